@@ -1,0 +1,130 @@
+// Package limiter has the rate limiters: token bucket, fixed window, sliding
+// window, concurrency and unlimited, a chain of several, and a limiter that is
+// partitioned by key.
+//
+// All of them answer with a [Lease]: granted, or rejected with the time after
+// which it is worth asking again. Most callers want Acquire, which waits in the
+// limiter's bounded queue where it has one, and fall back to TryAcquire where
+// they cannot wait:
+//
+//	lease, err := l.Acquire(ctx, 1)
+//	if err != nil {
+//		return err // the context ended, the limiter is closed, or n is out of range
+//	}
+//	defer lease.Release()
+//	if !lease.Acquired() {
+//		return errTooBusy // lease.RetryAfter() may say when to come back
+//	}
+//
+// An error is a caller's or a programmer's matter; a rejection is the answer of
+// a limiter that works. Keep the two apart.
+//
+// # Time
+//
+// No limiter owns a goroutine or a timer while nobody waits in its queue: its
+// state is brought up to date from the monotonic clock when somebody looks.
+// Refills happen on a grid of whole periods, anchored when the limiter was made;
+// they never drift, however late anyone looks. Everything works inside
+// [testing/synctest], so there is no clock to inject.
+//
+// # Concurrency
+//
+// Every exported type of this package is safe for use by many goroutines at
+// once, except where its comment says otherwise.
+package limiter
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// A Limiter decides whether work may go ahead now, may wait its turn, or is
+// rejected. Anything with these two methods is a Limiter: one of this package's,
+// a user's own, or one whose state is on another machine.
+//
+// A rejection is a Lease that is not acquired, with a nil error. An error means
+// that no decision was taken: n is out of range ([ErrPermitCount]), the limiter
+// is closed ([ErrClosed]), or ctx ended.
+type Limiter interface {
+	// TryAcquire takes n permits if they are there now. It never queues.
+	// With n == 0 it asks whether anything is left, and takes nothing.
+	TryAcquire(ctx context.Context, n int) (Lease, error)
+
+	// Acquire takes n permits, waiting in the limiter's queue where it has one
+	// with room. With n == 0 it waits until at least one permit is there.
+	Acquire(ctx context.Context, n int) (Lease, error)
+}
+
+// A StatisticsProvider is a [Limiter] that can say how it is doing.
+type StatisticsProvider interface {
+	Statistics() Statistics
+}
+
+// An Idler is a [Limiter] that knows since when it has been completely full and
+// unused. Whoever keeps many limiters may forget one that has been idle for
+// long: a new one in its place would answer the same.
+type Idler interface {
+	// IdleDuration returns for how long the limiter has been idle; ok is false
+	// while it is in use.
+	IdleDuration() (idle time.Duration, ok bool)
+}
+
+// A Replenisher is a [Limiter] whose permits come back as time passes.
+type Replenisher interface {
+	// TryReplenish catches up with every whole period that has gone by and
+	// returns true. On a limiter that replenishes by itself it does nothing and
+	// returns false.
+	TryReplenish() bool
+	// ReplenishmentPeriod is the time between two refills.
+	ReplenishmentPeriod() time.Duration
+	// AutoReplenishing tells whether the limiter replenishes by itself.
+	AutoReplenishing() bool
+}
+
+// Statistics is a snapshot of a limiter's figures, consistent in itself. The
+// zero Statistics is that of a limiter that nobody has used and that has
+// nothing to give.
+type Statistics struct {
+	AvailablePermits int64 // what could be taken now, never negative
+	QueuedPermits    int64 // the sum of the permits waited for, not the number of waiters
+	SuccessfulLeases int64 // leases granted, those for zero permits included
+	FailedLeases     int64 // leases rejected; neither errors nor waiters that were closed out count
+}
+
+// Errors of every limiter in this package. They come wrapped in a text with the
+// details: compare with [errors.Is].
+var (
+	// ErrClosed is returned by everything that is asked of a closed limiter.
+	ErrClosed = errors.New("limiter: closed")
+	// ErrInvalidOptions is returned by constructors and Reconfigure; the text
+	// names every field that is wrong and what would be right.
+	ErrInvalidOptions = errors.New("limiter: invalid options")
+	// ErrPermitCount is returned for a negative number of permits, and for one
+	// above what the limiter could ever grant.
+	ErrPermitCount = errors.New("limiter: permit count out of range")
+)
+
+// The reasons that this package's limiters give for a rejection; see
+// [Lease.Reason]. A rejected TryAcquire that just found too few permits has none.
+const (
+	// ReasonQueueLimit: the queue had no room, or newer waiters took it.
+	ReasonQueueLimit = "queue limit reached"
+	// ReasonLimitLowered: a Reconfigure set a limit below what the waiter asks for.
+	ReasonLimitLowered = "limit lowered"
+	// ReasonClosed: the limiter was closed while the caller waited.
+	ReasonClosed = "limiter closed"
+	// ReasonPartitionLimit: a new key, and MaxPartitions others are in use.
+	ReasonPartitionLimit = "partition limit reached"
+)
+
+// Must returns l, and panics if err is not nil. It is for package variables and
+// examples, where options that are wrong are a mistake in the program:
+//
+//	var logins = limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{…}))
+func Must[L Limiter](l L, err error) L {
+	if err != nil {
+		panic(err)
+	}
+	return l
+}

@@ -1,0 +1,202 @@
+package limiter
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// QueueOrder says who is served first when permits come back. It is written
+// "oldest_first" or "newest_first" in configuration files.
+type QueueOrder uint8
+
+// The orders of a queue.
+const (
+	// OldestFirst serves waiters in the order in which they came, and nobody
+	// overtakes them. A newcomer that finds no room is rejected. The zero value.
+	OldestFirst QueueOrder = iota
+	// NewestFirst serves the newest waiter first: under overload, the one whose
+	// caller is most likely still there. A newcomer takes free permits past the
+	// queue, and where there is no room it pushes out the oldest waiters.
+	NewestFirst
+)
+
+var queueOrders = [...]string{OldestFirst: "oldest_first", NewestFirst: "newest_first"}
+
+// String returns the text form, or QueueOrder(n) for what is none.
+func (o QueueOrder) String() string {
+	if int(o) < len(queueOrders) {
+		return queueOrders[o]
+	}
+	return fmt.Sprintf("QueueOrder(%d)", uint8(o))
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (o QueueOrder) MarshalText() ([]byte, error) {
+	if int(o) >= len(queueOrders) {
+		return nil, fmt.Errorf("%w: %v is no queue order", ErrInvalidOptions, o)
+	}
+	return []byte(queueOrders[o]), nil
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (o *QueueOrder) UnmarshalText(text []byte) error {
+	for order, name := range queueOrders {
+		if name == string(text) {
+			*o = QueueOrder(order)
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: queue order %q must be %q or %q", ErrInvalidOptions, text, queueOrders[OldestFirst], queueOrders[NewestFirst])
+}
+
+// ConcurrencyOptions are the limits of a [Concurrency] limiter. PermitLimit must
+// be set.
+type ConcurrencyOptions struct {
+	// PermitLimit is how many permits may be held at once; at least 1.
+	PermitLimit int `json:"permit_limit" yaml:"permit_limit"`
+	// QueueLimit is how many permits may be waited for; 0: nobody waits.
+	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
+	// QueueOrder says who is served first.
+	QueueOrder QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
+}
+
+// FixedWindowOptions are the limits of a [FixedWindow]. PermitLimit and Window
+// must be set.
+type FixedWindowOptions struct {
+	// PermitLimit is how many permits a window has; at least 1.
+	PermitLimit int `json:"permit_limit" yaml:"permit_limit"`
+	// Window is how long a window is; more than 0.
+	Window time.Duration `json:"window" yaml:"window"`
+	// QueueLimit is how many permits may be waited for; 0: nobody waits.
+	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
+	// QueueOrder says who is served first.
+	QueueOrder QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
+	// ManualReplenishment: only TryReplenish moves time on.
+	ManualReplenishment bool `json:"manual_replenishment,omitempty" yaml:"manual_replenishment,omitempty"`
+}
+
+// SlidingWindowOptions are the limits of a [SlidingWindow]. PermitLimit, Window
+// and SegmentsPerWindow must be set.
+type SlidingWindowOptions struct {
+	// PermitLimit is how many permits any window has; at least 1.
+	PermitLimit int `json:"permit_limit" yaml:"permit_limit"`
+	// Window is how long a window is; more than 0, and divisible by
+	// SegmentsPerWindow.
+	Window time.Duration `json:"window" yaml:"window"`
+	// SegmentsPerWindow is in how many steps the window slides on; at least 1,
+	// which makes it a fixed window. Each takes 8 bytes.
+	SegmentsPerWindow int `json:"segments_per_window" yaml:"segments_per_window"`
+	// QueueLimit is how many permits may be waited for; 0: nobody waits.
+	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
+	// QueueOrder says who is served first.
+	QueueOrder QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
+	// ManualReplenishment: only TryReplenish moves time on.
+	ManualReplenishment bool `json:"manual_replenishment,omitempty" yaml:"manual_replenishment,omitempty"`
+}
+
+// TokenBucketOptions are the limits of a [TokenBucket]. TokenLimit,
+// TokensPerPeriod and ReplenishmentPeriod must be set.
+type TokenBucketOptions struct {
+	// TokenLimit is how many tokens the bucket holds, and so the largest burst;
+	// at least 1.
+	TokenLimit int `json:"token_limit" yaml:"token_limit"`
+	// TokensPerPeriod is how many come in each period; at least 1. What is above
+	// TokenLimit is lost.
+	TokensPerPeriod int `json:"tokens_per_period" yaml:"tokens_per_period"`
+	// ReplenishmentPeriod is how long a period is; more than 0.
+	ReplenishmentPeriod time.Duration `json:"replenishment_period" yaml:"replenishment_period"`
+	// QueueLimit is how many tokens may be waited for; 0: nobody waits.
+	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
+	// QueueOrder says who is served first.
+	QueueOrder QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
+	// ManualReplenishment: only TryReplenish moves time on.
+	ManualReplenishment bool `json:"manual_replenishment,omitempty" yaml:"manual_replenishment,omitempty"`
+}
+
+// Validate returns every problem in one [ErrInvalidOptions], or nil. Constructors
+// and Reconfigure call it; a configuration file's reader may want it earlier.
+func (o ConcurrencyOptions) Validate() error {
+	var p problems
+	p.atLeast("PermitLimit", o.PermitLimit, 1)
+	p.queue(o.QueueLimit, o.QueueOrder)
+	return p.err("ConcurrencyOptions")
+}
+
+// Validate returns every problem in one [ErrInvalidOptions], or nil. Constructors
+// and Reconfigure call it; a configuration file's reader may want it earlier.
+func (o FixedWindowOptions) Validate() error {
+	var p problems
+	p.atLeast("PermitLimit", o.PermitLimit, 1)
+	p.positive("Window", o.Window)
+	p.queue(o.QueueLimit, o.QueueOrder)
+	return p.err("FixedWindowOptions")
+}
+
+// maxSegments bounds the memory of a sliding window: 8 MiB.
+const maxSegments = 1 << 20
+
+// Validate returns every problem in one [ErrInvalidOptions], or nil. Constructors
+// and Reconfigure call it; a configuration file's reader may want it earlier.
+func (o SlidingWindowOptions) Validate() error {
+	var p problems
+	p.atLeast("PermitLimit", o.PermitLimit, 1)
+	p.positive("Window", o.Window)
+	p.atLeast("SegmentsPerWindow", o.SegmentsPerWindow, 1)
+	switch {
+	case o.SegmentsPerWindow > maxSegments:
+		p.add("SegmentsPerWindow is %d, must be at most %d", o.SegmentsPerWindow, maxSegments)
+	case o.Window > 0 && o.SegmentsPerWindow > 0 && o.Window%time.Duration(o.SegmentsPerWindow) != 0:
+		p.add("Window is %v, must be divisible by SegmentsPerWindow, which is %d", o.Window, o.SegmentsPerWindow)
+	}
+	p.queue(o.QueueLimit, o.QueueOrder)
+	return p.err("SlidingWindowOptions")
+}
+
+// Validate returns every problem in one [ErrInvalidOptions], or nil. Constructors
+// and Reconfigure call it; a configuration file's reader may want it earlier.
+func (o TokenBucketOptions) Validate() error {
+	var p problems
+	p.atLeast("TokenLimit", o.TokenLimit, 1)
+	p.atLeast("TokensPerPeriod", o.TokensPerPeriod, 1)
+	p.positive("ReplenishmentPeriod", o.ReplenishmentPeriod)
+	p.queue(o.QueueLimit, o.QueueOrder)
+	return p.err("TokenBucketOptions")
+}
+
+// problems collects what is wrong with some options.
+type problems []string
+
+func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Sprintf(format, args...)) }
+
+func (p *problems) atLeast(field string, value, least int) {
+	if value < least {
+		p.add("%s is %d, must be at least %d", field, value, least)
+	}
+}
+
+func (p *problems) positive(field string, d time.Duration) {
+	if d <= 0 {
+		p.add("%s is %v, must be more than 0", field, d)
+	}
+}
+
+func (p *problems) queue(limit int, order QueueOrder) {
+	p.atLeast("QueueLimit", limit, 0)
+	if int(order) >= len(queueOrders) {
+		p.add("QueueOrder is %d, must be OldestFirst or NewestFirst", order)
+	}
+}
+
+func (p problems) err(options string) error {
+	if len(p) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s: %s", ErrInvalidOptions, options, strings.Join(p, "; "))
+}
+
+// errManualFixed is returned by Reconfigure where the new options would change
+// who drives time.
+func errManualFixed(options string, manual bool) error {
+	return fmt.Errorf("%w: %s: ManualReplenishment is %v, must stay %v on a live limiter", ErrInvalidOptions, options, manual, !manual)
+}
