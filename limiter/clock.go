@@ -1,0 +1,42 @@
+package limiter
+
+import (
+	"math"
+	"time"
+)
+
+// epoch is where this package's moments count from. A moment is an int64 of
+// nanoseconds since then on the monotonic clock, so a step of the wall clock
+// changes nothing, and reading it costs half of what time.Now does. In a
+// testing/synctest bubble, where it is the year 2000, moments are negative.
+var epoch = time.Now()
+
+// never is the moment that does not come.
+const never = math.MaxInt64
+
+func clock() int64 { return int64(time.Since(epoch)) }
+
+// otherClock is how far back the clock must be for it to be another one: that of
+// a bubble in which a limiter is used that was made outside. Somebody who has read
+// the clock and then waited for a lock is late as well, but never by years.
+const otherClock = -10 * 365 * 24 * int64(time.Hour)
+
+// later is at + lines×period, or never where that overflows. Neither lines nor
+// period is negative.
+func later(at, lines, period int64) int64 {
+	if lines > never/period {
+		return never
+	}
+	if d := lines * period; at <= never-d {
+		return at + d
+	}
+	return never
+}
+
+// addUp is a + b, or the largest number where that overflows; b is not negative.
+func addUp(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}

@@ -1,0 +1,236 @@
+package limiter
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+)
+
+// A Concurrency limiter lends its permits: up to PermitLimit are held at once,
+// and each comes back when its lease is released. It guards what has room for so
+// many at a time: connections, memory, a downstream service. Since nothing but a
+// Release brings permits back, its rejections know no RetryAfter.
+//
+// Permits are handed to waiters in the order of the queue, and a waiter for many
+// holds up those behind it until they are there, so that it is not starved. The
+// zero Concurrency is not usable; make one with [NewConcurrency].
+type Concurrency struct {
+	mu      sync.Mutex
+	used    int64 // permits held; above the limit after that was lowered
+	granted int64
+	spare   *loan // loans that nobody holds
+	spares  int
+	shared  common
+
+	idleSince int64 // when it became full; unknown if not read
+	unasked   int   // releases to full since somebody last wanted to know
+}
+
+// unknown is not a moment.
+const unknown = math.MinInt64
+
+// A limiter stops reading the clock on each release to full, which would double
+// its cost, when nobody has wanted to know its idle duration for so many of them.
+const askedLately = 1 << 10
+
+// keepSpares is how many loans an unused limiter keeps for the next burst.
+const keepSpares = 64
+
+// A loan owns a lease: a place in the limiter's books that is used again after
+// the lease has been released. Its serial number changes with each use, by which
+// copies of an old lease are told from the current one. It is guarded by the
+// limiter's lock.
+type loan struct {
+	from   *Concurrency
+	serial int64
+	next   *loan
+}
+
+// NewConcurrency returns a limiter with all permits there. The error is an
+// [ErrInvalidOptions].
+func NewConcurrency(o ConcurrencyOptions) (*Concurrency, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	return &Concurrency{
+		idleSince: clock(),
+		shared:    common{limit: int64(o.PermitLimit), queue: queue{limit: o.QueueLimit, order: o.QueueOrder}},
+	}, nil
+}
+
+// TryAcquire takes n permits if they are there now, and nobody waits for them
+// who came before. With n == 0 it asks whether any is left.
+func (c *Concurrency) TryAcquire(ctx context.Context, n int) (Lease, error) {
+	ctxErr := ctx.Err()
+	c.mu.Lock()
+	if ctxErr == nil && c.admits(n) {
+		l := c.grant(0, n)
+		c.mu.Unlock()
+		return l, nil
+	}
+	return refuse(ctx, ctxErr, c, 0, n)
+}
+
+// Acquire takes n permits, and waits for them in the queue where there is room.
+// With n == 0 it waits until one is there.
+func (c *Concurrency) Acquire(ctx context.Context, n int) (Lease, error) {
+	ctxErr := ctx.Err()
+	c.mu.Lock()
+	if ctxErr == nil && c.admits(n) {
+		l := c.grant(0, n)
+		c.mu.Unlock()
+		return l, nil
+	}
+	return join(ctx, ctxErr, c, 0, n)
+}
+
+// admits tells whether n permits can be granted at once.
+func (c *Concurrency) admits(n int) bool {
+	return n >= 0 && int64(n) <= c.shared.limit && !c.shared.closed && mayPass(&c.shared.queue, c.free(), n)
+}
+
+// Reconfigure changes the limits of the live limiter. Permits that are held stay
+// held: with u of them and a new limit L there are L − u, or none until enough
+// have come back. Raising a limit serves who waits at once; who waits for more
+// than the new limit comes back rejected.
+//
+// The error is an [ErrInvalidOptions] or [ErrClosed], and then nothing has
+// changed.
+func (c *Concurrency) Reconfigure(o ConcurrencyOptions) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.shared.closed {
+		return ErrClosed
+	}
+	relimit(c, 0, int64(o.PermitLimit), o.QueueLimit, o.QueueOrder)
+	return nil
+}
+
+// Statistics returns the current figures; those of a closed limiter are its last.
+func (c *Concurrency) Statistics() Statistics {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Statistics{
+		AvailablePermits: max(c.free(), 0),
+		QueuedPermits:    c.shared.queue.permits,
+		SuccessfulLeases: c.granted,
+		FailedLeases:     c.shared.failed,
+	}
+}
+
+// IdleDuration returns for how long no permit has been held.
+//
+// It costs a reading of the clock whenever the last permit comes back. A limiter
+// that nobody has asked for its idle duration in a thousand of those saves it;
+// the first answer after that counts from the question, so it may be too short,
+// and from then on they are right again.
+func (c *Concurrency) IdleDuration() (idle time.Duration, ok bool) {
+	now := clock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unasked = 0
+	if c.used > 0 {
+		return 0, false
+	}
+	if c.idleSince == unknown {
+		c.idleSince = now
+	}
+	return time.Duration(max(now-c.idleSince, 0)), true
+}
+
+// Close closes the limiter: who waits comes back rejected, later calls return
+// [ErrClosed], and releasing a lease does nothing. It returns nil, and may be
+// called again.
+func (c *Concurrency) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.shared.closed {
+		closeEngine(c)
+	}
+	return nil
+}
+
+func (c *Concurrency) lock()           { c.mu.Lock() }
+func (c *Concurrency) unlock()         { c.mu.Unlock() }
+func (c *Concurrency) common() *common { return &c.shared }
+func (c *Concurrency) catchUp(int64)   {}
+func (c *Concurrency) free() int64     { return c.shared.limit - c.used }
+func (c *Concurrency) when(int) int64  { return never }
+
+func (c *Concurrency) retryAfter(int64, int) time.Duration { return 0 }
+
+func (c *Concurrency) grant(_ int64, n int) Lease {
+	c.granted++
+	if n == 0 {
+		return Lease{owner: c}
+	}
+	c.used += int64(n)
+	l := c.spare
+	if l == nil {
+		l = &loan{from: c}
+	} else {
+		c.spare, l.next = l.next, nil
+		c.spares--
+	}
+	return Lease{owner: l, n: n, tag: l.serial}
+}
+
+// A lease for zero permits has nothing to give back.
+func (c *Concurrency) release(int, int64) {}
+
+func (c *Concurrency) refund(int, int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.shared.closed {
+		c.granted--
+	}
+}
+
+func (l *loan) release(n int, serial int64) {
+	c := l.from
+	c.mu.Lock()
+	if l.serial == serial && !c.shared.closed {
+		c.back(l, n)
+	}
+	c.mu.Unlock()
+}
+
+func (l *loan) refund(n int, serial int64) {
+	c := l.from
+	c.mu.Lock()
+	if l.serial == serial && !c.shared.closed {
+		c.granted--
+		c.back(l, n)
+	}
+	c.mu.Unlock()
+}
+
+// back ends a loan of n permits, and hands them to who waits.
+func (c *Concurrency) back(l *loan, n int) {
+	l.serial++
+	l.next, c.spare = c.spare, l
+	c.spares++
+	c.used -= int64(n)
+	if !c.shared.queue.empty() {
+		serve(c, 0)
+	}
+	if c.used == 0 {
+		c.rest()
+	}
+}
+
+// rest begins the idleness of a limiter that is full again.
+func (c *Concurrency) rest() {
+	c.idleSince = unknown
+	if c.unasked < askedLately {
+		c.unasked++
+		c.idleSince = clock()
+	}
+	if c.spares > keepSpares {
+		c.spare, c.spares = nil, 0
+	}
+}

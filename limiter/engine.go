@@ -1,0 +1,269 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// common is what the limiters have besides their arithmetic. It is guarded by
+// the limiter's lock.
+type common struct {
+	limit  int64
+	failed int64 // leases rejected
+	closed bool
+	queue  queue
+	timer  *time.Timer // there only while somebody waits for time to pass
+	armed  int64       // the moment that timer is set for
+}
+
+// An engine is one kind of limiter as the code that all kinds share sees it.
+// Everything but the lock is called with the lock held. Each kind has the short
+// way to a granted lease itself, where an interface would be felt; what is here
+// begins where permits are missing.
+type engine interface {
+	lock()
+	unlock()
+	common() *common
+	// catchUp brings the permits up to date, and serves the queue if any came.
+	catchUp(now int64)
+	// free is how many permits could be taken; it may be negative.
+	free() int64
+	// grant takes n permits that are free, and counts the lease.
+	grant(now int64, n int) Lease
+	// when is the moment at which n permits are free if nobody takes any.
+	when(n int) int64
+	// retryAfter is how long a caller who was refused n permits now should wait;
+	// 0 if time alone will not help.
+	retryAfter(now int64, n int) time.Duration
+}
+
+// Reasons are made once, so that rejecting allocates nothing.
+var (
+	noReason      *metadata
+	queueLimit    = &metadata{name: ReasonKey.name, value: ReasonQueueLimit}
+	limitLowered  = &metadata{name: ReasonKey.name, value: ReasonLimitLowered}
+	limiterClosed = &metadata{name: ReasonKey.name, value: ReasonClosed}
+)
+
+// mayPass tells whether n permits may be taken by a newcomer: enough are free,
+// and nobody is overtaken who must not be. A zero takes nothing, so it overtakes
+// nobody.
+func mayPass(q *queue, free int64, n int) bool {
+	return free >= weight(n) && (q.empty() || n == 0 || q.order == NewestFirst)
+}
+
+// refuse answers a TryAcquire that was not granted. It is called with e locked,
+// and unlocks it. ctxErr is what ctx said before the lock was taken.
+func refuse(ctx context.Context, ctxErr error, e engine, now int64, n int) (Lease, error) {
+	c := e.common()
+	limit, closed := c.limit, c.closed
+	inRange := n >= 0 && int64(n) <= limit
+	if inRange && ctxErr == nil && !closed {
+		l := reject(e, now, n, noReason)
+		e.unlock()
+		return l, nil
+	}
+	e.unlock()
+	switch {
+	case !inRange:
+		return Lease{}, permitCountError(n, limit)
+	case ctxErr != nil:
+		return Lease{}, contextError(ctx)
+	default:
+		return Lease{}, ErrClosed
+	}
+}
+
+// join answers an Acquire that was not granted at once: it waits in the queue if
+// there is room. It is called with e locked, and unlocks it. ctxErr is what ctx
+// said before the lock was taken.
+func join(ctx context.Context, ctxErr error, e engine, now int64, n int) (Lease, error) {
+	c := e.common()
+	if limit := c.limit; ctxErr != nil || n < 0 || int64(n) > limit || c.closed {
+		e.unlock()
+		switch {
+		case ctxErr != nil:
+			return Lease{}, contextError(ctx)
+		case n < 0 || int64(n) > limit:
+			return Lease{}, permitCountError(n, limit)
+		default:
+			return Lease{}, ErrClosed
+		}
+	}
+	if !c.queue.fits(n) && (c.queue.order == OldestFirst || weight(n) > int64(c.queue.limit)) {
+		l := reject(e, now, n, queueLimit)
+		e.unlock()
+		return l, nil
+	}
+	w := newWaiter(n)
+	admit(e, now, w)
+	e.unlock()
+	return await(ctx, e, w)
+}
+
+// admit puts w into the queue. Where there is no room the oldest make some; what
+// they are told counts the newcomer in.
+func admit(e engine, now int64, w *waiter) {
+	q := &e.common().queue
+	var out []*waiter
+	for !q.fits(w.n) {
+		oldest := q.oldest
+		q.remove(oldest)
+		out = append(out, oldest)
+	}
+	q.push(w)
+	for _, o := range out {
+		o.answer(reject(e, now, o.n, queueLimit))
+	}
+	arm(e, now)
+}
+
+// await returns the answer to w, or leaves the queue when ctx ends. Where the two
+// meet, the answer that was given stands: it has been counted.
+func await(ctx context.Context, e engine, w *waiter) (Lease, error) {
+	select {
+	case <-w.ready:
+		return w.take(), nil
+	case <-ctx.Done():
+	}
+	e.lock()
+	if !w.queued {
+		e.unlock()
+		<-w.ready
+		return w.take(), nil
+	}
+	e.common().queue.remove(w)
+	now := clock()
+	e.catchUp(now)
+	serve(e, now) // whoever w held up
+	e.unlock()
+	w.take()
+	return Lease{}, contextError(ctx)
+}
+
+// reject counts a rejection and returns its lease.
+func reject(e engine, now int64, n int, reason *metadata) Lease {
+	e.common().failed++
+	return Lease{tag: int64(e.retryAfter(now, n)), meta: reason}
+}
+
+// serve grants whatever can be granted to those who wait, and sets the timer for
+// the next moment at which that may change.
+func serve(e engine, now int64) {
+	q := &e.common().queue
+	if q.zeros > 0 && e.free() > 0 {
+		serveZeros(e, now)
+	}
+	for w := q.first(); w != nil && e.free() >= weight(w.n); w = q.first() {
+		q.remove(w)
+		w.answer(e.grant(now, w.n))
+	}
+	arm(e, now)
+}
+
+// serveZeros grants those who only ask whether anything is left. They take
+// nothing, so where they stand in the queue does not matter.
+func serveZeros(e engine, now int64) {
+	q := &e.common().queue
+	for w := q.oldest; w != nil && q.zeros > 0; {
+		next := w.newer
+		if w.n == 0 {
+			q.remove(w)
+			w.answer(e.grant(now, 0))
+		}
+		w = next
+	}
+}
+
+// arm sets the timer for the next moment at which somebody who waits can be
+// served, and stops it where there is none.
+func arm(e engine, now int64) {
+	c := e.common()
+	at := int64(never)
+	if w := c.queue.first(); w != nil {
+		at = e.when(max(w.n, 1))
+		if c.queue.zeros > 0 {
+			at = min(at, e.when(1))
+		}
+	}
+	switch {
+	case at == never:
+		disarm(c)
+	case c.timer == nil:
+		c.timer = time.AfterFunc(time.Duration(at-now), func() { tick(e) })
+		c.armed = at
+	case c.armed != at:
+		c.timer.Reset(time.Duration(at - now))
+		c.armed = at
+	}
+}
+
+func disarm(c *common) {
+	if c.timer != nil {
+		c.timer.Stop()
+		c.timer = nil
+	}
+}
+
+// tick is what the timer does. One that was stopped too late finds nothing to do.
+func tick(e engine) {
+	e.lock()
+	defer e.unlock()
+	c := e.common()
+	if c.closed {
+		return
+	}
+	c.armed = never
+	now := clock()
+	e.catchUp(now)
+	arm(e, now)
+}
+
+// closeEngine turns everybody who waits away and closes e. It is called with e
+// locked and up to date.
+func closeEngine(e engine) {
+	c := e.common()
+	c.closed = true
+	disarm(c)
+	for w := c.queue.oldest; w != nil; w = c.queue.oldest {
+		c.queue.remove(w)
+		w.answer(Lease{meta: limiterClosed})
+	}
+}
+
+// relimit sets the limits of the queue and of the permits, turns away who now
+// asks for too much, and serves the rest.
+func relimit(e engine, now, limit int64, queue int, order QueueOrder) {
+	c := e.common()
+	c.limit, c.queue.limit, c.queue.order = limit, queue, order
+	for w := c.queue.oldest; w != nil; {
+		next := w.newer
+		if int64(w.n) > limit {
+			c.queue.remove(w)
+			c.failed++
+			w.answer(Lease{meta: limitLowered})
+		}
+		w = next
+	}
+	serve(e, now)
+}
+
+func permitCountError(n int, limit int64) error {
+	if n < 0 {
+		return fmt.Errorf("%w: %d is negative", ErrPermitCount, n)
+	}
+	return fmt.Errorf("%w: %d is above the limit of %d", ErrPermitCount, n, limit)
+}
+
+// contextError is the error of a context that is done, with its cause where one
+// was set.
+func contextError(ctx context.Context) error {
+	err := ctx.Err()
+	cause := context.Cause(ctx)
+	if cause == nil || errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

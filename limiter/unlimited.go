@@ -1,0 +1,85 @@
+package limiter
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// Unlimited grants everything, and counts it. It stands where a [Limiter] is
+// asked for and there is nothing to limit: an administrator's partition, a
+// feature that is switched off. Make one with [NewUnlimited]; the zero Unlimited
+// works too, but counts its idleness from the start of the program.
+type Unlimited struct {
+	granted atomic.Int64
+	used    atomic.Int64 // moment of the last use
+	closed  atomic.Bool
+}
+
+// NewUnlimited returns a limiter that always grants.
+func NewUnlimited() *Unlimited {
+	u := &Unlimited{}
+	u.used.Store(clock())
+	return u
+}
+
+// TryAcquire grants n permits, however many. The error is [ErrPermitCount] for a
+// negative n, the context's error, or [ErrClosed].
+func (u *Unlimited) TryAcquire(ctx context.Context, n int) (Lease, error) {
+	switch {
+	case n < 0:
+		return Lease{}, permitCountError(n, math.MaxInt64)
+	case ctx.Err() != nil:
+		return Lease{}, contextError(ctx)
+	}
+	return u.grant(n)
+}
+
+// Acquire is TryAcquire, but looks at the context first.
+func (u *Unlimited) Acquire(ctx context.Context, n int) (Lease, error) {
+	switch {
+	case ctx.Err() != nil:
+		return Lease{}, contextError(ctx)
+	case n < 0:
+		return Lease{}, permitCountError(n, math.MaxInt64)
+	}
+	return u.grant(n)
+}
+
+func (u *Unlimited) grant(n int) (Lease, error) {
+	if u.closed.Load() {
+		return Lease{}, ErrClosed
+	}
+	u.granted.Add(1)
+	if n > 0 {
+		u.used.Store(clock())
+	}
+	return Lease{owner: u, n: n}, nil
+}
+
+// Statistics returns the current figures. AvailablePermits is [math.MaxInt64].
+func (u *Unlimited) Statistics() Statistics {
+	return Statistics{AvailablePermits: math.MaxInt64, SuccessfulLeases: u.granted.Load()}
+}
+
+// IdleDuration returns the time since permits were last asked for; ok is always
+// true, because nobody can hold anything that is scarce.
+func (u *Unlimited) IdleDuration() (idle time.Duration, ok bool) {
+	return time.Duration(max(clock()-u.used.Load(), 0)), true
+}
+
+// Close closes the limiter: later calls return [ErrClosed]. It returns nil, and
+// may be called again.
+func (u *Unlimited) Close() error {
+	u.closed.Store(true)
+	return nil
+}
+
+func (u *Unlimited) release(int, int64) {}
+
+func (u *Unlimited) refund(int, int64) {
+	if !u.closed.Load() {
+		u.granted.Add(-1)
+	}
+}
