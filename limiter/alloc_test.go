@@ -1,0 +1,129 @@
+package limiter
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// assertAllocs runs f often enough for an average to be what it says.
+func assertAllocs(t *testing.T, want float64, f func()) {
+	t.Helper()
+	f() // what is made once does not count
+	assert.Equal(t, want, testing.AllocsPerRun(1000, f))
+}
+
+func TestAcquireAllocatesNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for name, l := range map[string]Limiter{
+		"TokenBucket":   Must(NewTokenBucket(plentyTokens)),
+		"FixedWindow":   Must(NewFixedWindow(plentyFixed)),
+		"SlidingWindow": Must(NewSlidingWindow(plentySliding)),
+		"Concurrency":   Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 10})),
+		"Unlimited":     NewUnlimited(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			assertAllocs(t, 0, func() {
+				for _, n := range []int{0, 1, 3} {
+					a, err := l.TryAcquire(ctx, n)
+					b, err2 := l.Acquire(ctx, n)
+					if err != nil || err2 != nil || !a.Acquired() || !b.Acquired() {
+						t.Fatal("not granted")
+					}
+					a.Release()
+					b.Release()
+				}
+			})
+		})
+	}
+}
+
+func TestARejectionAllocatesNothing(t *testing.T) {
+	for name, l := range map[string]Limiter{
+		"TokenBucket":   Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour})),
+		"FixedWindow":   Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Hour})),
+		"SlidingWindow": Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 1, Window: time.Hour, SegmentsPerWindow: 10})),
+		"Concurrency":   Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1})),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if l, err := l.TryAcquire(t.Context(), 1); err != nil || !l.Acquired() {
+				t.Fatal("not granted")
+			}
+			assertAllocs(t, 0, func() {
+				a, _ := l.TryAcquire(t.Context(), 1)
+				b, _ := l.Acquire(t.Context(), 1)
+				if a.Acquired() || b.Acquired() || b.Reason() != ReasonQueueLimit {
+					t.Fatal("not rejected")
+				}
+			})
+		})
+	}
+}
+
+func TestAKeyThatIsThereAllocatesNothing(t *testing.T) {
+	p := newPartitioned(t, TokenBucketFactory[string](plentyTokens), PartitionedOptions{MaxPartitions: 10})
+	assertAllocs(t, 0, func() {
+		if l, err := p.TryAcquire(t.Context(), "key", 1); err != nil || !l.Acquired() {
+			t.Fatal("not granted")
+		}
+	})
+}
+
+func TestAChainOfThreeTakesOneAllocation(t *testing.T) {
+	c := Must(Chain(
+		Must(NewTokenBucket(plentyTokens)),
+		Must(NewSlidingWindow(plentySliding)),
+		Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1})),
+	))
+	assertAllocs(t, 1, func() {
+		l, err := c.TryAcquire(t.Context(), 1)
+		if err != nil || !l.Acquired() {
+			t.Fatal("not granted")
+		}
+		l.Release()
+	})
+}
+
+// Handing a permit over takes the channel on which the waiter is told.
+func TestHandingOverTakesOneAllocation(t *testing.T) {
+	l := Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1, QueueLimit: 2}))
+	turns := make(chan struct{})
+	defer close(turns)
+	acquire := func() Lease {
+		lease, err := l.Acquire(t.Context(), 1)
+		if err != nil || !lease.Acquired() {
+			t.Error("not granted")
+		}
+		return lease
+	}
+	go func() {
+		for range turns {
+			acquire().Release()
+			turns <- struct{}{}
+		}
+	}()
+	assertAllocs(t, 1, func() {
+		held := acquire()
+		turns <- struct{}{}
+		for l.Statistics().QueuedPermits == 0 {
+			runtime.Gosched() // let it queue up
+		}
+		held.Release()
+		<-turns
+	})
+}
+
+// What a million keys cost depends on it: six words each, and an entry of six.
+func TestABucketIsSmall(t *testing.T) {
+	const n = 50_000
+	before := heap()
+	p := fillFresh(t, n)
+	perKey := float64(heap()-before) / n
+	assert.LessOrEqual(t, perKey, 128.0, "bytes a key, with its string")
+	assert.Equal(t, n, p.Len())
+	assert.NoError(t, p.Close())
+}

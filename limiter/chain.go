@@ -1,0 +1,233 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// A Chained limiter grants what every one of its limiters grants. They are asked
+// in order; the first that rejects decides the answer, and everything taken
+// before it is undone, so that a rejected call costs nothing: leases are
+// released, and permits of this package's windows and buckets go back to where
+// they were taken from, as do those of leases made with [GrantedRefundable].
+//
+// Put first what rejects most and costs least. Acquire waits at one limiter at a
+// time, holding what it has taken from those before, so two chains that share
+// limiters should have them in the same order, and no limiter should be in a
+// chain twice. Make one with [Chain]; the zero Chained has no limiters and grants
+// everything.
+type Chained struct {
+	limiters []Limiter
+	granted  atomic.Int64
+	closed   atomic.Bool
+}
+
+// Chain returns a limiter that asks all of limiters, in that order. It is an
+// [ErrInvalidOptions] if there are none, or if one is nil.
+func Chain(limiters ...Limiter) (*Chained, error) {
+	var p problems
+	if len(limiters) == 0 {
+		p.add("there must be at least one limiter")
+	}
+	for i, l := range limiters {
+		if l == nil {
+			p.add("limiter %d is nil", i)
+		}
+	}
+	if err := p.err("Chain"); err != nil {
+		return nil, err
+	}
+	return &Chained{limiters: append([]Limiter(nil), limiters...)}, nil
+}
+
+// TryAcquire takes n permits from every limiter if they are there now.
+func (c *Chained) TryAcquire(ctx context.Context, n int) (Lease, error) {
+	if n < 0 {
+		return Lease{}, permitCountError(n, 0)
+	}
+	if c.closed.Load() {
+		return Lease{}, ErrClosed
+	}
+	return takeAll(len(c.limiters), &c.granted, func(i int) (Lease, error) {
+		return c.limiters[i].TryAcquire(ctx, n)
+	})
+}
+
+// Acquire takes n permits from every limiter, waiting at each in its turn.
+func (c *Chained) Acquire(ctx context.Context, n int) (Lease, error) {
+	if ctx.Err() != nil {
+		return Lease{}, contextError(ctx)
+	}
+	if n < 0 {
+		return Lease{}, permitCountError(n, 0)
+	}
+	if c.closed.Load() {
+		return Lease{}, ErrClosed
+	}
+	return takeAll(len(c.limiters), &c.granted, func(i int) (Lease, error) {
+		return c.limiters[i].Acquire(ctx, n)
+	})
+}
+
+// Statistics returns the least of what is available, the sums of what is waited
+// for and of what was rejected, and the successes of the chain itself. Limiters
+// that are no [StatisticsProvider] are left out.
+func (c *Chained) Statistics() Statistics {
+	var sum Statistics
+	first := true
+	for _, l := range c.limiters {
+		p, ok := l.(StatisticsProvider)
+		if !ok {
+			continue
+		}
+		s := p.Statistics()
+		if first || s.AvailablePermits < sum.AvailablePermits {
+			sum.AvailablePermits = s.AvailablePermits
+		}
+		first = false
+		sum.QueuedPermits = addUp(sum.QueuedPermits, s.QueuedPermits)
+		sum.FailedLeases = addUp(sum.FailedLeases, s.FailedLeases)
+	}
+	sum.SuccessfulLeases = c.granted.Load()
+	return sum
+}
+
+// IdleDuration returns the least of the limiters' idle durations. ok is false
+// while one of them is in use, or if one is no [Idler].
+func (c *Chained) IdleDuration() (idle time.Duration, ok bool) {
+	for i, l := range c.limiters {
+		idler, can := l.(Idler)
+		if !can {
+			return 0, false
+		}
+		d, ok := idler.IdleDuration()
+		if !ok {
+			return 0, false
+		}
+		if i == 0 || d < idle {
+			idle = d
+		}
+	}
+	return idle, len(c.limiters) > 0
+}
+
+// TryReplenish calls it on every limiter that is a [Replenisher], and returns
+// whether one of them did anything.
+func (c *Chained) TryReplenish() bool {
+	if c.closed.Load() {
+		return false
+	}
+	did := false
+	for _, l := range c.limiters {
+		if r, ok := l.(Replenisher); ok && r.TryReplenish() {
+			did = true
+		}
+	}
+	return did
+}
+
+// ReplenishmentPeriod is the shortest period of the limiters that have one, or 0.
+func (c *Chained) ReplenishmentPeriod() time.Duration {
+	var least time.Duration
+	for _, l := range c.limiters {
+		if r, ok := l.(Replenisher); ok {
+			if d := r.ReplenishmentPeriod(); d > 0 && (least == 0 || d < least) {
+				least = d
+			}
+		}
+	}
+	return least
+}
+
+// AutoReplenishing tells whether there is no limiter for which TryReplenish has
+// to be called.
+func (c *Chained) AutoReplenishing() bool {
+	for _, l := range c.limiters {
+		if r, ok := l.(Replenisher); ok && !r.AutoReplenishing() {
+			return false
+		}
+	}
+	return true
+}
+
+// Close closes the chain and none of its limiters: later calls return
+// [ErrClosed]. It returns nil, and may be called again.
+func (c *Chained) Close() error {
+	c.closed.Store(true)
+	return nil
+}
+
+// chainLease owns the leases of one grant.
+type chainLease struct {
+	leases  []Lease
+	few     [3]Lease // room for a short chain's, so that it takes one allocation
+	done    atomic.Bool
+	granted *atomic.Int64
+}
+
+// takeAll calls take for each of count limiters and combines their leases. If one
+// rejects, fails or panics, what was taken is undone.
+func takeAll(count int, granted *atomic.Int64, take func(i int) (Lease, error)) (Lease, error) {
+	held := &chainLease{granted: granted}
+	held.leases = held.few[:0]
+	complete := false
+	defer func() {
+		if !complete {
+			inReverse(held.leases, Lease.undo)
+		}
+	}()
+	for i := range count {
+		l, err := take(i)
+		if err != nil {
+			return Lease{}, fmt.Errorf("limiter %d of the chain: %w", i, err)
+		}
+		if !l.Acquired() {
+			return l, nil
+		}
+		held.leases = append(held.leases, l)
+	}
+	complete = true
+	granted.Add(1)
+	return held.combine(), nil
+}
+
+// combine returns the lease for all: as many permits as the first one has, and
+// the union of the metadata, in which the first limiter that has a name wins.
+func (c *chainLease) combine() Lease {
+	l := Lease{owner: c}
+	for i := len(c.leases) - 1; i >= 0; i-- {
+		l.n = c.leases[i].n
+		if c.leases[i].meta == nil {
+			continue
+		}
+		for name, value := range c.leases[i].Metadata() {
+			l.meta = &metadata{name: name, value: value, next: l.meta}
+		}
+	}
+	return l
+}
+
+func (c *chainLease) release(int, int64) {
+	if c.done.CompareAndSwap(false, true) {
+		inReverse(c.leases, Lease.Release)
+	}
+}
+
+func (c *chainLease) refund(int, int64) {
+	if c.done.CompareAndSwap(false, true) {
+		c.granted.Add(-1)
+		inReverse(c.leases, Lease.undo)
+	}
+}
+
+// inReverse goes on with the rest when f panics.
+func inReverse(leases []Lease, f func(Lease)) {
+	if len(leases) == 0 {
+		return
+	}
+	last := len(leases) - 1
+	defer inReverse(leases[:last], f)
+	f(leases[last])
+}

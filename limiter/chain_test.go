@@ -1,0 +1,365 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func take(tb testing.TB, l Limiter, n int) Lease {
+	tb.Helper()
+	lease, err := l.TryAcquire(tb.Context(), n)
+	require.NoError(tb, err)
+	require.True(tb, lease.Acquired(), "rejected: %q", lease.Reason())
+	return lease
+}
+
+func refused(tb testing.TB, l Limiter, n int) Lease {
+	tb.Helper()
+	lease, err := l.TryAcquire(tb.Context(), n)
+	require.NoError(tb, err)
+	require.False(tb, lease.Acquired())
+	return lease
+}
+
+func available(l StatisticsProvider) int64 { return l.Statistics().AvailablePermits }
+
+func hourly(limit int) *TokenBucket {
+	return Must(NewTokenBucket(TokenBucketOptions{TokenLimit: limit, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
+}
+
+func concurrent(limit int) *Concurrency {
+	return Must(NewConcurrency(ConcurrencyOptions{PermitLimit: limit, QueueLimit: 100}))
+}
+
+func TestChainOfNothing(t *testing.T) {
+	_, err := Chain()
+	require.ErrorIs(t, err, ErrInvalidOptions)
+	_, err = Chain(NewUnlimited(), nil)
+	require.ErrorIs(t, err, ErrInvalidOptions)
+	assert.ErrorContains(t, err, "limiter 1 is nil")
+}
+
+func TestChainCombinesTheLeases(t *testing.T) {
+	slots, bucket := concurrent(2), hourly(10)
+	c := Must(Chain(slots, bucket))
+	l := take(t, c, 2)
+	assert.Equal(t, 2, l.Permits())
+	assert.Zero(t, available(slots))
+	assert.EqualValues(t, 8, available(bucket))
+	copied := l
+	l.Release()
+	copied.Release()
+	assert.EqualValues(t, 2, available(slots))
+	assert.EqualValues(t, 8, available(bucket), "what a bucket gave is spent")
+	assert.Equal(t, Statistics{AvailablePermits: 2, SuccessfulLeases: 1}, c.Statistics())
+}
+
+func TestChainCostsNothingWhenItRejects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket := hourly(10)
+		fixed := Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 10, Window: time.Hour}))
+		sliding := Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 10, Window: time.Hour, SegmentsPerWindow: 4}))
+		slots, unlimited := concurrent(10), NewUnlimited()
+		inner := Must(Chain(fixed, sliding))
+		last := concurrent(1)
+		c := Must(Chain(bucket, inner, slots, unlimited, last))
+		take(t, last, 1)
+
+		for range 5 {
+			l := refused(t, c, 1)
+			assert.Zero(t, l.Permits())
+		}
+		for name, l := range map[string]StatisticsProvider{"bucket": bucket, "fixed": fixed, "sliding": sliding, "slots": slots, "inner": inner} {
+			assert.Equal(t, Statistics{AvailablePermits: 10}, l.Statistics(), name)
+		}
+		assert.Zero(t, unlimited.Statistics().SuccessfulLeases)
+		assert.Zero(t, c.Statistics().SuccessfulLeases)
+		_, idle := bucket.IdleDuration()
+		assert.True(t, idle)
+	})
+}
+
+func TestChainARefundServesTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket := Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour, QueueLimit: 1}))
+		busy := concurrent(1)
+		held := take(t, busy, 1)
+		c := Must(Chain(bucket, busy))
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := c.Acquire(ctx, 1) // takes the token, waits for busy
+			assert.ErrorIs(t, err, context.Canceled)
+		})
+		synctest.Wait()
+		start := time.Now()
+		wg.Go(func() {
+			l, err := bucket.Acquire(t.Context(), 1)
+			assert.NoError(t, err)
+			assert.True(t, l.Acquired())
+		})
+		synctest.Wait()
+		assert.EqualValues(t, 1, bucket.Statistics().QueuedPermits)
+		cancel()
+		wg.Wait()
+		assert.Zero(t, time.Since(start))
+		held.Release()
+		assert.EqualValues(t, 1, available(busy))
+	})
+}
+
+// A refund goes to the window or segment it was taken from, and nowhere when that
+// is over; a bucket gets back what has not come back already. Either way it is as
+// if the chain had never asked.
+func TestChainARefundThatComesLate(t *testing.T) {
+	fixed := func() Limiter { return Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 10, Window: time.Minute})) }
+	sliding := func() Limiter {
+		return Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 10, Window: time.Minute, SegmentsPerWindow: 4}))
+	}
+	bucket := func(tokens int) func() Limiter {
+		return func() Limiter {
+			return Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: tokens, ReplenishmentPeriod: time.Minute}))
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		make   func() Limiter
+		after  time.Duration
+		before int64
+	}{
+		{"fixed window, in it", fixed, 59 * time.Second, 1},
+		{"fixed window, over", fixed, 60 * time.Second, 5},
+		{"sliding window, same segment", sliding, 14 * time.Second, 1},
+		{"sliding window, in it", sliding, 59 * time.Second, 1},
+		{"sliding window, over", sliding, 60 * time.Second, 5},
+		{"bucket, at once", bucket(1), 0, 1},
+		{"bucket, one came back", bucket(1), time.Minute, 2},
+		{"bucket, all came back", bucket(9), time.Minute, 5},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, busy := tt.make(), concurrent(1)
+				take(t, busy, 1)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				for range 4 {
+					go func() { _, _ = Must(Chain(l, busy)).Acquire(ctx, 1) }()
+				}
+				time.Sleep(tt.after)
+				synctest.Wait()
+				take(t, l, 5)
+				assert.Equal(t, tt.before, available(l.(StatisticsProvider)))
+				cancel()
+				synctest.Wait()
+				assert.EqualValues(t, 5, available(l.(StatisticsProvider)))
+				assert.EqualValues(t, 1, l.(StatisticsProvider).Statistics().SuccessfulLeases)
+			})
+		})
+	}
+}
+
+// A bucket that many have taken from pays back in the order in which it was taken
+// from: what came back since is never given back a second time.
+func TestChainALateRefundNeverGrantsTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: 9, ReplenishmentPeriod: time.Minute}))
+		a := take(t, b, 10)
+		time.Sleep(time.Minute) // 9 are there
+		take(t, b, 9)
+		a.undo()
+		assert.EqualValues(t, 1, available(b), "one of the ten has not come back by itself")
+	})
+}
+
+func TestChainTheFirstErrorUndoes(t *testing.T) {
+	bucket, closed := hourly(10), hourly(10)
+	c := Must(Chain(bucket, closed))
+	_, err := c.TryAcquire(t.Context(), 11)
+	require.ErrorIs(t, err, ErrPermitCount)
+	require.NoError(t, closed.Close())
+	_, err = c.TryAcquire(t.Context(), 1)
+	require.ErrorIs(t, err, ErrClosed)
+	assert.ErrorContains(t, err, "limiter 1 of the chain")
+	assert.Equal(t, Statistics{AvailablePermits: 10}, bucket.Statistics())
+}
+
+type panicking struct{ Limiter }
+
+func (panicking) TryAcquire(context.Context, int) (Lease, error) { panic("boom") }
+
+func TestChainAPanicUndoes(t *testing.T) {
+	bucket := hourly(10)
+	c := Must(Chain(bucket, panicking{}))
+	assert.PanicsWithValue(t, "boom", func() { _, _ = c.TryAcquire(t.Context(), 1) })
+	assert.Equal(t, Statistics{AvailablePermits: 10}, bucket.Statistics())
+}
+
+// scripted grants leases that its test made.
+type scripted struct{ lease Lease }
+
+func (s scripted) TryAcquire(context.Context, int) (Lease, error) { return s.lease, nil }
+func (s scripted) Acquire(context.Context, int) (Lease, error)    { return s.lease, nil }
+
+func TestChainReleasesInReverseAndGoesOnAfterAPanic(t *testing.T) {
+	var order []string
+	granted := func(name string) scripted {
+		return scripted{GrantedRefundable(1, func() {
+			order = append(order, name)
+			if name == "b" {
+				panic("boom")
+			}
+		}, func() { order = append(order, "refund "+name) })}
+	}
+	l := take(t, Must(Chain(granted("a"), granted("b"), granted("c"), granted("d"), granted("e"))), 1)
+	assert.Panics(t, l.Release)
+	l.Release()
+	assert.Equal(t, []string{"e", "d", "c", "b", "a"}, order)
+
+	order = nil
+	refused(t, Must(Chain(granted("a"), granted("b"), scripted{Rejected(time.Second, "no")})), 1)
+	assert.Equal(t, []string{"refund b", "refund a"}, order)
+}
+
+func TestChainMetadataIsTheUnionFirstWins(t *testing.T) {
+	region, zone := NewMetadataKey[string]("REGION"), NewMetadataKey[int]("ZONE")
+	a := scripted{region.With(Granted(1, nil), "a")}
+	b := scripted{zone.With(region.With(Granted(1, nil), "b"), 7)}
+	l := take(t, Must(Chain(a, b)), 1)
+	r, ok := region.From(l)
+	assert.True(t, ok)
+	assert.Equal(t, "a", r)
+	z, ok := zone.From(l)
+	assert.True(t, ok)
+	assert.Equal(t, 7, z)
+	names := map[string]any{}
+	for name, v := range l.Metadata() {
+		assert.NotContains(t, names, name)
+		names[name] = v
+	}
+	assert.Equal(t, map[string]any{"REGION": "a", "ZONE": 7}, names)
+
+	rejected := refused(t, Must(Chain(a, scripted{Rejected(time.Minute, "closed on Sundays")})), 1)
+	d, ok := rejected.RetryAfter()
+	assert.True(t, ok)
+	assert.Equal(t, time.Minute, d)
+	assert.Equal(t, "closed on Sundays", rejected.Reason())
+}
+
+func TestChainStatisticsAndIdleDuration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := concurrent(5)
+		time.Sleep(time.Second)
+		b := hourly(3)
+		c := Must(Chain(a, b))
+		idle, ok := c.IdleDuration()
+		assert.True(t, ok)
+		assert.Zero(t, idle)
+		take(t, c, 2).Release()
+		refused(t, b, 2)
+		refused(t, c, 2)
+		assert.Equal(t, Statistics{AvailablePermits: 1, SuccessfulLeases: 1, FailedLeases: 2}, c.Statistics())
+		_, ok = c.IdleDuration()
+		assert.False(t, ok)
+		time.Sleep(2*time.Hour + time.Minute)
+		idle, ok = c.IdleDuration()
+		assert.True(t, ok)
+		assert.Equal(t, time.Minute, idle)
+		_, ok = Must(Chain(a, plain{a})).IdleDuration()
+		assert.False(t, ok, "one of them does not know")
+	})
+}
+
+func TestChainReplenishesWhatIsManual(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Minute, ManualReplenishment: true}
+		manual := Must(NewTokenBucket(o))
+		c := Must(Chain(concurrent(1), manual, hourly(5)))
+		assert.False(t, c.AutoReplenishing())
+		assert.Equal(t, time.Minute, c.ReplenishmentPeriod())
+		take(t, c, 1).Release()
+		time.Sleep(time.Minute)
+		refused(t, c, 1)
+		assert.True(t, c.TryReplenish())
+		take(t, c, 1)
+		require.NoError(t, c.Close())
+		assert.False(t, c.TryReplenish())
+		auto := Must(Chain(hourly(1)))
+		assert.True(t, auto.AutoReplenishing())
+		assert.False(t, auto.TryReplenish())
+	})
+}
+
+func TestChainCloseClosesOnlyTheChain(t *testing.T) {
+	slots := concurrent(2)
+	c := Must(Chain(slots))
+	l := take(t, c, 1)
+	require.NoError(t, c.Close())
+	require.NoError(t, c.Close())
+	_, err := c.TryAcquire(t.Context(), 1)
+	require.ErrorIs(t, err, ErrClosed)
+	_, err = c.Acquire(t.Context(), 1)
+	require.ErrorIs(t, err, ErrClosed)
+	_, err = c.TryAcquire(t.Context(), -1)
+	require.ErrorIs(t, err, ErrPermitCount)
+	l.Release()
+	assert.EqualValues(t, 2, available(slots))
+}
+
+func TestChainContextFirst(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("why")
+	cancel(why)
+	c := Must(Chain(concurrent(1)))
+	_, err := c.Acquire(ctx, -1)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, why)
+	_, err = c.TryAcquire(ctx, 1)
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, Statistics{AvailablePermits: 1}, c.Statistics())
+}
+
+// Two chains that share limiters in the same order, under contention: nobody is
+// stuck, nothing is lost.
+func TestChainConcurrentSafe(t *testing.T) {
+	slots, bucket := concurrent(3), Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 1 << 30, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
+	last := concurrent(2)
+	a, b := Must(Chain(slots, bucket, last)), Must(Chain(bucket, last))
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	granted := 0
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 500 {
+				c := []Limiter{a, b}[i%2]
+				var l Lease
+				var err error
+				if g%2 == 0 {
+					l, err = c.Acquire(t.Context(), 1)
+				} else {
+					l, err = c.TryAcquire(t.Context(), 1)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				if l.Acquired() {
+					mu.Lock()
+					granted++
+					mu.Unlock()
+				}
+				l.Release()
+			}
+		})
+	}
+	wg.Wait()
+	assert.EqualValues(t, 3, available(slots))
+	assert.EqualValues(t, 2, available(last))
+	assert.EqualValues(t, 1<<30-granted, available(bucket), "a token for each that was granted, and no more")
+	assert.EqualValues(t, granted, bucket.Statistics().SuccessfulLeases)
+}

@@ -1,0 +1,361 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Partitioned limiter picks the limiter by what is asked for: a request, a
+// user, a tenant. It answers as a [Limiter] does.
+type Partitioned[R any] interface {
+	// TryAcquire takes n permits of the resource's limiter if they are there now.
+	TryAcquire(ctx context.Context, resource R, n int) (Lease, error)
+	// Acquire takes n permits of the resource's limiter, waiting in its queue.
+	Acquire(ctx context.Context, resource R, n int) (Lease, error)
+}
+
+// A Factory makes the limiter of one partition. Make the factory once, and not
+// anew in each call of the partition function: that costs allocations, and
+// buckets of one factory share what they have in common.
+type Factory[K comparable] func(key K) (Limiter, error)
+
+// A Partition says to which partition a resource belongs.
+type Partition[K comparable] struct {
+	// Key names the partition.
+	Key K
+	// New makes its limiter. It is called once per key, outside any lock that
+	// another key waits for.
+	New Factory[K]
+}
+
+// PartitionedOptions are the options of a [PartitionedLimiter]. The zero value
+// keeps any number of partitions, each until it has been idle for 10 seconds.
+type PartitionedOptions struct {
+	// IdleTimeout: a partition whose limiter has been idle for longer is closed
+	// and forgotten; 0: 10 s. See [Idler].
+	IdleTimeout time.Duration `json:"idle_timeout,omitempty" yaml:"idle_timeout,omitempty"`
+	// MaxPartitions bounds how many partitions there are; 0: no bound. Where keys
+	// come from outside, set it. A new key beyond it takes the place of the least
+	// recently used partition that is idle; where all are in use it is rejected,
+	// so a flood of keys never pushes out one that is being throttled.
+	MaxPartitions int `json:"max_partitions,omitempty" yaml:"max_partitions,omitempty"`
+}
+
+const defaultIdleTimeout = 10 * time.Second
+
+// Validate returns every problem in one [ErrInvalidOptions], or nil.
+func (o PartitionedOptions) Validate() error {
+	var p problems
+	if o.IdleTimeout < 0 {
+		p.add("IdleTimeout is %v, must not be negative", o.IdleTimeout)
+	}
+	p.atLeast("MaxPartitions", o.MaxPartitions, 0)
+	return p.err("PartitionedOptions")
+}
+
+// A PartitionedLimiter has a limiter for each key, made when the key is first
+// seen and forgotten when it has been idle for long. A limiter that was found is
+// never closed under the caller: forgetting and using it exclude each other.
+//
+// Whatever inside has TryReplenish and does not replenish by itself is driven
+// every 100 ms. One goroutine at a time does the housekeeping, for as long as
+// there are partitions; it works in small steps, so it stalls nobody, and rests
+// for twenty times as long as it worked. Limiters written elsewhere should answer
+// IdleDuration fast and without calling the PartitionedLimiter: their shard is
+// locked meanwhile. One that is no [Idler] counts as idle since it was last used
+// and holds no lease.
+//
+// The zero PartitionedLimiter is not usable; make one with [NewPartitioned].
+type PartitionedLimiter[R any, K comparable] struct {
+	partition func(R) Partition[K]
+	idle      int64 // IdleTimeout
+	max       int64 // MaxPartitions
+	seed      maphash.Seed
+	shards    []shard[K]
+	count     atomic.Int64  // partitions, and those being made
+	driven    atomic.Int64  // of them, how many are to be replenished
+	uses      atomic.Uint32 // what time is for "least recently used"; wraps around
+	closed    atomic.Bool
+	keeper    keeper
+	room      roomMaker[K]
+}
+
+// A shard is a part of the partitions with a lock of its own, in a cache line of
+// its own.
+type shard[K comparable] struct {
+	mu     sync.Mutex
+	table  table[K]
+	making map[K]*making[K]
+	due    int64 // no partition is to be forgotten before that moment
+}
+
+// making is a partition that somebody is making; who wants it too waits for done.
+// If there is none after that, the lease and the error say why.
+type making[K comparable] struct {
+	done      chan struct{}
+	reserved  bool
+	partition *entry[K]
+	lease     Lease
+	err       error
+}
+
+// NewPartitioned returns a limiter of which partition picks the limiter for a
+// resource. partition is called once in every call, maybe by many goroutines at
+// once. The error is an [ErrInvalidOptions].
+func NewPartitioned[R any, K comparable](partition func(R) Partition[K], o PartitionedOptions) (*PartitionedLimiter[R, K], error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if partition == nil {
+		return nil, fmt.Errorf("%w: NewPartitioned: partition is nil", ErrInvalidOptions)
+	}
+	if o.IdleTimeout == 0 {
+		o.IdleTimeout = defaultIdleTimeout
+	}
+	p := &PartitionedLimiter[R, K]{
+		partition: partition,
+		idle:      int64(o.IdleTimeout),
+		max:       int64(o.MaxPartitions),
+		seed:      maphash.MakeSeed(),
+		shards:    make([]shard[K], shardCount()),
+	}
+	for i := range p.shards {
+		p.shards[i].table.seed = p.seed
+		p.shards[i].due = never
+	}
+	p.keeper.work = p.keep
+	p.room.notBefore = unknown
+	return p, nil
+}
+
+// shardCount is a power of two, and enough that the processors rarely meet.
+func shardCount() int {
+	n := 32
+	for n < 16*runtime.GOMAXPROCS(0) && n < 1024 {
+		n *= 2
+	}
+	return n
+}
+
+// TryAcquire takes n permits of the resource's limiter if they are there now.
+// Where the limiter has to be made first, that is waited for.
+func (p *PartitionedLimiter[R, K]) TryAcquire(ctx context.Context, resource R, n int) (Lease, error) {
+	part := p.partition(resource)
+	if n < 0 {
+		return Lease{}, permitCountError(n, 0)
+	}
+	e, lease, err := p.pin(ctx, part)
+	if e == nil {
+		return lease, err
+	}
+	defer e.pins.Add(-1)
+	return e.limiter.TryAcquire(ctx, n)
+}
+
+// Acquire takes n permits of the resource's limiter, waiting in its queue.
+func (p *PartitionedLimiter[R, K]) Acquire(ctx context.Context, resource R, n int) (Lease, error) {
+	part := p.partition(resource)
+	if ctx.Err() != nil {
+		return Lease{}, contextError(ctx)
+	}
+	if n < 0 {
+		return Lease{}, permitCountError(n, 0)
+	}
+	e, lease, err := p.pin(ctx, part)
+	if e == nil {
+		return lease, err
+	}
+	defer e.pins.Add(-1)
+	return e.limiter.Acquire(ctx, n)
+}
+
+// Statistics returns the figures of the resource's limiter. They are zero, and no
+// partition is made, if there is none or if it is no [StatisticsProvider]. The
+// error is [ErrClosed].
+func (p *PartitionedLimiter[R, K]) Statistics(resource R) (Statistics, error) {
+	key := p.partition(resource).Key
+	hash := maphash.Comparable(p.seed, key)
+	s := p.shard(hash)
+	s.mu.Lock()
+	if p.closed.Load() {
+		s.mu.Unlock()
+		return Statistics{}, ErrClosed
+	}
+	e := s.table.find(hash, key)
+	if e == nil {
+		s.mu.Unlock()
+		return Statistics{}, nil
+	}
+	e.pins.Add(1)
+	s.mu.Unlock()
+	defer e.pins.Add(-1)
+	if sp, ok := untracked(e.limiter).(StatisticsProvider); ok {
+		return sp.Statistics(), nil
+	}
+	return Statistics{}, nil
+}
+
+// Len is how many partitions there are, those that are being made included.
+func (p *PartitionedLimiter[R, K]) Len() int { return int(p.count.Load()) }
+
+// Close closes every partition's limiter and returns their errors, with the first
+// one from a partition that was forgotten before. Who waits in a limiter comes
+// back as that limiter has it; later calls return [ErrClosed]. It may be called
+// again, and returns nil then.
+func (p *PartitionedLimiter[R, K]) Close() error {
+	if !p.closed.CompareAndSwap(false, true) {
+		return nil
+	}
+	errs := []error{p.keeper.stop()}
+	for i := range p.shards {
+		s := &p.shards[i]
+		s.mu.Lock()
+		all := s.table.clear()
+		s.mu.Unlock()
+		for e := all; e != nil; e = e.next {
+			p.uncount(e)
+			errs = append(errs, closeLimiter(e.limiter))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p *PartitionedLimiter[R, K]) shard(hash uint64) *shard[K] {
+	return &p.shards[hash>>32&uint64(len(p.shards)-1)]
+}
+
+// pin returns the partition, made if need be, so that it is not forgotten until
+// the pin is taken off again. If there is none, the lease and the error say why.
+func (p *PartitionedLimiter[R, K]) pin(ctx context.Context, part Partition[K]) (*entry[K], Lease, error) {
+	hash := maphash.Comparable(p.seed, part.Key)
+	s := p.shard(hash)
+	for {
+		s.mu.Lock()
+		if e := s.table.find(hash, part.Key); e != nil {
+			e.pins.Add(1)
+			s.mu.Unlock()
+			if p.max > 0 {
+				e.used.Store(p.uses.Add(1))
+			}
+			return e, Lease{}, nil
+		}
+		if p.closed.Load() {
+			s.mu.Unlock()
+			return nil, Lease{}, ErrClosed
+		}
+		m := s.making[part.Key]
+		if m == nil {
+			m = s.begin(part.Key)
+			s.mu.Unlock()
+			p.build(s, hash, part, m)
+			return m.partition, m.lease, m.err
+		}
+		s.mu.Unlock()
+		select {
+		case <-m.done:
+			if m.partition == nil {
+				return nil, m.lease, m.err
+			}
+		case <-ctx.Done():
+			return nil, Lease{}, contextError(ctx)
+		}
+	}
+}
+
+func (s *shard[K]) begin(key K) *making[K] {
+	m := &making[K]{done: make(chan struct{}), err: errFactoryPanicked}
+	if s.making == nil {
+		s.making = make(map[K]*making[K])
+	}
+	s.making[key] = m
+	return m
+}
+
+// errFactoryPanicked is for those who waited for a factory that did; the caller
+// who called it has the panic.
+var errFactoryPanicked = errors.New("limiter: the factory of the partition panicked")
+
+// build makes the partition of m, pinned.
+func (p *PartitionedLimiter[R, K]) build(s *shard[K], hash uint64, part Partition[K], m *making[K]) {
+	defer p.publish(s, hash, part.Key, m)
+	if m.reserved = p.reserve(); !m.reserved {
+		m.lease, m.err = Lease{meta: partitionLimit}, nil
+		return
+	}
+	l, err := makeLimiter(part)
+	if m.err = err; err != nil {
+		return
+	}
+	e := &entry[K]{key: part.Key, limiter: l}
+	e.pins.Store(1)
+	if p.max > 0 {
+		e.used.Store(p.uses.Add(1))
+	}
+	m.partition = e
+}
+
+// publish puts what became of m where others find it.
+func (p *PartitionedLimiter[R, K]) publish(s *shard[K], hash uint64, key K, m *making[K]) {
+	var late Limiter // made when everything was closed meanwhile
+	var visit int64
+	s.mu.Lock()
+	delete(s.making, key)
+	if len(s.making) == 0 {
+		s.making = nil
+	}
+	switch e := m.partition; {
+	case e == nil:
+	case p.closed.Load():
+		late, m.partition, m.err = e.limiter, nil, ErrClosed
+	default:
+		s.table.insert(hash, e)
+		visit = p.firstVisit(s, e)
+	}
+	s.mu.Unlock()
+	if m.reserved && m.partition == nil {
+		p.count.Add(-1)
+	}
+	if late != nil {
+		m.err = errors.Join(m.err, closeLimiter(late))
+	}
+	close(m.done)
+	if m.partition != nil {
+		p.keeper.schedule(visit)
+	}
+}
+
+var partitionLimit = &metadata{name: ReasonKey.name, value: ReasonPartitionLimit}
+
+// makeLimiter makes the limiter of part, in a form that knows how long it has
+// been idle.
+func makeLimiter[K comparable](part Partition[K]) (Limiter, error) {
+	if part.New == nil {
+		return nil, fmt.Errorf("%w: the partition of key %v has no New", ErrInvalidOptions, part.Key)
+	}
+	l, err := part.New(part.Key)
+	if err != nil {
+		return nil, fmt.Errorf("limiter: making the limiter of a partition: %w", err)
+	}
+	if l == nil {
+		return nil, fmt.Errorf("%w: New returned no limiter for the partition of key %v", ErrInvalidOptions, part.Key)
+	}
+	if _, ok := l.(Idler); ok {
+		return l, nil
+	}
+	return track(l), nil
+}
+
+// closeLimiter closes the limiter of a partition that nobody uses any more.
+func closeLimiter(l Limiter) error {
+	if c, ok := untracked(l).(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}

@@ -1,0 +1,600 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// byKey is a partition function for resources that are keys.
+func byKey[K comparable](f Factory[K]) func(K) Partition[K] {
+	return func(key K) Partition[K] { return Partition[K]{Key: key, New: f} }
+}
+
+func newPartitioned[K comparable](tb testing.TB, f Factory[K], o PartitionedOptions) *PartitionedLimiter[K, K] {
+	tb.Helper()
+	p, err := NewPartitioned(byKey(f), o)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { assert.NoError(tb, p.Close()) })
+	return p
+}
+
+func mustAcquire[R any](tb testing.TB, p Partitioned[R], resource R, n int) Lease {
+	tb.Helper()
+	l, err := p.TryAcquire(tb.Context(), resource, n)
+	require.NoError(tb, err)
+	require.True(tb, l.Acquired(), "resource %v: rejected: %q", resource, l.Reason())
+	return l
+}
+
+func mustReject[R any](tb testing.TB, p Partitioned[R], resource R, n int) Lease {
+	tb.Helper()
+	l, err := p.TryAcquire(tb.Context(), resource, n)
+	require.NoError(tb, err)
+	require.False(tb, l.Acquired(), "resource %v: granted", resource)
+	return l
+}
+
+var oneAtATime = ConcurrencyFactory[string](ConcurrencyOptions{PermitLimit: 1, QueueLimit: 10})
+
+func TestPartitionedKeepsKeysApart(t *testing.T) {
+	p := newPartitioned(t, oneAtATime, PartitionedOptions{})
+	a := mustAcquire(t, p, "a", 1)
+	mustAcquire(t, p, "b", 1)
+	mustReject(t, p, "a", 1)
+	a.Release()
+	mustAcquire(t, p, "a", 1)
+	assert.Equal(t, 2, p.Len())
+}
+
+func TestPartitionedCallsThePartitionFunctionOncePerCall(t *testing.T) {
+	calls := 0
+	p, err := NewPartitioned(func(key string) Partition[string] {
+		calls++
+		return Partition[string]{Key: key, New: oneAtATime}
+	}, PartitionedOptions{})
+	require.NoError(t, err)
+	defer p.Close()
+	_, _ = p.TryAcquire(t.Context(), "a", 1)
+	assert.Equal(t, 1, calls)
+	_, _ = p.TryAcquire(t.Context(), "a", 1)
+	assert.Equal(t, 2, calls)
+	_, err = p.Statistics("a")
+	require.NoError(t, err)
+	assert.Equal(t, 3, calls)
+	_, err = p.TryAcquire(t.Context(), "b", -1)
+	require.ErrorIs(t, err, ErrPermitCount)
+	assert.Equal(t, 4, calls)
+	assert.Equal(t, 1, p.Len(), "a call that is wrong makes no partition")
+}
+
+func TestPartitionedStatisticsOfAnUnknownKeyMakeNoPartition(t *testing.T) {
+	p := newPartitioned(t, oneAtATime, PartitionedOptions{})
+	s, err := p.Statistics("nobody")
+	require.NoError(t, err)
+	assert.Zero(t, s)
+	assert.Zero(t, p.Len())
+	mustAcquire(t, p, "a", 1)
+	s, err = p.Statistics("a")
+	require.NoError(t, err)
+	assert.Equal(t, Statistics{SuccessfulLeases: 1}, s)
+}
+
+func TestPartitionedMakesALimiterOnceConcurrentSafe(t *testing.T) {
+	var made atomic.Int64
+	p := newPartitioned(t, func(key int) (Limiter, error) {
+		made.Add(1)
+		return NewConcurrency(ConcurrencyOptions{PermitLimit: 64})
+	}, PartitionedOptions{})
+	var wg sync.WaitGroup
+	for range 64 {
+		wg.Go(func() {
+			for key := range 100 {
+				if l, err := p.TryAcquire(t.Context(), key, 1); err != nil || !l.Acquired() {
+					t.Errorf("key %d: %v", key, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	assert.EqualValues(t, 100, made.Load())
+	assert.Equal(t, 100, p.Len())
+}
+
+func TestPartitionedAFactoryHoldsUpItsOwnKeyOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartitioned(t, func(key string) (Limiter, error) {
+			if key == "slow" {
+				time.Sleep(time.Minute)
+			}
+			return oneAtATime(key)
+		}, PartitionedOptions{})
+		start := time.Now()
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() { _, _ = p.TryAcquire(t.Context(), "slow", 1) })
+		}
+		synctest.Wait()
+		for i := range 1000 {
+			mustAcquire(t, p, fmt.Sprint(i), 1)
+		}
+		assert.Zero(t, time.Since(start))
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := p.TryAcquire(ctx, "slow", 1)
+		require.ErrorIs(t, err, context.DeadlineExceeded, "a context ends the wait for somebody else's factory")
+		wg.Wait()
+		assert.Equal(t, time.Minute, time.Since(start))
+		s, err := p.Statistics("slow")
+		require.NoError(t, err)
+		assert.Equal(t, Statistics{SuccessfulLeases: 1, FailedLeases: 1}, s)
+	})
+}
+
+func TestPartitionedAFactoryThatFailsIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("no route to the configuration")
+		calls := 0
+		p := newPartitioned(t, func(key string) (Limiter, error) {
+			calls++
+			if time.Sleep(time.Second); calls == 1 {
+				return nil, broken
+			}
+			return oneAtATime(key)
+		}, PartitionedOptions{})
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				_, err := p.Acquire(t.Context(), "a", 1)
+				assert.ErrorIs(t, err, broken)
+			})
+		}
+		wg.Wait()
+		assert.Equal(t, 1, calls, "those who came meanwhile get the same error")
+		assert.Zero(t, p.Len())
+		mustAcquire(t, p, "a", 1)
+		assert.Equal(t, 2, calls)
+	})
+}
+
+func TestPartitionedAFactoryThatPanicsLeavesNothingBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		p := newPartitioned(t, func(key string) (Limiter, error) {
+			if calls++; calls == 1 {
+				time.Sleep(time.Second)
+				panic("boom")
+			}
+			return oneAtATime(key)
+		}, PartitionedOptions{MaxPartitions: 1})
+		go func() {
+			time.Sleep(time.Millisecond)
+			_, err := p.TryAcquire(t.Context(), "a", 1)
+			assert.ErrorContains(t, err, "panicked")
+		}()
+		assert.PanicsWithValue(t, "boom", func() { _, _ = p.TryAcquire(t.Context(), "a", 1) })
+		synctest.Wait()
+		mustAcquire(t, p, "a", 1)
+	})
+}
+
+func TestPartitionedFactoriesThatMakeNothing(t *testing.T) {
+	for name, factory := range map[string]Factory[string]{
+		"no factory": nil,
+		"no limiter": func(string) (Limiter, error) { return nil, nil },
+		"bad bucket": TokenBucketFactory[string](TokenBucketOptions{}),
+		"bad fixed":  FixedWindowFactory[string](FixedWindowOptions{}),
+		"bad slider": SlidingWindowFactory[string](SlidingWindowOptions{}),
+		"bad conc":   ConcurrencyFactory[string](ConcurrencyOptions{}),
+	} {
+		p := newPartitioned(t, factory, PartitionedOptions{MaxPartitions: 1})
+		for range 2 {
+			_, err := p.TryAcquire(t.Context(), "a", 1)
+			require.ErrorIs(t, err, ErrInvalidOptions, name)
+		}
+		assert.Zero(t, p.Len(), name)
+	}
+}
+
+func TestPartitionedOptionsAreValidated(t *testing.T) {
+	_, err := NewPartitioned(byKey(oneAtATime), PartitionedOptions{IdleTimeout: -1, MaxPartitions: -1})
+	require.ErrorIs(t, err, ErrInvalidOptions)
+	assert.ErrorContains(t, err, "IdleTimeout")
+	assert.ErrorContains(t, err, "MaxPartitions")
+	_, err = NewPartitioned[string, string](nil, PartitionedOptions{})
+	require.ErrorIs(t, err, ErrInvalidOptions)
+}
+
+// closeCounter counts how often it is closed, and what it says then.
+type closeCounter struct {
+	*Concurrency
+	closed *atomic.Int64
+	err    error
+}
+
+func (c closeCounter) Close() error {
+	c.closed.Add(1)
+	return errors.Join(c.Concurrency.Close(), c.err)
+}
+
+func TestPartitionedForgetsWhoHasBeenIdleForLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var closed atomic.Int64
+		p := newPartitioned(t, func(key string) (Limiter, error) {
+			return closeCounter{Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1})), &closed, nil}, nil
+		}, PartitionedOptions{IdleTimeout: time.Minute})
+		held := mustAcquire(t, p, "held", 1)
+		mustAcquire(t, p, "free", 1).Release()
+
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, 2, p.Len(), "idle for the timeout, and not for longer")
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		assert.Equal(t, 1, p.Len())
+		assert.EqualValues(t, 1, closed.Load())
+
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.Equal(t, 1, p.Len(), "who holds a permit is not forgotten")
+		held.Release()
+		time.Sleep(2*time.Minute + 1)
+		synctest.Wait()
+		assert.Zero(t, p.Len())
+		assert.EqualValues(t, 2, closed.Load())
+		assert.Nil(t, p.keeper.timer, "no housekeeping where there is nothing to keep")
+
+		mustAcquire(t, p, "held", 1)
+		assert.Equal(t, 1, p.Len(), "and a key may come back")
+	})
+}
+
+func TestPartitionedABucketIsForgottenOnceItHasBeenFullForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartitioned(t, TokenBucketFactory[string](TokenBucketOptions{
+			TokenLimit: 10, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second,
+		}), PartitionedOptions{})
+		mustAcquire(t, p, "a", 10)
+		time.Sleep(20 * time.Second) // full after 10, idle for 10
+		synctest.Wait()
+		assert.Equal(t, 1, p.Len())
+		time.Sleep(time.Nanosecond + 100*time.Millisecond)
+		synctest.Wait()
+		assert.Zero(t, p.Len())
+	})
+}
+
+// plain is a limiter that is nothing but a Limiter.
+type plain struct{ l Limiter }
+
+func (p plain) TryAcquire(ctx context.Context, n int) (Lease, error) { return p.l.TryAcquire(ctx, n) }
+func (p plain) Acquire(ctx context.Context, n int) (Lease, error)    { return p.l.Acquire(ctx, n) }
+
+func TestPartitionedALimiterThatIsNoIdlerIsForgottenWhenUnused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartitioned(t, func(key string) (Limiter, error) {
+			l, err := oneAtATime(key)
+			return plain{l}, err
+		}, PartitionedOptions{IdleTimeout: time.Minute})
+		held := mustAcquire(t, p, "a", 1)
+		for range 5 {
+			time.Sleep(time.Minute)
+			mustReject(t, p, "a", 1)
+		}
+		time.Sleep(time.Hour)
+		assert.Equal(t, 1, p.Len(), "it has a lease out")
+		held.Release()
+		held.Release()
+		time.Sleep(time.Minute)
+		mustAcquire(t, p, "a", 1).Release()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, 1, p.Len())
+		time.Sleep(time.Minute + 1)
+		synctest.Wait()
+		assert.Zero(t, p.Len())
+	})
+}
+
+func TestPartitionedDrivesWhatDoesNotReplenishItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartitioned(t, func(key string) (Limiter, error) {
+			l, err := NewTokenBucket(TokenBucketOptions{
+				TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: 150 * time.Millisecond, ManualReplenishment: true,
+			})
+			if key == "chained" {
+				return Chain(l)
+			}
+			return l, err
+		}, PartitionedOptions{})
+		for _, key := range []string{"bucket", "chained"} {
+			mustAcquire(t, p, key, 1)
+		}
+		time.Sleep(199 * time.Millisecond)
+		mustReject(t, p, "bucket", 1)
+		mustReject(t, p, "chained", 1)
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		mustAcquire(t, p, "bucket", 1)
+		mustAcquire(t, p, "chained", 1)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Zero(t, p.Len())
+		assert.Zero(t, p.driven.Load())
+		assert.Nil(t, p.keeper.timer)
+	})
+}
+
+func TestPartitionedMakesRoomByForgettingTheLeastRecentlyUsed(t *testing.T) {
+	p := newPartitioned(t, ConcurrencyFactory[string](ConcurrencyOptions{PermitLimit: 1}), PartitionedOptions{MaxPartitions: 3})
+	for _, key := range []string{"a", "b", "c", "a"} {
+		mustAcquire(t, p, key, 1).Release()
+	}
+	held := mustAcquire(t, p, "b", 1)
+	mustAcquire(t, p, "d", 1).Release()
+	assert.Equal(t, 3, p.Len())
+	assert.Equal(t, []string{"a", "b", "d"}, known(t, p, "a", "b", "c", "d"), "c was the least recently used")
+	mustAcquire(t, p, "e", 1).Release()
+	assert.Equal(t, []string{"b", "d", "e"}, known(t, p, "a", "b", "c", "d", "e"))
+	held.Release()
+	mustAcquire(t, p, "f", 1).Release()
+	assert.Equal(t, []string{"d", "e", "f"}, known(t, p, "b", "d", "e", "f"))
+}
+
+// known are the keys that have a partition; all have been granted something.
+func known(t *testing.T, p *PartitionedLimiter[string, string], keys ...string) (there []string) {
+	t.Helper()
+	for _, key := range keys {
+		s, err := p.Statistics(key)
+		require.NoError(t, err)
+		if s.SuccessfulLeases > 0 {
+			there = append(there, key)
+		}
+	}
+	return there
+}
+
+func TestPartitionedAFloodOfKeysPushesOutNobodyWhoIsThrottled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartitioned(t, TokenBucketFactory[int](TokenBucketOptions{
+			TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Minute,
+		}), PartitionedOptions{MaxPartitions: 2})
+		mustAcquire(t, p, 1, 1)
+		mustAcquire(t, p, 2, 1)
+		for key := range 1000 {
+			l := mustReject(t, p, 3+key, 1)
+			require.Equal(t, ReasonPartitionLimit, l.Reason())
+		}
+		mustReject(t, p, 1, 1)
+		mustReject(t, p, 2, 1)
+		assert.Equal(t, 2, p.Len())
+		time.Sleep(time.Minute)
+		mustAcquire(t, p, 3, 1) // they are full again, and one of them makes room
+		assert.Equal(t, 2, p.Len())
+	})
+}
+
+// askedIdler counts how often it is asked for its idle duration.
+type askedIdler struct {
+	plain
+	asked *atomic.Int64
+}
+
+func (a askedIdler) IdleDuration() (time.Duration, bool) {
+	a.asked.Add(1)
+	return 0, false
+}
+
+func TestPartitionedAFloodOfKeysDoesNotLookAtEveryPartitionEach(t *testing.T) {
+	const partitions, flood = 5000, 2000
+	var asked atomic.Int64
+	p := newPartitioned(t, func(key int) (Limiter, error) {
+		return askedIdler{plain{NewUnlimited()}, &asked}, nil
+	}, PartitionedOptions{MaxPartitions: partitions, IdleTimeout: time.Hour})
+	for key := range partitions {
+		mustAcquire(t, p, key, 1)
+	}
+	for key := range flood {
+		mustReject(t, p, partitions+key, 1)
+	}
+	assert.Less(t, asked.Load(), int64(partitions*flood/10))
+	assert.Equal(t, partitions, p.Len())
+}
+
+func TestPartitionedManyPartitionsMakeRoomOneByOne(t *testing.T) {
+	const partitions = 5000
+	p := newPartitioned(t, ConcurrencyFactory[int](ConcurrencyOptions{PermitLimit: 1}), PartitionedOptions{MaxPartitions: partitions})
+	for key := range 3 * partitions {
+		mustAcquire(t, p, key, 1).Release()
+	}
+	assert.Equal(t, partitions, p.Len())
+	s, err := p.Statistics(0)
+	require.NoError(t, err)
+	assert.Zero(t, s, "the oldest went first")
+	s, err = p.Statistics(3*partitions - 1)
+	require.NoError(t, err)
+	assert.NotZero(t, s)
+}
+
+func TestPartitionedCloseClosesEveryLimiter(t *testing.T) {
+	var closed atomic.Int64
+	broken := errors.New("does not close")
+	p, err := NewPartitioned(byKey(func(key string) (Limiter, error) {
+		c := closeCounter{Concurrency: Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1})), closed: &closed}
+		if key == "broken" {
+			c.err = broken
+		}
+		return c, nil
+	}), PartitionedOptions{})
+	require.NoError(t, err)
+	for _, key := range []string{"a", "b", "broken"} {
+		mustAcquire(t, p, key, 1)
+	}
+	require.ErrorIs(t, p.Close(), broken)
+	assert.EqualValues(t, 3, closed.Load())
+	require.NoError(t, p.Close())
+	assert.Zero(t, p.Len())
+
+	_, err = p.TryAcquire(t.Context(), "a", 1)
+	require.ErrorIs(t, err, ErrClosed)
+	_, err = p.Acquire(t.Context(), "new", 1)
+	require.ErrorIs(t, err, ErrClosed)
+	_, err = p.Statistics("a")
+	require.ErrorIs(t, err, ErrClosed)
+	_, err = p.TryAcquire(t.Context(), "a", -1)
+	require.ErrorIs(t, err, ErrPermitCount, "the range comes first")
+}
+
+func TestPartitionedCloseTurnsAwayWhoWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := NewPartitioned(byKey(oneAtATime), PartitionedOptions{})
+		require.NoError(t, err)
+		mustAcquire(t, p, "a", 1)
+		done := make(chan Lease)
+		go func() {
+			l, err := p.Acquire(t.Context(), "a", 1)
+			assert.NoError(t, err)
+			done <- l
+		}()
+		synctest.Wait()
+		require.NoError(t, p.Close())
+		l := <-done
+		assert.False(t, l.Acquired())
+		assert.Equal(t, ReasonClosed, l.Reason())
+	})
+}
+
+func TestPartitionedALimiterMadeWhileItClosesIsClosedToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var closed atomic.Int64
+		p, err := NewPartitioned(byKey(func(string) (Limiter, error) {
+			time.Sleep(time.Second)
+			return closeCounter{Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1})), &closed, nil}, nil
+		}), PartitionedOptions{})
+		require.NoError(t, err)
+		go func() {
+			time.Sleep(time.Millisecond)
+			assert.NoError(t, p.Close())
+		}()
+		_, err = p.TryAcquire(t.Context(), "a", 1)
+		require.ErrorIs(t, err, ErrClosed)
+		assert.EqualValues(t, 1, closed.Load())
+		assert.Zero(t, p.Len())
+	})
+}
+
+// A limiter that was found is never closed under the caller, and a throttled key
+// gets no fresh bucket: with an idle timeout of nothing partitions are forgotten
+// as fast as can be.
+func TestPartitionedForgettingAndUsingExcludeEachOtherConcurrentSafe(t *testing.T) {
+	p, err := NewPartitioned(byKey(ConcurrencyFactory[int](ConcurrencyOptions{PermitLimit: 2, QueueLimit: 100})), PartitionedOptions{IdleTimeout: 1})
+	require.NoError(t, err)
+	const keys = 8
+	var held [keys]atomic.Int64
+	stop := make(chan struct{})
+	var keepers, users sync.WaitGroup
+	for range 2 {
+		keepers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					p.keep(clock())
+				}
+			}
+		})
+	}
+	for g := range 8 {
+		users.Go(func() {
+			for i := range 2000 {
+				key := (g + i) % keys
+				l, err := p.Acquire(t.Context(), key, 1)
+				if err != nil || !l.Acquired() {
+					t.Errorf("%v %q", err, l.Reason())
+					return
+				}
+				if n := held[key].Add(1); n > 2 {
+					t.Errorf("%d hold a permit of 2", n)
+				}
+				held[key].Add(-1)
+				l.Release()
+			}
+		})
+	}
+	users.Wait()
+	close(stop)
+	keepers.Wait()
+	require.NoError(t, p.Close())
+	assert.Zero(t, p.count.Load())
+}
+
+func TestPartitionedABoundHoldsConcurrentSafe(t *testing.T) {
+	p := newPartitioned(t, ConcurrencyFactory[int](ConcurrencyOptions{PermitLimit: 1}), PartitionedOptions{MaxPartitions: 10})
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 1000 {
+				l, err := p.TryAcquire(t.Context(), (g*31+i)%50, 1)
+				if err != nil {
+					t.Error(err)
+				}
+				if n := p.Len(); n > 10 {
+					t.Errorf("%d partitions of 10", n)
+				}
+				l.Release()
+			}
+		})
+	}
+	wg.Wait()
+	assert.EqualValues(t, p.Len(), p.count.Load())
+}
+
+func TestTranslate(t *testing.T) {
+	type request struct{ user string }
+	p := newPartitioned(t, oneAtATime, PartitionedOptions{})
+	byUser := Translate(p, func(r request) string { return r.user })
+	mustAcquire(t, byUser, request{"a"}, 1)
+	mustReject(t, byUser, request{"a"}, 1)
+	mustReject(t, p, "a", 1)
+	mustAcquire(t, byUser, request{"b"}, 1)
+
+	_, err := Translate[request, string](nil, nil).Acquire(t.Context(), request{}, 1)
+	require.ErrorIs(t, err, ErrInvalidOptions)
+}
+
+func TestChainPartitionedCostsNothingWhenItRejects(t *testing.T) {
+	perUser := newPartitioned(t, TokenBucketFactory[string](TokenBucketOptions{
+		TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
+	}), PartitionedOptions{})
+	everybody := newPartitioned(t, func(string) (Limiter, error) { return NewConcurrency(ConcurrencyOptions{PermitLimit: 1}) }, PartitionedOptions{})
+	both, err := ChainPartitioned[string](perUser, Translate(everybody, func(string) string { return "" }))
+	require.NoError(t, err)
+
+	held := mustAcquire(t, both, "a", 1)
+	for range 10 {
+		mustReject(t, both, "a", 1)
+	}
+	s, err := perUser.Statistics("a")
+	require.NoError(t, err)
+	assert.Equal(t, Statistics{AvailablePermits: 1, SuccessfulLeases: 1}, s)
+	held.Release()
+	mustAcquire(t, both, "a", 1).Release()
+	l := mustReject(t, both, "a", 1)
+	_, known := l.RetryAfter()
+	assert.True(t, known)
+
+	_, err = ChainPartitioned[string]()
+	require.ErrorIs(t, err, ErrInvalidOptions)
+	_, err = ChainPartitioned[string](perUser, nil)
+	require.ErrorIs(t, err, ErrInvalidOptions)
+}

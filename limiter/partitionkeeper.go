@@ -1,0 +1,252 @@
+package limiter
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	// beat is how often partitions are replenished that do not do so by
+	// themselves, and the shortest time between two visits to the others.
+	beat = int64(100 * time.Millisecond)
+	// restFactor: housekeeping rests for so many times as long as it worked.
+	restFactor = 20
+	// visitChains is how many chains of a table are visited under one lock, some
+	// ten microseconds' worth.
+	visitChains = 32
+	// mergeChains is how many chains of a table are merged under one lock.
+	mergeChains = 512
+)
+
+// A keeper calls work at the moment that was asked for, one call at a time. It
+// has a timer only while a call is due.
+type keeper struct {
+	work func(now int64) (next int64) // returns when it wants to be called next, or never
+
+	mu      sync.Mutex
+	timer   *time.Timer
+	at      int64 // what the timer is set for; while work runs, what was asked for meanwhile
+	running bool
+	stopped bool
+	err     error // the first from closing a partition that was forgotten
+}
+
+// schedule asks for a call at that moment or before.
+func (k *keeper) schedule(at int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.stopped || at == never:
+	case k.running:
+		k.at = min(k.at, at)
+	case k.timer == nil:
+		k.at = at
+		k.timer = time.AfterFunc(time.Duration(at-clock()), k.run)
+	case at < k.at:
+		k.at = at
+		k.timer.Reset(time.Duration(at - clock()))
+	}
+}
+
+func (k *keeper) run() {
+	k.mu.Lock()
+	if k.stopped || k.running {
+		k.mu.Unlock()
+		return
+	}
+	k.running, k.timer, k.at = true, nil, never
+	k.mu.Unlock()
+
+	next := k.work(clock())
+
+	k.mu.Lock()
+	k.running = false
+	next = min(next, k.at)
+	k.mu.Unlock()
+	k.schedule(next)
+}
+
+func (k *keeper) failed(err error) {
+	if err == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.err == nil {
+		k.err = err
+	}
+}
+
+// stop ends it and returns the first error. A call that runs goes on to its end.
+func (k *keeper) stop() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stopped = true
+	if k.timer != nil {
+		k.timer.Stop()
+		k.timer = nil
+	}
+	return k.err
+}
+
+// firstVisit is when a new partition wants to be visited. The shard is locked.
+func (p *PartitionedLimiter[R, K]) firstVisit(s *shard[K], e *entry[K]) int64 {
+	now := clock()
+	s.due = min(s.due, addUp(now, addUp(p.idle, 1)))
+	if drivenBy(e.limiter) != nil {
+		p.driven.Add(1)
+		return now + beat
+	}
+	return s.due
+}
+
+// uncount takes a partition that was forgotten out of the numbers.
+func (p *PartitionedLimiter[R, K]) uncount(e *entry[K]) {
+	p.count.Add(-1)
+	if drivenBy(e.limiter) != nil {
+		p.driven.Add(-1)
+	}
+}
+
+// keep is the housekeeping: it replenishes what is to be replenished, and forgets
+// what has been idle for long enough.
+func (p *PartitionedLimiter[R, K]) keep(now int64) (next int64) {
+	next = never
+	driven := p.driven.Load() > 0
+	for i := range p.shards {
+		if p.closed.Load() {
+			return never
+		}
+		s := &p.shards[i]
+		if driven {
+			p.replenish(s)
+		}
+		next = min(next, p.sweep(s, now))
+	}
+	ended := clock()
+	if p.count.Load() == 0 {
+		return never
+	}
+	next = max(next, ended+max(beat, restFactor*(ended-now)))
+	if p.driven.Load() > 0 {
+		next = min(next, now+beat)
+	}
+	return next
+}
+
+// replenish calls TryReplenish, which may be anybody's, without holding a lock.
+func (p *PartitionedLimiter[R, K]) replenish(s *shard[K]) {
+	var pinned []*entry[K]
+	for from, more := 0, true; more; from += visitChains {
+		pinned = pinned[:0]
+		more = s.visit(from, func(e *entry[K]) {
+			if drivenBy(e.limiter) != nil {
+				e.pins.Add(1)
+				pinned = append(pinned, e)
+			}
+		})
+		for _, e := range pinned {
+			drivenBy(e.limiter).TryReplenish()
+			e.pins.Add(-1)
+		}
+	}
+}
+
+// visit calls f with the entries of some chains, from that one on, and returns
+// whether there are more. The shard is locked meanwhile; f changes nothing in the
+// table.
+func (s *shard[K]) visit(from int, f func(*entry[K])) (more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	heads := s.table.heads
+	to := min(from+visitChains, len(heads))
+	for i := from; i < to; i++ {
+		for e := heads[i]; e != nil; e = e.next {
+			f(e)
+		}
+	}
+	return to < len(heads)
+}
+
+// sweep forgets the partitions of a shard that have been idle for too long, if
+// there may be one, and returns when there may be one next.
+func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
+	s.mu.Lock()
+	due = s.due
+	if due > now {
+		s.mu.Unlock()
+		return due
+	}
+	s.due = never // what is inserted from here on sets it anew
+	s.mu.Unlock()
+
+	due = never
+	var old []*entry[K]
+	for from, more := 0, true; more; from += visitChains {
+		old = old[:0]
+		more = s.visit(from, func(e *entry[K]) {
+			left, idle := p.timeLeft(e)
+			if idle && left < 0 {
+				old = append(old, e)
+				return
+			}
+			due = min(due, addUp(now, addUp(max(left, 0), 1)))
+		})
+		for _, e := range old {
+			p.forget(s, e, func(e *entry[K]) bool {
+				left, idle := p.timeLeft(e)
+				return idle && left < 0
+			})
+		}
+	}
+	return s.tidy(due)
+}
+
+// timeLeft is how long a partition still may be idle; of one in use, how long at
+// least. The shard is locked.
+func (p *PartitionedLimiter[R, K]) timeLeft(e *entry[K]) (left int64, idle bool) {
+	if e.pins.Load() > 0 {
+		return p.idle, false
+	}
+	d, idle := e.limiter.(Idler).IdleDuration()
+	if !idle {
+		return p.idle, false
+	}
+	return p.idle - int64(d), true
+}
+
+// forget takes an entry out if nobody is using it and ok says so, with the shard
+// locked, and closes its limiter.
+func (p *PartitionedLimiter[R, K]) forget(s *shard[K], e *entry[K], ok func(*entry[K]) bool) bool {
+	s.mu.Lock()
+	hash := s.table.hash(e.key)
+	if s.table.find(hash, e.key) != e || e.pins.Load() > 0 || !ok(e) {
+		s.mu.Unlock()
+		return false
+	}
+	s.table.remove(hash, e)
+	s.mu.Unlock()
+	p.uncount(e)
+	p.keeper.failed(closeLimiter(e.limiter))
+	return true
+}
+
+// tidy gives memory back after a sweep, and says when the next one is due.
+func (s *shard[K]) tidy(due int64) int64 {
+	for more := true; more; {
+		s.mu.Lock()
+		more = s.table.shrink(mergeChains)
+		s.due = min(s.due, due)
+		due = s.due
+		s.mu.Unlock()
+	}
+	return due
+}
+
+// drivenBy returns the limiter as one that somebody else has to replenish, or nil.
+func drivenBy(l Limiter) Replenisher {
+	if r, ok := untracked(l).(Replenisher); ok && !r.AutoReplenishing() {
+		return r
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package limiter
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+)
+
+// An entry is one partition. Its key and limiter never change; pins and used may
+// be changed without the shard's lock, but a pin is only set with it.
+type entry[K comparable] struct {
+	key     K
+	limiter Limiter
+	next    *entry[K]
+	pins    atomic.Int32  // callers who are using it; it is not forgotten meanwhile
+	used    atomic.Uint32 // the turn of its last use, where that matters
+}
+
+// A table finds entries by key: chains of entries under a number of heads that
+// grows and shrinks by one chain at a time, so that no insertion takes long,
+// however many entries there are, and an entry costs one head. This is linear
+// hashing: Litwin, "Linear hashing: a new tool for file and table addressing",
+// VLDB 1980. The zero table is empty; it is guarded by its shard's lock.
+type table[K comparable] struct {
+	seed  maphash.Seed
+	heads []*entry[K]
+	round int // the number of heads at which this round of splitting began; a power of two
+	n     int // entries
+}
+
+const leastHeads = 4
+
+// at is the place of the chain for that hash. Chains before the next one to be
+// split have been split already, and go by one more bit.
+func (t *table[K]) at(hash uint64) int {
+	i := int(hash) & (2*t.round - 1)
+	if i >= len(t.heads) {
+		i -= t.round
+	}
+	return i
+}
+
+func (t *table[K]) hash(key K) uint64 { return maphash.Comparable(t.seed, key) }
+
+func (t *table[K]) find(hash uint64, key K) *entry[K] {
+	if t.n == 0 {
+		return nil
+	}
+	for e := t.heads[t.at(hash)]; e != nil; e = e.next {
+		if e.key == key {
+			return e
+		}
+	}
+	return nil
+}
+
+// insert adds an entry whose key is not there.
+func (t *table[K]) insert(hash uint64, e *entry[K]) {
+	if t.heads == nil {
+		t.heads = make([]*entry[K], leastHeads)
+		t.round = leastHeads
+	}
+	i := t.at(hash)
+	e.next = t.heads[i]
+	t.heads[i] = e
+	t.n++
+	if t.n > len(t.heads) {
+		t.split()
+	}
+}
+
+// split divides one chain in two.
+func (t *table[K]) split() {
+	from, to := len(t.heads)-t.round, len(t.heads)
+	chain := t.heads[from]
+	t.heads[from] = nil
+	t.heads = append(t.heads, nil)
+	for chain != nil {
+		e := chain
+		chain = e.next
+		i := from
+		if int(t.hash(e.key))&t.round != 0 {
+			i = to
+		}
+		e.next = t.heads[i]
+		t.heads[i] = e
+	}
+	if len(t.heads) == 2*t.round {
+		t.round *= 2
+	}
+}
+
+// remove takes an entry out that is there, and leaves the heads as they are.
+func (t *table[K]) remove(hash uint64, e *entry[K]) {
+	at := &t.heads[t.at(hash)]
+	for *at != e {
+		at = &(*at).next
+	}
+	*at = e.next
+	e.next = nil
+	t.n--
+}
+
+// shrink merges up to steps chains while there are many heads for few entries. It
+// returns false when it is done.
+func (t *table[K]) shrink(steps int) bool {
+	for ; steps > 0; steps-- {
+		if t.n == 0 {
+			t.heads, t.round = nil, 0
+			return false
+		}
+		if len(t.heads) <= leastHeads || t.n > len(t.heads)/2 {
+			if cap(t.heads) > 2*len(t.heads) {
+				t.heads = append([]*entry[K](nil), t.heads...)
+			}
+			return false
+		}
+		t.merge()
+	}
+	return true
+}
+
+// merge undoes the last split.
+func (t *table[K]) merge() {
+	if len(t.heads) == t.round {
+		t.round /= 2
+	}
+	last := len(t.heads) - 1
+	end := &t.heads[last-t.round]
+	for *end != nil {
+		end = &(*end).next
+	}
+	*end = t.heads[last]
+	t.heads[last] = nil
+	t.heads = t.heads[:last]
+}
+
+// clear returns all entries in one chain, and forgets them.
+func (t *table[K]) clear() *entry[K] {
+	var all *entry[K]
+	for _, e := range t.heads {
+		for e != nil {
+			next := e.next
+			e.next = all
+			all = e
+			e = next
+		}
+	}
+	t.heads, t.round, t.n = nil, 0, 0
+	return all
+}

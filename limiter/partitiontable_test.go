@@ -1,0 +1,102 @@
+package limiter
+
+import (
+	"hash/maphash"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A table does what a map does, whatever is put in and taken out.
+func TestTableIsAMap(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	tab := table[int]{seed: maphash.MakeSeed()}
+	want := map[int]*entry[int]{}
+	for step := range 200_000 {
+		key := r.IntN(2000)
+		if step/20_000%2 == 1 {
+			key = r.IntN(10) // and nearly everything goes again
+			for k := range want {
+				key = k
+				break
+			}
+		}
+		h := tab.hash(key)
+		e := tab.find(h, key)
+		require.Same(t, want[key], e)
+		switch {
+		case e != nil && r.IntN(2) == 0:
+			tab.remove(h, e)
+			delete(want, key)
+		case e == nil:
+			e = &entry[int]{key: key}
+			tab.insert(h, e)
+			want[key] = e
+		}
+		if r.IntN(100) == 0 {
+			tab.shrink(r.IntN(10))
+		}
+		require.Equal(t, len(want), tab.n)
+	}
+	n := 0
+	for e := tab.clear(); e != nil; e = e.next {
+		require.Same(t, want[e.key], e)
+		n++
+	}
+	assert.Equal(t, len(want), n)
+}
+
+func TestTableGivesItsMemoryBack(t *testing.T) {
+	tab := table[int]{seed: maphash.MakeSeed()}
+	var all []*entry[int]
+	for key := range 100_000 {
+		e := &entry[int]{key: key}
+		tab.insert(tab.hash(key), e)
+		all = append(all, e)
+	}
+	assert.LessOrEqual(t, len(tab.heads), tab.n)
+	for i, e := range all[:90_000] {
+		tab.remove(tab.hash(i), e)
+	}
+	for tab.shrink(100) {
+	}
+	assert.LessOrEqual(t, cap(tab.heads), 4*tab.n)
+	for key := 90_000; key < 100_000; key++ {
+		require.Same(t, all[key], tab.find(tab.hash(key), key))
+	}
+	for i, e := range all[90_000:] {
+		tab.remove(tab.hash(90_000+i), e)
+	}
+	for tab.shrink(100) {
+	}
+	assert.Nil(t, tab.heads)
+}
+
+// BenchmarkSweep reports for how long housekeeping holds a shard's lock at a
+// time, with a million.
+func BenchmarkSweep(b *testing.B) {
+	keys := makeKeys(1_000_000)
+	for b.Loop() {
+		b.StopTimer()
+		p := fill(b, keys)
+		b.StartTimer()
+		var longest time.Duration
+		for i := range p.shards {
+			s := &p.shards[i]
+			for from, more := 0, true; more; from += visitChains {
+				started := time.Now()
+				more = s.visit(from, func(e *entry[string]) { _, _ = p.timeLeft(e) })
+				longest = max(longest, time.Since(started))
+			}
+		}
+		b.ReportMetric(float64(longest.Microseconds()), "µs-longest-hold")
+		b.StopTimer()
+		if err := p.Close(); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+}
