@@ -50,7 +50,7 @@ func (c *Chained) TryAcquire(ctx context.Context, n int) (Lease, error) {
 	if c.closed.Load() {
 		return Lease{}, ErrClosed
 	}
-	return takeAll(len(c.limiters), &c.granted, func(i int) (Lease, error) {
+	return takeAll(len(c.limiters), n, &c.granted, func(i int) (Lease, error) {
 		return c.limiters[i].TryAcquire(ctx, n)
 	})
 }
@@ -66,7 +66,7 @@ func (c *Chained) Acquire(ctx context.Context, n int) (Lease, error) {
 	if c.closed.Load() {
 		return Lease{}, ErrClosed
 	}
-	return takeAll(len(c.limiters), &c.granted, func(i int) (Lease, error) {
+	return takeAll(len(c.limiters), n, &c.granted, func(i int) (Lease, error) {
 		return c.limiters[i].Acquire(ctx, n)
 	})
 }
@@ -169,7 +169,7 @@ type chainLease struct {
 
 // takeAll calls take for each of count limiters and combines their leases. If one
 // rejects, fails or panics, what was taken is undone.
-func takeAll(count int, granted *atomic.Int64, take func(i int) (Lease, error)) (Lease, error) {
+func takeAll(count, n int, granted *atomic.Int64, take func(i int) (Lease, error)) (Lease, error) {
 	held := &chainLease{granted: granted}
 	held.leases = held.few[:0]
 	complete := false
@@ -190,20 +190,16 @@ func takeAll(count int, granted *atomic.Int64, take func(i int) (Lease, error)) 
 	}
 	complete = true
 	granted.Add(1)
-	return held.combine(), nil
+	return held.combine(n), nil
 }
 
-// combine returns the lease for all: as many permits as the first one has, and
-// the union of the metadata, in which the first limiter that has a name wins.
-func (c *chainLease) combine() Lease {
-	l := Lease{owner: c}
+// combine returns the lease for all, with the union of the metadata, in which the
+// first limiter that has a name wins.
+func (c *chainLease) combine(n int) Lease {
+	l := Lease{owner: c, n: n}
 	for i := len(c.leases) - 1; i >= 0; i-- {
-		l.n = c.leases[i].n
-		if c.leases[i].meta == nil {
-			continue
-		}
 		for name, value := range c.leases[i].Metadata() {
-			l.meta = &metadata{name: name, value: value, next: l.meta}
+			l = l.with(name, value)
 		}
 	}
 	return l

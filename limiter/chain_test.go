@@ -46,6 +46,13 @@ func TestChainOfNothing(t *testing.T) {
 	assert.ErrorContains(t, err, "limiter 1 is nil")
 }
 
+func TestTheZeroChainGrantsEverything(t *testing.T) {
+	var c Chained
+	l := take(t, &c, 7)
+	assert.Equal(t, 7, l.Permits())
+	l.Release()
+}
+
 func TestChainCombinesTheLeases(t *testing.T) {
 	slots, bucket := concurrent(2), hourly(10)
 	c := Must(Chain(slots, bucket))

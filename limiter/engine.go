@@ -146,7 +146,7 @@ func await(ctx context.Context, e engine, w *waiter) (Lease, error) {
 // reject counts a rejection and returns its lease.
 func reject(e engine, now int64, n int, reason *metadata) Lease {
 	e.common().failed++
-	return Lease{tag: int64(e.retryAfter(now, n)), meta: reason}
+	return rejected(e.retryAfter(now, n), reason)
 }
 
 // serve grants whatever can be granted to those who wait, and sets the timer for
@@ -229,7 +229,7 @@ func closeEngine(e engine) {
 	disarm(c)
 	for w := c.queue.oldest; w != nil; w = c.queue.oldest {
 		c.queue.remove(w)
-		w.answer(Lease{meta: limiterClosed})
+		w.answer(rejected(0, limiterClosed))
 	}
 }
 
@@ -243,7 +243,7 @@ func relimit(e engine, now, limit int64, queue int, order QueueOrder) {
 		if int64(w.n) > limit {
 			c.queue.remove(w)
 			c.failed++
-			w.answer(Lease{meta: limitLowered})
+			w.answer(rejected(0, limitLowered))
 		}
 		w = next
 	}

@@ -14,10 +14,11 @@ import (
 // with defer. Release may be called any number of times, from any copy and any
 // goroutine; the permits go back once.
 type Lease struct {
-	owner owner     // whom the permits go back to; nil in a rejected lease
-	n     int       // the permits held; 0 in a rejected lease
-	tag   int64     // granted: what owner needs to know them again; rejected: RetryAfter in nanoseconds
-	meta  *metadata // what was added besides, newest first
+	// Four words, no more: that is what the compiler keeps in registers.
+
+	owner owner // whom the permits go back to, and what was added to the lease
+	n     int   // the permits held; below 0 in a rejected lease with an owner
+	tag   int64 // granted: what owner needs to know them again; rejected: RetryAfter in nanoseconds
 }
 
 // An owner takes back what it granted. n and tag are the lease's own.
@@ -30,12 +31,54 @@ type owner interface {
 	refund(n int, tag int64)
 }
 
-// metadata is an immutable list: leases that share a tail never see each other's
-// additions.
+// metadata stands before the owner of a lease and adds a value to it. It never
+// changes, so leases that share some never see each other's additions.
 type metadata struct {
+	owner owner // nil: the lease is rejected
 	name  string
 	value any
 	next  *metadata
+}
+
+func (m *metadata) release(n int, tag int64) { m.owner.release(n, tag) }
+func (m *metadata) refund(n int, tag int64)  { m.owner.refund(n, tag) }
+
+// metadata returns what was added to the lease, the newest first.
+func (l Lease) metadata() *metadata {
+	m, _ := l.owner.(*metadata)
+	return m
+}
+
+// with returns l with a value added to it.
+func (l Lease) with(name string, value any) Lease {
+	m := &metadata{owner: l.owner, name: name, value: value, next: l.metadata()}
+	if m.next != nil {
+		m.owner = m.next.owner
+	}
+	if !l.Acquired() {
+		return rejected(time.Duration(l.tag), m)
+	}
+	l.owner = m
+	return l
+}
+
+// ownedBy returns an acquired l with another owner, and with what was added to it.
+func (l Lease) ownedBy(o owner) Lease {
+	if m := l.metadata(); m != nil {
+		newest := *m
+		newest.owner = o
+		o = &newest
+	}
+	l.owner = o
+	return l
+}
+
+// rejected is a rejected lease. why has no owner, and may be nil.
+func rejected(retryAfter time.Duration, why *metadata) Lease {
+	if why == nil {
+		return Lease{tag: int64(retryAfter)}
+	}
+	return Lease{owner: why, n: -1, tag: int64(retryAfter)}
 }
 
 // Granted returns an acquired Lease of n permits, for limiters written
@@ -64,18 +107,18 @@ func GrantedRefundable(n int, release, refund func()) Lease {
 // Rejected returns a Lease that is not acquired, for limiters written elsewhere.
 // A retryAfter of zero or less stands for "not known", an empty reason for none.
 func Rejected(retryAfter time.Duration, reason string) Lease {
-	l := Lease{tag: int64(max(retryAfter, 0))}
+	l := rejected(max(retryAfter, 0), nil)
 	if reason != "" {
-		l.meta = &metadata{name: ReasonKey.name, value: reason}
+		l = ReasonKey.With(l, reason)
 	}
 	return l
 }
 
 // Acquired tells whether the permits were granted.
-func (l Lease) Acquired() bool { return l.owner != nil }
+func (l Lease) Acquired() bool { return l.owner != nil && l.n >= 0 }
 
 // Permits is the number of permits granted; 0 if the lease was rejected.
-func (l Lease) Permits() int { return l.n }
+func (l Lease) Permits() int { return max(l.n, 0) }
 
 // RetryAfter is the time after which a rejected caller could be granted what it
 // asked for if nobody else came. ok is false where that is not known, and on an
@@ -93,14 +136,14 @@ func (l Lease) Reason() string {
 // lends its permits, windows and buckets spend theirs. It does nothing the
 // second time, on a rejected lease, and after the limiter was closed.
 func (l Lease) Release() {
-	if l.owner != nil {
+	if l.Acquired() {
 		l.owner.release(l.n, l.tag)
 	}
 }
 
 // undo takes the grant back as if it had not been.
 func (l Lease) undo() {
-	if l.owner != nil {
+	if l.Acquired() {
 		l.owner.refund(l.n, l.tag)
 	}
 }
@@ -110,7 +153,7 @@ func (l Lease) undo() {
 // [MetadataKey.With]. Each name comes once.
 func (l Lease) Metadata() iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
-		for m := l.meta; m != nil; m = m.next {
+		for m := l.metadata(); m != nil; m = m.next {
 			if m != l.find(m.name) {
 				continue // added again since
 			}
@@ -128,7 +171,7 @@ func (l Lease) Metadata() iter.Seq2[string, any] {
 }
 
 func (l Lease) ownRetryAfter() (time.Duration, bool) {
-	if l.owner != nil || l.tag <= 0 {
+	if l.Acquired() || l.tag <= 0 {
 		return 0, false
 	}
 	return time.Duration(l.tag), true
@@ -136,7 +179,7 @@ func (l Lease) ownRetryAfter() (time.Duration, bool) {
 
 // find returns the newest entry of that name.
 func (l Lease) find(name string) *metadata {
-	for m := l.meta; m != nil; m = m.next {
+	for m := l.metadata(); m != nil; m = m.next {
 		if m.name == name {
 			return m
 		}
@@ -166,8 +209,7 @@ func (k MetadataKey[T]) Name() string { return k.name }
 // With returns l with v under k; it holds the same permits, and either of the
 // two may release them. What l itself says is unchanged.
 func (k MetadataKey[T]) With(l Lease, v T) Lease {
-	l.meta = &metadata{name: k.name, value: v, next: l.meta}
-	return l
+	return l.with(k.name, v)
 }
 
 // From returns the value under k. ok is false if there is none, or if it is of
@@ -175,7 +217,7 @@ func (k MetadataKey[T]) With(l Lease, v T) Lease {
 func (k MetadataKey[T]) From(l Lease) (v T, ok bool) {
 	if m := l.find(k.name); m != nil {
 		v, ok = m.value.(T)
-		return v, ok
+		return v, ok || m.value == nil && any(v) == nil // the nil of an interface type
 	}
 	if k.name != "RETRY_AFTER" {
 		return v, false

@@ -286,7 +286,7 @@ var errFactoryPanicked = errors.New("limiter: the factory of the partition panic
 func (p *PartitionedLimiter[R, K]) build(s *shard[K], hash uint64, part Partition[K], m *making[K]) {
 	defer p.publish(s, hash, part.Key, m)
 	if m.reserved = p.reserve(); !m.reserved {
-		m.lease, m.err = Lease{meta: partitionLimit}, nil
+		m.lease, m.err = rejected(0, partitionLimit), nil
 		return
 	}
 	l, err := makeLimiter(part)

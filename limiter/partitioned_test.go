@@ -305,6 +305,22 @@ func TestPartitionedALimiterThatIsNoIdlerIsForgottenWhenUnused(t *testing.T) {
 	})
 }
 
+func TestPartitionedKeepsTheMetadataOfALimiterThatIsNoIdler(t *testing.T) {
+	region := NewMetadataKey[string]("REGION")
+	released := 0
+	p := newPartitioned(t, func(string) (Limiter, error) {
+		return scripted{region.With(Granted(2, func() { released++ }), "eu")}, nil
+	}, PartitionedOptions{})
+	l := mustAcquire(t, p, "a", 2)
+	where, ok := region.From(l)
+	assert.True(t, ok)
+	assert.Equal(t, "eu", where)
+	assert.Equal(t, 2, l.Permits())
+	l.Release()
+	l.Release()
+	assert.Equal(t, 1, released)
+}
+
 func TestPartitionedDrivesWhatDoesNotReplenishItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPartitioned(t, func(key string) (Limiter, error) {

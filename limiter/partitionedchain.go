@@ -65,13 +65,22 @@ type chainedPartitioned[R any] struct {
 }
 
 func (c *chainedPartitioned[R]) TryAcquire(ctx context.Context, resource R, n int) (Lease, error) {
-	return takeAll(len(c.limiters), &c.granted, func(i int) (Lease, error) {
+	if n < 0 {
+		return Lease{}, permitCountError(n, 0)
+	}
+	return takeAll(len(c.limiters), n, &c.granted, func(i int) (Lease, error) {
 		return c.limiters[i].TryAcquire(ctx, resource, n)
 	})
 }
 
 func (c *chainedPartitioned[R]) Acquire(ctx context.Context, resource R, n int) (Lease, error) {
-	return takeAll(len(c.limiters), &c.granted, func(i int) (Lease, error) {
+	if ctx.Err() != nil {
+		return Lease{}, contextError(ctx)
+	}
+	if n < 0 {
+		return Lease{}, permitCountError(n, 0)
+	}
+	return takeAll(len(c.limiters), n, &c.granted, func(i int) (Lease, error) {
 		return c.limiters[i].Acquire(ctx, resource, n)
 	})
 }

@@ -38,9 +38,9 @@ func (t *tracked) Acquire(ctx context.Context, n int) (Lease, error) {
 
 func (t *tracked) lease(l Lease, err error) (Lease, error) {
 	t.used.Store(clock())
-	if l.owner != nil {
+	if l.Acquired() {
 		t.held.Add(1)
-		l.owner = &trackedLease{lease: l, by: t}
+		l = l.ownedBy(&trackedLease{lease: l, by: t})
 	}
 	return l, err
 }

@@ -1,0 +1,302 @@
+package limiter_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// Bursts of two, and 1 a minute in the long run.
+func ExampleTokenBucket() {
+	ctx := context.Background()
+	l := limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+		TokenLimit:          2,
+		TokensPerPeriod:     1,
+		ReplenishmentPeriod: time.Minute,
+	}))
+	for range 3 {
+		lease, err := l.TryAcquire(ctx, 1)
+		if err != nil {
+			panic(err)
+		}
+		if lease.Acquired() {
+			fmt.Println("go ahead")
+			continue
+		}
+		after, _ := lease.RetryAfter()
+		fmt.Println("come back in", after.Round(time.Second))
+	}
+
+	// Output:
+	// go ahead
+	// go ahead
+	// come back in 1m0s
+}
+
+// One at a time, and one more may wait for it.
+func ExampleConcurrency() {
+	ctx := context.Background()
+	l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
+
+	first, err := l.Acquire(ctx, 1)
+	if err != nil {
+		panic(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		second, err := l.Acquire(ctx, 1) // waits for the first
+		if err != nil {
+			panic(err)
+		}
+		defer second.Release()
+		fmt.Println("the second works:", second.Acquired())
+	}()
+	fmt.Println("the first works")
+	first.Release()
+	<-done
+
+	// Output:
+	// the first works
+	// the second works: true
+}
+
+// The window is full again all at once, when the next one begins.
+func ExampleFixedWindow() {
+	ctx := context.Background()
+	l := limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 100, Window: time.Hour}))
+
+	lease, _ := l.TryAcquire(ctx, 90) // permits can stand for anything: rows, bytes, cents
+	fmt.Println(lease.Acquired())
+	lease, _ = l.TryAcquire(ctx, 20)
+	fmt.Println(lease.Acquired())
+	_, err := l.TryAcquire(ctx, 101)
+	fmt.Println(err)
+
+	// Output:
+	// true
+	// false
+	// limiter: permit count out of range: 101 is above the limit of 100
+}
+
+// No more than 10 in any hour, whenever it begins, to within 5 minutes.
+func ExampleSlidingWindow() {
+	ctx := context.Background()
+	l := limiter.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{
+		PermitLimit:       10,
+		Window:            time.Hour,
+		SegmentsPerWindow: 12,
+	}))
+	if _, err := l.TryAcquire(ctx, 7); err != nil {
+		panic(err)
+	}
+	lease, err := l.TryAcquire(ctx, 4)
+	if err != nil {
+		panic(err)
+	}
+	after, _ := lease.RetryAfter() // when the seven leave the window
+	fmt.Println(lease.Acquired(), after.Round(time.Minute))
+	fmt.Println(l.Statistics().AvailablePermits, "left")
+
+	// Output:
+	// false 1h0m0s
+	// 3 left
+}
+
+// A call that the second limiter rejects costs nothing at the first.
+func ExampleChain() {
+	ctx := context.Background()
+	hourly := limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 100, Window: time.Hour}))
+	atOnce := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+	both := limiter.Must(limiter.Chain(hourly, atOnce))
+
+	lease, _ := both.TryAcquire(ctx, 1)
+	fmt.Println(lease.Acquired(), hourly.Statistics().AvailablePermits)
+	rejected, _ := both.TryAcquire(ctx, 1)
+	fmt.Println(rejected.Acquired(), hourly.Statistics().AvailablePermits)
+	lease.Release()
+	fmt.Println(atOnce.Statistics().AvailablePermits, hourly.Statistics().AvailablePermits)
+
+	// Output:
+	// true 99
+	// false 99
+	// 1 99
+}
+
+// One bucket for each user, and no more than two users' buckets at a time.
+func ExampleNewPartitioned() {
+	type request struct{ user string }
+	ctx := context.Background()
+	bucket := limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+		TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
+	})
+	l, err := limiter.NewPartitioned(func(r request) limiter.Partition[string] {
+		return limiter.Partition[string]{Key: r.user, New: bucket}
+	}, limiter.PartitionedOptions{MaxPartitions: 2})
+	if err != nil {
+		panic(err)
+	}
+	defer l.Close()
+
+	for _, user := range []string{"ann", "ann", "bob", "eve"} {
+		lease, err := l.TryAcquire(ctx, request{user}, 1)
+		if err != nil {
+			panic(err)
+		}
+		after, _ := lease.RetryAfter()
+		fmt.Printf("%s: %v %v %q\n", user, lease.Acquired(), after.Round(time.Minute), lease.Reason())
+	}
+
+	// Output:
+	// ann: true 0s ""
+	// ann: false 1h0m0s ""
+	// bob: true 0s ""
+	// eve: false 0s "partition limit reached"
+}
+
+// A limiter by user, used where there are orders.
+func ExampleTranslate() {
+	type order struct {
+		id   int
+		user string
+	}
+	ctx := context.Background()
+	window := limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour})
+	users, err := limiter.NewPartitioned(func(user string) limiter.Partition[string] {
+		return limiter.Partition[string]{Key: user, New: window}
+	}, limiter.PartitionedOptions{})
+	if err != nil {
+		panic(err)
+	}
+	defer users.Close()
+	orders := limiter.Translate(users, func(o order) string { return o.user })
+
+	for _, o := range []order{{1, "ann"}, {2, "ann"}, {3, "bob"}} {
+		lease, err := orders.TryAcquire(ctx, o, 1)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println("order", o.id, lease.Acquired())
+	}
+
+	// Output:
+	// order 1 true
+	// order 2 false
+	// order 3 true
+}
+
+// Every tenant has a limit, and all of them share another.
+func ExampleChainPartitioned() {
+	ctx := context.Background()
+	atOnce := func(limit int) limiter.Factory[string] {
+		return limiter.ConcurrencyFactory[string](limiter.ConcurrencyOptions{PermitLimit: limit})
+	}
+	two, three := atOnce(2), atOnce(3)
+	tenants, _ := limiter.NewPartitioned(func(tenant string) limiter.Partition[string] {
+		return limiter.Partition[string]{Key: tenant, New: two}
+	}, limiter.PartitionedOptions{})
+	defer tenants.Close()
+	everybody, _ := limiter.NewPartitioned(func(string) limiter.Partition[string] {
+		return limiter.Partition[string]{New: three}
+	}, limiter.PartitionedOptions{})
+	defer everybody.Close()
+
+	both, err := limiter.ChainPartitioned(tenants, everybody)
+	if err != nil {
+		panic(err)
+	}
+	for _, tenant := range []string{"ann", "ann", "ann", "bob", "bob"} {
+		lease, err := both.TryAcquire(ctx, tenant, 1)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(tenant, lease.Acquired())
+	}
+
+	// Output:
+	// ann true
+	// ann true
+	// ann false
+	// bob true
+	// bob false
+}
+
+// New limits do not forget what was taken.
+func ExampleTokenBucket_Reconfigure() {
+	ctx := context.Background()
+	o := limiter.TokenBucketOptions{TokenLimit: 100, TokensPerPeriod: 10, ReplenishmentPeriod: time.Hour}
+	l := limiter.Must(limiter.NewTokenBucket(o))
+	if _, err := l.TryAcquire(ctx, 60); err != nil {
+		panic(err)
+	}
+	for _, limit := range []int{80, 50, 200} {
+		o.TokenLimit = limit
+		if err := l.Reconfigure(o); err != nil {
+			panic(err)
+		}
+		fmt.Println(limit, "in all,", l.Statistics().AvailablePermits, "left")
+	}
+
+	// Output:
+	// 80 in all, 20 left
+	// 50 in all, 0 left
+	// 200 in all, 140 left
+}
+
+// One ticker drives any number of limiters: time stands still for them between
+// two calls of TryReplenish.
+func ExampleReplenisher() {
+	ctx := context.Background()
+	const period = time.Millisecond
+	var buckets []*limiter.TokenBucket
+	for range 3 {
+		buckets = append(buckets, limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+			TokenLimit: 5, TokensPerPeriod: 5, ReplenishmentPeriod: period, ManualReplenishment: true,
+		})))
+	}
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+
+	for i, b := range buckets {
+		if _, err := b.TryAcquire(ctx, i+1); err != nil {
+			panic(err)
+		}
+		fmt.Println(b.Statistics().AvailablePermits)
+	}
+	<-ticker.C
+	for _, b := range buckets {
+		fmt.Println(b.TryReplenish(), b.Statistics().AvailablePermits)
+	}
+
+	// Output:
+	// 4
+	// 3
+	// 2
+	// true 5
+	// true 5
+	// true 5
+}
+
+// What else a limiter of one's own has to say travels on the lease. Keys are
+// package variables, exported where callers are to read them.
+func ExampleMetadataKey() {
+	var shardKey = limiter.NewMetadataKey[string]("SHARD")
+
+	answer := func() limiter.Lease { // of a limiter
+		return shardKey.With(limiter.Rejected(time.Minute, "shard is moving"), "eu-7")
+	}
+	lease := answer()
+	shard, ok := shardKey.From(lease)
+	fmt.Println(shard, ok)
+	for name, value := range lease.Metadata() {
+		fmt.Println(name, "=", value)
+	}
+
+	// Output:
+	// eu-7 true
+	// SHARD = eu-7
+	// REASON_PHRASE = shard is moving
+	// RETRY_AFTER = 1m0s
+}

@@ -1,0 +1,167 @@
+package limiter
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestQueueOrderText(t *testing.T) {
+	for order, text := range map[QueueOrder]string{OldestFirst: "oldest_first", NewestFirst: "newest_first"} {
+		require.Equal(t, text, order.String())
+		got, err := order.MarshalText()
+		require.NoError(t, err)
+		require.Equal(t, text, string(got))
+		back := QueueOrder(9)
+		require.NoError(t, back.UnmarshalText([]byte(text)))
+		require.Equal(t, order, back)
+	}
+	var zero QueueOrder
+	require.Equal(t, OldestFirst, zero)
+}
+
+func TestQueueOrderThatIsNone(t *testing.T) {
+	for _, order := range []QueueOrder{2, math.MaxUint8} {
+		_, err := order.MarshalText()
+		require.ErrorIs(t, err, ErrInvalidOptions)
+		require.ErrorContains(t, err, order.String())
+	}
+	require.Equal(t, "QueueOrder(2)", QueueOrder(2).String())
+
+	for _, text := range []string{"", "oldest", "Oldest_First", " newest_first", "newest_first\n", "0"} {
+		order := NewestFirst
+		err := order.UnmarshalText([]byte(text))
+		require.ErrorIs(t, err, ErrInvalidOptions, "%q", text)
+		require.ErrorContains(t, err, `must be "oldest_first" or "newest_first"`)
+		require.Equal(t, NewestFirst, order, "left alone")
+	}
+}
+
+func FuzzQueueOrderText(f *testing.F) {
+	for _, text := range []string{"oldest_first", "newest_first", "", "oldest"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var order QueueOrder
+		if order.UnmarshalText([]byte(text)) != nil {
+			return
+		}
+		back, err := order.MarshalText()
+		require.NoError(t, err)
+		require.Equal(t, text, string(back))
+	})
+}
+
+func TestOptionsThroughJSON(t *testing.T) {
+	want := TokenBucketOptions{
+		TokenLimit: 5, TokensPerPeriod: 2, ReplenishmentPeriod: time.Second,
+		QueueLimit: 3, QueueOrder: NewestFirst, ManualReplenishment: true,
+	}
+	text, err := json.Marshal(want)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"token_limit":5,"tokens_per_period":2,"replenishment_period":1000000000,
+		"queue_limit":3,"queue_order":"newest_first","manual_replenishment":true}`, string(text))
+	var got TokenBucketOptions
+	require.NoError(t, json.Unmarshal(text, &got))
+	require.Equal(t, want, got)
+
+	text, err = json.Marshal(ConcurrencyOptions{PermitLimit: 1})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"permit_limit":1}`, string(text))
+	require.ErrorIs(t, json.Unmarshal([]byte(`{"queue_order":"fair"}`), new(ConcurrencyOptions)), ErrInvalidOptions)
+}
+
+// The least that is valid, of each.
+func TestOptionsValid(t *testing.T) {
+	for _, o := range []interface{ Validate() error }{
+		ConcurrencyOptions{PermitLimit: 1},
+		ConcurrencyOptions{PermitLimit: math.MaxInt, QueueLimit: math.MaxInt, QueueOrder: NewestFirst},
+		FixedWindowOptions{PermitLimit: 1, Window: 1},
+		FixedWindowOptions{PermitLimit: math.MaxInt, Window: math.MaxInt64, QueueLimit: math.MaxInt, ManualReplenishment: true},
+		SlidingWindowOptions{PermitLimit: 1, Window: 1, SegmentsPerWindow: 1},
+		SlidingWindowOptions{PermitLimit: 1, Window: maxSegments, SegmentsPerWindow: maxSegments},
+		TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: 1},
+		TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: math.MaxInt, ReplenishmentPeriod: math.MaxInt64},
+	} {
+		require.NoError(t, o.Validate(), "%+v", o)
+	}
+}
+
+// Every field that is wrong is named, all in one error.
+func TestOptionsNameEveryProblem(t *testing.T) {
+	const queue = "QueueLimit is -1, must be at least 0; QueueOrder is 7, must be OldestFirst or NewestFirst"
+	for _, test := range []struct {
+		options interface{ Validate() error }
+		want    string
+	}{
+		{
+			ConcurrencyOptions{QueueLimit: -1, QueueOrder: 7},
+			"ConcurrencyOptions: PermitLimit is 0, must be at least 1; " + queue,
+		},
+		{
+			FixedWindowOptions{PermitLimit: -3, QueueLimit: -1, QueueOrder: 7},
+			"FixedWindowOptions: PermitLimit is -3, must be at least 1; Window is 0s, must be more than 0; " + queue,
+		},
+		{
+			SlidingWindowOptions{Window: -time.Second, QueueLimit: -1, QueueOrder: 7},
+			"SlidingWindowOptions: PermitLimit is 0, must be at least 1; Window is -1s, must be more than 0; " +
+				"SegmentsPerWindow is 0, must be at least 1; " + queue,
+		},
+		{
+			SlidingWindowOptions{PermitLimit: 1, Window: 10, SegmentsPerWindow: 3},
+			"SlidingWindowOptions: Window is 10ns, must be divisible by SegmentsPerWindow, which is 3",
+		},
+		{
+			SlidingWindowOptions{PermitLimit: 1, Window: 1, SegmentsPerWindow: 2},
+			"SlidingWindowOptions: Window is 1ns, must be divisible by SegmentsPerWindow, which is 2",
+		},
+		{
+			SlidingWindowOptions{PermitLimit: 1, Window: time.Hour, SegmentsPerWindow: maxSegments + 1},
+			"SlidingWindowOptions: SegmentsPerWindow is 1048577, must be at most 1048576",
+		},
+		{
+			SlidingWindowOptions{PermitLimit: 1, Window: time.Hour, SegmentsPerWindow: math.MinInt},
+			"SlidingWindowOptions: SegmentsPerWindow is -9223372036854775808, must be at least 1",
+		},
+		{
+			TokenBucketOptions{QueueLimit: -1, QueueOrder: 7},
+			"TokenBucketOptions: TokenLimit is 0, must be at least 1; TokensPerPeriod is 0, must be at least 1; " +
+				"ReplenishmentPeriod is 0s, must be more than 0; " + queue,
+		},
+	} {
+		err := test.options.Validate()
+		require.ErrorIs(t, err, ErrInvalidOptions)
+		require.EqualError(t, err, "limiter: invalid options: "+test.want)
+	}
+}
+
+func TestConstructorsValidate(t *testing.T) {
+	for name, make := range map[string]func() (Limiter, error){
+		"ConcurrencyOptions":   func() (Limiter, error) { return NewConcurrency(ConcurrencyOptions{}) },
+		"FixedWindowOptions":   func() (Limiter, error) { return NewFixedWindow(FixedWindowOptions{}) },
+		"SlidingWindowOptions": func() (Limiter, error) { return NewSlidingWindow(SlidingWindowOptions{}) },
+		"TokenBucketOptions":   func() (Limiter, error) { return NewTokenBucket(TokenBucketOptions{}) },
+	} {
+		l, err := make()
+		require.ErrorIs(t, err, ErrInvalidOptions)
+		require.ErrorContains(t, err, name)
+		require.Nil(t, l, name)
+	}
+}
+
+func TestErrManualFixed(t *testing.T) {
+	err := errManualFixed("TokenBucketOptions", true)
+	require.ErrorIs(t, err, ErrInvalidOptions)
+	require.ErrorContains(t, err, "ManualReplenishment is true, must stay false")
+}
+
+func TestMust(t *testing.T) {
+	l := NewUnlimited()
+	require.Same(t, l, Must(l, nil))
+	require.PanicsWithError(t, "limiter: invalid options: ConcurrencyOptions: PermitLimit is 0, must be at least 1", func() {
+		Must(NewConcurrency(ConcurrencyOptions{}))
+	})
+}
