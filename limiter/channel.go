@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"sync"
+	"time"
 )
 
 // ErrChannelFull is returned by [Channel.TrySend] when no buffer room is free
@@ -35,6 +36,10 @@ func (e *RejectedError) Error() string {
 	return text
 }
 
+// RetryAfter is when to come back, where that is known. A retry strategy asks
+// errors for it.
+func (e *RejectedError) RetryAfter() (time.Duration, bool) { return e.Lease.RetryAfter() }
+
 // A Channel is a channel whose sending side is guarded by a [Limiter]. Each item
 // costs one permit, which goes back when the item is received: with a
 // [Concurrency] limiter, which several channels may share, so many items are on
@@ -54,7 +59,6 @@ func (e *RejectedError) Error() string {
 type Channel[T any] struct {
 	limiter  Limiter
 	capacity int
-	pooled   bool               // the limiter forgets a context when it answers
 	life     context.Context    // done once the channel is closed; nil in a zero Channel
 	end      context.CancelFunc // closes it; called with mu held
 
@@ -82,7 +86,7 @@ func NewChannel[T any](l Limiter, capacity int) (*Channel[T], error) {
 	// Its Go channel is made now, not when first asked for: it belongs to the
 	// testing/synctest bubble in which it is made, which may be a Send's alone.
 	life.Done()
-	return &Channel[T]{limiter: l, capacity: capacity, pooled: keepsNoContext(l), life: life, end: end}, nil
+	return &Channel[T]{limiter: l, capacity: capacity, life: life, end: end}, nil
 }
 
 // Send sends v: it waits in the limiter's queue for a permit, where there is one
@@ -202,8 +206,8 @@ func (c *Channel[T]) room() bool {
 
 // acquire waits for a permit until ctx ends or the channel is closed.
 func (c *Channel[T]) acquire(ctx context.Context) (Lease, error) {
-	s := newSendContext(ctx, c.life)
-	defer s.settle(c.pooled)
+	s := &sendContext{Context: ctx, life: c.life}
+	defer s.settle()
 	lease, err := c.limiter.Acquire(s, 1)
 	return lease, c.verdict(lease, err)
 }

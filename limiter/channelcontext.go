@@ -19,27 +19,12 @@ type sendContext struct {
 	settled bool // the limiter has answered
 }
 
-// sendContexts keeps used ones. There is no Go channel in them, so it does not
-// matter to which testing/synctest bubble they go.
-var sendContexts = sync.Pool{New: func() any { return new(sendContext) }}
-
-func newSendContext(ctx, life context.Context) *sendContext {
-	s := sendContexts.Get().(*sendContext)
-	s.Context, s.life = ctx, life
-	return s
-}
-
-// settle ends the context: the limiter has answered. It may be used again if
-// nobody can be looking at it any more.
-func (s *sendContext) settle(reuse bool) {
+// settle ends the context: the limiter has answered.
+func (s *sendContext) settle() {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.settled = true
 	s.leave()
-	s.mu.Unlock()
-	if reuse {
-		*s = sendContext{}
-		sendContexts.Put(s)
-	}
 }
 
 // leave lets go of both contexts, if they were joined.
@@ -84,16 +69,4 @@ func (s *sendContext) current() context.Context {
 		return s.joined
 	}
 	return s.Context
-}
-
-// keepsNoContext tells whether l is one of this package's limiters that forget
-// a context when they answer. Somebody else's may have a goroutine that looks at
-// it later.
-func keepsNoContext(l Limiter) bool {
-	switch l.(type) {
-	case engine, *Unlimited:
-		return true
-	default:
-		return false
-	}
 }
