@@ -33,6 +33,14 @@ func later(at, lines, period int64) int64 {
 	return never
 }
 
+// until is the time from now to a moment, or the longest there is.
+func until(at, now int64) time.Duration {
+	if now < 0 && at > never+now {
+		return never
+	}
+	return time.Duration(at - now)
+}
+
 // addUp is a + b, or the largest number where that overflows; b is not negative.
 func addUp(a, b int64) int64 {
 	if a > math.MaxInt64-b {

@@ -192,10 +192,10 @@ func arm(e engine, now int64) {
 	case at == never:
 		disarm(c)
 	case c.timer == nil:
-		c.timer = time.AfterFunc(time.Duration(at-now), func() { tick(e) })
+		c.timer = time.AfterFunc(until(at, now), func() { tick(e) })
 		c.armed = at
 	case c.armed != at:
-		c.timer.Reset(time.Duration(at - now))
+		c.timer.Reset(until(at, now))
 		c.armed = at
 	}
 }

@@ -41,10 +41,10 @@ func (k *keeper) schedule(at int64) {
 		k.at = min(k.at, at)
 	case k.timer == nil:
 		k.at = at
-		k.timer = time.AfterFunc(time.Duration(at-clock()), k.run)
+		k.timer = time.AfterFunc(until(at, clock()), k.run)
 	case at < k.at:
 		k.at = at
-		k.timer.Reset(time.Duration(at - clock()))
+		k.timer.Reset(until(at, clock()))
 	}
 }
 

@@ -54,5 +54,5 @@ func linesAhead(f forecast, q *queue, n int) int64 {
 // a nanosecond: a line that has gone by unseen on a limiter that is replenished
 // by hand is as near as can be.
 func waitFor(now, line, lines, period int64) time.Duration {
-	return time.Duration(max(later(line, lines, period)-now, 1))
+	return max(until(later(line, lines, period), now), 1)
 }

@@ -1,0 +1,64 @@
+package limiter_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/limitertest"
+)
+
+// kinds are those with limits.
+var kinds = []limitertest.Kind{
+	limitertest.Concurrency, limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.TokenBucket,
+}
+
+// build makes one of our limiters.
+func build(k limitertest.Kind, l limitertest.Limits) (limiter.Limiter, error) {
+	switch k {
+	case limitertest.Concurrency:
+		return limiter.NewConcurrency(l.Concurrency())
+	case limitertest.FixedWindow:
+		return limiter.NewFixedWindow(l.FixedWindow())
+	case limitertest.SlidingWindow:
+		return limiter.NewSlidingWindow(l.SlidingWindow())
+	case limitertest.TokenBucket:
+		return limiter.NewTokenBucket(l.TokenBucket())
+	case limitertest.Unlimited:
+		return limiter.NewUnlimited(), nil
+	}
+	return nil, fmt.Errorf("no such kind: %v", k)
+}
+
+// reconfigure changes the limits of one of our limiters.
+func reconfigure(l limiter.Limiter, to limitertest.Limits) error {
+	switch l := l.(type) {
+	case *limiter.Concurrency:
+		return l.Reconfigure(to.Concurrency())
+	case *limiter.FixedWindow:
+		return l.Reconfigure(to.FixedWindow())
+	case *limiter.SlidingWindow:
+		return l.Reconfigure(to.SlidingWindow())
+	case *limiter.TokenBucket:
+		return l.Reconfigure(to.TokenBucket())
+	}
+	return fmt.Errorf("%T cannot be reconfigured", l)
+}
+
+func TestConformance(t *testing.T) {
+	for _, k := range append([]limitertest.Kind{limitertest.Unlimited}, kinds...) {
+		t.Run(k.String(), func(t *testing.T) {
+			limitertest.Run(t, limitertest.Subject{
+				Kind: k,
+				New: func(t testing.TB, l limitertest.Limits) limiter.Limiter {
+					made, err := build(k, l)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return made
+				},
+				Reconfigure: reconfigure,
+			})
+		})
+	}
+}

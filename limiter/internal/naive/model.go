@@ -1,0 +1,296 @@
+// Package naive is the reference that the limiters are tested against: the four
+// limiters as simply as they can be written, from the page on semantics alone.
+// It is slow, knows no clock (it is told the time) and remembers every grant.
+// Tests compare it with the real ones, and break it on purpose, with a [Fault],
+// to see that they would notice.
+package naive
+
+import (
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/limitertest"
+)
+
+// An Outcome is what became of a request.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Waiting Outcome = iota
+	Granted
+	Rejected
+	OutOfRange
+	Closed
+	Cancelled
+)
+
+var outcomeNames = [...]string{"waits", "granted", "rejected", "ErrPermitCount", "ErrClosed", "context error"}
+
+func (o Outcome) String() string { return outcomeNames[o] }
+
+// An Answer is an Outcome with what comes with it.
+type Answer struct {
+	Outcome Outcome
+	Reason  string
+	At      time.Duration // when it was given, since construction
+	// Rejected: RetryAfter lies between these two; both 0: there is none.
+	RetryMin, RetryMax time.Duration
+	// RetryOptional: the request could be granted at once, so none is right too.
+	RetryOptional bool
+}
+
+// A Request is one call of TryAcquire or Acquire.
+type Request struct {
+	Answer
+	N    int
+	From time.Duration // granted: the grid line that the permits are charged to
+	done chan struct{} // closed when the outcome is no longer Waiting
+}
+
+// cost is what it counts for against the queue limit.
+func (r *Request) cost() int { return max(r.N, 1) }
+
+func (r *Request) settle(a Answer) {
+	r.Answer = a
+	if r.done != nil {
+		close(r.done)
+	}
+}
+
+// A spent is what was taken and has not come back.
+type spent struct {
+	from time.Duration // the grid line
+	n    int
+}
+
+// A Model is one limiter. It is not safe for concurrent use.
+type Model struct {
+	Kind   limitertest.Kind
+	Limits limitertest.Limits
+	Fault  Fault
+
+	now       time.Duration // the real clock, since construction
+	looked    time.Duration // when Advance was last called
+	line      time.Duration // the last grid line that was reached
+	lines     int           // how many that were
+	spent     []spent       // oldest first
+	queue     []*Request    // in order of arrival
+	closed    bool
+	successes int64
+	failures  int64
+	idleSince time.Duration // while nothing is spent
+	idleVague bool          // idleSince is only the latest that it may be
+}
+
+// New returns a model that nobody has used.
+func New(k limitertest.Kind, l limitertest.Limits) *Model { return &Model{Kind: k, Limits: l} }
+
+func (m *Model) timed() bool { return m.step() > 0 }
+
+func (m *Model) step() time.Duration { return m.Limits.Step(m.Kind) }
+
+// Line is the last grid line reached, and Step the time between two.
+func (m *Model) Line() (line, step time.Duration) { return m.line, m.step() }
+
+// Queued tells how many requests wait.
+func (m *Model) Queued() int { return len(m.queue) }
+
+func (m *Model) used() (sum int) {
+	for _, s := range m.spent {
+		sum += s.n
+	}
+	return sum
+}
+
+// available may be negative, where a limit was lowered.
+func (m *Model) available() int { return m.Limits.Permits - m.used() }
+
+// Advance moves the clock on, grid line by grid line.
+func (m *Model) Advance(now time.Duration) {
+	m.looked = now
+	for m.timed() && !m.Limits.Manual && !m.closed && m.line+m.step() <= now {
+		m.now = m.line + m.step()
+		m.reach(m.now)
+		m.serve()
+		if m.Fault == OneLineOnly && len(m.queue) == 0 {
+			m.line += (now - m.line) / m.step() * m.step()
+		}
+		if m.Fault == Drift && len(m.queue) == 0 {
+			m.line = now
+		}
+	}
+	m.now = now
+}
+
+// Replenish is TryReplenish.
+func (m *Model) Replenish() bool {
+	if !m.Limits.Manual || m.closed {
+		return m.Limits.Manual
+	}
+	for m.line+m.step() <= m.now {
+		m.reach(m.line + m.step())
+		if m.Fault == ServeEachLine {
+			m.serve()
+		}
+	}
+	m.serve()
+	return true
+}
+
+// reach lets come back what the grid line brings back.
+func (m *Model) reach(line time.Duration) {
+	used := m.used()
+	m.line = line
+	m.lines++
+	switch m.Kind {
+	case limitertest.FixedWindow:
+		m.spent = nil
+	case limitertest.SlidingWindow:
+		m.spent = slices.DeleteFunc(m.spent, func(s spent) bool { return s.from <= line-m.Limits.Period })
+	case limitertest.TokenBucket:
+		if used == 0 && m.Fault == SavesUp {
+			m.spent = append(m.spent, spent{line, -m.Limits.TokensPerPeriod})
+			return
+		}
+		m.giveBack(m.Limits.TokensPerPeriod)
+	}
+	m.nowUsed(used, line)
+}
+
+// giveBack lets n of what was spent come back, the oldest first.
+func (m *Model) giveBack(n int) {
+	for n > 0 && len(m.spent) > 0 {
+		k := min(n, m.spent[0].n)
+		m.spent[0].n -= k
+		n -= k
+		if m.spent[0].n <= 0 {
+			m.spent = m.spent[1:]
+		}
+	}
+}
+
+// nowUsed notes since when nothing is in use.
+func (m *Model) nowUsed(before int, at time.Duration) {
+	if before != 0 && m.used() == 0 {
+		m.idleSince, m.idleVague = at, false
+		if m.Fault == IdleSinceLook {
+			m.idleSince = m.looked
+		}
+	}
+}
+
+// canTake tells whether a newcomer is granted n now.
+func (m *Model) canTake(n int) bool {
+	free := m.available()
+	if m.Fault == OverGrant && m.Limits.Permits > 1 {
+		free++
+	}
+	if n == 0 && m.Fault == ZeroBlocked {
+		return free >= 1 && len(m.queue) == 0
+	}
+	if n == 0 {
+		return free >= 1
+	}
+	if len(m.queue) > 0 && m.Limits.Order == limiter.NewestFirst && m.Fault == NoBarging {
+		return false
+	}
+	return free >= n && (len(m.queue) == 0 || m.Limits.Order == limiter.NewestFirst || m.Fault == Barging)
+}
+
+func (m *Model) grant(r *Request) {
+	r.From = m.line
+	if n := r.N; n > 0 || m.Fault == ZeroTakes {
+		m.spent = append(m.spent, spent{m.line, max(n, 1)})
+	}
+	if m.Fault == IdleTouched {
+		m.idleSince = m.now
+	}
+	m.successes++
+	r.settle(Answer{Outcome: Granted, At: m.now})
+}
+
+func (m *Model) reject(r *Request, reason string) {
+	m.failures++
+	r.settle(Answer{Outcome: Rejected, Reason: reason, At: m.now})
+}
+
+// refused answers what is asked outside of the range, or too late.
+func (m *Model) refused(r *Request) bool {
+	switch {
+	case r.N < 0 || r.N > m.Limits.Permits && m.Fault != RangeRejected:
+		r.settle(Answer{Outcome: OutOfRange, At: m.now})
+	case m.closed && m.Fault != OpenAfterClose:
+		r.settle(Answer{Outcome: Closed, At: m.now})
+	default:
+		return false
+	}
+	return true
+}
+
+// Try is TryAcquire, the context aside.
+func (m *Model) Try(n int) *Request {
+	r := &Request{N: n}
+	switch {
+	case m.refused(r):
+	case m.canTake(n):
+		m.grant(r)
+	default:
+		m.reject(r, "")
+		m.advise(r)
+	}
+	return r
+}
+
+// Acquire is Acquire, the context aside. The answer may come later.
+func (m *Model) Acquire(n int) *Request {
+	r := &Request{N: n, done: make(chan struct{})}
+	if m.refused(r) {
+		return r
+	}
+	if m.canTake(n) {
+		m.grant(r)
+		return r
+	}
+	fits := func() bool { return m.queueCost()+m.costOf(r) <= m.Limits.QueueLimit }
+	if !fits() && (m.Limits.Order == limiter.OldestFirst || m.costOf(r) > m.Limits.QueueLimit) {
+		m.reject(r, limiter.ReasonQueueLimit)
+		m.advise(r)
+		return r
+	}
+	var pushedOut []*Request
+	for !fits() {
+		oldest := 0
+		if m.Fault == PushesOutNewest {
+			oldest = len(m.queue) - 1
+		}
+		pushedOut = append(pushedOut, m.queue[oldest])
+		m.queue = slices.Delete(m.queue, oldest, oldest+1)
+	}
+	m.queue = append(m.queue, r)
+	for _, p := range pushedOut {
+		m.failures++
+		p.Answer = Answer{Outcome: Rejected, Reason: limiter.ReasonQueueLimit, At: m.now}
+		m.advise(p)
+		p.settle(p.Answer)
+	}
+	return r
+}
+
+func (m *Model) costOf(r *Request) int {
+	switch m.Fault {
+	case CountsWaiters:
+		return 1
+	case ZeroWaitsFree:
+		return r.N
+	}
+	return r.cost()
+}
+
+func (m *Model) queueCost() (sum int) {
+	for _, r := range m.queue {
+		sum += m.costOf(r)
+	}
+	return sum
+}

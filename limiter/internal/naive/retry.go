@@ -1,0 +1,75 @@
+package naive
+
+import (
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/limiter/limitertest"
+)
+
+// manyWaiters is how many may wait before RetryAfter need not be exact.
+const manyWaiters = 64
+
+// clone copies m without those who look at it.
+func (m *Model) clone() *Model {
+	c := *m
+	c.spent = slices.Clone(m.spent)
+	c.queue = nil
+	for _, r := range m.queue {
+		c.queue = append(c.queue, &Request{N: r.N})
+	}
+	return &c
+}
+
+// advise says when r could be granted if nobody else came.
+func (m *Model) advise(r *Request) {
+	if m.Kind == limitertest.Concurrency || r.N > m.Limits.Permits || m.Fault == NoRetryAfter {
+		return
+	}
+	r.RetryOptional = m.canTake(r.N)
+	c := m.clone()
+	c.Limits.Manual = false
+	// A manual limiter asked late catches up with all lines that are past
+	// before it serves anybody: with a queue that may make a difference.
+	a := c.wait(r.N, false) - m.now
+	b := a
+	if m.Limits.Manual {
+		b = m.clone().wait(r.N, true) - m.now
+	}
+	r.RetryMin, r.RetryMax = max(1, min(a, b)), max(1, a, b)
+	switch {
+	case m.Fault == EarlyRetry && r.RetryMin > 1:
+		r.RetryMin--
+		r.RetryMax--
+	case m.Fault == LateRetry:
+		r.RetryMin++
+		r.RetryMax++
+	case m.Fault == WholePeriods:
+		r.RetryMin, r.RetryMax = m.step(), m.step()
+	}
+	if r.RetryOptional {
+		r.RetryMin = 1
+	}
+	if m.Fault != IgnoresQueue && len(m.queue) > manyWaiters {
+		r.RetryMax = 1<<63 - 1
+	}
+}
+
+// wait reaches one grid line after the other, and returns the first at which n
+// can be taken. together: those that are past come all at once.
+func (m *Model) wait(n int, together bool) time.Duration {
+	if m.Fault == IgnoresQueue {
+		m.queue = nil
+	}
+	for {
+		line := m.line + m.step()
+		m.reach(line)
+		if together && m.line+m.step() <= m.now {
+			continue
+		}
+		m.serve()
+		if m.canTake(n) {
+			return line
+		}
+	}
+}

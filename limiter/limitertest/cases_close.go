@@ -1,0 +1,76 @@
+package limitertest
+
+import "github.com/weir-go/weir/limiter"
+
+var closeCases = []testCase{
+	{
+		name: "Close may be called again", rule: "Common 6", needs: Close,
+		run: func(p *probe) {
+			p.with(p.usual())
+			p.close()
+			p.close()
+		},
+	},
+	{
+		name: "a closed limiter answers ErrClosed", rule: "Common 6", needs: Close,
+		run: func(p *probe) {
+			p.with(p.usual())
+			p.close()
+			for _, n := range []int{0, 1, 4} {
+				if n == 0 && p.s.Lacks&ZeroPermits != 0 {
+					continue
+				}
+				lease, err := p.l.TryAcquire(p.ctx, n)
+				p.isError(lease, err, "it is closed", limiter.ErrClosed)
+				w := p.acquire(n)
+				p.ends(w, "it is closed")
+				p.isError(w.lease, w.err, "it is closed", limiter.ErrClosed)
+			}
+		},
+	},
+	{
+		name: "Close sends the waiters away", rule: "Common 6", needs: Close | Queue,
+		run: func(p *probe) {
+			p.with(p.usual())
+			w := p.crowd(1, 2, 1, 3)
+			p.close()
+			for _, w := range w {
+				p.turnedAway(w, limiter.ReasonClosed, "the limiter was closed")
+				if d, ok := w.lease.RetryAfter(); ok {
+					p.fail("a closed limiter gives no RetryAfter: time does not help", d)
+				}
+			}
+		},
+	},
+	{
+		name: "Release after Close does nothing", rule: "Common 6", needs: Close | Statistics,
+		run: func(p *probe) {
+			p.with(p.usual())
+			lease := p.granted(3, "it is new")
+			p.close()
+			lease.Release()
+			p.settle()
+			p.figures(1, 0, 1, 0, "these were the last figures")
+		},
+	},
+	{
+		name: "after Close the last figures stay, with nobody queued", rule: "Common 6, 8", needs: Close | Queue | Statistics,
+		run: func(p *probe) {
+			p.with(p.usual())
+			p.crowd(1, 2, 3)
+			p.rejected(4, "one is left")
+			p.close()
+			p.figures(1, 0, 1, 1, "those that were waiting are neither served nor rejected, and nobody waits")
+			p.until(3 * p.s.Unit)
+			p.figures(1, 0, 1, 1, "these were the last figures")
+		},
+	},
+	{
+		name: "a closed limiter cannot be reconfigured", rule: "Common 6", needs: Close, reconfigures: true,
+		run: func(p *probe) {
+			p.with(p.usual())
+			p.close()
+			p.isError(limiter.Lease{}, p.s.Reconfigure(p.l, p.limits), "it is closed", limiter.ErrClosed)
+		},
+	},
+}

@@ -1,0 +1,91 @@
+package limitertest
+
+import (
+	"sync"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+var leaseCases = []testCase{
+	{
+		name: "Release gives the permits back", rule: "Time", kinds: []Kind{Concurrency},
+		run: func(p *probe) {
+			p.with(p.usual())
+			a, b := p.granted(1, "it is new"), p.granted(3, "3 are left")
+			p.rejected(1, "all are held")
+			a.Release()
+			p.settle()
+			p.rejected(2, "1 came back")
+			b.Release()
+			p.settle()
+			p.granted(4, "all came back")
+		},
+	},
+	{
+		name: "Release serves the queue as far as it goes", rule: "Common 4", kinds: []Kind{Concurrency}, needs: Queue,
+		run: func(p *probe) {
+			p.with(p.usual())
+			ones := []limiter.Lease{p.granted(1, "it is new"), p.granted(1, "it is new"), p.granted(2, "it is new")}
+			w := []*waiter{p.acquire(2), p.acquire(1)}
+			ones[0].Release()
+			p.settle()
+			p.waits(w[0], "1 came back, and it needs 2")
+			p.waits(w[1], "1 came back, but it is not its turn")
+			ones[1].Release()
+			p.settle()
+			p.served(w[0], "2 came back")
+			p.waits(w[1], "nothing is left")
+			ones[2].Release()
+			p.settle()
+			p.served(w[1], "2 more came back")
+		},
+	},
+	{
+		name: "a lease is released once, from whatever copy and by however many goroutines", rule: "Common 13", kinds: []Kind{Concurrency},
+		run: func(p *probe) {
+			p.with(p.usual())
+			held := p.granted(2, "it is new")
+			lease := p.granted(1, "2 are left")
+			var wg sync.WaitGroup
+			for range 16 {
+				wg.Go(func() {
+					again := lease
+					again.Release()
+					again.Release()
+				})
+			}
+			wg.Wait()
+			p.settle()
+			p.rejected(3, "2 are held, whatever was released besides")
+			later := p.granted(2, "2 are there")
+			lease.Release()
+			p.settle()
+			p.rejected(1, "an old lease gives back nothing of a new one")
+			held.Release()
+			later.Release()
+			p.settle()
+			p.granted(4, "all came back")
+		},
+	},
+	{
+		name: "Release gives nothing back where permits are spent", rule: "Common 13", kinds: []Kind{FixedWindow, SlidingWindow, TokenBucket},
+		run: func(p *probe) {
+			p.with(p.usual())
+			lease := p.granted(4, "it is new")
+			lease.Release()
+			lease.Release()
+			p.settle()
+			p.rejected(1, "all were spent, and time alone brings them back")
+		},
+	},
+	{
+		name: "releasing a rejected lease does nothing", rule: "Common 13",
+		run: func(p *probe) {
+			p.with(p.usual())
+			p.granted(4, "it is new")
+			p.rejected(1, "all were taken").Release()
+			p.settle()
+			p.rejected(1, "all are taken still")
+		},
+	},
+}

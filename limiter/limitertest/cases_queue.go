@@ -1,0 +1,143 @@
+package limitertest
+
+import "github.com/weir-go/weir/limiter"
+
+// crowd takes all but free permits and lets the given numbers wait.
+func (p *probe) crowd(free int, ns ...int) []*waiter {
+	p.granted(p.limits.Permits-free, "it is new")
+	var ws []*waiter
+	for _, n := range ns {
+		w := p.acquire(n)
+		p.waits(w, "there is room in the queue, and too little to take")
+		ws = append(ws, w)
+	}
+	return ws
+}
+
+func (p *probe) withOrder(o limiter.QueueOrder, queueLimit int) {
+	l := p.usual()
+	l.Order, l.QueueLimit = o, queueLimit
+	p.with(l)
+}
+
+var queueCases = []testCase{
+	{
+		name: "without a queue Acquire is rejected at once", rule: "Common 3",
+		run: func(p *probe) {
+			p.withOrder(limiter.OldestFirst, 0)
+			p.served(p.acquire(4), "it is new")
+			w := p.acquire(1)
+			p.turnedAway(w, limiter.ReasonQueueLimit, "there is no queue")
+		},
+	},
+	{
+		name: "the queue limit bounds the sum of permits, not the number of waiters", rule: "Common 3", needs: Queue,
+		run: func(p *probe) {
+			p.withOrder(limiter.OldestFirst, 5)
+			p.crowd(0, 1, 3)
+			p.turnedAway(p.acquire(2), limiter.ReasonQueueLimit, "4 of 5 wait, and 2 are asked for")
+			p.waits(p.acquire(1), "4 of 5 wait, and 1 is asked for")
+			p.turnedAway(p.acquire(1), limiter.ReasonQueueLimit, "5 of 5 wait")
+		},
+	},
+	{
+		name: "oldest first: nobody overtakes the queue", rule: "Common 3", needs: Queue,
+		run: func(p *probe) {
+			p.withOrder(limiter.OldestFirst, 3)
+			w := p.crowd(1, 2)
+			p.rejected(1, "one is left, but somebody waits")
+			next := p.acquire(1)
+			p.waits(next, "one is left, but somebody waits")
+			p.turnedAway(p.acquire(1), limiter.ReasonQueueLimit, "one is left, but the queue is full")
+			p.refill()
+			p.served(w[0], "permits came back")
+			p.served(next, "permits came back")
+		},
+	},
+	{
+		name: "oldest first: waiters are served in the order in which they came", rule: "Common 4", needs: Queue,
+		run: func(p *probe) {
+			p.withOrder(limiter.OldestFirst, 8)
+			w := p.crowd(0, 2, 3, 1)
+			p.refill()
+			p.served(w[0], "4 came back, and it is the oldest")
+			p.waits(w[1], "it needs 3, and 2 are left")
+			p.waits(w[2], "it comes after one that needs more than there is")
+			p.refill()
+			p.served(w[1], "it is the oldest")
+			p.served(w[2], "one is left for it")
+		},
+	},
+	{
+		name: "oldest first: the head holds up those who need less", rule: "Common 4", needs: Queue,
+		run: func(p *probe) {
+			p.withOrder(limiter.OldestFirst, 8)
+			w := p.crowd(2, 3, 1, 1)
+			p.settle()
+			p.waits(w[1], "2 are left, but the head needs 3")
+			p.refill()
+			p.served(w[0], "permits came back")
+			p.served(w[1], "permits came back")
+			p.waits(w[2], "all 4 are taken")
+		},
+	},
+	{
+		name: "newest first: the newest waiter is served first", rule: "Common 4", needs: Queue | NewestFirst,
+		run: func(p *probe) {
+			p.withOrder(limiter.NewestFirst, 8)
+			w := p.crowd(0, 1, 3, 2)
+			p.refill()
+			p.served(w[2], "it is the newest")
+			p.waits(w[1], "it needs 3, and 2 are left")
+			p.waits(w[0], "it comes after one that needs more than there is")
+			p.refill()
+			p.served(w[1], "it is the newest")
+			p.served(w[0], "one is left for it")
+		},
+	},
+	{
+		name: "newest first: a newcomer takes free permits past the queue", rule: "Common 3", needs: Queue | NewestFirst,
+		run: func(p *probe) {
+			p.withOrder(limiter.NewestFirst, 8)
+			w := p.crowd(2, 3)
+			p.granted(1, "2 are left")
+			p.served(p.acquire(1), "1 is left")
+			p.waits(w[0], "nothing is left")
+		},
+	},
+	{
+		name: "newest first: a newcomer pushes out the oldest until it fits", rule: "Common 3", needs: Queue | NewestFirst,
+		run: func(p *probe) {
+			p.withOrder(limiter.NewestFirst, 4)
+			w := p.crowd(0, 1, 2, 1)
+			newcomer := p.acquire(3)
+			p.turnedAway(w[0], limiter.ReasonQueueLimit, "it is the oldest, and 3 need room")
+			p.turnedAway(w[1], limiter.ReasonQueueLimit, "it is the next oldest, and 3 need room")
+			p.waits(w[2], "there is room for it")
+			p.waits(newcomer, "there is room for it")
+			p.refill()
+			p.served(newcomer, "permits came back")
+			p.served(w[2], "permits came back")
+		},
+	},
+	{
+		name: "newest first: one that is larger than the queue is rejected and pushes nobody out", rule: "Common 3", needs: Queue | NewestFirst,
+		run: func(p *probe) {
+			p.withOrder(limiter.NewestFirst, 2)
+			w := p.crowd(0, 1, 1)
+			p.turnedAway(p.acquire(3), limiter.ReasonQueueLimit, "it is larger than the whole queue")
+			p.waits(w[0], "nobody is pushed out in vain")
+			p.waits(w[1], "nobody is pushed out in vain")
+		},
+	},
+	{
+		name: "a plain rejection has no reason", rule: "Common 7",
+		run: func(p *probe) {
+			p.with(p.usual())
+			p.granted(4, "it is new")
+			if lease := p.rejected(1, "all were taken"); lease.Reason() != "" {
+				p.fail("a TryAcquire that found too few permits has no reason", describe(lease, nil))
+			}
+		},
+	},
+}

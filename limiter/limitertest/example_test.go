@@ -1,0 +1,93 @@
+package limitertest_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/internal/naive"
+	"github.com/weir-go/weir/limiter/limitertest"
+)
+
+// semaphore is a limiter that somebody else wrote: a channel, without a queue.
+type semaphore chan struct{}
+
+func (s semaphore) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
+	if n < 0 || n > cap(s) {
+		return limiter.Lease{}, fmt.Errorf("semaphore: %w: %d of %d", limiter.ErrPermitCount, n, cap(s))
+	}
+	if ctx.Err() != nil {
+		return limiter.Lease{}, fmt.Errorf("semaphore: %w: %w", ctx.Err(), context.Cause(ctx))
+	}
+	for taken := range n {
+		select {
+		case s <- struct{}{}:
+		default:
+			s.giveBack(taken)
+			return limiter.Rejected(0, ""), nil
+		}
+	}
+	return limiter.Granted(n, func() { s.giveBack(n) }), nil
+}
+
+func (s semaphore) giveBack(n int) {
+	for range n {
+		<-s
+	}
+}
+
+func (s semaphore) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	if ctx.Err() != nil {
+		return limiter.Lease{}, fmt.Errorf("semaphore: %w: %w", ctx.Err(), context.Cause(ctx))
+	}
+	lease, err := s.TryAcquire(ctx, n)
+	if err == nil && !lease.Acquired() {
+		return limiter.Rejected(0, limiter.ReasonQueueLimit), nil
+	}
+	return lease, err
+}
+
+// A limiter of one's own, held to all that it says it can do.
+func TestSomebodyElsesLimiter(t *testing.T) {
+	limitertest.Run(t, limitertest.Subject{
+		Kind: limitertest.Concurrency,
+		New: func(_ testing.TB, l limitertest.Limits) limiter.Limiter {
+			return make(semaphore, l.Permits)
+		},
+		Lacks: limitertest.Queue | limitertest.ZeroPermits | limitertest.Statistics | limitertest.Idle | limitertest.Close,
+	})
+}
+
+// What a store will look like: real time, late answers, a grid that starts
+// anywhere.
+func TestRealTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	limitertest.Run(t, limitertest.Subject{
+		Kind: limitertest.FixedWindow,
+		New: func(_ testing.TB, l limitertest.Limits) limiter.Limiter {
+			return remote{naive.NewLimiter(limitertest.FixedWindow, l, naive.None)}
+		},
+		Lacks: limitertest.Queue | limitertest.Statistics | limitertest.Idle | limitertest.Close |
+			limitertest.Manual | limitertest.Refund | limitertest.Anchored,
+		RealTime:  true,
+		Tolerance: 20 * time.Millisecond,
+		Unit:      400 * time.Millisecond,
+	})
+}
+
+// remote answers late, and can do nothing but the two calls.
+type remote struct{ l *naive.Limiter }
+
+func (r remote) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
+	time.Sleep(time.Millisecond)
+	return r.l.TryAcquire(ctx, n)
+}
+
+func (r remote) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	time.Sleep(time.Millisecond)
+	return r.l.Acquire(ctx, n)
+}

@@ -1,0 +1,35 @@
+package limitertest
+
+import "testing"
+
+// Check runs the suite and returns what failed, by the name of the case.
+func Check(t *testing.T, s Subject) map[string][]string {
+	failed := map[string][]string{}
+	for _, c := range cases() {
+		if c.concerns(s) {
+			if f := c.check(t, s); len(f) > 0 {
+				failed[c.name] = f
+			}
+		}
+	}
+	return failed
+}
+
+// CheckOne runs one case, and returns what failed; ok is false if there is none
+// of that name for s.
+func CheckOne(t *testing.T, s Subject, name string) (failures []string, ok bool) {
+	for _, c := range cases() {
+		if c.name == name && c.concerns(s) {
+			return c.check(t, s), true
+		}
+	}
+	return nil, false
+}
+
+// Names returns the names of all cases.
+func Names() (names []string) {
+	for _, c := range cases() {
+		names = append(names, c.name)
+	}
+	return names
+}

@@ -1,0 +1,121 @@
+package limitertest_test
+
+import (
+	"testing"
+
+	"github.com/weir-go/weir/limiter/internal/naive"
+	"github.com/weir-go/weir/limiter/limitertest"
+)
+
+const (
+	concurrency = limitertest.Concurrency
+	fixed       = limitertest.FixedWindow
+	sliding     = limitertest.SlidingWindow
+	bucket      = limitertest.TokenBucket
+)
+
+// mutants says which case must notice which fault, in which kinds; none: all.
+var mutants = map[naive.Fault]struct {
+	caught string
+	kinds  []limitertest.Kind
+}{
+	naive.OverGrant:          {"the whole limit in one piece is in range", nil},
+	naive.ZeroBlocked:        {"a zero is granted past a queue", nil},
+	naive.ZeroTakes:          {"zero permits are granted while one is left, and take nothing", nil},
+	naive.ZeroWaitsFree:      {"a zero finds no room where there is no queue", nil},
+	naive.RangeRejected:      {"more permits than the limiter could ever grant are an error, not a rejection", nil},
+	naive.Barging:            {"oldest first: nobody overtakes the queue", nil},
+	naive.NoBarging:          {"newest first: a newcomer takes free permits past the queue", nil},
+	naive.WrongOrder:         {"oldest first: waiters are served in the order in which they came", nil},
+	naive.SkipsHead:          {"newest first: the newest waiter is served first", nil},
+	naive.CountsWaiters:      {"the queue limit bounds the sum of permits, not the number of waiters", nil},
+	naive.PushesOutNewest:    {"newest first: a newcomer pushes out the oldest until it fits", nil},
+	naive.LosesPermits:       {"a cancelled waiter takes nothing with it", nil},
+	naive.KeepsRoom:          {"the queue room of a cancelled waiter is free at once", nil},
+	naive.StuckAfterCancel:   {"when the head leaves, whoever can be served is served at once", nil},
+	naive.CountsCancelled:    {"a cancelled wait is neither success nor failure", nil},
+	naive.DeafToContext:      {"a waiter whose context ends leaves at once with the context's error and cause", nil},
+	naive.OpenAfterClose:     {"a closed limiter answers ErrClosed", nil},
+	naive.ReleasesAfterClose: {"Release after Close does nothing", []limitertest.Kind{concurrency}},
+	naive.CountsClosed:       {"after Close the last figures stay, with nobody queued", nil},
+	naive.ClosedIsError:      {"Close sends the waiters away", nil},
+	naive.EarlyRetry:         {"an Acquire without room says when to retry", []limitertest.Kind{fixed, sliding, bucket}},
+	naive.LateRetry:          {"RetryAfter of zero permits is when one is there", []limitertest.Kind{fixed, sliding, bucket}},
+	naive.WholePeriods:       {"RetryAfter of zero permits is when one is there", []limitertest.Kind{fixed, sliding, bucket}},
+	naive.IgnoresQueue:       {"RetryAfter counts the permits already waited for", []limitertest.Kind{fixed, sliding, bucket}},
+	naive.NoRetryAfter:       {"RetryAfter of zero permits is when one is there", []limitertest.Kind{fixed, sliding, bucket}},
+	naive.IdleTouched:        {"zeros and rejections do not end idleness", nil},
+	naive.IdleSinceLook:      {"a refilled limiter is idle since the grid line that filled it, however late one looks", []limitertest.Kind{fixed}},
+	naive.DoubleRelease:      {"Release gives the permits back", []limitertest.Kind{concurrency}},
+	naive.OneLineOnly:        {"all refills that have come are caught up at once", []limitertest.Kind{bucket}},
+	naive.Drift:              {"the grid does not drift when one looks late", []limitertest.Kind{fixed, sliding, bucket}},
+	naive.SavesUp:            {"a full bucket does not save up time", []limitertest.Kind{bucket}},
+	naive.ServeEachLine:      {"TryReplenish adds all that has come before it serves the queue", []limitertest.Kind{bucket}},
+	naive.FreshBurst:         {"a raised limit gives what is above the old one, and no fresh burst", nil},
+	naive.ClampsUse:          {"under a lowered limit what is in use counts in full", []limitertest.Kind{concurrency, bucket}},
+	naive.NoServeOnRaise:     {"a raised limit serves the queue at once", nil},
+	naive.KeepsTooLarge:      {"a waiter that asks for more than a lowered limit is rejected, and those behind it are served if they can be", nil},
+	naive.NoRefund:           {"a chain that is rejected costs nothing", []limitertest.Kind{fixed, sliding, bucket}},
+	naive.RefundsTooLate:     {"a refund goes back into the window that it came from, and nowhere when that is over", []limitertest.Kind{fixed, sliding}},
+	naive.IgnoresDoneContext: {"TryAcquire with a context that is done takes nothing, even with permits free", nil},
+	naive.RangeBeforeContext: {"Acquire looks at the context before the range", nil},
+	naive.ContextBeforeRange: {"TryAcquire looks at the range before the context", nil},
+	naive.NoCause:            {"Acquire with a context that is done takes nothing, even with permits free", nil},
+	naive.LateTimer:          {"waiters are served at the grid line, whoever else looks", []limitertest.Kind{fixed, sliding, bucket}},
+}
+
+// Every fault is noticed by the case that is about it.
+func TestEveryFaultIsNoticed(t *testing.T) {
+	for _, f := range naive.Faults() {
+		m, ok := mutants[f]
+		if f == naive.RacyGrant {
+			continue // needs luck: see below
+		}
+		if !ok {
+			t.Errorf("no case is named for fault %v", f)
+			continue
+		}
+		on := m.kinds
+		if len(on) == 0 {
+			on = kinds
+		}
+		for _, k := range on {
+			t.Run(f.String()+"/"+k.String(), func(t *testing.T) {
+				failures, ok := limitertest.CheckOne(t, naively(k, f), m.caught)
+				if !ok {
+					t.Fatalf("there is no case %q for %v", m.caught, k)
+				}
+				if len(failures) == 0 {
+					t.Errorf("%q passes a limiter with the fault %v", m.caught, f)
+				}
+			})
+		}
+	}
+}
+
+// A limiter that looks and takes in two steps grants too much when many ask; how
+// often the two meet is luck, so it has several chances.
+func TestARaceIsNoticed(t *testing.T) {
+	for k, name := range map[limitertest.Kind]string{
+		concurrency: "no more is held than the limit, however many ask at once (ConcurrentSafe)",
+		fixed:       "a window grants its limit once, however many ask at once (ConcurrentSafe)",
+		bucket:      "a window grants its limit once, however many ask at once (ConcurrentSafe)",
+	} {
+		noticed := false
+		for try := 0; try < 20 && !noticed; try++ {
+			failures, _ := limitertest.CheckOne(t, naively(k, naive.RacyGrant), name)
+			noticed = len(failures) > 0
+		}
+		if !noticed {
+			t.Errorf("%v: %q passes a limiter that looks and takes in two steps", k, name)
+		}
+	}
+}
+
+func TestAFailureNamesTheRuleAndTheLimits(t *testing.T) {
+	failures, _ := limitertest.CheckOne(t, naively(concurrency, naive.Barging), "oldest first: nobody overtakes the queue")
+	want := `rule "Common 3": expected that TryAcquire(1) is rejected: one is left, but somebody waits; got: a lease of 1 permits`
+	if len(failures) != 1 || len(failures[0]) < len(want) || failures[0][:len(want)] != want {
+		t.Errorf("the failures are %q, want one that begins with %q", failures, want)
+	}
+}

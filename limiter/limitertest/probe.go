@@ -1,0 +1,231 @@
+package limitertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// A probe is what a case works with: one limiter, the time since it was made,
+// and words for what is expected of it. Only the case's own goroutine uses it.
+type probe struct {
+	t        testing.TB
+	s        Subject
+	rule     string
+	failures []string
+
+	l       limiter.Limiter
+	limits  Limits
+	start   time.Time          // a grid line
+	before  limiter.Statistics // at the start: what it took to find the line
+	leases  []limiter.Lease
+	waiters []*waiter
+	ctx     context.Context
+	cancel  context.CancelFunc
+}
+
+// stopCase is panicked with when the rest of a case makes no sense any more.
+type stopCase struct{}
+
+func newProbe(t testing.TB, s Subject, rule string) *probe {
+	p := &probe{t: t, s: s, rule: rule}
+	if !s.RealTime {
+		p.s.Tolerance = 0
+	} else if s.Tolerance <= 0 {
+		p.s.Tolerance = 10 * time.Millisecond
+	}
+	if s.Unit <= 0 {
+		p.s.Unit = max(40*p.s.Tolerance, 100*time.Millisecond)
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
+}
+
+// usual are the limits that most cases begin with: 4 permits that are all there
+// again one Unit later, whatever the kind, and room for 8 to wait.
+func (p *probe) usual() Limits {
+	return Limits{Permits: 4, Period: p.s.Unit, TokensPerPeriod: 4, Segments: 4, QueueLimit: 8}
+}
+
+// with makes the limiter of the case.
+func (p *probe) with(l Limits) {
+	p.t.Helper()
+	if p.s.Lacks&Queue != 0 {
+		l.QueueLimit = 0
+	}
+	p.limits = l
+	p.l = p.s.New(p.t, l)
+	p.start = time.Now()
+	if p.s.Lacks&Anchored != 0 && p.s.Kind.timed() {
+		p.findLine()
+	}
+}
+
+// findLine waits for a grid line with everything there.
+func (p *probe) findLine() {
+	p.granted(p.limits.Permits, "it is new")
+	rejected := p.rejected(p.limits.Permits, "everything was taken")
+	d, ok := rejected.RetryAfter()
+	if !ok {
+		p.fail("a rejection says RetryAfter, or the grid is anchored when the limiter is made", "neither")
+	}
+	time.Sleep(d)
+	p.start = time.Now()
+	p.leases = nil
+	if p.s.Lacks&Statistics == 0 {
+		p.before = p.statistics()
+	}
+}
+
+// end leaves nothing behind: waiters are sent away, and the limiter is closed.
+func (p *probe) end() {
+	p.cancel()
+	p.settle()
+	for _, w := range p.waiters {
+		if !w.isDone(p.patience()) {
+			p.note(fmt.Sprintf("Acquire(%d) comes back when its context is cancelled", w.n), "it still waits")
+		}
+	}
+	if c, ok := p.l.(io.Closer); ok {
+		if err := c.Close(); err != nil {
+			p.note("Close succeeds", err)
+		}
+	}
+	p.settle()
+	for _, w := range p.waiters {
+		if !w.isDone(p.patience()) { // the bubble is about to panic: say why
+			p.t.Errorf("Acquire(%d) never came back, though its context was cancelled and the limiter closed", w.n)
+		}
+	}
+}
+
+// note records a failure and goes on.
+func (p *probe) note(want string, got any) {
+	p.failures = append(p.failures, fmt.Sprintf("rule %q: expected that %s; got: %v (%v after the start, limits %+v)",
+		p.rule, want, got, time.Since(p.start), p.limits))
+}
+
+// fail records a failure and ends the case.
+func (p *probe) fail(want string, got any) {
+	p.note(want, got)
+	panic(stopCase{})
+}
+
+func describe(l limiter.Lease, err error) string {
+	switch {
+	case err != nil:
+		return fmt.Sprintf("error %q", err)
+	case l.Acquired():
+		return fmt.Sprintf("a lease of %d permits", l.Permits())
+	}
+	s := "a rejection"
+	if d, ok := l.RetryAfter(); ok {
+		s += fmt.Sprintf(", retry after %v", d)
+	}
+	if r := l.Reason(); r != "" {
+		s += fmt.Sprintf(", reason %q", r)
+	}
+	return s
+}
+
+// grants tells whether TryAcquire of n is granted; an error ends the case.
+func (p *probe) grants(n int) (limiter.Lease, bool) {
+	lease, err := p.l.TryAcquire(p.ctx, n)
+	if err != nil {
+		p.fail(fmt.Sprintf("TryAcquire(%d) gives a decision", n), describe(lease, err))
+	}
+	if lease.Acquired() {
+		p.leases = append(p.leases, lease)
+		if lease.Permits() != n {
+			p.fail(fmt.Sprintf("a lease for %d permits says so", n), describe(lease, err))
+		}
+	}
+	return lease, lease.Acquired()
+}
+
+// granted expects that TryAcquire of n is.
+func (p *probe) granted(n int, why string) limiter.Lease {
+	lease, ok := p.grants(n)
+	if !ok {
+		p.fail(fmt.Sprintf("TryAcquire(%d) is granted: %s", n, why), describe(lease, nil))
+	}
+	return lease
+}
+
+// rejected expects that TryAcquire of n is.
+func (p *probe) rejected(n int, why string) limiter.Lease {
+	lease, ok := p.grants(n)
+	if ok {
+		p.fail(fmt.Sprintf("TryAcquire(%d) is rejected: %s", n, why), describe(lease, nil))
+	}
+	return lease
+}
+
+// isError expects an error that is all of targets, and no lease.
+func (p *probe) isError(lease limiter.Lease, err error, why string, targets ...error) {
+	for _, target := range targets {
+		if !errors.Is(err, target) {
+			p.fail(fmt.Sprintf("the error is %q: %s", target, why), describe(lease, err))
+		}
+	}
+	if lease.Acquired() {
+		p.fail("no lease comes with an error: "+why, describe(lease, nil))
+	}
+}
+
+// justBefore is how long before a moment it is certain not to have come.
+func (p *probe) justBefore() time.Duration { return max(1, 2*p.s.Tolerance) }
+
+// patience is how long something that must happen may take.
+func (p *probe) patience() time.Duration {
+	if !p.s.RealTime {
+		return 0
+	}
+	return time.Second + 10*p.s.Tolerance
+}
+
+// settle lets everybody who has something to do, do it.
+func (p *probe) settle() {
+	if p.s.RealTime {
+		time.Sleep(p.s.Tolerance)
+		return
+	}
+	synctest.Wait()
+}
+
+// until sleeps until d after the start, and a Tolerance more.
+func (p *probe) until(d time.Duration) {
+	time.Sleep(time.Until(p.start.Add(d + p.s.Tolerance)))
+	p.settle()
+}
+
+// shortly sleeps until just before d after the start.
+func (p *probe) shortly(d time.Duration) {
+	time.Sleep(time.Until(p.start.Add(d - p.justBefore())))
+	if !p.s.RealTime {
+		p.settle()
+	}
+}
+
+// refill lets all that was granted come back, which serves the queue: leases are
+// released, or the next whole Unit is waited for. Cases that use it with windows
+// take permits only at whole Units.
+func (p *probe) refill() {
+	if p.s.Kind == Concurrency {
+		held := p.leases
+		p.leases = nil
+		for _, lease := range held {
+			lease.Release()
+		}
+		p.settle()
+		return
+	}
+	units := (time.Since(p.start) + p.s.Tolerance) / p.s.Unit
+	p.until((units + 1) * p.s.Unit)
+}

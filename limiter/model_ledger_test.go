@@ -1,0 +1,108 @@
+package limiter_test
+
+import (
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/limiter/limitertest"
+)
+
+// A grantLedger knows what was granted when, and the grid by arithmetic alone, and
+// checks what holds whatever a limiter's inner life is: that it never grants too
+// much. It knows nothing of the model.
+type grantLedger struct {
+	kind    limitertest.Kind
+	limits  limitertest.Limits
+	anchor  time.Duration // of the grid now in force
+	largest limitertest.Limits
+	entries []entry       // since that grid is in force
+	held    int           // concurrency
+	virtual time.Duration // manual: the last TryReplenish
+	fresh   bool          // entries were added since the last check
+}
+
+type entry struct {
+	line int // grid lines since the anchor
+	n    int
+}
+
+func (g *grantLedger) begin(k limitertest.Kind, l limitertest.Limits) {
+	g.kind, g.limits, g.largest = k, l, l
+}
+
+// clock is the time that counts for the limiter.
+func (g *grantLedger) clock(now time.Duration) time.Duration {
+	if g.limits.Manual {
+		return g.virtual
+	}
+	return now
+}
+
+func (g *grantLedger) replenish(now time.Duration) { g.virtual = now }
+
+func (g *grantLedger) release(n int) {
+	if g.kind == limitertest.Concurrency {
+		g.held -= n
+	}
+}
+
+func (g *grantLedger) grant(at time.Duration, n int) {
+	g.held += n
+	if every := g.limits.Step(g.kind); every > 0 && n > 0 {
+		g.entries = append(g.entries, entry{int((g.clock(at) - g.anchor) / every), n})
+		g.fresh = true
+	}
+}
+
+// reconfigure begins anew where the grid changes.
+func (g *grantLedger) reconfigure(now time.Duration, to limitertest.Limits) {
+	every, old := to.Step(g.kind), g.limits
+	if g.kind != limitertest.Concurrency && (every != old.Step(g.kind) || to.Period != old.Period) {
+		line := g.anchor + (g.clock(now)-g.anchor)/old.Step(g.kind)*old.Step(g.kind)
+		g.anchor, g.entries = line, nil
+		if line+every <= g.clock(now) {
+			g.anchor = g.clock(now)
+		}
+		g.largest = old
+	}
+	g.limits = to
+	g.largest.Permits = max(g.largest.Permits, to.Permits)
+	g.largest.TokensPerPeriod = max(g.largest.TokensPerPeriod, to.TokensPerPeriod)
+}
+
+// check says what is too much.
+func (g *grantLedger) check(wrong func(string, ...any)) {
+	if g.kind == limitertest.Concurrency {
+		if g.held > g.largest.Permits {
+			wrong("%d are held, more than %d", g.held, g.largest.Permits)
+		}
+		return
+	}
+	if !g.fresh {
+		return
+	}
+	g.fresh = false
+	slices.SortFunc(g.entries, func(a, b entry) int { return a.line - b.line })
+	for last := range g.entries {
+		g.checkUntil(last, wrong)
+	}
+}
+
+// checkUntil looks at all that was granted from some entry until that one.
+func (g *grantLedger) checkUntil(last int, wrong func(string, ...any)) {
+	window := 0 // in grid lines
+	if g.kind == limitertest.SlidingWindow {
+		window = g.limits.Segments - 1
+	}
+	for i, sum := last, 0; i >= 0; i-- {
+		sum += g.entries[i].n
+		lines := g.entries[last].line - g.entries[i].line
+		if g.kind == limitertest.TokenBucket {
+			if most := g.largest.Permits + lines*g.largest.TokensPerPeriod; sum > most {
+				wrong("%d were granted within %d grid lines, more than %d", sum, lines, most)
+			}
+		} else if lines <= window && sum > g.largest.Permits {
+			wrong("%d were granted within a window, more than %d", sum, g.largest.Permits)
+		}
+	}
+}

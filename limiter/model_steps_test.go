@@ -1,0 +1,175 @@
+package limiter_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/internal/naive"
+	"github.com/weir-go/weir/limiter/limitertest"
+)
+
+// do takes one step with both, the model first.
+func (r *run) do(s step) {
+	r.m.Advance(r.now())
+	switch s.op {
+	case opTry:
+		r.ask(r.m.Try(s.n), false, r.l.TryAcquire)
+	case opTryDone:
+		r.ask(r.doneContext(s.n, true), true, r.l.TryAcquire)
+	case opAcquire:
+		r.ask(r.m.Acquire(s.n), false, r.l.Acquire)
+	case opAcquireDone:
+		r.ask(r.doneContext(s.n, false), true, r.l.Acquire)
+	case opBurst:
+		for range s.n {
+			r.ask(r.m.Acquire(1), false, r.l.Acquire)
+		}
+	case opCancel:
+		r.cancel(s.n)
+	case opAdvance, opToLine:
+		r.sleep(s)
+	case opRelease:
+		r.release(s.n)
+	case opReconfigure:
+		r.reconfigure(s.limits)
+	case opReplenish:
+		r.replenish()
+	case opLook:
+		r.look()
+	case opClose:
+		r.m.Close()
+		r.closed = true
+		if err := r.l.(io.Closer).Close(); err != nil {
+			r.wrong("Close: %v", err)
+		}
+	}
+}
+
+// doneContext is what becomes of a call whose context is done before: TryAcquire
+// looks at the range first.
+func (r *run) doneContext(n int, try bool) *naive.Request {
+	outcome := naive.Cancelled
+	if try && (n < 0 || n > r.m.Limits.Permits) {
+		outcome = naive.OutOfRange
+	}
+	return &naive.Request{N: n, Answer: naive.Answer{Outcome: outcome, At: r.now()}}
+}
+
+func (r *run) cancel(n int) {
+	var waiting []*call
+	for _, c := range r.calls {
+		if !c.seen {
+			waiting = append(waiting, c)
+		}
+	}
+	if len(waiting) > 0 {
+		c := waiting[n%len(waiting)]
+		r.m.Cancel(c.want)
+		c.cancel()
+	}
+}
+
+func (r *run) sleep(s step) {
+	line, every := r.m.Line()
+	if every == 0 {
+		every = time.Millisecond // a concurrency limiter has no grid
+	}
+	d := every * time.Duration(s.n) / 8
+	if s.op == opToLine {
+		d = line + every*time.Duration(s.n) + time.Duration(s.off) - r.now()
+	}
+	if d > 0 {
+		time.Sleep(d)
+	}
+	r.m.Advance(r.now())
+}
+
+func (r *run) release(n int) {
+	if len(r.leases) == 0 {
+		return
+	}
+	n %= len(r.leases)
+	if !r.gone[n] {
+		r.gone[n] = true
+		r.m.Release(r.leases[n].Permits())
+		r.grants.release(r.leases[n].Permits())
+	}
+	r.leases[n].Release()
+}
+
+// reconfigure leaves out what semantics.md does not settle: where a manual
+// limiter stands when its grid changes long after the last TryReplenish.
+func (r *run) reconfigure(to limitertest.Limits) {
+	k, old := r.m.Kind, r.m.Limits
+	valid := usable(k, to) && to.Manual == old.Manual
+	if valid && old.Manual && (to.Period != old.Period || to.Step(k) != old.Step(k)) {
+		r.replenish()
+		r.settle()
+	}
+	err := reconfigureAny(r.l, to)
+	switch {
+	case r.closed && valid:
+		if !errors.Is(err, limiter.ErrClosed) {
+			r.wrong("Reconfigure after Close: %v", err)
+		}
+	case r.closed: // either error will do
+		if err == nil {
+			r.wrong("Reconfigure after Close succeeded")
+		}
+	case !valid:
+		if !errors.Is(err, limiter.ErrInvalidOptions) {
+			r.wrong("Reconfigure with invalid options: %v", err)
+		}
+	case err != nil:
+		r.wrong("Reconfigure: %v", err)
+	default:
+		r.m.Reconfigure(to)
+		r.newest = r.newest || to.Order != limiter.OldestFirst
+		r.grants.reconfigure(r.now(), to)
+	}
+}
+
+func reconfigureAny(l limiter.Limiter, to limitertest.Limits) error {
+	if l, ok := l.(*naive.Limiter); ok {
+		return l.Reconfigure(to)
+	}
+	return reconfigure(l, to)
+}
+
+func (r *run) replenish() {
+	if r.m.Kind == limitertest.Concurrency || r.closed {
+		return
+	}
+	want := r.m.Replenish()
+	r.grants.replenish(r.now())
+	if got := r.l.(limiter.Replenisher).TryReplenish(); got != want {
+		r.wrong("TryReplenish is %v, want %v", got, want)
+	}
+}
+
+// look compares all that can be seen without asking for permits.
+func (r *run) look() {
+	got, want := r.statistics(), r.m.Statistics()
+	fmt.Fprintf(&r.trace, "%16s %+v\n", "", got)
+	if got != want {
+		r.wrong("the statistics are %+v, want %+v", got, want)
+	}
+	if r.closed {
+		return
+	}
+	least, most, wantOK := r.m.Idle()
+	idle, ok := r.l.(limiter.Idler).IdleDuration()
+	if ok != wantOK || ok && (idle < least || idle > most) {
+		r.wrong("IdleDuration is %v %v, want %v to %v, %v", idle, ok, least, most, wantOK)
+	}
+	if rep, isRep := r.l.(limiter.Replenisher); isRep && r.m.Kind != limitertest.Concurrency {
+		_, every := r.m.Line()
+		if rep.ReplenishmentPeriod() != every || rep.AutoReplenishing() == r.m.Limits.Manual {
+			r.wrong("ReplenishmentPeriod is %v and AutoReplenishing %v, want %v and %v",
+				rep.ReplenishmentPeriod(), rep.AutoReplenishing(), every, !r.m.Limits.Manual)
+		}
+	}
+}
