@@ -1,0 +1,77 @@
+package pipeline_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/weir-go/weir/pipeline"
+)
+
+type passThrough struct{}
+
+func (passThrough) Execute(ctx context.Context, next pipeline.Next) (any, error) {
+	return next.Run(ctx)
+}
+
+func passThroughs(n int) []pipeline.Strategy {
+	s := make([]pipeline.Strategy, n)
+	for i := range s {
+		s[i] = passThrough{}
+	}
+	return s
+}
+
+func BenchmarkExecute(b *testing.B) {
+	for _, n := range []int{0, 1, 2, 5, 10} {
+		b.Run(fmt.Sprintf("strategies=%d", n), func(b *testing.B) {
+			p := pipeline.Must(pipeline.New("bench", passThroughs(n)...))
+			ctx := b.Context()
+			fn := func(context.Context) error { return nil }
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := p.Execute(ctx, fn); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkExecuteValue(b *testing.B) {
+	for _, n := range []int{0, 1, 5} {
+		b.Run(fmt.Sprintf("pointer/strategies=%d", n), func(b *testing.B) {
+			p := pipeline.Must(pipeline.New("bench", passThroughs(n)...))
+			ctx, want := b.Context(), new(int)
+			fn := func(context.Context) (*int, error) { return want, nil }
+			b.ReportAllocs()
+			for b.Loop() {
+				if got, err := pipeline.ExecuteValue(ctx, p, fn); err != nil || got != want {
+					b.Fatal(got, err)
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("int/strategies=%d", n), func(b *testing.B) {
+			p := pipeline.Must(pipeline.New("bench", passThroughs(n)...))
+			ctx := b.Context()
+			fn := func(context.Context) (int, error) { return 1 << 20, nil }
+			b.ReportAllocs()
+			for b.Loop() {
+				if got, err := pipeline.ExecuteValue(ctx, p, fn); err != nil || got != 1<<20 {
+					b.Fatal(got, err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkExecuteBackground(b *testing.B) {
+	p := pipeline.Must(pipeline.New("bench"))
+	fn := func(context.Context) error { return nil }
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := p.Execute(context.Background(), fn); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

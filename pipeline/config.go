@@ -1,0 +1,133 @@
+package pipeline
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Config is what a Pipeline is made of. The zero Config makes a pipeline without
+// a name that runs the callback and nothing else.
+type Config struct {
+	// Name is how the pipeline is called in telemetry and errors.
+	Name string
+	// Instance tells pipelines of the same name apart: a region, a tenant.
+	Instance string
+	// Strategies are run in this order: the first is the outermost.
+	Strategies []Strategy
+	// Listener is told what happens. nil, also a nil pointer or func inside the
+	// interface: nobody is, and nothing is paid for it.
+	Listener Listener
+}
+
+// New makes a pipeline of strategies, outermost first, that nobody listens to.
+// See [Config.Build] for more and for the errors.
+func New(name string, strategies ...Strategy) (*Pipeline, error) {
+	return Config{Name: name, Strategies: strategies}.Build()
+}
+
+// Must returns p, and panics if err is not nil. It is for package variables and
+// examples, where a wrong option is a mistake in the program.
+func Must(p *Pipeline, err error) *Pipeline {
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// Build makes the pipeline. It returns every problem at once in one error that
+// [errors.Is] [ErrInvalidConfig]: strategies that are nil, and what the Validate
+// methods of the others say, each with the strategy's position and name.
+func (c Config) Build() (*Pipeline, error) {
+	if problems := c.problems(); len(problems) > 0 {
+		return nil, &configError{name: c.Name, problems: problems}
+	}
+	p := new(Pipeline)
+	p.current.Store(c.compile())
+	return p, nil
+}
+
+func (c Config) problems() []error {
+	var found []error
+	for i, s := range c.Strategies {
+		if isNil(s) {
+			found = append(found, fmt.Errorf("strategy %d is nil", i+1))
+			continue
+		}
+		v, ok := s.(interface{ Validate() error })
+		if !ok {
+			continue
+		}
+		if err := v.Validate(); err != nil {
+			found = append(found, fmt.Errorf("strategy %d (%s): %w", i+1, describe(s), err))
+		}
+	}
+	return found
+}
+
+// describe returns the name of s for an error text.
+func describe(s Strategy) string {
+	if name := strategyName(s); name != "" {
+		return name
+	}
+	return reflect.TypeOf(s).String()
+}
+
+// isNil sees the nil pointer or func inside an interface, too.
+func isNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	rv := reflect.ValueOf(v)
+	switch rv.Kind() {
+	case reflect.Pointer, reflect.Func:
+		return rv.IsNil()
+	default:
+		return false
+	}
+}
+
+// compile links the steps; there is nothing left to decide when they run.
+func (c Config) compile() *version {
+	listener := c.Listener
+	if isNil(listener) {
+		listener = nil
+	}
+	v := &version{
+		source:     Source{Pipeline: c.Name, Instance: c.Instance},
+		listener:   listener,
+		strategies: slices.Clone(c.Strategies),
+	}
+	v.bare = len(v.strategies) == 0 && listener == nil
+	v.entry = step{listener: listener, source: v.source}
+	// One slice for all: the steps of an execution lie side by side.
+	steps := make([]step, len(v.strategies))
+	last := &v.entry
+	for i, s := range v.strategies {
+		steps[i] = step{strategy: s, listener: listener, source: v.sourceOf(i)}
+		last.next = &steps[i]
+		last = last.next
+	}
+	return v
+}
+
+// configError has every problem of a Config.
+type configError struct {
+	name     string
+	problems []error
+}
+
+func (e *configError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v %s", ErrInvalidConfig, orNull(e.name))
+	for i, p := range e.problems {
+		b.WriteString([2]string{": ", "; "}[min(i, 1)])
+		b.WriteString(p.Error())
+	}
+	return b.String()
+}
+
+func (e *configError) Is(target error) bool { return target == ErrInvalidConfig }
+
+func (e *configError) Unwrap() []error { return e.problems }

@@ -1,0 +1,156 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+)
+
+// owner is a strategy with everything that is optional.
+type owner struct {
+	passThrough
+	name     string
+	invalid  error
+	closeErr error
+	closed   *[]string
+}
+
+func (o *owner) Name() string    { return o.name }
+func (o *owner) Validate() error { return o.invalid }
+func (o *owner) Close() error {
+	*o.closed = append(*o.closed, o.name)
+	return o.closeErr
+}
+
+func TestBuildNamesEveryProblemAtOnce(t *testing.T) {
+	bad, worse := errors.New("too small"), errors.New("too large")
+	_, err := pipeline.New("orders",
+		&owner{name: "First", invalid: bad},
+		nil,
+		passThrough{},
+		(*owner)(nil),
+		pipeline.StrategyFunc(nil),
+		&owner{name: "", invalid: worse},
+		pipeline.Embed(nil),
+	)
+	require.Error(t, err)
+	assert.EqualError(t, err, "pipeline: invalid configuration orders: "+
+		"strategy 1 (First): too small; strategy 2 is nil; strategy 4 is nil; strategy 5 is nil; "+
+		"strategy 6 (*pipeline_test.owner): too large; strategy 7 (pipeline.embedded): the embedded pipeline is nil")
+	for _, target := range []error{pipeline.ErrInvalidConfig, bad, worse} {
+		assert.ErrorIs(t, err, target)
+	}
+	assert.Panics(t, func() { pipeline.Must(pipeline.New("orders", nil)) })
+}
+
+func TestConfigMayBeUsedAgainAndChanged(t *testing.T) {
+	var log []string
+	c := pipeline.Config{Name: "a", Instance: "eu-1", Strategies: []pipeline.Strategy{named{"one", &log}}}
+	p := pipeline.Must(c.Build())
+	c.Strategies[0] = named{"two", &log}
+	require.NoError(t, p.Execute(t.Context(), func(context.Context) error { return nil }))
+	assert.Equal(t, []string{"enter one", "leave one"}, log)
+	assert.Equal(t, "a", p.Name())
+	assert.Equal(t, "eu-1", p.Instance())
+}
+
+func TestStrategiesInOrder(t *testing.T) {
+	var log []string
+	inner := pipeline.Must(pipeline.New("inner"))
+	p := pipeline.Must(pipeline.New("p", named{"one", &log}, passThrough{}, pipeline.Embed(inner)))
+	var names []string
+	for source, s := range p.Strategies() {
+		names = append(names, source.String())
+		if e, ok := s.(interface{ Pipeline() *pipeline.Pipeline }); ok {
+			assert.Same(t, inner, e.Pipeline())
+		}
+	}
+	assert.Equal(t, []string{"p/(null)/one", "p/(null)/(null)", "p/(null)/inner"}, names)
+	for range p.Strategies() {
+		break // may be left early
+	}
+}
+
+func TestCloseClosesAllInOrderJoinsErrorsAndIsIdempotent(t *testing.T) {
+	var closed []string
+	first, second := errors.New("first"), errors.New("second")
+	p := pipeline.Must(pipeline.New("p",
+		&owner{name: "a", closeErr: first, closed: &closed},
+		passThrough{},
+		&owner{name: "b", closed: &closed},
+		&owner{name: "c", closeErr: second, closed: &closed},
+	))
+	err := p.Close()
+	assert.ErrorIs(t, err, first)
+	assert.ErrorIs(t, err, second)
+	assert.ErrorContains(t, err, "closing p/(null)/a: first")
+	assert.Equal(t, err, p.Close())
+	assert.Equal(t, []string{"a", "b", "c"}, closed, "one that fails does not keep the others open")
+
+	for range 2 {
+		err = p.Execute(t.Context(), func(context.Context) error { t.Error("it ran"); return nil })
+		assert.ErrorIs(t, err, pipeline.ErrClosed)
+		assert.EqualError(t, err, "pipeline: closed: p")
+	}
+	_, err = pipeline.ExecuteValue(t.Context(), p, func(context.Context) (int, error) { return 1, nil })
+	assert.ErrorIs(t, err, pipeline.ErrClosed)
+	assert.Equal(t, "p", p.Name())
+}
+
+func TestEmptyPipelineCanBeClosed(t *testing.T) {
+	p := pipeline.Must(pipeline.New("p"))
+	require.NoError(t, p.Close())
+	_, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (int, error) { return 1, nil })
+	assert.ErrorIs(t, err, pipeline.ErrClosed)
+}
+
+func TestCloseConcurrentSafe(t *testing.T) {
+	var closed []string
+	p := pipeline.Must(pipeline.New("p", &owner{name: "a", closed: &closed}))
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for {
+				err := p.Execute(t.Context(), func(context.Context) error { return nil })
+				if errors.Is(err, pipeline.ErrClosed) {
+					return
+				}
+			}
+		})
+		wg.Go(func() { assert.NoError(t, p.Close()) })
+	}
+	wg.Wait()
+	assert.Equal(t, []string{"a"}, closed)
+}
+
+func TestEmbedNeverClosesAndKeepsItsOwnName(t *testing.T) {
+	var closed []string
+	var outerEvents, innerEvents []pipeline.Event
+	inner := pipeline.Must(pipeline.Config{
+		Name: "inner", Strategies: []pipeline.Strategy{&owner{name: "a", closed: &closed}, reporter{}},
+		Listener: collect(&innerEvents),
+	}.Build())
+	outer := pipeline.Must(pipeline.Config{
+		Name: "outer", Strategies: []pipeline.Strategy{pipeline.Embed(inner), reporter{}}, Listener: collect(&outerEvents),
+	}.Build())
+	v, err := pipeline.ExecuteValue(t.Context(), outer, func(context.Context) (string, error) { return "through both", nil })
+	require.NoError(t, err)
+	assert.Equal(t, "through both", v)
+	assert.Equal(t, []string{"PipelineExecuting inner/(null)/(null)", "Noted inner/(null)/Reporter", "PipelineExecuted inner/(null)/(null)"}, names(innerEvents))
+	assert.Equal(t, []string{"PipelineExecuting outer/(null)/(null)", "Noted outer/(null)/Reporter", "PipelineExecuted outer/(null)/(null)"}, names(outerEvents))
+
+	require.NoError(t, outer.Close())
+	assert.Empty(t, closed)
+	require.NoError(t, inner.Execute(t.Context(), func(context.Context) error { return nil }))
+	require.NoError(t, inner.Close())
+	assert.Equal(t, []string{"a"}, closed)
+
+	again := pipeline.Must(pipeline.New("again", pipeline.Embed(inner)))
+	assert.ErrorIs(t, again.Execute(t.Context(), func(context.Context) error { return nil }), pipeline.ErrClosed)
+}

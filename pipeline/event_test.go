@@ -1,0 +1,115 @@
+package pipeline_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+)
+
+func collect(into *[]pipeline.Event) pipeline.Listener {
+	return pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) { *into = append(*into, e) })
+}
+
+func names(events []pipeline.Event) []string {
+	var all []string
+	for _, e := range events {
+		all = append(all, e.Name+" "+e.Source.String())
+	}
+	return all
+}
+
+// reporter reports one event, and one that is not to be reported.
+type reporter struct{}
+
+func (reporter) Name() string { return "Reporter" }
+
+func (reporter) Execute(ctx context.Context, next pipeline.Next) (any, error) {
+	next.Report(ctx, pipeline.Event{Name: "Silent", Severity: pipeline.None})
+	next.Report(ctx, pipeline.Event{Name: "Noted", Severity: pipeline.Warning, Source: pipeline.Source{Pipeline: "forged"}, Operation: "forged"})
+	return next.Run(ctx)
+}
+
+func TestEventsOfAnExecution(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var events []pipeline.Event
+		p := pipeline.Must(pipeline.Config{
+			Name: "orders", Instance: "eu-1", Strategies: []pipeline.Strategy{reporter{}}, Listener: collect(&events),
+		}.Build())
+		ctx := pipeline.WithOperation(t.Context(), "GET /orders")
+		err := p.Execute(ctx, func(context.Context) error {
+			time.Sleep(3 * time.Second)
+			return errBoom
+		})
+		assert.Same(t, errBoom, err)
+		whole := pipeline.Source{Pipeline: "orders", Instance: "eu-1"}
+		part := pipeline.Source{Pipeline: "orders", Instance: "eu-1", Strategy: "Reporter"}
+		assert.Equal(t, []pipeline.Event{
+			{Name: "PipelineExecuting", Severity: pipeline.Debug, Source: whole, Operation: "GET /orders"},
+			{Name: "Noted", Severity: pipeline.Warning, Source: part, Operation: "GET /orders"},
+			{Name: "PipelineExecuted", Severity: pipeline.Information, Source: whole, Operation: "GET /orders", Err: errBoom, Duration: 3 * time.Second},
+		}, events)
+	})
+}
+
+func TestListeningTellsWhetherAnybodyIs(t *testing.T) {
+	var listening []bool
+	asker := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+		listening = append(listening, next.Listening())
+		return next.Run(ctx)
+	})
+	for _, l := range []pipeline.Listener{nil, pipeline.ListenerFunc(nil), collect(new([]pipeline.Event))} {
+		p := pipeline.Must(pipeline.Config{Strategies: []pipeline.Strategy{asker}, Listener: l}.Build())
+		require.NoError(t, p.Execute(t.Context(), func(context.Context) error { return nil }))
+	}
+	assert.Equal(t, []bool{false, false, true}, listening)
+}
+
+func TestListenersTellsAllInOrder(t *testing.T) {
+	assert.Nil(t, pipeline.Listeners())
+	assert.Nil(t, pipeline.Listeners(nil, pipeline.ListenerFunc(nil)))
+	var order []string
+	note := func(name string) pipeline.Listener {
+		return pipeline.ListenerFunc(func(context.Context, pipeline.Event) { order = append(order, name) })
+	}
+	pipeline.Listeners(nil, note("only")).OnEvent(t.Context(), pipeline.Event{})
+	pipeline.Listeners(note("a"), nil, note("b")).OnEvent(t.Context(), pipeline.Event{})
+	assert.Equal(t, []string{"only", "a", "b"}, order)
+}
+
+func TestOperation(t *testing.T) {
+	type key struct{}
+	assert.Empty(t, pipeline.Operation(t.Context()))
+	ctx := pipeline.WithOperation(context.WithValue(t.Context(), key{}, 1), "outer")
+	assert.Equal(t, "outer", pipeline.Operation(ctx))
+	assert.Equal(t, 1, ctx.Value(key{}), "other values go through")
+	assert.Equal(t, "inner", pipeline.Operation(pipeline.WithOperation(ctx, "inner")))
+	assert.Equal(t, "outer", pipeline.Operation(context.WithValue(ctx, key{}, 2)))
+	child, cancel := context.WithCancel(ctx)
+	cancel()
+	assert.Equal(t, context.Canceled, child.Err())
+	assert.NoError(t, ctx.Err())
+}
+
+func TestSeverityText(t *testing.T) {
+	text, err := json.Marshal([]pipeline.Severity{pipeline.None, pipeline.Debug, pipeline.Information, pipeline.Warning, pipeline.Error, pipeline.Critical})
+	require.NoError(t, err)
+	assert.JSONEq(t, `["None","Debug","Information","Warning","Error","Critical"]`, string(text))
+	var s pipeline.Severity
+	require.NoError(t, s.UnmarshalText([]byte("warning")))
+	assert.Equal(t, pipeline.Warning, s)
+	assert.ErrorContains(t, s.UnmarshalText([]byte("loud")), `severity "loud" must be one of None, Debug`)
+	_, err = pipeline.Severity(99).MarshalText()
+	assert.ErrorContains(t, err, "Severity(99) is no severity")
+}
+
+func TestSourceText(t *testing.T) {
+	assert.Equal(t, "orders/eu-1/RateLimiter", pipeline.Source{Pipeline: "orders", Instance: "eu-1", Strategy: "RateLimiter"}.String())
+	assert.Equal(t, "(null)/(null)/(null)", pipeline.Source{}.String())
+}

@@ -1,0 +1,158 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Pipeline runs callbacks through its strategies. Make one with [New] or
+// [Config.Build]; the zero Pipeline and a nil *Pipeline run the callback and
+// nothing else. It is safe for concurrent use, and must not be copied.
+type Pipeline struct {
+	// What executions run on. Each loads it once and stays with it, so that
+	// another version can be put in its place while they run. nil: a zero Pipeline.
+	current atomic.Pointer[version]
+
+	closing  sync.Once
+	closeErr error // written under closing
+}
+
+// A version is what was built from one Config. It never changes.
+type version struct {
+	source     Source // of the pipeline as a whole: no strategy
+	listener   Listener
+	strategies []Strategy
+	entry      step // stands before the first strategy
+	bare       bool // open, without strategies and without a listener
+	closed     bool
+}
+
+var zeroVersion = &version{bare: true}
+
+// load returns the version that an execution starting now runs on.
+func (p *Pipeline) load() *version {
+	if p == nil {
+		return zeroVersion
+	}
+	if v := p.current.Load(); v != nil {
+		return v
+	}
+	return zeroVersion
+}
+
+// Execute runs fn through the pipeline and returns what comes out. Values that a
+// strategy makes up are of no interest here and are dropped.
+//
+// The error is fn's own unless a strategy replaced it, the error of a context
+// that was done before fn could run, or [ErrClosed].
+func (p *Pipeline) Execute(ctx context.Context, fn func(context.Context) error) error {
+	if fn == nil {
+		return errNilCallback(p)
+	}
+	_, err := p.run(ctx, action(fn))
+	return err
+}
+
+func (p *Pipeline) run(ctx context.Context, c callback) (any, error) {
+	v := p.load()
+	if v.closed {
+		return nil, v.closedError()
+	}
+	if v.listener != nil {
+		return v.runObserved(ctx, c)
+	}
+	return Next{step: &v.entry, callback: c}.Run(ctx)
+}
+
+// runObserved is run where somebody listens. It is a function of its own so that
+// nobody else pays for the clock and the defer.
+func (v *version) runObserved(ctx context.Context, c callback) (value any, err error) {
+	v.entry.report(ctx, Event{Name: EventPipelineExecuting, Severity: Debug})
+	began := sinceStart()
+	err = ErrAborted // stays if the callback panics or leaves the goroutine
+	defer func() {
+		v.entry.report(ctx, Event{
+			Name:     EventPipelineExecuted,
+			Severity: Information,
+			Err:      err,
+			Duration: sinceStart() - began,
+		})
+	}()
+	value, err = Next{step: &v.entry, callback: c}.Run(ctx)
+	return value, err
+}
+
+// Name returns the name that the pipeline was made with.
+func (p *Pipeline) Name() string { return p.load().source.Pipeline }
+
+// Instance returns [Config.Instance].
+func (p *Pipeline) Instance() string { return p.load().source.Instance }
+
+// Strategies yields the strategies, outermost first, each with the [Source]
+// under which it reports. A pipeline inside the pipeline, see [Embed], is one
+// strategy, and has a method Pipeline() *Pipeline.
+func (p *Pipeline) Strategies() iter.Seq2[Source, Strategy] {
+	v := p.load()
+	return func(yield func(Source, Strategy) bool) {
+		for i, s := range v.strategies {
+			if !yield(v.sourceOf(i), s) {
+				return
+			}
+		}
+	}
+}
+
+func (v *version) sourceOf(i int) Source {
+	s := v.source
+	s.Strategy = strategyName(v.strategies[i])
+	return s
+}
+
+// Close closes the strategies that have a Close method, in order, all of them,
+// and returns their errors joined. From then on executions return [ErrClosed];
+// those that run already go on, and are not waited for.
+//
+// Calling it again does nothing and returns the same. A strategy closes only
+// what it made itself, never a limiter or a pipeline that was passed to it.
+func (p *Pipeline) Close() error {
+	if p == nil {
+		return nil
+	}
+	p.closing.Do(func() { p.closeErr = p.close() })
+	return p.closeErr
+}
+
+func (p *Pipeline) close() error {
+	open := p.load()
+	shut := *open
+	shut.closed, shut.bare = true, false
+	p.current.Store(&shut)
+
+	var errs []error
+	for i, s := range open.strategies {
+		closer, ok := s.(io.Closer)
+		if !ok {
+			continue
+		}
+		if err := closer.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("pipeline: closing %v: %w", open.sourceOf(i), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (v *version) closedError() error {
+	return fmt.Errorf("%w: %s", ErrClosed, orNull(v.source.Pipeline))
+}
+
+// processStart is what durations are measured from: time.Since of a time that is
+// kept reads only the monotonic clock, and costs half of time.Now.
+var processStart = time.Now()
+
+func sinceStart() time.Duration { return time.Since(processStart) }

@@ -1,0 +1,99 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+)
+
+// A Strategy wraps what comes after it in a pipeline. It decides whether, when
+// and how often next runs, and may replace what comes out. It must be safe for
+// concurrent use.
+//
+// A Strategy may have more methods:
+//
+//   - Name() string: how it is called in telemetry;
+//   - Validate() error: what is wrong with its options, asked once when a
+//     pipeline is made;
+//   - Close() error: called by [Pipeline.Close], for what the strategy itself owns.
+type Strategy interface {
+	Execute(ctx context.Context, next Next) (any, error)
+}
+
+// A StrategyFunc is a [Strategy] that is just a function.
+type StrategyFunc func(ctx context.Context, next Next) (any, error)
+
+// Execute calls f.
+func (f StrategyFunc) Execute(ctx context.Context, next Next) (any, error) { return f(ctx, next) }
+
+// strategyName returns what s is called, "" if it does not say.
+func strategyName(s Strategy) string {
+	if named, ok := s.(interface{ Name() string }); ok {
+		return named.Name()
+	}
+	return ""
+}
+
+// Next is the rest of the pipeline as one strategy sees it. It is a value:
+// copying it costs nothing, and it may be kept, run many times, and run by many
+// goroutines at once; each run has its own result.
+//
+// The zero Next is of no use: Run returns an error, and reports go nowhere.
+type Next struct {
+	step     *step // the strategy that this Next was given to
+	callback callback
+}
+
+// A step is the place of one strategy in one version of a pipeline.
+type step struct {
+	strategy Strategy // nil in the entry, which stands before the first
+	next     *step    // nil: the callback comes next
+	listener Listener
+	source   Source
+}
+
+// Run runs what comes after this strategy and returns its result. If ctx is done
+// it runs nothing and returns [ContextError].
+func (n Next) Run(ctx context.Context) (any, error) {
+	if ctx.Err() != nil {
+		return nil, ContextError(ctx)
+	}
+	if n.step == nil {
+		return nil, errZeroNext
+	}
+	following := n.step.next
+	if following == nil {
+		return n.callback.run(ctx)
+	}
+	return following.strategy.Execute(ctx, Next{step: following, callback: n.callback})
+}
+
+var errZeroNext = errors.New("pipeline: Run of a zero Next")
+
+// Source says which strategy in which pipeline this is.
+func (n Next) Source() Source {
+	if n.step == nil {
+		return Source{}
+	}
+	return n.step.source
+}
+
+// Listening tells whether a report would reach anybody. A strategy asks before
+// it does work, such as reading the clock, that only serves a report.
+func (n Next) Listening() bool { return n.step != nil && n.step.listener != nil }
+
+// Report sends e to the pipeline's Listener, with Source and Operation filled
+// in. It costs nothing when there is none. An event of severity [None] is dropped.
+func (n Next) Report(ctx context.Context, e Event) {
+	if n.Listening() {
+		n.step.report(ctx, e)
+	}
+}
+
+func (s *step) report(ctx context.Context, e Event) {
+	if e.Severity == None {
+		return
+	}
+	e.Source = s.source
+	e.Operation = Operation(ctx)
+	s.listener.OnEvent(ctx, e)
+}

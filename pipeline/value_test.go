@@ -1,0 +1,113 @@
+package pipeline_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+)
+
+// returning is a pipeline whose strategy makes a result up.
+func returning(value any, err error) *pipeline.Pipeline {
+	return pipeline.Must(pipeline.New("orders", pipeline.StrategyFunc(func(context.Context, pipeline.Next) (any, error) {
+		return value, err
+	})))
+}
+
+func execute[T any](t *testing.T, p *pipeline.Pipeline) (T, error) {
+	t.Helper()
+	return pipeline.ExecuteValue(t.Context(), p, func(context.Context) (T, error) {
+		var zero T
+		return zero, nil
+	})
+}
+
+func TestWrongTypeIsAnErrorThatNamesBothAndThePipeline(t *testing.T) {
+	v, err := execute[int](t, returning("text", nil))
+	assert.Zero(t, v)
+	assert.ErrorIs(t, err, pipeline.ErrResultType)
+	assert.EqualError(t, err, "pipeline: a strategy returned a value of the wrong type: pipeline orders: want int, got string")
+
+	_, err = execute[*int](t, returning(7, nil))
+	assert.ErrorContains(t, err, "want *int, got int")
+	_, err = execute[io.Reader](t, returning(7, nil))
+	assert.ErrorContains(t, err, "want io.Reader, got int")
+}
+
+func TestWrongTypeWithAnErrorIsThatError(t *testing.T) {
+	v, err := execute[int](t, returning("text", errBoom))
+	assert.Zero(t, v)
+	assert.Same(t, errBoom, err)
+}
+
+func TestNilValueIsZeroOnlyWhereTheTypeHasNil(t *testing.T) {
+	p := returning(nil, nil)
+	check := func(name string, err error, fine bool) {
+		t.Helper()
+		if fine {
+			assert.NoError(t, err, name)
+			return
+		}
+		assert.ErrorIs(t, err, pipeline.ErrResultType, name)
+		assert.ErrorContains(t, err, "got nil", name)
+	}
+	_, err := execute[int](t, p)
+	check("int", err, false)
+	_, err = execute[struct{ A *int }](t, p)
+	check("struct", err, false)
+	_, err = execute[string](t, p)
+	check("string", err, false)
+	_, err = execute[any](t, p)
+	check("any", err, true)
+	_, err = execute[error](t, p)
+	check("error", err, true)
+	_, err = execute[*int](t, p)
+	check("*int", err, true)
+	_, err = execute[[]int](t, p)
+	check("[]int", err, true)
+	_, err = execute[map[int]int](t, p)
+	check("map", err, true)
+	_, err = execute[func()](t, p)
+	check("func", err, true)
+	_, err = execute[chan int](t, p)
+	check("chan", err, true)
+}
+
+func TestNilValueWithAnErrorIsThatError(t *testing.T) {
+	v, err := execute[int](t, returning(nil, errBoom))
+	assert.Zero(t, v)
+	assert.Same(t, errBoom, err)
+}
+
+func TestValueComesBackWithItsError(t *testing.T) {
+	for _, p := range []*pipeline.Pipeline{nil, pipeline.Must(pipeline.New("p", passThrough{}))} {
+		v, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (string, error) { return "partial", errBoom })
+		assert.Equal(t, "partial", v)
+		assert.Same(t, errBoom, err)
+	}
+}
+
+func TestInterfaceTypesKeepWhatIsInside(t *testing.T) {
+	p := pipeline.Must(pipeline.New("p", passThrough{}))
+	v, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (error, error) { return errBoom, nil })
+	require.NoError(t, err)
+	assert.Same(t, errBoom, v)
+
+	typedNil, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (fmt.Stringer, error) { return (*stringer)(nil), nil })
+	require.NoError(t, err)
+	assert.False(t, typedNil == nil)
+	assert.IsType(t, (*stringer)(nil), typedNil)
+
+	none, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (fmt.Stringer, error) { return nil, nil })
+	require.NoError(t, err)
+	assert.True(t, none == nil)
+}
+
+type stringer struct{}
+
+func (*stringer) String() string { return "" }

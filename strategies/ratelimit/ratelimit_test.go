@@ -1,0 +1,260 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/ratelimit"
+)
+
+var errBoom = errors.New("boom")
+
+// fake is a limiter that answers what it is told to, and notes what it is asked.
+type fake struct {
+	answer           limiter.Lease
+	err              error
+	acquired, tried  []int
+	released, closed int
+}
+
+func granting() *fake {
+	f := new(fake)
+	f.answer = limiter.Granted(1, func() { f.released++ })
+	return f
+}
+
+func rejecting(after time.Duration, reason string) *fake {
+	return &fake{answer: limiter.Rejected(after, reason)}
+}
+
+func (f *fake) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
+	f.tried = append(f.tried, n)
+	return f.answer, f.err
+}
+
+func (f *fake) Acquire(_ context.Context, n int) (limiter.Lease, error) {
+	f.acquired = append(f.acquired, n)
+	return f.answer, f.err
+}
+
+func (f *fake) Close() error { f.closed++; return nil }
+
+var source = pipeline.Source{Pipeline: "orders", Strategy: "RateLimiter"}
+
+// observe builds a pipeline of one strategy and notes its events and their order.
+func observe(s *ratelimit.Strategy, events *[]pipeline.Event, order *[]string) *pipeline.Pipeline {
+	return pipeline.Must(pipeline.Config{Name: "orders", Strategies: []pipeline.Strategy{s},
+		Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
+			if e.Source.Strategy == "" {
+				return // the pipeline's own
+			}
+			*events, *order = append(*events, e), append(*order, e.Name)
+		})}.Build())
+}
+
+func nothing(context.Context) error { return nil }
+
+func TestLeaseIsHeldUntilTheRestReturned(t *testing.T) {
+	f := granting()
+	p := pipeline.Must(pipeline.New("orders", ratelimit.New(f, nil)))
+	err := p.Execute(t.Context(), func(context.Context) error {
+		assert.Zero(t, f.released)
+		return errBoom
+	})
+	assert.Same(t, errBoom, err)
+	assert.Equal(t, 1, f.released)
+	assert.Equal(t, []int{1}, f.acquired)
+	assert.Empty(t, f.tried)
+}
+
+// failsafe-go's bulkhead loses the permit for ever.
+func TestLeaseIsReleasedOnPanicAndGoexit(t *testing.T) {
+	for name, leave := range map[string]func(){"panic": func() { panic("boom") }, "goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			f := granting()
+			p := pipeline.Must(pipeline.New("orders", ratelimit.New(f, nil)))
+			var recovered any
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				defer func() { recovered = recover() }()
+				_ = p.Execute(t.Context(), func(context.Context) error { leave(); return nil })
+				t.Error("it came back")
+			})
+			wg.Wait()
+			assert.Equal(t, 1, f.released)
+			if name == "panic" {
+				assert.Equal(t, "boom", recovered)
+			}
+		})
+	}
+}
+
+func TestRejection(t *testing.T) {
+	f := rejecting(4*time.Second, "queue limit reached")
+	var events []pipeline.Event
+	var order []string
+	var told ratelimit.Rejection
+	p := observe(ratelimit.New(f, &ratelimit.Options{OnRejected: func(_ context.Context, r ratelimit.Rejection) error {
+		order, told = append(order, "OnRejected"), r
+		return nil
+	}}), &events, &order)
+
+	err := p.Execute(t.Context(), func(context.Context) error { t.Error("it ran"); return nil })
+	assert.ErrorIs(t, err, pipeline.ErrRejected)
+	rejected, ok := errors.AsType[*ratelimit.RejectedError](err)
+	require.True(t, ok)
+	assert.Equal(t, ratelimit.RejectedError{RetryAfter: 4 * time.Second, Reason: "queue limit reached", Source: source, Lease: f.answer}, *rejected)
+	assert.Equal(t, ratelimit.Rejection{Source: source, Lease: f.answer}, told)
+	assert.Equal(t, []string{"OnRateLimiterRejected", "OnRejected"}, order, "the event comes first")
+	assert.Equal(t, []pipeline.Event{{Name: ratelimit.EventRejected, Severity: pipeline.Error, Source: source, Err: rejected}}, events)
+
+	d, ok := pipeline.RetryAfter(err)
+	assert.True(t, ok)
+	assert.Equal(t, 4*time.Second, d)
+}
+
+func TestOnRejectedErrorReplacesTheRejection(t *testing.T) {
+	p := pipeline.Must(pipeline.New("orders", ratelimit.New(rejecting(0, ""), &ratelimit.Options{
+		OnRejected: func(context.Context, ratelimit.Rejection) error { return errBoom },
+	})))
+	assert.Same(t, errBoom, p.Execute(t.Context(), nothing))
+}
+
+func TestRejectedErrorText(t *testing.T) {
+	for want, f := range map[string]*fake{
+		"ratelimit: orders/(null)/RateLimiter: rejected":                                      rejecting(0, ""),
+		"ratelimit: orders/(null)/RateLimiter: rejected: retry after 1.5s":                    rejecting(1500*time.Millisecond, ""),
+		"ratelimit: orders/(null)/RateLimiter: rejected: limit lowered":                       rejecting(0, "limit lowered"),
+		"ratelimit: orders/(null)/RateLimiter: rejected: queue limit reached, retry after 4s": rejecting(4*time.Second, "queue limit reached"),
+	} {
+		p := pipeline.Must(pipeline.New("orders", ratelimit.New(f, nil)))
+		assert.EqualError(t, p.Execute(t.Context(), nothing), want)
+	}
+	_, ok := pipeline.RetryAfter(&ratelimit.RejectedError{})
+	assert.False(t, ok, "not known is not 0")
+}
+
+func TestLimiterErrorGoesOutWrappedAndIsNoRejection(t *testing.T) {
+	f := granting()
+	f.err = limiter.ErrClosed
+	var events []pipeline.Event
+	p := observe(ratelimit.New(f, &ratelimit.Options{OnRejected: func(context.Context, ratelimit.Rejection) error {
+		t.Error("it is no rejection")
+		return nil
+	}}), &events, new([]string))
+	err := p.Execute(t.Context(), func(context.Context) error { t.Error("it ran"); return nil })
+	assert.ErrorIs(t, err, limiter.ErrClosed)
+	assert.NotErrorIs(t, err, pipeline.ErrRejected)
+	assert.EqualError(t, err, "ratelimit: orders/(null)/RateLimiter: limiter: closed")
+	assert.Empty(t, events)
+	assert.Equal(t, 1, f.released, "a lease that came with the error is not kept")
+}
+
+func TestPermits(t *testing.T) {
+	type cost struct{}
+	f := granting()
+	p := pipeline.Must(pipeline.New("orders", ratelimit.New(f, &ratelimit.Options{
+		Permits: func(ctx context.Context) int { n, _ := ctx.Value(cost{}).(int); return n },
+	})))
+	for _, n := range []int{7, 0} {
+		require.NoError(t, p.Execute(context.WithValue(t.Context(), cost{}, n), nothing))
+	}
+	assert.Equal(t, []int{7, 0}, f.acquired)
+	err := p.Execute(context.WithValue(t.Context(), cost{}, -2), nothing)
+	assert.ErrorIs(t, err, limiter.ErrPermitCount)
+	assert.ErrorContains(t, err, "orders/(null)/RateLimiter")
+	assert.Equal(t, []int{7, 0}, f.acquired, "whatever the limiter would say")
+}
+
+func TestOnlyItsOwnLimiterIsClosed(t *testing.T) {
+	f := granting()
+	given := pipeline.Must(pipeline.New("orders", ratelimit.New(f, nil)))
+	require.NoError(t, given.Close())
+	assert.Zero(t, f.closed)
+
+	own := ratelimit.New(nil, nil)
+	stats := own.Limiter().(limiter.StatisticsProvider).Statistics
+	assert.EqualValues(t, 1000, stats().AvailablePermits)
+	p := pipeline.Must(pipeline.New("orders", own))
+	require.NoError(t, p.Execute(t.Context(), func(context.Context) error {
+		assert.EqualValues(t, 999, stats().AvailablePermits)
+		return nil
+	}))
+	assert.EqualValues(t, 1000, stats().AvailablePermits)
+	require.NoError(t, p.Close())
+	_, err := own.Limiter().Acquire(t.Context(), 1)
+	assert.ErrorIs(t, err, limiter.ErrClosed)
+}
+
+func TestNames(t *testing.T) {
+	assert.Equal(t, "RateLimiter", ratelimit.New(granting(), nil).Name())
+	assert.Equal(t, "Tenant", ratelimit.New(granting(), &ratelimit.Options{Name: "Tenant"}).Name())
+}
+
+func TestValidate(t *testing.T) {
+	const noLimiter, noResource = "ratelimit: the limiter is nil", "ratelimit: the resource function is nil"
+	who := func(context.Context) string { return "" }
+	var typedNil *fake
+	var nobody limiter.Partitioned[string]
+	for _, c := range []struct {
+		strategy *ratelimit.Strategy
+		want     string
+	}{
+		{ratelimit.New(typedNil, nil), noLimiter},
+		{ratelimit.NewPartitioned(nobody, who, nil), noLimiter},
+		{ratelimit.NewPartitioned[string](tenants{}, nil, nil), noResource},
+		{ratelimit.NewPartitioned(nobody, nil, nil), noLimiter + "\n" + noResource},
+	} {
+		assert.EqualError(t, c.strategy.Validate(), c.want)
+		_, err := pipeline.New("orders", c.strategy)
+		assert.ErrorIs(t, err, pipeline.ErrInvalidConfig)
+	}
+	assert.NoError(t, ratelimit.New(granting(), nil).Validate())
+}
+
+func TestLimitHoldsConcurrentSafe(t *testing.T) {
+	const limit = 3
+	l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: limit, QueueLimit: 2}))
+	defer l.Close()
+	p := pipeline.Must(pipeline.New("orders", ratelimit.New(l, nil)))
+	var running, most, done, rejected atomic.Int64
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for i := range 200 {
+				err := p.Execute(t.Context(), func(context.Context) error {
+					now := running.Add(1)
+					defer running.Add(-1)
+					for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
+					}
+					if i%10 == 0 {
+						runtime.Gosched()
+					}
+					return nil
+				})
+				switch {
+				case err == nil:
+					done.Add(1)
+				case errors.Is(err, pipeline.ErrRejected):
+					rejected.Add(1)
+				default:
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	assert.LessOrEqual(t, most.Load(), int64(limit))
+	assert.EqualValues(t, 16*200, done.Load()+rejected.Load())
+	assert.EqualValues(t, limit, l.Statistics().AvailablePermits, "everything came back")
+}

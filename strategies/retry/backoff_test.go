@@ -1,0 +1,96 @@
+package retry
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestBackoffGrows(t *testing.T) {
+	const s = time.Second
+	for backoff, want := range map[Backoff][]time.Duration{
+		Constant:    {s, s, s, s, s},
+		Linear:      {s, 2 * s, 3 * s, 4 * s, 5 * s},
+		Exponential: {s, 2 * s, 4 * s, 8 * s, 16 * s},
+	} {
+		for attempt, d := range want {
+			assert.Equal(t, d, backoff.delay(s, attempt), "%v %d", backoff, attempt)
+		}
+		assert.Zero(t, backoff.delay(0, 7))
+	}
+}
+
+func TestBackoffSaturates(t *testing.T) {
+	for _, backoff := range []Backoff{Constant, Linear, Exponential} {
+		for _, base := range []time.Duration{1, 3, time.Second, longest / 2, longest - 1, longest} {
+			last := time.Duration(0)
+			for _, attempt := range []int{0, 1, 2, 30, 31, 33, 61, 62, 63, 64, 65, 10000, 1 << 40, Forever - 1, Forever} {
+				d := backoff.delay(base, attempt)
+				assert.GreaterOrEqual(t, d, last, "%v of %v shrinks at %d", backoff, base, attempt)
+				last = d
+				for range 3 {
+					jittered := backoff.spread(d)
+					assert.GreaterOrEqual(t, jittered, time.Duration(0))
+				}
+			}
+		}
+	}
+	assert.Equal(t, longest, Exponential.delay(time.Second, 10000))
+	assert.Equal(t, time.Duration(1)<<62, Exponential.delay(1, 62))
+	assert.Equal(t, longest, Exponential.delay(1, 63))
+	assert.Equal(t, longest, addSaturated(longest-1, 2))
+}
+
+func TestJitterStaysInItsRange(t *testing.T) {
+	const d = 100 * time.Millisecond
+	for backoff, bounds := range map[Backoff][2]time.Duration{
+		Constant: {75 * time.Millisecond, 125 * time.Millisecond}, Linear: {75 * time.Millisecond, 125 * time.Millisecond}, Exponential: {0, d},
+	} {
+		least, most := longest, time.Duration(0)
+		for range 2000 {
+			j := backoff.spread(d)
+			least, most = min(least, j), max(most, j)
+		}
+		assert.GreaterOrEqual(t, least, bounds[0], backoff)
+		assert.LessOrEqual(t, most, bounds[1], backoff)
+		assert.Greater(t, most-least, (bounds[1]-bounds[0])*9/10, "%v: the range is used", backoff)
+	}
+	assert.Zero(t, upTo(0))
+	assert.Zero(t, upTo(-5))
+}
+
+func TestBackoffText(t *testing.T) {
+	text, err := json.Marshal([]Backoff{Constant, Linear, Exponential})
+	require.NoError(t, err)
+	assert.JSONEq(t, `["constant","linear","exponential"]`, string(text))
+	var back []Backoff
+	require.NoError(t, json.Unmarshal(text, &back))
+	assert.Equal(t, []Backoff{Constant, Linear, Exponential}, back)
+	assert.ErrorContains(t, new(Backoff).UnmarshalText([]byte("cubic")), `backoff "cubic" must be "constant", "linear" or "exponential"`)
+	_, err = Backoff(9).MarshalText()
+	assert.ErrorContains(t, err, "Backoff(9)")
+}
+
+func TestOptionsComeFromAFileAsTheyAre(t *testing.T) {
+	var o Options
+	require.NoError(t, json.Unmarshal([]byte(`{"max_retries":-1,"backoff":"exponential","delay":1000,"max_delay":2000,"jitter":true,"max_duration":3000,"ignore_retry_after":true}`), &o))
+	assert.Equal(t, Options{MaxRetries: -1, Backoff: Exponential, Delay: 1000, MaxDelay: 2000, Jitter: true, MaxDuration: 3000, IgnoreRetryAfter: true}, o)
+}
+
+func TestDefaults(t *testing.T) {
+	assert.Equal(t, Options{Name: "Retry", MaxRetries: 3, Delay: 2 * time.Second}, (*Options)(nil).withDefaults())
+	o := Options{Name: "Again", MaxRetries: -1, Delay: -1}
+	assert.Equal(t, Options{Name: "Again"}, o.withDefaults())
+}
+
+func TestValidateNamesEveryField(t *testing.T) {
+	assert.NoError(t, (*Options)(nil).Validate())
+	assert.NoError(t, (&Options{MaxRetries: Forever, Delay: -1, Backoff: Exponential}).Validate())
+	bad := New(&Options{MaxRetries: -2, Backoff: 7, Delay: -2, MaxDelay: -1, MaxDuration: -1})
+	assert.EqualError(t, bad.Validate(), "retry: invalid options: MaxRetries is -2, must be at least 0, or -1 for none; "+
+		"Backoff is 7, must be Constant, Linear or Exponential; Delay is -2ns, must be at least 0, or -1 for none; "+
+		"MaxDelay is -1ns, must be at least 0; MaxDuration is -1ns, must be at least 0")
+}

@@ -1,0 +1,41 @@
+// Package retry has the strategy that runs what comes after it again when it
+// failed.
+//
+//	p, err := pipeline.New("orders", retry.New(&retry.Options{
+//		MaxRetries: 5,
+//		Backoff:    retry.Exponential,
+//		Delay:      100 * time.Millisecond,
+//		MaxDelay:   5 * time.Second,
+//		Jitter:     true,
+//	}))
+//
+// # What is retried
+//
+// By default every error but a context's: one that is [context.Canceled] or
+// [context.DeadlineExceeded], whosever context it was. The error of weir's own
+// timeout strategy is neither, so a timeout inside a retry limits an attempt and
+// is retried. A callback that sets deadlines for its attempts itself and wants
+// them retried says so with [Options.Handle], which sees results, too.
+//
+// # When it gives up
+//
+// The last outcome is returned as it is when the retries are used up. When the
+// context ends between attempts, or a wait would outlast the context's deadline
+// or [Options.MaxDuration], the last failure is returned at once, joined with
+// the reason: [errors.Is] finds both. A success is kept, however late it comes.
+//
+// # How long it waits
+//
+// Between two attempts it waits for the backoff, or longer if the failure asks
+// for it: a rate limiter's rejection does, and so does any error that
+// [pipeline.RetryAfter] understands.
+//
+// With [Options.Jitter] an exponential backoff is "full jitter": uniform between
+// 0 and the backoff. In the simulations of "Exponential Backoff And Jitter" (AWS
+// Architecture Blog, 2015), clients that compete for the same thing need the
+// fewest calls with it, and unlike decorrelated jitter it depends on nothing but
+// the attempt's number, so that there is no state to share. Constant and linear
+// backoffs vary by a quarter to either side, as Polly's do. Jitter never takes
+// anything from a wait that the failure asks for; it adds up to a quarter of the
+// backoff to it, lest all who were told the same come back at once.
+package retry

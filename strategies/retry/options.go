@@ -1,0 +1,134 @@
+package retry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir/pipeline"
+)
+
+// Forever, as MaxRetries, retries until it succeeds or the context ends.
+const Forever = math.MaxInt
+
+// What a zero in the [Options] stands for.
+const (
+	DefaultMaxRetries = 3
+	DefaultDelay      = 2 * time.Second
+)
+
+// Options say what is retried, how often and when. The zero Options are the
+// defaults: three retries, 2 s apart.
+type Options struct {
+	// Name is how the strategy is called in telemetry; "" is "Retry".
+	Name string `json:"name,omitempty" yaml:"name,omitempty"`
+	// MaxRetries is how often the first attempt is followed by another; 0 is 3,
+	// -1 is none.
+	MaxRetries int `json:"max_retries,omitempty" yaml:"max_retries,omitempty"`
+	// Backoff says how the waits grow.
+	Backoff Backoff `json:"backoff,omitempty" yaml:"backoff,omitempty"`
+	// Delay is the first wait; 0 is 2 s, -1 is none: then there is no backoff, and
+	// only failures that ask for it are waited for.
+	Delay time.Duration `json:"delay,omitempty" yaml:"delay,omitempty"`
+	// MaxDelay is the longest backoff, jitter included; 0: there is none. It does
+	// not shorten what DelayFunc returns or a failure asks for.
+	MaxDelay time.Duration `json:"max_delay,omitempty" yaml:"max_delay,omitempty"`
+	// Jitter makes the waits random, see the package comment. Set it where more
+	// than a few clients talk to the same server.
+	Jitter bool `json:"jitter,omitempty" yaml:"jitter,omitempty"`
+	// MaxDuration is how long the whole may take until the last attempt starts;
+	// 0: there is no limit but the context's. It interrupts no attempt.
+	MaxDuration time.Duration `json:"max_duration,omitempty" yaml:"max_duration,omitempty"`
+	// Handle tells whether an outcome is to be retried; nil: every error but a
+	// context's. It is asked about every attempt, successful ones included.
+	Handle func(result any, err error) bool `json:"-" yaml:"-"`
+	// DelayFunc gives the wait after the given attempt, 0 for the first, in place
+	// of the backoff; with ok false or less than 0 the backoff stands.
+	DelayFunc func(ctx context.Context, attempt int, result any, err error) (d time.Duration, ok bool) `json:"-" yaml:"-"`
+	// IgnoreRetryAfter: by default a wait is never shorter than what the failure
+	// asks for.
+	IgnoreRetryAfter bool `json:"ignore_retry_after,omitempty" yaml:"ignore_retry_after,omitempty"`
+	// OnRetry is called before each wait, after the event. It is the place to
+	// close a result that will not be returned.
+	OnRetry func(ctx context.Context, r Attempt) `json:"-" yaml:"-"`
+}
+
+// An Attempt is what [Options.OnRetry] is told: an attempt that will be followed
+// by another.
+type Attempt struct {
+	Number int             // 0 for the first attempt
+	Delay  time.Duration   // the wait until the next
+	Result any             // what the attempt returned
+	Err    error           // what the attempt returned
+	Source pipeline.Source // which pipeline and which strategy
+}
+
+// withDefaults returns o, or the zero Options for nil, with what a zero stands
+// for. What is off is 0 afterwards.
+func (o *Options) withDefaults() Options {
+	var full Options
+	if o != nil {
+		full = *o
+	}
+	if full.Name == "" {
+		full.Name = "Retry"
+	}
+	switch full.MaxRetries {
+	case 0:
+		full.MaxRetries = DefaultMaxRetries
+	case -1:
+		full.MaxRetries = 0
+	}
+	switch full.Delay {
+	case 0:
+		full.Delay = DefaultDelay
+	case -1:
+		full.Delay = 0
+	}
+	return full
+}
+
+// Validate returns every problem in one error, or nil. Making a pipeline calls
+// it; a configuration file's reader may want it earlier.
+func (o *Options) Validate() error {
+	if o == nil {
+		return nil
+	}
+	var problems []string
+	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	if o.MaxRetries < -1 {
+		add("MaxRetries is %d, must be at least 0, or -1 for none", o.MaxRetries)
+	}
+	if int(o.Backoff) >= len(backoffs) {
+		add("Backoff is %d, must be Constant, Linear or Exponential", o.Backoff)
+	}
+	if o.Delay < -1 {
+		add("Delay is %v, must be at least 0, or -1 for none", o.Delay)
+	}
+	if o.MaxDelay < 0 {
+		add("MaxDelay is %v, must be at least 0", o.MaxDelay)
+	}
+	if o.MaxDuration < 0 {
+		add("MaxDuration is %v, must be at least 0", o.MaxDuration)
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	return errors.New("retry: invalid options: " + strings.Join(problems, "; "))
+}
+
+// Result makes a predicate for [Options.Handle] of one that knows the type. A
+// nil result is asked about as the zero T. A result of another type is handled
+// only if it comes with an error that handle, given the zero T, wants handled.
+func Result[T any](handle func(T, error) bool) func(any, error) bool {
+	return func(result any, err error) bool {
+		v, ok := result.(T)
+		if !ok && result != nil && err == nil {
+			return false
+		}
+		return handle(v, err)
+	}
+}

@@ -1,0 +1,162 @@
+package retry
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weir-go/weir/pipeline"
+)
+
+// EventOnRetry is the event of an attempt that will be followed by another, with
+// its number and error, before the wait. Warning.
+const EventOnRetry = "OnRetry"
+
+// A Strategy runs what comes after it again when it failed. It is safe for
+// concurrent use and keeps nothing from one execution to the next.
+type Strategy struct {
+	options Options
+	problem error
+}
+
+// New makes a retry strategy. A nil o means the defaults.
+func New(o *Options) *Strategy {
+	return &Strategy{options: o.withDefaults(), problem: o.Validate()}
+}
+
+// Name returns [Options.Name], or "Retry".
+func (s *Strategy) Name() string { return s.options.Name }
+
+// Options returns the options with the defaults filled in, and 0 for what is off.
+func (s *Strategy) Options() Options { return s.options }
+
+// Validate returns what is wrong with the options, or nil.
+func (s *Strategy) Validate() error { return s.problem }
+
+// Execute runs next until an outcome is not to be retried, or no retry is left.
+// It implements [pipeline.Strategy].
+func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error) {
+	if s.options.Handle != nil || s.options.MaxDuration > 0 || next.Listening() {
+		return s.executeObserved(ctx, next)
+	}
+	result, err := next.Run(ctx)
+	if err == nil {
+		return result, nil // the way that most executions go, kept short
+	}
+	e := execution{options: &s.options, next: next}
+	return e.follow(ctx, outcome{result: result, err: err})
+}
+
+// executeObserved is Execute where somebody wants to know about the first
+// attempt, whatever came of it.
+func (s *Strategy) executeObserved(ctx context.Context, next pipeline.Next) (any, error) {
+	e := execution{options: &s.options, next: next, listening: next.Listening()}
+	if s.options.MaxDuration > 0 {
+		e.began = sinceStart()
+	}
+	return e.follow(ctx, e.attempt(ctx, 0))
+}
+
+// follow does about o what there is to do, up to the last outcome.
+func (e *execution) follow(ctx context.Context, o outcome) (any, error) {
+	for ; ; o = e.attempt(ctx, o.attempt+1) {
+		if !e.handles(o) {
+			e.reportAttempt(ctx, o, pipeline.Information)
+			return o.result, o.err
+		}
+		if o.attempt >= e.options.MaxRetries {
+			e.reportAttempt(ctx, o, pipeline.Error)
+			return o.result, o.err
+		}
+		delay := e.delay(ctx, o)
+		if reason := e.cannotSurvive(ctx, delay); reason != nil {
+			e.reportAttempt(ctx, o, pipeline.Error)
+			return o.result, gaveUp(o, reason)
+		}
+		e.reportAttempt(ctx, o, pipeline.Warning)
+		e.announce(ctx, o, delay)
+		if reason := sleep(ctx, delay); reason != nil {
+			return o.result, gaveUp(o, reason)
+		}
+	}
+}
+
+// handles tells whether an outcome is one to retry.
+func (e *execution) handles(o outcome) bool {
+	if e.options.Handle != nil {
+		return e.options.Handle(o.result, o.err)
+	}
+	return o.err != nil &&
+		!errors.Is(o.err, context.Canceled) &&
+		!errors.Is(o.err, context.DeadlineExceeded)
+}
+
+// An execution is one call of Execute. It stays on the stack.
+type execution struct {
+	options   *Options
+	next      pipeline.Next
+	listening bool
+	began     time.Duration // on sinceStart's clock; only with MaxDuration
+}
+
+// An outcome is what came of one attempt.
+type outcome struct {
+	result  any
+	err     error
+	attempt int
+	took    time.Duration // only if somebody listens
+}
+
+func (e *execution) attempt(ctx context.Context, number int) outcome {
+	o := outcome{attempt: number}
+	if !e.listening {
+		o.result, o.err = e.next.Run(ctx)
+		return o
+	}
+	began := sinceStart()
+	o.result, o.err = e.next.Run(ctx)
+	o.took = sinceStart() - began
+	return o
+}
+
+// reportAttempt reports how an attempt ended. A severity above Information
+// stands for one that was handled.
+func (e *execution) reportAttempt(ctx context.Context, o outcome, severity pipeline.Severity) {
+	if !e.listening {
+		return
+	}
+	e.next.Report(ctx, pipeline.Event{
+		Name:     pipeline.EventExecutionAttempt,
+		Severity: severity,
+		Err:      o.err,
+		Attempt:  o.attempt,
+		Handled:  severity > pipeline.Information,
+		Duration: o.took,
+	})
+}
+
+// announce tells who wants to know that there will be another attempt.
+func (e *execution) announce(ctx context.Context, o outcome, delay time.Duration) {
+	if e.listening {
+		e.next.Report(ctx, pipeline.Event{
+			Name:     EventOnRetry,
+			Severity: pipeline.Warning,
+			Err:      o.err,
+			Attempt:  o.attempt,
+		})
+	}
+	if e.options.OnRetry != nil {
+		e.options.OnRetry(ctx, Attempt{
+			Number: o.attempt,
+			Delay:  delay,
+			Result: o.result,
+			Err:    o.err,
+			Source: e.next.Source(),
+		})
+	}
+}
+
+// processStart: see package pipeline, which measures the same way.
+var processStart = time.Now()
+
+func sinceStart() time.Duration { return time.Since(processStart) }

@@ -1,0 +1,283 @@
+package retry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/retry"
+)
+
+var errBoom = errors.New("boom")
+
+func with(o *retry.Options) *pipeline.Pipeline {
+	return pipeline.Must(pipeline.New("orders", retry.New(o)))
+}
+
+// failing is a callback that fails with err n times, and counts.
+func failing(n int, err error, calls *int) func(context.Context) error {
+	return func(context.Context) error {
+		*calls++
+		if *calls <= n {
+			return err
+		}
+		return nil
+	}
+}
+
+func TestDefaultsAreThreeRetriesTwoSecondsApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls, began := 0, time.Now()
+		err := with(nil).Execute(t.Context(), failing(math.MaxInt, errBoom, &calls))
+		assert.Same(t, errBoom, err, "used up: the last failure as it is")
+		assert.Equal(t, 4, calls)
+		assert.Equal(t, 6*time.Second, time.Since(began))
+	})
+}
+
+func TestRetriesUntilItSucceeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls, began := 0, time.Now()
+		p := with(&retry.Options{MaxRetries: retry.Forever, Delay: time.Second, Backoff: retry.Exponential, MaxDelay: time.Minute})
+		require.NoError(t, p.Execute(t.Context(), failing(10, errBoom, &calls)))
+		assert.Equal(t, 11, calls)
+		assert.Equal(t, (1+2+4+8+16+32+4*60)*time.Second, time.Since(began))
+	})
+}
+
+func TestForeverDoesNotOverflow(t *testing.T) {
+	calls := 0
+	p := with(&retry.Options{MaxRetries: retry.Forever, Delay: 1, Backoff: retry.Exponential, MaxDelay: 1, Jitter: true})
+	synctest.Test(t, func(t *testing.T) {
+		require.NoError(t, p.Execute(t.Context(), failing(10000, errBoom, &calls)))
+	})
+	assert.Equal(t, 10001, calls)
+}
+
+func TestNoRetriesAndNoDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls, began := 0, time.Now()
+		assert.Same(t, errBoom, with(&retry.Options{MaxRetries: -1}).Execute(t.Context(), failing(9, errBoom, &calls)))
+		assert.Equal(t, 1, calls)
+		calls = 0
+		assert.Same(t, errBoom, with(&retry.Options{Delay: -1, Backoff: retry.Exponential, Jitter: true}).Execute(t.Context(), failing(9, errBoom, &calls)))
+		assert.Equal(t, 4, calls)
+		assert.Zero(t, time.Since(began))
+	})
+}
+
+func TestContextErrorsAreNotRetriedByDefault(t *testing.T) {
+	for _, err := range []error{context.Canceled, context.DeadlineExceeded, fmt.Errorf("query: %w", context.DeadlineExceeded)} {
+		calls := 0
+		assert.Equal(t, err, with(nil).Execute(t.Context(), failing(9, err, &calls)))
+		assert.Equal(t, 1, calls)
+	}
+	// Somebody who sets deadlines for attempts says so.
+	calls := 0
+	p := with(&retry.Options{Delay: -1, Handle: func(_ any, err error) bool { return errors.Is(err, context.DeadlineExceeded) }})
+	assert.NoError(t, p.Execute(t.Context(), failing(2, context.DeadlineExceeded, &calls)))
+	assert.Equal(t, 3, calls)
+}
+
+func TestHandleSeesResults(t *testing.T) {
+	p := with(&retry.Options{Delay: -1, Handle: retry.Result(func(n int, err error) bool { return n < 3 && err == nil })})
+	calls := 0
+	n, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (int, error) { calls++; return calls, nil })
+	require.NoError(t, err)
+	assert.Equal(t, 3, n)
+
+	calls = -10
+	n, err = pipeline.ExecuteValue(t.Context(), p, func(context.Context) (int, error) { calls++; return calls, nil })
+	require.NoError(t, err, "used up: the last outcome as it is")
+	assert.Equal(t, -6, n)
+}
+
+func TestResultPredicate(t *testing.T) {
+	var got []string
+	handle := retry.Result(func(n int, err error) bool { got = append(got, fmt.Sprint(n, " ", err)); return true })
+	assert.True(t, handle(5, nil))
+	assert.True(t, handle(nil, nil))
+	assert.True(t, handle(nil, errBoom))
+	assert.True(t, handle("text", errBoom))
+	assert.False(t, handle("text", nil), "a result of another type is not this predicate's to judge")
+	assert.Equal(t, []string{"5 <nil>", "0 <nil>", "0 boom", "0 boom"}, got)
+}
+
+// failsafe-go throws it away.
+func TestLateSuccessIsKept(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	v, err := pipeline.ExecuteValue(ctx, with(nil), func(context.Context) (string, error) {
+		cancel()
+		return "late", nil
+	})
+	require.NoError(t, err)
+	assert.Equal(t, "late", v)
+}
+
+func TestContextEndsDuringAttempt(t *testing.T) {
+	cause := errors.New("the user went away")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	calls := 0
+	err := with(&retry.Options{Delay: -1}).Execute(ctx, func(context.Context) error {
+		calls++
+		cancel(cause)
+		return errBoom
+	})
+	assert.Equal(t, 1, calls)
+	for _, target := range []error{errBoom, context.Canceled, cause} {
+		assert.ErrorIs(t, err, target)
+	}
+	assert.EqualError(t, err, "boom; retry: gave up after attempt 1: context canceled: the user went away")
+}
+
+func TestContextEndsDuringWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		began, calls := time.Now(), 0
+		err := with(nil).Execute(ctx, failing(9, errBoom, &calls))
+		assert.Equal(t, time.Second, time.Since(began))
+		assert.Equal(t, 1, calls)
+		assert.ErrorIs(t, err, errBoom)
+		assert.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+func TestContextEndsAfterAnUnwantedResult(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	p := with(&retry.Options{Handle: func(any, error) bool { return true }})
+	v, err := pipeline.ExecuteValue(ctx, p, func(context.Context) (string, error) { cancel(); return "unwanted", nil })
+	assert.Equal(t, "unwanted", v, "for the caller to close")
+	assert.EqualError(t, err, "retry: gave up after attempt 1: context canceled")
+	assert.ErrorIs(t, err, context.Canceled)
+}
+
+// failsafe-go waits although the deadline comes first.
+func TestWaitThatTheDeadlineCannotSurviveIsNotStarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, limit := range []time.Duration{2 * time.Second, time.Second} { // just as long is too short, too
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			began, calls := time.Now(), 0
+			err := with(nil).Execute(ctx, failing(9, errBoom, &calls))
+			assert.Zero(t, time.Since(began))
+			assert.Equal(t, 1, calls)
+			assert.ErrorIs(t, err, errBoom)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.NoError(t, ctx.Err())
+			cancel()
+		}
+	})
+}
+
+func TestMaxDurationLimitsTheWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, calls := time.Now(), 0
+		p := with(&retry.Options{MaxRetries: retry.Forever, MaxDuration: 5 * time.Second})
+		err := p.Execute(t.Context(), failing(99, errBoom, &calls))
+		assert.Equal(t, 4*time.Second, time.Since(began), "a wait until 6 s is not started")
+		assert.Equal(t, 3, calls)
+		assert.ErrorIs(t, err, errBoom)
+		assert.ErrorIs(t, err, retry.ErrMaxDuration)
+		assert.NotErrorIs(t, err, context.DeadlineExceeded)
+
+		calls = 0
+		p = with(&retry.Options{MaxRetries: retry.Forever, MaxDuration: 5 * time.Second, Delay: -1})
+		err = p.Execute(t.Context(), func(context.Context) error { calls++; time.Sleep(2 * time.Second); return errBoom })
+		assert.Equal(t, 3, calls, "with no waits either")
+		assert.ErrorIs(t, err, retry.ErrMaxDuration)
+		assert.NoError(t, p.Execute(t.Context(), func(context.Context) error { time.Sleep(time.Minute); return nil }), "a late success is kept")
+	})
+}
+
+// busy asks to be left alone for a while.
+type busy time.Duration
+
+func (b busy) Error() string                     { return "busy" }
+func (b busy) RetryDelay() (time.Duration, bool) { return time.Duration(b), true }
+
+func TestWaitsAsLongAsTheFailureAsksFor(t *testing.T) {
+	cases := []struct {
+		name        string
+		options     retry.Options
+		asked       time.Duration
+		least, most time.Duration
+	}{
+		{"longer", retry.Options{Delay: time.Second}, time.Minute, time.Minute, time.Minute},
+		{"shorter", retry.Options{Delay: time.Second}, time.Millisecond, time.Second, time.Second},
+		{"no backoff", retry.Options{Delay: -1}, time.Minute, time.Minute, time.Minute},
+		{"MaxDelay does not cap it", retry.Options{Delay: time.Second, MaxDelay: time.Second}, time.Minute, time.Minute, time.Minute},
+		{"ignored", retry.Options{Delay: time.Second, IgnoreRetryAfter: true}, time.Minute, time.Second, time.Second},
+		{"jitter only adds", retry.Options{Delay: 8 * time.Second, Jitter: true}, time.Minute, time.Minute, 62 * time.Second},
+		{"full jitter, too", retry.Options{Delay: 8 * time.Second, Jitter: true, Backoff: retry.Exponential}, 8 * time.Second, 8 * time.Second, 10 * time.Second},
+		{"saturates", retry.Options{Delay: math.MaxInt64, Jitter: true, Backoff: retry.Exponential, IgnoreRetryAfter: true, MaxDelay: time.Second}, time.Minute, 0, time.Second},
+		{"DelayFunc is not shortened", retry.Options{DelayFunc: always(time.Hour), Jitter: true}, time.Minute, time.Hour, time.Hour},
+		{"DelayFunc does not shorten", retry.Options{DelayFunc: always(time.Second), Jitter: true}, time.Minute, time.Minute, time.Minute},
+		{"DelayFunc is not capped", retry.Options{DelayFunc: always(time.Hour), MaxDelay: time.Second}, 0, time.Hour, time.Hour},
+		{"DelayFunc may say now", retry.Options{DelayFunc: always(0)}, 0, 0, 0},
+		{"a negative DelayFunc leaves the backoff", retry.Options{DelayFunc: always(-1)}, 0, 2 * time.Second, 2 * time.Second},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for range 10 {
+					began, calls := time.Now(), 0
+					require.NoError(t, with(&c.options).Execute(t.Context(), failing(1, fmt.Errorf("call: %w", busy(c.asked)), &calls)))
+					assert.GreaterOrEqual(t, time.Since(began), c.least)
+					assert.LessOrEqual(t, time.Since(began), c.most)
+				}
+			})
+		})
+	}
+}
+
+func always(d time.Duration) func(context.Context, int, any, error) (time.Duration, bool) {
+	return func(context.Context, int, any, error) (time.Duration, bool) { return d, true }
+}
+
+func TestDelayFuncIsToldTheAttempt(t *testing.T) {
+	var seen []string
+	calls := 0
+	p := with(&retry.Options{MaxRetries: 2, Delay: -1, DelayFunc: func(_ context.Context, attempt int, result any, err error) (time.Duration, bool) {
+		seen = append(seen, fmt.Sprint(attempt, result, err))
+		return 0, false
+	}})
+	_ = p.Execute(t.Context(), failing(9, errBoom, &calls))
+	assert.Equal(t, []string{"0 <nil> boom", "1 <nil> boom"}, seen, "not after the last")
+}
+
+func TestPanicIsNotRetried(t *testing.T) {
+	calls := 0
+	assert.PanicsWithValue(t, "boom", func() {
+		_ = with(nil).Execute(t.Context(), func(context.Context) error { calls++; panic("boom") })
+	})
+	assert.Equal(t, 1, calls)
+}
+
+func TestExecutionsConcurrentSafe(t *testing.T) {
+	p := with(&retry.Options{Delay: time.Microsecond, Jitter: true, Backoff: retry.Exponential})
+	var wg sync.WaitGroup
+	var total atomic.Int64
+	for range 16 {
+		wg.Go(func() {
+			for range 50 {
+				calls := 0
+				if err := p.Execute(t.Context(), failing(2, errBoom, &calls)); err != nil {
+					t.Error(err)
+				}
+				total.Add(int64(calls))
+			}
+		})
+	}
+	wg.Wait()
+	assert.EqualValues(t, 16*50*3, total.Load(), "nothing is shared between executions")
+}

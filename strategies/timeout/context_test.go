@@ -1,0 +1,248 @@
+package timeout_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/timeout"
+)
+
+type key struct{}
+
+// within runs f with the context of a timeout of a second.
+func within(t *testing.T, parent context.Context, f func(ctx context.Context)) {
+	t.Helper()
+	require.NoError(t, make1(time.Second, nil).Execute(parent, func(ctx context.Context) error { f(ctx); return nil }))
+}
+
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestContextAnswersFromTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		within(t, context.WithValue(t.Context(), key{}, "value"), func(ctx context.Context) {
+			deadline, ok := ctx.Deadline()
+			assert.True(t, ok)
+			assert.Equal(t, began.Add(time.Second), deadline)
+			assert.Equal(t, "value", ctx.Value(key{}))
+			time.Sleep(time.Second - 1)
+			assert.NoError(t, ctx.Err())
+			assert.NoError(t, context.Cause(ctx))
+			time.Sleep(1)
+			assert.Equal(t, context.DeadlineExceeded, ctx.Err())
+			assert.True(t, isClosed(ctx.Done()), "once Err is not nil, Done is closed")
+			assert.Equal(t, "value", ctx.Value(key{}))
+		})
+	})
+}
+
+func TestContextDoneClosesOnTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		within(t, t.Context(), func(ctx context.Context) {
+			time.Sleep(time.Second / 2) // asking late changes nothing
+			assert.False(t, isClosed(ctx.Done()))
+			<-ctx.Done()
+			assert.Equal(t, time.Second, time.Since(began))
+			assert.Equal(t, context.DeadlineExceeded, ctx.Err())
+		})
+	})
+}
+
+func TestContextCauseNamesTheTimeoutAlsoInChildren(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		within(t, t.Context(), func(ctx context.Context) {
+			value := context.WithValue(ctx, key{}, 1)
+			child, cancel := context.WithCancel(value)
+			defer cancel()
+			grandchild, cancel2 := context.WithTimeout(child, time.Hour)
+			defer cancel2()
+			<-grandchild.Done()
+			for _, c := range []context.Context{ctx, value, child, grandchild} {
+				assert.Equal(t, context.DeadlineExceeded, c.Err())
+				cause, ok := errors.AsType[*timeout.Error](context.Cause(c))
+				require.True(t, ok)
+				assert.Equal(t, "orders/(null)/Timeout", cause.Source.String())
+				assert.NoError(t, cause.Err)
+			}
+		})
+		within(t, t.Context(), func(ctx context.Context) { // without anybody having asked for Done
+			time.Sleep(time.Second)
+			_, ok := errors.AsType[*timeout.Error](context.Cause(ctx))
+			assert.True(t, ok)
+		})
+	})
+}
+
+func TestContextCauseIsTheParentsWhereThatEndsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, ask := range []bool{false, true} {
+			parent, cancel := context.WithCancelCause(t.Context())
+			within(t, parent, func(ctx context.Context) {
+				child, stop := context.WithCancel(context.WithValue(ctx, key{}, 1))
+				defer stop()
+				if ask {
+					_ = ctx.Done()
+				}
+				cancel(errBoom)
+				assert.Equal(t, context.Canceled, ctx.Err())
+				assert.True(t, isClosed(ctx.Done()))
+				assert.Equal(t, errBoom, context.Cause(ctx))
+				assert.Equal(t, errBoom, context.Cause(child))
+				time.Sleep(2 * time.Second)
+				assert.Equal(t, context.Canceled, ctx.Err(), "Err stays what it is")
+				assert.Equal(t, errBoom, context.Cause(ctx))
+			})
+		}
+	})
+}
+
+func TestContextErrStaysWhenTheParentEndsLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		parent, cancel := context.WithCancelCause(t.Context())
+		within(t, parent, func(ctx context.Context) {
+			time.Sleep(time.Second)
+			assert.Equal(t, context.DeadlineExceeded, ctx.Err())
+			cancel(errBoom)
+			assert.Equal(t, context.DeadlineExceeded, ctx.Err())
+			assert.IsType(t, (*timeout.Error)(nil), context.Cause(ctx))
+		})
+	})
+}
+
+func TestContextIsCancelledWhenTheStrategyReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, ask := range []bool{false, true} {
+			var kept context.Context
+			within(t, t.Context(), func(ctx context.Context) {
+				kept = ctx
+				if ask {
+					_ = ctx.Done()
+				}
+			})
+			assert.Equal(t, context.Canceled, kept.Err())
+			assert.True(t, isClosed(kept.Done()))
+			assert.Equal(t, context.Canceled, context.Cause(kept))
+			child, cancel := context.WithCancel(kept)
+			assert.Equal(t, context.Canceled, child.Err())
+			cancel()
+			time.Sleep(2 * time.Second)
+			assert.Equal(t, context.Canceled, kept.Err())
+		}
+	})
+}
+
+func TestContextAfterFunc(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		within(t, t.Context(), func(ctx context.Context) {
+			method, ok := ctx.(interface{ AfterFunc(func()) func() bool })
+			require.True(t, ok)
+			var ran []string
+			method.AfterFunc(func() { ran = append(ran, "method") })
+			stop := method.AfterFunc(func() { ran = append(ran, "stopped") })
+			assert.True(t, stop())
+			assert.False(t, stop())
+			<-ctx.Done()
+			synctest.Wait()
+			context.AfterFunc(ctx, func() { ran = append(ran, "late") })
+			synctest.Wait()
+			assert.Equal(t, []string{"method", "late"}, ran)
+		})
+	})
+}
+
+// Children, also those of a value context in between, cost no goroutine.
+func TestContextChildrenStartNoGoroutine(t *testing.T) {
+	err := make1(time.Hour, nil).Execute(t.Context(), func(ctx context.Context) error {
+		before := runtime.NumGoroutine()
+		for range 50 {
+			child, cancel := context.WithCancel(context.WithValue(ctx, key{}, 1))
+			defer cancel()
+			grandchild, cancel2 := context.WithTimeout(pipeline.WithOperation(child, "read"), time.Minute)
+			defer cancel2()
+			defer context.AfterFunc(grandchild, func() {})()
+		}
+		assert.Less(t, runtime.NumGoroutine(), before+10)
+		return nil
+	})
+	require.NoError(t, err)
+}
+
+func TestContextConcurrentSafe(t *testing.T) {
+	for round := range 200 {
+		limit := time.Duration(round%5) * 50 * time.Microsecond
+		parent, cancel := context.WithCancel(t.Context())
+		var users sync.WaitGroup
+		_ = make1(limit+time.Microsecond, nil).Execute(parent, func(ctx context.Context) error {
+			for user := range 8 {
+				users.Go(func() { use(t, ctx, user) })
+			}
+			if round%3 == 0 {
+				cancel()
+			}
+			if round%2 == 0 {
+				users.Wait()
+			}
+			return ctx.Err()
+		})
+		users.Wait()
+		cancel()
+	}
+}
+
+// use does everything that can be done with a context, until it has ended.
+func use(t *testing.T, ctx context.Context, user int) {
+	switch user % 4 {
+	case 0:
+		for ctx.Err() == nil {
+			runtime.Gosched()
+		}
+	case 1:
+		<-ctx.Done()
+	case 2:
+		child, cancel := context.WithCancel(context.WithValue(ctx, key{}, 1))
+		defer cancel()
+		<-child.Done()
+		if child.Err() != ctx.Err() {
+			t.Error("child", child.Err(), "parent", ctx.Err())
+		}
+	default:
+		ended := make(chan struct{})
+		stop := context.AfterFunc(ctx, func() { close(ended) })
+		defer stop()
+		<-ended
+	}
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if err == nil || cause == nil || !isClosed(ctx.Done()) {
+		t.Error("ended without saying so:", err, cause)
+	}
+	if again := ctx.Err(); again != err {
+		t.Error("Err changed from", err, "to", again)
+	}
+}
+
+func TestContextAskedFirstLongAfterTheStrategyReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var kept context.Context
+		within(t, t.Context(), func(ctx context.Context) { kept = ctx })
+		time.Sleep(time.Minute) // its deadline passed when nobody cared any more
+		assert.Equal(t, context.Canceled, kept.Err())
+		assert.True(t, isClosed(kept.Done()))
+	})
+}

@@ -1,0 +1,26 @@
+// Package timeout has the strategy that gives an execution a limited time.
+//
+//	p, err := pipeline.New("orders", timeout.New(2*time.Second, nil))
+//	…
+//	err = p.Execute(ctx, call)
+//	if failure, ok := errors.AsType[*timeout.Error](err); ok {
+//		log.Printf("no answer within %v", failure.After)
+//	}
+//
+// A timeout is cooperative: the callback gets a context that ends in time, and
+// the strategy waits for it to return. A callback that pays no attention to its
+// context takes as long as it takes, and if it succeeds after all, that is a
+// success. So there is never a goroutine left behind.
+//
+// # The context
+//
+// The callback's context behaves like one of [context.WithTimeoutCause]: it has
+// a Deadline, its Err is [context.DeadlineExceeded] after that, its
+// [context.Cause] is then an [*Error] that names the strategy, and so it is in
+// contexts made from it. Unlike one of those it starts a timer only when
+// somebody asks for its Done channel, directly or by making a context from it;
+// until then Err looks at the clock. Many calls never ask, and the timeout costs
+// them one allocation.
+//
+// When the strategy returns, the context is cancelled.
+package timeout
