@@ -1,0 +1,106 @@
+# Everything here needs Go, git, make and, for the race detector, a C compiler. `make help` lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+GO ?= go
+
+# Every module of go.work, by directory, the root first.
+MODULES = $(shell $(GO) list -m -f '{{.Dir}}')
+NESTED  = $(filter-out $(CURDIR),$(MODULES))
+
+GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+# What `make bench` runs: packages, a pattern of names, how often each and how long.
+PKG       ?= work
+BENCH     ?= .
+COUNT     ?= 1
+BENCHTIME ?= 1s
+# How long `make fuzz` stays with each target.
+FUZZTIME  ?= 10s
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# The cheap checks come first: what is wrong with them shows at once.
+.PHONY: test
+test: format vet fix modules standalone architecture api-check bench-once unit ## run every check and every test
+
+.PHONY: format
+format: ## fail where gofmt would change something
+	@echo "== format: gofmt"
+	files=$$(gofmt -l .)
+	if [ -n "$$files" ]; then echo "gofmt -w these:"; echo "$$files"; exit 1; fi
+
+.PHONY: vet
+vet: ## go vet over all modules
+	@echo "== vet: go vet work"
+	$(GO) vet work
+
+.PHONY: fix
+fix: ## fail where go fix knows a newer way to say it
+	@echo "== fix: go fix -diff work"
+	$(GO) fix -diff work
+
+.PHONY: modules
+modules: ## fail where go mod tidy would change something
+	@echo "== modules: go mod tidy -diff"
+	for dir in $(MODULES); do GOWORK=off $(GO) -C "$$dir" mod tidy -diff; done
+
+.PHONY: standalone
+standalone: ## build the nested modules as if there were no go.work
+	@echo "== standalone: nested modules with GOWORK=off"
+	for dir in $(NESTED); do
+		GOWORK=off $(GO) -C "$$dir" build -o /dev/null ./...
+		GOWORK=off $(GO) -C "$$dir" vet ./...
+	done
+
+.PHONY: architecture
+architecture: ## who may import whom
+	@echo "== architecture: imports and the clock"
+	$(GO) test ./internal/archtest
+
+.PHONY: api-check
+api-check: ## compare the exported API with api/
+	@echo "== api: the exported API against api/"
+	$(GO) test ./internal/apigolden
+
+.PHONY: bench-once
+bench-once: ## run each benchmark once, so that none rots
+	@echo "== bench-once: each benchmark, once"
+	out=$$($(GO) test -short -run '^$$' -bench . -benchtime 1x work 2>&1) || { echo "$$out"; exit 1; }
+
+# Tests that need a server: what starts it belongs into scripts/, as a prerequisite of this target that
+# exports the server's address. Tests whose address is not set skip themselves, saying so.
+.PHONY: unit
+unit: ## every test of every module under the race detector
+	@echo "== unit: go test -race work"
+	$(GO) run ./internal/testreport -race work
+
+.PHONY: bench
+bench: ## run benchmarks: PKG=work BENCH=. COUNT=1 BENCHTIME=1s
+	@$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) -timeout 0 -p 1 $(PKG)
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for a while: FUZZTIME=10s
+	@GO="$(GO)" scripts/fuzz "$(FUZZTIME)"
+
+.PHONY: lint
+lint: ## golangci-lint, built from source at a fixed version; the first run takes minutes
+	@for dir in $(MODULES); do
+		echo "== lint: $${dir#$(CURDIR)/}"
+		if [ -z "$$($(GO) -C "$$dir" list ./...)" ]; then continue; fi
+		(cd "$$dir" && $(GO) run $(GOLANGCI_LINT) run --config "$(CURDIR)/.golangci.yml" ./...)
+	done
+
+.PHONY: api
+api: ## write api/ anew after a change of the exported API that is meant
+	@$(GO) test ./internal/apigolden -run TestExportedAPI -count=1 -update
+
+.PHONY: tidy
+tidy: ## go mod tidy in every module
+	@for dir in $(MODULES); do GOWORK=off $(GO) -C "$$dir" mod tidy; done

@@ -1,0 +1,90 @@
+package bench
+
+import (
+	"testing"
+
+	"github.com/failsafe-go/failsafe-go/bulkhead"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// more than there are goroutines: nobody is turned away, nobody waits
+const roomy = 64
+
+func newConcurrency(permits, queue int) *limiter.Concurrency {
+	return limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: permits, QueueLimit: queue}))
+}
+
+// A permit taken without waiting and given back.
+func BenchmarkConcurrencyTry(b *testing.B) {
+	compare(b, []contender{
+		{"weir-concurrency", func(*testing.B) func() bool {
+			l := newConcurrency(roomy, 0)
+			return func() bool {
+				lease, err := l.TryAcquire(ctx, 1)
+				lease.Release()
+				return err == nil && lease.Acquired()
+			}
+		}},
+		{"x-sync-semaphore", func(*testing.B) func() bool {
+			s := semaphore.NewWeighted(roomy)
+			return func() bool {
+				ok := s.TryAcquire(1)
+				if ok {
+					s.Release(1)
+				}
+				return ok
+			}
+		}},
+		{"failsafe-bulkhead", func(*testing.B) func() bool {
+			l := bulkhead.New[any](roomy)
+			return func() bool {
+				ok := l.TryAcquirePermit()
+				if ok {
+					l.ReleasePermit()
+				}
+				return ok
+			}
+		}},
+	})
+}
+
+// The same through the call that would wait if it had to.
+func BenchmarkConcurrencyAcquire(b *testing.B) {
+	compare(b, acquirers(roomy, 0))
+}
+
+// acquirers take a permit, waiting where there is none, and give it back.
+func acquirers(permits, queue int) []contender {
+	return []contender{
+		{"weir-concurrency", func(*testing.B) func() bool {
+			l := newConcurrency(permits, queue)
+			return func() bool {
+				lease, err := l.Acquire(ctx, 1)
+				lease.Release()
+				return err == nil && lease.Acquired()
+			}
+		}},
+		{"x-sync-semaphore", func(*testing.B) func() bool {
+			s := semaphore.NewWeighted(int64(permits))
+			return func() bool {
+				if s.Acquire(ctx, 1) != nil {
+					return false
+				}
+				s.Release(1)
+				return true
+			}
+		}},
+		{"failsafe-bulkhead", func(*testing.B) func() bool {
+			l := bulkhead.New[any](uint(permits))
+			return func() bool {
+				if l.AcquirePermit(ctx) != nil {
+					return false
+				}
+				l.ReleasePermit()
+				return true
+			}
+		}},
+	}
+}

@@ -1,0 +1,45 @@
+//go:build unix
+
+package bench
+
+import (
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// 64 goroutines hand one permit to each other, on two processors. The processor time counts the work that
+// waking and sleeping makes for the scheduler, which the time on the clock hides on an idle machine.
+func BenchmarkHandover(b *testing.B) {
+	const goroutines, processors = 64, 2
+	for _, c := range acquirers(1, goroutines) {
+		b.Run("by="+c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
+			b.SetParallelism(goroutines / processors)
+			op := c.start(b)
+			b.ResetTimer()
+			before := processorTime(b)
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					if !op() {
+						b.Error("unexpected answer")
+						return
+					}
+				}
+			})
+			used := processorTime(b) - before
+			b.ReportMetric(float64(used.Nanoseconds())/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
+// processorTime is what this process has used so far, in user and in system mode.
+func processorTime(b *testing.B) time.Duration {
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}

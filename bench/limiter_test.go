@@ -1,0 +1,88 @@
+package bench
+
+import (
+	"testing"
+	"time"
+
+	"github.com/failsafe-go/failsafe-go/ratelimiter"
+	"golang.org/x/time/rate"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// One limiter that always has a permit left.
+func BenchmarkLimiterGranted(b *testing.B) {
+	compare(b, []contender{
+		{"weir-token-bucket", func(*testing.B) func() bool {
+			return granted(limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+				TokenLimit: plenty, TokensPerPeriod: plenty, ReplenishmentPeriod: time.Second,
+			})))
+		}},
+		{"weir-fixed-window", func(*testing.B) func() bool {
+			return granted(limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{
+				PermitLimit: plenty, Window: time.Second,
+			})))
+		}},
+		{"weir-sliding-window", func(*testing.B) func() bool {
+			return granted(limiter.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{
+				PermitLimit: plenty, Window: time.Second, SegmentsPerWindow: 10,
+			})))
+		}},
+		{"x-time-rate", func(*testing.B) func() bool {
+			return rate.NewLimiter(plenty, plenty).Allow
+		}},
+		{"failsafe-smooth", func(*testing.B) func() bool {
+			// One permit a nanosecond, the most it can do: a call takes longer than that.
+			return ratelimiter.NewSmoothWithMaxRate[any](time.Nanosecond).TryAcquirePermit
+		}},
+		{"failsafe-bursty", func(*testing.B) func() bool {
+			return ratelimiter.NewBursty[any](plenty, time.Second).TryAcquirePermit
+		}},
+	})
+}
+
+// One limiter whose only permit is taken and does not come back.
+func BenchmarkLimiterRejected(b *testing.B) {
+	compare(b, []contender{
+		{"weir-token-bucket", func(b *testing.B) func() bool {
+			return drained(b, limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+				TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
+			})))
+		}},
+		{"weir-fixed-window", func(b *testing.B) func() bool {
+			return drained(b, limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{
+				PermitLimit: 1, Window: time.Hour,
+			})))
+		}},
+		{"weir-sliding-window", func(b *testing.B) func() bool {
+			return drained(b, limiter.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{
+				PermitLimit: 1, Window: time.Hour, SegmentsPerWindow: 10,
+			})))
+		}},
+		{"x-time-rate", func(b *testing.B) func() bool {
+			l := rate.NewLimiter(rate.Every(time.Hour), 1)
+			return drainedPeer(b, l.Allow)
+		}},
+		{"failsafe-smooth", func(b *testing.B) func() bool {
+			return drainedPeer(b, ratelimiter.NewSmooth[any](1, time.Hour).TryAcquirePermit)
+		}},
+		{"failsafe-bursty", func(b *testing.B) func() bool {
+			return drainedPeer(b, ratelimiter.NewBursty[any](1, time.Hour).TryAcquirePermit)
+		}},
+	})
+}
+
+// drained takes the only permit.
+func drained(b *testing.B, l limiter.Limiter) func() bool {
+	if !granted(l)() {
+		b.Fatal("the first permit was not granted")
+	}
+	return rejected(l)
+}
+
+func drainedPeer(b *testing.B, try func() bool) func() bool {
+	if !try() {
+		b.Fatal("the first permit was not granted")
+	}
+	return func() bool { return !try() }
+}

@@ -1,0 +1,99 @@
+package bench
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sethvargo/go-limiter/memorystore"
+	"golang.org/x/time/rate"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// A store holds a token bucket for each key and makes it when the key is first seen.
+type store struct {
+	try   func(key string) bool
+	close func()
+}
+
+// stores are the contenders of the keyed benchmarks. Nobody forgets a key while they run: they measure
+// finding a bucket and taking from it.
+var stores = []struct {
+	name string
+	open func(b *testing.B) store
+}{
+	{"weir-partitioned", openPartitioned},
+	{"go-limiter", openGoLimiter},
+	{"x-time-rate-map", openRateMap},
+}
+
+func openPartitioned(b *testing.B) store {
+	factory := limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+		TokenLimit: plenty, TokensPerPeriod: plenty, ReplenishmentPeriod: time.Second,
+	})
+	p, err := limiter.NewPartitioned(func(key string) limiter.Partition[string] {
+		return limiter.Partition[string]{Key: key, New: factory}
+	}, limiter.PartitionedOptions{IdleTimeout: time.Hour})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return store{
+		try: func(key string) bool {
+			lease, err := p.TryAcquire(ctx, key, 1)
+			return err == nil && lease.Acquired()
+		},
+		close: func() {
+			if err := p.Close(); err != nil {
+				b.Error(err)
+			}
+		},
+	}
+}
+
+func openGoLimiter(b *testing.B) store {
+	s, err := memorystore.New(&memorystore.Config{Tokens: plenty, Interval: time.Second})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return store{
+		try: func(key string) bool {
+			_, _, _, ok, err := s.Take(ctx, key)
+			return err == nil && ok
+		},
+		close: func() {
+			if err := s.Close(ctx); err != nil {
+				b.Error(err)
+			}
+		},
+	}
+}
+
+// openRateMap is what programs write by hand around x/time/rate. It never forgets a key.
+func openRateMap(*testing.B) store {
+	var mu sync.RWMutex
+	limiters := map[string]*rate.Limiter{}
+	find := func(key string) *rate.Limiter {
+		mu.RLock()
+		l := limiters[key]
+		mu.RUnlock()
+		if l != nil {
+			return l
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if l = limiters[key]; l == nil {
+			l = rate.NewLimiter(plenty, plenty)
+			limiters[key] = l
+		}
+		return l
+	}
+	return store{
+		try:   func(key string) bool { return find(key).Allow() },
+		close: func() { clear(limiters) },
+	}
+}
+
+// keyName makes a new string each time, as a request brings its own.
+func keyName(i int) string { return fmt.Sprintf("user:%07d", i) }

@@ -1,0 +1,7 @@
+module github.com/weir-go/weir/examples
+
+go 1.26.0
+
+replace github.com/weir-go/weir => ../
+
+require github.com/weir-go/weir v0.0.0-00010101000000-000000000000

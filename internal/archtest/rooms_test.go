@@ -1,0 +1,93 @@
+// Package archtest holds the house rules that a compiler does not: which package may
+// import which, and which functions stay out of the hot path.
+package archtest
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// A room is one directory of the repository, or, where its name ends in "/*", every directory
+// right below one. What lies in a room's own "internal" belongs to the room unless it has its own row.
+//
+// A pattern in mayImport is a room, "x/*" for all rooms right below x, or "..." for everything but
+// the rooms marked nobody. Patterns in thirdParty are module paths; "..." is any.
+type room struct {
+	name       string
+	mayImport  []string // rooms, for code that is not a test
+	thirdParty []string // modules, for code that is not a test
+	testOnly   []string // modules, for tests, besides those in everyTest
+	testing    bool     // code that is not a test may import "testing"
+	nobody     bool     // nothing imports it, tests included
+}
+
+// everyTest is what the tests of every room may import besides the standard library.
+var everyTest = []string{"github.com/stretchr/testify", "go.uber.org/goleak"}
+
+// rooms is who may import whom. A new directory gets its row here, in the change that makes it. A row lists
+// what the room needs, not what it might need one day.
+//
+// Tests are looser: they may import any room that is not marked nobody, because an example or a
+// conformance test shows rooms working together, and the compiler forbids a cycle there too.
+var rooms = []room{
+	{name: "limiter"},
+	{name: "limiter/limitertest", mayImport: []string{"limiter"}, testing: true},
+	{name: "limiter/internal/naive", mayImport: []string{"limiter", "limiter/limitertest"}}, // what the tests compare with
+	{name: "pipeline"},
+	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter"}},
+	{name: "strategies/retry", mayImport: []string{"pipeline"}},
+	{name: "strategies/timeout", mayImport: []string{"pipeline"}},
+
+	// The examples and the comparisons with peers may use anything, and nothing uses them.
+	{name: "examples/*", mayImport: []string{"..."}, thirdParty: []string{"..."}, nobody: true},
+	{name: "bench", mayImport: []string{"..."}, thirdParty: []string{"..."}, nobody: true},
+
+	// What watches over the repository itself.
+	{name: "internal/repo"},
+	{name: "internal/readme", nobody: true},
+	{name: "internal/testreport", nobody: true},
+	{name: "internal/archtest", nobody: true},
+	{name: "internal/apigolden", nobody: true},
+}
+
+// roomOf finds the row of a directory, given as a slash-separated path below the root.
+func roomOf(dir string) (room, bool) {
+	for _, r := range rooms {
+		if matches(r.name, dir) {
+			return r, true
+		}
+	}
+	if i := strings.LastIndex(dir, "/internal/"); i >= 0 {
+		return roomOf(dir[:i])
+	}
+	return room{}, false
+}
+
+// matches tells whether dir is what the pattern names. It is a room's name or ends in "/*".
+func matches(pattern, dir string) bool {
+	if parent, ok := strings.CutSuffix(pattern, "/*"); ok {
+		return path.Dir(dir) == parent
+	}
+	return pattern == dir
+}
+
+// mayImportRoom tells whether code of r that is not a test may import the room to.
+func (r room) mayImportRoom(to room) bool {
+	if r.name == to.name {
+		return true // its own internal directory
+	}
+	if to.nobody {
+		return false
+	}
+	return slices.ContainsFunc(r.mayImport, func(pattern string) bool {
+		return pattern == "..." || matches(pattern, to.name)
+	})
+}
+
+// inModules tells whether the import path is in one of the modules.
+func inModules(modules []string, importPath string) bool {
+	return slices.ContainsFunc(modules, func(module string) bool {
+		return module == "..." || importPath == module || strings.HasPrefix(importPath, module+"/")
+	})
+}

@@ -1,0 +1,127 @@
+// Package repo finds this repository's packages for the tests that watch over the
+// repository as a whole.
+package repo
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Module is the path of the root module. A nested module's path is Module and its
+// directory.
+const Module = "github.com/weir-go/weir"
+
+// A Package is what `go list` says of one package of the workspace.
+type Package struct {
+	ImportPath   string
+	Name         string
+	Dir          string
+	Export       string // the file with its export data, where asked for
+	GoFiles      []string
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
+	DepsErrors   []*PackageError
+	Error        *PackageError
+}
+
+// A PackageError is what is wrong with a Package.
+type PackageError struct{ Err string }
+
+// Room is the package's directory below the repository's root, with slashes; "."
+// is the root itself.
+func (p Package) Room() string {
+	if p.ImportPath == Module {
+		return "."
+	}
+	return strings.TrimPrefix(p.ImportPath, Module+"/")
+}
+
+// Problem is the first thing that keeps the package from compiling; "" if there
+// is none that `go list` knows of.
+func (p Package) Problem() string {
+	if p.Error != nil {
+		return p.Error.Err
+	}
+	if len(p.DepsErrors) > 0 {
+		return p.DepsErrors[0].Err
+	}
+	return ""
+}
+
+// Root is the directory of go.work, looked for from the working directory upwards.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		_, err := os.Stat(filepath.Join(dir, "go.work"))
+		if err == nil {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if !errors.Is(err, fs.ErrNotExist) || parent == dir {
+			return "", fmt.Errorf("no go.work above the working directory: %w", err)
+		}
+		dir = parent
+	}
+}
+
+// List runs `go list -e -json` below root, in the workspace whatever GOWORK says
+// outside, and returns what it prints. With the pattern "work" that is every package of
+// every module of go.work.
+func List(root string, args ...string) ([]Package, error) {
+	if err := touch(root); err != nil {
+		return nil, err
+	}
+	var stderr bytes.Buffer
+	cmd := exec.Command("go", append([]string{"list", "-e", "-json"}, args...)...)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "GOWORK="+filepath.Join(root, "go.work"))
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w\n%s", err, stderr.String())
+	}
+	var packages []Package
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p Package
+		err := decoder.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return packages, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("go list: %w", err)
+		}
+		packages = append(packages, p)
+	}
+}
+
+// touch looks at every Go file. `go test` keeps the results of a test until a file changes
+// that the test itself looked at; those that only `go list` reads would not count.
+func touch(root string) error {
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && d.Name() == ".git" {
+			return filepath.SkipDir
+		}
+		if filepath.Ext(path) == ".go" || strings.HasPrefix(d.Name(), "go.") {
+			_, err = os.Stat(path)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // an editor's file, gone since
+		}
+		return err
+	})
+}
