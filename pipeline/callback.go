@@ -46,8 +46,8 @@ func ExecuteValue[T any](ctx context.Context, p *Pipeline, fn func(context.Conte
 		return zero, errNilCallback(p)
 	}
 	if p.load().bare {
-		if err := ContextError(ctx); err != nil {
-			return zero, err
+		if ctx.Err() != nil {
+			return zero, ContextError(ctx)
 		}
 		return fn(ctx)
 	}

@@ -23,9 +23,9 @@
 //
 // # Contexts
 //
-// An execution whose context is done runs nothing: the context is looked at
-// before every strategy and before the callback. See [ContextError] for what
-// comes back.
+// An execution whose context is done runs nothing: the context is looked at when
+// the execution begins, and again before each run of the callback. See
+// [ContextError] for what comes back.
 //
 // # Panics
 //

@@ -55,6 +55,12 @@ func (p *Pipeline) Execute(ctx context.Context, fn func(context.Context) error) 
 	if fn == nil {
 		return errNilCallback(p)
 	}
+	if p.load().bare {
+		if ctx.Err() != nil {
+			return ContextError(ctx)
+		}
+		return fn(ctx)
+	}
 	_, err := p.run(ctx, action(fn))
 	return err
 }
@@ -66,6 +72,14 @@ func (p *Pipeline) run(ctx context.Context, c callback) (any, error) {
 	}
 	if v.listener != nil {
 		return v.runObserved(ctx, c)
+	}
+	return v.enter(ctx, c)
+}
+
+// enter runs what there is, unless ctx is done already.
+func (v *version) enter(ctx context.Context, c callback) (any, error) {
+	if v.entry.next != nil && ctx.Err() != nil { // Run looks before the callback
+		return nil, ContextError(ctx)
 	}
 	return Next{step: &v.entry, callback: c}.Run(ctx)
 }
@@ -84,7 +98,7 @@ func (v *version) runObserved(ctx context.Context, c callback) (value any, err e
 			Duration: sinceStart() - began,
 		})
 	}()
-	value, err = Next{step: &v.entry, callback: c}.Run(ctx)
+	value, err = v.enter(ctx, c)
 	return value, err
 }
 

@@ -51,20 +51,21 @@ type step struct {
 	source   Source
 }
 
-// Run runs what comes after this strategy and returns its result. If ctx is done
-// it runs nothing and returns [ContextError].
+// Run runs what comes after this strategy and returns its result. The callback
+// does not run if ctx is done by then: the error is [ContextError].
 func (n Next) Run(ctx context.Context) (any, error) {
-	if ctx.Err() != nil {
-		return nil, ContextError(ctx)
-	}
 	if n.step == nil {
 		return nil, errZeroNext
 	}
+	// Only before the callback: asking a context can cost a reading of the clock.
 	following := n.step.next
-	if following == nil {
-		return n.callback.run(ctx)
+	if following != nil {
+		return following.strategy.Execute(ctx, Next{step: following, callback: n.callback})
 	}
-	return following.strategy.Execute(ctx, Next{step: following, callback: n.callback})
+	if ctx.Err() != nil {
+		return nil, ContextError(ctx)
+	}
+	return n.callback.run(ctx)
 }
 
 var errZeroNext = errors.New("pipeline: Run of a zero Next")

@@ -18,8 +18,8 @@ import (
 // clock or the parent decides arms it, too.
 type limited struct {
 	parent   context.Context
-	deadline time.Time
-	cause    Error
+	deadline time.Duration // on sinceStart's clock
+	cause    *Error
 
 	state  atomic.Uint32
 	arming sync.Mutex
@@ -36,12 +36,12 @@ const (
 	armed
 )
 
-func newLimited(parent context.Context, deadline time.Time, cause Error) *limited {
-	return &limited{parent: parent, deadline: deadline, cause: cause}
+// Deadline returns ours: it is earlier than the parent's. It is told from the
+// wall clock as that is now, because others may be told of it.
+func (c *limited) Deadline() (time.Time, bool) {
+	now := time.Now()
+	return now.Add(c.deadline - now.Sub(processStart)), true
 }
-
-// Deadline returns ours: it is earlier than the parent's.
-func (c *limited) Deadline() (time.Time, bool) { return c.deadline, true }
 
 // Done arms the context.
 func (c *limited) Done() <-chan struct{} { return c.arm().Done() }
@@ -52,7 +52,7 @@ func (c *limited) Err() error {
 	case armed:
 		return c.armed.Err()
 	case fresh:
-		if c.parent.Err() == nil && time.Until(c.deadline) > 0 {
+		if c.parent.Err() == nil && sinceStart() < c.deadline {
 			return nil
 		}
 	}
@@ -87,7 +87,8 @@ func (c *limited) arm() context.Context {
 	if c.state.Load() == finished {
 		c.armed, c.cancel = context.WithCancel(c.parent)
 	} else {
-		c.armed, c.cancel = context.WithDeadlineCause(c.parent, c.deadline, &c.cause)
+		deadline, _ := c.Deadline()
+		c.armed, c.cancel = context.WithDeadlineCause(c.parent, deadline, c.cause)
 	}
 	if !c.state.CompareAndSwap(fresh, armed) {
 		// The strategy has returned, if only just now: finish saw nothing to cancel.
@@ -97,9 +98,12 @@ func (c *limited) arm() context.Context {
 	return c.armed
 }
 
-// finish ends the context, with [context.Canceled] unless it has ended already.
-func (c *limited) finish() {
-	if !c.state.CompareAndSwap(fresh, finished) {
-		c.cancel()
+// finish ends the context, with [context.Canceled] unless it has ended already,
+// and tells whether somebody had asked for Done.
+func (c *limited) finish() (asked bool) {
+	if c.state.CompareAndSwap(fresh, finished) {
+		return false
 	}
+	c.cancel()
+	return true
 }

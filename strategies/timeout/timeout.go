@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/pipeline"
@@ -33,6 +34,8 @@ type Options struct {
 type Strategy struct {
 	after   time.Duration
 	options Options
+	habit   habit
+	cause   atomic.Pointer[Error] // of the last execution; nearly always the next one's, too
 }
 
 // New makes a timeout of d; 0 is 30 s. A nil o means the defaults. With
@@ -77,38 +80,76 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 			return next.Run(ctx)
 		}
 	}
-	deadline := time.Now().Add(after)
-	if callers, ok := ctx.Deadline(); ok && !callers.After(deadline) {
-		return next.Run(ctx) // it ends before ours would: not a timeout of ours
+	cause := s.causeOf(after, next.Source())
+	if s.habit.armed() {
+		return s.runArmed(ctx, next, cause)
 	}
-	limited := newLimited(ctx, deadline, Error{After: after, Source: next.Source()})
-	defer limited.finish()
-
-	value, err := next.Run(limited)
-	if err == nil || !limited.brought(err) {
-		return value, err
-	}
-	return nil, s.timedOut(ctx, next, after, err)
+	return s.runLazily(ctx, next, cause)
 }
 
-// brought tells whether err came about because our deadline passed: it has, the
+// runArmed is for callbacks that ask for Done.
+func (s *Strategy) runArmed(ctx context.Context, next pipeline.Next, cause *Error) (any, error) {
+	if callers, ok := ctx.Deadline(); ok && time.Until(callers) <= cause.After {
+		return next.Run(ctx) // it ends before ours would
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, cause.After, cause)
+	defer cancel()
+	value, err := next.Run(limited)
+	if err == nil {
+		return value, nil
+	}
+	if deadline, _ := limited.Deadline(); time.Until(deadline) > 0 || !timedOut(ctx, cause, err) {
+		return value, err
+	}
+	return nil, s.failed(ctx, next, cause, err)
+}
+
+// runLazily is for callbacks that do not, and finds out which it is.
+func (s *Strategy) runLazily(ctx context.Context, next pipeline.Next, cause *Error) (any, error) {
+	deadline := addSaturated(sinceStart(), cause.After)
+	if callers, ok := ctx.Deadline(); ok && callers.Sub(processStart) <= deadline {
+		return next.Run(ctx) // it ends before ours would
+	}
+	limited := &limited{parent: ctx, deadline: deadline, cause: cause}
+	defer s.finish(limited)
+	value, err := next.Run(limited)
+	if err == nil || sinceStart() < deadline || !timedOut(ctx, cause, err) {
+		return value, err
+	}
+	return nil, s.failed(ctx, next, cause, err)
+}
+
+func (s *Strategy) finish(c *limited) { s.habit.learn(c.finish()) }
+
+// causeOf is the cause of a context that ends in time. It is the same for nearly
+// every execution of a strategy.
+func (s *Strategy) causeOf(after time.Duration, source pipeline.Source) *Error {
+	if c := s.cause.Load(); c != nil && c.After == after && c.Source == source {
+		return c
+	}
+	c := &Error{After: after, Source: source}
+	s.cause.Store(c)
+	return c
+}
+
+// timedOut tells whether err came about because our deadline has passed: the
 // caller's own context is not done, and err is of the kind that an ended context
 // causes.
-func (c *limited) brought(err error) bool {
-	if c.parent.Err() != nil || time.Until(c.deadline) > 0 {
+func timedOut(ctx context.Context, cause *Error, err error) bool {
+	if ctx.Err() != nil {
 		return false
 	}
 	return errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, context.Canceled) ||
 		errors.Is(err, os.ErrDeadlineExceeded) || // a connection that was given our Deadline
-		errors.Is(err, &c.cause)
+		errors.Is(err, cause)
 }
 
-func (s *Strategy) timedOut(ctx context.Context, next pipeline.Next, after time.Duration, err error) error {
-	failure := &Error{After: after, Source: next.Source(), Err: err}
+func (s *Strategy) failed(ctx context.Context, next pipeline.Next, cause *Error, err error) error {
+	failure := &Error{After: cause.After, Source: cause.Source, Err: err}
 	next.Report(ctx, pipeline.Event{Name: EventOnTimeout, Severity: pipeline.Error, Err: failure})
 	if s.options.OnTimeout != nil {
-		s.options.OnTimeout(ctx, after)
+		s.options.OnTimeout(ctx, cause.After)
 	}
 	return failure
 }
