@@ -123,35 +123,34 @@ func processorTime(b *testing.B) time.Duration {
 
 func BenchmarkPartitioned(b *testing.B) {
 	for _, n := range []int{10_000, 1_000_000} {
-		keys := makeKeys(n)
-		p := fill(b, keys)
 		b.Run(fmt.Sprintf("%d keys", n), func(b *testing.B) {
-			b.ReportAllocs()
-			ctx := context.Background()
-			r := rand.New(rand.NewPCG(1, 2))
-			for b.Loop() {
-				if _, err := p.TryAcquire(ctx, keys[r.IntN(n)], 1); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-		b.Run(fmt.Sprintf("%d keys/parallel", n), func(b *testing.B) {
-			b.ReportAllocs()
-			var seed atomic.Uint64
-			b.RunParallel(func(pb *testing.PB) {
-				ctx := context.Background()
-				r := rand.New(rand.NewPCG(1, seed.Add(1)))
-				for pb.Next() {
-					if _, err := p.TryAcquire(ctx, keys[r.IntN(n)], 1); err != nil {
-						b.Error(err)
-						return
-					}
+			keys := makeKeys(n)
+			p := fill(b, keys)
+			defer p.Close()
+			b.Run("one goroutine", func(b *testing.B) {
+				b.ReportAllocs()
+				r := rand.New(rand.NewPCG(1, 2))
+				for b.Loop() {
+					acquireOne(b, p, keys[r.IntN(n)])
 				}
 			})
+			b.Run("parallel", func(b *testing.B) {
+				b.ReportAllocs()
+				var seed atomic.Uint64
+				b.RunParallel(func(pb *testing.PB) {
+					r := rand.New(rand.NewPCG(1, seed.Add(1)))
+					for pb.Next() {
+						acquireOne(b, p, keys[r.IntN(n)])
+					}
+				})
+			})
 		})
-		if err := p.Close(); err != nil {
-			b.Fatal(err)
-		}
+	}
+}
+
+func acquireOne(b *testing.B, p *PartitionedLimiter[string, string], key string) {
+	if _, err := p.TryAcquire(context.Background(), key, 1); err != nil {
+		b.Error(err)
 	}
 }
 

@@ -77,29 +77,28 @@ func (b *bucket) start(s *bucketState) {
 // TryAcquire takes n permits if they are there now, and nobody waits for them
 // who came before. With n == 0 it asks whether any is left.
 func (b *bucket) TryAcquire(ctx context.Context, n int) (Lease, error) {
-	ctxErr := ctx.Err()
-	now := clock()
-	b.mu.Lock()
-	if ctxErr == nil && b.admits(now, n) {
-		l := b.grant(now, n)
-		b.mu.Unlock()
-		return l, nil
-	}
-	return refuse(ctx, ctxErr, b, now, n)
+	return b.acquire(ctx, clock(), n, false)
 }
 
 // Acquire takes n permits, and waits for them in the queue where there is room.
 // With n == 0 it waits until one is there.
 func (b *bucket) Acquire(ctx context.Context, n int) (Lease, error) {
+	return b.acquire(ctx, clock(), n, true)
+}
+
+// acquire is both, for a caller who has read the clock.
+func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Lease, error) {
 	ctxErr := ctx.Err()
-	now := clock()
 	b.mu.Lock()
 	if ctxErr == nil && b.admits(now, n) {
 		l := b.grant(now, n)
 		b.mu.Unlock()
 		return l, nil
 	}
-	return join(ctx, ctxErr, b, now, n)
+	if wait {
+		return join(ctx, ctxErr, b, now, n)
+	}
+	return refuse(ctx, ctxErr, b, now, n)
 }
 
 // admits tells whether n permits can be granted at once.

@@ -83,6 +83,7 @@ type PartitionedLimiter[R any, K comparable] struct {
 	driven    atomic.Int64  // of them, how many are to be replenished
 	uses      atomic.Uint32 // what time is for "least recently used"; wraps around
 	closed    atomic.Bool
+	timed     atomic.Bool // there have been limiters that need the clock
 	keeper    keeper
 	room      roomMaker[K]
 }
@@ -151,12 +152,7 @@ func (p *PartitionedLimiter[R, K]) TryAcquire(ctx context.Context, resource R, n
 	if n < 0 {
 		return Lease{}, permitCountError(n, 0)
 	}
-	e, lease, err := p.pin(ctx, part)
-	if e == nil {
-		return lease, err
-	}
-	defer e.pins.Add(-1)
-	return e.limiter.TryAcquire(ctx, n)
+	return p.acquire(ctx, part, n, false)
 }
 
 // Acquire takes n permits of the resource's limiter, waiting in its queue.
@@ -168,12 +164,55 @@ func (p *PartitionedLimiter[R, K]) Acquire(ctx context.Context, resource R, n in
 	if n < 0 {
 		return Lease{}, permitCountError(n, 0)
 	}
-	e, lease, err := p.pin(ctx, part)
+	return p.acquire(ctx, part, n, true)
+}
+
+func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K], n int, wait bool) (Lease, error) {
+	// Reading the clock makes the processor wait for all it has begun. With many
+	// keys that is memory, so the clock is read before any of it is asked for.
+	now := int64(unknown)
+	if p.timed.Load() {
+		now = clock()
+	}
+	hash := maphash.Comparable(p.seed, part.Key)
+	s := p.shard(hash)
+	s.mu.Lock()
+	e := s.table.find(hash, part.Key)
 	if e == nil {
-		return lease, err
+		s.mu.Unlock()
+		var lease Lease
+		var err error
+		if e, lease, err = p.findOrMake(ctx, s, hash, part); e == nil {
+			return lease, err
+		}
+		now = unknown // that took its time
+	} else {
+		e.pins.Add(1)
+		s.mu.Unlock()
 	}
 	defer e.pins.Add(-1)
-	return e.limiter.Acquire(ctx, n)
+	if p.max > 0 {
+		e.used.Store(p.uses.Add(1))
+	}
+	return ask(ctx, e.limiter, now, n, wait)
+}
+
+// ask asks a limiter, and tells ours what time it is if that is known.
+func ask(ctx context.Context, l Limiter, now int64, n int, wait bool) (Lease, error) {
+	if now != unknown {
+		switch l := l.(type) {
+		case *TokenBucket:
+			return l.acquire(ctx, now, n, wait)
+		case *FixedWindow:
+			return l.acquire(ctx, now, n, wait)
+		case *SlidingWindow:
+			return l.acquire(ctx, now, n, wait)
+		}
+	}
+	if wait {
+		return l.Acquire(ctx, n)
+	}
+	return l.TryAcquire(ctx, n)
 }
 
 // Statistics returns the figures of the resource's limiter. They are zero, and no
@@ -231,19 +270,15 @@ func (p *PartitionedLimiter[R, K]) shard(hash uint64) *shard[K] {
 	return &p.shards[hash>>32&uint64(len(p.shards)-1)]
 }
 
-// pin returns the partition, made if need be, so that it is not forgotten until
-// the pin is taken off again. If there is none, the lease and the error say why.
-func (p *PartitionedLimiter[R, K]) pin(ctx context.Context, part Partition[K]) (*entry[K], Lease, error) {
-	hash := maphash.Comparable(p.seed, part.Key)
-	s := p.shard(hash)
+// findOrMake returns the partition, made if need be, and pinned: it is not
+// forgotten until the pin is taken off again. If there is none, the lease and the
+// error say why.
+func (p *PartitionedLimiter[R, K]) findOrMake(ctx context.Context, s *shard[K], hash uint64, part Partition[K]) (*entry[K], Lease, error) {
 	for {
 		s.mu.Lock()
 		if e := s.table.find(hash, part.Key); e != nil {
 			e.pins.Add(1)
 			s.mu.Unlock()
-			if p.max > 0 {
-				e.used.Store(p.uses.Add(1))
-			}
 			return e, Lease{}, nil
 		}
 		if p.closed.Load() {
@@ -295,8 +330,9 @@ func (p *PartitionedLimiter[R, K]) build(s *shard[K], hash uint64, part Partitio
 	}
 	e := &entry[K]{key: part.Key, limiter: l}
 	e.pins.Store(1)
-	if p.max > 0 {
-		e.used.Store(p.uses.Add(1))
+	switch l.(type) {
+	case *TokenBucket, *FixedWindow, *SlidingWindow:
+		p.timed.Store(true)
 	}
 	m.partition = e
 }

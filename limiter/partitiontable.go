@@ -17,7 +17,7 @@ type entry[K comparable] struct {
 
 // A table finds entries by key: chains of entries under a number of heads that
 // grows and shrinks by one chain at a time, so that no insertion takes long,
-// however many entries there are, and an entry costs one head. This is linear
+// however many entries there are, and there are four heads for three entries. This is linear
 // hashing: Litwin, "Linear hashing: a new tool for file and table addressing",
 // VLDB 1980. The zero table is empty; it is guarded by its shard's lock.
 type table[K comparable] struct {
@@ -63,7 +63,7 @@ func (t *table[K]) insert(hash uint64, e *entry[K]) {
 	e.next = t.heads[i]
 	t.heads[i] = e
 	t.n++
-	if t.n > len(t.heads) {
+	if 4*t.n > 3*len(t.heads) {
 		t.split()
 	}
 }

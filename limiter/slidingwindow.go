@@ -49,29 +49,28 @@ func (o SlidingWindowOptions) segment() int64 { return int64(o.Window) / int64(o
 // TryAcquire takes n permits if they are there now, and nobody waits for them
 // who came before. With n == 0 it asks whether any is left.
 func (w *SlidingWindow) TryAcquire(ctx context.Context, n int) (Lease, error) {
-	ctxErr := ctx.Err()
-	now := clock()
-	w.mu.Lock()
-	if ctxErr == nil && w.admits(now, n) {
-		l := w.grant(now, n)
-		w.mu.Unlock()
-		return l, nil
-	}
-	return refuse(ctx, ctxErr, w, now, n)
+	return w.acquire(ctx, clock(), n, false)
 }
 
 // Acquire takes n permits, and waits for them in the queue where there is room.
 // With n == 0 it waits until one is there.
 func (w *SlidingWindow) Acquire(ctx context.Context, n int) (Lease, error) {
+	return w.acquire(ctx, clock(), n, true)
+}
+
+// acquire is both, for a caller who has read the clock.
+func (w *SlidingWindow) acquire(ctx context.Context, now int64, n int, wait bool) (Lease, error) {
 	ctxErr := ctx.Err()
-	now := clock()
 	w.mu.Lock()
 	if ctxErr == nil && w.admits(now, n) {
 		l := w.grant(now, n)
 		w.mu.Unlock()
 		return l, nil
 	}
-	return join(ctx, ctxErr, w, now, n)
+	if wait {
+		return join(ctx, ctxErr, w, now, n)
+	}
+	return refuse(ctx, ctxErr, w, now, n)
 }
 
 // admits tells whether n permits can be granted at once.
