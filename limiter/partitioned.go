@@ -136,10 +136,11 @@ func NewPartitioned[R any, K comparable](partition func(R) Partition[K], o Parti
 	return p, nil
 }
 
-// shardCount is a power of two, and enough that the processors rarely meet.
+// shardCount is a power of two, and enough that the processors rarely meet: a
+// lock that is waited for costs a hundred times one that is free.
 func shardCount() int {
-	n := 32
-	for n < 16*runtime.GOMAXPROCS(0) && n < 1024 {
+	n := 128
+	for n < 64*runtime.GOMAXPROCS(0) && n < 1024 {
 		n *= 2
 	}
 	return n

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"hash/maphash"
+	"math/bits"
 	"sync/atomic"
 )
 
@@ -23,18 +24,22 @@ type entry[K comparable] struct {
 type table[K comparable] struct {
 	seed  maphash.Seed
 	heads []*entry[K]
-	round int // the number of heads at which this round of splitting began; a power of two
 	n     int // entries
 }
 
 const leastHeads = 4
 
+// round is the number of heads at which this round of splitting began: the power
+// of two that there are at least.
+func round(heads int) int { return 1 << (bits.Len(uint(heads)) - 1) }
+
 // at is the place of the chain for that hash. Chains before the next one to be
 // split have been split already, and go by one more bit.
 func (t *table[K]) at(hash uint64) int {
-	i := int(hash) & (2*t.round - 1)
+	r := round(len(t.heads))
+	i := int(hash) & (2*r - 1)
 	if i >= len(t.heads) {
-		i -= t.round
+		i -= r
 	}
 	return i
 }
@@ -57,7 +62,6 @@ func (t *table[K]) find(hash uint64, key K) *entry[K] {
 func (t *table[K]) insert(hash uint64, e *entry[K]) {
 	if t.heads == nil {
 		t.heads = make([]*entry[K], leastHeads)
-		t.round = leastHeads
 	}
 	i := t.at(hash)
 	e.next = t.heads[i]
@@ -70,7 +74,8 @@ func (t *table[K]) insert(hash uint64, e *entry[K]) {
 
 // split divides one chain in two.
 func (t *table[K]) split() {
-	from, to := len(t.heads)-t.round, len(t.heads)
+	r := round(len(t.heads))
+	from, to := len(t.heads)-r, len(t.heads)
 	chain := t.heads[from]
 	t.heads[from] = nil
 	t.heads = append(t.heads, nil)
@@ -78,14 +83,11 @@ func (t *table[K]) split() {
 		e := chain
 		chain = e.next
 		i := from
-		if int(t.hash(e.key))&t.round != 0 {
+		if int(t.hash(e.key))&r != 0 {
 			i = to
 		}
 		e.next = t.heads[i]
 		t.heads[i] = e
-	}
-	if len(t.heads) == 2*t.round {
-		t.round *= 2
 	}
 }
 
@@ -105,7 +107,7 @@ func (t *table[K]) remove(hash uint64, e *entry[K]) {
 func (t *table[K]) shrink(steps int) bool {
 	for ; steps > 0; steps-- {
 		if t.n == 0 {
-			t.heads, t.round = nil, 0
+			t.heads = nil
 			return false
 		}
 		if len(t.heads) <= leastHeads || t.n > len(t.heads)/2 {
@@ -121,11 +123,8 @@ func (t *table[K]) shrink(steps int) bool {
 
 // merge undoes the last split.
 func (t *table[K]) merge() {
-	if len(t.heads) == t.round {
-		t.round /= 2
-	}
 	last := len(t.heads) - 1
-	end := &t.heads[last-t.round]
+	end := &t.heads[last-round(last)]
 	for *end != nil {
 		end = &(*end).next
 	}
@@ -145,6 +144,6 @@ func (t *table[K]) clear() *entry[K] {
 			e = next
 		}
 	}
-	t.heads, t.round, t.n = nil, 0, 0
+	t.heads, t.n = nil, 0
 	return all
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -99,4 +100,9 @@ func BenchmarkSweep(b *testing.B) {
 		}
 		b.StartTimer()
 	}
+}
+
+// Shards that shared cache lines would slow each other down.
+func TestAShardIsACacheLine(t *testing.T) {
+	assert.EqualValues(t, 64, unsafe.Sizeof(shard[string]{}))
 }
