@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -197,8 +198,8 @@ func takeAll(count, n int, granted *atomic.Int64, take func(i int) (Lease, error
 // first limiter that has a name wins.
 func (c *chainLease) combine(n int) Lease {
 	l := Lease{owner: c, n: n}
-	for i := len(c.leases) - 1; i >= 0; i-- {
-		for name, value := range c.leases[i].Metadata() {
+	for _, member := range slices.Backward(c.leases) {
+		for name, value := range member.Metadata() {
 			l = l.with(name, value)
 		}
 	}

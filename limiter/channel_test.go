@@ -548,7 +548,7 @@ func TestChannelOutlivesALimiterThatPanics(t *testing.T) {
 	parent, cancel := context.WithCancel(t.Context())
 	ch := newChannel[int](t, scripted(func(ctx context.Context, n int) (limiter.Lease, error) {
 		if parent.Err() != nil {
-			return limiter.Granted(n, nil), nil
+			return limiter.Granted(n, nil), nil //nolint:nilerr // parent stands for "has panicked"
 		}
 		done := ctx.Done()
 		cancel()

@@ -154,7 +154,8 @@ func TestLeaseCopiesCompareEqual(t *testing.T) {
 		require.True(t, l == copied)
 		require.Len(t, map[Lease]bool{l: true, copied: true}, 1)
 	}
-	require.False(t, Granted(1, func() {}) == Granted(1, func() {}))
+	a, b := Granted(1, func() {}), Granted(1, func() {})
+	require.False(t, a == b)
 	require.False(t, Granted(1, nil) == Granted(2, nil))
 	require.False(t, Rejected(1, "") == Rejected(2, ""))
 }
@@ -200,7 +201,7 @@ func TestMetadataKeyOfAnotherType(t *testing.T) {
 	l := number.With(Lease{}, 1)
 	v, ok := text.From(l)
 	require.False(t, ok)
-	require.Zero(t, v)
+	require.Empty(t, v)
 	n, ok := NewMetadataKey[int]("K").From(l)
 	require.True(t, ok, "the same name and type is the same key")
 	require.Equal(t, 1, n)

@@ -64,7 +64,7 @@ func RetryAfter(err error) (d time.Duration, ok bool) {
 		if d, ok = ownRetryAfter(err); ok {
 			return max(d, 0), true
 		}
-		switch e := err.(type) {
+		switch e := err.(type) { //nolint:errorlint // this is the walk that errors.As would do, one step of it
 		case interface{ Unwrap() error }:
 			err = e.Unwrap()
 		case interface{ Unwrap() []error }:

@@ -11,7 +11,8 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// Forever, as MaxRetries, retries until it succeeds or the context ends.
+// Forever is the MaxRetries of those who retry until it succeeds or the context
+// ends.
 const Forever = math.MaxInt
 
 // What a zero in the [Options] stands for.
