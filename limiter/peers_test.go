@@ -1,0 +1,154 @@
+package limiter
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Faults of other limiters that could have been ours. Those that are not here are
+// rules of the conformance suite and the model: waiters who give up, orders of the
+// queue, exact times.
+
+// x/time/rate (golang/go#65508) and httprate: somebody who has read the clock and
+// takes the lock late sets time back, and the same period is refilled twice, or a
+// window's counts are gone.
+func TestALateReaderOfTheClockSetsNothingBack(t *testing.T) {
+	type late interface {
+		Limiter
+		StatisticsProvider
+		acquire(ctx context.Context, now int64, n int, wait bool) (Lease, error)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for name, l := range map[string]late{
+			"TokenBucket":   Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: 10, ReplenishmentPeriod: time.Second})),
+			"FixedWindow":   Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 10, Window: time.Second})),
+			"SlidingWindow": Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 10, Window: time.Second, SegmentsPerWindow: 2})),
+		} {
+			take(t, l, 10)
+			early := clock()
+			time.Sleep(time.Second)
+			take(t, l, 10)
+			for range 3 {
+				lease, err := l.acquire(t.Context(), early, 1, false)
+				require.NoError(t, err)
+				require.False(t, lease.Acquired(), "%s: %v", name, available(l))
+				lease = refused(t, l, 1)
+				wait, ok := lease.RetryAfter()
+				assert.True(t, ok)
+				assert.LessOrEqual(t, wait, time.Second)
+			}
+			time.Sleep(time.Second)
+			assert.EqualValues(t, 10, available(l), name)
+		}
+	})
+}
+
+// A program's limiters may be made outside a testing/synctest bubble and used in
+// one, where it is another year.
+func TestALimiterGoesInAndOutOfBubbles(t *testing.T) {
+	for name, l := range map[string]interface {
+		Limiter
+		StatisticsProvider
+	}{
+		"TokenBucket":   Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: 10, ReplenishmentPeriod: time.Second})),
+		"FixedWindow":   Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 10, Window: time.Second})),
+		"SlidingWindow": Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 10, Window: time.Second, SegmentsPerWindow: 2})),
+	} {
+		take(t, l, 10)
+		synctest.Test(t, func(t *testing.T) {
+			refused(t, l, 1)
+			time.Sleep(2 * time.Second)
+			assert.EqualValues(t, 10, available(l), name)
+			take(t, l, 10)
+		})
+		assert.EqualValues(t, 10, available(l), "%s: years later", name)
+	}
+}
+
+// httprate: keys whose hashes collide share a counter.
+func TestKeysWithTheSameHashAreApart(t *testing.T) {
+	tab := table[string]{}
+	const hash = 42
+	a, b := &entry[string]{key: "a"}, &entry[string]{key: "b"}
+	tab.insert(hash, a)
+	assert.Nil(t, tab.find(hash, "b"))
+	tab.insert(hash, b)
+	assert.Same(t, a, tab.find(hash, "a"))
+	assert.Same(t, b, tab.find(hash, "b"))
+	tab.remove(hash, a)
+	assert.Nil(t, tab.find(hash, "a"))
+	assert.Same(t, b, tab.find(hash, "b"))
+}
+
+// go-limiter (#29) and throttled: above some thousand tokens a second the interval
+// between two was truncated, and a tenth of a per cent of the rate was left, or
+// two thirds too many came.
+func TestHighRatesAreExact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, perSecond := range []int{31_623, 52_800_000, 300_000_000, 600_000_000, 7_000_000_019} {
+			b := Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 100 * perSecond, TokensPerPeriod: perSecond, ReplenishmentPeriod: time.Second}))
+			take(t, b, 100*perSecond)
+			time.Sleep(17*time.Second + time.Second/2)
+			assert.EqualValues(t, 17*perSecond, available(b))
+		}
+	})
+}
+
+// throttled: ten lost races on a hot key were an error to the caller.
+func TestAHotKeyMakesNoErrorsConcurrentSafe(t *testing.T) {
+	const limit, goroutines, each = 1000, 16, 2000
+	p := newPartitioned(t, TokenBucketFactory[string](TokenBucketOptions{
+		TokenLimit: limit, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
+	}), PartitionedOptions{})
+	var granted atomic.Int64
+	var wg sync.WaitGroup
+	for range goroutines {
+		wg.Go(func() {
+			for range each {
+				l, err := p.TryAcquire(t.Context(), "hot", 1)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if l.Acquired() {
+					granted.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	assert.EqualValues(t, limit, granted.Load())
+	s, err := p.Statistics("hot")
+	require.NoError(t, err)
+	assert.Equal(t, Statistics{SuccessfulLeases: limit, FailedLeases: goroutines*each - limit}, s)
+}
+
+// go-concurrency-limits: a releaser misses the waiter that is just queueing up,
+// who then stalls until a timeout.
+func TestAReleaseNeverMissesAWaiterConcurrentSafe(t *testing.T) {
+	l := Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1, QueueLimit: 16}))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for range 2000 {
+				lease, err := l.Acquire(ctx, 1)
+				if err != nil || !lease.Acquired() {
+					t.Errorf("stalled: %v %q", err, lease.Reason())
+					return
+				}
+				lease.Release()
+			}
+		})
+	}
+	wg.Wait()
+	assert.Equal(t, Statistics{AvailablePermits: 1, SuccessfulLeases: 16 * 2000}, l.Statistics())
+}
