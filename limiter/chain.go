@@ -28,19 +28,24 @@ type Chained struct {
 // Chain returns a limiter that asks all of limiters, in that order. It is an
 // [ErrInvalidOptions] if there are none, or if one is nil.
 func Chain(limiters ...Limiter) (*Chained, error) {
+	if err := checkMembers("Chain", limiters); err != nil {
+		return nil, err
+	}
+	return &Chained{limiters: append([]Limiter(nil), limiters...)}, nil
+}
+
+// checkMembers returns what is wrong with the limiters of a chain of either kind.
+func checkMembers[L any](kind string, limiters []L) error {
 	var p problems
 	if len(limiters) == 0 {
 		p.add("there must be at least one limiter")
 	}
 	for i, l := range limiters {
-		if l == nil {
+		if any(l) == nil {
 			p.add("limiter %d is nil", i)
 		}
 	}
-	if err := p.err("Chain"); err != nil {
-		return nil, err
-	}
-	return &Chained{limiters: append([]Limiter(nil), limiters...)}, nil
+	return p.err(kind)
 }
 
 // TryAcquire takes n permits from every limiter if they are there now.

@@ -62,19 +62,16 @@ func NewConcurrency(o ConcurrencyOptions) (*Concurrency, error) {
 // TryAcquire takes n permits if they are there now, and nobody waits for them
 // who came before. With n == 0 it asks whether any is left.
 func (c *Concurrency) TryAcquire(ctx context.Context, n int) (Lease, error) {
-	ctxErr := ctx.Err()
-	c.mu.Lock()
-	if ctxErr == nil && c.admits(n) {
-		l := c.grant(0, n)
-		c.mu.Unlock()
-		return l, nil
-	}
-	return refuse(ctx, ctxErr, c, 0, n)
+	return c.acquire(ctx, n, false)
 }
 
 // Acquire takes n permits, and waits for them in the queue where there is room.
 // With n == 0 it waits until one is there.
 func (c *Concurrency) Acquire(ctx context.Context, n int) (Lease, error) {
+	return c.acquire(ctx, n, true)
+}
+
+func (c *Concurrency) acquire(ctx context.Context, n int, wait bool) (Lease, error) {
 	ctxErr := ctx.Err()
 	c.mu.Lock()
 	if ctxErr == nil && c.admits(n) {
@@ -82,7 +79,10 @@ func (c *Concurrency) Acquire(ctx context.Context, n int) (Lease, error) {
 		c.mu.Unlock()
 		return l, nil
 	}
-	return join(ctx, ctxErr, c, 0, n)
+	if wait {
+		return join(ctx, ctxErr, c, 0, n)
+	}
+	return refuse(ctx, ctxErr, c, 0, n)
 }
 
 // admits tells whether n permits can be granted at once.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"io"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -95,16 +94,6 @@ type shard[K comparable] struct {
 	table  table[K]
 	making map[K]*making[K]
 	due    int64 // no partition is to be forgotten before that moment
-}
-
-// making is a partition that somebody is making; who wants it too waits for done.
-// If there is none after that, the lease and the error say why.
-type making[K comparable] struct {
-	done      chan struct{}
-	reserved  bool
-	partition *entry[K]
-	lease     Lease
-	err       error
 }
 
 // NewPartitioned returns a limiter of which partition picks the limiter for a
@@ -269,130 +258,4 @@ func (p *PartitionedLimiter[R, K]) Close() error {
 
 func (p *PartitionedLimiter[R, K]) shard(hash uint64) *shard[K] {
 	return &p.shards[hash>>32&uint64(len(p.shards)-1)]
-}
-
-// findOrMake returns the partition, made if need be, and pinned: it is not
-// forgotten until the pin is taken off again. If there is none, the lease and the
-// error say why.
-func (p *PartitionedLimiter[R, K]) findOrMake(ctx context.Context, s *shard[K], hash uint64, part Partition[K]) (*entry[K], Lease, error) {
-	for {
-		s.mu.Lock()
-		if e := s.table.find(hash, part.Key); e != nil {
-			e.pins.Add(1)
-			s.mu.Unlock()
-			return e, Lease{}, nil
-		}
-		if p.closed.Load() {
-			s.mu.Unlock()
-			return nil, Lease{}, ErrClosed
-		}
-		m := s.making[part.Key]
-		if m == nil {
-			m = s.begin(part.Key)
-			s.mu.Unlock()
-			p.build(s, hash, part, m)
-			return m.partition, m.lease, m.err
-		}
-		s.mu.Unlock()
-		select {
-		case <-m.done:
-			if m.partition == nil {
-				return nil, m.lease, m.err
-			}
-		case <-ctx.Done():
-			return nil, Lease{}, contextError(ctx)
-		}
-	}
-}
-
-func (s *shard[K]) begin(key K) *making[K] {
-	m := &making[K]{done: make(chan struct{}), err: errFactoryPanicked}
-	if s.making == nil {
-		s.making = make(map[K]*making[K])
-	}
-	s.making[key] = m
-	return m
-}
-
-// errFactoryPanicked is for those who waited for a factory that did; the caller
-// who called it has the panic.
-var errFactoryPanicked = errors.New("limiter: the factory of the partition panicked")
-
-// build makes the partition of m, pinned.
-func (p *PartitionedLimiter[R, K]) build(s *shard[K], hash uint64, part Partition[K], m *making[K]) {
-	defer p.publish(s, hash, part.Key, m)
-	if m.reserved = p.reserve(); !m.reserved {
-		m.lease, m.err = rejected(0, partitionLimit), nil
-		return
-	}
-	l, err := makeLimiter(part)
-	if m.err = err; err != nil {
-		return
-	}
-	e := &entry[K]{key: part.Key, limiter: l}
-	e.pins.Store(1)
-	switch l.(type) {
-	case *TokenBucket, *FixedWindow, *SlidingWindow:
-		p.timed.Store(true)
-	}
-	m.partition = e
-}
-
-// publish puts what became of m where others find it.
-func (p *PartitionedLimiter[R, K]) publish(s *shard[K], hash uint64, key K, m *making[K]) {
-	var late Limiter // made when everything was closed meanwhile
-	var visit int64
-	s.mu.Lock()
-	delete(s.making, key)
-	if len(s.making) == 0 {
-		s.making = nil
-	}
-	switch e := m.partition; {
-	case e == nil:
-	case p.closed.Load():
-		late, m.partition, m.err = e.limiter, nil, ErrClosed
-	default:
-		s.table.insert(hash, e)
-		visit = p.firstVisit(s, e)
-	}
-	s.mu.Unlock()
-	if m.reserved && m.partition == nil {
-		p.count.Add(-1)
-	}
-	if late != nil {
-		m.err = errors.Join(m.err, closeLimiter(late))
-	}
-	close(m.done)
-	if m.partition != nil {
-		p.keeper.schedule(visit)
-	}
-}
-
-var partitionLimit = &metadata{name: ReasonKey.name, value: ReasonPartitionLimit}
-
-// makeLimiter makes the limiter of part, in a form that knows how long it has
-// been idle.
-func makeLimiter[K comparable](part Partition[K]) (Limiter, error) {
-	if part.New == nil {
-		return nil, fmt.Errorf("%w: the partition of key %v has no New", ErrInvalidOptions, part.Key)
-	}
-	l, err := part.New(part.Key)
-	if err != nil {
-		return nil, fmt.Errorf("limiter: making the limiter of a partition: %w", err)
-	}
-	if l == nil {
-		return nil, fmt.Errorf("%w: New returned no limiter for the partition of key %v", ErrInvalidOptions, part.Key)
-	}
-	if _, ok := l.(Idler); ok {
-		return l, nil
-	}
-	return track(l), nil
-}
-
-// closeLimiter closes the limiter of a partition that nobody uses any more.
-func closeLimiter(l Limiter) error {
-	if c, ok := untracked(l).(io.Closer); ok {
-		return c.Close()
-	}
-	return nil
 }

@@ -44,16 +44,7 @@ func (t translated[Outer, Inner]) Acquire(ctx context.Context, resource Outer, n
 // [ErrInvalidOptions] if there are none, or if one is nil. There is nothing to
 // close: it owns none of them.
 func ChainPartitioned[R any](limiters ...Partitioned[R]) (Partitioned[R], error) {
-	var p problems
-	if len(limiters) == 0 {
-		p.add("there must be at least one limiter")
-	}
-	for i, l := range limiters {
-		if l == nil {
-			p.add("limiter %d is nil", i)
-		}
-	}
-	if err := p.err("ChainPartitioned"); err != nil {
+	if err := checkMembers("ChainPartitioned", limiters); err != nil {
 		return nil, err
 	}
 	return &chainedPartitioned[R]{limiters: append([]Partitioned[R](nil), limiters...)}, nil

@@ -1,0 +1,189 @@
+package limiter
+
+import "time"
+
+// at is the moment up to which time has gone on for this bucket.
+func (b *bucket) at(now int64) int64 {
+	if b.state.manual {
+		return b.state.asOf
+	}
+	return now
+}
+
+func (b *bucket) catchUp(now int64) {
+	s := b.state
+	elapsed := b.at(now) - b.line
+	if b.missing == 0 || elapsed < s.period {
+		if elapsed < otherClock {
+			b.line += elapsed
+		}
+		return
+	}
+	b.pass(elapsed / s.period)
+	if !s.queue.empty() {
+		serve(b, now)
+	}
+}
+
+// pass lets so many lines go by, and stops at the one that fills the bucket: a
+// full one does not save up time.
+func (b *bucket) pass(lines int64) {
+	if b.state.refunded != 0 {
+		b.state.refunded = 0
+	}
+	if enough := linesToCover(b.missing, b.state.refill); lines >= enough {
+		b.missing = 0
+		b.line += enough * b.state.period
+		return
+	}
+	b.missing -= lines * b.state.refill
+	b.line += lines * b.state.period
+}
+
+// linesToCover is how many lines bring that many permits; permits is at least 1.
+func linesToCover(permits, refill int64) int64 { return (permits-1)/refill + 1 }
+
+func (b *bucket) grant(now int64, n int) Lease {
+	b.granted++
+	if n > 0 {
+		if b.missing == 0 {
+			b.wake(b.at(now))
+		}
+		b.missing += int64(n)
+		b.spent += int64(n)
+	}
+	return Lease{owner: b, n: n, tag: b.spent}
+}
+
+// wake ends the idleness of a full bucket: the grid has gone on meanwhile.
+func (b *bucket) wake(at int64) {
+	s := b.state
+	if elapsed := at - b.line; elapsed >= s.period {
+		b.line = at - elapsed%s.period
+	}
+	if s.idleAt != 0 {
+		s.idleAt = 0
+	}
+}
+
+// when is in real time, also for a bucket that is replenished by hand; that one
+// needs no timer.
+func (b *bucket) when(n int) int64 {
+	if b.state.manual {
+		return never
+	}
+	f := forecastBucket(b)
+	return later(b.line, f.linesUntil(int64(n)), b.state.period)
+}
+
+func (b *bucket) retryAfter(now int64, n int) time.Duration {
+	f := forecastBucket(b)
+	lines := f.linesUntil(weight(n))
+	if !b.state.queue.empty() {
+		ahead := f // a copy for the heap, so that the usual way allocates nothing
+		lines = linesAhead(&ahead, &b.state.queue, n)
+	}
+	return waitFor(now, b.line, lines, b.state.period)
+}
+
+// Permits of a bucket are spent, not lent.
+func (b *bucket) release(int, int64) {}
+
+// refund gives back what the lines that have gone by since have not brought
+// already. A line pays for the permits that were taken first, so a grant is over
+// when all that was taken up to it, which is its tag, has been paid for. What was
+// refunded counts as taken first of all once a line has gone by: nothing is ever
+// given back a second time, and within a line every refund is exact.
+func (b *bucket) refund(n int, tag int64) {
+	now := clock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.state.closed {
+		return
+	}
+	b.catchUp(now)
+	b.granted--
+	if n == 0 {
+		return
+	}
+	b.common()
+	s := b.state
+	paid := b.spent - b.missing - s.refunded
+	back := min(max(tag-paid, 0), int64(n), b.missing)
+	b.missing -= back
+	s.refunded += back
+	if !s.queue.empty() {
+		serve(b, now)
+	}
+}
+
+// reconfigure sets new limits; what is missing stays missing.
+func (b *bucket) reconfigure(options string, l bucketLimits) error {
+	now := clock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.state.closed {
+		return ErrClosed
+	}
+	if l.manual != b.state.manual {
+		return errManualFixed(options, l.manual)
+	}
+	b.catchUp(now)
+	b.common()
+	b.state.refill = l.refill
+	if int64(l.period) != b.state.period {
+		b.regrid(b.at(now), int64(l.period))
+	}
+	relimit(b, now, l.limit, l.queueLimit, l.queueOrder)
+	return nil
+}
+
+// regrid anchors a grid of another period at the current line. If its next line
+// is past already, that line counts as reached now, once.
+func (b *bucket) regrid(at, period int64) {
+	s := b.state
+	if b.missing == 0 {
+		idleAt := b.line
+		if s.idleAt != 0 {
+			idleAt = s.idleAt
+		}
+		b.wake(at)
+		s.idleAt = idleAt
+	}
+	s.period = period
+	if at-b.line >= period {
+		b.line = at
+		b.missing -= min(b.missing, s.refill)
+		s.refunded = 0
+	}
+}
+
+// bucketForecast is a forecast of a bucket.
+type bucketForecast struct{ missing, limit, refill int64 }
+
+func forecastBucket(b *bucket) bucketForecast {
+	return bucketForecast{missing: b.missing, limit: b.state.limit, refill: b.state.refill}
+}
+
+func (f *bucketForecast) linesUntil(n int64) int64 {
+	if over := f.missing - (f.limit - n); over > 0 {
+		return linesToCover(over, f.refill)
+	}
+	return 0
+}
+
+func (f *bucketForecast) pass(lines int64) {
+	if f.missing > 0 && lines >= linesToCover(f.missing, f.refill) {
+		f.missing = 0
+		return
+	}
+	f.missing -= lines * f.refill
+}
+
+func (f *bucketForecast) take(n int64) { f.missing += n }
+
+// A waiter who wants n waits for the lines that bring n, and for part of one
+// more at the most.
+func (f *bucketForecast) atMost(waiters, permits int64) int64 {
+	return addUp(permits/f.refill, waiters)
+}
