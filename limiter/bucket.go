@@ -33,6 +33,7 @@ type bucketState struct {
 	idleAt int64 // where not 0: since when a full bucket has been idle, instead of line
 
 	refunded int64 // permits that were refunded since line
+	lows     []low // see ownBucket
 
 	shared       bool
 	sharedClosed *bucketState // what a shared one becomes when its bucket is closed

@@ -2,6 +2,8 @@ package limiter
 
 import "time"
 
+// What time does to a bucket.
+
 // at is the moment up to which time has gone on for this bucket.
 func (b *bucket) at(now int64) int64 {
 	if b.state.manual {
@@ -28,16 +30,14 @@ func (b *bucket) catchUp(now int64) {
 // pass lets so many lines go by, and stops at the one that fills the bucket: a
 // full one does not save up time.
 func (b *bucket) pass(lines int64) {
-	if b.state.refunded != 0 {
-		b.state.refunded = 0
-	}
 	if enough := linesToCover(b.missing, b.state.refill); lines >= enough {
 		b.missing = 0
 		b.line += enough * b.state.period
-		return
+	} else {
+		b.missing -= lines * b.state.refill
+		b.line += lines * b.state.period
 	}
-	b.missing -= lines * b.state.refill
-	b.line += lines * b.state.period
+	b.noteLow()
 }
 
 // linesToCover is how many lines bring that many permits; permits is at least 1.
@@ -52,7 +52,10 @@ func (b *bucket) grant(now int64, n int) Lease {
 		b.missing += int64(n)
 		b.spent += int64(n)
 	}
-	return Lease{owner: b, n: n, tag: b.spent}
+	if b.state.shared {
+		return Lease{owner: b, n: n, tag: b.spent}
+	}
+	return Lease{owner: (*ownBucket)(b), n: n, tag: b.line}
 }
 
 // wake ends the idleness of a full bucket: the grid has gone on meanwhile.
@@ -84,37 +87,6 @@ func (b *bucket) retryAfter(now int64, n int) time.Duration {
 		lines = linesAhead(&ahead, &b.state.queue, n)
 	}
 	return waitFor(now, b.line, lines, b.state.period)
-}
-
-// Permits of a bucket are spent, not lent.
-func (b *bucket) release(int, int64) {}
-
-// refund gives back what the lines that have gone by since have not brought
-// already. A line pays for the permits that were taken first, so a grant is over
-// when all that was taken up to it, which is its tag, has been paid for. What was
-// refunded counts as taken first of all once a line has gone by: nothing is ever
-// given back a second time, and within a line every refund is exact.
-func (b *bucket) refund(n int, tag int64) {
-	now := clock()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.state.closed {
-		return
-	}
-	b.catchUp(now)
-	b.granted--
-	if n == 0 {
-		return
-	}
-	b.common()
-	s := b.state
-	paid := b.spent - b.missing - s.refunded
-	back := min(max(tag-paid, 0), int64(n), b.missing)
-	b.missing -= back
-	s.refunded += back
-	if !s.queue.empty() {
-		serve(b, now)
-	}
 }
 
 // reconfigure sets new limits; what is missing stays missing.
@@ -154,7 +126,7 @@ func (b *bucket) regrid(at, period int64) {
 	if at-b.line >= period {
 		b.line = at
 		b.missing -= min(b.missing, s.refill)
-		s.refunded = 0
+		b.noteLow()
 	}
 }
 

@@ -53,6 +53,9 @@ func (c *Chained) TryAcquire(ctx context.Context, n int) (Lease, error) {
 	if n < 0 {
 		return Lease{}, permitCountError(n, 0)
 	}
+	if ctx.Err() != nil {
+		return Lease{}, contextError(ctx)
+	}
 	if c.closed.Load() {
 		return Lease{}, ErrClosed
 	}
@@ -187,6 +190,7 @@ func takeAll(count, n int, granted *atomic.Int64, take func(i int) (Lease, error
 	for i := range count {
 		l, err := take(i)
 		if err != nil {
+			l.undo() // a limiter should not grant with an error; one may
 			return Lease{}, fmt.Errorf("limiter %d of the chain: %w", i, err)
 		}
 		if !l.Acquired() {

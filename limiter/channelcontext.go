@@ -35,7 +35,8 @@ func (s *sendContext) leave() {
 	}
 }
 
-// Done joins the two contexts, and starts no goroutine for it.
+// Done joins the two contexts, and starts no goroutine for it if the sender's is
+// one of package context's.
 func (s *sendContext) Done() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

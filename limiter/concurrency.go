@@ -13,7 +13,8 @@ import (
 // Release brings permits back, its rejections know no RetryAfter.
 //
 // Permits are handed to waiters in the order of the queue, and a waiter for many
-// holds up those behind it until they are there, so that it is not starved. The
+// holds up those behind it until they are there; with [OldestFirst] it is not
+// starved. The
 // zero Concurrency is not usable; make one with [NewConcurrency].
 type Concurrency struct {
 	mu      sync.Mutex

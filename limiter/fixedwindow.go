@@ -5,8 +5,8 @@ package limiter
 // with all the permits.
 //
 // It is right for quotas that are written that way ("1000 an hour"). Where two
-// windows meet, up to twice the limit can pass within one window's time; a
-// [SlidingWindow] or a [TokenBucket] does not let that happen. The zero
+// windows meet, up to twice the limit can pass at once; a [SlidingWindow] of many
+// segments or a [TokenBucket] of short periods does not let that happen. The zero
 // FixedWindow is not usable; make one with [NewFixedWindow].
 type FixedWindow struct{ bucket }
 

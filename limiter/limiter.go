@@ -95,7 +95,8 @@ type Statistics struct {
 // Errors of every limiter in this package. They come wrapped in a text with the
 // details: compare with [errors.Is].
 var (
-	// ErrClosed is returned by everything that is asked of a closed limiter.
+	// ErrClosed is returned by TryAcquire, Acquire and Reconfigure of a closed
+	// limiter.
 	ErrClosed = errors.New("limiter: closed")
 	// ErrInvalidOptions is returned by constructors and Reconfigure; the text
 	// names every field that is wrong and what would be right.
@@ -114,7 +115,8 @@ const (
 	ReasonLimitLowered = "limit lowered"
 	// ReasonClosed: the limiter was closed while the caller waited.
 	ReasonClosed = "limiter closed"
-	// ReasonPartitionLimit: a new key, and MaxPartitions others are in use.
+	// ReasonPartitionLimit: a new key, and MaxPartitions others are in use; see
+	// [PartitionedOptions].
 	ReasonPartitionLimit = "partition limit reached"
 )
 

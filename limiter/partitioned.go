@@ -29,8 +29,9 @@ type Factory[K comparable] func(key K) (Limiter, error)
 type Partition[K comparable] struct {
 	// Key names the partition.
 	Key K
-	// New makes its limiter. It is called once per key, outside any lock that
-	// another key waits for.
+	// New makes its limiter: a new one in each call, which is closed when the
+	// partition is forgotten. It is called when the key has no partition, once
+	// however many ask for it, outside any lock that another key waits for.
 	New Factory[K]
 }
 
@@ -43,7 +44,9 @@ type PartitionedOptions struct {
 	// MaxPartitions bounds how many partitions there are; 0: no bound. Where keys
 	// come from outside, set it. A new key beyond it takes the place of the least
 	// recently used partition that is idle; where all are in use it is rejected,
-	// so a flood of keys never pushes out one that is being throttled.
+	// so a flood of keys never pushes out one that is being throttled. Above 1024
+	// partitions "least recently" and "all" are approximate, because a flood must
+	// not cost a look at each of them for every new key.
 	MaxPartitions int `json:"max_partitions,omitempty" yaml:"max_partitions,omitempty"`
 }
 
@@ -65,11 +68,11 @@ func (o PartitionedOptions) Validate() error {
 //
 // Whatever inside has TryReplenish and does not replenish by itself is driven
 // every 100 ms. One goroutine at a time does the housekeeping, for as long as
-// there are partitions; it works in small steps, so it stalls nobody, and rests
-// for twenty times as long as it worked. Limiters written elsewhere should answer
-// IdleDuration fast and without calling the PartitionedLimiter: their shard is
-// locked meanwhile. One that is no [Idler] counts as idle since it was last used
-// and holds no lease.
+// there are partitions; it works in small steps, so it stalls nobody, and when it
+// has looked for idle ones it rests from that for twenty times as long as it took.
+// Limiters written elsewhere should answer IdleDuration fast and without calling
+// the PartitionedLimiter: their shard is locked meanwhile. One that is no [Idler]
+// counts as idle since it was last used and holds no lease.
 //
 // The zero PartitionedLimiter is not usable; make one with [NewPartitioned].
 type PartitionedLimiter[R any, K comparable] struct {
@@ -82,7 +85,8 @@ type PartitionedLimiter[R any, K comparable] struct {
 	driven    atomic.Int64  // of them, how many are to be replenished
 	uses      atomic.Uint32 // what time is for "least recently used"; wraps around
 	closed    atomic.Bool
-	timed     atomic.Bool // there have been limiters that need the clock
+	timed     atomic.Bool  // there have been limiters that need the clock
+	rest      atomic.Int64 // housekeeping rests until that moment
 	keeper    keeper
 	room      roomMaker[K]
 }
@@ -122,6 +126,7 @@ func NewPartitioned[R any, K comparable](partition func(R) Partition[K], o Parti
 	}
 	p.keeper.work = p.keep
 	p.room.notBefore = unknown
+	p.rest.Store(unknown)
 	return p, nil
 }
 
@@ -141,6 +146,9 @@ func (p *PartitionedLimiter[R, K]) TryAcquire(ctx context.Context, resource R, n
 	part := p.partition(resource)
 	if n < 0 {
 		return Lease{}, permitCountError(n, 0)
+	}
+	if ctx.Err() != nil {
+		return Lease{}, contextError(ctx)
 	}
 	return p.acquire(ctx, part, n, false)
 }

@@ -25,6 +25,7 @@ type keeper struct {
 
 	mu      sync.Mutex
 	timer   *time.Timer
+	turn    int   // the number of calls begun: by which a timer knows that it is an old one
 	at      int64 // what the timer is set for; while work runs, what was asked for meanwhile
 	running bool
 	stopped bool
@@ -35,35 +36,42 @@ type keeper struct {
 func (k *keeper) schedule(at int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.set(at)
+}
+
+func (k *keeper) set(at int64) {
 	switch {
 	case k.stopped || at == never:
 	case k.running:
 		k.at = min(k.at, at)
 	case k.timer == nil:
 		k.at = at
-		k.timer = time.AfterFunc(until(at, clock()), k.run)
+		turn := k.turn
+		k.timer = time.AfterFunc(until(at, clock()), func() { k.run(turn) })
 	case at < k.at:
 		k.at = at
 		k.timer.Reset(until(at, clock()))
 	}
 }
 
-func (k *keeper) run() {
+func (k *keeper) run(turn int) {
 	k.mu.Lock()
-	if k.stopped || k.running {
+	if k.stopped || k.running || turn != k.turn {
 		k.mu.Unlock()
 		return
 	}
+	k.turn++
 	k.running, k.timer, k.at = true, nil, never
 	k.mu.Unlock()
 
-	next := k.work(clock())
-
-	k.mu.Lock()
-	k.running = false
-	next = min(next, k.at)
-	k.mu.Unlock()
-	k.schedule(next)
+	next := clock() + beat // if work does not return
+	defer func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.running = false
+		k.set(min(next, k.at))
+	}()
+	next = k.work(clock())
 }
 
 func (k *keeper) failed(err error) {
@@ -90,14 +98,15 @@ func (k *keeper) stop() error {
 }
 
 // firstVisit is when a new partition wants to be visited. The shard is locked.
-func (p *PartitionedLimiter[R, K]) firstVisit(s *shard[K], e *entry[K]) int64 {
+func (p *PartitionedLimiter[R, K]) firstVisit(s *shard[K], driven bool) int64 {
 	now := clock()
-	s.due = min(s.due, addUp(now, addUp(p.idle, 1)))
-	if drivenBy(e.limiter) != nil {
+	due := addUp(now, addUp(p.idle, 1))
+	s.due = min(s.due, due)
+	if driven {
 		p.driven.Add(1)
 		return now + beat
 	}
-	return s.due
+	return max(due, p.rest.Load())
 }
 
 // uncount takes a partition that was forgotten out of the numbers.
@@ -109,29 +118,48 @@ func (p *PartitionedLimiter[R, K]) uncount(e *entry[K]) {
 }
 
 // keep is the housekeeping: it replenishes what is to be replenished, and forgets
-// what has been idle for long enough.
+// what has been idle for long enough, unless it has to rest from that.
 func (p *PartitionedLimiter[R, K]) keep(now int64) (next int64) {
+	if p.driven.Load() > 0 {
+		for i := range p.shards {
+			p.replenish(&p.shards[i])
+		}
+	}
 	next = never
-	driven := p.driven.Load() > 0
+	began := clock()
+	sweep := began >= p.rest.Load()
 	for i := range p.shards {
 		if p.closed.Load() {
 			return never
 		}
-		s := &p.shards[i]
-		if driven {
-			p.replenish(s)
-		}
-		next = min(next, p.sweep(s, now))
+		next = min(next, p.visitIfDue(&p.shards[i], began, sweep))
 	}
-	ended := clock()
+	if sweep {
+		ended := clock()
+		p.rest.Store(ended + max(beat, restFactor*(ended-began)))
+	}
 	if p.count.Load() == 0 {
 		return never
 	}
-	next = max(next, ended+max(beat, restFactor*(ended-now)))
+	next = max(next, p.rest.Load())
 	if p.driven.Load() > 0 {
 		next = min(next, now+beat)
 	}
 	return next
+}
+
+// visitIfDue sweeps a shard in which a partition may be due, and returns when one
+// may be due next.
+func (p *PartitionedLimiter[R, K]) visitIfDue(s *shard[K], now int64, sweep bool) (due int64) {
+	s.mu.Lock()
+	due = s.due
+	if due > now || !sweep {
+		s.mu.Unlock()
+		return due
+	}
+	s.due = never // what is inserted from here on sets it anew
+	s.mu.Unlock()
+	return p.sweep(s, now)
 }
 
 // replenish calls TryReplenish, which may be anybody's, without holding a lock.
@@ -168,19 +196,15 @@ func (s *shard[K]) visit(from int, f func(*entry[K])) (more bool) {
 	return to < len(heads)
 }
 
-// sweep forgets the partitions of a shard that have been idle for too long, if
-// there may be one, and returns when there may be one next.
+// sweep forgets the partitions of a shard that have been idle for too long, and
+// returns when there may be one next.
 func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
-	s.mu.Lock()
-	due = s.due
-	if due > now {
-		s.mu.Unlock()
-		return due
-	}
-	s.due = never // what is inserted from here on sets it anew
-	s.mu.Unlock()
-
 	due = never
+	defer func() { due = s.tidy(due) }() // also if a limiter of the user's panics
+	tooLong := func(e *entry[K]) bool {
+		left, idle := p.timeLeft(e)
+		return idle && left < 0
+	}
 	var old []*entry[K]
 	for from, more := 0, true; more; from += visitChains {
 		old = old[:0]
@@ -193,13 +217,14 @@ func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 			due = min(due, addUp(now, addUp(max(left, 0), 1)))
 		})
 		for _, e := range old {
-			p.forget(s, e, func(e *entry[K]) bool {
-				left, idle := p.timeLeft(e)
-				return idle && left < 0
-			})
+			if s.takeOut(e, tooLong) {
+				p.forgotten(e)
+			} else { // used meanwhile
+				due = min(due, addUp(now, addUp(p.idle, 1)))
+			}
 		}
 	}
-	return s.tidy(due)
+	return due
 }
 
 // timeLeft is how long a partition still may be idle; of one in use, how long at
@@ -215,20 +240,22 @@ func (p *PartitionedLimiter[R, K]) timeLeft(e *entry[K]) (left int64, idle bool)
 	return p.idle - int64(d), true
 }
 
-// forget takes an entry out if nobody is using it and ok says so, with the shard
-// locked, and closes its limiter.
-func (p *PartitionedLimiter[R, K]) forget(s *shard[K], e *entry[K], ok func(*entry[K]) bool) bool {
+// takeOut takes an entry out of its shard if nobody is using it and ok says so.
+func (s *shard[K]) takeOut(e *entry[K], ok func(*entry[K]) bool) bool {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	hash := s.table.hash(e.key)
 	if s.table.find(hash, e.key) != e || e.pins.Load() > 0 || !ok(e) {
-		s.mu.Unlock()
 		return false
 	}
 	s.table.remove(hash, e)
-	s.mu.Unlock()
+	return true
+}
+
+// forgotten closes the limiter of a partition that was taken out.
+func (p *PartitionedLimiter[R, K]) forgotten(e *entry[K]) {
 	p.uncount(e)
 	p.keeper.failed(closeLimiter(e.limiter))
-	return true
 }
 
 // tidy gives memory back after a sweep, and says when the next one is due.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // making is a partition that somebody is making; who wants it too waits for done.
@@ -12,6 +13,7 @@ import (
 type making[K comparable] struct {
 	done      chan struct{}
 	reserved  bool
+	driven    bool // its limiter is to be replenished
 	partition *entry[K]
 	lease     Lease
 	err       error
@@ -21,6 +23,9 @@ type making[K comparable] struct {
 // forgotten until the pin is taken off again. If there is none, the lease and the
 // error say why.
 func (p *PartitionedLimiter[R, K]) findOrMake(ctx context.Context, s *shard[K], hash uint64, part Partition[K]) (*entry[K], Lease, error) {
+	if again := part.Key; again != part.Key {
+		return nil, Lease{}, fmt.Errorf("%w: the key %v does not equal itself", ErrInvalidOptions, part.Key)
+	}
 	for {
 		s.mu.Lock()
 		if e := s.table.find(hash, part.Key); e != nil {
@@ -75,6 +80,7 @@ func (p *PartitionedLimiter[R, K]) build(s *shard[K], hash uint64, part Partitio
 	if m.err = err; err != nil {
 		return
 	}
+	m.driven = drivenBy(l) != nil
 	e := &entry[K]{key: part.Key, limiter: l}
 	e.pins.Store(1)
 	switch l.(type) {
@@ -86,6 +92,7 @@ func (p *PartitionedLimiter[R, K]) build(s *shard[K], hash uint64, part Partitio
 
 // publish puts what became of m where others find it.
 func (p *PartitionedLimiter[R, K]) publish(s *shard[K], hash uint64, key K, m *making[K]) {
+	defer close(m.done)
 	var late Limiter // made when everything was closed meanwhile
 	var visit int64
 	s.mu.Lock()
@@ -99,18 +106,17 @@ func (p *PartitionedLimiter[R, K]) publish(s *shard[K], hash uint64, key K, m *m
 		late, m.partition, m.err = e.limiter, nil, ErrClosed
 	default:
 		s.table.insert(hash, e)
-		visit = p.firstVisit(s, e)
+		visit = p.firstVisit(s, m.driven)
 	}
 	s.mu.Unlock()
 	if m.reserved && m.partition == nil {
 		p.count.Add(-1)
 	}
-	if late != nil {
-		m.err = errors.Join(m.err, closeLimiter(late))
-	}
-	close(m.done)
 	if m.partition != nil {
 		p.keeper.schedule(visit)
+	}
+	if late != nil {
+		m.err = errors.Join(m.err, closeLimiter(late))
 	}
 }
 
@@ -129,10 +135,20 @@ func makeLimiter[K comparable](part Partition[K]) (Limiter, error) {
 	if l == nil {
 		return nil, fmt.Errorf("%w: New returned no limiter for the partition of key %v", ErrInvalidOptions, part.Key)
 	}
-	if _, ok := l.(Idler); ok {
+	if knowsIdle(l) {
 		return l, nil
 	}
 	return track(l), nil
+}
+
+// knowsIdle tells whether l will ever say that it is idle: a chain of which a
+// member does not know will not.
+func knowsIdle(l Limiter) bool {
+	if c, ok := l.(*Chained); ok {
+		return !slices.ContainsFunc(c.limiters, func(l Limiter) bool { return !knowsIdle(l) })
+	}
+	_, ok := l.(Idler)
+	return ok
 }
 
 // closeLimiter closes the limiter of a partition that nobody uses any more.

@@ -1,20 +1,23 @@
 package limiter
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 )
 
 // A roomMaker finds partitions that may make room for a new one. Up to strictly
-// many partitions it looks at all of them each time, and forgets the least
-// recently used that is idle. With more of them it keeps what it has found for
-// the next times, and where it has found nothing it does not look again for twenty
-// times as long as that took: a flood of new keys must not cost a look at every
-// partition each.
+// many partitions it looks at all of them each time, and takes the least recently
+// used that is idle. With more of them it keeps what it has found for the next
+// times, and where it has found nothing it looks only at a few, in turn, for
+// twenty times as long as that took: a flood of new keys must not cost a look at
+// every partition each.
 type roomMaker[K comparable] struct {
 	mu        sync.Mutex
 	found     []candidate[K] // the next one last
-	notBefore int64          // a moment, where there is more to look at than strictly
+	shard     int            // where to look around next
+	chain     int
+	notBefore int64 // a moment, where there is more to look at than strictly
 }
 
 type candidate[K comparable] struct {
@@ -26,6 +29,8 @@ type candidate[K comparable] struct {
 const (
 	strictly   = 1024
 	keepAtMost = 1024
+	// lookAtLeast is at how many dozens of partitions a new key looks in any case.
+	lookAtLeast = 4
 )
 
 // reserve counts a new partition, and makes room for it where there is none.
@@ -46,43 +51,72 @@ func (p *PartitionedLimiter[R, K]) reserve() bool {
 // makeRoom forgets the least recently used partition of those that are idle, and
 // so full: a new one in its place would answer the same.
 func (p *PartitionedLimiter[R, K]) makeRoom() bool {
+	e := p.findRoom()
+	if e == nil {
+		return false
+	}
+	p.forgotten(e) // its Close may take its time, and may be anybody's
+	return true
+}
+
+// findRoom takes that partition out; nil if there is none.
+func (p *PartitionedLimiter[R, K]) findRoom() *entry[K] {
 	r := &p.room
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if p.forgetFound() {
-		return true
+	if e := r.takeFound(p.mayGo); e != nil {
+		return e
 	}
-	started := clock()
-	if p.max > strictly && started < r.notBefore {
-		return false
+	strict := p.max <= strictly
+	began := clock()
+	if !strict && began < r.notBefore {
+		p.lookAround()
+		return r.takeFound(p.mayGo)
 	}
 	p.lookForRoom()
-	if p.forgetFound() {
-		if p.max <= strictly {
-			r.found = nil
-		}
-		return true
-	}
-	if p.max > strictly {
+	e := r.takeFound(p.mayGo)
+	switch {
+	case strict:
+		r.found = nil
+	case e == nil:
 		ended := clock()
-		r.notBefore = ended + restFactor*(ended-started)
+		r.notBefore = ended + restFactor*(ended-began)
 	}
-	return false
+	return e
 }
 
-// forgetFound forgets the first that is still as it was found.
-func (p *PartitionedLimiter[R, K]) forgetFound() bool {
-	r := &p.room
+// takeFound takes out the first that is still as it was found.
+func (r *roomMaker[K]) takeFound(mayGo func(*entry[K]) bool) *entry[K] {
 	for len(r.found) > 0 {
 		c := r.found[len(r.found)-1]
 		r.found = r.found[:len(r.found)-1]
-		if p.forget(c.shard, c.entry, func(e *entry[K]) bool {
-			return e.used.Load() == c.used && p.mayGo(e)
-		}) {
-			return true
+		if c.shard.takeOut(c.entry, func(e *entry[K]) bool { return e.used.Load() == c.used && mayGo(e) }) {
+			return c.entry
 		}
 	}
-	return false
+	return nil
+}
+
+// lookAround looks at the next few partitions in turn.
+func (p *PartitionedLimiter[R, K]) lookAround() {
+	r := &p.room
+	for range lookAtLeast {
+		s := &p.shards[r.shard]
+		more := s.visit(r.chain, func(e *entry[K]) { p.consider(s, e) })
+		if r.chain += visitChains; !more {
+			r.shard, r.chain = (r.shard+1)%len(p.shards), 0
+		}
+		if len(r.found) > 0 {
+			return
+		}
+	}
+}
+
+// consider collects a partition if it may go.
+func (p *PartitionedLimiter[R, K]) consider(s *shard[K], e *entry[K]) {
+	if p.mayGo(e) {
+		p.room.found = append(p.room.found, candidate[K]{entry: e, shard: s, used: e.used.Load()})
+	}
 }
 
 // mayGo tells whether a partition can be forgotten without forgetting anything.
@@ -97,23 +131,16 @@ func (p *PartitionedLimiter[R, K]) mayGo(e *entry[K]) bool {
 
 // lookForRoom collects the partitions that may go, the least recently used last.
 func (p *PartitionedLimiter[R, K]) lookForRoom() {
-	var found []candidate[K]
+	r := &p.room
 	for i := range p.shards {
 		s := &p.shards[i]
 		for from, more := 0, true; more; from += visitChains {
-			more = s.visit(from, func(e *entry[K]) {
-				if p.mayGo(e) {
-					found = append(found, candidate[K]{entry: e, shard: s, used: e.used.Load()})
-				}
-			})
+			more = s.visit(from, func(e *entry[K]) { p.consider(s, e) })
 		}
 	}
 	uses := p.uses.Load()
-	slices.SortFunc(found, func(a, b candidate[K]) int {
-		return int(int32(uses-a.used) - int32(uses-b.used))
-	})
-	if extra := len(found) - keepAtMost; extra > 0 {
-		found = append([]candidate[K](nil), found[extra:]...)
+	slices.SortFunc(r.found, func(a, b candidate[K]) int { return cmp.Compare(uses-a.used, uses-b.used) })
+	if extra := len(r.found) - keepAtMost; extra > 0 {
+		r.found = slices.Clone(r.found[extra:])
 	}
-	p.room.found = found
 }

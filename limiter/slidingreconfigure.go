@@ -56,17 +56,20 @@ func (w *SlidingWindow) regrid(at, period int64, segments int) {
 // begins at line. What an old segment covered ends with its last instant, and the
 // new segment that this is in leaves last among those it could belong to.
 func (w *SlidingWindow) resegment(at, line, period int64, segments int) {
+	current := at - 1 // the last instant of the current segment, if another one begins now
+	if line == w.line {
+		current = at
+	}
+	oldest := w.anchor
+	if window := int64(len(w.taken)-1) * w.period; w.line-w.anchor > window {
+		oldest = w.line - window
+	}
+	w.before = formerGrid{oldest: oldest, line: w.line, period: w.period, last: current}
+	w.anchor = line
 	taken := make([]int64, segments)
 	for age := range w.taken {
 		permits := w.taken[w.back(age)]
-		last := w.line - int64(age-1)*w.period - 1
-		if age == 0 {
-			last = at - 1
-			if line == w.line {
-				last = at
-			}
-		}
-		i := segmentsBefore(line, last, period)
+		i := segmentsBefore(line, w.before.momentOf(w.line-int64(age)*w.period), period)
 		if i >= int64(segments) {
 			w.used -= permits
 			continue
@@ -75,6 +78,27 @@ func (w *SlidingWindow) resegment(at, line, period int64, segments int) {
 	}
 	w.taken, w.current = taken, 0
 	w.line, w.period = line, period
+}
+
+// A formerGrid is what refunds have to know of the grid before the last change of
+// it. The zero formerGrid has been none.
+type formerGrid struct {
+	oldest       int64 // what was taken before then had left the window, or is not to be found any more
+	line, period int64 // of its current segment
+	last         int64 // the last instant of that
+}
+
+// momentOf is a moment in the segment of today's grid in which permits are that
+// were taken in the segment that began at line.
+func (g formerGrid) momentOf(line int64) int64 {
+	switch {
+	case g.period == 0 || line > g.line:
+		return line
+	case line == g.line:
+		return g.last
+	default:
+		return line + g.period - 1
+	}
 }
 
 // segmentsBefore is how many segments before the one that begins at line the

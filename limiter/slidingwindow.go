@@ -6,12 +6,14 @@ import (
 	"time"
 )
 
-// A SlidingWindow grants up to PermitLimit in any Window, counted in segments:
+// A SlidingWindow grants up to PermitLimit in any SegmentsPerWindow consecutive
+// segments, and so in any stretch of time that is a segment shorter than Window:
 // permits that are taken in a segment come back, all at once, when that segment
-// leaves the window. The more segments, the smoother, at 8 bytes each.
+// leaves the window. The more segments, the closer it comes to "in any Window", at
+// 8 bytes each.
 //
-// It is the limiter for "at most n in any minute", where a [FixedWindow] would
-// let twice that through around a window's edge. The zero SlidingWindow is not
+// It is the limiter for "at most n in a minute, whichever minute", where a
+// [FixedWindow] lets twice that through around a window's edge. The zero SlidingWindow is not
 // usable; make one with [NewSlidingWindow].
 type SlidingWindow struct {
 	mu      sync.Mutex
@@ -24,6 +26,8 @@ type SlidingWindow struct {
 	manual  bool
 	asOf    int64 // manual: the moment up to which time has gone on
 	idleAt  int64 // where not 0: since when an unused window has been idle, instead of line
+	anchor  int64 // where this grid began
+	before  formerGrid
 	shared  common
 }
 
@@ -37,6 +41,8 @@ func NewSlidingWindow(o SlidingWindowOptions) (*SlidingWindow, error) {
 	return &SlidingWindow{
 		taken:  make([]int64, o.SegmentsPerWindow),
 		line:   now,
+		anchor: now,
+		before: formerGrid{oldest: now},
 		asOf:   now,
 		period: o.segment(),
 		manual: o.ManualReplenishment,
@@ -277,8 +283,8 @@ func (w *SlidingWindow) refund(n int, tag int64) {
 	}
 	w.catchUp(now)
 	w.granted--
-	// Rounded up for a grid that was changed meanwhile: rather too late.
-	if age := (w.line - tag + w.period - 1) / w.period; age < int64(len(w.taken)) {
+	age := segmentsBefore(w.line, w.before.momentOf(tag), w.period)
+	if age < int64(len(w.taken)) && tag >= w.before.oldest {
 		segment := w.back(int(age))
 		n := min(int64(n), w.taken[segment])
 		w.taken[segment] -= n

@@ -5,8 +5,9 @@ package limiter
 // that is anchored when the limiter was made: 10 tokens in 100 ms and 1 token in
 // 10 ms are the same rate, the second more even.
 //
-// It is the limiter to take when in doubt: small, exact, and without the double
-// burst that a [FixedWindow] lets through where two windows meet. The zero
+// It is the limiter to take when in doubt: small and exact. Around a grid line up
+// to TokenLimit + TokensPerPeriod pass at once; with short periods that is little
+// more than TokenLimit, where a [FixedWindow] lets twice its limit through. The zero
 // TokenBucket is not usable; make one with [NewTokenBucket].
 type TokenBucket struct{ bucket }
 

@@ -1,0 +1,254 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// onClose is a limiter that does something when it is closed.
+type onClose struct {
+	*Concurrency
+	do func()
+}
+
+func (c onClose) Close() error {
+	c.do()
+	return c.Concurrency.Close()
+}
+
+func closes(do func(key int)) Factory[int] {
+	return func(key int) (Limiter, error) {
+		return onClose{Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1})), func() { do(key) }}, nil
+	}
+}
+
+var single = ConcurrencyFactory[int](ConcurrencyOptions{PermitLimit: 1})
+
+// A partition that is used between the look at it and its turn to go is looked at
+// again.
+func TestSweepComesBackToWhoWasUsedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p *PartitionedLimiter[int, int]
+		used := false
+		p = newPartitioned(t, closes(func(own int) {
+			if used {
+				return
+			}
+			used = true
+			for key := range 1000 {
+				if key != own {
+					mustAcquire(t, p, key, 1).Release()
+				}
+			}
+		}), PartitionedOptions{IdleTimeout: time.Second})
+		for key := range 1000 {
+			mustAcquire(t, p, key, 1).Release()
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Zero(t, p.Len())
+	})
+}
+
+// countRuns counts the runs of the housekeeping from here on.
+func countRuns[R any, K comparable](p *PartitionedLimiter[R, K]) *atomic.Int64 {
+	var runs atomic.Int64
+	work := p.keeper.work
+	p.keeper.work = func(now int64) int64 {
+		runs.Add(1)
+		return work(now)
+	}
+	return &runs
+}
+
+func TestHousekeepingRestsAlsoWhenKeysKeepComing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartitioned(t, single, PartitionedOptions{IdleTimeout: time.Second})
+		runs := countRuns(p)
+		for key := range 15_000 {
+			if key == 5000 {
+				runs.Store(0)
+			}
+			mustAcquire(t, p, key, 1).Release()
+			time.Sleep(time.Millisecond)
+		}
+		assert.LessOrEqual(t, runs.Load(), int64(10*time.Second)/beat+1)
+		assert.Less(t, p.Len(), 1200)
+	})
+}
+
+func TestHousekeepingIsOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		manual := TokenBucketFactory[int](TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour, ManualReplenishment: true})
+		p := newPartitioned(t, func(key int) (Limiter, error) {
+			if key < 0 {
+				return manual(key)
+			}
+			return single(key)
+		}, PartitionedOptions{IdleTimeout: 90 * time.Millisecond})
+		runs := countRuns(p)
+		mustAcquire(t, p, -1, 1)
+		for key := range 2000 {
+			go func() {
+				time.Sleep(time.Duration(key%100) * 100 * time.Millisecond)
+				mustAcquire(t, p, key, 1).Release()
+			}()
+		}
+		time.Sleep(20*time.Second + 50*time.Millisecond)
+		runs.Store(0)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		assert.EqualValues(t, 100, runs.Load())
+		assert.Equal(t, 1, p.Len())
+	})
+}
+
+func TestPartitionedACallWithADoneContextDoesNothing(t *testing.T) {
+	made := 0
+	p := newPartitioned(t, func(key int) (Limiter, error) {
+		made++
+		return single(key)
+	}, PartitionedOptions{MaxPartitions: 1})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, call := range []func(context.Context, int, int) (Lease, error){p.TryAcquire, p.Acquire} {
+		_, err := call(ctx, 1, 1)
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	assert.Zero(t, made)
+	mustAcquire(t, p, 1, 1)
+	_, err := p.TryAcquire(ctx, 2, 1)
+	require.ErrorIs(t, err, context.Canceled, "and is no rejection")
+}
+
+func TestPartitionedASlowCloseHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartitioned(t, closes(func(key int) {
+			if key == 0 {
+				time.Sleep(time.Hour)
+			}
+		}), PartitionedOptions{MaxPartitions: 2})
+		mustAcquire(t, p, 0, 1).Release()
+		mustAcquire(t, p, 1, 1).Release()
+		began := time.Now()
+		go mustAcquire(t, p, 10, 1) // in the place of 0
+		synctest.Wait()
+		mustAcquire(t, p, 11, 1)
+		assert.Zero(t, time.Since(began))
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+func TestPartitionedACloseMayAskForAnotherKey(t *testing.T) {
+	var p *PartitionedLimiter[int, int]
+	p, err := NewPartitioned(byKey(closes(func(key int) {
+		_, _ = p.TryAcquire(context.Background(), key+100, 1)
+	})), PartitionedOptions{MaxPartitions: 1})
+	require.NoError(t, err)
+	mustAcquire(t, p, 0, 1).Release()
+	_, err = p.TryAcquire(t.Context(), 1, 1)
+	require.NoError(t, err)
+	assert.LessOrEqual(t, p.Len(), 1)
+	require.NoError(t, p.Close())
+}
+
+func TestPartitionedManyThatGoIdleAtOnceMakeRoomAtOnce(t *testing.T) {
+	const partitions = 5000
+	p := newPartitioned(t, single, PartitionedOptions{MaxPartitions: partitions})
+	leases := make([]Lease, partitions)
+	for key := range partitions {
+		leases[key] = mustAcquire(t, p, key, 1)
+	}
+	mustReject(t, p, -1, 1)
+	for _, l := range leases {
+		l.Release()
+	}
+	mustAcquire(t, p, -2, 1)
+}
+
+// badIdler panics when it is asked for the second time.
+type badIdler struct {
+	*Unlimited
+	asked *int
+}
+
+func (b badIdler) IdleDuration() (time.Duration, bool) {
+	if *b.asked++; *b.asked == 2 {
+		panic("boom")
+	}
+	return time.Hour, true
+}
+
+func TestPartitionedAPanicLeavesNoLockBehind(t *testing.T) {
+	asked := 0
+	p := newPartitioned(t, func(int) (Limiter, error) { return badIdler{NewUnlimited(), &asked}, nil }, PartitionedOptions{MaxPartitions: 1})
+	mustAcquire(t, p, 1, 1)
+	assert.Panics(t, func() { _, _ = p.TryAcquire(t.Context(), 2, 1) })
+	mustAcquire(t, p, 1, 1)
+	mustAcquire(t, p, 2, 1)
+}
+
+type badCloser struct{ *Unlimited }
+
+func (badCloser) Close() error { panic("boom") }
+
+func TestPartitionedAPanicOfALateCloseLosesNobodyWhoWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := NewPartitioned(byKey(func(int) (Limiter, error) {
+			time.Sleep(time.Second)
+			return badCloser{NewUnlimited()}, nil
+		}), PartitionedOptions{})
+		require.NoError(t, err)
+		go func() { assert.Panics(t, func() { _, _ = p.TryAcquire(context.Background(), 1, 1) }) }()
+		synctest.Wait()
+		go func() { assert.NoError(t, p.Close()) }()
+		_, err = p.TryAcquire(t.Context(), 1, 1)
+		require.ErrorIs(t, err, ErrClosed)
+		synctest.Wait()
+	})
+}
+
+func TestPartitionedAChainOfWhichOneDoesNotKnowIsForgottenWhenUnused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartitioned(t, func(int) (Limiter, error) { return Chain(NewUnlimited(), plain{NewUnlimited()}) }, PartitionedOptions{IdleTimeout: time.Second})
+		held := mustAcquire(t, p, 1, 1)
+		mustAcquire(t, p, 2, 1).Release()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, 1, p.Len())
+		held.Release()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Zero(t, p.Len())
+	})
+}
+
+func TestPartitionedAKeyThatDoesNotEqualItself(t *testing.T) {
+	p := newPartitioned(t, UnlimitedFactory[float64](), PartitionedOptions{})
+	_, err := p.TryAcquire(t.Context(), math.NaN(), 1)
+	require.ErrorIs(t, err, ErrInvalidOptions)
+	assert.Zero(t, p.Len())
+}
+
+// generous grants, and returns an error all the same.
+type generous struct{ *Concurrency }
+
+func (g generous) TryAcquire(ctx context.Context, n int) (Lease, error) {
+	l, _ := g.Concurrency.TryAcquire(ctx, n)
+	return l, errors.New("but")
+}
+
+func TestChainALeaseThatComesWithAnErrorIsUndone(t *testing.T) {
+	g := generous{concurrent(1)}
+	_, err := Must(Chain(g)).TryAcquire(t.Context(), 1)
+	require.Error(t, err)
+	assert.Equal(t, Statistics{AvailablePermits: 1}, g.Statistics())
+}

@@ -1,0 +1,119 @@
+package limiter
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A refundable limiter is one whose permits are spent, with limits that change.
+type refundable struct {
+	Limiter
+	StatisticsProvider
+	change func(limits refundLimits) error
+}
+
+type refundLimits struct {
+	limit, refill, segments int
+	period                  time.Duration
+}
+
+func newRefundable(kind string, r refundLimits) refundable {
+	switch kind {
+	case "TokenBucket":
+		o := func(r refundLimits) TokenBucketOptions {
+			return TokenBucketOptions{TokenLimit: r.limit, TokensPerPeriod: r.refill, ReplenishmentPeriod: r.period}
+		}
+		l := Must(NewTokenBucket(o(r)))
+		return refundable{l, l, func(r refundLimits) error { return l.Reconfigure(o(r)) }}
+	case "FixedWindow":
+		o := func(r refundLimits) FixedWindowOptions {
+			return FixedWindowOptions{PermitLimit: r.limit, Window: r.period}
+		}
+		l := Must(NewFixedWindow(o(r)))
+		return refundable{l, l, func(r refundLimits) error { return l.Reconfigure(o(r)) }}
+	default:
+		o := func(r refundLimits) SlidingWindowOptions {
+			return SlidingWindowOptions{PermitLimit: r.limit, Window: r.period * time.Duration(r.segments), SegmentsPerWindow: r.segments}
+		}
+		l := Must(NewSlidingWindow(o(r)))
+		return refundable{l, l, func(r refundLimits) error { return l.Reconfigure(o(r)) }}
+	}
+}
+
+// A refund, however late, leaves a limiter as it would be if the permits had never
+// been taken, and never with more; only a sliding window whose segments have
+// changed more than once since may be left with less.
+func TestRefundsAreAsIfNothingHadBeenTaken(t *testing.T) {
+	seeds := uint64(3000)
+	if testing.Short() {
+		seeds = 300
+	}
+	for _, kind := range []string{"TokenBucket", "FixedWindow", "SlidingWindow"} {
+		for _, changes := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, limits change: %v", kind, changes), func(t *testing.T) {
+				exact := !changes || kind != "SlidingWindow"
+				for seed := range seeds {
+					synctest.Test(t, func(t *testing.T) { refundScript(t, rand.New(rand.NewPCG(seed, 1)), kind, changes, exact) })
+				}
+			})
+		}
+	}
+}
+
+// refundScript does the same to two limiters, but one of them is also asked by
+// chains that come to nothing.
+func refundScript(t *testing.T, r *rand.Rand, kind string, changes, exact bool) {
+	t.Helper()
+	draw := func() refundLimits {
+		return refundLimits{5 + r.IntN(10), 1 + r.IntN(5), 1 + r.IntN(4), time.Duration(5 + r.IntN(6))}
+	}
+	limits := draw()
+	chained, plain := newRefundable(kind, limits), newRefundable(kind, limits)
+	var out []Lease
+	steps := ""
+	for range 25 {
+		switch r.IntN(5) {
+		case 0:
+			time.Sleep(time.Duration(r.IntN(8)))
+			steps += " sleep"
+		case 1:
+			if n := 1 + r.IntN(4); int64(n) <= min(available(chained), available(plain)) {
+				take(t, chained, n)
+				take(t, plain, n)
+				steps += fmt.Sprint(" take", n)
+			}
+		case 2:
+			if n := 1 + r.IntN(4); int64(n) <= available(chained) {
+				out = append(out, take(t, chained, n))
+				steps += fmt.Sprint(" chain", n)
+			}
+		case 3:
+			if len(out) > 0 {
+				i := r.IntN(len(out))
+				out[i].undo()
+				out = append(out[:i], out[i+1:]...)
+				steps += " undo"
+			}
+		case 4:
+			if changes && r.IntN(3) == 0 {
+				limits := draw()
+				require.NoError(t, chained.change(limits))
+				require.NoError(t, plain.change(limits))
+				steps += " change"
+			}
+		}
+		require.LessOrEqual(t, available(chained), available(plain), steps)
+	}
+	for _, l := range out {
+		l.undo()
+	}
+	require.LessOrEqual(t, available(chained), available(plain), steps)
+	if exact {
+		require.Equal(t, available(plain), available(chained), steps)
+	}
+}
