@@ -37,9 +37,10 @@ func (f producer[T]) run(ctx context.Context) (any, error) {
 // Return a pointer where that matters.
 //
 // A strategy that makes up a value of another type is a mistake in the program:
-// the error is [ErrResultType] and names both types and the pipeline. A strategy
-// that returns (nil, nil) gives the zero T where T has a nil, and that error
-// where it has none.
+// the error is [ErrResultType] and names both types and the pipeline. Where the
+// strategy also returns an error, that is returned and the value dropped. A
+// strategy that returns (nil, nil) gives the zero T where T has a nil, and the
+// error where it has none.
 func ExecuteValue[T any](ctx context.Context, p *Pipeline, fn func(context.Context) (T, error)) (T, error) {
 	var zero T
 	if fn == nil {

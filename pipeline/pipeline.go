@@ -129,8 +129,9 @@ func (v *version) sourceOf(i int) Source {
 }
 
 // Close closes the strategies that have a Close method, in order, all of them,
-// and returns their errors joined. From then on executions return [ErrClosed];
-// those that run already go on, and are not waited for.
+// and returns their errors joined. From then on executions return [ErrClosed].
+// Those that run already are not waited for; one that comes back to a strategy
+// that is now closed, as a retry's next attempt may, gets that strategy's error.
 //
 // Calling it again does nothing and returns the same. A strategy closes only
 // what it made itself, never a limiter or a pipeline that was passed to it.
@@ -150,15 +151,26 @@ func (p *Pipeline) close() error {
 
 	var errs []error
 	for i, s := range open.strategies {
-		closer, ok := s.(io.Closer)
-		if !ok {
-			continue
-		}
-		if err := closer.Close(); err != nil {
+		if err := closeStrategy(s); err != nil {
 			errs = append(errs, fmt.Errorf("pipeline: closing %v: %w", open.sourceOf(i), err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// closeStrategy makes an error of a panic: the other strategies are to be closed,
+// too.
+func closeStrategy(s Strategy) (err error) {
+	closer, ok := s.(io.Closer)
+	if !ok {
+		return nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return closer.Close()
 }
 
 func (v *version) closedError() error {

@@ -132,7 +132,12 @@ func (s *Strategy) Limiter() limiter.Limiter {
 }
 
 // Validate returns what is wrong with what the strategy was made of, or nil.
-func (s *Strategy) Validate() error { return s.problem }
+func (s *Strategy) Validate() error {
+	if s.limiter == nil && s.problem == nil { // made without New
+		return errNilLimiter
+	}
+	return s.problem
+}
 
 // Close closes the limiter if the strategy made it, and does nothing if not.
 func (s *Strategy) Close() error {

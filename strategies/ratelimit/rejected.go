@@ -51,5 +51,8 @@ func (e *RejectedError) Is(target error) bool { return target == pipeline.ErrRej
 // RetryDelay returns RetryAfter; ok is false if it is not known. See
 // [pipeline.RetryAfter].
 func (e *RejectedError) RetryDelay() (d time.Duration, ok bool) {
+	if e == nil {
+		return 0, false
+	}
 	return e.RetryAfter, e.RetryAfter > 0
 }

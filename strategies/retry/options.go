@@ -41,7 +41,8 @@ type Options struct {
 	// than a few clients talk to the same server.
 	Jitter bool `json:"jitter,omitempty" yaml:"jitter,omitempty"`
 	// MaxDuration is how long the whole may take until the last attempt starts;
-	// 0: there is no limit but the context's. It interrupts no attempt.
+	// 0: there is no limit but the context's. It interrupts no attempt. Time spent
+	// in OnRetry counts.
 	MaxDuration time.Duration `json:"max_duration,omitempty" yaml:"max_duration,omitempty"`
 	// Handle tells whether an outcome is to be retried; nil: every error but a
 	// context's. It is asked about every attempt, successful ones included.
@@ -49,11 +50,12 @@ type Options struct {
 	// DelayFunc gives the wait after the given attempt, 0 for the first, in place
 	// of the backoff; with ok false or less than 0 the backoff stands.
 	DelayFunc func(ctx context.Context, attempt int, result any, err error) (d time.Duration, ok bool) `json:"-" yaml:"-"`
-	// IgnoreRetryAfter: by default a wait is never shorter than what the failure
-	// asks for.
+	// IgnoreRetryAfter makes the wait the backoff alone, whatever the failure asks
+	// for. Without it a wait is never shorter than that.
 	IgnoreRetryAfter bool `json:"ignore_retry_after,omitempty" yaml:"ignore_retry_after,omitempty"`
 	// OnRetry is called before each wait, after the event. It is the place to
-	// close a result that will not be returned.
+	// close a result: one that it was told of is not returned, even if the context
+	// ends during the wait.
 	OnRetry func(ctx context.Context, r Attempt) `json:"-" yaml:"-"`
 }
 

@@ -75,7 +75,14 @@ func (e *execution) follow(ctx context.Context, o outcome) (any, error) {
 		}
 		e.reportAttempt(ctx, o, pipeline.Warning)
 		e.announce(ctx, o, delay)
-		if reason := sleep(ctx, delay); reason != nil {
+		reason := e.cannotSurvive(ctx, delay) // announce may have taken its time
+		if reason == nil {
+			reason = sleep(ctx, delay)
+		}
+		if reason != nil {
+			if e.options.OnRetry != nil {
+				o.result = nil // it was OnRetry's to close
+			}
 			return o.result, gaveUp(o, reason)
 		}
 	}

@@ -2,6 +2,7 @@ package timeout
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,7 @@ type limited struct {
 
 	state  atomic.Uint32
 	arming sync.Mutex
+	at     time.Time // what Deadline returns, from the first call on; under arming
 	// Written once, under arming; read by others once state is armed.
 	armed  context.Context
 	cancel context.CancelFunc
@@ -37,10 +39,25 @@ const (
 )
 
 // Deadline returns ours: it is earlier than the parent's. It is told from the
-// wall clock as that is now, because others may be told of it.
+// wall clock as that is at the first call, because others may be told of it, and
+// stays the same.
 func (c *limited) Deadline() (time.Time, bool) {
-	now := time.Now()
-	return now.Add(c.deadline - now.Sub(processStart)), true
+	c.arming.Lock()
+	defer c.arming.Unlock()
+	return c.atLocked(), true
+}
+
+// String does not look at what changes: fmt would, and race with arm.
+func (c *limited) String() string {
+	return fmt.Sprintf("%v.timeout(%v)", c.parent, c.cause.After)
+}
+
+func (c *limited) atLocked() time.Time {
+	if c.at.IsZero() {
+		now := time.Now()
+		c.at = now.Add(c.deadline - now.Sub(processStart))
+	}
+	return c.at
 }
 
 // Done arms the context.
@@ -87,8 +104,7 @@ func (c *limited) arm() context.Context {
 	if c.state.Load() == finished {
 		c.armed, c.cancel = context.WithCancel(c.parent)
 	} else {
-		deadline, _ := c.Deadline()
-		c.armed, c.cancel = context.WithDeadlineCause(c.parent, deadline, c.cause)
+		c.armed, c.cancel = context.WithDeadlineCause(c.parent, c.atLocked(), c.cause)
 	}
 	if !c.state.CompareAndSwap(fresh, armed) {
 		// The strategy has returned, if only just now: finish saw nothing to cancel.
@@ -98,7 +114,7 @@ func (c *limited) arm() context.Context {
 	return c.armed
 }
 
-// finish ends the context, with [context.Canceled] unless it has ended already,
+// finish ends the context, with [context.Canceled] unless somebody has seen it end,
 // and tells whether somebody had asked for Done.
 func (c *limited) finish() (asked bool) {
 	if c.state.CompareAndSwap(fresh, finished) {

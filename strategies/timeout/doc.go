@@ -22,5 +22,9 @@
 // until then Err looks at the clock. Many calls never ask, and the timeout costs
 // them one allocation.
 //
+// Until somebody looks at it, the context does not notice that its deadline has
+// passed: one that nobody asked is Canceled if its parent was cancelled, or the
+// strategy returned, before the first look.
+//
 // When the strategy returns, the context is cancelled.
 package timeout

@@ -65,7 +65,7 @@ func (s *Strategy) Options() Options { return s.options }
 
 // Validate returns what is wrong with the options, or nil.
 func (s *Strategy) Validate() error {
-	if s.after < 0 {
+	if s.after <= 0 { // 0: made without New
 		return fmt.Errorf("timeout: the timeout is %v, must be more than 0, or 0 for %v", s.after, DefaultTimeout)
 	}
 	return nil
@@ -107,7 +107,7 @@ func (s *Strategy) runArmed(ctx context.Context, next pipeline.Next, cause *Erro
 // runLazily is for callbacks that do not, and finds out which it is.
 func (s *Strategy) runLazily(ctx context.Context, next pipeline.Next, cause *Error) (any, error) {
 	deadline := addSaturated(sinceStart(), cause.After)
-	if callers, ok := ctx.Deadline(); ok && callers.Sub(processStart) <= deadline {
+	if callers, ok := ctx.Deadline(); ok && time.Until(callers) <= cause.After {
 		return next.Run(ctx) // it ends before ours would
 	}
 	limited := &limited{parent: ctx, deadline: deadline, cause: cause}
@@ -173,6 +173,9 @@ func (e *Error) Error() string {
 
 // Is tells whether target is [pipeline.ErrRejected].
 func (e *Error) Is(target error) bool { return target == pipeline.ErrRejected }
+
+// RetryDelay is what the callback's own error asks for. See [pipeline.RetryAfter].
+func (e *Error) RetryDelay() (d time.Duration, ok bool) { return pipeline.RetryAfter(e.Err) }
 
 // Timeout returns true, as a [net.Error] would.
 func (e *Error) Timeout() bool { return true }
