@@ -3,6 +3,7 @@ package limiter
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,45 +76,45 @@ func refundScript(t *testing.T, r *rand.Rand, kind string, changes, exact bool) 
 	limits := draw()
 	chained, plain := newRefundable(kind, limits), newRefundable(kind, limits)
 	var out []Lease
-	steps := ""
+	var steps strings.Builder
 	for range 25 {
 		switch r.IntN(5) {
 		case 0:
 			time.Sleep(time.Duration(r.IntN(8)))
-			steps += " sleep"
+			steps.WriteString(" sleep")
 		case 1:
 			if n := 1 + r.IntN(4); int64(n) <= min(available(chained), available(plain)) {
 				take(t, chained, n)
 				take(t, plain, n)
-				steps += fmt.Sprint(" take", n)
+				steps.WriteString(fmt.Sprint(" take", n))
 			}
 		case 2:
 			if n := 1 + r.IntN(4); int64(n) <= available(chained) {
 				out = append(out, take(t, chained, n))
-				steps += fmt.Sprint(" chain", n)
+				steps.WriteString(fmt.Sprint(" chain", n))
 			}
 		case 3:
 			if len(out) > 0 {
 				i := r.IntN(len(out))
 				out[i].undo()
 				out = append(out[:i], out[i+1:]...)
-				steps += " undo"
+				steps.WriteString(" undo")
 			}
 		case 4:
 			if changes && r.IntN(3) == 0 {
 				limits := draw()
 				require.NoError(t, chained.change(limits))
 				require.NoError(t, plain.change(limits))
-				steps += " change"
+				steps.WriteString(" change")
 			}
 		}
-		require.LessOrEqual(t, available(chained), available(plain), steps)
+		require.LessOrEqual(t, available(chained), available(plain), steps.String())
 	}
 	for _, l := range out {
 		l.undo()
 	}
-	require.LessOrEqual(t, available(chained), available(plain), steps)
+	require.LessOrEqual(t, available(chained), available(plain), steps.String())
 	if exact {
-		require.Equal(t, available(plain), available(chained), steps)
+		require.Equal(t, available(plain), available(chained), steps.String())
 	}
 }
