@@ -86,12 +86,12 @@ func refundScript(t *testing.T, r *rand.Rand, kind string, changes, exact bool) 
 			if n := 1 + r.IntN(4); int64(n) <= min(available(chained), available(plain)) {
 				take(t, chained, n)
 				take(t, plain, n)
-				steps.WriteString(fmt.Sprint(" take", n))
+				fmt.Fprint(&steps, " take", n)
 			}
 		case 2:
 			if n := 1 + r.IntN(4); int64(n) <= available(chained) {
 				out = append(out, take(t, chained, n))
-				steps.WriteString(fmt.Sprint(" chain", n))
+				fmt.Fprint(&steps, " chain", n)
 			}
 		case 3:
 			if len(out) > 0 {
