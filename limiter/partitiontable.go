@@ -18,9 +18,10 @@ type entry[K comparable] struct {
 
 // A table finds entries by key: chains of entries under a number of heads that
 // grows and shrinks by one chain at a time, so that no insertion takes long,
-// however many entries there are, and there are four heads for three entries. This is linear
-// hashing: Litwin, "Linear hashing: a new tool for file and table addressing",
-// VLDB 1980. The zero table is empty; it is guarded by its shard's lock.
+// however many entries there are. There are four heads for three entries. This is
+// linear hashing: Litwin, "Linear hashing: a new tool for file and table
+// addressing", VLDB 1980. The zero table is empty, once it has a seed; it is
+// guarded by its shard's lock.
 type table[K comparable] struct {
 	seed  maphash.Seed
 	heads []*entry[K]

@@ -80,6 +80,9 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 			return next.Run(ctx)
 		}
 	}
+	if callers, ok := ctx.Deadline(); ok && time.Until(callers) <= after {
+		return next.Run(ctx) // it ends before ours would: not a timeout of ours
+	}
 	cause := s.causeOf(after, next.Source())
 	if s.habit.armed() {
 		return s.runArmed(ctx, next, cause)
@@ -89,9 +92,6 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 
 // runArmed is for callbacks that ask for Done.
 func (s *Strategy) runArmed(ctx context.Context, next pipeline.Next, cause *Error) (any, error) {
-	if callers, ok := ctx.Deadline(); ok && time.Until(callers) <= cause.After {
-		return next.Run(ctx) // it ends before ours would
-	}
 	limited, cancel := context.WithTimeoutCause(ctx, cause.After, cause)
 	defer cancel()
 	value, err := next.Run(limited)
@@ -107,9 +107,6 @@ func (s *Strategy) runArmed(ctx context.Context, next pipeline.Next, cause *Erro
 // runLazily is for callbacks that do not, and finds out which it is.
 func (s *Strategy) runLazily(ctx context.Context, next pipeline.Next, cause *Error) (any, error) {
 	deadline := addSaturated(sinceStart(), cause.After)
-	if callers, ok := ctx.Deadline(); ok && time.Until(callers) <= cause.After {
-		return next.Run(ctx) // it ends before ours would
-	}
 	limited := &limited{parent: ctx, deadline: deadline, cause: cause}
 	defer s.finish(limited)
 	value, err := next.Run(limited)
