@@ -104,7 +104,7 @@ func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Leas
 
 // admits tells whether n permits can be granted at once.
 func (b *bucket) admits(now int64, n int) bool {
-	if n < 0 || int64(n) > b.state.limit || b.state.closed {
+	if !b.state.inRange(n) || b.state.closed {
 		return false
 	}
 	b.catchUp(now)

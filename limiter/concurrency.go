@@ -88,7 +88,7 @@ func (c *Concurrency) acquire(ctx context.Context, n int, wait bool) (Lease, err
 
 // admits tells whether n permits can be granted at once.
 func (c *Concurrency) admits(n int) bool {
-	return n >= 0 && int64(n) <= c.shared.limit && !c.shared.closed && mayPass(&c.shared.queue, c.free(), n)
+	return c.shared.inRange(n) && !c.shared.closed && mayPass(&c.shared.queue, c.free(), n)
 }
 
 // Reconfigure changes the limits of the live limiter. Permits that are held stay

@@ -18,6 +18,9 @@ type common struct {
 	armed  int64       // the moment that timer is set for
 }
 
+// inRange tells whether n permits could ever be granted.
+func (c *common) inRange(n int) bool { return n >= 0 && int64(n) <= c.limit }
+
 // An engine is one kind of limiter as the code that all kinds share sees it.
 // Everything but the lock is called with the lock held. Each kind has the short
 // way to a granted lease itself, where an interface would be felt; what is here
@@ -58,8 +61,7 @@ func mayPass(q *queue, free int64, n int) bool {
 // and unlocks it. ctxErr is what ctx said before the lock was taken.
 func refuse(ctx context.Context, ctxErr error, e engine, now int64, n int) (Lease, error) {
 	c := e.common()
-	limit, closed := c.limit, c.closed
-	inRange := n >= 0 && int64(n) <= limit
+	limit, inRange, closed := c.limit, c.inRange(n), c.closed
 	if inRange && ctxErr == nil && !closed {
 		l := reject(e, now, n, noReason)
 		e.unlock()
@@ -81,12 +83,12 @@ func refuse(ctx context.Context, ctxErr error, e engine, now int64, n int) (Leas
 // said before the lock was taken.
 func join(ctx context.Context, ctxErr error, e engine, now int64, n int) (Lease, error) {
 	c := e.common()
-	if limit := c.limit; ctxErr != nil || n < 0 || int64(n) > limit || c.closed {
+	if limit, inRange := c.limit, c.inRange(n); ctxErr != nil || !inRange || c.closed {
 		e.unlock()
 		switch {
 		case ctxErr != nil:
 			return Lease{}, contextError(ctx)
-		case n < 0 || int64(n) > limit:
+		case !inRange:
 			return Lease{}, permitCountError(n, limit)
 		default:
 			return Lease{}, ErrClosed

@@ -81,7 +81,7 @@ func (w *SlidingWindow) acquire(ctx context.Context, now int64, n int, wait bool
 
 // admits tells whether n permits can be granted at once.
 func (w *SlidingWindow) admits(now int64, n int) bool {
-	if n < 0 || int64(n) > w.shared.limit || w.shared.closed {
+	if !w.shared.inRange(n) || w.shared.closed {
 		return false
 	}
 	w.catchUp(now)
