@@ -133,6 +133,10 @@ func (b *bucket) IdleDuration() (idle time.Duration, ok bool) {
 	now := clock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.idleFor(now)
+}
+
+func (b *bucket) idleFor(now int64) (idle time.Duration, ok bool) {
 	if !b.state.closed {
 		b.catchUp(now)
 	}
@@ -144,6 +148,18 @@ func (b *bucket) IdleDuration() (idle time.Duration, ok bool) {
 		since = b.state.idleAt
 	}
 	return time.Duration(max(now-since, 0)), true
+}
+
+// retire closes the limiter if it has been idle for longer than that.
+func (b *bucket) retire(longer int64) bool {
+	now := clock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if idle, ok := b.idleFor(now); !ok || int64(idle) <= longer {
+		return false
+	}
+	b.close()
+	return true
 }
 
 // TryReplenish catches up with every whole period that has gone by and returns
@@ -181,16 +197,21 @@ func (b *bucket) Close() error {
 	now := clock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.state.closed {
-		return nil
+	if !b.state.closed {
+		b.catchUp(now)
+		b.close()
 	}
-	b.catchUp(now)
-	if b.state.shared {
-		b.state = b.state.sharedClosed
-		return nil
-	}
-	closeEngine(b)
 	return nil
+}
+
+func (b *bucket) close() {
+	switch {
+	case b.state.closed:
+	case b.state.shared:
+		b.state = b.state.sharedClosed
+	default:
+		closeEngine(b)
+	}
 }
 
 func (b *bucket) lock()   { b.mu.Lock() }

@@ -98,6 +98,7 @@ type shard[K comparable] struct {
 	table  table[K]
 	making map[K]*making[K]
 	due    int64 // no partition is to be forgotten before that moment
+	_      [2]uint64
 }
 
 // NewPartitioned returns a limiter of which partition picks the limiter for a
@@ -143,28 +144,16 @@ func shardCount() int {
 // TryAcquire takes n permits of the resource's limiter if they are there now.
 // Where the limiter has to be made first, that is waited for.
 func (p *PartitionedLimiter[R, K]) TryAcquire(ctx context.Context, resource R, n int) (Lease, error) {
-	part := p.partition(resource)
-	if n < 0 {
-		return Lease{}, permitCountError(n, 0)
-	}
-	if ctx.Err() != nil {
-		return Lease{}, contextError(ctx)
-	}
-	return p.acquire(ctx, part, n, false)
+	return p.acquire(ctx, p.partition(resource), n, false)
 }
 
 // Acquire takes n permits of the resource's limiter, waiting in its queue.
 func (p *PartitionedLimiter[R, K]) Acquire(ctx context.Context, resource R, n int) (Lease, error) {
-	part := p.partition(resource)
-	if ctx.Err() != nil {
-		return Lease{}, contextError(ctx)
-	}
-	if n < 0 {
-		return Lease{}, permitCountError(n, 0)
-	}
-	return p.acquire(ctx, part, n, true)
+	return p.acquire(ctx, p.partition(resource), n, true)
 }
 
+// acquire takes no lock but the limiter's where the key has a limiter of ours that
+// goes by the clock.
 func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K], n int, wait bool) (Lease, error) {
 	// Reading the clock makes the processor wait for all it has begun. With many
 	// keys that is memory, so the clock is read before any of it is asked for.
@@ -174,43 +163,64 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 	}
 	hash := maphash.Comparable(p.seed, part.Key)
 	s := p.shard(hash)
-	s.mu.Lock()
 	e := s.table.find(hash, part.Key)
-	if e == nil {
-		s.mu.Unlock()
+	if e != nil && now != unknown {
+		p.use(e)
+		if lease, err, ours := askOurs(ctx, e.limiter, now, n, wait); ours && err != ErrClosed { //nolint:errorlint // ours return it bare
+			return lease, err
+		}
+	}
+	if err := mayAsk(ctx, n, wait); err != nil {
+		return Lease{}, err
+	}
+	if e == nil || !e.pin() {
 		var lease Lease
 		var err error
 		if e, lease, err = p.findOrMake(ctx, s, hash, part); e == nil {
 			return lease, err
 		}
-		now = unknown // that took its time
-	} else {
-		e.pins.Add(1)
-		s.mu.Unlock()
 	}
-	defer e.pins.Add(-1)
+	defer e.unpin()
+	p.use(e)
+	if wait {
+		return e.limiter.Acquire(ctx, n)
+	}
+	return e.limiter.TryAcquire(ctx, n)
+}
+
+// use makes a partition the most recently used one.
+func (p *PartitionedLimiter[R, K]) use(e *entry[K]) {
 	if p.max > 0 {
 		e.used.Store(p.uses.Add(1))
 	}
-	return ask(ctx, e.limiter, now, n, wait)
 }
 
-// ask asks a limiter, and tells ours what time it is if that is known.
-func ask(ctx context.Context, l Limiter, now int64, n int, wait bool) (Lease, error) {
-	if now != unknown {
-		switch l := l.(type) {
-		case *TokenBucket:
-			return l.acquire(ctx, now, n, wait)
-		case *FixedWindow:
-			return l.acquire(ctx, now, n, wait)
-		case *SlidingWindow:
-			return l.acquire(ctx, now, n, wait)
-		}
+// askOurs asks a limiter that says [ErrClosed] if its partition was forgotten in
+// this moment, because it was closed with that; see retire. It needs no pin.
+func askOurs(ctx context.Context, l Limiter, now int64, n int, wait bool) (lease Lease, err error, ours bool) {
+	switch l := l.(type) {
+	case *TokenBucket:
+		lease, err = l.acquire(ctx, now, n, wait)
+	case *FixedWindow:
+		lease, err = l.acquire(ctx, now, n, wait)
+	case *SlidingWindow:
+		lease, err = l.acquire(ctx, now, n, wait)
+	default:
+		return Lease{}, nil, false
 	}
-	if wait {
-		return l.Acquire(ctx, n)
+	return lease, err, true
+}
+
+// mayAsk is what a limiter checks before it looks at its permits.
+func mayAsk(ctx context.Context, n int, wait bool) error {
+	done := ctx.Err() != nil
+	switch {
+	case done && (wait || n >= 0):
+		return contextError(ctx)
+	case n < 0:
+		return permitCountError(n, 0)
 	}
-	return l.TryAcquire(ctx, n)
+	return nil
 }
 
 // Statistics returns the figures of the resource's limiter. They are zero, and no
@@ -232,7 +242,7 @@ func (p *PartitionedLimiter[R, K]) Statistics(resource R) (Statistics, error) {
 	}
 	e.pins.Add(1)
 	s.mu.Unlock()
-	defer e.pins.Add(-1)
+	defer e.unpin()
 	if sp, ok := untracked(e.limiter).(StatisticsProvider); ok {
 		return sp.Statistics(), nil
 	}
@@ -256,7 +266,7 @@ func (p *PartitionedLimiter[R, K]) Close() error {
 		s.mu.Lock()
 		all := s.table.clear()
 		s.mu.Unlock()
-		for e := all; e != nil; e = e.next {
+		for e := all; e != nil; e = e.next.Load() {
 			p.uncount(e)
 			errs = append(errs, closeLimiter(e.limiter))
 		}

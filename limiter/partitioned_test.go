@@ -554,6 +554,45 @@ func TestPartitionedForgettingAndUsingExcludeEachOtherConcurrentSafe(t *testing.
 	assert.Zero(t, p.count.Load())
 }
 
+// Limiters that go by the clock are asked without anything that keeps them from
+// being forgotten. Who comes too late asks anew, and is never told of a closed one.
+func TestPartitionedWhoComesTooLateAsksAnewConcurrentSafe(t *testing.T) {
+	for name, factory := range map[string]Factory[int]{
+		"bucket":         TokenBucketFactory[int](TokenBucketOptions{TokenLimit: 100, TokensPerPeriod: 100, ReplenishmentPeriod: 1, QueueLimit: 100}),
+		"fixed window":   FixedWindowFactory[int](FixedWindowOptions{PermitLimit: 100, Window: 1, QueueLimit: 100}),
+		"sliding window": SlidingWindowFactory[int](SlidingWindowOptions{PermitLimit: 100, Window: 2, SegmentsPerWindow: 2, QueueLimit: 100}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var made atomic.Int64
+			counted := func(key int) (Limiter, error) {
+				made.Add(1)
+				return factory(key)
+			}
+			// Each new key pushes one out that is full, so that limiters come and go
+			// as fast as they can be made.
+			p := newPartitioned(t, counted, PartitionedOptions{MaxPartitions: 2})
+			var wg sync.WaitGroup
+			for g := range 8 {
+				wg.Go(func() {
+					for i := range 2000 {
+						ask := p.TryAcquire
+						if i%2 == 0 {
+							ask = p.Acquire
+						}
+						l, err := ask(t.Context(), (g+i/7)%5, 1)
+						if err != nil || !l.Acquired() && l.Reason() == ReasonClosed {
+							t.Errorf("%v %q", err, l.Reason())
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			assert.Greater(t, made.Load(), int64(100))
+		})
+	}
+}
+
 func TestPartitionedABoundHoldsConcurrentSafe(t *testing.T) {
 	p := newPartitioned(t, ConcurrencyFactory[int](ConcurrencyOptions{PermitLimit: 1}), PartitionedOptions{MaxPartitions: 10})
 	var wg sync.WaitGroup

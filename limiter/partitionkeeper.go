@@ -175,7 +175,7 @@ func (p *PartitionedLimiter[R, K]) replenish(s *shard[K]) {
 		})
 		for _, e := range pinned {
 			drivenBy(e.limiter).TryReplenish()
-			e.pins.Add(-1)
+			e.unpin()
 		}
 	}
 }
@@ -186,14 +186,17 @@ func (p *PartitionedLimiter[R, K]) replenish(s *shard[K]) {
 func (s *shard[K]) visit(from int, f func(*entry[K])) (more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	heads := s.table.heads
-	to := min(from+visitChains, len(heads))
+	heads := s.table.heads.Load()
+	if heads == nil {
+		return false
+	}
+	to := min(from+visitChains, heads.len())
 	for i := from; i < to; i++ {
-		for e := heads[i]; e != nil; e = e.next {
+		for e := heads.slots[i].Load(); e != nil; e = e.next.Load() {
 			f(e)
 		}
 	}
-	return to < len(heads)
+	return to < heads.len()
 }
 
 // sweep forgets the partitions of a shard that have been idle for too long, and
@@ -201,10 +204,6 @@ func (s *shard[K]) visit(from int, f func(*entry[K])) (more bool) {
 func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 	due = never
 	defer func() { due = s.tidy(due) }() // also if a limiter of the user's panics
-	tooLong := func(e *entry[K]) bool {
-		left, idle := p.timeLeft(e)
-		return idle && left < 0
-	}
 	var old []*entry[K]
 	for from, more := 0, true; more; from += visitChains {
 		old = old[:0]
@@ -217,8 +216,8 @@ func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 			due = min(due, addUp(now, addUp(max(left, 0), 1)))
 		})
 		for _, e := range old {
-			if s.takeOut(e, tooLong) {
-				p.forgotten(e)
+			if s.takeOut(e, p.idle) {
+				p.forget(e)
 			} else { // used meanwhile
 				due = min(due, addUp(now, addUp(p.idle, 1)))
 			}
@@ -240,20 +239,44 @@ func (p *PartitionedLimiter[R, K]) timeLeft(e *entry[K]) (left int64, idle bool)
 	return p.idle - int64(d), true
 }
 
-// takeOut takes an entry out of its shard if nobody is using it and ok says so.
-func (s *shard[K]) takeOut(e *entry[K], ok func(*entry[K]) bool) bool {
+// takeOut takes an entry out of its shard if nobody is using it and its limiter
+// has been idle for longer than that.
+func (s *shard[K]) takeOut(e *entry[K], longer int64) (out bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	hash := s.table.hash(e.key)
-	if s.table.find(hash, e.key) != e || e.pins.Load() > 0 || !ok(e) {
+	if s.table.find(hash, e.key) != e || !e.pins.CompareAndSwap(0, forgotten) {
+		return false
+	}
+	defer func() { // also if a limiter of the user's panics
+		if !out {
+			e.pins.Add(-forgotten)
+		}
+	}()
+	if !retire(e.limiter, longer) {
 		return false
 	}
 	s.table.remove(hash, e)
 	return true
 }
 
-// forgotten closes the limiter of a partition that was taken out.
-func (p *PartitionedLimiter[R, K]) forgotten(e *entry[K]) {
+// retire tells whether a limiter may be forgotten, because it has been idle for
+// longer than that. One that is used without a pin is closed in the same moment.
+func retire(l Limiter, longer int64) bool {
+	switch l := l.(type) {
+	case *TokenBucket:
+		return l.retire(longer)
+	case *FixedWindow:
+		return l.retire(longer)
+	case *SlidingWindow:
+		return l.retire(longer)
+	}
+	d, idle := l.(Idler).IdleDuration()
+	return idle && int64(d) > longer
+}
+
+// forget closes the limiter of a partition that was taken out.
+func (p *PartitionedLimiter[R, K]) forget(e *entry[K]) {
 	p.uncount(e)
 	p.keeper.failed(closeLimiter(e.limiter))
 }
@@ -265,6 +288,9 @@ func (s *shard[K]) tidy(due int64) int64 {
 		more = s.table.shrink(mergeChains)
 		s.due = min(s.due, due)
 		due = s.due
+		if len(s.making) == 0 {
+			s.making = nil
+		}
 		s.mu.Unlock()
 	}
 	return due

@@ -8,8 +8,9 @@ import (
 	"slices"
 )
 
-// making is a partition that somebody is making; who wants it too waits for done.
-// If there is none after that, the lease and the error say why.
+// making is a partition that somebody is making; who wants it too waits for done,
+// which the first of them makes. If there is none after that, the lease and the
+// error say why.
 type making[K comparable] struct {
 	done      chan struct{}
 	reserved  bool
@@ -29,7 +30,7 @@ func (p *PartitionedLimiter[R, K]) findOrMake(ctx context.Context, s *shard[K], 
 	for {
 		s.mu.Lock()
 		if e := s.table.find(hash, part.Key); e != nil {
-			e.pins.Add(1)
+			e.pins.Add(1) // whoever forgets it has the lock
 			s.mu.Unlock()
 			return e, Lease{}, nil
 		}
@@ -44,6 +45,9 @@ func (p *PartitionedLimiter[R, K]) findOrMake(ctx context.Context, s *shard[K], 
 			p.build(s, hash, part, m)
 			return m.partition, m.lease, m.err
 		}
+		if m.done == nil {
+			m.done = make(chan struct{})
+		}
 		s.mu.Unlock()
 		select {
 		case <-m.done:
@@ -57,7 +61,7 @@ func (p *PartitionedLimiter[R, K]) findOrMake(ctx context.Context, s *shard[K], 
 }
 
 func (s *shard[K]) begin(key K) *making[K] {
-	m := &making[K]{done: make(chan struct{}), err: errFactoryPanicked}
+	m := &making[K]{err: errFactoryPanicked}
 	if s.making == nil {
 		s.making = make(map[K]*making[K])
 	}
@@ -92,13 +96,12 @@ func (p *PartitionedLimiter[R, K]) build(s *shard[K], hash uint64, part Partitio
 
 // publish puts what became of m where others find it.
 func (p *PartitionedLimiter[R, K]) publish(s *shard[K], hash uint64, key K, m *making[K]) {
-	defer close(m.done)
 	var late Limiter // made when everything was closed meanwhile
 	var visit int64
 	s.mu.Lock()
 	delete(s.making, key)
-	if len(s.making) == 0 {
-		s.making = nil
+	if m.done != nil {
+		defer close(m.done)
 	}
 	switch e := m.partition; {
 	case e == nil:

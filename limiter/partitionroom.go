@@ -55,7 +55,7 @@ func (p *PartitionedLimiter[R, K]) makeRoom() bool {
 	if e == nil {
 		return false
 	}
-	p.forgotten(e) // its Close may take its time, and may be anybody's
+	p.forget(e) // its Close may take its time, and may be anybody's
 	return true
 }
 
@@ -64,17 +64,17 @@ func (p *PartitionedLimiter[R, K]) findRoom() *entry[K] {
 	r := &p.room
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e := r.takeFound(p.mayGo); e != nil {
+	if e := p.takeFound(); e != nil {
 		return e
 	}
 	strict := p.max <= strictly
 	began := clock()
 	if !strict && began < r.notBefore {
 		p.lookAround()
-		return r.takeFound(p.mayGo)
+		return p.takeFound()
 	}
 	p.lookForRoom()
-	e := r.takeFound(p.mayGo)
+	e := p.takeFound()
 	switch {
 	case strict:
 		r.found = nil
@@ -86,11 +86,12 @@ func (p *PartitionedLimiter[R, K]) findRoom() *entry[K] {
 }
 
 // takeFound takes out the first that is still as it was found.
-func (r *roomMaker[K]) takeFound(mayGo func(*entry[K]) bool) *entry[K] {
+func (p *PartitionedLimiter[R, K]) takeFound() *entry[K] {
+	r := &p.room
 	for len(r.found) > 0 {
 		c := r.found[len(r.found)-1]
 		r.found = r.found[:len(r.found)-1]
-		if c.shard.takeOut(c.entry, func(e *entry[K]) bool { return e.used.Load() == c.used && mayGo(e) }) {
+		if c.entry.used.Load() == c.used && c.shard.takeOut(c.entry, p.leastIdle(c.entry)) {
 			return c.entry
 		}
 	}
@@ -114,19 +115,19 @@ func (p *PartitionedLimiter[R, K]) lookAround() {
 
 // consider collects a partition if it may go.
 func (p *PartitionedLimiter[R, K]) consider(s *shard[K], e *entry[K]) {
-	if p.mayGo(e) {
+	if left, idle := p.timeLeft(e); idle && p.idle-left > p.leastIdle(e) {
 		p.room.found = append(p.room.found, candidate[K]{entry: e, shard: s, used: e.used.Load()})
 	}
 }
 
-// mayGo tells whether a partition can be forgotten without forgetting anything.
-// Of a limiter that is no [Idler] that is not known before its time is up.
-func (p *PartitionedLimiter[R, K]) mayGo(e *entry[K]) bool {
-	left, idle := p.timeLeft(e)
+// leastIdle is for how long a partition must have been idle, and longer, to make
+// room. Of a limiter that is no [Idler] it is not known before its time is up
+// whether something would be forgotten with it.
+func (p *PartitionedLimiter[R, K]) leastIdle(e *entry[K]) int64 {
 	if _, guessed := e.limiter.(*tracked); guessed {
-		return idle && left < 0
+		return p.idle
 	}
-	return idle
+	return -1
 }
 
 // lookForRoom collects the partitions that may go, the least recently used last.

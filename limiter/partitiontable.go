@@ -2,31 +2,57 @@ package limiter
 
 import (
 	"hash/maphash"
+	"math"
 	"math/bits"
 	"sync/atomic"
 )
 
-// An entry is one partition. Its key and limiter never change; pins and used may
-// be changed without the shard's lock, but a pin is only set with it.
+// An entry is one partition. Its key and limiter never change.
 type entry[K comparable] struct {
 	key     K
 	limiter Limiter
-	next    *entry[K]
+	next    atomic.Pointer[entry[K]]
 	pins    atomic.Int32  // callers who are using it; it is not forgotten meanwhile
 	used    atomic.Uint32 // the turn of its last use, where that matters
 }
+
+// forgotten is added to the pins of an entry that is being forgotten.
+const forgotten = math.MinInt32 / 2
+
+// pin keeps the entry from being forgotten until unpin. It returns false if it is
+// too late for that.
+func (e *entry[K]) pin() bool {
+	if e.pins.Add(1) > 0 {
+		return true
+	}
+	e.unpin()
+	return false
+}
+
+func (e *entry[K]) unpin() { e.pins.Add(-1) }
 
 // A table finds entries by key: chains of entries under a number of heads that
 // grows and shrinks by one chain at a time, so that no insertion takes long,
 // however many entries there are. There are four heads for three entries. This is
 // linear hashing: Litwin, "Linear hashing: a new tool for file and table
-// addressing", VLDB 1980. The zero table is empty, once it has a seed; it is
-// guarded by its shard's lock.
+// addressing", VLDB 1980. The zero table is empty, once it has a seed.
+//
+// All but find and hash need the shard's lock. find does without, and then may
+// miss an entry while others are put in or taken out, and may return one that has
+// just been taken out; it never returns one of another key.
 type table[K comparable] struct {
 	seed  maphash.Seed
-	heads []*entry[K]
-	n     int // entries
+	heads atomic.Pointer[heads[K]] // nil: there are no entries
+	n     int                      // entries
 }
+
+// heads are replaced when there is no room for more, or far too much.
+type heads[K comparable] struct {
+	slots []atomic.Pointer[entry[K]]
+	n     atomic.Int64 // how many of the slots are heads; the others are nil
+}
+
+func (h *heads[K]) len() int { return int(h.n.Load()) }
 
 const leastHeads = 4
 
@@ -34,24 +60,28 @@ const leastHeads = 4
 // of two that there are at least.
 func round(heads int) int { return 1 << (bits.Len(uint(heads)) - 1) }
 
-// at is the place of the chain for that hash. Chains before the next one to be
-// split have been split already, and go by one more bit.
-func (t *table[K]) at(hash uint64) int {
-	r := round(len(t.heads))
+// at is the place of the chain for that hash among so many heads. Chains before the
+// next one to be split have been split already, and go by one more bit.
+func at(hash uint64, heads int) int {
+	r := round(heads)
 	i := int(hash) & (2*r - 1)
-	if i >= len(t.heads) {
+	if i >= heads {
 		i -= r
 	}
 	return i
 }
 
+// chain is where the chain for that hash begins.
+func (h *heads[K]) chain(hash uint64) *atomic.Pointer[entry[K]] { return &h.slots[at(hash, h.len())] }
+
 func (t *table[K]) hash(key K) uint64 { return maphash.Comparable(t.seed, key) }
 
 func (t *table[K]) find(hash uint64, key K) *entry[K] {
-	if t.n == 0 {
+	h := t.heads.Load()
+	if h == nil {
 		return nil
 	}
-	for e := t.heads[t.at(hash)]; e != nil; e = e.next {
+	for e := h.chain(hash).Load(); e != nil; e = e.next.Load() {
 		if e.key == key {
 			return e
 		}
@@ -61,45 +91,69 @@ func (t *table[K]) find(hash uint64, key K) *entry[K] {
 
 // insert adds an entry whose key is not there.
 func (t *table[K]) insert(hash uint64, e *entry[K]) {
-	if t.heads == nil {
-		t.heads = make([]*entry[K], leastHeads)
+	h := t.heads.Load()
+	if h == nil {
+		h = newHeads[K](nil, leastHeads)
+		h.n.Store(leastHeads)
+		t.heads.Store(h)
 	}
-	i := t.at(hash)
-	e.next = t.heads[i]
-	t.heads[i] = e
+	put(h.chain(hash), e)
 	t.n++
-	if 4*t.n > 3*len(t.heads) {
+	if 4*t.n > 3*h.len() {
 		t.split()
 	}
 }
 
+// put sets e before a chain.
+func put[K comparable](chain *atomic.Pointer[entry[K]], e *entry[K]) {
+	e.next.Store(chain.Load())
+	chain.Store(e)
+}
+
+// newHeads returns the same heads with room for so many.
+func newHeads[K comparable](old *heads[K], room int) *heads[K] {
+	h := &heads[K]{slots: make([]atomic.Pointer[entry[K]], room)}
+	if old != nil {
+		n := old.len()
+		for i := range n {
+			h.slots[i].Store(old.slots[i].Load())
+		}
+		h.n.Store(int64(n))
+	}
+	return h
+}
+
 // split divides one chain in two.
 func (t *table[K]) split() {
-	r := round(len(t.heads))
-	from, to := len(t.heads)-r, len(t.heads)
-	chain := t.heads[from]
-	t.heads[from] = nil
-	t.heads = append(t.heads, nil)
-	for chain != nil {
-		e := chain
-		chain = e.next
-		i := from
+	h := t.heads.Load()
+	n := h.len()
+	if n == len(h.slots) {
+		h = newHeads(h, n+max(n/4, leastHeads))
+		t.heads.Store(h)
+	}
+	r := round(n)
+	from, to := &h.slots[n-r], &h.slots[n]
+	e := from.Load()
+	from.Store(nil)
+	h.n.Store(int64(n + 1))
+	for e != nil {
+		next := e.next.Load()
 		if int(t.hash(e.key))&r != 0 {
-			i = to
+			put(to, e)
+		} else {
+			put(from, e)
 		}
-		e.next = t.heads[i]
-		t.heads[i] = e
+		e = next
 	}
 }
 
 // remove takes an entry out that is there, and leaves the heads as they are.
 func (t *table[K]) remove(hash uint64, e *entry[K]) {
-	at := &t.heads[t.at(hash)]
-	for *at != e {
-		at = &(*at).next
+	before := t.heads.Load().chain(hash)
+	for before.Load() != e {
+		before = &before.Load().next
 	}
-	*at = e.next
-	e.next = nil
+	before.Store(e.next.Load())
 	t.n--
 }
 
@@ -108,43 +162,46 @@ func (t *table[K]) remove(hash uint64, e *entry[K]) {
 func (t *table[K]) shrink(steps int) bool {
 	for ; steps > 0; steps-- {
 		if t.n == 0 {
-			t.heads = nil
+			t.heads.Store(nil)
 			return false
 		}
-		if len(t.heads) <= leastHeads || t.n > len(t.heads)/2 {
-			if cap(t.heads) > 2*len(t.heads) {
-				t.heads = append([]*entry[K](nil), t.heads...)
+		h := t.heads.Load()
+		if n := h.len(); n <= leastHeads || t.n > n/2 {
+			if len(h.slots) > 2*n {
+				t.heads.Store(newHeads(h, n))
 			}
 			return false
 		}
-		t.merge()
+		h.merge()
 	}
 	return true
 }
 
 // merge undoes the last split.
-func (t *table[K]) merge() {
-	last := len(t.heads) - 1
-	end := &t.heads[last-round(last)]
-	for *end != nil {
-		end = &(*end).next
+func (h *heads[K]) merge() {
+	last := h.len() - 1
+	end := &h.slots[last-round(last)]
+	for end.Load() != nil {
+		end = &end.Load().next
 	}
-	*end = t.heads[last]
-	t.heads[last] = nil
-	t.heads = t.heads[:last]
+	end.Store(h.slots[last].Load())
+	h.n.Store(int64(last))
+	h.slots[last].Store(nil)
 }
 
 // clear returns all entries in one chain, and forgets them.
 func (t *table[K]) clear() *entry[K] {
-	var all *entry[K]
-	for _, e := range t.heads {
-		for e != nil {
-			next := e.next
-			e.next = all
-			all = e
-			e = next
+	var all atomic.Pointer[entry[K]]
+	if h := t.heads.Load(); h != nil {
+		for i := range h.slots {
+			for e := h.slots[i].Load(); e != nil; {
+				next := e.next.Load()
+				put(&all, e)
+				e = next
+			}
 		}
 	}
-	t.heads, t.n = nil, 0
-	return all
+	t.heads.Store(nil)
+	t.n = 0
+	return all.Load()
 }

@@ -3,6 +3,8 @@ package limiter
 import (
 	"hash/maphash"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -43,7 +45,7 @@ func TestTableIsAMap(t *testing.T) {
 		require.Equal(t, len(want), tab.n)
 	}
 	n := 0
-	for e := tab.clear(); e != nil; e = e.next {
+	for e := tab.clear(); e != nil; e = e.next.Load() {
 		require.Same(t, want[e.key], e)
 		n++
 	}
@@ -58,13 +60,13 @@ func TestTableGivesItsMemoryBack(t *testing.T) {
 		tab.insert(tab.hash(key), e)
 		all = append(all, e)
 	}
-	assert.LessOrEqual(t, len(tab.heads), tab.n*4/3+1)
+	assert.LessOrEqual(t, tab.heads.Load().len(), tab.n*4/3+1)
 	for i, e := range all[:90_000] {
 		tab.remove(tab.hash(i), e)
 	}
 	for tab.shrink(100) {
 	}
-	assert.LessOrEqual(t, cap(tab.heads), 4*tab.n)
+	assert.LessOrEqual(t, len(tab.heads.Load().slots), 4*tab.n)
 	for key := 90_000; key < 100_000; key++ {
 		require.Same(t, all[key], tab.find(tab.hash(key), key))
 	}
@@ -73,7 +75,7 @@ func TestTableGivesItsMemoryBack(t *testing.T) {
 	}
 	for tab.shrink(100) {
 	}
-	assert.Nil(t, tab.heads)
+	assert.Nil(t, tab.heads.Load())
 }
 
 // BenchmarkSweep reports for how long housekeeping holds a shard's lock at a
@@ -105,4 +107,49 @@ func BenchmarkSweep(b *testing.B) {
 // Shards that shared cache lines would slow each other down.
 func TestAShardIsACacheLine(t *testing.T) {
 	assert.EqualValues(t, 64, unsafe.Sizeof(shard[string]{}))
+}
+
+// Who looks without the lock never finds another key's entry, and finds an entry
+// that nobody touches whatever happens around it, if not at once then soon.
+func TestTableIsReadWithoutTheLockConcurrentSafe(t *testing.T) {
+	tab := table[int]{seed: maphash.MakeSeed()}
+	const lasting, keys = 100, 3000
+	for key := range lasting {
+		tab.insert(tab.hash(key), &entry[int]{key: key})
+	}
+	var stop atomic.Bool
+	var readers sync.WaitGroup
+	for range 3 {
+		readers.Go(func() {
+			found := 0
+			for key := 0; !stop.Load() || found == 0; key = (key + 1) % keys {
+				e := tab.find(tab.hash(key), key)
+				if e == nil {
+					continue
+				}
+				found++
+				if !assert.Equal(t, key, e.key) {
+					return
+				}
+			}
+		})
+	}
+	for range 20 { // growing and shrinking through many heads
+		var in []*entry[int]
+		for key := lasting; key < keys; key++ {
+			e := &entry[int]{key: key}
+			tab.insert(tab.hash(key), e)
+			in = append(in, e)
+		}
+		for _, e := range in {
+			tab.remove(tab.hash(e.key), e)
+		}
+		for tab.shrink(7) {
+		}
+	}
+	stop.Store(true)
+	readers.Wait()
+	for key := range lasting {
+		assert.NotNil(t, tab.find(tab.hash(key), key))
+	}
 }

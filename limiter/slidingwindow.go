@@ -110,6 +110,10 @@ func (w *SlidingWindow) IdleDuration() (idle time.Duration, ok bool) {
 	now := clock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return w.idleFor(now)
+}
+
+func (w *SlidingWindow) idleFor(now int64) (idle time.Duration, ok bool) {
 	if !w.shared.closed {
 		w.catchUp(now)
 	}
@@ -117,6 +121,20 @@ func (w *SlidingWindow) IdleDuration() (idle time.Duration, ok bool) {
 		return 0, false
 	}
 	return time.Duration(max(now-w.idleSince(), 0)), true
+}
+
+// retire closes the limiter if it has been idle for longer than that.
+func (w *SlidingWindow) retire(longer int64) bool {
+	now := clock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if idle, ok := w.idleFor(now); !ok || int64(idle) <= longer {
+		return false
+	}
+	if !w.shared.closed {
+		closeEngine(w)
+	}
+	return true
 }
 
 func (w *SlidingWindow) idleSince() int64 {
