@@ -100,16 +100,24 @@ func (c Config) compile() *version {
 		strategies: slices.Clone(c.Strategies),
 	}
 	v.bare = len(v.strategies) == 0 && listener == nil
-	v.entry = step{listener: listener, source: v.source}
-	// One slice for all: the steps of an execution lie side by side.
-	steps := make([]step, len(v.strategies))
-	last := &v.entry
-	for i, s := range v.strategies {
-		steps[i] = step{strategy: s, listener: listener, source: v.sourceOf(i)}
-		last.next = &steps[i]
-		last = last.next
+	v.unheard = v.link(nil)
+	if listener != nil {
+		v.entry = v.link(listener)
 	}
 	return v
+}
+
+// link returns the entry to the steps of all strategies.
+func (v *version) link(listener Listener) step {
+	// One slice for all: the steps of an execution lie side by side.
+	steps := make([]step, len(v.strategies)+1)
+	measurer := measurerOf(listener)
+	steps[0] = step{listener: listener, measurer: measurer, source: v.source}
+	for i, s := range v.strategies {
+		steps[i+1] = step{strategy: s, listener: listener, measurer: measurer, source: v.sourceOf(i)}
+		steps[i].next = &steps[i+1]
+	}
+	return steps[0]
 }
 
 // configError has every problem of a Config.

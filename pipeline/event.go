@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -73,17 +74,49 @@ type Event struct {
 	Severity  Severity      // None: the event is not reported
 	Source    Source        // filled in by [Next.Report]
 	Operation string        // filled in by [Next.Report]
+	Result    any           // ExecutionAttempt, OnRetry, PipelineExecuted: the value that came out, if any
 	Err       error         // what came out or what went wrong; nil for success
 	Attempt   int           // ExecutionAttempt, OnRetry: 0 for the first
 	Handled   bool          // ExecutionAttempt: the strategy does something about the outcome
-	Duration  time.Duration // ExecutionAttempt, PipelineExecuted
+	Duration  time.Duration // ExecutionAttempt, PipelineExecuted, and where an event's own comment says so
 }
 
 // A Listener is told what happens in pipelines. It is called synchronously, on
 // the goroutine that runs the execution, and by many at once; what it takes, the
 // execution takes. A panic of it is not caught.
+//
+// A Listener may have a method Enabled(ctx context.Context) bool. It is asked
+// when an execution begins; with false the execution reports nothing, and costs
+// what it would without a Listener. It answers for every event that may follow.
 type Listener interface {
 	OnEvent(ctx context.Context, e Event)
+}
+
+// A Measurer is a [Listener] that is also told figures of executions in which
+// nothing happened that would be worth an event: how long a permit was waited
+// for, how long it was held. They come as events of severity [None], under names
+// that the strategies document, and to nobody else.
+type Measurer interface {
+	Listener
+	OnMeasurement(ctx context.Context, e Event)
+}
+
+// measurerOf returns l if it measures.
+func measurerOf(l Listener) Measurer {
+	m, ok := l.(Measurer)
+	if all, many := l.(fanOut); many && !slices.ContainsFunc(all, func(l Listener) bool { return measurerOf(l) != nil }) {
+		return nil
+	}
+	if !ok {
+		return nil
+	}
+	return m
+}
+
+// enabled tells whether l wants the events of an execution that begins now.
+func enabled(ctx context.Context, l Listener) bool {
+	e, ok := l.(interface{ Enabled(context.Context) bool })
+	return !ok || e.Enabled(ctx)
 }
 
 // A ListenerFunc is a [Listener] that is just a function.
@@ -112,6 +145,20 @@ func Listeners(ls ...Listener) Listener {
 }
 
 type fanOut []Listener
+
+// Enabled tells whether any of them wants the events.
+func (f fanOut) Enabled(ctx context.Context) bool {
+	return slices.ContainsFunc(f, func(l Listener) bool { return enabled(ctx, l) })
+}
+
+// OnMeasurement tells those who are Measurers.
+func (f fanOut) OnMeasurement(ctx context.Context, e Event) {
+	for _, l := range f {
+		if m, ok := l.(Measurer); ok {
+			m.OnMeasurement(ctx, e)
+		}
+	}
+}
 
 func (f fanOut) OnEvent(ctx context.Context, e Event) {
 	for _, l := range f {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"sync"
 	"sync/atomic"
@@ -19,6 +18,8 @@ type Pipeline struct {
 	// another version can be put in its place while they run. nil: a zero Pipeline.
 	current atomic.Pointer[version]
 
+	reloadable bool // it belongs to a Reloadable
+
 	closing  sync.Once
 	closeErr error // written under closing
 }
@@ -29,8 +30,11 @@ type version struct {
 	listener   Listener
 	strategies []Strategy
 	entry      step // stands before the first strategy
+	unheard    step // the same for an execution that the listener does not want to hear of
 	bare       bool // open, without strategies and without a listener
 	closed     bool
+	why        error    // of one that is closed: more about it, or nil
+	tracker    *tracker // counts executions; nil: nobody will ask
 }
 
 var zeroVersion = &version{bare: true}
@@ -67,21 +71,28 @@ func (p *Pipeline) Execute(ctx context.Context, fn func(context.Context) error) 
 
 func (p *Pipeline) run(ctx context.Context, c callback) (any, error) {
 	v := p.load()
+	if v.tracker != nil {
+		return p.runTracked(ctx, v, c)
+	}
+	return v.run(ctx, c)
+}
+
+func (v *version) run(ctx context.Context, c callback) (any, error) {
 	if v.closed {
 		return nil, v.closedError()
 	}
-	if v.listener != nil {
+	if v.listener != nil && enabled(ctx, v.listener) {
 		return v.runObserved(ctx, c)
 	}
-	return v.enter(ctx, c)
+	return v.unheard.enter(ctx, c)
 }
 
-// enter runs what there is, unless ctx is done already.
-func (v *version) enter(ctx context.Context, c callback) (any, error) {
-	if v.entry.next != nil && ctx.Err() != nil { // Run looks before the callback
+// enter runs what follows the entry s, unless ctx is done already.
+func (s *step) enter(ctx context.Context, c callback) (any, error) {
+	if s.next != nil && ctx.Err() != nil { // Run looks before the callback
 		return nil, ContextError(ctx)
 	}
-	return Next{step: &v.entry, callback: c}.Run(ctx)
+	return Next{step: s, callback: c}.Run(ctx)
 }
 
 // runObserved is run where somebody listens. It is a function of its own so that
@@ -94,11 +105,12 @@ func (v *version) runObserved(ctx context.Context, c callback) (value any, err e
 		v.entry.report(ctx, Event{
 			Name:     EventPipelineExecuted,
 			Severity: Information,
+			Result:   value,
 			Err:      err,
 			Duration: sinceStart() - began,
 		})
 	}()
-	value, err = v.enter(ctx, c)
+	value, err = v.entry.enter(ctx, c)
 	return value, err
 }
 
@@ -134,10 +146,14 @@ func (v *version) sourceOf(i int) Source {
 // that is now closed, as a retry's next attempt may, gets that strategy's error.
 //
 // Calling it again does nothing and returns the same. A strategy closes only
-// what it made itself, never a limiter or a pipeline that was passed to it.
+// what it made itself, never a limiter or a pipeline that was passed to it. A
+// pipeline of a registry or a [Reloadable] is not closed, and the error says so.
 func (p *Pipeline) Close() error {
 	if p == nil {
 		return nil
+	}
+	if p.reloadable {
+		return fmt.Errorf("pipeline: %s belongs to a registry or a Reloadable, and is closed by that", orNull(p.Name()))
 	}
 	p.closing.Do(func() { p.closeErr = p.close() })
 	return p.closeErr
@@ -149,32 +165,19 @@ func (p *Pipeline) close() error {
 	shut.closed, shut.bare = true, false
 	p.current.Store(&shut)
 
-	var errs []error
-	for i, s := range open.strategies {
-		if err := closeStrategy(s); err != nil {
-			errs = append(errs, fmt.Errorf("pipeline: closing %v: %w", open.sourceOf(i), err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// closeStrategy makes an error of a panic: the other strategies are to be closed,
-// too.
-func closeStrategy(s Strategy) (err error) {
-	closer, ok := s.(io.Closer)
-	if !ok {
-		return nil
-	}
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
-		}
-	}()
-	return closer.Close()
+	return open.closeStrategies()
 }
 
 func (v *version) closedError() error {
-	return fmt.Errorf("%w: %s", ErrClosed, orNull(v.source.Pipeline))
+	name := orNull(v.source.Pipeline)
+	switch {
+	case v.why == nil:
+		return fmt.Errorf("%w: %s", ErrClosed, name)
+	case errors.Is(v.why, ErrClosed):
+		return fmt.Errorf("pipeline %s: %w", name, v.why)
+	default:
+		return fmt.Errorf("%w: %s: %w", ErrClosed, name, v.why)
+	}
 }
 
 // processStart is what durations are measured from: time.Since of a time that is

@@ -48,6 +48,7 @@ type step struct {
 	strategy Strategy // nil in the entry, which stands before the first
 	next     *step    // nil: the callback comes next
 	listener Listener
+	measurer Measurer // the listener, if it is one
 	source   Source
 }
 
@@ -88,6 +89,21 @@ func (n Next) Report(ctx context.Context, e Event) {
 	if n.Listening() {
 		n.step.report(ctx, e)
 	}
+}
+
+// Measuring tells whether a measurement would reach anybody, see [Measurer].
+func (n Next) Measuring() bool { return n.step != nil && n.step.measurer != nil }
+
+// Measure sends e to the pipeline's Listener if it is a [Measurer], with Source
+// and Operation filled in and with severity [None].
+func (n Next) Measure(ctx context.Context, e Event) {
+	if !n.Measuring() {
+		return
+	}
+	e.Severity = None
+	e.Source = n.step.source
+	e.Operation = Operation(ctx)
+	n.step.measurer.OnMeasurement(ctx, e)
 }
 
 func (s *step) report(ctx context.Context, e Event) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"time"
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
@@ -25,6 +26,17 @@ const (
 	// EventShadowError: the limiter failed, and because of [Options.Shadow] the
 	// execution went on; Err is what it would have got. Warning.
 	EventShadowError = "OnRateLimiterShadowError"
+)
+
+// What is measured for a [pipeline.Measurer].
+const (
+	// MeasureRequest: the limiter has answered. Duration is how long that was
+	// waited for; Err is nil if the permits were granted, a [*RejectedError], or
+	// what else the limiter returned, as when the context ended.
+	MeasureRequest = "RateLimiterRequest"
+	// MeasureLease: an execution that held permits has ended; Duration is how
+	// long it held them.
+	MeasureLease = "RateLimiterLease"
 )
 
 // Options are what can be said about the strategy besides its limiter. The zero
@@ -150,6 +162,9 @@ func (s *Strategy) Close() error {
 // Execute takes the permits, runs next, and gives them back when it has
 // returned, panicked or left the goroutine. It implements [pipeline.Strategy].
 func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error) {
+	if next.Measuring() {
+		return s.measured(ctx, next)
+	}
 	lease, err := s.acquire(ctx)
 	if err != nil {
 		lease.Release() // a limiter written elsewhere may have granted all the same
@@ -161,6 +176,37 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 	defer lease.Release()
 	return next.Run(ctx)
 }
+
+// measured is Execute where somebody measures. It is a function of its own so
+// that nobody else pays for the clock.
+func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error) {
+	asked := sinceStart()
+	lease, err := s.acquire(ctx)
+	answered := sinceStart()
+	answer := pipeline.Event{Name: MeasureRequest, Duration: answered - asked, Err: err}
+	if err == nil && !lease.Acquired() {
+		answer.Err = newRejectedError(next.Source(), lease)
+	}
+	next.Measure(ctx, answer)
+	if err != nil {
+		lease.Release()
+		return s.failed(ctx, next, err)
+	}
+	if !lease.Acquired() {
+		return s.rejected(ctx, next, lease)
+	}
+	defer func() {
+		lease.Release()
+		next.Measure(ctx, pipeline.Event{Name: MeasureLease, Duration: sinceStart() - answered})
+	}()
+	return next.Run(ctx)
+}
+
+// processStart is what durations are measured from: time.Since of a time that is
+// kept reads only the monotonic clock.
+var processStart = time.Now()
+
+func sinceStart() time.Duration { return time.Since(processStart) }
 
 func (s *Strategy) acquire(ctx context.Context) (limiter.Lease, error) {
 	n := 1

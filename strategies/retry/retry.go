@@ -135,6 +135,7 @@ func (e *execution) reportAttempt(ctx context.Context, o outcome, severity pipel
 	e.next.Report(ctx, pipeline.Event{
 		Name:     pipeline.EventExecutionAttempt,
 		Severity: severity,
+		Result:   o.result,
 		Err:      o.err,
 		Attempt:  o.attempt,
 		Handled:  severity > pipeline.Information,
@@ -148,6 +149,7 @@ func (e *execution) announce(ctx context.Context, o outcome, delay time.Duration
 		e.next.Report(ctx, pipeline.Event{
 			Name:     EventOnRetry,
 			Severity: pipeline.Warning,
+			Result:   o.result,
 			Err:      o.err,
 			Attempt:  o.attempt,
 		})
