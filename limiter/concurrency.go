@@ -235,3 +235,14 @@ func (c *Concurrency) rest() {
 		c.spare, c.spares = nil, 0
 	}
 }
+
+// Options returns the options in force.
+func (c *Concurrency) Options() ConcurrencyOptions {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return ConcurrencyOptions{
+		PermitLimit: int(c.shared.limit),
+		QueueLimit:  c.shared.queue.limit,
+		QueueOrder:  c.shared.queue.order,
+	}
+}

@@ -1,5 +1,7 @@
 package limiter
 
+import "time"
+
 // A FixedWindow grants up to PermitLimit in each window. Windows follow each
 // other on a grid that is anchored when the limiter was made, and each begins
 // with all the permits.
@@ -40,5 +42,18 @@ func (o FixedWindowOptions) limits() bucketLimits {
 	return bucketLimits{
 		limit: int64(o.PermitLimit), refill: wholly, period: o.Window,
 		queueLimit: o.QueueLimit, queueOrder: o.QueueOrder, manual: o.ManualReplenishment,
+	}
+}
+
+// Options returns the options in force.
+func (w *FixedWindow) Options() FixedWindowOptions {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return FixedWindowOptions{
+		PermitLimit:         int(w.state.limit),
+		Window:              time.Duration(w.state.period),
+		QueueLimit:          w.state.queue.limit,
+		QueueOrder:          w.state.queue.order,
+		ManualReplenishment: w.state.manual,
 	}
 }

@@ -77,8 +77,8 @@ func (o PartitionedOptions) Validate() error {
 // The zero PartitionedLimiter is not usable; make one with [NewPartitioned].
 type PartitionedLimiter[R any, K comparable] struct {
 	partition func(R) Partition[K]
-	idle      int64 // IdleTimeout
-	max       int64 // MaxPartitions
+	idle      atomic.Int64 // IdleTimeout
+	max       atomic.Int64 // MaxPartitions
 	seed      maphash.Seed
 	shards    []shard[K]
 	count     atomic.Int64  // partitions, and those being made
@@ -111,13 +111,8 @@ func NewPartitioned[R any, K comparable](partition func(R) Partition[K], o Parti
 	if partition == nil {
 		return nil, fmt.Errorf("%w: NewPartitioned: partition is nil", ErrInvalidOptions)
 	}
-	if o.IdleTimeout == 0 {
-		o.IdleTimeout = defaultIdleTimeout
-	}
 	p := &PartitionedLimiter[R, K]{
 		partition: partition,
-		idle:      int64(o.IdleTimeout),
-		max:       int64(o.MaxPartitions),
 		seed:      maphash.MakeSeed(),
 		shards:    make([]shard[K], shardCount()),
 	}
@@ -125,10 +120,19 @@ func NewPartitioned[R any, K comparable](partition func(R) Partition[K], o Parti
 		p.shards[i].table.seed = p.seed
 		p.shards[i].due = never
 	}
+	p.set(o)
 	p.keeper.work = p.keep
 	p.room.notBefore = unknown
 	p.rest.Store(unknown)
 	return p, nil
+}
+
+func (p *PartitionedLimiter[R, K]) set(o PartitionedOptions) {
+	if o.IdleTimeout == 0 {
+		o.IdleTimeout = defaultIdleTimeout
+	}
+	p.idle.Store(int64(o.IdleTimeout))
+	p.max.Store(int64(o.MaxPartitions))
 }
 
 // shardCount is a power of two, and enough that the processors rarely meet: a
@@ -190,7 +194,7 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 
 // use makes a partition the most recently used one.
 func (p *PartitionedLimiter[R, K]) use(e *entry[K]) {
-	if p.max > 0 {
+	if p.max.Load() > 0 {
 		e.used.Store(p.uses.Add(1))
 	}
 }

@@ -100,7 +100,7 @@ func (k *keeper) stop() error {
 // firstVisit is when a new partition wants to be visited. The shard is locked.
 func (p *PartitionedLimiter[R, K]) firstVisit(s *shard[K], driven bool) int64 {
 	now := clock()
-	due := addUp(now, addUp(p.idle, 1))
+	due := addUp(now, addUp(p.idle.Load(), 1))
 	s.due = min(s.due, due)
 	if driven {
 		p.driven.Add(1)
@@ -216,10 +216,10 @@ func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 			due = min(due, addUp(now, addUp(max(left, 0), 1)))
 		})
 		for _, e := range old {
-			if s.takeOut(e, p.idle) {
+			if s.takeOut(e, p.idle.Load()) {
 				p.forget(e)
 			} else { // used meanwhile
-				due = min(due, addUp(now, addUp(p.idle, 1)))
+				due = min(due, addUp(now, addUp(p.idle.Load(), 1)))
 			}
 		}
 	}
@@ -230,13 +230,13 @@ func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 // least. The shard is locked.
 func (p *PartitionedLimiter[R, K]) timeLeft(e *entry[K]) (left int64, idle bool) {
 	if e.pins.Load() > 0 {
-		return p.idle, false
+		return p.idle.Load(), false
 	}
 	d, idle := e.limiter.(Idler).IdleDuration()
 	if !idle {
-		return p.idle, false
+		return p.idle.Load(), false
 	}
-	return p.idle - int64(d), true
+	return p.idle.Load() - int64(d), true
 }
 
 // takeOut takes an entry out of its shard if nobody is using it and its limiter

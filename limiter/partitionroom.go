@@ -36,9 +36,9 @@ const (
 // reserve counts a new partition, and makes room for it where there is none.
 func (p *PartitionedLimiter[R, K]) reserve() bool {
 	for {
-		n := p.count.Load()
+		n, most := p.count.Load(), p.max.Load()
 		switch {
-		case p.max == 0 || n < p.max:
+		case most == 0 || n < most:
 			if p.count.CompareAndSwap(n, n+1) {
 				return true
 			}
@@ -67,7 +67,7 @@ func (p *PartitionedLimiter[R, K]) findRoom() *entry[K] {
 	if e := p.takeFound(); e != nil {
 		return e
 	}
-	strict := p.max <= strictly
+	strict := p.max.Load() <= strictly
 	began := clock()
 	if !strict && began < r.notBefore {
 		p.lookAround()
@@ -115,7 +115,7 @@ func (p *PartitionedLimiter[R, K]) lookAround() {
 
 // consider collects a partition if it may go.
 func (p *PartitionedLimiter[R, K]) consider(s *shard[K], e *entry[K]) {
-	if left, idle := p.timeLeft(e); idle && p.idle-left > p.leastIdle(e) {
+	if left, idle := p.timeLeft(e); idle && p.idle.Load()-left > p.leastIdle(e) {
 		p.room.found = append(p.room.found, candidate[K]{entry: e, shard: s, used: e.used.Load()})
 	}
 }
@@ -125,7 +125,7 @@ func (p *PartitionedLimiter[R, K]) consider(s *shard[K], e *entry[K]) {
 // whether something would be forgotten with it.
 func (p *PartitionedLimiter[R, K]) leastIdle(e *entry[K]) int64 {
 	if _, guessed := e.limiter.(*tracked); guessed {
-		return p.idle
+		return p.idle.Load()
 	}
 	return -1
 }

@@ -1,5 +1,7 @@
 package limiter
 
+import "time"
+
 // Reconfigure changes the limits of the live limiter. What was taken in the
 // window stays taken until it leaves: with u of it and a new limit L there are
 // L − u permits, or none. Raising a limit serves who waits at once; who waits for
@@ -108,4 +110,18 @@ func segmentsBefore(line, moment, period int64) int64 {
 		return 0
 	}
 	return (line-moment-1)/period + 1
+}
+
+// Options returns the options in force.
+func (w *SlidingWindow) Options() SlidingWindowOptions {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return SlidingWindowOptions{
+		PermitLimit:         int(w.shared.limit),
+		Window:              time.Duration(w.period * int64(len(w.taken))),
+		SegmentsPerWindow:   len(w.taken),
+		QueueLimit:          w.shared.queue.limit,
+		QueueOrder:          w.shared.queue.order,
+		ManualReplenishment: w.manual,
+	}
 }

@@ -1,5 +1,7 @@
 package limiter
 
+import "time"
+
 // A TokenBucket lets through bursts of up to TokenLimit, and TokensPerPeriod in
 // each period in the long run. Tokens come all at once on a grid of whole periods
 // that is anchored when the limiter was made: 10 tokens in 100 ms and 1 token in
@@ -40,5 +42,19 @@ func (o TokenBucketOptions) limits() bucketLimits {
 	return bucketLimits{
 		limit: int64(o.TokenLimit), refill: int64(o.TokensPerPeriod), period: o.ReplenishmentPeriod,
 		queueLimit: o.QueueLimit, queueOrder: o.QueueOrder, manual: o.ManualReplenishment,
+	}
+}
+
+// Options returns the options in force.
+func (b *TokenBucket) Options() TokenBucketOptions {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return TokenBucketOptions{
+		TokenLimit:          int(b.state.limit),
+		TokensPerPeriod:     int(b.state.refill),
+		ReplenishmentPeriod: time.Duration(b.state.period),
+		QueueLimit:          b.state.queue.limit,
+		QueueOrder:          b.state.queue.order,
+		ManualReplenishment: b.state.manual,
 	}
 }

@@ -145,17 +145,27 @@ func (r *Retired) Close() error {
 
 // runTracked runs c on the current version, and counts it there.
 func (p *Pipeline) runTracked(ctx context.Context, v *version, c callback) (any, error) {
+	v, place := p.enter(v)
+	if place == nil {
+		return v.run(ctx, c)
+	}
+	defer v.tracker.leave(place)
+	return v.run(ctx, c)
+}
+
+// enter counts an execution on the current version, which is v unless it was
+// replaced, and returns it. A version that does not count has no place.
+func (p *Pipeline) enter(v *version) (*version, *part) {
 	for v.tracker != nil {
 		place := v.tracker.enter()
 		now := p.current.Load()
 		if now == v {
-			defer v.tracker.leave(place)
-			break
+			return v, place
 		}
 		v.tracker.leave(place) // it was replaced between the two
 		v = now
 	}
-	return v.run(ctx, c)
+	return v, nil
 }
 
 func (v *version) closeStrategies() error {

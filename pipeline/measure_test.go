@@ -1,0 +1,103 @@
+package pipeline_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+)
+
+// measuring is a Listener that can be switched off and that measures.
+type measuring struct {
+	off      bool
+	asked    int
+	events   []pipeline.Event
+	measured []pipeline.Event
+}
+
+func (m *measuring) Enabled(context.Context) bool {
+	m.asked++
+	return !m.off
+}
+
+func (m *measuring) OnEvent(_ context.Context, e pipeline.Event) { m.events = append(m.events, e) }
+
+func (m *measuring) OnMeasurement(_ context.Context, e pipeline.Event) {
+	m.measured = append(m.measured, e)
+}
+
+// measured is a strategy that measures something.
+type measured struct{ measuring, listening *bool }
+
+func (measured) Name() string { return "Measured" }
+
+func (m measured) Execute(ctx context.Context, next pipeline.Next) (any, error) {
+	*m.measuring, *m.listening = next.Measuring(), next.Listening()
+	next.Measure(ctx, pipeline.Event{Name: "Waited", Severity: pipeline.Error, Duration: 5})
+	return next.Run(ctx)
+}
+
+func TestMeasurementsGoToMeasurersOnly(t *testing.T) {
+	var isMeasuring, isListening bool
+	var heard []pipeline.Event
+	m := &measuring{}
+	for name, l := range map[string]pipeline.Listener{
+		"one":              m,
+		"one of several":   pipeline.Listeners(collect(&heard), m),
+		"nobody":           nil,
+		"no measurer":      collect(&heard),
+		"no measurer of 2": pipeline.Listeners(collect(&heard), collect(&heard)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			*m, heard = measuring{}, nil
+			p := pipeline.Must(pipeline.Config{
+				Name: "orders", Strategies: []pipeline.Strategy{measured{&isMeasuring, &isListening}}, Listener: l,
+			}.Build())
+			ctx := pipeline.WithOperation(t.Context(), "read")
+			require.NoError(t, p.Execute(ctx, func(context.Context) error { return nil }))
+			wanted := name == "one" || name == "one of several"
+			assert.Equal(t, wanted, isMeasuring)
+			assert.Equal(t, l != nil, isListening)
+			if wanted {
+				assert.Equal(t, []pipeline.Event{{
+					Name: "Waited", Operation: "read", Duration: 5,
+					Source: pipeline.Source{Pipeline: "orders", Strategy: "Measured"},
+				}}, m.measured)
+			}
+			for _, e := range heard {
+				assert.NotEqual(t, "Waited", e.Name)
+			}
+		})
+	}
+}
+
+func TestAListenerThatIsNotEnabledHearsNothing(t *testing.T) {
+	var isMeasuring, isListening bool
+	m := &measuring{off: true}
+	for name, l := range map[string]pipeline.Listener{"one": m, "several": pipeline.Listeners(m, &measuring{off: true})} {
+		t.Run(name, func(t *testing.T) {
+			m.asked = 0
+			p := pipeline.Must(pipeline.Config{Strategies: []pipeline.Strategy{measured{&isMeasuring, &isListening}}, Listener: l}.Build())
+			require.NoError(t, p.Execute(t.Context(), func(context.Context) error { return nil }))
+			assert.Equal(t, 1, m.asked, "once an execution")
+			assert.Empty(t, m.events)
+			assert.Empty(t, m.measured)
+			assert.False(t, isMeasuring || isListening)
+		})
+	}
+	var heard []pipeline.Event
+	p := pipeline.Must(pipeline.Config{Listener: pipeline.Listeners(m, collect(&heard))}.Build())
+	require.NoError(t, p.Execute(t.Context(), func(context.Context) error { return nil }))
+	assert.Len(t, heard, 2, "one of them wants to hear")
+}
+
+func TestTheOutcomeIsInTheEvent(t *testing.T) {
+	var events []pipeline.Event
+	p := pipeline.Must(pipeline.Config{Listener: collect(&events)}.Build())
+	_, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (string, error) { return "fine", nil })
+	require.NoError(t, err)
+	assert.Equal(t, "fine", events[1].Result)
+}

@@ -1,0 +1,224 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+)
+
+// numbered is a strategy that makes its number the result, and counts its Closes.
+type numbered struct {
+	number int
+	closed *atomic.Int64
+}
+
+func (n numbered) Execute(ctx context.Context, next pipeline.Next) (any, error) {
+	if _, err := next.Run(ctx); err != nil {
+		return nil, err
+	}
+	return &n.number, nil
+}
+
+func (n numbered) Close() error {
+	if n.closed != nil {
+		n.closed.Add(1)
+	}
+	return nil
+}
+
+func prepare(t testing.TB, strategies ...pipeline.Strategy) *pipeline.Prepared {
+	t.Helper()
+	p, err := pipeline.Config{Name: "orders", Strategies: strategies}.Prepare()
+	require.NoError(t, err)
+	return p
+}
+
+// answer runs wait in an execution and returns the number of the version.
+func answer(t testing.TB, p *pipeline.Pipeline, wait func()) int {
+	t.Helper()
+	n, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (*int, error) {
+		wait()
+		return nil, nil
+	})
+	if !assert.NoError(t, err) {
+		return -1
+	}
+	return *n
+}
+
+func TestReloadableWithoutAVersion(t *testing.T) {
+	r := pipeline.NewReloadable("orders", "eu")
+	p := r.Pipeline()
+	assert.Equal(t, "orders", p.Name())
+	assert.Equal(t, "eu", p.Instance())
+	err := p.Execute(t.Context(), func(context.Context) error { return nil })
+	require.ErrorIs(t, err, pipeline.ErrClosed)
+	assert.EqualError(t, err, "pipeline orders: pipeline: closed: it was not built yet")
+
+	why := errors.New("gone for good")
+	r.Retire(why)
+	err = p.Execute(t.Context(), func(context.Context) error { return nil })
+	require.ErrorIs(t, err, pipeline.ErrClosed)
+	require.ErrorIs(t, err, why)
+	require.NoError(t, r.Retire(nil).Wait(t.Context()), "there is nothing to wait for")
+}
+
+func TestReloadableAnExecutionStaysOnItsVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var closed atomic.Int64
+		r := pipeline.NewReloadable("orders", "")
+		p := r.Pipeline()
+		r.Put(prepare(t, numbered{1, &closed}))
+
+		slow := make(chan int)
+		go func() { slow <- answer(t, p, func() { time.Sleep(time.Minute) }) }()
+		synctest.Wait()
+		old := r.Put(prepare(t, numbered{number: 2}))
+
+		assert.Equal(t, 2, answer(t, p, func() {}))
+		assert.Equal(t, 1, old.Running())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, old.Wait(ctx), context.DeadlineExceeded)
+		assert.Zero(t, closed.Load())
+
+		assert.Equal(t, 1, <-slow)
+		require.NoError(t, old.Wait(t.Context()))
+		assert.Zero(t, old.Running())
+		require.NoError(t, old.Close())
+		require.NoError(t, old.Close())
+		assert.EqualValues(t, 1, closed.Load())
+	})
+}
+
+func TestReloadableTheHandleIsNotClosedByItsUsers(t *testing.T) {
+	var closed atomic.Int64
+	r := pipeline.NewReloadable("orders", "")
+	r.Put(prepare(t, numbered{1, &closed}))
+	require.ErrorContains(t, r.Pipeline().Close(), "orders belongs to a registry")
+	assert.Zero(t, closed.Load())
+	assert.Equal(t, 1, answer(t, r.Pipeline(), func() {}))
+}
+
+func TestReloadablePutsAVersionOnce(t *testing.T) {
+	r := pipeline.NewReloadable("orders", "")
+	v := prepare(t)
+	r.Put(v)
+	assert.Panics(t, func() { r.Put(v) })
+	_, err := pipeline.Config{Strategies: []pipeline.Strategy{nil}}.Prepare()
+	require.ErrorIs(t, err, pipeline.ErrInvalidConfig)
+}
+
+func TestReloadableAnExecutionThatPanicsOrLeavesIsNotCountedForEver(t *testing.T) {
+	r := pipeline.NewReloadable("orders", "")
+	r.Put(prepare(t, passThrough{}))
+	assert.Panics(t, func() {
+		_ = r.Pipeline().Execute(t.Context(), func(context.Context) error { panic("boom") })
+	})
+	require.NoError(t, r.Put(prepare(t)).Wait(t.Context()))
+}
+
+// A pipeline inside another one counts, also where it has no strategies.
+func TestReloadableCountsEmbeddedExecutions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := pipeline.NewReloadable("inner", "")
+		r.Put(prepare(t))
+		outer := pipeline.Must(pipeline.New("outer", pipeline.Embed(r.Pipeline())))
+		go func() {
+			_ = outer.Execute(t.Context(), func(context.Context) error { time.Sleep(time.Second); return nil })
+		}()
+		synctest.Wait()
+		old := r.Put(prepare(t))
+		assert.Equal(t, 1, old.Running())
+		<-old.Drained()
+		assert.Zero(t, old.Running())
+	})
+}
+
+// gate counts who is inside of a version, and knows whether it was drained.
+type gate struct {
+	inside  atomic.Int64
+	drained atomic.Bool
+}
+
+func (g *gate) Execute(ctx context.Context, next pipeline.Next) (any, error) {
+	g.inside.Add(1)
+	defer g.inside.Add(-1)
+	if g.drained.Load() {
+		return nil, errors.New("runs on a version that was drained")
+	}
+	return next.Run(ctx)
+}
+
+func TestReloadableDrainedMeansNobodyIsLeftConcurrentSafe(t *testing.T) {
+	r := pipeline.NewReloadable("orders", "")
+	current := &gate{}
+	r.Put(prepare(t, current))
+	var stop atomic.Bool
+	var users sync.WaitGroup
+	for range 4 {
+		users.Go(func() {
+			for !stop.Load() {
+				if err := r.Pipeline().Execute(t.Context(), func(context.Context) error { return nil }); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 100 {
+		next := &gate{}
+		old := r.Put(prepare(t, next))
+		<-old.Drained()
+		current.drained.Store(true)
+		if n := current.inside.Load(); n != 0 {
+			t.Fatalf("%d are inside of a drained version", n)
+		}
+		current = next
+	}
+	stop.Store(true)
+	users.Wait()
+}
+
+func TestReloadableCostsNoAllocation(t *testing.T) {
+	r := pipeline.NewReloadable("orders", "")
+	r.Put(prepare(t, passThrough{}))
+	ctx := t.Context()
+	fn := func(context.Context) error { return nil }
+	allocates(t, "Reloadable", 0, func() { _ = r.Pipeline().Execute(ctx, fn) })
+}
+
+func BenchmarkReloadable(b *testing.B) {
+	fn := func(context.Context) error { return nil }
+	r := pipeline.NewReloadable("bench", "")
+	r.Put(prepare(b, passThrough{}))
+	for name, p := range map[string]*pipeline.Pipeline{
+		"plain":      pipeline.Must(pipeline.New("bench", passThrough{})),
+		"reloadable": r.Pipeline(),
+	} {
+		b.Run(name+"/goroutines=1", func(b *testing.B) {
+			ctx := b.Context()
+			for b.Loop() {
+				_ = p.Execute(ctx, fn)
+			}
+		})
+		b.Run(name+"/goroutines=2", func(b *testing.B) {
+			ctx := b.Context()
+			b.SetParallelism(1) // GOMAXPROCS goroutines
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					_ = p.Execute(ctx, fn)
+				}
+			})
+		})
+	}
+}
