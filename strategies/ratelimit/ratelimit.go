@@ -260,6 +260,7 @@ type partitioned[R any] struct {
 }
 
 func (p *partitioned[R]) partitioned() {}
+func (p *partitioned[R]) inner() any   { return p.limiter }
 
 func (p *partitioned[R]) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return p.limiter.TryAcquire(ctx, p.resource(ctx), n)

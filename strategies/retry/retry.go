@@ -27,8 +27,22 @@ func New(o *Options) *Strategy {
 // Name returns [Options.Name], or "Retry".
 func (s *Strategy) Name() string { return s.options.Name }
 
-// Options returns the options with the defaults filled in, and 0 for what is off.
-func (s *Strategy) Options() Options { return s.options }
+// Options returns the options with the defaults filled in: New makes the same of
+// them again.
+func (s *Strategy) Options() Options {
+	o := s.options
+	if o.MaxRetries == 0 {
+		o.MaxRetries = -1
+	}
+	if o.Delay == 0 {
+		o.Delay = -1
+	}
+	return o
+}
+
+// Describe says what the strategy is made of: its [Options]. It is for
+// [pipeline.Pipeline.Describe].
+func (s *Strategy) Describe() (options, state any) { return s.Options(), nil }
 
 // Validate returns what is wrong with the options, or nil.
 func (s *Strategy) Validate() error { return s.problem }

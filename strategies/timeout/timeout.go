@@ -63,6 +63,19 @@ func (s *Strategy) Timeout() time.Duration { return s.after }
 // Options returns the options, with the defaults filled in.
 func (s *Strategy) Options() Options { return s.options }
 
+// A Description is what [Strategy.Describe] says about the options.
+type Description struct {
+	Options
+	// Timeout is the limit, unless Func gives one for each execution.
+	Timeout time.Duration `json:"timeout"`
+}
+
+// Describe says what the strategy is made of, as a [Description]. It is for
+// [pipeline.Pipeline.Describe].
+func (s *Strategy) Describe() (options, state any) {
+	return Description{Options: s.options, Timeout: s.after}, nil
+}
+
 // Validate returns what is wrong with the options, or nil.
 func (s *Strategy) Validate() error {
 	if s.after <= 0 { // 0: made without New
