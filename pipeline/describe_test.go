@@ -41,7 +41,7 @@ func TestDescribe(t *testing.T) {
 
 		o := d.Strategies[0].Options.(retry.Options)
 		assert.Equal(t, pipeline.StrategyDescription{Name: "Retry", Kind: "retry", Options: o}, d.Strategies[0])
-		assert.EqualValues(t, -1, o.MaxRetries)
+		assert.Equal(t, -1, o.MaxRetries)
 		assert.EqualValues(t, -1, o.Delay)
 
 		limits := d.Strategies[1].Options.(ratelimit.Description)
