@@ -88,6 +88,8 @@ type Event struct {
 // A Listener may have a method Enabled(ctx context.Context) bool. It is asked
 // when an execution begins; with false the execution reports nothing, and costs
 // what it would without a Listener. It answers for every event that may follow.
+// A method Forget(Source) is called by a registry when a pipeline was removed from
+// it: there will be no more events of that Source, whose Strategy is empty.
 type Listener interface {
 	OnEvent(ctx context.Context, e Event)
 }
@@ -156,6 +158,15 @@ func (f fanOut) OnMeasurement(ctx context.Context, e Event) {
 	for _, l := range f {
 		if m, ok := l.(Measurer); ok {
 			m.OnMeasurement(ctx, e)
+		}
+	}
+}
+
+// Forget tells those who want to know.
+func (f fanOut) Forget(s Source) {
+	for _, l := range f {
+		if l, ok := l.(interface{ Forget(Source) }); ok {
+			l.Forget(s)
 		}
 	}
 }

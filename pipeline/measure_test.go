@@ -94,6 +94,21 @@ func TestAListenerThatIsNotEnabledHearsNothing(t *testing.T) {
 	assert.Len(t, heard, 2, "one of them wants to hear")
 }
 
+type forgetful struct {
+	pipeline.ListenerFunc
+	forgotten []pipeline.Source
+}
+
+func (f *forgetful) Forget(s pipeline.Source) { f.forgotten = append(f.forgotten, s) }
+
+func TestListenersForget(t *testing.T) {
+	f := &forgetful{}
+	l := pipeline.Listeners(&measuring{}, f)
+	source := pipeline.Source{Pipeline: "orders", Instance: "eu"}
+	l.(interface{ Forget(s pipeline.Source) }).Forget(source)
+	assert.Equal(t, []pipeline.Source{source}, f.forgotten)
+}
+
 func TestTheOutcomeIsInTheEvent(t *testing.T) {
 	var events []pipeline.Event
 	p := pipeline.Must(pipeline.Config{Listener: collect(&events)}.Build())
