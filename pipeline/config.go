@@ -97,9 +97,11 @@ func (c Config) compile() *version {
 	v := &version{
 		source:     Source{Pipeline: c.Name, Instance: c.Instance},
 		listener:   listener,
+		chooser:    chooserOf(listener),
 		strategies: slices.Clone(c.Strategies),
 	}
-	v.bare = len(v.strategies) == 0 && listener == nil
+	v.direct = len(v.strategies) == 0 && listener == nil
+	v.bare = v.direct
 	v.unheard = v.link(nil)
 	if listener != nil {
 		v.entry = v.link(listener)

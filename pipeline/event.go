@@ -115,10 +115,18 @@ func measurerOf(l Listener) Measurer {
 	return m
 }
 
-// enabled tells whether l wants the events of an execution that begins now.
-func enabled(ctx context.Context, l Listener) bool {
-	e, ok := l.(interface{ Enabled(context.Context) bool })
-	return !ok || e.Enabled(ctx)
+// A chooser is a Listener that may not be interested.
+type chooser interface {
+	Enabled(ctx context.Context) bool
+}
+
+// chooserOf returns l if it chooses.
+func chooserOf(l Listener) chooser {
+	if all, many := l.(fanOut); many && !all.choose() {
+		return nil
+	}
+	c, _ := l.(chooser)
+	return c
 }
 
 // A ListenerFunc is a [Listener] that is just a function.
@@ -150,7 +158,15 @@ type fanOut []Listener
 
 // Enabled tells whether any of them wants the events.
 func (f fanOut) Enabled(ctx context.Context) bool {
-	return slices.ContainsFunc(f, func(l Listener) bool { return enabled(ctx, l) })
+	return slices.ContainsFunc(f, func(l Listener) bool {
+		c := chooserOf(l)
+		return c == nil || c.Enabled(ctx)
+	})
+}
+
+// choose tells whether every one of them does: else there is always one who listens.
+func (f fanOut) choose() bool {
+	return !slices.ContainsFunc(f, func(l Listener) bool { return chooserOf(l) == nil })
 }
 
 // OnMeasurement tells those who are Measurers.

@@ -63,7 +63,7 @@ func TestMeasurementsGoToMeasurersOnly(t *testing.T) {
 			assert.Equal(t, l != nil, isListening)
 			if wanted {
 				assert.Equal(t, []pipeline.Event{{
-					Name: "Waited", Operation: "read", Duration: 5,
+					Name: "Waited", Duration: 5,
 					Source: pipeline.Source{Pipeline: "orders", Strategy: "Measured"},
 				}}, m.measured)
 			}

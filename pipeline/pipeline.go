@@ -28,16 +28,18 @@ type Pipeline struct {
 type version struct {
 	source     Source // of the pipeline as a whole: no strategy
 	listener   Listener
+	chooser    chooser // the listener, if it is one
 	strategies []Strategy
 	entry      step // stands before the first strategy
 	unheard    step // the same for an execution that the listener does not want to hear of
-	bare       bool // open, without strategies and without a listener
+	direct     bool // open, without strategies and without a listener
+	bare       bool // direct, and nobody counts
 	closed     bool
 	why        error    // of one that is closed: more about it, or nil
 	tracker    *tracker // counts executions; nil: nobody will ask
 }
 
-var zeroVersion = &version{bare: true}
+var zeroVersion = &version{direct: true, bare: true}
 
 // load returns the version that an execution starting now runs on.
 func (p *Pipeline) load() *version {
@@ -59,11 +61,15 @@ func (p *Pipeline) Execute(ctx context.Context, fn func(context.Context) error) 
 	if fn == nil {
 		return errNilCallback(p)
 	}
-	if p.load().bare {
+	v := p.load()
+	if v.bare {
 		if ctx.Err() != nil {
 			return ContextError(ctx)
 		}
 		return fn(ctx)
+	}
+	if v.direct {
+		return executeCounted(ctx, p, v, fn)
 	}
 	_, err := p.run(ctx, action(fn))
 	return err
@@ -81,7 +87,7 @@ func (v *version) run(ctx context.Context, c callback) (any, error) {
 	if v.closed {
 		return nil, v.closedError()
 	}
-	if v.listener != nil && enabled(ctx, v.listener) {
+	if v.listener != nil && (v.chooser == nil || v.chooser.Enabled(ctx)) {
 		return v.runObserved(ctx, c)
 	}
 	return v.unheard.enter(ctx, c)
@@ -162,7 +168,7 @@ func (p *Pipeline) Close() error {
 func (p *Pipeline) close() error {
 	open := p.load()
 	shut := *open
-	shut.closed, shut.bare = true, false
+	shut.closed, shut.direct, shut.bare = true, false, false
 	p.current.Store(&shut)
 
 	return open.closeStrategies()

@@ -153,6 +153,23 @@ func (p *Pipeline) runTracked(ctx context.Context, v *version, c callback) (any,
 	return v.run(ctx, c)
 }
 
+// executeCounted is Execute where nothing stands between the caller and fn but that
+// it is counted.
+func executeCounted(ctx context.Context, p *Pipeline, v *version, fn func(context.Context) error) error {
+	now, place := p.enter(v)
+	if place != nil {
+		defer now.tracker.leave(place)
+	}
+	if !now.direct {
+		_, err := now.run(ctx, action(fn))
+		return err
+	}
+	if ctx.Err() != nil {
+		return ContextError(ctx)
+	}
+	return fn(ctx)
+}
+
 // enter counts an execution on the current version, which is v unless it was
 // replaced, and returns it. A version that does not count has no place.
 func (p *Pipeline) enter(v *version) (*version, *part) {

@@ -95,14 +95,14 @@ func (n Next) Report(ctx context.Context, e Event) {
 func (n Next) Measuring() bool { return n.step != nil && n.step.measurer != nil }
 
 // Measure sends e to the pipeline's Listener if it is a [Measurer], with Source
-// and Operation filled in and with severity [None].
+// filled in and with severity [None]. What is measured often is not worth looking
+// up the operation key for.
 func (n Next) Measure(ctx context.Context, e Event) {
 	if !n.Measuring() {
 		return
 	}
 	e.Severity = None
 	e.Source = n.step.source
-	e.Operation = Operation(ctx)
 	n.step.measurer.OnMeasurement(ctx, e)
 }
 

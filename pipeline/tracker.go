@@ -29,11 +29,15 @@ type part struct {
 	_ [56]byte
 }
 
-const mostParts = 32
+// Two goroutines that run at once should rarely have the same part.
+const (
+	partsEach = 8 // for each processor
+	mostParts = 64
+)
 
 func newTracker() *tracker {
 	n := 1
-	for n < 2*runtime.GOMAXPROCS(0) && n < mostParts {
+	for n < partsEach*runtime.GOMAXPROCS(0) && n < mostParts {
 		n *= 2
 	}
 	return &tracker{

@@ -1,0 +1,152 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"runtime/debug"
+
+	"github.com/weir-go/weir/pipeline"
+)
+
+// A BuildFunc builds one version of a pipeline: it reads its configuration, adds
+// strategies to b and returns. It runs when the pipeline is first asked for and at
+// every reload, once at a time for one pipeline, and it must not keep b.
+//
+// If it returns an error or panics, or if the strategies are not valid, nothing
+// comes of the build: what it gave to [Builder.OnDispose] runs, what the strategies
+// own is closed, and limiters that only it asked for are closed.
+type BuildFunc func(b *Builder) error
+
+// A Builder is what a [BuildFunc] builds with. It is not safe for concurrent use.
+type Builder struct {
+	// Name and Instance are those of the pipeline that is built.
+	Name, Instance string
+
+	registry   *Registry
+	change     *change  // what it is part of; nil: the first build
+	attempt    *attempt // the first build that it is; nil: part of a change
+	strategies []pipeline.Strategy
+	disposers  []func() error
+	uses       map[string]*use
+	problems   []error
+}
+
+// Add adds strategies, the outermost first.
+func (b *Builder) Add(s ...pipeline.Strategy) { b.strategies = append(b.strategies, s...) }
+
+// OnDispose has f called once, when this version is discarded: when it was
+// replaced, removed or closed and its last execution has ended, or when the build
+// comes to nothing. The last one given is called first. An error or a panic is
+// reported as [EventDisposeFailed] and does not keep the others from being called.
+func (b *Builder) OnDispose(f func() error) {
+	if f == nil {
+		b.problem(errors.New("OnDispose: the function is nil"))
+		return
+	}
+	b.disposers = append(b.disposers, f)
+}
+
+// Pipeline returns another pipeline of the registry, to be embedded in this one
+// with [pipeline.Embed]. It is built if need be; a pipeline that would contain
+// itself is an [ErrCycle].
+func (b *Builder) Pipeline(name string) (*pipeline.Pipeline, error) {
+	if b.change != nil {
+		if i := b.change.usual[name]; i != nil {
+			return i.handle.Pipeline(), nil // it is built by the same change
+		}
+	}
+	return b.registry.get(name, b.attempt)
+}
+
+func (b *Builder) problem(err error) { b.problems = append(b.problems, err) }
+
+// A build is one version of one pipeline.
+type build struct {
+	instance   *instance
+	strategies []pipeline.Strategy
+	prepared   *pipeline.Prepared // nil: it failed
+	contains   []*pipeline.Pipeline
+	disposers  []func() error
+	uses       map[string]*use // limiters of the registry, by name
+}
+
+// build runs a build function. What it returns is to be put in force or discarded.
+func (r *Registry) build(i *instance, f BuildFunc, c *change, a *attempt) (made *build, err error) {
+	b := &Builder{Name: i.name, Instance: i.instance, registry: r, change: c, attempt: a, uses: make(map[string]*use)}
+	v := &build{instance: i, uses: b.uses}
+	defer func() { // also if f leaves the goroutine
+		if made != nil {
+			return
+		}
+		v.disposers, v.strategies = b.disposers, b.strategies
+		ctx := context.Background()
+		if c != nil {
+			ctx = c.ctx
+		}
+		err = errors.Join(err, r.discard(ctx, v))
+	}()
+	if err := b.run(f, v); err != nil {
+		return nil, fmt.Errorf("registry: building pipeline %s: %w", i.id, err)
+	}
+	v.disposers = b.disposers
+	return v, nil
+}
+
+// run makes an error of a panic.
+func (b *Builder) run(f BuildFunc, v *build) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	if err := errors.Join(f(b), errors.Join(b.problems...)); err != nil {
+		return err
+	}
+	c := pipeline.Config{Name: b.Name, Instance: b.Instance, Strategies: b.strategies, Listener: b.registry.options.Listener}
+	v.prepared, err = c.Prepare()
+	v.contains = contained(b.strategies)
+	return err
+}
+
+// closeAll closes what the strategies of a build own that came to nothing.
+func closeAll(strategies []pipeline.Strategy) error {
+	var errs []error
+	for _, s := range strategies {
+		if c, ok := s.(io.Closer); ok && !isNil(s) {
+			errs = append(errs, guarded(c.Close))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// isNil sees the nil pointer inside an interface: a strategy that is one has made
+// the build fail already.
+func isNil(s pipeline.Strategy) bool {
+	v := reflect.ValueOf(s)
+	return v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// guarded calls f and makes an error of a panic: what comes after it is to be
+// called, too.
+func guarded(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return f()
+}
+
+// contained returns the pipelines that are embedded among these strategies.
+func contained(strategies []pipeline.Strategy) []*pipeline.Pipeline {
+	var all []*pipeline.Pipeline
+	for _, s := range strategies {
+		if e, ok := s.(interface{ Pipeline() *pipeline.Pipeline }); ok {
+			all = append(all, e.Pipeline())
+		}
+	}
+	return all
+}

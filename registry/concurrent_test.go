@@ -1,0 +1,91 @@
+package registry_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+)
+
+// Reloads come one after the other, and executions always find a version.
+func TestReloadConcurrentSafe(t *testing.T) {
+	r := open(t, nil)
+	var n numbered
+	require.NoError(t, r.Define("orders", n.build))
+	p := get(t, r, "orders")
+	var wg sync.WaitGroup
+	var stop atomic.Bool
+	for range 4 {
+		wg.Go(func() {
+			for last := 0; !stop.Load(); {
+				v, err := pipeline.ExecuteValue(t.Context(), p, func(ctx context.Context) (int, error) {
+					return ctx.Value(versionKey{}).(int), nil
+				})
+				assert.NoError(t, err)
+				assert.GreaterOrEqual(t, v, last, "never back to an older version")
+				last = v
+			}
+		})
+	}
+	var reloads sync.WaitGroup
+	for range 3 {
+		reloads.Go(func() {
+			for range 100 {
+				assert.NoError(t, r.Reload(t.Context()))
+			}
+		})
+	}
+	reloads.Wait()
+	stop.Store(true)
+	wg.Wait()
+	assert.Equal(t, 301, versionOf(t, p))
+}
+
+// First builds, reloads, removals and executions of the same names at once.
+func TestEverythingAtOnceConcurrentSafe(t *testing.T) {
+	r := open(t, nil)
+	var n numbered
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
+		require.NoError(t, r.Define(name, n.build))
+	}
+	var wg sync.WaitGroup
+	each := func(f func(name string) error, allowed ...error) {
+		wg.Go(func() {
+			for i := range 200 {
+				err := f(names[i%len(names)])
+				if err != nil && !isAny(err, allowed) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	each(func(name string) error {
+		p, err := r.Get(name)
+		if err != nil {
+			return err
+		}
+		return p.Execute(t.Context(), nothing)
+	}, registry.ErrNotDefined, registry.ErrRemoved)
+	each(func(name string) error {
+		p, err := r.GetInstance(name, "eu")
+		if err != nil {
+			return err
+		}
+		return p.Execute(t.Context(), nothing)
+	}, registry.ErrNotDefined, registry.ErrRemoved)
+	each(func(string) error { return r.Reload(t.Context()) })
+	each(func(name string) error { return r.Remove(t.Context(), name) }, registry.ErrNotDefined)
+	each(func(name string) error { return r.Define(name, n.build) }, registry.ErrDefined)
+	each(func(name string) error { return r.RemoveInstance(name, "eu") })
+	each(func(name string) error {
+		return r.Apply(t.Context(), registry.Change{Define: map[string]registry.BuildFunc{name: n.build}})
+	})
+	wg.Wait()
+}

@@ -1,0 +1,87 @@
+package registry
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weir-go/weir/pipeline"
+)
+
+// checkCycles finds a pipeline that would contain itself: its executions would
+// never end.
+func checkCycles(inForce []*build) error {
+	byHandle := make(map[*pipeline.Pipeline]*build, len(inForce))
+	for _, b := range inForce {
+		byHandle[b.instance.handle.Pipeline()] = b
+	}
+	const visiting, clean = 1, 2
+	state := make(map[*build]int)
+	var path []id
+	var visit func(b *build) error
+	visit = func(b *build) error {
+		state[b] = visiting
+		path = append(path, b.instance.id)
+		for _, inner := range buildsIn(b.contains, byHandle) {
+			if state[inner] == clean {
+				continue
+			}
+			if state[inner] == visiting {
+				err := fmt.Errorf("%w: %s contains %s", ErrCycle, b.instance.id, inner.instance.id)
+				return &faultError{err, path[slices.Index(path, inner.instance.id):]}
+			}
+			if err := visit(inner); err != nil {
+				return err
+			}
+		}
+		state[b] = clean
+		path = path[:len(path)-1]
+		return nil
+	}
+	for _, b := range inForce {
+		if state[b] == 0 {
+			if err := visit(b); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// buildsIn returns the builds behind pipelines, and behind what is embedded in
+// those that are not the registry's.
+func buildsIn(pipelines []*pipeline.Pipeline, byHandle map[*pipeline.Pipeline]*build) []*build {
+	var found []*build
+	for _, p := range pipelines {
+		if b := byHandle[p]; b != nil {
+			found = append(found, b)
+			continue
+		}
+		var inner []pipeline.Strategy
+		for _, s := range p.Strategies() {
+			inner = append(inner, s)
+		}
+		found = append(found, buildsIn(contained(inner), byHandle)...)
+	}
+	return found
+}
+
+// checkRemoved finds a pipeline that contains one of those that are to be removed:
+// it could not run any more.
+func (r *Registry) checkRemoved(inForce []*build, remove []string) error {
+	gone := make(map[*pipeline.Pipeline]*build)
+	for _, name := range remove {
+		for _, i := range r.definitions[name].instances {
+			gone[i.handle.Pipeline()] = &build{instance: i}
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	for _, b := range inForce {
+		for _, inner := range buildsIn(b.contains, gone) {
+			err := fmt.Errorf("registry: %s cannot be removed: pipeline %s contains it", inner.instance.id, b.instance.id)
+			return &faultError{err, []id{b.instance.id}}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package registry_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/registry"
+)
+
+// What a failed build made is disposed of like a version, and its limiters with it.
+func TestFailedBuildIsDisposedOf(t *testing.T) {
+	ends := map[string]func(b *registry.Builder) error{
+		"error":   func(*registry.Builder) error { return errBoom },
+		"panic":   func(*registry.Builder) error { panic("boom") },
+		"invalid": func(b *registry.Builder) error { b.Add(&invalid{closing{func() error { return nil }}}); return nil },
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			var j journal
+			r := open(t, &registry.Options{ObserveLimiter: noteLimiters(&j)})
+			var made *limiter.Concurrency
+			require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+				made = b.Concurrency("slots", one(1))
+				b.OnDispose(func() error {
+					_, err := made.TryAcquire(t.Context(), 1)
+					assert.NoError(t, err, "it is still open")
+					return nil
+				})
+				if err := noted(&j)(b); err != nil {
+					return err
+				}
+				return end(b)
+			}))
+			_, err := r.Get("orders")
+			assert.ErrorContains(t, err, "boom")
+			assert.Equal(t, order, j.take())
+			assert.Zero(t, r.OwnedLimiters())
+			_, err = made.TryAcquire(t.Context(), 1)
+			assert.ErrorIs(t, err, limiter.ErrClosed)
+		})
+	}
+}
+
+// What goes wrong then is reported, and does not hide why the build failed.
+func TestDisposingOfFailedBuildFails(t *testing.T) {
+	other := errors.New("other")
+	var l recorder
+	r := open(t, &registry.Options{Listener: &l})
+	var f fickle
+	require.NoError(t, r.Define("orders", f.build))
+	broken := func(b *registry.Builder) error {
+		b.OnDispose(func() error { return other })
+		return errBoom
+	}
+	f.do(broken)
+	_, err := r.Get("orders")
+	assert.ErrorIs(t, err, errBoom)
+	assert.Equal(t, []string{"DisposeFailed orders/(null)/(null)"}, l.take())
+	assert.ErrorIs(t, l.last(t).Err, other)
+	assert.NotErrorIs(t, l.last(t).Err, errBoom)
+	f.calmDown()
+	get(t, r, "orders")
+	f.do(broken)
+	assert.ErrorIs(t, r.Reload(t.Context()), errBoom)
+	assert.ElementsMatch(t, []string{"DisposeFailed orders/(null)/(null)", "ReloadFailed orders/(null)/(null)"}, l.take())
+}
+
+// Builds that succeeded are disposed of if the reload that they were for fails.
+func TestGoodBuildsOfFailedReloadAreDisposedOf(t *testing.T) {
+	var l recorder
+	var j journal
+	r := open(t, &registry.Options{Listener: &l})
+	var good, bad fickle
+	require.NoError(t, r.Define("bad", bad.build))
+	require.NoError(t, r.Define("good", good.build))
+	get(t, r, "bad")
+	p := get(t, r, "good")
+	bad.do(func(*registry.Builder) error { return errBoom })
+	good.do(func(b *registry.Builder) error {
+		b.OnDispose(func() error { panic("ouch") })
+		return noted(&j)(b)
+	})
+	assert.ErrorIs(t, r.Reload(t.Context()), errBoom)
+	assert.Equal(t, order, j.take())
+	assert.Equal(t, []string{"ReloadFailed bad/(null)/(null)", "DisposeFailed good/(null)/(null)"}, l.take())
+	assert.ErrorContains(t, l.last(t).Err, "ouch")
+	assert.Zero(t, r.OwnedLimiters())
+	assert.Equal(t, 1, versionOf(t, p))
+}
+
+// A first build that a change has overtaken is disposed of; what goes wrong with
+// that is no reason not to have the pipeline.
+func TestDisposingOfOvertakenFirstBuildFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l recorder
+		r := open(t, &registry.Options{Listener: &l})
+		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+			time.Sleep(time.Second)
+			b.OnDispose(func() error { return errBoom })
+			return nil
+		}))
+		for _, o := range stampede(r, 2, func() {
+			require.NoError(t, r.Apply(t.Context(), registry.Change{Define: builds{"orders": with(version(2))}}))
+			l.take()
+		}) {
+			require.NoError(t, o.err)
+			assert.Equal(t, 2, versionOf(t, o.p))
+		}
+		assert.Equal(t, []string{"DisposeFailed orders/(null)/(null)"}, l.take())
+	})
+}
+
+// A build that fails has not touched what is in force.
+func TestFailedBuildReconfiguresNothing(t *testing.T) {
+	r := open(t, nil)
+	var live, staged *limiter.Concurrency
+	limit, fail := 3, false
+	require.NoError(t, r.Define("a", func(b *registry.Builder) error {
+		live = b.Concurrency("slots", one(limit))
+		if fail {
+			staged = b.Concurrency("new", one(limit))
+		}
+		return nil
+	}))
+	require.NoError(t, r.Define("b", func(*registry.Builder) error {
+		if fail {
+			return errBoom
+		}
+		return nil
+	}))
+	get(t, r, "a")
+	get(t, r, "b")
+	before := live
+	limit, fail = 7, true
+	require.ErrorIs(t, r.Reload(t.Context()), errBoom)
+	assert.Same(t, before, live)
+	assert.Equal(t, 3, live.Options().PermitLimit)
+	_, err := staged.TryAcquire(t.Context(), 1)
+	assert.ErrorIs(t, err, limiter.ErrClosed)
+	assert.Equal(t, 1, r.OwnedLimiters())
+	fail = false
+	require.NoError(t, r.Reload(t.Context()))
+	assert.Equal(t, 7, live.Options().PermitLimit)
+}

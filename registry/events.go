@@ -1,0 +1,38 @@
+package registry
+
+import (
+	"context"
+	"time"
+
+	"github.com/weir-go/weir/pipeline"
+)
+
+// The events of a registry. They come to [Options.Listener] with the name and the
+// instance of the pipeline, and no strategy.
+const (
+	// EventReload: a new version is in force; Duration is how long its build took.
+	// Information.
+	EventReload = "OnReload"
+	// EventReloadFailed: the version in force stays; Err says why. Error.
+	EventReloadFailed = "ReloadFailed"
+	// EventDisposeFailed: something went wrong when a version was disposed of; Err
+	// says what. [ErrDrainTimeout] if executions still ran on it. Error.
+	EventDisposeFailed = "DisposeFailed"
+)
+
+func (r *Registry) report(ctx context.Context, i id, e pipeline.Event) {
+	if r.options.Listener == nil {
+		return
+	}
+	e.Source = i.source()
+	e.Operation = pipeline.Operation(ctx)
+	r.options.Listener.OnEvent(ctx, e)
+}
+
+func (r *Registry) reportFailure(ctx context.Context, i id, name string, err error) {
+	r.report(ctx, i, pipeline.Event{Name: name, Severity: pipeline.Error, Err: err})
+}
+
+func (r *Registry) reportReload(ctx context.Context, i id, took time.Duration) {
+	r.report(ctx, i, pipeline.Event{Name: EventReload, Severity: pipeline.Information, Duration: took})
+}

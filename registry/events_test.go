@@ -1,0 +1,189 @@
+package registry_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+)
+
+// RC1, RC3, RC4: each event as it is.
+func TestEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l recorder
+		r := open(t, &registry.Options{Listener: &l, DrainTimeout: time.Minute})
+		var f fickle
+		slow := func(b *registry.Builder) error {
+			time.Sleep(3 * time.Second)
+			return f.numbered.build(b)
+		}
+		require.NoError(t, r.Define("orders", f.build))
+		p := getInstance(t, r, "orders", "eu")
+		assert.Empty(t, l.take(), "a first build is no reload")
+		ctx := pipeline.WithOperation(t.Context(), "by hand")
+		source := pipeline.Source{Pipeline: "orders", Instance: "eu"}
+
+		f.do(slow)
+		end := hold(t, p)
+		require.NoError(t, r.Reload(ctx))
+		assert.Equal(t, pipeline.Event{
+			Name: registry.EventReload, Severity: pipeline.Information, Source: source, Operation: "by hand", Duration: 3 * time.Second,
+		}, l.last(t))
+
+		f.do(func(*registry.Builder) error { return errBoom })
+		assert.ErrorIs(t, r.Reload(ctx), errBoom)
+		e := l.last(t)
+		assert.ErrorIs(t, e.Err, errBoom)
+		e.Err = nil
+		assert.Equal(t, pipeline.Event{
+			Name: registry.EventReloadFailed, Severity: pipeline.Error, Source: source, Operation: "by hand",
+		}, e)
+
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		e = l.last(t)
+		assert.ErrorIs(t, e.Err, registry.ErrDrainTimeout)
+		e.Err = nil
+		assert.Equal(t, pipeline.Event{Name: registry.EventDisposeFailed, Severity: pipeline.Error, Source: source}, e)
+		end()
+		assert.Equal(t, []string{"OnReload orders/eu/(null)", "ReloadFailed orders/eu/(null)", "DisposeFailed orders/eu/(null)"}, l.take())
+	})
+}
+
+func TestListenerHearsExecutions(t *testing.T) {
+	var heard []string
+	r := open(t, &registry.Options{Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
+		heard = append(heard, e.Name+" "+e.Source.String())
+	})})
+	require.NoError(t, r.Define("orders", with()))
+	p := get(t, r, "orders")
+	for range 2 {
+		heard = nil
+		require.NoError(t, p.Execute(t.Context(), nothing))
+		assert.Equal(t, []string{"PipelineExecuting orders/(null)/(null)", "PipelineExecuted orders/(null)/(null)"}, heard)
+		require.NoError(t, r.Reload(t.Context()))
+	}
+}
+
+// A nil pointer as listener is none, as it is for a pipeline.
+func TestNilListener(t *testing.T) {
+	for _, l := range []pipeline.Listener{nil, (*recorder)(nil), pipeline.ListenerFunc(nil)} {
+		r := open(t, &registry.Options{Listener: l})
+		require.NoError(t, r.Define("orders", with()))
+		p := get(t, r, "orders")
+		require.NoError(t, r.Reload(t.Context()))
+		require.NoError(t, p.Execute(t.Context(), nothing))
+		require.NoError(t, r.Remove(t.Context(), "orders"))
+	}
+}
+
+func TestForget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l recorder
+		r := registry.New(&registry.Options{Listener: &l, DrainTimeout: -1})
+		var n numbered
+		require.NoError(t, r.Define("orders", n.build))
+		require.NoError(t, r.Define("others", n.build))
+		p, eu := get(t, r, "orders"), getInstance(t, r, "orders", "eu")
+		get(t, r, "others")
+		forgotten := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			assert.ElementsMatch(t, want, l.take())
+		}
+		require.NoError(t, r.Reload(t.Context(), "others"))
+		forgotten("OnReload others/(null)/(null)")
+
+		end, endEU := hold(t, p), hold(t, eu)
+		require.NoError(t, r.RemoveInstance("orders", "eu"))
+		forgotten()
+		endEU()
+		forgotten("Forget orders/eu/(null)")
+
+		require.NoError(t, r.Reload(t.Context(), "orders"))
+		forgotten("OnReload orders/(null)/(null)")
+		require.NoError(t, r.Remove(t.Context(), "orders"))
+		forgotten() // an execution still runs, on the version before the last
+		end()
+		forgotten("Forget orders/(null)/(null)")
+
+		require.NoError(t, r.Close(t.Context()))
+		forgotten("Forget others/(null)/(null)")
+	})
+}
+
+// There is one of that name again by the time that the last execution ends.
+func TestForgetNotWhatIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l recorder
+		r := open(t, &registry.Options{Listener: &l, DrainTimeout: -1})
+		require.NoError(t, r.Define("orders", with()))
+		eu := getInstance(t, r, "orders", "eu")
+		end := hold(t, eu)
+		require.NoError(t, r.RemoveInstance("orders", "eu"))
+		getInstance(t, r, "orders", "eu")
+		end()
+		synctest.Wait()
+		assert.Empty(t, l.take())
+		require.NoError(t, r.Remove(t.Context(), "orders"))
+		synctest.Wait()
+		assert.Equal(t, []string{"Forget orders/eu/(null)"}, l.take())
+	})
+}
+
+func TestObserveLimiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		r := registry.New(&registry.Options{DrainTimeout: -1, ObserveLimiter: func(name string, l limiter.StatisticsProvider) func() {
+			assert.Positive(t, l.Statistics().AvailablePermits)
+			if name == "no stop" {
+				j.add("+%s", name)
+				return nil
+			}
+			return noteLimiters(&j)(name, l)
+		}})
+		seen := func(what string, want ...string) {
+			t.Helper()
+			synctest.Wait()
+			assert.ElementsMatch(t, want, j.take(), what)
+		}
+		kind, fail := 0, false
+		build := func(b *registry.Builder) error {
+			subjects[kind].make(b, 5)
+			b.Concurrency("no stop", one(1))
+			if fail {
+				b.Concurrency("staged", one(1))
+				return errBoom
+			}
+			return nil
+		}
+		require.NoError(t, r.Define("a", build))
+		require.NoError(t, r.Define("b", build))
+		seen("defined")
+		p := get(t, r, "a")
+		seen("built", "+l", "+no stop")
+		get(t, r, "b")
+		for range 3 {
+			require.NoError(t, r.Reload(t.Context()))
+		}
+		seen("shared and kept")
+		fail = true
+		require.ErrorIs(t, r.Reload(t.Context()), errBoom)
+		seen("what never came into force")
+		fail, kind = false, 1
+		end := hold(t, p)
+		require.NoError(t, r.Reload(t.Context()))
+		seen("another kind", "+l")
+		end()
+		seen("the last user of the old one is gone", "-l")
+		require.NoError(t, r.Close(t.Context()))
+		seen("closed", "-l")
+	})
+}

@@ -1,0 +1,16 @@
+package registry
+
+// OwnedLimiters is how many limiters the registry has, those of versions that are
+// staged or draining included.
+func (r *Registry) OwnedLimiters() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.limiters)
+}
+
+// Definitions is how many names the registry remembers.
+func (r *Registry) Definitions() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.definitions)
+}

@@ -1,0 +1,281 @@
+package registry_test
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+)
+
+func TestGetBuildsOnceConcurrentSafe(t *testing.T) {
+	r := open(t, nil)
+	var n numbered
+	require.NoError(t, r.Define("orders", n.build))
+	assert.Zero(t, n.made(), "nothing is built before somebody asks")
+
+	handles := make([]*pipeline.Pipeline, 200)
+	var wg sync.WaitGroup
+	for i := range handles {
+		wg.Go(func() {
+			p, err := r.Get("orders")
+			assert.NoError(t, err)
+			assert.NoError(t, p.Execute(t.Context(), nothing))
+			handles[i] = p
+		})
+	}
+	wg.Wait()
+	assert.Equal(t, 1, n.made())
+	for _, p := range handles {
+		assert.Same(t, handles[0], p)
+	}
+}
+
+// outcome is what a Get came back with.
+type outcome struct {
+	p   *pipeline.Pipeline
+	err error
+}
+
+// stampede has n goroutines ask for a pipeline whose build waits, and returns what
+// they got once release has let it go on.
+func stampede(r *registry.Registry, n int, release func()) []outcome {
+	outcomes := make([]outcome, n)
+	var wg sync.WaitGroup
+	for i := range outcomes {
+		wg.Go(func() { outcomes[i].p, outcomes[i].err = r.Get("orders") })
+	}
+	synctest.Wait()
+	release()
+	wg.Wait()
+	return outcomes
+}
+
+func TestFailedBuildIsReportedToAllWhoAskedAndTriedAgain(t *testing.T) {
+	fail := map[string]func() error{
+		"error": func() error { return errBoom },
+		"panic": func() error { panic(errBoom.Error()) },
+	}
+	for name, f := range fail {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := open(t, nil)
+				release := make(chan struct{})
+				var builds atomic.Int64
+				require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+					if builds.Add(1) == 1 {
+						<-release
+						return f()
+					}
+					b.Add(version(2))
+					return nil
+				}))
+				for _, o := range stampede(r, 10, func() { close(release) }) {
+					assert.Nil(t, o.p)
+					assert.ErrorContains(t, o.err, "boom")
+					assert.ErrorContains(t, o.err, "orders")
+				}
+				assert.EqualValues(t, 1, builds.Load())
+
+				assert.Equal(t, 2, versionOf(t, get(t, r, "orders")))
+				assert.EqualValues(t, 2, builds.Load())
+			})
+		})
+	}
+}
+
+// A build that leaves its goroutine takes whoever called it along, and nobody else.
+func TestGoexitInFirstBuild(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, nil)
+		release := make(chan struct{})
+		var builds, back atomic.Int64
+		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+			if builds.Add(1) == 1 {
+				b.OnDispose(func() error { back.Add(1); return nil })
+				<-release
+				runtime.Goexit()
+			}
+			return nil
+		}))
+		failed := 0
+		for _, o := range stampede(r, 5, func() { close(release) }) {
+			assert.Nil(t, o.p)
+			if o.err != nil {
+				failed++
+			}
+		}
+		assert.Equal(t, 4, failed, "all but the one that is gone")
+		assert.EqualValues(t, 1, builds.Load())
+		assert.EqualValues(t, 1, back.Load(), "OnDispose of the build")
+		require.NoError(t, get(t, r, "orders").Execute(t.Context(), nothing))
+	})
+}
+
+func TestGoexitInSecondTryOfFirstBuild(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, nil)
+		release := make(chan struct{})
+		var builds atomic.Int64
+		require.NoError(t, r.Define("orders", func(*registry.Builder) error {
+			switch builds.Add(1) {
+			case 1:
+				<-release
+			case 2:
+				runtime.Goexit()
+			}
+			return nil
+		}))
+		failed := 0
+		for _, o := range stampede(r, 5, func() {
+			require.NoError(t, r.Reload(t.Context()), "makes the build that runs out of date")
+			close(release)
+		}) {
+			assert.Nil(t, o.p)
+			if o.err != nil {
+				failed++
+			}
+		}
+		assert.Equal(t, 4, failed)
+		require.NoError(t, get(t, r, "orders").Execute(t.Context(), nothing))
+	})
+}
+
+func TestInvalidStrategiesFailTheBuild(t *testing.T) {
+	r := open(t, nil)
+	var j journal
+	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+		b.OnDispose(j.note("OnDispose 1", nil))
+		b.OnDispose(j.note("OnDispose 2", nil))
+		b.Add(&closing{j.note("close 1", nil)}, nil, &invalid{closing{j.note("close 2", nil)}})
+		return nil
+	}))
+	_, err := r.Get("orders")
+	assert.ErrorIs(t, err, pipeline.ErrInvalidConfig)
+	assert.ErrorIs(t, err, errBoom)
+	assert.ErrorContains(t, err, "strategy 2 is nil")
+	assert.Equal(t, []string{"OnDispose 2", "OnDispose 1", "close 1", "close 2"}, j.take())
+}
+
+func TestNilOnDisposeFailsTheBuild(t *testing.T) {
+	r := open(t, nil)
+	require.NoError(t, r.Define("orders", func(b *registry.Builder) error { b.OnDispose(nil); return nil }))
+	_, err := r.Get("orders")
+	assert.ErrorContains(t, err, "OnDispose")
+}
+
+func TestDefine(t *testing.T) {
+	r := open(t, nil)
+	var first, second numbered
+	assert.Error(t, r.Define("", first.build), "PR01")
+	assert.ErrorContains(t, r.Define("orders", nil), "orders")
+	_, err := r.Get("orders")
+	assert.ErrorIs(t, err, registry.ErrNotDefined, "PR19")
+	assert.ErrorContains(t, err, "orders")
+
+	assert.False(t, r.Defined("orders"))
+	require.NoError(t, r.Define("orders", first.build))
+	assert.True(t, r.Defined("orders"))
+	assert.ErrorIs(t, r.Define("orders", second.build), registry.ErrDefined, "PR08")
+	for range 3 {
+		get(t, r, "orders")
+	}
+	assert.Equal(t, 1, first.made(), "PR04")
+	assert.Zero(t, second.made())
+	_, err = r.GetInstance("payments", "eu")
+	assert.ErrorIs(t, err, registry.ErrNotDefined)
+	assert.Equal(t, 1, r.Definitions(), "asking for what is not there leaves nothing behind")
+}
+
+func TestGetOrDefine(t *testing.T) {
+	r := open(t, nil)
+	var first, second numbered
+	for range 3 {
+		p, err := r.GetOrDefine("orders", first.build)
+		require.NoError(t, err, "PR15")
+		assert.Equal(t, 1, versionOf(t, p))
+	}
+	p, err := r.GetOrDefine("orders", second.build)
+	require.NoError(t, err)
+	assert.Same(t, get(t, r, "orders"), p)
+	assert.Equal(t, 1, first.made())
+	assert.Zero(t, second.made())
+
+	_, err = r.GetOrDefine("", first.build)
+	assert.Error(t, err)
+	_, err = r.GetOrDefine("payments", nil)
+	assert.Error(t, err)
+	_, err = r.GetOrDefine("failing", func(*registry.Builder) error { return errBoom })
+	assert.ErrorIs(t, err, errBoom)
+}
+
+func TestGetOrDefineConcurrentSafe(t *testing.T) {
+	r := open(t, nil)
+	var n numbered
+	var wg sync.WaitGroup
+	for range 100 {
+		wg.Go(func() {
+			_, err := r.GetOrDefine("orders", n.build)
+			assert.NoError(t, err)
+		})
+	}
+	wg.Wait()
+	assert.Equal(t, 1, n.made())
+}
+
+func TestBuilderKnowsWhatItBuilds(t *testing.T) {
+	r := open(t, &registry.Options{Instance: func(name string) string { return "of " + name }})
+	var seen []string
+	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+		seen = append(seen, b.Name+"/"+b.Instance)
+		return nil
+	}))
+	p := get(t, r, "orders")
+	_, err := r.GetInstance("orders", "eu")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"orders/of orders", "orders/eu"}, seen, "PR06")
+	assert.Equal(t, "orders", p.Name())
+	assert.Equal(t, "of orders", p.Instance())
+}
+
+// A first build that takes long must not publish what it read before a reload.
+func TestFirstBuildDuringReloadReadsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, nil)
+		var config, builds atomic.Int64
+		config.Store(1)
+		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+			builds.Add(1)
+			read := config.Load()
+			time.Sleep(time.Second)
+			b.Add(version(read))
+			return nil
+		}))
+		for _, o := range stampede(r, 3, func() {
+			config.Store(2)
+			require.NoError(t, r.Reload(t.Context(), "orders"))
+		}) {
+			require.NoError(t, o.err)
+			assert.Equal(t, 2, versionOf(t, o.p))
+		}
+		assert.EqualValues(t, 2, builds.Load())
+	})
+}
+
+// A nil pointer among the strategies is named, and nothing is called on it.
+func TestNilPointerAsStrategy(t *testing.T) {
+	var l recorder
+	r := open(t, &registry.Options{Listener: &l})
+	require.NoError(t, r.Define("orders", with((*closing)(nil))))
+	_, err := r.Get("orders")
+	assert.ErrorContains(t, err, "strategy 1 is nil")
+	assert.NotContains(t, err.Error(), "panic")
+	assert.Empty(t, l.take())
+}

@@ -1,0 +1,236 @@
+package registry_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+)
+
+func getInstance(t *testing.T, r *registry.Registry, name, instance string) *pipeline.Pipeline {
+	t.Helper()
+	p, err := r.GetInstance(name, instance)
+	require.NoError(t, err)
+	return p
+}
+
+// PR02: a hundred instances of one definition.
+func TestInstances(t *testing.T) {
+	var l recorder
+	r := open(t, &registry.Options{Listener: &l})
+	var n numbered
+	require.NoError(t, r.Define("orders", n.build))
+	handles := make(map[*pipeline.Pipeline]bool)
+	for range 3 {
+		for i := range 100 {
+			p := getInstance(t, r, "orders", fmt.Sprint(i))
+			assert.Equal(t, "orders", p.Name())
+			assert.Equal(t, fmt.Sprint(i), p.Instance())
+			handles[p] = true
+		}
+	}
+	assert.Len(t, handles, 100)
+	assert.Equal(t, 100, n.made())
+	assert.False(t, handles[get(t, r, "orders")])
+	assert.Same(t, get(t, r, "orders"), getInstance(t, r, "orders", ""))
+	assert.Equal(t, 101, n.made())
+
+	require.NoError(t, r.Reload(t.Context(), "orders"))
+	assert.Equal(t, 202, n.made(), "all of them")
+	for p := range handles {
+		assert.Greater(t, versionOf(t, p), 101)
+	}
+	assert.Len(t, l.take(), 101)
+}
+
+func TestUsualInstance(t *testing.T) {
+	asked := make(map[string]int)
+	r := open(t, &registry.Options{Instance: func(name string) string { asked[name]++; return name + "-eu" }})
+	require.NoError(t, r.Define("a", with()))
+	require.ErrorIs(t, r.Define("a", with()), registry.ErrDefined)
+	for range 3 {
+		_, err := r.GetOrDefine("b", with())
+		require.NoError(t, err)
+		require.NoError(t, r.Apply(t.Context(), registry.Change{Define: builds{"a": with(), "c": with()}}))
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		assert.Equal(t, name+"-eu", get(t, r, name).Instance())
+		assert.Same(t, get(t, r, name), getInstance(t, r, name, name+"-eu"))
+		assert.Equal(t, 1, asked[name], "once for each definition")
+	}
+}
+
+func TestAllIsInOrder(t *testing.T) {
+	r := open(t, nil)
+	for _, name := range []string{"b", "a", "c"} {
+		require.NoError(t, r.Define(name, with()))
+	}
+	assert.Empty(t, names(r), "what is not built is not there")
+	for _, id := range [][2]string{{"b", "z"}, {"b", ""}, {"a", "y"}, {"b", "x"}} {
+		getInstance(t, r, id[0], id[1])
+	}
+	assert.Equal(t, []string{"a/y", "b", "b/x", "b/z"}, names(r))
+	for name, p := range r.All() {
+		assert.Same(t, getInstance(t, r, name, p.Instance()), p)
+		if p.Instance() != "" {
+			require.NoError(t, r.RemoveInstance(name, p.Instance()), "the registry is not locked meanwhile")
+			continue
+		}
+		require.EqualError(t, r.RemoveInstance(name, ""), "registry: b is what Get returns: remove the pipeline instead")
+	}
+	assert.Equal(t, []string{"b"}, names(r))
+	require.NoError(t, r.Remove(t.Context(), "b"))
+	assert.Empty(t, names(r))
+	getInstance(t, r, "c", "")
+	getInstance(t, r, "c", "d")
+	for range r.All() {
+		break
+	}
+	for range r.Limiters() {
+		t.Error("there is no limiter")
+	}
+}
+
+func TestRemoveInstance(t *testing.T) {
+	r := open(t, nil)
+	var n numbered
+	require.NoError(t, r.Define("orders", n.build))
+	require.NoError(t, r.RemoveInstance("orders", "eu"), "there is none")
+	require.NoError(t, r.RemoveInstance("payments", "eu"))
+	usual, us := get(t, r, "orders"), getInstance(t, r, "orders", "us")
+	old := getInstance(t, r, "orders", "eu")
+	end := hold(t, old)
+	require.NoError(t, r.RemoveInstance("orders", "eu"))
+	err := old.Execute(t.Context(), nothing)
+	assert.ErrorIs(t, err, registry.ErrRemoved)
+	assert.ErrorIs(t, err, pipeline.ErrClosed)
+	assert.Equal(t, []string{"orders", "orders/us"}, names(r))
+
+	fresh := getInstance(t, r, "orders", "eu")
+	assert.NotSame(t, old, fresh)
+	assert.Equal(t, 4, versionOf(t, fresh))
+	require.NoError(t, r.Reload(t.Context()))
+	assert.ErrorIs(t, old.Execute(t.Context(), nothing), registry.ErrRemoved, "it does not come back")
+	assert.Equal(t, "began on 3, ended on 3", end())
+	for _, p := range []*pipeline.Pipeline{usual, us, fresh} {
+		assert.Greater(t, versionOf(t, p), 4)
+	}
+}
+
+func TestRemoveInstanceDuringFirstBuild(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, nil)
+		var j journal
+		var builds atomic.Int64
+		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+			if builds.Add(1) == 1 {
+				time.Sleep(time.Second)
+			}
+			return noted(&j)(b)
+		}))
+		done := make(chan error)
+		go func() {
+			_, err := r.GetInstance("orders", "eu")
+			done <- err
+		}()
+		synctest.Wait()
+		require.NoError(t, r.RemoveInstance("orders", "eu"))
+		assert.Equal(t, "eu", getInstance(t, r, "orders", "eu").Instance(), "a new one need not wait for it")
+		assert.ErrorIs(t, <-done, registry.ErrRemoved)
+		assert.Equal(t, order, j.take())
+		assert.Equal(t, []string{"orders/eu"}, names(r))
+	})
+}
+
+// An instance that is removed while a reload builds it stays removed.
+func TestRemoveInstanceDuringReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l recorder
+		r := open(t, &registry.Options{Listener: &l})
+		var n numbered
+		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+			if n.made() >= 2 {
+				time.Sleep(time.Second)
+			}
+			return n.build(b)
+		}))
+		eu, us := getInstance(t, r, "orders", "eu"), getInstance(t, r, "orders", "us")
+		done := make(chan error)
+		go func() { done <- r.Reload(t.Context()) }()
+		synctest.Wait()
+		require.NoError(t, r.RemoveInstance("orders", "eu"))
+		require.NoError(t, <-done)
+		assert.ErrorIs(t, eu.Execute(t.Context(), nothing), registry.ErrRemoved)
+		assert.Equal(t, 4, versionOf(t, us))
+		assert.Equal(t, []string{"orders/us"}, names(r))
+		synctest.Wait()
+		assert.ElementsMatch(t, []string{"Forget orders/eu/(null)", "OnReload orders/us/(null)"}, l.take())
+	})
+}
+
+func TestMaxInstances(t *testing.T) {
+	r := open(t, &registry.Options{MaxInstances: 2})
+	var f fickle
+	require.NoError(t, r.Define("orders", f.build))
+	require.NoError(t, r.Define("payments", f.build))
+	f.do(func(*registry.Builder) error { return errBoom })
+	for i := range 10 {
+		_, err := r.GetInstance("orders", fmt.Sprint(i))
+		assert.ErrorIs(t, err, errBoom, "what fails takes no room")
+	}
+	f.calmDown()
+	getInstance(t, r, "orders", "eu")
+	getInstance(t, r, "orders", "us")
+	_, err := r.GetInstance("orders", "ap")
+	assert.ErrorIs(t, err, registry.ErrTooManyInstances)
+	assert.ErrorContains(t, err, "orders")
+	get(t, r, "orders")
+	getInstance(t, r, "payments", "ap")
+	require.NoError(t, r.RemoveInstance("orders", "eu"))
+	getInstance(t, r, "orders", "ap")
+	_, err = r.GetInstance("orders", "eu")
+	assert.ErrorIs(t, err, registry.ErrTooManyInstances)
+}
+
+func TestMaxInstancesDefaults(t *testing.T) {
+	for most, want := range map[int]int{0: 1000, -1: 1100} {
+		r := open(t, &registry.Options{MaxInstances: most})
+		require.NoError(t, r.Define("orders", with()))
+		made := 0
+		for i := range 1100 {
+			if _, err := r.GetInstance("orders", fmt.Sprint("i", i)); err == nil {
+				made++
+			} else {
+				require.ErrorIs(t, err, registry.ErrTooManyInstances)
+			}
+		}
+		assert.Equal(t, want, made)
+	}
+}
+
+func TestMaxInstancesConcurrentSafe(t *testing.T) {
+	r := open(t, &registry.Options{MaxInstances: 7})
+	require.NoError(t, r.Define("orders", with()))
+	var made atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			if _, err := r.GetInstance("orders", fmt.Sprint(i)); err == nil {
+				made.Add(1)
+			} else {
+				assert.ErrorIs(t, err, registry.ErrTooManyInstances)
+			}
+		})
+	}
+	wg.Wait()
+	assert.EqualValues(t, 7, made.Load())
+	assert.Len(t, names(r), 7)
+}

@@ -1,0 +1,308 @@
+package registry
+
+import (
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"sync"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// A limiterID names a limiter of the registry: limiters of different kinds are
+// different ones, whatever their name.
+type limiterID struct {
+	name string
+	kind string
+	of   any // the types of a partitioned limiter: two of them may be called the same
+}
+
+// An ownedLimiter is a limiter that the registry made. It is closed when no
+// version, staged, in force or draining, uses it any more.
+type ownedLimiter struct {
+	id          limiterID
+	limiter     any
+	reconfigure func(options any) error
+	options     any // those in force; of a comparable type
+	keyed       any // what stands behind a partitioned limiter
+	users       int // guarded by the registry's mu
+	observed    observed
+}
+
+// A use is one version's wish for a limiter with those options.
+type use struct {
+	*ownedLimiter
+	options any
+	begin   func() // what else is to be done when the version comes into force; may be nil
+}
+
+// A kind is how the limiters of one kind are made.
+type kind[L limiter.Limiter, O comparable] struct {
+	name        string
+	make        func(O) (L, error)
+	reconfigure func(L, O) error
+	something   O // options that are valid, for the place of a limiter that could not be made
+}
+
+var (
+	tokenBuckets = kind[*limiter.TokenBucket, limiter.TokenBucketOptions]{
+		"token bucket", limiter.NewTokenBucket, (*limiter.TokenBucket).Reconfigure,
+		limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: 1},
+	}
+	fixedWindows = kind[*limiter.FixedWindow, limiter.FixedWindowOptions]{
+		"fixed window", limiter.NewFixedWindow, (*limiter.FixedWindow).Reconfigure,
+		limiter.FixedWindowOptions{PermitLimit: 1, Window: 1},
+	}
+	slidingWindows = kind[*limiter.SlidingWindow, limiter.SlidingWindowOptions]{
+		"sliding window", limiter.NewSlidingWindow, (*limiter.SlidingWindow).Reconfigure,
+		limiter.SlidingWindowOptions{PermitLimit: 1, Window: 1, SegmentsPerWindow: 1},
+	}
+	concurrencies = kind[*limiter.Concurrency, limiter.ConcurrencyOptions]{
+		"concurrency", limiter.NewConcurrency, (*limiter.Concurrency).Reconfigure,
+		limiter.ConcurrencyOptions{PermitLimit: 1},
+	}
+)
+
+// TokenBucket returns the registry's token bucket of that name. It is made if
+// there is none, and if there is one it stays, with what it has counted; it gets
+// the options o when the version that is being built comes into force.
+//
+// Pipelines that use the same name share it; if they want different options, the
+// build fails with [ErrLimiterConflict]. It is closed when no version uses it any
+// more. A reload that asks for another kind of limiter under the same name gets a
+// new one, and the old one is closed when nobody uses it; the same holds for another
+// ManualReplenishment, which cannot change on a live limiter.
+//
+// Instances of a pipeline share it, too, unless [Builder.Instance] is made part of
+// the name.
+//
+// Options that are invalid make the build fail; what is returned then is of no use.
+func (b *Builder) TokenBucket(name string, o limiter.TokenBucketOptions) *limiter.TokenBucket {
+	return own(b, tokenBuckets, name, manually("token bucket", o.ManualReplenishment), o)
+}
+
+// FixedWindow returns the registry's fixed window of that name; see
+// [Builder.TokenBucket].
+func (b *Builder) FixedWindow(name string, o limiter.FixedWindowOptions) *limiter.FixedWindow {
+	return own(b, fixedWindows, name, manually("fixed window", o.ManualReplenishment), o)
+}
+
+// SlidingWindow returns the registry's sliding window of that name; see
+// [Builder.TokenBucket].
+func (b *Builder) SlidingWindow(name string, o limiter.SlidingWindowOptions) *limiter.SlidingWindow {
+	return own(b, slidingWindows, name, manually("sliding window", o.ManualReplenishment), o)
+}
+
+// Concurrency returns the registry's concurrency limiter of that name; see
+// [Builder.TokenBucket].
+func (b *Builder) Concurrency(name string, o limiter.ConcurrencyOptions) *limiter.Concurrency {
+	return own(b, concurrencies, name, "concurrency", o)
+}
+
+func manually(kind string, manual bool) string {
+	if manual {
+		return kind + ", replenished by hand"
+	}
+	return kind
+}
+
+// own returns the limiter of that name and kind, and notes that this build uses it.
+func own[L limiter.Limiter, O comparable](b *Builder, k kind[L, O], name, kindName string, o O) L {
+	fresh, err := k.make(o)
+	if err != nil {
+		b.problem(fmt.Errorf("limiter %q: %w", name, err))
+		fresh, _ = k.make(k.something)
+		return fresh
+	}
+	used, err := b.use(limiterID{name: name, kind: kindName}, o, func() *ownedLimiter {
+		return &ownedLimiter{
+			limiter:     fresh,
+			reconfigure: func(o any) error { return k.reconfigure(fresh, o.(O)) },
+		}
+	})
+	if err != nil {
+		b.problem(err)
+		return fresh
+	}
+	return used.limiter.(L)
+}
+
+// use returns the registry's limiter of that id, the one that fresh returns if
+// there is none, and counts this build among its users.
+func (b *Builder) use(want limiterID, options any, fresh func() *ownedLimiter) (*ownedLimiter, error) {
+	if want.name == "" {
+		return nil, fmt.Errorf("a %s of the registry needs a name", want.kind)
+	}
+	if u := b.uses[want.name]; u != nil {
+		if u.id != want || u.options != options {
+			return nil, conflict(want.name, b.id(), u, b.id(), &use{ownedLimiter: &ownedLimiter{id: want}, options: options})
+		}
+		return u.ownedLimiter, nil
+	}
+	r := b.registry
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.limiters[want]
+	if l == nil {
+		l = fresh()
+		l.id, l.options = want, options
+		r.limiters[want] = l
+	}
+	l.users++
+	b.uses[want.name] = &use{ownedLimiter: l, options: options}
+	return l, nil
+}
+
+func (b *Builder) id() id { return id{b.Name, b.Instance} }
+
+func conflict(name string, a id, ua *use, b id, ub *use) error {
+	err := fmt.Errorf("%w: limiter %q: pipeline %s wants a %s with %+v, pipeline %s a %s with %+v",
+		ErrLimiterConflict, name, a, ua.id.kind, ua.options, b, ub.id.kind, ub.options)
+	return &faultError{err, []id{a, b}}
+}
+
+// agree tells whether the versions that would be in force want the same of every
+// limiter that more than one of them names.
+func agree(inForce []*build) error {
+	type wish struct {
+		by  id
+		use *use
+	}
+	wishes := make(map[string]wish)
+	for _, b := range inForce {
+		for name, u := range b.uses {
+			w, ok := wishes[name]
+			if !ok {
+				wishes[name] = wish{b.instance.id, u}
+			} else if w.use.id != u.id || w.use.options != u.options {
+				return conflict(name, w.by, w.use, b.instance.id, u)
+			}
+		}
+	}
+	return nil
+}
+
+// reconfigure gives the limiters the options that the builds want. If one refuses,
+// it and those before it get back what they had: a partitioned one may have gone
+// half the way.
+func reconfigure(builds []*build) error {
+	var undo []func()
+	for _, b := range builds {
+		for _, u := range b.uses {
+			l, before := u.ownedLimiter, u.ownedLimiter.options
+			if before == u.options {
+				continue
+			}
+			undo = append(undo, func() {
+				_ = l.reconfigure(before) // they were valid before
+				l.options = before
+			})
+			if err := l.reconfigure(u.options); err != nil {
+				for _, f := range slices.Backward(undo) {
+					f()
+				}
+				return &faultError{fmt.Errorf("registry: limiter %q: %w", l.id.name, err), []id{b.instance.id}}
+			}
+			l.options = u.options
+		}
+	}
+	return nil
+}
+
+// release is called when a build does not use its limiters any more. It closes
+// those that nobody uses.
+func (r *Registry) release(uses map[string]*use) []error {
+	var unused []*ownedLimiter
+	r.mu.Lock()
+	for _, u := range uses {
+		u.users--
+		if u.users == 0 {
+			delete(r.limiters, u.id)
+			unused = append(unused, u.ownedLimiter)
+		}
+	}
+	r.mu.Unlock()
+	var errs []error
+	for _, l := range unused {
+		l.observed.end()
+		if c, ok := l.limiter.(io.Closer); ok {
+			errs = append(errs, c.Close())
+		}
+	}
+	return errs
+}
+
+// observed is what [Options.ObserveLimiter] said of a limiter.
+type observed struct {
+	mu    sync.Mutex
+	begun bool
+	ended bool
+	stop  func()
+}
+
+// begin has somebody observe the limiter, once and unless it is closed by now.
+func (o *observed) begin(observe func() (stop func())) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.begun && !o.ended {
+		o.begun = true
+		o.stop = observe()
+	}
+}
+
+func (o *observed) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ended = true
+	if o.stop != nil {
+		o.stop()
+		o.stop = nil
+	}
+}
+
+// A LimiterInfo describes a limiter that the registry owns.
+type LimiterInfo struct {
+	Name      string
+	Kind      string   // such as "token bucket"
+	Options   any      // those in force, such as a limiter.TokenBucketOptions
+	Limiter   any      // such as a *limiter.TokenBucket
+	Pipelines []string // who uses it, each as name or name/instance, sorted
+}
+
+// Limiters yields the limiters that versions in force use, by name and in that
+// order.
+func (r *Registry) Limiters() iter.Seq2[string, LimiterInfo] {
+	return func(yield func(string, LimiterInfo) bool) {
+		infos := r.limiterInfos()
+		names := make([]string, 0, len(infos))
+		for name := range infos {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			if !yield(name, *infos[name]) {
+				return
+			}
+		}
+	}
+}
+
+func (r *Registry) limiterInfos() map[string]*LimiterInfo {
+	all := r.built()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	infos := make(map[string]*LimiterInfo)
+	for _, i := range all {
+		if i.current == nil {
+			continue
+		}
+		for name, u := range i.current.uses {
+			if infos[name] == nil {
+				infos[name] = &LimiterInfo{Name: name, Kind: u.id.kind, Options: u.ownedLimiter.options, Limiter: u.limiter}
+			}
+			infos[name].Pipelines = append(infos[name].Pipelines, i.String())
+		}
+	}
+	return infos
+}

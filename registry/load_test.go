@@ -1,0 +1,195 @@
+package registry_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/strategies/ratelimit"
+)
+
+// A thousand reloads, one a millisecond, each with another limit, while more is
+// asked for than any limit allows.
+func TestReloadsNeverGrantMoreThanTheLargestLimit(t *testing.T) {
+	const window, reloads, most = 20 * time.Millisecond, 1000, 10
+	limits := []int{3, most, 5, 1, 8}
+	for _, queue := range []int{0, 5} {
+		synctest.Test(t, func(t *testing.T) {
+			r := open(t, nil)
+			limit := limits[0]
+			require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+				b.Add(ratelimit.New(b.FixedWindow("l", limiter.FixedWindowOptions{
+					PermitLimit: limit, Window: window, QueueLimit: queue,
+				}), nil))
+				return nil
+			}))
+			p := get(t, r, "orders")
+			began := time.Now()
+			granted := make([]int, reloads*time.Millisecond/window+1)
+			var mu sync.Mutex
+			call := func(context.Context) error {
+				mu.Lock()
+				defer mu.Unlock()
+				granted[time.Since(began)/window]++
+				return nil
+			}
+			var wg sync.WaitGroup
+			for i := range 30 {
+				wg.Go(func() {
+					time.Sleep(time.Duration(i) * 37 * time.Microsecond)
+					for time.Since(began) < reloads*time.Millisecond {
+						if err := p.Execute(t.Context(), call); err != nil {
+							assert.ErrorIs(t, err, pipeline.ErrRejected)
+						}
+						time.Sleep(time.Millisecond)
+					}
+				})
+			}
+			for i := range reloads {
+				limit = limits[i%len(limits)]
+				require.NoError(t, r.Reload(t.Context()))
+				time.Sleep(time.Millisecond)
+			}
+			wg.Wait()
+			total := 0
+			for i, n := range granted {
+				assert.LessOrEqual(t, n, most, "window %d", i)
+				total += n
+			}
+			assert.Greater(t, total, len(granted)*most*8/10, "and what they allow is granted")
+		})
+	}
+}
+
+// A bucket never gives more than its size and what has flowed in, whatever happens to
+// the limits.
+func TestReloadsNeverRefillABucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, nil)
+		size := 10
+		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+			b.Add(ratelimit.New(b.TokenBucket("l", limiter.TokenBucketOptions{
+				TokenLimit: size, TokensPerPeriod: 1, ReplenishmentPeriod: 10 * time.Millisecond,
+			}), nil))
+			return nil
+		}))
+		p := get(t, r, "orders")
+		granted := 0
+		for i := range 1000 {
+			size = 1 + i*7%10
+			require.NoError(t, r.Reload(t.Context()))
+			for p.Execute(t.Context(), nothing) == nil {
+				granted++
+			}
+			time.Sleep(time.Millisecond)
+		}
+		assert.LessOrEqual(t, granted, 10+100)
+		assert.GreaterOrEqual(t, granted, 1+90)
+	})
+}
+
+// neverClosed fails the test for what no execution may meet because of a reload.
+func neverClosed(t *testing.T, err error) {
+	t.Helper()
+	if err == nil {
+		return
+	}
+	assert.NotErrorIs(t, err, limiter.ErrClosed)
+	assert.NotErrorIs(t, err, pipeline.ErrClosed)
+	assert.ErrorIs(t, err, pipeline.ErrRejected)
+	if rejected, ok := errors.AsType[*ratelimit.RejectedError](err); ok {
+		assert.NotEqual(t, limiter.ReasonClosed, rejected.Reason)
+	}
+}
+
+// load runs executions of p on a few goroutines until stop is called.
+func load(t *testing.T, p *pipeline.Pipeline, call func(context.Context) error) (stop func()) {
+	t.Helper()
+	var stopped atomic.Bool
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for !stopped.Load() {
+				neverClosed(t, p.Execute(t.Context(), call))
+			}
+		})
+	}
+	return func() {
+		stopped.Store(true)
+		wg.Wait()
+	}
+}
+
+func TestReloadsUnderLoadConcurrentSafe(t *testing.T) {
+	const most = 4
+	r := open(t, nil)
+	limit := 1
+	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+		b.Add(ratelimit.New(b.Concurrency("l", limiter.ConcurrencyOptions{PermitLimit: limit, QueueLimit: 2}), nil))
+		return nil
+	}))
+	p := get(t, r, "orders")
+	var held, ran atomic.Int64
+	stop := load(t, p, func(context.Context) error {
+		if n := held.Add(1); n > most {
+			t.Errorf("%d at once", n)
+		}
+		ran.Add(1)
+		held.Add(-1)
+		return nil
+	})
+	for i := range 1000 {
+		limit = 1 + i%most
+		require.NoError(t, r.Reload(t.Context()))
+	}
+	stop()
+	assert.NotZero(t, ran.Load())
+	assert.Equal(t, 1, r.OwnedLimiters())
+}
+
+// Every reload closes the limiter of the version before it, and nobody notices.
+func TestChangesOfKindUnderLoadConcurrentSafe(t *testing.T) {
+	r := open(t, nil)
+	now := 0
+	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+		b.Add(ratelimit.New(subjects[now%len(subjects)].make(b, 1000+now), nil))
+		b.Add(ratelimit.New(nil, nil)) // owned by the strategy
+		return nil
+	}))
+	p := get(t, r, "orders")
+	stop := load(t, p, nothing)
+	for now = range 500 {
+		require.NoError(t, r.Reload(t.Context()))
+	}
+	stop()
+}
+
+// The same for limiters that come and go with pipelines that share them.
+func TestLimitersComeAndGoUnderLoadConcurrentSafe(t *testing.T) {
+	r := open(t, nil)
+	build := func(b *registry.Builder) error {
+		b.Add(ratelimit.New(b.Concurrency("shared", limiter.ConcurrencyOptions{PermitLimit: 100}), nil))
+		return nil
+	}
+	require.NoError(t, r.Define("stays", build))
+	stop := load(t, get(t, r, "stays"), nothing)
+	for range 300 {
+		require.NoError(t, r.Apply(t.Context(), registry.Change{Define: builds{"goes": build}}))
+		require.NoError(t, get(t, r, "goes").Execute(t.Context(), nothing))
+		require.NoError(t, r.Remove(t.Context(), "goes"))
+		_, err := r.GetInstance("stays", "eu")
+		require.NoError(t, err)
+		require.NoError(t, r.RemoveInstance("stays", "eu"))
+	}
+	stop()
+}

@@ -1,0 +1,133 @@
+package registry
+
+import (
+	"fmt"
+	"reflect"
+	"sync/atomic"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// LimiterOptions are the options of one of the limiters that a partitioned one can
+// have for each key.
+type LimiterOptions interface {
+	comparable
+	limiter.TokenBucketOptions | limiter.FixedWindowOptions | limiter.SlidingWindowOptions | limiter.ConcurrencyOptions
+	Validate() error
+}
+
+// partitionedOptions are what can change in place.
+type partitionedOptions[O LimiterOptions] struct {
+	Each O
+	limiter.PartitionedOptions
+}
+
+// Partitioned returns the registry's partitioned limiter of that name: one limiter
+// with the options each for every key that key returns. It is kept across reloads
+// as [Builder.TokenBucket] describes; when the options change, every partition gets
+// them in place.
+//
+// key is part of the version: when a reload brings another function, that one is
+// used from then on, also by executions that began before. Pipelines that share the
+// limiter should give the same: the last that was built counts. Two types of keys,
+// of resources or of limiters make two limiters.
+func Partitioned[R any, K comparable, O LimiterOptions](b *Builder, name string, key func(R) K, each O, o limiter.PartitionedOptions) *limiter.PartitionedLimiter[R, K] {
+	p := &keyed[R, K, O]{}
+	fresh, err := p.start(key, each, o)
+	if err != nil {
+		b.problem(fmt.Errorf("limiter %q: %w", name, err))
+		return nothing[R, K]()
+	}
+	want := partitionedOptions[O]{each, o}
+	id := limiterID{
+		name: name,
+		kind: fmt.Sprintf("partitioned %s by %v of %v", eachKind(each), reflect.TypeFor[K](), reflect.TypeFor[R]()),
+		of:   reflect.TypeFor[keyed[R, K, O]](),
+	}
+	used, err := b.use(id, want, func() *ownedLimiter {
+		return &ownedLimiter{limiter: fresh, reconfigure: p.reconfigure, keyed: p}
+	})
+	if err != nil {
+		b.problem(err)
+		return fresh
+	}
+	in := used.keyed.(*keyed[R, K, O])
+	b.uses[name].begin = func() { in.key.Store(&key) }
+	return in.limiter
+}
+
+// nothing is in the place of a limiter that could not be made.
+func nothing[R any, K comparable]() *limiter.PartitionedLimiter[R, K] {
+	none := func(R) (p limiter.Partition[K]) { return p }
+	p, _ := limiter.NewPartitioned(none, limiter.PartitionedOptions{})
+	return p
+}
+
+// keyed is a partitioned limiter whose key function and options can change.
+type keyed[R any, K comparable, O LimiterOptions] struct {
+	limiter *limiter.PartitionedLimiter[R, K]
+	key     atomic.Pointer[func(R) K]
+	factory atomic.Pointer[limiter.Factory[K]]
+}
+
+func (p *keyed[R, K, O]) start(key func(R) K, each O, o limiter.PartitionedOptions) (*limiter.PartitionedLimiter[R, K], error) {
+	if key == nil {
+		return nil, fmt.Errorf("%w: the key function is nil", limiter.ErrInvalidOptions)
+	}
+	if err := each.Validate(); err != nil {
+		return nil, err
+	}
+	p.key.Store(&key)
+	p.use(each)
+	var err error
+	factory := limiter.Factory[K](func(k K) (limiter.Limiter, error) { return (*p.factory.Load())(k) })
+	p.limiter, err = limiter.NewPartitioned(func(resource R) limiter.Partition[K] {
+		return limiter.Partition[K]{Key: (*p.key.Load())(resource), New: factory}
+	}, o)
+	return p.limiter, err
+}
+
+// use has new partitions made with those options.
+func (p *keyed[R, K, O]) use(each O) {
+	var f limiter.Factory[K]
+	switch o := any(each).(type) {
+	case limiter.TokenBucketOptions:
+		f = limiter.TokenBucketFactory[K](o)
+	case limiter.FixedWindowOptions:
+		f = limiter.FixedWindowFactory[K](o)
+	case limiter.SlidingWindowOptions:
+		f = limiter.SlidingWindowFactory[K](o)
+	case limiter.ConcurrencyOptions:
+		f = limiter.ConcurrencyFactory[K](o)
+	}
+	p.factory.Store(&f)
+}
+
+// reconfigure first has new partitions made with the new options, so that none is
+// made with the old ones after the walk through those that there are.
+func (p *keyed[R, K, O]) reconfigure(options any) error {
+	o := options.(partitionedOptions[O])
+	if err := p.limiter.Reconfigure(o.PartitionedOptions); err != nil {
+		return err
+	}
+	p.use(o.Each)
+	for key, l := range p.limiter.All() {
+		if err := l.(interface{ Reconfigure(O) error }).Reconfigure(o.Each); err != nil {
+			return fmt.Errorf("key %v: %w", key, err)
+		}
+	}
+	return nil
+}
+
+func eachKind(each any) string {
+	switch o := each.(type) {
+	case limiter.TokenBucketOptions:
+		return manually("token bucket", o.ManualReplenishment)
+	case limiter.FixedWindowOptions:
+		return manually("fixed window", o.ManualReplenishment)
+	case limiter.SlidingWindowOptions:
+		return manually("sliding window", o.ManualReplenishment)
+	default:
+		return "concurrency"
+	}
+}

@@ -1,0 +1,279 @@
+package registry
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+)
+
+// DefaultDrainTimeout and DefaultMaxInstances are what a zero in the [Options]
+// stands for.
+const (
+	DefaultDrainTimeout = 30 * time.Second
+	DefaultMaxInstances = 1000
+)
+
+// Options are the options of a [Registry]. The zero Options are the defaults.
+type Options struct {
+	// Listener is told what happens in every pipeline of the registry, and of
+	// reloads: [EventReload], [EventReloadFailed], [EventDisposeFailed]. If it has
+	// a method Forget(pipeline.Source), that is called when a pipeline or instance
+	// was removed or closed, and its last execution on any version has ended.
+	Listener pipeline.Listener
+	// Instance is the instance name that [Registry.Get] uses for a pipeline, such
+	// as the region that the program runs in; nil: "". It is asked once for each
+	// definition.
+	Instance func(name string) string
+	// DrainTimeout is how long the executions on a replaced version may take
+	// before it is disposed of all the same, which is reported; 0 is 30 s, less
+	// than 0 is for ever.
+	DrainTimeout time.Duration
+	// MaxInstances is how many instances a definition may have besides the one
+	// of [Registry.Get]; 0 is 1000, less than 0 is any number.
+	MaxInstances int
+	// ObserveLimiter is called for each limiter that the registry owns, but for
+	// partitioned ones, which have no statistics as a whole, when it comes into force; stop, if it is not nil, when it is closed. It is where
+	// telemetry registers gauges. It must not call the registry.
+	ObserveLimiter func(name string, l limiter.StatisticsProvider) (stop func())
+}
+
+// A Registry has named pipelines. Make one with [New]. It is safe for concurrent
+// use.
+type Registry struct {
+	options Options
+	// slot is taken by whoever reloads: one at a time, so that each sees what the
+	// one before has done.
+	slot chan struct{}
+	// ready has the handles that Get and GetInstance return, by name and by id, so
+	// that they take no lock.
+	ready sync.Map
+
+	mu          sync.Mutex // guards what follows; never held while code of others runs
+	definitions map[string]*definition
+	limiters    map[limiterID]*ownedLimiter
+	draining    map[id]int // versions that were replaced and are not disposed of
+	closed      bool
+
+	disposals sync.WaitGroup
+	hurry     chan struct{} // closed when Close does not want to wait any longer
+	hurrying  sync.Once
+	closing   sync.Once
+	disposed  chan struct{} // closed when Close has nothing more to wait for
+	failures  failures
+}
+
+// id names one pipeline.
+type id struct{ name, instance string }
+
+func (i id) String() string {
+	if i.instance == "" {
+		return i.name
+	}
+	return i.name + "/" + i.instance
+}
+
+func (i id) source() pipeline.Source {
+	return pipeline.Source{Pipeline: i.name, Instance: i.instance}
+}
+
+// A definition says how the pipelines of one name are built. One that was removed
+// stays, because its handles do, and has no build.
+type definition struct {
+	name      string
+	usual     string // the instance that Get returns
+	build     BuildFunc
+	turn      int // changes when a build that began before is out of date
+	instances map[string]*instance
+}
+
+// An instance is one pipeline.
+type instance struct {
+	id
+	definition *definition
+	handle     *pipeline.Reloadable
+	current    *build   // nil: not built yet, or removed
+	attempt    *attempt // nil: nobody is building it for the first time
+	removed    bool     // the instance by itself; there may be a new one of that name
+	handed     bool     // it has been in force: somebody may have the handle
+}
+
+// New returns a registry without pipelines. A nil o means the defaults.
+func New(o *Options) *Registry {
+	r := &Registry{
+		slot:        make(chan struct{}, 1),
+		definitions: make(map[string]*definition),
+		limiters:    make(map[limiterID]*ownedLimiter),
+		draining:    make(map[id]int),
+		hurry:       make(chan struct{}),
+		disposed:    make(chan struct{}),
+	}
+	if o != nil {
+		r.options = *o
+		r.options.Listener = pipeline.Listeners(o.Listener) // nil if it is a nil pointer
+	}
+	if r.options.DrainTimeout == 0 {
+		r.options.DrainTimeout = DefaultDrainTimeout
+	}
+	if r.options.MaxInstances == 0 {
+		r.options.MaxInstances = DefaultMaxInstances
+	}
+	return r
+}
+
+// Define says how the pipeline of that name is built. Nothing is built before
+// somebody asks for it. The error is [ErrDefined] if the name is taken.
+func (r *Registry) Define(name string, build BuildFunc) error {
+	if err := checkDefinition(name, build); err != nil {
+		return err
+	}
+	usual := r.usualInstance(name)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return ErrClosed
+	}
+	d := r.definition(name, usual)
+	if d.build != nil {
+		return fmt.Errorf("%w: %q", ErrDefined, name)
+	}
+	d.build = build
+	d.turn++
+	return nil
+}
+
+// Defined tells whether there is a definition of that name.
+func (r *Registry) Defined(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, err := r.defined(name)
+	return err == nil
+}
+
+// usualInstance returns the instance that Get uses. A definition that there is has
+// been asked about.
+func (r *Registry) usualInstance(name string) string {
+	if r.options.Instance == nil {
+		return ""
+	}
+	r.mu.Lock()
+	d := r.definitions[name]
+	r.mu.Unlock()
+	if d != nil {
+		return d.usual
+	}
+	return r.options.Instance(name)
+}
+
+func checkDefinition(name string, build BuildFunc) error {
+	switch {
+	case name == "":
+		return errors.New("registry: a pipeline needs a name")
+	case build == nil:
+		return fmt.Errorf("registry: pipeline %q: the build function is nil", name)
+	}
+	return nil
+}
+
+// definition returns the definition of that name, an empty one if there is none.
+// The registry is locked.
+func (r *Registry) definition(name, usual string) *definition {
+	d := r.definitions[name]
+	if d == nil {
+		d = &definition{name: name, usual: usual, instances: make(map[string]*instance)}
+		r.definitions[name] = d
+	}
+	return d
+}
+
+// Get returns the pipeline of that name, built if need be. It is the same handle
+// for ever, across reloads: keep it, and run everything through it.
+//
+// A pipeline is built once, however many ask for it at the same time; the others
+// wait. If that fails all of them get the error, and the next who asks tries again.
+// The error is [ErrNotDefined] if there is no definition, and [ErrClosed]. In a
+// [BuildFunc] use [Builder.Pipeline] instead.
+func (r *Registry) Get(name string) (*pipeline.Pipeline, error) { return r.get(name, nil) }
+
+func (r *Registry) get(name string, by *attempt) (*pipeline.Pipeline, error) {
+	if p, ok := r.ready.Load(name); ok {
+		return p.(*pipeline.Pipeline), nil
+	}
+	r.mu.Lock()
+	d, err := r.defined(name)
+	r.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return r.buildFirst(id{name, d.usual}, by)
+}
+
+// defined returns the definition of a name that has one. The registry is locked.
+func (r *Registry) defined(name string) (*definition, error) {
+	if r.closed {
+		return nil, ErrClosed
+	}
+	d := r.definitions[name]
+	if d == nil || d.build == nil {
+		return nil, fmt.Errorf("%w: %q", ErrNotDefined, name)
+	}
+	return d, nil
+}
+
+// GetInstance is [Registry.Get] for one of several instances of a pipeline, built
+// by the same function: one for each region, say, or each tenant. The error is
+// [ErrTooManyInstances] if there would be more of them than [Options.MaxInstances].
+// See [Registry.RemoveInstance].
+func (r *Registry) GetInstance(name, instance string) (*pipeline.Pipeline, error) {
+	if p, ok := r.ready.Load(id{name, instance}); ok {
+		return p.(*pipeline.Pipeline), nil
+	}
+	return r.buildFirst(id{name, instance}, nil)
+}
+
+// GetOrDefine is [Registry.Get], after defining the pipeline if it is not. One that
+// is defined keeps its definition.
+func (r *Registry) GetOrDefine(name string, build BuildFunc) (*pipeline.Pipeline, error) {
+	if err := r.Define(name, build); err != nil && !errors.Is(err, ErrDefined) {
+		return nil, err
+	}
+	return r.Get(name)
+}
+
+// All yields the pipelines that have been built, by name and instance, in that
+// order. A name comes once for each instance.
+func (r *Registry) All() iter.Seq2[string, *pipeline.Pipeline] {
+	return func(yield func(string, *pipeline.Pipeline) bool) {
+		for _, i := range r.built() {
+			if !yield(i.name, i.handle.Pipeline()) {
+				return
+			}
+		}
+	}
+}
+
+// built returns the instances that are in force, in order.
+func (r *Registry) built() []*instance {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []*instance
+	for _, d := range r.definitions {
+		for _, i := range d.instances {
+			if i.current != nil {
+				all = append(all, i)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b *instance) int { return compare(a.id, b.id) })
+	return all
+}
+
+func compare(a, b id) int {
+	return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.instance, b.instance))
+}

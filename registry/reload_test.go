@@ -1,0 +1,227 @@
+package registry_test
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/registry"
+)
+
+func TestReloadKeepsTheHandle(t *testing.T) {
+	r := open(t, nil)
+	var n numbered
+	require.NoError(t, r.Define("orders", n.build))
+	p := get(t, r, "orders")
+	for v := 1; v <= 10; v++ {
+		assert.Equal(t, v, versionOf(t, p))
+		require.NoError(t, r.Reload(t.Context(), "orders", "orders"), "named twice is built once")
+		assert.Same(t, p, get(t, r, "orders"))
+		assert.Equal(t, "orders", p.Name())
+	}
+}
+
+func TestExecutionsEndOnTheVersionOnWhichTheyBegan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, nil)
+		var n numbered
+		require.NoError(t, r.Define("orders", n.build))
+		p := get(t, r, "orders")
+		first := hold(t, p)
+		require.NoError(t, r.Reload(t.Context()))
+		second := hold(t, p)
+		require.NoError(t, r.Reload(t.Context()))
+		assert.Equal(t, 3, versionOf(t, p))
+		assert.Equal(t, "began on 1, ended on 1", first())
+		assert.Equal(t, "began on 2, ended on 2", second())
+	})
+}
+
+func TestReloadOfWhatIsNotBuiltBuildsNothing(t *testing.T) {
+	r := open(t, nil)
+	var built, unbuilt numbered
+	require.NoError(t, r.Define("built", built.build))
+	require.NoError(t, r.Define("unbuilt", unbuilt.build))
+	get(t, r, "built")
+	require.NoError(t, r.Reload(t.Context()))
+	require.NoError(t, r.Reload(t.Context(), "unbuilt"))
+	assert.Equal(t, 2, built.made())
+	assert.Zero(t, unbuilt.made())
+}
+
+func TestReloadOfUnknownName(t *testing.T) {
+	r := open(t, nil)
+	var n numbered
+	require.NoError(t, r.Define("orders", n.build))
+	p := get(t, r, "orders")
+	err := r.Reload(t.Context(), "orders", "payments", "refunds")
+	assert.ErrorIs(t, err, registry.ErrNotDefined)
+	assert.ErrorContains(t, err, "payments")
+	assert.ErrorContains(t, err, "refunds")
+	assert.Equal(t, 1, n.made(), "nothing was built")
+	assert.Equal(t, 1, versionOf(t, p))
+}
+
+// fickle builds versions that are numbered, until something else is to happen.
+type fickle struct {
+	numbered
+	instead atomic.Pointer[registry.BuildFunc]
+}
+
+func (f *fickle) build(b *registry.Builder) error {
+	if instead := f.instead.Load(); instead != nil {
+		return (*instead)(b)
+	}
+	return f.numbered.build(b)
+}
+
+func (f *fickle) do(b registry.BuildFunc) { f.instead.Store(&b) }
+func (f *fickle) calmDown()               { f.instead.Store(nil) }
+
+func TestReloadThatFailsChangesNothing(t *testing.T) {
+	fail := map[string]registry.BuildFunc{
+		"error":   func(*registry.Builder) error { return errBoom },
+		"panic":   func(*registry.Builder) error { panic("boom") },
+		"invalid": with(&invalid{}),
+	}
+	for name, f := range fail {
+		t.Run(name, func(t *testing.T) {
+			var l recorder
+			r := open(t, &registry.Options{Listener: &l})
+			var one, two, three fickle
+			require.NoError(t, r.Define("1", one.build))
+			require.NoError(t, r.Define("2", two.build))
+			require.NoError(t, r.Define("3", three.build))
+			p1, p2, p3 := get(t, r, "1"), get(t, r, "2"), get(t, r, "3")
+
+			two.do(f)
+			for range 3 {
+				err := r.Reload(t.Context())
+				assert.ErrorContains(t, err, "boom")
+				assert.Equal(t, []string{"ReloadFailed 2/(null)/(null)"}, l.take(), "RC3")
+				assert.ErrorContains(t, l.last(t).Err, "boom")
+				assert.Equal(t, []int{1, 1, 1}, []int{versionOf(t, p1), versionOf(t, p2), versionOf(t, p3)})
+			}
+			require.NoError(t, r.Reload(t.Context(), "1"), "the others can be reloaded")
+			assert.Equal(t, 5, versionOf(t, p1))
+			l.take()
+
+			two.calmDown()
+			require.NoError(t, r.Reload(t.Context()), "later reloads are none the worse for it")
+			assert.Equal(t, []int{6, 2, 5}, []int{versionOf(t, p1), versionOf(t, p2), versionOf(t, p3)})
+			assert.Equal(t, []string{"OnReload 1/(null)/(null)", "OnReload 2/(null)/(null)", "OnReload 3/(null)/(null)"}, l.take())
+		})
+	}
+}
+
+func TestReloadReportsEverythingThatWentWrong(t *testing.T) {
+	var l recorder
+	r := open(t, &registry.Options{Listener: &l})
+	var one, two fickle
+	require.NoError(t, r.Define("1", one.build))
+	require.NoError(t, r.Define("2", two.build))
+	get(t, r, "1")
+	get(t, r, "2")
+	one.do(func(*registry.Builder) error { return errBoom })
+	two.do(func(*registry.Builder) error { panic("ouch") })
+	err := r.Reload(t.Context())
+	assert.ErrorIs(t, err, errBoom)
+	assert.ErrorContains(t, err, "ouch")
+	assert.Equal(t, []string{"ReloadFailed 1/(null)/(null)", "ReloadFailed 2/(null)/(null)"}, l.take())
+}
+
+// A build that leaves its goroutine takes Reload's caller along, and nothing else.
+func TestGoexitInReload(t *testing.T) {
+	var l recorder
+	r := open(t, &registry.Options{Listener: &l})
+	var one, two fickle
+	require.NoError(t, r.Define("1", one.build))
+	require.NoError(t, r.Define("2", two.build))
+	p := get(t, r, "1")
+	get(t, r, "2")
+	two.do(func(*registry.Builder) error { runtime.Goexit(); return nil })
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_ = r.Reload(t.Context())
+		t.Error("Reload returned")
+	})
+	wg.Wait()
+	assert.Equal(t, 1, versionOf(t, p))
+	assert.Equal(t, []string{"ReloadFailed 2/(null)/(null)"}, l.take())
+	two.calmDown()
+	require.NoError(t, r.Reload(t.Context()))
+	assert.Equal(t, 3, versionOf(t, p))
+}
+
+func TestReloadWithContextThatEndedBefore(t *testing.T) {
+	r := open(t, nil)
+	var n numbered
+	require.NoError(t, r.Define("orders", n.build))
+	p := get(t, r, "orders")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errBoom)
+	for range 50 { // not just mostly
+		for _, err := range []error{
+			r.Reload(ctx),
+			r.Remove(ctx, "orders"),
+			r.Apply(ctx, registry.Change{Define: map[string]registry.BuildFunc{"orders": n.build}}),
+		} {
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, errBoom)
+		}
+	}
+	assert.Equal(t, 1, n.made())
+	assert.Equal(t, 1, versionOf(t, p))
+}
+
+func TestReloadWhoseContextEndsBetweenTwoBuilds(t *testing.T) {
+	var l recorder
+	r := open(t, &registry.Options{Listener: &l})
+	var one, two fickle
+	require.NoError(t, r.Define("1", one.build))
+	require.NoError(t, r.Define("2", two.build))
+	p := get(t, r, "1")
+	get(t, r, "2")
+	ctx, cancel := context.WithCancel(t.Context())
+	var disposed atomic.Int64
+	one.do(func(b *registry.Builder) error {
+		b.OnDispose(func() error { disposed.Add(1); return nil })
+		cancel()
+		return nil
+	})
+	assert.ErrorIs(t, r.Reload(ctx), context.Canceled)
+	assert.Equal(t, 1, two.made(), "the second was not built any more")
+	assert.Equal(t, 1, versionOf(t, p))
+	assert.EqualValues(t, 1, disposed.Load())
+	assert.Empty(t, l.take(), "no pipeline is at fault")
+}
+
+func TestReloadWhoseContextEndsWhileAnotherRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, nil)
+		var f fickle
+		require.NoError(t, r.Define("orders", f.build))
+		p := get(t, r, "orders")
+		f.do(func(b *registry.Builder) error {
+			time.Sleep(time.Minute)
+			return f.numbered.build(b)
+		})
+		done := make(chan error)
+		go func() { done <- r.Reload(t.Context()) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		assert.ErrorIs(t, r.Reload(ctx), context.DeadlineExceeded)
+		assert.Equal(t, time.Second, time.Since(began))
+		require.NoError(t, <-done)
+		assert.Equal(t, 2, versionOf(t, p))
+	})
+}
