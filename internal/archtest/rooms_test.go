@@ -38,6 +38,20 @@ var rooms = []room{
 	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter"}},
 	{name: "strategies/retry", mayImport: []string{"pipeline"}},
 	{name: "strategies/timeout", mayImport: []string{"pipeline"}},
+	{name: "registry", mayImport: []string{"pipeline", "limiter"}},
+	{
+		name: "reload",
+		mayImport: []string{
+			"registry", "strategies/ratelimit", "strategies/retry", "strategies/timeout", "limiter", "pipeline",
+		},
+		thirdParty: []string{"go.yaml.in/yaml/v4"},
+		testOnly:   []string{"github.com/santhosh-tekuri/jsonschema/v6"},
+	},
+	// The path of OpenTelemetry's API is the beginning of its SDK's, too: that the SDK is for tests only, a test
+	// of telemetry holds.
+	{name: "telemetry", mayImport: []string{"pipeline", "limiter"}, thirdParty: []string{"go.opentelemetry.io/otel"}},
+
+	{name: "cmd/weir", mayImport: []string{"reload"}, nobody: true},
 
 	// The examples and the comparisons with peers may use anything, and nothing uses them.
 	{name: "examples/*", mayImport: []string{"..."}, thirdParty: []string{"..."}, nobody: true},

@@ -1,62 +1,68 @@
-// Package readme compiles the code that README.md shows.
+// Package readme compiles the code that README.md and the pages in docs show.
 package readme
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/reload"
 )
 
 const root = "../.."
 
-// fragment is put around code that is not a program by itself: the names that it
-// takes for granted.
-const fragment = `package main
-
-import (
-	"context"
-	"time"
-
-	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/strategies/ratelimit"
-	"github.com/weir-go/weir/strategies/retry"
-	"github.com/weir-go/weir/strategies/timeout"
-)
-
-type Order struct{}
-
-type orderClient struct{}
-
-func (orderClient) Order(context.Context, int) (*Order, error) { return nil, nil }
-
-func main() {
-	var (
-		ctx    = context.Background()
-		bucket limiter.Limiter
-		client orderClient
-		id     int
-	)
-	%s
-	_, _ = order, err
-}
-`
-
 func TestReadmeCompiles(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "README.md"))
-	require.NoError(t, err)
-	blocks := goBlocks(string(text))
-	require.Len(t, blocks, 2)
+	blocks := compilePage(t, "README.md")
+	require.Len(t, blocks, 3)
 	assert.LessOrEqual(t, blocks[0].line, 25, "the first program stands further down")
+}
+
+// The decisions lie a directory further down and are left out: they show what was
+// thought of, too.
+func TestDocsCompile(t *testing.T) {
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	require.NoError(t, err)
+	require.NotEmpty(t, pages)
+	for _, p := range pages {
+		page, err := filepath.Rel(root, p)
+		require.NoError(t, err)
+		compilePage(t, page)
+	}
+}
+
+// compilePage compiles every block of Go on a page, and returns them.
+func compilePage(t *testing.T, page string) []block {
+	text, err := os.ReadFile(filepath.Join(root, page))
+	require.NoError(t, err)
+	checkConfigurations(t, page, string(text))
+	blocks, err := goBlocks(string(text))
+	require.NoError(t, err, page)
 	for _, b := range blocks {
-		t.Run(fmt.Sprintf("line %d", b.line), func(t *testing.T) { compile(t, b.code) })
+		t.Run(fmt.Sprintf("%s line %d", filepath.Base(page), b.line), func(t *testing.T) {
+			t.Parallel()
+			compile(t, b.code)
+		})
+	}
+	return blocks
+}
+
+// checkConfigurations has package reload read every block of YAML on a page that is a
+// whole file.
+func checkConfigurations(t *testing.T, page, text string) {
+	kinds := reload.NewKinds()
+	kinds.AcceptUnknown() // pages name functions of programs
+	for _, part := range strings.Split(text, "```yaml\n")[1:] {
+		content, _, _ := strings.Cut(part, "```")
+		if !strings.Contains(content, "pipelines:") {
+			continue
+		}
+		_, err := reload.Parse(page, []byte(content), kinds)
+		assert.NoError(t, err)
 	}
 }
 
@@ -65,10 +71,13 @@ type block struct {
 	code string
 }
 
-// goBlocks returns the fenced blocks of Go.
-func goBlocks(text string) (blocks []block) {
+// goBlocks returns the fenced blocks of Go. One that is indented, or called
+// something else that means Go, would be passed over: that is an error.
+func goBlocks(text string) (blocks []block, err error) {
 	var b *block
 	for i, line := range strings.Split(text, "\n") {
+		fence, rest, isFence := strings.Cut(line, "```")
+		language := strings.TrimSpace(rest)
 		switch {
 		case line == "```go":
 			b = &block{line: i + 2}
@@ -77,24 +86,23 @@ func goBlocks(text string) (blocks []block) {
 			b = nil
 		case b != nil:
 			b.code += line + "\n"
+		case isFence && strings.TrimSpace(fence) == "" && (strings.HasPrefix(language, "go") || language == "Go"):
+			return nil, fmt.Errorf("line %d: begin a block of Go with ```go at the beginning of the line", i+1)
 		}
 	}
-	return blocks
+	if b != nil {
+		return nil, fmt.Errorf("line %d: the block is not closed", b.line-1)
+	}
+	return blocks, nil
 }
 
-// compile builds a program of this module that is not on the disk.
-func compile(t *testing.T, code string) {
-	if !strings.HasPrefix(code, "package ") {
-		code = fmt.Sprintf(fragment, code)
+func TestGoBlocks(t *testing.T) {
+	blocks, err := goBlocks("text\n```go\na\n\tb\n```\n```yaml\nc\n```\n```go\n```\n")
+	require.NoError(t, err)
+	assert.Equal(t, []block{{3, "a\n\tb\n"}, {10, ""}}, blocks)
+
+	for _, text := range []string{"- text\n  ```go\n  a\n  ```\n", "```golang\n```\n", "``` go\n```\n", "```go\na\n"} {
+		_, err := goBlocks(text)
+		assert.Error(t, err, text)
 	}
-	dir := t.TempDir()
-	file, overlay := filepath.Join(dir, "main.go"), filepath.Join(dir, "overlay.json")
-	require.NoError(t, os.WriteFile(file, []byte(code), 0o600))
-	here, err := filepath.Abs("program")
-	require.NoError(t, err)
-	files, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(here, "main.go"): file}})
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(overlay, files, 0o600))
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", filepath.Join(dir, "program"), "./program").CombinedOutput()
-	require.NoError(t, err, "%s\n%s", out, code)
 }

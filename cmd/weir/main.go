@@ -1,0 +1,202 @@
+// Weir checks and explains configuration files of package reload.
+//
+//	weir check FILE...               # everything that is wrong, with line and column
+//	weir explain FILE [PIPELINE...]  # each pipeline in words
+//	weir schema                      # the JSON schema of the format, for editors
+//
+// A FILE of "-" is the standard input. The exit status is 0 if all is well, 1 if a
+// file is wrong, and 2 if the command is or a file cannot be read.
+//
+// A program may have kinds and functions of its own, which weir does not know: it
+// accepts any that are not spelt much like one that it knows. With -strict a file
+// may name only weir's own kinds, and the functions given by -key, -handle and
+// -permits.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/weir-go/weir/reload"
+)
+
+// The exit statuses.
+const (
+	fine    = 0
+	wrong   = 1
+	trouble = 2
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+const usage = `usage:
+  weir check [flags] FILE...               everything that is wrong, with line and column
+  weir explain [flags] FILE [PIPELINE...]  each pipeline in words
+  weir schema                              the JSON schema of the format, for editors
+
+A FILE of "-" is the standard input.
+
+flags:
+`
+
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	c := &command{stdin: stdin, stdout: stdout, stderr: stderr, kinds: reload.NewKinds()}
+	name := ""
+	if len(args) > 0 {
+		name, args = args[0], args[1:]
+	}
+	switch name {
+	case "check":
+		return c.with(name, args, 1, c.check)
+	case "explain":
+		return c.with(name, args, 1, c.explain)
+	case "schema":
+		return c.with(name, args, 0, c.schema)
+	case "help", "-h", "-help", "--help":
+		c.help(c.flags(name), stdout)
+		return fine
+	case "":
+		c.help(c.flags(name), stderr)
+	default:
+		c.complain("weir: unknown command %q, must be check, explain or schema\n", name)
+	}
+	return trouble
+}
+
+// A command is one run of the program.
+type command struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	kinds          *reload.Kinds
+	strict         bool
+}
+
+func (c *command) flags(name string) *flag.FlagSet {
+	f := flag.NewFlagSet(name, flag.ContinueOnError)
+	f.SetOutput(c.stderr)
+	f.Usage = func() { c.help(f, c.stderr) }
+	f.BoolVar(&c.strict, "strict", false, "accept weir's own kinds only, and the functions that are given")
+	f.Func("key", "the `name` of a function that the program registers as a key", func(name string) error {
+		c.kinds.Key(name, func(context.Context) string { return "" })
+		return nil
+	})
+	f.Func("handle", "the `name` of a function that the program registers as a handle", func(name string) error {
+		c.kinds.Handle(name, func(any, error) bool { return false })
+		return nil
+	})
+	f.Func("permits", "the `name` of a function that the program registers as permits", func(name string) error {
+		c.kinds.Permits(name, func(context.Context) int { return 1 })
+		return nil
+	})
+	return f
+}
+
+func (c *command) help(f *flag.FlagSet, to io.Writer) {
+	say(to, "%s", usage)
+	f.SetOutput(to)
+	f.PrintDefaults()
+	f.SetOutput(c.stderr)
+}
+
+// with reads the flags, and does it with the other arguments.
+func (c *command) with(name string, args []string, least int, do func(args []string) int) int {
+	f := c.flags(name)
+	switch err := f.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return fine
+	case err != nil:
+		return trouble
+	case f.NArg() < least:
+		c.complain("weir %s: which file?\n", name)
+		return trouble
+	}
+	if !c.strict {
+		c.kinds.AcceptUnknown()
+	}
+	return do(f.Args())
+}
+
+// check checks every file, and says of each that is right that it is.
+func (c *command) check(files []string) int {
+	status := fine
+	for _, name := range files {
+		f, problem := c.parse(name)
+		if problem == fine {
+			say(c.stdout, "%s: ok: %s\n", name, summary(f))
+		}
+		status = max(status, problem)
+	}
+	return status
+}
+
+func summary(f *reload.File) string {
+	return count(len(f.Pipelines()), "pipeline") + ", " + count(len(f.Limiters()), "shared limiter")
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func (c *command) explain(args []string) int {
+	f, problem := c.parse(args[0])
+	if problem != fine {
+		return problem
+	}
+	if err := f.Explain(c.stdout, args[1:]...); err != nil {
+		c.complain("weir: %v\n", err)
+		return wrong
+	}
+	return fine
+}
+
+func (c *command) schema(args []string) int {
+	if len(args) > 0 {
+		c.complain("weir schema: takes no file, found %s\n", strings.Join(args, " "))
+		return trouble
+	}
+	if _, err := c.stdout.Write(reload.Schema()); err != nil {
+		c.complain("weir: %v\n", err)
+		return trouble
+	}
+	return fine
+}
+
+// parse reads a file, and says what is wrong with it.
+func (c *command) parse(name string) (*reload.File, int) {
+	content, err := c.read(name)
+	if err != nil {
+		c.complain("weir: %v\n", err)
+		return nil, trouble
+	}
+	f, err := reload.Parse(name, content, c.kinds)
+	if err == nil {
+		return f, fine
+	}
+	c.complain("%v\n", err)
+	if _, ok := errors.AsType[*reload.FileError](err); !ok {
+		return nil, trouble // the flags are at fault
+	}
+	return nil, wrong
+}
+
+func (c *command) complain(format string, args ...any) { say(c.stderr, format, args...) }
+
+// say prints. If nobody can read it any more there is nobody to tell.
+func say(to io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(to, format, args...) }
+
+func (c *command) read(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(c.stdin)
+	}
+	return os.ReadFile(name)
+}

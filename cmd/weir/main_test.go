@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const good = `
+limiters:
+  per-client:
+    partitioned: {key: client_ip, each: {fixed_window: {permit_limit: 20, window: 1s}}}
+pipelines:
+  orders:
+    strategies:
+      - retry: {max_retries: 5, handle: temporary}
+      - rate_limiter: {limiter: per-client}
+`
+
+const bad = `pipelines:
+  orders:
+    strategies:
+      - retry: {max_retires: 5}
+      - timeout: {timeout: 5}
+`
+
+type result struct {
+	status   int
+	out, err string
+}
+
+func weir(stdin string, args ...string) result {
+	var out, err bytes.Buffer
+	status := run(args, strings.NewReader(stdin), &out, &err)
+	return result{status, out.String(), err.String()}
+}
+
+func write(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "weir.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	return path
+}
+
+func TestCheck(t *testing.T) {
+	right, mistaken := write(t, good), write(t, bad)
+
+	r := weir("", "check", right)
+	assert.Equal(t, result{0, right + ": ok: 1 pipeline, 1 shared limiter\n", ""}, r)
+
+	r = weir("", "check", mistaken, right)
+	assert.Equal(t, 1, r.status)
+	assert.Contains(t, r.out, right+": ok")
+	assert.Contains(t, r.err, mistaken+":4:17: ")
+	assert.Contains(t, r.err, mistaken+":5:28: ")
+	assert.Contains(t, r.err, `did you mean "max_retries"?`)
+
+	r = weir(good, "check", "-")
+	assert.Equal(t, 0, r.status)
+}
+
+func TestCheckStrictly(t *testing.T) {
+	r := weir(good, "check", "-strict", "-")
+	assert.Equal(t, 1, r.status)
+	assert.Contains(t, r.err, "client_ip")
+	assert.Contains(t, r.err, "temporary")
+	r = weir(good, "check", "-strict", "-key", "client_ip", "-handle=temporary", "-permits", "cost", "-")
+	assert.Equal(t, 0, r.status, r.err)
+}
+
+func TestExplain(t *testing.T) {
+	r := weir(good, "explain", "-")
+	assert.Equal(t, 0, r.status, r.err)
+	assert.Contains(t, r.out, "orders")
+	assert.Contains(t, r.out, "up to 5 times")
+	r = weir(good, "explain", "-", "nothing")
+	assert.Equal(t, 1, r.status)
+	assert.Contains(t, r.err, "nothing")
+	assert.Equal(t, 1, weir(bad, "explain", "-").status)
+}
+
+func TestSchema(t *testing.T) {
+	r := weir("", "schema")
+	assert.Equal(t, 0, r.status)
+	assert.Contains(t, r.out, `"$schema"`)
+	assert.Equal(t, 2, weir("", "schema", "weir.yaml").status)
+}
+
+func TestUsage(t *testing.T) {
+	for name, args := range map[string][]string{
+		"none":             nil,
+		"unknown":          {"chekc"},
+		"no file":          {"check"},
+		"unknown flag":     {"check", "-stirct", "-"},
+		"missing file":     {"check", filepath.Join(t.TempDir(), "nothing.yaml")},
+		"key with no name": {"check", "-key", "", "-"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := weir(good, args...)
+			assert.Equal(t, 2, r.status)
+			assert.Empty(t, r.out)
+			assert.NotEmpty(t, r.err)
+		})
+	}
+	r := weir("", "help")
+	assert.Equal(t, 0, r.status)
+	assert.Contains(t, r.out, "weir check")
+	assert.Equal(t, 0, weir("", "check", "-h").status)
+}

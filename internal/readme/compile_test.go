@@ -1,0 +1,235 @@
+package readme
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// packages are what code that is not a program by itself may use without an import.
+var packages = map[string]string{
+	"attribute": "go.opentelemetry.io/otel/attribute",
+	"context":   "context",
+	"errors":    "errors",
+	"fmt":       "fmt",
+	"http":      "net/http",
+	"limiter":   "github.com/weir-go/weir/limiter",
+	"log":       "log",
+	"math":      "math",
+	"os":        "os",
+	"pipeline":  "github.com/weir-go/weir/pipeline",
+	"ratelimit": "github.com/weir-go/weir/strategies/ratelimit",
+	"registry":  "github.com/weir-go/weir/registry",
+	"reload":    "github.com/weir-go/weir/reload",
+	"retry":     "github.com/weir-go/weir/strategies/retry",
+	"slog":      "log/slog",
+	"strings":   "strings",
+	"sync":      "sync",
+	"synctest":  "testing/synctest",
+	"telemetry": "github.com/weir-go/weir/telemetry",
+	"testing":   "testing",
+	"time":      "time",
+	"timeout":   "github.com/weir-go/weir/strategies/timeout",
+}
+
+// granted are the names that such code may take for granted. Each is declared only
+// where it is used, and code that declares one itself has its own.
+var granted = map[string]string{
+	"Order":    "type Order struct{}",
+	"bucket":   "var bucket limiter.Limiter",
+	"call":     "func call(ctx context.Context) error { return ctx.Err() }",
+	"client":   "var client interface{ Order(context.Context, int) (*Order, error) }",
+	"ctx":      "var ctx = context.Background()",
+	"id":       "var id int",
+	"limits":   "func limits() limiter.TokenBucketOptions { return limiter.TokenBucketOptions{} }",
+	"orders":   "var orders *pipeline.Pipeline",
+	"reg":      "var reg *registry.Registry",
+	"tenantOf": "func tenantOf(ctx context.Context) string { return \"\" }",
+}
+
+// compile builds a program or a fragment of this module that is not on the disk.
+func compile(t *testing.T, code string) {
+	if !strings.HasPrefix(code, "package ") {
+		var err error
+		code, err = complete(code)
+		require.NoError(t, err, code)
+	}
+	dir := t.TempDir()
+	file, overlay := filepath.Join(dir, "main.go"), filepath.Join(dir, "overlay.json")
+	require.NoError(t, os.WriteFile(file, []byte(code), 0o600))
+	here, err := filepath.Abs("program")
+	require.NoError(t, err)
+	files, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(here, "main.go"): file}})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(overlay, files, 0o600))
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", filepath.Join(dir, "program"), "./program").CombinedOutput()
+	require.NoError(t, err, "%s\n%s", out, code)
+}
+
+// complete makes a package of a fragment: declarations, or statements, which may
+// return an error. Variables that the statements declare need not be used.
+func complete(code string) (string, error) {
+	if _, err := parse(code); err != nil {
+		file, err := parse(inFunction(code, nil))
+		if err != nil {
+			return "", err
+		}
+		code = inFunction(code, declared(file.Decls[0].(*ast.FuncDecl).Body))
+	}
+	own, err := parse(code)
+	if err != nil {
+		return "", err
+	}
+	given := topLevel(own)
+	for again := true; again; { // what is granted may need more
+		file, err := parse(code)
+		if err != nil {
+			return "", err
+		}
+		again = false
+		for name := range identifiers(file) {
+			if d, ok := granted[name]; ok && !given[name] {
+				given[name], again = true, true
+				code += d + "\n"
+			}
+		}
+	}
+	file, err := parse(code)
+	if err != nil {
+		return "", err
+	}
+	return header + imports(file) + code, nil
+}
+
+const header = "package fragment\n"
+
+func parse(code string) (*ast.File, error) {
+	return parser.ParseFile(token.NewFileSet(), "", header+code, 0)
+}
+
+// topLevel returns the names that a file declares.
+func topLevel(file *ast.File) map[string]bool {
+	names := make(map[string]bool)
+	for _, d := range file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil {
+				names[d.Name.Name] = true
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch s := spec.(type) {
+				case *ast.TypeSpec:
+					names[s.Name.Name] = true
+				case *ast.ValueSpec:
+					for _, i := range s.Names {
+						names[i.Name] = true
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+func inFunction(code string, unused []string) string {
+	for _, name := range unused {
+		code += "_ = " + name + "\n"
+	}
+	return "func _() error {\n" + code + "return nil\n}\n"
+}
+
+// declared returns the variables that the statements of a block declare, not those
+// of blocks inside it: if one of them is not used, that is a mistake in the page.
+func declared(b *ast.BlockStmt) (names []string) {
+	add := func(e ast.Expr) {
+		if i, ok := e.(*ast.Ident); ok && i.Name != "_" && !slices.Contains(names, i.Name) {
+			names = append(names, i.Name)
+		}
+	}
+	for _, s := range b.List {
+		switch s := s.(type) {
+		case *ast.AssignStmt:
+			if s.Tok == token.DEFINE {
+				for _, e := range s.Lhs {
+					add(e)
+				}
+			}
+		case *ast.DeclStmt:
+			for _, spec := range s.Decl.(*ast.GenDecl).Specs {
+				if v, ok := spec.(*ast.ValueSpec); ok && s.Decl.(*ast.GenDecl).Tok == token.VAR {
+					for _, i := range v.Names {
+						add(i)
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+func identifiers(file *ast.File) map[string]bool {
+	names := make(map[string]bool)
+	ast.Inspect(file, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok { // what is selected is somebody else's name
+			ast.Inspect(s.X, func(n ast.Node) bool {
+				if i, ok := n.(*ast.Ident); ok {
+					names[i.Name] = true
+				}
+				return true
+			})
+			return false
+		}
+		if i, ok := n.(*ast.Ident); ok {
+			names[i.Name] = true
+		}
+		return true
+	})
+	return names
+}
+
+// imports returns an import of each package of which something is selected.
+func imports(file *ast.File) string {
+	var lines []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		s, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		if x, ok := s.X.(*ast.Ident); ok && packages[x.Name] != "" {
+			lines = append(lines, fmt.Sprintf("import %q\n", packages[x.Name]))
+		}
+		return true
+	})
+	slices.Sort(lines)
+	return strings.Join(slices.Compact(lines), "")
+}
+
+func TestComplete(t *testing.T) {
+	code, err := complete("order, err := client.Order(ctx, id)\n")
+	require.NoError(t, err)
+	assert.Contains(t, code, "import \"context\"\n")
+	assert.NotContains(t, code, "limiter", "nobody asked for it")
+	assert.Contains(t, code, "type Order struct{}\n", "what is granted needs it")
+	assert.Contains(t, code, "_ = order\n_ = err\nreturn nil\n")
+	compile(t, code)
+
+	code, err = complete("func call(b limiter.Limiter) {}\n")
+	require.NoError(t, err)
+	assert.Equal(t, "package fragment\nimport \"github.com/weir-go/weir/limiter\"\nfunc call(b limiter.Limiter) {}\n", code)
+	compile(t, code)
+
+	_, err = complete("order, err = …\n")
+	assert.Error(t, err)
+}

@@ -1,0 +1,59 @@
+package reload
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+
+	"github.com/weir-go/weir/registry"
+)
+
+// Change returns what has to be done to a registry that has what previous
+// describes, for it to have what f describes: give it to
+// [registry.Registry.Apply]. With a nil previous everything is defined.
+//
+// Pipelines that mean what they meant are left alone: comments, the order of
+// fields and of pipelines, aliases and the way a value is written make no
+// difference. A change of a shared limiter concerns all pipelines that use it,
+// whose limiters then keep what they have counted. If the two were not parsed with
+// the same [Kinds], everything is defined anew: the functions may be others.
+func (f *File) Change(previous *File) registry.Change {
+	c := registry.Change{Define: make(map[string]registry.BuildFunc)}
+	before := make(map[string]*pipelineModel)
+	if previous != nil {
+		for _, p := range previous.pipelines {
+			before[p.name] = p
+		}
+	}
+	for _, p := range f.pipelines {
+		was := before[p.name]
+		if was == nil || previous.kinds != f.kinds || !reflect.DeepEqual(was.strategies, p.strategies) {
+			c.Define[p.name] = f.builder(p)
+		}
+		delete(before, p.name)
+	}
+	if previous != nil {
+		for _, p := range previous.pipelines { // in their order
+			if before[p.name] != nil {
+				c.Remove = append(c.Remove, p.name)
+			}
+		}
+	}
+	return c
+}
+
+// builder returns the function that builds p. Whatever fails says where in the file
+// it is described.
+func (f *File) builder(p *pipelineModel) registry.BuildFunc {
+	return func(b *registry.Builder) error {
+		for i, s := range p.strategies {
+			made, err := s.build(b, f.kinds)
+			if err != nil {
+				at := p.places[i]
+				return fmt.Errorf("%s:%d:%d: %s: %w", cmp.Or(f.name, "(file)"), at.Line, at.Column, at.Path, err)
+			}
+			b.Add(made)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,69 @@
+// Package reload describes pipelines in a file, YAML or JSON, and keeps a registry
+// in step with it.
+//
+//	limiters:                      # shared, by name
+//	  upstream:
+//	    token_bucket: {token_limit: 100, tokens_per_period: 10, replenishment_period: 100ms, queue_limit: 50}
+//	  per-client:
+//	    partitioned:
+//	      key: client_ip           # a function that the program registers, see Kinds.Key
+//	      max_partitions: 10000
+//	      each:
+//	        fixed_window: {permit_limit: 20, window: 1s}
+//	  both:
+//	    chain: [upstream, per-client]   # all must grant, in this order
+//	pipelines:
+//	  orders:
+//	    strategies:                # outermost first
+//	      - retry: {max_retries: 5, backoff: exponential, delay: 100ms, jitter: true}
+//	      - rate_limiter: {limiter: both}
+//	      - timeout: {timeout: 2s}
+//	  reports:
+//	    strategies:
+//	      - rate_limiter: {concurrency: {permit_limit: 4}}   # its own
+//	      - pipeline: {name: orders}                         # another one of the file
+//
+// Most programs want [Start], which loads a file and watches it. It is made of parts
+// that also serve alone: [Parse] reads, [File.Change] says what that changes,
+// [registry.Registry.Apply] does it, and [File.Explain] says it in words:
+//
+//	f, err := reload.Parse("weir.yaml", data, kinds)
+//	...
+//	err = r.Apply(ctx, f.Change(previous))
+//
+// # What can be written
+//
+// Strategies are rate_limiter, retry, timeout and pipeline, limiters are
+// token_bucket, fixed_window, sliding_window, concurrency, unlimited, partitioned
+// and chain, and a program can add its own, see [Kinds]. Their fields are those of
+// the options of packages limiter, ratelimit, retry and timeout; a rate_limiter has
+// one limiter besides, a retry may name a function as its handle, and a rate
+// limiter one as its permits. [Schema] has all of it for editors.
+//
+// A shared limiter goes by its name in the registry, too; one that is written in a
+// strategy by "pipeline/strategy". Under those names they keep what they have
+// counted from one version of the file to the next. That is why two strategies of a
+// pipeline cannot have one name: the second retry needs a name of its own.
+//
+// # Strict
+//
+// Everything that is wrong is reported at once, with line and column and what would
+// be right: unknown fields, wrong types, values out of range, names that nothing
+// has, pipelines and chains that contain themselves, keys that are there twice.
+//
+//   - Durations are texts with a unit, such as 250ms or 1m30s.
+//   - Whole numbers are decimal; 010 means different things to different readers.
+//   - "off", or -1, is for a retry's max_retries and delay what -1 is in a program;
+//     "forever" is max_retries without end.
+//   - A 0 that would stand for a default which is not 0 is refused, because it does
+//     not look like it: leave the field out instead.
+//   - What has no value, as in "retry:" alone, is refused; {} is all defaults.
+//   - A file without pipelines is refused, because half a file may look like that,
+//     unless it says allow_empty: true.
+//   - Aliases and merge keys work; top-level fields that begin with x- are a place
+//     for their anchors. Tags are refused. What an anchor stands for is reported
+//     where the anchor is.
+//   - A file has one document, at most 1 MiB, in UTF-8. JSON is read as the YAML
+//     that it is, but for characters escaped in two halves (\ud83d\ude00): write
+//     them as they are.
+package reload

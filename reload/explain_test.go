@@ -1,0 +1,69 @@
+package reload_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/reload"
+)
+
+func TestExplain(t *testing.T) {
+	for _, name := range []string{"testdata/example.yaml", "testdata/valid/everything.yaml"} {
+		f, err := reload.Parse(name, read(t, name), functions())
+		require.NoError(t, err)
+		var b strings.Builder
+		require.NoError(t, f.Explain(&b))
+		golden(t, strings.TrimSuffix(name, ".yaml")+".txt", b.String())
+	}
+}
+
+func TestExplainSome(t *testing.T) {
+	name := "testdata/example.yaml"
+	f, err := reload.Parse(name, read(t, name), functions())
+	require.NoError(t, err)
+	var b strings.Builder
+	require.NoError(t, f.Explain(&b, "reports"))
+	assert.Equal(t, `reports
+  1. each execution may take 1m; called Whole
+  2. each execution takes a permit of its own concurrency limiter: 4 at once; up to 16 wait, the newest first
+  3. each execution runs through the pipeline orders
+`, b.String())
+	assert.EqualError(t, f.Explain(&b, "report"), `reload: there is no pipeline "report" in the file, did you mean "reports"?`)
+	assert.ErrorIs(t, f.Explain(broken{}), os.ErrClosed)
+}
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, os.ErrClosed }
+
+func TestExplainOwnKinds(t *testing.T) {
+	k := reload.NewKinds()
+	registerEverything(k)
+	f, err := reload.Parse("own.yaml", []byte(ownKindsFile), k)
+	require.NoError(t, err)
+	var b strings.Builder
+	require.NoError(t, f.Explain(&b))
+	assert.Equal(t, `orders
+  1. each execution runs through shedding with threshold: 0.5, wait: off, classes: [a b], weights: map[a:1 b:255], order: newest_first, inner: {3}
+  2. each execution runs through noop
+  3. each execution runs through noop
+  4. each execution is retried up to 3 times if transient says so, after 2s each
+  5. each attempt takes as many permits as cost says of elsewhere (remote with address: redis:6379)
+  6. each attempt takes a permit if it can, and goes on if not (shadow), of its own remote with address: x; called Second
+limiter per-client is used by no pipeline
+`, b.String())
+
+	k.AcceptUnknown()
+	f, err = reload.Parse("own.yaml", []byte("pipelines: {a: {strategies: [caching: {size: 5}, rate_limiter: {faraway: 5}]}}"), k)
+	require.NoError(t, err)
+	b.Reset()
+	require.NoError(t, f.Explain(&b))
+	assert.Equal(t, `a
+  1. each execution runs through caching, which only the program knows
+  2. each execution takes a permit of its own faraway, which only the program knows
+`, b.String())
+}

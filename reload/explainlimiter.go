@@ -1,0 +1,139 @@
+package reload
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+func explainRateLimiter(o rateLimiterOptions) string {
+	words := "takes a permit"
+	if o.Permits != "" {
+		words = "takes as many permits as " + o.Permits + " says"
+	}
+	if o.Shadow {
+		words += " if it can, and goes on if not (shadow),"
+	}
+	return words
+}
+
+// limiter explains a limiter as one of a pipeline.
+func (e *explainer) limiter(p *pipelineModel, l *limiterModel) string {
+	if l.name == "" {
+		return "its own " + e.limits(p, l)
+	}
+	others := slices.DeleteFunc(slices.Clone(e.users[l]), func(name string) bool { return name == p.name })
+	shared := ""
+	if len(others) > 0 {
+		shared = ", shared with " + strings.Join(others, ", ")
+	}
+	return fmt.Sprintf("%s%s (%s)", l.name, shared, e.limits(p, l))
+}
+
+func (e *explainer) limits(p *pipelineModel, l *limiterModel) string {
+	switch o := l.options.(type) {
+	case limiter.TokenBucketOptions:
+		return fmt.Sprintf("token bucket: bursts of %d, then %s", o.TokenLimit, rate(o.TokensPerPeriod, o.ReplenishmentPeriod)) +
+			queue(o.QueueLimit, o.QueueOrder, o.ManualReplenishment)
+	case limiter.FixedWindowOptions:
+		return fmt.Sprintf("fixed window: %s", rate(o.PermitLimit, o.Window)) +
+			queue(o.QueueLimit, o.QueueOrder, o.ManualReplenishment)
+	case limiter.SlidingWindowOptions:
+		step := o.Window / time.Duration(o.SegmentsPerWindow)
+		return fmt.Sprintf("sliding window: %d in any %s, in steps of %s", o.PermitLimit, briefly(o.Window), briefly(step)) +
+			queue(o.QueueLimit, o.QueueOrder, o.ManualReplenishment)
+	case limiter.ConcurrencyOptions:
+		return fmt.Sprintf("concurrency limiter: %d at once", o.PermitLimit) + queue(o.QueueLimit, o.QueueOrder, false)
+	case partitionedOptions:
+		return fmt.Sprintf("limiter for each %s, a %s", o.Key, e.limits(p, l.each)) + partitions(o.PartitionedOptions)
+	case nil:
+		if l.kind == "chain" {
+			return e.chain(p, l)
+		}
+	case struct{}:
+		if l.kind == "unlimited" {
+			return "unlimited limiter: it only counts"
+		}
+	}
+	return explainOwn(l.kind, l.options)
+}
+
+func (e *explainer) chain(p *pipelineModel, l *limiterModel) string {
+	var members []string
+	for _, m := range l.members {
+		members = append(members, e.limiter(p, m))
+	}
+	return "chain: " + strings.Join(members, " and then ")
+}
+
+func queue(limit int, order limiter.QueueOrder, manual bool) string {
+	words := "; nobody waits"
+	if limit > 0 {
+		words = fmt.Sprintf("; up to %d wait", limit)
+		if order == limiter.NewestFirst {
+			words += ", the newest first"
+		}
+	}
+	if manual {
+		words += "; the program replenishes it"
+	}
+	return words
+}
+
+func partitions(o limiter.PartitionedOptions) string {
+	var words string
+	if o.MaxPartitions > 0 {
+		words = fmt.Sprintf("; up to %d of them", o.MaxPartitions)
+	}
+	if o.IdleTimeout > 0 {
+		words += fmt.Sprintf("; forgotten when idle for %s", briefly(o.IdleTimeout))
+	}
+	return words
+}
+
+// units are what rates are told in.
+var units = []struct {
+	length time.Duration
+	name   string
+}{{time.Second, "a second"}, {time.Minute, "a minute"}, {time.Hour, "an hour"}}
+
+// rate says how many come in a period, and in a unit of time where that is a whole
+// number.
+func rate(n int, period time.Duration) string {
+	for _, u := range units {
+		if period == u.length {
+			return fmt.Sprintf("%d %s", n, u.name)
+		}
+	}
+	words := fmt.Sprintf("%d every %s", n, briefly(period))
+	for _, u := range units {
+		if perUnit, ok := times(n, u.length, period); ok {
+			return words + fmt.Sprintf(" (%d %s)", perUnit, u.name)
+		}
+	}
+	return words
+}
+
+// times is n × unit / period where that is whole and does not overflow.
+func times(n int, unit, period time.Duration) (int64, bool) {
+	product := int64(n) * int64(unit)
+	if product/int64(unit) != int64(n) || product%int64(period) != 0 {
+		return 0, false
+	}
+	return product / int64(period), true
+}
+
+// briefly is d without what is 0 at its end: 1m, not 1m0s.
+func briefly(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}

@@ -1,0 +1,268 @@
+package reload
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A File is a file that was read and found to be right. It does not change, and
+// can be used by many goroutines. Make one with [Parse].
+type File struct {
+	name      string
+	kinds     *Kinds
+	limiters  []*limiterModel  // shared, in the order of the file
+	pipelines []*pipelineModel // in the order of the file
+}
+
+// A pipelineModel is a pipeline as the file describes it.
+type pipelineModel struct {
+	name       string
+	strategies []*strategyModel
+	places     []Problem // of the strategies, without a message
+}
+
+// Parse reads a file, YAML or JSON, and checks everything in it that can be checked
+// without building: names, types, values, references, cycles. It has no side
+// effects. name is the file's, for messages; k says which kinds and functions there
+// are, nil stands for weir's own and none.
+//
+// The error is a [*FileError] with every problem, or says what is wrong with k.
+func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
+	if err := k.err(); err != nil {
+		return nil, err
+	}
+	// No file is to take a running program with it, not even one that finds a
+	// mistake in the YAML library or in a Validate method.
+	defer func() {
+		if p := recover(); p != nil {
+			f, err = nil, newFileError(name, []Problem{{Line: 1, Column: 1, Message: fmt.Sprintf("reading it panicked: %v", p)}})
+		}
+	}()
+	return parse(name, data, k.orOwn())
+}
+
+func parse(name string, data []byte, k *Kinds) (*File, error) {
+	root, found := parseDocument(data)
+	if root == nil && len(found) > 0 {
+		return nil, newFileError(name, found)
+	}
+	d := &decoder{problems: found, kinds: k}
+	f := &File{name: name, kinds: k}
+	if root == nil {
+		root = &node{kind: mapping, line: 1, column: 1}
+	}
+	d.file(root, f)
+	if err := newFileError(name, d.problems); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Name returns the name that Parse was given.
+func (f *File) Name() string { return f.name }
+
+// Pipelines returns the names of the pipelines, in the order of the file.
+func (f *File) Pipelines() []string {
+	names := make([]string, len(f.pipelines))
+	for i, p := range f.pipelines {
+		names[i] = p.name
+	}
+	return names
+}
+
+// Limiters returns the names of the shared limiters, in the order of the file.
+func (f *File) Limiters() []string {
+	names := make([]string, len(f.limiters))
+	for i, l := range f.limiters {
+		names[i] = l.name
+	}
+	return names
+}
+
+// The fields of a file.
+const (
+	limitersField   = "limiters"
+	pipelinesField  = "pipelines"
+	allowEmptyField = "allow_empty"
+)
+
+// ignoredPrefix begins the fields of a file that are there for their anchors.
+const ignoredPrefix = "x-"
+
+func (d *decoder) file(root *node, f *File) {
+	if root.kind != mapping {
+		d.add(root, "", "a file must be a mapping with %s, found %v", pipelinesField, root)
+		return
+	}
+	for _, e := range root.entries {
+		switch e.key.text {
+		case limitersField:
+			d.sharedLimiters(e.value, f)
+		case pipelinesField:
+			d.pipelines(e.value, f)
+		case allowEmptyField:
+			if e.value.kind != boolean {
+				d.add(e.value, allowEmptyField, "must be true or false, found %v", e.value)
+			}
+		default:
+			if !strings.HasPrefix(e.key.text, ignoredPrefix) {
+				fields := []string{limitersField, pipelinesField, allowEmptyField}
+				d.add(e.key, "", "unknown field %s, %s", shortened(e.key.text), instead(e.key.text, fields, ""))
+			}
+		}
+	}
+	d.refer(f)
+	d.ownNames(f)
+	d.checkEmpty(root)
+}
+
+// checkEmpty keeps a file that was cut off, or is being written, from removing
+// everything.
+func (d *decoder) checkEmpty(root *node) {
+	if p := root.get(pipelinesField); p != nil && (p.kind != mapping || len(p.entries) > 0) {
+		return // it says so itself, or is not empty
+	}
+	if allowed := root.get(allowEmptyField); allowed != nil && !strings.EqualFold(allowed.text, "false") {
+		return
+	}
+	d.add(root, "", "the file has no %s; if that is meant, add %s: true", pipelinesField, allowEmptyField)
+}
+
+func (d *decoder) sharedLimiters(n *node, f *File) {
+	if n.kind != mapping {
+		d.add(n, limitersField, "must be a mapping of names to limiters, found %v", n)
+		return
+	}
+	for _, e := range n.entries {
+		d.in = e.key.text
+		if l := d.oneLimiter(e.value, child(limitersField, e.key.text), "limiter", d.kinds.limiterNames()); l != nil {
+			l.name = e.key.text
+			f.limiters = append(f.limiters, l)
+		} else {
+			// It has its problem. Whoever names it need not have another.
+			f.limiters = append(f.limiters, &limiterModel{name: e.key.text})
+		}
+	}
+	d.in = ""
+}
+
+// oneLimiter decodes a mapping of one kind, of those, to its options.
+func (d *decoder) oneLimiter(n *node, path, what string, kinds []string) *limiterModel {
+	e, ok := d.oneKind(n, path, what, kinds)
+	if !ok {
+		return nil
+	}
+	return d.limiter(e.key.text, e.value, child(path, e.key.text))
+}
+
+// limiter decodes the options of a limiter.
+func (d *decoder) limiter(kind string, options *node, path string) *limiterModel {
+	l := &limiterModel{kind: kind}
+	if k := d.kinds.limiter(kind); k != nil {
+		k.decode(d, options, path, l)
+	}
+	return l
+}
+
+// oneKind returns the only entry of a mapping if it is one of the kinds.
+func (d *decoder) oneKind(n *node, path, what string, kinds []string) (entry, bool) {
+	if n.kind != mapping {
+		d.add(n, path, "must be a mapping of a kind of %s to its options, found %v; the kinds are %s", what, n, strings.Join(kinds, ", "))
+		return entry{}, false
+	}
+	if len(n.entries) != 1 {
+		if len(n.entries) == 0 {
+			d.add(n, path, "the kind of %s is missing, it is one of %s", what, strings.Join(kinds, ", "))
+			return entry{}, false
+		}
+		second := n.entries[1].key
+		d.add(second, path, "a %s has one kind, %s comes after %s; is the indentation right?", what, shortened(second.text), shortened(n.entries[0].key.text))
+	}
+	e := n.entries[0]
+	if slices.Contains(kinds, e.key.text) {
+		return e, len(n.entries) == 1
+	}
+	if what != eachKey && d.kinds.accepts(e.key.text, kinds) {
+		return e, true
+	}
+	d.add(e.key, path, "unknown kind of %s %s, %s", what, shortened(e.key.text), instead(e.key.text, kinds, ""))
+	return entry{}, false
+}
+
+func (d *decoder) pipelines(n *node, f *File) {
+	if n.kind != mapping {
+		d.add(n, pipelinesField, "must be a mapping of names to pipelines, found %v", n)
+		return
+	}
+	for _, e := range n.entries {
+		f.pipelines = append(f.pipelines, d.onePipeline(e, child(pipelinesField, e.key.text)))
+	}
+}
+
+func (d *decoder) onePipeline(e entry, path string) *pipelineModel {
+	const field = "strategies"
+	p := &pipelineModel{name: e.key.text}
+	d.pipeline = p.name
+	if e.value.kind != mapping {
+		d.add(e.value, path, "must be a mapping with %s, found %v", field, e.value)
+		return p
+	}
+	for _, of := range e.value.entries {
+		if of.key.text != field {
+			d.add(of.key, path, "unknown field %s, %s", shortened(of.key.text), instead(of.key.text, []string{field}, ""))
+		}
+	}
+	strategies := e.value.get(field)
+	path = child(path, field)
+	switch {
+	case strategies == nil:
+		d.add(e.value, child(pipelinesField, e.key.text), "%s is missing: a list, outermost first", field)
+	case strategies.kind != list:
+		d.add(strategies, path, "must be a list of strategies, outermost first, found %v", strategies)
+	default:
+		d.strategies(strategies, path, p)
+	}
+	return p
+}
+
+// strategies decodes the strategies of p. Two of a name would be one in telemetry,
+// and would share what the registry keeps by that name.
+func (d *decoder) strategies(n *node, path string, p *pipelineModel) {
+	first := make(map[string]*node)
+	for i, item := range n.items {
+		at := element(path, i)
+		e, ok := d.oneKind(item, at, "strategy", d.kinds.strategyNames())
+		if !ok {
+			continue
+		}
+		s := &strategyModel{kind: e.key.text}
+		at = child(at, s.kind)
+		d.strategy(e, at, s)
+		p.strategies = append(p.strategies, s)
+		p.places = append(p.places, Problem{Line: e.key.line, Column: e.key.column, Path: at})
+		named := cmp.Or(e.value.get("name"), e.key)
+		if s.name == "" || named.kind != text {
+			continue // it has no name, or one that is wrong
+		}
+		if before := first[s.name]; before != nil {
+			d.add(named, at, "the pipeline has a strategy called %s already, in line %d; give this one another name", shortened(s.name), before.line)
+		} else {
+			first[s.name] = e.key
+		}
+	}
+}
+
+func (d *decoder) strategy(e entry, path string, s *strategyModel) {
+	kind := d.kinds.strategy(s.kind)
+	switch {
+	case kind == nil:
+		return // it is accepted unknown
+	case kind.decode != nil:
+		kind.decode(d, e.value, path, s)
+	default:
+		s.options = d.decodeOptions(e.value, kind.options, path, nil)
+	}
+	s.name = kind.strategyName(s.options)
+}

@@ -1,0 +1,218 @@
+package filewatch_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/reload/internal/filewatch"
+)
+
+const missing = "filewatch: cannot read FILE: no such file or directory"
+
+func TestMissingAtStart(t *testing.T) {
+	watching(t, "", nil, func(t *testing.T, k *keeper) {
+		k.until(20 * time.Second)
+		k.expect(nil, []string{missing})
+		write(t, k.path, newContent)
+		k.until(24 * time.Second)
+		k.expect([]string{newContent}, []string{""})
+		assert.NoError(t, k.watch.Problem())
+	})
+}
+
+func TestDirectoryMissingAtStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeper(t, filepath.Join(t.TempDir(), "a", "b", "weir.yaml"), nil)
+		k.run()
+		k.until(5 * time.Second)
+		k.expect(nil, []string{missing})
+		require.NoError(t, os.MkdirAll(filepath.Dir(k.path), 0o700))
+		write(t, k.path, newContent)
+		k.until(9 * time.Second)
+		k.expect([]string{newContent}, []string{""})
+	})
+}
+
+func TestMissingForLong(t *testing.T) {
+	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
+		require.NoError(t, os.Remove(k.path))
+		k.until(20 * time.Second)
+		k.expect(nil, []string{missing})
+		assert.ErrorIs(t, k.watch.Problem(), fs.ErrNotExist)
+
+		write(t, k.path, oldContent)
+		k.until(24 * time.Second)
+		k.expect(nil, []string{""})
+
+		require.NoError(t, os.Remove(k.path))
+		k.until(28 * time.Second)
+		k.expect(nil, []string{missing})
+		write(t, k.path, newContent)
+		k.until(32 * time.Second)
+		k.expect([]string{newContent}, []string{""})
+	})
+}
+
+// Each kind of thing that cannot be read, in place of a file that was loaded.
+func TestUnreadable(t *testing.T) {
+	tests := []struct {
+		name    string
+		put     func(t *testing.T, path string)
+		problem string
+		is      error
+	}{
+		{"a directory", func(t *testing.T, path string) {
+			require.NoError(t, os.Mkdir(path, 0o700))
+		}, "not a regular file but a directory", filewatch.ErrNotRegular},
+		{"a device", func(t *testing.T, path string) {
+			require.NoError(t, os.Symlink("/dev/zero", path))
+		}, "not a regular file (Dc---------)", filewatch.ErrNotRegular},
+		{"links in a circle", func(t *testing.T, path string) {
+			require.NoError(t, os.Symlink(path, path))
+		}, "too many levels of symbolic links", nil},
+		{"a link that leads nowhere", func(t *testing.T, path string) {
+			require.NoError(t, os.Symlink("nowhere", path))
+		}, "no such file or directory", fs.ErrNotExist},
+		{"too large", func(t *testing.T, path string) {
+			write(t, path, strings.Repeat(".", 101))
+		}, "too large: it has more than 100 bytes", filewatch.ErrTooLarge},
+		{"too large without a size", func(t *testing.T, path string) {
+			if _, err := os.Stat("/proc/cpuinfo"); err != nil {
+				t.Skip("there is no /proc")
+			}
+			require.NoError(t, os.Symlink("/proc/cpuinfo", path))
+		}, "too large: it has more than 100 bytes", filewatch.ErrTooLarge},
+		{"without permission", func(t *testing.T, path string) {
+			if os.Getuid() == 0 {
+				t.Skip("root may read everything")
+			}
+			require.NoError(t, os.WriteFile(path, []byte(newContent), 0o200))
+		}, "permission denied", fs.ErrPermission},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			small := func(_ *keeper, o *filewatch.Options) { o.MaxSize = 100 }
+			watching(t, oldContent, small, func(t *testing.T, k *keeper) {
+				require.NoError(t, os.Remove(k.path))
+				tt.put(t, k.path)
+				k.until(20 * time.Second)
+				k.expect(nil, []string{"filewatch: cannot read FILE: " + tt.problem})
+				err := k.watch.Problem()
+				if tt.is != nil {
+					assert.ErrorIs(t, err, tt.is)
+				}
+				read, ok := errors.AsType[*filewatch.ReadError](err)
+				require.True(t, ok)
+				assert.Equal(t, k.path, read.Path)
+				assert.Equal(t, tt.is == fs.ErrNotExist, read.Missing())
+
+				require.NoError(t, os.RemoveAll(k.path))
+				write(t, k.path, newContent)
+				k.until(24 * time.Second)
+				k.expect([]string{newContent}, []string{""})
+			})
+		})
+	}
+}
+
+func TestSizeLimit(t *testing.T) {
+	for _, limit := range []int64{100, -1, 1<<63 - 1} {
+		exact := func(_ *keeper, o *filewatch.Options) { o.MaxSize = limit }
+		watching(t, oldContent, exact, func(t *testing.T, k *keeper) {
+			content := strings.Repeat(".", 100)
+			write(t, k.path, content)
+			k.until(5 * time.Second)
+			k.expect([]string{content}, nil)
+		})
+	}
+}
+
+func TestOneProblemAfterAnother(t *testing.T) {
+	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
+		require.NoError(t, os.Remove(k.path))
+		k.until(5 * time.Second)
+		require.NoError(t, os.Mkdir(k.path, 0o700))
+		k.until(10 * time.Second)
+		require.NoError(t, os.Remove(k.path))
+		write(t, k.path, "bad")
+		k.until(15 * time.Second)
+		write(t, k.path, "worse")
+		k.until(20 * time.Second)
+		k.expect([]string{"bad", "worse"}, []string{
+			missing, "filewatch: cannot read FILE: not a regular file but a directory", "refused: bad", "refused: worse",
+		})
+		assert.Equal(t, oldContent, k.inForce)
+		write(t, k.path, newContent)
+		k.until(25 * time.Second)
+		k.expect([]string{newContent}, []string{""})
+	})
+}
+
+func TestRefusedIsOfferedOnceAndOverWhenTurnedBack(t *testing.T) {
+	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
+		write(t, k.path, "bad")
+		k.until(10 * time.Minute)
+		k.expect([]string{"bad"}, []string{"refused: bad"})
+		assert.EqualError(t, k.watch.Problem(), "refused: bad")
+
+		write(t, k.path, oldContent)
+		k.until(11 * time.Minute)
+		k.expect(nil, []string{""}) // it is in force, so there is nothing to load
+		assert.NoError(t, k.watch.Problem())
+
+		write(t, k.path, "bad")
+		k.until(12 * time.Minute)
+		k.expect([]string{"bad"}, []string{"refused: bad"}) // it has changed
+	})
+}
+
+// A glimpse of something else between two reads does not make it new.
+func TestRefusedIsNotOfferedAgainAfterAGlimpse(t *testing.T) {
+	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
+		write(t, k.path, "bad")
+		k.until(3 * time.Second)
+		k.expect([]string{"bad"}, []string{"refused: bad"})
+		write(t, k.path, "worse")
+		k.until(4450 * time.Millisecond) // it was read at 4.4 s
+		write(t, k.path, "bad")
+		k.until(10 * time.Second)
+		k.expect(nil, nil)
+	})
+}
+
+func TestPanic(t *testing.T) {
+	panicking := func(k *keeper, _ *filewatch.Options) {
+		k.fail = func(content string) error {
+			if content == newContent {
+				panic(errBoom)
+			}
+			return nil
+		}
+	}
+	watching(t, oldContent, panicking, func(t *testing.T, k *keeper) {
+		write(t, k.path, newContent)
+		k.until(20 * time.Second)
+		assert.Equal(t, []string{"filewatch: loading panicked: boom"}, k.problems)
+		assert.Equal(t, oldContent, k.inForce)
+		caught, ok := errors.AsType[*filewatch.PanicError](k.watch.Problem())
+		require.True(t, ok)
+		assert.Same(t, errBoom, caught.Value)
+		assert.ErrorIs(t, caught, errBoom)
+		assert.Contains(t, string(caught.Stack), "TestPanic")
+		assert.NoError(t, (&filewatch.PanicError{Value: "not an error"}).Unwrap())
+
+		k.forget()
+		write(t, k.path, "another.")
+		k.until(24 * time.Second)
+		k.expect([]string{"another."}, []string{""})
+	})
+}

@@ -1,0 +1,149 @@
+package filewatch_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/reload/internal/filewatch"
+)
+
+func TestReloadLoadsWithoutRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "weir.yaml")
+		k := newKeeper(t, path, nil)
+		read, ok := errors.AsType[*filewatch.ReadError](k.watch.Reload(t.Context()))
+		require.True(t, ok)
+		assert.True(t, read.Missing())
+		k.expect(nil, []string{missing})
+
+		write(t, path, "bad")
+		assert.EqualError(t, k.watch.Reload(t.Context()), "refused: bad")
+		write(t, path, oldContent)
+		began := time.Now()
+		assert.NoError(t, k.watch.Reload(t.Context()))
+		assert.Equal(t, filewatch.DefaultSettle, time.Since(began))
+		k.expect([]string{"bad", oldContent}, []string{"refused: bad", ""})
+
+		k.run()
+		k.until(10 * time.Second)
+		k.expect(nil, nil) // it is in force already
+	})
+}
+
+func TestReloadLoadsWhatHasNotChanged(t *testing.T) {
+	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
+		assert.NoError(t, k.watch.Reload(t.Context()))
+		k.expect([]string{oldContent}, nil)
+
+		write(t, k.path, "bad")
+		k.until(5 * time.Second)
+		k.expect([]string{"bad"}, []string{"refused: bad"})
+		assert.EqualError(t, k.watch.Reload(t.Context()), "refused: bad")
+		k.expect([]string{"bad"}, []string{"refused: bad"}) // somebody asked
+
+		require.NoError(t, os.Remove(k.path))
+		k.until(10 * time.Second)
+		k.expect(nil, []string{missing})
+		assert.Error(t, k.watch.Reload(t.Context()))
+		k.expect(nil, []string{missing})
+	})
+}
+
+// Content in force that cannot be loaded again is tried again like any other.
+func TestReloadOfWhatIsInForceFails(t *testing.T) {
+	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
+		k.failWith(errBoom)
+		assert.ErrorIs(t, k.watch.Reload(t.Context()), errBoom)
+		k.expect([]string{oldContent}, []string{"boom"})
+		k.failWith(nil)
+		k.until(10 * time.Second)
+		k.expect([]string{oldContent}, []string{""})
+		k.until(10 * time.Minute)
+		k.expect(nil, nil)
+	})
+}
+
+func TestReloadNeedsTwoReadsThatAgree(t *testing.T) {
+	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
+		write(t, k.path, newContent[:10])
+		time.AfterFunc(100*time.Millisecond, func() { assert.NoError(t, os.WriteFile(k.path, []byte(newContent), 0o600)) })
+		began := time.Now()
+		assert.NoError(t, k.watch.Reload(t.Context()))
+		assert.Equal(t, 2*filewatch.DefaultSettle, time.Since(began))
+		k.expect([]string{newContent}, nil)
+	})
+}
+
+func TestReloadEndsWithItsContext(t *testing.T) {
+	var release chan struct{}
+	slow := func(k *keeper, _ *filewatch.Options) {
+		release = make(chan struct{})
+		k.fail = func(content string) error {
+			if content == newContent {
+				<-release
+			}
+			return nil
+		}
+	}
+	watching(t, oldContent, slow, func(t *testing.T, k *keeper) {
+		ended, cancel := context.WithCancelCause(t.Context())
+		cancel(errBoom)
+		assert.Same(t, errBoom, k.watch.Reload(ended))
+
+		ctx, cancelReading := context.WithTimeout(t.Context(), filewatch.DefaultSettle/2)
+		defer cancelReading()
+		assert.ErrorIs(t, k.watch.Reload(ctx), context.DeadlineExceeded)
+		k.expect(nil, nil)
+
+		write(t, k.path, newContent)
+		k.until(5 * time.Second) // Run is loading
+		ctx, cancelWaiting := context.WithTimeout(t.Context(), time.Second)
+		defer cancelWaiting()
+		assert.ErrorIs(t, k.watch.Reload(ctx), context.DeadlineExceeded)
+		k.expect([]string{newContent}, nil)
+		close(release)
+		k.until(9 * time.Second)
+		assert.Equal(t, newContent, k.inForce)
+	})
+}
+
+// A caller of Reload who does not wait for the end of a Load has not refused
+// anything: not what Run offers next, nor what it would try again.
+func TestReloadInterruptsItsLoad(t *testing.T) {
+	var hanging atomic.Bool
+	interruptible := func(k *keeper, o *filewatch.Options) {
+		o.Load = func(ctx context.Context, content []byte) error {
+			if hanging.Load() {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return k.load(ctx, content)
+		}
+	}
+	watching(t, oldContent, interruptible, func(t *testing.T, k *keeper) {
+		k.failWith(errBoom)
+		write(t, k.path, newContent)
+		k.until(3 * time.Second)
+		k.expect([]string{newContent}, []string{"boom"})
+		k.failWith(nil)
+
+		hanging.Store(true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		assert.ErrorIs(t, k.watch.Reload(ctx), context.DeadlineExceeded)
+		hanging.Store(false)
+		k.expect(nil, nil)
+
+		k.until(10 * time.Second) // the retry is still due
+		k.expect([]string{newContent}, []string{""})
+	})
+}

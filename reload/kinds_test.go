@@ -1,0 +1,210 @@
+package reload_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload"
+)
+
+// shedding are the options of a strategy of a program.
+type shedding struct {
+	Name      string             `yaml:"name,omitempty"`
+	Threshold float64            `yaml:"threshold"`
+	Wait      time.Duration      `yaml:"wait,omitempty" reload:"off"`
+	Classes   []string           `yaml:"classes,omitempty"`
+	Weights   map[string]uint8   `yaml:"weights,omitempty"`
+	Order     limiter.QueueOrder `yaml:"order,omitempty"`
+	Inner     *inner             `json:"inner,omitempty"`
+	OnShed    func()             `yaml:"-"`
+}
+
+type inner struct {
+	MaxAge int `yaml:",omitempty"`
+}
+
+func (s shedding) Validate() error {
+	if s.Threshold > 1 {
+		return errors.Join(errors.New("Threshold is above 1"), errors.New("that cannot be"))
+	}
+	return nil
+}
+
+type remote struct {
+	Address string `yaml:"address"`
+}
+
+func registerEverything(k *reload.Kinds) {
+	reload.RegisterStrategy(k, "shedding", buildShedding)
+	reload.RegisterStrategy(k, "noop", func(*registry.Builder, struct{}) (pipeline.Strategy, error) {
+		return pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) { return next.Run(ctx) }), nil
+	})
+	reload.RegisterLimiter(k, "remote", func(_ *registry.Builder, name string, o remote) (limiter.Limiter, error) {
+		return limiter.NewUnlimited(), nil
+	})
+	k.Key("client_ip", clientIP)
+	k.Handle("transient", func(_ any, err error) bool { return errors.Is(err, errTransient) })
+	k.Permits("cost", func(ctx context.Context) int { return 2 })
+}
+
+func buildShedding(_ *registry.Builder, o shedding) (pipeline.Strategy, error) {
+	if o.Threshold == 0.25 {
+		return nil, errors.New("cannot shed a quarter")
+	}
+	return pipeline.StrategyFunc(func(context.Context, pipeline.Next) (any, error) {
+		return nil, fmt.Errorf("shed at %v", o.Threshold)
+	}), nil
+}
+
+var errTransient = errors.New("transient")
+
+type clientKey struct{}
+
+func clientIP(ctx context.Context) string {
+	ip, _ := ctx.Value(clientKey{}).(string)
+	return ip
+}
+
+const ownKindsFile = `
+limiters:
+  elsewhere:
+    remote: {address: "redis:6379"}
+  per-client:
+    partitioned: {key: client_ip, each: {concurrency: {permit_limit: 1}}}
+pipelines:
+  orders:
+    strategies:
+      - shedding:
+          threshold: 0.5
+          wait: off
+          classes: [a, b]
+          weights: {a: 1, b: 255}
+          order: newest_first
+          inner: {max_age: 3}
+      - noop: {}
+      - noop: {}
+      - retry: {handle: transient}
+      - rate_limiter: {limiter: elsewhere, permits: cost}
+      - rate_limiter: {remote: {address: x}, name: Second, shadow: true}
+`
+
+func TestOwnKinds(t *testing.T) {
+	k := reload.NewKinds()
+	registerEverything(k)
+	f, err := reload.Parse("own.yaml", []byte(ownKindsFile), k)
+	require.NoError(t, err)
+	assert.Equal(t, "own.yaml", f.Name())
+	assert.Equal(t, []string{"elsewhere", "per-client"}, f.Limiters())
+
+	r := newRegistry(t)
+	require.NoError(t, r.Apply(t.Context(), f.Change(nil)))
+	p, err := r.Get("orders")
+	require.NoError(t, err)
+	assert.EqualError(t, p.Execute(t.Context(), func(context.Context) error { return nil }), "shed at 0.5")
+}
+
+func TestOwnKindFailsToBuild(t *testing.T) {
+	k := reload.NewKinds()
+	registerEverything(k)
+	f, err := reload.Parse("own.yaml", []byte("pipelines:\n  orders:\n    strategies:\n      - shedding: {threshold: 0.25}\n"), k)
+	require.NoError(t, err)
+	err = newRegistry(t).Apply(t.Context(), f.Change(nil))
+	assert.ErrorContains(t, err, "own.yaml:4:9: pipelines.orders.strategies[0].shedding: cannot shed a quarter")
+}
+
+func TestRegistrationsThatAreWrong(t *testing.T) {
+	k := reload.NewKinds()
+	strategy := func(*registry.Builder, shedding) (pipeline.Strategy, error) { return nil, nil }
+	reload.RegisterStrategy(k, "retry", strategy)
+	reload.RegisterStrategy(k, "two words", strategy)
+	reload.RegisterStrategy[shedding](k, "nothing", nil)
+	reload.RegisterStrategy(k, "number", func(*registry.Builder, int) (pipeline.Strategy, error) { return nil, nil })
+	reload.RegisterStrategy(k, "untagged", func(*registry.Builder, struct{ F func() }) (pipeline.Strategy, error) { return nil, nil })
+	reload.RegisterStrategy(k, "endless", func(*registry.Builder, endless) (pipeline.Strategy, error) { return nil, nil })
+	reload.RegisterStrategy(k, "byNumber", func(*registry.Builder, struct{ M map[int]int }) (pipeline.Strategy, error) { return nil, nil })
+	reload.RegisterLimiter(k, "shadow", func(*registry.Builder, string, remote) (limiter.Limiter, error) { return nil, nil })
+	k.Key("", clientIP)
+	k.Key("nil", nil)
+	k.Key("twice", clientIP)
+	k.Key("twice", clientIP)
+	k.Handle("nil", nil)
+	k.Permits("nil", nil)
+
+	_, err := reload.Parse("any.yaml", []byte("nonsense"), k)
+	assert.EqualError(t, err, `reload: strategy kind "retry": the name is taken
+reload: strategy kind "two words": the name must be of letters, digits, _ and -
+reload: strategy kind "nothing": the function is nil
+reload: strategy kind "number": the options must be a struct, not int
+reload: strategy kind "untagged": field F: func() cannot be written in a file; tag it "-"
+reload: strategy kind "endless": field Again: reload_test.endless contains itself; tag it "-"
+reload: strategy kind "byNumber": field M: map[int]int: the keys of a map must be strings; tag it "-"
+reload: limiter kind "shadow": the name is taken
+reload: a key function needs a name
+reload: the key function "nil" is nil
+reload: there is a key function "twice" already
+reload: the handle function "nil" is nil
+reload: the permits function "nil" is nil`)
+	_, err = k.Schema()
+	assert.Error(t, err)
+}
+
+type fragile struct {
+	Size int `yaml:"size,omitempty"`
+}
+
+func (f fragile) Validate() error { return fmt.Errorf("Size makes %d, must not", 10/f.Size) }
+
+func TestValidatePanics(t *testing.T) {
+	k := reload.NewKinds()
+	reload.RegisterStrategy(k, "fragile", func(*registry.Builder, fragile) (pipeline.Strategy, error) { return nil, nil })
+	_, err := reload.Parse("f", []byte("pipelines: {a: {strategies: [fragile: {}]}}"), k)
+	assert.EqualError(t, err, "f:1:1: reading it panicked: runtime error: integer divide by zero")
+	_, err = reload.Parse("f", []byte("pipelines: {a: {strategies: [fragile: {size: 5}]}}"), k)
+	assert.EqualError(t, err, "f:1:46: pipelines.a.strategies[0].fragile.size: size makes 2, must not")
+}
+
+type endless struct{ Again *endless }
+
+func TestAcceptUnknown(t *testing.T) {
+	k := reload.NewKinds()
+	k.AcceptUnknown()
+	f, err := reload.Parse("own.yaml", []byte(ownKindsFile), k)
+	require.NoError(t, err)
+	assert.Error(t, newRegistry(t).Apply(t.Context(), f.Change(nil)))
+
+	_, err = reload.Parse("x.yaml", []byte("pipelines: {a: {strategies: [retyr: {}]}}"), k)
+	assert.EqualError(t, err, `x.yaml:1:30: pipelines.a.strategies[0]: unknown kind of strategy "retyr", did you mean "retry"?`)
+}
+
+func TestAcceptedUnknownCannotBeBuilt(t *testing.T) {
+	k := reload.NewKinds()
+	k.AcceptUnknown()
+	for strategy, want := range map[string]string{
+		"retry: {handle: transient}":                                                     `there is no handle function "transient"`,
+		"rate_limiter: {permits: cost, unlimited: {}}":                                   `there is no permits function "cost"`,
+		"rate_limiter: {partitioned: {key: ip, each: {concurrency: {permit_limit: 1}}}}": `limiter "a/RateLimiter": there is no key function "ip"`,
+		"rate_limiter: {faraway: {}}":                                                    `there is no limiter kind "faraway"`,
+		"rate_limiter: {chain: [l]}":                                                     `there is no limiter kind "elsewhere"`,
+		"pipeline: {name: b}":                                                            `there is no such kind of strategy`,
+	} {
+		f, err := reload.Parse("", []byte("{limiters: {l: {elsewhere: {}}}, pipelines: {a: {strategies: ["+strategy+"]}, b: {strategies: [caching: {}]}}}"), k)
+		require.NoError(t, err)
+		assert.ErrorContains(t, newRegistry(t).Apply(t.Context(), f.Change(nil)), want, strategy)
+	}
+}
+
+func newRegistry(t *testing.T) *registry.Registry {
+	t.Helper()
+	r := registry.New(nil)
+	t.Cleanup(func() { assert.NoError(t, r.Close(context.Background())) })
+	return r
+}

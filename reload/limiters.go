@@ -1,0 +1,199 @@
+package reload
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/registry"
+)
+
+// A limiterModel is a limiter as the file describes it. It has no places, so that
+// two of them are equal if they mean the same.
+type limiterModel struct {
+	name    string // of a shared one
+	kind    string
+	options any             // a struct; of a chain nil, and of kinds that are not known
+	each    *limiterModel   // of a partitioned one
+	members []*limiterModel // of a chain, shared ones
+}
+
+// A limiterKind is how the limiters of one kind are decoded and made.
+type limiterKind struct {
+	options reflect.Type
+	decode  func(d *decoder, n *node, path string, l *limiterModel)
+	build   func(b *registry.Builder, k *Kinds, name string, l *limiterModel) (limiter.Limiter, error)
+}
+
+var ownLimiters map[string]*limiterKind
+
+func init() { // not in the declaration: a partitioned limiter has limiters
+	ownLimiters = map[string]*limiterKind{
+		"token_bucket":   limiterOf(bucket),
+		"fixed_window":   limiterOf(fixedWindow),
+		"sliding_window": limiterOf(slidingWindow),
+		"concurrency":    limiterOf(concurrency),
+		"unlimited":      limiterOf(unlimited),
+		"partitioned":    {options: reflect.TypeFor[partitionedOptions](), decode: decodePartitioned, build: buildPartitioned},
+		"chain":          {decode: decodeChain, build: buildChain},
+	}
+}
+
+func bucket(b *registry.Builder, name string, o limiter.TokenBucketOptions) (limiter.Limiter, error) {
+	return b.TokenBucket(name, o), nil
+}
+
+func fixedWindow(b *registry.Builder, name string, o limiter.FixedWindowOptions) (limiter.Limiter, error) {
+	return b.FixedWindow(name, o), nil
+}
+
+func slidingWindow(b *registry.Builder, name string, o limiter.SlidingWindowOptions) (limiter.Limiter, error) {
+	return b.SlidingWindow(name, o), nil
+}
+
+func concurrency(b *registry.Builder, name string, o limiter.ConcurrencyOptions) (limiter.Limiter, error) {
+	return b.Concurrency(name, o), nil
+}
+
+func unlimited(*registry.Builder, string, struct{}) (limiter.Limiter, error) {
+	return limiter.NewUnlimited(), nil
+}
+
+// limiterOf is a kind whose options are a struct and nothing else.
+func limiterOf[O any](build func(b *registry.Builder, name string, o O) (limiter.Limiter, error)) *limiterKind {
+	return &limiterKind{
+		options: reflect.TypeFor[O](),
+		decode: func(d *decoder, n *node, path string, l *limiterModel) {
+			var o O
+			d.options(n, reflect.ValueOf(&o), path, nil)
+			l.options = o
+		},
+		build: func(b *registry.Builder, _ *Kinds, name string, l *limiterModel) (limiter.Limiter, error) {
+			return build(b, name, l.options.(O))
+		},
+	}
+}
+
+// partitionedOptions are those of a partitioned limiter but for each.
+type partitionedOptions struct {
+	Key                        string `yaml:"key"`
+	limiter.PartitionedOptions `yaml:",inline"`
+}
+
+// eachKey is what the limiter of a partitioned one is called in messages.
+const eachKey = "limiter for each key"
+
+// partitionable are the kinds that a partitioned limiter can have for each key.
+var partitionable = []string{"concurrency", "fixed_window", "sliding_window", "token_bucket"}
+
+func decodePartitioned(d *decoder, n *node, path string, l *limiterModel) {
+	var o partitionedOptions
+	d.options(n, reflect.ValueOf(&o), path, extras{"each": func(each *node, path string) {
+		l.each = d.oneLimiter(each, path, eachKey, partitionable)
+	}})
+	l.options = o
+	if n.kind == mapping && n.get("each") == nil {
+		d.add(n, path, "each is missing: the limiter that every key gets, one of %s", oneOf(partitionable))
+	}
+	if key := n.get("key"); key != nil && key.kind == text {
+		function(d, key, child(path, "key"), "key", d.kinds.keys)
+	}
+}
+
+// function checks the name of a function of the program's.
+func function[F any](d *decoder, n *node, path, what string, known map[string]F) {
+	if _, ok := known[n.text]; ok || d.kinds.lenient {
+		return
+	}
+	d.add(n, path, "the program has registered no %s function %s, %s", what, shortened(n.text), instead(n.text, keysOf(known), "nor any other"))
+}
+
+func buildPartitioned(b *registry.Builder, k *Kinds, name string, l *limiterModel) (limiter.Limiter, error) {
+	o := l.options.(partitionedOptions)
+	key := k.keys[o.Key]
+	if key == nil {
+		return nil, fmt.Errorf("there is no key function %q", o.Key)
+	}
+	p := &byContext{}
+	switch each := l.each.options.(type) {
+	case limiter.TokenBucketOptions:
+		p.Partitioned = registry.Partitioned(b, name, key, each, o.PartitionedOptions)
+	case limiter.FixedWindowOptions:
+		p.Partitioned = registry.Partitioned(b, name, key, each, o.PartitionedOptions)
+	case limiter.SlidingWindowOptions:
+		p.Partitioned = registry.Partitioned(b, name, key, each, o.PartitionedOptions)
+	case limiter.ConcurrencyOptions:
+		p.Partitioned = registry.Partitioned(b, name, key, each, o.PartitionedOptions)
+	}
+	return p, nil
+}
+
+// byContext is a limiter for each context as one limiter, as a chain wants it.
+type byContext struct {
+	limiter.Partitioned[context.Context]
+}
+
+func (p *byContext) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return p.Partitioned.TryAcquire(ctx, ctx, n)
+}
+
+func (p *byContext) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return p.Partitioned.Acquire(ctx, ctx, n)
+}
+
+// inContext is the resource of a limiter for each context.
+func inContext(ctx context.Context) context.Context { return ctx }
+
+// decodeChain decodes a list of names of shared limiters.
+func decodeChain(d *decoder, n *node, path string, l *limiterModel) {
+	if n.kind != list || len(n.items) == 0 {
+		d.add(n, path, "must be a list of the names of limiters, found %s", foundList(n))
+		return
+	}
+	l.members = make([]*limiterModel, len(n.items))
+	first := make(map[string]bool)
+	for i, item := range n.items {
+		at := element(path, i)
+		if item.kind != text {
+			d.add(item, at, "must be the name of a limiter, found %v", item)
+			continue
+		}
+		if first[item.text] {
+			d.add(item, at, "the limiter %s is in the chain already", shortened(item.text))
+		}
+		first[item.text] = true
+		d.limiterRefs = append(d.limiterRefs, limiterRef{reference{item, at, d.in}, func(m *limiterModel) { l.members[i] = m }})
+	}
+}
+
+func foundList(n *node) string {
+	if n.kind == list {
+		return "an empty list"
+	}
+	return n.String()
+}
+
+func buildChain(b *registry.Builder, k *Kinds, _ string, l *limiterModel) (limiter.Limiter, error) {
+	members := make([]limiter.Limiter, len(l.members))
+	for i, m := range l.members {
+		var err error
+		if members[i], err = m.build(b, k, m.name); err != nil {
+			return nil, err
+		}
+	}
+	return limiter.Chain(members...)
+}
+
+// build returns the limiter. name is what the registry keeps it by, where it does.
+func (l *limiterModel) build(b *registry.Builder, k *Kinds, name string) (limiter.Limiter, error) {
+	kind := k.limiter(l.kind)
+	if kind == nil {
+		return nil, fmt.Errorf("there is no limiter kind %q", l.kind)
+	}
+	made, err := kind.build(b, k, name, l)
+	if err != nil {
+		return nil, fmt.Errorf("limiter %q: %w", name, err)
+	}
+	return made, nil
+}

@@ -1,0 +1,65 @@
+package reload
+
+import "fmt"
+
+// A node is a value of the file and where it stands. Aliases and merge keys are
+// resolved.
+type node struct {
+	kind         nodeKind
+	line, column int
+	text         string  // of a scalar, as it is written, without quotes
+	items        []*node // of a list
+	entries      []entry // of a mapping, in the order of the file, each key once
+}
+
+// An entry is a key of a mapping and its value.
+type entry struct{ key, value *node }
+
+type nodeKind uint8
+
+const (
+	null nodeKind = iota
+	mapping
+	list
+	text
+	integer // a number without a fraction, decimal or not
+	decimal
+	boolean
+)
+
+// get returns the value under a key, or nil.
+func (n *node) get(key string) *node {
+	for _, e := range n.entries {
+		if e.key.text == key {
+			return e.value
+		}
+	}
+	return nil
+}
+
+// String says what the node is, for "found …".
+func (n *node) String() string {
+	switch n.kind {
+	case mapping:
+		return "a mapping"
+	case list:
+		return "a list"
+	case text:
+		return fmt.Sprintf("the text %s", shortened(n.text))
+	case integer, decimal:
+		return "the number " + n.text
+	case boolean:
+		return n.text
+	default:
+		return "nothing"
+	}
+}
+
+// shortened quotes text for a message that is to stay on one line.
+func shortened(s string) string {
+	const most = 60
+	if runes := []rune(s); len(runes) > most {
+		return fmt.Sprintf("%q…", string(runes[:most]))
+	}
+	return fmt.Sprintf("%q", s)
+}

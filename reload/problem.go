@@ -1,0 +1,117 @@
+package reload
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Problem is one thing that is wrong with a file, and what would be right.
+type Problem struct {
+	// Line and Column say where, counted from 1; columns count characters. What
+	// comes from an alias is where its anchor is.
+	Line, Column int
+	// Path says where in the structure, as in
+	// "pipelines.orders.strategies[1].retry.max_retries"; "" is the file as a
+	// whole.
+	Path string
+	// Message says what is wrong.
+	Message string
+}
+
+// String returns "line:column: path: message".
+func (p Problem) String() string {
+	if p.Path == "" {
+		return fmt.Sprintf("%d:%d: %s", p.Line, p.Column, p.Message)
+	}
+	return fmt.Sprintf("%d:%d: %s: %s", p.Line, p.Column, p.Path, p.Message)
+}
+
+// FileError is the error of a file that cannot be used. Get at it with
+// [errors.AsType].
+type FileError struct {
+	// File is the name that [Parse] was given.
+	File string
+	// Problems are all that were found, in the order of the file; never empty.
+	Problems []Problem
+}
+
+// Error has one line a problem: "file:line:column: path: message".
+func (e *FileError) Error() string {
+	var b strings.Builder
+	for i, p := range e.Problems {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		if e.File != "" {
+			b.WriteString(e.File + ":")
+		}
+		b.WriteString(p.String())
+	}
+	return b.String()
+}
+
+// newFileError returns nil if there is no problem.
+func newFileError(file string, problems []Problem) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	// What an anchor stands for is looked at once for each alias, and mended once.
+	many := len(problems) >= maxProblems
+	seen := make(map[Problem]bool, len(problems))
+	problems = slices.DeleteFunc(problems, func(p Problem) bool {
+		p.Path = ""
+		known := seen[p]
+		seen[p] = true
+		return known
+	})
+	if many {
+		last := problems[len(problems)-1]
+		last.Path, last.Message = "", "there are more problems, those that were found first are listed"
+		problems = append(problems, last)
+	}
+	return &FileError{File: file, Problems: problems}
+}
+
+// problems collects what is wrong with a file.
+type problems []Problem
+
+// maxProblems bounds the work for a file that is something else altogether.
+const maxProblems = 1000
+
+func (p *problems) add(at *node, path, format string, args ...any) {
+	if len(*p) >= maxProblems {
+		return
+	}
+	*p = append(*p, Problem{Line: at.line, Column: at.column, Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+// child is the path of what stands under a key.
+func child(path, key string) string {
+	if !plainKey(key) {
+		return fmt.Sprintf("%s[%q]", path, key)
+	}
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// element is the path of an element of a list.
+func element(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
+
+// plainKey tells whether a key needs no quotes in a path.
+func plainKey(key string) bool {
+	for _, r := range key {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '-':
+		default:
+			return false
+		}
+	}
+	return key != ""
+}

@@ -1,0 +1,112 @@
+package reload
+
+import (
+	"slices"
+	"strings"
+)
+
+// A reference is a name that something else in the file should have.
+type reference struct {
+	*node
+	path string
+	in   string // the shared limiter or the pipeline that it is in
+}
+
+// A limiterRef is where a shared limiter is named, and what to do when it is found.
+type limiterRef struct {
+	reference
+	set func(*limiterModel)
+}
+
+// refer looks up what is named in the file.
+func (d *decoder) refer(f *File) {
+	shared := make(map[string]*limiterModel, len(f.limiters))
+	for _, l := range f.limiters {
+		shared[l.name] = l
+	}
+	limiters := f.Limiters()
+	var chains []reference
+	for _, r := range d.limiterRefs {
+		l := shared[r.text]
+		if l == nil {
+			d.add(r.node, r.path, "there is no limiter %s, %s", shortened(r.text), instead(r.text, limiters, "the file has no limiters"))
+			continue
+		}
+		r.set(l)
+		if r.in != "" {
+			chains = append(chains, r.reference)
+		}
+	}
+	d.cycles("limiter", limiters, chains)
+
+	names := f.Pipelines()
+	known := make(map[string]bool, len(names))
+	for _, name := range names {
+		known[name] = true
+	}
+	var embedded []reference
+	for _, r := range d.pipelineRefs {
+		if !known[r.text] {
+			d.add(r.node, r.path, "there is no pipeline %s in the file, %s", shortened(r.text), instead(r.text, names, ""))
+			continue
+		}
+		embedded = append(embedded, r)
+	}
+	d.cycles("pipeline", names, embedded)
+}
+
+// cycles reports each reference that leads back to where it is.
+func (d *decoder) cycles(what string, names []string, references []reference) {
+	leaving := make(map[string][]reference)
+	for _, r := range references {
+		leaving[r.in] = append(leaving[r.in], r)
+	}
+	var way []string
+	place := make(map[string]int) // on the way, from 1; -1: done
+	var visit func(name string)
+	visit = func(name string) {
+		way = append(way, name)
+		place[name] = len(way)
+		for _, r := range leaving[name] {
+			switch at := place[r.text]; {
+			case at > 0:
+				round := append(slices.Clone(way[at-1:]), r.text)
+				d.add(r.node, r.path, "a %s cannot contain itself: %s", what, strings.Join(round, " -> "))
+			case at == 0:
+				visit(r.text)
+			}
+		}
+		way = way[:len(way)-1]
+		place[name] = -1
+	}
+	for _, name := range names {
+		if place[name] == 0 {
+			visit(name)
+		}
+	}
+}
+
+// ownNames looks for limiters of strategies that the registry would take for
+// others: a pipeline "a/b" and a strategy "c" make the same name as "a" and "b/c".
+func (d *decoder) ownNames(f *File) {
+	taken := make(map[string]string)
+	for _, l := range f.limiters {
+		taken[l.name] = "the limiter " + l.name
+	}
+	for _, p := range f.pipelines {
+		for i, s := range p.strategies {
+			if s.limiter == nil || s.limiter.name != "" || s.limiter.kind == "chain" {
+				continue
+			}
+			name, at := ownName(p.name, "", s.name), p.places[i]
+			if other := taken[name]; other != "" {
+				d.problems = append(d.problems, Problem{
+					Line: at.Line, Column: at.Column, Path: at.Path,
+					Message: "its limiter would be called " + shortened(name) + ", as " + other + " is; give the strategy another name",
+				})
+				continue
+			}
+			taken[name] = "that of the pipeline " + p.name
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package reload
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// TestRules holds that each field of weir's own options is described, and that what
+// a rule says is what Validate says.
+func TestRules(t *testing.T) {
+	for _, options := range []any{
+		rateLimiterOptions{}, retryOptions{}, timeoutOptions{}, pipelineOptions{}, partitionedOptions{},
+		limiter.TokenBucketOptions{}, limiter.FixedWindowOptions{}, limiter.SlidingWindowOptions{}, limiter.ConcurrencyOptions{},
+	} {
+		typ := reflect.TypeOf(options)
+		for _, f := range fieldsOf(typ) {
+			if f.function {
+				continue
+			}
+			assert.NotEmpty(t, f.doc, "%v: %s", typ, f.goName)
+			if f.bound {
+				assert.Contains(t, complaint(typ, f, int64(f.least)-1), f.goName, "%v: %s", typ, f.goName)
+				assert.NotContains(t, complaint(typ, f, int64(f.least)), f.goName+" is", "%v: %s", typ, f.goName)
+			}
+			for _, w := range f.words {
+				assert.NotContains(t, complaint(typ, f, w.value), f.goName+" is", "%v: %s", typ, f.goName)
+			}
+			assert.NoError(t, decodable(f.typ))
+		}
+	}
+	for typ, fields := range rules {
+		for name := range fields {
+			_, ok := typ.FieldByName(name)
+			assert.True(t, ok, "%v has no %s", typ, name)
+		}
+	}
+}
+
+// complaint is what Validate says of a struct with one field set.
+func complaint(t reflect.Type, f field, value int64) string {
+	v := reflect.New(t)
+	v.Elem().FieldByIndex(f.index).SetInt(value)
+	err := v.Interface().(interface{ Validate() error }).Validate()
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func TestNearest(t *testing.T) {
+	for _, c := range []struct {
+		got  string
+		want string
+		from []string
+	}{
+		{"maxRetries", "max_retries", []string{"delay", "max_retries"}},
+		{"max-retry", "max_retries", []string{"max_delay", "max_retries"}},
+		{"dealy", "delay", []string{"delay", "max_delay"}},
+		{"expo", "exponential", []string{"constant", "linear", "exponential"}},
+		{"max", "", []string{"max_delay", "max_retries"}},
+		{"zzz", "", []string{"retry", "timeout"}},
+		{"", "", []string{"a"}},
+		{"b", "", []string{"a", "c"}},
+	} {
+		assert.Equal(t, c.want, nearest(c.got, c.from), c.got)
+	}
+}

@@ -1,0 +1,223 @@
+package reload
+
+import (
+	_ "embed" // schema.json
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+//go:embed schema.json
+var schema []byte
+
+// Schema returns the JSON schema (draft 2020-12) of files that name weir's own
+// kinds: that of reload/schema.json. An editor that knows it completes and checks
+// while one types. It is looser than [Parse], which knows what belongs together.
+func Schema() []byte { return slices.Clone(schema) }
+
+// Schema is [Schema] with the kinds and functions of k: for a program to write out
+// for its users.
+func (k *Kinds) Schema() ([]byte, error) {
+	if err := k.err(); err != nil {
+		return nil, err
+	}
+	return k.orOwn().schema()
+}
+
+type object = map[string]any
+
+// schema makes the schema from the types that are decoded into.
+func (k *Kinds) schema() ([]byte, error) {
+	s := object{
+		"$schema":     "https://json-schema.org/draft/2020-12/schema",
+		"$id":         "https://github.com/weir-go/weir/reload/schema.json",
+		"title":       "weir pipelines",
+		"description": "Pipelines and their limiters, as weir's package reload reads them.",
+		"type":        "object",
+		"properties": object{
+			limitersField: object{
+				"description":          "Limiters that pipelines share, by name.",
+				"type":                 "object",
+				"additionalProperties": object{"$ref": "#/$defs/limiter"},
+			},
+			pipelinesField: object{
+				"description":          "Pipelines, by name.",
+				"type":                 "object",
+				"additionalProperties": object{"$ref": "#/$defs/pipeline"},
+			},
+			allowEmptyField: object{"description": "A file without pipelines is meant.", "type": "boolean"},
+		},
+		"patternProperties":    object{"^" + ignoredPrefix: object{"description": "Ignored: a place for anchors."}},
+		"additionalProperties": false,
+		"anyOf": []any{
+			object{"required": []string{pipelinesField}, "properties": object{pipelinesField: object{"minProperties": 1}}},
+			object{"required": []string{allowEmptyField}, "properties": object{allowEmptyField: object{"const": true}}},
+		},
+		"$defs": k.definitions(),
+	}
+	text, err := json.MarshalIndent(s, "", "  ")
+	return append(text, '\n'), err
+}
+
+func (k *Kinds) definitions() object {
+	defs := object{
+		"limiter":  oneKindSchema("limiter.", k.limiterNames()),
+		"each":     oneKindSchema("limiter.", partitionable),
+		"strategy": oneKindSchema("strategy.", k.strategyNames()),
+		"pipeline": object{
+			"type": "object",
+			"properties": object{"strategies": object{
+				"description": "The strategies, outermost first.",
+				"type":        "array",
+				"items":       object{"$ref": "#/$defs/strategy"},
+			}},
+			"required":             []string{"strategies"},
+			"additionalProperties": false,
+		},
+		"duration": object{
+			"description": `A number with a unit, such as "250ms" or "1m30s"; the units are ns, us, ms, s, m and h.`,
+			"type":        "string",
+			"pattern":     `^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*$`,
+		},
+		"limiter.chain": object{
+			"description": "Names of limiters: all must grant, in this order.",
+			"type":        "array",
+			"items":       object{"type": "string"},
+			"minItems":    1,
+			"uniqueItems": true,
+		},
+	}
+	for _, kind := range k.limiterNames() {
+		if t := k.limiter(kind).options; t != nil {
+			defs["limiter."+kind] = structSchema(t)
+		}
+	}
+	for _, kind := range k.strategyNames() {
+		defs["strategy."+kind] = structSchema(k.strategy(kind).options)
+	}
+	k.refine(defs)
+	return defs
+}
+
+// refine adds what does not show in the types.
+func (k *Kinds) refine(defs object) {
+	partitioned := defs["limiter.partitioned"].(object)
+	properties(partitioned)["each"] = object{"$ref": "#/$defs/each", "description": "The limiter that every key gets."}
+	partitioned["required"] = []string{"each", "key"}
+	k.oneOfFunctions(partitioned, "key", keysOf(k.keys))
+	k.oneOfFunctions(defs["strategy.retry"].(object), "handle", keysOf(k.handles))
+
+	limiters := defs["strategy.rate_limiter"].(object)
+	k.oneOfFunctions(limiters, "permits", keysOf(k.permits))
+	properties(limiters)["limiter"] = object{"type": "string", "description": "The name of a limiter under limiters."}
+	oneOf := []any{object{"required": []string{"limiter"}}}
+	for _, kind := range k.limiterNames() {
+		properties(limiters)[kind] = object{"$ref": "#/$defs/limiter." + kind}
+		oneOf = append(oneOf, object{"required": []string{kind}})
+	}
+	limiters["oneOf"] = oneOf
+}
+
+func properties(schema object) object { return schema["properties"].(object) }
+
+// oneOfFunctions lists the functions that a field can name, where they are known.
+func (k *Kinds) oneOfFunctions(schema object, field string, names []string) {
+	if len(names) > 0 && !k.lenient {
+		properties(schema)[field].(object)["enum"] = names
+	}
+}
+
+// oneKindSchema is a mapping of one kind to its options.
+func oneKindSchema(prefix string, kinds []string) object {
+	p := object{}
+	for _, kind := range kinds {
+		p[kind] = object{"$ref": "#/$defs/" + prefix + kind}
+	}
+	return object{"type": "object", "properties": p, "additionalProperties": false, "minProperties": 1, "maxProperties": 1}
+}
+
+func structSchema(t reflect.Type) object {
+	p := object{}
+	var required []string
+	for _, f := range fieldsOf(t) {
+		if f.function {
+			continue
+		}
+		s := typeSchema(f.typ, f.rule)
+		if f.doc != "" {
+			s["description"] = f.doc
+		}
+		p[f.name] = s
+		if f.required {
+			required = append(required, f.name)
+		}
+	}
+	s := object{"type": "object", "properties": p, "additionalProperties": false}
+	if len(required) > 0 {
+		s["required"] = required
+	}
+	return s
+}
+
+// typeSchema is what values of a type look like in a file.
+func typeSchema(t reflect.Type, r rule) object {
+	s := plainSchema(t, r)
+	var texts []string
+	for _, w := range r.words {
+		texts = append(texts, w.text)
+	}
+	if texts == nil {
+		return s
+	}
+	choice := []any{s, object{"enum": texts}}
+	if slices.Contains(r.words, off) {
+		choice = append(choice, object{"const": off.value})
+	}
+	return object{"anyOf": choice}
+}
+
+func plainSchema(t reflect.Type, r rule) object {
+	switch {
+	case isText(t):
+		s := object{"type": "string"}
+		if texts := enumOf(t); texts != nil {
+			s["enum"] = texts
+		}
+		return s
+	case t == durationType:
+		return object{"$ref": "#/$defs/duration"}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return plainSchema(t.Elem(), r)
+	case reflect.Struct:
+		return structSchema(t)
+	case reflect.Slice:
+		return object{"type": "array", "items": typeSchema(t.Elem(), r)}
+	case reflect.Map:
+		return object{"type": "object", "additionalProperties": typeSchema(t.Elem(), r)}
+	case reflect.String:
+		return object{"type": "string"}
+	case reflect.Bool:
+		return object{"type": "boolean"}
+	default:
+		return numberSchema(t, r)
+	}
+}
+
+func numberSchema(t reflect.Type, r rule) object {
+	s := object{"type": "integer"}
+	if t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64 {
+		s["type"] = "number"
+	}
+	switch {
+	case r.zero != "": // off has its own place
+		s["minimum"] = 1
+	case r.bound:
+		s["minimum"] = r.least
+	case strings.HasPrefix(t.Kind().String(), "uint"):
+		s["minimum"] = 0
+	}
+	return s
+}

@@ -1,0 +1,240 @@
+package reload
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/strategies/timeout"
+)
+
+// A strategyModel is a strategy as the file describes it, without places.
+type strategyModel struct {
+	kind    string
+	name    string        // in telemetry; "" if it is not known
+	options any           // a struct; nil of kinds that are not known
+	limiter *limiterModel // of a rate limiter
+}
+
+// A strategyKind is how the strategies of one kind are decoded and made.
+type strategyKind struct {
+	options reflect.Type
+	usual   string // the name without a name; "" if it has none
+	decode  func(d *decoder, n *node, path string, s *strategyModel)
+	build   func(b *registry.Builder, k *Kinds, s *strategyModel) (pipeline.Strategy, error)
+}
+
+var ownStrategies = map[string]*strategyKind{
+	"rate_limiter": {
+		options: reflect.TypeFor[rateLimiterOptions](),
+		usual:   "RateLimiter",
+		decode:  decodeRateLimiter,
+		build:   buildRateLimiter,
+	},
+	"retry": {
+		options: reflect.TypeFor[retryOptions](),
+		usual:   "Retry",
+		decode:  decodeRetry,
+		build:   buildRetry,
+	},
+	"timeout": {
+		options: reflect.TypeFor[timeoutOptions](),
+		usual:   "Timeout",
+		build:   buildTimeout,
+	},
+	"pipeline": {
+		options: reflect.TypeFor[pipelineOptions](),
+		decode:  decodeEmbedded,
+		build:   buildEmbedded,
+	},
+}
+
+type rateLimiterOptions struct {
+	ratelimit.Options `yaml:",inline"`
+	Permits           string `yaml:"permits,omitempty"`
+}
+
+type retryOptions struct {
+	retry.Options `yaml:",inline"`
+	Handle        string `yaml:"handle,omitempty"`
+}
+
+type timeoutOptions struct {
+	Timeout         time.Duration `yaml:"timeout"`
+	timeout.Options `yaml:",inline"`
+}
+
+// Validate says what a timeout says when it is made; a file cannot leave it out.
+func (o timeoutOptions) Validate() error {
+	if o.Timeout <= 0 {
+		return fmt.Errorf("timeout: invalid options: Timeout is %v, must be more than 0", o.Timeout)
+	}
+	return nil
+}
+
+type pipelineOptions struct {
+	Name string `yaml:"name"`
+}
+
+func keysOf[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// decodeOptions decodes into a new struct of that type.
+func (d *decoder) decodeOptions(n *node, t reflect.Type, path string, more extras) any {
+	v := reflect.New(t)
+	d.options(n, v, path, more)
+	return v.Elem().Interface()
+}
+
+// strategyName returns what a strategy is called in telemetry.
+func (k *strategyKind) strategyName(options any) string {
+	if k.usual == "" {
+		return ""
+	}
+	v := reflect.ValueOf(options)
+	for _, f := range fieldsOf(v.Type()) {
+		if f.isName() {
+			if name := v.FieldByIndex(f.index).String(); name != "" {
+				return name
+			}
+		}
+	}
+	return k.usual
+}
+
+func (f field) isName() bool {
+	return f.name == "name" && !f.function && f.typ.Kind() == reflect.String
+}
+
+// decodeRateLimiter decodes the options and the one limiter among them.
+func decodeRateLimiter(d *decoder, n *node, path string, s *strategyModel) {
+	more := extras{"limiter": func(name *node, path string) {
+		if name.kind != text {
+			d.add(name, path, "must be the name of a limiter, found %v", name)
+			return
+		}
+		d.limiterRefs = append(d.limiterRefs, limiterRef{reference{name, path, ""}, func(l *limiterModel) { s.limiter = l }})
+	}}
+	for _, kind := range d.kinds.limiterNames() {
+		more[kind] = func(options *node, path string) { s.limiter = d.limiter(kind, options, path) }
+	}
+	d.acceptLimiters(n, more, s)
+	s.options = d.decodeOptions(n, reflect.TypeFor[rateLimiterOptions](), path, more)
+	if n.kind != mapping {
+		return
+	}
+	var limiters []entry
+	for _, e := range n.entries {
+		if more[e.key.text] != nil {
+			limiters = append(limiters, e)
+		}
+	}
+	kinds := oneOf(append([]string{"limiter"}, d.kinds.limiterNames()...))
+	switch {
+	case len(limiters) == 0:
+		d.add(n, path, "the limiter is missing: one of %s", kinds)
+	case len(limiters) > 1:
+		d.add(limiters[1].key, path, "%s is a second limiter, there is %s; a chain has several", limiters[1].key.text, limiters[0].key.text)
+	}
+	if permits := n.get("permits"); permits != nil && permits.kind == text {
+		function(d, permits, child(path, "permits"), "permits", d.kinds.permits)
+	}
+}
+
+// acceptLimiters takes fields that are not known for kinds of limiters, where that
+// is wanted.
+func (d *decoder) acceptLimiters(n *node, more extras, s *strategyModel) {
+	known := keysOf(more)
+	for _, f := range fieldsOf(reflect.TypeFor[rateLimiterOptions]()) {
+		known = append(known, f.name)
+	}
+	for _, e := range n.entries {
+		if d.kinds.accepts(e.key.text, known) {
+			more[e.key.text] = func(*node, string) { s.limiter = &limiterModel{kind: e.key.text} }
+		}
+	}
+}
+
+func buildRateLimiter(b *registry.Builder, k *Kinds, s *strategyModel) (pipeline.Strategy, error) {
+	from := s.options.(rateLimiterOptions)
+	o := from.Options
+	if from.Permits != "" {
+		if o.Permits = k.permits[from.Permits]; o.Permits == nil {
+			return nil, fmt.Errorf("there is no permits function %q", from.Permits)
+		}
+	}
+	name := s.limiter.name
+	if name == "" {
+		name = ownName(b.Name, b.Instance, s.name)
+	}
+	l, err := s.limiter.build(b, k, name)
+	if err != nil {
+		return nil, err
+	}
+	if p, ok := l.(*byContext); ok {
+		return ratelimit.NewPartitioned(p.Partitioned, inContext, &o), nil
+	}
+	return ratelimit.New(l, &o), nil
+}
+
+// ownName is what the registry keeps the limiter of one strategy by.
+func ownName(pipeline, instance, strategy string) string {
+	if instance != "" {
+		pipeline += "/" + instance
+	}
+	return strings.Join([]string{pipeline, strategy}, "/")
+}
+
+func decodeRetry(d *decoder, n *node, path string, s *strategyModel) {
+	s.options = d.decodeOptions(n, reflect.TypeFor[retryOptions](), path, nil)
+	if handle := n.get("handle"); handle != nil && handle.kind == text {
+		function(d, handle, child(path, "handle"), "handle", d.kinds.handles)
+	}
+}
+
+func buildRetry(_ *registry.Builder, k *Kinds, s *strategyModel) (pipeline.Strategy, error) {
+	from := s.options.(retryOptions)
+	o := from.Options
+	if from.Handle != "" {
+		if o.Handle = k.handles[from.Handle]; o.Handle == nil {
+			return nil, fmt.Errorf("there is no handle function %q", from.Handle)
+		}
+	}
+	return retry.New(&o), nil
+}
+
+func buildTimeout(_ *registry.Builder, _ *Kinds, s *strategyModel) (pipeline.Strategy, error) {
+	o := s.options.(timeoutOptions)
+	return timeout.New(o.Timeout, &o.Options), nil
+}
+
+func decodeEmbedded(d *decoder, n *node, path string, s *strategyModel) {
+	s.options = d.decodeOptions(n, reflect.TypeFor[pipelineOptions](), path, nil)
+	if name := n.get("name"); name != nil && name.kind == text {
+		d.pipelineRefs = append(d.pipelineRefs, reference{name, child(path, "name"), d.pipeline})
+	}
+}
+
+func buildEmbedded(b *registry.Builder, _ *Kinds, s *strategyModel) (pipeline.Strategy, error) {
+	p, err := b.Pipeline(s.options.(pipelineOptions).Name)
+	if err != nil {
+		return nil, err
+	}
+	return pipeline.Embed(p), nil
+}
+
+// build returns the strategy.
+func (s *strategyModel) build(b *registry.Builder, k *Kinds) (pipeline.Strategy, error) {
+	kind := k.strategy(s.kind)
+	if kind == nil {
+		return nil, errors.New("there is no such kind of strategy")
+	}
+	return kind.build(b, k, s)
+}

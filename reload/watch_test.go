@@ -1,0 +1,247 @@
+package reload_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload"
+)
+
+// reports keeps what a Reporter is told.
+type reports []error
+
+func (r *reports) ConfigReloaded(_ time.Time, err error) { *r = append(*r, err) }
+
+// watched is a registry that follows a file.
+type watched struct {
+	registry *registry.Registry
+	watcher  *reload.Watcher
+	path     string
+	reports  reports
+	log      bytes.Buffer
+}
+
+func (w *watched) write(t *testing.T, content string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(w.path, []byte(content), 0o600))
+}
+
+func (w *watched) options() *reload.Options {
+	return &reload.Options{
+		IgnoreHangup: true, // the signal package has a goroutine of its own, outside of the bubble
+		Logger:       slog.New(slog.NewTextHandler(&w.log, nil)),
+		Reporter:     &w.reports,
+	}
+}
+
+// watch starts with that content.
+func watch(t *testing.T, content string) *watched {
+	t.Helper()
+	w := &watched{registry: registry.New(nil), path: filepath.Join(t.TempDir(), "weir.yaml")}
+	w.write(t, content)
+	var err error
+	w.watcher, err = reload.Start(t.Context(), w.registry, w.path, w.options())
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		w.watcher.Stop()
+		assert.NoError(t, w.registry.Close(context.Background()))
+	})
+	return w
+}
+
+// pass lets time pass, and what is due happen.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func try(p *pipeline.Pipeline) error {
+	return p.Execute(context.Background(), func(context.Context) error { return nil })
+}
+
+func windows(limit int) string {
+	return "pipelines: {orders: {strategies: [{rate_limiter: {fixed_window: {permit_limit: " + strconv.Itoa(limit) + ", window: 1h}}}]}}"
+}
+
+func TestWatchFollowsTheFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, windows(1))
+		orders, err := w.registry.Get("orders")
+		require.NoError(t, err)
+		require.NoError(t, try(orders))
+		require.ErrorIs(t, try(orders), pipeline.ErrRejected)
+
+		w.write(t, windows(2))
+		pass(2300 * time.Millisecond)
+		require.NoError(t, try(orders), "one more than before")
+		require.ErrorIs(t, try(orders), pipeline.ErrRejected, "and what was taken stays taken")
+
+		again, err := w.registry.Get("orders")
+		require.NoError(t, err)
+		assert.Same(t, orders, again)
+		s := w.watcher.Status()
+		assert.Equal(t, 2, s.Loads)
+		assert.Zero(t, s.Failures)
+		assert.Equal(t, []string{"orders"}, s.Pipelines)
+		assert.Equal(t, reports{nil, nil}, w.reports)
+		assert.Contains(t, w.log.String(), "configuration loaded")
+	})
+}
+
+func TestWatchKeepsTheLastGoodOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, windows(1))
+		orders, err := w.registry.Get("orders")
+		require.NoError(t, err)
+
+		w.write(t, "pipelines: {orders: {strategies: [{rate_limiter: {fixed_windw: {}}}]}}")
+		pass(time.Hour)
+		require.NoError(t, try(orders))
+		s := w.watcher.Status()
+		assert.Equal(t, 1, s.Failures, "what is wrong stays wrong, and is not tried again")
+		wrong, ok := errors.AsType[*reload.FileError](s.Err)
+		require.True(t, ok)
+		assert.Equal(t, 1, wrong.Problems[0].Line)
+		assert.Contains(t, w.log.String(), "configuration refused")
+
+		w.write(t, windows(1))
+		pass(3 * time.Second)
+		s = w.watcher.Status()
+		require.NoError(t, s.Err)
+		assert.Equal(t, s.LastAttempt, s.LastLoad)
+		assert.Len(t, w.reports, 3)
+		require.NoError(t, w.reports[2])
+	})
+}
+
+func TestWatchAPipelineThatIsGoneSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, windows(1))
+		orders, err := w.registry.Get("orders")
+		require.NoError(t, err)
+		w.write(t, "allow_empty: true")
+		pass(3 * time.Second)
+		err = try(orders)
+		require.ErrorIs(t, err, registry.ErrRemoved)
+		require.ErrorIs(t, err, pipeline.ErrClosed)
+
+		w.write(t, windows(5))
+		pass(3 * time.Second)
+		require.NoError(t, try(orders), "the handle is valid for ever")
+	})
+}
+
+func TestWatchAFileThatIsMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &watched{registry: registry.New(nil), path: filepath.Join(t.TempDir(), "weir.yaml")}
+		o := w.options()
+		_, err := reload.Start(t.Context(), w.registry, w.path, o)
+		require.ErrorIs(t, err, os.ErrNotExist)
+
+		o.AllowMissing = true
+		watcher, err := reload.Start(t.Context(), w.registry, w.path, o)
+		require.NoError(t, err)
+		defer watcher.Stop()
+		require.ErrorIs(t, watcher.Status().Err, os.ErrNotExist)
+		_, err = w.registry.Get("orders")
+		require.ErrorIs(t, err, registry.ErrNotDefined)
+
+		w.write(t, windows(1))
+		pass(3 * time.Second)
+		require.NoError(t, watcher.Status().Err)
+		_, err = w.registry.Get("orders")
+		require.NoError(t, err)
+
+		require.NoError(t, os.Remove(w.path))
+		pass(time.Minute)
+		require.ErrorIs(t, watcher.Status().Err, os.ErrNotExist)
+		assert.Equal(t, []string{"orders"}, watcher.Status().Pipelines)
+		w.write(t, windows(1))
+		pass(3 * time.Second)
+		require.NoError(t, watcher.Status().Err, "as before")
+	})
+}
+
+func TestWatchLeavesWhatTheProgramHasDefined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &watched{registry: registry.New(nil), path: filepath.Join(t.TempDir(), "weir.yaml")}
+		w.write(t, windows(1))
+		require.NoError(t, w.registry.Define("orders", func(*registry.Builder) error { return nil }))
+		_, err := reload.Start(t.Context(), w.registry, w.path, w.options())
+		require.ErrorContains(t, err, `pipeline "orders" is defined elsewhere already`)
+	})
+}
+
+// What could not be built may be possible later, without a change of the file.
+func TestWatchTriesAgainWhatCouldNotBeBuilt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &watched{registry: registry.New(nil), path: filepath.Join(t.TempDir(), "weir.yaml")}
+		w.write(t, windows(1))
+		var down atomic.Bool
+		kinds := reload.NewKinds()
+		reload.RegisterLimiter(kinds, "remote", func(*registry.Builder, string, struct{}) (limiter.Limiter, error) {
+			if down.Load() {
+				return nil, errors.New("the database is down")
+			}
+			return limiter.NewUnlimited(), nil
+		})
+		o := w.options()
+		o.Kinds = kinds
+		watcher, err := reload.Start(t.Context(), w.registry, w.path, o)
+		require.NoError(t, err)
+		defer watcher.Stop()
+
+		down.Store(true)
+		w.write(t, "pipelines: {orders: {strategies: [{rate_limiter: {remote: {}}}]}}")
+		pass(3 * time.Second)
+		require.ErrorContains(t, watcher.Status().Err, "the database is down")
+		require.Error(t, watcher.Reload(t.Context()))
+		down.Store(false)
+		pass(time.Minute)
+		require.NoError(t, watcher.Status().Err)
+	})
+}
+
+func TestWatchReloadAndStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &watched{registry: registry.New(nil), path: filepath.Join(t.TempDir(), "weir.yaml")}
+		w.write(t, windows(1))
+		o := w.options()
+		o.Interval = -1
+		ctx, cancel := context.WithCancel(t.Context())
+		watcher, err := reload.Start(ctx, w.registry, w.path, o)
+		require.NoError(t, err)
+		cancel() // it was for the first load
+		w.write(t, windows(2))
+		pass(time.Hour)
+		assert.Equal(t, 1, watcher.Status().Loads)
+		require.NoError(t, watcher.Reload(t.Context()))
+		assert.Equal(t, 2, watcher.Status().Loads)
+		watcher.Stop()
+		watcher.Stop()
+	})
+}
+
+func TestStartValidatesItsOptions(t *testing.T) {
+	_, err := reload.Start(t.Context(), registry.New(nil), "weir.yaml", &reload.Options{Interval: 2})
+	require.ErrorContains(t, err, "Interval")
+	kinds := reload.NewKinds()
+	kinds.Key("", nil)
+	_, err = reload.Start(t.Context(), registry.New(nil), "weir.yaml", &reload.Options{Kinds: kinds})
+	require.Error(t, err)
+}

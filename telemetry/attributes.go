@@ -1,0 +1,63 @@
+package telemetry
+
+import (
+	"slices"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/weir-go/weir/pipeline"
+)
+
+// The names of attributes. Log lines use the same.
+const (
+	keyEvent     = "event.name"
+	keySeverity  = "event.severity"
+	keyPipeline  = "pipeline.name"
+	keyInstance  = "pipeline.instance"
+	keyStrategy  = "strategy.name"
+	keyOperation = "operation.key"
+	keyErrorType = "error.type"
+	keyAttempt   = "attempt.number"
+	keyHandled   = "attempt.handled"
+	keyResult    = "result"
+	keyDuration  = "duration"
+	keyLimiter   = "limiter.name"
+	keyOverflow  = "otel.metric.overflow"
+)
+
+// appendString leaves out what is empty: an attribute is there only if it applies.
+func appendString(attrs []attribute.KeyValue, key attribute.Key, value string) []attribute.KeyValue {
+	if value == "" {
+		return attrs
+	}
+	return append(attrs, key.String(value))
+}
+
+func appendSource(attrs []attribute.KeyValue, s pipeline.Source) []attribute.KeyValue {
+	attrs = appendString(attrs, keyPipeline, s.Pipeline)
+	attrs = appendString(attrs, keyInstance, s.Instance)
+	return appendString(attrs, keyStrategy, s.Strategy)
+}
+
+// appendAttempt adds what only an attempt has.
+func appendAttempt(attrs []attribute.KeyValue, number int, handled bool) []attribute.KeyValue {
+	return append(attrs, attribute.Int(keyAttempt, number), attribute.Bool(keyHandled, handled))
+}
+
+// attributes are those of the log line and the span event, without the result.
+func (o *occurrence) attributes() []attribute.KeyValue {
+	attrs := make([]attribute.KeyValue, 0, len(o.extra)+10)
+	attrs = append(attrs, attribute.String(keyEvent, o.Name), attribute.String(keySeverity, o.Severity.String()))
+	attrs = appendSource(attrs, o.Source)
+	attrs = appendString(attrs, keyOperation, o.Operation)
+	attrs = appendString(attrs, keyErrorType, o.errorType)
+	if o.Name == pipeline.EventExecutionAttempt {
+		attrs = appendAttempt(attrs, o.Attempt, o.Handled)
+	}
+	for _, a := range o.extra {
+		if !slices.ContainsFunc(attrs, func(own attribute.KeyValue) bool { return own.Key == a.Key }) {
+			attrs = append(attrs, a)
+		}
+	}
+	return attrs
+}

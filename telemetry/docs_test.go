@@ -1,0 +1,256 @@
+package telemetry_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/telemetry"
+)
+
+// The tables of docs/telemetry.md are what is emitted: nothing is missing there,
+// and nothing is there that does not happen.
+func TestDocumentationIsWhatIsEmitted(t *testing.T) {
+	page, err := os.ReadFile("../docs/telemetry.md")
+	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		seen := emitEverything(t)
+		assert.Equal(t, documentedEvents(t, string(page)), seen.events)
+		assert.Equal(t, documentedInstruments(t, string(page)), seen.instruments)
+	})
+}
+
+// An event as a row of the table has it; severities are in the order of their names.
+type eventRow struct {
+	severities          []string
+	instrument, message string
+	onSpan              bool
+}
+
+type instrumentRow struct {
+	kind, unit string
+	attributes []string
+}
+
+type emitted struct {
+	events      map[string]eventRow
+	instruments map[string]instrumentRow
+}
+
+func documentedEvents(t *testing.T, page string) map[string]eventRow {
+	t.Helper()
+	rows := map[string]eventRow{}
+	for _, cells := range tableBelow(t, page, "## Events") {
+		severities := strings.Split(cells[1], ", ")
+		slices.Sort(severities)
+		rows[code(cells[0])] = eventRow{severities: severities, instrument: code(cells[3]), message: cells[4], onSpan: true}
+	}
+	return rows
+}
+
+func documentedInstruments(t *testing.T, page string) map[string]instrumentRow {
+	t.Helper()
+	rows := map[string]instrumentRow{}
+	for _, cells := range tableBelow(t, page, "## Instruments") {
+		row := instrumentRow{kind: cells[1]}
+		if cells[2] != "none" {
+			row.unit = code(cells[2])
+		}
+		if cells[3] != "none" {
+			for name := range strings.SplitSeq(cells[3], ", ") {
+				row.attributes = append(row.attributes, code(name))
+			}
+		}
+		slices.Sort(row.attributes)
+		rows[code(cells[0])] = row
+	}
+	return rows
+}
+
+// tableBelow returns the cells of the first table after the heading.
+func tableBelow(t *testing.T, page, heading string) (rows [][]string) {
+	t.Helper()
+	_, after, ok := strings.Cut(page, heading+"\n")
+	require.True(t, ok, heading)
+	for line := range strings.Lines(after) {
+		if !strings.HasPrefix(line, "|") {
+			if rows != nil {
+				break
+			}
+			continue
+		}
+		var cells []string
+		for cell := range strings.SplitSeq(strings.Trim(strings.TrimSpace(line), "|"), "|") {
+			cells = append(cells, strings.TrimSpace(cell))
+		}
+		rows = append(rows, cells)
+	}
+	require.Greater(t, len(rows), 2, heading)
+	return rows[2:] // without the headings and the line below them
+}
+
+func code(cell string) string { return strings.Trim(cell, "`") }
+
+// emitEverything drives real pipelines through all that can happen, and returns
+// what came out. It runs in a bubble of synctest.
+func emitEverything(t *testing.T) emitted {
+	t.Helper()
+	var log bytes.Buffer
+	o, reader := withReader(telemetry.Options{
+		Logger:        slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		LeaseDuration: true,
+	})
+	listener := newTelemetry(t, o)
+	spans := tracetest.NewSpanRecorder()
+	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans),
+		sdktrace.WithRawSpanLimits(sdktrace.SpanLimits{EventCountLimit: -1, AttributeCountLimit: -1, AttributeValueLengthLimit: -1, AttributePerEventCountLimit: -1})).Tracer("test")
+	ctx, span := tracer.Start(pipeline.WithOperation(t.Context(), "list"), "request")
+
+	driveStrategies(ctx, t, listener)
+	driveShadow(ctx, t, listener)
+	driveRegistry(ctx, listener)
+	driveReloads(listener)
+	permits := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+	defer listener.ObserveLimiter("orders", permits)()
+	span.End()
+
+	seen := emitted{events: map[string]eventRow{}, instruments: map[string]instrumentRow{}}
+	seen.readLog(t, &log)
+	for _, e := range spans.Ended()[0].Events() {
+		row := seen.events[e.Name]
+		row.onSpan = true
+		seen.events[e.Name] = row
+	}
+	seen.readMetrics(collect(t, reader))
+	return seen
+}
+
+func (seen *emitted) readLog(t *testing.T, log *bytes.Buffer) {
+	t.Helper()
+	for line := range strings.Lines(log.String()) {
+		var l map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &l))
+		row := seen.events[l["event.name"].(string)]
+		row.severities = union(row.severities, l["event.severity"].(string))
+		row.message = l["msg"].(string)
+		seen.events[l["event.name"].(string)] = row
+	}
+}
+
+func (seen *emitted) readMetrics(metrics map[string]instrument) {
+	counted := func(name, by string) {
+		row := seen.events[name]
+		row.instrument = by
+		seen.events[name] = row
+	}
+	for name, i := range metrics {
+		row := instrumentRow{kind: i.kind, unit: i.unit}
+		for _, p := range i.points {
+			for key := range p.attributes {
+				row.attributes = union(row.attributes, key)
+			}
+			if event, ok := p.attributes["event.name"]; ok {
+				counted(event.(string), name)
+			}
+		}
+		seen.instruments[name] = row
+	}
+	// These have one event each, and do not say which.
+	if metrics["weir.pipeline.duration"].points != nil {
+		counted("PipelineExecuted", "weir.pipeline.duration")
+	}
+	if metrics["weir.attempt.duration"].points != nil {
+		counted("ExecutionAttempt", "weir.attempt.duration")
+	}
+}
+
+// union keeps the names sorted.
+func union(names []string, name string) []string {
+	i, found := slices.BinarySearch(names, name)
+	if found {
+		return names
+	}
+	return slices.Insert(names, i, name)
+}
+
+var errBoom = errors.New("boom")
+
+func succeed(context.Context) error { return nil }
+func fail(context.Context) error    { return errBoom }
+
+// driveStrategies: success, failure to the end, a timeout, a rejection, and a
+// request that waits in the queue.
+func driveStrategies(ctx context.Context, t *testing.T, l pipeline.Listener) {
+	t.Helper()
+	permits := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
+	defer func() { require.NoError(t, permits.Close()) }()
+	p := pipeline.Must(pipeline.Config{Name: "orders", Instance: "eu-1", Listener: l, Strategies: []pipeline.Strategy{
+		retry.New(&retry.Options{MaxRetries: 1, Delay: time.Second}),
+		timeout.New(time.Minute, nil),
+		ratelimit.New(permits, nil),
+	}}.Build())
+
+	require.NoError(t, p.Execute(ctx, succeed))
+	require.ErrorIs(t, p.Execute(ctx, fail), errBoom)
+	err := p.Execute(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+	require.ErrorIs(t, err, pipeline.ErrRejected)
+
+	held, err := permits.TryAcquire(ctx, 1)
+	require.NoError(t, err)
+	time.AfterFunc(time.Second, held.Release)
+	require.NoError(t, p.Execute(ctx, succeed)) // after a second in the queue
+
+	full, err := permits.TryAcquire(ctx, 1)
+	require.NoError(t, err)
+	waiting, cancel := context.WithCancel(ctx)
+	go func() { _, _ = permits.Acquire(waiting, 1) }()
+	synctest.Wait()
+	require.ErrorIs(t, p.Execute(ctx, succeed), pipeline.ErrRejected)
+	cancel()
+	full.Release()
+}
+
+// driveShadow: what would be a rejection, and a limiter that fails.
+func driveShadow(ctx context.Context, t *testing.T, l pipeline.Listener) {
+	t.Helper()
+	permits := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+	shadow := ratelimit.New(permits, &ratelimit.Options{Shadow: true})
+	p := pipeline.Must(pipeline.Config{Name: "shadow", Listener: l, Strategies: []pipeline.Strategy{shadow}}.Build())
+	held, err := permits.TryAcquire(ctx, 1)
+	require.NoError(t, err)
+	require.NoError(t, p.Execute(ctx, succeed))
+	held.Release()
+	require.NoError(t, permits.Close())
+	require.NoError(t, p.Execute(ctx, succeed))
+}
+
+// driveRegistry reports what a registry reports.
+func driveRegistry(ctx context.Context, l pipeline.Listener) {
+	source := pipeline.Source{Pipeline: "orders", Instance: "eu-1"}
+	l.OnEvent(ctx, pipeline.Event{Name: "OnReload", Severity: pipeline.Information, Source: source, Duration: time.Millisecond})
+	l.OnEvent(ctx, pipeline.Event{Name: "ReloadFailed", Severity: pipeline.Error, Source: source, Err: errBoom})
+	l.OnEvent(ctx, pipeline.Event{Name: "DisposeFailed", Severity: pipeline.Error, Source: source, Err: errBoom})
+}
+
+func driveReloads(t *telemetry.Telemetry) {
+	t.ConfigReloaded(time.Now(), nil)
+	t.ConfigReloaded(time.Now(), errBoom)
+}

@@ -1,0 +1,129 @@
+package telemetry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/telemetry"
+)
+
+// withoutTime makes lines that are the same each time.
+func withoutTime(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey || a.Key == "duration" {
+		return slog.Attr{}
+	}
+	return a
+}
+
+func Example() {
+	t, err := telemetry.New(telemetry.Options{
+		Logger: slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: withoutTime})),
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer t.Close()
+
+	p := pipeline.Must(pipeline.Config{
+		Name:       "orders",
+		Strategies: []pipeline.Strategy{retry.New(&retry.Options{MaxRetries: 1, Delay: time.Millisecond})},
+		Listener:   t,
+	}.Build())
+	ctx := pipeline.WithOperation(context.Background(), "list")
+	calls := 0
+	_ = p.Execute(ctx, func(context.Context) error {
+		if calls++; calls == 1 {
+			return errors.New("unavailable")
+		}
+		return nil
+	})
+	// Output:
+	// level=WARN msg="Execution attempt" event.name=ExecutionAttempt event.severity=Warning pipeline.name=orders strategy.name=Retry operation.key=list error.type=*errors.errorString attempt.number=0 attempt.handled=true result=unavailable
+	// level=WARN msg="Resilience event occurred" event.name=OnRetry event.severity=Warning pipeline.name=orders strategy.name=Retry operation.key=list error.type=*errors.errorString result=unavailable
+	// level=INFO msg="Execution attempt" event.name=ExecutionAttempt event.severity=Information pipeline.name=orders strategy.name=Retry operation.key=list attempt.number=1 attempt.handled=false
+	// level=INFO msg="Resilience pipeline executed" event.name=PipelineExecuted event.severity=Information pipeline.name=orders operation.key=list
+}
+
+func ExampleTelemetry_ObserveLimiter() {
+	reader := sdkmetric.NewManualReader() // a program has one that exports
+	t, err := telemetry.New(telemetry.Options{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))})
+	if err != nil {
+		panic(err)
+	}
+	defer t.Close()
+
+	permits := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 3}))
+	stop := t.ObserveLimiter("uploads", permits)
+	print := func() {
+		var read metricdata.ResourceMetrics
+		_ = reader.Collect(context.Background(), &read)
+		for _, scope := range read.ScopeMetrics {
+			for _, m := range scope.Metrics {
+				p := m.Data.(metricdata.Gauge[int64]).DataPoints[0]
+				name, _ := p.Attributes.Value("limiter.name")
+				fmt.Println(m.Name, name.AsString(), p.Value)
+			}
+		}
+	}
+
+	lease, _ := permits.TryAcquire(context.Background(), 1)
+	print()
+	lease.Release()
+	stop()
+	print() // nothing
+	// Output:
+	// weir.rate_limiter.permit.available uploads 2
+	// weir.rate_limiter.queue.active uploads 0
+}
+
+func ExampleOptions_severityFunc() {
+	t, err := telemetry.New(telemetry.Options{
+		Logger: slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: withoutTime})),
+		SeverityFunc: func(e pipeline.Event) pipeline.Severity {
+			switch e.Name {
+			case pipeline.EventPipelineExecuting:
+				return pipeline.None // no line
+			case pipeline.EventPipelineExecuted:
+				return pipeline.Debug
+			default:
+				return e.Severity
+			}
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer t.Close()
+
+	p := pipeline.Must(pipeline.Config{Name: "orders", Listener: t}.Build())
+	_ = p.Execute(context.Background(), func(context.Context) error { return nil })
+	// Output:
+	// level=DEBUG msg="Resilience pipeline executed" event.name=PipelineExecuted event.severity=Debug pipeline.name=orders
+}
+
+func ExampleTelemetry_Status() {
+	t, err := telemetry.New(telemetry.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer t.Close()
+
+	t.ConfigReloaded(time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC), nil)
+	t.ConfigReloaded(time.Date(2026, 11, 21, 9, 5, 0, 0, time.UTC), errors.New("limits.yaml:7: no such field"))
+	s := t.Status()
+	fmt.Println("last success:", s.LastSuccess.Format(time.TimeOnly))
+	fmt.Println("last attempt:", s.LastAttempt.Format(time.TimeOnly), s.LastError)
+	// Output:
+	// last success: 09:00:00
+	// last attempt: 09:05:00 limits.yaml:7: no such field
+}

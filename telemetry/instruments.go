@@ -1,0 +1,140 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+)
+
+// The names of instruments.
+const (
+	nameEvents       = "weir.strategy.events"
+	nameExecutions   = "weir.pipeline.duration"
+	nameAttempts     = "weir.attempt.duration"
+	nameRequests     = "weir.rate_limiter.requests"
+	nameActive       = "weir.rate_limiter.lease.active"
+	nameLeases       = "weir.rate_limiter.lease.duration"
+	nameQueueTime    = "weir.rate_limiter.queue.duration"
+	nameQueued       = "weir.rate_limiter.queue.active"
+	nameAvailable    = "weir.rate_limiter.permit.available"
+	nameReloads      = "weir.config.reloads"
+	nameReloadOK     = "weir.config.last_reload.successful"
+	nameReloadOKTime = "weir.config.last_reload.success.timestamp"
+)
+
+// Where the buckets of histograms end, in seconds: those of semantic conventions
+// for requests, and finer ones for what may be over at once.
+var (
+	durationBuckets = []float64{.005, .01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10}
+	waitBuckets     = []float64{.0001, .0005, .001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+)
+
+// instruments are all that there are. Histograms are told at once; the rest is
+// read from t.observe.
+type instruments struct {
+	executions, attempts, leases, queueTime metric.Float64Histogram
+
+	events, requests, reloads metric.Int64ObservableCounter
+	active                    metric.Int64ObservableUpDownCounter
+	available, queued         metric.Int64ObservableGauge
+	reloadOK                  metric.Int64ObservableGauge
+	reloadOKTime              metric.Float64ObservableGauge
+
+	asked []metric.Float64Histogram // by recording
+}
+
+// make makes them of m. Without leases their duration is not recorded.
+func (i *instruments) make(m metric.Meter, leases bool) error {
+	f := factory{meter: m}
+	i.executions = f.histogram(nameExecutions, "How long an execution of a pipeline took.", durationBuckets)
+	i.attempts = f.histogram(nameAttempts, "How long one attempt of an execution took.", durationBuckets)
+	i.queueTime = f.histogram(nameQueueTime, "How long a request waited for the answer of a rate limiter, if it waited.", waitBuckets)
+	i.leases = noop.Float64Histogram{}
+	if leases {
+		i.leases = f.histogram(nameLeases, "How long an execution held permits of a rate limiter.", durationBuckets)
+	}
+	i.events = f.counter(nameEvents, "{event}", "How many events were reported.")
+	i.requests = f.counter(nameRequests, "{request}", "How many requests for permits a rate limiter has answered.")
+	i.reloads = f.counter(nameReloads, "{reload}", "How many times a configuration was loaded.")
+	i.active = f.upDownCounter(nameActive, "{lease}", "How many executions hold permits of a rate limiter.")
+	i.available = f.gauge(nameAvailable, "{permit}", "How many permits of a limiter could be taken now.")
+	i.queued = f.gauge(nameQueued, "{permit}", "How many permits of a limiter are waited for.")
+	// No unit: "1" would be exported to Prometheus with the suffix _ratio.
+	i.reloadOK = f.gauge(nameReloadOK, "", "1 if the configuration could be loaded the last time, else 0.")
+	i.reloadOKTime = f.floatGauge(nameReloadOKTime, "s", "When a configuration could be loaded the last time, in seconds since 1970.")
+	i.asked = withoutNoop(i.executions, i.attempts, i.queueTime, i.leases)
+	return errors.Join(f.errs...)
+}
+
+// withoutNoop leaves out those that will never record: to ask them takes as long
+// as to ask any.
+func withoutNoop(all ...metric.Float64Histogram) []metric.Float64Histogram {
+	var kept []metric.Float64Histogram
+	for _, h := range all {
+		if _, never := h.(noop.Float64Histogram); !never {
+			kept = append(kept, h)
+		}
+	}
+	return kept
+}
+
+// recording tells whether any of the histograms goes anywhere.
+func (i *instruments) recording(ctx context.Context) bool {
+	for _, h := range i.asked {
+		if h.Enabled(ctx) {
+			return true
+		}
+	}
+	return false
+}
+
+func (i *instruments) observables() []metric.Observable {
+	return []metric.Observable{
+		i.events, i.requests, i.active, i.available, i.queued, i.reloads, i.reloadOK, i.reloadOKTime,
+	}
+}
+
+// A factory keeps the errors of many instruments.
+type factory struct {
+	meter metric.Meter
+	errs  []error
+}
+
+func (f *factory) histogram(name, description string, buckets []float64) metric.Float64Histogram {
+	h, err := f.meter.Float64Histogram(name,
+		metric.WithDescription(description), metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(buckets...))
+	f.check(err)
+	return h
+}
+
+func (f *factory) counter(name, unit, description string) metric.Int64ObservableCounter {
+	c, err := f.meter.Int64ObservableCounter(name, metric.WithDescription(description), metric.WithUnit(unit))
+	f.check(err)
+	return c
+}
+
+func (f *factory) upDownCounter(name, unit, description string) metric.Int64ObservableUpDownCounter {
+	c, err := f.meter.Int64ObservableUpDownCounter(name, metric.WithDescription(description), metric.WithUnit(unit))
+	f.check(err)
+	return c
+}
+
+func (f *factory) gauge(name, unit, description string) metric.Int64ObservableGauge {
+	g, err := f.meter.Int64ObservableGauge(name, metric.WithDescription(description), metric.WithUnit(unit))
+	f.check(err)
+	return g
+}
+
+func (f *factory) floatGauge(name, unit, description string) metric.Float64ObservableGauge {
+	g, err := f.meter.Float64ObservableGauge(name, metric.WithDescription(description), metric.WithUnit(unit))
+	f.check(err)
+	return g
+}
+
+func (f *factory) check(err error) {
+	if err != nil {
+		f.errs = append(f.errs, err)
+	}
+}

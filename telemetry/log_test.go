@@ -1,0 +1,113 @@
+package telemetry_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/telemetry"
+)
+
+// logged returns the lines that the events become, without their times.
+func logged(t *testing.T, o telemetry.Options, level slog.Level, events ...pipeline.Event) []string {
+	t.Helper()
+	var log bytes.Buffer
+	o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: level, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+		if len(groups) == 0 && a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+	l := newTelemetry(t, o)
+	for _, e := range events {
+		l.OnEvent(t.Context(), e)
+	}
+	if log.Len() == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimSpace(log.String()), "\n")
+}
+
+func TestLogLines(t *testing.T) {
+	source := pipeline.Source{Pipeline: "orders", Instance: "eu-1", Strategy: "Retry"}
+	whole := pipeline.Source{Pipeline: "orders"}
+	got := logged(t, telemetry.Options{}, slog.LevelDebug,
+		pipeline.Event{Name: pipeline.EventPipelineExecuting, Severity: pipeline.Debug, Source: whole, Operation: "list"},
+		pipeline.Event{Name: pipeline.EventExecutionAttempt, Severity: pipeline.Warning, Source: source, Err: errBoom, Attempt: 4, Handled: true, Duration: 123 * time.Millisecond},
+		pipeline.Event{Name: "OnRetry", Severity: pipeline.Warning, Source: source, Result: 7},
+		pipeline.Event{Name: pipeline.EventPipelineExecuted, Severity: pipeline.Information, Source: whole, Duration: 10 * time.Second},
+		pipeline.Event{Name: "OnReload", Severity: pipeline.Critical, Duration: time.Second},
+	)
+	assert.Equal(t, []string{
+		`level=DEBUG msg="Resilience pipeline executing" event.name=PipelineExecuting event.severity=Debug pipeline.name=orders operation.key=list`,
+		`level=WARN msg="Execution attempt" event.name=ExecutionAttempt event.severity=Warning pipeline.name=orders pipeline.instance=eu-1 strategy.name=Retry error.type=*errors.errorString attempt.number=4 attempt.handled=true result=boom duration=123ms`,
+		`level=WARN msg="Resilience event occurred" event.name=OnRetry event.severity=Warning pipeline.name=orders pipeline.instance=eu-1 strategy.name=Retry result=7`,
+		`level=INFO msg="Resilience pipeline executed" event.name=PipelineExecuted event.severity=Information pipeline.name=orders duration=10s`,
+		`level=ERROR+4 msg="Resilience event occurred" event.name=OnReload event.severity=Critical duration=1s`,
+	}, got)
+}
+
+func TestLogLevels(t *testing.T) {
+	event := pipeline.Event{Name: "OnRetry", Severity: pipeline.Warning}
+	assert.Empty(t, logged(t, telemetry.Options{}, slog.LevelError, event), "a level that the log does not take")
+
+	for severity, level := range map[pipeline.Severity]string{
+		pipeline.None: "", pipeline.Severity(99): "",
+		pipeline.Debug: "DEBUG", pipeline.Information: "INFO", pipeline.Warning: "WARN", pipeline.Error: "ERROR", pipeline.Critical: "ERROR+4",
+	} {
+		o := telemetry.Options{SeverityFunc: func(pipeline.Event) pipeline.Severity { return severity }}
+		lines := logged(t, o, slog.LevelDebug, event)
+		if level == "" {
+			assert.Empty(t, lines, severity)
+			continue
+		}
+		assert.Len(t, lines, 1, severity)
+		assert.True(t, strings.HasPrefix(lines[0], "level="+level+" "), lines[0])
+	}
+}
+
+func TestResultFormatter(t *testing.T) {
+	event := func(result any, err error) pipeline.Event {
+		return pipeline.Event{Name: "E", Severity: pipeline.Error, Result: result, Err: err}
+	}
+	tests := []struct {
+		name   string
+		format func(any) any
+		event  pipeline.Event
+		want   string // the end of the line
+	}{
+		{"value", nil, event("hello", nil), " result=hello"},
+		{"response", nil, event(&http.Response{StatusCode: http.StatusTeapot}, nil), " result=418"},
+		{"no response", nil, event((*http.Response)(nil), nil), " result=<nil>"},
+		{"nothing", nil, event(nil, nil), " event.severity=Error"},
+		{"error", nil, event("hello", errBoom), " result=boom"},
+		{"own", func(r any) any { return strings.ToUpper(r.(string)) }, event("hello", nil), " result=HELLO"},
+		{"own and nothing", func(any) any { panic("not called") }, event(nil, nil), " event.severity=Error"},
+		{"own and an error", func(any) any { panic("not called") }, event("hello", errors.New("bad")), " result=bad"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			lines := logged(t, telemetry.Options{ResultFormatter: tt.format}, slog.LevelDebug, tt.event)
+			if assert.Len(t, lines, 1) {
+				assert.True(t, strings.HasSuffix(lines[0], tt.want), lines[0])
+			}
+		})
+	}
+}
+
+func TestEnrichedLogLines(t *testing.T) {
+	o := telemetry.Options{Enrich: func(_ context.Context, _ pipeline.Event, attrs []attribute.KeyValue) []attribute.KeyValue {
+		return append(attrs, attribute.String("region", "eu"), attribute.String("event.name", "other"))
+	}}
+	lines := logged(t, o, slog.LevelDebug, pipeline.Event{Name: "E", Severity: pipeline.Error})
+	assert.Equal(t, []string{`level=ERROR msg="Resilience event occurred" event.name=E event.severity=Error region=eu`}, lines)
+}

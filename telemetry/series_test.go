@@ -1,0 +1,118 @@
+package telemetry_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/telemetry"
+)
+
+func event(pipelineName, strategy, operation string) pipeline.Event {
+	return pipeline.Event{
+		Name: "OnRetry", Severity: pipeline.Warning, Operation: operation,
+		Source: pipeline.Source{Pipeline: pipelineName, Strategy: strategy},
+	}
+}
+
+// Operation keys come from users: beyond the bound the sums are right, and what
+// was there before stays apart.
+func TestSeriesAreBounded(t *testing.T) {
+	l, reader := started(t, telemetry.Options{MaxSeries: 10})
+	for n := range 100 {
+		for range 2 {
+			l.OnEvent(t.Context(), event("orders", "Retry", fmt.Sprint("op", n)))
+		}
+	}
+	l.OnEvent(t.Context(), event("jobs", "Retry", "op"))
+	l.OnEvent(t.Context(), event("orders", "Retry", "op9"))
+
+	counted := collect(t, reader)["weir.strategy.events"]
+	assert.Len(t, counted.points, 12)
+	assert.EqualValues(t, 3, counted.sum("operation.key", "op9"))
+	orders := counted.at(t, map[string]any{"otel.metric.overflow": true, "pipeline.name": "orders", "strategy.name": "Retry"})
+	assert.EqualValues(t, 180, orders.value)
+	jobs := counted.at(t, map[string]any{"otel.metric.overflow": true, "pipeline.name": "jobs", "strategy.name": "Retry"})
+	assert.EqualValues(t, 1, jobs.value)
+}
+
+func TestEachInstrumentHasABoundOfItsOwn(t *testing.T) {
+	l, reader := started(t, telemetry.Options{MaxSeries: 1})
+	for _, operation := range []string{"a", "b"} {
+		e := event("orders", "", operation)
+		for _, e.Name = range []string{"OnRetry", pipeline.EventPipelineExecuted, pipeline.EventExecutionAttempt} {
+			l.OnEvent(t.Context(), e)
+		}
+	}
+	metrics := collect(t, reader)
+	for _, name := range []string{"weir.strategy.events", "weir.pipeline.duration", "weir.attempt.duration"} {
+		assert.Len(t, metrics[name].points, 2, name)
+		metrics[name].at(t, map[string]any{"otel.metric.overflow": true, "pipeline.name": "orders"})
+	}
+}
+
+func TestSourcesAreBounded(t *testing.T) {
+	l, reader := started(t, telemetry.Options{MaxSeries: 3})
+	for n := range 10 {
+		e := event(fmt.Sprint("p", n), "", "")
+		l.OnEvent(t.Context(), e)
+		l.OnEvent(t.Context(), e)
+		e.Name = "RateLimiterRequest"
+		l.OnMeasurement(t.Context(), e)
+		e.Name = "RateLimiterLease"
+		l.OnMeasurement(t.Context(), e)
+	}
+	metrics := collect(t, reader)
+	assert.Len(t, metrics["weir.strategy.events"].points, 4)
+	assert.EqualValues(t, 14, metrics["weir.strategy.events"].at(t, map[string]any{"otel.metric.overflow": true}).value)
+	assert.EqualValues(t, 7, metrics["weir.rate_limiter.requests"].at(t, map[string]any{"otel.metric.overflow": true, "result": "acquired"}).value)
+	assert.Zero(t, metrics["weir.rate_limiter.lease.active"].at(t, map[string]any{"otel.metric.overflow": true}).value)
+}
+
+func TestForget(t *testing.T) {
+	l, reader := started(t, telemetry.Options{MaxSeries: 4})
+	source := func(name, instance, strategy string) pipeline.Source {
+		return pipeline.Source{Pipeline: name, Instance: instance, Strategy: strategy}
+	}
+	all := []pipeline.Source{
+		source("orders", "eu", "Retry"), source("orders", "eu", "RateLimiter"), source("orders", "us", "Retry"), source("jobs", "eu", "Retry"),
+	}
+	for _, s := range all {
+		l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.Warning, Source: s})
+		l.OnMeasurement(t.Context(), pipeline.Event{Name: "RateLimiterRequest", Source: s})
+	}
+	seen := func() (sources []string) {
+		metrics := collect(t, reader)
+		assert.Len(t, metrics["weir.rate_limiter.requests"].points, len(metrics["weir.strategy.events"].points))
+		assert.Len(t, metrics["weir.rate_limiter.lease.active"].points, len(metrics["weir.strategy.events"].points))
+		for _, p := range metrics["weir.strategy.events"].points {
+			sources = append(sources, fmt.Sprintf("%v/%v/%v", p.attributes["pipeline.name"], p.attributes["pipeline.instance"], p.attributes["strategy.name"]))
+		}
+		return sources
+	}
+	assert.Len(t, seen(), 4)
+
+	l.Forget(source("orders", "eu", ""))
+	assert.ElementsMatch(t, []string{"orders/us/Retry", "jobs/eu/Retry"}, seen())
+	l.Forget(source("orders", "us", "Timeout"))
+	l.Forget(source("orders", "us", "Retry"))
+	l.Forget(source("orders", "", ""))
+	assert.Equal(t, []string{"jobs/eu/Retry"}, seen())
+
+	// An execution that was running has held a lease which is forgotten.
+	l.OnMeasurement(t.Context(), pipeline.Event{Name: "RateLimiterLease", Source: all[0]})
+	for _, s := range all[:3] { // there is room for them again
+		l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.Warning, Source: s})
+		l.OnMeasurement(t.Context(), pipeline.Event{Name: "RateLimiterRequest", Source: s})
+	}
+	assert.ElementsMatch(t, []string{"orders/eu/Retry", "orders/eu/RateLimiter", "orders/us/Retry", "jobs/eu/Retry"}, seen())
+	metrics := collect(t, reader)
+	for _, p := range metrics["weir.strategy.events"].points {
+		assert.EqualValues(t, 1, p.value)
+	}
+	for _, p := range metrics["weir.rate_limiter.lease.active"].points {
+		assert.EqualValues(t, 1, p.value)
+	}
+}

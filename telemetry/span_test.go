@@ -1,0 +1,116 @@
+package telemetry_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/telemetry"
+)
+
+func recorder(options ...sdktrace.TracerProviderOption) (*sdktrace.TracerProvider, *tracetest.SpanRecorder) {
+	spans := tracetest.NewSpanRecorder()
+	return sdktrace.NewTracerProvider(append(options, sdktrace.WithSpanProcessor(spans))...), spans
+}
+
+func retried(l pipeline.Listener) *pipeline.Pipeline {
+	return pipeline.Must(pipeline.Config{Name: "orders", Listener: l, Strategies: []pipeline.Strategy{
+		retry.New(&retry.Options{MaxRetries: 1, Delay: time.Second}),
+	}}.Build())
+}
+
+func TestEventsOnTheCurrentSpan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		provider, spans := recorder()
+		ctx, span := provider.Tracer("test").Start(t.Context(), "request")
+		p := retried(newTelemetry(t, telemetry.Options{})) // no metrics, no log: the span is enough
+		require.ErrorIs(t, p.Execute(ctx, func(context.Context) error { time.Sleep(time.Second); return errBoom }), errBoom)
+		span.End()
+
+		require.Len(t, spans.Ended(), 1, "no spans of our own")
+		var names []string
+		for _, e := range spans.Ended()[0].Events() {
+			names = append(names, e.Name)
+		}
+		assert.Equal(t, []string{"PipelineExecuting", "ExecutionAttempt", "OnRetry", "ExecutionAttempt", "PipelineExecuted"}, names)
+		assert.Equal(t, []attribute.KeyValue{
+			attribute.String("event.name", "ExecutionAttempt"),
+			attribute.String("event.severity", "Error"),
+			attribute.String("pipeline.name", "orders"),
+			attribute.String("strategy.name", "Retry"),
+			attribute.String("error.type", "*errors.errorString"),
+			attribute.Int("attempt.number", 1),
+			attribute.Bool("attempt.handled", true),
+			attribute.String("result", "boom"),
+			attribute.Float64("duration", 1),
+		}, spans.Ended()[0].Events()[3].Attributes)
+	})
+}
+
+func TestSpanSeverity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		provider, spans := recorder()
+		ctx, span := provider.Tracer("test").Start(t.Context(), "request")
+		p := retried(newTelemetry(t, telemetry.Options{SpanSeverity: pipeline.Error}))
+		require.ErrorIs(t, p.Execute(ctx, fail), errBoom)
+		span.End()
+		require.Len(t, spans.Ended()[0].Events(), 1)
+		assert.Equal(t, "ExecutionAttempt", spans.Ended()[0].Events()[0].Name)
+	})
+}
+
+func TestASpanThatDoesNotRecordGetsNothing(t *testing.T) {
+	provider, spans := recorder(sdktrace.WithSampler(sdktrace.NeverSample()))
+	ctx, span := provider.Tracer("test").Start(t.Context(), "request")
+	l := newTelemetry(t, telemetry.Options{})
+	assert.False(t, l.Enabled(ctx))
+	l.OnEvent(ctx, pipeline.Event{Name: "OnRetry", Severity: pipeline.Warning})
+	span.End()
+	assert.Empty(t, spans.Ended())
+}
+
+func TestSpansOfExecutionsAndAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		provider, spans := recorder()
+		ctx, request := provider.Tracer("test").Start(t.Context(), "request")
+		l := newTelemetry(t, telemetry.Options{TracerProvider: provider, Spans: true})
+		began, calls := time.Now(), 0
+		require.NoError(t, retried(l).Execute(ctx, func(context.Context) error {
+			time.Sleep(time.Second)
+			if calls++; calls == 1 {
+				return errBoom
+			}
+			return nil
+		}))
+		unnamed := pipeline.Must(pipeline.Config{Listener: l}.Build())
+		require.NoError(t, unnamed.Execute(ctx, succeed))
+
+		type row struct {
+			name       string
+			start, end time.Duration
+			status     codes.Code
+		}
+		var got []row
+		for _, s := range spans.Ended() {
+			got = append(got, row{s.Name(), s.StartTime().Sub(began), s.EndTime().Sub(began), s.Status().Code})
+			assert.Equal(t, request.SpanContext().SpanID(), s.Parent().SpanID())
+		}
+		assert.Equal(t, []row{
+			{"attempt orders", 0, time.Second, codes.Error},
+			{"attempt orders", 2 * time.Second, 3 * time.Second, codes.Unset},
+			{"pipeline orders", 0, 3 * time.Second, codes.Unset},
+			{"pipeline", 3 * time.Second, 3 * time.Second, codes.Unset},
+		}, got)
+		request.End()
+	})
+}

@@ -1,0 +1,144 @@
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/weir-go/weir/pipeline"
+)
+
+const scope = "github.com/weir-go/weir/telemetry"
+
+// Telemetry is a [pipeline.Listener] and a [pipeline.Measurer]. Make one with
+// [New]; the zero Telemetry is of no use. It is safe for concurrent use.
+type Telemetry struct {
+	options     Options
+	tracer      trace.Tracer // nil without Options.Spans
+	instruments instruments
+	callback    metric.Registration
+	series      store
+	limiters    limiters
+	reloads     reloads
+	collected   atomic.Bool // somebody has read our counters
+}
+
+// New makes a Telemetry. The error is that of options, which [errors.Is]
+// [ErrInvalidOptions], or of a MeterProvider that makes no instruments.
+func New(o Options) (*Telemetry, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	t := &Telemetry{options: o.withDefaults()}
+	t.series.init(t.options.MaxSeries)
+	if o.Spans {
+		t.tracer = tracerProvider(o).Tracer(scope)
+	}
+	meter := meterProvider(o).Meter(scope)
+	if err := t.instruments.make(meter, t.options.LeaseDuration); err != nil {
+		return nil, fmt.Errorf("telemetry: %w", err)
+	}
+	callback, err := meter.RegisterCallback(t.observe, t.instruments.observables()...)
+	if err != nil {
+		return nil, fmt.Errorf("telemetry: %w", err)
+	}
+	t.callback = callback
+	return t, nil
+}
+
+func meterProvider(o Options) metric.MeterProvider {
+	if o.MeterProvider == nil {
+		return otel.GetMeterProvider()
+	}
+	return o.MeterProvider
+}
+
+func tracerProvider(o Options) trace.TracerProvider {
+	if o.TracerProvider == nil {
+		return otel.GetTracerProvider()
+	}
+	return o.TracerProvider
+}
+
+// Close ends the export of what is read when metrics are collected: counters and
+// gauges. Call it when no execution reports to t any more; what is reported
+// nevertheless goes on to the histograms, the spans and the log. Calling it again
+// does nothing.
+func (t *Telemetry) Close() error { return t.callback.Unregister() }
+
+// Enabled tells whether anybody wants to know of an execution in ctx: the metrics
+// have a reader, the span of ctx records, or the Logger would take a line. A
+// pipeline asks when an execution begins, and if not reports nothing.
+func (t *Telemetry) Enabled(ctx context.Context) bool {
+	return t.measuring(ctx) || t.tracer != nil || t.logging(ctx) || trace.SpanFromContext(ctx).IsRecording()
+}
+
+// measuring tells whether metrics go anywhere. An observable does not say whether
+// it is read, so that shows only when it has been: a program that drops every
+// histogram and keeps the counters counts from the first collection on.
+func (t *Telemetry) measuring(ctx context.Context) bool {
+	return len(t.instruments.asked) != 0 && (t.instruments.recording(ctx) || t.collected.Load())
+}
+
+func (t *Telemetry) logging(ctx context.Context) bool {
+	return t.options.Logger != nil && t.options.Logger.Enabled(ctx, levelCritical)
+}
+
+// An occurrence is an event with what is said about it everywhere.
+type occurrence struct {
+	pipeline.Event                      // its Severity is what SeverityFunc says
+	errorType      string               // "" for success
+	extra          []attribute.KeyValue // of Enrich
+}
+
+// OnEvent writes the log line, adds the span event, and counts. It implements
+// [pipeline.Listener].
+func (t *Telemetry) OnEvent(ctx context.Context, e pipeline.Event) {
+	o := occurrence{Event: e}
+	if t.options.Enrich != nil {
+		o.extra = t.options.Enrich(ctx, e, nil)
+	}
+	if t.options.SeverityFunc != nil {
+		o.Severity = severity(t.options.SeverityFunc(e))
+	}
+	if e.Err != nil {
+		o.errorType = errorType(e.Err)
+	}
+	if t.options.Logger != nil {
+		t.log(ctx, &o)
+	}
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		t.addEvent(span, &o)
+	}
+	if t.tracer != nil {
+		t.addSpan(ctx, &o)
+	}
+	if t.measuring(ctx) {
+		t.count(ctx, &o)
+	}
+}
+
+// severity takes what is no severity for None.
+func severity(s pipeline.Severity) pipeline.Severity {
+	if s > pipeline.Critical {
+		return pipeline.None
+	}
+	return s
+}
+
+// Forget drops every series kept for the pipeline and instance of source, or for
+// one strategy of it if that is set. A registry calls it when a pipeline was
+// removed and its last execution has ended. What comes of that pipeline later
+// begins at 0.
+//
+// The SDK keeps what a histogram has recorded, and has no way to take it back: a
+// reader of cumulative temporality, such as Prometheus, goes on to see the
+// durations of a pipeline that is gone, unchanged.
+func (t *Telemetry) Forget(source pipeline.Source) { t.series.forget(source) }
+
+var _ pipeline.Measurer = (*Telemetry)(nil)
