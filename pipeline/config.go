@@ -101,7 +101,7 @@ func (c Config) compile() *version {
 		strategies: slices.Clone(c.Strategies),
 	}
 	v.direct = len(v.strategies) == 0 && listener == nil
-	v.bare = v.direct
+	v.bare, v.plain = v.direct, listener == nil
 	v.unheard = v.link(nil)
 	if listener != nil {
 		v.entry = v.link(listener)

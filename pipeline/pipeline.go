@@ -32,6 +32,7 @@ type version struct {
 	strategies []Strategy
 	entry      step // stands before the first strategy
 	unheard    step // the same for an execution that the listener does not want to hear of
+	plain      bool // open, without a listener, and nobody counts
 	direct     bool // open, without strategies and without a listener
 	bare       bool // direct, and nobody counts
 	closed     bool
@@ -77,6 +78,9 @@ func (p *Pipeline) Execute(ctx context.Context, fn func(context.Context) error) 
 
 func (p *Pipeline) run(ctx context.Context, c callback) (any, error) {
 	v := p.load()
+	if v.plain {
+		return v.unheard.enter(ctx, c)
+	}
 	if v.tracker != nil {
 		return p.runTracked(ctx, v, c)
 	}
@@ -168,7 +172,7 @@ func (p *Pipeline) Close() error {
 func (p *Pipeline) close() error {
 	open := p.load()
 	shut := *open
-	shut.closed, shut.direct, shut.bare = true, false, false
+	shut.closed, shut.plain, shut.direct, shut.bare = true, false, false, false
 	p.current.Store(&shut)
 
 	return open.closeStrategies()

@@ -49,7 +49,7 @@ func (c Config) Prepare() (*Prepared, error) {
 		return nil, &configError{name: c.Name, problems: problems}
 	}
 	v := c.compile()
-	v.bare = false // what is bare is not counted
+	v.bare, v.plain = false, false // what is one of them is not counted
 	v.tracker = newTracker()
 	return &Prepared{version: v}, nil
 }
