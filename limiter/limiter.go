@@ -109,7 +109,8 @@ var (
 // The reasons that this package's limiters give for a rejection; see
 // [Lease.Reason]. A rejected TryAcquire that just found too few permits has none.
 const (
-	// ReasonQueueLimit: the queue had no room, or newer waiters took it.
+	// ReasonQueueLimit: the queue had no room, as one with a QueueLimit of 0 never
+	// has, or newer waiters took it.
 	ReasonQueueLimit = "queue limit reached"
 	// ReasonLimitLowered: a Reconfigure set a limit below what the waiter asks for.
 	ReasonLimitLowered = "limit lowered"

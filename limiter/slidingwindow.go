@@ -301,14 +301,18 @@ func (w *SlidingWindow) refund(n int, tag int64) {
 	}
 	w.catchUp(now)
 	w.granted--
+	w.giveBack(int64(n), tag)
+	if !w.shared.queue.empty() {
+		serve(w, now)
+	}
+}
+
+func (w *SlidingWindow) giveBack(n, tag int64) {
 	age := segmentsBefore(w.line, w.before.momentOf(tag), w.period)
 	if age < int64(len(w.taken)) && tag >= w.before.oldest {
 		segment := w.back(int(age))
-		n := min(int64(n), w.taken[segment])
+		n = min(n, w.taken[segment])
 		w.taken[segment] -= n
 		w.used -= n
-	}
-	if !w.shared.queue.empty() {
-		serve(w, now)
 	}
 }

@@ -1,0 +1,188 @@
+package limiter
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// adjustables are limiters of 20 permits, of which some come back each second.
+func adjustables() map[string]func() Limiter {
+	bucket := TokenBucketOptions{TokenLimit: 20, TokensPerPeriod: 3, ReplenishmentPeriod: time.Second, QueueLimit: 20}
+	fixed := FixedWindowOptions{PermitLimit: 20, Window: time.Second, QueueLimit: 20}
+	return map[string]func() Limiter{
+		"token bucket": func() Limiter { return Must(NewTokenBucket(bucket)) },
+		"fixed window": func() Limiter { return Must(NewFixedWindow(fixed)) },
+		"keyed bucket": func() Limiter { return Must(TokenBucketFactory[int](bucket)(1)) },
+		"keyed window": func() Limiter { return Must(FixedWindowFactory[int](fixed)(1)) },
+		"chain":        func() Limiter { return Must(Chain(NewUnlimited(), Must(NewTokenBucket(bucket)))) },
+		"no idler":     func() Limiter { return track(Must(NewTokenBucket(bucket))) },
+		"sliding window": func() Limiter {
+			return Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 20, Window: 4 * time.Second, SegmentsPerWindow: 4, QueueLimit: 20}))
+		},
+	}
+}
+
+func permitsLeft(l Limiter) int64 {
+	return untracked(l).(StatisticsProvider).Statistics().AvailablePermits
+}
+
+// Who estimates and adjusts in the same moment leaves the limiter as who knew.
+func TestAdjustAtOnceIsAsIfOneHadKnown(t *testing.T) {
+	for name, open := range adjustables() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := rand.New(rand.NewPCG(3, 4))
+				for range 300 {
+					guessed, known := open(), open()
+					for range 12 {
+						estimate, real := r.IntN(8), r.IntN(8)
+						g, err := guessed.TryAcquire(t.Context(), estimate)
+						require.NoError(t, err)
+						if int64(real) > permitsLeft(guessed)+int64(estimate) || !g.Acquired() {
+							break // one who knew would have been rejected
+						}
+						adjusted, ok := g.Adjust(real)
+						require.True(t, ok)
+						require.Equal(t, real, adjusted.Permits())
+						if real == 0 {
+							adjusted.Release()
+						}
+						k, err := known.TryAcquire(t.Context(), real)
+						require.NoError(t, err)
+						require.True(t, k.Acquired() || real == 0)
+						require.Equal(t, permitsLeft(known), permitsLeft(guessed), "estimate %d, real %d", estimate, real)
+						time.Sleep(time.Duration(r.IntN(1500)) * time.Millisecond)
+						require.Equal(t, permitsLeft(known), permitsLeft(guessed))
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestAdjustOwesWhatIsNotThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second}))
+		l, err := b.TryAcquire(t.Context(), 1)
+		require.NoError(t, err)
+		l, ok := l.Adjust(15)
+		require.True(t, ok)
+		assert.Equal(t, 15, l.Permits())
+		assert.Zero(t, b.Statistics().AvailablePermits)
+		assert.EqualValues(t, 1, b.Statistics().SuccessfulLeases)
+		no, err := b.TryAcquire(t.Context(), 1)
+		require.NoError(t, err)
+		wait, ok := no.RetryAfter()
+		require.True(t, ok)
+		assert.Equal(t, 6*time.Second, wait)
+		time.Sleep(wait - 1)
+		no, _ = b.TryAcquire(t.Context(), 1)
+		assert.False(t, no.Acquired())
+		time.Sleep(1)
+		yes, _ := b.TryAcquire(t.Context(), 1)
+		assert.True(t, yes.Acquired())
+
+		_, ok = yes.Adjust(math.MaxInt)
+		require.True(t, ok)
+		_, ok = yes.Adjust(math.MaxInt)
+		require.True(t, ok, "and nothing overflows")
+		no, _ = b.TryAcquire(t.Context(), 10)
+		wait, _ = no.RetryAfter()
+		assert.Positive(t, wait)
+	})
+}
+
+func TestAdjustServesWhoWaitsAndHoldsThemUp(t *testing.T) {
+	for name, open := range adjustables() {
+		if name == "chain" || name == "no idler" {
+			continue // their members were seen
+		}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := open()
+				held, err := l.Acquire(t.Context(), 20)
+				require.NoError(t, err)
+				waited := make(chan time.Duration, 1)
+				began := time.Now()
+				go func() {
+					lease, err := l.Acquire(t.Context(), 2)
+					assert.True(t, err == nil && lease.Acquired())
+					waited <- time.Since(began)
+				}()
+				synctest.Wait()
+				held, ok := held.Adjust(18)
+				require.True(t, ok)
+				assert.Zero(t, <-waited, "there are two now")
+
+				_, ok = held.Adjust(40) // 42 are missing: 22 more than there are
+				require.True(t, ok)
+				go func() {
+					_, _ = l.Acquire(t.Context(), 1)
+					waited <- time.Since(began)
+				}()
+				want := map[string]time.Duration{"token bucket": 8, "keyed bucket": 8, "fixed window": 1, "keyed window": 1, "sliding window": 4}
+				assert.Equal(t, want[name]*time.Second, <-waited)
+			})
+		})
+	}
+}
+
+func TestAdjustOfWhatHasComeBackGivesNothing(t *testing.T) {
+	for name, open := range adjustables() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := open()
+				old, err := l.TryAcquire(t.Context(), 6)
+				require.NoError(t, err)
+				time.Sleep(10 * time.Second)
+				_, err = l.TryAcquire(t.Context(), 5)
+				require.NoError(t, err)
+				_, ok := old.Adjust(0)
+				require.True(t, ok)
+				assert.EqualValues(t, 15, permitsLeft(l), "the permits of others are not ours to give back")
+			})
+		})
+	}
+}
+
+func TestAdjustWhatCannotBe(t *testing.T) {
+	c := Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 3}))
+	lent, err := c.TryAcquire(t.Context(), 1)
+	require.NoError(t, err)
+	for name, l := range map[string]Lease{
+		"the zero lease":    {},
+		"a rejected one":    Rejected(time.Second, "no"),
+		"a lent one":        lent,
+		"written elsewhere": Granted(2, nil),
+	} {
+		same, ok := l.Adjust(3)
+		assert.False(t, ok, name)
+		assert.Equal(t, l, same, name)
+	}
+	assert.EqualValues(t, 2, c.Statistics().AvailablePermits)
+
+	bucket := Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 5, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
+	both := Must(Chain(c, bucket))
+	l, err := both.TryAcquire(t.Context(), 1)
+	require.NoError(t, err)
+	l, ok := NewMetadataKey[int]("more").With(l, 1).Adjust(3)
+	require.True(t, ok, "of a chain those that can")
+	assert.EqualValues(t, 2, bucket.Statistics().AvailablePermits)
+	assert.EqualValues(t, 1, c.Statistics().AvailablePermits)
+	l.Release()
+	assert.EqualValues(t, 2, c.Statistics().AvailablePermits)
+
+	require.NoError(t, bucket.Close())
+	_, ok = l.Adjust(-7)
+	assert.True(t, ok)
+	free, err := NewUnlimited().TryAcquire(t.Context(), 1)
+	require.NoError(t, err)
+	_, ok = free.Adjust(9)
+	assert.True(t, ok)
+}
