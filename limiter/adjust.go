@@ -3,8 +3,8 @@ package limiter
 // An adjuster is an owner whose permits are spent, so that it can be told later how
 // many they really were.
 type adjuster interface {
-	// adjust makes a grant of n one of real permits. It tells whether it could.
-	adjust(n int, tag int64, real int) bool
+	// adjust makes a grant of n permits one of cost permits. It tells whether it could.
+	adjust(n int, tag int64, cost int) bool
 }
 
 // Adjust charges what the work has really cost, where that is known only when it is
@@ -33,26 +33,26 @@ func (l Lease) Adjust(n int) (adjusted Lease, ok bool) {
 	return l, true
 }
 
-func (m *metadata) adjust(n int, tag int64, real int) bool {
+func (m *metadata) adjust(n int, tag int64, cost int) bool {
 	a, ok := m.owner.(adjuster)
-	return ok && a.adjust(n, tag, real)
+	return ok && a.adjust(n, tag, cost)
 }
 
-func (b *bucket) adjust(n int, tag int64, real int) bool {
-	if real < n {
-		b.giveBack(n-real, func() int64 { return b.worth(tag) }, never)
+func (b *bucket) adjust(n int, tag int64, cost int) bool {
+	if cost < n {
+		b.giveBack(n-cost, func() int64 { return b.worth(tag) }, never)
 	} else {
-		b.takeMore(real - n)
+		b.takeMore(cost - n)
 	}
 	return true
 }
 
-func (o *ownBucket) adjust(n int, line int64, real int) bool {
+func (o *ownBucket) adjust(n int, line int64, cost int) bool {
 	b := (*bucket)(o)
-	if real < n {
-		b.giveBack(n-real, func() int64 { return b.leastSince(line) }, line)
+	if cost < n {
+		b.giveBack(n-cost, func() int64 { return b.leastSince(line) }, line)
 	} else {
-		b.takeMore(real - n)
+		b.takeMore(cost - n)
 	}
 	return true
 }
@@ -79,16 +79,16 @@ func (b *bucket) takeMore(n int) {
 	}
 }
 
-func (w *SlidingWindow) adjust(n int, tag int64, real int) bool {
+func (w *SlidingWindow) adjust(n int, tag int64, cost int) bool {
 	now := clock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if n == real || w.shared.closed {
+	if n == cost || w.shared.closed {
 		return true
 	}
 	w.catchUp(now)
-	if real < n {
-		w.giveBack(int64(n-real), tag)
+	if cost < n {
+		w.giveBack(int64(n-cost), tag)
 		if !w.shared.queue.empty() {
 			serve(w, now)
 		}
@@ -97,7 +97,7 @@ func (w *SlidingWindow) adjust(n int, tag int64, real int) bool {
 	if w.used == 0 {
 		w.wake(w.at(now))
 	}
-	more := min(int64(real-n), max(mostOwed-w.used, 0))
+	more := min(int64(cost-n), max(mostOwed-w.used, 0))
 	w.used += more
 	w.taken[w.current] += more
 	if !w.shared.queue.empty() {
@@ -109,17 +109,17 @@ func (w *SlidingWindow) adjust(n int, tag int64, real int) bool {
 func (u *Unlimited) adjust(int, int64, int) bool { return true }
 
 // adjust tells every member that can; the others, which lend, hold what they hold.
-func (c *chainLease) adjust(_ int, _ int64, real int) bool {
+func (c *chainLease) adjust(_ int, _ int64, cost int) bool {
 	did := false
 	for _, l := range c.leases {
-		if _, ok := l.Adjust(real); ok {
+		if _, ok := l.Adjust(cost); ok {
 			did = true
 		}
 	}
 	return did
 }
 
-func (t *trackedLease) adjust(_ int, _ int64, real int) bool {
-	_, ok := t.lease.Adjust(real)
+func (t *trackedLease) adjust(_ int, _ int64, cost int) bool {
+	_, ok := t.lease.Adjust(cost)
 	return ok
 }

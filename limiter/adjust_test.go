@@ -41,22 +41,22 @@ func TestAdjustAtOnceIsAsIfOneHadKnown(t *testing.T) {
 				for range 300 {
 					guessed, known := open(), open()
 					for range 12 {
-						estimate, real := r.IntN(8), r.IntN(8)
+						estimate, cost := r.IntN(8), r.IntN(8)
 						g, err := guessed.TryAcquire(t.Context(), estimate)
 						require.NoError(t, err)
-						if int64(real) > permitsLeft(guessed)+int64(estimate) || !g.Acquired() {
+						if int64(cost) > permitsLeft(guessed)+int64(estimate) || !g.Acquired() {
 							break // one who knew would have been rejected
 						}
-						adjusted, ok := g.Adjust(real)
+						adjusted, ok := g.Adjust(cost)
 						require.True(t, ok)
-						require.Equal(t, real, adjusted.Permits())
-						if real == 0 {
+						require.Equal(t, cost, adjusted.Permits())
+						if cost == 0 {
 							adjusted.Release()
 						}
-						k, err := known.TryAcquire(t.Context(), real)
+						k, err := known.TryAcquire(t.Context(), cost)
 						require.NoError(t, err)
-						require.True(t, k.Acquired() || real == 0)
-						require.Equal(t, permitsLeft(known), permitsLeft(guessed), "estimate %d, real %d", estimate, real)
+						require.True(t, k.Acquired() || cost == 0)
+						require.Equal(t, permitsLeft(known), permitsLeft(guessed), "estimate %d, cost %d", estimate, cost)
 						time.Sleep(time.Duration(r.IntN(1500)) * time.Millisecond)
 						require.Equal(t, permitsLeft(known), permitsLeft(guessed))
 					}
@@ -81,10 +81,10 @@ func TestAdjustOwesWhatIsNotThere(t *testing.T) {
 		wait, ok := no.RetryAfter()
 		require.True(t, ok)
 		assert.Equal(t, 6*time.Second, wait)
-		time.Sleep(wait - 1)
+		time.Sleep(wait - time.Nanosecond)
 		no, _ = b.TryAcquire(t.Context(), 1)
 		assert.False(t, no.Acquired())
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		yes, _ := b.TryAcquire(t.Context(), 1)
 		assert.True(t, yes.Acquired())
 
