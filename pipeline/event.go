@@ -74,9 +74,9 @@ type Event struct {
 	Severity  Severity      // None: the event is not reported
 	Source    Source        // filled in by [Next.Report]
 	Operation string        // filled in by [Next.Report]
-	Result    any           // ExecutionAttempt, OnRetry, PipelineExecuted: the value that came out, if any
+	Result    any           // the value that came out, where the event is about an outcome that has one
 	Err       error         // what came out or what went wrong; nil for success
-	Attempt   int           // ExecutionAttempt, OnRetry: 0 for the first
+	Attempt   int           // ExecutionAttempt, OnRetry: 0 for the first; OnHedging: the one that begins
 	Handled   bool          // ExecutionAttempt: the strategy does something about the outcome
 	Duration  time.Duration // ExecutionAttempt, PipelineExecuted, and where an event's own comment says so
 }

@@ -15,8 +15,8 @@ import (
 // strategies to b and returns. It runs when the pipeline is first asked for and at
 // every reload, once at a time for one pipeline, and it must not keep b.
 //
-// If it returns an error or panics, or if the strategies are not valid, nothing
-// comes of the build: what it gave to [Builder.OnDispose] runs, what the strategies
+// If it returns an error or panics, which makes a [PanicError], or if the strategies
+// are not valid, nothing comes of the build: what it gave to [Builder.OnDispose] runs, what the strategies
 // own is closed, and limiters that only it asked for are closed.
 type BuildFunc func(b *Builder) error
 
@@ -99,7 +99,7 @@ func (r *Registry) build(i *instance, f BuildFunc, c *change, a *attempt) (made 
 func (b *Builder) run(f BuildFunc, v *build) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			err = &PanicError{Value: p, Stack: debug.Stack()}
 		}
 	}()
 	if err := errors.Join(f(b), errors.Join(b.problems...)); err != nil {

@@ -1,6 +1,6 @@
 package registry
 
-import "errors"
+import "fmt"
 
 // A faultError is an error for which some pipelines are to blame, and others that
 // are part of the same change are not.
@@ -14,22 +14,49 @@ func (e *faultError) Unwrap() error { return e.error }
 var (
 	// ErrClosed is returned by the methods of a closed [Registry], and by
 	// executions of its pipelines, where it comes with [pipeline.ErrClosed].
-	ErrClosed = errors.New("registry: closed")
+	ErrClosed = named("registry.ErrClosed", "registry: closed")
 	// ErrNotDefined means that there is no definition of that name.
-	ErrNotDefined = errors.New("registry: not defined")
+	ErrNotDefined = named("registry.ErrNotDefined", "registry: not defined")
 	// ErrDefined means that there is a definition of that name already.
-	ErrDefined = errors.New("registry: defined already")
+	ErrDefined = named("registry.ErrDefined", "registry: defined already")
 	// ErrRemoved is returned by executions of a pipeline whose definition or
 	// instance was removed. It comes with [pipeline.ErrClosed].
-	ErrRemoved = errors.New("registry: removed")
+	ErrRemoved = named("registry.ErrRemoved", "registry: removed")
 	// ErrTooManyInstances is for an instance beyond [Options.MaxInstances].
-	ErrTooManyInstances = errors.New("registry: too many instances")
+	ErrTooManyInstances = named("registry.ErrTooManyInstances", "registry: too many instances")
 	// ErrCycle means that a pipeline contains itself, maybe through others.
-	ErrCycle = errors.New("registry: a pipeline contains itself")
+	ErrCycle = named("registry.ErrCycle", "registry: a pipeline contains itself")
 	// ErrLimiterConflict means that pipelines want a limiter of the same name
 	// with different options.
-	ErrLimiterConflict = errors.New("registry: limiter options disagree")
+	ErrLimiterConflict = named("registry.ErrLimiterConflict", "registry: limiter options disagree")
 	// ErrDrainTimeout means that a version was disposed of while executions still ran on
 	// it, see [Options.DrainTimeout].
-	ErrDrainTimeout = errors.New("registry: executions still running")
+	ErrDrainTimeout = named("registry.ErrDrainTimeout", "registry: executions still running")
 )
+
+// A namedError says its name to telemetry, as error.type: all that errors.New makes
+// looks the same there.
+type namedError struct{ name, text string }
+
+func named(name, text string) error { return &namedError{name, text} }
+
+func (e *namedError) Error() string     { return e.text }
+func (e *namedError) ErrorType() string { return e.name }
+
+// PanicError is the error of a build whose [BuildFunc] panicked.
+type PanicError struct {
+	// Value is what it panicked with.
+	Value any
+	// Stack is where. It is not part of the text: that goes into logs, and is the
+	// same each time it happens.
+	Stack []byte
+}
+
+// Error says what it panicked with.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Unwrap returns Value if it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}

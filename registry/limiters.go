@@ -24,9 +24,10 @@ type ownedLimiter struct {
 	id          limiterID
 	limiter     any
 	reconfigure func(options any) error
-	options     any // those in force; of a comparable type
-	keyed       any // what stands behind a partitioned limiter
-	users       int // guarded by the registry's mu
+	options     any  // those in force; of a comparable type
+	keyed       any  // what stands behind a partitioned limiter
+	kept        bool // it is no limiter, see [Keep]
+	users       int  // guarded by the registry's mu
 	observed    observed
 }
 
@@ -129,7 +130,8 @@ func own[L limiter.Limiter, O comparable](b *Builder, k kind[L, O], name, kindNa
 }
 
 // use returns the registry's limiter of that id, the one that fresh returns if
-// there is none, and counts this build among its users.
+// there is none, and counts this build among its users. With a nil fresh it returns
+// nil if there is none.
 func (b *Builder) use(want limiterID, options any, fresh func() *ownedLimiter) (*ownedLimiter, error) {
 	if want.name == "" {
 		return nil, fmt.Errorf("a %s of the registry needs a name", want.kind)
@@ -144,6 +146,9 @@ func (b *Builder) use(want limiterID, options any, fresh func() *ownedLimiter) (
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := r.limiters[want]
+	if l == nil && fresh == nil {
+		return nil, nil
+	}
 	if l == nil {
 		l = fresh()
 		l.id, l.options = want, options
@@ -226,11 +231,16 @@ func (r *Registry) release(uses map[string]*use) []error {
 	var errs []error
 	for _, l := range unused {
 		l.observed.end()
-		if c, ok := l.limiter.(io.Closer); ok {
-			errs = append(errs, c.Close())
-		}
+		errs = append(errs, l.close())
 	}
 	return errs
+}
+
+func (l *ownedLimiter) close() error {
+	if c, ok := l.limiter.(io.Closer); ok {
+		return guarded(c.Close)
+	}
+	return nil
 }
 
 // observed is what [Options.ObserveLimiter] said of a limiter.
@@ -263,7 +273,7 @@ func (o *observed) end() {
 
 // A LimiterInfo describes a limiter that the registry owns.
 type LimiterInfo struct {
-	Name      string
+	Name      string   // the one that the Builder was given
 	Kind      string   // such as "token bucket"
 	Options   any      // those in force, such as a limiter.TokenBucketOptions
 	Limiter   any      // such as a *limiter.TokenBucket
@@ -298,6 +308,9 @@ func (r *Registry) limiterInfos() map[string]*LimiterInfo {
 			continue
 		}
 		for name, u := range i.current.uses {
+			if u.kept {
+				continue
+			}
 			if infos[name] == nil {
 				infos[name] = &LimiterInfo{Name: name, Kind: u.id.kind, Options: u.ownedLimiter.options, Limiter: u.limiter}
 			}

@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -119,6 +120,23 @@ func TestReloadThatFailsChangesNothing(t *testing.T) {
 			assert.Equal(t, []string{"OnReload 1/(null)/(null)", "OnReload 2/(null)/(null)", "OnReload 3/(null)/(null)"}, l.take())
 		})
 	}
+}
+
+// The text of a panic is the same each time, so that it can be told from another
+// one; where it came from stands beside it.
+func TestPanicOfABuild(t *testing.T) {
+	r := open(t, nil)
+	var f fickle
+	require.NoError(t, r.Define("orders", f.build))
+	get(t, r, "orders")
+	f.do(func(*registry.Builder) error { panic(errBoom) })
+	err := r.Reload(t.Context())
+	assert.EqualError(t, err, "registry: building pipeline orders: panic: boom")
+	assert.ErrorIs(t, err, errBoom)
+	panicked, ok := errors.AsType[*registry.PanicError](err)
+	require.True(t, ok)
+	assert.Contains(t, string(panicked.Stack), "TestPanicOfABuild")
+	assert.EqualError(t, r.Reload(t.Context()), err.Error())
 }
 
 func TestReloadReportsEverythingThatWentWrong(t *testing.T) {

@@ -35,9 +35,28 @@ var rooms = []room{
 	{name: "limiter/limitertest", mayImport: []string{"limiter"}, testing: true},
 	{name: "limiter/internal/naive", mayImport: []string{"limiter", "limiter/limitertest"}}, // what the tests compare with
 	{name: "pipeline"},
+	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline"}},
+	{name: "strategies/chaos", mayImport: []string{"pipeline"}},
+	{name: "strategies/fallback", mayImport: []string{"pipeline"}},
 	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter"}},
-	{name: "strategies/retry", mayImport: []string{"pipeline"}},
+	// What retry and hedge share: each limits its extra attempts by it, and neither needs the other.
+	{name: "strategies/budget"},
+	{name: "strategies/hedge", mayImport: []string{"pipeline", "strategies/budget"}},
+	{name: "strategies/retry", mayImport: []string{"pipeline", "strategies/budget"}},
 	{name: "strategies/timeout", mayImport: []string{"pipeline"}},
+	// A rejection by an adaptive limiter is that of any limiter: transports and listeners know one type. The bridge
+	// makes policies of limiters by ratelimit's strategy. failsafe-go has the adaptive engines, and is the other side
+	// of the bridge.
+	{
+		name:       "strategies/adaptive",
+		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit"},
+		thirdParty: []string{"github.com/failsafe-go/failsafe-go"},
+	},
+	{
+		name:       "strategies/failsafe",
+		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit"},
+		thirdParty: []string{"github.com/failsafe-go/failsafe-go"},
+	},
 	{name: "registry", mayImport: []string{"pipeline", "limiter"}},
 	{
 		name: "reload",
@@ -50,6 +69,11 @@ var rooms = []room{
 	// The path of OpenTelemetry's API is the beginning of its SDK's, too: that the SDK is for tests only, a test
 	// of telemetry holds.
 	{name: "telemetry", mayImport: []string{"pipeline", "limiter"}, thirdParty: []string{"go.opentelemetry.io/otel"}},
+
+	{
+		name: "transport/weirhttp",
+		mayImport: []string{"pipeline", "limiter", "strategies/ratelimit", "registry"},
+	},
 
 	{name: "cmd/weir", mayImport: []string{"reload"}, nobody: true},
 

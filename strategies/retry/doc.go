@@ -24,6 +24,11 @@
 // or [Options.MaxDuration], the last failure is returned at once, joined with
 // the reason: [errors.Is] finds both. A success is kept, however late it comes.
 //
+// The last failure is returned with the reason, too, when [Options.Budget] has no
+// retry left. Set one where many callers could retry at the same time: three retries
+// each are four times the load on a server that fails because it has too much of it.
+// A retry that is not made for any other reason takes nothing out of the budget.
+//
 // # How long it waits
 //
 // Between two attempts it waits for the backoff, or longer if the failure asks

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/budget"
 )
 
 // Forever is the MaxRetries of those who retry until it succeeds or the context
@@ -53,6 +54,10 @@ type Options struct {
 	// IgnoreRetryAfter makes the wait the backoff alone, whatever the failure asks
 	// for. Without it a wait is never shorter than that.
 	IgnoreRetryAfter bool `json:"ignore_retry_after,omitempty" yaml:"ignore_retry_after,omitempty"`
+	// Budget, where set, is asked before each retry; share one among all who make
+	// attempts on the same thing, see package budget. When it is exhausted the last
+	// failure is returned, joined with [budget.ErrExhausted].
+	Budget budget.Budget `json:"-" yaml:"-"`
 	// OnRetry is called before each wait, after the event. It is the place to
 	// close a result: one that it was told of is not returned, even if the context
 	// ends during the wait.

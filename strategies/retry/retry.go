@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/budget"
 )
 
 // EventOnRetry is the event of an attempt that will be followed by another, with
@@ -15,13 +16,16 @@ const EventOnRetry = "OnRetry"
 // A Strategy runs what comes after it again when it failed. It is safe for
 // concurrent use and keeps nothing from one execution to the next.
 type Strategy struct {
-	options Options
-	problem error
+	options  Options
+	problem  error
+	observed bool // something wants to know of every execution, whatever comes of it
 }
 
 // New makes a retry strategy. A nil o means the defaults.
 func New(o *Options) *Strategy {
-	return &Strategy{options: o.withDefaults(), problem: o.Validate()}
+	s := &Strategy{options: o.withDefaults(), problem: o.Validate()}
+	s.observed = s.options.Handle != nil || s.options.MaxDuration > 0 || s.options.Budget != nil
+	return s
 }
 
 // Name returns [Options.Name], or "Retry".
@@ -40,9 +44,14 @@ func (s *Strategy) Options() Options {
 	return o
 }
 
-// Describe says what the strategy is made of: its [Options]. It is for
-// [pipeline.Pipeline.Describe].
-func (s *Strategy) Describe() (options, state any) { return s.Options(), nil }
+// Describe says what the strategy is made of: its [Options], and how its Budget is
+// just now, if that has [budget.Statistics]. It is for [pipeline.Pipeline.Describe].
+func (s *Strategy) Describe() (options, state any) {
+	if b, ok := s.options.Budget.(interface{ Statistics() budget.Statistics }); ok {
+		state = b.Statistics()
+	}
+	return s.Options(), state
+}
 
 // Validate returns what is wrong with the options, or nil.
 func (s *Strategy) Validate() error { return s.problem }
@@ -50,7 +59,7 @@ func (s *Strategy) Validate() error { return s.problem }
 // Execute runs next until an outcome is not to be retried, or no retry is left.
 // It implements [pipeline.Strategy].
 func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error) {
-	if s.options.Handle != nil || s.options.MaxDuration > 0 || next.Listening() {
+	if s.observed || next.Listening() {
 		return s.executeObserved(ctx, next)
 	}
 	result, err := next.Run(ctx)
@@ -67,6 +76,9 @@ func (s *Strategy) executeObserved(ctx context.Context, next pipeline.Next) (any
 	e := execution{options: &s.options, next: next, listening: next.Listening()}
 	if s.options.MaxDuration > 0 {
 		e.began = sinceStart()
+	}
+	if s.options.Budget != nil {
+		s.options.Budget.Count(ctx)
 	}
 	return e.follow(ctx, e.attempt(ctx, 0))
 }
@@ -86,6 +98,11 @@ func (e *execution) follow(ctx context.Context, o outcome) (any, error) {
 		if reason := e.cannotSurvive(ctx, delay); reason != nil {
 			e.reportAttempt(ctx, o, pipeline.Error)
 			return o.result, gaveUp(o, reason)
+		}
+		if e.options.Budget != nil && !e.options.Budget.TryAcquire(ctx) {
+			e.reportAttempt(ctx, o, pipeline.Error)
+			e.reportExhausted(ctx, o)
+			return o.result, gaveUp(o, budget.ErrExhausted)
 		}
 		e.reportAttempt(ctx, o, pipeline.Warning)
 		e.announce(ctx, o, delay)
@@ -155,6 +172,19 @@ func (e *execution) reportAttempt(ctx context.Context, o outcome, severity pipel
 		Handled:  severity > pipeline.Information,
 		Duration: o.took,
 	})
+}
+
+// reportExhausted reports that the budget had no other attempt.
+func (e *execution) reportExhausted(ctx context.Context, o outcome) {
+	if e.listening {
+		e.next.Report(ctx, pipeline.Event{
+			Name:     budget.EventOnExhausted,
+			Severity: pipeline.Warning,
+			Result:   o.result,
+			Err:      o.err,
+			Attempt:  o.attempt,
+		})
+	}
 }
 
 // announce tells who wants to know that there will be another attempt.

@@ -1,0 +1,69 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+)
+
+// A Kept says how the registry makes something that has a state and is to outlive
+// the version for which it was made: a budget, a circuit breaker, a limiter of the
+// program's own. See [Keep].
+type Kept[T any, O comparable] struct {
+	// Kind is what it is called in errors, such as "budget". Things of different
+	// kinds may have the same name.
+	Kind string
+	// Make makes one. If it has a Close method, that is called when no version
+	// uses it any more.
+	Make func(o O) (T, error)
+	// Reconfigure gives a live one other options, or returns an error and leaves
+	// it as it was. It must not call the registry. nil: other options make another
+	// one.
+	Reconfigure func(t T, o O) error
+}
+
+// Keep returns the registry's T of that name and kind. It is made if there is none,
+// and if there is one it stays; when the version that is being built comes into
+// force it gets the options o. What [Builder.TokenBucket] says about sharing, about
+// pipelines that disagree and about closing holds for it, too.
+//
+// If it cannot be made the build fails, and what is returned is the zero T.
+func Keep[T any, O comparable](b *Builder, name string, o O, k Kept[T, O]) T {
+	var none T
+	if k.Kind == "" || k.Make == nil {
+		b.problem(errors.New("registry: Keep needs a Kind and a Make function"))
+		return none
+	}
+	if name == "" {
+		b.problem(fmt.Errorf("a %s of the registry needs a name", k.Kind))
+		return none
+	}
+	id := limiterID{name: k.Kind + " " + name, kind: k.Kind, of: reflect.TypeFor[Kept[T, O]]()}
+	if k.Reconfigure == nil {
+		id.kind += fmt.Sprintf(" with %+v", o)
+	}
+	if used, err := b.use(id, o, nil); used != nil || err != nil {
+		return kept[T](b, used, err)
+	}
+	fresh, err := k.Make(o)
+	if err != nil {
+		b.problem(fmt.Errorf("%s %q: %w", k.Kind, name, err))
+		return none
+	}
+	made := &ownedLimiter{limiter: fresh, kept: true, reconfigure: func(o any) error { return k.Reconfigure(fresh, o.(O)) }}
+	used, err := b.use(id, o, func() *ownedLimiter { return made })
+	if used != made { // somebody else was faster
+		if err := made.close(); err != nil {
+			b.problem(fmt.Errorf("%s %q: closing a spare one: %w", k.Kind, name, err))
+		}
+	}
+	return kept[T](b, used, err)
+}
+
+func kept[T any](b *Builder, used *ownedLimiter, err error) (t T) {
+	if err != nil {
+		b.problem(err)
+		return t
+	}
+	return used.limiter.(T)
+}

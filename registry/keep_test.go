@@ -1,0 +1,144 @@
+package registry_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+)
+
+// tally is something with a state: it counts executions.
+type tally struct {
+	step, total, closed int
+	refuse              error
+}
+
+func (c *tally) Execute(ctx context.Context, next pipeline.Next) (any, error) {
+	c.total += c.step
+	return next.Run(ctx)
+}
+
+// Close of the strategy would be called with each version; so it is not the
+// strategy that is kept.
+type counting struct{ *tally }
+
+func (c counting) Close() error {
+	c.closed++
+	return nil
+}
+
+// workshop makes tallies that step as far as step says.
+type workshop struct {
+	step  int
+	made  []*tally
+	fails error
+}
+
+func (w *workshop) kept() registry.Kept[counting, int] {
+	return registry.Kept[counting, int]{
+		Kind: "tally",
+		Make: func(step int) (counting, error) {
+			if w.fails != nil {
+				return counting{}, w.fails
+			}
+			c := counting{&tally{step: step}}
+			w.made = append(w.made, c.tally)
+			return c, nil
+		},
+		Reconfigure: func(c counting, step int) error {
+			if c.refuse == nil {
+				c.step = step
+			}
+			return c.refuse
+		},
+	}
+}
+
+func (w *workshop) build(b *registry.Builder) error {
+	if c := registry.Keep(b, "all", w.step, w.kept()); c.tally != nil {
+		b.Add(pipeline.StrategyFunc(c.Execute))
+	}
+	return nil
+}
+
+func TestKeepKeepsItsStateAndGetsItsOptions(t *testing.T) {
+	r := open(t, nil)
+	w := &workshop{step: 1}
+	require.NoError(t, r.Define("orders", w.build))
+	p := get(t, r, "orders")
+	require.NoError(t, p.Execute(t.Context(), nothing))
+	w.step = 10
+	require.NoError(t, r.Reload(t.Context()))
+	require.NoError(t, p.Execute(t.Context(), nothing))
+	require.Len(t, w.made, 1)
+	assert.Equal(t, 11, w.made[0].total)
+	for range r.Limiters() {
+		t.Error("it is no limiter")
+	}
+
+	w.made[0].refuse = errBoom
+	w.step = 100
+	require.ErrorIs(t, r.Reload(t.Context()), errBoom)
+	require.NoError(t, p.Execute(t.Context(), nothing))
+	assert.Equal(t, 21, w.made[0].total)
+
+	w.made[0].refuse = nil
+	require.NoError(t, r.Remove(t.Context(), "orders"))
+	require.NoError(t, r.Close(t.Context()))
+	assert.Equal(t, 1, w.made[0].closed)
+}
+
+func TestKeepMakesAnotherWhereItCannotReconfigure(t *testing.T) {
+	r := open(t, nil)
+	w := &workshop{step: 1}
+	var kept []counting
+	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+		k := w.kept()
+		k.Reconfigure = nil
+		kept = append(kept, registry.Keep(b, "all", w.step, k))
+		return nil
+	}))
+	get(t, r, "orders")
+	require.NoError(t, r.Reload(t.Context()))
+	w.step = 2
+	require.NoError(t, r.Reload(t.Context()))
+	require.Len(t, kept, 3)
+	assert.Same(t, kept[0].tally, kept[1].tally)
+	assert.NotSame(t, kept[0].tally, kept[2].tally)
+	require.NoError(t, r.Close(t.Context()))
+	assert.Equal(t, 1, kept[0].closed)
+	assert.Equal(t, 1, kept[2].closed)
+}
+
+func TestKeepProblemsFailTheBuild(t *testing.T) {
+	w := &workshop{step: 1}
+	for want, keep := range map[string]func(b *registry.Builder){
+		"needs a Kind and a Make function":     func(b *registry.Builder) { registry.Keep(b, "all", 1, registry.Kept[int, int]{}) },
+		"a tally of the registry needs a name": func(b *registry.Builder) { registry.Keep(b, "", 1, w.kept()) },
+		`tally "all": boom`: func(b *registry.Builder) {
+			k := w.kept()
+			k.Make = func(int) (counting, error) { return counting{}, errors.New("boom") }
+			registry.Keep(b, "all", 1, k)
+		},
+		"limiter options disagree": func(b *registry.Builder) {
+			registry.Keep(b, "all", 1, w.kept())
+			registry.Keep(b, "all", 2, w.kept())
+		},
+	} {
+		r := open(t, nil)
+		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+			keep(b)
+			return nil
+		}))
+		_, err := r.Get("orders")
+		require.ErrorContains(t, err, want)
+	}
+	for _, c := range w.made {
+		assert.Equal(t, 1, c.closed, "nothing is left of a build that failed")
+	}
+}

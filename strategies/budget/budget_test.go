@@ -1,0 +1,201 @@
+package budget_test
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/strategies/budget"
+)
+
+const off = -1
+
+func counted(t *testing.T, b budget.Budget, n int) {
+	t.Helper()
+	for range n {
+		b.Count(t.Context())
+	}
+}
+
+// left takes all that is left.
+func left(t *testing.T, b budget.Budget) (n int) {
+	t.Helper()
+	for b.TryAcquire(t.Context()) {
+		n++
+	}
+	return n
+}
+
+func TestRatioOfTheExecutions(t *testing.T) {
+	b := budget.Must(budget.New(&budget.Options{Ratio: 0.1, MinPerSecond: off}))
+	assert.Zero(t, left(t, b), "nothing was executed")
+	counted(t, b, 9)
+	assert.Zero(t, left(t, b))
+	counted(t, b, 1)
+	assert.Equal(t, 1, left(t, b))
+	counted(t, b, 1000)
+	assert.Equal(t, 100, left(t, b))
+
+	b = budget.Must(budget.New(&budget.Options{Ratio: 2.5, MinPerSecond: off}))
+	counted(t, b, 2)
+	assert.Equal(t, 5, left(t, b), "more than one each")
+}
+
+func TestDefaults(t *testing.T) {
+	b := budget.Must(budget.New(nil))
+	assert.Equal(t, 10*10, left(t, b), "ten for each second of the window, at once")
+	counted(t, b, 1000)
+	assert.Equal(t, 200, left(t, b))
+	assert.Equal(t, budget.Options{Ratio: 0.2, MinPerSecond: 10, Window: 10 * time.Second}, b.Options())
+	assert.Equal(t, budget.Statistics{Executions: 1000, Taken: 300, Refused: 2}, b.Statistics())
+}
+
+func TestNothingIsAllowed(t *testing.T) {
+	b := budget.Must(budget.New(&budget.Options{Ratio: off, MinPerSecond: off}))
+	counted(t, b, 1000)
+	assert.Zero(t, left(t, b))
+	assert.Equal(t, budget.Options{Ratio: off, MinPerSecond: off, Window: 10 * time.Second}, b.Options())
+}
+
+func TestWhatIsOldIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, window := range []time.Duration{time.Second, 10 * time.Second, 1300 * time.Millisecond, budget.LongestWindow} {
+			b := budget.Must(budget.New(&budget.Options{Ratio: 0.5, MinPerSecond: 1, Window: window}))
+			least := int(window / time.Second)
+			counted(t, b, 100)
+			assert.Equal(t, 50+least, left(t, b))
+			time.Sleep(window - 250*time.Millisecond)
+			assert.Zero(t, left(t, b), "%v: still within the window", window)
+			counted(t, b, 2)
+			assert.Equal(t, 1, left(t, b), "%v", window)
+			time.Sleep(500 * time.Millisecond)
+			assert.Equal(t, least, left(t, b), "%v: of the first hundred nothing is left", window)
+			time.Sleep(1000 * time.Hour)
+			assert.Equal(t, budget.Statistics{Available: int64(least), Refused: 4}, b.Statistics(), "%v", window)
+		}
+	})
+}
+
+func TestFailuresAtARateGetTheirShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget.Must(budget.New(&budget.Options{Ratio: 0.1, MinPerSecond: 1}))
+		granted := 0
+		for range 60 * 100 { // a minute of 100/s, each of which would be retried three times
+			counted(t, b, 1)
+			for range 3 {
+				if b.TryAcquire(t.Context()) {
+					granted++
+				}
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		assert.InDelta(t, 60*(10+1), granted, 20)
+	})
+}
+
+func TestReconfigureKeepsWhatWasTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget.Must(budget.New(&budget.Options{Ratio: 0.5, MinPerSecond: off}))
+		counted(t, b, 100)
+		assert.Equal(t, 50, left(t, b))
+		require.NoError(t, b.Reconfigure(&budget.Options{Ratio: 0.7, MinPerSecond: off, Window: time.Minute}))
+		assert.Equal(t, 20, left(t, b), "no fresh budget")
+		time.Sleep(59 * time.Second)
+		assert.Zero(t, left(t, b))
+		require.NoError(t, b.Reconfigure(&budget.Options{Ratio: 0.1, MinPerSecond: off}))
+		assert.Zero(t, left(t, b))
+		assert.Error(t, b.Reconfigure(&budget.Options{Ratio: -3}))
+		assert.Equal(t, budget.Options{Ratio: 0.1, MinPerSecond: off, Window: 10 * time.Second}, b.Options(), "as it was")
+	})
+}
+
+func TestNilBudgetAllowsEverything(t *testing.T) {
+	var b *budget.Ratio
+	b.Count(t.Context())
+	assert.True(t, b.TryAcquire(t.Context()))
+	assert.Zero(t, b.Statistics())
+	assert.Zero(t, b.Options())
+}
+
+func TestValidateNamesEveryField(t *testing.T) {
+	_, err := budget.New(&budget.Options{Ratio: math.NaN(), MinPerSecond: -2, Window: 61 * time.Second})
+	assert.EqualError(t, err, "budget: invalid options: Ratio is NaN, must be at least 0, or -1 for none; "+
+		"MinPerSecond is -2, must be at least 0, or -1 for none; Window is 1m1s, must be from 1s to 1m0s")
+	for _, o := range []budget.Options{{Ratio: -0.5}, {Ratio: math.Inf(1)}, {Window: time.Second - 1}, {Window: -1}} {
+		assert.Error(t, o.Validate(), "%+v", o)
+	}
+	assert.Panics(t, func() { budget.Must(budget.New(&budget.Options{Window: 1})) })
+}
+
+func TestExtremeOptionsSaturate(t *testing.T) {
+	b := budget.Must(budget.New(&budget.Options{Ratio: math.MaxFloat64, MinPerSecond: math.MaxInt}))
+	counted(t, b, 100)
+	assert.True(t, b.TryAcquire(t.Context()))
+	assert.EqualValues(t, math.MaxInt64, b.Statistics().Available)
+}
+
+func TestOptionsComeFromAFileAsTheyAre(t *testing.T) {
+	var o budget.Options
+	require.NoError(t, json.Unmarshal([]byte(`{"ratio":0.1,"min_per_second":-1,"window":1000000000}`), &o))
+	assert.Equal(t, budget.Options{Ratio: 0.1, MinPerSecond: -1, Window: time.Second}, o)
+}
+
+func TestBudgetConcurrentSafe(t *testing.T) {
+	b := budget.Must(budget.New(&budget.Options{Ratio: 0.25, MinPerSecond: off, Window: budget.LongestWindow}))
+	var wg sync.WaitGroup
+	var granted atomic.Int64
+	for range 8 {
+		wg.Go(func() {
+			for range 1000 {
+				b.Count(t.Context())
+				if b.TryAcquire(t.Context()) {
+					granted.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	assert.EqualValues(t, 2000, granted.Load()+int64(left(t, b)))
+	assert.EqualValues(t, 8000, b.Statistics().Executions)
+}
+
+func TestAllocations(t *testing.T) {
+	b, ctx := budget.Must(budget.New(nil)), t.Context()
+	if got := testing.AllocsPerRun(200, func() { b.Count(ctx); b.TryAcquire(ctx) }); got != 0 {
+		t.Errorf("%v allocations, want 0", got)
+	}
+}
+
+func BenchmarkRatio(b *testing.B) {
+	ctx := context.Background()
+	b.Run("Count", func(b *testing.B) {
+		r := budget.Must(budget.New(nil))
+		for b.Loop() {
+			r.Count(ctx)
+		}
+	})
+	b.Run("Count in parallel", func(b *testing.B) {
+		r := budget.Must(budget.New(nil))
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				r.Count(ctx)
+			}
+		})
+	})
+	for _, window := range []time.Duration{budget.DefaultWindow, budget.LongestWindow} {
+		b.Run("TryAcquire/"+window.String(), func(b *testing.B) {
+			r := budget.Must(budget.New(&budget.Options{Window: window}))
+			for b.Loop() {
+				r.TryAcquire(ctx)
+			}
+		})
+	}
+}

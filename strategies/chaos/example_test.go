@@ -1,0 +1,86 @@
+package chaos_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/chaos"
+	"github.com/weir-go/weir/strategies/retry"
+)
+
+func Example() {
+	type user struct{}
+	on := chaos.Options{
+		Rate:        1, // so that the example always prints the same
+		EnabledFunc: func(ctx context.Context) bool { return ctx.Value(user{}) == "tester" },
+	}
+	p := pipeline.Must(pipeline.New("orders",
+		retry.New(&retry.Options{MaxRetries: 1, Delay: time.Millisecond}),
+		chaos.NewLatency(&chaos.LatencyOptions{Options: on, Latency: time.Millisecond}),
+		chaos.NewFault(&chaos.FaultOptions{Options: on, Err: errors.New("connection reset")}), // innermost
+	))
+	for _, name := range []string{"customer", "tester"} {
+		ctx := context.WithValue(context.Background(), user{}, name)
+		err := p.Execute(ctx, func(context.Context) error { return nil })
+		fmt.Println(name+":", err)
+	}
+	// Output:
+	// customer: <nil>
+	// tester: connection reset
+}
+
+func ExampleFault() {
+	p := pipeline.Must(pipeline.New("orders", chaos.NewFault(&chaos.FaultOptions{
+		Options: chaos.Options{Enabled: true, Rate: 1, Rand: func() float64 { return 0.7 }},
+		Errors: []chaos.WeightedError{
+			{Err: errors.New("connection reset"), Weight: 60},
+			{Err: errors.New("no such host"), Weight: 40},
+		},
+	})))
+	fmt.Println(p.Execute(context.Background(), func(context.Context) error { return nil }))
+	// Output: no such host
+}
+
+func ExampleLatency() {
+	p := pipeline.Must(pipeline.New("orders", chaos.NewLatency(&chaos.LatencyOptions{
+		Options: chaos.Options{
+			Enabled:    true,
+			Rate:       1,
+			OnInjected: func(_ context.Context, i chaos.Injection) { fmt.Println(i.Source, "waited", i.Latency) },
+		},
+		Latency: time.Millisecond,
+	})))
+	fmt.Println(p.Execute(context.Background(), func(context.Context) error { return nil }))
+	// Output:
+	// orders/(null)/Chaos.Latency waited 1ms
+	// <nil>
+}
+
+func ExampleOutcome() {
+	p := pipeline.Must(pipeline.New("offers", chaos.NewOutcome(&chaos.OutcomeOptions{
+		Options: chaos.Options{Enabled: true, Rate: 1},
+		Results: []chaos.Result{{Value: []string{}}}, // what callers do with no offers at all
+	})))
+	offers, err := pipeline.ExecuteValue(context.Background(), p, func(context.Context) ([]string, error) {
+		return []string{"tea", "coffee"}, nil
+	})
+	fmt.Println(offers, err)
+	// Output: [] <nil>
+}
+
+func ExampleBehavior() {
+	cache := map[string]int{"tea": 9}
+	p := pipeline.Must(pipeline.New("prices", chaos.NewBehavior(&chaos.BehaviorOptions{
+		Options:  chaos.Options{Enabled: true, Rate: 1},
+		Behavior: func(context.Context) error { clear(cache); return nil },
+	})))
+	_ = p.Execute(context.Background(), func(context.Context) error {
+		_, cached := cache["tea"]
+		fmt.Println("cached:", cached)
+		return nil
+	})
+	// Output: cached: false
+}

@@ -1,0 +1,96 @@
+package chaos_test
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/chaos"
+)
+
+func TestValidateNamesEveryField(t *testing.T) {
+	bad := chaos.Options{Rate: 1.5}
+	for _, tt := range []struct {
+		s    interface{ Validate() error }
+		want string
+	}{
+		{
+			chaos.NewFault(&chaos.FaultOptions{Options: bad, Err: errBoom, Errors: []chaos.WeightedError{{Weight: 1}, {Weight: -3}}}),
+			"Rate is 1.5, must be from 0 to 1, or -1 for never; Err, Errors and ErrFunc are set more than one at a time; " +
+				"Errors[1].Weight is -3, must be at least 0",
+		},
+		{
+			chaos.NewLatency(&chaos.LatencyOptions{Options: chaos.Options{Rate: math.NaN()}, Latency: -2}),
+			"Rate is NaN, must be from 0 to 1, or -1 for never; Latency is -2ns, must be at least 0, or -1 for none",
+		},
+		{
+			chaos.NewOutcome(&chaos.OutcomeOptions{Options: chaos.Options{Rate: -0.5}}),
+			"Rate is -0.5, must be from 0 to 1, or -1 for never; Results and ResultFunc are both missing, one must be set",
+		},
+		{
+			chaos.NewOutcome(&chaos.OutcomeOptions{
+				Results:    []chaos.Result{{Weight: -1}},
+				ResultFunc: func(context.Context) (chaos.Result, bool) { return chaos.Result{}, false },
+			}),
+			"Results and ResultFunc are both set, there can be only one; Results[0].Weight is -1, must be at least 0",
+		},
+		{chaos.NewOutcome(nil), "Results and ResultFunc are both missing, one must be set"},
+		{chaos.NewBehavior(nil), "Behavior is missing, must be set"},
+		{chaos.NewBehavior(&chaos.BehaviorOptions{Options: bad}), "Rate is 1.5, must be from 0 to 1, or -1 for never; Behavior is missing, must be set"},
+	} {
+		assert.EqualError(t, tt.s.Validate(), "chaos: invalid options: "+tt.want)
+	}
+	for kind, build := range makers {
+		for _, rate := range []float64{-1, 0, 1} {
+			_, err := pipeline.New("orders", build(chaos.Options{Rate: rate}))
+			assert.NoError(t, err)
+		}
+		_, err := pipeline.New("orders", build(bad))
+		assert.ErrorIs(t, err, pipeline.ErrInvalidConfig, kind)
+	}
+	assert.NoError(t, (*chaos.FaultOptions)(nil).Validate())
+	assert.NoError(t, (*chaos.LatencyOptions)(nil).Validate())
+}
+
+func TestDefaults(t *testing.T) {
+	assert.Equal(t, chaos.FaultOptions{Options: chaos.Options{Name: "Chaos.Fault", Rate: 0.001}}, chaos.NewFault(nil).Options())
+	assert.Equal(t,
+		chaos.LatencyOptions{Options: chaos.Options{Name: "Chaos.Latency", Rate: 0.001}, Latency: 30 * time.Second},
+		chaos.NewLatency(nil).Options())
+	assert.Equal(t, chaos.Options{Name: "Chaos.Outcome", Rate: 0.001}, chaos.NewOutcome(nil).Options().Options)
+	assert.Equal(t, chaos.Options{Name: "Chaos.Behavior", Rate: 0.001}, chaos.NewBehavior(nil).Options().Options)
+
+	set := chaos.LatencyOptions{Options: chaos.Options{Name: "Slow", Enabled: true, Rate: -1}, Latency: -1}
+	assert.Equal(t, set, chaos.NewLatency(&set).Options(), "what is set stays as it is")
+}
+
+func TestNamesAndDescriptions(t *testing.T) {
+	for kind, build := range makers {
+		d := with(build(chaos.Options{})).Describe().Strategies[0]
+		assert.Equal(t, kind, d.Name)
+		assert.Equal(t, "chaos", d.Kind)
+		assert.NotNil(t, d.Options)
+		text, err := json.Marshal(d)
+		require.NoError(t, err)
+		assert.Contains(t, string(text), `"rate":0.001`)
+	}
+}
+
+func TestOptionsComeFromAFileAsTheyAre(t *testing.T) {
+	var o chaos.LatencyOptions
+	require.NoError(t, json.Unmarshal([]byte(`{"name":"Slow","enabled":true,"rate":0.5,"latency":1000}`), &o))
+	assert.Equal(t, chaos.LatencyOptions{Options: chaos.Options{Name: "Slow", Enabled: true, Rate: 0.5}, Latency: 1000}, o)
+}
+
+func TestListsAreCopied(t *testing.T) {
+	errs := []chaos.WeightedError{{Err: errBoom}}
+	s := chaos.NewFault(&chaos.FaultOptions{Options: always, Errors: errs})
+	errs[0].Err = nil
+	assert.Same(t, errBoom, with(s).Execute(t.Context(), func(context.Context) error { return nil }))
+}

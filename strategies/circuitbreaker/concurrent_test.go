@@ -1,0 +1,140 @@
+package circuitbreaker_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+)
+
+// together runs f in that many goroutines, that many times in each.
+func together(goroutines, times int, f func(n int)) {
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Go(func() {
+			for i := range times {
+				f(g*times + i)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// Probes that come to nothing make room for others, never for too many.
+func TestProbesConcurrentSafe(t *testing.T) {
+	for _, probes := range []int{1, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			o := atOnce(probes)
+			s := circuitbreaker.New(&o)
+			p := pipeline.Must(pipeline.New("orders", s))
+			_ = p.Execute(t.Context(), fail)
+			time.Sleep(5 * time.Second)
+			var now, most, ran atomic.Int64
+			together(16, 500, func(int) {
+				_ = p.Execute(t.Context(), func(context.Context) error {
+					defer now.Add(-1)
+					ran.Add(1)
+					for n := now.Add(1); ; {
+						old := most.Load()
+						if n <= old || most.CompareAndSwap(old, n) {
+							break
+						}
+					}
+					runtime.Gosched()
+					return context.Canceled
+				})
+			})
+			assert.LessOrEqual(t, most.Load(), int64(probes))
+			assert.Positive(t, ran.Load())
+			assert.Equal(t, circuitbreaker.Statistics{State: circuitbreaker.HalfOpen}, s.Statistics())
+			for range probes {
+				require.NoError(t, p.Execute(t.Context(), succeed))
+			}
+			assert.Equal(t, circuitbreaker.Closed, s.State())
+		})
+	}
+}
+
+func TestCountingConcurrentSafe(t *testing.T) {
+	s := circuitbreaker.New(&circuitbreaker.Options{
+		FailureRatio: 1, MinimumThroughput: 1 << 30, SamplingDuration: time.Hour, ConsecutiveFailures: 1 << 30,
+	})
+	p := pipeline.Must(pipeline.New("orders", s))
+	together(8, 500, func(n int) { _ = p.Execute(t.Context(), []func(context.Context) error{succeed, fail}[n%2]) })
+	stats := s.Statistics()
+	assert.EqualValues(t, 4000, stats.Throughput)
+	assert.EqualValues(t, 2000, stats.Failures)
+}
+
+// However many failures come at once, one of them opens the circuit.
+func TestOneOpensConcurrentSafe(t *testing.T) {
+	for range 20 {
+		var opened, asked, ran atomic.Int64
+		s := circuitbreaker.New(&circuitbreaker.Options{
+			ConsecutiveFailures: 50, BreakDuration: time.Hour,
+			OnOpened: func(_ context.Context, tr circuitbreaker.Transition) {
+				opened.Add(1)
+				assert.GreaterOrEqual(t, tr.ConsecutiveFailures, int64(50))
+			},
+			BreakDurationFunc: func(context.Context, circuitbreaker.Transition) time.Duration {
+				asked.Add(1)
+				return 0
+			},
+		})
+		p := pipeline.Must(pipeline.New("orders", s))
+		together(8, 50, func(int) {
+			_ = p.Execute(t.Context(), func(context.Context) error { ran.Add(1); return errBoom })
+		})
+		assert.EqualValues(t, 1, opened.Load())
+		assert.EqualValues(t, 1, asked.Load())
+		assert.GreaterOrEqual(t, ran.Load(), int64(50))
+		assert.Equal(t, circuitbreaker.Open, s.State())
+	}
+}
+
+// Everything at once: nothing gets stuck.
+func TestEverythingConcurrentSafe(t *testing.T) {
+	control := new(circuitbreaker.Control)
+	ignore := func(context.Context, circuitbreaker.Transition) {}
+	s := circuitbreaker.New(&circuitbreaker.Options{
+		FailureRatio: 0.3, MinimumThroughput: 5, SamplingDuration: 50 * time.Microsecond, ConsecutiveFailures: 3,
+		BreakDuration: 20 * time.Microsecond, HalfOpenProbes: 2, Control: control,
+		OnOpened: ignore, OnClosed: ignore, OnHalfOpened: ignore,
+	})
+	p := pipeline.Must(pipeline.New("orders", s))
+	together(8, 2000, func(n int) {
+		switch n % 100 {
+		case 0:
+			control.Isolate()
+		case 1:
+			control.Close()
+		case 2:
+			_, _ = s.Describe()
+		}
+		defer func() { _ = recover() }()
+		_ = p.Execute(t.Context(), func(context.Context) error {
+			switch rand.IntN(8) {
+			case 0:
+				return context.Canceled
+			case 1:
+				panic("boom")
+			case 2, 3:
+				return errBoom
+			}
+			return nil
+		})
+	})
+	control.Close()
+	require.NoError(t, p.Execute(t.Context(), succeed))
+	assert.Equal(t, circuitbreaker.Closed, s.State())
+}

@@ -1,0 +1,124 @@
+package circuitbreaker_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+)
+
+func TestDefaults(t *testing.T) {
+	want := circuitbreaker.Options{
+		Name: "CircuitBreaker", FailureRatio: 0.1, MinimumThroughput: 100, SamplingDuration: 30 * time.Second,
+		BreakDuration: 5 * time.Second, HalfOpenProbes: 1,
+	}
+	for _, o := range []*circuitbreaker.Options{nil, {}, &want} {
+		s := circuitbreaker.New(o)
+		require.NoError(t, s.Validate())
+		assert.Equal(t, want, s.Options())
+		assert.Equal(t, "CircuitBreaker", s.Name())
+		assert.Equal(t, circuitbreaker.Closed, s.State())
+	}
+}
+
+func TestOptionsMakeTheSameAgain(t *testing.T) {
+	given := circuitbreaker.Options{
+		Name: "db", FailureRatio: -1, MinimumThroughput: 1, SamplingDuration: time.Second, ConsecutiveFailures: 3,
+		BreakDuration: time.Minute, HalfOpenProbes: 2, Control: new(circuitbreaker.Control),
+	}
+	made := circuitbreaker.New(&given).Options()
+	assert.Equal(t, given, made)
+	assert.Equal(t, given, circuitbreaker.New(&made).Options())
+}
+
+func TestValidateNamesEveryField(t *testing.T) {
+	all := circuitbreaker.Options{
+		FailureRatio: 1.5, MinimumThroughput: -1, SamplingDuration: -1, ConsecutiveFailures: -2, BreakDuration: -3, HalfOpenProbes: -4,
+	}
+	const want = "circuitbreaker: invalid options: " +
+		"FailureRatio is 1.5, must be more than 0 and at most 1, or -1 for off; " +
+		"MinimumThroughput is -1, must be at least 0; " +
+		"SamplingDuration is -1ns, must be at least 0; " +
+		"ConsecutiveFailures is -2, must be at least 0; " +
+		"BreakDuration is -3ns, must be at least 0; " +
+		"HalfOpenProbes is -4, must be at least 0"
+	require.EqualError(t, all.Validate(), want)
+	_, err := pipeline.New("orders", circuitbreaker.New(&all))
+	require.ErrorContains(t, err, want)
+	require.EqualError(t, new(circuitbreaker.Strategy).Validate(), "circuitbreaker: the strategy was made without New")
+}
+
+func TestFailureRatioIsARatio(t *testing.T) {
+	for ratio, valid := range map[float64]bool{
+		0: true, 1: true, 1e-9: true, -1: true,
+		-0.5: false, -2: false, 1.0001: false, math.NaN(): false, math.Inf(1): false, math.Inf(-1): false,
+	} {
+		err := (&circuitbreaker.Options{FailureRatio: ratio, ConsecutiveFailures: 1}).Validate()
+		assert.Equal(t, valid, err == nil, "%v: %v", ratio, err)
+	}
+}
+
+func TestSomethingMustOpenTheCircuit(t *testing.T) {
+	o := circuitbreaker.Options{FailureRatio: -1}
+	require.ErrorContains(t, o.Validate(), "nothing would open the circuit")
+	o.Control = new(circuitbreaker.Control)
+	require.NoError(t, o.Validate())
+}
+
+func TestStateTexts(t *testing.T) {
+	for state, text := range map[circuitbreaker.State]string{
+		circuitbreaker.Closed: "closed", circuitbreaker.Open: "open",
+		circuitbreaker.HalfOpen: "half_open", circuitbreaker.Isolated: "isolated",
+	} {
+		assert.Equal(t, text, state.String())
+		marshalled, err := state.MarshalText()
+		require.NoError(t, err)
+		assert.Equal(t, text, string(marshalled))
+		back := circuitbreaker.State(99)
+		require.NoError(t, back.UnmarshalText(marshalled))
+		assert.Equal(t, state, back)
+	}
+	_, err := circuitbreaker.State(4).MarshalText()
+	require.EqualError(t, err, "circuitbreaker: State(4) is no state")
+	require.EqualError(t, new(circuitbreaker.State).UnmarshalText([]byte("ajar")),
+		`circuitbreaker: state "ajar" must be one of closed, open, half_open, isolated`)
+}
+
+// A configuration file can hold the options as they are.
+func TestOptionsInAFile(t *testing.T) {
+	kinds := reload.NewKinds()
+	var got circuitbreaker.Options
+	reload.RegisterStrategy(kinds, "breaker", func(_ *registry.Builder, o circuitbreaker.Options) (pipeline.Strategy, error) {
+		got = o
+		return circuitbreaker.New(&o), nil
+	})
+	const before = "pipelines:\n  orders:\n    strategies:\n      - breaker:\n"
+	options := func(lines ...string) []byte {
+		return []byte(before + "          " + strings.Join(lines, "\n          ") + "\n")
+	}
+	f, err := reload.Parse("weir.yaml", options("name: db", "failure_ratio: 0.5", "minimum_throughput: 20", "sampling_duration: 10s",
+		"consecutive_failures: 5", "break_duration: 1m", "half_open_probes: 3"), kinds)
+	require.NoError(t, err)
+	r := registry.New(nil)
+	defer r.Close(t.Context())
+	require.NoError(t, r.Apply(t.Context(), f.Change(nil)))
+	_, err = r.Get("orders")
+	require.NoError(t, err)
+	assert.Equal(t, circuitbreaker.Options{
+		Name: "db", FailureRatio: 0.5, MinimumThroughput: 20, SamplingDuration: 10 * time.Second,
+		ConsecutiveFailures: 5, BreakDuration: time.Minute, HalfOpenProbes: 3,
+	}, got)
+
+	_, err = reload.Parse("weir.yaml", options("failure_ratio: 2", "half_open_probes: -1", "handle: mine"), kinds)
+	require.ErrorContains(t, err, "failure_ratio is 2, must be more than 0 and at most 1")
+	require.ErrorContains(t, err, "half_open_probes is -1, must be at least 0")
+	require.ErrorContains(t, err, "a function of the program's")
+}

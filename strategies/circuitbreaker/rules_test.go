@@ -1,0 +1,205 @@
+package circuitbreaker_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+)
+
+func TestRatioOpensAtTheMinimumThroughput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCircuit(t, circuitbreaker.Options{})
+		c.times(t, 99, fail)
+		assert.Equal(t, circuitbreaker.Closed, c.State(), "99 failures are too few to judge by")
+		c.times(t, 1, succeed)
+		assert.Equal(t, circuitbreaker.Closed, c.State(), "a success does not open")
+		c.times(t, 1, fail)
+		open := c.rejects(t, circuitbreaker.Open, 5*time.Second)
+		assert.Equal(t, errBoom, open.Err)
+		assert.NotErrorIs(t, open, errBoom)
+		assert.Equal(t, []string{"OnCircuitOpened Error 5s boom", "opened closed>open boom"}, c.log)
+	})
+}
+
+func TestRatioIsExact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCircuit(t, circuitbreaker.Options{FailureRatio: 0.07})
+		c.times(t, 94, succeed)
+		c.times(t, 6, fail)
+		assert.Equal(t, circuitbreaker.Closed, c.State(), "6 of 100")
+		c = newCircuit(t, circuitbreaker.Options{FailureRatio: 0.07})
+		c.times(t, 93, succeed)
+		c.times(t, 6, fail)
+		assert.Equal(t, circuitbreaker.Closed, c.State(), "99 are too few")
+		c.times(t, 1, fail)
+		assert.Equal(t, circuitbreaker.Open, c.State(), "7 of 100")
+	})
+}
+
+func TestWindowSlides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCircuit(t, circuitbreaker.Options{FailureRatio: 0.5, MinimumThroughput: 4, SamplingDuration: 10 * time.Second})
+		c.times(t, 3, fail)
+		time.Sleep(10 * time.Second)
+		c.times(t, 3, fail)
+		assert.Equal(t, circuitbreaker.Closed, c.State(), "the first three are forgotten")
+		assert.Equal(t, circuitbreaker.Statistics{Throughput: 3, Failures: 3}, c.Statistics())
+		time.Sleep(9 * time.Second)
+		c.times(t, 1, fail)
+		assert.Equal(t, circuitbreaker.Open, c.State(), "those after them are not")
+	})
+}
+
+func TestConsecutiveFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCircuit(t, circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 3})
+		c.times(t, 2, fail)
+		assert.Equal(t, circuitbreaker.Statistics{ConsecutiveFailures: 2}, c.Statistics())
+		c.times(t, 1, succeed)
+		assert.Equal(t, circuitbreaker.Statistics{}, c.Statistics())
+		c.times(t, 2, fail)
+		time.Sleep(time.Hour) // time is nothing to this rule
+		assert.Equal(t, circuitbreaker.Closed, c.State())
+		c.times(t, 1, fail)
+		c.rejects(t, circuitbreaker.Open, 5*time.Second)
+	})
+}
+
+func TestEitherRuleWillDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := circuitbreaker.Options{FailureRatio: 0.5, MinimumThroughput: 6, ConsecutiveFailures: 3}
+		c := newCircuit(t, o)
+		c.times(t, 3, fail)
+		assert.Equal(t, circuitbreaker.Open, c.State())
+		c = newCircuit(t, o)
+		for range 3 {
+			c.times(t, 1, succeed)
+			c.times(t, 1, fail)
+		}
+		assert.Equal(t, circuitbreaker.Open, c.State())
+	})
+}
+
+func TestWhatCounts(t *testing.T) {
+	notFound := errors.New("not found")
+	result := func(err error) func(context.Context) error { return func(context.Context) error { return err } }
+	handle := func(_ any, err error) bool { return err != nil && !errors.Is(err, notFound) }
+	never := func(any, error) bool { return false }
+	tests := []struct {
+		name   string
+		handle func(any, error) bool
+		err    error
+		want   circuitbreaker.Statistics
+	}{
+		{"a success", nil, nil, circuitbreaker.Statistics{Throughput: 1}},
+		{"an error", nil, errBoom, circuitbreaker.Statistics{Throughput: 1, Failures: 1, ConsecutiveFailures: 3}},
+		{"a cancellation", nil, context.Canceled, circuitbreaker.Statistics{ConsecutiveFailures: 2}},
+		{"a deadline", nil, context.DeadlineExceeded, circuitbreaker.Statistics{ConsecutiveFailures: 2}},
+		{"an error that Handle does not want", handle, notFound, circuitbreaker.Statistics{Throughput: 1}},
+		{"an error that it wants", handle, errBoom, circuitbreaker.Statistics{Throughput: 1, Failures: 1, ConsecutiveFailures: 3}},
+		{"a cancellation that it wants", handle, context.Canceled, circuitbreaker.Statistics{Throughput: 1, Failures: 1, ConsecutiveFailures: 3}},
+		{"a cancellation that it does not", never, context.Canceled, circuitbreaker.Statistics{ConsecutiveFailures: 2}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				first := true
+				c := newCircuit(t, circuitbreaker.Options{ConsecutiveFailures: 9, Handle: func(r any, err error) bool {
+					if first || tt.handle == nil {
+						return err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+					}
+					return tt.handle(r, err)
+				}})
+				c.times(t, 2, fail)
+				first = false
+				time.Sleep(time.Minute) // the window forgets them, the row does not
+				assert.Equal(t, tt.err, c.run(t, result(tt.err)))
+				assert.Equal(t, tt.want, c.Statistics())
+			})
+		})
+	}
+}
+
+func TestResultsAreHandled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := circuitbreaker.New(&circuitbreaker.Options{
+			ConsecutiveFailures: 1, Handle: func(r any, _ error) bool { return r == 503 },
+			OnOpened: func(_ context.Context, tr circuitbreaker.Transition) { assert.Equal(t, 503, tr.Result) },
+		})
+		p := pipeline.Must(pipeline.New("orders", s))
+		for _, status := range []int{200, 503} {
+			got, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (int, error) { return status, nil })
+			require.NoError(t, err)
+			assert.Equal(t, status, got)
+		}
+		assert.Equal(t, circuitbreaker.Open, s.State())
+	})
+}
+
+func TestAContextThatIsDoneCountsForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCircuit(t, circuitbreaker.Options{ConsecutiveFailures: 1})
+		done, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, c.p.Execute(done, fail), context.Canceled)
+		assert.Equal(t, circuitbreaker.Statistics{}, c.Statistics())
+		c.times(t, 1, fail)
+		require.ErrorIs(t, c.p.Execute(done, fail), context.Canceled, "not a rejection")
+		time.Sleep(5 * time.Second)
+		require.ErrorIs(t, c.p.Execute(done, fail), context.Canceled)
+		s := c.Strategy
+		late := pipeline.Must(pipeline.New("late", pipeline.StrategyFunc(func(_ context.Context, next pipeline.Next) (any, error) {
+			return next.Run(done) // it ended on the way here
+		}), s))
+		require.ErrorIs(t, late.Execute(t.Context(), fail), context.Canceled)
+		assert.Equal(t, circuitbreaker.Open, s.State(), "no probe of an execution that cannot run")
+	})
+}
+
+// What was let through before a transition does not count after it.
+func TestLateOutcomesDoNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCircuit(t, circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 2})
+		slow := []started{c.start(t.Context()), c.start(t.Context()), c.start(t.Context()), c.start(t.Context())}
+		c.times(t, 2, fail)
+		require.NoError(t, slow[0].finish(succeed))
+		c.rejects(t, circuitbreaker.Open, 5*time.Second)
+		time.Sleep(5 * time.Second)
+		probe := c.start(t.Context())
+		require.NoError(t, slow[1].finish(succeed))
+		require.Equal(t, errBoom, slow[2].finish(fail))
+		assert.Equal(t, circuitbreaker.HalfOpen, c.State(), "they are no probes")
+		require.NoError(t, probe.finish(succeed))
+		require.Equal(t, errBoom, slow[3].finish(fail))
+		assert.Equal(t, circuitbreaker.Statistics{}, c.Statistics())
+	})
+}
+
+func TestExtremeDurations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCircuit(t, circuitbreaker.Options{
+			MinimumThroughput: 2, SamplingDuration: math.MaxInt64, BreakDuration: math.MaxInt64, HalfOpenProbes: math.MaxInt,
+		})
+		c.times(t, 2, fail)
+		assert.Equal(t, circuitbreaker.Open, c.State())
+		assert.Positive(t, c.Statistics().RetryAfter)
+		time.Sleep(time.Hour)
+		assert.Equal(t, circuitbreaker.Open, c.State())
+
+		c = newCircuit(t, circuitbreaker.Options{MinimumThroughput: 2, SamplingDuration: 1, BreakDuration: 1})
+		c.times(t, 2, fail)
+		c.rejects(t, circuitbreaker.Open, 1)
+		time.Sleep(time.Nanosecond)
+		c.times(t, 1, succeed)
+		assert.Equal(t, circuitbreaker.Closed, c.State())
+	})
+}

@@ -1,0 +1,286 @@
+package fallback_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/fallback"
+	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/strategies/timeout"
+)
+
+var errBoom = errors.New("boom")
+
+func with(action fallback.Action, o *fallback.Options) *pipeline.Pipeline {
+	return pipeline.Must(pipeline.New("orders", fallback.New(action, o)))
+}
+
+// returning is a callback with that outcome.
+func returning[T any](v T, err error) func(context.Context) (T, error) {
+	return func(context.Context) (T, error) { return v, err }
+}
+
+func TestSuccessIsLeftAlone(t *testing.T) {
+	p := with(func(context.Context, any, error) (any, error) { panic("not needed") }, nil)
+	v, err := pipeline.ExecuteValue(t.Context(), p, returning("fine", nil))
+	assert.NoError(t, err)
+	assert.Equal(t, "fine", v)
+}
+
+func TestEveryErrorButAContextsIsHandledByDefault(t *testing.T) {
+	p := with(fallback.Value("instead"), nil)
+	for _, err := range []error{errBoom, fmt.Errorf("call: %w", errBoom), pipeline.ErrRejected, &timeout.Error{After: 1}} {
+		v, got := pipeline.ExecuteValue(t.Context(), p, returning("", err))
+		assert.NoError(t, got)
+		assert.Equal(t, "instead", v)
+	}
+	for _, err := range []error{context.Canceled, context.DeadlineExceeded, fmt.Errorf("query: %w", context.DeadlineExceeded)} {
+		v, got := pipeline.ExecuteValue(t.Context(), p, returning("partial", err))
+		assert.Equal(t, err, got, "as it is")
+		assert.Equal(t, "partial", v)
+	}
+	every := with(fallback.Value("instead"), &fallback.Options{Handle: func(_ any, err error) bool { return err != nil }})
+	v, err := pipeline.ExecuteValue(t.Context(), every, returning("", context.DeadlineExceeded))
+	assert.NoError(t, err, "those who want it say so")
+	assert.Equal(t, "instead", v)
+}
+
+func TestOutcomeOfTheActionIsTheOutcome(t *testing.T) {
+	worse := errors.New("worse")
+	p := with(func(_ context.Context, result any, err error) (any, error) {
+		return result.(string) + " mended", fmt.Errorf("%w: %w", worse, err)
+	}, nil)
+	v, err := pipeline.ExecuteValue(t.Context(), p, returning("partial", errBoom))
+	assert.Equal(t, "partial mended", v)
+	assert.ErrorIs(t, err, worse)
+	assert.ErrorIs(t, err, errBoom)
+}
+
+func TestExecuteDropsTheValue(t *testing.T) {
+	p := with(fallback.Value(42), nil)
+	assert.NoError(t, p.Execute(t.Context(), func(context.Context) error { return errBoom }))
+}
+
+func TestActionGetsTheContextOfTheCaller(t *testing.T) {
+	type key struct{}
+	p := pipeline.Must(pipeline.New("orders",
+		fallback.New(func(ctx context.Context, _ any, _ error) (any, error) {
+			_, limited := ctx.Deadline()
+			assert.False(t, limited, "not that of the timeout inside")
+			return ctx.Value(key{}), nil
+		}, nil),
+		timeout.New(time.Second, nil),
+	))
+	v, err := pipeline.ExecuteValue(context.WithValue(t.Context(), key{}, "mine"), p, returning("", errBoom))
+	assert.NoError(t, err)
+	assert.Equal(t, "mine", v)
+}
+
+func TestActionRunsThoughTheContextHasEnded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	v, err := pipeline.ExecuteValue(ctx, with(fallback.Value("instead"), nil), func(context.Context) (string, error) {
+		cancel()
+		return "", errBoom
+	})
+	assert.NoError(t, err)
+	assert.Equal(t, "instead", v)
+}
+
+func TestNothingRunsInAContextThatHasEnded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	p := with(fallback.Value("instead"), nil)
+	v, err := pipeline.ExecuteValue(ctx, p, func(context.Context) (string, error) { panic("must not run") })
+	assert.Equal(t, context.Canceled, err)
+	assert.Empty(t, v)
+}
+
+func TestTimeoutInsideIsHandled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pipeline.Must(pipeline.New("orders", fallback.New(fallback.Value("instead"), nil), timeout.New(time.Second, nil)))
+		began := time.Now()
+		v, err := pipeline.ExecuteValue(t.Context(), p, func(ctx context.Context) (string, error) {
+			<-ctx.Done()
+			return "", ctx.Err()
+		})
+		assert.NoError(t, err)
+		assert.Equal(t, "instead", v)
+		assert.Equal(t, time.Second, time.Since(began))
+	})
+}
+
+func TestInsideOfARetryItHidesTheFailure(t *testing.T) {
+	p := pipeline.Must(pipeline.New("orders", retry.New(nil), fallback.New(fallback.Value("instead"), nil)))
+	calls := 0
+	_, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (string, error) { calls++; return "", errBoom })
+	assert.NoError(t, err)
+	assert.Equal(t, 1, calls)
+}
+
+func TestTypesOfValues(t *testing.T) {
+	_, err := pipeline.ExecuteValue(t.Context(), with(fallback.Value(0), nil), returning(1.5, errBoom))
+	assert.ErrorIs(t, err, pipeline.ErrResultType)
+	assert.ErrorContains(t, err, "orders: want float64, got int")
+
+	f, err := pipeline.ExecuteValue(t.Context(), with(fallback.Value[float64](7), nil), returning(1.5, errBoom))
+	assert.NoError(t, err)
+	assert.Equal(t, 7.0, f)
+
+	p, err := pipeline.ExecuteValue(t.Context(), with(fallback.Value[*int](nil), nil), returning(new(int), errBoom))
+	assert.NoError(t, err)
+	assert.Nil(t, p)
+
+	for _, r := range []io.Reader{nil, strings.NewReader("")} {
+		got, err := pipeline.ExecuteValue(t.Context(), with(fallback.Value(r), nil), returning[io.Reader](nil, errBoom))
+		assert.NoError(t, err)
+		assert.Equal(t, r, got)
+	}
+}
+
+func TestFuncKnowsTheType(t *testing.T) {
+	p := with(fallback.Func(func(_ context.Context, n int, err error) (int, error) {
+		assert.ErrorIs(t, err, errBoom)
+		return n + 1, nil
+	}), nil)
+	n, err := pipeline.ExecuteValue(t.Context(), p, returning(41, errBoom))
+	assert.NoError(t, err)
+	assert.Equal(t, 42, n)
+
+	assert.NoError(t, p.Execute(t.Context(), func(context.Context) error { return errBoom }), "no result is the zero one")
+
+	_, err = pipeline.ExecuteValue(t.Context(), p, returning("text", errBoom))
+	assert.ErrorIs(t, err, pipeline.ErrResultType, "one of another type, too, and what comes of it does not fit")
+}
+
+func TestHandleSeesResults(t *testing.T) {
+	p := with(fallback.Value("instead"), &fallback.Options{
+		Handle: fallback.Result(func(s string, err error) bool { return err == nil && s == "" }),
+	})
+	for outcome, want := range map[string]string{"": "instead", "fine": "fine"} {
+		v, err := pipeline.ExecuteValue(t.Context(), p, returning(outcome, nil))
+		assert.NoError(t, err)
+		assert.Equal(t, want, v)
+	}
+	_, err := pipeline.ExecuteValue(t.Context(), p, returning("", errBoom))
+	assert.Same(t, errBoom, err, "only what it says")
+}
+
+func TestResultPredicate(t *testing.T) {
+	var got []string
+	handle := fallback.Result(func(n int, err error) bool { got = append(got, fmt.Sprint(n, " ", err)); return true })
+	assert.True(t, handle(5, nil))
+	assert.True(t, handle(nil, nil))
+	assert.True(t, handle("text", errBoom))
+	assert.False(t, handle("text", nil), "a result of another type is not this predicate's to judge")
+	assert.Equal(t, []string{"5 <nil>", "0 <nil>", "0 boom"}, got)
+}
+
+func TestEventThenCallbackThenAction(t *testing.T) {
+	var log []string
+	o := &fallback.Options{OnFallback: func(_ context.Context, o fallback.Outcome) {
+		log = append(log, fmt.Sprint("callback ", o.Result, " ", o.Err, " ", o.Source))
+	}}
+	action := func(context.Context, any, error) (any, error) { log = append(log, "action"); return "instead", nil }
+	p := pipeline.Must(pipeline.Config{Name: "p", Strategies: []pipeline.Strategy{fallback.New(action, o)},
+		Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
+			if e.Name == fallback.EventOnFallback {
+				log = append(log, fmt.Sprint("OnFallback ", e.Severity, " ", e.Result, " ", e.Err, " ", e.Source))
+			}
+		})}.Build())
+	_, err := pipeline.ExecuteValue(t.Context(), p, returning("partial", errBoom))
+	require.NoError(t, err)
+	assert.Equal(t, []string{
+		"OnFallback Warning partial boom p/(null)/Fallback",
+		"callback partial boom p/(null)/Fallback",
+		"action",
+	}, log)
+
+	log = nil
+	_, _ = pipeline.ExecuteValue(t.Context(), p, returning("fine", nil))
+	assert.Empty(t, log)
+}
+
+func TestPanicIsNotHandled(t *testing.T) {
+	assert.PanicsWithValue(t, "boom", func() {
+		_ = with(fallback.Value(1), nil).Execute(t.Context(), func(context.Context) error { panic("boom") })
+	})
+}
+
+func TestOptionsAreValidatedAndDescribed(t *testing.T) {
+	for _, action := range []fallback.Action{nil, fallback.Func[int](nil)} {
+		_, err := pipeline.New("orders", fallback.New(action, nil))
+		assert.ErrorIs(t, err, pipeline.ErrInvalidConfig)
+		assert.ErrorContains(t, err, "fallback: the action is nil")
+	}
+	assert.Error(t, new(fallback.Strategy).Validate(), "made without New")
+
+	s := fallback.New(fallback.Value(1), nil)
+	assert.Equal(t, "Fallback", s.Name())
+	assert.NoError(t, s.Validate())
+	options, state := s.Describe()
+	assert.Equal(t, fallback.Options{Name: "Fallback"}, options)
+	assert.Nil(t, state)
+
+	var o fallback.Options
+	require.NoError(t, json.Unmarshal([]byte(`{"name":"Cache"}`), &o))
+	assert.Equal(t, "Cache", fallback.New(fallback.Value(1), &o).Name())
+}
+
+func TestExecutionsConcurrentSafe(t *testing.T) {
+	p := with(fallback.Func(func(_ context.Context, n int, _ error) (int, error) { return n + 1, nil }), nil)
+	var wg sync.WaitGroup
+	for worker := range 16 {
+		wg.Go(func() {
+			for i := range 50 {
+				n, err := pipeline.ExecuteValue(t.Context(), p, returning(worker*i, errBoom))
+				if err != nil || n != worker*i+1 {
+					t.Error(n, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestAllocations(t *testing.T) {
+	value, ctx := new(int), t.Context()
+	p := with(fallback.Value(12345), nil)
+	pointer := with(fallback.Value(value), nil)
+	succeed := func(context.Context) error { return nil }
+	fail := func(context.Context) error { return errBoom }
+	none := func(context.Context) (*int, error) { return nil, errBoom }
+	for name, f := range map[string]func(){
+		"success":          func() { _ = p.Execute(ctx, succeed) },
+		"fallback":         func() { _ = p.Execute(ctx, fail) },
+		"fallback pointer": func() { _, _ = pipeline.ExecuteValue(ctx, pointer, none) },
+	} {
+		if got := testing.AllocsPerRun(200, f); got != 0 {
+			t.Errorf("%s: %v allocations, want 0", name, got)
+		}
+	}
+}
+
+func BenchmarkExecute(b *testing.B) {
+	p, ctx := with(fallback.Value(1), nil), context.Background()
+	for name, err := range map[string]error{"succeeds": nil, "falls back": errBoom} {
+		b.Run(name, func(b *testing.B) {
+			fn := func(context.Context) error { return err }
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = p.Execute(ctx, fn)
+			}
+		})
+	}
+}

@@ -1,0 +1,117 @@
+package hedge_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/budget"
+	"github.com/weir-go/weir/strategies/hedge"
+)
+
+// listened builds a pipeline whose events, and calls of OnHedge, come as text. It
+// needs no lock: they all come in the caller's goroutine.
+func listened(o hedge.Options, into *[]string) *pipeline.Pipeline {
+	o.OnHedge = func(_ context.Context, h hedge.Hedge) {
+		*into = append(*into, fmt.Sprintf("callback %d %v %v %v", h.Number, h.Result, h.Err, h.Source))
+	}
+	return pipeline.Must(pipeline.Config{Name: "p", Strategies: []pipeline.Strategy{hedge.New(&o)},
+		Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
+			switch e.Name {
+			case pipeline.EventExecutionAttempt:
+				*into = append(*into, fmt.Sprintf("attempt %d %v %v %v %v", e.Attempt, e.Severity, e.Handled, e.Duration, e.Err))
+			case hedge.EventOnHedging, budget.EventOnExhausted:
+				*into = append(*into, fmt.Sprintf("%s %d %v %v", e.Name, e.Attempt, e.Severity, e.Err))
+			}
+		})}.Build())
+}
+
+func TestEvents(t *testing.T) {
+	none := &budget.Options{Ratio: -1, MinPerSecond: -1}
+	cases := []struct {
+		name    string
+		options hedge.Options
+		script  script
+		want    []string
+	}{
+		{"in time", hedge.Options{}, script{{takes: s}}, []string{"attempt 0 Information false 1s <nil>"}},
+		{"a slow one", hedge.Options{}, script{{takes: 9 * s}, {takes: s}}, []string{
+			"OnHedging 1 Warning <nil>",
+			"callback 1 <nil> <nil> p/(null)/Hedging",
+			"attempt 1 Information false 1s <nil>",
+			"attempt 0 Information false 3s hedge: another attempt decided",
+		}},
+		{"a failed one", hedge.Options{}, script{{takes: s, err: errBoom}, {takes: s}}, []string{
+			"attempt 0 Warning true 1s boom",
+			"OnHedging 1 Warning boom",
+			"callback 1 0 boom p/(null)/Hedging",
+			"attempt 1 Information false 1s <nil>",
+		}},
+		{"the last is an error", hedge.Options{}, script{{takes: 5 * s, err: errBoom}, {takes: s, err: errBoom}}, []string{
+			"OnHedging 1 Warning <nil>",
+			"callback 1 <nil> <nil> p/(null)/Hedging",
+			"attempt 1 Warning true 1s boom",
+			"attempt 0 Error true 5s boom",
+		}},
+		{"in turn", hedge.Options{Delay: -1}, script{{takes: s, err: errBoom}, {takes: s, err: errBoom}}, []string{
+			"attempt 0 Warning true 1s boom",
+			"OnHedging 1 Warning boom",
+			"callback 1 0 boom p/(null)/Hedging",
+			"attempt 1 Error true 1s boom",
+		}},
+		{"a panic", hedge.Options{}, script{{takes: s, panic: "oh"}}, []string{"attempt 0 Information false 1s " + pipeline.ErrAborted.Error()}},
+		{"no budget for a slow one", hedge.Options{MaxHedges: 3, Budget: budget.Must(budget.New(none))}, script{{takes: 9 * s}}, []string{
+			"OnBudgetExhausted 1 Warning <nil>",
+			"attempt 0 Information false 9s <nil>",
+		}},
+		{"no budget for a failed one", hedge.Options{Budget: budget.Must(budget.New(none))}, script{{takes: s, err: errBoom}}, []string{
+			"attempt 0 Error true 1s boom",
+			"OnBudgetExhausted 1 Warning boom",
+		}},
+		{"no budget for all at once", hedge.Options{AtOnce: true, MaxHedges: 3, Budget: budget.Must(budget.New(none))}, script{{takes: s}}, []string{
+			"OnBudgetExhausted 1 Warning <nil>",
+			"attempt 0 Information false 1s <nil>",
+		}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log []string
+				var began []time.Duration
+				func() {
+					defer func() { _ = recover() }()
+					_, _ = pipeline.ExecuteValue(t.Context(), listened(c.options, &log), c.script.run(&began))
+				}()
+				assert.Equal(t, c.want, log)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				assert.Len(t, log, len(c.want), "nothing is reported after the execution")
+			})
+		})
+	}
+}
+
+func TestBudgetLimitsHedges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		extra := budget.Must(budget.New(&budget.Options{Ratio: 0.1, MinPerSecond: -1}))
+		strategy := hedge.New(&hedge.Options{AtOnce: true, MaxHedges: 2, Budget: extra})
+		p := pipeline.Must(pipeline.New("prices", strategy))
+		calls := make(chan int, 1000)
+		for range 100 {
+			assert.NoError(t, p.Execute(t.Context(), func(ctx context.Context) error {
+				calls <- hedge.Attempt(ctx)
+				time.Sleep(ms)
+				return nil
+			}))
+		}
+		synctest.Wait()
+		assert.Len(t, calls, 110)
+		_, state := strategy.Describe()
+		assert.Equal(t, budget.Statistics{Executions: 100, Taken: 10, Refused: 100}, state)
+	})
+}

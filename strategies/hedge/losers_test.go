@@ -1,0 +1,230 @@
+package hedge_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/hedge"
+)
+
+// A bin has what was disposed of.
+type bin struct {
+	sync.Mutex
+	all []string
+}
+
+func (b *bin) dispose(result any, err error) {
+	b.Lock()
+	defer b.Unlock()
+	b.all = append(b.all, fmt.Sprint(result, " ", err))
+}
+
+func (b *bin) contents() []string {
+	b.Lock()
+	defer b.Unlock()
+	return slices.Clone(b.all)
+}
+
+func TestDispose(t *testing.T) {
+	cases := []struct {
+		name         string
+		options      hedge.Options
+		script       script
+		before, late []string // when Execute returns, and later
+	}{
+		{"nobody loses", hedge.Options{}, script{{takes: s}}, nil, nil},
+		{"a deaf loser", hedge.Options{}, script{{takes: 9 * s, deaf: true}, {}}, nil, []string{"0 <nil>"}},
+		{"the first was handled", hedge.Options{}, script{{takes: s, err: errBoom}, {takes: s}}, []string{"0 boom"}, nil},
+		{"the first is returned", hedge.Options{}, script{{takes: s, err: errBoom}, {takes: s, err: errBoom}}, []string{"1 boom"}, nil},
+		{"in turn", hedge.Options{Delay: -1, MaxHedges: 2}, script{{err: errBoom}, {err: errBoom}, {}}, []string{"1 boom", "0 boom"}, nil},
+		{"in turn, the first is returned", hedge.Options{Delay: -1}, script{{err: errBoom}, {err: errBoom}}, []string{"1 boom"}, nil},
+		{"a panic decides", hedge.Options{MaxHedges: 2}, script{{takes: s, err: errBoom}, {takes: 9 * s, deaf: true}, {takes: s, panic: "oh"}}, []string{"0 boom"}, []string{"1 <nil>"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var disposed bin
+				var began []time.Duration
+				c.options.Dispose = disposed.dispose
+				func() {
+					defer func() { _ = recover() }()
+					_, _ = pipeline.ExecuteValue(t.Context(), with(&c.options), c.script.run(&began))
+				}()
+				assert.Equal(t, c.before, disposed.contents())
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				assert.Equal(t, append(slices.Clone(c.before), c.late...), disposed.contents())
+			})
+		})
+	}
+}
+
+func TestDisposeOfALoserThatListens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var disposed bin
+		var began []time.Duration
+		_, err := pipeline.ExecuteValue(t.Context(), with(&hedge.Options{Dispose: disposed.dispose}), script{{takes: 9 * s}, {}}.run(&began))
+		require.NoError(t, err)
+		synctest.Wait()
+		assert.Equal(t, []string{"-1 " + hedge.ErrLost.Error()}, disposed.contents())
+	})
+}
+
+func TestResultsThatComeTogetherAreAllDisposedOf(t *testing.T) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			disposed := make(chan int, 11)
+			p := with(&hedge.Options{AtOnce: true, MaxHedges: hedge.MostHedges, Dispose: hedge.Dispose(func(n int) { disposed <- n })})
+			won, err := pipeline.ExecuteValue(t.Context(), p, func(ctx context.Context) (int, error) {
+				time.Sleep(s)
+				return hedge.Attempt(ctx), nil
+			})
+			require.NoError(t, err)
+			synctest.Wait()
+			close(disposed)
+			all := []int{won}
+			for n := range disposed {
+				all = append(all, n)
+			}
+			slices.Sort(all)
+			assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, all)
+		})
+	}
+}
+
+func TestDisposeKnowsTheType(t *testing.T) {
+	var disposed []*int
+	dispose := hedge.Dispose(func(p *int) { disposed = append(disposed, p) })
+	one := new(1)
+	dispose(one, nil)
+	dispose(one, errBoom)
+	dispose(nil, errBoom)
+	dispose((*int)(nil), errBoom)
+	dispose("text", nil)
+	assert.Equal(t, []*int{one, one}, disposed)
+
+	n := 0
+	hedge.Dispose(func(any) { n++ })(0, nil)
+	hedge.Dispose(func(any) { n++ })(nil, nil)
+	assert.Equal(t, 1, n, "what cannot be nil is not")
+}
+
+func TestPanicReachesTheCallerUnchanged(t *testing.T) {
+	value := &struct{ text string }{"oh"}
+	for name, c := range map[string]struct {
+		options *hedge.Options
+		script  script
+	}{
+		"of the first":  {nil, script{{takes: s, panic: value}}},
+		"of a hedge":    {nil, script{{takes: 9 * s}, {takes: s, panic: value}}},
+		"after another": {nil, script{{err: errBoom}, {takes: s, panic: value}}},
+		"in turn":       {&hedge.Options{Delay: -1}, script{{err: errBoom}, {panic: value}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var began []time.Duration
+				defer func() { assert.Same(t, value, recover()) }()
+				_, _ = pipeline.ExecuteValue(t.Context(), with(c.options), c.script.run(&began))
+				t.Error("no panic")
+			})
+		})
+	}
+}
+
+func TestPanicOfALoserHarmsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lost := make(chan error, 1)
+		var began []time.Duration
+		p := with(&hedge.Options{Dispose: func(result any, err error) {
+			assert.Nil(t, result)
+			lost <- err
+		}})
+		value, err := pipeline.ExecuteValue(t.Context(), p, script{{takes: 9 * s, deaf: true, panic: errBoom}, {}}.run(&began))
+		require.NoError(t, err)
+		assert.Equal(t, 1, value)
+		failure, ok := errors.AsType[*hedge.PanicError](<-lost)
+		require.True(t, ok)
+		assert.Equal(t, errBoom, failure.Value)
+		assert.ErrorIs(t, failure, errBoom)
+		assert.EqualError(t, failure, "hedge: an attempt panicked: boom")
+		assert.Contains(t, string(failure.Stack), "script.run", "where")
+		assert.NoError(t, (&hedge.PanicError{Value: 5}).Unwrap())
+
+		_, err = pipeline.ExecuteValue(t.Context(), with(nil), script{{takes: 9 * s, deaf: true, panic: errBoom}, {}}.run(&began))
+		require.NoError(t, err, "without Dispose, too")
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestGoexitReachesTheCaller(t *testing.T) {
+	for _, delay := range []time.Duration{0, -1} {
+		returned, finished := false, make(chan struct{})
+		go func() {
+			defer close(finished)
+			_ = with(&hedge.Options{Delay: delay}).Execute(t.Context(), func(context.Context) error { runtime.Goexit(); return nil })
+			returned = true
+		}()
+		<-finished
+		assert.False(t, returned)
+	}
+}
+
+func TestGoexitOfALoser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lost := make(chan error, 1)
+		p := with(&hedge.Options{Dispose: func(_ any, err error) { lost <- err }})
+		require.NoError(t, p.Execute(t.Context(), func(ctx context.Context) error {
+			if hedge.Attempt(ctx) == 0 {
+				time.Sleep(time.Minute)
+				runtime.Goexit()
+			}
+			return nil
+		}))
+		assert.Same(t, pipeline.ErrAborted, <-lost)
+	})
+}
+
+// A panic of a function of the options leaves no attempt running.
+func TestPanicOfAnOptionEndsAllAttempts(t *testing.T) {
+	boom := func() { panic("option") }
+	for name, o := range map[string]*hedge.Options{
+		"OnHedge":   {OnHedge: func(context.Context, hedge.Hedge) { boom() }},
+		"Handle":    {MaxHedges: 2, Handle: func(any, error) bool { boom(); return true }},
+		"DelayFunc": {MaxHedges: 2, DelayFunc: func(_ context.Context, n int) time.Duration { return []time.Duration{s, -boomAt(n)}[n] }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				causes := make(chan error, 3)
+				assert.Panics(t, func() {
+					_ = with(o).Execute(t.Context(), func(ctx context.Context) error {
+						if hedge.Attempt(ctx) == 1 {
+							return errBoom
+						}
+						<-ctx.Done()
+						causes <- context.Cause(ctx)
+						return nil
+					})
+				})
+				assert.Same(t, hedge.ErrLost, <-causes)
+			})
+		})
+	}
+}
+
+func boomAt(n int) time.Duration {
+	if n == 1 {
+		panic("option")
+	}
+	return 0
+}

@@ -1,0 +1,43 @@
+package hedge_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/strategies/hedge"
+)
+
+func TestDefaults(t *testing.T) {
+	assert.Equal(t, hedge.Options{Name: "Hedging", Delay: 2 * time.Second, MaxHedges: 1}, hedge.New(nil).Options())
+	assert.Equal(t, "Hedging", hedge.New(nil).Name())
+	for _, o := range []hedge.Options{
+		{Name: "Twice", Delay: -1, MaxHedges: -1},
+		{Name: "Twice", Delay: 5, MaxHedges: 10},
+		{Name: "Twice", AtOnce: true, MaxHedges: 2},
+	} {
+		assert.Equal(t, o, hedge.New(&o).Options(), "New makes the same of them again")
+		assert.NoError(t, hedge.New(&o).Validate())
+	}
+	options, state := hedge.New(nil).Describe()
+	assert.Equal(t, hedge.New(nil).Options(), options)
+	assert.Nil(t, state)
+}
+
+func TestOptionsComeFromAFileAsTheyAre(t *testing.T) {
+	var o hedge.Options
+	require.NoError(t, json.Unmarshal([]byte(`{"name":"Twice","delay":1000,"at_once":true,"max_hedges":-1}`), &o))
+	assert.Equal(t, hedge.Options{Name: "Twice", Delay: 1000, AtOnce: true, MaxHedges: -1}, o)
+}
+
+func TestValidateNamesEveryField(t *testing.T) {
+	assert.NoError(t, (*hedge.Options)(nil).Validate())
+	bad := hedge.New(&hedge.Options{Delay: -2, AtOnce: true, MaxHedges: 11, DelayFunc: func(context.Context, int) time.Duration { return 0 }})
+	assert.EqualError(t, bad.Validate(), "hedge: invalid options: Delay is -2ns, must be at least 0, or -1 for none; "+
+		"Delay is -2ns, must be 0 with AtOnce; DelayFunc is set, must be nil with AtOnce; "+
+		"MaxHedges is 11, must be from 0 to 10, or -1 for none")
+}
