@@ -1,0 +1,45 @@
+package adaptive_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/adaptive"
+)
+
+// What an execution costs: the lease, what tells its limiter of the outcome, and
+// what failsafe-go measures with.
+func TestAllocations(t *testing.T) {
+	succeed := func(context.Context) error { return nil }
+	for name, c := range map[string]struct {
+		limiter limiter.Limiter
+		most    float64
+	}{
+		"limiter":   {limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{MinLimit: 10, MaxLimit: 10})), 6},
+		"throttler": {limiter.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{})), 5},
+	} {
+		p, ctx := pipeline.Must(pipeline.New("orders", adaptive.New(c.limiter, nil))), t.Context()
+		if got := testing.AllocsPerRun(200, func() { _ = p.Execute(ctx, succeed) }); got > c.most {
+			t.Errorf("%s: %v allocations, want at most %v", name, got, c.most)
+		} else {
+			t.Logf("%s: %v allocations", name, got)
+		}
+	}
+}
+
+func BenchmarkExecute(b *testing.B) {
+	for name, l := range map[string]limiter.Limiter{
+		"limiter":   limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{MinLimit: 10, MaxLimit: 10})),
+		"throttler": limiter.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{})),
+	} {
+		b.Run(name, func(b *testing.B) {
+			p, ctx := pipeline.Must(pipeline.New("orders", adaptive.New(l, nil))), context.Background()
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = p.Execute(ctx, func(context.Context) error { return nil })
+			}
+		})
+	}
+}

@@ -1,0 +1,43 @@
+package adaptive
+
+import (
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/strategies/ratelimit"
+)
+
+// A Description is what [Strategy.Describe] says about the options.
+type Description struct {
+	Options
+	// Limiter is the type of the limiter, such as "adaptive.Limiter".
+	Limiter string `json:"limiter"`
+	// Limits are its options, if it has a method Options that returns one value.
+	Limits any `json:"limits,omitempty"`
+}
+
+// A State is what [Strategy.Describe] says about how a [Limiter] or a [Throttler]
+// is just now.
+type State struct {
+	limiter.Statistics
+	// Limit is today's limit; 0 for a Throttler.
+	Limit int `json:"limit,omitempty"`
+	// RejectionRate is that of a Throttler.
+	RejectionRate float64 `json:"rejection_rate,omitempty"`
+}
+
+// Describe says what the strategy is made of, as a [Description], and how its
+// limiter is just now: as a [State], or as the strategy of package ratelimit says
+// it of other limiters. It is for [pipeline.Pipeline.Describe].
+func (s *Strategy) Describe() (options, state any) {
+	described, state := ratelimit.New(s.limiter, nil).Describe()
+	d := Description{Options: s.options}
+	if same, ok := described.(ratelimit.Description); ok {
+		d.Limiter, d.Limits = same.Limiter, same.Limits
+	}
+	switch l := s.limiter.(type) {
+	case *Limiter:
+		state = State{Statistics: l.Statistics(), Limit: l.Limit()}
+	case *Throttler:
+		state = State{Statistics: l.Statistics(), RejectionRate: l.RejectionRate()}
+	}
+	return d, state
+}

@@ -1,0 +1,246 @@
+package adaptive_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/adaptive"
+	"github.com/weir-go/weir/strategies/ratelimit"
+)
+
+var errBoom = errors.New("boom")
+
+// counting makes a throttler that shows what it was told: after one execution its
+// rejection rate is 0 for a success or nothing, and 0.5 for a failure; a success
+// before a failure makes it less.
+func counting() *adaptive.Throttler {
+	return limiter.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{MinExecutions: -1, MaxRejectionRate: 0.5}))
+}
+
+// told is what th was told: it is told of a failure more, and says how much that
+// weighs.
+func told(t *testing.T, th *adaptive.Throttler) string {
+	t.Helper()
+	for {
+		_, _ = th.TryAcquire(t.Context(), 0) // decides anew, and so brings the rate up to date
+		before := th.RejectionRate()
+		lease, err := th.TryAcquire(t.Context(), 1)
+		require.NoError(t, err)
+		if !lease.Acquired() {
+			continue
+		}
+		adaptive.Fail(lease)
+		_, _ = th.TryAcquire(t.Context(), 0)
+		switch {
+		case before > 0:
+			return "failure"
+		case th.RejectionRate() < 0.4: // one success, one failure
+			return "success"
+		default:
+			return "nothing"
+		}
+	}
+}
+
+func TestWhatTheLimiterIsTold(t *testing.T) {
+	only := func(err error) func(any, error) bool {
+		return func(_ any, got error) bool { return errors.Is(got, err) }
+	}
+	cases := []struct {
+		name   string
+		err    error
+		handle func(any, error) bool
+		cancel bool // the caller goes away meanwhile
+		want   string
+	}{
+		{name: "nil", want: "success"},
+		{name: "an error", err: errBoom, want: "failure"},
+		{name: "a deadline", err: context.DeadlineExceeded, want: "failure"},
+		{name: "a rejection further in", err: pipeline.ErrRejected, want: "failure"},
+		{name: "a cancellation", err: fmt.Errorf("query: %w", context.Canceled), want: "nothing"},
+		{name: "a success for nobody", cancel: true, want: "nothing"},
+		{name: "an error for nobody", err: errBoom, cancel: true, want: "failure"},
+		{name: "handled", err: errBoom, handle: only(errBoom), want: "failure"},
+		{name: "not handled", err: errBoom, handle: only(errors.ErrUnsupported), want: "success"},
+		{name: "a deadline that is not handled", err: context.DeadlineExceeded, handle: only(errBoom), want: "nothing"},
+		{name: "a result", handle: func(v any, _ error) bool { return v == "half" }, want: "failure"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			th := counting()
+			p := pipeline.Must(pipeline.New("orders", adaptive.New(th, &adaptive.Options{Handle: c.handle})))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			got, err := pipeline.ExecuteValue(ctx, p, func(context.Context) (string, error) {
+				if c.cancel {
+					cancel()
+				}
+				return "half", c.err
+			})
+			assert.Equal(t, "half", got)
+			assert.Equal(t, c.err, err)
+			assert.Equal(t, c.want, told(t, th))
+		})
+	}
+}
+
+func TestPanicAndGoexitAreFailures(t *testing.T) {
+	for name, leave := range map[string]func(){"panic": func() { panic("boom") }, "goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			th := counting()
+			l := limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 1}))
+			p := pipeline.Must(pipeline.New("orders", adaptive.New(limiter.Must(limiter.Chain(th, l)), nil)))
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				defer func() {
+					if r := recover(); r != nil {
+						assert.Equal(t, "boom", r)
+					}
+				}()
+				_ = p.Execute(context.Background(), func(context.Context) error { leave(); return nil })
+			})
+			wg.Wait()
+			assert.Equal(t, "failure", told(t, th))
+			assert.EqualValues(t, 1, l.Statistics().AvailablePermits)
+		})
+	}
+}
+
+func TestRejection(t *testing.T) {
+	l := limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 1}))
+	var events []pipeline.Event
+	var asked []ratelimit.Rejection
+	instead := errors.New("come back tomorrow")
+	var replace bool
+	p := pipeline.Must(pipeline.Config{
+		Name: "orders",
+		Strategies: []pipeline.Strategy{adaptive.New(l, &adaptive.Options{
+			OnRejected: func(_ context.Context, r ratelimit.Rejection) error {
+				asked = append(asked, r)
+				if replace {
+					return instead
+				}
+				return nil
+			},
+		})},
+		Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
+			if e.Name == ratelimit.EventRejected {
+				events = append(events, e)
+			}
+		}),
+	}.Build())
+	lease, err := l.TryAcquire(t.Context(), 1)
+	require.NoError(t, err)
+
+	run := func() error {
+		return p.Execute(t.Context(), func(context.Context) error { t.Error("it ran"); return nil })
+	}
+	err = run()
+	require.ErrorIs(t, err, pipeline.ErrRejected)
+	rejected, ok := errors.AsType[*ratelimit.RejectedError](err)
+	require.True(t, ok)
+	assert.Equal(t, "orders/(null)/AdaptiveLimiter", rejected.Source.String())
+	assert.Equal(t, limiter.ReasonQueueLimit, rejected.Reason)
+	require.Len(t, events, 1)
+	assert.Equal(t, pipeline.Error, events[0].Severity)
+	assert.Equal(t, err, events[0].Err)
+	require.Len(t, asked, 1)
+	assert.False(t, asked[0].Lease.Acquired())
+
+	replace = true
+	assert.Equal(t, instead, run())
+
+	require.NoError(t, l.Close())
+	lease.Release()
+	err = run()
+	require.ErrorIs(t, err, limiter.ErrClosed)
+	assert.NotErrorIs(t, err, pipeline.ErrRejected)
+	assert.Len(t, events, 2, "an error is not reported as a rejection")
+}
+
+func TestPermitsFunc(t *testing.T) {
+	l := limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 5}))
+	n := 5
+	p := pipeline.Must(pipeline.New("orders", adaptive.New(l, &adaptive.Options{Permits: func(context.Context) int { return n }})))
+	require.NoError(t, p.Execute(t.Context(), func(context.Context) error {
+		assert.Zero(t, l.Statistics().AvailablePermits)
+		return nil
+	}))
+	n = -1
+	assert.ErrorIs(t, p.Execute(t.Context(), func(context.Context) error { return nil }), limiter.ErrPermitCount)
+}
+
+func TestOwnedLimiter(t *testing.T) {
+	s := adaptive.New(nil, nil)
+	p := pipeline.Must(pipeline.New("orders", s))
+	require.NoError(t, p.Execute(t.Context(), func(context.Context) error { return nil }))
+	require.NoError(t, p.Close())
+	_, err := s.Limiter().TryAcquire(t.Context(), 1)
+	assert.ErrorIs(t, err, limiter.ErrClosed)
+
+	passed := counting()
+	require.NoError(t, adaptive.New(passed, nil).Close())
+	_, err = passed.TryAcquire(t.Context(), 1)
+	assert.NoError(t, err)
+
+	var none *adaptive.Limiter
+	_, err = pipeline.New("orders", adaptive.New(none, nil))
+	assert.ErrorContains(t, err, "strategy 1 (AdaptiveLimiter): adaptive: the limiter is nil")
+	assert.Error(t, new(adaptive.Strategy).Validate())
+}
+
+func TestDescribe(t *testing.T) {
+	l := limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 7}))
+	bucket := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 3}))
+	p := pipeline.Must(pipeline.New("orders",
+		adaptive.New(l, nil), adaptive.New(counting(), &adaptive.Options{Name: "Throttler"}), adaptive.New(bucket, nil)))
+	d := p.Describe().Strategies
+	assert.Equal(t, adaptive.State{Statistics: limiter.Statistics{AvailablePermits: 7}, Limit: 7}, d[0].State)
+	assert.Equal(t, "adaptive", d[0].Kind)
+	options := d[0].Options.(adaptive.Description)
+	assert.Equal(t, "adaptive.Limiter", options.Limiter)
+	assert.Equal(t, l.Options(), withoutFunc(options.Limits.(adaptive.LimiterOptions)))
+	assert.Equal(t, "Throttler", d[1].Name)
+	assert.IsType(t, adaptive.State{}, d[1].State)
+	assert.Equal(t, limiter.Statistics{AvailablePermits: 3}, d[2].State)
+	_, err := json.Marshal(d)
+	assert.NoError(t, err)
+}
+
+func withoutFunc(o adaptive.LimiterOptions) adaptive.LimiterOptions {
+	o.OnLimitChanged = nil
+	return o
+}
+
+// measurer keeps what is measured.
+type measurer struct {
+	pipeline.ListenerFunc
+	measured []string
+}
+
+func (m *measurer) OnMeasurement(_ context.Context, e pipeline.Event) {
+	m.measured = append(m.measured, fmt.Sprintf("%s %v", e.Name, e.Err != nil))
+}
+
+func TestMeasurements(t *testing.T) {
+	m := &measurer{ListenerFunc: func(context.Context, pipeline.Event) {}}
+	l := limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 1}))
+	p := pipeline.Must(pipeline.Config{Name: "orders", Strategies: []pipeline.Strategy{adaptive.New(l, nil)}, Listener: m}.Build())
+	require.NoError(t, p.Execute(t.Context(), func(ctx context.Context) error {
+		require.ErrorIs(t, p.Execute(ctx, func(context.Context) error { return nil }), pipeline.ErrRejected)
+		return nil
+	}))
+	assert.Equal(t, []string{
+		ratelimit.MeasureRequest + " false", ratelimit.MeasureRequest + " true", ratelimit.MeasureLease + " false",
+	}, m.measured)
+}

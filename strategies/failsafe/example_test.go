@@ -1,0 +1,63 @@
+package weirfailsafe_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/failsafe-go/failsafe-go"
+	"github.com/failsafe-go/failsafe-go/bulkhead"
+	"github.com/failsafe-go/failsafe-go/circuitbreaker"
+	"github.com/failsafe-go/failsafe-go/failsafehttp"
+	"github.com/failsafe-go/failsafe-go/fallback"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	weirfailsafe "github.com/weir-go/weir/strategies/failsafe"
+)
+
+func Example() {
+	breaker := circuitbreaker.NewBuilder[any]().WithFailureThreshold(2).WithDelay(time.Minute).Build()
+	p := pipeline.Must(pipeline.New("orders", weirfailsafe.New(nil, breaker, bulkhead.New[any](10))))
+
+	for range 3 {
+		err := p.Execute(context.Background(), func(context.Context) error { return errors.New("unavailable") })
+		fmt.Println(err, errors.Is(err, pipeline.ErrRejected))
+	}
+	// Output:
+	// unavailable false
+	// unavailable false
+	// failsafe: orders/(null)/Failsafe: rejected: circuit breaker open true
+}
+
+//nolint:bodyclose // policies and pipelines for responses, which are closed by those who get them
+func ExampleFromLimiter() {
+	bucket := limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+		TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Minute,
+	}))
+	defer bucket.Close()
+
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
+	handler := failsafehttp.NewHandler(hello, weirfailsafe.FromLimiter[*http.Response](bucket, nil))
+	for range 2 {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+		fmt.Println(w.Code)
+	}
+	// Output:
+	// 200
+	// 429
+}
+
+func ExampleFromPipeline() {
+	orders := pipeline.Must(pipeline.New("orders")) // with strategies of weir
+	executor := failsafe.With(
+		fallback.NewWithResult("yesterday's"),
+		weirfailsafe.FromPipeline[string](orders, nil),
+	)
+	fmt.Println(executor.Get(func() (string, error) { return "", errors.New("unavailable") }))
+	// Output: yesterday's <nil>
+}

@@ -1,0 +1,168 @@
+package weirfailsafe_test
+
+import (
+	"context"
+	"net/http"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/failsafe-go/failsafe-go"
+	"github.com/failsafe-go/failsafe-go/bulkhead"
+	"github.com/failsafe-go/failsafe-go/circuitbreaker"
+	"github.com/failsafe-go/failsafe-go/fallback"
+	"github.com/failsafe-go/failsafe-go/hedgepolicy"
+	"github.com/failsafe-go/failsafe-go/retrypolicy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+	weirfailsafe "github.com/weir-go/weir/strategies/failsafe"
+)
+
+// leave runs a callback that does not return, and tells what the caller's
+// goroutine saw: a panic's value, or that it was left.
+func leave(p *pipeline.Pipeline, callback func(context.Context)) (recovered any, left bool) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		left = true
+		defer func() { recovered = recover() }()
+		_ = p.Execute(context.Background(), func(ctx context.Context) error { callback(ctx); return nil })
+		left = false
+	})
+	wg.Wait()
+	return recovered, left
+}
+
+func panicking(context.Context) { panic(http.ErrAbortHandler) }
+func exiting(context.Context)   { runtime.Goexit() }
+
+func TestPanicLosesNoPermit(t *testing.T) {
+	full := bulkhead.New[any](1)
+	p := with(weirfailsafe.New(nil, full), nil)
+	for range 3 {
+		recovered, left := leave(p, panicking)
+		assert.True(t, left)
+		assert.Same(t, http.ErrAbortHandler, recovered, "the very value")
+		recovered, left = leave(p, exiting)
+		assert.True(t, left)
+		assert.Nil(t, recovered)
+		require.True(t, full.TryAcquirePermit(), "it came back")
+		full.ReleasePermit()
+	}
+}
+
+func TestPanicDoesNotWedgeAHalfOpenCircuit(t *testing.T) {
+	for name, callback := range map[string]func(context.Context){"panic": panicking, "goexit": exiting} {
+		breaker := circuitbreaker.NewBuilder[any]().WithDelay(time.Minute).Build()
+		breaker.HalfOpen()
+		leave(with(weirfailsafe.New(nil, breaker), nil), callback)
+		assert.Equal(t, circuitbreaker.OpenState, breaker.State(), name)
+
+		// Which errors are failures is the policy's matter: it has to know of ErrAborted.
+		choosy := circuitbreaker.NewBuilder[any]().HandleErrors(errBoom, pipeline.ErrAborted).Build()
+		choosy.HalfOpen()
+		leave(with(weirfailsafe.New(nil, choosy), nil), callback)
+		assert.Equal(t, circuitbreaker.OpenState, choosy.State(), name)
+	}
+}
+
+func TestPanicIsNotTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		for _, callback := range []func(context.Context){panicking, exiting} {
+			r, calls := new(recorder), 0
+			p := with(weirfailsafe.New(nil,
+				fallback.NewWithFunc(func(failsafe.Execution[any]) (any, error) { t.Error("it fell back"); return 0, nil }),
+				retrypolicy.NewBuilder[any]().WithDelay(time.Hour).Build(),
+			), r)
+			_, left := leave(p, func(ctx context.Context) { calls++; callback(ctx) })
+			assert.True(t, left)
+			assert.Equal(t, 1, calls)
+			assert.Zero(t, time.Since(began), "it does not wait, either")
+			require.Len(t, r.events, 1)
+			assert.Equal(t, weirfailsafe.EventPanic, r.events[0].Name)
+			assert.Equal(t, pipeline.Critical, r.events[0].Severity)
+			failure, ok := r.events[0].Err.(*weirfailsafe.PanicError)
+			require.True(t, ok)
+			require.ErrorIs(t, failure, pipeline.ErrAborted)
+			assert.Contains(t, string(failure.Stack), "panic_test.go", "it says where")
+			if failure.Value == nil {
+				assert.EqualError(t, failure, "failsafe: the callback called runtime.Goexit")
+			} else {
+				assert.EqualError(t, failure, "failsafe: the callback panicked: net/http: abort Handler")
+				assert.ErrorIs(t, failure, http.ErrAbortHandler)
+			}
+		}
+	})
+}
+
+func TestPanicOfAHedge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := with(weirfailsafe.New[any](nil, hedgepolicy.NewWithDelay[any](time.Second)), nil)
+		recovered, left := leave(p, panicking)
+		assert.True(t, left)
+		assert.Same(t, http.ErrAbortHandler, recovered)
+	})
+}
+
+// An attempt that nobody waits for any more cannot panic to the caller.
+func TestPanicOfALoser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var events []pipeline.Event
+		p := pipeline.Must(pipeline.Config{
+			Name:       "orders",
+			Strategies: []pipeline.Strategy{weirfailsafe.New[any](nil, hedgepolicy.NewWithDelay[any](time.Second))},
+			Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				if e.Name == weirfailsafe.EventPanic {
+					events = append(events, e)
+				}
+			}),
+		}.Build())
+		var calls atomic.Int64
+		require.NoError(t, p.Execute(t.Context(), func(context.Context) error {
+			if calls.Add(1) == 1 {
+				time.Sleep(time.Minute)
+				panic("late")
+			}
+			return nil
+		}))
+		time.Sleep(time.Hour)
+		mu.Lock()
+		defer mu.Unlock()
+		require.Len(t, events, 1)
+		assert.ErrorContains(t, events[0].Err, "the callback panicked: late")
+	})
+}
+
+func TestStrategyConcurrentSafe(t *testing.T) {
+	full := bulkhead.NewBuilder[any](4).WithMaxWaitTime(time.Minute).Build()
+	p := with(weirfailsafe.New(nil, retrypolicy.NewWithDefaults[any](), full), nil)
+	var wg sync.WaitGroup
+	for client := range 8 {
+		wg.Go(func() {
+			for i := range 50 {
+				switch (client + i) % 5 {
+				case 0:
+					leave(p, panicking)
+				case 1:
+					leave(p, exiting)
+				case 2:
+					_ = p.Execute(t.Context(), func(context.Context) error { return errBoom })
+				default:
+					_ = p.Execute(t.Context(), func(context.Context) error { return nil })
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for range 4 {
+		assert.True(t, full.TryAcquirePermit())
+	}
+}

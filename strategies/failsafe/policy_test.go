@@ -1,0 +1,231 @@
+package weirfailsafe_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/failsafe-go/failsafe-go"
+	"github.com/failsafe-go/failsafe-go/bulkhead"
+	"github.com/failsafe-go/failsafe-go/policy"
+	"github.com/failsafe-go/failsafe-go/ratelimiter"
+	"github.com/failsafe-go/failsafe-go/retrypolicy"
+	failsafetimeout "github.com/failsafe-go/failsafe-go/timeout"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	weirfailsafe "github.com/weir-go/weir/strategies/failsafe"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/strategies/timeout"
+)
+
+func bucket(permits int) *limiter.FixedWindow {
+	return limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: permits, Window: time.Minute}))
+}
+
+func TestFromPipelineRunsTheRest(t *testing.T) {
+	for name, p := range map[string]*pipeline.Pipeline{
+		"nil": nil, "zero": new(pipeline.Pipeline), "empty": pipeline.Must(pipeline.New("orders")),
+		"timeout": pipeline.Must(pipeline.New("orders", timeout.New(time.Minute, nil))),
+	} {
+		done := make(map[string]int)
+		executor := failsafe.With(weirfailsafe.FromPipeline[string](p, nil)).
+			OnSuccess(func(failsafe.ExecutionDoneEvent[string]) { done["success"]++ }).
+			OnFailure(func(failsafe.ExecutionDoneEvent[string]) { done["failure"]++ })
+		got, err := executor.Get(func() (string, error) { return "value", nil })
+		require.NoError(t, err, name)
+		assert.Equal(t, "value", got)
+		got, err = executor.Get(func() (string, error) { return "half", errBoom })
+		assert.Equal(t, errBoom, err)
+		assert.Equal(t, "half", got)
+		assert.Equal(t, map[string]int{"success": 1, "failure": 1}, done)
+		assert.PanicsWithValue(t, "boom", func() { _ = executor.Run(func() error { panic("boom") }) })
+	}
+}
+
+func TestFromPipelineRetries(t *testing.T) {
+	p := pipeline.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1})))
+	var attempts []int
+	inner := bulkhead.New[string](1)
+	got, err := failsafe.With(weirfailsafe.FromPipeline[string](p, nil), inner).
+		GetWithExecution(func(exec failsafe.Execution[string]) (string, error) {
+			attempts = append(attempts, exec.Attempts())
+			if len(attempts) < 3 {
+				return "", errBoom
+			}
+			return "value", nil
+		})
+	require.NoError(t, err)
+	assert.Equal(t, "value", got)
+	assert.Equal(t, []int{1, 2, 3}, attempts, "failsafe-go counts them")
+}
+
+func TestFromPipelineCancelsTheCallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pipeline.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1, MaxRetries: 1}), timeout.New(time.Second, nil)))
+		began := time.Now()
+		_, err := failsafe.With(weirfailsafe.FromPipeline[string](p, nil), retrypolicy.NewWithDefaults[string]()).
+			GetWithExecution(func(exec failsafe.Execution[string]) (string, error) {
+				<-exec.Canceled()
+				return "", exec.Context().Err()
+			})
+		assert.Equal(t, 2*time.Second, time.Since(began))
+		require.ErrorIs(t, err, failsafetimeout.ErrExceeded)
+		require.ErrorIs(t, err, pipeline.ErrRejected)
+		require.NotErrorIs(t, err, ratelimiter.ErrExceeded)
+		_, ok := errors.AsType[*timeout.Error](err)
+		assert.True(t, ok)
+	})
+}
+
+func TestOuterPoliciesCancelThePipeline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
+		_, err := full.TryAcquire(t.Context(), 1)
+		require.NoError(t, err)
+		began := time.Now()
+		err = failsafe.With[any](failsafetimeout.New[any](time.Second), weirfailsafe.FromLimiter[any](full, nil)).
+			Run(func() error { t.Error("it ran"); return nil })
+		assert.Equal(t, failsafetimeout.ErrExceeded, err, "what the outer policy says stands")
+		assert.Equal(t, time.Second, time.Since(began))
+		assert.Zero(t, full.Statistics().QueuedPermits)
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err = failsafe.With[any](weirfailsafe.FromLimiter[any](full, nil)).WithContext(ctx).Run(func() error { return nil })
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+func TestFromLimiter(t *testing.T) {
+	l := bucket(2)
+	var events []string
+	cost := 1
+	policy := weirfailsafe.FromLimiter[any](l, &weirfailsafe.LimiterOptions{
+		Strategy: ratelimit.Options{Permits: func(context.Context) int { return cost }},
+		Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) { events = append(events, e.Name) }),
+	})
+	executor := failsafe.WithAny[string](policy)
+	got, err := executor.Get(func() (string, error) { return "value", nil })
+	require.NoError(t, err)
+	assert.Equal(t, "value", got)
+	assert.EqualValues(t, 1, l.Statistics().AvailablePermits)
+	cost = 2
+	_, err = executor.Get(func() (string, error) { t.Error("it ran"); return "", nil })
+	require.ErrorIs(t, err, pipeline.ErrRejected)
+	require.ErrorIs(t, err, ratelimiter.ErrExceeded)
+	require.NotErrorIs(t, err, failsafetimeout.ErrExceeded)
+	rejected, ok := errors.AsType[*ratelimit.RejectedError](err)
+	require.True(t, ok)
+	assert.Equal(t, rejected.Error(), err.Error())
+	after, ok := pipeline.RetryAfter(err)
+	assert.True(t, ok)
+	assert.Positive(t, after)
+	assert.Contains(t, events, ratelimit.EventRejected)
+
+	require.NoError(t, l.Close())
+	_, err = executor.Get(func() (string, error) { return "", nil })
+	require.ErrorIs(t, err, limiter.ErrClosed)
+	require.NotErrorIs(t, err, ratelimiter.ErrExceeded)
+
+	assert.Panics(t, func() { weirfailsafe.FromLimiter[any](nil, nil) })
+	var none *limiter.TokenBucket
+	assert.Panics(t, func() { weirfailsafe.FromLimiter[any](none, nil) })
+}
+
+// A server's tap handle runs on the goroutine that reads the connection.
+func TestATapHandleDoesNotWait(t *testing.T) {
+	full := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
+	held, err := full.TryAcquire(t.Context(), 1)
+	require.NoError(t, err)
+	ctx := context.WithValue(t.Context(), policy.CheckOnlyKey, true) // as failsafegrpc does
+	executor := failsafe.With[any](weirfailsafe.FromLimiter[any](full, nil)).WithContext(ctx)
+	require.ErrorIs(t, executor.Run(func() error { return nil }), ratelimiter.ErrExceeded)
+	held.Release()
+	require.NoError(t, executor.Run(func() error { return nil }))
+}
+
+// The place where a gRPC status is made: status.FromError wants a type of its own.
+func TestMapError(t *testing.T) {
+	type status struct {
+		error
+		code string
+	}
+	toStatus := func(err error) error {
+		switch {
+		case errors.Is(err, ratelimiter.ErrExceeded):
+			return &status{err, "RESOURCE_EXHAUSTED"}
+		case errors.Is(err, failsafetimeout.ErrExceeded):
+			return &status{err, "DEADLINE_EXCEEDED"}
+		default:
+			return err
+		}
+	}
+	l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+	_, err := l.TryAcquire(t.Context(), 1)
+	require.NoError(t, err)
+	run := func(p failsafe.Policy[any], fn func() error) string {
+		err := failsafe.With(p).Run(fn)
+		s, ok := errors.AsType[*status](err)
+		if !ok {
+			return fmt.Sprint(err)
+		}
+		return s.code
+	}
+	rejecting := failsafe.Policy[any](weirfailsafe.FromLimiter[any](l, &weirfailsafe.LimiterOptions{MapError: toStatus}))
+	assert.Equal(t, "RESOURCE_EXHAUSTED", run(rejecting, func() error { return nil }))
+
+	options := &weirfailsafe.PolicyOptions{MapError: toStatus}
+	slow := weirfailsafe.FromPipeline[any](pipeline.Must(pipeline.New("orders", timeout.New(1, nil))), options)
+	assert.Equal(t, "DEADLINE_EXCEEDED", run(slow, func() error { return nil }))
+	plain := weirfailsafe.FromPipeline[any](nil, options)
+	assert.Equal(t, "boom", run(plain, func() error { return errBoom }))
+}
+
+func TestRetryAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := bucket(1)
+		again := retrypolicy.NewBuilder[string]().WithDelay(time.Second).WithDelayFunc(weirfailsafe.RetryAfter).Build()
+		executor := failsafe.With[string](again, weirfailsafe.FromLimiter[string](l, nil))
+		began := time.Now()
+		for range 2 {
+			_, err := executor.Get(func() (string, error) { return "", nil })
+			require.NoError(t, err)
+		}
+		assert.Equal(t, time.Minute, time.Since(began), "the next window")
+		began = time.Now()
+		_, err := failsafe.With(again).Get(func() (string, error) { return "", errBoom })
+		require.Error(t, err)
+		assert.Equal(t, 2*time.Second, time.Since(began), "the policy's own delay")
+	})
+}
+
+func TestPolicyConcurrentSafe(t *testing.T) {
+	l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 4, QueueLimit: 100}))
+	p := pipeline.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1}), timeout.New(time.Minute, nil), ratelimit.New(l, nil)))
+	executor := failsafe.With(weirfailsafe.FromPipeline[int](p, nil), retrypolicy.NewWithDefaults[int]())
+	var wg sync.WaitGroup
+	var calls atomic.Int64
+	for range 8 {
+		wg.Go(func() {
+			for range 50 {
+				_, _ = executor.Get(func() (int, error) {
+					if calls.Add(1)%3 == 0 {
+						return 0, errBoom
+					}
+					return 1, nil
+				})
+			}
+		})
+	}
+	wg.Wait()
+	assert.EqualValues(t, 4, l.Statistics().AvailablePermits)
+}
