@@ -44,7 +44,7 @@ func (c Config) Build() (*Pipeline, error) {
 		return nil, &configError{name: c.Name, problems: problems}
 	}
 	p := new(Pipeline)
-	p.current.Store(c.compile())
+	p.current.Store(c.compile(nil))
 	return p, nil
 }
 
@@ -89,7 +89,7 @@ func isNil(v any) bool {
 }
 
 // compile links the steps; there is nothing left to decide when they run.
-func (c Config) compile() *version {
+func (c Config) compile(t *tracker) *version {
 	listener := c.Listener
 	if isNil(listener) {
 		listener = nil
@@ -99,6 +99,7 @@ func (c Config) compile() *version {
 		listener:   listener,
 		chooser:    chooserOf(listener),
 		strategies: slices.Clone(c.Strategies),
+		tracker:    t,
 	}
 	v.direct = len(v.strategies) == 0 && listener == nil
 	v.bare, v.plain = v.direct, listener == nil
@@ -114,9 +115,9 @@ func (v *version) link(listener Listener) step {
 	// One slice for all: the steps of an execution lie side by side.
 	steps := make([]step, len(v.strategies)+1)
 	measurer := measurerOf(listener)
-	steps[0] = step{listener: listener, measurer: measurer, source: v.source}
+	steps[0] = step{listener: listener, measurer: measurer, source: v.source, tracker: v.tracker}
 	for i, s := range v.strategies {
-		steps[i+1] = step{strategy: s, listener: listener, measurer: measurer, source: v.sourceOf(i)}
+		steps[i+1] = step{strategy: s, listener: listener, measurer: measurer, source: v.sourceOf(i), tracker: v.tracker}
 		steps[i].next = &steps[i+1]
 	}
 	return steps[0]

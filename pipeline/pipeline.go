@@ -38,6 +38,10 @@ type version struct {
 	closed     bool
 	why        error    // of one that is closed: more about it, or nil
 	tracker    *tracker // counts executions; nil: nobody will ask
+
+	// last has, of one that a Reloadable retired to, the version before that, until
+	// it is closed, too: see runLast.
+	last *atomic.Pointer[version]
 }
 
 var zeroVersion = &version{direct: true, bare: true}
@@ -89,7 +93,7 @@ func (p *Pipeline) run(ctx context.Context, c callback) (any, error) {
 
 func (v *version) run(ctx context.Context, c callback) (any, error) {
 	if v.closed {
-		return nil, v.closedError()
+		return v.runLast(ctx, c)
 	}
 	if v.listener != nil && (v.chooser == nil || v.chooser.Enabled(ctx)) {
 		return v.runObserved(ctx, c)

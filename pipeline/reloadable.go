@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 )
 
 // A Reloadable has a Pipeline whose strategies are replaced while it is in use.
@@ -48,9 +49,8 @@ func (c Config) Prepare() (*Prepared, error) {
 	if problems := c.problems(); len(problems) > 0 {
 		return nil, &configError{name: c.Name, problems: problems}
 	}
-	v := c.compile()
+	v := c.compile(newTracker())
 	v.bare, v.plain = false, false // what is one of them is not counted
-	v.tracker = newTracker()
 	return &Prepared{version: v}, nil
 }
 
@@ -72,10 +72,37 @@ func (r *Reloadable) Put(p *Prepared) *Retired {
 
 // Retire leaves r without a version: executions return an error that is
 // [ErrClosed] and why, if why is not nil. Put gives it one again.
+//
+// Executions of another Reloadable's version that embeds this one still find the
+// version that was retired, until that is closed: to close it is for when those, too,
+// are drained.
 func (r *Reloadable) Retire(why error) *Retired {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.replace(r.without(why))
+	v := r.without(why)
+	old := r.pipeline.current.Load()
+	if v.last = old.last; !old.closed {
+		v.last = new(atomic.Pointer[version])
+		v.last.Store(old)
+	}
+	retired := r.replace(v)
+	retired.last = v.last
+	return retired
+}
+
+// runLast is what an execution comes to that meets a version which is closed. One
+// on a counted version of an outer pipeline began when there was something here: it
+// runs on that, and whoever retired it waits for the outer one.
+func (v *version) runLast(ctx context.Context, c callback) (any, error) {
+	outer, ok := c.(*rest)
+	if !ok || outer.step.tracker == nil || v.last == nil {
+		return nil, v.closedError()
+	}
+	last := v.last.Load()
+	if last == nil {
+		return nil, v.closedError()
+	}
+	return last.run(ctx, c)
 }
 
 func (r *Reloadable) replace(v *version) *Retired {
@@ -93,6 +120,7 @@ func (r *Reloadable) without(why error) *version {
 // A Retired is a version that was replaced.
 type Retired struct {
 	version *version
+	last    *atomic.Pointer[version] // where those find it who may yet come to it; nil: nobody may
 	closing sync.Once
 	err     error // written under closing
 }
@@ -139,7 +167,12 @@ func (r *Retired) Wait(ctx context.Context) error {
 // is drained; executions that still run may meet what is closed. Calling it again
 // does nothing and returns the same.
 func (r *Retired) Close() error {
-	r.closing.Do(func() { r.err = r.version.closeStrategies() })
+	r.closing.Do(func() {
+		if r.last != nil {
+			r.last.CompareAndSwap(r.version, nil)
+		}
+		r.err = r.version.closeStrategies()
+	})
 	return r.err
 }
 

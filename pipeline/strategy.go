@@ -50,6 +50,7 @@ type step struct {
 	listener Listener
 	measurer Measurer // the listener, if it is one
 	source   Source
+	tracker  *tracker // of the version; nil: nobody counts
 }
 
 // Run runs what comes after this strategy and returns its result. The callback

@@ -2,13 +2,37 @@ package registry_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/strategies/ratelimit"
 )
+
+// The next instance costs what the first did, however many there are. What grew with
+// them would allocate.
+func TestOneOfManyInstancesCostsWhatOneOfFewDoes(t *testing.T) {
+	r := open(t, &registry.Options{MaxInstances: -1})
+	require.NoError(t, r.Define("tenants", func(b *registry.Builder) error {
+		b.Add(ratelimit.New(b.Concurrency(b.Instance, one(1)), nil))
+		return nil
+	}))
+	last := 0
+	next := func() {
+		last++
+		_, err := r.GetInstance("tenants", fmt.Sprint(last))
+		require.NoError(t, err)
+	}
+	few := testing.AllocsPerRun(50, next)
+	for range 3000 {
+		next()
+	}
+	assert.InDelta(t, few, testing.AllocsPerRun(50, next), 500, "and not thousands: others allocate, too")
+}
 
 func TestAllocations(t *testing.T) {
 	r := open(t, nil)

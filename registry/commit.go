@@ -10,20 +10,13 @@ import (
 // have come into force.
 type committed struct {
 	builds  []*build
-	retired []disposal
+	retired []*disposal
 }
 
 // commit puts the builds in force and takes those names out, all of it or nothing.
 // The registry is locked.
 func (r *Registry) commit(builds []*build, remove ...string) (committed, error) {
-	inForce := r.inForceWith(builds, remove)
-	if err := agree(inForce); err != nil {
-		return committed{}, err
-	}
-	if err := checkCycles(inForce); err != nil {
-		return committed{}, err
-	}
-	if err := r.checkRemoved(inForce, remove); err != nil {
+	if err := r.check(builds, remove); err != nil {
 		return committed{}, err
 	}
 	if err := reconfigure(builds); err != nil {
@@ -57,7 +50,43 @@ func (r *Registry) commit(builds []*build, remove ...string) (committed, error) 
 			}
 		}
 	}
+	r.drainOuterFirst(c.retired)
 	return c, nil
+}
+
+// check tells whether the builds can be in force with what else would be. What is in
+// force has been checked: one of thousands of instances need not be compared with
+// the others if it has nothing that could be at odds with them.
+func (r *Registry) check(builds []*build, remove []string) error {
+	sharing, containing := false, false
+	for _, b := range builds {
+		sharing = sharing || r.shares(b)
+		containing = containing || len(b.contains) > 0
+	}
+	if !sharing && !containing && len(remove) == 0 {
+		return nil
+	}
+	inForce := r.inForceWith(builds, remove) // those first
+	if err := agree(inForce, len(builds)); err != nil {
+		return err
+	}
+	if containing {
+		if err := checkCycles(inForce); err != nil {
+			return err
+		}
+	}
+	return r.checkRemoved(inForce, remove)
+}
+
+// shares tells whether any other version, staged, in force or draining, has a limiter
+// of a name that this one has. The registry is locked.
+func (r *Registry) shares(b *build) bool {
+	for name, u := range b.uses {
+		if u.users > 1 || r.namesakes[name] > 1 {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *Registry) setReady(i *instance) {
@@ -74,8 +103,8 @@ func (r *Registry) setNotReady(i *instance) {
 	}
 }
 
-// inForceWith returns the builds that would be in force with those, and without
-// the pipelines of those names.
+// inForceWith returns the builds that would be in force: those, and then the others
+// but for the pipelines of those names.
 func (r *Registry) inForceWith(builds []*build, without []string) []*build {
 	all := append([]*build(nil), builds...)
 	replaced := make(map[*instance]bool, len(builds))

@@ -16,21 +16,51 @@ type disposal struct {
 	registry *Registry
 	build    *build
 	retired  *pipeline.Retired
+	drained  chan struct{} // closed when it is, or has been waited for for long enough
+	after    []*disposal   // versions whose executions may still come to this one
 }
 
 // disposal returns the disposal of a version that was just replaced. It is to be
 // run. The registry is locked.
-func (r *Registry) disposal(b *build, retired *pipeline.Retired) disposal {
+func (r *Registry) disposal(b *build, retired *pipeline.Retired) *disposal {
 	r.disposals.Add(1)
 	r.draining[b.instance.id]++
-	return disposal{registry: r, build: b, retired: retired}
+	d := &disposal{registry: r, build: b, retired: retired, drained: make(chan struct{})}
+	r.running[d] = true
+	return d
+}
+
+// drainOuterFirst has versions that nothing takes the place of wait for those that
+// contain them: an execution there may have yet to come to the inner one. The
+// registry is locked.
+func (r *Registry) drainOuterFirst(retired []*disposal) {
+	inner := make(map[*pipeline.Pipeline]*build)
+	of := make(map[*build]*disposal)
+	for _, d := range retired {
+		if d.build.instance.current == nil {
+			inner[d.build.instance.handle.Pipeline()] = d.build
+			of[d.build] = d
+		}
+	}
+	if len(inner) == 0 {
+		return
+	}
+	for outer := range r.running {
+		for _, b := range buildsIn(outer.build.contains, inner) {
+			of[b].after = append(of[b].after, outer)
+		}
+	}
 }
 
 // run waits for the last execution, and disposes of the version.
-func (d disposal) run() {
+func (d *disposal) run() {
 	r := d.registry
 	defer r.disposals.Done()
 	err := d.drain()
+	r.mu.Lock()
+	delete(r.running, d)
+	r.mu.Unlock()
+	close(d.drained)
 	err = errors.Join(err, r.disposeOf(d.build, d.retired.Close))
 	if err != nil {
 		r.failures.add(d.build.instance.id, err)
@@ -39,25 +69,45 @@ func (d disposal) run() {
 	r.forget(d.build.instance.id)
 }
 
-// drain waits until no execution runs on the version, or for as long as it may.
-func (d disposal) drain() error {
+// drain waits until no execution runs on the version or may yet come to it, or for
+// as long as it may.
+func (d *disposal) drain() error {
+	began := time.Now()
+	for _, outer := range d.after {
+		if !d.wait(outer.drained, began) {
+			return d.late()
+		}
+	}
+	if !d.wait(d.retired.Drained(), began) {
+		return d.late()
+	}
+	return nil
+}
+
+// wait returns false if it has waited for long enough.
+func (d *disposal) wait(done <-chan struct{}, began time.Time) bool {
 	select {
-	case <-d.retired.Drained(): // needs no timer
-		return nil
+	case <-done: // needs no timer
+		return true
 	default:
 	}
 	var late <-chan time.Time
 	if most := d.registry.options.DrainTimeout; most > 0 {
-		t := time.NewTimer(most)
+		t := time.NewTimer(most - time.Since(began))
 		defer t.Stop()
 		late = t.C
 	}
 	select {
-	case <-d.retired.Drained():
-		return nil
+	case <-done:
+		return true
 	case <-late:
 	case <-d.registry.hurry:
 	}
+	return false
+}
+
+// late says how many executions still run, if any do.
+func (d *disposal) late() error {
 	if n := d.retired.Running(); n > 0 {
 		return fmt.Errorf("%w: %d on a version of pipeline %s that is disposed of", ErrDrainTimeout, n, d.build.instance.id)
 	}
@@ -181,23 +231,24 @@ func (r *Registry) startClosing() {
 }
 
 // closeHandles leaves every handle without a version.
-func (r *Registry) closeHandles() []disposal {
+func (r *Registry) closeHandles() []*disposal {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
 	r.ready.Clear()
-	var retired []disposal
+	var retired []*disposal
 	for _, d := range r.definitions {
 		for _, i := range d.instances {
 			retired = r.takeOut(retired, i, ErrClosed)
 		}
 	}
+	r.drainOuterFirst(retired)
 	return retired
 }
 
 // takeOut leaves the handle of an instance without a version. The registry is
 // locked.
-func (r *Registry) takeOut(retired []disposal, i *instance, why error) []disposal {
+func (r *Registry) takeOut(retired []*disposal, i *instance, why error) []*disposal {
 	r.setNotReady(i)
 	old := i.handle.Retire(why)
 	if i.current != nil {

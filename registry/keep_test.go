@@ -142,3 +142,25 @@ func TestKeepProblemsFailTheBuild(t *testing.T) {
 		assert.Equal(t, 1, c.closed, "nothing is left of a build that failed")
 	}
 }
+
+// The registry stays usable: what panics is somebody else's, and runs while the
+// registry is locked.
+func TestReconfigureThatPanics(t *testing.T) {
+	r := open(t, nil)
+	limit := 1
+	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+		registry.Keep(b, "mine", limit, registry.Kept[*int, int]{
+			Kind:        "thing",
+			Make:        func(o int) (*int, error) { return &o, nil },
+			Reconfigure: func(*int, int) error { panic("ouch") },
+		})
+		b.Add(version(limit))
+		return nil
+	}))
+	p := get(t, r, "orders")
+	limit = 2
+	assert.ErrorContains(t, r.Reload(t.Context()), "panic: ouch")
+	assert.Equal(t, 1, versionOf(t, p))
+	limit = 1
+	assert.NoError(t, r.Reload(t.Context()))
+}

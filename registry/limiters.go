@@ -153,6 +153,7 @@ func (b *Builder) use(want limiterID, options any, fresh func() *ownedLimiter) (
 		l = fresh()
 		l.id, l.options = want, options
 		r.limiters[want] = l
+		r.namesakes[want.name]++
 	}
 	l.users++
 	b.uses[want.name] = &use{ownedLimiter: l, options: options}
@@ -168,18 +169,21 @@ func conflict(name string, a id, ua *use, b id, ub *use) error {
 }
 
 // agree tells whether the versions that would be in force want the same of every
-// limiter that more than one of them names.
-func agree(inForce []*build) error {
+// limiter that more than one of them names. All but the first few, which are new,
+// are known to agree with each other.
+func agree(inForce []*build, fresh int) error {
 	type wish struct {
 		by  id
 		use *use
 	}
 	wishes := make(map[string]wish)
-	for _, b := range inForce {
+	for i, b := range inForce {
 		for name, u := range b.uses {
 			w, ok := wishes[name]
 			if !ok {
-				wishes[name] = wish{b.instance.id, u}
+				if i < fresh {
+					wishes[name] = wish{b.instance.id, u}
+				}
 			} else if w.use.id != u.id || w.use.options != u.options {
 				return conflict(name, w.by, w.use, b.instance.id, u)
 			}
@@ -200,10 +204,11 @@ func reconfigure(builds []*build) error {
 				continue
 			}
 			undo = append(undo, func() {
-				_ = l.reconfigure(before) // they were valid before
+				_ = guarded(func() error { return l.reconfigure(before) }) // they were valid before
 				l.options = before
 			})
-			if err := l.reconfigure(u.options); err != nil {
+			// It may be the program's, and the registry is locked.
+			if err := guarded(func() error { return l.reconfigure(u.options) }); err != nil {
 				for _, f := range slices.Backward(undo) {
 					f()
 				}
@@ -224,6 +229,9 @@ func (r *Registry) release(uses map[string]*use) []error {
 		u.users--
 		if u.users == 0 {
 			delete(r.limiters, u.id)
+			if r.namesakes[u.id.name]--; r.namesakes[u.id.name] == 0 {
+				delete(r.namesakes, u.id.name)
+			}
 			unused = append(unused, u.ownedLimiter)
 		}
 	}

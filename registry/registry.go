@@ -58,7 +58,9 @@ type Registry struct {
 	mu          sync.Mutex // guards what follows; never held while code of others runs
 	definitions map[string]*definition
 	limiters    map[limiterID]*ownedLimiter
-	draining    map[id]int // versions that were replaced and are not disposed of
+	namesakes   map[string]int     // how many of the limiters have that name
+	draining    map[id]int         // versions that were replaced and are not disposed of
+	running     map[*disposal]bool // versions that were replaced and are not drained
 	closed      bool
 
 	disposals sync.WaitGroup
@@ -110,7 +112,9 @@ func New(o *Options) *Registry {
 		slot:        make(chan struct{}, 1),
 		definitions: make(map[string]*definition),
 		limiters:    make(map[limiterID]*ownedLimiter),
+		namesakes:   make(map[string]int),
 		draining:    make(map[id]int),
+		running:     make(map[*disposal]bool),
 		hurry:       make(chan struct{}),
 		disposed:    make(chan struct{}),
 	}

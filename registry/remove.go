@@ -24,7 +24,7 @@ func (r *Registry) RemoveInstance(name, instance string) error {
 	return err
 }
 
-func (r *Registry) takeOutInstance(name, instance string) ([]disposal, error) {
+func (r *Registry) takeOutInstance(name, instance string) ([]*disposal, error) {
 	if r.closed {
 		return nil, ErrClosed
 	}
@@ -38,5 +38,7 @@ func (r *Registry) takeOutInstance(name, instance string) ([]disposal, error) {
 	}
 	i.removed = true
 	delete(d.instances, instance)
-	return r.takeOut(nil, i, ErrRemoved), nil
+	retired := r.takeOut(nil, i, ErrRemoved)
+	r.drainOuterFirst(retired)
+	return retired, nil
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
@@ -126,10 +127,8 @@ func emitEverything(t *testing.T) emitted {
 
 	driveStrategies(ctx, t, listener)
 	driveShadow(ctx, t, listener)
-	driveRegistry(ctx, listener)
+	defer driveRegistry(ctx, t, listener)()
 	driveReloads(listener)
-	permits := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
-	defer listener.ObserveLimiter("orders", permits)()
 	span.End()
 
 	seen := emitted{events: map[string]eventRow{}, instruments: map[string]instrumentRow{}}
@@ -242,12 +241,29 @@ func driveShadow(ctx context.Context, t *testing.T, l pipeline.Listener) {
 	require.NoError(t, p.Execute(ctx, succeed))
 }
 
-// driveRegistry reports what a registry reports.
-func driveRegistry(ctx context.Context, l pipeline.Listener) {
-	source := pipeline.Source{Pipeline: "orders", Instance: "eu-1"}
-	l.OnEvent(ctx, pipeline.Event{Name: "OnReload", Severity: pipeline.Information, Source: source, Duration: time.Millisecond})
-	l.OnEvent(ctx, pipeline.Event{Name: "ReloadFailed", Severity: pipeline.Error, Source: source, Err: errBoom})
-	l.OnEvent(ctx, pipeline.Event{Name: "DisposeFailed", Severity: pipeline.Error, Source: source, Err: errBoom})
+// driveRegistry has a registry put a version in force, and fail to build and to
+// dispose of another. Its limiter is observed until stop is called.
+func driveRegistry(ctx context.Context, t *testing.T, l *telemetry.Telemetry) (stop func()) {
+	t.Helper()
+	r := registry.New(&registry.Options{
+		Listener:       l,
+		ObserveLimiter: l.ObserveLimiter,
+		Instance:       func(string) string { return "eu-1" },
+	})
+	fails := false
+	_, err := r.GetOrDefine("stock", func(b *registry.Builder) error {
+		b.Add(ratelimit.New(b.Concurrency("stock", limiter.ConcurrencyOptions{PermitLimit: 1}), nil))
+		if !fails {
+			return nil
+		}
+		b.OnDispose(func() error { return errBoom })
+		return errBoom
+	})
+	require.NoError(t, err)
+	require.NoError(t, r.Reload(ctx))
+	fails = true
+	require.ErrorIs(t, r.Reload(ctx), errBoom)
+	return func() { require.NoError(t, r.Close(ctx)) }
 }
 
 func driveReloads(t *telemetry.Telemetry) {

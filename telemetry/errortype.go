@@ -78,10 +78,11 @@ func unwrapped(err error) error {
 }
 
 var sentinels = map[error]string{
-	pipeline.ErrRejected:   "pipeline.ErrRejected",
-	pipeline.ErrClosed:     "pipeline.ErrClosed",
-	pipeline.ErrResultType: "pipeline.ErrResultType",
-	pipeline.ErrAborted:    "pipeline.ErrAborted",
-	limiter.ErrClosed:      "limiter.ErrClosed",
-	limiter.ErrPermitCount: "limiter.ErrPermitCount",
+	pipeline.ErrRejected:      "pipeline.ErrRejected",
+	pipeline.ErrClosed:        "pipeline.ErrClosed",
+	pipeline.ErrResultType:    "pipeline.ErrResultType",
+	pipeline.ErrAborted:       "pipeline.ErrAborted",
+	limiter.ErrClosed:         "limiter.ErrClosed",
+	limiter.ErrPermitCount:    "limiter.ErrPermitCount",
+	limiter.ErrInvalidOptions: "limiter.ErrInvalidOptions",
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/timeout"
 )
@@ -48,6 +49,8 @@ func TestErrorType(t *testing.T) {
 		{fmt.Errorf("%w: %w", pipeline.ErrClosed, &net.DNSError{}), "pipeline.ErrClosed"},
 		{fmt.Errorf("it: %w", limiter.ErrClosed), "limiter.ErrClosed"},
 		{pipeline.ErrAborted, "pipeline.ErrAborted"},
+		{fmt.Errorf("orders: %w", limiter.ConcurrencyOptions{}.Validate()), "limiter.ErrInvalidOptions"},
+		{errors.Join(errors.New("boom"), fmt.Errorf("%w: 1", registry.ErrDrainTimeout)), "registry.ErrDrainTimeout"},
 		{&ratelimit.RejectedError{}, "*ratelimit.RejectedError"},
 		{&timeout.Error{Err: context.DeadlineExceeded}, "*timeout.Error"},
 		{fmt.Errorf("a: %w", named{"quota_exceeded"}), "quota_exceeded"},
@@ -58,6 +61,46 @@ func TestErrorType(t *testing.T) {
 	for _, tt := range tests {
 		assert.Equal(t, tt.want, errorType(tt.err), "%#v", tt.err)
 	}
+}
+
+// What a registry reports says what went wrong, and not how the error was made.
+func TestErrorTypesOfARegistry(t *testing.T) {
+	var got []string
+	r := registry.New(&registry.Options{Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
+		got = append(got, e.Name+" "+errorType(e.Err))
+	})})
+	t.Cleanup(func() { assert.NoError(t, r.Close(context.Background())) })
+	limit := 1
+	build := func(b *registry.Builder) error {
+		b.Add(ratelimit.New(b.Concurrency("shared", limiter.ConcurrencyOptions{PermitLimit: limit}), nil))
+		return nil
+	}
+	for _, name := range []string{"a", "b"} {
+		_, err := r.GetOrDefine(name, build)
+		assert.NoError(t, err)
+	}
+	limit = 2
+	assert.Error(t, r.Reload(t.Context(), "a"))
+	limit = 0
+	assert.Error(t, r.Reload(t.Context(), "a"))
+	for _, other := range []registry.BuildFunc{
+		func(*registry.Builder) error { panic("boom") },
+		func(b *registry.Builder) error { _, err := b.Pipeline("c"); return err },
+		func(b *registry.Builder) error {
+			itself, err := b.Pipeline("a")
+			b.Add(pipeline.Embed(itself))
+			return err
+		},
+	} {
+		assert.Error(t, r.Apply(t.Context(), registry.Change{Define: map[string]registry.BuildFunc{"a": other}}))
+	}
+	assert.Equal(t, []string{
+		"ReloadFailed registry.ErrLimiterConflict",
+		"ReloadFailed limiter.ErrInvalidOptions",
+		"ReloadFailed *registry.PanicError",
+		"ReloadFailed registry.ErrNotDefined",
+		"ReloadFailed registry.ErrCycle",
+	}, got)
 }
 
 func TestErrorTypeDoesNotAllocate(t *testing.T) {
