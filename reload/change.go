@@ -14,8 +14,8 @@ import (
 //
 // Pipelines that mean what they meant are left alone: comments, the order of
 // fields and of pipelines, aliases and the way a value is written make no
-// difference. A change of a shared limiter concerns all pipelines that use it,
-// whose limiters then keep what they have counted. If the two were not parsed with
+// difference. A change of a shared limiter or a budget concerns all pipelines that
+// use it, and it keeps what it has counted. If the two were not parsed with
 // the same [Kinds], everything is defined anew: the functions may be others.
 func (f *File) Change(previous *File) registry.Change {
 	c := registry.Change{Define: make(map[string]registry.BuildFunc)}

@@ -95,9 +95,9 @@ func TestApply(t *testing.T) {
 
 	// Nothing of it is done if one pipeline fails.
 	k.AcceptUnknown()
-	third := parse(t, strings.Replace(before, "60s}", "60s}, shedding: {}", 1), k)
+	third := parse(t, strings.Replace(before, "60s}", "60s}, caching: {}", 1), k)
 	assert.ErrorContains(t, r.Apply(t.Context(), third.Change(second)),
-		"weir.yaml:8:95: pipelines.own.strategies[2].shedding: there is no such kind of strategy")
+		"weir.yaml:8:95: pipelines.own.strategies[2].caching: there is no such kind of strategy")
 	require.ErrorIs(t, run(t, outer), registry.ErrRemoved)
 }
 

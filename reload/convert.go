@@ -1,6 +1,7 @@
 package reload
 
 import (
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -35,7 +36,7 @@ func (c *converter) convert(n *yaml.Node, path string) *node {
 	}
 	defer func() { c.depth-- }()
 	if n.Kind != yaml.AliasNode && n.Style&yaml.TaggedStyle != 0 {
-		c.add(made, path, "the tag %s cannot be used, leave it out", n.Tag)
+		c.add(made, path, "the tag %s cannot be used, leave it out", escaped(n.Tag))
 	}
 	switch n.Kind {
 	case yaml.AliasNode:
@@ -52,6 +53,12 @@ func (c *converter) convert(n *yaml.Node, path string) *node {
 		made.kind = scalarKind(n)
 	}
 	return made
+}
+
+// escaped keeps a tag, in which %0D stands for the end of a line, on one.
+func escaped(tag string) string {
+	quoted := strconv.Quote(tag)
+	return quoted[1 : len(quoted)-1]
 }
 
 func scalarKind(n *yaml.Node) nodeKind {
@@ -125,7 +132,7 @@ func (c *converter) key(n *yaml.Node, path string) *node {
 	case n.Kind != yaml.ScalarNode:
 		c.add(at, path, "a key must be text")
 	case n.Style&yaml.TaggedStyle != 0:
-		c.add(at, path, "the tag %s cannot be used, leave it out", n.Tag)
+		c.add(at, path, "the tag %s cannot be used, leave it out", escaped(n.Tag))
 	case n.Value == "":
 		c.add(at, path, "a key is missing")
 	default:

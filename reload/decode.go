@@ -13,6 +13,7 @@ type decoder struct {
 	kinds *Kinds
 	// What is looked up when everything is decoded.
 	limiterRefs  []limiterRef
+	budgetRefs   []budgetRef
 	pipelineRefs []reference
 	in           string // the shared limiter that is being decoded, if it is one
 	pipeline     string // the pipeline that is being decoded
@@ -89,17 +90,32 @@ func (d *decoder) field(f *field, v reflect.Value, e entry, path string) {
 	if len(d.problems) == before && f.zero != "" && v.IsZero() {
 		d.add(e.value, path, "0 would stand for the default, which is %s: leave %s out for that%s", f.zero, f.name, f.orOff())
 	}
+	if f.names != "" && e.value.kind == text {
+		d.function(e.value, path, f.names)
+	}
 }
 
 // special sets what a word stands for, or -1, where it stands for something.
 func (r rule) special(n *node, v reflect.Value) bool {
 	for _, w := range r.words {
 		if n.kind == text && n.text == w.text || w == off && n.kind == integer && n.text == "-1" {
-			v.SetInt(w.value)
-			return true
+			return w.set(v)
 		}
 	}
 	return false
+}
+
+// set sets v to what the word stands for, if it can be.
+func (w word) set(v reflect.Value) bool {
+	switch {
+	case v.CanInt():
+		v.SetInt(w.value)
+	case v.CanFloat():
+		v.SetFloat(float64(w.value))
+	default:
+		return false
+	}
+	return true
 }
 
 func (r rule) orOff() string {

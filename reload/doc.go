@@ -33,17 +33,23 @@
 //
 // # What can be written
 //
-// Strategies are rate_limiter, retry, timeout and pipeline, limiters are
-// token_bucket, fixed_window, sliding_window, concurrency, unlimited, partitioned
-// and chain, and a program can add its own, see [Kinds]. Their fields are those of
-// the options of packages limiter, ratelimit, retry and timeout; a rate_limiter has
-// one limiter besides, a retry may name a function as its handle, and a rate
-// limiter one as its permits. [Schema] has all of it for editors.
+// Strategies are rate_limiter, retry, timeout, circuit_breaker, fallback, hedging,
+// pipeline, and chaos_fault, chaos_latency, chaos_outcome and chaos_behavior, which do
+// nothing unless they say enabled: true. Limiters are token_bucket, fixed_window,
+// sliding_window, concurrency, unlimited, adaptive, throttler, partitioned and chain.
+// A program can add its own, see [Kinds]. Their fields are those of the options of package limiter and of
+// the strategies' packages. What is a function or a value there, such as the handle of
+// a retry or the action of a fallback, is the name of one that the program has
+// registered. A rate_limiter has one limiter besides, and a retry and hedging may name
+// a budget that stands under budgets. [Schema] has all of it for editors.
 //
 // A shared limiter goes by its name in the registry, too; one that is written in a
 // strategy by "pipeline/strategy". Under those names they keep what they have
 // counted from one version of the file to the next. That is why two strategies of a
-// pipeline cannot have one name: the second retry needs a name of its own.
+// pipeline cannot have one name: the second retry needs a name of its own. A budget
+// keeps what it has counted by its name, and gets its new options. A circuit breaker
+// keeps its state by "pipeline/strategy" as long as nothing about it changes; one that
+// changes is made anew, and starts closed.
 //
 // # Strict
 //
@@ -53,8 +59,8 @@
 //
 //   - Durations are texts with a unit, such as 250ms or 1m30s.
 //   - Whole numbers are decimal; 010 means different things to different readers.
-//   - "off", or -1, is for a retry's max_retries and delay what -1 is in a program;
-//     "forever" is max_retries without end.
+//   - "off" is, where a field takes it, what -1 is in a program, such as for a retry's
+//     max_retries and delay; -1 will do, too. "forever" is max_retries without end.
 //   - A 0 that would stand for a default which is not 0 is refused, because it does
 //     not look like it: leave the field out instead.
 //   - What has no value, as in "retry:" alone, is refused; {} is all defaults.

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/strategies/fallback"
 )
 
 func ExampleParse() {
@@ -198,4 +199,51 @@ pipelines:
 	// Output:
 	// ann again: true
 	// bob: <nil>
+}
+
+func ExampleKinds_Fallback() {
+	kinds := reload.NewKinds()
+	kinds.Fallback("no_stock", fallback.Value("sold out"))
+	f, err := reload.Parse("weir.yaml", []byte(`
+budgets:
+  warehouse: {ratio: 0.1}
+pipelines:
+  stock:
+    strategies:
+      - fallback: {action: no_stock}
+      - retry: {max_retries: 1, delay: off, budget: warehouse, ignore_retry_after: true}
+      - circuit_breaker: {consecutive_failures: 2}
+      - timeout: {timeout: 1s}
+`), kinds)
+	if err != nil {
+		panic(err)
+	}
+	_ = f.Explain(os.Stdout)
+
+	ctx := context.Background()
+	r := registry.New(nil)
+	defer r.Close(ctx)
+	if err := r.Apply(ctx, f.Change(nil)); err != nil {
+		panic(err)
+	}
+	stock, err := r.Get("stock")
+	if err != nil {
+		panic(err)
+	}
+	for range 2 {
+		fmt.Println(pipeline.ExecuteValue(ctx, stock, func(context.Context) (string, error) {
+			fmt.Println("asking")
+			return "", errors.New("out of order")
+		}))
+	}
+	// Output:
+	// stock
+	//   1. each execution falls back to no_stock
+	//   2. each execution is retried once, at once, whatever a failure asks for, out of the budget warehouse (10% of the executions and 10 a second, over 10s)
+	//   3. each attempt fails fast for 5s once 10% of at least 100 in 30s or 2 in a row have failed
+	//   4. each attempt may take 1s
+	// asking
+	// asking
+	// sold out <nil>
+	// sold out <nil>
 }

@@ -41,15 +41,20 @@ type explainer struct {
 	file     *File
 	byName   map[string]*pipelineModel
 	users    map[*limiterModel][]string // pipelines that use a shared limiter
+	spenders map[*budgetModel][]string  // pipelines that use a budget
 	retrying map[string]bool            // pipelines that run what is inside more than once
 }
 
 func (e *explainer) findUsers() {
 	e.users = make(map[*limiterModel][]string)
+	e.spenders = make(map[*budgetModel][]string)
 	for _, p := range e.file.pipelines {
 		seen := make(map[*limiterModel]bool)
 		for _, s := range p.strategies {
 			e.use(s.limiter, p.name, seen)
+			if s.budget != nil && !slices.Contains(e.spenders[s.budget], p.name) {
+				e.spenders[s.budget] = append(e.spenders[s.budget], p.name)
+			}
 		}
 	}
 }
@@ -71,9 +76,15 @@ func (e *explainer) unused(b *strings.Builder) {
 			fmt.Fprintf(b, "limiter %s is used by no pipeline\n", l.name)
 		}
 	}
+	for _, m := range e.file.budgets {
+		if len(e.spenders[m]) == 0 {
+			fmt.Fprintf(b, "budget %s is used by no pipeline\n", m.name)
+		}
+	}
 }
 
-// pipeline writes one pipeline. What is inside of a retry happens for each attempt.
+// pipeline writes one pipeline. What is inside of a retry, or of
+// hedging, happens for each attempt.
 func (e *explainer) pipeline(b *strings.Builder, p *pipelineModel) {
 	fmt.Fprintf(b, "%s\n", p.name)
 	if len(p.strategies) == 0 {
@@ -93,6 +104,8 @@ func (e *explainer) retries(s *strategyModel) bool {
 	switch o := s.options.(type) {
 	case retryOptions:
 		return o.MaxRetries != int(off.value)
+	case hedgingOptions:
+		return o.MaxHedges != int(off.value)
 	case pipelineOptions:
 		known, ok := e.retrying[o.Name]
 		if !ok {
@@ -109,11 +122,18 @@ func (e *explainer) strategy(p *pipelineModel, s *strategyModel, subject string)
 	var words string
 	switch o := s.options.(type) {
 	case retryOptions:
-		words = subject + " " + explainRetry(o)
+		words = subject + " " + explainRetry(o) + e.budget(p, s)
+	case hedgingOptions:
+		words = o.explain(subject) + e.budget(p, s)
+	case interface{ explain(subject string) string }:
+		words = o.explain(subject)
 	case timeoutOptions:
 		words = fmt.Sprintf("%s may take %s", subject, briefly(o.Timeout))
 	case rateLimiterOptions:
 		words = subject + " " + explainRateLimiter(o) + " of " + e.limiter(p, s.limiter)
+		if o.Handle != "" {
+			words += "; a failure is what " + o.Handle + " takes for one"
+		}
 	case pipelineOptions:
 		words = fmt.Sprintf("%s runs through the pipeline %s", subject, o.Name)
 	default:
@@ -150,7 +170,7 @@ func explainOwn(kind string, options any) string {
 // written is a value as it could be written in a file, or nearly.
 func (f field) written(v reflect.Value) string {
 	for _, w := range f.words {
-		if v.CanInt() && v.Int() == w.value {
+		if v.CanInt() && v.Int() == w.value || v.CanFloat() && v.Float() == float64(w.value) {
 			return w.text
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/strategies/adaptive"
 )
 
 func explainRateLimiter(o rateLimiterOptions) string {
@@ -25,12 +26,16 @@ func (e *explainer) limiter(p *pipelineModel, l *limiterModel) string {
 	if l.name == "" {
 		return "its own " + e.limits(p, l)
 	}
-	others := slices.DeleteFunc(slices.Clone(e.users[l]), func(name string) bool { return name == p.name })
-	shared := ""
-	if len(others) > 0 {
-		shared = ", shared with " + strings.Join(others, ", ")
+	return fmt.Sprintf("%s%s (%s)", l.name, sharedWith(e.users[l], p.name), e.limits(p, l))
+}
+
+// sharedWith says which others use something.
+func sharedWith(users []string, itself string) string {
+	others := slices.DeleteFunc(slices.Clone(users), func(name string) bool { return name == itself })
+	if len(others) == 0 {
+		return ""
 	}
-	return fmt.Sprintf("%s%s (%s)", l.name, shared, e.limits(p, l))
+	return ", shared with " + strings.Join(others, ", ")
 }
 
 func (e *explainer) limits(p *pipelineModel, l *limiterModel) string {
@@ -47,6 +52,10 @@ func (e *explainer) limits(p *pipelineModel, l *limiterModel) string {
 			queue(o.QueueLimit, o.QueueOrder, o.ManualReplenishment)
 	case limiter.ConcurrencyOptions:
 		return fmt.Sprintf("concurrency limiter: %d at once", o.PermitLimit) + queue(o.QueueLimit, o.QueueOrder, false)
+	case adaptive.LimiterOptions:
+		return explainAdaptive(o) + queue(o.QueueLimit, o.QueueOrder, false)
+	case adaptive.ThrottlerOptions:
+		return explainThrottler(o)
 	case partitionedOptions:
 		return fmt.Sprintf("limiter for each %s, a %s", o.Key, e.limits(p, l.each)) + partitions(o.PartitionedOptions)
 	case nil:
@@ -59,6 +68,23 @@ func (e *explainer) limits(p *pipelineModel, l *limiterModel) string {
 		}
 	}
 	return explainOwn(l.kind, l.options)
+}
+
+func explainAdaptive(o adaptive.LimiterOptions) string {
+	// Only these have to do with each other; the others may make it large.
+	l, err := adaptive.NewLimiter(adaptive.LimiterOptions{MinLimit: o.MinLimit, MaxLimit: o.MaxLimit, InitialLimit: o.InitialLimit})
+	if err == nil { // Parse has seen to it
+		o = l.Options()
+	}
+	return fmt.Sprintf("adaptive limiter: %d to %d at once, %d at first", o.MinLimit, o.MaxLimit, o.InitialLimit)
+}
+
+func explainThrottler(o adaptive.ThrottlerOptions) string {
+	if t, err := adaptive.NewThrottler(o); err == nil { // Parse has seen to it
+		o = t.Options()
+	}
+	return fmt.Sprintf("throttler: it rejects up to %s while more than %s of at least %d in %s fail",
+		percent(o.MaxRejectionRate), percent(o.FailureRate), max(o.MinExecutions, 1), briefly(o.Period))
 }
 
 func (e *explainer) chain(p *pipelineModel, l *limiterModel) string {

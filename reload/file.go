@@ -13,6 +13,7 @@ type File struct {
 	name      string
 	kinds     *Kinds
 	limiters  []*limiterModel  // shared, in the order of the file
+	budgets   []*budgetModel   // in the order of the file
 	pipelines []*pipelineModel // in the order of the file
 }
 
@@ -81,9 +82,19 @@ func (f *File) Limiters() []string {
 	return names
 }
 
+// Budgets returns the names of the budgets, in the order of the file.
+func (f *File) Budgets() []string {
+	names := make([]string, len(f.budgets))
+	for i, b := range f.budgets {
+		names[i] = b.name
+	}
+	return names
+}
+
 // The fields of a file.
 const (
 	limitersField   = "limiters"
+	budgetsField    = "budgets"
 	pipelinesField  = "pipelines"
 	allowEmptyField = "allow_empty"
 )
@@ -100,6 +111,8 @@ func (d *decoder) file(root *node, f *File) {
 		switch e.key.text {
 		case limitersField:
 			d.sharedLimiters(e.value, f)
+		case budgetsField:
+			d.budgets(e.value, f)
 		case pipelinesField:
 			d.pipelines(e.value, f)
 		case allowEmptyField:
@@ -108,7 +121,7 @@ func (d *decoder) file(root *node, f *File) {
 			}
 		default:
 			if !strings.HasPrefix(e.key.text, ignoredPrefix) {
-				fields := []string{limitersField, pipelinesField, allowEmptyField}
+				fields := []string{limitersField, budgetsField, pipelinesField, allowEmptyField}
 				d.add(e.key, "", "unknown field %s, %s", shortened(e.key.text), instead(e.key.text, fields, ""))
 			}
 		}

@@ -1,7 +1,6 @@
 package reload
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,18 +14,16 @@ import (
 
 // Kinds are what a file can name: kinds of strategies and limiters, and functions
 // of the program. The zero Kinds, and a nil one, have weir's own kinds and no
-// functions. A program adds its own with [RegisterStrategy], [RegisterLimiter],
-// [Kinds.Key], [Kinds.Handle] and [Kinds.Permits], before it gives the Kinds to
-// [Parse] and not afterwards.
+// functions. A program adds its own with [RegisterStrategy], [RegisterLimiter] and the
+// methods of Kinds that take a name, before it gives the Kinds to [Parse] and not
+// afterwards.
 //
 // What is wrong with a registration is reported by Parse, all of it at once. Kinds
 // can be used by many goroutines as long as none registers.
 type Kinds struct {
 	strategies map[string]*strategyKind
 	limiters   map[string]*limiterKind
-	keys       map[string]func(context.Context) string
-	handles    map[string]func(any, error) bool
-	permits    map[string]func(context.Context) int
+	functions  map[purpose]map[string]any
 	lenient    bool
 	wrong      []error
 }
@@ -72,7 +69,7 @@ func RegisterStrategy[O any](k *Kinds, kind string, build func(b *registry.Build
 // strategy. Whatever must outlive a version is to be kept elsewhere, by that name;
 // what need not is given to [registry.Builder.OnDispose].
 func RegisterLimiter[O any](k *Kinds, kind string, build func(b *registry.Builder, name string, o O) (limiter.Limiter, error)) {
-	if !k.allows("limiter", kind, reflect.TypeFor[O](), build == nil, append(k.limiterNames(), "limiter", "name", "shadow", "permits")) {
+	if !k.allows("limiter", kind, reflect.TypeFor[O](), build == nil, append(k.limiterNames(), "limiter", "name", "shadow", "permits", "handle")) {
 		return
 	}
 	if k.limiters == nil {
@@ -81,58 +78,12 @@ func RegisterLimiter[O any](k *Kinds, kind string, build func(b *registry.Builde
 	k.limiters[kind] = limiterOf(build)
 }
 
-// Key adds a function that a partitioned limiter can name as its key: it finds in
-// the context of an execution whose limiter is to be asked.
-func (k *Kinds) Key(name string, key func(ctx context.Context) string) {
-	if k.allowsFunction("key", name, key == nil, k.keys[name] != nil) {
-		k.keys = with(k.keys, name, key)
-	}
-}
-
-// Handle adds a function that a retry can name as its handle, see
-// [github.com/weir-go/weir/strategies/retry.Options].
-func (k *Kinds) Handle(name string, handle func(result any, err error) bool) {
-	if k.allowsFunction("handle", name, handle == nil, k.handles[name] != nil) {
-		k.handles = with(k.handles, name, handle)
-	}
-}
-
-// Permits adds a function that a rate limiter can name as its permits: what an
-// execution costs.
-func (k *Kinds) Permits(name string, permits func(ctx context.Context) int) {
-	if k.allowsFunction("permits", name, permits == nil, k.permits[name] != nil) {
-		k.permits = with(k.permits, name, permits)
-	}
-}
-
 // AcceptUnknown is for tools that look at files of programs that they are not:
 // functions and kinds that are not registered are accepted, and the options of such
 // kinds are not looked at. A kind whose name is close to a known one still counts
 // as misspelt. A [File] that has any can be explained and compared, but building a
 // pipeline that needs one fails.
 func (k *Kinds) AcceptUnknown() { k.lenient = true }
-
-func with[F any](m map[string]F, name string, f F) map[string]F {
-	if m == nil {
-		m = make(map[string]F)
-	}
-	m[name] = f
-	return m
-}
-
-func (k *Kinds) allowsFunction(what, name string, isNil, taken bool) bool {
-	switch {
-	case name == "":
-		k.refuse("a %s function needs a name", what)
-	case isNil:
-		k.refuse("the %s function %q is nil", what, name)
-	case taken:
-		k.refuse("there is a %s function %q already", what, name)
-	default:
-		return true
-	}
-	return false
-}
 
 // allows tells whether a kind can be registered, and notes why not.
 func (k *Kinds) allows(what, kind string, options reflect.Type, isNil bool, taken []string) bool {

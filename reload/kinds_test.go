@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -138,6 +139,15 @@ func TestRegistrationsThatAreWrong(t *testing.T) {
 	k.Key("twice", clientIP)
 	k.Handle("nil", nil)
 	k.Permits("nil", nil)
+	k.Fallback("nil", nil)
+	k.Control("nil", nil)
+	k.Error("nil", nil)
+	k.Outcome("nil", nil)
+	k.Behavior("nil", nil)
+	k.Error("twice", errTransient)
+	k.Error("twice", errTransient)
+	k.Assume("key", "twice")
+	k.Assume("lock", "x")
 
 	_, err := reload.Parse("any.yaml", []byte("nonsense"), k)
 	assert.EqualError(t, err, `reload: strategy kind "retry": the name is taken
@@ -152,7 +162,15 @@ reload: a key function needs a name
 reload: the key function "nil" is nil
 reload: there is a key function "twice" already
 reload: the handle function "nil" is nil
-reload: the permits function "nil" is nil`)
+reload: the permits function "nil" is nil
+reload: the fallback action "nil" is nil
+reload: the circuit control "nil" is nil
+reload: the chaos error "nil" is nil
+reload: the chaos outcome "nil" is nil
+reload: the chaos behavior "nil" is nil
+reload: there is a chaos error "twice" already
+reload: there is a key function "twice" already
+reload: there is nothing to register as "lock", there are behavior, control, error, fallback, handle, key, outcome, permits`)
 	_, err = k.Schema()
 	assert.Error(t, err)
 }
@@ -177,7 +195,7 @@ type endless struct{ Again *endless }
 func TestAcceptUnknown(t *testing.T) {
 	k := reload.NewKinds()
 	k.AcceptUnknown()
-	f, err := reload.Parse("own.yaml", []byte(ownKindsFile), k)
+	f, err := reload.Parse("own.yaml", []byte(strings.ReplaceAll(ownKindsFile, "shedding", "brownout")), k)
 	require.NoError(t, err)
 	assert.Error(t, newRegistry(t).Apply(t.Context(), f.Change(nil)))
 
@@ -189,6 +207,13 @@ func TestAcceptedUnknownCannotBeBuilt(t *testing.T) {
 	k := reload.NewKinds()
 	k.AcceptUnknown()
 	for strategy, want := range map[string]string{
+		"circuit_breaker: {handle: transient}":                                           `there is no handle function "transient"`,
+		"circuit_breaker: {control: ops}":                                                `there is no circuit control "ops"`,
+		"fallback: {action: cached}":                                                     `there is no fallback action "cached"`,
+		"hedging: {handle: transient}":                                                   `there is no handle function "transient"`,
+		"chaos_fault: {error: boom}":                                                     `there is no chaos error "boom"`,
+		"chaos_outcome: {outcome: stale}":                                                `there is no chaos outcome "stale"`,
+		"chaos_behavior: {behavior: flush}":                                              `there is no chaos behavior "flush"`,
 		"retry: {handle: transient}":                                                     `there is no handle function "transient"`,
 		"rate_limiter: {permits: cost, unlimited: {}}":                                   `there is no permits function "cost"`,
 		"rate_limiter: {partitioned: {key: ip, each: {concurrency: {permit_limit: 1}}}}": `limiter "a/RateLimiter": there is no key function "ip"`,

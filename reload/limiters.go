@@ -35,6 +35,8 @@ func init() { // not in the declaration: a partitioned limiter has limiters
 		"sliding_window": limiterOf(slidingWindow),
 		"concurrency":    limiterOf(concurrency),
 		"unlimited":      limiterOf(unlimited),
+		"adaptive":       limiterOf(adaptiveLimiter),
+		"throttler":      limiterOf(throttler),
 		"partitioned":    {options: reflect.TypeFor[partitionedOptions](), decode: decodePartitioned, build: buildPartitioned},
 		"chain":          {decode: decodeChain, build: buildChain},
 	}
@@ -96,24 +98,13 @@ func decodePartitioned(d *decoder, n *node, path string, l *limiterModel) {
 	if n.kind == mapping && n.get("each") == nil {
 		d.add(n, path, "each is missing: the limiter that every key gets, one of %s", oneOf(partitionable))
 	}
-	if key := n.get("key"); key != nil && key.kind == text {
-		function(d, key, child(path, "key"), "key", d.kinds.keys)
-	}
-}
-
-// function checks the name of a function of the program's.
-func function[F any](d *decoder, n *node, path, what string, known map[string]F) {
-	if _, ok := known[n.text]; ok || d.kinds.lenient {
-		return
-	}
-	d.add(n, path, "the program has registered no %s function %s, %s", what, shortened(n.text), instead(n.text, keysOf(known), "nor any other"))
 }
 
 func buildPartitioned(b *registry.Builder, k *Kinds, name string, l *limiterModel) (limiter.Limiter, error) {
 	o := l.options.(partitionedOptions)
-	key := k.keys[o.Key]
-	if key == nil {
-		return nil, fmt.Errorf("there is no key function %q", o.Key)
+	key, err := registered[func(context.Context) string](k, keyFunction, o.Key)
+	if err != nil {
+		return nil, err
 	}
 	p := &byContext{}
 	switch each := l.each.options.(type) {

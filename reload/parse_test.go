@@ -10,6 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/strategies/chaos"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+	"github.com/weir-go/weir/strategies/fallback"
 )
 
 // functions are those that the files in testdata name.
@@ -19,6 +22,11 @@ func functions() *reload.Kinds {
 	k.Key("tenant", clientIP)
 	k.Handle("transient", func(_ any, err error) bool { return errors.Is(err, errTransient) })
 	k.Permits("cost", func(context.Context) int { return 2 })
+	k.Fallback("cached", fallback.Value("cached"))
+	k.Control("ops", new(circuitbreaker.Control))
+	k.Error("boom", errTransient)
+	k.Outcome("stale", func(context.Context) (chaos.Result, bool) { return chaos.Result{Value: "stale"}, true })
+	k.Behavior("flush", func(context.Context) error { return nil })
 	return k
 }
 
@@ -73,6 +81,7 @@ func TestSyntax(t *testing.T) {
 		"no pipelines":    {"pipelines: {}", "f:1:1: " + empty},
 		"not allowed":     {"allow_empty: false", "f:1:1: " + empty},
 		"no value":        {"pipelines:", "f:1:11: pipelines: must be a mapping of names to pipelines, found nothing"},
+		"no budgets":      {"allow_empty: true\nbudgets: 1.5", "f:2:10: budgets: must be a mapping of names to budgets, found the number 1.5"},
 		"no limiters":     {"allow_empty: true\nlimiters: 1.5", "f:2:11: limiters: must be a mapping of names to limiters, found the number 1.5"},
 		"BOM and CRLF":    {"\ufeffpipelines:\r\n  a: 1\r\n", "f:2:6: pipelines.a: must be a mapping with strategies, found the number 1"},
 		"odd names":       {"pipelines: {a.b: 1, ü: true}", "f:1:18: pipelines[\"a.b\"]: must be a mapping with strategies, found the number 1\nf:1:24: pipelines[\"ü\"]: must be a mapping with strategies, found true"},

@@ -37,7 +37,12 @@ func (d *decoder) refer(f *File) {
 			chains = append(chains, r.reference)
 		}
 	}
+	before := len(d.problems)
 	d.cycles("limiter", limiters, chains)
+	if len(d.problems) == before {
+		d.checkAdapting(f)
+	}
+	d.referBudgets(f)
 
 	names := f.Pipelines()
 	known := make(map[string]bool, len(names))
@@ -86,27 +91,43 @@ func (d *decoder) cycles(what string, names []string, references []reference) {
 	}
 }
 
-// ownNames looks for limiters of strategies that the registry would take for
-// others: a pipeline "a/b" and a strategy "c" make the same name as "a" and "b/c".
+// ownNames looks for limiters and circuits of strategies that the registry would take
+// for others: a pipeline "a/b" and a strategy "c" make the same name as "a" and "b/c".
 func (d *decoder) ownNames(f *File) {
 	taken := make(map[string]string)
+	for _, b := range f.budgets {
+		taken["budget "+b.name] = "the budget " + b.name
+	}
 	for _, l := range f.limiters {
 		taken[l.name] = "the limiter " + l.name
 	}
 	for _, p := range f.pipelines {
 		for i, s := range p.strategies {
-			if s.limiter == nil || s.limiter.name != "" || s.limiter.kind == "chain" {
+			prefix, what, keeps := s.keeps()
+			if !keeps {
 				continue
 			}
 			name, at := ownName(p.name, "", s.name), p.places[i]
-			if other := taken[name]; other != "" {
+			its := "that of the pipeline " + p.name
+			if other := taken[prefix+name]; other == its {
+				continue // of two strategies of one name, which is a problem already
+			} else if other != "" {
 				d.problems = append(d.problems, Problem{
 					Line: at.Line, Column: at.Column, Path: at.Path,
-					Message: "its limiter would be called " + shortened(name) + ", as " + other + " is; give the strategy another name",
+					Message: "its " + what + " would be called " + shortened(prefix+name) + ", as " + other + " is; give the strategy another name",
 				})
 				continue
 			}
-			taken[name] = "that of the pipeline " + p.name
+			taken[prefix+name] = its
 		}
 	}
+}
+
+// keeps tells whether the registry keeps something of the strategy's own by its name,
+// what that is, and what the registry puts before the name.
+func (s *strategyModel) keeps() (prefix, what string, ok bool) {
+	if s.kind == "circuit_breaker" {
+		return circuitKind + " ", "circuit", true
+	}
+	return "", "limiter", s.limiter != nil && s.limiter.name == "" && s.limiter.kind != "chain"
 }

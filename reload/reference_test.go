@@ -69,6 +69,8 @@ type definition struct {
 	AnyOf       []definition          `json:"anyOf"`
 	Const       any                   `json:"const"`
 	Minimum     *float64              `json:"minimum"`
+	Above       *float64              `json:"exclusiveMinimum"`
+	Maximum     *float64              `json:"maximum"`
 }
 
 // table has a row for each field, those that are required first.
@@ -108,6 +110,21 @@ func boolRank(b bool) int {
 	return 0
 }
 
+// bounds says how small and how large a number can be.
+func (d definition) bounds() string {
+	words := ""
+	if d.Minimum != nil {
+		words = fmt.Sprintf(" from %v", *d.Minimum)
+	}
+	if d.Above != nil {
+		words = fmt.Sprintf(" above %v", *d.Above)
+	}
+	if d.Maximum != nil {
+		words += fmt.Sprintf(" to %v", *d.Maximum)
+	}
+	return words
+}
+
 // form says in a word what can be written.
 func (d definition) form() string {
 	var forms []string
@@ -128,11 +145,8 @@ func (d definition) form() string {
 		return "duration"
 	case d.Ref == "#/$defs/each":
 		return "one kind of limiter"
-	case d.Type == "integer":
-		if d.Minimum != nil {
-			return fmt.Sprintf("number from %v", *d.Minimum)
-		}
-		return "number"
+	case d.Type == "integer", d.Type == "number":
+		return "number" + d.bounds()
 	case d.Type == "boolean":
 		return "`true` or `false`"
 	case d.Type == "string":

@@ -1,14 +1,13 @@
 package reload
 
 import (
+	"maps"
 	"math"
 	"reflect"
 	"strings"
 
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/strategies/ratelimit"
-	"github.com/weir-go/weir/strategies/retry"
-	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/strategies/adaptive"
 )
 
 // A rule is what a file wants to know of a field besides its type.
@@ -22,6 +21,11 @@ type rule struct {
 	// method's.
 	least float64
 	bound bool // least is set
+	// most is the largest value for the schema, 0 for any; the check is the Validate
+	// method's.
+	most float64
+	// names is what the field names of the program's.
+	names purpose
 	// doc is the description for the schema.
 	doc string
 }
@@ -52,11 +56,22 @@ func ruleOf(t reflect.Type, f reflect.StructField) rule {
 }
 
 func described(doc string) rule              { return rule{doc: doc} }
+func naming(what purpose, doc string) rule   { return rule{names: what, doc: doc} }
 func atLeast(least float64, doc string) rule { return rule{least: least, bound: true, doc: doc} }
 
 // rules are those of weir's own options. A test holds that none is missing and
 // that each least is what Validate says.
-var rules = map[reflect.Type]map[string]rule{
+var rules = joined(limiterRules, strategyRules)
+
+func joined(parts ...map[reflect.Type]map[string]rule) map[reflect.Type]map[string]rule {
+	all := make(map[reflect.Type]map[string]rule)
+	for _, p := range parts {
+		maps.Copy(all, p)
+	}
+	return all
+}
+
+var limiterRules = map[reflect.Type]map[string]rule{
 	reflect.TypeFor[limiter.ConcurrencyOptions](): {
 		"PermitLimit": atLeast(1, "How many permits may be held at once."),
 		"QueueLimit":  queueLimit, "QueueOrder": queueOrder,
@@ -82,40 +97,29 @@ var rules = map[reflect.Type]map[string]rule{
 		"IdleTimeout":   {zero: "10s", doc: "A partition that was idle for longer is forgotten; 10s unless set."},
 		"MaxPartitions": atLeast(0, "How many partitions there may be; 0: any number. Set it where keys come from outside."),
 	},
-	reflect.TypeFor[ratelimit.Options](): {
-		"Name":   name("RateLimiter"),
-		"Shadow": described("Decide and report, but never reject."),
+	reflect.TypeFor[adaptive.LimiterOptions](): {
+		"MinLimit":          {zero: "1", doc: "The lowest limit; 1 unless set."},
+		"MaxLimit":          {zero: "200", doc: "The highest limit; 200 unless set."},
+		"InitialLimit":      {zero: "20", doc: "The limit to begin with; 20 unless set, or what is nearest to it between the lowest and the highest."},
+		"MaxLimitFactor":    {zero: "5", least: 1, bound: true, doc: "The limit stays below so many times what has run at once lately; 5 unless set."},
+		"MaxLimitWindow":    described("For how long the most that ran at once is remembered for that; 0s: only since the last change."),
+		"QueueLimit":        queueLimit,
+		"QueueOrder":        queueOrder,
+		"MinWindow":         {zero: "1s", doc: "The shortest time between two changes of the limit; 1s unless set."},
+		"MaxWindow":         {zero: "30s", doc: "The longest, where executions are long; 30s unless set."},
+		"MinSamples":        {zero: "50", doc: "How many executions must have succeeded between two changes; 50 unless set."},
+		"Quantile":          {zero: "0.9", doc: "Which of their times stands for all, below 1; 0.9 unless set."},
+		"BaselineAge":       {zero: "10", doc: "Over how many such times the usual time is an average; 10 unless set."},
+		"CorrelationWindow": {zero: "50", least: 2, bound: true, doc: "Over how many changes it is looked whether more at once made anything quicker; 50 unless set."},
 	},
-	reflect.TypeFor[retry.Options](): {
-		"Name": name("Retry"),
-		"MaxRetries": {
-			words: []word{off, forever}, zero: "3", least: -1, bound: true,
-			doc: "How often the first attempt is followed by another; 3 unless set.",
-		},
-		"Backoff":          described("How the waits grow."),
-		"Delay":            {words: []word{off}, zero: "2s", doc: "The first wait; 2s unless set."},
-		"MaxDelay":         described("The longest backoff, jitter included; 0s: there is none."),
-		"Jitter":           described("Make the waits random, so that clients do not come back all at once."),
-		"MaxDuration":      described("How long the whole may take until the last attempt starts; 0s: as long as the context allows."),
-		"IgnoreRetryAfter": described("Do not wait longer where a failure asks for it."),
-	},
-	reflect.TypeFor[timeout.Options](): {
-		"Name": name("Timeout"),
-	},
-	reflect.TypeFor[timeoutOptions](): {
-		"Timeout": described("How long what is inside may take; more than 0."),
-	},
-	reflect.TypeFor[retryOptions](): {
-		"Handle": described("The function of the program's that tells what is retried; every error but a context's unless set."),
-	},
-	reflect.TypeFor[rateLimiterOptions](): {
-		"Permits": described("The function of the program's that tells the cost of an execution; 1 unless set."),
+	reflect.TypeFor[adaptive.ThrottlerOptions](): {
+		"FailureRate":      {zero: "0.1", doc: "The part of executions that may fail without anything being rejected, below 1; 0.1 unless set."},
+		"Period":           {zero: "1m", doc: "How far back executions count, 20ms or more; 1m unless set."},
+		"MinExecutions":    {words: []word{off}, zero: "10", doc: "How many executions there must have been before any is rejected; 10 unless set."},
+		"MaxRejectionRate": {zero: "0.9", most: 1, doc: "The largest part that is rejected, whatever fails; 0.9 unless set."},
 	},
 	reflect.TypeFor[partitionedOptions](): {
-		"Key": described("The function of the program's that finds the key."),
-	},
-	reflect.TypeFor[pipelineOptions](): {
-		"Name": described("The name of another pipeline of the file."),
+		"Key": naming(keyFunction, "The function of the program's that finds the key."),
 	},
 }
 
@@ -124,7 +128,3 @@ var (
 	queueOrder = described("Who is served first.")
 	manual     = described("Only the program moves time on, with TryReplenish.")
 )
-
-func name(usual string) rule {
-	return described("How the strategy is called in telemetry; " + usual + " unless set.")
-}

@@ -38,7 +38,7 @@ func (d *decoder) scalar(n *node, v reflect.Value, path string, r rule) {
 			return err
 		})
 	default:
-		d.fraction(n, v, path)
+		d.fraction(n, v, path, r)
 	}
 }
 
@@ -73,13 +73,13 @@ func (r rule) orWords(wanted string) string {
 	return alternatives(append(all, wanted))
 }
 
-func (d *decoder) fraction(n *node, v reflect.Value, path string) {
+func (d *decoder) fraction(n *node, v reflect.Value, path string, r rule) {
 	if n.kind != integer && n.kind != decimal {
-		d.add(n, path, "must be a number, found %v", n)
+		d.add(n, path, "must be %s, found %v", r.orWords("a number"), n)
 		return
 	}
 	f, err := strconv.ParseFloat(n.text, v.Type().Bits())
-	if err != nil { // also .inf and .nan
+	if err != nil || n.kind == integer && !wholeNumber.MatchString(n.text) { // also .inf and .nan
 		d.add(n, path, "must be a number in decimal digits, found %s", n.text)
 		return
 	}

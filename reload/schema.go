@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/weir-go/weir/strategies/budget"
 )
 
 //go:embed schema.json
@@ -41,6 +43,11 @@ func (k *Kinds) schema() ([]byte, error) {
 				"type":                 "object",
 				"additionalProperties": object{"$ref": "#/$defs/limiter"},
 			},
+			budgetsField: object{
+				"description":          "Budgets of extra attempts that pipelines share, by name.",
+				"type":                 "object",
+				"additionalProperties": object{"$ref": "#/$defs/budget"},
+			},
 			pipelinesField: object{
 				"description":          "Pipelines, by name.",
 				"type":                 "object",
@@ -65,6 +72,7 @@ func (k *Kinds) definitions() object {
 		"limiter":  oneKindSchema("limiter.", k.limiterNames()),
 		"each":     oneKindSchema("limiter.", partitionable),
 		"strategy": oneKindSchema("strategy.", k.strategyNames()),
+		"budget":   structSchema(reflect.TypeFor[budget.Options]()),
 		"pipeline": object{
 			"type": "object",
 			"properties": object{"strategies": object{
@@ -90,11 +98,11 @@ func (k *Kinds) definitions() object {
 	}
 	for _, kind := range k.limiterNames() {
 		if t := k.limiter(kind).options; t != nil {
-			defs["limiter."+kind] = structSchema(t)
+			defs["limiter."+kind] = k.kindSchema(t)
 		}
 	}
 	for _, kind := range k.strategyNames() {
-		defs["strategy."+kind] = structSchema(k.strategy(kind).options)
+		defs["strategy."+kind] = k.kindSchema(k.strategy(kind).options)
 	}
 	k.refine(defs)
 	return defs
@@ -105,11 +113,8 @@ func (k *Kinds) refine(defs object) {
 	partitioned := defs["limiter.partitioned"].(object)
 	properties(partitioned)["each"] = object{"$ref": "#/$defs/each", "description": "The limiter that every key gets."}
 	partitioned["required"] = []string{"each", "key"}
-	k.oneOfFunctions(partitioned, "key", keysOf(k.keys))
-	k.oneOfFunctions(defs["strategy.retry"].(object), "handle", keysOf(k.handles))
 
 	limiters := defs["strategy.rate_limiter"].(object)
-	k.oneOfFunctions(limiters, "permits", keysOf(k.permits))
 	properties(limiters)["limiter"] = object{"type": "string", "description": "The name of a limiter under limiters."}
 	oneOf := []any{object{"required": []string{"limiter"}}}
 	for _, kind := range k.limiterNames() {
@@ -121,11 +126,16 @@ func (k *Kinds) refine(defs object) {
 
 func properties(schema object) object { return schema["properties"].(object) }
 
-// oneOfFunctions lists the functions that a field can name, where they are known.
-func (k *Kinds) oneOfFunctions(schema object, field string, names []string) {
-	if len(names) > 0 && !k.lenient {
-		properties(schema)[field].(object)["enum"] = names
+// kindSchema is the schema of the options of a kind. It lists what of the program's
+// a field can name, where that is known.
+func (k *Kinds) kindSchema(t reflect.Type) object {
+	s := structSchema(t)
+	for _, f := range fieldsOf(t) {
+		if names := keysOf(k.functions[f.names]); len(names) > 0 && !k.lenient {
+			properties(s)[f.name].(object)["enum"] = names
+		}
 	}
+	return s
 }
 
 // oneKindSchema is a mapping of one kind to its options.
@@ -208,11 +218,17 @@ func plainSchema(t reflect.Type, r rule) object {
 
 func numberSchema(t reflect.Type, r rule) object {
 	s := object{"type": "integer"}
-	if t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64 {
+	fraction := t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64
+	if fraction {
 		s["type"] = "number"
 	}
+	if r.most != 0 {
+		s["maximum"] = r.most
+	}
 	switch {
-	case r.zero != "": // off has its own place
+	case r.zero != "" && r.least <= 0 && fraction: // off has its own place
+		s["exclusiveMinimum"] = 0
+	case r.zero != "" && r.least <= 0:
 		s["minimum"] = 1
 	case r.bound:
 		s["minimum"] = r.least

@@ -1,6 +1,7 @@
 package reload
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/strategies/adaptive"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
@@ -22,6 +24,7 @@ type strategyModel struct {
 	name    string        // in telemetry; "" if it is not known
 	options any           // a struct; nil of kinds that are not known
 	limiter *limiterModel // of a rate limiter
+	budget  *budgetModel  // of what makes more attempts, if it has one
 }
 
 // A strategyKind is how the strategies of one kind are decoded and made.
@@ -45,6 +48,26 @@ var ownStrategies = map[string]*strategyKind{
 		decode:  decodeRetry,
 		build:   buildRetry,
 	},
+	"circuit_breaker": {
+		options: reflect.TypeFor[circuitBreakerOptions](),
+		usual:   "CircuitBreaker",
+		build:   buildCircuitBreaker,
+	},
+	"fallback": {
+		options: reflect.TypeFor[fallbackOptions](),
+		usual:   "Fallback",
+		build:   buildFallback,
+	},
+	"hedging": {
+		options: reflect.TypeFor[hedgingOptions](),
+		usual:   "Hedging",
+		decode:  decodeHedging,
+		build:   buildHedging,
+	},
+	"chaos_fault":    {options: reflect.TypeFor[chaosFaultOptions](), usual: "Chaos.Fault", build: buildChaosFault},
+	"chaos_latency":  {options: reflect.TypeFor[chaosLatencyOptions](), usual: "Chaos.Latency", build: buildChaosLatency},
+	"chaos_outcome":  {options: reflect.TypeFor[chaosOutcomeOptions](), usual: "Chaos.Outcome", build: buildChaosOutcome},
+	"chaos_behavior": {options: reflect.TypeFor[chaosBehaviorOptions](), usual: "Chaos.Behavior", build: buildChaosBehavior},
 	"timeout": {
 		options: reflect.TypeFor[timeoutOptions](),
 		usual:   "Timeout",
@@ -60,11 +83,13 @@ var ownStrategies = map[string]*strategyKind{
 type rateLimiterOptions struct {
 	ratelimit.Options `yaml:",inline"`
 	Permits           string `yaml:"permits,omitempty"`
+	Handle            string `yaml:"handle,omitempty"`
 }
 
 type retryOptions struct {
 	retry.Options `yaml:",inline"`
 	Handle        string `yaml:"handle,omitempty"`
+	Budget        string `yaml:"budget,omitempty"`
 }
 
 type timeoutOptions struct {
@@ -143,9 +168,6 @@ func decodeRateLimiter(d *decoder, n *node, path string, s *strategyModel) {
 	case len(limiters) > 1:
 		d.add(limiters[1].key, path, "%s is a second limiter, there is %s; a chain has several", limiters[1].key.text, limiters[0].key.text)
 	}
-	if permits := n.get("permits"); permits != nil && permits.kind == text {
-		function(d, permits, child(path, "permits"), "permits", d.kinds.permits)
-	}
 }
 
 // acceptLimiters takes fields that are not known for kinds of limiters, where that
@@ -166,8 +188,9 @@ func buildRateLimiter(b *registry.Builder, k *Kinds, s *strategyModel) (pipeline
 	from := s.options.(rateLimiterOptions)
 	o := from.Options
 	if from.Permits != "" {
-		if o.Permits = k.permits[from.Permits]; o.Permits == nil {
-			return nil, fmt.Errorf("there is no permits function %q", from.Permits)
+		var err error
+		if o.Permits, err = registered[func(context.Context) int](k, permitsFunction, from.Permits); err != nil {
+			return nil, err
 		}
 	}
 	name := s.limiter.name
@@ -181,7 +204,14 @@ func buildRateLimiter(b *registry.Builder, k *Kinds, s *strategyModel) (pipeline
 	if p, ok := l.(*byContext); ok {
 		return ratelimit.NewPartitioned(p.Partitioned, inContext, &o), nil
 	}
-	return ratelimit.New(l, &o), nil
+	if learns, _ := s.limiter.adapts(); !learns && from.Handle == "" {
+		return ratelimit.New(l, &o), nil
+	}
+	handle, err := k.handle(from.Handle)
+	if err != nil {
+		return nil, err
+	}
+	return adaptive.New(l, &adaptive.Options{Name: s.name, Permits: o.Permits, Handle: handle}), nil
 }
 
 // ownName is what the registry keeps the limiter of one strategy by.
@@ -194,19 +224,17 @@ func ownName(pipeline, instance, strategy string) string {
 
 func decodeRetry(d *decoder, n *node, path string, s *strategyModel) {
 	s.options = d.decodeOptions(n, reflect.TypeFor[retryOptions](), path, nil)
-	if handle := n.get("handle"); handle != nil && handle.kind == text {
-		function(d, handle, child(path, "handle"), "handle", d.kinds.handles)
-	}
+	d.budgetOf(n, path, s)
 }
 
-func buildRetry(_ *registry.Builder, k *Kinds, s *strategyModel) (pipeline.Strategy, error) {
+func buildRetry(b *registry.Builder, k *Kinds, s *strategyModel) (pipeline.Strategy, error) {
 	from := s.options.(retryOptions)
 	o := from.Options
-	if from.Handle != "" {
-		if o.Handle = k.handles[from.Handle]; o.Handle == nil {
-			return nil, fmt.Errorf("there is no handle function %q", from.Handle)
-		}
+	var err error
+	if o.Handle, err = k.handle(from.Handle); err != nil {
+		return nil, err
 	}
+	o.Budget = s.budget.keep(b)
 	return retry.New(&o), nil
 }
 

@@ -135,7 +135,7 @@ func (w *Watcher) begin(ctx context.Context, hangup <-chan os.Signal) error {
 		Signals:  hangup,
 	})
 	if err != nil {
-		return fmt.Errorf("reload: %w", err)
+		return err
 	}
 	err = w.file.Reload(ctx)
 	if missing, ok := errors.AsType[*filewatch.ReadError](err); ok && missing.Missing() && w.options.AllowMissing {
@@ -183,6 +183,9 @@ func (w *Watcher) load(ctx context.Context, content []byte) error {
 	}
 	c.Remove = slices.DeleteFunc(c.Remove, func(name string) bool { return !w.registry.Defined(name) })
 	if err := w.registry.Apply(ctx, c); err != nil {
+		if ctx.Err() != nil {
+			return err // whoever asked has left: that says nothing about the file
+		}
 		return w.loaded(nil, err)
 	}
 	w.inForce = f
@@ -230,7 +233,15 @@ func (w *Watcher) problem(err error) {
 	if _, known := errors.AsType[*loadError](err); !known {
 		w.note(nil, err)
 	}
-	w.options.Logger.Error("configuration refused, what was in force stays", "file", w.path, "error", err)
+	message := "configuration refused, what was in force stays"
+	if w.inForce == nil {
+		message = "configuration refused, nothing of it is in force"
+	}
+	args := []any{"file", w.path, "error", err}
+	if panicked, ok := errors.AsType[*registry.PanicError](err); ok {
+		args = append(args, "stack", string(panicked.Stack))
+	}
+	w.options.Logger.Error(message, args...)
 }
 
 // recovered notes that the file is again what is in force, if it is so without a

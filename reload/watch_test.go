@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -126,6 +127,53 @@ func TestWatchKeepsTheLastGoodOne(t *testing.T) {
 		assert.Equal(t, s.LastAttempt, s.LastLoad)
 		assert.Len(t, w.reports, 3)
 		require.NoError(t, w.reports[2])
+	})
+}
+
+// Whoever asks and does not wait for the answer leaves no trace: the file is still
+// what is in force.
+func TestWatchReloadThatIsInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, windows(1))
+		slow := atomic.Bool{}
+		_, err := w.registry.GetOrDefine("slow", func(*registry.Builder) error {
+			if slow.Load() {
+				time.Sleep(time.Minute)
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		slow.Store(true)
+		done := make(chan error)
+		go func() { done <- w.registry.Reload(context.Background(), "slow") }()
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, w.watcher.Reload(ctx), context.DeadlineExceeded)
+		require.NoError(t, w.watcher.Status().Err)
+		assert.Equal(t, reports{nil}, w.reports)
+		require.NoError(t, <-done)
+		require.NoError(t, w.watcher.Reload(t.Context()))
+	})
+}
+
+// A build that panics is tried again, and told of once: it is the same each time.
+func TestWatchABuildThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &watched{registry: registry.New(nil), path: filepath.Join(t.TempDir(), "weir.yaml")}
+		o := w.options()
+		o.Kinds = reload.NewKinds()
+		reload.RegisterStrategy(o.Kinds, "bad", func(*registry.Builder, struct{}) (pipeline.Strategy, error) { panic("ouch") })
+		w.write(t, windows(1))
+		watcher, err := reload.Start(t.Context(), w.registry, w.path, o)
+		require.NoError(t, err)
+		defer watcher.Stop()
+		w.write(t, "pipelines: {orders: {strategies: [{bad: {}}]}}")
+		pass(10 * time.Minute)
+		assert.Greater(t, watcher.Status().Failures, 5)
+		assert.Equal(t, 1, strings.Count(w.log.String(), "what was in force stays"), w.log.String())
+		assert.Contains(t, w.log.String(), "stack=")
+		require.ErrorContains(t, watcher.Status().Err, "panic: ouch")
 	})
 }
 

@@ -9,12 +9,11 @@
 //
 // A program may have kinds and functions of its own, which weir does not know: it
 // accepts any that are not spelt much like one that it knows. With -strict a file
-// may name only weir's own kinds, and the functions given by -key, -handle and
-// -permits.
+// may name only weir's own kinds, and what is given by -key, -handle, -permits,
+// -fallback, -control, -error, -outcome and -behavior.
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -83,18 +82,12 @@ func (c *command) flags(name string) *flag.FlagSet {
 	f.SetOutput(c.stderr)
 	f.Usage = func() { c.help(f, c.stderr) }
 	f.BoolVar(&c.strict, "strict", false, "accept weir's own kinds only, and the functions that are given")
-	f.Func("key", "the `name` of a function that the program registers as a key", func(name string) error {
-		c.kinds.Key(name, func(context.Context) string { return "" })
-		return nil
-	})
-	f.Func("handle", "the `name` of a function that the program registers as a handle", func(name string) error {
-		c.kinds.Handle(name, func(any, error) bool { return false })
-		return nil
-	})
-	f.Func("permits", "the `name` of a function that the program registers as permits", func(name string) error {
-		c.kinds.Permits(name, func(context.Context) int { return 1 })
-		return nil
-	})
+	for _, what := range reload.Registrations() {
+		f.Func(what, "the `name` of what the program registers with Kinds."+strings.ToUpper(what[:1])+what[1:], func(name string) error {
+			c.kinds.Assume(what, name)
+			return nil
+		})
+	}
 	return f
 }
 
@@ -137,7 +130,11 @@ func (c *command) check(files []string) int {
 }
 
 func summary(f *reload.File) string {
-	return count(len(f.Pipelines()), "pipeline") + ", " + count(len(f.Limiters()), "shared limiter")
+	words := count(len(f.Pipelines()), "pipeline") + ", " + count(len(f.Limiters()), "shared limiter")
+	if budgets := len(f.Budgets()); budgets > 0 {
+		words += ", " + count(budgets, "budget")
+	}
+	return words
 }
 
 func count(n int, what string) string {

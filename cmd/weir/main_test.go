@@ -76,6 +76,30 @@ func TestCheckStrictly(t *testing.T) {
 	assert.Equal(t, 0, r.status, r.err)
 }
 
+func TestCheckStrictlyWhatProgramsRegister(t *testing.T) {
+	const file = `
+budgets: {extra: {ratio: 0.1}}
+pipelines:
+  orders:
+    strategies:
+      - fallback: {action: cached}
+      - circuit_breaker: {control: ops}
+      - hedging: {budget: extra}
+      - chaos_fault: {error: boom}
+      - chaos_outcome: {outcome: stale}
+      - chaos_behavior: {behavior: flush}
+`
+	assert.Equal(t, result{0, "-: ok: 1 pipeline, 0 shared limiters, 1 budget\n", ""}, weir(file, "check", "-"))
+	r := weir(file, "check", "-strict", "-")
+	assert.Equal(t, 1, r.status)
+	for _, name := range []string{"cached", "ops", "boom", "stale", "flush"} {
+		assert.Contains(t, r.err, name)
+	}
+	r = weir(file, "check", "-strict", "-fallback", "cached", "-control", "ops", "-error", "boom",
+		"-outcome", "stale", "-behavior", "flush", "-")
+	assert.Equal(t, 0, r.status, r.err)
+}
+
 func TestExplain(t *testing.T) {
 	r := weir(good, "explain", "-")
 	assert.Equal(t, 0, r.status, r.err)

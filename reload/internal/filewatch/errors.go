@@ -16,7 +16,7 @@ var (
 	// ErrUnsettled is that the file kept changing from read to read.
 	ErrUnsettled = errors.New("keeps changing")
 	// ErrRunning is what Run returns while another Run of the same Watcher goes on.
-	ErrRunning = errors.New("filewatch: Run is running already")
+	ErrRunning = errors.New("reload: Run is running already")
 )
 
 // A ReadError is that the file could not be read, so that there was nothing to
@@ -36,7 +36,7 @@ func newReadError(path string, err error) *ReadError {
 }
 
 func (e *ReadError) Error() string {
-	return fmt.Sprintf("filewatch: cannot read %s: %v", e.Path, e.Err)
+	return fmt.Sprintf("reload: cannot read %s: %v", e.Path, e.Err)
 }
 
 // Unwrap returns Err.
@@ -51,7 +51,7 @@ type PanicError struct {
 	Stack []byte // where; not in the text, so that the same panic has the same text
 }
 
-func (e *PanicError) Error() string { return fmt.Sprintf("filewatch: loading panicked: %v", e.Value) }
+func (e *PanicError) Error() string { return fmt.Sprintf("reload: loading panicked: %v", e.Value) }
 
 // Unwrap returns Value if it is an error.
 func (e *PanicError) Unwrap() error {

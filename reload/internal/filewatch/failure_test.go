@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/reload/internal/filewatch"
 )
 
-const missing = "filewatch: cannot read FILE: no such file or directory"
+const missing = "reload: cannot read FILE: no such file or directory"
 
 func TestMissingAtStart(t *testing.T) {
 	watching(t, "", nil, func(t *testing.T, k *keeper) {
@@ -105,7 +105,7 @@ func TestUnreadable(t *testing.T) {
 				require.NoError(t, os.Remove(k.path))
 				tt.put(t, k.path)
 				k.until(20 * time.Second)
-				k.expect(nil, []string{"filewatch: cannot read FILE: " + tt.problem})
+				k.expect(nil, []string{"reload: cannot read FILE: " + tt.problem})
 				err := k.watch.Problem()
 				if tt.is != nil {
 					assert.ErrorIs(t, err, tt.is)
@@ -148,7 +148,7 @@ func TestOneProblemAfterAnother(t *testing.T) {
 		write(t, k.path, "worse")
 		k.until(20 * time.Second)
 		k.expect([]string{"bad", "worse"}, []string{
-			missing, "filewatch: cannot read FILE: not a regular file but a directory", "refused: bad", "refused: worse",
+			missing, "reload: cannot read FILE: not a regular file but a directory", "refused: bad", "refused: worse",
 		})
 		assert.Equal(t, oldContent, k.inForce)
 		write(t, k.path, newContent)
@@ -201,7 +201,7 @@ func TestPanic(t *testing.T) {
 	watching(t, oldContent, panicking, func(t *testing.T, k *keeper) {
 		write(t, k.path, newContent)
 		k.until(20 * time.Second)
-		assert.Equal(t, []string{"filewatch: loading panicked: boom"}, k.problems)
+		assert.Equal(t, []string{"reload: loading panicked: boom"}, k.problems)
 		assert.Equal(t, oldContent, k.inForce)
 		caught, ok := errors.AsType[*filewatch.PanicError](k.watch.Problem())
 		require.True(t, ok)

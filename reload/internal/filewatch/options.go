@@ -105,5 +105,5 @@ func (o *Options) Validate() error {
 	if len(problems) == 0 {
 		return nil
 	}
-	return errors.New("filewatch: invalid options: " + strings.Join(problems, "; "))
+	return errors.New("reload: invalid options: " + strings.Join(problems, "; "))
 }

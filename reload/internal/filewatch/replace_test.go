@@ -246,7 +246,7 @@ func TestKeepsChanging(t *testing.T) {
 		k.until(10 * time.Second)
 		k.expect(nil, nil)
 		k.until(40 * time.Second)
-		k.expect(nil, []string{"filewatch: cannot read FILE: keeps changing: no two of 50 reads in a row agree, 200ms apart"})
+		k.expect(nil, []string{"reload: cannot read FILE: keeps changing: no two of 50 reads in a row agree, 200ms apart"})
 
 		close(stop)
 		synctest.Wait()

@@ -58,6 +58,6 @@ func TestPipe(t *testing.T) {
 		require.NoError(t, syscall.Mkfifo(path, 0o600))
 		k := newKeeper(t, path, nil)
 		assert.ErrorIs(t, k.watch.Reload(t.Context()), filewatch.ErrNotRegular)
-		k.expect(nil, []string{"filewatch: cannot read FILE: not a regular file (p---------)"})
+		k.expect(nil, []string{"reload: cannot read FILE: not a regular file (p---------)"})
 	})
 }

@@ -34,7 +34,7 @@ func New(o *Options) (*Watcher, error) {
 	if !filepath.IsAbs(o.Path) { // an absolute one is left alone: Abs cleans it, which may lead elsewhere where there are links
 		path, err := filepath.Abs(o.Path)
 		if err != nil {
-			return nil, fmt.Errorf("filewatch: no absolute path for %s: %w", o.Path, err)
+			return nil, fmt.Errorf("reload: no absolute path for %s: %w", o.Path, err)
 		}
 		w.options.Path = path
 	}

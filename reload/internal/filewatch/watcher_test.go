@@ -22,12 +22,12 @@ func TestValidate(t *testing.T) {
 		options *filewatch.Options
 		want    string
 	}{
-		{"nil", nil, "filewatch: invalid options: Path is empty; Load is nil"},
-		{"everything", &filewatch.Options{Interval: -2, Settle: -1, MaxSize: -2}, "filewatch: invalid options: Path is empty; Load is nil; " +
+		{"nil", nil, "reload: invalid options: Path is empty; Load is nil"},
+		{"everything", &filewatch.Options{Interval: -2, Settle: -1, MaxSize: -2}, "reload: invalid options: Path is empty; Load is nil; " +
 			"Interval is -2ns, must be at least 1ms, or 0 for 2s, or -1 for none; " +
 			"Settle is -1ns, must be at least 1ms, or 0 for 200ms; " +
 			"MaxSize is -2, must be at least 0, or -1 for no limit"},
-		{"units forgotten", &filewatch.Options{Path: "x", Load: load, Interval: 2, Settle: 200}, "filewatch: invalid options: " +
+		{"units forgotten", &filewatch.Options{Path: "x", Load: load, Interval: 2, Settle: 200}, "reload: invalid options: " +
 			"Interval is 2ns, must be at least 1ms, or 0 for 2s, or -1 for none; " +
 			"Settle is 200ns, must be at least 1ms, or 0 for 200ms"},
 		{"defaults", &filewatch.Options{Path: "x", Load: load}, ""},
@@ -97,7 +97,7 @@ func TestWithoutPolls(t *testing.T) {
 func TestNobodyIsToldOfProblems(t *testing.T) {
 	quiet := func(_ *keeper, o *filewatch.Options) { o.Problem = nil }
 	watching(t, "", quiet, func(t *testing.T, k *keeper) {
-		assert.EqualError(t, k.watch.Problem(), "filewatch: cannot read "+k.path+": no such file or directory")
+		assert.EqualError(t, k.watch.Problem(), "reload: cannot read "+k.path+": no such file or directory")
 		write(t, k.path, newContent)
 		k.until(5 * time.Second)
 		k.expect([]string{newContent}, nil)

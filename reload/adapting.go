@@ -1,0 +1,79 @@
+package reload
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/strategies/adaptive"
+)
+
+var errNotMade = errors.New("it could not be made")
+
+// adaptiveLimiter returns the registry's adaptive limiter of that name. What it has
+// found out it keeps as long as its options stay the same.
+func adaptiveLimiter(b *registry.Builder, name string, o adaptive.LimiterOptions) (limiter.Limiter, error) {
+	l := registry.Keep(b, name, writtenOptions(o), registry.Kept[*adaptive.Limiter, string]{
+		Kind: "adaptive limiter",
+		Make: func(string) (*adaptive.Limiter, error) { return adaptive.NewLimiter(o) },
+	})
+	if l == nil { // the registry knows why
+		return nil, errNotMade
+	}
+	return l, nil
+}
+
+// throttler returns the registry's throttler of that name, as adaptiveLimiter does.
+func throttler(b *registry.Builder, name string, o adaptive.ThrottlerOptions) (limiter.Limiter, error) {
+	t := registry.Keep(b, name, o, registry.Kept[*adaptive.Throttler, adaptive.ThrottlerOptions]{
+		Kind: "throttler",
+		Make: adaptive.NewThrottler,
+	})
+	if t == nil {
+		return nil, errNotMade
+	}
+	return t, nil
+}
+
+// adapts tells whether l, or a member of it, is to be told what came of executions.
+// A program's own kind may want to be: that is for its users to know.
+func (l *limiterModel) adapts() (own, perhaps bool) {
+	switch l.options.(type) {
+	case adaptive.LimiterOptions, adaptive.ThrottlerOptions:
+		return true, true
+	}
+	perhaps = ownLimiters[l.kind] == nil
+	for _, m := range l.members {
+		o, p := m.adapts()
+		own, perhaps = own || o, perhaps || p
+	}
+	return own, perhaps
+}
+
+// checkAdapting looks for rate limiters that want of their limiter what it does not
+// do. The chains must not be circles.
+func (d *decoder) checkAdapting(f *File) {
+	for _, p := range f.pipelines {
+		for i, s := range p.strategies {
+			o, ok := s.options.(rateLimiterOptions)
+			if !ok || !s.limiter.complete() {
+				continue
+			}
+			own, perhaps := s.limiter.adapts()
+			at := p.places[i]
+			place := &node{line: at.Line, column: at.Column}
+			if o.Shadow && own {
+				d.add(place, child(at.Path, "shadow"), "it is not for an adaptive limiter or a throttler, which learns nothing from executions that go past it")
+			}
+			if o.Handle != "" && !perhaps {
+				d.add(place, child(at.Path, "handle"), "only an adaptive limiter or a throttler learns what came of an execution, this limiter is neither")
+			}
+		}
+	}
+}
+
+// complete tells whether everything that l is made of was found.
+func (l *limiterModel) complete() bool {
+	return l != nil && !slices.ContainsFunc(l.members, func(m *limiterModel) bool { return !m.complete() })
+}

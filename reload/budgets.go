@@ -1,0 +1,77 @@
+package reload
+
+import (
+	"reflect"
+
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/strategies/budget"
+)
+
+// A budgetModel is a budget as the file describes it. All budgets are shared, by
+// name.
+type budgetModel struct {
+	name    string
+	options budget.Options
+}
+
+// A budgetRef is where a budget is named, and whose it is.
+type budgetRef struct {
+	*node
+	path string
+	by   *strategyModel
+}
+
+// budgets decodes the budgets of a file.
+func (d *decoder) budgets(n *node, f *File) {
+	if n.kind != mapping {
+		d.add(n, budgetsField, "must be a mapping of names to budgets, found %v", n)
+		return
+	}
+	for _, e := range n.entries {
+		b := &budgetModel{name: e.key.text}
+		d.options(e.value, reflect.ValueOf(&b.options), child(budgetsField, b.name), nil)
+		f.budgets = append(f.budgets, b)
+	}
+}
+
+// budgetOf notes the budget that a strategy names.
+func (d *decoder) budgetOf(n *node, path string, s *strategyModel) {
+	if name := n.get("budget"); name != nil && name.kind == text {
+		d.budgetRefs = append(d.budgetRefs, budgetRef{name, child(path, "budget"), s})
+	}
+}
+
+// referBudgets looks up the budgets that are named.
+func (d *decoder) referBudgets(f *File) {
+	known := make(map[string]*budgetModel, len(f.budgets))
+	for _, b := range f.budgets {
+		known[b.name] = b
+	}
+	for _, r := range d.budgetRefs {
+		if r.by.budget = known[r.text]; r.by.budget == nil {
+			d.add(r.node, r.path, "there is no budget %s, %s", shortened(r.text), instead(r.text, f.Budgets(), "the file has no budgets"))
+		}
+	}
+}
+
+// full returns the options with the defaults. What is off is -1.
+func (m *budgetModel) full() budget.Options {
+	made, err := budget.New(&m.options)
+	if err != nil { // Parse has seen to it
+		return m.options
+	}
+	return made.Options()
+}
+
+// keep returns the registry's budget of that name, nil for no budget. It stays from
+// one version of the file to the next, with what was counted and taken.
+func (m *budgetModel) keep(b *registry.Builder) budget.Budget {
+	if m == nil {
+		return nil
+	}
+	return registry.Keep(b, m.name, m.options, registry.Kept[*budget.Ratio, budget.Options]{
+		Kind:        "budget",
+		Make:        func(o budget.Options) (*budget.Ratio, error) { return budget.New(&o) },
+		Reconfigure: func(r *budget.Ratio, o budget.Options) error { return r.Reconfigure(&o) },
+	})
+}

@@ -1,0 +1,85 @@
+package reload
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+)
+
+type circuitBreakerOptions struct {
+	circuitbreaker.Options `yaml:",inline"`
+	Handle                 string `yaml:"handle,omitempty"`
+	Control                string `yaml:"control,omitempty"`
+}
+
+// Validate takes a control into account that is to be looked up when the circuit
+// breaker is made: a circuit may be opened by nothing else.
+func (o circuitBreakerOptions) Validate() error {
+	if o.Control != "" {
+		o.Options.Control = new(circuitbreaker.Control)
+	}
+	return o.Options.Validate()
+}
+
+// A circuitKey is what makes a circuit another one: all that the file says of it.
+type circuitKey struct {
+	functions *Kinds // in which its functions are, if it names any: others may be called the same
+	options   string
+}
+
+// circuitKind is what the registry calls a circuit breaker.
+const circuitKind = "circuit breaker"
+
+// buildCircuitBreaker returns the registry's circuit breaker of that name, which
+// keeps its state as long as nothing about it changes. One that changes is made anew,
+// closed: what was counted by other rules says little.
+func buildCircuitBreaker(b *registry.Builder, k *Kinds, s *strategyModel) (pipeline.Strategy, error) {
+	from := s.options.(circuitBreakerOptions)
+	o, err := from.made(k)
+	if err != nil {
+		return nil, err
+	}
+	key := circuitKey{options: writtenOptions(from)}
+	if from.Handle != "" || from.Control != "" {
+		key.functions = k
+	}
+	made := registry.Keep(b, ownName(b.Name, b.Instance, s.name), key, registry.Kept[*circuitbreaker.Strategy, circuitKey]{
+		Kind: circuitKind,
+		Make: func(circuitKey) (*circuitbreaker.Strategy, error) {
+			c := circuitbreaker.New(o)
+			return c, c.Validate()
+		},
+	})
+	if made == nil { // the registry knows why
+		return nil, errNotMade
+	}
+	return made, nil
+}
+
+// made returns the options with what they name.
+func (o circuitBreakerOptions) made(k *Kinds) (*circuitbreaker.Options, error) {
+	var err error
+	if o.Options.Handle, err = k.handle(o.Handle); err != nil {
+		return nil, err
+	}
+	if o.Control != "" {
+		o.Options.Control, err = registered[*circuitbreaker.Control](k, circuitControl, o.Control)
+	}
+	return &o.Options, err
+}
+
+// writtenOptions returns all that a file says of some options.
+func writtenOptions(options any) string {
+	v := reflect.ValueOf(options)
+	var all []string
+	for _, f := range fieldsOf(v.Type()) {
+		if !f.function {
+			all = append(all, fmt.Sprintf("%s: %#v", f.name, v.FieldByIndex(f.index)))
+		}
+	}
+	return strings.Join(all, ", ")
+}

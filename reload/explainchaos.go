@@ -1,0 +1,45 @@
+package reload
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/weir-go/weir/strategies/chaos"
+)
+
+// explainChaos says in how many of the executions something is done, and whether.
+func explainChaos(o chaos.Options, subject, what string) string {
+	part := "none"
+	if rate := cmp.Or(o.Rate, chaos.DefaultRate); rate > 0 {
+		part = percent(rate)
+	}
+	words := "chaos: " + part + " of the " + strings.TrimPrefix(subject, "each ") + "s " + what
+	if !o.Enabled {
+		words += ", when enabled; it is off"
+	}
+	return words
+}
+
+func (o chaosFaultOptions) explain(subject string) string {
+	what := "fail"
+	if o.Error != "" {
+		what += " with " + o.Error
+	}
+	return explainChaos(o.Options, subject, what)
+}
+
+func (o chaosLatencyOptions) explain(subject string) string {
+	what := "take no longer"
+	if latency := cmp.Or(o.Latency, chaos.DefaultLatency); latency > 0 {
+		what = "take " + briefly(latency) + " longer"
+	}
+	return explainChaos(o.Options, subject, what)
+}
+
+func (o chaosOutcomeOptions) explain(subject string) string {
+	return explainChaos(o.Options, subject, "return what "+o.Outcome+" makes up")
+}
+
+func (o chaosBehaviorOptions) explain(subject string) string {
+	return explainChaos(o.Options, subject, "run "+o.Behavior+" first")
+}

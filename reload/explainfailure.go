@@ -1,0 +1,109 @@
+package reload
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+	"github.com/weir-go/weir/strategies/hedge"
+)
+
+// explain explains a circuit breaker.
+func (o circuitBreakerOptions) explain(subject string) string {
+	full := circuitbreaker.New(&o.Options).Options() // with the defaults
+	words := subject + " fails fast"
+	if rules := explainCircuitRules(full); rules != "" {
+		words += fmt.Sprintf(" for %s once %s have failed%s", briefly(full.BreakDuration), rules, as(o.Handle))
+		if full.HalfOpenProbes > 1 {
+			words += fmt.Sprintf(", and then until %d probes have succeeded", full.HalfOpenProbes)
+		}
+		if o.Control != "" {
+			words += ", and"
+		}
+	}
+	if o.Control != "" {
+		words += " while isolated with " + o.Control
+	}
+	return words
+}
+
+// explainCircuitRules says what opens a circuit.
+func explainCircuitRules(o circuitbreaker.Options) string {
+	var rules []string
+	if o.FailureRatio > 0 {
+		rules = append(rules, fmt.Sprintf("%s of at least %d in %s", percent(o.FailureRatio), o.MinimumThroughput, briefly(o.SamplingDuration)))
+	}
+	if o.ConsecutiveFailures > 0 {
+		rules = append(rules, fmt.Sprintf("%d in a row", o.ConsecutiveFailures))
+	}
+	return alternatives(rules)
+}
+
+// as says whose word counts for what a failure is.
+func as(handle string) string {
+	if handle == "" {
+		return ""
+	}
+	return " as " + handle + " tells"
+}
+
+// percent is a ratio in words: 0.001 is 0.1%.
+func percent(ratio float64) string { return strconv.FormatFloat(ratio*100, 'g', 6, 64) + "%" }
+
+// explain explains a fallback.
+func (o fallbackOptions) explain(subject string) string {
+	words := subject + " falls back to " + o.Action
+	if o.Handle != "" {
+		words += " if " + o.Handle + " says so"
+	}
+	return words
+}
+
+// explain explains hedging, but for the budget.
+func (o hedgingOptions) explain(subject string) string {
+	hedges := cmp.Or(o.MaxHedges, hedge.DefaultMaxHedges)
+	if hedges < 0 {
+		return subject + " is not hedged"
+	}
+	words := subject + " is hedged: "
+	switch delay := cmp.Or(o.Delay, hedge.DefaultDelay); {
+	case o.AtOnce:
+		words += fmt.Sprintf("%d attempts at once", hedges+1)
+		if o.Handle != "" {
+			words += ", and one that failed" + as(o.Handle) + " does not win"
+		}
+	case delay < 0:
+		words += fmt.Sprintf("another attempt when one has failed%s, %d at most", as(o.Handle), hedges)
+	case hedges == 1:
+		words += fmt.Sprintf("a second attempt after %s or a failure%s, 1 at most", briefly(delay), as(o.Handle))
+	default:
+		words += fmt.Sprintf("another attempt after %s each or a failure%s, %d at most", briefly(delay), as(o.Handle), hedges)
+	}
+	return words
+}
+
+// budget explains where further attempts come from.
+func (e *explainer) budget(p *pipelineModel, s *strategyModel) string {
+	m := s.budget
+	if m == nil || !e.retries(s) {
+		return ""
+	}
+	return fmt.Sprintf(", out of the budget %s%s (%s)", m.name, sharedWith(e.spenders[m], p.name), m.explain())
+}
+
+func (m *budgetModel) explain() string {
+	o := m.full()
+	var parts []string
+	if o.Ratio > 0 {
+		parts = append(parts, percent(o.Ratio)+" of the executions")
+	}
+	if o.MinPerSecond > 0 {
+		parts = append(parts, fmt.Sprintf("%d a second", o.MinPerSecond))
+	}
+	if len(parts) == 0 {
+		return "which has none"
+	}
+	return strings.Join(parts, " and ") + ", over " + briefly(o.Window)
+}

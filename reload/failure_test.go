@@ -1,0 +1,203 @@
+package reload_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/strategies/budget"
+	"github.com/weir-go/weir/strategies/chaos"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+	"github.com/weir-go/weir/strategies/fallback"
+)
+
+var errBoom = errors.New("boom")
+
+// failing counts calls, which all fail.
+type failing struct{ calls int }
+
+func (f *failing) call(context.Context) error {
+	f.calls++
+	return errBoom
+}
+
+// A following is a registry that is taken from one file to the next.
+type following struct {
+	*registry.Registry
+	t    *testing.T
+	last *reload.File
+}
+
+func follow(t *testing.T) *following {
+	t.Helper()
+	return &following{Registry: newRegistry(t), t: t}
+}
+
+// apply puts a file in force and returns its pipeline a.
+func (f *following) apply(text string, k *reload.Kinds) *pipeline.Pipeline {
+	f.t.Helper()
+	file := parse(f.t, text, k)
+	require.NoError(f.t, f.Apply(f.t.Context(), file.Change(f.last)))
+	f.last = file
+	p, err := f.Get("a")
+	require.NoError(f.t, err)
+	return p
+}
+
+func TestCircuitSurvivesAReload(t *testing.T) {
+	const file = "pipelines: {a: {strategies: [timeout: {timeout: 1s}, circuit_breaker: {break_duration: 1h, consecutive_failures: 2, handle: all}]}}"
+	handles := func() *reload.Kinds {
+		k := reload.NewKinds()
+		k.Handle("all", func(_ any, err error) bool { return err != nil })
+		k.Handle("any", func(_ any, err error) bool { return err != nil })
+		return k
+	}
+	k := handles()
+	r := follow(t)
+	p := r.apply(file, k)
+	var f failing
+	require.ErrorIs(t, p.Execute(t.Context(), f.call), errBoom)
+
+	// Something else about the pipeline changes: the failure is not forgotten.
+	p = r.apply(strings.Replace(file, "timeout: 1s", "timeout: 2s", 1), k)
+	require.ErrorIs(t, p.Execute(t.Context(), f.call), errBoom)
+	open := &circuitbreaker.OpenError{}
+	require.ErrorAs(t, p.Execute(t.Context(), f.call), &open)
+	p = r.apply(file, k)
+	require.ErrorAs(t, p.Execute(t.Context(), f.call), &open)
+
+	// Whatever changes about the strategy makes another one.
+	for name, c := range map[string]struct {
+		old, new string
+		kinds    *reload.Kinds
+	}{
+		"an option":       {old: "failures: 2", new: "failures: 1", kinds: k},
+		"its function":    {old: "handle: all", new: "handle: any", kinds: k},
+		"its name":        {old: "handle: all", new: "handle: all, name: B", kinds: k},
+		"other functions": {kinds: handles()},
+	} {
+		r := follow(t)
+		p := r.apply(file, k)
+		for range 2 {
+			require.ErrorIs(t, p.Execute(t.Context(), f.call), errBoom)
+		}
+		require.ErrorAs(t, p.Execute(t.Context(), f.call), &open)
+		p = r.apply(strings.Replace(file, c.old, c.new, 1), c.kinds)
+		assert.ErrorIs(t, p.Execute(t.Context(), f.call), errBoom, name)
+	}
+}
+
+func TestControl(t *testing.T) {
+	var ops circuitbreaker.Control
+	k := reload.NewKinds()
+	k.Control("ops", &ops)
+	r := follow(t)
+	p := r.apply("pipelines: {a: {strategies: [circuit_breaker: {failure_ratio: off, control: ops}]}}", k)
+	require.NoError(t, run(t, p))
+	ops.Isolate()
+	open := &circuitbreaker.OpenError{}
+	require.ErrorAs(t, run(t, p), &open)
+	p = r.apply("pipelines: {a: {strategies: [circuit_breaker: {control: ops}]}}", k)
+	require.ErrorAs(t, run(t, p), &open, "another circuit, the same order")
+	ops.Close()
+	require.NoError(t, run(t, p))
+}
+
+func TestBudgetSurvivesAReload(t *testing.T) { synctest.Test(t, testBudgetSurvivesAReload) }
+
+func testBudgetSurvivesAReload(t *testing.T) {
+	const file = `
+budgets: {extra: {ratio: off, min_per_second: 1, window: 3s}}
+pipelines: {a: {strategies: [retry: {max_retries: 2, delay: off, budget: extra}, hedging: {name: H, delay: off, budget: extra}]}}`
+	r := follow(t)
+	p := r.apply(file, nil)
+	var f failing
+	err := p.Execute(t.Context(), f.call)
+	require.ErrorIs(t, err, errBoom)
+	require.ErrorIs(t, err, budget.ErrExhausted)
+	assert.Equal(t, 4, f.calls, "a first attempt, and three that come on top")
+
+	// One more a second are three more, and none anew.
+	p = r.apply(strings.Replace(file, "min_per_second: 1", "min_per_second: 2", 1), nil)
+	f = failing{}
+	require.ErrorIs(t, p.Execute(t.Context(), f.call), budget.ErrExhausted)
+	assert.Equal(t, 4, f.calls)
+}
+
+func TestFallback(t *testing.T) {
+	k := reload.NewKinds()
+	k.Fallback("cached", fallback.Value("cached"))
+	k.Handle("boom", func(_ any, err error) bool { return errors.Is(err, errBoom) })
+	p := follow(t).apply("pipelines: {a: {strategies: [fallback: {action: cached, handle: boom}]}}", k)
+	for err, want := range map[error]string{nil: "fresh", errBoom: "cached", errTransient: ""} {
+		got, failed := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (string, error) {
+			if err != nil {
+				return "", err
+			}
+			return "fresh", nil
+		})
+		assert.Equal(t, want, got)
+		assert.Equal(t, want == "", failed != nil)
+	}
+}
+
+func TestHedging(t *testing.T) {
+	p := follow(t).apply("pipelines: {a: {strategies: [hedging: {delay: off, max_hedges: 3}]}}", nil)
+	var f failing
+	require.ErrorIs(t, p.Execute(t.Context(), f.call), errBoom)
+	assert.Equal(t, 4, f.calls)
+}
+
+func TestChaos(t *testing.T) {
+	k := reload.NewKinds()
+	k.Error("boom", errBoom)
+	k.Outcome("stale", func(context.Context) (chaos.Result, bool) { return chaos.Result{Value: "stale"}, true })
+	flushed := 0
+	k.Behavior("flush", func(context.Context) error { flushed++; return nil })
+	r := follow(t)
+	execute := func(strategies string) (string, error) {
+		p := r.apply("pipelines: {a: {strategies: ["+strategies+"]}}", k)
+		return pipeline.ExecuteValue(t.Context(), p, func(context.Context) (string, error) { return "fresh", nil })
+	}
+	for strategies, want := range map[string]string{
+		"chaos_fault: {rate: 1}":                                               "fresh",
+		"chaos_fault: {rate: off, enabled: true}":                              "fresh",
+		"chaos_outcome: {rate: 1, outcome: stale}":                             "fresh",
+		"chaos_outcome: {rate: 1, outcome: stale, enabled: true}":              "stale",
+		"chaos_latency: {rate: 1, latency: off, enabled: true}":                "fresh",
+		"chaos_latency: {rate: 1, latency: 1ns, enabled: true}":                "fresh",
+		"chaos_behavior: {rate: 1, behavior: flush, enabled: true, name: One}": "fresh",
+	} {
+		got, err := execute(strategies)
+		assert.NoError(t, err, strategies)
+		assert.Equal(t, want, got, strategies)
+	}
+	assert.Equal(t, 1, flushed)
+	_, err := execute("chaos_fault: {rate: 1, enabled: true}")
+	assert.ErrorIs(t, err, chaos.ErrInjected)
+	_, err = execute("chaos_fault: {rate: 1, enabled: true, error: boom}")
+	assert.ErrorIs(t, err, errBoom)
+}
+
+func TestChangeOfABudget(t *testing.T) {
+	const file = `
+budgets: {extra: {}, idle: {}}
+pipelines:
+  a: {strategies: [retry: {budget: extra}]}
+  b: {strategies: [hedging: {budget: extra}]}
+  c: {strategies: [retry: {}]}`
+	previous := parse(t, file, nil)
+	assert.Equal(t, []string{"extra", "idle"}, previous.Budgets())
+	changed := parse(t, strings.Replace(file, "extra: {}", "extra: {ratio: 0.5}", 1), nil)
+	assert.Equal(t, []string{"a", "b"}, defined(changed.Change(previous)))
+	changed = parse(t, strings.Replace(file, "idle: {}", "idle: {ratio: 0.5}", 1), nil)
+	assert.Empty(t, defined(changed.Change(previous)))
+}
