@@ -3,8 +3,9 @@ package limiter
 // An adjuster is an owner whose permits are spent, so that it can be told later how
 // many they really were.
 type adjuster interface {
-	// adjust makes a grant of n permits one of cost permits. It tells whether it could.
-	adjust(n int, tag int64, cost int) bool
+	// adjust makes a grant of n permits one of cost permits, and returns by what the
+	// owner knows it from now on. It tells whether it could.
+	adjust(n int, tag int64, cost int) (o owner, newTag int64, ok bool)
 }
 
 // Adjust charges what the work has really cost, where that is known only when it is
@@ -24,102 +25,166 @@ func (l Lease) Adjust(n int) (adjusted Lease, ok bool) {
 	if !l.Acquired() {
 		return l, false
 	}
-	n = max(n, 0)
 	a, ok := l.owner.(adjuster)
-	if !ok || !a.adjust(l.n, l.tag, n) {
+	if !ok {
 		return l, false
 	}
-	l.n = n
-	return l, true
+	n = max(n, 0)
+	o, tag, ok := a.adjust(l.n, l.tag, n)
+	if !ok {
+		return l, false
+	}
+	return Lease{owner: o, n: n, tag: tag}, true
 }
 
-func (m *metadata) adjust(n int, tag int64, cost int) bool {
+func (m *metadata) adjust(n int, tag int64, cost int) (owner, int64, bool) {
 	a, ok := m.owner.(adjuster)
-	return ok && a.adjust(n, tag, cost)
-}
-
-func (b *bucket) adjust(n int, tag int64, cost int) bool {
-	if cost < n {
-		b.giveBack(n-cost, func() int64 { return b.worth(tag) }, never)
-	} else {
-		b.takeMore(cost - n)
+	if !ok {
+		return m, tag, false
 	}
-	return true
+	o, tag, ok := a.adjust(n, tag, cost)
+	newest := *m
+	newest.owner = o
+	return &newest, tag, ok
 }
 
-func (o *ownBucket) adjust(n int, line int64, cost int) bool {
+func (b *bucket) adjust(n int, tag int64, cost int) (owner, int64, bool) {
+	return b.recharge(n, cost, tag, func() int64 { return b.worth(tag) }, never)
+}
+
+func (o *ownBucket) adjust(n int, line int64, cost int) (owner, int64, bool) {
 	b := (*bucket)(o)
-	if cost < n {
-		b.giveBack(n-cost, func() int64 { return b.leastSince(line) }, line)
-	} else {
-		b.takeMore(cost - n)
+	return b.recharge(n, cost, line, func() int64 { return b.leastSince(line) }, line)
+}
+
+// recharge changes what a grant has cost. From then on the lines pay for it first,
+// whatever was taken before, so what it is worth is never too much; and the tag is
+// as [bucket.refund] wants it.
+func (b *bucket) recharge(n, cost int, tag int64, worth func() int64, line int64) (owner, int64, bool) {
+	now := clock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.state.closed {
+		return b, tag, true
 	}
-	return true
+	b.catchUp(now)
+	unpaid := min(max(worth(), 0), int64(n), max(b.missing, 0))
+	if cost < n {
+		back := min(int64(n-cost), unpaid)
+		b.back(now, int(back), func() int64 { return back }, line)
+		unpaid -= back
+	} else {
+		unpaid += b.takeMore(now, cost-n)
+	}
+	return b, b.paid() + unpaid, true
 }
 
 // mostOwed leaves room to reckon with: nobody lives to see it paid.
 const mostOwed = never / 2
 
 // takeMore takes permits whether they are there or not.
-func (b *bucket) takeMore(n int) {
-	now := clock()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if n == 0 || b.state.closed {
-		return
+func (b *bucket) takeMore(now int64, n int) (taken int64) {
+	if n == 0 {
+		return 0
 	}
-	b.catchUp(now)
 	if b.missing == 0 {
 		b.wake(b.at(now))
 	}
-	b.missing = min(addUp(b.missing, int64(n)), mostOwed)
-	b.spent += int64(n)
+	taken = min(int64(n), max(mostOwed-b.missing, 0))
+	b.missing += taken
+	b.spent += taken
 	if !b.state.queue.empty() {
 		arm(b, now) // they have to wait longer
 	}
+	return taken
 }
 
-func (w *SlidingWindow) adjust(n int, tag int64, cost int) bool {
+func (w *SlidingWindow) adjust(n int, tag int64, cost int) (owner, int64, bool) {
+	return w.recharge(n, int64(n), cost, tag)
+}
+
+// A windowCharge owns a grant that was adjusted: of its permits so many were still
+// in the window then.
+type windowCharge struct {
+	window *SlidingWindow
+	held   int64
+}
+
+func (c *windowCharge) release(int, int64) {}
+
+func (c *windowCharge) refund(n int, tag int64) {
+	c.window.refund(int(min(int64(n), c.held)), tag)
+}
+
+func (c *windowCharge) adjust(n int, tag int64, cost int) (owner, int64, bool) {
+	return c.window.recharge(n, c.held, cost, tag)
+}
+
+// recharge changes what a grant has cost of which held permits were in the window
+// when it was last looked at. What is charged besides is in another segment, and
+// goes by the tag of the first for as long as that is in the window: what is given
+// back comes out of the older segment then, which has the others leave later.
+func (w *SlidingWindow) recharge(n int, held int64, cost int, tag int64) (owner, int64, bool) {
 	now := clock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if n == cost || w.shared.closed {
-		return true
+	if w.shared.closed {
+		return w, tag, true
 	}
 	w.catchUp(now)
+	if age := segmentsBefore(w.line, w.before.momentOf(tag), w.period); age >= int64(len(w.taken)) || tag < w.before.oldest {
+		held = 0
+	}
 	if cost < n {
-		w.giveBack(int64(n-cost), tag)
+		back := min(int64(n-cost), held)
+		w.giveBack(back, tag)
 		if !w.shared.queue.empty() {
 			serve(w, now)
 		}
-		return true
+		return &windowCharge{w, held - back}, tag, true
 	}
-	if w.used == 0 {
+	more := w.takeMore(now, int64(cost-n))
+	if held == 0 {
+		tag = w.line
+	}
+	return &windowCharge{w, held + more}, tag, true
+}
+
+// takeMore charges the current segment, whether there is anything left or not.
+func (w *SlidingWindow) takeMore(now, n int64) (taken int64) {
+	if n > 0 && w.used == 0 {
 		w.wake(w.at(now))
 	}
-	more := min(int64(cost-n), max(mostOwed-w.used, 0))
-	w.used += more
-	w.taken[w.current] += more
+	taken = min(n, max(mostOwed-w.used, 0))
+	w.used += taken
+	w.taken[w.current] += taken
 	if !w.shared.queue.empty() {
 		arm(w, now)
 	}
-	return true
+	return taken
 }
 
-func (u *Unlimited) adjust(int, int64, int) bool { return true }
+func (u *Unlimited) adjust(_ int, tag int64, _ int) (owner, int64, bool) { return u, tag, true }
 
 // adjust tells every member that can; the others, which lend, hold what they hold.
-func (c *chainLease) adjust(_ int, _ int64, cost int) bool {
+func (c *chainLease) adjust(_ int, tag int64, cost int) (owner, int64, bool) {
+	changed := &chainLease{leases: make([]Lease, len(c.leases)), granted: c.granted, before: c}
 	did := false
-	for _, l := range c.leases {
-		if _, ok := l.Adjust(cost); ok {
-			did = true
-		}
+	for i, l := range c.leases {
+		adjusted, ok := l.Adjust(cost)
+		changed.leases[i] = adjusted
+		did = did || ok
 	}
-	return did
+	if !did {
+		return c, tag, false
+	}
+	return changed, tag, true
 }
 
-func (t *trackedLease) adjust(_ int, _ int64, cost int) bool {
-	_, ok := t.lease.Adjust(cost)
-	return ok
+func (t *trackedLease) adjust(_ int, tag int64, cost int) (owner, int64, bool) {
+	lease, ok := t.lease.Adjust(cost)
+	if !ok {
+		return t, tag, false
+	}
+	return &trackedLease{lease: lease, by: t.by, before: t}, tag, true
 }

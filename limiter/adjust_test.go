@@ -186,3 +186,53 @@ func TestAdjustWhatCannotBe(t *testing.T) {
 	_, ok = free.Adjust(9)
 	assert.True(t, ok)
 }
+
+// What was charged late can be given back, and not what has come back by itself or
+// belongs to others.
+func TestAdjustMoreThanOnce(t *testing.T) {
+	for name, open := range adjustables() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := open()
+				ours, err := l.TryAcquire(t.Context(), 10)
+				require.NoError(t, err)
+				time.Sleep(time.Minute) // it has come back
+				_, err = l.TryAcquire(t.Context(), 5)
+				require.NoError(t, err)
+
+				ours, ok := ours.Adjust(30)
+				require.True(t, ok)
+				assert.Zero(t, permitsLeft(l), "25 of 20 are missing")
+				ours, ok = ours.Adjust(22)
+				require.True(t, ok)
+				assert.EqualValues(t, 3, permitsLeft(l))
+				ours, ok = ours.Adjust(40)
+				require.True(t, ok)
+				_, ok = ours.Adjust(0)
+				require.True(t, ok)
+				assert.EqualValues(t, 15, permitsLeft(l), "the five of others are still taken")
+			})
+		})
+	}
+}
+
+func TestAdjustedLeasesGoBackOnce(t *testing.T) {
+	slots := Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 3}))
+	bucket := Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 9, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
+	both := track(Must(Chain(slots, bucket)))
+	first, err := both.TryAcquire(t.Context(), 1)
+	require.NoError(t, err)
+	_, err = slots.TryAcquire(t.Context(), 1)
+	require.NoError(t, err)
+	second, ok := first.Adjust(2)
+	require.True(t, ok)
+	third, ok := second.Adjust(4)
+	require.True(t, ok)
+	for _, l := range []Lease{second, first, third, second} {
+		l.Release()
+	}
+	assert.EqualValues(t, 2, slots.Statistics().AvailablePermits)
+	assert.EqualValues(t, 5, bucket.Statistics().AvailablePermits)
+	_, ok = both.IdleDuration()
+	assert.True(t, ok)
+}

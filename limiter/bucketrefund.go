@@ -17,7 +17,10 @@ func (b *bucket) refund(n int, tag int64) {
 	b.takeBack(n, func() int64 { return b.worth(tag) }, never)
 }
 
-func (b *bucket) worth(tag int64) int64 { return tag - (b.spent - b.missing - b.state.refunded) }
+func (b *bucket) worth(tag int64) int64 { return tag - b.paid() }
+
+// paid is how much of all that was ever taken the lines have paid for.
+func (b *bucket) paid() int64 { return b.spent - b.missing - b.state.refunded }
 
 // ownBucket is a bucket with a state of its own, as the owner of a lease: it knows
 // what was missing after the lines that have gone by. The tag is the line on which
@@ -42,17 +45,6 @@ func (b *bucket) takeBack(n int, worth func() int64, line int64) {
 	b.catchUp(now)
 	b.granted--
 	b.back(now, n, worth, line)
-}
-
-// giveBack gives n permits back of a grant that stays one.
-func (b *bucket) giveBack(n int, worth func() int64, line int64) {
-	now := clock()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.state.closed {
-		b.catchUp(now)
-		b.back(now, n, worth, line)
-	}
 }
 
 func (b *bucket) back(now int64, n int, worth func() int64, line int64) {

@@ -174,6 +174,7 @@ type chainLease struct {
 	few     [3]Lease // room for a short chain's, so that it takes one allocation
 	done    atomic.Bool
 	granted *atomic.Int64
+	before  *chainLease // the same lease before it was adjusted; whose done counts
 }
 
 // takeAll calls take for each of count limiters and combines their leases. If one
@@ -215,14 +216,22 @@ func (c *chainLease) combine(n int) Lease {
 	return l
 }
 
+// settle tells the first who asks, of all copies, that it is the first.
+func (c *chainLease) settle() bool {
+	for c.before != nil {
+		c = c.before
+	}
+	return c.done.CompareAndSwap(false, true)
+}
+
 func (c *chainLease) release(int, int64) {
-	if c.done.CompareAndSwap(false, true) {
+	if c.settle() {
 		inReverse(c.leases, Lease.Release)
 	}
 }
 
 func (c *chainLease) refund(int, int64) {
-	if c.done.CompareAndSwap(false, true) {
+	if c.settle() {
 		c.granted.Add(-1)
 		inReverse(c.leases, Lease.undo)
 	}

@@ -55,16 +55,21 @@ func (t *tracked) IdleDuration() (idle time.Duration, ok bool) {
 
 // trackedLease owns a lease of a tracked limiter.
 type trackedLease struct {
-	lease Lease
-	by    *tracked
-	done  atomic.Bool
+	lease  Lease
+	by     *tracked
+	done   atomic.Bool
+	before *trackedLease // the same lease before it was adjusted; whose done counts
 }
 
 func (t *trackedLease) release(int, int64) { t.settle(Lease.Release) }
 func (t *trackedLease) refund(int, int64)  { t.settle(Lease.undo) }
 
 func (t *trackedLease) settle(f func(Lease)) {
-	if !t.done.CompareAndSwap(false, true) {
+	first := t
+	for first.before != nil {
+		first = first.before
+	}
+	if !first.done.CompareAndSwap(false, true) {
 		return
 	}
 	defer func() {

@@ -46,7 +46,7 @@ type Options struct {
 	// in OnRetry counts.
 	MaxDuration time.Duration `json:"max_duration,omitempty" yaml:"max_duration,omitempty"`
 	// Handle tells whether an outcome is to be retried; nil: every error but a
-	// context's. It is asked about every attempt, successful ones included.
+	// context's, and but one that says otherwise by a method Retryable() bool. It is asked about every attempt, successful ones included.
 	Handle func(result any, err error) bool `json:"-" yaml:"-"`
 	// DelayFunc gives the wait after the given attempt, 0 for the first, in place
 	// of the backoff; with ok false or less than 0 the backoff stands.

@@ -126,7 +126,17 @@ func (e *execution) handles(o outcome) bool {
 	}
 	return o.err != nil &&
 		!errors.Is(o.err, context.Canceled) &&
-		!errors.Is(o.err, context.DeadlineExceeded)
+		!errors.Is(o.err, context.DeadlineExceeded) &&
+		mayRetry(o.err)
+}
+
+// mayRetry is false for an error that says so itself.
+func mayRetry(err error) bool {
+	e, ok := errors.AsType[interface {
+		error
+		Retryable() bool
+	}](err)
+	return !ok || e.Retryable()
 }
 
 // An execution is one call of Execute. It stays on the stack.
