@@ -1,0 +1,98 @@
+package weirhttp_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/transport/weirhttp"
+)
+
+// stub is a base transport that does as little as one can.
+type stub struct{ body io.ReadCloser }
+
+func (s stub) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: s.body, Request: r}, nil
+}
+
+type emptyBody struct{ io.Reader }
+
+func (emptyBody) Close() error { return nil }
+
+func benchmarkRequest(tb testing.TB) *http.Request {
+	tb.Helper()
+	r, err := http.NewRequestWithContext(tb.Context(), http.MethodGet, "https://api.example.com/orders/7", http.NoBody)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r.Header.Set("Accept", "application/json")
+	r.Header.Set("Authorization", "Bearer abcdefghijklmnopqrstuvwxyz")
+	r.Header.Set("User-Agent", "weir")
+	return r
+}
+
+// pipelinesToMeasure are from nothing to everything that a client usually has.
+func pipelinesToMeasure(tb testing.TB) map[string]*pipeline.Pipeline {
+	tb.Helper()
+	perHost, err := limiter.NewPartitioned(func(host string) limiter.Partition[string] {
+		return limiter.Partition[string]{Key: host, New: manyTokens}
+	}, limiter.PartitionedOptions{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = perHost.Close() })
+	retries := func() pipeline.Strategy { return retry.New(&retry.Options{Handle: weirhttp.Retryable}) }
+	limit := func() pipeline.Strategy { return ratelimit.NewPartitioned(perHost, weirhttp.HostFrom, nil) }
+	value := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+		return next.Run(pipeline.WithOperation(ctx, "GET /orders/{id}"))
+	})
+	return map[string]*pipeline.Pipeline{
+		"none":              pipeline.Must(pipeline.New("api")),
+		"retry":             pipeline.Must(pipeline.New("api", retries())),
+		"value":             pipeline.Must(pipeline.New("api", value)),
+		"limit":             pipeline.Must(pipeline.New("api", limit())),
+		"timeout":           pipeline.Must(pipeline.New("api", timeout.New(time.Minute, nil))),
+		"retryLimitTimeout": pipeline.Must(pipeline.New("api", retries(), limit(), timeout.New(time.Minute, nil))),
+	}
+}
+
+var manyTokens = limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+	TokenLimit: 1 << 40, TokensPerPeriod: 1 << 30, ReplenishmentPeriod: time.Second,
+})
+
+func BenchmarkTransport(b *testing.B) {
+	base := stub{body: emptyBody{strings.NewReader("")}}
+	b.Run("base", func(b *testing.B) {
+		r := benchmarkRequest(b)
+		b.ReportAllocs()
+		for b.Loop() {
+			resp, err := base.RoundTrip(r)
+			if err != nil {
+				b.Fatal(err)
+			}
+			_ = resp.Body.Close()
+		}
+	})
+	for name, p := range pipelinesToMeasure(b) {
+		b.Run(name, func(b *testing.B) {
+			transport := weirhttp.Transport(p, &weirhttp.TransportOptions{Base: base})
+			r := benchmarkRequest(b)
+			b.ReportAllocs()
+			for b.Loop() {
+				resp, err := transport.RoundTrip(r)
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = resp.Body.Close()
+			}
+		})
+	}
+}

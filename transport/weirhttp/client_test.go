@@ -1,0 +1,503 @@
+package weirhttp_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/transport/weirhttp"
+)
+
+const url = "https://api.example.com/orders/7"
+
+func TestTransportRetriesUntilItSucceeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{answer: inTurn(503, 429, 502, 200)}
+		transport := roundTripper(t, base, nil, retrying(retry.Options{}))
+		r := newRequest(t, http.MethodPut, url, "seven apples")
+		resp, err := transport.RoundTrip(r)
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Same(t, r, resp.Request)
+		assert.Equal(t, "OK", readAll(t, resp))
+		assert.Equal(t, []string{"seven apples", "seven apples", "seven apples", "seven apples"}, base.sent)
+		assert.EqualValues(t, 4, base.opened.Load())
+		assert.EqualValues(t, 4, base.closed.Load())
+	})
+}
+
+func TestTransportReturnsTheLastResponse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{answer: inTurn(503, 503, 429)}
+		transport := roundTripper(t, base, nil, retrying(retry.Options{MaxRetries: 2}))
+		resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
+		require.NoError(t, err)
+		assert.Equal(t, 429, resp.StatusCode)
+		assert.Equal(t, "Too Many Requests", readAll(t, resp))
+		assert.Equal(t, 3, base.count())
+		assert.Equal(t, base.opened.Load(), base.closed.Load())
+	})
+}
+
+func TestTransportWhatIsSentAgain(t *testing.T) {
+	for _, c := range []struct {
+		name, method, body string
+		change             func(r *http.Request)
+		again              bool
+	}{
+		{name: "GET", method: "GET", again: true},
+		{name: "no method", method: "", again: true},
+		{name: "HEAD", method: "HEAD", again: true},
+		{name: "DELETE", method: "DELETE", again: true},
+		{name: "PUT", method: "PUT", body: "x", again: true},
+		{name: "POST", method: "POST", body: "x"},
+		{name: "POST without a body", method: "POST"},
+		{name: "PATCH", method: "PATCH", body: "x"},
+		{name: "POST with a key", method: "POST", body: "x", again: true, change: func(r *http.Request) {
+			r.Header.Set("Idempotency-Key", "7")
+		}},
+		{name: "POST with the other key", method: "POST", body: "x", again: true, change: func(r *http.Request) {
+			r.Header["X-Idempotency-Key"] = nil
+		}},
+		{name: "PUT without GetBody", method: "PUT", body: "x", change: func(r *http.Request) { r.GetBody = nil }},
+		{name: "GET with NoBody", method: "GET", again: true, change: func(r *http.Request) {
+			r.Body, r.GetBody = http.NoBody, nil
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := &fakeBase{answer: inTurn(503)}
+				transport := roundTripper(t, base, nil, retrying(retry.Options{MaxRetries: 1}))
+				r := newRequest(t, c.method, url, c.body)
+				r.Method = c.method
+				if c.change != nil {
+					c.change(r)
+				}
+				began := time.Now()
+				resp, err := transport.RoundTrip(r)
+				require.NoError(t, err)
+				assert.Equal(t, 503, resp.StatusCode)
+				assert.Equal(t, "Service Unavailable", readAll(t, resp))
+				attempts, wait := 1, time.Duration(0)
+				if c.again {
+					attempts, wait = 2, retry.DefaultDelay
+				}
+				assert.Equal(t, attempts, base.count())
+				assert.Equal(t, wait, time.Since(began), "nobody waits for what is not sent again")
+				assert.Equal(t, base.opened.Load(), base.closed.Load())
+			})
+		})
+	}
+}
+
+func TestTransportIdempotentOption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{answer: inTurn(503, 200)}
+		transport := roundTripper(t, base, &weirhttp.TransportOptions{
+			Idempotent: func(r *http.Request) bool { return r.URL.Path == "/orders/7" },
+		}, retrying(retry.Options{}))
+		resp, err := transport.RoundTrip(newRequest(t, http.MethodPost, url, "x"))
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+		readAll(t, resp)
+	})
+}
+
+// A pipeline from a configuration file has a retry without Retryable: the request is
+// not sent again all the same, and the answer is the server's.
+func TestTransportRefusesWhatAPlainRetryTries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{answer: inTurn(503)}
+		transport := roundTripper(t, base, nil, retry.New(nil))
+		began := time.Now()
+		resp, err := transport.RoundTrip(newRequest(t, http.MethodPost, url, "x"))
+		require.NoError(t, err)
+		assert.Equal(t, 503, resp.StatusCode)
+		assert.Equal(t, "Service Unavailable", readAll(t, resp))
+		assert.Equal(t, 1, base.count())
+		assert.Zero(t, time.Since(began), "not even one wait: the error says that it is not to be retried")
+
+		down := errors.New("connection reset")
+		base.answer = func(*http.Request, int) (*http.Response, error) { return nil, down }
+		err = failing(t, transport, newRequest(t, http.MethodPost, url, "x"))
+		assert.Same(t, down, err)
+		assert.Equal(t, 2, base.count())
+		assert.Equal(t, base.opened.Load(), base.closed.Load())
+	})
+}
+
+func TestTransportTimedOutPostIsNotRetried(t *testing.T) {
+	for _, method := range []string{http.MethodPost, http.MethodGet} {
+		t.Run(method, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := &fakeBase{answer: func(r *http.Request, _ int) (*http.Response, error) {
+					<-r.Context().Done()
+					return nil, context.Cause(r.Context())
+				}}
+				transport := roundTripper(t, base, nil, retrying(retry.Options{MaxRetries: 1}), timeout.New(time.Second, nil))
+				err := failing(t, transport, newRequest(t, method, url, ""))
+				_, timedOut := errors.AsType[*timeout.Error](err)
+				assert.True(t, timedOut, "%v", err)
+				assert.Equal(t, map[string]int{"POST": 1, "GET": 2}[method], base.count())
+			})
+		})
+	}
+}
+
+func TestTransportErrorsAreTheirOwn(t *testing.T) {
+	down := errors.New("connection refused")
+	base := &fakeBase{answer: func(*http.Request, int) (*http.Response, error) { return nil, down }}
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		transport := roundTripper(t, base, nil, retrying(retry.Options{MaxRetries: -1}))
+		err := failing(t, transport, newRequest(t, method, url, ""))
+		assert.Same(t, down, err)
+	}
+}
+
+// A timeout's context ends when the strategy returns. The body has to outlive that.
+func TestTransportBodyOutlivesTheTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{answer: inTurn(200)}
+		for range 3 { // the timeout arms its context in advance once it was asked for Done
+			transport := roundTripper(t, base, nil, timeout.New(time.Second, nil))
+			resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
+			require.NoError(t, err)
+			time.Sleep(time.Minute)
+			assert.Equal(t, "OK", readAll(t, resp))
+		}
+		for _, r := range base.requests {
+			assert.ErrorIs(t, r.Context().Err(), context.Canceled, "the attempt ends with its body")
+		}
+	})
+}
+
+func TestTransportBodyEndsWithTheCaller(t *testing.T) {
+	base := &fakeBase{answer: inTurn(200)}
+	transport := roundTripper(t, base, nil, timeout.New(time.Hour, nil))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, "").WithContext(ctx))
+	require.NoError(t, err)
+	gone := errors.New("gone")
+	cancel(gone)
+	_, err = io.ReadAll(resp.Body)
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.Same(t, gone, context.Cause(base.requests[0].Context()))
+	assert.NoError(t, resp.Body.Close())
+}
+
+// The context of an attempt is the strategies' until the response is there.
+func TestTransportContextOfAnAttempt(t *testing.T) {
+	type key struct{}
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{answer: func(r *http.Request, _ int) (*http.Response, error) {
+			ctx := r.Context()
+			deadline, ok := ctx.Deadline()
+			assert.True(t, ok)
+			assert.Equal(t, time.Second, time.Until(deadline))
+			assert.Equal(t, "a value", ctx.Value(key{}))
+			assert.Equal(t, "api.example.com", weirhttp.HostFrom(ctx))
+			assert.NoError(t, ctx.Err())
+			child, cancel := context.WithCancel(ctx)
+			defer cancel()
+			<-child.Done()
+			assert.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
+			return nil, ctx.Err()
+		}}
+		value := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+			return next.Run(context.WithValue(ctx, key{}, "a value"))
+		})
+		transport := roundTripper(t, base, nil, timeout.New(time.Second, nil), value)
+		err := failing(t, transport, newRequest(t, http.MethodGet, url, ""))
+		_, timedOut := errors.AsType[*timeout.Error](err)
+		assert.True(t, timedOut, "%v", err)
+	})
+}
+
+// A response that comes when the strategies have given up is closed.
+func TestTransportResponseAtTheLastMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{answer: func(r *http.Request, _ int) (*http.Response, error) {
+			<-r.Context().Done()
+			return answering(200), nil
+		}}
+		transport := roundTripper(t, base, nil, timeout.New(time.Second, nil))
+		err := failing(t, transport, newRequest(t, http.MethodGet, url, ""))
+		assert.ErrorIs(t, err, pipeline.ErrRejected)
+		assert.EqualValues(t, 1, base.closed.Load())
+	})
+}
+
+func TestTransportRetryAfter(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		header func() string
+		max    time.Duration
+		waits  time.Duration
+	}{
+		{"seconds", func() string { return "7" }, 0, 7 * time.Second},
+		{"seconds, capped", func() string { return "3600" }, 0, time.Minute},
+		{"seconds, capped otherwise", func() string { return "3600" }, 10 * time.Second, 10 * time.Second},
+		{"seconds, not capped", func() string { return "3600" }, -1, time.Hour},
+		{"a date", func() string { return time.Now().Add(9 * time.Second).UTC().Format(http.TimeFormat) }, 0, 9 * time.Second},
+		{"a date, capped", func() string { return time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat) }, 0, time.Minute},
+		{"a date in the past", func() string { return time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat) }, 0, 2 * time.Second},
+		{"less than the backoff", func() string { return "1" }, 0, 2 * time.Second},
+		{"nonsense", func() string { return "soon" }, 0, 2 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := &fakeBase{answer: func(_ *http.Request, number int) (*http.Response, error) {
+					if number == 0 {
+						return answering(429, "Retry-After", c.header()), nil
+					}
+					return answering(200), nil
+				}}
+				transport := roundTripper(t, base, &weirhttp.TransportOptions{MaxRetryAfter: c.max}, retrying(retry.Options{}))
+				began := time.Now()
+				resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
+				require.NoError(t, err)
+				assert.Equal(t, c.waits, time.Since(began))
+				readAll(t, resp)
+			})
+		})
+	}
+}
+
+// There is no use in waiting beyond the deadline: the caller gets what there is.
+func TestTransportRetryAfterBeyondTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{answer: func(*http.Request, int) (*http.Response, error) {
+			return answering(503, "Retry-After", "30"), nil
+		}}
+		transport := roundTripper(t, base, nil, retrying(retry.Options{}))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		began := time.Now()
+		resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, "").WithContext(ctx))
+		require.NoError(t, err)
+		assert.Equal(t, 503, resp.StatusCode)
+		assert.Equal(t, "Service Unavailable", readAll(t, resp))
+		assert.Zero(t, time.Since(began))
+	})
+}
+
+func TestTransportCallerGoesWhileItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{answer: inTurn(503)}
+		transport := roundTripper(t, base, nil, retrying(retry.Options{}))
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		err := failing(t, transport, newRequest(t, http.MethodGet, url, "").WithContext(ctx))
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.EqualValues(t, 1, base.closed.Load())
+	})
+}
+
+func TestTransportRejectionIsAnErrorAndClosesTheBody(t *testing.T) {
+	l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+	defer l.Close()
+	lease, err := l.TryAcquire(t.Context(), 1)
+	require.NoError(t, err)
+	defer lease.Release()
+	transport := roundTripper(t, &fakeBase{}, nil, ratelimit.New(l, nil))
+	body := &closing{Reader: strings.NewReader("x")}
+	r := newRequest(t, http.MethodPost, url, "")
+	r.Body = body
+	err = failing(t, transport, r)
+	assert.ErrorIs(t, err, pipeline.ErrRejected)
+	assert.True(t, body.closed)
+}
+
+type closing struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closing) Close() error { c.closed = true; return nil }
+
+func TestTransportStrategiesSeeTheFailure(t *testing.T) {
+	base := &fakeBase{answer: func(*http.Request, int) (*http.Response, error) {
+		return answering(429, "Retry-After", "3"), nil
+	}}
+	var seen error
+	var value any
+	look := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+		value, seen = next.Run(ctx)
+		return value, seen
+	})
+	transport := roundTripper(t, base, nil, look)
+	resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	assert.Same(t, resp, value)
+	status, ok := errors.AsType[*weirhttp.StatusError](seen)
+	require.True(t, ok)
+	assert.Same(t, resp, status.Response)
+	d, ok := pipeline.RetryAfter(seen)
+	assert.True(t, ok)
+	assert.Equal(t, 3*time.Second, d)
+	assert.Equal(t, "weirhttp: GET api.example.com: 429 Too Many Requests, retry after 3s", seen.Error())
+}
+
+func TestTransportFailedOption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{answer: inTurn(404, 200)}
+		transport := roundTripper(t, base, &weirhttp.TransportOptions{
+			Failed: func(resp *http.Response) bool { return resp.StatusCode == http.StatusNotFound },
+		}, retrying(retry.Options{}))
+		resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+		readAll(t, resp)
+		assert.EqualValues(t, 2, base.closed.Load())
+	})
+}
+
+// A fallback's response is the caller's; the one that it replaces is closed.
+func TestTransportAnotherResponse(t *testing.T) {
+	base := &fakeBase{answer: inTurn(503)}
+	another := &http.Response{StatusCode: http.StatusOK, Body: textBody("from the cache")}
+	fallback := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+		if value, err := next.Run(ctx); err == nil {
+			return value, nil
+		}
+		return another, nil
+	})
+	transport := roundTripper(t, base, nil, fallback)
+	resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
+	require.NoError(t, err)
+	assert.Equal(t, "from the cache", readAll(t, resp))
+	assert.EqualValues(t, 1, base.closed.Load())
+}
+
+func TestTransportStrategyChangesAResponse(t *testing.T) {
+	base := &fakeBase{answer: inTurn(200)}
+	change := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+		value, err := next.Run(ctx)
+		if resp, ok := value.(*http.Response); ok {
+			changed := *resp
+			changed.StatusCode = 299
+			return &changed, err
+		}
+		return value, err
+	})
+	transport := roundTripper(t, base, nil, change)
+	resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
+	require.NoError(t, err)
+	assert.Equal(t, 299, resp.StatusCode)
+	assert.EqualValues(t, 0, base.closed.Load())
+	assert.Equal(t, "OK", readAll(t, resp))
+}
+
+func TestTransportNothingComesOut(t *testing.T) {
+	nothing := pipeline.StrategyFunc(func(context.Context, pipeline.Next) (any, error) { return nil, nil })
+	err := failing(t, roundTripper(t, &fakeBase{}, nil, nothing), newRequest(t, http.MethodGet, url, ""))
+	assert.ErrorContains(t, err, "neither a response nor an error")
+	base := &fakeBase{answer: func(*http.Request, int) (*http.Response, error) { return nil, nil }}
+	err = failing(t, roundTripper(t, base, nil), newRequest(t, http.MethodGet, url, ""))
+	assert.ErrorContains(t, err, "base transport returned neither")
+}
+
+func TestTransportPanics(t *testing.T) {
+	base := &fakeBase{answer: inTurn(503, 503)}
+	panicking := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+		_, _ = next.Run(ctx)
+		panic("in a strategy")
+	})
+	transport := roundTripper(t, base, nil, panicking, timeout.New(time.Minute, nil))
+	assert.Panics(t, func() { _ = failing(t, transport, newRequest(t, http.MethodGet, url, "")) })
+	transport = roundTripper(t, base, &weirhttp.TransportOptions{Failed: func(*http.Response) bool { panic("in Failed") }},
+		timeout.New(time.Minute, nil))
+	assert.Panics(t, func() { _ = failing(t, transport, newRequest(t, http.MethodGet, url, "")) })
+	assert.EqualValues(t, 2, base.opened.Load())
+	assert.EqualValues(t, 2, base.closed.Load())
+	for _, r := range base.requests {
+		assert.Error(t, r.Context().Err())
+	}
+}
+
+func TestTransportRequestIsNotChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{answer: func(r *http.Request, number int) (*http.Response, error) {
+			assert.Equal(t, []string{"one"}, r.Header.Values("X-Mine"))
+			r.Header.Add("X-Mine", "two")
+			r.Header.Set("Authorization", "signed")
+			return inTurn(503, 200)(r, number)
+		}}
+		transport := roundTripper(t, base, nil, retrying(retry.Options{}))
+		r := newRequest(t, http.MethodGet, url, "")
+		r.Header["X-Mine"] = append(make([]string, 0, 4), "one")
+		resp, err := transport.RoundTrip(r)
+		require.NoError(t, err)
+		readAll(t, resp)
+		assert.Equal(t, http.Header{"X-Mine": {"one"}}, r.Header)
+		assert.Empty(t, r.Header["X-Mine"][:2][1], "nor behind the end")
+	})
+}
+
+func TestTransportOptionsValidate(t *testing.T) {
+	o := &weirhttp.TransportOptions{MaxRetryAfter: -2}
+	transport := weirhttp.Transport(nil, o)
+	require.ErrorContains(t, transport.Validate(), "MaxRetryAfter is -2ns")
+	body := &closing{Reader: strings.NewReader("x")}
+	r := newRequest(t, http.MethodPost, url, "")
+	r.Body = body
+	err := failing(t, transport, r)
+	assert.ErrorContains(t, err, "MaxRetryAfter")
+	assert.True(t, body.closed)
+	assert.NoError(t, weirhttp.Transport(nil, nil).Validate())
+}
+
+func TestHostFromAndKeyFrom(t *testing.T) {
+	for _, c := range []struct{ url, host string }{
+		{"https://API.example.com/x", "api.example.com"},
+		{"https://api.example.com:443/x", "api.example.com"},
+		{"http://api.example.com:80/x", "api.example.com"},
+		{"http://api.example.com:443/x", "api.example.com:443"},
+		{"http://[2001:db8::1]:8080/x", "[2001:db8::1]:8080"},
+	} {
+		var host, key string
+		base := &fakeBase{answer: func(r *http.Request, _ int) (*http.Response, error) {
+			host, key = weirhttp.HostFrom(r.Context()), weirhttp.KeyFrom(r.Context())
+			return answering(200), nil
+		}}
+		resp, err := roundTripper(t, base, nil).RoundTrip(newRequest(t, http.MethodGet, c.url, ""))
+		require.NoError(t, err)
+		readAll(t, resp)
+		assert.Equal(t, c.host, host)
+		assert.Equal(t, c.host, key)
+		o := &weirhttp.TransportOptions{Key: weirhttp.Header("X-Tenant")}
+		r := newRequest(t, http.MethodGet, c.url, "")
+		r.Header.Set("X-Tenant", "acme")
+		resp, err = roundTripper(t, base, o).RoundTrip(r)
+		require.NoError(t, err)
+		readAll(t, resp)
+		assert.Equal(t, c.host, host)
+		assert.Equal(t, "acme", key)
+	}
+	assert.Empty(t, weirhttp.HostFrom(t.Context()))
+	assert.Empty(t, weirhttp.KeyFrom(t.Context()))
+}
+
+func TestRetryable(t *testing.T) {
+	assert.False(t, weirhttp.Retryable(nil, nil))
+	assert.False(t, weirhttp.Retryable(nil, context.Canceled))
+	assert.False(t, weirhttp.Retryable(nil, context.DeadlineExceeded))
+	assert.True(t, weirhttp.Retryable(nil, io.ErrUnexpectedEOF))
+	assert.True(t, weirhttp.Retryable(nil, pipeline.ErrRejected))
+	assert.True(t, weirhttp.Retryable(nil, &timeout.Error{}))
+	assert.True(t, weirhttp.Retryable(nil, &timeout.Error{Err: context.DeadlineExceeded}))
+}

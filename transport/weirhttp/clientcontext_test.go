@@ -1,0 +1,126 @@
+package weirhttp
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+var errWhy = errors.New("why")
+
+// newTestLifetime is that of an attempt whose strategies have a deadline.
+func newTestLifetime(ctx context.Context) (l *lifetime, own context.Context, cancelStrategies context.CancelFunc) {
+	x := &exchange{Context: ctx}
+	strategies, cancel := context.WithTimeoutCause(x, time.Second, errWhy)
+	l, own = newLifetime(strategies, x)
+	return l, own, cancel
+}
+
+func isDone(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+func TestLifetimeEndsWithTheStrategies(t *testing.T) {
+	for _, armed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l, own, cancel := newTestLifetime(t.Context())
+			defer cancel()
+			defer l.end()
+			if armed {
+				assert.False(t, isDone(own))
+			}
+			assert.NoError(t, own.Err())
+			time.Sleep(time.Second)
+			synctest.Wait()
+			assert.ErrorIs(t, own.Err(), context.DeadlineExceeded)
+			assert.True(t, isDone(own), "Done is closed once Err is not nil")
+			assert.Equal(t, errWhy, context.Cause(own))
+			assert.Equal(t, errWhy, l.detach())
+			l.end()
+			assert.ErrorIs(t, own.Err(), context.DeadlineExceeded)
+		})
+	}
+}
+
+func TestLifetimeDetached(t *testing.T) {
+	for _, armed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			caller, leave := context.WithCancelCause(t.Context())
+			l, own, cancel := newTestLifetime(caller)
+			if armed {
+				assert.False(t, isDone(own))
+			}
+			_, ok := own.Deadline()
+			assert.True(t, ok)
+			assert.NoError(t, l.detach())
+			cancel()
+			synctest.Wait()
+			_, ok = own.Deadline()
+			assert.False(t, ok)
+			assert.NoError(t, own.Err())
+			assert.NoError(t, context.Cause(own))
+			assert.False(t, isDone(own))
+			child, cancelChild := context.WithCancel(own)
+			defer cancelChild()
+			leave(errWhy)
+			assert.True(t, isDone(child), "without a goroutine in between")
+			assert.ErrorIs(t, own.Err(), context.Canceled)
+			assert.Equal(t, errWhy, context.Cause(own))
+			l.end()
+		})
+	}
+}
+
+func TestLifetimeEnded(t *testing.T) {
+	for _, armed := range []bool{false, true} {
+		l, own, cancel := newTestLifetime(t.Context())
+		if armed {
+			assert.False(t, isDone(own))
+		}
+		l.end()
+		l.end()
+		cancel()
+		assert.Equal(t, context.Canceled, own.Err())
+		assert.True(t, isDone(own))
+	}
+}
+
+func TestLifetimeConcurrentSafe(t *testing.T) {
+	for range 300 {
+		caller, leave := context.WithCancel(t.Context())
+		l, own, cancel := newTestLifetime(caller)
+		var wg sync.WaitGroup
+		for _, f := range []func(){
+			leave,
+			cancel,
+			func() { _ = l.detach(); l.end() },
+			func() { <-own.Done(); _ = own.Err() },
+			func() {
+				child, cancelChild := context.WithCancelCause(own)
+				<-child.Done()
+				assert.Error(t, own.Err())
+				cancelChild(nil)
+			},
+			func() {
+				if own.Err() != nil {
+					assert.True(t, isDone(own))
+				}
+				_, _ = own.Deadline()
+				_ = own.Value(exchangeKey{})
+			},
+		} {
+			wg.Go(f)
+		}
+		wg.Wait()
+	}
+}

@@ -1,0 +1,162 @@
+package weirhttp_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/transport/weirhttp"
+)
+
+// ask sends a request to h and prints what comes back.
+func ask(h http.Handler, path, apiKey string) {
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	r.Header.Set("X-Api-Key", apiKey)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	fmt.Println(strings.TrimSpace(fmt.Sprint(path, " ", apiKey, " ", w.Code, " ", w.Result().Header.Get("Retry-After"))))
+}
+
+var ctx = context.Background()
+
+var orders = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "orders") })
+
+// At most 100 requests at a time, and two an hour for each user.
+func Example_server() {
+	slots := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 100}))
+	perUser, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+		TokenLimit: 2, TokensPerPeriod: 2, ReplenishmentPeriod: time.Hour,
+	}), limiter.PartitionedOptions{MaxPartitions: 100_000})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer perUser.Close()
+
+	limits, err := weirhttp.New(weirhttp.Options{
+		Global: weirhttp.Policy{Limiter: slots},
+		Policies: map[string]weirhttp.Policy{
+			"per-user": {Partitioned: perUser, Key: weirhttp.Header("X-Api-Key")},
+		},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/orders", limits.Handler(orders, "per-user"))
+	mux.Handle("/healthz", limits.Exempt(orders))
+
+	for range 3 {
+		ask(mux, "/orders", "alice")
+	}
+	ask(mux, "/orders", "bob")
+	ask(mux, "/healthz", "alice")
+	// Output:
+	// /orders alice 200
+	// /orders alice 200
+	// /orders alice 429 3600
+	// /orders bob 200
+	// /healthz alice 200
+}
+
+// The names of a route are looked up when it is made.
+func ExampleLimits_Wrap() {
+	limits := weirhttp.Must(weirhttp.New(weirhttp.Options{}))
+	_, err := limits.Wrap("per-usr")
+	fmt.Println(err)
+	// Output: weirhttp: unknown policy: "per-usr"
+}
+
+// A rejection can be answered, logged, or both.
+func ExampleOptions_onRejected() {
+	spent := limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}))
+	defer spent.Close()
+	limits := weirhttp.Must(weirhttp.New(weirhttp.Options{
+		Policies: map[string]weirhttp.Policy{"reports": {Limiter: spent}},
+		OnRejected: func(_ http.ResponseWriter, r *http.Request, rejection weirhttp.Rejection) {
+			fmt.Println("rejected", r.URL.Path, "by", rejection.Policy)
+		},
+		Body: weirhttp.ProblemJSON,
+	}))
+	h := limits.Handler(orders, "reports")
+	ask(h, "/reports", "alice")
+	ask(h, "/reports", "alice")
+	// Output:
+	// /reports alice 200
+	// rejected /reports by reports
+	// /reports alice 429 3600
+}
+
+// What a request costs is often known only when it is done.
+func ExampleCharge() {
+	tokens := limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+		TokenLimit: 1000, TokensPerPeriod: 1000, ReplenishmentPeriod: time.Minute,
+	}))
+	defer tokens.Close()
+	limits := weirhttp.Must(weirhttp.New(weirhttp.Options{
+		Policies: map[string]weirhttp.Policy{
+			"tokens": {Limiter: tokens, Metered: true, Cost: func(*http.Request) int { return 100 }},
+		},
+	}))
+	completion := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		used := 350
+		charged, err := weirhttp.Charge(r.Context(), used-100)
+		fmt.Println("charged", charged, "more,", err)
+	})
+	ask(limits.Handler(completion, "tokens"), "/completions", "alice")
+	fmt.Println(tokens.Statistics().AvailablePermits, "left")
+	// Output:
+	// charged 250 more, <nil>
+	// /completions alice 200
+	// 650 left
+}
+
+// A handler that has a time to answer in, and after that one that says so.
+func ExampleThrough() {
+	p := pipeline.Must(pipeline.New("orders", timeout.New(time.Millisecond, nil)))
+	slow := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	ask(weirhttp.Through(p, nil)(slow), "/orders", "alice")
+	// Output: /orders alice 503
+}
+
+// A policy that is a pipeline of a registry: a reload changes it.
+func ExamplePipelinePolicy() {
+	limit := 1
+	r := registry.New(nil)
+	perUser, err := r.GetOrDefine("per-user", func(b *registry.Builder) error {
+		buckets := registry.Partitioned(b, "per-user", weirhttp.Header("X-Api-Key"), limiter.TokenBucketOptions{
+			TokenLimit: limit, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
+		}, limiter.PartitionedOptions{MaxPartitions: 100_000})
+		b.Add(ratelimit.NewPartitioned(buckets, weirhttp.RequestFrom, nil))
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	limits := weirhttp.Must(weirhttp.New(weirhttp.Options{
+		Policies: map[string]weirhttp.Policy{"per-user": weirhttp.PipelinePolicy(perUser)},
+	}))
+	h := limits.Handler(orders, "per-user")
+	ask(h, "/orders", "alice")
+	ask(h, "/orders", "alice")
+	limit = 2
+	fmt.Println("reload:", r.Reload(ctx))
+	ask(h, "/orders", "alice")
+	fmt.Println("close:", r.Close(ctx))
+	// Output:
+	// /orders alice 200
+	// /orders alice 429 3600
+	// reload: <nil>
+	// /orders alice 200
+	// close: <nil>
+}

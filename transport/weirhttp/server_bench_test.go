@@ -1,0 +1,96 @@
+package weirhttp
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/timeout"
+)
+
+// nobody is a ResponseWriter that costs nothing.
+type nobody struct{ header http.Header }
+
+func (n nobody) Header() http.Header         { return n.header }
+func (n nobody) Write(p []byte) (int, error) { return len(p), nil }
+func (n nobody) WriteHeader(int)             {}
+
+var served = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+
+func keyedBuckets(t testing.TB, tokens int) *limiter.PartitionedLimiter[string, string] {
+	p, err := PerKey(limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+		TokenLimit: tokens, TokensPerPeriod: tokens, ReplenishmentPeriod: time.Hour,
+	}), limiter.PartitionedOptions{MaxPartitions: 1000})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+func keyedRequest() *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "/orders", nil)
+	r.Header.Set("X-Api-Key", "alice")
+	return r
+}
+
+func keyedHandler(t testing.TB) http.Handler {
+	return Must(New(Options{Policies: map[string]Policy{
+		"per-user": {Partitioned: keyedBuckets(t, 1<<40), Key: Header("X-Api-Key")},
+	}})).Handler(served, "per-user")
+}
+
+func benchmarkHandler(b *testing.B, h http.Handler, r *http.Request) {
+	w := nobody{make(http.Header)}
+	b.ReportAllocs()
+	for b.Loop() {
+		h.ServeHTTP(w, r)
+	}
+}
+
+func BenchmarkServer(b *testing.B) {
+	b.Run("bare handler", func(b *testing.B) { benchmarkHandler(b, served, keyedRequest()) })
+	b.Run("keyed token bucket", func(b *testing.B) { benchmarkHandler(b, keyedHandler(b), keyedRequest()) })
+	b.Run("global and keyed", func(b *testing.B) {
+		slots := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 10}))
+		l := Must(New(Options{
+			Global:   Policy{Limiter: slots},
+			Policies: map[string]Policy{"per-user": {Partitioned: keyedBuckets(b, 1<<40), Key: Header("X-Api-Key")}},
+		}))
+		benchmarkHandler(b, l.Handler(served, "per-user"), keyedRequest())
+	})
+	b.Run("keyed, rejected", func(b *testing.B) {
+		l := Must(New(Options{Policies: map[string]Policy{
+			"per-user": {Partitioned: keyedBuckets(b, 1), Key: Header("X-Api-Key")},
+		}}))
+		benchmarkHandler(b, l.Handler(served, "per-user"), keyedRequest())
+	})
+	b.Run("keyed, draft 11 headers", func(b *testing.B) {
+		l := Must(New(Options{Headers: Draft11, Policies: map[string]Policy{
+			"per-user": {Partitioned: keyedBuckets(b, 1<<40), Key: Header("X-Api-Key"), Quota: 100, Window: time.Hour},
+		}}))
+		h := l.Handler(served, "per-user")
+		w, r := nobody{make(http.Header)}, keyedRequest()
+		b.ReportAllocs()
+		for b.Loop() {
+			clear(w.header)
+			h.ServeHTTP(w, r)
+		}
+	})
+	b.Run("through a timeout", func(b *testing.B) {
+		p := pipeline.Must(pipeline.New("orders", timeout.New(time.Minute, nil)))
+		benchmarkHandler(b, Through(p, nil)(served), keyedRequest())
+	})
+}
+
+// The call is the context, so that the request and the call are all that is
+// allocated.
+func TestServerAllocations(t *testing.T) {
+	h, r, w := keyedHandler(t), keyedRequest(), nobody{make(http.Header)}
+	h.ServeHTTP(w, r) // makes the partition
+	assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() { h.ServeHTTP(w, r) }), 2.0)
+}

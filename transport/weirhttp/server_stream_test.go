@@ -1,0 +1,177 @@
+package weirhttp
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/timeout"
+)
+
+// wrapped are handlers in everything that this package has.
+func wrapped(t testing.TB, h http.Handler) http.Handler {
+	p := pipeline.Must(pipeline.New("t", timeout.New(time.Minute, nil)))
+	l := Must(New(Options{
+		Headers: Draft11,
+		Global:  Policy{Limiter: concurrency(t, 10, 0), Timeout: time.Minute},
+		Policies: map[string]Policy{
+			"bucket": {Limiter: bucket(t, 1000)}, "pipeline": PipelinePolicy(p),
+		},
+	}))
+	return Through(p, nil)(l.Handler(h, "pipeline", "bucket"))
+}
+
+func TestServerSentEvents(t *testing.T) {
+	versions(t, func(t *testing.T, http2 bool) {
+		next, gone := make(chan string), make(chan struct{})
+		s := serve(t, wrapped(t, handler(func(w http.ResponseWriter, r *http.Request) {
+			defer close(gone)
+			w.Header().Set("Content-Type", "text/event-stream")
+			f, ok := w.(http.Flusher)
+			assert.True(t, ok)
+			f.Flush()
+			for {
+				select {
+				case text := <-next:
+					fmt.Fprintf(w, "data: %s\n\n", text)
+					assert.NoError(t, http.NewResponseController(w).Flush())
+				case <-r.Context().Done():
+					return
+				}
+			}
+		})), http2)
+		response, err := s.Client().Do(request(t, s, nil))
+		require.NoError(t, err)
+		defer response.Body.Close()
+		lines := bufio.NewReader(response.Body)
+		for _, text := range []string{"one", "two"} {
+			next <- text
+			line, err := lines.ReadString('\n')
+			require.NoError(t, err)
+			assert.Equal(t, "data: "+text+"\n", line, "at once, not when all is done")
+			_, _ = lines.ReadString('\n')
+		}
+		response.Body.Close()
+		<-gone
+	})
+}
+
+func TestHijackedConnection(t *testing.T) {
+	s := serve(t, wrapped(t, handler(func(w http.ResponseWriter, r *http.Request) {
+		_, ok := w.(http.Hijacker)
+		assert.True(t, ok)
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if !assert.NoError(t, err) {
+			return
+		}
+		defer conn.Close()
+		fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
+		_ = rw.Flush()
+		line, err := rw.ReadString('\n')
+		assert.NoError(t, err)
+		fmt.Fprintf(rw, "you said %s", line)
+		_ = rw.Flush()
+	})), false)
+	upgrade(t, s.Listener.Addr().String())
+}
+
+// upgrade talks to a server as a WebSocket's client would begin.
+func upgrade(t *testing.T, address string) {
+	conn, err := net.Dial("tcp", address)
+	require.NoError(t, err)
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	in := bufio.NewReader(conn)
+	response, err := http.ReadResponse(in, nil)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	assert.Equal(t, 101, response.StatusCode)
+	fmt.Fprintf(conn, "hello\n")
+	line, err := in.ReadString('\n')
+	require.NoError(t, err)
+	assert.Equal(t, "you said hello\n", line)
+}
+
+func TestDeadlinesThroughResponseController(t *testing.T) {
+	versions(t, func(t *testing.T, http2 bool) {
+		s := serve(t, wrapped(t, handler(func(w http.ResponseWriter, _ *http.Request) {
+			c := http.NewResponseController(w)
+			assert.NoError(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
+			assert.NoError(t, c.SetWriteDeadline(time.Now().Add(time.Minute)))
+			if !http2 {
+				assert.NoError(t, c.EnableFullDuplex())
+				_, ok := w.(io.ReaderFrom)
+				assert.True(t, ok)
+				_, ok = w.(http.Pusher)
+				assert.False(t, ok)
+			}
+			n, err := io.Copy(w, strings.NewReader(strings.Repeat("x", 100_000)))
+			assert.NoError(t, err)
+			assert.EqualValues(t, 100_000, n)
+		})), http2)
+		status, body := do(t, s, request(t, s, nil))
+		assert.Equal(t, 200, status)
+		assert.Len(t, body, 100_000)
+	})
+}
+
+func proxyTo(t testing.TB, target string) *httputil.ReverseProxy {
+	u, err := url.Parse(target)
+	require.NoError(t, err)
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	t.Cleanup(transport.CloseIdleConnections)
+	return &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(u) },
+		Transport: transport,
+	}
+}
+
+// The middleware around a proxy, and a proxy before the middleware; an answer, a
+// rejection and an upgraded connection through both.
+func TestReverseProxyInFrontAndBehind(t *testing.T) {
+	echo := handler(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			body, _ := io.ReadAll(r.Body)
+			_, _ = w.Write(body)
+			return
+		}
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if !assert.NoError(t, err) {
+			return
+		}
+		defer conn.Close()
+		fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		_ = rw.Flush()
+		line, _ := rw.ReadString('\n')
+		fmt.Fprintf(rw, "you said %s", line)
+		_ = rw.Flush()
+	})
+	limits := Must(New(Options{Policies: map[string]Policy{"p": {Limiter: bucket(t, 3)}}}))
+	backend := serve(t, limits.Handler(wrapped(t, echo), "p"), false)
+	front := serve(t, wrapped(t, proxyTo(t, backend.URL)), false)
+
+	status, body := do(t, front, request(t, front, strings.NewReader("hello")))
+	assert.Equal(t, 200, status)
+	assert.Equal(t, "hello", body)
+	upgrade(t, front.Listener.Addr().String())
+	do(t, front, request(t, front, nil))
+
+	response, err := front.Client().Do(request(t, front, nil))
+	require.NoError(t, err)
+	defer response.Body.Close()
+	assert.Equal(t, 429, response.StatusCode)
+	assert.NotEmpty(t, response.Header.Get("Retry-After"))
+	text, _ := io.ReadAll(response.Body)
+	assert.Equal(t, "Too Many Requests\n", string(text))
+}

@@ -1,0 +1,271 @@
+package weirhttp
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+func TestNewNamesAllThatIsWrong(t *testing.T) {
+	var none *limiter.TokenBucket
+	_, err := New(Options{
+		Global: Policy{MaxWait: time.Second},
+		Policies: map[string]Policy{
+			"empty":  {},
+			"nil":    {Limiter: none},
+			"two":    {Limiter: yes(), Requests: limiter.Translate(keyedBuckets(t, 1), Header("a"))},
+			"status": {Limiter: yes(), Status: 200, Timeout: -1, Key: Header("a")},
+			"global": {Limiter: yes()},
+			"":       {Limiter: yes()},
+		},
+	})
+	require.ErrorIs(t, err, ErrInvalidOptions)
+	for _, text := range []string{
+		`policy "global": one of Limiter`, `policy "empty": one of Limiter`, `policy "nil": one of Limiter`,
+		`policy "two": only one of`, `Status is 200`, `Timeout is -1ns`, `Key is set`, `policy "global": the name is reserved`,
+		`policy "": the name is reserved`,
+	} {
+		assert.ErrorContains(t, err, text)
+	}
+	assert.Panics(t, func() { Must(nil, err) })
+}
+
+func TestUnknownPolicyIsAnErrorAtStart(t *testing.T) {
+	l := Must(New(Options{Policies: map[string]Policy{"a": {Limiter: yes()}}}))
+	_, err := l.Wrap("a", "b", "c")
+	require.ErrorIs(t, err, ErrUnknownPolicy)
+	assert.ErrorContains(t, err, `"b"`)
+	assert.ErrorContains(t, err, `"c"`)
+	assert.Panics(t, func() { l.Handler(served, "b") })
+	_, err = l.WrapInline(Policy{}, Policy{Name: GlobalPolicy, Limiter: yes()})
+	require.ErrorIs(t, err, ErrInvalidOptions)
+	assert.Panics(t, func() { l.MustWrap("a")(nil) })
+}
+
+// What ASP.NET's middleware does, as far as it is right.
+func TestWhoRejectsAndWhoAnswers(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		global, policy limiter.Limiter
+		own            Body // of the policy
+		want           int
+		onRejected     bool // the options' own is called
+	}{
+		{"no policy at all", nil, nil, nil, 200, false},
+		{"the global one grants", yes(), nil, nil, 200, false},
+		{"the global one rejects", no(), nil, nil, 418, true},
+		{"the policy rejects", nil, no(), nil, 418, true},
+		{"the policy rejects and answers", yes(), no(), answers(404), 404, false},
+		{"the global one rejects, the policy would not", no(), yes(), answers(404), 418, true},
+		{"both would reject", no(), no(), answers(404), 418, true},
+		{"both grant", yes(), yes(), answers(404), 200, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			called := false
+			o := Options{OnRejected: func(w http.ResponseWriter, _ *http.Request, _ Rejection) {
+				called = true
+				w.WriteHeader(http.StatusTeapot)
+			}}
+			var route []string
+			if c.global != nil {
+				o.Global.Limiter = c.global
+			}
+			if c.policy != nil {
+				o.Policies = map[string]Policy{"p": {Limiter: c.policy, OnRejected: c.own}}
+				route = []string{"p"}
+			}
+			assert.Equal(t, c.want, get(Must(New(o)).Handler(served, route...)).Code)
+			assert.Equal(t, c.onRejected, called)
+		})
+	}
+}
+
+func TestOnRejectedIsToldWhichAndWhy(t *testing.T) {
+	var got Rejection
+	l := Must(New(Options{
+		Policies: map[string]Policy{"p": {Limiter: no()}},
+		OnRejected: func(w http.ResponseWriter, r *http.Request, rejection Rejection) {
+			got = rejection
+			assert.Equal(t, "2", w.Header().Get("Retry-After"), "set already, and rounded up")
+			assert.NotNil(t, r)
+		},
+	}))
+	w := get(l.Handler(served, "p"))
+	assert.Equal(t, 429, w.Code, "the body answers where OnRejected does not")
+	assert.Equal(t, "Too Many Requests\n", w.Body.String())
+	assert.Equal(t, "p", got.Policy)
+	assert.Equal(t, 1500*time.Millisecond, got.RetryAfter)
+	assert.False(t, got.Lease.Acquired())
+	assert.NoError(t, got.Err)
+}
+
+// A policy is a type of the program's own: what it has is in its methods.
+func TestStatusGoesByTheCause(t *testing.T) {
+	full := concurrency(t, 1, 0)
+	_, _ = full.TryAcquire(t.Context(), 1)
+	spent := bucket(t, 1)
+	_, _ = spent.TryAcquire(t.Context(), 1)
+	both, err := limiter.Chain(bucket(t, 5), full)
+	require.NoError(t, err)
+	perUser, err := PerKey(limiter.ConcurrencyFactory[string](limiter.ConcurrencyOptions{PermitLimit: 1}), limiter.PartitionedOptions{MaxPartitions: 1})
+	require.NoError(t, err)
+	defer perUser.Close()
+	_, _ = perUser.TryAcquire(t.Context(), "alice", 1)
+	closed := bucket(t, 1)
+	_ = closed.Close()
+	user := func(name string) Key { return func(*http.Request) string { return name } }
+
+	for _, c := range []struct {
+		name   string
+		policy Policy
+		want   int
+	}{
+		{"a quota", Policy{Limiter: spent}, 429},
+		{"capacity", Policy{Limiter: full}, 503},
+		{"capacity in a chain", Policy{Limiter: both}, 503},
+		{"a caller's share of the capacity", Policy{Partitioned: perUser, Key: user("alice")}, 429},
+		{"no room for another key", Policy{Partitioned: perUser, Key: user("bob")}, 503},
+		{"what the policy says", Policy{Limiter: full, Status: 420}, 420},
+		{"closed", Policy{Limiter: closed}, 503},
+		{"failed", Policy{Limiter: &always{err: errStore}}, 503},
+		{"failed, but open", Policy{Limiter: &always{err: errStore}, FailOpen: true}, 200},
+		{"more than it can ever grant", Policy{Partitioned: perUser, Key: user("alice"), Cost: func(*http.Request) int { return 2 }, FailOpen: true}, 429},
+		{"less than nothing", Policy{Limiter: full, Cost: func(*http.Request) int { return -1 }}, 500},
+		{"shadow", Policy{Limiter: full, Shadow: true}, 200},
+		{"shadow, failed", Policy{Limiter: closed, Shadow: true}, 200},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := Must(New(Options{Policies: map[string]Policy{"p": c.policy}}))
+			assert.Equal(t, c.want, get(l.Handler(served, "p")).Code)
+		})
+	}
+}
+
+func TestRejectedRequestCostsNothing(t *testing.T) {
+	global, first, second := bucket(t, 10), bucket(t, 10), yes()
+	last := no()
+	l := Must(New(Options{
+		Global: Policy{Limiter: global},
+		Policies: map[string]Policy{
+			"first":  {Limiter: first, Cost: func(*http.Request) int { return 3 }},
+			"second": {Limiter: second}, "last": {Limiter: last},
+		},
+	}))
+	assert.Equal(t, 429, get(l.Handler(served, "first", "second", "last")).Code)
+	assert.EqualValues(t, 10, global.Statistics().AvailablePermits)
+	assert.EqualValues(t, 10, first.Statistics().AvailablePermits)
+	assert.EqualValues(t, 0, first.Statistics().SuccessfulLeases)
+	second.check(t, 1, 0, 1)
+	last.check(t, 1, 0, 0)
+
+	assert.Equal(t, 200, get(l.Handler(served, "first", "second")).Code)
+	assert.EqualValues(t, 7, first.Statistics().AvailablePermits)
+	second.check(t, 2, 1, 1)
+}
+
+func TestGlobalLimiterIsChargedOnce(t *testing.T) {
+	global := yes()
+	l := Must(New(Options{Global: Policy{Limiter: global}, Policies: map[string]Policy{"p": {Limiter: no()}, "q": {Limiter: yes()}}}))
+	assert.Equal(t, 429, get(l.Handler(served, "p")).Code)
+	global.check(t, 1, 0, 1) // not asked a second time, and given back
+	assert.Equal(t, 200, get(l.MustWrap()(l.Handler(l.Handler(served, "q"), "q"))).Code)
+	global.check(t, 2, 1, 1)
+
+	other := Must(New(Options{Global: Policy{Limiter: yes()}, Policies: map[string]Policy{"q": {Limiter: yes()}}}))
+	assert.Equal(t, 200, get(l.MustWrap()(other.MustWrap()(l.Handler(served, "q")))).Code)
+	global.check(t, 3, 2, 1)
+}
+
+func TestInlinePoliciesWithEqualKeysDoNotCollide(t *testing.T) {
+	l := Must(New(Options{}))
+	alice := func(*http.Request) string { return "alice" }
+	var wraps []http.Handler
+	for range 2 {
+		wrap, err := l.WrapInline(Policy{Partitioned: keyedBuckets(t, 1), Key: alice})
+		require.NoError(t, err)
+		wraps = append(wraps, wrap(served))
+	}
+	for _, h := range wraps {
+		assert.Equal(t, 200, get(h).Code)
+		assert.Equal(t, 429, get(h).Code)
+	}
+}
+
+func TestExemptSkipsTheGlobalLimiterToo(t *testing.T) {
+	global := no()
+	l := Must(New(Options{
+		Global:   Policy{Limiter: global},
+		Policies: map[string]Policy{"p": {Limiter: no()}},
+		Exempt:   func(r *http.Request) bool { return r.URL.Path == "/metrics" },
+	}))
+	mux := http.NewServeMux()
+	mux.Handle("/a", l.Exempt(served))
+	mux.Handle("/b", l.Exempt(l.Handler(served, "p")))
+	mux.Handle("/c", l.Handler(l.Exempt(served), "p"))
+	mux.Handle("/metrics", l.Handler(served, "p"))
+	mux.Handle("/d", served)
+	for _, h := range []http.Handler{mux, l.MustWrap()(mux)} {
+		for _, path := range []string{"/a", "/b", "/c", "/metrics"} {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			assert.Equal(t, 200, w.Code, path)
+		}
+	}
+	global.check(t, 0, 0, 0)
+	w := httptest.NewRecorder()
+	l.MustWrap()(mux).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/d", nil))
+	assert.Equal(t, 429, w.Code)
+}
+
+func TestAbortedRequestIsNoRejection(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	first := yes()
+	l := Must(New(Options{
+		Global:     Policy{Limiter: first, Shadow: true},
+		Policies:   map[string]Policy{"p": {Limiter: yes(), FailOpen: true}},
+		OnRejected: func(http.ResponseWriter, *http.Request, Rejection) { t.Error("called") },
+	}))
+	w := httptest.NewRecorder()
+	l.Handler(http.NotFoundHandler(), "p").ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil).WithContext(ctx))
+	assert.Equal(t, StatusClientClosedRequest, w.Code)
+	assert.Empty(t, w.Body.String())
+	first.check(t, 1, 0, 1)
+}
+
+func TestMaxWait(t *testing.T) {
+	full := concurrency(t, 1, 10)
+	lease, _ := full.TryAcquire(t.Context(), 1)
+	l := Must(New(Options{Policies: map[string]Policy{
+		"short": {Limiter: full, MaxWait: time.Millisecond}, "not": {Limiter: full, MaxWait: -1},
+	}}))
+	var got Rejection
+	see := func(_ http.ResponseWriter, _ *http.Request, r Rejection) { got = r }
+	wrap, err := l.WrapInline(Policy{Limiter: full, MaxWait: time.Millisecond, OnRejected: see})
+	require.NoError(t, err)
+	assert.Equal(t, 503, get(wrap(served)).Code)
+	assert.Equal(t, ReasonMaxWait, got.Lease.Reason())
+	assert.Equal(t, 503, get(l.Handler(served, "short")).Code)
+	assert.Equal(t, 503, get(l.Handler(served, "not")).Code)
+	assert.Zero(t, full.Statistics().QueuedPermits)
+	lease.Release()
+	assert.Equal(t, 200, get(l.Handler(served, "short")).Code)
+	assert.EqualValues(t, 1, full.Statistics().AvailablePermits)
+}
+
+func TestPanicsReleaseTheLeases(t *testing.T) {
+	a, b := yes(), yes()
+	l := Must(New(Options{Global: Policy{Limiter: a}, Policies: map[string]Policy{"p": {Limiter: b}}}))
+	assert.PanicsWithValue(t, http.ErrAbortHandler, func() {
+		get(l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), "p"))
+	})
+	a.check(t, 1, 1, 0)
+	b.check(t, 1, 1, 0)
+}

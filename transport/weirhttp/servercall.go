@@ -1,0 +1,177 @@
+package weirhttp
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// A call is one request on one route. It is the request's context, too: that way
+// the leases in the context cost no allocation of their own.
+type call struct {
+	context.Context // the one that the request came with
+
+	route     *route
+	request   *http.Request
+	first     int32 // the policy with which it began
+	listening bool
+	measuring bool
+	over      bool // the handler has returned: nothing is taken any more; under mu
+
+	mu   sync.Mutex
+	held []grant
+	few  [2]grant // room for held, as most routes have one policy or two
+}
+
+// A grant is what a policy has granted to a call.
+type grant struct {
+	policy *policy
+	lease  limiter.Lease
+	since  time.Duration // on sinceStart's clock, if somebody measures; or extra
+}
+
+// extra is the since of what [Charge] has taken: it is not another lease.
+const extra time.Duration = -1
+
+type callKey struct{}
+
+// Value returns the call itself to those who look for one.
+func (c *call) Value(key any) any {
+	if key == (callKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// String does not look at what changes: fmt would, and race with Charge.
+func (c *call) String() string { return fmt.Sprintf("%v.weirhttp", c.Context) }
+
+// callOf returns the innermost call that the context belongs to, or nil.
+func callOf(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
+}
+
+// outer returns the call around this one, or nil.
+func (c *call) outer() *call { return callOf(c.Context) }
+
+// askedGlobally tells whether a handler further out has asked the same global
+// limiter about this request.
+func (c *call) askedGlobally() bool {
+	for o := c.outer(); o != nil; o = o.outer() {
+		if o.route.limits == c.route.limits {
+			return true
+		}
+	}
+	return false
+}
+
+// serve asks the policies from the i-th on, and then the handler.
+func (c *call) serve(w http.ResponseWriter, r *http.Request, i int) {
+	for ; i < len(c.route.policies); i++ {
+		p := c.route.policies[i]
+		if p.through != nil {
+			c.serveThrough(w, r, i)
+			return
+		}
+		if rejection, ok := c.take(p, r); !ok {
+			c.turnAway(w, r, p, rejection)
+			return
+		}
+	}
+	if c.route.told {
+		c.tell(w, r)
+	}
+	if c.route.timed != nil {
+		c.serveTimed(w, r)
+		return
+	}
+	c.route.next.ServeHTTP(w, r)
+}
+
+// take asks one policy. Without ok the request is not to be served.
+func (c *call) take(p *policy, r *http.Request) (rejection Rejection, ok bool) {
+	ctx := r.Context()
+	n := 1
+	if p.Cost != nil {
+		n = p.Cost(r)
+	}
+	var asked, answered time.Duration
+	if c.measuring {
+		asked = sinceStart()
+	}
+	lease, err := p.acquire(ctx, r, n)
+	if c.measuring {
+		answered = sinceStart()
+		c.measureRequest(ctx, p, answered-asked, lease, err)
+	}
+	switch {
+	case err != nil:
+		lease.Release() // a limiter written elsewhere may have granted all the same
+		return c.failed(ctx, p, n, err)
+	case !lease.Acquired():
+		return c.rejected(ctx, p, lease)
+	}
+	c.hold(grant{policy: p, lease: lease, since: answered})
+	return Rejection{}, true
+}
+
+func (c *call) hold(g grant) {
+	c.mu.Lock()
+	c.held = append(c.held, g)
+	c.mu.Unlock()
+}
+
+// end gives everything back when the handler has returned.
+func (c *call) end() {
+	c.mu.Lock()
+	held := c.held
+	c.held, c.over = nil, true
+	c.mu.Unlock()
+	c.release(held)
+}
+
+// release goes on with the rest when a lease panics.
+func (c *call) release(held []grant) {
+	if len(held) == 0 {
+		return
+	}
+	last := len(held) - 1
+	if last > 0 {
+		defer c.release(held[:last])
+	}
+	g := &held[last]
+	g.lease.Release()
+	c.measureLease(g)
+}
+
+// cut takes away what was granted after the first keep grants.
+func (c *call) cut(keep int) []grant {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if keep >= len(c.held) {
+		return nil
+	}
+	gone := append([]grant(nil), c.held[keep:]...)
+	c.held = c.held[:keep]
+	return gone
+}
+
+// giveBack undoes, in reverse, all that was granted, as if it had not been taken.
+func (c *call) giveBack() {
+	undone := c.cut(0)
+	for i := len(undone) - 1; i >= 0; i-- {
+		undo(undone[i].lease)
+		c.measureLease(&undone[i])
+	}
+}
+
+// processStart is what durations are measured from: time.Since of a time that is
+// kept reads only the monotonic clock, and costs half of time.Now.
+var processStart = time.Now()
+
+func sinceStart() time.Duration { return time.Since(processStart) }

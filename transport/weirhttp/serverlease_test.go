@@ -1,0 +1,136 @@
+package weirhttp
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// within runs f in a handler behind the policies.
+func within(t *testing.T, l *Limits, f func(r *http.Request), route ...string) {
+	t.Helper()
+	ran := false
+	w := get(l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		ran = true
+		f(r)
+	}), route...))
+	require.True(t, ran, "rejected: %d", w.Code)
+}
+
+func TestLeaseIsInTheContext(t *testing.T) {
+	slots := concurrency(t, 2, 0)
+	l := Must(New(Options{
+		Global:   Policy{Limiter: slots},
+		Policies: map[string]Policy{"a": {Limiter: yes(), Cost: func(*http.Request) int { return 7 }}, "shadow": {Limiter: no(), Shadow: true}},
+	}))
+	var kept context.Context
+	within(t, l, func(r *http.Request) {
+		kept = r.Context()
+		assert.Same(t, r, RequestFrom(r.Context()))
+		lease, ok := LeaseFrom(r.Context())
+		assert.True(t, ok)
+		assert.Equal(t, 7, lease.Permits())
+		var policies []string
+		for name, lease := range Leases(r.Context()) {
+			policies = append(policies, name)
+			if name == GlobalPolicy {
+				lease.Release() // earlier than the handler returns
+				lease.Release()
+			}
+		}
+		assert.Equal(t, []string{"a", GlobalPolicy}, policies)
+		assert.EqualValues(t, 2, slots.Statistics().AvailablePermits)
+	}, "a", "shadow")
+	assert.EqualValues(t, 2, slots.Statistics().AvailablePermits)
+	assert.Contains(t, kept.(interface{ String() string }).String(), ".weirhttp")
+
+	_, ok := LeaseFrom(kept)
+	assert.False(t, ok, "the handler has returned")
+	_, err := Charge(kept, 1, "a")
+	assert.ErrorIs(t, err, ErrNotCharged)
+	_, ok = LeaseFrom(t.Context())
+	assert.False(t, ok)
+	assert.Nil(t, RequestFrom(t.Context()))
+	_, err = Charge(t.Context(), 1)
+	assert.ErrorIs(t, err, ErrNotCharged)
+}
+
+func TestChargeAfterTheFact(t *testing.T) {
+	perUser := keyedBuckets(t, 100)
+	key := Header("X-Api-Key")
+	l := Must(New(Options{Policies: map[string]Policy{
+		"requests": {Limiter: yes()},
+		"tokens":   {Partitioned: perUser, Key: key, Metered: true, Cost: func(*http.Request) int { return 10 }},
+	}}))
+	left := func() int64 {
+		s, err := perUser.Statistics("")
+		require.NoError(t, err)
+		return s.AvailablePermits
+	}
+	within(t, l, func(r *http.Request) {
+		charged, err := Charge(r.Context(), 25)
+		require.NoError(t, err)
+		assert.Equal(t, 25, charged)
+		assert.EqualValues(t, 65, left())
+
+		charged, err = Charge(r.Context(), -25) // what was taken besides, exactly
+		require.NoError(t, err)
+		assert.Equal(t, -25, charged)
+		assert.EqualValues(t, 90, left())
+
+		charged, err = Charge(r.Context(), 500)
+		require.NoError(t, err)
+		assert.Equal(t, 500, charged)
+		assert.EqualValues(t, 0, left(), "it owes 410")
+
+		charged, err = Charge(r.Context(), -415)
+		require.NoError(t, err)
+		assert.Equal(t, -415, charged)
+		assert.EqualValues(t, 5, left())
+
+		charged, err = Charge(r.Context(), -1000)
+		require.NoError(t, err)
+		assert.Equal(t, -95, charged, "no more than was taken")
+		assert.EqualValues(t, 100, left())
+
+		charged, err = Charge(r.Context(), 0)
+		require.NoError(t, err)
+		assert.Zero(t, charged)
+		_, err = Charge(r.Context(), 1, "nobody")
+		assert.ErrorIs(t, err, ErrNotCharged)
+	}, "requests", "tokens")
+	assert.EqualValues(t, 100, left())
+}
+
+func TestRefundOfAPart(t *testing.T) {
+	b, slots := bucket(t, 10), concurrency(t, 10, 0)
+	four := func(*http.Request) int { return 4 }
+	l := Must(New(Options{Policies: map[string]Policy{
+		"spent": {Limiter: b, Metered: true, Cost: four},
+		"lent":  {Limiter: slots, Cost: four},
+	}}))
+	within(t, l, func(r *http.Request) {
+		charged, err := Charge(r.Context(), -1)
+		require.NoError(t, err)
+		assert.Equal(t, -1, charged)
+		assert.EqualValues(t, 7, b.Statistics().AvailablePermits)
+		_, err = Charge(r.Context(), -1, "lent")
+		assert.ErrorIs(t, err, ErrPartialRefund)
+		assert.EqualValues(t, 6, slots.Statistics().AvailablePermits)
+	}, "spent", "lent")
+}
+
+func TestChargedPermitsOfAConcurrencyLimitComeBack(t *testing.T) {
+	slots := concurrency(t, 5, 0)
+	l := Must(New(Options{Policies: map[string]Policy{"p": {Limiter: slots}}}))
+	within(t, l, func(r *http.Request) {
+		charged, err := Charge(r.Context(), 3, "p")
+		require.NoError(t, err)
+		assert.Equal(t, 3, charged)
+		assert.EqualValues(t, 1, slots.Statistics().AvailablePermits)
+	}, "p")
+	assert.EqualValues(t, 5, slots.Statistics().AvailablePermits)
+}

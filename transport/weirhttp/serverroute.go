@@ -1,0 +1,162 @@
+package weirhttp
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// Wrap returns middleware that asks the global limiter, and then the policies of
+// those names in that order. Without names it asks the global limiter only, as is
+// right around a whole [http.ServeMux].
+//
+// The global limiter is asked once for a request; a policy that two handlers around
+// each other name is asked by both.
+//
+// A name that stands for nothing is an [ErrUnknownPolicy], now and not at the first
+// request; all such names are in it.
+func (l *Limits) Wrap(names ...string) (func(http.Handler) http.Handler, error) {
+	var errs []error
+	policies := make([]*policy, 0, len(names)+1)
+	for _, name := range names {
+		p, err := l.find(name)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		policies = append(policies, p)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return l.around(policies), nil
+}
+
+// MustWrap is Wrap that panics.
+func (l *Limits) MustWrap(names ...string) func(http.Handler) http.Handler {
+	wrap, err := l.Wrap(names...)
+	if err != nil {
+		panic(err)
+	}
+	return wrap
+}
+
+// Handler returns h behind the global limiter and the policies of those names. It
+// panics at a name that stands for nothing: routes are made when a program starts.
+func (l *Limits) Handler(h http.Handler, names ...string) http.Handler {
+	return l.MustWrap(names...)(h)
+}
+
+// WrapInline is Wrap for policies that have no name in [Options.Policies]. The
+// error is an [ErrInvalidOptions].
+func (l *Limits) WrapInline(policies ...Policy) (func(http.Handler) http.Handler, error) {
+	var errs []error
+	compiled := make([]*policy, 0, len(policies)+1)
+	for i, p := range policies {
+		name := p.Name
+		if name == "" {
+			name = "inline"
+		}
+		if name == GlobalPolicy {
+			errs = append(errs, fmt.Errorf("inline policy %d: the name %q is reserved", i, name))
+		}
+		c, err := l.compile(name, p)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("inline policy %d: %w", i, err))
+		}
+		compiled = append(compiled, c)
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("%w: %w", ErrInvalidOptions, errors.Join(errs...))
+	}
+	return l.around(compiled), nil
+}
+
+// Exempt returns h as one that nothing is asked about, whatever it is wrapped in or
+// wraps itself. The global limiter around a [http.ServeMux] leaves it out, too, if
+// what Exempt returned is what the mux was given; see also [Options.Exempt].
+func (l *Limits) Exempt(h http.Handler) http.Handler {
+	l.exempts.Store(true)
+	for {
+		r, ok := h.(*route)
+		if !ok || r.limits != l {
+			return &exempt{Handler: h, limits: l}
+		}
+		h = r.next
+	}
+}
+
+type exempt struct {
+	http.Handler
+	limits *Limits
+}
+
+// A router can say which handler a request would get, as [http.ServeMux] does.
+type router interface {
+	Handler(r *http.Request) (h http.Handler, pattern string)
+}
+
+// A route is a handler and the policies before it.
+type route struct {
+	limits   *Limits
+	next     http.Handler
+	router   router // next, if it is one
+	policies []*policy
+	global   bool    // the first policy is the global one
+	timed    *policy // the one with the shortest Timeout; nil: none
+	told     bool    // the client is told what is left
+}
+
+func (l *Limits) around(policies []*policy) func(http.Handler) http.Handler {
+	if l.global != nil {
+		policies = append([]*policy{l.global}, policies...)
+	}
+	of := route{limits: l, policies: policies, global: l.global != nil}
+	for _, p := range policies {
+		of.told = of.told || p.figures != nil
+		if p.Timeout > 0 && (of.timed == nil || p.Timeout < of.timed.Timeout) {
+			of.timed = p
+		}
+	}
+	return func(next http.Handler) http.Handler {
+		if next == nil {
+			panic("weirhttp: the handler is nil")
+		}
+		if e, ok := next.(*exempt); ok && e.limits == l {
+			return e
+		}
+		r := of
+		r.next = next
+		r.router, _ = next.(router)
+		return &r
+	}
+}
+
+// ServeHTTP asks the policies, and lets the request through or rejects it.
+func (h *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if len(h.policies) == 0 || h.exempts(r) {
+		h.next.ServeHTTP(w, r)
+		return
+	}
+	c := &call{Context: r.Context(), route: h}
+	c.held = c.few[:0]
+	c.listening, c.measuring = h.limits.hears(c.Context)
+	c.request = r.WithContext(c)
+	if h.global && c.askedGlobally() {
+		c.first = 1
+	}
+	defer c.end()
+	c.serve(w, c.request, int(c.first))
+}
+
+// exempts tells whether nothing is to be asked about the request.
+func (h *route) exempts(r *http.Request) bool {
+	if exempt := h.limits.options.Exempt; exempt != nil && exempt(r) {
+		return true
+	}
+	if h.router == nil || !h.limits.exempts.Load() {
+		return false
+	}
+	next, _ := h.router.Handler(r)
+	e, ok := next.(*exempt)
+	return ok && e.limits == h.limits
+}

@@ -1,0 +1,238 @@
+package weirhttp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/strategies/timeout"
+)
+
+type handler = http.HandlerFunc
+
+func around(t testing.TB, o *ThroughOptions, s ...pipeline.Strategy) func(http.Handler) http.Handler {
+	p, err := pipeline.New("orders", s...)
+	require.NoError(t, err)
+	return Through(p, o)
+}
+
+// seeing remembers what a strategy in its place would see.
+func seeing(err *error) pipeline.Strategy {
+	return pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+		v, e := next.Run(ctx)
+		*err = e
+		return v, e
+	})
+}
+
+// ends runs the rest and then ends in an error, or in a value.
+func ends(value any, err error) pipeline.Strategy {
+	return pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+		_, _ = next.Run(ctx)
+		return value, err
+	})
+}
+
+// instead does not run the rest at all.
+func instead(value any, err error) pipeline.Strategy {
+	return pipeline.StrategyFunc(func(context.Context, pipeline.Next) (any, error) { return value, err })
+}
+
+func TestStrategiesSeeTheStatus(t *testing.T) {
+	var seen error
+	for status, failed := range map[int]bool{200: false, 404: false, 499: false, 500: true, 503: true} {
+		w := get(around(t, nil, seeing(&seen))(answering(status)))
+		assert.Equal(t, status, w.Code)
+		assert.Equal(t, failed, seen != nil, status)
+	}
+	e, ok := errors.AsType[*HandlerError](seen)
+	if ok {
+		assert.False(t, e.Retryable())
+	}
+
+	teapot := &ThroughOptions{Failed: func(status int) bool { return status == 418 }}
+	get(around(t, teapot, seeing(&seen))(answering(418)))
+	assert.EqualError(t, seen, "weirhttp: the handler answered 418 I'm a teapot")
+
+	l := Must(New(Options{Global: Policy{Limiter: concurrencyInUse(t)}}))
+	assert.Equal(t, 503, get(around(t, nil, seeing(&seen))(l.MustWrap()(served))).Code)
+	assert.NoError(t, seen, "that a limiter rejects is no failure of the handler")
+}
+
+func concurrencyInUse(t testing.TB) limiter.Limiter {
+	l := concurrency(t, 1, 0)
+	_, err := l.TryAcquire(t.Context(), 1)
+	require.NoError(t, err)
+	return l
+}
+
+func answering(status int) http.Handler {
+	return handler(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+}
+
+func TestWhatAPipelineAnswers(t *testing.T) {
+	spent := bucket(t, 1)
+	_, _ = spent.TryAcquire(t.Context(), 1)
+	closed := pipeline.Must(pipeline.New("closed"))
+	_ = closed.Close()
+	page := handler(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "from the cache") })
+	for _, c := range []struct {
+		name     string
+		strategy pipeline.Strategy
+		status   int
+		body     string
+		after    string
+	}{
+		{"nothing", seeing(new(error)), 200, "", ""},
+		{"a quota", ratelimit.New(spent, nil), 429, "Too Many Requests\n", "3600"},
+		{"capacity", ratelimit.New(concurrencyInUse(t), nil), 503, "Service Unavailable\n", ""},
+		{"an open circuit", instead(nil, pipeline.ErrRejected), 503, "Service Unavailable\n", ""},
+		{"closed", pipeline.Embed(closed), 503, "Service Unavailable\n", ""},
+		{"another error", instead(nil, errStore), 500, "Internal Server Error\n", ""},
+		{"a page", instead(page, nil), 200, "from the cache", ""},
+		{"nobody", instead(nil, nil), 503, "Service Unavailable\n", ""},
+		{"a wrong type", instead(7, nil), 500, "Internal Server Error\n", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := get(around(t, nil, c.strategy)(served))
+			assert.Equal(t, c.status, w.Code)
+			assert.Equal(t, c.body, w.Body.String())
+			assert.Equal(t, c.after, w.Result().Header.Get("Retry-After"))
+		})
+	}
+	o := &ThroughOptions{
+		Status:     func(error) int { return 418 },
+		OnRejected: func(_ http.ResponseWriter, _ *http.Request, r Rejection) { assert.Equal(t, "orders", r.Policy) },
+		Body:       ProblemJSON,
+	}
+	assert.Equal(t, 418, get(around(t, o, instead(nil, errStore))(served)).Code)
+	assert.Panics(t, func() { Through(closed, nil)(nil) })
+}
+
+// A timeout that comes when the response has begun leaves it as it is.
+func TestTimeoutNeverMixesItsBodyIn(t *testing.T) {
+	begun := handler(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "half a ")
+		<-r.Context().Done()
+		_, _ = io.WriteString(w, "page")
+	})
+	w := get(around(t, nil, timeout.New(time.Millisecond, nil))(begun))
+	assert.Equal(t, 200, w.Code)
+	assert.Equal(t, "half a page", w.Body.String())
+
+	w = get(around(t, nil, ends(nil, errStore))(saying("ours")))
+	assert.Equal(t, "ours", w.Body.String())
+
+	var seen error
+	waits := handler(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	w = get(around(t, nil, seeing(&seen), timeout.New(time.Millisecond, nil))(waits))
+	assert.Equal(t, 503, w.Code)
+	assert.ErrorIs(t, seen, pipeline.ErrRejected)
+}
+
+func saying(body string) http.Handler {
+	return handler(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })
+}
+
+func TestNoRetryOfAHandlerThatHasBegun(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		handle func(any, error) bool
+		begins bool
+		body   string
+		want   int
+	}{
+		{"it has answered", Retryable, true, "", 1},
+		{"it has answered, and the retry does not know better", nil, true, "", 1},
+		{"it had the body", nil, false, "body", 1},
+		{"it has done nothing", Retryable, false, "", 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			attempts := 0
+			h := handler(func(w http.ResponseWriter, r *http.Request) {
+				attempts++
+				assert.Equal(t, "outer", w.Header().Get("X-Of"))
+				assert.Empty(t, w.Header().Get("X-Attempt"))
+				w.Header().Set("X-Attempt", "1")
+				if c.begins {
+					w.WriteHeader(http.StatusInternalServerError)
+					return
+				}
+				<-r.Context().Done()
+			})
+			s := []pipeline.Strategy{retry.New(&retry.Options{MaxRetries: 2, Delay: -1, Handle: c.handle}), timeout.New(time.Millisecond, nil)}
+			w := httptest.NewRecorder()
+			w.Header().Set("X-Of", "outer")
+			var body io.Reader
+			if c.body != "" {
+				body = strings.NewReader(c.body)
+			}
+			around(t, nil, s...)(h).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", body))
+			assert.Equal(t, c.want, attempts)
+		})
+	}
+}
+
+// A strategy may run the handler on a goroutine of its own, more than once, and
+// not wait for it: none of that reaches the client.
+func TestHandlerNeverRunsTwiceAtOnce(t *testing.T) {
+	hasty := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+		started := make(chan struct{})
+		ctx2 := context.WithValue(ctx, callKeyForTest{}, started)
+		go func() { _, _ = next.Run(ctx2) }()
+		<-started
+		_, err := next.Run(ctx)
+		assert.ErrorIs(t, err, ErrOnce)
+		return nil, errStore
+	})
+	returned := false
+	w := get(around(t, nil, hasty)(handler(func(w http.ResponseWriter, r *http.Request) {
+		close(r.Context().Value(callKeyForTest{}).(chan struct{}))
+		time.Sleep(5 * time.Millisecond) // so that a Through that does not wait is seen
+		_, _ = io.WriteString(w, "late")
+		returned = true
+	})))
+	assert.True(t, returned)
+	assert.Equal(t, "late", w.Body.String())
+}
+
+type callKeyForTest struct{}
+
+func TestPipelinePolicyAndTheOthers(t *testing.T) {
+	before, after := yes(), no()
+	var seen error
+	p := pipeline.Must(pipeline.New("p", seeing(&seen)))
+	rejecting := pipeline.Must(pipeline.New("r", instead(nil, pipeline.ErrRejected)))
+	slow := pipeline.Must(pipeline.New("s", timeout.New(time.Millisecond, nil)))
+	page := pipeline.Must(pipeline.New("f", instead(saying("page"), nil)))
+	l := Must(New(Options{Policies: map[string]Policy{
+		"before": {Limiter: before}, "after": {Limiter: after},
+		"p": PipelinePolicy(p), "rejecting": {Pipeline: rejecting, Status: 418}, "slow": PipelinePolicy(slow), "page": PipelinePolicy(page),
+	}}))
+	assert.Equal(t, 429, get(l.Handler(served, "before", "p", "after")).Code)
+	assert.NoError(t, seen)
+	before.check(t, 1, 0, 1)
+	assert.Equal(t, 418, get(l.Handler(served, "before", "rejecting")).Code)
+	before.check(t, 2, 0, 2)
+	assert.Equal(t, 500, get(l.Handler(answering(500), "before", "p")).Code)
+	assert.Error(t, seen)
+	before.check(t, 3, 1, 2)
+	waits := handler(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	assert.Equal(t, 503, get(l.Handler(waits, "before", "slow")).Code)
+	before.check(t, 4, 2, 2) // it ran, so it cost
+	assert.Equal(t, "page", get(l.Handler(waits, "page")).Body.String())
+	_, err := New(Options{Policies: map[string]Policy{"p": {Pipeline: p, Shadow: true}}})
+	assert.ErrorIs(t, err, ErrInvalidOptions)
+}
