@@ -20,6 +20,7 @@ const (
 	keyAttempt   = "attempt.number"
 	keyHandled   = "attempt.handled"
 	keyResult    = "result"
+	keyState     = "state"
 	keyDuration  = "duration"
 	keyLimiter   = "limiter.name"
 	keyOverflow  = "otel.metric.overflow"

@@ -34,5 +34,8 @@ func (t *Telemetry) count(ctx context.Context, o *occurrence) {
 	default:
 		k.event, k.severity = o.Name, o.Severity
 		t.series.series(from, events, &k, o.extra).count.Add(1)
+		if from != t.series.rest {
+			from.circuit(o.Name)
+		}
 	}
 }

@@ -127,6 +127,8 @@ func emitEverything(t *testing.T) emitted {
 
 	driveStrategies(ctx, t, listener)
 	driveShadow(ctx, t, listener)
+	driveBreaker(ctx, t, listener)
+	driveOthers(ctx, t, listener)
 	defer driveRegistry(ctx, t, listener)()
 	driveReloads(listener)
 	span.End()

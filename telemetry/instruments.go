@@ -19,6 +19,7 @@ const (
 	nameQueueTime    = "weir.rate_limiter.queue.duration"
 	nameQueued       = "weir.rate_limiter.queue.active"
 	nameAvailable    = "weir.rate_limiter.permit.available"
+	nameCircuits     = "weir.circuit_breaker.state"
 	nameReloads      = "weir.config.reloads"
 	nameReloadOK     = "weir.config.last_reload.successful"
 	nameReloadOKTime = "weir.config.last_reload.success.timestamp"
@@ -39,6 +40,7 @@ type instruments struct {
 	events, requests, reloads metric.Int64ObservableCounter
 	active                    metric.Int64ObservableUpDownCounter
 	available, queued         metric.Int64ObservableGauge
+	circuits                  metric.Int64ObservableGauge
 	reloadOK                  metric.Int64ObservableGauge
 	reloadOKTime              metric.Float64ObservableGauge
 
@@ -61,6 +63,7 @@ func (i *instruments) make(m metric.Meter, leases bool) error {
 	i.active = f.upDownCounter(nameActive, "{lease}", "How many executions hold permits of a rate limiter.")
 	i.available = f.gauge(nameAvailable, "{permit}", "How many permits of a limiter could be taken now.")
 	i.queued = f.gauge(nameQueued, "{permit}", "How many permits of a limiter are waited for.")
+	i.circuits = f.gauge(nameCircuits, "", "1 for the state that a circuit is in, 0 for the others.")
 	// No unit: "1" would be exported to Prometheus with the suffix _ratio.
 	i.reloadOK = f.gauge(nameReloadOK, "", "1 if the configuration could be loaded the last time, else 0.")
 	i.reloadOKTime = f.floatGauge(nameReloadOKTime, "s", "When a configuration could be loaded the last time, in seconds since 1970.")
@@ -92,7 +95,7 @@ func (i *instruments) recording(ctx context.Context) bool {
 
 func (i *instruments) observables() []metric.Observable {
 	return []metric.Observable{
-		i.events, i.requests, i.active, i.available, i.queued, i.reloads, i.reloadOK, i.reloadOKTime,
+		i.events, i.requests, i.active, i.available, i.queued, i.circuits, i.reloads, i.reloadOK, i.reloadOKTime,
 	}
 }
 

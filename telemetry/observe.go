@@ -22,6 +22,9 @@ func (t *Telemetry) observe(_ context.Context, o metric.Observer) error {
 		if l := s.limiter.Load(); l != nil {
 			l.observe(o, &t.instruments)
 		}
+		if c := s.circuits.Load(); c != nil {
+			c.observe(o, &t.instruments)
+		}
 	})
 	t.limiters.observe(o, &t.instruments)
 	t.reloads.observe(o, &t.instruments)

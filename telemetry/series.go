@@ -63,10 +63,11 @@ func newSeries(attrs ...attribute.KeyValue) *series {
 
 // A source is what is kept for one [pipeline.Source].
 type source struct {
-	of      pipeline.Source
-	tables  [kinds]table
-	limiter atomic.Pointer[limiterSeries] // nil until it is asked for
-	removed bool                          // guarded by the store
+	of       pipeline.Source
+	tables   [kinds]table
+	limiter  atomic.Pointer[limiterSeries] // nil until it is asked for
+	circuits atomic.Pointer[circuitSeries] // nil until it has an event
+	removed  bool                          // guarded by the store
 }
 
 // A table has the series of one kind. It is read without a lock.

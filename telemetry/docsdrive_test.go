@@ -1,0 +1,61 @@
+package telemetry_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/failsafe-go/failsafe-go/bulkhead"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/budget"
+	"github.com/weir-go/weir/strategies/chaos"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+	weirfailsafe "github.com/weir-go/weir/strategies/failsafe"
+	"github.com/weir-go/weir/strategies/fallback"
+	"github.com/weir-go/weir/strategies/hedge"
+	"github.com/weir-go/weir/strategies/retry"
+)
+
+// run sends one call through strategies.
+func run(ctx context.Context, l pipeline.Listener, fn func(context.Context) error, strategies ...pipeline.Strategy) error {
+	p := pipeline.Must(pipeline.Config{Name: "more", Instance: "eu-1", Listener: l, Strategies: strategies}.Build())
+	return p.Execute(ctx, fn)
+}
+
+// driveBreaker opens a circuit, lets a probe through, and closes it.
+func driveBreaker(ctx context.Context, t *testing.T, l pipeline.Listener) {
+	t.Helper()
+	breaker := circuitbreaker.New(&circuitbreaker.Options{ConsecutiveFailures: 1, BreakDuration: time.Second})
+	require.ErrorIs(t, run(ctx, l, fail, breaker), errBoom)
+	require.ErrorIs(t, run(ctx, l, succeed, breaker), pipeline.ErrRejected)
+	time.Sleep(time.Second)
+	require.NoError(t, run(ctx, l, succeed, breaker))
+}
+
+// driveOthers has every other strategy report what it can.
+func driveOthers(ctx context.Context, t *testing.T, l pipeline.Listener) {
+	t.Helper()
+	require.NoError(t, run(ctx, l, fail, fallback.New(fallback.Value[any](nil), nil)))
+	slowly := func(context.Context) error { time.Sleep(2 * time.Second); return nil }
+	require.NoError(t, run(ctx, l, slowly, hedge.New(&hedge.Options{Delay: time.Second})))
+
+	nothing := budget.Must(budget.New(&budget.Options{Ratio: -1, MinPerSecond: -1}))
+	assert.ErrorIs(t, run(ctx, l, fail, retry.New(&retry.Options{Budget: nothing})), budget.ErrExhausted)
+
+	on := chaos.Options{Enabled: true, Rate: 1}
+	assert.Error(t, run(ctx, l, succeed, chaos.NewFault(&chaos.FaultOptions{Options: on})))
+	require.NoError(t, run(ctx, l, succeed, chaos.NewLatency(&chaos.LatencyOptions{Options: on, Latency: time.Second})))
+	require.NoError(t, run(ctx, l, succeed, chaos.NewOutcome(&chaos.OutcomeOptions{Options: on, Results: []chaos.Result{{Value: 1}}})))
+	behave := func(context.Context) error { return nil }
+	require.NoError(t, run(ctx, l, succeed, chaos.NewBehavior(&chaos.BehaviorOptions{Options: on, Behavior: behave})))
+
+	full := bulkhead.New[any](1)
+	require.True(t, full.TryAcquirePermit())
+	bridge := weirfailsafe.New(nil, full)
+	require.ErrorIs(t, run(ctx, l, succeed, bridge), pipeline.ErrRejected)
+	full.ReleasePermit()
+	assert.Panics(t, func() { _ = run(ctx, l, func(context.Context) error { panic("boom") }, bridge) })
+}
