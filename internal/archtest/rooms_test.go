@@ -70,7 +70,12 @@ var rooms = []room{
 	},
 	// The path of OpenTelemetry's API is the beginning of its SDK's, too: that the SDK is for tests only, a test
 	// of telemetry holds.
-	{name: "telemetry", mayImport: []string{"pipeline", "limiter"}, thirdParty: []string{"go.opentelemetry.io/otel"}},
+	{
+		name:       "telemetry",
+		mayImport:  []string{"pipeline", "limiter"},
+		thirdParty: []string{"go.opentelemetry.io/otel"},
+		testOnly:   []string{"github.com/failsafe-go/failsafe-go"}, // to see what the bridge to it reports
+	},
 
 	// timeout: its error hides the one of a request that must not be sent again.
 	{
