@@ -1,0 +1,163 @@
+package routers
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/weir-go/weir/transport/weirhttp"
+)
+
+func TestChiPoliciesOfRoutes(t *testing.T) {
+	l := newLimits(t, 100, nil)
+	r := chi.NewRouter()
+	r.With(l.MustWrap("one")).Get("/orders/{id}", hello)
+	r.Method(http.MethodGet, "/reports", l.Handler(hello, "two"))
+	r.Get("/free", hello)
+
+	expect(t, r, "/orders/1", http.StatusOK, http.StatusTooManyRequests)
+	expect(t, r, "/orders/2", http.StatusTooManyRequests)
+	expect(t, r, "/reports", http.StatusOK, http.StatusOK, http.StatusTooManyRequests)
+	expect(t, r, "/free", http.StatusOK, http.StatusOK, http.StatusOK)
+	expect(t, r, "/nothing", http.StatusNotFound)
+}
+
+// The global limiter around everything, and a policy inside: it is asked once for a
+// request. What is rejected by middleware further in costs it a permit all the same, if
+// that does not come back with the request: only the policies of one Wrap give back
+// what they have granted when a later one rejects.
+func TestChiGlobalLimitAndGroups(t *testing.T) {
+	l := newLimits(t, 4, nil)
+	r := chi.NewRouter()
+	r.Use(l.MustWrap())
+	r.Route("/api", func(r chi.Router) {
+		r.Use(l.MustWrap("two"))
+		r.Get("/orders", hello)
+		r.Get("/users", hello)
+	})
+	r.Get("/other", hello)
+
+	expect(t, r, "/api/orders", http.StatusOK)
+	expect(t, r, "/api/users", http.StatusOK, http.StatusTooManyRequests) // by "two"
+	expect(t, r, "/other", http.StatusOK, http.StatusTooManyRequests)     // by the global limiter
+
+	l = newLimits(t, 3, nil)
+	r = chi.NewRouter()
+	limited := r.With(l.MustWrap("two")) // asks the global limiter, too, and this is one Wrap
+	limited.Get("/orders", hello)
+	r.With(l.MustWrap()).Get("/other", hello)
+
+	expect(t, r, "/orders", http.StatusOK, http.StatusOK, http.StatusTooManyRequests)
+	expect(t, r, "/other", http.StatusOK, http.StatusTooManyRequests)
+}
+
+func TestChiExempt(t *testing.T) {
+	t.Run("inside of the middleware of a route", func(t *testing.T) {
+		l := newLimits(t, 1, nil)
+		r := chi.NewRouter()
+		r.With(l.MustWrap("one")).Method(http.MethodGet, "/healthz", l.Exempt(hello))
+		r.With(l.MustWrap()).Get("/orders", hello)
+		expect(t, r, "/healthz", http.StatusOK, http.StatusOK)
+		expect(t, r, "/orders", http.StatusOK, http.StatusTooManyRequests)
+		expect(t, r, "/healthz", http.StatusOK)
+	})
+	// Middleware of the whole router runs before chi looks for the route. What an
+	// http.ServeMux can be asked beforehand, chi cannot.
+	t.Run("not inside of that of the router", func(t *testing.T) {
+		l := newLimits(t, 1, nil)
+		r := chi.NewRouter()
+		r.Use(l.MustWrap())
+		r.Method(http.MethodGet, "/healthz", l.Exempt(hello))
+		expect(t, r, "/healthz", http.StatusOK, http.StatusTooManyRequests)
+	})
+	t.Run("so that goes into a group", func(t *testing.T) {
+		l := newLimits(t, 1, nil)
+		r := chi.NewRouter()
+		r.Method(http.MethodGet, "/healthz", hello)
+		r.Group(func(r chi.Router) {
+			r.Use(l.MustWrap())
+			r.Get("/orders", hello)
+		})
+		expect(t, r, "/orders", http.StatusOK, http.StatusTooManyRequests)
+		expect(t, r, "/healthz", http.StatusOK, http.StatusOK)
+	})
+	t.Run("or the request says it", func(t *testing.T) {
+		l := weirhttp.Must(weirhttp.New(weirhttp.Options{
+			Global: weirhttp.Policy{Limiter: bucket(t, 1)},
+			Exempt: func(r *http.Request) bool { return r.URL.Path == "/healthz" },
+		}))
+		r := chi.NewRouter()
+		r.Use(l.MustWrap())
+		r.Get("/healthz", hello)
+		r.Get("/orders", hello)
+		expect(t, r, "/healthz", http.StatusOK, http.StatusOK)
+		expect(t, r, "/orders", http.StatusOK, http.StatusTooManyRequests)
+	})
+}
+
+// Chi writes the pattern where net/http does, once it knows the route: so weirhttp.Route
+// works in With and Group, and in front of the routing it is "" for all requests.
+func TestChiRouteKey(t *testing.T) {
+	t.Run("with a route", func(t *testing.T) {
+		l := newLimits(t, 100, weirhttp.Route())
+		r := chi.NewRouter()
+		r.Route("/api", func(r chi.Router) {
+			limited := r.With(l.MustWrap("per-route"))
+			limited.Get("/orders/{id}", hello)
+			limited.Get("/users/{id}", hello)
+		})
+		r.Group(func(r chi.Router) {
+			r.Use(l.MustWrap("per-route"))
+			r.Get("/orders/{id}", hello)
+		})
+		expect(t, r, "/api/orders/1", http.StatusOK)
+		expect(t, r, "/api/orders/2", http.StatusTooManyRequests) // the same route
+		expect(t, r, "/api/users/1", http.StatusOK)
+		expect(t, r, "/orders/1", http.StatusOK) // not the one below /api
+		expect(t, r, "/orders/2", http.StatusTooManyRequests)
+	})
+	t.Run("before the routing", func(t *testing.T) {
+		l := newLimits(t, 100, weirhttp.Route())
+		r := chi.NewRouter()
+		r.Use(l.MustWrap("per-route"))
+		r.Get("/orders/{id}", hello)
+		r.Get("/users/{id}", hello)
+		expect(t, r, "/orders/1", http.StatusOK)
+		expect(t, r, "/users/1", http.StatusTooManyRequests)
+	})
+	// The Use of a router below another sees the pattern as far as it is known.
+	t.Run("half way", func(t *testing.T) {
+		l := newLimits(t, 100, weirhttp.Route())
+		r := chi.NewRouter()
+		for _, prefix := range []string{"/a", "/b"} {
+			r.Route(prefix, func(r chi.Router) {
+				r.Use(l.MustWrap("per-route"))
+				r.Get("/orders", hello)
+				r.Get("/users", hello)
+			})
+		}
+		expect(t, r, "/a/orders", http.StatusOK)
+		expect(t, r, "/a/users", http.StatusTooManyRequests)
+		expect(t, r, "/b/users", http.StatusOK)
+	})
+}
+
+// A key may be a parameter of the path, in middleware that knows the route.
+func TestChiParameterKey(t *testing.T) {
+	l := newLimits(t, 100, weirhttp.Subject(func(r *http.Request) string { return chi.URLParam(r, "tenant") }))
+	r := chi.NewRouter()
+	r.With(l.MustWrap("per-route")).Get("/{tenant}/orders", hello)
+	expect(t, r, "/a/orders", http.StatusOK, http.StatusTooManyRequests)
+	expect(t, r, "/b/orders", http.StatusOK)
+}
+
+func routesWithAMistake(l *weirhttp.Limits) map[string]func() {
+	return map[string]func(){
+		"net/http":    func() { http.NewServeMux().Handle("/orders", l.Handler(hello, "on")) },
+		"chi, With":   func() { chi.NewRouter().With(l.MustWrap("on")).Get("/orders", hello) },
+		"chi, Use":    func() { chi.NewRouter().Use(l.MustWrap("one", "on")) },
+		"gorilla":     func() { newGorilla().Handle("/orders", l.Handler(hello, "on")) },
+		"gorilla Use": func() { newGorilla().Use(l.MustWrap("on")) },
+	}
+}

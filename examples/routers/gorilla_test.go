@@ -1,0 +1,109 @@
+package routers
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/gorilla/mux"
+
+	"github.com/weir-go/weir/transport/weirhttp"
+)
+
+func newGorilla() *mux.Router { return mux.NewRouter() }
+
+func TestGorillaPoliciesOfRoutes(t *testing.T) {
+	l := newLimits(t, 100, nil)
+	r := newGorilla()
+	r.Handle("/orders/{id}", l.Handler(hello, "one")).Methods(http.MethodGet)
+	reports := r.PathPrefix("/reports").Subrouter()
+	reports.Use(l.MustWrap("two"))
+	reports.Handle("/daily", hello)
+	reports.Handle("/weekly", hello)
+	r.Handle("/free", hello)
+
+	expect(t, r, "/orders/1", http.StatusOK, http.StatusTooManyRequests)
+	expect(t, r, "/orders/2", http.StatusTooManyRequests)
+	expect(t, r, "/reports/daily", http.StatusOK)
+	expect(t, r, "/reports/weekly", http.StatusOK, http.StatusTooManyRequests)
+	expect(t, r, "/free", http.StatusOK, http.StatusOK, http.StatusOK)
+}
+
+// The middleware of the router is not asked about what has no route: to count that,
+// too, wrap the router itself.
+func TestGorillaGlobalLimit(t *testing.T) {
+	t.Run("Use", func(t *testing.T) {
+		l := newLimits(t, 1, nil)
+		r := newGorilla()
+		r.Use(l.MustWrap())
+		r.Handle("/orders", l.Handler(hello, "two"))
+		expect(t, r, "/nothing", http.StatusNotFound, http.StatusNotFound)
+		expect(t, r, "/orders", http.StatusOK, http.StatusTooManyRequests)
+	})
+	t.Run("around it", func(t *testing.T) {
+		l := newLimits(t, 1, nil)
+		r := newGorilla()
+		r.Handle("/orders", hello)
+		h := l.Handler(r)
+		expect(t, h, "/nothing", http.StatusNotFound, http.StatusTooManyRequests)
+		expect(t, h, "/orders", http.StatusTooManyRequests)
+	})
+}
+
+// Gorilla wraps the handler that it has found, so middleware sees that it is exempt: as
+// long as no other stands between.
+func TestGorillaExempt(t *testing.T) {
+	l := newLimits(t, 1, nil)
+	r := newGorilla()
+	r.Use(l.MustWrap())
+	r.Handle("/healthz", l.Exempt(hello))
+	r.Handle("/orders", hello)
+	expect(t, r, "/healthz", http.StatusOK, http.StatusOK)
+	expect(t, r, "/orders", http.StatusOK, http.StatusTooManyRequests)
+	expect(t, r, "/healthz", http.StatusOK)
+
+	t.Run("not behind other middleware", func(t *testing.T) {
+		l := newLimits(t, 1, nil)
+		r := newGorilla()
+		r.Use(l.MustWrap(), func(next http.Handler) http.Handler { return http.HandlerFunc(next.ServeHTTP) })
+		r.Handle("/healthz", l.Exempt(hello))
+		expect(t, r, "/healthz", http.StatusOK, http.StatusTooManyRequests)
+	})
+}
+
+// Gorilla keeps the route to itself, so weirhttp.Route has the key "" for all of them. What
+// it does know makes a key all the same.
+func TestGorillaRouteKey(t *testing.T) {
+	template := weirhttp.Subject(func(r *http.Request) string {
+		if route := mux.CurrentRoute(r); route != nil {
+			path, _ := route.GetPathTemplate()
+			return path
+		}
+		return ""
+	})
+	for name, k := range map[string]struct {
+		key    weirhttp.Key
+		second int // the status of the second route
+	}{
+		"Route":    {weirhttp.Route(), http.StatusTooManyRequests},
+		"template": {template, http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLimits(t, 100, k.key)
+			r := newGorilla()
+			r.Use(l.MustWrap("per-route"))
+			r.Handle("/orders/{id}", hello)
+			r.Handle("/users/{id}", hello)
+			expect(t, r, "/orders/1", http.StatusOK)
+			expect(t, r, "/orders/2", http.StatusTooManyRequests)
+			expect(t, r, "/users/1", k.second)
+		})
+	}
+}
+
+func TestGorillaParameterKey(t *testing.T) {
+	l := newLimits(t, 100, weirhttp.Subject(func(r *http.Request) string { return mux.Vars(r)["tenant"] }))
+	r := newGorilla()
+	r.Handle("/{tenant}/orders", l.Handler(hello, "per-route"))
+	expect(t, r, "/a/orders", http.StatusOK, http.StatusTooManyRequests)
+	expect(t, r, "/b/orders", http.StatusOK)
+}

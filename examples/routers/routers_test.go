@@ -1,0 +1,96 @@
+// Package routers mounts the middleware of weirhttp on other routers than net/http's.
+// It has only tests: they show how that is done, and hold that it works.
+package routers
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/transport/weirhttp"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// hello is what every route answers.
+var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+
+// newLimits makes limits with the policies "one" and "two", that let through one and
+// two requests an hour, "per-route", that lets through one on each route, and with as
+// many requests an hour for all.
+func newLimits(t *testing.T, global int, route weirhttp.Key) *weirhttp.Limits {
+	t.Helper()
+	perRoute, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](anHour(1)), limiter.PartitionedOptions{MaxPartitions: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = perRoute.Close() })
+	l, err := weirhttp.New(weirhttp.Options{
+		Global: weirhttp.Policy{Limiter: bucket(t, global)},
+		Policies: map[string]weirhttp.Policy{
+			"one":       {Limiter: bucket(t, 1)},
+			"two":       {Limiter: bucket(t, 2)},
+			"per-route": {Partitioned: perRoute, Key: route},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func anHour(n int) limiter.TokenBucketOptions {
+	return limiter.TokenBucketOptions{TokenLimit: n, TokensPerPeriod: n, ReplenishmentPeriod: time.Hour}
+}
+
+func bucket(t *testing.T, n int) *limiter.TokenBucket {
+	t.Helper()
+	b, err := limiter.NewTokenBucket(anHour(n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// expect sends a GET for each status that is expected.
+func expect(t *testing.T, h http.Handler, path string, statuses ...int) {
+	t.Helper()
+	for i, want := range statuses {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		if w.Code != want {
+			t.Errorf("GET %s, request %d: %d, not %d", path, i+1, w.Code, want)
+		}
+		if rejected := w.Code == http.StatusTooManyRequests; rejected != (w.Header().Get("Retry-After") != "") {
+			t.Errorf("GET %s, request %d: %d with Retry-After %q", path, i+1, w.Code, w.Header().Get("Retry-After"))
+		}
+	}
+}
+
+// A mistake in a route is found when the route is made, whatever the router: the
+// middleware does not come into being.
+func TestUnknownPoliciesAreRefused(t *testing.T) {
+	l := newLimits(t, 100, nil)
+	if _, err := l.Wrap("one", "on", "tow"); !errors.Is(err, weirhttp.ErrUnknownPolicy) {
+		t.Error(err)
+	} else if want := "weirhttp: unknown policy: \"on\"\nweirhttp: unknown policy: \"tow\""; err.Error() != want {
+		t.Error(err)
+	}
+	for name, route := range routesWithAMistake(l) {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if err, _ := recover().(error); !errors.Is(err, weirhttp.ErrUnknownPolicy) {
+					t.Errorf("the route was made, or: %v", err)
+				}
+			}()
+			route()
+		})
+	}
+}
