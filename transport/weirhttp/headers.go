@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -78,16 +79,48 @@ type limits struct {
 }
 
 // writeRetryAfter sets Retry-After, if d is known, that is more than 0. It never
-// makes one earlier that is there. It comes before writeLimits.
+// makes one earlier that is there. It comes before writeLimits; with what a handler
+// further out has written already it does as writeLimits says.
 func writeRetryAfter(h http.Header, d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	seconds := wholeSeconds(d)
+	seconds := agree(h[limitField], wholeSeconds(d))
 	if there, ok := retryAfterIn(h); ok && there >= seconds {
 		return
 	}
 	h[retryAfterField] = []string{strconv.FormatInt(seconds, 10)}
+}
+
+// agree returns the seconds of a Retry-After that is not earlier than any t in lines
+// of writeDraft11, and takes away those that would be later and hold up nobody.
+func agree(lines []string, seconds int64) int64 {
+	for _, line := range lines {
+		if _, t, exhausted := resetIn(line); exhausted {
+			seconds = max(seconds, t)
+		}
+	}
+	for i, line := range lines {
+		if end, t, _ := resetIn(line); t > seconds {
+			lines[i] = line[:end]
+		}
+	}
+	return seconds
+}
+
+// resetIn returns the t of a line that writeDraft11 has written, and where it is; 0 if
+// there is none.
+func resetIn(line string) (at int, t int64, exhausted bool) {
+	parameters := line[strings.LastIndexByte(line, '"')+1:]
+	before, text, found := strings.Cut(parameters, ";t=")
+	if !found || !strings.HasPrefix(before, ";r=") {
+		return 0, 0, false
+	}
+	t, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, 0, false
+	}
+	return len(line) - len(";t=") - len(text), t, before == ";r=0"
 }
 
 // retryAfterIn returns the seconds that a writeRetryAfter has set.

@@ -82,11 +82,22 @@ type Policy struct {
 // rejects, but not what it spends. So have such a policy last on its route.
 func PipelinePolicy(p *pipeline.Pipeline) Policy { return Policy{Pipeline: p} }
 
+// DefaultMaxPartitions is how many keys [PerKey] has limiters for where nothing else
+// is said.
+const DefaultMaxPartitions = 100_000
+
 // PerKey returns a limiter for [Policy.Partitioned] that has a limiter of factory
-// for each key. Set MaxPartitions where clients can make up keys.
+// for each key. Clients can often make up keys, so here a MaxPartitions of 0 is
+// [DefaultMaxPartitions], and -1 is no bound.
 func PerKey(factory limiter.Factory[string], o limiter.PartitionedOptions) (*limiter.PartitionedLimiter[string, string], error) {
 	if factory == nil {
 		return nil, fmt.Errorf("%w: PerKey: the factory is nil", limiter.ErrInvalidOptions)
+	}
+	switch o.MaxPartitions {
+	case 0:
+		o.MaxPartitions = DefaultMaxPartitions
+	case -1:
+		o.MaxPartitions = 0
 	}
 	return limiter.NewPartitioned(func(key string) limiter.Partition[string] {
 		return limiter.Partition[string]{Key: key, New: factory}

@@ -18,6 +18,11 @@ type response struct {
 	rejected bool      // it is the answer of a limiter, and says nothing of the handler
 	writeBy  time.Time // when writing is to fail; zero: whenever the server says
 	limited  bool      // writeBy was set on the connection
+	chosen   bool      // the handler has set a write deadline
+	usual    time.Time // which one; zero: none
+	// The body of the request, if it has a deadline: before an answer goes out over
+	// HTTP/1, the server reads what the handler has left of it. Else nil.
+	body *timedBody
 }
 
 func newResponse(w http.ResponseWriter) *response { return &response{inner: w} }
@@ -47,20 +52,24 @@ func (w *response) setDeadline() {
 	if w.writeBy.IsZero() || w.limited {
 		return
 	}
+	if w.body != nil {
+		w.body.limit()
+	}
 	around := enclosing(w.inner)
 	for a := around; a != nil; a = enclosing(a.inner) {
 		a.setDeadline()
 	}
 	if by := around.earliest(); by.IsZero() || by.After(w.writeBy) {
-		w.limited = http.NewResponseController(w.inner).SetWriteDeadline(w.writeBy) == nil
+		w.limited = http.NewResponseController(raw(w)).SetWriteDeadline(w.writeBy) == nil
 	}
 }
 
 // earliest is when writing fails, here or further out; zero: never.
 func (w *response) earliest() (by time.Time) {
 	for ; w != nil; w = enclosing(w.inner) {
-		if !w.writeBy.IsZero() && (by.IsZero() || w.writeBy.Before(by)) {
-			by = w.writeBy
+		by = earlier(by, w.writeBy)
+		if w.chosen {
+			by = earlier(by, w.usual)
 		}
 	}
 	return by
@@ -75,10 +84,49 @@ func (w *response) unlimit(server *http.Server) {
 	}
 	w.limited = false
 	usual := enclosing(w.inner).earliest()
-	if usual.IsZero() && server != nil && server.WriteTimeout > 0 {
+	if w.chosen {
+		usual = earlier(usual, w.usual)
+	} else if usual.IsZero() && server != nil && server.WriteTimeout > 0 {
 		usual = time.Now().Add(server.WriteTimeout)
 	}
-	_ = http.NewResponseController(w.inner).SetWriteDeadline(usual) // it could be set before
+	_ = http.NewResponseController(raw(w)).SetWriteDeadline(usual) // it could be set before
+}
+
+// SetWriteDeadline is for [http.ResponseController]. A deadline of ours stays in force
+// if it is earlier.
+func (w *response) SetWriteDeadline(t time.Time) error {
+	by := t
+	for o := w; o != nil; o = enclosing(o.inner) {
+		by = earlier(by, o.writeBy)
+	}
+	if err := http.NewResponseController(raw(w)).SetWriteDeadline(by); err != nil {
+		return err
+	}
+	for o := w; o != nil; o = enclosing(o.inner) {
+		if !o.writeBy.IsZero() {
+			o.chosen, o.usual, o.limited = true, t, true
+		}
+	}
+	return nil
+}
+
+// SetReadDeadline is for [http.ResponseController]. A deadline of ours stays in force
+// if it is earlier.
+func (w *response) SetReadDeadline(t time.Time) error {
+	for o := w; o != nil; o = enclosing(o.inner) {
+		if o.body != nil {
+			return o.body.choose(t)
+		}
+	}
+	return http.NewResponseController(raw(w)).SetReadDeadline(t)
+}
+
+// raw is what is inside of all responses of ours.
+func raw(w http.ResponseWriter) http.ResponseWriter {
+	for own := enclosing(w); own != nil; own = enclosing(w) {
+		w = own.inner
+	}
+	return w
 }
 
 // enclosing returns the response of ours that w is or wraps, or nil.
@@ -126,6 +174,9 @@ func (w *response) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err == nil {
 		w.hijacked = true
 		w.writeBy = time.Time{} // the connection has no deadlines now, and is not ours
+		if w.body != nil {
+			w.body.abandon()
+		}
 		w.begin(http.StatusSwitchingProtocols)
 	}
 	return conn, rw, err

@@ -60,13 +60,14 @@ type timedBody struct {
 	io.ReadCloser
 	inner  http.ResponseWriter
 	until  time.Time
-	usual  time.Time // the server's own read deadline; zero: none
+	usual  time.Time // the read deadline without ours: the server's, or what the handler has set; zero: none
 	shield *shield
 	around *timedBody // that of a handler further out, with its own deadline; or nil
 
-	mu   sync.Mutex
-	set  bool
-	done bool // there is nothing more to do: the connection may not be ours any more
+	mu     sync.Mutex
+	set    bool
+	chosen bool // the handler has set one
+	done   bool // there is nothing more to do: the connection may not be ours any more
 }
 
 type bodyKey struct{}
@@ -112,7 +113,7 @@ func (b *timedBody) limit() {
 func (b *timedBody) limits(until time.Time) bool {
 	for ; b != nil; b = b.around {
 		b.mu.Lock()
-		earlier := b.set && !b.done && !b.until.After(until)
+		earlier := b.set && !b.done && !b.inEffect().After(until)
 		b.mu.Unlock()
 		if earlier {
 			return true
@@ -134,9 +135,12 @@ func (b *timedBody) unlimit() {
 	defer b.mu.Unlock()
 	if b.set && !b.done {
 		if o := b.around.inForce(); o != nil {
-			_ = b.setDeadline(o.until)
+			o.mu.Lock()
+			by := o.inEffect()
+			o.mu.Unlock()
+			_ = b.setDeadline(by)
 			b.note(nil)
-			o.note(&o.until)
+			o.note(&by)
 		} else {
 			_ = b.setDeadline(b.usual)
 			b.note(nil)
@@ -158,6 +162,45 @@ func (b *timedBody) inForce() *timedBody {
 	return nil
 }
 
+// inEffect is the deadline that is on the connection while this one is. Under mu.
+func (b *timedBody) inEffect() time.Time {
+	if b.chosen {
+		return earlier(b.until, b.usual)
+	}
+	return b.until
+}
+
+// choose is for a handler that sets a deadline of its own: it counts if it is earlier.
+func (b *timedBody) choose(t time.Time) error {
+	by := t
+	for o := b; o != nil; o = o.around {
+		o.mu.Lock()
+		if !o.done {
+			o.chosen, o.set, o.usual = true, true, t
+			if by = earlier(by, o.until); by.Equal(o.until) {
+				o.note(&o.until)
+			}
+		}
+		o.mu.Unlock()
+	}
+	return b.setDeadline(by)
+}
+
+// earlier is the earlier one of two deadlines; zero: there is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// abandon leaves the deadlines of the connection alone from now on.
+func (b *timedBody) abandon() {
+	b.mu.Lock()
+	b.done = true
+	b.mu.Unlock()
+}
+
 func (b *timedBody) setDeadline(t time.Time) error {
 	return http.NewResponseController(b.inner).SetReadDeadline(t)
 }
@@ -169,7 +212,5 @@ func (b *timedBody) finish() {
 		b.unlimit()
 		return
 	}
-	b.mu.Lock()
-	b.done = true
-	b.mu.Unlock()
+	b.abandon()
 }

@@ -163,11 +163,18 @@ func (c *call) cut(keep int) []grant {
 
 // giveBack undoes, in reverse, all that was granted, as if it had not been taken.
 func (c *call) giveBack() {
-	undone := c.cut(0)
-	for i := len(undone) - 1; i >= 0; i-- {
-		undo(undone[i].lease)
-		c.measureLease(&undone[i])
+	c.undo(c.cut(0))
+}
+
+// undo goes on with the rest when a lease panics.
+func (c *call) undo(granted []grant) {
+	if len(granted) == 0 {
+		return
 	}
+	last := len(granted) - 1
+	defer c.undo(granted[:last])
+	undo(granted[last].lease)
+	c.measureLease(&granted[last])
 }
 
 // processStart is what durations are measured from: time.Since of a time that is

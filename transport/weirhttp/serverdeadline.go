@@ -36,7 +36,7 @@ func (c *call) serveTimed(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeoutCause(parent, p.Timeout, cause)
 	defer cancel()
 
-	own := newResponse(w)
+	own, header := newResponse(w), saveHeader(w.Header())
 	c.runGuarded(ctx, own, r, client)
 	if own.begun() {
 		return
@@ -44,6 +44,7 @@ func (c *call) serveTimed(w http.ResponseWriter, r *http.Request) {
 	awaitEnd(ctx)
 	if context.Cause(ctx) == error(cause) { //nolint:errorlint // it is the very cause that was set
 		c.report(r.Context(), p, EventTimeout, pipeline.Error, cause)
+		header.restore(w.Header())
 		rejection := Rejection{Policy: p.name, Status: http.StatusServiceUnavailable, Err: cause}
 		reject(w, r, p.OnRejected, c.route.limits.options.Body, rejection)
 	}
@@ -72,10 +73,11 @@ func (s *shield) guard(ctx context.Context, w *response, r *http.Request) (limit
 	if !hasBody(r) {
 		return r.WithContext(ctx), func() { w.unlimit(server) }
 	}
-	body := &timedBody{ReadCloser: r.Body, inner: w.inner, until: until, shield: s, around: bodyOf(ctx)}
+	body := &timedBody{ReadCloser: r.Body, inner: raw(w), until: until, shield: s, around: bodyOf(ctx)}
 	if server != nil && server.ReadTimeout > 0 {
 		body.usual = time.Now().Add(server.ReadTimeout)
 	}
+	w.body = body
 	limited = r.WithContext(context.WithValue(ctx, bodyKey{}, body))
 	limited.Body = body
 	return limited, func() {

@@ -89,6 +89,7 @@ func statusOfEnded(ctx context.Context) int {
 // in the policies before.
 func (c *call) turnAway(w http.ResponseWriter, r *http.Request, p *policy, rejection Rejection) {
 	c.giveBack()
+	markRejected(w)
 	if rejection.RetryAfter > 0 {
 		writeRetryAfter(w.Header(), rejection.RetryAfter)
 	}
@@ -100,7 +101,6 @@ func (c *call) turnAway(w http.ResponseWriter, r *http.Request, p *policy, rejec
 
 // reject answers with what onRejected writes, or body.
 func reject(w http.ResponseWriter, r *http.Request, onRejected, body Body, rejection Rejection) {
-	markRejected(w)
 	if rejection.Status == StatusClientClosedRequest {
 		w.WriteHeader(rejection.Status)
 		return

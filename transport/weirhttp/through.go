@@ -15,8 +15,8 @@ import (
 // ThroughOptions are the defaults.
 type ThroughOptions struct {
 	// Failed tells which status is a failure of the handler, for circuit breakers
-	// and the like; nil: 500 and above. What a limiter of this package has answered
-	// inside is none.
+	// and the like; nil: 500 and above. What a limiter or a pipeline inside has
+	// answered without running the handler is none; that it ran out of time is one.
 	Failed func(status int) bool `json:"-" yaml:"-"`
 	// Status is that of the answer to a request that the pipeline turned away, by
 	// its error. nil, or 0 for an error, goes by the cause: 429 for a rate limit
@@ -110,12 +110,18 @@ func (t *through) serve(w http.ResponseWriter, r *http.Request, next http.Handle
 	if x.response.begun() {
 		return
 	}
+	if err == nil && instead == nil && x.ran {
+		return // an empty 200: the server sends it
+	}
+	if x.ran {
+		x.header.restore(w.Header()) // what the handler has prepared is not in another's answer
+	}
 	if err == nil && instead != nil {
 		instead.ServeHTTP(w, r)
 		return
 	}
-	if err == nil && x.ran {
-		return // an empty 200: the server sends it
+	if !x.ran {
+		markRejected(w)
 	}
 	reject(w, r, t.options.OnRejected, t.options.Body, t.rejection(w, r, err))
 }

@@ -19,11 +19,12 @@ type passage struct {
 	next     http.Handler
 	asked    context.Context // what the pipeline was given
 	client   *shield
-	header   http.Header // as it was before the handler; nil: empty
+	header   savedHeader
 
 	mu       sync.Mutex
 	running  bool
 	ran      bool
+	over     bool           // the ResponseWriter is no longer ours
 	returned sync.WaitGroup // a strategy may have run the handler on another goroutine
 }
 
@@ -32,12 +33,10 @@ type passage struct {
 func (t *through) run(w http.ResponseWriter, r *http.Request, next http.Handler) (x *passage, instead http.Handler, err error) {
 	x = &passage{through: t, response: newResponse(w), request: r, next: next}
 	x.writer = x.response.writer()
-	if h := w.Header(); len(h) > 0 {
-		x.header = h.Clone()
-	}
+	x.header = saveHeader(w.Header())
 	x.asked, x.client = shielded(r)
 	defer x.client.stop()
-	defer x.returned.Wait() // a handler that runs on has the ResponseWriter
+	defer x.finish()
 	instead, err = pipeline.ExecuteValue(x.asked, t.pipeline, x.attempt)
 	return x, instead, err
 }
@@ -61,15 +60,11 @@ func (x *passage) attempt(ctx context.Context) (http.Handler, error) {
 func (x *passage) begin() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.running || x.ran && (x.response.begun() || hasBody(x.request)) {
+	if x.over || x.running || x.ran && (x.response.begun() || hasBody(x.request)) {
 		return ErrOnce
 	}
 	if x.ran { // what the last attempt has prepared is not this one's
-		h := x.response.Header()
-		clear(h)
-		for name, lines := range x.header {
-			h[name] = slices.Clone(lines)
-		}
+		x.header.restore(x.response.Header())
 	}
 	x.running, x.ran = true, true
 	x.returned.Add(1)
@@ -81,6 +76,33 @@ func (x *passage) end() {
 	x.running = false
 	x.mu.Unlock()
 	x.returned.Done()
+}
+
+// finish waits for a handler that runs on: it has the ResponseWriter. After that
+// nobody may have it, and nothing that is taken would be given back.
+func (x *passage) finish() {
+	x.mu.Lock()
+	x.over = true
+	x.mu.Unlock()
+	x.returned.Wait()
+}
+
+// A savedHeader is a header as it was before a handler; nil: empty.
+type savedHeader http.Header
+
+func saveHeader(h http.Header) savedHeader {
+	if len(h) == 0 {
+		return nil
+	}
+	return savedHeader(h.Clone())
+}
+
+// restore makes h what it was. It may be called again.
+func (s savedHeader) restore(h http.Header) {
+	clear(h)
+	for name, lines := range s {
+		h[name] = slices.Clone(lines)
+	}
 }
 
 // outcome is what strategies see of what the handler did.
@@ -111,7 +133,10 @@ func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
 	switch {
 	case x.response.begun(), err == nil && instead == nil && x.ran:
 		return
-	case err == nil && instead != nil:
+	case x.ran:
+		x.header.restore(w.Header()) // what the handler has prepared is not in another's answer
+	}
+	if err == nil && instead != nil {
 		instead.ServeHTTP(w, r)
 		return
 	}
