@@ -39,7 +39,7 @@ var middlewares = []middleware{
 		return limits.Handler(h, "per-address")
 	}},
 	{"httprate", func(_ *testing.B, h http.Handler) http.Handler {
-		return httprate.Limit(plenty, time.Minute, httprate.WithKeyFuncs(httprate.KeyByIP))(h)
+		return httprate.LimitBy(plenty, time.Minute, httprate.KeyByIP)(h)
 	}},
 	{"throttled", func(b *testing.B, h http.Handler) http.Handler {
 		store, err := memstore.NewCtx(1 << 16)

@@ -283,7 +283,7 @@ func (o *observed) end() {
 type LimiterInfo struct {
 	Name      string   // the one that the Builder was given
 	Kind      string   // such as "token bucket"
-	Options   any      // those in force, such as a limiter.TokenBucketOptions
+	Options   any      // those in force, such as a limiter.TokenBucketOptions or a PartitionedOptions
 	Limiter   any      // such as a *limiter.TokenBucket
 	Pipelines []string // who uses it, each as name or name/instance, sorted
 }

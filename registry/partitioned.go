@@ -16,8 +16,9 @@ type LimiterOptions interface {
 	Validate() error
 }
 
-// partitionedOptions are what can change in place.
-type partitionedOptions[O LimiterOptions] struct {
+// PartitionedOptions are the [LimiterInfo.Options] of a partitioned limiter: what
+// can change in place.
+type PartitionedOptions[O LimiterOptions] struct {
 	Each O
 	limiter.PartitionedOptions
 }
@@ -38,7 +39,7 @@ func Partitioned[R any, K comparable, O LimiterOptions](b *Builder, name string,
 		b.problem(fmt.Errorf("limiter %q: %w", name, err))
 		return nothing[R, K]()
 	}
-	want := partitionedOptions[O]{each, o}
+	want := PartitionedOptions[O]{each, o}
 	id := limiterID{
 		name: name,
 		kind: fmt.Sprintf("partitioned %s by %v of %v", eachKind(each), reflect.TypeFor[K](), reflect.TypeFor[R]()),
@@ -106,7 +107,7 @@ func (p *keyed[R, K, O]) use(each O) {
 // reconfigure first has new partitions made with the new options, so that none is
 // made with the old ones after the walk through those that there are.
 func (p *keyed[R, K, O]) reconfigure(options any) error {
-	o := options.(partitionedOptions[O])
+	o := options.(PartitionedOptions[O])
 	if err := p.limiter.Reconfigure(o.PartitionedOptions); err != nil {
 		return err
 	}

@@ -18,7 +18,9 @@
 //	mux.Handle("/healthz", limits.Exempt(health))
 //
 // The policies of a route are asked in order, and a request that a later one
-// rejects costs nothing in those before it. A rejected request gets 429 or 503 by
+// rejects costs nothing in those before it; where handlers of two calls of Wrap
+// stand around each other, what the inner rejects has cost what the outer granted.
+// A rejected request gets 429 or 503 by
 // its cause, with Retry-After where that is known. The handler of one that is let
 // through finds its leases with [LeaseFrom], and corrects with [Charge] what it
 // cost once it knows.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 )
 
 // Wrap returns middleware that asks the global limiter, and then the policies of
@@ -13,12 +14,17 @@ import (
 // The global limiter is asked once for a request; a policy that two handlers around
 // each other name is asked by both.
 //
-// A name that stands for nothing is an [ErrUnknownPolicy], now and not at the first
-// request; all such names are in it.
+// A name that stands for nothing is an [ErrUnknownPolicy], and one that is there
+// twice an [ErrInvalidOptions], now and not at the first request; all of them are in
+// the error.
 func (l *Limits) Wrap(names ...string) (func(http.Handler) http.Handler, error) {
 	var errs []error
 	policies := make([]*policy, 0, len(names)+1)
-	for _, name := range names {
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			errs = append(errs, fmt.Errorf("%w: the policy %q is named twice", ErrInvalidOptions, name))
+			continue
+		}
 		p, err := l.find(name)
 		if err != nil {
 			errs = append(errs, err)
