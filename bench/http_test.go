@@ -39,7 +39,7 @@ var middlewares = []middleware{
 		return limits.Handler(h, "per-address")
 	}},
 	{"httprate", func(_ *testing.B, h http.Handler) http.Handler {
-		return httprate.LimitBy(plenty, time.Minute, httprate.KeyByIP)(h)
+		return httprate.LimitBy(plenty, time.Minute, httprate.KeyByIP)(h) //nolint:staticcheck // deprecated because of proxies; here is none
 	}},
 	{"throttled", func(b *testing.B, h http.Handler) http.Handler {
 		store, err := memstore.NewCtx(1 << 16)
