@@ -29,6 +29,10 @@ type Options struct {
 	// AllowMissing has Start return without an error if the file is not there yet.
 	// Its pipelines are defined as soon as it is.
 	AllowMissing bool
+	// After is a Watcher of the same registry that was stopped: this one takes over
+	// its pipelines, and removes those that its own file does not have. Without it
+	// they count as defined elsewhere. The file may be another one.
+	After *Watcher
 	// IgnoreHangup leaves the signal SIGHUP alone. Without it the signal has the
 	// file read again, where there is one.
 	IgnoreHangup bool
@@ -108,6 +112,9 @@ func Start(ctx context.Context, r *registry.Registry, path string, o *Options) (
 	if err := w.options.Kinds.err(); err != nil {
 		return nil, err
 	}
+	if err := w.takeOver(w.options.After); err != nil {
+		return nil, err
+	}
 	hangup, stopHangup := w.hangup()
 	if err := w.begin(ctx, hangup); err != nil {
 		stopHangup()
@@ -121,6 +128,23 @@ func Start(ctx context.Context, r *registry.Registry, path string, o *Options) (
 		_ = w.file.Run(running) // ends with the context
 	}()
 	return w, nil
+}
+
+// takeOver begins with what another Watcher has put in force.
+func (w *Watcher) takeOver(before *Watcher) error {
+	if before == nil {
+		return nil
+	}
+	if before.registry != w.registry {
+		return errors.New("reload: Options.After is a Watcher of another registry")
+	}
+	select {
+	case <-before.done:
+		w.inForce = before.inForce
+		return nil
+	default:
+		return errors.New("reload: Options.After is a Watcher that was not stopped")
+	}
 }
 
 // begin loads for the first time.
@@ -152,7 +176,8 @@ func (w *Watcher) hangup() (<-chan os.Signal, func()) {
 }
 
 // Stop ends the watching and waits until nothing of it is left. What is in force
-// stays; the registry is not closed. It may be called again.
+// stays; the registry is not closed. It may be called again. See [Options.After]
+// for how another Watcher goes on with the same pipelines.
 func (w *Watcher) Stop() {
 	w.cancel()
 	<-w.done

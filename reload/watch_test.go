@@ -293,3 +293,34 @@ func TestStartValidatesItsOptions(t *testing.T) {
 	_, err = reload.Start(t.Context(), registry.New(nil), "weir.yaml", &reload.Options{Kinds: kinds})
 	require.Error(t, err)
 }
+
+func TestWatchAfterAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, windows(1))
+		orders, err := w.registry.Get("orders")
+		require.NoError(t, err)
+		require.NoError(t, try(orders))
+		other := filepath.Join(t.TempDir(), "other.yaml")
+		require.NoError(t, os.WriteFile(other, []byte(strings.ReplaceAll(windows(2), "orders", "payments")), 0o600))
+
+		o := w.options()
+		o.After = w.watcher
+		_, err = reload.Start(t.Context(), w.registry, w.path, o)
+		require.EqualError(t, err, "reload: Options.After is a Watcher that was not stopped")
+		_, err = reload.Start(t.Context(), registry.New(nil), w.path, o)
+		require.EqualError(t, err, "reload: Options.After is a Watcher of another registry")
+
+		w.watcher.Stop()
+		next, err := reload.Start(t.Context(), w.registry, w.path, o)
+		require.NoError(t, err)
+		require.ErrorIs(t, try(orders), pipeline.ErrRejected, "nothing has changed")
+		next.Stop()
+		o.After = next
+		last, err := reload.Start(t.Context(), w.registry, other, o)
+		require.NoError(t, err)
+		defer last.Stop()
+		require.ErrorIs(t, try(orders), registry.ErrRemoved)
+		_, err = w.registry.Get("payments")
+		require.NoError(t, err)
+	})
+}
