@@ -34,8 +34,8 @@ type Change struct {
 //
 // Reload returns when the new versions serve; the old ones are drained and
 // disposed of behind it. One reload runs at a time, others wait or leave with the
-// context: so it must not be called by a build function or by the Listener. A
-// context that ends between two builds ends the reload.
+// context; one that a build function or a Listener of another one begins is an
+// [ErrReloading]. A context that ends between two builds ends the reload.
 func (r *Registry) Reload(ctx context.Context, names ...string) error {
 	return r.change(ctx, func(c *change) error { return c.reload(names) })
 }
@@ -70,9 +70,15 @@ type change struct {
 // change waits for its turn, has plan say what is to be built, builds that and puts
 // it in force.
 func (r *Registry) change(ctx context.Context, plan func(*change) error) error {
+	here := goroutine()
+	if here != 0 && r.changing.Load() == here {
+		return ErrReloading
+	}
 	select {
 	case r.slot <- struct{}{}:
 		defer func() { <-r.slot }()
+		r.changing.Store(here)
+		defer r.changing.Store(0)
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil { // also where both were ready

@@ -26,6 +26,9 @@ var (
 	ErrTooManyInstances = named("registry.ErrTooManyInstances", "registry: too many instances")
 	// ErrCycle means that a pipeline contains itself, maybe through others.
 	ErrCycle = named("registry.ErrCycle", "registry: a pipeline contains itself")
+	// ErrReloading means that a build function or a Listener of a reload began
+	// another one, which would wait for the first for ever.
+	ErrReloading = named("registry.ErrReloading", "registry: a reload is under way on this goroutine")
 	// ErrLimiterConflict means that pipelines want a limiter of the same name
 	// with different options.
 	ErrLimiterConflict = named("registry.ErrLimiterConflict", "registry: limiter options disagree")

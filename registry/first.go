@@ -14,14 +14,20 @@ type attempt struct {
 	done    chan struct{}
 	err     error
 	waiting *attempt // what this one waits for: a pipeline that it embeds
+	around  *attempt // the one whose build function runs on the same goroutine; nil: none
 }
 
 var errLeft = errors.New("registry: the build function left its goroutine")
 
 // buildFirst returns the handle of a pipeline that has not been built, or had not
-// a moment ago. by is the first build that wants it, or nil.
+// a moment ago. by is the first build that wants it, nil if that is not known: then
+// it is the one whose build function runs on this goroutine, if one does.
 func (r *Registry) buildFirst(want id, by *attempt) (*pipeline.Pipeline, error) {
+	here := goroutine()
 	r.mu.Lock()
+	if by == nil {
+		by = r.builders[here]
+	}
 	i, err := r.instance(want)
 	if err != nil {
 		r.mu.Unlock()
@@ -44,9 +50,10 @@ func (r *Registry) buildFirst(want id, by *attempt) (*pipeline.Pipeline, error) 
 	a := &attempt{done: make(chan struct{}), err: errLeft}
 	i.attempt = a
 	_ = by.wait(a) // nobody can be waiting for it yet
+	a.around, r.builders[here] = r.builders[here], a
 	r.mu.Unlock()
 
-	r.buildInstance(i, a)
+	r.buildInstance(i, a, here)
 	r.stopWaiting(by)
 	return i.built(a)
 }
@@ -112,11 +119,14 @@ func (d *definition) add(name string) *instance {
 }
 
 // buildInstance makes the first version of i. Whatever becomes of it, a says so.
-func (r *Registry) buildInstance(i *instance, a *attempt) {
+func (r *Registry) buildInstance(i *instance, a *attempt, here uint64) {
 	defer func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		i.attempt = nil
+		if r.builders[here] = a.around; a.around == nil {
+			delete(r.builders, here)
+		}
 		if a.err != nil {
 			r.forgetUnbuilt(i)
 		}

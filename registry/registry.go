@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
@@ -51,6 +52,8 @@ type Registry struct {
 	// slot is taken by whoever reloads: one at a time, so that each sees what the
 	// one before has done.
 	slot chan struct{}
+	// changing is the goroutine that has the slot; 0: none.
+	changing atomic.Uint64
 	// ready has the handles that Get and GetInstance return, by name and by id, so
 	// that they take no lock.
 	ready sync.Map
@@ -58,9 +61,10 @@ type Registry struct {
 	mu          sync.Mutex // guards what follows; never held while code of others runs
 	definitions map[string]*definition
 	limiters    map[limiterID]*ownedLimiter
-	namesakes   map[string]int     // how many of the limiters have that name
-	draining    map[id]int         // versions that were replaced and are not disposed of
-	running     map[*disposal]bool // versions that were replaced and are not drained
+	builders    map[uint64]*attempt // first builds, by the goroutine that each runs on
+	namesakes   map[string]int      // how many of the limiters have that name
+	draining    map[id]int          // versions that were replaced and are not disposed of
+	running     map[*disposal]bool  // versions that were replaced and are not drained
 	closed      bool
 
 	disposals sync.WaitGroup
@@ -112,6 +116,7 @@ func New(o *Options) *Registry {
 		slot:        make(chan struct{}, 1),
 		definitions: make(map[string]*definition),
 		limiters:    make(map[limiterID]*ownedLimiter),
+		builders:    make(map[uint64]*attempt),
 		namesakes:   make(map[string]int),
 		draining:    make(map[id]int),
 		running:     make(map[*disposal]bool),
@@ -201,8 +206,9 @@ func (r *Registry) definition(name, usual string) *definition {
 //
 // A pipeline is built once, however many ask for it at the same time; the others
 // wait. If that fails all of them get the error, and the next who asks tries again.
-// The error is [ErrNotDefined] if there is no definition, and [ErrClosed]. In a
-// [BuildFunc] use [Builder.Pipeline] instead.
+// The error is [ErrNotDefined] if there is no definition, and [ErrClosed]. A
+// [BuildFunc] that asks for what waits for itself gets an [ErrCycle]; there
+// [Builder.Pipeline] is better, which knows what is built together.
 func (r *Registry) Get(name string) (*pipeline.Pipeline, error) { return r.get(name, nil) }
 
 func (r *Registry) get(name string, by *attempt) (*pipeline.Pipeline, error) {
