@@ -122,6 +122,7 @@ func (l *Limiter) measure(n int) samples {
 
 // settle implements what a tracked lease tells.
 func (l *Limiter) settle(t *tracked, o outcome) {
+	defer t.took.permits.Release() // last, and also if OnLimitChanged panics
 	if first := t.took.samples.first; first != nil {
 		if o == success {
 			first.Record()
@@ -136,7 +137,6 @@ func (l *Limiter) settle(t *tracked, o outcome) {
 		l.undone.Add(1)
 	}
 	l.follow()
-	t.took.permits.Release()
 }
 
 // follow makes the limit in force the one that the engine has come to.

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	"github.com/failsafe-go/failsafe-go"
 
@@ -18,6 +19,7 @@ import (
 type execution[R any] struct {
 	next   pipeline.Next
 	cancel context.CancelCauseFunc
+	none   atomic.Bool // an attempt succeeded without a value
 
 	mu      sync.Mutex
 	ended   bool
@@ -53,7 +55,9 @@ func (e *execution[R]) run(ctx context.Context, a *attempt[R]) {
 	returned := false
 	defer func() {
 		if !returned {
-			a.err = e.abort(ctx, recover())
+			p := &PanicError{Value: recover(), Stack: debug.Stack()}
+			a.err = p
+			e.abort(ctx, p)
 		}
 	}()
 	value, err := e.next.Run(ctx)
@@ -63,21 +67,24 @@ func (e *execution[R]) run(ctx context.Context, a *attempt[R]) {
 		a.value = v
 	} else if value != nil {
 		a.err = e.mismatch(value, err)
+	} else if err == nil {
+		e.none.Store(true)
 	}
 }
 
 // abort remembers a panic, and lets the policies come to an end: none of them is
-// to try again. A nil value stands for a Goexit.
-func (e *execution[R]) abort(ctx context.Context, value any) error {
-	p := &PanicError{Value: value, Stack: debug.Stack()}
+// to try again.
+func (e *execution[R]) abort(ctx context.Context, p *PanicError) {
 	e.mu.Lock()
 	if !e.ended && e.aborted == nil {
 		e.aborted = p
 	}
 	e.mu.Unlock()
+	defer e.cancel(p)
+	// A panic of the listener would end the program from here, and it is the
+	// callback's that the caller is to see.
+	defer func() { _ = recover() }()
 	e.next.Report(ctx, pipeline.Event{Name: EventPanic, Severity: pipeline.Critical, Err: p})
-	e.cancel(p)
-	return p
 }
 
 // mismatch does the same for a value that the policies cannot be shown. Where it
@@ -94,6 +101,18 @@ func (e *execution[R]) mismatch(value any, err error) error {
 	e.mu.Unlock()
 	e.cancel(err)
 	return err
+}
+
+// result is what the executor's value is to the pipeline: none if that is all the
+// callback had, and no zero R, which would be a result of a type that strategies
+// outside may not know.
+func (e *execution[R]) result(value R) any {
+	if e.none.Load() {
+		if v := reflect.ValueOf(value); !v.IsValid() || v.IsZero() {
+			return nil
+		}
+	}
+	return value
 }
 
 // finish lets the panic of an attempt go on from here, where the caller can catch

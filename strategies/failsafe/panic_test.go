@@ -166,3 +166,21 @@ func TestStrategyConcurrentSafe(t *testing.T) {
 		assert.True(t, full.TryAcquirePermit())
 	}
 }
+
+// It reports on a goroutine where nobody could recover.
+func TestListenerThatPanicsAboutAPanic(t *testing.T) {
+	told := 0
+	p := pipeline.Must(pipeline.Config{
+		Strategies: []pipeline.Strategy{weirfailsafe.New(nil, retrypolicy.NewBuilder[any]().Build())},
+		Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
+			if e.Name == weirfailsafe.EventPanic {
+				told++
+				panic("the listener")
+			}
+		}),
+	}.Build())
+	assert.PanicsWithValue(t, "oh", func() {
+		_ = p.Execute(t.Context(), func(context.Context) error { panic("oh") })
+	})
+	assert.Equal(t, 1, told, "it was not tried again")
+}

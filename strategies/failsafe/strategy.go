@@ -21,7 +21,7 @@ const (
 	EventRejected = "OnFailsafeRejected"
 	// EventPanic: the callback panicked or left its goroutine; Err is the
 	// [*PanicError], with the stack that is lost when the panic goes on from the
-	// caller's goroutine. Critical.
+	// caller's goroutine. Critical. A panic of the listener is dropped here.
 	EventPanic = "OnFailsafePanic"
 )
 
@@ -147,7 +147,7 @@ func (s *Strategy[R]) Execute(ctx context.Context, next pipeline.Next) (any, err
 		return nil, problem
 	}
 	if err == nil {
-		return value, nil
+		return e.result(value), nil
 	}
 	return s.failed(ctx, next, value, err)
 }

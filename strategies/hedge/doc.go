@@ -37,8 +37,11 @@
 //
 // So do those of the attempts, and no more are started. Those that run are waited
 // for, as everywhere in weir: a success is kept, however late it comes, and a
-// callback that listens is not late. Without an outcome that wins, the first
-// attempt's is joined with the context's error.
+// callback that listens is not late. But here, too, the first outcome that is not
+// handled decides, and by default a context's error is not: one attempt that listens
+// is enough, and a success of one that does not goes to Dispose. Where the end kept
+// another attempt from starting and no outcome wins, the first attempt's is joined
+// with the context's error.
 //
 // # Panics
 //

@@ -34,7 +34,15 @@ func newExecution(ctx context.Context, next pipeline.Next, o *Options) execution
 // handles tells whether an outcome does not win.
 func (e *execution) handles(o *outcome) bool {
 	if e.options.Handle != nil {
-		return e.options.Handle(o.result, o.err)
+		judged := false
+		defer func() {
+			if !judged { // it panics, and nobody else has the outcome
+				e.dispose(o)
+			}
+		}()
+		handled := e.options.Handle(o.result, o.err)
+		judged = true
+		return handled
 	}
 	return o.err != nil &&
 		!errors.Is(o.err, context.Canceled) &&
