@@ -61,15 +61,14 @@
 //     are fewer, set [Options.MinimumThroughput] or [Options.ConsecutiveFailures].
 //   - An error that is the caller's own fault, such as "not found", is a failure
 //     unless Handle says no, and a result such as a response with status 503 is
-//     none unless Handle says yes. [retry.Result] makes a Handle of a predicate
+//     none unless Handle says yes. Package retry's Result makes a Handle of a predicate
 //     that knows the type.
 //   - A deadline that the callback sets for itself ends in
 //     [context.DeadlineExceeded], which is a context's error: use a timeout, or
 //     Handle.
 //   - One circuit stands for one thing that can fail. Pipelines that call the same
 //     thing share a [*Strategy]; for several things make one each.
-//   - A strategy that is made anew, by a reload as well, starts closed. A [Control]
-//     that is kept outside stays in force.
-//
-// [retry.Result]: https://pkg.go.dev/github.com/weir-go/weir/strategies/retry#Result
+//   - A strategy that is made anew starts closed. Reloads that do not change it keep
+//     one that a configuration file describes; in code, registry.Keep does. A
+//     [Control] that is kept outside stays in force.
 package circuitbreaker

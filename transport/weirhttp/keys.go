@@ -14,9 +14,7 @@ import (
 //
 // The keys of this package are never longer than 128 bytes, whatever a client
 // sends; of what would be longer, a digest is the key. How many different keys
-// there can be is another question, see [limiter.PartitionedOptions].
-//
-// [limiter.PartitionedOptions]: https://pkg.go.dev/github.com/weir-go/weir/limiter#PartitionedOptions
+// there can be is another question, see [PerKey].
 type Key func(r *http.Request) string
 
 const (
