@@ -50,11 +50,8 @@ func checkMembers[L any](kind string, limiters []L) error {
 
 // TryAcquire takes n permits from every limiter if they are there now.
 func (c *Chained) TryAcquire(ctx context.Context, n int) (Lease, error) {
-	if n < 0 {
-		return Lease{}, permitCountError(n, 0)
-	}
-	if ctx.Err() != nil {
-		return Lease{}, contextError(ctx)
+	if err := mayAsk(ctx, n, false); err != nil {
+		return Lease{}, err
 	}
 	if c.closed.Load() {
 		return Lease{}, ErrClosed
@@ -66,11 +63,8 @@ func (c *Chained) TryAcquire(ctx context.Context, n int) (Lease, error) {
 
 // Acquire takes n permits from every limiter, waiting at each in its turn.
 func (c *Chained) Acquire(ctx context.Context, n int) (Lease, error) {
-	if ctx.Err() != nil {
-		return Lease{}, contextError(ctx)
-	}
-	if n < 0 {
-		return Lease{}, permitCountError(n, 0)
+	if err := mayAsk(ctx, n, true); err != nil {
+		return Lease{}, err
 	}
 	if c.closed.Load() {
 		return Lease{}, ErrClosed

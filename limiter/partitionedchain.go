@@ -65,11 +65,8 @@ func (c *chainedPartitioned[R]) TryAcquire(ctx context.Context, resource R, n in
 }
 
 func (c *chainedPartitioned[R]) Acquire(ctx context.Context, resource R, n int) (Lease, error) {
-	if ctx.Err() != nil {
-		return Lease{}, contextError(ctx)
-	}
-	if n < 0 {
-		return Lease{}, permitCountError(n, 0)
+	if err := mayAsk(ctx, n, true); err != nil {
+		return Lease{}, err
 	}
 	return takeAll(len(c.limiters), n, &c.granted, func(i int) (Lease, error) {
 		return c.limiters[i].Acquire(ctx, resource, n)

@@ -260,16 +260,34 @@ func (s *shard[K]) takeOut(e *entry[K], longer int64) (out bool) {
 	return true
 }
 
+// A clocked limiter is one of ours that goes by the clock. In a partition it is used
+// without a pin: see askOurs, which has the same kinds, without the interface.
+type clocked interface {
+	Limiter
+	// retire closes the limiter if it has been idle for longer than that.
+	retire(longer int64) bool
+}
+
+// clockedOf returns l if it is one itself. A type of the user's around one is none,
+// although it has the methods: what it makes of them has to be asked.
+func clockedOf(l Limiter) clocked {
+	switch l := l.(type) {
+	case *TokenBucket:
+		return l
+	case *FixedWindow:
+		return l
+	case *SlidingWindow:
+		return l
+	default:
+		return nil
+	}
+}
+
 // retire tells whether a limiter may be forgotten, because it has been idle for
 // longer than that. One that is used without a pin is closed in the same moment.
 func retire(l Limiter, longer int64) bool {
-	switch l := l.(type) {
-	case *TokenBucket:
-		return l.retire(longer)
-	case *FixedWindow:
-		return l.retire(longer)
-	case *SlidingWindow:
-		return l.retire(longer)
+	if c := clockedOf(l); c != nil {
+		return c.retire(longer)
 	}
 	d, idle := l.(Idler).IdleDuration()
 	return idle && int64(d) > longer

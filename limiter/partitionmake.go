@@ -87,8 +87,7 @@ func (p *PartitionedLimiter[R, K]) build(s *shard[K], hash uint64, part Partitio
 	m.driven = drivenBy(l) != nil
 	e := &entry[K]{key: part.Key, limiter: l}
 	e.pins.Store(1)
-	switch l.(type) {
-	case *TokenBucket, *FixedWindow, *SlidingWindow:
+	if clockedOf(l) != nil {
 		p.timed.Store(true)
 	}
 	m.partition = e
