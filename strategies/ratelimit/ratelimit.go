@@ -185,15 +185,15 @@ func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error
 	answered := sinceStart()
 	answer := pipeline.Event{Name: MeasureRequest, Duration: answered - asked, Err: err}
 	if err == nil && !lease.Acquired() {
-		answer.Err = newRejectedError(next.Source(), lease)
+		rejection := newRejectedError(next.Source(), lease)
+		answer.Err = rejection
+		next.Measure(ctx, answer)
+		return s.reject(ctx, next, rejection)
 	}
 	next.Measure(ctx, answer)
 	if err != nil {
 		lease.Release()
 		return s.failed(ctx, next, err)
-	}
-	if !lease.Acquired() {
-		return s.rejected(ctx, next, lease)
 	}
 	defer func() {
 		lease.Release()
@@ -235,17 +235,20 @@ func (s *Strategy) failed(ctx context.Context, next pipeline.Next, err error) (a
 }
 
 func (s *Strategy) rejected(ctx context.Context, next pipeline.Next, lease limiter.Lease) (any, error) {
-	if s.options.Shadow {
-		if next.Listening() {
-			err := newRejectedError(next.Source(), lease)
-			next.Report(ctx, pipeline.Event{Name: EventShadowRejected, Severity: pipeline.Warning, Err: err})
-		}
+	if s.options.Shadow && !next.Listening() {
 		return next.Run(ctx)
 	}
-	err := newRejectedError(next.Source(), lease)
+	return s.reject(ctx, next, newRejectedError(next.Source(), lease))
+}
+
+func (s *Strategy) reject(ctx context.Context, next pipeline.Next, err *RejectedError) (any, error) {
+	if s.options.Shadow {
+		next.Report(ctx, pipeline.Event{Name: EventShadowRejected, Severity: pipeline.Warning, Err: err})
+		return next.Run(ctx)
+	}
 	next.Report(ctx, pipeline.Event{Name: EventRejected, Severity: pipeline.Error, Err: err})
 	if s.options.OnRejected != nil {
-		if instead := s.options.OnRejected(ctx, Rejection{Source: err.Source, Lease: lease}); instead != nil {
+		if instead := s.options.OnRejected(ctx, Rejection{Source: err.Source, Lease: err.Lease}); instead != nil {
 			return nil, instead
 		}
 	}
