@@ -105,13 +105,10 @@ type Measurer interface {
 
 // measurerOf returns l if it measures.
 func measurerOf(l Listener) Measurer {
-	m, ok := l.(Measurer)
-	if all, many := l.(fanOut); many && !slices.ContainsFunc(all, func(l Listener) bool { return measurerOf(l) != nil }) {
+	if all, many := l.(fanOut); many && !all.measure() {
 		return nil
 	}
-	if !ok {
-		return nil
-	}
+	m, _ := l.(Measurer)
 	return m
 }
 
@@ -167,6 +164,11 @@ func (f fanOut) Enabled(ctx context.Context) bool {
 // choose tells whether every one of them does: else there is always one who listens.
 func (f fanOut) choose() bool {
 	return !slices.ContainsFunc(f, func(l Listener) bool { return chooserOf(l) == nil })
+}
+
+// measure tells whether any of them does.
+func (f fanOut) measure() bool {
+	return slices.ContainsFunc(f, func(l Listener) bool { return measurerOf(l) != nil })
 }
 
 // OnMeasurement tells those who are Measurers.

@@ -49,9 +49,7 @@ func (c Config) Prepare() (*Prepared, error) {
 	if problems := c.problems(); len(problems) > 0 {
 		return nil, &configError{name: c.Name, problems: problems}
 	}
-	v := c.compile(newTracker())
-	v.bare, v.plain = false, false // what is one of them is not counted
-	return &Prepared{version: v}, nil
+	return &Prepared{version: c.compile(newTracker())}, nil
 }
 
 // Discard closes the strategies of a version that will not be used after all.
