@@ -45,6 +45,14 @@ func ContextError(ctx context.Context) error {
 	}
 }
 
+// IsContextError tells whether err, or what it wraps, is that of a context that has
+// ended: [context.Canceled] or [context.DeadlineExceeded]. Such an error says nothing
+// about what was called, so the strategies leave it alone unless they are told
+// otherwise.
+func IsContextError(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
 // RetryAfter returns how long err asks its caller to wait before another try. ok
 // is false if it does not say.
 //

@@ -41,7 +41,7 @@ func resultOf(err error) result {
 		return acquired
 	case errors.Is(err, pipeline.ErrRejected):
 		return rejected
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case pipeline.IsContextError(err):
 		return canceled
 	default:
 		return failed

@@ -149,7 +149,7 @@ func (s *Strategy) outcome(ctx context.Context, value any, err error) outcome {
 		return failure
 	case s.options.Handle == nil && err != nil && !errors.Is(err, context.Canceled):
 		return failure
-	case ctx.Err() != nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case ctx.Err() != nil, pipeline.IsContextError(err):
 		return ignored
 	default:
 		return success

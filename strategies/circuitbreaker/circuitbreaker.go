@@ -178,7 +178,7 @@ func (s *Strategy) judge(result any, err error) verdict {
 		return failure
 	case err == nil:
 		return success
-	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+	case pipeline.IsContextError(err):
 		return neither
 	case handle != nil:
 		return success

@@ -130,7 +130,5 @@ func (s *Strategy) handles(result any, err error) bool {
 	if s.options.Handle != nil {
 		return s.options.Handle(result, err)
 	}
-	return err != nil &&
-		!errors.Is(err, context.Canceled) &&
-		!errors.Is(err, context.DeadlineExceeded)
+	return err != nil && !pipeline.IsContextError(err)
 }

@@ -44,9 +44,7 @@ func (e *execution) handles(o *outcome) bool {
 		judged = true
 		return handled
 	}
-	return o.err != nil &&
-		!errors.Is(o.err, context.Canceled) &&
-		!errors.Is(o.err, context.DeadlineExceeded)
+	return o.err != nil && !pipeline.IsContextError(o.err)
 }
 
 // handled does what there is to do about an outcome that did not win while so many

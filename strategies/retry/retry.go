@@ -124,10 +124,7 @@ func (e *execution) handles(o outcome) bool {
 	if e.options.Handle != nil {
 		return e.options.Handle(o.result, o.err)
 	}
-	return o.err != nil &&
-		!errors.Is(o.err, context.Canceled) &&
-		!errors.Is(o.err, context.DeadlineExceeded) &&
-		mayRetry(o.err)
+	return o.err != nil && !pipeline.IsContextError(o.err) && mayRetry(o.err)
 }
 
 // mayRetry is false for an error that says so itself.

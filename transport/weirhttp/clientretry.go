@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
@@ -68,7 +69,7 @@ func Retryable(_ any, err error) bool {
 	if timedOut, ok := errors.AsType[*timeout.Error](err); ok {
 		return timedOut.Err == nil || mayRepeat(timedOut.Err)
 	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if pipeline.IsContextError(err) {
 		return false
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
