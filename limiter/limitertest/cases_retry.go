@@ -13,7 +13,7 @@ func (p *probe) retriesAfter(lease limiter.Lease, want time.Duration, why string
 	if !ok {
 		p.fail(fmt.Sprintf("the rejection says to retry after %v: %s", want, why), describe(lease, nil))
 	}
-	if diff := got - want; diff < -p.s.Tolerance*2 || diff > p.s.Tolerance*2 {
+	if diff, most := got-want, max(2*p.s.Tolerance, p.s.Resolution); diff < -most || diff > most {
 		p.fail(fmt.Sprintf("RetryAfter is %v: %s", want, why), got)
 	}
 }

@@ -189,6 +189,10 @@ type Subject struct {
 	// of no account, and 0 stands for 10 ms.
 	Tolerance time.Duration
 
+	// Resolution is the smallest step of time that the limiter knows of; 0 stands for a
+	// nanosecond. Answers about time may be off by as much.
+	Resolution time.Duration
+
 	// Unit is the period that the suite asks for. 0 stands for 40 times the
 	// Tolerance in real time, else for 100 ms. It is divisible by 20.
 	Unit time.Duration

@@ -180,7 +180,7 @@ func (p *probe) isError(lease limiter.Lease, err error, why string, targets ...e
 }
 
 // justBefore is how long before a moment it is certain not to have come.
-func (p *probe) justBefore() time.Duration { return max(1, 2*p.s.Tolerance) }
+func (p *probe) justBefore() time.Duration { return max(1, p.s.Resolution, 2*p.s.Tolerance) }
 
 // patience is how long something that must happen may take.
 func (p *probe) patience() time.Duration {

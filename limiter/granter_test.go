@@ -1,0 +1,89 @@
+package limiter_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// books owns leases, and writes down what it hears of them.
+type books struct{ heard []string }
+
+func (b *books) Release(n int, tag int64) { b.heard = append(b.heard, noted("release", n, tag)) }
+func (b *books) Refund(n int, tag int64)  { b.heard = append(b.heard, noted("refund", n, tag)) }
+
+func noted(what string, n int, tag int64) string {
+	return what + string(rune('0'+n)) + string(rune('0'+tag))
+}
+
+// exactBooks can adjust, too.
+type exactBooks struct{ books }
+
+func (b *exactBooks) Adjust(n int, tag int64, cost int) (int64, bool) {
+	b.heard = append(b.heard, noted("adjust", n, tag))
+	return tag + 1, cost < 5
+}
+
+func TestAGrantersLeasesGoBackToTheirOwner(t *testing.T) {
+	b := &books{}
+	lease := limiter.NewGranter(b).Grant(2, 7)
+	assert.True(t, lease.Acquired())
+	assert.Equal(t, 2, lease.Permits())
+	limiter.ReasonKey.With(lease, "kept").Release()
+	_, ok := lease.Adjust(1)
+	assert.False(t, ok, "this owner cannot adjust")
+	assert.Equal(t, []string{"release27"}, b.heard)
+	assert.Zero(t, limiter.NewGranter(b).Grant(-1, 0).Permits())
+}
+
+func TestAGrantersLeasesAreRefundedByAChain(t *testing.T) {
+	b := &books{}
+	granter := limiter.NewGranter(b)
+	chain, err := limiter.Chain(granting{granter}, refusing{})
+	require.NoError(t, err)
+	lease, err := chain.TryAcquire(context.Background(), 3)
+	require.NoError(t, err)
+	assert.False(t, lease.Acquired())
+	assert.Equal(t, []string{"refund31"}, b.heard)
+}
+
+func TestAGrantersLeasesAreAdjustedWhereTheOwnerCan(t *testing.T) {
+	b := &exactBooks{}
+	lease := limiter.NewGranter(b).Grant(2, 7)
+	adjusted, ok := lease.Adjust(4)
+	require.True(t, ok)
+	assert.Equal(t, 4, adjusted.Permits())
+	_, ok = adjusted.Adjust(9)
+	assert.False(t, ok, "the owner says so")
+	adjusted.Release()
+	assert.Equal(t, []string{"adjust27", "adjust48", "release48"}, b.heard)
+}
+
+func TestGrantAllocatesNothing(t *testing.T) {
+	granter := limiter.NewGranter(&books{})
+	assert.Zero(t, testing.AllocsPerRun(100, func() { _ = granter.Grant(1, 1) }))
+}
+
+type granting struct{ by *limiter.Granter }
+
+func (g granting) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
+	return g.by.Grant(n, 1), nil
+}
+
+func (g granting) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return g.TryAcquire(ctx, n)
+}
+
+type refusing struct{}
+
+func (refusing) TryAcquire(context.Context, int) (limiter.Lease, error) {
+	return limiter.Rejected(0, "no"), nil
+}
+
+func (r refusing) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return r.TryAcquire(ctx, n)
+}
