@@ -74,11 +74,17 @@ bench-once: ## run each benchmark once, so that none rots
 	@echo "== bench-once: each benchmark, once"
 	out=$$($(GO) test -short -run '^$$' -bench . -benchtime 1x work 2>&1) || { echo "$$out"; exit 1; }
 
-# Tests that need a server: what starts it belongs into scripts/, as a prerequisite of this target that
-# exports the server's address. Tests whose address is not set skip themselves, saying so.
+.PHONY: servers
+servers: ## install Redis and PostgreSQL for the tests, where that can be done
+	@echo "== servers: Redis and PostgreSQL"
+	scripts/servers
+
+# Tests that need a server start it by internal/testserver, which finds what scripts/servers installed. Where a
+# server is missing they skip themselves, saying so; where both are there, none may.
 .PHONY: unit
-unit: ## every test of every module under the race detector
+unit: servers ## every test of every module under the race detector
 	@echo "== unit: go test -race work"
+	if scripts/servers check; then export WEIR_REQUIRE_SERVERS=1; fi
 	$(GO) run ./internal/testreport -race work
 
 .PHONY: bench

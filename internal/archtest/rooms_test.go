@@ -91,6 +91,7 @@ var rooms = []room{
 
 	// What watches over the repository itself.
 	{name: "internal/repo"},
+	{name: "internal/testserver", testing: true},
 	{name: "internal/readme", nobody: true},
 	{name: "internal/testreport", nobody: true},
 	{name: "internal/archtest", nobody: true},

@@ -1,0 +1,159 @@
+package testserver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A recipe is what has to be known of a kind of server to run it.
+type recipe struct {
+	name     string                                         // in messages, and in the name of the folder
+	url      func(addr string) string                       // what clients are given
+	prepare  func(ctx context.Context, data string) error   // fills the folder of data; nil: nothing to do
+	command  func(data string, port int) (*exec.Cmd, error) // runs in the foreground, logs to its output
+	answers  func(addr string) error                        // nil once it serves clients
+	says     string                                         // what it logs when it is ready, in lower case
+	control  control                                        // how it is stopped
+	clear    func(data string)                              // removes what it keeps outside of data; may be nil
+	owner    *syscall.Credential                            // whom it runs as; nil: as we do
+	patience time.Duration                                  // how long a start may take
+}
+
+// An instance is a server of ours. Its methods are called with mu held.
+type instance struct {
+	recipe
+	mu      sync.Mutex
+	dir     string // everything it writes; "" once it is stopped for good
+	port    int
+	process *process // nil before the first start and after the end
+	paused  bool
+}
+
+// starts is how often a start is tried: another process may have taken the port that was free just now, and
+// what a killed PostgreSQL held takes a moment to go.
+const starts = 5
+
+func newInstance(ctx context.Context, r recipe) (*instance, error) {
+	dir, err := os.MkdirTemp("", "weir-"+r.name+"-")
+	if err != nil {
+		return nil, fmt.Errorf("testserver: %w", err)
+	}
+	in := &instance{recipe: r, dir: dir}
+	err = in.fill(ctx)
+	for range starts {
+		if err != nil {
+			break
+		}
+		if in.port, err = freePort(); err != nil {
+			break
+		}
+		err = in.start(ctx)
+		if !errors.Is(err, errEnded) {
+			break
+		}
+	}
+	if err != nil {
+		in.stop()
+		return nil, fmt.Errorf("testserver: start %s: %w", r.name, err)
+	}
+	return in, nil
+}
+
+func (in *instance) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(in.port)) }
+func (in *instance) data() string { return filepath.Join(in.dir, "data") }
+func (in *instance) log() string  { return filepath.Join(in.dir, "log") }
+
+// fill makes the folder of data anew.
+func (in *instance) fill(ctx context.Context) error {
+	if err := os.RemoveAll(in.data()); err != nil {
+		return err
+	}
+	if err := os.Mkdir(in.data(), 0o700); err != nil {
+		return err
+	}
+	if in.owner != nil {
+		for _, dir := range []string{in.dir, in.data()} {
+			if err := os.Chown(dir, int(in.owner.Uid), int(in.owner.Gid)); err != nil {
+				return err
+			}
+		}
+	}
+	if in.prepare == nil {
+		return nil
+	}
+	return in.prepare(ctx, in.data())
+}
+
+// errEnded is the error of a start after which the process ended by itself.
+var errEnded = errors.New("it ended at once")
+
+// start runs the server and waits until it answers. What does not is killed.
+func (in *instance) start(ctx context.Context) error {
+	cmd, err := in.command(in.data(), in.port)
+	if err != nil {
+		return err
+	}
+	log, err := os.Create(in.log())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }() // the process has its own
+	cmd.Dir, cmd.Env = in.data(), environment()
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = attributes(in.owner)
+	if in.process, err = startProcess(cmd); err != nil {
+		return err
+	}
+	in.paused = false
+	if err := in.await(ctx); err != nil {
+		in.kill()
+		return fmt.Errorf("%w; its log:\n%s", err, in.logTail())
+	}
+	return nil
+}
+
+// await looks again and again, because a process has no other way to tell that it is ready. Its log is asked
+// besides the port, because somebody else's server may be what answers there.
+func (in *instance) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, in.patience, fmt.Errorf("not ready after %v", in.patience))
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-in.process.done:
+			return errEnded
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+		if in.isReady() && in.answers(in.addr()) == nil {
+			return nil
+		}
+	}
+}
+
+func (in *instance) isReady() bool {
+	log, err := os.ReadFile(in.log())
+	return err == nil && bytes.Contains(bytes.ToLower(log), []byte(in.says))
+}
+
+// logTail is the end of what it printed since its last start.
+func (in *instance) logTail() string {
+	const most = 4000
+	log, err := os.ReadFile(in.log())
+	if err != nil {
+		return err.Error()
+	}
+	return string(log[max(0, len(log)-most):])
+}

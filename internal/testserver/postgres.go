@@ -1,0 +1,121 @@
+package testserver
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Postgres is the one PostgreSQL server that this test process shares, started at the first call, with the
+// settings that a server has by default. What a test leaves in it the next one finds: use tables or a schema
+// of your own.
+func Postgres(t testing.TB) *Server {
+	t.Helper()
+	s, err := sharedPostgres.get(StartPostgres)
+	return usable(t, s, err, required(""))
+}
+
+// NewPostgres starts a server of the test's own, stopped at the test's end. settings are "name=value", as for
+// postgres -c.
+func NewPostgres(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	s, err := startPostgres(t.Context(), settings)
+	return ownedBy(t, usable(t, s, err, required(postgresURL)))
+}
+
+// StartPostgres is Postgres for programs that are no tests. The caller stops the server; ctx is for the start
+// only.
+func StartPostgres(ctx context.Context) (*Server, error) {
+	if s, err := named(postgresURL, "5432"); s != nil || err != nil {
+		return s, err
+	}
+	return startPostgres(ctx, nil)
+}
+
+func startPostgres(ctx context.Context, settings []string) (*Server, error) {
+	var flags []string
+	for _, setting := range settings {
+		flags = append(flags, "-c", setting)
+	}
+	r := recipe{
+		name:     "postgres",
+		url:      func(addr string) string { return "postgres://postgres@" + addr + "/postgres?sslmode=disable" },
+		answers:  func(addr string) error { return postgresAnswers(addr, "postgres", "postgres") },
+		says:     "database system is ready to accept connections",
+		patience: 60 * time.Second,
+	}
+	folders := postgresFolders()
+	initdb, found := lookup("initdb", folders...)
+	postgres, both := lookup("postgres", folders...)
+	switch {
+	case found && both:
+		if err := onMachine(&r, initdb, postgres, flags); err != nil {
+			return nil, err
+		}
+	case dockerWorks():
+		inDocker(&r, container{
+			image:   "postgres:15",
+			port:    5432,
+			command: append([]string{"postgres"}, flags...),
+			env:     []string{"POSTGRES_HOST_AUTH_METHOD=trust", "POSTGRES_INITDB_ARGS=--no-sync -E UTF8 --locale=C"},
+			keeps:   "/var/lib/postgresql/data",
+		})
+	default:
+		return nil, fmt.Errorf("%w: install PostgreSQL (apt-get install postgresql, brew install postgresql), start Docker, or name a server in %s", ErrNotFound, postgresURL)
+	}
+	return launch(ctx, r)
+}
+
+// onMachine makes r run the programs of this machine.
+func onMachine(r *recipe, initdb, postgres string, flags []string) error {
+	owner, err := unprivileged()
+	if err != nil {
+		return fmt.Errorf("testserver: PostgreSQL does not run as root: %w", err)
+	}
+	r.owner = owner
+	r.control = signals{end: syscall.SIGQUIT} // it ends without a checkpoint; what was committed is in its log
+	r.clear = removeSegment
+	r.prepare = func(ctx context.Context, data string) error {
+		cmd := exec.CommandContext(ctx, initdb, "-D", data, "--no-sync", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C")
+		cmd.Dir, cmd.Env = data, environment()
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: owner}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("initdb: %w\n%s", err, out)
+		}
+		return nil
+	}
+	r.command = func(data string, port int) (*exec.Cmd, error) {
+		ours := []string{
+			"-D", data, "-p", strconv.Itoa(port),
+			"-c", "listen_addresses=127.0.0.1",
+			"-c", "unix_socket_directories=",
+			"-c", "dynamic_shared_memory_type=mmap", // in the folder, so that nothing is left if it is killed
+		}
+		return exec.Command(postgres, append(ours, flags...)...), nil
+	}
+	return nil
+}
+
+// removeSegment removes the piece of System V memory by which PostgreSQL knows that it runs, and which stays if
+// it is killed. There are only so many for all processes, on macOS very few.
+func removeSegment(data string) {
+	pidfile, err := os.ReadFile(filepath.Join(data, "postmaster.pid"))
+	if err != nil {
+		return // it ended in good order
+	}
+	// Line 7 is the key and the number of the segment.
+	lines := bytes.Split(pidfile, []byte("\n"))
+	if len(lines) < 7 {
+		return
+	}
+	if fields := bytes.Fields(lines[6]); len(fields) == 2 {
+		_ = exec.Command("ipcrm", "-m", string(fields[1])).Run()
+	}
+}

@@ -1,0 +1,62 @@
+package testserver
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const doomed = "WEIR_TESTSERVER_DOOMED"
+
+// A test process that is killed takes its servers with it.
+func TestServersDieWithTheProcess(t *testing.T) {
+	if os.Getenv(doomed) != "" {
+		fmt.Println(doomed, NewRedis(t).Addr(), NewPostgres(t).Addr())
+		time.Sleep(patience) // it is killed here
+		return
+	}
+	dir, err := os.MkdirTemp("", "weir-doomed-") //nolint:usetesting // t.TempDir fails where a dying process writes a last file
+	require.NoError(t, err)
+	defer removeAll(dir)
+	require.NoError(t, os.Chmod(dir, 0o755)) // PostgreSQL may be another user
+
+	cmd := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), doomed+"=1", "TMPDIR="+dir)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	servers := announced(out)
+	_ = cmd.Process.Kill()
+	if cmd.Wait() == nil {
+		t.Skip("it was not killed: it skipped itself for want of a server")
+	}
+
+	require.Len(t, servers, 2)
+	for _, addr := range servers {
+		require.Eventually(t, func() bool { return refused(addr) }, patience, 10*time.Millisecond, addr)
+	}
+	leftovers, err := filepath.Glob(filepath.Join(dir, "weir-postgres-*", "data"))
+	require.NoError(t, err)
+	for _, data := range leftovers {
+		removeSegment(data)
+	}
+}
+
+// announced reads up to the line that says where the doomed servers are.
+func announced(out io.Reader) []string {
+	scanner := bufio.NewScanner(out)
+	for scanner.Scan() {
+		if rest, ok := strings.CutPrefix(scanner.Text(), doomed); ok {
+			return strings.Fields(rest)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package testserver
+
+import (
+	"context"
+	"sync"
+	"testing"
+)
+
+// A lazy server is started when the first test asks for it, and serves the whole test process.
+type lazy struct {
+	once   sync.Once
+	server *Server
+	err    error
+}
+
+var sharedRedis, sharedPostgres lazy
+
+// get does not take a test's context: the server outlives the test that asked first.
+func (l *lazy) get(start func(context.Context) (*Server, error)) (*Server, error) {
+	l.once.Do(func() { l.server, l.err = start(context.Background()) })
+	return l.server, l.err
+}
+
+// running are the servers that we started and that nobody stopped yet.
+var running = struct {
+	sync.Mutex
+	servers map[*Server]struct{}
+}{servers: map[*Server]struct{}{}}
+
+func remember(s *Server) {
+	running.Lock()
+	defer running.Unlock()
+	running.servers[s] = struct{}{}
+}
+
+func forget(s *Server) {
+	running.Lock()
+	defer running.Unlock()
+	delete(running.servers, s)
+}
+
+// stopAll stops side by side what still runs.
+func stopAll() {
+	running.Lock()
+	var left []*Server
+	for s := range running.servers {
+		left = append(left, s)
+	}
+	running.Unlock()
+
+	var wg sync.WaitGroup
+	for _, s := range left {
+		wg.Go(s.Stop)
+	}
+	wg.Wait()
+}
+
+// Main runs m and stops whatever was started. It is for a TestMain:
+//
+//	func TestMain(m *testing.M) { os.Exit(testserver.Main(m)) }
+func Main(m *testing.M) int {
+	defer stopAll() // not after the call: a test may panic
+	return m.Run()
+}
+
+// Runner is Main for whoever takes a testing.M and runs it, goleak above all: it then looks for goroutines
+// when the servers are stopped.
+//
+//	func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Runner(m)) }
+func Runner(m *testing.M) interface{ Run() int } { return runner{m} }
+
+type runner struct{ m *testing.M }
+
+func (r runner) Run() int { return Main(r.m) }
