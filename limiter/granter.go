@@ -19,6 +19,12 @@ type LeaseAdjuster interface {
 	Adjust(n int, tag int64, cost int) (newTag int64, ok bool)
 }
 
+// A LeaseCounter is a [LeaseOwner] that knows how many permits there were left right after a
+// grant.
+type LeaseCounter interface {
+	Remaining(n int, tag int64) (left int64, ok bool)
+}
+
 // A Granter makes leases for a limiter written elsewhere that grants often: unlike
 // [GrantedRefundable], a lease takes no allocation. Make one for each owner, with
 // [NewGranter]; the zero Granter is not usable.
@@ -41,4 +47,20 @@ func (g *Granter) adjust(n int, tag int64, cost int) (owner, int64, bool) {
 	}
 	tag, ok = a.Adjust(n, tag, cost)
 	return g, tag, ok
+}
+
+// Remaining is how many permits were left right after the decision, for limiters that know
+// it without being asked again, as those of package store do. Where ok is false, ask the
+// limiter's Statistics. A rejected lease has it under [RemainingKey].
+func (l Lease) Remaining() (n int64, ok bool) {
+	o := l.owner
+	if m := l.metadata(); m != nil {
+		o = m.owner
+	}
+	if g, is := o.(*Granter); is {
+		if c, is := g.by.(LeaseCounter); is {
+			return c.Remaining(l.n, l.tag)
+		}
+	}
+	return RemainingKey.From(l)
 }

@@ -68,6 +68,27 @@ func TestGrantAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() { _ = granter.Grant(1, 1) }))
 }
 
+// countingBooks knows what is left.
+type countingBooks struct{ books }
+
+func (*countingBooks) Remaining(n int, tag int64) (int64, bool) { return tag - int64(n), tag > 0 }
+
+func TestALeaseSaysWhatRemainsWhereThatIsKnown(t *testing.T) {
+	lease := limiter.NewGranter(&countingBooks{}).Grant(2, 7)
+	left, ok := limiter.ReasonKey.With(lease, "kept").Remaining()
+	assert.True(t, ok)
+	assert.EqualValues(t, 5, left)
+	_, ok = limiter.NewGranter(&countingBooks{}).Grant(2, 0).Remaining()
+	assert.False(t, ok)
+	_, ok = limiter.NewGranter(&books{}).Grant(2, 7).Remaining()
+	assert.False(t, ok, "this owner does not know")
+	_, ok = limiter.Lease{}.Remaining()
+	assert.False(t, ok)
+	left, ok = limiter.RemainingKey.With(limiter.Rejected(0, ""), 3).Remaining()
+	assert.True(t, ok)
+	assert.EqualValues(t, 3, left)
+}
+
 type granting struct{ by *limiter.Granter }
 
 func (g granting) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {

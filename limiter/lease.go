@@ -198,6 +198,8 @@ var (
 	RetryAfterKey = NewMetadataKey[time.Duration]("RETRY_AFTER")
 	// ReasonKey is what [Lease.Reason] returns.
 	ReasonKey = NewMetadataKey[string]("REASON_PHRASE")
+	// RemainingKey is what [Lease.Remaining] returns of a lease whose owner does not know.
+	RemainingKey = NewMetadataKey[int64]("REMAINING_PERMITS")
 )
 
 // NewMetadataKey returns the key of that name.

@@ -119,6 +119,9 @@ const (
 	// ReasonPartitionLimit: a new key, and MaxPartitions others are in use; see
 	// [PartitionedOptions].
 	ReasonPartitionLimit = "partition limit reached"
+	// ReasonUnavailable: the permits are kept elsewhere, and whoever keeps them could not
+	// be asked. None of this package's limiters gives it; those of package store do.
+	ReasonUnavailable = "limiter unavailable"
 )
 
 // Must returns l, and panics if err is not nil. It is for package variables and

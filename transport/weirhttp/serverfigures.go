@@ -9,8 +9,8 @@ import (
 )
 
 // figures returns what a policy has to tell about its limits, as they are now. ok
-// is false if it knows nothing.
-type figures func(r *http.Request) (l limits, ok bool)
+// is false if it knows nothing. The lease is what the policy has answered.
+type figures func(r *http.Request, lease limiter.Lease) (l limits, ok bool)
 
 // figuresOf returns nil where it can never know anything.
 func figuresOf(p *Policy) figures {
@@ -19,13 +19,17 @@ func figuresOf(p *Policy) figures {
 	if statistics == nil || quota == nil {
 		return nil
 	}
-	return func(r *http.Request) (limits, bool) {
-		s, ok := statistics(r)
+	return func(r *http.Request, lease limiter.Lease) (limits, bool) {
+		remaining, ok := lease.Remaining() // asking a limiter on another machine takes a round trip
 		if !ok {
-			return limits{}, false
+			var s limiter.Statistics
+			if s, ok = statistics(r); !ok {
+				return limits{}, false
+			}
+			remaining = s.AvailablePermits
 		}
 		l, refill := quota()
-		l.remaining = min(max(s.AvailablePermits, 0), l.quota)
+		l.remaining = min(max(remaining, 0), l.quota)
 		l.reset = l.window
 		if refill.permits > 0 {
 			l.reset = timeToFill(l.quota-l.remaining, refill)
@@ -38,15 +42,27 @@ func figuresOf(p *Policy) figures {
 func (c *call) tell(w http.ResponseWriter, r *http.Request) {
 	for _, p := range c.route.policies[c.first:] {
 		if p.figures != nil {
-			p.tell(w, r, 0)
+			p.tell(w, r, c.leaseOf(p), 0)
 		}
 	}
 }
 
+// leaseOf returns what the policy has granted.
+func (c *call) leaseOf(p *policy) limiter.Lease {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, g := range c.held {
+		if g.policy == p {
+			return g.lease
+		}
+	}
+	return limiter.Lease{}
+}
+
 // tell tells the client about one policy. A rejection knows better than the
 // figures when it is worth coming back.
-func (p *policy) tell(w http.ResponseWriter, r *http.Request, retryAfter time.Duration) {
-	l, ok := p.figures(r)
+func (p *policy) tell(w http.ResponseWriter, r *http.Request, lease limiter.Lease, retryAfter time.Duration) {
+	l, ok := p.figures(r, lease)
 	if !ok {
 		return
 	}
@@ -96,18 +112,24 @@ func quotaOf(p *Policy) func() (limits, refill) {
 		return func() (limits, refill) { return said, refill{} }
 	}
 	switch l := p.Limiter.(type) {
-	case *limiter.TokenBucket:
+	case interface {
+		Options() limiter.TokenBucketOptions
+	}:
 		return func() (limits, refill) {
 			o := l.Options()
 			of := refill{int64(o.TokensPerPeriod), o.ReplenishmentPeriod}
 			return limits{quota: int64(o.TokenLimit), window: timeToFill(int64(o.TokenLimit), of)}, of
 		}
-	case *limiter.FixedWindow:
+	case interface {
+		Options() limiter.FixedWindowOptions
+	}:
 		return func() (limits, refill) {
 			o := l.Options()
 			return limits{quota: int64(o.PermitLimit), window: o.Window}, refill{}
 		}
-	case *limiter.SlidingWindow:
+	case interface {
+		Options() limiter.SlidingWindowOptions
+	}:
 		return func() (limits, refill) {
 			o := l.Options()
 			return limits{quota: int64(o.PermitLimit), window: o.Window}, refill{}

@@ -67,7 +67,7 @@ func (p *policy) statusOf(lease limiter.Lease) int {
 		return p.Status
 	}
 	switch lease.Reason() {
-	case limiter.ReasonPartitionLimit, limiter.ReasonClosed:
+	case limiter.ReasonPartitionLimit, limiter.ReasonClosed, limiter.ReasonUnavailable:
 		return http.StatusServiceUnavailable
 	}
 	if _, known := lease.RetryAfter(); known || p.keyed() {
@@ -94,7 +94,7 @@ func (c *call) turnAway(w http.ResponseWriter, r *http.Request, p *policy, rejec
 		writeRetryAfter(w.Header(), rejection.RetryAfter)
 	}
 	if p.figures != nil && rejection.Err == nil {
-		p.tell(w, r, rejection.RetryAfter)
+		p.tell(w, r, rejection.Lease, rejection.RetryAfter)
 	}
 	reject(w, r, p.OnRejected, c.route.limits.options.Body, rejection)
 }

@@ -1,0 +1,80 @@
+package weirhttp_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/transport/weirhttp"
+)
+
+// remote is a limiter on another machine: asking it costs, and its answers say what is left.
+type remote struct {
+	answer limiter.Lease
+	asked  int
+}
+
+func (r *remote) TryAcquire(context.Context, int) (limiter.Lease, error) { return r.answer, nil }
+
+func (r *remote) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return r.TryAcquire(ctx, n)
+}
+
+func (r *remote) Options() limiter.FixedWindowOptions {
+	return limiter.FixedWindowOptions{PermitLimit: 10, Window: time.Minute}
+}
+
+func (r *remote) Statistics() limiter.Statistics {
+	r.asked++
+	return limiter.Statistics{AvailablePermits: 9}
+}
+
+func TestFiguresComeFromTheAnswerWhereThatHasThem(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer limiter.Lease
+		field  string
+		asked  int
+	}{
+		"granted, and known":       {limiter.RemainingKey.With(limiter.Granted(1, nil), 7), `"p";r=7;t=60`, 0},
+		"granted, and not known":   {limiter.Granted(1, nil), `"p";r=9;t=60`, 1},
+		"rejected, and known":      {limiter.RemainingKey.With(limiter.Rejected(time.Second, ""), 0), `"p";r=0;t=1`, 0},
+		"rejected, and not known":  {limiter.Rejected(time.Second, ""), `"p";r=9;t=1`, 1},
+		"granted, and none remain": {limiter.RemainingKey.With(limiter.Granted(1, nil), -3), `"p";r=0;t=60`, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := &remote{answer: c.answer}
+			limits, err := weirhttp.New(weirhttp.Options{
+				Policies: map[string]weirhttp.Policy{"p": {Limiter: l}}, Headers: weirhttp.Draft11,
+			})
+			require.NoError(t, err)
+			w := httptest.NewRecorder()
+			limits.Handler(http.NotFoundHandler(), "p").ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+			assert.Equal(t, c.field, w.Header().Get("RateLimit"))
+			assert.Equal(t, c.asked, l.asked, "how often the limiter was asked besides")
+		})
+	}
+}
+
+func TestALimiterThatCannotBeAskedIsNoQuotaOfTheClient(t *testing.T) {
+	l := &remote{answer: limiter.Rejected(time.Second, limiter.ReasonUnavailable)}
+	limits, err := weirhttp.New(weirhttp.Options{Policies: map[string]weirhttp.Policy{"p": {Limiter: l}}})
+	require.NoError(t, err)
+	handlers := map[string]http.Handler{
+		"a policy":   limits.Handler(http.NotFoundHandler(), "p"),
+		"a pipeline": weirhttp.Through(pipeline.Must(pipeline.New("p", ratelimit.New(l, nil))), nil)(http.NotFoundHandler()),
+	}
+	for name, h := range handlers {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		assert.Equal(t, http.StatusServiceUnavailable, w.Code, name)
+		assert.Equal(t, "1", w.Header().Get("Retry-After"), name)
+	}
+}
