@@ -51,8 +51,11 @@ func (g *Granter) adjust(n int, tag int64, cost int) (owner, int64, bool) {
 
 // Remaining is how many permits were left right after the decision, for limiters that know
 // it without being asked again, as those of package store do. Where ok is false, ask the
-// limiter's Statistics. A rejected lease has it under [RemainingKey].
+// limiter's Statistics.
 func (l Lease) Remaining() (n int64, ok bool) {
+	if !l.Acquired() {
+		return int64(max(knownRemaining-l.n, 0)), l.n <= knownRemaining
+	}
 	o := l.owner
 	if m := l.metadata(); m != nil {
 		o = m.owner
@@ -62,5 +65,5 @@ func (l Lease) Remaining() (n int64, ok bool) {
 			return c.Remaining(l.n, l.tag)
 		}
 	}
-	return RemainingKey.From(l)
+	return 0, false
 }

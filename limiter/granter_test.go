@@ -84,9 +84,21 @@ func TestALeaseSaysWhatRemainsWhereThatIsKnown(t *testing.T) {
 	assert.False(t, ok, "this owner does not know")
 	_, ok = limiter.Lease{}.Remaining()
 	assert.False(t, ok)
-	left, ok = limiter.RemainingKey.With(limiter.Rejected(0, ""), 3).Remaining()
-	assert.True(t, ok)
-	assert.EqualValues(t, 3, left)
+	_, ok = limiter.Rejected(0, "no").Remaining()
+	assert.False(t, ok)
+	for _, reason := range []string{"", "no"} {
+		for _, n := range []int64{0, 3} {
+			lease := limiter.ReasonKey.With(limiter.RejectedKnowing(1, reason, n), "another")
+			left, ok = lease.Remaining()
+			assert.True(t, ok)
+			assert.Equal(t, n, left)
+			assert.False(t, lease.Acquired())
+			assert.Zero(t, lease.Permits())
+			d, _ := lease.RetryAfter()
+			assert.EqualValues(t, 1, d)
+		}
+	}
+	assert.Zero(t, testing.AllocsPerRun(100, func() { _ = limiter.RejectedKnowing(1, "", 1) }))
 }
 
 type granting struct{ by *limiter.Granter }

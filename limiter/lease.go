@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"iter"
+	"math"
 	"sync/atomic"
 	"time"
 )
@@ -17,7 +18,7 @@ type Lease struct {
 	// Four words, no more: that is what the compiler keeps in registers.
 
 	owner owner // whom the permits go back to, and what was added to the lease
-	n     int   // the permits held; below 0 in a rejected lease with an owner
+	n     int   // the permits held; below 0: see knownRemaining
 	tag   int64 // granted: what owner needs to know them again; rejected: RetryAfter in nanoseconds
 }
 
@@ -55,11 +56,13 @@ func (l Lease) with(name string, value any) Lease {
 	if m.next != nil {
 		m.owner = m.next.owner
 	}
-	if !l.Acquired() {
-		return rejected(time.Duration(l.tag), m)
+	if l.Acquired() {
+		l.owner = m
+		return l
 	}
-	l.owner = m
-	return l
+	with := rejected(time.Duration(l.tag), m)
+	with.n = min(with.n, l.n)
+	return with
 }
 
 // ownedBy returns an acquired l with another owner, and with what was added to it.
@@ -113,6 +116,18 @@ func Rejected(retryAfter time.Duration, reason string) Lease {
 	}
 	return l
 }
+
+// RejectedKnowing is [Rejected] for a limiter that knows how many permits were left, too few
+// for what was asked: [Lease.Remaining] says so.
+func RejectedKnowing(retryAfter time.Duration, reason string, remaining int64) Lease {
+	l := Rejected(retryAfter, reason)
+	l.n = knownRemaining - int(min(max(remaining, 0), math.MaxInt32))
+	return l
+}
+
+// knownRemaining is the n of a rejected lease of which it is known that nothing is left; with
+// one permit left it is one less, and so on. Otherwise it is -1, or 0 without an owner.
+const knownRemaining = -2
 
 // Acquired tells whether the permits were granted.
 func (l Lease) Acquired() bool { return l.owner != nil && l.n >= 0 }
@@ -198,8 +213,6 @@ var (
 	RetryAfterKey = NewMetadataKey[time.Duration]("RETRY_AFTER")
 	// ReasonKey is what [Lease.Reason] returns.
 	ReasonKey = NewMetadataKey[string]("REASON_PHRASE")
-	// RemainingKey is what [Lease.Remaining] returns of a lease whose owner does not know.
-	RemainingKey = NewMetadataKey[int64]("REMAINING_PERMITS")
 )
 
 // NewMetadataKey returns the key of that name.

@@ -22,6 +22,14 @@ type remote struct {
 	asked  int
 }
 
+// left is the owner of leases of which it is known what is left.
+type left int64
+
+func (left) Release(int, int64)                   {}
+func (left) Refund(int, int64)                    {}
+func (l left) Remaining(int, int64) (int64, bool) { return int64(l), true }
+func knows(n int64) *limiter.Granter              { return limiter.NewGranter(left(n)) }
+
 func (r *remote) TryAcquire(context.Context, int) (limiter.Lease, error) { return r.answer, nil }
 
 func (r *remote) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
@@ -43,11 +51,11 @@ func TestFiguresComeFromTheAnswerWhereThatHasThem(t *testing.T) {
 		field  string
 		asked  int
 	}{
-		"granted, and known":       {limiter.RemainingKey.With(limiter.Granted(1, nil), 7), `"p";r=7;t=60`, 0},
+		"granted, and known":       {knows(7).Grant(1, 0), `"p";r=7;t=60`, 0},
 		"granted, and not known":   {limiter.Granted(1, nil), `"p";r=9;t=60`, 1},
-		"rejected, and known":      {limiter.RemainingKey.With(limiter.Rejected(time.Second, ""), 0), `"p";r=0;t=1`, 0},
+		"rejected, and known":      {limiter.RejectedKnowing(time.Second, "", 0), `"p";r=0;t=1`, 0},
 		"rejected, and not known":  {limiter.Rejected(time.Second, ""), `"p";r=9;t=1`, 1},
-		"granted, and none remain": {limiter.RemainingKey.With(limiter.Granted(1, nil), -3), `"p";r=0;t=60`, 0},
+		"granted, and none remain": {knows(-3).Grant(1, 0), `"p";r=0;t=60`, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := &remote{answer: c.answer}
