@@ -35,6 +35,8 @@ var rooms = []room{
 	{name: "limiter/limitertest", mayImport: []string{"limiter"}, testing: true},
 	{name: "limiter/internal/naive", mayImport: []string{"limiter", "limiter/limitertest"}}, // what the tests compare with
 	{name: "pipeline"},
+	{name: "store", mayImport: []string{"limiter"}},
+	{name: "store/storetest", mayImport: []string{"store", "limiter"}, testing: true},
 	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline"}},
 	{name: "strategies/chaos", mayImport: []string{"pipeline"}},
 	{name: "strategies/fallback", mayImport: []string{"pipeline"}},
@@ -57,11 +59,11 @@ var rooms = []room{
 		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit"},
 		thirdParty: []string{"github.com/failsafe-go/failsafe-go"},
 	},
-	{name: "registry", mayImport: []string{"pipeline", "limiter"}},
+	{name: "registry", mayImport: []string{"pipeline", "limiter", "store"}},
 	{
 		name: "reload",
 		mayImport: []string{
-			"registry", "limiter", "pipeline",
+			"registry", "limiter", "pipeline", "store",
 			"strategies/adaptive", "strategies/budget", "strategies/chaos", "strategies/circuitbreaker", "strategies/fallback", "strategies/hedge",
 			"strategies/ratelimit", "strategies/retry", "strategies/timeout",
 		},

@@ -1,0 +1,165 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// acquire is Acquire for a key.
+func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, error) {
+	if err := c.mayAsk(ctx, n, true); err != nil {
+		return limiter.Lease{}, err
+	}
+	key = storedKey(key)
+	room := c.queueing.Load().limit > 0
+	lease, known := c.atOnce(key, n)
+	if !known {
+		var err error
+		if lease, err = c.take(ctx, key, n, room); err != nil {
+			return limiter.Lease{}, err
+		}
+	}
+	if lease.Acquired() || lease.Reason() == limiter.ReasonUnavailable {
+		return c.counted(lease), nil
+	}
+	w, lease := c.join(key, n, lease, known)
+	if w == nil {
+		return c.counted(lease), nil
+	}
+	return w.wait(ctx)
+}
+
+// join puts a caller who was rejected into the queue, or rejects it for good. known: it was
+// rejected without asking.
+func (c *core) join(key string, n int, rejected limiter.Lease, known bool) (*waiter, limiter.Lease) {
+	q := c.queueing.Load()
+	hint, _ := rejected.RetryAfter()
+	if q.limit == 0 { // no need for a cell
+		if left, ok := rejected.Remaining(); ok {
+			return nil, limiter.RejectedKnowing(hint, limiter.ReasonQueueLimit, left)
+		}
+		return nil, limiter.Rejected(hint, limiter.ReasonQueueLimit)
+	}
+	ce := c.cells.lock(key, true)
+	defer ce.mu.Unlock()
+	if c.closed.Load() {
+		return nil, limiter.Rejected(0, limiter.ReasonClosed)
+	}
+	if known {
+		hint = 0 // that was behind a queue which may be gone
+	}
+	var out []*waiter
+	if q.order == limiter.NewestFirst && weight(n) <= int64(q.limit) {
+		out = ce.queue.makeRoom(int64(q.limit) - weight(n))
+	}
+	if int64(q.limit)-ce.queue.room < weight(n) {
+		wait := ce.waitBehind(n)
+		if wait == 0 && !c.lends {
+			wait = hint
+		}
+		return nil, limiter.Rejected(wait, limiter.ReasonQueueLimit)
+	}
+	w := &waiter{ce: ce, n: n, ready: make(chan struct{})}
+	before := ce.queue.newest
+	ce.queue.push(w)
+	for _, w := range out { // they are told how long it takes behind those who are here now
+		w.lease = limiter.Rejected(ce.waitBehind(w.n), limiter.ReasonQueueLimit)
+		close(w.ready)
+	}
+	ce.pump(w, before, hint)
+	return w, limiter.Lease{}
+}
+
+// wait waits for the answer, or for the context to end.
+func (w *waiter) wait(ctx context.Context) (limiter.Lease, error) {
+	select {
+	case <-w.ready:
+	case <-ctx.Done():
+		if w.leave() {
+			return limiter.Lease{}, contextError(ctx)
+		}
+		<-w.ready // the answer was there first
+	}
+	if w.lease.Reason() == limiter.ReasonClosed {
+		return w.lease, nil
+	}
+	return w.ce.c.counted(w.lease), nil
+}
+
+func (w *waiter) leave() bool {
+	ce := w.ce
+	ce.mu.Lock()
+	defer ce.mu.Unlock()
+	if !w.queued {
+		return false
+	}
+	ce.queue.remove(w)
+	ce.wake() // it may have held up others
+	return true
+}
+
+// pump sees to it that somebody serves the queue, in which w is the newest. The cell is
+// locked, and w was rejected a moment ago; hint is when it need not be again, 0: not known.
+func (ce *cell) pump(w, before *waiter, hint time.Duration) {
+	if ce.pumping {
+		less := ce.c.queueing.Load().order == limiter.NewestFirst && before != nil && w.n < before.n
+		if before == nil || less || w.n == 0 && ce.queue.zeros == 1 {
+			ce.wake() // whoever is served next needs less
+		}
+		return
+	}
+	wait := hint
+	if now := time.Now(); ce.reject.of(w.n, now) {
+		wait = ce.last.wait(int64(w.n), now)
+	}
+	if ce.c.lends {
+		wait = 0 // what was released meanwhile, it was not told of
+	}
+	select {
+	case <-ce.wakeup:
+	default:
+	}
+	ce.pumping = true
+	go ce.serveAll(wait)
+}
+
+// serveAll serves the queue until nobody waits.
+func (ce *cell) serveAll(wait time.Duration) {
+	lost := 0
+	for {
+		if wait > 0 && !ce.rest(wait, lost) {
+			lost = 0
+		}
+		ws, zeros, ok := ce.waiting()
+		if !ok {
+			return
+		}
+		served := false
+		if wait, served = ce.serve(ws, zeros); served {
+			lost = 0
+		} else {
+			lost++
+		}
+	}
+}
+
+// waiting returns whom to ask for; not ok: nobody waits any more.
+func (ce *cell) waiting() (ws []*waiter, zeros bool, ok bool) {
+	ce.mu.Lock()
+	defer ce.mu.Unlock()
+	if ce.queue.empty() {
+		ce.pumping = false
+		return nil, false, false
+	}
+	for w := range ce.queue.all(ce.c.queueing.Load().order) {
+		if w.n > 0 {
+			ws = append(ws, w)
+		}
+		if len(ws) == exactWaiters {
+			break
+		}
+	}
+	return ws, ce.queue.zeros > 0, true
+}

@@ -1,0 +1,128 @@
+package store
+
+import "context"
+
+// A Backend keeps the state of limiters where many instances can reach it. It is what a
+// store has to bring; queues, coalescing, local leasing, caching, and what happens while the
+// store is away are the same for all of them, and in this package. Package storetest has a
+// suite that every Backend can be put through.
+//
+// Each method takes one round trip where the store allows that, decides by the store's
+// own clock, and is safe for use by many goroutines at once. An error means that nothing
+// is known of what has happened; where it is so for some keys only, those have the Outcome
+// Failed. A Backend returns when ctx ends, or soon after, and never asks again what may
+// have been carried out.
+//
+// A decision that changes nothing need not be written down. Numbers below 0 count as 0.
+type Backend interface {
+	// Decide decides all batches, each of another key, atomically by key. Batches come
+	// sorted by name and key, so that two calls lock their keys in the same order.
+	Decide(ctx context.Context, batches []*Batch) error
+
+	// Replace writes the state of a key if that is what old says, and tells whether it
+	// did: Outcome OldState is answered so. d is the definition of next.
+	Replace(ctx context.Context, d *Definition, key string, old, next State) (bool, error)
+
+	// Hold takes permits of concurrency limiters: as many leases as there are holds, of
+	// which some may come out rejected. Renew puts off the end of leases. Release gives
+	// them back, and tells those who wait elsewhere. Holds come sorted by name and key.
+	Hold(ctx context.Context, holds []*Hold) error
+	Renew(ctx context.Context, holds []*Hold) error
+	Release(ctx context.Context, holds []*Hold) error
+
+	// Load returns the definition of that name, nil if there is none, and the time of the
+	// store in microseconds since 1970.
+	Load(ctx context.Context, name string) (d *Definition, now int64, err error)
+
+	// Define makes next the definition of its name if the one in force has the version
+	// old, 0: if there is none, and tells all instances. It returns whether it did. Versions
+	// are larger than 0.
+	Define(ctx context.Context, old int64, next *Definition) (bool, error)
+
+	// Listen calls notice for what happens at any instance, from one goroutine, until ctx
+	// ends or the connection is lost. ready is called once, when nothing that happens
+	// from then on will be missed. A Backend that cannot listen returns
+	// [errors.ErrUnsupported]; then everything is polled.
+	Listen(ctx context.Context, ready func(), notice func(Notice)) error
+
+	// Close gives back what the Backend itself has opened, and nothing that was handed to
+	// it.
+	Close() error
+}
+
+// A Batch is what is asked of one key in one round trip.
+type Batch struct {
+	Definition *Definition
+	Key        string // "" for a limiter that is not partitioned
+	Asks       []Ask
+
+	// The answers.
+
+	Outcome Outcome
+	Err     error   // Failed: why
+	Now     int64   // the store's time of the decision, µs since 1970
+	State   State   // Decided: after the asks; OldState: as it is
+	Granted []int64 // Decided: as [Definition.Decide] fills it; the caller makes it, as long as Asks
+}
+
+// An Outcome is what became of a [Batch] or a [Hold].
+type Outcome uint8
+
+// The outcomes. There is no zero Outcome: a Backend always sets one.
+const (
+	// Decided: the answers are there.
+	Decided Outcome = iota + 1
+	// Outdated: the key's state is of a newer definition, whose Version is in State.Grid of a
+	// Batch, in Version of a Hold. Nothing was asked.
+	Outdated
+	// OldState: the key's state is of an older definition, and is in State. Nothing was
+	// asked. The caller converts it, calls Replace, and asks again.
+	OldState
+	// Failed: it is not known what has happened; Err says why. That is for stores of which
+	// a part can be away.
+	Failed
+)
+
+// A Hold is a lease of permits of a concurrency limiter. With Permits == 0 nothing is
+// leased: it asks how many are in use.
+//
+// A lease ends when it is released, or TTL after it was given or last renewed. Then
+// its permits are free, and whatever its holder still does with its ID is of no effect. A
+// Hold with the ID of a lease that has not ended is that lease, renewed. Renew and Release
+// are carried out under whatever definition.
+type Hold struct {
+	Definition *Definition
+	Key        string
+	ID         string // unique among all leases of all instances
+	Permits    int64
+	TTL        int64 // µs
+	// Fence is larger with every lease of the key: what is written under a lease can be
+	// refused where a larger one was seen. Hold sets it; Renew and Release of a lease with
+	// another one have no effect, unless it is 0 for one that is not known.
+	Fence int64
+	// Waiting: if it is rejected, the asker waits for a Release to be told of.
+	Waiting bool
+
+	// The answers.
+
+	Outcome Outcome
+	Err     error // Failed: why
+	// OK: Hold: granted, or with no Permits: at least one permit is free. Renew, Release:
+	// the lease was still there.
+	OK    bool
+	InUse int64 // Hold: the permits in use, these included if they were granted
+	// Version is that of the newer definition, where the Hold is Outdated.
+	Version int64
+	// NextEnd is, where a Hold was rejected, how many µs from now the first lease ends if
+	// nobody renews it; 0: not known.
+	NextEnd int64
+}
+
+// A Notice tells the instances of something that happened at one of them.
+type Notice struct {
+	Name string
+	Key  string
+	// Released: permits of a concurrency limiter may be free. Otherwise the limiter has a
+	// new definition.
+	Released bool
+}

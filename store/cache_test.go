@@ -1,0 +1,149 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/storetest"
+)
+
+func newMemory() *storetest.Memory { return storetest.NewMemory() }
+
+var caching = &store.LimiterOptions{CacheRejections: true}
+
+func TestAnExhaustedKeyIsNotAskedAbout(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(10, 1, time.Second, 0, caching)
+		w.granted(l, 10)
+		w.rejected(l, 1)
+		calls := w.Calls()
+		for left := time.Second; left > 0; left -= 125 * time.Millisecond {
+			d, ok := w.rejected(l, 1).RetryAfter()
+			require.True(t, ok)
+			require.Equal(t, left, d)
+			w.rejected(l, 3)
+			if left > 125*time.Millisecond {
+				w.pass(125 * time.Millisecond)
+			}
+		}
+		w.pass(125*time.Millisecond - 1)
+		w.rejected(l, 1)
+		require.Equal(t, calls, w.Calls(), "nobody asks before time has brought something")
+		w.pass(1)
+		w.granted(l, 1)
+		require.Equal(t, calls+1, w.Calls())
+	})
+}
+
+func TestFewerThanWereRejectedAreAskedFor(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(10, 1, time.Second, 0, caching)
+		w.granted(l, 7)
+		w.rejected(l, 5)
+		w.rejected(l, 6)
+		w.granted(l, 0)
+		w.granted(l, 3)
+		w.rejected(l, 0)
+	})
+}
+
+func TestReconfigureForgetsRejections(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.bucket(10, 1, time.Hour, 0, caching)
+		b := w.bucket(10, 1, time.Hour, 0, caching)
+		w.granted(a, 10)
+		w.rejected(a, 1)
+		w.rejected(b, 1)
+		require.NoError(t, a.Reconfigure(bucketOf(15, 1, time.Hour, 0)))
+		synctest.Wait()
+		w.granted(a, 2)
+		w.granted(b, 3)
+	})
+}
+
+// New limits are seen also where all is answered from what is known, and nobody tells.
+func TestNewLimitsAreSeenThroughTheCache(t *testing.T) {
+	for name, how := range map[string]*store.LimiterOptions{"rejections": caching, "block": {Block: 100}} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				quiet := w.instance(store.Options{NoListen: true})
+				l := must2(quiet.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), how))(t)
+				other := w.bucket(10, 1, time.Hour, 0, nil)
+				w.granted(l, 10)
+				w.rejected(l, 1)
+				require.NoError(t, other.Reconfigure(bucketOf(15, 1, time.Hour, 0)))
+				w.rejected(l, 1)
+				w.pass(10 * time.Second)
+				w.try(l, 1)
+				synctest.Wait()
+				w.granted(l, 1)
+			})
+		})
+	}
+}
+
+// A waiter does not ask either, and is served when time has brought something.
+func TestWaitersAskWhenTimeHasBroughtSomething(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(10, 1, time.Second, 5, caching)
+		w.granted(l, 10)
+		w.rejected(l, 1)
+		calls := w.Calls("Decide")
+		a := w.acquire(l, 1)
+		w.pass(time.Second - 1)
+		w.waits(a)
+		require.Equal(t, calls, w.Calls("Decide"))
+		w.pass(1)
+		w.served(a)
+		require.Equal(t, calls+1, w.Calls("Decide"))
+	})
+}
+
+func TestACachedRejectionDoesNotAllocate(t *testing.T) {
+	s := aStore(t, newMemory(), store.Options{})
+	p := must2(s.PartitionedTokenBucket("it", bucketOf(1, 1, time.Hour, 0), caching))(t)
+	ctx := t.Context()
+	_ = must2(p.TryAcquire(ctx, "key", 1))(t)
+	_ = must2(p.TryAcquire(ctx, "key", 1))(t)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		if lease, err := p.TryAcquire(ctx, "key", 1); err != nil || lease.Acquired() {
+			t.Error("granted")
+		}
+	}))
+}
+
+// What is remembered of keys is forgotten when it says nothing any more.
+func TestKeysAreForgotten(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{NoListen: true})
+		p := must2(s.PartitionedTokenBucket("keys", bucketOf(1, 1, time.Second, 2), caching))(t)
+		for i := range 3000 {
+			_ = must2(p.TryAcquire(w.ctx, fmt.Sprint(i), 1))(t)
+			_ = must2(p.TryAcquire(w.ctx, fmt.Sprint(i), 1))(t)
+		}
+		require.Equal(t, 3000, store.Cells(p))
+		w.pass(12 * time.Second)
+		require.Zero(t, store.Cells(p))
+		_ = must2(p.TryAcquire(w.ctx, "again", 1))(t)
+		_ = must2(p.TryAcquire(w.ctx, "again", 1))(t)
+		require.Equal(t, 1, store.Cells(p))
+		w.pass(12 * time.Second)
+		require.Zero(t, store.Cells(p))
+	})
+}
+
+func BenchmarkCachedRejection(b *testing.B) {
+	s := must2(store.New(newMemory(), store.Options{}))(b)
+	defer s.Close()
+	var p limiter.Partitioned[string] = must2(s.PartitionedTokenBucket("it", bucketOf(1, 1, time.Hour, 0), caching))(b)
+	ctx := b.Context()
+	for b.Loop() {
+		_, _ = p.TryAcquire(ctx, "key", 1)
+	}
+}

@@ -1,0 +1,199 @@
+package store
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// A call is what one caller asks of one key of a bucket or window.
+type call struct {
+	c     *core
+	key   string
+	asks  []Ask
+	one   [1]Ask // room for the usual call
+	tries int
+
+	// The answer, valid once done is closed and err is nil.
+	def     *Definition // of something that is given back: what it was taken under
+	granted []int64
+	got     [1]int64
+	marks   []Mark // where each ask's permits are missing
+	mark    [1]Mark
+	state   State // after all that was asked in the same flight
+	now     int64 // the store's time of the decision
+	sent    time.Time
+	err     error
+
+	ended atomic.Bool // answered, or given up by the caller
+	done  chan struct{}
+	then  func() // if not nil: called with the answer, instead of done being closed
+}
+
+func (q *call) about() what { return 0 }
+
+// ask asks the store and waits for the answer, CallTimeout at the longest. The error is the
+// context's, or [ErrUnavailable].
+func (c *core) ask(ctx context.Context, key string, asks ...Ask) (*call, error) {
+	if err := c.s.guard.err(); err != nil {
+		return nil, err
+	}
+	limit := time.NewTimer(c.s.o.CallTimeout)
+	defer limit.Stop()
+	if err := c.defined(ctx, limit); err != nil {
+		return nil, err
+	}
+	q := c.newCall(key, asks)
+	q.done = make(chan struct{})
+	c.s.send(q)
+	if err := wait(ctx, limit, q.done); err != nil {
+		if q.ended.CompareAndSwap(false, true) {
+			return nil, err // what is granted later is given back
+		}
+		<-q.done
+	}
+	return q, q.err
+}
+
+// wait waits for done, and returns an error if the context or the time has ended before.
+func wait(ctx context.Context, limit *time.Timer, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return contextError(ctx)
+	case <-limit.C:
+		return unavailable(errTimeout)
+	}
+}
+
+func (c *core) newCall(key string, asks []Ask) *call {
+	q := &call{c: c, key: key}
+	q.asks = append(q.one[:0], asks...)
+	return q
+}
+
+func (s *Store) send(q *call) {
+	if !q.c.o.NoCoalescing {
+		s.calls[laneOf(q.c, q.key)].add(q)
+		return
+	}
+	s.busy.Add(1)
+	go func() {
+		defer s.busy.Add(-1)
+		fly(s.o.CallTimeout, []*call{q}, s.decide, s.lostCalls)
+	}()
+}
+
+// lostCalls is what becomes of the calls of a flight that does not come back.
+func (s *Store) lostCalls(calls []*call) {
+	s.guard.came(errTimeout)
+	group(calls).fail(errTimeout)
+}
+
+// fail answers that the store could not be asked.
+func (q *call) fail(err error) {
+	if q.ended.CompareAndSwap(false, true) {
+		q.err = unavailable(err)
+		q.tell()
+	}
+}
+
+// answer hands the caller what was filled in, or gives it back if nobody waits for it any
+// more.
+func (q *call) answer() {
+	if q.ended.CompareAndSwap(false, true) {
+		q.tell()
+		return
+	}
+	for i, a := range q.asks {
+		if a.Op == Take && q.granted[i] > 0 {
+			q.undo(i)
+		}
+	}
+}
+
+func (q *call) tell() {
+	if q.then != nil {
+		q.then()
+	} else {
+		close(q.done)
+	}
+}
+
+// undo gives back what was granted to an ask, because nobody is there to have it.
+func (q *call) undo(i int) {
+	switch n := q.granted[i]; {
+	case n <= 0:
+	case q.asks[i].Lend:
+		q.c.giveLoanBack(q.key, q.def, n, q.marks[i])
+	case !q.c.o.CacheRejections:
+		q.c.giveBack(q.key, q.def, n, q.marks[i])
+	}
+}
+
+// giveBack refunds permits, in the background.
+func (c *core) giveBack(key string, def *Definition, n int64, m Mark) {
+	q := c.newCall(key, []Ask{{Op: Refund, Max: n, Mark: m}})
+	q.def = def
+	q.then = func() {
+		if q.err == nil {
+			c.wake(key)
+			return
+		}
+		c.s.report(Event{Kind: RefundLost, Limiter: c.name, Key: key, Permits: n, Err: q.err})
+	}
+	c.sendOrFail(q)
+}
+
+// giveLoanBack returns what was borrowed. Nobody has to know whether that succeeds: what does
+// not come back now, time brings back.
+func (c *core) giveLoanBack(key string, def *Definition, n int64, m Mark) {
+	q := c.newCall(key, []Ask{{Op: Return, Max: n, Mark: m}})
+	q.def = def
+	q.then = func() {}
+	c.sendOrFail(q)
+}
+
+// sendOrFail sends what nobody waits for, without a goroutine if there is no sense in it.
+func (c *core) sendOrFail(q *call) {
+	if err := c.s.cannotAsk(); err != nil {
+		q.fail(err)
+		return
+	}
+	c.s.send(q)
+}
+
+// takeRemotely asks the store for n permits.
+func (c *core) takeRemotely(ctx context.Context, key string, n int) (limiter.Lease, error) {
+	q, err := c.ask(ctx, key, Ask{Min: int64(n), Max: int64(n)})
+	if err != nil {
+		return limiter.Lease{}, err
+	}
+	return q.lease(0), nil
+}
+
+// lease is the answer to an ask, as a lease.
+func (q *call) lease(i int) limiter.Lease {
+	n := q.asks[i].Min
+	if q.granted[i] == Rejected {
+		q.c.remember(q, n)
+		return limiter.RejectedKnowing(q.wait(n), "", q.def.Permits-q.state.Missing)
+	}
+	if n == 0 {
+		return limiter.Granted(0, nil)
+	}
+	return newGrant(q, i)
+}
+
+// wait is how long n permits take to come back, after what was asked in the same flight.
+func (q *call) wait(n int64) time.Duration { return lasting(q.def.Wait(q.state, q.now, n)) }
+
+// lasting is so many microseconds, or as many as a Duration holds.
+func lasting(us int64) time.Duration {
+	const longest = math.MaxInt64 / int64(time.Microsecond)
+	return time.Duration(min(us, longest)) * time.Microsecond
+}

@@ -1,0 +1,126 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
+)
+
+type rejecting struct{}
+
+func (rejecting) TryAcquire(context.Context, int) (limiter.Lease, error) {
+	return limiter.Rejected(0, "no"), nil
+}
+
+func (rejecting) Acquire(context.Context, int) (limiter.Lease, error) {
+	return limiter.Rejected(0, "no"), nil
+}
+
+func (w *world) chain(all ...limiter.Limiter) limiter.Limiter {
+	return must2(limiter.Chain(all...))(w.T)
+}
+
+func TestARejectedChainGivesBackRemotely(t *testing.T) {
+	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "lent": {Block: 8}, "alone": {NoCoalescing: true}} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				l := w.bucket(10, 1, time.Hour, 0, how)
+				seats := w.seats(5, 0, store.Options{}, nil)
+				elsewhere := w.bucket(10, 1, time.Hour, 0, nil)
+				w.rejected(w.chain(l, seats, rejecting{}), 4)
+				w.pass(2 * time.Second)
+				require.EqualValues(t, 10, elsewhere.Statistics().AvailablePermits)
+				require.Zero(t, l.Statistics().SuccessfulLeases)
+				require.EqualValues(t, 5, seats.Statistics().AvailablePermits)
+				require.Zero(t, seats.Statistics().SuccessfulLeases)
+				require.Empty(t, w.events.of(store.RefundLost))
+			})
+		})
+	}
+}
+
+func TestALostRefundIsReported(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(10, 1, time.Hour, 0, nil)
+		w.granted(l, 0)
+		lost := errors.New("cut")
+		w.rejected(w.chain(l, rejectingAfter(func() { w.hooked.Fail(lost) })), 4)
+		events := w.events.of(store.RefundLost)
+		require.Len(t, events, 1)
+		require.Equal(t, "bucket", events[0].Limiter)
+		require.EqualValues(t, 4, events[0].Permits)
+		require.ErrorIs(t, events[0].Err, lost)
+	})
+}
+
+type rejectingAfter func()
+
+func (f rejectingAfter) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
+	f()
+	return rejecting{}.TryAcquire(ctx, n)
+}
+
+func (f rejectingAfter) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return f.TryAcquire(ctx, n)
+}
+
+func TestARefundServesTheQueueHereAndIsSeenElsewhere(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(10, 1, time.Hour, 10, nil)
+		elsewhere := w.bucket(10, 1, time.Hour, 10, nil)
+		w.granted(l, 5)
+		var waiting *waiting
+		w.rejected(w.chain(l, rejectingAfter(func() { waiting = w.acquire(l, 3) })), 5)
+		w.pass(0)
+		w.served(waiting)
+		w.granted(elsewhere, 2)
+		w.rejected(elsewhere, 1)
+	})
+}
+
+func TestAdjust(t *testing.T) {
+	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "lent": {Block: 8}} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				l := w.bucket(100, 1, time.Hour, 0, how)
+				elsewhere := w.bucket(100, 1, time.Hour, 0, nil)
+				left := func(want int64) {
+					t.Helper()
+					w.pass(2 * time.Second)
+					require.Equal(t, want, elsewhere.Statistics().AvailablePermits)
+				}
+				down, ok := w.granted(l, 10).Adjust(3)
+				require.True(t, ok)
+				require.Equal(t, 3, down.Permits())
+				left(97)
+				up, ok := w.granted(l, 10).Adjust(30)
+				require.True(t, ok)
+				require.Equal(t, 30, up.Permits())
+				left(67)
+				w.granted(l, 10).Adjust(200) // it owes 133
+				left(0)
+				d, _ := w.rejected(elsewhere, 1).RetryAfter()
+				require.InDelta(t, 134*time.Hour, d, float64(time.Hour))
+			})
+		})
+	}
+}
+
+func TestWhatWasAdjustedIsRefundedWhole(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(100, 1, time.Hour, 0, nil)
+		lease := w.granted(l, 10)
+		lease, _ = lease.Adjust(30)
+		w.pass(time.Second)
+		lease, _ = lease.Adjust(25)
+		lease, _ = lease.Adjust(0)
+		w.pass(time.Second)
+		require.EqualValues(t, 100, l.Statistics().AvailablePermits)
+	})
+}

@@ -1,0 +1,216 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
+)
+
+// together asks n times at once, and returns how many permits were granted.
+func (w *world) together(n int, ask func(i int) (limiter.Lease, error)) (granted int64) {
+	var sum atomic.Int64
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			lease, err := ask(i)
+			if err != nil {
+				w.Error(err)
+			}
+			sum.Add(int64(lease.Permits()))
+		})
+	}
+	wg.Wait()
+	return sum.Load()
+}
+
+func TestCallsForOneKeyShareRoundTrips(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(300, 1, time.Hour, 0, nil)
+		w.granted(l, 0)
+		w.Delay(10 * time.Millisecond)
+		before := w.Calls("Decide")
+		got := w.together(1000, func(int) (limiter.Lease, error) { return l.TryAcquire(w.ctx, 1) })
+		require.EqualValues(t, 300, got)
+		require.LessOrEqual(t, w.Calls("Decide")-before, 6, "one alone, and 999 by 256")
+		require.EqualValues(t, 700, l.Statistics().FailedLeases)
+	})
+}
+
+func TestCallsForManyKeysShareRoundTrips(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{})
+		p := must2(s.PartitionedTokenBucket("keys", bucketOf(1, 1, time.Hour, 0), nil))(t)
+		w.Delay(10 * time.Millisecond)
+		got := w.together(2000, func(i int) (limiter.Lease, error) { return p.TryAcquire(w.ctx, fmt.Sprint(i%1000), 1) })
+		require.EqualValues(t, 1000, got, "each key has one")
+		require.Less(t, w.Calls("Decide"), 30)
+	})
+}
+
+func TestNoCoalescing(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(30, 1, time.Hour, 0, &store.LimiterOptions{NoCoalescing: true})
+		w.granted(l, 0)
+		w.Delay(10 * time.Millisecond)
+		before := w.Calls("Decide")
+		require.EqualValues(t, 30, w.together(100, func(int) (limiter.Lease, error) { return l.TryAcquire(w.ctx, 1) }))
+		require.Equal(t, 100, w.Calls("Decide")-before)
+	})
+}
+
+// What comes together is decided as if it had come one by one.
+func TestAFlightIsGreedyInTheOrderOfArrival(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(10, 1, time.Hour, 0, nil)
+		w.granted(l, 0)
+		w.Delay(10 * time.Millisecond)
+		var leases [6]limiter.Lease
+		for i, n := range []int{1, 4, 6, 5, 1, 0} { // the first flies alone
+			go func() { leases[i], _ = l.TryAcquire(w.ctx, n) }()
+			synctest.Wait()
+		}
+		w.pass(time.Second)
+		for i, want := range []int{1, 4, -1, 5, -1, -1} {
+			require.Equal(t, want >= 0, leases[i].Acquired(), "call %d", i)
+			require.Equal(t, max(want, 0), leases[i].Permits(), "call %d", i)
+		}
+		d, ok := leases[4].RetryAfter()
+		require.True(t, ok)
+		require.InDelta(t, time.Hour, d, float64(time.Minute))
+	})
+}
+
+func TestACallerThatLeavesGetsItsPermitsBack(t *testing.T) {
+	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}, {Block: 8}} {
+		t.Run(fmt.Sprintf("%+v", how), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				l := w.bucket(10, 1, time.Hour, 0, how)
+				w.granted(l, 0)
+				w.Delay(100 * time.Millisecond)
+				ctx, cancel := context.WithTimeout(w.ctx, 10*time.Millisecond)
+				defer cancel()
+				took := timed(func() {
+					_, err := l.TryAcquire(ctx, 4)
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+				})
+				require.Equal(t, 10*time.Millisecond, took)
+				w.Delay(0)
+				w.pass(2 * time.Second)
+				require.EqualValues(t, 10, l.Statistics().AvailablePermits)
+				require.Zero(t, l.Statistics().SuccessfulLeases-1, "the zero in the beginning is the only success")
+			})
+		})
+	}
+}
+
+func TestAHolderThatLeavesGetsItsPermitsBack(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.seats(4, 0, store.Options{}, nil)
+		w.granted(l, 0)
+		w.Delay(100 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(w.ctx, 60*time.Millisecond) // the server has granted it by then
+		defer cancel()
+		_, err := l.TryAcquire(ctx, 4)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		w.Delay(0)
+		w.pass(time.Second)
+		w.granted(l, 4).Release()
+	})
+}
+
+// A key whose limiter was reconfigured has to be converted; who asks for another does not wait
+// for that, and many keys at once are all converted in time.
+func TestARetryDoesNotHurtOthersOnTheFlight(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{CallTimeout: 100 * time.Millisecond})
+		p := must2(s.PartitionedTokenBucket("keys", bucketOf(5, 1, time.Hour, 0), nil))(t)
+		other := must2(s.PartitionedTokenBucket("other", bucketOf(5, 1, time.Hour, 0), nil))(t)
+		_ = must2(other.TryAcquire(w.ctx, "a", 1))(t)
+		for i := range 200 {
+			_ = must2(p.TryAcquire(w.ctx, fmt.Sprint(i), 5))(t)
+		}
+		require.NoError(t, p.Reconfigure(bucketOf(6, 1, time.Hour, 0)))
+		w.hook(func(method string) error {
+			if method == "Replace" {
+				time.Sleep(5 * time.Millisecond)
+			}
+			return nil
+		}, nil)
+		w.Delay(2 * time.Millisecond)
+		var slow atomic.Bool
+		granted := w.together(1200, func(i int) (limiter.Lease, error) {
+			if i < 1000 {
+				begun := time.Now()
+				lease, err := other.TryAcquire(w.ctx, fmt.Sprint("k", i), 1)
+				if time.Since(begun) > 20*time.Millisecond {
+					slow.Store(true)
+				}
+				return lease, err
+			}
+			return p.TryAcquire(w.ctx, fmt.Sprint(i-1000), 1)
+		})
+		require.EqualValues(t, 1000+200, granted, "each of the keys has one more now")
+		require.False(t, slow.Load(), "the others waited for the conversions")
+		require.Zero(t, s.Counters().Outages)
+	})
+}
+
+// One key that cannot be converted fails alone.
+func TestAKeyThatCannotBeConvertedFailsAlone(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{})
+		p := must2(s.PartitionedTokenBucket("keys", bucketOf(5, 1, time.Hour, 0), nil))(t)
+		_ = must2(p.TryAcquire(w.ctx, "old", 5))(t)
+		require.NoError(t, p.Reconfigure(bucketOf(6, 1, time.Hour, 0)))
+		w.hook(func(method string) error {
+			if method == "Replace" {
+				return errors.New("no")
+			}
+			return nil
+		}, nil)
+		lease := must2(p.TryAcquire(w.ctx, "old", 1))(t)
+		require.Equal(t, limiter.ReasonUnavailable, lease.Reason())
+		lease = must2(p.TryAcquire(w.ctx, "new", 6))(t)
+		require.True(t, lease.Acquired())
+	})
+}
+
+// Batches are sorted, and no two are of the same key, as a Backend may expect: also where a
+// limiter was closed and made anew.
+func TestBatchesAreSortedAndOfDifferentKeys(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{})
+		w.see = func(batches []*store.Batch) {
+			for i, b := range batches[1:] {
+				a := batches[i]
+				if a.Definition.Name > b.Definition.Name || a.Definition.Name == b.Definition.Name && a.Key >= b.Key {
+					t.Errorf("%s/%s comes before %s/%s", a.Definition.Name, a.Key, b.Definition.Name, b.Key)
+				}
+			}
+		}
+		first := must2(s.TokenBucket("b", bucketOf(100, 1, time.Hour, 0), nil))(t)
+		also := must2(s.TokenBucket("a", bucketOf(100, 1, time.Hour, 0), nil))(t)
+		lease := w.granted(first, 5)
+		w.granted(also, 1)
+		require.NoError(t, first.Close())
+		second := must2(s.TokenBucket("b", bucketOf(100, 1, time.Hour, 0), nil))(t)
+		w.granted(second, 1)
+		w.Delay(10 * time.Millisecond)
+		w.together(200, func(i int) (limiter.Lease, error) {
+			if i == 100 {
+				lease.Adjust(2)
+			}
+			return []limiter.Limiter{second, also}[i%2].TryAcquire(w.ctx, 1)
+		})
+	})
+}

@@ -1,0 +1,220 @@
+package store_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/limitertest"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/storetest"
+)
+
+var kinds = []limitertest.Kind{
+	limitertest.Concurrency, limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.TokenBucket,
+}
+
+// shared is what all limiters of package store can do.
+type shared interface {
+	limiter.Limiter
+	limiter.StatisticsProvider
+	Close() error
+}
+
+// made is a limiter with the way to give it new limits.
+type made struct {
+	shared
+	reconfigure func(limitertest.Limits) error
+}
+
+func must[L any](t testing.TB, l L, err error) L {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func build(t testing.TB, s *store.Store, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) made {
+	switch k {
+	case limitertest.Concurrency:
+		by, err := s.Concurrency("it", l.Concurrency(), how)
+		return made{must(t, by, err), func(l limitertest.Limits) error { return by.Reconfigure(l.Concurrency()) }}
+	case limitertest.FixedWindow:
+		by, err := s.FixedWindow("it", l.FixedWindow(), how)
+		return made{must(t, by, err), func(l limitertest.Limits) error { return by.Reconfigure(l.FixedWindow()) }}
+	case limitertest.SlidingWindow:
+		by, err := s.SlidingWindow("it", l.SlidingWindow(), how)
+		return made{must(t, by, err), func(l limitertest.Limits) error { return by.Reconfigure(l.SlidingWindow()) }}
+	default:
+		by, err := s.TokenBucket("it", l.TokenBucket(), how)
+		return made{must(t, by, err), func(l limitertest.Limits) error { return by.Reconfigure(l.TokenBucket()) }}
+	}
+}
+
+// oneKey is one key of a partitioned limiter.
+type oneKey struct {
+	limiter.Partitioned[string]
+	statistics func(key string) limiter.Statistics
+	close      func() error
+	last       *atomic.Pointer[limiter.Statistics] // of the key: the limiter does not keep them
+}
+
+func oneKeyOf[O any](p interface {
+	limiter.Partitioned[string]
+	Statistics(key string) (limiter.Statistics, error)
+	Close() error
+	Reconfigure(O) error
+}, options func(limitertest.Limits) O) made {
+	statistics := func(key string) limiter.Statistics {
+		st, _ := p.Statistics(key)
+		return st
+	}
+	return made{oneKey{p, statistics, p.Close, new(atomic.Pointer[limiter.Statistics])}, func(l limitertest.Limits) error {
+		err := p.Reconfigure(options(l))
+		statistics(theKey) // a key is converted when somebody asks for it
+		return err
+	}}
+}
+
+const theKey = "a key"
+
+func (o oneKey) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return o.Partitioned.TryAcquire(ctx, theKey, n)
+}
+
+func (o oneKey) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return o.Partitioned.Acquire(ctx, theKey, n)
+}
+
+func (o oneKey) Statistics() limiter.Statistics {
+	if last := o.last.Load(); last != nil {
+		return *last
+	}
+	return o.statistics(theKey)
+}
+
+func (o oneKey) Close() error {
+	last := o.Statistics()
+	last.QueuedPermits = 0
+	o.last.Store(&last)
+	return o.close()
+}
+
+func buildKeyed(t testing.TB, s *store.Store, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) made {
+	switch k {
+	case limitertest.Concurrency:
+		return oneKeyOf(must2(s.PartitionedConcurrency("it", l.Concurrency(), how))(t), limitertest.Limits.Concurrency)
+	case limitertest.FixedWindow:
+		return oneKeyOf(must2(s.PartitionedFixedWindow("it", l.FixedWindow(), how))(t), limitertest.Limits.FixedWindow)
+	case limitertest.SlidingWindow:
+		return oneKeyOf(must2(s.PartitionedSlidingWindow("it", l.SlidingWindow(), how))(t), limitertest.Limits.SlidingWindow)
+	default:
+		return oneKeyOf(must2(s.PartitionedTokenBucket("it", l.TokenBucket(), how))(t), limitertest.Limits.TokenBucket)
+	}
+}
+
+// inTurn asks several instances, each time the next.
+type inTurn struct {
+	all  []made
+	next *atomic.Int64
+}
+
+func (i inTurn) one() made { return i.all[int(i.next.Add(1))%len(i.all)] }
+
+func (i inTurn) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return i.one().TryAcquire(ctx, n)
+}
+
+func (i inTurn) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return i.one().Acquire(ctx, n)
+}
+
+func (i inTurn) Statistics() limiter.Statistics {
+	all := i.all[0].Statistics()
+	for _, l := range i.all[1:] {
+		st := l.Statistics()
+		all.QueuedPermits += st.QueuedPermits
+		all.SuccessfulLeases += st.SuccessfulLeases
+		all.FailedLeases += st.FailedLeases
+	}
+	return all
+}
+
+func (i inTurn) Close() error {
+	for _, l := range i.all {
+		_ = l.Close()
+	}
+	return nil
+}
+
+type builder func(testing.TB, *store.Store, limitertest.Kind, limitertest.Limits, *store.LimiterOptions) made
+
+func aStore(t testing.TB, b store.Backend, o store.Options) *store.Store {
+	s := must2(store.New(b, o))(t)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func must2[L any](l L, err error) func(testing.TB) L {
+	return func(t testing.TB) L { t.Helper(); return must(t, l, err) }
+}
+
+func conformance(t *testing.T, build builder, how func(limitertest.Kind) *store.LimiterOptions, lacks limitertest.Feature, instances int, only ...limitertest.Kind) {
+	if len(only) == 0 {
+		only = kinds
+	}
+	for _, k := range only {
+		t.Run(k.String(), func(t *testing.T) {
+			t.Parallel()
+			limitertest.Run(t, limitertest.Subject{
+				Kind: k,
+				New: func(t testing.TB, l limitertest.Limits) limiter.Limiter {
+					memory := storetest.NewMemory()
+					var all []made
+					for range instances {
+						all = append(all, build(t, aStore(t, memory, store.Options{}), k, l, how(k)))
+						all[len(all)-1].Statistics() // the grid begins when the store hears of the limiter
+					}
+					if instances == 1 {
+						return all[0]
+					}
+					turns := inTurn{all, new(atomic.Int64)}
+					return made{turns, func(l limitertest.Limits) error {
+						err := turns.one().reconfigure(l)
+						synctest.Wait() // the others hear of it
+						return err
+					}}
+				},
+				Reconfigure: func(l limiter.Limiter, to limitertest.Limits) error { return l.(made).reconfigure(to) },
+				Resolution:  time.Microsecond,
+				Lacks:       limitertest.Idle | limitertest.Manual | lacks,
+			})
+		})
+	}
+}
+
+func usual(limitertest.Kind) *store.LimiterOptions { return nil }
+
+func TestConformance(t *testing.T) { conformance(t, build, usual, 0, 1) }
+
+func TestConformanceWithoutCoalescing(t *testing.T) {
+	conformance(t, build, func(limitertest.Kind) *store.LimiterOptions { return &store.LimiterOptions{NoCoalescing: true} }, 0, 1)
+}
+
+func TestConformanceOfOneKey(t *testing.T) { conformance(t, buildKeyed, usual, 0, 1) }
+
+// A refund comes back to a block, which is no more after a refill of a bucket.
+func TestConformanceOfLent(t *testing.T) {
+	lent := func(limitertest.Kind) *store.LimiterOptions { return &store.LimiterOptions{Block: 8} }
+	conformance(t, build, lent, 0, 1, limitertest.FixedWindow, limitertest.SlidingWindow)
+	conformance(t, build, lent, limitertest.Refund, 1, limitertest.TokenBucket)
+}
+
+// Each instance has a queue of its own, so nothing is said about those.
+func TestConformanceOfTwoInstancesInTurn(t *testing.T) {
+	conformance(t, build, usual, limitertest.Queue|limitertest.NewestFirst, 2)
+}

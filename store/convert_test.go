@@ -1,0 +1,180 @@
+package store
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// A twin is a limiter of package limiter and what a store knows of the same one.
+type twin struct {
+	local  limiter.Limiter
+	reconf func(Limits) error
+	d      *Definition
+	s      State
+	lazy   []*Definition // the definitions that the state has not been converted to yet
+}
+
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+
+func newTwin(t *testing.T, l Limits) *twin {
+	t.Helper()
+	now := time.Now().UnixMicro()
+	w := &twin{d: l.first("it", now)}
+	w.s = w.d.Fresh(now)
+	var err error
+	switch l.Kind {
+	case KindTokenBucket:
+		w.local, w.reconf, err = twinOf(limiter.NewTokenBucket, (*limiter.TokenBucket).Reconfigure, l, bucketOptions)
+	case KindFixedWindow:
+		w.local, w.reconf, err = twinOf(limiter.NewFixedWindow, (*limiter.FixedWindow).Reconfigure, l, fixedOptions)
+	default:
+		w.local, w.reconf, err = twinOf(limiter.NewSlidingWindow, (*limiter.SlidingWindow).Reconfigure, l, slidingOptions)
+	}
+	require.NoError(t, err)
+	return w
+}
+
+func twinOf[L limiter.Limiter, O any](make func(O) (L, error), reconfigure func(L, O) error, l Limits, options func(Limits) O) (limiter.Limiter, func(Limits) error, error) {
+	local, err := make(options(l))
+	return local, func(to Limits) error { return reconfigure(local, options(to)) }, err
+}
+
+func bucketOptions(l Limits) limiter.TokenBucketOptions {
+	return limiter.TokenBucketOptions{TokenLimit: int(l.Permits), ReplenishmentPeriod: micros(l.Period), TokensPerPeriod: int(l.Refill)}
+}
+
+func fixedOptions(l Limits) limiter.FixedWindowOptions {
+	return limiter.FixedWindowOptions{PermitLimit: int(l.Permits), Window: micros(l.Period)}
+}
+
+func slidingOptions(l Limits) limiter.SlidingWindowOptions {
+	return limiter.SlidingWindowOptions{PermitLimit: int(l.Permits), Window: micros(l.Period * l.Segments), SegmentsPerWindow: int(l.Segments)}
+}
+
+// take asks both for n permits, and for as many as are left, which must be the same.
+func (w *twin) take(t *testing.T, n int64, history any) {
+	t.Helper()
+	now := time.Now().UnixMicro()
+	w.convert()
+	granted := []int64{0}
+	w.s = w.d.Decide(w.s, now, []Ask{{Min: n, Max: n}}, granted)
+	lease, err := w.local.TryAcquire(t.Context(), int(n))
+	if err != nil {
+		require.ErrorIs(t, err, limiter.ErrPermitCount)
+	}
+	require.Equal(t, lease.Acquired(), granted[0] != Rejected, "take %d at %d: %+v; %v", n, now, w.s, history)
+	left := w.local.(limiter.StatisticsProvider).Statistics().AvailablePermits
+	require.Equal(t, left, max(w.d.Permits-w.s.Missing, 0), "left after %d at %d: %+v; %v", n, now, w.s, history)
+}
+
+func (w *twin) reconfigure(t *testing.T, to Limits, lazily bool) {
+	t.Helper()
+	require.NoError(t, w.reconf(to))
+	w.d = w.d.redefined(to, time.Now().UnixMicro())
+	w.lazy = append(w.lazy, w.d)
+	if !lazily {
+		w.convert()
+	}
+}
+
+// convert goes from one definition to the next. A state that misses some of them counts by
+// its own until the last: a store does not know what was in between.
+func (w *twin) convert() {
+	for _, d := range w.lazy {
+		w.s = d.Convert(w.s)
+	}
+	w.lazy = nil
+}
+
+func randomLimits(random *rand.Rand, k Kind) Limits {
+	l := Limits{Kind: k, Permits: 1 + random.Int64N(9), Period: 1 + random.Int64N(40)}
+	switch k {
+	case KindTokenBucket:
+		l.Refill = 1 + random.Int64N(l.Permits)
+	case KindSlidingWindow:
+		l.Segments = 1 + random.Int64N(5)
+	}
+	return l
+}
+
+// A store that converts a state, at once or when it next sees it, grants what a limiter in
+// the process grants that is reconfigured.
+func TestConvertDoesWhatReconfigureDoes(t *testing.T) {
+	for _, k := range []Kind{KindTokenBucket, KindFixedWindow, KindSlidingWindow} {
+		t.Run(k.String(), func(t *testing.T) {
+			for seed := range uint64(400) {
+				synctest.Test(t, func(t *testing.T) { runTwin(t, k, seed) })
+			}
+		})
+	}
+}
+
+func runTwin(t *testing.T, k Kind, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, uint64(k)))
+	l := randomLimits(random, k)
+	history := []string{fmt.Sprintf("seed %d: %+v", seed, l)}
+	w := newTwin(t, l)
+	for range 25 {
+		by := 1 + random.Int64N(2*l.Period) // a definition has a microsecond for itself
+		time.Sleep(micros(by))              // fake time
+		if random.IntN(5) == 0 {
+			l = randomLimits(random, k)
+			history = append(history, fmt.Sprintf("+%d: now %+v", by, l))
+			w.reconfigure(t, l, random.IntN(2) == 0)
+			continue
+		}
+		n := 1 + random.Int64N(l.Permits)
+		history = append(history, fmt.Sprintf("+%d: take %d", by, n))
+		w.take(t, n, history)
+	}
+}
+
+// What was granted counts under another kind, too.
+func TestAnotherKindKeepsWhatIsMissing(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, from := range kindsOfThree(random) {
+		for _, to := range kindsOfThree(random) {
+			d := from.first("it", 1000)
+			s := d.Decide(d.Fresh(1000), 1000, []Ask{{Min: 1, Max: 1}}, []int64{0})
+			next := d.redefined(to, 1001)
+			s = next.Convert(s)
+			assert.Equal(t, next.Grid(), s.Grid)
+			assert.Equal(t, int64(1), s.Missing, "from %v to %v", from.Kind, to.Kind)
+			assert.LessOrEqual(t, s.Held, s.Missing)
+		}
+	}
+}
+
+func TestAStateThatIsNotToBeUnderstoodIsAFreshOne(t *testing.T) {
+	d := Limits{Kind: KindFixedWindow, Permits: 3, Period: 10}.first("it", 1000)
+	for _, s := range []State{{}, {Grid: Grid{Kind: KindConcurrency, Period: 5}, Missing: 3}, {Grid: Grid{Kind: KindFixedWindow}, Missing: 3}} {
+		assert.Equal(t, d.Fresh(1000), d.Convert(s))
+	}
+}
+
+// The clock steps back behind the definition in force, which is then changed: that is no
+// reason for a fresh burst.
+func TestAChangeAfterAStepBackGrantsNothing(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, l := range kindsOfThree(random) {
+		for _, period := range []int64{l.Period, 7, 13} {
+			d := l.first("it", 1_000_000)
+			now, granted := int64(500_000), []int64{0} // after a step back
+			s := d.Decide(d.Fresh(now), now, []Ask{{Min: l.Permits, Max: l.Permits}}, granted)
+			to := l
+			to.Period = period
+			next := d.redefined(to, now)
+			s = next.Convert(s)
+			next.Decide(s, now, []Ask{{}}, granted)
+			assert.Equal(t, Rejected, granted[0], "%+v to %+v: %+v", l, to, s)
+		}
+	}
+}

@@ -1,0 +1,257 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// inForce is a definition, and when to look whether it has changed.
+type inForce struct {
+	*Definition
+	due time.Time
+}
+
+func (c *core) from(d *Definition) *inForce {
+	every := float64(c.s.o.RefreshInterval) * (0.8 + 0.2*rand.Float64())
+	return &inForce{Definition: d, due: time.Now().Add(time.Duration(every))}
+}
+
+// A finding is the first question for a limiter's definition, which everybody who needs it
+// waits for.
+type finding struct {
+	done chan struct{}
+	err  error
+}
+
+// defined makes sure that a definition is in force, and asks the store for it the first time.
+func (c *core) defined(ctx context.Context, limit *time.Timer) error {
+	if c.inForce.Load() != nil {
+		c.refreshIfDue(time.Now())
+		return nil
+	}
+	f := c.find()
+	if err := wait(ctx, limit, f.done); err != nil {
+		return err
+	}
+	return f.err
+}
+
+func (c *core) find() *finding {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.finding != nil {
+		return c.finding
+	}
+	f := &finding{done: make(chan struct{})}
+	c.finding = f
+	go func() {
+		f.err = c.first()
+		c.mu.Lock()
+		c.finding = nil
+		c.mu.Unlock()
+		close(f.done)
+	}()
+	return f
+}
+
+// alone waits until nobody else here is defining the limiter; the function that it returns lets
+// the next begin. It is no mutex, because those who wait for one stop the time in
+// testing/synctest.
+func (c *core) alone() (done func()) {
+	c.defining <- struct{}{}
+	return func() { <-c.defining }
+}
+
+// first sets the limits of the constructor, unless somebody was faster here.
+func (c *core) first() error {
+	defer c.alone()()
+	if c.inForce.Load() != nil {
+		return nil
+	}
+	return c.define(c.limits())
+}
+
+// define makes sure that the store has these limits for the name. Other instances may do
+// that at the same time with others; who comes last wins. Here only one goroutine is at it: see
+// alone.
+func (c *core) define(wanted Limits) error {
+	for range mostTries {
+		found, now, err := c.load()
+		if err != nil {
+			return err
+		}
+		next := c.next(found, wanted, now)
+		if next == found {
+			c.adopt(found)
+			return nil
+		}
+		old := int64(0)
+		if found != nil {
+			old = found.Version
+		}
+		did, err := bounded(c.s, func(ctx context.Context) (bool, error) { return c.s.backend.Define(ctx, old, next) })
+		if c.s.guard.came(err); err != nil {
+			return unavailable(err)
+		}
+		if did {
+			c.adopt(next)
+			return nil
+		}
+	}
+	return unavailable(errAllTheTime)
+}
+
+// next is what follows the definition that was found in the store, if there is one, and the
+// one in force here, which the store may have lost. It is newer than all that was seen: the
+// store's clock may have stepped back.
+func (c *core) next(found *Definition, wanted Limits, now int64) *Definition {
+	known, seen := found, c.newest.Load()
+	if in := c.inForce.Load(); in != nil && (found == nil || found.Version < in.Version) {
+		known = in.Definition
+	}
+	switch {
+	case known == nil:
+		known = wanted.first(c.name, now)
+	case known.Limits != wanted || known.Version < seen:
+		known = known.redefined(wanted, now)
+	default:
+		return known // as it is; the store is told again if it has lost it
+	}
+	known.Version = max(known.Version, seen+1)
+	return known
+}
+
+func (c *core) load() (found *Definition, now int64, err error) {
+	type loaded struct {
+		d   *Definition
+		now int64
+	}
+	got, err := bounded(c.s, func(ctx context.Context) (l loaded, err error) {
+		l.d, l.now, err = c.s.backend.Load(ctx, c.name)
+		return l, err
+	})
+	if c.s.guard.cameFromReading(err); err != nil {
+		return nil, 0, unavailable(err)
+	}
+	return got.d, got.now, nil
+}
+
+// adopt puts a definition in force here. An older one than is known changes nothing.
+func (c *core) adopt(d *Definition) {
+	for {
+		old := c.inForce.Load()
+		if old != nil && old.Version > d.Version {
+			return
+		}
+		if !c.inForce.CompareAndSwap(old, c.from(d)) {
+			continue
+		}
+		if old == nil || old.Version != d.Version {
+			c.s.listen()
+			c.cells.reconfigured()
+		}
+		if old != nil && old.Version != d.Version {
+			c.s.report(Event{Kind: Reconfigured, Limiter: c.name})
+		}
+		return
+	}
+}
+
+// refreshIfDue is called by whoever uses the limiter.
+func (c *core) refreshIfDue(now time.Time) {
+	if in := c.inForce.Load(); in != nil && now.After(in.due) {
+		c.refresh(in)
+	}
+}
+
+// refresh looks in the background whether the definition has changed.
+func (c *core) refresh(in *inForce) {
+	if c.s.guard.err() != nil || !c.inForce.CompareAndSwap(in, c.from(in.Definition)) {
+		return // somebody else looks, or nobody can
+	}
+	c.s.goes(func() { _ = c.reload() })
+}
+
+// heardOf makes sure that the definition in force is not older than that version, which
+// was seen in the store.
+func (c *core) heardOf(version int64) error {
+	storeMax(&c.newest, version)
+	defer c.alone()()
+	if in := c.inForce.Load(); in != nil && in.Version >= version {
+		return nil
+	}
+	return c.look()
+}
+
+// reload asks the store for the definition.
+func (c *core) reload() error {
+	defer c.alone()()
+	return c.look()
+}
+
+// look adopts what the store has. If that has forgotten the definition, as one without a disk
+// does when it is restarted, it is told again. One for which permits come back in another way
+// altogether is of a limiter that only has the same name: each of the two goes on.
+func (c *core) look() error {
+	found, _, err := c.load()
+	switch in := c.inForce.Load(); {
+	case err != nil:
+		return err
+	case found != nil && found.Kind == KindConcurrency != c.lends:
+		return nil
+	case found == nil || in != nil && found.Version < in.Version || found.Version < c.newest.Load():
+		return c.define(c.limits())
+	default:
+		c.adopt(found)
+		return nil
+	}
+}
+
+// reconfigure tells the store, and with it all instances, of new limits.
+func (c *core) reconfigure(o any) error {
+	limits, q, err := split(o)
+	if err != nil {
+		return err
+	}
+	if limits.Kind == KindConcurrency != c.lends {
+		return fmt.Errorf("%w: limiter %q: the kind must stay %v", limiter.ErrInvalidOptions, c.name, c.limits().Kind)
+	}
+	if c.closed.Load() {
+		return limiter.ErrClosed
+	}
+	if err := c.redefine(limits, q); err != nil {
+		return err
+	}
+	c.convertNow()
+	return nil
+}
+
+func (c *core) redefine(limits Limits, q queueing) error {
+	defer c.alone()()
+	if err := c.s.cannotAsk(); err != nil {
+		return unavailable(err)
+	}
+	if err := c.define(limits); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.wanted = limits
+	c.mu.Unlock()
+	if old := c.queueing.Swap(&q); *old != q {
+		c.cells.reconfigured()
+	}
+	return nil
+}
+
+// convertNow has the state of a limiter that is not partitioned written under the new
+// definition at once: by the old one the store might forget it too early. Keys are converted
+// when somebody asks for them; one that the old limits would have filled up by then is full.
+func (c *core) convertNow() {
+	if !c.keyed && !c.lends {
+		_, _ = c.ask(c.s.ctx, "", Ask{}) // if it fails, the next call does it
+	}
+}

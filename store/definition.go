@@ -1,0 +1,108 @@
+package store
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// A Kind says how the permits of a limiter come back. There is no zero Kind.
+type Kind uint8
+
+// The kinds of limiter whose state can be shared.
+const (
+	KindTokenBucket   Kind = iota + 1 // some permits come back on each line of the grid
+	KindFixedWindow                   // all of them do
+	KindSlidingWindow                 // those do that were taken a window ago
+	KindConcurrency                   // they come back on Release, or when a lease runs out
+)
+
+var kindNames = [...]string{"no kind", "token_bucket", "fixed_window", "sliding_window", "concurrency"}
+
+// String returns the name of the kind as it is written in configuration files.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// Limits are what a [Backend] has to know of a limiter's options. Times are whole
+// microseconds, which every store can reckon with exactly.
+type Limits struct {
+	Kind     Kind  `json:"kind"`
+	Permits  int64 `json:"permits"`            // the most that can be there, or be held, at once
+	Period   int64 `json:"period,omitempty"`   // µs between two lines of the grid; of a sliding window: one segment
+	Refill   int64 `json:"refill,omitempty"`   // token bucket: what comes back on a line; else 0
+	Segments int64 `json:"segments,omitempty"` // sliding window: of how many segments it is; else 0
+}
+
+// A Definition is what all instances agree on for one limiter: its limits, and where
+// its grid of periods lies on the server's clock. It is never changed; a
+// reconfigured limiter has a new Definition with a larger Version.
+type Definition struct {
+	Name string `json:"name"`
+	Limits
+	// Version is the moment at which this came into force, in µs of the server's clock
+	// since 1970, or one more than the version before if the clock has stepped back.
+	Version int64 `json:"version"`
+	// Anchor is a line of the grid, in µs of the server's clock since 1970. Line k is
+	// at Anchor + k × Period.
+	Anchor int64 `json:"anchor,omitempty"`
+	// Reached: the change to this definition made a line of the new grid due, which
+	// counts once.
+	Reached bool `json:"reached,omitempty"`
+}
+
+// maxPermits is the largest number of permits: the scripts of some stores reckon with
+// floating-point numbers, which are exact up to 2^53, and debts need room.
+const maxPermits = 1 << 50
+
+// maxPeriod keeps a period inside what the grid can be reckoned with: 100 years.
+const maxPeriod = int64(100 * 365 * 24 * time.Hour / time.Microsecond)
+
+// first returns the definition of a limiter that the store has not heard of.
+func (l Limits) first(name string, now int64) *Definition {
+	return &Definition{Name: name, Limits: l, Version: now, Anchor: now}
+}
+
+// redefined returns what follows d when the limits become to at the moment now. A new
+// period goes on from the current line; a line of it that is past already counts as
+// reached now, once.
+func (d *Definition) redefined(to Limits, now int64) *Definition {
+	next := &Definition{Name: d.Name, Limits: to, Version: max(now, d.Version+1), Anchor: d.Anchor}
+	switch {
+	case to.Kind == KindConcurrency || d.Kind == KindConcurrency:
+		next.Anchor = now
+	case to.Period != d.Period || to.Segments != d.Segments:
+		next.Anchor = d.timeOf(d.lineAt(now))
+		if now-next.Anchor >= to.Period {
+			next.Anchor, next.Reached = now, true
+		}
+	}
+	return next
+}
+
+// lineAt is the number of the last line of the grid that was reached at the moment t.
+func (g *Grid) lineAt(t int64) int64 { return floorDiv(t-g.Anchor, g.Period) }
+
+// timeOf is when a line is reached.
+func (g *Grid) timeOf(line int64) int64 { return addUp(g.Anchor, mulUp(line, g.Period)) }
+
+func (d *Definition) lineAt(t int64) int64 { return floorDiv(t-d.Anchor, d.Period) }
+
+func (d *Definition) timeOf(line int64) int64 { return addUp(d.Anchor, mulUp(line, d.Period)) }
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
+// An options type is one of those of package limiter that a store has a limiter for.
+type options interface {
+	limiter.TokenBucketOptions | limiter.FixedWindowOptions | limiter.SlidingWindowOptions | limiter.ConcurrencyOptions
+}

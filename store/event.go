@@ -1,0 +1,114 @@
+package store
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// An EventKind is what an [Event] tells of.
+type EventKind uint8
+
+// What an operator should know. There is no zero EventKind.
+const (
+	// StoreLost: so many calls have failed in a row that the store counts as away. Err is
+	// the last failure. From now on each limiter answers as its Outage says.
+	StoreLost EventKind = iota + 1
+	// StoreRecovered: a probe came back, and the store is asked again.
+	StoreRecovered
+	// RefundLost: permits could not be given back after a chain was rejected or a caller
+	// had left; they are missing until time brings them back.
+	RefundLost
+	// LeaseLost: a lease of a concurrency limiter has ended though its holder has not
+	// released it: it could not be renewed in time. Its permits may be in use elsewhere.
+	LeaseLost
+	// ListenFailed: the store does not tell of what happens elsewhere; it is polled
+	// instead, and if Err is not [errors.ErrUnsupported], listening is tried again.
+	ListenFailed
+	// Reconfigured: the limiter has new limits, set here or at another instance.
+	Reconfigured
+)
+
+var eventNames = [...]string{
+	"no event", "store lost", "store recovered", "refund lost", "lease lost", "listen failed", "reconfigured",
+}
+
+// String says it in words.
+func (k EventKind) String() string {
+	if int(k) < len(eventNames) {
+		return eventNames[k]
+	}
+	return fmt.Sprintf("EventKind(%d)", uint8(k))
+}
+
+// An Event is handed to [Options.OnEvent].
+type Event struct {
+	Kind    EventKind
+	Limiter string        // the name; "" where it is about the whole store
+	Key     string        // the partition's; that of a key of more than 200 bytes is its SHA-256
+	Permits int64         // RefundLost, LeaseLost
+	Away    time.Duration // StoreRecovered: for how long the store was away
+	Err     error
+}
+
+// A teller hands events to OnEvent, one after the other, from a goroutine that it has while
+// there are any: nobody who uses a limiter waits for whoever listens, who may use it too.
+type teller struct {
+	tell func(Event)
+
+	mu      sync.Mutex
+	events  []Event
+	telling bool
+}
+
+// mostEvents bounds how many events wait for a listener that does not come back.
+const mostEvents = 10_000
+
+func (s *Store) report(e Event) {
+	t := &s.teller
+	if t.tell == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.events) < mostEvents {
+		t.events = append(t.events, e)
+	}
+	if !t.telling {
+		t.telling = true
+		go t.run()
+	}
+}
+
+func (t *teller) run() {
+	for {
+		t.mu.Lock()
+		events := t.events
+		t.events = nil
+		t.telling = len(events) > 0
+		t.mu.Unlock()
+		if len(events) == 0 {
+			return
+		}
+		for _, e := range events {
+			t.tell(e)
+		}
+	}
+}
+
+// Keys of what is on the leases of shared limiters besides RetryAfter and Reason.
+var (
+	// OutageKey is on every answer that was given without the store because it is away,
+	// granted or rejected: the reason.
+	OutageKey = limiter.NewMetadataKey[error]("STORE_OUTAGE")
+	// FenceKey is on the leases of concurrency limiters: a number that is larger with
+	// every lease of the same key. Whatever is written under a lease can be refused by
+	// whoever has seen a larger one, so that an instance that was stopped for longer than
+	// LeaseTTL does no harm when it goes on.
+	FenceKey = limiter.NewMetadataKey[int64]("LEASE_FENCE")
+	// LostKey is on the leases of concurrency limiters: a channel that is closed when the
+	// lease ends before it is released.
+	LostKey = limiter.NewMetadataKey[<-chan struct{}]("LEASE_LOST")
+)

@@ -1,0 +1,204 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// cannotAsk returns why there is no sense in asking the store, or nil.
+func (s *Store) cannotAsk() error {
+	if s.ctx.Err() != nil {
+		return limiter.ErrClosed
+	}
+	return s.guard.err()
+}
+
+// decide is one flight: all that the calls ask, in one round trip.
+func (s *Store) decide(f *flight, calls []*call) {
+	if err := s.cannotAsk(); err != nil {
+		f.lands()
+		group(calls).fail(err)
+		return
+	}
+	sent := time.Now()
+	groups := grouped(calls)
+	batches := make([]*Batch, len(groups))
+	for i, g := range groups {
+		batches[i] = g.batch()
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, s.o.CallTimeout)
+	err := s.backend.Decide(ctx, batches)
+	cancel()
+	if f.lands() {
+		s.guard.came(err)
+		s.count.decisions.Add(int64(len(calls)))
+	}
+	for i, g := range groups {
+		switch b := batches[i]; {
+		case err != nil:
+			g.fail(err)
+		case b.Outcome == Decided:
+			g.answer(b, sent)
+		case b.Outcome == Failed:
+			g.fail(b.Err)
+		default:
+			s.repair(func() { s.askAgain(g, b) })
+		}
+	}
+}
+
+// A group is the calls of a flight that are about the same key.
+type group []*call
+
+func grouped(calls []*call) []group {
+	if len(calls) == 1 {
+		return []group{calls}
+	}
+	sorted := slices.Clone(calls)
+	slices.SortStableFunc(sorted, func(a, b *call) int {
+		return cmp.Or(strings.Compare(a.c.name, b.c.name), strings.Compare(a.key, b.key))
+	})
+	var groups []group
+	for start, i := 0, 1; i <= len(sorted); i++ {
+		if i == len(sorted) || sorted[i].c.name != sorted[start].c.name || sorted[i].key != sorted[start].key {
+			groups = append(groups, sorted[start:i:i])
+			start = i
+		}
+	}
+	return groups
+}
+
+// definition is the newest that is in force for any of the calls: those of a limiter that was
+// closed, and of one that was made anew by the same name, may be on one flight.
+func (g group) definition() *Definition {
+	d := g[0].c.inForce.Load().Definition
+	for _, q := range g[1:] {
+		if own := q.c.inForce.Load().Definition; own.Version > d.Version {
+			d = own
+		}
+	}
+	return d
+}
+
+// batch asks by the definition that is in force now. What is given back under another
+// grid than it was taken under is not to be found any more, and asks for nothing.
+func (g group) batch() *Batch {
+	b := &Batch{Definition: g.definition(), Key: g[0].key}
+	if len(g) == 1 {
+		b.Asks, b.Granted = g[0].asks, g[0].got[:]
+	}
+	for _, q := range g {
+		if q.def != nil && !q.def.sameGrid(b.Definition) {
+			for i := range q.asks {
+				q.asks[i].Max = 0
+			}
+		}
+		if len(g) > 1 {
+			b.Asks = append(b.Asks, q.asks...)
+		}
+	}
+	if len(b.Granted) != len(b.Asks) {
+		b.Granted = make([]int64, len(b.Asks))
+	}
+	return b
+}
+
+// sameGrid tells whether lines have the same numbers and bring the same.
+func (d *Definition) sameGrid(other *Definition) bool {
+	return d == other || d.Kind == other.Kind && d.Anchor == other.Anchor && d.Period == other.Period &&
+		d.Refill == other.Refill && d.Segments == other.Segments
+}
+
+func (g group) fail(err error) {
+	for _, q := range g {
+		q.fail(err)
+	}
+}
+
+// repairs is how many keys are seen to at once after their limiter was reconfigured.
+const repairs = 16
+
+// repair runs f, which makes it possible to ask again. It does so beside the lane: those who
+// ask about other keys do not wait for it.
+func (s *Store) repair(f func()) {
+	s.busy.Add(1)
+	go func() {
+		defer s.busy.Add(-1)
+		select {
+		case s.repairing <- struct{}{}:
+			defer func() { <-s.repairing }()
+		case <-s.ctx.Done():
+		}
+		f()
+	}()
+}
+
+// askAgain sees to it that a batch which was not decided can be, and sends it.
+func (s *Store) askAgain(g group, b *Batch) {
+	var err error
+	switch b.Outcome {
+	case Outdated:
+		err = g[0].c.heardOf(b.State.Version)
+	case OldState:
+		next := b.Definition.Convert(b.State)
+		_, err = bounded(s, func(ctx context.Context) (bool, error) {
+			return s.backend.Replace(ctx, b.Definition, b.Key, b.State, next)
+		})
+		s.guard.came(err)
+	default:
+		err = errors.New("the backend has set no outcome")
+	}
+	if err != nil {
+		g.fail(err)
+		return
+	}
+	for _, q := range g {
+		if q.tries++; q.tries > mostTries {
+			q.fail(errAllTheTime)
+			continue
+		}
+		s.send(q)
+	}
+}
+
+// mostTries is how often something is tried again because its limiter was reconfigured.
+const mostTries = 10
+
+var errAllTheTime = errors.New("the limiter is being reconfigured all the time")
+
+// answer splits the answers to a batch among the calls.
+func (g group) answer(b *Batch, sent time.Time) {
+	after := b.State.Missing
+	end := len(b.Asks)
+	for i := len(g) - 1; i >= 0; i-- {
+		q := g[i]
+		end -= len(q.asks)
+		q.granted = b.Granted[end : end+len(q.asks)]
+		q.marks = q.mark[:]
+		if len(q.asks) > 1 {
+			q.marks = make([]Mark, len(q.asks))
+		}
+		for j := len(q.asks) - 1; j >= 0; j-- {
+			q.marks[j] = Mark{Line: b.State.Line, After: after}
+			after -= change(q.asks[j].Op, q.granted[j])
+		}
+		q.def, q.state, q.now, q.sent = b.Definition, b.State, b.Now, sent
+	}
+	for _, q := range g { // in the order in which they came
+		q.answer()
+	}
+}
+
+// change is by how many more permits are missing after an ask.
+func change(op Op, granted int64) int64 {
+	if op == Refund || op == Return {
+		return -granted
+	}
+	return max(granted, 0)
+}

@@ -1,0 +1,50 @@
+package store
+
+import (
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// exactWaiters is how many waiters a forecast goes through one by one.
+const exactWaiters = 64
+
+// waitBehind is how long a newcomer waits for n permits if this instance's queue is served
+// before it, and nobody else comes. 0: not known. The cell is locked.
+func (ce *cell) waitBehind(n int) time.Duration {
+	k := &ce.last
+	if k.def == nil || k.def.Kind == KindConcurrency {
+		return 0
+	}
+	order := ce.c.queueing.Load().order
+	overtakes := n == 0 || order == limiter.NewestFirst
+	s, at, seen := k.state, k.now, 0
+	left := ce.queue.permits
+	for w := range ce.queue.all(order) {
+		if w.n == 0 {
+			continue // takes nothing
+		}
+		need := min(int64(w.n), k.def.Permits)
+		wait := k.def.Wait(s, at, need)
+		if mine := k.def.Wait(s, at, weight(n)); overtakes && mine < wait {
+			at = addUp(at, mine)
+			return ce.from(at)
+		}
+		if seen++; seen > exactWaiters {
+			// Nobody waits longer than it takes to fill up once more.
+			full := State{Grid: s.Grid, Line: s.Line, Missing: k.def.Permits, Taken: []Segment{{Line: s.Line, Permits: k.def.Permits}}}
+			at = addUp(at, mulUp(left+1, k.def.FullAt(full)-k.def.timeOf(s.Line)))
+			return ce.from(at)
+		}
+		at = addUp(at, wait)
+		s = k.def.Advance(s, at)
+		k.def.add(&s, need)
+		left -= need
+	}
+	return ce.from(addUp(at, k.def.Wait(s, at, weight(n))))
+}
+
+// from is the time from now to a moment of the store's clock, never less than it is.
+func (ce *cell) from(at int64) time.Duration {
+	return max(lasting(at-ce.last.now)-time.Since(ce.last.got), 1)
+}

@@ -1,0 +1,98 @@
+package store
+
+import (
+	"sync"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// A grant owns the lease of permits that were taken in the store, and knows where they
+// are missing.
+type grant struct {
+	c     *core
+	key   string
+	by    *limiter.Granter
+	left  int64 // right after it
+	final bool  // nothing is given back: see LimiterOptions.CacheRejections
+
+	mu    sync.Mutex
+	parts []part // the newest last
+}
+
+// A part of a grant was taken at once.
+type part struct {
+	def  *Definition
+	n    int64
+	mark Mark
+}
+
+func newGrant(q *call, i int) limiter.Lease {
+	g := &grant{
+		c: q.c, key: q.key, parts: []part{{q.def, q.granted[i], q.marks[i]}},
+		left: max(q.def.Permits-q.marks[i].After, 0), final: q.c.o.CacheRejections,
+	}
+	g.by = limiter.NewGranter(g)
+	return g.by.Grant(int(q.granted[i]), 0)
+}
+
+// Release does nothing: the permits are spent.
+func (g *grant) Release(int, int64) {}
+
+// Remaining is what was left when the store decided.
+func (g *grant) Remaining(int, int64) (int64, bool) { return g.left, true }
+
+// Refund gives back what has not come back by itself, in the background.
+func (g *grant) Refund(int, int64) {
+	g.c.granted.Add(-1)
+	if g.final {
+		return
+	}
+	g.mu.Lock()
+	parts := g.parts
+	g.parts = nil
+	g.mu.Unlock()
+	for _, p := range parts {
+		g.c.giveBack(g.key, p.def, p.n, p.mark)
+	}
+}
+
+// Adjust charges what the work has really cost, in the background: nobody waits for the
+// store only to be told that the books are right.
+func (g *grant) Adjust(n int, tag int64, cost int) (int64, bool) {
+	if cost >= n {
+		g.charge(int64(cost - n))
+		return tag, true
+	}
+	if g.final {
+		return tag, false
+	}
+	back := int64(n - cost)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i := len(g.parts) - 1; i >= 0 && back > 0; i-- {
+		p := &g.parts[i]
+		some := min(back, p.n)
+		g.c.giveBack(g.key, p.def, some, p.mark)
+		p.n -= some
+		p.mark.After -= some
+		back -= some
+	}
+	return tag, true
+}
+
+// charge takes more, whether it is there or not. While the store is away, nobody can be
+// charged: whatever stands in for it reckons for itself.
+func (g *grant) charge(more int64) {
+	if more == 0 {
+		return
+	}
+	q := g.c.newCall(g.key, []Ask{{Op: Charge, Max: more}})
+	q.then = func() {
+		if q.err == nil {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.parts = append(g.parts, part{q.def, q.granted[0], q.marks[0]})
+		}
+	}
+	g.c.sendOrFail(q)
+}

@@ -1,0 +1,106 @@
+package store
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A lane carries what is asked of the store, one flight at a time: whatever comes while a
+// flight is under way shares the next. So calls that come together cost one round trip,
+// and a call that comes alone waits for nobody.
+type lane[T passenger] struct {
+	timeout time.Duration      // a flight that takes longer is given up
+	fly     func(*flight, []T) // one round trip, that calls flight.lands when it is over
+	lost    func([]T)          // what becomes of those on a flight that was given up
+	mu      sync.Mutex
+	pending [whats][]T // by what they are about; each flight is about one thing
+	flying  bool
+}
+
+// A passenger says what it is about: releases go before renewals, and those before what is to
+// be had, so that who asks after a release finds what came back.
+type passenger interface{ about() what }
+
+// A flight is one round trip. It lands once, or is given up once.
+type flight struct{ state atomic.Int32 }
+
+const (
+	landed  = 1
+	givenUp = 2
+)
+
+// lands returns false if the flight was given up, and counted as failed, before.
+func (f *flight) lands() bool { return f.state.CompareAndSwap(0, landed) }
+
+func (f *flight) giveUp() bool { return f.state.CompareAndSwap(0, givenUp) }
+
+// most bounds a flight: one statement or pipeline of that size takes about a
+// millisecond.
+const most = 256
+
+// add hands x over. It does not wait.
+func (l *lane[T]) add(x T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := x.about()
+	l.pending[w] = append(l.pending[w], x)
+	if !l.flying {
+		l.flying = true
+		go l.run()
+	}
+}
+
+// run carries until nothing is left, or until its flight was given up: then another
+// goroutine carries on.
+func (l *lane[T]) run() {
+	for {
+		batch := l.next()
+		if len(batch) == 0 {
+			return
+		}
+		if !fly(l.timeout, batch, l.fly, func(all []T) {
+			go l.run()
+			l.lost(all)
+		}) {
+			return
+		}
+	}
+}
+
+// fly carries a batch. It returns false if the flight was given up, which calls lost.
+func fly[T any](timeout time.Duration, batch []T, carry func(*flight, []T), lost func([]T)) bool {
+	f := &flight{}
+	watch := time.AfterFunc(timeout, func() {
+		if f.giveUp() {
+			lost(batch)
+		}
+	})
+	defer watch.Stop()
+	carry(f, batch)
+	return f.state.Load() == landed
+}
+
+func (l *lane[T]) next() []T {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for w := range l.pending {
+		all := l.pending[w]
+		if len(all) == 0 {
+			continue
+		}
+		n := min(len(all), most)
+		if l.pending[w] = all[n:]; n == len(all) {
+			l.pending[w] = nil
+		}
+		return all[:n:n]
+	}
+	l.flying = false
+	return nil
+}
+
+func (l *lane[T]) quiet() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.flying
+}

@@ -1,0 +1,61 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// reconfigureLater has the store told of new limits in the background.
+func (c *core) reconfigureLater(o any) error {
+	limits, q, err := split(o)
+	if err != nil {
+		return err
+	}
+	if limits.Kind == KindConcurrency != c.lends {
+		return fmt.Errorf("%w: limiter %q: the kind must stay %v", limiter.ErrInvalidOptions, c.name, c.limits().Kind)
+	}
+	if c.closed.Load() {
+		return limiter.ErrClosed
+	}
+	if old := c.queueing.Swap(&q); *old != q {
+		c.cells.reconfigured()
+	}
+	c.mu.Lock()
+	begin := !c.telling
+	c.wanted, c.telling = limits, true
+	c.mu.Unlock()
+	if begin {
+		c.s.goes(c.tell)
+	}
+	return nil
+}
+
+// tell goes on until the store has what is wanted, whatever that has become meanwhile.
+func (c *core) tell() {
+	var told Limits
+	for {
+		c.mu.Lock()
+		wanted := c.wanted
+		c.telling = told != wanted && !c.closed.Load()
+		on := c.telling
+		c.mu.Unlock()
+		switch {
+		case !on:
+			return
+		case c.tellOf(wanted) == nil:
+			told = wanted
+			c.convertNow()
+		case !c.s.sleeps(c.s.o.ProbeInterval):
+			return
+		}
+	}
+}
+
+func (c *core) tellOf(wanted Limits) error {
+	defer c.alone()()
+	if err := c.s.cannotAsk(); err != nil {
+		return err
+	}
+	return c.define(wanted)
+}

@@ -1,0 +1,200 @@
+package store_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
+)
+
+func short(ttl time.Duration) *store.LimiterOptions { return &store.LimiterOptions{LeaseTTL: ttl} }
+
+func isLost(lease limiter.Lease) bool {
+	lost, ok := store.LostKey.From(lease)
+	if !ok {
+		return false
+	}
+	select {
+	case <-lost:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestLeasesAreRenewedForAsLongAsTheyAreHeld(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l, other := w.seats(2, 0, store.Options{}, short(3*time.Second)), w.seats(2, 0, store.Options{}, short(3*time.Second))
+		lease := w.granted(l, 2)
+		w.pass(time.Hour)
+		w.rejected(other, 1)
+		require.False(t, isLost(lease))
+		require.InDelta(t, 3600, w.Calls("Renew"), 100, "three times in a TTL")
+		lease.Release()
+		synctest.Wait()
+		calls := w.Calls()
+		w.pass(time.Hour)
+		require.Equal(t, calls, w.Calls(), "nothing is held")
+		w.granted(other, 2)
+	})
+}
+
+// A lease with a short TTL is renewed in time also while one with a long TTL is held.
+func TestAShortLeaseBesidesALongOne(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{})
+		long := must2(s.Concurrency("long", limiter.ConcurrencyOptions{PermitLimit: 1}, short(10*time.Hour)))(t)
+		brief := must2(s.Concurrency("brief", limiter.ConcurrencyOptions{PermitLimit: 1}, short(100*time.Millisecond)))(t)
+		w.granted(long, 1)
+		w.pass(time.Minute)
+		lease := w.granted(brief, 1)
+		w.pass(time.Minute)
+		require.False(t, isLost(lease))
+		require.Empty(t, w.events.of(store.LeaseLost))
+	})
+}
+
+// An instance that cannot renew is told when its lease has ended, not later than others can
+// have it; what it releases then is of no effect.
+func TestALostLease(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		sick := &hooked{Memory: w.Memory}
+		s := aStore(t, sick, store.Options{OnEvent: w.events.add})
+		l := must2(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1}, short(3*time.Second)))(t)
+		other := w.seats(1, 5, store.Options{}, short(3*time.Second))
+		zombie := w.granted(l, 1)
+		w.pass(time.Minute)
+		sick.hook(func(string) error { return errDead }, nil)
+		next := w.acquire(other, 1)
+		var both time.Duration
+		for !next.done.Load() {
+			require.LessOrEqual(t, both, 5*time.Second)
+			w.pass(10 * time.Millisecond)
+			both += 10 * time.Millisecond
+			if next.done.Load() {
+				require.True(t, isLost(zombie), "it was told before")
+			}
+		}
+		lost := w.events.of(store.LeaseLost)
+		require.Len(t, lost, 1)
+		require.Equal(t, "seats", lost[0].Limiter)
+		require.EqualValues(t, 1, lost[0].Permits)
+		was, _ := store.FenceKey.From(zombie)
+		is, _ := store.FenceKey.From(next.lease)
+		require.Greater(t, is, was)
+		sick.hook(nil, nil)
+		w.pass(3 * time.Second)
+		zombie.Release()
+		w.pass(time.Second)
+		w.rejected(other, 1)
+		w.rejected(l, 1)
+	})
+}
+
+// The store has lost the lease, as one without a disk does.
+func TestALeaseThatTheStoreHasForgotten(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.seats(1, 0, store.Options{}, short(3*time.Second))
+		lease := w.granted(l, 1)
+		w.Forget()
+		w.pass(2 * time.Second)
+		require.True(t, isLost(lease))
+		require.Len(t, w.events.of(store.LeaseLost), 1)
+		lease.Release()
+		w.granted(l, 1)
+	})
+}
+
+func TestAReleaseDuringAnOutageIsTriedAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.seats(1, 5, store.Options{}, short(30*time.Second))
+		other := w.seats(1, 5, store.Options{}, short(30*time.Second))
+		lease := w.granted(l, 1)
+		w.hooked.Fail(errDead)
+		lease.Release()
+		w.pass(2 * time.Second)
+		w.hooked.Fail(nil)
+		w.pass(10 * time.Second)
+		w.granted(other, 1)
+		require.Empty(t, w.events.of(store.LeaseLost))
+	})
+}
+
+func TestReleaseAfterClose(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{})
+		l := must2(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 2}, short(3*time.Second)))(t)
+		other := w.seats(2, 0, store.Options{}, short(3*time.Second))
+		first, second := w.granted(l, 1), w.granted(l, 1)
+		require.NoError(t, l.Close())
+		w.pass(time.Minute)
+		w.rejected(other, 1)
+		first.Release()
+		synctest.Wait()
+		w.granted(other, 1).Release()
+		require.NoError(t, s.Close())
+		synctest.Wait()
+		calls := w.Calls()
+		second.Release()
+		synctest.Wait()
+		require.Equal(t, calls, w.Calls(), "a closed store asks nothing")
+		w.pass(3 * time.Second)
+		w.granted(other, 2)
+		require.Empty(t, w.events.of(store.LeaseLost))
+	})
+}
+
+func TestManyLeasesAreRenewedTogether(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{})
+		p := must2(s.PartitionedConcurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1}, short(30*time.Second)))(t)
+		leases := make([]limiter.Lease, 10_000)
+		w.together(len(leases), func(i int) (lease limiter.Lease, err error) {
+			leases[i], err = p.TryAcquire(w.ctx, fmt.Sprint(i), 1)
+			return leases[i], err
+		})
+		w.Delay(time.Millisecond)
+		w.pass(31 * time.Second)
+		require.LessOrEqual(t, w.Calls("Renew"), 3*60)
+		require.Empty(t, w.events.of(store.LeaseLost))
+		w.pass(time.Minute)
+		require.Empty(t, w.events.of(store.LeaseLost))
+		for _, lease := range leases {
+			lease.Release()
+		}
+		w.pass(time.Second)
+		require.Zero(t, w.Keys())
+		require.LessOrEqual(t, w.Calls("Release"), 200)
+	})
+}
+
+// While nothing is held there is no goroutine but the one that listens.
+func TestNoGoroutineWhileNothingIsHeld(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.seats(1, 5, store.Options{NoListen: true}, nil)
+		b := must2(w.instance(store.Options{NoListen: true}).TokenBucket("b", bucketOf(100, 1, time.Second, 5), &store.LimiterOptions{Block: 10}))(t)
+		lease := w.granted(l, 1)
+		waiting := w.acquire(l, 1)
+		lease.Release()
+		synctest.Wait()
+		w.served(waiting).Release()
+		for range 20 {
+			w.granted(b, 1)
+		}
+		w.pass(3 * time.Second)
+		all := make([]byte, 1<<20)
+		all = all[:runtime.Stack(all, true)]
+		for _, one := range strings.Split(string(all), "\n\n") {
+			if strings.Contains(one, "weir/store.(") && !strings.Contains(one, "_test.go") && strings.Contains(one, "synctest bubble") {
+				t.Errorf("it is still there:\n%s", one)
+			}
+		}
+	})
+}

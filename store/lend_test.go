@@ -1,0 +1,322 @@
+package store_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
+)
+
+// grants say what was granted when, by all instances.
+type grants struct {
+	mu    sync.Mutex
+	begun time.Time
+	all   []grantedAt
+}
+
+type grantedAt struct {
+	at time.Duration
+	n  int64
+}
+
+func (g *grants) add(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.all = append(g.all, grantedAt{time.Since(g.begun), int64(n)})
+}
+
+func (g *grants) sum() (sum int64) {
+	for _, one := range g.all {
+		sum += one.n
+	}
+	return sum
+}
+
+// worst returns the most that was granted above a bucket's limit, over any time.
+func (g *grants) worst(limit, refill int64, period time.Duration) (worst int64) {
+	var level int64
+	var line int64
+	for _, one := range g.all {
+		now := int64(one.at / period)
+		level = max(level-(now-line)*refill, 0) + one.n
+		line = now
+		worst = max(worst, level-limit)
+	}
+	return worst
+}
+
+// worstWindow is worst for windows of so many periods that end with any period.
+func (g *grants) worstWindow(limit, periods int64, period time.Duration) (worst int64) {
+	in := map[int64]int64{}
+	for _, one := range g.all {
+		for i := range periods {
+			in[int64(one.at/period)+i] += one.n
+		}
+	}
+	for _, n := range in {
+		worst = max(worst, n-limit)
+	}
+	return worst
+}
+
+type lending struct {
+	build func(s *store.Store, how *store.LimiterOptions) (limiter.Limiter, error)
+	worst func(g *grants) int64
+	least int64 // what is granted at least in 10 s of more demand than there is
+}
+
+var lendings = map[string]lending{
+	"bucket": {
+		func(s *store.Store, how *store.LimiterOptions) (limiter.Limiter, error) {
+			return s.TokenBucket("it", bucketOf(200, 10, 20*time.Millisecond, 0), how)
+		},
+		func(g *grants) int64 { return g.worst(200, 10, 20*time.Millisecond) },
+		4500,
+	},
+	"fixed": {
+		func(s *store.Store, how *store.LimiterOptions) (limiter.Limiter, error) {
+			return s.FixedWindow("it", limiter.FixedWindowOptions{PermitLimit: 500, Window: time.Second}, how)
+		},
+		func(g *grants) int64 { return g.worstWindow(500, 1, time.Second) },
+		4000,
+	},
+	"sliding": {
+		func(s *store.Store, how *store.LimiterOptions) (limiter.Limiter, error) {
+			return s.SlidingWindow("it", limiter.SlidingWindowOptions{PermitLimit: 500, Window: time.Second, SegmentsPerWindow: 10}, how)
+		},
+		func(g *grants) int64 { return g.worstWindow(500, 10, 100*time.Millisecond) },
+		3500,
+	},
+}
+
+// Several instances at different rates, some of which stop, refund, or die with what they have
+// borrowed, never grant more in sum than the limit; and not much less where all want more.
+func TestLentPermitsNeverExceedTheLimitInSum(t *testing.T) {
+	for name, kind := range lendings {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(4) {
+				inWorld(t, func(t *testing.T, w *world) {
+					random := rand.New(rand.NewPCG(seed, 1))
+					_ = must2(kind.build(w.instance(store.Options{}), nil))(t).(interface {
+						Statistics() limiter.Statistics
+					}).Statistics() // the grid begins
+					g := &grants{begun: time.Now()}
+					w.Delay(time.Duration(random.IntN(3)) * time.Millisecond)
+					var wg sync.WaitGroup
+					for i := range 4 {
+						l := must2(kind.build(w.instance(store.Options{}), &store.LimiterOptions{Block: 100}))(t)
+						own := rand.New(rand.NewPCG(seed, uint64(i)))
+						pause := time.Duration(1+own.IntN(4)) * time.Millisecond
+						wg.Go(func() { w.use(l, g, own, pause, i) })
+					}
+					wg.Wait()
+					require.LessOrEqual(t, kind.worst(g), int64(0), "seed %d", seed)
+					require.GreaterOrEqual(t, g.sum(), kind.least, "seed %d", seed)
+				})
+			}
+		})
+	}
+}
+
+// use is one instance for 10 s. The third stops now and then, and the fourth dies.
+func (w *world) use(l limiter.Limiter, g *grants, random *rand.Rand, pause time.Duration, i int) {
+	refunding := w.chain(l, rejecting{})
+	for begun := time.Now(); time.Since(begun) < 10*time.Second; time.Sleep(pause) {
+		if i == 2 && random.IntN(500) == 0 {
+			time.Sleep(1500 * time.Millisecond)
+		}
+		if i == 3 && time.Since(begun) > 5*time.Second {
+			return
+		}
+		ask := l
+		if random.IntN(10) == 0 {
+			ask = refunding // takes, and gives back
+		}
+		lease, err := ask.TryAcquire(w.ctx, 1+random.IntN(3))
+		if err != nil {
+			w.Error(err)
+			return
+		}
+		g.add(lease.Permits())
+	}
+}
+
+func TestBlocksGrowWithTheRateAndShrink(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(1_000_000, 1, time.Hour, 0, &store.LimiterOptions{Block: 100})
+		elsewhere := w.bucket(1_000_000, 1, time.Hour, 0, nil)
+		run := func(n int, every time.Duration) (calls int) {
+			before := w.Calls("Decide")
+			for range n {
+				w.granted(l, 1)
+				time.Sleep(every)
+			}
+			return w.Calls("Decide") - before
+		}
+		require.LessOrEqual(t, run(2000, time.Millisecond), 45, "2000 at 1000/s: blocks of 100 and a few small ones")
+		require.LessOrEqual(t, run(2000, time.Millisecond), 25)
+		w.pass(10 * time.Second)
+		run(20, 2*time.Second)
+		w.pass(900 * time.Millisecond)
+		run(1, 0)
+		missing := 1_000_000 - elsewhere.Statistics().AvailablePermits
+		require.LessOrEqual(t, missing-4021, int64(2), "at a permit every 2 s it has no block")
+	})
+}
+
+func TestABlockIsNeverMoreThanAQuarterOfTheLimit(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(40, 1, time.Hour, 0, &store.LimiterOptions{Block: 1000})
+		elsewhere := w.bucket(40, 1, time.Hour, 0, nil)
+		for i := range int64(20) {
+			w.granted(l, 1)
+			require.LessOrEqual(t, 40-(i+1)-elsewhere.Statistics().AvailablePermits, int64(10))
+		}
+	})
+}
+
+func TestUnusedBlocksAreReturnedAfterASecondAndNothingStays(t *testing.T) {
+	for name, kind := range lendings {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				l := must2(kind.build(w.instance(store.Options{NoListen: true}), &store.LimiterOptions{Block: 50}))(t)
+				w.Step(time.Duration(-w.Now()%1e6)*time.Microsecond + time.Hour)
+				for range 40 { // the last block is of 32
+					w.granted(l, 1)
+				}
+				calls := w.Calls("Decide")
+				w.pass(1100 * time.Millisecond)
+				require.LessOrEqual(t, w.Calls("Decide")-calls, 1)
+				calls = w.Calls()
+				w.pass(time.Hour)
+				require.Equal(t, calls, w.Calls(), "an idle limiter costs nothing")
+			})
+		})
+	}
+}
+
+// A window that an idle instance has borrowed of is whole for the others after a second.
+func TestHowLongAnIdleBlockDelaysOthers(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		window := limiter.FixedWindowOptions{PermitLimit: 400, Window: time.Hour}
+		l := must2(w.instance(store.Options{}).FixedWindow("it", window, &store.LimiterOptions{Block: 100}))(t)
+		elsewhere := must2(w.instance(store.Options{}).FixedWindow("it", window, nil))(t)
+		used := int64(130)
+		for range used {
+			w.granted(l, 1)
+		}
+		require.Less(t, elsewhere.Statistics().AvailablePermits, 400-used)
+		w.granted(elsewhere, 1)
+		w.pass(1060 * time.Millisecond)
+		require.Equal(t, 400-used-1, elsewhere.Statistics().AvailablePermits)
+	})
+}
+
+func TestCloseReturnsBlocks(t *testing.T) {
+	for _, whole := range []bool{false, true} {
+		t.Run(fmt.Sprint(whole), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				s := w.instance(store.Options{})
+				l := must2(s.TokenBucket("bucket", bucketOf(400, 1, time.Hour, 0), &store.LimiterOptions{Block: 100}))(t)
+				elsewhere := w.bucket(400, 1, time.Hour, 0, nil)
+				for range 40 {
+					w.granted(l, 1)
+				}
+				if whole {
+					require.NoError(t, s.Close())
+				} else {
+					require.NoError(t, l.Close())
+				}
+				synctest.Wait()
+				require.EqualValues(t, 360, elsewhere.Statistics().AvailablePermits)
+			})
+		})
+	}
+}
+
+// A new limit is no matter of old blocks: neither here, nor at an instance that hears of it.
+func TestReconfigureReturnsBlocks(t *testing.T) {
+	for _, to := range []limiter.TokenBucketOptions{
+		bucketOf(50, 1, time.Hour, 0), bucketOf(1000, 1, time.Hour, 0), bucketOf(400, 100, time.Second, 0),
+	} {
+		inWorld(t, func(t *testing.T, w *world) {
+			how := &store.LimiterOptions{Block: 100}
+			a := w.bucket(400, 1, time.Hour, 0, how)
+			b := w.bucket(400, 1, time.Hour, 0, how)
+			for range 30 {
+				w.granted(a, 1)
+				w.granted(b, 1)
+			}
+			require.NoError(t, a.Reconfigure(to))
+			synctest.Wait()
+			got := 0
+			for _, l := range []limiter.Limiter{a, b, a, b} {
+				for w.try(l, 1).Acquired() {
+					got++
+				}
+			}
+			require.LessOrEqual(t, got, max(to.TokenLimit-60, 0), "%+v", to)
+			if to.TokenLimit == 1000 {
+				require.GreaterOrEqual(t, got, 880, "%+v", to)
+			}
+		})
+	}
+}
+
+func TestALentRefundIsHadAgainAndALostOneIsReported(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(400, 1, time.Hour, 0, &store.LimiterOptions{Block: 100})
+		for range 20 {
+			w.granted(l, 1)
+		}
+		calls := w.Calls("Decide")
+		for range 50 {
+			w.rejected(w.chain(l, rejecting{}), 1)
+		}
+		require.Equal(t, calls, w.Calls("Decide"))
+		w.rejected(w.chain(l, rejectingAfter(func() { w.pass(2 * time.Second) })), 1)
+		require.Len(t, w.events.of(store.RefundLost), 1)
+	})
+}
+
+func TestAStepOfTheClockDoesNotStopLending(t *testing.T) {
+	for _, step := range []time.Duration{-time.Hour, time.Hour} {
+		inWorld(t, func(t *testing.T, w *world) {
+			l := w.bucket(400, 10, time.Second, 0, &store.LimiterOptions{Block: 100})
+			got := 0
+			for i := range 4000 {
+				if i == 1000 {
+					w.Step(step)
+				}
+				got += w.try(l, 1).Permits()
+				time.Sleep(10 * time.Millisecond)
+			}
+			most := 400 + 10*41
+			if step > 0 {
+				most += 400 // by the larger reading it has filled up once more
+			}
+			require.LessOrEqual(t, got, most)
+			require.GreaterOrEqual(t, got, 400+10*38)
+		})
+	}
+}
+
+func TestLendingDoesNotAllocate(t *testing.T) {
+	s := aStore(t, newMemory(), store.Options{})
+	l := must2(s.TokenBucket("it", bucketOf(1<<40, 1, time.Hour, 0), &store.LimiterOptions{Block: 1 << 20}))(t)
+	p := must2(s.PartitionedTokenBucket("them", bucketOf(1<<40, 1, time.Hour, 0), &store.LimiterOptions{Block: 1 << 20}))(t)
+	for range 1 << 12 {
+		_ = must2(l.TryAcquire(t.Context(), 1<<8))(t)
+		_ = must2(p.TryAcquire(t.Context(), "key", 1<<8))(t)
+	}
+	ctx := t.Context()
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { _, _ = l.TryAcquire(ctx, 1) }), 0.1)
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { _, _ = p.TryAcquire(ctx, "key", 1) }), 0.1)
+}

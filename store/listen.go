@@ -1,0 +1,102 @@
+package store
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// listen makes sure that somebody hears what happens at other instances.
+func (s *Store) listen() {
+	s.mu.Lock()
+	begin := !s.o.NoListen && !s.listening && s.cores != nil
+	s.listening = s.listening || begin
+	s.mu.Unlock()
+	if begin {
+		s.goes(s.listenOn)
+	}
+}
+
+const (
+	firstListenPause = 100 * time.Millisecond
+	mostListenPause  = 30 * time.Second
+)
+
+// listenOn listens until the store is closed, whatever becomes of the connection.
+func (s *Store) listenOn() {
+	pause, told := firstListenPause, false
+	for s.ctx.Err() == nil {
+		err := s.backend.Listen(s.ctx, func() {
+			s.heard.Store(true)
+			again := told
+			s.goes(func() { s.catchUp(again) })
+			pause, told = firstListenPause, false
+		}, s.notice)
+		if s.ctx.Err() != nil {
+			s.heard.Store(false)
+			return
+		}
+		if s.heard.Swap(false) {
+			s.wakeAll() // from now on they poll
+		}
+		if !told || errors.Is(err, errors.ErrUnsupported) {
+			s.report(Event{Kind: ListenFailed, Err: err})
+		}
+		if told = true; errors.Is(err, errors.ErrUnsupported) {
+			return
+		}
+		if !s.sleeps(pause/2 + time.Duration(rand.Int64N(int64(pause)))) {
+			return
+		}
+		pause = min(2*pause, mostListenPause)
+	}
+}
+
+// notice is called with each thing that happens.
+func (s *Store) notice(n Notice) {
+	s.mu.Lock()
+	same := s.cores[n.Name]
+	s.mu.Unlock()
+	for _, c := range same {
+		if n.Released {
+			c.wake(n.Key)
+		} else if in := c.inForce.Load(); in != nil {
+			c.refresh(in)
+		}
+	}
+}
+
+// catchUp is for what was missed while nobody listened. The first time nobody who waits needs to
+// be woken: who waited for a release has asked again and again until now.
+func (s *Store) catchUp(again bool) {
+	for _, c := range s.all() {
+		if c.inForce.Load() != nil {
+			_ = c.reload()
+		}
+	}
+	if again {
+		s.wakeAll()
+	}
+}
+
+func (s *Store) all() []*core {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []*core
+	for _, same := range s.cores {
+		all = append(all, same...)
+	}
+	return all
+}
+
+// wakeAll has everybody who waits ask again, spread over a moment so that a store that has
+// just come back is not run down.
+func (s *Store) wakeAll() {
+	for _, c := range s.all() {
+		c.cells.each(func(ce *cell) {
+			if !ce.queue.empty() {
+				time.AfterFunc(time.Duration(rand.Int64N(int64(mostJitter))), ce.wake)
+			}
+		})
+	}
+}

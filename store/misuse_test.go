@@ -1,0 +1,157 @@
+package store_test
+
+import (
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
+)
+
+func TestBadOptionsAreAllNamed(t *testing.T) {
+	_, err := store.New(nil, store.Options{})
+	require.ErrorIs(t, err, limiter.ErrInvalidOptions)
+	_, err = store.New(newMemory(), store.Options{CallTimeout: -1, FailureThreshold: -1, ProbeInterval: -1, RefreshInterval: -1})
+	require.ErrorIs(t, err, limiter.ErrInvalidOptions)
+	for _, field := range []string{"CallTimeout", "FailureThreshold", "ProbeInterval", "RefreshInterval"} {
+		require.ErrorContains(t, err, field)
+	}
+	s := aStore(t, newMemory(), store.Options{})
+	bucket := bucketOf(10, 1, time.Second, 0)
+	for want, how := range map[string]store.LimiterOptions{
+		"Outage is 9":         {Outage: 9},
+		"LocalShare is 0,":    {Outage: store.FallBackLocally},
+		"LocalShare is 1.5":   {Outage: store.FallBackLocally, LocalShare: 1.5},
+		"LocalShare is NaN":   {Outage: store.FallBackLocally, LocalShare: math.NaN()},
+		"LocalShare is 0.5":   {LocalShare: 0.5},
+		"Block is -1":         {Block: -1},
+		"LeaseTTL is 1s, mus": {LeaseTTL: time.Second},
+	} {
+		_, err := s.TokenBucket("b", bucket, &how)
+		require.ErrorIs(t, err, limiter.ErrInvalidOptions)
+		require.ErrorContains(t, err, want)
+	}
+	for want, how := range map[string]store.LimiterOptions{
+		"Block":         {Block: 2},
+		"CacheRejec":    {CacheRejections: true},
+		"LeaseTTL is 1": {LeaseTTL: 1},
+	} {
+		_, err := s.Concurrency("c", limiter.ConcurrencyOptions{PermitLimit: 1}, &how)
+		require.ErrorIs(t, err, limiter.ErrInvalidOptions)
+		require.ErrorContains(t, err, want)
+	}
+	for want, o := range map[string]limiter.TokenBucketOptions{
+		"ManualReplenishment": {TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second, ManualReplenishment: true},
+		"ReplenishmentPeriod": bucketOf(1, 1, 1500*time.Nanosecond, 0),
+		"TokenLimit":          bucketOf(1<<51, 1, time.Second, 0),
+		"at most 100 years":   bucketOf(1, 1, 101*365*24*time.Hour, 0),
+	} {
+		_, err := s.TokenBucket("b", o, nil)
+		require.ErrorIs(t, err, limiter.ErrInvalidOptions)
+		require.ErrorContains(t, err, want)
+	}
+	for _, name := range []string{"", "a b", "a:b", "a{b}", "ä", strings.Repeat("x", 201), "a\x00"} {
+		_, err := s.TokenBucket(name, bucket, nil)
+		require.ErrorIs(t, err, limiter.ErrInvalidOptions, "%q", name)
+	}
+}
+
+func TestTheSameNameTwice(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{})
+		o := bucketOf(10, 1, time.Hour, 0)
+		a := must2(s.TokenBucket("b", o, nil))(t)
+		b := must2(s.TokenBucket("b", o, &store.LimiterOptions{CacheRejections: true}))(t)
+		w.granted(a, 4)
+		w.granted(b, 6)
+		w.rejected(a, 1)
+		require.EqualValues(t, 1, a.Statistics().SuccessfulLeases, "they are like those of two instances")
+		require.NoError(t, a.Reconfigure(bucketOf(11, 1, time.Hour, 0)))
+		w.granted(b, 1)
+		require.NoError(t, a.Close())
+		_, err := a.TryAcquire(w.ctx, 1)
+		require.ErrorIs(t, err, limiter.ErrClosed)
+		w.rejected(b, 1)
+		keyed := must2(s.PartitionedTokenBucket("b", bucketOf(20, 1, time.Hour, 0), nil))(t)
+		lease := must2(keyed.TryAcquire(w.ctx, "key", 20))(t)
+		require.True(t, lease.Acquired(), "keys are others than no key")
+	})
+}
+
+func TestPermitsOutOfRange(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		for _, k := range kinds {
+			s := w.instance(store.Options{})
+			l := build(t, s, k, limitsOfTen, nil)
+			for _, n := range []int{-1, math.MinInt, 11, math.MaxInt} {
+				_, err := l.TryAcquire(w.ctx, n)
+				require.ErrorIs(t, err, limiter.ErrPermitCount)
+				_, err = l.Acquire(w.ctx, n)
+				require.ErrorIs(t, err, limiter.ErrPermitCount)
+			}
+			require.NoError(t, s.Close())
+		}
+		require.Zero(t, w.Calls("Decide", "Hold", "Load", "Define"), "nobody was asked, also not by Close")
+	})
+}
+
+func TestAfterClose(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{})
+		l := must2(s.TokenBucket("b", bucketOf(10, 1, time.Hour, 5), nil))(t)
+		p := must2(s.PartitionedConcurrency("c", limiter.ConcurrencyOptions{PermitLimit: 10}, nil))(t)
+		lease := w.granted(l, 4)
+		var wg sync.WaitGroup
+		for range 5 {
+			wg.Go(func() { require.NoError(w, s.Close()) })
+		}
+		wg.Wait()
+		require.NoError(t, s.Close())
+		require.NoError(t, l.Close())
+		require.Equal(t, 1, w.Calls("Close"))
+		calls := w.Calls()
+		_, err := l.TryAcquire(w.ctx, 1)
+		require.ErrorIs(t, err, limiter.ErrClosed)
+		_, err = p.Acquire(w.ctx, "key", 1)
+		require.ErrorIs(t, err, limiter.ErrClosed)
+		require.ErrorIs(t, l.Reconfigure(bucketOf(1, 1, time.Hour, 0)), limiter.ErrClosed)
+		_, err = s.TokenBucket("d", bucketOf(1, 1, time.Hour, 0), nil)
+		require.ErrorIs(t, err, limiter.ErrClosed)
+		require.Equal(t, limiter.Statistics{AvailablePermits: 6, SuccessfulLeases: 1}, l.Statistics())
+		lease.Adjust(1)
+		lease.Release()
+		w.pass(time.Minute)
+		require.Equal(t, calls, w.Calls())
+	})
+}
+
+// Close waits for what was released and refunded, and not for a store that stands still.
+func TestCloseSettles(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{})
+		l := must2(s.TokenBucket("b", bucketOf(10, 1, time.Hour, 5), nil))(t)
+		alone := must2(s.TokenBucket("alone", bucketOf(10, 1, time.Hour, 5), &store.LimiterOptions{NoCoalescing: true}))(t)
+		seats := must2(s.Concurrency("c", limiter.ConcurrencyOptions{PermitLimit: 10}, nil))(t)
+		lease, other := w.granted(l, 10), w.granted(alone, 10)
+		held := w.granted(seats, 10)
+		w.Delay(100 * time.Millisecond)
+		held.Release()
+		lease.Adjust(0)
+		other.Adjust(0)
+		require.NoError(t, s.Close())
+		require.Zero(t, w.Keys())
+	})
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{})
+		for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+			w.granted(must2(s.TokenBucket(name, bucketOf(10, 1, time.Hour, 5), nil))(t), 1)
+		}
+		w.Stall(true)
+		require.LessOrEqual(t, timed(func() { require.NoError(t, s.Close()) }), 510*time.Millisecond)
+	})
+}

@@ -1,0 +1,150 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// An Outage is what a limiter does while its store is away: between the [StoreLost] and the
+// [StoreRecovered] event, and with single calls that fail. It is written "fail_closed",
+// "fail_open" or "fall_back_locally" in configuration files.
+type Outage uint8
+
+// What can be done without the store.
+const (
+	// FailClosed rejects, with [limiter.ReasonUnavailable]: the limit holds whatever happens. The
+	// zero value.
+	FailClosed Outage = iota
+	// FailOpen grants everything: nobody is turned away because of a store.
+	FailOpen
+	// FallBackLocally asks a limiter in the process that has LimiterOptions.LocalShare of
+	// the limit. It begins full.
+	FallBackLocally
+)
+
+var outages = [...]string{FailClosed: "fail_closed", FailOpen: "fail_open", FallBackLocally: "fall_back_locally"}
+
+// String returns the text form, or Outage(n) for what is none.
+func (o Outage) String() string {
+	if int(o) < len(outages) {
+		return outages[o]
+	}
+	return fmt.Sprintf("Outage(%d)", uint8(o))
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (o Outage) MarshalText() ([]byte, error) {
+	if int(o) >= len(outages) {
+		return nil, fmt.Errorf("%w: %v is no outage policy", limiter.ErrInvalidOptions, o)
+	}
+	return []byte(outages[o]), nil
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (o *Outage) UnmarshalText(text []byte) error {
+	for i, name := range outages {
+		if name == string(text) {
+			*o = Outage(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: outage policy %q must be %q, %q or %q", limiter.ErrInvalidOptions, text, outages[0], outages[1], outages[2])
+}
+
+// withoutStore answers for the store, which could not be asked because of err.
+func (c *core) withoutStore(key string, n int, err error) limiter.Lease {
+	c.s.count.outages.Add(1)
+	lease := limiter.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
+	switch c.o.Outage {
+	case FailOpen:
+		lease = limiter.Granted(n, nil)
+	case FallBackLocally:
+		lease = c.fallback.ask(c, key, n)
+	}
+	return OutageKey.With(lease, err)
+}
+
+// fallback is the limiter in the process. The zero fallback makes it at its first use.
+type fallback struct {
+	mu     sync.Mutex
+	of     Limits // what it was made for
+	by     *limiter.PartitionedLimiter[string, string]
+	closed bool
+}
+
+// ask never waits: whoever waits does it in the shared limiter's queue.
+func (f *fallback) ask(c *core, key string, n int) limiter.Lease {
+	by := f.limiter(c)
+	if by == nil {
+		return limiter.Rejected(0, limiter.ReasonClosed)
+	}
+	lease, err := by.TryAcquire(context.Background(), key, n)
+	if err != nil { // more than the share, or closed just now
+		return limiter.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
+	}
+	if !lease.Acquired() || !c.lends {
+		return lease
+	}
+	return limiter.Granted(n, func() {
+		lease.Release()
+		c.wake(key)
+	})
+}
+
+func (f *fallback) limiter(c *core) *limiter.PartitionedLimiter[string, string] {
+	limits := c.limits()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed || f.by != nil && f.of == limits {
+		return f.by
+	}
+	if f.by != nil {
+		_ = f.by.Close()
+	}
+	partition := limiter.Partition[string]{New: limits.share(c.o.LocalShare)}
+	f.of = limits
+	f.by, _ = limiter.NewPartitioned(func(key string) limiter.Partition[string] {
+		return limiter.Partition[string]{Key: key, New: partition.New}
+	}, limiter.PartitionedOptions{})
+	return f.by
+}
+
+func (f *fallback) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	if f.by != nil {
+		_ = f.by.Close()
+	}
+	f.by = nil
+}
+
+// share returns what makes limiters of a part of these limits. Nothing is less than 1;
+// where a part of a refill would be, refills are rarer.
+func (l Limits) share(part float64) limiter.Factory[string] {
+	permits := int(max(float64(l.Permits)*part, 1))
+	period := time.Duration(l.Period) * time.Microsecond
+	switch l.Kind {
+	case KindTokenBucket:
+		refill := float64(l.Refill) * part
+		if refill < 1 {
+			period = time.Duration(min(float64(period)/refill, math.MaxInt64/2))
+		}
+		return limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+			TokenLimit: permits, TokensPerPeriod: int(max(refill, 1)), ReplenishmentPeriod: period,
+		})
+	case KindFixedWindow:
+		return limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: permits, Window: period})
+	case KindSlidingWindow:
+		return limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{
+			PermitLimit: permits, Window: period * time.Duration(l.Segments), SegmentsPerWindow: int(l.Segments),
+		})
+	default:
+		return limiter.ConcurrencyFactory[string](limiter.ConcurrencyOptions{PermitLimit: permits})
+	}
+}

@@ -1,0 +1,299 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/limitertest"
+	"github.com/weir-go/weir/store"
+)
+
+var limitsOfTen = limitertest.Limits{Permits: 10, Period: time.Hour, TokensPerPeriod: 1, Segments: 10}
+
+var errDead = errors.New("connection refused")
+
+var policies = []store.LimiterOptions{
+	{Outage: store.FailClosed}, {Outage: store.FailOpen}, {Outage: store.FallBackLocally, LocalShare: 0.5},
+	{Outage: store.FailClosed, NoCoalescing: true}, {Outage: store.FallBackLocally, LocalShare: 0.5, NoCoalescing: true},
+}
+
+// answersWithout expects that the limiter, with a limit of 10, answers as its policy says.
+func (w *world) answersWithout(l limiter.Limiter, how store.LimiterOptions) {
+	w.Helper()
+	var leases []limiter.Lease
+	got := 0
+	for range 10 {
+		lease := w.try(l, 1)
+		_, ok := store.OutageKey.From(lease)
+		require.True(w, ok, "the answer says why")
+		got += lease.Permits()
+		leases = append(leases, lease)
+	}
+	require.Equal(w, map[store.Outage]int{store.FailClosed: 0, store.FailOpen: 10, store.FallBackLocally: 5}[how.Outage], got)
+	for _, lease := range leases {
+		if how.Outage == store.FailClosed {
+			require.Equal(w, limiter.ReasonUnavailable, lease.Reason())
+			_, ok := lease.RetryAfter()
+			require.True(w, ok)
+		}
+		lease.Release()
+	}
+}
+
+// eachPolicy runs f for every kind of limiter and every policy.
+func eachPolicy(t *testing.T, f func(t *testing.T, w *world, s *store.Store, l limiter.Limiter, how store.LimiterOptions)) {
+	for _, k := range kinds {
+		for _, how := range policies {
+			t.Run(fmt.Sprintf("%v %v %v", k, how.Outage, how.NoCoalescing), func(t *testing.T) {
+				inWorld(t, func(t *testing.T, w *world) {
+					s := w.instance(store.Options{})
+					l := build(t, s, k, limitsOfTen, &how)
+					f(t, w, s, l, how)
+				})
+			})
+		}
+	}
+}
+
+func TestAStoreThatFailsComesAndGoes(t *testing.T) {
+	eachPolicy(t, func(t *testing.T, w *world, s *store.Store, l limiter.Limiter, how store.LimiterOptions) {
+		w.granted(l, 1).Release()
+		w.hooked.Fail(errDead)
+		w.answersWithout(l, how)
+		synctest.Wait()
+		calls := w.Calls()
+		took := timed(func() {
+			for range 1000 {
+				w.try(l, 1).Release()
+			}
+		})
+		require.Zero(t, took)
+		require.Equal(t, calls, w.Calls(), "a store that is away is not asked")
+		probes := w.Calls("Decide")
+		require.ErrorIs(t, s.Health().Err, errDead)
+		require.ErrorIs(t, s.Health().Err, store.ErrUnavailable)
+		w.pass(10 * time.Second)
+		require.InDelta(t, 10, w.Calls("Decide")-probes, 3.5, "one probe a second")
+		w.hooked.Fail(nil)
+		w.pass(1200 * time.Millisecond)
+		require.NoError(t, s.Health().Err)
+		lease := w.granted(l, 1)
+		_, ok := store.OutageKey.From(lease)
+		require.False(t, ok)
+		require.Len(t, w.events.of(store.StoreLost), 1)
+		back := w.events.of(store.StoreRecovered)
+		require.Len(t, back, 1)
+		require.InDelta(t, 11*time.Second, back[0].Away, float64(1300*time.Millisecond))
+	})
+}
+
+func TestAStoreThatIsAwayWhenTheProgramStarts(t *testing.T) {
+	eachPolicy(t, func(t *testing.T, w *world, s *store.Store, l limiter.Limiter, how store.LimiterOptions) {
+		w.hooked.Fail(errDead)
+		w.answersWithout(l, how)
+		require.Len(t, w.events.of(store.StoreLost), 1)
+		w.hooked.Fail(nil)
+		w.pass(1200 * time.Millisecond)
+		w.granted(l, 10)
+		w.rejected(l, 1)
+	})
+}
+
+// Nobody waits longer than CallTimeout for a store that stands still, whether its client
+// looks at the context or not; and nothing is leaked when it goes on.
+func TestAStoreThatStalls(t *testing.T) {
+	for _, obeys := range []bool{true, false} {
+		for _, before := range []bool{true, false} {
+			t.Run(fmt.Sprintf("obeys %v, known before %v", obeys, before), func(t *testing.T) {
+				eachPolicy(t, func(t *testing.T, w *world, s *store.Store, l limiter.Limiter, how store.LimiterOptions) {
+					if before {
+						w.granted(l, 1).Release()
+					}
+					goOn := make(chan struct{})
+					if obeys {
+						w.Stall(true)
+					} else {
+						w.hook(func(string) error { <-goOn; return nil }, nil)
+					}
+					for range 6 {
+						for range 5 {
+							go func() {
+								time.Sleep(100 * time.Millisecond)
+								took := timed(func() { w.try(l, 1).Release() })
+								if took > 500*time.Millisecond {
+									t.Errorf("it took %v", took)
+								}
+							}()
+						}
+						took := timed(func() { w.try(l, 1).Release() })
+						require.LessOrEqual(t, took, 500*time.Millisecond)
+					}
+					w.pass(time.Second)
+					require.Error(t, s.Health().Err)
+					require.Zero(t, timed(func() { w.try(l, 1).Release() }))
+					w.pass(time.Minute)
+					w.Stall(false)
+					close(goOn)
+					w.pass(3 * time.Second)
+					require.NoError(t, s.Health().Err)
+					require.Len(t, w.events.of(store.StoreLost), 1)
+					require.Len(t, w.events.of(store.StoreRecovered), 1)
+					if _, lends := l.(made).shared.(*store.Concurrency); lends || !before {
+						w.pass(30 * time.Second)
+						w.granted(l, 10)
+					} else {
+						w.pass(time.Second)
+						w.granted(l, 9)
+					}
+				})
+			})
+		}
+	}
+}
+
+// What was carried out though the answer was lost is given back: leases at once, permits
+// with their time.
+func TestLostAnswers(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.seats(4, 0, store.Options{}, nil)
+		w.granted(l, 1).Release()
+		w.Lose(true)
+		w.rejected(l, 4)
+		w.Lose(false)
+		w.pass(6 * time.Second) // a sixth of the TTL
+		w.granted(l, 4)
+	})
+}
+
+// A store that answers a little later than it may is as good as none, and says so once.
+func TestASlowStore(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(10, 1, time.Hour, 0, nil)
+		w.granted(l, 0)
+		slow := 501 * time.Millisecond
+		w.hook(func(string) error { time.Sleep(slow); return nil }, nil)
+		for range 3 {
+			require.LessOrEqual(t, timed(func() { w.rejected(l, 1) }), 500*time.Millisecond)
+		}
+		w.pass(time.Second)
+		require.Zero(t, timed(func() { w.rejected(l, 1) }))
+		w.pass(30 * time.Second)
+		require.Len(t, w.events.of(store.StoreLost), 1)
+		require.Empty(t, w.events.of(store.StoreRecovered))
+		w.hook(nil, nil)
+		w.pass(3 * time.Second)
+		require.Len(t, w.events.of(store.StoreRecovered), 1)
+	})
+}
+
+func TestAStoreThatCanOnlyBeRead(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		inWorld(t, func(t *testing.T, w *world) {
+			l := w.bucket(10, 1, time.Hour, 0, &store.LimiterOptions{Outage: store.FailOpen})
+			if before {
+				w.granted(l, 1)
+			}
+			w.hook(func(method string) error {
+				if method != "Load" && method != "Listen" {
+					return errors.New("read only")
+				}
+				return nil
+			}, nil)
+			for range 5 {
+				w.granted(l, 1)
+			}
+			require.Len(t, w.events.of(store.StoreLost), 1)
+			w.pass(30 * time.Second)
+			require.Empty(t, w.events.of(store.StoreRecovered))
+		})
+	}
+}
+
+// The policy is for those, too, who wait when the store is lost.
+func TestWaitersDuringAnOutage(t *testing.T) {
+	for _, how := range policies[:3] {
+		t.Run(how.Outage.String(), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				l := w.bucket(10, 1, time.Hour, 20, &how)
+				w.granted(l, 10)
+				a, b := w.acquire(l, 5), w.acquire(l, 1)
+				w.waits(a)
+				w.hooked.Fail(errDead)
+				for range 3 {
+					l.Statistics() // somebody finds out
+				}
+				w.pass(100 * time.Millisecond)
+				switch how.Outage {
+				case store.FailClosed:
+					require.Equal(t, limiter.ReasonUnavailable, a.lease.Reason())
+					require.Equal(t, limiter.ReasonUnavailable, b.lease.Reason())
+				case store.FailOpen:
+					w.served(a)
+					w.served(b)
+				case store.FallBackLocally:
+					w.served(a)
+					w.waits(b)
+					w.hooked.Fail(nil)
+					w.pass(time.Hour)
+					w.served(b)
+				}
+			})
+		})
+	}
+}
+
+// When the store is back, those who wait do not all ask at once, and those who come share.
+func TestRecoveryWithoutAStampede(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{})
+		p := must2(s.PartitionedTokenBucket("keys", bucketOf(1, 1, time.Hour, 5), nil))(t)
+		_ = must2(p.TryAcquire(w.ctx, "a", 1))(t)
+		w.hooked.Fail(errDead)
+		for range 3 {
+			_ = must2(p.TryAcquire(w.ctx, "a", 1))(t)
+		}
+		require.Error(t, s.Health().Err)
+		w.hooked.Fail(nil)
+		for s.Health().Err != nil {
+			w.pass(10 * time.Millisecond)
+		}
+		w.Delay(5 * time.Millisecond)
+		calls := w.Calls()
+		w.together(1000, func(i int) (limiter.Lease, error) { return p.TryAcquire(w.ctx, fmt.Sprint(i), 1) })
+		require.LessOrEqual(t, w.Calls()-calls, 12)
+	})
+}
+
+// Whoever listens to events may take its time, and may ask the limiter that it is about.
+func TestAListenerMayBlockAndAsk(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var l *store.TokenBucket
+		told := make(chan store.EventKind, 10)
+		s := aStore(t, w.hooked, store.Options{OnEvent: func(e store.Event) {
+			l.Statistics()
+			time.Sleep(time.Minute)
+			told <- e.Kind
+		}})
+		l = must2(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
+		other := w.bucket(10, 1, time.Hour, 0, nil)
+		w.granted(l, 1)
+		require.NoError(t, other.Reconfigure(bucketOf(20, 1, time.Hour, 0)))
+		require.Zero(t, timed(func() { w.granted(l, 1) }))
+		w.hooked.Fail(errDead)
+		require.Zero(t, timed(func() {
+			for range 5 {
+				w.rejected(l, 1)
+			}
+		}))
+		w.pass(3 * time.Minute)
+		require.Equal(t, store.Reconfigured, <-told)
+		require.Equal(t, store.StoreLost, <-told)
+		synctest.Wait()
+	})
+}

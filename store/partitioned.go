@@ -1,0 +1,68 @@
+package store
+
+import (
+	"context"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// A Partitioned is a [limiter.Partitioned] whose permits, for each key, are shared by all
+// instances that have one of the same name. A key that is not in use costs nothing, neither
+// here nor in the store; there is no bound on their number. [limiter.Translate] makes one of
+// it whose resource is not a string.
+//
+// Keys are any bytes. A key of more than 200 bytes is stored as its SHA-256.
+type Partitioned[O options] struct{ c *core }
+
+// The partitioned limiters.
+type (
+	PartitionedTokenBucket   = Partitioned[limiter.TokenBucketOptions]
+	PartitionedFixedWindow   = Partitioned[limiter.FixedWindowOptions]
+	PartitionedSlidingWindow = Partitioned[limiter.SlidingWindowOptions]
+	PartitionedConcurrency   = Partitioned[limiter.ConcurrencyOptions]
+)
+
+func newPartitioned[O options](s *Store, name string, o O, how *LimiterOptions) (*Partitioned[O], error) {
+	c, err := newCore(s, name, o, how, true)
+	if err != nil {
+		return nil, err
+	}
+	return &Partitioned[O]{c}, nil
+}
+
+// TryAcquire is [Limiter.TryAcquire] for a key.
+func (p *Partitioned[O]) TryAcquire(ctx context.Context, key string, n int) (limiter.Lease, error) {
+	return p.c.tryAcquire(ctx, key, n)
+}
+
+// Acquire is [Limiter.Acquire] for a key; each has a queue of its own.
+func (p *Partitioned[O]) Acquire(ctx context.Context, key string, n int) (limiter.Lease, error) {
+	return p.c.acquire(ctx, key, n)
+}
+
+// Statistics asks the store how many permits are available for a key, and says how many are
+// waited for in this instance. SuccessfulLeases and FailedLeases are those of all keys
+// together. The error is [limiter.ErrClosed].
+func (p *Partitioned[O]) Statistics(key string) (limiter.Statistics, error) {
+	if p.c.closed.Load() {
+		return limiter.Statistics{}, limiter.ErrClosed
+	}
+	return p.c.statistics(storedKey(key)), nil
+}
+
+// Reconfigure is [Limiter.Reconfigure] for all keys. Other instances are told; those that
+// cannot listen see it for keys that were asked about since, and after
+// Options.RefreshInterval for all.
+func (p *Partitioned[O]) Reconfigure(o O) error { return p.c.reconfigure(o) }
+
+// ReconfigureLater is [Limiter.ReconfigureLater] for all keys.
+func (p *Partitioned[O]) ReconfigureLater(o O) error { return p.c.reconfigureLater(o) }
+
+// Options returns the limits in force, as far as this instance knows.
+func (p *Partitioned[O]) Options() O { return optionsOf[O](p.c) }
+
+// Close is [Limiter.Close].
+func (p *Partitioned[O]) Close() error {
+	p.c.close()
+	return nil
+}

@@ -1,0 +1,315 @@
+package store
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A ledger plays the part of all who take from one bucket: those who use what they take
+// at once, those who give it back unused, and those who borrow a block and use it bit by bit.
+type ledger struct {
+	d      *Definition
+	s      State
+	used   map[int64]int64 // by line
+	loans  []*loanOf
+	plain  []plainOf
+	random *rand.Rand
+	said   []string
+	// refunded is how much all refunds together have given back.
+	refunded int64
+}
+
+// A loanOf is a block: the positions (next, mark.After] of it are unused.
+type loanOf struct {
+	mark Mark
+	next int64
+}
+
+// A plainOf is a grant that may be given back unused.
+type plainOf struct {
+	mark     Mark
+	line     int64
+	n        int64
+	refunded int64 // by all, when it was granted
+}
+
+func (g *ledger) say(format string, a ...any) {
+	g.said = append(g.said, fmt.Sprintf("line %d: %s -> missing %d held %d", g.s.Line, fmt.Sprintf(format, a...), g.s.Missing, g.s.Held))
+}
+
+func (g *ledger) ask(a Ask) int64 {
+	granted := []int64{0}
+	g.s = g.d.Decide(g.s, g.d.timeOf(g.s.Line), []Ask{a}, granted)
+	return granted[0]
+}
+
+func (g *ledger) mark() Mark { return Mark{Line: g.s.Line, After: g.s.Missing} }
+
+func (g *ledger) step() {
+	n := 1 + g.random.Int64N(g.d.Permits)
+	switch g.random.IntN(8) {
+	case 0, 1:
+		g.s = g.d.Advance(g.s, g.d.timeOf(g.s.Line+1+g.random.Int64N(3)))
+		g.say("time")
+	case 2:
+		if got := g.ask(Ask{Min: 1, Max: n}); got > 0 {
+			g.plain = append(g.plain, plainOf{g.mark(), g.s.Line, got, g.refunded})
+			g.used[g.s.Line] += got
+			g.say("take %d", got)
+		}
+	case 3:
+		if got := g.ask(Ask{Min: 1, Max: n, Lend: true}); got > 0 {
+			g.loans = append(g.loans, &loanOf{g.mark(), g.s.Missing - got})
+			g.say("lend %d", got)
+		}
+	case 4, 5:
+		g.useLoan()
+	case 6:
+		g.returnLoan()
+	case 7:
+		g.refundPlain()
+	}
+}
+
+func (g *ledger) pick() (*loanOf, int) {
+	if len(g.loans) == 0 {
+		return nil, 0
+	}
+	i := g.random.IntN(len(g.loans))
+	l := g.loans[i]
+	l.next = max(l.next, (g.s.Line-l.mark.Line)*g.d.Refill)
+	return l, i
+}
+
+func (g *ledger) useLoan() {
+	l, _ := g.pick()
+	if l == nil || l.next >= l.mark.After {
+		return
+	}
+	n := 1 + g.random.Int64N(l.mark.After-l.next)
+	l.next += n
+	g.used[g.s.Line] += n
+	g.say("use %d of %+v", n, l.mark)
+}
+
+func (g *ledger) returnLoan() {
+	l, i := g.pick()
+	if l == nil || l.next >= l.mark.After {
+		return
+	}
+	got := g.ask(Ask{Op: Return, Max: l.mark.After - l.next, Mark: l.mark})
+	g.say("return %d of %+v: %d", l.mark.After-l.next, l.mark, got)
+	if got > 0 {
+		g.loans = append(g.loans[:i], g.loans[i+1:]...)
+	}
+}
+
+func (g *ledger) refundPlain() {
+	if len(g.plain) == 0 {
+		return
+	}
+	i := g.random.IntN(len(g.plain))
+	p := g.plain[i]
+	if p.refunded != g.refunded && p.line != g.s.Line {
+		return // see TestARefundCanBeWrongByWhatOthersRefundedMeanwhile
+	}
+	g.plain = append(g.plain[:i], g.plain[i+1:]...)
+	g.used[p.line] -= p.n
+	got := g.ask(Ask{Op: Refund, Max: p.n, Mark: p.mark})
+	g.refunded += got
+	g.say("refund %d of %+v: %d", p.n, p.mark, got)
+}
+
+// tooMany returns the most that was used above what any interval of lines allows.
+func (g *ledger) tooMany() (worst int64) {
+	var level int64
+	for line := int64(0); line <= g.s.Line; line++ {
+		level = max(level-g.d.Refill, 0) + g.used[line]
+		worst = max(worst, level-g.d.Permits)
+	}
+	return worst
+}
+
+// In no interval of lines is more used than a bucket allows, whoever lends, uses what was
+// lent as late as it can, returns it, and refunds.
+func TestLentPermitsAreNeverUsedBesidesWhatTheyWerePaidWith(t *testing.T) {
+	for seed := range uint64(4_000) {
+		random := rand.New(rand.NewPCG(seed, 7))
+		d := &Definition{Limits: Limits{Kind: KindTokenBucket, Permits: 1 + random.Int64N(8), Period: 10, Refill: 1 + random.Int64N(3)}, Version: 1}
+		g := &ledger{d: d, s: d.Fresh(0), used: map[int64]int64{}, random: random}
+		for range 4 + random.IntN(40) {
+			g.step()
+		}
+		require.Zero(t, g.tooMany(), "seed %d, %+v:\n%s", seed, d.Limits, strings.Join(g.said, "\n"))
+		require.LessOrEqual(t, g.s.Held, g.s.Missing)
+	}
+}
+
+// twins play the same grants twice: once some are refunded, once they never were.
+type twins struct {
+	d          *Definition
+	s, never   State
+	random     *rand.Rand
+	plain      []plainOf
+	overlapped bool // refunds are given though others were since the grant
+	refunded   int64
+}
+
+func (w *twins) step(t *testing.T) {
+	now := w.d.timeOf(w.s.Line)
+	switch w.random.IntN(4) {
+	case 0:
+		now = w.d.timeOf(w.s.Line + 1 + w.random.Int64N(2))
+		w.s, w.never = w.d.Advance(w.s, now), w.d.Advance(w.never, now)
+	case 1, 2:
+		granted := []int64{0}
+		w.s = w.d.Decide(w.s, now, []Ask{{Min: 1, Max: 1 + w.random.Int64N(w.d.Permits)}}, granted)
+		if n := granted[0]; n > 0 && w.random.IntN(2) == 0 {
+			w.never = w.d.Decide(w.never, now, []Ask{{Op: Charge, Max: n}}, granted) // it is for good
+		} else if n > 0 {
+			w.plain = append(w.plain, plainOf{Mark{w.s.Line, w.s.Missing}, w.s.Line, n, w.refunded})
+		}
+	case 3:
+		w.refund(now)
+	}
+	if !w.overlapped {
+		require.GreaterOrEqual(t, w.s.Missing, w.never.Missing, "%+v: %+v against %+v", w.d.Limits, w.s, w.never)
+	}
+}
+
+func (w *twins) refund(now int64) {
+	if len(w.plain) == 0 {
+		return
+	}
+	i := w.random.IntN(len(w.plain))
+	p := w.plain[i]
+	if !w.overlapped && p.refunded != w.refunded && p.line != w.s.Line && w.d.Kind == KindTokenBucket {
+		return
+	}
+	w.plain = append(w.plain[:i], w.plain[i+1:]...)
+	granted := []int64{0}
+	w.s = w.d.Decide(w.s, now, []Ask{{Op: Refund, Max: p.n, Mark: p.mark}}, granted)
+	w.refunded += granted[0]
+}
+
+func kindsOfThree(random *rand.Rand) []Limits {
+	permits := 1 + random.Int64N(9)
+	return []Limits{
+		{Kind: KindTokenBucket, Permits: permits, Period: 10, Refill: 1 + random.Int64N(permits)},
+		{Kind: KindFixedWindow, Permits: permits, Period: 10},
+		{Kind: KindSlidingWindow, Permits: permits, Period: 10, Segments: 1 + random.Int64N(5)},
+	}
+}
+
+// What was taken and refunded leaves a key no fuller than if it had never been taken.
+func TestARefundNeverGivesTooMuch(t *testing.T) {
+	for seed := range uint64(1_500) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		for _, l := range kindsOfThree(random) {
+			d := &Definition{Limits: l, Version: 1}
+			w := &twins{d: d, s: d.Fresh(0), never: d.Fresh(0), random: random}
+			for range 30 {
+				w.step(t)
+			}
+		}
+	}
+}
+
+// The mark of a grant knows nothing of what others have refunded since. Once lines have
+// gone by it can be worth more than the grant, by as much as that.
+func TestARefundCanBeWrongByWhatOthersRefundedMeanwhile(t *testing.T) {
+	d := &Definition{Limits: Limits{Kind: KindTokenBucket, Permits: 10, Period: 10, Refill: 1}, Version: 1}
+	granted := make([]int64, 2)
+	s := d.Decide(d.Fresh(0), 0, []Ask{{Min: 5, Max: 5}, {Min: 5, Max: 5}}, granted)
+	s = d.Decide(s, 0, []Ask{{Op: Refund, Max: 5, Mark: Mark{0, 5}}}, granted)
+	s = d.Decide(s, 50, []Ask{{Min: 5, Max: 5}, {Op: Refund, Max: 5, Mark: Mark{0, 10}}}, granted)
+	assert.Equal(t, int64(5), granted[1], "0 would be right: the five lines have paid for the second grant")
+	assert.Zero(t, s.Missing, "5 would be right: the third grant is for good")
+	for seed := range uint64(1_500) {
+		random := rand.New(rand.NewPCG(seed, 5))
+		l := kindsOfThree(random)[0]
+		d := &Definition{Limits: l, Version: 1}
+		w := &twins{d: d, s: d.Fresh(0), never: d.Fresh(0), random: random, overlapped: true}
+		for range 30 {
+			w.step(t)
+			require.GreaterOrEqual(t, w.s.Missing, w.never.Missing-w.refunded)
+		}
+	}
+}
+
+// fullWindow is how long it takes until all is there again.
+func fullWindow(l Limits) int64 {
+	switch l.Kind {
+	case KindTokenBucket:
+		return ((l.Permits-1)/l.Refill + 1) * l.Period
+	case KindSlidingWindow:
+		return l.Segments * l.Period
+	}
+	return l.Period
+}
+
+// atMost is how much is granted in a time at the most: what is there, and what each line
+// brings. A clock that steps back may meet one line more than the time has.
+func atMost(l Limits, elapsed int64) int64 {
+	lines := elapsed/l.Period + 2
+	switch l.Kind {
+	case KindTokenBucket:
+		return l.Permits + lines*l.Refill
+	case KindSlidingWindow:
+		return l.Permits * (lines/l.Segments + 2)
+	}
+	return l.Permits * (lines + 1)
+}
+
+// The server's clock steps once. No more is granted than the longer of the two times
+// brings, and nobody waits for longer than a full window after it.
+func TestAStepOfTheClockGrantsLittleAndLocksNobodyOut(t *testing.T) {
+	for seed := range uint64(600) {
+		random := rand.New(rand.NewPCG(seed, 11))
+		for _, l := range kindsOfThree(random) {
+			d := &Definition{Limits: l, Version: 1, Anchor: random.Int64N(100) - 50}
+			begin := int64(1000)
+			s, now, gone, granted := d.Fresh(begin), begin, int64(0), []int64{0}
+			step, stepAt := random.Int64N(800)-400, random.Int64N(100)
+			var total int64
+			for range 40 {
+				by := random.Int64N(8)
+				if gone < stepAt && gone+by >= stepAt {
+					now += step
+				}
+				now, gone = now+by, gone+by
+				s = d.Decide(s, now, []Ask{{Min: 1, Max: l.Permits}}, granted)
+				total += max(granted[0], 0)
+				require.LessOrEqual(t, d.Wait(s, now, l.Permits), fullWindow(l), "seed %d: %+v after a step of %d: %+v", seed, l, step, s)
+				require.LessOrEqual(t, d.FullAt(s)-now, fullWindow(l))
+			}
+			require.LessOrEqual(t, total, atMost(l, max(gone, now-begin)), "seed %d: %+v after a step of %d", seed, l, step)
+		}
+	}
+}
+
+func TestNothingOverflows(t *testing.T) {
+	for _, l := range []Limits{
+		{Kind: KindTokenBucket, Permits: maxPermits, Period: maxPeriod, Refill: 1},
+		{Kind: KindTokenBucket, Permits: maxPermits, Period: 1, Refill: maxPermits},
+		{Kind: KindFixedWindow, Permits: maxPermits, Period: maxPeriod},
+		{Kind: KindSlidingWindow, Permits: maxPermits, Period: maxPeriod / 2, Segments: 2},
+	} {
+		d := &Definition{Limits: l, Version: 1}
+		granted := make([]int64, 3)
+		s := d.Decide(d.Fresh(0), 5, []Ask{{Op: Charge, Max: mostOwed - 1}, {Op: Charge, Max: mostOwed}, {Min: 1, Max: 1}}, granted)
+		assert.Equal(t, []int64{mostOwed - 1, 1, Rejected}, granted, l)
+		assert.Equal(t, int64(mostOwed), s.Missing)
+		assert.Positive(t, d.Wait(s, 5, maxPermits))
+		assert.Positive(t, d.FullAt(s))
+		far := d.Advance(s, 1<<62)
+		assert.GreaterOrEqual(t, far.Missing, int64(0))
+		back := d.Decide(s, -1<<61, []Ask{{Op: Refund, Max: mostOwed, Mark: Mark{s.Line, s.Missing}}, {Min: 0, Max: 0}}, granted)
+		assert.GreaterOrEqual(t, back.Missing, int64(0))
+	}
+}

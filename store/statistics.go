@@ -1,0 +1,125 @@
+package store
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// counters are what a Store has done since it was made.
+type counters struct {
+	calls, failures, decisions, cached, lent, outages atomic.Int64
+}
+
+// Counters are what a [Store] has done since it was made.
+type Counters struct {
+	Calls     int64 // round trips for decisions, leases and definitions
+	Failures  int64 // those of them that failed
+	Decisions int64 // what was asked on them; more than Calls where calls were coalesced
+	Cached    int64 // rejections that were answered from what was known
+	Lent      int64 // grants of what had been borrowed
+	Outages   int64 // answers given without the store because it was away
+}
+
+// Counters returns a snapshot.
+func (s *Store) Counters() Counters {
+	return Counters{
+		Calls: s.count.calls.Load(), Failures: s.count.failures.Load(), Decisions: s.count.decisions.Load(),
+		Cached: s.count.cached.Load(), Lent: s.count.lent.Load(), Outages: s.count.outages.Load(),
+	}
+}
+
+// Health says whether the store is there.
+type Health struct {
+	Err       error     // nil: the store is there; else why it counts as away
+	Since     time.Time // since when it is away
+	Listening bool      // the store tells of what happens at other instances
+}
+
+// Health returns at once, from what is known.
+func (s *Store) Health() Health {
+	h := Health{Listening: s.heard.Load()}
+	if o := s.guard.away.Load(); o != nil {
+		h.Err, h.Since = o.err, o.since
+	}
+	return h
+}
+
+func (c *core) statistics(key string) limiter.Statistics {
+	c.mu.Lock()
+	closed, last := c.closed.Load(), c.at
+	c.mu.Unlock()
+	if closed {
+		return last
+	}
+	return c.figures(key, c.available(key))
+}
+
+func (c *core) figures(key string, available int64) limiter.Statistics {
+	st := limiter.Statistics{AvailablePermits: available, SuccessfulLeases: c.granted.Load(), FailedLeases: c.failed.Load()}
+	if ce := c.cells.lock(key, false); ce != nil {
+		st.QueuedPermits = ce.queue.permits
+		st.AvailablePermits += ce.left(time.Now())
+		ce.mu.Unlock()
+	}
+	return st
+}
+
+// lastStatistics are for a limiter that is being closed. One that the store was never asked
+// about is not made known to it now.
+func (c *core) lastStatistics() limiter.Statistics {
+	available := c.limits().Permits
+	if !c.keyed && c.inForce.Load() != nil {
+		available = c.available("")
+	}
+	st := c.figures("", available)
+	st.QueuedPermits = 0
+	return st
+}
+
+// available asks the store what could be taken; without it, what is known stands.
+func (c *core) available(key string) int64 {
+	free, err := c.askHowMany(key)
+	if err != nil {
+		return c.lastAvailable(key)
+	}
+	if !c.keyed {
+		c.lastFree.Store(max(free, 0) + 1)
+	}
+	return max(free, 0)
+}
+
+func (c *core) askHowMany(key string) (int64, error) {
+	if c.lends {
+		x, err := c.askToHold(c.s.ctx, key, 0, false)
+		if err != nil {
+			return 0, err
+		}
+		return x.h.Definition.Permits - x.h.InUse, nil
+	}
+	q, err := c.ask(c.s.ctx, key, Ask{})
+	if err != nil {
+		return 0, err
+	}
+	return q.def.Permits - q.state.Missing, nil
+}
+
+// lastAvailable is what was available by what the store last said, which may be nothing.
+func (c *core) lastAvailable(key string) int64 {
+	last := c.limits().Permits
+	if free := c.lastFree.Load(); free > 0 {
+		last = min(last, free-1)
+	}
+	ce := c.cells.lock(key, false)
+	if ce == nil {
+		return last
+	}
+	defer ce.mu.Unlock()
+	k := &ce.last
+	if k.def == nil {
+		return last
+	}
+	s := k.def.Advance(k.state, k.now+time.Since(k.sent).Microseconds())
+	return max(k.def.Permits-s.Missing, 0)
+}

@@ -1,0 +1,225 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// A Store makes limiters whose state is in a [Backend]. Packages weirredis and weirpostgres
+// have a New each that returns one. It is safe for use by many goroutines; one Store for a
+// process is usual. Making a limiter asks the store nothing, so a program starts while the
+// store is away.
+//
+// Limiters are known by their names: all instances that have one of the same name, kind
+// and store share it. The last constructor or Reconfigure that says other limits than those
+// in force sets them for all.
+type Store struct {
+	backend Backend
+	o       Options
+	guard   guard
+	count   counters
+	teller  teller
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	ends   sync.WaitGroup // goroutines that end soon after ctx
+
+	calls [lanes]lane[*call]
+	holds [lanes]lane[*holding]
+	beat  heart
+	lent  lenders
+
+	busy      atomic.Int64  // what is under way beside the lanes
+	repairing chan struct{} // has room for as many as may go on at once
+
+	closed chan struct{} // closed when Close is through
+
+	// Locks are taken in this order: that of a cell, this, that of a core. While one of the
+	// others is held, none is taken.
+
+	mu        sync.Mutex
+	cores     map[string][]*core // by name; nil: the store is being closed
+	over      bool               // no goroutine is to be begun any more
+	listening bool               // somebody does, or has found that it cannot be done
+	heard     atomic.Bool        // notices come in
+}
+
+// lanes is how many flights may be under way at once. Those about the same key are in the
+// same lane.
+const lanes = 4
+
+var seed = maphash.MakeSeed()
+
+// New returns a Store. It does not close what was handed to the backend; [Store.Close]
+// closes the backend itself.
+func New(b Backend, o Options) (*Store, error) {
+	if b == nil {
+		return nil, fmt.Errorf("%w: store.New: the backend is nil", limiter.ErrInvalidOptions)
+	}
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Store{backend: b, o: o.withDefaults(), cores: map[string][]*core{}, repairing: make(chan struct{}, repairs), closed: make(chan struct{})}
+	s.guard.s, s.teller.tell = s, o.OnEvent
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.beat.s, s.lent.s = s, s
+	for i := range lanes {
+		s.calls[i].timeout, s.calls[i].fly, s.calls[i].lost = s.o.CallTimeout, s.decide, s.lostCalls
+		s.holds[i].timeout, s.holds[i].fly, s.holds[i].lost = s.o.CallTimeout, s.carry, s.lostHoldings
+	}
+	return s, nil
+}
+
+// TokenBucket returns a shared token bucket of that name. If there is one in this Store
+// already, the two are like those of two instances: they share what is in the store, and each
+// has a queue of its own, and what it has borrowed. A nil how means the defaults.
+func (s *Store) TokenBucket(name string, o limiter.TokenBucketOptions, how *LimiterOptions) (*TokenBucket, error) {
+	return newLimiter(s, name, o, how)
+}
+
+// FixedWindow is [Store.TokenBucket] for a fixed window.
+func (s *Store) FixedWindow(name string, o limiter.FixedWindowOptions, how *LimiterOptions) (*FixedWindow, error) {
+	return newLimiter(s, name, o, how)
+}
+
+// SlidingWindow is [Store.TokenBucket] for a sliding window. Its state has a number for
+// each segment in which something was taken, which every decision reads and writes; a store
+// takes at most 1000 segments.
+func (s *Store) SlidingWindow(name string, o limiter.SlidingWindowOptions, how *LimiterOptions) (*SlidingWindow, error) {
+	return newLimiter(s, name, o, how)
+}
+
+// Concurrency is [Store.TokenBucket] for a concurrency limiter. Its leases are renewed in
+// the background until they are released; those of an instance that dies run out after
+// LimiterOptions.LeaseTTL.
+func (s *Store) Concurrency(name string, o limiter.ConcurrencyOptions, how *LimiterOptions) (*Concurrency, error) {
+	return newLimiter(s, name, o, how)
+}
+
+// PartitionedTokenBucket returns a token bucket for each key. All have the same limits.
+func (s *Store) PartitionedTokenBucket(name string, o limiter.TokenBucketOptions, how *LimiterOptions) (*PartitionedTokenBucket, error) {
+	return newPartitioned(s, name, o, how)
+}
+
+// PartitionedFixedWindow returns a fixed window for each key. All windows begin at the same
+// time.
+func (s *Store) PartitionedFixedWindow(name string, o limiter.FixedWindowOptions, how *LimiterOptions) (*PartitionedFixedWindow, error) {
+	return newPartitioned(s, name, o, how)
+}
+
+// PartitionedSlidingWindow returns a sliding window for each key.
+func (s *Store) PartitionedSlidingWindow(name string, o limiter.SlidingWindowOptions, how *LimiterOptions) (*PartitionedSlidingWindow, error) {
+	return newPartitioned(s, name, o, how)
+}
+
+// PartitionedConcurrency returns a concurrency limiter for each key.
+func (s *Store) PartitionedConcurrency(name string, o limiter.ConcurrencyOptions, how *LimiterOptions) (*PartitionedConcurrency, error) {
+	return newPartitioned(s, name, o, how)
+}
+
+// Close closes every limiter of the store: who waits comes back rejected, and later calls
+// return [limiter.ErrClosed]. It waits until what was released or refunded before has
+// reached the store, CallTimeout at the longest. Leases that are held still are no longer
+// renewed, and run out. It may be called again.
+func (s *Store) Close() error {
+	limit := time.Now().Add(s.o.CallTimeout)
+	s.mu.Lock()
+	cores := s.cores
+	s.cores = nil
+	s.mu.Unlock()
+	if cores == nil {
+		<-s.closed
+		return nil
+	}
+	defer close(s.closed)
+	var closing sync.WaitGroup
+	for _, same := range cores {
+		for _, c := range same {
+			closing.Go(c.close) // together, because each asks for its last figures
+		}
+	}
+	closing.Wait()
+	s.settle(limit)
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
+	s.cancel()
+	s.ends.Wait()
+	return s.backend.Close()
+}
+
+// settle waits until nothing is on the way to the store any more.
+func (s *Store) settle(limit time.Time) {
+	for time.Now().Before(limit) && s.guard.err() == nil {
+		quiet := s.busy.Load() == 0
+		for i := range lanes {
+			quiet = quiet && s.calls[i].quiet() && s.holds[i].quiet()
+		}
+		if quiet {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// goes runs f in a goroutine that Close waits for: f ends soon after s.ctx.
+func (s *Store) goes(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.over {
+		s.ends.Go(f)
+	}
+}
+
+// sleeps returns false if the store was closed meanwhile.
+func (s *Store) sleeps(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-s.ctx.Done():
+		return false
+	}
+}
+
+// bounded calls the backend, and returns after CallTimeout also if the backend does not.
+func bounded[T any](s *Store, f func(ctx context.Context) (T, error)) (T, error) {
+	type answer struct {
+		v   T
+		err error
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, s.o.CallTimeout)
+	done := make(chan answer, 1)
+	go func() {
+		defer cancel()
+		v, err := f(ctx)
+		done <- answer{v, err}
+	}()
+	select {
+	case a := <-done:
+		return a.v, a.err
+	case <-ctx.Done():
+	}
+	select {
+	case a := <-done:
+		return a.v, a.err
+	default:
+		var none T
+		return none, errTimeout
+	}
+}
+
+func laneOf(c *core, key string) int {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	h.WriteString(c.name)
+	h.WriteString(key)
+	return int(h.Sum64() % lanes)
+}

@@ -1,0 +1,175 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir/store"
+)
+
+const contenders = 8
+
+// contend runs f as many times at once, at two instances, and fails with the first error.
+func (p *probe) contend(f func(i int, b store.Backend) error) {
+	instances := []store.Backend{p.b, p.another()}
+	errs := make([]error, contenders)
+	var all sync.WaitGroup
+	for i := range contenders {
+		all.Go(func() { errs[i] = f(i, instances[i%2]) })
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			p.fail("nobody who contends gets an error", err)
+		}
+	}
+}
+
+var concurrentCases = []testCase{
+	{
+		name: "of one key nobody gets what somebody else has (ConcurrentSafe)",
+		run: func(p *probe) {
+			for _, l := range timed(200) {
+				d, key := p.define(l), l.Kind.String()
+				var total atomic.Int64
+				p.contend(func(_ int, b store.Backend) error {
+					for range 40 {
+						batch := &store.Batch{Definition: d, Key: key, Asks: []store.Ask{take(1), upTo(2)}}
+						if err := b.Decide(p.ctx, []*store.Batch{batch}); err != nil {
+							return err
+						}
+						for _, n := range batch.Granted {
+							total.Add(max(n, 0))
+						}
+					}
+					return nil
+				})
+				p.check(total.Load() == 200, "all 200 are granted, and no more", total.Load())
+			}
+		},
+	},
+	{
+		name: "calls about overlapping sets of keys do not get into each other's way (ConcurrentSafe)",
+		run: func(p *probe) {
+			const keys = 12
+			for _, l := range timed(30) {
+				d := p.define(l)
+				d.Name += l.Kind.String()
+				var totals [keys]atomic.Int64
+				p.contend(func(i int, b store.Backend) error {
+					random := rand.New(rand.NewPCG(uint64(i), 1))
+					for range 25 {
+						var batches []*store.Batch
+						for k := range keys {
+							if random.IntN(2) == 0 {
+								batches = append(batches, &store.Batch{Definition: d, Key: fmt.Sprintf("%02d", k), Asks: []store.Ask{take(1)}})
+							}
+						}
+						sortBatches(batches)
+						if err := b.Decide(p.ctx, batches); err != nil {
+							return err
+						}
+						for _, batch := range batches {
+							k, _ := strconv.Atoi(batch.Key)
+							totals[k].Add(max(batch.Granted[0], 0))
+						}
+					}
+					return nil
+				})
+				for k := range totals {
+					p.check(totals[k].Load() == 30, fmt.Sprintf("all 30 of key %d are granted, and no more", k), totals[k].Load())
+				}
+			}
+		},
+	},
+	{
+		name: "a state is replaced by one of those who try at once (ConcurrentSafe)",
+		run: func(p *probe) {
+			for _, l := range timed(100) {
+				d, key := p.define(l), l.Kind.String()
+				var done atomic.Int64
+				p.takes(d, key, 1, 1, "it is full")
+				next := newer(d, nil)
+				p.contend(func(_ int, b store.Backend) error {
+					batch := &store.Batch{Definition: next, Key: key, Asks: []store.Ask{take(1)}}
+					if err := b.Decide(p.ctx, []*store.Batch{batch}); err != nil {
+						return err
+					}
+					if batch.Outcome == store.OldState {
+						ok, err := b.Replace(p.ctx, next, key, batch.State, next.Convert(batch.State))
+						if err != nil {
+							return err
+						}
+						if ok {
+							done.Add(1)
+						}
+					}
+					return b.Decide(p.ctx, []*store.Batch{{Definition: next, Key: key, Asks: []store.Ask{charge(1)}}})
+				})
+				p.check(done.Load() == 1, "one of them has replaced the state", done.Load())
+				b := &store.Batch{Definition: next, Key: key, Asks: []store.Ask{take(0)}}
+				p.works("Decide", p.b.Decide(p.ctx, []*store.Batch{b}))
+				p.check(b.State.Missing >= 1+contenders, fmt.Sprintf("%d are missing", 1+contenders), describe(b))
+			}
+		},
+	},
+	{
+		name: "no more is held than there is, however many ask at once (ConcurrentSafe)",
+		run: func(p *probe) {
+			d := p.define(concurrency(3))
+			var held, most atomic.Int64
+			p.contend(func(i int, b store.Backend) error {
+				for round := range 15 {
+					h := hold(d, "", fmt.Sprint(i, "-", round), 1+int64(round%2), time.Minute)
+					if err := b.Hold(p.ctx, []*store.Hold{h}); err != nil {
+						return err
+					}
+					if !h.OK {
+						continue
+					}
+					now := held.Add(h.Permits)
+					for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
+					}
+					held.Add(-h.Permits)
+					if err := b.Release(p.ctx, []*store.Hold{late(h)}); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			p.check(most.Load() <= 3, "3 are held at the most", most.Load())
+			p.granted(hold(d, "", "last", 3, time.Minute), 3, "all were released")
+		},
+	},
+	{
+		name: "holds of overlapping sets of keys do not get into each other's way (ConcurrentSafe)",
+		run: func(p *probe) {
+			d := p.define(concurrency(5))
+			var granted [10]atomic.Int64
+			p.contend(func(i int, b store.Backend) error {
+				var holds []*store.Hold
+				for k := range 10 {
+					for j := range 2 {
+						holds = append(holds, hold(d, fmt.Sprint(k), fmt.Sprint(i, "-", j), 1, time.Minute))
+					}
+				}
+				if err := b.Hold(p.ctx, holds); err != nil {
+					return err
+				}
+				for j, h := range holds {
+					if h.OK {
+						granted[j/2].Add(1)
+					}
+				}
+				return b.Renew(p.ctx, holds)
+			})
+			for k := range granted {
+				p.check(granted[k].Load() == 5, "5 of each key are granted", granted[k].Load())
+			}
+		},
+	},
+}

@@ -1,0 +1,88 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weir-go/weir/store"
+)
+
+// methods are all methods that make a round trip, with something to do.
+func (p *probe) methods(d *store.Definition) map[string]func(ctx context.Context) error {
+	held := newer(d, func(d *store.Definition) { d.Limits = concurrency(5) })
+	return map[string]func(ctx context.Context) error{
+		"Decide": func(ctx context.Context) error {
+			return p.b.Decide(ctx, []*store.Batch{{Definition: d, Key: "k", Asks: []store.Ask{take(1)}}})
+		},
+		"Replace": func(ctx context.Context) error {
+			_, err := p.b.Replace(ctx, d, "k", d.Fresh(d.Anchor), d.Fresh(d.Anchor))
+			return err
+		},
+		"Load": func(ctx context.Context) error {
+			_, _, err := p.b.Load(ctx, p.name)
+			return err
+		},
+		"Define": func(ctx context.Context) error { _, err := p.b.Define(ctx, 0, d); return err },
+		"Hold": func(ctx context.Context) error {
+			return p.b.Hold(ctx, []*store.Hold{hold(held, "h", "a", 1, time.Minute)})
+		},
+		"Renew": func(ctx context.Context) error {
+			return p.b.Renew(ctx, []*store.Hold{hold(held, "h", "a", 1, time.Minute)})
+		},
+		"Release": func(ctx context.Context) error {
+			return p.b.Release(ctx, []*store.Hold{hold(held, "h", "a", 1, time.Minute)})
+		},
+	}
+}
+
+var contextCases = []testCase{
+	{
+		name: "a context that has ended ends every call",
+		run: func(p *probe) {
+			canceled, cancel := context.WithCancel(p.ctx)
+			cancel()
+			late, cancel := context.WithDeadline(p.ctx, time.Now().Add(-time.Second))
+			defer cancel()
+			for name, call := range p.methods(p.define(slowly(5))) {
+				err := call(canceled)
+				p.check(errors.Is(err, context.Canceled), name+" returns context.Canceled", fmt.Sprintf("error %v", err))
+				err = call(late)
+				p.check(errors.Is(err, context.DeadlineExceeded), name+" returns context.DeadlineExceeded", fmt.Sprintf("error %v", err))
+			}
+		},
+	},
+	{
+		name: "a context that has ended ends Listen", needs: Listen,
+		run: func(p *probe) {
+			canceled, cancel := context.WithCancel(p.ctx)
+			cancel()
+			ended := make(chan error, 1)
+			go func() { ended <- p.b.Listen(canceled, func() {}, func(store.Notice) {}) }()
+			select {
+			case <-ended:
+			case <-time.After(p.patience):
+				p.fail("Listen ends", fmt.Sprintf("nothing of that in %v", p.patience))
+			}
+		},
+	},
+	{
+		name: "calls that are cancelled at any moment leave a Backend usable",
+		run: func(p *probe) {
+			d := p.define(slowly(5))
+			for _, call := range p.methods(d) {
+				for i := range 10 {
+					ctx, cancel := context.WithTimeout(p.ctx, time.Duration(i*i)*30*time.Microsecond)
+					_ = call(ctx) // whether it was in time is nothing to go by
+					cancel()
+				}
+			}
+			fresh := *d
+			fresh.Name += "-fresh"
+			for range 3 {
+				p.takes(&fresh, "", 1, 1, "the Backend is usable")
+			}
+		},
+	},
+}

@@ -1,0 +1,100 @@
+package storetest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir/store"
+)
+
+// oddKeys are keys that a store could mistake for others, or cut short. A key is any bytes.
+func oddKeys() []string {
+	long := strings.Repeat("k", 255)
+	return []string{
+		"", "k", "K", " k", "k ", "k\x00", "k\x00l", "\x00", "\xff", "\xfe", "\xff\xfe", "\uFFFD", "k\xc3", "ké", "ke\u0301",
+		"{", "}", "{}", "{k}", "{k}:l", ":", "::", "k:l", "k:", ":k", "*", "?", "[k]", "%", "%00", "\\", "\\x00", "\\000", "'", "''", "\"", "`", "$1",
+		"-- k", ";", "\n", "\r\n", "\t", "k,l", "/k", "k/l", "null", "NULL", "0", "-1", "k|l", "\x1b", "\x7f", "日本", "😀", long + "1", long + "2", long[:254],
+		strings.Repeat("\x00", 256), strings.Repeat("\xff", 256),
+	}
+}
+
+// oddNames are names that somebody could give to a limiter.
+func oddNames() []string {
+	return []string{
+		"a", "a:b", "a:", "a:{b}", "{a}", "{a", "a}", "a b", "A", "a'b", `a"b`, "a%sb", "a_b", `a\b`, "a/b", "a*", "é", "日本", "a$1", "a,b", "a-b", "a.b",
+		strings.Repeat("a", 128),
+	}
+}
+
+var keyCases = []testCase{
+	{
+		name: "a key is any bytes, and no other key",
+		run: func(p *probe) {
+			for _, l := range timed(1000) {
+				d := p.define(l)
+				d.Name += l.Kind.String()
+				for range 2 {
+					var batches []*store.Batch
+					for i, key := range oddKeys() {
+						batches = append(batches, &store.Batch{Definition: d, Key: key, Asks: []store.Ask{take(int64(i) + 1)}})
+					}
+					p.decide(batches...)
+				}
+			}
+		},
+	},
+	{
+		name: "a name is a name, and no other name or key",
+		run: func(p *probe) {
+			for range 2 {
+				var batches []*store.Batch
+				for i, name := range oddNames() {
+					d := p.define(slowly(1000))
+					d.Version, d.Anchor = 1, 0
+					d.Name = p.name + name
+					for j, key := range []string{"", "b", "b:c", ":b", "{b}", "}b"} {
+						batches = append(batches, &store.Batch{Definition: d, Key: key, Asks: []store.Ask{take(int64(6*i + j + 1))}})
+					}
+				}
+				p.decide(batches...)
+			}
+		},
+	},
+	{
+		name: "the definition of a name is that of no other name",
+		run: func(p *probe) {
+			for i, name := range oddNames() {
+				d := p.define(slowly(int64(i) + 1))
+				d.Name = p.name + name
+				p.defines(p.b, 0, d, true, "nobody has defined it")
+			}
+			for i, name := range oddNames() {
+				d := p.loads(p.b, p.name+name)
+				p.check(d != nil && d.Permits == int64(i)+1, fmt.Sprintf("%q is defined with %d permits", name, i+1), d)
+			}
+		},
+	},
+	{
+		name: "leases of a key with any bytes are of no other key",
+		run: func(p *probe) {
+			d := p.define(concurrency(1))
+			var first, again, renewed []*store.Hold
+			for i, key := range oddKeys() {
+				first = append(first, hold(d, key, fmt.Sprint(p.name, "-", i), 1, time.Minute))
+				again = append(again, hold(d, key, fmt.Sprint(p.name, "+", i), 1, time.Minute))
+			}
+			p.holds(p.b, first...)
+			p.holds(p.b, again...)
+			for i := range first {
+				p.check(first[i].OK && !again[i].OK, fmt.Sprintf("key %q is held once", first[i].Key), []bool{first[i].OK, again[i].OK})
+				renewed = append(renewed, late(first[i]))
+			}
+			p.renews(p.b, renewed...)
+			p.releases(p.b, renewed...)
+			for _, h := range renewed {
+				p.check(h.OK, fmt.Sprintf("the lease of key %q was there to be released", h.Key), h.OK)
+			}
+		},
+	},
+}

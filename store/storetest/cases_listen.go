@@ -1,0 +1,181 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir/store"
+)
+
+// A listening is a call of Listen that goes on.
+type listening struct {
+	notices chan store.Notice
+	ready   chan struct{}
+	ended   chan error
+	readies atomic.Int32
+	at      atomic.Int32 // how many calls of notice are under way
+	both    atomic.Bool  // two of them were at once
+	stop    context.CancelFunc
+}
+
+// listen calls Listen, and returns when it is ready.
+func (p *probe) listen(b store.Backend) *listening {
+	ctx, cancel := context.WithCancel(p.ctx)
+	l := &listening{notices: make(chan store.Notice, 10_000), ready: make(chan struct{}), ended: make(chan error, 1), stop: cancel}
+	go func() {
+		l.ended <- b.Listen(ctx, func() {
+			if l.readies.Add(1) == 1 {
+				close(l.ready)
+			}
+		}, l.notice)
+	}()
+	select {
+	case <-l.ready:
+	case err := <-l.ended:
+		cancel()
+		p.fail("Listen goes on", fmt.Sprintf("error %v", err))
+	case <-time.After(p.patience):
+		cancel()
+		p.fail("Listen is ready", fmt.Sprintf("nothing of that in %v", p.patience))
+	}
+	return l
+}
+
+func (l *listening) notice(n store.Notice) {
+	if l.at.Add(1) > 1 {
+		l.both.Store(true)
+	}
+	l.notices <- n
+	l.at.Add(-1)
+}
+
+// hears waits for a notice. It may come twice, and others may come before it.
+func (p *probe) hears(l *listening, want store.Notice, why string) {
+	late := time.After(p.patience)
+	for {
+		select {
+		case n := <-l.notices:
+			if n == want {
+				return
+			}
+		case err := <-l.ended:
+			p.fail("Listen goes on", fmt.Sprintf("error %v", err))
+		case <-late:
+			p.fail(fmt.Sprintf("there is a notice %+v: %s", want, why), fmt.Sprintf("nothing of that in %v", p.patience))
+		}
+	}
+}
+
+// ends stops a Listen, which must end.
+func (p *probe) ends(l *listening) {
+	l.stop()
+	select {
+	case err := <-l.ended:
+		p.check(err == nil || errors.Is(err, context.Canceled), "Listen ends with nothing, or with the context's error", err)
+	case <-time.After(p.patience):
+		p.fail("Listen ends when its context does", fmt.Sprintf("nothing of that in %v", p.patience))
+	}
+	p.check(l.readies.Load() == 1, "ready is called once", l.readies.Load())
+	p.check(!l.both.Load(), "notice is called from one goroutine", "two calls at once")
+}
+
+var listenCases = []testCase{
+	{
+		name: "all who listen hear of a new definition, whoever made it", needs: Listen,
+		run: func(p *probe) {
+			other := p.another()
+			mine, theirs := p.listen(p.b), p.listen(other)
+			first := p.define(slowly(5))
+			p.defines(p.b, 0, first, true, "there is none")
+			p.hears(mine, store.Notice{Name: p.name}, "it was defined by the same instance")
+			p.hears(theirs, store.Notice{Name: p.name}, "it was defined by another instance")
+			p.defines(other, first.Version, newer(first, nil), true, "the first is in force")
+			p.hears(mine, store.Notice{Name: p.name}, "it was defined by another instance")
+			p.hears(theirs, store.Notice{Name: p.name}, "it was defined by the same instance")
+			p.ends(mine)
+			p.ends(theirs)
+		},
+	},
+	{
+		name: "all who listen hear of a release that somebody waits for", needs: Listen,
+		run: func(p *probe) {
+			other := p.another()
+			mine, theirs := p.listen(p.b), p.listen(other)
+			d := p.define(concurrency(1))
+			for i, key := range []string{"", "k", "k:l"} {
+				h := p.granted(hold(d, key, fmt.Sprint(i), 1, time.Minute), 1, "nothing was held")
+				p.rejected(waiting(d, key), 1, "it is held")
+				p.releases([]store.Backend{p.b, other}[i%2], late(h))
+				for _, l := range []*listening{mine, theirs} {
+					p.hears(l, store.Notice{Name: p.name, Key: key, Released: true}, "a permit was released")
+				}
+			}
+			p.ends(mine)
+			p.ends(theirs)
+		},
+	},
+	{
+		name: "a notice is of any name and key", needs: Listen,
+		run: func(p *probe) {
+			l := p.listen(p.another())
+			for i, name := range oddNames() {
+				d := p.define(concurrency(1))
+				d.Name = p.name + name
+				h := p.granted(hold(d, "k", fmt.Sprint(i), 1, time.Minute), 1, "nothing was held")
+				p.rejected(waiting(d, "k"), 1, "it is held")
+				p.released(h)
+				p.hears(l, store.Notice{Name: d.Name, Key: "k", Released: true}, "a permit was released")
+				p.defines(p.b, 0, d, true, "there is none")
+				p.hears(l, store.Notice{Name: d.Name}, "it was defined")
+			}
+			for i, key := range oddKeys() {
+				d := p.define(concurrency(1))
+				h := p.granted(hold(d, key, fmt.Sprint(i), 1, time.Minute), 1, "nothing was held")
+				p.rejected(waiting(d, key), 1, "it is held")
+				p.released(h)
+				p.hears(l, store.Notice{Name: d.Name, Key: key, Released: true}, "a permit was released")
+			}
+			p.ends(l)
+		},
+	},
+	{
+		name: "who stops listening can listen again, and nobody waits for who is slow", needs: Listen,
+		run: func(p *probe) {
+			slow := make(chan struct{})
+			ctx, cancel := context.WithCancel(p.ctx)
+			ready, ended := make(chan struct{}), make(chan error, 1)
+			go func() {
+				ended <- p.b.Listen(ctx, func() { close(ready) }, func(store.Notice) { <-slow })
+			}()
+			select {
+			case <-ready:
+			case <-time.After(p.patience):
+				p.note("Listen is ready", fmt.Sprintf("nothing of that in %v", p.patience))
+			}
+			d, version := p.define(slowly(5)), int64(0)
+			for range 3 {
+				l := p.listen(p.b)
+				for range 20 {
+					d = newer(d, nil)
+					p.defines(p.b, version, d, true, "the one before is in force")
+					version = d.Version
+				}
+				p.hears(l, store.Notice{Name: p.name}, "it was defined")
+				p.ends(l)
+			}
+			close(slow)
+			cancel()
+			<-ended
+		},
+	},
+	{
+		name: "a Backend that cannot listen says so", lacks: Listen,
+		run: func(p *probe) {
+			err := p.b.Listen(p.ctx, func() { p.note("Listen is never ready", "ready was called") }, func(store.Notice) {})
+			p.check(errors.Is(err, errors.ErrUnsupported), "Listen returns errors.ErrUnsupported", err)
+		},
+	},
+}

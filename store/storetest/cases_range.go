@@ -1,0 +1,71 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weir-go/weir/store"
+)
+
+const (
+	mostPermits = int64(1) << 50
+	mostOwed    = 2 * mostPermits
+	mostPeriod  = int64(100 * 365 * 24 * time.Hour / time.Microsecond)
+)
+
+// extremes are the limits at the ends of what is possible.
+func extremes() (list []store.Limits) {
+	for _, permits := range []int64{1, mostPermits - 1, mostPermits} {
+		for _, period := range []int64{1, mostPeriod} {
+			list = append(list,
+				store.Limits{Kind: store.KindTokenBucket, Permits: permits, Period: period, Refill: 1},
+				store.Limits{Kind: store.KindTokenBucket, Permits: permits, Period: period, Refill: permits},
+				store.Limits{Kind: store.KindFixedWindow, Permits: permits, Period: period},
+				store.Limits{Kind: store.KindSlidingWindow, Permits: permits, Period: max(period/1000, 1), Segments: 1000},
+			)
+		}
+	}
+	return list
+}
+
+var rangeCases = []testCase{
+	{
+		name: "large and small numbers are exact",
+		run: func(p *probe) {
+			for i, l := range extremes() {
+				d, key := p.define(l), fmt.Sprint(i)
+				p.ask(d, key, take(l.Permits))
+				p.ask(d, key, take(1), upTo(mostPermits), take(0))
+				b := p.ask(d, key, charge(1), charge(l.Permits-1), charge(3))
+				p.ask(d, key, refund(3, markOf(b.State)), refund(mostOwed, markOf(b.State)), giveBack(l.Permits, markOf(b.State)))
+				p.ask(d, key, lend(l.Permits), lend(1))
+			}
+		},
+	},
+	{
+		name: "no more can be owed than twice the largest number of permits",
+		run: func(p *probe) {
+			for i, l := range extremes() {
+				d, key := p.define(l), fmt.Sprint(i)
+				b := p.ask(d, key, charge(mostOwed-1), charge(5), charge(1))
+				p.check(b.Granted[0] == mostOwed-1 && b.Granted[1] == 1 && b.Granted[2] == 0, "it is charged up to the bound", describe(b))
+				p.ask(d, key, charge(mostOwed), take(1))
+				p.ask(d, key, refund(1, markOf(b.State)), take(0))
+			}
+		},
+	},
+	{
+		name: "a grid may lie anywhere",
+		run: func(p *probe) {
+			for i, anchor := range []int64{0, -1, -mostPeriod, mostPeriod, p.now() + 1, p.now() - 1} {
+				for _, l := range append(timed(3), fast(3, 10*time.Millisecond)...) {
+					d := p.define(l)
+					d.Anchor = anchor
+					key := fmt.Sprint(i, l.Kind, l.Period)
+					b := p.ask(d, key, take(2))
+					p.ask(d, key, refund(1, markOf(b.State)), take(1))
+				}
+			}
+		},
+	},
+}

@@ -1,0 +1,175 @@
+package storetest
+
+import (
+	"fmt"
+
+	"github.com/weir-go/weir/store"
+)
+
+// replaces expects of Replace that it does, or does not.
+func (p *probe) replaces(d *store.Definition, key string, old, next store.State, want bool, why string) {
+	done, err := p.b.Replace(p.ctx, d, key, old, next)
+	p.works("Replace", err)
+	p.check(done == want, fmt.Sprintf("Replace of %+v by %+v answers %v: %s", old, next, want, why), done)
+	if done {
+		p.model[target{d.Name, key}] = next
+	}
+}
+
+// oldState expects that a key has a state of an older definition, and returns it.
+func (p *probe) oldState(d *store.Definition, key string) store.State {
+	b := p.ask(d, key, take(1))
+	p.check(b.Outcome == store.OldState, "the state is handed out: it is of an older definition", describe(b))
+	return b.State
+}
+
+// differing are states that are not s, each by one thing.
+func differing(s store.State) (list []store.State) {
+	changes := []func(*store.State){
+		func(s *store.State) { s.Missing++ },
+		func(s *store.State) { s.Line-- },
+		func(s *store.State) { s.Version-- },
+	}
+	if s.Kind == store.KindTokenBucket {
+		changes = append(changes, func(s *store.State) { s.Held++ })
+	}
+	for i := range s.Taken {
+		changes = append(changes,
+			func(s *store.State) { s.Taken[i].Permits++ },
+			func(s *store.State) { s.Taken[i].Line-- })
+	}
+	if len(s.Taken) > 0 {
+		changes = append(changes, func(s *store.State) { s.Taken = s.Taken[1:] })
+	}
+	for _, change := range changes {
+		other := s
+		other.Taken = append([]store.Segment(nil), s.Taken...)
+		change(&other)
+		list = append(list, other)
+	}
+	return list
+}
+
+// crowded is a state with something taken in every second of many segments.
+func crowded(d *store.Definition, now int64) store.State {
+	s := d.Fresh(now)
+	for i := d.Segments - 1; i >= 0; i -= 2 {
+		s.Taken = append(s.Taken, store.Segment{Line: s.Line - i, Permits: 1 + i%7})
+		s.Missing += 1 + i%7
+	}
+	return s
+}
+
+var replaceCases = []testCase{
+	{
+		name: "a state of an older definition is handed out, and nothing is asked",
+		run: func(p *probe) {
+			for _, l := range timed(5) {
+				d, key := p.define(l), l.Kind.String()
+				p.takes(d, key, 2, 2, "it is full")
+				next := newer(d, nil)
+				for range 2 {
+					p.oldState(next, key)
+				}
+				p.takes(d, key, 3, 3, "nothing was asked by the newer definition")
+				p.takes(next, "fresh "+key, 5, 5, "a key without a state has no old one")
+			}
+		},
+	},
+	{
+		name: "a state of a newer definition is not asked",
+		run: func(p *probe) {
+			for _, l := range timed(5) {
+				d, key := p.define(l), l.Kind.String()
+				next := newer(d, nil)
+				p.takes(next, key, 2, 2, "it is full")
+				b := p.ask(d, key, take(1))
+				p.check(b.Outcome == store.Outdated, "the definition is outdated", describe(b))
+				p.takes(next, key, 3, 3, "nothing was asked by the older definition")
+			}
+		},
+	},
+	{
+		name: "a state is replaced once, and then asked",
+		run: func(p *probe) {
+			for _, l := range timed(5) {
+				for _, to := range timed(7) {
+					d, key := p.define(l), fmt.Sprint(l.Kind, to.Kind)
+					p.takes(d, key, 2, 2, "it is full")
+					next := newer(d, func(d *store.Definition) { d.Limits = to })
+					old := p.oldState(next, key)
+					p.replaces(next, key, old, next.Convert(old), true, "it is what is stored")
+					p.replaces(next, key, old, next.Convert(old), false, "it has been replaced")
+					p.takes(next, key, 5, 5, "2 of 7 are taken")
+					p.takes(next, key, 1, store.Rejected, "nothing is left")
+				}
+			}
+		},
+	},
+	{
+		name: "a state that has moved on is not replaced",
+		run: func(p *probe) {
+			for _, l := range timed(9) {
+				d, key := p.define(l), l.Kind.String()
+				p.ask(d, key, lend(2))
+				next := newer(d, nil)
+				old := p.oldState(next, key)
+				p.takes(d, key, 1, 1, "7 are left")
+				p.replaces(next, key, old, next.Convert(old), false, "one more was taken since")
+				old = p.oldState(next, key)
+				for _, other := range differing(old) {
+					p.replaces(next, key, other, next.Convert(old), false, "it is not what is stored")
+				}
+				p.replaces(next, "another "+key, old, next.Convert(old), false, "the key has no state")
+				p.replaces(next, key, old, next.Convert(old), true, "it is what is stored")
+			}
+		},
+	},
+	{
+		name: "a state of many segments is replaced as a whole",
+		run: func(p *probe) {
+			d := p.define(slidingOf(5, 301))
+			p.takes(d, "k", 1, 1, "it is full")
+			next := newer(d, nil)
+			old := p.oldState(next, "k")
+			p.replaces(next, "k", old, crowded(next, p.now()), true, "it is what is stored")
+			last := newer(next, nil)
+			old = p.oldState(last, "k")
+			all := differing(old)
+			for i := 0; i < len(all); i += 23 {
+				p.replaces(last, "k", all[i], last.Convert(old), false, "it is not what is stored")
+			}
+			p.replaces(last, "k", old, last.Convert(old), true, "it is what is stored")
+			p.takes(last, "k", 1, store.Rejected, "more was taken than there is")
+		},
+	},
+	{
+		name: "a state that is replaced by a full one is as if there were none",
+		run: func(p *probe) {
+			for _, l := range timed(5) {
+				d, key := p.define(l), l.Kind.String()
+				p.takes(d, key, 5, 5, "it is full")
+				next := newer(d, nil)
+				p.replaces(next, key, p.oldState(next, key), next.Fresh(p.now()), true, "it is what is stored")
+				p.takes(next, key, 5, 5, "it is full")
+			}
+		},
+	},
+	{
+		name: "of one call some keys are decided and some are not",
+		run: func(p *probe) {
+			d := p.define(slowly(5))
+			next := newer(d, nil)
+			p.takes(d, "b", 1, 1, "it is full")
+			p.takes(next, "c", 1, 1, "it is full")
+			outdated := newer(d, func(d *store.Definition) { d.Version -= 2 })
+			p.takes(next, "d", 1, 1, "it is full")
+			p.decide(
+				&store.Batch{Definition: next, Key: "a", Asks: []store.Ask{take(1)}},
+				&store.Batch{Definition: next, Key: "b", Asks: []store.Ask{take(1)}},
+				&store.Batch{Definition: next, Key: "c", Asks: []store.Ask{take(1), take(2)}},
+				&store.Batch{Definition: outdated, Key: "d", Asks: []store.Ask{take(1)}},
+			)
+		},
+	},
+}

@@ -1,0 +1,84 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weir-go/weir/store"
+)
+
+// fast are limits all of which come back in that time.
+func fast(permits int64, in time.Duration) []store.Limits {
+	period := in.Microseconds()
+	return []store.Limits{
+		{Kind: store.KindTokenBucket, Permits: permits, Period: period / 5, Refill: (permits + 4) / 5},
+		{Kind: store.KindFixedWindow, Permits: permits, Period: period},
+		{Kind: store.KindSlidingWindow, Permits: permits, Period: period / 4, Segments: 4},
+	}
+}
+
+var timeCases = []testCase{
+	{
+		name: "permits come back when they are due, and not before",
+		run: func(p *probe) {
+			for _, l := range fast(5, 200*time.Millisecond) {
+				d, key := p.define(l), l.Kind.String()
+				p.takes(d, key, 5, 5, "it is full")
+				for n := range int64(2) { // the model holds each of the answers against the time
+					p.eventually("permits come back", func() bool { return p.ask(d, key, take(1+n)).Granted[0] > 0 })
+				}
+			}
+		},
+	},
+	{
+		name: "a key that is used all the time is not forgotten",
+		run: func(p *probe) {
+			for _, l := range fast(50, 60*time.Millisecond) {
+				d, key := p.define(l), l.Kind.String()
+				end := p.now() + 4*60_000
+				p.eventually("time goes by", func() bool { return p.ask(d, key, take(3)).Now > end })
+			}
+		},
+	},
+	{
+		name: "a key is forgotten when it is full", keys: true,
+		run: func(p *probe) {
+			for i, l := range fast(50, 100*time.Millisecond) {
+				d := p.define(l)
+				d.Name += fmt.Sprint(i)
+				for k := range 10 {
+					p.takes(d, fmt.Sprint(k), 5, 5, "it is full")
+				}
+				p.eventually("full keys are not kept", func() bool { return p.s.Keys(p.t, p.b, d.Name) == 0 })
+				p.takes(d, "0", 50, 50, "it is full again")
+			}
+		},
+	},
+	{
+		name: "a key is kept until it is full",
+		run: func(p *probe) {
+			for i, l := range fast(6, 300*time.Millisecond) {
+				d := p.define(l)
+				d.Name += fmt.Sprint(i)
+				first := p.takes(d, "k", 6, 6, "it is full")
+				next := newer(d, func(d *store.Definition) { d.Permits = 9 })
+				// A newer definition shows whether anything is stored, and changes nothing. That
+				// it is kept is for the model to say, which knows until when.
+				full := d.FullAt(first.State)
+				p.eventually("time goes by", func() bool { return p.ask(next, "k", take(0)).Now >= full })
+			}
+		},
+	},
+	{
+		name: "the time of a decision is the server's, and goes on",
+		run: func(p *probe) {
+			d := p.define(slowly(5))
+			for range 20 {
+				before := p.now()
+				b := p.ask(d, "", take(0))
+				after := p.now()
+				p.check(before <= b.Now && b.Now <= after, fmt.Sprintf("the time is between %d and %d", before, after), b.Now)
+			}
+		},
+	},
+}

@@ -1,0 +1,162 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/store"
+)
+
+func definition(m *Memory, l store.Limits) *store.Definition {
+	return &store.Definition{Name: "it", Limits: l, Version: m.Now(), Anchor: m.Now()}
+}
+
+// took asks for one permit.
+func took(ctx context.Context, m *Memory, d *store.Definition) (granted bool, err error) {
+	b := &store.Batch{Definition: d, Asks: []store.Ask{take(1)}}
+	err = m.Decide(ctx, []*store.Batch{b})
+	return err == nil && b.Granted[0] == 1, err
+}
+
+func TestAMemoryWithoutItsServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		d := definition(m, slowly(2))
+		away := errors.New("away")
+		m.Fail(away)
+		b := &store.Batch{Definition: d, Asks: []store.Ask{take(1)}}
+		assert.ErrorIs(t, m.Decide(t.Context(), []*store.Batch{b}), away)
+		assert.Equal(t, &store.Batch{Definition: d, Asks: []store.Ask{take(1)}}, b, "an error answers nothing")
+		assert.ErrorIs(t, m.Listen(t.Context(), nil, nil), away)
+		m.Fail(nil)
+		m.Lose(true)
+		granted, err := took(t.Context(), m, d)
+		assert.Error(t, err)
+		assert.False(t, granted)
+		m.Lose(false)
+		granted, _ = took(t.Context(), m, d)
+		assert.True(t, granted)
+		granted, err = took(t.Context(), m, d)
+		require.NoError(t, err)
+		assert.False(t, granted, "what was lost was done")
+		assert.Equal(t, 4, m.Calls("Decide"))
+		assert.Equal(t, 5, m.Calls())
+	})
+}
+
+func TestAMemoryThatIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		begin := time.Now()
+		m.Delay(3 * time.Second)
+		granted, _ := took(t.Context(), m, definition(m, slowly(2)))
+		assert.True(t, granted)
+		assert.Equal(t, 3*time.Second, time.Since(begin))
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		_, err := took(ctx, m, definition(m, slowly(2)))
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, 5*time.Second, time.Since(begin))
+		m.Delay(0)
+		m.Stall(true)
+		time.AfterFunc(time.Minute, func() { m.Stall(false) })
+		_, _, err = m.Load(t.Context(), "it")
+		require.NoError(t, err)
+		assert.Equal(t, 65*time.Second, time.Since(begin))
+		m.Stall(true)
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, _, err = m.Load(ctx, "it")
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+func TestAMemoryWhoseClockSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		d := definition(m, slowly(1))
+		granted, _ := took(t.Context(), m, d)
+		assert.True(t, granted)
+		m.Step(-24 * time.Hour)
+		granted, _ = took(t.Context(), m, d)
+		assert.False(t, granted, "what is missing stays missing")
+		time.Sleep(time.Hour)
+		granted, _ = took(t.Context(), m, d)
+		assert.True(t, granted, "nobody waits for the old time")
+		m.Step(time.Hour)
+		granted, _ = took(t.Context(), m, d)
+		assert.True(t, granted)
+		held := definition(m, concurrency(1))
+		a := hold(held, "", "a", 1, time.Minute)
+		require.NoError(t, m.Hold(t.Context(), []*store.Hold{a}))
+		m.Step(-time.Hour)
+		b := hold(held, "", "b", 1, time.Minute)
+		require.NoError(t, m.Hold(t.Context(), []*store.Hold{b}))
+		assert.Equal(t, time.Minute.Microseconds(), b.NextEnd, "no lease ends later than its TTL from now")
+	})
+}
+
+func TestAMemoryForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		d := definition(m, slowly(1))
+		_, err := m.Define(t.Context(), 0, d)
+		require.NoError(t, err)
+		_, _ = took(t.Context(), m, d)
+		require.NoError(t, m.Hold(t.Context(), []*store.Hold{hold(definition(m, concurrency(1)), "", "a", 1, time.Minute)}))
+		assert.Equal(t, 2, m.Keys())
+		time.Sleep(time.Hour)
+		assert.Zero(t, m.Keys(), "nothing is held, and the window is full")
+		_, _ = took(t.Context(), m, d)
+		m.Forget()
+		assert.Zero(t, m.Keys())
+		found, _, err := m.Load(t.Context(), "it")
+		require.NoError(t, err)
+		assert.Nil(t, found)
+	})
+}
+
+func TestManyFullKeysAreDroppedUnasked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		d := definition(m, slowly(1))
+		for i := range 2000 {
+			require.NoError(t, m.Decide(t.Context(), []*store.Batch{{Definition: d, Key: string(rune(i)), Asks: []store.Ask{take(1)}}}))
+		}
+		before := len(m.states)
+		time.Sleep(time.Hour)
+		for i := range 3000 {
+			require.NoError(t, m.Decide(t.Context(), []*store.Batch{{Definition: d, Key: string(rune(5000 + i)), Asks: []store.Ask{take(1)}}}))
+		}
+		assert.Less(t, len(m.states), before+2000)
+	})
+}
+
+func TestAMemoryThatIsCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		ended := make(chan error, 1)
+		var heard []store.Notice
+		go func() {
+			ended <- m.Listen(t.Context(), func() {}, func(n store.Notice) { heard = append(heard, n) })
+		}()
+		synctest.Wait()
+		d := definition(m, slowly(1))
+		_, err := m.Define(t.Context(), 0, d)
+		require.NoError(t, err)
+		synctest.Wait()
+		assert.Equal(t, []store.Notice{{Name: "it"}}, heard)
+		m.NoListen(true)
+		assert.ErrorIs(t, <-ended, errCut)
+		assert.ErrorIs(t, m.Listen(t.Context(), nil, nil), errors.ErrUnsupported)
+		m.NoListen(false)
+		ctx, cancel := context.WithCancel(t.Context())
+		assert.ErrorIs(t, m.Listen(ctx, cancel, nil), context.Canceled)
+	})
+}

@@ -1,0 +1,262 @@
+package storetest
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir/store"
+)
+
+// mutants are the faults, and the case that must notice each, by the beginning of its name.
+var mutants = map[string]struct {
+	caught string
+	mutant mutant
+}{
+	"grants one too many": {"what is there is granted", mutant{asks: func(b *store.Batch) {
+		more := *b.Definition
+		more.Permits++
+		b.Definition = &more
+	}}},
+	"all or nothing": {"a larger Max takes", mutant{asks: everyAsk(func(_ *store.Definition, a *store.Ask) { a.Max = min(a.Max, max(a.Min, 1)) })}},
+	"zero takes one": {"zero permits are granted while", mutant{asks: everyAsk(func(_ *store.Definition, a *store.Ask) {
+		if a.Op == store.Take && a.Max == 0 {
+			a.Max = 1
+		}
+	})}},
+	"lets others pass": {"who waits behind", mutant{asks: everyAsk(func(_ *store.Definition, a *store.Ask) { a.IfPrevious = false })}},
+	"charges what is there": {"a charge is owed", mutant{asks: everyAsk(func(_ *store.Definition, a *store.Ask) {
+		if a.Op == store.Charge {
+			a.Op, a.Min = store.Take, 1
+		}
+	})}},
+	"lends as it takes": {"what was lent is given back", mutant{asks: everyAsk(func(_ *store.Definition, a *store.Ask) { a.Lend = false })}},
+	"refunds loans":     {"a token_bucket answers as the model does, whatever", mutant{after: afterwards(func(_ *store.Batch, s *store.State) { s.Held = 0 })}},
+	"returns as it refunds": {"a token_bucket answers as the model does, whatever", mutant{asks: everyAsk(func(_ *store.Definition, a *store.Ask) {
+		if a.Op == store.Return {
+			a.Op = store.Refund
+		}
+	})}},
+	"forgets what lines have paid for": {"a token_bucket answers as the model does, however", mutant{asks: everyAsk(func(_ *store.Definition, a *store.Ask) {
+		if a.Op == store.Refund {
+			a.Mark.Line = 1 << 40
+		}
+	})}},
+	"refunds to any segment": {"a sliding_window answers as the model does, however", mutant{decide: func(m *Memory, b *store.Batch) {
+		s := b.Definition.Fresh(m.now())
+		everyAsk(func(_ *store.Definition, a *store.Ask) { a.Mark.Line = s.Line })(b)
+		m.decide(b)
+	}}},
+	"a clock that never steps back": {"a fixed_window answers as the model does, however", mutant{decide: func(m *Memory, b *store.Batch) {
+		old, ok := m.states[target{b.Definition.Name, b.Key}]
+		m.decide(b)
+		if now := b.Definition.Fresh(m.now()); ok && old.Line > now.Line {
+			b.State.Line = old.Line
+			m.states[target{b.Definition.Name, b.Key}] = b.State
+		}
+	}}},
+	"knows a line too late": {"a fixed_window answers as the model does, however", mutant{
+		asks: func(b *store.Batch) {
+			late := *b.Definition
+			late.Anchor++
+			b.Definition = &late
+		},
+		after: afterwards(func(_ *store.Batch, s *store.State) { s.Anchor-- }),
+	}},
+	"drops the oldest segment": {"a state of many segments", mutant{replace: func(_ *Memory, _ target, _, next *store.State) {
+		if len(next.Taken) > 100 {
+			next.Taken = next.Taken[1:]
+		}
+	}}},
+	"forgets too early": {"a key is kept until", mutant{decide: func(m *Memory, b *store.Batch) {
+		k := target{b.Definition.Name, b.Key}
+		if s, ok := m.states[k]; ok && fullAt(s)-m.now() < 50_000 {
+			delete(m.states, k)
+		}
+		m.decide(b)
+	}}},
+	"never forgets": {"a key is forgotten when", mutant{after: func(m *Memory, k target, b *store.Batch) {
+		m.states[target{k.name, k.key + "kept"}] = store.State{Grid: b.State.Grid, Line: b.State.Line + 1_000_000}
+	}}},
+	"reckons in floats of 32 bits": {"large and small numbers", mutant{after: afterwards(func(_ *store.Batch, s *store.State) { s.Missing = int64(float32(s.Missing)) })}},
+	"owes without end": {"no more can be owed", mutant{after: func(_ *Memory, _ target, b *store.Batch) {
+		for i, a := range b.Asks {
+			if a.Op == store.Charge {
+				b.Granted[i] = a.Max
+			}
+		}
+	}}},
+	"keys end at a NUL":           {"a key is any bytes", mutant{key: upToNUL}},
+	"keys are valid UTF-8":        {"a key is any bytes", mutant{key: validUTF8}},
+	"keys are 255 bytes":          {"a key is any bytes", mutant{key: func(_, key string) string { return key[:min(len(key), 255)] }}},
+	"keys are trimmed":            {"a key is any bytes", mutant{key: func(_, key string) string { return strings.TrimSpace(key) }}},
+	"keys do not tell the case":   {"a key is any bytes", mutant{key: func(_, key string) string { return strings.ToLower(key) }}},
+	"a name and a key run into":   {"a name is a name", mutant{asks: joined}},
+	"asks an old state":           {"a state of an older definition", mutant{decide: func(m *Memory, b *store.Batch) { reversion(m, b); m.decide(b) }}},
+	"asks a newer state":          {"a state of a newer definition", mutant{decide: outdatedToo}},
+	"replaces whatever is there":  {"a state that has moved on", mutant{replace: func(m *Memory, k target, old, _ *store.State) { *old = m.states[k] }}},
+	"compares what is missing":    {"a state that has moved on", mutant{replace: comparesMissing}},
+	"compares the sum":            {"a state of many segments", mutant{replace: comparesMissing}},
+	"defines over another":        {"a definition is created once", mutant{define: func(m *Memory, old *int64, next *store.Definition) { *old = inForce(m, next.Name) }}},
+	"defines after any version":   {"a definition is replaced by who", mutant{define: definesAfterAny}},
+	"forgets what was reached":    {"a definition is kept with all", mutant{define: func(_ *Memory, _ *int64, next *store.Definition) { next.Reached = false }}},
+	"tells nobody of definitions": {"all who listen hear of a new", mutant{deaf: func(n store.Notice) (store.Notice, bool) { return n, n.Released }}},
+	"tells nobody of releases":    {"all who listen hear of a release", mutant{deaf: func(n store.Notice) (store.Notice, bool) { return n, !n.Released }}},
+	"tells no key":                {"all who listen hear of a release", mutant{deaf: func(n store.Notice) (store.Notice, bool) { n.Key = ""; return n, true }}},
+	"does not hear a context":     {"a context that has ended ends every call", mutant{deadCtx: true}},
+	"holds one too many": {"no more is held than there is", mutant{hold: func(m *Memory, h *store.Hold) {
+		d := h.Definition
+		h.Definition = newer(d, func(more *store.Definition) { more.Version--; more.Permits++ })
+		m.hold(h)
+		h.Definition = d
+	}}},
+	"a zero holds one": {"a hold of no permits", mutant{hold: func(m *Memory, h *store.Hold) { h.Permits = max(h.Permits, 1); m.hold(h) }}},
+	"holds twice": {"who asks again because the answer was lost holds it once", mutant{hold: func(m *Memory, h *store.Hold) {
+		id := h.ID
+		m.fence++
+		h.ID += time.Now().String()
+		m.hold(h)
+		h.ID = id
+	}}},
+	"holds again until the first end": {"who asks again because the answer was lost holds it from", mutant{hold: func(m *Memory, h *store.Hold) {
+		if i := m.room(h, m.now()).find(h.ID); i >= 0 && h.Permits > 0 {
+			end := m.room(h, m.now()).leases[i].end
+			m.hold(h)
+			m.room(h, m.now()).leases[i].end = end
+			return
+		}
+		m.hold(h)
+	}}},
+	"fences fall":       {"the fences of a key rise", mutant{held: func(_ *Memory, h *store.Hold) { h.Fence = 1_000_000 - h.Fence }}},
+	"one fence for all": {"the fences of a key rise", mutant{held: func(_ *Memory, h *store.Hold) { h.Fence = 1 }}},
+	"leases never end":  {"a lease that is not renewed ends", mutant{hold: func(m *Memory, h *store.Hold) { h.TTL *= 1_000_000; m.hold(h) }}},
+	"leases end too soon": {"a lease that is not renewed ends", mutant{hold: func(m *Memory, h *store.Hold) {
+		ttl := h.TTL
+		h.TTL /= 2
+		m.hold(h)
+		h.TTL = ttl
+	}}},
+	"all leases end at once": {"only the lease ends", mutant{hold: func(m *Memory, h *store.Hold) {
+		m.hold(h)
+		r := m.room(h, m.now())
+		for i := range r.leases {
+			r.leases[i].end = r.leases[0].end
+		}
+	}}},
+	"Renew does nothing":    {"a lease that is renewed goes on", mutant{renew: func(_ *Memory, h *store.Hold) { h.OK = true }}},
+	"Renew raises the dead": {"a lease that is not renewed ends", mutant{renew: func(m *Memory, h *store.Hold) { m.hold(h); h.OK = true }}},
+	"Release says always OK": {"a Release that is repeated", mutant{release: func(m *Memory, h *store.Hold) {
+		m.ifThere(h, m.now(), func(r *room, i int) { r.leases = append(r.leases[:i], r.leases[i+1:]...) })
+		h.OK = true
+	}}},
+	"Release frees another's": {"a Release that is repeated", mutant{release: func(m *Memory, h *store.Hold) {
+		r := m.room(h, m.now())
+		i := r.find(h.ID)
+		if h.OK = i >= 0; len(r.leases) > 0 {
+			i = max(i, 0)
+			r.leases = append(r.leases[:i], r.leases[i+1:]...)
+		}
+	}}},
+	"goes by the first limit": {"under a lowered limit", mutant{hold: func(m *Memory, h *store.Hold) {
+		d := h.Definition
+		h.Definition = newer(d, func(d *store.Definition) { d.Permits = 3 })
+		m.hold(h)
+		h.Definition = d
+	}}},
+	"says when a lease ends, not in how long": {"who is rejected hears", mutant{held: func(m *Memory, h *store.Hold) {
+		if h.NextEnd > 0 {
+			h.NextEnd += m.now()
+		}
+	}}},
+	"holds by an older definition": {"a hold by an older definition", mutant{hold: func(m *Memory, h *store.Hold) {
+		m.room(h, m.now()).version = 0
+		m.hold(h)
+	}}},
+}
+
+// joined takes the name with the key for what a state belongs to.
+func joined(b *store.Batch) {
+	i := strings.LastIndexByte(b.Definition.Name, '-') + 13 // the suite's own part of the name
+	rest := b.Definition.Name[min(i, len(b.Definition.Name)):]
+	d := *b.Definition
+	d.Name = d.Name[:len(d.Name)-len(rest)]
+	b.Definition, b.Key = &d, rest+":"+b.Key
+}
+
+func reversion(m *Memory, b *store.Batch) {
+	k := target{b.Definition.Name, b.Key}
+	if s, ok := m.states[k]; ok && s.Version < b.Definition.Version {
+		s.Version = b.Definition.Version
+		m.states[k] = s
+	}
+}
+
+func outdatedToo(m *Memory, b *store.Batch) {
+	k := target{b.Definition.Name, b.Key}
+	if s, ok := m.states[k]; ok && s.Version > b.Definition.Version {
+		s.Version = b.Definition.Version
+		m.states[k] = s
+	}
+	m.decide(b)
+}
+
+// comparesMissing takes a state for another that has the same sum.
+func comparesMissing(m *Memory, k target, old, _ *store.State) {
+	if s, ok := m.states[k]; ok && s.Missing == old.Missing {
+		*old = s
+	}
+}
+
+func inForce(m *Memory, name string) int64 {
+	if d := m.definitions[name]; d != nil {
+		return d.Version
+	}
+	return 0
+}
+
+func definesAfterAny(m *Memory, old *int64, next *store.Definition) {
+	if v := inForce(m, next.Name); v != 0 && *old != 0 {
+		*old = v
+	}
+}
+
+// checkOne runs the case whose name begins so, and returns what failed.
+func checkOne(t *testing.T, s Subject, name string) (failures []string, ok bool) {
+	t.Helper()
+	for _, c := range cases() {
+		if strings.HasPrefix(c.name, name) && c.concerns(s) {
+			return c.check(t, s), true
+		}
+	}
+	return nil, false
+}
+
+// Every fault is noticed by the case that is about it.
+func TestEveryFaultIsNoticed(t *testing.T) {
+	for fault, m := range mutants {
+		t.Run(fault, func(t *testing.T) {
+			t.Parallel()
+			failures, ok := checkOne(t, m.mutant.subject(), m.caught)
+			if !ok {
+				t.Fatalf("there is no case %q", m.caught)
+			}
+			if len(failures) == 0 {
+				t.Errorf("%q passes a Backend that %s", m.caught, fault)
+			}
+		})
+	}
+}
+
+// Two who look and then take may meet, or not; they have several chances.
+func TestARaceIsNoticed(t *testing.T) {
+	for _, name := range []string{"of one key nobody gets", "calls about overlapping sets"} {
+		noticed := false
+		for try := 0; try < 20 && !noticed; try++ {
+			failures, _ := checkOne(t, mutant{racy: true}.subject(), name)
+			noticed = len(failures) > 0
+		}
+		if !noticed {
+			t.Errorf("%q passes a Backend that looks and takes in two steps", name)
+		}
+	}
+}

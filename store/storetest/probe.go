@@ -1,0 +1,179 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir/store"
+)
+
+// usualPatience is how long something that must happen may take: a busy server is no fault.
+const usualPatience = 20 * time.Second
+
+// A probe is what a case works with: a Backend, a model of what the server knows, and words
+// for what is expected. Only the case's own goroutine uses it.
+type probe struct {
+	t        testing.TB
+	s        Subject
+	failures []string
+	patience time.Duration
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	b      store.Backend
+	opened []store.Backend
+	name   string // of the case's limiter: nobody else's
+	model  model
+}
+
+// stopCase is panicked with when the rest of a case makes no sense any more.
+type stopCase struct{}
+
+func newProbe(t testing.TB, s Subject) *probe {
+	p := &probe{t: t, s: s, name: "storetest-" + rand.Text()[:12], model: model{}}
+	p.patience = cmp.Or(s.patience, usualPatience)
+	p.ctx, p.cancel = context.WithTimeout(context.Background(), 5*p.patience)
+	p.b = p.another()
+	return p
+}
+
+// another is one more instance on the same server.
+func (p *probe) another() store.Backend {
+	b := p.s.New(p.t)
+	p.opened = append(p.opened, b)
+	return b
+}
+
+func (p *probe) end() {
+	p.cancel()
+	for _, b := range p.opened {
+		if err := b.Close(); err != nil {
+			p.note("Close succeeds", err)
+		}
+	}
+}
+
+// note records a failure and goes on.
+func (p *probe) note(want string, got any) {
+	p.failures = append(p.failures, fmt.Sprintf("expected that %s; got: %v", want, got))
+}
+
+// fail records a failure and ends the case.
+func (p *probe) fail(want string, got any) {
+	p.note(want, got)
+	panic(stopCase{})
+}
+
+// check fails unless ok.
+func (p *probe) check(ok bool, want string, got any) {
+	if !ok {
+		p.fail(want, got)
+	}
+}
+
+// works fails if there is an error.
+func (p *probe) works(method string, err error) {
+	if err != nil {
+		p.fail(method+" succeeds", fmt.Sprintf("error %q", err))
+	}
+}
+
+// now is the server's time.
+func (p *probe) now() int64 {
+	_, now, err := p.b.Load(p.ctx, p.name)
+	p.works("Load", err)
+	return now
+}
+
+// eventually asks until the answer is true.
+func (p *probe) eventually(want string, ok func() bool) {
+	for end := time.Now().Add(p.patience); !ok(); time.Sleep(3 * time.Millisecond) { // for the server's time to go by
+		if time.Now().After(end) {
+			p.fail(want, fmt.Sprintf("nothing of that in %v", p.patience))
+		}
+	}
+}
+
+// define returns a definition of the case's limiter whose grid begins now.
+func (p *probe) define(l store.Limits) *store.Definition {
+	now := p.now()
+	return &store.Definition{Name: p.name, Limits: l, Version: now, Anchor: now}
+}
+
+// slowly are limits of which nothing comes back while a case runs.
+func slowly(permits int64) store.Limits {
+	return store.Limits{Kind: store.KindFixedWindow, Permits: permits, Period: time.Hour.Microseconds()}
+}
+
+// newer returns the definition that comes after d, on the same grid.
+func newer(d *store.Definition, change func(*store.Definition)) *store.Definition {
+	next := *d
+	next.Version++
+	if change != nil {
+		change(&next)
+	}
+	return &next
+}
+
+// decide has all batches decided by the case's Backend, and holds each answer against the
+// model.
+func (p *probe) decide(batches ...*store.Batch) {
+	p.decideBy(p.b, batches...)
+}
+
+func (p *probe) decideBy(b store.Backend, batches ...*store.Batch) {
+	sortBatches(batches)
+	p.works("Decide", b.Decide(p.ctx, batches))
+	for _, b := range batches {
+		if wrong := p.model.answered(b); wrong != "" {
+			p.fail(fmt.Sprintf("key %q of %+v, asked for %+v, answers as Definition.Decide does", b.Key, *b.Definition, b.Asks), wrong)
+		}
+	}
+}
+
+func sortBatches(batches []*store.Batch) {
+	slices.SortFunc(batches, func(a, b *store.Batch) int {
+		return cmp.Or(cmp.Compare(a.Definition.Name, b.Definition.Name), cmp.Compare(a.Key, b.Key))
+	})
+}
+
+// ask decides one batch.
+func (p *probe) ask(d *store.Definition, key string, asks ...store.Ask) *store.Batch {
+	b := &store.Batch{Definition: d, Key: key, Asks: asks}
+	p.decide(b)
+	return b
+}
+
+// takes expects that so many are granted, or [store.Rejected].
+func (p *probe) takes(d *store.Definition, key string, n, want int64, why string) *store.Batch {
+	b := p.ask(d, key, take(n))
+	p.check(b.Outcome == store.Decided && b.Granted[0] == want, fmt.Sprintf("taking %d of %q answers %d: %s", n, key, want, why), describe(b))
+	return b
+}
+
+func describe(b *store.Batch) string {
+	return fmt.Sprintf("outcome %d, granted %v, state %+v at %d", b.Outcome, b.Granted, b.State, b.Now)
+}
+
+func take(n int64) store.Ask { return store.Ask{Min: n, Max: n} }
+
+func lend(n int64) store.Ask { return store.Ask{Min: n, Max: n, Lend: true} }
+
+func upTo(n int64) store.Ask { return store.Ask{Min: 1, Max: n} }
+
+func charge(n int64) store.Ask { return store.Ask{Op: store.Charge, Max: n} }
+
+func refund(n int64, m store.Mark) store.Ask {
+	return store.Ask{Op: store.Refund, Max: n, Mark: m}
+}
+
+func giveBack(n int64, m store.Mark) store.Ask {
+	return store.Ask{Op: store.Return, Max: n, Mark: m}
+}
+
+func markOf(s store.State) store.Mark { return store.Mark{Line: s.Line, After: s.Missing} }

@@ -1,0 +1,224 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weir-go/weir/store"
+)
+
+// A script asks a Backend at random, about a few keys of a few definitions of one kind.
+type script struct {
+	p       *probe
+	random  *rand.Rand
+	targets []scripted
+	// clock is the time that was set, 0: none is.
+	clock int64
+}
+
+// A scripted target is a key of a script, with what was granted of it lately.
+type scripted struct {
+	d      *store.Definition
+	key    string
+	grants []grant
+}
+
+type grant struct {
+	n    int64
+	mark store.Mark
+}
+
+const scriptCalls = 50
+
+// play plays one script.
+func play(p *probe, kind store.Kind, seed uint64, setTime bool) {
+	s := &script{p: p, random: rand.New(rand.NewPCG(seed, uint64(kind)))}
+	now := p.now()
+	if setTime {
+		now += (60 * 24 * time.Hour).Microseconds() // not behind what the server itself takes for the time
+		s.clock = now
+		p.s.SetTime(p.t, p.b, now)
+	}
+	for i := range 1 + s.random.IntN(3) {
+		d := &store.Definition{Name: fmt.Sprint(p.name, "-", seed, "-", i), Limits: s.limits(kind, setTime), Version: now}
+		d.Anchor = now + s.random.Int64N(7*d.Period) - 5*d.Period
+		for j := range 1 + s.random.IntN(2) {
+			s.targets = append(s.targets, scripted{d: d, key: fmt.Sprint("key", j)})
+		}
+	}
+	for range scriptCalls {
+		jumps := setTime && (s.nearLine() > 0 || s.random.IntN(2) == 0)
+		if jumps {
+			s.jump()
+		}
+		s.call(jumps)
+	}
+}
+
+// limits are small, so that all of their edges are met. A period is so long that a state
+// does not run out while the time stands still, or so short that lines are met.
+func (s *script) limits(kind store.Kind, setTime bool) store.Limits {
+	l := store.Limits{Kind: kind, Permits: 1 + s.random.Int64N(12)}
+	l.Period = []int64{170, 1_000, 5_003, 60_000_000}[s.random.IntN(4)]
+	if setTime {
+		l.Period = []int64{61_000_003, time.Hour.Microseconds()}[s.random.IntN(2)]
+	}
+	switch kind {
+	case store.KindTokenBucket:
+		l.Refill = 1 + s.random.Int64N(l.Permits+2)
+	case store.KindSlidingWindow:
+		l.Segments = 1 + s.random.Int64N(6)
+	}
+	return l
+}
+
+// jump sets the time: a little or much later, or earlier, and now and then to a line or to
+// right before it.
+func (s *script) jump() {
+	d := s.targets[s.random.IntN(len(s.targets))].d
+	by := s.random.Int64N(d.Period)
+	switch s.random.IntN(6) {
+	case 0:
+		by = 0
+	case 1:
+		by += d.Period * s.random.Int64N(3)
+	case 2:
+		by += d.Period * s.random.Int64N(3*max(d.Segments, d.Permits))
+	case 3:
+		by = d.Period - (s.clock-d.Anchor)%d.Period - s.random.Int64N(2)
+	}
+	switch near := s.nearLine(); {
+	case near > 0:
+		by = max(by, near)
+	case s.random.IntN(5) == 0:
+		s.write()
+		by = -by
+	}
+	s.clock += by
+	s.p.s.SetTime(s.p.t, s.p.b, s.clock)
+}
+
+// write makes the server write every key down. What changes nothing it need not write; it
+// may then not know, when the clock steps back, how late it has been.
+func (s *script) write() {
+	var batches []*store.Batch
+	for _, t := range s.targets {
+		batches = append(batches, &store.Batch{Definition: t.d, Key: t.key, Asks: []store.Ask{charge(1)}})
+	}
+	s.p.decide(batches...)
+}
+
+// nearLine is how long it is until those lines are over that come within seconds, 0 if
+// there are none. The server may forget then what is full by then, though the time that
+// was set stands still. So the script must go on, and not back.
+func (s *script) nearLine() (near int64) {
+	for _, t := range s.targets {
+		into := (s.clock - t.d.Anchor) % t.d.Period
+		if into < 0 {
+			into += t.d.Period
+		}
+		if left := t.d.Period - into; left < (10 * time.Second).Microseconds() {
+			near = max(near, left)
+		}
+	}
+	return near
+}
+
+// call asks about some of the keys at once, or about all of them.
+func (s *script) call(all bool) {
+	var batches []*store.Batch
+	var before []store.State
+	var asked []*scripted
+	for i := range s.targets {
+		t := &s.targets[i]
+		if !all && len(batches) > 0 && s.random.IntN(2) == 0 {
+			continue
+		}
+		b := &store.Batch{Definition: t.d, Key: t.key}
+		for range 1 + s.random.IntN(4) {
+			b.Asks = append(b.Asks, s.ask(t))
+		}
+		batches, asked = append(batches, b), append(asked, t)
+		before = append(before, s.p.model[target{t.d.Name, t.key}])
+	}
+	s.p.decide(append([]*store.Batch(nil), batches...)...)
+	for i, b := range batches {
+		s.checkTime(b)
+		if before[i].Period == 0 {
+			before[i] = b.Definition.Fresh(b.Now)
+		}
+		for j, m := range marks(b.Definition, before[i], b.Now, b.Asks) {
+			if n := b.Granted[j]; n > 0 && b.Asks[j].Op <= store.Charge {
+				asked[i].grants = append(asked[i].grants, grant{n, m})
+			}
+		}
+	}
+}
+
+func (s *script) checkTime(b *store.Batch) {
+	if ahead := b.Now - s.clock; s.clock != 0 && (ahead < 0 || ahead > time.Minute.Microseconds()) {
+		s.p.fail(fmt.Sprintf("the time is the one that was set, %d", s.clock), b.Now)
+	}
+}
+
+func (s *script) ask(t *scripted) store.Ask {
+	a := s.anyAsk(t)
+	a.IfPrevious = s.random.IntN(4) == 0
+	return a
+}
+
+func (s *script) anyAsk(t *scripted) store.Ask {
+	n := s.random.Int64N(t.d.Permits + 2)
+	switch s.random.IntN(12) {
+	case 0:
+		return take(0)
+	case 1, 2:
+		return store.Ask{Min: s.random.Int64N(n + 1), Max: n}
+	case 3, 4:
+		return store.Ask{Min: s.random.Int64N(n + 1), Max: n, Lend: true}
+	case 5:
+		return charge(n)
+	case 6, 7:
+		g := s.grant(t)
+		return refund(g.n, g.mark)
+	case 8, 9:
+		g := s.grant(t)
+		return giveBack(g.n, g.mark)
+	}
+	return take(min(n, 1+s.random.Int64N(3)))
+}
+
+// grant is one of the last ones, or part of it, or one that never was.
+func (s *script) grant(t *scripted) grant {
+	if len(t.grants) == 0 || s.random.IntN(10) == 0 {
+		state := s.p.model[target{t.d.Name, t.key}]
+		return grant{s.random.Int64N(5), store.Mark{Line: state.Line + s.random.Int64N(5) - 2, After: s.random.Int64N(2 * t.d.Permits)}}
+	}
+	g := t.grants[len(t.grants)-1-s.random.IntN(min(len(t.grants), 4))]
+	if s.random.IntN(3) == 0 {
+		g.n = 1 + s.random.Int64N(g.n)
+	}
+	return g
+}
+
+var scriptCases = func() (list []testCase) {
+	for _, kind := range []store.Kind{store.KindTokenBucket, store.KindFixedWindow, store.KindSlidingWindow} {
+		list = append(list, testCase{
+			name: "a " + kind.String() + " answers as the model does, whatever is asked",
+			run: func(p *probe) {
+				for seed := range uint64(10) {
+					play(p, kind, seed, false)
+				}
+			},
+		}, testCase{
+			name: "a " + kind.String() + " answers as the model does, however the clock jumps", setTime: true,
+			run: func(p *probe) {
+				for seed := range uint64(20) {
+					play(p, kind, 1000+seed, true)
+				}
+			},
+		})
+	}
+	return list
+}()

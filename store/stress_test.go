@@ -1,0 +1,131 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
+)
+
+// Everything at once, with troubles, and closed in the middle of it. It means something under
+// the race detector, and in that it ends.
+func TestEverythingAtOnceConcurrentSafe(t *testing.T) {
+	b := &hooked{Memory: newMemory()}
+	var troubles atomic.Int64
+	b.hook(func(string) error {
+		if troubles.Add(1)%50 == 0 {
+			return errDead
+		}
+		return nil
+	}, func(string) error {
+		if troubles.Add(1)%61 == 0 {
+			time.Sleep(3 * time.Millisecond) // longer than CallTimeout, whatever the context says
+		}
+		return nil
+	})
+	o := store.Options{CallTimeout: 2 * time.Millisecond, ProbeInterval: 5 * time.Millisecond, RefreshInterval: 5 * time.Millisecond, OnEvent: func(store.Event) {}}
+	for range 6 {
+		s, err := store.New(b, o)
+		require.NoError(t, err)
+		use := uses(t, s)
+		var wg sync.WaitGroup
+		for i := range 8 {
+			random := rand.New(rand.NewPCG(uint64(i), 9))
+			wg.Go(func() {
+				for begun := time.Now(); time.Since(begun) < 150*time.Millisecond; {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(3000))*time.Microsecond)
+					use[random.IntN(len(use))](ctx, random)
+					cancel()
+				}
+			})
+		}
+		time.Sleep(100 * time.Millisecond) // in real time: the others are at work
+		wg.Go(func() { _ = s.Close() })
+		_ = s.Close()
+		wg.Wait()
+	}
+}
+
+// uses returns what can be done with a Store.
+func uses(t *testing.T, s *store.Store) (all []func(context.Context, *rand.Rand)) {
+	check := func(lease limiter.Lease, err error) limiter.Lease {
+		if err != nil && !errors.Is(err, limiter.ErrClosed) && !errors.Is(err, limiter.ErrPermitCount) && !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		return lease
+	}
+	for i, how := range []*store.LimiterOptions{nil, {Block: 10}, {CacheRejections: true, Outage: store.FailOpen}, {NoCoalescing: true, Outage: store.FallBackLocally, LocalShare: 0.5}} {
+		o := bucketOf(50, 10, time.Millisecond, 30)
+		l := must2(s.TokenBucket(fmt.Sprint("b", i), o, how))(t)
+		p := must2(s.PartitionedTokenBucket(fmt.Sprint("p", i), o, how))(t)
+		chain := must2(limiter.Chain(l, rejecting{}))(t)
+		all = append(all,
+			func(ctx context.Context, r *rand.Rand) { check(l.TryAcquire(ctx, r.IntN(5))) },
+			func(ctx context.Context, r *rand.Rand) { check(l.Acquire(ctx, r.IntN(20))) },
+			func(ctx context.Context, r *rand.Rand) { check(l.Acquire(ctx, 5)).Adjust(r.IntN(9)) },
+			func(ctx context.Context, r *rand.Rand) { check(p.Acquire(ctx, fmt.Sprint(r.IntN(9)), r.IntN(20))) },
+			func(ctx context.Context, r *rand.Rand) { check(chain.TryAcquire(ctx, r.IntN(5))) },
+			func(ctx context.Context, r *rand.Rand) {
+				if r.IntN(20) == 0 {
+					_ = l.Reconfigure(bucketOf(20+r.IntN(50), 10, time.Millisecond, 30))
+					_ = p.Reconfigure(bucketOf(20+r.IntN(50), 10, time.Millisecond, 30))
+				}
+				l.Statistics()
+				_, _ = p.Statistics("1")
+				l.Options()
+			},
+		)
+	}
+	seats := must2(s.PartitionedConcurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 5, QueueLimit: 10}, &store.LimiterOptions{LeaseTTL: 100 * time.Millisecond}))(t)
+	hold := func(ctx context.Context, r *rand.Rand) {
+		lease := check(seats.Acquire(ctx, fmt.Sprint(r.IntN(3)), 1+r.IntN(3)))
+		time.Sleep(time.Duration(r.IntN(500)) * time.Microsecond)
+		lease.Release()
+	}
+	return append(all, hold, hold, hold, func(context.Context, *rand.Rand) { s.Counters(); s.Health() })
+}
+
+// Never are more held than there are, by two instances, whatever is lost on the way.
+func TestNeverMoreHeldThanThereAreConcurrentSafe(t *testing.T) {
+	b := &hooked{Memory: newMemory()}
+	var troubles, held, most atomic.Int64
+	b.hook(nil, func(string) error {
+		if troubles.Add(1)%20 == 0 {
+			return errDead // it was carried out
+		}
+		return nil
+	})
+	var wg sync.WaitGroup
+	for range 2 {
+		s := aStore(t, b, store.Options{FailureThreshold: 1000})
+		l := must2(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 5, QueueLimit: 100}, nil))(t)
+		for range 8 {
+			wg.Go(func() {
+				for range 200 {
+					lease, err := l.Acquire(t.Context(), 1)
+					if err != nil {
+						t.Error(err)
+					}
+					if !lease.Acquired() {
+						continue
+					}
+					for n, m := held.Add(1), most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+					}
+					held.Add(-1)
+					lease.Release()
+				}
+			})
+		}
+	}
+	wg.Wait()
+	require.LessOrEqual(t, most.Load(), int64(5))
+}

@@ -1,0 +1,247 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
+)
+
+// Two instances whose callers wait for the same permits both make progress, and ask about as
+// often as something comes back.
+func TestWaitersOfTwoInstancesMakeNoStorm(t *testing.T) {
+	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "cached": caching, "lent": {Block: 4}} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.Delay(time.Millisecond)
+				instances := []*store.TokenBucket{w.bucket(4, 2, 100*time.Millisecond, 100, how), w.bucket(4, 2, 100*time.Millisecond, 100, how)}
+				w.granted(instances[0], 4)
+				var all [2][]*waiting
+				for range 20 {
+					for i, l := range instances {
+						all[i] = append(all[i], w.acquire(l, 1))
+					}
+				}
+				calls := w.Calls("Decide")
+				w.pass(1500 * time.Millisecond)
+				for i := range all {
+					served := 0
+					for _, a := range all[i] {
+						if a.done.Load() {
+							w.served(a)
+							served++
+						}
+					}
+					require.GreaterOrEqual(t, served, 5, "instance %d makes progress", i)
+				}
+				require.LessOrEqual(t, w.Calls("Decide")-calls, 15*7, "a few questions for each refill")
+				w.pass(3 * time.Second)
+				for i := range all {
+					for _, a := range all[i] {
+						w.served(a)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestWaitersAreServedInTheirOrder(t *testing.T) {
+	for _, order := range []limiter.QueueOrder{limiter.OldestFirst, limiter.NewestFirst} {
+		inWorld(t, func(t *testing.T, w *world) {
+			o := bucketOf(1, 1, 100*time.Millisecond, 10)
+			o.QueueOrder = order
+			l := must2(w.instance(store.Options{}).TokenBucket("it", o, nil))(t)
+			w.granted(l, 1)
+			var all []*waiting
+			for range 5 {
+				all = append(all, w.acquire(l, 1))
+				w.pass(time.Millisecond)
+			}
+			for i := range all {
+				w.pass(100 * time.Millisecond)
+				for j, a := range all {
+					place := j
+					if order == limiter.NewestFirst {
+						place = len(all) - 1 - j
+					}
+					require.Equal(t, place <= i, a.done.Load(), "%v: after %d refills, number %d", order, i+1, j)
+				}
+			}
+		})
+	}
+}
+
+// Who waits for none is served when the first permit is there, whatever the head needs.
+func TestAZeroIsServedPastTheHead(t *testing.T) {
+	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "lent": {Block: 4}} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				l := w.bucket(10, 1, 100*time.Millisecond, 20, how)
+				w.granted(l, 10)
+				head, zero := w.acquire(l, 10), w.acquire(l, 0)
+				w.waits(zero)
+				w.pass(101 * time.Millisecond)
+				w.served(zero)
+				require.Equal(t, 100*time.Millisecond, zero.took)
+				w.pass(900 * time.Millisecond)
+				w.served(head)
+			})
+		})
+	}
+}
+
+// A newcomer who finds the queue empty does not wait for as long as those would have waited who
+// have left.
+func TestWhoComesAfterAllHaveLeftIsNotHeldUp(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(10, 1, time.Second, 20, nil)
+		w.granted(l, 9)
+		head := w.acquire(l, 10)
+		a := w.acquire(l, 1)
+		w.waits(a)
+		head.cancel()
+		synctest.Wait()
+		w.served(a)
+		require.ErrorIs(t, head.err, context.Canceled)
+	})
+}
+
+func TestAReleaseElsewhereWakesAWaiterAtOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.seats(1, 5, store.Options{}, nil), w.seats(1, 5, store.Options{}, nil)
+		lease := w.granted(a, 1)
+		waiting := w.acquire(b, 1)
+		w.pass(500 * time.Millisecond)
+		lease.Release()
+		synctest.Wait()
+		w.served(waiting).Release()
+		require.Equal(t, 500*time.Millisecond, waiting.took)
+	})
+}
+
+func TestAReleaseElsewhereIsPolledForWithoutListening(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		quiet := store.Options{NoListen: true}
+		a, b := w.seats(1, 5, quiet, nil), w.seats(1, 5, quiet, nil)
+		lease := w.granted(a, 1)
+		waiting := w.acquire(b, 1)
+		calls := w.Calls("Hold")
+		w.pass(10 * time.Second)
+		require.LessOrEqual(t, w.Calls("Hold")-calls, 10*41)
+		lease.Release()
+		w.pass(75 * time.Millisecond)
+		w.served(waiting).Release()
+	})
+}
+
+// When the connection on which one listens is cut, one polls until it is there again, and
+// then nothing is missed.
+func TestListeningFailsAndRecovers(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.seats(1, 5, store.Options{}, nil)
+		s := w.instance(store.Options{RefreshInterval: time.Hour})
+		b := must2(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 5}, nil))(t)
+		lease := w.granted(a, 1)
+		waiting := w.acquire(b, 1)
+		require.True(t, s.Health().Listening)
+		w.hook(func(method string) error {
+			if method == "Listen" {
+				return errors.New("cut")
+			}
+			return nil
+		}, nil)
+		w.NoListen(true) // cuts
+		w.NoListen(false)
+		w.pass(time.Second)
+		require.False(t, s.Health().Listening)
+		require.Len(t, w.events.of(store.ListenFailed), 2, "one for each instance, however often it is tried")
+		lease.Release()
+		w.pass(75 * time.Millisecond)
+		w.served(waiting).Release()
+		require.NoError(t, a.Reconfigure(limiter.ConcurrencyOptions{PermitLimit: 3, QueueLimit: 5}))
+		w.hook(nil, nil)
+		w.pass(time.Minute)
+		require.True(t, s.Health().Listening)
+		require.Equal(t, 3, b.Options().PermitLimit, "what was missed is looked for")
+		lease = w.granted(a, 3)
+		waiting = w.acquire(b, 1)
+		lease.Release()
+		synctest.Wait()
+		w.served(waiting)
+	})
+}
+
+func TestCancelledWaitersAndClose(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{})
+		l := must2(s.TokenBucket("it", bucketOf(10, 1, time.Hour, 20), nil))(t)
+		w.granted(l, 10)
+		first, second, third := w.acquire(l, 2), w.acquire(l, 3), w.acquire(l, 4)
+		require.EqualValues(t, 9, l.Statistics().QueuedPermits)
+		second.cancel()
+		synctest.Wait()
+		require.ErrorIs(t, second.err, context.Canceled)
+		require.EqualValues(t, 6, l.Statistics().QueuedPermits)
+		require.NoError(t, s.Close())
+		synctest.Wait()
+		for _, a := range []*waiting{first, third} {
+			require.True(t, a.done.Load())
+			require.NoError(t, a.err)
+			require.Equal(t, limiter.ReasonClosed, a.lease.Reason())
+		}
+		_, err := l.Acquire(w.ctx, 1)
+		require.ErrorIs(t, err, limiter.ErrClosed)
+	})
+}
+
+func TestALimitLoweredElsewhereSendsWaitersAway(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.bucket(10, 1, time.Hour, 20, nil), w.bucket(10, 1, time.Hour, 20, nil)
+		w.granted(a, 10)
+		large, small := w.acquire(b, 6), w.acquire(b, 2)
+		require.NoError(t, a.Reconfigure(bucketOf(5, 1, time.Hour, 20)))
+		synctest.Wait()
+		require.True(t, large.done.Load())
+		require.Equal(t, limiter.ReasonLimitLowered, large.lease.Reason())
+		w.waits(small)
+		require.NoError(t, a.Reconfigure(bucketOf(12, 1, time.Hour, 20)))
+		synctest.Wait()
+		w.served(small)
+	})
+}
+
+// A rejection of a concurrency limiter knows no time, also not that of the next look.
+func TestNoRetryAfterWhereTimeDoesNotHelp(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.seats(4, 2, store.Options{}, nil)
+		w.granted(l, 4)
+		lease, err := l.Acquire(w.ctx, 3)
+		require.NoError(t, err)
+		require.Equal(t, limiter.ReasonQueueLimit, lease.Reason())
+		_, ok := lease.RetryAfter()
+		require.False(t, ok)
+	})
+}
+
+// Times beyond what a Duration holds are as long as that, and no reason to ask all the time.
+func TestVeryLongWaits(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(1000, 1, 50*365*24*time.Hour, 2000, caching)
+		w.granted(l, 1000)
+		d, ok := w.rejected(l, 900).RetryAfter()
+		require.True(t, ok)
+		require.Greater(t, d, 250*365*24*time.Hour)
+		a := w.acquire(l, 900)
+		calls := w.Calls()
+		w.pass(time.Second)
+		w.waits(a)
+		require.Equal(t, calls, w.Calls())
+	})
+}

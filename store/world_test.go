@@ -1,0 +1,221 @@
+package store_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/storetest"
+)
+
+// A world is a store with the instances that use it, in a bubble of its own.
+type world struct {
+	*testing.T
+	*hooked
+	ctx    context.Context
+	events events
+}
+
+func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f(t, &world{T: t, hooked: &hooked{Memory: storetest.NewMemory()}, ctx: t.Context()})
+	})
+}
+
+// instance returns another Store.
+func (w *world) instance(o store.Options) *store.Store {
+	o.OnEvent = w.events.add
+	return aStore(w.T, w.hooked, o)
+}
+
+// bucket returns a bucket of an instance of its own.
+func (w *world) bucket(limit, refill int, period time.Duration, queue int, how *store.LimiterOptions) *store.TokenBucket {
+	w.Helper()
+	return must2(w.instance(store.Options{}).TokenBucket("bucket", bucketOf(limit, refill, period, queue), how))(w.T)
+}
+
+func bucketOf(limit, refill int, period time.Duration, queue int) limiter.TokenBucketOptions {
+	return limiter.TokenBucketOptions{TokenLimit: limit, TokensPerPeriod: refill, ReplenishmentPeriod: period, QueueLimit: queue}
+}
+
+func (w *world) seats(limit, queue int, o store.Options, how *store.LimiterOptions) *store.Concurrency {
+	w.Helper()
+	return must2(w.instance(o).Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: limit, QueueLimit: queue}, how))(w.T)
+}
+
+// try is TryAcquire, which must not fail.
+func (w *world) try(l limiter.Limiter, n int) limiter.Lease {
+	w.Helper()
+	lease, err := l.TryAcquire(w.ctx, n)
+	require.NoError(w, err)
+	return lease
+}
+
+func (w *world) granted(l limiter.Limiter, n int) limiter.Lease {
+	w.Helper()
+	lease := w.try(l, n)
+	require.True(w, lease.Acquired(), "%d permits", n)
+	synctest.Wait() // what begins with the first question goes on behind it
+	return lease
+}
+
+func (w *world) rejected(l limiter.Limiter, n int) limiter.Lease {
+	w.Helper()
+	lease := w.try(l, n)
+	require.False(w, lease.Acquired(), "%d permits", n)
+	synctest.Wait()
+	return lease
+}
+
+// A waiting is a call of Acquire that may be waiting.
+type waiting struct {
+	lease  limiter.Lease
+	err    error
+	took   time.Duration
+	cancel context.CancelFunc
+	done   atomic.Bool
+}
+
+func (w *world) acquire(l limiter.Limiter, n int) *waiting {
+	ctx, cancel := context.WithCancel(w.ctx)
+	a := &waiting{cancel: cancel}
+	begun := time.Now()
+	go func() {
+		defer cancel()
+		a.lease, a.err = l.Acquire(ctx, n)
+		a.took = time.Since(begun)
+		a.done.Store(true)
+	}()
+	synctest.Wait()
+	return a
+}
+
+// served expects that the waiting is over, and well.
+func (w *world) served(a *waiting) limiter.Lease {
+	w.Helper()
+	require.True(w, a.done.Load(), "it still waits")
+	require.NoError(w, a.err)
+	require.True(w, a.lease.Acquired(), "it was rejected: %s", a.lease.Reason())
+	return a.lease
+}
+
+func (w *world) waits(a *waiting) {
+	w.Helper()
+	require.False(w, a.done.Load(), "it does not wait any more")
+}
+
+func (w *world) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// timed returns how long f takes.
+func timed(f func()) time.Duration {
+	begun := time.Now()
+	f()
+	return time.Since(begun)
+}
+
+// events are those that an operator was told of.
+type events struct {
+	mu  sync.Mutex
+	all []store.Event
+}
+
+func (e *events) add(one store.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, one)
+}
+
+// of returns those of a kind, once all that is under way is done.
+func (e *events) of(k store.EventKind) (some []store.Event) {
+	synctest.Wait()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, one := range e.all {
+		if one.Kind == k {
+			some = append(some, one)
+		}
+	}
+	return some
+}
+
+// hooked is a Memory with more that can be wrong.
+type hooked struct {
+	*storetest.Memory
+	mu     sync.Mutex
+	before func(method string) error // an error: nothing is done
+	after  func(method string) error // it was done
+	see    func([]*store.Batch)
+}
+
+func (h *hooked) hook(before, after func(method string) error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.before, h.after = before, after
+}
+
+func (h *hooked) around(method string, f func() error) error {
+	h.mu.Lock()
+	before, after := h.before, h.after
+	h.mu.Unlock()
+	if before != nil {
+		if err := before(method); err != nil {
+			return err
+		}
+	}
+	if err := f(); err != nil {
+		return err
+	}
+	if after != nil {
+		return after(method)
+	}
+	return nil
+}
+
+func (h *hooked) Decide(ctx context.Context, b []*store.Batch) error {
+	if h.see != nil {
+		h.see(b)
+	}
+	return h.around("Decide", func() error { return h.Memory.Decide(ctx, b) })
+}
+
+func (h *hooked) Replace(ctx context.Context, d *store.Definition, key string, old, next store.State) (ok bool, err error) {
+	err = h.around("Replace", func() error { ok, err = h.Memory.Replace(ctx, d, key, old, next); return err })
+	return ok, err
+}
+
+func (h *hooked) Hold(ctx context.Context, x []*store.Hold) error {
+	return h.around("Hold", func() error { return h.Memory.Hold(ctx, x) })
+}
+
+func (h *hooked) Renew(ctx context.Context, x []*store.Hold) error {
+	return h.around("Renew", func() error { return h.Memory.Renew(ctx, x) })
+}
+
+func (h *hooked) Release(ctx context.Context, x []*store.Hold) error {
+	return h.around("Release", func() error { return h.Memory.Release(ctx, x) })
+}
+
+func (h *hooked) Load(ctx context.Context, name string) (d *store.Definition, now int64, err error) {
+	err = h.around("Load", func() error { d, now, err = h.Memory.Load(ctx, name); return err })
+	return d, now, err
+}
+
+func (h *hooked) Define(ctx context.Context, old int64, next *store.Definition) (ok bool, err error) {
+	err = h.around("Define", func() error { ok, err = h.Memory.Define(ctx, old, next); return err })
+	return ok, err
+}
+
+func (h *hooked) Listen(ctx context.Context, ready func(), notice func(store.Notice)) error {
+	return h.around("Listen", func() error { return h.Memory.Listen(ctx, ready, notice) })
+}
