@@ -29,4 +29,7 @@
 // with the new limits where they wait for a limiter of the registry; when the last one has ended, what was replaced is disposed of: first the functions
 // given to [Builder.OnDispose], in reverse order, then what the strategies own, then
 // the limiters that no version uses any more.
+//
+// [Shared] is for limiters that several instances of a program have in common: what is
+// counted is in a store, and stays there whatever becomes of the registry.
 package registry

@@ -51,7 +51,7 @@ func Keep[T any, O comparable](b *Builder, name string, o O, k Kept[T, O]) T {
 		return none
 	}
 	made := &ownedLimiter{limiter: fresh, kept: true, reconfigure: func(o any) error { return k.Reconfigure(fresh, o.(O)) }}
-	used, err := b.use(id, o, func() *ownedLimiter { return made })
+	used, err := b.use(id, o, func() (*ownedLimiter, error) { return made, nil })
 	if used != made { // somebody else was faster
 		if err := made.close(); err != nil {
 			b.problem(fmt.Errorf("%s %q: closing a spare one: %w", k.Kind, name, err))

@@ -15,7 +15,7 @@ import (
 type limiterID struct {
 	name string
 	kind string
-	of   any // the types of a partitioned limiter: two of them may be called the same
+	of   any // the types of a partitioned limiter, as two of them may be called the same; a sharing
 }
 
 // An ownedLimiter is a limiter that the registry made. It is closed when no
@@ -27,6 +27,7 @@ type ownedLimiter struct {
 	options     any  // those in force; of a comparable type
 	keyed       any  // what stands behind a partitioned limiter
 	kept        bool // it is no limiter, see [Keep]
+	shared      bool // its state is in a store, see [Shared]
 	users       int  // guarded by the registry's mu
 	observed    observed
 }
@@ -116,11 +117,11 @@ func own[L limiter.Limiter, O comparable](b *Builder, k kind[L, O], name, kindNa
 		fresh, _ = k.make(k.something)
 		return fresh
 	}
-	used, err := b.use(limiterID{name: name, kind: kindName}, o, func() *ownedLimiter {
+	used, err := b.use(limiterID{name: name, kind: kindName}, o, func() (*ownedLimiter, error) {
 		return &ownedLimiter{
 			limiter:     fresh,
 			reconfigure: func(o any) error { return k.reconfigure(fresh, o.(O)) },
-		}
+		}, nil
 	})
 	if err != nil {
 		b.problem(err)
@@ -132,7 +133,7 @@ func own[L limiter.Limiter, O comparable](b *Builder, k kind[L, O], name, kindNa
 // use returns the registry's limiter of that id, the one that fresh returns if
 // there is none, and counts this build among its users. With a nil fresh it returns
 // nil if there is none.
-func (b *Builder) use(want limiterID, options any, fresh func() *ownedLimiter) (*ownedLimiter, error) {
+func (b *Builder) use(want limiterID, options any, fresh func() (*ownedLimiter, error)) (*ownedLimiter, error) {
 	if want.name == "" {
 		return nil, fmt.Errorf("a %s of the registry needs a name", want.kind)
 	}
@@ -150,7 +151,10 @@ func (b *Builder) use(want limiterID, options any, fresh func() *ownedLimiter) (
 		return nil, nil
 	}
 	if l == nil {
-		l = fresh()
+		var err error
+		if l, err = fresh(); err != nil {
+			return nil, err
+		}
 		l.id, l.options = want, options
 		r.limiters[want] = l
 		r.namesakes[want.name]++
@@ -165,6 +169,9 @@ func (b *Builder) id() id { return id{b.Name, b.Instance} }
 func conflict(name string, a id, ua *use, b id, ub *use) error {
 	err := fmt.Errorf("%w: limiter %q: pipeline %s wants a %s with %+v, pipeline %s a %s with %+v",
 		ErrLimiterConflict, name, a, ua.id.kind, ua.options, b, ub.id.kind, ub.options)
+	if ua.id.kind == ub.id.kind && ua.options == ub.options {
+		err = fmt.Errorf("%w, in another store or of other types", err)
+	}
 	return &faultError{err, []id{a, b}}
 }
 
@@ -187,34 +194,6 @@ func agree(inForce []*build, fresh int) error {
 			} else if w.use.id != u.id || w.use.options != u.options {
 				return conflict(name, w.by, w.use, b.instance.id, u)
 			}
-		}
-	}
-	return nil
-}
-
-// reconfigure gives the limiters the options that the builds want. If one refuses,
-// it and those before it get back what they had: a partitioned one may have gone
-// half the way.
-func reconfigure(builds []*build) error {
-	var undo []func()
-	for _, b := range builds {
-		for _, u := range b.uses {
-			l, before := u.ownedLimiter, u.ownedLimiter.options
-			if before == u.options {
-				continue
-			}
-			undo = append(undo, func() {
-				_ = guarded(func() error { return l.reconfigure(before) }) // they were valid before
-				l.options = before
-			})
-			// It may be the program's, and the registry is locked.
-			if err := guarded(func() error { return l.reconfigure(u.options) }); err != nil {
-				for _, f := range slices.Backward(undo) {
-					f()
-				}
-				return &faultError{fmt.Errorf("registry: limiter %q: %w", l.id.name, err), []id{b.instance.id}}
-			}
-			l.options = u.options
 		}
 	}
 	return nil
@@ -283,8 +262,8 @@ func (o *observed) end() {
 type LimiterInfo struct {
 	Name      string   // the one that the Builder was given
 	Kind      string   // such as "token bucket"
-	Options   any      // those in force, such as a limiter.TokenBucketOptions or a PartitionedOptions
-	Limiter   any      // such as a *limiter.TokenBucket
+	Options   any      // those in force, such as a limiter.TokenBucketOptions, a PartitionedOptions or SharedOptions
+	Limiter   any      // such as a *limiter.TokenBucket or a *store.TokenBucket
 	Pipelines []string // who uses it, each as name or name/instance, sorted
 }
 

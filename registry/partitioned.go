@@ -45,8 +45,8 @@ func Partitioned[R any, K comparable, O LimiterOptions](b *Builder, name string,
 		kind: fmt.Sprintf("partitioned %s by %v of %v", eachKind(each), reflect.TypeFor[K](), reflect.TypeFor[R]()),
 		of:   reflect.TypeFor[keyed[R, K, O]](),
 	}
-	used, err := b.use(id, want, func() *ownedLimiter {
-		return &ownedLimiter{limiter: fresh, reconfigure: p.reconfigure, keyed: p}
+	used, err := b.use(id, want, func() (*ownedLimiter, error) {
+		return &ownedLimiter{limiter: fresh, reconfigure: p.reconfigure, keyed: p}, nil
 	})
 	if err != nil {
 		b.problem(err)

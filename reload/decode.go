@@ -23,13 +23,14 @@ type decoder struct {
 // into.
 type extras map[string]func(value *node, path string)
 
-// options decodes a mapping into the struct that v points to, and validates it.
-func (d *decoder) options(n *node, v reflect.Value, path string, more extras) {
+// options decodes a mapping into the struct that v points to, and validates it. It
+// returns where everything was, nil if n is no mapping.
+func (d *decoder) options(n *node, v reflect.Value, path string, more extras) *structure {
 	if n.kind != mapping {
 		d.add(n, path, "must be a mapping of options, found %v%s", n, hintAtDefaults(n))
-		return
+		return nil
 	}
-	s := structure{at: n, path: path, fields: fieldsOf(v.Elem().Type()), values: make(map[string]*node), failed: make(map[string]bool)}
+	s := &structure{at: n, path: path, fields: fieldsOf(v.Elem().Type()), values: make(map[string]*node), failed: make(map[string]bool)}
 	for _, e := range n.entries {
 		if decode := more[e.key.text]; decode != nil {
 			decode(e.value, child(path, e.key.text))
@@ -52,7 +53,8 @@ func (d *decoder) options(n *node, v reflect.Value, path string, more extras) {
 			s.failed[f.name] = true
 		}
 	}
-	d.validate(v, &s)
+	d.validate(v, s)
+	return s
 }
 
 func hintAtDefaults(n *node) string {

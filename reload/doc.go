@@ -10,6 +10,9 @@
 //	      max_partitions: 10000
 //	      each:
 //	        fixed_window: {permit_limit: 20, window: 1s}
+//	  logins:
+//	    token_bucket: {token_limit: 100, tokens_per_period: 100, replenishment_period: 1s}
+//	    store: redis             # shared by all instances; see Kinds.Store
 //	  both:
 //	    chain: [upstream, per-client]   # all must grant, in this order
 //	pipelines:
@@ -42,6 +45,11 @@
 // a retry or the action of a fallback, is the name of one that the program has
 // registered. A rate_limiter has one limiter besides, and a retry and hedging may name
 // a budget that stands under budgets. [Schema] has all of it for editors.
+//
+// A limiter of one of the first four kinds, or a partitioned one, may have a store beside
+// its kind: the name of one, or a mapping with its name and how to deal with it, see
+// [github.com/weir-go/weir/store.LimiterOptions]. Then its permits are those of all instances
+// of the program, by the same name.
 //
 // A shared limiter goes by its name in the registry, too; one that is written in a
 // strategy by "pipeline/strategy". Under those names they keep what they have

@@ -12,7 +12,7 @@ import (
 )
 
 func TestExplain(t *testing.T) {
-	for _, name := range []string{"testdata/example.yaml", "testdata/valid/everything.yaml"} {
+	for _, name := range []string{"testdata/example.yaml", "testdata/valid/everything.yaml", "testdata/valid/stores.yaml"} {
 		f, err := reload.Parse(name, read(t, name), functions())
 		require.NoError(t, err)
 		var b strings.Builder

@@ -39,6 +39,10 @@ func sharedWith(users []string, itself string) string {
 }
 
 func (e *explainer) limits(p *pipelineModel, l *limiterModel) string {
+	return e.limitsAlone(p, l) + l.store.explain()
+}
+
+func (e *explainer) limitsAlone(p *pipelineModel, l *limiterModel) string {
 	switch o := l.options.(type) {
 	case limiter.TokenBucketOptions:
 		return fmt.Sprintf("token bucket: bursts of %d, then %s", o.TokenLimit, rate(o.TokensPerPeriod, o.ReplenishmentPeriod)) +
@@ -57,7 +61,7 @@ func (e *explainer) limits(p *pipelineModel, l *limiterModel) string {
 	case adaptive.ThrottlerOptions:
 		return explainThrottler(o)
 	case partitionedOptions:
-		return fmt.Sprintf("limiter for each %s, a %s", o.Key, e.limits(p, l.each)) + partitions(o.PartitionedOptions)
+		return fmt.Sprintf("limiter for each %s, a %s", o.Key, e.limitsAlone(p, l.each)) + partitions(o.PartitionedOptions)
 	case nil:
 		if l.kind == "chain" {
 			return e.chain(p, l)

@@ -150,8 +150,10 @@ func (d *decoder) sharedLimiters(n *node, f *File) {
 	}
 	for _, e := range n.entries {
 		d.in = e.key.text
-		if l := d.oneLimiter(e.value, child(limitersField, e.key.text), "limiter", d.kinds.limiterNames()); l != nil {
+		path := child(limitersField, e.key.text)
+		if l := d.oneLimiter(e.value, path); l != nil {
 			l.name = e.key.text
+			d.storedName(e.key, path, l.name, l)
 			f.limiters = append(f.limiters, l)
 		} else {
 			// It has its problem. Whoever names it need not have another.
@@ -161,18 +163,30 @@ func (d *decoder) sharedLimiters(n *node, f *File) {
 	d.in = ""
 }
 
-// oneLimiter decodes a mapping of one kind, of those, to its options.
-func (d *decoder) oneLimiter(n *node, path, what string, kinds []string) *limiterModel {
-	e, ok := d.oneKind(n, path, what, kinds)
+// oneLimiter decodes a mapping of one kind to its options, and maybe a store beside it.
+func (d *decoder) oneLimiter(n *node, path string) *limiterModel {
+	kinds := d.kinds.limiterNames()
+	kind, store := d.splitStore(n, path, kinds)
+	e, ok := d.oneKind(kind, path, "limiter", kinds)
+	in := d.storeOf(store, path, e)
 	if !ok {
 		return nil
 	}
-	return d.limiter(e.key.text, e.value, child(path, e.key.text))
+	return d.limiter(e.key.text, e.value, child(path, e.key.text), in)
+}
+
+// eachLimiter decodes the limiter of a partitioned one.
+func (d *decoder) eachLimiter(n *node, path string, in *storeModel) *limiterModel {
+	e, ok := d.oneKind(d.withoutStore(n, path), path, eachKey, partitionable)
+	if !ok {
+		return nil
+	}
+	return d.limiter(e.key.text, e.value, child(path, e.key.text), in)
 }
 
 // limiter decodes the options of a limiter.
-func (d *decoder) limiter(kind string, options *node, path string) *limiterModel {
-	l := &limiterModel{kind: kind}
+func (d *decoder) limiter(kind string, options *node, path string, in *storeModel) *limiterModel {
+	l := &limiterModel{kind: kind, store: in}
 	if k := d.kinds.limiter(kind); k != nil {
 		k.decode(d, options, path, l)
 	}

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/strategies/chaos"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/fallback"
@@ -24,6 +25,7 @@ const (
 	chaosError      purpose = "chaos error"
 	chaosOutcome    purpose = "chaos outcome"
 	chaosBehavior   purpose = "chaos behavior"
+	limiterStore    purpose = "store"
 )
 
 // Key adds a function that a partitioned limiter can name as its key: it finds in
@@ -74,6 +76,12 @@ func (k *Kinds) Behavior(name string, behavior func(ctx context.Context) error) 
 	k.register(chaosBehavior, name, behavior)
 }
 
+// Store adds what a limiter can name as its store, in which its state then is. It stays the
+// program's, which closes it after the registry.
+func (k *Kinds) Store(name string, s *store.Store) {
+	k.register(limiterStore, name, s)
+}
+
 // register adds something that a file can name.
 func (k *Kinds) register(what purpose, name string, thing any) {
 	switch {
@@ -98,6 +106,7 @@ var registrations = map[string]purpose{
 	"error":    chaosError,
 	"outcome":  chaosOutcome,
 	"behavior": chaosBehavior,
+	"store":    limiterStore,
 }
 
 // Registrations returns what [Kinds.Assume] takes.

@@ -69,7 +69,7 @@ func RegisterStrategy[O any](k *Kinds, kind string, build func(b *registry.Build
 // strategy. Whatever must outlive a version is to be kept elsewhere, by that name;
 // what need not is given to [registry.Builder.OnDispose].
 func RegisterLimiter[O any](k *Kinds, kind string, build func(b *registry.Builder, name string, o O) (limiter.Limiter, error)) {
-	if !k.allows("limiter", kind, reflect.TypeFor[O](), build == nil, append(k.limiterNames(), "limiter", "name", "shadow", "permits", "handle")) {
+	if !k.allows("limiter", kind, reflect.TypeFor[O](), build == nil, append(k.limiterNames(), "limiter", "name", "shadow", "permits", "handle", storeField)) {
 		return
 	}
 	if k.limiters == nil {

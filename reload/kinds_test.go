@@ -170,7 +170,7 @@ reload: the chaos outcome "nil" is nil
 reload: the chaos behavior "nil" is nil
 reload: there is a chaos error "twice" already
 reload: there is a key function "twice" already
-reload: there is nothing to register as "lock", there are behavior, control, error, fallback, handle, key, outcome, permits`)
+reload: there is nothing to register as "lock", there are behavior, control, error, fallback, handle, key, outcome, permits, store`)
 	_, err = k.Schema()
 	assert.Error(t, err)
 }

@@ -17,6 +17,7 @@ type limiterModel struct {
 	options any             // a struct; of a chain nil, and of kinds that are not known
 	each    *limiterModel   // of a partitioned one
 	members []*limiterModel // of a chain, shared ones
+	store   *storeModel     // where its state is, and that of each; nil: in the process
 }
 
 // A limiterKind is how the limiters of one kind are decoded and made.
@@ -30,10 +31,10 @@ var ownLimiters map[string]*limiterKind
 
 func init() { // not in the declaration: a partitioned limiter has limiters
 	ownLimiters = map[string]*limiterKind{
-		"token_bucket":   limiterOf(bucket),
-		"fixed_window":   limiterOf(fixedWindow),
-		"sliding_window": limiterOf(slidingWindow),
-		"concurrency":    limiterOf(concurrency),
+		"token_bucket":   storableOf(bucket),
+		"fixed_window":   storableOf(fixedWindow),
+		"sliding_window": storableOf(slidingWindow),
+		"concurrency":    storableOf(concurrency),
 		"unlimited":      limiterOf(unlimited),
 		"adaptive":       limiterOf(adaptiveLimiter),
 		"throttler":      limiterOf(throttler),
@@ -91,10 +92,11 @@ var partitionable = []string{"concurrency", "fixed_window", "sliding_window", "t
 
 func decodePartitioned(d *decoder, n *node, path string, l *limiterModel) {
 	var o partitionedOptions
-	d.options(n, reflect.ValueOf(&o), path, extras{"each": func(each *node, path string) {
-		l.each = d.oneLimiter(each, path, eachKey, partitionable)
+	s := d.options(n, reflect.ValueOf(&o), path, extras{"each": func(each *node, path string) {
+		l.each = d.eachLimiter(each, path, l.store)
 	}})
 	l.options = o
+	d.noPartitions(l, s)
 	if n.kind == mapping && n.get("each") == nil {
 		d.add(n, path, "each is missing: the limiter that every key gets, one of %s", oneOf(partitionable))
 	}
@@ -105,6 +107,9 @@ func buildPartitioned(b *registry.Builder, k *Kinds, name string, l *limiterMode
 	key, err := registered[func(context.Context) string](k, keyFunction, o.Key)
 	if err != nil {
 		return nil, err
+	}
+	if l.store != nil {
+		return buildInStore(b, k, name, l, key)
 	}
 	p := &byContext{}
 	switch each := l.each.options.(type) {

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/storetest"
 	"github.com/weir-go/weir/strategies/chaos"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/fallback"
@@ -27,7 +29,18 @@ func functions() *reload.Kinds {
 	k.Error("boom", errTransient)
 	k.Outcome("stale", func(context.Context) (chaos.Result, bool) { return chaos.Result{Value: "stale"}, true })
 	k.Behavior("flush", func(context.Context) error { return nil })
+	k.Store("redis", newStore(storetest.NewMemory()))
+	k.Store("postgres", newStore(storetest.NewMemory()))
 	return k
+}
+
+// newStore returns a store that needs not be closed, as long as nobody asks it.
+func newStore(b store.Backend) *store.Store {
+	s, err := store.New(b, store.Options{NoListen: true})
+	if err != nil {
+		panic(err)
+	}
+	return s
 }
 
 func TestValidFiles(t *testing.T) {

@@ -108,6 +108,9 @@ func (d *decoder) ownNames(f *File) {
 				continue
 			}
 			name, at := ownName(p.name, "", s.name), p.places[i]
+			if s.limiter != nil && what == "limiter" {
+				d.storedName(&node{line: at.Line, column: at.Column}, at.Path, name, s.limiter)
+			}
 			its := "that of the pipeline " + p.name
 			if other := taken[prefix+name]; other == its {
 				continue // of two strategies of one name, which is a problem already

@@ -143,6 +143,8 @@ func (d definition) form() string {
 		return strings.Join(forms, " or ")
 	case d.Ref == "#/$defs/duration":
 		return "duration"
+	case d.Ref == "#/$defs/store":
+		return "[name and options](#store)"
 	case d.Ref == "#/$defs/each":
 		return "one kind of limiter"
 	case d.Type == "integer", d.Type == "number":

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/strategies/adaptive"
 )
 
@@ -117,6 +118,17 @@ var limiterRules = map[reflect.Type]map[string]rule{
 		"Period":           {zero: "1m", doc: "How far back executions count, 20ms or more; 1m unless set."},
 		"MinExecutions":    {words: []word{off}, zero: "10", doc: "How many executions there must have been before any is rejected; 10 unless set."},
 		"MaxRejectionRate": {zero: "0.9", most: 1, doc: "The largest part that is rejected, whatever fails; 0.9 unless set."},
+	},
+	reflect.TypeFor[storeModel](): {
+		"Name": naming(limiterStore, "What the program has registered to keep the state in."),
+	},
+	reflect.TypeFor[store.LimiterOptions](): {
+		"Outage":          described("What happens while the store is away; fail_closed unless set."),
+		"LocalShare":      described("The part of the limit that this instance gives out while the store is away; for fall_back_locally, which needs it."),
+		"Block":           atLeast(0, "How many permits the instance takes at once to give them out without asking, at most; 0: each when it is asked for. Not for concurrency."),
+		"CacheRejections": described("Reject a key that has nothing left without asking until time has brought something back. Not for concurrency."),
+		"NoCoalescing":    described("Make every call a round trip of its own."),
+		"LeaseTTL":        {zero: "30s", doc: "For concurrency: how long after an instance has died its permits are free again, 100ms or more; 30s unless set."},
 	},
 	reflect.TypeFor[partitionedOptions](): {
 		"Key": naming(keyFunction, "The function of the program's that finds the key."),

@@ -16,7 +16,7 @@ import (
 // a rule says is what Validate says.
 func TestRules(t *testing.T) {
 	for _, options := range []any{
-		rateLimiterOptions{}, retryOptions{}, timeoutOptions{}, pipelineOptions{}, partitionedOptions{},
+		rateLimiterOptions{}, retryOptions{}, timeoutOptions{}, pipelineOptions{}, partitionedOptions{}, storeModel{},
 		adaptive.LimiterOptions{}, adaptive.ThrottlerOptions{}, circuitBreakerOptions{}, fallbackOptions{}, hedgingOptions{}, budget.Options{},
 		chaosFaultOptions{}, chaosLatencyOptions{}, chaosOutcomeOptions{}, chaosBehaviorOptions{},
 		limiter.TokenBucketOptions{}, limiter.FixedWindowOptions{}, limiter.SlidingWindowOptions{}, limiter.ConcurrencyOptions{},

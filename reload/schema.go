@@ -69,10 +69,11 @@ func (k *Kinds) schema() ([]byte, error) {
 
 func (k *Kinds) definitions() object {
 	defs := object{
-		"limiter":  oneKindSchema("limiter.", k.limiterNames()),
+		"limiter":  k.limiterSchema(),
 		"each":     oneKindSchema("limiter.", partitionable),
 		"strategy": oneKindSchema("strategy.", k.strategyNames()),
 		"budget":   structSchema(reflect.TypeFor[budget.Options]()),
+		"store":    k.kindSchema(reflect.TypeFor[storeModel]()),
 		"pipeline": object{
 			"type": "object",
 			"properties": object{"strategies": object{
@@ -116,12 +117,46 @@ func (k *Kinds) refine(defs object) {
 
 	limiters := defs["strategy.rate_limiter"].(object)
 	properties(limiters)["limiter"] = object{"type": "string", "description": "The name of a limiter under limiters."}
-	oneOf := []any{object{"required": []string{"limiter"}}}
 	for _, kind := range k.limiterNames() {
 		properties(limiters)[kind] = object{"$ref": "#/$defs/limiter." + kind}
-		oneOf = append(oneOf, object{"required": []string{kind}})
 	}
-	limiters["oneOf"] = oneOf
+	limiters["oneOf"] = eachRequired(append([]string{"limiter"}, k.limiterNames()...))
+	k.addStore(limiters)
+
+	share := properties(defs["store"].(object))["local_share"].(object)
+	share["exclusiveMinimum"], share["maximum"] = 0, 1
+}
+
+// limiterSchema is a mapping of one kind to its options, and maybe a store.
+func (k *Kinds) limiterSchema() object {
+	s := oneKindSchema("limiter.", k.limiterNames())
+	delete(s, "minProperties")
+	delete(s, "maxProperties")
+	s["oneOf"] = eachRequired(k.limiterNames())
+	k.addStore(s)
+	return s
+}
+
+// addStore lets a limiter have a store, if it is of a kind that can.
+func (k *Kinds) addStore(limiter object) {
+	name := object{"type": "string"}
+	if names := keysOf(k.functions[limiterStore]); len(names) > 0 && !k.lenient {
+		name["enum"] = names
+	}
+	properties(limiter)[storeField] = object{
+		"description": "Where the state of the limiter is, for instances to share it: the name of a store, or that with options; in the process unless set.",
+		"anyOf":       []any{name, object{"$ref": "#/$defs/store"}},
+	}
+	limiter["dependentSchemas"] = object{storeField: object{"anyOf": eachRequired(storable)}}
+}
+
+// eachRequired is a choice of fields, each of which must be there to be chosen.
+func eachRequired(fields []string) []any {
+	var all []any
+	for _, f := range fields {
+		all = append(all, object{"required": []string{f}})
+	}
+	return all
 }
 
 func properties(schema object) object { return schema["properties"].(object) }

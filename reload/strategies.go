@@ -147,8 +147,9 @@ func decodeRateLimiter(d *decoder, n *node, path string, s *strategyModel) {
 		}
 		d.limiterRefs = append(d.limiterRefs, limiterRef{reference{name, path, ""}, func(l *limiterModel) { s.limiter = l }})
 	}}
+	in := d.storeAmong(n, path, more)
 	for _, kind := range d.kinds.limiterNames() {
-		more[kind] = func(options *node, path string) { s.limiter = d.limiter(kind, options, path) }
+		more[kind] = func(options *node, path string) { s.limiter = d.limiter(kind, options, path, in) }
 	}
 	d.acceptLimiters(n, more, s)
 	s.options = d.decodeOptions(n, reflect.TypeFor[rateLimiterOptions](), path, more)
@@ -157,7 +158,7 @@ func decodeRateLimiter(d *decoder, n *node, path string, s *strategyModel) {
 	}
 	var limiters []entry
 	for _, e := range n.entries {
-		if more[e.key.text] != nil {
+		if more[e.key.text] != nil && e.key.text != storeField {
 			limiters = append(limiters, e)
 		}
 	}

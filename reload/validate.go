@@ -14,10 +14,13 @@ func (d *decoder) validate(v reflect.Value, s *structure) {
 	if !ok {
 		return
 	}
-	err := checked.Validate()
-	if err == nil {
-		return
+	if err := checked.Validate(); err != nil {
+		d.wrong(err, s)
 	}
+}
+
+// wrong adds a problem for each thing that err says of the struct.
+func (d *decoder) wrong(err error, s *structure) {
 	for _, clause := range clauses(err) {
 		d.clause(clause, s)
 	}

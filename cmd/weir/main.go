@@ -10,7 +10,7 @@
 // A program may have kinds and functions of its own, which weir does not know: it
 // accepts any that are not spelt much like one that it knows. With -strict a file
 // may name only weir's own kinds, and what is given by -key, -handle, -permits,
-// -fallback, -control, -error, -outcome and -behavior.
+// -fallback, -control, -error, -outcome, -behavior and -store.
 package main
 
 import (

@@ -100,6 +100,20 @@ pipelines:
 	assert.Equal(t, 0, r.status, r.err)
 }
 
+func TestCheckStores(t *testing.T) {
+	const file = `
+limiters: {logins: {concurrency: {permit_limit: 2}, store: {name: redis, lease_ttl: 5s}}}
+pipelines: {login: {strategies: [rate_limiter: {limiter: logins}]}}
+`
+	assert.Equal(t, result{0, "-: ok: 1 pipeline, 1 shared limiter\n", ""}, weir(file, "check", "-"))
+	r := weir(file, "check", "-strict", "-store", "postgres", "-")
+	assert.Equal(t, 1, r.status)
+	assert.Contains(t, r.err, `no store "redis", there is only postgres`)
+	assert.Equal(t, 0, weir(file, "check", "-strict", "-store", "redis", "-").status)
+	assert.Contains(t, weir(strings.Replace(file, "lease_ttl: 5s", "block: 5", 1), "check", "-").err, "block and cache_rejections must not be set for concurrency")
+	assert.Contains(t, weir(file, "explain", "-").out, "in the store redis")
+}
+
 func TestExplain(t *testing.T) {
 	r := weir(good, "explain", "-")
 	assert.Equal(t, 0, r.status, r.err)

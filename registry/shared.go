@@ -1,0 +1,89 @@
+package registry
+
+import (
+	"fmt"
+
+	"github.com/weir-go/weir/store"
+)
+
+// SharedOptions are the [LimiterInfo.Options] of a limiter whose state is in a store. The
+// limits can change in place; another How makes another limiter.
+type SharedOptions[O LimiterOptions] struct {
+	// Limits are those that the pipelines want. An instance that was reconfigured later
+	// may have set others.
+	Limits O
+	How    store.LimiterOptions
+}
+
+// Shared returns the registry's limiter of that name whose permits are shared with all other
+// instances that use s: the store's token bucket if o are [limiter.TokenBucketOptions], and
+// so on. A nil how means the defaults. What [Builder.TokenBucket] says about sharing among
+// pipelines, about reloads and about closing holds for it, too; s stays the program's, which
+// closes it after the registry.
+//
+// New limits go to the store when the version that is being built comes into force, for all
+// instances; those of a limiter that is new do so when it is first asked. A reload does not
+// wait for that, and does not fail because the store is away: the limits are set when it is
+// back. Limits that do not change are not set again, so that an instance that is reloaded
+// does not undo what another one has set.
+//
+// Another store and another how make another limiter, like another kind. It finds in the same
+// store what the old one has left there, so that nothing is given out twice; each has a queue
+// of its own, and what the old one has borrowed (see [store.LimiterOptions]) stays with it until it
+// is used or goes back. The old one is closed when nobody uses it any more.
+//
+// [Options.ObserveLimiter] gets it as it is: each look at its statistics is a round trip, and
+// waits for [store.Options.CallTimeout] at the longest. While the store counts as away nothing
+// is asked, and the figures are the last ones known. All instances tell of the same permits:
+// look at one of them, not at the sum.
+func Shared[O LimiterOptions](b *Builder, s *store.Store, name string, o O, how *store.LimiterOptions) *store.Limiter[O] {
+	return share(b, s, name, "shared "+eachKind(o), o, how, makeShared[O])
+}
+
+// SharedPartitioned is [Shared] for a limiter for each key: [limiter.Translate] finds the key
+// in what a pipeline is partitioned by. It has no options besides those of each limiter, as
+// a key that is not in use costs nothing.
+func SharedPartitioned[O LimiterOptions](b *Builder, s *store.Store, name string, each O, how *store.LimiterOptions) *store.Partitioned[O] {
+	return share(b, s, name, "shared partitioned "+eachKind(each), each, how, makeSharedPartitioned[O])
+}
+
+// A sharing is what must stay for a limiter to be the same one. It is comparable.
+type sharing struct {
+	store *store.Store
+	how   store.LimiterOptions
+}
+
+var _ map[sharing]bool // it is a part of a key
+
+// inStore is what the registry needs of a limiter of a store.
+type inStore[O any] interface {
+	ReconfigureLater(o O) error
+	Close() error
+}
+
+// share returns the limiter of that name and kind, and notes that this build uses it.
+func share[L inStore[O], O LimiterOptions](b *Builder, s *store.Store, name, kind string, o O, how *store.LimiterOptions, make maker[L, O]) L {
+	in := sharing{store: s}
+	if how != nil {
+		in.how = *how
+	}
+	if err := make.refuses(s, name, o, in.how); err != nil {
+		b.problem(fmt.Errorf("limiter %q: %w", name, err))
+		return make.closed()
+	}
+	used, err := b.use(limiterID{name: name, kind: kind, of: in}, SharedOptions[O]{o, in.how}, func() (*ownedLimiter, error) {
+		l, err := make(s, name, o, in.how)
+		if err != nil {
+			return nil, fmt.Errorf("limiter %q: %w", name, err)
+		}
+		return &ownedLimiter{limiter: l, shared: true, reconfigure: func(o any) error {
+			// The registry is locked, and a store may be away: neither waits for it.
+			return l.ReconfigureLater(o.(SharedOptions[O]).Limits)
+		}}, nil
+	})
+	if err != nil {
+		b.problem(err)
+		return make.closed()
+	}
+	return used.limiter.(L)
+}

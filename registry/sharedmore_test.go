@@ -1,0 +1,153 @@
+package registry_test
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/store"
+)
+
+func TestSharedPartitionedIsKept(t *testing.T) {
+	t.Run("token bucket", func(t *testing.T) { testSharedPartitioned(t, bucketOptions) })
+	t.Run("fixed window", func(t *testing.T) { testSharedPartitioned(t, windowOptions) })
+	t.Run("sliding window", func(t *testing.T) { testSharedPartitioned(t, slidingOptions) })
+	t.Run("concurrency", func(t *testing.T) { testSharedPartitioned(t, one) })
+}
+
+func testSharedPartitioned[O registry.LimiterOptions](t *testing.T, options func(int) O) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(t)
+		observed := 0
+		r := open(t, &registry.Options{ObserveLimiter: func(string, limiter.StatisticsProvider) func() {
+			observed++
+			return nil
+		}})
+		limit := 10
+		var l *store.Partitioned[O]
+		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+			l = registry.SharedPartitioned(b, c.s, "users", options(limit), nil)
+			return nil
+		}))
+		get(t, r, "orders")
+		first := l
+		left := func(user string) int {
+			st, err := first.Statistics(user)
+			require.NoError(t, err)
+			return int(st.AvailablePermits)
+		}
+		for user, n := range map[string]int{"ann": 7, "bob": 2} {
+			lease, err := first.TryAcquire(t.Context(), user, n)
+			require.NoError(t, err)
+			require.True(t, lease.Acquired())
+		}
+		limit = 8
+		require.NoError(t, r.Reload(t.Context()))
+		synctest.Wait()
+		require.Same(t, first, l)
+		assert.Equal(t, []int{1, 6, 8}, []int{left("ann"), left("bob"), left("new")})
+		assert.Zero(t, observed, "it has no statistics as a whole")
+
+		require.NoError(t, r.Close(t.Context()))
+		_, err := first.TryAcquire(t.Context(), "ann", 1)
+		assert.ErrorIs(t, err, limiter.ErrClosed)
+	})
+}
+
+// Whoever collects metrics asks the store each time, and a store that is away no more than
+// it takes to find that out.
+func TestObservingASharedLimiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(t)
+		var look func() limiter.Statistics
+		stopped := false
+		r := open(t, &registry.Options{ObserveLimiter: func(name string, l limiter.StatisticsProvider) func() {
+			assert.Equal(t, "l", name)
+			look = l.Statistics
+			return func() { stopped = true }
+		}})
+		w := &wants[limiter.TokenBucketOptions]{s: c.s, o: bucketOptions(10)}
+		require.NoError(t, r.Define("orders", w.build))
+		get(t, r, "orders")
+		assert.Zero(t, c.Calls(), "nobody has looked yet")
+		isTaken(t, w.got, 3)
+		assert.EqualValues(t, 7, look().AvailablePermits)
+		before := c.Calls("Decide")
+		look()
+		assert.Equal(t, before+1, c.Calls("Decide"))
+
+		c.Fail(errBoom)
+		for range 100 {
+			look()
+		}
+		assert.LessOrEqual(t, c.Calls("Decide"), before+1+3, "then the store counts as away")
+		c.Fail(nil)
+		time.Sleep(5 * time.Second)
+		require.NoError(t, r.Close(t.Context()))
+		assert.True(t, stopped)
+	})
+}
+
+// Reloads, first builds and executions at the same time, with limits and sharing that change.
+func TestSharedReloadsConcurrentSafe(t *testing.T) {
+	c := newCloud(t)
+	r := open(t, nil)
+	var mu sync.Mutex
+	limit, how := 100, store.LimiterOptions{}
+	made := make(map[string]*store.TokenBucket)
+	build := func(b *registry.Builder) error {
+		mu.Lock()
+		defer mu.Unlock()
+		made[b.Name] = registry.Shared(b, c.s, "l", bucketOptions(limit), &how)
+		return nil
+	}
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
+		require.NoError(t, r.Define(name, build))
+	}
+	get(t, r, "a")
+	var wg sync.WaitGroup
+	for _, name := range names[1:] {
+		wg.Go(func() { get(t, r, name) })
+	}
+	for range 4 {
+		wg.Go(func() {
+			for range 200 {
+				mu.Lock()
+				l := made["a"]
+				mu.Unlock()
+				if _, err := l.TryAcquire(t.Context(), 1); err != nil {
+					assert.ErrorIs(t, err, limiter.ErrClosed) // it has been replaced meanwhile
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for n := range 40 {
+		wg.Go(func() {
+			for range 20 {
+				mu.Lock()
+				l := made["a"]
+				mu.Unlock()
+				_, _ = l.TryAcquire(t.Context(), 1)
+			}
+		})
+		mu.Lock()
+		limit = 100 + n/2
+		how.Block = n % 2 * 8
+		mu.Unlock()
+		require.NoError(t, r.Reload(t.Context()))
+		assert.Same(t, made["a"], made["b"])
+		assert.Same(t, made["a"], made["c"])
+	}
+	wg.Wait()
+	assert.Eventually(t, func() bool { return r.OwnedLimiters() == 1 }, 5*time.Second, time.Millisecond) // versions are disposed of behind reloads
+	_, err := made["a"].TryAcquire(t.Context(), 1)
+	assert.NoError(t, err)
+}

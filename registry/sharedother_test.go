@@ -1,0 +1,121 @@
+package registry_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/store"
+)
+
+// Another store, way of sharing or kind makes another limiter, beside the old one as long as
+// that is in use.
+func TestSharedOtherwise(t *testing.T) {
+	for name, change := range map[string]func(c *cloud, w *wants[limiter.TokenBucketOptions]){
+		"outage": func(_ *cloud, w *wants[limiter.TokenBucketOptions]) { w.how.Outage = store.FailOpen },
+		"block":  func(_ *cloud, w *wants[limiter.TokenBucketOptions]) { w.how.Block = 4 },
+		"store":  func(c *cloud, w *wants[limiter.TokenBucketOptions]) { w.s = c.other },
+		"outage and limits": func(_ *cloud, w *wants[limiter.TokenBucketOptions]) {
+			w.how.Outage, w.o.QueueLimit = store.FailOpen, 7
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCloud(t)
+				r := open(t, nil)
+				w := &wants[limiter.TokenBucketOptions]{s: c.s, o: bucketOptions(10)}
+				require.NoError(t, r.Define("orders", w.build))
+				p := get(t, r, "orders")
+				end := hold(t, p)
+				old := w.got
+				isTaken(t, old, 3)
+
+				before := *w
+				change(c, w)
+				require.NoError(t, r.Reload(t.Context()))
+				require.NotSame(t, old, w.got)
+				isTaken(t, w.got, 2)
+				isTaken(t, old, 1)
+				assert.Equal(t, 4, available(old), "both take from the same")
+				assert.Equal(t, 2, r.OwnedLimiters())
+
+				// Back while the old one is in use still: it is the old one.
+				changed := w.got
+				w.s, w.o, w.how = before.s, before.o, before.how
+				require.NoError(t, r.Reload(t.Context()))
+				assert.Same(t, old, w.got)
+				end()
+				synctest.Wait()
+				assert.Equal(t, 1, r.OwnedLimiters())
+				_, err := changed.TryAcquire(t.Context(), 1)
+				require.ErrorIs(t, err, limiter.ErrClosed)
+				isTaken(t, old, 1)
+			})
+		})
+	}
+}
+
+func TestSharedBecomesAnotherKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(t)
+		r := open(t, nil)
+		var l limiter.Limiter
+		kinds := []func(b *registry.Builder){
+			func(b *registry.Builder) { l = registry.Shared(b, c.s, "l", bucketOptions(10), nil) },
+			func(b *registry.Builder) { l = registry.Shared(b, c.s, "l", windowOptions(10), nil) },
+			func(b *registry.Builder) { l = registry.Shared(b, c.s, "l", slidingOptions(10), nil) },
+			func(b *registry.Builder) {
+				l = partitionOf[limiter.SlidingWindowOptions]{registry.SharedPartitioned(b, c.s, "l", slidingOptions(10), nil)}
+			},
+			func(b *registry.Builder) { l = registry.Shared(b, c.s, "l", one(10), nil) },
+			func(b *registry.Builder) { l = b.TokenBucket("l", bucketOptions(10)) },
+			func(b *registry.Builder) { l = registry.Shared(b, c.s, "l", bucketOptions(10), nil) },
+		}
+		now := 0
+		require.NoError(t, r.Define("orders", func(b *registry.Builder) error { kinds[now](b); return nil }))
+		p := get(t, r, "orders")
+		for now = range kinds {
+			end := hold(t, p) // keeps the old one
+			require.NoError(t, r.Reload(t.Context()))
+			isTaken(t, l, 1)
+			end()
+			synctest.Wait()
+			assert.Equal(t, 1, r.OwnedLimiters())
+			isTaken(t, l, 1)
+		}
+	})
+}
+
+// partitionOf is one key of a partitioned limiter.
+type partitionOf[O registry.LimiterOptions] struct{ *store.Partitioned[O] }
+
+func (p partitionOf[O]) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return p.Partitioned.TryAcquire(ctx, "ann", n)
+}
+
+func (p partitionOf[O]) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return p.Partitioned.Acquire(ctx, "ann", n)
+}
+
+// One that nobody uses any more is closed; the next of its name is another one.
+func TestSharedComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(t)
+		r := open(t, nil)
+		w := &wants[limiter.TokenBucketOptions]{s: c.s, o: bucketOptions(10)}
+		require.NoError(t, r.Define("orders", w.build))
+		get(t, r, "orders")
+		old := w.got
+		isTaken(t, old, 3)
+		require.NoError(t, r.Remove(t.Context(), "orders"))
+		synctest.Wait()
+		require.NoError(t, r.Apply(t.Context(), registry.Change{Define: builds{"orders": w.build}}))
+		assert.NotSame(t, old, w.got)
+		assert.Equal(t, 7, available(w.got))
+	})
+}

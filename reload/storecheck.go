@@ -1,0 +1,65 @@
+package reload
+
+import (
+	"reflect"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
+)
+
+// refusal returns what a store says of a limiter with these options.
+func refusal(o any, how store.LimiterOptions) error { return store.Check("any", o, &how) }
+
+func storedNameOK(name string) bool {
+	return store.Check(name, storedExample(0), nil) == nil
+}
+
+// storedExample are options of a kind that every store takes; of 0 those of any.
+func storedExample(k store.Kind) any {
+	switch k {
+	case store.KindTokenBucket:
+		return limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second}
+	case store.KindSlidingWindow:
+		return limiter.SlidingWindowOptions{PermitLimit: 1, Window: time.Second, SegmentsPerWindow: 1}
+	case store.KindConcurrency:
+		return limiter.ConcurrencyOptions{PermitLimit: 1}
+	default:
+		return limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Second}
+	}
+}
+
+// checkStored adds what a store says of the options of a limiter. Where they are not valid
+// anyway each field is looked at by itself, to find all that is wrong at once.
+func (d *decoder) checkStored(o interface{ Validate() error }, s *structure, k store.Kind) {
+	if o.Validate() == nil {
+		if err := refusal(o, store.LimiterOptions{}); err != nil {
+			d.wrong(err, s)
+		}
+		return
+	}
+	from := reflect.ValueOf(o)
+	for i := range from.NumField() {
+		one := reflect.New(from.Type()).Elem()
+		one.Set(reflect.ValueOf(storedExample(k)))
+		one.Field(i).Set(from.Field(i))
+		if one.Interface().(interface{ Validate() error }).Validate() != nil {
+			continue
+		}
+		if err := refusal(one.Interface(), store.LimiterOptions{}); err != nil {
+			d.wrong(err, s)
+		}
+	}
+}
+
+// noPartitions refuses what a partitioned limiter has no use for in a store.
+func (d *decoder) noPartitions(l *limiterModel, s *structure) {
+	if l.store == nil || s == nil {
+		return
+	}
+	for _, field := range []string{"idle_timeout", "max_partitions"} {
+		if at := s.values[field]; at != nil {
+			d.add(at, child(s.path, field), "%s means nothing in a %s, where a key that is not in use costs nothing: leave it out", field, storeField)
+		}
+	}
+}
