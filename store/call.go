@@ -41,6 +41,11 @@ func (c *core) ask(ctx context.Context, key string, asks ...Ask) (*call, error) 
 	if err := c.s.guard.err(); err != nil {
 		return nil, err
 	}
+	if c.o.NoCoalescing && c.s.punctual && c.inForce.Load() != nil {
+		if q, err := c.askAtOnce(ctx, key, asks); q != nil || err != nil {
+			return q, err
+		}
+	}
 	limit := time.NewTimer(c.s.o.CallTimeout)
 	defer limit.Stop()
 	if err := c.defined(ctx, limit); err != nil {

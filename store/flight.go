@@ -86,10 +86,17 @@ func (g group) definition() *Definition {
 	return d
 }
 
-// batch asks by the definition that is in force now. What is given back under another
-// grid than it was taken under is not to be found any more, and asks for nothing.
+// batch is what is asked of the key.
 func (g group) batch() *Batch {
-	b := &Batch{Definition: g.definition(), Key: g[0].key}
+	b := &Batch{}
+	g.fill(b)
+	return b
+}
+
+// fill asks by the definition that is in force now. What is given back under another
+// grid than it was taken under is not to be found any more, and asks for nothing.
+func (g group) fill(b *Batch) {
+	b.Definition, b.Key = g.definition(), g[0].key
 	if len(g) == 1 {
 		b.Asks, b.Granted = g[0].asks, g[0].got[:]
 	}
@@ -106,7 +113,6 @@ func (g group) batch() *Batch {
 	if len(b.Granted) != len(b.Asks) {
 		b.Granted = make([]int64, len(b.Asks))
 	}
-	return b
 }
 
 // sameGrid tells whether lines have the same numbers and bring the same.

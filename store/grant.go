@@ -11,12 +11,13 @@ import (
 type grant struct {
 	c     *core
 	key   string
-	by    *limiter.Granter
+	by    limiter.Granter
 	left  int64 // right after it
 	final bool  // nothing is given back: see LimiterOptions.CacheRejections
 
 	mu    sync.Mutex
-	parts []part // the newest last
+	parts []part  // the newest last
+	few   [1]part // room for them: there are seldom more
 }
 
 // A part of a grant was taken at once.
@@ -28,10 +29,10 @@ type part struct {
 
 func newGrant(q *call, i int) limiter.Lease {
 	g := &grant{
-		c: q.c, key: q.key, parts: []part{{q.def, q.granted[i], q.marks[i]}},
+		c: q.c, key: q.key, few: [1]part{{q.def, q.granted[i], q.marks[i]}},
 		left: max(q.def.Permits-q.marks[i].After, 0), final: q.c.o.CacheRejections,
 	}
-	g.by = limiter.NewGranter(g)
+	g.parts, g.by = g.few[:], *limiter.NewGranter(g) // in one piece: it is made for every grant
 	return g.by.Grant(int(q.granted[i]), 0)
 }
 

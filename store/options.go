@@ -83,7 +83,8 @@ type LimiterOptions struct {
 	CacheRejections bool `json:"cache_rejections,omitempty" yaml:"cache_rejections,omitempty"`
 	// NoCoalescing: every call is a round trip of its own, also where many come at once.
 	// Otherwise those that come while one is under way share the next. Of no account for
-	// concurrency, where who asks after a release must not arrive before it.
+	// concurrency, where who asks after a release must not arrive before it. What a caller
+	// that leaves in the middle was granted may be lost then until time brings it back.
 	NoCoalescing bool `json:"no_coalescing,omitempty" yaml:"no_coalescing,omitempty"`
 	// LeaseTTL is, for concurrency, how long after an instance has died its permits are
 	// free again; 0: 30 s; at least 100 ms. Leases are renewed three times in it.

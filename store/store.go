@@ -35,6 +35,7 @@ type Store struct {
 	beat  heart
 	lent  lenders
 
+	punctual  bool          // the backend is
 	busy      atomic.Int64  // what is under way beside the lanes
 	repairing chan struct{} // has room for as many as may go on at once
 
@@ -69,6 +70,9 @@ func New(b Backend, o Options) (*Store, error) {
 	s.guard.s, s.teller.tell = s, o.OnEvent
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.beat.s, s.lent.s = s, s
+	if p, ok := b.(Punctual); ok {
+		s.punctual = p.Punctual()
+	}
 	for i := range lanes {
 		s.calls[i].timeout, s.calls[i].fly, s.calls[i].lost = s.o.CallTimeout, s.decide, s.lostCalls
 		s.holds[i].timeout, s.holds[i].fly, s.holds[i].lost = s.o.CallTimeout, s.carry, s.lostHoldings

@@ -182,6 +182,9 @@ func (h *hooked) around(method string, f func() error) error {
 	return nil
 }
 
+// Punctual is false: hooks may do anything.
+func (h *hooked) Punctual() bool { return false }
+
 func (h *hooked) Decide(ctx context.Context, b []*store.Batch) error {
 	if h.see != nil {
 		h.see(b)

@@ -193,6 +193,9 @@ func (m *Memory) Define(ctx context.Context, old int64, next *store.Definition) 
 	return done && err == nil, err
 }
 
+// Punctual is true: methods return when their context ends.
+func (m *Memory) Punctual() bool { return true }
+
 // Close does nothing: others may share the Memory.
 func (m *Memory) Close() error {
 	m.trouble.count("Close")

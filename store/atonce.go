@@ -1,0 +1,70 @@
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// A Punctual [Backend] says whether its methods return as soon as their context ends, whatever
+// the network does. Calls of limiters with LimiterOptions.NoCoalescing are then made by the caller's
+// goroutine, which saves handing them over to one that can be left behind.
+type Punctual interface {
+	Punctual() bool
+}
+
+// An alone call has with it what its flight needs, in one piece.
+type alone struct {
+	call
+	batch   Batch
+	group   [1]*call
+	batches [1]*Batch
+}
+
+// askAtOnce is ask without another goroutine. It returns nothing if the limiter was
+// reconfigured, and the question is to be asked in the usual way.
+func (c *core) askAtOnce(ctx context.Context, key string, asks []Ask) (*call, error) {
+	c.s.busy.Add(1)
+	defer c.s.busy.Add(-1)
+	if ctx.Err() != nil {
+		return nil, contextError(ctx)
+	}
+	sent := time.Now()
+	c.refreshIfDue(sent)
+	one := &alone{call: call{c: c, key: key, then: nobody}}
+	q, b := &one.call, &one.batch
+	q.asks = append(q.one[:0], asks...)
+	one.group[0], one.batches[0] = q, b
+	g := group(one.group[:])
+	g.fill(b)
+	within, cancel := c.s.inTime(ctx, sent)
+	err := c.s.backend.Decide(within, one.batches[:])
+	cancel()
+	if err == nil && b.Outcome == Failed {
+		err = b.Err
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, contextError(ctx) // it is the caller that has left, not the store
+	case err != nil:
+		c.s.guard.came(err)
+		return nil, unavailable(err)
+	}
+	c.s.guard.came(nil)
+	c.s.count.decisions.Add(1)
+	if b.Outcome != Decided {
+		return nil, nil
+	}
+	g.answer(b, sent)
+	return q, nil
+}
+
+func nobody() {}
+
+// inTime bounds ctx by CallTimeout, where it does not end before that anyway.
+func (s *Store) inTime(ctx context.Context, now time.Time) (context.Context, context.CancelFunc) {
+	latest := now.Add(s.o.CallTimeout)
+	if end, ok := ctx.Deadline(); ok && end.Before(latest) {
+		return ctx, nobody
+	}
+	return context.WithDeadline(ctx, latest)
+}
