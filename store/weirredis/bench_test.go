@@ -1,0 +1,141 @@
+package weirredis
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/store"
+)
+
+const benchGoroutines = 32
+
+// benchBackend returns a Backend on a client with a connection for each goroutine.
+func benchBackend(b *testing.B) (*Backend, *redis.Client) {
+	b.Helper()
+	o, err := redis.ParseURL(testserver.Redis(b).URL)
+	require.NoError(b, err)
+	o.PoolSize, o.MinIdleConns = benchGoroutines, benchGoroutines
+	client := redis.NewClient(o)
+	b.Cleanup(func() { _ = client.Close() })
+	return newTestBackend(b, client), client
+}
+
+// parallel runs f in 32 goroutines.
+func parallel(b *testing.B, f func(i int64) error) {
+	b.Helper()
+	b.ReportAllocs()
+	b.SetParallelism(benchGoroutines / runtime.GOMAXPROCS(0))
+	var next atomic.Int64
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if err := f(next.Add(1)); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+}
+
+// benchBucket gives a permit a microsecond, so that nothing is rejected.
+func benchBucket() *store.Definition {
+	return &store.Definition{
+		Name:    "bench",
+		Limits:  store.Limits{Kind: store.KindTokenBucket, Permits: 1_000_000, Period: 1000, Refill: 1000},
+		Version: 1_700_000_000_000_000, Anchor: 1_700_000_000_000_000,
+	}
+}
+
+func takeOne(d *store.Definition, key string) *store.Batch {
+	return &store.Batch{Definition: d, Key: key, Asks: []store.Ask{{Min: 1, Max: 1}}, Granted: make([]int64, 1)}
+}
+
+func BenchmarkDecide(b *testing.B) {
+	for _, keys := range []int64{1, 10_000} {
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
+			backend, _ := benchBackend(b)
+			d := benchBucket()
+			parallel(b, func(i int64) error {
+				batch := takeOne(d, strconv.FormatInt(i%keys, 10))
+				return backend.Decide(b.Context(), []*store.Batch{batch})
+			})
+		})
+	}
+	b.Run("sliding", func(b *testing.B) {
+		backend, _ := benchBackend(b)
+		d := benchBucket()
+		d.Kind, d.Refill, d.Segments, d.Period, d.Permits = store.KindSlidingWindow, 0, 10, 100_000, 1<<40
+		parallel(b, func(int64) error {
+			return backend.Decide(b.Context(), []*store.Batch{takeOne(d, "k")})
+		})
+	})
+	b.Run("rejected", func(b *testing.B) {
+		backend, _ := benchBackend(b)
+		d := benchBucket()
+		d.Permits, d.Period, d.Refill = 1, 1<<40, 1
+		parallel(b, func(int64) error {
+			return backend.Decide(b.Context(), []*store.Batch{takeOne(d, "k")})
+		})
+	})
+}
+
+// 100 keys, or 100 asks of one key, in one round trip.
+func BenchmarkDecideMany(b *testing.B) {
+	b.Run("keys", func(b *testing.B) {
+		backend, _ := benchBackend(b)
+		d := benchBucket()
+		parallel(b, func(int64) error {
+			batches := make([]*store.Batch, 100)
+			for i := range batches {
+				batches[i] = takeOne(d, strconv.Itoa(i))
+			}
+			return backend.Decide(b.Context(), batches)
+		})
+	})
+	b.Run("asks", func(b *testing.B) {
+		backend, _ := benchBackend(b)
+		d := benchBucket()
+		parallel(b, func(int64) error {
+			batch := &store.Batch{Definition: d, Key: "k", Asks: make([]store.Ask, 100)}
+			for i := range batch.Asks {
+				batch.Asks[i] = store.Ask{Min: 1, Max: 1, IfPrevious: i > 0}
+			}
+			return backend.Decide(b.Context(), []*store.Batch{batch})
+		})
+	})
+}
+
+// What a lease costs that is given and released, without anybody waiting.
+func BenchmarkHold(b *testing.B) {
+	backend, _ := benchBackend(b)
+	d := &store.Definition{Name: "bench", Limits: store.Limits{Kind: store.KindConcurrency, Permits: 1000}, Version: 1}
+	parallel(b, func(i int64) error {
+		h := &store.Hold{Definition: d, Key: "k", ID: strconv.FormatInt(i, 36), Permits: 1, TTL: 30_000_000}
+		if err := backend.Hold(b.Context(), []*store.Hold{h}); err != nil {
+			return err
+		}
+		return backend.Release(b.Context(), []*store.Hold{h})
+	})
+}
+
+// The floor: what the server and the client cost when nothing is decided.
+func BenchmarkEmptyScript(b *testing.B) {
+	_, client := benchBackend(b)
+	sha, err := client.ScriptLoad(context.Background(), "return 1").Result()
+	require.NoError(b, err)
+	keys := []string{"weir:{bench:k}"}
+	parallel(b, func(int64) error { return client.EvalSha(b.Context(), sha, keys).Err() })
+}
+
+func BenchmarkPing(b *testing.B) {
+	_, client := benchBackend(b)
+	parallel(b, func(int64) error { return client.Ping(b.Context()).Err() })
+}

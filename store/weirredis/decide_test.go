@@ -1,0 +1,263 @@
+package weirredis
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/store"
+)
+
+// slowBucket gives nothing back while a test runs.
+func slowBucket(permits int64) *store.Definition {
+	return &store.Definition{
+		Name:    "slow",
+		Limits:  store.Limits{Kind: store.KindTokenBucket, Permits: permits, Period: 3_600_000_000, Refill: 1},
+		Version: 1_700_000_000_000_000, Anchor: 1_700_000_000_000_000,
+	}
+}
+
+func ask(t testing.TB, b *Backend, d *store.Definition, key string, asks ...store.Ask) *store.Batch {
+	t.Helper()
+	batch := &store.Batch{Definition: d, Key: key, Asks: asks}
+	require.NoError(t, b.Decide(t.Context(), []*store.Batch{batch}))
+	return batch
+}
+
+func take(n int64) store.Ask { return store.Ask{Min: n, Max: n} }
+
+func TestStateIsForgottenWhenItIsFull(t *testing.T) {
+	b, client := shared(t)
+	for _, kind := range []store.Kind{store.KindTokenBucket, store.KindFixedWindow, store.KindSlidingWindow} {
+		d := slowBucket(10)
+		d.Kind, d.Name = kind, kind.String()
+		switch kind {
+		case store.KindFixedWindow:
+			d.Refill = 0
+		case store.KindSlidingWindow:
+			d.Refill, d.Segments = 0, 3
+		}
+		for _, asks := range [][]store.Ask{{take(3)}, {take(1), take(2)}} {
+			batch := ask(t, b, d, "k", asks...)
+			got := client.PExpireTime(t.Context(), b.names.state(d.Name, "k")).Val()
+			full := d.FullAt(batch.State)
+			require.Equal(t, full/1000+1, got.Milliseconds(), "%v", kind)
+		}
+		batch := ask(t, b, d, "k", take(1))
+		mark := store.Mark{Line: batch.State.Line, After: batch.State.Missing}
+		ask(t, b, d, "k", store.Ask{Op: store.Refund, Max: 100, Mark: mark})
+		require.Zero(t, client.Exists(t.Context(), b.names.state(d.Name, "k")).Val(), "%v: a full state is not kept", kind)
+	}
+}
+
+func TestNothingIsWrittenWhenNothingChanges(t *testing.T) {
+	b, client := shared(t)
+	d := slowBucket(2)
+	ask(t, b, d, "", take(2))
+	key := b.names.state(d.Name, "")
+	stored := client.Get(t.Context(), key).Val()
+	require.LessOrEqual(t, len(stored), 44, "Redis keeps a string of up to 44 bytes with its key")
+	for _, asks := range [][]store.Ask{{take(1)}, {take(0)}, {take(1), take(2)}, {{Op: store.Refund, Max: 1}}, {}} {
+		ask(t, b, d, "", asks...)
+		require.Equal(t, stored, client.Get(t.Context(), key).Val(), "%+v", asks)
+	}
+	ask(t, b, d, "other", take(3))
+	ask(t, b, d, "other", take(3), take(0))
+	require.Zero(t, client.Exists(t.Context(), b.names.state(d.Name, "other")).Val())
+}
+
+func TestBadInputIsAnError(t *testing.T) {
+	b, client := shared(t)
+	for name, change := range map[string]func(*store.Definition){
+		"kind":    func(d *store.Definition) { d.Kind = store.KindConcurrency },
+		"no kind": func(d *store.Definition) { d.Kind = 0 },
+		"period":  func(d *store.Definition) { d.Period = 0 },
+		"permits": func(d *store.Definition) { d.Permits = 1 << 60 },
+		"refill":  func(d *store.Definition) { d.Refill = -1 },
+	} {
+		d := slowBucket(2)
+		change(d)
+		require.ErrorContains(t, b.Decide(t.Context(), []*store.Batch{takeOne(d, "")}), "weirredis: decide: ", name)
+	}
+	require.Error(t, b.Decide(t.Context(), []*store.Batch{{}}))
+	require.NoError(t, b.Decide(t.Context(), nil))
+
+	d := slowBucket(2)
+	for _, junk := range []string{"", "junk", "a long text which is not a state of anything at all"} {
+		require.NoError(t, client.Set(t.Context(), b.names.state(d.Name, ""), junk, 0).Err())
+		require.Error(t, b.Decide(t.Context(), []*store.Batch{takeOne(d, "")}), junk)
+	}
+	require.NoError(t, client.Del(t.Context(), b.names.state(d.Name, "")).Err())
+	require.NoError(t, client.LPush(t.Context(), b.names.state(d.Name, ""), "x").Err())
+	require.ErrorContains(t, b.Decide(t.Context(), []*store.Batch{takeOne(d, "")}), "WRONGTYPE")
+
+	for _, c := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil), (*redis.Ring)(nil)} {
+		_, err := NewBackend(c, BackendOptions{Prefix: "{x}"})
+		require.ErrorContains(t, err, "client: ")
+		require.ErrorContains(t, err, "prefix: ")
+	}
+}
+
+// What is wrong with one key, or with the server that has it, is nothing to the others.
+func TestAFailureIsThatOfOneKey(t *testing.T) {
+	b, client := shared(t)
+	d := slowBucket(2)
+	require.NoError(t, client.LPush(t.Context(), b.names.state(d.Name, "bad"), "x").Err())
+	require.NoError(t, client.LPush(t.Context(), b.names.leases(d.Name, "bad"), "x").Err())
+
+	bad, good := takeOne(d, "bad"), takeOne(d, "good")
+	require.NoError(t, b.Decide(t.Context(), []*store.Batch{bad, good}))
+	require.Equal(t, store.Failed, bad.Outcome)
+	require.ErrorContains(t, bad.Err, "WRONGTYPE")
+	require.Equal(t, store.Decided, good.Outcome)
+	require.ErrorContains(t, b.Decide(t.Context(), []*store.Batch{bad, bad}), "WRONGTYPE", "nothing is known of any")
+
+	holds := []*store.Hold{
+		{Definition: d, Key: "bad", ID: "1", Permits: 1, TTL: 1e6}, {Definition: d, Key: "good", ID: "2", Permits: 1, TTL: 1e6},
+	}
+	require.NoError(t, b.Hold(t.Context(), holds))
+	require.Equal(t, store.Failed, holds[0].Outcome)
+	require.ErrorContains(t, holds[0].Err, "WRONGTYPE")
+	require.True(t, holds[1].OK)
+	holds[1].Fence = 0
+	require.NoError(t, b.Release(t.Context(), holds[1:]))
+	require.True(t, holds[1].OK, "a lease whose fence is not known can be given back")
+}
+
+// A decision whose answer did not come may have been made: go-redis must not send it again.
+func TestDecisionIsSentOnce(t *testing.T) {
+	server := testserver.NewRedis(t)
+	o, err := redis.ParseURL(server.URL)
+	require.NoError(t, err)
+	o.ReadTimeout, o.MaxRetries = 100*time.Millisecond, 5
+	o.MinRetryBackoff = -1
+	d := slowBucket(100)
+	for name, batches := range map[string][]*store.Batch{
+		"one":  {takeOne(d, "a")},
+		"many": {takeOne(d, "a"), takeOne(d, "b")},
+	} {
+		client := redis.NewClient(o)
+		b := newTestBackend(t, client)
+		ask(t, b, d, "a", take(1)) // there is a connection now
+		server.Pause()
+		require.Error(t, b.Decide(context.Background(), batches), name)
+		server.Resume()
+		require.EqualValues(t, 2, ask(t, b, d, "a", take(0)).State.Missing, name)
+		require.NoError(t, client.Close())
+	}
+}
+
+func TestErrorsOfTheServerComeBack(t *testing.T) {
+	client := connect(t, testserver.NewRedis(t).URL)
+	b := newTestBackend(t, client)
+	d := slowBucket(100)
+	ask(t, b, d, "", take(1))
+
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	err := b.Decide(t.Context(), []*store.Batch{takeOne(d, "")})
+	require.ErrorContains(t, err, "weirredis: decide: OOM ")
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+
+	require.NoError(t, client.ReplicaOf(t.Context(), "127.0.0.1", "1").Err())
+	err = b.Decide(t.Context(), []*store.Batch{takeOne(d, "")})
+	require.ErrorContains(t, err, "weirredis: decide: READONLY ")
+	err = b.Decide(t.Context(), []*store.Batch{takeOne(d, ""), takeOne(d, "k")})
+	require.ErrorContains(t, err, "weirredis: decide: READONLY ")
+	require.NoError(t, client.ReplicaOf(t.Context(), "NO", "ONE").Err())
+	require.EqualValues(t, 2, ask(t, b, d, "", take(1)).State.Missing)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, b.Decide(ctx, []*store.Batch{takeOne(d, "")}), context.Canceled)
+}
+
+func TestServerThatHasLostItsScripts(t *testing.T) {
+	server := testserver.NewRedis(t)
+	client := connect(t, server.URL)
+	b := newTestBackend(t, client)
+	d := slowBucket(100)
+	flush := func() { require.NoError(t, client.ScriptFlush(t.Context()).Err()) }
+
+	ask(t, b, d, "k", take(1))
+	flush()
+	require.EqualValues(t, 2, ask(t, b, d, "k", take(1)).State.Missing)
+
+	// One of two scripts is known: what it has decided is not asked again.
+	flush()
+	ask(t, b, d, "k", take(1))
+	batches := make([]*store.Batch, 10)
+	for i := range batches {
+		batches[i] = takeOne(d, "k"+strconv.Itoa(i))
+		if i%2 == 1 {
+			batches[i].Asks = []store.Ask{take(2), take(3)}
+		}
+	}
+	require.NoError(t, b.Decide(t.Context(), batches))
+	for i, batch := range batches {
+		require.Equal(t, store.Decided, batch.Outcome)
+		require.Equal(t, []int64{1, 5}[i%2], ask(t, b, d, batch.Key, take(0)).State.Missing)
+	}
+
+	require.NoError(t, server.Restart(true))
+	require.Eventually(t, func() bool {
+		return b.Decide(t.Context(), []*store.Batch{takeOne(d, "k")}) == nil
+	}, 10*time.Second, 10*time.Millisecond)
+	require.EqualValues(t, 1, ask(t, b, d, "k", take(0)).State.Missing, "it is empty")
+}
+
+func TestUsualDecisionAllocates(t *testing.T) {
+	b, client := shared(t)
+	d := slowBucket(1 << 40)
+	sha := client.ScriptLoad(t.Context(), "return 'a string, as long as a state'").Val()
+	floor := testing.AllocsPerRun(200, func() {
+		cmd := redis.NewStringCmd(t.Context(), "evalsha", sha, "1", "k", "argument")
+		_ = client.Process(t.Context(), cmd)
+	})
+	batches := []*store.Batch{takeOne(d, "")}
+	allocs := testing.AllocsPerRun(200, func() { _ = b.Decide(t.Context(), batches) })
+	require.LessOrEqual(t, allocs, floor+1, "what any script costs is %v", floor)
+
+	batches[0].Key = "a key"
+	allocs = testing.AllocsPerRun(200, func() { _ = b.Decide(t.Context(), batches) })
+	require.LessOrEqual(t, allocs, floor+3, "what any script costs is %v; the key is made, and put into an interface", floor)
+}
+
+func TestBackendIsConcurrentSafe(t *testing.T) {
+	b, _ := shared(t)
+	definitions := make([]*store.Definition, 8)
+	for i := range definitions {
+		definitions[i] = slowBucket(1000)
+	}
+	done := make(chan error)
+	for i := range 16 {
+		go func() {
+			var err error
+			for j := 0; j < 50 && err == nil; j++ {
+				d := definitions[(i+j)%len(definitions)]
+				err = b.Decide(context.Background(), []*store.Batch{takeOne(d, "a"), takeOne(d, "b")})
+			}
+			done <- err
+		}()
+	}
+	for range 16 {
+		require.NoError(t, <-done)
+	}
+	require.EqualValues(t, 800, ask(t, b, definitions[0], "a", take(0)).State.Missing)
+}
+
+func TestPlansOfOldDefinitionsAreDropped(t *testing.T) {
+	b := newTestBackend(t, redis.NewClient(&redis.Options{}))
+	defer func() { _ = b.client.Close() }()
+	for range 3 * mostPlans {
+		_, err := b.plan(slowBucket(5))
+		require.NoError(t, err)
+	}
+	n := 0
+	b.plans.Range(func(any, any) bool { n++; return true })
+	require.LessOrEqual(t, n, mostPlans)
+}

@@ -1,0 +1,229 @@
+package weirredis
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/store"
+)
+
+func slots(permits int64) *store.Definition {
+	return &store.Definition{Name: "slots", Limits: store.Limits{Kind: store.KindConcurrency, Permits: permits}, Version: 5}
+}
+
+func lease(d *store.Definition, id string, permits int64, ttl time.Duration) *store.Hold {
+	return &store.Hold{Definition: d, Key: "k", ID: id, Permits: permits, TTL: ttl.Microseconds()}
+}
+
+// steeredLeases returns a Backend whose time is set to a moment.
+func steeredLeases(t *testing.T) (*steered, func(time.Duration)) {
+	t.Helper()
+	b := newSteered(t, connect(t, testserver.Redis(t).URL), freshPrefix())
+	now := int64(in2100)
+	move := func(by time.Duration) {
+		now += by.Microseconds()
+		b.setTime(t, now)
+	}
+	move(0)
+	return b, move
+}
+
+func (s *steered) hold(t *testing.T, holds ...*store.Hold) {
+	t.Helper()
+	require.NoError(t, s.Hold(t.Context(), holds))
+	for _, h := range holds {
+		require.Equal(t, store.Decided, h.Outcome)
+	}
+}
+
+func TestLeasesEnd(t *testing.T) {
+	b, move := steeredLeases(t)
+	d := slots(3)
+	a, c := lease(d, "a", 1, 10*time.Second), lease(d, "c", 2, 20*time.Second)
+	b.hold(t, a, c)
+	require.True(t, a.OK && c.OK)
+	require.Equal(t, []int64{1, 3}, []int64{a.InUse, c.InUse})
+	require.Greater(t, c.Fence, a.Fence)
+
+	e := lease(d, "e", 1, 10*time.Second)
+	move(4 * time.Second)
+	b.hold(t, e)
+	require.False(t, e.OK)
+	require.EqualValues(t, 6_000_000, e.NextEnd)
+
+	require.NoError(t, b.Renew(t.Context(), []*store.Hold{a}))
+	require.True(t, a.OK)
+	b.hold(t, e)
+	require.EqualValues(t, 10_000_000, e.NextEnd, "a was renewed")
+
+	move(10*time.Second - time.Microsecond)
+	b.hold(t, e)
+	require.EqualValues(t, 1, e.NextEnd)
+	move(time.Microsecond)
+	b.hold(t, e)
+	require.True(t, e.OK, "a has ended")
+	require.EqualValues(t, 3, e.InUse)
+
+	holds := []*store.Hold{a, c, e}
+	require.NoError(t, b.Renew(t.Context(), holds))
+	require.Equal(t, []bool{false, true, true}, []bool{a.OK, c.OK, e.OK})
+	require.NoError(t, b.Release(t.Context(), holds))
+	require.Equal(t, []bool{false, true, true}, []bool{a.OK, c.OK, e.OK})
+	probe := lease(d, "", 0, 0)
+	b.hold(t, probe)
+	require.True(t, probe.OK)
+	require.Zero(t, probe.InUse)
+}
+
+func TestLeaseThatIsAskedForAgain(t *testing.T) {
+	b, move := steeredLeases(t)
+	d := slots(3)
+	a := lease(d, "a", 2, 10*time.Second)
+	b.hold(t, a)
+	fence := a.Fence
+	move(5 * time.Second)
+	twice := lease(d, "a", 2, 10*time.Second)
+	b.hold(t, a, twice)
+	require.True(t, a.OK && twice.OK)
+	require.Equal(t, []int64{fence, fence, 2, 2}, []int64{a.Fence, twice.Fence, a.InUse, twice.InUse})
+	move(9 * time.Second)
+	require.NoError(t, b.Release(t.Context(), []*store.Hold{a, a}))
+	require.False(t, a.OK, "it was released by the first of the two")
+
+	// Two of one ID in one call.
+	a, twice = lease(d, "x", 2, time.Second), lease(d, "x", 2, time.Second)
+	b.hold(t, a, twice)
+	require.True(t, a.OK && twice.OK)
+	require.Equal(t, a.Fence, twice.Fence)
+	require.EqualValues(t, 2, twice.InUse)
+	wrong := *a
+	wrong.Fence--
+	require.NoError(t, b.Release(t.Context(), []*store.Hold{&wrong}))
+	require.False(t, wrong.OK)
+}
+
+func TestFencesGrow(t *testing.T) {
+	b, move := steeredLeases(t)
+	d := slots(1)
+	last := int64(0)
+	for i, step := range []time.Duration{0, 0, time.Second, -time.Minute, 0, time.Hour} {
+		move(step)
+		h := lease(d, fmt.Sprint(i), 1, time.Second)
+		b.hold(t, h)
+		require.True(t, h.OK)
+		require.Greater(t, h.Fence, last, "after a step of %v", step)
+		last = h.Fence
+		require.NoError(t, b.Release(t.Context(), []*store.Hold{h}))
+	}
+	require.NoError(t, b.client.Del(t.Context(), b.names.leases(d.Name, "k")).Err())
+	move(time.Second)
+	h := lease(d, "x", 1, time.Second)
+	b.hold(t, h)
+	require.Greater(t, h.Fence, last, "the server has forgotten the key")
+}
+
+func TestLeasesWhenTheClockStepsBack(t *testing.T) {
+	b, move := steeredLeases(t)
+	d := slots(1)
+	b.hold(t, lease(d, "a", 1, 10*time.Second))
+	move(-time.Hour)
+	h := lease(d, "b", 1, time.Minute)
+	b.hold(t, h)
+	require.False(t, h.OK, "the lease is not over")
+	require.EqualValues(t, 10_000_000, h.NextEnd, "it lasts its TTL from when the step was noticed")
+	move(5 * time.Second)
+	b.hold(t, h)
+	require.EqualValues(t, 5_000_000, h.NextEnd)
+	move(5 * time.Second)
+	b.hold(t, h)
+	require.True(t, h.OK)
+}
+
+func TestLeasesUnderOtherDefinitions(t *testing.T) {
+	b, _ := steeredLeases(t)
+	d, next := slots(2), slots(1)
+	next.Version++
+	a, c := lease(d, "a", 1, time.Minute), lease(d, "c", 1, time.Minute)
+	b.hold(t, a, c)
+	h := lease(next, "h", 1, time.Minute)
+	b.hold(t, h)
+	require.False(t, h.OK)
+	require.EqualValues(t, 2, h.InUse)
+
+	late := lease(d, "late", 1, time.Minute)
+	require.NoError(t, b.Hold(t.Context(), []*store.Hold{late}))
+	require.Equal(t, store.Outdated, late.Outcome)
+	require.Equal(t, next.Version, late.Version)
+	for _, end := range []func() error{
+		func() error { return b.Renew(t.Context(), []*store.Hold{a}) },
+		func() error { return b.Release(t.Context(), []*store.Hold{a}) },
+	} {
+		require.NoError(t, end())
+		require.True(t, a.OK && a.Outcome == store.Decided, "a lease outlives the definition it was given under")
+	}
+}
+
+func TestManyLeases(t *testing.T) {
+	b, move := steeredLeases(t)
+	const n = 1000
+	d := slots(n)
+	holds := make([]*store.Hold, n+1)
+	for i := range holds {
+		holds[i] = lease(d, fmt.Sprint(i), 1, time.Minute)
+	}
+	b.hold(t, holds...)
+	for i, h := range holds {
+		require.Equal(t, i < n, h.OK, i)
+	}
+	move(time.Second)
+	require.NoError(t, b.Renew(t.Context(), holds[1:n]))
+	b.hold(t, holds[n])
+	require.InDelta(t, 59_500_000, holds[n].NextEnd, 500_000)
+	require.NoError(t, b.Release(t.Context(), holds[n/2:n]))
+	b.hold(t, holds[n])
+	require.EqualValues(t, n/2+1, holds[n].InUse)
+	move(time.Hour)
+	b.hold(t, holds[:1]...)
+	require.EqualValues(t, 1, holds[0].InUse, "all have ended")
+	require.EqualValues(t, 2, b.client.HLen(t.Context(), b.names.leases(d.Name, "k")).Val(), "and are gone")
+}
+
+func TestLeasesAreForgotten(t *testing.T) {
+	b, client := shared(t)
+	d := slots(5)
+	h := lease(d, "a", 1, time.Minute)
+	before := time.Now()
+	require.NoError(t, b.Hold(t.Context(), []*store.Hold{h}))
+	key := b.names.leases(d.Name, "k")
+	expires := time.UnixMilli(client.PExpireTime(t.Context(), key).Val().Milliseconds())
+	require.WithinDuration(t, before.Add(time.Minute+time.Hour), expires, 5*time.Second)
+	h.TTL = (3 * time.Hour).Microseconds()
+	require.NoError(t, b.Renew(t.Context(), []*store.Hold{h}))
+	expires = time.UnixMilli(client.PExpireTime(t.Context(), key).Val().Milliseconds())
+	require.WithinDuration(t, before.Add(4*time.Hour), expires, 5*time.Second)
+
+	// Turned away with nothing held: nothing is kept.
+	big := &store.Hold{Definition: d, Key: "other", ID: "a", Permits: 6, TTL: 1, Waiting: true}
+	require.NoError(t, b.Hold(t.Context(), []*store.Hold{big}))
+	require.False(t, big.OK)
+	require.Zero(t, client.Exists(t.Context(), b.names.leases(d.Name, "other")).Val())
+}
+
+func TestLeasesThatCannotBe(t *testing.T) {
+	b, _ := shared(t)
+	d := slots(5)
+	ctx := t.Context()
+	for _, h := range []*store.Hold{{}, lease(d, "", 1, time.Second), lease(d, "a", -1, time.Second), lease(d, "a", 1, 0)} {
+		require.ErrorContains(t, b.Hold(ctx, []*store.Hold{h}), "weirredis: hold: ")
+	}
+	require.ErrorContains(t, b.Renew(ctx, []*store.Hold{lease(d, "a", 1, 0)}), "weirredis: renew: ")
+	require.ErrorContains(t, b.Release(ctx, []*store.Hold{lease(d, "", 1, 0)}), "weirredis: release: ")
+	require.NoError(t, b.Hold(ctx, nil))
+	h := lease(d, "a", 1<<62, 1<<62)
+	require.NoError(t, b.Hold(ctx, []*store.Hold{h}))
+	require.False(t, h.OK)
+}

@@ -1,0 +1,74 @@
+package weirredis
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-go/weir/store"
+)
+
+// Listen calls notice for what happens at any instance until ctx ends or the connection is lost, which is
+// noticed within 20 s if nothing tells of it. It has a connection of its own.
+func (b *Backend) Listen(ctx context.Context, ready func(), notice func(store.Notice)) error {
+	if err := ctx.Err(); err != nil {
+		return wrap(ctx, "listen", err)
+	}
+	sub := b.client.Subscribe(ctx, b.names.channel())
+	// What waits for a message does not look at the context.
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		_ = sub.Close()
+	})
+	defer func() {
+		if !stop() {
+			<-ended
+		}
+		_ = sub.Close() // the second time it does nothing
+	}()
+	return wrap(ctx, "listen", b.listen(ctx, sub, ready, notice))
+}
+
+func (b *Backend) listen(ctx context.Context, sub *redis.PubSub, ready func(), notice func(store.Notice)) error {
+	// After a silence the server is asked whether it is there still, and has as long to answer.
+	subscribed, asked := false, false
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		message, err := sub.ReceiveTimeout(ctx, b.silence)
+		switch {
+		case err == nil:
+			asked = false
+		case !timedOut(err) || asked || !subscribed:
+			return err
+		default:
+			asked = true
+			if err := sub.Ping(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		switch m := message.(type) {
+		case *redis.Subscription:
+			if subscribed {
+				// go-redis has made a new connection; what was said in between is lost.
+				return errors.New("the connection was lost")
+			}
+			subscribed = true
+			ready()
+		case *redis.Message:
+			if n, ok := b.names.notice(m.Payload); ok { // anybody may publish anything
+				notice(n)
+			}
+		}
+	}
+}
+
+func timedOut(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout()
+}

@@ -1,0 +1,60 @@
+-- One Take of a sliding window, so many permits or none.
+--
+-- ARGV[1]: version, anchor, period, permits, segments, n as doubles, then the grid as it is stored.
+-- A state is: version, time, missing as doubles, the grid, and for each segment in which something
+-- was taken its line and its permits as doubles, the oldest first. It is also the answer.
+{clock}
+local call,unpack,pack=redis.call,struct.unpack,struct.pack
+local a=ARGV[1]
+local ver,anchor,period,permits,segs,n=unpack('<dddddd',a)
+local v=call('GET',KEYS[1])
+local line,missing,lines,taken=now-(now-anchor)%period,0,0,''
+local cur=(line-anchor)/period
+if v then
+  local v0,at,m=unpack('<ddd',v)
+  if v0~=ver then
+    if v0>ver then return pack('<d',v0) end
+    return pack('<dddB',ver,now,0,255)..v
+  end
+  missing=m
+  local pos=#a-23
+  lines=(line-(at-(at-anchor)%period))/period
+  if lines<0 then
+    local t={}
+    for i=pos,#v,16 do
+      local l,p=unpack('<dd',v,i)
+      t[#t+1]=pack('<dd',l+lines,p)
+    end
+    taken=table.concat(t)
+  else
+    while pos<#v do
+      local l,p=unpack('<dd',v,pos)
+      if l>cur-segs then break end
+      missing=missing-p
+      pos=pos+16
+    end
+    taken=string.sub(v,pos)
+  end
+end
+local no=missing+n>permits
+if no then
+  v=pack('<dddB',ver,now,missing,254)..taken
+  if lines>=0 then return v end
+else
+  missing=missing+n
+  local before=0
+  if taken~='' then
+    local l,p=unpack('<dd',taken,#taken-15)
+    if l==cur then
+      before=p
+      taken=string.sub(taken,1,-17)
+    end
+  end
+  taken=taken..pack('<dd',cur,before+n)
+end
+local full=line+segs*period
+if full>9e18 then full=9e18 end
+local s=pack('<ddd',ver,now,missing)..string.sub(a,49)..taken
+call('SET',KEYS[1],s,'PXAT',{expiry})
+if no then return v end
+return s

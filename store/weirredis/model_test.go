@@ -1,0 +1,133 @@
+package weirredis
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/store"
+)
+
+// The scripts answer as Definition.Decide does, while the clock goes on, stands still and jumps. What they do not
+// write, because nothing was granted, is not in the model either.
+func TestScriptsAnswerAsDecide(t *testing.T) {
+	client := connect(t, testserver.Redis(t).URL)
+	b := newSteered(t, client, freshPrefix())
+	for seed := range uint64(150) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		m := modelled{t: t, b: b, random: random, key: fmt.Sprint("k", seed)}
+		m.d = randomDefinition(random)
+		m.now = m.d.Version
+		for range 60 {
+			m.step()
+		}
+	}
+}
+
+// in2100 is far from what the server takes for the time, so that nothing is forgotten early.
+const in2100 = 4_102_444_800_000_000
+
+func randomDefinition(random *rand.Rand) *store.Definition {
+	d := &store.Definition{Name: "model", Version: in2100 + random.Int64N(1000)}
+	d.Anchor = d.Version - random.Int64N(20_000_000) + 10_000_000
+	d.Permits = []int64{1, 3, 10, 1 << 50}[random.IntN(4)]
+	d.Period = []int64{1, 7, 1000, 1_000_003, 100 * 365 * 86_400_000_000}[random.IntN(5)]
+	d.Kind = store.Kind(1 + random.IntN(3))
+	switch d.Kind {
+	case store.KindTokenBucket:
+		d.Refill = 1 + random.Int64N(d.Permits)
+	case store.KindSlidingWindow:
+		d.Segments = 1 + random.Int64N(5)
+	}
+	return d
+}
+
+type modelled struct {
+	t      *testing.T
+	b      *steered
+	random *rand.Rand
+	d      *store.Definition
+	key    string
+	now    int64
+	stored *store.State
+	marks  []store.Mark
+}
+
+func (m *modelled) step() {
+	m.now = max(m.now+min(m.jump(), 1<<42), in2100-1<<40) // times above 2^53 µs are in the year 2255
+	m.b.setTime(m.t, m.now)
+	asks := m.asks()
+	batch := &store.Batch{Definition: m.d, Key: m.key, Asks: asks}
+	require.NoError(m.t, m.b.Decide(m.t.Context(), []*store.Batch{batch}))
+
+	before := m.d.Fresh(m.now)
+	if m.stored != nil {
+		before = *m.stored
+	}
+	want := make([]int64, len(asks))
+	after := m.d.Decide(before, m.now, asks, want)
+	about := fmt.Sprintf("%+v at %d from %+v, asked %+v", *m.d, m.now, before, asks)
+	require.Equal(m.t, store.Decided, batch.Outcome, about)
+	require.Equal(m.t, m.now, batch.Now, about)
+	require.True(m.t, slices.Equal(want, batch.Granted), "%v, not %v: %s", batch.Granted, want, about)
+	require.Equal(m.t, tidy(after), tidy(batch.State), about)
+	if slices.ContainsFunc(want, func(n int64) bool { return n > 0 }) || after.Line < before.Line || after.Held != m.d.Advance(before, m.now).Held {
+		m.stored = &after
+	}
+	m.marks = append(m.marks, store.Mark{Line: after.Line, After: after.Missing})
+	m.marks = m.marks[max(0, len(m.marks)-3):]
+}
+
+func tidy(s store.State) store.State {
+	if len(s.Taken) == 0 {
+		s.Taken = nil
+	}
+	return s
+}
+
+func (m *modelled) jump() int64 {
+	switch m.random.IntN(8) {
+	case 0:
+		return 0
+	case 1:
+		return -m.random.Int64N(3*min(m.d.Period, 1<<38) + 1)
+	case 2:
+		return m.random.Int64N(20*m.d.Period + 1)
+	default:
+		return m.random.Int64N(m.d.Period + 1)
+	}
+}
+
+func (m *modelled) asks() []store.Ask {
+	if m.random.IntN(2) == 0 {
+		n := m.amount()
+		return []store.Ask{{Min: n, Max: n}}
+	}
+	asks := make([]store.Ask, m.random.IntN(5))
+	for i := range asks {
+		a := store.Ask{Op: store.Op(m.random.IntN(4)), IfPrevious: m.random.IntN(2) == 0}
+		a.Max = m.amount()
+		a.Min = []int64{0, 1, a.Max}[m.random.IntN(3)]
+		switch a.Op {
+		case store.Take:
+			a.Lend = m.random.IntN(3) == 0
+		case store.Refund, store.Return:
+			if len(m.marks) > 0 {
+				a.Mark = m.marks[m.random.IntN(len(m.marks))]
+			}
+		}
+		asks[i] = a
+	}
+	return asks
+}
+
+func (m *modelled) amount() int64 {
+	if m.random.IntN(8) == 0 {
+		return m.d.Permits
+	}
+	return m.random.Int64N(min(m.d.Permits, 8)) + m.random.Int64N(2)
+}

@@ -1,0 +1,56 @@
+package weirredis
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/storetest"
+)
+
+// The time of this one is the server's.
+func TestSuite(t *testing.T) {
+	client := connect(t, testserver.Redis(t).URL)
+	prefix := freshPrefix()
+	storetest.Run(t, storetest.Subject{
+		New: func(t testing.TB) store.Backend {
+			b, err := NewBackend(client, BackendOptions{Prefix: prefix})
+			require.NoError(t, err)
+			return b
+		},
+		Keys: func(t testing.TB, b store.Backend, name string) int {
+			return countKeys(t, b.(*Backend), name)
+		},
+	})
+}
+
+// The time of this one is set.
+func TestSuiteWithClock(t *testing.T) {
+	client := connect(t, testserver.Redis(t).URL)
+	prefix := freshPrefix()
+	storetest.Run(t, storetest.Subject{
+		New:     func(t testing.TB) store.Backend { return newSteered(t, client, prefix) },
+		SetTime: func(t testing.TB, b store.Backend, micros int64) { b.(*steered).setTime(t, micros) },
+		Keys: func(t testing.TB, b store.Backend, name string) int {
+			return countKeys(t, b.(*steered).Backend, name)
+		},
+	})
+}
+
+// countKeys is of how many keys of a limiter the state is stored.
+func countKeys(t testing.TB, b *Backend, name string) (n int) {
+	t.Helper()
+	start := b.names.start(name)
+	all := b.client.Scan(context.Background(), 0, b.names.prefix+":*", 10_000).Iterator()
+	for all.Next(context.Background()) {
+		if strings.HasPrefix(all.Val(), start) && !strings.HasSuffix(all.Val(), leasesSuffix) {
+			n++
+		}
+	}
+	require.NoError(t, all.Err())
+	return n
+}
