@@ -22,6 +22,8 @@ const (
 	keyResult    = "result"
 	keyState     = "state"
 	keyDuration  = "duration"
+	keyStore     = "store.name"
+	keyDecidedBy = "decided_by"
 	keyLimiter   = "limiter.name"
 	keyOverflow  = "otel.metric.overflow"
 )

@@ -128,6 +128,7 @@ func emitEverything(t *testing.T) emitted {
 	driveStrategies(ctx, t, listener)
 	driveShadow(ctx, t, listener)
 	driveBreaker(ctx, t, listener)
+	defer driveStore(ctx, t, listener)()
 	driveOthers(ctx, t, listener)
 	defer driveRegistry(ctx, t, listener)()
 	driveReloads(listener)

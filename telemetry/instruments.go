@@ -20,6 +20,9 @@ const (
 	nameQueued       = "weir.rate_limiter.queue.active"
 	nameAvailable    = "weir.rate_limiter.permit.available"
 	nameCircuits     = "weir.circuit_breaker.state"
+	nameStoreThere   = "weir.store.available"
+	nameStoreCalls   = "weir.store.calls"
+	nameStoreDecided = "weir.store.decisions"
 	nameReloads      = "weir.config.reloads"
 	nameReloadOK     = "weir.config.last_reload.successful"
 	nameReloadOKTime = "weir.config.last_reload.success.timestamp"
@@ -41,6 +44,9 @@ type instruments struct {
 	active                    metric.Int64ObservableUpDownCounter
 	available, queued         metric.Int64ObservableGauge
 	circuits                  metric.Int64ObservableGauge
+	storeAvailable            metric.Int64ObservableGauge
+	storeCalls                metric.Int64ObservableCounter
+	storeDecisions            metric.Int64ObservableCounter
 	reloadOK                  metric.Int64ObservableGauge
 	reloadOKTime              metric.Float64ObservableGauge
 
@@ -64,6 +70,9 @@ func (i *instruments) make(m metric.Meter, leases bool) error {
 	i.available = f.gauge(nameAvailable, "{permit}", "How many permits of a limiter could be taken now.")
 	i.queued = f.gauge(nameQueued, "{permit}", "How many permits of a limiter are waited for.")
 	i.circuits = f.gauge(nameCircuits, "", "1 for the state that a circuit is in, 0 for the others.")
+	i.storeAvailable = f.gauge(nameStoreThere, "", "1 while the store of shared limiters can be asked, else 0.")
+	i.storeCalls = f.counter(nameStoreCalls, "{call}", "How many round trips to the store of shared limiters were made.")
+	i.storeDecisions = f.counter(nameStoreDecided, "{decision}", "How many answers shared limiters have given.")
 	// No unit: "1" would be exported to Prometheus with the suffix _ratio.
 	i.reloadOK = f.gauge(nameReloadOK, "", "1 if the configuration could be loaded the last time, else 0.")
 	i.reloadOKTime = f.floatGauge(nameReloadOKTime, "s", "When a configuration could be loaded the last time, in seconds since 1970.")
@@ -96,6 +105,7 @@ func (i *instruments) recording(ctx context.Context) bool {
 func (i *instruments) observables() []metric.Observable {
 	return []metric.Observable{
 		i.events, i.requests, i.active, i.available, i.queued, i.circuits, i.reloads, i.reloadOK, i.reloadOKTime,
+		i.storeAvailable, i.storeCalls, i.storeDecisions,
 	}
 }
 

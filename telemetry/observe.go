@@ -28,6 +28,7 @@ func (t *Telemetry) observe(_ context.Context, o metric.Observer) error {
 	})
 	t.limiters.observe(o, &t.instruments)
 	t.reloads.observe(o, &t.instruments)
+	t.stores.observe(o, &t.instruments)
 	return nil
 }
 

@@ -25,6 +25,7 @@ type Telemetry struct {
 	series      store
 	limiters    limiters
 	reloads     reloads
+	stores      sharedStores
 	collected   atomic.Bool // somebody has read our counters
 }
 

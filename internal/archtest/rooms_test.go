@@ -75,7 +75,7 @@ var rooms = []room{
 	// of telemetry holds.
 	{
 		name:       "telemetry",
-		mayImport:  []string{"pipeline", "limiter"},
+		mayImport:  []string{"pipeline", "limiter", "store"},
 		thirdParty: []string{"go.opentelemetry.io/otel"},
 		testOnly:   []string{"github.com/failsafe-go/failsafe-go"}, // to see what the bridge to it reports
 	},

@@ -1,0 +1,113 @@
+package telemetry
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	sharing "github.com/weir-go/weir/store"
+)
+
+// sharedStores are the stores of shared limiters that are observed. The zero value has
+// none.
+type sharedStores struct {
+	mu  sync.Mutex
+	all []*observedStore
+}
+
+type observedStore struct {
+	store                              *sharing.Store
+	plain                              []metric.ObserveOption
+	success, failure                   []metric.ObserveOption
+	asked, remembered, borrowed, alone []metric.ObserveOption
+}
+
+// ObserveStore exports how the store of shared limiters is doing, until stop is called, with
+// name as the attribute store.name: whether it is there, the round trips to it, and where
+// decisions came from. It asks the store nothing. stop may be called any number of times.
+func (t *Telemetry) ObserveStore(name string, s *sharing.Store) (stop func()) {
+	with := func(more ...attribute.KeyValue) []metric.ObserveOption {
+		set := attribute.NewSet(append(more, attribute.String(keyStore, name))...)
+		return []metric.ObserveOption{metric.WithAttributeSet(set)}
+	}
+	o := &observedStore{
+		store: s, plain: with(),
+		success: with(attribute.String(keyResult, "success")), failure: with(attribute.String(keyResult, "failure")),
+		asked: with(attribute.String(keyDecidedBy, "store")), remembered: with(attribute.String(keyDecidedBy, "cache")),
+		borrowed: with(attribute.String(keyDecidedBy, "block")), alone: with(attribute.String(keyDecidedBy, "outage")),
+	}
+	t.stores.mu.Lock()
+	t.stores.all = append(t.stores.all, o)
+	t.stores.mu.Unlock()
+	return func() {
+		t.stores.mu.Lock()
+		defer t.stores.mu.Unlock()
+		t.stores.all = slices.DeleteFunc(t.stores.all, func(other *observedStore) bool { return other == o })
+	}
+}
+
+func (s *sharedStores) observe(o metric.Observer, i *instruments) {
+	s.mu.Lock()
+	all := slices.Clone(s.all)
+	s.mu.Unlock()
+	for _, each := range all {
+		each.observe(o, i)
+	}
+}
+
+func (s *observedStore) observe(o metric.Observer, i *instruments) {
+	available := int64(1)
+	if s.store.Health().Err != nil {
+		available = 0
+	}
+	o.ObserveInt64(i.storeAvailable, available, s.plain...)
+	c := s.store.Counters()
+	o.ObserveInt64(i.storeCalls, c.Calls-c.Failures, s.success...)
+	o.ObserveInt64(i.storeCalls, c.Failures, s.failure...)
+	o.ObserveInt64(i.storeDecisions, c.Decisions, s.asked...)
+	o.ObserveInt64(i.storeDecisions, c.Cached, s.remembered...)
+	o.ObserveInt64(i.storeDecisions, c.Lent, s.borrowed...)
+	o.ObserveInt64(i.storeDecisions, c.Outages, s.alone...)
+}
+
+// OnStoreEvent returns what is to be the OnEvent of a [sharing.Store]'s options: it writes a
+// log line for each event, with name as store.name. What costs somebody permits, or the
+// limit its sense, is a warning or an error.
+func (t *Telemetry) OnStoreEvent(name string) func(sharing.Event) {
+	return func(e sharing.Event) {
+		ctx := context.Background()
+		level := storeLevel(e.Kind)
+		if !t.options.Logger.Enabled(ctx, level) {
+			return
+		}
+		attrs := []slog.Attr{slog.String(keyEvent, e.Kind.String()), slog.String(keyStore, name)}
+		if e.Limiter != "" {
+			attrs = append(attrs, slog.String(keyLimiter, e.Limiter))
+		}
+		if e.Permits != 0 {
+			attrs = append(attrs, slog.Int64("permits", e.Permits))
+		}
+		if e.Away != 0 {
+			attrs = append(attrs, slog.Duration(keyDuration, e.Away))
+		}
+		if e.Err != nil {
+			attrs = append(attrs, slog.String(keyResult, e.Err.Error()))
+		}
+		t.options.Logger.LogAttrs(ctx, level, "Limiter store event occurred", attrs...)
+	}
+}
+
+func storeLevel(k sharing.EventKind) slog.Level {
+	switch k {
+	case sharing.StoreLost, sharing.LeaseLost:
+		return slog.LevelError
+	case sharing.RefundLost, sharing.ListenFailed:
+		return slog.LevelWarn
+	default:
+		return slog.LevelInfo
+	}
+}

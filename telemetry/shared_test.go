@@ -1,0 +1,102 @@
+package telemetry_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/storetest"
+	"github.com/weir-go/weir/telemetry"
+)
+
+// driveStore observes a store of shared limiters that has decided something, until stop is
+// called.
+func driveStore(ctx context.Context, t *testing.T, l *telemetry.Telemetry) (stop func()) {
+	t.Helper()
+	s, err := store.New(storetest.NewMemory(), store.Options{NoListen: true})
+	require.NoError(t, err)
+	calls, err := s.FixedWindow("calls", limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Minute}, nil)
+	require.NoError(t, err)
+	_, err = calls.TryAcquire(ctx, 1)
+	require.NoError(t, err)
+	unobserve := l.ObserveStore("memory", s)
+	return func() {
+		unobserve()
+		require.NoError(t, s.Close())
+	}
+}
+
+func TestObserveStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, reader := started(t, telemetry.Options{})
+		m := storetest.NewMemory()
+		s, err := store.New(m, store.Options{NoListen: true, FailureThreshold: 1})
+		require.NoError(t, err)
+		defer s.Close()
+		stop := l.ObserveStore("memory", s)
+		calls, err := s.FixedWindow("calls", limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}, &store.LimiterOptions{CacheRejections: true})
+		require.NoError(t, err)
+
+		take := func() {
+			_, err := calls.TryAcquire(t.Context(), 1)
+			require.NoError(t, err)
+		}
+		value := func(name string, attrs map[string]any) float64 {
+			attrs["store.name"] = "memory"
+			return collect(t, reader)[name].at(t, attrs).value
+		}
+		decided := func(by string) float64 { return value("weir.store.decisions", map[string]any{"decided_by": by}) }
+		for range 4 {
+			take()
+		}
+		assert.EqualValues(t, 1, value("weir.store.available", map[string]any{}))
+		assert.EqualValues(t, 2, decided("store"), "a grant and a rejection")
+		assert.EqualValues(t, 2, decided("cache"))
+		assert.Zero(t, value("weir.store.calls", map[string]any{"result": "failure"}))
+		before := m.Calls()
+		collect(t, reader)
+		assert.Equal(t, before, m.Calls(), "looking costs no round trip")
+
+		m.Fail(errors.New("gone"))
+		time.Sleep(2 * time.Hour)
+		take() // finds out
+		take()
+		assert.EqualValues(t, 0, value("weir.store.available", map[string]any{}))
+		assert.EqualValues(t, 2, decided("outage"))
+		assert.Positive(t, value("weir.store.calls", map[string]any{"result": "failure"}))
+
+		stop()
+		stop()
+		assert.NotContains(t, collect(t, reader), "weir.store.available")
+	})
+}
+
+func TestStoreEventsAreLogLines(t *testing.T) {
+	var log bytes.Buffer
+	l := newTelemetry(t, telemetry.Options{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelInfo}))})
+	tell := l.OnStoreEvent("redis")
+	for want, e := range map[string]store.Event{
+		`level=ERROR msg="Limiter store event occurred" event.name="store lost" store.name=redis result=gone`:                  {Kind: store.StoreLost, Err: errors.New("gone")},
+		`level=INFO msg="Limiter store event occurred" event.name="store recovered" store.name=redis duration=2s`:              {Kind: store.StoreRecovered, Away: 2 * time.Second},
+		`level=WARN msg="Limiter store event occurred" event.name="refund lost" store.name=redis limiter.name=calls permits=3`: {Kind: store.RefundLost, Limiter: "calls", Key: "ann", Permits: 3},
+		`level=ERROR msg="Limiter store event occurred" event.name="lease lost" store.name=redis limiter.name=jobs permits=1`:  {Kind: store.LeaseLost, Limiter: "jobs", Permits: 1},
+		`level=WARN msg="Limiter store event occurred" event.name="listen failed" store.name=redis result=gone`:                {Kind: store.ListenFailed, Err: errors.New("gone")},
+		`level=INFO msg="Limiter store event occurred" event.name=reconfigured store.name=redis limiter.name=calls`:            {Kind: store.Reconfigured, Limiter: "calls"},
+	} {
+		log.Reset()
+		tell(e)
+		line := strings.TrimSpace(log.String())
+		assert.True(t, strings.HasSuffix(line, want), "%s\n%s", line, want)
+		assert.NotContains(t, line, "ann", "a key may be a person")
+	}
+}
