@@ -131,6 +131,18 @@ var holdCases = []testCase{
 		},
 	},
 	{
+		name: "a lease whose fence is not known is renewed and released by its ID",
+		run: func(p *probe) {
+			d := p.define(concurrency(2))
+			a := p.granted(hold(d, "", "a", 2, time.Minute), 2, "nothing was held")
+			a.Fence = 0
+			p.renewed(a, time.Minute)
+			p.released(a)
+			p.granted(hold(d, "", "b", 2, time.Minute), 2, "it was released")
+			p.ended(a, "it was released")
+		},
+	},
+	{
 		name: "a lease that was never given is not there",
 		run: func(p *probe) {
 			d := p.define(concurrency(2))

@@ -1,0 +1,156 @@
+package weirpostgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/weir-go/weir/store"
+)
+
+// BackendOptions are how a Backend uses its database. The zero BackendOptions are the defaults.
+type BackendOptions struct {
+	// Schema is the schema with the tables; "": weir. Letters, digits and _, not beginning with a digit.
+	Schema string `json:"schema,omitempty" yaml:"schema,omitempty"`
+	// AsynchronousCommit: decisions do not wait until they are on the server's disk, and are several times
+	// faster. If the server crashes, what was granted in the last moments (three times wal_writer_delay, 0.6 s as
+	// the server comes) may be granted again. Leases are not concerned, only their release: a lost one ends
+	// with its time. Zero: as the session's synchronous_commit says.
+	AsynchronousCommit bool `json:"asynchronous_commit,omitempty" yaml:"asynchronous_commit,omitempty"`
+	// NoSweep: this instance leaves it to others to delete the rows of keys that nobody needs any more. Otherwise
+	// it looks through a small range of the tables after every thousand decisions, and every ten seconds if there
+	// are any.
+	NoSweep bool `json:"no_sweep,omitempty" yaml:"no_sweep,omitempty"`
+}
+
+// A Backend keeps the state of limiters in PostgreSQL. It is safe for use by many goroutines at once.
+// The zero Backend is not usable; make one with [NewBackend].
+type Backend struct {
+	pool    *pgxpool.Pool
+	schema  string
+	channel string
+	async   bool
+	plain   bool // the usual question is put as a plain statement
+	sql     statements
+	recent  recentTrouble
+	sweeper sweeper
+}
+
+var _ store.Backend = (*Backend)(nil)
+
+// statements are the texts that are sent, made once so that pgx finds them prepared.
+type statements struct {
+	decide, decideMany             string
+	decideUsual, replace           string
+	hold, renew, release           string
+	load, create, redefine, notify string
+	sweep                          string
+}
+
+// NewBackend returns a Backend that uses the pool. It sends nothing: whether the schema is there is seen at the
+// first call. The pool stays the caller's, and is closed after the Backend.
+func NewBackend(pool *pgxpool.Pool, o BackendOptions) (*Backend, error) {
+	if pool == nil {
+		return nil, errors.New("weirpostgres: the pool is nil")
+	}
+	schema, err := schemaName(o.Schema)
+	if err != nil {
+		return nil, err
+	}
+	b := &Backend{
+		pool: pool, schema: schema, channel: channelOf(schema), async: o.AsynchronousCommit, plain: preparing(pool),
+		sql: statementsOf(schema, o.AsynchronousCommit),
+	}
+	b.recent.init()
+	b.sweeper.init(b, !o.NoSweep)
+	return b, nil
+}
+
+func statementsOf(schema string, async bool) statements {
+	s := func(text string) string { return inSchema(text, schema) }
+	first := ""
+	if async {
+		first = `, set_config('synchronous_commit', 'off', true)`
+	}
+	return statements{
+		decideUsual: s(usualStatement(first)),
+		decide:      s(`select "weir".decide($1::text, $2::bytea, $3::bigint[])`),
+		// unnest gives rows in the order of the arrays, and so keys are locked in it.
+		decideMany: s(`select "weir".decide(u.name, u.key, ($5::bigint[])[u.first:u.last])
+			from unnest($1::text[], $2::bytea[], $3::int[], $4::int[]) u(name, key, first, last)`),
+		replace: s(`select "weir".replace($1::text, $2::bytea, $3::boolean, $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])`),
+		hold: s(`select "weir".hold(u.name, u.key, array[u.version, u.most, u.waiting],
+				($8::bytea[])[u.first:u.last], ($9::bigint[])[2*u.first-1:2*u.last])
+			from unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::int[])
+			u(name, key, version, most, waiting, first, last)`),
+		renew: s(`select "weir".renew(u.name, u.key, u.id, u.fence, u.ttl)
+			from unnest($1::text[], $2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[]) u(name, key, id, fence, ttl)`),
+		release: s(`select "weir".release(u.name, u.key, u.id, u.fence, $5::boolean, u.tell)
+			from unnest($1::text[], $2::bytea[], $3::bytea[], $4::bigint[], $6::boolean[]) u(name, key, id, fence, tell)`),
+		load: s(`select "weir".clock(), d.version, d.kind, d.permits, d.period, d.refill, d.segments, d.anchor, d.reached
+			from (select) one left join "weir".definitions d on d.name = $1::text`),
+		create: s(`with made as (insert into "weir".definitions (name, version, kind, permits, period, refill, segments, anchor, reached)
+				values ($1::text, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::boolean)
+				on conflict do nothing returning name)
+			select "weir".tell('d', name, ''), $2::bigint from made`),
+		redefine: s(`with made as (update "weir".definitions set version = $3::bigint, kind = $4::bigint, permits = $5::bigint,
+				period = $6::bigint, refill = $7::bigint, segments = $8::bigint, anchor = $9::bigint, reached = $10::boolean
+				where name = $1::text and version = $2::bigint returning name)
+			select "weir".tell('d', name, '') from made`),
+		notify: `select pg_notify($1::text, $2::text)`,
+		sweep:  s(`select "weir".sweep($1::bigint, $2::bigint)`),
+	}
+}
+
+// Close ends what the Backend does in the background, and waits for it. The pool stays open.
+func (b *Backend) Close() error {
+	b.sweeper.close()
+	return nil
+}
+
+// query sends a statement, and calls row for each row of the answer. A statement that a deadlock or
+// a serialization failure has ended has done nothing and is sent once more.
+func (b *Backend) query(ctx context.Context, what, sql string, args []any, row func(pgx.Rows) error) error {
+	err := b.queryOnce(ctx, sql, args, row)
+	if worthRepeating(err) {
+		err = b.queryOnce(ctx, sql, args, row)
+	}
+	return b.explained(what, err)
+}
+
+func (b *Backend) queryOnce(ctx context.Context, sql string, args []any, row func(pgx.Rows) error) error {
+	rows, err := b.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := row(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// queryAll is query where the answer must have n rows; row gets their numbers.
+func (b *Backend) queryAll(ctx context.Context, what, sql string, args []any, n int, row func(i int, rows pgx.Rows) error) error {
+	var i int
+	one := func(rows pgx.Rows) error {
+		if i++; i > n {
+			return nil
+		}
+		return row(i-1, rows)
+	}
+	err := b.queryOnce(ctx, sql, args, one)
+	if worthRepeating(err) {
+		i = 0
+		err = b.queryOnce(ctx, sql, args, one)
+	}
+	if err == nil && i != n {
+		err = fmt.Errorf("the server gave %d answers to %d questions", i, n)
+	}
+	return b.explained(what, err)
+}

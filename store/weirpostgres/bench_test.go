@@ -1,0 +1,163 @@
+package weirpostgres
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/store"
+)
+
+const (
+	clients  = 32
+	manyKeys = 10_000
+)
+
+// benchPool has a connection for each client.
+func benchPool(b *testing.B) *pgxpool.Pool {
+	return connect(b, testserver.Postgres(b).URL, func(c *pgxpool.Config) { c.MaxConns = clients })
+}
+
+// parallel runs op from as many goroutines as there are clients, and reports operations in a second.
+func parallel(b *testing.B, op func() error) {
+	b.SetParallelism((clients + runtime.GOMAXPROCS(0) - 1) / runtime.GOMAXPROCS(0))
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if err := op(); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
+}
+
+func key(n int) string { return string(binary.BigEndian.AppendUint64(nil, uint64(n))) }
+
+// oneOf returns a function that picks a key.
+func oneOf(n int) func() string { return func() string { return key(rand.IntN(n)) } }
+
+// fixed makes the definition the same each time that a benchmark is run again with a larger b.N.
+func fixed(d *store.Definition) *store.Definition {
+	d.Version, d.Anchor = 1, 0
+	return d
+}
+
+func BenchmarkDecide(b *testing.B) {
+	pool := benchPool(b)
+	schema := freshSchema(b, pool)
+	for _, keys := range []int{1, manyKeys} {
+		for _, async := range []bool{false, true} {
+			b.Run(fmt.Sprintf("keys=%d/async=%v", keys, async), func(b *testing.B) {
+				backend := newBackend(b, pool, BackendOptions{Schema: schema, AsynchronousCommit: async})
+				d := fixed(bucket(b, backend, "bench", 1<<40, 1000, 1000))
+				pick := oneOf(keys)
+				parallel(b, func() error { return backend.Decide(context.Background(), []*store.Batch{take(d, pick(), 1)}) })
+			})
+		}
+	}
+	b.Run("rejected", func(b *testing.B) {
+		backend := newBackend(b, pool, BackendOptions{Schema: schema})
+		d := fixed(bucket(b, backend, "none left", 1, 1, 1<<50))
+		require.NoError(b, backend.Decide(b.Context(), []*store.Batch{take(d, "", 1)}))
+		parallel(b, func() error { return backend.Decide(context.Background(), []*store.Batch{take(d, "", 1)}) })
+	})
+	b.Run("100 asks of one key", func(b *testing.B) {
+		backend := newBackend(b, pool, BackendOptions{Schema: schema})
+		d := fixed(bucket(b, backend, "coalesced", 1<<40, 1000, 1000))
+		asks := make([]store.Ask, 100)
+		for i := range asks {
+			asks[i] = store.Ask{Min: 1, Max: 1}
+		}
+		parallel(b, func() error {
+			return backend.Decide(context.Background(), []*store.Batch{{Definition: d, Asks: asks}})
+		})
+	})
+	b.Run("100 keys", func(b *testing.B) {
+		backend := newBackend(b, pool, BackendOptions{Schema: schema})
+		d := fixed(bucket(b, backend, "many", 1<<40, 1000, 1000))
+		parallel(b, func() error {
+			batches := make([]*store.Batch, 100)
+			first := rand.IntN(manyKeys)
+			for i := range batches {
+				batches[i] = take(d, key(first+i), 1)
+			}
+			return backend.Decide(context.Background(), batches)
+		})
+	})
+}
+
+// BenchmarkUpsert is the floor: n+1 in a row, with nothing else to it.
+func BenchmarkUpsert(b *testing.B) {
+	pool := benchPool(b)
+	exec(b, pool, "create table if not exists floor (key bytea primary key, n bigint) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 1000)")
+	b.Cleanup(func() { exec(b, pool, "drop table floor") })
+	statements := map[bool]string{
+		false: `insert into floor as f values ($1, 1) on conflict (key) do update set n = f.n + 1 returning n`,
+		true:  `insert into floor as f select $1, 1 from set_config('synchronous_commit', 'off', true) on conflict (key) do update set n = f.n + 1 returning n`,
+	}
+	for _, keys := range []int{1, manyKeys} {
+		for _, async := range []bool{false, true} {
+			b.Run(fmt.Sprintf("keys=%d/async=%v", keys, async), func(b *testing.B) {
+				pick := oneOf(keys)
+				parallel(b, func() error {
+					var n int64
+					return pool.QueryRow(context.Background(), statements[async], []byte(pick())).Scan(&n)
+				})
+			})
+		}
+	}
+}
+
+// BenchmarkHold is a Hold and its Release.
+func BenchmarkHold(b *testing.B) {
+	pool := benchPool(b)
+	schema := freshSchema(b, pool)
+	for _, keys := range []int{1, manyKeys} {
+		for _, async := range []bool{false, true} {
+			b.Run(fmt.Sprintf("keys=%d/async=%v", keys, async), func(b *testing.B) {
+				backend := newBackend(b, pool, BackendOptions{Schema: schema, AsynchronousCommit: async})
+				d := fixed(concurrency(b, backend, "bench", 1000))
+				pick := oneOf(keys)
+				parallel(b, func() error { return pair(backend, d, pick(), 1) })
+			})
+		}
+	}
+	b.Run("50000 permits of 100000", func(b *testing.B) {
+		backend := newBackend(b, pool, BackendOptions{Schema: schema})
+		d := fixed(concurrency(b, backend, "large", 100_000))
+		for b.Loop() {
+			require.NoError(b, pair(backend, d, "", 50_000))
+		}
+	})
+	b.Run("32 in one call", func(b *testing.B) {
+		backend := newBackend(b, pool, BackendOptions{Schema: schema})
+		d := fixed(concurrency(b, backend, "together", 100_000))
+		for b.Loop() {
+			holds := make([]*store.Hold, 32)
+			for i := range holds {
+				holds[i] = &store.Hold{Definition: d, ID: fmt.Sprint(rand.Uint64()), Permits: 1, TTL: 60_000_000}
+			}
+			require.NoError(b, backend.Hold(b.Context(), holds))
+			require.NoError(b, backend.Release(b.Context(), holds))
+		}
+		b.ReportMetric(32*float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
+	})
+}
+
+func pair(backend *Backend, d *store.Definition, key string, permits int64) error {
+	h := &store.Hold{Definition: d, Key: key, ID: fmt.Sprint(rand.Uint64()), Permits: permits, TTL: 60_000_000}
+	if err := backend.Hold(context.Background(), []*store.Hold{h}); err != nil || !h.OK {
+		return fmt.Errorf("hold: ok %v, %w", h.OK, err)
+	}
+	return backend.Release(context.Background(), []*store.Hold{h})
+}

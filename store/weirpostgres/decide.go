@@ -1,0 +1,130 @@
+package weirpostgres
+
+import (
+	"context"
+	"hash/maphash"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-go/weir/store"
+)
+
+// Decide decides all batches in one statement.
+func (b *Backend) Decide(ctx context.Context, batches []*store.Batch) error {
+	for _, batch := range batches {
+		if err := checkGrid(batch.Definition); err != nil {
+			return b.explained("decide", err)
+		}
+	}
+	var err error
+	switch len(batches) {
+	case 0:
+		return nil
+	case 1:
+		err = b.decideOne(ctx, batches[0])
+	default:
+		err = b.decideMany(ctx, batches)
+	}
+	if err == nil {
+		b.sweeper.decided(len(batches))
+	}
+	return err
+}
+
+func (b *Backend) decideOne(ctx context.Context, batch *store.Batch) error {
+	at := b.recent.of(batch)
+	look := at.look(batch)
+	if b.plain && !look && usual(batch) {
+		done, err := b.decideUsual(ctx, batch)
+		if done || err != nil {
+			return err
+		}
+		at.trouble()
+		look = true // most likely it will be rejected
+	}
+	n := appendBatch(make([]int64, 0, header+perAsk*len(batch.Asks)), batch, b.async, look)
+	args := []any{batch.Definition.Name, keyBytes(batch.Key), n}
+	return b.queryAll(ctx, "decide", b.sql.decide, args, 1, func(_ int, rows pgx.Rows) error {
+		return scanBatch(rows, batch, at)
+	})
+}
+
+func (b *Backend) decideMany(ctx context.Context, batches []*store.Batch) error {
+	names, keys := make([]string, len(batches)), make([][]byte, len(batches))
+	first, last := make([]int32, len(batches)), make([]int32, len(batches))
+	places := make([]place, len(batches))
+	var n []int64
+	for i, batch := range batches {
+		places[i] = b.recent.of(batch)
+		names[i], keys[i] = batch.Definition.Name, keyBytes(batch.Key)
+		first[i] = int32(len(n) + 1)
+		n = appendBatch(n, batch, b.async, places[i].look(batch))
+		last[i] = int32(len(n))
+	}
+	args := []any{names, keys, first, last, n}
+	return b.queryAll(ctx, "decide", b.sql.decideMany, args, len(batches), func(i int, rows pgx.Rows) error {
+		return scanBatch(rows, batches[i], places[i])
+	})
+}
+
+func scanBatch(rows pgx.Rows, batch *store.Batch, at place) error {
+	var n []int64
+	if err := rows.Scan(&n); err != nil {
+		return err
+	}
+	if err := readAnswer(batch, n); err != nil {
+		return err
+	}
+	at.remember(batch)
+	return nil
+}
+
+// recentTrouble remembers which keys were not simply granted something when they were last asked about. Of those the
+// server looks at the row before it locks it, which is for nothing where there is something left, but a rejection then
+// costs no lock and writes nothing. It stays so until a key was granted something untilCalm times in a row: many that
+// are asked for too much are granted something now and then. Keys that share a place mislead each other, which costs
+// a little time and nothing else.
+type recentTrouble struct {
+	seed   maphash.Seed
+	places [4096]atomic.Int32
+}
+
+const untilCalm = 16
+
+// A place counts down to calm.
+type place struct{ left *atomic.Int32 }
+
+func (r *recentTrouble) init() { r.seed = maphash.MakeSeed() }
+
+func (r *recentTrouble) of(b *store.Batch) place {
+	h := maphash.String(r.seed, b.Definition.Name) ^ maphash.String(r.seed, b.Key)*31
+	return place{&r.places[h%uint64(len(r.places))]}
+}
+
+// look tells whether the row should be read first. What takes nothing never needs the lock.
+func (p place) look(b *store.Batch) bool {
+	return p.left.Load() > 0 || len(b.Asks) > 0 && b.Asks[0].Op == store.Take && b.Asks[0].Max == 0
+}
+
+func (p place) trouble() { p.left.Store(untilCalm) }
+
+func (p place) remember(b *store.Batch) {
+	if b.Outcome != store.Decided || len(b.Granted) > 0 && b.Granted[0] == store.Rejected {
+		p.trouble()
+	} else if n := p.left.Load(); n > 0 {
+		p.left.CompareAndSwap(n, n-1)
+	}
+}
+
+// Replace writes next if the state of the key is old.
+func (b *Backend) Replace(ctx context.Context, d *store.Definition, key string, old, next store.State) (done bool, err error) {
+	if err := checkGrid(d); err != nil {
+		return false, b.explained("replace", err)
+	}
+	was, wasTaken := numbers(old)
+	is, isTaken := numbers(next)
+	args := []any{d.Name, keyBytes(key), b.async, was, wasTaken, is, isTaken}
+	err = b.queryAll(ctx, "replace", b.sql.replace, args, 1, func(_ int, rows pgx.Rows) error { return rows.Scan(&done) })
+	return done && err == nil, err
+}

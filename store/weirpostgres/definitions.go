@@ -1,0 +1,53 @@
+package weirpostgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-go/weir/store"
+)
+
+// Load returns the definition of that name, and the server's time.
+func (b *Backend) Load(ctx context.Context, name string) (d *store.Definition, now int64, err error) {
+	if err := checkName(name); err != nil {
+		return nil, 0, b.explained("load", err)
+	}
+	err = b.queryAll(ctx, "load", b.sql.load, []any{name}, 1, func(_ int, rows pgx.Rows) error {
+		var version, kind, permits, period, refill, segments, anchor *int64
+		var reached *bool
+		if err := rows.Scan(&now, &version, &kind, &permits, &period, &refill, &segments, &anchor, &reached); err != nil {
+			return err
+		}
+		if d = nil; version == nil {
+			return nil
+		}
+		limits := store.Limits{Kind: store.Kind(*kind), Permits: *permits, Period: *period, Refill: *refill, Segments: *segments}
+		d = &store.Definition{Name: name, Limits: limits, Version: *version, Anchor: *anchor, Reached: *reached}
+		return nil
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return d, now, nil
+}
+
+// Define makes next the definition if the one in force has the version old.
+func (b *Backend) Define(ctx context.Context, old int64, next *store.Definition) (done bool, err error) {
+	if err := checkDefinition(next); err != nil {
+		return false, b.explained("define", err)
+	}
+	if next.Version <= 0 {
+		return false, b.explained("define", errors.New("a version must be more than 0, which stands for no definition"))
+	}
+	sql := b.sql.redefine
+	if old == 0 {
+		sql = b.sql.create
+	}
+	args := []any{
+		next.Name, old, next.Version, int64(next.Kind), next.Permits, next.Period, next.Refill, next.Segments, next.Anchor, next.Reached,
+	}
+	err = b.query(ctx, "define", sql, args, func(pgx.Rows) error { done = true; return nil })
+	return done && err == nil, err
+}

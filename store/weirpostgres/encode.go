@@ -1,0 +1,109 @@
+package weirpostgres
+
+import (
+	"crypto/sha256"
+	"errors"
+
+	"github.com/weir-go/weir/store"
+)
+
+// maxKey is the longest key that is stored as it is. Of longer ones the beginning is, and a digest of the whole:
+// together longer than maxKey, so that no key can be mistaken for one of those.
+const maxKey = 1000
+
+// keyBytes is a key as it is stored. It is never nil, which would be null.
+func keyBytes(key string) []byte {
+	if len(key) <= maxKey {
+		return []byte(key)
+	}
+	digest := sha256.Sum256([]byte(key))
+	return append([]byte(key[:maxKey]), digest[:]...)
+}
+
+const (
+	header   = 9 // numbers before the first ask
+	perAsk   = 5
+	answer   = 5  // numbers before the first answer
+	oldState = 11 // numbers of a state of an older definition, before what was taken
+)
+
+// The bits of an ask that stand beside its Op.
+const (
+	bitPrevious = 4
+	bitLend     = 8
+)
+
+// appendBatch appends what the function decide is told of a batch besides its key.
+func appendBatch(n []int64, b *store.Batch, async, look bool) []int64 {
+	d := b.Definition
+	n = append(n, bit(async), bit(look), d.Version, int64(d.Kind), d.Permits, d.Anchor, d.Period, d.Refill, d.Segments)
+	for _, a := range b.Asks {
+		op := int64(a.Op)
+		if a.IfPrevious {
+			op |= bitPrevious
+		}
+		if a.Lend && a.Op == store.Take {
+			op |= bitLend
+		}
+		n = append(n, op, a.Min, a.Max, bounded(a.Mark.Line), bounded(a.Mark.After))
+	}
+	return n
+}
+
+func bit(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// bounded keeps a number where the server can add and subtract it. No line of a grid is anywhere near.
+func bounded(n int64) int64 { return min(max(n, -1<<60), 1<<60) }
+
+var errAnswer = errors.New("the server's answer is not understood: its functions are not those of this program")
+
+// readAnswer takes apart what the function decide has returned.
+func readAnswer(b *store.Batch, n []int64) error {
+	if len(n) < 3 {
+		return errAnswer
+	}
+	b.Now, b.State, b.Granted = n[1], store.State{}, nil
+	switch outcome := store.Outcome(n[0]); {
+	case outcome == store.Decided && len(n) >= answer+len(b.Asks):
+		b.State = store.State{Grid: b.Definition.Grid(), Line: n[2], Missing: n[3], Held: n[4]}
+		b.Granted = n[answer : answer+len(b.Asks) : answer+len(b.Asks)]
+		b.State.Taken = segments(n[answer+len(b.Asks):])
+	case outcome == store.Outdated:
+		b.State.Version = n[2]
+	case outcome == store.OldState && len(n) >= oldState:
+		b.State = store.State{
+			Grid: store.Grid{Version: n[5], Kind: store.Kind(n[6]), Anchor: n[7], Period: n[8], Refill: n[9], Segments: n[10]},
+			Line: n[2], Missing: n[3], Held: n[4], Taken: segments(n[oldState:]),
+		}
+	default:
+		return errAnswer
+	}
+	b.Outcome = store.Outcome(n[0])
+	return nil
+}
+
+func segments(n []int64) []store.Segment {
+	if len(n) < 2 {
+		return nil
+	}
+	taken := make([]store.Segment, 0, len(n)/2)
+	for i := 0; i+1 < len(n); i += 2 {
+		taken = append(taken, store.Segment{Line: n[i], Permits: n[i+1]})
+	}
+	return taken
+}
+
+// numbers are a state as the function replace takes it.
+func numbers(s store.State) (n, taken []int64) {
+	n = []int64{s.Line, s.Missing, s.Held, s.Version, int64(s.Kind), s.Anchor, s.Period, s.Refill, s.Segments}
+	taken = make([]int64, 0, 2*len(s.Taken)) // not nil: that would be null
+	for _, t := range s.Taken {
+		taken = append(taken, t.Line, t.Permits)
+	}
+	return n, taken
+}

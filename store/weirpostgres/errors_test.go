@@ -1,0 +1,216 @@
+package weirpostgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/store"
+)
+
+// everything calls each method that sends something.
+func everything(ctx context.Context, b *Backend) map[string]error {
+	d := &store.Definition{Name: "a", Version: 1, Limits: store.Limits{Kind: store.KindFixedWindow, Permits: 5, Period: 1_000_000}}
+	c := &store.Definition{Name: "c", Version: 1, Limits: store.Limits{Kind: store.KindConcurrency, Permits: 5}}
+	holds := []*store.Hold{{Definition: c, ID: "x", Permits: 1, TTL: 1_000_000}}
+	_, replace := b.Replace(ctx, d, "k", store.State{}, store.State{})
+	_, _, load := b.Load(ctx, "a")
+	_, define := b.Define(ctx, 0, d)
+	return map[string]error{
+		"decide": b.Decide(ctx, []*store.Batch{take(d, "k", 1)}), "replace": replace, "load": load, "define": define,
+		"hold": b.Hold(ctx, holds), "renew": b.Renew(ctx, holds), "release": b.Release(ctx, holds),
+	}
+}
+
+func TestMissingSchemaSaysWhatToDo(t *testing.T) {
+	pool := connect(t, testserver.Postgres(t).URL, nil)
+	b := newBackend(t, pool, BackendOptions{Schema: "not_there"})
+	for what, err := range everything(t.Context(), b) {
+		assert.ErrorContains(t, err, "weirpostgres: "+what+`: schema "not_there" is missing`)
+		assert.ErrorContains(t, err, "call Migrate")
+		_, ok := errors.AsType[*pgconn.PgError](err)
+		assert.True(t, ok, "the server's error is inside")
+	}
+}
+
+func TestReadOnlyServerIsAnError(t *testing.T) {
+	server := testserver.Postgres(t)
+	schema := freshSchema(t, connect(t, server.URL, nil))
+	pool := connect(t, server.URL, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on" })
+	b := newBackend(t, pool, BackendOptions{Schema: schema})
+	for what, err := range everything(t.Context(), b) {
+		switch what {
+		case "decide", "hold", "define", "replace", "renew", "release":
+			assert.ErrorContains(t, err, "the server is read-only", what)
+		default:
+			assert.NoError(t, err, what)
+		}
+	}
+}
+
+func TestServerThatIsAwayIsAnError(t *testing.T) {
+	server := testserver.NewPostgres(t)
+	pool := connect(t, server.URL, nil)
+	require.NoError(t, Migrate(t.Context(), pool, ""))
+	b := newBackend(t, pool, BackendOptions{})
+	for what, err := range everything(t.Context(), b) {
+		require.NoError(t, err, what)
+	}
+	server.Pause()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	begin := time.Now()
+	for what, err := range everything(ctx, b) {
+		assert.ErrorIs(t, err, context.DeadlineExceeded, what)
+	}
+	cancel()
+	assert.Less(t, time.Since(begin), 10*time.Second)
+	server.Resume()
+	server.Kill()
+	for what, err := range everything(t.Context(), b) {
+		assert.ErrorContains(t, err, "weirpostgres: "+what)
+	}
+	require.NoError(t, server.Restart(false))
+	require.Eventually(t, func() bool { return b.Decide(t.Context(), nil) == nil && pool.Ping(t.Context()) == nil }, 20*time.Second, 50*time.Millisecond)
+	for what, err := range everything(t.Context(), b) {
+		assert.NoError(t, err, what)
+	}
+}
+
+func TestBadInputIsAnError(t *testing.T) {
+	b, _ := shared(t)
+	good := bucket(t, b, "a", 5, 1, 1000)
+	bad := func(change func(*store.Definition)) *store.Definition {
+		d := *good
+		change(&d)
+		return &d
+	}
+	for name, d := range map[string]*store.Definition{
+		"nil":      nil,
+		"period":   bad(func(d *store.Definition) { d.Period = 0 }),
+		"refill":   bad(func(d *store.Definition) { d.Refill = -1 }),
+		"kind":     bad(func(d *store.Definition) { d.Kind = 0 }),
+		"no grid":  bad(func(d *store.Definition) { d.Kind = store.KindConcurrency }),
+		"zero":     bad(func(d *store.Definition) { d.Name = "a\x00b" }),
+		"not utf8": bad(func(d *store.Definition) { d.Name = "a\xff" }),
+		"long":     bad(func(d *store.Definition) { d.Name = strings.Repeat("é", 300) }),
+	} {
+		assert.ErrorContains(t, b.Decide(t.Context(), []*store.Batch{{Definition: d}}), "weirpostgres: decide: ", name)
+	}
+	_, _, err := b.Load(t.Context(), "a\x00")
+	assert.ErrorContains(t, err, "not valid UTF-8")
+	_, err = b.Define(t.Context(), 0, bad(func(d *store.Definition) { d.Version = 0 }))
+	assert.ErrorContains(t, err, "version")
+	assert.ErrorContains(t, b.Hold(t.Context(), []*store.Hold{nil}), "nil")
+	assert.ErrorContains(t, b.Hold(t.Context(), []*store.Hold{{Definition: good, Permits: -1}}), "-1 permits")
+	assert.NoError(t, b.Hold(t.Context(), nil))
+	assert.NoError(t, b.Decide(t.Context(), nil))
+}
+
+// Long keys do not fit into an index, and must not be mistaken for others.
+func TestLongKeys(t *testing.T) {
+	b, _ := shared(t)
+	d := bucket(t, b, strings.Repeat("n", maxName), 5, 1, 1_000_000_000)
+	long := strings.Repeat("k", 1_000_000)
+	for _, key := range []string{long, long + "a", long[:maxKey], long[:maxKey+1], string(keyBytes(long))} {
+		batch := take(d, key, 4)
+		require.NoError(t, b.Decide(t.Context(), []*store.Batch{batch}))
+		assert.Equal(t, []int64{4}, batch.Granted)
+	}
+	again := take(d, long, 4)
+	require.NoError(t, b.Decide(t.Context(), []*store.Batch{again}))
+	assert.Equal(t, []int64{store.Rejected}, again.Granted)
+	c := concurrency(t, b, strings.Repeat("n", maxName), 1)
+	h := &store.Hold{Definition: c, Key: long, ID: long, Permits: 1, TTL: 60_000_000}
+	require.NoError(t, b.Hold(t.Context(), []*store.Hold{h}))
+	assert.True(t, h.OK)
+	other := &store.Hold{Definition: c, Key: long, ID: "other", Permits: 1, TTL: 60_000_000, Waiting: true}
+	require.NoError(t, b.Hold(t.Context(), []*store.Hold{other}))
+	assert.False(t, other.OK)
+	require.NoError(t, b.Release(t.Context(), []*store.Hold{h}))
+	assert.True(t, h.OK)
+}
+
+// Sessions at another isolation level cannot work on one key at a time: they fail, and say why.
+func TestIsolationLevelIsNamed(t *testing.T) {
+	server := testserver.Postgres(t)
+	own := connect(t, server.URL, nil)
+	schema := freshSchema(t, own)
+	pool := connect(t, server.URL, func(c *pgxpool.Config) {
+		c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
+	})
+	b := newBackend(t, pool, BackendOptions{Schema: schema})
+	d := bucket(t, b, "a", 1<<30, 1, 1000)
+	errs := make(chan error, 400)
+	done := make(chan struct{})
+	for range 8 {
+		go func() {
+			for range 50 {
+				errs <- b.Decide(context.Background(), []*store.Batch{take(d, "k", 1)})
+			}
+			done <- struct{}{}
+		}()
+	}
+	for range 8 {
+		<-done
+	}
+	close(errs)
+	var failed error
+	for err := range errs {
+		if err != nil {
+			failed = err
+		}
+	}
+	if failed != nil { // it would be luck if there were none
+		assert.ErrorContains(t, failed, "read committed")
+	}
+}
+
+// What a deadlock or a serialization failure has ended has done nothing, and is sent once more.
+func TestDeadlockIsRepeatedOnce(t *testing.T) {
+	b, pool := shared(t)
+	d := concurrency(t, b, "c", 1)
+	for _, code := range []string{deadlockDetected, serializationFailure} {
+		for failures, want := range map[int]bool{1: true, 2: false} {
+			exec(t, pool, inSchema(`drop sequence if exists "weir".calls`, b.schema))
+			exec(t, pool, inSchema(`create sequence "weir".calls`, b.schema)) // what it counts is not rolled back
+			exec(t, pool, inSchema(fmt.Sprintf(`create or replace function "weir".renew(a_name text, a_key bytea, a_id bytea, a_fence bigint, ttl bigint)
+				returns boolean language plpgsql as $$ begin
+					if nextval('"weir".calls') <= %d then raise exception using errcode = '%s'; end if;
+					return true;
+				end $$`, failures, code), b.schema))
+			h := lease(d, "", "a", 1)
+			err := b.Renew(t.Context(), []*store.Hold{h})
+			assert.Equal(t, want, err == nil && h.OK, "%d times %s: %v", failures, code, err)
+			assert.EqualValues(t, 2, count(t, pool, inSchema(`select last_value from "weir".calls`, b.schema)))
+		}
+	}
+}
+
+// Close does not wait for the server to finish a sweep, but for us to have ended it.
+func TestCloseEndsASweep(t *testing.T) {
+	pool := connect(t, testserver.Postgres(t).URL, nil)
+	schema := freshSchema(t, pool)
+	exec(t, pool, inSchema(`create or replace function "weir".sweep(first bigint, pages bigint) returns bigint[] language plpgsql as $$
+		begin perform pg_sleep(60); return array[0, 0]; end $$`, schema))
+	b, err := NewBackend(pool, BackendOptions{Schema: schema})
+	require.NoError(t, err)
+	b.sweeper.decided(sweepAfter)
+	require.Eventually(t, func() bool {
+		return count(t, pool, `select count(*) from pg_stat_activity where state = 'active' and query like '%"' || $1 || '".sweep(%' and pid <> pg_backend_pid()`, schema) == 1
+	}, 20*time.Second, time.Millisecond)
+	begin := time.Now()
+	require.NoError(t, b.Close())
+	assert.Less(t, time.Since(begin), 20*time.Second)
+	b.sweeper.decided(sweepAfter)
+	assert.False(t, b.sweeper.busy, "nothing begins after Close")
+	require.NoError(t, b.Close())
+}

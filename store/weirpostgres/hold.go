@@ -1,0 +1,153 @@
+package weirpostgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-go/weir/store"
+)
+
+// Hold takes permits. Holds of one key come one after the other, each with the key's row locked until it is on
+// the server's disk: many of them in one call are faster than many calls.
+func (b *Backend) Hold(ctx context.Context, holds []*store.Hold) error {
+	if len(holds) == 0 {
+		return nil
+	}
+	for _, h := range holds {
+		if err := checkHold(h); err != nil {
+			return b.explained("hold", err)
+		}
+	}
+	g := groupsOf(holds)
+	args := []any{g.names, g.keys, g.versions, g.most, g.waiting, g.first, g.last, g.ids, g.wants}
+	err := b.queryAll(ctx, "hold", b.sql.hold, args, len(g.names), func(i int, rows pgx.Rows) error {
+		var n []int64
+		if err := rows.Scan(&n); err != nil {
+			return err
+		}
+		of := holds[g.first[i]-1 : g.last[i]]
+		if len(n) != 6*len(of) {
+			return errAnswer
+		}
+		for j, h := range of {
+			n := n[6*j:]
+			h.Outcome, h.OK, h.InUse, h.NextEnd, h.Fence, h.Version = store.Outcome(n[0]), n[1] == 1, n[2], n[3], n[4], n[5]
+		}
+		return nil
+	})
+	if err == nil {
+		b.sweeper.decided(len(holds))
+	}
+	return err
+}
+
+// groups are holds as the server takes them: those that follow each other with the same key and definition are
+// decided together.
+type groups struct {
+	names                   []string
+	keys                    [][]byte
+	versions, most, waiting []int64
+	first, last             []int32 // places in ids, from 1
+
+	ids   [][]byte
+	wants []int64 // permits and TTL of each
+}
+
+func groupsOf(holds []*store.Hold) (g groups) {
+	for i, h := range holds {
+		g.ids = append(g.ids, keyBytes(h.ID))
+		g.wants = append(g.wants, bounded(h.Permits), bounded(h.TTL))
+		last := len(g.names) - 1
+		if i == 0 || holds[i-1].Key != h.Key || holds[i-1].Definition != h.Definition && *holds[i-1].Definition != *h.Definition {
+			g.names, g.keys = append(g.names, h.Definition.Name), append(g.keys, keyBytes(h.Key))
+			g.versions, g.most = append(g.versions, h.Definition.Version), append(g.most, bounded(h.Definition.Permits))
+			g.waiting, g.first, g.last = append(g.waiting, 0), append(g.first, int32(i+1)), append(g.last, 0)
+			last++
+		}
+		g.last[last] = int32(i + 1)
+		g.waiting[last] |= bit(h.Waiting && len(h.Key) <= maxKey)
+	}
+	return g
+}
+
+// Renew puts off the end of leases.
+func (b *Backend) Renew(ctx context.Context, holds []*store.Hold) error {
+	return b.late(ctx, "renew", holds, func(c columns) (string, []any) {
+		return b.sql.renew, []any{c.names, c.keys, c.ids, c.fences, c.ttls}
+	})
+}
+
+// Release gives leases back, and tells those who wait.
+func (b *Backend) Release(ctx context.Context, holds []*store.Hold) error {
+	return b.late(ctx, "release", holds, func(c columns) (string, []any) {
+		tell := make([]bool, len(c.holds))
+		for i, h := range c.holds {
+			tell[i] = len(h.Key) <= maxKey // who waits for a longer one polls: a notice cannot name it
+		}
+		return b.sql.release, []any{c.names, c.keys, c.ids, c.fences, b.async, tell}
+	})
+}
+
+// late does what is done with leases that were given before.
+func (b *Backend) late(ctx context.Context, what string, holds []*store.Hold, statement func(columns) (string, []any)) error {
+	if len(holds) == 0 {
+		return nil
+	}
+	c, err := columnsOf(holds)
+	if err != nil {
+		return b.explained(what, err)
+	}
+	sql, args := statement(c)
+	return b.queryAll(ctx, what, sql, args, len(holds), func(i int, rows pgx.Rows) error {
+		h := c.holds[i]
+		h.Outcome = store.Decided
+		return rows.Scan(&h.OK)
+	})
+}
+
+// columns are holds as the server takes them, sorted by ID within a key: calls about the same leases lock them
+// in the same order.
+type columns struct {
+	holds        []*store.Hold
+	names        []string
+	keys, ids    [][]byte
+	fences, ttls []int64
+}
+
+func columnsOf(holds []*store.Hold) (c columns, err error) {
+	c = columns{
+		holds: slices.Clone(holds), names: make([]string, len(holds)), keys: make([][]byte, len(holds)), ids: make([][]byte, len(holds)),
+		fences: make([]int64, len(holds)), ttls: make([]int64, len(holds)),
+	}
+	for _, h := range holds {
+		if err := checkHold(h); err != nil {
+			return c, err
+		}
+	}
+	slices.SortStableFunc(c.holds, func(a, b *store.Hold) int {
+		return cmp.Or(cmp.Compare(a.Definition.Name, b.Definition.Name), cmp.Compare(a.Key, b.Key), cmp.Compare(a.ID, b.ID))
+	})
+	for i, h := range c.holds {
+		c.names[i], c.keys[i], c.ids[i] = h.Definition.Name, keyBytes(h.Key), keyBytes(h.ID)
+		c.fences[i], c.ttls[i] = h.Fence, bounded(h.TTL)
+	}
+	return c, nil
+}
+
+func checkHold(h *store.Hold) error {
+	if h == nil {
+		return errors.New("a hold is nil")
+	}
+	if err := checkDefinition(h.Definition); err != nil {
+		return err
+	}
+	if h.Permits < 0 {
+		return fmt.Errorf("limiter %q: a hold of %d permits", h.Definition.Name, h.Permits)
+	}
+	return nil
+}

@@ -1,0 +1,254 @@
+package weirpostgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/store"
+)
+
+func lease(d *store.Definition, key, id string, permits int64) *store.Hold {
+	return &store.Hold{Definition: d, Key: key, ID: id, Permits: permits, TTL: 60_000_000}
+}
+
+// listen listens until the test ends, and returns where the notices come out.
+func listen(t *testing.T, b *Backend) <-chan store.Notice {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	notices, ready, ended := make(chan store.Notice, 1000), make(chan struct{}), make(chan error, 1)
+	go func() { ended <- b.Listen(ctx, func() { close(ready) }, func(n store.Notice) { notices <- n }) }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); assert.ErrorIs(t, <-ended, context.Canceled) })
+	return notices
+}
+
+// A notice takes a lock that all who commit one share, so there is none where nobody waits.
+func TestReleaseTellsWhoWaits(t *testing.T) {
+	b, _ := shared(t)
+	notices := listen(t, b)
+	d := concurrency(t, b, "c", 1)
+	for _, waits := range []bool{false, true} {
+		key := fmt.Sprint(waits)
+		h := lease(d, key, "a", 1)
+		require.NoError(t, b.Hold(t.Context(), []*store.Hold{h}))
+		other := lease(d, key, "b", 1)
+		other.Waiting = waits
+		require.NoError(t, b.Hold(t.Context(), []*store.Hold{other}))
+		require.False(t, other.OK)
+		require.NoError(t, b.Release(t.Context(), []*store.Hold{h}))
+	}
+	assert.Equal(t, store.Notice{Name: "c", Key: "true", Released: true}, <-notices)
+}
+
+// Whoever is rejected while it waits is told of the release that it did not see, however close the two are.
+func TestNoReleaseIsMissedConcurrentSafe(t *testing.T) {
+	b, _ := shared(t)
+	notices := listen(t, b)
+	d := concurrency(t, b, "c", 1)
+	for i := range 150 {
+		key := fmt.Sprint(i)
+		h, other := lease(d, key, "a", 1), lease(d, key, "b", 1)
+		other.Waiting = true
+		require.NoError(t, b.Hold(t.Context(), []*store.Hold{h}))
+		var both sync.WaitGroup
+		both.Go(func() { assert.NoError(t, b.Release(context.Background(), []*store.Hold{h})) })
+		time.Sleep(rand.N(600 * time.Microsecond)) // so that each is first now and then
+		require.NoError(t, b.Hold(t.Context(), []*store.Hold{other}))
+		both.Wait()
+		if other.OK {
+			continue
+		}
+		select {
+		case n := <-notices:
+			require.Equal(t, key, n.Key)
+		case <-time.After(10 * time.Second):
+			t.Fatal("nobody told of a release")
+		}
+	}
+}
+
+// Holds, renewals and releases of overlapping sets, in whatever order: no deadlock, never more than there is.
+func TestLeasesConcurrentSafe(t *testing.T) {
+	b, _ := shared(t)
+	const limit, places, workers = 3, 5, 8
+	d := concurrency(t, b, "c", limit)
+	var inUse [places]atomic.Int64
+	var last [places]atomic.Int64
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(w), 1))
+			for i := range 40 {
+				var holds []*store.Hold
+				for k := range places {
+					for range random.IntN(3) {
+						holds = append(holds, lease(d, fmt.Sprint(k), fmt.Sprint(w, i, k, random.Int()), 1+random.Int64N(2)))
+						holds[len(holds)-1].Waiting = random.IntN(2) == 0
+					}
+				}
+				if !assert.NoError(t, b.Hold(context.Background(), holds)) {
+					return
+				}
+				holds = slices.DeleteFunc(holds, func(h *store.Hold) bool { return !h.OK })
+				for _, h := range holds {
+					k := h.Key[0] - '0'
+					assert.LessOrEqual(t, inUse[k].Add(h.Permits), int64(limit))
+					last[k].Store(max(last[k].Load(), h.Fence))
+				}
+				assert.NoError(t, b.Renew(context.Background(), holds))
+				for _, h := range holds {
+					inUse[h.Key[0]-'0'].Add(-h.Permits)
+				}
+				assert.NoError(t, b.Release(context.Background(), holds))
+				for _, h := range holds {
+					assert.True(t, h.OK)
+				}
+				if i%10 == 0 {
+					_, _, err := b.sweepRange(context.Background(), 0, 100)
+					assert.NoError(t, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for k := range places {
+		h := lease(d, fmt.Sprint(k), "all", limit)
+		require.NoError(t, b.Hold(t.Context(), []*store.Hold{h}))
+		assert.True(t, h.OK, "all were released")
+		assert.Greater(t, h.Fence, last[k].Load())
+		require.NoError(t, b.Release(t.Context(), []*store.Hold{h}))
+	}
+}
+
+// The same hold twice at once, because who asked gave up on the first answer, is one lease.
+func TestSameHoldTwiceConcurrentSafe(t *testing.T) {
+	b, _ := shared(t)
+	d := concurrency(t, b, "c", 10)
+	for i := range 50 {
+		holds := make([]*store.Hold, 4)
+		var all sync.WaitGroup
+		for j := range holds {
+			holds[j] = lease(d, fmt.Sprint(i), "same", 3)
+			all.Go(func() { assert.NoError(t, b.Hold(context.Background(), holds[j:j+1])) })
+		}
+		all.Wait()
+		for _, h := range holds {
+			assert.True(t, h.OK)
+			assert.EqualValues(t, 3, h.InUse)
+			assert.Equal(t, holds[0].Fence, h.Fence)
+		}
+	}
+}
+
+// What is free is never answered as taken, however leases come and go: four that each hold one always fit.
+func TestNoFalseRejectionsConcurrentSafe(t *testing.T) {
+	b, _ := shared(t)
+	d := concurrency(t, b, "c", 4)
+	var all sync.WaitGroup
+	for w := range 4 {
+		all.Go(func() {
+			for i := range 60 {
+				h := lease(d, "", fmt.Sprint(w, "-", i), 1)
+				assert.NoError(t, b.Hold(context.Background(), []*store.Hold{h}))
+				assert.True(t, h.OK, "%+v", h)
+				assert.NoError(t, b.Release(context.Background(), []*store.Hold{h}))
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A hold of many permits is one row, and a limit of many takes no rows at all.
+func TestManyPermits(t *testing.T) {
+	b, pool := shared(t)
+	d := concurrency(t, b, "c", 100_000)
+	a := lease(d, "", "a", 50_000)
+	require.NoError(t, b.Hold(t.Context(), []*store.Hold{a}))
+	require.True(t, a.OK)
+	assert.EqualValues(t, 1, count(t, pool, inSchema(`select count(*) from "weir".leases`, b.schema)))
+	var holds []*store.Hold
+	for i := range 2000 {
+		holds = append(holds, lease(d, "", fmt.Sprint(i), 25))
+	}
+	require.NoError(t, b.Hold(t.Context(), holds))
+	for _, h := range holds {
+		assert.True(t, h.OK)
+	}
+	one := lease(d, "", "one more", 1)
+	require.NoError(t, b.Hold(t.Context(), []*store.Hold{one}))
+	assert.False(t, one.OK)
+	assert.EqualValues(t, 100_000, one.InUse)
+}
+
+// The row of a key goes away when nobody holds anything, and the fences rise all the same.
+func TestFencesRiseAfterASweep(t *testing.T) {
+	server := testserver.Postgres(t)
+	pool := connect(t, server.URL, nil)
+	schema := freshSchema(t, pool)
+	steerable(t, pool, schema)
+	s := newSteered(t, server.URL, schema)
+	defer func() { require.NoError(t, s.Close()) }()
+	d := concurrency(t, s.Backend, "c", 2)
+	var last int64
+	for i, at := range []int64{0, 1, 1, -5_000_000, -4_000_000, 10, 60_000_000} {
+		s.setTime(d.Anchor + at)
+		h := lease(d, "", fmt.Sprint(i), 1)
+		require.NoError(t, s.Hold(t.Context(), []*store.Hold{h}))
+		require.True(t, h.OK)
+		assert.Greater(t, h.Fence, last, "at %d", at)
+		last = h.Fence
+		require.NoError(t, s.Release(t.Context(), []*store.Hold{h}))
+		keys(t, s.Backend, "c")
+	}
+	s.setTime(d.Anchor + 70_000_000)
+	assert.Zero(t, keys(t, s.Backend, "c"))
+}
+
+func TestListenThroughPgBouncerIsUnsupported(t *testing.T) {
+	server := testserver.Postgres(t)
+	bouncer := testserver.NewPgBouncer(t, server)
+	schema := freshSchema(t, connect(t, server.URL, nil))
+	b := newBackend(t, connect(t, bouncer.URL+"&default_query_exec_mode=exec", nil), BackendOptions{Schema: schema})
+	err := b.Listen(t.Context(), func() { t.Error("it is not ready") }, func(store.Notice) {})
+	assert.ErrorIs(t, err, errors.ErrUnsupported)
+}
+
+func TestListenEndsWithItsConnection(t *testing.T) {
+	b, pool := shared(t)
+	ended := make(chan error, 1)
+	ready := make(chan struct{})
+	go func() { ended <- b.Listen(context.Background(), func() { close(ready) }, func(store.Notice) {}) }()
+	<-ready
+	killed := count(t, pool, `select count(pg_terminate_backend(pid)) from pg_stat_activity where query like 'listen "weir:""' || $1 || '%'`, b.schema)
+	require.EqualValues(t, 1, killed)
+	assert.ErrorContains(t, <-ended, "weirpostgres: listen")
+	assert.NoError(t, b.Decide(t.Context(), []*store.Batch{take(bucket(t, b, "a", 1, 1, 1), "", 1)}))
+}
+
+// A Listen, and what it needs to find out that it works, are possible with one connection in the pool.
+func TestOneConnectionIsEnough(t *testing.T) {
+	server := testserver.Postgres(t)
+	schema := freshSchema(t, connect(t, server.URL, nil))
+	small := connect(t, server.URL+"&pool_max_conns=1", nil)
+	b := newBackend(t, small, BackendOptions{Schema: schema})
+	notices := listen(t, b)
+	done, err := b.Define(t.Context(), 0, bucket(t, b, "a", 1, 1, 1))
+	require.NoError(t, err)
+	require.True(t, done)
+	assert.Equal(t, store.Notice{Name: "a"}, <-notices)
+}

@@ -1,0 +1,128 @@
+package weirpostgres
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-go/weir/store"
+)
+
+const (
+	// echoWait is how long a notice of our own may take to come back. Behind PgBouncer in transaction mode it
+	// never does.
+	echoWait = 2 * time.Second
+	// checkAfter is how long nothing may be heard until the connection is looked at: one that was
+	// lost silently looks like one on which nothing happens.
+	checkAfter = 20 * time.Second
+	checkWait  = 5 * time.Second
+	closeWait  = time.Second
+)
+
+// Listen listens on a connection that it takes out of the pool, which may open another one for it.
+func (b *Backend) Listen(ctx context.Context, ready func(), notice func(store.Notice)) error {
+	pooled, err := b.pool.Acquire(ctx)
+	if err != nil {
+		return b.explained("listen", err)
+	}
+	conn := pooled.Hijack()
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
+		defer cancel()
+		_ = conn.Close(ctx) // there is nothing left to be told of
+	}()
+	err = b.listenOn(ctx, conn, ready, notice)
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return b.explained("listen", err)
+}
+
+func (b *Backend) listenOn(ctx context.Context, conn *pgx.Conn, ready func(), notice func(store.Notice)) error {
+	if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{b.channel}.Sanitize(), pgx.QueryExecModeSimpleProtocol); err != nil {
+		return err
+	}
+	if err := b.echo(ctx, conn); err != nil {
+		return err
+	}
+	ready()
+	for {
+		payload, err := next(ctx, conn)
+		if err != nil {
+			return err
+		}
+		if n, ok := parseNotice(payload); ok {
+			notice(n)
+		}
+	}
+}
+
+// echo sees to it that notices arrive. What others send meanwhile happened before we were ready.
+func (b *Backend) echo(ctx context.Context, conn *pgx.Conn) error {
+	ours := "e" + rand.Text()
+	if _, err := b.pool.Exec(ctx, b.sql.notify, b.channel, ours); err != nil {
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, echoWait)
+	defer cancel()
+	for {
+		n, err := conn.WaitForNotification(waiting)
+		switch {
+		case err != nil && waiting.Err() != nil && ctx.Err() == nil:
+			return fmt.Errorf("%w: a notice did not come back within %v; a pooler in transaction mode may be in between", errors.ErrUnsupported, echoWait)
+		case err != nil:
+			return err
+		case n.Payload == ours:
+			return nil
+		}
+	}
+}
+
+// next waits for a notice, and looks at the connection now and then.
+func next(ctx context.Context, conn *pgx.Conn) (payload string, err error) {
+	for {
+		quiet, cancel := context.WithTimeout(ctx, checkAfter)
+		n, err := conn.WaitForNotification(quiet)
+		over := quiet.Err() != nil
+		cancel()
+		if err == nil {
+			return n.Payload, nil
+		}
+		if !over || ctx.Err() != nil {
+			return "", err
+		}
+		check, cancel := context.WithTimeout(ctx, checkWait)
+		err = conn.Ping(check)
+		cancel()
+		if err != nil {
+			return "", err
+		}
+	}
+}
+
+// channelOf is the channel of a schema, as the function tell has it.
+func channelOf(schema string) string { return inSchema(`weir:"weir"`, schema) }
+
+// parseNotice reads what the function tell has sent: d (a new definition) or r (a release), the name and the key in
+// base64.
+func parseNotice(payload string) (n store.Notice, ok bool) {
+	if payload == "" || payload[0] != 'd' && payload[0] != 'r' {
+		return n, false
+	}
+	name, key, ok := strings.Cut(payload[1:], ".")
+	if !ok {
+		return n, false
+	}
+	nameBytes, err := base64.StdEncoding.DecodeString(name)
+	keyBytes, keyErr := base64.StdEncoding.DecodeString(key)
+	if err != nil || keyErr != nil {
+		return n, false
+	}
+	return store.Notice{Name: string(nameBytes), Key: string(keyBytes), Released: payload[0] == 'r'}, true
+}

@@ -1,0 +1,30 @@
+package weirpostgres
+
+import (
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/weir-go/weir/store"
+)
+
+// Options configure a [store.Store] on PostgreSQL. The zero Options are the defaults. For the fields that are
+// not of store.Options see [BackendOptions].
+type Options struct {
+	Schema             string `json:"schema,omitempty" yaml:"schema,omitempty"`
+	AsynchronousCommit bool   `json:"asynchronous_commit,omitempty" yaml:"asynchronous_commit,omitempty"`
+	NoSweep            bool   `json:"no_sweep,omitempty" yaml:"no_sweep,omitempty"`
+
+	store.Options `yaml:",inline"`
+}
+
+// New returns a Store whose limiters are in PostgreSQL. The pool stays the caller's, who closes it after the
+// Store. Nothing is sent to the server yet, and the server need not be there; [Migrate] must have made the
+// tables when the first limiter is used.
+//
+// All instances that have the same database, Schema and limiter's name share the limiter.
+func New(pool *pgxpool.Pool, o Options) (*store.Store, error) {
+	b, err := NewBackend(pool, BackendOptions{Schema: o.Schema, AsynchronousCommit: o.AsynchronousCommit, NoSweep: o.NoSweep})
+	if err != nil {
+		return nil, err
+	}
+	return store.New(b, o.Options)
+}

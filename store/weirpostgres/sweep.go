@@ -1,0 +1,125 @@
+package weirpostgres
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	sweepAfter   = 1000             // decisions
+	sweepRarely  = 64 * sweepAfter  // where there is little to delete
+	sweepAtLeast = 10 * time.Second // if there are any
+	sweepPages   = 128              // of 8 kB as the server comes: far more than a thousand new keys fill
+	sweepTimeout = 10 * time.Second
+)
+
+// base is where times are counted from.
+var base = time.Now()
+
+// A sweeper deletes rows that nobody needs, now and then, while decisions are made. No clock ticks for it and
+// nothing runs in between.
+type sweeper struct {
+	b      *Backend
+	on     bool
+	left   atomic.Int64 // decisions until the next time
+	last   atomic.Int64 // when it was, since base
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu      sync.Mutex // guards closed, busy, and that nothing is started after close
+	closed  bool
+	running sync.WaitGroup
+	busy    bool
+
+	// Of the one sweep that is under way, or of who starts the next:
+	page  int64 // where to go on
+	after int64 // decisions between two sweeps
+}
+
+func (s *sweeper) init(b *Backend, on bool) {
+	s.b, s.on = b, on
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.page, s.after = -1, sweepAfter
+	s.restart()
+}
+
+// decided counts decisions, and starts a sweep if it is time for one.
+func (s *sweeper) decided(n int) {
+	if !s.on {
+		return
+	}
+	if s.left.Add(int64(-n)) > 0 && int64(time.Since(base))-s.last.Load() < int64(sweepAtLeast) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.busy {
+		return
+	}
+	s.busy = true
+	s.restart()
+	s.running.Go(func() {
+		_ = s.sweep(s.ctx) // whoever comes next tries again; that the server is away others report
+		s.restart()
+		s.mu.Lock()
+		s.busy = false
+		s.mu.Unlock()
+	})
+}
+
+func (s *sweeper) restart() {
+	s.left.Store(s.after)
+	s.last.Store(int64(time.Since(base)))
+}
+
+// sweep looks through one range of pages, the next one each time. Instances begin anywhere, so that several do
+// not follow each other.
+func (s *sweeper) sweep(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	if s.page < 0 {
+		if _, pages, err := s.b.sweepRange(ctx, 0, 0); err == nil && pages > 0 {
+			s.page = rand.Int64N(pages)
+		}
+	}
+	gone, pages, err := s.b.sweepRange(ctx, max(s.page, 0), sweepPages)
+	if gone*10 < s.after {
+		s.after = min(2*s.after, sweepRarely)
+	} else {
+		s.after = max(s.after/2, sweepAfter)
+	}
+	if s.page = max(s.page, 0) + sweepPages; s.page >= pages {
+		s.page = 0
+	}
+	return err
+}
+
+// sweepRange sweeps so many pages and returns how many rows were deleted and how many pages there are.
+func (b *Backend) sweepRange(ctx context.Context, first, count int64) (gone, pages int64, err error) {
+	err = b.queryAll(ctx, "sweep", b.sql.sweep, []any{first, count}, 1, func(_ int, rows pgx.Rows) error {
+		var n []int64
+		if err := rows.Scan(&n); err != nil {
+			return err
+		}
+		if len(n) != 2 {
+			return errAnswer
+		}
+		gone, pages = n[0], n[1]
+		return nil
+	})
+	return gone, pages, err
+}
+
+// close ends a sweep that is under way, waits for it, and lets none begin.
+func (s *sweeper) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.cancel()
+	s.running.Wait()
+}

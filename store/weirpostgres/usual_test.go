@@ -1,0 +1,363 @@
+package weirpostgres
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/store"
+)
+
+// ways counts which way decisions went.
+type ways struct{ statement, function atomic.Int64 }
+
+func (w *ways) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	switch {
+	case strings.HasPrefix(q.SQL, "insert into "):
+		w.statement.Add(1)
+	case strings.Contains(q.SQL, ".decide("):
+		w.function.Add(1)
+	}
+	return ctx
+}
+
+func (w *ways) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// A walk decides one thing after the other, at times that it sets, and holds each against Definition.Decide.
+type walk struct {
+	t    *testing.T
+	b    *steered
+	pool *pgxpool.Pool // with sessions whose time is the server's
+	w    ways
+	s    map[[2]string]store.State // by name and key
+	key  string
+}
+
+func newWalk(t *testing.T) *walk {
+	w := &walk{t: t, s: map[[2]string]store.State{}}
+	url := testserver.Postgres(t).URL
+	w.pool = connect(t, url, nil)
+	schema := freshSchema(t, w.pool)
+	steerable(t, w.pool, schema)
+	w.b = newSteered(t, url, schema, func(c *pgxpool.Config) { c.ConnConfig.Tracer = &w.w })
+	t.Cleanup(func() { assert.NoError(t, w.b.Close()) })
+	return w
+}
+
+const (
+	byStatement = 10
+	byFunction  = 1
+	byBoth      = byStatement + byFunction
+)
+
+// decide expects that the batch is decided at that time of the server, in that way, as if it had been at the moment now.
+func (w *walk) decide(at int64, d *store.Definition, ask store.Ask, way int, now int64) *store.Batch {
+	w.t.Helper()
+	w.b.setTime(at)
+	w.w.statement.Store(0)
+	w.w.function.Store(0)
+	batch := &store.Batch{Definition: d, Key: w.key, Asks: []store.Ask{ask}, Granted: make([]int64, 1)}
+	require.NoError(w.t, w.b.Decide(w.t.Context(), []*store.Batch{batch}))
+	assert.Equal(w.t, way, int(w.w.statement.Load())*byStatement+int(w.w.function.Load()), "the way")
+	assert.Equal(w.t, now, batch.Now)
+	w.follow(batch)
+	return batch
+}
+
+// follow holds what was decided against Definition.Decide.
+func (w *walk) follow(batch *store.Batch) {
+	w.t.Helper()
+	at := [2]string{batch.Definition.Name, w.key}
+	s, ok := w.s[at]
+	if !ok {
+		s = batch.Definition.Fresh(batch.Now)
+	}
+	if batch.Outcome != store.Decided {
+		return
+	}
+	granted := make([]int64, 1)
+	w.s[at] = batch.Definition.Decide(s, batch.Now, batch.Asks, granted)
+	assert.Equal(w.t, granted, batch.Granted)
+	assert.Equal(w.t, w.s[at], batch.State)
+}
+
+func n(n int64) store.Ask { return store.Ask{Min: n, Max: n} }
+
+// definitions of what the plain statement decides, with lines that are a second apart.
+func plainDefinitions(now int64) []*store.Definition {
+	var all []*store.Definition
+	for _, l := range []store.Limits{
+		{Kind: store.KindTokenBucket, Permits: 5, Refill: 2, Period: 1_000_000},
+		{Kind: store.KindFixedWindow, Permits: 5, Period: 1_000_000},
+	} {
+		all = append(all, &store.Definition{Name: l.Kind.String(), Limits: l, Version: now, Anchor: now})
+	}
+	return all
+}
+
+const someTime = int64(2_000_000_000_000_000)
+
+func TestUsualWays(t *testing.T) {
+	w := newWalk(t)
+	for _, d := range plainDefinitions(someTime) {
+		t.Run(d.Name, func(t *testing.T) {
+			w.t = t
+			at := someTime + 500_000
+			now := func(n int64, way int) *store.Batch {
+				t.Helper()
+				return w.decide(at, d, store.Ask{Min: n, Max: n}, way, at)
+			}
+
+			w.key = "granted"
+			now(2, byStatement) // the first row
+			now(3, byStatement)
+			at += 1_000_000 // a line
+			now(2, byStatement)
+			at += 10_000_000
+			now(5, byStatement)
+
+			w.key = "rejected"
+			now(6, byFunction) // more than there can be: nothing is written
+			now(4, byFunction) // which counts as a rejection, for a while
+			for range untilCalm - 1 {
+				at += 3_000_000
+				now(4, byFunction)
+			}
+			now(1, byStatement)
+			now(1, byBoth) // nothing is left
+			now(1, byFunction)
+
+			w.key = "version"
+			old := d
+			now(1, byStatement)
+			newer := *d
+			newer.Version++
+			d = &newer
+			b := now(1, byBoth)
+			assert.Equal(t, store.OldState, b.Outcome)
+			done, err := w.b.Replace(t.Context(), d, w.key, b.State, d.Convert(b.State))
+			require.NoError(t, err)
+			require.True(t, done)
+			w.s[[2]string{d.Name, w.key}] = d.Convert(b.State)
+			for range untilCalm {
+				at += 1_000_000
+				now(1, byFunction)
+			}
+			now(1, byStatement)
+			d = old
+			assert.Equal(t, store.Outdated, now(1, byBoth).Outcome)
+
+			w.key = "steps"
+			at = someTime + 20_000_000 + 50_000
+			now(1, byStatement)
+			row := at
+			at -= 100_000 // behind the line: time stands still
+			w.decide(at, d, n(1), byStatement, row)
+			at -= 1
+			w.decide(at, d, n(1), byBoth, at)
+			at -= 5_000_000
+			now(1, byFunction)
+
+			w.key = "replaced" // it is as if it had been decided when its line began
+			at = someTime + 40_000_000
+			now(1, byStatement)
+			s := w.s[[2]string{d.Name, w.key}]
+			next := s
+			next.Line += 3
+			done, err = w.b.Replace(t.Context(), d, w.key, s, next)
+			require.NoError(t, err)
+			require.True(t, done)
+			w.s[[2]string{d.Name, w.key}] = next
+			at += 3_000_000 - 100_000
+			w.decide(at, d, n(1), byStatement, at+100_000)
+			at += 100_001
+			now(1, byStatement)
+		})
+	}
+}
+
+func TestUsualWayIsForTheUsualQuestion(t *testing.T) {
+	w := newWalk(t)
+	d := plainDefinitions(someTime)[0]
+	at := someTime
+	for i, ask := range []store.Ask{
+		{Min: 1, Max: 2}, {}, {Min: 1, Max: 1, Lend: true}, {Op: store.Charge, Min: 1, Max: 1}, {Min: -1, Max: -1},
+		{Op: store.Refund, Min: 1, Max: 1}, {Op: store.Return, Min: 1, Max: 1},
+	} {
+		w.key = string(rune('a' + i))
+		w.decide(at, d, ask, byFunction, at)
+	}
+	w.key = "lent"
+	w.decide(at, d, n(1), byStatement, at)
+	w.decide(at, d, store.Ask{Min: 2, Max: 2, Lend: true}, byFunction, at)
+	b := w.decide(at, d, n(1), byBoth, at)
+	assert.EqualValues(t, 3, b.State.Held)
+	for range untilCalm - 1 {
+		at += 1_000_000
+		w.decide(at, d, n(1), byFunction, at)
+	}
+	w.decide(at, d, n(1), byStatement, at) // the lines have paid for the loan
+	sliding := *d
+	sliding.Name, sliding.Kind, sliding.Refill, sliding.Segments = "sliding", store.KindSlidingWindow, 0, 3
+	w.decide(at, &sliding, n(1), byFunction, at)
+
+	pool := connect(t, testserver.Postgres(t).URL+"&default_query_exec_mode=exec", nil)
+	assert.False(t, newBackend(t, pool, BackendOptions{}).plain, "it would be planned each time")
+}
+
+// Numbers of all sizes, at random times that go on.
+func TestUsualStatementIsExact(t *testing.T) {
+	w := newWalk(t)
+	r := rand.New(rand.NewPCG(1, 2))
+	size := func(most int64) int64 { // each order of magnitude is as likely
+		return 1 + r.Int64N(1+min(most-1, int64(1)<<r.IntN(52)))
+	}
+	const most, longest = 1 << 50, int64(100 * 365 * 24 * time.Hour / time.Microsecond)
+	for i := range 60 {
+		l := store.Limits{Kind: store.KindTokenBucket, Permits: size(most), Refill: size(most), Period: size(longest)}
+		if i%3 == 0 {
+			l.Kind, l.Refill = store.KindFixedWindow, 0
+		}
+		d := &store.Definition{Name: string(rune('a' + i)), Limits: l, Version: 1}
+		at := someTime
+		d.Anchor = []int64{0, at, -at, at + size(longest), -size(longest), size(at), at - 1, at + 1}[r.IntN(8)]
+		for range 20 {
+			w.b.setTime(at)
+			batch := take(d, "", min(d.Permits, size(d.Permits)))
+			batch.Granted = make([]int64, 1)
+			w.key = d.Name
+			done, err := w.b.decideUsual(t.Context(), batch)
+			require.NoError(t, err, "%+v", d)
+			s, ok := w.s[[2]string{d.Name, w.key}]
+			if !ok {
+				s = d.Fresh(at)
+			}
+			granted := make([]int64, 1)
+			s = d.Decide(s, at, batch.Asks, granted)
+			require.Equal(t, granted[0] > 0, done, "%+v at %d from %+v", d, at, w.s[[2]string{d.Name, w.key}])
+			if done {
+				require.Equal(t, at, batch.Now)
+				require.Equal(t, s, batch.State, "%+v", d)
+				w.s[[2]string{d.Name, w.key}] = s
+			}
+			at += size(max(d.Period, 2)) * r.Int64N(3)
+			if at > 1<<55 {
+				break
+			}
+		}
+	}
+}
+
+// Somebody else has the row while the statement waits, at a later time and beyond a line.
+func TestUsualStatementWaits(t *testing.T) {
+	for name, c := range map[string]struct {
+		first    bool  // the row is new
+		later    int64 // how much later the other one decides
+		rollback bool
+		way      int
+		now      int64
+	}{
+		"over a line":      {later: 60_000, way: byStatement, now: 60_000},
+		"long":             {later: 160_000, way: byBoth, now: 0},
+		"for a rollback":   {later: 60_000, rollback: true, way: byStatement, now: 0},
+		"for the first":    {first: true, later: 60_000, way: byStatement, now: 60_000},
+		"for no first one": {first: true, later: 60_000, rollback: true, way: byStatement, now: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWalk(t)
+			w.key = "k"
+			d := plainDefinitions(someTime)[0]
+			at := someTime + 3_000_000 - 50_000
+			if !c.first {
+				w.decide(at-1, d, n(1), byStatement, at-1)
+			}
+			other := w.s[[2]string{d.Name, w.key}]
+			tx, err := w.pool.Begin(t.Context())
+			require.NoError(t, err)
+			_, err = tx.Exec(t.Context(), "select set_config('weirtest.now', $1, true)", fmt.Sprint(at+c.later))
+			require.NoError(t, err)
+			theirs := take(d, w.key, 2)
+			var line, missing, now int64
+			require.NoError(t, tx.QueryRow(t.Context(), w.b.sql.decideUsual, usualArgs(theirs)...).Scan(&line, &missing, &now))
+			require.Equal(t, at+c.later, now)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				if !assert.Eventually(t, func() bool {
+					return count(t, w.pool, `select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%"' || $1 || '".states%'`, w.b.schema) == 1
+				}, 20*time.Second, time.Millisecond) {
+					assert.NoError(t, tx.Rollback(context.Background()))
+				} else if c.rollback {
+					assert.NoError(t, tx.Rollback(context.Background()))
+				} else {
+					assert.NoError(t, tx.Commit(context.Background()))
+				}
+			}()
+			if !c.rollback {
+				if c.first {
+					other = d.Fresh(now)
+				}
+				w.s[[2]string{d.Name, w.key}] = d.Decide(other, now, theirs.Asks, make([]int64, 1))
+				assert.Equal(t, []int64{w.s[[2]string{d.Name, w.key}].Line, w.s[[2]string{d.Name, w.key}].Missing}, []int64{line, missing})
+			}
+			w.decide(at, d, n(1), c.way, at+c.now)
+			<-done
+		})
+	}
+}
+
+// By the server's clock and under contention, all that was granted is what Definition.Decide grants, one after the
+// other.
+func TestUsualStatementConcurrentSafe(t *testing.T) {
+	b, _ := shared(t)
+	for _, d := range []*store.Definition{
+		bucket(t, b, "a", 40, 3, 700),
+		bucket(t, b, "b", 1_000_000, 2, 5_000),
+		{Name: "c", Version: 1, Limits: store.Limits{Kind: store.KindFixedWindow, Permits: 30, Period: 20_000}},
+	} {
+		var mu sync.Mutex
+		var granted []*store.Batch
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				for range 150 {
+					batch := take(d, "", 1)
+					if !assert.NoError(t, b.Decide(context.Background(), []*store.Batch{batch})) {
+						return
+					}
+					if batch.Granted[0] == 1 {
+						mu.Lock()
+						granted = append(granted, batch)
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		all.Wait()
+		slices.SortFunc(granted, func(x, y *store.Batch) int {
+			if x.State.Line != y.State.Line {
+				return int(x.State.Line - y.State.Line)
+			}
+			return int(x.State.Missing - y.State.Missing)
+		})
+		s := d.Fresh(granted[0].Now)
+		for _, batch := range granted {
+			ok := make([]int64, 1)
+			s = d.Decide(s, batch.Now, batch.Asks, ok)
+			require.EqualValues(t, 1, ok[0])
+			require.Equal(t, s, batch.State)
+		}
+	}
+}
