@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/weirpostgres"
+	"github.com/weir-go/weir/store/weirredis"
+)
+
+// retryAfter is the header in which an instance says when to come back, in milliseconds: the
+// standard one has whole seconds only.
+const retryAfter = "Retry-After-Ms"
+
+// serve is one instance: a web service whose calls go through the shared limiter. It prints
+// the address that it listens on, and ends when its standard input does.
+func serve(ctx context.Context, url string, in io.Reader, out io.Writer) error {
+	shared, closeStore, err := open(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	limited, err := shared.FixedWindow("example/cluster", rule, nil)
+	if err != nil {
+		return err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: handler(limited)}
+	go func() {
+		_, _ = io.Copy(io.Discard, in) // the parent has ended, or wants us to
+		_ = server.Close()
+	}()
+	fmt.Fprintln(out, listener.Addr())
+	if err := server.Serve(listener); err != http.ErrServerClosed {
+		return err
+	}
+	return nil
+}
+
+// handler is the service. That its limiter is shared makes no difference to it.
+func handler(limited limiter.Limiter) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lease, err := limited.TryAcquire(r.Context(), 1)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		defer lease.Release()
+		if !lease.Acquired() {
+			wait, _ := lease.RetryAfter()
+			w.Header().Set(retryAfter, strconv.FormatInt(wait.Milliseconds()+1, 10))
+			http.Error(w, "too many calls "+lease.Reason(), http.StatusTooManyRequests)
+			return
+		}
+		fmt.Fprintln(w, "done")
+	})
+}
+
+// open returns the store that the URL names, and what closes it and the client.
+func open(ctx context.Context, url string) (*store.Store, func(), error) {
+	if scheme(url) == "PostgreSQL" {
+		return openPostgres(ctx, url)
+	}
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, nil, err
+	}
+	client := redis.NewClient(o)
+	shared, err := weirredis.New(client, weirredis.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	return shared, func() {
+		_ = shared.Close()
+		_ = client.Close()
+	}, nil
+}
+
+func openPostgres(ctx context.Context, url string) (*store.Store, func(), error) {
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := weirpostgres.Migrate(ctx, pool, ""); err != nil { // every instance may: it is done once
+		return nil, nil, err
+	}
+	shared, err := weirpostgres.New(pool, weirpostgres.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	return shared, func() {
+		_ = shared.Close()
+		pool.Close()
+	}, nil
+}
+
+func scheme(url string) string {
+	if strings.HasPrefix(url, "postgres") {
+		return "PostgreSQL"
+	}
+	return "Redis"
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/weir-go/weir/internal/testserver"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == "instance" { // one that a test has started
+		main()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func TestEveryWindowGrantsExactlyTheLimit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes five windows of two seconds")
+	}
+	var out strings.Builder
+	err := run(t.Context(), &out)
+	if errors.Is(err, testserver.ErrNotFound) && os.Getenv("WEIR_REQUIRE_SERVERS") != "1" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	if n := strings.Count(out.String(), "60 of 60"); n != before+after {
+		t.Errorf("%d of %d windows granted 60\n%s", n, before+after, out.String())
+	}
+}
