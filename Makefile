@@ -70,7 +70,7 @@ api-check: ## compare the exported API with api/
 	$(GO) test ./internal/apigolden
 
 .PHONY: bench-once
-bench-once: ## run each benchmark once, so that none rots
+bench-once: servers ## run each benchmark once, so that none rots
 	@echo "== bench-once: each benchmark, once"
 	out=$$($(GO) test -short -run '^$$' -bench . -benchtime 1x work 2>&1) || { echo "$$out"; exit 1; }
 

@@ -62,17 +62,17 @@ type inStore[O any] interface {
 }
 
 // share returns the limiter of that name and kind, and notes that this build uses it.
-func share[L inStore[O], O LimiterOptions](b *Builder, s *store.Store, name, kind string, o O, how *store.LimiterOptions, make maker[L, O]) L {
+func share[L inStore[O], O LimiterOptions](b *Builder, s *store.Store, name, kind string, o O, how *store.LimiterOptions, by maker[L, O]) L {
 	in := sharing{store: s}
 	if how != nil {
 		in.how = *how
 	}
-	if err := make.refuses(s, name, o, in.how); err != nil {
+	if err := by.refuses(s, name, o, in.how); err != nil {
 		b.problem(fmt.Errorf("limiter %q: %w", name, err))
-		return make.closed()
+		return by.closed()
 	}
 	used, err := b.use(limiterID{name: name, kind: kind, of: in}, SharedOptions[O]{o, in.how}, func() (*ownedLimiter, error) {
-		l, err := make(s, name, o, in.how)
+		l, err := by(s, name, o, in.how)
 		if err != nil {
 			return nil, fmt.Errorf("limiter %q: %w", name, err)
 		}
@@ -83,7 +83,7 @@ func share[L inStore[O], O LimiterOptions](b *Builder, s *store.Store, name, kin
 	})
 	if err != nil {
 		b.problem(err)
-		return make.closed()
+		return by.closed()
 	}
 	return used.limiter.(L)
 }

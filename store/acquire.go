@@ -136,11 +136,10 @@ func (ce *cell) serveAll(wait time.Duration) {
 		if !ok {
 			return
 		}
-		served := false
-		if wait, served = ce.serve(ws, zeros); served {
+		var served bool
+		wait, served = ce.serve(ws, zeros)
+		if lost++; served {
 			lost = 0
-		} else {
-			lost++
 		}
 	}
 }

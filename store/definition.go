@@ -84,12 +84,10 @@ func (d *Definition) redefined(to Limits, now int64) *Definition {
 	return next
 }
 
-// lineAt is the number of the last line of the grid that was reached at the moment t.
-func (g *Grid) lineAt(t int64) int64 { return floorDiv(t-g.Anchor, g.Period) }
-
 // timeOf is when a line is reached.
 func (g *Grid) timeOf(line int64) int64 { return addUp(g.Anchor, mulUp(line, g.Period)) }
 
+// lineAt is the number of the last line of the grid that was reached at the moment t.
 func (d *Definition) lineAt(t int64) int64 { return floorDiv(t-d.Anchor, d.Period) }
 
 func (d *Definition) timeOf(line int64) int64 { return addUp(d.Anchor, mulUp(line, d.Period)) }

@@ -182,8 +182,7 @@ var errAllTheTime = errors.New("the limiter is being reconfigured all the time")
 func (g group) answer(b *Batch, sent time.Time) {
 	after := b.State.Missing
 	end := len(b.Asks)
-	for i := len(g) - 1; i >= 0; i-- {
-		q := g[i]
+	for _, q := range slices.Backward(g) {
 		end -= len(q.asks)
 		q.granted = b.Granted[end : end+len(q.asks)]
 		q.marks = q.mark[:]

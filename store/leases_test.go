@@ -191,7 +191,7 @@ func TestNoGoroutineWhileNothingIsHeld(t *testing.T) {
 		w.pass(3 * time.Second)
 		all := make([]byte, 1<<20)
 		all = all[:runtime.Stack(all, true)]
-		for _, one := range strings.Split(string(all), "\n\n") {
+		for one := range strings.SplitSeq(string(all), "\n\n") {
 			if strings.Contains(one, "weir/store.(") && !strings.Contains(one, "_test.go") && strings.Contains(one, "synctest bubble") {
 				t.Errorf("it is still there:\n%s", one)
 			}

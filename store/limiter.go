@@ -15,12 +15,15 @@ import (
 // them.
 type Limiter[O options] struct{ c *core }
 
-// The limiters that are not partitioned.
 type (
-	TokenBucket   = Limiter[limiter.TokenBucketOptions]
-	FixedWindow   = Limiter[limiter.FixedWindowOptions]
+	// TokenBucket is a shared token bucket.
+	TokenBucket = Limiter[limiter.TokenBucketOptions]
+	// FixedWindow is a shared fixed window.
+	FixedWindow = Limiter[limiter.FixedWindowOptions]
+	// SlidingWindow is a shared sliding window.
 	SlidingWindow = Limiter[limiter.SlidingWindowOptions]
-	Concurrency   = Limiter[limiter.ConcurrencyOptions]
+	// Concurrency is a shared concurrency limiter.
+	Concurrency = Limiter[limiter.ConcurrencyOptions]
 )
 
 func newLimiter[O options](s *Store, name string, o O, how *LimiterOptions) (*Limiter[O], error) {

@@ -14,12 +14,15 @@ import (
 // Keys are any bytes. A key of more than 200 bytes is stored as its SHA-256.
 type Partitioned[O options] struct{ c *core }
 
-// The partitioned limiters.
 type (
-	PartitionedTokenBucket   = Partitioned[limiter.TokenBucketOptions]
-	PartitionedFixedWindow   = Partitioned[limiter.FixedWindowOptions]
+	// PartitionedTokenBucket has a shared token bucket for each key.
+	PartitionedTokenBucket = Partitioned[limiter.TokenBucketOptions]
+	// PartitionedFixedWindow has a shared fixed window for each key.
+	PartitionedFixedWindow = Partitioned[limiter.FixedWindowOptions]
+	// PartitionedSlidingWindow has a shared sliding window for each key.
 	PartitionedSlidingWindow = Partitioned[limiter.SlidingWindowOptions]
-	PartitionedConcurrency   = Partitioned[limiter.ConcurrencyOptions]
+	// PartitionedConcurrency has a shared concurrency limiter for each key.
+	PartitionedConcurrency = Partitioned[limiter.ConcurrencyOptions]
 )
 
 func newPartitioned[O options](s *Store, name string, o O, how *LimiterOptions) (*Partitioned[O], error) {

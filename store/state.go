@@ -1,6 +1,9 @@
 package store
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // A Grid is the part of a [Definition] that a stored state was last written under.
 // With it a state can be understood when the definition has changed since.
@@ -148,7 +151,7 @@ func (d *Definition) add(s *State, n int64) int64 {
 		s.Taken = taken
 		return n
 	}
-	s.Taken = append(s.Taken[:len(s.Taken):len(s.Taken)], Segment{Line: s.Line, Permits: n})
+	s.Taken = append(slices.Clip(s.Taken), Segment{Line: s.Line, Permits: n})
 	return n
 }
 

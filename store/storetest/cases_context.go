@@ -61,7 +61,8 @@ var contextCases = []testCase{
 			ended := make(chan error, 1)
 			go func() { ended <- p.b.Listen(canceled, func() {}, func(store.Notice) {}) }()
 			select {
-			case <-ended:
+			case err := <-ended:
+				p.check(err != nil, "Listen says why it ended", err)
 			case <-time.After(p.patience):
 				p.fail("Listen ends", fmt.Sprintf("nothing of that in %v", p.patience))
 			}

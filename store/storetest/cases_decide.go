@@ -59,9 +59,9 @@ var decideCases = []testCase{
 	{
 		name: "who waits behind somebody who is rejected is rejected",
 		run: func(p *probe) {
-			ifPrevious := func(n int64) store.Ask { return store.Ask{Min: n, Max: n, IfPrevious: true} }
+			ifPrevious := store.Ask{Min: 1, Max: 1, IfPrevious: true}
 			for _, l := range timed(4) {
-				b := p.ask(p.define(l), l.Kind.String(), ifPrevious(1), take(9), ifPrevious(1), ifPrevious(1), take(1), ifPrevious(1))
+				b := p.ask(p.define(l), l.Kind.String(), ifPrevious, take(9), ifPrevious, ifPrevious, take(1), ifPrevious)
 				want := []int64{1, store.Rejected, store.Rejected, store.Rejected, 1, 1}
 				p.check(fmt.Sprint(b.Granted) == fmt.Sprint(want), fmt.Sprint("granted is ", want), describe(b))
 			}

@@ -168,7 +168,7 @@ var listenCases = []testCase{
 			}
 			close(slow)
 			cancel()
-			<-ended
+			p.check(<-ended != nil, "Listen says why it ended", nil)
 		},
 	},
 	{

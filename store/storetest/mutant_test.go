@@ -69,7 +69,7 @@ func (m *mutant) Decide(ctx context.Context, batches []*store.Batch) error {
 // decideInTwoSteps reads all states, and writes them later.
 func (m *mutant) decideInTwoSteps(ctx context.Context, batches []*store.Batch) error {
 	old := make([]store.State, len(batches))
-	return m.Memory.call(ctx, "Decide", func() {
+	return m.call(ctx, "Decide", func() {
 		for i, b := range batches {
 			now := m.now()
 			s, ok := m.stored(target{b.Definition.Name, b.Key}, now)
