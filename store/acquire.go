@@ -132,16 +132,27 @@ func (ce *cell) serveAll(wait time.Duration) {
 		if wait > 0 && !ce.rest(wait, lost) {
 			lost = 0
 		}
-		ws, zeros, ok := ce.waiting()
-		if !ok {
+		var served, more bool
+		if wait, served, more = ce.serveSome(); !more {
 			return
 		}
-		var served bool
-		wait, served = ce.serve(ws, zeros)
 		if lost++; served {
 			lost = 0
 		}
 	}
+}
+
+// serveSome is one round of serveAll. Close waits until it is over: what was granted to
+// somebody who has left is on its way back then.
+func (ce *cell) serveSome() (wait time.Duration, served, more bool) {
+	ce.c.s.busy.Add(1)
+	defer ce.c.s.busy.Add(-1)
+	ws, zeros, more := ce.waiting()
+	if !more {
+		return 0, false, false
+	}
+	wait, served = ce.serve(ws, zeros)
+	return wait, served, true
 }
 
 // waiting returns whom to ask for; not ok: nobody waits any more.

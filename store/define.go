@@ -168,6 +168,15 @@ func (c *core) refreshIfDue(now time.Time) {
 	}
 }
 
+// refreshSoon has the next who uses the limiter look, at some time within a second: all
+// instances may have a reason at the same moment.
+func (c *core) refreshSoon() {
+	if in := c.inForce.Load(); in != nil {
+		soon := &inForce{Definition: in.Definition, due: time.Now().Add(time.Duration(rand.Int64N(int64(time.Second))))}
+		c.inForce.CompareAndSwap(in, soon)
+	}
+}
+
 // refresh looks in the background whether the definition has changed.
 func (c *core) refresh(in *inForce) {
 	if c.s.guard.err() != nil || !c.inForce.CompareAndSwap(in, c.from(in.Definition)) {
@@ -251,7 +260,11 @@ func (c *core) redefine(limits Limits, q queueing) error {
 // definition at once: by the old one the store might forget it too early. Keys are converted
 // when somebody asks for them; one that the old limits would have filled up by then is full.
 func (c *core) convertNow() {
-	if !c.keyed && !c.lends {
-		_, _ = c.ask(c.s.ctx, "", Ask{}) // if it fails, the next call does it
+	switch { // if it fails, the next call does it
+	case c.keyed:
+	case c.lends:
+		_, _ = c.askToHold(c.s.ctx, "", 0, false)
+	default:
+		_, _ = c.ask(c.s.ctx, "", Ask{})
 	}
 }

@@ -148,4 +148,7 @@ func (g *guard) recover() {
 	g.mu.Unlock()
 	g.s.report(Event{Kind: StoreRecovered, Away: time.Since(was.since)})
 	g.s.wakeAll()
+	for _, c := range g.s.all() {
+		c.refreshSoon() // it may have been reconfigured meanwhile, and the store may have forgotten it
+	}
 }

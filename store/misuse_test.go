@@ -1,10 +1,12 @@
 package store_test
 
 import (
+	"context"
 	"math"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -131,6 +133,46 @@ func TestAfterClose(t *testing.T) {
 }
 
 // Close waits for what was released and refunded, and not for a store that stands still.
+func TestCloseGivesBackWhatNobodyTook(t *testing.T) {
+	for round := range 40 {
+		inWorld(t, func(t *testing.T, w *world) {
+			for kind, limited := range map[string]func(*store.Store) limiter.Limiter{
+				"seats": func(s *store.Store) limiter.Limiter {
+					return must2(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}, nil))(t)
+				},
+				"window": func(s *store.Store) limiter.Limiter {
+					return must2(s.FixedWindow("window", limiter.FixedWindowOptions{PermitLimit: 1, Window: 10 * time.Millisecond, QueueLimit: 1}, nil))(t)
+				},
+			} {
+				s, elsewhere := w.instance(store.Options{}), w.instance(store.Options{})
+				l, seen := limited(s), limited(elsewhere)
+				held := w.granted(l, 1)
+				ctx, leave := context.WithCancel(t.Context())
+				done := make(chan limiter.Lease)
+				go func() {
+					lease, _ := l.Acquire(ctx, 1)
+					done <- lease
+				}()
+				synctest.Wait()
+				w.Delay(2 * time.Millisecond)
+				held.Release()
+				if kind == "window" {
+					time.Sleep(10 * time.Millisecond)
+				}
+				time.Sleep(time.Duration(round) * 200 * time.Microsecond)
+				leave()
+				lease := <-done
+				lease.Release()
+				require.NoError(t, s.Close())
+				w.Delay(0)
+				if kind == "seats" || !lease.Acquired() {
+					require.EqualValues(t, 1, seen.(limiter.StatisticsProvider).Statistics().AvailablePermits, kind)
+				}
+			}
+		})
+	}
+}
+
 func TestCloseSettles(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})

@@ -37,6 +37,7 @@ var rooms = []room{
 	{name: "pipeline"},
 	{name: "store", mayImport: []string{"limiter"}},
 	{name: "store/storetest", mayImport: []string{"store", "limiter"}, testing: true},
+	{name: "store/internal/drill", mayImport: []string{"store", "limiter", "limiter/limitertest"}, testing: true},
 	{name: "store/weirredis", mayImport: []string{"store", "limiter"}, thirdParty: []string{"github.com/redis/go-redis/v9"}, testOnly: []string{"..."}},
 	{name: "store/weirpostgres", mayImport: []string{"store", "limiter"}, thirdParty: []string{"github.com/jackc/pgx/v5"}, testOnly: []string{"..."}},
 	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline"}},

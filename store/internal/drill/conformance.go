@@ -1,0 +1,171 @@
+package drill
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/limitertest"
+	"github.com/weir-go/weir/store"
+)
+
+var kinds = []limitertest.Kind{
+	limitertest.TokenBucket, limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.Concurrency,
+}
+
+// A Variant is a way to use limiters that limitertest has to judge.
+type Variant struct {
+	Name      string
+	Instances int // Stores that are asked in turn
+	Keyed     bool
+	How       *store.LimiterOptions
+	Kinds     []limitertest.Kind // nil: all
+	Lacks     limitertest.Feature
+}
+
+// Variants are the ways that are worth judging on every store. With -short it is the usual one.
+func Variants() []Variant {
+	all := []Variant{{Name: "usual", Instances: 1}}
+	if testing.Short() {
+		return all
+	}
+	return append(all,
+		Variant{Name: "one key", Instances: 1, Keyed: true},
+		// Each instance has a queue of its own, so nothing is said about those.
+		Variant{Name: "two instances in turn", Instances: 2, Lacks: limitertest.Queue | limitertest.NewestFirst},
+	)
+}
+
+// NotCoalesced is judged by itself: every call of a case goes alone, and hundreds of them hold up other cases. It is of
+// no account for concurrency, and the windows are like the bucket.
+func NotCoalesced() Variant {
+	return Variant{
+		Name: "not coalesced", Instances: 1, How: &store.LimiterOptions{NoCoalescing: true},
+		Kinds: []limitertest.Kind{limitertest.TokenBucket},
+	}
+}
+
+// Conformance has limitertest judge every kind of limiter at that place. Idle and Manual no shared limiter has: it does
+// not know what others do, and time is the server's.
+func Conformance(t *testing.T, s Subject, place string, tolerance time.Duration, variants ...Variant) {
+	for _, v := range variants {
+		stores := []*store.Store{}
+		b := s.backend(t, place)
+		for range v.Instances {
+			// Hundreds of cases at once may keep a server busy for longer than a call may take otherwise.
+			stores = append(stores, s.store(t, place, store.Options{CallTimeout: patience}))
+		}
+		if v.Kinds == nil {
+			v.Kinds = kinds
+		}
+		t.Run(v.Name, func(t *testing.T) {
+			t.Parallel()
+			for _, k := range v.Kinds {
+				t.Run(k.String(), func(t *testing.T) {
+					t.Parallel()
+					limitertest.Run(t, v.subject(b, stores, k, tolerance))
+				})
+			}
+		})
+	}
+}
+
+func (v Variant) subject(b store.Backend, stores []*store.Store, k limitertest.Kind, tolerance time.Duration) limitertest.Subject {
+	by := builder(build)
+	if v.Keyed {
+		by = buildKeyed
+	}
+	return limitertest.Subject{
+		Kind:     k,
+		RealTime: true, Tolerance: tolerance, Resolution: time.Microsecond,
+		Lacks: limitertest.Idle | limitertest.Manual | v.Lacks,
+		New: func(t testing.TB, l limitertest.Limits) limiter.Limiter {
+			name := name("conformance")
+			all := v.instances(t, by, stores, name, k, l)
+			awaitLine(t, b, name, tolerance/4)
+			if len(all) == 1 {
+				return all[0]
+			}
+			turns := inTurn{all, new(atomic.Int64)}
+			return made{turns, turns.reconfigure}
+		},
+		Reconfigure: func(l limiter.Limiter, to limitertest.Limits) error { return l.(made).reconfigure(to) },
+	}
+}
+
+// beginning has room for as many limiters as may be made at once: else all cases begin together, and the first of
+// their times are those of an overloaded machine.
+var beginning = make(chan struct{}, 4)
+
+func (v Variant) instances(t testing.TB, by builder, stores []*store.Store, name string, k limitertest.Kind, l limitertest.Limits) (all []made) {
+	beginning <- struct{}{}
+	defer func() { <-beginning }()
+	for _, s := range stores {
+		one := must(by(s, name, k, l, v.How))(t)
+		one.Statistics() // the grid begins when the store hears of the limiter
+		all = append(all, one)
+	}
+	return all
+}
+
+// awaitLine returns on a line of the limiter's grid. That began a round trip ago or more: to the cases it is to begin
+// when they have the limiter, as that of a limiter in the process does.
+func awaitLine(t testing.TB, b store.Backend, name string, accuracy time.Duration) {
+	for {
+		sent := time.Now()
+		d, now, err := b.Load(context.Background(), name)
+		got := time.Now()
+		switch {
+		case err != nil || d == nil:
+			t.Fatalf("the definition of %s: %v, %v", name, d, err)
+		case d.Period == 0:
+			return
+		case got.Sub(sent) > accuracy:
+			continue
+		}
+		left := time.Duration(d.Period-(now-d.Anchor)%d.Period) * time.Microsecond
+		line := got.Add(left)        // or up to a round trip ago, but not later
+		time.Sleep(time.Until(line)) // cases sleep, too: it is about time
+		if time.Since(line) < accuracy {
+			return
+		}
+	}
+}
+
+// inTurn asks several instances, each time the next.
+type inTurn struct {
+	all  []made
+	next *atomic.Int64
+}
+
+func (i inTurn) one() made { return i.all[int(i.next.Add(1))%len(i.all)] }
+
+func (i inTurn) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return i.one().TryAcquire(ctx, n)
+}
+
+func (i inTurn) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return i.one().Acquire(ctx, n)
+}
+
+func (i inTurn) reconfigure(l limitertest.Limits) error { return i.one().reconfigure(l) }
+
+func (i inTurn) Statistics() limiter.Statistics {
+	all := i.all[0].Statistics()
+	for _, l := range i.all[1:] {
+		st := l.Statistics()
+		all.QueuedPermits += st.QueuedPermits
+		all.SuccessfulLeases += st.SuccessfulLeases
+		all.FailedLeases += st.FailedLeases
+	}
+	return all
+}
+
+func (i inTurn) Close() error {
+	for _, l := range i.all {
+		_ = l.Close()
+	}
+	return nil
+}

@@ -1,0 +1,50 @@
+package drill
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/limitertest"
+	"github.com/weir-go/weir/store"
+)
+
+// LeavingInTrouble closes a store while its server does not answer: with callers who wait in a queue, a call under way, a
+// lease that is held and one that was just released.
+func LeavingInTrouble(t *testing.T, s Subject, place string, trouble Trouble) {
+	t.Run("leaving while "+trouble.Name, func(t *testing.T) {
+		if s.NoLeaks != nil {
+			s.NoLeaks(t)
+		}
+		p := newPatient(t, s, place, store.LimiterOptions{Outage: store.FailClosed})
+		p.isWell()
+		released := acquire(t, p.seats)
+		full := must(build(p.s, name("full"), limitertest.Concurrency, oneSeat, nil))(t)
+		acquire(t, full) // and is never released
+		var callers sync.WaitGroup
+		for range 5 {
+			callers.Go(func() { p.isTurnedAway(full) })
+		}
+		eventually(t, "they wait", func() bool { return full.Statistics().QueuedPermits == 5 })
+		trouble.Begin(t)
+		released.Release()
+		callers.Go(func() { p.isTurnedAway(p.bucket) })
+		p.leaves()
+		callers.Wait()
+		trouble.End(t)
+	})
+}
+
+// isTurnedAway: Acquire comes to nothing, be it because the limiter is closed or because the store is away.
+func (p *patient) isTurnedAway(l limiter.Limiter) {
+	begun := time.Now()
+	lease, err := l.Acquire(context.Background(), 1)
+	if lease.Acquired() {
+		p.errorf("granted: %v", err)
+	}
+	if took := time.Since(begun); took > patience {
+		p.errorf("a caller waited %v", took)
+	}
+}

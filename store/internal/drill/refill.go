@@ -1,0 +1,105 @@
+package drill
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir/limiter/limitertest"
+	"github.com/weir-go/weir/store"
+)
+
+// A flow is how instances take what comes while they are at it.
+type flow struct {
+	name      string
+	kind      limitertest.Kind
+	processes int
+	how       store.LimiterOptions
+	kills     int
+}
+
+func flows() []flow {
+	all := []flow{
+		{name: "bucket", kind: limitertest.TokenBucket, processes: 2},
+		{name: "eight, a bucket", kind: limitertest.TokenBucket, processes: 8},
+		{name: "window", kind: limitertest.FixedWindow, processes: 2},
+		{name: "sliding window", kind: limitertest.SlidingWindow, processes: 2},
+		{name: "rejections remembered", kind: limitertest.TokenBucket, processes: 2, how: store.LimiterOptions{CacheRejections: true}},
+		{name: "blocks of a bucket", kind: limitertest.TokenBucket, processes: 2, how: store.LimiterOptions{Block: 10}},
+		{name: "blocks of a window", kind: limitertest.FixedWindow, processes: 2, how: store.LimiterOptions{Block: 10}},
+		{name: "killed", kind: limitertest.TokenBucket, processes: 4, kills: 2},
+	}
+	return all[:short(len(all), 2)]
+}
+
+const (
+	flowLimit  = 40
+	flowPeriod = 200 * time.Millisecond
+	flowRefill = 20
+)
+
+// RefillsAreExact has instances wait for what comes back, and compares what they get with what the server's clock says
+// there was.
+func RefillsAreExact(t *testing.T, s Subject) {
+	for _, f := range flows() {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel() // each waits for its refills most of the time
+			f.run(t, s)
+		})
+	}
+}
+
+func (f flow) run(t *testing.T, s Subject) {
+	place := s.Place(t)
+	b := s.backend(t, place)
+	limits := limitertest.Limits{Permits: flowLimit, Period: flowPeriod, TokensPerPeriod: flowRefill, Segments: 2, QueueLimit: 1000}
+	all := prepareAll(t, same(f.processes, job{
+		Place: place, Name: name("flow"), Kind: f.kind, How: f.how, Permits: []int{1, 2}, Limits: limits,
+		Goroutines: 2 * goroutines, Work: takeOn,
+	})...)
+	before := clock(t, b)
+	beginAll(all)
+	eventually(t, "all there was is used up", func() bool { return granted(all)[0] >= 3*flowLimit/2 })
+	busy, had := clock(t, b), granted(all)[0]
+	for i := range f.kills {
+		pass(t, b, 200*time.Millisecond)
+		all[i].kill()
+	}
+	pass(t, b, 3*time.Second/2)
+	through, has := clock(t, b), granted(all)[0]
+	finishAll(all, true)
+	after := clock(t, b)
+
+	step := limits.Step(f.kind).Microseconds()
+	most := flowLimit + f.comes()*((after-before)/step+1)
+	got := granted(all)[0]
+	if got > most {
+		t.Errorf("%d granted within %d µs of the server's clock, at most %d are right", got, after-before, most)
+	}
+	// In the middle everything that comes is taken, but for a moment at the end, and for what died with its takers or
+	// is still in a block.
+	late := int64(400_000)
+	least := f.comes()*((through-busy-late)/step) - int64(2*f.kills*2*goroutines) - int64(f.processes*f.how.Block)
+	if has-had < least {
+		t.Errorf("%d granted within %d µs, at least %d are right", has-had, through-busy, least)
+	}
+	t.Logf("%d granted, at most %d are right; %d in the middle, at least %d are right", got, most, has-had, least)
+}
+
+// comes is what a line of the grid brings.
+func (f flow) comes() int64 {
+	switch f.kind {
+	case limitertest.FixedWindow:
+		return flowLimit
+	case limitertest.SlidingWindow:
+		return flowLimit / 2 // on average: what was taken in a segment comes back together
+	default:
+		return flowRefill
+	}
+}
+
+// pass lets time go by on the server's clock.
+func pass(t testing.TB, b store.Backend, d time.Duration) {
+	for end := clock(t, b) + d.Microseconds(); clock(t, b) < end; {
+		time.Sleep(5 * time.Millisecond) // the server's time cannot be waited for otherwise
+	}
+}

@@ -1,0 +1,121 @@
+package weirpostgres
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/internal/drill"
+)
+
+func TestSharedOutages(t *testing.T) {
+	s := drillSubject()
+	server := testserver.NewPostgres(t)
+	for _, trouble := range []drill.Trouble{drill.Stalled(server), drill.Killed(server, true)} {
+		place, _ := newPlace(t, server)
+		drill.Outage(t, s, place, trouble)
+		drill.LeavingInTrouble(t, s, place, trouble)
+	}
+	if testing.Short() {
+		return
+	}
+	t.Run("an empty server", func(t *testing.T) {
+		place, schema := newPlace(t, server)
+		drill.Outage(t, s, place, emptied(server, schema))
+	})
+	direct, through, proxy := behindProxy(t, server)
+	for _, trouble := range append(drill.NetworkTroubles(proxy), postgresTroubles(server)...) {
+		_, schema := newPlace(t, server)
+		url, _, _ := strings.Cut(through, " ")
+		drill.Outage(t, s, url+" "+schema, trouble)
+		drill.LeavingInTrouble(t, s, url+" "+schema, trouble)
+	}
+	t.Run("an exhausted pool", func(t *testing.T) { exhausted(t, s, direct) })
+	t.Run("delayed", func(t *testing.T) { drill.ADelayIsNoOutage(t, s, through, proxy) })
+	t.Run("cut all the time", func(t *testing.T) { drill.CutAllTheTime(t, s, direct, through, proxy) })
+}
+
+// emptied: the server is there and has no schema, until somebody calls Migrate.
+func emptied(server *testserver.Server, schema string) drill.Trouble {
+	return drill.Trouble{
+		Name:    "restarted with an empty folder",
+		Forgets: true,
+		Begin: func(t testing.TB) {
+			require.NoError(t, server.Restart(true))
+			_, _, err := newBackend(t, connect(t, server.URL, nil), BackendOptions{Schema: schema}).Load(context.Background(), "x")
+			require.ErrorContains(t, err, "call Migrate")
+		},
+		End: func(t testing.TB) {
+			require.NoError(t, Migrate(context.Background(), connect(t, server.URL, nil), schema))
+		},
+	}
+}
+
+func postgresTroubles(server *testserver.Server) []drill.Trouble {
+	// By a connection that was there before: afterwards there may be no room for another.
+	set := func(admin *pgxpool.Pool, t testing.TB, sql ...string) {
+		for _, s := range sql {
+			exec(t, admin, s)
+		}
+	}
+	var admin *pgxpool.Pool
+	all := "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and backend_type = 'client backend'"
+	return []drill.Trouble{
+		{
+			Name: "read-only",
+			Says: "read-only",
+			Begin: func(t testing.TB) {
+				set(connect(t, server.URL, nil), t, "alter system set default_transaction_read_only = on", "select pg_reload_conf()")
+			},
+			End: func(t testing.TB) {
+				set(connect(t, server.URL, nil), t, "alter system reset default_transaction_read_only", "select pg_reload_conf()")
+			},
+		}, {
+			// As where others have taken all there are; but for a superuser, as we are, some are reserved.
+			Name: "no connection to be had",
+			Begin: func(t testing.TB) {
+				admin = connect(t, server.URL, nil)
+				set(admin, t, "update pg_database set datallowconn = false where datname = current_database()", all)
+			},
+			End: func(t testing.TB) {
+				set(admin, t, "update pg_database set datallowconn = true where datname = current_database()")
+			},
+		},
+	}
+}
+
+// exhausted: the pool that the store was given has no connection left, because somebody else uses them all.
+func exhausted(t *testing.T, s drill.Subject, direct string) {
+	pools := make(chan *pgxpool.Pool, 10)
+	s.Open = func(place string) (store.Backend, func(), error) {
+		b, disconnect, err := openPlace(strings.Replace(place, " ", "&pool_max_conns=3 ", 1))
+		if err == nil {
+			pools <- b.(*Backend).pool
+		}
+		return b, disconnect, err
+	}
+	var taken []*pgxpool.Conn
+	drill.Outage(t, s, direct, drill.Trouble{
+		Name: "by others",
+		Begin: func(t testing.TB) {
+			for len(pools) > 0 {
+				pool := <-pools
+				for range pool.Config().MaxConns {
+					conn, err := pool.Acquire(context.Background())
+					require.NoError(t, err)
+					taken = append(taken, conn)
+				}
+			}
+		},
+		End: func(testing.TB) {
+			for _, conn := range taken {
+				conn.Release()
+			}
+		},
+	})
+}

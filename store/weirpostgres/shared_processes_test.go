@@ -1,0 +1,17 @@
+package weirpostgres
+
+import (
+	"testing"
+
+	"github.com/weir-go/weir/store/internal/drill"
+)
+
+func TestSharedProcesses(t *testing.T) {
+	s := drillSubject()
+	t.Run("shares", func(t *testing.T) { drill.SharesAreExact(t, s) })
+	t.Run("refills", func(t *testing.T) { drill.RefillsAreExact(t, s) })
+	t.Run("holds", func(t *testing.T) { drill.NeverMoreIsHeld(t, s) })
+	t.Run("a killed holder", func(t *testing.T) { drill.AKilledHolderKeepsItsPermitForTheTTL(t, s) })
+	t.Run("a holder", func(t *testing.T) { drill.AHolderKeepsItsPermit(t, s) })
+	t.Run("a stopped holder", func(t *testing.T) { drill.AStoppedHolderLearnsThatItHasLostItsLease(t, s) })
+}

@@ -1,0 +1,43 @@
+package weirpostgres
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/store/internal/drill"
+)
+
+// behindProxy returns two ways to the same fresh place, of which one leads through a proxy.
+func behindProxy(t testing.TB, server *testserver.Server) (direct, through string, proxy *testserver.Proxy) {
+	t.Helper()
+	proxy = testserver.NewProxy(t, server.Addr())
+	direct, _ = newPlace(t, server)
+	return direct, strings.Replace(direct, server.Addr(), proxy.Addr(), 1), proxy
+}
+
+func TestSharedWaiting(t *testing.T) {
+	s := drillSubject()
+	t.Run("listening", func(t *testing.T) { drill.AReleaseWakesElsewhere(t, s, true) })
+	t.Run("polling", func(t *testing.T) { drill.AReleaseWakesElsewhere(t, s, false) })
+	t.Run("without ears", func(t *testing.T) {
+		direct, through, proxy := behindProxy(t, testserver.Postgres(t))
+		drill.WithoutEarsItPolls(t, s, direct, through, proxy)
+	})
+	t.Run("many for a bucket", func(t *testing.T) { drill.ManyWaitersAskSeldom(t, s) })
+	t.Run("many for seats", func(t *testing.T) { drill.ManyHoldersAskSeldom(t, s) })
+}
+
+func TestSharedReconfigure(t *testing.T) {
+	s := drillSubject()
+	t.Run("at the next call", func(t *testing.T) { drill.NewLimitsAreSeenAtTheNextCall(t, s) })
+	t.Run("keys, listening", func(t *testing.T) { drill.NewLimitsOfKeysAreSeen(t, s, true) })
+	t.Run("keys, refreshing", func(t *testing.T) { drill.NewLimitsOfKeysAreSeen(t, s, false) })
+}
+
+func TestSharedChain(t *testing.T) {
+	s := drillSubject()
+	drill.ARejectedChainGivesBack(t, s, s.Place(t), s.Place(t))
+	_, through, proxy := behindProxy(t, testserver.Postgres(t))
+	drill.ALostRefundIsReported(t, s, through, proxy)
+}

@@ -1,0 +1,69 @@
+package weirredis
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/store/internal/drill"
+)
+
+func TestSharedOutages(t *testing.T) {
+	s := drillSubject()
+	server := testserver.NewRedis(t)
+	outages(t, s, server.URL, drill.Stalled(server), drill.Killed(server, false))
+	if testing.Short() {
+		return
+	}
+	t.Run("the client's own timeouts", func(t *testing.T) {
+		usual := s
+		usual.Open = openAsUsual
+		outages(t, usual, server.URL, drill.Stalled(server))
+	})
+	keeps := testserver.NewRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+	outages(t, s, keeps.URL, drill.Killed(keeps, true))
+
+	direct, through, proxy := behindProxy(t, server)
+	url, _, _ := strings.Cut(through, " ")
+	outages(t, s, url, append(drill.NetworkTroubles(proxy), redisTroubles(server, proxy)...)...)
+	t.Run("delayed", func(t *testing.T) { drill.ADelayIsNoOutage(t, s, through, proxy) })
+	t.Run("cut all the time", func(t *testing.T) { drill.CutAllTheTime(t, s, direct, through, proxy) })
+}
+
+// outages sees stores through troubles, and has others leave in the middle of them.
+func outages(t *testing.T, s drill.Subject, url string, troubles ...drill.Trouble) {
+	for _, trouble := range troubles {
+		drill.Outage(t, s, placeAt(url), trouble)
+		drill.LeavingInTrouble(t, s, placeAt(url), trouble)
+	}
+}
+
+func redisTroubles(server *testserver.Server, proxy *testserver.Proxy) []drill.Trouble {
+	set := func(args ...any) func(t testing.TB) {
+		return func(t testing.TB) { require.NoError(t, connect(t, server.URL).Do(context.Background(), args...).Err()) }
+	}
+	var admin *redis.Client
+	return []drill.Trouble{
+		{
+			Name:  "read-only: a replica without its master",
+			Begin: set("replicaof", "127.0.0.1", "1"), End: set("replicaof", "no", "one"), Says: "READONLY",
+		}, {
+			Name:  "read-only: too few replicas",
+			Begin: set("config", "set", "min-replicas-to-write", "1"), End: set("config", "set", "min-replicas-to-write", "0"), Says: "NOREPLICAS",
+		}, {
+			Name: "out of connections",
+			Begin: func(t testing.TB) {
+				admin = connect(t, server.URL)
+				require.NoError(t, admin.ConfigSet(context.Background(), "maxclients", "1").Err())
+				proxy.Cut()
+			},
+			End: func(t testing.TB) {
+				require.NoError(t, admin.ConfigSet(context.Background(), "maxclients", "1000").Err())
+			},
+		},
+	}
+}
