@@ -1,0 +1,45 @@
+// Command table prints, from the output of the benchmarks of shared limiters, the medians as Markdown, and the ratios
+// that were promised, each with what was promised:
+//
+//	go run ./bench/internal/table bench/results/NAME.txt
+//
+// It ends with 1 if a ratio is missed.
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+func main() {
+	ok, err := run(os.Args[1:], os.Stdin, os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "table:", err)
+		os.Exit(2)
+	}
+	if !ok {
+		os.Exit(1)
+	}
+}
+
+// run reads the files, or in if there are none.
+func run(files []string, in io.Reader, out io.Writer) (ok bool, err error) {
+	m := measurements{}
+	if len(files) == 0 {
+		if err := m.read(in); err != nil {
+			return false, err
+		}
+	}
+	for _, name := range files {
+		if err := m.readFile(name); err != nil {
+			return false, err
+		}
+	}
+	var w strings.Builder
+	m.printTables(&w)
+	ok = m.printPromises(&w)
+	_, err = io.WriteString(out, w.String())
+	return ok, err
+}

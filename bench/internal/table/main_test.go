@@ -1,0 +1,55 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const output = `goos: linux
+BenchmarkLimiterGranted/by=weir-token-bucket/goroutines=1-2   1000  50 ns/op
+BenchmarkRedis/keys=1/by=floor-script/goroutines=32-2   1000  20000 ns/op  50000 ops/s  600000 p50-ns  1234567 p99-ns  300 B/op  9 allocs/op
+BenchmarkRedis/keys=1/by=weir-alone/goroutines=32-2     1000  20000 ns/op  30000 ops/s  800 p50-ns  1234567 p99-ns  300 B/op  9 allocs/op
+BenchmarkRedis/keys=1/by=weir-alone/goroutines=32-2     1000  20000 ns/op  42345 ops/s  900 p50-ns  1234567 p99-ns  300 B/op  9 allocs/op
+BenchmarkRedis/keys=1/by=weir-alone/goroutines=32-2     1000  20000 ns/op  99999 ops/s  900 p50-ns  1234567 p99-ns  300 B/op  9 allocs/op
+BenchmarkRedis/keys=1/by=throttled/goroutines=32        1000  20000 ns/op  50000 ops/s  40000 granted/s  12.34 failed-%
+BenchmarkRedis/keys=1/by=weir-rejected-cached/goroutines=1-2  1000  70.5 ns/op
+PASS
+`
+
+func TestRun(t *testing.T) {
+	var out strings.Builder
+	ok, err := run(nil, strings.NewReader(output), &out)
+	require.NoError(t, err)
+	assert.False(t, ok, "slower than throttled")
+	assert.Equal(t, `## Redis, one hot key, 32 goroutines
+
+| | ops/s | p50 | p99 | B/op | granted/s | failed |
+|---|--:|--:|--:|--:|--:|--:|
+| floor-script | 50,000 | 600 µs | 1.23 ms | 300 |  |  |
+| throttled | 50,000 |  |  |  | 40,000 | 12.3 % |
+| weir-alone | 42,300 | 900 ns | 1.23 ms | 300 |  |  |
+
+| promised | | measured | at least | |
+|---|---|--:|--:|---|
+| Redis, one hot key: a decision is as fast as an empty script | weir-alone ÷ floor-script | 0.847 × | 0.75 × | kept |
+| Redis, one hot key: and faster than the peers | weir-alone ÷ throttled | 0.847 × | 1 × | **missed** |
+| Redis, one hot key: an exhausted key that is remembered | weir-rejected-cached | 70 ns | less than 200 ns | kept |
+`, out.String())
+}
+
+func TestRunFile(t *testing.T) {
+	_, err := run([]string{"no such file"}, nil, nil)
+	assert.Error(t, err)
+}
+
+func TestRounded(t *testing.T) {
+	for v, want := range map[float64]string{0: "0", 12.4: "12", 999: "999", 1234: "1,230", 999_960: "1,000,000", 12_345_678: "12,300,000"} {
+		assert.Equal(t, want, rounded(v))
+	}
+}

@@ -1,0 +1,119 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	weirstore "github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/weirpostgres"
+	"github.com/weir-go/weir/store/weirredis"
+)
+
+// patient keeps the stores from calling a server away that is only busy: here every answer is to be the server's.
+var patient = weirstore.Options{CallTimeout: callTimeout}
+
+// newSchema makes the schema that instances share, dropped when the test has ended.
+func newSchema(t testing.TB, pool *pgxpool.Pool) string {
+	t.Helper()
+	schema := fmt.Sprintf("bench_%d_%d", os.Getpid(), tables.Add(1))
+	require.NoError(t, weirpostgres.Migrate(ctx, pool, schema))
+	t.Cleanup(func() {
+		_, err := pool.Exec(ctx, "drop schema "+schema+" cascade")
+		assert.NoError(t, err)
+	})
+	return schema
+}
+
+// inPostgres returns a store of limiters in PostgreSQL.
+func inPostgres(t testing.TB, pool *pgxpool.Pool, o weirpostgres.Options) *weirstore.Store {
+	t.Helper()
+	o.Options = patient
+	s, err := weirpostgres.New(pool, o)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, s.Close()) })
+	return s
+}
+
+// inRedis returns a store of limiters in Redis.
+func inRedis(t testing.TB) *weirstore.Store {
+	t.Helper()
+	s, err := weirredis.New(redisClient(t, goroutines), weirredis.Options{Prefix: newPrefix(t), Options: patient})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, s.Close()) })
+	return s
+}
+
+// ourContestants are two ways to say what the demo says. Neither reads the clock of an instance, so a skew has nowhere
+// to enter.
+var ourContestants = []contestant{
+	// A request in each window of two seconds: the last of one and the first of the next may be close.
+	ourContestant("weir fixed window", 1, func(s *weirstore.Store) (partitioned, error) {
+		return s.PartitionedFixedWindow("demo", limiter.FixedWindowOptions{PermitLimit: 1, Window: every}, nil)
+	}),
+	// Two seconds between any two requests: a bucket that fills in two seconds, and that a request empties.
+	ourContestant("weir token bucket", 2000, func(s *weirstore.Store) (partitioned, error) {
+		return s.PartitionedTokenBucket("demo", limiter.TokenBucketOptions{
+			TokenLimit: 2000, TokensPerPeriod: 1, ReplenishmentPeriod: every / 2000,
+		}, nil)
+	}),
+}
+
+type partitioned interface {
+	TryAcquire(ctx context.Context, key string, n int) (limiter.Lease, error)
+}
+
+func ourContestant(name string, cost int, limiterIn func(*weirstore.Store) (partitioned, error)) contestant {
+	return contestant{name, "server", func(t testing.TB, pools [2]*pgxpool.Pool, _ [2]time.Duration) (asks [2]askFunc) {
+		schema := newSchema(t, pools[0])
+		for i, pool := range pools {
+			l, err := limiterIn(inPostgres(t, pool, weirpostgres.Options{Schema: schema}))
+			require.NoError(t, err)
+			asks[i] = func(ctx context.Context, key string) (bool, error) {
+				lease, err := l.TryAcquire(ctx, key, cost)
+				if err == nil {
+					err, _ = weirstore.OutageKey.From(lease)
+				}
+				return err == nil && lease.Acquired(), err
+			}
+		}
+		return asks
+	}}
+}
+
+// separate: each call is a round trip of its own.
+var separate = weirstore.LimiterOptions{NoCoalescing: true}
+
+// permits are how many there are for a key, and come back in an hour or a second.
+type permits struct {
+	n      int
+	period time.Duration
+}
+
+var (
+	plentiful = permits{plenty, time.Second}
+	scarce    = permits{1, time.Hour}
+)
+
+// perKey is a token bucket for each key.
+func perKey(t testing.TB, s *weirstore.Store, how weirstore.LimiterOptions, limit permits) func(key string) (bool, error) {
+	t.Helper()
+	l, err := s.PartitionedTokenBucket("bench", limiter.TokenBucketOptions{
+		TokenLimit: limit.n, TokensPerPeriod: limit.n, ReplenishmentPeriod: limit.period,
+	}, &how)
+	require.NoError(t, err)
+	return func(key string) (bool, error) {
+		lease, err := l.TryAcquire(ctx, key, 1)
+		if err == nil && !lease.Acquired() {
+			err, _ = weirstore.OutageKey.From(lease)
+		}
+		return lease.Acquired(), err
+	}
+}
