@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -20,6 +21,18 @@ type alone struct {
 	batches [1]*Batch
 }
 
+// spare are alone calls that were answered.
+var spare = sync.Pool{New: func() any { return new(alone) }}
+
+// spared is called by who has made something else of the answer, and does not need it any more.
+func (q *call) spared() {
+	if q.home != nil {
+		home := q.home
+		*home = alone{}
+		spare.Put(home)
+	}
+}
+
 // askAtOnce is ask without another goroutine. It returns nothing if the limiter was
 // reconfigured, and the question is to be asked in the usual way.
 func (c *core) askAtOnce(ctx context.Context, key string, asks []Ask) (*call, error) {
@@ -30,8 +43,9 @@ func (c *core) askAtOnce(ctx context.Context, key string, asks []Ask) (*call, er
 	}
 	sent := time.Now()
 	c.refreshIfDue(sent)
-	one := &alone{call: call{c: c, key: key, then: nobody}}
+	one := spare.Get().(*alone)
 	q, b := &one.call, &one.batch
+	q.c, q.key, q.then, q.home = c, key, nobody, one
 	q.asks = append(q.one[:0], asks...)
 	one.group[0], one.batches[0] = q, b
 	g := group(one.group[:])

@@ -16,6 +16,7 @@ type call struct {
 	asks  []Ask
 	one   [1]Ask // room for the usual call
 	tries int
+	home  *alone // what it is a part of, if it shares its flight with nobody
 
 	// The answer, valid once done is closed and err is nil.
 	def     *Definition // of something that is given back: what it was taken under
@@ -178,7 +179,9 @@ func (c *core) takeRemotely(ctx context.Context, key string, n int) (limiter.Lea
 	if err != nil {
 		return limiter.Lease{}, err
 	}
-	return q.lease(0), nil
+	lease := q.lease(0)
+	q.spared()
+	return lease, nil
 }
 
 // lease is the answer to an ask, as a lease.

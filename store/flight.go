@@ -97,8 +97,12 @@ func (g group) batch() *Batch {
 // grid than it was taken under is not to be found any more, and asks for nothing.
 func (g group) fill(b *Batch) {
 	b.Definition, b.Key = g.definition(), g[0].key
-	if len(g) == 1 {
+	switch {
+	case len(g) == 1:
 		b.Asks, b.Granted = g[0].asks, g[0].got[:]
+	case g.ofOneEach():
+		b.Asks, b.Granted = []Ask{{Min: 1, Max: int64(len(g))}}, make([]int64, 1)
+		return
 	}
 	for _, q := range g {
 		if q.def != nil && !q.def.sameGrid(b.Definition) {
@@ -113,6 +117,28 @@ func (g group) fill(b *Batch) {
 	if len(b.Granted) != len(b.Asks) {
 		b.Granted = make([]int64, len(b.Asks))
 	}
+}
+
+// ofOneEach tells whether all ask for one permit, as most do. Then they can be asked for as one:
+// as many as there are go to those who came first.
+func (g group) ofOneEach() bool {
+	for _, q := range g {
+		if len(q.asks) != 1 || q.asks[0] != (Ask{Min: 1, Max: 1}) {
+			return false
+		}
+	}
+	return true
+}
+
+// apart is what each was granted where they were asked for as one.
+func (g group) apart(granted int64) []int64 {
+	each := make([]int64, len(g))
+	for i := range each {
+		if each[i] = 1; int64(i) >= granted {
+			each[i] = Rejected
+		}
+	}
+	return each
 }
 
 // sameGrid tells whether lines have the same numbers and bring the same.
@@ -181,7 +207,10 @@ var errAllTheTime = errors.New("the limiter is being reconfigured all the time")
 // answer splits the answers to a batch among the calls.
 func (g group) answer(b *Batch, sent time.Time) {
 	after := b.State.Missing
-	end := len(b.Asks)
+	if len(b.Asks) < len(g) {
+		b.Granted = g.apart(b.Granted[0])
+	}
+	end := len(b.Granted)
 	for _, q := range slices.Backward(g) {
 		end -= len(q.asks)
 		q.granted = b.Granted[end : end+len(q.asks)]

@@ -43,7 +43,7 @@ func serve(ctx context.Context, url string, in io.Reader, out io.Writer) error {
 		_, _ = io.Copy(io.Discard, in) // the parent has ended, or wants us to
 		_ = server.Close()
 	}()
-	fmt.Fprintln(out, listener.Addr())
+	_, _ = fmt.Fprintln(out, listener.Addr())
 	if err := server.Serve(listener); err != http.ErrServerClosed {
 		return err
 	}
@@ -65,7 +65,7 @@ func handler(limited limiter.Limiter) http.Handler {
 			http.Error(w, "too many calls "+lease.Reason(), http.StatusTooManyRequests)
 			return
 		}
-		fmt.Fprintln(w, "done")
+		_, _ = fmt.Fprintln(w, "done")
 	})
 }
 

@@ -86,11 +86,11 @@ type table struct {
 }
 
 func (t *table) head(all fleet) {
-	fmt.Fprint(t.w, "window")
+	_, _ = fmt.Fprint(t.w, "window")
 	for _, i := range all {
 		fmt.Fprintf(t.w, "%10s", i.name)
 	}
-	fmt.Fprintln(t.w, "     total")
+	_, _ = fmt.Fprintln(t.w, "     total")
 }
 
 // windows floods the instances at the beginning of each of so many windows.
