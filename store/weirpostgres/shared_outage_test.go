@@ -58,7 +58,8 @@ func emptied(server *testserver.Server, schema string) drill.Trouble {
 
 func postgresTroubles(server *testserver.Server) []drill.Trouble {
 	// By a connection that was there before: afterwards there may be no room for another.
-	set := func(admin *pgxpool.Pool, t testing.TB, sql ...string) {
+	set := func(t testing.TB, admin *pgxpool.Pool, sql ...string) {
+		t.Helper()
 		for _, s := range sql {
 			exec(t, admin, s)
 		}
@@ -70,20 +71,20 @@ func postgresTroubles(server *testserver.Server) []drill.Trouble {
 			Name: "read-only",
 			Says: "read-only",
 			Begin: func(t testing.TB) {
-				set(connect(t, server.URL, nil), t, "alter system set default_transaction_read_only = on", "select pg_reload_conf()")
+				set(t, connect(t, server.URL, nil), "alter system set default_transaction_read_only = on", "select pg_reload_conf()")
 			},
 			End: func(t testing.TB) {
-				set(connect(t, server.URL, nil), t, "alter system reset default_transaction_read_only", "select pg_reload_conf()")
+				set(t, connect(t, server.URL, nil), "alter system reset default_transaction_read_only", "select pg_reload_conf()")
 			},
 		}, {
 			// As where others have taken all there are; but for a superuser, as we are, some are reserved.
 			Name: "no connection to be had",
 			Begin: func(t testing.TB) {
 				admin = connect(t, server.URL, nil)
-				set(admin, t, "update pg_database set datallowconn = false where datname = current_database()", all)
+				set(t, admin, "update pg_database set datallowconn = false where datname = current_database()", all)
 			},
 			End: func(t testing.TB) {
-				set(admin, t, "update pg_database set datallowconn = true where datname = current_database()")
+				set(t, admin, "update pg_database set datallowconn = true where datname = current_database()")
 			},
 		},
 	}

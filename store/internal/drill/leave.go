@@ -30,7 +30,7 @@ func LeavingInTrouble(t *testing.T, s Subject, place string, trouble Trouble) {
 		eventually(t, "they wait", func() bool { return full.Statistics().QueuedPermits == 5 })
 		trouble.Begin(t)
 		released.Release()
-		callers.Go(func() { p.comesBack(p.bucket) }) // granted, maybe: not every trouble begins at once
+		callers.Go(func() { _, _ = p.comesBack(p.bucket) }) // granted, maybe: not every trouble begins at once
 		p.leaves()
 		callers.Wait()
 		trouble.End(t)
