@@ -21,7 +21,7 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 			return limiter.Lease{}, err
 		}
 	}
-	if lease.Acquired() || lease.Reason() == limiter.ReasonUnavailable {
+	if answers(lease) {
 		return c.counted(lease), nil
 	}
 	w, lease := c.join(key, n, lease, known)

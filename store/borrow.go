@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -167,10 +169,7 @@ func (l *lenders) returnUnused() {
 // is borrowed any more.
 func (l *lenders) returnDue(now time.Time) time.Duration {
 	l.mu.Lock()
-	var all []*cell
-	for ce := range l.cells {
-		all = append(all, ce)
-	}
+	all := slices.Collect(maps.Keys(l.cells))
 	l.mu.Unlock()
 	pause := unusedFor
 	for _, ce := range all {

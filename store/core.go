@@ -28,10 +28,10 @@ type core struct {
 	defining chan struct{} // full while the store is asked for the definition, or told of another
 
 	mu      sync.Mutex
-	wanted  Limits     // what the last constructor or Reconfigure here has said
-	telling bool       // somebody tells the store what is wanted
-	finding *finding   // somebody is asking for the definition
-	at      Statistics // closed: the last figures
+	wanted  Limits             // what the last constructor or Reconfigure here has said
+	telling bool               // somebody tells the store what is wanted
+	finding *finding           // somebody is asking for the definition
+	at      limiter.Statistics // closed: the last figures
 
 	cells    cells
 	granted  atomic.Int64
@@ -40,15 +40,9 @@ type core struct {
 	fallback fallback
 }
 
-// Statistics is [limiter.Statistics].
-type Statistics = limiter.Statistics
-
 // newCore returns a limiter of that name.
 func newCore(s *Store, name string, options any, how *LimiterOptions, keyed bool) (*core, error) {
-	if err := Check(name, options, how); err != nil {
-		return nil, err
-	}
-	limits, q, err := split(options)
+	limits, q, err := check(name, options, how)
 	if err != nil {
 		return nil, err
 	}

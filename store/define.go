@@ -222,21 +222,35 @@ func (c *core) look() error {
 
 // reconfigure tells the store, and with it all instances, of new limits.
 func (c *core) reconfigure(o any) error {
-	limits, q, err := split(o)
+	limits, q, err := c.mayBecome(o)
 	if err != nil {
 		return err
-	}
-	if limits.Kind == KindConcurrency != c.lends {
-		return fmt.Errorf("%w: limiter %q: the kind must stay %v", limiter.ErrInvalidOptions, c.name, c.limits().Kind)
-	}
-	if c.closed.Load() {
-		return limiter.ErrClosed
 	}
 	if err := c.redefine(limits, q); err != nil {
 		return err
 	}
 	c.convertNow()
 	return nil
+}
+
+// mayBecome splits the options that a limiter which is there already is to have.
+func (c *core) mayBecome(o any) (Limits, queueing, error) {
+	limits, q, err := split(o)
+	switch {
+	case err != nil:
+	case limits.Kind == KindConcurrency != c.lends:
+		err = fmt.Errorf("%w: limiter %q: the kind must stay %v", limiter.ErrInvalidOptions, c.name, c.limits().Kind)
+	case c.closed.Load():
+		err = limiter.ErrClosed
+	}
+	return limits, q, err
+}
+
+// requeue has the queue of this instance obey other options.
+func (c *core) requeue(q queueing) {
+	if old := c.queueing.Swap(&q); *old != q {
+		c.cells.reconfigured()
+	}
 }
 
 func (c *core) redefine(limits Limits, q queueing) error {
@@ -250,9 +264,7 @@ func (c *core) redefine(limits Limits, q queueing) error {
 	c.mu.Lock()
 	c.wanted = limits
 	c.mu.Unlock()
-	if old := c.queueing.Swap(&q); *old != q {
-		c.cells.reconfigured()
-	}
+	c.requeue(q)
 	return nil
 }
 

@@ -1,26 +1,12 @@
 package store
 
-import (
-	"fmt"
-
-	"github.com/weir-go/weir/limiter"
-)
-
 // reconfigureLater has the store told of new limits in the background.
 func (c *core) reconfigureLater(o any) error {
-	limits, q, err := split(o)
+	limits, q, err := c.mayBecome(o)
 	if err != nil {
 		return err
 	}
-	if limits.Kind == KindConcurrency != c.lends {
-		return fmt.Errorf("%w: limiter %q: the kind must stay %v", limiter.ErrInvalidOptions, c.name, c.limits().Kind)
-	}
-	if c.closed.Load() {
-		return limiter.ErrClosed
-	}
-	if old := c.queueing.Swap(&q); *old != q {
-		c.cells.reconfigured()
-	}
+	c.requeue(q)
 	c.mu.Lock()
 	begin := !c.telling
 	c.wanted, c.telling = limits, true

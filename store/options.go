@@ -210,11 +210,17 @@ func split(o any) (Limits, queueing, error) {
 // package limiter's; a nil how means the defaults. The error is a [limiter.ErrInvalidOptions].
 // It is for whoever reads a configuration file.
 func Check(name string, options any, how *LimiterOptions) error {
-	limits, _, err := split(options)
+	_, _, err := check(name, options, how)
+	return err
+}
+
+// check is split of options that a limiter is made with.
+func check(name string, options any, how *LimiterOptions) (Limits, queueing, error) {
+	limits, q, err := split(options)
 	var p problems
 	p.name(name)
 	if how != nil && limits.Kind != 0 {
 		how.validate(&p, limits.Kind)
 	}
-	return errors.Join(err, p.err("store.LimiterOptions of "+name))
+	return limits, q, errors.Join(err, p.err("store.LimiterOptions of "+name))
 }

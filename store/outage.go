@@ -106,10 +106,10 @@ func (f *fallback) limiter(c *core) *limiter.PartitionedLimiter[string, string] 
 	if f.by != nil {
 		_ = f.by.Close()
 	}
-	partition := limiter.Partition[string]{New: limits.share(c.o.LocalShare)}
+	share := limits.share(c.o.LocalShare)
 	f.of = limits
 	f.by, _ = limiter.NewPartitioned(func(key string) limiter.Partition[string] {
-		return limiter.Partition[string]{Key: key, New: partition.New}
+		return limiter.Partition[string]{Key: key, New: share}
 	}, limiter.PartitionedOptions{})
 	return f.by
 }

@@ -122,8 +122,8 @@ func (ce *cell) serveOneByOne(ws []*waiter, zeros bool) (wait time.Duration, ser
 	return wait, served
 }
 
-// answers tells whether a waiter is to have the lease: one that was merely rejected goes on
-// waiting.
+// answers tells whether whoever would wait is to have the lease: one that was merely rejected
+// waits, or goes on waiting.
 func answers(lease limiter.Lease) bool {
 	return lease.Acquired() || lease.Reason() == limiter.ReasonUnavailable
 }
