@@ -48,9 +48,19 @@ func (l *Limiter[O]) Acquire(ctx context.Context, n int) (limiter.Lease, error) 
 	return l.c.acquire(ctx, "", n)
 }
 
-// Statistics asks the store how many permits are available; if it is away, the figure is the
-// last one known. The other figures are this instance's own.
-func (l *Limiter[O]) Statistics() limiter.Statistics { return l.c.statistics("") }
+// Statistics is [Limiter.StatisticsContext] without a context. It takes Options.CallTimeout at
+// the longest.
+func (l *Limiter[O]) Statistics() limiter.Statistics {
+	return l.c.statistics(context.Background(), "")
+}
+
+// StatisticsContext asks the store how many permits are available. If the store is away, does
+// not answer within Options.CallTimeout, or ctx ends first, AvailablePermits is computed from
+// what the store last said. So with a context that has ended it answers at once, without a
+// round trip. The other figures are this instance's own.
+func (l *Limiter[O]) StatisticsContext(ctx context.Context) limiter.Statistics {
+	return l.c.statistics(ctx, "")
+}
 
 // Reconfigure changes the limits for all instances. What was granted stays granted, and other
 // instances follow at once for what they ask about again, at the latest after

@@ -43,14 +43,19 @@ func (p *Partitioned[O]) Acquire(ctx context.Context, key string, n int) (limite
 	return p.c.acquire(ctx, key, n)
 }
 
-// Statistics asks the store how many permits are available for a key, and says how many are
-// waited for in this instance. SuccessfulLeases and FailedLeases are those of all keys
-// together. The error is [limiter.ErrClosed].
+// Statistics is [Partitioned.StatisticsContext] without a context. It takes Options.CallTimeout
+// at the longest.
 func (p *Partitioned[O]) Statistics(key string) (limiter.Statistics, error) {
+	return p.StatisticsContext(context.Background(), key)
+}
+
+// StatisticsContext is [Limiter.StatisticsContext] for a key. SuccessfulLeases and FailedLeases
+// are those of all keys together. The error is [limiter.ErrClosed].
+func (p *Partitioned[O]) StatisticsContext(ctx context.Context, key string) (limiter.Statistics, error) {
 	if p.c.closed.Load() {
 		return limiter.Statistics{}, limiter.ErrClosed
 	}
-	return p.c.statistics(storedKey(key)), nil
+	return p.c.statistics(ctx, storedKey(key)), nil
 }
 
 // Reconfigure is [Limiter.Reconfigure] for all keys. Other instances are told; those that

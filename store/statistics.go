@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -46,14 +47,14 @@ func (s *Store) Health() Health {
 	return h
 }
 
-func (c *core) statistics(key string) limiter.Statistics {
+func (c *core) statistics(ctx context.Context, key string) limiter.Statistics {
 	c.mu.Lock()
 	closed, last := c.closed.Load(), c.at
 	c.mu.Unlock()
 	if closed {
 		return last
 	}
-	return c.figures(key, c.available(key))
+	return c.figures(key, c.available(ctx, key))
 }
 
 func (c *core) figures(key string, available int64) limiter.Statistics {
@@ -71,7 +72,7 @@ func (c *core) figures(key string, available int64) limiter.Statistics {
 func (c *core) lastStatistics() limiter.Statistics {
 	available := c.limits().Permits
 	if !c.keyed && c.inForce.Load() != nil {
-		available = c.available("")
+		available = c.available(c.s.ctx, "")
 	}
 	st := c.figures("", available)
 	st.QueuedPermits = 0
@@ -79,8 +80,11 @@ func (c *core) lastStatistics() limiter.Statistics {
 }
 
 // available asks the store what could be taken; without it, what is known stands.
-func (c *core) available(key string) int64 {
-	free, err := c.askHowMany(key)
+func (c *core) available(ctx context.Context, key string) int64 {
+	if ctx.Err() != nil {
+		return c.lastAvailable(key)
+	}
+	free, err := c.askHowMany(ctx, key)
 	if err != nil {
 		return c.lastAvailable(key)
 	}
@@ -90,15 +94,15 @@ func (c *core) available(key string) int64 {
 	return max(free, 0)
 }
 
-func (c *core) askHowMany(key string) (int64, error) {
+func (c *core) askHowMany(ctx context.Context, key string) (int64, error) {
 	if c.lends {
-		x, err := c.askToHold(c.s.ctx, key, 0, false)
+		x, err := c.askToHold(ctx, key, 0, false)
 		if err != nil {
 			return 0, err
 		}
 		return x.h.Definition.Permits - x.h.InUse, nil
 	}
-	q, err := c.ask(c.s.ctx, key, Ask{})
+	q, err := c.ask(ctx, key, Ask{})
 	if err != nil {
 		return 0, err
 	}
