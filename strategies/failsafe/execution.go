@@ -11,6 +11,7 @@ import (
 
 	"github.com/failsafe-go/failsafe-go"
 
+	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -81,10 +82,11 @@ func (e *execution[R]) abort(ctx context.Context, p *PanicError) {
 	}
 	e.mu.Unlock()
 	defer e.cancel(p)
-	// A panic of the listener would end the program from here, and it is the
-	// callback's that the caller is to see.
-	defer func() { _ = recover() }()
-	e.next.Report(ctx, pipeline.Event{Name: EventPanic, Severity: pipeline.Critical, Err: p})
+	// This goroutine is the bridge's: a panic of the listener would end the process.
+	// The caller gets the callback's panic.
+	recovered.Call("failsafe: Listener", func() {
+		e.next.Report(ctx, pipeline.Event{Name: EventPanic, Severity: pipeline.Critical, Err: p})
+	})
 }
 
 // mismatch does the same for a value that the policies cannot be shown. Where it

@@ -71,7 +71,7 @@ func (r *policyRun[R]) begin(ctx context.Context) (exec policy.ExecutionInternal
 	if again {
 		if stands := exec.InitializeRetry(); stands != nil {
 			end()
-			return nil, nil, stands.Error
+			return nil, nil, lost(exec, stands)
 		}
 	}
 	if own {
@@ -82,4 +82,17 @@ func (r *policyRun[R]) begin(ctx context.Context) (exec policy.ExecutionInternal
 		end = func() { stop(); cancel() }
 	}
 	return exec, end, nil
+}
+
+// lost returns the error of an attempt that does not begin because the execution was cancelled with a
+// result. That result can be a success: a hedge policy cancels the losing attempts with the winner's
+// result. Such an attempt ends with the error of its context, and Apply returns the result.
+func lost[R any](exec failsafe.Execution[R], stands *common.PolicyResult[R]) error {
+	if stands.Error != nil {
+		return stands.Error
+	}
+	if err := pipeline.ContextError(exec.Context()); err != nil {
+		return err
+	}
+	return context.Canceled
 }

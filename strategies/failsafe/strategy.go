@@ -21,7 +21,7 @@ const (
 	EventRejected = "OnFailsafeRejected"
 	// EventPanic: the callback panicked or left its goroutine; Err is the
 	// [*PanicError], with the stack that is lost when the panic goes on from the
-	// caller's goroutine. Critical. A panic of the listener is dropped here.
+	// caller's goroutine. Critical. A panic of the listener is logged with [slog.Default] here.
 	EventPanic = "OnFailsafePanic"
 )
 
