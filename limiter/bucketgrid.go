@@ -21,15 +21,43 @@ func (b *bucket) catchUp(now int64) {
 		}
 		return
 	}
-	b.pass(elapsed / s.period)
-	if !s.queue.empty() {
-		serve(b, now)
+	lines := elapsed / s.period
+	if s.queue.empty() {
+		b.pass(lines)
+		return
 	}
+	if !s.manual {
+		lines = b.serveLines(lines)
+	}
+	b.pass(lines)
+	serve(b, now)
+}
+
+// serveLines lets up to so many lines go by while they bring permits for the queue, and returns how many
+// are left. A timer may be late by many short periods; without this a bucket of one token would grant
+// one waiter a wake-up, whatever came due in between. Each line's permits go to those who waited at it,
+// and are charged to it.
+func (b *bucket) serveLines(lines int64) (left int64) {
+	s := b.state
+	for !s.queue.empty() {
+		f := forecastBucket(b)
+		next := max(f.linesUntil(s.queue.needs()), 1)
+		if next > lines {
+			break
+		}
+		b.pass(next)
+		lines -= next
+		serveWaiters(b, b.line)
+	}
+	return lines
 }
 
 // pass lets so many lines go by, and stops at the one that fills the bucket: a
 // full one does not save up time.
 func (b *bucket) pass(lines int64) {
+	if lines == 0 || b.missing == 0 {
+		return
+	}
 	if enough := linesToCover(b.missing, b.state.refill); lines >= enough {
 		b.missing = 0
 		b.line += enough * b.state.period

@@ -41,6 +41,7 @@ type run struct {
 	gone    map[int]bool // leases that were released
 	closed  bool
 	newest  bool // at some time the order was not OldestFirst
+	late    bool // the timer of the queue is held
 	grants  grantLedger
 	trace   strings.Builder
 	problem string
@@ -61,6 +62,9 @@ func (s script) try(t *testing.T, newLimiter maker) (problem, trace string) {
 		for _, st := range s.steps {
 			fmt.Fprintf(&r.trace, "at %-12v %v\n", r.now(), st)
 			r.do(st)
+			if st.op != opLate {
+				r.fire()
+			}
 			r.settle()
 			if r.problem != "" {
 				break
@@ -120,8 +124,24 @@ func (r *run) compare(c *call) {
 	}
 	if c.lease.Acquired() {
 		r.leases = append(r.leases, c.lease)
-		r.grants.grant(c.at, c.lease.Permits())
+		r.grants.grant(r.chargedAt(c), c.lease.Permits())
 	}
+}
+
+// chargedAt is when a grant counts: at the grid line that it is charged to, where the lease knows that. With
+// a late timer that is before it was given.
+func (r *run) chargedAt(c *call) time.Duration {
+	line, ok := limiter.LineOf(c.lease)
+	switch {
+	case r.m.Kind == limitertest.Concurrency || r.m.Limits.Manual:
+		return c.at
+	case !ok:
+		return c.want.From
+	}
+	if line.After(r.start.Add(c.at)) {
+		r.wrong("call %d was granted at %v and is charged to a line after that, %v", c.id, c.at, line.Sub(r.start))
+	}
+	return line.Sub(r.start)
 }
 
 func show(a naive.Answer) string {
@@ -193,6 +213,8 @@ func (r *run) ask(want *naive.Request, done bool, how func(context.Context, int)
 // finish takes everybody off the limiter, one by one while all is well, and sees
 // that nothing was lost.
 func (r *run) finish() {
+	r.fire()
+	r.settle()
 	for _, c := range r.calls {
 		if r.problem == "" && !c.seen {
 			fmt.Fprintf(&r.trace, "at the end       cancel call %d\n", c.id)

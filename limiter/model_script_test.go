@@ -35,6 +35,7 @@ const (
 	opReplenish             // TryReplenish
 	opLook                  // compare statistics, idle duration and the like
 	opClose
+	opLate // n eighths of the time between two grid lines, after which the queue's timer has not fired yet
 )
 
 type step struct {
@@ -69,6 +70,8 @@ func (s step) String() string {
 		return "TryReplenish()"
 	case opLook:
 		return "look"
+	case opLate:
+		return fmt.Sprintf("sleep %d/8 of a step, the timer is late", s.n)
 	}
 	return "Close()"
 }
@@ -148,8 +151,10 @@ func someStep(src source, l limitertest.Limits) step {
 		return step{op: opAcquireDone, n: src.intN(l.Permits+3) - 1}
 	case c < 56:
 		return step{op: opCancel, n: src.intN(8)}
-	case c < 66:
+	case c < 60:
 		return step{op: opAdvance, n: 1 + src.intN(30)}
+	case c < 66:
+		return step{op: opLate, n: 1 + src.intN(60)}
 	case c < 67:
 		return step{op: opAdvance, n: 3001 + 1001*src.intN(8)}
 	case c < 79:

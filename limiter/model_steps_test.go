@@ -13,6 +13,10 @@ import (
 
 // do takes one step with both, the model first.
 func (r *run) do(s step) {
+	if r.late && !r.catchesUp(s) {
+		r.fire()
+		r.settle()
+	}
 	r.m.Advance(r.now())
 	switch s.op {
 	case opTry:
@@ -31,6 +35,8 @@ func (r *run) do(s step) {
 		r.cancel(s.n)
 	case opAdvance, opToLine:
 		r.sleep(s)
+	case opLate:
+		r.sleepLate(s)
 	case opRelease:
 		r.release(s.n)
 	case opReconfigure:
@@ -45,6 +51,48 @@ func (r *run) do(s step) {
 		if err := r.l.(io.Closer).Close(); err != nil {
 			r.wrong("Close: %v", err)
 		}
+	}
+}
+
+// catchesUp reports whether a step brings a limiter up to date although its timer is late.
+func (r *run) catchesUp(s step) bool {
+	switch s.op {
+	case opTry, opAcquire:
+		return s.n >= 0 && s.n <= r.m.Limits.Permits
+	case opBurst, opLook, opClose:
+		return true
+	case opCancel:
+		return r.m.Queued() > 0
+	}
+	return false
+}
+
+// sleepLate sleeps with the timer of the queue held. What is granted after that is granted later than it
+// came due, and charged to the grid line on which it did.
+func (r *run) sleepLate(s step) {
+	r.late, r.m.Late = true, true
+	if held, ok := r.l.(*naive.Limiter); ok {
+		held.Hold()
+	} else {
+		limiter.HoldTimer(r.l)
+	}
+	_, every := r.m.Line()
+	if every > 0 {
+		time.Sleep(every * time.Duration(s.n) / 8)
+	}
+}
+
+// fire ends the lateness: the timer fires.
+func (r *run) fire() {
+	if !r.late {
+		return
+	}
+	r.m.Advance(r.now())
+	r.late, r.m.Late = false, false
+	if held, ok := r.l.(*naive.Limiter); ok {
+		held.Fire()
+	} else {
+		limiter.FireTimer(r.l)
 	}
 }
 

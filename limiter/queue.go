@@ -68,6 +68,15 @@ func (q *queue) first() *waiter {
 	return q.oldest
 }
 
+// needs is how many permits must be free for a waiter to be served. The queue is
+// not empty.
+func (q *queue) needs() int64 {
+	if q.zeros > 0 {
+		return 1
+	}
+	return weight(q.first().n)
+}
+
 // after is the waiter whose turn comes after that of w.
 func (q *queue) after(w *waiter) *waiter {
 	if q.order == NewestFirst {

@@ -203,10 +203,30 @@ func (w *SlidingWindow) catchUp(now int64) {
 		}
 		return
 	}
-	w.slide(elapsed / w.period)
-	if !w.shared.queue.empty() {
-		serve(w, now)
+	lines := elapsed / w.period
+	if w.shared.queue.empty() {
+		w.slide(lines)
+		return
 	}
+	if !w.manual {
+		lines = w.serveLines(lines)
+	}
+	w.slide(lines)
+	serve(w, now)
+}
+
+// serveLines is [bucket.serveLines] for a window.
+func (w *SlidingWindow) serveLines(lines int64) (left int64) {
+	for !w.shared.queue.empty() {
+		next := max(w.linesUntil(w.shared.queue.needs()), 1)
+		if next > lines {
+			break
+		}
+		w.slide(next)
+		lines -= next
+		serveWaiters(w, w.line)
+	}
+	return lines
 }
 
 // slide moves the window on by so many segments, and stops at the line on which

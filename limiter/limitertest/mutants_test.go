@@ -68,8 +68,11 @@ var mutants = map[naive.Fault]struct {
 func TestEveryFaultIsNoticed(t *testing.T) {
 	for _, f := range naive.Faults() {
 		m, ok := mutants[f]
-		if f == naive.RacyGrant {
+		switch f {
+		case naive.RacyGrant:
 			continue // needs luck: see below
+		case naive.ServesLateOnce, naive.ChargesLate:
+			continue // a timer is late only where a test holds it: see TestModel of package limiter
 		}
 		if !ok {
 			t.Errorf("no case is named for fault %v", f)

@@ -52,6 +52,8 @@ const (
 	NoCause
 	RacyGrant
 	LateTimer
+	ServesLateOnce
+	ChargesLate
 	lastFault
 )
 
@@ -102,6 +104,8 @@ var faultNames = [...]string{
 	NoCause:            "NoCause",
 	RacyGrant:          "RacyGrant",
 	LateTimer:          "LateTimer",
+	ServesLateOnce:     "ServesLateOnce",
+	ChargesLate:        "ChargesLate",
 }
 
 // String returns the name of the constant.

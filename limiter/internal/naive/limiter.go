@@ -42,7 +42,7 @@ func (l *Limiter) leave() {
 		l.timer.Stop()
 		l.timer = nil
 	}
-	if l.m.Queued() == 0 || !l.m.timed() || l.m.Limits.Manual {
+	if l.m.Queued() == 0 || !l.m.timed() || l.m.Limits.Manual || l.m.Late {
 		return
 	}
 	line, step := l.m.Line()
@@ -54,6 +54,22 @@ func (l *Limiter) leave() {
 		l.enter()
 		l.leave()
 	})
+}
+
+// Hold stops the timer until Fire, as if it were late.
+func (l *Limiter) Hold() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.m.Late = true
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+}
+
+// Fire does what the timer would do.
+func (l *Limiter) Fire() {
+	l.enter().Late = false
+	l.leave()
 }
 
 func ended(ctx context.Context, f Fault) error {

@@ -70,6 +70,7 @@ type Model struct {
 	Kind   limitertest.Kind
 	Limits limitertest.Limits
 	Fault  Fault
+	Late   bool // answers are given when Advance is called, not on the grid lines that it goes through
 
 	now       time.Duration // the real clock, since construction
 	looked    time.Duration // when Advance was last called
@@ -113,7 +114,9 @@ func (m *Model) Advance(now time.Duration) {
 	for m.timed() && !m.Limits.Manual && !m.closed && m.line+m.step() <= now {
 		m.now = m.line + m.step()
 		m.reach(m.now)
-		m.serve()
+		if m.Fault != ServesLateOnce || !m.Late || m.line+m.step() > now {
+			m.serve()
+		}
 		if m.Fault == OneLineOnly && len(m.queue) == 0 {
 			m.line += (now - m.line) / m.step() * m.step()
 		}
@@ -201,14 +204,21 @@ func (m *Model) canTake(n int) bool {
 
 func (m *Model) grant(r *Request) {
 	r.From = m.line
+	if m.Fault == ChargesLate && m.Late && m.timed() {
+		r.From += (m.looked - m.line) / m.step() * m.step()
+	}
 	if n := r.N; n > 0 || m.Fault == ZeroTakes {
-		m.spent = append(m.spent, spent{m.line, max(n, 1)})
+		m.spent = append(m.spent, spent{r.From, max(n, 1)})
 	}
 	if m.Fault == IdleTouched {
 		m.idleSince = m.now
 	}
 	m.successes++
-	r.settle(Answer{Outcome: Granted, At: m.now})
+	at := m.now
+	if m.Late {
+		at = m.looked
+	}
+	r.settle(Answer{Outcome: Granted, At: at})
 }
 
 func (m *Model) reject(r *Request, reason string) {

@@ -1,0 +1,104 @@
+package limiter_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/limitertest"
+)
+
+// timedKinds are those whose permits come back with time.
+var timedKinds = []limitertest.Kind{limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.TokenBucket}
+
+// A timer may come many periods late. Each waiter then gets the permit of a line of its own, and what came due
+// after the last of them is gone except for a full limiter's permits.
+func TestLateTimer_ServesTheQueueLineByLine(t *testing.T) {
+	for _, k := range timedKinds {
+		t.Run(k.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const late, waiters = 10, 3
+				l, err := build(k, limitertest.Limits{
+					Permits: 1, TokensPerPeriod: 1, Segments: 1, Period: time.Millisecond, QueueLimit: waiters,
+				})
+				require.NoError(t, err)
+				start := time.Now()
+				take(t, l, 1)
+				leases := make(chan limiter.Lease, waiters)
+				for range waiters {
+					go func() {
+						lease, err := l.Acquire(context.Background(), 1)
+						assert.NoError(t, err)
+						leases <- lease
+					}()
+				}
+				synctest.Wait()
+				limiter.HoldTimer(l)
+				time.Sleep(late * time.Millisecond)
+				limiter.FireTimer(l)
+				synctest.Wait()
+
+				require.Len(t, leases, waiters)
+				lines := map[time.Duration]bool{}
+				for range waiters {
+					lease := <-leases
+					require.True(t, lease.Acquired())
+					line, ok := limiter.LineOf(lease)
+					require.True(t, ok)
+					lines[line.Sub(start)] = true
+				}
+				assert.Equal(t, map[time.Duration]bool{time.Millisecond: true, 2 * time.Millisecond: true, 3 * time.Millisecond: true}, lines)
+				assert.EqualValues(t, 1, available(l).AvailablePermits, "nobody waited at the other seven lines")
+				take(t, l, 1)
+				assert.Equal(t, time.Millisecond, deny(t, l, 1), "the grid has not moved")
+			})
+		})
+	}
+}
+
+// In real time, where callers also linger for permits that are due in a few microseconds: no permit is
+// granted twice, none is lost, and those who leave take none along.
+func TestLateTimer_ShortPeriodsConcurrentSafe(t *testing.T) {
+	for _, k := range timedKinds {
+		t.Run(k.String(), func(t *testing.T) {
+			const waiters, grants = 8, 400
+			limits := limitertest.Limits{Permits: 2, TokensPerPeriod: 1, Segments: 2, Period: 10 * time.Microsecond, QueueLimit: waiters}
+			begin := time.Now()
+			l, err := build(k, limits)
+			require.NoError(t, err)
+			var got, granted atomic.Int64
+			var wg sync.WaitGroup
+			for i := range waiters {
+				wg.Go(func() {
+					for granted.Load() < grants {
+						ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i+1)*20*time.Microsecond)
+						if lease, err := l.Acquire(ctx, 1+i%2); err == nil && lease.Acquired() {
+							got.Add(int64(lease.Permits()))
+							granted.Add(1)
+						}
+						cancel()
+					}
+				})
+			}
+			wg.Wait()
+			lines := int64(time.Since(begin)/limits.Step(k)) + 1
+			most := int64(limits.Permits) * (lines + 1)
+			if k == limitertest.TokenBucket {
+				most = int64(limits.Permits) + lines
+			}
+			assert.LessOrEqual(t, got.Load(), most)
+			time.Sleep(time.Millisecond)
+			s := available(l)
+			assert.EqualValues(t, limits.Permits, s.AvailablePermits)
+			assert.Zero(t, s.QueuedPermits)
+			assert.Equal(t, granted.Load(), s.SuccessfulLeases)
+		})
+	}
+}
