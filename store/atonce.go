@@ -35,7 +35,7 @@ func (q *call) spared() {
 
 // askAtOnce is ask without another goroutine. It returns nothing if the limiter was
 // reconfigured, and the question is to be asked in the usual way.
-func (c *core) askAtOnce(ctx context.Context, key string, asks []Ask) (*call, error) {
+func (c *core) askAtOnce(ctx context.Context, p *part, key string, asks []Ask) (*call, error) {
 	c.s.busy.Add(1)
 	defer c.s.busy.Add(-1)
 	if ctx.Err() != nil {
@@ -45,25 +45,30 @@ func (c *core) askAtOnce(ctx context.Context, key string, asks []Ask) (*call, er
 	c.refreshIfDue(sent)
 	one := spare.Get().(*alone)
 	q, b := &one.call, &one.batch
-	q.c, q.key, q.then, q.home = c, key, nobody, one
+	q.c, q.p, q.key, q.then, q.home = c, p, key, nobody, one
 	q.asks = append(q.one[:0], asks...)
 	one.group[0], one.batches[0] = q, b
 	g := group(one.group[:])
 	g.fill(b)
+	begun := p.guard.now()
 	within, cancel := c.s.inTime(ctx, sent)
 	err := c.s.backend.Decide(within, one.batches[:])
 	cancel()
-	if err == nil && b.Outcome == Failed {
-		err = b.Err
+	failed := err == nil && b.Outcome == Failed
+	if failed || err == nil && b.Outcome == Unreachable {
+		err = why(b.Err)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, contextError(ctx) // it is the caller that has left, not the store
+	case failed: // that is the key's own trouble
+		p.guard.came(begun, nil)
+		return nil, unavailable(err)
 	case err != nil:
-		c.s.guard.came(err)
+		p.guard.came(begun, err)
 		return nil, unavailable(err)
 	}
-	c.s.guard.came(nil)
+	p.guard.came(begun, nil)
 	c.s.count.decisions.Add(1)
 	if b.Outcome != Decided {
 		return nil, nil

@@ -9,8 +9,9 @@ import "context"
 //
 // Each method takes one round trip where the store allows that, decides by the store's
 // own clock, and is safe for use by many goroutines at once. An error means that nothing
-// is known of what has happened; where it is so for some keys only, those have the Outcome
-// Failed. A Backend returns when ctx ends, or soon after, and never asks again what may
+// is known of what has happened, and that the store may be away; what is so for some keys only is
+// said by their Outcome, Failed or Unreachable. One key's error never fails the others that are asked
+// about in the same call. A Backend returns when ctx ends, or soon after, and never asks again what may
 // have been carried out.
 //
 // A decision that changes nothing need not be written down. Numbers below 0 count as 0.
@@ -59,7 +60,7 @@ type Batch struct {
 	// The answers.
 
 	Outcome Outcome
-	Err     error   // Failed: why
+	Err     error   // Failed, Unreachable: why
 	Now     int64   // the store's time of the decision, µs since 1970
 	State   State   // Decided: after the asks; OldState: as it is
 	Granted []int64 // Decided: as [Definition.Decide] fills it; the caller makes it, as long as Asks
@@ -78,9 +79,14 @@ const (
 	// OldState: the key's state is of an older definition, and is in State. Nothing was
 	// asked. The caller converts it, calls Replace, and asks again.
 	OldState
-	// Failed: it is not known what has happened; Err says why. That is for stores of which
-	// a part can be away.
+	// Failed: the key itself cannot be asked: what is stored under it is broken, or something else
+	// is. It is not known what has happened; Err says why. That says nothing of the store, which
+	// does not count as away however often it happens.
 	Failed
+	// Unreachable: the part of the store that has the key could not be asked, and it is not known what
+	// has happened; Err says why. It is what an error is for a store that is one part: after several
+	// in a row the part counts as away. See [Parted].
+	Unreachable
 )
 
 // A Hold is a lease of permits of a concurrency limiter. With Permits == 0 nothing is
@@ -106,7 +112,7 @@ type Hold struct {
 	// The answers.
 
 	Outcome Outcome
-	Err     error // Failed: why
+	Err     error // Failed, Unreachable: why
 	// OK: Hold: granted, or with no Permits: at least one permit is free. Renew, Release:
 	// the lease was still there.
 	OK    bool

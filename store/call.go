@@ -12,6 +12,7 @@ import (
 // A call is what one caller asks of one key of a bucket or window.
 type call struct {
 	c     *core
+	p     *part // that the key was in when the call was made
 	key   string
 	asks  []Ask
 	one   [1]Ask // room for the usual call
@@ -39,11 +40,12 @@ func (q *call) about() what { return 0 }
 // ask asks the store and waits for the answer, CallTimeout at the longest. The error is the
 // context's, or [ErrUnavailable].
 func (c *core) ask(ctx context.Context, key string, asks ...Ask) (*call, error) {
-	if err := c.s.guard.err(); err != nil {
+	p := c.s.partOf(c.name, key)
+	if err := p.guard.err(); err != nil {
 		return nil, err
 	}
 	if c.o.NoCoalescing && c.s.punctual && c.inForce.Load() != nil {
-		if q, err := c.askAtOnce(ctx, key, asks); q != nil || err != nil {
+		if q, err := c.askAtOnce(ctx, p, key, asks); q != nil || err != nil {
 			return q, err
 		}
 	}
@@ -77,14 +79,14 @@ func wait(ctx context.Context, limit *time.Timer, done <-chan struct{}) error {
 }
 
 func (c *core) newCall(key string, asks []Ask) *call {
-	q := &call{c: c, key: key}
+	q := &call{c: c, p: c.s.partOf(c.name, key), key: key}
 	q.asks = append(q.one[:0], asks...)
 	return q
 }
 
 func (s *Store) send(q *call) {
 	if !q.c.o.NoCoalescing {
-		s.calls[laneOf(q.c, q.key)].add(q)
+		q.p.calls[laneOf(q.c, q.key)].add(q)
 		return
 	}
 	s.busy.Add(1)
@@ -95,8 +97,8 @@ func (s *Store) send(q *call) {
 }
 
 // lostCalls is what becomes of the calls of a flight that does not come back.
-func (s *Store) lostCalls(calls []*call) {
-	s.guard.came(errTimeout)
+func (s *Store) lostCalls(f *flight, calls []*call) {
+	calls[0].p.guard.came(f.begun(), errTimeout)
 	group(calls).fail(errTimeout)
 }
 
@@ -166,7 +168,7 @@ func (c *core) giveLoanBack(key string, def *Definition, n int64, m Mark) {
 
 // sendOrFail sends what nobody waits for, without a goroutine if there is no sense in it.
 func (c *core) sendOrFail(q *call) {
-	if err := c.s.cannotAsk(); err != nil {
+	if err := c.s.cannotAsk(q.p); err != nil {
 		q.fail(err)
 		return
 	}

@@ -93,8 +93,10 @@ func (c *core) define(wanted Limits) error {
 		if found != nil {
 			old = found.Version
 		}
+		p := c.s.partOf(c.name, "")
+		begun := p.guard.now()
 		did, err := bounded(c.s, func(ctx context.Context) (bool, error) { return c.s.backend.Define(ctx, old, next) })
-		if c.s.guard.came(err); err != nil {
+		if p.guard.came(begun, err); err != nil {
 			return unavailable(err)
 		}
 		if did {
@@ -130,11 +132,13 @@ func (c *core) load() (found *Definition, now int64, err error) {
 		d   *Definition
 		now int64
 	}
+	p := c.s.partOf(c.name, "")
+	begun := p.guard.now()
 	got, err := bounded(c.s, func(ctx context.Context) (l loaded, err error) {
 		l.d, l.now, err = c.s.backend.Load(ctx, c.name)
 		return l, err
 	})
-	if c.s.guard.cameFromReading(err); err != nil {
+	if p.guard.cameFromReading(begun, err); err != nil {
 		return nil, 0, unavailable(err)
 	}
 	return got.d, got.now, nil
@@ -179,7 +183,7 @@ func (c *core) refreshSoon() {
 
 // refresh looks in the background whether the definition has changed.
 func (c *core) refresh(in *inForce) {
-	if c.s.guard.err() != nil || !c.inForce.CompareAndSwap(in, c.from(in.Definition)) {
+	if c.s.partOf(c.name, "").guard.err() != nil || !c.inForce.CompareAndSwap(in, c.from(in.Definition)) {
 		return // somebody else looks, or nobody can
 	}
 	c.s.goes(func() { _ = c.reload() })
@@ -255,7 +259,7 @@ func (c *core) requeue(q queueing) {
 
 func (c *core) redefine(limits Limits, q queueing) error {
 	defer c.alone()()
-	if err := c.s.cannotAsk(); err != nil {
+	if err := c.s.cannotAsk(c.s.partOf(c.name, "")); err != nil {
 		return unavailable(err)
 	}
 	if err := c.define(limits); err != nil {

@@ -13,10 +13,12 @@ type EventKind uint8
 
 // What an operator should know. There is no zero EventKind.
 const (
-	// StoreLost: so many calls have failed in a row that the store counts as away. Err is
-	// the last failure. From now on each limiter answers as its Outage says.
+	// StoreLost: so many calls have failed in a row that the store, or the part of it that Part
+	// names, counts as away. Err is the last failure. From now on each limiter answers for the
+	// keys in it as its Outage says.
 	StoreLost EventKind = iota + 1
-	// StoreRecovered: a probe came back, and the store is asked again.
+	// StoreRecovered: a probe came back, and the store, or Part of it, is asked again. A part that
+	// no key is in any more has recovered, too: its keys are asked for where they are now.
 	StoreRecovered
 	// RefundLost: permits could not be given back after a chain was rejected or a caller
 	// had left; they are missing until time brings them back.
@@ -47,6 +49,7 @@ func (k EventKind) String() string {
 type Event struct {
 	Kind    EventKind
 	Limiter string        // the name; "" where it is about the whole store
+	Part    string        // StoreLost, StoreRecovered: the part of the store, see [Parted]; "": all of it
 	Key     string        // the partition's; that of a key of more than 200 bytes is its SHA-256
 	Permits int64         // RefundLost, LeaseLost
 	Away    time.Duration // StoreRecovered: for how long the store was away

@@ -11,21 +11,23 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// cannotAsk returns why there is no sense in asking the store, or nil.
-func (s *Store) cannotAsk() error {
+// cannotAsk returns why there is no sense in asking that part of the store, or nil.
+func (s *Store) cannotAsk(p *part) error {
 	if s.ctx.Err() != nil {
 		return limiter.ErrClosed
 	}
-	return s.guard.err()
+	return p.guard.err()
 }
 
 // decide is one flight: all that the calls ask, in one round trip.
 func (s *Store) decide(f *flight, calls []*call) {
-	if err := s.cannotAsk(); err != nil {
+	p := calls[0].p
+	if err := s.cannotAsk(p); err != nil {
 		f.lands()
 		group(calls).fail(err)
 		return
 	}
+	f.begins(p.guard.now())
 	sent := time.Now()
 	groups := grouped(calls)
 	batches := make([]*Batch, len(groups))
@@ -36,7 +38,11 @@ func (s *Store) decide(f *flight, calls []*call) {
 	err := s.backend.Decide(ctx, batches)
 	cancel()
 	if f.lands() {
-		s.guard.came(err)
+		var tally tally
+		for _, b := range batches {
+			tally.add(b.Outcome, b.Err)
+		}
+		p.landed(f.begun(), err, tally)
 		s.count.decisions.Add(int64(len(calls)))
 	}
 	for i, g := range groups {
@@ -45,12 +51,35 @@ func (s *Store) decide(f *flight, calls []*call) {
 			g.fail(err)
 		case b.Outcome == Decided:
 			g.answer(b, sent)
-		case b.Outcome == Failed:
-			g.fail(b.Err)
+		case b.Outcome == Failed || b.Outcome == Unreachable:
+			g.fail(why(b.Err))
 		default:
 			s.repair(func() { s.askAgain(g, b) })
 		}
 	}
+}
+
+// A tally is what the outcomes of a flight say of the part that it went to.
+type tally struct {
+	answered bool  // some key was answered, or has an error of its own
+	err      error // why some key could not be reached
+}
+
+func (t *tally) add(o Outcome, err error) {
+	if o == Unreachable {
+		t.err = why(err)
+	} else {
+		t.answered = true
+	}
+}
+
+// landed counts the end of a flight. A part that has answered for one key is there: a key that could not be reached
+// has moved to another part just now, or the next flight fails as a whole.
+func (p *part) landed(begun moment, err error, t tally) {
+	if err == nil && !t.answered {
+		err = t.err
+	}
+	p.guard.came(begun, err)
 }
 
 // A group is the calls of a flight that are about the same key.
@@ -174,6 +203,7 @@ func (s *Store) repair(f func()) {
 // askAgain sees to it that a batch which was not decided can be, and sends it.
 func (s *Store) askAgain(g group, b *Batch) {
 	var err error
+	begun := g[0].p.guard.now()
 	switch b.Outcome {
 	case Outdated:
 		err = g[0].c.heardOf(b.State.Version)
@@ -182,7 +212,7 @@ func (s *Store) askAgain(g group, b *Batch) {
 		_, err = bounded(s, func(ctx context.Context) (bool, error) {
 			return s.backend.Replace(ctx, b.Definition, b.Key, b.State, next)
 		})
-		s.guard.came(err)
+		g[0].p.guard.came(begun, err)
 	default:
 		err = errors.New("the backend has set no outcome")
 	}

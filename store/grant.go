@@ -16,12 +16,12 @@ type grant struct {
 	final bool  // nothing is given back: see LimiterOptions.CacheRejections
 
 	mu    sync.Mutex
-	parts []part  // the newest last
-	few   [1]part // room for them: there are seldom more
+	parts []portion  // the newest last
+	few   [1]portion // room for them: there are seldom more
 }
 
-// A part of a grant was taken at once.
-type part struct {
+// A portion of a grant was taken at once.
+type portion struct {
 	def  *Definition
 	n    int64
 	mark Mark
@@ -29,7 +29,7 @@ type part struct {
 
 func newGrant(q *call, i int) limiter.Lease {
 	g := &grant{
-		c: q.c, key: q.key, few: [1]part{{q.def, q.granted[i], q.marks[i]}},
+		c: q.c, key: q.key, few: [1]portion{{q.def, q.granted[i], q.marks[i]}},
 		left: max(q.def.Permits-q.marks[i].After, 0), final: q.c.o.CacheRejections,
 	}
 	g.parts, g.by = g.few[:], *limiter.NewGranter(g) // in one piece: it is made for every grant
@@ -92,7 +92,7 @@ func (g *grant) charge(more int64) {
 		if q.err == nil {
 			g.mu.Lock()
 			defer g.mu.Unlock()
-			g.parts = append(g.parts, part{q.def, q.granted[0], q.marks[0]})
+			g.parts = append(g.parts, portion{q.def, q.granted[0], q.marks[0]})
 		}
 	}
 	g.c.sendOrFail(q)

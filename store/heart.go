@@ -38,6 +38,8 @@ func (h *heart) keep(l *heldLease) {
 	}
 }
 
+func (h *heart) canAsk(l *heldLease) bool { return h.s.cannotAsk(h.s.partOf(l.c.name, l.key)) == nil }
+
 func (h *heart) hurry() {
 	select {
 	case h.sooner <- struct{}{}:
@@ -154,10 +156,9 @@ func (h *heart) beat(now time.Time) {
 	for _, l := range ended {
 		l.tellLost(errLate)
 	}
-	if h.s.cannotAsk() != nil {
-		return
-	}
 	for _, l := range due {
-		h.send(l)
+		if h.canAsk(l) {
+			h.send(l)
+		}
 	}
 }

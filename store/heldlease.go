@@ -40,7 +40,7 @@ func (h *heart) forget(x *holding, fence int64) {
 	l := x.heldLease(fence, time.Now())
 	l.released = true
 	h.keep(l)
-	if h.s.cannotAsk() == nil {
+	if h.canAsk(l) {
 		h.send(l)
 	}
 }
@@ -62,7 +62,7 @@ func (l *heldLease) Release(int, int64) {
 	done := l.released || l.over
 	l.released = true
 	h.mu.Unlock()
-	if !done && h.s.cannotAsk() == nil {
+	if !done && h.canAsk(l) {
 		h.send(l)
 	}
 }

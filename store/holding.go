@@ -17,6 +17,7 @@ import (
 // A holding is what is asked about one lease of a concurrency limiter.
 type holding struct {
 	c     *core
+	p     *part // that the key was in when it was made
 	what  what
 	h     Hold // the backend has a copy, which is taken over with the answer
 	tries int
@@ -57,7 +58,7 @@ func newID() string { return instance + strconv.FormatInt(serial.Add(1), 36) }
 
 func (c *core) newHolding(w what, key, id string, permits int64) *holding {
 	return &holding{
-		c: c, what: w,
+		c: c, p: c.s.partOf(c.name, key), what: w,
 		h: Hold{Key: key, ID: id, Permits: permits, TTL: c.o.LeaseTTL.Microseconds()},
 	}
 }
@@ -82,7 +83,7 @@ func (c *core) hold(ctx context.Context, key string, n int, waiting bool) (limit
 
 // askToHold is ask for concurrency limiters.
 func (c *core) askToHold(ctx context.Context, key string, n int, waiting bool) (*holding, error) {
-	if err := c.s.guard.err(); err != nil {
+	if err := c.s.partOf(c.name, key).guard.err(); err != nil {
 		return nil, err
 	}
 	limit := time.NewTimer(c.s.o.CallTimeout)
@@ -103,11 +104,12 @@ func (c *core) askToHold(ctx context.Context, key string, n int, waiting bool) (
 	return x, x.err
 }
 
-func (s *Store) sendHolding(x *holding) { s.holds[laneOf(x.c, x.h.Key)].add(x) }
+func (s *Store) sendHolding(x *holding) { x.p.holds[laneOf(x.c, x.h.Key)].add(x) }
 
 // carry is one flight: holdings that all ask the same.
 func (s *Store) carry(f *flight, all []*holding) {
-	if err := s.cannotAsk(); err != nil {
+	p := all[0].p
+	if err := s.cannotAsk(p); err != nil {
 		f.lands()
 		for _, x := range all {
 			x.fail(err, false)
@@ -118,6 +120,7 @@ func (s *Store) carry(f *flight, all []*holding) {
 	slices.SortStableFunc(all, func(a, b *holding) int {
 		return cmp.Or(strings.Compare(a.c.name, b.c.name), strings.Compare(a.h.Key, b.h.Key))
 	})
+	f.begins(p.guard.now())
 	copies := make([]Hold, len(all))
 	holds := make([]*Hold, len(all))
 	sent := time.Now()
@@ -127,15 +130,19 @@ func (s *Store) carry(f *flight, all []*holding) {
 	}
 	err := s.callFor(all[0].what, holds)
 	if f.lands() {
-		s.guard.came(err)
+		var tally tally
+		for _, h := range holds {
+			tally.add(h.Outcome, h.Err)
+		}
+		p.landed(f.begun(), err, tally)
 		s.count.decisions.Add(int64(len(all)))
 	}
 	for i, x := range all {
 		switch {
 		case err != nil:
 			x.fail(err, true)
-		case copies[i].Outcome == Failed:
-			x.fail(copies[i].Err, true)
+		case copies[i].Outcome == Failed || copies[i].Outcome == Unreachable:
+			x.fail(why(copies[i].Err), true)
 		case copies[i].Outcome == Outdated:
 			s.repair(func() { s.holdAgain(x, copies[i].Version) })
 		default:
@@ -203,8 +210,8 @@ func (x *holding) tell() {
 }
 
 // lostHoldings is what becomes of those on a flight that does not come back.
-func (s *Store) lostHoldings(all []*holding) {
-	s.guard.came(errTimeout)
+func (s *Store) lostHoldings(f *flight, all []*holding) {
+	all[0].p.guard.came(f.begun(), errTimeout)
 	for _, x := range all {
 		x.fail(errTimeout, true)
 	}

@@ -12,7 +12,7 @@ import (
 type lane[T passenger] struct {
 	timeout time.Duration      // a flight that takes longer is given up
 	fly     func(*flight, []T) // one round trip, that calls flight.lands when it is over
-	lost    func([]T)          // what becomes of those on a flight that was given up
+	lost    func(*flight, []T) // what becomes of those on a flight that was given up
 	mu      sync.Mutex
 	pending [whats][]T // by what they are about; each flight is about one thing
 	flying  bool
@@ -23,7 +23,14 @@ type lane[T passenger] struct {
 type passenger interface{ about() what }
 
 // A flight is one round trip. It lands once, or is given up once.
-type flight struct{ state atomic.Int32 }
+type flight struct {
+	state atomic.Int32
+	at    atomic.Int64 // the moment at which it began
+}
+
+func (f *flight) begins(m moment) { f.at.Store(int64(m)) }
+
+func (f *flight) begun() moment { return moment(f.at.Load()) }
 
 const (
 	landed  = 1
@@ -59,9 +66,9 @@ func (l *lane[T]) run() {
 		if len(batch) == 0 {
 			return
 		}
-		if !fly(l.timeout, batch, l.fly, func(all []T) {
+		if !fly(l.timeout, batch, l.fly, func(f *flight, all []T) {
 			go l.run()
-			l.lost(all)
+			l.lost(f, all)
 		}) {
 			return
 		}
@@ -69,11 +76,11 @@ func (l *lane[T]) run() {
 }
 
 // fly carries a batch. It returns false if the flight was given up, which calls lost.
-func fly[T any](timeout time.Duration, batch []T, carry func(*flight, []T), lost func([]T)) bool {
+func fly[T any](timeout time.Duration, batch []T, carry, lost func(*flight, []T)) bool {
 	f := &flight{}
 	watch := time.AfterFunc(timeout, func() {
 		if f.giveUp() {
-			lost(batch)
+			lost(f, batch)
 		}
 	})
 	defer watch.Stop()

@@ -40,7 +40,7 @@ func (c *core) tell() {
 
 func (c *core) tellOf(wanted Limits) error {
 	defer c.alone()()
-	if err := c.s.cannotAsk(); err != nil {
+	if err := c.s.cannotAsk(c.s.partOf(c.name, "")); err != nil {
 		return err
 	}
 	return c.define(wanted)

@@ -91,10 +91,13 @@ func (s *Store) all() []*core {
 
 // wakeAll has everybody who waits ask again, spread over a moment so that a store that has
 // just come back is not run down.
-func (s *Store) wakeAll() {
+func (s *Store) wakeAll() { s.wakePart(nil) }
+
+// wakePart is wakeAll for those who wait for keys in that part; nil: in any.
+func (s *Store) wakePart(p *part) {
 	for _, c := range s.all() {
 		c.cells.each(func(ce *cell) {
-			if !ce.queue.empty() {
+			if !ce.queue.empty() && (p == nil || s.partOf(c.name, ce.key) == p) {
 				time.AfterFunc(time.Duration(rand.Int64N(int64(mostJitter))), ce.wake)
 			}
 		})

@@ -44,7 +44,7 @@ func saturated(a, b time.Duration) time.Duration { return time.Duration(addUp(in
 // anybody was served.
 func (ce *cell) serve(ws []*waiter, zeros bool) (wait time.Duration, served bool) {
 	c := ce.c
-	if c.lends || c.o.Block > 1 || c.s.guard.err() != nil {
+	if c.lends || c.o.Block > 1 || c.s.partOf(c.name, ce.key).guard.err() != nil {
 		return ce.serveOneByOne(ws, zeros)
 	}
 	asks := make([]Ask, 0, len(ws)+1)

@@ -33,16 +33,24 @@ func (s *Store) Counters() Counters {
 
 // Health says whether the store is there.
 type Health struct {
-	Err       error     // nil: the store is there; else why it counts as away
+	Err       error     // nil: the store is there; else why it, or the part that is away for the longest time, counts as away
 	Since     time.Time // since when it is away
 	Listening bool      // the store tells of what happens at other instances
+	// Parts are the parts that were asked so far, sorted by name, with "" for keys whose part is
+	// not known, while that is away. Empty for a backend that is one part; see [Parted].
+	Parts []PartHealth
 }
 
 // Health returns at once, from what is known.
 func (s *Store) Health() Health {
 	h := Health{Listening: s.heard.Load()}
-	if o := s.guard.away.Load(); o != nil {
-		h.Err, h.Since = o.err, o.since
+	for p := range s.eachPart {
+		if o := p.guard.away.Load(); o != nil && (h.Err == nil || o.since.Before(h.Since)) {
+			h.Err, h.Since = o.err, o.since
+		}
+	}
+	if s.parts.of != nil {
+		h.Parts = s.healthOfParts()
 	}
 	return h
 }

@@ -22,7 +22,7 @@ import (
 type Store struct {
 	backend Backend
 	o       Options
-	guard   guard
+	parts   parts
 	count   counters
 	teller  teller
 
@@ -30,10 +30,8 @@ type Store struct {
 	cancel context.CancelFunc
 	ends   sync.WaitGroup // goroutines that end soon after ctx
 
-	calls [lanes]lane[*call]
-	holds [lanes]lane[*holding]
-	beat  heart
-	lent  lenders
+	beat heart
+	lent lenders
 
 	punctual  bool          // the backend is
 	busy      atomic.Int64  // what is under way beside the lanes
@@ -51,8 +49,8 @@ type Store struct {
 	heard     atomic.Bool        // notices come in
 }
 
-// lanes is how many flights may be under way at once. Those about the same key are in the
-// same lane.
+// lanes is how many flights may be under way at once for each part of the backend. Those about the
+// same key are in the same lane.
 const lanes = 4
 
 var seed = maphash.MakeSeed()
@@ -67,16 +65,16 @@ func New(b Backend, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{backend: b, o: o.withDefaults(), cores: map[string][]*core{}, repairing: make(chan struct{}, repairs), closed: make(chan struct{})}
-	s.guard.s, s.teller.tell = s, o.OnEvent
+	s.teller.tell = o.OnEvent
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.beat.s, s.lent.s = s, s
 	if p, ok := b.(Punctual); ok {
 		s.punctual = p.Punctual()
 	}
-	for i := range lanes {
-		s.calls[i].timeout, s.calls[i].fly, s.calls[i].lost = s.o.CallTimeout, s.decide, s.lostCalls
-		s.holds[i].timeout, s.holds[i].fly, s.holds[i].lost = s.o.CallTimeout, s.carry, s.lostHoldings
+	if p, ok := b.(Parted); ok {
+		s.parts.of = p.PartOf
 	}
+	s.parts.whole = s.newPart("")
 	return s, nil
 }
 
@@ -158,14 +156,15 @@ func (s *Store) Close() error {
 	return s.backend.Close()
 }
 
-// settle waits until nothing is on the way to the store any more.
+// settle waits until nothing is on the way to the parts of the store that are there.
 func (s *Store) settle(limit time.Time) {
-	for time.Now().Before(limit) && s.guard.err() == nil {
-		quiet := s.busy.Load() == 0
-		for i := range lanes {
-			quiet = quiet && s.calls[i].quiet() && s.holds[i].quiet()
+	for time.Now().Before(limit) {
+		quiet, away := s.busy.Load() == 0, true
+		for p := range s.eachPart {
+			there := p.guard.err() == nil
+			quiet, away = quiet && (!there || p.quiet()), away && !there
 		}
-		if quiet {
+		if quiet || away {
 			return
 		}
 		time.Sleep(time.Millisecond)
@@ -195,27 +194,22 @@ func (s *Store) sleeps(d time.Duration) bool {
 
 // bounded calls the backend, and returns after CallTimeout also if the backend does not.
 func bounded[T any](s *Store, f func(ctx context.Context) (T, error)) (T, error) {
-	type answer struct {
-		v   T
-		err error
-	}
+	var v, none T
 	ctx, cancel := context.WithTimeout(s.ctx, s.o.CallTimeout)
-	done := make(chan answer, 1)
-	go func() {
-		defer cancel()
-		v, err := f(ctx)
-		done <- answer{v, err}
-	}()
+	defer cancel()
+	done := onItsOwn("store: Backend", func() (err error) {
+		v, err = f(ctx)
+		return err
+	})
 	select {
-	case a := <-done:
-		return a.v, a.err
+	case err := <-done:
+		return v, err
 	case <-ctx.Done():
 	}
 	select {
-	case a := <-done:
-		return a.v, a.err
+	case err := <-done:
+		return v, err
 	default:
-		var none T
 		return none, errTimeout
 	}
 }

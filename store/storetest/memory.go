@@ -108,7 +108,7 @@ func fullAt(s store.State) int64 {
 
 // Decide decides all batches.
 func (m *Memory) Decide(ctx context.Context, batches []*store.Batch) error {
-	return roundTrip(ctx, m, "Decide", batches, m.decide)
+	return roundTrip(ctx, m, "Decide", m.reachBatches(ctx, batches), m.decide)
 }
 
 func (m *Memory) decide(b *store.Batch) {
@@ -151,6 +151,9 @@ func (m *Memory) store(k target, s store.State, now int64) {
 // Replace writes next if the state of the key is old.
 func (m *Memory) Replace(ctx context.Context, d *store.Definition, key string, old, next store.State) (bool, error) {
 	var done bool
+	if _, err := m.reach(ctx, d.Name, key); err != nil {
+		return false, err
+	}
 	err := m.call(ctx, "Replace", func() {
 		k, now := target{d.Name, key}, m.now()
 		if s, ok := m.stored(k, now); ok && sameState(s, old) {
@@ -169,6 +172,9 @@ func sameState(a, b store.State) bool {
 func (m *Memory) Load(ctx context.Context, name string) (*store.Definition, int64, error) {
 	var d *store.Definition
 	var now int64
+	if _, err := m.reach(ctx, name, ""); err != nil {
+		return nil, 0, err
+	}
 	err := m.call(ctx, "Load", func() { d, now = m.definitions[name], m.now() })
 	if err != nil {
 		return nil, 0, err
@@ -179,6 +185,9 @@ func (m *Memory) Load(ctx context.Context, name string) (*store.Definition, int6
 // Define makes next the definition if the one in force has the version old.
 func (m *Memory) Define(ctx context.Context, old int64, next *store.Definition) (bool, error) {
 	var done bool
+	if _, err := m.reach(ctx, next.Name, ""); err != nil {
+		return false, err
+	}
 	err := m.call(ctx, "Define", func() {
 		var version int64
 		if d := m.definitions[next.Name]; d != nil {

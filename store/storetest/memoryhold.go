@@ -56,7 +56,7 @@ func (r *room) find(id string) int {
 
 // Hold takes permits of concurrency limiters.
 func (m *Memory) Hold(ctx context.Context, holds []*store.Hold) error {
-	return roundTrip(ctx, m, "Hold", holds, m.hold)
+	return roundTrip(ctx, m, "Hold", m.reachHolds(ctx, holds), m.hold)
 }
 
 func (m *Memory) hold(h *store.Hold) {
@@ -104,7 +104,7 @@ func (m *Memory) room(h *store.Hold, now int64) *room {
 
 // Renew puts off the end of leases.
 func (m *Memory) Renew(ctx context.Context, holds []*store.Hold) error {
-	return roundTrip(ctx, m, "Renew", holds, func(h *store.Hold) {
+	return roundTrip(ctx, m, "Renew", m.reachHolds(ctx, holds), func(h *store.Hold) {
 		now := m.now()
 		m.ifThere(h, now, func(r *room, i int) { r.leases[i].renew(now, h.TTL) })
 	})
@@ -112,7 +112,7 @@ func (m *Memory) Renew(ctx context.Context, holds []*store.Hold) error {
 
 // Release gives leases back, and tells all who listen if somebody was rejected who waits.
 func (m *Memory) Release(ctx context.Context, holds []*store.Hold) error {
-	return roundTrip(ctx, m, "Release", holds, func(h *store.Hold) {
+	return roundTrip(ctx, m, "Release", m.reachHolds(ctx, holds), func(h *store.Hold) {
 		m.ifThere(h, m.now(), func(r *room, i int) {
 			r.leases = slices.Delete(r.leases, i, i+1)
 			if r.wanted {

@@ -18,6 +18,11 @@ type trouble struct {
 	lose  bool
 	delay time.Duration
 	stall chan struct{} // closed when it is over; nil: there is none
+
+	partOf  func(name, key string) string
+	parts   map[string]error
+	stalled map[string]chan struct{}
+	keys    map[target]error
 }
 
 // Fail makes every method return err, and do nothing, until Fail(nil). Those who listen

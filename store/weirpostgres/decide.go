@@ -12,22 +12,37 @@ import (
 
 // Decide decides all batches in one statement.
 func (b *Backend) Decide(ctx context.Context, batches []*store.Batch) error {
-	for _, batch := range batches {
+	good := batches
+	for i, batch := range batches {
 		if err := checkGrid(batch.Definition); err != nil {
-			return b.explained("decide", err)
+			batch.Outcome, batch.Err = store.Failed, b.explained("decide", err)
+			if len(good) == len(batches) {
+				good = batches[:i:i]
+			}
+		} else if len(good) < len(batches) {
+			good = append(good, batch)
 		}
 	}
+	err := b.decideGood(ctx, good)
+	if err == nil {
+		b.sweeper.decided(len(good))
+	}
+	return err
+}
+
+func (b *Backend) decideGood(ctx context.Context, batches []*store.Batch) error {
 	var err error
 	switch len(batches) {
 	case 0:
-		return nil
 	case 1:
-		err = b.decideOne(ctx, batches[0])
+		if err = b.decideOne(ctx, batches[0]); ofTheKeys(err) {
+			batches[0].Outcome, batches[0].Err = store.Failed, err
+			err = nil
+		}
 	default:
-		err = b.decideMany(ctx, batches)
-	}
-	if err == nil {
-		b.sweeper.decided(len(batches))
+		if err = b.decideMany(ctx, batches); ofTheKeys(err) {
+			err = halves(batches, func(half []*store.Batch) error { return b.decideGood(ctx, half) })
+		}
 	}
 	return err
 }

@@ -36,6 +36,27 @@ func codeOf(err error) string {
 	return ""
 }
 
+// ofTheKeys reports whether a statement has failed because of the rows of some key, such as a number that is out of
+// range or text that is too long for an index. Then nothing has been done for the other keys, either, and they can be
+// asked about without that one.
+func ofTheKeys(err error) bool {
+	code := codeOf(err)
+	for _, class := range []string{"22", "23", "54", "P0"} { // data, constraints, limits of the program, raised by a trigger
+		if strings.HasPrefix(code, class) {
+			return true
+		}
+	}
+	return false
+}
+
+// halves does in two steps what has failed in one: a key that fails the statement ends up alone.
+func halves[T any](all []T, do func([]T) error) error {
+	if err := do(all[: len(all)/2 : len(all)/2]); err != nil {
+		return err
+	}
+	return do(all[len(all)/2:])
+}
+
 // explained says what was asked, and where we know it what to do about the error.
 func (b *Backend) explained(what string, err error) error {
 	if err == nil {

@@ -103,7 +103,10 @@ func TestBadInputIsAnError(t *testing.T) {
 		"not utf8": bad(func(d *store.Definition) { d.Name = "a\xff" }),
 		"long":     bad(func(d *store.Definition) { d.Name = strings.Repeat("é", 300) }),
 	} {
-		assert.ErrorContains(t, b.Decide(t.Context(), []*store.Batch{{Definition: d}}), "weirpostgres: decide: ", name)
+		batch := &store.Batch{Definition: d}
+		require.NoError(t, b.Decide(t.Context(), []*store.Batch{batch}), "it is nothing to other keys")
+		assert.Equal(t, store.Failed, batch.Outcome, name)
+		assert.ErrorContains(t, batch.Err, "weirpostgres: decide: ", name)
 	}
 	_, _, err := b.Load(t.Context(), "a\x00")
 	assert.ErrorContains(t, err, "not valid UTF-8")

@@ -15,17 +15,37 @@ import (
 // Hold takes permits. Holds of one key come one after the other, each with the key's row locked until it is on
 // the server's disk: many of them in one call are faster than many calls.
 func (b *Backend) Hold(ctx context.Context, holds []*store.Hold) error {
-	if len(holds) == 0 {
-		return nil
-	}
 	for _, h := range holds {
 		if err := checkHold(h); err != nil {
 			return b.explained("hold", err)
 		}
 	}
+	err := b.holdAll(ctx, holds)
+	if err == nil {
+		b.sweeper.decided(len(holds))
+	}
+	return err
+}
+
+func (b *Backend) holdAll(ctx context.Context, holds []*store.Hold) error {
+	if len(holds) == 0 {
+		return nil
+	}
+	err := b.holdTogether(ctx, holds)
+	if !ofTheKeys(err) {
+		return err
+	}
+	if len(holds) > 1 {
+		return halves(holds, func(half []*store.Hold) error { return b.holdAll(ctx, half) })
+	}
+	holds[0].Outcome, holds[0].Err = store.Failed, err
+	return nil
+}
+
+func (b *Backend) holdTogether(ctx context.Context, holds []*store.Hold) error {
 	g := groupsOf(holds)
 	args := []any{g.names, g.keys, g.versions, g.most, g.waiting, g.first, g.last, g.ids, g.wants}
-	err := b.queryAll(ctx, "hold", b.sql.hold, args, len(g.names), func(i int, rows pgx.Rows) error {
+	return b.queryAll(ctx, "hold", b.sql.hold, args, len(g.names), func(i int, rows pgx.Rows) error {
 		var n []int64
 		if err := rows.Scan(&n); err != nil {
 			return err
@@ -40,10 +60,6 @@ func (b *Backend) Hold(ctx context.Context, holds []*store.Hold) error {
 		}
 		return nil
 	})
-	if err == nil {
-		b.sweeper.decided(len(holds))
-	}
-	return err
 }
 
 // groups are holds as the server takes them: those that follow each other with the same key and definition are
@@ -103,11 +119,19 @@ func (b *Backend) late(ctx context.Context, what string, holds []*store.Hold, st
 		return b.explained(what, err)
 	}
 	sql, args := statement(c)
-	return b.queryAll(ctx, what, sql, args, len(holds), func(i int, rows pgx.Rows) error {
+	err = b.queryAll(ctx, what, sql, args, len(holds), func(i int, rows pgx.Rows) error {
 		h := c.holds[i]
 		h.Outcome = store.Decided
 		return rows.Scan(&h.OK)
 	})
+	if !ofTheKeys(err) {
+		return err
+	}
+	if len(holds) > 1 {
+		return halves(holds, func(half []*store.Hold) error { return b.late(ctx, what, half, statement) })
+	}
+	holds[0].Outcome, holds[0].Err = store.Failed, err
+	return nil
 }
 
 // columns are holds as the server takes them, sorted by ID within a key: calls about the same leases lock them

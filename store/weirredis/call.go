@@ -46,9 +46,12 @@ func (b *Backend) run(ctx context.Context, c *call) (string, error) {
 	return c.cmd.Val(), nil
 }
 
-// runAll runs scripts in one round trip. The error is that nothing is known of any of them; a call that failed
-// where others did not has an error of its own.
+// runAll runs scripts in one round trip. The error is that nothing is known of any of them, and that the servers
+// may be away; a call that failed where others did not, or for a reason that is its key's, has an error of its own.
 func (b *Backend) runAll(ctx context.Context, calls []call) error {
+	if len(calls) == 0 {
+		return nil
+	}
 	all := make([]*call, len(calls))
 	for i := range calls {
 		all[i] = &calls[i]
@@ -72,7 +75,7 @@ func (b *Backend) runAll(ctx context.Context, calls []call) error {
 		failed = b.pipeline(ctx, again)
 	}
 	for i := range calls {
-		if calls[i].cmd.Err() == nil {
+		if err := calls[i].cmd.Err(); err == nil || ofTheKey(err) {
 			return nil
 		}
 	}

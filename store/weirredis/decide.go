@@ -11,48 +11,59 @@ import (
 // Decide decides all batches by the clock of the server that has the key, in one round trip.
 func (b *Backend) Decide(ctx context.Context, batches []*store.Batch) error {
 	if len(batches) == 1 {
-		if err := b.decideOne(ctx, batches[0]); err != nil {
-			return wrap(ctx, "decide", err)
-		}
-		return nil
+		return b.decideOne(ctx, batches[0])
 	}
-	if err := b.decideAll(ctx, batches); err != nil {
-		return wrap(ctx, "decide", err)
-	}
-	return nil
+	return b.decideAll(ctx, batches)
 }
 
 func (b *Backend) decideOne(ctx context.Context, batch *store.Batch) error {
 	p, err := b.plan(batch.Definition)
 	if err != nil {
-		return err
+		failed(ctx, batch, err)
+		return nil
 	}
 	c := p.call(batch)
 	answer, err := b.run(ctx, &c)
-	if err != nil {
-		return err
+	if err == nil {
+		err = p.read(batch, answer)
 	}
-	return p.read(batch, answer)
+	switch {
+	case err == nil:
+		return nil
+	case ofTheKey(err):
+		failed(ctx, batch, err)
+		return nil
+	}
+	return wrap(ctx, "decide", err)
+}
+
+// failed is for a batch that says nothing of the others.
+func failed(ctx context.Context, batch *store.Batch, err error) {
+	batch.Outcome, batch.Err = outcomeOf(err), wrap(ctx, "decide", err)
 }
 
 func (b *Backend) decideAll(ctx context.Context, batches []*store.Batch) error {
-	plans := make([]*plan, len(batches))
-	calls := make([]call, len(batches))
-	for i, batch := range batches {
+	plans := make([]*plan, 0, len(batches))
+	calls := make([]call, 0, len(batches))
+	asked := make([]*store.Batch, 0, len(batches))
+	for _, batch := range batches {
 		p, err := b.plan(batch.Definition)
 		if err != nil {
-			return err
+			failed(ctx, batch, err)
+			continue
 		}
-		plans[i], calls[i] = p, p.call(batch)
+		plans, calls, asked = append(plans, p), append(calls, p.call(batch)), append(asked, batch)
 	}
 	if err := b.runAll(ctx, calls); err != nil {
-		return err
+		return wrap(ctx, "decide", err)
 	}
-	for i, batch := range batches {
-		if err := calls[i].cmd.Err(); err != nil {
-			batch.Outcome, batch.Err = store.Failed, wrap(ctx, "decide", err)
-		} else if err := plans[i].read(batch, calls[i].cmd.Val()); err != nil {
-			return err
+	for i, batch := range asked {
+		err := calls[i].cmd.Err()
+		if err == nil {
+			err = plans[i].read(batch, calls[i].cmd.Val())
+		}
+		if err != nil {
+			failed(ctx, batch, err)
 		}
 	}
 	return nil

@@ -82,25 +82,35 @@ func TestBadInputIsAnError(t *testing.T) {
 	} {
 		d := slowBucket(2)
 		change(d)
-		require.ErrorContains(t, b.Decide(t.Context(), []*store.Batch{takeOne(d, "")}), "weirredis: decide: ", name)
+		require.ErrorContains(t, failure(t, b, takeOne(d, "")), "weirredis: decide: ", name)
 	}
-	require.Error(t, b.Decide(t.Context(), []*store.Batch{{}}))
+	require.Error(t, failure(t, b, &store.Batch{}))
 	require.NoError(t, b.Decide(t.Context(), nil))
 
 	d := slowBucket(2)
 	for _, junk := range []string{"", "junk", "a long text which is not a state of anything at all"} {
 		require.NoError(t, client.Set(t.Context(), b.names.state(d.Name, ""), junk, 0).Err())
-		require.Error(t, b.Decide(t.Context(), []*store.Batch{takeOne(d, "")}), junk)
+		require.Error(t, failure(t, b, takeOne(d, "")), junk)
 	}
 	require.NoError(t, client.Del(t.Context(), b.names.state(d.Name, "")).Err())
 	require.NoError(t, client.LPush(t.Context(), b.names.state(d.Name, ""), "x").Err())
-	require.ErrorContains(t, b.Decide(t.Context(), []*store.Batch{takeOne(d, "")}), "WRONGTYPE")
+	require.ErrorContains(t, failure(t, b, takeOne(d, "")), "WRONGTYPE")
 
 	for _, c := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil), (*redis.Ring)(nil)} {
 		_, err := NewBackend(c, BackendOptions{Prefix: "{x}"})
 		require.ErrorContains(t, err, "client: ")
 		require.ErrorContains(t, err, "prefix: ")
 	}
+}
+
+// failure returns what is wrong with all the batches, which is no error of the server.
+func failure(t testing.TB, b *Backend, batches ...*store.Batch) error {
+	t.Helper()
+	require.NoError(t, b.Decide(t.Context(), batches))
+	for _, batch := range batches {
+		require.Equal(t, store.Failed, batch.Outcome)
+	}
+	return batches[0].Err
 }
 
 // What is wrong with one key, or with the server that has it, is nothing to the others.
@@ -115,7 +125,13 @@ func TestAFailureIsThatOfOneKey(t *testing.T) {
 	require.Equal(t, store.Failed, bad.Outcome)
 	require.ErrorContains(t, bad.Err, "WRONGTYPE")
 	require.Equal(t, store.Decided, good.Outcome)
-	require.ErrorContains(t, b.Decide(t.Context(), []*store.Batch{bad, bad}), "WRONGTYPE", "nothing is known of any")
+	require.ErrorContains(t, failure(t, b, bad, bad), "WRONGTYPE")
+	broken := takeOne(d, "broken")
+	for _, junk := range []string{"", "junk", "a long text which is not a state of anything at all"} {
+		require.NoError(t, client.Set(t.Context(), b.names.state(d.Name, "broken"), junk, 0).Err())
+		require.NoError(t, b.Decide(t.Context(), []*store.Batch{bad, broken, good}))
+		require.Equal(t, []store.Outcome{store.Failed, store.Failed, store.Decided}, []store.Outcome{bad.Outcome, broken.Outcome, good.Outcome}, junk)
+	}
 
 	holds := []*store.Hold{
 		{Definition: d, Key: "bad", ID: "1", Permits: 1, TTL: 1e6}, {Definition: d, Key: "good", ID: "2", Permits: 1, TTL: 1e6},

@@ -69,7 +69,7 @@ func readGrid(version int64, s string) (store.Grid, string, error) {
 // readState reads a stored state of whatever definition.
 func readState(s string) (store.State, error) {
 	if len(s) <= headerSize {
-		return store.State{}, errors.New("the stored state is too short")
+		return store.State{}, fmt.Errorf("%w: it is too short", errStored)
 	}
 	g, rest, err := readGrid(number(s, 0), s[headerSize:])
 	if err != nil {
@@ -86,13 +86,13 @@ func readRest(s *store.State, rest string) error {
 	}
 	if s.Kind != store.KindSlidingWindow {
 		if len(rest) != 8 {
-			return fmt.Errorf("the stored state has %d bytes too many", len(rest))
+			return fmt.Errorf("%w: it has %d bytes too many", errStored, len(rest)-8)
 		}
 		s.Held = number(rest, 0)
 		return nil
 	}
 	if len(rest)%16 != 0 {
-		return errors.New("the stored state has an incomplete segment")
+		return fmt.Errorf("%w: it has an incomplete segment", errStored)
 	}
 	s.Taken = make([]store.Segment, len(rest)/16)
 	for i := range s.Taken {

@@ -58,12 +58,14 @@ func (b *Backend) lease(ctx context.Context, what what, s script, holds []*store
 		return wrap(ctx, string(what), err)
 	}
 	for i := range calls {
-		if err := calls[i].cmd.Err(); err != nil {
+		err := calls[i].cmd.Err()
+		if err == nil {
+			err = readLeases(what, groups[i], calls[i].cmd.Val())
+		}
+		if err != nil {
 			for _, h := range groups[i] {
-				h.Outcome, h.Err = store.Failed, wrap(ctx, string(what), err)
+				h.Outcome, h.Err = outcomeOf(err), wrap(ctx, string(what), err)
 			}
-		} else if err := readLeases(what, groups[i], calls[i].cmd.Val()); err != nil {
-			return fmt.Errorf("weirredis: %s: %w", what, err)
 		}
 	}
 	return nil
@@ -74,8 +76,10 @@ func (b *Backend) runEach(ctx context.Context, calls []call) error {
 	case 0:
 		return nil
 	case 1:
-		_, err := b.run(ctx, &calls[0])
-		return err
+		if _, err := b.run(ctx, &calls[0]); !ofTheKey(err) {
+			return err
+		}
+		return nil
 	}
 	return b.runAll(ctx, calls)
 }

@@ -78,19 +78,22 @@ func (p *plan) key(key string) any {
 // Numbers up to this are exact in a double, which is what scripts reckon with.
 const exact = 1 << 53
 
+// errDefinition is the error of a definition that nothing can be decided by.
+var errDefinition = errors.New("the definition cannot be used")
+
 func checkTimed(d *store.Definition) error {
 	if d == nil {
-		return errors.New("no definition")
+		return fmt.Errorf("%w: there is none", errDefinition)
 	}
 	switch {
 	case d.Kind < store.KindTokenBucket || d.Kind > store.KindSlidingWindow:
-		return fmt.Errorf("limiter %q: a limiter of %v has no state of this kind", d.Name, d.Kind)
+		return fmt.Errorf("%w: limiter %q: a limiter of %v has no state of this kind", errDefinition, d.Name, d.Kind)
 	case d.Period <= 0 || d.Permits <= 0 || d.Refill < 0 || d.Kind == store.KindSlidingWindow && d.Segments <= 0:
-		return fmt.Errorf("limiter %q: the definition has limits that are not positive", d.Name)
+		return fmt.Errorf("%w: limiter %q: it has limits that are not positive", errDefinition, d.Name)
 	}
 	for _, n := range []int64{d.Version, d.Anchor, d.Period, d.Permits, d.Refill, d.Segments} {
 		if n > exact || n < -exact {
-			return fmt.Errorf("limiter %q: the definition has a number that is too large: %d", d.Name, n)
+			return fmt.Errorf("%w: limiter %q: it has a number that is too large: %d", errDefinition, d.Name, n)
 		}
 	}
 	return nil

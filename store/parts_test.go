@@ -1,0 +1,247 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
+)
+
+// divided makes parts by what a key begins with up to "/". Limiters' definitions are in the part "a".
+func (w *world) divided() {
+	w.Divide(func(name, key string) string {
+		if name == "weir/probe" {
+			return []string{"a", "b", "c"}[len(key)%3]
+		}
+		part, _, _ := strings.Cut(key, "/")
+		if part == "" {
+			return "a"
+		}
+		return part
+	})
+}
+
+func (w *world) keys(s *store.Store, limit int, how *store.LimiterOptions) *store.PartitionedTokenBucket {
+	return must2(s.PartitionedTokenBucket("keys", bucketOf(limit, 1, time.Hour, 0), how))(w.T)
+}
+
+func (w *world) ask(p limiter.Partitioned[string], key string) limiter.Lease {
+	w.Helper()
+	lease, err := p.TryAcquire(w.ctx, key, 1)
+	require.NoError(w, err)
+	return lease
+}
+
+// The other parts are asked as if nothing had happened, and the lost one is looked for where it is.
+func TestParts_OneIsLost(t *testing.T) {
+	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
+		for _, lost := range []string{"a", "b"} { // a has the definition
+			t.Run(fmt.Sprint(lost, how != nil), func(t *testing.T) {
+				inWorld(t, func(t *testing.T, w *world) {
+					w.divided()
+					s := w.instance(store.Options{})
+					p := w.keys(s, 1000, how)
+					for _, part := range []string{"a", "b", "c"} {
+						require.True(t, w.ask(p, part+"/1").Acquired())
+					}
+					w.FailPart(lost, errDead)
+					for i := range 10 {
+						for _, part := range []string{"a", "b", "c"} {
+							require.Equal(t, part != lost, w.ask(p, fmt.Sprint(part, "/", i)).Acquired(), part)
+						}
+					}
+					events := w.events.of(store.StoreLost)
+					require.Len(t, events, 1)
+					require.Equal(t, lost, events[0].Part)
+					h := s.Health()
+					require.ErrorIs(t, h.Err, errDead)
+					require.ErrorContains(t, h.Err, lost)
+					require.Len(t, h.Parts, 3)
+					for _, part := range h.Parts {
+						require.Equal(t, part.Part == lost, part.Err != nil, part.Part)
+					}
+					w.pass(time.Minute)
+					require.Empty(t, w.events.of(store.StoreRecovered), "the probe asks the part that is lost")
+					require.True(t, w.ask(p, "c/2").Acquired())
+					w.FailPart(lost, nil)
+					w.pass(2 * time.Second)
+					require.NoError(t, s.Health().Err)
+					require.Len(t, w.events.of(store.StoreRecovered), 1)
+					require.Equal(t, lost, w.events.of(store.StoreRecovered)[0].Part)
+					require.True(t, w.ask(p, lost+"/1").Acquired())
+				})
+			})
+		}
+	}
+}
+
+// Questions about one part that stands still hold up nobody who asks about another.
+func TestParts_OneStandsStill(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.divided()
+		s := w.instance(store.Options{})
+		p := w.keys(s, 1000, nil)
+		for _, part := range []string{"a", "b", "c"} {
+			w.ask(p, part+"/1")
+		}
+		w.StallPart("b", true)
+		var all sync.WaitGroup
+		for i := range 100 {
+			all.Go(func() { w.ask(p, fmt.Sprint("b/", i)) })
+			all.Go(func() {
+				took := timed(func() {
+					if !w.ask(p, fmt.Sprint("c/", i)).Acquired() {
+						t.Error("rejected")
+					}
+				})
+				if took > 0 {
+					t.Errorf("it took %v", took)
+				}
+			})
+		}
+		all.Wait()
+		w.StallPart("b", false)
+	})
+}
+
+// Leases of a part that is lost are kept trying, those of the others are renewed and released.
+func TestParts_Leases(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.divided()
+		s := w.instance(store.Options{})
+		p := must2(s.PartitionedConcurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1}, nil))(t)
+		b, c := w.ask(p, "b/1"), w.ask(p, "c/1")
+		require.True(t, b.Acquired() && c.Acquired())
+		w.FailPart("b", errDead)
+		for range 5 {
+			require.False(t, w.ask(p, "b/2").Acquired())
+		}
+		w.pass(time.Minute)
+		lost, _ := store.LostKey.From(c)
+		select {
+		case <-lost:
+			t.Fatal("the lease is lost")
+		default:
+		}
+		c.Release()
+		synctest.Wait()
+		require.True(t, w.ask(p, "c/1").Acquired())
+		require.Len(t, w.events.of(store.LeaseLost), 1)
+		require.Equal(t, "b/1", w.events.of(store.LeaseLost)[0].Key)
+	})
+}
+
+// A server that is replaced is not looked for until the end of time: its keys are elsewhere.
+func TestParts_OneThatHasNoKeysAnyMore(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		where := "old"
+		var mu sync.Mutex
+		w.Divide(func(string, string) string {
+			mu.Lock()
+			defer mu.Unlock()
+			return where
+		})
+		s := w.instance(store.Options{})
+		p := w.keys(s, 1000, nil)
+		w.ask(p, "k")
+		w.FailPart("old", errDead)
+		for range 5 {
+			require.False(t, w.ask(p, "k").Acquired())
+		}
+		require.Error(t, s.Health().Err)
+		mu.Lock()
+		where = "new"
+		mu.Unlock()
+		require.True(t, w.ask(p, "k").Acquired(), "at once")
+		w.pass(2 * time.Second)
+		require.NoError(t, s.Health().Err)
+		require.Equal(t, []store.PartHealth{{Part: "new"}}, s.Health().Parts)
+	})
+}
+
+// However many parts a backend makes up, what is kept of them is bounded, and those that are gone are forgotten.
+func TestParts_Many(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		n := 0
+		w.Divide(func(name, _ string) string {
+			if name == "weir/probe" {
+				return "live"
+			}
+			n++
+			return fmt.Sprint(n / 10)
+		})
+		s := w.instance(store.Options{})
+		p := w.keys(s, 100_000, nil)
+		for range 3000 {
+			require.True(t, w.ask(p, "k").Acquired())
+		}
+		require.Less(t, len(s.Health().Parts), 100)
+	})
+}
+
+// One key's error stays with that key: the others on its flight are decided, and the store does not count as away.
+func TestKeyError_StaysWithTheKey(t *testing.T) {
+	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
+		inWorld(t, func(t *testing.T, w *world) {
+			s := w.instance(store.Options{})
+			p := w.keys(s, 1000, how)
+			seats := must2(s.PartitionedConcurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1000}, nil))(t)
+			w.FailKey("keys", "bad", errors.New("WRONGTYPE"))
+			w.FailKey("seats", "bad", errors.New("WRONGTYPE"))
+			w.ask(p, "good")
+			w.ask(seats, "good")
+			for range 20 {
+				var all sync.WaitGroup
+				for i := range 10 {
+					for _, l := range []limiter.Partitioned[string]{p, seats} {
+						all.Go(func() {
+							lease := w.ask(l, "bad")
+							if err, _ := store.OutageKey.From(lease); lease.Acquired() || !strings.Contains(err.Error(), "WRONGTYPE") {
+								t.Error(lease.Acquired(), err)
+							}
+						})
+						all.Go(func() {
+							if !w.ask(l, fmt.Sprint("good", i)).Acquired() {
+								t.Error("rejected")
+							}
+						})
+					}
+				}
+				all.Wait()
+			}
+			require.NoError(t, s.Health().Err)
+			require.Empty(t, w.events.of(store.StoreLost))
+		})
+	}
+}
+
+// One pause that fails several round trips at once is one failure.
+func TestGuard_APauseCountsOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{})
+		p := w.keys(s, 1000, nil)
+		alone := must2(s.PartitionedTokenBucket("alone", bucketOf(1000, 1, time.Hour, 0), &store.LimiterOptions{NoCoalescing: true}))(t)
+		w.ask(p, "k")
+		w.ask(alone, "k")
+		w.Stall(true)
+		var all sync.WaitGroup
+		for i := range 40 {
+			all.Go(func() { w.ask(p, fmt.Sprint(i)) })
+			all.Go(func() { w.ask(alone, fmt.Sprint(i)) })
+		}
+		w.pass(600 * time.Millisecond)
+		w.Stall(false)
+		all.Wait()
+		require.NoError(t, s.Health().Err)
+		require.True(t, w.ask(p, "k").Acquired())
+		require.Empty(t, w.events.of(store.StoreLost))
+	})
+}
