@@ -49,8 +49,12 @@ type Policy struct {
 	// without having begun to answer has 503 written for it. The shortest Timeout of
 	// a route counts. It is nothing for what streams for as long as it likes.
 	Timeout time.Duration `json:"timeout,omitempty" yaml:"timeout,omitempty"`
-	// FailOpen lets requests through while the limiter answers with errors, as one
-	// does whose store is down. Without it they get 503.
+	// FailOpen lets a request through when the limiter cannot decide: when it returns
+	// an error, when the store of a shared limiter is away and the request is rejected
+	// with [limiter.ReasonUnavailable], and when the limiter has been closed. Without it
+	// the request gets 503. A cost above what the limiter can grant is still an error,
+	// and so is a rejection with [limiter.ReasonPartitionLimit] a rejection: the limiter
+	// has decided. A panic of the limiter goes to the caller.
 	FailOpen bool `json:"fail_open,omitempty" yaml:"fail_open,omitempty"`
 	// Shadow: decide and report, but never reject and never wait. It cannot be
 	// combined with Pipeline, whose strategies have a Shadow of their own.
@@ -166,17 +170,17 @@ type policy struct {
 // keyed tells whether the policy limits callers rather than all of them together.
 func (p *policy) keyed() bool { return p.Limiter == nil && p.Pipeline == nil }
 
-// ask asks the limiter, which waits unless it must not.
-func (p *policy) ask(ctx context.Context, r *http.Request, n int, wait bool) (limiter.Lease, error) {
+// ask asks the limiter, which waits unless it must not. key is that of a Partitioned.
+func (p *policy) ask(ctx context.Context, r *http.Request, key string, n int, wait bool) (limiter.Lease, error) {
 	switch {
 	case p.Limiter != nil && wait:
 		return p.Limiter.Acquire(ctx, n)
 	case p.Limiter != nil:
 		return p.Limiter.TryAcquire(ctx, n)
 	case p.Partitioned != nil && wait:
-		return p.Partitioned.Acquire(ctx, p.Key(r), n)
+		return p.Partitioned.Acquire(ctx, key, n)
 	case p.Partitioned != nil:
-		return p.Partitioned.TryAcquire(ctx, p.Key(r), n)
+		return p.Partitioned.TryAcquire(ctx, key, n)
 	case wait:
 		return p.Requests.Acquire(ctx, r, n)
 	default:
@@ -191,17 +195,18 @@ const ReasonMaxWait = "waited too long"
 var errMaxWait = errors.New(ReasonMaxWait)
 
 // acquire asks the limiter as the policy wants it.
-func (p *policy) acquire(ctx context.Context, r *http.Request, n int) (limiter.Lease, error) {
+func (p *policy) acquire(ctx context.Context, r *http.Request, key string, n int) (limiter.Lease, error) {
 	if p.MaxWait <= 0 {
-		return p.ask(ctx, r, n, p.MaxWait == 0 && !p.Shadow)
+		return p.ask(ctx, r, key, n, p.MaxWait == 0 && !p.Shadow)
 	}
 	if p.Shadow {
-		return p.ask(ctx, r, n, false)
+		return p.ask(ctx, r, key, n, false)
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, p.MaxWait, errMaxWait)
 	defer cancel()
-	lease, err := p.ask(limited, r, n, true)
+	lease, err := p.ask(limited, r, key, n, true)
 	if err != nil && ctx.Err() == nil && context.Cause(limited) == errMaxWait { //nolint:errorlint // it is the very cause that was set
+		lease.Release() // a limiter of the program may have granted permits and returned an error
 		return limiter.Rejected(0, ReasonMaxWait), nil
 	}
 	return lease, err

@@ -29,9 +29,11 @@ type call struct {
 
 // A grant is what a policy has granted to a call.
 type grant struct {
-	policy *policy
-	lease  limiter.Lease
-	since  time.Duration // on sinceStart's clock, if somebody measures; or extra
+	policy   *policy
+	lease    limiter.Lease
+	key      string        // what Policy.Key returned, if the policy is Partitioned
+	since    time.Duration // on sinceStart's clock if the call is measured, or extra
+	charging *charging     // not nil while Charge corrects the lease
 }
 
 // extra is the since of what [Charge] has taken: it is not another lease.
@@ -78,8 +80,9 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request, i int) {
 			c.serveThrough(w, r, i)
 			return
 		}
-		if rejection, ok := c.take(p, r); !ok {
-			c.turnAway(w, r, p, rejection)
+		key, rejection, ok := c.take(p, r)
+		if !ok {
+			c.turnAway(w, r, p, key, rejection)
 			return
 		}
 	}
@@ -93,31 +96,44 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request, i int) {
 	c.route.next.ServeHTTP(w, r)
 }
 
-// take asks one policy. Without ok the request is not to be served.
-func (c *call) take(p *policy, r *http.Request) (rejection Rejection, ok bool) {
+// take asks one policy. If ok is false, the request is to be turned away. key is what
+// Policy.Key returned, which is called once.
+func (c *call) take(p *policy, r *http.Request) (key string, rejection Rejection, ok bool) {
 	ctx := r.Context()
 	n := 1
 	if p.Cost != nil {
 		n = p.Cost(r)
 	}
+	if p.Partitioned != nil {
+		key = p.Key(r)
+	}
 	var asked, answered time.Duration
 	if c.measuring {
 		asked = sinceStart()
 	}
-	lease, err := p.acquire(ctx, r, n)
+	lease, err := p.acquire(ctx, r, key, n)
 	if c.measuring {
 		answered = sinceStart()
+	}
+	// The permits are given back by end from here on, also if a Measurer panics.
+	switch {
+	case err != nil:
+		lease.Release() // a limiter of the program may have granted permits and returned an error
+	case lease.Acquired():
+		c.hold(grant{policy: p, lease: lease, key: key, since: answered})
+	}
+	if c.measuring {
 		c.measureRequest(ctx, p, answered-asked, lease, err)
 	}
 	switch {
 	case err != nil:
-		lease.Release() // a limiter written elsewhere may have granted all the same
-		return c.failed(ctx, p, n, err)
+		rejection, ok = c.failed(ctx, p, n, err)
 	case !lease.Acquired():
-		return c.rejected(ctx, p, lease)
+		rejection, ok = c.rejected(ctx, p, lease)
+	default:
+		ok = true
 	}
-	c.hold(grant{policy: p, lease: lease, since: answered})
-	return Rejection{}, true
+	return key, rejection, ok
 }
 
 func (c *call) hold(g grant) {
@@ -129,10 +145,25 @@ func (c *call) hold(g grant) {
 // end gives everything back when the handler has returned.
 func (c *call) end() {
 	c.mu.Lock()
-	held := c.held
+	held := leave(c.held, false)
 	c.held, c.over = nil, true
 	c.mu.Unlock()
 	c.release(held)
+}
+
+// leave returns those of the grants that Charge is not correcting at the moment. A
+// correction under way gives its lease back when it is done: it may be running a
+// function of the program, so nothing waits for it. The call's mu is locked.
+func leave(grants []grant, undo bool) []grant {
+	rest := grants[:0]
+	for i := range grants {
+		if x := grants[i].charging; x != nil {
+			x.gone, x.undo = true, undo
+			continue
+		}
+		rest = append(rest, grants[i])
+	}
+	return rest
 }
 
 // release goes on with the rest when a lease panics.
@@ -149,21 +180,21 @@ func (c *call) release(held []grant) {
 	c.measureLease(g)
 }
 
-// cut takes away what was granted after the first keep grants.
-func (c *call) cut(keep int) []grant {
+// cut removes the grants after the first keep ones from the call and returns them.
+func (c *call) cut(keep int, undo bool) []grant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if keep >= len(c.held) {
 		return nil
 	}
-	gone := append([]grant(nil), c.held[keep:]...)
+	gone := leave(append([]grant(nil), c.held[keep:]...), undo)
 	c.held = c.held[:keep]
 	return gone
 }
 
-// giveBack undoes, in reverse, all that was granted, as if it had not been taken.
+// giveBack undoes, in reverse, everything that was granted, as if it had not been taken.
 func (c *call) giveBack() {
-	c.undo(c.cut(0))
+	c.undo(c.cut(0, true))
 }
 
 // undo goes on with the rest when a lease panics.

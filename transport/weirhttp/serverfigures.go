@@ -9,8 +9,9 @@ import (
 )
 
 // figures returns what a policy has to tell about its limits, as they are now. ok
-// is false if it knows nothing. The lease is what the policy has answered.
-type figures func(r *http.Request, lease limiter.Lease) (l limits, ok bool)
+// is false if it knows nothing. The lease is what the policy has answered, the key the
+// one of a Partitioned.
+type figures func(r *http.Request, key string, lease limiter.Lease) (l limits, ok bool)
 
 // figuresOf returns nil where it can never know anything.
 func figuresOf(p *Policy) figures {
@@ -19,11 +20,11 @@ func figuresOf(p *Policy) figures {
 	if statistics == nil || quota == nil {
 		return nil
 	}
-	return func(r *http.Request, lease limiter.Lease) (limits, bool) {
+	return func(r *http.Request, key string, lease limiter.Lease) (limits, bool) {
 		remaining, ok := lease.Remaining() // asking a limiter on another machine takes a round trip
 		if !ok {
 			var s limiter.Statistics
-			if s, ok = statistics(r); !ok {
+			if s, ok = statistics(r, key); !ok {
 				return limits{}, false
 			}
 			remaining = s.AvailablePermits
@@ -42,27 +43,31 @@ func figuresOf(p *Policy) figures {
 func (c *call) tell(w http.ResponseWriter, r *http.Request) {
 	for _, p := range c.route.policies[c.first:] {
 		if p.figures != nil {
-			p.tell(w, r, c.leaseOf(p), 0)
+			lease, key, ok := c.leaseOf(p)
+			if !ok && p.Partitioned != nil { // let through without a grant
+				key = p.Key(r)
+			}
+			p.tell(w, r, key, lease, 0)
 		}
 	}
 }
 
-// leaseOf returns what the policy has granted.
-func (c *call) leaseOf(p *policy) limiter.Lease {
+// leaseOf returns what the policy has granted, and the key.
+func (c *call) leaseOf(p *policy) (lease limiter.Lease, key string, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, g := range c.held {
-		if g.policy == p {
-			return g.lease
+	for i := range c.held {
+		if g := &c.held[i]; g.policy == p {
+			return g.lease, g.key, true
 		}
 	}
-	return limiter.Lease{}
+	return limiter.Lease{}, "", false
 }
 
 // tell tells the client about one policy. A rejection knows better than the
 // figures when it is worth coming back.
-func (p *policy) tell(w http.ResponseWriter, r *http.Request, lease limiter.Lease, retryAfter time.Duration) {
-	l, ok := p.figures(r, lease)
+func (p *policy) tell(w http.ResponseWriter, r *http.Request, key string, lease limiter.Lease, retryAfter time.Duration) {
+	l, ok := p.figures(r, key, lease)
 	if !ok {
 		return
 	}
@@ -74,22 +79,22 @@ func (p *policy) tell(w http.ResponseWriter, r *http.Request, lease limiter.Leas
 }
 
 // statisticsOf returns how to ask the policy's limiter how it is doing.
-func statisticsOf(p *Policy) func(r *http.Request) (limiter.Statistics, bool) {
+func statisticsOf(p *Policy) func(r *http.Request, key string) (limiter.Statistics, bool) {
 	if s, ok := p.Limiter.(limiter.StatisticsProvider); ok {
-		return func(*http.Request) (limiter.Statistics, bool) { return s.Statistics(), true }
+		return func(*http.Request, string) (limiter.Statistics, bool) { return s.Statistics(), true }
 	}
 	if s, ok := p.Partitioned.(interface {
 		Statistics(key string) (limiter.Statistics, error)
 	}); ok {
-		return func(r *http.Request) (limiter.Statistics, bool) {
-			of, err := s.Statistics(p.Key(r))
+		return func(_ *http.Request, key string) (limiter.Statistics, bool) {
+			of, err := s.Statistics(key)
 			return of, err == nil
 		}
 	}
 	if s, ok := p.Requests.(interface {
 		Statistics(r *http.Request) (limiter.Statistics, error)
 	}); ok {
-		return func(r *http.Request) (limiter.Statistics, bool) {
+		return func(r *http.Request, _ string) (limiter.Statistics, bool) {
 			of, err := s.Statistics(r)
 			return of, err == nil
 		}

@@ -111,10 +111,28 @@ func (c *call) chargeable(names []string) []*policy {
 	return all
 }
 
-func (c *call) charge(p *policy, n int) (int, error) {
-	if did, ok := c.adjust(p, n); ok {
-		return did, nil
+// charge runs functions of the limiter, which may be the program's, so c.mu is not
+// locked meanwhile: they may call LeaseFrom, or Charge again.
+func (c *call) charge(p *policy, n int) (charged int, err error) {
+	x, added := c.beginCharge(p, n)
+	if added != 0 {
+		return added, nil // the one who makes the correction under way sees to it
 	}
+	ok, later := false, 0
+	if x != nil {
+		charged, later, ok = x.correct(c)
+	}
+	if !ok {
+		charged, err = c.chargeApart(p, n)
+	}
+	if later != 0 {
+		_, _ = c.charge(p, later)
+	}
+	return charged, err
+}
+
+// chargeApart is for permits that are lent, and for limiters of the program.
+func (c *call) chargeApart(p *policy, n int) (int, error) {
 	if n < 0 {
 		back, err := c.refund(p, -n)
 		return -back, err
@@ -122,36 +140,99 @@ func (c *call) charge(p *policy, n int) (int, error) {
 	return c.topUp(p, n)
 }
 
-// adjust corrects the lease itself, where its permits are spent and not lent.
-func (c *call) adjust(p *policy, n int) (charged int, ok bool) {
+// A charging is a correction of a lease that is under way.
+type charging struct {
+	grant grant
+	asked int // how many permits the lease is to have
+
+	// Under the call's mu:
+	want int  // asked, and what other calls of Charge have added meanwhile
+	gone bool // the call no longer has the grant: the lease is to be given back
+	undo bool // with undo, not with Release
+}
+
+// beginCharge finds what the policy has granted, and returns the correction that the
+// caller has to make. If one is under way, it adds n to that one and returns how much
+// that is.
+func (c *call) beginCharge(p *policy, n int) (x *charging, added int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.over {
+		return nil, 0
+	}
 	for i := range c.held {
 		g := &c.held[i]
-		if g.policy != p || g.since == extra || !g.lease.Acquired() || c.over {
+		if g.policy != p || g.since == extra || !g.lease.Acquired() {
 			continue
 		}
-		before := g.lease.Permits()
-		cost := before + min(n, math.MaxInt-before)
-		lease, ok := g.lease.Adjust(cost)
-		if !ok {
-			return 0, false
+		if x = g.charging; x != nil {
+			before := x.want
+			x.want = cost(before, n)
+			return nil, x.want - before
 		}
-		g.lease = lease
-		return lease.Permits() - before, true
+		want := cost(g.lease.Permits(), n)
+		x = &charging{grant: *g, asked: want, want: want}
+		g.charging = x
+		return x, 0
 	}
-	return 0, false
+	return nil, 0
+}
+
+// cost is n permits more than before, and not less than none.
+func cost(before, n int) int { return max(before+min(n, math.MaxInt-before), 0) }
+
+// correct makes the lease one of the permits that are asked for. ok is false if its
+// permits are lent, or the limiter cannot do it. later is what other calls of Charge
+// have added meanwhile.
+func (x *charging) correct(c *call) (charged, later int, ok bool) {
+	lease := x.grant.lease
+	defer func() { later = x.end(c, lease) }() // also if the limiter panics
+	adjusted, ok := lease.Adjust(x.asked)
+	if ok {
+		charged = adjusted.Permits() - lease.Permits()
+		lease = adjusted
+	}
+	return charged, 0, ok
+}
+
+// end puts the lease back to where it came from, or gives it back if the call has
+// ended.
+func (x *charging) end(c *call, lease limiter.Lease) (later int) {
+	c.mu.Lock()
+	for i := range c.held {
+		if g := &c.held[i]; g.charging == x {
+			g.lease, g.charging = lease, nil
+		}
+	}
+	later, x.grant.lease = x.want-x.asked, lease
+	gone, undo := x.gone, x.undo
+	c.mu.Unlock()
+	switch {
+	case gone && undo:
+		c.undo([]grant{x.grant})
+	case gone:
+		c.release([]grant{x.grant})
+	}
+	return later
 }
 
 // topUp takes n permits more, or as many as there are. What a limiter has left is
-// not known beforehand, and another may take it meanwhile: so it asks for half as
-// many whenever it was too many.
+// not known beforehand, and other requests may take it meanwhile: so it asks for half
+// as many whenever it was too many.
 func (c *call) topUp(p *policy, n int) (taken int, err error) {
 	ctx := context.WithoutCancel(c)
+	_, key, ok := c.leaseOf(p)
+	if !ok {
+		return 0, ErrNotCharged
+	}
 	for ask := n; ask > 0; ask = min(ask, n-taken) {
-		lease, err := p.ask(ctx, c.request, ask, false)
-		if err != nil && !errors.Is(err, limiter.ErrPermitCount) {
-			return taken, err
+		lease, err := p.ask(ctx, c.request, key, ask, false)
+		if err != nil {
+			lease.Release() // a limiter of the program may have granted permits and returned an error
+			if !errors.Is(err, limiter.ErrPermitCount) {
+				return taken, err
+			}
+			lease = limiter.Lease{}
 		}
 		if !lease.Acquired() {
 			ask /= 2
@@ -178,28 +259,36 @@ func (c *call) holdMore(g grant) bool {
 
 // refund gives n permits back, those that were taken last first.
 func (c *call) refund(p *policy, n int) (back int, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i := len(c.held) - 1; i >= 0 && back < n; i-- {
-		g := &c.held[i]
-		if g.policy != p || !g.lease.Acquired() {
-			continue
+	for back < n {
+		lease, err := c.leaseToRefund(p, n-back)
+		if err != nil {
+			return back, err
 		}
-		rest, ok := refund(g.lease, n-back)
-		if !ok {
-			return back, ErrPartialRefund
+		if !lease.Acquired() {
+			break
 		}
-		back += g.lease.Permits() - rest.Permits()
-		g.lease = rest
+		back += lease.Permits()
+		undo(lease)
 	}
 	return back, nil
 }
 
-// refund gives up to n permits of the lease back and returns what is left of it.
-func refund(l limiter.Lease, n int) (rest limiter.Lease, ok bool) {
-	if l.Permits() > n {
-		return l, false
+// leaseToRefund takes the last lease of the policy away from the call; the zero Lease
+// if there is none. One of more than n permits cannot be given back in part.
+func (c *call) leaseToRefund(p *policy, n int) (limiter.Lease, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range slices.Backward(c.held) {
+		g := &c.held[i]
+		if g.policy != p || g.charging != nil || !g.lease.Acquired() {
+			continue
+		}
+		lease := g.lease
+		if lease.Permits() > n {
+			return limiter.Lease{}, ErrPartialRefund
+		}
+		g.lease = limiter.Lease{}
+		return lease, nil
 	}
-	undo(l)
-	return limiter.Lease{}, true
+	return limiter.Lease{}, nil
 }

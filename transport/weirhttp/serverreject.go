@@ -23,11 +23,29 @@ func (c *call) rejected(ctx context.Context, p *policy, lease limiter.Lease) (re
 		}
 		return Rejection{}, true
 	}
+	if p.FailOpen && undecided(lease) {
+		if c.listening {
+			c.report(ctx, p, EventFailedOpen, pipeline.Warning, rejectedError(p, lease))
+		}
+		return Rejection{}, true
+	}
 	if c.listening {
-		c.report(ctx, p, ratelimit.EventRejected, pipeline.Error, rejectedError(p, lease))
+		severity := pipeline.Error
+		if p.keyed() {
+			severity = pipeline.Warning // a client over its quota is no fault of the program
+		}
+		c.report(ctx, p, ratelimit.EventRejected, severity, rejectedError(p, lease))
 	}
 	after, _ := lease.RetryAfter()
 	return Rejection{Policy: p.name, Lease: lease, RetryAfter: max(after, 0), Status: p.statusOf(lease)}, false
+}
+
+// undecided reports whether a rejection says nothing about the caller's quota: the
+// store is away, or the limiter is closed. FailOpen lets such requests through. Too many
+// keys is a decision: an attacker who makes up keys would bring it about.
+func undecided(lease limiter.Lease) bool {
+	reason := lease.Reason()
+	return reason == limiter.ReasonUnavailable || reason == limiter.ReasonClosed
 }
 
 // failed is for a limiter that took no decision. With ok the request goes on all
@@ -87,14 +105,14 @@ func statusOfEnded(ctx context.Context) int {
 
 // turnAway answers a request that a policy does not let through. It costs nothing
 // in the policies before.
-func (c *call) turnAway(w http.ResponseWriter, r *http.Request, p *policy, rejection Rejection) {
+func (c *call) turnAway(w http.ResponseWriter, r *http.Request, p *policy, key string, rejection Rejection) {
 	c.giveBack()
 	markRejected(w)
 	if rejection.RetryAfter > 0 {
 		writeRetryAfter(w.Header(), rejection.RetryAfter)
 	}
 	if p.figures != nil && rejection.Err == nil {
-		p.tell(w, r, rejection.Lease, rejection.RetryAfter)
+		p.tell(w, r, key, rejection.Lease, rejection.RetryAfter)
 	}
 	reject(w, r, p.OnRejected, c.route.limits.options.Body, rejection)
 }

@@ -127,7 +127,7 @@ func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
 	before := len(c.held)
 	c.mu.Unlock()
 	x, instead, err := p.through.run(w, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.release(c.cut(before)) // what an attempt before this one took, and used
+		c.release(c.cut(before, false)) // what an attempt before this one took, and used
 		c.serve(w, r, i+1)
 	}))
 	switch {
@@ -149,5 +149,5 @@ func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
 		reject(w, r, p.OnRejected, c.route.limits.options.Body, rejection)
 		return
 	}
-	c.turnAway(w, r, p, rejection)
+	c.turnAway(w, r, p, "", rejection)
 }

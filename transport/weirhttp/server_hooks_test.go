@@ -1,0 +1,367 @@
+package weirhttp
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/timeout"
+)
+
+// A trap does something in one hook, once.
+type trap struct {
+	hook string
+	do   func(ctx context.Context)
+
+	mu  sync.Mutex
+	ctx context.Context // of the request, for hooks that get none
+	hit chan struct{}
+}
+
+func (t *trap) reach(hook string, ctx context.Context) {
+	t.mu.Lock()
+	if ctx != nil {
+		t.ctx = ctx
+	}
+	ctx, mine := t.ctx, hook == t.hook
+	if mine {
+		t.hook = ""
+	}
+	t.mu.Unlock()
+	if mine {
+		close(t.hit)
+		t.do(ctx)
+	}
+}
+
+// trapped is a limiter, its leases and a listener that all run into the trap.
+type trapped struct {
+	*trap
+	slots *limiter.Concurrency
+	asks  bool // rejects
+}
+
+func (l *trapped) Acquire(ctx context.Context, _ string, n int) (limiter.Lease, error) {
+	l.reach("Limiter.Acquire", ctx)
+	return l.grant(n)
+}
+
+func (l *trapped) TryAcquire(ctx context.Context, _ string, n int) (limiter.Lease, error) {
+	l.reach("Limiter.TryAcquire", ctx)
+	return l.grant(n)
+}
+
+func (l *trapped) grant(n int) (limiter.Lease, error) {
+	if l.asks {
+		return limiter.Rejected(0, ""), nil
+	}
+	return limiter.NewGranter(l).Grant(n, 0), nil
+}
+
+func (l *trapped) Release(int, int64) { l.reach("Lease.Release", nil) }
+func (l *trapped) Refund(int, int64)  { l.reach("Lease.Refund", nil) }
+func (l *trapped) Adjust(int, int64, int) (int64, bool) {
+	l.reach("Lease.Adjust", nil)
+	return 0, true
+}
+
+func (l *trapped) Statistics(string) (limiter.Statistics, error) {
+	l.reach("Limiter.Statistics", nil)
+	return limiter.Statistics{}, nil
+}
+
+func (l *trapped) Enabled(ctx context.Context) bool {
+	l.reach("Listener.Enabled", ctx)
+	return true
+}
+func (l *trapped) OnEvent(ctx context.Context, _ pipeline.Event) { l.reach("Options.Listener", ctx) }
+func (l *trapped) OnMeasurement(ctx context.Context, e pipeline.Event) {
+	l.reach("Listener.OnMeasurement "+e.Name, ctx)
+}
+
+// trappedBody and trappedWriter are what middleware of the program may put in place.
+type trappedBody struct {
+	io.Reader
+	*trap
+}
+
+func (b trappedBody) Read(p []byte) (int, error) {
+	b.reach("Request.Body.Read", nil)
+	return b.Reader.Read(p)
+}
+
+func (b trappedBody) Close() error {
+	b.reach("Request.Body.Close", nil)
+	return nil
+}
+
+type trappedWriter struct {
+	http.ResponseWriter
+	*trap
+}
+
+func (w trappedWriter) WriteHeader(status int) {
+	w.reach("ResponseWriter.WriteHeader", nil)
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w trappedWriter) Write(p []byte) (int, error) {
+	w.reach("ResponseWriter.Write", nil)
+	return w.ResponseWriter.Write(p)
+}
+
+func (w trappedWriter) Flush() { w.reach("ResponseWriter.Flush", nil) }
+
+// trappedHandler is a route with everything that the program can set.
+func trappedHandler(t *testing.T, x *trapped) http.Handler {
+	var keyed limiter.Partitioned[string] = x
+	body := func(hook string) Body {
+		return func(w http.ResponseWriter, r *http.Request, rejection Rejection) {
+			x.reach(hook, r.Context())
+			if strings.Contains(hook, "Body") {
+				w.WriteHeader(rejection.Status)
+			}
+		}
+	}
+	l := Must(New(Options{
+		Listener: x, Headers: Draft11,
+		Exempt:     func(r *http.Request) bool { x.reach("Options.Exempt", r.Context()); return false },
+		OnRejected: body("Options.OnRejected"),
+		Body:       body("Options.Body"),
+		Global:     Policy{Limiter: x.slots, Timeout: time.Hour},
+		Policies: map[string]Policy{
+			"first": {Partitioned: &trapped{trap: x.trap}, Quota: 10, Key: func(*http.Request) string { return "" }},
+			"p": {
+				Partitioned: keyed, Quota: 10, Metered: true,
+				Key:  func(r *http.Request) string { x.reach("Policy.Key", r.Context()); return "k" },
+				Cost: func(r *http.Request) int { x.reach("Policy.Cost", r.Context()); return 1 },
+			},
+			"own": {
+				Partitioned: keyed, Key: func(*http.Request) string { return "" }, Quota: 1,
+				OnRejected: body("Policy.OnRejected"),
+			},
+		},
+	}))
+	p := pipeline.Must(pipeline.New("p", timeout.New(time.Hour, nil)))
+	closed := pipeline.Must(pipeline.New("closed", timeout.New(time.Hour, nil)))
+	require.NoError(t, closed.Close())
+	o := &ThroughOptions{
+		Failed:     func(int) bool { x.reach("ThroughOptions.Failed", nil); return false },
+		Status:     func(error) int { x.reach("ThroughOptions.Status", nil); return 0 },
+		OnRejected: body("ThroughOptions.OnRejected"),
+		Body:       body("ThroughOptions.Body"),
+	}
+	h := handler(func(w http.ResponseWriter, r *http.Request) {
+		x.reach("Handler", r.Context())
+		_, _ = io.ReadAll(r.Body)
+		_ = r.Body.Close()
+		_, _ = Charge(r.Context(), 1)
+		w.WriteHeader(http.StatusOK)
+		_, _ = io.WriteString(w, "all of it")
+		_ = http.NewResponseController(w).Flush()
+	})
+	mux := http.NewServeMux()
+	mux.Handle("/", l.Handler(Through(p, o)(h), "first", "p"))
+	mux.Handle("/own", l.Handler(h, "first", "own"))
+	mux.Handle("/closed", l.Handler(Through(closed, o)(h)))
+	return mux
+}
+
+// hooks are all functions of the program that the server's side calls, and where they
+// are called: at which path, and whether the limiter rejects.
+var hooks = map[string]struct {
+	path    string
+	rejects bool
+}{
+	"Options.Exempt": {}, "Options.Listener": {rejects: true},
+	"Options.OnRejected": {rejects: true}, "Options.Body": {rejects: true},
+	"Policy.Key": {}, "Policy.Cost": {}, "Policy.OnRejected": {path: "own", rejects: true},
+	"ThroughOptions.Failed": {}, "ThroughOptions.Status": {path: "closed"},
+	"ThroughOptions.OnRejected": {path: "closed"}, "ThroughOptions.Body": {path: "closed"},
+	"Listener.Enabled":                          {},
+	"Listener.OnMeasurement RateLimiterRequest": {},
+	"Listener.OnMeasurement RateLimiterLease":   {},
+	"Limiter.Acquire":                           {},
+	"Limiter.Statistics":                        {},
+	"Lease.Release":                             {},
+	"Lease.Refund":                              {rejects: true},
+	"Lease.Adjust":                              {},
+	"Handler":                                   {},
+	"Request.Body.Read":                         {},
+	"Request.Body.Close":                        {},
+	"ResponseWriter.WriteHeader":                {},
+	"ResponseWriter.Write":                      {},
+	"ResponseWriter.Flush":                      {},
+}
+
+func TestServer_HooksMayDoAnything(t *testing.T) {
+	acts := map[string]func(ctx context.Context){
+		"panics":  func(context.Context) { panic("a mistake of the program") },
+		"aborts":  func(context.Context) { panic(http.ErrAbortHandler) },
+		"exits":   func(context.Context) { runtime.Goexit() },
+		"blocks":  func(ctx context.Context) { <-ctx.Done() },
+		"returns": func(context.Context) {},
+		"calls back": func(ctx context.Context) {
+			LeaseFrom(ctx)
+			for range Leases(ctx) {
+				RequestFrom(ctx)
+			}
+			_, _ = Charge(ctx, 1, "p")
+			_, _ = Charge(ctx, -1, "p", "first")
+		},
+	}
+	for hook, where := range hooks {
+		for act, do := range acts {
+			t.Run(hook+" "+act, func(t *testing.T) {
+				x := &trapped{trap: &trap{hook: hook, do: do, hit: make(chan struct{})}, slots: concurrency(t, 1, 0), asks: where.rejects}
+				h := trappedHandler(t, x)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				x.ctx = ctx
+				ended := make(chan struct{})
+				w := httptest.NewRecorder()
+				go func() {
+					defer close(ended)
+					defer func() { _ = recover() }()
+					r := httptest.NewRequest(http.MethodPost, "/"+where.path, nil).WithContext(ctx)
+					r.Body = trappedBody{strings.NewReader("x"), x.trap}
+					h.ServeHTTP(trappedWriter{w, x.trap}, r)
+				}()
+				select {
+				case <-x.hit:
+				case <-ended:
+				}
+				select {
+				case <-x.hit:
+				default:
+					t.Error("the hook is not called")
+				}
+				if act == "blocks" {
+					cancel()
+				}
+				<-ended
+				assert.EqualValues(t, 1, x.slots.Statistics().AvailablePermits, "the permit is back")
+				if act == "calls back" && !where.rejects && where.path == "" {
+					assert.Equal(t, "all of it", w.Body.String())
+				}
+				x.asks = false
+				assert.Equal(t, http.StatusOK, get(h).Code, "the next one is served")
+			})
+		}
+	}
+}
+
+// Whoever adds a field with a function of the program adds a row above.
+func TestServer_HooksAreAllTested(t *testing.T) {
+	// Limiters and their like are tested by their methods.
+	known := []string{"Policy.Limiter", "Policy.Partitioned", "Policy.Requests"}
+	for _, o := range []any{Options{}, Policy{}, ThroughOptions{}} {
+		of := reflect.TypeOf(o)
+		for _, f := range reflect.VisibleFields(of) {
+			if f.Type.Kind() != reflect.Func && f.Type.Kind() != reflect.Interface {
+				continue
+			}
+			name := of.Name() + "." + f.Name
+			_, ok := hooks[name]
+			assert.True(t, ok || slices.Contains(known, name), name)
+		}
+	}
+}
+
+// One request's Charges on several goroutines are all counted.
+func TestCharge_ConcurrentSafe(t *testing.T) {
+	const calls = 50
+	tokens := bucket(t, 1000)
+	l := Must(New(Options{Policies: map[string]Policy{"p": {Limiter: tokens, Metered: true}}}))
+	get(l.Handler(handler(func(_ http.ResponseWriter, r *http.Request) {
+		var all sync.WaitGroup
+		for range calls {
+			all.Go(func() {
+				charged, err := Charge(r.Context(), 2)
+				assert.NoError(t, err)
+				assert.Equal(t, 2, charged)
+			})
+		}
+		all.Wait()
+		lease, _ := LeaseFrom(r.Context())
+		assert.Equal(t, 1+2*calls, lease.Permits())
+	}), "p"))
+	assert.EqualValues(t, 1000-1-2*calls, tokens.Statistics().AvailablePermits)
+}
+
+// lender lends its permits, and counts what has come back.
+type lender struct {
+	mu            sync.Mutex
+	hold          chan struct{} // Adjust waits for it
+	inside        chan struct{}
+	lent, comeOff int
+}
+
+func (o *lender) Release(int, int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.comeOff++
+}
+func (o *lender) Refund(int, int64) {}
+func (o *lender) Adjust(int, int64, int) (int64, bool) {
+	close(o.inside)
+	<-o.hold
+	return 1, true
+}
+
+// A handler that returns while a Charge of it runs on does not wait for it, and nothing
+// is lost.
+func TestCharge_HandlerReturnsMeanwhile(t *testing.T) {
+	o := &lender{hold: make(chan struct{}), inside: make(chan struct{})}
+	granter := limiter.NewGranter(o)
+	l := Must(New(Options{Policies: map[string]Policy{"p": {Limiter: &remoteGrants{granter}, Metered: true}}}))
+	charged := make(chan struct{})
+	get(l.Handler(handler(func(_ http.ResponseWriter, r *http.Request) {
+		go func() {
+			defer close(charged)
+			_, err := Charge(r.Context(), 1)
+			assert.NoError(t, err)
+		}()
+		<-o.inside
+	}), "p"))
+	assert.Zero(t, o.comeOff)
+	close(o.hold)
+	<-charged
+	assert.Equal(t, 1, o.comeOff)
+}
+
+type remoteGrants struct{ *limiter.Granter }
+
+func (r *remoteGrants) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
+	return r.Grant(n, 0), nil
+}
+
+func (r *remoteGrants) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return r.TryAcquire(ctx, n)
+}
+
+func TestPolicy_KeyRunsOnce(t *testing.T) {
+	ran := 0
+	l := Must(New(Options{Headers: Draft11, Policies: map[string]Policy{
+		"p": {Partitioned: keyedBuckets(t, 2), Quota: 2, Key: func(*http.Request) string { ran++; return "k" }},
+	}}))
+	h := l.Handler(served, "p")
+	for i := range 3 {
+		w := get(h)
+		assert.NotEmpty(t, w.Header().Get("Ratelimit"))
+		assert.Equal(t, i+1, ran)
+	}
+}
