@@ -134,6 +134,10 @@ func (p *Pipeline) Name() string { return p.load().source.Pipeline }
 // Instance returns [Config.Instance].
 func (p *Pipeline) Instance() string { return p.load().source.Instance }
 
+// Closed reports whether executions that begin now return [ErrClosed]: the pipeline was closed, or the
+// registry or [Reloadable] that it belongs to has no version of it.
+func (p *Pipeline) Closed() bool { return p.load().closed }
+
 // Strategies yields the strategies, outermost first, each with the [Source]
 // under which it reports. A pipeline inside the pipeline, see [Embed], is one
 // strategy, and has a method Pipeline() *Pipeline.

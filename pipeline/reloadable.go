@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -216,14 +217,18 @@ func (p *Pipeline) enter(v *version) (*version, *part) {
 	return v, nil
 }
 
-func (v *version) closeStrategies() error {
+// closeStrategies closes them in order, all of them, also if one leaves the goroutine.
+func (v *version) closeStrategies() (err error) {
 	var errs []error
-	for i, s := range v.strategies {
-		if err := closeStrategy(s); err != nil {
-			errs = append(errs, fmt.Errorf("pipeline: closing %v: %w", v.sourceOf(i), err))
-		}
+	defer func() { err = errors.Join(errs...) }()
+	for i, s := range slices.Backward(v.strategies) {
+		defer func() {
+			if err := closeStrategy(s); err != nil {
+				errs = append(errs, fmt.Errorf("pipeline: closing %v: %w", v.sourceOf(i), err))
+			}
+		}()
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // closeStrategy makes an error of a panic: the other strategies are to be closed,
