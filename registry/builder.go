@@ -7,13 +7,18 @@ import (
 	"io"
 	"reflect"
 	"runtime/debug"
+	"slices"
 
 	"github.com/weir-go/weir/pipeline"
 )
 
 // A BuildFunc builds one version of a pipeline: it reads its configuration, adds
 // strategies to b and returns. It runs when the pipeline is first asked for and at
-// every reload, once at a time for one pipeline, and it must not keep b.
+// every reload, and it must not keep b. It runs once at a time for one pipeline, but for
+// a first build that several reloads have overtaken: the next reload does not wait for it.
+//
+// It must not wait for a reload of the registry: a reload that begins on its goroutine is
+// an [ErrReloading], see [Registry.Reload] for other goroutines.
 //
 // If it returns an error or panics, which makes a [PanicError], or if the strategies
 // are not valid, nothing comes of the build: what it gave to [Builder.OnDispose] runs, what the strategies
@@ -30,7 +35,7 @@ type Builder struct {
 	attempt    *attempt // the first build that it is; nil: part of a change
 	strategies []pipeline.Strategy
 	disposers  []func() error
-	uses       map[string]*use
+	uses       map[useKey]*use
 	problems   []error
 }
 
@@ -58,7 +63,11 @@ func (b *Builder) Pipeline(name string) (*pipeline.Pipeline, error) {
 			return i.handle.Pipeline(), nil // it is built by the same change
 		}
 	}
-	return b.registry.get(name, b.attempt)
+	i, err := b.registry.find(name, b.attempt)
+	if err != nil {
+		return nil, err
+	}
+	return i.handle.Pipeline(), nil
 }
 
 func (b *Builder) problem(err error) { b.problems = append(b.problems, err) }
@@ -70,12 +79,12 @@ type build struct {
 	prepared   *pipeline.Prepared // nil: it failed
 	contains   []*pipeline.Pipeline
 	disposers  []func() error
-	uses       map[string]*use // limiters of the registry, by name
+	uses       map[useKey]*use // what is the registry's
 }
 
 // build runs a build function. What it returns is to be put in force or discarded.
 func (r *Registry) build(i *instance, f BuildFunc, c *change, a *attempt) (made *build, err error) {
-	b := &Builder{Name: i.name, Instance: i.instance, registry: r, change: c, attempt: a, uses: make(map[string]*use)}
+	b := &Builder{Name: i.name, Instance: i.instance, registry: r, change: c, attempt: a, uses: make(map[useKey]*use)}
 	v := &build{instance: i, uses: b.uses}
 	defer func() { // also if f leaves the goroutine
 		if made != nil {
@@ -112,14 +121,15 @@ func (b *Builder) run(f BuildFunc, v *build) (err error) {
 }
 
 // closeAll closes what the strategies of a build own that came to nothing.
-func closeAll(strategies []pipeline.Strategy) error {
+func closeAll(strategies []pipeline.Strategy) (err error) {
 	var errs []error
-	for _, s := range strategies {
+	defer func() { err = errors.Join(errs...) }()
+	for _, s := range slices.Backward(strategies) { // the first one is closed first
 		if c, ok := s.(io.Closer); ok && !isNil(s) {
-			errs = append(errs, guarded(c.Close))
+			defer finish(c.Close, func(err error) { errs = append(errs, err) })
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // isNil sees the nil pointer inside an interface: a strategy that is one has made

@@ -33,9 +33,13 @@ type Change struct {
 // it is [ErrNotDefined] for an unknown name.
 //
 // Reload returns when the new versions serve; the old ones are drained and
-// disposed of behind it. One reload runs at a time, others wait or leave with the
-// context; one that a build function or a Listener of another one begins is an
-// [ErrReloading]. A context that ends between two builds ends the reload.
+// disposed of behind it. A context that ends between two builds ends the reload.
+//
+// One reload runs at a time, and others wait until their context ends or the registry is
+// closed. A reload that would wait for itself is an [ErrReloading]: at once if a build
+// function, also that of a first build, or a Listener of a reload calls Reload on its
+// goroutine. On another goroutine that cannot be seen; there Reload returns ErrReloading
+// when the reload that it waits for has not ended for 10 s.
 func (r *Registry) Reload(ctx context.Context, names ...string) error {
 	return r.change(ctx, func(c *change) error { return c.reload(names) })
 }
@@ -43,24 +47,35 @@ func (r *Registry) Reload(ctx context.Context, names ...string) error {
 // Apply defines, defines anew and removes pipelines, all in one: every pipeline
 // that is defined is built, with all its instances, before anything changes, and
 // if one fails nothing does. It is [Registry.Reload] in all other respects.
-func (r *Registry) Apply(ctx context.Context, c Change) error {
+//
+// What it removes although the program has got it, by Get or GetInstance, is reported as
+// [EventRemoved].
+func (r *Registry) Apply(ctx context.Context, c Change) error { return r.apply(ctx, c, true) }
+
+func (r *Registry) apply(ctx context.Context, c Change, warn bool) error {
+	removed := setOf(c.Remove)
 	for _, name := range slices.Sorted(maps.Keys(c.Define)) {
 		if err := checkDefinition(name, c.Define[name]); err != nil {
 			return err
 		}
-		if slices.Contains(c.Remove, name) {
+		if removed[name] {
 			return fmt.Errorf("registry: %q is both defined and removed", name)
 		}
 	}
-	return r.change(ctx, func(made *change) error { return made.apply(c) })
+	return r.change(ctx, func(made *change) error {
+		made.warn = warn
+		return made.apply(c)
+	})
 }
 
 // A change builds pipelines and puts them in force together.
 type change struct {
 	registry *Registry
 	ctx      context.Context //nolint:containedctx // of the one call that it is part of
+	here     uint64          // the goroutine of that call
 	define   map[string]BuildFunc
 	remove   []string
+	warn     bool // of what the program has got and is removed
 	affected []*definition
 	usual    map[string]*instance // of those that it builds: what Get returns, by name
 	builds   map[*instance]*build
@@ -71,22 +86,18 @@ type change struct {
 // it in force.
 func (r *Registry) change(ctx context.Context, plan func(*change) error) error {
 	here := goroutine()
-	if here != 0 && r.changing.Load() == here {
-		return ErrReloading
+	if r.builds(here) {
+		return fmt.Errorf("%w on this goroutine, which would wait for itself", ErrReloading)
 	}
-	select {
-	case r.slot <- struct{}{}:
-		defer func() { <-r.slot }()
-		r.changing.Store(here)
-		defer r.changing.Store(0)
-	case <-ctx.Done():
+	if err := r.takeSlot(ctx); err != nil {
+		return err
 	}
-	if ctx.Err() != nil { // also where both were ready
-		return fmt.Errorf("registry: before reloading: %w", pipeline.ContextError(ctx))
-	}
+	defer r.leaveSlot()
+	r.changing.Store(here)
 	c := &change{
 		registry: r,
 		ctx:      ctx,
+		here:     here,
 		usual:    make(map[string]*instance),
 		builds:   make(map[*instance]*build),
 		took:     make(map[*instance]time.Duration),
@@ -98,7 +109,56 @@ func (r *Registry) change(ctx context.Context, plan func(*change) error) error {
 	return c.carryOut()
 }
 
-// reload plans to build those names anew.
+// builds reports whether a reload or a first build runs on that goroutine.
+func (r *Registry) builds(here uint64) bool {
+	if here == 0 {
+		return false
+	}
+	if r.changing.Load() == here {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.builders[here] != nil
+}
+
+// maxWait is how long a reload waits for one that does not end. A build function that
+// waits for a reload on another goroutine would never return without it.
+const maxWait = 10 * time.Second
+
+// takeSlot waits until no other change runs.
+func (r *Registry) takeSlot(ctx context.Context) error {
+	stuck := time.NewTimer(maxWait)
+	defer stuck.Stop()
+	for {
+		ended := r.changes.Load()
+		select {
+		case r.slot <- struct{}{}:
+			if ctx.Err() == nil {
+				return nil
+			}
+			<-r.slot // both were ready
+			return fmt.Errorf("registry: before reloading: %w", pipeline.ContextError(ctx))
+		case <-ctx.Done():
+			return fmt.Errorf("registry: before reloading: %w", pipeline.ContextError(ctx))
+		case <-r.closes:
+			return ErrClosed
+		case <-stuck.C:
+			if r.changes.Load() == ended {
+				return fmt.Errorf("%w, and has not ended for %v", ErrReloading, maxWait)
+			}
+			stuck.Reset(maxWait)
+		}
+	}
+}
+
+func (r *Registry) leaveSlot() {
+	r.changing.Store(0)
+	r.changes.Add(1)
+	<-r.slot
+}
+
+// reload plans to build those names again.
 func (c *change) reload(names []string) error {
 	r := c.registry
 	r.mu.Lock()
@@ -111,15 +171,17 @@ func (c *change) reload(names []string) error {
 	if r.closed {
 		return ErrClosed
 	}
+	seen := make(map[*definition]bool, len(names))
 	for _, name := range names {
 		d, err := r.defined(name)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if !slices.Contains(c.affected, d) {
+		if !seen[d] {
+			seen[d] = true
 			c.affected = append(c.affected, d)
-			d.turn++ // first builds that have begun are out of date
+			d.outdate()
 		}
 	}
 	return errors.Join(errs...)
@@ -164,27 +226,43 @@ func (c *change) carryOut() error {
 	r := c.registry
 	for {
 		r.mu.Lock()
-		if r.closed {
-			r.mu.Unlock()
+		missing, closed := c.missing(), r.closed
+		r.mu.Unlock()
+		if closed {
 			return ErrClosed
 		}
-		missing := c.missing()
-		if len(missing) == 0 {
-			done, err := c.commit()
-			r.mu.Unlock()
-			if err != nil {
-				return c.failed(err)
-			}
-			r.settle(done)
-			for _, b := range done.builds {
-				r.reportReload(c.ctx, b.instance.id, c.took[b.instance])
-			}
-			return nil
-		}
-		r.mu.Unlock()
 		if err := c.build(missing); err != nil {
 			return err
 		}
+		done, err := r.commit(c.here, c.candidates)
+		switch {
+		case errors.Is(err, errMissing):
+			continue
+		case errors.Is(err, ErrClosed):
+			return err
+		case err != nil:
+			return c.failed(err)
+		}
+		c.came(done)
+		r.settle(done)
+		c.report(done)
+		return nil
+	}
+}
+
+// errMissing is that other instances have come up that are to be built, too.
+var errMissing = errors.New("registry: not everything is built")
+
+// report reports what has come into force, and what the program has lost.
+func (c *change) report(done committed) {
+	for _, b := range done.builds {
+		c.registry.reportReload(c.ctx, b.instance.id, c.took[b.instance])
+	}
+	if !c.warn {
+		return
+	}
+	for _, i := range done.lost {
+		c.registry.reportLost(c.ctx, i.id)
 	}
 }
 
@@ -194,7 +272,7 @@ func (c *change) missing() []*instance {
 	for _, d := range c.affected {
 		for _, i := range d.instances {
 			_, asked := c.define[d.name]
-			if (i.current != nil || asked && i == c.usual[d.name]) && c.builds[i] == nil {
+			if (i.current != nil || i.attempt.overtaken() || asked && i == c.usual[d.name]) && c.builds[i] == nil {
 				missing = append(missing, i)
 			}
 		}
@@ -243,28 +321,29 @@ func (c *change) buildFunc(d *definition) BuildFunc {
 	return d.build
 }
 
-// commit puts it in force. The registry is locked, and no build is missing.
-func (c *change) commit() (committed, error) {
-	var builds []*build
+// candidates returns what is to come into force. The registry is locked.
+func (c *change) candidates() (candidates, error) {
+	if c.registry.closed {
+		return candidates{}, ErrClosed
+	}
+	if len(c.missing()) > 0 {
+		return candidates{}, errMissing
+	}
+	found := candidates{define: c.define, remove: c.remove}
 	for i, b := range c.builds {
 		if !i.removed {
-			builds = append(builds, b)
+			found.builds = append(found.builds, b)
 		}
 	}
-	slices.SortFunc(builds, func(a, b *build) int { return compare(a.instance.id, b.instance.id) })
-	done, err := c.registry.commit(builds, c.remove...)
-	if err != nil {
-		return committed{}, err
+	slices.SortFunc(found.builds, func(a, b *build) int { return compare(a.instance.id, b.instance.id) })
+	return found, nil
+}
+
+// came notes which builds are not to be abandoned.
+func (c *change) came(done committed) {
+	for _, b := range done.builds {
+		delete(c.builds, b.instance)
 	}
-	for name, f := range c.define {
-		d := c.registry.definitions[name]
-		d.build = f
-		d.turn++
-	}
-	for _, b := range builds {
-		delete(c.builds, b.instance) // they are not to be abandoned
-	}
-	return done, nil
 }
 
 // failed reports that versions which were built did not come into force, for those
@@ -283,25 +362,30 @@ func (c *change) failed(err error) error {
 
 // abandon discards what did not come into force.
 func (c *change) abandon() {
-	r := c.registry
+	defer c.undefine()
 	for _, b := range c.builds {
-		_ = r.discard(c.ctx, b) // reported
+		// Each is discarded, also if a function of the one before leaves the goroutine.
+		defer func() { _ = c.registry.discard(c.ctx, b) }() // reported
 	}
+}
+
+// undefine takes out the definitions that the change has made room for and that did
+// not come to anything.
+func (c *change) undefine() {
+	r := c.registry
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name := range c.define {
-		if d := r.definitions[name]; d.build == nil && !d.everBuilt() {
-			delete(r.definitions, name)
+		if d := r.definitions[name]; d != nil && d.build == nil {
+			r.bury(d)
 		}
 	}
 }
 
-// everBuilt tells whether there are handles of it that somebody may have.
-func (d *definition) everBuilt() bool {
-	for _, i := range d.instances {
-		if i.handed {
-			return true
-		}
+func setOf(names []string) map[string]bool {
+	set := make(map[string]bool, len(names))
+	for _, name := range names {
+		set[name] = true
 	}
-	return false
+	return set
 }

@@ -1,29 +1,86 @@
 package registry
 
 import (
-	"slices"
+	"fmt"
+	"strings"
 
 	"github.com/weir-go/weir/limiter"
 )
+
+// candidates are what is to come into force together.
+type candidates struct {
+	builds []*build
+	define map[string]BuildFunc
+	remove []string
+}
 
 // A committed is what is left to do, without the registry's lock, when versions
 // have come into force.
 type committed struct {
 	builds  []*build
 	retired []*disposal
+	lost    []*instance // that were removed although the program has got them
 }
 
-// commit puts the builds in force and takes those names out, all of it or nothing.
+// commit puts in force what prepare returns, all of it or nothing. prepare is called
+// with the registry locked, maybe more than once; commit returns its error. here is
+// the goroutine.
+//
+// A Reconfigure function may be the program's, and take long, so it runs without the
+// registry's lock. Meanwhile the limiter is busy: a commit that concerns it waits, and
+// all others go on. Afterwards everything is checked again.
+func (r *Registry) commit(here uint64, prepare func() (candidates, error)) (committed, error) {
+	for {
+		done, t, err := r.tryCommit(here, prepare)
+		if t == nil {
+			return done, err
+		}
+		if t.here == here {
+			if done, err, again := t.commit(prepare); !again {
+				return done, err
+			}
+			continue
+		}
+		if err := r.await(t); err != nil {
+			return committed{}, err
+		}
+	}
+}
+
+// tryCommit commits if no limiter has to be reconfigured. Otherwise it returns the
+// reconfiguring that is to be run, or, if that is another goroutine's, waited for.
+func (r *Registry) tryCommit(here uint64, prepare func() (candidates, error)) (committed, *reconfiguring, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c, err := prepare()
+	if err != nil {
+		return committed{}, nil, err
+	}
+	for _, b := range c.builds {
+		for _, u := range b.uses {
+			switch t := u.busy; {
+			case t == nil:
+			case t.here == here && here != 0:
+				return committed{}, nil, fmt.Errorf("%w: a Reconfigure function wants %v", ErrReloading, u.id)
+			default: // what it comes to is not known yet
+				return committed{}, t, nil
+			}
+		}
+	}
+	if err := r.check(c.builds, setOf(c.remove)); err != nil {
+		return committed{}, nil, err
+	}
+	if t := r.reconfiguring(c.builds, here); t != nil {
+		return committed{}, t, nil
+	}
+	return r.putInForce(c), nil, nil
+}
+
+// putInForce puts in force what was checked, and whose limiters have their options.
 // The registry is locked.
-func (r *Registry) commit(builds []*build, remove ...string) (committed, error) {
-	if err := r.check(builds, remove); err != nil {
-		return committed{}, err
-	}
-	if err := reconfigure(builds); err != nil {
-		return committed{}, err
-	}
-	c := committed{builds: builds}
-	for _, b := range builds {
+func (r *Registry) putInForce(c candidates) committed {
+	done := committed{builds: c.builds}
+	for _, b := range c.builds {
 		i := b.instance
 		replaced := i.current
 		i.current, i.handed = b, true
@@ -34,30 +91,31 @@ func (r *Registry) commit(builds []*build, remove ...string) (committed, error) 
 		}
 		old := i.handle.Put(b.prepared)
 		if replaced != nil {
-			c.retired = append(c.retired, r.disposal(replaced, old))
+			done.retired = append(done.retired, r.disposal(replaced, old))
 		}
 		r.setReady(i)
 	}
-	for _, name := range remove {
+	for name, f := range c.define {
 		d := r.definitions[name]
-		d.build = nil
-		d.turn++
-		for _, i := range d.instances {
-			c.retired = r.takeOut(c.retired, i, ErrRemoved)
-			if i.instance != d.usual {
-				i.removed = true
-				delete(d.instances, i.instance)
-			}
-		}
+		d.build = f
+		d.outdate()
 	}
-	r.drainOuterFirst(c.retired)
-	return c, nil
+	for _, name := range c.remove {
+		d := r.definitions[name]
+		done.lost = append(done.lost, d.gotten()...)
+		for _, i := range d.instances {
+			done.retired = r.takeOut(done.retired, i, ErrRemoved)
+		}
+		r.bury(d)
+	}
+	r.drainOuterFirst(done.retired)
+	return done
 }
 
-// check tells whether the builds can be in force with what else would be. What is in
+// check returns why the builds cannot be in force with what else would be. What is in
 // force has been checked: one of thousands of instances need not be compared with
 // the others if it has nothing that could be at odds with them.
-func (r *Registry) check(builds []*build, remove []string) error {
+func (r *Registry) check(builds []*build, remove map[string]bool) error {
 	sharing, containing := false, false
 	for _, b := range builds {
 		sharing = sharing || r.shares(b)
@@ -74,15 +132,18 @@ func (r *Registry) check(builds []*build, remove []string) error {
 		if err := checkCycles(inForce); err != nil {
 			return err
 		}
+		if err := checkContained(inForce, builds); err != nil {
+			return err
+		}
 	}
 	return r.checkRemoved(inForce, remove)
 }
 
-// shares tells whether any other version, staged, in force or draining, has a limiter
+// shares reports whether any other version, staged, in force or draining, has a limiter
 // of a name that this one has. The registry is locked.
 func (r *Registry) shares(b *build) bool {
-	for name, u := range b.uses {
-		if u.users > 1 || r.namesakes[name] > 1 {
+	for key, u := range b.uses {
+		if u.users > 1 || r.namesakes[key] > 1 {
 			return true
 		}
 	}
@@ -90,9 +151,9 @@ func (r *Registry) shares(b *build) bool {
 }
 
 func (r *Registry) setReady(i *instance) {
-	r.ready.Store(i.id, i.handle.Pipeline())
+	r.ready.Store(i.id, i)
 	if i.instance == i.definition.usual {
-		r.ready.Store(i.name, i.handle.Pipeline())
+		r.ready.Store(i.name, i)
 	}
 }
 
@@ -105,14 +166,14 @@ func (r *Registry) setNotReady(i *instance) {
 
 // inForceWith returns the builds that would be in force: those, and then the others
 // but for the pipelines of those names.
-func (r *Registry) inForceWith(builds []*build, without []string) []*build {
+func (r *Registry) inForceWith(builds []*build, without map[string]bool) []*build {
 	all := append([]*build(nil), builds...)
 	replaced := make(map[*instance]bool, len(builds))
 	for _, b := range builds {
 		replaced[b.instance] = true
 	}
 	for _, d := range r.definitions {
-		if slices.Contains(without, d.name) {
+		if without[d.name] {
 			continue
 		}
 		for _, i := range d.instances {
@@ -141,5 +202,5 @@ func (r *Registry) observe(l *ownedLimiter) {
 	if !ok || r.options.ObserveLimiter == nil {
 		return
 	}
-	l.observed.begin(func() func() { return r.options.ObserveLimiter(l.id.name, s) })
+	l.observed.begin(func() func() { return r.options.ObserveLimiter(strings.TrimSpace(l.id.space+" "+l.id.name), s) })
 }

@@ -56,20 +56,58 @@ func buildsIn(pipelines []*pipeline.Pipeline, byHandle map[*pipeline.Pipeline]*b
 			found = append(found, b)
 			continue
 		}
-		var inner []pipeline.Strategy
-		for _, s := range p.Strategies() {
-			inner = append(inner, s)
-		}
-		found = append(found, buildsIn(contained(inner), byHandle)...)
+		found = append(found, buildsIn(containedIn(p), byHandle)...)
 	}
 	return found
 }
 
+// checkContained finds a build that contains a pipeline which was removed, or closed,
+// since the build function has got it.
+func checkContained(inForce, builds []*build) error {
+	there := make(map[*pipeline.Pipeline]bool, len(inForce))
+	for _, b := range inForce {
+		there[b.instance.handle.Pipeline()] = true
+	}
+	for _, b := range builds {
+		if p := closedIn(b.contains, there); p != nil {
+			err := fmt.Errorf("%w, or closed: %s, which pipeline %s contains", ErrRemoved, id{p.Name(), p.Instance()}, b.instance.id)
+			return &faultError{err, []id{b.instance.id}}
+		}
+	}
+	return nil
+}
+
+// closedIn returns a pipeline that is closed, among these and what is embedded in those
+// that are not the registry's; nil: there is none.
+func closedIn(pipelines []*pipeline.Pipeline, there map[*pipeline.Pipeline]bool) *pipeline.Pipeline {
+	for _, p := range pipelines {
+		if there[p] {
+			continue
+		}
+		if p.Closed() {
+			return p
+		}
+		if inner := closedIn(containedIn(p), there); inner != nil {
+			return inner
+		}
+	}
+	return nil
+}
+
+// containedIn returns the pipelines that are embedded in one.
+func containedIn(p *pipeline.Pipeline) []*pipeline.Pipeline {
+	var inner []pipeline.Strategy
+	for _, s := range p.Strategies() {
+		inner = append(inner, s)
+	}
+	return contained(inner)
+}
+
 // checkRemoved finds a pipeline that contains one of those that are to be removed:
 // it could not run any more.
-func (r *Registry) checkRemoved(inForce []*build, remove []string) error {
+func (r *Registry) checkRemoved(inForce []*build, remove map[string]bool) error {
 	gone := make(map[*pipeline.Pipeline]*build)
-	for _, name := range remove {
+	for name := range remove {
 		for _, i := range r.definitions[name].instances {
 			gone[i.handle.Pipeline()] = &build{instance: i}
 		}

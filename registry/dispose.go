@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -17,6 +17,7 @@ type disposal struct {
 	build    *build
 	retired  *pipeline.Retired
 	drained  chan struct{} // closed when it is, or has been waited for for long enough
+	ended    chan struct{} // closed when no execution will come to it any more
 	after    []*disposal   // versions whose executions may still come to this one
 }
 
@@ -25,7 +26,7 @@ type disposal struct {
 func (r *Registry) disposal(b *build, retired *pipeline.Retired) *disposal {
 	r.disposals.Add(1)
 	r.draining[b.instance.id]++
-	d := &disposal{registry: r, build: b, retired: retired, drained: make(chan struct{})}
+	d := &disposal{registry: r, build: b, retired: retired, drained: make(chan struct{}), ended: make(chan struct{})}
 	r.running[d] = true
 	return d
 }
@@ -52,21 +53,83 @@ func (r *Registry) drainOuterFirst(retired []*disposal) {
 	}
 }
 
-// run waits for the last execution, and disposes of the version.
+// run waits for the last execution, and disposes of the version. What is deferred runs
+// also if a function of the program leaves the goroutine.
 func (d *disposal) run() {
 	r := d.registry
-	defer r.disposals.Done()
-	err := d.drain()
+	here := goroutine()
+	r.disposes(here, true)
+	defer d.end(here)
+	var errs []error
+	defer func() { d.report(errs) }()
+	defer func() {
+		r.disposeOf(d.build, d.retired.Close, func(err error) { errs = append(errs, err) })
+	}()
+	if err := d.drain(); err != nil {
+		errs = append(errs, err)
+	}
 	r.mu.Lock()
 	delete(r.running, d)
 	r.mu.Unlock()
 	close(d.drained)
-	err = errors.Join(err, r.disposeOf(d.build, d.retired.Close))
-	if err != nil {
-		r.failures.add(d.build.instance.id, err)
-		r.reportFailure(context.Background(), d.build.instance.id, EventDisposeFailed, err)
+}
+
+// disposes notes that versions are disposed of on that goroutine, or not any more.
+func (r *Registry) disposes(here uint64, does bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if does {
+		r.disposers[here] = true
+	} else {
+		delete(r.disposers, here)
 	}
-	r.forget(d.build.instance.id)
+}
+
+// report reports what went wrong.
+func (d *disposal) report(errs []error) {
+	err := errors.Join(errs...)
+	if err == nil {
+		return
+	}
+	r, i := d.registry, d.build.instance.id
+	r.failures.add(i, err)
+	recovered.Call("registry: Listener.OnEvent", func() {
+		r.reportFailure(context.Background(), i, EventDisposeFailed, err)
+	})
+}
+
+// end tells the listener when there will be no more events of the version. Executions
+// that have outlived [Options.DrainTimeout] still report some; Close does not wait for
+// them.
+func (d *disposal) end(here uint64) {
+	r := d.registry
+	waited := false
+	defer func() {
+		close(d.ended)
+		defer func() {
+			r.disposes(here, false)
+			if !waited {
+				r.disposals.Done()
+			}
+		}()
+		r.forget(d.build.instance.id)
+	}()
+	late := func(over <-chan struct{}) {
+		select {
+		case <-over:
+			return
+		default:
+		}
+		if !waited {
+			waited = true
+			r.disposals.Done()
+		}
+		<-over
+	}
+	for _, outer := range d.after {
+		late(outer.ended)
+	}
+	late(d.retired.Drained())
 }
 
 // drain waits until no execution runs on the version or may yet come to it, or for
@@ -115,36 +178,50 @@ func (d *disposal) late() error {
 }
 
 // disposeOf disposes of a version: its functions in reverse order, what its
-// strategies own, limiters that nobody uses any more.
-func (r *Registry) disposeOf(b *build, closeStrategies func() error) error {
-	var errs []error
-	for _, f := range slices.Backward(b.disposers) {
-		if err := guarded(f); err != nil {
-			errs = append(errs, fmt.Errorf("OnDispose: %w", err))
-		}
+// strategies own, limiters that no build uses any more. failed is called with what goes
+// wrong. A function that leaves the goroutine does not keep the others from being called.
+func (r *Registry) disposeOf(b *build, closeStrategies func() error, failed func(error)) {
+	defer r.release(b.uses, failed)
+	defer finish(closeStrategies, failed)
+	for _, f := range b.disposers { // the last one is called first
+		defer finish(f, func(err error) { failed(fmt.Errorf("OnDispose: %w", err)) })
 	}
-	errs = append(errs, closeStrategies())
-	errs = append(errs, r.release(b.uses)...)
-	return errors.Join(errs...)
+}
+
+var errHookLeft = errors.New("it left its goroutine")
+
+// finish calls f, and failed if f fails, panics or leaves the goroutine.
+func finish(f func() error, failed func(error)) {
+	err := errHookLeft
+	defer func() {
+		if err != nil {
+			failed(err)
+		}
+	}()
+	err = guarded(f)
 }
 
 // discard disposes of a build that never came into force. What goes wrong is
 // reported, and returned.
-func (r *Registry) discard(ctx context.Context, b *build) error {
-	err := r.disposeOf(b, func() error {
+func (r *Registry) discard(ctx context.Context, b *build) (err error) {
+	var errs []error
+	defer func() {
+		if err = errors.Join(errs...); err != nil {
+			r.reportFailure(ctx, b.instance.id, EventDisposeFailed, err)
+		}
+	}()
+	r.disposeOf(b, func() error {
 		if b.prepared == nil {
 			return closeAll(b.strategies)
 		}
 		return b.prepared.Discard()
-	})
-	if err != nil {
-		r.reportFailure(ctx, b.instance.id, EventDisposeFailed, err)
-	}
-	return err
+	}, func(err error) { errs = append(errs, err) })
+	return nil
 }
 
-// forget is called when a version of that pipeline was disposed of. If no other one
-// is in force or draining it tells the listener that there will be no more of it.
+// forget is called when the executions on a version of that pipeline have ended. If no
+// other version is in force or draining it tells the listener that there will be no more
+// events of it.
 func (r *Registry) forget(i id) {
 	r.mu.Lock()
 	r.draining[i]--
@@ -155,11 +232,11 @@ func (r *Registry) forget(i id) {
 	}
 	r.mu.Unlock()
 	if f, ok := r.options.Listener.(interface{ Forget(source pipeline.Source) }); ok && over {
-		f.Forget(i.source())
+		recovered.Call("registry: Listener.Forget", func() { f.Forget(i.source()) })
 	}
 }
 
-// inForce tells whether there is a version of that pipeline. The registry is locked.
+// inForce reports whether there is a version of that pipeline. The registry is locked.
 func (r *Registry) inForce(i id) bool {
 	d := r.definitions[i.name]
 	return d != nil && d.instances[i.instance] != nil && d.instances[i.instance].current != nil
@@ -193,20 +270,26 @@ func (f *failures) all() error {
 }
 
 // Close closes the registry and all its pipelines: executions that begin later
-// return [ErrClosed] with [pipeline.ErrClosed]. It waits for the executions that
-// run, each version at most for [Options.DrainTimeout] and none longer than ctx
-// allows, disposes of everything, and returns what went wrong.
+// return [ErrClosed] with [pipeline.ErrClosed]. It waits for first builds that run, which
+// come to nothing, and for the executions that run, those on each version at most for
+// [Options.DrainTimeout] and nothing longer than ctx allows, disposes of everything, and
+// returns what went wrong.
 //
 // When ctx ends, what still runs is not waited for any longer: Close returns at
 // once with the context's error among the others, and disposing goes on behind it.
 // Calling it again, also at the same time, waits in the same way for the same, and
-// returns what has gone wrong with it.
+// returns what has gone wrong with it. A build function of a first build and what runs
+// when a version is disposed of can call Close: there it waits for nothing, and the error
+// says so.
 func (r *Registry) Close(ctx context.Context) error {
 	r.closing.Do(r.startClosing)
 	select {
 	case <-r.disposed:
 		return r.failures.all()
 	default:
+	}
+	if r.waitsFor(goroutine()) {
+		return errors.Join(errCloseInside, r.failures.all())
 	}
 	select {
 	case <-r.disposed:
@@ -217,14 +300,26 @@ func (r *Registry) Close(ctx context.Context) error {
 	}
 }
 
+var errCloseInside = errors.New("registry: closing: the caller is one of those that Close waits for; it goes on behind it")
+
+// waitsFor reports whether Close waits for what runs on that goroutine.
+func (r *Registry) waitsFor(here uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return here != 0 && (r.builders[here] != nil || r.disposers[here])
+}
+
 // startClosing does not wait for anything: each call of Close does that for as long
 // as its own context allows.
 func (r *Registry) startClosing() {
 	r.failures.start()
-	for _, d := range r.closeHandles() {
+	retired := r.closeHandles()
+	close(r.closes)
+	for _, d := range retired {
 		go d.run()
 	}
 	go func() {
+		r.attempts.Wait()
 		r.disposals.Wait()
 		close(r.disposed)
 	}()

@@ -20,15 +20,16 @@ var (
 	// ErrDefined means that there is a definition of that name already.
 	ErrDefined = named("registry.ErrDefined", "registry: defined already")
 	// ErrRemoved is returned by executions of a pipeline whose definition or
-	// instance was removed. It comes with [pipeline.ErrClosed].
+	// instance was removed, where it comes with [pipeline.ErrClosed], and by a build of
+	// one that contains such a pipeline.
 	ErrRemoved = named("registry.ErrRemoved", "registry: removed")
 	// ErrTooManyInstances is for an instance beyond [Options.MaxInstances].
 	ErrTooManyInstances = named("registry.ErrTooManyInstances", "registry: too many instances")
 	// ErrCycle means that a pipeline contains itself, maybe through others.
 	ErrCycle = named("registry.ErrCycle", "registry: a pipeline contains itself")
-	// ErrReloading means that a build function or a Listener of a reload began
-	// another one, which would wait for the first for ever.
-	ErrReloading = named("registry.ErrReloading", "registry: a reload is under way on this goroutine")
+	// ErrReloading means that a reload would wait for itself, as one does that a build
+	// function or a Listener of a reload begins. See [Registry.Reload].
+	ErrReloading = named("registry.ErrReloading", "registry: a reload or a first build is under way")
 	// ErrLimiterConflict means that pipelines want a limiter of the same name
 	// with different options.
 	ErrLimiterConflict = named("registry.ErrLimiterConflict", "registry: limiter options disagree")

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/weir-go/weir/pipeline"
@@ -15,6 +16,11 @@ const (
 	EventReload = "OnReload"
 	// EventReloadFailed: the version in force stays; Err says why. Error.
 	EventReloadFailed = "ReloadFailed"
+	// EventRemoved: a reload has removed a pipeline that the program has got by
+	// [Registry.Get] or [Registry.GetInstance]; its executions return [ErrRemoved] until
+	// the name is defined again. [Registry.Remove] and [Registry.RemoveInstance] do not
+	// report it. Warning.
+	EventRemoved = "OnPipelineRemoved"
 	// EventDisposeFailed: something went wrong when a version was disposed of; Err
 	// says what. [ErrDrainTimeout] if executions still ran on it. Error.
 	EventDisposeFailed = "DisposeFailed"
@@ -31,6 +37,10 @@ func (r *Registry) report(ctx context.Context, i id, e pipeline.Event) {
 
 func (r *Registry) reportFailure(ctx context.Context, i id, name string, err error) {
 	r.report(ctx, i, pipeline.Event{Name: name, Severity: pipeline.Error, Err: err})
+}
+
+func (r *Registry) reportLost(ctx context.Context, i id) {
+	r.report(ctx, i, pipeline.Event{Name: EventRemoved, Severity: pipeline.Warning, Err: fmt.Errorf("%w: %s, which the program has got", ErrRemoved, i)})
 }
 
 func (r *Registry) reportReload(ctx context.Context, i id, took time.Duration) {

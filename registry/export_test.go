@@ -14,3 +14,10 @@ func (r *Registry) Definitions() int {
 	defer r.mu.Unlock()
 	return len(r.definitions)
 }
+
+// RemovedHandles is how many names without a definition the registry remembers.
+func (r *Registry) RemovedHandles() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.removed)
+}

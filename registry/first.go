@@ -8,21 +8,42 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// An attempt is the first build of a pipeline, which whoever else wants it waits
-// for.
+// An attempt is the first build of a pipeline, which all other callers that want it
+// wait for.
 type attempt struct {
 	done    chan struct{}
 	err     error
 	waiting *attempt // what this one waits for: a pipeline that it embeds
 	around  *attempt // the one whose build function runs on the same goroutine; nil: none
+
+	// A change that begins while the first build runs makes it out of date: the
+	// build may have read the old configuration. It runs again then. When that has
+	// happened maxOutdated times the changes do not wait for it to keep up with them:
+	// they build the pipeline themselves, and it is ready with the next one.
+	outdated    bool
+	outdatedFor int
 }
+
+const maxOutdated = 2
 
 var errLeft = errors.New("registry: the build function left its goroutine")
 
-// buildFirst returns the handle of a pipeline that has not been built, or had not
-// a moment ago. by is the first build that wants it, nil if that is not known: then
-// it is the one whose build function runs on this goroutine, if one does.
-func (r *Registry) buildFirst(want id, by *attempt) (*pipeline.Pipeline, error) {
+// overtaken reports whether changes build the pipeline themselves.
+func (a *attempt) overtaken() bool { return a != nil && a.outdatedFor >= maxOutdated }
+
+// outdate makes the first builds of d that run out of date. The registry is locked.
+func (d *definition) outdate() {
+	for _, i := range d.instances {
+		if i.attempt != nil && !i.attempt.overtaken() {
+			i.attempt.outdated = true
+		}
+	}
+}
+
+// buildFirst returns an instance that has not been built, or had not a moment ago. by
+// is the first build that wants it, nil if that is not known: then it is the one whose
+// build function runs on this goroutine, if one does.
+func (r *Registry) buildFirst(want id, by *attempt) (*instance, error) {
 	here := goroutine()
 	r.mu.Lock()
 	if by == nil {
@@ -35,7 +56,7 @@ func (r *Registry) buildFirst(want id, by *attempt) (*pipeline.Pipeline, error) 
 	}
 	if i.current != nil {
 		r.mu.Unlock()
-		return i.handle.Pipeline(), nil
+		return i, nil
 	}
 	if a := i.attempt; a != nil {
 		err := by.wait(a)
@@ -43,26 +64,24 @@ func (r *Registry) buildFirst(want id, by *attempt) (*pipeline.Pipeline, error) 
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s", err, want)
 		}
-		<-a.done
-		r.stopWaiting(by)
-		return i.built(a)
+		defer r.stopWaiting(by)
+		select {
+		case <-a.done:
+			return i, a.err
+		case <-r.closes:
+			return nil, ErrClosed
+		}
 	}
 	a := &attempt{done: make(chan struct{}), err: errLeft}
 	i.attempt = a
-	_ = by.wait(a) // nobody can be waiting for it yet
+	_ = by.wait(a) // nothing can be waiting for it yet
 	a.around, r.builders[here] = r.builders[here], a
+	r.attempts.Add(1)
 	r.mu.Unlock()
 
+	defer r.stopWaiting(by)
 	r.buildInstance(i, a, here)
-	r.stopWaiting(by)
-	return i.built(a)
-}
-
-func (i *instance) built(a *attempt) (*pipeline.Pipeline, error) {
-	if a.err != nil {
-		return nil, a.err
-	}
-	return i.handle.Pipeline(), nil
+	return i, a.err
 }
 
 // wait notes that by waits for a, or says that a is waiting for by already. The
@@ -121,6 +140,7 @@ func (d *definition) add(name string) *instance {
 // buildInstance makes the first version of i. Whatever becomes of it, a says so.
 func (r *Registry) buildInstance(i *instance, a *attempt, here uint64) {
 	defer func() {
+		defer r.attempts.Done()
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		i.attempt = nil
@@ -132,48 +152,77 @@ func (r *Registry) buildInstance(i *instance, a *attempt, here uint64) {
 		}
 		close(a.done)
 	}()
-	for {
-		again, err := r.tryFirst(i, a)
-		if !again {
-			a.err = err // until then it is that of a build that has left
-			return
-		}
+	for r.tryFirst(i, a, here) {
 	}
 }
 
-// tryFirst builds once. It wants to be called again if the definition has changed
-// meanwhile.
-func (r *Registry) tryFirst(i *instance, a *attempt) (again bool, err error) {
+// tryFirst builds once. It returns true if the build is out of date.
+func (r *Registry) tryFirst(i *instance, a *attempt, here uint64) (again bool) {
 	r.mu.Lock()
-	f, turn := i.definition.build, i.definition.turn
+	f := i.definition.build
+	a.outdated = false
 	r.mu.Unlock()
+	a.err = errLeft // stays if the build function leaves the goroutine
 	if f == nil {
-		return false, fmt.Errorf("%w: %q", ErrNotDefined, i.name)
+		a.err = fmt.Errorf("%w: %q", ErrNotDefined, i.name)
+		return false
 	}
-	b, err := r.build(i, f, nil, a)
-	r.mu.Lock()
-	switch {
-	case r.closed:
-		err = errors.Join(ErrClosed, err)
-	case i.removed:
-		err = errors.Join(fmt.Errorf("%w: %s", ErrRemoved, i.id), err)
-	case i.current != nil: // a change has built it meanwhile
-		err = nil
-	case i.definition.turn != turn:
-		again, err = true, nil
-	case err == nil:
-		var c committed
-		if c, err = r.commit([]*build{b}); err == nil {
-			r.mu.Unlock()
-			r.settle(c)
-			return false, nil
+	conclude := func(err error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if again, a.err = r.superseded(i, a, err); again {
+			a.outdatedFor++
 		}
 	}
-	r.mu.Unlock()
-	if b != nil {
-		_ = r.discard(context.Background(), b) // reported; it is no reason not to have the pipeline
+	b, err := r.build(i, f, nil, a)
+	if err != nil {
+		conclude(err)
+		return again
 	}
-	return again, err
+	put := false
+	defer func() { // also if a Reconfigure leaves the goroutine
+		if !put {
+			_ = r.discard(context.Background(), b) // reported; it is no reason not to have the pipeline
+		}
+	}()
+	c, err := r.commit(here, func() (candidates, error) {
+		if again, err := r.superseded(i, a, nil); again || err != nil || i.current != nil {
+			return candidates{}, errSuperseded
+		}
+		return candidates{builds: []*build{b}}, nil
+	})
+	switch {
+	case err == nil:
+		put, a.err = true, nil
+		r.settle(c)
+	case errors.Is(err, errSuperseded):
+		conclude(nil)
+	default:
+		conclude(err)
+	}
+	return again
+}
+
+// errSuperseded is that the result of a first build is not needed, or out of date.
+var errSuperseded = errors.New("registry: superseded")
+
+// superseded returns what is to be done instead of putting a first build in force
+// that has ended with err: build again, or nothing but to return the error, if there is
+// one. The registry is locked.
+func (r *Registry) superseded(i *instance, a *attempt, err error) (again bool, _ error) {
+	switch {
+	case r.closed:
+		return false, errors.Join(ErrClosed, err)
+	case i.definition.build == nil:
+		return false, errors.Join(fmt.Errorf("%w: %q", ErrNotDefined, i.name), err)
+	case i.removed:
+		return false, errors.Join(fmt.Errorf("%w: %s", ErrRemoved, i.id), err)
+	case i.current != nil: // a change has built it meanwhile
+		return false, nil
+	case a.outdated:
+		return true, nil
+	}
+	return false, err
 }
 
 // forgetUnbuilt keeps names whose first build fails from filling the registry, but

@@ -17,15 +17,27 @@ type Kept[T any, O comparable] struct {
 	// uses it any more.
 	Make func(o O) (T, error)
 	// Reconfigure gives a live one other options, or returns an error and leaves
-	// it as it was. It must not call the registry. nil: other options make another
-	// one.
+	// it as it was. While it runs, builds of pipelines that use the same one wait, for
+	// 10 s at most. If nil, other options make another one.
 	Reconfigure func(t T, o O) error
+}
+
+// A keeping is what must stay for a kept thing to be the same one. It is comparable.
+type keeping struct {
+	types   reflect.Type // of the Kept: two of them may have the same Kind
+	options any          // if other options make another one; else nil
 }
 
 // Keep returns the registry's T of that name and kind. It is made if there is none,
 // and if there is one it stays; when the version that is being built comes into
 // force it gets the options o. What [Builder.TokenBucket] says about sharing, about
-// pipelines that disagree and about closing holds for it, too.
+// pipelines that disagree and about closing holds for it, too. Things of another kind
+// and limiters may have the same name.
+//
+// Options are compared with ==, so a field of an interface type must hold something
+// comparable, and no number may be NaN. Errors name fields of the options, not values.
+// Make, Reconfigure and Close run without any lock of the registry. One that calls
+// the registry gets an [ErrReloading] where it would wait for itself.
 //
 // If it cannot be made the build fails, and what is returned is the zero T.
 func Keep[T any, O comparable](b *Builder, name string, o O, k Kept[T, O]) T {
@@ -34,27 +46,32 @@ func Keep[T any, O comparable](b *Builder, name string, o O, k Kept[T, O]) T {
 		b.problem(errors.New("registry: Keep needs a Kind and a Make function"))
 		return none
 	}
+	key := useKey{k.Kind, name}
 	if name == "" {
 		b.problem(fmt.Errorf("a %s of the registry needs a name", k.Kind))
 		return none
 	}
-	id := limiterID{name: k.Kind + " " + name, kind: k.Kind, of: reflect.TypeFor[Kept[T, O]]()}
+	if !reflect.ValueOf(&o).Elem().Comparable() || o != o { //nolint:gocritic // a NaN is not equal to itself
+		b.problem(fmt.Errorf("%v: its options cannot be compared: a field holds a slice, a map, a function or a NaN", key))
+		return none
+	}
+	id := limiterID{useKey: key, kind: k.Kind, of: keeping{types: reflect.TypeFor[Kept[T, O]]()}}
 	if k.Reconfigure == nil {
-		id.kind += fmt.Sprintf(" with %+v", o)
+		id.of = keeping{reflect.TypeFor[Kept[T, O]](), o}
 	}
 	if used, err := b.use(id, o, nil); used != nil || err != nil {
 		return kept[T](b, used, err)
 	}
 	fresh, err := k.Make(o)
 	if err != nil {
-		b.problem(fmt.Errorf("%s %q: %w", k.Kind, name, err))
+		b.problem(fmt.Errorf("%v: %w", key, err))
 		return none
 	}
 	made := &ownedLimiter{limiter: fresh, kept: true, reconfigure: func(o any) error { return k.Reconfigure(fresh, o.(O)) }}
 	used, err := b.use(id, o, func() (*ownedLimiter, error) { return made, nil })
-	if used != made { // somebody else was faster
+	if used != made { // another build was faster
 		if err := made.close(); err != nil {
-			b.problem(fmt.Errorf("%s %q: closing a spare one: %w", k.Kind, name, err))
+			b.problem(fmt.Errorf("%v: closing a spare one: %w", key, err))
 		}
 	}
 	return kept[T](b, used, err)

@@ -1,21 +1,42 @@
 package registry
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"reflect"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/weir-go/weir/limiter"
 )
 
+// A useKey is what something of the registry is called. Limiters and each kind of what
+// [Keep] keeps have names of their own.
+type useKey struct {
+	space string // "" for limiters, or a Kept's Kind
+	name  string
+}
+
+// String is what errors call it.
+func (k useKey) String() string { return fmt.Sprintf("%s %q", cmp.Or(k.space, "limiter"), k.name) }
+
 // A limiterID names a limiter of the registry: limiters of different kinds are
 // different ones, whatever their name.
 type limiterID struct {
-	name string
+	useKey
 	kind string
-	of   any // the types of a partitioned limiter, as two of them may be called the same; a sharing
+	of   any // the types of a partitioned limiter, as two of them may be called the same; a sharing; a keeping
+}
+
+// kept reports whether it is of [Keep].
+func (i limiterID) kept() bool { return i.space != "" }
+
+func newLimiterID(name, kind string, of any) limiterID {
+	return limiterID{useKey{name: name}, kind, of}
 }
 
 // An ownedLimiter is a limiter that the registry made. It is closed when no
@@ -24,11 +45,12 @@ type ownedLimiter struct {
 	id          limiterID
 	limiter     any
 	reconfigure func(options any) error
-	options     any  // those in force; of a comparable type
-	keyed       any  // what stands behind a partitioned limiter
-	kept        bool // it is no limiter, see [Keep]
-	shared      bool // its state is in a store, see [Shared]
-	users       int  // guarded by the registry's mu
+	options     any            // those in force; of a comparable type
+	keyed       any            // what stands behind a partitioned limiter
+	kept        bool           // it is no limiter, see [Keep]
+	shared      bool           // its state is in a store, see [Shared]
+	users       int            // guarded by the registry's mu, as busy
+	busy        *reconfiguring // what gives it other options just now
 	observed    observed
 }
 
@@ -117,7 +139,7 @@ func own[L limiter.Limiter, O comparable](b *Builder, k kind[L, O], name, kindNa
 		fresh, _ = k.make(k.something)
 		return fresh
 	}
-	used, err := b.use(limiterID{name: name, kind: kindName}, o, func() (*ownedLimiter, error) {
+	used, err := b.use(newLimiterID(name, kindName, nil), o, func() (*ownedLimiter, error) {
 		return &ownedLimiter{
 			limiter:     fresh,
 			reconfigure: func(o any) error { return k.reconfigure(fresh, o.(O)) },
@@ -137,9 +159,9 @@ func (b *Builder) use(want limiterID, options any, fresh func() (*ownedLimiter, 
 	if want.name == "" {
 		return nil, fmt.Errorf("a %s of the registry needs a name", want.kind)
 	}
-	if u := b.uses[want.name]; u != nil {
+	if u := b.uses[want.useKey]; u != nil {
 		if u.id != want || u.options != options {
-			return nil, conflict(want.name, b.id(), u, b.id(), &use{ownedLimiter: &ownedLimiter{id: want}, options: options})
+			return nil, conflict(b.id(), u, b.id(), &use{ownedLimiter: &ownedLimiter{id: want}, options: options})
 		}
 		return u.ownedLimiter, nil
 	}
@@ -157,25 +179,59 @@ func (b *Builder) use(want limiterID, options any, fresh func() (*ownedLimiter, 
 		}
 		l.id, l.options = want, options
 		r.limiters[want] = l
-		r.namesakes[want.name]++
+		r.namesakes[want.useKey]++
 	}
 	l.users++
-	b.uses[want.name] = &use{ownedLimiter: l, options: options}
+	b.uses[want.useKey] = &use{ownedLimiter: l, options: options}
 	return l, nil
 }
 
 func (b *Builder) id() id { return id{b.Name, b.Instance} }
 
-func conflict(name string, a id, ua *use, b id, ub *use) error {
-	err := fmt.Errorf("%w: limiter %q: pipeline %s wants a %s with %+v, pipeline %s a %s with %+v",
-		ErrLimiterConflict, name, a, ua.id.kind, ua.options, b, ub.id.kind, ub.options)
-	if ua.id.kind == ub.id.kind && ua.options == ub.options {
+// conflict says what the pipelines a and b disagree about. It names the fields that
+// differ, and values only of weir's own options: the program's may be secret.
+func conflict(a id, ua *use, b id, ub *use) error {
+	err := fmt.Errorf("%w: %v: pipeline %s wants a %s%s, pipeline %s a %s%s",
+		ErrLimiterConflict, ua.id.useKey, a, ua.id.kind, ua.written(), b, ub.id.kind, ub.written())
+	switch {
+	case ua.id.kind != ub.id.kind:
+	case ua.options == ub.options && !ua.id.kept():
 		err = fmt.Errorf("%w, in another store or of other types", err)
+	case ua.id.kept():
+		err = fmt.Errorf("%w: %s", err, difference(ua.options, ub.options))
 	}
 	return &faultError{err, []id{a, b}}
 }
 
-// agree tells whether the versions that would be in force want the same of every
+// written says what options a use wants, if they are weir's own.
+func (u *use) written() string {
+	if u.id.kept() {
+		return ""
+	}
+	return fmt.Sprintf(" with %+v", u.options)
+}
+
+// difference names the fields in which two options differ.
+func difference(a, b any) string {
+	va, vb := reflect.ValueOf(a), reflect.ValueOf(b)
+	if va.Type() != vb.Type() {
+		return "the options are of other types"
+	}
+	var names []string
+	if va.Kind() == reflect.Struct {
+		for i := range va.NumField() {
+			if f := va.Type().Field(i); f.IsExported() && !va.Field(i).Equal(vb.Field(i)) {
+				names = append(names, f.Name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return "the options differ"
+	}
+	return "the options differ in " + strings.Join(names, ", ")
+}
+
+// agree returns an error if the versions that would be in force do not want the same of a
 // limiter that more than one of them names. All but the first few, which are new,
 // are known to agree with each other.
 func agree(inForce []*build, fresh int) error {
@@ -183,16 +239,16 @@ func agree(inForce []*build, fresh int) error {
 		by  id
 		use *use
 	}
-	wishes := make(map[string]wish)
+	wishes := make(map[useKey]wish)
 	for i, b := range inForce {
-		for name, u := range b.uses {
-			w, ok := wishes[name]
+		for key, u := range b.uses {
+			w, ok := wishes[key]
 			if !ok {
 				if i < fresh {
-					wishes[name] = wish{b.instance.id, u}
+					wishes[key] = wish{b.instance.id, u}
 				}
 			} else if w.use.id != u.id || w.use.options != u.options {
-				return conflict(name, w.by, w.use, b.instance.id, u)
+				return conflict(w.by, w.use, b.instance.id, u)
 			}
 		}
 	}
@@ -200,34 +256,39 @@ func agree(inForce []*build, fresh int) error {
 }
 
 // release is called when a build does not use its limiters any more. It closes
-// those that nobody uses.
-func (r *Registry) release(uses map[string]*use) []error {
+// those that no build uses; failed is called with what goes wrong.
+func (r *Registry) release(uses map[useKey]*use, failed func(error)) {
 	var unused []*ownedLimiter
 	r.mu.Lock()
 	for _, u := range uses {
 		u.users--
 		if u.users == 0 {
 			delete(r.limiters, u.id)
-			if r.namesakes[u.id.name]--; r.namesakes[u.id.name] == 0 {
-				delete(r.namesakes, u.id.name)
+			if r.namesakes[u.id.useKey]--; r.namesakes[u.id.useKey] == 0 {
+				delete(r.namesakes, u.id.useKey)
 			}
 			unused = append(unused, u.ownedLimiter)
 		}
 	}
 	r.mu.Unlock()
-	var errs []error
 	for _, l := range unused {
-		l.observed.end()
-		errs = append(errs, l.close())
+		// Each is closed, also if the one before leaves the goroutine.
+		defer func() {
+			if err := l.close(); err != nil {
+				failed(err)
+			}
+		}()
 	}
-	return errs
 }
 
-func (l *ownedLimiter) close() error {
-	if c, ok := l.limiter.(io.Closer); ok {
-		return guarded(c.Close)
-	}
-	return nil
+// close closes the limiter, and ends that it is observed.
+func (l *ownedLimiter) close() (err error) {
+	defer func() {
+		if c, ok := l.limiter.(io.Closer); ok {
+			err = errors.Join(err, guarded(c.Close))
+		}
+	}()
+	return guarded(l.observed.end)
 }
 
 // observed is what [Options.ObserveLimiter] said of a limiter.
@@ -238,24 +299,37 @@ type observed struct {
 	stop  func()
 }
 
-// begin has somebody observe the limiter, once and unless it is closed by now.
+// begin calls observe, once and unless the limiter is closed by now. If it is closed
+// meanwhile, begin calls stop itself.
 func (o *observed) begin(observe func() (stop func())) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.begun && !o.ended {
-		o.begun = true
-		o.stop = observe()
+	if o.begun || o.ended {
+		o.mu.Unlock()
+		return
+	}
+	o.begun = true
+	o.mu.Unlock()
+	stop := observe()
+	o.mu.Lock()
+	if !o.ended {
+		o.stop, stop = stop, nil
+	}
+	o.mu.Unlock()
+	if stop != nil {
+		stop()
 	}
 }
 
-func (o *observed) end() {
+func (o *observed) end() error {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.ended = true
-	if o.stop != nil {
-		o.stop()
-		o.stop = nil
+	stop := o.stop
+	o.stop = nil
+	o.mu.Unlock()
+	if stop != nil {
+		stop()
 	}
+	return nil
 }
 
 // A LimiterInfo describes a limiter that the registry owns.
@@ -294,10 +368,11 @@ func (r *Registry) limiterInfos() map[string]*LimiterInfo {
 		if i.current == nil {
 			continue
 		}
-		for name, u := range i.current.uses {
+		for key, u := range i.current.uses {
 			if u.kept {
 				continue
 			}
+			name := key.name
 			if infos[name] == nil {
 				infos[name] = &LimiterInfo{Name: name, Kind: u.id.kind, Options: u.ownedLimiter.options, Limiter: u.limiter}
 			}

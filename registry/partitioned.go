@@ -40,11 +40,8 @@ func Partitioned[R any, K comparable, O LimiterOptions](b *Builder, name string,
 		return nothing[R, K]()
 	}
 	want := PartitionedOptions[O]{each, o}
-	id := limiterID{
-		name: name,
-		kind: fmt.Sprintf("partitioned %s by %v of %v", eachKind(each), reflect.TypeFor[K](), reflect.TypeFor[R]()),
-		of:   reflect.TypeFor[keyed[R, K, O]](),
-	}
+	kind := fmt.Sprintf("partitioned %s by %v of %v", eachKind(each), reflect.TypeFor[K](), reflect.TypeFor[R]())
+	id := newLimiterID(name, kind, reflect.TypeFor[keyed[R, K, O]]())
 	used, err := b.use(id, want, func() (*ownedLimiter, error) {
 		return &ownedLimiter{limiter: fresh, reconfigure: p.reconfigure, keyed: p}, nil
 	})
@@ -53,7 +50,7 @@ func Partitioned[R any, K comparable, O LimiterOptions](b *Builder, name string,
 		return fresh
 	}
 	in := used.keyed.(*keyed[R, K, O])
-	b.uses[name].begin = func() { in.key.Store(&key) }
+	b.uses[id.useKey].begin = func() { in.key.Store(&key) }
 	return in.limiter
 }
 

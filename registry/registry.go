@@ -54,23 +54,29 @@ type Registry struct {
 	slot chan struct{}
 	// changing is the goroutine that has the slot; 0: none.
 	changing atomic.Uint64
-	// ready has the handles that Get and GetInstance return, by name and by id, so
-	// that they take no lock.
+	// changes counts how often the slot was given back.
+	changes atomic.Uint64
+	// ready has the instances that Get and GetInstance return the handles of, by
+	// name and by id, so that they take no lock.
 	ready sync.Map
 
-	mu          sync.Mutex // guards what follows; never held while code of others runs
+	mu          sync.Mutex // guards what follows; never held while the program's functions run
 	definitions map[string]*definition
+	removed     map[string]*removedHandle // of names without a definition, for as long as the program has them
 	limiters    map[limiterID]*ownedLimiter
 	builders    map[uint64]*attempt // first builds, by the goroutine that each runs on
-	namesakes   map[string]int      // how many of the limiters have that name
-	draining    map[id]int          // versions that were replaced and are not disposed of
+	disposers   map[uint64]bool     // the goroutines that versions are disposed of on
+	namesakes   map[useKey]int      // how many of the limiters have that name
+	draining    map[id]int          // versions that were replaced and whose executions have not ended
 	running     map[*disposal]bool  // versions that were replaced and are not drained
 	closed      bool
 
 	disposals sync.WaitGroup
-	hurry     chan struct{} // closed when Close does not want to wait any longer
+	attempts  sync.WaitGroup // first builds
+	hurry     chan struct{}  // closed when Close does not want to wait any longer
 	hurrying  sync.Once
 	closing   sync.Once
+	closes    chan struct{} // closed when Close is called
 	disposed  chan struct{} // closed when Close has nothing more to wait for
 	failures  failures
 }
@@ -89,13 +95,11 @@ func (i id) source() pipeline.Source {
 	return pipeline.Source{Pipeline: i.name, Instance: i.instance}
 }
 
-// A definition says how the pipelines of one name are built. One that was removed
-// stays, because its handles do, and has no build.
+// A definition says how the pipelines of one name are built.
 type definition struct {
 	name      string
-	usual     string // the instance that Get returns
-	build     BuildFunc
-	turn      int // changes when a build that began before is out of date
+	usual     string    // the instance that Get returns
+	build     BuildFunc // nil: it is not defined yet, or was removed
 	instances map[string]*instance
 }
 
@@ -104,10 +108,19 @@ type instance struct {
 	id
 	definition *definition
 	handle     *pipeline.Reloadable
-	current    *build   // nil: not built yet, or removed
-	attempt    *attempt // nil: nobody is building it for the first time
-	removed    bool     // the instance by itself; there may be a new one of that name
-	handed     bool     // it has been in force: somebody may have the handle
+	current    *build      // nil: not built yet, or removed
+	attempt    *attempt    // nil: nobody is building it for the first time
+	removed    bool        // it or its definition; there may be a new one of that name
+	handed     bool        // it has been in force, so that the program may have the handle
+	got        atomic.Bool // Get or GetInstance has returned the handle
+}
+
+// get returns the handle to the program.
+func (i *instance) get() *pipeline.Pipeline {
+	if !i.got.Load() { // a store each time would be shared by all who call
+		i.got.Store(true)
+	}
+	return i.handle.Pipeline()
 }
 
 // New returns a registry without pipelines. A nil o means the defaults.
@@ -115,12 +128,15 @@ func New(o *Options) *Registry {
 	r := &Registry{
 		slot:        make(chan struct{}, 1),
 		definitions: make(map[string]*definition),
+		removed:     make(map[string]*removedHandle),
 		limiters:    make(map[limiterID]*ownedLimiter),
 		builders:    make(map[uint64]*attempt),
-		namesakes:   make(map[string]int),
+		disposers:   make(map[uint64]bool),
+		namesakes:   make(map[useKey]int),
 		draining:    make(map[id]int),
 		running:     make(map[*disposal]bool),
 		hurry:       make(chan struct{}),
+		closes:      make(chan struct{}),
 		disposed:    make(chan struct{}),
 	}
 	if o != nil {
@@ -153,11 +169,10 @@ func (r *Registry) Define(name string, build BuildFunc) error {
 		return fmt.Errorf("%w: %q", ErrDefined, name)
 	}
 	d.build = build
-	d.turn++
 	return nil
 }
 
-// Defined tells whether there is a definition of that name.
+// Defined reports whether there is a definition of that name.
 func (r *Registry) Defined(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,12 +187,24 @@ func (r *Registry) usualInstance(name string) string {
 		return ""
 	}
 	r.mu.Lock()
-	d := r.definitions[name]
+	usual, known := r.knownUsual(name)
 	r.mu.Unlock()
-	if d != nil {
-		return d.usual
+	if known {
+		return usual
 	}
 	return r.options.Instance(name)
+}
+
+// knownUsual returns the instance that Get uses, if there is a definition of that
+// name or the program has the handle of one that was removed. The registry is locked.
+func (r *Registry) knownUsual(name string) (usual string, known bool) {
+	if d := r.definitions[name]; d != nil {
+		return d.usual, true
+	}
+	if h := r.removed[name]; h != nil && h.handle.Value() != nil {
+		return h.usual, true
+	}
+	return "", false
 }
 
 func checkDefinition(name string, build BuildFunc) error {
@@ -196,24 +223,58 @@ func (r *Registry) definition(name, usual string) *definition {
 	d := r.definitions[name]
 	if d == nil {
 		d = &definition{name: name, usual: usual, instances: make(map[string]*instance)}
+		r.revive(d)
 		r.definitions[name] = d
 	}
 	return d
 }
 
-// Get returns the pipeline of that name, built if need be. It is the same handle
-// for ever, across reloads: keep it, and run everything through it.
+// Get returns the pipeline of that name, built if need be. The handle stays the
+// same across reloads, and when the name is removed and defined again: keep it, and
+// run everything through it.
 //
-// A pipeline is built once, however many ask for it at the same time; the others
-// wait. If that fails all of them get the error, and the next who asks tries again.
-// The error is [ErrNotDefined] if there is no definition, and [ErrClosed]. A
-// [BuildFunc] that asks for what waits for itself gets an [ErrCycle]; there
-// [Builder.Pipeline] is better, which knows what is built together.
-func (r *Registry) Get(name string) (*pipeline.Pipeline, error) { return r.get(name, nil) }
+// A pipeline is built once, however many callers ask for it at the same time; the
+// others wait for as long as the build takes, or until the registry is closed. If the
+// build fails all of them get the error, and the next call tries again. The error is
+// [ErrNotDefined] if there is no definition, and [ErrClosed] after Close.
+//
+// A [BuildFunc] should use [Builder.Pipeline] instead, which knows what is built
+// together. One that calls Get for what waits for itself gets an [ErrCycle], if it
+// calls it on the goroutine that it runs on; on another goroutine it waits until the
+// registry is closed.
+func (r *Registry) Get(name string) (*pipeline.Pipeline, error) {
+	i, err := r.find(name, nil)
+	if err != nil {
+		return nil, err
+	}
+	return i.get(), nil
+}
 
-func (r *Registry) get(name string, by *attempt) (*pipeline.Pipeline, error) {
-	if p, ok := r.ready.Load(name); ok {
-		return p.(*pipeline.Pipeline), nil
+// InUse reports whether the program has the pipeline of that name: Get or GetInstance has returned a
+// handle of it since it was defined.
+func (r *Registry) InUse(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d := r.definitions[name]
+	return d != nil && len(d.gotten()) > 0
+}
+
+// gotten returns the instances whose handles the program has, in order. The registry is locked.
+func (d *definition) gotten() []*instance {
+	var all []*instance
+	for _, i := range d.instances {
+		if i.got.Load() {
+			all = append(all, i)
+		}
+	}
+	slices.SortFunc(all, func(a, b *instance) int { return compare(a.id, b.id) })
+	return all
+}
+
+// find returns the instance that Get returns the handle of, built if need be.
+func (r *Registry) find(name string, by *attempt) (*instance, error) {
+	if i, ok := r.ready.Load(name); ok {
+		return i.(*instance), nil
 	}
 	r.mu.Lock()
 	d, err := r.defined(name)
@@ -241,10 +302,18 @@ func (r *Registry) defined(name string) (*definition, error) {
 // [ErrTooManyInstances] if there would be more of them than [Options.MaxInstances].
 // See [Registry.RemoveInstance].
 func (r *Registry) GetInstance(name, instance string) (*pipeline.Pipeline, error) {
-	if p, ok := r.ready.Load(id{name, instance}); ok {
-		return p.(*pipeline.Pipeline), nil
+	i, err := r.findInstance(id{name, instance})
+	if err != nil {
+		return nil, err
 	}
-	return r.buildFirst(id{name, instance}, nil)
+	return i.get(), nil
+}
+
+func (r *Registry) findInstance(want id) (*instance, error) {
+	if i, ok := r.ready.Load(want); ok {
+		return i.(*instance), nil
+	}
+	return r.buildFirst(want, nil)
 }
 
 // GetOrDefine is [Registry.Get], after defining the pipeline if it is not. One that

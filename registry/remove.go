@@ -8,7 +8,7 @@ import (
 // Remove removes the definitions of those names with all their instances; see
 // [Change.Remove]. Unknown names are an [ErrNotDefined], and then nothing is removed.
 func (r *Registry) Remove(ctx context.Context, names ...string) error {
-	return r.Apply(ctx, Change{Remove: names})
+	return r.apply(ctx, Change{Remove: names}, false)
 }
 
 // RemoveInstance removes one of the instances that [Registry.GetInstance] made; the

@@ -71,13 +71,13 @@ func share[L inStore[O], O LimiterOptions](b *Builder, s *store.Store, name, kin
 		b.problem(fmt.Errorf("limiter %q: %w", name, err))
 		return by.closed()
 	}
-	used, err := b.use(limiterID{name: name, kind: kind, of: in}, SharedOptions[O]{o, in.how}, func() (*ownedLimiter, error) {
+	used, err := b.use(newLimiterID(name, kind, in), SharedOptions[O]{o, in.how}, func() (*ownedLimiter, error) {
 		l, err := by(s, name, o, in.how)
 		if err != nil {
 			return nil, fmt.Errorf("limiter %q: %w", name, err)
 		}
 		return &ownedLimiter{limiter: l, shared: true, reconfigure: func(o any) error {
-			// The registry is locked, and a store may be away: neither waits for it.
+			// A store may be away: the registry does not wait for it.
 			return l.ReconfigureLater(o.(SharedOptions[O]).Limits)
 		}}, nil
 	})
