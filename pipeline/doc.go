@@ -27,6 +27,11 @@
 // the execution begins, and again before each run of the callback. See
 // [ContextError] for what comes back.
 //
+// An error that is [context.DeadlineExceeded] is a failure like any other as long as
+// the execution's own context is not done: a server that does not answer within
+// http.Client.Timeout, or within a deadline that the callback sets, has failed. An
+// error that is [context.Canceled] says that the work was given up, and is none.
+//
 // # Panics
 //
 // A panic of the callback, and a [runtime.Goexit], goes to the caller unchanged.

@@ -45,10 +45,14 @@ func ContextError(ctx context.Context) error {
 	}
 }
 
-// IsContextError tells whether err, or what it wraps, is that of a context that has
-// ended: [context.Canceled] or [context.DeadlineExceeded]. Such an error says nothing
-// about what was called, so the strategies leave it alone unless they are told
-// otherwise.
+// IsContextError reports whether err, or what it wraps, is [context.Canceled] or
+// [context.DeadlineExceeded].
+//
+// It does not say whose context has ended. The timeouts of package net and of
+// [net/http.Client] match context.DeadlineExceeded, too, and such a timeout is a
+// failure like any other. So the strategies of weir leave a context.DeadlineExceeded
+// alone only if the execution's own context is done: ctx.Err() != nil. They leave
+// context.Canceled alone in any case.
 func IsContextError(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

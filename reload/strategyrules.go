@@ -39,7 +39,7 @@ var strategyRules = map[reflect.Type]map[string]rule{
 		"Timeout": described("How long what is inside may take; more than 0."),
 	},
 	reflect.TypeFor[retryOptions](): {
-		"Handle": naming(handleFunction, "The function of the program's that tells what is retried; every error but a context's unless set."),
+		"Handle": naming(handleFunction, "The registered function that reports what is retried. Default: every error but the end of the execution's own context."),
 		"Budget": described("The name of a budget of the file, out of which the retries come; without one there may be any number."),
 	},
 	reflect.TypeFor[rateLimiterOptions](): {
@@ -62,7 +62,7 @@ var strategyRules = map[reflect.Type]map[string]rule{
 		"HalfOpenProbes":      {zero: "1", doc: "How many executions must then succeed for the circuit to close, and how many of them may run at once; 1 unless set."},
 	},
 	reflect.TypeFor[circuitBreakerOptions](): {
-		"Handle":  naming(handleFunction, "The function of the program's that tells what a failure is; every error but a context's unless set."),
+		"Handle":  naming(handleFunction, "The registered function that reports what a failure is. Default: every error but a cancellation and a rejection by a strategy further inside."),
 		"Control": naming(circuitControl, "What the program opens and closes the circuit by."),
 	},
 	reflect.TypeFor[fallback.Options](): {
@@ -70,7 +70,7 @@ var strategyRules = map[reflect.Type]map[string]rule{
 	},
 	reflect.TypeFor[fallbackOptions](): {
 		"Action": naming(fallbackAction, "What the program has registered to put in the place of what failed."),
-		"Handle": naming(handleFunction, "The function of the program's that tells what is replaced; every error but a context's unless set."),
+		"Handle": naming(handleFunction, "The registered function that reports what is replaced. Default: every error but the end of the execution's own context."),
 	},
 	reflect.TypeFor[hedge.Options](): {
 		"Name":      name("Hedging"),
@@ -79,7 +79,7 @@ var strategyRules = map[reflect.Type]map[string]rule{
 		"MaxHedges": {words: []word{off}, zero: "1", most: hedge.MostHedges, doc: "How many attempts there may be besides the first; 1 unless set."},
 	},
 	reflect.TypeFor[hedgingOptions](): {
-		"Handle": naming(handleFunction, "The function of the program's that tells which outcome does not win; every error but a context's unless set."),
+		"Handle": naming(handleFunction, "The registered function that reports which outcome does not win. Default: every error but the end of the execution's own context."),
 		"Budget": described("The name of a budget of the file, out of which the attempts besides the first come; without one there may be any number."),
 	},
 	reflect.TypeFor[budget.Options](): {

@@ -35,13 +35,13 @@ const (
 
 var resultNames = [results]string{acquired: "acquired", rejected: "rejected", canceled: "canceled", failed: "failed"}
 
-func resultOf(err error) result {
+func resultOf(ctx context.Context, err error) result {
 	switch {
 	case err == nil:
 		return acquired
 	case errors.Is(err, pipeline.ErrRejected):
 		return rejected
-	case pipeline.IsContextError(err):
+	case ctx.Err() != nil && pipeline.IsContextError(err): // a store's timeout is none
 		return canceled
 	default:
 		return failed
@@ -91,7 +91,7 @@ func (t *Telemetry) OnMeasurement(ctx context.Context, e pipeline.Event) {
 
 func (t *Telemetry) requested(ctx context.Context, e *pipeline.Event) {
 	l := t.series.limiterAt(t.series.source(&e.Source))
-	r := resultOf(e.Err)
+	r := resultOf(ctx, e.Err)
 	l.requests[r].count.Add(1)
 	if r == acquired {
 		l.active.count.Add(1)

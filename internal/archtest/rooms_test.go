@@ -40,21 +40,22 @@ var rooms = []room{
 	{name: "store/internal/drill", mayImport: []string{"store", "limiter", "limiter/limitertest"}, testing: true},
 	{name: "store/weirredis", mayImport: []string{"store", "limiter"}, thirdParty: []string{"github.com/redis/go-redis/v9"}, testOnly: []string{"..."}},
 	{name: "store/weirpostgres", mayImport: []string{"store", "limiter"}, thirdParty: []string{"github.com/jackc/pgx/v5"}, testOnly: []string{"..."}},
-	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline"}},
+	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline", "strategies/internal/judge"}},
 	{name: "strategies/chaos", mayImport: []string{"pipeline"}},
-	{name: "strategies/fallback", mayImport: []string{"pipeline"}},
+	{name: "strategies/fallback", mayImport: []string{"pipeline", "strategies/internal/judge"}},
 	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter"}},
+	{name: "strategies/internal/judge"},
 	// What retry and hedge share: each limits its extra attempts by it, and neither needs the other.
 	{name: "strategies/budget"},
-	{name: "strategies/hedge", mayImport: []string{"pipeline", "strategies/budget"}},
-	{name: "strategies/retry", mayImport: []string{"pipeline", "strategies/budget"}},
+	{name: "strategies/hedge", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget"}},
+	{name: "strategies/retry", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget"}},
 	{name: "strategies/timeout", mayImport: []string{"pipeline"}},
 	// A rejection by an adaptive limiter is that of any limiter: transports and listeners know one type. The bridge
 	// makes policies of limiters by ratelimit's strategy. failsafe-go has the adaptive engines, and is the other side
 	// of the bridge.
 	{
 		name:       "strategies/adaptive",
-		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit"},
+		mayImport:  []string{"pipeline", "limiter", "strategies/internal/judge", "strategies/ratelimit"},
 		thirdParty: []string{"github.com/failsafe-go/failsafe-go"},
 	},
 	{

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/internal/judge"
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
@@ -19,9 +20,11 @@ type Options struct {
 	// Permits is what an execution weighs; nil is 1 for each. With 0 nothing is
 	// learned from it.
 	Permits func(ctx context.Context) int `json:"-" yaml:"-"`
-	// Handle tells whether an outcome is a failure; nil: every error but
-	// [context.Canceled]. What is none is a success, but nothing is learned from it
-	// if it came with a context's error, or after the execution's context had ended.
+	// Handle reports whether an outcome is a failure. If nil, every error is a failure
+	// except the error of an execution that was cancelled. What is no failure is a
+	// success, but nothing is learned from it if the execution's context has ended.
+	// Nothing is learned, either, from a rejection by a strategy further inside, such
+	// as a rate limiter's, unless Handle says that it is a failure.
 	Handle func(result any, err error) bool `json:"-" yaml:"-"`
 	// OnRejected is called for every rejection, after the event and before the
 	// error is returned. If it returns an error, that one is returned instead.
@@ -94,7 +97,7 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 	}
 	lease, err := s.acquire(ctx)
 	if err != nil || !lease.Acquired() {
-		return s.turnedAway(ctx, next, lease, err)
+		return s.notGranted(ctx, next, lease, err)
 	}
 	return s.run(ctx, next, lease)
 }
@@ -111,7 +114,7 @@ func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error
 	}
 	next.Measure(ctx, answer)
 	if err != nil || !lease.Acquired() {
-		return s.turnedAway(ctx, next, lease, err)
+		return s.notGranted(ctx, next, lease, err)
 	}
 	defer func() {
 		next.Measure(ctx, pipeline.Event{Name: ratelimit.MeasureLease, Duration: sinceStart() - answered})
@@ -147,6 +150,8 @@ func (s *Strategy) outcome(ctx context.Context, value any, err error) outcome {
 	switch {
 	case s.options.Handle != nil && s.options.Handle(value, err):
 		return failure
+	case judge.NotCalled(err):
+		return ignored
 	case s.options.Handle == nil && err != nil && !errors.Is(err, context.Canceled):
 		return failure
 	case ctx.Err() != nil, pipeline.IsContextError(err):
@@ -156,9 +161,9 @@ func (s *Strategy) outcome(ctx context.Context, value any, err error) outcome {
 	}
 }
 
-// turnedAway is for an execution that was not granted anything: by an error,
+// notGranted is for an execution that was not granted anything: by an error,
 // which is no rejection, or by a rejection.
-func (s *Strategy) turnedAway(ctx context.Context, next pipeline.Next, lease limiter.Lease, err error) (any, error) {
+func (s *Strategy) notGranted(ctx context.Context, next pipeline.Next, lease limiter.Lease, err error) (any, error) {
 	if err != nil {
 		Ignore(lease) // a limiter written elsewhere may have granted all the same
 		return nil, fmt.Errorf("adaptive: %v: %w", next.Source(), err)

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/adaptive"
 	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/timeout"
 )
 
 var errBoom = errors.New("boom")
@@ -66,7 +67,10 @@ func TestWhatTheLimiterIsTold(t *testing.T) {
 		{name: "nil", want: "success"},
 		{name: "an error", err: errBoom, want: "failure"},
 		{name: "a deadline", err: context.DeadlineExceeded, want: "failure"},
-		{name: "a rejection further in", err: pipeline.ErrRejected, want: "failure"},
+		{name: "a rejection of another kind", err: pipeline.ErrRejected, want: "failure"},
+		{name: "a limiter's rejection further in", err: &ratelimit.RejectedError{}, want: "nothing"},
+		{name: "a limiter's rejection that is handled", err: &ratelimit.RejectedError{}, handle: func(any, error) bool { return true }, want: "failure"},
+		{name: "a timeout further in", err: &timeout.Error{After: 1}, want: "failure"},
 		{name: "a cancellation", err: fmt.Errorf("query: %w", context.Canceled), want: "nothing"},
 		{name: "a success for nobody", cancel: true, want: "nothing"},
 		{name: "an error for nobody", err: errBoom, cancel: true, want: "failure"},

@@ -37,8 +37,8 @@
 //
 // # Pitfalls
 //
-//   - A fault that is a context's error is not what retries and fallbacks handle by
-//     default. To try out timeouts inject latency, not [context.DeadlineExceeded].
+//   - A fault that matches [context.DeadlineExceeded] is a failure like any other as
+//     long as the execution's context is not done. To try out timeouts inject latency.
 //   - The value of an [Outcome] must be of the type that [pipeline.ExecuteValue] is
 //     called for, else that returns [pipeline.ErrResultType]: mind that 0 is an int.
 //   - A pointer in [OutcomeOptions.Results] is the same for all executions. What can

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
 // A Strategy is a circuit breaker. Make one with [New]. It is safe for concurrent
@@ -65,6 +66,9 @@ func (s *Strategy) Validate() error {
 // Execute runs next if the circuit lets it through, and takes note of what came of
 // it. It implements [pipeline.Strategy].
 func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error) {
+	if ctx.Err() != nil { // its deadline says nothing about what is called
+		return nil, pipeline.ContextError(ctx)
+	}
 	if p := s.current.Load(); p.state == Closed && !s.ordered() {
 		return s.run(ctx, next, p) // the way that most executions go, kept short
 	}
@@ -79,9 +83,6 @@ func (s *Strategy) ordered() bool {
 
 // executeGuarded is Execute where the circuit may not let it through.
 func (s *Strategy) executeGuarded(ctx context.Context, next pipeline.Next) (any, error) {
-	if err := pipeline.ContextError(ctx); err != nil {
-		return nil, err // it would learn nothing as a probe
-	}
 	a := s.admit()
 	if a.ticket != 0 {
 		return s.probe(ctx, next, a)
@@ -139,7 +140,7 @@ func (s *Strategy) run(ctx context.Context, next pipeline.Next, p *phase) (resul
 		}
 	}()
 	result, err = next.Run(ctx)
-	v := s.judge(result, err)
+	v := s.judge(ctx, result, err)
 	returned = true
 	switch v {
 	case success:
@@ -158,7 +159,7 @@ func (s *Strategy) probe(ctx context.Context, next pipeline.Next, a admission) (
 	s.announce(ctx, next, a.news)
 	v, outcome = failure, pipeline.ErrAborted // until it has returned
 	result, err = next.Run(ctx)
-	v = s.judge(result, err)
+	v = s.judge(ctx, result, err)
 	outcome = err
 	return result, err
 }
@@ -172,13 +173,21 @@ const (
 	failure
 )
 
-func (s *Strategy) judge(result any, err error) verdict {
-	switch handle := s.options.Handle; {
-	case handle != nil && handle(result, err):
+func (s *Strategy) judge(ctx context.Context, result any, err error) verdict {
+	handle := s.options.Handle
+	if handle != nil && handle(result, err) {
 		return failure
-	case err == nil:
+	}
+	if err == nil {
 		return success
-	case pipeline.IsContextError(err):
+	}
+	switch {
+	case judge.NotCalled(err):
+		return neither
+	case judge.Ended(ctx, err):
+		if handle == nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return failure // there was time left when the call began
+		}
 		return neither
 	case handle != nil:
 		return success

@@ -28,12 +28,27 @@
 // # What counts
 //
 // An outcome is a failure, a success, or neither. By default every error is a
-// failure but a context's, as for a retry; [Options.Handle] says otherwise, and
-// sees results, too. A panic and a [runtime.Goexit] are failures. An error of a
-// context that is no failure is neither: nobody knows what the answer would have
-// been, so it does not count in a window, does not end a row of failures, and as
-// the outcome of a probe gives the probe's place to another. Whatever else is no
-// failure is a success.
+// failure, with two exceptions that are neither:
+//
+//   - The execution was cancelled: the error is [context.Canceled]. If instead the
+//     deadline of its context passed during the call, that is a failure: the call had
+//     time when it began and did not answer. A timeout that is not the context's, such
+//     as http.Client.Timeout, is a failure, too.
+//   - A strategy further inside rejected the execution, so that nothing was called: a
+//     rate limiter, an adaptive limiter, another circuit, a policy of failsafe-go. Such
+//     an error has a method NotCalled() bool that returns true. A timeout's error is a
+//     failure.
+//
+// [Options.Handle] replaces this rule and sees results, too. An error that it does not
+// handle is neither if it is a rejection, context.Canceled, or
+// [context.DeadlineExceeded] while the execution's context is done; otherwise it is a
+// success. A panic and a [runtime.Goexit] are failures.
+//
+// What is neither does not count in the window and does not end a row of failures. As
+// the outcome of a probe it gives the probe's place to another execution.
+//
+// A retry that gives up because its budget is exhausted returns the last failure, and
+// that counts.
 //
 // Only what was let through since the last transition counts: a slow failure from
 // before the break does not open a circuit that has recovered.
@@ -44,16 +59,18 @@
 //
 // # Order
 //
-// The usual order is fallback, rate limiter, retry, circuit breaker, timeout:
+// The usual order is fallback, timeout for the whole, retry, hedge, circuit breaker,
+// rate limiter, timeout for each attempt:
 //
 //   - A retry outside sees the rejections, and waits until the break is over.
 //     With a retry inside, the circuit breaker sees only what came of all
 //     attempts.
-//   - A timeout belongs inside. Its error is a failure, whereas the end of the
-//     caller's own context is not: without one, a server that answers nobody never
-//     opens the circuit.
-//   - A rate limiter belongs outside: inside, its rejections are failures of what
-//     is called.
+//   - A timeout for each attempt belongs inside. Its error is a failure. Without one
+//     a call that hangs counts only when the caller's deadline passes, and never if the
+//     caller cancels instead.
+//   - A rate limiter inside is asked only when the circuit is closed, so that an open
+//     circuit costs no permits. Its rejections do not count. One that limits callers
+//     rather than attempts stands outside of the retry.
 //
 // # Pitfalls
 //
@@ -63,9 +80,8 @@
 //     unless Handle says no, and a result such as a response with status 503 is
 //     none unless Handle says yes. Package retry's Result makes a Handle of a predicate
 //     that knows the type.
-//   - A deadline that the callback sets for itself ends in
-//     [context.DeadlineExceeded], which is a context's error: use a timeout, or
-//     Handle.
+//   - A caller that gives up by cancelling its context does not open a circuit, however
+//     long the call hung: set a timeout inside.
 //   - One circuit stands for one thing that can fail. Pipelines that call the same
 //     thing share a [*Strategy]; for several things make one each.
 //   - A strategy that is made anew starts closed. Reloads that do not change it keep

@@ -40,6 +40,10 @@ func (e *OpenError) Error() string {
 // Is tells whether target is [pipeline.ErrRejected].
 func (e *OpenError) Is(target error) bool { return target == pipeline.ErrRejected }
 
+// NotCalled returns true: what the circuit protects was not called. Another circuit breaker around this one
+// does not count the rejection.
+func (e *OpenError) NotCalled() bool { return true }
+
 // RetryDelay returns RetryAfter; ok is false if it is not known. See
 // [pipeline.RetryAfter].
 func (e *OpenError) RetryDelay() (d time.Duration, ok bool) {

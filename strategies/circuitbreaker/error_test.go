@@ -11,8 +11,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
+	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
 )
@@ -50,23 +52,78 @@ func TestRetryOutsideWaitsForTheBreak(t *testing.T) {
 	})
 }
 
-// A timeout inside is a failure, the caller's own deadline is none.
-func TestTimeoutInsideCounts(t *testing.T) {
+// A call that hangs is a failure when a timeout inside or the caller's deadline ends it. A caller that
+// cancels says nothing about the call.
+func TestStrategy_CountsCallsThatHang(t *testing.T) {
+	hang := func(ctx context.Context) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	second := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(ctx, time.Second)
+	}
+	cases := []struct {
+		name    string
+		context func(context.Context) (context.Context, context.CancelFunc)
+		outer   time.Duration // a timeout around the circuit
+		inner   time.Duration // a timeout inside the circuit
+		want    circuitbreaker.State
+	}{
+		{name: "a timeout inside", context: context.WithCancel, inner: time.Second, want: circuitbreaker.Open},
+		{name: "the caller's deadline", context: second, want: circuitbreaker.Open},
+		{name: "a timeout around it", context: context.WithCancel, outer: time.Second, want: circuitbreaker.Open},
+		{name: "a cancellation", context: func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(time.Second, cancel)
+			return ctx, cancel
+		}, want: circuitbreaker.Closed},
+		{name: "a deadline before the call", context: func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, time.Millisecond)
+		}, want: circuitbreaker.Closed},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := atOnce(1)
+				s := circuitbreaker.New(&o)
+				// Takes its time before the circuit is asked.
+				slow := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+					time.Sleep(10 * time.Millisecond)
+					return next.Run(ctx)
+				})
+				strategies := []pipeline.Strategy{slow, s}
+				if c.outer > 0 {
+					strategies = []pipeline.Strategy{timeout.New(c.outer, nil), slow, s}
+				}
+				if c.inner > 0 {
+					strategies = append(strategies, timeout.New(c.inner, nil))
+				}
+				ctx, cancel := c.context(t.Context())
+				defer cancel()
+				require.Error(t, pipeline.Must(pipeline.New("orders", strategies...)).Execute(ctx, hang))
+				assert.Equal(t, c.want, s.State())
+			})
+		})
+	}
+}
+
+// A probe that a limiter turns away decides nothing: the circuit stays half open for the next one.
+func TestStrategy_ProbeRejectedByALimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hang := func(ctx context.Context) error {
-			<-ctx.Done()
-			return ctx.Err()
-		}
+		bucket := limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Minute}))
 		o := atOnce(1)
 		s := circuitbreaker.New(&o)
-		p := pipeline.Must(pipeline.New("orders", s, timeout.New(time.Second, nil)))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
-		require.ErrorIs(t, p.Execute(ctx, hang), context.DeadlineExceeded)
+		p := pipeline.Must(pipeline.New("orders", s, ratelimit.New(bucket, nil)))
+		require.Equal(t, errBoom, p.Execute(t.Context(), fail))
+		time.Sleep(s.Options().BreakDuration)
+		for range 3 {
+			_, ok := errors.AsType[*ratelimit.RejectedError](p.Execute(t.Context(), succeed))
+			require.True(t, ok)
+			assert.Equal(t, circuitbreaker.HalfOpen, s.State())
+		}
+		time.Sleep(time.Minute)
+		require.NoError(t, p.Execute(t.Context(), succeed))
 		assert.Equal(t, circuitbreaker.Closed, s.State())
-		_, ok := errors.AsType[*timeout.Error](p.Execute(t.Context(), hang))
-		assert.True(t, ok)
-		assert.Equal(t, circuitbreaker.Open, s.State())
 	})
 }
 

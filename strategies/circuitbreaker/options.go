@@ -48,8 +48,10 @@ type Options struct {
 	// HalfOpenProbes is how many probes have to succeed for the circuit to close,
 	// and how many may run at once; 0 is 1.
 	HalfOpenProbes int `json:"half_open_probes,omitempty" yaml:"half_open_probes,omitempty"`
-	// Handle tells whether an outcome is a failure; nil: every error but a
-	// context's. It is asked about every outcome, successful ones included.
+	// Handle reports whether an outcome is a failure. It is called for every outcome,
+	// also for successful ones. If nil, every error is a failure except a cancellation
+	// and a rejection by a strategy further inside, such as a rate limiter's. See the
+	// package comment.
 	Handle func(result any, err error) bool `json:"-" yaml:"-"`
 	// Control opens and closes the circuit by hand, and may be shared.
 	Control *Control `json:"-" yaml:"-"`

@@ -3,6 +3,7 @@ package circuitbreaker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/timeout"
 )
 
 func TestRatioOpensAtTheMinimumThroughput(t *testing.T) {
@@ -103,7 +106,13 @@ func TestWhatCounts(t *testing.T) {
 		{"a success", nil, nil, circuitbreaker.Statistics{Throughput: 1}},
 		{"an error", nil, errBoom, circuitbreaker.Statistics{Throughput: 1, Failures: 1, ConsecutiveFailures: 3}},
 		{"a cancellation", nil, context.Canceled, circuitbreaker.Statistics{ConsecutiveFailures: 2}},
-		{"a deadline", nil, context.DeadlineExceeded, circuitbreaker.Statistics{ConsecutiveFailures: 2}},
+		{"a deadline of its own", nil, context.DeadlineExceeded, circuitbreaker.Statistics{Throughput: 1, Failures: 1, ConsecutiveFailures: 3}},
+		{"a limiter's rejection", nil, &ratelimit.RejectedError{}, circuitbreaker.Statistics{ConsecutiveFailures: 2}},
+		{"a rejection that is wrapped", nil, fmt.Errorf("attempt: %w", &ratelimit.RejectedError{}), circuitbreaker.Statistics{ConsecutiveFailures: 2}},
+		{"an inner circuit that is open", nil, &circuitbreaker.OpenError{}, circuitbreaker.Statistics{ConsecutiveFailures: 2}},
+		{"an inner timeout", nil, &timeout.Error{After: 1}, circuitbreaker.Statistics{Throughput: 1, Failures: 1, ConsecutiveFailures: 3}},
+		{"a rejection that Handle does not want", never, &ratelimit.RejectedError{}, circuitbreaker.Statistics{ConsecutiveFailures: 2}},
+		{"a rejection that it wants", handle, &ratelimit.RejectedError{}, circuitbreaker.Statistics{Throughput: 1, Failures: 1, ConsecutiveFailures: 3}},
 		{"an error that Handle does not want", handle, notFound, circuitbreaker.Statistics{Throughput: 1}},
 		{"an error that it wants", handle, errBoom, circuitbreaker.Statistics{Throughput: 1, Failures: 1, ConsecutiveFailures: 3}},
 		{"a cancellation that it wants", handle, context.Canceled, circuitbreaker.Statistics{Throughput: 1, Failures: 1, ConsecutiveFailures: 3}},
@@ -113,12 +122,16 @@ func TestWhatCounts(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				first := true
-				c := newCircuit(t, circuitbreaker.Options{ConsecutiveFailures: 9, Handle: func(r any, err error) bool {
-					if first || tt.handle == nil {
-						return err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+				o := circuitbreaker.Options{ConsecutiveFailures: 9, Handle: func(r any, err error) bool {
+					if first {
+						return errors.Is(err, errBoom)
 					}
 					return tt.handle(r, err)
-				}})
+				}}
+				if tt.handle == nil {
+					o.Handle = nil
+				}
+				c := newCircuit(t, o)
 				c.times(t, 2, fail)
 				first = false
 				time.Sleep(time.Minute) // the window forgets them, the row does not

@@ -56,6 +56,10 @@ func (e *RejectedError) Unwrap() error { return e.Err }
 // Timeout tells whether a timeout was exceeded, as a [net.Error] would.
 func (e *RejectedError) Timeout() bool { return errors.Is(e.Err, timeout.ErrExceeded) }
 
+// NotCalled reports whether the callback was not called: true for every rejection but a timeout. A circuit
+// breaker around the strategy does not count such a rejection.
+func (e *RejectedError) NotCalled() bool { return !e.Timeout() }
+
 // RetryAfter returns when an open circuit will let an execution through again; ok
 // is false for other rejections, of which failsafe-go does not know. See
 // [pipeline.RetryAfter].

@@ -9,10 +9,11 @@
 //
 // # What is handled
 //
-// By default every error but a context's: one that is [context.Canceled] or
-// [context.DeadlineExceeded], whosever context it was. Rejections are errors like
-// others: a limiter's, an open circuit's and that of weir's own timeout strategy.
-// To handle only those, or results, too, say so with [Options.Handle].
+// By default every error except [context.Canceled], and [context.DeadlineExceeded] once
+// the execution's own context is done. Those are returned as they are.
+// Timeouts that match context.DeadlineExceeded, such as http.Client.Timeout, are
+// replaced, and so are rejections: a limiter's, an open circuit's and a timeout
+// strategy's. [Options.Handle] selects other outcomes, results included.
 //
 // A panic is not handled.
 //

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
 // EventOnFallback is the event of an outcome that is about to be replaced, with
@@ -19,13 +20,14 @@ const EventOnFallback = "OnFallback"
 // the action closes.
 type Action func(ctx context.Context, result any, err error) (any, error)
 
-// Options say which outcomes are replaced. The zero Options are the defaults:
-// those with an error that is not a context's.
+// Options say which outcomes are replaced. The zero Options are the defaults: every
+// error is replaced except the end of the execution's own context.
 type Options struct {
 	// Name is how the strategy is called in telemetry; "" is "Fallback".
 	Name string `json:"name,omitempty" yaml:"name,omitempty"`
-	// Handle tells whether an outcome is to be replaced; nil: every error but a
-	// context's. It is asked about every outcome, successes included.
+	// Handle reports whether an outcome is replaced. It is called for every outcome,
+	// also for successes. If nil, every error is replaced except [context.Canceled], and
+	// [context.DeadlineExceeded] once the execution's own context is done.
 	Handle func(result any, err error) bool `json:"-" yaml:"-"`
 	// OnFallback is called after the event and before the action.
 	OnFallback func(ctx context.Context, o Outcome) `json:"-" yaml:"-"`
@@ -115,7 +117,7 @@ func (s *Strategy) Validate() error {
 // The action runs also if the context has ended meanwhile: it may need no time.
 func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	result, err := next.Run(ctx)
-	if !s.handles(result, err) {
+	if !s.handles(ctx, result, err) {
 		return result, err
 	}
 	next.Report(ctx, pipeline.Event{Name: EventOnFallback, Severity: pipeline.Warning, Result: result, Err: err})
@@ -125,10 +127,10 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 	return s.action(ctx, result, err)
 }
 
-// handles tells whether an outcome is one to replace.
-func (s *Strategy) handles(result any, err error) bool {
+// handles reports whether an outcome is one to replace.
+func (s *Strategy) handles(ctx context.Context, result any, err error) bool {
 	if s.options.Handle != nil {
 		return s.options.Handle(result, err)
 	}
-	return err != nil && !pipeline.IsContextError(err)
+	return err != nil && !judge.Ended(ctx, err)
 }

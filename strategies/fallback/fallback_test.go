@@ -39,20 +39,30 @@ func TestSuccessIsLeftAlone(t *testing.T) {
 	assert.Equal(t, "fine", v)
 }
 
-func TestEveryErrorButAContextsIsHandledByDefault(t *testing.T) {
+func TestOptions_HandleByDefault(t *testing.T) {
 	p := with(fallback.Value("instead"), nil)
-	for _, err := range []error{errBoom, fmt.Errorf("call: %w", errBoom), pipeline.ErrRejected, &timeout.Error{After: 1}} {
+	for _, err := range []error{
+		errBoom, fmt.Errorf("call: %w", errBoom), pipeline.ErrRejected, &timeout.Error{After: 1},
+		context.DeadlineExceeded, fmt.Errorf("query: %w", context.DeadlineExceeded), // not the execution's own
+	} {
 		v, got := pipeline.ExecuteValue(t.Context(), p, returning("", err))
 		assert.NoError(t, got)
 		assert.Equal(t, "instead", v)
 	}
-	for _, err := range []error{context.Canceled, context.DeadlineExceeded, fmt.Errorf("query: %w", context.DeadlineExceeded)} {
-		v, got := pipeline.ExecuteValue(t.Context(), p, returning("partial", err))
-		assert.Equal(t, err, got, "as it is")
-		assert.Equal(t, "partial", v)
-	}
+	v, got := pipeline.ExecuteValue(t.Context(), p, returning("partial", context.Canceled))
+	assert.Equal(t, context.Canceled, got, "as it is")
+	assert.Equal(t, "partial", v)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := pipeline.ExecuteValue(ctx, p, func(ctx context.Context) (string, error) {
+			<-ctx.Done()
+			return "", fmt.Errorf("query: %w", ctx.Err())
+		})
+		assert.EqualError(t, err, "query: context deadline exceeded", "the caller's own")
+	})
 	every := with(fallback.Value("instead"), &fallback.Options{Handle: func(_ any, err error) bool { return err != nil }})
-	v, err := pipeline.ExecuteValue(t.Context(), every, returning("", context.DeadlineExceeded))
+	v, err := pipeline.ExecuteValue(t.Context(), every, returning("", context.Canceled))
 	assert.NoError(t, err, "those who want it say so")
 	assert.Equal(t, "instead", v)
 }

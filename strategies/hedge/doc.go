@@ -13,8 +13,8 @@
 // # Which outcome counts
 //
 // The first one that is not handled wins, a success as a rule. One that is handled,
-// by default every error but a context's, makes the next attempt start at once, as
-// long as [Options.MaxHedges] allows for another. When all have ended and were
+// by default every error, makes the next attempt start at once, as long as
+// [Options.MaxHedges] allows for another. When all have ended and were
 // handled, the outcome of the first attempt is returned: it is what would have
 // come without hedging, whatever the others ran into.
 //
@@ -38,8 +38,9 @@
 // So do those of the attempts, and no more are started. Those that run are waited
 // for, as everywhere in weir: a success is kept, however late it comes, and a
 // callback that listens is not late. But here, too, the first outcome that is not
-// handled decides, and by default a context's error is not: one attempt that listens
-// is enough, and a success of one that does not goes to Dispose. Where the end kept
+// handled decides, and by default a context's error is not once the caller's context is
+// done: one attempt that listens is enough, and a success of one that does
+// not goes to Dispose. Where the end kept
 // another attempt from starting and no outcome wins, the first attempt's is joined
 // with the context's error.
 //
@@ -52,10 +53,11 @@
 //
 // # Order
 //
-// Outside of a hedge, what shall count once: a retry, a limit of requests by users,
-// a timeout for the whole. Inside of it, what shall count for each attempt: a
-// timeout for each, a limit of what a server gets. A circuit breaker inside should
-// take [context.Canceled] for no failure, since losers end with it.
+// Outside of a hedge stands what counts once: a retry, a limit of requests by users,
+// a timeout for the whole. Inside of it stands what counts for each attempt: a circuit
+// breaker, a limit of what a server gets, a timeout for each. A circuit breaker inside
+// does not count losers, since their contexts are cancelled; one with a Handle of its
+// own should not take [context.Canceled] for a failure.
 //
 // # Cost
 //

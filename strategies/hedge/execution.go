@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
+	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
 // An execution is one call of Execute, as far as it does not matter whether there
@@ -31,7 +32,7 @@ func newExecution(ctx context.Context, next pipeline.Next, o *Options) execution
 	return execution{options: o, ctx: ctx, next: next, listening: next.Listening(), most: o.MaxHedges + 1}
 }
 
-// handles tells whether an outcome does not win.
+// handles reports whether an outcome does not win.
 func (e *execution) handles(o *outcome) bool {
 	if e.options.Handle != nil {
 		judged := false
@@ -44,7 +45,7 @@ func (e *execution) handles(o *outcome) bool {
 		judged = true
 		return handled
 	}
-	return o.err != nil && !pipeline.IsContextError(o.err)
+	return o.err != nil && !judge.Ended(e.ctx, o.err)
 }
 
 // handled does what there is to do about an outcome that did not win while so many

@@ -2,6 +2,7 @@ package hedge_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,4 +46,19 @@ func TestSuccessAfterTheContextsErrorIsDisposedOf(t *testing.T) {
 		assert.Equal(t, context.DeadlineExceeded, err)
 		assert.Equal(t, any("late"), <-disposed)
 	})
+}
+
+// A deadline that is not the execution's own does not win: the next attempt may answer.
+func TestOptions_HandleByDefault(t *testing.T) {
+	for _, delay := range []time.Duration{time.Hour, -1} {
+		p := with(&hedge.Options{Delay: delay})
+		v, err := pipeline.ExecuteValue(t.Context(), p, func(ctx context.Context) (string, error) {
+			if hedge.Attempt(ctx) == 0 {
+				return "", fmt.Errorf("query: %w", context.DeadlineExceeded)
+			}
+			return "fine", nil
+		})
+		assert.NoError(t, err)
+		assert.Equal(t, "fine", v)
+	}
 }

@@ -36,8 +36,9 @@ type Options struct {
 	// MaxHedges is how many attempts there may be besides the first; 0 is 1, -1 is
 	// none, 10 is the most.
 	MaxHedges int `json:"max_hedges,omitempty" yaml:"max_hedges,omitempty"`
-	// Handle tells whether an outcome does not win; nil: every error but a
-	// context's is handled. It is called in the caller's goroutine.
+	// Handle reports whether an outcome does not win. It is called in the caller's
+	// goroutine. If nil, every error is handled except [context.Canceled], and
+	// [context.DeadlineExceeded] once the caller's context is done.
 	// retry.Result makes one of a predicate that knows the type.
 	Handle func(result any, err error) bool `json:"-" yaml:"-"`
 	// Budget, where set, is asked before each hedge; share one among all who make

@@ -48,6 +48,10 @@ func (e *RejectedError) Error() string {
 // Is tells whether target is [pipeline.ErrRejected].
 func (e *RejectedError) Is(target error) bool { return target == pipeline.ErrRejected }
 
+// NotCalled returns true: what the limiter protects was not called. A circuit breaker around the limiter
+// does not count the rejection.
+func (e *RejectedError) NotCalled() bool { return true }
+
 // RetryDelay returns RetryAfter; ok is false if it is not known. See
 // [pipeline.RetryAfter].
 func (e *RejectedError) RetryDelay() (d time.Duration, ok bool) {

@@ -11,11 +11,14 @@
 //
 // # What is retried
 //
-// By default every error but a context's: one that is [context.Canceled] or
-// [context.DeadlineExceeded], whosever context it was. The error of weir's own
-// timeout strategy is neither, so a timeout inside a retry limits an attempt and
-// is retried. A callback that sets deadlines for its attempts itself and wants
-// them retried says so with [Options.Handle], which sees results, too.
+// By default every error, as long as the execution's own context is not done, except
+// [context.Canceled]. This includes timeouts that match [context.DeadlineExceeded]:
+// that of http.Client.Timeout, of a connection, and of a deadline that the callback
+// sets for itself. It also includes the error of a timeout strategy inside the retry.
+//
+// An error whose method Retryable() bool returns false is not retried. The first
+// error in the tree of [errors.As] that has the method decides, also for errors that
+// are joined with it. Results are retried where [Options.Handle] says so.
 //
 // # When it gives up
 //

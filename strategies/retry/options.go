@@ -45,8 +45,10 @@ type Options struct {
 	// 0: there is no limit but the context's. It interrupts no attempt. Time spent
 	// in OnRetry counts.
 	MaxDuration time.Duration `json:"max_duration,omitempty" yaml:"max_duration,omitempty"`
-	// Handle tells whether an outcome is to be retried; nil: every error but a
-	// context's, and but one that says otherwise by a method Retryable() bool. It is asked about every attempt, successful ones included.
+	// Handle reports whether an outcome is retried. It is called for every attempt,
+	// also for successful ones. If nil, every error is retried except
+	// [context.Canceled], [context.DeadlineExceeded] once the execution's own context is
+	// done, and errors whose method Retryable() bool returns false.
 	Handle func(result any, err error) bool `json:"-" yaml:"-"`
 	// DelayFunc gives the wait after the given attempt, 0 for the first, in place
 	// of the backoff; with ok false or less than 0 the backoff stands.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
+	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
 // EventOnRetry is the event of an attempt that will be followed by another, with
@@ -86,7 +87,7 @@ func (s *Strategy) executeObserved(ctx context.Context, next pipeline.Next) (any
 // follow does about o what there is to do, up to the last outcome.
 func (e *execution) follow(ctx context.Context, o outcome) (any, error) {
 	for ; ; o = e.attempt(ctx, o.attempt+1) {
-		if !e.handles(o) {
+		if !e.handles(ctx, o) {
 			e.reportAttempt(ctx, o, pipeline.Information)
 			return o.result, o.err
 		}
@@ -119,15 +120,15 @@ func (e *execution) follow(ctx context.Context, o outcome) (any, error) {
 	}
 }
 
-// handles tells whether an outcome is one to retry.
-func (e *execution) handles(o outcome) bool {
+// handles reports whether an outcome is one to retry.
+func (e *execution) handles(ctx context.Context, o outcome) bool {
 	if e.options.Handle != nil {
 		return e.options.Handle(o.result, o.err)
 	}
-	return o.err != nil && !pipeline.IsContextError(o.err) && mayRetry(o.err)
+	return o.err != nil && !judge.Ended(ctx, o.err) && mayRetry(o.err)
 }
 
-// mayRetry is false for an error that says so itself.
+// mayRetry reports whether err lets itself be retried: its method Retryable, if it has one, returns true.
 func mayRetry(err error) bool {
 	e, ok := errors.AsType[interface {
 		error

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -76,17 +78,30 @@ func TestNoRetriesAndNoDelay(t *testing.T) {
 	})
 }
 
-func TestContextErrorsAreNotRetriedByDefault(t *testing.T) {
-	for _, err := range []error{context.Canceled, context.DeadlineExceeded, fmt.Errorf("query: %w", context.DeadlineExceeded)} {
+// A deadline that is not the execution's own is a failure: http.Client.Timeout, a dial, a deadline that the
+// callback sets.
+func TestOptions_HandleByDefault(t *testing.T) {
+	dial := &net.OpError{Op: "dial", Err: context.DeadlineExceeded}
+	for _, err := range []error{context.DeadlineExceeded, fmt.Errorf("query: %w", context.DeadlineExceeded), dial, os.ErrDeadlineExceeded} {
 		calls := 0
-		assert.Equal(t, err, with(nil).Execute(t.Context(), failing(9, err, &calls)))
-		assert.Equal(t, 1, calls)
+		assert.NoError(t, with(&retry.Options{Delay: -1}).Execute(t.Context(), failing(2, err, &calls)))
+		assert.Equal(t, 3, calls)
 	}
-	// Somebody who sets deadlines for attempts says so.
 	calls := 0
-	p := with(&retry.Options{Delay: -1, Handle: func(_ any, err error) bool { return errors.Is(err, context.DeadlineExceeded) }})
-	assert.NoError(t, p.Execute(t.Context(), failing(2, context.DeadlineExceeded, &calls)))
-	assert.Equal(t, 3, calls)
+	assert.Equal(t, context.Canceled, with(nil).Execute(t.Context(), failing(9, context.Canceled, &calls)))
+	assert.Equal(t, 1, calls)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		calls := 0
+		err := with(&retry.Options{Delay: -1}).Execute(ctx, func(ctx context.Context) error {
+			calls++
+			<-ctx.Done()
+			return fmt.Errorf("query: %w", ctx.Err())
+		})
+		assert.EqualError(t, err, "query: context deadline exceeded", "as it is")
+		assert.Equal(t, 1, calls)
+	})
 }
 
 func TestHandleSeesResults(t *testing.T) {
