@@ -5,7 +5,8 @@
 //	weir schema                      # the JSON schema of the format, for editors
 //
 // A FILE of "-" is the standard input. The exit status is 0 if all is well, 1 if a
-// file is wrong, and 2 if the command is or a file cannot be read.
+// file is wrong, and 2 if the command is, a file cannot be read, or the output cannot
+// be written.
 //
 // A program may have kinds and functions of its own, which weir does not know: it
 // accepts any that are not spelt much like one that it knows. With -strict a file
@@ -46,7 +47,31 @@ flags:
 `
 
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	c := &command{stdin: stdin, stdout: stdout, stderr: stderr, kinds: reload.NewKinds()}
+	out := &output{to: stdout}
+	c := &command{stdin: stdin, stdout: out, stderr: stderr, kinds: reload.NewKinds()}
+	status := c.run(args)
+	if out.err != nil {
+		c.complain("weir: %v\n", out.err)
+		return trouble
+	}
+	return status
+}
+
+// An output remembers that it could not be written.
+type output struct {
+	to  io.Writer
+	err error
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.to.Write(p)
+	if err != nil && o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
+func (c *command) run(args []string) int {
 	name := ""
 	if len(args) > 0 {
 		name, args = args[0], args[1:]
@@ -59,10 +84,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	case "schema":
 		return c.with(name, args, 0, c.schema)
 	case "help", "-h", "-help", "--help":
-		c.help(c.flags(name), stdout)
+		c.help(c.flags(name), c.stdout)
 		return fine
 	case "":
-		c.help(c.flags(name), stderr)
+		c.help(c.flags(name), c.stderr)
 	default:
 		c.complain("weir: unknown command %q, must be check, explain or schema\n", name)
 	}
@@ -80,7 +105,7 @@ type command struct {
 func (c *command) flags(name string) *flag.FlagSet {
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.SetOutput(c.stderr)
-	f.Usage = func() { c.help(f, c.stderr) }
+	f.Usage = func() {} // with knows whether it is asked for
 	f.BoolVar(&c.strict, "strict", false, "accept weir's own kinds only, and the functions that are given")
 	for _, what := range reload.Registrations() {
 		f.Func(what, "the `name` of what the program registers with Kinds."+strings.ToUpper(what[:1])+what[1:], func(name string) error {
@@ -103,8 +128,10 @@ func (c *command) with(name string, args []string, least int, do func(args []str
 	f := c.flags(name)
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
+		c.help(f, c.stdout)
 		return fine
 	case err != nil:
+		c.help(f, c.stderr)
 		return trouble
 	case f.NArg() < least:
 		c.complain("weir %s: which file?\n", name)
@@ -151,7 +178,7 @@ func (c *command) explain(args []string) int {
 	}
 	if err := f.Explain(c.stdout, args[1:]...); err != nil {
 		c.complain("weir: %v\n", err)
-		return wrong
+		return trouble
 	}
 	return fine
 }
@@ -188,12 +215,25 @@ func (c *command) parse(name string) (*reload.File, int) {
 
 func (c *command) complain(format string, args ...any) { say(c.stderr, format, args...) }
 
-// say prints. If nobody can read it any more there is nobody to tell.
+// say prints. What cannot be written to the standard output, run reports.
 func say(to io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(to, format, args...) }
 
+// maxRead is how much of a file is read: more than Parse takes, and not all of /dev/zero.
+const maxRead = 8 << 20
+
 func (c *command) read(name string) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(c.stdin)
+	from := c.stdin
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = file.Close() }() // nothing was written
+		from = file
 	}
-	return os.ReadFile(name)
+	content, err := io.ReadAll(io.LimitReader(from, maxRead+1))
+	if err == nil && len(content) > maxRead {
+		err = fmt.Errorf("%s: larger than %d bytes", name, maxRead)
+	}
+	return content, err
 }

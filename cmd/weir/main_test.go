@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -120,8 +121,12 @@ func TestExplain(t *testing.T) {
 	assert.Contains(t, r.out, "orders")
 	assert.Contains(t, r.out, "up to 5 times")
 	r = weir(good, "explain", "-", "nothing")
-	assert.Equal(t, 1, r.status)
+	assert.Equal(t, 2, r.status, "the file is right, the command is not")
 	assert.Contains(t, r.err, "nothing")
+	r = weir("pipelines: {\"a\\e[31m\\nb\": {strategies: []}}", "explain", "-")
+	assert.Equal(t, 0, r.status)
+	assert.Contains(t, r.out, `"a\x1b[31m\nb"`)
+	assert.NotContains(t, r.out, "\x1b")
 	assert.Equal(t, 1, weir(bad, "explain", "-").status)
 }
 
@@ -151,5 +156,32 @@ func TestUsage(t *testing.T) {
 	r := weir("", "help")
 	assert.Equal(t, 0, r.status)
 	assert.Contains(t, r.out, "weir check")
-	assert.Equal(t, 0, weir("", "check", "-h").status)
+	r = weir("", "check", "-h")
+	assert.Equal(t, 0, r.status)
+	assert.Contains(t, r.out, "weir check", "what is asked for is no error")
+	assert.Empty(t, r.err)
 }
+
+// A full is an output that takes nothing, such as /dev/full.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+
+func TestOutputThatCannotBeWritten(t *testing.T) {
+	for _, args := range [][]string{{"check", "-"}, {"explain", "-"}, {"schema"}, {"help"}, {"check", "-h"}} {
+		var stderr bytes.Buffer
+		assert.Equal(t, 2, run(args, strings.NewReader(good), full{}, &stderr), args)
+		assert.Contains(t, stderr.String(), "no space left")
+	}
+}
+
+// An endless file is not read to its end.
+func TestInputWithoutEnd(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	assert.Equal(t, 2, run([]string{"check", "-"}, endless{}, &stdout, &stderr))
+	assert.Contains(t, stderr.String(), "-: larger than 8388608 bytes")
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
