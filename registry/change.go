@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-go/weir/internal/goroutine"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -85,7 +86,7 @@ type change struct {
 // change waits for its turn, has plan say what is to be built, builds that and puts
 // it in force.
 func (r *Registry) change(ctx context.Context, plan func(*change) error) error {
-	here := goroutine()
+	here := goroutine.ID()
 	if r.builds(here) {
 		return fmt.Errorf("%w on this goroutine, which would wait for itself", ErrReloading)
 	}

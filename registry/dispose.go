@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-go/weir/internal/goroutine"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/pipeline"
 )
@@ -57,7 +58,7 @@ func (r *Registry) drainOuterFirst(retired []*disposal) {
 // also if a function of the program leaves the goroutine.
 func (d *disposal) run() {
 	r := d.registry
-	here := goroutine()
+	here := goroutine.ID()
 	r.disposes(here, true)
 	defer d.end(here)
 	var errs []error
@@ -288,7 +289,7 @@ func (r *Registry) Close(ctx context.Context) error {
 		return r.failures.all()
 	default:
 	}
-	if r.waitsFor(goroutine()) {
+	if r.waitsFor(goroutine.ID()) {
 		return errors.Join(errCloseInside, r.failures.all())
 	}
 	select {

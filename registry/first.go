@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weir-go/weir/internal/goroutine"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -44,7 +45,7 @@ func (d *definition) outdate() {
 // is the first build that wants it, nil if that is not known: then it is the one whose
 // build function runs on this goroutine, if one does.
 func (r *Registry) buildFirst(want id, by *attempt) (*instance, error) {
-	here := goroutine()
+	here := goroutine.ID()
 	r.mu.Lock()
 	if by == nil {
 		by = r.builders[here]

@@ -191,24 +191,17 @@ func (b *Builder) id() id { return id{b.Name, b.Instance} }
 // conflict says what the pipelines a and b disagree about. It names the fields that
 // differ, and values only of weir's own options: the program's may be secret.
 func conflict(a id, ua *use, b id, ub *use) error {
-	err := fmt.Errorf("%w: %v: pipeline %s wants a %s%s, pipeline %s a %s%s",
-		ErrLimiterConflict, ua.id.useKey, a, ua.id.kind, ua.written(), b, ub.id.kind, ub.written())
-	switch {
-	case ua.id.kind != ub.id.kind:
-	case ua.options == ub.options && !ua.id.kept():
+	if ua.id.kept() {
+		err := fmt.Errorf("%w: %v: pipeline %s and pipeline %s do not want the same: %s",
+			ErrLimiterConflict, ua.id.useKey, a, b, difference(ua.options, ub.options))
+		return &faultError{err, []id{a, b}}
+	}
+	err := fmt.Errorf("%w: %v: pipeline %s wants a %s with %+v, pipeline %s a %s with %+v",
+		ErrLimiterConflict, ua.id.useKey, a, ua.id.kind, ua.options, b, ub.id.kind, ub.options)
+	if ua.id.kind == ub.id.kind && ua.options == ub.options {
 		err = fmt.Errorf("%w, in another store or of other types", err)
-	case ua.id.kept():
-		err = fmt.Errorf("%w: %s", err, difference(ua.options, ub.options))
 	}
 	return &faultError{err, []id{a, b}}
-}
-
-// written says what options a use wants, if they are weir's own.
-func (u *use) written() string {
-	if u.id.kept() {
-		return ""
-	}
-	return fmt.Sprintf(" with %+v", u.options)
 }
 
 // difference names the fields in which two options differ.

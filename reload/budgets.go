@@ -27,6 +27,7 @@ func (d *decoder) budgets(n *node, f *File) {
 		d.add(n, budgetsField, "must be a mapping of names to budgets, found %v", n)
 		return
 	}
+	d.named(n, budgetsField, "budgets")
 	for _, e := range n.entries {
 		b := &budgetModel{name: e.key.text}
 		d.options(e.value, reflect.ValueOf(&b.options), child(budgetsField, b.name), nil)
@@ -47,9 +48,10 @@ func (d *decoder) referBudgets(f *File) {
 	for _, b := range f.budgets {
 		known[b.name] = b
 	}
+	names := f.Budgets()
 	for _, r := range d.budgetRefs {
 		if r.by.budget = known[r.text]; r.by.budget == nil {
-			d.add(r.node, r.path, "there is no budget %s, %s", shortened(r.text), instead(r.text, f.Budgets(), "the file has no budgets"))
+			d.add(r.node, r.path, "there is no budget %s, %s", shortened(r.text), d.instead(r.text, names, "the file has no budgets"))
 		}
 	}
 }

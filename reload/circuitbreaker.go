@@ -47,7 +47,7 @@ func buildCircuitBreaker(b *registry.Builder, k *Kinds, s *strategyModel) (pipel
 	if from.Handle != "" || from.Control != "" {
 		key.functions = k
 	}
-	made := registry.Keep(b, ownName(b.Name, b.Instance, s.name), key, registry.Kept[*circuitbreaker.Strategy, circuitKey]{
+	made := registry.Keep(b, s.ownName(b.Name, b.Instance), key, registry.Kept[*circuitbreaker.Strategy, circuitKey]{
 		Kind: circuitKind,
 		Make: func(circuitKey) (*circuitbreaker.Strategy, error) {
 			c := circuitbreaker.New(o)

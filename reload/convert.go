@@ -1,6 +1,7 @@
 package reload
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -75,9 +76,15 @@ func scalarKind(n *yaml.Node) nodeKind {
 	case "!!bool":
 		return boolean
 	default:
+		if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0 && number.MatchString(n.Value) {
+			return decimal // too large for the library, such as 1e999, and a number to other readers
+		}
 		return text
 	}
 }
+
+// number is what is a number in YAML and in JSON.
+var number = regexp.MustCompile(`^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$`)
 
 // alias returns what n stands for.
 func (c *converter) alias(n *yaml.Node, made *node, path string) *node {

@@ -10,6 +10,7 @@ import (
 // all.
 type decoder struct {
 	problems
+	suggester
 	kinds *Kinds
 	// What is looked up when everything is decoded.
 	limiterRefs  []limiterRef
@@ -140,7 +141,7 @@ func (d *decoder) unknownField(key *node, path string, fields []field, more extr
 	}
 	names = append(names, slices.Collect(maps.Keys(more))...)
 	slices.Sort(names)
-	d.add(key, path, "unknown field %s, %s", shortened(key.text), instead(key.text, names, "there are none here"))
+	d.add(key, path, "unknown field %s, %s", shortened(key.text), d.instead(key.text, names, "there are none here"))
 }
 
 // value decodes n into v, which can be set.

@@ -17,22 +17,23 @@ func (f *File) Explain(w io.Writer, names ...string) error {
 	for _, p := range f.pipelines {
 		e.byName[p.name] = p
 	}
+	wanted := setOf(names)
 	for _, name := range names {
 		if e.byName[name] == nil {
-			return fmt.Errorf("reload: there is no pipeline %s in the file, %s", shortened(name), instead(name, f.Pipelines(), "nor any other"))
+			return fmt.Errorf("reload: there is no pipeline %s in the file, %s", shortened(name), new(suggester).instead(name, f.Pipelines(), "nor any other"))
 		}
 	}
 	e.findUsers()
 	var b strings.Builder
 	for _, p := range f.pipelines {
-		if len(names) == 0 || slices.Contains(names, p.name) {
+		if len(names) == 0 || wanted[p.name] {
 			e.pipeline(&b, p)
 		}
 	}
 	if len(names) == 0 {
 		e.unused(&b)
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, visible(b.String()))
 	return err
 }
 
@@ -73,12 +74,12 @@ func (e *explainer) use(l *limiterModel, by string, seen map[*limiterModel]bool)
 func (e *explainer) unused(b *strings.Builder) {
 	for _, l := range e.file.limiters {
 		if len(e.users[l]) == 0 {
-			fmt.Fprintf(b, "limiter %s is used by no pipeline\n", l.name)
+			fmt.Fprintf(b, "limiter %s is used by no pipeline\n", shown(l.name))
 		}
 	}
 	for _, m := range e.file.budgets {
 		if len(e.spenders[m]) == 0 {
-			fmt.Fprintf(b, "budget %s is used by no pipeline\n", m.name)
+			fmt.Fprintf(b, "budget %s is used by no pipeline\n", shown(m.name))
 		}
 	}
 }
@@ -86,7 +87,7 @@ func (e *explainer) unused(b *strings.Builder) {
 // pipeline writes one pipeline. What is inside of a retry, or of
 // hedging, happens for each attempt.
 func (e *explainer) pipeline(b *strings.Builder, p *pipelineModel) {
-	fmt.Fprintf(b, "%s\n", p.name)
+	fmt.Fprintf(b, "%s\n", shown(p.name))
 	if len(p.strategies) == 0 {
 		b.WriteString("  nothing but the call\n")
 	}
@@ -132,15 +133,15 @@ func (e *explainer) strategy(p *pipelineModel, s *strategyModel, subject string)
 	case rateLimiterOptions:
 		words = subject + " " + explainRateLimiter(o) + " of " + e.limiter(p, s.limiter)
 		if o.Handle != "" {
-			words += "; a failure is what " + o.Handle + " takes for one"
+			words += "; a failure is what " + shown(o.Handle) + " takes for one"
 		}
 	case pipelineOptions:
-		words = fmt.Sprintf("%s runs through the pipeline %s", subject, o.Name)
+		words = fmt.Sprintf("%s runs through the pipeline %s", subject, shown(o.Name))
 	default:
 		words = fmt.Sprintf("%s runs through %s", subject, explainOwn(s.kind, s.options))
 	}
 	if kind := e.file.kinds.strategy(s.kind); kind != nil && s.name != kind.usual {
-		words += fmt.Sprintf("; called %s", s.name)
+		words += fmt.Sprintf("; called %s", shown(s.name))
 	}
 	return words
 }

@@ -90,7 +90,7 @@ func (e *explainer) budget(p *pipelineModel, s *strategyModel) string {
 	if m == nil || !e.retries(s) {
 		return ""
 	}
-	return fmt.Sprintf(", out of the budget %s%s (%s)", m.name, sharedWith(e.spenders[m], p.name), m.explain())
+	return fmt.Sprintf(", out of the budget %s%s (%s)", shown(m.name), sharedWith(e.spenders[m], p.name), m.explain())
 }
 
 func (m *budgetModel) explain() string {

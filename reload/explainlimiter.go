@@ -26,7 +26,7 @@ func (e *explainer) limiter(p *pipelineModel, l *limiterModel) string {
 	if l.name == "" {
 		return "its own " + e.limits(p, l)
 	}
-	return fmt.Sprintf("%s%s (%s)", l.name, sharedWith(e.users[l], p.name), e.limits(p, l))
+	return fmt.Sprintf("%s%s (%s)", shown(l.name), sharedWith(e.users[l], p.name), e.limits(p, l))
 }
 
 // sharedWith says which others use something.
@@ -34,6 +34,9 @@ func sharedWith(users []string, itself string) string {
 	others := slices.DeleteFunc(slices.Clone(users), func(name string) bool { return name == itself })
 	if len(others) == 0 {
 		return ""
+	}
+	for i, name := range others {
+		others[i] = shown(name)
 	}
 	return ", shared with " + strings.Join(others, ", ")
 }

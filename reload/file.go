@@ -15,6 +15,8 @@ type File struct {
 	limiters  []*limiterModel  // shared, in the order of the file
 	budgets   []*budgetModel   // in the order of the file
 	pipelines []*pipelineModel // in the order of the file
+
+	pipelinesAt *node // where they begin
 }
 
 // A pipelineModel is a pipeline as the file describes it.
@@ -28,6 +30,10 @@ type pipelineModel struct {
 // without building: names, types, values, references, cycles. It has no side
 // effects. name is the file's, for messages; k says which kinds and functions there
 // are, nil stands for weir's own and none.
+//
+// What it does for a file is bounded, whatever stands there: 1 MiB, values nested 100 deep,
+// aliases that stand for 100,000 values, 10,000 limiters, budgets and pipelines each, names of 256
+// bytes. The first 1000 problems are reported.
 //
 // The error is a [*FileError] with every problem, or says what is wrong with k.
 func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
@@ -50,10 +56,10 @@ func parse(name string, data []byte, k *Kinds) (*File, error) {
 		return nil, newFileError(name, found)
 	}
 	d := &decoder{problems: found, kinds: k}
-	f := &File{name: name, kinds: k}
 	if root == nil {
 		root = &node{kind: mapping, line: 1, column: 1}
 	}
+	f := &File{name: name, kinds: k, pipelinesAt: root}
 	d.file(root, f)
 	if err := newFileError(name, d.problems); err != nil {
 		return nil, err
@@ -97,7 +103,30 @@ const (
 	budgetsField    = "budgets"
 	pipelinesField  = "pipelines"
 	allowEmptyField = "allow_empty"
+	schemaField     = "$schema" // what an editor finds the schema by
 )
+
+// The bounds of what a file can name. A store takes shorter names still.
+const (
+	maxNames      = 10_000 // of limiters, of budgets and of pipelines each
+	maxNameLength = 256    // bytes
+)
+
+// named checks how many names of one kind there are, and how long they are.
+func (d *decoder) named(n *node, path, what string) {
+	if len(n.entries) > maxNames {
+		d.add(n.entries[maxNames].key, path, "there are %d %s, a file has at most %d", len(n.entries), what, maxNames)
+	}
+	for _, e := range n.entries {
+		d.nameLength(e.key, path)
+	}
+}
+
+func (d *decoder) nameLength(name *node, path string) {
+	if len(name.text) > maxNameLength {
+		d.add(name, path, "the name %s has %d bytes, must have at most %d", shortened(name.text), len(name.text), maxNameLength)
+	}
+}
 
 // ignoredPrefix begins the fields of a file that are there for their anchors.
 const ignoredPrefix = "x-"
@@ -114,7 +143,12 @@ func (d *decoder) file(root *node, f *File) {
 		case budgetsField:
 			d.budgets(e.value, f)
 		case pipelinesField:
+			f.pipelinesAt = e.key
 			d.pipelines(e.value, f)
+		case schemaField:
+			if e.value.kind != text {
+				d.add(e.value, schemaField, "must be text, the address of the schema, found %v", e.value)
+			}
 		case allowEmptyField:
 			if e.value.kind != boolean {
 				d.add(e.value, allowEmptyField, "must be true or false, found %v", e.value)
@@ -122,7 +156,7 @@ func (d *decoder) file(root *node, f *File) {
 		default:
 			if !strings.HasPrefix(e.key.text, ignoredPrefix) {
 				fields := []string{limitersField, budgetsField, pipelinesField, allowEmptyField}
-				d.add(e.key, "", "unknown field %s, %s", shortened(e.key.text), instead(e.key.text, fields, ""))
+				d.add(e.key, "", "unknown field %s, %s", shortened(e.key.text), d.instead(e.key.text, fields, ""))
 			}
 		}
 	}
@@ -148,6 +182,7 @@ func (d *decoder) sharedLimiters(n *node, f *File) {
 		d.add(n, limitersField, "must be a mapping of names to limiters, found %v", n)
 		return
 	}
+	d.named(n, limitersField, "limiters")
 	for _, e := range n.entries {
 		d.in = e.key.text
 		path := child(limitersField, e.key.text)
@@ -156,7 +191,7 @@ func (d *decoder) sharedLimiters(n *node, f *File) {
 			d.storedName(e.key, path, l.name, l)
 			f.limiters = append(f.limiters, l)
 		} else {
-			// It has its problem. Whoever names it need not have another.
+			// It has its problem. What names it need not have another.
 			f.limiters = append(f.limiters, &limiterModel{name: e.key.text})
 		}
 	}
@@ -214,7 +249,7 @@ func (d *decoder) oneKind(n *node, path, what string, kinds []string) (entry, bo
 	if what != eachKey && d.kinds.accepts(e.key.text, kinds) {
 		return e, true
 	}
-	d.add(e.key, path, "unknown kind of %s %s, %s", what, shortened(e.key.text), instead(e.key.text, kinds, ""))
+	d.add(e.key, path, "unknown kind of %s %s, %s", what, shortened(e.key.text), d.instead(e.key.text, kinds, ""))
 	return entry{}, false
 }
 
@@ -223,6 +258,7 @@ func (d *decoder) pipelines(n *node, f *File) {
 		d.add(n, pipelinesField, "must be a mapping of names to pipelines, found %v", n)
 		return
 	}
+	d.named(n, pipelinesField, "pipelines")
 	for _, e := range n.entries {
 		f.pipelines = append(f.pipelines, d.onePipeline(e, child(pipelinesField, e.key.text)))
 	}
@@ -238,7 +274,7 @@ func (d *decoder) onePipeline(e entry, path string) *pipelineModel {
 	}
 	for _, of := range e.value.entries {
 		if of.key.text != field {
-			d.add(of.key, path, "unknown field %s, %s", shortened(of.key.text), instead(of.key.text, []string{field}, ""))
+			d.add(of.key, path, "unknown field %s, %s", shortened(of.key.text), d.instead(of.key.text, []string{field}, ""))
 		}
 	}
 	strategies := e.value.get(field)
@@ -273,6 +309,7 @@ func (d *decoder) strategies(n *node, path string, p *pipelineModel) {
 		if s.name == "" || named.kind != text {
 			continue // it has no name, or one that is wrong
 		}
+		d.nameLength(named, at)
 		if before := first[s.name]; before != nil {
 			d.add(named, at, "the pipeline has a strategy called %s already, in line %d; give this one another name", shortened(s.name), before.line)
 		} else {

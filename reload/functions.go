@@ -173,5 +173,5 @@ func (d *decoder) function(n *node, path string, what purpose) {
 	if known[n.text] != nil || d.kinds.lenient {
 		return
 	}
-	d.add(n, path, "the program has registered no %s %s, %s", what, shortened(n.text), instead(n.text, keysOf(known), "nor any other"))
+	d.add(n, path, "the program has registered no %s %s, %s", what, shortened(n.text), d.instead(n.text, keysOf(known), "nor any other"))
 }

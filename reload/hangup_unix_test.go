@@ -23,7 +23,7 @@ func TestWatchHangup(t *testing.T) {
 	w := &watched{registry: registry.New(nil), path: filepath.Join(t.TempDir(), "weir.yaml")}
 	w.write(t, windows(1))
 	watcher, err := reload.Start(t.Context(), w.registry, w.path, &reload.Options{
-		Interval: -1, Settle: time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+		Hangup: true, Interval: -1, Settle: time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, w.registry.Close(context.Background())) }()

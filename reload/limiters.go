@@ -111,6 +111,7 @@ func buildPartitioned(b *registry.Builder, k *Kinds, name string, l *limiterMode
 	if l.store != nil {
 		return buildInStore(b, k, name, l, key)
 	}
+	keepKey(b, name, o.Key, key)
 	p := &byContext{}
 	switch each := l.each.options.(type) {
 	case limiter.TokenBucketOptions:
@@ -123,6 +124,22 @@ func buildPartitioned(b *registry.Builder, k *Kinds, name string, l *limiterMode
 		p.Partitioned = registry.Partitioned(b, name, key, each, o.PartitionedOptions)
 	}
 	return p, nil
+}
+
+// A keyIdentity is by what a partitioned limiter finds its keys.
+type keyIdentity struct {
+	Key  string  // the name in the file
+	code uintptr // of the function: programs with several Kinds may mean others by one name
+}
+
+// keepKey makes pipelines that share a limiter agree about its key, as they agree about its
+// limits. Without it the last that is built would decide for the others.
+func keepKey(b *registry.Builder, name, key string, f func(context.Context) string) {
+	registry.Keep(b, name, keyIdentity{key, reflect.ValueOf(f).Pointer()}, registry.Kept[struct{}, keyIdentity]{
+		Kind:        "key function of the limiter",
+		Make:        func(keyIdentity) (none struct{}, err error) { return none, nil },
+		Reconfigure: func(struct{}, keyIdentity) error { return nil },
+	})
 }
 
 // byContext is a limiter for each context as one limiter, as a chain wants it.

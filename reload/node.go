@@ -1,6 +1,10 @@
 package reload
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
 
 // A node is a value of the file and where it stands. Aliases and merge keys are
 // resolved.
@@ -53,6 +57,28 @@ func (n *node) String() string {
 	default:
 		return "nothing"
 	}
+}
+
+// shown is a name as it is, or in quotes if a terminal would not show it so.
+func shown(name string) string {
+	if strings.ContainsFunc(name, func(r rune) bool { return !strconv.IsPrint(r) }) || name == "" {
+		return strconv.Quote(name)
+	}
+	return name
+}
+
+// visible is text of several lines in which nothing controls the terminal.
+func visible(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if r == '\n' || strconv.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			quoted := strconv.QuoteRune(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+	}
+	return b.String()
 }
 
 // shortened quotes text for a message that is to stay on one line.

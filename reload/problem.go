@@ -83,11 +83,20 @@ type problems []Problem
 // maxProblems bounds the work for a file that is something else altogether.
 const maxProblems = 1000
 
+// setOf returns the names as a set.
+func setOf(names []string) map[string]bool {
+	set := make(map[string]bool, len(names))
+	for _, name := range names {
+		set[name] = true
+	}
+	return set
+}
+
 func (p *problems) add(at *node, path, format string, args ...any) {
 	if len(*p) >= maxProblems {
 		return
 	}
-	*p = append(*p, Problem{Line: at.line, Column: at.column, Path: path, Message: fmt.Sprintf(format, args...)})
+	*p = append(*p, Problem{Line: at.line, Column: at.column, Path: path, Message: visible(fmt.Sprintf(format, args...))})
 }
 
 // child is the path of what stands under a key.

@@ -29,7 +29,7 @@ func (d *decoder) refer(f *File) {
 	for _, r := range d.limiterRefs {
 		l := shared[r.text]
 		if l == nil {
-			d.add(r.node, r.path, "there is no limiter %s, %s", shortened(r.text), instead(r.text, limiters, "the file has no limiters"))
+			d.add(r.node, r.path, "there is no limiter %s, %s", shortened(r.text), d.instead(r.text, limiters, "the file has no limiters"))
 			continue
 		}
 		r.set(l)
@@ -52,7 +52,7 @@ func (d *decoder) refer(f *File) {
 	var embedded []reference
 	for _, r := range d.pipelineRefs {
 		if !known[r.text] {
-			d.add(r.node, r.path, "there is no pipeline %s in the file, %s", shortened(r.text), instead(r.text, names, ""))
+			d.add(r.node, r.path, "there is no pipeline %s in the file, %s", shortened(r.text), d.instead(r.text, names, ""))
 			continue
 		}
 		embedded = append(embedded, r)
@@ -75,7 +75,10 @@ func (d *decoder) cycles(what string, names []string, references []reference) {
 		for _, r := range leaving[name] {
 			switch at := place[r.text]; {
 			case at > 0:
-				round := append(slices.Clone(way[at-1:]), r.text)
+				var round []string
+				for _, name := range append(slices.Clone(way[at-1:]), r.text) {
+					round = append(round, shown(name))
+				}
 				d.add(r.node, r.path, "a %s cannot contain itself: %s", what, strings.Join(round, " -> "))
 			case at == 0:
 				visit(r.text)
@@ -94,12 +97,13 @@ func (d *decoder) cycles(what string, names []string, references []reference) {
 // ownNames looks for limiters and circuits of strategies that the registry would take
 // for others: a pipeline "a/b" and a strategy "c" make the same name as "a" and "b/c".
 func (d *decoder) ownNames(f *File) {
+	d.setApart(f)
 	taken := make(map[string]string)
 	for _, b := range f.budgets {
-		taken["budget "+b.name] = "the budget " + b.name
+		taken["budget "+b.name] = "the budget " + shown(b.name)
 	}
 	for _, l := range f.limiters {
-		taken[l.name] = "the limiter " + l.name
+		taken[l.name] = "the limiter " + shown(l.name)
 	}
 	for _, p := range f.pipelines {
 		for i, s := range p.strategies {
@@ -107,11 +111,11 @@ func (d *decoder) ownNames(f *File) {
 			if !keeps {
 				continue
 			}
-			name, at := ownName(p.name, "", s.name), p.places[i]
+			name, at := s.ownName(p.name, ""), p.places[i]
 			if s.limiter != nil && what == "limiter" {
 				d.storedName(&node{line: at.Line, column: at.Column}, at.Path, name, s.limiter)
 			}
-			its := "that of the pipeline " + p.name
+			its := "that of the pipeline " + shown(p.name)
 			if other := taken[prefix+name]; other == its {
 				continue // of two strategies of one name, which is a problem already
 			} else if other != "" {
@@ -122,6 +126,66 @@ func (d *decoder) ownNames(f *File) {
 				continue
 			}
 			taken[prefix+name] = its
+		}
+	}
+}
+
+// setApart finds the pipelines whose instances could be taken for something else of the file
+// by the usual name, because another name continues theirs after a slash. One with a name
+// that has "//" in it is kept apart as well.
+func (d *decoder) setApart(f *File) {
+	continued := make(map[string]bool)
+	add := func(name string) {
+		for i, r := range name {
+			if r == '/' {
+				continued[name[:i]] = true
+			}
+		}
+	}
+	for _, l := range f.limiters {
+		add(l.name)
+	}
+	for _, p := range f.pipelines {
+		add(p.name)
+		for _, s := range p.strategies {
+			if strings.Contains(s.name, "/") {
+				add(p.name + "/" + s.name)
+			}
+		}
+	}
+	for _, p := range f.pipelines {
+		for _, s := range p.strategies {
+			s.apart = continued[p.name]
+		}
+	}
+	d.checkApart(f)
+}
+
+// checkApart refuses names that would be those of instances that are kept apart.
+func (d *decoder) checkApart(f *File) {
+	apart := make(map[string]bool)
+	for _, p := range f.pipelines {
+		apart[p.name] = slices.ContainsFunc(p.strategies, func(s *strategyModel) bool {
+			_, _, keeps := s.keeps()
+			return keeps
+		})
+	}
+	for _, l := range f.limiters {
+		for i := range l.name {
+			if strings.HasPrefix(l.name[i:], "//") && apart[l.name[:i]] {
+				d.add(f.pipelinesAt, limitersField, "the limiter %s has a name that an instance of the pipeline %s could have for its own; give it one without //",
+					shown(l.name), shown(l.name[:i]))
+				break
+			}
+		}
+	}
+	for _, p := range f.pipelines {
+		for i := range p.name {
+			if strings.HasPrefix(p.name[i:], "//") && apart[p.name[:i]] {
+				d.add(f.pipelinesAt, child(pipelinesField, p.name), "the pipeline %s has a name that an instance of the pipeline %s could have for its own; give it one without //",
+					shown(p.name), shown(p.name[:i]))
+				break
+			}
 		}
 	}
 }

@@ -91,7 +91,7 @@ func (d *decoder) duration(n *node, v reflect.Value, path string, r rule) {
 	switch n.kind {
 	case text:
 		t, err := time.ParseDuration(n.text)
-		if err != nil || t == 0 && n.text == "0" {
+		if err != nil || strings.Trim(n.text, "+-0") == "" { // a zero needs no unit for ParseDuration
 			d.add(n, path, "must be %s, found %v; the units are ns, us, ms, s, m and h", wanted, n)
 			return
 		}

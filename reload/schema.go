@@ -54,6 +54,7 @@ func (k *Kinds) schema() ([]byte, error) {
 				"additionalProperties": object{"$ref": "#/$defs/pipeline"},
 			},
 			allowEmptyField: object{"description": "A file without pipelines is meant.", "type": "boolean"},
+			schemaField:     object{"description": "The address of this schema, for editors; weir ignores it.", "type": "string"},
 		},
 		"patternProperties":    object{"^" + ignoredPrefix: object{"description": "Ignored: a place for anchors."}},
 		"additionalProperties": false,

@@ -25,6 +25,7 @@ type strategyModel struct {
 	options any           // a struct; nil of kinds that are not known
 	limiter *limiterModel // of a rate limiter
 	budget  *budgetModel  // of what makes more attempts, if it has one
+	apart   bool          // other names of the file could be those of instances, see ownName
 }
 
 // A strategyKind is how the strategies of one kind are decoded and made.
@@ -196,7 +197,7 @@ func buildRateLimiter(b *registry.Builder, k *Kinds, s *strategyModel) (pipeline
 	}
 	name := s.limiter.name
 	if name == "" {
-		name = ownName(b.Name, b.Instance, s.name)
+		name = s.ownName(b.Name, b.Instance)
 	}
 	l, err := s.limiter.build(b, k, name)
 	if err != nil {
@@ -215,13 +216,22 @@ func buildRateLimiter(b *registry.Builder, k *Kinds, s *strategyModel) (pipeline
 	return adaptive.New(l, &adaptive.Options{Name: s.name, Permits: o.Permits, Handle: handle}), nil
 }
 
-// ownName is what the registry keeps the limiter of one strategy by.
-func ownName(pipeline, instance, strategy string) string {
-	if instance != "" {
-		pipeline += "/" + instance
+// ownName is what the registry keeps the limiter, or the circuit, of one strategy by:
+// "pipeline/strategy", or "pipeline/instance/strategy". Where another name of the file could
+// be the latter, such as that of a pipeline "pipeline/instance", it is
+// "pipeline//instance/strategy", with the slashes of the instance escaped.
+func (s *strategyModel) ownName(pipeline, instance string) string {
+	switch {
+	case instance == "":
+		return pipeline + "/" + s.name
+	case s.apart || strings.Contains(instance, "/"):
+		return pipeline + "//" + instanceEscapes.Replace(instance) + "/" + s.name
+	default:
+		return pipeline + "/" + instance + "/" + s.name
 	}
-	return strings.Join([]string{pipeline, strategy}, "/")
 }
+
+var instanceEscapes = strings.NewReplacer("%", "%25", "/", "%2F")
 
 func decodeRetry(d *decoder, n *node, path string, s *strategyModel) {
 	s.options = d.decodeOptions(n, reflect.TypeFor[retryOptions](), path, nil)

@@ -9,8 +9,11 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/goroutine"
+	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload/internal/filewatch"
 )
@@ -20,7 +23,7 @@ type Options struct {
 	// Kinds are what the file can name besides weir's own.
 	Kinds *Kinds
 	// Interval is the time between two looks at the file; 0 is 2 s, -1 is never:
-	// then only [Watcher.Reload] and a SIGHUP have it read again.
+	// then only [Watcher.Reload], and a SIGHUP with Hangup, read it again.
 	Interval time.Duration
 	// Settle is the time between the two reads that must agree before a content
 	// is taken for one that somebody has finished writing; 0 is 200 ms. The first
@@ -33,18 +36,31 @@ type Options struct {
 	// its pipelines, and removes those that its own file does not have. Without it
 	// they count as defined elsewhere. The file may be another one.
 	After *Watcher
-	// IgnoreHangup leaves the signal SIGHUP alone. Without it the signal has the
-	// file read again, where there is one.
+	// Require names pipelines that the program needs. A file without one of them is
+	// refused like one that is wrong, so that a pipeline which is renamed in the file
+	// and not in the program does not take calls down. If empty, a file may leave out
+	// any pipeline; one that the program has got is then logged as a warning.
+	Require []string
+	// Hangup reads the file again when the process gets the signal SIGHUP, on systems
+	// that have it. The signal does not end the process then. Without Hangup it is left
+	// alone.
+	Hangup bool
+	// IgnoreHangup does nothing.
+	//
+	// Deprecated: SIGHUP is left alone unless Hangup is set.
 	IgnoreHangup bool
 	// Logger gets a line for each version of the file that came into force or was
-	// refused; nil is slog.Default().
+	// refused, but for the first one if [Start] returns the error; nil is
+	// slog.Default(). A handler that panics is recovered.
 	Logger *slog.Logger
 	// Reporter is told of each attempt to load, in turn. Telemetry is one.
 	Reporter Reporter
 }
 
 // A Reporter is told that a version of the file came into force, with a nil error,
-// or why it did not. It must not call the [Watcher].
+// or why it did not. If it panics, that is logged and the load goes on. The file is not
+// looked at again before it has returned. Its calls of [Watcher.Reload] return an error,
+// and [Watcher.Stop] does not wait for it.
 type Reporter interface {
 	ConfigReloaded(at time.Time, err error)
 }
@@ -58,7 +74,11 @@ type Watcher struct {
 	file     *filewatch.Watcher
 	cancel   context.CancelFunc
 	done     chan struct{}
-	inForce  *File // belongs to whoever loads, one at a time
+	inForce  *File // belongs to the load, one at a time
+	starting bool  // the first load runs, whose error Start returns
+
+	loading  atomic.Uint64 // the goroutine that loads; 0: none
+	watching atomic.Uint64 // the goroutine that watches
 
 	mu     sync.Mutex
 	status Status
@@ -112,6 +132,9 @@ func Start(ctx context.Context, r *registry.Registry, path string, o *Options) (
 	if err := w.options.Kinds.err(); err != nil {
 		return nil, err
 	}
+	if slices.Contains(w.options.Require, "") {
+		return nil, errors.New("reload: invalid options: Require has an empty name")
+	}
 	if err := w.takeOver(w.options.After); err != nil {
 		return nil, err
 	}
@@ -122,12 +145,25 @@ func Start(ctx context.Context, r *registry.Registry, path string, o *Options) (
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.cancel = cancel
-	go func() {
-		defer close(w.done)
-		defer stopHangup()
-		_ = w.file.Run(running) // ends with the context
-	}()
+	go w.run(running, stopHangup)
 	return w, nil
+}
+
+// run watches until ctx ends. If a function of the program leaves the goroutine,
+// another one goes on.
+func (w *Watcher) run(ctx context.Context, stopHangup func()) {
+	defer func() {
+		if ctx.Err() == nil {
+			go w.run(ctx, stopHangup)
+			return
+		}
+		stopHangup()
+		close(w.done)
+	}()
+	w.watching.Store(goroutine.ID())
+	for ctx.Err() == nil {
+		recovered.Call("reload: watching the file", func() { _ = w.file.Run(ctx) }) // ends with the context
+	}
 }
 
 // takeOver begins with what another Watcher has put in force.
@@ -161,15 +197,18 @@ func (w *Watcher) begin(ctx context.Context, hangup <-chan os.Signal) error {
 	if err != nil {
 		return err
 	}
+	w.starting = true
 	err = w.file.Reload(ctx)
+	w.starting = false
 	if missing, ok := errors.AsType[*filewatch.ReadError](err); ok && missing.Missing() && w.options.AllowMissing {
+		w.log(ctx, slog.LevelWarn, "the configuration is missing, nothing of it is in force", "file", w.path)
 		return nil
 	}
 	return err
 }
 
 func (w *Watcher) hangup() (<-chan os.Signal, func()) {
-	if w.options.IgnoreHangup {
+	if !w.options.Hangup {
 		return nil, func() {}
 	}
 	return filewatch.NotifyHangup()
@@ -178,14 +217,27 @@ func (w *Watcher) hangup() (<-chan os.Signal, func()) {
 // Stop ends the watching and waits until nothing of it is left. What is in force
 // stays; the registry is not closed. It may be called again. See [Options.After]
 // for how another Watcher goes on with the same pipelines.
+//
+// A function that runs while the file is loaded, such as a build function, can call
+// Stop: there it does not wait.
 func (w *Watcher) Stop() {
 	w.cancel()
-	<-w.done
+	if goroutine.ID() != w.watching.Load() {
+		<-w.done
+	}
 }
 
 // Reload reads the file now, and puts it in force if it is not. It returns what is
 // wrong with it. It works after Stop, too, and takes at least [Options.Settle].
-func (w *Watcher) Reload(ctx context.Context) error { return w.file.Reload(ctx) }
+//
+// A function that runs while the file is loaded, such as a build function, gets an
+// error that is [registry.ErrReloading]. On another goroutine it waits until ctx ends.
+func (w *Watcher) Reload(ctx context.Context) error {
+	if here := goroutine.ID(); here != 0 && w.loading.Load() == here {
+		return fmt.Errorf("reload: %s: %w on this goroutine, which would wait for itself", w.path, registry.ErrReloading)
+	}
+	return w.file.Reload(ctx)
+}
 
 // Status returns how things are.
 func (w *Watcher) Status() Status {
@@ -198,7 +250,12 @@ func (w *Watcher) Status() Status {
 
 // load puts a content in force.
 func (w *Watcher) load(ctx context.Context, content []byte) error {
+	w.loading.Store(goroutine.ID())
+	defer w.loading.Store(0)
 	f, err := Parse(w.path, content, w.options.Kinds)
+	if err == nil {
+		err = f.require(w.options.Require)
+	}
 	if err != nil {
 		return w.loaded(nil, filewatch.Permanent(err))
 	}
@@ -207,27 +264,58 @@ func (w *Watcher) load(ctx context.Context, content []byte) error {
 		return w.loaded(nil, err)
 	}
 	c.Remove = slices.DeleteFunc(c.Remove, func(name string) bool { return !w.registry.Defined(name) })
+	lost := slices.DeleteFunc(slices.Clone(c.Remove), func(name string) bool { return !w.registry.InUse(name) })
 	if err := w.registry.Apply(ctx, c); err != nil {
 		if ctx.Err() != nil {
-			return err // whoever asked has left: that says nothing about the file
+			return err // the caller has left: that says nothing about the file
 		}
 		return w.loaded(nil, err)
 	}
 	w.inForce = f
-	w.options.Logger.InfoContext(ctx, "configuration loaded",
+	w.log(ctx, slog.LevelInfo, "configuration loaded",
 		"file", w.path, "pipelines", len(f.pipelines), "built", len(c.Define), "removed", len(c.Remove))
+	if len(lost) > 0 {
+		w.log(ctx, slog.LevelWarn, "configuration no longer has pipelines that the program uses: their executions fail. "+
+			"If that is not meant, put them back; reload.Options.Require refuses such a file", "file", w.path, "pipelines", listed(lost))
+	}
 	return w.loaded(f, nil)
+}
+
+// require returns an error if the file does not have one of those pipelines.
+func (f *File) require(names []string) error {
+	known := setOf(f.Pipelines())
+	d := &decoder{}
+	for _, name := range names {
+		if !known[name] {
+			d.add(f.pipelinesAt, pipelinesField, "the program requires the pipeline %s, which is not there; %s",
+				shortened(name), d.instead(name, f.Pipelines(), "there is none"))
+		}
+	}
+	return newFileError(f.name, d.problems)
+}
+
+// listed is the beginning of a list of names that may be long.
+func listed(names []string) []string {
+	if len(names) <= mostListed {
+		return names
+	}
+	return append(slices.Clone(names[:mostListed]), fmt.Sprintf("and %d others", len(names)-mostListed))
+}
+
+// log writes a line. A handler is the program's: the load does not depend on it.
+func (w *Watcher) log(ctx context.Context, level slog.Level, message string, args ...any) {
+	recovered.Call("reload: Logger", func() { w.options.Logger.Log(ctx, level, message, args...) })
 }
 
 // checkOwner keeps the file from taking over what the program has defined itself.
 func (w *Watcher) checkOwner(c registry.Change) error {
-	var before []string
+	var before map[string]bool
 	if w.inForce != nil {
-		before = w.inForce.Pipelines()
+		before = setOf(w.inForce.Pipelines())
 	}
 	var errs []error
 	for name := range c.Define {
-		if !slices.Contains(before, name) && w.registry.Defined(name) {
+		if !before[name] && w.registry.Defined(name) {
 			errs = append(errs, fmt.Errorf("reload: %s: pipeline %q is defined elsewhere already", w.path, name))
 		}
 	}
@@ -235,7 +323,7 @@ func (w *Watcher) checkOwner(c registry.Change) error {
 	return errors.Join(errs...)
 }
 
-// loadError is an error that load has told everybody about, but for the log.
+// loadError is an error that load has reported, but for the log.
 type loadError struct{ error }
 
 func (e *loadError) Unwrap() error { return e.error }
@@ -251,12 +339,18 @@ func (w *Watcher) loaded(f *File, err error) error {
 
 // problem is told when another thing is wrong than before, or nothing any more.
 func (w *Watcher) problem(err error) {
+	if w.loading.CompareAndSwap(0, goroutine.ID()) { // the Reporter may be called
+		defer w.loading.Store(0)
+	}
 	if err == nil {
-		w.recovered()
+		w.asBefore()
 		return
 	}
 	if _, known := errors.AsType[*loadError](err); !known {
 		w.note(nil, err)
+	}
+	if w.starting {
+		return // Start returns it
 	}
 	message := "configuration refused, what was in force stays"
 	if w.inForce == nil {
@@ -266,18 +360,18 @@ func (w *Watcher) problem(err error) {
 	if panicked, ok := errors.AsType[*registry.PanicError](err); ok {
 		args = append(args, "stack", string(panicked.Stack))
 	}
-	w.options.Logger.Error(message, args...)
+	w.log(context.Background(), slog.LevelError, message, args...)
 }
 
-// recovered notes that the file is again what is in force, if it is so without a
+// asBefore notes that the file is again what is in force, if it is so without a
 // load.
-func (w *Watcher) recovered() {
+func (w *Watcher) asBefore() {
 	w.mu.Lock()
 	wrong := w.status.Err != nil
 	w.mu.Unlock()
 	if wrong {
 		w.note(nil, nil)
-		w.options.Logger.Info("configuration as before", "file", w.path)
+		w.log(context.Background(), slog.LevelInfo, "configuration as before", "file", w.path)
 	}
 }
 
@@ -297,6 +391,6 @@ func (w *Watcher) note(f *File, err error) {
 	}
 	w.mu.Unlock()
 	if w.options.Reporter != nil {
-		w.options.Reporter.ConfigReloaded(now, err)
+		recovered.Call("reload: Reporter", func() { w.options.Reporter.ConfigReloaded(now, err) })
 	}
 }

@@ -44,9 +44,8 @@ func (w *watched) write(t *testing.T, content string) {
 
 func (w *watched) options() *reload.Options {
 	return &reload.Options{
-		IgnoreHangup: true, // the signal package has a goroutine of its own, outside of the bubble
-		Logger:       slog.New(slog.NewTextHandler(&w.log, nil)),
-		Reporter:     &w.reports,
+		Logger:   slog.New(slog.NewTextHandler(&w.log, nil)),
+		Reporter: &w.reports,
 	}
 }
 

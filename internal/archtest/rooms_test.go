@@ -63,11 +63,11 @@ var rooms = []room{
 		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit"},
 		thirdParty: []string{"github.com/failsafe-go/failsafe-go"},
 	},
-	{name: "registry", mayImport: []string{"pipeline", "limiter", "store"}},
+	{name: "registry", mayImport: []string{"pipeline", "limiter", "store", "internal/goroutine"}},
 	{
 		name: "reload",
 		mayImport: []string{
-			"registry", "limiter", "pipeline", "store",
+			"registry", "limiter", "pipeline", "store", "internal/goroutine",
 			"strategies/adaptive", "strategies/budget", "strategies/chaos", "strategies/circuitbreaker", "strategies/fallback", "strategies/hedge",
 			"strategies/ratelimit", "strategies/retry", "strategies/timeout",
 		},
@@ -97,6 +97,8 @@ var rooms = []room{
 
 	// What every room may import: mayImportRoom says so.
 	{name: "internal/recovered"},
+	// How registry and reload see that a function of the program waits for its own caller.
+	{name: "internal/goroutine"},
 
 	// What watches over the repository itself.
 	{name: "internal/repo"},

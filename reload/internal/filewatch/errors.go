@@ -17,6 +17,8 @@ var (
 	ErrUnsettled = errors.New("keeps changing")
 	// ErrRunning is what Run returns while another Run of the same Watcher goes on.
 	ErrRunning = errors.New("reload: Run is running already")
+
+	errLeft = errors.New("reload: loading left its goroutine")
 )
 
 // A ReadError is that the file could not be read, so that there was nothing to

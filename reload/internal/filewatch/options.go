@@ -47,7 +47,7 @@ type Options struct {
 	// otherwise what Load returned. Errors with the same text are the same thing,
 	// so one that lasts is reported once; one that somebody asked for, with Reload
 	// or a signal, is always reported. Calls follow one another; they must not call
-	// Reload. A panic of it is not caught. nil: nobody is told.
+	// Reload. A panic of it goes to the caller of Run or Reload. If nil, it is not called.
 	Problem func(err error)
 	// Signals makes Run reload the file for every signal that comes from it, as
 	// Reload does; usually [NotifyHangup]'s. nil: there are none.

@@ -138,16 +138,20 @@ func (w *Watcher) take(ctx context.Context, seen sight) {
 	}
 }
 
-// offer loads what was seen.
-func (w *Watcher) offer(ctx context.Context, seen sight, by occasion) error {
-	err := w.load(ctx, seen.content)
-	switch {
-	case err == nil:
-		w.inForce = seen.withoutContent()
-	case ctx.Err() != nil:
-		return err // it was interrupted, which says nothing about the content
-	}
-	w.conclude(seen, err, by)
+// offer loads what was seen. It concludes also if Load leaves the goroutine: the next
+// look, on another goroutine, would load the same at once again, and again.
+func (w *Watcher) offer(ctx context.Context, seen sight, by occasion) (err error) {
+	err = errLeft
+	defer func() {
+		switch {
+		case err == nil:
+			w.inForce = seen.withoutContent()
+		case ctx.Err() != nil:
+			return // it was interrupted, which says nothing about the content
+		}
+		w.conclude(seen, err, by)
+	}()
+	err = w.load(ctx, seen.content)
 	return err
 }
 

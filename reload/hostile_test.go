@@ -1,0 +1,351 @@
+package reload_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload"
+)
+
+// Suggestions for misspelt names cost much, and a file with thousands of them gets few.
+func TestParse_ManyMisspeltNames(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("limiters:\n")
+	for i := range 1500 {
+		fmt.Fprintf(&b, "  %s%04d: {unlimited: {}}\n", strings.Repeat("abcdefghij", 5), i)
+	}
+	b.WriteString("pipelines:\n")
+	for i := range 1500 {
+		fmt.Fprintf(&b, "  p%d: {strategies: [rate_limiter: {limiter: %s%04d}]}\n", i, strings.Repeat("bacdefghji", 5), i)
+	}
+	var err error
+	allocated := testing.AllocsPerRun(1, func() { _, err = reload.Parse("f", []byte(b.String()), nil) })
+	wrong, ok := errors.AsType[*reload.FileError](err)
+	require.True(t, ok)
+	assert.Len(t, wrong.Problems, 1001)
+	assert.Contains(t, wrong.Problems[0].Message, "did you mean")
+	assert.NotContains(t, wrong.Problems[999].Message, "did you mean")
+	assert.Less(t, allocated, 1e6, "without a bound there are millions")
+}
+
+func TestParse_Bounds(t *testing.T) {
+	var many strings.Builder
+	for i := range 10_001 {
+		fmt.Fprintf(&many, "  a%d: {strategies: []}\n", i)
+	}
+	long := strings.Repeat("x", 257)
+	for name, c := range map[string]struct{ file, want string }{
+		"names":       {"pipelines:\n" + many.String(), "10002:3: pipelines: there are 10001 pipelines, a file has at most 10000"},
+		"pipeline":    {"pipelines: {" + long + ": {strategies: []}}", "has 257 bytes, must have at most 256"},
+		"limiter":     {"limiters: {" + long + ": {unlimited: {}}}\npipelines: {a: {strategies: []}}", "has 257 bytes"},
+		"budget":      {"budgets: {" + long + ": {}}\npipelines: {a: {strategies: []}}", "has 257 bytes"},
+		"strategy":    {"pipelines: {a: {strategies: [timeout: {timeout: 1s, name: " + long + "}]}}", "has 257 bytes"},
+		"depth":       {"x-a: " + strings.Repeat("[", 200) + strings.Repeat("]", 200), "nested more than 100 deep"},
+		"aliases":     {"x-a: &a [" + strings.Repeat("1,", 999) + "1]\nx-b: &b [" + strings.Repeat("*a,", 999) + "*a]\nx-c: *b", "aliases stand for more than 100000 values"},
+		"-0":          {"pipelines: {a: {strategies: [timeout: {timeout: '-0'}]}}", `must be a duration with its unit, such as "250ms", found the text "-0"`},
+		"+0":          {"pipelines: {a: {strategies: [timeout: {timeout: '+0'}]}}", `found the text "+0"`},
+		"1e999":       {"pipelines: {a: {strategies: [timeout: {timeout: 1s, name: 1e999}]}}", `must be text, found the number 1e999; write "1e999", with the quotes`},
+		"ratio 1e999": {"budgets: {b: {ratio: 1e999}}\npipelines: {a: {strategies: []}}", "must be"},
+	} {
+		_, err := reload.Parse("f", []byte(c.file), nil)
+		require.ErrorContains(t, err, c.want, name)
+	}
+	_, err := reload.Parse("f", []byte(`{"$schema": "https://example.com/schema.json", "pipelines": {"a": {"strategies": []}}}`), nil)
+	require.NoError(t, err)
+	_, err = reload.Parse("f", []byte(`{"$schema": 1, "pipelines": {"a": {"strategies": []}}}`), nil)
+	require.ErrorContains(t, err, "$schema")
+}
+
+// Each has one permit: one that shared it with another would be rejected.
+func TestInstances_DoNotShareWithOtherPipelines(t *testing.T) {
+	own := "{strategies: [rate_limiter: {concurrency: {permit_limit: 1}}, circuit_breaker: {}]}"
+	file := "pipelines: {p: " + own + ", p/eu: " + own + ", p/eu/west: " + own + "}"
+	r := newRegistry(t)
+	require.NoError(t, r.Apply(t.Context(), parse(t, "pipelines: {p: "+own+"}", nil).Change(nil)))
+	_, err := r.GetInstance("p", "eu")
+	require.NoError(t, err)
+	require.NoError(t, r.Apply(t.Context(), parse(t, file, nil).Change(parse(t, "pipelines: {p: "+own+"}", nil))))
+	var all []*pipeline.Pipeline
+	for _, id := range [][2]string{{"p", ""}, {"p", "eu"}, {"p", "eu/west"}, {"p/eu", ""}, {"p/eu", "west"}, {"p/eu/west", ""}, {"p", "eu/west/x"}, {"p/eu", "west/x"}} {
+		i, err := r.GetInstance(id[0], id[1])
+		require.NoError(t, err)
+		all = append(all, i)
+	}
+	inside := func(context.Context) error { return nil }
+	for _, p := range all {
+		next := inside
+		inside = func(ctx context.Context) error { return p.Execute(ctx, next) }
+	}
+	require.NoError(t, inside(t.Context()))
+}
+
+func TestParse_NamesOfInstances(t *testing.T) {
+	own := "{strategies: [rate_limiter: {concurrency: {permit_limit: 1}}]}"
+	_, err := reload.Parse("f", []byte("pipelines: {p: "+own+", p//eu: "+own+"}"), nil)
+	require.ErrorContains(t, err, "the pipeline p//eu has a name that an instance of the pipeline p could have")
+	_, err = reload.Parse("f", []byte("limiters: {p//eu/RateLimiter: {unlimited: {}}}\npipelines: {p: "+own+"}"), nil)
+	require.ErrorContains(t, err, "the limiter p//eu/RateLimiter has a name that an instance of the pipeline p could have")
+	_, err = reload.Parse("f", []byte("limiters: {'http://x': {unlimited: {}}}\npipelines: {'http://x': "+own+"}"), nil)
+	require.NoError(t, err)
+}
+
+// What Parse accepts can be built.
+func TestNamesOfOtherKinds(t *testing.T) {
+	r := newRegistry(t)
+	f := parse(t, `
+limiters:
+  budget db: {token_bucket: {token_limit: 1, tokens_per_period: 1, replenishment_period: 1s}}
+  throttler x: {concurrency: {permit_limit: 1}}
+  x: {throttler: {}}
+  db: {adaptive: {}}
+budgets: {db: {}, x: {}}
+pipelines:
+  a:
+    strategies:
+      - retry: {budget: db}
+      - hedging: {budget: x}
+      - rate_limiter: {limiter: budget db}
+      - rate_limiter: {limiter: db, name: two}
+      - rate_limiter: {limiter: x, name: three}
+      - rate_limiter: {limiter: throttler x, name: four}
+`, nil)
+	require.NoError(t, r.Apply(t.Context(), f.Change(nil)))
+	_, err := r.Get("a")
+	require.NoError(t, err)
+}
+
+// Pipelines of two files that share a limiter must mean the same keys.
+func TestPartitioned_KeyFunctionsThatDiffer(t *testing.T) {
+	kinds := reload.NewKinds()
+	kinds.Key("user", func(context.Context) string { return "u" })
+	kinds.Key("ip", func(context.Context) string { return "i" })
+	file := func(pipeline, key string) *reload.File {
+		return parse(t, "limiters: {per: {partitioned: {key: "+key+", each: {concurrency: {permit_limit: 1}}}}}\n"+
+			"pipelines: {"+pipeline+": {strategies: [rate_limiter: {limiter: per}]}}", kinds)
+	}
+	r := newRegistry(t)
+	require.NoError(t, r.Apply(t.Context(), file("a", "user").Change(nil)))
+	require.NoError(t, r.Apply(t.Context(), file("b", "user").Change(nil)))
+	err := r.Apply(t.Context(), file("c", "ip").Change(nil))
+	require.ErrorIs(t, err, registry.ErrLimiterConflict)
+	require.ErrorContains(t, err, `key function of the limiter "per": `)
+	require.ErrorContains(t, err, "the options differ in Key")
+	both := file("a", "ip").Change(nil)
+	both.Define["b"] = file("b", "ip").Change(nil).Define["b"]
+	require.NoError(t, r.Apply(t.Context(), both), "all of them can change together")
+}
+
+func named(names ...string) string {
+	var all []string
+	for _, name := range names {
+		all = append(all, name+": {strategies: []}")
+	}
+	return "pipelines:\n  " + strings.Join(all, "\n  ")
+}
+
+// A pipeline that is renamed in the file and not in the program does not take calls down.
+func TestStart_Require(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &watched{registry: registry.New(nil), path: filepath.Join(t.TempDir(), "weir.yaml")}
+		defer func() { assert.NoError(t, w.registry.Close(context.Background())) }()
+		o := w.options()
+		o.Require = []string{"orders", "payments"}
+		w.write(t, named("order", "payments"))
+		_, err := reload.Start(t.Context(), w.registry, w.path, o)
+		require.EqualError(t, err, w.path+`:1:1: pipelines: the program requires the pipeline "orders", which is not there; did you mean "order"?`)
+		assert.False(t, w.registry.Defined("payments"))
+
+		w.write(t, named("orders", "payments"))
+		watcher, err := reload.Start(t.Context(), w.registry, w.path, o)
+		require.NoError(t, err)
+		defer watcher.Stop()
+		orders, err := w.registry.Get("orders")
+		require.NoError(t, err)
+		w.write(t, "# renamed\n"+named("orders-v2", "payments"))
+		pass(time.Hour)
+		require.NoError(t, try(orders), "what was in force stays")
+		wrong, ok := errors.AsType[*reload.FileError](watcher.Status().Err)
+		require.True(t, ok)
+		assert.Equal(t, 2, wrong.Problems[0].Line)
+		assert.Equal(t, 1, watcher.Status().Failures, "it is not tried again before it changes")
+		assert.Contains(t, w.log.String(), "configuration refused, what was in force stays")
+
+		o.Require = []string{""}
+		_, err = reload.Start(t.Context(), w.registry, w.path, o)
+		require.ErrorContains(t, err, "Require has an empty name")
+	})
+}
+
+// Without Require it is at least loud.
+func TestStart_WarnsOfWhatTheProgramLoses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, named("orders", "unused"))
+		orders, err := w.registry.Get("orders")
+		require.NoError(t, err)
+		w.log.Reset()
+		w.write(t, named("other"))
+		pass(3 * time.Second)
+		require.ErrorIs(t, try(orders), registry.ErrRemoved)
+		assert.Contains(t, w.log.String(), "level=WARN")
+		assert.Contains(t, w.log.String(), "pipelines=[orders]")
+		w.write(t, named("orders"))
+		pass(3 * time.Second)
+		require.NoError(t, try(orders), "it is back")
+		w.log.Reset()
+		w.write(t, named("orders", "another"))
+		pass(3 * time.Second)
+		assert.NotContains(t, w.log.String(), "WARN")
+	})
+}
+
+// The caller of Start has the error; it is not in the log as well.
+func TestStart_ErrorIsReturnedAndNotLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &watched{registry: registry.New(nil), path: filepath.Join(t.TempDir(), "weir.yaml")}
+		defer func() { assert.NoError(t, w.registry.Close(context.Background())) }()
+		w.write(t, "pipelines: 1")
+		_, err := reload.Start(t.Context(), w.registry, w.path, w.options())
+		require.Error(t, err)
+		assert.Empty(t, w.log.String())
+		require.NoError(t, os.Remove(w.path))
+		o := w.options()
+		o.AllowMissing = true
+		watcher, err := reload.Start(t.Context(), w.registry, w.path, o)
+		require.NoError(t, err)
+		defer watcher.Stop()
+		assert.Contains(t, w.log.String(), "level=WARN")
+		pass(time.Minute)
+		w.log.Reset()
+		w.write(t, "pipelines: 1")
+		pass(time.Minute)
+		assert.Contains(t, w.log.String(), "level=ERROR", "later there is no caller")
+	})
+}
+
+// reporterFunc is a Reporter.
+type reporterFunc func()
+
+func (f reporterFunc) ConfigReloaded(time.Time, error) { f() }
+
+// handlerFunc is a log handler that calls f and writes nothing.
+type handlerFunc func()
+
+func (handlerFunc) Enabled(context.Context, slog.Level) bool    { return true }
+func (f handlerFunc) Handle(context.Context, slog.Record) error { f(); return nil }
+func (f handlerFunc) WithAttrs([]slog.Attr) slog.Handler        { return f }
+func (f handlerFunc) WithGroup(string) slog.Handler             { return f }
+
+type noOptions struct{}
+
+// Whatever a function of the program does while the file is loaded, watching goes on.
+func TestWatcher_HooksCanDoAnything(t *testing.T) {
+	hooks := map[string]func(o *reload.Options, f func()){
+		"Reporter": func(o *reload.Options, f func()) { o.Reporter = reporterFunc(f) },
+		"Logger":   func(o *reload.Options, f func()) { o.Logger = slog.New(handlerFunc(f)) },
+		"RegisterStrategy": func(o *reload.Options, f func()) {
+			reload.RegisterStrategy(o.Kinds, "mine", func(*registry.Builder, noOptions) (pipeline.Strategy, error) {
+				f()
+				return pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) { return next.Run(ctx) }), nil
+			})
+		},
+	}
+	tries := map[string]func(ctx context.Context, w *reload.Watcher){
+		"panics":               func(context.Context, *reload.Watcher) { panic("ouch") },
+		"leaves the goroutine": func(context.Context, *reload.Watcher) { runtime.Goexit() },
+		"blocks":               func(ctx context.Context, _ *reload.Watcher) { <-ctx.Done() },
+		"reloads": func(ctx context.Context, w *reload.Watcher) {
+			if err := w.Reload(ctx); !errors.Is(err, registry.ErrReloading) {
+				panic(fmt.Sprint("Reload returned ", err))
+			}
+			_ = w.Status()
+		},
+		"stops": func(_ context.Context, w *reload.Watcher) { w.Stop() },
+	}
+	for hook, set := range hooks {
+		for name, do := range tries {
+			t.Run(hook+" "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					r := registry.New(nil)
+					path := filepath.Join(t.TempDir(), "weir.yaml")
+					write := func(content string) { require.NoError(t, os.WriteFile(path, []byte(content), 0o600)) }
+					file := func(timeout int) string {
+						return fmt.Sprintf("pipelines: {orders: {strategies: [mine: {}, timeout: {timeout: %ds}]}}", timeout)
+					}
+					if hook != "RegisterStrategy" {
+						file = func(timeout int) string {
+							return fmt.Sprintf("pipelines: {orders: {strategies: [timeout: {timeout: %ds}]}}", timeout)
+						}
+					}
+					write(file(1))
+					var armed atomic.Bool
+					var w *reload.Watcher
+					o := &reload.Options{Kinds: reload.NewKinds(), Logger: slog.New(slog.DiscardHandler)}
+					inside := make(chan struct{})
+					set(o, func() {
+						if armed.CompareAndSwap(true, false) {
+							close(inside)
+							do(ctx, w)
+						}
+					})
+					var err error
+					w, err = reload.Start(t.Context(), r, path, o)
+					require.NoError(t, err)
+					orders, err := r.Get("orders")
+					require.NoError(t, err)
+					armed.Store(true)
+					write(file(2))
+					<-inside
+					pass(time.Minute)
+					require.NoError(t, try(orders))
+					cancel()
+					pass(time.Minute)
+					if name != "stops" {
+						loads := w.Status().Loads
+						write(file(3))
+						pass(time.Minute)
+						assert.Greater(t, w.Status().Loads, loads, "it goes on")
+						assert.NoError(t, w.Status().Err)
+					}
+					w.Stop()
+					require.NoError(t, r.Close(context.Background()))
+				})
+			})
+		}
+	}
+}
+
+// Renaming everything does not take the square of it.
+func TestRenamingManyPipelines(t *testing.T) {
+	names := func(prefix string) string {
+		var b bytes.Buffer
+		b.WriteString("pipelines:\n")
+		for i := range 2000 {
+			fmt.Fprintf(&b, "  %s%d: {strategies: []}\n", prefix, i)
+		}
+		return b.String()
+	}
+	r := newRegistry(t)
+	first, second := parse(t, names("a"), nil), parse(t, names("b"), nil)
+	require.NoError(t, r.Apply(t.Context(), first.Change(nil)))
+	require.NoError(t, r.Apply(t.Context(), second.Change(first)))
+	assert.True(t, r.Defined("b1999"))
+	assert.False(t, r.Defined("a0"))
+}
