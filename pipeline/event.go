@@ -89,7 +89,9 @@ type Event struct {
 // when an execution begins; with false the execution reports nothing, and costs
 // what it would without a Listener. It answers for every event that may follow.
 // A method Forget(Source) is called by a registry when a pipeline was removed from
-// it: there will be no more events of that Source, whose Strategy is empty.
+// it: there will be no more events of that Source, whose Strategy is empty. A method
+// InForce(*Pipeline) is called by a registry when a reload has replaced the version
+// of that pipeline, before the event that reports it.
 type Listener interface {
 	OnEvent(ctx context.Context, e Event)
 }
@@ -101,6 +103,38 @@ type Listener interface {
 type Measurer interface {
 	Listener
 	OnMeasurement(ctx context.Context, e Event)
+}
+
+// A LeaseMeasurer is a [Measurer] that connects the measurement of something that is
+// held, such as a permit, with the measurement of its end.
+//
+// BeginMeasurement is called in place of OnMeasurement when the holding begins.
+// EndMeasurement is called in place of OnMeasurement when it has ended, with what
+// BeginMeasurement returned, or nil if BeginMeasurement did not return.
+type LeaseMeasurer interface {
+	Measurer
+	BeginMeasurement(ctx context.Context, e Event) (begun any)
+	EndMeasurement(ctx context.Context, e Event, begun any)
+}
+
+// BeginMeasurement calls the method of that name if m is a [LeaseMeasurer], else
+// OnMeasurement. It is for those who call a Measurer without a [Next].
+func BeginMeasurement(ctx context.Context, m Measurer, e Event) (begun any) {
+	if l, ok := m.(LeaseMeasurer); ok {
+		return l.BeginMeasurement(ctx, e)
+	}
+	m.OnMeasurement(ctx, e)
+	return nil
+}
+
+// EndMeasurement calls the method of that name if m is a [LeaseMeasurer], else
+// OnMeasurement. begun is what [BeginMeasurement] returned.
+func EndMeasurement(ctx context.Context, m Measurer, e Event, begun any) {
+	if l, ok := m.(LeaseMeasurer); ok {
+		l.EndMeasurement(ctx, e, begun)
+		return
+	}
+	m.OnMeasurement(ctx, e)
 }
 
 // measurerOf returns l if it measures.
@@ -176,6 +210,68 @@ func (f fanOut) OnMeasurement(ctx context.Context, e Event) {
 	for _, l := range f {
 		if m, ok := l.(Measurer); ok {
 			m.OnMeasurement(ctx, e)
+		}
+	}
+}
+
+// BeginMeasurement returns what the only LeaseMeasurer returned, or, to save an
+// allocation in that case only, a begunMeasurements of several.
+func (f fanOut) BeginMeasurement(ctx context.Context, e Event) (begun any) {
+	var all begunMeasurements
+	if f.leaseMeasurers() > 1 {
+		all = make(begunMeasurements, len(f))
+		begun = all
+	}
+	called := 0
+	defer func() {
+		if called < len(f) { // a listener panics, and the caller gets nothing that it could end
+			f[:called].EndMeasurement(ctx, Event{Source: e.Source}, begun)
+		}
+	}()
+	for i, l := range f {
+		if m, ok := l.(LeaseMeasurer); ok && all == nil {
+			begun = m.BeginMeasurement(ctx, e)
+		} else if ok {
+			all[i] = m.BeginMeasurement(ctx, e)
+		} else if m, ok := l.(Measurer); ok {
+			m.OnMeasurement(ctx, e)
+		}
+		called++
+	}
+	return begun
+}
+
+// begunMeasurements are what the listeners of a fanOut returned, by their place in it.
+type begunMeasurements []any
+
+// EndMeasurement hands each LeaseMeasurer what it returned. An event without a name is for them only.
+func (f fanOut) EndMeasurement(ctx context.Context, e Event, begun any) {
+	all, several := begun.(begunMeasurements)
+	for i, l := range f {
+		if m, ok := l.(LeaseMeasurer); ok && several {
+			m.EndMeasurement(ctx, e, all[i])
+		} else if ok {
+			m.EndMeasurement(ctx, e, begun)
+		} else if m, ok := l.(Measurer); ok && e.Name != "" {
+			m.OnMeasurement(ctx, e)
+		}
+	}
+}
+
+func (f fanOut) leaseMeasurers() (n int) {
+	for _, l := range f {
+		if _, ok := l.(LeaseMeasurer); ok {
+			n++
+		}
+	}
+	return n
+}
+
+// InForce tells those who want to know.
+func (f fanOut) InForce(p *Pipeline) {
+	for _, l := range f {
+		if l, ok := l.(interface{ InForce(p *Pipeline) }); ok {
+			l.InForce(p)
 		}
 	}
 }

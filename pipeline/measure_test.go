@@ -116,3 +116,53 @@ func TestTheOutcomeIsInTheEvent(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "fine", events[1].Result)
 }
+
+// leasing is a Measurer that connects beginnings and ends.
+type leasing struct {
+	pipeline.ListenerFunc
+	name  string
+	bad   func()
+	ended []any
+}
+
+func (l *leasing) OnMeasurement(context.Context, pipeline.Event) {}
+
+func (l *leasing) BeginMeasurement(context.Context, pipeline.Event) any {
+	if l.bad != nil {
+		l.bad()
+	}
+	return l.name
+}
+
+func (l *leasing) EndMeasurement(_ context.Context, _ pipeline.Event, begun any) {
+	l.ended = append(l.ended, begun)
+}
+
+func TestListeners_LeaseMeasurers(t *testing.T) {
+	nothing := func(context.Context, pipeline.Event) {}
+	a, b := &leasing{ListenerFunc: nothing, name: "a"}, &leasing{ListenerFunc: nothing, name: "b"}
+	plain := &measuring{}
+	begin := pipeline.Event{Name: "Begin"}
+	for _, of := range [][]pipeline.Listener{{plain, a}, {a, plain, b}} {
+		a.ended, b.ended, plain.measured = nil, nil, nil
+		m := pipeline.Listeners(of...).(pipeline.LeaseMeasurer)
+		begun := m.BeginMeasurement(t.Context(), begin)
+		m.EndMeasurement(t.Context(), pipeline.Event{Name: "End"}, begun)
+		assert.Equal(t, []any{"a"}, a.ended)
+		if len(of) == 3 {
+			assert.Equal(t, []any{"b"}, b.ended)
+		}
+		assert.Len(t, plain.measured, 2, "a Measurer gets both")
+	}
+}
+
+// The caller gets nothing that it could end.
+func TestListeners_EndWhatHasBegunIfAnotherPanics(t *testing.T) {
+	nothing := func(context.Context, pipeline.Event) {}
+	a := &leasing{ListenerFunc: nothing, name: "a"}
+	bad := &leasing{ListenerFunc: nothing, bad: func() { panic("bad") }}
+	m := pipeline.Listeners(a, bad).(pipeline.LeaseMeasurer)
+	assert.Panics(t, func() { m.BeginMeasurement(t.Context(), pipeline.Event{Name: "Begin"}) })
+	assert.Equal(t, []any{"a"}, a.ended)
+	assert.Empty(t, bad.ended)
+}

@@ -107,6 +107,27 @@ func (n Next) Measure(ctx context.Context, e Event) {
 	n.step.measurer.OnMeasurement(ctx, e)
 }
 
+// MeasureBegin is Measure for the beginning of what [Next.MeasureEnd] ends, see
+// [LeaseMeasurer]. It returns what is to be handed to MeasureEnd.
+func (n Next) MeasureBegin(ctx context.Context, e Event) (begun any) {
+	if !n.Measuring() {
+		return nil
+	}
+	e.Severity = None
+	e.Source = n.step.source
+	return BeginMeasurement(ctx, n.step.measurer, e)
+}
+
+// MeasureEnd is Measure for the end of what [Next.MeasureBegin] has begun.
+func (n Next) MeasureEnd(ctx context.Context, e Event, begun any) {
+	if !n.Measuring() {
+		return
+	}
+	e.Severity = None
+	e.Source = n.step.source
+	EndMeasurement(ctx, n.step.measurer, e, begun)
+}
+
 func (s *step) report(ctx context.Context, e Event) {
 	if e.Severity == None {
 		return

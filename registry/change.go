@@ -257,7 +257,7 @@ var errMissing = errors.New("registry: not everything is built")
 // report reports what has come into force, and what the program has lost.
 func (c *change) report(done committed) {
 	for _, b := range done.builds {
-		c.registry.reportReload(c.ctx, b.instance.id, c.took[b.instance])
+		c.registry.reportReload(c.ctx, b.instance.id, b.instance.handle.Pipeline(), c.took[b.instance])
 	}
 	if !c.warn {
 		return

@@ -43,6 +43,10 @@ func (r *Registry) reportLost(ctx context.Context, i id) {
 	r.report(ctx, i, pipeline.Event{Name: EventRemoved, Severity: pipeline.Warning, Err: fmt.Errorf("%w: %s, which the program has got", ErrRemoved, i)})
 }
 
-func (r *Registry) reportReload(ctx context.Context, i id, took time.Duration) {
+// reportReload is called when the version that p runs on was replaced.
+func (r *Registry) reportReload(ctx context.Context, i id, p *pipeline.Pipeline, took time.Duration) {
+	if l, ok := r.options.Listener.(interface{ InForce(p *pipeline.Pipeline) }); ok {
+		l.InForce(p)
+	}
 	r.report(ctx, i, pipeline.Event{Name: EventReload, Severity: pipeline.Information, Duration: took})
 }

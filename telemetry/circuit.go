@@ -5,6 +5,9 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/weir-go/weir/internal/recovered"
+	"github.com/weir-go/weir/pipeline"
 )
 
 // The states of a circuit, as strategies/circuitbreaker reports that they begin.
@@ -14,14 +17,21 @@ var circuitStates = []struct{ event, state string }{
 	{"OnCircuitHalfOpened", "half_open"},
 }
 
-// circuitSeries are the series of one circuit: one a state, 1 for the one in force.
+// A circuit is a strategy that has one of circuitStates, or is "isolated", which counts as open.
+type circuit interface{ CircuitState() string }
+
+// circuitSeries are the series of one circuit: one for each state, 1 for the state in force.
+//
+// The state is that of the last event, until a registry replaces the pipeline: then it is the state of the
+// circuit in the version in force. Events do not decide after that, because the circuit of a version that is
+// being drained goes on to report them, and a new circuit reports nothing until it opens.
 type circuitSeries struct {
 	state  atomic.Int32 // an index of circuitStates
 	states []*series
 }
 
-// circuit notes the state that an event is about, if it is about one. There are no
-// series of a circuit before its first event: it is closed until then.
+// circuit notes the state that an event is about, if it is about one. A circuit has no series before its first
+// event: it is closed until then.
 func (s *source) circuit(event string) {
 	for i, c := range circuitStates {
 		if c.event != event {
@@ -30,7 +40,9 @@ func (s *source) circuit(event string) {
 		if s.circuits.Load() == nil {
 			s.circuits.CompareAndSwap(nil, newCircuitSeries(s))
 		}
-		s.circuits.Load().state.Store(int32(i)) //nolint:gosec // one of three
+		if series := s.circuits.Load(); series != nil {
+			series.state.Store(int32(i)) //nolint:gosec // one of three
+		}
 	}
 }
 
@@ -42,13 +54,56 @@ func newCircuitSeries(s *source) *circuitSeries {
 	return c
 }
 
-func (c *circuitSeries) observe(o metric.Observer, i *instruments) {
-	now := int(c.state.Load())
-	for state, s := range c.states {
+// observe exports the state of inForce, or that of the last event if inForce is nil.
+func (c *circuitSeries) observe(o metric.Observer, i *instruments, inForce *circuit) {
+	now := circuitStates[c.state.Load()].state
+	if inForce != nil {
+		recovered.Call("telemetry: CircuitState", func() { now = (*inForce).CircuitState() })
+	}
+	if now == "isolated" {
+		now = "open"
+	}
+	for n, s := range c.states {
 		in := int64(0)
-		if state == now {
+		if circuitStates[n].state == now {
 			in = 1
 		}
 		o.ObserveInt64(i.circuits, in, s.observe...)
+	}
+}
+
+// InForce takes the circuits of p for those whose state is exported. A registry calls it when it has replaced
+// the version of a pipeline.
+func (t *Telemetry) InForce(p *pipeline.Pipeline) {
+	circuits := map[pipeline.Source]circuit{}
+	of := pipeline.Source{Pipeline: p.Name(), Instance: p.Instance()}
+	findCircuits(p, circuits)
+	t.series.putCircuits(of, circuits)
+}
+
+// findCircuits adds the circuits of p and of the pipelines that it contains.
+func findCircuits(p *pipeline.Pipeline, circuits map[pipeline.Source]circuit) {
+	for source, s := range p.Strategies() {
+		if c, ok := s.(circuit); ok {
+			circuits[source] = c
+		}
+		if e, ok := s.(interface{ Pipeline() *pipeline.Pipeline }); ok {
+			findCircuits(e.Pipeline(), circuits)
+		}
+	}
+}
+
+// putCircuits puts circuits in force, and ends the series of those that the pipeline of has no more.
+func (s *store) putCircuits(of pipeline.Source, circuits map[pipeline.Source]circuit) {
+	for source, c := range circuits {
+		if from := s.source(&source); from != s.rest {
+			from.inForce.Store(&c)
+		}
+	}
+	for source, from := range *s.sources.Load() {
+		if source.Pipeline == of.Pipeline && source.Instance == of.Instance && circuits[source] == nil {
+			from.inForce.Store(nil)
+			from.circuits.Store(nil)
+		}
 	}
 }

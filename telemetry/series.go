@@ -67,6 +67,7 @@ type source struct {
 	tables   [kinds]table
 	limiter  atomic.Pointer[limiterSeries] // nil until it is asked for
 	circuits atomic.Pointer[circuitSeries] // nil until it has an event
+	inForce  atomic.Pointer[circuit]       // nil until a registry has replaced the pipeline
 	removed  bool                          // guarded by the store
 }
 
@@ -101,9 +102,12 @@ type store struct {
 	rest    *source                     // of those for which there is no room; it has no attributes
 	full    [kinds]atomic.Bool          // no room for further series
 
-	mu    sync.Mutex
-	limit int
-	kept  [kinds]int
+	requestsFull atomic.Bool // no room for further series of requests to rate limiters
+
+	mu           sync.Mutex
+	limit        int
+	kept         [kinds]int
+	keptRequests int
 }
 
 func (s *store) init(limit int) {
@@ -224,6 +228,7 @@ func (s *store) forget(of pipeline.Source) {
 			s.kept[i] -= from.tables[i].len()
 			s.full[i].Store(s.kept[i] >= s.limit)
 		}
+		s.forgetRequests(from)
 	}
 	s.sources.Store(&kept)
 }

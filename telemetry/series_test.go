@@ -1,12 +1,16 @@
 package telemetry_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/telemetry"
 )
 
@@ -115,4 +119,73 @@ func TestForget(t *testing.T) {
 	for _, p := range metrics["weir.rate_limiter.lease.active"].points {
 		assert.EqualValues(t, 1, p.value)
 	}
+}
+
+// A pipeline beyond the bound may get series of its own while it holds a lease.
+func TestLeaseActive_AtTheBound(t *testing.T) {
+	l, reader := started(t, telemetry.Options{MaxSeries: 1})
+	held := make(chan struct{})
+	release := make(chan struct{})
+	p := func(name string) *pipeline.Pipeline {
+		permits := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 10}))
+		return pipeline.Must(pipeline.Config{Name: name, Listener: l, Strategies: []pipeline.Strategy{ratelimit.New(permits, nil)}}.Build())
+	}
+	require.NoError(t, p("old").Execute(t.Context(), succeed))
+	newer := p("new")
+	done := make(chan error)
+	go func() {
+		done <- newer.Execute(t.Context(), func(context.Context) error { close(held); <-release; return nil })
+	}()
+	<-held
+	l.Forget(pipeline.Source{Pipeline: "old"})
+	require.NoError(t, newer.Execute(t.Context(), succeed), "there is room for its series now")
+	close(release)
+	require.NoError(t, <-done)
+	active := collect(t, reader)["weir.rate_limiter.lease.active"].points
+	require.NotEmpty(t, active)
+	for _, p := range active {
+		assert.Zero(t, p.value, p.attributes)
+	}
+}
+
+// What was forgotten while it was held is not taken from what is held now.
+func TestLeaseActive_Forgotten(t *testing.T) {
+	l, reader := started(t, telemetry.Options{})
+	request := pipeline.Event{Name: "RateLimiterRequest", Source: pipeline.Source{Pipeline: "orders"}}
+	lease := pipeline.Event{Name: "RateLimiterLease", Source: request.Source}
+	old := l.BeginMeasurement(t.Context(), request)
+	l.Forget(request.Source)
+	newer := l.BeginMeasurement(t.Context(), request)
+	active := func() float64 {
+		return collect(t, reader)["weir.rate_limiter.lease.active"].at(t, map[string]any{"pipeline.name": "orders"}).value
+	}
+	l.EndMeasurement(t.Context(), lease, old)
+	assert.EqualValues(t, 1, active())
+	l.EndMeasurement(t.Context(), lease, newer)
+	assert.Zero(t, active())
+}
+
+func TestRateLimiterRequests_AreBounded(t *testing.T) {
+	l, reader := started(t, telemetry.Options{MaxSeries: 10})
+	rejected := &ratelimit.RejectedError{}
+	for n := range 10 {
+		e := event(fmt.Sprint("p", n), "", "")
+		e.Name = "RateLimiterRequest"
+		l.OnMeasurement(t.Context(), e)
+		e.Err = rejected
+		l.OnMeasurement(t.Context(), e)
+	}
+	requests := collect(t, reader)["weir.rate_limiter.requests"]
+	assert.Len(t, requests.points, 12, "10, and one for each result beyond")
+	assert.EqualValues(t, 10, requests.sum("result", "acquired"))
+	assert.EqualValues(t, 10, requests.sum("result", "rejected"))
+
+	for n := range 10 { // room again
+		l.Forget(pipeline.Source{Pipeline: fmt.Sprint("p", n)})
+	}
+	e := event("q", "", "")
+	e.Name = "RateLimiterRequest"
+	l.OnMeasurement(t.Context(), e)
+	own := collect(t, reader)["weir.rate_limiter.requests"].at(t, map[string]any{"pipeline.name": "q", "result": "acquired"})
+	assert.EqualValues(t, 1, own.value)
 }

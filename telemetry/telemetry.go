@@ -97,19 +97,14 @@ type occurrence struct {
 	extra          []attribute.KeyValue // of Enrich
 }
 
-// OnEvent writes the log line, adds the span event, and counts. It implements
+// OnEvent counts, writes the log line, and adds the span event. It implements
 // [pipeline.Listener].
+//
+// A panic of Enrich, SeverityFunc, ResultFormatter, an error's methods or the Logger's handler goes through to
+// the caller, whose execution the event is of. The event is counted all the same.
 func (t *Telemetry) OnEvent(ctx context.Context, e pipeline.Event) {
 	o := occurrence{Event: e}
-	if t.options.Enrich != nil {
-		o.extra = t.options.Enrich(ctx, e, nil)
-	}
-	if t.options.SeverityFunc != nil {
-		o.Severity = severity(t.options.SeverityFunc(e))
-	}
-	if e.Err != nil {
-		o.errorType = errorType(e.Err)
-	}
+	t.examine(ctx, &o)
 	if t.options.Logger != nil {
 		t.log(ctx, &o)
 	}
@@ -119,8 +114,21 @@ func (t *Telemetry) OnEvent(ctx context.Context, e pipeline.Event) {
 	if t.tracer != nil {
 		t.addSpan(ctx, &o)
 	}
+}
+
+// examine fills in what is known of o, and counts it, also if a function of the program panics on the way.
+func (t *Telemetry) examine(ctx context.Context, o *occurrence) {
 	if t.measuring(ctx) {
-		t.count(ctx, &o)
+		defer t.count(ctx, o)
+	}
+	if o.Err != nil {
+		o.errorType = errorType(o.Err)
+	}
+	if t.options.Enrich != nil {
+		o.extra = t.options.Enrich(ctx, o.Event, nil)
+	}
+	if t.options.SeverityFunc != nil {
+		o.Severity = severity(t.options.SeverityFunc(o.Event))
 	}
 }
 
@@ -142,4 +150,4 @@ func severity(s pipeline.Severity) pipeline.Severity {
 // durations of a pipeline that is gone, unchanged.
 func (t *Telemetry) Forget(source pipeline.Source) { t.series.forget(source) }
 
-var _ pipeline.Measurer = (*Telemetry)(nil)
+var _ pipeline.LeaseMeasurer = (*Telemetry)(nil)

@@ -112,13 +112,22 @@ func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error
 	if err == nil && !lease.Acquired() {
 		answer.Err = rejection(next, lease)
 	}
-	next.Measure(ctx, answer)
 	if err != nil || !lease.Acquired() {
+		Ignore(lease) // before the Measurer, which may panic
+		next.Measure(ctx, answer)
 		return s.notGranted(ctx, next, lease, err)
 	}
+	var begun any
+	measured := false
 	defer func() {
-		next.Measure(ctx, pipeline.Event{Name: ratelimit.MeasureLease, Duration: sinceStart() - answered})
+		if !measured { // the Measurer panics, and next has not run
+			end(lease, ignored)
+			return
+		}
+		next.MeasureEnd(ctx, pipeline.Event{Name: ratelimit.MeasureLease, Duration: sinceStart() - answered}, begun)
 	}()
+	begun = next.MeasureBegin(ctx, answer)
+	measured = true
 	return s.run(ctx, next, lease)
 }
 

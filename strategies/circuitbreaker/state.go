@@ -72,6 +72,10 @@ func (s *Strategy) State() State {
 	return s.state()
 }
 
+// CircuitState returns the text form of State. Telemetry reads it from the circuits that a reload has put in
+// force.
+func (s *Strategy) CircuitState() string { return s.State().String() }
+
 // state is State, with the lock held.
 func (s *Strategy) state() State {
 	if !s.ordered() {

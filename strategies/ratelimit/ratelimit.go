@@ -190,15 +190,17 @@ func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error
 		next.Measure(ctx, answer)
 		return s.reject(ctx, next, rejection)
 	}
-	next.Measure(ctx, answer)
 	if err != nil {
 		lease.Release()
+		next.Measure(ctx, answer)
 		return s.failed(ctx, next, err)
 	}
-	defer func() {
-		lease.Release()
-		next.Measure(ctx, pipeline.Event{Name: MeasureLease, Duration: sinceStart() - answered})
+	defer lease.Release() // also if the Measurer panics
+	begun := next.MeasureBegin(ctx, answer)
+	defer func() { // also if the lease's Release panics
+		next.MeasureEnd(ctx, pipeline.Event{Name: MeasureLease, Duration: sinceStart() - answered}, begun)
 	}()
+	defer lease.Release() // before its end is measured
 	return next.Run(ctx)
 }
 

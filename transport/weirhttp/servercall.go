@@ -33,6 +33,7 @@ type grant struct {
 	lease    limiter.Lease
 	key      string        // what Policy.Key returned, if the policy is Partitioned
 	since    time.Duration // on sinceStart's clock if the call is measured, or extra
+	begun    any           // what BeginMeasurement of a [pipeline.LeaseMeasurer] returned
 	charging *charging     // not nil while Charge corrects the lease
 }
 
@@ -123,7 +124,7 @@ func (c *call) take(p *policy, r *http.Request) (key string, rejection Rejection
 		c.hold(grant{policy: p, lease: lease, key: key, since: answered})
 	}
 	if c.measuring {
-		c.measureRequest(ctx, p, answered-asked, lease, err)
+		c.measureRequest(ctx, p, answered-asked, answered, lease, err)
 	}
 	switch {
 	case err != nil:
@@ -176,8 +177,8 @@ func (c *call) release(held []grant) {
 		defer c.release(held[:last])
 	}
 	g := &held[last]
+	defer c.measureLease(g)
 	g.lease.Release()
-	c.measureLease(g)
 }
 
 // cut removes the grants after the first keep ones from the call and returns them.
@@ -204,8 +205,8 @@ func (c *call) undo(granted []grant) {
 	}
 	last := len(granted) - 1
 	defer c.undo(granted[:last])
+	defer c.measureLease(&granted[last])
 	undo(granted[last].lease)
-	c.measureLease(&granted[last])
 }
 
 // processStart is what durations are measured from: time.Since of a time that is

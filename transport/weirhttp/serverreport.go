@@ -61,23 +61,32 @@ func (c *call) report(ctx context.Context, p *policy, name string, severity pipe
 }
 
 // measureRequest measures the wait for one policy, so that it counts for the
-// limiter that was really waited for.
-func (c *call) measureRequest(ctx context.Context, p *policy, waited time.Duration, lease limiter.Lease, err error) {
+// limiter that was really waited for. The grant of the answer, if there is one, is held already.
+func (c *call) measureRequest(ctx context.Context, p *policy, waited, answered time.Duration, lease limiter.Lease, err error) {
+	e := pipeline.Event{Name: ratelimit.MeasureRequest, Source: p.source, Duration: waited, Err: err}
 	if err == nil && !lease.Acquired() {
-		err = rejectedError(p, lease)
+		e.Err = rejectedError(p, lease)
 	}
-	c.measure(ctx, p, ratelimit.MeasureRequest, waited, err)
+	if e.Err != nil {
+		c.route.limits.measurer.OnMeasurement(ctx, e)
+		return
+	}
+	begun := pipeline.BeginMeasurement(ctx, c.route.limits.measurer, e)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.held {
+		if g := &c.held[i]; g.policy == p && g.since == answered {
+			g.begun = begun
+		}
+	}
 }
 
 // measureLease measures how long permits were held.
 func (c *call) measureLease(g *grant) {
 	if c.measuring && g.since != extra {
-		c.measure(c.Context, g.policy, ratelimit.MeasureLease, sinceStart()-g.since, nil)
+		e := pipeline.Event{Name: ratelimit.MeasureLease, Source: g.policy.source, Duration: sinceStart() - g.since}
+		pipeline.EndMeasurement(c.Context, c.route.limits.measurer, e, g.begun)
 	}
-}
-
-func (c *call) measure(ctx context.Context, p *policy, name string, d time.Duration, err error) {
-	c.route.limits.measurer.OnMeasurement(ctx, pipeline.Event{Name: name, Source: p.source, Duration: d, Err: err})
 }
 
 // rejectedError is the rejection as strategies/ratelimit has it, which is what

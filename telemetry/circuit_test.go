@@ -1,0 +1,145 @@
+package telemetry_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+	"github.com/weir-go/weir/telemetry"
+)
+
+// breakers is a registry with one pipeline, "orders", whose strategies are what build adds.
+type breakers struct {
+	*registry.Registry
+	*pipeline.Pipeline
+	state func() map[string]float64 // of the circuit: state to value
+}
+
+func newBreakers(t *testing.T, build registry.BuildFunc) *breakers {
+	t.Helper()
+	l, reader := started(t, telemetry.Options{})
+	b := &breakers{Registry: registry.New(&registry.Options{Listener: l})}
+	var err error
+	b.Pipeline, err = b.GetOrDefine("orders", build)
+	require.NoError(t, err)
+	b.state = func() map[string]float64 {
+		states := map[string]float64{}
+		for _, p := range collect(t, reader)["weir.circuit_breaker.state"].points {
+			states[p.attributes["state"].(string)] = p.value
+		}
+		return states
+	}
+	return b
+}
+
+func (b *breakers) close(t *testing.T) {
+	t.Helper()
+	require.NoError(t, b.Registry.Close(t.Context()))
+}
+
+var (
+	isClosed   = map[string]float64{"closed": 1, "open": 0, "half_open": 0}
+	isOpen     = map[string]float64{"closed": 0, "open": 1, "half_open": 0}
+	isHalfOpen = map[string]float64{"closed": 0, "open": 0, "half_open": 1}
+)
+
+func newBreaker(control *circuitbreaker.Control) *circuitbreaker.Strategy {
+	return circuitbreaker.New(&circuitbreaker.Options{ConsecutiveFailures: 1, BreakDuration: time.Minute, Control: control})
+}
+
+// An alert on an open circuit ends when a reload replaces it, also while executions run on the old one.
+func TestCircuitState_OfACircuitThatAReloadReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreakers(t, func(b *registry.Builder) error { b.Add(newBreaker(nil)); return nil })
+		defer b.close(t)
+		running, fails := make(chan error), make(chan error)
+		go func() { running <- b.Execute(t.Context(), func(context.Context) error { return <-fails }) }()
+		synctest.Wait()
+		require.ErrorIs(t, b.Execute(t.Context(), fail), errBoom)
+		assert.Equal(t, isOpen, b.state())
+
+		require.NoError(t, b.Reload(t.Context()))
+		assert.Equal(t, isClosed, b.state())
+		require.NoError(t, b.Execute(t.Context(), succeed))
+
+		fails <- errBoom
+		require.ErrorIs(t, <-running, errBoom)
+		assert.Equal(t, isClosed, b.state(), "what becomes of the old one does not show")
+
+		require.ErrorIs(t, b.Execute(t.Context(), fail), errBoom)
+		assert.Equal(t, isOpen, b.state())
+	})
+}
+
+// The execution that opens the circuit may be one on the version before.
+func TestCircuitState_OfACircuitThatOpensWhileItIsDrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreakers(t, func(b *registry.Builder) error { b.Add(newBreaker(nil)); return nil })
+		defer b.close(t)
+		running, fails := make(chan error), make(chan error)
+		go func() { running <- b.Execute(t.Context(), func(context.Context) error { return <-fails }) }()
+		synctest.Wait()
+		require.NoError(t, b.Reload(t.Context()))
+		fails <- errBoom
+		require.ErrorIs(t, <-running, errBoom)
+		assert.Equal(t, isClosed, b.state())
+	})
+}
+
+func TestCircuitState_OfACircuitThatAReloadKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		control := new(circuitbreaker.Control)
+		kept := newBreaker(control)
+		b := newBreakers(t, func(b *registry.Builder) error { b.Add(kept); return nil })
+		defer b.close(t)
+		require.ErrorIs(t, b.Execute(t.Context(), fail), errBoom)
+		require.NoError(t, b.Reload(t.Context()))
+		assert.Equal(t, isOpen, b.state())
+		time.Sleep(time.Minute)
+		require.NoError(t, b.Execute(t.Context(), func(context.Context) error {
+			assert.Equal(t, isHalfOpen, b.state())
+			return nil
+		}))
+		assert.Equal(t, isClosed, b.state())
+		control.Isolate()
+		assert.Equal(t, isOpen, b.state())
+	})
+}
+
+func TestCircuitState_OfACircuitThatAReloadRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		add := true
+		b := newBreakers(t, func(b *registry.Builder) error {
+			if add {
+				b.Add(newBreaker(nil))
+			}
+			return nil
+		})
+		defer b.close(t)
+		require.ErrorIs(t, b.Execute(t.Context(), fail), errBoom)
+		add = false
+		require.NoError(t, b.Reload(t.Context()))
+		assert.Empty(t, b.state())
+	})
+}
+
+// A registry reports the outer pipeline only.
+func TestCircuitState_OfACircuitInAnEmbeddedPipeline(t *testing.T) {
+	l, reader := started(t, telemetry.Options{})
+	build := func() *pipeline.Pipeline {
+		inner := pipeline.Must(pipeline.Config{Name: "inner", Listener: l, Strategies: []pipeline.Strategy{newBreaker(nil)}}.Build())
+		return pipeline.Must(pipeline.New("orders", pipeline.Embed(inner)))
+	}
+	require.ErrorIs(t, build().Execute(t.Context(), fail), errBoom)
+	open := map[string]any{"pipeline.name": "inner", "strategy.name": "CircuitBreaker", "state": "open"}
+	assert.EqualValues(t, 1, collect(t, reader)["weir.circuit_breaker.state"].at(t, open).value)
+	l.InForce(build())
+	assert.Zero(t, collect(t, reader)["weir.circuit_breaker.state"].at(t, open).value)
+}

@@ -1,0 +1,231 @@
+package telemetry
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/weir-go/weir/internal/recovered"
+	"github.com/weir-go/weir/limiter"
+)
+
+// statisticsTimeout is how long a collection waits for the statistics of limiters. All limiters are asked
+// at once, so it bounds the collection, too.
+const statisticsTimeout = time.Second
+
+// limiters are the limiters that are observed. The zero value has none.
+type limiters struct {
+	mu     sync.Mutex
+	byName map[string]*namedLimiter
+	added  int
+}
+
+// A namedLimiter has the limiters that are observed by one name. It exists as long as there is one, so that
+// replacing a limiter does not move the name beyond the bound on series.
+type namedLimiter struct {
+	order int // of names, by when they were added
+	all   []*observedLimiter
+}
+
+// An observedLimiter is asked by one goroutine at a time, however many collections there are.
+type observedLimiter struct {
+	limiter limiter.StatisticsProvider
+	options []metric.ObserveOption
+
+	mu   sync.Mutex
+	open *question // nil if the limiter is not being asked
+}
+
+// ObserveLimiter exports the permits of l that are left and those that are waited for, until stop is called,
+// with name as the attribute limiter.name. Of two limiters with one name the newer one is exported.
+// [Options.MaxSeries] bounds the names; the limiters beyond it are added up. stop may be called any number of
+// times.
+//
+// Statistics is called on a goroutine of its own for each collection of metrics. A limiter that has not
+// answered within a second, or that panics, is missing from that collection; it is not asked again before it
+// has answered.
+//
+// A registry calls ObserveLimiter for the limiters that it owns. For others call it where the limiter is made,
+// and stop where it is closed. It is not meant for the limiters behind a partition key.
+func (t *Telemetry) ObserveLimiter(name string, l limiter.StatisticsProvider) (stop func()) {
+	o := &observedLimiter{
+		limiter: l,
+		options: []metric.ObserveOption{metric.WithAttributeSet(attribute.NewSet(attribute.String(keyLimiter, name)))},
+	}
+	t.limiters.add(name, o)
+	return func() { t.limiters.remove(name, o) }
+}
+
+func (l *limiters) add(name string, o *observedLimiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.byName == nil {
+		l.byName = map[string]*namedLimiter{}
+	}
+	named := l.byName[name]
+	if named == nil {
+		named = &namedLimiter{order: l.added}
+		l.byName[name] = named
+		l.added++
+	}
+	named.all = append(named.all, o)
+}
+
+func (l *limiters) remove(name string, o *observedLimiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	named := l.byName[name]
+	if named == nil {
+		return
+	}
+	named.all = slices.DeleteFunc(named.all, func(other *observedLimiter) bool { return other == o })
+	if len(named.all) == 0 {
+		delete(l.byName, name)
+	}
+}
+
+// newest returns the newest limiter of each name, the names in the order in which they were added.
+func (l *limiters) newest() []*observedLimiter {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	names := make([]*namedLimiter, 0, len(l.byName))
+	for _, named := range l.byName {
+		names = append(names, named)
+	}
+	slices.SortFunc(names, func(a, b *namedLimiter) int { return cmp.Compare(a.order, b.order) })
+	newest := make([]*observedLimiter, len(names))
+	for i, named := range names {
+		newest[i] = named.all[len(named.all)-1]
+	}
+	return newest
+}
+
+// limiterFigures are what the limiters have answered in one collection.
+type limiterFigures []limiterFigure
+
+type limiterFigure struct {
+	available, queued int64
+	options           []metric.ObserveOption
+}
+
+var overflowOptions = []metric.ObserveOption{metric.WithAttributeSet(attribute.NewSet(attribute.Bool(keyOverflow, true)))}
+
+// ask asks all limiters at once. Those beyond the limit are added up.
+func (l *limiters) ask(ctx context.Context, limit int) limiterFigures {
+	all := l.newest()
+	if len(all) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, statisticsTimeout)
+	defer cancel()
+	questions := make([]*question, len(all))
+	for i, o := range all {
+		questions[i] = o.ask()
+	}
+	var figures limiterFigures
+	rest := limiterFigure{options: overflowOptions}
+	overflow := false
+	for i, q := range questions {
+		s, ok := q.wait(ctx)
+		switch {
+		case !ok:
+		case i < limit:
+			figures = append(figures, limiterFigure{s.AvailablePermits, s.QueuedPermits, all[i].options})
+		default:
+			overflow = true
+			rest.available = addSaturated(rest.available, s.AvailablePermits)
+			rest.queued = addSaturated(rest.queued, s.QueuedPermits)
+		}
+	}
+	if overflow {
+		figures = append(figures, rest)
+	}
+	return figures
+}
+
+// addSaturated adds without overflow: an unlimited limiter has math.MaxInt64 permits.
+func addSaturated(a, b int64) int64 {
+	switch {
+	case b > 0 && a > math.MaxInt64-b:
+		return math.MaxInt64
+	case b < 0 && a < math.MinInt64-b:
+		return math.MinInt64
+	default:
+		return a + b
+	}
+}
+
+func (f limiterFigures) observe(o metric.Observer, i *instruments) {
+	for _, l := range f {
+		o.ObserveInt64(i.available, l.available, l.options...)
+		o.ObserveInt64(i.queued, l.queued, l.options...)
+	}
+}
+
+// A question is one call of Statistics.
+type question struct {
+	done       chan struct{} // closed when the call has returned
+	statistics limiter.Statistics
+	answered   bool        // before done: Statistics has returned, and not panicked
+	late       atomic.Bool // a collection has waited for it in vain; others do not
+}
+
+// ask begins a question, or joins the one that is open.
+func (o *observedLimiter) ask() *question {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.open == nil {
+		o.open = &question{done: make(chan struct{})}
+		go o.answer(o.open)
+	}
+	return o.open
+}
+
+// answer calls Statistics, which may be the program's own: it may panic, block, or leave the goroutine.
+func (o *observedLimiter) answer(q *question) {
+	defer func() {
+		o.mu.Lock()
+		o.open = nil
+		o.mu.Unlock()
+		close(q.done)
+	}()
+	q.answered = recovered.Call("telemetry: Statistics of an observed limiter", func() {
+		asker, ok := o.limiter.(interface {
+			StatisticsContext(ctx context.Context) limiter.Statistics
+		})
+		if !ok {
+			q.statistics = o.limiter.Statistics()
+			return
+		}
+		// A limiter in a store that does not answer returns what it knows, while the collection still waits.
+		ctx, cancel := context.WithTimeout(context.Background(), statisticsTimeout*3/4)
+		defer cancel()
+		q.statistics = asker.StatisticsContext(ctx)
+	})
+}
+
+// wait waits for the answer until ctx is done; ok is false if there is none.
+func (q *question) wait(ctx context.Context) (s limiter.Statistics, ok bool) {
+	select {
+	case <-q.done:
+		return q.statistics, q.answered
+	default:
+	}
+	if q.late.Load() {
+		return s, false
+	}
+	select {
+	case <-q.done:
+		return q.statistics, q.answered
+	case <-ctx.Done():
+		q.late.Store(true)
+		return s, false
+	}
+}
