@@ -50,8 +50,6 @@ func Example() {
 	// Output:
 	// level=WARN msg="Execution attempt" event.name=ExecutionAttempt event.severity=Warning pipeline.name=orders strategy.name=Retry operation.key=list error.type=*errors.errorString attempt.number=0 attempt.handled=true result=unavailable
 	// level=WARN msg="Resilience event occurred" event.name=OnRetry event.severity=Warning pipeline.name=orders strategy.name=Retry operation.key=list error.type=*errors.errorString result=unavailable
-	// level=INFO msg="Execution attempt" event.name=ExecutionAttempt event.severity=Information pipeline.name=orders strategy.name=Retry operation.key=list attempt.number=1 attempt.handled=false
-	// level=INFO msg="Resilience pipeline executed" event.name=PipelineExecuted event.severity=Information pipeline.name=orders operation.key=list
 }
 
 func ExampleTelemetry_ObserveLimiter() {

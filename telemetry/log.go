@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"log/slog"
+	"net/http"
 
 	"github.com/weir-go/weir/pipeline"
 )
@@ -36,10 +37,20 @@ func (t *Telemetry) log(ctx context.Context, o *occurrence) {
 	if o.Severity == pipeline.None {
 		return
 	}
-	level := levels[o.Severity]
+	level := t.level(o)
 	if t.options.Logger.Enabled(ctx, level) {
 		t.options.Logger.LogAttrs(ctx, level, message(o.Name), t.logAttributes(o)...)
 	}
+}
+
+// level returns the level of the line. Without a SeverityFunc that asks for something else the lines of what
+// went well are for debugging: a program has as many of them as it has calls.
+func (t *Telemetry) level(o *occurrence) slog.Level {
+	if t.options.SeverityFunc == nil && o.Severity == pipeline.Information && o.Err == nil &&
+		(o.Name == pipeline.EventPipelineExecuted || o.Name == pipeline.EventExecutionAttempt) {
+		return slog.LevelDebug
+	}
+	return levels[o.Severity]
 }
 
 func (t *Telemetry) logAttributes(o *occurrence) []slog.Attr {
@@ -50,8 +61,8 @@ func (t *Telemetry) logAttributes(o *occurrence) []slog.Attr {
 	}
 	if o.Err != nil {
 		attrs = append(attrs, slog.String(keyResult, o.Err.Error()))
-	} else if o.Result != nil {
-		attrs = append(attrs, slog.Any(keyResult, t.options.ResultFormatter(o.Result)))
+	} else if shown := t.shownResult(o.Result); shown != nil {
+		attrs = append(attrs, slog.Any(keyResult, shown))
 	}
 	if o.hasDuration() {
 		attrs = append(attrs, slog.Duration(keyDuration, o.Duration))
@@ -59,8 +70,23 @@ func (t *Telemetry) logAttributes(o *occurrence) []slog.Attr {
 	return attrs
 }
 
-// hasDuration tells whether the event has taken a time, if only none that the
-// clock could measure.
+// shownResult returns what the line shows of a result; nil is nothing. Without a ResultFormatter no value gets
+// into the log: what a program computes may be secret.
+func (t *Telemetry) shownResult(result any) any {
+	if result == nil {
+		return nil
+	}
+	if t.options.ResultFormatter != nil {
+		return t.options.ResultFormatter(result)
+	}
+	if response, ok := result.(*http.Response); ok && response != nil {
+		return response.StatusCode
+	}
+	return nil
+}
+
+// hasDuration reports whether the event has a duration to show. That of an execution or an attempt is shown
+// even if it is 0.
 func (o *occurrence) hasDuration() bool {
 	return o.Duration > 0 || o.Name == pipeline.EventPipelineExecuted || o.Name == pipeline.EventExecutionAttempt
 }

@@ -50,8 +50,8 @@ func TestLogLines(t *testing.T) {
 	assert.Equal(t, []string{
 		`level=DEBUG msg="Resilience pipeline executing" event.name=PipelineExecuting event.severity=Debug pipeline.name=orders operation.key=list`,
 		`level=WARN msg="Execution attempt" event.name=ExecutionAttempt event.severity=Warning pipeline.name=orders pipeline.instance=eu-1 strategy.name=Retry error.type=*errors.errorString attempt.number=4 attempt.handled=true result=boom duration=123ms`,
-		`level=WARN msg="Resilience event occurred" event.name=OnRetry event.severity=Warning pipeline.name=orders pipeline.instance=eu-1 strategy.name=Retry result=7`,
-		`level=INFO msg="Resilience pipeline executed" event.name=PipelineExecuted event.severity=Information pipeline.name=orders duration=10s`,
+		`level=WARN msg="Resilience event occurred" event.name=OnRetry event.severity=Warning pipeline.name=orders pipeline.instance=eu-1 strategy.name=Retry`,
+		`level=DEBUG msg="Resilience pipeline executed" event.name=PipelineExecuted event.severity=Information pipeline.name=orders duration=10s`,
 		`level=ERROR+4 msg="Resilience event occurred" event.name=OnReload event.severity=Critical duration=1s`,
 	}, got)
 }
@@ -85,9 +85,10 @@ func TestResultFormatter(t *testing.T) {
 		event  pipeline.Event
 		want   string // the end of the line
 	}{
-		{"value", nil, event("hello", nil), " result=hello"},
+		{"value", nil, event("hello", nil), " event.severity=Error"},
 		{"response", nil, event(&http.Response{StatusCode: http.StatusTeapot}, nil), " result=418"},
-		{"no response", nil, event((*http.Response)(nil), nil), " result=<nil>"},
+		{"no response", nil, event((*http.Response)(nil), nil), " event.severity=Error"},
+		{"own shows nothing", func(any) any { return nil }, event("hello", nil), " event.severity=Error"},
 		{"nothing", nil, event(nil, nil), " event.severity=Error"},
 		{"error", nil, event("hello", errBoom), " result=boom"},
 		{"own", func(r any) any { return strings.ToUpper(r.(string)) }, event("hello", nil), " result=HELLO"},
@@ -110,4 +111,42 @@ func TestEnrichedLogLines(t *testing.T) {
 	}}
 	lines := logged(t, o, slog.LevelDebug, pipeline.Event{Name: "E", Severity: pipeline.Error})
 	assert.Equal(t, []string{`level=ERROR msg="Resilience event occurred" event.name=E event.severity=Error region=eu`}, lines)
+}
+
+// The lines of what went well are as many as there are calls.
+func TestLogLevels_OfSuccess(t *testing.T) {
+	executed := pipeline.Event{Name: pipeline.EventPipelineExecuted, Severity: pipeline.Information}
+	attempt := pipeline.Event{Name: pipeline.EventExecutionAttempt, Severity: pipeline.Information}
+	failed, failedAttempt := executed, attempt
+	failed.Err, failedAttempt.Err = errBoom, errBoom
+	handled := attempt
+	handled.Severity, handled.Handled = pipeline.Warning, true
+	opened := pipeline.Event{Name: "OnCircuitClosed", Severity: pipeline.Information}
+	events := []pipeline.Event{executed, attempt, failed, failedAttempt, handled, opened}
+	levels := func(o telemetry.Options) (levels []string) {
+		for _, line := range logged(t, o, slog.LevelDebug, events...) {
+			level, rest, _ := strings.Cut(line, " ")
+			levels = append(levels, level)
+			if !strings.Contains(rest, "event.severity=Warning") {
+				assert.Contains(t, rest, "event.severity=Information", "as in Polly")
+			}
+		}
+		return levels
+	}
+	assert.Equal(t, []string{"level=DEBUG", "level=DEBUG", "level=INFO", "level=INFO", "level=WARN", "level=INFO"}, levels(telemetry.Options{}))
+	own := telemetry.Options{SeverityFunc: func(e pipeline.Event) pipeline.Severity { return e.Severity }}
+	assert.Equal(t, []string{"level=INFO", "level=INFO", "level=INFO", "level=INFO", "level=WARN", "level=INFO"}, levels(own), "with a SeverityFunc the level is what it says")
+}
+
+// README's own options must not write what calls return into the log.
+func TestLog_HasNoValues(t *testing.T) {
+	type user struct{ Name, PasswordHash string }
+	var log bytes.Buffer
+	l := newTelemetry(t, telemetry.Options{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	p := ordinary(t, l)
+	_, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (*user, error) { return &user{"ann", "$2a$secret"}, nil })
+	assert.NoError(t, err)
+	assert.Contains(t, log.String(), pipeline.EventPipelineExecuted)
+	assert.NotContains(t, log.String(), "ann")
+	assert.NotContains(t, log.String(), "secret")
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -31,10 +30,15 @@ type Options struct {
 	TracerProvider trace.TracerProvider `json:"-" yaml:"-"`
 	// Logger takes the log lines; nil: there are none.
 	Logger *slog.Logger `json:"-" yaml:"-"`
-	// SeverityFunc says how much an event matters, in place of its own Severity.
-	// That is what event.severity and the level of the log line show. None silences
-	// the log line and nothing else; what is no severity is taken for None. nil:
-	// the event's own.
+	// SeverityFunc returns the severity of an event, in place of its own Severity.
+	// It is what event.severity and the level of the log line show. None silences
+	// the log line and nothing else; a value that is no severity counts as None.
+	//
+	// If nil, events have their own severity, and the level of the log line is that
+	// of the severity, with one exception: the line of a PipelineExecuted or an
+	// ExecutionAttempt without an error is written at Debug. With a SeverityFunc the
+	// level is always that of the severity that it returns: one that returns
+	// e.Severity writes these lines at Info.
 	SeverityFunc func(e pipeline.Event) pipeline.Severity `json:"-" yaml:"-"`
 	// Enrich appends attributes to attrs and returns it: they are added to the
 	// metrics, the log line and the span event of e, but not to the instruments of
@@ -44,10 +48,10 @@ type Options struct {
 	// its own, which count for MaxSeries: how many there are is yours to bound.
 	// nil costs nothing.
 	Enrich func(ctx context.Context, e pipeline.Event, attrs []attribute.KeyValue) []attribute.KeyValue `json:"-" yaml:"-"`
-	// ResultFormatter makes what a log line shows of a result. It is not called
-	// for nil or where there is an error, whose text is shown. nil shows the status
-	// code of an [*http.Response], and every other value as the Logger's handler
-	// shows it: set it where results hold what must not be logged.
+	// ResultFormatter returns what a log line shows of a result; nil shows nothing.
+	// It is not called for a result that is nil, or where there is an error, whose
+	// text is shown. If ResultFormatter is nil, log lines show the status code of an
+	// [*http.Response] and no other value.
 	ResultFormatter func(result any) any `json:"-" yaml:"-"`
 	// SpanSeverity is the least severity of an event that is put on the current
 	// span; the zero value, None, puts all of them there. A span keeps 128 events
@@ -67,7 +71,8 @@ type Options struct {
 	// 1000. Further ones are added up in one series for each strategy of a
 	// pipeline, or for each pipeline where no strategy is shown, without
 	// attributes beyond those and with otel.metric.overflow. No more than that many
-	// strategies and pipelines are told apart, either.
+	// strategies and pipelines are told apart, either. Requests to rate limiters
+	// and the gauges of observed limiters beyond it are added up over all of them.
 	MaxSeries int `json:"max_series,omitempty" yaml:"max_series,omitempty"`
 }
 
@@ -93,19 +98,8 @@ func (o Options) validate() error {
 }
 
 func (o Options) withDefaults() Options {
-	if o.ResultFormatter == nil {
-		o.ResultFormatter = formatResult
-	}
 	if o.MaxSeries == 0 {
 		o.MaxSeries = DefaultMaxSeries
 	}
 	return o
-}
-
-// formatResult is the ResultFormatter of those who set none.
-func formatResult(result any) any {
-	if response, ok := result.(*http.Response); ok && response != nil {
-		return response.StatusCode
-	}
-	return result
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -24,6 +25,8 @@ type observedStore struct {
 	plain                              []metric.ObserveOption
 	success, failure                   []metric.ObserveOption
 	asked, remembered, borrowed, alone []metric.ObserveOption
+
+	succeeded atomic.Int64 // the most calls that were seen to succeed
 }
 
 // ObserveStore exports how the store of shared limiters is doing, until stop is called, with
@@ -66,7 +69,7 @@ func (s *observedStore) observe(o metric.Observer, i *instruments) {
 	}
 	o.ObserveInt64(i.storeAvailable, available, s.plain...)
 	c := s.store.Counters()
-	o.ObserveInt64(i.storeCalls, c.Calls-c.Failures, s.success...)
+	o.ObserveInt64(i.storeCalls, s.successes(c), s.success...)
 	o.ObserveInt64(i.storeCalls, c.Failures, s.failure...)
 	o.ObserveInt64(i.storeDecisions, c.Decisions, s.asked...)
 	o.ObserveInt64(i.storeDecisions, c.Cached, s.remembered...)
@@ -74,11 +77,29 @@ func (s *observedStore) observe(o metric.Observer, i *instruments) {
 	o.ObserveInt64(i.storeDecisions, c.Outages, s.alone...)
 }
 
-// OnStoreEvent returns what is to be the OnEvent of a [sharing.Store]'s options: it writes a
-// log line for each event, with name as store.name. What costs somebody permits, or the
-// limit its sense, is a warning or an error.
+// successes returns the calls that have not failed. A call that is under way is counted in Calls already, and
+// when it fails, Calls less Failures goes down. A counter must not: its readers take that for a restart.
+func (s *observedStore) successes(c sharing.Counters) int64 {
+	now := c.Calls - c.Failures
+	for {
+		most := s.succeeded.Load()
+		if now <= most {
+			return most
+		}
+		if s.succeeded.CompareAndSwap(most, now) {
+			return now
+		}
+	}
+}
+
+// OnStoreEvent returns a function for the option OnEvent of a [sharing.Store]. It writes a log line for each
+// event, with name as store.name. Events that cost callers permits, or make the limit inexact, are warnings or
+// errors. The partition's key is not in the line. Without [Options.Logger] the function does nothing.
 func (t *Telemetry) OnStoreEvent(name string) func(sharing.Event) {
 	return func(e sharing.Event) {
+		if t.options.Logger == nil {
+			return
+		}
 		ctx := context.Background()
 		level := storeLevel(e.Kind)
 		if !t.options.Logger.Enabled(ctx, level) {

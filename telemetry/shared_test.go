@@ -100,3 +100,37 @@ func TestStoreEventsAreLogLines(t *testing.T) {
 		assert.NotContains(t, line, "ann", "a key may be a person")
 	}
 }
+
+// The first thing that a program without a Logger learned of a lost store was that it had ended.
+func TestOnStoreEvent_WithoutALogger(t *testing.T) {
+	l := newTelemetry(t, telemetry.Options{})
+	assert.NotPanics(t, func() { l.OnStoreEvent("redis")(store.Event{Kind: store.StoreLost, Err: errBoom}) })
+}
+
+// A call that is under way counts as one that has succeeded, until it fails.
+func TestStoreCalls_NeverGoDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, reader := started(t, telemetry.Options{})
+		m := storetest.NewMemory()
+		s, err := store.New(m, store.Options{NoListen: true, CallTimeout: time.Second})
+		require.NoError(t, err)
+		defer s.Close()
+		defer l.ObserveStore("memory", s)()
+		calls, err := s.FixedWindow("calls", limiter.FixedWindowOptions{PermitLimit: 100, Window: time.Hour}, nil)
+		require.NoError(t, err)
+		_, err = calls.TryAcquire(t.Context(), 1)
+		require.NoError(t, err)
+
+		m.Stall(true)
+		go func() { _, _ = calls.TryAcquire(t.Context(), 1) }()
+		synctest.Wait()
+		successes := func() float64 {
+			return collect(t, reader)["weir.store.calls"].at(t, map[string]any{"store.name": "memory", "result": "success"}).value
+		}
+		before := successes()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		assert.GreaterOrEqual(t, successes(), before)
+		m.Stall(false)
+	})
+}
