@@ -7,20 +7,86 @@ import (
 	"net/http"
 )
 
-// What a ResponseWriter may have besides. Handlers look for these with type
-// assertions and take another way where one is missing, so a wrapper must have
-// them exactly where the inner one has.
+// What a ResponseWriter may have besides its three methods. Handlers look for these
+// with type assertions and take another way where one is missing, so a wrapper must
+// have them exactly where the inner one has.
 type (
 	flusher    struct{ w *response }
 	hijacker   struct{ w *response }
 	readerFrom struct{ w *response }
 )
 
-func (f flusher) Flush() { _ = f.w.FlushError() } // a Flusher cannot say so
+func (f flusher) Flush()            { _ = f.w.flush() } // a Flusher cannot say so
+func (f flusher) FlushError() error { return f.w.flush() }
 
 func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.w.hijack() }
 
 func (r readerFrom) ReadFrom(src io.Reader) (int64, error) { return r.w.readFrom(src) }
+
+func canFlush(w http.ResponseWriter) bool {
+	switch w.(type) {
+	case interface{ FlushError() error }, http.Flusher:
+		return true
+	}
+	return false
+}
+
+func canHijack(w http.ResponseWriter) bool {
+	_, ok := w.(http.Hijacker)
+	return ok
+}
+
+// inside reports whether what w wraps has something that w itself has not: only an
+// [http.ResponseController] finds it.
+func inside(w http.ResponseWriter, has func(http.ResponseWriter) bool) bool {
+	if has(w) {
+		return false
+	}
+	for {
+		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return false
+		}
+		if w = u.Unwrap(); has(w) {
+			return true
+		}
+	}
+}
+
+// Unwrap is for [http.ResponseController]. Where that would go past the response to
+// flush or to hijack, there is a step between that notes it.
+func (w *response) Unwrap() http.ResponseWriter {
+	flushes, hijacks := inside(w.inner, canFlush), inside(w.inner, canHijack)
+	b := below{w}
+	switch {
+	case flushes && hijacks:
+		return struct {
+			below
+			flusher
+			hijacker
+		}{b, flusher{w}, hijacker{w}}
+	case flushes:
+		return struct {
+			below
+			flusher
+		}{b, flusher{w}}
+	case hijacks:
+		return struct {
+			below
+			hijacker
+		}{b, hijacker{w}}
+	}
+	return w.inner
+}
+
+// below stands between a response and the inner one.
+type below struct{ w *response }
+
+func (b below) self() *response             { return b.w }
+func (b below) Header() http.Header         { return b.w.Header() }
+func (b below) Write(p []byte) (int, error) { return b.w.Write(p) }
+func (b below) WriteHeader(status int)      { b.w.WriteHeader(status) }
+func (b below) Unwrap() http.ResponseWriter { return b.w.inner }
 
 // own is a response of ours in any of its kinds.
 type own = *response
@@ -29,7 +95,6 @@ const (
 	hasFlush = 1 << iota
 	hasHijack
 	hasReadFrom
-	hasPush
 )
 
 // writer returns the response with the methods of the inner one.
@@ -44,14 +109,21 @@ func (w *response) writer() http.ResponseWriter {
 	if _, ok := w.inner.(io.ReaderFrom); ok {
 		has |= hasReadFrom
 	}
-	p, ok := w.inner.(http.Pusher)
-	if ok {
-		has |= hasPush
+	p, pushes := w.inner.(http.Pusher)
+	n, notifies := w.inner.(http.CloseNotifier) //nolint:staticcheck // it is still asked for, as by gin
+	switch {
+	case pushes && notifies:
+		return w.pushingAndNotifying(has, p, n)
+	case pushes:
+		return w.pushing(has, p)
+	case notifies:
+		return w.notifying(has, n)
+	default:
+		return w.plain(has)
 	}
-	return w.kind(has, p)
 }
 
-func (w *response) kind(has int, p http.Pusher) http.ResponseWriter { //nolint:gocyclo // it is a table
+func (w *response) plain(has int) http.ResponseWriter {
 	f, h, r := flusher{w}, hijacker{w}, readerFrom{w}
 	switch has {
 	case hasFlush:
@@ -95,13 +167,10 @@ func (w *response) kind(has int, p http.Pusher) http.ResponseWriter { //nolint:g
 			readerFrom
 		}{w, f, h, r}
 	}
-	return w.kindThatPushes(has&^hasPush, p)
+	return w
 }
 
-func (w *response) kindThatPushes(has int, p http.Pusher) http.ResponseWriter {
-	if p == nil {
-		return w
-	}
+func (w *response) pushing(has int, p http.Pusher) http.ResponseWriter {
 	f, h, r := flusher{w}, hijacker{w}, readerFrom{w}
 	switch has {
 	case 0:
@@ -115,19 +184,6 @@ func (w *response) kindThatPushes(has int, p http.Pusher) http.ResponseWriter {
 			flusher
 			http.Pusher
 		}{w, f, p}
-	case hasReadFrom:
-		return struct {
-			own
-			readerFrom
-			http.Pusher
-		}{w, r, p}
-	case hasFlush | hasReadFrom:
-		return struct {
-			own
-			flusher
-			readerFrom
-			http.Pusher
-		}{w, f, r, p}
 	case hasHijack:
 		return struct {
 			own
@@ -141,6 +197,19 @@ func (w *response) kindThatPushes(has int, p http.Pusher) http.ResponseWriter {
 			hijacker
 			http.Pusher
 		}{w, f, h, p}
+	case hasReadFrom:
+		return struct {
+			own
+			readerFrom
+			http.Pusher
+		}{w, r, p}
+	case hasFlush | hasReadFrom:
+		return struct {
+			own
+			flusher
+			readerFrom
+			http.Pusher
+		}{w, f, r, p}
 	case hasHijack | hasReadFrom:
 		return struct {
 			own
@@ -148,7 +217,7 @@ func (w *response) kindThatPushes(has int, p http.Pusher) http.ResponseWriter {
 			readerFrom
 			http.Pusher
 		}{w, h, r, p}
-	default:
+	case hasFlush | hasHijack | hasReadFrom:
 		return struct {
 			own
 			flusher
@@ -157,4 +226,131 @@ func (w *response) kindThatPushes(has int, p http.Pusher) http.ResponseWriter {
 			http.Pusher
 		}{w, f, h, r, p}
 	}
+	return w
+}
+
+func (w *response) notifying(has int, n http.CloseNotifier) http.ResponseWriter { //nolint:staticcheck // CloseNotifier
+	f, h, r := flusher{w}, hijacker{w}, readerFrom{w}
+	switch has {
+	case 0:
+		return struct {
+			own
+			http.CloseNotifier
+		}{w, n}
+	case hasFlush:
+		return struct {
+			own
+			flusher
+			http.CloseNotifier
+		}{w, f, n}
+	case hasHijack:
+		return struct {
+			own
+			hijacker
+			http.CloseNotifier
+		}{w, h, n}
+	case hasFlush | hasHijack:
+		return struct {
+			own
+			flusher
+			hijacker
+			http.CloseNotifier
+		}{w, f, h, n}
+	case hasReadFrom:
+		return struct {
+			own
+			readerFrom
+			http.CloseNotifier
+		}{w, r, n}
+	case hasFlush | hasReadFrom:
+		return struct {
+			own
+			flusher
+			readerFrom
+			http.CloseNotifier
+		}{w, f, r, n}
+	case hasHijack | hasReadFrom:
+		return struct {
+			own
+			hijacker
+			readerFrom
+			http.CloseNotifier
+		}{w, h, r, n}
+	case hasFlush | hasHijack | hasReadFrom:
+		return struct {
+			own
+			flusher
+			hijacker
+			readerFrom
+			http.CloseNotifier
+		}{w, f, h, r, n}
+	}
+	return w
+}
+
+func (w *response) pushingAndNotifying(has int, p http.Pusher, n http.CloseNotifier) http.ResponseWriter { //nolint:staticcheck // CloseNotifier
+	f, h, r := flusher{w}, hijacker{w}, readerFrom{w}
+	switch has {
+	case 0:
+		return struct {
+			own
+			http.Pusher
+			http.CloseNotifier
+		}{w, p, n}
+	case hasFlush:
+		return struct {
+			own
+			flusher
+			http.Pusher
+			http.CloseNotifier
+		}{w, f, p, n}
+	case hasHijack:
+		return struct {
+			own
+			hijacker
+			http.Pusher
+			http.CloseNotifier
+		}{w, h, p, n}
+	case hasFlush | hasHijack:
+		return struct {
+			own
+			flusher
+			hijacker
+			http.Pusher
+			http.CloseNotifier
+		}{w, f, h, p, n}
+	case hasReadFrom:
+		return struct {
+			own
+			readerFrom
+			http.Pusher
+			http.CloseNotifier
+		}{w, r, p, n}
+	case hasFlush | hasReadFrom:
+		return struct {
+			own
+			flusher
+			readerFrom
+			http.Pusher
+			http.CloseNotifier
+		}{w, f, r, p, n}
+	case hasHijack | hasReadFrom:
+		return struct {
+			own
+			hijacker
+			readerFrom
+			http.Pusher
+			http.CloseNotifier
+		}{w, h, r, p, n}
+	case hasFlush | hasHijack | hasReadFrom:
+		return struct {
+			own
+			flusher
+			hijacker
+			readerFrom
+			http.Pusher
+			http.CloseNotifier
+		}{w, f, h, r, p, n}
+	}
+	return w
 }

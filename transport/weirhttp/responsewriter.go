@@ -13,15 +13,15 @@ import (
 // inner one has and no others; [http.ResponseController] works through it.
 type response struct {
 	inner    http.ResponseWriter
-	status   int       // 0: it has not begun
-	hijacked bool      // the connection is the handler's
-	rejected bool      // it is the answer of a limiter, and says nothing of the handler
-	writeBy  time.Time // when writing is to fail; zero: whenever the server says
-	limited  bool      // writeBy was set on the connection
-	chosen   bool      // the handler has set a write deadline
-	usual    time.Time // which one; zero: none
-	// The body of the request, if it has a deadline: before an answer goes out over
-	// HTTP/1, the server reads what the handler has left of it. Else nil.
+	request  *http.Request // nil: not known
+	status   int           // 0: it has not begun
+	hijacked bool          // the connection is the handler's
+	rejected bool          // it is the answer of a limiter, and says nothing of the handler
+	until    time.Time     // when the time of the handler is over; zero: never
+	writes   *cutoff       // nil: writing has not begun, or may take as long as it likes
+	written  int           // bytes, up to headBytes or a little more
+	// The body of the request, if the handler's time is limited. Before an answer goes
+	// out over HTTP/1, net/http reads what the handler has left of it. Else nil.
 	body *timedBody
 }
 
@@ -32,9 +32,6 @@ func (w *response) self() *response { return w }
 // begun tells whether anything was sent that another answer would mix with.
 func (w *response) begun() bool { return w.status != 0 }
 
-// Unwrap is for [http.ResponseController].
-func (w *response) Unwrap() http.ResponseWriter { return w.inner }
-
 func (w *response) Header() http.Header { return w.inner.Header() }
 
 // begin notes the first status that is not informational.
@@ -43,90 +40,102 @@ func (w *response) begin(status int) {
 		return
 	}
 	w.status = status
-	w.setDeadline() // not earlier: over HTTP/2 it would end a response that has not begun
+	w.limit()
+	if status == http.StatusRequestEntityTooLarge && w.request != nil && w.request.ProtoMajor == 1 && hasBody(w.request) {
+		// As http.MaxBytesReader has it: the rest of the body is not waited for. It says
+		// so by a method that a ResponseWriter of ours cannot have.
+		w.Header().Set("Connection", "close")
+	}
+	w.closeAfter()
 }
 
-// setDeadline sets the write deadline, unless a response further out has one that
-// is earlier. Those come first, so that they do not replace this one.
-func (w *response) setDeadline() {
-	if w.writeBy.IsZero() || w.limited {
+// closeAfter has the connection closed after the answer if its body was spoilt.
+func (w *response) closeAfter() {
+	if w.body != nil && w.body.spoilt.Load() && !w.hijacked && w.request != nil && w.request.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close")
+	}
+}
+
+// limit has writing fail when the time of the handler, or for an answer that begins
+// later its own, is over.
+func (w *response) limit() {
+	if w.until.IsZero() || w.writes != nil {
 		return
 	}
-	if w.body != nil {
-		w.body.limit()
+	by := w.until
+	if now := time.Now(); now.After(by) {
+		by = now
 	}
-	around := enclosing(w.inner)
-	for a := around; a != nil; a = enclosing(a.inner) {
-		a.setDeadline()
+	w.writes = newCutoff(by.Add(writeGrace), w.expire)
+}
+
+// expire makes writing fail, and net/http's reading of what is left of the body, which
+// comes before.
+func (w *response) expire() {
+	if w.body != nil && !w.body.ended() {
+		w.body.expire()
 	}
-	if by := around.earliest(); by.IsZero() || by.After(w.writeBy) {
-		w.limited = http.NewResponseController(raw(w)).SetWriteDeadline(w.writeBy) == nil
+	_ = http.NewResponseController(w.inner).SetWriteDeadline(aLongTimeAgo) // where it cannot be set, the Write waits
+}
+
+// unlimit leaves the connection to its owner. What has failed stays failed.
+func (w *response) unlimit() {
+	w.until = time.Time{}
+	w.writes.close()
+	w.writes = nil
+}
+
+// headBytes is more than net/http gathers before it sends the header.
+const headBytes = 4 << 10
+
+// drains reports whether the next call may send the header. Over HTTP/1, net/http first
+// reads what the handler has left of the body, so such a call waits for a client that
+// sends slowly. It is the only one that does: later, net/http reads for itself.
+func (w *response) drains() bool {
+	return w.body != nil && w.written < headBytes && !w.body.ended()
+}
+
+// enter begins a call that may wait for the client; leave ends it. When the time is
+// over, the connection is of no use any more: without act, net/http would end an answer
+// that is only half written as if it were whole.
+func (w *response) enter() (drains bool, err error) {
+	if err := w.writes.enter(); err != nil {
+		w.writes.act()
+		return false, err
+	}
+	if drains = w.drains(); drains {
+		w.body.cutoff.enterLate()
+	}
+	return drains, nil
+}
+
+func (w *response) leave(drains bool) {
+	w.writes.leave(false)
+	if drains {
+		w.body.cutoff.leave(false)
 	}
 }
 
-// earliest is when writing fails, here or further out; zero: never.
-func (w *response) earliest() (by time.Time) {
-	for ; w != nil; w = enclosing(w.inner) {
-		by = earlier(by, w.writeBy)
-		if w.chosen {
-			by = earlier(by, w.usual)
-		}
-	}
-	return by
-}
-
-// unlimit puts back the write deadline that was there. What has failed by ours
-// stays failed, and what is only buffered still goes out.
-func (w *response) unlimit(server *http.Server) {
-	w.writeBy = time.Time{}
-	if !w.limited || w.hijacked {
-		return
-	}
-	w.limited = false
-	usual := enclosing(w.inner).earliest()
-	if w.chosen {
-		usual = earlier(usual, w.usual)
-	} else if usual.IsZero() && server != nil && server.WriteTimeout > 0 {
-		usual = time.Now().Add(server.WriteTimeout)
-	}
-	_ = http.NewResponseController(raw(w)).SetWriteDeadline(usual) // it could be set before
-}
-
-// SetWriteDeadline is for [http.ResponseController]. A deadline of ours stays in force
-// if it is earlier.
+// SetWriteDeadline is for [http.ResponseController]. It does not bring back to life
+// what has failed because the time of the handler was over.
 func (w *response) SetWriteDeadline(t time.Time) error {
-	by := t
-	for o := w; o != nil; o = enclosing(o.inner) {
-		by = earlier(by, o.writeBy)
+	if w.writes.passed() {
+		return nil
 	}
-	if err := http.NewResponseController(raw(w)).SetWriteDeadline(by); err != nil {
-		return err
-	}
-	for o := w; o != nil; o = enclosing(o.inner) {
-		if !o.writeBy.IsZero() {
-			o.chosen, o.usual, o.limited = true, t, true
-		}
-	}
-	return nil
+	return http.NewResponseController(w.inner).SetWriteDeadline(t)
 }
 
-// SetReadDeadline is for [http.ResponseController]. A deadline of ours stays in force
-// if it is earlier.
+// SetReadDeadline is for [http.ResponseController], as SetWriteDeadline is.
 func (w *response) SetReadDeadline(t time.Time) error {
-	for o := w; o != nil; o = enclosing(o.inner) {
-		if o.body != nil {
-			return o.body.choose(t)
-		}
+	if w.body != nil && w.body.cutoff.passed() {
+		return nil
 	}
-	return http.NewResponseController(raw(w)).SetReadDeadline(t)
+	return http.NewResponseController(w.inner).SetReadDeadline(t)
 }
 
-// raw is what is inside of all responses of ours.
-func raw(w http.ResponseWriter) http.ResponseWriter {
-	for own := enclosing(w); own != nil; own = enclosing(w) {
-		w = own.inner
-	}
-	return w
+// EnableFullDuplex is for [http.ResponseController].
+func (w *response) EnableFullDuplex() error {
+	return http.NewResponseController(w.inner).EnableFullDuplex()
 }
 
 // enclosing returns the response of ours that w is or wraps, or nil.
@@ -151,31 +160,66 @@ func (w *response) WriteHeader(status int) {
 
 func (w *response) Write(p []byte) (int, error) {
 	w.begin(http.StatusOK)
-	return w.inner.Write(p)
+	if len(p) <= headBytes || !w.drains() {
+		return w.write(p)
+	}
+	n, err := w.write(p[:headBytes]) // apart, so that it waits for one thing only
+	if err != nil {
+		return n, err
+	}
+	m, err := w.write(p[headBytes:])
+	return n + m, err
+}
+
+func (w *response) write(p []byte) (n int, err error) {
+	drains, err := w.enter()
+	if err != nil {
+		return 0, err
+	}
+	defer w.leave(drains)
+	n, err = w.inner.Write(p)
+	w.count(n)
+	return n, err
+}
+
+// count counts as far as it matters.
+func (w *response) count(n int) {
+	if w.written < headBytes {
+		w.written += n
+	}
 }
 
 func (w *response) WriteString(s string) (int, error) {
 	w.begin(http.StatusOK)
+	if w.drains() {
+		return w.Write([]byte(s))
+	}
+	if _, err := w.enter(); err != nil {
+		return 0, err
+	}
+	defer w.leave(false)
 	return io.WriteString(w.inner, s)
 }
 
-// FlushError is what [http.ResponseController] looks for first.
-func (w *response) FlushError() error {
-	c := http.NewResponseController(w.inner)
-	if !canFlush(w.inner) {
-		return http.ErrNotSupported
-	}
+func (w *response) flush() error {
 	w.begin(http.StatusOK)
-	return c.Flush()
+	drains, err := w.enter()
+	if err != nil {
+		return err
+	}
+	defer w.leave(drains)
+	err = http.NewResponseController(w.inner).Flush()
+	w.count(headBytes)
+	return err
 }
 
 func (w *response) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.inner).Hijack()
 	if err == nil {
 		w.hijacked = true
-		w.writeBy = time.Time{} // the connection has no deadlines now, and is not ours
+		w.unlimit() // the connection has no deadlines now, and is not ours
 		if w.body != nil {
-			w.body.abandon()
+			w.body.cutoff.close()
 		}
 		w.begin(http.StatusSwitchingProtocols)
 	}
@@ -185,13 +229,34 @@ func (w *response) hijack() (net.Conn, *bufio.ReadWriter, error) {
 // readFrom lets the inner one copy in its own way, such as with sendfile. A source
 // that fails at once leaves a response that has not begun.
 func (w *response) readFrom(src io.Reader) (n int64, err error) {
-	w.setDeadline()
+	w.limit()
 	defer func() {
 		if n > 0 || err == nil {
 			w.begin(http.StatusOK)
 		}
 	}()
-	return w.inner.(io.ReaderFrom).ReadFrom(src)
+	for w.drains() {
+		head := make([]byte, headBytes)
+		m, err := src.Read(head)
+		if m > 0 {
+			m, werr := w.Write(head[:m])
+			if n += int64(m); werr != nil {
+				return n, werr
+			}
+		}
+		if err == io.EOF { //nolint:errorlint // as io.Copy has it
+			break
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+	if _, err := w.enter(); err != nil {
+		return n, err
+	}
+	defer w.leave(false)
+	m, err := w.inner.(io.ReaderFrom).ReadFrom(src)
+	return n + m, err
 }
 
 // markRejected notes that what follows is the answer of a limiter.
@@ -199,41 +264,4 @@ func markRejected(w http.ResponseWriter) {
 	for r := enclosing(w); r != nil; r = enclosing(r.inner) {
 		r.rejected = true
 	}
-}
-
-// canFlush and canHijack look through wrappers, as a ResponseController does.
-func canFlush(w http.ResponseWriter) bool {
-	return inside(w, func(w http.ResponseWriter) bool {
-		switch w.(type) {
-		case interface{ FlushError() error }, http.Flusher:
-			return true
-		}
-		return false
-	})
-}
-
-func canHijack(w http.ResponseWriter) bool {
-	return inside(w, func(w http.ResponseWriter) bool {
-		_, ok := w.(http.Hijacker)
-		return ok
-	})
-}
-
-// inside tells whether w, or what it wraps, has something.
-func inside(w http.ResponseWriter, has func(http.ResponseWriter) bool) bool {
-	for w != nil {
-		if own, ok := w.(interface{ self() *response }); ok {
-			w = own.self().inner // ours has a FlushError whatever the inner one has
-			continue
-		}
-		if has(w) {
-			return true
-		}
-		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			return false
-		}
-		w = u.Unwrap()
-	}
-	return false
 }

@@ -37,6 +37,7 @@ func (c *call) serveTimed(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 
 	own, header := newResponse(w), saveHeader(w.Header())
+	own.request = r
 	c.runGuarded(ctx, own, r, client)
 	if own.begun() {
 		return
@@ -57,32 +58,36 @@ func (c *call) runGuarded(ctx context.Context, own *response, r *http.Request, c
 }
 
 // writeGrace is how long a response may still be written when the time of its
-// request is over: for a handler that has something to say about it.
+// request is over: for a handler that has something to say about it. One that begins
+// later has so long from then on.
 const writeGrace = time.Second
 
-// guard returns r with ctx, and has the connection give up on the client when ctx
-// does: a context alone does not wake up who waits for a slow client. restore puts
-// back the deadlines that were there.
+// guard returns r with ctx, and has calls that wait for the client fail when the time
+// of ctx is over. restore ends that, and has to be called when the handler has
+// returned.
 func (s *shield) guard(ctx context.Context, w *response, r *http.Request) (limited *http.Request, restore func()) {
 	until, ok := ctx.Deadline()
 	if !ok {
-		return r.WithContext(ctx), func() {}
+		limited = withContext(r, ctx)
+		return limited, func() { carryBack(limited, r) }
 	}
-	server, _ := ctx.Value(http.ServerContextKey).(*http.Server)
-	w.writeBy = until.Add(writeGrace)
+	w.until = until
 	if !hasBody(r) {
-		return r.WithContext(ctx), func() { w.unlimit(server) }
+		limited = withContext(r, ctx)
+		return limited, func() {
+			carryBack(limited, r)
+			w.unlimit()
+		}
 	}
-	body := &timedBody{ReadCloser: r.Body, inner: raw(w), until: until, shield: s, around: bodyOf(ctx)}
-	if server != nil && server.ReadTimeout > 0 {
-		body.usual = time.Now().Add(server.ReadTimeout)
-	}
+	body := newTimedBody(r, w.inner, until, s)
 	w.body = body
-	limited = r.WithContext(context.WithValue(ctx, bodyKey{}, body))
+	limited = withContext(r, context.WithValue(ctx, bodyKey{}, body))
 	limited.Body = body
 	return limited, func() {
-		body.finish()
-		w.unlimit(server)
+		carryBack(limited, r)
+		w.unlimit()
+		body.cutoff.close()
+		w.closeAfter()
 	}
 }
 

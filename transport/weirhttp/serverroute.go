@@ -146,12 +146,20 @@ func (h *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{Context: r.Context(), route: h}
 	c.held = c.few[:0]
 	c.listening, c.measuring = h.limits.hears(c.Context)
-	c.request = r.WithContext(c)
+	c.request = withContext(r, c)
 	if h.global && c.askedGlobally() {
 		c.first = 1
 	}
+	returned := false
 	defer c.end()
+	defer func() {
+		carryBack(c.request, r)
+		if !returned {
+			removeFiles(r)
+		}
+	}()
 	c.serve(w, c.request, int(c.first))
+	returned = true
 }
 
 // exempts tells whether nothing is to be asked about the request.

@@ -32,6 +32,7 @@ type passage struct {
 // up as an answer.
 func (t *through) run(w http.ResponseWriter, r *http.Request, next http.Handler) (x *passage, instead http.Handler, err error) {
 	x = &passage{through: t, response: newResponse(w), request: r, next: next}
+	x.response.request = r
 	x.writer = x.response.writer()
 	x.header = saveHeader(w.Header())
 	x.asked, x.client = shielded(r)
@@ -51,8 +52,15 @@ func (x *passage) attempt(ctx context.Context) (http.Handler, error) {
 	if ctx != x.asked {
 		limited, restore = x.client.guard(ctx, x.response, x.request)
 	}
-	defer restore()
+	returned := false
+	defer func() {
+		restore()
+		if !returned {
+			removeFiles(x.request)
+		}
+	}()
 	x.next.ServeHTTP(x.writer, limited)
+	returned = true
 	return nil, x.outcome(ctx)
 }
 
