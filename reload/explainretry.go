@@ -30,8 +30,13 @@ func explainRetry(o retryOptions) string {
 	if full.MaxDuration > 0 {
 		fmt.Fprintf(&b, ", for %s at most", briefly(full.MaxDuration))
 	}
-	if full.IgnoreRetryAfter {
+	switch {
+	case full.IgnoreRetryAfter:
 		b.WriteString(", whatever a failure asks for")
+	case full.MaxRetryAfter < 0:
+		b.WriteString(", or as long as a failure asks for")
+	case full.MaxRetryAfter != retry.DefaultMaxRetryAfter:
+		fmt.Fprintf(&b, ", or up to %s if a failure asks for it", briefly(full.MaxRetryAfter))
 	}
 	return b.String()
 }

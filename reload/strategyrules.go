@@ -30,6 +30,7 @@ var strategyRules = map[reflect.Type]map[string]rule{
 		"MaxDelay":         described("The longest backoff, jitter included; 0s: there is none."),
 		"Jitter":           described("Make the waits random, so that clients do not come back all at once."),
 		"MaxDuration":      described("How long the whole may take until the last attempt starts; 0s: as long as the context allows."),
+		"MaxRetryAfter":    {words: []word{off}, zero: "1m", doc: "The longest wait that a failure can ask for; one that asks for more is returned at once. 1m unless set, off: no limit."},
 		"IgnoreRetryAfter": described("Do not wait longer where a failure asks for it."),
 	},
 	reflect.TypeFor[timeout.Options](): {

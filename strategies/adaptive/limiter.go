@@ -122,7 +122,6 @@ func (l *Limiter) measure(n int) samples {
 
 // settle implements what a tracked lease tells.
 func (l *Limiter) settle(t *tracked, o outcome) {
-	defer t.took.permits.Release() // last, and also if OnLimitChanged panics
 	if first := t.took.samples.first; first != nil {
 		if o == success {
 			first.Record()
@@ -136,25 +135,28 @@ func (l *Limiter) settle(t *tracked, o outcome) {
 	if o == undone && !l.closed.Load() {
 		l.undone.Add(1)
 	}
-	l.follow()
+	was, is := l.follow()
+	t.took.permits.Release() // to those who wait, by the new limit
+	if was != is && l.options.OnLimitChanged != nil {
+		l.options.OnLimitChanged(was, is)
+	}
 }
 
-// follow makes the limit in force the one that the engine has come to.
-func (l *Limiter) follow() {
-	if int64(l.engine.Limit()) == l.current.Load() {
-		return
+// follow makes the limit in force the one that the engine has come to. It returns what it was and what it
+// is, the same if nothing changed.
+func (l *Limiter) follow() (was, is int) {
+	if current := l.current.Load(); int64(l.engine.Limit()) == current {
+		return int(current), int(current)
 	}
 	l.changing.Lock()
-	was, is := int(l.current.Load()), l.engine.Limit()
+	defer l.changing.Unlock()
+	was, is = int(l.current.Load()), l.engine.Limit()
 	if was != is && l.permits.Reconfigure(l.options.permits(is)) == nil { // an error: it is closed
 		l.current.Store(int64(is))
 	} else {
 		is = was
 	}
-	l.changing.Unlock()
-	if was != is && l.options.OnLimitChanged != nil {
-		l.options.OnLimitChanged(was, is)
-	}
+	return was, is
 }
 
 // Limit returns today's limit.

@@ -59,11 +59,11 @@ func Fail(l limiter.Lease) { end(l, failure) }
 func Ignore(l limiter.Lease) { end(l, ignored) }
 
 func end(l limiter.Lease, o outcome) {
-	if t, ok := limiterKey.From(l); ok {
-		t.end(o)
-	}
+	defer l.Release() // the rest of a chain, also if OnLimitChanged panics
 	if t, ok := throttlerKey.From(l); ok {
 		t.end(o)
 	}
-	l.Release()
+	if t, ok := limiterKey.From(l); ok {
+		t.end(o)
+	}
 }

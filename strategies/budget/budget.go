@@ -17,6 +17,21 @@ type Budget interface {
 	TryAcquire(ctx context.Context) bool
 }
 
+// A Refunder is a [Budget] that takes back an extra attempt which was acquired and then
+// not made. [Ratio] is one.
+type Refunder interface {
+	// Refund gives one extra attempt back.
+	Refund(ctx context.Context)
+}
+
+// Refund gives an extra attempt back to b if it is a [Refunder], and does nothing if
+// it is not.
+func Refund(ctx context.Context, b Budget) {
+	if r, ok := b.(Refunder); ok {
+		r.Refund(ctx)
+	}
+}
+
 // ErrExhausted is why there was no other attempt. A retry joins it with the last
 // failure: [errors.Is] finds both.
 var ErrExhausted = errors.New("budget: exhausted")
@@ -75,6 +90,17 @@ func (r *Ratio) TryAcquire(context.Context) bool {
 	}
 	r.taken.add(now)
 	return true
+}
+
+// Refund implements [Refunder]. It takes the oldest attempt of the window back, so that the others
+// count for as long as before, or longer.
+func (r *Ratio) Refund(context.Context) {
+	if r == nil {
+		return
+	}
+	r.deciding.Lock()
+	defer r.deciding.Unlock()
+	r.taken.takeBack(slotNow(), r.options.slots())
 }
 
 func (r *Ratio) inWindow(now uint64) (executions, taken uint64) {

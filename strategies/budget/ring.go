@@ -46,6 +46,19 @@ func (r *ring) add(now uint64) {
 	}
 }
 
+// takeBack counts one less in the oldest of the last n slots that has counted. No
+// other goroutine may change the ring meanwhile.
+func (r *ring) takeBack(now, n uint64) {
+	for i := n; i > 0; i-- {
+		at := now - (i - 1)
+		word := &r[at%remembered]
+		if old := word.Load(); old>>countBits == at && old&(1<<countBits-1) > 0 {
+			word.Store(old - 1)
+			return
+		}
+	}
+}
+
 // sum returns what was counted in the last n slots, the present one included.
 func (r *ring) sum(now, n uint64) (sum uint64) {
 	for i := range n {

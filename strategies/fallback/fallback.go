@@ -61,6 +61,9 @@ func Func[T any](action func(ctx context.Context, result T, err error) (T, error
 // Result makes a predicate for [Options.Handle] of one that knows the type. A
 // nil result is asked about as the zero T. A result of another type is handled
 // only if it comes with an error that handle, given the zero T, wants handled.
+// So T must be the type that [pipeline.ExecuteValue] is called for: with another,
+// handle is never asked about a result. That is not an error, because one pipeline
+// can run callbacks of several types.
 func Result[T any](handle func(T, error) bool) func(any, error) bool {
 	return func(result any, err error) bool {
 		v, ok := result.(T)

@@ -48,8 +48,9 @@
 //
 // A panic of an attempt, or a [runtime.Goexit], counts as an outcome that is not
 // handled: it goes on in the goroutine of the caller, with the same value. That of
-// a loser would have nobody to recover it. It goes to Dispose as a [*PanicError]
-// and does no other harm.
+// a loser has no caller to go to. It goes to Dispose as a [*PanicError], or, where the
+// execution has returned and there is no Dispose, to the log of [slog.Default]. A panic
+// of Dispose after the execution goes to that log, too.
 //
 // # Order
 //

@@ -21,11 +21,16 @@ type execution struct {
 
 	most      int   // so many attempts there may be, the first included
 	started   int   // so many there were
-	exhausted bool  // the budget said no, and nobody was told
+	exhausted bool  // the budget said no, and no event has said so
+	charged   bool  // the budget was charged for an attempt that has not started
 	cut       error // the error of the caller's context, if that kept a hedge from starting
 
 	hasFirst bool
 	first    outcome // of the first attempt, once it was handled
+
+	hasWinner bool
+	returning bool    // the winner was reported, and is about to be returned
+	winner    outcome // the one that Execute returns
 }
 
 func newExecution(ctx context.Context, next pipeline.Next, o *Options) execution {
@@ -62,22 +67,25 @@ func (e *execution) handled(o outcome, running int) (again bool) {
 		severity = pipeline.Error
 	}
 	e.report(&o, severity)
-	if again {
-		e.announce(&o)
-	} else {
+	if !again {
 		e.reportExhausted(&o)
+		return false
 	}
-	return again
+	e.announce(&o)
+	return e.stillMay()
 }
 
-// mayStart tells whether there may be another attempt. What keeps it from starting
+// mayStart reports whether there may be another attempt. What keeps it from starting
 // keeps all others of this execution, too.
 func (e *execution) mayStart() bool {
 	if e.started >= e.most {
 		return false
 	}
 	if e.cut = pipeline.ContextError(e.ctx); e.cut == nil {
-		if e.options.Budget == nil || e.options.Budget.TryAcquire(e.ctx) {
+		if e.options.Budget == nil {
+			return true
+		}
+		if e.charged = e.options.Budget.TryAcquire(e.ctx); e.charged {
 			return true
 		}
 		e.exhausted = true
@@ -86,9 +94,29 @@ func (e *execution) mayStart() bool {
 	return false
 }
 
+// stillMay reports whether the attempt that was announced may start: the functions that were told of it may
+// have taken their time.
+func (e *execution) stillMay() bool {
+	if e.cut = pipeline.ContextError(e.ctx); e.cut == nil {
+		return true
+	}
+	e.most = e.started
+	e.refund()
+	return false
+}
+
+// refund gives back what the budget was charged for an attempt that does not start.
+func (e *execution) refund() {
+	if e.charged {
+		e.charged = false
+		budget.Refund(e.ctx, e.options.Budget)
+	}
+}
+
 // allHandled returns the outcome of an execution that nothing won.
 func (e *execution) allHandled() (any, error) {
-	e.hasFirst = false // it is the caller's now
+	e.winner, e.hasWinner, e.returning = e.first, true, true
+	e.hasFirst = false
 	result, err := e.first.result, e.first.err
 	switch {
 	case e.cut == nil || errors.Is(err, e.cut):
@@ -109,6 +137,21 @@ func (e *execution) disposeFirst() {
 }
 
 func (e *execution) dispose(o *outcome) { o.dispose(e.options.Dispose) }
+
+// win reports the outcome that Execute returns.
+func (e *execution) win(o *outcome) {
+	e.winner, e.hasWinner = *o, o.returned()
+	e.report(o, pipeline.Information)
+	e.returning = true
+}
+
+// disposeWinnerUnless is deferred until everything else is done, which sets *done. A winner that is not
+// returned after all, because a function of the program panics or leaves the goroutine, is disposed of.
+func (e *execution) disposeWinnerUnless(done *bool) {
+	if e.hasWinner && !(e.returning && *done) {
+		e.dispose(&e.winner)
+	}
+}
 
 // report reports how an attempt ended. A severity above Information stands for one
 // that was handled.

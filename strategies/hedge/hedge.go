@@ -71,11 +71,11 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 
 // inTurn makes one attempt after the other in the caller's goroutine.
 func (e *execution) inTurn() (any, error) {
-	defer e.disposeFirst()
+	defer e.finishInTurn()
 	for {
 		o := e.attempt()
 		if !e.handles(&o) {
-			e.report(&o, pipeline.Information)
+			e.win(&o)
 			return o.result, o.err
 		}
 		if !e.handled(o, 0) {
@@ -84,9 +84,23 @@ func (e *execution) inTurn() (any, error) {
 	}
 }
 
+func (e *execution) finishInTurn() {
+	done := false
+	defer e.disposeWinnerUnless(&done)
+	e.settle()
+	done = true
+}
+
+// settle does what is left to do when no attempt runs.
+func (e *execution) settle() {
+	defer e.refund()
+	e.disposeFirst()
+}
+
 func (e *execution) attempt() outcome {
 	o := outcome{number: e.started}
 	e.started++
+	e.charged = false
 	ctx := withNumber(e.ctx, o.number)
 	if !e.listening {
 		o.result, o.err = e.next.Run(ctx)

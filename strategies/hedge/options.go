@@ -51,7 +51,7 @@ type Options struct {
 	// Dispose is given the outcome of every attempt that did not win, errors and
 	// nil results, too; see the package comment. [Dispose] makes one of a function
 	// that knows the type. It is called by several goroutines, also after the
-	// execution, where nobody can recover a panic of it.
+	// execution; a panic there is logged with [slog.Default].
 	Dispose func(result any, err error) `json:"-" yaml:"-"`
 }
 

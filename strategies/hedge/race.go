@@ -39,7 +39,7 @@ func (r *race) run() (any, error) {
 			r.hedge()
 		case !o.returned() || !r.handles(&o):
 			r.abandon()
-			r.report(&o, pipeline.Information)
+			r.win(&o)
 			return o.deliver()
 		case r.handled(o, r.running):
 			r.startNext()
@@ -49,7 +49,7 @@ func (r *race) run() (any, error) {
 	}
 }
 
-// hedge makes another attempt because those that run take long, and tells whether
+// hedge makes another attempt because those that run take long, and reports whether
 // there may be one.
 func (r *race) hedge() bool {
 	var none outcome
@@ -58,6 +58,9 @@ func (r *race) hedge() bool {
 		return false
 	}
 	r.announce(&none)
+	if !r.stillMay() {
+		return false
+	}
 	r.startNext()
 	return true
 }
@@ -101,6 +104,7 @@ func (r *race) start() {
 	}
 	r.runners[r.started] = a
 	r.started++
+	r.charged = false
 	r.running++
 	go a.run()
 }
@@ -150,20 +154,30 @@ func (r *race) abandon() {
 }
 
 // finish reports the attempts that lost, and disposes of the outcomes that there
-// are. Nothing of a race is reported later, when the pipeline may be gone.
+// are. Nothing of a race is reported later, when the pipeline may be gone. A function of
+// the program that panics or leaves the goroutine meanwhile skips nothing of it.
 func (r *race) finish() {
+	done := false
+	defer r.disposeWinnerUnless(&done)
 	r.abandon() // done before, unless a function of the options panicked
-	for number, a := range r.runners[:r.started] {
+	r.finishOthers()
+	done = true
+}
+
+// finishOthers is what finish does about each attempt. The steps are deferred, the last one first.
+func (r *race) finishOthers() {
+	defer r.settle()
+	for number := r.started - 1; number >= 0; number-- { // a range over slices.Backward would allocate
+		a := r.runners[number]
 		switch {
 		case a == nil:
 		case a.lost:
-			r.reportLost(number, a)
+			defer r.reportLost(number, a)
 		default:
-			r.report(&a.outcome, pipeline.Information)
-			r.dispose(&a.outcome)
+			defer r.dispose(&a.outcome)
+			defer r.report(&a.outcome, pipeline.Information)
 		}
 	}
-	r.disposeFirst()
 }
 
 func (r *race) reportLost(number int, a *runner) {

@@ -5,6 +5,8 @@ import (
 	"runtime/debug"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/internal/recovered"
 )
 
 // A runner is one attempt of a race.
@@ -50,5 +52,17 @@ func (a *runner) end() {
 		a.race.done <- o.number
 		return
 	}
-	o.dispose(a.race.options.Dispose)
+	a.disposeAlone()
+}
+
+// disposeAlone disposes of an outcome that came after the execution had ended. There is no caller any more
+// to whom a panic could go on: that of the attempt goes to Dispose, or to the log where there is none, and
+// that of Dispose to the log.
+func (a *runner) disposeAlone() {
+	o, dispose := &a.outcome, a.race.options.Dispose
+	if dispose == nil && o.panicky != nil {
+		recovered.Report("hedge: an attempt that lost", o.panicky.Value, o.panicky.Stack)
+		return
+	}
+	recovered.Call("hedge: Dispose", func() { o.dispose(dispose) })
 }

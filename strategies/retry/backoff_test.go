@@ -76,21 +76,21 @@ func TestBackoffText(t *testing.T) {
 
 func TestOptionsComeFromAFileAsTheyAre(t *testing.T) {
 	var o Options
-	require.NoError(t, json.Unmarshal([]byte(`{"max_retries":-1,"backoff":"exponential","delay":1000,"max_delay":2000,"jitter":true,"max_duration":3000,"ignore_retry_after":true}`), &o))
-	assert.Equal(t, Options{MaxRetries: -1, Backoff: Exponential, Delay: 1000, MaxDelay: 2000, Jitter: true, MaxDuration: 3000, IgnoreRetryAfter: true}, o)
+	require.NoError(t, json.Unmarshal([]byte(`{"max_retries":-1,"backoff":"exponential","delay":1000,"max_delay":2000,"jitter":true,"max_duration":3000,"max_retry_after":4000,"ignore_retry_after":true}`), &o))
+	assert.Equal(t, Options{MaxRetries: -1, Backoff: Exponential, Delay: 1000, MaxDelay: 2000, Jitter: true, MaxDuration: 3000, MaxRetryAfter: 4000, IgnoreRetryAfter: true}, o)
 }
 
 func TestDefaults(t *testing.T) {
-	assert.Equal(t, Options{Name: "Retry", MaxRetries: 3, Delay: 2 * time.Second}, (*Options)(nil).withDefaults())
-	o := Options{Name: "Again", MaxRetries: -1, Delay: -1}
-	assert.Equal(t, Options{Name: "Again"}, o.withDefaults())
+	assert.Equal(t, Options{Name: "Retry", MaxRetries: 3, Delay: 2 * time.Second, MaxRetryAfter: time.Minute}, (*Options)(nil).withDefaults())
+	o := Options{Name: "Again", MaxRetries: -1, Delay: -1, MaxRetryAfter: -1}
+	assert.Equal(t, Options{Name: "Again", MaxRetryAfter: -1}, o.withDefaults())
 }
 
 func TestValidateNamesEveryField(t *testing.T) {
 	assert.NoError(t, (*Options)(nil).Validate())
 	assert.NoError(t, (&Options{MaxRetries: Forever, Delay: -1, Backoff: Exponential}).Validate())
-	bad := New(&Options{MaxRetries: -2, Backoff: 7, Delay: -2, MaxDelay: -1, MaxDuration: -1})
+	bad := New(&Options{MaxRetries: -2, Backoff: 7, Delay: -2, MaxDelay: -1, MaxRetryAfter: -2, MaxDuration: -1})
 	assert.EqualError(t, bad.Validate(), "retry: invalid options: MaxRetries is -2, must be at least 0, or -1 for none; "+
 		"Backoff is 7, must be Constant, Linear or Exponential; Delay is -2ns, must be at least 0, or -1 for none; "+
-		"MaxDelay is -1ns, must be at least 0; MaxDuration is -1ns, must be at least 0")
+		"MaxDelay is -1ns, must be at least 0; MaxRetryAfter is -2ns, must be at least 0, or -1 for no limit; MaxDuration is -1ns, must be at least 0")
 }

@@ -30,13 +30,17 @@
 // The last failure is returned with the reason, too, when [Options.Budget] has no
 // retry left. Set one where many callers could retry at the same time: three retries
 // each are four times the load on a server that fails because it has too much of it.
-// A retry that is not made for any other reason takes nothing out of the budget.
+// A retry that is not made for any other reason takes nothing out of the budget: where
+// the context ends during the wait, or a function of the options panics, what was
+// taken is given back.
 //
 // # How long it waits
 //
 // Between two attempts it waits for the backoff, or longer if the failure asks
 // for it: a rate limiter's rejection does, and so does any error that
-// [pipeline.RetryAfter] understands.
+// [pipeline.RetryAfter] understands. If it asks for more than [Options.MaxRetryAfter],
+// a minute by default, it is returned at once: a limiter whose window is an hour does
+// not park the caller for an hour.
 //
 // With [Options.Jitter] an exponential backoff is "full jitter": uniform between
 // 0 and the backoff. In the simulations of "Exponential Backoff And Jitter" (AWS
@@ -45,5 +49,5 @@
 // the attempt's number, so that there is no state to share. Constant and linear
 // backoffs vary by a quarter to either side, as Polly's do. Jitter never takes
 // anything from a wait that the failure asks for; it adds up to a quarter of the
-// backoff to it, lest all who were told the same come back at once.
+// backoff to it, so that clients given the same wait do not return together.
 package retry

@@ -18,8 +18,9 @@ const Forever = math.MaxInt
 
 // What a zero in the [Options] stands for.
 const (
-	DefaultMaxRetries = 3
-	DefaultDelay      = 2 * time.Second
+	DefaultMaxRetries    = 3
+	DefaultDelay         = 2 * time.Second
+	DefaultMaxRetryAfter = time.Minute
 )
 
 // Options say what is retried, how often and when. The zero Options are the
@@ -53,10 +54,16 @@ type Options struct {
 	// DelayFunc gives the wait after the given attempt, 0 for the first, in place
 	// of the backoff; with ok false or less than 0 the backoff stands.
 	DelayFunc func(ctx context.Context, attempt int, result any, err error) (d time.Duration, ok bool) `json:"-" yaml:"-"`
+	// MaxRetryAfter is the longest wait that a failure can ask for. One that asks for
+	// more is returned at once, joined with [ErrMaxRetryAfter]; 0 is a minute, -1 is no
+	// limit. It does not limit the backoff and DelayFunc.
+	MaxRetryAfter time.Duration `json:"max_retry_after,omitempty" yaml:"max_retry_after,omitempty"`
 	// IgnoreRetryAfter makes the wait the backoff alone, whatever the failure asks
 	// for. Without it a wait is never shorter than that.
 	IgnoreRetryAfter bool `json:"ignore_retry_after,omitempty" yaml:"ignore_retry_after,omitempty"`
-	// Budget, where set, is asked before each retry; share one among all who make
+	// Budget, where set, is asked before the wait for each retry. A retry that is not
+	// made after all, because the context ends during the wait, is given back if the
+	// budget is a [budget.Refunder]. Share one budget among all strategies that make
 	// attempts on the same thing, see package budget. When it is exhausted the last
 	// failure is returned, joined with [budget.ErrExhausted].
 	Budget budget.Budget `json:"-" yaml:"-"`
@@ -98,6 +105,9 @@ func (o *Options) withDefaults() Options {
 	case -1:
 		full.Delay = 0
 	}
+	if full.MaxRetryAfter == 0 {
+		full.MaxRetryAfter = DefaultMaxRetryAfter
+	}
 	return full
 }
 
@@ -121,6 +131,9 @@ func (o *Options) Validate() error {
 	if o.MaxDelay < 0 {
 		add("MaxDelay is %v, must be at least 0", o.MaxDelay)
 	}
+	if o.MaxRetryAfter < -1 {
+		add("MaxRetryAfter is %v, must be at least 0, or -1 for no limit", o.MaxRetryAfter)
+	}
 	if o.MaxDuration < 0 {
 		add("MaxDuration is %v, must be at least 0", o.MaxDuration)
 	}
@@ -133,6 +146,9 @@ func (o *Options) Validate() error {
 // Result makes a predicate for [Options.Handle] of one that knows the type. A
 // nil result is asked about as the zero T. A result of another type is handled
 // only if it comes with an error that handle, given the zero T, wants handled.
+// So T must be the type that [pipeline.ExecuteValue] is called for: with another,
+// handle is never asked about a result. That is not an error, because one pipeline
+// can run callbacks of several types.
 func Result[T any](handle func(T, error) bool) func(any, error) bool {
 	return func(result any, err error) bool {
 		v, ok := result.(T)

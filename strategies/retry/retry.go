@@ -14,6 +14,11 @@ import (
 // its number and error, before the wait. Warning.
 const EventOnRetry = "OnRetry"
 
+// EventOnMaxRetryAfter is the event of a failure that is returned because it asks for
+// a longer wait than [Options.MaxRetryAfter], with its number and error. Duration is
+// the wait that it asks for. Warning.
+const EventOnMaxRetryAfter = "OnMaxRetryAfter"
+
 // A Strategy runs what comes after it again when it failed. It is safe for
 // concurrent use and keeps nothing from one execution to the next.
 type Strategy struct {
@@ -95,29 +100,48 @@ func (e *execution) follow(ctx context.Context, o outcome) (any, error) {
 			e.reportAttempt(ctx, o, pipeline.Error)
 			return o.result, o.err
 		}
-		delay := e.delay(ctx, o)
+		delay, asked := e.delay(ctx, o)
+		if longest := e.options.MaxRetryAfter; asked > longest && longest >= 0 {
+			e.reportAttempt(ctx, o, pipeline.Error)
+			e.report(ctx, o, EventOnMaxRetryAfter, asked)
+			return o.result, gaveUp(o, ErrMaxRetryAfter)
+		}
 		if reason := e.cannotSurvive(ctx, delay); reason != nil {
 			e.reportAttempt(ctx, o, pipeline.Error)
 			return o.result, gaveUp(o, reason)
 		}
 		if e.options.Budget != nil && !e.options.Budget.TryAcquire(ctx) {
 			e.reportAttempt(ctx, o, pipeline.Error)
-			e.reportExhausted(ctx, o)
+			e.report(ctx, o, budget.EventOnExhausted, 0)
 			return o.result, gaveUp(o, budget.ErrExhausted)
 		}
-		e.reportAttempt(ctx, o, pipeline.Warning)
-		e.announce(ctx, o, delay)
-		reason := e.cannotSurvive(ctx, delay) // announce may have taken its time
-		if reason == nil {
-			reason = sleep(ctx, delay)
-		}
-		if reason != nil {
+		if reason := e.wait(ctx, o, delay); reason != nil {
 			if e.options.OnRetry != nil {
 				o.result = nil // it was OnRetry's to close
 			}
 			return o.result, gaveUp(o, reason)
 		}
 	}
+}
+
+// wait tells of the retry that follows o, and waits for it. It returns why that is
+// not made, or nil. A retry that is not made costs the budget nothing, also where a
+// function of the options panics.
+func (e *execution) wait(ctx context.Context, o outcome, delay time.Duration) (reason error) {
+	if e.options.Budget != nil {
+		reason = pipeline.ErrAborted // stays if it does not return
+		defer func() {
+			if reason != nil {
+				budget.Refund(ctx, e.options.Budget)
+			}
+		}()
+	}
+	e.reportAttempt(ctx, o, pipeline.Warning)
+	e.announce(ctx, o, delay)
+	if reason = e.cannotSurvive(ctx, delay); reason != nil { // announce may have taken its time
+		return reason
+	}
+	return sleep(ctx, delay)
 }
 
 // handles reports whether an outcome is one to retry.
@@ -182,15 +206,16 @@ func (e *execution) reportAttempt(ctx context.Context, o outcome, severity pipel
 	})
 }
 
-// reportExhausted reports that the budget had no other attempt.
-func (e *execution) reportExhausted(ctx context.Context, o outcome) {
+// report reports why there is no other attempt after o.
+func (e *execution) report(ctx context.Context, o outcome, event string, d time.Duration) {
 	if e.listening {
 		e.next.Report(ctx, pipeline.Event{
-			Name:     budget.EventOnExhausted,
+			Name:     event,
 			Severity: pipeline.Warning,
 			Result:   o.result,
 			Err:      o.err,
 			Attempt:  o.attempt,
+			Duration: d,
 		})
 	}
 }

@@ -13,14 +13,19 @@ import (
 // leaves no time for another attempt.
 var ErrMaxDuration = errors.New("retry: the maximum duration leaves no time for another attempt")
 
-// delay returns how long to wait after o.
-func (e *execution) delay(ctx context.Context, o outcome) time.Duration {
+// ErrMaxRetryAfter is joined with a failure that asks for a longer wait than
+// [Options.MaxRetryAfter].
+var ErrMaxRetryAfter = errors.New("retry: the failure asks for a longer wait than the maximum")
+
+// delay returns how long to wait after o, and what part of that o asks for; 0: it
+// does not.
+func (e *execution) delay(ctx context.Context, o outcome) (wait, asked time.Duration) {
 	options := e.options
 	backoff, jitter := options.Backoff.delay(options.Delay, o.attempt), options.Jitter
 	if options.MaxDelay > 0 {
 		backoff = min(backoff, options.MaxDelay)
 	}
-	wait := backoff
+	wait = backoff
 	if jitter {
 		wait = options.Backoff.spread(backoff)
 		if options.MaxDelay > 0 {
@@ -33,16 +38,16 @@ func (e *execution) delay(ctx context.Context, o outcome) time.Duration {
 		}
 	}
 	if options.IgnoreRetryAfter {
-		return wait
+		return wait, 0
 	}
 	asked, ok := pipeline.RetryAfter(o.err)
 	if !ok {
-		return wait
+		return wait, 0
 	}
 	if jitter {
-		asked = addSaturated(asked, upTo(backoff/4))
+		return max(wait, addSaturated(asked, upTo(backoff/4))), asked
 	}
-	return max(wait, asked)
+	return max(wait, asked), asked
 }
 
 // cannotSurvive returns why there is no use in waiting for delay, or nil. A wait
