@@ -14,7 +14,7 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 	}
 	key = storedKey(key)
 	room := c.queueing.Load().limit > 0
-	lease, known := c.atOnce(key, n)
+	lease, known := c.atOnce(key, n, room)
 	if !known {
 		var err error
 		if lease, err = c.take(ctx, key, n, room); err != nil {
@@ -68,6 +68,9 @@ func (c *core) join(key string, n int, rejected limiter.Lease, known bool) (*wai
 		w.lease = limiter.Rejected(ce.waitBehind(w.n), limiter.ReasonQueueLimit)
 		close(w.ready)
 	}
+	now := time.Now()
+	ce.rivals.begin(now)
+	c.waited.Store(now.UnixNano())
 	ce.pump(w, before, hint)
 	return w, limiter.Lease{}
 }
@@ -116,6 +119,8 @@ func (ce *cell) pump(w, before *waiter, hint time.Duration) {
 	}
 	if ce.c.lends {
 		wait = 0 // what was released meanwhile, it was not told of
+	} else {
+		wait = ce.turn(wait)
 	}
 	select {
 	case <-ce.wakeup:
@@ -127,32 +132,27 @@ func (ce *cell) pump(w, before *waiter, hint time.Duration) {
 
 // serveAll serves the queue until nobody waits.
 func (ce *cell) serveAll(wait time.Duration) {
-	lost := 0
-	for {
-		if wait > 0 && !ce.rest(wait, lost) {
-			lost = 0
+	for more := true; more; {
+		if wait > 0 {
+			ce.rest(wait)
 		}
-		var served, more bool
-		if wait, served, more = ce.serveSome(); !more {
+		if !ce.giveWay() {
 			return
 		}
-		if lost++; served {
-			lost = 0
-		}
+		wait, more = ce.serveSome()
 	}
 }
 
 // serveSome is one round of serveAll. Close waits until it is over: what was granted to
 // somebody who has left is on its way back then.
-func (ce *cell) serveSome() (wait time.Duration, served, more bool) {
+func (ce *cell) serveSome() (wait time.Duration, more bool) {
 	ce.c.s.busy.Add(1)
 	defer ce.c.s.busy.Add(-1)
 	ws, zeros, more := ce.waiting()
 	if !more {
-		return 0, false, false
+		return 0, false
 	}
-	wait, served = ce.serve(ws, zeros)
-	return wait, served, true
+	return ce.serve(ws, zeros), true
 }
 
 // waiting returns whom to ask for; not ok: nobody waits any more.

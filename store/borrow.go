@@ -91,7 +91,7 @@ func (ce *cell) nextLoan(n int) Ask {
 	case since < unusedFor/10:
 		l.size *= 2
 	}
-	l.size = max(min(l.size, int64(c.o.Block), c.limits().Permits/4), 1)
+	l.size = max(min(l.size, int64(c.o.Block), c.limits().Permits/4, ce.rivals.most(now)), 1)
 	l.at = now
 	least := max(int64(n)-ce.left(now), 1)
 	return Ask{Min: least, Max: max(least, l.size), Lend: true}

@@ -22,6 +22,8 @@ type cell struct {
 	last    known
 	reject  rejection
 	loan    loan
+	rivals  rivalry
+	held    int64 // concurrency: the permits that this instance holds, as far as they were counted
 }
 
 // known is what the store last said of a key.
@@ -66,8 +68,9 @@ func storedKey(key string) string {
 	return "sha256:" + string(sum[:])
 }
 
-// atOnce answers without asking, where that can be done.
-func (c *core) atOnce(key string, n int) (limiter.Lease, bool) {
+// atOnce answers without asking, where that can be done. A caller who is waiting if rejected may
+// also be rejected because other instances come first.
+func (c *core) atOnce(key string, n int, waiting bool) (limiter.Lease, bool) {
 	ce := c.cells.lock(key, false)
 	if ce == nil {
 		return limiter.Lease{}, false
@@ -76,7 +79,13 @@ func (c *core) atOnce(key string, n int) (limiter.Lease, bool) {
 	if n > 0 && !ce.queue.empty() && c.queueing.Load().order == limiter.OldestFirst {
 		return limiter.Rejected(ce.waitBehind(n), ""), true
 	}
-	return ce.locally(n)
+	lease, ok := ce.locally(n)
+	if !ok && waiting && n > 0 && c.s.partOf(c.name, key).guard.err() == nil {
+		if wait := ce.rivals.leavesAlone(c.lends, c.s.heard.Load(), time.Now()); wait > 0 {
+			return limiter.Rejected(wait, ""), true
+		}
+	}
+	return lease, ok
 }
 
 // locally answers from what is known and what was borrowed. The cell is locked.
@@ -132,9 +141,14 @@ func (ce *cell) learn(q *call) {
 	}
 }
 
-// waitFor is wait of what is known, for who does not have the lock.
-func (ce *cell) waitFor(n int) time.Duration {
-	ce.mu.Lock()
-	defer ce.mu.Unlock()
-	return ce.last.wait(int64(n), time.Now())
+// heardRelease is wake for a release that the store has told of.
+func (c *core) heardRelease(key string) {
+	if ce := c.cells.lock(key, false); ce != nil {
+		if ce.held > 0 || ce.pumping {
+			ce.rivals.heardRelease(time.Now())
+		}
+		ce.reject = rejection{}
+		ce.wake()
+		ce.mu.Unlock()
+	}
 }

@@ -137,7 +137,7 @@ func (cs *cells) empty() bool {
 
 // idle tells whether another cell in its place would answer the same.
 func (ce *cell) idle(now time.Time) bool {
-	return ce.queue.empty() && !ce.pumping && !now.Before(ce.reject.until) && ce.loan.under == nil && ce.left(now) == 0
+	return ce.queue.empty() && !ce.pumping && ce.held == 0 && !ce.rivals.attends(now) && !now.Before(ce.reject.until) && ce.loan.under == nil && ce.left(now) == 0
 }
 
 // each calls f for every cell, locked.

@@ -36,6 +36,7 @@ type core struct {
 	cells    cells
 	granted  atomic.Int64
 	failed   atomic.Int64
+	waited   atomic.Int64 // when a caller last began to wait, in ns since 1970
 	lastFree atomic.Int64 // not partitioned: one more than was free when Statistics was last answered; 0: never
 	fallback fallback
 }
@@ -124,7 +125,7 @@ func (c *core) tryAcquire(ctx context.Context, key string, n int) (limiter.Lease
 		return limiter.Lease{}, err
 	}
 	key = storedKey(key)
-	if lease, ok := c.atOnce(key, n); ok {
+	if lease, ok := c.atOnce(key, n, false); ok {
 		return c.counted(lease), nil
 	}
 	lease, err := c.take(ctx, key, n, false)

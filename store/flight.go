@@ -254,9 +254,55 @@ func (g group) answer(b *Batch, sent time.Time) {
 		}
 		q.def, q.state, q.now, q.sent = b.Definition, b.State, b.Now, sent
 	}
+	g.tellRivalries(b, sent)
 	for _, q := range g { // in the order in which they came
 		q.answer()
 	}
+}
+
+// tellRivalries enters the answer where callers wait, or have waited lately. Mostly all calls
+// are of one limiter; another of the same name in this process is like one elsewhere.
+func (g group) tellRivalries(b *Batch, sent time.Time) {
+	var told *core
+	for _, q := range g {
+		if q.c == told || sent.UnixNano()-q.c.waited.Load() >= int64(attentive) {
+			continue
+		}
+		told = q.c
+		ce := told.cells.lock(q.key, false)
+		if ce == nil {
+			continue
+		}
+		if now := time.Now(); ce.rivals.attends(now) {
+			ce.rivals.saw(b.Definition, b.State, b.Now, g.takenBy(told), g.rejects(told), now)
+		}
+		ce.mu.Unlock()
+	}
+}
+
+// rejects reports whether a limiter has asked for more than there was.
+func (g group) rejects(c *core) bool {
+	for _, q := range g {
+		for i, a := range q.asks {
+			if q.c == c && a.Op == Take && a.Max > 0 && (q.granted[i] == Rejected || q.granted[i] < a.Max) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// takenBy is by how much more is missing because of what a limiter asked.
+func (g group) takenBy(c *core) (own int64) {
+	for _, q := range g {
+		if q.c != c {
+			continue
+		}
+		for i, a := range q.asks {
+			own += change(a.Op, q.granted[i])
+		}
+	}
+	return own
 }
 
 // change is by how many more permits are missing after an ask.

@@ -68,7 +68,7 @@ func (h *heart) came(l *heldLease, x *holding) {
 		return // run tries again
 	}
 	h.mu.Lock()
-	lost := false
+	lost, over := false, l.over
 	switch {
 	case x.what == toRelease:
 		h.end(l)
@@ -77,7 +77,11 @@ func (h *heart) came(l *heldLease, x *holding) {
 	case !l.released:
 		lost = h.end(l)
 	}
+	over = l.over && !over
 	h.mu.Unlock()
+	if over {
+		l.uncount()
+	}
 	switch {
 	case lost:
 		l.tellLost(errGone)
@@ -139,12 +143,13 @@ func (h *heart) pause() (time.Duration, bool) {
 
 // beat renews what was not renewed for a third of its TTL, and ends what has run out.
 func (h *heart) beat(now time.Time) {
-	var due, ended []*heldLease
+	var due, ended, over []*heldLease
 	h.mu.Lock()
 	for _, l := range h.leases {
 		switch {
 		case !now.Before(l.until):
 			h.end(l)
+			over = append(over, l)
 			if !l.released {
 				ended = append(ended, l)
 			}
@@ -153,6 +158,9 @@ func (h *heart) beat(now time.Time) {
 		}
 	}
 	h.mu.Unlock()
+	for _, l := range over {
+		l.uncount()
+	}
 	for _, l := range ended {
 		l.tellLost(errLate)
 	}

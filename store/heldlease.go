@@ -8,12 +8,13 @@ import (
 
 // A heldLease owns a lease of a concurrency limiter.
 type heldLease struct {
-	c    *core
-	key  string
-	id   string
-	n    int64
-	by   *limiter.Granter
-	lost chan struct{} // closed when the lease has ended before it was released
+	c       *core
+	key     string
+	id      string
+	n       int64
+	by      *limiter.Granter
+	counted bool          // in held of its cell
+	lost    chan struct{} // closed when the lease has ended before it was released
 
 	// Guarded by the heart's lock.
 
@@ -47,7 +48,7 @@ func (h *heart) forget(x *holding, fence int64) {
 
 func (x *holding) heldLease(fence int64, since time.Time) *heldLease {
 	return &heldLease{
-		c: x.c, key: x.h.Key, id: x.h.ID, n: x.h.Permits, fence: fence, lost: make(chan struct{}),
+		c: x.c, key: x.h.Key, id: x.h.ID, n: x.h.Permits, counted: x.counted, fence: fence, lost: make(chan struct{}),
 		until: since.Add(x.c.o.LeaseTTL), asked: since,
 	}
 }
@@ -71,6 +72,17 @@ func (l *heldLease) Release(int, int64) {
 func (l *heldLease) Refund(n int, tag int64) {
 	l.c.granted.Add(-1)
 	l.Release(n, tag)
+}
+
+// uncount is called when the lease has ended.
+func (l *heldLease) uncount() {
+	if !l.counted {
+		return
+	}
+	if ce := l.c.cells.lock(l.key, false); ce != nil {
+		ce.held = max(ce.held-l.n, 0)
+		ce.mu.Unlock()
+	}
 }
 
 func (l *heldLease) tellLost(err error) {

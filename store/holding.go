@@ -24,9 +24,10 @@ type holding struct {
 	sent  time.Time
 	err   error
 
-	ended atomic.Bool
-	done  chan struct{}
-	then  func() // if not nil: called with the answer, instead of done being closed
+	counted bool // in held of its cell
+	ended   atomic.Bool
+	done    chan struct{}
+	then    func() // if not nil: called with the answer, instead of done being closed
 }
 
 type what uint8
@@ -129,7 +130,8 @@ func (s *Store) carry(f *flight, all []*holding) {
 		copies[i].Definition = x.c.inForce.Load().Definition
 	}
 	err := s.callFor(all[0].what, holds)
-	if f.lands() {
+	landed := f.lands()
+	if landed {
 		var tally tally
 		for _, h := range holds {
 			tally.add(h.Outcome, h.Err)
@@ -139,6 +141,11 @@ func (s *Store) carry(f *flight, all []*holding) {
 	}
 	for i, x := range all {
 		switch {
+		case !landed:
+			// lostHoldings answers, and has the lease released. That may have come too early.
+			if h := &copies[i]; err == nil && x.what == toHold && h.OK && h.Permits > 0 {
+				s.beat.forget(x, h.Fence)
+			}
 		case err != nil:
 			x.fail(err, true)
 		case copies[i].Outcome == Failed || copies[i].Outcome == Unreachable:
@@ -146,8 +153,29 @@ func (s *Store) carry(f *flight, all []*holding) {
 		case copies[i].Outcome == Outdated:
 			s.repair(func() { s.holdAgain(x, copies[i].Version) })
 		default:
+			x.sawHold(&copies[i], sent)
 			x.answer(copies[i], sent)
 		}
+	}
+}
+
+// sawHold counts what this instance holds of a key that may be waited for, so that what others
+// hold is known.
+func (x *holding) sawHold(h *Hold, sent time.Time) {
+	if x.what != toHold || h.Permits == 0 || x.c.queueing.Load().limit == 0 {
+		return
+	}
+	ce := x.c.cells.lock(h.Key, h.OK)
+	if ce == nil {
+		return
+	}
+	defer ce.mu.Unlock()
+	if h.OK {
+		x.counted = true
+		ce.held += h.Permits
+	}
+	if now := time.Now(); ce.rivals.attends(now) {
+		ce.rivals.sawHolds(h.InUse-ce.held, h.Definition.Permits-h.InUse, h.OK, now.Sub(sent), now)
 	}
 }
 

@@ -59,7 +59,7 @@ func (s *Store) notice(n Notice) {
 	s.mu.Unlock()
 	for _, c := range same {
 		if n.Released {
-			c.wake(n.Key)
+			c.heardRelease(n.Key)
 		} else if in := c.inForce.Load(); in != nil {
 			c.refresh(in)
 		}
@@ -98,7 +98,7 @@ func (s *Store) wakePart(p *part) {
 	for _, c := range s.all() {
 		c.cells.each(func(ce *cell) {
 			if !ce.queue.empty() && (p == nil || s.partOf(c.name, ce.key) == p) {
-				time.AfterFunc(time.Duration(rand.Int64N(int64(mostJitter))), ce.wake)
+				time.AfterFunc(time.Duration(rand.Int64N(int64(wakeWithin))), ce.wake)
 			}
 		})
 	}

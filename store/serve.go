@@ -10,65 +10,80 @@ import (
 )
 
 const (
-	// mostJitter is how much later than it could a waiter asks again that has lost to
-	// another instance before.
-	mostJitter = 50 * time.Millisecond
+	// wakeWithin spreads those who are all woken at once because of the store.
+	wakeWithin = 50 * time.Millisecond
 	// pollOften and pollRarely are how often a concurrency limiter is asked that is waited
 	// for: where nobody tells of releases, and where somebody does but may fail to.
 	pollOften  = 50 * time.Millisecond
 	pollRarely = time.Second
 )
 
-// rest waits for that long, or until there is a reason to ask earlier. Instances that wait
-// for the same permits are told to come at the same time, and only one gets them: who has
-// lost several times in a row comes a little later each time, so that there is no storm.
-func (ce *cell) rest(wait time.Duration, lost int) (full bool) {
-	if lost > 1 && !ce.c.lends { // who polls does so at random times
-		most := min(min(wait, mostJitter)*time.Duration(min(lost, 8)), mostJitter)
-		wait = saturated(wait, time.Duration(rand.Int64N(int64(most)+1)))
-	}
+// rest waits for that long, or until there is a reason to ask earlier.
+func (ce *cell) rest(wait time.Duration) {
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return true
 	case <-ce.wakeup:
+	}
+}
+
+// giveWay leaves what is free to other instances for a moment, if it is not this one's turn. It returns false if the store was closed meanwhile, and then nobody waits.
+func (ce *cell) giveWay() bool {
+	if ce.c.s.partOf(ce.c.name, ce.key).guard.err() != nil {
+		return true
+	}
+	ce.mu.Lock()
+	now := time.Now()
+	wait := ce.rivals.back.Sub(now) // it was woken before the end of its rest
+	if ce.c.lends {
+		wait = ce.rivals.giveWay(ce.c.s.heard.Load(), now)
+	} else if wait > mostLate {
+		wait = 0
+	}
+	ce.mu.Unlock()
+	if wait > 0 && !ce.c.s.sleeps(wait) {
+		ce.mu.Lock()
+		defer ce.mu.Unlock()
+		ce.pumping = false
 		return false
 	}
+	return true
 }
 
 func saturated(a, b time.Duration) time.Duration { return time.Duration(addUp(int64(a), int64(b))) }
 
 // serve asks for those who wait, in their order; zeros says that somebody among them waits
-// for none. It returns how long it takes until it is worth asking again, and whether
-// anybody was served.
-func (ce *cell) serve(ws []*waiter, zeros bool) (wait time.Duration, served bool) {
+// for none. It returns how long it takes until it is worth asking again.
+func (ce *cell) serve(ws []*waiter, zeros bool) (wait time.Duration) {
 	c := ce.c
+	mine := ce.share(ws)
 	if c.lends || c.o.Block > 1 || c.s.partOf(c.name, ce.key).guard.err() != nil {
-		return ce.serveOneByOne(ws, zeros)
+		return ce.serveOneByOne(ws, mine, zeros)
 	}
 	asks := make([]Ask, 0, len(ws)+1)
 	if zeros {
 		asks = append(asks, Ask{})
 	}
 	first := len(asks)
-	for i, w := range ws {
+	for i, w := range ws[:mine] {
 		asks = append(asks, Ask{Min: int64(w.n), Max: int64(w.n), IfPrevious: i > 0})
 	}
 	q, err := c.ask(c.s.ctx, ce.key, asks...)
 	if err != nil {
-		return ce.serveOneByOne(ws, zeros)
+		return ce.serveOneByOne(ws, len(ws), zeros)
 	}
 	ce.mu.Lock()
 	ce.learn(q)
 	ce.mu.Unlock()
+	served := false
 	if zeros && q.granted[0] != Rejected {
 		ce.serveZeros(limiter.Granted(0, nil))
 		zeros, served = false, true
 	}
-	for i, w := range ws {
+	for i, w := range ws[:mine] {
 		if q.granted[first+i] == Rejected {
-			return ce.until(w.n, zeros), served
+			return ce.turnAfter(w.n, zeros)
 		}
 		if !ce.deliver(w, q.lease(first+i)) {
 			q.undo(first + i)
@@ -76,50 +91,114 @@ func (ce *cell) serve(ws []*waiter, zeros bool) (wait time.Duration, served bool
 		served = true
 	}
 	if !served {
-		return ce.until(0, true), false
+		return ce.turnAfter(0, true)
 	}
-	return 0, true
+	return ce.afterServing(mine < len(ws))
 }
 
-// until is how long n permits take to come back, or the first, if somebody waits for none.
+// share is how many of those who wait it is this instance's turn to ask for.
+func (ce *cell) share(ws []*waiter) int {
+	ce.mu.Lock()
+	defer ce.mu.Unlock()
+	if ce.c.lends {
+		return len(ws) // one is asked for at a time
+	}
+	most := ce.rivals.most(time.Now())
+	for i, w := range ws {
+		if most -= int64(w.n); most < 0 && i > 0 {
+			return i
+		}
+	}
+	return len(ws)
+}
+
+// turnAfter is how long it takes until it is the turn of this instance to ask for n permits, or
+// for the first, if a caller waits for none.
+func (ce *cell) turnAfter(n int, zeros bool) time.Duration {
+	ce.mu.Lock()
+	defer ce.mu.Unlock()
+	return ce.turn(ce.until(n, zeros))
+}
+
+// turn is how long to wait where permits come after wait. The cell is locked.
+func (ce *cell) turn(wait time.Duration) time.Duration {
+	now := time.Now()
+	if alone := ce.rivals.back.Sub(now); wait <= alone {
+		return alone
+	}
+	return ce.rivals.turn(ce.last.def, wait, now)
+}
+
+// afterServing is how long it takes until it is worth asking again when all who were asked for
+// were served. more: there were others, but they are beyond the share of this instance.
+func (ce *cell) afterServing(more bool) time.Duration {
+	ce.mu.Lock()
+	defer ce.mu.Unlock()
+	switch now := time.Now(); {
+	case more:
+		return max(ce.rivals.back.Sub(now), 0)
+	case ce.rivals.has(now) && !ce.c.lends:
+		return ce.turn(ce.until(1, false))
+	default:
+		return 0
+	}
+}
+
+// until is how long n permits take to come back, or the first, if a caller waits for none. The
+// cell is locked.
 func (ce *cell) until(n int, zeros bool) time.Duration {
 	if zeros {
 		n = 0
 	}
-	return ce.waitFor(n)
+	return ce.last.wait(int64(n), time.Now())
 }
 
-// serveOneByOne is serve where one call cannot ask for several in order.
-func (ce *cell) serveOneByOne(ws []*waiter, zeros bool) (wait time.Duration, served bool) {
+// serveOneByOne is serve where one call cannot ask for several in order. The share of this
+// instance is the first of ws.
+func (ce *cell) serveOneByOne(ws []*waiter, share int, zeros bool) (wait time.Duration) {
 	wait = math.MaxInt64
+	served := false
 	if zeros {
 		lease, err := ce.askFor(0)
 		if err == nil && answers(lease) {
 			ce.serveZeros(lease)
-			wait, served = 0, true
+			served = true
 		} else {
 			wait = ce.pause(lease)
 		}
 	}
-	for _, w := range ws {
+	for _, w := range ws[:share] {
 		lease, err := ce.askFor(w.n)
 		switch {
 		case errors.Is(err, limiter.ErrPermitCount):
 			lease = limiter.Rejected(0, limiter.ReasonLimitLowered)
 		case err != nil:
-			return pollOften, served // closed, and whoever closes it sends everybody away
+			return pollOften // closed, and whoever closes it sends everybody away
 		case !answers(lease):
-			if pause := ce.pause(lease); served && wait == 0 || pause < wait {
-				wait = pause
-			}
-			return wait, served
+			return min(wait, ce.pause(lease))
 		}
 		if !ce.deliver(w, lease) {
 			drop(lease)
 		}
-		wait, served = 0, true
+		if served = true; ce.yields() {
+			return 0
+		}
 	}
-	return wait, served
+	if !served {
+		return wait
+	}
+	return ce.afterServing(share < len(ws))
+}
+
+// yields reports whether a concurrency limiter that has just got permits leaves what is free
+// to other instances.
+func (ce *cell) yields() bool {
+	if !ce.c.lends || ce.c.s.partOf(ce.c.name, ce.key).guard.err() != nil {
+		return false
+	}
+	ce.mu.Lock()
+	defer ce.mu.Unlock()
+	return ce.rivals.has(time.Now())
 }
 
 // answers tells whether whoever would wait is to have the lease: one that was merely rejected
@@ -145,7 +224,13 @@ func (ce *cell) pause(rejected limiter.Lease) time.Duration {
 	if ce.c.s.heard.Load() {
 		poll = pollRarely
 	}
-	if d, ok := rejected.RetryAfter(); ok && (d < poll || !ce.c.lends) {
+	d, ok := rejected.RetryAfter()
+	switch {
+	case ok && !ce.c.lends:
+		ce.mu.Lock()
+		defer ce.mu.Unlock()
+		return ce.turn(d)
+	case ok && d < poll:
 		return d
 	}
 	return poll/2 + time.Duration(rand.Int64N(int64(poll)))

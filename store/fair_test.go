@@ -1,0 +1,164 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
+)
+
+// A fleet is several instances whose callers wait for the same permits all the time.
+type fleet struct {
+	w       *world
+	permits atomic.Int64 // that were granted
+	each    []atomic.Int64
+	stop    context.CancelFunc
+	callers sync.WaitGroup
+}
+
+// run returns how many permits each instance was granted of the first so many, and how long that
+// took. waiters is how many callers each instance has; hold is for how long each keeps a permit.
+func (w *world) fleet(all []limiter.Limiter, waiters []int, permits int64, hold time.Duration) (*fleet, time.Duration) {
+	f := &fleet{w: w, each: make([]atomic.Int64, len(all))}
+	ctx, stop := context.WithCancel(w.ctx)
+	begun := time.Now()
+	var took time.Duration
+	for i, l := range all {
+		for range waiters[i] {
+			f.callers.Go(func() {
+				for ctx.Err() == nil {
+					lease, err := l.Acquire(ctx, 1)
+					if err != nil || !lease.Acquired() {
+						continue
+					}
+					switch n := f.permits.Add(1); {
+					case n < permits:
+						f.each[i].Add(1)
+					case n == permits:
+						f.each[i].Add(1)
+						took = time.Since(begun)
+						stop()
+					}
+					if hold > 0 {
+						time.Sleep(hold)
+					}
+					lease.Release()
+				}
+			})
+		}
+	}
+	f.callers.Wait()
+	stop()
+	return f, took
+}
+
+func (f *fleet) shares() (shares []int64) {
+	for i := range f.each {
+		shares = append(shares, f.each[i].Load())
+	}
+	return shares
+}
+
+// Over 1,000 permits each instance gets at least half its even share, and the limit is used up.
+func TestLimiter_FairBetweenInstances(t *testing.T) {
+	const permits = 1000
+	bucket := func(limit, refill int, period time.Duration) any { return bucketOf(limit, refill, period, 100) }
+	fixed := func(limit int, window time.Duration) any {
+		return limiter.FixedWindowOptions{PermitLimit: limit, Window: window, QueueLimit: 100}
+	}
+	sliding := func(limit int, window time.Duration, segments int) any {
+		return limiter.SlidingWindowOptions{PermitLimit: limit, Window: window, SegmentsPerWindow: segments, QueueLimit: 100}
+	}
+	seats := func(limit int) any { return limiter.ConcurrencyOptions{PermitLimit: limit, QueueLimit: 100} }
+	for _, test := range []struct {
+		name  string
+		o     any
+		how   *store.LimiterOptions
+		rate  float64 // permits a second at the most
+		part  float64 // of the rate, that has to be reached
+		in    store.Options
+		burst int // that is there in the beginning
+		// callers of the pair: one caller alone cannot use half of four seats
+		callers string
+	}{
+		{"bucket of 1", bucket(1, 1, 100*time.Millisecond), nil, 10, 0.99, store.Options{}, 0, ""},
+		{"bucket of 100", bucket(100, 1, 10*time.Millisecond), nil, 100, 0.95, store.Options{}, 100, ""},
+		{"bucket by 20", bucket(20, 20, 100*time.Millisecond), nil, 200, 0.95, store.Options{}, 0, ""},
+		{"bucket, cached", bucket(5, 5, 50*time.Millisecond), caching, 100, 0.95, store.Options{}, 0, ""},
+		{"bucket, lent", bucket(20, 20, 100*time.Millisecond), &store.LimiterOptions{Block: 10}, 200, 0.9, store.Options{}, 0, ""},
+		{"bucket of 1, lent", bucket(1, 1, 20*time.Millisecond), &store.LimiterOptions{Block: 10}, 50, 0.9, store.Options{}, 0, ""},
+		{"window of 1", fixed(1, 100*time.Millisecond), nil, 10, 0.99, store.Options{}, 0, ""},
+		{"window of 20", fixed(20, 100*time.Millisecond), nil, 200, 0.95, store.Options{}, 0, ""},
+		{"window of 100", fixed(100, time.Second), nil, 100, 0.9, store.Options{}, 100, ""},
+		{"sliding window of 1", sliding(1, 100*time.Millisecond, 2), nil, 10, 0.6, store.Options{}, 0, ""},
+		{"sliding window of 20", sliding(20, 200*time.Millisecond, 10), nil, 100, 0.85, store.Options{}, 0, ""},
+		{"one seat", seats(1), nil, 200, 0.4, store.Options{}, 0, ""},
+		{"four seats", seats(4), nil, 800, 0.3, store.Options{}, 0, "10"},
+		{"one seat, polled", seats(1), nil, 200, 0.05, store.Options{NoListen: true}, 0, ""},
+	} {
+		for _, of := range []struct {
+			instances int
+			callers   string
+		}{{2, "1 to 30"}, {8, "10"}} {
+			instances, callers := of.instances, of.callers
+			if test.name == "window of 100" && instances == 8 {
+				continue // ten windows, of which each goes to a few, are too few
+			}
+			if test.callers != "" && callers == "1 to 30" {
+				callers = test.callers
+			}
+			{
+				t.Run(fmt.Sprintf("%s/%d instances/%s callers", test.name, instances, callers), func(t *testing.T) {
+					inWorld(t, func(t *testing.T, w *world) {
+						w.Delay(time.Millisecond)
+						var all []limiter.Limiter
+						var waiters []int
+						for i := range instances {
+							s := w.instance(test.in)
+							switch o := test.o.(type) {
+							case limiter.TokenBucketOptions:
+								all = append(all, must2(s.TokenBucket("it", o, test.how))(t))
+							case limiter.FixedWindowOptions:
+								all = append(all, must2(s.FixedWindow("it", o, test.how))(t))
+							case limiter.SlidingWindowOptions:
+								all = append(all, must2(s.SlidingWindow("it", o, test.how))(t))
+							case limiter.ConcurrencyOptions:
+								all = append(all, must2(s.Concurrency("it", o, test.how))(t))
+							}
+							n := map[string]int{"1": 1, "10": 10, "64": 64, "1 to 30": 1}[callers]
+							if callers == "1 to 30" && i > 0 {
+								n = 30
+							}
+							waiters = append(waiters, n)
+						}
+						hold := time.Duration(0)
+						if _, ok := test.o.(limiter.ConcurrencyOptions); ok {
+							hold = 5 * time.Millisecond
+						}
+						f, took := w.fleet(all, waiters, permits, hold)
+						shares := f.shares()
+						rate := float64(permits-test.burst) / took.Seconds()
+						for _, n := range shares {
+							if n < permits/int64(2*instances) {
+								t.Errorf("shares %v", shares)
+								break
+							}
+						}
+						t.Logf("shares %v, %.1f/s of %.1f, %d calls", shares, rate, test.rate, w.Calls())
+						if rate < test.part*test.rate {
+							t.Errorf("%.1f permits a second", rate)
+						}
+						require.LessOrEqual(t, rate, test.rate*1.1+1)
+					})
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,318 @@
+package store
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// A rivalry is what an instance knows of the other instances that wait for the permits of the
+// same key, and decides when the instance asks next, and for how much. It is guarded by the
+// lock of its cell. The zero rivalry knows of no rivals.
+//
+// All instances learn from the store when the next permits come, and only one gets them. If
+// the winner came exactly then the next time, too, and the losers spread out so as not to
+// storm the store, the winner would win for as long as it has waiters. So it is the other way
+// round: an instance that had at least its usual share of what came last steps back for a
+// moment, and the others come first, in an order that chance decides. Where more than one
+// permit comes at once, each instance first takes no more than an even share, and what is left
+// a moment later. That keeps nothing in the store, needs no clock but the server's, and an
+// instance that dies leaves nothing behind.
+//
+// Without rivals nothing of that happens, so one instance alone asks at the very moment. An
+// instance finds rivals by what the store says is missing that it has not taken itself. One
+// that always wins would find none: now and then it steps back to see who comes.
+type rivalry struct {
+	asked time.Time // when a caller last began to wait here: what follows is kept up to date for attentive
+	until time.Time // rivals are taken to wait until then
+
+	last known // the state after the last answer
+
+	// Of the current line of the grid: what was there when it began, and what this instance
+	// has taken of it.
+	line, there, took int64
+	// part is which part of what is there this instance takes first. It is halved when that was
+	// not to be had, and grows when something was left, so that all instances come to about
+	// the same.
+	part   float64
+	owed   float64 // by how much less than its part it has got lately
+	share  int64   // what part was on the current line; 0: not determined yet
+	losses int     // how many turns have gone by since it had its share
+	won    bool    // it has had its share at least once
+
+	// Of concurrency limiters: what was free after the last question, how many in a row were
+	// granted, and since when.
+	free   int64
+	streak int
+	since  time.Time
+	rtt    time.Duration
+
+	back  time.Time // until then the instance leaves the key to its rivals
+	lucky int       // how many times in a row it has won and saw no rival
+	look  time.Time // when it last stepped back though it knew of no rival
+}
+
+const (
+	// attentive is for how long after a caller has begun to wait rivals are looked for.
+	attentive = 5 * time.Second
+	// mostLate bounds by how much later than it could an instance asks because it has rivals.
+	mostLate = 50 * time.Millisecond
+	// longestRest bounds for how long an instance that has had its share leaves the rest.
+	longestRest = time.Second
+	// leastTurn, mostTurn and turnPolled bound mostLate for concurrency limiters: where releases
+	// are told of, so that all instances come at about the same time, and where each polls for
+	// them.
+	leastTurn  = 2 * time.Millisecond
+	mostTurn   = 12 * time.Millisecond
+	turnPolled = 75 * time.Millisecond
+	// looksAfter is how many wins in a row it takes to look for rivals, and looksEvery how much
+	// time has to go by in between.
+	looksAfter = 8
+	looksEvery = 250 * time.Millisecond
+	// leastPart bounds the part of an instance among very many.
+	leastPart = 1. / 64
+)
+
+// attends reports whether rivals are looked for.
+func (r *rivalry) attends(now time.Time) bool { return now.Sub(r.asked) < attentive }
+
+// begin is called when a caller begins to wait.
+func (r *rivalry) begin(now time.Time) {
+	if !r.attends(now) {
+		*r = rivalry{} // what was taken meanwhile was not looked at
+	}
+	r.asked = now
+}
+
+func (r *rivalry) has(now time.Time) bool { return now.Before(r.until) }
+
+// saw enters an answer of the store: own is by how much more is missing because of this
+// instance, and rejected says that it asked for more than there was.
+func (r *rivalry) saw(d *Definition, s State, storeNow, own int64, rejected bool, now time.Time) {
+	last := r.last
+	same := last.def != nil && last.def.sameGrid(d) && last.def.Permits == d.Permits
+	if same && storeNow < last.now {
+		r.took += max(own, 0) // a late answer
+		return
+	}
+	r.last = known{def: d, state: s, now: storeNow, got: now}
+	before := s
+	if before.Missing -= own; same {
+		before = d.Advance(last.state, storeNow)
+	}
+	if !same || s.Line != r.line {
+		r.begins(s.Line, s0(d, before))
+	}
+	r.took += max(own, 0)
+	if more := s.Missing - own - before.Missing; more > 0 {
+		r.sawRival(now.Add(min(max(4*d.fullAfter(), time.Second), 30*time.Second)))
+	}
+	r.adjust(d, storeNow, own, rejected, now)
+}
+
+// adjust changes part by what came of asking for it, and ends the turn once it was had.
+func (r *rivalry) adjust(d *Definition, storeNow, own int64, rejected bool, now time.Time) {
+	if r.share == 0 {
+		return
+	}
+	over := d.timeOf(r.line) + r.leftAfter(d) - storeNow // µs until what is left is for all
+	switch {
+	case over > 0 && rejected && r.took < r.share && r.there > 1:
+		r.part = max((r.part+float64(r.took)/float64(r.there))/2, leastPart)
+		r.share = max(r.took, 1)
+	case over > 0 && r.took >= r.share && s0(d, r.last.state) > 0:
+		// Of what is left, an instance whose part is small comes first.
+		some := float64(d.rest()) / 3 * r.part * (0.75 + rand.Float64()/2)
+		r.back = now.Add(lasting(over) + time.Duration(some))
+	case over <= 0 && own > 0 && r.took > r.share && r.there > 1:
+		r.part = min(r.part+min(1./16, float64(own)/float64(r.there)), 1)
+	}
+}
+
+// begins opens the books of a line. All parts shrink a little, so that something is left for
+// those that are too small.
+func (r *rivalry) begins(line, there int64) {
+	if r.share > 0 && r.there > 1 {
+		even := r.part * float64(r.there)
+		r.owed = min(max(r.owed+even-float64(r.took), -even), even)
+	}
+	if r.share > 1 {
+		r.part = max(r.part*15/16, leastPart)
+	}
+	r.line, r.there, r.took, r.share = line, there, 0, 0
+}
+
+// s0 is how many permits are there.
+func s0(d *Definition, s State) int64 { return d.Permits - s.Missing }
+
+// leftAfter is after how many µs of a line what is left is for all.
+func (r *rivalry) leftAfter(d *Definition) int64 { return d.rest().Microseconds() }
+
+// rest is how long a share is a share: after that, what is left of a line is for all.
+func (d *Definition) rest() time.Duration {
+	return min(lasting(d.Period)/4*3, d.fullAfter()/2, longestRest)
+}
+
+// sawHolds enters an answer about a concurrency limiter: others hold so many permits, and so
+// many are free.
+func (r *rivalry) sawHolds(others, free int64, granted bool, rtt time.Duration, now time.Time) {
+	r.free = free
+	r.rtt += (rtt - r.rtt) / 4
+	switch {
+	case granted:
+		if r.streak++; r.streak == 1 {
+			r.since = now
+		}
+		r.count(true)
+	case others > 0: // else it is this instance that holds all
+		r.streak = 0
+		r.count(false)
+	}
+	if others > 0 {
+		r.sawRival(now.Add(2 * time.Second))
+	}
+}
+
+// heardRelease is called when a release was told of, which is done for callers who wait: if
+// none has waited here for longer than the store keeps that in mind, one waits elsewhere.
+func (r *rivalry) heardRelease(now time.Time) {
+	if now.Sub(r.asked) > 2*time.Minute {
+		r.begin(now)
+		r.sawRival(now.Add(2 * time.Second))
+	}
+}
+
+func (r *rivalry) count(won bool) {
+	r.losses++
+	if won {
+		r.losses, r.won = 0, true
+	}
+}
+
+func (r *rivalry) sawRival(until time.Time) {
+	r.until = until
+	r.lucky = 0
+}
+
+// steps reports whether the instance steps back this time, having won before.
+func (r *rivalry) steps(won bool, now time.Time) bool {
+	switch {
+	case !won:
+		r.lucky = 0
+		return false
+	case r.has(now):
+		return true
+	}
+	if r.lucky++; r.lucky < looksAfter || now.Sub(r.look) < looksEvery {
+		return false
+	}
+	r.lucky, r.look = 0, now
+	return true
+}
+
+// delay is how much later than it could the instance asks. An instance that steps back comes
+// in the last third of most. The others come in the first, the earlier the longer they have
+// not won.
+func (r *rivalry) delay(most time.Duration, back bool) time.Duration {
+	third := most / 3
+	some := time.Duration(rand.Int64N(int64(third) + 1))
+	switch {
+	case back:
+		return most - third + some
+	case !r.won:
+		return 0
+	default:
+		return some / time.Duration(1+r.losses)
+	}
+}
+
+// turn is how long to wait where the next permits come after wait.
+func (r *rivalry) turn(d *Definition, wait time.Duration, now time.Time) time.Duration {
+	if d == nil || wait <= 0 {
+		return wait
+	}
+	won := r.took > 0 && r.took >= r.share
+	r.count(won)
+	back := r.steps(won, now)
+	if !back && !r.has(now) {
+		return wait
+	}
+	wait = saturated(wait, r.delay(d.mostLate(), back))
+	if wait <= longestRest {
+		r.back = now.Add(wait)
+	}
+	return wait
+}
+
+// mostLate is so little that nothing is lost because a limiter is full.
+func (d *Definition) mostLate() time.Duration { return min(d.rest()/2, mostLate) }
+
+// most is how many permits to ask for at the most.
+func (r *rivalry) most(now time.Time) int64 {
+	d := r.last.def
+	if d == nil || !r.has(now) || d.mostLate() < time.Millisecond {
+		return math.MaxInt64
+	}
+	at := r.last.now + now.Sub(r.last.got).Microseconds()
+	s := d.Advance(r.last.state, at)
+	if s.Line != r.line {
+		r.begins(s.Line, s0(d, s))
+	}
+	if at >= d.timeOf(r.line)+r.leftAfter(d) {
+		return math.MaxInt64
+	}
+	if r.share == 0 {
+		if r.part == 0 {
+			r.part = 1. / 2
+		}
+		r.share = max(int64(r.part*float64(r.there)+r.owed+rand.Float64()), 1)
+	}
+	return max(r.share-r.took, 1)
+}
+
+// giveWay is how long a concurrency limiter waits once it is worth asking.
+func (r *rivalry) giveWay(heard bool, now time.Time) time.Duration {
+	switch {
+	case r.free > 0:
+		return 0
+	case !heard && r.steps(r.streak > 0 && now.Sub(r.since) >= turnPolled/2, now):
+		r.streak = 0
+		return r.delay(turnPolled, true)
+	case !heard:
+		return 0
+	}
+	most := min(max(6*r.rtt, leastTurn), mostTurn)
+	if back := r.steps(r.streak > 1, now); back || r.has(now) {
+		return r.delay(most, back)
+	}
+	return 0
+}
+
+// leavesAlone is for how long a caller who has just come is not to ask, because the rivals
+// come first.
+func (r *rivalry) leavesAlone(lends, heard bool, now time.Time) time.Duration {
+	switch {
+	case !lends:
+		return r.back.Sub(now)
+	case r.free > 0 || !r.attends(now):
+		return 0
+	case heard && r.streak < 2 || !heard && (r.streak == 0 || now.Sub(r.since) < turnPolled/2):
+		return 0
+	case r.has(now) || r.lucky+1 >= looksAfter && now.Sub(r.look) >= looksEvery:
+		return 1 // the goroutine that serves the queue knows for how long
+	default:
+		return 0
+	}
+}
+
+// fullAfter is how long it takes until all permits have come back.
+func (d *Definition) fullAfter() time.Duration {
+	switch d.Kind {
+	case KindTokenBucket:
+		return lasting(mulUp(d.Period, (d.Permits-1)/max(d.Refill, 1)+1))
+	case KindSlidingWindow:
+		return lasting(mulUp(d.Period, d.Segments))
+	default:
+		return lasting(d.Period)
+	}
+}
