@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"context"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -87,7 +88,7 @@ func TestALeaseSaysWhatRemainsWhereThatIsKnown(t *testing.T) {
 	_, ok = limiter.Rejected(0, "no").Remaining()
 	assert.False(t, ok)
 	for _, reason := range []string{"", "no"} {
-		for _, n := range []int64{0, 3} {
+		for _, n := range []int64{0, 3, math.MaxInt32 - 1} {
 			lease := limiter.ReasonKey.With(limiter.RejectedKnowing(1, reason, n), "another")
 			left, ok = lease.Remaining()
 			assert.True(t, ok)
@@ -98,6 +99,9 @@ func TestALeaseSaysWhatRemainsWhereThatIsKnown(t *testing.T) {
 			assert.EqualValues(t, 1, d)
 		}
 	}
+	left, ok = limiter.RejectedKnowing(1, "", math.MaxInt64).Remaining()
+	assert.True(t, ok)
+	assert.EqualValues(t, math.MaxInt32-1, left, "the most that a lease has room for, also where an int has 32 bits")
 	assert.Zero(t, testing.AllocsPerRun(100, func() { _ = limiter.RejectedKnowing(1, "", 1) }))
 }
 

@@ -121,7 +121,7 @@ func Rejected(retryAfter time.Duration, reason string) Lease {
 // for what was asked: [Lease.Remaining] says so.
 func RejectedKnowing(retryAfter time.Duration, reason string, remaining int64) Lease {
 	l := Rejected(retryAfter, reason)
-	l.n = knownRemaining - int(min(max(remaining, 0), math.MaxInt32))
+	l.n = knownRemaining - int(min(max(remaining, 0), math.MaxInt32-1)) // an int may have 32 bits
 	return l
 }
 

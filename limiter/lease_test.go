@@ -139,7 +139,7 @@ func TestLeaseRejected(t *testing.T) {
 	}
 	after, ok = Rejected(math.MaxInt64, "").RetryAfter()
 	require.True(t, ok)
-	require.EqualValues(t, math.MaxInt64, after)
+	require.Equal(t, time.Duration(math.MaxInt64), after)
 	require.Zero(t, testing.AllocsPerRun(100, func() { Rejected(time.Second, "").RetryAfter() }))
 }
 

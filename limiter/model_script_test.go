@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -142,9 +143,9 @@ func someStep(src source, l limitertest.Limits) step {
 	case c < 42:
 		return step{op: opAcquire, n: n}
 	case c < 44:
-		return step{op: opAcquire, n: []int{-1, l.Permits + 1, 1 << 62}[src.intN(3)]}
+		return step{op: opAcquire, n: []int{-1, l.Permits + 1, math.MaxInt/2 + 1}[src.intN(3)]}
 	case c < 46:
-		return step{op: opTry, n: []int{-1, l.Permits + 1, 1 << 62}[src.intN(3)]}
+		return step{op: opTry, n: []int{-1, l.Permits + 1, math.MaxInt/2 + 1}[src.intN(3)]}
 	case c < 47:
 		return step{op: opTryDone, n: src.intN(l.Permits+3) - 1}
 	case c < 48:

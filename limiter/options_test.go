@@ -3,6 +3,7 @@ package limiter
 import (
 	"encoding/json"
 	"math"
+	"strconv"
 	"testing"
 	"time"
 
@@ -124,7 +125,7 @@ func TestOptionsNameEveryProblem(t *testing.T) {
 		},
 		{
 			SlidingWindowOptions{PermitLimit: 1, Window: time.Hour, SegmentsPerWindow: math.MinInt},
-			"SlidingWindowOptions: SegmentsPerWindow is -9223372036854775808, must be at least 1",
+			"SlidingWindowOptions: SegmentsPerWindow is " + strconv.Itoa(math.MinInt) + ", must be at least 1",
 		},
 		{
 			TokenBucketOptions{QueueLimit: -1, QueueOrder: 7},

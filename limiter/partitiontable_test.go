@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"hash/maphash"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -106,6 +107,9 @@ func BenchmarkSweep(b *testing.B) {
 
 // Shards that shared cache lines would slow each other down.
 func TestAShardIsACacheLine(t *testing.T) {
+	if math.MaxInt == math.MaxInt32 {
+		t.Skip("the layout is for pointers of 64 bits; smaller shards are correct, too, and slower at worst")
+	}
 	assert.EqualValues(t, 64, unsafe.Sizeof(shard[string]{}))
 }
 

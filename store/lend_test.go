@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -310,8 +311,8 @@ func TestAStepOfTheClockDoesNotStopLending(t *testing.T) {
 
 func TestLendingDoesNotAllocate(t *testing.T) {
 	s := aStore(t, newMemory(), store.Options{})
-	l := must2(s.TokenBucket("it", bucketOf(1<<40, 1, time.Hour, 0), &store.LimiterOptions{Block: 1 << 20}))(t)
-	p := must2(s.PartitionedTokenBucket("them", bucketOf(1<<40, 1, time.Hour, 0), &store.LimiterOptions{Block: 1 << 20}))(t)
+	l := must2(s.TokenBucket("it", bucketOf(math.MaxInt32, 1, time.Hour, 0), &store.LimiterOptions{Block: 1 << 20}))(t)
+	p := must2(s.PartitionedTokenBucket("them", bucketOf(math.MaxInt32, 1, time.Hour, 0), &store.LimiterOptions{Block: 1 << 20}))(t)
 	for range 1 << 12 {
 		_ = must2(l.TryAcquire(t.Context(), 1<<8))(t)
 		_ = must2(p.TryAcquire(t.Context(), "key", 1<<8))(t)

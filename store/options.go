@@ -168,17 +168,17 @@ func (l Limits) options(q queueing) any {
 	switch l.Kind {
 	case KindTokenBucket:
 		return limiter.TokenBucketOptions{
-			TokenLimit: int(l.Permits), TokensPerPeriod: int(l.Refill), ReplenishmentPeriod: period, QueueLimit: q.limit, QueueOrder: q.order,
+			TokenLimit: toInt(l.Permits), TokensPerPeriod: toInt(l.Refill), ReplenishmentPeriod: period, QueueLimit: q.limit, QueueOrder: q.order,
 		}
 	case KindFixedWindow:
-		return limiter.FixedWindowOptions{PermitLimit: int(l.Permits), Window: period, QueueLimit: q.limit, QueueOrder: q.order}
+		return limiter.FixedWindowOptions{PermitLimit: toInt(l.Permits), Window: period, QueueLimit: q.limit, QueueOrder: q.order}
 	case KindSlidingWindow:
 		return limiter.SlidingWindowOptions{
-			PermitLimit: int(l.Permits), Window: period * time.Duration(l.Segments), SegmentsPerWindow: int(l.Segments),
+			PermitLimit: toInt(l.Permits), Window: period * time.Duration(l.Segments), SegmentsPerWindow: toInt(l.Segments),
 			QueueLimit: q.limit, QueueOrder: q.order,
 		}
 	default:
-		return limiter.ConcurrencyOptions{PermitLimit: int(l.Permits), QueueLimit: q.limit, QueueOrder: q.order}
+		return limiter.ConcurrencyOptions{PermitLimit: toInt(l.Permits), QueueLimit: q.limit, QueueOrder: q.order}
 	}
 }
 

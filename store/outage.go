@@ -127,7 +127,7 @@ func (f *fallback) close() {
 // share returns what makes limiters of a part of these limits. Nothing is less than 1;
 // where a part of a refill would be, refills are rarer.
 func (l Limits) share(part float64) limiter.Factory[string] {
-	permits := int(max(float64(l.Permits)*part, 1))
+	permits := toInt(int64(max(float64(l.Permits)*part, 1)))
 	period := time.Duration(l.Period) * time.Microsecond
 	switch l.Kind {
 	case KindTokenBucket:
@@ -136,13 +136,13 @@ func (l Limits) share(part float64) limiter.Factory[string] {
 			period = time.Duration(min(float64(period)/refill, math.MaxInt64/2))
 		}
 		return limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
-			TokenLimit: permits, TokensPerPeriod: int(max(refill, 1)), ReplenishmentPeriod: period,
+			TokenLimit: permits, TokensPerPeriod: toInt(int64(max(refill, 1))), ReplenishmentPeriod: period,
 		})
 	case KindFixedWindow:
 		return limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: permits, Window: period})
 	case KindSlidingWindow:
 		return limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{
-			PermitLimit: permits, Window: period * time.Duration(l.Segments), SegmentsPerWindow: int(l.Segments),
+			PermitLimit: permits, Window: period * time.Duration(l.Segments), SegmentsPerWindow: toInt(l.Segments),
 		})
 	default:
 		return limiter.ConcurrencyFactory[string](limiter.ConcurrencyOptions{PermitLimit: permits})

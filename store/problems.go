@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -26,7 +27,7 @@ func (p *problems) automatic(manual bool) {
 }
 
 func (p *problems) permits(field string, n int) int64 {
-	if n > maxPermits {
+	if int64(n) > maxPermits {
 		p.add("%s is %d, must be at most %d", field, n, int64(maxPermits))
 	}
 	return int64(n)
@@ -65,3 +66,7 @@ func (p problems) err(options string) error {
 	}
 	return fmt.Errorf("%w: %s: %s", limiter.ErrInvalidOptions, options, strings.Join(p, "; "))
 }
+
+// toInt converts n to an int, which has room for fewer permits than a store where it has 32 bits: another
+// program may have set more.
+func toInt(n int64) int { return int(min(n, math.MaxInt)) }

@@ -11,6 +11,7 @@ import (
 	"go/types"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,6 +31,9 @@ const howToUpdate = "if the change is meant, run `make api`, read the diff of ap
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestExportedAPI(t *testing.T) {
+	if math.MaxInt == math.MaxInt32 {
+		t.Skip("api/ shows the constants as they are where an int has 64 bits")
+	}
 	root, err := repo.Root()
 	require.NoError(t, err)
 	rendered, err := exportedAPI(root)

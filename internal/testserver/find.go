@@ -12,8 +12,11 @@ import (
 	"strconv"
 )
 
-// lookup finds a program on PATH or in one of the folders.
+// lookup finds a server's program on PATH or in one of the folders, on systems where tests can run it.
 func lookup(name string, folders ...string) (string, bool) {
+	if !canRunHere {
+		return "", false
+	}
 	if found, err := exec.LookPath(name); err == nil {
 		// Absolute: the server runs in another folder.
 		if found, err = filepath.Abs(found); err == nil {

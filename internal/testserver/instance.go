@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -25,7 +24,7 @@ type recipe struct {
 	says     string                                         // what it logs when it is ready, in lower case
 	control  control                                        // how it is stopped
 	clear    func(data string)                              // removes what it keeps outside of data; may be nil
-	owner    *syscall.Credential                            // whom it runs as; nil: as we do
+	owner    owner                                          // the user that it runs as
 	patience time.Duration                                  // how long a start may take
 }
 
@@ -81,9 +80,9 @@ func (in *instance) fill(ctx context.Context) error {
 	if err := os.Mkdir(in.data(), 0o700); err != nil {
 		return err
 	}
-	if in.owner != nil {
+	if in.owner != (owner{}) {
 		for _, dir := range []string{in.dir, in.data()} {
-			if err := os.Chown(dir, int(in.owner.Uid), int(in.owner.Gid)); err != nil {
+			if err := os.Chown(dir, int(in.owner.uid), int(in.owner.gid)); err != nil {
 				return err
 			}
 		}

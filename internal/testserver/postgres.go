@@ -85,7 +85,7 @@ func onMachine(r *recipe, initdb, postgres string, flags []string) error {
 	r.prepare = func(ctx context.Context, data string) error {
 		cmd := exec.CommandContext(ctx, initdb, "-D", data, "--no-sync", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C")
 		cmd.Dir, cmd.Env = data, environment()
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: owner}
+		cmd.SysProcAttr = runAs(owner)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("initdb: %w\n%s", err, out)
 		}

@@ -10,8 +10,8 @@ import (
 
 // attributes let a server die with us, whatever we die of, and keep Ctrl-C from it: a program may want to say
 // goodbye to it first.
-func attributes(owner *syscall.Credential) *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true, Credential: owner}
+func attributes(o owner) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true, Credential: o.credential()}
 }
 
 // children are the processes that parent started, by /proc: a small container may have no ps.

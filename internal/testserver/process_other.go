@@ -1,35 +1,27 @@
-//go:build !linux
+//go:build !unix
 
 package testserver
 
 import (
-	"os/exec"
-	"strconv"
-	"strings"
+	"errors"
+	"os"
 	"syscall"
 )
 
-// attributes leave a server in our process group: without Linux's help, Ctrl-C is the one end of ours that it
-// shares.
-func attributes(owner *syscall.Credential) *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Credential: owner}
-}
+// canRunHere reports whether servers can be run from programs that are installed. The tests pause them by
+// signals, which this system does not have: here servers run in Docker or are named in the environment.
+const canRunHere = false
 
-// children are the processes that parent started.
-func children(parent int) []int {
-	out, err := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output()
-	if err != nil {
-		return nil
-	}
-	var found []int
-	for line := range strings.Lines(string(out)) {
-		fields := strings.Fields(line)
-		if len(fields) != 2 || fields[1] != strconv.Itoa(parent) {
-			continue
-		}
-		if pid, err := strconv.Atoi(fields[0]); err == nil {
-			found = append(found, pid)
-		}
-	}
-	return found
-}
+func unprivileged() (owner, error) { return owner{}, errors.ErrUnsupported }
+
+func attributes(owner) *syscall.SysProcAttr { return nil }
+
+func runAs(owner) *syscall.SysProcAttr { return nil }
+
+// signals stands for the control that other systems have. Nothing here makes a server with it: canRunHere is false.
+type signals struct{ end syscall.Signal }
+
+func (signals) kill(p *os.Process)   { _ = p.Kill() }
+func (signals) pause(p *os.Process)  {}
+func (signals) resume(p *os.Process) {}
+func (s signals) quit(p *os.Process) { _ = p.Signal(s.end) }

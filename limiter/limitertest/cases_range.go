@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
@@ -24,7 +25,7 @@ var rangeCases = []testCase{
 		run: func(p *probe) {
 			p.with(p.usual())
 			p.bothOutOfRange(5, "the limit is 4")
-			p.bothOutOfRange(1<<62, "the limit is 4")
+			p.bothOutOfRange(math.MaxInt/2+1, "the limit is 4")
 			p.granted(4, "a request out of range takes nothing")
 			p.bothOutOfRange(5, "it stays an error when nothing is left")
 		},
@@ -43,7 +44,7 @@ var rangeCases = []testCase{
 		name: "a queue that has no end does not stretch the range", rule: "Common 1", needs: Queue,
 		run: func(p *probe) {
 			l := p.usual()
-			l.QueueLimit = 1 << 60
+			l.QueueLimit = math.MaxInt/8 + 1
 			p.with(l)
 			p.bothOutOfRange(5, "more than the limit can never be granted, however long it waits")
 		},

@@ -2,6 +2,7 @@ package limitertest
 
 import (
 	"context"
+	"math"
 
 	"github.com/weir-go/weir/limiter"
 )
@@ -110,7 +111,7 @@ var unlimitedCases = []testCase{
 		name: "everything is granted", rule: "Unlimited", kinds: []Kind{Unlimited},
 		run: func(p *probe) {
 			p.with(p.usual())
-			for _, n := range []int{0, 1, 1 << 30, 1<<62 + 1} {
+			for _, n := range []int{0, 1, 1 << 30, math.MaxInt/2 + 2} {
 				p.granted(n, "there is no limit").Release()
 				p.served(p.acquire(n), "there is no limit")
 			}

@@ -139,7 +139,7 @@ func TestExtremeOptionsSaturate(t *testing.T) {
 	b := budget.Must(budget.New(&budget.Options{Ratio: math.MaxFloat64, MinPerSecond: math.MaxInt}))
 	counted(t, b, 100)
 	assert.True(t, b.TryAcquire(t.Context()))
-	assert.EqualValues(t, math.MaxInt64, b.Statistics().Available)
+	assert.Equal(t, int64(math.MaxInt64), b.Statistics().Available)
 }
 
 func TestOptionsComeFromAFileAsTheyAre(t *testing.T) {

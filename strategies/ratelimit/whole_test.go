@@ -3,6 +3,7 @@ package ratelimit_test
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,7 +70,7 @@ func TestTimeoutEndsTheWaitInTheQueueAndIsRetried(t *testing.T) {
 }
 
 func TestAllocations(t *testing.T) {
-	l := bucket(1<<40, time.Hour)
+	l := bucket(math.MaxInt32, time.Hour)
 	defer l.Close()
 	own := ratelimit.New(nil, nil)
 	defer own.Close()
@@ -101,7 +102,7 @@ func concurrencyAllocations(t *testing.T, s *ratelimit.Strategy) float64 {
 }
 
 func BenchmarkExecute(b *testing.B) {
-	l := bucket(1<<40, time.Hour)
+	l := bucket(math.MaxInt32, time.Hour)
 	defer l.Close()
 	own := ratelimit.New(nil, nil)
 	defer own.Close()
@@ -130,7 +131,7 @@ func BenchmarkExecute(b *testing.B) {
 }
 
 func BenchmarkLimiterAlone(b *testing.B) {
-	l := bucket(1<<40, time.Hour)
+	l := bucket(math.MaxInt32, time.Hour)
 	defer l.Close()
 	ctx := context.Background()
 	b.ReportAllocs()

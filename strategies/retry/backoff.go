@@ -61,7 +61,7 @@ func (b Backoff) delay(base time.Duration, attempt int) time.Duration {
 		if int64(attempt) >= int64(longest/base) {
 			return longest
 		}
-		return base * time.Duration(attempt+1)
+		return base * (time.Duration(attempt) + 1)
 	case Exponential:
 		if attempt >= 63 || base > longest>>attempt {
 			return longest

@@ -1,6 +1,7 @@
 package weirhttp
 
 import (
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -40,7 +41,7 @@ func keyedRequest() *http.Request {
 
 func keyedHandler(t testing.TB) http.Handler {
 	return Must(New(Options{Policies: map[string]Policy{
-		"per-user": {Partitioned: keyedBuckets(t, 1<<40), Key: Header("X-Api-Key")},
+		"per-user": {Partitioned: keyedBuckets(t, math.MaxInt32), Key: Header("X-Api-Key")},
 	}})).Handler(served, "per-user")
 }
 
@@ -59,7 +60,7 @@ func BenchmarkServer(b *testing.B) {
 		slots := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 10}))
 		l := Must(New(Options{
 			Global:   Policy{Limiter: slots},
-			Policies: map[string]Policy{"per-user": {Partitioned: keyedBuckets(b, 1<<40), Key: Header("X-Api-Key")}},
+			Policies: map[string]Policy{"per-user": {Partitioned: keyedBuckets(b, math.MaxInt32), Key: Header("X-Api-Key")}},
 		}))
 		benchmarkHandler(b, l.Handler(served, "per-user"), keyedRequest())
 	})
@@ -71,7 +72,7 @@ func BenchmarkServer(b *testing.B) {
 	})
 	b.Run("keyed, draft 11 headers", func(b *testing.B) {
 		l := Must(New(Options{Headers: Draft11, Policies: map[string]Policy{
-			"per-user": {Partitioned: keyedBuckets(b, 1<<40), Key: Header("X-Api-Key"), Quota: 100, Window: time.Hour},
+			"per-user": {Partitioned: keyedBuckets(b, math.MaxInt32), Key: Header("X-Api-Key"), Quota: 100, Window: time.Hour},
 		}}))
 		h := l.Handler(served, "per-user")
 		w, r := nobody{make(http.Header)}, keyedRequest()

@@ -154,7 +154,9 @@ func (p *process) kill() {
 		return
 	}
 	p.killed = time.Now()
-	p.signal(syscall.SIGKILL)
+	if err := p.cmd.Process.Kill(); err != nil {
+		p.t.Error(err)
+	}
 	<-p.read
 	_ = p.cmd.Wait() // that it was killed is no news
 }
@@ -171,7 +173,7 @@ func (p *process) finish(hurry bool) {
 	select {
 	case <-p.read:
 	case <-time.After(4 * patience):
-		p.signal(syscall.SIGQUIT) // it says where it hangs
+		_ = p.cmd.Process.Signal(syscall.SIGQUIT) // a Go program prints the stacks of its goroutines
 		<-p.read
 	}
 	if err := p.cmd.Wait(); err != nil {
@@ -188,11 +190,5 @@ func finishAll(all []*process, hurry bool) {
 	for _, p := range all {
 		p.t.Helper()
 		p.finish(hurry)
-	}
-}
-
-func (p *process) signal(s syscall.Signal) {
-	if err := p.cmd.Process.Signal(s); err != nil {
-		p.t.Error(err)
 	}
 }

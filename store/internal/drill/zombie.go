@@ -2,7 +2,6 @@ package drill
 
 import (
 	"context"
-	"syscall"
 	"testing"
 	"time"
 
@@ -91,7 +90,7 @@ func AHolderKeepsItsPermit(t *testing.T, s Subject) {
 func AStoppedHolderLearnsThatItHasLostItsLease(t *testing.T, s Subject) {
 	const ttl = time.Second
 	h := newHolder(t, s, ttl)
-	h.signal(syscall.SIGSTOP)
+	h.pause()
 	lease := h.next(t)
 	if len(h.said("l")) > 0 {
 		t.Fatal("a process that is stopped speaks")
@@ -99,7 +98,7 @@ func AStoppedHolderLearnsThatItHasLostItsLease(t *testing.T, s Subject) {
 	if fence, _ := store.FenceKey.From(lease); fence <= h.held.args[2] {
 		t.Errorf("the new holder's fence is %d, the old one's was %d", fence, h.held.args[2])
 	}
-	h.signal(syscall.SIGCONT)
+	h.resume()
 	h.says("l")
 	h.word()
 	h.says("r")
