@@ -21,6 +21,8 @@ COUNT     ?= 1
 BENCHTIME ?= 1s
 # How long `make fuzz` stays with each target.
 FUZZTIME  ?= 10s
+# How long `make soak` runs.
+SOAK      ?= 1m
 
 .PHONY: help
 help: ## list the targets
@@ -28,7 +30,12 @@ help: ## list the targets
 
 # The cheap checks come first: what is wrong with them shows at once.
 .PHONY: test
-test: format vet fix modules standalone architecture api-check bench-once unit ## run every check and every test
+test: format vet fix modules standalone architecture api-check platforms bench-once unit ## run every check and every test
+
+.PHONY: quick
+quick: format vet ## what to run while you work: gofmt, go vet, and the root module's tests without servers
+	@echo "== quick: go test ./..."
+	$(GO) test ./...
 
 .PHONY: format
 format: ## fail where gofmt would change something
@@ -58,6 +65,26 @@ standalone: ## build the nested modules as if there were no go.work
 		GOWORK=off $(GO) -C "$$dir" build -o /dev/null ./...
 		GOWORK=off $(GO) -C "$$dir" vet ./...
 	done
+
+# The systems that weir is built and vetted for, tests included. The root module's tests also run where an int
+# has 32 bits: an amd64 processor runs linux/386 as it is.
+PLATFORMS = windows/amd64 darwin/arm64 linux/arm64 linux/386 js/wasm
+
+.PHONY: platforms
+platforms: ## build and vet for every platform; run the root's tests with an int of 32 bits
+	@for platform in $(PLATFORMS); do
+		echo "== platforms: $$platform"
+		export CGO_ENABLED=0 GOOS="$${platform%/*}" GOARCH="$${platform#*/}"
+		$(GO) build work
+		$(GO) vet work
+	done
+	unset GOOS GOARCH
+	if [ "$$($(GO) env GOHOSTOS)/$$($(GO) env GOHOSTARCH)" != linux/amd64 ]; then
+		echo "== platforms: the tests of linux/386 are left out: they run on linux/amd64"
+		exit 0
+	fi
+	echo "== platforms: go test ./... as linux/386"
+	GOOS=linux GOARCH=386 $(GO) test ./...
 
 .PHONY: architecture
 architecture: ## who may import whom
@@ -94,6 +121,10 @@ bench: ## run benchmarks: PKG=work BENCH=. COUNT=1 BENCHTIME=1s
 .PHONY: fuzz
 fuzz: ## run every fuzz target for a while: FUZZTIME=10s
 	@GO="$(GO)" scripts/fuzz "$(FUZZTIME)"
+
+.PHONY: soak
+soak: servers ## run everything at once under random faults for SOAK=1m, and check what must hold
+	@$(GO) run -race ./bench/soak -for $(SOAK)
 
 .PHONY: lint
 lint: ## golangci-lint, built from source at a fixed version; the first run takes minutes

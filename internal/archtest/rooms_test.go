@@ -94,6 +94,7 @@ var rooms = []room{
 	// The examples and the comparisons with peers may use anything, and nothing uses them.
 	{name: "examples/*", mayImport: []string{"..."}, thirdParty: []string{"..."}, nobody: true},
 	{name: "bench", mayImport: []string{"..."}, thirdParty: []string{"..."}, nobody: true},
+	{name: "bench/soak", mayImport: []string{"..."}, thirdParty: []string{"..."}, nobody: true},
 
 	// What every room may import: mayImportRoom says so.
 	{name: "internal/recovered"},

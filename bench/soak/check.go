@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A soak collects what the parts have seen.
+type soak struct {
+	seed  uint64
+	began time.Time
+
+	mu     sync.Mutex
+	w      io.Writer
+	broken int
+	counts map[string]*atomic.Int64
+}
+
+func newSoak(w io.Writer, seed uint64) *soak {
+	return &soak{seed: seed, began: time.Now(), w: w, counts: map[string]*atomic.Int64{}}
+}
+
+func (s *soak) print(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fmt.Fprintf(s.w, "%8s  %s\n", time.Since(s.began).Round(100*time.Millisecond), fmt.Sprintf(format, args...))
+}
+
+// violation prints a promise that was broken. Only the first hundred are worth reading.
+func (s *soak) violation(format string, args ...any) {
+	s.mu.Lock()
+	s.broken++
+	n := s.broken
+	s.mu.Unlock()
+	if n <= 100 {
+		s.print("BROKEN "+format, args...)
+	}
+}
+
+func (s *soak) violations() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.broken
+}
+
+// count returns the figure of that name.
+func (s *soak) count(name string) *atomic.Int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.counts[name] == nil {
+		s.counts[name] = &atomic.Int64{}
+	}
+	return s.counts[name]
+}
+
+func (s *soak) figures() {
+	s.mu.Lock()
+	names := slices.Sorted(maps.Keys(s.counts))
+	var b strings.Builder
+	for _, name := range names {
+		fmt.Fprintf(&b, "%s %d, ", name, s.counts[name].Load())
+	}
+	s.mu.Unlock()
+	s.print("%s", strings.TrimSuffix(b.String(), ", "))
+}
+
+// A rate checks that grants stay within a limit over every window that is a multiple of its bins.
+type rate struct {
+	s         *soak
+	name      string
+	burst     float64 // the most at one moment
+	perSecond float64 // the most in the long run
+	granted   *atomic.Int64
+
+	mu     sync.Mutex
+	bins   [rateBins]int64
+	extra  [rateBins]float64 // what a store's loss of its state, or a step of its clock, allows in that bin
+	newest int64             // the bin's number
+}
+
+const (
+	rateBin  = 100 * time.Millisecond
+	rateBins = 300
+)
+
+func (s *soak) rate(name string, burst, perSecond float64) *rate {
+	return &rate{s: s, name: name, burst: burst, perSecond: perSecond, granted: s.count(name)}
+}
+
+// add counts a grant of n permits that was asked for at that time and is in hand now. One that took longer than a
+// bin is not counted: when it was granted is not known, and to leave it out breaks no promise that was kept.
+func (r *rate) add(asked time.Time, n int) {
+	r.granted.Add(int64(n))
+	if time.Since(asked) > rateBin {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if bin := r.reach(asked); bin > r.newest-rateBins {
+		r.bins[bin%rateBins] += int64(n)
+	}
+}
+
+// reach makes the bin of that time the newest one, unless a newer one is there, and returns its number.
+func (r *rate) reach(at time.Time) int64 {
+	bin := int64(at.Sub(r.s.began) / rateBin)
+	if bin > r.newest {
+		r.check()
+		for i := max(r.newest, bin-rateBins) + 1; i <= bin; i++ {
+			r.bins[i%rateBins], r.extra[i%rateBins] = 0, 0
+		}
+		r.newest = bin
+	}
+	return bin
+}
+
+// forgive allows another burst now, after a store has lost its state, and what comes in d, by which its clock has
+// stepped.
+func (r *rate) forgive(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.extra[r.reach(time.Now())%rateBins] += r.burst + r.perSecond*max(d, 0).Seconds()
+}
+
+// check looks at every window that ends with the newest bin. What was asked for in a bin is in hand one bin later
+// at the latest.
+func (r *rate) check() {
+	var sum int64
+	var extra float64
+	for k := range int64(rateBins) {
+		bin := r.newest - k
+		if bin < 0 {
+			return
+		}
+		sum += r.bins[bin%rateBins]
+		extra += r.extra[bin%rateBins]
+		most := r.burst + extra + r.perSecond*(time.Duration(k+2)*rateBin).Seconds()
+		if float64(sum) > most+1 {
+			r.s.violation("%s: %d permits within %v, the limits allow %.0f", r.name, sum, time.Duration(k+2)*rateBin, most)
+			r.bins = [rateBins]int64{}
+			return
+		}
+	}
+}
+
+// A lent checks that no more permits are in use than there are.
+type lent struct {
+	s       *soak
+	name    string
+	most    int64
+	extra   atomic.Int64 // what a store has forgotten and may lend again
+	inUse   atomic.Int64
+	granted *atomic.Int64
+}
+
+func (s *soak) lent(name string, most int64) *lent {
+	return &lent{s: s, name: name, most: most, granted: s.count(name)}
+}
+
+// take is called after the permits were granted.
+func (l *lent) take(n int) {
+	l.granted.Add(int64(n))
+	if now := l.inUse.Add(int64(n)); now > l.most+l.extra.Load() {
+		l.s.violation("%s: %d permits are in use, there are %d", l.name, now, l.most)
+	}
+}
+
+// forgive allows as many again for a while, after a store has lost its state.
+func (l *lent) forgive() {
+	l.extra.Add(l.most)
+	time.AfterFunc(5*time.Second, func() { l.extra.Add(-l.most) })
+}
+
+// back is called before they are given back.
+func (l *lent) back(n int) { l.inUse.Add(-int64(n)) }
+
+// A countingHandler counts the panics that weir has recovered.
+type countingHandler struct{ recovered atomic.Int64 }
+
+func (h *countingHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (h *countingHandler) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h *countingHandler) WithGroup(string) slog.Handler            { return h }
+func (h *countingHandler) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, "recovered") {
+		h.recovered.Add(1)
+	}
+	return nil
+}

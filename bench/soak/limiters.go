@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// limiters puts the limiters of one process under contention while their limits change and waiters leave.
+func limiters(ctx context.Context, s *soak) error {
+	bucket := limiter.Must(limiter.NewTokenBucket(bucketOf(50)))
+	fixed := limiter.Must(limiter.NewFixedWindow(fixedOf(50)))
+	sliding := limiter.Must(limiter.NewSlidingWindow(slidingOf(50)))
+	slots := limiter.Must(limiter.NewConcurrency(slotsOf(20)))
+	chain, err := limiter.Chain(bucket, slots)
+	if err != nil {
+		return err
+	}
+	// A fixed window may grant twice its limit around a line. Changed limits never grant more than the largest.
+	rates := map[limiter.Limiter]*rate{
+		bucket: s.rate("bucket", 100, 1000), fixed: s.rate("fixed window", 200, 1000), sliding: s.rate("sliding window", 100, 1112), // a segment leaves after 90 ms at the earliest
+	}
+	inUse := s.lent("slots", 40)
+
+	var wg sync.WaitGroup
+	for l, r := range rates {
+		for range 4 {
+			wg.Go(func() { askRate(ctx, l, r) })
+		}
+	}
+	for range 8 {
+		wg.Go(func() { askLent(ctx, slots, inUse) })
+	}
+	for range 4 {
+		wg.Go(func() {
+			for pause(ctx, time.Millisecond) {
+				begun := time.Now()
+				if lease, err := impatient(ctx, chain, 1+rand.IntN(3)); err == nil && lease.Acquired() {
+					rates[bucket].add(begun, lease.Permits())
+					inUse.take(lease.Permits())
+					pause(ctx, time.Millisecond)
+					inUse.back(lease.Permits())
+					lease.Release()
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for pause(ctx, 200*time.Millisecond) {
+			n := 10 + rand.IntN(91)
+			_ = bucket.Reconfigure(bucketOf(n))
+			_ = fixed.Reconfigure(fixedOf(n))
+			_ = sliding.Reconfigure(slidingOf(n))
+			_ = slots.Reconfigure(slotsOf(1 + n*39/100))
+		}
+	})
+	wg.Wait()
+
+	options := slots.Options()
+	if st := slots.Statistics(); st.AvailablePermits != int64(options.PermitLimit) || st.QueuedPermits != 0 {
+		s.violation("slots: %+v once nothing runs, the limit is %d", st, options.PermitLimit)
+	}
+	for l := range rates {
+		if st := l.(limiter.StatisticsProvider).Statistics(); st.QueuedPermits != 0 {
+			s.violation("%T: %+v once nothing runs", l, st)
+		}
+	}
+	for _, l := range []interface{ Close() error }{chain, bucket, fixed, sliding, slots} {
+		if err := l.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bucketOf is a bucket of n that never brings more than 1000 a second.
+func bucketOf(n int) limiter.TokenBucketOptions {
+	return limiter.TokenBucketOptions{TokenLimit: n, TokensPerPeriod: 1, ReplenishmentPeriod: time.Millisecond, QueueLimit: 100}
+}
+
+func fixedOf(n int) limiter.FixedWindowOptions {
+	return limiter.FixedWindowOptions{PermitLimit: n, Window: 100 * time.Millisecond, QueueLimit: 100}
+}
+
+func slidingOf(n int) limiter.SlidingWindowOptions {
+	return limiter.SlidingWindowOptions{PermitLimit: n, Window: 100 * time.Millisecond, SegmentsPerWindow: 10, QueueLimit: 100}
+}
+
+func slotsOf(n int) limiter.ConcurrencyOptions {
+	return limiter.ConcurrencyOptions{PermitLimit: n, QueueLimit: 50, QueueOrder: limiter.QueueOrder(rand.IntN(2))}
+}
+
+// impatient asks in one of the two ways, and leaves a queue after a few milliseconds.
+func impatient(ctx context.Context, l limiter.Limiter, n int) (limiter.Lease, error) {
+	if rand.IntN(2) == 0 {
+		return l.TryAcquire(ctx, n)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(rand.IntN(20))*time.Millisecond)
+	defer cancel()
+	return l.Acquire(ctx, n)
+}
+
+func askRate(ctx context.Context, l limiter.Limiter, r *rate) {
+	for ctx.Err() == nil {
+		begun := time.Now()
+		lease, err := impatient(ctx, l, rand.IntN(4))
+		switch {
+		case err == nil && lease.Acquired():
+			r.add(begun, lease.Permits())
+		case err == nil:
+			pause(ctx, 3*time.Millisecond)
+		}
+	}
+}
+
+func askLent(ctx context.Context, l limiter.Limiter, in *lent) {
+	for ctx.Err() == nil {
+		lease, err := impatient(ctx, l, rand.IntN(4))
+		if err != nil || !lease.Acquired() {
+			pause(ctx, time.Millisecond)
+			continue
+		}
+		in.take(lease.Permits())
+		pause(ctx, time.Millisecond)
+		in.back(lease.Permits())
+		lease.Release()
+		lease.Release() // does nothing
+	}
+}
+
+const mostKeys = 1000
+
+// keys floods a keyed limiter with keys while the functions it calls misbehave.
+func keys(ctx context.Context, s *soak) error {
+	regular := s.rate("one key of many", 20, 100)
+	var mu sync.Mutex
+	var made []*limiter.Concurrency // by the factory, of which some were forgotten
+	p, err := limiter.NewPartitioned(func(key string) limiter.Partition[string] {
+		misbehave(2000)
+		return limiter.Partition[string]{Key: key, New: func(key string) (limiter.Limiter, error) {
+			if key == "regular" {
+				return limiter.NewTokenBucket(limiter.TokenBucketOptions{TokenLimit: 20, TokensPerPeriod: 1, ReplenishmentPeriod: 10 * time.Millisecond})
+			}
+			misbehave(200)
+			if rand.IntN(100) == 0 {
+				return nil, errHook
+			}
+			l, err := limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 2, QueueLimit: 2})
+			if err != nil {
+				return nil, err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if made = append(made, l); len(made) > 2*mostKeys {
+				made = made[mostKeys:]
+			}
+			return wicked{l}, nil
+		}}
+	}, limiter.PartitionedOptions{MaxPartitions: mostKeys, IdleTimeout: 200 * time.Millisecond})
+	if err != nil {
+		return err
+	}
+	granted := s.count("permits of made-up keys")
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				safely(func() {
+					lease, err := p.TryAcquire(ctx, fmt.Sprint("key ", rand.IntN(4*mostKeys)), 1)
+					if err == nil && lease.Acquired() {
+						granted.Add(1)
+						defer lease.Release()
+						misbehave(1000)
+					}
+				})
+			}
+		})
+	}
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			safely(func() {
+				begun := time.Now()
+				if lease, err := p.TryAcquire(ctx, "regular", 1); err == nil && lease.Acquired() {
+					regular.add(begun, 1)
+				}
+			})
+			pause(ctx, time.Millisecond)
+		}
+	})
+	for pause(ctx, time.Second) {
+		if n := p.Len(); n > mostKeys {
+			s.violation("keys: there are %d partitions, the bound is %d", n, mostKeys)
+		}
+	}
+	wg.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	for _, l := range made {
+		if st := l.Statistics(); st.AvailablePermits != 2 || st.QueuedPermits != 0 {
+			s.violation("keys: a key has %+v once nothing runs, its limit is 2", st)
+		}
+	}
+	_ = p.Close() // the hooks of some partitions fail
+	return nil
+}
+
+// A wicked limiter is one of the program's own whose optional methods misbehave.
+type wicked struct{ *limiter.Concurrency }
+
+func (w wicked) IdleDuration() (time.Duration, bool) {
+	misbehave(500)
+	return w.Concurrency.IdleDuration()
+}
+
+func (w wicked) Close() error {
+	misbehave(50)
+	return w.Concurrency.Close()
+}

@@ -1,0 +1,179 @@
+// Soak runs the parts of weir together for a stated time while faults are injected at random, and checks the
+// promises that must hold whatever happens.
+//
+//	go run -race ./bench/soak -for 1h
+//
+// The parts: limiters in the process, pipelines of a configuration file that is replaced all the time, an HTTP
+// server with clients, and limiters in Redis, PostgreSQL and memory. The faults: servers are killed and stopped,
+// files are cut, garbled and removed, the clock of the memory backend steps in both directions, clients abort,
+// contexts end, limits change, and the program's own functions panic and call runtime.Goexit.
+//
+// The checks: no limiter grants more than its limits allow over any window, permits that are lent are never more
+// than there are, every permit is back once nothing runs, tables of keys stay within their bounds, and neither
+// goroutines nor memory grow. A broken promise is printed when it is seen, and Soak ends with the exit code 1.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+)
+
+func main() {
+	length := flag.Duration("for", time.Minute, "how long to run")
+	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "the seed of the faults, to inject the same ones again")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Stdout, *length, *seed); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// A part is one subject of the soak. It runs until ctx ends and then waits for what it has started.
+type part struct {
+	name string
+	run  func(ctx context.Context, s *soak) error
+}
+
+var parts = []part{
+	{"limiters", limiters},
+	{"keys", keys},
+	{"pipelines", pipelines},
+	{"http", web},
+	{"memory", inMemory},
+	{"redis", inRedis},
+	{"postgres", inPostgres},
+}
+
+func run(ctx context.Context, w io.Writer, length time.Duration, seed uint64) error {
+	// Panics of hooks are recovered and logged by the thousand: they are counted instead.
+	logged := &countingHandler{}
+	slog.SetDefault(slog.New(logged))
+
+	s := newSoak(w, seed)
+	s.print("soak for %v with seed %d, %s, %d processors", length, seed, runtime.Version(), runtime.GOMAXPROCS(0))
+	before := usage()
+	ctx, cancel := context.WithTimeout(ctx, length)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, p := range parts {
+		wg.Go(func() {
+			if err := p.run(ctx, s); err != nil {
+				s.violation("%s: %v", p.name, err)
+			}
+		})
+	}
+	wg.Go(func() { s.watch(ctx) })
+	wg.Wait()
+	s.checkUsage(before)
+	s.print("%d recovered panics were logged", logged.recovered.Load())
+	s.figures()
+	if n := s.violations(); n > 0 {
+		return fmt.Errorf("%d promises were broken", n)
+	}
+	s.print("every promise held")
+	return nil
+}
+
+// watch prints how it goes, and looks at the memory while everything runs.
+func (s *soak) watch(ctx context.Context) {
+	tick := time.NewTicker(time.Minute)
+	defer tick.Stop()
+	var first uint64 // after the first minute, when pools and tables have filled
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		u := usage()
+		s.print("%d goroutines, %d MiB", u.goroutines, u.heap>>20)
+		s.figures()
+		if first == 0 {
+			first = u.heap
+		} else if u.heap > 3*first+64<<20 {
+			s.violation("memory: %d MiB are in use, after the first minute it was %d", u.heap>>20, first>>20)
+		}
+	}
+}
+
+type resources struct {
+	goroutines int
+	heap       uint64
+}
+
+// usage is taken after a collection: what is reachable, not what has been allocated.
+func usage() resources {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return resources{runtime.NumGoroutine(), m.HeapAlloc}
+}
+
+// checkUsage looks for goroutines that did not end. Some end a moment after what they belonged to was closed.
+func (s *soak) checkUsage(before resources) {
+	end := time.Now().Add(20 * time.Second)
+	for runtime.NumGoroutine() > before.goroutines && time.Now().Before(end) {
+		time.Sleep(50 * time.Millisecond) // nothing tells when a goroutine has ended
+	}
+	now := usage()
+	if now.goroutines > before.goroutines {
+		stacks := make([]byte, 1<<20)
+		s.violation("%d goroutines are left of %d:\n%s", now.goroutines, before.goroutines, stacks[:runtime.Stack(stacks, true)])
+	}
+	if now.heap > before.heap+64<<20 {
+		s.violation("%d MiB are in use at the end, %d were at the beginning", now.heap>>20, before.heap>>20)
+	}
+}
+
+// safely runs f on a goroutine of its own, so that a panic or a Goexit of a hook ends that and nothing else.
+func safely(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			// A strategy may have put the panic of a hook into a value of its own.
+			if p := recover(); p != nil && !strings.Contains(fmt.Sprint(p), errHook.Error()) {
+				panic(p)
+			}
+		}()
+		f()
+	}()
+	<-done
+}
+
+var errHook = errors.New("soak: a hook panics")
+
+// misbehave panics or ends the goroutine once in so many calls.
+func misbehave(onceIn int) {
+	switch rand.IntN(onceIn) {
+	case 0:
+		panic(errHook)
+	case 1:
+		runtime.Goexit()
+	}
+}
+
+// pause waits for up to d. It returns false if ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(time.Duration(rand.Int64N(int64(d) + 1)))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

@@ -1,0 +1,269 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/storetest"
+	"github.com/weir-go/weir/store/weirpostgres"
+	"github.com/weir-go/weir/store/weirredis"
+)
+
+// A backend is a store as the soak sees it.
+type backend struct {
+	name   string
+	open   func(o store.Options) (*store.Store, error) // an instance
+	faults func(ctx context.Context, lost func(step time.Duration))
+	mend   func() error // once the faults have ended
+}
+
+const storeSlots = 10
+
+// shared runs two instances on one backend.
+func shared(ctx context.Context, s *soak, b backend) error {
+	bucket, blocks := s.rate(b.name+": bucket", 50, 500), s.rate(b.name+": blocks", 50, 500)
+	inUse := s.lent(b.name+": slots", storeSlots)
+	lost := func(step time.Duration) {
+		bucket.forgive(step)
+		blocks.forgive(step)
+		inUse.forgive()
+	}
+	events := s.count(b.name + ": events")
+	options := store.Options{
+		CallTimeout: 200 * time.Millisecond, ProbeInterval: 100 * time.Millisecond, RefreshInterval: time.Second,
+		OnEvent: func(e store.Event) {
+			events.Add(1)
+			if e.Kind == store.LeaseLost {
+				inUse.forgive()
+			}
+			misbehave(50)
+		},
+	}
+	var wg sync.WaitGroup
+	var stores []*store.Store
+	var last *store.Concurrency
+	for range 2 {
+		instance, err := b.open(options)
+		if err != nil {
+			return err
+		}
+		stores = append(stores, instance)
+		tokens := limiter.TokenBucketOptions{TokenLimit: 50, TokensPerPeriod: 1, ReplenishmentPeriod: 2 * time.Millisecond, QueueLimit: 20}
+		plain, err := instance.TokenBucket("soak/bucket", tokens, nil)
+		if err != nil {
+			return err
+		}
+		lending, err := instance.TokenBucket("soak/blocks", tokens, &store.LimiterOptions{Block: 5, CacheRejections: true})
+		if err != nil {
+			return err
+		}
+		slots, err := instance.Concurrency("soak/slots", limiter.ConcurrencyOptions{PermitLimit: storeSlots, QueueLimit: 20},
+			&store.LimiterOptions{LeaseTTL: 5 * time.Second})
+		if err != nil {
+			return err
+		}
+		last = slots
+		perKey, err := instance.PartitionedFixedWindow("soak/keys", limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Second},
+			&store.LimiterOptions{Outage: store.FallBackLocally, LocalShare: 0.5, CacheRejections: true})
+		if err != nil {
+			return err
+		}
+		for range 3 {
+			wg.Go(func() { askRate(ctx, calm{plain}, bucket) })
+			wg.Go(func() { askRate(ctx, calm{lending}, blocks) })
+			wg.Go(func() { askLent(ctx, calm{slots}, inUse) })
+		}
+		answered := s.count(b.name + ": permits by key")
+		wg.Go(func() {
+			for pause(ctx, 2*time.Millisecond) {
+				lease, err := perKey.TryAcquire(ctx, fmt.Sprint("key ", rand.IntN(2000)), 1)
+				if err == nil && lease.Acquired() {
+					answered.Add(1)
+				}
+			}
+		})
+		wg.Go(func() { // limits that change, and never beyond what is checked
+			for pause(ctx, 5*time.Second) {
+				tokens.TokenLimit = 10 + rand.IntN(41)
+				_ = plain.Reconfigure(tokens)
+			}
+		})
+	}
+	b.faults(ctx, lost)
+	wg.Wait()
+
+	if err := b.mend(); err != nil {
+		return err
+	}
+	err := allBack(last)
+	if err != nil {
+		s.violation("%s: %v", b.name, err)
+	}
+	for _, instance := range stores {
+		if err := instance.Close(); err != nil && !errors.Is(err, store.ErrUnavailable) {
+			return err
+		}
+	}
+	return nil
+}
+
+// calm pauses after a rejection, so that an instance without a store does not burn a processor.
+type calm struct{ limiter.Limiter }
+
+func (c calm) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
+	lease, err := c.Limiter.TryAcquire(ctx, n)
+	if err != nil || !lease.Acquired() {
+		pause(ctx, 5*time.Millisecond)
+	}
+	return lease, err
+}
+
+// allBack waits until the leases of what was interrupted have run out.
+func allBack(slots *store.Concurrency) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for {
+		st := slots.StatisticsContext(ctx)
+		if st.AvailablePermits == storeSlots && st.QueuedPermits == 0 {
+			return nil
+		}
+		if !pause(ctx, 200*time.Millisecond) {
+			return fmt.Errorf("%+v once nothing runs, the limit is %d", st, storeSlots)
+		}
+	}
+}
+
+// inMemory has a backend whose clock can be stepped, and which fails and stalls on demand.
+func inMemory(ctx context.Context, s *soak) error {
+	m := storetest.NewMemory()
+	faults := s.count("memory: faults")
+	calm := func() {
+		m.Fail(nil)
+		m.Stall(false)
+		m.Lose(false)
+		m.Delay(0)
+	}
+	return shared(ctx, s, backend{
+		name: "memory",
+		open: func(o store.Options) (*store.Store, error) { return store.New(m, o) },
+		faults: func(ctx context.Context, lost func(time.Duration)) {
+			for pause(ctx, 4*time.Second) {
+				faults.Add(1)
+				switch rand.IntN(6) {
+				case 0:
+					m.Fail(errHook)
+				case 1:
+					m.Stall(true)
+				case 2:
+					m.Lose(true)
+				case 3:
+					m.Delay(time.Duration(rand.IntN(300)) * time.Millisecond)
+				case 4:
+					step := time.Duration(rand.IntN(4000)-2000) * time.Millisecond
+					lost(step)
+					m.Step(step)
+					lost(step)
+				case 5:
+					lost(0)
+					m.Forget()
+					lost(0)
+				}
+				pause(ctx, time.Second)
+				calm()
+			}
+		},
+		mend: func() error { calm(); return nil },
+	})
+}
+
+// onServer injects what happens to servers. keeps: a killed one has its data when it is back.
+func onServer(ctx context.Context, s *soak, name string, server *testserver.Server, keeps bool, open func(store.Options) (*store.Store, error)) error {
+	faults := s.count(name + ": faults")
+	return shared(ctx, s, backend{
+		name: name,
+		open: open,
+		faults: func(ctx context.Context, lost func(time.Duration)) {
+			if !server.Own() {
+				s.print("%s: the environment named the server, so it is left alone", name)
+				<-ctx.Done()
+				return
+			}
+			for pause(ctx, 20*time.Second) {
+				faults.Add(1)
+				if rand.IntN(2) == 0 {
+					server.Pause()
+					pause(ctx, 2*time.Second)
+					server.Resume()
+					continue
+				}
+				if !keeps {
+					lost(0)
+				}
+				server.Kill()
+				pause(ctx, 3*time.Second)
+				if err := server.Restart(false); err != nil {
+					s.violation("%s: %v", name, err)
+				}
+				if !keeps {
+					lost(0)
+				}
+			}
+		},
+		mend: func() error { return nil },
+	})
+}
+
+func inRedis(ctx context.Context, s *soak) error {
+	server, err := testserver.StartRedis(ctx)
+	if errors.Is(err, testserver.ErrNotFound) {
+		s.print("redis: left out: %v", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer server.Stop()
+	o, err := redis.ParseURL(server.URL)
+	if err != nil {
+		return err
+	}
+	o.ContextTimeoutEnabled = true
+	client := redis.NewClient(o)
+	defer func() { _ = client.Close() }()
+	return onServer(ctx, s, "redis", server, false, func(o store.Options) (*store.Store, error) {
+		return weirredis.New(client, weirredis.Options{Options: o})
+	})
+}
+
+func inPostgres(ctx context.Context, s *soak) error {
+	server, err := testserver.StartPostgres(ctx)
+	if errors.Is(err, testserver.ErrNotFound) {
+		s.print("postgres: left out: %v", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer server.Stop()
+	pool, err := pgxpool.New(ctx, server.URL)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if err := weirpostgres.Migrate(ctx, pool, ""); err != nil {
+		return err
+	}
+	return onServer(ctx, s, "postgres", server, true, func(o store.Options) (*store.Store, error) {
+		return weirpostgres.New(pool, weirpostgres.Options{Options: o})
+	})
+}
