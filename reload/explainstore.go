@@ -30,6 +30,9 @@ func (m *storeModel) explain() string {
 	if m.NoCoalescing {
 		words = append(words, "asks for each call alone")
 	}
+	if m.Generation > 0 {
+		words = append(words, fmt.Sprintf("generation %d", m.Generation))
+	}
 	if m.LeaseTTL > 0 {
 		words = append(words, fmt.Sprintf("leases of an instance that has died end after %s", briefly(m.LeaseTTL)))
 	}

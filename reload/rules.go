@@ -128,6 +128,7 @@ var limiterRules = map[reflect.Type]map[string]rule{
 		"Block":           atLeast(0, "How many permits the instance takes at once to give them out without asking, at most; 0: each when it is asked for. Not for concurrency."),
 		"CacheRejections": described("Reject a key that has nothing left without asking until time has brought something back. Not for concurrency."),
 		"NoCoalescing":    described("Make every call a round trip of its own."),
+		"Generation":      atLeast(0, "Orders the limits that programs are deployed with: a larger one replaces limits of a smaller one, and those that Reconfigure or a reload has set."),
 		"LeaseTTL":        {zero: "30s", doc: "For concurrency: how long after an instance has died its permits are free again, 100ms or more; 30s unless set."},
 	},
 	reflect.TypeFor[partitionedOptions](): {

@@ -20,9 +20,9 @@ type Backend interface {
 	// sorted by name and key, so that two calls lock their keys in the same order.
 	Decide(ctx context.Context, batches []*Batch) error
 
-	// Replace writes the state of a key if that is what old says, and tells whether it
-	// did: Outcome OldState is answered so. d is the definition of next.
-	Replace(ctx context.Context, d *Definition, key string, old, next State) (bool, error)
+	// Replace writes the state of each key if Old is what is stored: Outcome OldState is answered
+	// so. The replacements come sorted by name and key, each of another key.
+	Replace(ctx context.Context, all []*Replacement) error
 
 	// Hold takes permits of concurrency limiters: as many leases as there are holds, of
 	// which some may come out rejected. Renew puts off the end of leases. Release gives
@@ -73,11 +73,13 @@ type Outcome uint8
 const (
 	// Decided: the answers are there.
 	Decided Outcome = iota + 1
-	// Outdated: the key's state is of a newer definition, whose Version is in State.Grid of a
-	// Batch, in Version of a Hold. Nothing was asked.
+	// Outdated: there is a newer definition of the limiter, whose Version is in State.Grid of a
+	// Batch, in Version of a Hold. Nothing was asked. That is so as soon as Define has returned,
+	// also for a key that has no state, and where the state is of a newer definition than the store
+	// has, which may have lost it.
 	Outdated
 	// OldState: the key's state is of an older definition, and is in State. Nothing was
-	// asked. The caller converts it, calls Replace, and asks again.
+	// asked. The caller converts those of a round trip, calls Replace once, and asks again.
 	OldState
 	// Failed: the key itself cannot be asked: what is stored under it is broken, or something else
 	// is. It is not known what has happened; Err says why. That says nothing of the store, which
@@ -88,6 +90,19 @@ const (
 	// in a row the part counts as away. See [Parted].
 	Unreachable
 )
+
+// A Replacement is the state of a key that is to be written in place of the one that was read.
+type Replacement struct {
+	Definition *Definition // that of Next
+	Key        string
+	Old, Next  State
+
+	// The answers.
+
+	Outcome Outcome // Decided, Failed or Unreachable
+	Err     error   // Failed, Unreachable: why
+	Done    bool    // Old was what was stored, and Next is now
+}
 
 // A Hold is a lease of permits of a concurrency limiter. With Permits == 0 nothing is
 // leased: it asks how many are in use.

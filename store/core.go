@@ -19,11 +19,13 @@ type core struct {
 	keyed bool
 	lends bool // concurrency: permits come back from those who hold them, not with time
 	o     LimiterOptions
+	born  birth
 
-	inForce  atomic.Pointer[inForce] // nil until the store was asked
-	queueing atomic.Pointer[queueing]
-	newest   atomic.Int64 // the largest version of a definition that a state was seen of
-	closed   atomic.Bool
+	inForce     atomic.Pointer[inForce] // nil until the store was asked
+	queueing    atomic.Pointer[queueing]
+	newest      atomic.Int64 // the largest version of a definition that a state was seen of
+	closed      atomic.Bool
+	overruledBy atomic.Pointer[error] // what was last told of
 
 	defining chan struct{} // full while the store is asked for the definition, or told of another
 
@@ -59,7 +61,7 @@ func newCore(s *Store, name string, options any, how *LimiterOptions, keyed bool
 	if s.cores == nil {
 		return nil, limiter.ErrClosed
 	}
-	c := &core{s: s, name: name, keyed: keyed, lends: limits.Kind == KindConcurrency, o: o, wanted: limits}
+	c := &core{s: s, name: name, keyed: keyed, lends: limits.Kind == KindConcurrency, o: o, wanted: limits, born: newBirth()}
 	c.defining = make(chan struct{}, 1)
 	c.queueing.Store(&q)
 	c.cells.c = c

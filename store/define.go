@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -72,21 +73,35 @@ func (c *core) first() error {
 	if c.inForce.Load() != nil {
 		return nil
 	}
-	return c.define(c.limits())
+	return c.define(c.limits(), firstUse)
 }
 
-// define makes sure that the store has these limits for the name. Other instances may do
-// that at the same time with others; who comes last wins. Here only one goroutine is at it: see
-// alone.
-func (c *core) define(wanted Limits) error {
+// A reason is why limits are to be those in force.
+type reason uint8
+
+const (
+	firstUse reason = iota // the constructor's are, where no newer ones are in force: see maySet
+	again                  // they were in force, and the store may have forgotten them
+	explicit               // Reconfigure has said so
+)
+
+// define makes sure that the store has these limits for the name, or adopts those that overrule them. Other instances
+// may do that at the same time with others. Here only one goroutine is at it: see alone.
+func (c *core) define(wanted Limits, why reason) error {
 	for range mostTries {
 		found, now, err := c.load()
 		if err != nil {
 			return err
 		}
-		next := c.next(found, wanted, now)
+		next := c.next(found, wanted, why, now)
 		if next == found {
+			if c.lends != (found.Kind == KindConcurrency) {
+				return c.otherKind(found)
+			}
 			c.adopt(found)
+			if why == firstUse && found.Limits != wanted {
+				c.overruled(fmt.Errorf("limits of %+v are in force, not %+v: %w", found.Limits, wanted, found.reasonOver(c.o.Generation)))
+			}
 			return nil
 		}
 		old := int64(0)
@@ -110,7 +125,7 @@ func (c *core) define(wanted Limits) error {
 // next is what follows the definition that was found in the store, if there is one, and the
 // one in force here, which the store may have lost. It is newer than all that was seen: the
 // store's clock may have stepped back.
-func (c *core) next(found *Definition, wanted Limits, now int64) *Definition {
+func (c *core) next(found *Definition, wanted Limits, why reason, now int64) *Definition {
 	known, seen := found, c.newest.Load()
 	if in := c.inForce.Load(); in != nil && (found == nil || found.Version < in.Version) {
 		known = in.Definition
@@ -118,10 +133,23 @@ func (c *core) next(found *Definition, wanted Limits, now int64) *Definition {
 	switch {
 	case known == nil:
 		known = wanted.first(c.name, now)
-	case known.Limits != wanted || known.Version < seen:
-		known = known.redefined(wanted, now)
-	default:
+		known.Origin = c.origin(nil, wanted, why == explicit, now)
+	case why == firstUse && known.Limits != wanted && !c.maySet(known, wanted, now):
+		if known.Version >= seen {
+			return known
+		}
+		known = known.redefined(known.Limits, now)
+	case why != explicit && known.Limits == wanted && known.Version >= seen && (why != firstUse || c.o.Generation <= known.Generation):
 		return known // as it is; the store is told again if it has lost it
+	case why == explicit && known.Limits == wanted && known.Version >= seen && known.Explicit:
+		return known
+	default:
+		origin := known.Origin
+		if why != again {
+			origin = c.origin(known, wanted, why == explicit, now)
+		}
+		known = known.redefined(wanted, now)
+		known.Origin = origin
 	}
 	known.Version = max(known.Version, seen+1)
 	return known
@@ -208,20 +236,46 @@ func (c *core) reload() error {
 
 // look adopts what the store has. If that has forgotten the definition, as one without a disk
 // does when it is restarted, it is told again. One for which permits come back in another way
-// altogether is of a limiter that only has the same name: each of the two goes on.
+// altogether is of a limiter that only has the same name, and the error says so until that is changed.
 func (c *core) look() error {
 	found, _, err := c.load()
 	switch in := c.inForce.Load(); {
 	case err != nil:
 		return err
 	case found != nil && found.Kind == KindConcurrency != c.lends:
-		return nil
+		return c.otherKind(found)
 	case found == nil || in != nil && found.Version < in.Version || found.Version < c.newest.Load():
-		return c.define(c.limits())
+		return c.define(c.limits(), again)
 	default:
 		c.adopt(found)
 		return nil
 	}
+}
+
+// overruled tells that limits are not in force, once for each reason.
+func (c *core) overruled(err error) {
+	if was := c.overruledBy.Swap(&err); was == nil || (*was).Error() != err.Error() {
+		c.s.report(Event{Kind: Overruled, Limiter: c.name, Err: err})
+	}
+}
+
+// reasonOver says why the limits of a limiter with that Generation have not replaced d.
+func (d *Definition) reasonOver(generation int64) error {
+	switch {
+	case d.Generation > generation:
+		return fmt.Errorf("they are of generation %d, and these of %d", d.Generation, generation)
+	case d.Explicit:
+		return errors.New("Reconfigure has set them")
+	}
+	return errors.New("they are newer")
+}
+
+// otherKind is the error of a limiter whose permits are lent, if those of the one in the store by that name are
+// spent, or the other way round.
+func (c *core) otherKind(d *Definition) error {
+	err := fmt.Errorf("limiter %q is a %v here and a %v in the store: one of the two needs another name", c.name, c.limits().Kind, d.Kind)
+	c.overruled(err)
+	return err
 }
 
 // reconfigure tells the store, and with it all instances, of new limits.
@@ -262,7 +316,7 @@ func (c *core) redefine(limits Limits, q queueing) error {
 	if err := c.s.cannotAsk(c.s.partOf(c.name, "")); err != nil {
 		return unavailable(err)
 	}
-	if err := c.define(limits); err != nil {
+	if err := c.define(limits, explicit); err != nil {
 		return err
 	}
 	c.mu.Lock()

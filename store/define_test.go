@@ -129,9 +129,9 @@ func TestReconfigureAfterTheClockHasSteppedBack(t *testing.T) {
 	})
 }
 
-// A limiter of another kind by the same name does no harm: both are decided by what the last
-// has said, or, where the permits of one are lent and those of the other spent, each by its own.
-func TestTheSameNameForAnotherKindElsewhere(t *testing.T) {
+// Limiters of two kinds by one name are decided by what the last has said. Where the permits of one are lent and those
+// of the other spent, the one that lost says so at once, and goes on when the definition is of its kind again.
+func TestReconfigure_AnotherKindByTheSameName(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		bucket := must2(w.instance(store.Options{}).TokenBucket("it", bucketOf(10, 1, time.Hour, 0), nil))(t)
 		w.granted(bucket, 1)
@@ -142,15 +142,22 @@ func TestTheSameNameForAnotherKindElsewhere(t *testing.T) {
 		w.granted(bucket, 3)
 		w.rejected(window, 1)
 		seats := must2(w.instance(store.Options{}).Concurrency("it", limiter.ConcurrencyOptions{PermitLimit: 2}, nil))(t)
-		w.granted(seats, 2)
-		synctest.Wait()
-		w.pass(20 * time.Second)
-		w.rejected(seats, 1)
-		w.rejected(bucket, 1)
-		w.rejected(window, 1)
-		w.pass(time.Hour)
-		w.granted(bucket, 1)
-		w.granted(window, 1)
+		for range 3 {
+			w.granted(seats, 2).Release()
+			synctest.Wait()
+			calls := w.Calls()
+			for _, l := range []limiter.Limiter{bucket, window} {
+				reason, _ := store.OutageKey.From(w.rejected(l, 1))
+				require.ErrorContains(t, reason, "here and a concurrency in the store")
+			}
+			require.LessOrEqual(t, w.Calls()-calls, 6, "it does not try again and again")
+			require.NoError(t, bucket.Reconfigure(bucketOf(20, 1, time.Hour, 0)))
+			w.granted(bucket, 1)
+			w.granted(window, 1)
+			reason, _ := store.OutageKey.From(w.rejected(seats, 1))
+			require.ErrorContains(t, reason, "concurrency here and a token_bucket in the store")
+			require.NoError(t, seats.Reconfigure(limiter.ConcurrencyOptions{PermitLimit: 2}))
+		}
 	})
 }
 

@@ -53,6 +53,23 @@ type Definition struct {
 	// Reached: the change to this definition made a line of the new grid due, which
 	// counts once.
 	Reached bool `json:"reached,omitempty"`
+	// Origin says whose limits these are. Backends keep it as it is.
+	Origin
+}
+
+// An Origin is what decides whether the first use of a limiter may set other limits than those in force.
+type Origin struct {
+	// Generation is LimiterOptions.Generation of the limiter that has set the limits.
+	Generation int64 `json:"generation,omitempty"`
+	// Explicit reports whether Reconfigure has set them, and not the first use of a limiter.
+	Explicit bool `json:"explicit,omitempty"`
+	// Made is when the limiter was made that has set them, in µs of the server's clock since 1970,
+	// and By is its number and its process.
+	Made int64  `json:"made,omitempty"`
+	By   string `json:"by,omitempty"`
+	// Past has a digest of each limits that were in force before, the newest first, the last mostPast of
+	// them. It has letters, digits and spaces.
+	Past string `json:"past,omitempty"`
 }
 
 // maxPermits is the largest number of permits: the scripts of some stores reckon with
@@ -71,7 +88,7 @@ func (l Limits) first(name string, now int64) *Definition {
 // period goes on from the current line; a line of it that is past already counts as
 // reached now, once.
 func (d *Definition) redefined(to Limits, now int64) *Definition {
-	next := &Definition{Name: d.Name, Limits: to, Version: max(now, d.Version+1), Anchor: d.Anchor}
+	next := &Definition{Name: d.Name, Limits: to, Version: max(now, d.Version+1), Anchor: d.Anchor, Origin: d.Origin}
 	switch {
 	case to.Kind == KindConcurrency || d.Kind == KindConcurrency:
 		next.Anchor = now

@@ -31,10 +31,14 @@ const (
 	ListenFailed
 	// Reconfigured: the limiter has new limits, set here or at another instance.
 	Reconfigured
+	// Overruled: the limits that this limiter was made with are not in force, because newer ones are; see
+	// LimiterOptions.Generation. Or the limiter is of another kind in the store, and nothing can be asked
+	// until one of the two is changed. Err says which.
+	Overruled
 )
 
 var eventNames = [...]string{
-	"no event", "store lost", "store recovered", "refund lost", "lease lost", "listen failed", "reconfigured",
+	"no event", "store lost", "store recovered", "refund lost", "lease lost", "listen failed", "reconfigured", "overruled",
 }
 
 // String says it in words.

@@ -45,6 +45,7 @@ func (s *Store) decide(f *flight, calls []*call) {
 		p.landed(f.begun(), err, tally)
 		s.count.decisions.Add(int64(len(calls)))
 	}
+	var undone []*undecided
 	for i, g := range groups {
 		switch b := batches[i]; {
 		case err != nil:
@@ -54,9 +55,10 @@ func (s *Store) decide(f *flight, calls []*call) {
 		case b.Outcome == Failed || b.Outcome == Unreachable:
 			g.fail(why(b.Err))
 		default:
-			s.repair(func() { s.askAgain(g, b) })
+			undone = append(undone, &undecided{g: g, b: b})
 		}
 	}
+	s.repair(undone)
 }
 
 // A tally is what the outcomes of a flight say of the part that it went to.
@@ -182,12 +184,39 @@ func (g group) fail(err error) {
 	}
 }
 
-// repairs is how many keys are seen to at once after their limiter was reconfigured.
+// repair makes it possible to ask again for groups that were not decided, many of them together. It does so beside the
+// lane: those who ask about other keys do not wait for it.
+func (s *Store) repair(all []*undecided) {
+	for _, u := range all {
+		q := u.g[0]
+		q.p.repairs[laneOf(q.c, q.key)].add(u)
+	}
+}
+
+// mend is one flight of repairs.
+func (s *Store) mend(f *flight, all []*undecided) {
+	f.begins(all[0].g[0].p.guard.now())
+	s.hearOf(all)
+	s.convert(f, all)
+	f.lands()
+	for _, u := range all {
+		u.again(s)
+	}
+}
+
+// lostRepairs is what becomes of those on a flight of repairs that does not come back.
+func (s *Store) lostRepairs(f *flight, all []*undecided) {
+	all[0].g[0].p.guard.came(f.begun(), errTimeout)
+	for _, u := range all {
+		u.g.fail(errTimeout)
+	}
+}
+
+// repairs is how many leases are seen to at once after their limiters were reconfigured.
 const repairs = 16
 
-// repair runs f, which makes it possible to ask again. It does so beside the lane: those who
-// ask about other keys do not wait for it.
-func (s *Store) repair(f func()) {
+// aside calls f on a goroutine of its own, of which only so many work at once.
+func (s *Store) aside(f func()) {
 	s.busy.Add(1)
 	go func() {
 		defer s.busy.Add(-1)
@@ -200,27 +229,72 @@ func (s *Store) repair(f func()) {
 	}()
 }
 
-// askAgain sees to it that a batch which was not decided can be, and sends it.
-func (s *Store) askAgain(g group, b *Batch) {
-	var err error
-	begun := g[0].p.guard.now()
-	switch b.Outcome {
-	case Outdated:
-		err = g[0].c.heardOf(b.State.Version)
-	case OldState:
-		next := b.Definition.Convert(b.State)
-		_, err = bounded(s, func(ctx context.Context) (bool, error) {
-			return s.backend.Replace(ctx, b.Definition, b.Key, b.State, next)
-		})
-		g[0].p.guard.came(begun, err)
-	default:
-		err = errors.New("the backend has set no outcome")
+// An undecided is a group whose batch was not decided, and why it is not to be asked again, if it is not.
+type undecided struct {
+	g   group
+	b   *Batch
+	err error
+}
+
+// hearOf loads the newer definitions, each once.
+func (s *Store) hearOf(all []*undecided) {
+	for _, u := range all {
+		if u.b.Outcome == Outdated {
+			u.err = u.g[0].c.heardOf(u.b.State.Version)
+		}
 	}
-	if err != nil {
-		g.fail(err)
+}
+
+// convert replaces the old states, in one round trip.
+func (s *Store) convert(f *flight, all []*undecided) {
+	var list []*Replacement
+	var of []*undecided
+	for _, u := range all {
+		switch u.b.Outcome {
+		case Outdated:
+		case OldState:
+			list = append(list, &Replacement{Definition: u.b.Definition, Key: u.b.Key, Old: u.b.State, Next: u.b.Definition.Convert(u.b.State)})
+			of = append(of, u)
+		default:
+			u.err = errors.New("the backend has set no outcome")
+		}
+	}
+	if len(list) == 0 {
 		return
 	}
-	for _, q := range g {
+	p, begun := of[0].g[0].p, f.begun()
+	// The answers belong to the backend until it returns, which may be later than the call is waited for.
+	answers, err := bounded(s, func(ctx context.Context) ([]*Replacement, error) {
+		return list, s.backend.Replace(ctx, list)
+	})
+	if err != nil {
+		for _, u := range of {
+			u.err = err
+		}
+		p.guard.came(begun, err)
+		return
+	}
+	var tally tally
+	for i, r := range answers {
+		if tally.add(r.Outcome, r.Err); r.Outcome != Decided {
+			of[i].err = why(r.Err)
+		}
+	}
+	p.landed(begun, nil, tally)
+}
+
+func (u *undecided) about() what { return 0 }
+
+// again sends the calls of the group once more.
+func (u *undecided) again(s *Store) {
+	if u.err != nil {
+		u.g.fail(u.err)
+		return
+	}
+	for _, q := range u.g {
+		if q.ended.Load() {
+			continue // nobody waits for it any more
+		}
 		if q.tries++; q.tries > mostTries {
 			q.fail(errAllTheTime)
 			continue

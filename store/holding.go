@@ -151,7 +151,7 @@ func (s *Store) carry(f *flight, all []*holding) {
 		case copies[i].Outcome == Failed || copies[i].Outcome == Unreachable:
 			x.fail(why(copies[i].Err), true)
 		case copies[i].Outcome == Outdated:
-			s.repair(func() { s.holdAgain(x, copies[i].Version) })
+			s.aside(func() { s.holdAgain(x, copies[i].Version) })
 		default:
 			x.sawHold(&copies[i], sent)
 			x.answer(copies[i], sent)

@@ -43,5 +43,5 @@ func (c *core) tellOf(wanted Limits) error {
 	if err := c.s.cannotAsk(c.s.partOf(c.name, "")); err != nil {
 		return err
 	}
-	return c.define(wanted)
+	return c.define(wanted, explicit)
 }

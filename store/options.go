@@ -86,6 +86,13 @@ type LimiterOptions struct {
 	// concurrency, where who asks after a release must not arrive before it. What a caller
 	// that leaves in the middle was granted may be lost then until time brings it back.
 	NoCoalescing bool `json:"no_coalescing,omitempty" yaml:"no_coalescing,omitempty"`
+	// Generation orders the limits that programs are deployed with. The first use of a limiter sets
+	// its limits for all instances if its Generation is larger than that of the limits in force, and
+	// never if it is smaller. If it is the same, the first use of a limiter that was made later
+	// wins, but not over Reconfigure, nor with limits that were in force before: those are an older
+	// program's. Raise it to go back to older limits, or to deploy others after a Reconfigure. At
+	// least 0. [Overruled] tells of a limiter whose limits are not in force.
+	Generation int64 `json:"generation,omitempty" yaml:"generation,omitempty"`
 	// LeaseTTL is, for concurrency, how long after an instance has died its permits are
 	// free again; 0: 30 s; at least 100 ms. Leases are renewed three times in it.
 	LeaseTTL time.Duration `json:"lease_ttl,omitempty" yaml:"lease_ttl,omitempty"`
@@ -109,6 +116,9 @@ func (o LimiterOptions) validate(p *problems, kind Kind) {
 	}
 	if o.Block < 0 || o.Block > mostBlock {
 		p.add("Block is %d, must be from 0 to %d", o.Block, mostBlock)
+	}
+	if o.Generation < 0 || o.Generation > maxPermits {
+		p.add("Generation is %d, must be from 0 to %d", o.Generation, int64(maxPermits))
 	}
 	if kind == KindConcurrency {
 		if o.Block > 1 || o.CacheRejections {

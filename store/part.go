@@ -31,6 +31,8 @@ type part struct {
 	guard guard
 	calls [lanes]lane[*call]
 	holds [lanes]lane[*holding]
+
+	repairs [lanes]lane[*undecided] // what could not be decided because a limiter was reconfigured
 }
 
 func (s *Store) newPart(name string) *part {
@@ -38,6 +40,7 @@ func (s *Store) newPart(name string) *part {
 	p.guard.s, p.guard.p = s, p
 	for i := range lanes {
 		p.calls[i].timeout, p.calls[i].fly, p.calls[i].lost = s.o.CallTimeout, s.decide, s.lostCalls
+		p.repairs[i].timeout, p.repairs[i].fly, p.repairs[i].lost = s.o.CallTimeout, s.mend, s.lostRepairs
 		p.holds[i].timeout, p.holds[i].fly, p.holds[i].lost = s.o.CallTimeout, s.carry, s.lostHoldings
 	}
 	return p
@@ -45,7 +48,7 @@ func (s *Store) newPart(name string) *part {
 
 func (p *part) quiet() bool {
 	for i := range lanes {
-		if !p.calls[i].quiet() || !p.holds[i].quiet() {
+		if !p.calls[i].quiet() || !p.repairs[i].quiet() || !p.holds[i].quiet() {
 			return false
 		}
 	}

@@ -192,9 +192,8 @@ func (h *hooked) Decide(ctx context.Context, b []*store.Batch) error {
 	return h.around("Decide", func() error { return h.Memory.Decide(ctx, b) })
 }
 
-func (h *hooked) Replace(ctx context.Context, d *store.Definition, key string, old, next store.State) (ok bool, err error) {
-	err = h.around("Replace", func() error { ok, err = h.Memory.Replace(ctx, d, key, old, next); return err })
-	return ok, err
+func (h *hooked) Replace(ctx context.Context, all []*store.Replacement) error {
+	return h.around("Replace", func() error { return h.Memory.Replace(ctx, all) })
 }
 
 func (h *hooked) Hold(ctx context.Context, x []*store.Hold) error {

@@ -100,7 +100,7 @@ var concurrentCases = []testCase{
 						return err
 					}
 					if batch.Outcome == store.OldState {
-						ok, err := b.Replace(p.ctx, next, key, batch.State, next.Convert(batch.State))
+						ok, err := replaceOne(p.ctx, b, next, key, batch.State, next.Convert(batch.State))
 						if err != nil {
 							return err
 						}

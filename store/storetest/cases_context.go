@@ -17,7 +17,7 @@ func (p *probe) methods(d *store.Definition) map[string]func(ctx context.Context
 			return p.b.Decide(ctx, []*store.Batch{{Definition: d, Key: "k", Asks: []store.Ask{take(1)}}})
 		},
 		"Replace": func(ctx context.Context) error {
-			_, err := p.b.Replace(ctx, d, "k", d.Fresh(d.Anchor), d.Fresh(d.Anchor))
+			_, err := replaceOne(ctx, p.b, d, "k", d.Fresh(d.Anchor), d.Fresh(d.Anchor))
 			return err
 		},
 		"Load": func(ctx context.Context) error {

@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/weir-go/weir/store"
 )
@@ -24,6 +25,31 @@ func (p *probe) loads(b store.Backend, name string) *store.Definition {
 func (p *probe) loaded(b store.Backend, want *store.Definition) {
 	d := p.loads(b, want.Name)
 	p.check(d != nil && *d == *want, fmt.Sprintf("the definition is %+v", *want), d)
+}
+
+// outdated expects that a question is decided by that definition, or if by is not 0 that it is not, because there is
+// one of that version.
+func (p *probe) outdated(b store.Backend, d *store.Definition, key string, lends bool, by int64, why string) {
+	outcome, version := store.Decided, by
+	if lends {
+		h := hold(d, key, fmt.Sprint("id", key), 1, time.Minute)
+		p.works("Hold", b.Hold(p.ctx, []*store.Hold{h}))
+		outcome, version = h.Outcome, h.Version
+	} else {
+		// Of the two, the one is the usual question and the other is not.
+		for _, asks := range [][]store.Ask{{take(1)}, {take(1), take(1)}} {
+			batch := &store.Batch{Definition: d, Key: key, Asks: asks, Granted: make([]int64, len(asks))}
+			p.works("Decide", b.Decide(p.ctx, []*store.Batch{batch}))
+			if outcome = batch.Outcome; outcome == store.Outdated {
+				version = batch.State.Version
+			}
+		}
+	}
+	if by == 0 {
+		p.check(outcome == store.Decided, "version "+fmt.Sprint(d.Version)+" decides: "+why, outcome)
+		return
+	}
+	p.check(outcome == store.Outdated && version == by, fmt.Sprintf("version %d is outdated by %d: %s", d.Version, by, why), fmt.Sprint(outcome, version))
 }
 
 var defineCases = []testCase{
@@ -73,9 +99,33 @@ var defineCases = []testCase{
 				d.Version = max(version+1, d.Version)
 				d.Anchor = []int64{0, -1, d.Anchor, -mostPeriod, mostPeriod}[i%5]
 				d.Reached = i%2 == 0
+				d.Origin = store.Origin{
+					Generation: int64(i) << 45, Explicit: i%3 == 0, Made: d.Version - 5, By: fmt.Sprint(i, " a1b2-"), Past: "0123abcd ffffffff",
+				}
 				p.defines(p.b, version, d, true, "the one before is in force")
 				p.loaded(p.b, d)
 				version = d.Version
+			}
+		},
+	},
+	{
+		name: "nothing is decided by an older definition once Define has returned",
+		run: func(p *probe) {
+			for i, l := range append(timed(100), concurrency(100)) {
+				old := p.define(l)
+				old.Name = fmt.Sprint(p.name, i)
+				p.defines(p.b, 0, old, true, "there is none")
+				lends := l.Kind == store.KindConcurrency
+				p.outdated(p.b, old, "used", lends, 0, "it is in force")
+				next := newer(old, func(d *store.Definition) { d.Permits = 2 })
+				p.defines(p.another(), old.Version, next, true, "the first is in force")
+				for key := range 300 {
+					p.outdated(p.b, old, fmt.Sprint(key), lends, next.Version, "the key has no state")
+				}
+				p.outdated(p.b, old, "", lends, next.Version, "the key has no state")
+				p.outdated(p.b, old, "used", lends, next.Version, "the key has a state")
+				p.outdated(p.b, next, "fresh", lends, 0, "it is in force")
+				p.outdated(p.b, newer(next, nil), "newer", lends, 0, "the store has lost it")
 			}
 		},
 	},

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/weir-go/weir/store"
@@ -8,12 +9,24 @@ import (
 
 // replaces expects of Replace that it does, or does not.
 func (p *probe) replaces(d *store.Definition, key string, old, next store.State, want bool, why string) {
-	done, err := p.b.Replace(p.ctx, d, key, old, next)
+	done, err := replaceOne(p.ctx, p.b, d, key, old, next)
 	p.works("Replace", err)
 	p.check(done == want, fmt.Sprintf("Replace of %+v by %+v answers %v: %s", old, next, want, why), done)
 	if done {
 		p.model[target{d.Name, key}] = next
 	}
+}
+
+// replaceOne replaces one state.
+func replaceOne(ctx context.Context, b store.Backend, d *store.Definition, key string, old, next store.State) (bool, error) {
+	r := &store.Replacement{Definition: d, Key: key, Old: old, Next: next}
+	if err := b.Replace(ctx, []*store.Replacement{r}); err != nil {
+		return false, err
+	}
+	if r.Outcome != store.Decided {
+		return false, fmt.Errorf("outcome %d: %w", r.Outcome, r.Err)
+	}
+	return r.Done, nil
 }
 
 // oldState expects that a key has a state of an older definition, and returns it.
@@ -152,6 +165,36 @@ var replaceCases = []testCase{
 				next := newer(d, nil)
 				p.replaces(next, key, p.oldState(next, key), next.Fresh(p.now()), true, "it is what is stored")
 				p.takes(next, key, 5, 5, "it is full")
+			}
+		},
+	},
+	{
+		name: "many states are replaced in one call, each if it is what is stored",
+		run: func(p *probe) {
+			d := p.define(slidingOf(9, 6))
+			next := newer(d, func(d *store.Definition) { d.Permits = 12 })
+			var all []*store.Replacement
+			for i := range 40 {
+				key := fmt.Sprintf("k%02d", i)
+				for range i % 3 {
+					p.takes(d, key, 2, 2, "it is full")
+				}
+				old := d.Fresh(p.now())
+				if i%3 > 0 {
+					old = p.oldState(next, key)
+				}
+				if i%4 == 3 {
+					old.Missing++
+				}
+				all = append(all, &store.Replacement{Definition: next, Key: key, Old: old, Next: next.Convert(old)})
+			}
+			p.works("Replace", p.b.Replace(p.ctx, all))
+			for i, r := range all {
+				p.check(r.Outcome == store.Decided && r.Done == (i%3 > 0 && i%4 != 3), "what is stored is replaced, and nothing else", fmt.Sprintf("%d: %+v", i, *r))
+				if r.Done {
+					p.model[target{next.Name, r.Key}] = r.Next
+					p.takes(next, r.Key, 12-int64(2*(i%3)), 12-int64(2*(i%3)), "the rest of 12 is there")
+				}
 			}
 		},
 	},

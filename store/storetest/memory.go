@@ -115,7 +115,10 @@ func (m *Memory) decide(b *store.Batch) {
 	k := target{b.Definition.Name, b.Key}
 	b.Now = m.now()
 	s, ok := m.stored(k, b.Now)
-	switch {
+	switch d := m.definitions[k.name]; {
+	case d != nil && d.Version > b.Definition.Version:
+		b.Outcome, b.State, b.Granted = store.Outdated, store.State{Grid: store.Grid{Version: d.Version}}, nil
+		return
 	case !ok:
 		s = b.Definition.Fresh(b.Now)
 	case s.Version > b.Definition.Version:
@@ -148,20 +151,26 @@ func (m *Memory) store(k target, s store.State, now int64) {
 	m.states[k] = s
 }
 
-// Replace writes next if the state of the key is old.
-func (m *Memory) Replace(ctx context.Context, d *store.Definition, key string, old, next store.State) (bool, error) {
-	var done bool
-	if _, err := m.reach(ctx, d.Name, key); err != nil {
-		return false, err
-	}
-	err := m.call(ctx, "Replace", func() {
-		k, now := target{d.Name, key}, m.now()
-		if s, ok := m.stored(k, now); ok && sameState(s, old) {
-			m.store(k, next, now)
-			done = true
+// Replace writes each Next whose Old is what is stored.
+func (m *Memory) Replace(ctx context.Context, all []*store.Replacement) error {
+	var some []*store.Replacement
+	for _, r := range all {
+		if outcome, err := m.reach(ctx, r.Definition.Name, r.Key); err != nil {
+			r.Outcome, r.Err = outcome, err
+		} else {
+			some = append(some, r)
 		}
-	})
-	return done && err == nil, err
+	}
+	return roundTrip(ctx, m, "Replace", some, m.replace)
+}
+
+func (m *Memory) replace(r *store.Replacement) {
+	k, now := target{r.Definition.Name, r.Key}, m.now()
+	s, ok := m.stored(k, now)
+	r.Outcome, r.Done = store.Decided, ok && sameState(s, r.Old)
+	if r.Done {
+		m.store(k, r.Next, now)
+	}
 }
 
 func sameState(a, b store.State) bool {

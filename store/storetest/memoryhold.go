@@ -62,6 +62,10 @@ func (m *Memory) Hold(ctx context.Context, holds []*store.Hold) error {
 func (m *Memory) hold(h *store.Hold) {
 	h.Outcome, h.OK, h.InUse, h.Version, h.NextEnd, h.Fence = store.Decided, false, 0, 0, 0, 0
 	now := m.now()
+	if d := m.definitions[h.Definition.Name]; d != nil && d.Version > h.Definition.Version {
+		h.Outcome, h.Version = store.Outdated, d.Version
+		return
+	}
 	r := m.room(h, now)
 	if r.version > h.Definition.Version {
 		h.Outcome, h.Version = store.Outdated, r.version

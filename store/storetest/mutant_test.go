@@ -88,14 +88,16 @@ func (m *mutant) decideInTwoSteps(ctx context.Context, batches []*store.Batch) e
 	})
 }
 
-func (m *mutant) Replace(ctx context.Context, d *store.Definition, key string, old, next store.State) (bool, error) {
-	key = m.keyOf(d.Name, key)
-	if m.replace != nil {
-		m.mu.Lock()
-		m.replace(m.Memory, target{d.Name, key}, &old, &next)
-		m.mu.Unlock()
-	}
-	return m.Memory.Replace(m.context(ctx), d, key, old, next)
+func (m *mutant) Replace(ctx context.Context, all []*store.Replacement) error {
+	return roundTrip(m.context(ctx), m.Memory, "Replace", all, func(r *store.Replacement) {
+		key, old, next := r.Key, r.Old, r.Next
+		r.Key = m.keyOf(r.Definition.Name, key)
+		if m.replace != nil {
+			m.replace(m.Memory, target{r.Definition.Name, r.Key}, &r.Old, &r.Next)
+		}
+		m.Memory.replace(r)
+		r.Key, r.Old, r.Next = key, old, next
+	})
 }
 
 func (m *mutant) Define(ctx context.Context, old int64, next *store.Definition) (bool, error) {

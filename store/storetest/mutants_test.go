@@ -99,6 +99,10 @@ var mutants = map[string]struct {
 	"compares the sum":            {"a state of many segments", mutant{replace: comparesMissing}},
 	"defines over another":        {"a definition is created once", mutant{define: func(m *Memory, old *int64, next *store.Definition) { *old = inForce(m, next.Name) }}},
 	"defines after any version":   {"a definition is replaced by who", mutant{define: definesAfterAny}},
+	"decides by any definition":   {"nothing is decided by an older definition", mutant{decide: anyDefinition}},
+	"holds by any definition":     {"nothing is decided by an older definition", mutant{hold: anyDefinitionHolds}},
+	"replaces only the first":     {"many states are replaced in one call", mutant{replace: onlyTheFirst()}},
+	"forgets whose limits":        {"a definition is kept with all", mutant{define: func(_ *Memory, _ *int64, next *store.Definition) { next.Origin = store.Origin{} }}},
 	"forgets what was reached":    {"a definition is kept with all", mutant{define: func(_ *Memory, _ *int64, next *store.Definition) { next.Reached = false }}},
 	"tells nobody of definitions": {"all who listen hear of a new", mutant{deaf: func(n store.Notice) (store.Notice, bool) { return n, n.Released }}},
 	"tells nobody of releases":    {"all who listen hear of a release", mutant{deaf: func(n store.Notice) (store.Notice, bool) { return n, !n.Released }}},
@@ -257,6 +261,37 @@ func TestARaceIsNoticed(t *testing.T) {
 		}
 		if !noticed {
 			t.Errorf("%q passes a Backend that looks and takes in two steps", name)
+		}
+	}
+}
+
+// anyDefinition decides a key without a state also by an older definition.
+func anyDefinition(m *Memory, b *store.Batch) {
+	d := m.definitions[b.Definition.Name]
+	delete(m.definitions, b.Definition.Name)
+	m.decide(b)
+	if d != nil {
+		m.definitions[d.Name] = d
+	}
+}
+
+func anyDefinitionHolds(m *Memory, h *store.Hold) {
+	d := m.definitions[h.Definition.Name]
+	delete(m.definitions, h.Definition.Name)
+	m.hold(h)
+	if d != nil {
+		m.definitions[d.Name] = d
+	}
+}
+
+// onlyTheFirst spoils all replacements of a limiter but the first.
+func onlyTheFirst() func(*Memory, target, *store.State, *store.State) {
+	seen := map[string]string{}
+	return func(_ *Memory, k target, old, _ *store.State) {
+		if first, ok := seen[k.name]; ok && first != k.key {
+			old.Missing += 1000
+		} else {
+			seen[k.name] = k.key
 		}
 	}
 }

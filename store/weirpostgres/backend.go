@@ -77,27 +77,43 @@ func statementsOf(schema string, async bool) statements {
 	}
 	return statements{
 		decideUsual: s(usualStatement(first)),
-		decide:      s(`select "weir".decide($1::text, $2::bytea, $3::bigint[])`),
+		// A newer definition answers before anything is decided. The statement's snapshot shows what was
+		// committed before it was sent.
+		decide: s(`select coalesce(
+				(select array[2, 0, d.version] from "weir".definitions d where d.name = $1::text and d.version > ($3::bigint[])[3]),
+				"weir".decide($1::text, $2::bytea, $3::bigint[]))`),
 		// unnest gives rows in the order of the arrays, and so keys are locked in it.
-		decideMany: s(`select "weir".decide(u.name, u.key, ($5::bigint[])[u.first:u.last])
+		decideMany: s(`select coalesce(
+				(select array[2, 0, d.version] from "weir".definitions d where d.name = u.name and d.version > ($5::bigint[])[u.first+2]),
+				"weir".decide(u.name, u.key, ($5::bigint[])[u.first:u.last]))
 			from unnest($1::text[], $2::bytea[], $3::int[], $4::int[]) u(name, key, first, last)`),
-		replace: s(`select "weir".replace($1::text, $2::bytea, $3::boolean, $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])`),
-		hold: s(`select "weir".hold(u.name, u.key, array[u.version, u.most, u.waiting],
-				($8::bytea[])[u.first:u.last], ($9::bigint[])[2*u.first-1:2*u.last])
+		replace: s(`select "weir".replace(u.name, u.key, $3::boolean,
+				($4::bigint[])[9*u.i-8:9*u.i], ($5::bigint[])[u.old_first:u.old_last],
+				($6::bigint[])[9*u.i-8:9*u.i], ($7::bigint[])[u.new_first:u.new_last])
+			from unnest($1::text[], $2::bytea[], $8::int[], $9::int[], $10::int[], $11::int[])
+			with ordinality u(name, key, old_first, old_last, new_first, new_last, i)`),
+		hold: s(`select coalesce(
+				(select array[d.version] from "weir".definitions d where d.name = u.name and d.version > u.version),
+				"weir".hold(u.name, u.key, array[u.version, u.most, u.waiting],
+				($8::bytea[])[u.first:u.last], ($9::bigint[])[2*u.first-1:2*u.last]))
 			from unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::int[])
 			u(name, key, version, most, waiting, first, last)`),
 		renew: s(`select "weir".renew(u.name, u.key, u.id, u.fence, u.ttl)
 			from unnest($1::text[], $2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[]) u(name, key, id, fence, ttl)`),
 		release: s(`select "weir".release(u.name, u.key, u.id, u.fence, $5::boolean, u.tell)
 			from unnest($1::text[], $2::bytea[], $3::bytea[], $4::bigint[], $6::boolean[]) u(name, key, id, fence, tell)`),
-		load: s(`select "weir".clock(), d.version, d.kind, d.permits, d.period, d.refill, d.segments, d.anchor, d.reached
+		load: s(`select "weir".clock(), d.version, d.kind, d.permits, d.period, d.refill, d.segments, d.anchor, d.reached,
+				d.generation, d.explicit, d.made, d.made_by, d.past
 			from (select) one left join "weir".definitions d on d.name = $1::text`),
-		create: s(`with made as (insert into "weir".definitions (name, version, kind, permits, period, refill, segments, anchor, reached)
-				values ($1::text, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::boolean)
+		create: s(`with made as (insert into "weir".definitions (name, version, kind, permits, period, refill, segments, anchor, reached,
+					generation, explicit, made, made_by, past)
+				values ($1::text, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::boolean,
+					$11::bigint, $12::boolean, $13::bigint, $14::text, $15::text)
 				on conflict do nothing returning name)
 			select "weir".tell('d', name, ''), $2::bigint from made`),
 		redefine: s(`with made as (update "weir".definitions set version = $3::bigint, kind = $4::bigint, permits = $5::bigint,
-				period = $6::bigint, refill = $7::bigint, segments = $8::bigint, anchor = $9::bigint, reached = $10::boolean
+				period = $6::bigint, refill = $7::bigint, segments = $8::bigint, anchor = $9::bigint, reached = $10::boolean,
+				generation = $11::bigint, explicit = $12::boolean, made = $13::bigint, made_by = $14::text, past = $15::text
 				where name = $1::text and version = $2::bigint returning name)
 			select "weir".tell('d', name, '') from made`),
 		notify: `select pg_notify($1::text, $2::text)`,

@@ -132,14 +132,45 @@ func (p place) remember(b *store.Batch) {
 	}
 }
 
-// Replace writes next if the state of the key is old.
-func (b *Backend) Replace(ctx context.Context, d *store.Definition, key string, old, next store.State) (done bool, err error) {
-	if err := checkGrid(d); err != nil {
-		return false, b.explained("replace", err)
+// Replace writes each Next whose Old is what is stored, in one statement.
+func (b *Backend) Replace(ctx context.Context, all []*store.Replacement) error {
+	good := make([]*store.Replacement, 0, len(all))
+	for _, r := range all {
+		if err := checkGrid(r.Definition); err != nil {
+			r.Outcome, r.Err = store.Failed, b.explained("replace", err)
+		} else {
+			good = append(good, r)
+		}
 	}
-	was, wasTaken := numbers(old)
-	is, isTaken := numbers(next)
-	args := []any{d.Name, keyBytes(key), b.async, was, wasTaken, is, isTaken}
-	err = b.queryAll(ctx, "replace", b.sql.replace, args, 1, func(_ int, rows pgx.Rows) error { return rows.Scan(&done) })
-	return done && err == nil, err
+	return b.replaceGood(ctx, good)
+}
+
+func (b *Backend) replaceGood(ctx context.Context, all []*store.Replacement) error {
+	if len(all) == 0 {
+		return nil
+	}
+	err := b.replaceTogether(ctx, all)
+	switch {
+	case !ofTheKeys(err):
+		return err
+	case len(all) > 1:
+		return halves(all, func(half []*store.Replacement) error { return b.replaceGood(ctx, half) })
+	}
+	all[0].Outcome, all[0].Err = store.Failed, err
+	return nil
+}
+
+func (b *Backend) replaceTogether(ctx context.Context, all []*store.Replacement) error {
+	names, keys := make([]string, len(all)), make([][]byte, len(all))
+	var was, is states
+	for i, r := range all {
+		names[i], keys[i] = r.Definition.Name, keyBytes(r.Key)
+		was.add(r.Old)
+		is.add(r.Next)
+	}
+	args := []any{names, keys, b.async, was.numbers, was.taken, is.numbers, is.taken, was.first, was.last, is.first, is.last}
+	return b.queryAll(ctx, "replace", b.sql.replace, args, len(all), func(i int, rows pgx.Rows) error {
+		all[i].Outcome = store.Decided
+		return rows.Scan(&all[i].Done)
+	})
 }

@@ -16,8 +16,11 @@ func (b *Backend) Load(ctx context.Context, name string) (d *store.Definition, n
 	}
 	err = b.queryAll(ctx, "load", b.sql.load, []any{name}, 1, func(_ int, rows pgx.Rows) error {
 		var version, kind, permits, period, refill, segments, anchor *int64
-		var reached *bool
-		if err := rows.Scan(&now, &version, &kind, &permits, &period, &refill, &segments, &anchor, &reached); err != nil {
+		var reached, explicit *bool
+		var generation, made *int64
+		var by, past *string
+		if err := rows.Scan(&now, &version, &kind, &permits, &period, &refill, &segments, &anchor, &reached,
+			&generation, &explicit, &made, &by, &past); err != nil {
 			return err
 		}
 		if d = nil; version == nil {
@@ -25,6 +28,7 @@ func (b *Backend) Load(ctx context.Context, name string) (d *store.Definition, n
 		}
 		limits := store.Limits{Kind: store.Kind(*kind), Permits: *permits, Period: *period, Refill: *refill, Segments: *segments}
 		d = &store.Definition{Name: name, Limits: limits, Version: *version, Anchor: *anchor, Reached: *reached}
+		d.Origin = store.Origin{Generation: *generation, Explicit: *explicit, Made: *made, By: *by, Past: *past}
 		return nil
 	})
 	if err != nil {
@@ -47,6 +51,7 @@ func (b *Backend) Define(ctx context.Context, old int64, next *store.Definition)
 	}
 	args := []any{
 		next.Name, old, next.Version, int64(next.Kind), next.Permits, next.Period, next.Refill, next.Segments, next.Anchor, next.Reached,
+		next.Generation, next.Explicit, next.Made, next.By, next.Past,
 	}
 	err = b.query(ctx, "define", sql, args, func(pgx.Rows) error { done = true; return nil })
 	return done && err == nil, err

@@ -98,12 +98,21 @@ func segments(n []int64) []store.Segment {
 	return taken
 }
 
-// numbers are a state as the function replace takes it.
-func numbers(s store.State) (n, taken []int64) {
-	n = []int64{s.Line, s.Missing, s.Held, s.Version, int64(s.Kind), s.Anchor, s.Period, s.Refill, s.Segments}
-	taken = make([]int64, 0, 2*len(s.Taken)) // not nil: that would be null
-	for _, t := range s.Taken {
-		taken = append(taken, t.Line, t.Permits)
+// states are as the statement replace takes them: the numbers of all, and what was taken of all, with the places of
+// each state's, from 1.
+type states struct {
+	numbers, taken []int64
+	first, last    []int32
+}
+
+func (l *states) add(s store.State) {
+	if l.taken == nil {
+		l.taken = []int64{} // nil would be null
 	}
-	return n, taken
+	l.numbers = append(l.numbers, s.Line, s.Missing, s.Held, s.Version, int64(s.Kind), s.Anchor, s.Period, s.Refill, s.Segments)
+	l.first = append(l.first, int32(len(l.taken)+1))
+	for _, t := range s.Taken {
+		l.taken = append(l.taken, t.Line, t.Permits)
+	}
+	l.last = append(l.last, int32(len(l.taken)))
 }

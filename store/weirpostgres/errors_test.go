@@ -22,7 +22,7 @@ func everything(ctx context.Context, b *Backend) map[string]error {
 	d := &store.Definition{Name: "a", Version: 1, Limits: store.Limits{Kind: store.KindFixedWindow, Permits: 5, Period: 1_000_000}}
 	c := &store.Definition{Name: "c", Version: 1, Limits: store.Limits{Kind: store.KindConcurrency, Permits: 5}}
 	holds := []*store.Hold{{Definition: c, ID: "x", Permits: 1, TTL: 1_000_000}}
-	_, replace := b.Replace(ctx, d, "k", store.State{}, store.State{})
+	_, replace := replaceOne(ctx, b, d, "k", store.State{}, store.State{})
 	_, _, load := b.Load(ctx, "a")
 	_, define := b.Define(ctx, 0, d)
 	return map[string]error{

@@ -15,7 +15,7 @@ import (
 // does nothing, the function decides, in a second round trip. That is when
 //
 //   - there is not enough left,
-//   - the row is of another version of the definition, or some of it is lent,
+//   - the row is of another version of the definition, or there is a newer one, or some of it is lent,
 //   - the server's clock has stepped back.
 //
 // Then it decides the next questions about that key, too: see recentTrouble.
@@ -38,6 +38,7 @@ func usualStatement(first string) string {
 		select $1::text, $2::bytea, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint, 0,
 			(c.t - $8::bigint) / $6 - $9::bigint, $10::bigint, 0, c.t
 			from (select "weir".clock() as t` + first + `) c
+			where not exists (select from "weir".definitions d where d.name = $1::text and d.version > $3::bigint)
 		on conflict (name, key) do update set line = greatest(s.line, excluded.line), at = greatest(s.at, excluded.at),
 			missing = greatest(s.missing - ` + paid + `, 0) + $10
 			where s.version = $3 and s.held = 0 and s.missing - ` + paid + ` <= $13::bigint and excluded.at >= s.at - ` + patience + `

@@ -147,7 +147,7 @@ func TestUsualWays(t *testing.T) {
 			d = &newer
 			b := now(1, byBoth)
 			assert.Equal(t, store.OldState, b.Outcome)
-			done, err := w.b.Replace(t.Context(), d, w.key, b.State, d.Convert(b.State))
+			done, err := replaceOne(t.Context(), w.b, d, w.key, b.State, d.Convert(b.State))
 			require.NoError(t, err)
 			require.True(t, done)
 			w.s[[2]string{d.Name, w.key}] = d.Convert(b.State)
@@ -176,7 +176,7 @@ func TestUsualWays(t *testing.T) {
 			s := w.s[[2]string{d.Name, w.key}]
 			next := s
 			next.Line += 3
-			done, err = w.b.Replace(t.Context(), d, w.key, s, next)
+			done, err = replaceOne(t.Context(), w.b, d, w.key, s, next)
 			require.NoError(t, err)
 			require.True(t, done)
 			w.s[[2]string{d.Name, w.key}] = next
@@ -360,4 +360,10 @@ func TestUsualStatementConcurrentSafe(t *testing.T) {
 			require.Equal(t, s, batch.State)
 		}
 	}
+}
+
+func replaceOne(ctx context.Context, b store.Backend, d *store.Definition, key string, old, next store.State) (bool, error) {
+	r := &store.Replacement{Definition: d, Key: key, Old: old, Next: next}
+	err := b.Replace(ctx, []*store.Replacement{r})
+	return r.Done, err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,8 +35,12 @@ type Backend struct {
 	names   names
 	silence time.Duration // see Listen
 
-	plans     sync.Map // *store.Definition -> *plan
-	planCount atomic.Int64
+	cluster *redis.ClusterClient // nil: it is no Cluster
+	mapped  atomic.Bool          // the client knows which server has which slot
+
+	plans    boundedMap[*store.Definition, *plan]
+	limiters boundedMap[string, *limiterPlaces]
+	uncopied boundedMap[string, int64] // limiters of which a place could not be told the definition, and its version
 }
 
 var _ store.Backend = (*Backend)(nil)
@@ -74,7 +77,9 @@ func newBackend(client redis.UniversalClient, o BackendOptions, clock clock) (*B
 	if o.Prefix == "" {
 		o.Prefix = "weir"
 	}
-	return &Backend{client: client, scripts: newScripts(clock), names: names{prefix: o.Prefix}, silence: 10 * time.Second}, nil
+	b := &Backend{client: client, scripts: newScripts(clock), names: names{prefix: o.Prefix}, silence: 10 * time.Second}
+	b.cluster, _ = client.(*redis.ClusterClient)
+	return b, nil
 }
 
 // Punctual tells whether the client heeds contexts: see its option ContextTimeoutEnabled.

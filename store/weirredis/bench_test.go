@@ -131,7 +131,7 @@ func BenchmarkEmptyScript(b *testing.B) {
 	_, client := benchBackend(b)
 	sha, err := client.ScriptLoad(context.Background(), "return 1").Result()
 	require.NoError(b, err)
-	keys := []string{"weir:{bench:k}"}
+	keys := []string{"weir:{bench:67}:s:k", "weir:{bench:67}:def"}
 	parallel(b, func(int64) error { return client.EvalSha(b.Context(), sha, keys).Err() })
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A call is one run of a script. All scripts have one key and answer with a string.
+// A call is one run of a script. All scripts have one key, or several in one slot, and answer with a string.
 type call struct {
 	script script
 	args   []any // the command as it is sent: "evalsha", the hash, "1", the key, arguments
@@ -43,6 +43,7 @@ func (b *Backend) run(ctx context.Context, c *call) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	b.answered()
 	return c.cmd.Val(), nil
 }
 
@@ -58,6 +59,7 @@ func (b *Backend) runAll(ctx context.Context, calls []call) error {
 	}
 	failed := b.pipeline(ctx, all)
 	if failed == nil {
+		b.answered()
 		return nil
 	}
 	// A server that has lost its scripts has done nothing for those, and only those are sent again.

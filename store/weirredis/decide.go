@@ -71,13 +71,14 @@ func (b *Backend) decideAll(ctx context.Context, batches []*store.Batch) error {
 
 // call is the script for a batch with its arguments.
 func (p *plan) call(batch *store.Batch) call {
-	key := p.key(batch.Key)
+	at := p.places.of(batch.Key)
+	key := at.state(batch.Key)
 	if n := p.usual(batch.Asks); n == 1 {
-		return call{script: p.take, args: []any{"evalsha", p.take.sha, "1", key, p.one}}
+		return call{script: p.take, args: []any{"evalsha", p.take.sha, "2", key, at.def, p.one}}
 	} else if n > 0 {
-		return call{script: p.take, args: []any{"evalsha", p.take.sha, "1", key, p.forTake(n)}}
+		return call{script: p.take, args: []any{"evalsha", p.take.sha, "2", key, at.def, p.forTake(n)}}
 	}
-	return call{script: p.asks, args: []any{"evalsha", p.asks.sha, "1", key, p.limits, p.askBytes(batch.Asks)}}
+	return call{script: p.asks, args: []any{"evalsha", p.asks.sha, "2", key, at.def, p.limits, p.askBytes(batch.Asks)}}
 }
 
 // usual returns how many permits are asked for if it is the usual ask: one Take of so many permits, or none.

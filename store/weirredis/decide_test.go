@@ -274,6 +274,6 @@ func TestPlansOfOldDefinitionsAreDropped(t *testing.T) {
 		require.NoError(t, err)
 	}
 	n := 0
-	b.plans.Range(func(any, any) bool { n++; return true })
+	b.plans.m.Range(func(any, any) bool { n++; return true })
 	require.LessOrEqual(t, n, mostPlans)
 }

@@ -5,14 +5,42 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weir-go/weir/store"
 )
 
-// Load returns the definition of a limiter, nil if there is none, and the time of the server that has it.
+// Load returns the definition of a limiter, nil if there is none, and the time of the server that has it. While the
+// server of a Cluster that has it is away, it is a copy on another one.
 func (b *Backend) Load(ctx context.Context, name string) (*store.Definition, int64, error) {
+	l := b.places(name)
+	d, now, err := b.loadInTime(ctx, l)
+	if err != nil && !ofTheKey(err) && ctx.Err() == nil {
+		for _, p := range b.elsewhere(l) {
+			if copied, at, err := b.loadAt(ctx, name, p); err == nil && copied != nil {
+				return copied, at, nil
+			}
+		}
+	}
+	if err == nil && d != nil {
+		b.copyAgain(ctx, l, d)
+	}
+	return d, now, err
+}
+
+// loadInTime loads the definition itself, and leaves half of the time for the copies where there are some.
+func (b *Backend) loadInTime(ctx context.Context, l *limiterPlaces) (*store.Definition, int64, error) {
+	if end, ok := ctx.Deadline(); ok && b.cluster != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+		defer cancel()
+	}
+	return b.loadAt(ctx, l.name, l.of(""))
+}
+
+func (b *Backend) loadAt(ctx context.Context, name string, p *place) (*store.Definition, int64, error) {
 	s := b.scripts.load
-	answer, err := b.run(ctx, &call{script: s, args: []any{"evalsha", s.sha, "1", b.names.definition(name)}})
+	answer, err := b.run(ctx, &call{script: s, args: []any{"evalsha", s.sha, "1", p.def}})
 	if err != nil {
 		return nil, 0, wrap(ctx, "load", err)
 	}
@@ -54,5 +82,50 @@ func (b *Backend) Define(ctx context.Context, old int64, next *store.Definition)
 	if err != nil {
 		return false, wrap(ctx, "define", err)
 	}
-	return answer == "1", nil
+	if answer != "1" {
+		return false, nil
+	}
+	l := b.places(next.Name)
+	if !b.copyTo(ctx, l, next.Version, text) {
+		b.uncopied.store(next.Name, next.Version, mostPlaces)
+	}
+	return true, nil
+}
+
+// copyTo tells all places of a limiter of its definition, in one round trip. It reports whether all of them have
+// heard: one that is on a server that is away cannot, and decides nothing until it is back.
+func (b *Backend) copyTo(ctx context.Context, l *limiterPlaces, version int64, text []byte) bool {
+	if end, ok := ctx.Deadline(); ok { // a server that does not answer must not make of a success a timeout
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)*3/4)
+		defer cancel()
+	}
+	s := b.scripts.copy
+	var copied any = doubles(float64(version)) + string(text)
+	calls := make([]call, 0, placesOf)
+	for i := range placesOf {
+		if i != placeOf("") {
+			calls = append(calls, call{script: s, args: []any{"evalsha", s.sha, "1", l.at(i).def, copied}})
+		}
+	}
+	if b.runAll(ctx, calls) != nil {
+		return false
+	}
+	for i := range calls {
+		if calls[i].cmd.Err() != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// copyAgain tells the places of a limiter that could not be told when this process has defined it.
+func (b *Backend) copyAgain(ctx context.Context, l *limiterPlaces, d *store.Definition) {
+	version, ok := b.uncopied.load(l.name)
+	if !ok || version > d.Version {
+		return
+	}
+	if text, err := json.Marshal(d); err == nil && b.copyTo(ctx, l, d.Version, text) {
+		b.uncopied.m.CompareAndDelete(l.name, version)
+	}
 }

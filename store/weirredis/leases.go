@@ -94,12 +94,14 @@ func together(holds []*store.Hold) int {
 }
 
 func (b *Backend) leaseCall(what what, s script, holds []*store.Hold) call {
-	d := holds[0].Definition
-	args := make([]any, 0, 5+2*len(holds))
-	args = append(args, "evalsha", s.sha, "1", b.names.leases(d.Name, holds[0].Key))
+	d, key := holds[0].Definition, holds[0].Key
+	at := b.places(d.Name).of(key)
+	args := make([]any, 0, 6+2*len(holds))
+	args = append(args, "evalsha", s.sha, "1", at.start+leasesMark+key)
 	switch what {
 	case toHold:
-		args = append(args, doubles(float64(d.Version), float64(d.Permits)))
+		args[2] = "2"
+		args = append(args, at.def, doubles(float64(d.Version), float64(d.Permits)))
 	case toRelease:
 		args = append(args, b.names.channel())
 	}

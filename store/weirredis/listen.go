@@ -16,7 +16,7 @@ func (b *Backend) Listen(ctx context.Context, ready func(), notice func(store.No
 	if err := ctx.Err(); err != nil {
 		return wrap(ctx, "listen", err)
 	}
-	sub := b.client.Subscribe(ctx, b.names.channel())
+	sub := b.subscribe(ctx)
 	// What waits for a message does not look at the context.
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

@@ -12,24 +12,22 @@ import (
 func TestNamesOfKeys(t *testing.T) {
 	n := names{prefix: "weir"}
 	for _, c := range []struct{ limiter, key, want string }{
-		{"api", "", "weir:{api:}"},
-		{"api", "user:7", "weir:{api:user:7}"},
-		{"a:b", "c", "weir:{a%3Ab:c}"},
-		{"a", "b:c", "weir:{a:b:c}"},
-		{"", "", "weir:{:}"},
-		{"}", "{}", "weir:{%7D:{%7D}"},
-		{"50%", "50%", "weir:{50%25:50%25}"},
-		{"a", "\x00\xff", "weir:{a:\x00\xff}"},
+		{"api", "", "weir:{api:45}:s:"},
+		{"api", "user:7", "weir:{api:3d}:s:user:7"},
+		{"a:b", "c", "weir:{a%3Ab:52}:s:c"},
+		{"", "", "weir:{:45}:s:"},
+		{"}", "{}", "weir:{%7D:25}:s:{}"},
+		{"50%", "50%", "weir:{50%25:5f}:s:50%"},
 	} {
 		require.Equal(t, c.want, n.state(c.limiter, c.key))
 	}
-	require.Equal(t, "weir:{api:k}:leases", n.leases("api", "k"))
-	require.Equal(t, "weir:def:{api}", n.definition("api"))
+	require.Equal(t, "weir:{api:6a}:l:k", n.leases("api", "k"))
+	require.Equal(t, "weir:{api:45}:def", n.definition("api"))
 }
 
 func TestMessagesThatAreNotNotices(t *testing.T) {
 	n := names{prefix: "weir"}
-	for _, message := range []string{"", "x", "weir", "weir:", "weir:{a:b}", "weir:{a}:leases", "weir:def:{a", "other:def:{a}", "weir:{a:b:leases"} {
+	for _, message := range []string{"", "x", "weir", "weir:", "weir:{a:45}", "weir:{a}:l:", "weir:{a:45}:s:k", "weir:{a:45:def", "other:{a:45}:def", "weir:{a:45:l:"} {
 		_, ok := n.notice(message)
 		require.False(t, ok, message)
 	}

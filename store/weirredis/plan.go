@@ -14,8 +14,7 @@ type plan struct {
 	def         *store.Definition
 	grid        store.Grid
 	stored      string // the grid as it is in stored states
-	start       string // what the names of the states begin with
-	unkeyed     any    // the name of the state of the key ""
+	places      *limiterPlaces
 	limits      string // what is handed to scripts for any asks: numbers, then stored
 	one         any    // what is handed to scripts for one permit: numbers, then stored
 	take, asks  script
@@ -27,23 +26,19 @@ type plan struct {
 const mostPlans = 4096
 
 func (b *Backend) plan(d *store.Definition) (*plan, error) {
-	if p, ok := b.plans.Load(d); ok {
-		return p.(*plan), nil
+	if p, ok := b.plans.load(d); ok {
+		return p, nil
 	}
 	if err := checkTimed(d); err != nil {
 		return nil, err
 	}
-	if b.planCount.Add(1) > mostPlans {
-		b.plans.Clear()
-		b.planCount.Store(1)
-	}
 	p := b.newPlan(d)
-	b.plans.Store(d, p)
+	b.plans.store(d, p, mostPlans)
 	return p, nil
 }
 
 func (b *Backend) newPlan(d *store.Definition) *plan {
-	p := &plan{def: d, grid: d.Grid(), start: b.names.start(d.Name), unkeyed: b.names.state(d.Name, "")}
+	p := &plan{def: d, grid: d.Grid(), places: b.places(d.Name)}
 	p.stored = gridBytes(p.grid)
 	p.slides, p.refillsOnce = d.Kind == store.KindSlidingWindow, d.Refill == 0
 	last := float64(d.Refill)
@@ -65,14 +60,6 @@ func (b *Backend) newPlan(d *store.Definition) *plan {
 func (p *plan) forTake(n int64) string {
 	const numbers = 5 * 8
 	return p.limits[:numbers] + doubles(float64(n)) + p.stored
-}
-
-// key is the name of the state of a key.
-func (p *plan) key(key string) any {
-	if key == "" {
-		return p.unkeyed
-	}
-	return p.start + keyEscaper.escape(key) + "}"
 }
 
 // Numbers up to this are exact in a double, which is what scripts reckon with.

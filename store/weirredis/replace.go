@@ -7,28 +7,45 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// Replace writes next if old is what is stored.
-func (b *Backend) Replace(ctx context.Context, d *store.Definition, key string, old, next store.State) (bool, error) {
-	done, err := b.replace(ctx, d, key, old, next)
-	if err != nil {
-		return false, wrap(ctx, "replace", err)
+// Replace writes each Next whose Old is what is stored, in one round trip.
+func (b *Backend) Replace(ctx context.Context, all []*store.Replacement) error {
+	calls := make([]call, 0, len(all))
+	sent := make([]*store.Replacement, 0, len(all))
+	for _, r := range all {
+		c, err := b.replacement(r)
+		if err != nil {
+			r.Outcome, r.Err = store.Failed, wrap(ctx, "replace", err)
+			continue
+		}
+		calls, sent = append(calls, c), append(sent, r)
 	}
-	return done, nil
+	if err := b.runEach(ctx, calls); err != nil {
+		return wrap(ctx, "replace", err)
+	}
+	for i, r := range sent {
+		if err := calls[i].cmd.Err(); err != nil {
+			r.Outcome, r.Err = outcomeOf(err), wrap(ctx, "replace", err)
+		} else {
+			r.Outcome, r.Done = store.Decided, calls[i].cmd.Val() == "1"
+		}
+	}
+	return nil
 }
 
-func (b *Backend) replace(ctx context.Context, d *store.Definition, key string, old, next store.State) (bool, error) {
-	p, err := b.plan(d)
+func (b *Backend) replacement(r *store.Replacement) (call, error) {
+	p, err := b.plan(r.Definition)
 	if err != nil {
-		return false, err
+		return call{}, err
 	}
+	old := r.Old
 	if old.Period <= 0 {
-		return false, fmt.Errorf("limiter %q: the old state has no period", d.Name)
+		return call{}, fmt.Errorf("%w: limiter %q: the old state has no period", errDefinition, r.Definition.Name)
 	}
 	g := old.Grid
 	was := doubles(float64(g.Version), float64(g.Anchor), float64(g.Period), float64(timeOf(g, old.Line)), float64(old.Missing)) +
 		gridBytes(g) + restBytes(old)
-	full := doubles(float64(d.FullAt(next)))
+	full := doubles(float64(r.Definition.FullAt(r.Next)))
 	s := b.scripts.replace
-	answer, err := b.run(ctx, &call{script: s, args: []any{"evalsha", s.sha, "1", p.key(key), was, stateBytes(next), full}})
-	return answer == "1", err
+	key := p.places.of(r.Key).state(r.Key)
+	return call{script: s, args: []any{"evalsha", s.sha, "1", key, was, stateBytes(r.Next), full}}, nil
 }

@@ -31,7 +31,7 @@ type script struct {
 type scripts struct {
 	take, asks, takeSliding, asksSliding, replace script
 	hold, renew, release                          script
-	load, define                                  script
+	load, define, copy                            script
 }
 
 func newScripts(c clock) *scripts {
@@ -40,7 +40,7 @@ func newScripts(c clock) *scripts {
 		takeSliding: c.script("take_sliding"), asksSliding: c.script("asks_sliding"),
 		replace: c.script("replace"),
 		hold:    c.script("hold"), renew: c.script("renew"), release: c.script("release"),
-		load: c.script("load"), define: c.script("define"),
+		load: c.script("load"), define: c.script("define"), copy: c.script("copy"),
 	}
 }
 

@@ -44,10 +44,10 @@ func TestSuiteWithClock(t *testing.T) {
 // countKeys is of how many keys of a limiter the state is stored.
 func countKeys(t testing.TB, b *Backend, name string) (n int) {
 	t.Helper()
-	start := b.names.start(name)
+	start := b.names.start() + nameEscaper.Replace(name) + ":"
 	all := b.client.Scan(context.Background(), 0, b.names.prefix+":*", 10_000).Iterator()
 	for all.Next(context.Background()) {
-		if strings.HasPrefix(all.Val(), start) && !strings.HasSuffix(all.Val(), leasesSuffix) {
+		if strings.HasPrefix(all.Val(), start) && strings.Contains(all.Val(), "}"+stateMark) {
 			n++
 		}
 	}

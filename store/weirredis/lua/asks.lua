@@ -3,10 +3,13 @@
 -- ARGV[1]: version, anchor, period, permits, refill as doubles, then the grid as it is stored.
 -- ARGV[2]: the asks, each: op, flags as bytes; min, max, mark's line, mark's after as doubles.
 -- The state is as in take.lua.
+-- KEYS[2] has the limiter's definition, if there is one: its version as a double comes first.
 {clock}
 local call,unpack,pack=redis.call,struct.unpack,struct.pack
 local a,asks=ARGV[1],ARGV[2]
 local ver,anchor,period,permits,refill=unpack('<ddddd',a)
+local def=call('GETRANGE',KEYS[2],0,7)
+if def~='' and unpack('<d',def)>ver then return def end
 local v=call('GET',KEYS[1])
 local line,missing,held,lines=now-(now-anchor)%period,0,0,0
 if v then

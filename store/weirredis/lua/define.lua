@@ -1,5 +1,5 @@
 -- Makes ARGV[2] the definition if the one in force has the version ARGV[1] (a double; 0: there is none), and
--- tells those who listen. A definition is its version as a double, then the JSON.
+-- tells those who listen. The copies of it are written afterwards: see copy.lua. A definition is its version as a double, then the JSON.
 local v=redis.call('GET',KEYS[1])
 local old=struct.unpack('<d',ARGV[1])
 if old==0 then

@@ -8,10 +8,13 @@
 -- The first end is 0 if there is no lease, and negative if it is only known that none ends before: the
 -- lease that it was of has been renewed or released since. So leases are looked through only when
 -- one may have ended, and not each time.
+-- KEYS[2] has the limiter's definition, if there is one: its version as a double comes first.
 {clock}
 local call,unpack,pack=redis.call,struct.unpack,struct.pack
 local k=KEYS[1]
 local ver,limit=unpack('<dd',ARGV[1])
+local def=call('GETRANGE',KEYS[2],0,7)
+if def~='' and unpack('<d',def)>ver then return def end
 local ids={''}
 for i=2,#ARGV,2 do ids[i/2+1]=ARGV[i] end
 local got=call('HMGET',k,_G.unpack(ids))

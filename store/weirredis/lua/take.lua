@@ -5,10 +5,13 @@
 -- It is also the answer, so that the usual case packs once. What else is answered, see encode.go.
 --
 -- The time is stored, not the line: now is part of the answer, and the line follows from it.
+-- KEYS[2] has the limiter's definition, if there is one: its version as a double comes first.
 {clock}
 local call,unpack,pack=redis.call,struct.unpack,struct.pack
 local a=ARGV[1]
 local ver,anchor,period,permits,refill,n=unpack('<dddddd',a)
+local def=call('GETRANGE',KEYS[2],0,7)
+if def~='' and unpack('<d',def)>ver then return def end
 local v=call('GET',KEYS[1])
 local line,missing,held,lines=now-(now-anchor)%period,0,0,0
 if v then

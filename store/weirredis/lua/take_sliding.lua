@@ -3,10 +3,13 @@
 -- ARGV[1]: version, anchor, period, permits, segments, n as doubles, then the grid as it is stored.
 -- A state is: version, time, missing as doubles, the grid, and for each segment in which something
 -- was taken its line and its permits as doubles, the oldest first. It is also the answer.
+-- KEYS[2] has the limiter's definition, if there is one: its version as a double comes first.
 {clock}
 local call,unpack,pack=redis.call,struct.unpack,struct.pack
 local a=ARGV[1]
 local ver,anchor,period,permits,segs,n=unpack('<dddddd',a)
+local def=call('GETRANGE',KEYS[2],0,7)
+if def~='' and unpack('<d',def)>ver then return def end
 local v=call('GET',KEYS[1])
 local line,missing,lines,taken=now-(now-anchor)%period,0,0,''
 local cur=(line-anchor)/period

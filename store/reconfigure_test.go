@@ -1,0 +1,92 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
+)
+
+// A limit that is raised turns nobody away who has permits left, however many keys are asked at once:
+// their states are converted together.
+func TestReconfigure_TurnsNobodyAway(t *testing.T) {
+	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
+		inWorld(t, func(t *testing.T, w *world) {
+			const keys = 3000
+			s := w.instance(store.Options{})
+			p := w.keys(s, 10, how)
+			w.together(keys, func(i int) (limiter.Lease, error) { return p.TryAcquire(w.ctx, fmt.Sprint(i), 8) })
+			require.NoError(t, p.Reconfigure(bucketOf(20, 1, time.Hour, 0)))
+			w.Delay(20 * time.Millisecond)
+			calls := w.Calls("Replace")
+			granted := w.together(keys, func(i int) (limiter.Lease, error) { return p.TryAcquire(w.ctx, fmt.Sprint(i), 12) })
+			require.EqualValues(t, 12*keys, granted)
+			if how == nil {
+				require.Less(t, w.Calls("Replace")-calls, 30, "a round trip for many")
+			}
+			w.Delay(0)
+			for i := range 10 {
+				require.False(t, w.ask(p, fmt.Sprint(i)).Acquired(), "and nobody is granted more")
+			}
+			require.Zero(t, s.Counters().Outages)
+		})
+	}
+}
+
+// As soon as Reconfigure has returned, nothing is granted by the limits before it, by no instance, whether it listens or
+// not, and also where nothing is stored of the key.
+func TestReconfigure_IsInForceEverywhereAtOnce(t *testing.T) {
+	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}, {Block: 10}} {
+		inWorld(t, func(t *testing.T, w *world) {
+			o := store.Options{NoListen: true, RefreshInterval: time.Hour}
+			a, b := w.keys(w.instance(o), 1000, how), w.keys(w.instance(o), 1000, how)
+			require.True(t, w.ask(a, "used").Acquired())
+			require.True(t, w.ask(b, "used").Acquired())
+			require.NoError(t, a.Reconfigure(bucketOf(10, 1, time.Hour, 0)))
+			granted := 0
+			for range 100 {
+				granted += w.ask(b, "fresh").Permits()
+			}
+			require.Equal(t, 10, granted)
+			require.Equal(t, 10, b.Options().TokenLimit)
+		})
+	}
+	inWorld(t, func(t *testing.T, w *world) {
+		o := store.Options{NoListen: true, RefreshInterval: time.Hour}
+		seats := func(n int) *store.Concurrency { return w.seats(n, 0, o, nil) }
+		a, b := seats(10), seats(10)
+		w.granted(a, 1).Release()
+		w.granted(b, 1).Release()
+		require.NoError(t, a.Reconfigure(limiter.ConcurrencyOptions{PermitLimit: 2}))
+		w.granted(b, 1)
+		w.granted(b, 1)
+		w.rejected(b, 1)
+	})
+}
+
+// What was borrowed before the change may still be given out, for a second at the longest.
+func TestReconfigure_WhatWasBorrowedBefore(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		o := store.Options{NoListen: true, RefreshInterval: time.Hour}
+		how := &store.LimiterOptions{Block: 100}
+		a, b := w.keys(w.instance(o), 1000, nil), w.keys(w.instance(o), 1000, how)
+		require.True(t, w.ask(a, "k").Acquired())
+		for range 50 { // the blocks become larger
+			require.True(t, w.ask(b, "k").Acquired())
+		}
+		require.NoError(t, a.Reconfigure(bucketOf(10, 1, time.Hour, 0)))
+		granted := 0
+		for range 500 {
+			granted += w.ask(b, "k").Permits()
+		}
+		require.LessOrEqual(t, granted, 100)
+		time.Sleep(1100 * time.Millisecond)
+		synctest.Wait()
+		require.False(t, w.ask(b, "k").Acquired())
+	})
+}
