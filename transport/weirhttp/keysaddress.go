@@ -3,6 +3,7 @@ package weirhttp
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -23,6 +24,10 @@ type AddressOptions struct {
 	// IPv6Bits is how much of an IPv6 address is the key; 0 is 64, which is what
 	// one customer gets at least, and can choose the rest from. 128 is all of it.
 	IPv6Bits int `json:"ipv6_bits,omitempty" yaml:"ipv6_bits,omitempty"`
+	// TrustUnix trusts every peer of a Unix socket like a proxy in Trusted: a server
+	// behind nginx on the same machine, for example. If false, all requests over Unix
+	// sockets have the key "unknown".
+	TrustUnix bool `json:"trust_unix,omitempty" yaml:"trust_unix,omitempty"`
 }
 
 const (
@@ -30,6 +35,13 @@ const (
 	defaultAddressHeader = "X-Forwarded-For"
 	forwardedHeader      = "Forwarded"
 )
+
+// longestForwarded is how much of the header is read, from its end: it bounds the work
+// that a client inside a trusted network can cause.
+const longestForwarded = 16 << 10
+
+// nat64 are IPv4 addresses as a translator writes them, RFC 6052.
+var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
 // unknownAddress is the key of all requests whose connection has no IP address,
 // as one over a Unix socket has none.
@@ -89,9 +101,10 @@ func ParseTrusted(networks ...string) ([]netip.Prefix, error) {
 // the header is read from its end, over all its lines: every proxy appends what it
 // saw, so the last address that is not a trusted proxy's is the client's, and what
 // stands before it may be made up. At something that is no address the reading
-// stops, with the last proxy for the client; an IPv4 address inside an IPv6 one
+// stops, with the last proxy for the client, and so it does after 64 addresses and
+// after 16 KiB. An IPv4 address inside an IPv6 one (::ffff:0:0/96, 64:ff9b::/96)
 // counts as IPv4. Connections without an address, such as those over a Unix
-// socket, share the key "unknown".
+// socket, share the key "unknown"; see [AddressOptions.TrustUnix].
 func ClientAddress(o *AddressOptions) Key {
 	key, err := NewClientAddress(o)
 	if err != nil {
@@ -110,9 +123,10 @@ func NewClientAddress(o *AddressOptions) (Key, error) {
 
 // An addressFinder is AddressOptions, ready for use.
 type addressFinder struct {
-	trusted  []netip.Prefix
-	header   string // canonical
-	ipv6Bits int
+	trusted   []netip.Prefix
+	header    string // canonical
+	ipv6Bits  int
+	trustUnix bool
 }
 
 func newAddressFinder(o *AddressOptions) *addressFinder {
@@ -123,6 +137,7 @@ func newAddressFinder(o *AddressOptions) *addressFinder {
 	for _, p := range o.Trusted {
 		f.trusted = append(f.trusted, unmapped(p))
 	}
+	f.trustUnix = o.TrustUnix
 	if o.Header != "" {
 		f.header = http.CanonicalHeaderKey(o.Header)
 	}
@@ -144,6 +159,9 @@ func unmapped(p netip.Prefix) netip.Prefix {
 func (f *addressFinder) key(r *http.Request) string {
 	text, addr := parseAddress(r.RemoteAddr)
 	if !addr.IsValid() {
+		if f.trustUnix && overUnix(r) {
+			return f.format("", f.behind(addr, r.Header[f.header]))
+		}
 		return unknownAddress
 	}
 	if len(f.trusted) > 0 && f.trusts(addr) {
@@ -153,11 +171,24 @@ func (f *addressFinder) key(r *http.Request) string {
 	return f.format(text, addr)
 }
 
+// overUnix reports whether the server has accepted the connection on a Unix socket.
+func overUnix(r *http.Request) bool {
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return local != nil && strings.HasPrefix(local.Network(), "unix")
+}
+
 // format makes the key of an address. text is how it was written, if that may be
 // the key.
 func (f *addressFinder) format(text string, addr netip.Addr) string {
 	if addr.Is4() && text != "" && strings.IndexByte(text, ':') < 0 {
 		return text // netip takes IPv4 in one form only
+	}
+	if !addr.IsValid() {
+		return unknownAddress
+	}
+	if nat64.Contains(addr) { // for the key only: whom to trust is said as the connection has it
+		whole := addr.As16()
+		addr = netip.AddrFrom4([4]byte(whole[12:]))
 	}
 	var buf [len("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128")]byte
 	if addr.Is4() || f.ipv6Bits == 128 {
@@ -183,13 +214,24 @@ func (f *addressFinder) trusts(addr netip.Addr) bool {
 func (f *addressFinder) behind(proxy netip.Addr, lines []string) netip.Addr {
 	// Headers can be long, and a client inside a trusted network can send what it
 	// likes: nobody has that many proxies.
-	hops := 64
+	hops, most := 64, longestForwarded
 	for _, line := range slices.Backward(lines) {
+		cut := len(line) > most
+		if cut && f.header == forwardedHeader {
+			return proxy // it is read from its beginning only
+		}
+		if cut {
+			line = line[len(line)-most:]
+		}
+		most -= len(line)
 		left := elementsOf(line, f.header == forwardedHeader)
 		if left.malformed {
 			return proxy
 		}
 		for element, before, ok := left.last(); ok; element, before, ok = before.last() {
+			if cut && before.rest == "" {
+				return proxy // it may be the end of something longer
+			}
 			_, addr := parseAddress(element)
 			if hops--; !addr.IsValid() || hops < 0 {
 				return proxy
@@ -198,6 +240,9 @@ func (f *addressFinder) behind(proxy netip.Addr, lines []string) netip.Addr {
 				return addr
 			}
 			proxy = addr
+		}
+		if cut {
+			return proxy
 		}
 	}
 	return proxy

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 )
@@ -18,6 +19,7 @@ type (
 	canH struct{ did *string }
 	canR struct{ did *string }
 	canP struct{ did *string }
+	canC struct{ did *string }
 )
 
 func (c canF) Flush() { *c.did += "F" }
@@ -25,18 +27,25 @@ func (c canH) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	*c.did += "H"
 	return nil, nil, nil
 }
+
 func (c canR) ReadFrom(src io.Reader) (int64, error) {
 	*c.did += "R"
 	return io.Copy(io.Discard, src)
 }
+
 func (c canP) Push(string, *http.PushOptions) error {
 	*c.did += "P"
 	return nil
 }
 
+func (c canC) CloseNotify() <-chan bool {
+	*c.did += "C"
+	return nil
+}
+
 func writers(did *string) map[string]http.ResponseWriter {
 	n := nobody{make(http.Header)}
-	f, h, r, p := canF{did}, canH{did}, canR{did}, canP{did}
+	f, h, r, p, c := canF{did}, canH{did}, canR{did}, canP{did}, canC{did}
 	return map[string]http.ResponseWriter{
 		"": n,
 		"F": struct {
@@ -47,56 +56,56 @@ func writers(did *string) map[string]http.ResponseWriter {
 			nobody
 			canH
 		}{n, h},
-		"R": struct {
-			nobody
-			canR
-		}{n, r},
-		"P": struct {
-			nobody
-			canP
-		}{n, p},
 		"FH": struct {
 			nobody
 			canF
 			canH
 		}{n, f, h},
+		"R": struct {
+			nobody
+			canR
+		}{n, r},
 		"FR": struct {
 			nobody
 			canF
 			canR
 		}{n, f, r},
-		"FP": struct {
-			nobody
-			canF
-			canP
-		}{n, f, p},
 		"HR": struct {
 			nobody
 			canH
 			canR
 		}{n, h, r},
-		"HP": struct {
-			nobody
-			canH
-			canP
-		}{n, h, p},
-		"RP": struct {
-			nobody
-			canR
-			canP
-		}{n, r, p},
 		"FHR": struct {
 			nobody
 			canF
 			canH
 			canR
 		}{n, f, h, r},
+		"P": struct {
+			nobody
+			canP
+		}{n, p},
+		"FP": struct {
+			nobody
+			canF
+			canP
+		}{n, f, p},
+		"HP": struct {
+			nobody
+			canH
+			canP
+		}{n, h, p},
 		"FHP": struct {
 			nobody
 			canF
 			canH
 			canP
 		}{n, f, h, p},
+		"RP": struct {
+			nobody
+			canR
+			canP
+		}{n, r, p},
 		"FRP": struct {
 			nobody
 			canF
@@ -116,41 +125,214 @@ func writers(did *string) map[string]http.ResponseWriter {
 			canR
 			canP
 		}{n, f, h, r, p},
+		"C": struct {
+			nobody
+			canC
+		}{n, c},
+		"FC": struct {
+			nobody
+			canF
+			canC
+		}{n, f, c},
+		"HC": struct {
+			nobody
+			canH
+			canC
+		}{n, h, c},
+		"FHC": struct {
+			nobody
+			canF
+			canH
+			canC
+		}{n, f, h, c},
+		"RC": struct {
+			nobody
+			canR
+			canC
+		}{n, r, c},
+		"FRC": struct {
+			nobody
+			canF
+			canR
+			canC
+		}{n, f, r, c},
+		"HRC": struct {
+			nobody
+			canH
+			canR
+			canC
+		}{n, h, r, c},
+		"FHRC": struct {
+			nobody
+			canF
+			canH
+			canR
+			canC
+		}{n, f, h, r, c},
+		"PC": struct {
+			nobody
+			canP
+			canC
+		}{n, p, c},
+		"FPC": struct {
+			nobody
+			canF
+			canP
+			canC
+		}{n, f, p, c},
+		"HPC": struct {
+			nobody
+			canH
+			canP
+			canC
+		}{n, h, p, c},
+		"FHPC": struct {
+			nobody
+			canF
+			canH
+			canP
+			canC
+		}{n, f, h, p, c},
+		"RPC": struct {
+			nobody
+			canR
+			canP
+			canC
+		}{n, r, p, c},
+		"FRPC": struct {
+			nobody
+			canF
+			canR
+			canP
+			canC
+		}{n, f, r, p, c},
+		"HRPC": struct {
+			nobody
+			canH
+			canR
+			canP
+			canC
+		}{n, h, r, p, c},
+		"FHRPC": struct {
+			nobody
+			canF
+			canH
+			canR
+			canP
+			canC
+		}{n, f, h, r, p, c},
 	}
 }
 
-func TestWriterHasWhatTheInnerOneHas(t *testing.T) {
+// use calls every method that a handler finds with a type assertion.
+func use(w http.ResponseWriter) {
+	if f, ok := w.(http.Flusher); ok {
+		f.Flush()
+	}
+	if h, ok := w.(http.Hijacker); ok {
+		_, _, _ = h.Hijack()
+	}
+	if r, ok := w.(io.ReaderFrom); ok {
+		_, _ = r.ReadFrom(strings.NewReader("x"))
+	}
+	if p, ok := w.(http.Pusher); ok {
+		_ = p.Push("/", nil)
+	}
+	if c, ok := w.(http.CloseNotifier); ok { //nolint:staticcheck // it is still asked for
+		c.CloseNotify()
+	}
+}
+
+// hiding is a wrapper that hides what the inner one has, but for a ResponseController.
+type hiding struct{ inner http.ResponseWriter }
+
+func (h hiding) Header() http.Header         { return h.inner.Header() }
+func (h hiding) Write(p []byte) (int, error) { return h.inner.Write(p) }
+func (h hiding) WriteHeader(status int)      { h.inner.WriteHeader(status) }
+func (h hiding) Unwrap() http.ResponseWriter { return h.inner }
+
+func TestResponse_HasWhatTheInnerOneHas(t *testing.T) {
+	controls := strings.NewReplacer("R", "", "P", "", "C", "")
 	var did string
 	for can, inner := range writers(&did) {
 		t.Run(can, func(t *testing.T) {
 			once, twice := newResponse(inner), newResponse(newResponse(inner).writer())
-			for _, w := range []http.ResponseWriter{once.writer(), twice.writer()} {
+			hidden, deep := newResponse(hiding{inner}), newResponse(hiding{newResponse(hiding{inner}).writer()})
+			for _, own := range []*response{once, twice, hidden, deep} {
+				w := own.writer()
 				did = ""
-				if f, ok := w.(http.Flusher); ok {
-					f.Flush()
+				use(w)
+				want := can
+				if own == hidden || own == deep {
+					want = ""
 				}
-				if h, ok := w.(http.Hijacker); ok {
-					_, _, _ = h.Hijack()
-				}
-				if r, ok := w.(io.ReaderFrom); ok {
-					_, _ = r.ReadFrom(strings.NewReader("x"))
-				}
-				if p, ok := w.(http.Pusher); ok {
-					_ = p.Push("/", nil)
-				}
-				assert.Equal(t, can, did)
+				assert.Equal(t, want, did, "by type assertion")
+				_, flushes := w.(interface{ FlushError() error })
+				assert.Equal(t, strings.Contains(want, "F"), flushes)
 
-				did = ""
+				own.status, did = 0, ""
 				c := http.NewResponseController(w)
-				assert.Equal(t, strings.Contains(can, "F"), c.Flush() == nil)
-				_, _, err := c.Hijack()
-				assert.Equal(t, strings.Contains(can, "H"), err == nil)
-				assert.Equal(t, strings.NewReplacer("R", "", "P", "").Replace(can), did)
+				for _, of := range []struct {
+					name string
+					err  error
+				}{{"F", c.Flush()}, {"H", second(c.Hijack())}} {
+					assert.Equal(t, strings.Contains(can, of.name), of.err == nil, of.name)
+					if of.err != nil {
+						assert.ErrorIs(t, of.err, http.ErrNotSupported)
+					}
+				}
+				assert.Equal(t, controls.Replace(can), did, "by a ResponseController")
+				assert.Equal(t, did != "", own.begun(), "it has begun")
+				assert.Equal(t, strings.Contains(can, "H"), own.hijacked)
+				for _, err := range []error{c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{}), c.EnableFullDuplex()} {
+					assert.ErrorIs(t, err, http.ErrNotSupported)
+				}
 			}
-			assert.Equal(t, can != "" && can != "P", once.begun())
-			assert.Equal(t, strings.Contains(can, "H"), once.hijacked)
 		})
 	}
+}
+
+func second(_ net.Conn, _ *bufio.ReadWriter, err error) error { return err }
+
+// net/http's own writers keep what they have.
+func TestResponse_HasWhatTheServersHave(t *testing.T) {
+	everyWrapping(t, time.Minute, func(t *testing.T, wrap func(http.Handler) http.Handler, http2 bool) {
+		s := serve(t, wrap(handler(func(w http.ResponseWriter, _ *http.Request) {
+			has := ""
+			note := func(name string, ok bool) {
+				if ok {
+					has += name + " "
+				}
+			}
+			_, ok := w.(http.Flusher)
+			note("Flush", ok)
+			_, ok = w.(interface{ FlushError() error })
+			note("FlushError", ok)
+			_, ok = w.(http.Hijacker)
+			note("Hijack", ok)
+			_, ok = w.(io.ReaderFrom)
+			note("ReadFrom", ok)
+			_, ok = w.(io.StringWriter)
+			note("WriteString", ok)
+			_, ok = w.(http.Pusher)
+			note("Push", ok)
+			_, ok = w.(http.CloseNotifier) //nolint:staticcheck // it is still asked for
+			note("CloseNotify", ok)
+			_, ok = w.(interface{ SetReadDeadline(time.Time) error })
+			note("SetReadDeadline", ok)
+			_, ok = w.(interface{ SetWriteDeadline(time.Time) error })
+			note("SetWriteDeadline", ok)
+			_, ok = w.(interface{ EnableFullDuplex() error })
+			note("EnableFullDuplex", ok)
+			_, _ = io.WriteString(w, has)
+		})), http2)
+		want := "Flush FlushError Hijack ReadFrom WriteString CloseNotify SetReadDeadline SetWriteDeadline EnableFullDuplex "
+		if http2 {
+			want = "Flush FlushError WriteString Push CloseNotify SetReadDeadline SetWriteDeadline EnableFullDuplex "
+		}
+		_, body := do(t, s, request(t, s, nil))
+		assert.Equal(t, want, body)
+	})
 }
 
 func TestWhenAResponseHasBegun(t *testing.T) {

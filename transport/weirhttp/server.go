@@ -75,8 +75,9 @@ type Options struct {
 	Policies map[string]Policy `json:"-" yaml:"-"`
 	// Registry has pipelines that routes may name besides; see [PipelinePolicy].
 	Registry *registry.Registry `json:"-" yaml:"-"`
-	// Exempt, where it is set, tells which requests nothing is asked about, not
-	// even the global limiter; see also [Limits.Exempt].
+	// Exempt reports whether nothing is asked about a request, not even the global
+	// limiter; if nil, it is so for none. [Preflight] is such a function. See also
+	// [Limits.Exempt].
 	Exempt func(r *http.Request) bool `json:"-" yaml:"-"`
 
 	// OnRejected is called for each rejected request, when Retry-After and the
@@ -116,6 +117,7 @@ type Limits struct {
 	measurer pipeline.Measurer
 	chooser  enabler
 	exempts  atomic.Bool // a handler is exempt
+	muxes    atomic.Pointer[[]*http.ServeMux]
 }
 
 // New checks the options and returns the Limits. The error is an

@@ -77,9 +77,14 @@ func (l *Limits) WrapInline(policies ...Policy) (func(http.Handler) http.Handler
 	return l.around(compiled), nil
 }
 
-// Exempt returns h as one that nothing is asked about, whatever it is wrapped in or
-// wraps itself. The global limiter around a [http.ServeMux] leaves it out, too, if
-// what Exempt returned is what the mux was given; see also [Options.Exempt].
+// Exempt returns h as one that nothing is asked about. It takes away what h is wrapped
+// in by l. Policies further out leave it out, too, if they stand right around a
+// [http.ServeMux] that was given what Exempt returned, or if [Limits.ExemptIn] has
+// named that mux, whatever other middleware is between.
+//
+// Where they cannot see it coming, as with other routers, they are asked; when the
+// request reaches h, what they have granted is given back as if it had not been taken,
+// but one that they reject does not reach it. Use [Options.Exempt] there.
 func (l *Limits) Exempt(h http.Handler) http.Handler {
 	l.exempts.Store(true)
 	for {
@@ -91,9 +96,42 @@ func (l *Limits) Exempt(h http.Handler) http.Handler {
 	}
 }
 
+// ExemptIn has all policies of l look up requests in mux before they ask, so that what
+// [Limits.Exempt] returned is left out through any middleware between:
+//
+//	limits.ExemptIn(mux)
+//	http.ListenAndServe(addr, limits.Handler(logging(mux)))
+//
+// The look-up is of the request as it is outside: a mux behind [http.StripPrefix], which
+// sees other paths, is not one for ExemptIn.
+func (l *Limits) ExemptIn(mux *http.ServeMux) {
+	l.exempts.Store(true)
+	for {
+		old := l.muxes.Load()
+		all := []*http.ServeMux{mux}
+		if old != nil {
+			all = append(all, *old...)
+		}
+		if l.muxes.CompareAndSwap(old, &all) {
+			return
+		}
+	}
+}
+
 type exempt struct {
 	http.Handler
 	limits *Limits
+}
+
+// ServeHTTP gives back what was granted further out, where it could not be known that
+// the request would come here.
+func (e *exempt) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	for c := callOf(r.Context()); c != nil; c = c.outer() {
+		if c.route.limits == e.limits {
+			c.giveBack()
+		}
+	}
+	e.Handler.ServeHTTP(w, r)
 }
 
 // A router can say which handler a request would get, as [http.ServeMux] does.
@@ -167,10 +205,31 @@ func (h *route) exempts(r *http.Request) bool {
 	if exempt := h.limits.options.Exempt; exempt != nil && exempt(r) {
 		return true
 	}
-	if h.router == nil || !h.limits.exempts.Load() {
+	if !h.limits.exempts.Load() {
 		return false
 	}
-	next, _ := h.router.Handler(r)
+	if h.router != nil && h.limits.exemptIn(h.router, r) {
+		return true
+	}
+	if muxes := h.limits.muxes.Load(); muxes != nil {
+		for _, mux := range *muxes {
+			if h.limits.exemptIn(mux, r) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (l *Limits) exemptIn(m router, r *http.Request) bool {
+	next, _ := m.Handler(r)
 	e, ok := next.(*exempt)
-	return ok && e.limits == h.limits
+	return ok && e.limits == l
+}
+
+// Preflight reports whether the request is a preflight of CORS, which a browser sends
+// before the one that the program has asked for. It is for [Options.Exempt].
+func Preflight(r *http.Request) bool {
+	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" &&
+		r.Header.Get("Access-Control-Request-Method") != ""
 }

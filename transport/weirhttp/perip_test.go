@@ -1,0 +1,83 @@
+package weirhttp_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/weir-go/weir/transport/weirhttp"
+)
+
+func ExamplePerIP() {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /orders/{id}", func(http.ResponseWriter, *http.Request) {})
+	server := &http.Server{
+		Addr:              ":8080",
+		Handler:           weirhttp.PerIP(100, time.Minute)(mux),
+		ReadHeaderTimeout: 10 * time.Second,
+	}
+	defer server.Close()
+	// server.ListenAndServe()
+}
+
+func from(h http.Handler, addr string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.RemoteAddr = addr
+	r.Header.Set("X-Forwarded-For", "192.0.2.99")
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestPerIP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := weirhttp.PerIP(3, time.Minute)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		for i := range 3 {
+			w := from(h, "192.0.2.1:1000")
+			assert.Equal(t, http.StatusOK, w.Code)
+			assert.Equal(t, "3", w.Header().Get("X-RateLimit-Limit"))
+			assert.Equal(t, strconv.Itoa(2-i), w.Header().Get("X-RateLimit-Remaining"))
+		}
+		w := from(h, "192.0.2.1:2000")
+		assert.Equal(t, http.StatusTooManyRequests, w.Code)
+		after, err := strconv.Atoi(w.Header().Get("Retry-After"))
+		assert.NoError(t, err)
+		assert.Equal(t, http.StatusOK, from(h, "192.0.2.2:1").Code, "another client")
+		for i := range 3 {
+			assert.Equal(t, http.StatusOK, from(h, "[2001:db8::"+strconv.Itoa(i+1)+"]:1").Code)
+		}
+		assert.Equal(t, http.StatusTooManyRequests, from(h, "[2001:db8::4]:1").Code, "the same /64")
+		time.Sleep(time.Duration(after) * time.Second)
+		assert.Equal(t, http.StatusOK, from(h, "192.0.2.1:1000").Code)
+		time.Sleep(time.Hour) // the housekeeping ends with the last key
+	})
+}
+
+func TestPerIP_WrongNumbersPanic(t *testing.T) {
+	for _, window := range []time.Duration{1, 7, 1001, time.Second, time.Minute + 1} {
+		assert.NotPanics(t, func() { weirhttp.PerIP(1, window) }, window)
+	}
+	defer func() {
+		text, _ := recover().(string)
+		assert.Contains(t, text, "weirhttp: PerIP(0, 0s): ")
+		assert.Contains(t, text, "PermitLimit is 0, must be at least 1; Window is 0s, must be more than 0")
+	}()
+	assert.Panics(t, func() { weirhttp.PerIP(1, -time.Second) })
+	weirhttp.PerIP(0, 0)
+}
+
+func TestPreflight(t *testing.T) {
+	r := httptest.NewRequest(http.MethodOptions, "/", nil)
+	assert.False(t, weirhttp.Preflight(r))
+	r.Header.Set("Origin", "https://example.com")
+	assert.False(t, weirhttp.Preflight(r))
+	r.Header.Set("Access-Control-Request-Method", "PUT")
+	assert.True(t, weirhttp.Preflight(r))
+	r.Method = http.MethodGet
+	assert.False(t, weirhttp.Preflight(r))
+}
