@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -24,7 +25,21 @@ type field struct {
 // fieldsOf returns the fields of a struct in the order of their declaration, those
 // of embedded structs among them, where no field of its own has the name. Tags say
 // what they would say to package yaml; without omitempty a field is required.
+//
+// The fields must not be changed: they are kept for the next time.
 func fieldsOf(t reflect.Type) []field {
+	if known, ok := knownFields.Load(t); ok {
+		return known.([]field)
+	}
+	all := findFields(t)
+	knownFields.Store(t, all)
+	return all
+}
+
+// knownFields has the fields of types, as many as a program has registered.
+var knownFields sync.Map
+
+func findFields(t reflect.Type) []field {
 	var all []field
 	for i := range t.NumField() {
 		f := t.Field(i)

@@ -58,6 +58,7 @@ func TestParse_Bounds(t *testing.T) {
 		"strategy":    {"pipelines: {a: {strategies: [timeout: {timeout: 1s, name: " + long + "}]}}", "has 257 bytes"},
 		"depth":       {"x-a: " + strings.Repeat("[", 200) + strings.Repeat("]", 200), "nested more than 100 deep"},
 		"aliases":     {"x-a: &a [" + strings.Repeat("1,", 999) + "1]\nx-b: &b [" + strings.Repeat("*a,", 999) + "*a]\nx-c: *b", "aliases stand for more than 100000 values"},
+		"chains":      {"limiters:\n  l0: {unlimited: {}}\n  k0: {unlimited: {}}\n" + chains(40) + "pipelines: {a: {strategies: [rate_limiter: {limiter: l40}]}}", "22:21: limiters.l10.chain[1]: the chain stands for more than 1000 limiters"},
 		"-0":          {"pipelines: {a: {strategies: [timeout: {timeout: '-0'}]}}", `must be a duration with its unit, such as "250ms", found the text "-0"`},
 		"+0":          {"pipelines: {a: {strategies: [timeout: {timeout: '+0'}]}}", `found the text "+0"`},
 		"1e999":       {"pipelines: {a: {strategies: [timeout: {timeout: 1s, name: 1e999}]}}", `must be text, found the number 1e999; write "1e999", with the quotes`},
@@ -70,6 +71,15 @@ func TestParse_Bounds(t *testing.T) {
 	require.NoError(t, err)
 	_, err = reload.Parse("f", []byte(`{"$schema": 1, "pipelines": {"a": {"strategies": []}}}`), nil)
 	require.ErrorContains(t, err, "$schema")
+}
+
+// chains doubles with each line: l1 stands for l0 and k0, k1 for the same, l2 for l1 and k1.
+func chains(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "  l%d: {chain: [l%d, k%d]}\n  k%d: {chain: [l%d, k%d]}\n", i+1, i, i, i+1, i, i)
+	}
+	return b.String()
 }
 
 // Each has one permit: one that shared it with another would be rejected.

@@ -40,6 +40,9 @@ func (d *decoder) refer(f *File) {
 	before := len(d.problems)
 	d.cycles("limiter", limiters, chains)
 	if len(d.problems) == before {
+		d.chainLengths(limiters, chains)
+	}
+	if len(d.problems) == before {
 		d.checkAdapting(f)
 	}
 	d.referBudgets(f)
@@ -91,6 +94,40 @@ func (d *decoder) cycles(what string, names []string, references []reference) {
 		if place[name] == 0 {
 			visit(name)
 		}
+	}
+}
+
+// maxChain is how many limiters a chain may stand for. A chain of chains of chains doubles
+// with each line of the file.
+const maxChain = 1000
+
+// chainLengths refuses chains that are too long. There must be no cycles.
+func (d *decoder) chainLengths(names []string, references []reference) {
+	members := make(map[string][]reference)
+	for _, r := range references {
+		members[r.in] = append(members[r.in], r)
+	}
+	lengths := make(map[string]int)
+	var length func(name string) int
+	length = func(name string) int {
+		if n, known := lengths[name]; known {
+			return n
+		}
+		if len(members[name]) == 0 {
+			return 1
+		}
+		all := 0
+		for _, r := range members[name] {
+			n := length(r.text)
+			if all += n; all > maxChain && all-n <= maxChain && n <= maxChain {
+				d.add(r.node, r.path, "the chain stands for more than %d limiters", maxChain)
+			}
+		}
+		lengths[name] = min(all, maxChain+1)
+		return lengths[name]
+	}
+	for _, name := range names {
+		length(name)
 	}
 }
 

@@ -175,6 +175,9 @@ func decodeRateLimiter(d *decoder, n *node, path string, s *strategyModel) {
 // acceptLimiters takes fields that are not known for kinds of limiters, where that
 // is wanted.
 func (d *decoder) acceptLimiters(n *node, more extras, s *strategyModel) {
+	if !d.kinds.lenient {
+		return
+	}
 	known := keysOf(more)
 	for _, f := range fieldsOf(reflect.TypeFor[rateLimiterOptions]()) {
 		known = append(known, f.name)
