@@ -137,18 +137,25 @@ func (t *RoundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 		closeRequestBody(r)
 		return nil, t.problem
 	}
-	x := &exchange{Context: r.Context(), transport: t, request: r, repeatable: t.options.mayRepeatRequest(r)}
-	if t.options.Key != nil {
-		x.key = t.options.Key(r)
-	}
-	x.responses = x.array[:0]
+	x := &exchange{Context: r.Context(), transport: t, request: r}
 	settled := false
 	defer func() {
-		if !settled { // a panic
+		if !settled { // a panic, or runtime.Goexit
 			x.abandon()
 		}
 	}()
-	resp, err := pipeline.ExecuteValue(x, t.pipeline, x.attempt)
+	x.responses, x.caller = x.array[:0], x.Context
+	if r.Cancel != nil {
+		var stop context.CancelCauseFunc
+		x.Context, stop = withCancelChannel(x.Context, r.Cancel)
+		defer stop(nil)
+	}
+	x.host = hostOf(r)
+	x.repeatable = t.options.mayRepeatRequest(r)
+	if t.options.Key != nil {
+		x.key = t.options.Key(r)
+	}
+	resp, err := pipeline.ExecuteValue(x, t.pipeline, x.send)
 	resp, err = x.settle(resp, err)
 	settled = true
 	return resp, err
@@ -168,7 +175,7 @@ var (
 // It is "" in a context that does not come from a [RoundTripper].
 func HostFrom(ctx context.Context) string {
 	if x := exchangeFrom(ctx); x != nil {
-		return hostOf(x.request)
+		return x.host
 	}
 	return ""
 }
@@ -181,7 +188,7 @@ func KeyFrom(ctx context.Context) string {
 	case x == nil:
 		return ""
 	case x.transport.options.Key == nil:
-		return hostOf(x.request)
+		return x.host
 	default:
 		return x.key
 	}

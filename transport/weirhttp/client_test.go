@@ -495,7 +495,7 @@ func TestHostFromAndKeyFrom(t *testing.T) {
 func TestRetryable(t *testing.T) {
 	assert.False(t, weirhttp.Retryable(nil, nil))
 	assert.False(t, weirhttp.Retryable(nil, context.Canceled))
-	assert.False(t, weirhttp.Retryable(nil, context.DeadlineExceeded))
+	assert.True(t, weirhttp.Retryable(nil, context.DeadlineExceeded), "of a network timeout: the retry knows its own context")
 	assert.True(t, weirhttp.Retryable(nil, io.ErrUnexpectedEOF))
 	assert.True(t, weirhttp.Retryable(nil, pipeline.ErrRejected))
 	assert.True(t, weirhttp.Retryable(nil, &timeout.Error{}))

@@ -7,11 +7,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/internal/recovered"
 )
 
 const (
-	// drainBytes is how much of a body that nobody wants is read so that its
-	// connection can be used again: more is not worth it.
+	// drainBytes is how much of an unwanted body is read so that its connection can be
+	// used again: a new connection costs less than reading more.
 	drainBytes = 4 << 10
 	// drainTime is how long that may take.
 	drainTime = 50 * time.Millisecond
@@ -38,6 +40,17 @@ type duplexBody struct {
 	io.Writer
 }
 
+// A halfCloser ends writing alone, as a TCP connection does.
+type halfCloser interface{ CloseWrite() error }
+
+// halfCloserBody is a duplexBody of which the writing can end first. What forwards an
+// upgraded connection, as httputil.ReverseProxy does, looks for the method: without it
+// both directions end when the client has no more to say.
+type halfCloserBody struct {
+	duplexBody
+	halfCloser
+}
+
 // wrap puts b in the place of the body of resp. One that is empty stays as it is.
 func (b *body) wrap(resp *http.Response, life *lifetime) {
 	if resp.Body == nil {
@@ -50,7 +63,12 @@ func (b *body) wrap(resp *http.Response, life *lifetime) {
 	b.base, b.life = resp.Body, life
 	if w, ok := resp.Body.(io.Writer); ok {
 		b.both = true
-		resp.Body = &duplexBody{body: b, Writer: w}
+		duplex := duplexBody{body: b, Writer: w}
+		if half, ok := resp.Body.(halfCloser); ok {
+			resp.Body = &halfCloserBody{duplex, half}
+		} else {
+			resp.Body = &duplex
+		}
 		return
 	}
 	resp.Body = b
@@ -81,12 +99,11 @@ func (b *body) readKept(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close does not wait for a Read: it may be what is to end it.
+// Close does not wait for a Read: closing ends a Read that waits for the server.
 func (b *body) Close() error {
 	b.closed.Store(true)
-	err := b.base.Close()
-	b.life.end()
-	return err
+	defer b.life.end()
+	return b.base.Close()
 }
 
 // errCut is what comes after the first bytes of a body that was thrown away.
@@ -97,41 +114,44 @@ var errCut = errors.New("weirhttp: the rest of the body was thrown away when the
 // failures are not longer.
 func (b *body) condense() {
 	if b.base == nil || !b.reading.TryLock() {
-		return // somebody reads it: it is not ours to close
+		return // a strategy reads it: it is not ours to close
 	}
 	defer b.reading.Unlock()
 	if b.condensed || b.closed.Load() {
 		return
 	}
+	b.condensed, b.after = true, errCut
+	defer b.shut()
 	b.kept, b.after = b.drain(make([]byte, 0, 512))
-	b.condensed = true
-	b.shut()
 }
 
-// discard closes a body that nobody has. drain: try to save its connection.
+// discard closes the body of a response that the caller does not get. drain: try to
+// save its connection.
 func (b *body) discard(drain bool) {
 	if b.base == nil || b.closed.Swap(true) {
 		return
 	}
+	defer b.shut()
 	if drain && b.reading.TryLock() {
+		defer b.reading.Unlock()
 		if !b.condensed {
 			_, _ = b.drain(make([]byte, 0, 512))
 		}
-		b.reading.Unlock()
 	}
-	b.shut()
 }
 
+// shut ends the attempt first: a Close that waits until then does not wait longer, and
+// a body that was read to its end has freed its connection already.
 func (b *body) shut() {
-	_ = b.base.Close() // it is thrown away
 	b.life.end()
+	_ = b.base.Close() // it is thrown away
 }
 
 // drain appends the first bytes to buf, and returns how the reading ended.
 func (b *body) drain(buf []byte) ([]byte, error) {
-	timer := time.AfterFunc(drainTime, b.shut)
+	timer := time.AfterFunc(drainTime, func() { recovered.Call("weirhttp: closing a response's body", b.shut) })
 	defer timer.Stop()
-	for len(buf) < drainBytes {
+	for began := time.Now(); len(buf) < drainBytes && time.Since(began) < drainTime; {
 		if len(buf) == cap(buf) {
 			buf = append(buf, 0)[:len(buf)]
 		}

@@ -30,13 +30,33 @@ type lifetime struct {
 	stop     func() bool // no longer listen to the strategies'; nil if nobody does
 }
 
-// newLifetime returns the context that the base gets.
-func newLifetime(ctx context.Context, x *exchange) (*lifetime, context.Context) {
-	if ctx == context.Context(x) {
-		return nil, ctx // it ends when the caller's does
+// lifetime returns the context that the base gets for an attempt with the strategies' ctx.
+func (a *attempt) lifetime(ctx context.Context) context.Context {
+	x := a.exchange
+	if ctx == context.Context(x) && x.caller == x.Context {
+		return ctx // it ends when the caller's does
 	}
-	l := &lifetime{caller: x.Context, strategies: ctx}
-	return l, l
+	a.life = &lifetime{caller: x.caller, strategies: ctx}
+	return a.life
+}
+
+// errCancelled is the cause of the end of a context that ended with a request's Cancel
+// channel.
+var errCancelled = fmt.Errorf("weirhttp: the request's Cancel channel was closed: %w", context.Canceled)
+
+// withCancelChannel returns a context that ends when ch is closed, too, so that waits of
+// strategies end then. The base gets the channel itself, as part of the request. stop
+// ends the goroutine that this takes.
+func withCancelChannel(parent context.Context, ch <-chan struct{}) (ctx context.Context, stop context.CancelCauseFunc) {
+	ctx, stop = context.WithCancelCause(parent)
+	go func() {
+		select {
+		case <-ch:
+			stop(errCancelled)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, stop
 }
 
 // Done arms the context.

@@ -15,10 +15,11 @@ var errWhy = errors.New("why")
 
 // newTestLifetime is that of an attempt whose strategies have a deadline.
 func newTestLifetime(ctx context.Context) (l *lifetime, own context.Context, cancelStrategies context.CancelFunc) {
-	x := &exchange{Context: ctx}
+	x := &exchange{Context: ctx, caller: ctx}
 	strategies, cancel := context.WithTimeoutCause(x, time.Second, errWhy)
-	l, own = newLifetime(strategies, x)
-	return l, own, cancel
+	a := &attempt{exchange: x}
+	own = a.lifetime(strategies)
+	return a.life, own, cancel
 }
 
 func isDone(ctx context.Context) bool {

@@ -5,41 +5,63 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 )
 
 // An exchange is one request with all attempts at it. It is also the context that
 // the pipeline runs with, so that strategies find it.
+//
+// The request belongs to the caller again when RoundTrip has returned and the body of
+// the response is closed, but an attempt of a hedge can run for longer. So request is
+// read under mu while settled is false, and attempts work on copies of their own.
 type exchange struct {
-	context.Context // the caller's
+	context.Context // the caller's; it ends with the request's Cancel channel, too
 
 	transport  *RoundTripper
-	request    *http.Request
-	key        string // of [TransportOptions.Key]
-	repeatable bool   // the request may be sent more than once
+	caller     context.Context // the request's own
+	request    *http.Request   // the caller's
+	host       string          // see [HostFrom]
+	key        string          // of [TransportOptions.Key]
+	repeatable bool            // the request may be sent more than once
 
 	mu        sync.Mutex
-	sent      int      // attempts that were made
-	running   int      // of them, those that have not ended
-	settled   bool     // the caller has its answer
-	responses []*reply // those that have to be closed
-	array     [1]*reply
+	sent      int           // attempts that were made
+	running   int           // of them, those that have not ended
+	settled   bool          // the caller has its answer
+	bodies    int           // calls of the request's GetBody under way
+	noBodies  chan struct{} // closed when bodies is 0; nil if nothing waits for that
+	responses []*attempt    // those that have to be closed
+	array     [1]*attempt
 	last      outcome
-	first     reply // most requests have no other
+	first     attempt // most requests have no other
 }
 
-// A reply is what an attempt got, before anybody has decided what becomes of it.
-type reply struct {
+// An attempt is one try of an exchange. The base gets its copy of the request, which
+// shares only the body, and the trailer that the caller fills in while the body is read.
+type attempt struct {
+	exchange *exchange
+	number   int // from 0
+	life     *lifetime
+	returned bool // the base has returned
+	counted  bool // exchange.running is without it
+
+	request   http.Request
+	url       url.URL   // the request's
+	values    [5]string // those of the request's header, if there are no more
+	needsBody bool      // openBody gets it
+
 	response *http.Response
-	failed   bool
+	failed   bool // the response counts as a failure
+	stale    bool // the response's body is condensed as another attempt begins; under exchange.mu
 	body     body
 }
 
 // An outcome is how an attempt ended.
 type outcome struct {
-	reply *reply // nil: err
-	err   error
+	answered *attempt // nil: err
+	err      error
 }
 
 // exchangeKey asks a context for the nearest *exchange.
@@ -60,69 +82,78 @@ func exchangeFrom(ctx context.Context) *exchange {
 	return x
 }
 
-// attempt is the callback of the pipeline. Strategies may run it many times, also at
-// the same time, and after the caller has its answer.
-func (x *exchange) attempt(ctx context.Context) (*http.Response, error) {
-	number, err := x.begin()
+// send is the callback of the pipeline. Strategies may run it many times, also at the
+// same time, and after the caller has its answer.
+func (x *exchange) send(ctx context.Context) (*http.Response, error) {
+	a, stale, err := x.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	life, own := newLifetime(ctx, x)
-	var resp *http.Response
-	taken := false
+	done := false
 	defer func() {
-		if !taken { // a panic
-			closeResponse(resp)
-			life.end()
-			x.ended(outcome{err: errPanicked})
+		if !done { // a panic, or runtime.Goexit
+			a.abort()
 		}
 	}()
-	r, err := x.requestFor(own, number)
-	if err == nil {
-		resp, err = x.transport.options.Base.RoundTrip(r)
+	x.condense(stale)
+	if err = a.openBody(); err == nil {
+		a.response, err = x.transport.options.Base.RoundTrip(&a.request)
+		a.returned = true
 	}
-	if resp != nil && resp.Request == r {
-		resp.Request = x.request // as the caller knows it
-	}
-	failed := err == nil && resp != nil && x.transport.options.Failed(resp)
-	taken = true
-	return x.take(life, outcome{reply: x.newReply(number, resp, failed), err: err})
+	a.failed = err == nil && a.response != nil && x.transport.options.Failed(a.response)
+	resp, err := a.end(err)
+	done = true
+	return resp, err
 }
 
-// begin decides whether there may be another attempt, and makes room for it.
-func (x *exchange) begin() (number int, err error) {
+// begin decides whether there may be another attempt, and makes it with what it needs
+// of the caller's request.
+func (x *exchange) begin(ctx context.Context) (a *attempt, stale []*attempt, err error) {
 	x.mu.Lock()
+	defer x.mu.Unlock()
 	if err := x.refusalLocked(); err != nil {
-		x.mu.Unlock()
-		return 0, err
+		return nil, nil, err
 	}
-	number = x.sent
+	if a = &x.first; x.sent > 0 {
+		a = new(attempt)
+	}
+	a.exchange, a.number = x, x.sent
+	a.copyRequest(x.request, a.lifetime(ctx))
 	x.sent++
 	x.running++
-	stale := x.takeStaleLocked()
-	x.mu.Unlock()
-	// Another attempt follows: what there is will most likely be thrown away, and the
-	// connection is better used by this one.
-	for _, s := range stale {
-		s.body.condense()
-	}
-	return number, nil
+	return a, x.markStaleLocked(), nil
 }
 
-// takeStaleLocked returns the failures that will hardly be anybody's answer. One that
-// is no failure may be on its way to the caller in this very moment: a hedge may
-// start an attempt that it has no use for any more.
-func (x *exchange) takeStaleLocked() (stale []*reply) {
-	if x.running > 1 || len(x.responses) == 0 {
+// markStaleLocked returns the failures that the caller will most likely not get, as
+// another attempt begins. A response that is no failure may be on its way to the caller
+// at this moment: a hedge may start an attempt whose outcome it does not need any more.
+func (x *exchange) markStaleLocked() (stale []*attempt) {
+	if x.running > 1 {
 		return nil
 	}
-	x.responses = slices.DeleteFunc(x.responses, func(r *reply) bool {
-		if r.failed {
-			stale = append(stale, r)
+	for _, a := range x.responses {
+		if a.failed {
+			a.stale = true
+			stale = append(stale, a)
 		}
-		return r.failed
-	})
+	}
 	return stale
+}
+
+// condense frees the connections of failures, so that the next attempt can use one.
+// Until then they stay in responses: a body that panics does not leave others open.
+func (x *exchange) condense(stale []*attempt) {
+	if len(stale) == 0 {
+		return
+	}
+	for _, a := range stale {
+		a.body.condense()
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.settled { // settle reads them without mu
+		x.responses = slices.DeleteFunc(x.responses, func(a *attempt) bool { return a.stale })
+	}
 }
 
 func (x *exchange) refusalLocked() error {
@@ -131,7 +162,7 @@ func (x *exchange) refusalLocked() error {
 		return errTooLate
 	case x.sent == 0:
 		return nil
-	case x.running > 0 && !isSafe(x.request.Method):
+	case x.running > 0 && (!x.repeatable || !mayRunTwice(x.request)):
 		return errAtTheSameTime
 	case !x.repeatable:
 		return errSentBefore
@@ -140,81 +171,93 @@ func (x *exchange) refusalLocked() error {
 	}
 }
 
-// newReply returns nil for no response.
-func (x *exchange) newReply(number int, resp *http.Response, failed bool) *reply {
-	if resp == nil {
-		return nil
+// end makes of what the base returned what the strategies see.
+func (a *attempt) end(err error) (*http.Response, error) {
+	x := a.exchange
+	if err == nil && a.response == nil {
+		err = errBaseNothing
 	}
-	r := &x.first
-	if number > 0 {
-		r = new(reply)
+	if err == nil {
+		err = a.life.detach() // it may have ended at the last moment
 	}
-	r.response, r.failed = resp, failed
-	return r
-}
-
-// take makes of what the base returned what the strategies see.
-func (x *exchange) take(life *lifetime, o outcome) (*http.Response, error) {
-	if o.err == nil && o.reply == nil {
-		o.err = errBaseNothing
+	if err != nil {
+		return nil, a.endWithError(err)
 	}
-	if o.err == nil {
-		o.err = life.detach() // it may have ended at the last moment
-	}
-	if o.err != nil {
-		return nil, x.takeError(life, o)
-	}
-	resp := o.reply.response
-	o.reply.body.wrap(resp, life)
-	asked, known := x.noteRetryAfter(resp)
-	if !x.ended(o) {
-		o.reply.body.discard(o.reply.failed)
+	a.body.wrap(a.response, a.life)
+	asked, known := x.noteRetryAfter(a.response)
+	if !a.count(outcome{answered: a}) {
+		a.body.discard(a.failed)
 		return nil, errTooLate
 	}
-	if !o.reply.failed {
-		return resp, nil
+	if !a.failed {
+		return a.response, nil
 	}
-	return resp, &StatusError{
-		Response: resp, retryAfter: asked, asks: known,
-		repeatable: x.repeatable, exchange: x,
-	}
+	return a.response, &StatusError{Response: a.response, retryAfter: asked, asks: known, attempt: a}
 }
 
-func (x *exchange) takeError(life *lifetime, o outcome) error {
-	if o.reply != nil {
-		closeResponse(o.reply.response)
+func (a *attempt) endWithError(err error) error {
+	defer closeResponse(a.response)
+	a.life.end()
+	a.count(outcome{err: err})
+	if x := a.exchange; !x.repeatable || x.Err() != nil || permanent(err) {
+		return &finalError{err}
 	}
-	life.end()
-	x.ended(outcome{err: o.err})
-	if x.repeatable {
-		return o.err
-	}
-	return &finalError{o.err}
+	return err
 }
 
-// ended takes note of how an attempt ended. It returns false if nobody wants to know
-// any more.
-func (x *exchange) ended(o outcome) bool {
+// abort ends an attempt that does not return. Everything is closed, also if closing
+// one thing panics.
+func (a *attempt) abort() {
+	if a.body.base == nil {
+		defer closeResponse(a.response)
+	} else {
+		defer a.body.discard(false)
+	}
+	if !a.returned { // the base may have left it open
+		defer closeRequestBody(&a.request)
+	}
+	a.life.end()
+	a.count(outcome{err: errPanicked})
+}
+
+// count takes note of how the attempt ended. It returns false if the caller has its
+// answer already.
+func (a *attempt) count(o outcome) bool {
+	x := a.exchange
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.running--
+	if !a.counted {
+		a.counted = true
+		x.running--
+	}
 	if x.settled {
 		return false
 	}
 	x.last = o
-	if o.reply != nil {
-		x.responses = append(x.responses, o.reply)
+	if o.answered != nil {
+		x.responses = append(x.responses, o.answered)
 	}
 	return true
 }
 
+// close lets no other attempt begin, and waits for calls of the request's GetBody: when
+// it has returned, the exchange does not read the caller's request any more.
+func (x *exchange) close() (sent int, last outcome, responses []*attempt) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.settled = true
+	if x.bodies > 0 {
+		x.noBodies = make(chan struct{})
+		x.mu.Unlock()
+		<-x.noBodies
+		x.mu.Lock()
+	}
+	return x.sent, x.last, x.responses
+}
+
 // settle returns what the caller gets, and closes everything else.
 func (x *exchange) settle(resp *http.Response, err error) (*http.Response, error) {
-	x.mu.Lock()
-	x.settled = true
-	sent, last, responses := x.sent, x.last, x.responses
-	x.mu.Unlock()
-
+	sent, last, responses := x.close()
 	if sent == 0 {
 		closeRequestBody(x.request)
 	}
@@ -224,10 +267,12 @@ func (x *exchange) settle(resp *http.Response, err error) (*http.Response, error
 	if resp == nil && err == nil {
 		err = errNoResponse
 	}
-	for _, other := range responses {
-		if other.response != resp && !sharesBody(resp, other) {
-			other.body.discard(other.failed)
+	for _, a := range responses {
+		if a.isBehind(resp) {
+			a.giveBackRequest(resp)
+			continue
 		}
+		defer a.body.discard(a.failed) // deferred: also if closing another one panics
 	}
 	return resp, err
 }
@@ -236,15 +281,15 @@ func (x *exchange) settle(resp *http.Response, err error) (*http.Response, error
 func (x *exchange) answer(err error, last outcome) (*http.Response, error) {
 	if refused(err) && last != (outcome{}) {
 		// Whatever a strategy tried then: what came before is how it ended.
-		if last.reply != nil && x.Err() == nil {
-			return last.reply.response, nil
+		if last.answered != nil && x.Err() == nil {
+			return last.answered.deliver(), nil
 		}
 		if last.err != nil {
 			return nil, last.err
 		}
 	}
-	if status, ok := errors.AsType[*StatusError](err); ok && status.exchange == x && x.Err() == nil {
-		return status.Response, nil
+	if status, ok := errors.AsType[*StatusError](err); ok && status.isOf(x) && x.Err() == nil {
+		return status.attempt.deliver(), nil
 	}
 	if final, ok := err.(*finalError); ok { //nolint:errorlint // only where it is the outermost: it says nothing to a caller
 		err = final.error
@@ -252,31 +297,47 @@ func (x *exchange) answer(err error, last outcome) (*http.Response, error) {
 	return nil, err
 }
 
-// abandon closes everything: nobody gets an answer.
+// abandon closes everything: there is no answer to the caller.
 func (x *exchange) abandon() {
-	x.mu.Lock()
-	x.settled = true
-	sent, responses := x.sent, x.responses
-	x.mu.Unlock()
+	sent, _, responses := x.close()
+	for _, a := range responses {
+		defer a.body.discard(false)
+	}
 	if sent == 0 {
 		closeRequestBody(x.request)
 	}
-	for _, r := range responses {
-		r.body.discard(false)
+}
+
+// deliver returns the response as the caller is to see it.
+func (a *attempt) deliver() *http.Response {
+	a.giveBackRequest(a.response)
+	return a.response
+}
+
+// giveBackRequest makes the caller's request that of the response. Until the caller has
+// it, the response shows the attempt's copy: what looks at it may be late.
+func (a *attempt) giveBackRequest(resp *http.Response) {
+	if resp.Request == &a.request {
+		resp.Request = a.exchange.request
 	}
 }
 
-// sharesBody tells whether resp, which is not ours, has the body of one of ours: a
-// strategy has changed something else about it.
-func sharesBody(resp *http.Response, ours *reply) bool {
-	if resp == nil || resp.Body == nil {
+// isBehind reports whether resp is the attempt's response, or one of a strategy with
+// its body: the strategy has changed something else about it.
+func (a *attempt) isBehind(resp *http.Response) bool {
+	if resp == nil {
 		return false
+	}
+	if resp == a.response {
+		return true
 	}
 	switch b := resp.Body.(type) {
 	case *body:
-		return b == &ours.body
+		return b == &a.body
 	case *duplexBody:
-		return b.body == &ours.body
+		return b.body == &a.body
+	case *halfCloserBody:
+		return b.body == &a.body
 	default:
 		return false
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,16 +27,19 @@ type StatusError struct {
 	Response *http.Response
 
 	retryAfter time.Duration
-	asks       bool // retryAfter is known
-	repeatable bool
-	exchange   *exchange
+	asks       bool     // retryAfter is known
+	attempt    *attempt // nil: the program made the error
 }
 
 // Error says which host answered what to which method; not the path, which may
 // have something in it that is not for a log.
 func (e *StatusError) Error() string {
 	request := "a request"
-	if r := e.Response.Request; r != nil && r.URL != nil {
+	r := e.Response.Request
+	if e.attempt != nil { // the caller's may have been reused
+		r = &e.attempt.request
+	}
+	if r != nil && r.URL != nil {
 		request = r.Method + " " + r.URL.Host
 	}
 	text := fmt.Sprintf("weirhttp: %s: %d %s", request, e.Response.StatusCode, http.StatusText(e.Response.StatusCode))
@@ -49,65 +53,111 @@ func (e *StatusError) Error() string {
 // See [pipeline.RetryAfter].
 func (e *StatusError) RetryAfter() (d time.Duration, ok bool) { return e.retryAfter, e.asks }
 
-// Retryable tells whether the request may be sent again.
-func (e *StatusError) Retryable() bool { return e.repeatable }
+// Retryable reports whether the request may be sent again.
+func (e *StatusError) Retryable() bool { return e.attempt != nil && e.attempt.exchange.repeatable }
 
-// finalError marks an error of a request that is not sent again.
+func (e *StatusError) isOf(x *exchange) bool { return e.attempt != nil && e.attempt.exchange == x }
+
+// finalError is the error of an attempt that no other is to follow.
 type finalError struct{ error }
 
 func (e *finalError) Unwrap() error   { return e.error }
 func (e *finalError) Retryable() bool { return false }
 
-// Retryable tells whether the outcome of an attempt is worth another one. It is made
-// for the Handle of a retry's options: every failure is, but for the end of the
-// caller's context, certificates that are not trusted, and requests that the
-// [RoundTripper] does not send again. Those it does not need to wait for.
+// Retryable reports whether the outcome of an attempt is worth another one. It is made
+// for the Handle of a retry's options: a retry does not wait for requests that the
+// [RoundTripper] would not send again. It returns false for
+//
+//   - no error;
+//   - requests that are not repeated, see [TransportOptions.Idempotent], and those whose
+//     GetBody fails;
+//   - attempts that ended after the request's own context: the caller's deadline or
+//     cancellation, [http.Client.Timeout], [http.Request.Cancel];
+//   - errors that are [context.Canceled], as for the strategies;
+//   - what stays as it is: a certificate or host name that is not trusted, a server that
+//     does not speak TLS, a URL without a host or with a scheme that the transport does
+//     not know, an invalid method or header, too many redirects.
+//
+// It returns true for all other errors. So a timeout of the network, such as a dialer's or
+// [http.Transport.ResponseHeaderTimeout], is worth another attempt although it is a
+// [context.DeadlineExceeded]: whether the caller's time has run out is decided by the
+// caller's context, and a retry asks that by itself.
 func Retryable(_ any, err error) bool {
-	if err == nil {
-		return false
-	}
 	if timedOut, ok := errors.AsType[*timeout.Error](err); ok {
-		return timedOut.Err == nil || mayRepeat(timedOut.Err)
+		retryable, says := saysRetryable(timedOut.Err) // not unwrapped
+		return retryable || !says
 	}
-	if pipeline.IsContextError(err) {
+	if err == nil || permanent(err) {
 		return false
 	}
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return false
+	if retryable, says := saysRetryable(err); says {
+		return retryable
 	}
-	return mayRepeat(err)
+	return !errors.Is(err, context.Canceled)
 }
 
-func mayRepeat(err error) bool {
+func saysRetryable(err error) (retryable, says bool) {
 	e, ok := errors.AsType[interface {
 		error
 		Retryable() bool
 	}](err)
-	return !ok || e.Retryable()
+	return ok && e.Retryable(), ok
+}
+
+// permanentTexts are how net/http's errors begin that come of the request alone. They
+// have no types.
+var permanentTexts = []string{
+	"http: nil Request.URL",
+	"http: nil Request.Header",
+	"http: no Host in request URL",
+	"http: Request.ContentLength=", // with a nil body
+	"unsupported protocol scheme",
+	"net/http: invalid ", // method, header, trailer
+	"stopped after ",     // so many redirects
+}
+
+// permanent reports whether another attempt would fail in the same way.
+func permanent(err error) bool {
+	if errors.Is(err, http.ErrSchemeMismatch) {
+		return true
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return true
+	}
+	for ; err != nil; err = errors.Unwrap(err) {
+		text := err.Error()
+		if slices.ContainsFunc(permanentTexts, func(begin string) bool { return strings.HasPrefix(text, begin) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // A refusal is the error of an attempt that was not made.
 type refusal struct {
-	text    string
-	nothing bool // there is nothing more to come of this request
+	text  string
+	later bool // it can be made when those that run have ended
 }
 
 func (e *refusal) Error() string { return e.text }
 
-// Retryable is false: the answer would be the same.
-func (e *refusal) Retryable() bool { return false }
+// Is makes it a rejection: it says nothing about the server.
+func (e *refusal) Is(target error) bool { return target == pipeline.ErrRejected }
 
-// Is lets a retry without a Handle of its own stop here: by default strategies leave
-// an end of the context alone. While another attempt runs it would be wrong: a hedge
-// would take it for the result.
-func (e *refusal) Is(target error) bool { return e.nothing && target == context.Canceled }
+// Retryable reports whether the same attempt can be made later. It stops a retry, and a
+// hedge that is made with [Retryable] does not take a refusal for its result while the
+// attempt that runs can still succeed.
+func (e *refusal) Retryable() bool { return e.later }
 
 var (
-	errSentBefore    = &refusal{text: "weirhttp: the request has been sent, and must not be sent again", nothing: true}
-	errTooLate       = &refusal{text: "weirhttp: the request has been answered", nothing: true}
-	errAtTheSameTime = &refusal{text: "weirhttp: the request is being sent, and must not be at the same time"}
+	errSentBefore    = &refusal{text: "weirhttp: the request has been sent, and must not be sent again"}
+	errTooLate       = &refusal{text: "weirhttp: the request has been answered"}
+	errAtTheSameTime = &refusal{text: "weirhttp: the request is being sent, and must not be at the same time", later: true}
 
-	errPanicked = errors.New("weirhttp: the base transport panicked")
+	errPanicked = errors.New("weirhttp: the attempt panicked")
 )
 
 func refused(err error) bool {
@@ -122,7 +172,7 @@ func (x *exchange) noteRetryAfter(resp *http.Response) (d time.Duration, ok bool
 	if len(lines) == 0 {
 		return 0, false
 	}
-	if d, ok = parseRetryAfter(lines[0]); !ok {
+	if d, ok = parseRetryAfter(lines[0], resp.Header["Date"]); !ok {
 		return 0, false
 	}
 	options := &x.transport.options
@@ -130,14 +180,16 @@ func (x *exchange) noteRetryAfter(resp *http.Response) (d time.Duration, ok bool
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		if options.PauseOnRetryAfter != nil {
-			options.PauseOnRetryAfter.Pause(hostOf(x.request), d)
+			options.PauseOnRetryAfter.Pause(x.host, d)
 		}
 	}
 	return d, true
 }
 
-// parseRetryAfter reads both forms: seconds and a date. A date in the past is 0.
-func parseRetryAfter(text string) (d time.Duration, ok bool) {
+// parseRetryAfter reads both forms: seconds and a date. A date counts from the Date lines
+// of the response, so that the server's clock is compared with itself, and from the local
+// clock if there is no valid one. A date in the past is 0.
+func parseRetryAfter(text string, date []string) (d time.Duration, ok bool) {
 	text = strings.Trim(text, " \t")
 	if text == "" {
 		return 0, false
@@ -149,7 +201,13 @@ func parseRetryAfter(text string) (d time.Duration, ok bool) {
 	if err != nil {
 		return 0, false
 	}
-	return max(time.Until(at), 0), true
+	now := time.Now()
+	if len(date) > 0 {
+		if sent, err := http.ParseTime(date[0]); err == nil {
+			now = sent
+		}
+	}
+	return max(at.Sub(now), 0), true
 }
 
 // parseSeconds saturates.

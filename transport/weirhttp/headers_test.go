@@ -128,7 +128,7 @@ func FuzzRetryAfter(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		d, ok := parseRetryAfter(text)
+		d, ok := parseRetryAfter(text, nil)
 		if d < 0 || !ok && d != 0 {
 			t.Errorf("%q: %v, %v", text, d, ok)
 		}
@@ -153,12 +153,12 @@ func TestParseRetryAfter(t *testing.T) {
 			in(time.Minute): time.Minute, in(-time.Minute): 0, in(0): 0,
 			time.Now().Add(time.Hour).UTC().Format(time.ANSIC): time.Hour,
 		} {
-			d, ok := parseRetryAfter(text)
+			d, ok := parseRetryAfter(text, nil)
 			assert.True(t, ok, text)
 			assert.Equal(t, want, d, text)
 		}
 		for _, text := range []string{"", " ", "-1", "+1", "1.5", "1s", "1 2", "soon", "2026-10-21"} {
-			_, ok := parseRetryAfter(text)
+			_, ok := parseRetryAfter(text, nil)
 			assert.False(t, ok, text)
 		}
 	})
