@@ -20,13 +20,14 @@ const ReasonPaused = "paused as the server asked"
 // [GateOptions.MaxHosts] is 0.
 const DefaultMaxHosts = 1024
 
-// GateOptions are the options of a [Gate]. With the zero GateOptions nobody waits.
+// GateOptions are the options of a [Gate]. With the zero GateOptions no request waits.
 type GateOptions struct {
 	// MaxHosts bounds how many hosts can be paused at once; 0 is 1024. With more,
-	// the pause that would end first is forgotten.
+	// the pause that would end first is forgotten, but none that requests wait for.
 	MaxHosts int `json:"max_hosts,omitempty" yaml:"max_hosts,omitempty"`
 	// QueueLimit is how many requests may wait for the end of a host's pause, for
-	// each host. The others are rejected; with 0 all are.
+	// each host. The others are rejected; with 0 all are. A request that waits keeps
+	// its place when the pause is renewed.
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
 }
 
@@ -49,10 +50,10 @@ func (o *GateOptions) Validate() error {
 }
 
 // A Gate is a limiter for each host that can be paused. A server that answers 429 or
-// 503 with Retry-After asks everybody to wait, and not just the one request: so a
-// [RoundTripper] with the gate as its PauseOnRetryAfter pauses the host, and nobody
-// else runs into the same answer. Until then requests are rejected, with the time
-// left as RetryAfter, or wait where the options allow that.
+// 503 with Retry-After asks its clients to wait, and not just the one request: so a
+// [RoundTripper] with the gate as its PauseOnRetryAfter pauses the host, and other
+// requests do not get the same answer. During the pause requests are rejected, with the
+// time left as RetryAfter, or wait where the options allow that.
 //
 //	gate, err := weirhttp.NewGate(perHost, nil)
 //	p, err := pipeline.New("api",
@@ -75,7 +76,8 @@ type Gate struct {
 // notYet is before every moment; the clock can be negative in a test.
 const notYet = math.MinInt64
 
-// A pause is that of one host.
+// A pause is that of one host. It stays in [Gate].hosts until it has ended and no request
+// waits for it: so those that wait keep their places, and see it, when it is renewed.
 type pause struct {
 	until   time.Duration // on sinceStart's clock
 	waiting int
@@ -99,7 +101,9 @@ func NewGate(l limiter.Partitioned[string], o *GateOptions) (*Gate, error) {
 	return g, nil
 }
 
-// Pause holds back requests to the host for d from now. It never shortens a pause.
+// Pause holds back requests to the host for d from now. It never shortens a pause. d is
+// not bounded here: a [RoundTripper] cuts what a server asks for to its
+// [TransportOptions.MaxRetryAfter] before it calls Pause.
 func (g *Gate) Pause(host string, d time.Duration) {
 	if d <= 0 {
 		return
@@ -121,23 +125,25 @@ func (g *Gate) Pause(host string, d time.Duration) {
 }
 
 // makeRoomLocked makes room for a pause until then. It returns false if that would
-// end before all others.
+// end before all others that can be forgotten.
 func (g *Gate) makeRoomLocked(now, until time.Duration) bool {
 	if len(g.hosts) < g.options.MaxHosts {
 		return true
 	}
 	first, firstUntil := "", longest
 	for host, p := range g.hosts {
-		if p.until <= now {
+		switch {
+		case p.waiting > 0:
+		case p.until <= now:
 			delete(g.hosts, host)
-		} else if p.until < firstUntil {
+		case p.until < firstUntil:
 			first, firstUntil = host, p.until
 		}
 	}
 	if len(g.hosts) < g.options.MaxHosts {
 		return true
 	}
-	if until <= firstUntil {
+	if first == "" || until <= firstUntil {
 		return false
 	}
 	delete(g.hosts, first)
@@ -156,19 +162,20 @@ func (g *Gate) Paused(host string) (left time.Duration, ok bool) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.leftLocked(host, now)
-}
-
-func (g *Gate) leftLocked(host string, now time.Duration) (left time.Duration, ok bool) {
 	p := g.hosts[host]
 	if p == nil {
 		return 0, false
 	}
-	if p.until <= now {
+	left = p.until - now
+	g.forgetLocked(host, p, now)
+	return max(left, 0), left > 0
+}
+
+// forgetLocked forgets p if it has ended and no request waits for it.
+func (g *Gate) forgetLocked(host string, p *pause, now time.Duration) {
+	if p.until <= now && p.waiting == 0 {
 		delete(g.hosts, host)
-		return 0, false
 	}
-	return p.until - now, true
 }
 
 // TryAcquire takes n permits of the host's limiter if it is not paused. It
@@ -187,22 +194,14 @@ func (g *Gate) TryAcquire(ctx context.Context, host string, n int) (limiter.Leas
 // that, and then as the limiter behind does. A pause that would outlast the deadline
 // of ctx is not waited for. It implements [limiter.Partitioned].
 func (g *Gate) Acquire(ctx context.Context, host string, n int) (limiter.Lease, error) {
-	for {
-		left, ok := g.Paused(host)
-		if !ok {
-			break
-		}
-		if ctx.Err() != nil || n < 0 || !worthWaiting(ctx, left) {
+	if left, ok := g.Paused(host); ok {
+		if ctx.Err() != nil || n < 0 {
 			return rejectPaused(ctx, left, n)
 		}
-		p := g.enter(host)
-		if p == nil {
-			return rejectPaused(ctx, left, n)
-		}
-		err := sleep(ctx, left)
-		g.leave(p)
-		if err != nil {
+		if left, err := g.wait(ctx, host); err != nil {
 			return limiter.Lease{}, err
+		} else if left > 0 {
+			return rejectPaused(ctx, left, n)
 		}
 	}
 	if g.behind == nil {
@@ -211,26 +210,38 @@ func (g *Gate) Acquire(ctx context.Context, host string, n int) (limiter.Lease, 
 	return g.behind.Acquire(ctx, host, n)
 }
 
-// enter makes the caller one who waits, and returns nil if there is no room. A pause
-// that has just ended is one, too: the wait will be short.
-func (g *Gate) enter(host string) *pause {
+// wait waits for the end of the host's pause. It returns how long that lasts yet if the
+// caller is not to wait for it: there is no place, or it outlasts the deadline.
+func (g *Gate) wait(ctx context.Context, host string) (left time.Duration, err error) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	p := g.hosts[host]
-	if p == nil {
-		p = new(pause) // ended, and forgotten by somebody
+	if p == nil { // it has just ended
+		g.mu.Unlock()
+		return 0, nil
 	}
 	if p.waiting >= g.options.QueueLimit {
-		return nil
+		defer g.mu.Unlock()
+		return p.until - sinceStart(), nil
 	}
 	p.waiting++
-	return p
-}
-
-func (g *Gate) leave(p *pause) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p.waiting--
+	g.mu.Unlock()
+	defer func() { // also if ctx panics
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		p.waiting--
+		g.forgetLocked(host, p, sinceStart())
+	}()
+	for {
+		g.mu.Lock()
+		left = p.until - sinceStart()
+		g.mu.Unlock()
+		if left <= 0 || !worthWaiting(ctx, left) {
+			return left, nil
+		}
+		if err := sleep(ctx, left); err != nil {
+			return 0, err
+		}
+	}
 }
 
 func worthWaiting(ctx context.Context, left time.Duration) bool {

@@ -226,3 +226,102 @@ func TestGateConcurrentSafe(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// A request that waits keeps its place when the pause is renewed, also where another
+// comes at the moment when it notices.
+func TestGate_RenewedPauseKeepsThePlacesOfThoseThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := newGate(t, nil, &weirhttp.GateOptions{QueueLimit: 1})
+		gate.Pause("a", time.Second)
+		ctx := &askedContext{Context: t.Context()}
+		ctx.ask = func() { // it looks at the deadline before each wait
+			if ctx.asked++; ctx.asked == 1 {
+				return
+			}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				lease, err := gate.Acquire(t.Context(), "a", 1)
+				assert.NoError(t, err)
+				assert.False(t, lease.Acquired(), "the place is taken")
+			}()
+			select {
+			case <-ended:
+			case <-time.After(time.Millisecond):
+			}
+		}
+		time.AfterFunc(time.Second/2, func() { gate.Pause("a", time.Minute) })
+		lease, err := gate.Acquire(ctx, "a", 1)
+		require.NoError(t, err)
+		assert.True(t, lease.Acquired())
+		assert.Equal(t, 2, ctx.asked)
+	})
+}
+
+type askedContext struct {
+	context.Context
+	ask   func()
+	asked int
+}
+
+func (c *askedContext) Deadline() (time.Time, bool) {
+	c.ask()
+	return c.Context.Deadline()
+}
+
+// A pause is renewed after it has ended for the clock, and before those who wait have
+// noticed: they wait for the end of the new one.
+func TestGate_PausesThatRequestsWaitForAreNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := newGate(t, nil, &weirhttp.GateOptions{QueueLimit: 1, MaxHosts: 1})
+		gate.Pause("a", time.Second)
+		began := time.Now()
+		done := make(chan time.Duration)
+		go func() {
+			lease, err := gate.Acquire(t.Context(), "a", 1)
+			assert.NoError(t, err)
+			assert.True(t, lease.Acquired())
+			done <- time.Since(began)
+		}()
+		synctest.Wait()
+		gate.Pause("b", time.Hour)
+		_, paused := gate.Paused("b")
+		assert.False(t, paused, "there is no room: a request waits for the other host")
+		gate.Pause("a", time.Minute)
+		assert.Equal(t, time.Minute, <-done)
+		gate.Pause("b", time.Hour)
+		_, paused = gate.Paused("b")
+		assert.True(t, paused)
+	})
+}
+
+// panickingContext panics when a wait begins.
+type panickingContext struct{ context.Context }
+
+func (panickingContext) Done() <-chan struct{} { panic("Done") }
+
+func TestGate_ContextThatPanicsTakesNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := newGate(t, nil, &weirhttp.GateOptions{QueueLimit: 1})
+		gate.Pause("a", time.Second)
+		assert.Panics(t, func() { _, _ = gate.Acquire(panickingContext{t.Context()}, "a", 1) })
+		lease, err := gate.Acquire(t.Context(), "a", 1)
+		require.NoError(t, err)
+		assert.True(t, lease.Acquired())
+	})
+}
+
+func TestGate_TransportPausesForMaxRetryAfterAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{answer: func(*http.Request, int) (*http.Response, error) {
+			return answering(503, "Retry-After", "99999999999999999999"), nil
+		}}
+		gate := newGate(t, nil, nil)
+		transport := roundTripper(t, base, &weirhttp.TransportOptions{PauseOnRetryAfter: gate, MaxRetryAfter: 5 * time.Second})
+		resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
+		require.NoError(t, err)
+		readAll(t, resp)
+		left, _ := gate.Paused("api.example.com")
+		assert.Equal(t, 5*time.Second, left)
+	})
+}
