@@ -265,7 +265,7 @@ func TestTransportRetryAfter(t *testing.T) {
 					}
 					return answering(200), nil
 				}}
-				transport := roundTripper(t, base, &weirhttp.TransportOptions{MaxRetryAfter: c.max}, retrying(retry.Options{}))
+				transport := roundTripper(t, base, &weirhttp.TransportOptions{MaxRetryAfter: c.max}, retrying(retry.Options{MaxRetryAfter: -1}))
 				began := time.Now()
 				resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
 				require.NoError(t, err)
