@@ -1,0 +1,202 @@
+package weirhttp_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/strategies/hedge"
+	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/transport/weirhttp"
+)
+
+// hookedBody calls the hooks that it has.
+type hookedBody struct {
+	io.ReadCloser
+	read, close func()
+}
+
+func (b *hookedBody) Read(p []byte) (int, error) {
+	if b.read != nil {
+		b.read()
+	}
+	return b.ReadCloser.Read(p)
+}
+
+func (b *hookedBody) Close() error {
+	if b.close != nil {
+		b.close()
+	}
+	return b.ReadCloser.Close()
+}
+
+// Each hook of the client panics or leaves its goroutine, on the caller's goroutine and
+// on that of a hedge. Everything is closed, and the transport goes on working.
+func TestTransport_HooksThatDoNotReturn(t *testing.T) {
+	hooks := map[string]func(o *weirhttp.TransportOptions, r *http.Request, bad func()){
+		"Key": func(o *weirhttp.TransportOptions, _ *http.Request, bad func()) {
+			o.Key = func(*http.Request) string { bad(); return "" }
+		},
+		"Idempotent": func(o *weirhttp.TransportOptions, _ *http.Request, bad func()) {
+			o.Idempotent = func(*http.Request) bool { bad(); return true }
+		},
+		"Failed": func(o *weirhttp.TransportOptions, _ *http.Request, bad func()) {
+			o.Failed = func(*http.Response) bool { bad(); return true }
+		},
+		"GetBody": func(_ *weirhttp.TransportOptions, r *http.Request, bad func()) {
+			r.GetBody = func() (io.ReadCloser, error) { bad(); return textBody("text"), nil }
+		},
+		"Base": func(o *weirhttp.TransportOptions, _ *http.Request, bad func()) {
+			o.Base = plainBase(func(*http.Request) (*http.Response, error) { bad(); return nil, errLost })
+		},
+	}
+	for name, set := range hooks {
+		for how, bad := range map[string]func(){"panic": func() { panic("bad") }, "Goexit": runtime.Goexit} {
+			for _, hedged := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%s/hedged=%v", name, how, hedged), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						base := &fakeBase{answer: inTurn(503)}
+						o := &weirhttp.TransportOptions{}
+						body := newSignallingBody(nil)
+						r := newRequest(t, http.MethodGet, url, "text")
+						r.Body = &hookedBody{ReadCloser: r.Body, close: func() { _ = body.Close() }}
+						o.Base = base
+						set(o, r, bad)
+						strategy := retrying(retry.Options{MaxRetries: 1})
+						if hedged {
+							strategy = hedge.New(&hedge.Options{Delay: time.Second})
+						}
+						transport := roundTripper(t, o.Base, o, strategy, timeout.New(time.Minute, nil))
+						returned := make(chan bool)
+						go func() {
+							ok := false
+							defer func() { _ = recover(); returned <- ok }()
+							resp, err := transport.RoundTrip(r)
+							if ok = true; err == nil {
+								_ = resp.Body.Close()
+							}
+						}()
+						<-returned
+						synctest.Wait()
+						body.wait(t)
+						assert.Equal(t, base.opened.Load(), base.closed.Load())
+					})
+				})
+			}
+		}
+	}
+}
+
+// A body that is thrown away panics where it is closed on a timer of ours, and does not
+// end the process.
+func TestTransport_BodyThatPanicsWhileItIsDrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := plainBase(func(r *http.Request) (*http.Response, error) {
+			resp := answering(503)
+			unblocked := r.Context().Done()
+			resp.Body = &hookedBody{ReadCloser: resp.Body, read: func() { <-unblocked }, close: func() { panic("closed") }}
+			return resp, nil
+		})
+		transport := roundTripper(t, base, nil, retrying(retry.Options{MaxRetries: 1}), timeout.New(time.Minute, nil))
+		assert.PanicsWithValue(t, "closed", func() { _ = failing(t, transport, newRequest(t, http.MethodGet, url, "")) })
+	})
+}
+
+func TestTransport_CancelChannelEndsAWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{answer: inTurn(503)}
+		transport := roundTripper(t, base, nil, retrying(retry.Options{Delay: time.Hour}))
+		cancel := make(chan struct{})
+		time.AfterFunc(time.Second, func() { close(cancel) })
+		r := newRequest(t, http.MethodGet, url, "")
+		r.Cancel = cancel //nolint:staticcheck // deprecated, and part of the contract
+		began := time.Now()
+		err := failing(t, transport, r)
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.ErrorContains(t, err, "the request's Cancel channel was closed")
+		assert.Equal(t, time.Second, time.Since(began))
+	})
+}
+
+// A network timeout is a context.DeadlineExceeded, and is retried all the same.
+func TestRetryable_NetworkTimeoutWhileTheCallerWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{answer: func(_ *http.Request, number int) (*http.Response, error) {
+			if number == 0 {
+				return nil, &net.OpError{Op: "dial", Err: context.DeadlineExceeded}
+			}
+			return answering(200), nil
+		}}
+		resp, err := roundTripper(t, base, nil, retrying(retry.Options{})).RoundTrip(newRequest(t, http.MethodGet, url, ""))
+		require.NoError(t, err)
+		assert.Equal(t, "OK", readAll(t, resp))
+	})
+}
+
+// http.Client.Timeout is a deadline of the request's context: there is no time left for
+// another attempt.
+func TestRetryable_ClientTimeoutEndsTheRequestsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ctx context.Context
+		base := &fakeBase{answer: func(r *http.Request, _ int) (*http.Response, error) {
+			ctx = r.Context()
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}
+		client := &http.Client{Transport: roundTripper(t, base, nil, retrying(retry.Options{})), Timeout: time.Second}
+		_, err := client.Get(url)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
+		assert.Equal(t, 1, base.count())
+		assert.True(t, weirhttp.Retryable(nil, err), "around the client it is a failure like any other")
+	})
+}
+
+func TestRetryable_RequestsThatCannotBeSent(t *testing.T) {
+	base := new(http.Transport)
+	for name, change := range unsendable {
+		t.Run(name, func(t *testing.T) {
+			attempts := 0
+			transport := roundTripper(t, plainBase(func(r *http.Request) (*http.Response, error) {
+				attempts++
+				return base.RoundTrip(r)
+			}), nil, retrying(retry.Options{Delay: -1}))
+			r := newRequest(t, http.MethodGet, "http://127.0.0.1:1", "")
+			change(r)
+			err := failing(t, transport, r)
+			if name == "length without body" {
+				return // noticed after dialing
+			}
+			assert.Equal(t, 1, attempts)
+			assert.False(t, weirhttp.Retryable(nil, fmt.Errorf("wrapped: %w", err)))
+		})
+	}
+}
+
+// The server's clock is compared with itself.
+func TestTransport_RetryAfterDateCountsFromTheResponsesDate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		there := time.Now().Add(-3 * time.Hour).UTC() // a clock that is wrong
+		base := &fakeBase{answer: func(_ *http.Request, number int) (*http.Response, error) {
+			if number > 0 {
+				return answering(200), nil
+			}
+			return answering(503, "Date", there.Format(http.TimeFormat), "Retry-After", there.Add(9*time.Second).Format(http.TimeFormat)), nil
+		}}
+		began := time.Now()
+		resp, err := roundTripper(t, base, nil, retrying(retry.Options{Delay: -1})).RoundTrip(newRequest(t, http.MethodGet, url, ""))
+		require.NoError(t, err)
+		readAll(t, resp)
+		assert.Equal(t, 9*time.Second, time.Since(began))
+	})
+}
