@@ -72,7 +72,7 @@ func checkNil[T any](p *Pipeline, value any) error {
 	if value != nil {
 		got = reflect.TypeOf(value).String()
 	}
-	return fmt.Errorf("%w: pipeline %s: want %v, got %s", ErrResultType, orNull(p.Name()), want, got)
+	return fmt.Errorf("%w: %swant %v, got %s", ErrResultType, prefixed("pipeline", p.Name()), want, got)
 }
 
 func hasNil(k reflect.Kind) bool {
@@ -85,7 +85,10 @@ func hasNil(k reflect.Kind) bool {
 }
 
 func errNilCallback(p *Pipeline) error {
-	return fmt.Errorf("pipeline: %s: %w", orNull(p.Name()), errNoCallback)
+	if p.Name() == "" {
+		return fmt.Errorf("pipeline: %w", errNoCallback)
+	}
+	return fmt.Errorf("pipeline: %s: %w", p.Name(), errNoCallback)
 }
 
 var errNoCallback = errors.New("the callback is nil")

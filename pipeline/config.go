@@ -132,7 +132,10 @@ type configError struct {
 
 func (e *configError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%v %s", ErrInvalidConfig, orNull(e.name))
+	b.WriteString(ErrInvalidConfig.Error())
+	if e.name != "" {
+		b.WriteString(" " + e.name)
+	}
 	for i, p := range e.problems {
 		b.WriteString([2]string{": ", "; "}[min(i, 1)])
 		b.WriteString(p.Error())

@@ -71,7 +71,7 @@ func TestStrategiesInOrder(t *testing.T) {
 			assert.Same(t, inner, e.Pipeline())
 		}
 	}
-	assert.Equal(t, []string{"p/(null)/one", "p/(null)/(null)", "p/(null)/inner"}, names)
+	assert.Equal(t, []string{"p/one", "p", "p/inner"}, names)
 	for range p.Strategies() {
 		break // may be left early
 	}
@@ -89,7 +89,7 @@ func TestCloseClosesAllInOrderJoinsErrorsAndIsIdempotent(t *testing.T) {
 	err := p.Close()
 	assert.ErrorIs(t, err, first)
 	assert.ErrorIs(t, err, second)
-	assert.ErrorContains(t, err, "closing p/(null)/a: first")
+	assert.ErrorContains(t, err, "closing p/a: first")
 	assert.Equal(t, err, p.Close())
 	assert.Equal(t, []string{"a", "b", "c"}, closed, "one that fails does not keep the others open")
 
@@ -142,8 +142,8 @@ func TestEmbedNeverClosesAndKeepsItsOwnName(t *testing.T) {
 	v, err := pipeline.ExecuteValue(t.Context(), outer, func(context.Context) (string, error) { return "through both", nil })
 	require.NoError(t, err)
 	assert.Equal(t, "through both", v)
-	assert.Equal(t, []string{"PipelineExecuting inner/(null)/(null)", "Noted inner/(null)/Reporter", "PipelineExecuted inner/(null)/(null)"}, names(innerEvents))
-	assert.Equal(t, []string{"PipelineExecuting outer/(null)/(null)", "Noted outer/(null)/Reporter", "PipelineExecuted outer/(null)/(null)"}, names(outerEvents))
+	assert.Equal(t, []string{"PipelineExecuting inner", "Noted inner/Reporter", "PipelineExecuted inner"}, names(innerEvents))
+	assert.Equal(t, []string{"PipelineExecuting outer", "Noted outer/Reporter", "PipelineExecuted outer"}, names(outerEvents))
 
 	require.NoError(t, outer.Close())
 	assert.Empty(t, closed)

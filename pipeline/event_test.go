@@ -111,5 +111,7 @@ func TestSeverityText(t *testing.T) {
 
 func TestSourceText(t *testing.T) {
 	assert.Equal(t, "orders/eu-1/RateLimiter", pipeline.Source{Pipeline: "orders", Instance: "eu-1", Strategy: "RateLimiter"}.String())
-	assert.Equal(t, "(null)/(null)/(null)", pipeline.Source{}.String())
+	assert.Empty(t, pipeline.Source{}.String())
+	assert.Equal(t, "orders/RateLimiter", pipeline.Source{Pipeline: "orders", Strategy: "RateLimiter"}.String())
+	assert.Equal(t, "RateLimiter", pipeline.Source{Strategy: "RateLimiter"}.String())
 }

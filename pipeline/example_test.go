@@ -31,7 +31,7 @@ func Example() {
 	})
 	fmt.Println("total:", total, err)
 	// Output:
-	// before, in orders/(null)/Logging
+	// before, in orders/Logging
 	// after: 42 <nil>
 	// total: 42 <nil>
 }
@@ -48,8 +48,8 @@ func ExampleConfig() {
 	ctx := pipeline.WithOperation(context.Background(), "list")
 	_ = p.Execute(ctx, func(context.Context) error { return nil })
 	// Output:
-	// Debug PipelineExecuting orders/eu-1/(null) list
-	// Information PipelineExecuted orders/eu-1/(null) list
+	// Debug PipelineExecuting orders/eu-1 list
+	// Information PipelineExecuted orders/eu-1 list
 }
 
 func ExampleNew_problems() {
@@ -64,8 +64,8 @@ func ExampleEmbed() {
 	orders := pipeline.Must(pipeline.New("orders", logging{"Outer"}, pipeline.Embed(shared)))
 	_ = orders.Execute(context.Background(), func(context.Context) error { return nil })
 	// Output:
-	// before, in orders/(null)/Outer
-	// before, in shared/(null)/Inner
+	// before, in orders/Outer
+	// before, in shared/Inner
 	// after: <nil> <nil>
 	// after: <nil> <nil>
 }

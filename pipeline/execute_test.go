@@ -66,7 +66,7 @@ func TestNilCallbackIsAnError(t *testing.T) {
 	p := pipeline.Must(pipeline.New("orders"))
 	assert.EqualError(t, p.Execute(t.Context(), nil), "pipeline: orders: the callback is nil")
 	_, err := pipeline.ExecuteValue[int](t.Context(), nil, nil)
-	assert.EqualError(t, err, "pipeline: (null): the callback is nil")
+	assert.EqualError(t, err, "pipeline: the callback is nil")
 }
 
 func TestZeroNextIsAnError(t *testing.T) {

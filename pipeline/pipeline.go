@@ -1,11 +1,11 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -20,8 +20,7 @@ type Pipeline struct {
 
 	reloadable bool // it belongs to a Reloadable
 
-	closing  sync.Once
-	closeErr error // written under closing
+	closing onlyOnce
 }
 
 // A version is what was built from one Config. It never changes.
@@ -163,18 +162,18 @@ func (v *version) sourceOf(i int) Source {
 // Those that run already are not waited for; one that comes back to a strategy
 // that is now closed, as a retry's next attempt may, gets that strategy's error.
 //
-// Calling it again does nothing and returns the same. A strategy closes only
-// what it made itself, never a limiter or a pipeline that was passed to it. A
+// Calling it again does nothing and returns the same; while the first call runs, as in
+// a Close of a strategy that calls this one, it returns nil at once. A strategy closes
+// only what it made itself, never a limiter or a pipeline that was passed to it. A
 // pipeline of a registry or a [Reloadable] is not closed, and the error says so.
 func (p *Pipeline) Close() error {
 	if p == nil {
 		return nil
 	}
 	if p.reloadable {
-		return fmt.Errorf("pipeline: %s belongs to a registry or a Reloadable, and is closed by that", orNull(p.Name()))
+		return fmt.Errorf("pipeline: %s belongs to a registry or a Reloadable, and is closed by that", cmp.Or(p.Name(), "it"))
 	}
-	p.closing.Do(func() { p.closeErr = p.close() })
-	return p.closeErr
+	return p.closing.do(p.close)
 }
 
 func (p *Pipeline) close() error {
@@ -187,12 +186,16 @@ func (p *Pipeline) close() error {
 }
 
 func (v *version) closedError() error {
-	name := orNull(v.source.Pipeline)
+	name := v.source.Pipeline
 	switch {
+	case v.why == nil && name == "":
+		return ErrClosed
 	case v.why == nil:
 		return fmt.Errorf("%w: %s", ErrClosed, name)
 	case errors.Is(v.why, ErrClosed):
-		return fmt.Errorf("pipeline %s: %w", name, v.why)
+		return fmt.Errorf("%s%w", prefixed("pipeline", name), v.why)
+	case name == "":
+		return fmt.Errorf("%w: %w", ErrClosed, v.why)
 	default:
 		return fmt.Errorf("%w: %s: %w", ErrClosed, name, v.why)
 	}

@@ -120,8 +120,7 @@ func (r *Reloadable) without(why error) *version {
 type Retired struct {
 	version *version
 	last    *atomic.Pointer[version] // where those find it who may yet come to it; nil: nobody may
-	closing sync.Once
-	err     error // written under closing
+	closing onlyOnce
 }
 
 // Drained is closed when the last execution on the version has ended.
@@ -166,13 +165,31 @@ func (r *Retired) Wait(ctx context.Context) error {
 // is drained; executions that still run may meet what is closed. Calling it again
 // does nothing and returns the same.
 func (r *Retired) Close() error {
-	r.closing.Do(func() {
+	return r.closing.do(func() error {
 		if r.last != nil {
 			r.last.CompareAndSwap(r.version, nil)
 		}
-		r.err = r.version.closeStrategies()
+		return r.version.closeStrategies()
 	})
-	return r.err
+}
+
+// onlyOnce runs a function once and keeps its error. Unlike a [sync.Once] it lets the function call back:
+// while the function runs, other calls return nil at once.
+type onlyOnce struct {
+	begun atomic.Bool
+	err   atomic.Pointer[error]
+}
+
+func (o *onlyOnce) do(f func() error) (err error) {
+	if o.begun.CompareAndSwap(false, true) {
+		err = f()
+		o.err.Store(&err)
+		return err
+	}
+	if done := o.err.Load(); done != nil {
+		return *done
+	}
+	return nil
 }
 
 // runTracked runs c on the current version, and counts it there.

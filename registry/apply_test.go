@@ -72,7 +72,7 @@ func TestApplyThatFailsChangesNothing(t *testing.T) {
 		Remove: []string{"removed"},
 	})
 	assert.ErrorIs(t, err, errBoom)
-	assert.Equal(t, []string{"ReloadFailed failing/(null)/(null)"}, l.take())
+	assert.Equal(t, []string{"ReloadFailed failing"}, l.take())
 	assert.Equal(t, []string{"changed", "removed"}, names(r))
 	assert.Equal(t, 3, r.Definitions())
 	for _, name := range []string{"added", "failing"} {

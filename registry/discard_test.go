@@ -61,14 +61,14 @@ func TestDisposingOfFailedBuildFails(t *testing.T) {
 	f.do(broken)
 	_, err := r.Get("orders")
 	assert.ErrorIs(t, err, errBoom)
-	assert.Equal(t, []string{"DisposeFailed orders/(null)/(null)"}, l.take())
+	assert.Equal(t, []string{"DisposeFailed orders"}, l.take())
 	assert.ErrorIs(t, l.last(t).Err, other)
 	assert.NotErrorIs(t, l.last(t).Err, errBoom)
 	f.calmDown()
 	get(t, r, "orders")
 	f.do(broken)
 	assert.ErrorIs(t, r.Reload(t.Context()), errBoom)
-	assert.ElementsMatch(t, []string{"DisposeFailed orders/(null)/(null)", "ReloadFailed orders/(null)/(null)"}, l.take())
+	assert.ElementsMatch(t, []string{"DisposeFailed orders", "ReloadFailed orders"}, l.take())
 }
 
 // Builds that succeeded are disposed of if the reload that they were for fails.
@@ -88,7 +88,7 @@ func TestGoodBuildsOfFailedReloadAreDisposedOf(t *testing.T) {
 	})
 	assert.ErrorIs(t, r.Reload(t.Context()), errBoom)
 	assert.Equal(t, order, j.take())
-	assert.Equal(t, []string{"ReloadFailed bad/(null)/(null)", "DisposeFailed good/(null)/(null)"}, l.take())
+	assert.Equal(t, []string{"ReloadFailed bad", "DisposeFailed good"}, l.take())
 	assert.ErrorContains(t, l.last(t).Err, "ouch")
 	assert.Zero(t, r.OwnedLimiters())
 	assert.Equal(t, 1, versionOf(t, p))
@@ -112,7 +112,7 @@ func TestDisposingOfOvertakenFirstBuildFails(t *testing.T) {
 			require.NoError(t, o.err)
 			assert.Equal(t, 2, versionOf(t, o.p))
 		}
-		assert.Equal(t, []string{"DisposeFailed orders/(null)/(null)"}, l.take())
+		assert.Equal(t, []string{"DisposeFailed orders"}, l.take())
 	})
 }
 

@@ -183,7 +183,7 @@ func TestDrainTimeout(t *testing.T) {
 				time.Sleep(time.Nanosecond)
 				synctest.Wait()
 				assert.Equal(t, order, j.take(), "disposing goes ahead")
-				assert.Equal(t, []string{"DisposeFailed orders/(null)/(null)"}, l.take())
+				assert.Equal(t, []string{"DisposeFailed orders"}, l.take())
 				assert.ErrorIs(t, l.last(t).Err, registry.ErrDrainTimeout)
 				assert.ErrorContains(t, l.last(t).Err, "orders")
 
@@ -219,7 +219,7 @@ func TestErrorsAndPanicsOfDisposing(t *testing.T) {
 		time.Sleep(time.Second)
 		require.NoError(t, r.Reload(t.Context()), "RC4: that is behind it")
 		synctest.Wait()
-		assert.Equal(t, []string{"OnReload orders/(null)/(null)", "DisposeFailed orders/(null)/(null)"}, l.take())
+		assert.Equal(t, []string{"OnReload orders", "DisposeFailed orders"}, l.take())
 		lines := j.take()
 		require.Len(t, lines, 8)
 		assert.Equal(t, []string{"OnDispose 3", "OnDispose 1", "close 1", "close 3"}, lines[3:7])

@@ -53,7 +53,7 @@ func TestEvents(t *testing.T) {
 		e.Err = nil
 		assert.Equal(t, pipeline.Event{Name: registry.EventDisposeFailed, Severity: pipeline.Error, Source: source}, e)
 		end()
-		assert.Equal(t, []string{"OnReload orders/eu/(null)", "ReloadFailed orders/eu/(null)", "DisposeFailed orders/eu/(null)"}, l.take())
+		assert.Equal(t, []string{"OnReload orders/eu", "ReloadFailed orders/eu", "DisposeFailed orders/eu"}, l.take())
 	})
 }
 
@@ -67,7 +67,7 @@ func TestListenerHearsExecutions(t *testing.T) {
 	for range 2 {
 		heard = nil
 		require.NoError(t, p.Execute(t.Context(), nothing))
-		assert.Equal(t, []string{"PipelineExecuting orders/(null)/(null)", "PipelineExecuted orders/(null)/(null)"}, heard)
+		assert.Equal(t, []string{"PipelineExecuting orders", "PipelineExecuted orders"}, heard)
 		require.NoError(t, r.Reload(t.Context()))
 	}
 }
@@ -99,23 +99,23 @@ func TestForget(t *testing.T) {
 			assert.ElementsMatch(t, want, l.take())
 		}
 		require.NoError(t, r.Reload(t.Context(), "others"))
-		forgotten("OnReload others/(null)/(null)")
+		forgotten("OnReload others")
 
 		end, endEU := hold(t, p), hold(t, eu)
 		require.NoError(t, r.RemoveInstance("orders", "eu"))
 		forgotten()
 		endEU()
-		forgotten("Forget orders/eu/(null)")
+		forgotten("Forget orders/eu")
 
 		require.NoError(t, r.Reload(t.Context(), "orders"))
-		forgotten("OnReload orders/(null)/(null)")
+		forgotten("OnReload orders")
 		require.NoError(t, r.Remove(t.Context(), "orders"))
 		forgotten() // an execution still runs, on the version before the last
 		end()
-		forgotten("Forget orders/(null)/(null)")
+		forgotten("Forget orders")
 
 		require.NoError(t, r.Close(t.Context()))
-		forgotten("Forget others/(null)/(null)")
+		forgotten("Forget others")
 	})
 }
 
@@ -134,7 +134,7 @@ func TestForgetNotWhatIsBack(t *testing.T) {
 		assert.Empty(t, l.take())
 		require.NoError(t, r.Remove(t.Context(), "orders"))
 		synctest.Wait()
-		assert.Equal(t, []string{"Forget orders/eu/(null)"}, l.take())
+		assert.Equal(t, []string{"Forget orders/eu"}, l.take())
 	})
 }
 

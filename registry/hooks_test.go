@@ -317,7 +317,7 @@ func TestOnDispose_Goexit(t *testing.T) {
 		require.ErrorContains(t, err, "OnDispose: it left its goroutine")
 		assert.Equal(t, []string{"OnDispose 2", "OnDispose 1", "OnDispose 0", "close 0", "close 1", "close 2"}, j.take())
 		assert.Zero(t, r.OwnedLimiters())
-		assert.Equal(t, []string{"DisposeFailed orders/(null)/(null)", "Forget orders/(null)/(null)"}, l.take())
+		assert.Equal(t, []string{"DisposeFailed orders", "Forget orders"}, l.take())
 	})
 }
 
@@ -469,7 +469,7 @@ func TestForget_AfterStragglers(t *testing.T) {
 		}
 		end()
 		synctest.Wait()
-		assert.ElementsMatch(t, []string{"Forget outer/(null)/(null)", "Forget inner/(null)/(null)"}, l.take())
+		assert.ElementsMatch(t, []string{"Forget outer", "Forget inner"}, l.take())
 		require.NoError(t, r.Close(t.Context()))
 	})
 }

@@ -172,7 +172,7 @@ func TestRemoveInstanceDuringReload(t *testing.T) {
 		assert.Equal(t, 4, versionOf(t, us))
 		assert.Equal(t, []string{"orders/us"}, names(r))
 		synctest.Wait()
-		assert.ElementsMatch(t, []string{"Forget orders/eu/(null)", "OnReload orders/us/(null)"}, l.take())
+		assert.ElementsMatch(t, []string{"Forget orders/eu", "OnReload orders/us"}, l.take())
 	})
 }
 

@@ -169,7 +169,7 @@ func TestLimiterThatRefuses(t *testing.T) {
 		err := r.Reload(t.Context())
 		assert.ErrorIs(t, err, limiter.ErrClosed)
 		assert.ErrorContains(t, err, `"closed"`)
-		assert.Equal(t, []string{"ReloadFailed orders/(null)/(null)"}, events.take())
+		assert.Equal(t, []string{"ReloadFailed orders"}, events.take())
 		for name, l := range limiters {
 			assert.Equal(t, 5, l.Options().PermitLimit, name)
 		}

@@ -106,7 +106,7 @@ func TestReloadThatFailsChangesNothing(t *testing.T) {
 			for range 3 {
 				err := r.Reload(t.Context())
 				assert.ErrorContains(t, err, "boom")
-				assert.Equal(t, []string{"ReloadFailed 2/(null)/(null)"}, l.take(), "RC3")
+				assert.Equal(t, []string{"ReloadFailed 2"}, l.take(), "RC3")
 				assert.ErrorContains(t, l.last(t).Err, "boom")
 				assert.Equal(t, []int{1, 1, 1}, []int{versionOf(t, p1), versionOf(t, p2), versionOf(t, p3)})
 			}
@@ -117,7 +117,7 @@ func TestReloadThatFailsChangesNothing(t *testing.T) {
 			two.calmDown()
 			require.NoError(t, r.Reload(t.Context()), "later reloads are none the worse for it")
 			assert.Equal(t, []int{6, 2, 5}, []int{versionOf(t, p1), versionOf(t, p2), versionOf(t, p3)})
-			assert.Equal(t, []string{"OnReload 1/(null)/(null)", "OnReload 2/(null)/(null)", "OnReload 3/(null)/(null)"}, l.take())
+			assert.Equal(t, []string{"OnReload 1", "OnReload 2", "OnReload 3"}, l.take())
 		})
 	}
 }
@@ -152,7 +152,7 @@ func TestReloadReportsEverythingThatWentWrong(t *testing.T) {
 	err := r.Reload(t.Context())
 	assert.ErrorIs(t, err, errBoom)
 	assert.ErrorContains(t, err, "ouch")
-	assert.Equal(t, []string{"ReloadFailed 1/(null)/(null)", "ReloadFailed 2/(null)/(null)"}, l.take())
+	assert.Equal(t, []string{"ReloadFailed 1", "ReloadFailed 2"}, l.take())
 }
 
 // A build that leaves its goroutine takes Reload's caller along, and nothing else.
@@ -172,7 +172,7 @@ func TestGoexitInReload(t *testing.T) {
 	})
 	wg.Wait()
 	assert.Equal(t, 1, versionOf(t, p))
-	assert.Equal(t, []string{"ReloadFailed 2/(null)/(null)"}, l.take())
+	assert.Equal(t, []string{"ReloadFailed 2"}, l.take())
 	two.calmDown()
 	require.NoError(t, r.Reload(t.Context()))
 	assert.Equal(t, 3, versionOf(t, p))

@@ -153,7 +153,7 @@ func TestRejection(t *testing.T) {
 	require.ErrorIs(t, err, pipeline.ErrRejected)
 	rejected, ok := errors.AsType[*ratelimit.RejectedError](err)
 	require.True(t, ok)
-	assert.Equal(t, "orders/(null)/AdaptiveLimiter", rejected.Source.String())
+	assert.Equal(t, "orders/AdaptiveLimiter", rejected.Source.String())
 	assert.Equal(t, limiter.ReasonQueueLimit, rejected.Reason)
 	require.Len(t, events, 1)
 	assert.Equal(t, pipeline.Error, events[0].Severity)

@@ -3,6 +3,8 @@ package budget
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"sync"
 )
 
@@ -155,3 +157,19 @@ func (r *Ratio) Statistics() Statistics {
 		Refused:    r.refused,
 	}
 }
+
+// String returns the figures: "3 extra attempts taken, 37 left, for 200 executions".
+func (s Statistics) String() string {
+	return fmt.Sprintf("%d extra attempts taken, %d left, for %d executions", s.Taken, s.Available, s.Executions)
+}
+
+// String returns that of the Statistics.
+func (r *Ratio) String() string {
+	if r == nil {
+		return "everything is allowed"
+	}
+	return r.Statistics().String()
+}
+
+// LogValue implements [slog.LogValuer].
+func (r *Ratio) LogValue() slog.Value { return slog.StringValue(r.String()) }

@@ -23,7 +23,7 @@ func TestFault(t *testing.T) {
 	assert.Empty(t, v)
 	assert.Equal(t, []string{
 		"Chaos.OnFault Information <nil> boom 0s",
-		"callback <nil> boom 0s p/(null)/Chaos.Fault",
+		"callback <nil> boom 0s p/Chaos.Fault",
 	}, log)
 }
 
@@ -31,7 +31,7 @@ func TestFaultWithoutAnError(t *testing.T) {
 	err := with(chaos.NewFault(&chaos.FaultOptions{Options: always})).Execute(t.Context(), func(context.Context) error { return nil })
 	assert.ErrorIs(t, err, chaos.ErrInjected)
 	assert.NotErrorIs(t, err, pipeline.ErrRejected)
-	assert.EqualError(t, err, "chaos: orders/(null)/Chaos.Fault: injected fault")
+	assert.EqualError(t, err, "chaos: orders/Chaos.Fault: injected fault")
 }
 
 func TestFaultOfAFunction(t *testing.T) {
@@ -104,7 +104,7 @@ func TestLatency(t *testing.T) {
 			assert.Equal(t, tt.want, time.Since(began))
 			assert.Equal(t, []string{
 				"Chaos.OnLatency Information <nil> <nil> " + tt.want.String(),
-				"callback <nil> <nil> " + tt.want.String() + " p/(null)/Chaos.Latency",
+				"callback <nil> <nil> " + tt.want.String() + " p/Chaos.Latency",
 				"ran",
 			}, log)
 		}
@@ -159,7 +159,7 @@ func TestOutcome(t *testing.T) {
 	assert.Equal(t, "stale", v)
 	assert.Equal(t, []string{
 		"Chaos.OnOutcome Information stale boom 0s",
-		"callback stale boom 0s p/(null)/Chaos.Outcome",
+		"callback stale boom 0s p/Chaos.Outcome",
 	}, log)
 
 	n, err := pipeline.ExecuteValue(t.Context(), with(makers["Chaos.Outcome"](always)), func(context.Context) (int, error) { return 1, nil })
@@ -206,7 +206,7 @@ func TestBehavior(t *testing.T) {
 	assert.Equal(t, []string{
 		"behaviour",
 		"Chaos.OnBehavior Information <nil> <nil> 0s",
-		"callback <nil> <nil> 0s p/(null)/Chaos.Behavior",
+		"callback <nil> <nil> 0s p/Chaos.Behavior",
 		"ran",
 	}, log)
 
@@ -216,7 +216,7 @@ func TestBehavior(t *testing.T) {
 	assert.Equal(t, []string{
 		"behaviour",
 		"Chaos.OnBehavior Information <nil> boom 0s",
-		"callback <nil> boom 0s p/(null)/Chaos.Behavior",
+		"callback <nil> boom 0s p/Chaos.Behavior",
 	}, log, "an error of it is the outcome")
 }
 

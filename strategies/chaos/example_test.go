@@ -55,7 +55,7 @@ func ExampleLatency() {
 	})))
 	fmt.Println(p.Execute(context.Background(), func(context.Context) error { return nil }))
 	// Output:
-	// orders/(null)/Chaos.Latency waited 1ms
+	// orders/Chaos.Latency waited 1ms
 	// <nil>
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -94,4 +95,9 @@ func (p *problems) err() error {
 		return nil
 	}
 	return errors.New("chaos: invalid options: " + strings.Join(*p, "; "))
+}
+
+// LogValue implements [slog.LogValuer]. The Value, a value of the program's, is left out.
+func (i Injection) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("source", i.Source.String()), slog.Any("error", i.Err), slog.Duration("latency", i.Latency))
 }

@@ -29,7 +29,7 @@ func TestIsolateAndClose(t *testing.T) {
 		assert.Equal(t, circuitbreaker.Statistics{State: circuitbreaker.Isolated}, c.Statistics(), "at once")
 		assert.Empty(t, c.log, "but told by an execution")
 		open := c.rejects(t, circuitbreaker.Isolated, 0)
-		require.EqualError(t, open, "circuitbreaker: orders/(null)/CircuitBreaker: the circuit is isolated")
+		require.EqualError(t, open, "circuitbreaker: orders/CircuitBreaker: the circuit is isolated")
 		_, known := pipeline.RetryAfter(open)
 		assert.False(t, known)
 		time.Sleep(time.Hour)

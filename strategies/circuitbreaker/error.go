@@ -25,16 +25,20 @@ type OpenError struct {
 
 // Error says which circuit it is and when to come back, as far as that is known:
 //
-//	circuitbreaker: orders/(null)/CircuitBreaker: the circuit is open, retry after 4s
+//	circuitbreaker: orders/CircuitBreaker: the circuit is open, retry after 4s
 func (e *OpenError) Error() string {
 	how := e.State.String()
 	if e.State == HalfOpen {
 		how = "half open, and being probed"
 	}
-	if e.RetryAfter > 0 {
-		return fmt.Sprintf("circuitbreaker: %v: the circuit is %s, retry after %v", e.Source, how, e.RetryAfter)
+	text := "circuitbreaker: the circuit is " + how
+	if e.Source != (pipeline.Source{}) {
+		text = fmt.Sprintf("circuitbreaker: %v: the circuit is %s", e.Source, how)
 	}
-	return fmt.Sprintf("circuitbreaker: %v: the circuit is %s", e.Source, how)
+	if e.RetryAfter > 0 {
+		text += fmt.Sprintf(", retry after %v", e.RetryAfter)
+	}
+	return text
 }
 
 // Is tells whether target is [pipeline.ErrRejected].

@@ -21,7 +21,7 @@ import (
 
 func TestOpenErrorIsARejection(t *testing.T) {
 	var err error = &circuitbreaker.OpenError{RetryAfter: 4 * time.Second, State: circuitbreaker.Open, Source: source, Err: context.Canceled}
-	require.EqualError(t, err, "circuitbreaker: orders/(null)/CircuitBreaker: the circuit is open, retry after 4s")
+	require.EqualError(t, err, "circuitbreaker: orders/CircuitBreaker: the circuit is open, retry after 4s")
 	wrapped := fmt.Errorf("list: %w", err)
 	require.ErrorIs(t, wrapped, pipeline.ErrRejected)
 	require.NotErrorIs(t, wrapped, context.Canceled, "that was somebody else's")
@@ -146,4 +146,13 @@ func TestDescribe(t *testing.T) {
 		assert.Equal(t, 2, d.Options.(circuitbreaker.Options).ConsecutiveFailures)
 		assert.Equal(t, circuitbreaker.Statistics{ConsecutiveFailures: 1}, d.State)
 	})
+}
+
+func TestTransition_Text(t *testing.T) {
+	tr := circuitbreaker.Transition{From: circuitbreaker.Closed, To: circuitbreaker.Open, Source: source, Result: "secret", Err: errBoom}
+	assert.Equal(t, "orders/CircuitBreaker: closed to open: boom", fmt.Sprint(tr))
+	assert.NotContains(t, tr.LogValue().String(), "secret")
+	assert.Equal(t, "closed, 3 of 10 failed, 2 failed in a row", fmt.Sprint(circuitbreaker.Statistics{Throughput: 10, Failures: 3, ConsecutiveFailures: 2}))
+	assert.Equal(t, "open, retry after 5s", fmt.Sprint(circuitbreaker.Statistics{State: circuitbreaker.Open, RetryAfter: 5 * time.Second}))
+	assert.EqualError(t, &circuitbreaker.OpenError{State: circuitbreaker.Open}, "circuitbreaker: the circuit is open")
 }

@@ -94,7 +94,7 @@ func ExampleControl() {
 	maintenance.Close()
 	fmt.Println(orders.Execute(context.Background(), call))
 	// Output:
-	// circuitbreaker: orders/(null)/CircuitBreaker: the circuit is isolated
-	// circuitbreaker: stock/(null)/CircuitBreaker: the circuit is isolated
+	// circuitbreaker: orders/CircuitBreaker: the circuit is isolated
+	// circuitbreaker: stock/CircuitBreaker: the circuit is isolated
 	// <nil>
 }

@@ -62,7 +62,7 @@ func TestWhileProbedTheRestIsRejected(t *testing.T) {
 		c := afterTheBreak(t, atOnce(1))
 		probe := c.start(t.Context())
 		open := c.rejects(t, circuitbreaker.HalfOpen, 5*time.Second)
-		require.EqualError(t, open, "circuitbreaker: orders/(null)/CircuitBreaker: the circuit is half open, and being probed, retry after 5s")
+		require.EqualError(t, open, "circuitbreaker: orders/CircuitBreaker: the circuit is half open, and being probed, retry after 5s")
 		time.Sleep(time.Second)
 		c.rejects(t, circuitbreaker.HalfOpen, 4*time.Second)
 		assert.Equal(t, 1, c.Statistics().Probes)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -145,4 +146,23 @@ func (o *Options) Validate() error {
 		return nil
 	}
 	return errors.New("circuitbreaker: invalid options: " + strings.Join(problems, "; "))
+}
+
+// String returns which circuit changed and how: "orders/CircuitBreaker: closed to open: boom".
+func (t Transition) String() string {
+	text := fmt.Sprintf("%v to %v", t.From, t.To)
+	if source := t.Source.String(); source != "" {
+		text = source + ": " + text
+	}
+	if t.Err != nil {
+		text += ": " + t.Err.Error()
+	}
+	return text
+}
+
+// LogValue implements [slog.LogValuer]. The Result, a value of the program's, is left out.
+func (t Transition) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("source", t.Source.String()), slog.String("from", t.From.String()), slog.String("to", t.To.String()),
+		slog.Bool("manual", t.Manual), slog.Duration("break", t.BreakDuration), slog.Int64("throughput", t.Throughput),
+		slog.Int64("failures", t.Failures), slog.Any("error", t.Err))
 }

@@ -107,3 +107,21 @@ func (s *Strategy) Statistics() Statistics {
 	}
 	return stats
 }
+
+// String returns the state and what it is judged by: "closed, 3 of 10 failed, 2 failed in a row".
+func (s Statistics) String() string {
+	text := s.State.String()
+	if s.Throughput > 0 {
+		text += fmt.Sprintf(", %d of %d failed", s.Failures, s.Throughput)
+	}
+	if s.ConsecutiveFailures > 0 {
+		text += fmt.Sprintf(", %d failed in a row", s.ConsecutiveFailures)
+	}
+	if s.Probes > 0 {
+		text += fmt.Sprintf(", %d probes running", s.Probes)
+	}
+	if s.RetryAfter > 0 {
+		text += fmt.Sprintf(", retry after %v", s.RetryAfter)
+	}
+	return text
+}

@@ -30,7 +30,7 @@ func Example() {
 	// Output:
 	// unavailable false
 	// unavailable false
-	// failsafe: orders/(null)/Failsafe: rejected: circuit breaker open true
+	// failsafe: orders/Failsafe: rejected: circuit breaker open true
 }
 
 //nolint:bodyclose // policies and pipelines for responses, which are closed by those who get them

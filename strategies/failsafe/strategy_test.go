@@ -66,7 +66,7 @@ func TestTypedPolicies(t *testing.T) {
 	calls := 0
 	_, err = pipeline.ExecuteValue(t.Context(), p, func(context.Context) (int, error) { calls++; return 7, nil })
 	require.ErrorIs(t, err, pipeline.ErrResultType)
-	assert.ErrorContains(t, err, "orders/(null)/Failsafe: policies for *http.Response, got int")
+	assert.ErrorContains(t, err, "orders/Failsafe: policies for *http.Response, got int")
 	assert.Equal(t, 1, calls, "that is not tried again")
 
 	_, err = pipeline.ExecuteValue(t.Context(), p, func(context.Context) (int, error) { return 7, errBoom })
@@ -85,9 +85,9 @@ func TestRejections(t *testing.T) {
 		err    error
 		text   string
 	}{
-		{opened, circuitbreaker.ErrOpen, "failsafe: orders/(null)/Failsafe: rejected: circuit breaker open"},
-		{full, bulkhead.ErrFull, "failsafe: orders/(null)/Failsafe: rejected: bulkhead full"},
-		{spent, ratelimiter.ErrExceeded, "failsafe: orders/(null)/Failsafe: rejected: rate limit exceeded"},
+		{opened, circuitbreaker.ErrOpen, "failsafe: orders/Failsafe: rejected: circuit breaker open"},
+		{full, bulkhead.ErrFull, "failsafe: orders/Failsafe: rejected: bulkhead full"},
+		{spent, ratelimiter.ErrExceeded, "failsafe: orders/Failsafe: rejected: rate limit exceeded"},
 	} {
 		r := new(recorder)
 		err := with(weirfailsafe.New(nil, c.policy), r).Execute(t.Context(), func(context.Context) error {

@@ -69,7 +69,7 @@ func ExampleOptions() {
 		return "", errors.New("there is no such thing")
 	}))
 	// Output:
-	// falling back: timeout: prices/(null)/Timeout: no result within 1ms
+	// falling back: timeout: prices/Timeout: no result within 1ms
 	// about 10 <nil>
 	//  there is no such thing
 }

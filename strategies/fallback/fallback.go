@@ -3,6 +3,7 @@ package fallback
 import (
 	"context"
 	"errors"
+	"log/slog"
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/internal/judge"
@@ -136,4 +137,9 @@ func (s *Strategy) handles(ctx context.Context, result any, err error) bool {
 		return s.options.Handle(result, err)
 	}
 	return err != nil && !judge.Ended(ctx, err)
+}
+
+// LogValue implements [slog.LogValuer]. The Result, a value of the program's, is left out.
+func (o Outcome) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("source", o.Source.String()), slog.Any("error", o.Err))
 }

@@ -212,8 +212,8 @@ func TestEventThenCallbackThenAction(t *testing.T) {
 	_, err := pipeline.ExecuteValue(t.Context(), p, returning("partial", errBoom))
 	require.NoError(t, err)
 	assert.Equal(t, []string{
-		"OnFallback Warning partial boom p/(null)/Fallback",
-		"callback partial boom p/(null)/Fallback",
+		"OnFallback Warning partial boom p/Fallback",
+		"callback partial boom p/Fallback",
 		"action",
 	}, log)
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -122,4 +123,9 @@ func (o *Options) Validate() error {
 		return nil
 	}
 	return errors.New("hedge: invalid options: " + strings.Join(problems, "; "))
+}
+
+// LogValue implements [slog.LogValuer]. The Result, a value of the program's, is left out.
+func (h Hedge) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("source", h.Source.String()), slog.Int("number", h.Number), slog.Any("error", h.Err))
 }

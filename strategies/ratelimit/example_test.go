@@ -27,7 +27,7 @@ func Example() {
 	fmt.Println(errors.Is(err, pipeline.ErrRejected))
 	// Output:
 	// the first one runs
-	// ratelimit: orders/(null)/RateLimiter: rejected: queue limit reached
+	// ratelimit: orders/RateLimiter: rejected: queue limit reached
 	// true
 }
 
@@ -48,7 +48,7 @@ func ExampleOptions_shadow() {
 	})
 	fmt.Println(err)
 	// Output:
-	// Warning ratelimit: orders/(null)/RateLimiter: rejected: too hot, retry after 1m0s
+	// Warning ratelimit: orders/RateLimiter: rejected: too hot, retry after 1m0s
 	// it runs all the same
 	// <nil>
 }

@@ -132,10 +132,10 @@ func TestOnRejectedErrorReplacesTheRejection(t *testing.T) {
 
 func TestRejectedErrorText(t *testing.T) {
 	for want, f := range map[string]*fake{
-		"ratelimit: orders/(null)/RateLimiter: rejected":                                      rejecting(0, ""),
-		"ratelimit: orders/(null)/RateLimiter: rejected: retry after 1.5s":                    rejecting(1500*time.Millisecond, ""),
-		"ratelimit: orders/(null)/RateLimiter: rejected: limit lowered":                       rejecting(0, "limit lowered"),
-		"ratelimit: orders/(null)/RateLimiter: rejected: queue limit reached, retry after 4s": rejecting(4*time.Second, "queue limit reached"),
+		"ratelimit: orders/RateLimiter: rejected":                                      rejecting(0, ""),
+		"ratelimit: orders/RateLimiter: rejected: retry after 1.5s":                    rejecting(1500*time.Millisecond, ""),
+		"ratelimit: orders/RateLimiter: rejected: limit lowered":                       rejecting(0, "limit lowered"),
+		"ratelimit: orders/RateLimiter: rejected: queue limit reached, retry after 4s": rejecting(4*time.Second, "queue limit reached"),
 	} {
 		p := pipeline.Must(pipeline.New("orders", ratelimit.New(f, nil)))
 		assert.EqualError(t, p.Execute(t.Context(), nothing), want)
@@ -155,7 +155,7 @@ func TestLimiterErrorGoesOutWrappedAndIsNoRejection(t *testing.T) {
 	err := p.Execute(t.Context(), func(context.Context) error { t.Error("it ran"); return nil })
 	assert.ErrorIs(t, err, limiter.ErrClosed)
 	assert.NotErrorIs(t, err, pipeline.ErrRejected)
-	assert.EqualError(t, err, "ratelimit: orders/(null)/RateLimiter: limiter: closed")
+	assert.EqualError(t, err, "ratelimit: orders/RateLimiter: limiter: closed")
 	assert.Empty(t, events)
 	assert.Equal(t, 1, f.released, "a lease that came with the error is not kept")
 }
@@ -172,7 +172,7 @@ func TestPermits(t *testing.T) {
 	assert.Equal(t, []int{7, 0}, f.acquired)
 	err := p.Execute(context.WithValue(t.Context(), cost{}, -2), nothing)
 	assert.ErrorIs(t, err, limiter.ErrPermitCount)
-	assert.ErrorContains(t, err, "orders/(null)/RateLimiter")
+	assert.ErrorContains(t, err, "orders/RateLimiter")
 	assert.Equal(t, []int{7, 0}, f.acquired, "whatever the limiter would say")
 }
 

@@ -29,7 +29,7 @@ func newRejectedError(source pipeline.Source, lease limiter.Lease) *RejectedErro
 
 // Error says who rejected, why, and when to come back, as far as that is known:
 //
-//	ratelimit: orders/(null)/RateLimiter: rejected: queue limit reached, retry after 4s
+//	ratelimit: orders/RateLimiter: rejected: queue limit reached, retry after 4s
 func (e *RejectedError) Error() string {
 	var details []string
 	if e.Reason != "" {
@@ -38,7 +38,10 @@ func (e *RejectedError) Error() string {
 	if e.RetryAfter > 0 {
 		details = append(details, fmt.Sprintf("retry after %v", e.RetryAfter))
 	}
-	text := fmt.Sprintf("ratelimit: %v: rejected", e.Source)
+	text := "ratelimit: rejected"
+	if e.Source != (pipeline.Source{}) {
+		text = fmt.Sprintf("ratelimit: %v: rejected", e.Source)
+	}
 	if len(details) > 0 {
 		text += ": " + strings.Join(details, ", ")
 	}

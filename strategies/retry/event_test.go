@@ -47,7 +47,7 @@ func TestEventsOfRetriesThatSucceedInTheEnd(t *testing.T) {
 		assert.Equal(t, []string{
 			"attempt 0 Warning true 1ms boom",
 			"OnRetry 0 Warning boom",
-			"callback 0 2s <nil> boom p/(null)/Retry",
+			"callback 0 2s <nil> boom p/Retry",
 			"attempt 1 Information false 1ms <nil>",
 		}, log)
 	})
@@ -61,7 +61,7 @@ func TestEventOfTheLastAttemptIsAnError(t *testing.T) {
 		assert.Equal(t, []string{
 			"attempt 0 Warning true 0s boom",
 			"OnRetry 0 Warning boom",
-			"callback 0 2s <nil> boom p/(null)/Retry",
+			"callback 0 2s <nil> boom p/Retry",
 			"attempt 1 Error true 0s boom",
 		}, log)
 

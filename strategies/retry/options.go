@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"time"
@@ -157,4 +158,10 @@ func Result[T any](handle func(T, error) bool) func(any, error) bool {
 		}
 		return handle(v, err)
 	}
+}
+
+// LogValue implements [slog.LogValuer]. The Result, a value of the program's, is left out.
+func (a Attempt) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("source", a.Source.String()), slog.Int("number", a.Number),
+		slog.Duration("delay", a.Delay), slog.Any("error", a.Err))
 }

@@ -77,3 +77,10 @@ func TestRatio_Refund(t *testing.T) {
 		(*budget.Ratio)(nil).Refund(t.Context())
 	})
 }
+
+// The values of calls are not for logs.
+func TestAttempt_LogValueHasNoResult(t *testing.T) {
+	a := retry.Attempt{Number: 1, Delay: time.Second, Result: "secret", Err: errBoom, Source: pipeline.Source{Pipeline: "p", Strategy: "Retry"}}
+	assert.Equal(t, "[source=p/Retry number=1 delay=1s error=boom]", a.LogValue().String())
+	assert.Equal(t, "0 extra attempts taken, 100 left, for 0 executions", budget.Must(budget.New(nil)).String())
+}

@@ -78,7 +78,7 @@ func TestContextCauseNamesTheTimeoutAlsoInChildren(t *testing.T) {
 				assert.Equal(t, context.DeadlineExceeded, c.Err())
 				cause, ok := errors.AsType[*timeout.Error](context.Cause(c))
 				require.True(t, ok)
-				assert.Equal(t, "orders/(null)/Timeout", cause.Source.String())
+				assert.Equal(t, "orders/Timeout", cause.Source.String())
 				assert.NoError(t, cause.Err)
 			}
 		})

@@ -12,6 +12,11 @@
 // context takes as long as it takes, and if it succeeds after all, that is a
 // success. So there is never a goroutine left behind.
 //
+// A failure after the deadline is a timeout if it is of the kind that an ended context
+// causes: the context's error or cause, an error whose method Timeout() bool returns
+// true, or a gRPC status Canceled or DeadlineExceeded. Any other error is returned as
+// it is.
+//
 // # The context
 //
 // The callback's context behaves like one of [context.WithTimeoutCause]: it has

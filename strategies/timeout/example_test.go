@@ -19,7 +19,7 @@ func Example() {
 	fmt.Println(err)
 	fmt.Println(errors.Is(err, pipeline.ErrRejected), errors.Is(err, context.DeadlineExceeded))
 	// Output:
-	// timeout: orders/(null)/Timeout: no result within 1ms
+	// timeout: orders/Timeout: no result within 1ms
 	// true false
 }
 

@@ -94,7 +94,7 @@ func TestModesTimedOut(t *testing.T) {
 		})
 		assert.Equal(t, time.Second, time.Since(began))
 		assert.Empty(t, value)
-		assert.EqualError(t, err, "timeout: orders/(null)/Timeout: no result within 1s")
+		assert.EqualError(t, err, "timeout: orders/Timeout: no result within 1s")
 		assert.ErrorIs(t, err, pipeline.ErrRejected)
 		assert.NotErrorIs(t, err, context.DeadlineExceeded)
 		assert.NotErrorIs(t, err, context.Canceled)

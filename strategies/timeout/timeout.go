@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"sync/atomic"
 	"time"
 
@@ -142,7 +143,7 @@ func (s *Strategy) causeOf(after time.Duration, source pipeline.Source) *Error {
 	return c
 }
 
-// timedOut tells whether err came about because our deadline has passed: the
+// timedOut reports whether err came about because our deadline has passed: the
 // caller's own context is not done, and err is of the kind that an ended context
 // causes.
 func timedOut(ctx context.Context, cause *Error, err error) bool {
@@ -152,7 +153,49 @@ func timedOut(ctx context.Context, cause *Error, err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, context.Canceled) ||
 		errors.Is(err, os.ErrDeadlineExceeded) || // a connection that was given our Deadline
-		errors.Is(err, cause)
+		errors.Is(err, cause) ||
+		saysTimeout(err)
+}
+
+// saysTimeout reports whether an error that does not match the context's says by a method that it is a
+// timeout: Timeout() bool, as a net.Error does, or GRPCStatus with the code Canceled or DeadlineExceeded. A
+// gRPC client returns such a status, which has only the text of the context's error.
+//
+// A rejection is never one: the time of another timeout was up, further inside.
+func saysTimeout(err error) bool {
+	if errors.Is(err, pipeline.ErrRejected) {
+		return false
+	}
+	if late, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err); ok && late.Timeout() {
+		return true
+	}
+	for ; err != nil; err = errors.Unwrap(err) {
+		if code, ok := grpcCode(err); ok {
+			return code == 1 || code == 4 // codes.Canceled, codes.DeadlineExceeded
+		}
+	}
+	return false
+}
+
+// grpcCode returns the code of an error with a method GRPCStatus. It is found by reflection, because its
+// result is a type of a module that this one does not import.
+func grpcCode(err error) (code uint64, ok bool) {
+	m := reflect.ValueOf(err).MethodByName("GRPCStatus")
+	if !m.IsValid() || m.Type().NumIn() != 0 || m.Type().NumOut() != 1 {
+		return 0, false
+	}
+	status := m.Call(nil)[0]
+	if k := status.Kind(); (k == reflect.Pointer || k == reflect.Interface) && status.IsNil() {
+		return 0, false
+	}
+	c := status.MethodByName("Code")
+	if !c.IsValid() || c.Type().NumIn() != 0 || c.Type().NumOut() != 1 || c.Type().Out(0).Kind() != reflect.Uint32 {
+		return 0, false
+	}
+	return c.Call(nil)[0].Uint(), true
 }
 
 func (s *Strategy) failed(ctx context.Context, next pipeline.Next, cause *Error, err error) error {
@@ -178,6 +221,9 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
+	if e.Source == (pipeline.Source{}) {
+		return fmt.Sprintf("timeout: no result within %v", e.After)
+	}
 	return fmt.Sprintf("timeout: %v: no result within %v", e.Source, e.After)
 }
 

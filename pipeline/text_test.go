@@ -1,0 +1,81 @@
+package pipeline_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/weir-go/weir/pipeline"
+)
+
+// logged returns v as a JSON log shows it.
+func logged(v any) string {
+	var out bytes.Buffer
+	slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+		if len(groups) == 0 && a.Key != "v" {
+			return slog.Attr{}
+		}
+		return a
+	}})).Info("", "v", v)
+	return out.String()
+}
+
+func TestPipeline_Text(t *testing.T) {
+	p := pipeline.Must(pipeline.Config{Name: "orders", Instance: "eu", Strategies: []pipeline.Strategy{passThrough{}}}.Build())
+	assert.Equal(t, "orders/eu", fmt.Sprint(p))
+	assert.JSONEq(t, `{"v":"orders/eu"}`, logged(p))
+	assert.Equal(t, "pipeline", fmt.Sprint(new(pipeline.Pipeline)))
+	assert.Equal(t, "pipeline", (*pipeline.Pipeline)(nil).String())
+	assert.Equal(t, "orders/eu: pipeline_test", p.Describe().String())
+	assert.JSONEq(t, `{"v":{"name":"orders","instance":"eu","running":0,"strategies":["pipeline_test"]}}`, logged(p.Describe()))
+	assert.JSONEq(t, `{"v":"orders/Retry"}`, logged(pipeline.Source{Pipeline: "orders", Strategy: "Retry"}))
+}
+
+// The values of calls are not for logs.
+func TestEvent_TextHasNoResult(t *testing.T) {
+	e := pipeline.Event{
+		Name: pipeline.EventExecutionAttempt, Severity: pipeline.Warning, Source: pipeline.Source{Pipeline: "orders", Strategy: "Retry"},
+		Operation: "list", Result: "secret", Err: errBoom, Attempt: 1, Handled: true, Duration: time.Second,
+	}
+	assert.Equal(t, "ExecutionAttempt Warning orders/Retry: boom", fmt.Sprint(e))
+	assert.JSONEq(t, `{"v":{"name":"ExecutionAttempt","severity":"Warning","source":"orders/Retry","operation":"list",
+		"attempt":1,"handled":true,"duration":1000000000,"error":"boom"}}`, logged(e))
+}
+
+func TestErrors_WithoutAName(t *testing.T) {
+	_, err := pipeline.New("", nil)
+	assert.EqualError(t, err, "pipeline: invalid configuration: strategy 1 is nil")
+	_, err = pipeline.New("orders", nil)
+	assert.EqualError(t, err, "pipeline: invalid configuration orders: strategy 1 is nil")
+	p := pipeline.Must(pipeline.New(""))
+	assert.NoError(t, p.Close())
+	assert.EqualError(t, p.Execute(context.Background(), func(context.Context) error { return nil }), "pipeline: closed")
+}
+
+// A strategy's Close may close the pipeline again.
+func TestPipeline_CloseThatCallsBack(t *testing.T) {
+	s := new(closing)
+	s.pipeline = pipeline.Must(pipeline.New("orders", s))
+	assert.ErrorIs(t, s.pipeline.Close(), errBoom)
+	assert.ErrorIs(t, s.pipeline.Close(), errBoom, "the same again")
+	assert.Equal(t, 1, s.calls)
+}
+
+type closing struct {
+	passThrough
+	pipeline *pipeline.Pipeline
+	calls    int
+}
+
+func (c *closing) Close() error {
+	c.calls++
+	if err := c.pipeline.Close(); err != nil {
+		return err
+	}
+	return errBoom
+}
