@@ -24,7 +24,7 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 	if answers(lease) {
 		return c.counted(lease), nil
 	}
-	w, lease := c.join(key, n, lease, known)
+	w, lease := c.join(ctx, key, n, lease, known)
 	if w == nil {
 		return c.counted(lease), nil
 	}
@@ -33,7 +33,7 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 
 // join puts a caller who was rejected into the queue, or rejects it for good. known: it was
 // rejected without asking.
-func (c *core) join(key string, n int, rejected limiter.Lease, known bool) (*waiter, limiter.Lease) {
+func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lease, known bool) (*waiter, limiter.Lease) {
 	q := c.queueing.Load()
 	hint, _ := rejected.RetryAfter()
 	if q.limit == 0 { // no need for a cell
@@ -43,6 +43,9 @@ func (c *core) join(key string, n int, rejected limiter.Lease, known bool) (*wai
 		return nil, limiter.Rejected(hint, limiter.ReasonQueueLimit)
 	}
 	ce := c.cells.lock(key, true)
+	if ce == nil {
+		return nil, limiter.Rejected(hint, limiter.ReasonQueueLimit)
+	}
 	defer ce.mu.Unlock()
 	if c.closed.Load() {
 		return nil, limiter.Rejected(0, limiter.ReasonClosed)
@@ -61,7 +64,7 @@ func (c *core) join(key string, n int, rejected limiter.Lease, known bool) (*wai
 		}
 		return nil, limiter.Rejected(wait, limiter.ReasonQueueLimit)
 	}
-	w := &waiter{ce: ce, n: n, ready: make(chan struct{})}
+	w := &waiter{ce: ce, n: n, ctx: ctx, ready: make(chan struct{})}
 	before := ce.queue.newest
 	ce.queue.push(w)
 	for _, w := range out { // they are told how long it takes behind those who are here now
@@ -152,6 +155,9 @@ func (ce *cell) serveSome() (wait time.Duration, more bool) {
 	if !more {
 		return 0, false
 	}
+	if len(ws) == 0 && !zeros {
+		return time.Second, true // all have left, and each wakes this goroutine when it is out of the queue
+	}
 	return ce.serve(ws, zeros), true
 }
 
@@ -164,7 +170,7 @@ func (ce *cell) waiting() (ws []*waiter, zeros bool, ok bool) {
 		return nil, false, false
 	}
 	for w := range ce.queue.all(ce.c.queueing.Load().order) {
-		if w.n > 0 {
+		if w.n > 0 && w.ctx.Err() == nil {
 			ws = append(ws, w)
 		}
 		if len(ws) == exactWaiters {

@@ -31,6 +31,9 @@ func (c *core) borrow(ctx context.Context, key string, n int) (limiter.Lease, er
 	defer limit.Stop()
 	for {
 		ce := c.cells.lock(key, true)
+		if ce == nil {
+			return c.takeRemotely(ctx, key, n)
+		}
 		lease, ok := ce.locally(n)
 		under := ce.loan.under
 		if !ok && under == nil {

@@ -12,7 +12,8 @@ import (
 // A call is what one caller asks of one key of a bucket or window.
 type call struct {
 	c     *core
-	p     *part // that the key was in when the call was made
+	ctx   context.Context // of a caller who may leave, else nil
+	p     *part           // that the key was in when the call was made
 	key   string
 	asks  []Ask
 	one   [1]Ask // room for the usual call
@@ -37,6 +38,20 @@ type call struct {
 
 func (q *call) about() what { return 0 }
 
+func (q *call) left() bool {
+	if q.ended.Load() {
+		return true
+	}
+	if q.ctx == nil || q.ctx.Err() == nil {
+		return false
+	}
+	if q.ended.CompareAndSwap(false, true) {
+		q.err = contextError(q.ctx)
+		q.tell()
+	}
+	return true
+}
+
 // ask asks the store and waits for the answer, CallTimeout at the longest. The error is the
 // context's, or [ErrUnavailable].
 func (c *core) ask(ctx context.Context, key string, asks ...Ask) (*call, error) {
@@ -55,7 +70,7 @@ func (c *core) ask(ctx context.Context, key string, asks ...Ask) (*call, error) 
 		return nil, err
 	}
 	q := c.newCall(key, asks)
-	q.done = make(chan struct{})
+	q.ctx, q.done = ctx, make(chan struct{})
 	c.s.send(q)
 	if err := wait(ctx, limit, q.done); err != nil {
 		if q.ended.CompareAndSwap(false, true) {
@@ -92,6 +107,9 @@ func (s *Store) send(q *call) {
 	s.busy.Add(1)
 	go func() {
 		defer s.busy.Add(-1)
+		if q.left() {
+			return
+		}
 		fly(s.o.CallTimeout, []*call{q}, s.decide, s.lostCalls)
 	}()
 }
@@ -118,7 +136,7 @@ func (q *call) answer() {
 		return
 	}
 	for i, a := range q.asks {
-		if a.Op == Take && q.granted[i] > 0 {
+		if a.Op == Take && q.granted[i] > 0 && !q.handOn(i) {
 			q.undo(i)
 		}
 	}
@@ -132,13 +150,28 @@ func (q *call) tell() {
 	}
 }
 
-// undo gives back what was granted to an ask, because nobody is there to have it.
+// handOn has a caller who waits here for as many permits have what was granted to one who has
+// left. It returns false if there is none.
+func (q *call) handOn(i int) bool {
+	if q.asks[i].Lend {
+		return false
+	}
+	ce := q.c.cells.lock(q.key, false)
+	if ce == nil {
+		return false
+	}
+	defer ce.mu.Unlock()
+	w := ce.queue.waitsFor(q.granted[i], q.c.queueing.Load().order)
+	return w != nil && ce.queue.answer(w, newGrant(q, i))
+}
+
+// undo gives back what was granted to an ask, because no caller is there to have it.
 func (q *call) undo(i int) {
 	switch n := q.granted[i]; {
 	case n <= 0:
 	case q.asks[i].Lend:
 		q.c.giveLoanBack(q.key, q.def, n, q.marks[i])
-	case !q.c.o.CacheRejections:
+	default:
 		q.c.giveBack(q.key, q.def, n, q.marks[i])
 	}
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"crypto/sha256"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,15 +58,20 @@ func (c *core) wake(key string) {
 	}
 }
 
-// longestKey is the longest that is stored as it is. A longer one is stored as its SHA-256.
-const longestKey = 200
+const (
+	// longestKey is the longest that is stored as it is. A longer one is stored as hashed and
+	// its SHA-256, and so is a key that looks like that, so that no two keys are stored alike.
+	longestKey = 200
+	hashed     = "sha256:"
+)
 
 func storedKey(key string) string {
-	if len(key) <= longestKey {
+	looksHashed := len(key) == len(hashed)+sha256.Size && strings.HasPrefix(key, hashed)
+	if len(key) <= longestKey && !looksHashed {
 		return key
 	}
 	sum := sha256.Sum256([]byte(key))
-	return "sha256:" + string(sum[:])
+	return hashed + string(sum[:])
 }
 
 // atOnce answers without asking, where that can be done. A caller who is waiting if rejected may

@@ -17,7 +17,8 @@ type cells struct {
 	single *cell
 	once   sync.Once
 	shards [16]shard
-	tidied atomic.Bool // a goroutine looks for cells that nobody needs any more
+	number atomic.Int64 // in the shards
+	tidied atomic.Bool  // a goroutine looks for cells that nobody needs any more
 }
 
 type shard struct {
@@ -25,7 +26,13 @@ type shard struct {
 	m  map[string]*cell
 }
 
-// lock returns the cell of a key, locked; nil if there is none and it is not to be made.
+// mostCells bounds for how many keys a limiter remembers something. Keys beyond it are asked
+// about in the store each time: their rejections are not remembered, nothing is borrowed for
+// them, and there is no room in their queues.
+const mostCells = 100_000
+
+// lock returns the cell of a key, locked; nil if there is none and it is not to be made, or
+// there are too many.
 func (cs *cells) lock(key string, create bool) *cell {
 	for {
 		ce := cs.find(key, create)
@@ -48,13 +55,14 @@ func (cs *cells) find(key string, create bool) *cell {
 	sh := &cs.shards[maphash.String(seed, key)%uint64(len(cs.shards))]
 	sh.mu.Lock()
 	ce := sh.m[key]
-	made := ce == nil && create
+	made := ce == nil && create && cs.number.Load() < mostCells
 	if made {
 		if sh.m == nil {
 			sh.m = map[string]*cell{}
 		}
 		ce = newCell(cs.c, key)
 		sh.m[key] = ce
+		cs.number.Add(1)
 	}
 	sh.mu.Unlock()
 	if made && cs.tidied.CompareAndSwap(false, true) {
@@ -79,7 +87,7 @@ func (cs *cells) tidy() {
 	for cs.c.s.sleeps(tidyEvery) {
 		left := 0
 		for i := range cs.shards {
-			left += cs.shards[i].tidy()
+			left += cs.shards[i].tidy(&cs.number)
 		}
 		if left > 0 {
 			continue
@@ -92,9 +100,9 @@ func (cs *cells) tidy() {
 }
 
 // tidy returns how many cells are left.
-func (sh *shard) tidy() int {
+func (sh *shard) tidy(number *atomic.Int64) int {
 	for some := range slices.Chunk(sh.all(), tidyAtOnce) {
-		sh.forgetIdle(some)
+		number.Add(-sh.forgetIdle(some))
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -104,7 +112,7 @@ func (sh *shard) tidy() int {
 	return len(sh.m)
 }
 
-func (sh *shard) forgetIdle(some []*cell) {
+func (sh *shard) forgetIdle(some []*cell) (forgotten int64) {
 	now := time.Now()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -115,9 +123,11 @@ func (sh *shard) forgetIdle(some []*cell) {
 		if ce.idle(now) {
 			ce.gone = true
 			delete(sh.m, ce.key)
+			forgotten++
 		}
 		ce.mu.Unlock()
 	}
+	return forgotten
 }
 
 func (sh *shard) all() []*cell {

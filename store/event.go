@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -99,10 +100,29 @@ func (t *teller) run() {
 		if len(events) == 0 {
 			return
 		}
-		for _, e := range events {
-			t.tell(e)
+		if !t.deliver(events) {
+			return
 		}
 	}
+}
+
+// deliver returns false if OnEvent has ended the goroutine, by runtime.Goexit: then another one
+// delivers the rest.
+func (t *teller) deliver(events []Event) (all bool) {
+	i := 0
+	defer func() {
+		if all {
+			return
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.events = append(events[i+1:], t.events...)
+		go t.run()
+	}()
+	for ; i < len(events); i++ {
+		recovered.Call("store: OnEvent", func() { t.tell(events[i]) })
+	}
+	return true
 }
 
 // Keys of what is on the leases of shared limiters besides RetryAfter and Reason.

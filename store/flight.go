@@ -285,6 +285,9 @@ func (s *Store) convert(f *flight, all []*undecided) {
 
 func (u *undecided) about() what { return 0 }
 
+// left is false: a state is converted also for the next who asks.
+func (u *undecided) left() bool { return false }
+
 // again sends the calls of the group once more.
 func (u *undecided) again(s *Store) {
 	if u.err != nil {

@@ -17,7 +17,8 @@ import (
 // A holding is what is asked about one lease of a concurrency limiter.
 type holding struct {
 	c     *core
-	p     *part // that the key was in when it was made
+	ctx   context.Context // of a caller who may leave, else nil
+	p     *part           // that the key was in when it was made
 	what  what
 	h     Hold // the backend has a copy, which is taken over with the answer
 	tries int
@@ -42,6 +43,23 @@ const (
 )
 
 func (x *holding) about() what { return x.what }
+
+func (x *holding) left() bool {
+	if x.what != toHold {
+		return false
+	}
+	if x.ended.Load() {
+		return true
+	}
+	if x.ctx == nil || x.ctx.Err() == nil {
+		return false
+	}
+	if x.ended.CompareAndSwap(false, true) {
+		x.err = contextError(x.ctx)
+		x.tell()
+	}
+	return true
+}
 
 // ids are unique among all leases of all instances.
 var (
@@ -94,7 +112,7 @@ func (c *core) askToHold(ctx context.Context, key string, n int, waiting bool) (
 	}
 	x := c.newHolding(toHold, key, newID(), int64(n))
 	x.h.Waiting = waiting
-	x.done = make(chan struct{})
+	x.ctx, x.done = ctx, make(chan struct{})
 	c.s.sendHolding(x)
 	if err := wait(ctx, limit, x.done); err != nil {
 		if x.ended.CompareAndSwap(false, true) {

@@ -1,9 +1,12 @@
 package store
 
 import (
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/internal/recovered"
 )
 
 // A lane carries what is asked of the store, one flight at a time: whatever comes while a
@@ -20,7 +23,13 @@ type lane[T passenger] struct {
 
 // A passenger says what it is about: releases go before renewals, and those before what is to
 // be had, so that who asks after a release finds what came back.
-type passenger interface{ about() what }
+//
+// left reports whether the caller has left, so that nothing is to be asked any more; then it
+// has been answered.
+type passenger interface {
+	about() what
+	left() bool
+}
 
 // A flight is one round trip. It lands once, or is given up once.
 type flight struct {
@@ -75,17 +84,30 @@ func (l *lane[T]) run() {
 	}
 }
 
-// fly carries a batch. It returns false if the flight was given up, which calls lost.
-func fly[T any](timeout time.Duration, batch []T, carry, lost func(*flight, []T)) bool {
-	f := &flight{}
+// fly carries a batch. It returns false if the flight was given up, which calls lost: also if the
+// backend has panicked, or has ended the goroutine.
+func fly[T any](timeout time.Duration, batch []T, carry, lost func(*flight, []T)) (ok bool) {
+	f, returned := &flight{}, false
 	watch := time.AfterFunc(timeout, func() {
 		if f.giveUp() {
 			lost(f, batch)
 		}
 	})
-	defer watch.Stop()
+	defer func() {
+		watch.Stop()
+		if !returned {
+			if p := recover(); p != nil {
+				recovered.Report("store: Backend", p, debug.Stack())
+			}
+			if f.giveUp() {
+				lost(f, batch)
+			}
+		}
+		ok = f.state.Load() == landed
+	}()
 	carry(f, batch)
-	return f.state.Load() == landed
+	returned = true
+	return true
 }
 
 func (l *lane[T]) next() []T {
@@ -96,11 +118,19 @@ func (l *lane[T]) next() []T {
 		if len(all) == 0 {
 			continue
 		}
-		n := min(len(all), most)
+		batch, n := all[:0:len(all)], 0 // in place: nothing else has this slice
+		for ; n < len(all) && len(batch) < most; n++ {
+			if !all[n].left() {
+				batch = append(batch, all[n])
+			}
+		}
+		batch = batch[:len(batch):len(batch)]
 		if l.pending[w] = all[n:]; n == len(all) {
 			l.pending[w] = nil
 		}
-		return all[:n:n]
+		if len(batch) > 0 {
+			return batch
+		}
 	}
 	l.flying = false
 	return nil

@@ -26,12 +26,14 @@ const (
 func (s *Store) listenOn() {
 	pause, told := firstListenPause, false
 	for s.ctx.Err() == nil {
-		err := s.backend.Listen(s.ctx, func() {
-			s.heard.Store(true)
-			again := told
-			s.goes(func() { s.catchUp(again) })
-			pause, told = firstListenPause, false
-		}, s.notice)
+		err := <-onItsOwn("store: Backend.Listen", func() error {
+			return s.backend.Listen(s.ctx, func() {
+				s.heard.Store(true)
+				again := told
+				s.goes(func() { s.catchUp(again) })
+				pause, told = firstListenPause, false
+			}, s.notice)
+		})
 		if s.ctx.Err() != nil {
 			s.heard.Store(false)
 			return

@@ -78,7 +78,8 @@ type LimiterOptions struct {
 	// CacheRejections: a key that has nothing left is rejected without asking until time
 	// has brought something back. Since a refund may bring it back earlier, and the
 	// instance would not know, a grant is then not given back when a chain is rejected by
-	// a later limiter, nor when its caller has left meanwhile. Not for concurrency, where
+	// a later limiter. What a caller who has left was granted is given back: this instance
+	// sees that, and the others do once time has brought something back. Not for concurrency, where
 	// time brings nothing back.
 	CacheRejections bool `json:"cache_rejections,omitempty" yaml:"cache_rejections,omitempty"`
 	// NoCoalescing: every call is a round trip of its own, also where many come at once.

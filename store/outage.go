@@ -110,7 +110,7 @@ func (f *fallback) limiter(c *core) *limiter.PartitionedLimiter[string, string] 
 	f.of = limits
 	f.by, _ = limiter.NewPartitioned(func(key string) limiter.Partition[string] {
 		return limiter.Partition[string]{Key: key, New: share}
-	}, limiter.PartitionedOptions{})
+	}, limiter.PartitionedOptions{MaxPartitions: mostCells})
 	return f.by
 }
 

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"context"
+
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -9,6 +11,7 @@ import (
 type waiter struct {
 	ce           *cell
 	n            int
+	ctx          context.Context
 	queued       bool
 	lease        limiter.Lease // the answer
 	ready        chan struct{}
@@ -96,6 +99,16 @@ func (q *queue) answer(w *waiter, lease limiter.Lease) bool {
 	w.lease = lease
 	close(w.ready)
 	return true
+}
+
+// waitsFor returns the first waiter for so many permits who has not left, or nil.
+func (q *queue) waitsFor(n int64, order limiter.QueueOrder) *waiter {
+	for w := range q.all(order) {
+		if int64(w.n) == n && w.ctx.Err() == nil {
+			return w
+		}
+	}
+	return nil
 }
 
 // makeRoom takes the oldest out until no more room than that is taken, and returns them.

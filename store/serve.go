@@ -236,11 +236,19 @@ func (ce *cell) pause(rejected limiter.Lease) time.Duration {
 	return poll/2 + time.Duration(rand.Int64N(int64(poll)))
 }
 
-// deliver hands a lease to a waiter. It returns false if that has left.
+// deliver hands a lease to a waiter, or if that has left to another one for as many permits. It
+// returns false if there is none.
 func (ce *cell) deliver(w *waiter, lease limiter.Lease) bool {
 	ce.mu.Lock()
 	defer ce.mu.Unlock()
-	return ce.queue.answer(w, lease)
+	if w.queued && w.ctx.Err() == nil && ce.queue.answer(w, lease) {
+		return true
+	}
+	if !lease.Acquired() {
+		return ce.queue.answer(w, lease)
+	}
+	next := ce.queue.waitsFor(int64(w.n), ce.c.queueing.Load().order)
+	return next != nil && ce.queue.answer(next, lease)
 }
 
 func (ce *cell) serveZeros(lease limiter.Lease) {
