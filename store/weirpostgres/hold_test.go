@@ -252,3 +252,35 @@ func TestOneConnectionIsEnough(t *testing.T) {
 	require.True(t, done)
 	assert.Equal(t, store.Notice{Name: "a"}, <-notices)
 }
+
+// A step back of the server's clock does not keep the permits of an instance that has died.
+func TestHold_ClockStepsBack(t *testing.T) {
+	pool := connect(t, testserver.Postgres(t).URL, nil)
+	schema := freshSchema(t, pool)
+	steerable(t, pool, schema)
+	b := newSteered(t, testserver.Postgres(t).URL, schema)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	d := concurrency(t, b.Backend, "c", 2)
+	now := time.Now().UnixMicro()
+	hour, ttl := time.Hour.Microseconds(), int64(60_000_000)
+	ask := func(at int64, id string) *store.Hold {
+		b.setTime(at)
+		h := lease(d, "key", id, 1)
+		require.NoError(t, b.Hold(t.Context(), []*store.Hold{h}))
+		return h
+	}
+	require.True(t, ask(now, "dead").OK)
+	require.True(t, ask(now, "alive").OK)
+	require.False(t, ask(now+1, "other").OK)
+	now -= hour
+	require.False(t, ask(now, "other").OK, "the step by itself ends nothing")
+	b.setTime(now + ttl/2)
+	alive := lease(d, "key", "alive", 1)
+	require.NoError(t, b.Renew(t.Context(), []*store.Hold{alive}))
+	require.True(t, alive.OK)
+	rejected := ask(now+ttl/2, "other")
+	require.False(t, rejected.OK)
+	require.LessOrEqual(t, rejected.NextEnd, ttl/2)
+	require.True(t, ask(now+ttl+1, "other").OK, "the dead lease ends a TTL after the step")
+	require.False(t, ask(now+ttl+2, "another").OK, "the other lease was renewed")
+}
