@@ -148,6 +148,7 @@ func (t *RoundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Cancel != nil {
 		var stop context.CancelCauseFunc
 		x.Context, stop = withCancelChannel(x.Context, r.Cancel)
+		x.cancellable = true
 		defer stop(nil)
 	}
 	x.host = hostOf(r)

@@ -33,7 +33,7 @@ type lifetime struct {
 // lifetime returns the context that the base gets for an attempt with the strategies' ctx.
 func (a *attempt) lifetime(ctx context.Context) context.Context {
 	x := a.exchange
-	if ctx == context.Context(x) && x.caller == x.Context {
+	if ctx == context.Context(x) && !x.cancellable {
 		return ctx // it ends when the caller's does
 	}
 	a.life = &lifetime{caller: x.caller, strategies: ctx}

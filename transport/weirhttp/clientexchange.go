@@ -19,12 +19,13 @@ import (
 type exchange struct {
 	context.Context // the caller's; it ends with the request's Cancel channel, too
 
-	transport  *RoundTripper
-	caller     context.Context // the request's own
-	request    *http.Request   // the caller's
-	host       string          // see [HostFrom]
-	key        string          // of [TransportOptions.Key]
-	repeatable bool            // the request may be sent more than once
+	transport   *RoundTripper
+	caller      context.Context // the request's own
+	request     *http.Request   // the caller's
+	host        string          // see [HostFrom]
+	key         string          // of [TransportOptions.Key]
+	repeatable  bool            // the request may be sent more than once
+	cancellable bool            // the request has a Cancel channel
 
 	mu        sync.Mutex
 	sent      int           // attempts that were made

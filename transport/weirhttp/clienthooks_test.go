@@ -200,3 +200,16 @@ func TestTransport_RetryAfterDateCountsFromTheResponsesDate(t *testing.T) {
 		assert.Equal(t, 9*time.Second, time.Since(began))
 	})
 }
+
+// uncomparableContext panics where it is compared with ==.
+type uncomparableContext struct {
+	context.Context
+	_ []int
+}
+
+func TestTransport_ContextThatCannotBeCompared(t *testing.T) {
+	r := newRequest(t, http.MethodGet, url, "").WithContext(uncomparableContext{Context: t.Context()})
+	resp, err := roundTripper(t, &fakeBase{answer: inTurn(200)}, nil).RoundTrip(r)
+	require.NoError(t, err)
+	readAll(t, resp)
+}
