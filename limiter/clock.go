@@ -21,6 +21,9 @@ func clock() int64 { return int64(time.Since(epoch)) }
 // the clock and then waited for a lock is late as well, but never by years.
 const otherClock = -10 * 365 * 24 * int64(time.Hour)
 
+// inBubble reports whether now was read in a testing/synctest bubble.
+func inBubble(now int64) bool { return now < otherClock }
+
 // later is at + lines×period, or never where that overflows. Neither lines nor
 // period is negative.
 func later(at, lines, period int64) int64 {

@@ -170,23 +170,44 @@ func await(ctx context.Context, e engine, w *waiter) (Lease, error) {
 	select {
 	case <-w.ready:
 		return w.take(), nil
-	case <-ctx.Done():
+	case <-doneOf(ctx, e, w):
 	}
+	if answered := leave(e, w); answered {
+		<-w.ready
+		return w.take(), nil
+	}
+	w.take()
+	return Lease{}, contextError(ctx)
+}
+
+// doneOf returns ctx.Done(). If that panics, w leaves the queue, and what it was granted meanwhile is undone.
+func doneOf(ctx context.Context, e engine, w *waiter) <-chan struct{} {
+	returned := false
+	defer func() {
+		if !returned && leave(e, w) {
+			<-w.ready
+			w.lease.undo()
+		}
+	}()
+	done := ctx.Done()
+	returned = true
+	return done
+}
+
+// leave takes w out of the queue, and serves those behind it. It reports whether w has been answered instead.
+func leave(e engine, w *waiter) (answered bool) {
 	e.lock()
+	defer e.unlock()
 	now := clock()
 	if w.queued {
 		e.catchUp(now)
 	}
 	if !w.queued {
-		e.unlock()
-		<-w.ready
-		return w.take(), nil
+		return true
 	}
 	e.common().queue.remove(w)
-	serve(e, now) // those behind w
-	e.unlock()
-	w.take()
-	return Lease{}, contextError(ctx)
+	serve(e, now)
+	return false
 }
 
 // reject counts a rejection and returns its lease.

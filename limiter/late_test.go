@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -100,5 +101,49 @@ func TestLateTimer_ShortPeriodsConcurrentSafe(t *testing.T) {
 			assert.Zero(t, s.QueuedPermits)
 			assert.Equal(t, granted.Load(), s.SuccessfulLeases)
 		})
+	}
+}
+
+// badContext is a context whose methods misbehave once they are armed.
+type badContext struct {
+	context.Context
+	done func() <-chan struct{}
+}
+
+func (c badContext) Done() <-chan struct{} { return c.done() }
+
+// A context whose Done panics leaves no waiter behind: it would take a permit for good.
+func TestAcquire_DoneThatPanics(t *testing.T) {
+	for _, k := range kinds {
+		for name, does := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
+			t.Run(k.String()+"/"+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l, err := build(k, limitertest.Limits{Permits: 1, TokensPerPeriod: 1, Segments: 1, Period: time.Second, QueueLimit: 5})
+					require.NoError(t, err)
+					lease := take(t, l, 1)
+					for _, late := range []bool{false, true} { // true: it panics when the permit has been granted
+						ctx := badContext{t.Context(), func() <-chan struct{} {
+							if late {
+								lease.Release()
+								time.Sleep(2 * time.Second)
+							}
+							does()
+							return nil
+						}}
+						var wg sync.WaitGroup
+						wg.Go(func() {
+							defer func() { _ = recover() }()
+							_, _ = l.Acquire(ctx, 1)
+							t.Error("the caller does not learn of it")
+						})
+						wg.Wait()
+						assert.Zero(t, available(l).QueuedPermits)
+						assert.EqualValues(t, 1, available(l).SuccessfulLeases)
+					}
+					assert.EqualValues(t, 1, available(l).AvailablePermits)
+					take(t, l, 1)
+				})
+			})
+		}
 	}
 }

@@ -89,7 +89,7 @@ func (p *PartitionedLimiter[R, K]) Reconfigure(o PartitionedOptions) error {
 		s.mu.Unlock()
 	}
 	if p.count.Load() > 0 && !p.closed.Load() {
-		p.keeper.schedule(max(now, p.rest.Load()))
+		p.keeper.schedule(max(now, p.resting(now)))
 	}
 	return nil
 }

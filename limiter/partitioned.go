@@ -66,13 +66,16 @@ func (o PartitionedOptions) Validate() error {
 // seen and forgotten when it has been idle for long. A limiter that was found is
 // never closed under the caller: forgetting and using it exclude each other.
 //
-// Whatever inside has TryReplenish and does not replenish by itself is driven
-// every 100 ms. One goroutine at a time does the housekeeping, for as long as
+// A limiter with TryReplenish that does not replenish by itself when it is made is
+// driven every 100 ms. One goroutine at a time does the housekeeping, for as long as
 // there are partitions; it works in small steps, so it stalls nobody, and when it
 // has looked for idle ones it rests from that for twenty times as long as it took.
-// Limiters written elsewhere should answer IdleDuration fast and without calling
-// the PartitionedLimiter: their shard is locked meanwhile. One that is no [Idler]
-// counts as idle since it was last used and holds no lease.
+//
+// Limiters written elsewhere are called with no lock held. A limiter that is no [Idler]
+// counts as idle since it was last used and holds no lease. If housekeeping calls
+// IdleDuration, TryReplenish or Close and it panics, the panic is logged with
+// [log/slog.Default], and housekeeping goes on; it also goes on without a call that takes
+// longer than 100 ms, which is not repeated before it has returned.
 //
 // The zero PartitionedLimiter is not usable; make one with [NewPartitioned].
 type PartitionedLimiter[R any, K comparable] struct {
@@ -87,6 +90,7 @@ type PartitionedLimiter[R any, K comparable] struct {
 	closed    atomic.Bool
 	timed     atomic.Bool  // there have been limiters that need the clock
 	rest      atomic.Int64 // housekeeping rests until that moment
+	lost      int64        // for how long this housekeeping has waited for slow limiters
 	keeper    keeper
 	room      roomMaker[K]
 }
@@ -265,17 +269,36 @@ func (p *PartitionedLimiter[R, K]) Close() error {
 		return nil
 	}
 	errs := []error{p.keeper.stop()}
-	for i := range p.shards {
-		s := &p.shards[i]
-		s.mu.Lock()
-		all := s.table.clear()
-		s.mu.Unlock()
-		for e := all; e != nil; e = e.next.Load() {
-			p.uncount(e)
-			errs = append(errs, closeLimiter(e.limiter))
-		}
-	}
+	p.closeFrom(0, nil, &errs)
 	return errors.Join(errs...)
+}
+
+// closeFrom closes all, which were taken out of a shard, and then those of the shards from that one on. It
+// goes on with the rest if a limiter's Close panics.
+func (p *PartitionedLimiter[R, K]) closeFrom(shard int, all *entry[K], errs *[]error) {
+	complete := false
+	defer func() {
+		if !complete {
+			p.closeFrom(shard, all, errs)
+		}
+	}()
+	for {
+		for all != nil {
+			e := all
+			all = e.next.Load()
+			p.uncount(e)
+			*errs = append(*errs, closeLimiter(e.limiter))
+		}
+		if shard == len(p.shards) {
+			complete = true
+			return
+		}
+		s := &p.shards[shard]
+		shard++
+		s.mu.Lock()
+		all = s.table.clear()
+		s.mu.Unlock()
+	}
 }
 
 func (p *PartitionedLimiter[R, K]) shard(hash uint64) *shard[K] {

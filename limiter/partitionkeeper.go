@@ -20,6 +20,11 @@ const (
 
 // A keeper calls work at the moment that was asked for, one call at a time. It
 // has a timer only while a call is due.
+//
+// A limiter may be used in a testing/synctest bubble and outside of it. A bubble's timer never fires once the
+// bubble has ended, and stopping it from outside ends the process. So a timer that was set in a bubble is
+// never touched again: it finds that it is an old one. In a bubble each request sets a timer, because the
+// one there is may be another bubble's.
 type keeper struct {
 	work func(now int64) (next int64) // returns when it wants to be called next, or never
 
@@ -27,6 +32,7 @@ type keeper struct {
 	timer   *time.Timer
 	turn    int   // the number of calls begun: by which a timer knows that it is an old one
 	at      int64 // what the timer is set for; while work runs, what was asked for meanwhile
+	bubble  bool  // the timer was set in a bubble
 	running bool
 	stopped bool
 	err     error // the first from closing a partition that was forgotten
@@ -40,18 +46,33 @@ func (k *keeper) schedule(at int64) {
 }
 
 func (k *keeper) set(at int64) {
-	switch {
-	case k.stopped || at == never:
-	case k.running:
+	if k.stopped || at == never {
+		return
+	}
+	if k.running {
 		k.at = min(k.at, at)
-	case k.timer == nil:
-		k.at = at
+		return
+	}
+	now := clock()
+	bubble := inBubble(now)
+	switch {
+	case k.timer == nil || bubble || k.bubble:
+		k.drop()
 		turn := k.turn
-		k.timer = time.AfterFunc(until(at, clock()), func() { k.run(turn) })
+		k.at, k.bubble = at, bubble
+		k.timer = time.AfterFunc(until(at, now), func() { k.run(turn) })
 	case at < k.at:
 		k.at = at
-		k.timer.Reset(until(at, clock()))
+		k.timer.Reset(until(at, now))
 	}
+}
+
+// drop lets go of the timer.
+func (k *keeper) drop() {
+	if k.timer != nil && !k.bubble {
+		k.timer.Stop()
+	}
+	k.timer = nil
 }
 
 func (k *keeper) run(turn int) {
@@ -90,10 +111,7 @@ func (k *keeper) stop() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.stopped = true
-	if k.timer != nil {
-		k.timer.Stop()
-		k.timer = nil
-	}
+	k.drop()
 	return k.err
 }
 
@@ -106,7 +124,16 @@ func (p *PartitionedLimiter[R, K]) firstVisit(s *shard[K], driven bool) int64 {
 		p.driven.Add(1)
 		return now + beat
 	}
-	return max(due, p.rest.Load())
+	return max(due, p.resting(now))
+}
+
+// resting is until when housekeeping rests. A moment of another clock, a bubble's or the one outside, has no
+// meaning for this one.
+func (p *PartitionedLimiter[R, K]) resting(now int64) int64 {
+	if rest := p.rest.Load(); inBubble(rest) == inBubble(now) {
+		return rest
+	}
+	return unknown
 }
 
 // uncount takes a partition that was forgotten out of the numbers.
@@ -127,7 +154,8 @@ func (p *PartitionedLimiter[R, K]) keep(now int64) (next int64) {
 	}
 	next = never
 	began := clock()
-	sweep := began >= p.rest.Load()
+	p.lost = 0
+	sweep := began >= p.resting(began)
 	for i := range p.shards {
 		if p.closed.Load() {
 			return never
@@ -136,12 +164,12 @@ func (p *PartitionedLimiter[R, K]) keep(now int64) (next int64) {
 	}
 	if sweep {
 		ended := clock()
-		p.rest.Store(ended + max(beat, restFactor*(ended-began)))
+		p.rest.Store(ended + max(beat, restFactor*(ended-began-p.lost)))
 	}
 	if p.count.Load() == 0 {
 		return never
 	}
-	next = max(next, p.rest.Load())
+	next = max(next, p.resting(now))
 	if p.driven.Load() > 0 {
 		next = min(next, now+beat)
 	}
@@ -162,27 +190,39 @@ func (p *PartitionedLimiter[R, K]) visitIfDue(s *shard[K], now int64, sweep bool
 	return p.sweep(s, now)
 }
 
-// replenish calls TryReplenish, which may be anybody's, without holding a lock.
+// replenish calls TryReplenish of the limiters that have to be driven, without holding a lock.
 func (p *PartitionedLimiter[R, K]) replenish(s *shard[K]) {
-	var pinned []*entry[K]
 	for from, more := 0, true; more; from += visitChains {
-		pinned = pinned[:0]
+		var pinned, foreign []*entry[K]
 		more = s.visit(from, func(e *entry[K]) {
-			if drivenBy(e.limiter) != nil {
-				e.pins.Add(1)
+			switch {
+			case drivenBy(e.limiter) == nil:
+				return
+			case isOurs(e.limiter):
 				pinned = append(pinned, e)
+			default:
+				foreign = append(foreign, e)
 			}
+			e.pins.Add(1)
 		})
 		for _, e := range pinned {
 			drivenBy(e.limiter).TryReplenish()
 			e.unpin()
 		}
+		runHooks("limiter: TryReplenish", len(foreign), func(i int) {
+			defer foreign[i].unpin()
+			t := foreign[i].limiter.(*tracked)
+			if t.busy.CompareAndSwap(false, true) {
+				defer t.busy.Store(false)
+				t.driven.TryReplenish()
+			}
+		})
 	}
 }
 
 // visit calls f with the entries of some chains, from that one on, and returns
 // whether there are more. The shard is locked meanwhile; f changes nothing in the
-// table.
+// table, and calls no function of the program's.
 func (s *shard[K]) visit(from int, f func(*entry[K])) (more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,33 +243,52 @@ func (s *shard[K]) visit(from int, f func(*entry[K])) (more bool) {
 // returns when there may be one next.
 func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 	due = never
-	defer func() { due = s.tidy(due) }() // also if a limiter of the user's panics
-	var old []*entry[K]
+	later := addUp(now, addUp(p.idle.Load(), 1))
 	for from, more := 0, true; more; from += visitChains {
-		old = old[:0]
+		var old, unknown []*entry[K]
 		more = s.visit(from, func(e *entry[K]) {
 			left, idle := p.timeLeft(e)
-			if idle && left < 0 {
+			switch {
+			case mustAsk(e.limiter):
+				unknown = append(unknown, e)
+				due = min(due, later)
+			case idle && left < 0:
 				old = append(old, e)
-				return
+			default:
+				due = min(due, addUp(now, addUp(max(left, 0), 1)))
 			}
-			due = min(due, addUp(now, addUp(max(left, 0), 1)))
 		})
 		for _, e := range old {
 			if s.takeOut(e, p.idle.Load()) {
 				p.forget(e)
 			} else { // used meanwhile
-				due = min(due, addUp(now, addUp(p.idle.Load(), 1)))
+				due = min(due, later)
 			}
 		}
+		p.lost += runHooks("limiter: IdleDuration", len(unknown), func(i int) {
+			e := unknown[i]
+			left, out := s.askAndTakeOut(e, p.idle.Load())
+			if out {
+				p.forget(e)
+			} else {
+				s.noteDue(addUp(now, addUp(left, 1)))
+			}
+		})
 	}
-	return due
+	return s.tidy(due)
+}
+
+// noteDue has the shard swept at that moment or before.
+func (s *shard[K]) noteDue(at int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.due = min(s.due, at)
 }
 
 // timeLeft is how long a partition still may be idle; of one in use, how long at
-// least. The shard is locked.
+// least. The shard is locked. Of one that has to be asked nothing is known.
 func (p *PartitionedLimiter[R, K]) timeLeft(e *entry[K]) (left int64, idle bool) {
-	if e.pins.Load() > 0 {
+	if e.pins.Load() > 0 || mustAsk(e.limiter) {
 		return p.idle.Load(), false
 	}
 	d, idle := e.limiter.(Idler).IdleDuration()
@@ -239,21 +298,48 @@ func (p *PartitionedLimiter[R, K]) timeLeft(e *entry[K]) (left int64, idle bool)
 	return p.idle.Load() - int64(d), true
 }
 
+// mustAsk reports whether only the program's code knows for how long l has been idle.
+func mustAsk(l Limiter) bool {
+	t, ok := l.(*tracked)
+	return ok && t.idler != nil
+}
+
+// askAndTakeOut is [shard.takeOut] for a limiter that has to be asked, which is done without a lock. It is
+// still right when it is taken out if it has not been used since. left is for how long it may still be idle.
+func (s *shard[K]) askAndTakeOut(e *entry[K], longer int64) (left int64, out bool) {
+	t := e.limiter.(*tracked)
+	if e.pins.Load() > 0 || !t.busy.CompareAndSwap(false, true) {
+		return longer, false
+	}
+	defer t.busy.Store(false)
+	uses := t.uses.Load()
+	d, idle := t.idler.IdleDuration()
+	switch {
+	case !idle:
+		return longer, false
+	case int64(d) <= longer:
+		return longer - int64(d), false
+	}
+	return longer, s.remove(e, func() bool { return t.uses.Load() == uses })
+}
+
 // takeOut takes an entry out of its shard if nobody is using it and its limiter
 // has been idle for longer than that.
 func (s *shard[K]) takeOut(e *entry[K], longer int64) (out bool) {
+	return s.remove(e, func() bool { return retire(e.limiter, longer) })
+}
+
+// remove takes an entry out of its shard if nobody is using it and it may go. Nobody uses it while may is
+// called.
+func (s *shard[K]) remove(e *entry[K], may func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	hash := s.table.hash(e.key)
 	if s.table.find(hash, e.key) != e || !e.pins.CompareAndSwap(0, forgotten) {
 		return false
 	}
-	defer func() { // also if a limiter of the user's panics
-		if !out {
-			e.pins.Add(-forgotten)
-		}
-	}()
-	if !retire(e.limiter, longer) {
+	if !may() {
+		e.pins.Add(-forgotten)
 		return false
 	}
 	s.table.remove(hash, e)
@@ -293,10 +379,15 @@ func retire(l Limiter, longer int64) bool {
 	return idle && int64(d) > longer
 }
 
-// forget closes the limiter of a partition that was taken out.
+// forget closes the limiter of a partition that was taken out. Whose call made room is no reason for its
+// caller to see a panic of another key's limiter, or to wait for it.
 func (p *PartitionedLimiter[R, K]) forget(e *entry[K]) {
 	p.uncount(e)
-	p.keeper.failed(closeLimiter(e.limiter))
+	if isOurs(e.limiter) {
+		p.keeper.failed(closeLimiter(e.limiter))
+		return
+	}
+	runHooks("limiter: Close", 1, func(int) { p.keeper.failed(closeLimiter(e.limiter)) })
 }
 
 // tidy gives memory back after a sweep, and says when the next one is due.
@@ -314,9 +405,22 @@ func (s *shard[K]) tidy(due int64) int64 {
 	return due
 }
 
-// drivenBy returns the limiter as one that somebody else has to replenish, or nil.
+// isOurs reports whether l runs this package's code only.
+func isOurs(l Limiter) bool {
+	switch l.(type) {
+	case *Concurrency, *Unlimited:
+		return true
+	default:
+		return clockedOf(l) != nil
+	}
+}
+
+// drivenBy returns the limiter as one that has to be replenished, or nil.
 func drivenBy(l Limiter) Replenisher {
-	if r, ok := untracked(l).(Replenisher); ok && !r.AutoReplenishing() {
+	if t, ok := l.(*tracked); ok {
+		return t.driven
+	}
+	if r, ok := l.(Replenisher); ok && !r.AutoReplenishing() {
 		return r
 	}
 	return nil

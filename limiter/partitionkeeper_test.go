@@ -179,28 +179,6 @@ func TestPartitionedManyThatGoIdleAtOnceMakeRoomAtOnce(t *testing.T) {
 	mustAcquire(t, p, -2, 1)
 }
 
-// badIdler panics when it is asked for the second time.
-type badIdler struct {
-	*Unlimited
-	asked *int
-}
-
-func (b badIdler) IdleDuration() (time.Duration, bool) {
-	if *b.asked++; *b.asked == 2 {
-		panic("boom")
-	}
-	return time.Hour, true
-}
-
-func TestPartitionedAPanicLeavesNoLockBehind(t *testing.T) {
-	asked := 0
-	p := newPartitioned(t, func(int) (Limiter, error) { return badIdler{NewUnlimited(), &asked}, nil }, PartitionedOptions{MaxPartitions: 1})
-	mustAcquire(t, p, 1, 1)
-	assert.Panics(t, func() { _, _ = p.TryAcquire(t.Context(), 2, 1) })
-	mustAcquire(t, p, 1, 1)
-	mustAcquire(t, p, 2, 1)
-}
-
 type badCloser struct{ *Unlimited }
 
 func (badCloser) Close() error { panic("boom") }

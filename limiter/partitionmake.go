@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 )
 
 // making is a partition that somebody is making; who wants it too waits for done,
@@ -137,20 +136,10 @@ func makeLimiter[K comparable](part Partition[K]) (Limiter, error) {
 	if l == nil {
 		return nil, fmt.Errorf("%w: New returned no limiter for the partition of key %v", ErrInvalidOptions, part.Key)
 	}
-	if knowsIdle(l) {
+	if isOurs(l) {
 		return l, nil
 	}
 	return track(l), nil
-}
-
-// knowsIdle tells whether l will ever say that it is idle: a chain of which a
-// member does not know will not.
-func knowsIdle(l Limiter) bool {
-	if c, ok := l.(*Chained); ok {
-		return !slices.ContainsFunc(c.limiters, func(l Limiter) bool { return !knowsIdle(l) })
-	}
-	_, ok := l.(Idler)
-	return ok
 }
 
 // closeLimiter closes the limiter of a partition that nobody uses any more.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // A roomMaker finds partitions that may make room for a new one. Up to strictly
@@ -59,51 +60,89 @@ func (p *PartitionedLimiter[R, K]) makeRoom() bool {
 	return true
 }
 
-// findRoom takes that partition out; nil if there is none.
+// findRoom takes that partition out; nil if there is none. The roomMaker is locked only while candidates are
+// collected: taking one out may call a function of the program's.
 func (p *PartitionedLimiter[R, K]) findRoom() *entry[K] {
-	r := &p.room
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if e := p.takeFound(); e != nil {
+	if e := p.takeFirst(p.room.pop); e != nil {
 		return e
 	}
-	strict := p.max.Load() <= strictly
-	began := clock()
-	if !strict && began < r.notBefore {
-		p.lookAround()
-		return p.takeFound()
+	if p.max.Load() <= strictly {
+		found := p.lookForRoom()
+		return p.takeFirst(func() (c candidate[K], ok bool) { return popLast(&found) })
 	}
-	p.lookForRoom()
-	e := p.takeFound()
-	switch {
-	case strict:
-		r.found = nil
-	case e == nil:
-		ended := clock()
-		r.notBefore = ended + restFactor*(ended-began)
+	return p.findRoughly()
+}
+
+// findRoughly is findRoom with more partitions than strictly many.
+func (p *PartitionedLimiter[R, K]) findRoughly() *entry[K] {
+	r := &p.room
+	r.mu.Lock()
+	began := clock()
+	all := began >= r.notBefore || inBubble(began) != inBubble(r.notBefore)
+	if all {
+		r.found = p.lookForRoom()
+	} else {
+		p.lookAround()
+	}
+	looked := clock() - began
+	r.mu.Unlock()
+	e := p.takeFirst(r.pop)
+	if e == nil && all {
+		r.mu.Lock()
+		r.notBefore = clock() + restFactor*looked
+		r.mu.Unlock()
 	}
 	return e
 }
 
-// takeFound takes out the first that is still as it was found.
-func (p *PartitionedLimiter[R, K]) takeFound() *entry[K] {
-	r := &p.room
-	for len(r.found) > 0 {
-		c := r.found[len(r.found)-1]
-		r.found = r.found[:len(r.found)-1]
-		if c.entry.used.Load() == c.used && c.shard.takeOut(c.entry, p.leastIdle(c.entry)) {
+// pop returns the next candidate of those that were kept.
+func (r *roomMaker[K]) pop() (c candidate[K], ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return popLast(&r.found)
+}
+
+func popLast[K comparable](found *[]candidate[K]) (c candidate[K], ok bool) {
+	last := len(*found) - 1
+	if last < 0 {
+		return c, false
+	}
+	c = (*found)[last]
+	*found = (*found)[:last]
+	return c, true
+}
+
+// takeFirst takes out the first candidate that is still as it was found.
+func (p *PartitionedLimiter[R, K]) takeFirst(next func() (candidate[K], bool)) *entry[K] {
+	for c, ok := next(); ok; c, ok = next() {
+		if c.entry.used.Load() == c.used && p.takeCandidate(c) {
 			return c.entry
 		}
 	}
 	return nil
 }
 
-// lookAround looks at the next few partitions in turn.
+func (p *PartitionedLimiter[R, K]) takeCandidate(c candidate[K]) bool {
+	if !mustAsk(c.entry.limiter) {
+		return c.shard.takeOut(c.entry, p.leastIdle(c.entry))
+	}
+	const takenOut, tooLate = 1, 2
+	var outcome atomic.Int32
+	runHooks("limiter: IdleDuration", 1, func(int) {
+		_, out := c.shard.askAndTakeOut(c.entry, p.leastIdle(c.entry))
+		if out && !outcome.CompareAndSwap(0, takenOut) {
+			p.forget(c.entry) // the caller has gone on without the answer
+		}
+	})
+	return !outcome.CompareAndSwap(0, tooLate)
+}
+
+// lookAround looks at the next few partitions in turn. The roomMaker is locked.
 func (p *PartitionedLimiter[R, K]) lookAround() {
 	r := &p.room
 	for range lookAtLeast {
 		s := &p.shards[r.shard]
-		more := s.visit(r.chain, func(e *entry[K]) { p.consider(s, e) })
+		more := s.visit(r.chain, func(e *entry[K]) { r.found = p.consider(r.found, s, e) })
 		if r.chain += visitChains; !more {
 			r.shard, r.chain = (r.shard+1)%len(p.shards), 0
 		}
@@ -113,35 +152,38 @@ func (p *PartitionedLimiter[R, K]) lookAround() {
 	}
 }
 
-// consider collects a partition if it may go.
-func (p *PartitionedLimiter[R, K]) consider(s *shard[K], e *entry[K]) {
-	if left, idle := p.timeLeft(e); idle && p.idle.Load()-left > p.leastIdle(e) {
-		p.room.found = append(p.room.found, candidate[K]{entry: e, shard: s, used: e.used.Load()})
+// consider adds a partition to those found if it may go, as far as is known without asking it.
+func (p *PartitionedLimiter[R, K]) consider(found []candidate[K], s *shard[K], e *entry[K]) []candidate[K] {
+	left, idle := p.timeLeft(e)
+	if idle && p.idle.Load()-left > p.leastIdle(e) || mustAsk(e.limiter) && e.pins.Load() == 0 {
+		return append(found, candidate[K]{entry: e, shard: s, used: e.used.Load()})
 	}
+	return found
 }
 
 // leastIdle is for how long a partition must have been idle, and longer, to make
 // room. Of a limiter that is no [Idler] it is not known before its time is up
 // whether something would be forgotten with it.
 func (p *PartitionedLimiter[R, K]) leastIdle(e *entry[K]) int64 {
-	if _, guessed := e.limiter.(*tracked); guessed {
+	if t, ok := e.limiter.(*tracked); ok && t.idler == nil {
 		return p.idle.Load()
 	}
 	return -1
 }
 
-// lookForRoom collects the partitions that may go, the least recently used last.
-func (p *PartitionedLimiter[R, K]) lookForRoom() {
-	r := &p.room
+// lookForRoom returns the partitions that may go, the least recently used last.
+func (p *PartitionedLimiter[R, K]) lookForRoom() []candidate[K] {
+	var found []candidate[K]
 	for i := range p.shards {
 		s := &p.shards[i]
 		for from, more := 0, true; more; from += visitChains {
-			more = s.visit(from, func(e *entry[K]) { p.consider(s, e) })
+			more = s.visit(from, func(e *entry[K]) { found = p.consider(found, s, e) })
 		}
 	}
 	uses := p.uses.Load()
-	slices.SortFunc(r.found, func(a, b candidate[K]) int { return cmp.Compare(uses-a.used, uses-b.used) })
-	if extra := len(r.found) - keepAtMost; extra > 0 {
-		r.found = slices.Clone(r.found[extra:])
+	slices.SortFunc(found, func(a, b candidate[K]) int { return cmp.Compare(uses-a.used, uses-b.used) })
+	if extra := len(found) - keepAtMost; extra > 0 {
+		found = slices.Clone(found[extra:])
 	}
+	return found
 }

@@ -2,22 +2,47 @@ package limiter
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 )
 
-// tracked is a limiter that does not know how long it has been idle, with what
-// can be seen from outside: when it was last used, and whether it has leases out.
+// A tracked limiter is one in a partition whose methods are not this package's alone: a type of the user's, or
+// a chain, which may have one as a member. The partition asks it nothing with a lock held. What it needs to
+// know at once it can see from outside: how often the limiter was used, and for one that is no [Idler] also
+// when it was last used and whether it has leases out.
 type tracked struct {
 	Limiter
-	used atomic.Int64 // moment
-	held atomic.Int64 // leases out
+	idler  Idler       // nil: idle while unused and without leases
+	driven Replenisher // nil: it replenishes by itself, or there is nothing to replenish
+	busy   atomic.Bool // housekeeping or a new key that needs room is asking it something
+
+	uses atomic.Int64 // calls begun
+	used atomic.Int64 // moment; only without an idler
+	held atomic.Int64 // leases out; only without an idler
 }
 
+// track returns l as a tracked limiter.
 func track(l Limiter) *tracked {
 	t := &tracked{Limiter: l}
+	if knowsIdle(l) {
+		t.idler, _ = l.(Idler)
+	}
+	if r, ok := l.(Replenisher); ok && !r.AutoReplenishing() {
+		t.driven = r
+	}
 	t.used.Store(clock())
 	return t
+}
+
+// knowsIdle reports whether l will ever say that it is idle: a chain of which a
+// member does not know will not.
+func knowsIdle(l Limiter) bool {
+	if c, ok := l.(*Chained); ok {
+		return !slices.ContainsFunc(c.limiters, func(l Limiter) bool { return !knowsIdle(l) })
+	}
+	_, ok := l.(Idler)
+	return ok
 }
 
 // untracked returns the limiter that the user made.
@@ -29,14 +54,19 @@ func untracked(l Limiter) Limiter {
 }
 
 func (t *tracked) TryAcquire(ctx context.Context, n int) (Lease, error) {
+	t.uses.Add(1)
 	return t.lease(t.Limiter.TryAcquire(ctx, n))
 }
 
 func (t *tracked) Acquire(ctx context.Context, n int) (Lease, error) {
+	t.uses.Add(1)
 	return t.lease(t.Limiter.Acquire(ctx, n))
 }
 
 func (t *tracked) lease(l Lease, err error) (Lease, error) {
+	if t.idler != nil {
+		return l, err
+	}
 	t.used.Store(clock())
 	if l.Acquired() {
 		t.held.Add(1)
@@ -45,9 +75,12 @@ func (t *tracked) lease(l Lease, err error) (Lease, error) {
 	return l, err
 }
 
-// IdleDuration returns the time since the last call ended or lease was released.
+// IdleDuration returns the limiter's own, or the time since the last call ended or lease was released.
 func (t *tracked) IdleDuration() (idle time.Duration, ok bool) {
-	if t.held.Load() > 0 {
+	switch {
+	case t.idler != nil:
+		return t.idler.IdleDuration()
+	case t.held.Load() > 0:
 		return 0, false
 	}
 	return time.Duration(max(clock()-t.used.Load(), 0)), true
