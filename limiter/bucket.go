@@ -104,6 +104,9 @@ func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Leas
 
 // admits tells whether n permits can be granted at once.
 func (b *bucket) admits(now int64, n int) bool {
+	if b.state == nil {
+		b.state = notMade
+	}
 	if !b.state.inRange(n) || b.state.closed {
 		return false
 	}
@@ -114,7 +117,7 @@ func (b *bucket) admits(now int64, n int) bool {
 // Statistics returns the current figures; those of a closed limiter are its last.
 func (b *bucket) Statistics() Statistics {
 	now := clock()
-	b.mu.Lock()
+	b.lock()
 	defer b.mu.Unlock()
 	if !b.state.closed {
 		b.catchUp(now)
@@ -131,7 +134,7 @@ func (b *bucket) Statistics() Statistics {
 // line that filled it, or since it was made.
 func (b *bucket) IdleDuration() (idle time.Duration, ok bool) {
 	now := clock()
-	b.mu.Lock()
+	b.lock()
 	defer b.mu.Unlock()
 	return b.idleFor(now)
 }
@@ -153,7 +156,7 @@ func (b *bucket) idleFor(now int64) (idle time.Duration, ok bool) {
 // retire closes the limiter if it has been idle for longer than that.
 func (b *bucket) retire(longer int64) bool {
 	now := clock()
-	b.mu.Lock()
+	b.lock()
 	defer b.mu.Unlock()
 	if idle, ok := b.idleFor(now); !ok || int64(idle) <= longer {
 		return false
@@ -167,7 +170,7 @@ func (b *bucket) retire(longer int64) bool {
 // nothing and returns false.
 func (b *bucket) TryReplenish() bool {
 	now := clock()
-	b.mu.Lock()
+	b.lock()
 	defer b.mu.Unlock()
 	if !b.state.manual || b.state.closed {
 		return false
@@ -179,14 +182,14 @@ func (b *bucket) TryReplenish() bool {
 
 // ReplenishmentPeriod is the time between two refills.
 func (b *bucket) ReplenishmentPeriod() time.Duration {
-	b.mu.Lock()
+	b.lock()
 	defer b.mu.Unlock()
 	return time.Duration(b.state.period)
 }
 
 // AutoReplenishing tells whether the limiter replenishes by itself.
 func (b *bucket) AutoReplenishing() bool {
-	b.mu.Lock()
+	b.lock()
 	defer b.mu.Unlock()
 	return !b.state.manual
 }
@@ -195,7 +198,7 @@ func (b *bucket) AutoReplenishing() bool {
 // [ErrClosed]. It returns nil, and may be called again.
 func (b *bucket) Close() error {
 	now := clock()
-	b.mu.Lock()
+	b.lock()
 	defer b.mu.Unlock()
 	if !b.state.closed {
 		b.catchUp(now)
@@ -214,8 +217,17 @@ func (b *bucket) close() {
 	}
 }
 
-func (b *bucket) lock()   { b.mu.Lock() }
 func (b *bucket) unlock() { b.mu.Unlock() }
+
+func (b *bucket) lock() {
+	b.mu.Lock()
+	if b.state == nil {
+		b.state = notMade
+	}
+}
+
+// notMade is the state of a zero TokenBucket or FixedWindow: a closed one that has nothing to give.
+var notMade = (&bucketState{common: common{closed: true}}).shareable()
 
 // common returns what this bucket has for itself, from now on.
 func (b *bucket) common() *common {

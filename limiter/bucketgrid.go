@@ -120,10 +120,10 @@ func (b *bucket) retryAfter(now int64, n int) time.Duration {
 // reconfigure sets new limits; what is missing stays missing.
 func (b *bucket) reconfigure(options string, l bucketLimits) error {
 	now := clock()
-	b.mu.Lock()
+	b.lock()
 	defer b.mu.Unlock()
-	if b.state.closed {
-		return ErrClosed
+	if err := b.state.reconfigurable(); err != nil {
+		return err
 	}
 	if l.manual != b.state.manual {
 		return errManualFixed(options, l.manual)

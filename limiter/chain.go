@@ -26,7 +26,7 @@ type Chained struct {
 }
 
 // Chain returns a limiter that asks all of limiters, in that order. It is an
-// [ErrInvalidOptions] if there are none, or if one is nil.
+// [ErrInvalidOptions] if there are none, or if one is nil or holds a nil pointer.
 func Chain(limiters ...Limiter) (*Chained, error) {
 	if err := checkMembers("Chain", limiters); err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func checkMembers[L any](kind string, limiters []L) error {
 		p.add("there must be at least one limiter")
 	}
 	for i, l := range limiters {
-		if any(l) == nil {
+		if isNil(l) {
 			p.add("limiter %d is nil", i)
 		}
 	}

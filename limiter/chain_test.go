@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -369,4 +370,50 @@ func TestChainConcurrentSafe(t *testing.T) {
 	assert.EqualValues(t, 2, available(last))
 	assert.EqualValues(t, 1<<30-granted, available(bucket), "a token for each that was granted, and no more")
 	assert.EqualValues(t, granted, bucket.Statistics().SuccessfulLeases)
+}
+
+// hookedMember is a member of a chain that does something else than answering.
+type hookedMember struct{ does func() }
+
+func (h hookedMember) TryAcquire(context.Context, int) (Lease, error) {
+	h.does()
+	return Lease{}, nil
+}
+
+func (h hookedMember) Acquire(ctx context.Context, n int) (Lease, error) { return h.TryAcquire(ctx, n) }
+
+// What the members before one that panics or ends the goroutine have granted goes back.
+func TestChain_UndoesWhatWasTakenIfAMemberPanics(t *testing.T) {
+	for name, does := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			slots := Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 2}))
+			bucket := Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
+			window := Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 2, Window: time.Hour, SegmentsPerWindow: 2}))
+			c := Must(Chain(slots, bucket, window, hookedMember{does}))
+			for _, ask := range []func(context.Context, int) (Lease, error){c.TryAcquire, c.Acquire} {
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					defer func() { _ = recover() }()
+					_, _ = ask(context.Background(), 2)
+					t.Error("the caller does not learn of it")
+				})
+				wg.Wait()
+			}
+			for _, l := range []StatisticsProvider{slots, bucket, window} {
+				assert.EqualValues(t, 2, l.Statistics().AvailablePermits)
+				assert.Zero(t, l.Statistics().SuccessfulLeases)
+			}
+		})
+	}
+}
+
+func TestChain_ATypedNilIsNoLimiter(t *testing.T) {
+	var bucket *TokenBucket
+	_, err := Chain(Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1})), bucket)
+	require.ErrorIs(t, err, ErrInvalidOptions)
+	assert.ErrorContains(t, err, "limiter 1 is nil")
+	_, err = ChainPartitioned[int]((*PartitionedLimiter[int, int])(nil))
+	require.ErrorIs(t, err, ErrInvalidOptions)
+	_, err = NewChannel[int](bucket, 1)
+	require.ErrorIs(t, err, ErrInvalidOptions)
 }

@@ -41,7 +41,7 @@ func (e *RejectedError) Error() string {
 func (e *RejectedError) RetryAfter() (time.Duration, bool) { return e.Lease.RetryAfter() }
 
 // A Channel is a channel whose sending side is guarded by a [Limiter]. Each item
-// costs one permit, which goes back when the item is received: with a
+// costs one permit, or as many as [ChannelOptions] say, which go back when the item is received: with a
 // [Concurrency] limiter, which several channels may share, so many items are on
 // their way at once; with a window or a bucket, so many are sent in a time. What
 // the receiver does with an item is no longer the limiter's matter.
@@ -59,8 +59,8 @@ func (e *RejectedError) RetryAfter() (time.Duration, bool) { return e.Lease.Retr
 type Channel[T any] struct {
 	limiter  Limiter
 	capacity int
-	life     context.Context    // done once the channel is closed; nil in a zero Channel
-	end      context.CancelFunc // closes it; called with mu held
+	cost     func(T) int  // nil: 1 each
+	life     *channelLife // nil in a zero Channel
 
 	mu        sync.Mutex
 	buffer    channelBuffer[T]
@@ -68,25 +68,42 @@ type Channel[T any] struct {
 	receivers channelWaiters[T] // only while there is nothing to receive
 }
 
-// NewChannel returns a Channel whose items each cost one of l's permits. Its
+// ChannelOptions are the options of a [Channel]. The zero value is the default.
+type ChannelOptions[T any] struct {
+	// Cost returns how many permits an item costs, such as its size. It is called once in each Send and
+	// TrySend, on the sender's goroutine, before the limiter is asked. An item for which the limiter could
+	// never grant that many, or of a negative cost, is an [ErrPermitCount]. If nil, each item costs one permit.
+	Cost func(item T) int
+}
+
+// NewChannel returns a Channel whose items each cost permits of l. Its
 // buffer holds up to capacity items and takes memory as it fills; with a
 // capacity of 0 there is none, and Send returns when the item was received.
+// Options may be left out; of several the last counts.
 //
 // The error is [ErrInvalidOptions] if l is nil or capacity is negative.
-func NewChannel[T any](l Limiter, capacity int) (*Channel[T], error) {
+func NewChannel[T any](l Limiter, capacity int, options ...ChannelOptions[T]) (*Channel[T], error) {
 	var p problems
-	if l == nil {
+	if isNil(l) {
 		p.add("limiter is nil, must not be")
 	}
 	p.atLeast("capacity", capacity, 0)
 	if err := p.err("NewChannel"); err != nil {
 		return nil, err
 	}
-	life, end := context.WithCancel(context.Background())
-	// Its Go channel is made now, not when first asked for: it belongs to the
-	// testing/synctest bubble in which it is made, which may be a Send's alone.
-	life.Done()
-	return &Channel[T]{limiter: l, capacity: capacity, life: life, end: end}, nil
+	c := &Channel[T]{limiter: l, capacity: capacity, life: &channelLife{}}
+	for _, o := range options {
+		c.cost = o.Cost
+	}
+	return c, nil
+}
+
+// costOf is how many permits v costs.
+func (c *Channel[T]) costOf(v T) int {
+	if c.cost == nil {
+		return 1
+	}
+	return c.cost(v)
 }
 
 // Send sends v: it waits in the limiter's queue for a permit, where there is one
@@ -100,7 +117,7 @@ func (c *Channel[T]) Send(ctx context.Context, v T) error {
 	if err := c.usable(ctx); err != nil {
 		return err
 	}
-	lease, err := c.acquire(ctx)
+	lease, err := c.acquire(ctx, c.costOf(v))
 	if err != nil {
 		return err
 	}
@@ -117,7 +134,7 @@ func (c *Channel[T]) TrySend(ctx context.Context, v T) error {
 	if !c.room() {
 		return ErrChannelFull
 	}
-	lease, err := c.limiter.TryAcquire(ctx, 1)
+	lease, err := c.limiter.TryAcquire(ctx, c.costOf(v))
 	if err := c.verdict(lease, err); err != nil {
 		return err
 	}
@@ -167,12 +184,16 @@ func (c *Channel[T]) Cap() int { return c.capacity }
 // permits until it is. Close does not close the limiter. It may be called any
 // number of times, and returns nil.
 func (c *Channel[T]) Close() error {
+	if c.life == nil {
+		return nil
+	}
 	c.mu.Lock()
+	defer c.life.tell()
 	defer c.mu.Unlock()
 	if c.closed() {
 		return nil
 	}
-	c.end()
+	c.life.ended.Store(true)
 	for w := c.senders.pop(); w != nil; w = c.senders.pop() {
 		w.wake(errChannelClosed)
 	}
@@ -183,7 +204,7 @@ func (c *Channel[T]) Close() error {
 }
 
 // closed can be asked at any time; the answer is final with mu held.
-func (c *Channel[T]) closed() bool { return c.life == nil || c.life.Err() != nil }
+func (c *Channel[T]) closed() bool { return c.life == nil || c.life.ended.Load() }
 
 // usable is the error of a send that need not begin.
 func (c *Channel[T]) usable(ctx context.Context) error {
@@ -204,11 +225,11 @@ func (c *Channel[T]) room() bool {
 	return !c.receivers.empty() || c.buffer.length < c.capacity
 }
 
-// acquire waits for a permit until ctx ends or the channel is closed.
-func (c *Channel[T]) acquire(ctx context.Context) (Lease, error) {
+// acquire waits for n permits until ctx ends or the channel is closed.
+func (c *Channel[T]) acquire(ctx context.Context, n int) (Lease, error) {
 	s := &sendContext{Context: ctx, life: c.life}
 	defer s.settle()
-	lease, err := c.limiter.Acquire(s, 1)
+	lease, err := c.limiter.Acquire(s, n)
 	return lease, c.verdict(lease, err)
 }
 
@@ -228,18 +249,29 @@ func (c *Channel[T]) verdict(lease Lease, err error) error {
 }
 
 // put hands the item on: to a receiver who waits, or into the buffer, or, where
-// it may wait, to whoever makes room. If that fails the item costs nothing.
-func (c *Channel[T]) put(ctx context.Context, item channelItem[T], wait bool) error {
-	w, err := c.offer(item, wait)
+// it may wait, to the one who makes room. If that fails the item costs nothing.
+func (c *Channel[T]) put(ctx context.Context, item channelItem[T], wait bool) (err error) {
+	err = errChannelPanicked
+	defer func() {
+		if err != nil {
+			// Not under the lock: this may run a caller's function.
+			item.lease.undo()
+		}
+	}()
+	if _, err = c.offer(item, false); !wait || err != ErrChannelFull { //nolint:errorlint // offer returns it bare
+		return err
+	}
+	err = errChannelPanicked
+	done := ctx.Done() // the program's code: if it panics, no waiter must be left behind
+	w, e := c.offer(item, true)
 	if w != nil {
-		_, err = c.await(ctx, &c.senders, w)
+		_, e = c.await(ctx, done, &c.senders, w)
 	}
-	if err != nil {
-		// Not under the lock: this may run a caller's function.
-		item.lease.undo()
-	}
-	return err
+	return e
 }
+
+// errChannelPanicked is never returned: it stands for a panic that is under way.
+var errChannelPanicked = errors.New("limiter: panicked")
 
 // offer is put up to where it would wait.
 func (c *Channel[T]) offer(item channelItem[T], wait bool) (*channelWaiter[T], error) {
@@ -268,15 +300,23 @@ func (c *Channel[T]) take(ctx context.Context) (channelItem[T], error) {
 	if ctx.Err() != nil {
 		return channelItem[T]{}, contextError(ctx)
 	}
-	item, w, err := c.next()
+	item, _, err := c.next(false)
+	if err != errChannelEmpty { //nolint:errorlint // next returns it bare
+		return item, err
+	}
+	done := ctx.Done() // the program's code: if it panics, no waiter must be left behind
+	item, w, err := c.next(true)
 	if w != nil {
-		return c.await(ctx, &c.receivers, w)
+		return c.await(ctx, done, &c.receivers, w)
 	}
 	return item, err
 }
 
+// errChannelEmpty says that a receiver would have to wait.
+var errChannelEmpty = errors.New("limiter: channel empty")
+
 // next is take up to where it would wait.
-func (c *Channel[T]) next() (item channelItem[T], w *channelWaiter[T], err error) {
+func (c *Channel[T]) next(wait bool) (item channelItem[T], w *channelWaiter[T], err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.buffer.length > 0 {
@@ -292,19 +332,22 @@ func (c *Channel[T]) next() (item channelItem[T], w *channelWaiter[T], err error
 		s.wake(nil)
 		return item, nil, nil
 	}
-	if c.closed() {
+	switch {
+	case c.closed():
 		return item, nil, errChannelClosed
+	case !wait:
+		return item, nil, errChannelEmpty
 	}
 	return item, c.receivers.push(item), nil
 }
 
 // await returns what became of w, or takes it out of its list when ctx ends.
 // Where the two meet, what became of it stands: the item has changed hands.
-func (c *Channel[T]) await(ctx context.Context, list *channelWaiters[T], w *channelWaiter[T]) (item channelItem[T], err error) {
+func (c *Channel[T]) await(ctx context.Context, done <-chan struct{}, list *channelWaiters[T], w *channelWaiter[T]) (item channelItem[T], err error) {
 	select {
 	case <-w.ready:
 		return w.item, w.err
-	case <-ctx.Done():
+	case <-done:
 	}
 	c.mu.Lock()
 	left := list.remove(w)

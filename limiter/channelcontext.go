@@ -3,19 +3,59 @@ package limiter
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 )
+
+// A channelLife tells the sends that are in a limiter's queue when their channel is closed. It owns no Go
+// channel, which would belong to the testing/synctest bubble in which it was made: a [Channel] may be made in one
+// and closed outside.
+type channelLife struct {
+	ended atomic.Bool
+	mu    sync.Mutex
+	sends map[*sendContext]context.CancelCauseFunc
+}
+
+// notify has cancel called when the channel is closed, unless s is forgotten before.
+func (l *channelLife) notify(s *sendContext, cancel context.CancelCauseFunc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended.Load() {
+		cancel(errChannelClosed)
+		return
+	}
+	if l.sends == nil {
+		l.sends = make(map[*sendContext]context.CancelCauseFunc)
+	}
+	l.sends[s] = cancel
+}
+
+func (l *channelLife) forget(s *sendContext) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.sends, s)
+}
+
+// tell ends the contexts of all sends; the channel is closed.
+func (l *channelLife) tell() {
+	l.mu.Lock()
+	sends := l.sends
+	l.sends = nil
+	l.mu.Unlock()
+	for _, cancel := range sends {
+		cancel(errChannelClosed)
+	}
+}
 
 // A sendContext is the context of a Send in the limiter's queue: the sender's,
 // but it ends with the channel as well. Most of the time nobody asks for Done,
 // and then joining the two costs nothing.
 type sendContext struct {
 	context.Context // the sender's
-	life            context.Context
+	life            *channelLife
 
 	mu      sync.Mutex
 	joined  context.Context // both in one; nil until Done is asked for
 	cancel  context.CancelCauseFunc
-	unlink  func() bool
 	settled bool // the limiter has answered
 }
 
@@ -30,7 +70,7 @@ func (s *sendContext) settle() {
 // leave lets go of both contexts, if they were joined.
 func (s *sendContext) leave() {
 	if s.joined != nil {
-		s.unlink()
+		s.life.forget(s)
 		s.cancel(nil)
 	}
 }
@@ -43,7 +83,7 @@ func (s *sendContext) Done() <-chan struct{} {
 	if s.joined == nil {
 		joined, cancel := context.WithCancelCause(s.Context)
 		s.joined, s.cancel = joined, cancel
-		s.unlink = context.AfterFunc(s.life, func() { cancel(errChannelClosed) })
+		s.life.notify(s, cancel)
 		if s.settled {
 			s.leave()
 		}
@@ -56,7 +96,10 @@ func (s *sendContext) Err() error {
 	if err := s.current().Err(); err != nil {
 		return err
 	}
-	return s.life.Err()
+	if s.life.ended.Load() {
+		return context.Canceled
+	}
+	return nil
 }
 
 // Value is the sender's context's. It goes through the joined one, where there

@@ -15,7 +15,7 @@ import (
 // Permits are handed to waiters in the order of the queue, and a waiter for many
 // holds up those behind it until they are there; with [OldestFirst] it is not
 // starved. The
-// zero Concurrency is not usable; make one with [NewConcurrency].
+// zero Concurrency is not usable and says so; make one with [NewConcurrency].
 type Concurrency struct {
 	mu      sync.Mutex
 	used    int64 // permits held; above the limit after that was lowered
@@ -104,8 +104,8 @@ func (c *Concurrency) Reconfigure(o ConcurrencyOptions) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.shared.closed {
-		return ErrClosed
+	if err := c.shared.reconfigurable(); err != nil {
+		return err
 	}
 	relimit(c, 0, int64(o.PermitLimit), o.QueueLimit, o.QueueOrder)
 	return nil

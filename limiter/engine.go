@@ -24,6 +24,20 @@ type common struct {
 // inRange tells whether n permits could ever be granted.
 func (c *common) inRange(n int) bool { return n >= 0 && int64(n) <= c.limit }
 
+// reconfigurable is the error of a Reconfigure that need not begin.
+func (c *common) reconfigurable() error {
+	switch {
+	case c.limit == 0:
+		return fmt.Errorf("%w: %s", ErrInvalidOptions, notMadeText)
+	case c.closed:
+		return ErrClosed
+	}
+	return nil
+}
+
+// notMadeText says what is wrong with a limiter whose limit is 0: no constructor makes one.
+const notMadeText = "the limiter is a zero value; make it with its constructor, such as NewTokenBucket"
+
 // An engine is one kind of limiter as the code that all kinds share sees it.
 // Everything but the lock is called with the lock held. Each kind has the short
 // way to a granted lease itself, where an interface would be felt; what is here
@@ -64,7 +78,7 @@ func mayPass(q *queue, free int64, n int) bool {
 // and unlocks it. ctxErr is what ctx said before the lock was taken.
 func refuse(ctx context.Context, ctxErr error, e engine, now int64, n int) (Lease, error) {
 	c := e.common()
-	limit, inRange, closed := c.limit, c.inRange(n), c.closed
+	limit, inRange, closed := c.limit, c.limit > 0 && c.inRange(n), c.closed
 	if inRange && ctxErr == nil && !closed {
 		l := reject(e, now, n, noReason)
 		e.unlock()
@@ -86,7 +100,7 @@ func refuse(ctx context.Context, ctxErr error, e engine, now int64, n int) (Leas
 // said before the lock was taken.
 func join(ctx context.Context, ctxErr error, e engine, now int64, n int) (Lease, error) {
 	c := e.common()
-	if limit, inRange := c.limit, c.inRange(n); ctxErr != nil || !inRange || c.closed {
+	if limit, inRange := c.limit, c.limit > 0 && c.inRange(n); ctxErr != nil || !inRange || c.closed {
 		e.unlock()
 		switch {
 		case ctxErr != nil:
@@ -325,6 +339,9 @@ func relimit(e engine, now, limit int64, queue int, order QueueOrder) {
 func permitCountError(n int, limit int64) error {
 	if n < 0 {
 		return fmt.Errorf("%w: %d is negative", ErrPermitCount, n)
+	}
+	if limit == 0 {
+		return fmt.Errorf("%w: %s", ErrPermitCount, notMadeText)
 	}
 	return fmt.Errorf("%w: %d is above the limit of %d", ErrPermitCount, n, limit)
 }

@@ -9,7 +9,7 @@ import "time"
 // It is right for quotas that are written that way ("1000 an hour"). Where two
 // windows meet, up to twice the limit can pass at once; a [SlidingWindow] of many
 // segments or a [TokenBucket] of short periods does not let that happen. The zero
-// FixedWindow is not usable; make one with [NewFixedWindow].
+// FixedWindow is not usable and says so; make one with [NewFixedWindow].
 type FixedWindow struct{ bucket }
 
 // NewFixedWindow returns a limiter at the beginning of a window. The error is an
@@ -47,7 +47,7 @@ func (o FixedWindowOptions) limits() bucketLimits {
 
 // Options returns the options in force.
 func (w *FixedWindow) Options() FixedWindowOptions {
-	w.mu.Lock()
+	w.lock()
 	defer w.mu.Unlock()
 	return FixedWindowOptions{
 		PermitLimit:         int(w.state.limit),

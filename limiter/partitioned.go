@@ -90,7 +90,7 @@ type PartitionedLimiter[R any, K comparable] struct {
 	closed    atomic.Bool
 	timed     atomic.Bool  // there have been limiters that need the clock
 	rest      atomic.Int64 // housekeeping rests until that moment
-	lost      int64        // for how long this housekeeping has waited for slow limiters
+	lost      atomic.Int64 // for how long this housekeeping has waited for slow limiters
 	keeper    keeper
 	room      roomMaker[K]
 }

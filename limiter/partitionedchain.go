@@ -10,7 +10,7 @@ import (
 // p's resources is meant, and is called once in every call. If either is nil,
 // every call returns an [ErrInvalidOptions].
 func Translate[Outer, Inner any](p Partitioned[Inner], f func(Outer) Inner) Partitioned[Outer] {
-	if p == nil || f == nil {
+	if isNil(p) || f == nil {
 		return untranslatable[Outer]{}
 	}
 	return translated[Outer, Inner]{inner: p, f: f}

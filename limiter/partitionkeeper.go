@@ -154,7 +154,7 @@ func (p *PartitionedLimiter[R, K]) keep(now int64) (next int64) {
 	}
 	next = never
 	began := clock()
-	p.lost = 0
+	p.lost.Store(0)
 	sweep := began >= p.resting(began)
 	for i := range p.shards {
 		if p.closed.Load() {
@@ -164,7 +164,7 @@ func (p *PartitionedLimiter[R, K]) keep(now int64) (next int64) {
 	}
 	if sweep {
 		ended := clock()
-		p.rest.Store(ended + max(beat, restFactor*(ended-began-p.lost)))
+		p.rest.Store(ended + max(beat, restFactor*(ended-began-p.lost.Load())))
 	}
 	if p.count.Load() == 0 {
 		return never
@@ -265,7 +265,7 @@ func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 				due = min(due, later)
 			}
 		}
-		p.lost += runHooks("limiter: IdleDuration", len(unknown), func(i int) {
+		lost := runHooks("limiter: IdleDuration", len(unknown), func(i int) {
 			e := unknown[i]
 			left, out := s.askAndTakeOut(e, p.idle.Load())
 			if out {
@@ -274,6 +274,7 @@ func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 				s.noteDue(addUp(now, addUp(left, 1)))
 			}
 		})
+		p.lost.Add(lost)
 	}
 	return s.tidy(due)
 }

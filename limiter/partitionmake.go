@@ -133,7 +133,7 @@ func makeLimiter[K comparable](part Partition[K]) (Limiter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("limiter: making the limiter of a partition: %w", err)
 	}
-	if l == nil {
+	if isNil(l) {
 		return nil, fmt.Errorf("%w: New returned no limiter for the partition of key %v", ErrInvalidOptions, part.Key)
 	}
 	if isOurs(l) {

@@ -20,8 +20,8 @@ func (w *SlidingWindow) Reconfigure(o SlidingWindowOptions) error {
 	now := clock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.shared.closed {
-		return ErrClosed
+	if err := w.shared.reconfigurable(); err != nil {
+		return err
 	}
 	if o.ManualReplenishment != w.manual {
 		return errManualFixed("SlidingWindowOptions", o.ManualReplenishment)

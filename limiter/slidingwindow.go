@@ -14,7 +14,7 @@ import (
 //
 // It is the limiter for "at most n in a minute, whichever minute", where a
 // [FixedWindow] lets twice that through around a window's edge. The zero SlidingWindow is not
-// usable; make one with [NewSlidingWindow].
+// usable and says so; make one with [NewSlidingWindow].
 type SlidingWindow struct {
 	mu      sync.Mutex
 	taken   []int64 // by segment: a ring, in which the segment after current is the oldest

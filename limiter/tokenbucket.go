@@ -10,7 +10,7 @@ import "time"
 // It is the limiter to take when in doubt: small and exact. Around a grid line up
 // to TokenLimit + TokensPerPeriod pass at once; with short periods that is little
 // more than TokenLimit, where a [FixedWindow] lets twice its limit through. The zero
-// TokenBucket is not usable; make one with [NewTokenBucket].
+// TokenBucket is not usable and says so; make one with [NewTokenBucket].
 type TokenBucket struct{ bucket }
 
 // NewTokenBucket returns a full bucket. The error is an [ErrInvalidOptions].
@@ -47,7 +47,7 @@ func (o TokenBucketOptions) limits() bucketLimits {
 
 // Options returns the options in force.
 func (b *TokenBucket) Options() TokenBucketOptions {
-	b.mu.Lock()
+	b.lock()
 	defer b.mu.Unlock()
 	return TokenBucketOptions{
 		TokenLimit:          int(b.state.limit),

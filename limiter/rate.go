@@ -1,0 +1,58 @@
+package limiter
+
+import (
+	"math/bits"
+	"time"
+)
+
+// PerSecond returns the options of a [TokenBucket] that lets n permits a second through in the long run, and
+// bursts of up to burst:
+//
+//	l, err := limiter.NewTokenBucket(limiter.PerSecond(10, 20))
+//
+// The tokens come as evenly as can be: one each 100 ms here. The rate is exactly n where n divides a second, and
+// otherwise a little below, by less than one in a thousand up to a million a second. With an n or burst below 1
+// the options are invalid, and the constructor says so.
+func PerSecond(n, burst int) TokenBucketOptions { return per(time.Second, n, burst) }
+
+// PerMinute is [PerSecond] for n permits a minute.
+func PerMinute(n, burst int) TokenBucketOptions { return per(time.Minute, n, burst) }
+
+// PerHour is [PerSecond] for n permits an hour.
+func PerHour(n, burst int) TokenBucketOptions { return per(time.Hour, n, burst) }
+
+// evenEnough is the period down to which tokens come one by one; below, rounding the period up to whole
+// nanoseconds could be felt.
+const evenEnough = time.Millisecond
+
+// per returns a bucket of n tokens in that time. It never adds more tokens at once than the bucket holds, since
+// what is above is lost.
+func per(d time.Duration, n, burst int) TokenBucketOptions {
+	o := TokenBucketOptions{TokenLimit: burst, TokensPerPeriod: n, ReplenishmentPeriod: d}
+	if n < 1 || burst < 1 {
+		return o
+	}
+	divisor := gcd(int64(n), int64(d))
+	exact := TokenBucketOptions{
+		TokenLimit: burst, TokensPerPeriod: int(int64(n) / divisor), ReplenishmentPeriod: d / time.Duration(divisor),
+	}
+	if exact.TokensPerPeriod == 1 || exact.ReplenishmentPeriod <= evenEnough && exact.TokensPerPeriod <= burst {
+		return exact
+	}
+	// So many tokens that they come once in evenEnough, and rounded up the time in which they may.
+	tokens := min((int64(n)-1)/int64(d/evenEnough)+1, int64(burst))
+	high, low := bits.Mul64(uint64(tokens), uint64(d))
+	period, rest := bits.Div64(high, low, uint64(n))
+	if rest > 0 {
+		period++
+	}
+	o.TokensPerPeriod, o.ReplenishmentPeriod = int(tokens), time.Duration(period)
+	return o
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}

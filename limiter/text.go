@@ -1,0 +1,50 @@
+package limiter
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+)
+
+// String returns "granted 3 permits", or "rejected" with the reason and the time to retry after, where those are
+// known: "rejected: queue limit reached, retry after 941ms".
+func (l Lease) String() string {
+	if l.Acquired() {
+		if l.n == 1 {
+			return "granted 1 permit"
+		}
+		return fmt.Sprintf("granted %d permits", l.n)
+	}
+	var text strings.Builder
+	text.WriteString("rejected")
+	if reason := l.Reason(); reason != "" {
+		text.WriteString(": " + reason)
+	}
+	if d, ok := l.RetryAfter(); ok {
+		text.WriteString(", retry after " + d.String())
+	}
+	return text.String()
+}
+
+// LogValue implements [slog.LogValuer] with [Lease.String].
+func (l Lease) LogValue() slog.Value { return slog.StringValue(l.String()) }
+
+// String returns the figures, such as "5 available, 0 queued, 12 granted, 1 rejected".
+func (s Statistics) String() string {
+	return fmt.Sprintf("%d available, %d queued, %d granted, %d rejected",
+		s.AvailablePermits, s.QueuedPermits, s.SuccessfulLeases, s.FailedLeases)
+}
+
+// LogValue implements [slog.LogValuer] with a group of the figures.
+func (s Statistics) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.Int64("available_permits", s.AvailablePermits), slog.Int64("queued_permits", s.QueuedPermits),
+		slog.Int64("successful_leases", s.SuccessfulLeases), slog.Int64("failed_leases", s.FailedLeases),
+	)
+}
+
+// String returns "partition" and the key.
+func (p Partition[K]) String() string { return fmt.Sprintf("partition %v", p.Key) }
+
+// String returns how many partitions there are.
+func (p *PartitionedLimiter[R, K]) String() string { return fmt.Sprintf("%d partitions", p.Len()) }
