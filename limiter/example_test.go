@@ -3,6 +3,8 @@ package limiter_test
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
@@ -299,4 +301,32 @@ func ExampleMetadataKey() {
 	// SHARD = eu-7
 	// REASON_PHRASE = shard is moving
 	// RETRY_AFTER = 1m0s
+}
+
+// A pool of workers that share a limit. Each waits for its permit, also while the
+// limiter rejects because its queue is full or its store is away.
+func ExampleWait() {
+	l := limiter.Must(limiter.NewTokenBucket(limiter.PerSecond(1000, 10)))
+	jobs := make(chan int)
+	var done atomic.Int64
+	var workers sync.WaitGroup
+	for range 4 {
+		workers.Go(func() {
+			for range jobs {
+				lease, err := limiter.Wait(context.Background(), l, 1)
+				if err != nil {
+					return // the context ended, or the limiter is closed
+				}
+				done.Add(1)
+				lease.Release()
+			}
+		})
+	}
+	for job := range 20 {
+		jobs <- job
+	}
+	close(jobs)
+	workers.Wait()
+	fmt.Println(done.Load(), "jobs done")
+	// Output: 20 jobs done
 }

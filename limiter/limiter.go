@@ -3,9 +3,16 @@
 // partitioned by key.
 //
 // All of them answer with a [Lease]: granted, or rejected with the time after
-// which it is worth asking again. Most callers want Acquire, which waits in the
-// limiter's bounded queue where it has one, and fall back to TryAcquire where
-// they cannot wait:
+// which it is worth asking again. Three calls ask for one:
+//
+//   - [Wait] returns when the permits are granted or the context ends. Workers
+//     and batch jobs want it.
+//   - Acquire waits in the limiter's bounded queue where it has room, and
+//     otherwise rejects at once. Servers want it: they pass a rejection on.
+//     The default QueueLimit is 0, and then it does not wait.
+//   - TryAcquire never waits.
+//
+// A caller of Acquire or TryAcquire looks at both results:
 //
 //	lease, err := l.Acquire(ctx, 1)
 //	if err != nil {
@@ -24,7 +31,9 @@
 // No limiter owns a goroutine or a timer while nobody waits in its queue: its
 // state is brought up to date from the monotonic clock when somebody looks.
 // Refills happen on a grid of whole periods, anchored when the limiter was made;
-// they never drift, however late anyone looks. Everything works inside
+// they never drift, however late anyone looks. If a timer is late, those in the
+// queue are served grid line by grid line, so they lose nothing that came due
+// while they waited; several may then be released together. Everything works inside
 // [testing/synctest], so there is no clock to inject.
 //
 // # Concurrency

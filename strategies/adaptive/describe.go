@@ -1,6 +1,9 @@
 package adaptive
 
 import (
+	"fmt"
+	"log/slog"
+
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
@@ -23,6 +26,17 @@ type State struct {
 	// RejectionRate is that of a Throttler.
 	RejectionRate float64 `json:"rejection_rate,omitempty"`
 }
+
+// String returns the limit or the share that is rejected, and the figures.
+func (s State) String() string {
+	if s.Limit == 0 {
+		return fmt.Sprintf("rejects %.3g, %v", s.RejectionRate, s.Statistics)
+	}
+	return fmt.Sprintf("limit %d, %v", s.Limit, s.Statistics)
+}
+
+// LogValue implements [slog.LogValuer] with [State.String].
+func (s State) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // Describe says what the strategy is made of, as a [Description], and how its
 // limiter is just now: as a [State], or as the strategy of package ratelimit says
