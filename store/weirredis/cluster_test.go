@@ -18,31 +18,42 @@ import (
 // newCluster starts a Cluster of two servers without replicas, which share the slots.
 func newCluster(t *testing.T) (*redis.ClusterClient, []*redis.Client) {
 	t.Helper()
+	client, nodes, _ := newClusterOf(t, 2)
+	return client, nodes
+}
+
+// newClusterOf starts a Cluster of n servers without replicas, each of which goes on while others are away.
+func newClusterOf(t *testing.T, n int) (*redis.ClusterClient, []*redis.Client, []*testserver.Server) {
+	t.Helper()
+	var servers []*testserver.Server
 	var nodes []*redis.Client
 	var addrs []string
 	var bus []string
-	for range 2 {
+	for range n {
 		port := freePort(t)
-		server := testserver.NewRedis(t, "--cluster-enabled", "yes", "--cluster-port", port)
-		nodes = append(nodes, connect(t, server.URL))
+		server := testserver.NewRedis(t, "--cluster-enabled", "yes", "--cluster-port", port, "--cluster-require-full-coverage", "no")
+		servers, nodes = append(servers, server), append(nodes, connect(t, server.URL))
 		addrs, bus = append(addrs, server.Addr()), append(bus, port)
 	}
 	ctx := t.Context()
-	require.NoError(t, nodes[0].ClusterAddSlotsRange(ctx, 0, 8191).Err())
-	require.NoError(t, nodes[1].ClusterAddSlotsRange(ctx, 8192, 16383).Err())
-	require.NoError(t, nodes[1].Do(ctx, "cluster", "set-config-epoch", 2).Err())
-	host, port, err := net.SplitHostPort(addrs[1])
-	require.NoError(t, err)
-	require.NoError(t, nodes[0].Do(ctx, "cluster", "meet", host, port, bus[1]).Err())
+	for i, node := range nodes {
+		require.NoError(t, node.ClusterAddSlotsRange(ctx, 16384*i/n, 16384*(i+1)/n-1).Err())
+		require.NoError(t, node.Do(ctx, "cluster", "set-config-epoch", i+1).Err())
+		host, port, err := net.SplitHostPort(addrs[i])
+		require.NoError(t, err)
+		if i > 0 {
+			require.NoError(t, nodes[0].Do(ctx, "cluster", "meet", host, port, bus[i]).Err())
+		}
+	}
 	for _, node := range nodes {
 		require.Eventually(t, func() bool {
 			return strings.Contains(node.ClusterInfo(ctx).Val(), "cluster_state:ok") &&
 				strings.Contains(node.ClusterInfo(ctx).Val(), "cluster_slots_ok:16384")
 		}, 30*time.Second, 20*time.Millisecond)
 	}
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
-	return client, nodes
+	return client, nodes, servers
 }
 
 func freePort(t *testing.T) string {

@@ -5,13 +5,14 @@
 //
 // With the prefix "weir", a limiter's name and a key of it:
 //
-//	weir:{name:key}          the state of a bucket or a window: a string, gone when it is full
-//	weir:{name:key}:leases   the leases of a concurrency limiter: a hash, gone within an hour after the last one's end
-//	weir:def:{name}          the definition of the limiter; it stays
-//	weir:notices             the channel on which instances tell each other what has happened
+//	weir:{name:4f}:s:key   the state of a bucket or a window: a string, gone when it is full
+//	weir:{name:4f}:l:key   the leases of a concurrency limiter: a hash, gone within an hour after the last one's end
+//	weir:{name:45}:def     the definition of the limiter, and its 127 copies; they stay
+//	weir:notices           the channel on which instances tell each other what has happened
 //
-// In names and keys the bytes } and % are written %7D and %25, in names also : as %3A. What is in braces decides
-// where in a Cluster a key lives, so the keys of a limiter spread over it. A user of the server
+// In names the bytes }, % and : are written %7D, %25 and %3A. What is in braces decides where in a Cluster a key lives:
+// the keys of a limiter are in 128 places, by a hash of the key, each with a copy of the definition, so that every
+// decision sees the limits in force. A user of the server
 // needs access to these keys and the channel, and the commands that the scripts use; one who may not
 // publish can limit all the same, but others learn later of what happens.
 //
