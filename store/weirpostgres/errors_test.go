@@ -217,3 +217,31 @@ func TestCloseEndsASweep(t *testing.T) {
 	assert.False(t, b.sweeper.busy, "nothing begins after Close")
 	require.NoError(t, b.Close())
 }
+
+// What is wrong with the row of one key is nothing to the other keys of the same statement.
+func TestDecide_AFailureIsThatOfOneKey(t *testing.T) {
+	b, pool := shared(t)
+	d := bucket(t, b, "it", 5, 1, 3_600_000_000)
+	batch := func(key string) *store.Batch {
+		asks := []store.Ask{{Min: 1, Max: 1}, {Min: 1, Max: 1}}
+		return &store.Batch{Definition: d, Key: key, Asks: asks, Granted: make([]int64, len(asks))}
+	}
+	for _, key := range []string{"a", "b", "c", "d"} {
+		require.NoError(t, b.Decide(t.Context(), []*store.Batch{batch(key)}))
+	}
+	_, err := pool.Exec(t.Context(), `update "`+b.schema+`".states set missing = -9223372036854775808 where key = 'b'`)
+	require.NoError(t, err)
+	all := []*store.Batch{batch("a"), batch("b"), batch("c"), batch("d")}
+	require.NoError(t, b.Decide(t.Context(), all))
+	for i, one := range all {
+		if i == 1 {
+			require.Equal(t, store.Failed, one.Outcome)
+			require.ErrorContains(t, one.Err, "out of range")
+		} else {
+			require.Equal(t, store.Decided, one.Outcome, one.Key)
+			require.EqualValues(t, 4, one.State.Missing, "it is decided once")
+		}
+	}
+	require.NoError(t, b.Decide(t.Context(), all[1:2]))
+	require.Equal(t, store.Failed, all[1].Outcome)
+}
