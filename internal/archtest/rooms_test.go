@@ -107,6 +107,10 @@ var rooms = []room{
 	{name: "internal/readme", nobody: true},
 	{name: "internal/testreport", nobody: true},
 	{name: "internal/archtest", nobody: true},
+	{
+		name: "internal/hooktest", nobody: true,
+		testOnly: []string{"github.com/failsafe-go/failsafe-go", "go.opentelemetry.io/otel"},
+	},
 	{name: "internal/apigolden", nobody: true},
 }
 

@@ -1,0 +1,171 @@
+package hooktest
+
+import (
+	"fmt"
+	"go/importer"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/repo"
+)
+
+// discover returns the hooks of the exported API, sorted: every place at which a program can hand a function, or
+// a value with methods of its own, to weir. They are
+//
+//   - "limiter.Factory", an exported func type;
+//   - "pipeline.Listener.OnEvent", a method of an exported interface;
+//   - "retry.Options.OnRetry", an exported field of a func or interface type;
+//   - "limiter.Translate(f)", a parameter of a func or interface type;
+//   - "registry.Registry.Define(build)", the same of a method.
+func discover(t *testing.T) []string {
+	t.Helper()
+	root, err := repo.Root()
+	require.NoError(t, err)
+	packages, err := repo.List(root, "-export", "-deps", "work")
+	require.NoError(t, err)
+	exports := map[string]string{}
+	for _, p := range packages {
+		exports[p.ImportPath] = p.Export
+	}
+	load := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) {
+		if exports[path] == "" {
+			return nil, fmt.Errorf("no export data for %s", path)
+		}
+		return os.Open(exports[path])
+	})
+	var d discovery
+	for _, p := range packages {
+		if !public(p) {
+			continue
+		}
+		pkg, err := load.Import(p.ImportPath)
+		require.NoError(t, err, p.ImportPath)
+		d.addPackage(pkg)
+	}
+	slices.Sort(d.hooks)
+	return slices.Compact(d.hooks)
+}
+
+// public reports whether other programs can import p, and it is no helper for tests.
+func public(p repo.Package) bool {
+	room := p.Room()
+	top, _, _ := strings.Cut(room, "/")
+	switch {
+	case p.ImportPath != repo.Module && room == p.ImportPath: // not ours
+		return false
+	case p.Name == "main" || len(p.GoFiles) == 0:
+		return false
+	case top == "examples" || top == "bench":
+		return false
+	case room == "limiter/limitertest" || room == "store/storetest" || room == "weirtest":
+		return false // they run in tests, whose functions may fail them
+	}
+	return !slices.Contains(strings.Split(room, "/"), "internal")
+}
+
+type discovery struct{ hooks []string }
+
+func (d *discovery) add(format string, args ...any) {
+	d.hooks = append(d.hooks, fmt.Sprintf(format, args...))
+}
+
+func (d *discovery) addPackage(pkg *types.Package) {
+	base := path.Base(pkg.Path())
+	for _, name := range pkg.Scope().Names() {
+		o := pkg.Scope().Lookup(name)
+		if !o.Exported() {
+			continue
+		}
+		switch o := o.(type) {
+		case *types.Func:
+			d.addParams(base+"."+name, o.Signature())
+		case *types.TypeName:
+			d.addType(base+"."+name, o)
+		}
+	}
+}
+
+func (d *discovery) addType(name string, o *types.TypeName) {
+	switch u := o.Type().Underlying().(type) {
+	case *types.Signature:
+		d.add("%s", name)
+	case *types.Interface:
+		for i := range u.NumExplicitMethods() {
+			if m := u.ExplicitMethod(i); m.Exported() {
+				d.add("%s.%s", name, m.Name())
+			}
+		}
+	case *types.Struct:
+		for i := range u.NumFields() {
+			if f := u.Field(i); f.Exported() && isHook(f.Type()) {
+				d.add("%s.%s", name, f.Name())
+			}
+		}
+	}
+	if named, ok := o.Type().(*types.Named); ok && !types.IsInterface(named) {
+		for i := range named.NumMethods() {
+			if m := named.Method(i); m.Exported() {
+				d.addParams(name+"."+m.Name(), m.Signature())
+			}
+		}
+	}
+}
+
+func (d *discovery) addParams(name string, s *types.Signature) {
+	for i := range s.Params().Len() {
+		if p := s.Params().At(i); isHook(p.Type()) {
+			d.add("%s(%s)", name, p.Name())
+		}
+	}
+}
+
+// notHooks are interfaces that are never a hook, whatever they are handed to.
+var notHooks = map[string]string{
+	"error":                   "a value that is passed on; Error and Is run where the program looks at it",
+	"context.Context":         "nearly always one of package context; that limiters stand one which panics is tested there",
+	"any":                     "a value that is passed on",
+	"testing.TB":              "for tests",
+	"net/http.ResponseWriter": "made by net/http",
+	"io.Writer":               "written to on the caller's goroutine",
+	"io.Reader":               "read from on the caller's goroutine",
+	"io/fs.FS":                "read from on the caller's goroutine",
+	"reflect.Type":            "nothing that a program can implement",
+	"github.com/redis/go-redis/v9.UniversalClient": "a client of a server, of the driver's",
+}
+
+// isHook reports whether a value of type t can hold functions of the program.
+func isHook(t types.Type) bool {
+	switch t := types.Unalias(t).(type) {
+	case *types.TypeParam:
+		return false
+	case *types.Slice:
+		return isHook(t.Elem())
+	case *types.Array:
+		return isHook(t.Elem())
+	case *types.Map:
+		return isHook(t.Elem())
+	case *types.Named:
+		name := t.Obj().Name()
+		if t.Obj().Pkg() != nil {
+			name = t.Obj().Pkg().Path() + "." + name
+		}
+		if _, never := notHooks[name]; never {
+			return false
+		}
+	}
+	switch u := t.Underlying().(type) {
+	case *types.Signature:
+		return true
+	case *types.Interface:
+		return u.NumMethods() > 0
+	}
+	return false
+}

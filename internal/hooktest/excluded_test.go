@@ -1,0 +1,25 @@
+package hooktest
+
+// excluded are the hooks without a row, each with the reason.
+var excluded = map[string]string{
+	"budget.Refund(b)":             "calls Refund of a Refunder and nothing else, on the caller's goroutine",
+	"failsafe.RetryAfter(exec)":    "what failsafe-go hands to its own delay functions",
+	"pipeline.BeginMeasurement(m)": "calls the Measurer and nothing else; its methods have rows",
+	"pipeline.EndMeasurement(m)":   "calls the Measurer and nothing else; its methods have rows",
+
+	"registry.LimiterOptions.Validate": "a constraint that only the options of weir's own limiters meet",
+
+	"store.New(b)":            "the methods of the Backend have rows",
+	"store.Backend.Close":     "called once, when the Store is closed, on the goroutine that closes it",
+	"store.Punctual.Punctual": "a constant of the backend, asked when the Store is made",
+
+	"telemetry.Options.MeterProvider":  "an SDK of OpenTelemetry; what it calls back has a row, Telemetry.ObserveLimiter",
+	"telemetry.Options.TracerProvider": "an SDK of OpenTelemetry",
+
+	"weirpostgres.Backend.Listen(notice)": "called by the store, with functions of its own",
+	"weirpostgres.Backend.Listen(ready)":  "called by the store, with functions of its own",
+	"weirpostgres.Beginner.Begin":         "a pool of connections, of the driver's",
+	"weirpostgres.Migrate(db)":            "a pool of connections, of the driver's",
+	"weirredis.Backend.Listen(notice)":    "called by the store, with functions of its own",
+	"weirredis.Backend.Listen(ready)":     "called by the store, with functions of its own",
+}

@@ -1,0 +1,187 @@
+package hooktest
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/transport/weirhttp"
+)
+
+// serves asks h.
+func (x *scene) serves(h http.Handler) drill {
+	return drill{do: func() {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(x.context(), http.MethodGet, "http://host/", nil))
+	}}
+}
+
+func nothing(http.ResponseWriter, *http.Request) {}
+
+// policed asks a handler behind the policy, after one whose permits must not be lost.
+func (x *scene) policed(p weirhttp.Policy, o weirhttp.Options) drill {
+	return x.handled(p, o, http.HandlerFunc(nothing))
+}
+
+func (x *scene) handled(p weirhttp.Policy, o weirhttp.Options, h http.Handler) drill {
+	o.Global = weirhttp.Policy{Limiter: x.limiter()}
+	if p.Limiter == nil && p.Partitioned == nil && p.Requests == nil {
+		p.Limiter = x.limiter()
+	}
+	o.Policies = map[string]weirhttp.Policy{"p": p}
+	return x.serves(must(weirhttp.New(o)).Handler(h, "p"))
+}
+
+// through asks a handler behind a pipeline, whose permits must not be lost.
+func (x *scene) through(o weirhttp.ThroughOptions, h http.HandlerFunc, s ...pipeline.Strategy) drill {
+	p := x.pipeline(append([]pipeline.Strategy{ratelimit.New(x.limiter(), nil)}, s...)...)
+	return x.serves(weirhttp.Through(p, &o)(h))
+}
+
+func refuses(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }
+
+// A tripper is a RoundTripper of the program's.
+type tripper struct {
+	x      *scene
+	status int
+}
+
+func (t tripper) RoundTrip(r *http.Request) (*http.Response, error) {
+	if t.x != nil {
+		t.x.hit(r.Context())
+	}
+	return &http.Response{StatusCode: t.status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("")), Request: r}, nil
+}
+
+// sends sends a request through a pipeline, whose permits must not be lost.
+func (x *scene) sends(method string, o weirhttp.TransportOptions) drill {
+	if o.Base == nil {
+		o.Base = tripper{nil, http.StatusServiceUnavailable}
+	}
+	p := x.pipeline(ratelimit.New(x.limiter(), nil), retry.New(&retry.Options{MaxRetries: 1}), ratelimit.New(x.limiter(), nil))
+	client := weirhttp.Transport(p, &o)
+	return drill{do: func() {
+		r := must(http.NewRequestWithContext(x.context(), method, "http://host/", nil))
+		if resp, err := client.RoundTrip(r); err == nil {
+			_ = resp.Body.Close()
+		}
+	}}
+}
+
+// key is a Key that is the hook.
+func (x *scene) key(r *http.Request) string { x.hit(r.Context()); return "a" }
+
+// body is a Body that is the hook.
+func (x *scene) body(w http.ResponseWriter, r *http.Request, _ weirhttp.Rejection) {
+	x.hit(r.Context())
+	w.WriteHeader(http.StatusTooManyRequests)
+}
+
+// byRequest is a partitioned limiter of the program's for requests.
+type byRequest struct{ *userLimiter }
+
+func (b byRequest) TryAcquire(ctx context.Context, _ *http.Request, n int) (limiter.Lease, error) {
+	return b.userLimiter.TryAcquire(ctx, n)
+}
+
+func (b byRequest) Acquire(ctx context.Context, _ *http.Request, n int) (limiter.Lease, error) {
+	return b.userLimiter.Acquire(ctx, n)
+}
+
+var httpRows = []row{
+	{"weirhttp.Policy.Cost", caller, func(x *scene) drill {
+		return x.policed(weirhttp.Policy{Cost: func(r *http.Request) int { x.hit(r.Context()); return 1 }}, weirhttp.Options{})
+	}},
+	{"weirhttp.Policy.Key weirhttp.Key", caller, func(x *scene) drill {
+		return x.policed(weirhttp.Policy{Partitioned: onlyUser{x.user("")}, Key: x.key}, weirhttp.Options{})
+	}},
+	{"weirhttp.Composite(keys)", caller, func(x *scene) drill {
+		return x.policed(weirhttp.Policy{Partitioned: onlyUser{x.user("")}, Key: weirhttp.Composite(weirhttp.Route(), x.key)}, weirhttp.Options{})
+	}},
+	{"weirhttp.Subject(f)", caller, func(x *scene) drill {
+		return x.policed(weirhttp.Policy{Partitioned: onlyUser{x.user("")}, Key: weirhttp.Subject(x.key)}, weirhttp.Options{})
+	}},
+	{"weirhttp.Policy.Limiter", caller, func(x *scene) drill {
+		return x.policed(weirhttp.Policy{Limiter: x.user("Acquire")}, weirhttp.Options{})
+	}},
+	{"weirhttp.Policy.Partitioned", caller, func(x *scene) drill {
+		return x.policed(weirhttp.Policy{Partitioned: onlyUser{x.user("Release")}, Key: weirhttp.Route()}, weirhttp.Options{})
+	}},
+	{"weirhttp.Policy.Requests", caller, func(x *scene) drill {
+		return x.policed(weirhttp.Policy{Requests: byRequest{x.user("Acquire")}}, weirhttp.Options{})
+	}},
+	{"weirhttp.Policy.OnRejected", caller, func(x *scene) drill {
+		return x.policed(weirhttp.Policy{Limiter: x.full(), OnRejected: x.body}, weirhttp.Options{})
+	}},
+	{"weirhttp.Options.OnRejected", caller, func(x *scene) drill {
+		return x.policed(weirhttp.Policy{Limiter: x.full()}, weirhttp.Options{OnRejected: x.body})
+	}},
+	{"weirhttp.Options.Body weirhttp.Body", caller, func(x *scene) drill {
+		return x.policed(weirhttp.Policy{Limiter: x.full()}, weirhttp.Options{Body: x.body})
+	}},
+	{"weirhttp.Options.Exempt", caller, func(x *scene) drill {
+		return x.policed(weirhttp.Policy{}, weirhttp.Options{Exempt: func(r *http.Request) bool { x.hit(r.Context()); return false }})
+	}},
+	{"weirhttp.Options.Listener", caller, func(x *scene) drill {
+		return x.policed(weirhttp.Policy{}, weirhttp.Options{Listener: listener{x, ratelimit.MeasureRequest}})
+	}},
+	{"weirhttp.Limits.Handler(h)", caller, func(x *scene) drill {
+		return x.handled(weirhttp.Policy{}, weirhttp.Options{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { x.hit(r.Context()) }))
+	}},
+	{"weirhttp.Limits.Exempt(h)", caller, func(x *scene) drill {
+		l := must(weirhttp.New(weirhttp.Options{Global: weirhttp.Policy{Limiter: x.limiter()}}))
+		return x.serves(l.Handler(l.Exempt(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { x.hit(r.Context()) }))))
+	}},
+	{"weirhttp.PerKey(factory)", caller, func(x *scene) drill {
+		made := x.limiter()
+		l := must(weirhttp.PerKey(func(key string) (limiter.Limiter, error) {
+			if key == "a" {
+				x.hit()
+				return made, nil
+			}
+			return limiter.NewUnlimited(), nil
+		}, limiter.PartitionedOptions{}))
+		x.then(func() { _ = l.Close() })
+		return drill{do: x.takesKey(l, "a"), also: x.takesKey(l, "b")}
+	}},
+
+	{"weirhttp.ThroughOptions.Failed", caller, func(x *scene) drill {
+		return x.through(weirhttp.ThroughOptions{Failed: func(int) bool { x.hit(); return true }}, refuses)
+	}},
+	{"weirhttp.ThroughOptions.Status", caller, func(x *scene) drill {
+		return x.through(weirhttp.ThroughOptions{Status: func(error) int { x.hit(); return http.StatusTeapot }}, nothing, failing{})
+	}},
+	{"weirhttp.ThroughOptions.OnRejected", caller, func(x *scene) drill {
+		return x.through(weirhttp.ThroughOptions{OnRejected: x.body}, nothing, ratelimit.New(x.full(), nil))
+	}},
+	{"weirhttp.ThroughOptions.Body", caller, func(x *scene) drill {
+		return x.through(weirhttp.ThroughOptions{Body: x.body}, nothing, ratelimit.New(x.full(), nil))
+	}},
+
+	{"weirhttp.TransportOptions.Base", caller, func(x *scene) drill {
+		return x.sends(http.MethodGet, weirhttp.TransportOptions{Base: tripper{x, http.StatusOK}})
+	}},
+	{"weirhttp.TransportOptions.Failed", caller, func(x *scene) drill {
+		return x.sends(http.MethodGet, weirhttp.TransportOptions{Failed: func(*http.Response) bool { x.hit(); return true }})
+	}},
+	{"weirhttp.TransportOptions.Idempotent", caller, func(x *scene) drill {
+		return x.sends(http.MethodPost, weirhttp.TransportOptions{Idempotent: func(*http.Request) bool { x.hit(); return true }})
+	}},
+	{"weirhttp.TransportOptions.Key", caller, func(x *scene) drill {
+		return x.sends(http.MethodGet, weirhttp.TransportOptions{Key: x.key})
+	}},
+	{"weirhttp.NewGate(l)", caller, func(x *scene) drill {
+		g := must(weirhttp.NewGate(onlyUser{x.user("any")}, nil))
+		return drill{do: x.takesKey(g, "a")}
+	}},
+}
+
+// failing is a strategy that fails.
+type failing struct{}
+
+func (failing) Execute(context.Context, pipeline.Next) (any, error) { return nil, errBoom }

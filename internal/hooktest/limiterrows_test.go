@@ -1,0 +1,272 @@
+package hooktest
+
+import (
+	"context"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// A userLimiter is a limiter of the program's own, of which one method is the hook.
+type userLimiter struct {
+	x     *scene
+	hook  string
+	inner *limiter.Concurrency
+}
+
+// user makes a limiter whose method of that name is the hook.
+func (x *scene) user(hook string) *userLimiter { return &userLimiter{x, hook, x.limiter()} }
+
+func (u *userLimiter) at(method string, ctx ...context.Context) {
+	if u.hook == method || u.hook == "any" {
+		u.x.hit(ctx...)
+	}
+}
+
+func (u *userLimiter) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
+	u.at("TryAcquire", ctx)
+	return u.grant(u.inner.TryAcquire(ctx, n))
+}
+
+func (u *userLimiter) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	u.at("Acquire", ctx)
+	return u.grant(u.inner.Acquire(ctx, n))
+}
+
+// grant wraps the lease, so that to give it back is a hook, too.
+func (u *userLimiter) grant(inner limiter.Lease, err error) (limiter.Lease, error) {
+	if err != nil || !inner.Acquired() {
+		return inner, err
+	}
+	return limiter.GrantedRefundable(inner.Permits(),
+		func() { defer inner.Release(); u.at("Release") },
+		func() { defer inner.Release(); u.at("Refund") }), nil
+}
+
+func (u *userLimiter) Statistics() limiter.Statistics {
+	u.at("Statistics")
+	return u.inner.Statistics()
+}
+
+func (u *userLimiter) IdleDuration() (time.Duration, bool) {
+	u.at("IdleDuration")
+	return u.inner.IdleDuration()
+}
+
+func (u *userLimiter) AutoReplenishing() bool { u.at("AutoReplenishing"); return false }
+
+func (u *userLimiter) ReplenishmentPeriod() time.Duration {
+	u.at("ReplenishmentPeriod")
+	return time.Second
+}
+
+func (u *userLimiter) TryReplenish() bool { u.at("TryReplenish"); return true }
+
+func (u *userLimiter) Close() error { u.at("Close"); return nil }
+
+// takes acquires a permit of l and gives it back.
+func (x *scene) takes(l limiter.Limiter) func() {
+	return func() {
+		lease, _ := l.Acquire(x.context(), 1)
+		lease.Release()
+	}
+}
+
+func (x *scene) tries(l limiter.Limiter) func() {
+	return func() {
+		lease, _ := l.TryAcquire(x.context(), 1)
+		lease.Release()
+	}
+}
+
+// keyed makes a limiter whose key "a" has l, and every other key a limiter of its own.
+func (x *scene) keyed(l func() limiter.Limiter) (p *limiter.PartitionedLimiter[string, string], a, b func()) {
+	p = must(limiter.NewPartitioned(func(key string) limiter.Partition[string] {
+		return limiter.Partition[string]{Key: key, New: func(key string) (limiter.Limiter, error) {
+			if key == "a" {
+				return l(), nil
+			}
+			return limiter.NewUnlimited(), nil
+		}}
+	}, limiter.PartitionedOptions{IdleTimeout: time.Second}))
+	x.then(func() { _ = p.Close() })
+	return p, x.takesKey(p, "a"), x.takesKey(p, "b")
+}
+
+func (x *scene) takesKey(p limiter.Partitioned[string], key string) func() {
+	return func() {
+		lease, _ := p.Acquire(x.context(), key, 1)
+		lease.Release()
+	}
+}
+
+// partition is for a method of a limiter behind a key that housekeeping calls.
+func partition(method string) func(x *scene) drill {
+	return func(x *scene) drill {
+		u := x.user(method)
+		_, a, b := x.keyed(func() limiter.Limiter { return u })
+		return drill{do: a, also: b}
+	}
+}
+
+// An owner is a [limiter.LeaseOwner] of the program's.
+type owner struct {
+	x    *scene
+	hook string
+}
+
+func (o owner) at(method string) {
+	if o.hook == method {
+		o.x.hit()
+	}
+}
+
+func (o owner) Release(int, int64) { o.at("Release") }
+func (o owner) Refund(int, int64)  { o.at("Refund") }
+func (o owner) Adjust(_ int, tag int64, _ int) (int64, bool) {
+	o.at("Adjust")
+	return tag, true
+}
+
+func (o owner) Remaining(int, int64) (int64, bool) {
+	o.at("Remaining")
+	return 1, true
+}
+
+// granted uses a lease of a Granter.
+func granted(method string, use func(*limiter.Granter)) func(x *scene) drill {
+	return func(x *scene) drill {
+		g := limiter.NewGranter(owner{x, method})
+		return drill{do: func() { use(g) }}
+	}
+}
+
+// refunds has a chain undo the grant of its first limiter, which is u.
+func (x *scene) refunds(u limiter.Limiter) func() {
+	full := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+	lease := must(full.TryAcquire(context.Background(), 1))
+	x.then(func() { lease.Release(); _ = full.Close() })
+	chain := must(limiter.Chain(u, full))
+	return x.tries(chain)
+}
+
+var limiterRows = []row{
+	{"limiter.Limiter.Acquire limiter.Chain(limiters)", caller, func(x *scene) drill {
+		return drill{do: x.takes(must(limiter.Chain(x.limiter(), x.user("Acquire"), x.limiter())))}
+	}},
+	{"limiter.Limiter.TryAcquire", caller, func(x *scene) drill {
+		return drill{do: x.tries(must(limiter.Chain(x.limiter(), x.user("TryAcquire"), x.limiter())))}
+	}},
+	{"limiter.Granted(release)", caller, func(x *scene) drill {
+		return drill{do: func() { l := limiter.Granted(1, func() { x.hit() }); l.Release() }}
+	}},
+	{"limiter.GrantedRefundable(release)", caller, func(x *scene) drill {
+		return drill{do: x.takes(must(limiter.Chain(x.limiter(), x.user("Release"), x.limiter())))}
+	}},
+	{"limiter.GrantedRefundable(refund)", caller, func(x *scene) drill {
+		return drill{do: x.refunds(must(limiter.Chain(x.limiter(), x.user("Refund"), x.limiter())))}
+	}},
+	{"limiter.LeaseOwner.Release limiter.NewGranter(by)", caller, granted("Release", func(g *limiter.Granter) { l := g.Grant(1, 0); l.Release() })},
+	{"limiter.LeaseOwner.Refund", caller, func(x *scene) drill {
+		g := limiter.NewGranter(owner{x, "Refund"})
+		return drill{do: x.refunds(must(limiter.Chain(x.limiter(), granter{g})))}
+	}},
+	{"limiter.LeaseAdjuster.Adjust", caller, granted("Adjust", func(g *limiter.Granter) { l := g.Grant(2, 0); l, _ = l.Adjust(1); l.Release() })},
+	{"limiter.LeaseCounter.Remaining", caller, granted("Remaining", func(g *limiter.Granter) { l := g.Grant(1, 0); defer l.Release(); l.Remaining() })},
+
+	{"limiter.NewPartitioned(partition)", caller, func(x *scene) drill {
+		p := must(limiter.NewPartitioned(func(key string) limiter.Partition[string] {
+			x.hit()
+			return limiter.Partition[string]{Key: key, New: limiter.UnlimitedFactory[string]()}
+		}, limiter.PartitionedOptions{}))
+		x.then(func() { _ = p.Close() })
+		return drill{do: x.takesKey(p, "a")}
+	}},
+	{"limiter.Factory limiter.Partition.New", caller, func(x *scene) drill {
+		l := x.limiter()
+		_, a, b := x.keyed(func() limiter.Limiter { x.hit(); return l })
+		return drill{do: a, also: b}
+	}},
+	{"limiter.Partitioned.Acquire limiter.Translate(p)", caller, func(x *scene) drill {
+		u := x.user("Acquire")
+		p := limiter.Translate[string](onlyUser{u}, func(s string) string { return s })
+		return drill{do: x.takesKey(p, "a")}
+	}},
+	{"limiter.Partitioned.TryAcquire limiter.ChainPartitioned(limiters)", caller, func(x *scene) drill {
+		p := must(limiter.ChainPartitioned[string](onlyUser{x.user("")}, onlyUser{x.user("TryAcquire")}, onlyUser{x.user("")}))
+		return drill{do: func() {
+			lease, _ := p.TryAcquire(x.context(), "a", 1)
+			lease.Release()
+		}}
+	}},
+	{"limiter.Translate(f)", caller, func(x *scene) drill {
+		p := limiter.Translate[string](onlyUser{x.user("")}, func(s string) string { x.hit(); return s })
+		return drill{do: x.takesKey(p, "a")}
+	}},
+	{"limiter.Idler.IdleDuration", ours, partition("IdleDuration")},
+	{"limiter.Limiter.Close", ours, partition("Close")},
+	{"limiter.Replenisher.TryReplenish", ours, partition("TryReplenish")},
+	{"limiter.Replenisher.AutoReplenishing", caller, func(x *scene) drill {
+		u := x.user("AutoReplenishing")
+		_, a, b := x.keyed(func() limiter.Limiter { return u })
+		return drill{do: a, also: b}
+	}},
+	{"limiter.Replenisher.ReplenishmentPeriod", caller, func(x *scene) drill {
+		c := must(limiter.Chain(x.user("ReplenishmentPeriod")))
+		return drill{do: func() { c.ReplenishmentPeriod() }}
+	}},
+	{"limiter.StatisticsProvider.Statistics", caller, func(x *scene) drill {
+		c := must(limiter.Chain(x.user("Statistics")))
+		return drill{do: func() { c.Statistics() }}
+	}},
+	{"limiter.Wait(l)", caller, func(x *scene) drill {
+		u := x.user("Acquire")
+		return drill{do: func() {
+			lease, _ := limiter.Wait(x.context(), u, 1)
+			lease.Release()
+		}}
+	}},
+	{"limiter.ChannelOptions.Cost", caller, func(x *scene) drill {
+		c := must(limiter.NewChannel(x.user(""), 10, limiter.ChannelOptions[int]{Cost: func(int) int { x.hit(); return 1 }}))
+		x.then(func() { _ = c.Close() })
+		return drill{do: func() {
+			if c.Send(x.context(), 1) == nil {
+				_, _ = c.Receive(x.context())
+			}
+		}}
+	}},
+	{"limiter.NewChannel(l)", caller, func(x *scene) drill {
+		c := must(limiter.NewChannel[int](x.user("Acquire"), 10))
+		x.then(func() { _ = c.Close() })
+		return drill{do: func() {
+			if c.Send(x.context(), 1) == nil {
+				_, _ = c.Receive(x.context())
+			}
+		}}
+	}},
+}
+
+// granter is a limiter of the program's that grants by a Granter.
+type granter struct{ *limiter.Granter }
+
+func (g granter) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
+	return g.Grant(n, 0), nil
+}
+func (g granter) Acquire(_ context.Context, n int) (limiter.Lease, error) { return g.Grant(n, 0), nil }
+
+// onlyUser is a partitioned limiter of the program's that has one limiter for all keys.
+type onlyUser struct{ *userLimiter }
+
+func (o onlyUser) TryAcquire(ctx context.Context, _ string, n int) (limiter.Lease, error) {
+	return o.userLimiter.TryAcquire(ctx, n)
+}
+
+func (o onlyUser) Acquire(ctx context.Context, _ string, n int) (limiter.Lease, error) {
+	return o.userLimiter.Acquire(ctx, n)
+}
+
+// optional are the methods that are called if a value has them, and that no interface of the API names.
+var optional = []string{
+	"limiter.Limiter.Close", "pipeline.Strategy.Close", "pipeline.Listener.Enabled", "pipeline.Listener.Forget", "pipeline.Listener.InForce",
+	"telemetry.Options.Logger",
+}

@@ -1,0 +1,489 @@
+package hooktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/storetest"
+	"github.com/weir-go/weir/strategies/chaos"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/telemetry"
+)
+
+// A built is a registry with the pipeline "p", which is built by build, and "other", which has one limiter.
+type built struct {
+	*scene
+	*registry.Registry
+}
+
+func (x *scene) registry(o registry.Options, build registry.BuildFunc) built {
+	b := built{x, registry.New(&o)}
+	x.then(func() { _ = b.Close(context.Background()) })
+	if err := errors.Join(b.Define("p", build), b.Define("other", func(b *registry.Builder) error {
+		b.Add(ratelimit.New(b.Concurrency("other", limiter.ConcurrencyOptions{PermitLimit: 1}), nil))
+		return nil
+	})); err != nil {
+		panic(err)
+	}
+	b.uses("other")()
+	return b
+}
+
+// uses gets a pipeline and runs it.
+func (b built) uses(name string) func() {
+	return func() {
+		p, err := b.Get(name)
+		if err == nil {
+			_ = p.Execute(b.context(), func(context.Context) error { return nil })
+		}
+	}
+}
+
+// reloads builds a pipeline again.
+func (b built) reloads(name string) func() {
+	return func() { _ = b.Reload(b.context(), name) }
+}
+
+// all does all of fs.
+func all(fs ...func()) func() {
+	return func() {
+		for _, f := range fs {
+			f()
+		}
+	}
+}
+
+// first is a drill of the first use of "p", and then of a reload of it.
+func (b built) first() drill {
+	return drill{do: all(b.uses("p"), b.reloads("p")), also: b.uses("other")}
+}
+
+func adds(s ...pipeline.Strategy) registry.BuildFunc {
+	return func(b *registry.Builder) error { b.Add(s...); return nil }
+}
+
+// A file is a registry with the configuration of a file that uses all functions of k.
+func (x *scene) file(k *reload.Kinds, text string, o reload.Options) (b built, w *reload.Watcher) {
+	path := filepath.Join(x.TempDir(), "weir.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		panic(err)
+	}
+	b = x.registry(registry.Options{}, adds())
+	o.Kinds, o.Logger, o.Interval = k, slog.New(slog.DiscardHandler), -1
+	w = must(reload.Start(context.Background(), b.Registry, path, &o))
+	x.then(w.Stop)
+	return b, w
+}
+
+// filed runs the pipeline "f" of a file whose only strategy is that.
+func (x *scene) filed(k *reload.Kinds, strategy string, err error) drill {
+	b, _ := x.file(k, "pipelines:\n  f:\n    strategies:\n      - "+strategy+"\n", reload.Options{})
+	p := must(b.Get("f"))
+	return x.runs(p, err)
+}
+
+// A kinds is a [reload.Kinds] with what set has registered.
+func kinds(set func(k *reload.Kinds)) *reload.Kinds {
+	k := reload.NewKinds()
+	set(k)
+	return k
+}
+
+// A reporter is a [reload.Reporter] of the program's.
+type reporter struct{ x *scene }
+
+func (r reporter) ConfigReloaded(time.Time, error) { r.x.hit() }
+
+// heardBy runs a pipeline whose listener is a Telemetry with these options.
+func (x *scene) heardBy(o telemetry.Options) drill {
+	reader := sdkmetric.NewManualReader()
+	o.MeterProvider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	t := must(telemetry.New(o))
+	p := x.heard(t, ratelimit.New(x.limiter(), nil))
+	x.then(func() {
+		for _, active := range metric(reader, "weir.rate_limiter.lease.active") {
+			if active != 0 {
+				x.Errorf("%d leases count as held", active)
+			}
+		}
+		_ = t.Close()
+	})
+	return drill{do: func() {
+		_, _ = pipeline.ExecuteValue(x.context(), p, func(context.Context) (int, error) { return 1, nil })
+	}}
+}
+
+// metric collects the values of one counter or gauge.
+func metric(reader *sdkmetric.ManualReader, name string) (values []int64) {
+	var read metricdata.ResourceMetrics
+	_ = reader.Collect(context.Background(), &read)
+	for _, scope := range read.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if m.Name != name {
+				continue
+			}
+			switch data := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					values = append(values, p.Value)
+				}
+			case metricdata.Gauge[int64]:
+				for _, p := range data.DataPoints {
+					values = append(values, p.Value)
+				}
+			}
+		}
+	}
+	return values
+}
+
+// A handler is a log handler of the program's.
+type handler struct{ x *scene }
+
+func (handler) Enabled(context.Context, slog.Level) bool { return true }
+func (h handler) Handle(ctx context.Context, _ slog.Record) error {
+	h.x.hit(ctx)
+	return nil
+}
+func (h handler) WithAttrs([]slog.Attr) slog.Handler { return h }
+func (h handler) WithGroup(string) slog.Handler      { return h }
+
+// A backend is a store's, of which one method is the hook.
+type backend struct {
+	*storetest.Memory
+	x    *scene
+	hook string
+}
+
+func (b *backend) at(ctx context.Context, method string) {
+	if b.hook == method {
+		b.x.hit(ctx)
+	}
+}
+
+func (b *backend) Decide(ctx context.Context, batches []*store.Batch) error {
+	b.at(ctx, "Decide")
+	return b.Memory.Decide(ctx, batches)
+}
+
+func (b *backend) Load(ctx context.Context, name string) (*store.Definition, int64, error) {
+	b.at(ctx, "Load")
+	return b.Memory.Load(ctx, name)
+}
+
+func (b *backend) Define(ctx context.Context, old int64, next *store.Definition) (bool, error) {
+	b.at(ctx, "Define")
+	return b.Memory.Define(ctx, old, next)
+}
+
+func (b *backend) Replace(ctx context.Context, replacements []*store.Replacement) error {
+	b.at(ctx, "Replace")
+	return b.Memory.Replace(ctx, replacements)
+}
+
+func (b *backend) Hold(ctx context.Context, holds []*store.Hold) error {
+	b.at(ctx, "Hold")
+	return b.Memory.Hold(ctx, holds)
+}
+
+func (b *backend) Renew(ctx context.Context, holds []*store.Hold) error {
+	b.at(ctx, "Renew")
+	return b.Memory.Renew(ctx, holds)
+}
+
+func (b *backend) Release(ctx context.Context, holds []*store.Hold) error {
+	b.at(ctx, "Release")
+	return b.Memory.Release(ctx, holds)
+}
+
+func (b *backend) Listen(ctx context.Context, ready func(), notice func(store.Notice)) error {
+	b.at(ctx, "Listen")
+	return b.Memory.Listen(ctx, ready, notice)
+}
+
+// A parted backend has parts that fail on their own.
+type parted struct{ *backend }
+
+func (b parted) PartOf(string, string) string {
+	b.at(context.Background(), "PartOf")
+	return "part"
+}
+
+func (b *backend) Close() error { b.at(context.Background(), "Close"); return b.Memory.Close() }
+
+// events is a store whose events are the hook. It is lost again and again.
+func (x *scene) events() drill {
+	m := storetest.NewMemory()
+	s := must(store.New(m, store.Options{NoListen: true, FailureThreshold: 1, ProbeInterval: time.Second, OnEvent: func(store.Event) { x.hit() }}))
+	l := must(s.FixedWindow("l", limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Second}, nil))
+	x.then(func() { _ = s.Close() })
+	return drill{
+		do: func() {
+			m.Fail(errBoom)
+			x.tries(l)()
+			m.Fail(nil)
+			time.Sleep(time.Minute)
+			x.tries(l)()
+		},
+		also: x.tries(l),
+	}
+}
+
+// ofListener is for a method of a registry's listener.
+func ofListener(l func(x *scene) pipeline.Listener) func(x *scene) drill {
+	return func(x *scene) drill {
+		return x.registry(registry.Options{Listener: l(x)}, adds()).first()
+	}
+}
+
+// A forgetter is a listener whose methods that are called by a registry are hooks.
+type forgetter struct{ listener }
+
+func (f forgetter) Forget(pipeline.Source)     { f.at(context.Background(), "Forget") }
+func (f forgetter) InForce(*pipeline.Pipeline) { f.at(context.Background(), "InForce") }
+
+// ofBuild is for a build function that is the hook.
+func ofBuild(x *scene) drill {
+	return x.registry(registry.Options{}, func(*registry.Builder) error { x.hit(); return nil }).first()
+}
+
+var registryRows = []row{
+	{"registry.BuildFunc registry.Registry.Define(build) registry.Registry.GetOrDefine(build)", caught, ofBuild},
+	{"registry.Change.Define", caught, func(x *scene) drill {
+		b := x.registry(registry.Options{}, adds())
+		change := registry.Change{Define: map[string]registry.BuildFunc{"p": func(*registry.Builder) error { x.hit(); return nil }}}
+		return drill{do: func() { _ = b.Apply(x.context(), change) }, also: b.uses("other")}
+	}},
+	{"registry.Builder.Add(s)", caller, func(x *scene) drill {
+		b := x.registry(registry.Options{}, adds(ratelimit.New(x.user("Acquire"), nil)))
+		b.uses("p")()
+		return drill{do: b.uses("p")}
+	}},
+	{"registry.Builder.OnDispose(f)", caught, func(x *scene) drill {
+		b := x.registry(registry.Options{}, func(b *registry.Builder) error {
+			b.OnDispose(func() error { x.hit(); return nil })
+			return nil
+		})
+		b.uses("p")()
+		return drill{do: b.reloads("p"), also: b.uses("p")}
+	}},
+	{"registry.Kept.Make", caught, func(x *scene) drill {
+		return x.registry(registry.Options{}, func(b *registry.Builder) error {
+			registry.Keep(b, "kept", 1, registry.Kept[int, int]{Kind: "k", Make: func(int) (int, error) { x.hit(); return 1, nil }})
+			return nil
+		}).first()
+	}},
+	{"registry.Kept.Reconfigure", caught, func(x *scene) drill {
+		n := 0
+		b := x.registry(registry.Options{}, func(b *registry.Builder) error {
+			n++
+			registry.Keep(b, "kept", n, registry.Kept[int, int]{
+				Kind: "k", Make: func(int) (int, error) { return 1, nil },
+				Reconfigure: func(int, int) error { x.hit(); return nil },
+			})
+			return nil
+		})
+		b.uses("p")()
+		return drill{do: b.reloads("p"), also: b.uses("other")}
+	}},
+	{"registry.Options.Instance", caller, func(x *scene) drill {
+		b := x.registry(registry.Options{Instance: func(string) string { x.hit(); return "" }}, adds())
+		n := 0
+		return drill{do: func() {
+			n++
+			_, _ = b.GetOrDefine(fmt.Sprint("new", n), adds())
+		}, also: b.uses("other")}
+	}},
+	{"registry.Options.Listener", caller, ofListener(func(x *scene) pipeline.Listener { return listener{x, registry.EventReload} })},
+	{"pipeline.Listener.InForce", caller, ofListener(func(x *scene) pipeline.Listener { return forgetter{listener{x, "InForce"}} })},
+	{"pipeline.Listener.Forget", ours, func(x *scene) drill {
+		b := x.registry(registry.Options{Listener: forgetter{listener{x, "Forget"}}}, adds())
+		return drill{do: func() {
+			b.uses("p")()
+			_ = b.Remove(context.Background(), "p")
+			_ = b.Define("p", adds())
+		}, also: b.uses("other")}
+	}},
+	{"registry.Options.ObserveLimiter", caller, func(x *scene) drill {
+		return x.registry(registry.Options{ObserveLimiter: func(name string, _ limiter.StatisticsProvider) func() {
+			if name == "l" {
+				x.hit()
+			}
+			return func() {}
+		}}, func(b *registry.Builder) error {
+			b.Add(ratelimit.New(b.Concurrency("l", limiter.ConcurrencyOptions{PermitLimit: 1}), nil))
+			return nil
+		}).first()
+	}},
+	{"registry.Partitioned(key)", caller, func(x *scene) drill {
+		b := x.registry(registry.Options{}, func(b *registry.Builder) error {
+			l := registry.Partitioned(b, "keyed", func(s string) string { x.hit(); return s },
+				limiter.ConcurrencyOptions{PermitLimit: 1}, limiter.PartitionedOptions{})
+			b.Add(ratelimit.NewPartitioned(l, pipeline.Operation, nil))
+			return nil
+		})
+		return drill{do: b.uses("p"), also: b.uses("p")}
+	}},
+
+	{"reload.Kinds.Handle(handle)", caller, func(x *scene) drill {
+		return x.filed(kinds(func(k *reload.Kinds) { k.Handle("h", x.handles) }), "retry: {handle: h}", errBoom)
+	}},
+	{"reload.Kinds.Permits(permits)", caller, func(x *scene) drill {
+		k := kinds(func(k *reload.Kinds) { k.Permits("n", func(ctx context.Context) int { x.hit(ctx); return 1 }) })
+		return x.filed(k, "rate_limiter: {permits: n, concurrency: {permit_limit: 4}}", nil)
+	}},
+	{"reload.Kinds.Key(key)", caller, func(x *scene) drill {
+		k := kinds(func(k *reload.Kinds) { k.Key("k", func(ctx context.Context) string { x.hit(ctx); return "a" }) })
+		return x.filed(k, "rate_limiter: {partitioned: {key: k, each: {concurrency: {permit_limit: 4}}}}", nil)
+	}},
+	{"reload.Kinds.Fallback(action)", caller, func(x *scene) drill {
+		k := kinds(func(k *reload.Kinds) {
+			k.Fallback("f", func(ctx context.Context, _ any, _ error) (any, error) { x.hit(ctx); return nil, nil })
+		})
+		return x.filed(k, "fallback: {action: f}", errBoom)
+	}},
+	{"reload.Kinds.Behavior(behavior)", caller, func(x *scene) drill {
+		k := kinds(func(k *reload.Kinds) { k.Behavior("b", func(ctx context.Context) error { x.hit(ctx); return nil }) })
+		return x.filed(k, "chaos_behavior: {behavior: b, enabled: true, rate: 1}", nil)
+	}},
+	{"reload.Kinds.Outcome(outcome)", caller, func(x *scene) drill {
+		k := kinds(func(k *reload.Kinds) {
+			k.Outcome("o", func(ctx context.Context) (chaos.Result, bool) { x.hit(ctx); return chaos.Result{Err: errBoom}, true })
+		})
+		return x.filed(k, "chaos_outcome: {outcome: o, enabled: true, rate: 1}", nil)
+	}},
+	{"reload.RegisterStrategy(build)", caught, func(x *scene) drill {
+		k := kinds(func(k *reload.Kinds) {
+			reload.RegisterStrategy(k, "own", func(*registry.Builder, struct{}) (pipeline.Strategy, error) {
+				x.hit()
+				return x.pass(), nil
+			})
+		})
+		b, w := x.file(k, "pipelines:\n  f:\n    strategies:\n      - own: {}\n", reload.Options{})
+		return drill{do: func() { _ = b.Reload(x.context(), "f"); _ = w.Reload(x.context()) }, also: b.uses("other")}
+	}},
+	{"reload.RegisterLimiter(build)", caught, func(x *scene) drill {
+		l := x.limiter()
+		k := kinds(func(k *reload.Kinds) {
+			reload.RegisterLimiter(k, "own", func(*registry.Builder, string, struct{}) (limiter.Limiter, error) { x.hit(); return l, nil })
+		})
+		b, w := x.file(k, "pipelines:\n  f:\n    strategies:\n      - rate_limiter: {own: {}}\n", reload.Options{})
+		return drill{do: func() { _ = b.Reload(x.context(), "f"); _ = w.Reload(x.context()) }, also: b.uses("other")}
+	}},
+	{"reload.Options.Reporter reload.Reporter.ConfigReloaded", caught, func(x *scene) drill {
+		b, w := x.file(reload.NewKinds(), "allow_empty: true\npipelines: {}\n", reload.Options{Reporter: reporter{x}})
+		return drill{do: func() { _ = w.Reload(x.context()) }, also: b.uses("other")}
+	}},
+
+	{"store.Options.OnEvent", ours, func(x *scene) drill { return x.events() }},
+
+	{"telemetry.Options.Enrich", caller, func(x *scene) drill {
+		return x.heardBy(telemetry.Options{Enrich: func(ctx context.Context, _ pipeline.Event, attrs []attribute.KeyValue) []attribute.KeyValue {
+			x.hit(ctx)
+			return attrs
+		}})
+	}},
+	{"telemetry.Options.SeverityFunc", caller, func(x *scene) drill {
+		return x.heardBy(telemetry.Options{SeverityFunc: func(e pipeline.Event) pipeline.Severity { x.hit(); return e.Severity }})
+	}},
+	{"telemetry.Options.ResultFormatter", caller, func(x *scene) drill {
+		return x.heardBy(telemetry.Options{Logger: slog.New(slog.NewTextHandler(x.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
+			ResultFormatter: func(any) any { x.hit(); return nil }})
+	}},
+	{"telemetry.Options.Logger", caller, func(x *scene) drill {
+		return x.heardBy(telemetry.Options{Logger: slog.New(handler{x})})
+	}},
+	{"telemetry.Telemetry.ObserveLimiter(l)", ours, func(x *scene) drill {
+		reader := sdkmetric.NewManualReader()
+		t := must(telemetry.New(telemetry.Options{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))}))
+		stop := t.ObserveLimiter("hook", x.user("Statistics"))
+		t.ObserveLimiter("other", x.limiter())
+		x.then(func() { stop(); _ = t.Close() })
+		return drill{
+			do: func() {
+				if n := len(metric(reader, "weir.rate_limiter.permit.available")); n < 1 {
+					x.Errorf("%d limiters are collected", n)
+				}
+			},
+			also: func() { t.ObserveLimiter("third", x.limiter())() },
+		}
+	}},
+}
+
+func storeRows() (rows []row) {
+	for _, method := range []string{"Decide", "Load", "Define", "Replace"} {
+		rows = append(rows, row{"store.Backend." + method, caught, func(x *scene) drill { return x.shared(method) }})
+	}
+	for _, method := range []string{"Hold", "Renew", "Release"} {
+		rows = append(rows, row{"store.Backend." + method, caught, func(x *scene) drill { return x.lent(method) }})
+	}
+	rows = append(rows, row{"store.Parted.PartOf", ours, func(x *scene) drill { return x.shared("PartOf") }})
+	return append(rows, row{"store.Backend.Listen", ours, func(x *scene) drill { return x.shared("Listen") }})
+}
+
+// backed is a store whose backend has that method as a hook.
+func (x *scene) backed(method string) *store.Store {
+	var b store.Backend = &backend{storetest.NewMemory(), x, method}
+	if method == "PartOf" {
+		b = parted{b.(*backend)}
+	}
+	s := must(store.New(b, store.Options{NoListen: method != "Listen"}))
+	x.then(func() { _ = s.Close() })
+	return s
+}
+
+// shared uses a bucket in a store, and gives it other limits.
+func (x *scene) shared(method string) drill {
+	s := x.backed(method)
+	n := 0
+	return drill{do: func() {
+		n++
+		l := must(s.TokenBucket(fmt.Sprint("l", n), limiter.TokenBucketOptions{TokenLimit: 9, TokensPerPeriod: 9, ReplenishmentPeriod: time.Second}, nil))
+		x.tries(l)()
+		_ = l.Reconfigure(limiter.TokenBucketOptions{TokenLimit: 8, TokensPerPeriod: 8, ReplenishmentPeriod: 2 * time.Second})
+		x.tries(l)()
+		_ = l.Close()
+	}, also: func() {
+		l, err := s.FixedWindow("other", limiter.FixedWindowOptions{PermitLimit: 9, Window: time.Second}, nil)
+		if err == nil {
+			x.tries(l)()
+			_ = l.Close()
+		}
+	}}
+}
+
+// lent uses a concurrency limiter in a store for long enough that its leases are renewed.
+func (x *scene) lent(method string) drill {
+	s := x.backed(method)
+	l := must(s.Concurrency("l", limiter.ConcurrencyOptions{PermitLimit: 4}, nil))
+	x.then(func() {
+		time.Sleep(time.Hour)
+		if n := l.Statistics().AvailablePermits; n != 4 {
+			x.Errorf("permits are lost: %d of 4", n)
+		}
+	})
+	return drill{do: func() {
+		lease, _ := l.TryAcquire(x.context(), 1)
+		defer lease.Release()
+		time.Sleep(time.Minute)
+	}, also: x.tries(l)}
+}
+
+// pass is a strategy that does nothing.
+func (x *scene) pass() pipeline.Strategy {
+	return pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) { return next.Run(ctx) })
+}
