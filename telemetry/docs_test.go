@@ -266,6 +266,9 @@ func driveRegistry(ctx context.Context, t *testing.T, l *telemetry.Telemetry) (s
 	require.NoError(t, r.Reload(ctx))
 	fails = true
 	require.ErrorIs(t, r.Reload(ctx), errBoom)
+	_, err = r.GetOrDefine("gone", func(*registry.Builder) error { return nil })
+	require.NoError(t, err)
+	require.NoError(t, r.Apply(ctx, registry.Change{Remove: []string{"gone"}}))
 	return func() { require.NoError(t, r.Close(ctx)) }
 }
 
