@@ -15,7 +15,6 @@ import (
 
 // A soak collects what the parts have seen.
 type soak struct {
-	seed  uint64
 	began time.Time
 
 	mu     sync.Mutex
@@ -24,8 +23,8 @@ type soak struct {
 	counts map[string]*atomic.Int64
 }
 
-func newSoak(w io.Writer, seed uint64) *soak {
-	return &soak{seed: seed, began: time.Now(), w: w, counts: map[string]*atomic.Int64{}}
+func newSoak(w io.Writer) *soak {
+	return &soak{began: time.Now(), w: w, counts: map[string]*atomic.Int64{}}
 }
 
 func (s *soak) print(format string, args ...any) {

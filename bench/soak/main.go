@@ -24,6 +24,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -31,11 +32,11 @@ import (
 
 func main() {
 	length := flag.Duration("for", time.Minute, "how long to run")
-	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "the seed of the faults, to inject the same ones again")
+	only := flag.String("only", "", "the parts to run, with commas between; all unless set")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, os.Stdout, *length, *seed); err != nil {
+	if err := run(ctx, os.Stdout, *length, *only); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -57,18 +58,21 @@ var parts = []part{
 	{"postgres", inPostgres},
 }
 
-func run(ctx context.Context, w io.Writer, length time.Duration, seed uint64) error {
+func run(ctx context.Context, w io.Writer, length time.Duration, only string) error {
 	// Panics of hooks are recovered and logged by the thousand: they are counted instead.
 	logged := &countingHandler{}
 	slog.SetDefault(slog.New(logged))
 
-	s := newSoak(w, seed)
-	s.print("soak for %v with seed %d, %s, %d processors", length, seed, runtime.Version(), runtime.GOMAXPROCS(0))
+	s := newSoak(w)
+	s.print("soak for %v, %s, %d processors", length, runtime.Version(), runtime.GOMAXPROCS(0))
 	before := usage()
 	ctx, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, p := range parts {
+		if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
+			continue
+		}
 		wg.Go(func() {
 			if err := p.run(ctx, s); err != nil {
 				s.violation("%s: %v", p.name, err)
