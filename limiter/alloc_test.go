@@ -56,7 +56,7 @@ func TestARejectionAllocatesNothing(t *testing.T) {
 			assertAllocs(t, 0, func() {
 				a, _ := l.TryAcquire(t.Context(), 1)
 				b, _ := l.Acquire(t.Context(), 1)
-				if a.Acquired() || b.Acquired() || b.Reason() != ReasonQueueLimit {
+				if a.Acquired() || b.Acquired() || b.Reason() != ReasonNoPermit {
 					t.Fatal("not rejected")
 				}
 			})

@@ -62,6 +62,7 @@ type engine interface {
 // Reasons are made once, so that rejecting allocates nothing.
 var (
 	noReason      *metadata
+	noPermit      = &metadata{name: ReasonKey.name, value: ReasonNoPermit}
 	queueLimit    = &metadata{name: ReasonKey.name, value: ReasonQueueLimit}
 	limitLowered  = &metadata{name: ReasonKey.name, value: ReasonLimitLowered}
 	limiterClosed = &metadata{name: ReasonKey.name, value: ReasonClosed}
@@ -112,7 +113,11 @@ func join(ctx context.Context, ctxErr error, e engine, now int64, n int) (Lease,
 		}
 	}
 	if !c.queue.fits(n) && (c.queue.order == OldestFirst || weight(n) > int64(c.queue.limit)) {
-		l := reject(e, now, n, queueLimit)
+		reason := queueLimit
+		if c.queue.limit == 0 {
+			reason = noPermit
+		}
+		l := reject(e, now, n, reason)
 		e.unlock()
 		return l, nil
 	}

@@ -59,7 +59,7 @@ func ExampleChannel_shared() {
 	// Output:
 	// <nil>
 	// <nil>
-	// limiter: rejected: queue limit reached
+	// limiter: rejected: no permit free
 	// got beach
 	// <nil>
 }

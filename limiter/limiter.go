@@ -118,8 +118,10 @@ var (
 // The reasons that this package's limiters give for a rejection; see
 // [Lease.Reason]. A rejected TryAcquire that just found too few permits has none.
 const (
-	// ReasonQueueLimit: the queue had no room, as one with a QueueLimit of 0 never
-	// has, or newer waiters took it.
+	// ReasonNoPermit: an Acquire found too few permits, and the limiter has no queue:
+	// its QueueLimit is 0.
+	ReasonNoPermit = "no permit free"
+	// ReasonQueueLimit: the queue had no room for the waiter, or newer waiters took its room.
 	ReasonQueueLimit = "queue limit reached"
 	// ReasonLimitLowered: a Reconfigure set a limit below what the waiter asks for.
 	ReasonLimitLowered = "limit lowered"

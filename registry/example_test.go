@@ -44,7 +44,7 @@ func Example() {
 	fmt.Println("reload:", r.Reload(ctx))
 	fmt.Println("two at once:", two())
 	// Output:
-	// two at once: ratelimit: orders/RateLimiter: rejected: queue limit reached
+	// two at once: ratelimit: orders/RateLimiter: rejected: no permit free
 	// reload: <nil>
 	// two at once: <nil>
 }

@@ -38,9 +38,9 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 	hint, _ := rejected.RetryAfter()
 	if q.limit == 0 { // no need for a cell
 		if left, ok := rejected.Remaining(); ok {
-			return nil, limiter.RejectedKnowing(hint, limiter.ReasonQueueLimit, left)
+			return nil, limiter.RejectedKnowing(hint, limiter.ReasonNoPermit, left)
 		}
-		return nil, limiter.Rejected(hint, limiter.ReasonQueueLimit)
+		return nil, limiter.Rejected(hint, limiter.ReasonNoPermit)
 	}
 	ce := c.cells.lock(key, true)
 	if ce == nil {

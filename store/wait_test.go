@@ -230,6 +230,21 @@ func TestNoRetryAfterWhereTimeDoesNotHelp(t *testing.T) {
 	})
 }
 
+// A limiter without a queue does not say that its queue is full.
+func TestAcquire_ReasonWithoutAQueue(t *testing.T) {
+	for name, how := range map[string]*store.LimiterOptions{"plain": nil, "cached": caching, "lent": {Block: 10}} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				l := w.bucket(1, 1, time.Hour, 0, how)
+				w.granted(l, 1)
+				lease, err := l.Acquire(w.ctx, 1)
+				require.NoError(t, err)
+				require.Equal(t, limiter.ReasonNoPermit, lease.Reason())
+			})
+		})
+	}
+}
+
 // Times beyond what a Duration holds are as long as that, and no reason to ask all the time.
 func TestVeryLongWaits(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -27,7 +27,7 @@ var queueCases = []testCase{
 			p.withOrder(limiter.OldestFirst, 0)
 			p.served(p.acquire(4), "it is new")
 			w := p.acquire(1)
-			p.turnedAway(w, limiter.ReasonQueueLimit, "there is no queue")
+			p.turnedAwayNoQueue(w, "there is no queue")
 		},
 	},
 	{

@@ -40,7 +40,7 @@ var retryCases = []testCase{
 				p.fail("there is no RetryAfter: it depends on others", describe(lease, nil))
 			}
 			w := p.acquire(1)
-			p.turnedAway(w, limiter.ReasonQueueLimit, "there is no queue")
+			p.turnedAwayNoQueue(w, "there is no queue")
 			if !noRetryAfter(w.lease) {
 				p.fail("there is no RetryAfter: it depends on others", describe(w.lease, nil))
 			}
@@ -104,7 +104,7 @@ var retryCases = []testCase{
 			p.granted(4, "it is new")
 			p.until(p.s.Unit / 10)
 			w := p.acquire(2)
-			p.turnedAway(w, limiter.ReasonQueueLimit, "there is no queue")
+			p.turnedAwayNoQueue(w, "there is no queue")
 			p.retriesAfter(w.lease, p.s.Unit-w.at.Sub(p.start), "permits come back then")
 		},
 	},

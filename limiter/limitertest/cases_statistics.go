@@ -23,7 +23,7 @@ var statisticsCases = []testCase{
 			p.served(p.acquire(1), "1 is left")
 			p.figures(0, 0, 2, 0, "2 were granted")
 			p.rejected(2, "nothing is left")
-			p.turnedAway(p.acquire(1), limiter.ReasonQueueLimit, "nothing is left, and nobody may wait")
+			p.turnedAwayNoQueue(p.acquire(1), "nothing is left, and there is no queue")
 			p.figures(0, 0, 2, 2, "2 were granted and 2 rejected")
 			p.bothOutOfRange(-1, "it is negative")
 			_, _ = p.l.Acquire(gone(), 1)

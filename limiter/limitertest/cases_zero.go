@@ -62,7 +62,7 @@ var zeroCases = []testCase{
 			p.with(l)
 			p.granted(4, "it is new")
 			w := p.acquire(0)
-			p.turnedAway(w, limiter.ReasonQueueLimit, "it counts as one against a queue of none")
+			p.turnedAwayNoQueue(w, "it counts as one against a queue of none")
 		},
 	},
 	{

@@ -44,7 +44,7 @@ func (s semaphore) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	}
 	lease, err := s.TryAcquire(ctx, n)
 	if err == nil && !lease.Acquired() {
-		return limiter.Rejected(0, limiter.ReasonQueueLimit), nil
+		return limiter.Rejected(0, limiter.ReasonNoPermit), nil
 	}
 	return lease, err
 }

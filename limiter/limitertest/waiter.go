@@ -78,12 +78,25 @@ func (p *probe) served(w *waiter, why string) {
 
 // turnedAway expects that w was rejected for that reason.
 func (p *probe) turnedAway(w *waiter, reason, why string) {
+	p.isRejected(w, why)
+	if w.lease.Reason() != reason {
+		p.fail(fmt.Sprintf("the reason is %q: %s", reason, why), describe(w.lease, w.err))
+	}
+}
+
+// turnedAwayNoQueue expects that w was rejected because the limiter has no queue. [limiter.ReasonQueueLimit] was
+// the reason for that, too, before there was [limiter.ReasonNoPermit], and limiters written then still give it.
+func (p *probe) turnedAwayNoQueue(w *waiter, why string) {
+	p.isRejected(w, why)
+	if reason := w.lease.Reason(); reason != limiter.ReasonNoPermit && reason != limiter.ReasonQueueLimit {
+		p.fail(fmt.Sprintf("the reason is %q: %s", limiter.ReasonNoPermit, why), describe(w.lease, w.err))
+	}
+}
+
+func (p *probe) isRejected(w *waiter, why string) {
 	p.ends(w, why)
 	if w.err != nil || w.lease.Acquired() {
 		p.fail(fmt.Sprintf("Acquire(%d) is rejected: %s", w.n, why), describe(w.lease, w.err))
-	}
-	if w.lease.Reason() != reason {
-		p.fail(fmt.Sprintf("the reason is %q: %s", reason, why), describe(w.lease, w.err))
 	}
 }
 

@@ -26,7 +26,7 @@ func Example() {
 	fmt.Println(errors.Is(err, pipeline.ErrRejected))
 	// Output:
 	// the first one runs
-	// ratelimit: orders/AdaptiveLimiter: rejected: queue limit reached
+	// ratelimit: orders/AdaptiveLimiter: rejected: no permit free
 	// true
 }
 

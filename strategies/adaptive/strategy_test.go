@@ -154,7 +154,7 @@ func TestRejection(t *testing.T) {
 	rejected, ok := errors.AsType[*ratelimit.RejectedError](err)
 	require.True(t, ok)
 	assert.Equal(t, "orders/AdaptiveLimiter", rejected.Source.String())
-	assert.Equal(t, limiter.ReasonQueueLimit, rejected.Reason)
+	assert.Equal(t, limiter.ReasonNoPermit, rejected.Reason)
 	require.Len(t, events, 1)
 	assert.Equal(t, pipeline.Error, events[0].Severity)
 	assert.Equal(t, err, events[0].Err)

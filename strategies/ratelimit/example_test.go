@@ -27,7 +27,7 @@ func Example() {
 	fmt.Println(errors.Is(err, pipeline.ErrRejected))
 	// Output:
 	// the first one runs
-	// ratelimit: orders/RateLimiter: rejected: queue limit reached
+	// ratelimit: orders/RateLimiter: rejected: no permit free
 	// true
 }
 

@@ -135,6 +135,7 @@ func TestRejectedErrorText(t *testing.T) {
 		"ratelimit: orders/RateLimiter: rejected":                                      rejecting(0, ""),
 		"ratelimit: orders/RateLimiter: rejected: retry after 1.5s":                    rejecting(1500*time.Millisecond, ""),
 		"ratelimit: orders/RateLimiter: rejected: limit lowered":                       rejecting(0, "limit lowered"),
+		"ratelimit: orders/RateLimiter: rejected: no permit free, retry after 4s":      rejecting(4*time.Second, limiter.ReasonNoPermit),
 		"ratelimit: orders/RateLimiter: rejected: queue limit reached, retry after 4s": rejecting(4*time.Second, "queue limit reached"),
 	} {
 		p := pipeline.Must(pipeline.New("orders", ratelimit.New(f, nil)))

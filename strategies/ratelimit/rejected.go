@@ -29,7 +29,7 @@ func newRejectedError(source pipeline.Source, lease limiter.Lease) *RejectedErro
 
 // Error says who rejected, why, and when to come back, as far as that is known:
 //
-//	ratelimit: orders/RateLimiter: rejected: queue limit reached, retry after 4s
+//	ratelimit: orders/RateLimiter: rejected: no permit free, retry after 4s
 func (e *RejectedError) Error() string {
 	var details []string
 	if e.Reason != "" {

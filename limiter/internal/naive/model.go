@@ -265,7 +265,11 @@ func (m *Model) Acquire(n int) *Request {
 	}
 	fits := func() bool { return m.queueCost()+m.costOf(r) <= m.Limits.QueueLimit }
 	if !fits() && (m.Limits.Order == limiter.OldestFirst || m.costOf(r) > m.Limits.QueueLimit) {
-		m.reject(r, limiter.ReasonQueueLimit)
+		reason := limiter.ReasonQueueLimit
+		if m.Limits.QueueLimit == 0 {
+			reason = limiter.ReasonNoPermit
+		}
+		m.reject(r, reason)
 		m.advise(r)
 		return r
 	}
