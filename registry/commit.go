@@ -80,6 +80,7 @@ func (r *Registry) tryCommit(here uint64, prepare func() (candidates, error)) (c
 // The registry is locked.
 func (r *Registry) putInForce(c candidates) committed {
 	done := committed{builds: c.builds}
+	r.setSharedLimits(c)
 	for _, b := range c.builds {
 		i := b.instance
 		replaced := i.current

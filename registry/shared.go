@@ -2,6 +2,7 @@ package registry
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/weir-go/weir/store"
 )
@@ -30,7 +31,11 @@ type SharedOptions[O LimiterOptions] struct {
 // Another store and another how make another limiter, like another kind. It finds in the same
 // store what the old one has left there, so that nothing is given out twice; each has a queue
 // of its own, and what the old one has borrowed (see [store.LimiterOptions]) stays with it until it
-// is used or goes back. The old one is closed when nobody uses it any more.
+// is used or goes back. The old one is closed when no version uses it any more.
+//
+// A reload that changes the kind or the store sets the limits there like one that changes the
+// limits. If one of the two kinds is a concurrency limiter, instances that are not reloaded yet
+// reject until they are, and [store.Overruled] says so there.
 //
 // [Options.ObserveLimiter] gets it as it is: each look at its statistics is a round trip, and
 // waits for [store.Options.CallTimeout] at the longest. While the store counts as away nothing
@@ -45,6 +50,48 @@ func Shared[O LimiterOptions](b *Builder, s *store.Store, name string, o O, how 
 // a key that is not in use costs nothing.
 func SharedPartitioned[O LimiterOptions](b *Builder, s *store.Store, name string, each O, how *store.LimiterOptions) *store.Partitioned[O] {
 	return share(b, s, name, "shared partitioned "+eachKind(each), each, how, makeSharedPartitioned[O])
+}
+
+func (o SharedOptions[O]) limits() any { return o.Limits }
+
+// setSharedLimits has those limiters of c set their limits that are in place of another one of the name
+// because the kind, the store or the limits are different: a reload is a change on purpose, while the first
+// use of a limiter may not bring older limits back. It is called before the versions that use them are in
+// force. The registry is locked.
+func (r *Registry) setSharedLimits(c candidates) {
+	was := make(map[useKey]*use)
+	replaced := func(b *build) {
+		if b != nil {
+			maps.Copy(was, b.uses)
+		}
+	}
+	for _, name := range c.remove {
+		for _, i := range r.definitions[name].instances {
+			replaced(i.current)
+		}
+	}
+	for _, b := range c.builds {
+		replaced(b.instance.current)
+	}
+	for _, b := range c.builds {
+		for key, u := range b.uses {
+			if old := was[key]; u.shared && old != nil && !old.setsLike(u) {
+				_ = u.reconfigure(u.options) // the error is that the store is closed
+			}
+		}
+	}
+}
+
+// setsLike reports whether u needs not set its limits because the limiter before, old, has set the same.
+func (old *use) setsLike(u *use) bool {
+	if old.ownedLimiter == u.ownedLimiter {
+		return true
+	}
+	if !old.shared || old.id.kind != u.id.kind || old.id.of.(sharing).store != u.id.of.(sharing).store {
+		return false
+	}
+	type limited interface{ limits() any }
+	return old.options.(limited).limits() == u.options.(limited).limits()
 }
 
 // A sharing is what must stay for a limiter to be the same one. It is comparable.

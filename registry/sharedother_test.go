@@ -60,34 +60,98 @@ func TestSharedOtherwise(t *testing.T) {
 	}
 }
 
+// The reload sets what is in force in the store, also if that kind and its limits were in force before.
 func TestSharedBecomesAnotherKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t)
 		r := open(t, nil)
 		var l limiter.Limiter
-		kinds := []func(b *registry.Builder){
-			func(b *registry.Builder) { l = registry.Shared(b, c.s, "l", bucketOptions(10), nil) },
-			func(b *registry.Builder) { l = registry.Shared(b, c.s, "l", windowOptions(10), nil) },
-			func(b *registry.Builder) { l = registry.Shared(b, c.s, "l", slidingOptions(10), nil) },
-			func(b *registry.Builder) {
-				l = partitionOf[limiter.SlidingWindowOptions]{registry.SharedPartitioned(b, c.s, "l", slidingOptions(10), nil)}
-			},
-			func(b *registry.Builder) { l = registry.Shared(b, c.s, "l", one(10), nil) },
-			func(b *registry.Builder) { l = b.TokenBucket("l", bucketOptions(10)) },
-			func(b *registry.Builder) { l = registry.Shared(b, c.s, "l", bucketOptions(10), nil) },
+		bucket := func(b *registry.Builder) { l = registry.Shared(b, c.s, "l", bucketOptions(20), nil) }
+		window := func(b *registry.Builder) { l = registry.Shared(b, c.s, "l", windowOptions(20), nil) }
+		sliding := func(b *registry.Builder) { l = registry.Shared(b, c.s, "l", slidingOptions(20), nil) }
+		keyed := func(b *registry.Builder) {
+			l = partitionOf[limiter.SlidingWindowOptions]{registry.SharedPartitioned(b, c.s, "l", slidingOptions(20), nil)}
 		}
-		now := 0
-		require.NoError(t, r.Define("orders", func(b *registry.Builder) error { kinds[now](b); return nil }))
+		seats := func(b *registry.Builder) { l = registry.Shared(b, c.s, "l", one(20), nil) }
+		local := func(b *registry.Builder) { l = b.TokenBucket("l", bucketOptions(20)) }
+		var now func(b *registry.Builder)
+		build := func(b *registry.Builder) error { now(b); return nil }
+		now = bucket
+		require.NoError(t, r.Define("orders", build))
 		p := get(t, r, "orders")
-		for now = range kinds {
+		for i, step := range []struct {
+			build func(b *registry.Builder)
+			kind  store.Kind // in the store
+		}{
+			{bucket, store.KindTokenBucket},
+			{window, store.KindFixedWindow},
+			{bucket, store.KindTokenBucket},
+			{sliding, store.KindSlidingWindow},
+			{keyed, store.KindSlidingWindow},
+			{seats, store.KindConcurrency},
+			{local, store.KindConcurrency},
+			{bucket, store.KindTokenBucket},
+			{seats, store.KindConcurrency},
+			{window, store.KindFixedWindow},
+		} {
+			now = step.build
 			end := hold(t, p) // keeps the old one
 			require.NoError(t, r.Reload(t.Context()))
 			isTaken(t, l, 1)
+			d, _, err := c.Load(t.Context(), "l")
+			require.NoError(t, err)
+			assert.Equal(t, step.kind, d.Kind, "step %d", i)
 			end()
 			synctest.Wait()
 			assert.Equal(t, 1, r.OwnedLimiters())
 			isTaken(t, l, 1)
 		}
+	})
+}
+
+// A limiter that is still in use by an execution, and is wanted again, sets its limits again.
+func TestSharedBecomesAnotherKind_AndBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(t)
+		r := open(t, nil)
+		bucket, seats := &wants[limiter.TokenBucketOptions]{s: c.s, o: bucketOptions(10)}, &wants[limiter.ConcurrencyOptions]{s: c.s, o: one(10)}
+		build := bucket.build
+		require.NoError(t, r.Define("orders", func(b *registry.Builder) error { return build(b) }))
+		p := get(t, r, "orders")
+		isTaken(t, bucket.got, 1)
+		old := bucket.got
+		end := hold(t, p)
+		build = seats.build
+		require.NoError(t, r.Reload(t.Context()))
+		isTaken(t, seats.got, 1)
+		lease, err := old.TryAcquire(t.Context(), 1)
+		require.NoError(t, err)
+		reason, _ := store.OutageKey.From(lease)
+		require.ErrorContains(t, reason, "token_bucket here and a concurrency in the store")
+		build = bucket.build
+		require.NoError(t, r.Reload(t.Context()))
+		require.Same(t, old, bucket.got)
+		isTaken(t, old, 1)
+		end()
+	})
+}
+
+// Another instance's limits stay where a reload changes only how the permits are shared.
+func TestSharedOtherwise_SetsNoLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(t)
+		r := open(t, nil)
+		w := &wants[limiter.TokenBucketOptions]{s: c.s, o: bucketOptions(10)}
+		require.NoError(t, r.Define("orders", w.build))
+		get(t, r, "orders")
+		isTaken(t, w.got, 1)
+		there, err := c.other.TokenBucket("l", bucketOptions(10), nil)
+		require.NoError(t, err)
+		require.NoError(t, there.Reconfigure(bucketOptions(20)))
+		w.how.Outage = store.FailOpen
+		require.NoError(t, r.Reload(t.Context()))
+		isTaken(t, w.got, 1)
+		assert.Equal(t, 20, w.got.Options().TokenLimit)
 	})
 }
 

@@ -79,6 +79,11 @@ func (c *core) limits() Limits {
 	if in := c.inForce.Load(); in != nil {
 		return in.Limits
 	}
+	return c.wantedLimits()
+}
+
+// wantedLimits are those that this program has said last.
+func (c *core) wantedLimits() Limits {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.wanted

@@ -73,7 +73,11 @@ func (c *core) first() error {
 	if c.inForce.Load() != nil {
 		return nil
 	}
-	return c.define(c.limits(), firstUse)
+	why := firstUse
+	if c.tells() {
+		why = explicit
+	}
+	return c.define(c.limits(), why)
 }
 
 // A reason is why limits are to be those in force.
@@ -242,6 +246,8 @@ func (c *core) look() error {
 	switch in := c.inForce.Load(); {
 	case err != nil:
 		return err
+	case found != nil && found.Kind == KindConcurrency != c.lends && c.tells():
+		return c.define(c.wantedLimits(), explicit)
 	case found != nil && found.Kind == KindConcurrency != c.lends:
 		return c.otherKind(found)
 	case found == nil || in != nil && found.Version < in.Version || found.Version < c.newest.Load():

@@ -17,6 +17,13 @@ func (c *core) reconfigureLater(o any) error {
 	return nil
 }
 
+// tells reports whether the store is yet to be told of the limits that are wanted.
+func (c *core) tells() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.telling
+}
+
 // tell goes on until the store has what is wanted, whatever that has become meanwhile.
 func (c *core) tell() {
 	var told Limits
