@@ -266,10 +266,25 @@ func driveRegistry(ctx context.Context, t *testing.T, l *telemetry.Telemetry) (s
 	require.NoError(t, r.Reload(ctx))
 	fails = true
 	require.ErrorIs(t, r.Reload(ctx), errBoom)
-	_, err = r.GetOrDefine("gone", func(*registry.Builder) error { return nil })
+	gone, err := r.GetOrDefine("gone", func(*registry.Builder) error { return nil })
 	require.NoError(t, err)
+	// The figures of a pipeline that was removed are forgotten with its last execution.
+	running, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		assert.NoError(t, gone.Execute(ctx, func(context.Context) error {
+			close(running)
+			<-end
+			return nil
+		}))
+	}()
+	<-running
 	require.NoError(t, r.Apply(ctx, registry.Change{Remove: []string{"gone"}}))
-	return func() { require.NoError(t, r.Close(ctx)) }
+	return func() {
+		close(end)
+		<-ended
+		require.NoError(t, r.Close(ctx))
+	}
 }
 
 func driveReloads(t *telemetry.Telemetry) {
