@@ -1,45 +1,120 @@
 package limiter
 
 import (
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/internal/recovered"
 )
 
-// hookPatience is how long housekeeping waits for one function of the program's before it goes on without it.
-const hookPatience = 100 * time.Millisecond
+const (
+	// hookPatience is how long housekeeping waits for one function of the program's before it goes on without it.
+	hookPatience = 100 * time.Millisecond
+	// hookHurry replaces hookPatience for hookMemory after a call has been overdue. Otherwise a thousand limiters
+	// that wait for one dead server would hold up the housekeeping of all others for a hundred seconds.
+	hookHurry  = time.Millisecond
+	hookMemory = 10 * time.Second
+	// hookLogEvery is the shortest time between two lines in the log about one hook.
+	hookLogEvery = 10 * time.Second
+	// closesAtMost bounds the goroutines in a Close that does not return. With so many of them, no partition of
+	// the program's limiters is forgotten, so MaxPartitions bounds what a flood of keys may leave behind.
+	closesAtMost = 1000
+)
 
-// runHooks calls f, which calls a function of the program's, for each i from 0 to n-1, one after the other on
-// a goroutine of its own. A call that panics is reported, one that ends its goroutine ends nothing else, and one
-// that has not returned after hookPatience is left behind: it goes on by itself, and runHooks with the next.
-// The result is for how long runHooks has waited for slow calls, in nanoseconds.
-func runHooks(hook string, n int, f func(i int)) (lost int64) {
+// A hook is a method of the program's limiters that housekeeping calls, with what is known of its calls in all
+// partitions of one limiter.
+type hook struct {
+	name     string       // in the log
+	running  atomic.Int64 // calls that have not returned
+	slow     atomic.Int64 // the moment at which a call was last found to be overdue
+	panicLog atomic.Int64 // the moment of the last line about a panic
+	slowLog  atomic.Int64 // the moment of the last line about a call that is overdue
+	logging  atomic.Bool  // a line is being written: a log handler may block, too
+}
+
+func (h *hook) init(name string) {
+	h.name = name
+	for _, at := range []*atomic.Int64{&h.slow, &h.panicLog, &h.slowLog} {
+		at.Store(unknown)
+	}
+}
+
+// run calls f, which calls the hook, for each i from 0 to n-1, on a goroutine of its own. A call that panics is
+// logged, one that ends its goroutine ends nothing else, and one that is overdue is left behind: it goes on by
+// itself, and run with the next. The result is for how long run has waited for slow calls, in nanoseconds.
+func (h *hook) run(n int, f func(i int)) (lost int64) {
 	if n == 0 {
 		return 0
 	}
 	var next atomic.Int64
-	patience := time.NewTimer(hookPatience)
-	defer patience.Stop()
+	patience := hookPatience
+	if recently(&h.slow, hookMemory) {
+		patience = hookHurry
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
 	for begun := int64(0); begun < int64(n); begun = next.Load() {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
-				recovered.Call(hook, func() { f(int(i)) })
+				h.call(func() { f(int(i)) })
 			}
 		}()
+		before := begun + 1
 		for waiting := true; waiting; {
-			before := next.Load()
-			patience.Reset(hookPatience)
+			timer.Reset(patience)
 			select {
 			case <-done:
 				waiting = false
-			case <-patience.C:
-				lost += int64(hookPatience)
-				waiting = next.Load() != before
+			case <-timer.C:
+				lost += int64(patience)
+				at := next.Load()
+				waiting = at != before || at == begun // the goroutine may still be about to run
+				before = at
+				if !waiting && patience == hookPatience {
+					h.overdue()
+					patience = hookHurry
+				}
 			}
 		}
 	}
 	return lost
+}
+
+// call calls f. If f panics, call recovers and logs it.
+func (h *hook) call(f func()) {
+	h.running.Add(1)
+	defer h.running.Add(-1)
+	defer func() {
+		if p := recover(); p != nil {
+			h.log(&h.panicLog, func() { recovered.Report(h.name, p, debug.Stack()) })
+		}
+	}()
+	f()
+}
+
+// overdue notes that a call has not returned.
+func (h *hook) overdue() {
+	h.slow.Store(clock())
+	go h.log(&h.slowLog, func() { recovered.Overdue(h.name, hookPatience) })
+}
+
+// log calls write, unless a line was written not long before last, or one is being written.
+func (h *hook) log(last *atomic.Int64, write func()) {
+	if !h.logging.CompareAndSwap(false, true) {
+		return
+	}
+	defer h.logging.Store(false)
+	if !recently(last, hookLogEvery) {
+		last.Store(clock())
+		write()
+	}
+}
+
+// recently reports whether the moment at is less than d ago, by the clock that is in force.
+func recently(at *atomic.Int64, d time.Duration) bool {
+	then, now := at.Load(), clock()
+	return inBubble(then) == inBubble(now) && then <= now && now-then < int64(d)
 }

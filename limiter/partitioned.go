@@ -72,10 +72,12 @@ func (o PartitionedOptions) Validate() error {
 // has looked for idle ones it rests from that for twenty times as long as it took.
 //
 // Limiters written elsewhere are called with no lock held. A limiter that is no [Idler]
-// counts as idle since it was last used and holds no lease. If housekeeping calls
-// IdleDuration, TryReplenish or Close and it panics, the panic is logged with
-// [log/slog.Default], and housekeeping goes on; it also goes on without a call that takes
-// longer than 100 ms, which is not repeated before it has returned.
+// counts as idle since it was last used and holds no lease. Housekeeping goes on if
+// IdleDuration, TryReplenish or Close panics, and without a call that takes longer than
+// 100 ms (1 ms for the 10 s after such a call), which is not repeated before it has returned.
+// Both are logged with [log/slog.Default], each at most once in 10 s for each of the three
+// methods. While 1000 calls of Close have not returned, no partition with a limiter written
+// elsewhere is forgotten.
 //
 // The zero PartitionedLimiter is not usable; make one with [NewPartitioned].
 type PartitionedLimiter[R any, K comparable] struct {
@@ -93,6 +95,8 @@ type PartitionedLimiter[R any, K comparable] struct {
 	lost      atomic.Int64 // for how long this housekeeping has waited for slow limiters
 	keeper    keeper
 	room      roomMaker[K]
+
+	onIdle, onReplenish, onClose hook
 }
 
 // A shard is a part of the partitions with a lock of its own, in a cache line of
@@ -126,6 +130,9 @@ func NewPartitioned[R any, K comparable](partition func(R) Partition[K], o Parti
 	}
 	p.set(o)
 	p.keeper.work = p.keep
+	p.onIdle.init("limiter: IdleDuration")
+	p.onReplenish.init("limiter: TryReplenish")
+	p.onClose.init("limiter: Close")
 	p.room.notBefore = unknown
 	p.rest.Store(unknown)
 	return p, nil

@@ -209,7 +209,7 @@ func (p *PartitionedLimiter[R, K]) replenish(s *shard[K]) {
 			drivenBy(e.limiter).TryReplenish()
 			e.unpin()
 		}
-		runHooks("limiter: TryReplenish", len(foreign), func(i int) {
+		p.onReplenish.run(len(foreign), func(i int) {
 			defer foreign[i].unpin()
 			t := foreign[i].limiter.(*tracked)
 			if t.busy.CompareAndSwap(false, true) {
@@ -250,7 +250,9 @@ func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 			left, idle := p.timeLeft(e)
 			switch {
 			case mustAsk(e.limiter):
-				unknown = append(unknown, e)
+				if p.mayForget(e) {
+					unknown = append(unknown, e)
+				}
 				due = min(due, later)
 			case idle && left < 0:
 				old = append(old, e)
@@ -265,7 +267,7 @@ func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 				due = min(due, later)
 			}
 		}
-		lost := runHooks("limiter: IdleDuration", len(unknown), func(i int) {
+		lost := p.onIdle.run(len(unknown), func(i int) {
 			e := unknown[i]
 			left, out := s.askAndTakeOut(e, p.idle.Load())
 			if out {
@@ -289,7 +291,7 @@ func (s *shard[K]) noteDue(at int64) {
 // timeLeft is how long a partition still may be idle; of one in use, how long at
 // least. The shard is locked. Of one that has to be asked nothing is known.
 func (p *PartitionedLimiter[R, K]) timeLeft(e *entry[K]) (left int64, idle bool) {
-	if e.pins.Load() > 0 || mustAsk(e.limiter) {
+	if e.pins.Load() > 0 || mustAsk(e.limiter) || !p.mayForget(e) {
 		return p.idle.Load(), false
 	}
 	d, idle := e.limiter.(Idler).IdleDuration()
@@ -297,6 +299,11 @@ func (p *PartitionedLimiter[R, K]) timeLeft(e *entry[K]) (left int64, idle bool)
 		return p.idle.Load(), false
 	}
 	return p.idle.Load() - int64(d), true
+}
+
+// mayForget reports whether the limiter of e could be closed now: see closesAtMost.
+func (p *PartitionedLimiter[R, K]) mayForget(e *entry[K]) bool {
+	return p.onClose.running.Load() < closesAtMost || isOurs(e.limiter)
 }
 
 // mustAsk reports whether only the program's code knows for how long l has been idle.
@@ -388,7 +395,7 @@ func (p *PartitionedLimiter[R, K]) forget(e *entry[K]) {
 		p.keeper.failed(closeLimiter(e.limiter))
 		return
 	}
-	runHooks("limiter: Close", 1, func(int) { p.keeper.failed(closeLimiter(e.limiter)) })
+	p.onClose.run(1, func(int) { p.keeper.failed(closeLimiter(e.limiter)) })
 }
 
 // tidy gives memory back after a sweep, and says when the next one is due.

@@ -128,7 +128,7 @@ func (p *PartitionedLimiter[R, K]) takeCandidate(c candidate[K]) bool {
 	}
 	const takenOut, tooLate = 1, 2
 	var outcome atomic.Int32
-	runHooks("limiter: IdleDuration", 1, func(int) {
+	p.onIdle.run(1, func(int) {
 		_, out := c.shard.askAndTakeOut(c.entry, p.leastIdle(c.entry))
 		if out && !outcome.CompareAndSwap(0, takenOut) {
 			p.forget(c.entry) // the caller has gone on without the answer
@@ -155,7 +155,7 @@ func (p *PartitionedLimiter[R, K]) lookAround() {
 // consider adds a partition to those found if it may go, as far as is known without asking it.
 func (p *PartitionedLimiter[R, K]) consider(found []candidate[K], s *shard[K], e *entry[K]) []candidate[K] {
 	left, idle := p.timeLeft(e)
-	if idle && p.idle.Load()-left > p.leastIdle(e) || mustAsk(e.limiter) && e.pins.Load() == 0 {
+	if idle && p.idle.Load()-left > p.leastIdle(e) || mustAsk(e.limiter) && e.pins.Load() == 0 && p.mayForget(e) {
 		return append(found, candidate[K]{entry: e, shard: s, used: e.used.Load()})
 	}
 	return found

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"go.uber.org/goleak"
@@ -49,3 +50,13 @@ func TestCall_ReportsThroughAPanickingLogHandler(t *testing.T) {
 type panicking struct{ slog.Handler }
 
 func (panicking) Enabled(context.Context, slog.Level) bool { panic("the log is full") }
+
+func TestOverdue(t *testing.T) {
+	var out bytes.Buffer
+	logTo(t, slog.NewTextHandler(&out, nil))
+	recovered.Overdue("limiter: Close", time.Second)
+	assert.Contains(t, out.String(), `level=ERROR msg="weir: a call has not returned" hook="limiter: Close" within=1s`)
+
+	logTo(t, panicking{})
+	assert.NotPanics(t, func() { recovered.Overdue("hook", time.Second) })
+}
