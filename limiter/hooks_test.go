@@ -3,6 +3,7 @@ package limiter
 import (
 	"bytes"
 	"context"
+	"log"
 	"log/slog"
 	"runtime"
 	"sync"
@@ -70,10 +71,19 @@ func (h hooked) AutoReplenishing() bool {
 // logTo sends what is logged with slog.Default to the returned buffer until the test ends.
 func logTo(t *testing.T) *lockedBuffer {
 	b := &lockedBuffer{}
-	was := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(b, nil)))
-	t.Cleanup(func() { slog.SetDefault(was) })
+	handleLog(t, slog.NewTextHandler(b, nil))
 	return b
+}
+
+// handleLog has h handle what is logged with slog.Default until the test ends.
+func handleLog(t *testing.T, h slog.Handler) {
+	was, out, flags := slog.Default(), log.Writer(), log.Flags()
+	slog.SetDefault(slog.New(h))
+	t.Cleanup(func() {
+		slog.SetDefault(was)
+		log.SetOutput(out) // SetDefault leads package log to h
+		log.SetFlags(flags)
+	})
 }
 
 type lockedBuffer struct {

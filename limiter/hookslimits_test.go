@@ -63,7 +63,7 @@ func TestPartitioned_PanickingHooksAreLoggedSeldom(t *testing.T) {
 
 // Limiters that do not answer, such as those that ask a dead server, are each called once, are logged, and do not
 // hold up the others for long.
-func TestPartitioned_BlockedHooksHoldUpNobody(t *testing.T) {
+func TestPartitioned_BlockedHooksDoNotHoldUpOthers(t *testing.T) {
 	const bad, good = 300, 20
 	for _, hook := range []string{"TryReplenish", "IdleDuration"} {
 		t.Run(hook, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestPartitioned_BlockedHooksHoldUpNobody(t *testing.T) {
 	}
 }
 
-// Whoever brings a new key does not wait for all the limiters that do not answer.
+// The caller of a new key does not wait for all the limiters that do not answer.
 func TestPartitioned_RoomIsRefusedSoonWhereLimitersBlock(t *testing.T) {
 	_ = logTo(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -174,12 +174,10 @@ func TestPartitioned_ClosesThatBlockAreBounded(t *testing.T) {
 func TestPartitioned_HousekeepingOutlivesABlockedLogHandler(t *testing.T) {
 	for _, method := range []string{"panic", "block"} {
 		t.Run(method, func(t *testing.T) {
-			was := slog.Default()
-			t.Cleanup(func() { slog.SetDefault(was) })
 			synctest.Test(t, func(t *testing.T) {
 				release := make(chan struct{})
 				h := &blockedHandler{Handler: slog.DiscardHandler, release: release}
-				slog.SetDefault(slog.New(h))
+				handleLog(t, h)
 				p, err := NewPartitioned(byKey(manualWindows("TryReplenish", func(key int) bool { return key < 5 }, func(int) {
 					misbehaviors[method](release, nil)
 				})), PartitionedOptions{IdleTimeout: time.Second})

@@ -56,7 +56,7 @@ func TestLateTimer_ServesTheQueueLineByLine(t *testing.T) {
 					lines[line.Sub(start)] = true
 				}
 				assert.Equal(t, map[time.Duration]bool{time.Millisecond: true, 2 * time.Millisecond: true, 3 * time.Millisecond: true}, lines)
-				assert.EqualValues(t, 1, available(l).AvailablePermits, "nobody waited at the other seven lines")
+				assert.EqualValues(t, 1, available(l).AvailablePermits, "no caller waited at the other seven lines")
 				take(t, l, 1)
 				assert.Equal(t, time.Millisecond, deny(t, l, 1), "the grid has not moved")
 			})

@@ -31,7 +31,9 @@ type Partition[K comparable] struct {
 	Key K
 	// New makes its limiter: a new one in each call, which is closed when the
 	// partition is forgotten. It is called when the key has no partition, once
-	// however many ask for it, outside any lock that another key waits for.
+	// however many ask for it, outside any lock that another key waits for. It
+	// must not ask the same PartitionedLimiter for the same key: that call would
+	// wait for this one until its context ends.
 	New Factory[K]
 }
 

@@ -185,7 +185,7 @@ func (p *PartitionedLimiter[R, K]) visitIfDue(s *shard[K], now int64, sweep bool
 		s.mu.Unlock()
 		return due
 	}
-	s.due = never // what is inserted from here on sets it anew
+	s.due = never // what is inserted from here on sets it again
 	s.mu.Unlock()
 	return p.sweep(s, now)
 }
@@ -337,8 +337,8 @@ func (s *shard[K]) takeOut(e *entry[K], longer int64) (out bool) {
 	return s.remove(e, func() bool { return retire(e.limiter, longer) })
 }
 
-// remove takes an entry out of its shard if nobody is using it and it may go. Nobody uses it while may is
-// called.
+// remove takes an entry out of its shard if it is not in use and may reports true. The entry is not in use
+// while may runs.
 func (s *shard[K]) remove(e *entry[K], may func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,7 +17,7 @@ const (
 )
 
 // Wait takes n permits of l, however long that takes: it returns a granted lease, or an error. Most workers want
-// it; where somebody waits for the answer, such as a user's request, call Acquire or TryAcquire and pass the
+// it. Where a user waits for the answer, as in a request handler, call Acquire or TryAcquire and pass the
 // rejection on.
 //
 // Wait calls l.Acquire, so it waits in l's queue where there is room. If l rejects, because the queue is full,
