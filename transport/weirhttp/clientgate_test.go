@@ -2,6 +2,7 @@ package weirhttp_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
 	"sync"
@@ -324,4 +325,63 @@ func TestGate_TransportPausesForMaxRetryAfterAtMost(t *testing.T) {
 		left, _ := gate.Paused("api.example.com")
 		assert.Equal(t, 5*time.Second, left)
 	})
+}
+
+// funcLimiter is a keyed limiter that is just a function.
+type funcLimiter func(ctx context.Context) (limiter.Lease, error)
+
+func (f funcLimiter) Acquire(ctx context.Context, _ string, _ int) (limiter.Lease, error) {
+	return f(ctx)
+}
+
+func (f funcLimiter) TryAcquire(ctx context.Context, _ string, _ int) (limiter.Lease, error) {
+	return f(ctx)
+}
+
+// Whatever the limiter behind does, a request that waited for the end of a pause has given its
+// place back.
+func TestGate_LimiterThatMisbehaves(t *testing.T) {
+	for how, misbehave := range misbehaviors {
+		for _, wait := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/wait=%v", how, wait), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var gate *weirhttp.Gate
+					calm := false
+					gate = newGate(t, funcLimiter(func(ctx context.Context) (limiter.Lease, error) {
+						if calm {
+							return limiter.Granted(1, nil), nil
+						}
+						misbehave(ctx, func() {
+							calm = true
+							gate.Pause("a", time.Second)
+							lease, err := gate.Acquire(ctx, "a", 1)
+							assert.NoError(t, err)
+							assert.True(t, lease.Acquired())
+						})
+						return limiter.Lease{}, ctx.Err()
+					}), &weirhttp.GateOptions{QueueLimit: 1, MaxHosts: 1})
+					if wait {
+						gate.Pause("a", time.Second)
+					}
+					ended := make(chan struct{})
+					go func() {
+						defer close(ended)
+						defer func() { _ = recover() }()
+						ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+						defer cancel()
+						_, _ = gate.Acquire(ctx, "a", 1)
+					}()
+					<-ended
+					calm = true
+					gate.Pause("a", time.Second)
+					lease, err := gate.Acquire(t.Context(), "a", 1)
+					require.NoError(t, err)
+					assert.True(t, lease.Acquired(), "the place is free")
+					gate.Pause("b", time.Second)
+					_, paused := gate.Paused("b")
+					assert.True(t, paused, "no request waits for the other host")
+				})
+			})
+		}
+	}
 }

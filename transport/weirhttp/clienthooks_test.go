@@ -2,11 +2,13 @@ package weirhttp_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,9 +42,19 @@ func (b *hookedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// Each hook of the client panics or leaves its goroutine, on the caller's goroutine and
-// on that of a hedge. Everything is closed, and the transport goes on working.
-func TestTransport_HooksThatDoNotReturn(t *testing.T) {
+// misbehaviors are what a function of the program can do. ctx is the request's and has a
+// deadline; again makes another request with the same transport.
+var misbehaviors = map[string]func(ctx context.Context, again func()){
+	"panic":  func(context.Context, func()) { panic("bad") },
+	"Goexit": func(context.Context, func()) { runtime.Goexit() },
+	"block":  func(ctx context.Context, _ func()) { <-ctx.Done() },
+	"again":  func(_ context.Context, again func()) { again() },
+}
+
+// Each hook of the client panics, leaves its goroutine, blocks until it is cancelled, or calls
+// back, on the caller's goroutine and on that of a hedge. Everything is closed, and the
+// transport goes on working.
+func TestTransport_HooksThatMisbehave(t *testing.T) {
 	hooks := map[string]func(o *weirhttp.TransportOptions, r *http.Request, bad func()){
 		"Key": func(o *weirhttp.TransportOptions, _ *http.Request, bad func()) {
 			o.Key = func(*http.Request) string { bad(); return "" }
@@ -57,26 +69,44 @@ func TestTransport_HooksThatDoNotReturn(t *testing.T) {
 			r.GetBody = func() (io.ReadCloser, error) { bad(); return textBody("text"), nil }
 		},
 		"Base": func(o *weirhttp.TransportOptions, _ *http.Request, bad func()) {
-			o.Base = plainBase(func(*http.Request) (*http.Response, error) { bad(); return nil, errLost })
+			o.Base = plainBase(func(r *http.Request) (*http.Response, error) {
+				bad()
+				return nil, errors.Join(errLost, r.Body.Close())
+			})
 		},
 	}
 	for name, set := range hooks {
-		for how, bad := range map[string]func(){"panic": func() { panic("bad") }, "Goexit": runtime.Goexit} {
+		for how, misbehave := range misbehaviors {
 			for _, hedged := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%s/hedged=%v", name, how, hedged), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						base := &fakeBase{answer: inTurn(503)}
 						o := &weirhttp.TransportOptions{}
 						body := newSignallingBody(nil)
-						r := newRequest(t, http.MethodGet, url, "text")
+						ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+						defer cancel()
+						r := newRequest(t, http.MethodGet, url, "text").WithContext(ctx)
 						r.Body = &hookedBody{ReadCloser: r.Body, close: func() { _ = body.Close() }}
 						o.Base = base
-						set(o, r, bad)
+						var transport *weirhttp.RoundTripper
+						var within atomic.Bool
+						set(o, r, func() {
+							if within.Load() {
+								return
+							}
+							misbehave(ctx, func() {
+								within.Store(true)
+								defer within.Store(false)
+								if resp, err := transport.RoundTrip(newRequest(t, http.MethodPost, url, "x")); err == nil {
+									readAll(t, resp)
+								}
+							})
+						})
 						strategy := retrying(retry.Options{MaxRetries: 1})
 						if hedged {
 							strategy = hedge.New(&hedge.Options{Delay: time.Second})
 						}
-						transport := roundTripper(t, o.Base, o, strategy, timeout.New(time.Minute, nil))
+						transport = roundTripper(t, o.Base, o, strategy, timeout.New(time.Minute, nil))
 						returned := make(chan bool)
 						go func() {
 							ok := false
@@ -86,7 +116,7 @@ func TestTransport_HooksThatDoNotReturn(t *testing.T) {
 								_ = resp.Body.Close()
 							}
 						}()
-						<-returned
+						assert.Equal(t, how == "block" || how == "again", <-returned)
 						synctest.Wait()
 						body.wait(t)
 						assert.Equal(t, base.opened.Load(), base.closed.Load())

@@ -136,7 +136,7 @@ func permanent(err error) bool {
 	return false
 }
 
-// A refusal is the error of an attempt that was not made.
+// A refusal is the error of an attempt that was not made, or whose answer the caller no longer takes.
 type refusal struct {
 	text  string
 	later bool // it can be made when those that run have ended
@@ -151,6 +151,10 @@ func (e *refusal) Is(target error) bool { return target == pipeline.ErrRejected 
 // hedge that is made with [Retryable] does not take a refusal for its result while the
 // attempt that runs can still succeed.
 func (e *refusal) Retryable() bool { return e.later }
+
+// NotCalled returns true: the error says nothing about the server. A circuit breaker or an
+// adaptive limiter inside the strategy that made the attempt learns nothing from it.
+func (e *refusal) NotCalled() bool { return true }
 
 var (
 	errSentBefore    = &refusal{text: "weirhttp: the request has been sent, and must not be sent again"}

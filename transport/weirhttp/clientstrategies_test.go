@@ -77,3 +77,19 @@ func TestTransportWithCircuitBreaker(t *testing.T) {
 		assert.Equal(t, base.opened.Load(), base.closed.Load())
 	})
 }
+
+// An attempt that is not made says nothing about the server.
+func TestTransport_CircuitBreakerIgnoresRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{answer: inTurn(503)}
+		breaker := circuitbreaker.New(&circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 2})
+		transport := roundTripper(t, base, nil,
+			retry.New(&retry.Options{MaxRetries: 5, Delay: -1, Handle: func(_ any, err error) bool { return err != nil }}), breaker)
+		resp, err := transport.RoundTrip(newRequest(t, http.MethodPost, url, "text"))
+		require.NoError(t, err)
+		assert.Equal(t, 503, resp.StatusCode)
+		readAll(t, resp)
+		assert.Equal(t, 1, base.count())
+		assert.Equal(t, circuitbreaker.Closed, breaker.State())
+	})
+}
