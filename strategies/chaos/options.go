@@ -97,6 +97,21 @@ func (p *problems) err() error {
 	return errors.New("chaos: invalid options: " + strings.Join(*p, "; "))
 }
 
+// String returns what was injected, without the Value: "orders/Chaos.Fault: injected: boom".
+func (i Injection) String() string {
+	text := "injected"
+	if i.Latency > 0 {
+		text += fmt.Sprintf(" %v", i.Latency)
+	}
+	if source := i.Source.String(); source != "" {
+		text = source + ": " + text
+	}
+	if i.Err != nil {
+		text += ": " + i.Err.Error()
+	}
+	return text
+}
+
 // LogValue implements [slog.LogValuer]. The Value, a value of the program's, is left out.
 func (i Injection) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("source", i.Source.String()), slog.Any("error", i.Err), slog.Duration("latency", i.Latency))

@@ -139,6 +139,18 @@ func (s *Strategy) handles(ctx context.Context, result any, err error) bool {
 	return err != nil && !judge.Ended(ctx, err)
 }
 
+// String returns what is replaced, without the Result: "orders/Fallback: replaced: boom".
+func (o Outcome) String() string {
+	text := "replaced"
+	if source := o.Source.String(); source != "" {
+		text = source + ": " + text
+	}
+	if o.Err != nil {
+		text += ": " + o.Err.Error()
+	}
+	return text
+}
+
 // LogValue implements [slog.LogValuer]. The Result, a value of the program's, is left out.
 func (o Outcome) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("source", o.Source.String()), slog.Any("error", o.Err))

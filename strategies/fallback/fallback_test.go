@@ -294,3 +294,11 @@ func BenchmarkExecute(b *testing.B) {
 		})
 	}
 }
+
+// The values of calls are not for logs.
+func TestOutcome_TextHasNoResult(t *testing.T) {
+	o := fallback.Outcome{Result: "secret", Err: errBoom, Source: pipeline.Source{Pipeline: "p", Strategy: "Fallback"}}
+	assert.Equal(t, "p/Fallback: replaced: boom", fmt.Sprintf("%v", o))
+	assert.Equal(t, "replaced", fmt.Sprintf("%+v", fallback.Outcome{Result: "secret"}))
+	assert.NotContains(t, o.LogValue().String(), "secret")
+}

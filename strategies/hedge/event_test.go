@@ -115,3 +115,11 @@ func TestBudgetLimitsHedges(t *testing.T) {
 		assert.Equal(t, budget.Statistics{Executions: 100, Taken: 10, Refused: 100}, state)
 	})
 }
+
+// The values of calls are not for logs.
+func TestHedge_TextHasNoResult(t *testing.T) {
+	h := hedge.Hedge{Number: 1, Result: "secret", Err: errBoom, Source: pipeline.Source{Pipeline: "p", Strategy: "Hedging"}}
+	assert.Equal(t, "p/Hedging: hedge 1: boom", fmt.Sprintf("%v", h))
+	assert.Equal(t, "hedge 1", fmt.Sprintf("%+v", hedge.Hedge{Number: 1, Result: "secret"}))
+	assert.NotContains(t, h.LogValue().String(), "secret")
+}

@@ -125,6 +125,18 @@ func (o *Options) Validate() error {
 	return errors.New("hedge: invalid options: " + strings.Join(problems, "; "))
 }
 
+// String returns which hedge starts and why, without the Result: "orders/Hedging: hedge 1: boom".
+func (h Hedge) String() string {
+	text := fmt.Sprintf("hedge %d", h.Number)
+	if source := h.Source.String(); source != "" {
+		text = source + ": " + text
+	}
+	if h.Err != nil {
+		text += ": " + h.Err.Error()
+	}
+	return text
+}
+
 // LogValue implements [slog.LogValuer]. The Result, a value of the program's, is left out.
 func (h Hedge) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("source", h.Source.String()), slog.Int("number", h.Number), slog.Any("error", h.Err))

@@ -160,6 +160,18 @@ func Result[T any](handle func(T, error) bool) func(any, error) bool {
 	}
 }
 
+// String returns which attempt it was and what follows, without the Result: "orders/Retry: attempt 0, next after 2s: boom".
+func (a Attempt) String() string {
+	text := fmt.Sprintf("attempt %d, next after %v", a.Number, a.Delay)
+	if source := a.Source.String(); source != "" {
+		text = source + ": " + text
+	}
+	if a.Err != nil {
+		text += ": " + a.Err.Error()
+	}
+	return text
+}
+
 // LogValue implements [slog.LogValuer]. The Result, a value of the program's, is left out.
 func (a Attempt) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("source", a.Source.String()), slog.Int("number", a.Number),

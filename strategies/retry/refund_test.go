@@ -2,6 +2,7 @@ package retry_test
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"sync"
 	"testing"
@@ -79,8 +80,10 @@ func TestRatio_Refund(t *testing.T) {
 }
 
 // The values of calls are not for logs.
-func TestAttempt_LogValueHasNoResult(t *testing.T) {
+func TestAttempt_TextHasNoResult(t *testing.T) {
 	a := retry.Attempt{Number: 1, Delay: time.Second, Result: "secret", Err: errBoom, Source: pipeline.Source{Pipeline: "p", Strategy: "Retry"}}
 	assert.Equal(t, "[source=p/Retry number=1 delay=1s error=boom]", a.LogValue().String())
+	assert.Equal(t, "p/Retry: attempt 1, next after 1s: boom", fmt.Sprintf("%v", a))
+	assert.Equal(t, "attempt 0, next after 0s", fmt.Sprintf("%+v", retry.Attempt{}))
 	assert.Equal(t, "0 extra attempts taken, 100 left, for 0 executions", budget.Must(budget.New(nil)).String())
 }
