@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -104,7 +103,7 @@ func (c *core) define(wanted Limits, why reason) error {
 			}
 			c.adopt(found)
 			if why == firstUse && found.Limits != wanted {
-				c.overruled(fmt.Errorf("limits of %+v are in force, not %+v: %w", found.Limits, wanted, found.reasonOver(c.o.Generation)))
+				c.overruled(fmt.Errorf("limits of %+v are in force, not %+v: %w", found.Limits, wanted, c.maySet(found, wanted, now)))
 			}
 			return nil
 		}
@@ -138,7 +137,7 @@ func (c *core) next(found *Definition, wanted Limits, why reason, now int64) *De
 	case known == nil:
 		known = wanted.first(c.name, now)
 		known.Origin = c.origin(nil, wanted, why == explicit, now)
-	case why == firstUse && known.Limits != wanted && !c.maySet(known, wanted, now):
+	case why == firstUse && known.Limits != wanted && c.maySet(known, wanted, now) != nil:
 		if known.Version >= seen {
 			return known
 		}
@@ -263,17 +262,6 @@ func (c *core) overruled(err error) {
 	if was := c.overruledBy.Swap(&err); was == nil || (*was).Error() != err.Error() {
 		c.s.report(Event{Kind: Overruled, Limiter: c.name, Err: err})
 	}
-}
-
-// reasonOver says why the limits of a limiter with that Generation have not replaced d.
-func (d *Definition) reasonOver(generation int64) error {
-	switch {
-	case d.Generation > generation:
-		return fmt.Errorf("they are of generation %d, and these of %d", d.Generation, generation)
-	case d.Explicit:
-		return errors.New("Reconfigure has set them")
-	}
-	return errors.New("they are newer")
 }
 
 // otherKind is the error of a limiter whose permits are lent, if those of the one in the store by that name are

@@ -63,12 +63,12 @@ type Origin struct {
 	Generation int64 `json:"generation,omitempty"`
 	// Explicit reports whether Reconfigure has set them, and not the first use of a limiter.
 	Explicit bool `json:"explicit,omitempty"`
-	// Made is when the limiter was made that has set them, in µs of the server's clock since 1970,
-	// and By is its number and its process.
+	// Made is when Reconfigure set them or, if it has not, when the limiter was made that has set them, in µs of
+	// the server's clock since 1970. By is the number of that in its process, and the process.
 	Made int64  `json:"made,omitempty"`
 	By   string `json:"by,omitempty"`
-	// Past has a digest of each limits that were in force before, the newest first, the last mostPast of
-	// them. It has letters, digits and spaces.
+	// Past has a digest of each limits that were in force before, the newest first, of 16 at most: a first use
+	// does not set them again. It has letters, digits and spaces.
 	Past string `json:"past,omitempty"`
 }
 

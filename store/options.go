@@ -89,10 +89,10 @@ type LimiterOptions struct {
 	NoCoalescing bool `json:"no_coalescing,omitempty" yaml:"no_coalescing,omitempty"`
 	// Generation orders the limits that programs are deployed with. The first use of a limiter sets
 	// its limits for all instances if its Generation is larger than that of the limits in force, and
-	// never if it is smaller. If it is the same, the first use of a limiter that was made later
-	// wins, but not over Reconfigure, nor with limits that were in force before: those are an older
-	// program's. Raise it to go back to older limits, or to deploy others after a Reconfigure. At
-	// least 0. [Overruled] tells of a limiter whose limits are not in force.
+	// never if it is smaller. If it is the same, the first use sets its limits if the limiter was made
+	// later than those in force were set, unless they are among the last ones that were replaced:
+	// those are an older program's. Raise it to go back to older limits. At least 0.
+	// [Overruled] tells of a limiter whose limits are not in force.
 	Generation int64 `json:"generation,omitempty" yaml:"generation,omitempty"`
 	// LeaseTTL is, for concurrency, how long after an instance has died its permits are
 	// free again; 0: 30 s; at least 100 ms. Leases are renewed three times in it.

@@ -69,20 +69,55 @@ func TestFirstUse_OfAnOldProgramThatWasNeverUsed(t *testing.T) {
 	})
 }
 
-func TestFirstUse_NeverWinsOverReconfigure(t *testing.T) {
+// Reconfigure is like a deployment: it wins over limiters that were made before and over limits that it has
+// replaced. A program that is deployed later with limits of its own sets them.
+func TestFirstUse_AndReconfigure(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, late := w.program(10, 0), w.program(20, 0)
+		use(t, a)
+		time.Sleep(time.Second)
+		require.NoError(t, a.Reconfigure(bucketOf(50, 1, time.Hour, 0)))
+		use(t, late) // was made before
+		w.inForce(50)
+		time.Sleep(time.Second)
+		use(t, w.program(10, 0)) // an instance that is started again
+		w.inForce(50)
+		overruled := w.events.of(store.Overruled)
+		require.Len(t, overruled, 2)
+		require.ErrorContains(t, overruled[0].Err, "Reconfigure has set them since this limiter was made")
+		require.ErrorContains(t, overruled[1].Err, "they have replaced these")
+		use(t, w.program(30, 0)) // the next deployment
+		w.inForce(30)
+		time.Sleep(time.Second)
+		for _, limit := range []int{10, 50} { // those before it
+			use(t, w.program(limit, 0))
+			w.inForce(30)
+		}
+		require.Len(t, w.events.of(store.Overruled), 4)
+		require.NoError(t, a.Reconfigure(bucketOf(10, 1, time.Hour, 0)))
+		w.inForce(10) // back again
+	})
+}
+
+// However often Reconfigure is called, an instance that is started again does not bring the program's limits back.
+func TestFirstUse_AfterManyReconfigures(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.program(10, 0)
 		use(t, a)
-		require.NoError(t, a.Reconfigure(bucketOf(50, 1, time.Hour, 0)))
-		for _, limit := range []int{10, 20} {
-			time.Sleep(time.Second)
-			use(t, w.program(limit, 0))
-			w.inForce(50)
+		for i := range 100 {
+			require.NoError(t, a.Reconfigure(bucketOf(1000+i, 1, time.Hour, 0)))
+			if i%10 == 0 { // also the same limits as the program's
+				require.NoError(t, a.Reconfigure(bucketOf(10, 1, time.Hour, 0)))
+			}
 		}
-		require.Len(t, w.events.of(store.Overruled), 2)
-		require.ErrorContains(t, w.events.of(store.Overruled)[1].Err, "Reconfigure")
-		require.NoError(t, w.program(7, 0).Reconfigure(bucketOf(10, 1, time.Hour, 0)))
-		w.inForce(10) // back again
+		time.Sleep(time.Second)
+		use(t, w.program(10, 0))
+		w.inForce(1099)
+		use(t, w.program(1095, 0))
+		w.inForce(1099)
+		d, _, err := w.Load(w.ctx, "bucket")
+		require.NoError(t, err)
+		require.Less(t, len(d.Past), 160, "it is bounded")
 	})
 }
 
@@ -99,6 +134,7 @@ func TestFirstUse_Generation(t *testing.T) {
 		require.ErrorContains(t, w.events.of(store.Overruled)[0].Err, "generation 1")
 		require.NoError(t, old.Reconfigure(bucketOf(50, 1, time.Hour, 0)))
 		w.inForce(50)
+		time.Sleep(time.Second)
 		use(t, w.program(78, 0))
 		w.inForce(50)
 		use(t, w.program(1000, 2)) // rolled back
