@@ -23,6 +23,7 @@ const (
 	keyState     = "state"
 	keyDuration  = "duration"
 	keyStore     = "store.name"
+	keyPart      = "store.part"
 	keyDecidedBy = "decided_by"
 	keyLimiter   = "limiter.name"
 	keyOverflow  = "otel.metric.overflow"

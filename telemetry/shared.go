@@ -22,6 +22,7 @@ type sharedStores struct {
 
 type observedStore struct {
 	store                              *sharing.Store
+	name                               string
 	plain                              []metric.ObserveOption
 	success, failure                   []metric.ObserveOption
 	asked, remembered, borrowed, alone []metric.ObserveOption
@@ -30,15 +31,15 @@ type observedStore struct {
 }
 
 // ObserveStore exports how the store of shared limiters is doing, until stop is called, with
-// name as the attribute store.name: whether it is there, the round trips to it, and where
-// decisions came from. It asks the store nothing. stop may be called any number of times.
+// name as the attribute store.name: whether it is there, and each part of it (see [sharing.Parted]), the
+// round trips to it, and where decisions came from. It asks the store nothing. stop may be called any number of times.
 func (t *Telemetry) ObserveStore(name string, s *sharing.Store) (stop func()) {
 	with := func(more ...attribute.KeyValue) []metric.ObserveOption {
 		set := attribute.NewSet(append(more, attribute.String(keyStore, name))...)
 		return []metric.ObserveOption{metric.WithAttributeSet(set)}
 	}
 	o := &observedStore{
-		store: s, plain: with(),
+		store: s, name: name, plain: with(),
 		success: with(attribute.String(keyResult, "success")), failure: with(attribute.String(keyResult, "failure")),
 		asked: with(attribute.String(keyDecidedBy, "store")), remembered: with(attribute.String(keyDecidedBy, "cache")),
 		borrowed: with(attribute.String(keyDecidedBy, "block")), alone: with(attribute.String(keyDecidedBy, "outage")),
@@ -63,11 +64,13 @@ func (s *sharedStores) observe(o metric.Observer, i *instruments) {
 }
 
 func (s *observedStore) observe(o metric.Observer, i *instruments) {
-	available := int64(1)
-	if s.store.Health().Err != nil {
-		available = 0
+	h := s.store.Health()
+	o.ObserveInt64(i.storeAvailable, oneIfNil(h.Err), s.plain...)
+	for _, p := range h.Parts {
+		if p.Part != "" { // else the store itself
+			o.ObserveInt64(i.storeAvailable, oneIfNil(p.Err), metric.WithAttributes(attribute.String(keyStore, s.name), attribute.String(keyPart, p.Part)))
+		}
 	}
-	o.ObserveInt64(i.storeAvailable, available, s.plain...)
 	c := s.store.Counters()
 	o.ObserveInt64(i.storeCalls, s.successes(c), s.success...)
 	o.ObserveInt64(i.storeCalls, c.Failures, s.failure...)
@@ -75,6 +78,13 @@ func (s *observedStore) observe(o metric.Observer, i *instruments) {
 	o.ObserveInt64(i.storeDecisions, c.Cached, s.remembered...)
 	o.ObserveInt64(i.storeDecisions, c.Lent, s.borrowed...)
 	o.ObserveInt64(i.storeDecisions, c.Outages, s.alone...)
+}
+
+func oneIfNil(err error) int64 {
+	if err != nil {
+		return 0
+	}
+	return 1
 }
 
 // successes returns the calls that have not failed. A call that is under way is counted in Calls already, and
@@ -93,7 +103,7 @@ func (s *observedStore) successes(c sharing.Counters) int64 {
 }
 
 // OnStoreEvent returns a function for the option OnEvent of a [sharing.Store]. It writes a log line for each
-// event, with name as store.name. Events that cost callers permits, or make the limit inexact, are warnings or
+// event, with name as store.name and the part, where there is one, as store.part. Events that cost callers permits, or make the limit inexact, are warnings or
 // errors. The partition's key is not in the line. Without [Options.Logger] the function does nothing.
 func (t *Telemetry) OnStoreEvent(name string) func(sharing.Event) {
 	return func(e sharing.Event) {
@@ -106,6 +116,9 @@ func (t *Telemetry) OnStoreEvent(name string) func(sharing.Event) {
 			return
 		}
 		attrs := []slog.Attr{slog.String(keyEvent, e.Kind.String()), slog.String(keyStore, name)}
+		if e.Part != "" {
+			attrs = append(attrs, slog.String(keyPart, e.Part))
+		}
 		if e.Limiter != "" {
 			attrs = append(attrs, slog.String(keyLimiter, e.Limiter))
 		}
@@ -126,7 +139,7 @@ func storeLevel(k sharing.EventKind) slog.Level {
 	switch k {
 	case sharing.StoreLost, sharing.LeaseLost:
 		return slog.LevelError
-	case sharing.RefundLost, sharing.ListenFailed:
+	case sharing.RefundLost, sharing.ListenFailed, sharing.Overruled:
 		return slog.LevelWarn
 	default:
 		return slog.LevelInfo

@@ -23,7 +23,9 @@ import (
 // called.
 func driveStore(ctx context.Context, t *testing.T, l *telemetry.Telemetry) (stop func()) {
 	t.Helper()
-	s, err := store.New(storetest.NewMemory(), store.Options{NoListen: true})
+	m := storetest.NewMemory()
+	m.Divide(func(string, string) string { return "10.0.0.1:6379" })
+	s, err := store.New(m, store.Options{NoListen: true})
 	require.NoError(t, err)
 	calls, err := s.FixedWindow("calls", limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Minute}, nil)
 	require.NoError(t, err)
@@ -81,17 +83,46 @@ func TestObserveStore(t *testing.T) {
 	})
 }
 
+// One server of a cluster that is away is known by its name.
+func TestObserveStore_Parts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, reader := started(t, telemetry.Options{})
+		m := storetest.NewMemory()
+		m.Divide(func(_, key string) string { return "server-" + key[:min(len(key), 1)] })
+		s, err := store.New(m, store.Options{NoListen: true, FailureThreshold: 1})
+		require.NoError(t, err)
+		defer s.Close()
+		defer l.ObserveStore("memory", s)()
+		calls, err := s.PartitionedFixedWindow("calls", limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}, nil)
+		require.NoError(t, err)
+		m.FailPart("server-b", errors.New("gone"))
+		for _, key := range []string{"a", "b"} {
+			_, err := calls.TryAcquire(t.Context(), key, 1)
+			require.NoError(t, err)
+		}
+		available := func(attrs map[string]any) float64 {
+			attrs["store.name"] = "memory"
+			return collect(t, reader)["weir.store.available"].at(t, attrs).value
+		}
+		assert.EqualValues(t, 0, available(map[string]any{}))
+		assert.EqualValues(t, 1, available(map[string]any{"store.part": "server-a"}))
+		assert.EqualValues(t, 0, available(map[string]any{"store.part": "server-b"}))
+	})
+}
+
 func TestStoreEventsAreLogLines(t *testing.T) {
 	var log bytes.Buffer
 	l := newTelemetry(t, telemetry.Options{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelInfo}))})
 	tell := l.OnStoreEvent("redis")
 	for want, e := range map[string]store.Event{
-		`level=ERROR msg="Limiter store event occurred" event.name="store lost" store.name=redis result=gone`:                  {Kind: store.StoreLost, Err: errors.New("gone")},
-		`level=INFO msg="Limiter store event occurred" event.name="store recovered" store.name=redis duration=2s`:              {Kind: store.StoreRecovered, Away: 2 * time.Second},
-		`level=WARN msg="Limiter store event occurred" event.name="refund lost" store.name=redis limiter.name=calls permits=3`: {Kind: store.RefundLost, Limiter: "calls", Key: "ann", Permits: 3},
-		`level=ERROR msg="Limiter store event occurred" event.name="lease lost" store.name=redis limiter.name=jobs permits=1`:  {Kind: store.LeaseLost, Limiter: "jobs", Permits: 1},
-		`level=WARN msg="Limiter store event occurred" event.name="listen failed" store.name=redis result=gone`:                {Kind: store.ListenFailed, Err: errors.New("gone")},
-		`level=INFO msg="Limiter store event occurred" event.name=reconfigured store.name=redis limiter.name=calls`:            {Kind: store.Reconfigured, Limiter: "calls"},
+		`level=ERROR msg="Limiter store event occurred" event.name="store lost" store.name=redis result=gone`:                          {Kind: store.StoreLost, Err: errors.New("gone")},
+		`level=INFO msg="Limiter store event occurred" event.name="store recovered" store.name=redis duration=2s`:                      {Kind: store.StoreRecovered, Away: 2 * time.Second},
+		`level=WARN msg="Limiter store event occurred" event.name="refund lost" store.name=redis limiter.name=calls permits=3`:         {Kind: store.RefundLost, Limiter: "calls", Key: "ann", Permits: 3},
+		`level=ERROR msg="Limiter store event occurred" event.name="lease lost" store.name=redis limiter.name=jobs permits=1`:          {Kind: store.LeaseLost, Limiter: "jobs", Permits: 1},
+		`level=WARN msg="Limiter store event occurred" event.name="listen failed" store.name=redis result=gone`:                        {Kind: store.ListenFailed, Err: errors.New("gone")},
+		`level=INFO msg="Limiter store event occurred" event.name=reconfigured store.name=redis limiter.name=calls`:                    {Kind: store.Reconfigured, Limiter: "calls"},
+		`level=WARN msg="Limiter store event occurred" event.name=overruled store.name=redis limiter.name=calls result=older`:          {Kind: store.Overruled, Limiter: "calls", Err: errors.New("older")},
+		`level=ERROR msg="Limiter store event occurred" event.name="store lost" store.name=redis store.part=10.0.0.1:6379 result=gone`: {Kind: store.StoreLost, Part: "10.0.0.1:6379", Err: errors.New("gone")},
 	} {
 		log.Reset()
 		tell(e)
