@@ -36,6 +36,10 @@ type Backend struct {
 	plain   bool // the usual question is put as a plain statement
 	sql     statements
 	recent  recentTrouble
+	locks   recentLocks
+
+	deciding keyed[*store.Batch]
+
 	sweeper sweeper
 }
 
@@ -48,6 +52,8 @@ type statements struct {
 	hold, renew, release           string
 	load, create, redefine, notify string
 	sweep                          string
+
+	lockedStates, lockedSemaphores, lockedLeases string
 }
 
 // NewBackend returns a Backend that uses the pool. It sends nothing: whether the schema is there is seen at the
@@ -65,15 +71,17 @@ func NewBackend(pool *pgxpool.Pool, o BackendOptions) (*Backend, error) {
 		sql: statementsOf(schema, o.AsynchronousCommit),
 	}
 	b.recent.init()
+	b.locks.init()
+	b.deciding = b.decides()
 	b.sweeper.init(b, !o.NoSweep)
 	return b, nil
 }
 
 func statementsOf(schema string, async bool) statements {
 	s := func(text string) string { return inSchema(text, schema) }
-	first := ""
+	first := ", " + waitFor("$14")
 	if async {
-		first = `, set_config('synchronous_commit', 'off', true)`
+		first += `, set_config('synchronous_commit', 'off', true)`
 	}
 	return statements{
 		decideUsual: s(usualStatement(first)),
@@ -81,27 +89,29 @@ func statementsOf(schema string, async bool) statements {
 		// committed before it was sent.
 		decide: s(`select coalesce(
 				(select array[2, 0, d.version] from "weir".definitions d where d.name = $1::text and d.version > ($3::bigint[])[3]),
-				"weir".decide($1::text, $2::bytea, $3::bigint[]))`),
+				"weir".decide($1::text, $2::bytea, $3::bigint[]))
+			from (select ` + waitFor("$4") + `) w`),
 		// unnest gives rows in the order of the arrays, and so keys are locked in it.
 		decideMany: s(`select coalesce(
 				(select array[2, 0, d.version] from "weir".definitions d where d.name = u.name and d.version > ($5::bigint[])[u.first+2]),
 				"weir".decide(u.name, u.key, ($5::bigint[])[u.first:u.last]))
-			from unnest($1::text[], $2::bytea[], $3::int[], $4::int[]) u(name, key, first, last)`),
+			from (select ` + waitFor("$6") + `) w, unnest($1::text[], $2::bytea[], $3::int[], $4::int[]) u(name, key, first, last)`),
 		replace: s(`select "weir".replace(u.name, u.key, $3::boolean,
 				($4::bigint[])[9*u.i-8:9*u.i], ($5::bigint[])[u.old_first:u.old_last],
 				($6::bigint[])[9*u.i-8:9*u.i], ($7::bigint[])[u.new_first:u.new_last])
-			from unnest($1::text[], $2::bytea[], $8::int[], $9::int[], $10::int[], $11::int[])
+			from (select ` + waitFor("$12") + `) w, unnest($1::text[], $2::bytea[], $8::int[], $9::int[], $10::int[], $11::int[])
 			with ordinality u(name, key, old_first, old_last, new_first, new_last, i)`),
 		hold: s(`select coalesce(
 				(select array[d.version] from "weir".definitions d where d.name = u.name and d.version > u.version),
 				"weir".hold(u.name, u.key, array[u.version, u.most, u.waiting],
 				($8::bytea[])[u.first:u.last], ($9::bigint[])[2*u.first-1:2*u.last]))
-			from unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::int[])
+			from (select ` + waitFor("$10") + `) w,
+			unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::int[])
 			u(name, key, version, most, waiting, first, last)`),
 		renew: s(`select "weir".renew(u.name, u.key, u.id, u.fence, u.ttl)
-			from unnest($1::text[], $2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[]) u(name, key, id, fence, ttl)`),
+			from (select ` + waitFor("$6") + `) w, unnest($1::text[], $2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[]) u(name, key, id, fence, ttl)`),
 		release: s(`select "weir".release(u.name, u.key, u.id, u.fence, $5::boolean, u.tell)
-			from unnest($1::text[], $2::bytea[], $3::bytea[], $4::bigint[], $6::boolean[]) u(name, key, id, fence, tell)`),
+			from (select ` + waitFor("$7") + `) w, unnest($1::text[], $2::bytea[], $3::bytea[], $4::bigint[], $6::boolean[]) u(name, key, id, fence, tell)`),
 		load: s(`select "weir".clock(), d.version, d.kind, d.permits, d.period, d.refill, d.segments, d.anchor, d.reached,
 				d.generation, d.explicit, d.made, d.made_by, d.past
 			from (select) one left join "weir".definitions d on d.name = $1::text`),
@@ -118,8 +128,16 @@ func statementsOf(schema string, async bool) statements {
 			select "weir".tell('d', name, '') from made`),
 		notify: `select pg_notify($1::text, $2::text)`,
 		sweep:  s(`select "weir".sweep($1::bigint, $2::bigint)`),
+
+		lockedStates:     s(statementLocked("states", "s.name = u.name and s.key = u.key")),
+		lockedSemaphores: s(statementLocked("semaphores", "s.name = u.name and s.key = u.key")),
+		lockedLeases:     s(statementLocked("leases", "s.name = u.name and s.key = u.key and s.id = u.id")),
 	}
 }
+
+// waitFor bounds the statement's waits for locks that come later, for the statement only. It is done before the first
+// row is looked at, because a subquery with it is not taken apart.
+func waitFor(ms string) string { return `set_config('lock_timeout', ` + ms + `::text, true)` }
 
 // Close ends what the Backend does in the background, and waits for it. The pool stays open.
 func (b *Backend) Close() error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -23,49 +24,48 @@ func (b *Backend) Decide(ctx context.Context, batches []*store.Batch) error {
 			good = append(good, batch)
 		}
 	}
-	err := b.decideGood(ctx, good)
+	err := askApart(ctx, b, good, b.deciding)
 	if err == nil {
 		b.sweeper.decided(len(good))
 	}
 	return err
 }
 
-func (b *Backend) decideGood(ctx context.Context, batches []*store.Batch) error {
-	var err error
-	switch len(batches) {
-	case 0:
-	case 1:
-		if err = b.decideOne(ctx, batches[0]); ofTheKeys(err) {
-			batches[0].Outcome, batches[0].Err = store.Failed, err
-			err = nil
-		}
-	default:
-		if err = b.decideMany(ctx, batches); ofTheKeys(err) {
-			err = halves(batches, func(half []*store.Batch) error { return b.decideGood(ctx, half) })
-		}
+func (b *Backend) decides() keyed[*store.Batch] {
+	return keyed[*store.Batch]{
+		locked: b.sql.lockedStates,
+		row:    func(batch *store.Batch) row { return row{"states", batch.Definition.Name, batch.Key, ""} },
+		ask: func(ctx context.Context, batches []*store.Batch, wait time.Duration) error {
+			if len(batches) == 1 {
+				return b.decideOne(ctx, batches[0], wait)
+			}
+			return b.decideMany(ctx, batches, wait)
+		},
+		fail: func(batch *store.Batch, err error) { batch.Outcome, batch.Err = store.Failed, err },
 	}
-	return err
 }
 
-func (b *Backend) decideOne(ctx context.Context, batch *store.Batch) error {
+func (b *Backend) decideOne(ctx context.Context, batch *store.Batch, wait time.Duration) error {
 	at := b.recent.of(batch)
 	look := at.look(batch)
 	if b.plain && !look && usual(batch) {
-		done, err := b.decideUsual(ctx, batch)
+		begun := time.Now()
+		done, err := b.decideUsual(ctx, batch, wait)
 		if done || err != nil {
 			return err
 		}
 		at.trouble()
 		look = true // most likely it will be rejected
+		wait = max(wait-time.Since(begun), leastLockWait)
 	}
 	n := appendBatch(make([]int64, 0, header+perAsk*len(batch.Asks)), batch, b.async, look)
-	args := []any{batch.Definition.Name, keyBytes(batch.Key), n}
+	args := []any{batch.Definition.Name, keyBytes(batch.Key), n, lockTimeout(wait)}
 	return b.queryAll(ctx, "decide", b.sql.decide, args, 1, func(_ int, rows pgx.Rows) error {
 		return scanBatch(rows, batch, at)
 	})
 }
 
-func (b *Backend) decideMany(ctx context.Context, batches []*store.Batch) error {
+func (b *Backend) decideMany(ctx context.Context, batches []*store.Batch, wait time.Duration) error {
 	names, keys := make([]string, len(batches)), make([][]byte, len(batches))
 	first, last := make([]int32, len(batches)), make([]int32, len(batches))
 	places := make([]place, len(batches))
@@ -77,7 +77,7 @@ func (b *Backend) decideMany(ctx context.Context, batches []*store.Batch) error 
 		n = appendBatch(n, batch, b.async, places[i].look(batch))
 		last[i] = int32(len(n))
 	}
-	args := []any{names, keys, first, last, n}
+	args := []any{names, keys, first, last, n, lockTimeout(wait)}
 	return b.queryAll(ctx, "decide", b.sql.decideMany, args, len(batches), func(i int, rows pgx.Rows) error {
 		return scanBatch(rows, batches[i], places[i])
 	})
@@ -142,25 +142,15 @@ func (b *Backend) Replace(ctx context.Context, all []*store.Replacement) error {
 			good = append(good, r)
 		}
 	}
-	return b.replaceGood(ctx, good)
+	return askApart(ctx, b, good, keyed[*store.Replacement]{
+		locked: b.sql.lockedStates,
+		row:    func(r *store.Replacement) row { return row{"states", r.Definition.Name, r.Key, ""} },
+		ask:    b.replaceTogether,
+		fail:   func(r *store.Replacement, err error) { r.Outcome, r.Err = store.Failed, err },
+	})
 }
 
-func (b *Backend) replaceGood(ctx context.Context, all []*store.Replacement) error {
-	if len(all) == 0 {
-		return nil
-	}
-	err := b.replaceTogether(ctx, all)
-	switch {
-	case !ofTheKeys(err):
-		return err
-	case len(all) > 1:
-		return halves(all, func(half []*store.Replacement) error { return b.replaceGood(ctx, half) })
-	}
-	all[0].Outcome, all[0].Err = store.Failed, err
-	return nil
-}
-
-func (b *Backend) replaceTogether(ctx context.Context, all []*store.Replacement) error {
+func (b *Backend) replaceTogether(ctx context.Context, all []*store.Replacement, wait time.Duration) error {
 	names, keys := make([]string, len(all)), make([][]byte, len(all))
 	var was, is states
 	for i, r := range all {
@@ -168,7 +158,7 @@ func (b *Backend) replaceTogether(ctx context.Context, all []*store.Replacement)
 		was.add(r.Old)
 		is.add(r.Next)
 	}
-	args := []any{names, keys, b.async, was.numbers, was.taken, is.numbers, is.taken, was.first, was.last, is.first, is.last}
+	args := []any{names, keys, b.async, was.numbers, was.taken, is.numbers, is.taken, was.first, was.last, is.first, is.last, lockTimeout(wait)}
 	return b.queryAll(ctx, "replace", b.sql.replace, args, len(all), func(i int, rows pgx.Rows) error {
 		all[i].Outcome = store.Decided
 		return rows.Scan(&all[i].Done)

@@ -22,6 +22,7 @@ const (
 	undefinedStatement   = "26000"
 	duplicateStatement   = "42P05"
 	readOnly             = "25006"
+	lockNotAvailable     = "55P03"
 )
 
 func worthRepeating(err error) bool {
@@ -70,6 +71,8 @@ func (b *Backend) explained(what string, err error) error {
 		hint = "sessions must be at isolation level read committed: "
 	case undefinedStatement, duplicateStatement:
 		hint = "behind a pooler in transaction mode the pool needs default_query_exec_mode=exec: "
+	case lockNotAvailable:
+		hint = "another session has a lock: "
 	case readOnly:
 		hint = "the server is read-only, a standby perhaps: "
 	}

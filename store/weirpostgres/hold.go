@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -20,31 +21,23 @@ func (b *Backend) Hold(ctx context.Context, holds []*store.Hold) error {
 			return b.explained("hold", err)
 		}
 	}
-	err := b.holdAll(ctx, holds)
+	err := askApart(ctx, b, holds, keyed[*store.Hold]{
+		locked: b.sql.lockedSemaphores,
+		row:    func(h *store.Hold) row { return row{"semaphores", h.Definition.Name, h.Key, ""} },
+		ask:    b.holdTogether,
+		fail:   failHold,
+	})
 	if err == nil {
 		b.sweeper.decided(len(holds))
 	}
 	return err
 }
 
-func (b *Backend) holdAll(ctx context.Context, holds []*store.Hold) error {
-	if len(holds) == 0 {
-		return nil
-	}
-	err := b.holdTogether(ctx, holds)
-	if !ofTheKeys(err) {
-		return err
-	}
-	if len(holds) > 1 {
-		return halves(holds, func(half []*store.Hold) error { return b.holdAll(ctx, half) })
-	}
-	holds[0].Outcome, holds[0].Err = store.Failed, err
-	return nil
-}
+func failHold(h *store.Hold, err error) { h.Outcome, h.Err = store.Failed, err }
 
-func (b *Backend) holdTogether(ctx context.Context, holds []*store.Hold) error {
+func (b *Backend) holdTogether(ctx context.Context, holds []*store.Hold, wait time.Duration) error {
 	g := groupsOf(holds)
-	args := []any{g.names, g.keys, g.versions, g.most, g.waiting, g.first, g.last, g.ids, g.wants}
+	args := []any{g.names, g.keys, g.versions, g.most, g.waiting, g.first, g.last, g.ids, g.wants, lockTimeout(wait)}
 	return b.queryAll(ctx, "hold", b.sql.hold, args, len(g.names), func(i int, rows pgx.Rows) error {
 		var n []int64
 		if err := rows.Scan(&n); err != nil {
@@ -99,45 +92,42 @@ func groupsOf(holds []*store.Hold) (g groups) {
 
 // Renew puts off the end of leases.
 func (b *Backend) Renew(ctx context.Context, holds []*store.Hold) error {
-	return b.late(ctx, "renew", holds, func(c columns) (string, []any) {
-		return b.sql.renew, []any{c.names, c.keys, c.ids, c.fences, c.ttls}
+	return b.late(ctx, "renew", b.sql.renew, holds, func(c columns) []any {
+		return []any{c.names, c.keys, c.ids, c.fences, c.ttls}
 	})
 }
 
 // Release gives leases back, and tells those who wait.
 func (b *Backend) Release(ctx context.Context, holds []*store.Hold) error {
-	return b.late(ctx, "release", holds, func(c columns) (string, []any) {
+	return b.late(ctx, "release", b.sql.release, holds, func(c columns) []any {
 		tell := make([]bool, len(c.holds))
 		for i, h := range c.holds {
 			tell[i] = len(h.Key) <= maxKey // who waits for a longer one polls: a notice cannot name it
 		}
-		return b.sql.release, []any{c.names, c.keys, c.ids, c.fences, b.async, tell}
+		return []any{c.names, c.keys, c.ids, c.fences, b.async, tell}
 	})
 }
 
-// late does what is done with leases that were given before.
-func (b *Backend) late(ctx context.Context, what string, holds []*store.Hold, statement func(columns) (string, []any)) error {
-	if len(holds) == 0 {
-		return nil
+// late does what is done with leases that were given before. The last argument of the statement is lock_timeout.
+func (b *Backend) late(ctx context.Context, what, sql string, holds []*store.Hold, args func(columns) []any) error {
+	for _, h := range holds {
+		if err := checkHold(h); err != nil {
+			return b.explained(what, err)
+		}
 	}
-	c, err := columnsOf(holds)
-	if err != nil {
-		return b.explained(what, err)
-	}
-	sql, args := statement(c)
-	err = b.queryAll(ctx, what, sql, args, len(holds), func(i int, rows pgx.Rows) error {
-		h := c.holds[i]
-		h.Outcome = store.Decided
-		return rows.Scan(&h.OK)
+	return askApart(ctx, b, holds, keyed[*store.Hold]{
+		locked: b.sql.lockedLeases,
+		row:    func(h *store.Hold) row { return row{"leases", h.Definition.Name, h.Key, h.ID} },
+		ask: func(ctx context.Context, holds []*store.Hold, wait time.Duration) error {
+			c := columnsOf(holds)
+			return b.queryAll(ctx, what, sql, append(args(c), lockTimeout(wait)), len(holds), func(i int, rows pgx.Rows) error {
+				h := c.holds[i]
+				h.Outcome = store.Decided
+				return rows.Scan(&h.OK)
+			})
+		},
+		fail: failHold,
 	})
-	if !ofTheKeys(err) {
-		return err
-	}
-	if len(holds) > 1 {
-		return halves(holds, func(half []*store.Hold) error { return b.late(ctx, what, half, statement) })
-	}
-	holds[0].Outcome, holds[0].Err = store.Failed, err
-	return nil
 }
 
 // columns are holds as the server takes them, sorted by ID within a key: calls about the same leases lock them
@@ -149,15 +139,10 @@ type columns struct {
 	fences, ttls []int64
 }
 
-func columnsOf(holds []*store.Hold) (c columns, err error) {
+func columnsOf(holds []*store.Hold) (c columns) {
 	c = columns{
 		holds: slices.Clone(holds), names: make([]string, len(holds)), keys: make([][]byte, len(holds)), ids: make([][]byte, len(holds)),
 		fences: make([]int64, len(holds)), ttls: make([]int64, len(holds)),
-	}
-	for _, h := range holds {
-		if err := checkHold(h); err != nil {
-			return c, err
-		}
 	}
 	slices.SortStableFunc(c.holds, func(a, b *store.Hold) int {
 		return cmp.Or(cmp.Compare(a.Definition.Name, b.Definition.Name), cmp.Compare(a.Key, b.Key), cmp.Compare(a.ID, b.ID))
@@ -166,7 +151,7 @@ func columnsOf(holds []*store.Hold) (c columns, err error) {
 		c.names[i], c.keys[i], c.ids[i] = h.Definition.Name, keyBytes(h.Key), keyBytes(h.ID)
 		c.fences[i], c.ttls[i] = h.Fence, bounded(h.TTL)
 	}
-	return c, nil
+	return c
 }
 
 func checkHold(h *store.Hold) error {

@@ -2,6 +2,7 @@ package weirpostgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -31,7 +32,7 @@ import (
 // usualStatement is the plain statement. $8 is a line of the grid from before 1970, so that nothing negative is
 // divided, and $9 says how many lines it is before the anchor. When $11 lines have gone by, nothing is missing any
 // more, whatever was: so many are counted at the most, and the product does not overflow. first is what else is to be
-// done before the row is written.
+// done before the row is written. $14 is lock_timeout.
 func usualStatement(first string) string {
 	const paid = `least(greatest(excluded.line - s.line, 0), $11) * $12`
 	return `insert into "weir".states as s (name, key, version, kind, anchor, period, refill, segments, line, missing, held, at)
@@ -72,9 +73,9 @@ func usual(b *store.Batch) bool {
 }
 
 // decideUsual puts the plain statement. If it has done nothing, the batch is left as it was.
-func (b *Backend) decideUsual(ctx context.Context, batch *store.Batch) (done bool, err error) {
+func (b *Backend) decideUsual(ctx context.Context, batch *store.Batch, wait time.Duration) (done bool, err error) {
 	s := store.State{Grid: batch.Definition.Grid()}
-	err = b.query(ctx, "decide", b.sql.decideUsual, usualArgs(batch), func(rows pgx.Rows) error {
+	err = b.query(ctx, "decide", b.sql.decideUsual, append(usualArgs(batch), lockTimeout(wait)), func(rows pgx.Rows) error {
 		if err := rows.Scan(&s.Line, &s.Missing, &batch.Now); err != nil {
 			return err
 		}

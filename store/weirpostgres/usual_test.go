@@ -238,7 +238,7 @@ func TestUsualStatementIsExact(t *testing.T) {
 			batch := take(d, "", min(d.Permits, size(d.Permits)))
 			batch.Granted = make([]int64, 1)
 			w.key = d.Name
-			done, err := w.b.decideUsual(t.Context(), batch)
+			done, err := w.b.decideUsual(t.Context(), batch, usualLockWait)
 			require.NoError(t, err, "%+v", d)
 			s, ok := w.s[[2]string{d.Name, w.key}]
 			if !ok {
@@ -290,7 +290,7 @@ func TestUsualStatementWaits(t *testing.T) {
 			require.NoError(t, err)
 			theirs := take(d, w.key, 2)
 			var line, missing, now int64
-			require.NoError(t, tx.QueryRow(t.Context(), w.b.sql.decideUsual, usualArgs(theirs)...).Scan(&line, &missing, &now))
+			require.NoError(t, tx.QueryRow(t.Context(), w.b.sql.decideUsual, append(usualArgs(theirs), "0")...).Scan(&line, &missing, &now))
 			require.Equal(t, at+c.later, now)
 			done := make(chan struct{})
 			go func() {

@@ -1,0 +1,235 @@
+package weirpostgres
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"math/rand/v2"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A row that another session has locked, such as one that an operator has updated in a transaction that is still open,
+// must not hold up the other keys of its statement, nor the statements that follow on the same lane of the store. So
+// every statement sets lock_timeout for itself. When it runs out, the statement has done nothing; the rows that are
+// locked are looked for without waiting, the others are asked about without them, and the locked ones one by one and
+// briefly. The outcome of a key whose row stays locked is Failed. For a while such a key is then asked about after the
+// others from the start.
+
+const (
+	// usualLockWait is how long a statement waits for locks where the call has no deadline. Otherwise it is half of the
+	// time that the call has: the rest is for asking about the other keys.
+	usualLockWait = 5 * time.Second
+	// leastLockWait keeps short deadlines from mistaking an instance that has just written the row for a lock.
+	leastLockWait = 10 * time.Millisecond
+	// lockedFor is how long a key is asked about apart after its row was found locked.
+	lockedFor = time.Second
+)
+
+var errLocked = errors.New("another session keeps the row of the key locked")
+
+// lockWait is how long the first statement of a call may wait for locks.
+func lockWait(ctx context.Context) time.Duration {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return usualLockWait
+	}
+	return max(time.Until(end)/2, leastLockWait)
+}
+
+// lockTimeout is a wait as the setting lock_timeout has it, where 0 would be no limit.
+func lockTimeout(wait time.Duration) string {
+	return strconv.FormatInt(max(wait.Milliseconds(), 1), 10)
+}
+
+// statementLocked returns the statement that finds which rows of a table are locked. It locks the others, which ends
+// with the statement. condition is what makes a row s that of a u.
+func statementLocked(table, condition string) string {
+	of := ` exists (select from "weir".` + table + ` s where ` + condition
+	return `select u.i::int from unnest($1::text[], $2::bytea[], $3::bytea[]) with ordinality u(name, key, id, i)
+		where` + of + `) and not` + of + ` for no key update skip locked)`
+}
+
+// A row is what a key's row is found by. The id is that of a lease.
+type row struct{ table, name, key, id string }
+
+// A keyed question is what a statement asks about many keys.
+type keyed[T any] struct {
+	locked string // the statement that finds which of their rows are locked
+	row    func(T) row
+	ask    func(context.Context, []T, time.Duration) error // one statement that waits so long for locks
+	fail   func(T, error)                                  // sets the outcome Failed
+}
+
+// askApart asks about all keys, in one statement where that works.
+func askApart[T any](ctx context.Context, b *Backend, all []T, q keyed[T]) error {
+	wait := lockWait(ctx)
+	free, held, err := splitRemembered(ctx, b, all, q)
+	if err != nil {
+		return err
+	}
+	if err := askDivided(ctx, b, free, q, wait); err != nil {
+		return err
+	}
+	return askAlone(ctx, b, held, q, brief(wait))
+}
+
+// brief is how long is waited for rows that are known to be locked, all together.
+func brief(wait time.Duration) time.Duration { return wait / 10 }
+
+// askDivided asks in one statement, and if the statement fails because of some keys, about the others without them.
+func askDivided[T any](ctx context.Context, b *Backend, all []T, q keyed[T], wait time.Duration) error {
+	if len(all) == 0 {
+		return nil
+	}
+	err := q.ask(ctx, all, wait)
+	switch {
+	case codeOf(err) == lockNotAvailable:
+		return askAroundLocked(ctx, b, all, q, wait)
+	case !ofTheKeys(err):
+		return err
+	case len(all) > 1:
+		return halves(all, func(half []T) error { return askDivided(ctx, b, half, q, wait) })
+	}
+	q.fail(all[0], err)
+	return nil
+}
+
+// askAroundLocked goes on after a statement that has waited so long for a lock in vain.
+func askAroundLocked[T any](ctx context.Context, b *Backend, all []T, q keyed[T], wait time.Duration) error {
+	locked, err := lockedNow(ctx, b, all, q)
+	if err != nil {
+		return err
+	}
+	var free, held []T
+	for i, x := range all {
+		if locked[i] {
+			held = append(held, x)
+			b.locks.remember(q.row(x))
+		} else {
+			free = append(free, x)
+		}
+	}
+	switch {
+	case len(all) == 1 && len(held) == 1: // it was waited for
+		q.fail(all[0], b.explained("lock", errLocked))
+		return nil
+	case len(all) == 1: // it has become free just now
+		return askAlone(ctx, b, all, q, brief(wait))
+	case len(held) == 0: // a row that another session is inserting is not seen
+		return halves(all, func(half []T) error { return askDivided(ctx, b, half, q, brief(wait)) })
+	}
+	if err := askDivided(ctx, b, free, q, wait/2); err != nil {
+		return err
+	}
+	return askAlone(ctx, b, held, q, brief(wait))
+}
+
+// askAlone asks about keys whose rows were locked a moment ago, one by one. It waits so long for all of them together,
+// in an order by chance, so that one that stays locked does not keep the same others waiting.
+func askAlone[T any](ctx context.Context, b *Backend, held []T, q keyed[T], wait time.Duration) error {
+	end := time.Now().Add(wait)
+	for _, i := range rand.Perm(len(held)) {
+		err := errLocked
+		if left := time.Until(end); left >= time.Millisecond {
+			err = q.ask(ctx, held[i:i+1], left)
+		}
+		switch {
+		case err == nil:
+			continue
+		case err == errLocked || codeOf(err) == lockNotAvailable:
+			b.locks.remember(q.row(held[i]))
+			err = b.explained("lock", errLocked)
+		case !ofTheKeys(err):
+			return err
+		}
+		q.fail(held[i], err)
+	}
+	return nil
+}
+
+// lockedNow returns which rows are locked, without waiting for them.
+func lockedNow[T any](ctx context.Context, b *Backend, all []T, q keyed[T]) ([]bool, error) {
+	names, keys, ids := make([]string, len(all)), make([][]byte, len(all)), make([][]byte, len(all))
+	for i, x := range all {
+		r := q.row(x)
+		names[i], keys[i], ids[i] = r.name, keyBytes(r.key), keyBytes(r.id)
+	}
+	locked := make([]bool, len(all))
+	return locked, b.query(ctx, "lock", q.locked, []any{names, keys, ids}, func(rows pgx.Rows) error {
+		var i int
+		if err := rows.Scan(&i); err != nil {
+			return err
+		}
+		if i < 1 || i > len(all) {
+			return errAnswer
+		}
+		locked[i-1] = true
+		return nil
+	})
+}
+
+// splitRemembered returns as held the keys whose rows were found locked lately and are still locked.
+func splitRemembered[T any](ctx context.Context, b *Backend, all []T, q keyed[T]) (free, held []T, err error) {
+	if !b.locks.any() {
+		return all, nil, nil
+	}
+	known := make([]bool, len(all))
+	var suspects []T
+	for i, x := range all {
+		if known[i] = b.locks.has(q.row(x)); known[i] {
+			suspects = append(suspects, x)
+		}
+	}
+	if len(suspects) == 0 {
+		return all, nil, nil
+	}
+	locked, err := lockedNow(ctx, b, suspects, q)
+	if err != nil {
+		return nil, nil, err
+	}
+	n := 0
+	for i, x := range all {
+		isHeld := known[i] && locked[n]
+		if known[i] {
+			n++
+		}
+		if isHeld {
+			held = append(held, x)
+		} else {
+			free = append(free, x)
+		}
+	}
+	return free, held, nil
+}
+
+// recentLocks remembers which keys had a locked row. Keys that share a place mislead each other, which costs a round
+// trip.
+type recentLocks struct {
+	seed   maphash.Seed
+	last   atomic.Int64      // when any was remembered, since base
+	places [256]atomic.Int64 // when one of the place was
+}
+
+func (r *recentLocks) init() { r.seed = maphash.MakeSeed() }
+
+func (r *recentLocks) remember(x row) {
+	now := max(int64(time.Since(base)), 1)
+	r.place(x).Store(now)
+	r.last.Store(now)
+}
+
+// has reports whether the row was found locked a short time ago.
+func (r *recentLocks) has(x row) bool { return recent(r.place(x).Load()) }
+
+// any reports whether has may be true of any row.
+func (r *recentLocks) any() bool { return recent(r.last.Load()) }
+
+func recent(at int64) bool { return at != 0 && int64(time.Since(base))-at < int64(lockedFor) }
+
+func (r *recentLocks) place(x row) *atomic.Int64 {
+	return &r.places[maphash.Comparable(r.seed, x)%uint64(len(r.places))]
+}

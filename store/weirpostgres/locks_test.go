@@ -1,0 +1,192 @@
+package weirpostgres
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
+)
+
+// lockRow locks a row of a table in a session of its own. The function that it returns ends the lock.
+func lockRow(t testing.TB, b *Backend, pool *pgxpool.Pool, table, key string) (unlock func()) {
+	t.Helper()
+	tx, err := pool.Begin(context.Background())
+	require.NoError(t, err)
+	tag, err := tx.Exec(t.Context(), inSchema(`select from "weir".`+table+` where key = $1 for update`, b.schema), []byte(key))
+	require.NoError(t, err)
+	require.NotZero(t, tag.RowsAffected())
+	return func() { require.NoError(t, tx.Rollback(context.Background())) }
+}
+
+func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
+	const n, locked = 40, 17
+	within := func() (context.Context, context.CancelFunc) { return context.WithTimeout(t.Context(), 2*time.Second) }
+	key := func(i int) string { return fmt.Sprintf("k%02d", i) }
+
+	t.Run("Decide", func(t *testing.T) {
+		b, pool := shared(t)
+		d := bucket(t, b, "a", 1<<20, 1, 3_600_000_000)
+		ask := func() []*store.Batch {
+			t.Helper()
+			var all []*store.Batch
+			for i := range n {
+				all = append(all, take(d, key(i), 1))
+			}
+			ctx, cancel := within()
+			defer cancel()
+			require.NoError(t, b.Decide(ctx, all))
+			return all
+		}
+		ask()
+		unlock := lockRow(t, b, pool, "states", key(locked))
+		for round := range 5 {
+			for i, batch := range ask() {
+				if i == locked {
+					require.Equal(t, store.Failed, batch.Outcome)
+					require.ErrorIs(t, batch.Err, errLocked)
+				} else {
+					require.Equal(t, store.Decided, batch.Outcome, batch.Key)
+					require.EqualValues(t, round+2, batch.State.Missing, "it is decided once")
+				}
+			}
+		}
+		for range 2 { // one by one, by the plain statement
+			ctx, cancel := within()
+			one := take(d, key(locked), 1)
+			require.NoError(t, b.Decide(ctx, []*store.Batch{one}))
+			cancel()
+			require.Equal(t, store.Failed, one.Outcome)
+		}
+		unlock()
+		for i, batch := range ask() {
+			require.Equal(t, store.Decided, batch.Outcome, batch.Key)
+			if i == locked {
+				require.EqualValues(t, 2, batch.State.Missing, "what has failed has taken nothing")
+			}
+		}
+	})
+
+	t.Run("Decide, a key that another session is inserting", func(t *testing.T) {
+		b, pool := shared(t)
+		d := bucket(t, b, "a", 1<<20, 1, 3_600_000_000)
+		tx, err := pool.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), inSchema(`insert into "weir".states values ('a', $1, 1, 1, 0, 1, 1, 0, 0, 0, 0, 0)`, b.schema), []byte("b"))
+		require.NoError(t, err)
+		all := []*store.Batch{take(d, "a", 1), take(d, "b", 1), take(d, "c", 1), take(d, "d", 1)}
+		ctx, cancel := within()
+		defer cancel()
+		require.NoError(t, b.Decide(ctx, all))
+		for i, batch := range all {
+			require.Equal(t, i == 1, batch.Outcome == store.Failed, batch.Key)
+		}
+		require.NoError(t, tx.Rollback(t.Context()))
+	})
+
+	t.Run("Replace", func(t *testing.T) {
+		b, pool := shared(t)
+		d := bucket(t, b, "a", 1<<20, 1, 3_600_000_000)
+		var all []*store.Replacement
+		for _, k := range []string{"a", "b", "c"} {
+			batch := take(d, k, 1)
+			require.NoError(t, b.Decide(t.Context(), []*store.Batch{batch}))
+			all = append(all, &store.Replacement{Definition: d, Key: k, Old: batch.State, Next: batch.State})
+		}
+		unlock := lockRow(t, b, pool, "states", "b")
+		defer unlock()
+		ctx, cancel := within()
+		defer cancel()
+		require.NoError(t, b.Replace(ctx, all))
+		for i, r := range all {
+			require.Equal(t, i == 1, r.Outcome == store.Failed, r.Key)
+			require.Equal(t, i != 1, r.Done)
+		}
+	})
+
+	t.Run("Hold, Renew and Release", func(t *testing.T) {
+		b, pool := shared(t)
+		d := concurrency(t, b, "c", 5)
+		holds := func(id string) (all []*store.Hold) {
+			for _, k := range []string{"a", "b", "c"} {
+				h := lease(d, k, id, 1)
+				h.TTL = 60_000_000
+				all = append(all, h)
+			}
+			return all
+		}
+		first := holds("first")
+		require.NoError(t, b.Hold(t.Context(), first))
+		check := func(what string, all []*store.Hold, do func(context.Context, []*store.Hold) error) {
+			t.Helper()
+			ctx, cancel := within()
+			defer cancel()
+			require.NoError(t, do(ctx, all), what)
+			for i, h := range all {
+				require.Equal(t, i == 1, h.Outcome == store.Failed, "%s %s", what, h.Key)
+				require.True(t, i == 1 || h.OK, "%s %s", what, h.Key)
+			}
+		}
+		unlock := lockRow(t, b, pool, "semaphores", "b")
+		check("hold", holds("second"), b.Hold)
+		unlock()
+		unlock = lockRow(t, b, pool, "leases", "b")
+		defer unlock()
+		check("renew", first, b.Renew)
+		check("release", first, b.Release)
+	})
+}
+
+// While a row is locked, every other key of the limiter is decided all the time, and the store is not lost.
+func TestStore_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
+	server := testserver.Postgres(t)
+	pool := connect(t, server.URL, nil)
+	schema := freshSchema(t, pool)
+	var lost atomic.Int64
+	s, err := New(pool, Options{Schema: schema, Options: store.Options{CallTimeout: 5 * time.Second, OnEvent: func(e store.Event) {
+		if e.Kind == store.StoreLost {
+			lost.Add(1)
+		}
+	}}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	l, err := s.PartitionedTokenBucket("a", limiter.TokenBucketOptions{TokenLimit: 1 << 20, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}, nil)
+	require.NoError(t, err)
+	b := newBackend(t, pool, BackendOptions{Schema: schema})
+	const keys = 160 // in four lanes
+	round := func() (unavailable int) {
+		var failed atomic.Int64
+		done := make(chan struct{})
+		for i := range keys {
+			go func() {
+				defer func() { done <- struct{}{} }()
+				lease, err := l.TryAcquire(context.Background(), fmt.Sprint("k", i), 1)
+				assert.NoError(t, err)
+				if !lease.Acquired() {
+					failed.Add(1)
+					assert.Equal(t, 7, i)
+				}
+			}()
+		}
+		for range keys {
+			<-done
+		}
+		return int(failed.Load())
+	}
+	require.Zero(t, round())
+	unlock := lockRow(t, b, pool, "states", "k7")
+	for range 6 {
+		require.Equal(t, 1, round())
+	}
+	unlock()
+	require.Zero(t, round())
+	require.Zero(t, lost.Load())
+}
