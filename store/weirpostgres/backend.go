@@ -33,7 +33,7 @@ type Backend struct {
 	schema  string
 	channel string
 	async   bool
-	plain   bool // the usual question is put as a plain statement
+	plain   bool // the pool keeps prepared statements, and the usual question is put as a plain statement
 	sql     statements
 	recent  recentTrouble
 	locks   recentLocks
@@ -156,9 +156,14 @@ func (b *Backend) query(ctx context.Context, what, sql string, args []any, row f
 }
 
 func (b *Backend) queryOnce(ctx context.Context, sql string, args []any, row func(pgx.Rows) error) error {
-	rows, err := b.pool.Query(ctx, sql, args...)
+	conn, err := b.connection(ctx, sql)
 	if err != nil {
 		return err
+	}
+	defer conn.Release()
+	rows, err := conn.Query(ctx, sql, args...)
+	if err != nil {
+		return forgets(conn, err)
 	}
 	defer rows.Close()
 	for rows.Next() {
@@ -166,7 +171,7 @@ func (b *Backend) queryOnce(ctx context.Context, sql string, args []any, row fun
 			return err
 		}
 	}
-	return rows.Err()
+	return forgets(conn, rows.Err())
 }
 
 // queryAll is query where the answer must have n rows; row gets their numbers.

@@ -23,6 +23,7 @@ const (
 	duplicateStatement   = "42P05"
 	readOnly             = "25006"
 	lockNotAvailable     = "55P03"
+	featureNotSupported  = "0A000"
 )
 
 func worthRepeating(err error) bool {

@@ -41,6 +41,8 @@ type Backend struct {
 	plans    boundedMap[*store.Definition, *plan]
 	limiters boundedMap[string, *limiterPlaces]
 	uncopied boundedMap[string, int64] // limiters of which a place could not be told the definition, and its version
+
+	greeting greeting
 }
 
 var _ store.Backend = (*Backend)(nil)
@@ -79,6 +81,7 @@ func newBackend(client redis.UniversalClient, o BackendOptions, clock clock) (*B
 	}
 	b := &Backend{client: client, scripts: newScripts(clock), names: names{prefix: o.Prefix}, silence: 10 * time.Second}
 	b.cluster, _ = client.(*redis.ClusterClient)
+	b.greeting.init()
 	return b, nil
 }
 
@@ -93,8 +96,11 @@ func (b *Backend) Punctual() bool {
 	return false
 }
 
-// Close does nothing: the client is the caller's.
-func (b *Backend) Close() error { return nil }
+// Close ends what the Backend does in the background. The client is the caller's, and stays open.
+func (b *Backend) Close() error {
+	b.greeting.cancel()
+	return nil
+}
 
 // wrap says what was asked when err happened. A context that has ended is told by its own error, too: go-redis may
 // report a closed connection or a timeout instead.

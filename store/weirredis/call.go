@@ -41,6 +41,7 @@ func (b *Backend) run(ctx context.Context, c *call) (string, error) {
 		err = b.client.Process(ctx, c.command(ctx))
 	}
 	if err != nil {
+		b.greetAfter(ctx)
 		return "", err
 	}
 	b.answered()
@@ -95,6 +96,9 @@ func (b *Backend) pipeline(ctx context.Context, calls []*call) error {
 		}
 	}
 	_, err := p.Exec(ctx)
+	if err != nil {
+		b.greetAfter(ctx)
+	}
 	return err
 }
 

@@ -1,0 +1,87 @@
+package weirpostgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// A server that is far away is connected to in the background, and not within the time of one call. With a round trip
+// of 200 ms and a CallTimeout of 500 ms a call has time for two round trips. The pool dials in the background, and
+// never more connections than it may have. To prepare a statement takes a round trip of its own, and where a connection
+// was idle the pool has sent a ping before: the call ends in the middle of its statement, pgx has to close the
+// connection, and the next one begins from the start. So statements are prepared on a goroutine that the end of the
+// call does not stop. It hands the connection to the call or, if that has ended, back to the pool.
+
+const prepareTimeout = 10 * time.Second
+
+// statementsOn is the key of a connection's data under which the statements that are prepared on it are.
+const statementsOn = "github.com/weir-go/weir/store/weirpostgres"
+
+// connection returns a connection on which the statement is prepared, if the pool keeps prepared statements.
+func (b *Backend) connection(ctx context.Context, sql string) (*pgxpool.Conn, error) {
+	conn, err := b.pool.Acquire(ctx)
+	if err != nil || !b.plain || prepared(conn)[sql] {
+		return conn, err
+	}
+	begun, done := time.Now(), make(chan error)
+	go func() {
+		err := prepare(context.WithoutCancel(ctx), conn, sql)
+		select {
+		case done <- err:
+		case <-ctx.Done():
+			conn.Release()
+		}
+	}()
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if end, ok := ctx.Deadline(); err == nil && ok && time.Until(end) < time.Since(begun) {
+		err = fmt.Errorf("no time is left after a statement was prepared: %w", context.DeadlineExceeded)
+	}
+	if err != nil {
+		conn.Release()
+		return nil, err
+	}
+	return conn, nil
+}
+
+func prepared(conn *pgxpool.Conn) map[string]bool {
+	known, _ := conn.Conn().PgConn().CustomData()[statementsOn].(map[string]bool)
+	return known
+}
+
+func prepare(ctx context.Context, conn *pgxpool.Conn, sql string) error {
+	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
+	defer cancel()
+	if _, err := conn.Conn().Prepare(ctx, sql, sql); err != nil {
+		return err
+	}
+	known := prepared(conn)
+	if known == nil {
+		known = map[string]bool{}
+		conn.Conn().PgConn().CustomData()[statementsOn] = known
+	}
+	known[sql] = true
+	return nil
+}
+
+// forgets closes a connection whose server does not have a prepared statement any more, or has it with another result:
+// a program with the same pool has sent "deallocate all", for example.
+func forgets(conn *pgxpool.Conn, err error) error {
+	if code := codeOf(err); code == undefinedStatement || code == featureNotSupported {
+		closeConn(conn.Conn())
+	}
+	return err
+}
+
+func closeConn(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+	defer cancel()
+	_ = conn.Close(ctx) // the pool makes another one
+}
