@@ -133,8 +133,19 @@ func (ce *cell) pump(w, before *waiter, hint time.Duration) {
 	go ce.serveAll(wait)
 }
 
-// serveAll serves the queue until nobody waits.
+// serveAll serves the queue until it is empty. If a backend ends the goroutine, another one carries on.
 func (ce *cell) serveAll(wait time.Duration) {
+	returned := false
+	defer func() {
+		if !returned {
+			go ce.serveAll(ce.c.s.o.ProbeInterval)
+		}
+	}()
+	ce.serveOn(wait)
+	returned = true
+}
+
+func (ce *cell) serveOn(wait time.Duration) {
 	for more := true; more; {
 		if wait > 0 {
 			ce.rest(wait)
@@ -150,7 +161,7 @@ func (ce *cell) serveAll(wait time.Duration) {
 // somebody who has left is on its way back then.
 func (ce *cell) serveSome() (wait time.Duration, more bool) {
 	ce.c.s.busy.Add(1)
-	defer ce.c.s.busy.Add(-1)
+	defer ce.c.s.lessBusy()
 	ws, zeros, more := ce.waiting()
 	if !more {
 		return 0, false

@@ -2,8 +2,11 @@ package store
 
 import (
 	"context"
+	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir/internal/recovered"
 )
 
 // A Punctual [Backend] says whether its methods return as soon as their context ends, whatever
@@ -37,7 +40,7 @@ func (q *call) spared() {
 // reconfigured, and the question is to be asked in the usual way.
 func (c *core) askAtOnce(ctx context.Context, p *part, key string, asks []Ask) (*call, error) {
 	c.s.busy.Add(1)
-	defer c.s.busy.Add(-1)
+	defer c.s.lessBusy()
 	if ctx.Err() != nil {
 		return nil, contextError(ctx)
 	}
@@ -51,9 +54,7 @@ func (c *core) askAtOnce(ctx context.Context, p *part, key string, asks []Ask) (
 	g := group(one.group[:])
 	g.fill(b)
 	begun := p.guard.now()
-	within, cancel := c.s.inTime(ctx, sent)
-	err := c.s.backend.Decide(within, one.batches[:])
-	cancel()
+	err := c.s.decideNow(ctx, sent, one.batches[:])
 	failed := err == nil && b.Outcome == Failed
 	if failed || err == nil && b.Outcome == Unreachable {
 		err = why(b.Err)
@@ -75,6 +76,20 @@ func (c *core) askAtOnce(ctx context.Context, p *part, key string, asks []Ask) (
 	}
 	g.answer(b, sent)
 	return q, nil
+}
+
+// decideNow asks the backend on this goroutine. A backend that panics is one that has failed, as it is on goroutines of
+// ours: the caller may be serving a queue.
+func (s *Store) decideNow(ctx context.Context, now time.Time, batches []*Batch) (err error) {
+	within, cancel := s.inTime(ctx, now)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			recovered.Report("store: Backend.Decide", p, debug.Stack())
+			err = errNoReturn
+		}
+	}()
+	return s.backend.Decide(within, batches)
 }
 
 func nobody() {}

@@ -106,7 +106,7 @@ func (s *Store) send(q *call) {
 	}
 	s.busy.Add(1)
 	go func() {
-		defer s.busy.Add(-1)
+		defer s.lessBusy()
 		if q.left() {
 			return
 		}

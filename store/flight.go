@@ -219,7 +219,7 @@ const repairs = 16
 func (s *Store) aside(f func()) {
 	s.busy.Add(1)
 	go func() {
-		defer s.busy.Add(-1)
+		defer s.lessBusy()
 		select {
 		case s.repairing <- struct{}{}:
 			defer func() { <-s.repairing }()

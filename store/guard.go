@@ -102,6 +102,7 @@ func (g *guard) failed(begun moment, err error) {
 	}
 	g.mu.Unlock()
 	if lost {
+		g.s.settles()
 		g.s.report(Event{Kind: StoreLost, Part: g.p.name, Err: err})
 		g.s.wakePart(g.p) // for those who wait, the outage policy holds, too
 		g.s.goes(g.probe)

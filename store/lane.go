@@ -16,6 +16,7 @@ type lane[T passenger] struct {
 	timeout time.Duration      // a flight that takes longer is given up
 	fly     func(*flight, []T) // one round trip, that calls flight.lands when it is over
 	lost    func(*flight, []T) // what becomes of those on a flight that was given up
+	rests   func()             // called when nothing is left
 	mu      sync.Mutex
 	pending [whats][]T // by what they are about; each flight is about one thing
 	flying  bool
@@ -73,6 +74,7 @@ func (l *lane[T]) run() {
 	for {
 		batch := l.next()
 		if len(batch) == 0 {
+			l.rests()
 			return
 		}
 		if !fly(l.timeout, batch, l.fly, func(f *flight, all []T) {

@@ -39,6 +39,7 @@ func (s *Store) newPart(name string) *part {
 	p := &part{name: name}
 	p.guard.s, p.guard.p = s, p
 	for i := range lanes {
+		p.calls[i].rests, p.repairs[i].rests, p.holds[i].rests = s.settles, s.settles, s.settles
 		p.calls[i].timeout, p.calls[i].fly, p.calls[i].lost = s.o.CallTimeout, s.decide, s.lostCalls
 		p.repairs[i].timeout, p.repairs[i].fly, p.repairs[i].lost = s.o.CallTimeout, s.mend, s.lostRepairs
 		p.holds[i].timeout, p.holds[i].fly, p.holds[i].lost = s.o.CallTimeout, s.carry, s.lostHoldings

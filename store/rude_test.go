@@ -2,11 +2,13 @@ package store_test
 
 import (
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
 )
 
@@ -36,4 +38,43 @@ func TestBackend_PanicsOnOurGoroutines(t *testing.T) {
 			require.True(t, s.Health().Listening)
 		})
 	}
+}
+
+// A backend that is asked without another goroutine panics, or ends the goroutine, while it is asked for a queue: the
+// queue goes on.
+func TestBackend_PanicsWhereAQueueIsServed(t *testing.T) {
+	for name, rude := range map[string]func(){"panic": func() { panic("out of order") }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				l := w.bucket(1, 1, time.Second, 10, &store.LimiterOptions{NoCoalescing: true})
+				w.granted(l, 1)
+				waiting := w.acquire(l, 1)
+				var calls atomic.Int32
+				w.hook(func(method string) error {
+					if method == "Decide" && calls.Add(1) <= 2 {
+						rude()
+					}
+					return nil
+				}, nil)
+				w.pass(time.Minute)
+				require.GreaterOrEqual(t, calls.Load(), int32(2))
+				require.True(t, waiting.done.Load())
+				w.hook(nil, nil)
+				w.pass(time.Minute)
+				again := w.acquire(l, 1)
+				w.pass(time.Minute)
+				w.served(again)
+			})
+		})
+	}
+}
+
+// A backend that panics is one that has failed, also on the goroutine of the caller.
+func TestBackend_PanicsOnTheCallersGoroutine(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(1, 1, time.Second, 10, &store.LimiterOptions{NoCoalescing: true})
+		w.granted(l, 1)
+		w.hook(func(string) error { panic("out of order") }, nil)
+		require.Equal(t, limiter.ReasonUnavailable, w.rejected(l, 1).Reason())
+	})
 }

@@ -37,6 +37,8 @@ type Store struct {
 	busy      atomic.Int64  // what is under way beside the lanes
 	repairing chan struct{} // has room for as many as may go on at once
 
+	settling atomic.Pointer[chan struct{}] // not nil: Close waits for what is under way
+
 	closed chan struct{} // closed when Close is through
 
 	// Locks are taken in this order: that of a cell, this, that of a core. While one of the
@@ -158,16 +160,41 @@ func (s *Store) Close() error {
 
 // settle waits until nothing is on the way to the parts of the store that are there.
 func (s *Store) settle(limit time.Time) {
-	for time.Now().Before(limit) {
-		quiet, away := s.busy.Load() == 0, true
-		for p := range s.eachPart {
-			there := p.guard.err() == nil
-			quiet, away = quiet && (!there || p.quiet()), away && !there
-		}
-		if quiet || away {
+	changes := make(chan struct{}, 1)
+	s.settling.Store(&changes)
+	over := time.NewTimer(time.Until(limit))
+	defer over.Stop()
+	for !s.settled() {
+		select {
+		case <-changes:
+		case <-over.C:
 			return
 		}
-		time.Sleep(time.Millisecond)
+	}
+}
+
+func (s *Store) settled() bool {
+	quiet, away := s.busy.Load() == 0, true
+	for p := range s.eachPart {
+		there := p.guard.err() == nil
+		quiet, away = quiet && (!there || p.quiet()), away && !there
+	}
+	return quiet || away
+}
+
+// settles has settle look again. It is called after each change that may make settled true.
+func (s *Store) settles() {
+	if changes := s.settling.Load(); changes != nil {
+		select {
+		case *changes <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (s *Store) lessBusy() {
+	if s.busy.Add(-1) == 0 {
+		s.settles()
 	}
 }
 
