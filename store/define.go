@@ -66,6 +66,21 @@ func (c *core) alone() (done func()) {
 	return func() { <-c.defining }
 }
 
+// longestDefine is how many times CallTimeout define may take: no try begins after two, and a try is two calls.
+const longestDefine = 4
+
+// aloneInTime is alone for a caller who waits. It returns an error if others are at it for so long.
+func (c *core) aloneInTime() (done func(), err error) {
+	limit := time.NewTimer(longestDefine * c.s.o.CallTimeout)
+	defer limit.Stop()
+	select {
+	case c.defining <- struct{}{}:
+		return func() { <-c.defining }, nil
+	case <-limit.C:
+		return nil, unavailable(errAllTheTime)
+	}
+}
+
 // first sets the limits of the constructor, unless somebody was faster here.
 func (c *core) first() error {
 	defer c.alone()()
@@ -89,9 +104,14 @@ const (
 )
 
 // define makes sure that the store has these limits for the name, or adopts those that overrule them. Other instances
-// may do that at the same time with others. Here only one goroutine is at it: see alone.
+// may do that at the same time with others. Here only one goroutine is at it: see alone. It takes longestDefine at the
+// most.
 func (c *core) define(wanted Limits, why reason) error {
-	for range mostTries {
+	end := time.Now().Add(2 * c.s.o.CallTimeout)
+	for i := range mostTries {
+		if i > 0 && time.Now().After(end) {
+			break
+		}
 		found, now, err := c.load()
 		if err != nil {
 			return err
@@ -306,7 +326,11 @@ func (c *core) requeue(q queueing) {
 }
 
 func (c *core) redefine(limits Limits, q queueing) error {
-	defer c.alone()()
+	done, err := c.aloneInTime()
+	if err != nil {
+		return err
+	}
+	defer done()
 	if err := c.s.cannotAsk(c.s.partOf(c.name, "")); err != nil {
 		return unavailable(err)
 	}

@@ -64,7 +64,8 @@ func (l *Limiter[O]) StatisticsContext(ctx context.Context) limiter.Statistics {
 
 // Reconfigure changes the limits for all instances. What was granted stays granted, and other
 // instances follow at once for what they ask about again, at the latest after
-// Options.RefreshInterval. QueueLimit and QueueOrder are this instance's own.
+// Options.RefreshInterval. QueueLimit and QueueOrder are this instance's own. It takes ten times
+// Options.CallTimeout at the longest, and usually two round trips.
 //
 // The error is a [limiter.ErrInvalidOptions], [limiter.ErrClosed] or [ErrUnavailable], and
 // then nothing has changed.

@@ -1,7 +1,9 @@
 package store_test
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/storetest"
 )
 
 // A limit that is raised turns nobody away who has permits left, however many keys are asked at once:
@@ -88,5 +91,46 @@ func TestReconfigure_WhatWasBorrowedBefore(t *testing.T) {
 		time.Sleep(1100 * time.Millisecond)
 		synctest.Wait()
 		require.False(t, w.ask(b, "k").Acquired())
+	})
+}
+
+// A definer is a backend in which others always define first, and that is slow.
+type definer struct {
+	*storetest.Memory
+	on bool
+}
+
+func (d *definer) Load(ctx context.Context, name string) (*store.Definition, int64, error) {
+	if d.on {
+		time.Sleep(400 * time.Millisecond)
+	}
+	return d.Memory.Load(ctx, name)
+}
+
+func (d *definer) Define(ctx context.Context, old int64, next *store.Definition) (bool, error) {
+	if d.on {
+		time.Sleep(400 * time.Millisecond)
+		return false, nil
+	}
+	return d.Memory.Define(ctx, old, next)
+}
+
+func TestLimiter_ReconfigureIsBoundedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &definer{Memory: storetest.NewMemory()}
+		s := aStore(t, d, store.Options{CallTimeout: 500 * time.Millisecond})
+		l := must2(s.TokenBucket("b", bucketOf(10, 1, time.Hour, 0), nil))(t)
+		_, err := l.TryAcquire(t.Context(), 1)
+		require.NoError(t, err)
+		d.on = true
+		begun := time.Now()
+		var all sync.WaitGroup
+		for i := range 4 {
+			all.Go(func() {
+				require.ErrorIs(t, l.Reconfigure(bucketOf(20+i, 1, time.Hour, 0)), store.ErrUnavailable)
+				require.LessOrEqual(t, time.Since(begun), 5*time.Second)
+			})
+		}
+		all.Wait()
 	})
 }
