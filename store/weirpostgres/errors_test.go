@@ -245,3 +245,23 @@ func TestDecide_AFailureIsThatOfOneKey(t *testing.T) {
 	require.NoError(t, b.Decide(t.Context(), all[1:2]))
 	require.Equal(t, store.Failed, all[1].Outcome)
 }
+
+// Where a range of the table is full of rows that no key needs, the next one is looked through soon.
+func TestSweeper_IsFasterWhereMuchIsFound(t *testing.T) {
+	b, pool := shared(t)
+	exec(t, pool, inSchema(`insert into "weir".states
+		select 'a', i::text::bytea, 1, 1, 0, 1, 1, 0, 0, 0, 0, 0 from generate_series(1, 20000) i`, b.schema))
+	every := func() time.Duration { return time.Duration(b.sweeper.every.Load()) }
+	b.sweeper.page = 0
+	require.Equal(t, sweepAtLeast, every())
+	require.NoError(t, b.sweeper.sweep(t.Context()))
+	require.Equal(t, sweepAtLeast/4, every())
+	require.NoError(t, b.sweeper.sweep(t.Context()))
+	require.Equal(t, sweepAtLeast/16, every())
+	b.sweeper.page = 0
+	for range 10 {
+		b.sweeper.page = 0
+		require.NoError(t, b.sweeper.sweep(t.Context()))
+	}
+	require.Equal(t, sweepAtLeast, every(), "nothing is left there")
+}

@@ -14,7 +14,9 @@ const (
 	sweepAfter   = 1000             // decisions
 	sweepRarely  = 64 * sweepAfter  // where there is little to delete
 	sweepAtLeast = 10 * time.Second // if there are any
-	sweepPages   = 128              // of 8 kB as the server comes: far more than a thousand new keys fill
+	sweepAtMost  = 250 * time.Millisecond
+	sweepMuch    = sweepAfter / 2 // rows deleted at once: the next sweep is four times as soon
+	sweepPages   = 128            // of 8 kB as the server comes: far more than a thousand new keys fill
 	sweepTimeout = 10 * time.Second
 )
 
@@ -28,6 +30,7 @@ type sweeper struct {
 	on     bool
 	left   atomic.Int64 // decisions until the next time
 	last   atomic.Int64 // when it was, since base
+	every  atomic.Int64 // ns from one sweep to the next, where decisions are rare
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -45,6 +48,7 @@ func (s *sweeper) init(b *Backend, on bool) {
 	s.b, s.on = b, on
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.page, s.after = -1, sweepAfter
+	s.every.Store(int64(sweepAtLeast))
 	s.restart()
 }
 
@@ -53,7 +57,7 @@ func (s *sweeper) decided(n int) {
 	if !s.on {
 		return
 	}
-	if s.left.Add(int64(-n)) > 0 && int64(time.Since(base))-s.last.Load() < int64(sweepAtLeast) {
+	if s.left.Add(int64(-n)) > 0 && int64(time.Since(base))-s.last.Load() < s.every.Load() {
 		return
 	}
 	s.mu.Lock()
@@ -92,6 +96,11 @@ func (s *sweeper) sweep(ctx context.Context) error {
 		s.after = min(2*s.after, sweepRarely)
 	} else {
 		s.after = max(s.after/2, sweepAfter)
+	}
+	if every := time.Duration(s.every.Load()); gone >= sweepMuch {
+		s.every.Store(int64(max(every/4, sweepAtMost)))
+	} else {
+		s.every.Store(int64(min(2*every, sweepAtLeast)))
 	}
 	if s.page = max(s.page, 0) + sweepPages; s.page >= pages {
 		s.page = 0
