@@ -85,18 +85,18 @@ func (r *Registry) buildFirst(want id, by *attempt) (*instance, error) {
 	return i, a.err
 }
 
-// wait notes that by waits for a, or says that a is waiting for by already. The
-// registry is locked.
-func (by *attempt) wait(a *attempt) error {
-	if by == nil {
+// wait notes that a waits for first, or returns ErrCycle if first is waiting for a
+// already. The registry is locked.
+func (a *attempt) wait(first *attempt) error {
+	if a == nil {
 		return nil
 	}
-	for other := a; other != nil; other = other.waiting {
-		if other == by {
+	for other := first; other != nil; other = other.waiting {
+		if other == a {
 			return ErrCycle
 		}
 	}
-	by.waiting = a
+	a.waiting = first
 	return nil
 }
 

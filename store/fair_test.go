@@ -19,7 +19,6 @@ type fleet struct {
 	w       *world
 	permits atomic.Int64 // that were granted
 	each    []atomic.Int64
-	stop    context.CancelFunc
 	callers sync.WaitGroup
 }
 

@@ -2,6 +2,7 @@ package store
 
 import (
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -126,7 +127,7 @@ func (l *lane[T]) next() []T {
 				batch = append(batch, all[n])
 			}
 		}
-		batch = batch[:len(batch):len(batch)]
+		batch = slices.Clip(batch)
 		if l.pending[w] = all[n:]; n == len(all) {
 			l.pending[w] = nil
 		}

@@ -11,6 +11,7 @@ import (
 
 	"crypto/sha256"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/limiter"
@@ -31,8 +32,8 @@ func TestLimiter_CallersWhoHaveLeft(t *testing.T) {
 					defer cancel()
 					go func() {
 						lease, err := l.Acquire(ctx, 1)
-						require.Error(t, err)
-						require.False(t, lease.Acquired())
+						assert.Error(t, err)
+						assert.False(t, lease.Acquired())
 					}()
 				}
 				w.pass(time.Second)

@@ -71,11 +71,12 @@ func (c Counters) LogValue() slog.Value {
 
 // String says in one line what has happened.
 func (e Event) String() string {
-	s := e.Kind.String()
+	var b strings.Builder
+	b.WriteString(e.Kind.String())
 	for _, a := range e.attrs() {
-		s += fmt.Sprintf(", %s %v", a.Key, a.Value)
+		fmt.Fprintf(&b, ", %s %v", a.Key, a.Value)
 	}
-	return s
+	return b.String()
 }
 
 // LogValue implements [slog.LogValuer].

@@ -60,7 +60,7 @@ func TestObserveLimiter_IsBounded(t *testing.T) {
 	assert.EqualValues(t, 3, collect(t, reader)["weir.rate_limiter.queue.active"].at(t, overflow).value)
 
 	l.ObserveLimiter("unlimited", permits(math.MaxInt64))
-	assert.EqualValues(t, float64(math.MaxInt64), available().at(t, overflow).value)
+	assert.Equal(t, float64(math.MaxInt64), available().at(t, overflow).value)
 }
 
 // A limiter of the program's own may do anything when it is asked. The others are collected.

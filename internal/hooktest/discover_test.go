@@ -98,21 +98,21 @@ func (d *discovery) addType(name string, o *types.TypeName) {
 	case *types.Signature:
 		d.add("%s", name)
 	case *types.Interface:
-		for i := range u.NumExplicitMethods() {
-			if m := u.ExplicitMethod(i); m.Exported() {
+		for m := range u.ExplicitMethods() {
+			if m.Exported() {
 				d.add("%s.%s", name, m.Name())
 			}
 		}
 	case *types.Struct:
-		for i := range u.NumFields() {
-			if f := u.Field(i); f.Exported() && isHook(f.Type()) {
+		for f := range u.Fields() {
+			if f.Exported() && isHook(f.Type()) {
 				d.add("%s.%s", name, f.Name())
 			}
 		}
 	}
 	if named, ok := o.Type().(*types.Named); ok && !types.IsInterface(named) {
-		for i := range named.NumMethods() {
-			if m := named.Method(i); m.Exported() {
+		for m := range named.Methods() {
+			if m.Exported() {
 				d.addParams(name+"."+m.Name(), m.Signature())
 			}
 		}
@@ -120,8 +120,8 @@ func (d *discovery) addType(name string, o *types.TypeName) {
 }
 
 func (d *discovery) addParams(name string, s *types.Signature) {
-	for i := range s.Params().Len() {
-		if p := s.Params().At(i); isHook(p.Type()) {
+	for p := range s.Params().Variables() {
+		if isHook(p.Type()) {
 			d.add("%s(%s)", name, p.Name())
 		}
 	}

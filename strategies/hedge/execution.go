@@ -148,7 +148,7 @@ func (e *execution) win(o *outcome) {
 // disposeWinnerUnless is deferred until everything else is done, which sets *done. A winner that is not
 // returned after all, because a function of the program panics or leaves the goroutine, is disposed of.
 func (e *execution) disposeWinnerUnless(done *bool) {
-	if e.hasWinner && !(e.returning && *done) {
+	if e.hasWinner && (!e.returning || !*done) {
 		e.dispose(&e.winner)
 	}
 }

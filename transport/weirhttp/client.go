@@ -145,9 +145,9 @@ func (t *RoundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}()
 	x.responses, x.caller = x.array[:0], x.Context
-	if r.Cancel != nil {
+	if r.Cancel != nil { //nolint:staticcheck // deprecated, and http.Client sets it
 		var stop context.CancelCauseFunc
-		x.Context, stop = withCancelChannel(x.Context, r.Cancel)
+		x.Context, stop = withCancelChannel(x.Context, r.Cancel) //nolint:staticcheck // see above
 		x.cancellable = true
 		defer stop(nil)
 	}

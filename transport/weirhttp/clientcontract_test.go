@@ -479,7 +479,7 @@ func (c *contract) upgrade(t *testing.T) {
 		r.Header.Set("Connection", "Upgrade")
 		r.Header.Set("Upgrade", "echo")
 		r.URL.Scheme, r.URL.Host = "http", server.Listener.Addr().String()
-		resp, err := c.RoundTrip(r)
+		resp, err := c.RoundTrip(r) //nolint:bodyclose // closed as conn
 		require.NoError(t, err)
 		assert.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
 		conn, ok := resp.Body.(interface {

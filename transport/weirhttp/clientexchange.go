@@ -119,7 +119,7 @@ func (x *exchange) begin(ctx context.Context) (a *attempt, stale []*attempt, err
 		a = new(attempt)
 	}
 	a.exchange, a.number = x, x.sent
-	a.copyRequest(x.request, a.lifetime(ctx))
+	a.copyRequest(a.lifetime(ctx), x.request)
 	x.sent++
 	x.running++
 	return a, x.markStaleLocked(), nil

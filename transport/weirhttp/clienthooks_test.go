@@ -184,7 +184,7 @@ func TestRetryable_ClientTimeoutEndsTheRequestsContext(t *testing.T) {
 			return nil, ctx.Err()
 		}}
 		client := &http.Client{Transport: roundTripper(t, base, nil, retrying(retry.Options{})), Timeout: time.Second}
-		_, err := client.Get(url)
+		_, err := client.Get(url) //nolint:bodyclose // there is no response
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
 		assert.Equal(t, 1, base.count())

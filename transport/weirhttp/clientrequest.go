@@ -24,7 +24,7 @@ func mayRunTwice(r *http.Request) bool {
 // copyRequest makes the attempt's request: its own, because strategies can run attempts at
 // the same time and after the caller has changed the request for the next one. It allocates
 // the header's map and nothing else for the requests that most callers make.
-func (a *attempt) copyRequest(r *http.Request, ctx context.Context) {
+func (a *attempt) copyRequest(ctx context.Context, r *http.Request) {
 	if r.TransferEncoding != nil || r.Form != nil || r.PostForm != nil || r.MultipartForm != nil {
 		a.request = *r.Clone(ctx)
 		a.request.Trailer = r.Trailer // the caller fills it in while the body is read

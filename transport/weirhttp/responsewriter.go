@@ -244,7 +244,7 @@ func (w *response) readFrom(src io.Reader) (n int64, err error) {
 				return n, werr
 			}
 		}
-		if err == io.EOF { //nolint:errorlint // as io.Copy has it
+		if err == io.EOF {
 			break
 		}
 		if err != nil {

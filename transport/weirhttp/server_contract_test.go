@@ -111,6 +111,7 @@ func TestServer_PipelinedRequests(t *testing.T) {
 				response, err := http.ReadResponse(in, nil)
 				require.NoError(t, err)
 				body, err := io.ReadAll(response.Body)
+				response.Body.Close()
 				require.NoError(t, err)
 				assert.Equal(t, "ok", string(body))
 			}
@@ -332,6 +333,7 @@ func TestServer_Trailer(t *testing.T) {
 			fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nX-Sum: 1\r\n\r\n")
 			response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			require.NoError(t, err)
+			defer response.Body.Close()
 			body, err := io.ReadAll(response.Body)
 			require.NoError(t, err)
 			assert.Equal(t, "1", string(body))
@@ -384,7 +386,11 @@ func TestServer_AbortsAndPanicsConcurrentSafe(t *testing.T) {
 				defer func() { done <- struct{}{} }()
 				for j := range each {
 					ctx, cancel := context.WithCancel(t.Context())
-					r := request(t, s, strings.NewReader(strings.Repeat("x", 1000*j))).WithContext(ctx)
+					r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, strings.NewReader(strings.Repeat("x", 1000*j)))
+					if !assert.NoError(t, err) {
+						cancel()
+						return
+					}
 					r.Header.Set("X-Do", []string{"", "panic", "hang", ""}[(i+j)%4])
 					if (i+j)%4 == 2 {
 						time.AfterFunc(time.Millisecond, cancel)

@@ -304,10 +304,10 @@ func TestCharge_ConcurrentSafe(t *testing.T) {
 
 // lender lends its permits, and counts what has come back.
 type lender struct {
-	mu            sync.Mutex
-	hold          chan struct{} // Adjust waits for it
-	inside        chan struct{}
-	lent, comeOff int
+	mu      sync.Mutex
+	hold    chan struct{} // Adjust waits for it
+	inside  chan struct{}
+	comeOff int
 }
 
 func (o *lender) Release(int, int64) {
