@@ -14,4 +14,6 @@ func TestSharedProcesses(t *testing.T) {
 	t.Run("a killed holder", func(t *testing.T) { drill.AKilledHolderKeepsItsPermitForTheTTL(t, s) })
 	t.Run("a holder", func(t *testing.T) { drill.AHolderKeepsItsPermit(t, s) })
 	t.Run("a stopped holder", func(t *testing.T) { drill.AStoppedHolderLearnsThatItHasLostItsLease(t, s) })
+	t.Run("a share each", func(t *testing.T) { drill.WaitingInstancesGetTheirShare(t, s) })
+	t.Run("a rolling deployment", func(t *testing.T) { drill.ARollingDeploymentNeverGrantsMore(t, s) })
 }

@@ -20,6 +20,7 @@ const instanceVariable = "WEIR_DRILL_INSTANCE"
 //	h id n fence           a lease of n permits is held, since then at the latest
 //	l id                   that lease is lost
 //	r id                   that lease is about to be released
+//	o                      its limits are not in force, because newer ones are
 //	done                   it has released it, or has nothing more to do
 //
 // one a line, each with the machine's time in ns at the end, and each is written before anything else is done. It
@@ -69,7 +70,11 @@ func runInstance(open Opener, text string) error {
 	}
 	defer disconnect()
 	// A machine that is busy with tests is slow, and an outage is not what these jobs are about.
-	s, err := store.New(b, store.Options{CallTimeout: 20 * time.Second})
+	s, err := store.New(b, store.Options{CallTimeout: 20 * time.Second, OnEvent: func(e store.Event) {
+		if e.Kind == store.Overruled {
+			say("o")
+		}
+	}})
 	if err != nil {
 		return err
 	}

@@ -15,11 +15,13 @@ type flow struct {
 	processes int
 	how       store.LimiterOptions
 	kills     int
+	stops     int // so many others are stopped until the end
 }
 
 func flows() []flow {
 	all := []flow{
 		{name: "bucket", kind: limitertest.TokenBucket, processes: 2},
+		{name: "one killed, one stopped", kind: limitertest.TokenBucket, processes: 4, kills: 1, stops: 1},
 		{name: "eight, a bucket", kind: limitertest.TokenBucket, processes: 8},
 		{name: "window", kind: limitertest.FixedWindow, processes: 2},
 		{name: "sliding window", kind: limitertest.SlidingWindow, processes: 2},
@@ -64,8 +66,14 @@ func (f flow) run(t *testing.T, s Subject) {
 		pass(t, b, 200*time.Millisecond)
 		all[i].kill()
 	}
+	for i := range f.stops {
+		all[f.kills+i].pause()
+	}
 	pass(t, b, 3*time.Second/2)
 	through, has := clock(t, b), granted(all)[0]
+	for i := range f.stops {
+		all[f.kills+i].resume()
+	}
 	finishAll(all, true)
 	after := clock(t, b)
 
@@ -78,7 +86,7 @@ func (f flow) run(t *testing.T, s Subject) {
 	// In the middle everything that comes is taken, but for a moment at the end, and for what died with its takers or
 	// is still in a block.
 	late := int64(400_000)
-	least := f.comes()*((through-busy-late)/step) - int64(2*f.kills*2*goroutines) - int64(f.processes*f.how.Block)
+	least := f.comes()*((through-busy-late)/step) - int64(2*(f.kills+f.stops)*2*goroutines) - int64(f.processes*f.how.Block)
 	if has-had < least {
 		t.Errorf("%d granted within %d µs, at least %d are right", has-had, through-busy, least)
 	}
