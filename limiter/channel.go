@@ -107,7 +107,8 @@ func (c *Channel[T]) costOf(v T) int {
 }
 
 // Send sends v: it waits in the limiter's queue for a permit, where there is one
-// with room, and then until the buffer has room.
+// with room, and then until the buffer has room. How many senders wait for the buffer
+// is bounded only by the permits that the limiter grants.
 //
 // The errors are ctx's, which comes first when it is done already; a
 // [*RejectedError] if the limiter rejected; [ErrClosed] if the channel is closed,

@@ -1,0 +1,128 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/limitertest"
+)
+
+// Whatever a limiter answers, Wait neither spins, nor sleeps for hours, nor outlives its context.
+func TestWait_HostileLimiters(t *testing.T) {
+	for name, lease := range map[string]limiter.Lease{
+		"1ns":        limiter.Rejected(1, ""),
+		"negative":   limiter.RetryAfterKey.With(limiter.Rejected(0, ""), -time.Hour),
+		"longest":    limiter.Rejected(math.MaxInt64, ""),
+		"unknown":    limiter.Rejected(0, limiter.ReasonQueueLimit),
+		"zero lease": {},
+		"outage":     limiter.Rejected(math.MaxInt64, limiter.ReasonUnavailable),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				asked := 0
+				l := scripted(func(context.Context, int) (limiter.Lease, error) { // it ignores its context
+					asked++
+					return lease, nil
+				})
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(time.Minute, func() { cancel(errors.New("enough")) })
+				begin := time.Now()
+				_, err := limiter.Wait(ctx, l, 1)
+				require.ErrorIs(t, err, context.Canceled)
+				require.ErrorContains(t, err, "enough")
+				assert.Equal(t, time.Minute, time.Since(begin))
+				assert.GreaterOrEqual(t, asked, 6, "limits may be raised meanwhile")
+				assert.LessOrEqual(t, asked, 60_001)
+
+				begin = time.Now()
+				_, err = limiter.Wait(ctx, l, 1)
+				require.ErrorIs(t, err, context.Canceled, "it is done already")
+				past, stop := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+				defer stop()
+				_, err = limiter.Wait(past, l, 1)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				assert.Zero(t, time.Since(begin))
+			})
+		})
+	}
+}
+
+func TestWait_DoneContextAndRange(t *testing.T) {
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, k := range kinds {
+		synctest.Test(t, func(t *testing.T) {
+			l, err := build(k, waitLimits)
+			require.NoError(t, err)
+			_, err = limiter.Wait(gone, l, 1)
+			require.ErrorIs(t, err, context.Canceled)
+			for _, n := range []int{-1, math.MinInt, waitLimits.Permits + 1, math.MaxInt} {
+				_, err = limiter.Wait(t.Context(), l, n)
+				require.ErrorIs(t, err, limiter.ErrPermitCount)
+			}
+			s := available(l)
+			assert.EqualValues(t, waitLimits.Permits, s.AvailablePermits)
+			assert.Zero(t, s.SuccessfulLeases)
+		})
+	}
+	var bucket *limiter.TokenBucket
+	_, err := limiter.Wait(t.Context(), bucket, 1)
+	require.ErrorIs(t, err, limiter.ErrInvalidOptions, "a typed nil")
+	_, err = limiter.Wait(t.Context(), new(limiter.TokenBucket), 1)
+	require.Error(t, err, "a zero value")
+
+	refunded := 0
+	odd := scripted(func(context.Context, int) (limiter.Lease, error) {
+		return limiter.GrantedRefundable(1, nil, func() { refunded++ }), errors.New("granted all the same")
+	})
+	lease, err := limiter.Wait(t.Context(), odd, 1)
+	require.ErrorContains(t, err, "granted all the same")
+	assert.False(t, lease.Acquired())
+	assert.Equal(t, 1, refunded)
+}
+
+// Many callers of Wait, some of whom leave, get what a limiter without room for them has to give, and no more.
+func TestWait_ConcurrentSafe(t *testing.T) {
+	for _, procs := range []int{1, runtime.GOMAXPROCS(0)} {
+		was := runtime.GOMAXPROCS(procs)
+		synctest.Test(t, func(t *testing.T) {
+			const workers, each = 16, 20
+			l := limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+				TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: 10 * time.Millisecond, QueueLimit: 3,
+			}))
+			begin := time.Now()
+			var wg sync.WaitGroup
+			for i := range workers {
+				wg.Go(func() {
+					for range each {
+						ctx, cancel := context.WithTimeout(t.Context(), 3*time.Millisecond)
+						if _, err := limiter.Wait(ctx, l, 1+i%2); err != nil {
+							_, err = limiter.Wait(t.Context(), l, 1+i%2)
+							assert.NoError(t, err)
+						}
+						cancel()
+					}
+				})
+			}
+			wg.Wait()
+			s := l.Statistics()
+			assert.Equal(t, int64(workers*each), s.SuccessfulLeases)
+			spent := int64(workers * each * 3 / 2)
+			assert.GreaterOrEqual(t, int64(time.Since(begin)/(10*time.Millisecond)), spent-2, "no more than the rate")
+			assert.Zero(t, s.QueuedPermits)
+		})
+		runtime.GOMAXPROCS(was)
+	}
+}
+
+var waitLimits = limitertest.Limits{Permits: 3, TokensPerPeriod: 3, Segments: 2, Period: time.Second, QueueLimit: 2}
