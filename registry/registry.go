@@ -109,7 +109,7 @@ type instance struct {
 	definition *definition
 	handle     *pipeline.Reloadable
 	current    *build      // nil: not built yet, or removed
-	attempt    *attempt    // nil: nobody is building it for the first time
+	attempt    *attempt    // nil: no first build is under way
 	removed    bool        // it or its definition; there may be a new one of that name
 	handed     bool        // it has been in force, so that the program may have the handle
 	got        atomic.Bool // Get or GetInstance has returned the handle

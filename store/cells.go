@@ -18,7 +18,7 @@ type cells struct {
 	once   sync.Once
 	shards [16]shard
 	number atomic.Int64 // in the shards
-	tidied atomic.Bool  // a goroutine looks for cells that nobody needs any more
+	tidied atomic.Bool  // a goroutine looks for cells that are not needed any more
 }
 
 type shard struct {

@@ -296,7 +296,7 @@ func (u *undecided) again(s *Store) {
 	}
 	for _, q := range u.g {
 		if q.ended.Load() {
-			continue // nobody waits for it any more
+			continue // its caller has left
 		}
 		if q.tries++; q.tries > mostTries {
 			q.fail(errAllTheTime)

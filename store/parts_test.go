@@ -83,7 +83,7 @@ func TestParts_OneIsLost(t *testing.T) {
 	}
 }
 
-// Questions about one part that stands still hold up nobody who asks about another.
+// Questions about one part that stands still do not hold up questions about another.
 func TestParts_OneStandsStill(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.divided()

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-go/weir/store/storetest"
 )
 
-// A limit that is raised turns nobody away who has permits left, however many keys are asked at once:
+// A limit that is raised turns away no key that has permits left, however many keys are asked at once:
 // their states are converted together.
 func TestReconfigure_TurnsNobodyAway(t *testing.T) {
 	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
@@ -34,7 +34,7 @@ func TestReconfigure_TurnsNobodyAway(t *testing.T) {
 			}
 			w.Delay(0)
 			for i := range 10 {
-				require.False(t, w.ask(p, fmt.Sprint(i)).Acquired(), "and nobody is granted more")
+				require.False(t, w.ask(p, fmt.Sprint(i)).Acquired(), "and no key is granted more")
 			}
 			require.Zero(t, s.Counters().Outages)
 		})

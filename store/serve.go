@@ -28,7 +28,8 @@ func (ce *cell) rest(wait time.Duration) {
 	}
 }
 
-// giveWay leaves what is free to other instances for a moment, if it is not this one's turn. It returns false if the store was closed meanwhile, and then nobody waits.
+// giveWay leaves what is free to other instances for a moment if it is not this instance's turn. It returns false
+// if the store was closed meanwhile; the queue is empty then.
 func (ce *cell) giveWay() bool {
 	if ce.c.s.partOf(ce.c.name, ce.key).guard.err() != nil {
 		return true
@@ -173,7 +174,7 @@ func (ce *cell) serveOneByOne(ws []*waiter, share int, zeros bool) (wait time.Du
 		case errors.Is(err, limiter.ErrPermitCount):
 			lease = limiter.Rejected(0, limiter.ReasonLimitLowered)
 		case err != nil:
-			return pollOften // closed, and whoever closes it sends everybody away
+			return pollOften // closed: Close rejects all waiters
 		case !answers(lease):
 			return min(wait, ce.pause(lease))
 		}

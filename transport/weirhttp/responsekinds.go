@@ -7,7 +7,7 @@ import (
 	"net/http"
 )
 
-// What a ResponseWriter may have besides its three methods. Handlers look for these
+// What a ResponseWriter may have in addition to its three methods. Handlers look for these
 // with type assertions and take another way where one is missing, so a wrapper must
 // have them exactly where the inner one has.
 type (

@@ -264,7 +264,7 @@ func TestServer_HooksMayDoAnything(t *testing.T) {
 	}
 }
 
-// Whoever adds a field with a function of the program adds a row above.
+// A new field with a function of the program needs a row above.
 func TestServer_HooksAreAllTested(t *testing.T) {
 	// Limiters and their like are tested by their methods.
 	known := []string{"Policy.Limiter", "Policy.Partitioned", "Policy.Requests"}
