@@ -41,7 +41,7 @@ func (e *RejectedError) Error() string {
 func (e *RejectedError) RetryAfter() (time.Duration, bool) { return e.Lease.RetryAfter() }
 
 // A Channel is a channel whose sending side is guarded by a [Limiter]. Each item
-// costs one permit, or as many as [ChannelOptions] say, which go back when the item is received: with a
+// costs one permit, or [ChannelOptions.Cost] permits, which go back when the item is received: with a
 // [Concurrency] limiter, which several channels may share, so many items are on
 // their way at once; with a window or a bucket, so many are sent in a time. What
 // the receiver does with an item is no longer the limiter's matter.
@@ -71,15 +71,15 @@ type Channel[T any] struct {
 // ChannelOptions are the options of a [Channel]. The zero value is the default.
 type ChannelOptions[T any] struct {
 	// Cost returns how many permits an item costs, such as its size. It is called once in each Send and
-	// TrySend, on the sender's goroutine, before the limiter is asked. An item for which the limiter could
-	// never grant that many, or of a negative cost, is an [ErrPermitCount]. If nil, each item costs one permit.
+	// TrySend, on the sender's goroutine, before the limiter is asked. A cost that is negative
+	// or more than the limiter can ever grant is an [ErrPermitCount]. If nil, each item costs one permit.
 	Cost func(item T) int
 }
 
 // NewChannel returns a Channel whose items each cost permits of l. Its
 // buffer holds up to capacity items and takes memory as it fills; with a
 // capacity of 0 there is none, and Send returns when the item was received.
-// Options may be left out; of several the last counts.
+// Options can be left out; if there are several, the last one counts.
 //
 // The error is [ErrInvalidOptions] if l is nil or capacity is negative.
 func NewChannel[T any](l Limiter, capacity int, options ...ChannelOptions[T]) (*Channel[T], error) {
@@ -107,8 +107,8 @@ func (c *Channel[T]) costOf(v T) int {
 }
 
 // Send sends v: it waits in the limiter's queue for a permit, where there is one
-// with room, and then until the buffer has room. How many senders wait for the buffer
-// is bounded only by the permits that the limiter grants.
+// with room, and then until the buffer has room. Only the permits that the limiter
+// grants bound how many senders wait for the buffer.
 //
 // The errors are ctx's, which comes first when it is done already; a
 // [*RejectedError] if the limiter rejected; [ErrClosed] if the channel is closed,

@@ -14,8 +14,8 @@ import (
 //
 // Permits are handed to waiters in the order of the queue, and a waiter for many
 // holds up those behind it until they are there; with [OldestFirst] it is not
-// starved. The
-// zero Concurrency is not usable and says so; make one with [NewConcurrency].
+// starved. The zero Concurrency is not usable and says so; make one with
+// [NewConcurrency].
 type Concurrency struct {
 	mu      sync.Mutex
 	used    int64 // permits held; above the limit after that was lowered

@@ -23,18 +23,17 @@
 //		return errTooBusy // lease.RetryAfter() may say when to come back
 //	}
 //
-// An error is a caller's or a programmer's matter; a rejection is the answer of
-// a limiter that works. Keep the two apart.
+// An error says that the call could not be decided; a rejection is the answer of a
+// limiter that works. Keep the two apart.
 //
 // # Time
 //
-// No limiter owns a goroutine or a timer while nobody waits in its queue: its
-// state is brought up to date from the monotonic clock when somebody looks.
+// No limiter owns a goroutine or a timer while its queue is empty: its state is
+// brought up to date from the monotonic clock when a method is called.
 // Refills happen on a grid of whole periods, anchored when the limiter was made;
-// they never drift, however late anyone looks. If a timer is late, those in the
-// queue are served grid line by grid line, so they lose nothing that came due
-// while they waited; several may then be released together. Everything works inside
-// [testing/synctest], so there is no clock to inject.
+// they never drift, however late a call is. If a timer is late, waiters lose no
+// permits that came due while they waited, and several can be released together.
+// Everything works inside [testing/synctest], so there is no clock to inject.
 //
 // # Concurrency
 //

@@ -31,7 +31,7 @@ type Partition[K comparable] struct {
 	Key K
 	// New makes its limiter: a new one in each call, which is closed when the
 	// partition is forgotten. It is called when the key has no partition, once
-	// however many ask for it, outside any lock that another key waits for. It
+	// for all concurrent callers, outside any lock that another key waits for. It
 	// must not ask the same PartitionedLimiter for the same key: that call would
 	// wait for this one until its context ends.
 	New Factory[K]
@@ -68,18 +68,18 @@ func (o PartitionedOptions) Validate() error {
 // seen and forgotten when it has been idle for long. A limiter that was found is
 // never closed under the caller: forgetting and using it exclude each other.
 //
-// A limiter with TryReplenish that does not replenish by itself when it is made is
-// driven every 100 ms. One goroutine at a time does the housekeeping, for as long as
-// there are partitions; it works in small steps, so it stalls nobody, and when it
-// has looked for idle ones it rests from that for twenty times as long as it took.
+// If a limiter has TryReplenish and, when it is made, does not replenish by itself,
+// TryReplenish is called every 100 ms. One goroutine at a time does the housekeeping, for as long as
+// there are partitions; it works in small steps, so it stalls no caller, and after a
+// search for idle partitions it waits twenty times as long as the search took.
 //
-// Limiters written elsewhere are called with no lock held. A limiter that is no [Idler]
-// counts as idle since it was last used and holds no lease. Housekeeping goes on if
-// IdleDuration, TryReplenish or Close panics, and without a call that takes longer than
-// 100 ms (1 ms for the 10 s after such a call), which is not repeated before it has returned.
+// Custom limiters are called with no lock held. One that is not an [Idler] counts as
+// idle from its last use on, once its leases are released. If IdleDuration, TryReplenish
+// or Close panics or takes longer than 100 ms (1 ms for the 10 s after such a call),
+// housekeeping goes on without it; a slow call is not repeated before it has returned.
 // Both are logged with [log/slog.Default], each at most once in 10 s for each of the three
-// methods. While 1000 calls of Close have not returned, no partition with a limiter written
-// elsewhere is forgotten.
+// methods. While 1000 calls of Close have not returned, no partition with a custom limiter
+// is forgotten.
 //
 // The zero PartitionedLimiter is not usable; make one with [NewPartitioned].
 type PartitionedLimiter[R any, K comparable] struct {

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// PerSecond returns the options of a [TokenBucket] that lets n permits a second through in the long run, and
-// bursts of up to burst:
+// PerSecond returns the options of a [TokenBucket] that grants n permits a second in the long run, in bursts of
+// up to burst:
 //
 //	l, err := limiter.NewTokenBucket(limiter.PerSecond(10, 20))
 //
-// The tokens come as evenly as can be: one each 100 ms here. The rate is exactly n where n divides a second, and
-// otherwise a little below, by less than one in a thousand up to a million a second. With an n or burst below 1
-// the options are invalid, and the constructor says so.
+// The tokens come as evenly as possible: here one every 100 ms. The rate is exactly n if n divides the nanoseconds
+// of a second, and otherwise slightly lower: by less than a thousandth for n up to a million. If n or burst is
+// below 1, the options are invalid, and the constructor returns an error.
 func PerSecond(n, burst int) TokenBucketOptions { return per(time.Second, n, burst) }
 
 // PerMinute is [PerSecond] for n permits a minute.

@@ -75,7 +75,7 @@ func (t *tracked) lease(l Lease, err error) (Lease, error) {
 	return l, err
 }
 
-// IdleDuration returns the limiter's own, or the time since the last call ended or lease was released.
+// IdleDuration returns the limiter's own IdleDuration, or the time since the last call ended or lease was released.
 func (t *tracked) IdleDuration() (idle time.Duration, ok bool) {
 	switch {
 	case t.idler != nil:

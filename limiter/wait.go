@@ -16,17 +16,17 @@ const (
 	firstBackoff, lastBackoff = 10 * time.Millisecond, time.Second
 )
 
-// Wait takes n permits of l, however long that takes: it returns a granted lease, or an error. Most workers want
-// it. Where a user waits for the answer, as in a request handler, call Acquire or TryAcquire and pass the
+// Wait takes n permits of l and waits as long as necessary: it returns a granted lease or an error. Most workers
+// should use it. Where a user waits for the answer, as in a request handler, call Acquire or TryAcquire and pass the
 // rejection on.
 //
 // Wait calls l.Acquire, so it waits in l's queue where there is room. If l rejects, because the queue is full,
-// there is none, or the limiter's store is away, Wait asks again after the lease's RetryAfter, where that is not
-// known after a random time that grows to a second, and never later than after 10 s. Of several callers that are
-// rejected none has a place: give l a queue where the order matters.
+// there is none, or the limiter's store is away, Wait asks again after the lease's RetryAfter, but after 10 s at
+// the latest. If RetryAfter is not known, it sleeps for a random time that grows to a second. Rejected callers
+// have no order among them: give l a queue where the order matters.
 //
-// The error is ctx's; [ErrClosed]; [ErrPermitCount] or another error of l. It is [context.DeadlineExceeded] at
-// once if ctx ends before RetryAfter has passed, except while the limiter is unavailable, when that is a guess.
+// The error is ctx's, [ErrClosed], [ErrPermitCount] or another error of l. If ctx's deadline is before RetryAfter,
+// Wait returns [context.DeadlineExceeded] at once, unless the limiter is unavailable: then RetryAfter is a guess.
 func Wait(ctx context.Context, l Limiter, n int) (Lease, error) {
 	if isNil(l) {
 		return Lease{}, fmt.Errorf("%w: Wait: the limiter is nil", ErrInvalidOptions)

@@ -14,11 +14,12 @@ import (
 
 // A BuildFunc builds one version of a pipeline: it reads its configuration, adds
 // strategies to b and returns. It runs when the pipeline is first asked for and at
-// every reload, and it must not keep b. It runs once at a time for one pipeline, but for
-// a first build that several reloads have overtaken: the next reload does not wait for it.
+// every reload, and it must not keep b. It does not run concurrently for one
+// pipeline, except that a reload does not wait for a first build that several reloads have
+// overtaken.
 //
-// It must not wait for a reload of the registry: a reload that begins on its goroutine is
-// an [ErrReloading], see [Registry.Reload] for other goroutines.
+// It must not wait for a reload of the registry: a reload that begins on its goroutine
+// returns [ErrReloading]. See [Registry.Reload] for other goroutines.
 //
 // If it returns an error or panics, which makes a [PanicError], or if the strategies
 // are not valid, nothing comes of the build: what it gave to [Builder.OnDispose] runs, what the strategies

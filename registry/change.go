@@ -24,32 +24,31 @@ type Change struct {
 	Remove []string
 }
 
-// Reload builds the named pipelines anew, all instances of each, or with no name
+// Reload builds the named pipelines again, all instances of each, or with no name
 // all that have been built, and puts the new versions in force, all of them or
 // none. Those that have not been built yet are left alone.
 //
-// If it fails everything stays as it was, and later reloads are none the worse for
-// it. Each pipeline that could not be built, or whose build is at odds with another
+// If it fails everything stays as it was, and later reloads are not affected. Each pipeline that could not be built, or whose build is at odds with another
 // pipeline, is reported as [EventReloadFailed]. The error has all that went wrong;
 // it is [ErrNotDefined] for an unknown name.
 //
 // Reload returns when the new versions serve; the old ones are drained and
-// disposed of behind it. A context that ends between two builds ends the reload.
+// disposed of in the background. A context that ends between two builds ends the reload.
 //
 // One reload runs at a time, and others wait until their context ends or the registry is
-// closed. A reload that would wait for itself is an [ErrReloading]: at once if a build
+// closed. A reload that would wait for itself returns [ErrReloading]: at once if a build
 // function, also that of a first build, or a Listener of a reload calls Reload on its
-// goroutine. On another goroutine that cannot be seen; there Reload returns ErrReloading
-// when the reload that it waits for has not ended for 10 s.
+// own goroutine. On another goroutine the registry cannot detect that; there Reload returns
+// ErrReloading when it has waited 10 s for the same reload.
 func (r *Registry) Reload(ctx context.Context, names ...string) error {
 	return r.change(ctx, func(c *change) error { return c.reload(names) })
 }
 
-// Apply defines, defines anew and removes pipelines, all in one: every pipeline
+// Apply defines, redefines and removes pipelines, all in one: every pipeline
 // that is defined is built, with all its instances, before anything changes, and
 // if one fails nothing does. It is [Registry.Reload] in all other respects.
 //
-// What it removes although the program has got it, by Get or GetInstance, is reported as
+// The removal of a pipeline that Get or GetInstance has returned is reported as
 // [EventRemoved].
 func (r *Registry) Apply(ctx context.Context, c Change) error { return r.apply(ctx, c, true) }
 

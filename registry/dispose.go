@@ -271,17 +271,17 @@ func (f *failures) all() error {
 }
 
 // Close closes the registry and all its pipelines: executions that begin later
-// return [ErrClosed] with [pipeline.ErrClosed]. It waits for first builds that run, which
-// come to nothing, and for the executions that run, those on each version at most for
-// [Options.DrainTimeout] and nothing longer than ctx allows, disposes of everything, and
-// returns what went wrong.
+// return [ErrClosed] with [pipeline.ErrClosed]. It waits until ctx ends for first
+// builds that run, whose results are discarded, and for the executions that run, at most
+// [Options.DrainTimeout] for each version. Then it disposes of everything and returns what
+// went wrong.
 //
 // When ctx ends, what still runs is not waited for any longer: Close returns at
-// once with the context's error among the others, and disposing goes on behind it.
+// once with the context's error among the others, and disposing goes on in the background.
 // Calling it again, also at the same time, waits in the same way for the same, and
-// returns what has gone wrong with it. A build function of a first build and what runs
-// when a version is disposed of can call Close: there it waits for nothing, and the error
-// says so.
+// returns what has gone wrong with it. A build function of a first build and functions
+// that run when a version is disposed of can call Close: there it does not wait, and the
+// error says so.
 func (r *Registry) Close(ctx context.Context) error {
 	r.closing.Do(r.startClosing)
 	select {

@@ -27,7 +27,7 @@ var (
 	ErrTooManyInstances = named("registry.ErrTooManyInstances", "registry: too many instances")
 	// ErrCycle means that a pipeline contains itself, maybe through others.
 	ErrCycle = named("registry.ErrCycle", "registry: a pipeline contains itself")
-	// ErrReloading means that a reload would wait for itself, as one does that a build
+	// ErrReloading means that a reload would wait for itself, for example one that a build
 	// function or a Listener of a reload begins. See [Registry.Reload].
 	ErrReloading = named("registry.ErrReloading", "registry: a reload or a first build is under way")
 	// ErrLimiterConflict means that pipelines want a limiter of the same name

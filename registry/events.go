@@ -16,8 +16,8 @@ const (
 	EventReload = "OnReload"
 	// EventReloadFailed: the version in force stays; Err says why. Error.
 	EventReloadFailed = "ReloadFailed"
-	// EventRemoved: a reload has removed a pipeline that the program has got by
-	// [Registry.Get] or [Registry.GetInstance]; its executions return [ErrRemoved] until
+	// EventRemoved: a reload has removed a pipeline that [Registry.Get] or
+	// [Registry.GetInstance] has returned; its executions return [ErrRemoved] until
 	// the name is defined again. [Registry.Remove] and [Registry.RemoveInstance] do not
 	// report it. Warning.
 	EventRemoved = "OnPipelineRemoved"

@@ -17,8 +17,8 @@ type Kept[T any, O comparable] struct {
 	// uses it any more.
 	Make func(o O) (T, error)
 	// Reconfigure gives a live one other options, or returns an error and leaves
-	// it as it was. While it runs, builds of pipelines that use the same one wait, for
-	// 10 s at most. If nil, other options make another one.
+	// it as it was. While it runs, builds of pipelines that use the same T wait, for
+	// 10 s at most. If nil, other options make another T.
 	Reconfigure func(t T, o O) error
 }
 
@@ -36,8 +36,8 @@ type keeping struct {
 //
 // Options are compared with ==, so a field of an interface type must hold something
 // comparable, and no number may be NaN. Errors name fields of the options, not values.
-// Make, Reconfigure and Close run without any lock of the registry. One that calls
-// the registry gets an [ErrReloading] where it would wait for itself.
+// Make, Reconfigure and Close run without any lock of the registry. If one of them
+// calls the registry and would wait for itself, it gets [ErrReloading].
 //
 // If it cannot be made the build fails, and what is returned is the zero T.
 func Keep[T any, O comparable](b *Builder, name string, o O, k Kept[T, O]) T {

@@ -239,9 +239,9 @@ func (r *Registry) definition(name, usual string) *definition {
 // [ErrNotDefined] if there is no definition, and [ErrClosed] after Close.
 //
 // A [BuildFunc] should use [Builder.Pipeline] instead, which knows what is built
-// together. One that calls Get for what waits for itself gets an [ErrCycle], if it
-// calls it on the goroutine that it runs on; on another goroutine it waits until the
-// registry is closed.
+// together. If a BuildFunc calls Get on its own goroutine and the pipeline waits for
+// that build, Get returns [ErrCycle]; on another goroutine Get waits until the registry
+// is closed.
 func (r *Registry) Get(name string) (*pipeline.Pipeline, error) {
 	i, err := r.find(name, nil)
 	if err != nil {
@@ -250,8 +250,7 @@ func (r *Registry) Get(name string) (*pipeline.Pipeline, error) {
 	return i.get(), nil
 }
 
-// InUse reports whether the program has the pipeline of that name: Get or GetInstance has returned a
-// handle of it since it was defined.
+// InUse reports whether Get or GetInstance has returned a handle of the pipeline since it was defined.
 func (r *Registry) InUse(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

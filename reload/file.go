@@ -31,9 +31,9 @@ type pipelineModel struct {
 // effects. name is the file's, for messages; k says which kinds and functions there
 // are, nil stands for weir's own and none.
 //
-// What it does for a file is bounded, whatever stands there: 1 MiB, values nested 100 deep,
-// aliases that stand for 100,000 values, chains that stand for 1000 limiters, 10,000 limiters, budgets and pipelines each, names of 256
-// bytes. The first 1000 problems are reported.
+// The work for a file is bounded: 1 MiB, values nested 100 deep, aliases that stand for
+// 100,000 values, chains that stand for 1000 limiters, 10,000 limiters, budgets and
+// pipelines each, names of 256 bytes. The first 1000 problems are reported.
 //
 // The error is a [*FileError] with every problem, or says what is wrong with k.
 func Parse(name string, data []byte, k *Kinds) (f *File, err error) {

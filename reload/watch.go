@@ -22,8 +22,8 @@ import (
 type Options struct {
 	// Kinds are what the file can name besides weir's own.
 	Kinds *Kinds
-	// Interval is the time between two looks at the file; 0 is 2 s, -1 is never:
-	// then only [Watcher.Reload], and a SIGHUP with Hangup, read it again.
+	// Interval is the time between two looks at the file; 0 is 2 s. With -1 only
+	// [Watcher.Reload], and SIGHUP if Hangup is set, read it again.
 	Interval time.Duration
 	// Settle is the time between the two reads that must agree before a content
 	// is taken for one that somebody has finished writing; 0 is 200 ms. The first
@@ -37,13 +37,12 @@ type Options struct {
 	// they count as defined elsewhere. The file may be another one.
 	After *Watcher
 	// Require names pipelines that the program needs. A file without one of them is
-	// refused like one that is wrong, so that a pipeline which is renamed in the file
-	// and not in the program does not take calls down. If empty, a file may leave out
-	// any pipeline; one that the program has got is then logged as a warning.
+	// refused like an invalid one, so that calls do not fail when a pipeline is renamed
+	// in the file and not in the program. If empty, a file can leave out any pipeline;
+	// leaving out one that the program uses is logged as a warning.
 	Require []string
-	// Hangup reads the file again when the process gets the signal SIGHUP, on systems
-	// that have it. The signal does not end the process then. Without Hangup it is left
-	// alone.
+	// Hangup reports whether SIGHUP reads the file again, on systems that have it,
+	// instead of ending the process. If false, the signal is left alone.
 	Hangup bool
 	// IgnoreHangup does nothing.
 	//
@@ -59,8 +58,8 @@ type Options struct {
 
 // A Reporter is told that a version of the file came into force, with a nil error,
 // or why it did not. If it panics, that is logged and the load goes on. The file is not
-// looked at again before it has returned. Its calls of [Watcher.Reload] return an error,
-// and [Watcher.Stop] does not wait for it.
+// looked at again before the Reporter has returned. If it calls [Watcher.Reload], that
+// returns an error; if it calls [Watcher.Stop], that does not wait for it.
 type Reporter interface {
 	ConfigReloaded(at time.Time, err error)
 }
@@ -227,11 +226,11 @@ func (w *Watcher) Stop() {
 	}
 }
 
-// Reload reads the file now, and puts it in force if it is not. It returns what is
-// wrong with it. It works after Stop, too, and takes at least [Options.Settle].
+// Reload reads the file now and puts it in force, unless it is in force already. It
+// returns what is wrong with the file. It works after Stop, too, and takes at least [Options.Settle].
 //
-// A function that runs while the file is loaded, such as a build function, gets an
-// error that is [registry.ErrReloading]. On another goroutine it waits until ctx ends.
+// A function that runs while the file is loaded, such as a build function, gets
+// [registry.ErrReloading]. On another goroutine Reload waits until ctx ends.
 func (w *Watcher) Reload(ctx context.Context) error {
 	if here := goroutine.ID(); here != 0 && w.loading.Load() == here {
 		return fmt.Errorf("reload: %s: %w on this goroutine, which would wait for itself", w.path, registry.ErrReloading)

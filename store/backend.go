@@ -9,9 +9,9 @@ import "context"
 //
 // Each method takes one round trip where the store allows that, decides by the store's
 // own clock, and is safe for use by many goroutines at once. An error means that nothing
-// is known of what has happened, and that the store may be away; what is so for some keys only is
-// said by their Outcome, Failed or Unreachable. One key's error never fails the others that are asked
-// about in the same call. A Backend returns when ctx ends, or soon after, and never asks again what may
+// is known of what has happened, and that the store may be away. If only some keys are affected,
+// their Outcome is Failed or Unreachable instead. One key's error never fails the others that are asked
+// about in the same call. A Backend returns when ctx ends, or soon after, and never repeats what may
 // have been carried out.
 //
 // A decision that changes nothing need not be written down. Numbers below 0 count as 0.
@@ -20,8 +20,8 @@ type Backend interface {
 	// sorted by name and key, so that two calls lock their keys in the same order.
 	Decide(ctx context.Context, batches []*Batch) error
 
-	// Replace writes the state of each key if Old is what is stored: Outcome OldState is answered
-	// so. The replacements come sorted by name and key, each of another key.
+	// Replace writes the state of each key whose stored state is Old. It answers Outcome OldState in
+	// the same way. The replacements are sorted by name and key, and no key occurs twice.
 	Replace(ctx context.Context, all []*Replacement) error
 
 	// Hold takes permits of concurrency limiters: as many leases as there are holds, of

@@ -57,18 +57,18 @@ type Definition struct {
 	Origin
 }
 
-// An Origin is what decides whether the first use of a limiter may set other limits than those in force.
+// An Origin decides whether the first use of a limiter can replace the limits in force.
 type Origin struct {
 	// Generation is LimiterOptions.Generation of the limiter that has set the limits.
 	Generation int64 `json:"generation,omitempty"`
-	// Explicit reports whether Reconfigure has set them, and not the first use of a limiter.
+	// Explicit reports whether Reconfigure has set the limits, and not the first use of a limiter.
 	Explicit bool `json:"explicit,omitempty"`
-	// Made is when Reconfigure set them or, if it has not, when the limiter was made that has set them, in µs of
-	// the server's clock since 1970. By is the number of that in its process, and the process.
+	// Made is when Reconfigure set the limits or, if it has not, when the limiter whose first use set them was
+	// made, in µs of the server's clock since 1970. By identifies the process and the number of that event in it.
 	Made int64  `json:"made,omitempty"`
 	By   string `json:"by,omitempty"`
-	// Past has a digest of each limits that were in force before, the newest first, of 16 at most: a first use
-	// does not set them again. It has letters, digits and spaces.
+	// Past has digests of up to 16 earlier limits, the newest first. A first use does not set those limits again. It
+	// has letters, digits and spaces.
 	Past string `json:"past,omitempty"`
 }
 

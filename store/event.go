@@ -14,8 +14,8 @@ type EventKind uint8
 
 // What an operator should know. There is no zero EventKind.
 const (
-	// StoreLost: so many calls have failed in a row that the store, or the part of it that Part
-	// names, counts as away. Err is the last failure. From now on each limiter answers for the
+	// StoreLost: Options.FailureThreshold calls have failed in a row, and the store, or the part of
+	// it that Part names, counts as away. Err is the last failure. From now on each limiter answers for the
 	// keys in it as its Outage says.
 	StoreLost EventKind = iota + 1
 	// StoreRecovered: a probe came back, and the store, or Part of it, is asked again. A part that

@@ -48,15 +48,15 @@ func (l *Limiter[O]) Acquire(ctx context.Context, n int) (limiter.Lease, error) 
 	return l.c.acquire(ctx, "", n)
 }
 
-// Statistics is [Limiter.StatisticsContext] without a context. It takes Options.CallTimeout at
-// the longest.
+// Statistics is [Limiter.StatisticsContext] without a context. It takes at most
+// Options.CallTimeout.
 func (l *Limiter[O]) Statistics() limiter.Statistics {
 	return l.c.statistics(context.Background(), "")
 }
 
 // StatisticsContext asks the store how many permits are available. If the store is away, does
 // not answer within Options.CallTimeout, or ctx ends first, AvailablePermits is computed from
-// what the store last said. So with a context that has ended it answers at once, without a
+// what the store last said. With a context that has ended it returns at once, without a
 // round trip. The other figures are this instance's own.
 func (l *Limiter[O]) StatisticsContext(ctx context.Context) limiter.Statistics {
 	return l.c.statistics(ctx, "")
@@ -64,8 +64,8 @@ func (l *Limiter[O]) StatisticsContext(ctx context.Context) limiter.Statistics {
 
 // Reconfigure changes the limits for all instances. What was granted stays granted, and other
 // instances follow at once for what they ask about again, at the latest after
-// Options.RefreshInterval. QueueLimit and QueueOrder are this instance's own. It takes ten times
-// Options.CallTimeout at the longest, and usually two round trips.
+// Options.RefreshInterval. QueueLimit and QueueOrder are this instance's own. It usually takes
+// two round trips, and at most ten times Options.CallTimeout.
 //
 // The error is a [limiter.ErrInvalidOptions], [limiter.ErrClosed] or [ErrUnavailable], and
 // then nothing has changed.

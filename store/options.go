@@ -78,8 +78,8 @@ type LimiterOptions struct {
 	// CacheRejections: a key that has nothing left is rejected without asking until time
 	// has brought something back. Since a refund may bring it back earlier, and the
 	// instance would not know, a grant is then not given back when a chain is rejected by
-	// a later limiter. What a caller who has left was granted is given back: this instance
-	// sees that, and the others do once time has brought something back. Not for concurrency, where
+	// a later limiter. What was granted to a caller whose context has ended is given back; other
+	// instances notice that only once time has brought something back. Not for concurrency, where
 	// time brings nothing back.
 	CacheRejections bool `json:"cache_rejections,omitempty" yaml:"cache_rejections,omitempty"`
 	// NoCoalescing: every call is a round trip of its own, also where many come at once.
@@ -90,9 +90,9 @@ type LimiterOptions struct {
 	// Generation orders the limits that programs are deployed with. The first use of a limiter sets
 	// its limits for all instances if its Generation is larger than that of the limits in force, and
 	// never if it is smaller. If it is the same, the first use sets its limits if the limiter was made
-	// later than those in force were set, unless they are among the last ones that were replaced:
+	// after the limits in force were set, unless its limits are among the last that were replaced:
 	// those are an older program's. Raise it to go back to older limits. At least 0.
-	// [Overruled] tells of a limiter whose limits are not in force.
+	// The event [Overruled] reports a limiter whose limits are not in force.
 	Generation int64 `json:"generation,omitempty" yaml:"generation,omitempty"`
 	// LeaseTTL is, for concurrency, how long after an instance has died its permits are
 	// free again; 0: 30 s; at least 100 ms. Leases are renewed three times in it.

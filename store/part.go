@@ -12,12 +12,12 @@ import (
 )
 
 // A Parted [Backend] keeps its keys in parts, one of which can be away while the others are there: the
-// servers of a Redis Cluster, for example. A [Store] keeps the health of each part apart, and asks each in round
-// trips of its own. A Backend without this interface is one part.
+// servers of a Redis Cluster, for example. A [Store] tracks the health of each part separately and asks each part
+// in separate round trips. A Backend without this interface is one part.
 type Parted interface {
 	// PartOf returns the name of the part that has the state and the leases of a key of that limiter. The
-	// limiter's definition is in the part of the key "". The name is what an operator knows the part by, such
-	// as the address of a server. "" means that the part is not known yet.
+	// limiter's definition is in the part of the key "". The name is one that an operator recognizes, such as
+	// the address of a server. "" means that the part is not known yet.
 	//
 	// A key's part changes when the store moves the key. PartOf is called for each question, so it must be
 	// fast and must not wait for the store.

@@ -43,8 +43,8 @@ func (p *Partitioned[O]) Acquire(ctx context.Context, key string, n int) (limite
 	return p.c.acquire(ctx, key, n)
 }
 
-// Statistics is [Partitioned.StatisticsContext] without a context. It takes Options.CallTimeout
-// at the longest.
+// Statistics is [Partitioned.StatisticsContext] without a context. It takes at most
+// Options.CallTimeout.
 func (p *Partitioned[O]) Statistics(key string) (limiter.Statistics, error) {
 	return p.StatisticsContext(context.Background(), key)
 }

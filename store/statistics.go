@@ -36,8 +36,9 @@ type Health struct {
 	Err       error     // nil: the store is there; else why it, or the part that is away for the longest time, counts as away
 	Since     time.Time // since when it is away
 	Listening bool      // the store tells of what happens at other instances
-	// Parts are the parts that were asked so far, sorted by name, with "" for keys whose part is
-	// not known, while that is away. Empty for a backend that is one part; see [Parted].
+	// Parts are the parts that were asked so far, sorted by name. The name "" stands for keys whose
+	// part is not known, and is there only while those are away. Parts is empty for a backend that is
+	// one part; see [Parted].
 	Parts []PartHealth
 }
 

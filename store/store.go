@@ -17,8 +17,8 @@ import (
 // store is away.
 //
 // Limiters are known by their names: all instances that have one of the same name, kind
-// and store share it. Reconfigure sets the limits for all; the first use of a limiter does
-// where no newer ones are in force, see LimiterOptions.Generation.
+// and store share it. Reconfigure sets the limits for all. So does the first use of a
+// limiter, unless newer limits are in force; see LimiterOptions.Generation.
 type Store struct {
 	backend Backend
 	o       Options

@@ -72,8 +72,8 @@ func (c *circuitSeries) observe(o metric.Observer, i *instruments, inForce *circ
 	}
 }
 
-// InForce takes the circuits of p for those whose state is exported. A registry calls it when it has replaced
-// the version of a pipeline.
+// InForce exports the state of the circuits of p from now on. A registry calls it when it has replaced the
+// version of a pipeline.
 func (t *Telemetry) InForce(p *pipeline.Pipeline) {
 	circuits := map[pipeline.Source]circuit{}
 	of := pipeline.Source{Pipeline: p.Name(), Instance: p.Instance()}

@@ -43,10 +43,9 @@ type observedLimiter struct {
 	open *question // nil if the limiter is not being asked
 }
 
-// ObserveLimiter exports the permits of l that are left and those that are waited for, until stop is called,
+// ObserveLimiter exports the available permits of l and those that are waited for, until stop is called,
 // with name as the attribute limiter.name. Of two limiters with one name the newer one is exported.
-// [Options.MaxSeries] bounds the names; the limiters beyond it are added up. stop may be called any number of
-// times.
+// [Options.MaxSeries] bounds the names; the limiters beyond it are added up. stop can be called more than once.
 //
 // Statistics is called on a goroutine of its own for each collection of metrics. A limiter that has not
 // answered within a second, or that panics, is missing from that collection; it is not asked again before it

@@ -31,8 +31,8 @@ type Options struct {
 	// Logger takes the log lines; nil: there are none.
 	Logger *slog.Logger `json:"-" yaml:"-"`
 	// SeverityFunc returns the severity of an event, in place of its own Severity.
-	// It is what event.severity and the level of the log line show. None silences
-	// the log line and nothing else; a value that is no severity counts as None.
+	// event.severity and the level of the log line follow it. None silences only
+	// the log line; a value that is not a severity counts as None.
 	//
 	// If nil, events have their own severity, and the level of the log line is that
 	// of the severity, with one exception: the line of a PipelineExecuted or an

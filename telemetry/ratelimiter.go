@@ -148,7 +148,7 @@ func (t *Telemetry) BeginMeasurement(ctx context.Context, e pipeline.Event) (beg
 	return nil
 }
 
-// EndMeasurement counts the lease that began with BeginMeasurement no longer. It
+// EndMeasurement ends what BeginMeasurement began: the lease is no longer counted. It
 // implements [pipeline.LeaseMeasurer].
 func (t *Telemetry) EndMeasurement(ctx context.Context, e pipeline.Event, begun any) {
 	if l, ok := begun.(*limiterSeries); ok {

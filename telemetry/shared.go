@@ -31,8 +31,9 @@ type observedStore struct {
 }
 
 // ObserveStore exports how the store of shared limiters is doing, until stop is called, with
-// name as the attribute store.name: whether it is there, and each part of it (see [sharing.Parted]), the
-// round trips to it, and where decisions came from. It asks the store nothing. stop may be called any number of times.
+// name as the attribute store.name: whether the store and each part of it (see [sharing.Parted]) are
+// available, the round trips, and where decisions came from. It does not call the store. stop can be called more
+// than once.
 func (t *Telemetry) ObserveStore(name string, s *sharing.Store) (stop func()) {
 	with := func(more ...attribute.KeyValue) []metric.ObserveOption {
 		set := attribute.NewSet(append(more, attribute.String(keyStore, name))...)
@@ -103,8 +104,8 @@ func (s *observedStore) successes(c sharing.Counters) int64 {
 }
 
 // OnStoreEvent returns a function for the option OnEvent of a [sharing.Store]. It writes a log line for each
-// event, with name as store.name and the part, where there is one, as store.part. Events that cost callers permits, or make the limit inexact, are warnings or
-// errors. The partition's key is not in the line. Without [Options.Logger] the function does nothing.
+// event, with name as store.name and the part, if there is one, as store.part. Events that cost callers permits,
+// or make the limit inexact, are warnings or errors. The partition's key is not in the line. Without [Options.Logger] the function does nothing.
 func (t *Telemetry) OnStoreEvent(name string) func(sharing.Event) {
 	return func(e sharing.Event) {
 		if t.options.Logger == nil {

@@ -100,8 +100,8 @@ type occurrence struct {
 // OnEvent counts, writes the log line, and adds the span event. It implements
 // [pipeline.Listener].
 //
-// A panic of Enrich, SeverityFunc, ResultFormatter, an error's methods or the Logger's handler goes through to
-// the caller, whose execution the event is of. The event is counted all the same.
+// A panic of Enrich, SeverityFunc, ResultFormatter, an error's methods or the Logger's handler reaches
+// the caller of the execution. The event is counted all the same.
 func (t *Telemetry) OnEvent(ctx context.Context, e pipeline.Event) {
 	o := occurrence{Event: e}
 	t.examine(ctx, &o)

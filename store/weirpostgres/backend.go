@@ -20,9 +20,9 @@ type BackendOptions struct {
 	// the server comes) may be granted again. Leases are not concerned, only their release: a lost one ends
 	// with its time. Zero: as the session's synchronous_commit says.
 	AsynchronousCommit bool `json:"asynchronous_commit,omitempty" yaml:"asynchronous_commit,omitempty"`
-	// NoSweep: this instance leaves it to others to delete the rows of keys that nobody needs any more. Otherwise
-	// it looks through a small range of the tables, 1 MB of each, after every thousand decisions, and every ten seconds
-	// if there are any. While much is found, it looks up to four times a second.
+	// NoSweep: this instance leaves it to others to delete rows that no key needs any more. Otherwise,
+	// while decisions are made, it looks through 1 MB of each table every ten seconds, or earlier after 1000 to 64,000
+	// decisions, the fewer the more is found. While much is found, it looks up to four times a second.
 	NoSweep bool `json:"no_sweep,omitempty" yaml:"no_sweep,omitempty"`
 }
 

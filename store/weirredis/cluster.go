@@ -18,8 +18,8 @@ var ended = func() context.Context {
 	return ctx
 }()
 
-// PartOf returns the address of the server of a Cluster that has a key, as far as the client knows: it follows a slot
-// that moves, or whose server was replaced, as soon as a server has told it so. Without a Cluster there is one
+// PartOf returns the address of the server of a Cluster that has a key, as far as the client knows. The client follows
+// a slot that moves, or whose server was replaced, as soon as a server reports it. Without a Cluster there is one
 // part, "".
 func (b *Backend) PartOf(name, key string) string {
 	if b.cluster == nil || !b.mapped.Load() {

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// Load returns the definition of a limiter, nil if there is none, and the time of the server that has it. While the
-// server of a Cluster that has it is away, it is a copy on another one.
+// Load returns the definition of a limiter, or nil if there is none, and the time of the server that has it. While that
+// server of a Cluster is away, Load returns a copy from another server.
 func (b *Backend) Load(ctx context.Context, name string) (*store.Definition, int64, error) {
 	l := b.places(name)
 	d, now, err := b.loadInTime(ctx, l)

@@ -10,10 +10,9 @@
 //	weir:{name:45}:def     the definition of the limiter, and its 127 copies; they stay
 //	weir:notices           the channel on which instances tell each other what has happened
 //
-// In names the bytes }, % and : are written %7D, %25 and %3A. What is in braces decides where in a Cluster a key lives:
-// the keys of a limiter are in 128 places, by a hash of the key, each with a copy of the definition, so that every
-// decision sees the limits in force. A user of the server
-// needs access to these keys and the channel, and the commands that the scripts use; one who may not
+// In names the bytes }, % and : are written %7D, %25 and %3A. The part in braces decides which slot of a Cluster has a
+// key: the keys of a limiter are divided among 128 places, by a hash of the key, each with a copy of the definition, so
+// that every decision sees the limits in force. A user of the server needs access to these keys and the channel, and the commands that the scripts use; one who may not
 // publish can limit all the same, but others learn later of what happens.
 //
 // # Time

@@ -21,10 +21,10 @@ type Options struct {
 	// learned from it.
 	Permits func(ctx context.Context) int `json:"-" yaml:"-"`
 	// Handle reports whether an outcome is a failure. If nil, every error is a failure
-	// except the error of an execution that was cancelled. What is no failure is a
-	// success, but nothing is learned from it if the execution's context has ended.
-	// Nothing is learned, either, from a rejection by a strategy further inside, such
-	// as a rate limiter's, unless Handle says that it is a failure.
+	// except the error of an execution that was cancelled. Any other outcome is a
+	// success, but is ignored if the execution's context has ended. A rejection by a
+	// strategy further inside, such as a rate limiter's, is also ignored, unless
+	// Handle says that it is a failure.
 	Handle func(result any, err error) bool `json:"-" yaml:"-"`
 	// OnRejected is called for every rejection, after the event and before the
 	// error is returned. If it returns an error, that one is returned instead.

@@ -94,8 +94,8 @@ func (r *Ratio) TryAcquire(context.Context) bool {
 	return true
 }
 
-// Refund implements [Refunder]. It takes the oldest attempt of the window back, so that the others
-// count for as long as before, or longer.
+// Refund implements [Refunder]. It removes the oldest attempt of the window, so the others count for
+// as long as before, or longer.
 func (r *Ratio) Refund(context.Context) {
 	if r == nil {
 		return
@@ -163,7 +163,7 @@ func (s Statistics) String() string {
 	return fmt.Sprintf("%d extra attempts taken, %d left, for %d executions", s.Taken, s.Available, s.Executions)
 }
 
-// String returns that of the Statistics.
+// String returns the String of r's Statistics.
 func (r *Ratio) String() string {
 	if r == nil {
 		return "everything is allowed"

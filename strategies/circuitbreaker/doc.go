@@ -23,16 +23,16 @@
 // it again. An [Isolated] one was opened by hand, with a [Control], and stays so
 // until it is closed by hand.
 //
-// There is no goroutine and no timer: time is looked at when somebody comes.
+// There is no goroutine and no timer: the clock is read when an execution comes.
 //
 // # What counts
 //
 // An outcome is a failure, a success, or neither. By default every error is a
 // failure, with two exceptions that are neither:
 //
-//   - The execution was cancelled: the error is [context.Canceled]. If instead the
-//     deadline of its context passed during the call, that is a failure: the call had
-//     time when it began and did not answer. A timeout that is not the context's, such
+//   - The execution was cancelled: the error is [context.Canceled]. If the deadline
+//     of its context passed during the call instead, that is a failure: the call had
+//     time when it began and did not return. A timeout that is not the context's, such
 //     as http.Client.Timeout, is a failure, too.
 //   - A strategy further inside rejected the execution, so that nothing was called: a
 //     rate limiter, an adaptive limiter, another circuit, a policy of failsafe-go. Such
@@ -44,8 +44,8 @@
 // [context.DeadlineExceeded] while the execution's context is done; otherwise it is a
 // success. A panic and a [runtime.Goexit] are failures.
 //
-// What is neither does not count in the window and does not end a row of failures. As
-// the outcome of a probe it gives the probe's place to another execution.
+// An outcome that is neither does not count in the window and does not end a row of
+// failures. If it is a probe's, another execution takes the probe's place.
 //
 // A retry that gives up because its budget is exhausted returns the last failure, and
 // that counts.
@@ -54,7 +54,7 @@
 // before the break does not open a circuit that has recovered.
 //
 // A probe that has not returned after another break keeps running, and its place
-// is given to another, so that one which never returns blocks nobody. When it
+// is given to another, so that one which never returns does not block others. When it
 // does return while the circuit is still half open, it counts.
 //
 // # Order
@@ -84,7 +84,7 @@
 //     long the call hung: set a timeout inside.
 //   - One circuit stands for one thing that can fail. Pipelines that call the same
 //     thing share a [*Strategy]; for several things make one each.
-//   - A strategy that is made anew starts closed. Reloads that do not change it keep
+//   - A new strategy starts closed. Reloads that do not change it keep
 //     one that a configuration file describes; in code, registry.Keep does. A
 //     [Control] that is kept outside stays in force.
 package circuitbreaker

@@ -26,7 +26,7 @@
 // value and drops it.
 //
 // A pointer, map or slice that is given to [Value] is the same for all executions:
-// whoever gets it must not write to it.
+// callers must not write to it.
 //
 // # Where it stands
 //
@@ -46,6 +46,6 @@
 // # In a configuration file
 //
 // A file names an action that the program has registered. It cannot hold the value
-// itself, because a file does not know Go's types, nor an error, because nobody
-// could compare with it.
+// itself, because a file does not know Go's types, nor an error, because code could
+// not compare with it.
 package fallback

@@ -59,7 +59,7 @@ func Func[T any](action func(ctx context.Context, result T, err error) (T, error
 	}
 }
 
-// Result makes a predicate for [Options.Handle] of one that knows the type. A
+// Result makes an [Options.Handle] of a predicate that knows the type. A
 // nil result is asked about as the zero T. A result of another type is handled
 // only if it comes with an error that handle, given the zero T, wants handled.
 // So T must be the type that [pipeline.ExecuteValue] is called for: with another,

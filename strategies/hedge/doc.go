@@ -38,27 +38,27 @@
 // So do those of the attempts, and no more are started. Those that run are waited
 // for, as everywhere in weir: a success is kept, however late it comes, and a
 // callback that listens is not late. But here, too, the first outcome that is not
-// handled decides, and by default a context's error is not once the caller's context is
-// done: one attempt that listens is enough, and a success of one that does
-// not goes to Dispose. Where the end kept
-// another attempt from starting and no outcome wins, the first attempt's is joined
-// with the context's error.
+// handled decides, and by default a context's error is not handled once the
+// caller's context is done. So Execute returns when one attempt returns that error, and
+// a later success of another attempt goes to Dispose. If the end of the context kept
+// an attempt from starting and no outcome wins, the first attempt's outcome is joined with
+// the context's error.
 //
 // # Panics
 //
 // A panic of an attempt, or a [runtime.Goexit], counts as an outcome that is not
 // handled: it goes on in the goroutine of the caller, with the same value. That of
-// a loser has no caller to go to. It goes to Dispose as a [*PanicError], or, where the
-// execution has returned and there is no Dispose, to the log of [slog.Default]. A panic
-// of Dispose after the execution goes to that log, too.
+// a loser goes to Dispose as a [*PanicError], or, if the execution has returned and
+// Dispose is nil, is logged with [slog.Default]. So is a panic of Dispose after the
+// execution.
 //
 // # Order
 //
 // Outside of a hedge stands what counts once: a retry, a limit of requests by users,
 // a timeout for the whole. Inside of it stands what counts for each attempt: a circuit
 // breaker, a limit of what a server gets, a timeout for each. A circuit breaker inside
-// does not count losers, since their contexts are cancelled; one with a Handle of its
-// own should not take [context.Canceled] for a failure.
+// does not count losers, since their contexts are cancelled; a Handle of the
+// breaker should not count [context.Canceled] as a failure.
 //
 // # Cost
 //

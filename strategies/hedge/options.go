@@ -40,7 +40,7 @@ type Options struct {
 	// Handle reports whether an outcome does not win. It is called in the caller's
 	// goroutine. If nil, every error is handled except [context.Canceled], and
 	// [context.DeadlineExceeded] once the caller's context is done.
-	// retry.Result makes one of a predicate that knows the type.
+	// retry.Result makes a Handle of a predicate that knows the type.
 	Handle func(result any, err error) bool `json:"-" yaml:"-"`
 	// Budget, where set, is asked before each hedge; share one among all who make
 	// attempts on the same thing, see package budget. When it is exhausted there

@@ -30,9 +30,8 @@
 // The last failure is returned with the reason, too, when [Options.Budget] has no
 // retry left. Set one where many callers could retry at the same time: three retries
 // each are four times the load on a server that fails because it has too much of it.
-// A retry that is not made for any other reason takes nothing out of the budget: where
-// the context ends during the wait, or a function of the options panics, what was
-// taken is given back.
+// A retry that is not made takes nothing out of the budget: if the context ends during
+// the wait, or a function of the options panics, what was taken is given back.
 //
 // # How long it waits
 //

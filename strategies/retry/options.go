@@ -62,8 +62,8 @@ type Options struct {
 	// IgnoreRetryAfter makes the wait the backoff alone, whatever the failure asks
 	// for. Without it a wait is never shorter than that.
 	IgnoreRetryAfter bool `json:"ignore_retry_after,omitempty" yaml:"ignore_retry_after,omitempty"`
-	// Budget, where set, is asked before the wait for each retry. A retry that is not
-	// made after all, because the context ends during the wait, is given back if the
+	// Budget, if set, is asked before the wait for each retry. If the context ends
+	// during the wait, the retry that was not made is given back, provided that the
 	// budget is a [budget.Refunder]. Share one budget among all strategies that make
 	// attempts on the same thing, see package budget. When it is exhausted the last
 	// failure is returned, joined with [budget.ErrExhausted].
@@ -144,7 +144,7 @@ func (o *Options) Validate() error {
 	return errors.New("retry: invalid options: " + strings.Join(problems, "; "))
 }
 
-// Result makes a predicate for [Options.Handle] of one that knows the type. A
+// Result makes an [Options.Handle] of a predicate that knows the type. A
 // nil result is asked about as the zero T. A result of another type is handled
 // only if it comes with an error that handle, given the zero T, wants handled.
 // So T must be the type that [pipeline.ExecuteValue] is called for: with another,

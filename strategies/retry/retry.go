@@ -15,8 +15,8 @@ import (
 const EventOnRetry = "OnRetry"
 
 // EventOnMaxRetryAfter is the event of a failure that is returned because it asks for
-// a longer wait than [Options.MaxRetryAfter], with its number and error. Duration is
-// the wait that it asks for. Warning.
+// a longer wait than [Options.MaxRetryAfter], with the attempt's number and error.
+// Duration is the wait that the failure asks for. Warning.
 const EventOnMaxRetryAfter = "OnMaxRetryAfter"
 
 // A Strategy runs what comes after it again when it failed. It is safe for

@@ -23,13 +23,13 @@
 // a Deadline, its Err is [context.DeadlineExceeded] after that, its
 // [context.Cause] is then an [*Error] that names the strategy, and so it is in
 // contexts made from it. Unlike one of those it starts a timer only when
-// somebody asks for its Done channel, directly or by making a context from it;
+// its Done method is called, directly or by making a context from it;
 // until then Err looks at the clock. Many calls never ask, and the timeout costs
 // them one allocation.
 //
-// Until somebody looks at it, the context does not notice that its deadline has
-// passed: one that nobody asked is Canceled if its parent was cancelled, or the
-// strategy returned, before the first look.
+// Until one of its methods is called, the context does not notice that its deadline has
+// passed: it is Canceled if its parent was cancelled, or the strategy returned, before
+// the first call.
 //
 // When the strategy returns, the context is cancelled.
 package timeout

@@ -23,7 +23,7 @@ const DefaultMaxHosts = 1024
 // GateOptions are the options of a [Gate]. With the zero GateOptions no request waits.
 type GateOptions struct {
 	// MaxHosts bounds how many hosts can be paused at once; 0 is 1024. With more,
-	// the pause that would end first is forgotten, but none that requests wait for.
+	// the pause that would end first is forgotten, unless requests wait for it.
 	MaxHosts int `json:"max_hosts,omitempty" yaml:"max_hosts,omitempty"`
 	// QueueLimit is how many requests may wait for the end of a host's pause, for
 	// each host. The others are rejected; with 0 all are. A request that waits keeps
@@ -62,8 +62,8 @@ func (o *GateOptions) Validate() error {
 //	)
 //	transport := weirhttp.Transport(p, &weirhttp.TransportOptions{PauseOnRetryAfter: gate})
 //
-// When the pause ends all who waited go on at once: what is behind the gate decides
-// how fast. Make one with [NewGate]. It is a [limiter.Partitioned].
+// When the pause ends, all waiting requests go on at once: the limiter behind the gate
+// decides how fast. Make one with [NewGate]. It is a [limiter.Partitioned].
 type Gate struct {
 	behind  limiter.Partitioned[string] // nil: everything is granted
 	options GateOptions

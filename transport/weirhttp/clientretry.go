@@ -64,7 +64,7 @@ type finalError struct{ error }
 func (e *finalError) Unwrap() error   { return e.error }
 func (e *finalError) Retryable() bool { return false }
 
-// Retryable reports whether the outcome of an attempt is worth another one. It is made
+// Retryable reports whether the outcome of an attempt is worth another one. It is meant
 // for the Handle of a retry's options: a retry does not wait for requests that the
 // [RoundTripper] would not send again. It returns false for
 //
@@ -74,14 +74,14 @@ func (e *finalError) Retryable() bool { return false }
 //   - attempts that ended after the request's own context: the caller's deadline or
 //     cancellation, [http.Client.Timeout], [http.Request.Cancel];
 //   - errors that are [context.Canceled], as for the strategies;
-//   - what stays as it is: a certificate or host name that is not trusted, a server that
+//   - what cannot succeed later: a certificate or host name that is not trusted, a server that
 //     does not speak TLS, a URL without a host or with a scheme that the transport does
 //     not know, an invalid method or header, too many redirects.
 //
 // It returns true for all other errors. So a timeout of the network, such as a dialer's or
 // [http.Transport.ResponseHeaderTimeout], is worth another attempt although it is a
 // [context.DeadlineExceeded]: whether the caller's time has run out is decided by the
-// caller's context, and a retry asks that by itself.
+// caller's context, which a retry checks itself.
 func Retryable(_ any, err error) bool {
 	if timedOut, ok := errors.AsType[*timeout.Error](err); ok {
 		retryable, says := saysRetryable(timedOut.Err) // not unwrapped

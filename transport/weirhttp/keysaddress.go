@@ -100,9 +100,9 @@ func ParseTrusted(networks ...string) ([]netip.Prefix, error) {
 // It is the address that the connection comes from. If that is a trusted proxy,
 // the header is read from its end, over all its lines: every proxy appends what it
 // saw, so the last address that is not a trusted proxy's is the client's, and what
-// stands before it may be made up. At something that is no address the reading
-// stops, with the last proxy for the client, and so it does after 64 addresses and
-// after 16 KiB. An IPv4 address inside an IPv6 one (::ffff:0:0/96, 64:ff9b::/96)
+// stands before it may be made up. Reading
+// stops at something that is not an address, after 64 addresses and after 16 KiB; the
+// last proxy then counts as the client. An IPv4 address inside an IPv6 one (::ffff:0:0/96, 64:ff9b::/96)
 // counts as IPv4. Connections without an address, such as those over a Unix
 // socket, share the key "unknown"; see [AddressOptions.TrustUnix].
 func ClientAddress(o *AddressOptions) Key {

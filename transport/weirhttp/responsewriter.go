@@ -116,8 +116,8 @@ func (w *response) leave(drains bool) {
 	}
 }
 
-// SetWriteDeadline is for [http.ResponseController]. It does not bring back to life
-// what has failed because the time of the handler was over.
+// SetWriteDeadline is for [http.ResponseController]. Once writes fail because
+// the time of the handler was over, it does nothing.
 func (w *response) SetWriteDeadline(t time.Time) error {
 	if w.writes.passed() {
 		return nil

@@ -75,8 +75,8 @@ type Options struct {
 	Policies map[string]Policy `json:"-" yaml:"-"`
 	// Registry has pipelines that routes may name besides; see [PipelinePolicy].
 	Registry *registry.Registry `json:"-" yaml:"-"`
-	// Exempt reports whether nothing is asked about a request, not even the global
-	// limiter; if nil, it is so for none. [Preflight] is such a function. See also
+	// Exempt reports whether a request passes without any limiter, not even the global
+	// one. If nil, no request does. [Preflight] is such a function. See also
 	// [Limits.Exempt].
 	Exempt func(r *http.Request) bool `json:"-" yaml:"-"`
 

@@ -77,14 +77,14 @@ func (l *Limits) WrapInline(policies ...Policy) (func(http.Handler) http.Handler
 	return l.around(compiled), nil
 }
 
-// Exempt returns h as one that nothing is asked about. It takes away what h is wrapped
-// in by l. Policies further out leave it out, too, if they stand right around a
-// [http.ServeMux] that was given what Exempt returned, or if [Limits.ExemptIn] has
+// Exempt returns a handler that serves h without limits. It removes what l has wrapped h
+// in. Policies further out leave it out, too, if they stand right around a
+// [http.ServeMux] in which the handler is registered, or if [Limits.ExemptIn] has
 // named that mux, whatever other middleware is between.
 //
-// Where they cannot see it coming, as with other routers, they are asked; when the
-// request reaches h, what they have granted is given back as if it had not been taken,
-// but one that they reject does not reach it. Use [Options.Exempt] there.
+// With other routers the policies further out are asked. When the request reaches h,
+// what they granted is given back as if it had not been taken, but a request that they
+// reject does not reach h. Use [Options.Exempt] there.
 func (l *Limits) Exempt(h http.Handler) http.Handler {
 	l.exempts.Store(true)
 	for {
@@ -102,8 +102,8 @@ func (l *Limits) Exempt(h http.Handler) http.Handler {
 //	limits.ExemptIn(mux)
 //	http.ListenAndServe(addr, limits.Handler(logging(mux)))
 //
-// The look-up is of the request as it is outside: a mux behind [http.StripPrefix], which
-// sees other paths, is not one for ExemptIn.
+// The look-up uses the request as it is outside. Do not name a mux behind
+// [http.StripPrefix], which sees other paths.
 func (l *Limits) ExemptIn(mux *http.ServeMux) {
 	l.exempts.Store(true)
 	for {
@@ -227,8 +227,8 @@ func (l *Limits) exemptIn(m router, r *http.Request) bool {
 	return ok && e.limits == l
 }
 
-// Preflight reports whether the request is a preflight of CORS, which a browser sends
-// before the one that the program has asked for. It is for [Options.Exempt].
+// Preflight reports whether the request is a CORS preflight, which a browser sends
+// before the actual request. It is for [Options.Exempt].
 func Preflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" &&
 		r.Header.Get("Access-Control-Request-Method") != ""
