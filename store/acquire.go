@@ -42,6 +42,7 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 		}
 		return nil, limiter.Rejected(hint, limiter.ReasonNoPermit)
 	}
+	gone := ctx.Done()
 	ce := c.cells.lock(key, true)
 	if ce == nil {
 		return nil, limiter.Rejected(hint, limiter.ReasonQueueLimit)
@@ -64,7 +65,7 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 		}
 		return nil, limiter.Rejected(wait, limiter.ReasonQueueLimit)
 	}
-	w := &waiter{ce: ce, n: n, ctx: ctx, ready: make(chan struct{})}
+	w := &waiter{ce: ce, n: n, gone: gone, ready: make(chan struct{})}
 	before := ce.queue.newest
 	ce.queue.push(w)
 	for _, w := range out { // they are told how long it takes behind those who are here now
@@ -82,7 +83,7 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 func (w *waiter) wait(ctx context.Context) (limiter.Lease, error) {
 	select {
 	case <-w.ready:
-	case <-ctx.Done():
+	case <-w.gone:
 		if w.leave() {
 			return limiter.Lease{}, contextError(ctx)
 		}
@@ -181,7 +182,7 @@ func (ce *cell) waiting() (ws []*waiter, zeros bool, ok bool) {
 		return nil, false, false
 	}
 	for w := range ce.queue.all(ce.c.queueing.Load().order) {
-		if w.n > 0 && w.ctx.Err() == nil {
+		if w.n > 0 && !over(w.gone) {
 			ws = append(ws, w)
 		}
 		if len(ws) == exactWaiters {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync/atomic"
 	"time"
@@ -12,7 +13,7 @@ import (
 // A call is what one caller asks of one key of a bucket or window.
 type call struct {
 	c     *core
-	ctx   context.Context // of a caller who may leave, else nil
+	gone  <-chan struct{} // closed when the context of the caller ends; nil: it cannot leave
 	p     *part           // that the key was in when the call was made
 	key   string
 	asks  []Ask
@@ -36,17 +37,31 @@ type call struct {
 	then  func() // if not nil: called with the answer, instead of done being closed
 }
 
+// errCallerLeft says that the caller's context has ended. The caller says why: a context is the program's, and may do
+// anything, so none is called on a goroutine of ours, or under a lock.
+var errCallerLeft = errors.New("the caller has left")
+
+// over reports whether gone is closed.
+func over(gone <-chan struct{}) bool {
+	select {
+	case <-gone:
+		return true
+	default:
+		return false
+	}
+}
+
 func (q *call) about() what { return 0 }
 
 func (q *call) left() bool {
 	if q.ended.Load() {
 		return true
 	}
-	if q.ctx == nil || q.ctx.Err() == nil {
+	if !over(q.gone) {
 		return false
 	}
 	if q.ended.CompareAndSwap(false, true) {
-		q.err = contextError(q.ctx)
+		q.err = errCallerLeft
 		q.tell()
 	}
 	return true
@@ -70,13 +85,16 @@ func (c *core) ask(ctx context.Context, key string, asks ...Ask) (*call, error) 
 		return nil, err
 	}
 	q := c.newCall(key, asks)
-	q.ctx, q.done = ctx, make(chan struct{})
+	q.gone, q.done = ctx.Done(), make(chan struct{})
 	c.s.send(q)
 	if err := wait(ctx, limit, q.done); err != nil {
 		if q.ended.CompareAndSwap(false, true) {
 			return nil, err // what is granted later is given back
 		}
 		<-q.done
+	}
+	if q.err == errCallerLeft { //nolint:errorlint // it is never wrapped
+		return nil, contextError(ctx)
 	}
 	return q, q.err
 }

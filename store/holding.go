@@ -17,7 +17,7 @@ import (
 // A holding is what is asked about one lease of a concurrency limiter.
 type holding struct {
 	c     *core
-	ctx   context.Context // of a caller who may leave, else nil
+	gone  <-chan struct{} // closed when the context of the caller ends; nil: it cannot leave
 	p     *part           // that the key was in when it was made
 	what  what
 	h     Hold // the backend has a copy, which is taken over with the answer
@@ -51,11 +51,11 @@ func (x *holding) left() bool {
 	if x.ended.Load() {
 		return true
 	}
-	if x.ctx == nil || x.ctx.Err() == nil {
+	if !over(x.gone) {
 		return false
 	}
 	if x.ended.CompareAndSwap(false, true) {
-		x.err = contextError(x.ctx)
+		x.err = errCallerLeft
 		x.tell()
 	}
 	return true
@@ -112,13 +112,16 @@ func (c *core) askToHold(ctx context.Context, key string, n int, waiting bool) (
 	}
 	x := c.newHolding(toHold, key, newID(), int64(n))
 	x.h.Waiting = waiting
-	x.ctx, x.done = ctx, make(chan struct{})
+	x.gone, x.done = ctx.Done(), make(chan struct{})
 	c.s.sendHolding(x)
 	if err := wait(ctx, limit, x.done); err != nil {
 		if x.ended.CompareAndSwap(false, true) {
 			return nil, err // what is granted later is given back
 		}
 		<-x.done
+	}
+	if x.err == errCallerLeft { //nolint:errorlint // it is never wrapped
+		return nil, contextError(ctx)
 	}
 	return x, x.err
 }

@@ -1,17 +1,13 @@
 package store
 
-import (
-	"context"
-
-	"github.com/weir-go/weir/limiter"
-)
+import "github.com/weir-go/weir/limiter"
 
 // A waiter is one call of Acquire in the queue of a cell. All but ready is guarded by the
 // cell's lock; lease belongs to the caller once ready is closed.
 type waiter struct {
 	ce           *cell
 	n            int
-	ctx          context.Context
+	gone         <-chan struct{} // closed when the caller's context ends
 	queued       bool
 	lease        limiter.Lease // the answer
 	ready        chan struct{}
@@ -104,7 +100,7 @@ func (q *queue) answer(w *waiter, lease limiter.Lease) bool {
 // waitsFor returns the first waiter for so many permits who has not left, or nil.
 func (q *queue) waitsFor(n int64, order limiter.QueueOrder) *waiter {
 	for w := range q.all(order) {
-		if int64(w.n) == n && w.ctx.Err() == nil {
+		if int64(w.n) == n && !over(w.gone) {
 			return w
 		}
 	}

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -77,4 +78,43 @@ func TestBackend_PanicsOnTheCallersGoroutine(t *testing.T) {
 		w.hook(func(string) error { panic("out of order") }, nil)
 		require.Equal(t, limiter.ReasonUnavailable, w.rejected(l, 1).Reason())
 	})
+}
+
+// The context of a caller is the program's, too: it is not called on our goroutines.
+func TestAcquire_ContextThatPanicsLater(t *testing.T) {
+	for name, make := range map[string]func(w *world) limiter.Limiter{
+		"bucket": func(w *world) limiter.Limiter { return w.bucket(1, 1, time.Second, 10, nil) },
+		"one by one": func(w *world) limiter.Limiter {
+			return w.bucket(1, 1, time.Second, 10, &store.LimiterOptions{NoCoalescing: true})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				l := make(w)
+				w.granted(l, 1)
+				ctx := &rudeContext{Context: t.Context()}
+				served := false
+				go func() {
+					lease, err := l.Acquire(ctx, 1)
+					served = err == nil && lease.Acquired()
+				}()
+				w.pass(10 * time.Millisecond)
+				ctx.rude.Store(true)
+				w.pass(5 * time.Second)
+				require.True(t, served)
+			})
+		})
+	}
+}
+
+type rudeContext struct {
+	context.Context
+	rude atomic.Bool
+}
+
+func (c *rudeContext) Err() error {
+	if c.rude.Load() {
+		panic("out of order")
+	}
+	return c.Context.Err()
 }

@@ -242,7 +242,7 @@ func (ce *cell) pause(rejected limiter.Lease) time.Duration {
 func (ce *cell) deliver(w *waiter, lease limiter.Lease) bool {
 	ce.mu.Lock()
 	defer ce.mu.Unlock()
-	if w.queued && w.ctx.Err() == nil && ce.queue.answer(w, lease) {
+	if w.queued && !over(w.gone) && ce.queue.answer(w, lease) {
 		return true
 	}
 	if !lease.Acquired() {
