@@ -52,6 +52,12 @@ func withCancelChannel(parent context.Context, ch <-chan struct{}) (ctx context.
 	go func() {
 		select {
 		case <-ch:
+			// An http.Client with a Timeout closes the channel and sets a deadline, both for the same moment.
+			// Which of the two is seen first must not decide what the error says.
+			if deadline, ok := parent.Deadline(); ok && !time.Now().Before(deadline) {
+				<-ctx.Done()
+				return
+			}
 			stop(errCancelled)
 		case <-ctx.Done():
 		}
