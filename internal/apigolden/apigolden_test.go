@@ -74,7 +74,7 @@ func exportedAPI(root string) (map[string]string, error) {
 	rendered := map[string]string{}
 	var errs []error
 	for _, p := range packages {
-		if !public(p) {
+		if !p.Public() {
 			continue
 		}
 		pkg, err := compiled(load, p)
@@ -92,21 +92,6 @@ func compiled(load types.Importer, p repo.Package) (*types.Package, error) {
 		return nil, errors.New(problem)
 	}
 	return load.Import(p.ImportPath)
-}
-
-// public tells whether the package is ours and for others to import.
-func public(p repo.Package) bool {
-	room := p.Room()
-	top, _, _ := strings.Cut(room, "/")
-	switch {
-	case p.ImportPath != repo.Module && room == p.ImportPath: // not ours
-		return false
-	case p.Name == "main" || len(p.GoFiles) == 0:
-		return false
-	case top == "examples" || top == "bench":
-		return false
-	}
-	return !slices.Contains(strings.Split(room, "/"), "internal")
 }
 
 // fileName is "strategies_retry.txt" for strategies/retry.

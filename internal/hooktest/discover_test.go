@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -43,7 +42,7 @@ func discover(t *testing.T) []string {
 	})
 	var d discovery
 	for _, p := range packages {
-		if !public(p) {
+		if !hasHooks(p) {
 			continue
 		}
 		pkg, err := load.Import(p.ImportPath)
@@ -54,21 +53,11 @@ func discover(t *testing.T) []string {
 	return slices.Compact(d.hooks)
 }
 
-// public reports whether other programs can import p, and it is no helper for tests.
-func public(p repo.Package) bool {
+// hasHooks reports whether the hooks of p are looked for. Suites for tests are left out: the functions that
+// they are given may fail the test.
+func hasHooks(p repo.Package) bool {
 	room := p.Room()
-	top, _, _ := strings.Cut(room, "/")
-	switch {
-	case p.ImportPath != repo.Module && room == p.ImportPath: // not ours
-		return false
-	case p.Name == "main" || len(p.GoFiles) == 0:
-		return false
-	case top == "examples" || top == "bench":
-		return false
-	case room == "limiter/limitertest" || room == "store/storetest" || room == "weirtest":
-		return false // they run in tests, whose functions may fail them
-	}
-	return !slices.Contains(strings.Split(room, "/"), "internal")
+	return p.Public() && room != "limiter/limitertest" && room != "store/storetest" && room != "weirtest"
 }
 
 type discovery struct{ hooks []string }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -124,4 +125,19 @@ func touch(root string) error {
 		}
 		return err
 	})
+}
+
+// Public reports whether p is a package of this repository that other programs can import.
+func (p Package) Public() bool {
+	room := p.Room()
+	top, _, _ := strings.Cut(room, "/")
+	switch {
+	case p.ImportPath != Module && room == p.ImportPath: // not ours
+		return false
+	case p.Name == "main" || len(p.GoFiles) == 0:
+		return false
+	case top == "examples" || top == "bench":
+		return false
+	}
+	return !slices.Contains(strings.Split(room, "/"), "internal")
 }
