@@ -52,11 +52,14 @@ func TestServersDieWithTheProcess(t *testing.T) {
 
 // announced reads up to the line that says where the doomed servers are.
 func announced(out io.Reader) []string {
-	scanner := bufio.NewScanner(out)
-	for scanner.Scan() {
-		if rest, ok := strings.CutPrefix(scanner.Text(), doomed); ok {
+	r := bufio.NewReader(out)
+	for {
+		line, err := r.ReadString('\n')
+		if rest, ok := strings.CutPrefix(line, doomed); ok {
 			return strings.Fields(rest)
 		}
+		if err != nil {
+			return nil
+		}
 	}
-	return nil
 }
