@@ -82,5 +82,6 @@ func kept[T any](b *Builder, used *ownedLimiter, err error) (t T) {
 		b.problem(err)
 		return t
 	}
-	return used.limiter.(T)
+	t, _ = used.limiter.(T) // a T that is an interface may be nil
+	return t
 }

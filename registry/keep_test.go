@@ -3,6 +3,7 @@ package registry_test
 import (
 	"context"
 	"errors"
+	"io"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -91,6 +92,19 @@ func TestKeepKeepsItsStateAndGetsItsOptions(t *testing.T) {
 	require.NoError(t, r.Remove(t.Context(), "orders"))
 	require.NoError(t, r.Close(t.Context()))
 	assert.Equal(t, 1, w.made[0].closed)
+}
+
+func TestKeep_NilOfAnInterface(t *testing.T) {
+	r := open(t, nil)
+	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+		assert.Nil(t, registry.Keep(b, "none", 1, registry.Kept[io.Closer, int]{
+			Kind: "closer",
+			Make: func(int) (io.Closer, error) { return nil, nil },
+		}))
+		return nil
+	}))
+	require.NoError(t, get(t, r, "orders").Execute(t.Context(), nothing))
+	require.NoError(t, r.Close(t.Context()))
 }
 
 func TestKeepMakesAnotherWhereItCannotReconfigure(t *testing.T) {

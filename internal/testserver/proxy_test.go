@@ -68,6 +68,18 @@ func ended(t *testing.T, conn net.Conn) {
 	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 }
 
+// endsAtOnce checks that a new connection is closed. The dial itself fails if that happens before it returns.
+func endsAtOnce(t *testing.T, addr string) {
+	t.Helper()
+	conn, err := net.DialTimeout("tcp", addr, patience)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	ended(t, conn)
+}
+
 func TestProxyPasses(t *testing.T) {
 	p := NewProxy(t, echo(t))
 	conn := connect(t, p.Addr())
@@ -131,7 +143,7 @@ func TestProxyRefuse(t *testing.T) {
 	hear(t, before, "x")
 
 	p.Refuse(true)
-	ended(t, connect(t, p.Addr()))
+	endsAtOnce(t, p.Addr())
 	say(t, before, "y")
 	hear(t, before, "y")
 	p.Refuse(false)
@@ -190,7 +202,7 @@ func TestProxyWithoutServer(t *testing.T) {
 	port, err := freePort()
 	require.NoError(t, err)
 	p := NewProxy(t, (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}).String())
-	ended(t, connect(t, p.Addr()))
+	endsAtOnce(t, p.Addr())
 
 	p.Blackhole(true)
 	conn := connect(t, p.Addr())

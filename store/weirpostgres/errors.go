@@ -51,14 +51,6 @@ func ofTheKeys(err error) bool {
 	return false
 }
 
-// halves does in two steps what has failed in one: a key that fails the statement ends up alone.
-func halves[T any](all []T, do func([]T) error) error {
-	if err := do(all[: len(all)/2 : len(all)/2]); err != nil {
-		return err
-	}
-	return do(all[len(all)/2:])
-}
-
 // explained says what was asked, and where we know it what to do about the error.
 func (b *Backend) explained(what string, err error) error {
 	if err == nil {

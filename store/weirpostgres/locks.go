@@ -64,17 +64,43 @@ type keyed[T any] struct {
 	fail   func(T, error)                                  // sets the outcome Failed
 }
 
-// askApart asks about all keys, in one statement where that works.
+// askApart asks about all keys, in one statement where that works. Like every function below, it returns an error only
+// if no key has been answered. Otherwise the answers would be lost with what they took, so a later error, such as a
+// connection that breaks, is the outcome of the keys that it hit.
 func askApart[T any](ctx context.Context, b *Backend, all []T, q keyed[T]) error {
 	wait := lockWait(ctx)
 	free, held, err := splitRemembered(ctx, b, all, q)
 	if err != nil {
 		return err
 	}
-	if err := askDivided(ctx, b, free, q, wait); err != nil {
+	return q.inParts(free, held,
+		func(free []T) error { return askDivided(ctx, b, free, q, wait) },
+		func(held []T) error { return askAlone(ctx, b, held, q, brief(wait)) })
+}
+
+// inParts asks about first, then about second.
+func (q keyed[T]) inParts(first, second []T, askFirst, askSecond func([]T) error) error {
+	if err := askFirst(first); err != nil {
 		return err
 	}
-	return askAlone(ctx, b, held, q, brief(wait))
+	err := askSecond(second)
+	if err == nil || len(first) == 0 {
+		return err
+	}
+	q.failAll(second, err)
+	return nil
+}
+
+// inHalves does in two steps what has failed in one: a key that fails the statement ends up alone.
+func (q keyed[T]) inHalves(all []T, ask func([]T) error) error {
+	middle := len(all) / 2
+	return q.inParts(all[:middle:middle], all[middle:], ask, ask)
+}
+
+func (q keyed[T]) failAll(all []T, err error) {
+	for _, x := range all {
+		q.fail(x, err)
+	}
 }
 
 // brief is how long is waited for rows that are known to be locked, all together.
@@ -92,7 +118,7 @@ func askDivided[T any](ctx context.Context, b *Backend, all []T, q keyed[T], wai
 	case !ofTheKeys(err):
 		return err
 	case len(all) > 1:
-		return halves(all, func(half []T) error { return askDivided(ctx, b, half, q, wait) })
+		return q.inHalves(all, func(half []T) error { return askDivided(ctx, b, half, q, wait) })
 	}
 	q.fail(all[0], err)
 	return nil
@@ -120,19 +146,18 @@ func askAroundLocked[T any](ctx context.Context, b *Backend, all []T, q keyed[T]
 	case len(all) == 1: // it has become free just now
 		return askAlone(ctx, b, all, q, brief(wait))
 	case len(held) == 0: // a row that another session is inserting is not seen
-		return halves(all, func(half []T) error { return askDivided(ctx, b, half, q, brief(wait)) })
+		return q.inHalves(all, func(half []T) error { return askDivided(ctx, b, half, q, brief(wait)) })
 	}
-	if err := askDivided(ctx, b, free, q, wait/2); err != nil {
-		return err
-	}
-	return askAlone(ctx, b, held, q, brief(wait))
+	return q.inParts(free, held,
+		func(free []T) error { return askDivided(ctx, b, free, q, wait/2) },
+		func(held []T) error { return askAlone(ctx, b, held, q, brief(wait)) })
 }
 
 // askAlone asks about keys whose rows were locked a moment ago, one by one. It waits so long for all of them together,
 // in an order by chance, so that one that stays locked does not keep the same others waiting.
 func askAlone[T any](ctx context.Context, b *Backend, held []T, q keyed[T], wait time.Duration) error {
 	end := time.Now().Add(wait)
-	for _, i := range rand.Perm(len(held)) {
+	for answered, i := range rand.Perm(len(held)) {
 		err := errLocked
 		if left := time.Until(end); left >= time.Millisecond {
 			err = q.ask(ctx, held[i:i+1], left)
@@ -143,7 +168,7 @@ func askAlone[T any](ctx context.Context, b *Backend, held []T, q keyed[T], wait
 		case err == errLocked || codeOf(err) == lockNotAvailable:
 			b.locks.remember(q.row(held[i]))
 			err = b.explained("lock", errLocked)
-		case !ofTheKeys(err):
+		case !ofTheKeys(err) && answered == 0:
 			return err
 		}
 		q.fail(held[i], err)

@@ -2,11 +2,13 @@ package weirpostgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -142,6 +144,54 @@ func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 		defer unlock()
 		check("renew", first, b.Renew)
 		check("release", first, b.Release)
+	})
+}
+
+// What keys have taken counts, though the connection breaks while the others are asked about.
+func TestAskApart_LateErrorIsThatOfTheKeysItHit(t *testing.T) {
+	var b Backend
+	b.locks.init()
+	type question struct {
+		key, broken bool
+		err         error
+	}
+	ofAKey, broken := &pgconn.PgError{Code: "22003"}, errors.New("the connection broke")
+	asking := keyed[*question]{
+		row:  func(q *question) row { return row{} },
+		fail: func(q *question, err error) { q.err = err },
+		ask: func(_ context.Context, all []*question, _ time.Duration) error {
+			for _, q := range all {
+				if q.key {
+					return ofAKey
+				}
+			}
+			if all[0].broken {
+				return broken
+			}
+			return nil
+		},
+	}
+	t.Run("after others", func(t *testing.T) {
+		all := []*question{{}, {}, {key: true}, {broken: true}}
+		require.NoError(t, askApart(t.Context(), &b, all, asking))
+		for i, want := range []error{nil, nil, ofAKey, broken} {
+			require.Equal(t, want, all[i].err, i)
+		}
+	})
+	t.Run("before others", func(t *testing.T) {
+		all := []*question{{broken: true}, {}, {key: true}, {}}
+		require.ErrorIs(t, askApart(t.Context(), &b, all, asking), broken)
+	})
+	t.Run("one by one", func(t *testing.T) {
+		all := []*question{{broken: true}, {broken: true}, {}, {}}
+		err := askAlone(t.Context(), &b, all, asking, time.Second)
+		if err != nil {
+			require.ErrorIs(t, err, broken)
+			return // the first that was asked about
+		}
+		for i, want := range []error{broken, broken, nil, nil} {
+			require.Equal(t, want, all[i].err, i)
+		}
 	})
 }
 

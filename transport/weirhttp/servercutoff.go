@@ -27,7 +27,7 @@ type cutoff struct {
 	inside int           // calls under way
 	acted  bool          // expire was called
 	closed bool          // the time of the request does not matter any more
-	acting chan struct{} // closed when the expire under way has returned; nil: none is
+	acting chan struct{} // closed when the last expire that has begun has returned; nil: none has begun
 }
 
 // aLongTimeAgo is a deadline that has passed.
@@ -90,10 +90,13 @@ func (c *cutoff) fire() {
 		c.mu.Unlock()
 		return
 	}
-	acting := make(chan struct{})
+	earlier, acting := c.acting, make(chan struct{})
 	c.acting, c.acted = acting, true
 	c.mu.Unlock()
 	defer close(acting) // also if the ResponseWriter is the program's, and ends the goroutine
+	if earlier != nil {
+		<-earlier // enterLate has set the timer while expire was under way; close waits for both
+	}
 	recovered.Call("weirhttp: ResponseWriter's deadline", c.expire)
 }
 
