@@ -25,6 +25,12 @@ func run(ctx context.Context, l pipeline.Listener, fn func(context.Context) erro
 	return p.Execute(ctx, fn)
 }
 
+// comeBackIn is a failure that asks for a wait.
+type comeBackIn time.Duration
+
+func (comeBackIn) Error() string                       { return "come back later" }
+func (d comeBackIn) RetryAfter() (time.Duration, bool) { return time.Duration(d), true }
+
 // driveBreaker opens a circuit, lets a probe through, and closes it.
 func driveBreaker(ctx context.Context, t *testing.T, l pipeline.Listener) {
 	t.Helper()
@@ -44,6 +50,9 @@ func driveOthers(ctx context.Context, t *testing.T, l pipeline.Listener) {
 
 	nothing := budget.Must(budget.New(&budget.Options{Ratio: -1, MinPerSecond: -1}))
 	assert.ErrorIs(t, run(ctx, l, fail, retry.New(&retry.Options{Budget: nothing})), budget.ErrExhausted)
+
+	later := func(context.Context) error { return comeBackIn(time.Hour) }
+	assert.ErrorIs(t, run(ctx, l, later, retry.New(nil)), retry.ErrMaxRetryAfter)
 
 	on := chaos.Options{Enabled: true, Rate: 1}
 	assert.Error(t, run(ctx, l, succeed, chaos.NewFault(&chaos.FaultOptions{Options: on})))
