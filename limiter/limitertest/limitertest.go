@@ -185,8 +185,9 @@ type Subject struct {
 	RealTime bool
 
 	// Tolerance is how late an answer or a wake-up may come, in real time: the
-	// round trip to a store, and more on a busy machine. Without RealTime it is
-	// of no account, and 0 stands for 10 ms.
+	// round trip to a store, and more on a busy machine. A case that fails when
+	// something came later than that is run again, five times at most. Without
+	// RealTime it is ignored. 0 stands for 10 ms.
 	Tolerance time.Duration
 
 	// Resolution is the smallest step of time that the limiter knows of; 0 stands for a
@@ -250,13 +251,26 @@ func (c testCase) concerns(s Subject) bool {
 // unless the limiter left a goroutine behind.
 func (c testCase) check(t *testing.T, s Subject) (failures []string) {
 	if s.RealTime {
-		return c.inside(t, s)
+		late := true
+		for tries := 0; tries < mostTries && late; tries++ {
+			if tries > 0 {
+				t.Logf("again, because an answer or a wake-up came too late: %v", failures)
+			}
+			failures, late = c.inside(t, s)
+			late = late && len(failures) > 0
+		}
+		return failures
 	}
-	synctest.Test(t, func(t *testing.T) { failures = c.inside(t, s) })
+	synctest.Test(t, func(t *testing.T) { failures, _ = c.inside(t, s) })
 	return failures
 }
 
-func (c testCase) inside(t testing.TB, s Subject) []string {
+// mostTries is how often a case is run on a machine that is too busy to tell.
+const mostTries = 5
+
+// inside runs the case once. late reports that in real time something took longer
+// than the Tolerance, so that failures may not be the limiter's.
+func (c testCase) inside(t testing.TB, s Subject) (failures []string, late bool) {
 	p := newProbe(t, s, c.rule)
 	func() {
 		defer p.end()
@@ -267,7 +281,7 @@ func (c testCase) inside(t testing.TB, s Subject) []string {
 		}()
 		c.run(p)
 	}()
-	return p.failures
+	return p.failures, p.late
 }
 
 // cases returns all there are, in the order of the page on semantics.

@@ -19,6 +19,8 @@ type probe struct {
 	s        Subject
 	rule     string
 	failures []string
+	late     bool      // real time: something took longer than the Tolerance
+	early    time.Time // real time: what is tried next must be answered before that
 
 	l       limiter.Limiter
 	limits  Limits
@@ -75,7 +77,7 @@ func (p *probe) findLine() {
 	if !ok {
 		p.fail("a rejection says RetryAfter, or the grid is anchored when the limiter is made", "neither")
 	}
-	time.Sleep(d)
+	p.sleep(d)
 	p.start = time.Now()
 	p.leases = nil
 	if p.s.Lacks&Statistics == 0 {
@@ -136,7 +138,9 @@ func describe(l limiter.Lease, err error) string {
 
 // grants tells whether TryAcquire of n is granted; an error ends the case.
 func (p *probe) grants(n int) (limiter.Lease, bool) {
+	begun := time.Now()
 	lease, err := p.l.TryAcquire(p.ctx, n)
+	p.watch(begun)
 	if err != nil {
 		p.fail(fmt.Sprintf("TryAcquire(%d) gives a decision", n), describe(lease, err))
 	}
@@ -193,21 +197,39 @@ func (p *probe) patience() time.Duration {
 // settle lets everybody who has something to do, do it.
 func (p *probe) settle() {
 	if p.s.RealTime {
-		time.Sleep(p.s.Tolerance)
+		p.sleep(p.s.Tolerance)
 		return
 	}
 	synctest.Wait()
 }
 
+// sleep notes if it takes too long.
+func (p *probe) sleep(d time.Duration) {
+	due := time.Now().Add(max(d, 0))
+	time.Sleep(d)
+	p.watch(due)
+}
+
+// watch notes that something came too late that was due then, or that what had to be
+// answered early was not.
+func (p *probe) watch(due time.Time) {
+	now := time.Now()
+	if now.Sub(due) > p.s.Tolerance || !p.early.IsZero() && now.After(p.early) {
+		p.late = true
+	}
+}
+
 // until sleeps until d after the start, and a Tolerance more.
 func (p *probe) until(d time.Duration) {
-	time.Sleep(time.Until(p.start.Add(d + p.s.Tolerance)))
+	p.early = time.Time{}
+	p.sleep(time.Until(p.start.Add(d + p.s.Tolerance)))
 	p.settle()
 }
 
 // shortly sleeps until just before d after the start.
 func (p *probe) shortly(d time.Duration) {
-	time.Sleep(time.Until(p.start.Add(d - p.justBefore())))
+	p.sleep(time.Until(p.start.Add(d - p.justBefore())))
+	p.early = p.start.Add(d)
 	if !p.s.RealTime {
 		p.settle()
 	}
