@@ -81,7 +81,7 @@ platforms: ## compile and vet for every platform; run the root's tests with an i
 	echo "== platforms: go test as linux/386"
 	export CGO_ENABLED=0 GOARCH=386
 	$(GO) build ./...
-	$(GO) test $$($(GO) list ./... | grep -vE '/internal/($(CHECKS))$$')
+	$(GO) test -vet=off $$($(GO) list ./... | grep -vE '/internal/($(CHECKS))$$')
 
 .PHONY: architecture
 architecture: ## who may import whom
@@ -103,13 +103,14 @@ servers: ## install Redis and PostgreSQL for the tests, where that can be done
 	@echo "== servers: Redis and PostgreSQL"
 	scripts/servers
 
+# The target vet has vetted the tests already, which would take another minute here.
 # Tests that need a server start it by internal/testserver, which finds what scripts/servers installed. Where a
 # server is missing they skip themselves, saying so; where both are there, none may.
 .PHONY: unit
 unit: servers ## every test of every module under the race detector
 	@echo "== unit: go test -race work"
 	if scripts/servers check; then export WEIR_REQUIRE_SERVERS=1; fi
-	$(GO) run ./internal/testreport -race work
+	$(GO) run ./internal/testreport -race -vet=off work
 
 .PHONY: bench
 bench: ## run benchmarks: PKG=work BENCH=. COUNT=1 BENCHTIME=1s

@@ -151,6 +151,9 @@ func (ce *cell) serveOn(wait time.Duration) {
 		if wait > 0 {
 			ce.rest(wait)
 		}
+		if wait = ce.resting(); wait > 0 {
+			continue
+		}
 		if !ce.giveWay() {
 			return
 		}

@@ -105,59 +105,57 @@ func TestLimiter_FairBetweenInstances(t *testing.T) {
 		for _, of := range []struct {
 			instances int
 			callers   string
-		}{{2, "1 to 30"}, {8, "10"}} {
+		}{{2, "1 to 30"}, {3, "10"}, {8, "10"}, {8, "1 to 30"}} {
 			instances, callers := of.instances, of.callers
-			if test.name == "window of 100" && instances == 8 {
-				continue // ten windows, of which each goes to a few, are too few
-			}
 			if test.callers != "" && callers == "1 to 30" {
 				callers = test.callers
 			}
-			{
-				t.Run(fmt.Sprintf("%s/%d instances/%s callers", test.name, instances, callers), func(t *testing.T) {
-					inWorld(t, func(t *testing.T, w *world) {
-						w.Delay(time.Millisecond)
-						var all []limiter.Limiter
-						var waiters []int
-						for i := range instances {
-							s := w.instance(test.in)
-							switch o := test.o.(type) {
-							case limiter.TokenBucketOptions:
-								all = append(all, must2(s.TokenBucket("it", o, test.how))(t))
-							case limiter.FixedWindowOptions:
-								all = append(all, must2(s.FixedWindow("it", o, test.how))(t))
-							case limiter.SlidingWindowOptions:
-								all = append(all, must2(s.SlidingWindow("it", o, test.how))(t))
-							case limiter.ConcurrencyOptions:
-								all = append(all, must2(s.Concurrency("it", o, test.how))(t))
-							}
-							n := map[string]int{"1": 1, "10": 10, "64": 64, "1 to 30": 1}[callers]
-							if callers == "1 to 30" && i > 0 {
-								n = 30
-							}
-							waiters = append(waiters, n)
-						}
-						hold := time.Duration(0)
-						if _, ok := test.o.(limiter.ConcurrencyOptions); ok {
-							hold = 5 * time.Millisecond
-						}
-						f, took := w.fleet(all, waiters, permits, hold)
-						shares := f.shares()
-						rate := float64(permits-test.burst) / took.Seconds()
-						for _, n := range shares {
-							if n < permits/int64(2*instances) {
-								t.Errorf("shares %v", shares)
-								break
-							}
-						}
-						t.Logf("shares %v, %.1f/s of %.1f, %d calls", shares, rate, test.rate, w.Calls())
-						if rate < test.part*test.rate {
-							t.Errorf("%.1f permits a second", rate)
-						}
-						require.LessOrEqual(t, rate, test.rate*1.1+1)
-					})
-				})
+			if instances == 8 && (callers != of.callers || test.in.NoListen) {
+				continue // the same as another row; where seats are polled for, luck decides too much
 			}
+			t.Run(fmt.Sprintf("%s/%d instances/%s callers", test.name, instances, callers), func(t *testing.T) {
+				inWorld(t, func(t *testing.T, w *world) {
+					w.Delay(time.Millisecond)
+					var all []limiter.Limiter
+					var waiters []int
+					for i := range instances {
+						s := w.instance(test.in)
+						switch o := test.o.(type) {
+						case limiter.TokenBucketOptions:
+							all = append(all, must2(s.TokenBucket("it", o, test.how))(t))
+						case limiter.FixedWindowOptions:
+							all = append(all, must2(s.FixedWindow("it", o, test.how))(t))
+						case limiter.SlidingWindowOptions:
+							all = append(all, must2(s.SlidingWindow("it", o, test.how))(t))
+						case limiter.ConcurrencyOptions:
+							all = append(all, must2(s.Concurrency("it", o, test.how))(t))
+						}
+						n := map[string]int{"1": 1, "10": 10, "64": 64, "1 to 30": 1}[callers]
+						if callers == "1 to 30" && i > 0 {
+							n = 30
+						}
+						waiters = append(waiters, n)
+					}
+					hold := time.Duration(0)
+					if _, ok := test.o.(limiter.ConcurrencyOptions); ok {
+						hold = 5 * time.Millisecond
+					}
+					f, took := w.fleet(all, waiters, permits, hold)
+					shares := f.shares()
+					rate := float64(permits-test.burst) / took.Seconds()
+					for _, n := range shares {
+						if n < permits/int64(2*instances) {
+							t.Errorf("shares %v", shares)
+							break
+						}
+					}
+					t.Logf("shares %v, %.1f/s of %.1f, %d calls", shares, rate, test.rate, w.Calls())
+					if rate < test.part*test.rate {
+						t.Errorf("%.1f permits a second", rate)
+					}
+					require.LessOrEqual(t, rate, test.rate*1.1+1)
+				})
+			})
 		}
 	}
 }

@@ -14,10 +14,16 @@ import (
 // the winner came exactly then the next time, too, and the losers spread out so as not to
 // storm the store, the winner would win for as long as it has waiters. So it is the other way
 // round: an instance that had at least its usual share of what came last steps back for a
-// moment, and the others come first, in an order that chance decides. Where more than one
-// permit comes at once, each instance first takes no more than an even share, and what is left
-// a moment later. That keeps nothing in the store, needs no clock but the server's, and an
-// instance that dies leaves nothing behind.
+// moment, and the others come first, in an order that chance decides.
+//
+// Where more than one permit comes at once, each instance first takes its part, which begins at
+// an eighth. A moment later, what is left is taken in pieces that double, with a pause after
+// each, so that an instance with one caller keeps up with one that has thirty. Parts are learned
+// from what happens, as TCP learns its share of a link: a part that was not to be had is halved,
+// and all parts grow by the same where something is left. So they come to about the same.
+//
+// That keeps nothing in the store, needs no clock but the server's, and an instance that dies
+// leaves nothing behind.
 //
 // Without rivals nothing of that happens, so one instance alone asks at the very moment. An
 // instance finds rivals by what the store says is missing that it has not taken itself. One
@@ -28,15 +34,19 @@ type rivalry struct {
 
 	last known // the state after the last answer
 
-	// Of the current line of the grid: what was there when it began, and what this instance
-	// has taken of it.
-	line, there, took int64
-	// part is which part of what is there this instance takes first. It is halved when that was
-	// not to be had, and grows when something was left, so that all instances come to about
-	// the same.
-	part   float64
-	owed   float64 // by how much less than its part it has got lately
-	share  int64   // what part was on the current line; 0: not determined yet
+	// part is which part of what comes this instance takes first, and owed is by how many
+	// permits it has got less than that lately.
+	part, owed float64
+
+	// Of the current line of the grid:
+	line  int64
+	there int64 // what was there when it began
+	took  int64 // what this instance has taken
+	extra int64 // what of took it has taken after the others had their chance
+	first int64 // part, in permits; 0: not determined yet
+	share int64 // what it may have taken by now: first, and later a piece more
+	piece int64 // how much more it may take after that
+
 	losses int     // how many turns have gone by since it had its share
 	won    bool    // it has had its share at least once
 
@@ -47,7 +57,8 @@ type rivalry struct {
 	since  time.Time
 	rtt    time.Duration
 
-	back  time.Time // until then the instance leaves the key to its rivals
+	back  time.Time // until then the instance leaves the key to its rivals, unless it is woken
+	rest  time.Time // until then it leaves them what is left of a line of which it has had its share
 	lucky int       // how many times in a row it has won and saw no rival
 	look  time.Time // when it last stepped back though it knew of no rival
 }
@@ -116,30 +127,38 @@ func (r *rivalry) adjust(d *Definition, storeNow, own int64, rejected bool, now 
 		return
 	}
 	over := d.timeOf(r.line) + r.leftAfter(d) - storeNow // µs until what is left is for all
+	if over <= 0 {
+		r.extra += max(own, 0)
+	}
 	switch {
 	case over > 0 && rejected && r.took < r.share && r.there > 1:
-		r.part = max((r.part+float64(r.took)/float64(r.there))/2, leastPart)
+		r.part = max(r.part/2, float64(r.took)/float64(r.there), leastPart)
 		r.share = max(r.took, 1)
-	case over > 0 && r.took >= r.share && s0(d, r.last.state) > 0:
+		r.first = r.share
+	case r.took < r.share || s0(d, r.last.state) == 0:
+	case over > 0:
 		// Of what is left, an instance whose part is small comes first.
-		some := float64(d.rest()) / 3 * r.part * (0.75 + rand.Float64()/2)
-		r.back = now.Add(lasting(over) + time.Duration(some))
-	case over <= 0 && own > 0 && r.took > r.share && r.there > 1:
-		r.part = min(r.part+min(1./16, float64(own)/float64(r.there)), 1)
+		r.rest = now.Add(lasting(over) + some(float64(d.rest())/3*r.part))
+	default:
+		r.rest = now.Add(some(float64(d.rest()) / 16))
 	}
 }
 
+// some is about so long.
+func some(d float64) time.Duration { return time.Duration(d * (0.75 + rand.Float64()/2)) }
+
 // begins opens the books of a line. All parts shrink a little, so that something is left for
-// those that are too small.
+// those that are too small, and grow by half of what was left over for them.
 func (r *rivalry) begins(line, there int64) {
 	if r.share > 0 && r.there > 1 {
 		even := r.part * float64(r.there)
-		r.owed = min(max(r.owed+even-float64(r.took), -even), even)
+		r.owed = min(max(r.owed+even-float64(min(r.took, r.first)), -even), even)
+		r.part = min(r.part+min(float64(r.extra)/float64(r.there)/2, 1./16), 1)
 	}
-	if r.share > 1 {
+	if r.first > 1 {
 		r.part = max(r.part*15/16, leastPart)
 	}
-	r.line, r.there, r.took, r.share = line, there, 0, 0
+	r.line, r.there, r.took, r.extra, r.share, r.first = line, there, 0, 0, 0, 0
 }
 
 // s0 is how many permits are there.
@@ -231,7 +250,7 @@ func (r *rivalry) turn(d *Definition, wait time.Duration, now time.Time) time.Du
 	if d == nil || wait <= 0 {
 		return wait
 	}
-	won := r.took > 0 && r.took >= r.share
+	won := r.took > 0 && r.took >= r.first
 	r.count(won)
 	back := r.steps(won, now)
 	if !back && !r.has(now) {
@@ -247,25 +266,32 @@ func (r *rivalry) turn(d *Definition, wait time.Duration, now time.Time) time.Du
 // mostLate is so little that nothing is lost because a limiter is full.
 func (d *Definition) mostLate() time.Duration { return min(d.rest()/2, mostLate) }
 
+// shares reports whether the instance takes no more than its share at first.
+func (r *rivalry) shares(now time.Time) bool {
+	return r.last.def != nil && r.has(now) && r.last.def.mostLate() >= time.Millisecond
+}
+
 // most is how many permits to ask for at the most.
 func (r *rivalry) most(now time.Time) int64 {
-	d := r.last.def
-	if d == nil || !r.has(now) || d.mostLate() < time.Millisecond {
+	if !r.shares(now) {
 		return math.MaxInt64
 	}
+	d := r.last.def
 	at := r.last.now + now.Sub(r.last.got).Microseconds()
 	s := d.Advance(r.last.state, at)
 	if s.Line != r.line {
 		r.begins(s.Line, s0(d, s))
 	}
-	if at >= d.timeOf(r.line)+r.leftAfter(d) {
-		return math.MaxInt64
-	}
 	if r.share == 0 {
 		if r.part == 0 {
-			r.part = 1. / 2
+			r.part = 1. / 8
 		}
-		r.share = max(int64(r.part*float64(r.there)+r.owed+rand.Float64()), 1)
+		r.first = max(int64(r.part*float64(r.there)+r.owed+rand.Float64()), 1)
+		r.share, r.piece = r.first, max(r.first/2, 1)
+	}
+	if r.took >= r.share && at >= d.timeOf(r.line)+r.leftAfter(d) {
+		r.share = addUp(r.took, r.piece)
+		r.piece = addUp(r.piece, r.piece)
 	}
 	return max(r.share-r.took, 1)
 }
@@ -288,12 +314,17 @@ func (r *rivalry) giveWay(heard bool, now time.Time) time.Duration {
 	return 0
 }
 
+// away is for how long the instance does not ask because of its rivals.
+func (r *rivalry) away(now time.Time) time.Duration { return max(r.back.Sub(now), r.rest.Sub(now)) }
+
 // leavesAlone is for how long a caller who has just come is not to ask, because the rivals
 // come first.
 func (r *rivalry) leavesAlone(lends, heard bool, now time.Time) time.Duration {
 	switch {
+	case !lends && r.shares(now):
+		return max(r.away(now), 1) // the goroutine that serves the queue knows for how much to ask
 	case !lends:
-		return r.back.Sub(now)
+		return r.away(now)
 	case r.free > 0 || !r.attends(now):
 		return 0
 	case heard && r.streak < 2 || !heard && (r.streak == 0 || now.Sub(r.since) < turnPolled/2):

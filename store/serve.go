@@ -28,6 +28,20 @@ func (ce *cell) rest(wait time.Duration) {
 	}
 }
 
+// resting is how much longer this instance leaves to others what is left of a line of which it
+// has had its share. A caller who has just come, and wakes the goroutine, changes nothing about that.
+func (ce *cell) resting() time.Duration {
+	if ce.c.s.partOf(ce.c.name, ce.key).guard.err() != nil {
+		return 0
+	}
+	ce.mu.Lock()
+	defer ce.mu.Unlock()
+	if ce.queue.empty() {
+		return 0
+	}
+	return ce.rivals.rest.Sub(time.Now())
+}
+
 // giveWay leaves what is free to other instances for a moment if it is not this instance's turn. It returns false
 // if the store was closed meanwhile; the queue is empty then.
 func (ce *cell) giveWay() bool {
@@ -124,7 +138,7 @@ func (ce *cell) turnAfter(n int, zeros bool) time.Duration {
 // turn is how long to wait where permits come after wait. The cell is locked.
 func (ce *cell) turn(wait time.Duration) time.Duration {
 	now := time.Now()
-	if alone := ce.rivals.back.Sub(now); wait <= alone {
+	if alone := ce.rivals.away(now); wait <= alone {
 		return alone
 	}
 	return ce.rivals.turn(ce.last.def, wait, now)
@@ -137,9 +151,11 @@ func (ce *cell) afterServing(more bool) time.Duration {
 	defer ce.mu.Unlock()
 	switch now := time.Now(); {
 	case more:
-		return max(ce.rivals.back.Sub(now), 0)
-	case ce.rivals.has(now) && !ce.c.lends:
+		return max(ce.rivals.away(now), 0)
+	case ce.rivals.has(now) && !ce.c.lends && ce.last.def.Wait(ce.last.state, ce.last.now, 1) > 0:
 		return ce.turn(ce.until(1, false))
+	case ce.rivals.has(now) && !ce.c.lends:
+		return max(ce.rivals.away(now), 0)
 	default:
 		return 0
 	}

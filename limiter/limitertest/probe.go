@@ -109,6 +109,11 @@ func (p *probe) end() {
 
 // note records a failure and goes on.
 func (p *probe) note(want string, got any) {
+	if sp, ok := p.l.(limiter.StatisticsProvider); ok && p.s.RealTime && !p.late {
+		begun := time.Now()
+		sp.Statistics() // what asks a store as the calls of the case did
+		p.watch(begun)
+	}
 	p.failures = append(p.failures, fmt.Sprintf("rule %q: expected that %s; got: %v (%v after the start, limits %+v)",
 		p.rule, want, got, time.Since(p.start), p.limits))
 }
