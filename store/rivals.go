@@ -47,8 +47,8 @@ type rivalry struct {
 	share int64 // what it may have taken by now: first, and later a piece more
 	piece int64 // how much more it may take after that
 
-	losses int     // how many turns have gone by since it had its share
-	won    bool    // it has had its share at least once
+	losses int  // how many turns have gone by since it had its share
+	won    bool // it has had its share at least once
 
 	// Of concurrency limiters: what was free after the last question, how many in a row were
 	// granted, and since when.

@@ -7,6 +7,7 @@
 package drill
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -46,7 +47,8 @@ func (s Subject) backend(t testing.TB, place string) store.Backend {
 	return b
 }
 
-// store is closed at the end of the test.
+// store opens a store that is closed at the end of the test. A machine that is busy with other tests may take long for
+// an answer, so that the CallTimeout is patience unless o says otherwise.
 func (s Subject) store(t testing.TB, place string, o store.Options) *store.Store {
 	t.Helper()
 	return storeOn(t, s.backend(t, place), o)
@@ -54,6 +56,7 @@ func (s Subject) store(t testing.TB, place string, o store.Options) *store.Store
 
 func storeOn(t testing.TB, b store.Backend, o store.Options) *store.Store {
 	t.Helper()
+	o.CallTimeout = cmp.Or(o.CallTimeout, patience)
 	made := must(store.New(b, o))(t)
 	t.Cleanup(func() {
 		if err := made.Close(); err != nil {
