@@ -11,6 +11,8 @@ GO ?= go
 # Every module of go.work, by directory, the root first.
 MODULES = $(shell $(GO) list -m -f '{{.Dir}}')
 NESTED  = $(filter-out $(CURDIR),$(MODULES))
+# A module for checks only, outside of go.work.
+CROSSVET = $(CURDIR)/internal/crossvet
 
 GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -28,8 +30,10 @@ SOAK      ?= 1m
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# The cheap checks come first: what is wrong with them shows at once.
+# The cheap checks come first: what is wrong with them shows at once. Everything is built in one mode, that of the race
+# detector, because each dependency would else be compiled twice.
 .PHONY: test
+test: export GOFLAGS += -race
 test: format vet fix modules standalone architecture api-check platforms bench-once unit ## run every check and every test
 
 .PHONY: quick
@@ -56,7 +60,7 @@ fix: ## fail where go fix knows a newer way to say it
 .PHONY: modules
 modules: ## fail where go mod tidy would change something
 	@echo "== modules: go mod tidy -diff"
-	for dir in $(MODULES); do GOWORK=off $(GO) -C "$$dir" mod tidy -diff; done
+	for dir in $(MODULES) $(CROSSVET); do GOWORK=off $(GO) -C "$$dir" mod tidy -diff; done
 
 .PHONY: standalone
 standalone: ## build the nested modules as if there were no go.work
@@ -73,7 +77,9 @@ CHECKS    = apigolden|archtest|hooktest|readme|repo|testreport
 
 .PHONY: platforms
 platforms: ## compile and vet for every platform; run the root's tests with an int of 32 bits
-	@$(GO) run ./internal/crossvet $(PLATFORMS)
+	@export GOFLAGS="$${GOFLAGS/-race/}"
+	GOWORK=off $(GO) -C $(CROSSVET) test ./...
+	GOWORK=off $(GO) -C $(CROSSVET) run . -C "$(CURDIR)" $(PLATFORMS)
 	if [ "$$($(GO) env GOHOSTOS)/$$($(GO) env GOHOSTARCH)" != linux/amd64 ]; then
 		echo "== platforms: the tests of linux/386 are left out: they run on linux/amd64"
 		exit 0
@@ -96,7 +102,8 @@ api-check: ## compare the exported API with api/
 .PHONY: bench-once
 bench-once: servers ## run each benchmark once, so that none rots
 	@echo "== bench-once: each benchmark, once"
-	out=$$($(GO) test -short -run '^$$' -bench . -benchtime 1x work 2>&1) || { echo "$$out"; exit 1; }
+	dirs=$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n 1 dirname | sort -u)
+	out=$$($(GO) test -vet=off -short -run '^$$' -bench . -benchtime 1x $$dirs 2>&1) || { echo "$$out"; exit 1; }
 
 .PHONY: servers
 servers: ## install Redis and PostgreSQL for the tests, where that can be done
@@ -138,4 +145,4 @@ api: ## write api/ anew after a change of the exported API that is meant
 
 .PHONY: tidy
 tidy: ## go mod tidy in every module
-	@for dir in $(MODULES); do GOWORK=off $(GO) -C "$$dir" mod tidy; done
+	@for dir in $(MODULES) $(CROSSVET); do GOWORK=off $(GO) -C "$$dir" mod tidy; done

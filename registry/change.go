@@ -35,11 +35,10 @@ type Change struct {
 // Reload returns when the new versions serve; the old ones are drained and
 // disposed of in the background. A context that ends between two builds ends the reload.
 //
-// One reload runs at a time, and others wait until their context ends or the registry is
-// closed. A reload that would wait for itself returns [ErrReloading]: at once if a build
-// function, also that of a first build, or a Listener of a reload calls Reload on its
-// own goroutine. On another goroutine the registry cannot detect that; there Reload returns
-// ErrReloading when it has waited 10 s for the same reload.
+// One reload runs at a time. Others wait for it, until their context ends, the registry is
+// closed, or they have waited 10 s for the same reload, which returns [ErrReloading]: it may
+// be waiting for them. If a build function, also that of a first build, or a Listener of a
+// reload calls Reload on its own goroutine, that returns ErrReloading at once.
 func (r *Registry) Reload(ctx context.Context, names ...string) error {
 	return r.change(ctx, func(c *change) error { return c.reload(names) })
 }

@@ -24,7 +24,8 @@ const (
 // Options are the options of a [Registry]. The zero Options are the defaults.
 type Options struct {
 	// Listener is told what happens in every pipeline of the registry, and of
-	// reloads: [EventReload], [EventReloadFailed], [EventDisposeFailed]. If it has
+	// reloads: [EventReload], [EventReloadFailed], [EventRemoved], [EventDisposeFailed].
+	// If it has
 	// a method Forget(pipeline.Source), that is called when a pipeline or instance
 	// was removed or closed, and its last execution on any version has ended.
 	Listener pipeline.Listener

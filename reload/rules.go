@@ -107,10 +107,10 @@ var limiterRules = map[reflect.Type]map[string]rule{
 		"QueueLimit":        queueLimit,
 		"QueueOrder":        queueOrder,
 		"MinWindow":         {zero: "1s", doc: "The shortest time between two changes of the limit; 1s unless set."},
-		"MaxWindow":         {zero: "30s", doc: "The longest, where executions are long; 30s unless set."},
+		"MaxWindow":         {zero: "30s", doc: "The longest time between two changes of the limit, where executions are long; 30s unless set."},
 		"MinSamples":        {zero: "50", doc: "How many executions must have succeeded between two changes; 50 unless set."},
-		"Quantile":          {zero: "0.9", doc: "Which of their times stands for all, below 1; 0.9 unless set."},
-		"BaselineAge":       {zero: "10", doc: "Over how many such times the usual time is an average; 10 unless set."},
+		"Quantile":          {zero: "0.9", doc: "Which quantile of the execution times stands for all of them, below 1; 0.9 unless set."},
+		"BaselineAge":       {zero: "10", doc: "Over how many samples of the execution time the usual time is averaged; 10 unless set."},
 		"CorrelationWindow": {zero: "50", least: 2, bound: true, doc: "Over how many changes it is looked whether more at once made anything quicker; 50 unless set."},
 	},
 	reflect.TypeFor[adaptive.ThrottlerOptions](): {

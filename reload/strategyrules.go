@@ -40,7 +40,7 @@ var strategyRules = map[reflect.Type]map[string]rule{
 		"Timeout": described("How long what is inside may take; more than 0."),
 	},
 	reflect.TypeFor[retryOptions](): {
-		"Handle": naming(handleFunction, "The registered function that reports what is retried. Default: every error but the end of the execution's own context."),
+		"Handle": naming(handleFunction, "The registered function that reports what is retried. Default: every error except the end of the execution's own context and errors whose method `Retryable() bool` returns false."),
 		"Budget": described("The name of a budget of the file, out of which the retries come; without one there may be any number."),
 	},
 	reflect.TypeFor[rateLimiterOptions](): {
@@ -85,7 +85,7 @@ var strategyRules = map[reflect.Type]map[string]rule{
 	},
 	reflect.TypeFor[budget.Options](): {
 		"Ratio":        {words: []word{off}, zero: "0.2", doc: "How many extra attempts there may be for each execution of the window; 0.2 unless set."},
-		"MinPerSecond": {words: []word{off}, zero: "10", doc: "How many there may be besides for each second of the window; 10 unless set."},
+		"MinPerSecond": {words: []word{off}, zero: "10", doc: "How many extra attempts there may be for each second of the window, in addition to `ratio`; 10 unless set."},
 		"Window":       {zero: "10s", doc: "How long what was counted and taken matters, from 1s to 1m; 10s unless set."},
 	},
 	reflect.TypeFor[chaos.Options](): {

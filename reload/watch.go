@@ -42,7 +42,8 @@ type Options struct {
 	// leaving out one that the program uses is logged as a warning.
 	Require []string
 	// Hangup reports whether SIGHUP reads the file again, on systems that have it,
-	// instead of ending the process. If false, the signal is left alone.
+	// instead of ending the process. If false, the signal is not handled here, and by
+	// Go's default it ends the process.
 	Hangup bool
 	// IgnoreHangup does nothing.
 	//
@@ -230,7 +231,8 @@ func (w *Watcher) Stop() {
 // returns what is wrong with the file. It works after Stop, too, and takes at least [Options.Settle].
 //
 // A function that runs while the file is loaded, such as a build function, gets
-// [registry.ErrReloading]. On another goroutine Reload waits until ctx ends.
+// [registry.ErrReloading]. If it waits for a Reload that it has started on another
+// goroutine, both wait until that Reload's ctx ends, so give that a deadline.
 func (w *Watcher) Reload(ctx context.Context) error {
 	if here := goroutine.ID(); here != 0 && w.loading.Load() == here {
 		return fmt.Errorf("reload: %s: %w on this goroutine, which would wait for itself", w.path, registry.ErrReloading)

@@ -285,11 +285,11 @@ func (c *core) overruled(err error) {
 }
 
 // otherKind is the error of a limiter whose permits are lent, if those of the one in the store by that name are
-// spent, or the other way round.
+// spent, or the other way round. The limiter cannot be asked, as if the store were away.
 func (c *core) otherKind(d *Definition) error {
 	err := fmt.Errorf("limiter %q is a %v here and a %v in the store: one of the two needs another name", c.name, c.limits().Kind, d.Kind)
 	c.overruled(err)
-	return err
+	return unavailable(err)
 }
 
 // reconfigure tells the store, and with it all instances, of new limits.

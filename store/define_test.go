@@ -161,6 +161,34 @@ func TestReconfigure_AnotherKindByTheSameName(t *testing.T) {
 	})
 }
 
+// A limiter whose name is another kind's is answered for as during an outage, from its first use on.
+func TestLimiter_AnotherKindHasItsName(t *testing.T) {
+	for outage, granted := range map[store.Outage]bool{store.FailClosed: false, store.FailOpen: true, store.FallBackLocally: true} {
+		t.Run(outage.String(), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				o := limiter.ConcurrencyOptions{PermitLimit: 2}
+				how := &store.LimiterOptions{Outage: outage}
+				if outage == store.FallBackLocally {
+					how.LocalShare = 1
+				}
+				first := must2(w.instance(store.Options{}).Concurrency("it", o, nil))(t)
+				w.granted(first, 1)
+				late := must2(w.instance(store.Options{}).TokenBucket("it", bucketOf(10, 1, time.Hour, 0), how))(t)
+				require.NoError(t, first.Reconfigure(limiter.ConcurrencyOptions{PermitLimit: 3}))
+				for range 3 {
+					lease, err := late.TryAcquire(w.ctx, 1)
+					require.NoError(t, err)
+					require.Equal(t, granted, lease.Acquired())
+					reason, _ := store.OutageKey.From(lease)
+					require.ErrorIs(t, reason, store.ErrUnavailable)
+					require.ErrorContains(t, reason, "a token_bucket here and a concurrency in the store")
+					synctest.Wait()
+				}
+			})
+		})
+	}
+}
+
 func TestReconfigureOfTheQueue(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(10, 1, time.Hour, 5, nil)

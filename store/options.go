@@ -26,9 +26,9 @@ type Options struct {
 	// elsewhere, if it has not been told; 0: 10 s. Up to a fifth less at random keeps
 	// instances from looking all at once.
 	RefreshInterval time.Duration `json:"refresh_interval,omitempty" yaml:"refresh_interval,omitempty"`
-	// NoListen: open no connection on which the store tells of what happens elsewhere. New
-	// limits are then seen after RefreshInterval at the latest, and who waits for a
-	// concurrency limiter asks again and again.
+	// NoListen: open no connection on which the store tells of what happens elsewhere. An
+	// idle limiter then learns of new limits after RefreshInterval at the latest, one that
+	// asks the store at once; and callers that wait for a concurrency limiter ask again and again.
 	NoListen bool `json:"no_listen,omitempty" yaml:"no_listen,omitempty"`
 	// OnEvent is told what an operator should know; see [EventKind]. It is called with one
 	// event after the other, from a goroutine of its own: no limiter waits for it.
@@ -90,7 +90,7 @@ type LimiterOptions struct {
 	// Generation orders the limits that programs are deployed with. The first use of a limiter sets
 	// its limits for all instances if its Generation is larger than that of the limits in force, and
 	// never if it is smaller. If it is the same, the first use sets its limits if the limiter was made
-	// after the limits in force were set, unless its limits are among the last that were replaced:
+	// after the one that has set those in force, or after the Reconfigure that has, unless its limits are among the last that were replaced:
 	// those are an older program's. Raise it to go back to older limits. At least 0.
 	// The event [Overruled] reports a limiter whose limits are not in force.
 	Generation int64 `json:"generation,omitempty" yaml:"generation,omitempty"`

@@ -112,8 +112,6 @@ var rooms = []room{
 		testOnly: []string{"github.com/failsafe-go/failsafe-go", "go.opentelemetry.io/otel"},
 	},
 	{name: "internal/apigolden", nobody: true},
-	// A module of its own: nobody who uses weir gets what it needs.
-	{name: "internal/crossvet", nobody: true, thirdParty: []string{"golang.org/x/tools"}},
 }
 
 // roomOf finds the row of a directory, given as a slash-separated path below the root.

@@ -1,10 +1,13 @@
 // Command crossvet checks that packages compile and vets them for other platforms, tests included:
 //
-//	crossvet windows/amd64 js/wasm
+//	crossvet -C ../.. windows/amd64 js/wasm
 //
 // It stands for `go vet work` with GOOS and GOARCH set, and runs the analyzers of go vet. But go vet compiles the
 // standard library and every dependency for each platform first, which takes minutes where the build cache is empty.
 // crossvet only checks their types, which takes seconds. It sees no error of the compiler's back end or of the linker.
+//
+// It is a module of its own, outside of the workspace: nobody who uses weir gets what it needs, and it does not choose
+// the versions of what weir needs.
 package main
 
 import (
@@ -20,7 +23,8 @@ import (
 )
 
 func main() {
-	flag.Usage = func() { fmt.Fprintln(flag.CommandLine.Output(), "usage: crossvet OS/ARCH...") }
+	flag.Usage = func() { fmt.Fprintln(flag.CommandLine.Output(), "usage: crossvet [-C directory] OS/ARCH...") }
+	dir := flag.String("C", ".", "the workspace's directory")
 	flag.Parse()
 	if flag.NArg() == 0 {
 		flag.Usage()
@@ -29,7 +33,7 @@ func main() {
 	failed := false
 	for _, platform := range flag.Args() {
 		fmt.Println("== platforms:", platform)
-		if err := check(os.Stderr, ".", "work", platform); err != nil {
+		if err := check(os.Stderr, *dir, "work", platform); err != nil {
 			fmt.Fprintf(os.Stderr, "crossvet: %s: %v\n", platform, err)
 			failed = true
 		}
@@ -48,7 +52,7 @@ func check(w io.Writer, dir, pattern, platform string) error {
 	found, err := packages.Load(&packages.Config{
 		Mode:  packages.LoadAllSyntax | packages.NeedModule,
 		Dir:   dir,
-		Env:   append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0"),
+		Env:   append(os.Environ(), "GOWORK=", "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0"),
 		Tests: true,
 	}, pattern)
 	if err != nil {

@@ -27,7 +27,6 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			t.Setenv("GOWORK", "off")
 			for file, text := range tc.files {
 				write(t, dir, file, text)
 			}

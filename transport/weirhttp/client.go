@@ -29,8 +29,10 @@ type TransportOptions struct {
 	// has an Idempotency-Key. One whose body cannot be had again by GetBody is never
 	// sent again.
 	Idempotent func(r *http.Request) bool `json:"-" yaml:"-"`
-	// MaxRetryAfter is the longest wait that a server can ask for with Retry-After,
-	// longer ones are cut; 0 is a minute, -1 is no limit.
+	// MaxRetryAfter is the longest wait that a server can ask for with Retry-After.
+	// Longer ones are cut to it, so that a retry may come before the server asked for
+	// it. With -1 nothing is cut; then retry.Options.MaxRetryAfter decides, and a retry
+	// returns a response that asks for more at once. 0 is a minute.
 	MaxRetryAfter time.Duration `json:"max_retry_after,omitempty" yaml:"max_retry_after,omitempty"`
 	// PauseOnRetryAfter, where set, holds back all requests to a host that has
 	// answered one with 429 or 503 and Retry-After. The same gate must stand in the
@@ -89,7 +91,8 @@ func failedByDefault(resp *http.Response) bool {
 // the caller gets the response, as from any other transport. An error of a strategy,
 // such as a limiter's rejection, is the caller's error.
 //
-// A retry waits at least as long as Retry-After asks for, in seconds or as a date.
+// A retry waits at least as long as Retry-After asks for, in seconds or as a date, up to
+// [TransportOptions.MaxRetryAfter].
 // Give it [Retryable], so that it does not wait for requests that are not sent again:
 //
 //	retry.New(&retry.Options{Handle: weirhttp.Retryable})

@@ -14,7 +14,8 @@ import (
 // go by the address that the connection comes from, IPv6 by /64.
 type AddressOptions struct {
 	// Trusted are the proxies in front of the server. Only what they say about the
-	// addresses behind them is believed; without any the header is not read.
+	// addresses behind them is believed. Without any the header is not read, unless
+	// TrustUnix is set.
 	// [ParseTrusted] makes them of text.
 	Trusted []netip.Prefix `json:"trusted,omitempty" yaml:"trusted,omitempty"`
 	// Header is where the proxies write it; "" is X-Forwarded-For. "Forwarded" is
