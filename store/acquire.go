@@ -14,26 +14,41 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 	}
 	key = storedKey(key)
 	room := c.queueing.Load().limit > 0
-	lease, known := c.atOnce(key, n, room)
-	if !known {
-		var err error
-		if lease, err = c.take(ctx, key, n, room); err != nil {
-			return limiter.Lease{}, err
+	lease, from := c.atOnce(key, n, room)
+	for {
+		if from == fromStore {
+			var err error
+			if lease, err = c.take(ctx, key, n, room); err != nil {
+				return limiter.Lease{}, err
+			}
+		}
+		if answers(lease) {
+			return c.counted(lease), nil
+		}
+		w, lease := c.join(ctx, key, n, lease, from)
+		switch {
+		case w != nil:
+			return w.wait(ctx)
+		case from == fromRivals && !answers(lease) && lease.Reason() == "":
+			from = fromStore // nobody is turned away for the sake of rivals
+		default:
+			return c.counted(lease), nil
 		}
 	}
-	if answers(lease) {
-		return c.counted(lease), nil
-	}
-	w, lease := c.join(ctx, key, n, lease, known)
-	if w == nil {
-		return c.counted(lease), nil
-	}
-	return w.wait(ctx)
 }
 
-// join puts a caller who was rejected into the queue, or rejects it for good. known: it was
-// rejected without asking.
-func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lease, known bool) (*waiter, limiter.Lease) {
+// A source is what has rejected a caller.
+type source uint8
+
+const (
+	fromStore  source = iota // or it was not asked yet
+	fromCell                 // what is known of the key, or its queue
+	fromRivals               // only that other instances come first
+)
+
+// join puts a caller who was rejected into the queue, or rejects it for good. One for which there
+// is no room, and who was rejected only because of rivals, gets a rejection without a reason.
+func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lease, from source) (*waiter, limiter.Lease) {
 	q := c.queueing.Load()
 	hint, _ := rejected.RetryAfter()
 	if q.limit == 0 { // no need for a cell
@@ -51,8 +66,14 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 	if c.closed.Load() {
 		return nil, limiter.Rejected(0, limiter.ReasonClosed)
 	}
-	if known {
+	if int64(n) > c.limits().Permits { // lowered since, and those who waited then have been told
+		return nil, limiter.Rejected(0, limiter.ReasonLimitLowered)
+	}
+	if from != fromStore {
 		hint = 0 // that was behind a queue which may be gone
+	}
+	if from == fromRivals && int64(q.limit)-ce.queue.room < weight(n) {
+		return nil, limiter.Lease{}
 	}
 	var out []*waiter
 	if q.order == limiter.NewestFirst && weight(n) <= int64(q.limit) {
@@ -73,7 +94,9 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 		close(w.ready)
 	}
 	now := time.Now()
-	ce.rivals.begin(now)
+	if from != fromRivals {
+		ce.rivals.begin(now)
+	}
 	c.waited.Store(now.UnixNano())
 	ce.pump(w, before, hint)
 	return w, limiter.Lease{}

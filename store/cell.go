@@ -74,24 +74,30 @@ func storedKey(key string) string {
 	return hashed + string(sum[:])
 }
 
-// atOnce answers without asking, where that can be done. A caller who is waiting if rejected may
-// also be rejected because other instances come first.
-func (c *core) atOnce(key string, n int, waiting bool) (limiter.Lease, bool) {
+// atOnce answers without asking, where that can be done; else it says that the store must. A
+// caller who is waiting if rejected may also be rejected because other instances come first.
+func (c *core) atOnce(key string, n int, waiting bool) (limiter.Lease, source) {
 	ce := c.cells.lock(key, false)
 	if ce == nil {
-		return limiter.Lease{}, false
+		return limiter.Lease{}, fromStore
 	}
 	defer ce.mu.Unlock()
 	if n > 0 && !ce.queue.empty() && c.queueing.Load().order == limiter.OldestFirst {
-		return limiter.Rejected(ce.waitBehind(n), ""), true
+		from := fromCell
+		if now := time.Now(); !c.lends && ce.rivals.has(now) && ce.last.has(int64(n), now) {
+			from = fromRivals // the queue waits for its turn, not for permits
+		}
+		return limiter.Rejected(ce.waitBehind(n), ""), from
 	}
-	lease, ok := ce.locally(n)
-	if !ok && waiting && n > 0 && c.s.partOf(c.name, key).guard.err() == nil {
+	if lease, ok := ce.locally(n); ok {
+		return lease, fromCell
+	}
+	if waiting && n > 0 && !ce.storeIsAway() {
 		if wait := ce.rivals.leavesAlone(c.lends, c.s.heard.Load(), time.Now()); wait > 0 {
-			return limiter.Rejected(wait, ""), true
+			return limiter.Rejected(wait, ""), fromRivals
 		}
 	}
-	return lease, ok
+	return limiter.Lease{}, fromStore
 }
 
 // locally answers from what is known and what was borrowed. The cell is locked.
@@ -121,6 +127,15 @@ func (k *known) wait(n int64, at time.Time) time.Duration {
 		return 0
 	}
 	return max(lasting(k.def.Wait(k.state, k.now, n))-at.Sub(k.got), 1)
+}
+
+// has reports whether n permits are there now, if nobody has taken any since.
+func (k *known) has(n int64, at time.Time) bool {
+	if k.def == nil {
+		return false
+	}
+	now := k.now + max(at.Sub(k.got), 0).Microseconds()
+	return k.def.Wait(k.def.Advance(k.state, now), now, n) == 0
 }
 
 // left is how many permits there were when the store was last asked.

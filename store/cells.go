@@ -184,7 +184,7 @@ func (cs *cells) close() {
 func (cs *cells) reconfigured() {
 	most := cs.c.limits().Permits
 	cs.each(func(ce *cell) {
-		ce.reject, ce.rivals.rest = rejection{}, time.Time{}
+		ce.reject, ce.rivals.back, ce.rivals.rest = rejection{}, time.Time{}, time.Time{}
 		ce.returnBlocks()
 		for w := range ce.queue.all(limiter.OldestFirst) {
 			if int64(w.n) > most {

@@ -132,7 +132,7 @@ func (c *core) tryAcquire(ctx context.Context, key string, n int) (limiter.Lease
 		return limiter.Lease{}, err
 	}
 	key = storedKey(key)
-	if lease, ok := c.atOnce(key, n, false); ok {
+	if lease, from := c.atOnce(key, n, false); from == fromCell {
 		return c.counted(lease), nil
 	}
 	lease, err := c.take(ctx, key, n, false)

@@ -1,5 +1,11 @@
 package store
 
+import (
+	"context"
+
+	"github.com/weir-go/weir/limiter"
+)
+
 // Cells is of how many keys the limiter remembers something.
 func Cells[O options](p *Partitioned[O]) (n int) {
 	p.c.cells.each(func(*cell) { n++ })
@@ -8,3 +14,9 @@ func Cells[O options](p *Partitioned[O]) (n int) {
 
 // PretendKeys has the limiter behave as if it remembered so many more keys.
 func PretendKeys[O options](p *Partitioned[O], n int64) { p.c.cells.number.Add(n) }
+
+// JoinLate has a caller join the queue who asked for n permits a moment ago.
+func JoinLate[O options](l *Limiter[O], n int) limiter.Lease {
+	_, lease := l.c.join(context.Background(), "", n, limiter.Lease{}, fromCell)
+	return lease
+}

@@ -351,7 +351,10 @@ func (g group) tellRivalries(b *Batch, sent time.Time) {
 			continue
 		}
 		if now := time.Now(); ce.rivals.attends(now) {
-			ce.rivals.saw(b.Definition, b.State, b.Now, g.takenBy(told), g.rejects(told), now)
+			ce.rivals.saw(answer{
+				def: b.Definition, state: b.State, now: b.Now, sent: sent,
+				own: g.takenBy(told), rejected: g.rejects(told), alone: !told.o.NoCoalescing,
+			}, now)
 		}
 		ce.mu.Unlock()
 	}

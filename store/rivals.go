@@ -34,6 +34,11 @@ type rivalry struct {
 
 	last known // the state after the last answer
 
+	// doubt is how much others seem to have taken, if it was not another call of this instance
+	// whose answer is still to come; doubted is when that came up.
+	doubt   int64
+	doubted time.Time
+
 	// part is which part of what comes this instance takes first, and owed is by how many
 	// permits it has got less than that lately.
 	part, owed float64
@@ -95,16 +100,38 @@ func (r *rivalry) begin(now time.Time) {
 	r.asked = now
 }
 
-func (r *rivalry) has(now time.Time) bool { return now.Before(r.until) }
+// has reports whether rivals are known. Where nobody here was rejected lately there is enough for
+// all, and who else takes some is no rival.
+func (r *rivalry) has(now time.Time) bool { return r.attends(now) && now.Before(r.until) }
 
-// saw enters an answer of the store: own is by how much more is missing because of this
-// instance, and rejected says that it asked for more than there was.
-func (r *rivalry) saw(d *Definition, s State, storeNow, own int64, rejected bool, now time.Time) {
-	last := r.last
+// An answer is what the store has said to a call.
+type answer struct {
+	def      *Definition
+	state    State
+	now      int64     // the store's clock
+	sent     time.Time // when the call was sent
+	own      int64     // by how much more is missing because of this instance
+	rejected bool      // the instance has asked for more than there was
+	alone    bool      // no other call of this instance was under way
+}
+
+// saw enters an answer.
+func (r *rivalry) saw(a answer, now time.Time) {
+	if a.rejected {
+		r.asked = now
+	}
+	last, d, s, storeNow, own := r.last, a.def, a.state, a.now, a.own
 	same := last.def != nil && last.def.sameGrid(d) && last.def.Permits == d.Permits
 	if same && storeNow < last.now {
-		r.took += max(own, 0) // a late answer
-		return
+		if a.sent.Before(last.got) { // the answer is late
+			r.took += max(own, 0)
+			r.doubt -= own
+			return
+		}
+		same = false // the server's clock was set back
+	}
+	if r.doubt > 0 && a.sent.After(r.doubted) {
+		r.sawRival(d, now)
 	}
 	r.last = known{def: d, state: s, now: storeNow, got: now}
 	before := s
@@ -115,10 +142,13 @@ func (r *rivalry) saw(d *Definition, s State, storeNow, own int64, rejected bool
 		r.begins(s.Line, s0(d, before))
 	}
 	r.took += max(own, 0)
-	if more := s.Missing - own - before.Missing; more > 0 {
-		r.sawRival(now.Add(min(max(4*d.fullAfter(), time.Second), 30*time.Second)))
+	switch more := s.Missing - own - before.Missing; {
+	case more > 0 && a.alone:
+		r.sawRival(d, now)
+	case more > 0:
+		r.doubt, r.doubted = r.doubt+more, now
 	}
-	r.adjust(d, storeNow, own, rejected, now)
+	r.adjust(d, storeNow, own, a.rejected, now)
 }
 
 // adjust changes part by what came of asking for it, and ends the turn once it was had.
@@ -188,7 +218,10 @@ func (r *rivalry) sawHolds(others, free int64, granted bool, rtt time.Duration, 
 		r.count(false)
 	}
 	if others > 0 {
-		r.sawRival(now.Add(2 * time.Second))
+		r.rivalUntil(now.Add(2 * time.Second))
+	}
+	if !granted {
+		r.asked = now
 	}
 }
 
@@ -197,7 +230,7 @@ func (r *rivalry) sawHolds(others, free int64, granted bool, rtt time.Duration, 
 func (r *rivalry) heardRelease(now time.Time) {
 	if now.Sub(r.asked) > 2*time.Minute {
 		r.begin(now)
-		r.sawRival(now.Add(2 * time.Second))
+		r.rivalUntil(now.Add(2 * time.Second))
 	}
 }
 
@@ -208,7 +241,13 @@ func (r *rivalry) count(won bool) {
 	}
 }
 
-func (r *rivalry) sawRival(until time.Time) {
+// sawRival is called when somebody else has taken permits.
+func (r *rivalry) sawRival(d *Definition, now time.Time) {
+	r.doubt = 0
+	r.rivalUntil(now.Add(min(max(4*d.fullAfter(), time.Second), 30*time.Second)))
+}
+
+func (r *rivalry) rivalUntil(until time.Time) {
 	r.until = until
 	r.lucky = 0
 }
@@ -314,8 +353,15 @@ func (r *rivalry) giveWay(heard bool, now time.Time) time.Duration {
 	return 0
 }
 
-// away is for how long the instance does not ask because of its rivals.
-func (r *rivalry) away(now time.Time) time.Duration { return max(r.back.Sub(now), r.rest.Sub(now)) }
+// away is for how long the instance does not ask because of its rivals. What it waits for at a
+// later line does not matter to a caller who finds permits now.
+func (r *rivalry) away(now time.Time) time.Duration {
+	back := r.back.Sub(now)
+	if back > mostLate {
+		back = 0
+	}
+	return max(back, r.rest.Sub(now))
+}
 
 // leavesAlone is for how long a caller who has just come is not to ask, because the rivals
 // come first.

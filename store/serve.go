@@ -28,10 +28,13 @@ func (ce *cell) rest(wait time.Duration) {
 	}
 }
 
+// storeIsAway reports whether the part of the store that has the key counts as away.
+func (ce *cell) storeIsAway() bool { return ce.c.s.partOf(ce.c.name, ce.key).guard.err() != nil }
+
 // resting is how much longer this instance leaves to others what is left of a line of which it
 // has had its share. A caller who has just come, and wakes the goroutine, changes nothing about that.
 func (ce *cell) resting() time.Duration {
-	if ce.c.s.partOf(ce.c.name, ce.key).guard.err() != nil {
+	if ce.storeIsAway() {
 		return 0
 	}
 	ce.mu.Lock()
@@ -45,16 +48,14 @@ func (ce *cell) resting() time.Duration {
 // giveWay leaves what is free to other instances for a moment if it is not this instance's turn. It returns false
 // if the store was closed meanwhile; the queue is empty then.
 func (ce *cell) giveWay() bool {
-	if ce.c.s.partOf(ce.c.name, ce.key).guard.err() != nil {
+	if ce.storeIsAway() {
 		return true
 	}
 	ce.mu.Lock()
 	now := time.Now()
-	wait := ce.rivals.back.Sub(now) // it was woken before the end of its rest
+	wait := ce.rivals.away(now) // it was woken before the end of its rest
 	if ce.c.lends {
 		wait = ce.rivals.giveWay(ce.c.s.heard.Load(), now)
-	} else if wait > mostLate {
-		wait = 0
 	}
 	ce.mu.Unlock()
 	if wait > 0 && !ce.c.s.sleeps(wait) {
@@ -73,7 +74,7 @@ func saturated(a, b time.Duration) time.Duration { return time.Duration(addUp(in
 func (ce *cell) serve(ws []*waiter, zeros bool) (wait time.Duration) {
 	c := ce.c
 	mine := ce.share(ws)
-	if c.lends || c.o.Block > 1 || c.s.partOf(c.name, ce.key).guard.err() != nil {
+	if c.lends || c.o.Block > 1 || ce.storeIsAway() {
 		return ce.serveOneByOne(ws, mine, zeros)
 	}
 	asks := make([]Ask, 0, len(ws)+1)
@@ -115,8 +116,8 @@ func (ce *cell) serve(ws []*waiter, zeros bool) (wait time.Duration) {
 func (ce *cell) share(ws []*waiter) int {
 	ce.mu.Lock()
 	defer ce.mu.Unlock()
-	if ce.c.lends {
-		return len(ws) // one is asked for at a time
+	if ce.c.lends || ce.storeIsAway() {
+		return len(ws) // one is asked for at a time, or all are answered at once
 	}
 	most := ce.rivals.most(time.Now())
 	for i, w := range ws {
@@ -138,7 +139,7 @@ func (ce *cell) turnAfter(n int, zeros bool) time.Duration {
 // turn is how long to wait where permits come after wait. The cell is locked.
 func (ce *cell) turn(wait time.Duration) time.Duration {
 	now := time.Now()
-	if alone := ce.rivals.away(now); wait <= alone {
+	if alone := ce.rivals.away(now); wait <= alone && !ce.storeIsAway() {
 		return alone
 	}
 	return ce.rivals.turn(ce.last.def, wait, now)
@@ -150,12 +151,16 @@ func (ce *cell) afterServing(more bool) time.Duration {
 	ce.mu.Lock()
 	defer ce.mu.Unlock()
 	switch now := time.Now(); {
+	case ce.storeIsAway():
+		return 0
 	case more:
 		return max(ce.rivals.away(now), 0)
-	case ce.rivals.has(now) && !ce.c.lends && ce.last.def.Wait(ce.last.state, ce.last.now, 1) > 0:
-		return ce.turn(ce.until(1, false))
-	case ce.rivals.has(now) && !ce.c.lends:
+	case !ce.rivals.has(now) || ce.c.lends:
+		return 0
+	case ce.last.has(1, now):
 		return max(ce.rivals.away(now), 0)
+	case ce.last.def != nil:
+		return ce.turn(ce.until(1, false))
 	default:
 		return 0
 	}
@@ -210,7 +215,7 @@ func (ce *cell) serveOneByOne(ws []*waiter, share int, zeros bool) (wait time.Du
 // yields reports whether a concurrency limiter that has just got permits leaves what is free
 // to other instances.
 func (ce *cell) yields() bool {
-	if !ce.c.lends || ce.c.s.partOf(ce.c.name, ce.key).guard.err() != nil {
+	if !ce.c.lends || ce.storeIsAway() {
 		return false
 	}
 	ce.mu.Lock()
