@@ -77,7 +77,7 @@ CHECKS    = apigolden|archtest|hooktest|readme|repo|testreport
 
 .PHONY: platforms
 platforms: ## compile and vet for every platform; run the root's tests with an int of 32 bits
-	@export GOFLAGS="$${GOFLAGS/-race/}"
+	@GOFLAGS="$${GOFLAGS:-}" && export GOFLAGS="$${GOFLAGS/-race/}"
 	GOWORK=off $(GO) -C $(CROSSVET) test ./...
 	GOWORK=off $(GO) -C $(CROSSVET) run . -C "$(CURDIR)" $(PLATFORMS)
 	if [ "$$($(GO) env GOHOSTOS)/$$($(GO) env GOHOSTARCH)" != linux/amd64 ]; then

@@ -326,7 +326,7 @@ func (r *rivalry) most(now time.Time) int64 {
 			r.part = 1. / 8
 		}
 		r.first = max(int64(r.part*float64(r.there)+r.owed+rand.Float64()), 1)
-		r.share, r.piece = r.first, max(r.first/2, 1)
+		r.share, r.piece = r.first, r.first
 	}
 	if r.took >= r.share && at >= d.timeOf(r.line)+r.leftAfter(d) {
 		r.share = addUp(r.took, r.piece)
