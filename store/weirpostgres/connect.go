@@ -2,11 +2,14 @@ package weirpostgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/weir-go/weir/internal/recovered"
 )
 
 // A server that is far away is connected to in the background, and not within the time of one call. With a round trip
@@ -21,24 +24,32 @@ const prepareTimeout = 10 * time.Second
 // statementsOn is the key of a connection's data under which the statements that are prepared on it are.
 const statementsOn = "github.com/weir-go/weir/store/weirpostgres"
 
+// poolHooks names the pool's tracers and its other hooks in the log.
+const poolHooks = "weirpostgres: hooks of the pool"
+
+var errHook = errors.New("a hook of the pool has panicked or called runtime.Goexit")
+
 // connection returns a connection on which the statement is prepared, if the pool keeps prepared statements.
 func (b *Backend) connection(ctx context.Context, sql string) (*pgxpool.Conn, error) {
 	conn, err := b.pool.Acquire(ctx)
 	if err != nil || !b.plain || prepared(conn)[sql] {
 		return conn, err
 	}
-	begun, done := time.Now(), make(chan error)
+	begun, done, ended := time.Now(), make(chan error), ctx.Done()
 	go func() {
-		err := prepare(context.WithoutCancel(ctx), conn, sql)
-		select {
-		case done <- err:
-		case <-ctx.Done():
-			conn.Release()
-		}
+		err := errHook
+		defer func() { // deferred: the connection would be lost to the pool if a tracer called runtime.Goexit
+			select {
+			case done <- err:
+			case <-ended:
+				recovered.Call(poolHooks, conn.Release)
+			}
+		}()
+		recovered.Call(poolHooks, func() { err = prepare(context.WithoutCancel(ctx), conn, sql) })
 	}()
 	select {
 	case err = <-done:
-	case <-ctx.Done():
+	case <-ended:
 		return nil, ctx.Err()
 	}
 	if end, ok := ctx.Deadline(); err == nil && ok && time.Until(end) < time.Since(begun) {

@@ -1,10 +1,14 @@
 package weirpostgres
 
 import (
+	"context"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -50,4 +54,87 @@ func TestBackend_StatementsAreDeallocated(t *testing.T) {
 	exec(t, pool, "deallocate all")
 	_ = ask()
 	require.NoError(t, ask())
+}
+
+// A tracer calls the hooks that are set.
+type tracer struct{ prepare, query atomic.Pointer[func()] }
+
+func (h *tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	if f := h.query.Load(); f != nil {
+		(*f)()
+	}
+	return ctx
+}
+
+func (*tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (h *tracer) TracePrepareStart(ctx context.Context, _ *pgx.Conn, _ pgx.TracePrepareStartData) context.Context {
+	if f := h.prepare.Load(); f != nil {
+		(*f)()
+	}
+	return ctx
+}
+
+func (*tracer) TracePrepareEnd(context.Context, *pgx.Conn, pgx.TracePrepareEndData) {}
+
+// traced returns a Backend whose pool has one connection and a tracer.
+func traced(t testing.TB, o BackendOptions) (*Backend, *tracer) {
+	server := testserver.Postgres(t)
+	o.Schema = freshSchema(t, connect(t, server.URL, nil))
+	h := &tracer{}
+	pool := connect(t, server.URL, func(c *pgxpool.Config) { c.MaxConns, c.ConnConfig.Tracer = 1, h })
+	return newBackend(t, pool, o), h
+}
+
+var misbehaviors = map[string]func(){
+	"panic":  func() { panic("bad") },
+	"Goexit": runtime.Goexit,
+}
+
+// The call fails, and the pool keeps its only connection.
+func TestBackend_PrepareTracerThatMisbehaves(t *testing.T) {
+	for name, misbehave := range misbehaviors {
+		t.Run(name, func(t *testing.T) {
+			b, h := traced(t, BackendOptions{NoSweep: true})
+			d := bucket(t, b, "a", 5, 1, 3_600_000_000)
+			ask := func(ctx context.Context) error { return b.Decide(ctx, []*store.Batch{take(d, "k", 1)}) }
+
+			h.prepare.Store(&misbehave)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			require.ErrorIs(t, ask(ctx), errHook)
+
+			left, leave := context.WithCancel(ctx)
+			late := func() {
+				leave() // the call ends, and nothing but the goroutine has the connection
+				misbehave()
+			}
+			h.prepare.Store(&late)
+			require.Error(t, ask(left))
+
+			h.prepare.Store(nil)
+			require.NoError(t, ask(ctx))
+		})
+	}
+}
+
+// There is another sweep after one that a tracer has ended.
+func TestBackend_SweepWithTracerThatMisbehaves(t *testing.T) {
+	for name, misbehave := range misbehaviors {
+		t.Run(name, func(t *testing.T) {
+			b, h := traced(t, BackendOptions{})
+			var sweeps atomic.Int64
+			bad := func() {
+				sweeps.Add(1)
+				misbehave()
+			}
+			h.query.Store(&bad)
+			for want := range int64(3) {
+				b.sweeper.decided(sweepRarely)
+				b.sweeper.running.Wait()
+				require.Equal(t, want+1, sweeps.Load())
+			}
+			h.query.Store(nil)
+		})
+	}
 }

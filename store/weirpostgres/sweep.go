@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-go/weir/internal/recovered"
 )
 
 const (
@@ -68,11 +70,14 @@ func (s *sweeper) decided(n int) {
 	s.busy = true
 	s.restart()
 	s.running.Go(func() {
-		_ = s.sweep(s.ctx) // whoever comes next tries again; that the server is away others report
-		s.restart()
-		s.mu.Lock()
-		s.busy = false
-		s.mu.Unlock()
+		defer func() { // deferred: there would be no other sweep if a hook called runtime.Goexit
+			s.restart()
+			s.mu.Lock()
+			s.busy = false
+			s.mu.Unlock()
+		}()
+		// An error is ignored: the next sweep tries again, and calls report that the server is away.
+		recovered.Call(poolHooks, func() { _ = s.sweep(s.ctx) })
 	})
 }
 

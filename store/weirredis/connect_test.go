@@ -1,7 +1,10 @@
 package weirredis
 
 import (
+	"context"
 	"fmt"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +41,49 @@ func TestStore_ConnectsOverALongDistance(t *testing.T) {
 				assert.LessOrEqual(t, proxy.Connections(), 8)
 				return inARow == 3
 			}, time.Minute, time.Millisecond)
+		})
+	}
+}
+
+// A badHook does something bad for each command.
+type badHook func()
+
+func (badHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h badHook) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(context.Context, redis.Cmder) error {
+		h()
+		return nil
+	}
+}
+
+func (badHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// go-redis greets the servers of a Cluster on goroutines of its own.
+func TestBackend_GreetsAClusterWithHooksThatMisbehave(t *testing.T) {
+	for name, misbehave := range map[string]func(){"panic": func() { panic("bad") }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			client := redis.NewClusterClient(&redis.ClusterOptions{
+				ContextTimeoutEnabled: true,
+				ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+					return []redis.ClusterSlot{
+						{Start: 0, End: 8191, Nodes: []redis.ClusterNode{{Addr: "127.0.0.1:1"}}},
+						{Start: 8192, End: 16383, Nodes: []redis.ClusterNode{{Addr: "127.0.0.1:2"}}},
+					}, nil
+				},
+			})
+			defer func() { _ = client.Close() }()
+			var greeted atomic.Int64
+			client.OnNewNode(func(server *redis.Client) {
+				server.AddHook(badHook(func() {
+					greeted.Add(1)
+					misbehave()
+				}))
+			})
+			newTestBackend(t, client).greet(t.Context())
+			require.EqualValues(t, 2, greeted.Load())
 		})
 	}
 }

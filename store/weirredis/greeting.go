@@ -24,6 +24,9 @@ type greeting struct {
 // greetingTimeout is how long a greeting may take, with the dial.
 const greetingTimeout = 10 * time.Second
 
+// clientHooks names the client's hooks in the log.
+const clientHooks = "weirredis: hooks of the client"
+
 func (g *greeting) init() { g.ctx, g.cancel = context.WithCancel(context.Background()) }
 
 // greetAfter is for a call that has failed. It does not wait.
@@ -34,7 +37,7 @@ func (b *Backend) greetAfter(ctx context.Context) {
 	}
 	go func() {
 		defer g.busy.Store(false)
-		recovered.Call("weirredis: hooks of the client", func() {
+		recovered.Call(clientHooks, func() {
 			ctx, cancel := context.WithTimeout(g.ctx, greetingTimeout)
 			defer cancel()
 			b.greet(ctx)
@@ -49,7 +52,7 @@ func (b *Backend) greet(ctx context.Context) {
 		return
 	}
 	_ = b.cluster.ForEachMaster(ctx, func(ctx context.Context, server *redis.Client) error {
-		server.Ping(ctx)
+		recovered.Call(clientHooks, func() { server.Ping(ctx) }) // on a goroutine that go-redis has started
 		return nil
 	})
 }

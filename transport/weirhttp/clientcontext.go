@@ -48,13 +48,14 @@ var errCancelled = fmt.Errorf("weirhttp: the request's Cancel channel was closed
 // strategies end then. The base gets the channel itself, as part of the request. stop
 // ends the goroutine that this takes.
 func withCancelChannel(parent context.Context, ch <-chan struct{}) (ctx context.Context, stop context.CancelCauseFunc) {
+	deadline, ok := parent.Deadline() // not on the goroutine, where a panic of the caller's context ends the process
 	ctx, stop = context.WithCancelCause(parent)
 	go func() {
 		select {
 		case <-ch:
 			// An http.Client with a Timeout closes the channel and sets a deadline, both for the same moment.
 			// Which of the two is seen first must not decide what the error says.
-			if deadline, ok := parent.Deadline(); ok && !time.Now().Before(deadline) {
+			if ok && !time.Now().Before(deadline) {
 				<-ctx.Done()
 				return
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,6 +95,34 @@ func TestLifetimeEnded(t *testing.T) {
 		assert.Equal(t, context.Canceled, own.Err())
 		assert.True(t, isDone(own))
 	}
+}
+
+// lateContext panics once it is late.
+type lateContext struct {
+	context.Context
+	late atomic.Bool
+}
+
+func (c *lateContext) Deadline() (time.Time, bool) {
+	if c.late.Load() {
+		panic("late")
+	}
+	return c.Context.Deadline()
+}
+
+// The goroutine that waits for the channel does not call the caller's context, whose panic
+// would end the process there.
+func TestWithCancelChannel_ContextThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		parent := &lateContext{Context: t.Context()}
+		ch := make(chan struct{})
+		ctx, stop := withCancelChannel(parent, ch)
+		defer stop(nil)
+		parent.late.Store(true)
+		close(ch)
+		<-ctx.Done()
+		assert.Equal(t, errCancelled, context.Cause(ctx))
+	})
 }
 
 func TestLifetimeConcurrentSafe(t *testing.T) {
