@@ -23,8 +23,10 @@ const (
 	// usualLockWait is how long a statement waits for locks where the call has no deadline. Otherwise it is half of the
 	// time that the call has: the rest is for asking about the other keys.
 	usualLockWait = 5 * time.Second
-	// leastLockWait keeps short deadlines from mistaking an instance that has just written the row for a lock.
+	// leastLockWait keeps short waits from mistaking an instance that has just written the row for a lock.
 	leastLockWait = 10 * time.Millisecond
+	// leastAloneWait is leastLockWait for a key that is asked about alone, after others whose rows were locked, too.
+	leastAloneWait = 2 * time.Millisecond
 	// lockedFor is how long a key is asked about apart after its row was found locked.
 	lockedFor = time.Second
 )
@@ -45,12 +47,13 @@ func lockTimeout(wait time.Duration) string {
 	return strconv.FormatInt(max(wait.Milliseconds(), 1), 10)
 }
 
-// statementLocked returns the statement that finds which rows of a table are locked. It locks the others, which ends
-// with the statement. condition is what makes a row s that of a u.
+// statementLocked returns the statement that finds which rows of a table are locked, and which cannot be seen. It locks
+// the others, which ends with the statement. condition is what makes a row s that of a u.
 func statementLocked(table, condition string) string {
 	of := ` exists (select from "weir".` + table + ` s where ` + condition
-	return `select u.i::int from unnest($1::text[], $2::bytea[], $3::bytea[]) with ordinality u(name, key, id, i)
-		where` + of + `) and not` + of + ` for no key update skip locked)`
+	return `select u.i::int,` + of + `)
+		from unnest($1::text[], $2::bytea[], $3::bytea[]) with ordinality u(name, key, id, i)
+		where not` + of + ` for no key update skip locked)`
 }
 
 // A row is what a key's row is found by. The id is that of a lease.
@@ -58,7 +61,7 @@ type row struct{ table, name, key, id string }
 
 // A keyed question is what a statement asks about many keys.
 type keyed[T any] struct {
-	locked string // the statement that finds which of their rows are locked
+	locked string // see statementLocked
 	row    func(T) row
 	ask    func(context.Context, []T, time.Duration) error // one statement that waits so long for locks
 	fail   func(T, error)                                  // sets the outcome Failed
@@ -75,7 +78,7 @@ func askApart[T any](ctx context.Context, b *Backend, all []T, q keyed[T]) error
 	}
 	return q.inParts(free, held,
 		func(free []T) error { return askDivided(ctx, b, free, q, wait) },
-		func(held []T) error { return askAlone(ctx, b, held, q, brief(wait)) })
+		func(held []T) error { return askAlone(ctx, b, held, q, shorter(ctx, wait, 10)) })
 }
 
 // inParts asks about first, then about second.
@@ -103,8 +106,16 @@ func (q keyed[T]) failAll(all []T, err error) {
 	}
 }
 
-// brief is how long is waited for rows that are known to be locked, all together.
-func brief(wait time.Duration) time.Duration { return wait / 10 }
+// shorter returns wait divided by n, but at least leastLockWait: each time that a statement is divided its parts wait
+// shorter, and a healthy key in the last ones would fail because another instance has just written its row. A context
+// that ends soon shortens the wait further.
+func shorter(ctx context.Context, wait, n time.Duration) time.Duration {
+	wait = max(wait/n, leastLockWait)
+	if end, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(end)/2)
+	}
+	return wait
+}
 
 // askDivided asks in one statement, and if the statement fails because of some keys, about the others without them.
 func askDivided[T any](ctx context.Context, b *Backend, all []T, q keyed[T], wait time.Duration) error {
@@ -126,7 +137,7 @@ func askDivided[T any](ctx context.Context, b *Backend, all []T, q keyed[T], wai
 
 // askAroundLocked goes on after a statement that has waited so long for a lock in vain.
 func askAroundLocked[T any](ctx context.Context, b *Backend, all []T, q keyed[T], wait time.Duration) error {
-	locked, err := lockedNow(ctx, b, all, q)
+	locked, _, err := lockedNow(ctx, b, all, q)
 	if err != nil {
 		return err
 	}
@@ -144,23 +155,25 @@ func askAroundLocked[T any](ctx context.Context, b *Backend, all []T, q keyed[T]
 		q.fail(all[0], b.explained("lock", errLocked))
 		return nil
 	case len(all) == 1: // it has become free just now
-		return askAlone(ctx, b, all, q, brief(wait))
+		return askAlone(ctx, b, all, q, shorter(ctx, wait, 10))
 	case len(held) == 0: // a row that another session is inserting is not seen
-		return q.inHalves(all, func(half []T) error { return askDivided(ctx, b, half, q, brief(wait)) })
+		return q.inHalves(all, func(half []T) error { return askDivided(ctx, b, half, q, shorter(ctx, wait, 10)) })
 	}
 	return q.inParts(free, held,
-		func(free []T) error { return askDivided(ctx, b, free, q, wait/2) },
-		func(held []T) error { return askAlone(ctx, b, held, q, brief(wait)) })
+		func(free []T) error { return askDivided(ctx, b, free, q, shorter(ctx, wait, 2)) },
+		func(held []T) error { return askAlone(ctx, b, held, q, shorter(ctx, wait, 10)) })
 }
 
-// askAlone asks about keys whose rows were locked a moment ago, one by one. It waits so long for all of them together,
-// in an order by chance, so that one that stays locked does not keep the same others waiting.
+// askAlone asks about keys whose rows were locked a moment ago, one by one. They share the wait, so that one that stays
+// locked does not keep the others from being asked about. So many keys that the call would end meanwhile are not all
+// asked about; the order is random, so that these are not always the same ones.
 func askAlone[T any](ctx context.Context, b *Backend, held []T, q keyed[T], wait time.Duration) error {
-	end := time.Now().Add(wait)
+	each := max(wait/time.Duration(max(len(held), 1)), leastAloneWait)
+	end := time.Now().Add(lockWait(ctx))
 	for answered, i := range rand.Perm(len(held)) {
 		err := errLocked
-		if left := time.Until(end); left >= time.Millisecond {
-			err = q.ask(ctx, held[i:i+1], left)
+		if time.Now().Before(end) {
+			err = q.ask(ctx, held[i:i+1], each)
 		}
 		switch {
 		case err == nil:
@@ -176,28 +189,31 @@ func askAlone[T any](ctx context.Context, b *Backend, held []T, q keyed[T], wait
 	return nil
 }
 
-// lockedNow returns which rows are locked, without waiting for them.
-func lockedNow[T any](ctx context.Context, b *Backend, all []T, q keyed[T]) ([]bool, error) {
+// lockedNow returns which rows are locked, without waiting for them, and which are not there or are just being inserted
+// by another session.
+func lockedNow[T any](ctx context.Context, b *Backend, all []T, q keyed[T]) (locked, unseen []bool, err error) {
 	names, keys, ids := make([]string, len(all)), make([][]byte, len(all)), make([][]byte, len(all))
 	for i, x := range all {
 		r := q.row(x)
 		names[i], keys[i], ids[i] = r.name, keyBytes(r.key), keyBytes(r.id)
 	}
-	locked := make([]bool, len(all))
-	return locked, b.query(ctx, "lock", q.locked, []any{names, keys, ids}, func(rows pgx.Rows) error {
+	locked, unseen = make([]bool, len(all)), make([]bool, len(all))
+	return locked, unseen, b.query(ctx, "lock", q.locked, []any{names, keys, ids}, func(rows pgx.Rows) error {
 		var i int
-		if err := rows.Scan(&i); err != nil {
+		var seen bool
+		if err := rows.Scan(&i, &seen); err != nil {
 			return err
 		}
 		if i < 1 || i > len(all) {
 			return errAnswer
 		}
-		locked[i-1] = true
+		locked[i-1], unseen[i-1] = seen, !seen
 		return nil
 	})
 }
 
-// splitRemembered returns as held the keys whose rows were found locked lately and are still locked.
+// splitRemembered returns as held the keys whose rows were found locked lately and are still locked, or cannot be seen:
+// another session may still be inserting them, and a statement about all keys would wait for it at every call.
 func splitRemembered[T any](ctx context.Context, b *Backend, all []T, q keyed[T]) (free, held []T, err error) {
 	if !b.locks.any() {
 		return all, nil, nil
@@ -212,13 +228,13 @@ func splitRemembered[T any](ctx context.Context, b *Backend, all []T, q keyed[T]
 	if len(suspects) == 0 {
 		return all, nil, nil
 	}
-	locked, err := lockedNow(ctx, b, suspects, q)
+	locked, unseen, err := lockedNow(ctx, b, suspects, q)
 	if err != nil {
 		return nil, nil, err
 	}
 	n := 0
 	for i, x := range all {
-		isHeld := known[i] && locked[n]
+		isHeld := known[i] && (locked[n] || unseen[n])
 		if known[i] {
 			n++
 		}
@@ -235,8 +251,8 @@ func splitRemembered[T any](ctx context.Context, b *Backend, all []T, q keyed[T]
 // trip.
 type recentLocks struct {
 	seed   maphash.Seed
-	last   atomic.Int64      // when any was remembered, since base
-	places [256]atomic.Int64 // when one of the place was
+	last   atomic.Int64       // when any was remembered, since base
+	places [4096]atomic.Int64 // when one of the place was
 }
 
 func (r *recentLocks) init() { r.seed = maphash.MakeSeed() }

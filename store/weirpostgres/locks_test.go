@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -92,6 +94,11 @@ func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 			require.Equal(t, i == 1, batch.Outcome == store.Failed, batch.Key)
 		}
 		require.NoError(t, tx.Rollback(t.Context()))
+		require.NoError(t, b.Decide(t.Context(), all))
+		for i, batch := range all {
+			require.Equal(t, store.Decided, batch.Outcome, batch.Key)
+			require.EqualValues(t, map[bool]int{true: 1, false: 2}[i == 1], batch.State.Missing, batch.Key)
+		}
 	})
 
 	t.Run("Replace", func(t *testing.T) {
@@ -192,6 +199,103 @@ func TestAskApart_LateErrorIsThatOfTheKeysItHit(t *testing.T) {
 		for i, want := range []error{broken, broken, nil, nil} {
 			require.Equal(t, want, all[i].err, i)
 		}
+	})
+}
+
+// A blocking is a question of which some keys cannot be answered at once. It records the statements.
+type blocking struct {
+	forever   map[string]bool // keys whose rows stay locked
+	contended map[string]bool // keys whose rows are free after leastAloneWait, as one that another instance writes
+	asked     [][]string
+	waits     []time.Duration
+	outcomes  map[string]error
+}
+
+func (q *blocking) keyed(b *Backend) keyed[string] {
+	return keyed[string]{
+		locked: b.sql.lockedStates,
+		row:    func(key string) row { return row{"states", "a", key, ""} },
+		fail:   func(key string, err error) { q.outcomes[key] = err },
+		ask: func(_ context.Context, keys []string, wait time.Duration) error {
+			q.asked, q.waits = append(q.asked, keys), append(q.waits, wait)
+			for _, key := range keys {
+				if q.forever[key] || q.contended[key] && wait < leastAloneWait {
+					return &pgconn.PgError{Code: lockNotAvailable}
+				}
+			}
+			for _, key := range keys {
+				q.outcomes[key] = nil
+			}
+			return nil
+		},
+	}
+}
+
+// A row that another session is inserting cannot be seen. The other keys of the call are not asked about together
+// with its key again and again, and the statements that find it leave the others time for ordinary contention.
+func TestAskApart_RowThatCannotBeSeen(t *testing.T) {
+	b, _ := shared(t)
+	q := &blocking{forever: map[string]bool{"k17": true}}
+	var keys []string
+	for i := range 40 {
+		keys = append(keys, fmt.Sprintf("k%02d", i))
+	}
+	for call := range 3 {
+		q.asked, q.waits, q.outcomes = nil, nil, map[string]error{}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		require.NoError(t, askApart(ctx, b, keys, q.keyed(b)))
+		cancel()
+		require.Len(t, q.outcomes, len(keys))
+		for key, err := range q.outcomes {
+			require.Equal(t, q.forever[key], errors.Is(err, errLocked), key)
+		}
+		for i, wait := range q.waits {
+			require.GreaterOrEqual(t, wait, leastLockWait, "%d of call %d", i, call)
+		}
+		for _, asked := range q.asked {
+			alone := call == 0 || len(asked) == 1 || !slices.Contains(asked, "k17")
+			require.True(t, alone, "in call %d it is asked about with %d others", call, len(asked)-1)
+		}
+	}
+}
+
+// Many rows that stay locked do not keep a key from being asked about.
+func TestAskAlone_AsksEachKeyOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b Backend
+		b.locks.init()
+		q := &blocking{forever: map[string]bool{}, contended: map[string]bool{"k00": true}, outcomes: map[string]error{}}
+		var keys []string
+		for i := range 40 {
+			keys = append(keys, fmt.Sprintf("k%02d", i))
+			q.forever[keys[i]] = i > 0
+		}
+		asking := q.keyed(&b)
+		ask := asking.ask
+		asking.ask = func(ctx context.Context, keys []string, wait time.Duration) error {
+			err := ask(ctx, keys, wait)
+			if err != nil {
+				time.Sleep(wait)
+			}
+			return err
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		begun := time.Now()
+		require.NoError(t, askAlone(ctx, &b, keys, asking, 25*time.Millisecond))
+		require.Len(t, q.asked, len(keys))
+		require.NoError(t, q.outcomes["k00"])
+		require.LessOrEqual(t, time.Since(begun), 39*leastAloneWait)
+
+		q.asked, begun = nil, time.Now()
+		for i := range 1000 {
+			keys = append(keys, fmt.Sprint("l", i))
+			q.forever[keys[len(keys)-1]] = true
+		}
+		left, _ := ctx.Deadline()
+		require.NoError(t, askAlone(ctx, &b, keys, asking, 25*time.Millisecond))
+		require.LessOrEqual(t, time.Since(begun), left.Sub(begun)/2+leastAloneWait, "the call does not take all the time there is")
+		require.ErrorIs(t, q.outcomes["l0"], errLocked)
 	})
 }
 
