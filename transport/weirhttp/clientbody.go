@@ -111,18 +111,23 @@ var errCut = errors.New("weirhttp: the rest of the body was thrown away when the
 
 // condense closes what is behind the body and keeps its first bytes, which had to be
 // read in any case. So a strategy can still return the response; most bodies of
-// failures are not longer.
-func (b *body) condense() {
-	if b.base == nil || !b.reading.TryLock() {
-		return // a strategy reads it: it is not ours to close
+// failures are not longer. condense returns false, and has done nothing, while a strategy
+// reads the body.
+func (b *body) condense() (done bool) {
+	if b.base == nil {
+		return true
+	}
+	if !b.reading.TryLock() {
+		return false
 	}
 	defer b.reading.Unlock()
 	if b.condensed || b.closed.Load() {
-		return
+		return true
 	}
 	b.condensed, b.after = true, errCut
 	defer b.shut()
 	b.kept, b.after = b.drain(make([]byte, 0, 512))
+	return true
 }
 
 // discard closes the body of a response that the caller does not get. drain: try to

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
 )
@@ -186,4 +187,50 @@ func TestTransportRetriesByTheResult(t *testing.T) {
 		assert.Equal(t, "OK", readAll(t, resp))
 		assert.EqualValues(t, 3, base.closed.Load())
 	})
+}
+
+// A strategy still reads the body of a failure as the next attempt begins: it is not condensed,
+// and it is closed in the end, with the attempt that it belongs to.
+func TestTransport_FailureThatAStrategyReadsIsClosed(t *testing.T) {
+	for _, panics := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			base := &fakeBase{answer: func(r *http.Request, number int) (*http.Response, error) {
+				if number > 0 {
+					return inTurn(200)(r, number)
+				}
+				resp := answering(503)
+				resp.Body = &endless{each: time.Hour, done: make(chan struct{})}
+				return resp, nil
+			}}
+			read := make(chan error, 1)
+			strategy := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+				value, err := next.Run(ctx)
+				resp, _ := value.(*http.Response)
+				require.NotNil(t, resp, "%v", err)
+				go func() {
+					_, err := resp.Body.Read(make([]byte, 10))
+					read <- err
+				}()
+				synctest.Wait() // it reads
+				value, err = next.Run(ctx)
+				if panics {
+					panic("bad")
+				}
+				return value, err
+			})
+			transport := roundTripper(t, base, nil, strategy, timeout.New(time.Minute, nil))
+			began := time.Now()
+			if panics {
+				assert.PanicsWithValue(t, "bad", func() { _ = failing(t, transport, newRequest(t, http.MethodGet, url, "")) })
+			} else {
+				resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
+				require.NoError(t, err)
+				readAll(t, resp)
+			}
+			assert.ErrorContains(t, <-read, "closed")
+			assert.Zero(t, time.Since(began))
+			assert.EqualValues(t, 2, base.closed.Load())
+			assert.Error(t, base.requests[0].Context().Err(), "the attempt has ended")
+		})
+	}
 }

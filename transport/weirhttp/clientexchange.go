@@ -55,7 +55,6 @@ type attempt struct {
 
 	response *http.Response
 	failed   bool // the response counts as a failure
-	stale    bool // the response's body is condensed as another attempt begins; under exchange.mu
 	body     body
 }
 
@@ -122,19 +121,18 @@ func (x *exchange) begin(ctx context.Context) (a *attempt, stale []*attempt, err
 	a.copyRequest(a.lifetime(ctx), x.request)
 	x.sent++
 	x.running++
-	return a, x.markStaleLocked(), nil
+	return a, x.staleLocked(), nil
 }
 
-// markStaleLocked returns the failures that the caller will most likely not get, as
+// staleLocked returns the failures that the caller will most likely not get, as
 // another attempt begins. A response that is no failure may be on its way to the caller
 // at this moment: a hedge may start an attempt whose outcome it does not need any more.
-func (x *exchange) markStaleLocked() (stale []*attempt) {
+func (x *exchange) staleLocked() (stale []*attempt) {
 	if x.running > 1 {
 		return nil
 	}
 	for _, a := range x.responses {
 		if a.failed {
-			a.stale = true
 			stale = append(stale, a)
 		}
 	}
@@ -142,18 +140,17 @@ func (x *exchange) markStaleLocked() (stale []*attempt) {
 }
 
 // condense frees the connections of failures, so that the next attempt can use one.
-// Until then they stay in responses: a body that panics does not leave others open.
+// Until then they stay in responses: a body that panics does not leave others open, and one
+// that a strategy still reads is closed in the end.
 func (x *exchange) condense(stale []*attempt) {
 	if len(stale) == 0 {
 		return
 	}
-	for _, a := range stale {
-		a.body.condense()
-	}
+	condensed := slices.DeleteFunc(stale, func(a *attempt) bool { return !a.body.condense() })
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if !x.settled { // settle reads them without mu
-		x.responses = slices.DeleteFunc(x.responses, func(a *attempt) bool { return a.stale })
+		x.responses = slices.DeleteFunc(x.responses, func(a *attempt) bool { return slices.Contains(condensed, a) })
 	}
 }
 
