@@ -1,6 +1,14 @@
 package store
 
-import "context"
+import (
+	"context"
+	"errors"
+)
+
+// ErrDefinition marks an error of [Backend] Load or Define that concerns only the limiter of that name: something else is
+// stored in place of its definition, or another session keeps the definition locked. The limiter answers by its Outage,
+// with that error. Reconfigure returns it, too. It never counts as a failure of the store.
+var ErrDefinition = errors.New("store: the definition cannot be read or written")
 
 // A Backend keeps the state of limiters where many instances can reach it. It is what a
 // store has to bring; queues, coalescing, local leasing, caching, and what happens while the
@@ -32,7 +40,8 @@ type Backend interface {
 	Release(ctx context.Context, holds []*Hold) error
 
 	// Load returns the definition of that name, nil if there is none, and the time of the
-	// store in microseconds since 1970.
+	// store in microseconds since 1970. An error of Load or Define that is this definition's and says nothing of the
+	// store wraps [ErrDefinition].
 	Load(ctx context.Context, name string) (d *Definition, now int64, err error)
 
 	// Define makes next the definition of its name if the one in force has the version

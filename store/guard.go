@@ -64,6 +64,9 @@ func (g *guard) came(begun moment, err error) {
 		g.succeeded()
 		return
 	}
+	if errors.Is(err, ErrDefinition) { // the store has answered, which does not say that it can be written to
+		return
+	}
 	g.s.count.failures.Add(1)
 	g.failed(begun, err)
 }

@@ -223,6 +223,78 @@ func TestKeyError_StaysWithTheKey(t *testing.T) {
 	}
 }
 
+// The error of one limiter's definition stays with that limiter, where it is read first and where it is changed.
+func TestDefinitionError_StaysWithTheLimiter(t *testing.T) {
+	broken := errors.New("WRONGTYPE")
+	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
+		inWorld(t, func(t *testing.T, w *world) {
+			s := w.instance(store.Options{})
+			good := w.keys(s, 1000, how)
+			known := must2(s.TokenBucket("known", bucketOf(1000, 1, time.Hour, 0), how))(t)
+			bad := []limiter.Limiter{
+				must2(s.TokenBucket("bad", bucketOf(10, 1, time.Hour, 0), how))(t),
+				must2(s.Concurrency("badseats", limiter.ConcurrencyOptions{PermitLimit: 10}, how))(t),
+			}
+			w.ask(good, "k")
+			w.granted(known, 1)
+			for _, name := range []string{"bad", "badseats", "known"} {
+				w.FailKey(name, "", broken)
+			}
+			for range 10 {
+				for _, l := range bad {
+					err, _ := store.OutageKey.From(w.rejected(l, 1))
+					require.ErrorIs(t, err, store.ErrDefinition)
+					require.ErrorIs(t, err, broken)
+				}
+				err := known.Reconfigure(bucketOf(500, 1, time.Hour, 0))
+				require.ErrorIs(t, err, store.ErrUnavailable)
+				require.ErrorIs(t, err, store.ErrDefinition)
+			}
+			require.NoError(t, s.Health().Err)
+			require.True(t, w.ask(good, "k").Acquired())
+			require.Empty(t, w.events.of(store.StoreLost))
+			require.Zero(t, s.Counters().Failures)
+
+			for _, name := range []string{"bad", "badseats", "known"} {
+				w.FailKey(name, "", nil)
+			}
+			for _, l := range bad {
+				w.granted(l, 1)
+			}
+			require.NoError(t, known.Reconfigure(bucketOf(500, 1, time.Hour, 0)))
+		})
+	}
+}
+
+// An error of a definition that is written is counted like one of a definition that is read: as no failure, and not as
+// a sign that the store is there.
+func TestDefinitionError_ResetsNoFailures(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{})
+		good := w.keys(s, 1000, nil)
+		known := must2(s.TokenBucket("known", bucketOf(1000, 1, time.Hour, 0), nil))(t)
+		w.ask(good, "k")
+		w.granted(known, 1)
+		w.hook(func(method string) error {
+			switch method {
+			case "Define":
+				return fmt.Errorf("%w: it is locked", store.ErrDefinition)
+			case "Decide":
+				return errDead
+			}
+			return nil
+		}, nil)
+		for i := range 3 {
+			for range 5 {
+				require.ErrorIs(t, known.Reconfigure(bucketOf(500, 1, time.Hour, 0)), store.ErrDefinition)
+			}
+			require.Empty(t, w.events.of(store.StoreLost), "after %d failures", i)
+			w.ask(good, "k")
+		}
+		require.Len(t, w.events.of(store.StoreLost), 1)
+	})
+}
+
 // One pause that fails several round trips at once is one failure.
 func TestGuard_APauseCountsOnce(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -181,7 +181,7 @@ func sameState(a, b store.State) bool {
 func (m *Memory) Load(ctx context.Context, name string) (*store.Definition, int64, error) {
 	var d *store.Definition
 	var now int64
-	if _, err := m.reach(ctx, name, ""); err != nil {
+	if err := m.reachDefinition(ctx, name); err != nil {
 		return nil, 0, err
 	}
 	err := m.call(ctx, "Load", func() { d, now = m.definitions[name], m.now() })
@@ -194,7 +194,7 @@ func (m *Memory) Load(ctx context.Context, name string) (*store.Definition, int6
 // Define makes next the definition if the one in force has the version old.
 func (m *Memory) Define(ctx context.Context, old int64, next *store.Definition) (bool, error) {
 	var done bool
-	if _, err := m.reach(ctx, next.Name, ""); err != nil {
+	if err := m.reachDefinition(ctx, next.Name); err != nil {
 		return false, err
 	}
 	err := m.call(ctx, "Define", func() {

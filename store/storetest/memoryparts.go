@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/weir-go/weir/store"
 )
@@ -42,7 +43,7 @@ func (m *Memory) StallPart(part string, on bool) {
 }
 
 // FailKey makes every question about one key fail with err, as one under which something else is stored, until it is
-// called with nil.
+// called with nil. With the key "" Load and Define of that name fail, too, with [store.ErrDefinition].
 func (m *Memory) FailKey(name, key string, err error) {
 	m.trouble.set(func(t *trouble) { put(&t.keys, target{name, key}, err) })
 }
@@ -78,6 +79,15 @@ func (m *Memory) reach(ctx context.Context, name, key string) (store.Outcome, er
 		return store.Failed, broken
 	}
 	return 0, nil
+}
+
+// reachDefinition is reach for the definition of that name.
+func (m *Memory) reachDefinition(ctx context.Context, name string) error {
+	outcome, err := m.reach(ctx, name, "")
+	if outcome == store.Failed {
+		return fmt.Errorf("%w: %w", store.ErrDefinition, err)
+	}
+	return err
 }
 
 // reachBatches returns those that can be asked, and answers the others.

@@ -117,14 +117,14 @@ func statementsOf(schema string, async bool) statements {
 			from (select) one left join "weir".definitions d on d.name = $1::text`),
 		create: s(`with made as (insert into "weir".definitions (name, version, kind, permits, period, refill, segments, anchor, reached,
 					generation, explicit, made, made_by, past)
-				values ($1::text, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::boolean,
-					$11::bigint, $12::boolean, $13::bigint, $14::text, $15::text)
+				select $1::text, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::boolean,
+					$11::bigint, $12::boolean, $13::bigint, $14::text, $15::text from (select ` + waitFor("$16") + `) w
 				on conflict do nothing returning name)
 			select "weir".tell('d', name, ''), $2::bigint from made`),
 		redefine: s(`with made as (update "weir".definitions set version = $3::bigint, kind = $4::bigint, permits = $5::bigint,
 				period = $6::bigint, refill = $7::bigint, segments = $8::bigint, anchor = $9::bigint, reached = $10::boolean,
 				generation = $11::bigint, explicit = $12::boolean, made = $13::bigint, made_by = $14::text, past = $15::text
-				where name = $1::text and version = $2::bigint returning name)
+				from (select ` + waitFor("$16") + `) w where name = $1::text and version = $2::bigint returning name)
 			select "weir".tell('d', name, '') from made`),
 		notify: `select pg_notify($1::text, $2::text)`,
 		sweep:  s(`select "weir".sweep($1::bigint, $2::bigint)`),

@@ -12,7 +12,7 @@ import (
 // Load returns the definition of that name, and the server's time.
 func (b *Backend) Load(ctx context.Context, name string) (d *store.Definition, now int64, err error) {
 	if err := checkName(name); err != nil {
-		return nil, 0, b.explained("load", err)
+		return nil, 0, ofDefinition(b.explained("load", err))
 	}
 	err = b.queryAll(ctx, "load", b.sql.load, []any{name}, 1, func(_ int, rows pgx.Rows) error {
 		var version, kind, permits, period, refill, segments, anchor *int64
@@ -40,10 +40,11 @@ func (b *Backend) Load(ctx context.Context, name string) (d *store.Definition, n
 // Define makes next the definition if the one in force has the version old.
 func (b *Backend) Define(ctx context.Context, old int64, next *store.Definition) (done bool, err error) {
 	if err := checkDefinition(next); err != nil {
-		return false, b.explained("define", err)
+		return false, ofDefinition(b.explained("define", err))
 	}
 	if next.Version <= 0 {
-		return false, b.explained("define", errors.New("a version must be more than 0, which stands for no definition"))
+		err := errors.New("a version must be more than 0, which stands for no definition")
+		return false, ofDefinition(b.explained("define", err))
 	}
 	sql := b.sql.redefine
 	if old == 0 {
@@ -51,8 +52,11 @@ func (b *Backend) Define(ctx context.Context, old int64, next *store.Definition)
 	}
 	args := []any{
 		next.Name, old, next.Version, int64(next.Kind), next.Permits, next.Period, next.Refill, next.Segments, next.Anchor, next.Reached,
-		next.Generation, next.Explicit, next.Made, next.By, next.Past,
+		next.Generation, next.Explicit, next.Made, next.By, next.Past, lockTimeout(lockWait(ctx)),
 	}
 	err = b.query(ctx, "define", sql, args, func(pgx.Rows) error { done = true; return nil })
+	if codeOf(err) == lockNotAvailable || ofTheKeys(err) {
+		err = ofDefinition(err)
+	}
 	return done && err == nil, err
 }

@@ -51,6 +51,9 @@ func ofTheKeys(err error) bool {
 	return false
 }
 
+// ofDefinition marks the error of one limiter's definition.
+func ofDefinition(err error) error { return fmt.Errorf("%w: %w", store.ErrDefinition, err) }
+
 // explained says what was asked, and where we know it what to do about the error.
 func (b *Backend) explained(what string, err error) error {
 	if err == nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -343,4 +344,69 @@ func TestStore_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 	unlock()
 	require.Zero(t, round())
 	require.Zero(t, lost.Load())
+}
+
+// Whoever changes a definition that another session keeps locked is told so in time, and the store is not lost.
+func TestStore_LockedDefinitionIsTheTroubleOfItsLimiter(t *testing.T) {
+	pool := connect(t, testserver.Postgres(t).URL, nil)
+	schema := freshSchema(t, pool)
+	s, err := New(pool, Options{Schema: schema})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	limits := func(n int) limiter.TokenBucketOptions {
+		return limiter.TokenBucketOptions{TokenLimit: n, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}
+	}
+	known, err := s.TokenBucket("known", limits(10), nil)
+	require.NoError(t, err)
+	fresh, err := s.TokenBucket("fresh", limits(10), nil)
+	require.NoError(t, err)
+	cause := func(l *store.TokenBucket) error {
+		t.Helper()
+		lease, err := l.TryAcquire(t.Context(), 1)
+		require.NoError(t, err)
+		why, _ := store.OutageKey.From(lease)
+		require.Equal(t, why == nil, lease.Acquired())
+		return why
+	}
+	require.NoError(t, cause(known))
+
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), inSchema(`select from "weir".definitions where name = 'known' for update`, schema))
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), inSchema(`insert into "weir".definitions
+		select 'fresh', version, kind, permits, period, refill, segments, anchor, reached from "weir".definitions`, schema))
+	require.NoError(t, err)
+	for range 4 {
+		require.ErrorIs(t, known.Reconfigure(limits(20)), store.ErrDefinition)
+		require.ErrorIs(t, cause(fresh), store.ErrDefinition)
+	}
+	require.NoError(t, s.Health().Err)
+	require.Zero(t, s.Counters().Failures)
+	require.NoError(t, cause(known), "it is still decided by the definition in force")
+
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.NoError(t, known.Reconfigure(limits(20)))
+	require.NoError(t, cause(fresh))
+}
+
+func TestBackend_DefinitionErrors(t *testing.T) {
+	b, _ := shared(t)
+	long := bucket(t, b, "a", 5, 1, 1_000_000)
+	long.Name = strings.Repeat("n", maxName+1)
+	_, _, err := b.Load(t.Context(), long.Name)
+	require.ErrorIs(t, err, store.ErrDefinition)
+	_, err = b.Define(t.Context(), 0, long)
+	require.ErrorIs(t, err, store.ErrDefinition)
+	spoilt := bucket(t, b, "a", 5, 1, 1_000_000)
+	spoilt.By = "\x00"
+	_, err = b.Define(t.Context(), 0, spoilt)
+	require.ErrorIs(t, err, store.ErrDefinition)
+
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = b.Define(ended, 0, bucket(t, b, "a", 5, 1, 1_000_000))
+	require.Error(t, err)
+	require.NotErrorIs(t, err, store.ErrDefinition)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
 )
 
@@ -143,6 +144,57 @@ func TestAFailureIsThatOfOneKey(t *testing.T) {
 	holds[1].Fence = 0
 	require.NoError(t, b.Release(t.Context(), holds[1:]))
 	require.True(t, holds[1].OK, "a lease whose fence is not known can be given back")
+}
+
+// What is wrong with one limiter's definition is nothing to the other limiters, and is not the store's.
+func TestDefinitionError_StaysWithTheLimiter(t *testing.T) {
+	b, client := shared(t)
+	key := b.names.definition("bad")
+	for name, spoil := range map[string]func() error{
+		"something else": func() error { return client.LPush(t.Context(), key, "x").Err() },
+		"too short":      func() error { return client.Set(t.Context(), key, "x", 0).Err() },
+		"no JSON":        func() error { return client.Set(t.Context(), key, doubles(1)+"{", 0).Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, client.Del(t.Context(), key).Err())
+			require.NoError(t, spoil())
+			_, _, err := b.Load(t.Context(), "bad")
+			require.ErrorIs(t, err, store.ErrDefinition)
+			if name != "no JSON" { // of which the version can be read
+				d := slowBucket(2)
+				d.Name = "bad"
+				_, err = b.Define(t.Context(), 1, d)
+				require.ErrorIs(t, err, store.ErrDefinition)
+			}
+
+			s, err := store.New(b, store.Options{})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, s.Close()) }()
+			limits := limiter.TokenBucketOptions{TokenLimit: 1 << 20, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}
+			bad, err := s.TokenBucket("bad", limits, nil)
+			require.NoError(t, err)
+			good, err := s.TokenBucket("good", limits, nil)
+			require.NoError(t, err)
+			for range 5 {
+				lease, err := bad.TryAcquire(t.Context(), 1)
+				require.NoError(t, err)
+				cause, _ := store.OutageKey.From(lease)
+				require.ErrorIs(t, cause, store.ErrDefinition)
+			}
+			require.NoError(t, s.Health().Err)
+			lease, err := good.TryAcquire(t.Context(), 1)
+			require.NoError(t, err)
+			require.True(t, lease.Acquired())
+		})
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _, err := b.Load(ended, "good")
+	require.NotErrorIs(t, err, store.ErrDefinition)
+	d := slowBucket(2)
+	d.Version = 0
+	_, err = b.Define(t.Context(), 0, d)
+	require.ErrorIs(t, err, store.ErrDefinition)
 }
 
 // A decision whose answer did not come may have been made: go-redis must not send it again.

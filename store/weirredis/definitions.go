@@ -42,37 +42,45 @@ func (b *Backend) loadAt(ctx context.Context, name string, p *place) (*store.Def
 	s := b.scripts.load
 	answer, err := b.run(ctx, &call{script: s, args: []any{"evalsha", s.sha, "1", p.def}})
 	if err != nil {
-		return nil, 0, wrap(ctx, "load", err)
+		return nil, 0, wrapOfDefinition(ctx, "load", err)
 	}
 	if len(answer) < 8 {
-		return nil, 0, fmt.Errorf("weirredis: load: %w", errAnswer)
+		return nil, 0, wrapOfDefinition(ctx, "load", errAnswer)
 	}
 	now := number(answer, 0)
 	if answer = answer[8:]; answer == "" {
 		return nil, now, nil
 	}
 	if len(answer) < 8 {
-		return nil, 0, fmt.Errorf("weirredis: load: the definition of %q is too short", name)
+		return nil, 0, ofDefinition(fmt.Errorf("weirredis: load: the definition of %q is too short", name))
 	}
 	d := &store.Definition{}
 	if err := json.Unmarshal([]byte(answer[8:]), d); err != nil {
-		return nil, 0, fmt.Errorf("weirredis: load: the definition of %q: %w", name, err)
+		return nil, 0, ofDefinition(fmt.Errorf("weirredis: load: the definition of %q: %w", name, err))
 	}
 	d.Name = name // JSON cannot say every byte
 	return d, now, nil
 }
 
+// wrapOfDefinition is wrap for an error of the script that reads or writes a definition.
+func wrapOfDefinition(ctx context.Context, what string, err error) error {
+	if ofTheKey(err) {
+		return ofDefinition(wrap(ctx, what, err))
+	}
+	return wrap(ctx, what, err)
+}
+
 // Define makes next the definition of its name if the one in force has the version old, and tells all who listen.
 func (b *Backend) Define(ctx context.Context, old int64, next *store.Definition) (bool, error) {
 	if next == nil {
-		return false, errors.New("weirredis: define: no definition")
+		return false, ofDefinition(errors.New("weirredis: define: no definition"))
 	}
 	if next.Version <= 0 || next.Version > exact {
-		return false, fmt.Errorf("weirredis: define: limiter %q: %d is not a version", next.Name, next.Version)
+		return false, ofDefinition(fmt.Errorf("weirredis: define: limiter %q: %d is not a version", next.Name, next.Version))
 	}
 	text, err := json.Marshal(next)
 	if err != nil {
-		return false, fmt.Errorf("weirredis: define: limiter %q: %w", next.Name, err)
+		return false, ofDefinition(fmt.Errorf("weirredis: define: limiter %q: %w", next.Name, err))
 	}
 	s := b.scripts.define
 	answer, err := b.run(ctx, &call{script: s, args: []any{
@@ -80,7 +88,7 @@ func (b *Backend) Define(ctx context.Context, old int64, next *store.Definition)
 		doubles(float64(old)), doubles(float64(next.Version)) + string(text), b.names.channel(),
 	}})
 	if err != nil {
-		return false, wrap(ctx, "define", err)
+		return false, wrapOfDefinition(ctx, "define", err)
 	}
 	if answer != "1" {
 		return false, nil

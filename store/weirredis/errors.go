@@ -2,6 +2,7 @@ package weirredis
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -27,6 +28,9 @@ func ofTheKey(err error) bool {
 	// the script is the script's own: a number that is none, a text that is too short.
 	return strings.HasPrefix(text, "WRONGTYPE") || strings.HasPrefix(text, "ERR") && strings.Contains(text, "user_script:")
 }
+
+// ofDefinition marks the error of one limiter's definition.
+func ofDefinition(err error) error { return fmt.Errorf("%w: %w", store.ErrDefinition, err) }
 
 // outcomeOf is the Outcome of a key that could not be asked because of err.
 func outcomeOf(err error) store.Outcome {
