@@ -71,7 +71,8 @@ standalone: ## build the nested modules as if there were no go.work
 	done
 
 # The systems that weir is checked for, tests included. The root module's tests also run where an int has 32 bits: an
-# amd64 processor runs linux/386 as it is. CHECKS look at the repository itself and find the same everywhere.
+# amd64 processor runs linux/386 as it is, without the tests that take long: unit has them. CHECKS look at the
+# repository itself and find the same everywhere.
 PLATFORMS = windows/amd64 darwin/arm64 linux/arm64 linux/386 js/wasm
 CHECKS    = apigolden|archtest|hooktest|readme|repo|testreport
 
@@ -87,7 +88,7 @@ platforms: ## compile and vet for every platform; run the root's tests with an i
 	echo "== platforms: go test as linux/386"
 	export CGO_ENABLED=0 GOARCH=386
 	$(GO) build ./...
-	$(GO) test -vet=off $$($(GO) list ./... | grep -vE '/internal/($(CHECKS))$$')
+	$(GO) test -vet=off -short $$($(GO) list ./... | grep -vE '/internal/($(CHECKS))$$')
 
 .PHONY: architecture
 architecture: ## who may import whom

@@ -51,6 +51,9 @@ const (
 func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lease, from source) (*waiter, limiter.Lease) {
 	q := c.queueing.Load()
 	hint, _ := rejected.RetryAfter()
+	if q.limit == 0 && from == fromRivals {
+		return nil, limiter.Lease{}
+	}
 	if q.limit == 0 { // no need for a cell
 		if left, ok := rejected.Remaining(); ok {
 			return nil, limiter.RejectedKnowing(hint, limiter.ReasonNoPermit, left)
@@ -59,6 +62,9 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 	}
 	gone := ctx.Done()
 	ce := c.cells.lock(key, true)
+	if ce == nil && from == fromRivals {
+		return nil, limiter.Lease{}
+	}
 	if ce == nil {
 		return nil, limiter.Rejected(hint, limiter.ReasonQueueLimit)
 	}
@@ -94,7 +100,8 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 		close(w.ready)
 	}
 	now := time.Now()
-	if from != fromRivals {
+	// A queue for leases may only be giving way.
+	if from == fromStore || from == fromCell && (!c.lends || !ce.rivals.attends(now)) {
 		ce.rivals.begin(now)
 	}
 	c.waited.Store(now.UnixNano())

@@ -84,7 +84,9 @@ func (c *core) atOnce(key string, n int, waiting bool) (limiter.Lease, source) {
 	defer ce.mu.Unlock()
 	if n > 0 && !ce.queue.empty() && c.queueing.Load().order == limiter.OldestFirst {
 		from := fromCell
-		if now := time.Now(); !c.lends && ce.rivals.has(now) && ce.last.has(int64(n), now) {
+		now := time.Now()
+		polite := !c.lends && (ce.rivals.has(now) || ce.rivals.away(now) > 0)
+		if polite && ce.last.has(addUp(ce.queue.permits, int64(n)), now) {
 			from = fromRivals // the queue waits for its turn, not for permits
 		}
 		return limiter.Rejected(ce.waitBehind(n), ""), from

@@ -88,6 +88,7 @@ func TestLimiter_FairBetweenInstances(t *testing.T) {
 		callers string
 	}{
 		{"bucket of 1", bucket(1, 1, 100*time.Millisecond), nil, 10, 0.99, store.Options{}, 0, ""},
+		{"bucket of 1 that is slow", bucket(1, 1, 20*time.Second), nil, 0.05, 0.99, store.Options{}, 0, ""},
 		{"bucket of 100", bucket(100, 1, 10*time.Millisecond), nil, 100, 0.95, store.Options{}, 100, ""},
 		{"bucket by 20", bucket(20, 20, 100*time.Millisecond), nil, 200, 0.95, store.Options{}, 0, ""},
 		{"bucket, cached", bucket(5, 5, 50*time.Millisecond), caching, 100, 0.95, store.Options{}, 0, ""},

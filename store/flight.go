@@ -342,7 +342,7 @@ func (g group) answer(b *Batch, sent time.Time) {
 func (g group) tellRivalries(b *Batch, sent time.Time) {
 	var told *core
 	for _, q := range g {
-		if q.c == told || sent.UnixNano()-q.c.waited.Load() >= int64(attentive) {
+		if q.c == told || sent.UnixNano()-q.c.waited.Load() >= int64(mostAttentive) {
 			continue
 		}
 		told = q.c
@@ -350,7 +350,7 @@ func (g group) tellRivalries(b *Batch, sent time.Time) {
 		if ce == nil {
 			continue
 		}
-		if now := time.Now(); ce.rivals.attends(now) {
+		if now := time.Now(); ce.rivals.attends(now) || !ce.queue.empty() {
 			ce.rivals.saw(answer{
 				def: b.Definition, state: b.State, now: b.Now, sent: sent,
 				own: g.takenBy(told), rejected: g.rejects(told), alone: !told.o.NoCoalescing,

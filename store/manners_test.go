@@ -51,6 +51,28 @@ func TestAcquire_RivalsTurnNobodyAway(t *testing.T) {
 	}
 }
 
+// A caller that waits for many permits is not starved by those that want one.
+func TestAcquire_RivalsOrNotTheHeadIsServedFirst(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.Delay(time.Millisecond)
+		l := w.bucket(10, 1, 100*time.Millisecond, 20, nil)
+		rival := w.bucket(10, 1, 100*time.Millisecond, 20, nil)
+		w.granted(rival, 10)
+		head := w.acquire(l, 10)
+		for i := range 400 {
+			w.pass(10 * time.Millisecond)
+			if i%100 == 50 {
+				w.try(rival, 1)
+			}
+			if !head.done.Load() {
+				w.rejected(l, 1)
+			}
+		}
+		w.served(head)
+		require.Less(t, head.took, 3*time.Second)
+	})
+}
+
 // Nobody waits for the sake of others where there is enough for all.
 func TestAcquire_EnoughForAllIsNoRivalry(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

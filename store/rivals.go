@@ -71,6 +71,8 @@ type rivalry struct {
 const (
 	// attentive is for how long after a caller has begun to wait rivals are looked for.
 	attentive = 5 * time.Second
+	// mostAttentive bounds that where permits come so rarely that it takes longer.
+	mostAttentive = 2 * time.Minute
 	// mostLate bounds by how much later than it could an instance asks because it has rivals.
 	mostLate = 50 * time.Millisecond
 	// longestRest bounds for how long an instance that has had its share leaves the rest.
@@ -89,8 +91,14 @@ const (
 	leastPart = 1. / 64
 )
 
-// attends reports whether rivals are looked for.
-func (r *rivalry) attends(now time.Time) bool { return now.Sub(r.asked) < attentive }
+// attends reports whether rivals are looked for: for a while, and until permits have come twice.
+func (r *rivalry) attends(now time.Time) bool {
+	window := attentive
+	if d := r.last.def; d != nil && d.Kind != KindConcurrency {
+		window = max(window, min(3*lasting(d.Period), mostAttentive))
+	}
+	return now.Sub(r.asked) < window
+}
 
 // begin is called when a caller begins to wait.
 func (r *rivalry) begin(now time.Time) {
@@ -125,7 +133,7 @@ func (r *rivalry) saw(a answer, now time.Time) {
 	if same && storeNow < last.now {
 		if a.sent.Before(last.got) { // the answer is late
 			r.took += max(own, 0)
-			r.doubt -= own
+			r.doubt = max(r.doubt-own, 0)
 			return
 		}
 		same = false // the server's clock was set back
@@ -146,7 +154,10 @@ func (r *rivalry) saw(a answer, now time.Time) {
 	case more > 0 && a.alone:
 		r.sawRival(d, now)
 	case more > 0:
-		r.doubt, r.doubted = r.doubt+more, now
+		if r.doubt == 0 {
+			r.doubted = now
+		}
+		r.doubt += more
 	}
 	r.adjust(d, storeNow, own, a.rejected, now)
 }
@@ -356,11 +367,14 @@ func (r *rivalry) giveWay(heard bool, now time.Time) time.Duration {
 // away is for how long the instance does not ask because of its rivals. What it waits for at a
 // later line does not matter to a caller who finds permits now.
 func (r *rivalry) away(now time.Time) time.Duration {
-	back := r.back.Sub(now)
+	back, rest := r.back.Sub(now), r.rest.Sub(now)
 	if back > mostLate {
 		back = 0
 	}
-	return max(back, r.rest.Sub(now))
+	if !r.has(now) {
+		rest = 0
+	}
+	return max(back, rest)
 }
 
 // leavesAlone is for how long a caller who has just come is not to ask, because the rivals

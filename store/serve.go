@@ -42,7 +42,10 @@ func (ce *cell) resting() time.Duration {
 	if ce.queue.empty() {
 		return 0
 	}
-	return ce.rivals.rest.Sub(time.Now())
+	if now := time.Now(); ce.rivals.has(now) {
+		return ce.rivals.rest.Sub(now)
+	}
+	return 0
 }
 
 // giveWay leaves what is free to other instances for a moment if it is not this instance's turn. It returns false
@@ -53,9 +56,13 @@ func (ce *cell) giveWay() bool {
 	}
 	ce.mu.Lock()
 	now := time.Now()
-	wait := ce.rivals.away(now) // it was woken before the end of its rest
-	if ce.c.lends {
+	wait := time.Duration(0)
+	switch back := ce.rivals.back.Sub(now); {
+	case ce.queue.empty():
+	case ce.c.lends:
 		wait = ce.rivals.giveWay(ce.c.s.heard.Load(), now)
+	case back <= mostLate:
+		wait = back // it was woken before the end of its rest
 	}
 	ce.mu.Unlock()
 	if wait > 0 && !ce.c.s.sleeps(wait) {
@@ -116,10 +123,12 @@ func (ce *cell) serve(ws []*waiter, zeros bool) (wait time.Duration) {
 func (ce *cell) share(ws []*waiter) int {
 	ce.mu.Lock()
 	defer ce.mu.Unlock()
+	now := time.Now()
+	ce.c.waited.Store(now.UnixNano())
 	if ce.c.lends || ce.storeIsAway() {
 		return len(ws) // one is asked for at a time, or all are answered at once
 	}
-	most := ce.rivals.most(time.Now())
+	most := ce.rivals.most(now)
 	for i, w := range ws {
 		if most -= int64(w.n); most < 0 && i > 0 {
 			return i
