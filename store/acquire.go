@@ -30,7 +30,7 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 		case w != nil:
 			return w.wait(ctx)
 		case from == fromRivals && !answers(lease) && lease.Reason() == "":
-			from = fromStore // nobody is turned away for the sake of rivals
+			from = fromStore // no caller is rejected for the sake of rivals
 		default:
 			return c.counted(lease), nil
 		}

@@ -131,7 +131,7 @@ func (k *known) wait(n int64, at time.Time) time.Duration {
 	return max(lasting(k.def.Wait(k.state, k.now, n))-at.Sub(k.got), 1)
 }
 
-// has reports whether n permits are there now, if nobody has taken any since.
+// has reports whether n permits are there now, if none has been taken since.
 func (k *known) has(n int64, at time.Time) bool {
 	if k.def == nil {
 		return false

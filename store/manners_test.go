@@ -73,7 +73,7 @@ func TestAcquire_RivalsOrNotTheHeadIsServedFirst(t *testing.T) {
 	})
 }
 
-// Nobody waits for the sake of others where there is enough for all.
+// No caller waits for the sake of other instances if there is enough for all.
 func TestAcquire_EnoughForAllIsNoRivalry(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.Delay(time.Millisecond)
@@ -87,7 +87,7 @@ func TestAcquire_EnoughForAllIsNoRivalry(t *testing.T) {
 			}
 			w.pass(50 * time.Millisecond)
 			if window < 6 {
-				continue // somebody has just been rejected
+				continue // a caller has just been rejected
 			}
 			for _, a := range all {
 				require.LessOrEqual(t, w.served(a).Permits(), 1)
@@ -117,7 +117,7 @@ func TestAcquire_StepBackIsThatOfItsWaiter(t *testing.T) {
 	})
 }
 
-// Whoever waits in an instance that leaves permits to others is answered as soon as the store counts as away.
+// A caller that waits in an instance that leaves permits to others is answered as soon as the store counts as away.
 func TestAcquire_OutageWhileItLeavesPermitsToOthers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.Delay(time.Millisecond)

@@ -108,8 +108,8 @@ func (r *rivalry) begin(now time.Time) {
 	r.asked = now
 }
 
-// has reports whether rivals are known. Where nobody here was rejected lately there is enough for
-// all, and who else takes some is no rival.
+// has reports whether rivals are known. If no caller of this instance was rejected lately, there is
+// enough for all, and another instance that takes permits is no rival.
 func (r *rivalry) has(now time.Time) bool { return r.attends(now) && now.Before(r.until) }
 
 // An answer is what the store has said to a call.
@@ -252,7 +252,7 @@ func (r *rivalry) count(won bool) {
 	}
 }
 
-// sawRival is called when somebody else has taken permits.
+// sawRival is called when another instance has taken permits.
 func (r *rivalry) sawRival(d *Definition, now time.Time) {
 	r.doubt = 0
 	r.rivalUntil(now.Add(min(max(4*d.fullAfter(), time.Second), 30*time.Second)))
@@ -367,14 +367,19 @@ func (r *rivalry) giveWay(heard bool, now time.Time) time.Duration {
 // away is for how long the instance does not ask because of its rivals. What it waits for at a
 // later line does not matter to a caller who finds permits now.
 func (r *rivalry) away(now time.Time) time.Duration {
-	back, rest := r.back.Sub(now), r.rest.Sub(now)
+	back := r.back.Sub(now)
 	if back > mostLate {
 		back = 0
 	}
+	return max(back, r.resting(now))
+}
+
+// resting is for how much longer it leaves what is left of a line to its rivals, if there are any.
+func (r *rivalry) resting(now time.Time) time.Duration {
 	if !r.has(now) {
-		rest = 0
+		return 0
 	}
-	return max(back, rest)
+	return r.rest.Sub(now)
 }
 
 // leavesAlone is for how long a caller who has just come is not to ask, because the rivals

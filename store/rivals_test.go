@@ -26,7 +26,7 @@ func TestRivalry_OwnCallsAreNoRivals(t *testing.T) {
 	require.False(t, r.has(at(22)))
 	see(&r, 6, 6000, 30)
 	see(&r, 7, 7000, 40)
-	require.True(t, r.has(at(42)), "somebody else has taken one")
+	require.True(t, r.has(at(42)), "another instance has taken one")
 }
 
 // A server whose clock was set back does not make all answers late.

@@ -42,10 +42,7 @@ func (ce *cell) resting() time.Duration {
 	if ce.queue.empty() {
 		return 0
 	}
-	if now := time.Now(); ce.rivals.has(now) {
-		return ce.rivals.rest.Sub(now)
-	}
-	return 0
+	return ce.rivals.resting(time.Now())
 }
 
 // giveWay leaves what is free to other instances for a moment if it is not this instance's turn. It returns false

@@ -6,8 +6,8 @@
 // standard library and every dependency for each platform first, which takes minutes where the build cache is empty.
 // crossvet only checks their types, which takes seconds. It sees no error of the compiler's back end or of the linker.
 //
-// It is a module of its own, outside of the workspace: nobody who uses weir gets what it needs, and it does not choose
-// the versions of what weir needs.
+// It is a module of its own, outside of the workspace: programs that use weir do not get its dependencies, and it
+// does not choose the versions of weir's.
 package main
 
 import (

@@ -346,7 +346,7 @@ func TestStore_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 	require.Zero(t, lost.Load())
 }
 
-// Whoever changes a definition that another session keeps locked is told so in time, and the store is not lost.
+// A change of a definition that another session keeps locked fails in time, and the store is not lost.
 func TestStore_LockedDefinitionIsTheTroubleOfItsLimiter(t *testing.T) {
 	pool := connect(t, testserver.Postgres(t).URL, nil)
 	schema := freshSchema(t, pool)
