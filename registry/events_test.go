@@ -35,11 +35,11 @@ func TestEvents(t *testing.T) {
 		require.NoError(t, r.Reload(ctx))
 		assert.Equal(t, pipeline.Event{
 			Name: registry.EventReload, Severity: pipeline.Information, Source: source, Operation: "by hand", Duration: 3 * time.Second,
-		}, l.last(t))
+		}, l.last(t, registry.EventReload))
 
 		f.do(func(*registry.Builder) error { return errBoom })
 		assert.ErrorIs(t, r.Reload(ctx), errBoom)
-		e := l.last(t)
+		e := l.last(t, registry.EventReloadFailed)
 		assert.ErrorIs(t, e.Err, errBoom)
 		e.Err = nil
 		assert.Equal(t, pipeline.Event{
@@ -48,7 +48,7 @@ func TestEvents(t *testing.T) {
 
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		e = l.last(t)
+		e = l.last(t, registry.EventDisposeFailed)
 		assert.ErrorIs(t, e.Err, registry.ErrDrainTimeout)
 		e.Err = nil
 		assert.Equal(t, pipeline.Event{Name: registry.EventDisposeFailed, Severity: pipeline.Error, Source: source}, e)

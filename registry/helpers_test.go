@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -171,13 +172,18 @@ func (l *recorder) OnEvent(_ context.Context, e pipeline.Event) {
 
 func (l *recorder) Forget(s pipeline.Source) { l.add("Forget %s", s) }
 
-// last returns the newest event.
-func (l *recorder) last(t *testing.T) pipeline.Event {
+// last returns the newest event of that name.
+func (l *recorder) last(t *testing.T, name string) pipeline.Event {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	require.NotEmpty(t, l.events)
-	return l.events[len(l.events)-1]
+	for _, e := range slices.Backward(l.events) {
+		if e.Name == name {
+			return e
+		}
+	}
+	require.Fail(t, "no event "+name)
+	return pipeline.Event{}
 }
 
 func isAny(err error, targets []error) bool {

@@ -107,7 +107,7 @@ func TestReloadThatFailsChangesNothing(t *testing.T) {
 				err := r.Reload(t.Context())
 				assert.ErrorContains(t, err, "boom")
 				assert.Equal(t, []string{"ReloadFailed 2"}, l.take(), "RC3")
-				assert.ErrorContains(t, l.last(t).Err, "boom")
+				assert.ErrorContains(t, l.last(t, registry.EventReloadFailed).Err, "boom")
 				assert.Equal(t, []int{1, 1, 1}, []int{versionOf(t, p1), versionOf(t, p2), versionOf(t, p3)})
 			}
 			require.NoError(t, r.Reload(t.Context(), "1"), "the others can be reloaded")

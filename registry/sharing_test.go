@@ -96,7 +96,7 @@ func TestPipelinesDisagree(t *testing.T) {
 			disagree(s, "a")
 			conflicts(t, r.Reload(t.Context(), "a", "bystander"))
 			assert.Equal(t, []string{"ReloadFailed a"}, l.take(), "the bystander is not at fault")
-			conflicts(t, l.last(t).Err)
+			conflicts(t, l.last(t, registry.EventReloadFailed).Err)
 			conflicts(t, r.Reload(t.Context()))
 			assert.Equal(t, []string{"ReloadFailed a", "ReloadFailed b"}, l.take())
 			assert.Equal(t, 5, live.(*limiter.TokenBucket).Options().TokenLimit, "it is as it was")
