@@ -113,12 +113,14 @@ servers: ## install Redis and PostgreSQL for the tests, where that can be done
 
 # The target vet has vetted the tests already, which would take another minute here.
 # Tests that need a server start it by internal/testserver, which finds what scripts/servers installed. Where a
-# server is missing they skip themselves, saying so; where both are there, none may.
+# server is missing they skip themselves, saying so; where both are there, none may. The packages that take long come
+# first, so that there is something to do beside each.
+LONG = ./store/weirpostgres ./store/weirredis ./transport/weirhttp ./limiter ./store
 .PHONY: unit
 unit: servers ## every test of every module under the race detector
 	@echo "== unit: go test -race work"
 	if scripts/servers check; then export WEIR_REQUIRE_SERVERS=1; fi
-	$(GO) run ./internal/testreport -race -vet=off work
+	$(GO) run ./internal/testreport -race -vet=off $(LONG) work
 
 .PHONY: bench
 bench: ## run benchmarks: PKG=work BENCH=. COUNT=1 BENCHTIME=1s

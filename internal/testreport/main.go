@@ -3,7 +3,8 @@
 //
 //	512 passed, 0 failed, 3 skipped
 //
-// A test with subtests counts as one more than they do. A package that fails by itself (it does not
+// What passed only the second time, as a test says that runs its parts again, is shown. A test with
+// subtests counts as one more than they do. A package that fails by itself (it does not
 // build, it leaks a goroutine, it panics) counts as one failed test, and so does a run that ran none.
 package main
 
@@ -66,6 +67,9 @@ type event struct {
 	Test       string
 	Output     string
 }
+
+// triedAgain is what a test logs that has passed only the second time. It is shown.
+const triedAgain = "tried again: "
 
 type report struct {
 	out                     io.Writer
@@ -166,6 +170,9 @@ func (r *report) testEvent(e event) {
 		tests[e.Test].WriteString(e.Output)
 	case "pass":
 		r.passed++
+		if tests[e.Test] != nil && strings.Contains(tests[e.Test].String(), triedAgain) {
+			r.print(tests[e.Test].String())
+		}
 		delete(tests, e.Test)
 	case "skip":
 		r.skipped++

@@ -35,6 +35,18 @@ func TestReport(t *testing.T) {
 			hidden: []string{"chatter", "PASS"},
 		},
 		{
+			name: "what passed only the second time is shown",
+			events: `
+				{"Action":"start","Package":"p"}
+				{"Action":"run","Package":"p","Test":"TestA"}
+				{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:1: tried again: TestA/b\n"}
+				{"Action":"output","Package":"p","Test":"TestA","Output":"        too late\n"}
+				{"Action":"pass","Package":"p","Test":"TestA"}
+				{"Action":"pass","Package":"p"}`,
+			line:  "1 passed, 0 failed",
+			shown: []string{"tried again: TestA/b", "too late"},
+		},
+		{
 			name: "a failed test is shown, and its package not counted again",
 			events: `
 				{"Action":"start","Package":"p"}

@@ -16,31 +16,34 @@ import (
 	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/internal/drill"
 )
 
 // A call has time for two round trips, and not for the handshake and the preparation of a statement.
 func TestStore_ConnectsOverALongDistance(t *testing.T) {
-	const callTimeout = time.Second
-	server := testserver.Postgres(t)
-	schema := freshSchema(t, connect(t, server.URL, nil))
-	proxy := testserver.NewProxy(t, server.Addr())
-	proxy.Delay(callTimeout * 2 / 5 / 2) // in each direction
-	pool := connect(t, strings.Replace(server.URL, server.Addr(), proxy.Addr(), 1), func(c *pgxpool.Config) { c.MaxConns = 4 })
-	s, err := New(pool, Options{Schema: schema, NoSweep: true, Options: store.Options{CallTimeout: callTimeout, NoListen: true}})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, s.Close()) }()
-	l, err := s.FixedWindow("a", limiter.FixedWindowOptions{PermitLimit: 1 << 20, Window: time.Hour}, nil)
-	require.NoError(t, err)
-	inARow := 0
-	require.Eventually(t, func() bool {
-		lease, err := l.TryAcquire(t.Context(), 1)
+	drill.Retried(t, func() {
+		const callTimeout = time.Second
+		server := testserver.Postgres(t)
+		schema := freshSchema(t, connect(t, server.URL, nil))
+		proxy := testserver.NewProxy(t, server.Addr())
+		proxy.Delay(callTimeout * 2 / 5 / 2) // in each direction
+		pool := connect(t, strings.Replace(server.URL, server.Addr(), proxy.Addr(), 1), func(c *pgxpool.Config) { c.MaxConns = 4 })
+		s, err := New(pool, Options{Schema: schema, NoSweep: true, Options: store.Options{CallTimeout: callTimeout, NoListen: true}})
 		require.NoError(t, err)
-		if inARow++; !lease.Acquired() {
-			inARow = 0
-		}
-		assert.LessOrEqual(t, proxy.Connections(), 5)
-		return inARow == 3
-	}, time.Minute, time.Millisecond)
+		defer func() { require.NoError(t, s.Close()) }()
+		l, err := s.FixedWindow("a", limiter.FixedWindowOptions{PermitLimit: 1 << 20, Window: time.Hour}, nil)
+		require.NoError(t, err)
+		inARow := 0
+		require.Eventually(t, func() bool {
+			lease, err := l.TryAcquire(t.Context(), 1)
+			require.NoError(t, err)
+			if inARow++; !lease.Acquired() {
+				inARow = 0
+			}
+			assert.LessOrEqual(t, proxy.Connections(), 5)
+			return inARow == 3
+		}, time.Minute, time.Millisecond)
+	})
 }
 
 // What a program with the same pool does to the prepared statements costs one call.

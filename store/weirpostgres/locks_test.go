@@ -19,6 +19,7 @@ import (
 	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/internal/drill"
 )
 
 // lockRow locks a row of a table in a session of its own. The function that it returns ends the lock.
@@ -302,93 +303,97 @@ func TestAskAlone_AsksEachKeyOnce(t *testing.T) {
 
 // While a row is locked, every other key of the limiter is decided all the time, and the store is not lost.
 func TestStore_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
-	server := testserver.Postgres(t)
-	pool := connect(t, server.URL, nil)
-	schema := freshSchema(t, pool)
-	var lost atomic.Int64
-	s, err := New(pool, Options{Schema: schema, Options: store.Options{CallTimeout: 5 * time.Second, OnEvent: func(e store.Event) {
-		if e.Kind == store.StoreLost {
-			lost.Add(1)
+	drill.Retried(t, func() {
+		server := testserver.Postgres(t)
+		pool := connect(t, server.URL, nil)
+		schema := freshSchema(t, pool)
+		var lost atomic.Int64
+		s, err := New(pool, Options{Schema: schema, Options: store.Options{CallTimeout: 5 * time.Second, OnEvent: func(e store.Event) {
+			if e.Kind == store.StoreLost {
+				lost.Add(1)
+			}
+		}}})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, s.Close()) }()
+		l, err := s.PartitionedTokenBucket("a", limiter.TokenBucketOptions{TokenLimit: 1 << 20, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}, nil)
+		require.NoError(t, err)
+		b := newBackend(t, pool, BackendOptions{Schema: schema})
+		const keys = 160 // in four lanes
+		round := func() (unavailable int) {
+			var failed atomic.Int64
+			done := make(chan struct{})
+			for i := range keys {
+				go func() {
+					defer func() { done <- struct{}{} }()
+					lease, err := l.TryAcquire(context.Background(), fmt.Sprint("k", i), 1)
+					assert.NoError(t, err)
+					if !lease.Acquired() {
+						failed.Add(1)
+						assert.Equal(t, 7, i)
+					}
+				}()
+			}
+			for range keys {
+				<-done
+			}
+			return int(failed.Load())
 		}
-	}}})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, s.Close()) }()
-	l, err := s.PartitionedTokenBucket("a", limiter.TokenBucketOptions{TokenLimit: 1 << 20, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}, nil)
-	require.NoError(t, err)
-	b := newBackend(t, pool, BackendOptions{Schema: schema})
-	const keys = 160 // in four lanes
-	round := func() (unavailable int) {
-		var failed atomic.Int64
-		done := make(chan struct{})
-		for i := range keys {
-			go func() {
-				defer func() { done <- struct{}{} }()
-				lease, err := l.TryAcquire(context.Background(), fmt.Sprint("k", i), 1)
-				assert.NoError(t, err)
-				if !lease.Acquired() {
-					failed.Add(1)
-					assert.Equal(t, 7, i)
-				}
-			}()
+		require.Zero(t, round())
+		unlock := lockRow(t, b, pool, "states", "k7")
+		for range 6 {
+			require.Equal(t, 1, round())
 		}
-		for range keys {
-			<-done
-		}
-		return int(failed.Load())
-	}
-	require.Zero(t, round())
-	unlock := lockRow(t, b, pool, "states", "k7")
-	for range 6 {
-		require.Equal(t, 1, round())
-	}
-	unlock()
-	require.Zero(t, round())
-	require.Zero(t, lost.Load())
+		unlock()
+		require.Zero(t, round())
+		require.Zero(t, lost.Load())
+	})
 }
 
 // A change of a definition that another session keeps locked fails in time, and the store is not lost.
 func TestStore_LockedDefinitionIsTheTroubleOfItsLimiter(t *testing.T) {
-	pool := connect(t, testserver.Postgres(t).URL, nil)
-	schema := freshSchema(t, pool)
-	s, err := New(pool, Options{Schema: schema})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, s.Close()) }()
-	limits := func(n int) limiter.TokenBucketOptions {
-		return limiter.TokenBucketOptions{TokenLimit: n, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}
-	}
-	known, err := s.TokenBucket("known", limits(10), nil)
-	require.NoError(t, err)
-	fresh, err := s.TokenBucket("fresh", limits(10), nil)
-	require.NoError(t, err)
-	cause := func(l *store.TokenBucket) error {
-		t.Helper()
-		lease, err := l.TryAcquire(t.Context(), 1)
+	drill.Retried(t, func() {
+		pool := connect(t, testserver.Postgres(t).URL, nil)
+		schema := freshSchema(t, pool)
+		s, err := New(pool, Options{Schema: schema})
 		require.NoError(t, err)
-		why, _ := store.OutageKey.From(lease)
-		require.Equal(t, why == nil, lease.Acquired())
-		return why
-	}
-	require.NoError(t, cause(known))
+		defer func() { require.NoError(t, s.Close()) }()
+		limits := func(n int) limiter.TokenBucketOptions {
+			return limiter.TokenBucketOptions{TokenLimit: n, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}
+		}
+		known, err := s.TokenBucket("known", limits(10), nil)
+		require.NoError(t, err)
+		fresh, err := s.TokenBucket("fresh", limits(10), nil)
+		require.NoError(t, err)
+		cause := func(l *store.TokenBucket) error {
+			t.Helper()
+			lease, err := l.TryAcquire(t.Context(), 1)
+			require.NoError(t, err)
+			why, _ := store.OutageKey.From(lease)
+			require.Equal(t, why == nil, lease.Acquired())
+			return why
+		}
+		require.NoError(t, cause(known))
 
-	tx, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	_, err = tx.Exec(t.Context(), inSchema(`select from "weir".definitions where name = 'known' for update`, schema))
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), inSchema(`insert into "weir".definitions
-		select 'fresh', version, kind, permits, period, refill, segments, anchor, reached from "weir".definitions`, schema))
-	require.NoError(t, err)
-	for range 4 {
-		require.ErrorIs(t, known.Reconfigure(limits(20)), store.ErrDefinition)
-		require.ErrorIs(t, cause(fresh), store.ErrDefinition)
-	}
-	require.NoError(t, s.Health().Err)
-	require.Zero(t, s.Counters().Failures)
-	require.NoError(t, cause(known), "it is still decided by the definition in force")
+		tx, err := pool.Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback(context.Background()) }()
+		_, err = tx.Exec(t.Context(), inSchema(`select from "weir".definitions where name = 'known' for update`, schema))
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), inSchema(`insert into "weir".definitions
+			select 'fresh', version, kind, permits, period, refill, segments, anchor, reached from "weir".definitions`, schema))
+		require.NoError(t, err)
+		for range 4 {
+			require.ErrorIs(t, known.Reconfigure(limits(20)), store.ErrDefinition)
+			require.ErrorIs(t, cause(fresh), store.ErrDefinition)
+		}
+		require.NoError(t, s.Health().Err)
+		require.Zero(t, s.Counters().Failures)
+		require.NoError(t, cause(known), "it is still decided by the definition in force")
 
-	require.NoError(t, tx.Rollback(t.Context()))
-	require.NoError(t, known.Reconfigure(limits(20)))
-	require.NoError(t, cause(fresh))
+		require.NoError(t, tx.Rollback(t.Context()))
+		require.NoError(t, known.Reconfigure(limits(20)))
+		require.NoError(t, cause(fresh))
+	})
 }
 
 func TestBackend_DefinitionErrors(t *testing.T) {

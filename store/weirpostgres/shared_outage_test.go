@@ -14,30 +14,32 @@ import (
 )
 
 func TestSharedOutages(t *testing.T) {
-	s := drillSubject()
-	server := testserver.NewPostgres(t)
-	for _, trouble := range []drill.Trouble{drill.Stalled(server), drill.Killed(server, true)} {
-		place, _ := newPlace(t, server)
-		drill.Outage(t, s, place, trouble)
-		drill.LeavingInTrouble(t, s, place, trouble)
-	}
-	if testing.Short() {
-		return
-	}
-	t.Run("an empty server", func(t *testing.T) {
-		place, schema := newPlace(t, server)
-		drill.Outage(t, s, place, emptied(server, schema))
+	drill.Retried(t, func() {
+		s := drillSubject()
+		server := testserver.NewPostgres(t)
+		for _, trouble := range []drill.Trouble{drill.Stalled(server), drill.Killed(server, true)} {
+			place, _ := newPlace(t, server)
+			drill.Outage(t, s, place, trouble)
+			drill.LeavingInTrouble(t, s, place, trouble)
+		}
+		if testing.Short() {
+			return
+		}
+		t.Run("an empty server", func(t *testing.T) {
+			place, schema := newPlace(t, server)
+			drill.Outage(t, s, place, emptied(server, schema))
+		})
+		direct, through, proxy := behindProxy(t, server)
+		for _, trouble := range append(drill.NetworkTroubles(proxy), postgresTroubles(server)...) {
+			_, schema := newPlace(t, server)
+			url, _, _ := strings.Cut(through, " ")
+			drill.Outage(t, s, url+" "+schema, trouble)
+			drill.LeavingInTrouble(t, s, url+" "+schema, trouble)
+		}
+		t.Run("an exhausted pool", func(t *testing.T) { exhausted(t, s, direct) })
+		t.Run("delayed", func(t *testing.T) { drill.ADelayIsNoOutage(t, s, through, proxy) })
+		t.Run("cut all the time", func(t *testing.T) { drill.CutAllTheTime(t, s, direct, through, proxy) })
 	})
-	direct, through, proxy := behindProxy(t, server)
-	for _, trouble := range append(drill.NetworkTroubles(proxy), postgresTroubles(server)...) {
-		_, schema := newPlace(t, server)
-		url, _, _ := strings.Cut(through, " ")
-		drill.Outage(t, s, url+" "+schema, trouble)
-		drill.LeavingInTrouble(t, s, url+" "+schema, trouble)
-	}
-	t.Run("an exhausted pool", func(t *testing.T) { exhausted(t, s, direct) })
-	t.Run("delayed", func(t *testing.T) { drill.ADelayIsNoOutage(t, s, through, proxy) })
-	t.Run("cut all the time", func(t *testing.T) { drill.CutAllTheTime(t, s, direct, through, proxy) })
 }
 
 // emptied: the server is there and has no schema, until somebody calls Migrate.

@@ -17,15 +17,17 @@ func behindProxy(t testing.TB, server *testserver.Server) (direct, through strin
 }
 
 func TestSharedWaiting(t *testing.T) {
-	s := drillSubject()
-	t.Run("listening", func(t *testing.T) { drill.AReleaseWakesElsewhere(t, s, true) })
-	t.Run("polling", func(t *testing.T) { drill.AReleaseWakesElsewhere(t, s, false) })
-	t.Run("without ears", func(t *testing.T) {
-		direct, through, proxy := behindProxy(t, testserver.Postgres(t))
-		drill.WithoutEarsItPolls(t, s, direct, through, proxy)
+	drill.Retried(t, func() {
+		s := drillSubject()
+		t.Run("listening", func(t *testing.T) { drill.AReleaseWakesElsewhere(t, s, true) })
+		t.Run("polling", func(t *testing.T) { drill.AReleaseWakesElsewhere(t, s, false) })
+		t.Run("without ears", func(t *testing.T) {
+			direct, through, proxy := behindProxy(t, testserver.Postgres(t))
+			drill.WithoutEarsItPolls(t, s, direct, through, proxy)
+		})
+		t.Run("many for a bucket", func(t *testing.T) { drill.ManyWaitersAskSeldom(t, s) })
+		t.Run("many for seats", func(t *testing.T) { drill.ManyHoldersAskSeldom(t, s) })
 	})
-	t.Run("many for a bucket", func(t *testing.T) { drill.ManyWaitersAskSeldom(t, s) })
-	t.Run("many for seats", func(t *testing.T) { drill.ManyHoldersAskSeldom(t, s) })
 }
 
 func TestSharedReconfigure(t *testing.T) {

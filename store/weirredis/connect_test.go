@@ -15,34 +15,37 @@ import (
 	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/internal/drill"
 )
 
 // A call has time for two round trips, and not for the connection's greetings as well.
 func TestStore_ConnectsOverALongDistance(t *testing.T) {
-	const callTimeout = time.Second
-	for _, heeds := range []bool{false, true} {
-		t.Run(fmt.Sprintf("ContextTimeoutEnabled=%v", heeds), func(t *testing.T) {
-			proxy := testserver.NewProxy(t, testserver.Redis(t).Addr())
-			proxy.Delay(callTimeout * 2 / 5 / 2) // in each direction
-			client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ContextTimeoutEnabled: heeds, PoolSize: 8})
-			defer func() { _ = client.Close() }()
-			s, err := New(client, Options{Prefix: freshPrefix(), Options: store.Options{CallTimeout: callTimeout, NoListen: true}})
-			require.NoError(t, err)
-			defer func() { require.NoError(t, s.Close()) }()
-			l, err := s.FixedWindow("a", limiter.FixedWindowOptions{PermitLimit: 1 << 20, Window: time.Hour}, nil)
-			require.NoError(t, err)
-			inARow := 0
-			require.Eventually(t, func() bool {
-				lease, err := l.TryAcquire(t.Context(), 1)
+	drill.Retried(t, func() {
+		const callTimeout = time.Second
+		for _, heeds := range []bool{false, true} {
+			t.Run(fmt.Sprintf("ContextTimeoutEnabled=%v", heeds), func(t *testing.T) {
+				proxy := testserver.NewProxy(t, testserver.Redis(t).Addr())
+				proxy.Delay(callTimeout * 2 / 5 / 2) // in each direction
+				client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ContextTimeoutEnabled: heeds, PoolSize: 8})
+				defer func() { _ = client.Close() }()
+				s, err := New(client, Options{Prefix: freshPrefix(), Options: store.Options{CallTimeout: callTimeout, NoListen: true}})
 				require.NoError(t, err)
-				if inARow++; !lease.Acquired() {
-					inARow = 0
-				}
-				assert.LessOrEqual(t, proxy.Connections(), 8)
-				return inARow == 3
-			}, time.Minute, time.Millisecond)
-		})
-	}
+				defer func() { require.NoError(t, s.Close()) }()
+				l, err := s.FixedWindow("a", limiter.FixedWindowOptions{PermitLimit: 1 << 20, Window: time.Hour}, nil)
+				require.NoError(t, err)
+				inARow := 0
+				require.Eventually(t, func() bool {
+					lease, err := l.TryAcquire(t.Context(), 1)
+					require.NoError(t, err)
+					if inARow++; !lease.Acquired() {
+						inARow = 0
+					}
+					assert.LessOrEqual(t, proxy.Connections(), 8)
+					return inARow == 3
+				}, time.Minute, time.Millisecond)
+			})
+		}
+	})
 }
 
 // A badHook does something bad for each command.

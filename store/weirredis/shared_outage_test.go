@@ -13,25 +13,27 @@ import (
 )
 
 func TestSharedOutages(t *testing.T) {
-	s := drillSubject()
-	server := testserver.NewRedis(t)
-	outages(t, s, server.URL, drill.Stalled(server), drill.Killed(server, false))
-	if testing.Short() {
-		return
-	}
-	t.Run("the client's own timeouts", func(t *testing.T) {
-		usual := s
-		usual.Open = openAsUsual
-		outages(t, usual, server.URL, drill.Stalled(server))
-	})
-	keeps := testserver.NewRedis(t, "--appendonly", "yes", "--appendfsync", "always")
-	outages(t, s, keeps.URL, drill.Killed(keeps, true))
+	drill.Retried(t, func() {
+		s := drillSubject()
+		server := testserver.NewRedis(t)
+		outages(t, s, server.URL, drill.Stalled(server), drill.Killed(server, false))
+		if testing.Short() {
+			return
+		}
+		t.Run("the client's own timeouts", func(t *testing.T) {
+			usual := s
+			usual.Open = openAsUsual
+			outages(t, usual, server.URL, drill.Stalled(server))
+		})
+		keeps := testserver.NewRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+		outages(t, s, keeps.URL, drill.Killed(keeps, true))
 
-	direct, through, proxy := behindProxy(t, server)
-	url, _, _ := strings.Cut(through, " ")
-	outages(t, s, url, append(drill.NetworkTroubles(proxy), redisTroubles(server, proxy)...)...)
-	t.Run("delayed", func(t *testing.T) { drill.ADelayIsNoOutage(t, s, through, proxy) })
-	t.Run("cut all the time", func(t *testing.T) { drill.CutAllTheTime(t, s, direct, through, proxy) })
+		direct, through, proxy := behindProxy(t, server)
+		url, _, _ := strings.Cut(through, " ")
+		outages(t, s, url, append(drill.NetworkTroubles(proxy), redisTroubles(server, proxy)...)...)
+		t.Run("delayed", func(t *testing.T) { drill.ADelayIsNoOutage(t, s, through, proxy) })
+		t.Run("cut all the time", func(t *testing.T) { drill.CutAllTheTime(t, s, direct, through, proxy) })
+	})
 }
 
 // outages sees stores through troubles, and has others leave in the middle of them.

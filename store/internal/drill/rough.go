@@ -29,13 +29,13 @@ func ADelayIsNoOutage(t *testing.T, s Subject, through string, network Network) 
 	if p.local > 0 || len(p.told.of(store.StoreLost)) > 0 {
 		t.Errorf("a delay is taken for an outage: %v", p.told.all)
 	}
-	want, left := int64(outageLimits.Permits)-p.taken, int64(0)
+	most, left := int64(outageLimits.Permits)-p.taken, int64(0)
 	ok := inTime(func() bool { // a call may take longer than the timeout on a machine that is busy with other tests
 		left = p.bucket.Statistics().AvailablePermits
-		return left == want
+		return left <= most && left >= most-p.s.Counters().Failures
 	})
 	if !ok {
-		t.Errorf("%d are left, want %d", left, want)
+		t.Errorf("%d are left, at most %d are right, after %d calls failed", left, most, p.s.Counters().Failures)
 	}
 	p.leaves()
 }

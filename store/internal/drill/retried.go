@@ -1,0 +1,127 @@
+package drill
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const elsewhere = "WEIR_DRILL_ELSEWHERE"
+
+// Wide runs f, which must be the whole test, as [Retried] does, and many parallel cases may be under way at once: in
+// a test process there are no more than processors, and almost all of the time cases are asleep.
+func Wide(t *testing.T, atOnce int, f func()) {
+	t.Helper()
+	if os.Getenv(elsewhere) == "" {
+		t.Parallel() // with others like it, after the tests that need the machine
+	}
+	inProcess(t, atOnce, f)
+}
+
+// Retried runs f, which must be the whole test, in a process of its own. What fails is tried once more: where a machine
+// is busy with something else, a server, a network or the test itself may come too late for a test's own clock. What
+// was tried again is logged, and if it fails again both failures are shown. A data race, a panic and permits beyond a
+// limit have nothing to do with time, and are not tried again.
+func Retried(t *testing.T, f func()) {
+	t.Helper()
+	inProcess(t, runtime.GOMAXPROCS(0), f)
+}
+
+func inProcess(t *testing.T, atOnce int, f func()) {
+	t.Helper()
+	if os.Getenv(elsewhere) != "" {
+		f()
+		return
+	}
+	first, err := run(t, onlyOf(flag.Lookup("test.run").Value.String(), t.Name()), atOnce)
+	if strings.Contains(first, "testing: warning: no tests to run") {
+		t.Fatal(first)
+	}
+	if err == nil {
+		if strings.Contains(first, "--- SKIP: "+t.Name()+" ") {
+			t.Skip(first)
+		}
+		t.Log(first)
+		return
+	}
+	failed := failures(first)
+	if len(failed) == 0 || len(failed) > 40 || noSecondChance.MatchString(first) {
+		t.Fatalf("%v\n%s", err, first)
+	}
+	if second, err := run(t, pattern(failed), min(atOnce, 8)); err != nil {
+		t.Fatalf("%v\n%s\nAnd once more:\n%s", err, first, second)
+	}
+	t.Logf("tried again: %s\n%s", strings.Join(failed, ", "), first) // internal/testreport shows what says so
+}
+
+// onlyOf is what -test.run takes for that test and the parts of it that asked selects. If those are alternatives it is
+// all of it.
+func onlyOf(asked, test string) string {
+	only, levels := pattern([]string{test}), strings.Count(test, "/")+1
+	if parts := strings.Split(asked, "/"); len(parts) > levels && !strings.Contains(asked, "|") {
+		only += "/" + strings.Join(parts[levels:], "/")
+	}
+	return only
+}
+
+// run runs tests of this binary in another process.
+func run(t *testing.T, tests string, atOnce int) (string, error) {
+	args := []string{"-test.v", "-test.run=" + tests, "-test.parallel=" + strconv.Itoa(atOnce)}
+	if testing.Short() {
+		args = append(args, "-test.short")
+	}
+	if deadline, ok := t.Deadline(); ok {
+		args = append(args, "-test.timeout="+max(time.Until(deadline)-5*time.Second, time.Second).String())
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append(os.Environ(), elsewhere+"=1")
+	out, err := cmd.CombinedOutput()
+	return unremarkable.ReplaceAllString(string(out), ""), err
+}
+
+var unremarkable = regexp.MustCompile(`(?m)^\s*(=== |--- PASS: |PASS$).*\n`)
+
+var noSecondChance = regexp.MustCompile(`(?m)^(WARNING: DATA RACE|panic: |fatal error: )|were granted of`)
+
+var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+) `)
+
+// failures are the names of the tests that failed, without those that failed only because a part of them did.
+func failures(out string) (leaves []string) {
+	var all []string
+	for _, m := range failure.FindAllStringSubmatch(out, -1) {
+		all = append(all, m[1])
+	}
+	for _, name := range all {
+		if !slices.ContainsFunc(all, func(other string) bool { return strings.HasPrefix(other, name+"/") }) {
+			leaves = append(leaves, name)
+		}
+	}
+	return leaves
+}
+
+// pattern is what -test.run takes for these tests. It may name a few more.
+func pattern(names []string) string {
+	var levels [][]string
+	for _, name := range names {
+		for i, part := range strings.Split(name, "/") {
+			if i == len(levels) {
+				levels = append(levels, nil)
+			}
+			if part = regexp.QuoteMeta(part); !slices.Contains(levels[i], part) {
+				levels[i] = append(levels[i], part)
+			}
+		}
+	}
+	var all []string
+	for _, parts := range levels {
+		all = append(all, "^("+strings.Join(parts, "|")+")$")
+	}
+	return strings.Join(all, "/")
+}
