@@ -22,7 +22,7 @@ func Wide(t *testing.T, atOnce int, f func()) {
 	if os.Getenv(elsewhere) == "" {
 		t.Parallel() // with others like it, after the tests that need the machine
 	}
-	inProcess(t, atOnce, f)
+	note(t, inProcess(t, atOnce, f))
 }
 
 // Retried runs f, which must be the whole test, in a process of its own. What fails is tried once more: where a machine
@@ -31,14 +31,23 @@ func Wide(t *testing.T, atOnce int, f func()) {
 // limit have nothing to do with time, and are not tried again.
 func Retried(t *testing.T, f func()) {
 	t.Helper()
-	inProcess(t, runtime.GOMAXPROCS(0), f)
+	note(t, inProcess(t, runtime.GOMAXPROCS(0), f))
 }
 
-func inProcess(t *testing.T, atOnce int, f func()) {
+// note logs what internal/testreport shows.
+func note(t *testing.T, again string) {
+	t.Helper()
+	if again != "" {
+		t.Logf("tried again: %s", again)
+	}
+}
+
+// inProcess returns what was tried again, and why.
+func inProcess(t *testing.T, atOnce int, f func()) (again string) {
 	t.Helper()
 	if os.Getenv(elsewhere) != "" {
 		f()
-		return
+		return ""
 	}
 	first, err := run(t, onlyOf(flag.Lookup("test.run").Value.String(), t.Name()), atOnce)
 	if strings.Contains(first, "testing: warning: no tests to run") {
@@ -49,7 +58,7 @@ func inProcess(t *testing.T, atOnce int, f func()) {
 			t.Skip(first)
 		}
 		t.Log(first)
-		return
+		return ""
 	}
 	failed := failures(first)
 	if len(failed) == 0 || len(failed) > 40 || noSecondChance.MatchString(first) {
@@ -58,7 +67,7 @@ func inProcess(t *testing.T, atOnce int, f func()) {
 	if second, err := run(t, pattern(failed), min(atOnce, 8)); err != nil {
 		t.Fatalf("%v\n%s\nAnd once more:\n%s", err, first, second)
 	}
-	t.Logf("tried again: %s\n%s", strings.Join(failed, ", "), first) // internal/testreport shows what says so
+	return strings.Join(failed, ", ") + "\n" + first
 }
 
 // onlyOf is what -test.run takes for that test and the parts of it that asked selects. If those are alternatives it is
