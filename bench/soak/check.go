@@ -30,7 +30,7 @@ func newSoak(w io.Writer) *soak {
 func (s *soak) print(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fmt.Fprintf(s.w, "%8s  %s\n", time.Since(s.began).Round(100*time.Millisecond), fmt.Sprintf(format, args...))
+	_, _ = fmt.Fprintf(s.w, "%8s  %s\n", time.Since(s.began).Round(100*time.Millisecond), fmt.Sprintf(format, args...))
 }
 
 // violation prints a promise that was broken. Only the first hundred are worth reading.

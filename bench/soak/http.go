@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -24,14 +25,14 @@ const mostUsers = 500
 // web runs a server behind limits, and clients that abort, send slowly, and use their requests again.
 func web(ctx context.Context, s *soak) error {
 	slots := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 10, QueueLimit: 20}))
-	defer slots.Close()
+	defer func() { _ = slots.Close() }()
 	perUser, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](bucketOf(5)), limiter.PartitionedOptions{
 		MaxPartitions: mostUsers, IdleTimeout: 100 * time.Millisecond,
 	})
 	if err != nil {
 		return err
 	}
-	defer perUser.Close()
+	defer func() { _ = perUser.Close() }()
 	limits, err := weirhttp.New(weirhttp.Options{
 		Global: weirhttp.Policy{Limiter: slots, MaxWait: 20 * time.Millisecond},
 		Policies: map[string]weirhttp.Policy{
@@ -97,7 +98,7 @@ func web(ctx context.Context, s *soak) error {
 		return err
 	}
 	base.CloseIdleConnections()
-	if err := <-served; err != http.ErrServerClosed {
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	if st := slots.Statistics(); st.AvailablePermits != 10 || st.QueuedPermits != 0 {

@@ -178,7 +178,7 @@ func askAlone[T any](ctx context.Context, b *Backend, held []T, q keyed[T], wait
 		switch {
 		case err == nil:
 			continue
-		case err == errLocked || codeOf(err) == lockNotAvailable:
+		case errors.Is(err, errLocked) || codeOf(err) == lockNotAvailable:
 			b.locks.remember(q.row(held[i]))
 			err = b.explained("lock", errLocked)
 		case !ofTheKeys(err) && answered == 0:

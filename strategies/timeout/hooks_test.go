@@ -94,7 +94,7 @@ func TestStrategy_HooksThatMisbehave(t *testing.T) {
 							_, _ = within.Deadline()
 						}
 						armed.Store(false)
-						_, ok := p.Execute(t.Context(), late).(*timeout.Error) //nolint:errorlint // it is not wrapped
+						_, ok := p.Execute(t.Context(), late).(*timeout.Error)
 						require.True(t, ok)
 					})
 				})
