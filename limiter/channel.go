@@ -40,6 +40,9 @@ func (e *RejectedError) Error() string {
 // errors for it.
 func (e *RejectedError) RetryAfter() (time.Duration, bool) { return e.Lease.RetryAfter() }
 
+// NotCalled returns true: the item was not sent. A circuit breaker around the send does not count it.
+func (e *RejectedError) NotCalled() bool { return true }
+
 // A Channel is a channel whose sending side is guarded by a [Limiter]. Each item
 // costs one permit, or [ChannelOptions.Cost] permits, which go back when the item is received: with a
 // [Concurrency] limiter, which several channels may share, so many items are on

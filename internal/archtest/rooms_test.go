@@ -43,13 +43,13 @@ var rooms = []room{
 	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline", "strategies/internal/judge"}},
 	{name: "strategies/chaos", mayImport: []string{"pipeline"}},
 	{name: "strategies/fallback", mayImport: []string{"pipeline", "strategies/internal/judge"}},
-	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter"}},
+	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter", "strategies/internal/judge"}},
 	{name: "strategies/internal/judge"},
 	// What retry and hedge share: each limits its extra attempts by it, and neither needs the other.
 	{name: "strategies/budget"},
 	{name: "strategies/hedge", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget"}},
 	{name: "strategies/retry", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget"}},
-	{name: "strategies/timeout", mayImport: []string{"pipeline"}},
+	{name: "strategies/timeout", mayImport: []string{"pipeline", "strategies/internal/judge"}},
 	// A rejection by an adaptive limiter is that of any limiter: transports and listeners know one type. The bridge
 	// makes policies of limiters by ratelimit's strategy. failsafe-go has the adaptive engines, and is the other side
 	// of the bridge.

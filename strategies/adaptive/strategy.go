@@ -175,7 +175,7 @@ func (s *Strategy) outcome(ctx context.Context, value any, err error) outcome {
 func (s *Strategy) notGranted(ctx context.Context, next pipeline.Next, lease limiter.Lease, err error) (any, error) {
 	if err != nil {
 		Ignore(lease) // a limiter written elsewhere may have granted all the same
-		return nil, fmt.Errorf("adaptive: %v: %w", next.Source(), err)
+		return nil, judge.Uncalled(fmt.Errorf("adaptive: %v: %w", next.Source(), err))
 	}
 	rejected := rejection(next, lease)
 	next.Report(ctx, pipeline.Event{Name: ratelimit.EventRejected, Severity: pipeline.Error, Err: rejected})

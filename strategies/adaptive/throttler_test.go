@@ -1,6 +1,7 @@
 package adaptive_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,7 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/adaptive"
+	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
 func TestThrottler(t *testing.T) {
@@ -120,4 +123,21 @@ func TestThrottlerOptions(t *testing.T) {
 	}
 	assert.Equal(t, adaptive.ThrottlerOptions{FailureRate: 0.1, Period: time.Minute, MinExecutions: 10, MaxRejectionRate: 0.9},
 		limiter.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{})).Options())
+}
+
+// Executions that waited in a queue inside until their time was over have called nothing.
+func TestThrottler_WaitsInVainAreNoFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		throttler := limiter.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{}))
+		l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 10}))
+		lease, err := l.TryAcquire(t.Context(), 1)
+		require.NoError(t, err)
+		defer lease.Release()
+		p := pipeline.Must(pipeline.New("orders", adaptive.New(throttler, nil), ratelimit.New(l, nil)))
+		for range 300 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			require.ErrorIs(t, p.Execute(ctx, func(context.Context) error { return nil }), context.DeadlineExceeded)
+			cancel()
+		}
+	})
 }

@@ -182,8 +182,8 @@ func (s *Strategy) judge(ctx context.Context, result any, err error) verdict {
 		return success
 	}
 	switch {
-	case judge.NotCalled(err):
-		return neither
+	case judge.NotCalled(err), errors.Is(ctx.Err(), context.Canceled):
+		return neither // also where the error of a cancelled call does not say that it was cancelled
 	case judge.Ended(ctx, err):
 		if handle == nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return failure // there was time left when the call began

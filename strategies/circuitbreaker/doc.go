@@ -30,14 +30,15 @@
 // An outcome is a failure, a success, or neither. By default every error is a
 // failure, with two exceptions that are neither:
 //
-//   - The execution was cancelled: the error is [context.Canceled]. If the deadline
-//     of its context passed during the call instead, that is a failure: the call had
+//   - The execution was cancelled: its context is, or the error is [context.Canceled]. If
+//     the deadline of its context passed during the call instead, that is a failure: the call had
 //     time when it began and did not return. A timeout that is not the context's, such
 //     as http.Client.Timeout, is a failure, too.
-//   - A strategy further inside rejected the execution, so that nothing was called: a
-//     rate limiter, an adaptive limiter, another circuit, a policy of failsafe-go. Such
-//     an error has a method NotCalled() bool that returns true. A timeout's error is a
-//     failure.
+//   - A strategy further inside rejected the execution, or the wait in its queue came to
+//     nothing, so that nothing was called: a rate limiter, an adaptive limiter, another
+//     circuit, a policy of failsafe-go. Such an error has a method NotCalled() bool that
+//     returns true; of errors that are joined all must have it. A timeout's error is a
+//     failure, unless it ended such a wait.
 //
 // [Options.Handle] replaces this rule and sees results, too. An error that it does not
 // handle is neither if it is a rejection, context.Canceled, or

@@ -9,9 +9,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
 	"github.com/weir-go/weir/strategies/hedge"
+	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
 // listened builds a pipeline whose events, and calls of OnHedge, come as text. It
@@ -122,4 +124,23 @@ func TestHedge_TextHasNoResult(t *testing.T) {
 	assert.Equal(t, "p/Hedging: hedge 1: boom", fmt.Sprintf("%v", h))
 	assert.Equal(t, "hedge 1", fmt.Sprintf("%+v", hedge.Hedge{Number: 1, Result: "secret"}))
 	assert.NotContains(t, h.LogValue().String(), "secret")
+}
+
+// A hedge that called nothing has added nothing to the load.
+func TestBudget_HedgesThatCallNothing(t *testing.T) {
+	for name, o := range map[string]hedge.Options{"in turn": {Delay: -1, MaxHedges: 2}, "at once": {AtOnce: true, MaxHedges: 2}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				extra := budget.Must(budget.New(&budget.Options{Ratio: 9, MinPerSecond: -1}))
+				o.Budget = extra
+				l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+				lease, err := l.TryAcquire(t.Context(), 1)
+				assert.NoError(t, err)
+				defer lease.Release()
+				p := pipeline.Must(pipeline.New("prices", hedge.New(&o), ratelimit.New(l, nil)))
+				assert.Error(t, p.Execute(t.Context(), func(context.Context) error { return nil }))
+				assert.Zero(t, extra.Statistics().Taken)
+			})
+		})
+	}
 }

@@ -113,6 +113,13 @@ func (e *execution) refund() {
 	}
 }
 
+// refundUncalled gives back what the budget was charged for an attempt that called nothing.
+func (e *execution) refundUncalled(o *outcome) {
+	if e.options.Budget != nil && o.number > 0 && judge.NotCalled(o.err) {
+		budget.Refund(e.ctx, e.options.Budget)
+	}
+}
+
 // allHandled returns the outcome of an execution that nothing won.
 func (e *execution) allHandled() (any, error) {
 	e.winner, e.hasWinner, e.returning = e.first, true, true
@@ -124,7 +131,7 @@ func (e *execution) allHandled() (any, error) {
 	case err == nil: // a result that was not wanted
 		return result, fmt.Errorf("hedge: gave up after attempt %d: %w", e.started, e.cut)
 	default:
-		return result, fmt.Errorf("%w; hedge: gave up after attempt %d: %w", err, e.started, e.cut)
+		return result, judge.GaveUp("hedge", err, e.started, e.cut)
 	}
 }
 

@@ -74,6 +74,7 @@ func (e *execution) inTurn() (any, error) {
 	defer e.finishInTurn()
 	for {
 		o := e.attempt()
+		e.refundUncalled(&o)
 		if !e.handles(&o) {
 			e.win(&o)
 			return o.result, o.err

@@ -44,7 +44,8 @@ type Options struct {
 	Handle func(result any, err error) bool `json:"-" yaml:"-"`
 	// Budget, where set, is asked before each hedge; share one among all who make
 	// attempts on the same thing, see package budget. When it is exhausted there
-	// are no more hedges in the execution.
+	// are no more hedges in the execution. A hedge that called nothing, because a limiter
+	// or a circuit further inside rejected it, is given back.
 	Budget budget.Budget `json:"-" yaml:"-"`
 	// OnHedge is called before each hedge, after the event, in the caller's
 	// goroutine: as long as it takes, no attempt wins.

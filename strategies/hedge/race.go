@@ -132,6 +132,7 @@ func (r *race) receive(number int) outcome {
 	a := r.runners[number]
 	r.runners[number] = nil
 	r.running--
+	r.refundUncalled(&a.outcome)
 	return a.outcome
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
 // DefaultPermitLimit is the limit of the concurrency limiter that a strategy
@@ -49,7 +50,9 @@ type Options struct {
 	// [limiter.ErrPermitCount].
 	Permits func(ctx context.Context) int `json:"-" yaml:"-"`
 	// OnRejected is called for every rejection, after the event and before the
-	// error is returned. If it returns an error, that one is returned instead.
+	// error is returned. If it returns an error, that one is returned instead. A
+	// circuit breaker around the strategy counts it as a failure, unless it has a
+	// method NotCalled() bool that returns true, as [RejectedError] has.
 	OnRejected func(ctx context.Context, r Rejection) error `json:"-" yaml:"-"`
 	// Shadow: decide and report, but never reject. The limiter is asked without
 	// waiting in its queue, its permits are held as ever, OnRejected is not
@@ -228,7 +231,7 @@ func (s *Strategy) acquire(ctx context.Context) (limiter.Lease, error) {
 func (s *Strategy) failed(ctx context.Context, next pipeline.Next, err error) (any, error) {
 	err = fmt.Errorf("ratelimit: %v: %w", next.Source(), err)
 	if !s.options.Shadow {
-		return nil, err
+		return nil, judge.Uncalled(err)
 	}
 	if ctx.Err() == nil { // else the rest says so itself
 		next.Report(ctx, pipeline.Event{Name: EventShadowError, Severity: pipeline.Warning, Err: err})

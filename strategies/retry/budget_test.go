@@ -4,12 +4,15 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
+	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 )
 
@@ -88,4 +91,21 @@ func BenchmarkExecuteWithABudget(b *testing.B) {
 	for b.Loop() {
 		_ = p.Execute(b.Context(), func(context.Context) error { return nil })
 	}
+}
+
+// A retry that called nothing has added nothing to the load.
+func TestBudget_RetriesThatCallNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		extra := share(9)
+		l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+		p := pipeline.Must(pipeline.New("orders", retry.New(&retry.Options{Budget: extra, Delay: time.Millisecond}), ratelimit.New(l, nil)))
+		lease, err := l.TryAcquire(t.Context(), 1)
+		require.NoError(t, err)
+		require.Error(t, p.Execute(t.Context(), func(context.Context) error { return nil }))
+		assert.Zero(t, extra.Statistics().Taken)
+		lease.Release()
+		calls := 0
+		require.Error(t, p.Execute(t.Context(), failing(9, errBoom, &calls)))
+		assert.EqualValues(t, calls-1, extra.Statistics().Taken)
+	})
 }

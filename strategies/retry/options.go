@@ -62,8 +62,9 @@ type Options struct {
 	// IgnoreRetryAfter makes the wait the backoff alone, whatever the failure asks
 	// for. Without it a wait is never shorter than that.
 	IgnoreRetryAfter bool `json:"ignore_retry_after,omitempty" yaml:"ignore_retry_after,omitempty"`
-	// Budget, if set, is asked before the wait for each retry. If the context ends
-	// during the wait, the retry that was not made is given back, provided that the
+	// Budget, if set, is asked before the wait for each retry. A retry that was not
+	// made, because the context ended during the wait, or that called nothing, because a
+	// limiter or a circuit further inside rejected it, is given back, provided that the
 	// budget is a [budget.Refunder]. Share one budget among all strategies that make
 	// attempts on the same thing, see package budget. When it is exhausted the last
 	// failure is returned, joined with [budget.ErrExhausted].

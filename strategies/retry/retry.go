@@ -91,7 +91,7 @@ func (s *Strategy) executeObserved(ctx context.Context, next pipeline.Next) (any
 
 // follow does about o what there is to do, up to the last outcome.
 func (e *execution) follow(ctx context.Context, o outcome) (any, error) {
-	for ; ; o = e.attempt(ctx, o.attempt+1) {
+	for ; ; o = e.retried(ctx, o.attempt+1) {
 		if !e.handles(ctx, o) {
 			e.reportAttempt(ctx, o, pipeline.Information)
 			return o.result, o.err
@@ -186,6 +186,15 @@ func (e *execution) attempt(ctx context.Context, number int) outcome {
 	began := sinceStart()
 	o.result, o.err = e.next.Run(ctx)
 	o.took = sinceStart() - began
+	return o
+}
+
+// retried is an attempt that the budget was charged for. If nothing was called, that costs it nothing.
+func (e *execution) retried(ctx context.Context, number int) outcome {
+	o := e.attempt(ctx, number)
+	if e.options.Budget != nil && judge.NotCalled(o.err) {
+		budget.Refund(ctx, e.options.Budget)
+	}
 	return o
 }
 

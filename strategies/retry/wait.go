@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
 // ErrMaxDuration is joined with the last failure where [Options.MaxDuration]
@@ -89,5 +90,5 @@ func gaveUp(o outcome, reason error) error {
 	if errors.Is(o.err, reason) {
 		return o.err
 	}
-	return fmt.Errorf("%w; retry: gave up after attempt %d: %w", o.err, o.attempt+1, reason)
+	return judge.GaveUp("retry", o.err, o.attempt+1, reason)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
 // DefaultTimeout is the limit of a strategy that was made with 0.
@@ -232,6 +233,10 @@ func (e *Error) Is(target error) bool { return target == pipeline.ErrRejected }
 
 // RetryDelay is what the callback's own error asks for. See [pipeline.RetryAfter].
 func (e *Error) RetryDelay() (d time.Duration, ok bool) { return pipeline.RetryAfter(e.Err) }
+
+// NotCalled reports whether the execution ended before anything was called: it waited in the queue of a
+// limiter further inside. A circuit breaker around the timeout does not count it then.
+func (e *Error) NotCalled() bool { return e != nil && judge.NotCalled(e.Err) }
 
 // Timeout returns true, as a [net.Error] would.
 func (e *Error) Timeout() bool { return true }

@@ -195,12 +195,23 @@ func (a *attempt) end(err error) (*http.Response, error) {
 
 func (a *attempt) endWithError(err error) error {
 	defer closeResponse(a.response)
+	a.awaitCancel()
 	a.life.end()
 	a.count(outcome{err: err})
 	if x := a.exchange; !x.repeatable || x.Err() != nil || permanent(err) {
 		return &finalError{err}
 	}
 	return err
+}
+
+// awaitCancel returns when the context of an exchange has ended whose Cancel channel is closed. The base may have seen
+// that first, and its error does not say that the request was cancelled: strategies go by the context.
+func (a *attempt) awaitCancel() {
+	select {
+	case <-a.request.Cancel: //nolint:staticcheck // deprecated, and http.Client sets it
+		<-a.exchange.Done()
+	default:
+	}
 }
 
 // abort ends an attempt that does not return. Everything is closed, also if closing

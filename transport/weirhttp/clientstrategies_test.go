@@ -1,6 +1,7 @@
 package weirhttp_test
 
 import (
+	"errors"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -92,4 +93,25 @@ func TestTransport_CircuitBreakerIgnoresRefusals(t *testing.T) {
 		assert.Equal(t, 1, base.count())
 		assert.Equal(t, circuitbreaker.Closed, breaker.State())
 	})
+}
+
+// The base may see the Cancel channel before the context of the strategies has ended, and its error says nothing of it.
+func TestTransport_CancelChannelIsNoFailure(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			breaker := circuitbreaker.New(&circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 1})
+			base := &fakeBase{answer: func(r *http.Request, _ int) (*http.Response, error) {
+				<-r.Cancel //nolint:staticcheck // deprecated, and part of the contract
+				return nil, errors.New("net/http: request canceled")
+			}}
+			transport := roundTripper(t, base, nil, breaker)
+			r := newRequest(t, http.MethodGet, url, "")
+			ch := make(chan struct{})
+			r.Cancel = ch //nolint:staticcheck // see above
+			time.AfterFunc(time.Millisecond, func() { close(ch) })
+			_, err := transport.RoundTrip(r) //nolint:bodyclose // there is none
+			require.Error(t, err)
+			assert.Equal(t, circuitbreaker.Closed, breaker.State())
+		})
+	}
 }

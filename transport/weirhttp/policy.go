@@ -51,7 +51,8 @@ type Policy struct {
 	Timeout time.Duration `json:"timeout,omitempty" yaml:"timeout,omitempty"`
 	// FailOpen lets a request through when the limiter cannot decide: when it returns
 	// an error, when the store of a shared limiter is away and the request is rejected
-	// with [limiter.ReasonUnavailable], and when the limiter has been closed. Without it
+	// with [limiter.ReasonUnavailable] or has not answered within MaxWait, and when the
+	// limiter has been closed. Without it
 	// the request gets 503. A cost above what the limiter can grant is still an error,
 	// and so is a rejection with [limiter.ReasonPartitionLimit] a rejection: the limiter
 	// has decided. A panic of the limiter goes to the caller.
@@ -205,9 +206,21 @@ func (p *policy) acquire(ctx context.Context, r *http.Request, key string, n int
 	limited, cancel := context.WithTimeoutCause(ctx, p.MaxWait, errMaxWait)
 	defer cancel()
 	lease, err := p.ask(limited, r, key, n, true)
-	if err != nil && ctx.Err() == nil && context.Cause(limited) == errMaxWait { //nolint:errorlint // it is the very cause that was set
+	if ctx.Err() == nil && context.Cause(limited) == errMaxWait && waitedInVain(err) { //nolint:errorlint // it is the very cause that was set
 		lease.Release() // a limiter of the program may have granted permits and returned an error
 		return limiter.Rejected(0, ReasonMaxWait), nil
 	}
 	return lease, err
+}
+
+// waitedInVain reports whether err says that a wait in the queue has ended with its context. A store that has not
+// answered by then is something else: nobody has decided, and that is for FailOpen.
+func waitedInVain(err error) bool {
+	if undecided, ok := errors.AsType[interface {
+		error
+		Undecided() bool
+	}](err); ok && undecided.Undecided() {
+		return false
+	}
+	return pipeline.IsContextError(err) || errors.Is(err, errMaxWait)
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/weir-go/weir/pipeline"
 )
 
 func TestLimits_ExemptInThroughMiddleware(t *testing.T) {
@@ -51,4 +53,40 @@ func getPath(h http.Handler, path string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 	return w
+}
+
+// The handler is found wherever it is registered: in a mux in a mux, and behind what this package puts around it.
+func TestLimits_ExemptIsFound(t *testing.T) {
+	h := handler(func(http.ResponseWriter, *http.Request) {})
+	p := pipeline.Must(pipeline.New("p"))
+	muxOf := func(h http.Handler) *http.ServeMux {
+		mux := http.NewServeMux()
+		mux.Handle("/healthz", h)
+		return mux
+	}
+	itself := http.NewServeMux()
+	itself.Handle("/", itself)
+	for name, c := range map[string]struct {
+		within func(l, other *Limits) http.Handler
+		want   int
+	}{
+		"in a mux":                      {func(l, _ *Limits) http.Handler { return muxOf(l.Exempt(h)) }, 200},
+		"in a mux in a mux":             {func(l, _ *Limits) http.Handler { return muxOf(muxOf(l.Exempt(h))) }, 200},
+		"behind a pipeline":             {func(l, _ *Limits) http.Handler { return muxOf(Through(p, nil)(l.Exempt(h))) }, 200},
+		"behind a pipeline, no mux":     {func(l, _ *Limits) http.Handler { return Through(p, nil)(l.Exempt(h)) }, 200},
+		"behind other limits":           {func(l, other *Limits) http.Handler { return muxOf(other.Handler(l.Exempt(h))) }, 200},
+		"exempt from other limits, too": {func(l, other *Limits) http.Handler { return muxOf(other.Exempt(l.Exempt(h))) }, 200},
+		"a mux behind its own limits":   {func(l, _ *Limits) http.Handler { return muxOf(l.Handler(muxOf(l.Exempt(h)))) }, 200},
+		"exempt from other limits only": {func(_, other *Limits) http.Handler { return muxOf(other.Exempt(h)) }, 429},
+		"behind other middleware": {func(l, _ *Limits) http.Handler {
+			exempt := l.Exempt(h)
+			return muxOf(handler(func(w http.ResponseWriter, r *http.Request) { exempt.ServeHTTP(w, r) }))
+		}, 429},
+		"a mux that has itself in it": {func(l, _ *Limits) http.Handler { l.Exempt(h); return itself }, 429},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, other := Must(New(Options{Global: Policy{Limiter: no()}})), Must(New(Options{}))
+			assert.Equal(t, c.want, getPath(l.Handler(c.within(l, other)), "/healthz").Code)
+		})
+	}
 }

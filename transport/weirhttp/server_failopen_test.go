@@ -3,9 +3,11 @@ package weirhttp_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -102,3 +104,51 @@ func TestPolicy_SeverityOfARejection(t *testing.T) {
 		assert.Equal(t, want, got.events[0].Severity)
 	}
 }
+
+// A limiter that has taken no decision by then has not rejected the request.
+func TestPolicy_FailOpenWithMaxWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		err      error
+		failOpen int // the status, with FailOpen
+		closed   int // and without
+	}{
+		"waited in the queue":            {context.DeadlineExceeded, 429, 429},
+		"the cause of the end":           {fmt.Errorf("it: %w", context.DeadlineExceeded), 429, 429},
+		"another error":                  {errors.New("redis: i/o timeout"), 200, 503},
+		"the store has not answered yet": {unanswered{context.DeadlineExceeded}, 200, 503},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for _, failOpen := range []bool{true, false} {
+					p := weirhttp.Policy{Requests: hanging{c.err}, MaxWait: 20 * time.Millisecond, FailOpen: failOpen}
+					l, err := weirhttp.New(weirhttp.Options{Policies: map[string]weirhttp.Policy{"p": p}})
+					require.NoError(t, err)
+					w := httptest.NewRecorder()
+					l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "p").ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+					want := c.closed
+					if failOpen {
+						want = c.failOpen
+					}
+					assert.Equal(t, want, w.Code, "FailOpen %v", failOpen)
+				}
+			})
+		})
+	}
+}
+
+// hanging is a limiter by request that answers with err when the context ends.
+type hanging struct{ err error }
+
+func (h hanging) Acquire(ctx context.Context, _ *http.Request, _ int) (limiter.Lease, error) {
+	<-ctx.Done()
+	return limiter.Lease{}, h.err
+}
+
+func (h hanging) TryAcquire(ctx context.Context, r *http.Request, n int) (limiter.Lease, error) {
+	return h.Acquire(ctx, r, n)
+}
+
+type unanswered struct{ error }
+
+func (e unanswered) Unwrap() error   { return e.error }
+func (e unanswered) Undecided() bool { return true }

@@ -80,7 +80,9 @@ func (l *Limits) WrapInline(policies ...Policy) (func(http.Handler) http.Handler
 // Exempt returns a handler that serves h without limits. It removes what l has wrapped h
 // in. Policies further out leave it out, too, if they stand right around a
 // [http.ServeMux] in which the handler is registered, or if [Limits.ExemptIn] has
-// named that mux, whatever other middleware is between.
+// named that mux, whatever other middleware stands around the mux. The mux may be in
+// another one, and [Through] and l may stand around the handler in it; other middleware
+// in there hides the handler.
 //
 // With other routers the policies further out are asked. When the request reaches h,
 // what they granted is given back as if it had not been taken, but a request that they
@@ -143,7 +145,6 @@ type router interface {
 type route struct {
 	limits   *Limits
 	next     http.Handler
-	router   router // next, if it is one
 	policies []*policy
 	global   bool    // the first policy is the global one
 	timed    *policy // the one with the shortest Timeout; nil: none
@@ -170,7 +171,6 @@ func (l *Limits) around(policies []*policy) func(http.Handler) http.Handler {
 		}
 		r := of
 		r.next = next
-		r.router, _ = next.(router)
 		return &r
 	}
 }
@@ -208,12 +208,12 @@ func (h *route) exempts(r *http.Request) bool {
 	if !h.limits.exempts.Load() {
 		return false
 	}
-	if h.router != nil && h.limits.exemptIn(h.router, r) {
+	if h.limits.leadsToExempt(h.next, r) {
 		return true
 	}
 	if muxes := h.limits.muxes.Load(); muxes != nil {
 		for _, mux := range *muxes {
-			if h.limits.exemptIn(mux, r) {
+			if h.limits.leadsToExempt(mux, r) {
 				return true
 			}
 		}
@@ -221,10 +221,29 @@ func (h *route) exempts(r *http.Request) bool {
 	return false
 }
 
-func (l *Limits) exemptIn(m router, r *http.Request) bool {
-	next, _ := m.Handler(r)
-	e, ok := next.(*exempt)
-	return ok && e.limits == l
+// mostSteps bounds how many handlers within each other are looked through: a mux may have itself in it.
+const mostSteps = 32
+
+// leadsToExempt reports whether h would hand the request to a handler that is exempt from l.
+func (l *Limits) leadsToExempt(h http.Handler, r *http.Request) bool {
+	for range mostSteps {
+		switch within := h.(type) {
+		case *exempt:
+			if within.limits == l {
+				return true
+			}
+			h = within.Handler
+		case *route:
+			h = within.next
+		case *throughHandler:
+			h = within.next
+		case router:
+			h, _ = within.Handler(r)
+		default:
+			return false
+		}
+	}
+	return false
 }
 
 // Preflight reports whether the request is a CORS preflight, which a browser sends

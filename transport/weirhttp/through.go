@@ -81,8 +81,17 @@ func Through(p *pipeline.Pipeline, o *ThroughOptions) func(http.Handler) http.Ha
 		if next == nil {
 			panic("weirhttp: the handler is nil")
 		}
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { t.serve(w, r, next) })
+		return &throughHandler{through: t, next: next}
 	}
+}
+
+type throughHandler struct {
+	through *through
+	next    http.Handler
+}
+
+func (h *throughHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.through.serve(w, r, h.next)
 }
 
 // through is a pipeline around handlers.

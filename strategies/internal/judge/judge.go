@@ -4,6 +4,8 @@ package judge
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 )
 
 // Ended reports whether err says that the execution was given up, rather than that what it called failed:
@@ -18,11 +20,47 @@ func Ended(ctx context.Context, err error) bool {
 
 // NotCalled reports whether err says that nothing was called: a strategy rejected the execution before.
 // Such an error has a method NotCalled() bool, as a rate limiter's rejection and an open circuit's have. It
-// says nothing about what would have been called.
+// says nothing about what would have been called. Of errors that are joined all must say so: a call that
+// has failed is not undone by a rejection of the next one.
 func NotCalled(err error) bool {
-	rejection, ok := errors.AsType[interface {
-		error
-		NotCalled() bool
-	}](err)
-	return ok && rejection.NotCalled()
+	if e, ok := err.(interface{ NotCalled() bool }); ok {
+		return e.NotCalled()
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		return NotCalled(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		joined := e.Unwrap()
+		return len(joined) > 0 && !slices.ContainsFunc(joined, func(err error) bool { return !NotCalled(err) })
+	}
+	return false
 }
+
+// Uncalled returns err with a NotCalled that returns true: a strategy failed before it called anything.
+func Uncalled(err error) error { return &uncalled{err} }
+
+type uncalled struct{ error }
+
+func (e *uncalled) Unwrap() error   { return e.error }
+func (e *uncalled) NotCalled() bool { return true }
+
+// GaveUp joins the last failure of so many attempts with the reason why there is no other.
+func GaveUp(strategy string, last error, attempts int, reason error) error {
+	return &gaveUp{strategy, last, attempts, reason}
+}
+
+type gaveUp struct {
+	strategy string
+	last     error
+	attempts int
+	reason   error
+}
+
+func (e *gaveUp) Error() string {
+	return fmt.Sprintf("%v; %s: gave up after attempt %d: %v", e.last, e.strategy, e.attempts, e.reason)
+}
+
+func (e *gaveUp) Unwrap() []error { return []error{e.last, e.reason} }
+
+// NotCalled is what the last failure says: the reason is no call that has failed.
+func (e *gaveUp) NotCalled() bool { return NotCalled(e.last) }

@@ -1,0 +1,141 @@
+package circuitbreaker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/strategies/timeout"
+)
+
+// full returns a limiter that is so until the test is over.
+func full(t *testing.T) limiter.Limiter {
+	l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 10}))
+	lease, err := l.TryAcquire(t.Context(), 1)
+	require.NoError(t, err)
+	t.Cleanup(lease.Release)
+	return l
+}
+
+// An execution that did not come as far as the call says nothing about what is called, however it ended.
+func TestStrategy_NothingWasCalled(t *testing.T) {
+	in := func(l limiter.Limiter) pipeline.Strategy { return ratelimit.New(l, nil) }
+	retries := retry.New(&retry.Options{MaxDuration: time.Second, Delay: time.Minute})
+	for name, inner := range map[string]func(t *testing.T) []pipeline.Strategy{
+		"the caller's deadline ends the wait in a queue": func(t *testing.T) []pipeline.Strategy {
+			return []pipeline.Strategy{in(full(t))}
+		},
+		"a timeout between ends it": func(t *testing.T) []pipeline.Strategy {
+			return []pipeline.Strategy{timeout.New(time.Millisecond, nil), in(full(t))}
+		},
+		"a limiter that waits for longer than there is time": func(t *testing.T) []pipeline.Strategy {
+			return []pipeline.Strategy{in(waiting{full(t)})}
+		},
+		"a closed limiter": func(t *testing.T) []pipeline.Strategy {
+			l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+			require.NoError(t, l.Close())
+			return []pipeline.Strategy{in(l)}
+		},
+		"more permits than there can be": func(*testing.T) []pipeline.Strategy {
+			l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+			return []pipeline.Strategy{ratelimit.New(l, &ratelimit.Options{Permits: func(context.Context) int { return 2 }})}
+		},
+		"a retry gives up on a rejection": func(t *testing.T) []pipeline.Strategy {
+			return []pipeline.Strategy{retries, in(limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))), in(full(t))}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := atOnce(1)
+				s := circuitbreaker.New(&o)
+				p := pipeline.Must(pipeline.New("orders", append([]pipeline.Strategy{s}, inner(t)...)...))
+				for range 3 {
+					ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+					require.Error(t, p.Execute(ctx, func(context.Context) error { assert.Fail(t, "called"); return nil }))
+					cancel()
+				}
+				assert.Equal(t, circuitbreaker.Closed, s.State())
+			})
+		})
+	}
+}
+
+// waiting is a limiter of the program that does not reject.
+type waiting struct{ limiter.Limiter }
+
+func (w waiting) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return limiter.Wait(ctx, w.Limiter, n)
+}
+
+// A probe that waits in vain leaves its place to another.
+func TestStrategy_ProbeWaitsInAQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := atOnce(1)
+		s := circuitbreaker.New(&o)
+		l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 10}))
+		p := pipeline.Must(pipeline.New("orders", s, ratelimit.New(l, nil)))
+		require.Equal(t, errBoom, p.Execute(t.Context(), fail))
+		time.Sleep(s.Options().BreakDuration)
+		lease, err := l.TryAcquire(t.Context(), 1)
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, p.Execute(ctx, succeed), context.DeadlineExceeded)
+		assert.Equal(t, circuitbreaker.HalfOpen, s.State())
+		lease.Release()
+		require.NoError(t, p.Execute(t.Context(), succeed))
+		assert.Equal(t, circuitbreaker.Closed, s.State())
+	})
+}
+
+func TestStrategy_RejectionsBesideFailures(t *testing.T) {
+	rejection := &ratelimit.RejectedError{}
+	for name, c := range map[string]struct {
+		err  error
+		want circuitbreaker.State
+	}{
+		"an item that a Channel did not take":      {&limiter.RejectedError{}, circuitbreaker.Closed},
+		"two rejections":                           {errors.Join(rejection, &circuitbreaker.OpenError{}), circuitbreaker.Closed},
+		"a failure and a rejection":                {errors.Join(errBoom, rejection), circuitbreaker.Open},
+		"a rejection after which something failed": {fmt.Errorf("fallback: %w, after: %w", rejection, errBoom), circuitbreaker.Open},
+		"nothing is joined":                        {joined{}, circuitbreaker.Open},
+		"a timeout of a call that was made":        {&timeout.Error{After: 1, Err: context.DeadlineExceeded}, circuitbreaker.Open},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := atOnce(1)
+			s := circuitbreaker.New(&o)
+			p := pipeline.Must(pipeline.New("orders", s))
+			require.Error(t, p.Execute(t.Context(), func(context.Context) error { return c.err }))
+			assert.Equal(t, c.want, s.State())
+		})
+	}
+}
+
+type joined struct{}
+
+func (joined) Error() string   { return "nothing" }
+func (joined) Unwrap() []error { return nil }
+
+// What a cancelled call returns need not say that it was cancelled.
+func TestStrategy_CancelledCallWithAnErrorOfItsOwn(t *testing.T) {
+	o := atOnce(1)
+	s := circuitbreaker.New(&o)
+	p := pipeline.Must(pipeline.New("orders", s))
+	ctx, cancel := context.WithCancel(t.Context())
+	require.Error(t, p.Execute(ctx, func(context.Context) error {
+		cancel()
+		return errors.New("rpc error: code = Canceled")
+	}))
+	assert.Equal(t, circuitbreaker.Closed, s.State())
+}
