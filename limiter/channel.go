@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir/internal/recovered"
 )
 
 // ErrChannelFull is returned by [Channel.TrySend] when no buffer room is free
@@ -148,14 +151,25 @@ func (c *Channel[T]) TrySend(ctx context.Context, v T) error {
 // Receive returns the next item and gives its permit back. It waits until there
 // is one. The error is ctx's, also if there are items; or [ErrClosed] if the
 // channel is closed and everything that was sent has been received. With an
-// error comes the zero T, and no item was taken.
+// error comes the zero T, and no item was taken. If the lease's release panics, that is
+// logged, and the item is returned.
 func (c *Channel[T]) Receive(ctx context.Context) (T, error) {
 	item, err := c.take(ctx)
 	if err != nil {
 		return item.value, err
 	}
-	item.lease.Release()
+	release(item.lease)
 	return item.value, nil
+}
+
+// release keeps a panic of a limiter written elsewhere from taking the item along.
+func release(l Lease) {
+	defer func() {
+		if p := recover(); p != nil {
+			recovered.Report("limiter: release of an item's lease", p, debug.Stack())
+		}
+	}()
+	l.Release()
 }
 
 // All yields the items as [Channel.Receive] returns them, until the channel is

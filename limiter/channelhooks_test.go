@@ -102,3 +102,15 @@ func TestChannel_ClosedOutsideOfItsBubble(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 1, got)
 }
+
+func TestChannel_ReleasePanics(t *testing.T) {
+	ch, err := limiter.NewChannel[string](scripted(func(context.Context, int) (limiter.Lease, error) {
+		return limiter.Granted(1, func() { panic("boom") }), nil
+	}), 1)
+	require.NoError(t, err)
+	require.NoError(t, ch.Send(t.Context(), "an item"))
+	got, err := ch.Receive(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "an item", got)
+	require.NoError(t, ch.Close())
+}
