@@ -60,8 +60,9 @@ func (c *core) askAtOnce(ctx context.Context, p *part, key string, asks []Ask) (
 		err = why(b.Err)
 	}
 	switch {
-	case err != nil && ctx.Err() != nil:
-		return nil, contextError(ctx) // it is the caller that has left, not the store
+	case err != nil && ctx.Err() != nil: // the caller has left, which says nothing of the store
+		p.guard.check()
+		return nil, contextError(ctx)
 	case failed: // that is the key's own trouble
 		p.guard.came(begun, nil)
 		return nil, unavailable(err)

@@ -27,6 +27,8 @@ type guard struct {
 	away  atomic.Pointer[outage] // nil: the part is there
 	epoch atomic.Int64           // how many failures were counted
 
+	checking atomic.Bool // check is under way
+
 	mu       sync.Mutex
 	failures int // in a row
 }
@@ -145,9 +147,29 @@ func (g *guard) probe() {
 	}
 }
 
+// check looks for the part once, in the background, and counts the result as that of a call. It is called when a caller
+// has left before the answer came: if all callers have deadlines shorter than CallTimeout, no call of theirs can tell a
+// store that hangs from a caller that does not wait. At most one check is under way at a time.
+func (g *guard) check() {
+	if g.err() != nil || !g.checking.CompareAndSwap(false, true) {
+		return
+	}
+	g.s.goes(func() {
+		defer g.checking.Store(false)
+		d, key, found := g.s.probeOf(g.p)
+		if !found {
+			return
+		}
+		begun := g.now()
+		if err := g.look(d, key); g.s.ctx.Err() == nil {
+			g.came(begun, err)
+		}
+	})
+}
+
 // look asks what a limiter asks: a store that can be read but not written to is away, and so
 // is one that is slow. It waits for the backend however long that takes: there is never
-// more than one probe.
+// more than one probe, and one check.
 func (g *guard) look(d *Definition, key string) error {
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(g.s.ctx, g.s.o.CallTimeout)

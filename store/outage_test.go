@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -296,4 +297,45 @@ func TestAListenerMayBlockAndAsk(t *testing.T) {
 		require.Equal(t, store.StoreLost, <-told)
 		synctest.Wait()
 	})
+}
+
+// A store that hangs is noticed although no caller waits for as long as CallTimeout. A caller who merely leaves does no
+// harm.
+func TestOutage_CallersWithShortDeadlines(t *testing.T) {
+	for _, how := range []store.LimiterOptions{{Outage: store.FailOpen}, {Outage: store.FailOpen, NoCoalescing: true}} {
+		t.Run(fmt.Sprint(how.NoCoalescing), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				s := aStore(t, w.Memory, store.Options{OnEvent: w.events.add})
+				l := must2(s.TokenBucket("bucket", bucketOf(100, 1, time.Hour, 0), &how))(t)
+				w.granted(l, 1)
+				try := func(patience time.Duration) bool {
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					defer cancel()
+					lease, err := l.TryAcquire(ctx, 1)
+					require.True(t, err == nil || errors.Is(err, context.DeadlineExceeded))
+					return lease.Acquired()
+				}
+				w.Delay(20 * time.Millisecond)
+				for range 60 {
+					require.False(t, try(15*time.Millisecond))
+				}
+				w.pass(time.Second)
+				require.NoError(t, s.Health().Err)
+				require.Empty(t, w.events.of(store.StoreLost))
+				w.Delay(0)
+				w.Stall(true)
+				granted := 0
+				for range 60 {
+					if try(50 * time.Millisecond) {
+						granted++
+					}
+				}
+				require.InDelta(t, 30, granted, 3, "three calls in a row have to fail")
+				require.Error(t, s.Health().Err)
+				w.Stall(false)
+				w.pass(3 * time.Second)
+				require.NoError(t, s.Health().Err)
+			})
+		})
+	}
 }
