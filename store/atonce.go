@@ -42,7 +42,7 @@ func (c *core) askAtOnce(ctx context.Context, p *part, key string, asks []Ask) (
 	c.s.busy.Add(1)
 	defer c.s.lessBusy()
 	if ctx.Err() != nil {
-		return nil, contextError(ctx)
+		return nil, leftUndecided(ctx)
 	}
 	sent := time.Now()
 	c.refreshIfDue(sent)
@@ -62,7 +62,7 @@ func (c *core) askAtOnce(ctx context.Context, p *part, key string, asks []Ask) (
 	switch {
 	case err != nil && ctx.Err() != nil: // the caller has left, which says nothing of the store
 		p.guard.check()
-		return nil, contextError(ctx)
+		return nil, leftUndecided(ctx)
 	case failed: // that is the key's own trouble
 		p.guard.came(begun, nil)
 		return nil, unavailable(err)

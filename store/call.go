@@ -67,8 +67,27 @@ func (q *call) left() bool {
 	return true
 }
 
-// ask asks the store and waits for the answer, CallTimeout at the longest. The error is the
-// context's, or [ErrUnavailable].
+// An undecidedError is the error of a call whose context has ended before the store has answered. A caller who has
+// waited in the queue in vain gets the context's error as it is: the store has answered that there are no permits.
+type undecidedError struct{ err error }
+
+func leftUndecided(ctx context.Context) error {
+	err := contextError(ctx)
+	if err == nil { // a context of the program's own making, whose Done is closed and whose Err is nil
+		err = errCallerLeft
+	}
+	return &undecidedError{err}
+}
+
+func (e *undecidedError) Error() string { return e.err.Error() }
+
+func (e *undecidedError) Unwrap() error { return e.err }
+
+// Undecided reports whether the limiter took no decision before the caller's context ended, which is true.
+func (e *undecidedError) Undecided() bool { return true }
+
+// ask asks the store and waits for the answer, CallTimeout at the longest. The error is an undecidedError, or
+// [ErrUnavailable].
 func (c *core) ask(ctx context.Context, key string, asks ...Ask) (*call, error) {
 	p := c.s.partOf(c.name, key)
 	if err := p.guard.err(); err != nil {
@@ -94,7 +113,7 @@ func (c *core) ask(ctx context.Context, key string, asks ...Ask) (*call, error) 
 		<-q.done
 	}
 	if q.err == errCallerLeft { //nolint:errorlint // it is never wrapped
-		return nil, contextError(ctx)
+		return nil, leftUndecided(ctx)
 	}
 	return q, q.err
 }
@@ -105,7 +124,7 @@ func wait(ctx context.Context, limit *time.Timer, done <-chan struct{}) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return contextError(ctx)
+		return leftUndecided(ctx)
 	case <-limit.C:
 		return unavailable(errTimeout)
 	}

@@ -121,7 +121,7 @@ func (c *core) askToHold(ctx context.Context, key string, n int, waiting bool) (
 		<-x.done
 	}
 	if x.err == errCallerLeft { //nolint:errorlint // it is never wrapped
-		return nil, contextError(ctx)
+		return nil, leftUndecided(ctx)
 	}
 	return x, x.err
 }

@@ -173,3 +173,52 @@ func TestPartitioned_RememberedKeysAreBounded(t *testing.T) {
 		})
 	}
 }
+
+// A caller whose context ends before the store has answered gets an error that says so. One who has waited in the queue
+// does not.
+func TestLimiter_Undecided(t *testing.T) {
+	undecided := func(err error) bool {
+		var u interface{ Undecided() bool }
+		return errors.As(err, &u) && u.Undecided()
+	}
+	makers := map[string]func(t *testing.T, s *store.Store) limiter.Limiter{
+		"leases": func(t *testing.T, s *store.Store) limiter.Limiter {
+			return must2(s.Concurrency("it", limiter.ConcurrencyOptions{PermitLimit: 5, QueueLimit: 5}, nil))(t)
+		},
+	}
+	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "lent": {Block: 5}, "at once": {NoCoalescing: true}} {
+		makers[name] = func(t *testing.T, s *store.Store) limiter.Limiter {
+			return must2(s.TokenBucket("it", bucketOf(5, 1, time.Hour, 5), how))(t)
+		}
+	}
+	for name, make := range makers {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				l := make(t, aStore(t, w.Memory, store.Options{NoListen: true}))
+				soon := func() context.Context {
+					ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("too late"))
+					t.Cleanup(cancel)
+					return ctx
+				}
+				for _, known := range []bool{false, true} {
+					if known {
+						w.granted(l, 0)
+					}
+					w.Stall(true)
+					for _, ask := range []func(context.Context, int) (limiter.Lease, error){l.TryAcquire, l.Acquire} {
+						_, err := ask(soon(), 1)
+						require.ErrorIs(t, err, context.DeadlineExceeded)
+						require.EqualError(t, err, "context deadline exceeded: too late")
+						require.True(t, undecided(err), "the store has not answered")
+					}
+					w.Stall(false)
+					w.pass(2 * time.Second)
+				}
+				w.granted(l, 5)
+				_, err := l.Acquire(soon(), 1)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.False(t, undecided(err), "the store has answered that there are no permits")
+			})
+		})
+	}
+}

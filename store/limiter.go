@@ -37,13 +37,18 @@ func newLimiter[O options](s *Store, name string, o O, how *LimiterOptions) (*Li
 // TryAcquire takes n permits if they are there now, by one question to the store at the most.
 // With n == 0 it asks whether any is left.
 //
-// While the store is away the answer is what LimiterOptions.Outage says, with [OutageKey].
+// While the store is away the answer is what LimiterOptions.Outage says, with [OutageKey]. If ctx ends before the store
+// has answered, the limiter has taken no decision: the error wraps the context's error and has a method
+// Undecided() bool that returns true.
 func (l *Limiter[O]) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return l.c.tryAcquire(ctx, "", n)
 }
 
 // Acquire takes n permits, and waits for them in this instance's queue where there is room.
 // With n == 0 it waits until one is there.
+//
+// If ctx ends while Acquire waits in the queue, the error is the context's. If ctx ends before the store has answered,
+// the error is that of [Limiter.TryAcquire].
 func (l *Limiter[O]) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return l.c.acquire(ctx, "", n)
 }
