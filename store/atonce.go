@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/internal/recovered"
@@ -44,6 +45,7 @@ func (c *core) askAtOnce(ctx context.Context, p *part, key string, asks []Ask) (
 	if ctx.Err() != nil {
 		return nil, leftUndecided(ctx)
 	}
+	caller := newCallContext(ctx)
 	sent := time.Now()
 	c.refreshIfDue(sent)
 	one := spare.Get().(*alone)
@@ -54,13 +56,13 @@ func (c *core) askAtOnce(ctx context.Context, p *part, key string, asks []Ask) (
 	g := group(one.group[:])
 	g.fill(b)
 	begun := p.guard.now()
-	err := c.s.decideNow(ctx, sent, one.batches[:])
+	err := c.s.decideNow(caller, sent, one.batches[:])
 	failed := err == nil && b.Outcome == Failed
 	if failed || err == nil && b.Outcome == Unreachable {
 		err = why(b.Err)
 	}
 	switch {
-	case err != nil && ctx.Err() != nil: // the caller has left, which says nothing of the store
+	case err != nil && over(caller.gone): // the caller has left, which says nothing of the store
 		p.guard.check()
 		return nil, leftUndecided(ctx)
 	case failed: // that is the key's own trouble
@@ -81,8 +83,8 @@ func (c *core) askAtOnce(ctx context.Context, p *part, key string, asks []Ask) (
 
 // decideNow asks the backend on this goroutine. A backend that panics is one that has failed, as it is on goroutines of
 // ours: the caller may be serving a queue.
-func (s *Store) decideNow(ctx context.Context, now time.Time, batches []*Batch) (err error) {
-	within, cancel := s.inTime(ctx, now)
+func (s *Store) decideNow(caller *callContext, now time.Time, batches []*Batch) (err error) {
+	within, cancel := s.inTime(caller, now)
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
@@ -95,11 +97,57 @@ func (s *Store) decideNow(ctx context.Context, now time.Time, batches []*Batch) 
 
 func nobody() {}
 
-// inTime bounds ctx by CallTimeout, where it does not end before that anyway.
-func (s *Store) inTime(ctx context.Context, now time.Time) (context.Context, context.CancelFunc) {
+// inTime bounds the caller's context by CallTimeout, where it does not end before that anyway.
+func (s *Store) inTime(caller *callContext, now time.Time) (context.Context, context.CancelFunc) {
 	latest := now.Add(s.o.CallTimeout)
-	if end, ok := ctx.Deadline(); ok && end.Before(latest) {
-		return ctx, nobody
+	if end, ok := caller.Deadline(); ok && end.Before(latest) {
+		return caller, nobody
 	}
-	return context.WithDeadline(ctx, latest)
+	return context.WithDeadline(caller, latest)
+}
+
+// A callContext stands for the caller's context while the backend is asked on the caller's goroutine. What it needs of
+// that, it has asked for before: a method that panics or ends the goroutine in the middle of the call would lose what
+// was granted. Only Value is passed on.
+type callContext struct {
+	caller context.Context
+	gone   <-chan struct{}
+	end    time.Time
+	ends   bool // end is set
+	first  atomic.Pointer[lookup]
+}
+
+// A lookup is what Value has returned the first time. [context.WithDeadline] looks up the same key when the call begins
+// and when it is over; the second time the caller's context is not called.
+type lookup struct{ key, value any }
+
+func newCallContext(caller context.Context) *callContext {
+	c := &callContext{caller: caller, gone: caller.Done()}
+	c.end, c.ends = caller.Deadline()
+	return c
+}
+
+func (c *callContext) Done() <-chan struct{} { return c.gone }
+
+func (c *callContext) Deadline() (time.Time, bool) { return c.end, c.ends }
+
+func (c *callContext) Err() error {
+	switch {
+	case !over(c.gone):
+		return nil
+	case c.ends && !time.Now().Before(c.end):
+		return context.DeadlineExceeded
+	default:
+		return context.Canceled
+	}
+}
+
+// Value is nil where that of the caller's context panics.
+func (c *callContext) Value(key any) (value any) {
+	if l := c.first.Load(); l != nil && l.key == key {
+		return l.value
+	}
+	recovered.Call("store: Context.Value", func() { value = c.caller.Value(key) })
+	c.first.CompareAndSwap(nil, &lookup{key, value})
+	return value
 }

@@ -38,7 +38,8 @@ type call struct {
 }
 
 // errCallerLeft says that the caller's context has ended. The caller says why: a context is the program's, and may do
-// anything, so none is called on a goroutine of ours, or under a lock.
+// anything, so none is called on a goroutine of ours, or under a lock, or between a question and its answer: one that
+// panics there would lose what was granted.
 var errCallerLeft = errors.New("the caller has left")
 
 // over reports whether gone is closed.
@@ -98,19 +99,21 @@ func (c *core) ask(ctx context.Context, key string, asks ...Ask) (*call, error) 
 			return q, err
 		}
 	}
+	gone := ctx.Done()
 	limit := time.NewTimer(c.s.o.CallTimeout)
 	defer limit.Stop()
 	if err := c.defined(ctx, limit); err != nil {
 		return nil, err
 	}
 	q := c.newCall(key, asks)
-	q.gone, q.done = ctx.Done(), make(chan struct{})
+	q.gone, q.done = gone, make(chan struct{})
 	c.s.send(q)
-	if err := wait(ctx, limit, q.done); err != nil {
+	if err := waitFor(gone, limit, q.done); err != nil {
 		if q.ended.CompareAndSwap(false, true) {
-			return nil, err // what is granted later is given back
+			q.err = err // what is granted later is given back
+		} else {
+			<-q.done
 		}
-		<-q.done
 	}
 	if q.err == errCallerLeft { //nolint:errorlint // it is never wrapped
 		return nil, leftUndecided(ctx)
@@ -120,11 +123,20 @@ func (c *core) ask(ctx context.Context, key string, asks ...Ask) (*call, error) 
 
 // wait waits for done, and returns an error if the context or the time has ended before.
 func wait(ctx context.Context, limit *time.Timer, done <-chan struct{}) error {
+	err := waitFor(ctx.Done(), limit, done)
+	if err == errCallerLeft { //nolint:errorlint // it is never wrapped
+		return leftUndecided(ctx)
+	}
+	return err
+}
+
+// waitFor is wait without a context: its error is errCallerLeft if gone is closed.
+func waitFor(gone <-chan struct{}, limit *time.Timer, done <-chan struct{}) error {
 	select {
 	case <-done:
 		return nil
-	case <-ctx.Done():
-		return leftUndecided(ctx)
+	case <-gone:
+		return errCallerLeft
 	case <-limit.C:
 		return unavailable(errTimeout)
 	}

@@ -105,6 +105,7 @@ func (c *core) askToHold(ctx context.Context, key string, n int, waiting bool) (
 	if err := c.s.partOf(c.name, key).guard.err(); err != nil {
 		return nil, err
 	}
+	gone := ctx.Done()
 	limit := time.NewTimer(c.s.o.CallTimeout)
 	defer limit.Stop()
 	if err := c.defined(ctx, limit); err != nil {
@@ -112,13 +113,14 @@ func (c *core) askToHold(ctx context.Context, key string, n int, waiting bool) (
 	}
 	x := c.newHolding(toHold, key, newID(), int64(n))
 	x.h.Waiting = waiting
-	x.gone, x.done = ctx.Done(), make(chan struct{})
+	x.gone, x.done = gone, make(chan struct{})
 	c.s.sendHolding(x)
-	if err := wait(ctx, limit, x.done); err != nil {
+	if err := waitFor(gone, limit, x.done); err != nil {
 		if x.ended.CompareAndSwap(false, true) {
-			return nil, err // what is granted later is given back
+			x.err = err // what is granted later is given back
+		} else {
+			<-x.done
 		}
-		<-x.done
 	}
 	if x.err == errCallerLeft { //nolint:errorlint // it is never wrapped
 		return nil, leftUndecided(ctx)

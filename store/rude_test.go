@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/storetest"
 )
 
 // A backend that panics or ends our goroutines where it listens, loads and is looked for ends nothing else.
@@ -117,4 +118,115 @@ func (c *rudeContext) Err() error {
 		panic("out of order")
 	}
 	return c.Context.Err()
+}
+
+// A method of the caller's context that panics or ends the goroutine, at whichever call, loses no permit.
+func TestAcquire_ContextThatPanicsAtACall(t *testing.T) {
+	makers := map[string]func(w *world, s *store.Store) limiter.Limiter{
+		"leases": func(w *world, s *store.Store) limiter.Limiter {
+			return must2(s.Concurrency("it", limiter.ConcurrencyOptions{PermitLimit: 2, QueueLimit: 5}, nil))(w.T)
+		},
+	}
+	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "lent": {Block: 2}, "at once": {NoCoalescing: true}} {
+		makers[name] = func(w *world, s *store.Store) limiter.Limiter {
+			return must2(s.TokenBucket("it", bucketOf(2, 1, time.Hour, 5), how))(w.T)
+		}
+	}
+	attempt := func(t *testing.T, make func(*world, *store.Store) limiter.Limiter, method string, rude func(), call int32) {
+		inWorld(t, func(t *testing.T, w *world) {
+			l := make(w, aStore(t, w.Memory, store.Options{NoListen: true}))
+			w.granted(l, 0)
+			w.Delay(10 * time.Millisecond)
+			parent, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var lease limiter.Lease
+			go func() {
+				defer func() { _ = recover() }()
+				lease, _ = l.Acquire(&rudeAtCall{Context: parent, method: method, rude: rude, call: call}, 1)
+			}()
+			w.pass(time.Second)
+			if !lease.Acquired() {
+				cancel()
+				w.pass(2 * time.Second) // what was borrowed is given back
+				w.Delay(0)
+				require.True(t, w.try(l, 2).Acquired(), "%s at call %d", method, call)
+			}
+		})
+	}
+	for name, make := range makers {
+		for how, rude := range map[string]func(){"panic": func() { panic("out of order") }, "Goexit": runtime.Goexit} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				for _, method := range []string{"Done", "Err", "Deadline", "Value"} {
+					for call := range int32(6) {
+						attempt(t, make, method, rude, call+1)
+					}
+				}
+			})
+		}
+	}
+}
+
+type rudeAtCall struct {
+	context.Context
+	method string
+	rude   func()
+	call   int32
+	calls  atomic.Int32
+}
+
+func (c *rudeAtCall) called(method string) {
+	if c.method == method && c.calls.Add(1) == c.call {
+		c.rude()
+	}
+}
+
+func (c *rudeAtCall) Done() <-chan struct{} {
+	c.called("Done")
+	return c.Context.Done()
+}
+
+func (c *rudeAtCall) Err() error {
+	c.called("Err")
+	return c.Context.Err()
+}
+
+func (c *rudeAtCall) Deadline() (time.Time, bool) {
+	c.called("Deadline")
+	return c.Context.Deadline()
+}
+
+func (c *rudeAtCall) Value(key any) any {
+	c.called("Value")
+	return c.Context.Value(key)
+}
+
+// The values of the caller's context reach a backend that is asked without another goroutine, and one that panics there
+// loses nothing.
+func TestAcquire_ValuesOfTheContext(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		type traceKey struct{}
+		b := &tracing{Memory: w.Memory, key: traceKey{}}
+		l := must2(aStore(t, b, store.Options{NoListen: true}).TokenBucket("it", bucketOf(2, 1, time.Hour, 0), &store.LimiterOptions{NoCoalescing: true}))(t)
+		w.granted(l, 0)
+		lease, err := l.TryAcquire(context.WithValue(t.Context(), traceKey{}, "trace"), 1)
+		require.NoError(t, err)
+		require.True(t, lease.Acquired())
+		require.Equal(t, "trace", b.seen)
+		lease, err = l.TryAcquire(&rudeAtCall{Context: t.Context(), method: "Value", rude: func() { panic("out of order") }, call: 2}, 1)
+		require.NoError(t, err)
+		require.True(t, lease.Acquired())
+		require.Nil(t, b.seen)
+	})
+}
+
+// A tracing backend looks up values when it has its answer.
+type tracing struct {
+	*storetest.Memory
+	key, seen any
+}
+
+func (b *tracing) Decide(ctx context.Context, batches []*store.Batch) error {
+	err := b.Memory.Decide(ctx, batches)
+	b.seen = ctx.Value(b.key)
+	return err
 }
