@@ -18,14 +18,33 @@ const (
 	pollRarely = time.Second
 )
 
-// rest waits for that long, or until there is a reason to ask earlier.
+// rest waits for that long, or until there is a reason to ask earlier. Meanwhile it looks for new limits when that is
+// due: without notices, a limiter that only has waiters would learn of a raise when their permits come anyway.
 func (ce *cell) rest(wait time.Duration) {
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ce.wakeup:
+	c, begun := ce.c, time.Now()
+	for now := begun; ; now = time.Now() {
+		left := wait - now.Sub(begun)
+		if left <= 0 {
+			return
+		}
+		c.refreshIfDue(now)
+		t := time.NewTimer(min(left, c.refreshesIn(now)))
+		select {
+		case <-t.C:
+		case <-ce.wakeup: // also if the limits have changed
+			t.Stop()
+			return
+		}
 	}
+}
+
+// refreshesIn is how long it takes until it is worth calling refreshIfDue again.
+func (c *core) refreshesIn(now time.Time) time.Duration {
+	left := c.s.o.RefreshInterval // for when the store cannot be asked now
+	if in := c.inForce.Load(); in != nil && !now.After(in.due) {
+		left = in.due.Sub(now) + 1 // refreshIfDue looks after that moment
+	}
+	return max(left, pollOften)
 }
 
 // storeIsAway reports whether the part of the store that has the key counts as away.

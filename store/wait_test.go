@@ -260,3 +260,49 @@ func TestVeryLongWaits(t *testing.T) {
 		require.Equal(t, calls, w.Calls())
 	})
 }
+
+// Without notices, a raise elsewhere is noticed for those who wait, too.
+func TestAcquire_LimitRaisedElsewhereWithoutListening(t *testing.T) {
+	for name, cut := range map[string]bool{"NoListen": false, "unsupported": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				hour := func(limit int) limiter.FixedWindowOptions {
+					return limiter.FixedWindowOptions{PermitLimit: limit, Window: time.Hour, QueueLimit: 5}
+				}
+				a := must2(w.instance(store.Options{}).FixedWindow("it", hour(10), nil))(t)
+				w.granted(a, 10)
+				w.NoListen(cut)
+				b := must2(w.instance(store.Options{NoListen: !cut}).FixedWindow("it", hour(10), nil))(t)
+				w.rejected(b, 1)
+				waiting := w.acquire(b, 1)
+				w.waits(waiting)
+				require.NoError(t, a.Reconfigure(hour(100)))
+				calls := w.Calls("Load")
+				w.pass(11 * time.Second)
+				w.served(waiting)
+				require.LessOrEqual(t, waiting.took, 11*time.Second)
+				require.LessOrEqual(t, w.Calls("Load")-calls, 4)
+			})
+		})
+	}
+}
+
+// Those who wait while the store is away do not look for new limits all the time.
+func TestAcquire_NoRefreshWhileTheStoreIsAway(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(4, 1, time.Hour, 5, &store.LimiterOptions{Outage: store.FallBackLocally, LocalShare: 0.25})
+		w.granted(l, 4)
+		first, second := w.acquire(l, 1), w.acquire(l, 1)
+		w.hooked.Fail(errDead)
+		w.pass(time.Hour + time.Minute)
+		require.Len(t, w.events.of(store.StoreLost), 1)
+		calls := w.Calls("Load")
+		w.pass(time.Hour)
+		w.served(first)
+		w.waits(second)
+		require.Equal(t, calls, w.Calls("Load"))
+		w.hooked.Fail(nil)
+		w.pass(time.Hour)
+		w.served(second)
+	})
+}
