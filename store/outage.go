@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
@@ -23,7 +24,7 @@ const (
 	// FailOpen grants everything: nobody is turned away because of a store.
 	FailOpen
 	// FallBackLocally asks a limiter in the process that has LimiterOptions.LocalShare of
-	// the limit. It begins full.
+	// the limit. It begins full. New limits change it in place: what it has granted still counts.
 	FallBackLocally
 )
 
@@ -74,6 +75,7 @@ type fallback struct {
 	mu     sync.Mutex
 	of     Limits // what it was made for
 	by     *limiter.PartitionedLimiter[string, string]
+	makes  atomic.Pointer[limiter.Factory[string]] // of the partitions of by
 	closed bool
 }
 
@@ -96,6 +98,8 @@ func (f *fallback) ask(c *core, key string, n int) limiter.Lease {
 	})
 }
 
+// limiter returns the limiter for the limits in force. New limits change it in place, so that what is held, or was
+// granted in this window, still counts. Only limits of another kind begin full again.
 func (f *fallback) limiter(c *core) *limiter.PartitionedLimiter[string, string] {
 	limits := c.limits()
 	f.mu.Lock()
@@ -103,13 +107,22 @@ func (f *fallback) limiter(c *core) *limiter.PartitionedLimiter[string, string] 
 	if f.closed || f.by != nil && f.of == limits {
 		return f.by
 	}
+	share := limits.share(c.o.LocalShare)
+	factory := share.factory()
+	f.makes.Store(&factory)
+	kept := f.by != nil && f.of.Kind == limits.Kind
+	f.of = limits
+	if kept {
+		for _, l := range f.by.All() {
+			share.reconfigure(l)
+		}
+		return f.by
+	}
 	if f.by != nil {
 		_ = f.by.Close()
 	}
-	share := limits.share(c.o.LocalShare)
-	f.of = limits
 	f.by, _ = limiter.NewPartitioned(func(key string) limiter.Partition[string] {
-		return limiter.Partition[string]{Key: key, New: share}
+		return limiter.Partition[string]{Key: key, New: *f.makes.Load()}
 	}, limiter.PartitionedOptions{MaxPartitions: mostCells})
 	return f.by
 }
@@ -124,9 +137,11 @@ func (f *fallback) close() {
 	f.by = nil
 }
 
-// share returns what makes limiters of a part of these limits. Nothing is less than 1;
-// where a part of a refill would be, refills are rarer.
-func (l Limits) share(part float64) limiter.Factory[string] {
+// A share is a part of some limits, as the options of a limiter in the process.
+type share struct{ options any }
+
+// share returns a part of these limits. Nothing is less than 1; where a part of a refill would be, refills are rarer.
+func (l Limits) share(part float64) share {
 	permits := toInt(int64(max(float64(l.Permits)*part, 1)))
 	period := time.Duration(l.Period) * time.Microsecond
 	switch l.Kind {
@@ -135,16 +150,44 @@ func (l Limits) share(part float64) limiter.Factory[string] {
 		if refill < 1 {
 			period = time.Duration(min(float64(period)/refill, math.MaxInt64/2))
 		}
-		return limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+		return share{limiter.TokenBucketOptions{
 			TokenLimit: permits, TokensPerPeriod: toInt(int64(max(refill, 1))), ReplenishmentPeriod: period,
-		})
+		}}
 	case KindFixedWindow:
-		return limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: permits, Window: period})
+		return share{limiter.FixedWindowOptions{PermitLimit: permits, Window: period}}
 	case KindSlidingWindow:
-		return limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{
+		return share{limiter.SlidingWindowOptions{
 			PermitLimit: permits, Window: period * time.Duration(l.Segments), SegmentsPerWindow: toInt(l.Segments),
-		})
+		}}
 	default:
-		return limiter.ConcurrencyFactory[string](limiter.ConcurrencyOptions{PermitLimit: permits})
+		return share{limiter.ConcurrencyOptions{PermitLimit: permits}}
+	}
+}
+
+func (s share) factory() limiter.Factory[string] {
+	switch o := s.options.(type) {
+	case limiter.TokenBucketOptions:
+		return limiter.TokenBucketFactory[string](o)
+	case limiter.FixedWindowOptions:
+		return limiter.FixedWindowFactory[string](o)
+	case limiter.SlidingWindowOptions:
+		return limiter.SlidingWindowFactory[string](o)
+	default:
+		return limiter.ConcurrencyFactory[string](s.options.(limiter.ConcurrencyOptions))
+	}
+}
+
+// reconfigure changes a limiter that the factory of a share of the same kind has made. It fails only for one that is
+// closed.
+func (s share) reconfigure(l limiter.Limiter) {
+	switch l := l.(type) {
+	case *limiter.TokenBucket:
+		_ = l.Reconfigure(s.options.(limiter.TokenBucketOptions))
+	case *limiter.FixedWindow:
+		_ = l.Reconfigure(s.options.(limiter.FixedWindowOptions))
+	case *limiter.SlidingWindow:
+		_ = l.Reconfigure(s.options.(limiter.SlidingWindowOptions))
+	case *limiter.Concurrency:
+		_ = l.Reconfigure(s.options.(limiter.ConcurrencyOptions))
 	}
 }

@@ -339,3 +339,42 @@ func TestOutage_CallersWithShortDeadlines(t *testing.T) {
 		})
 	}
 }
+
+// New limits during an outage change the limiter in the process in place: what it has granted counts.
+func TestOutage_FallBackLocallyAfterNewLimits(t *testing.T) {
+	limitsOf := func(permits int) limitertest.Limits {
+		l := limitsOfTen
+		l.Permits = permits
+		return l
+	}
+	for _, k := range kinds {
+		t.Run(fmt.Sprint(k), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				how := &store.LimiterOptions{Outage: store.FallBackLocally, LocalShare: 0.5}
+				other := build(t, w.instance(store.Options{}), k, limitsOf(10), how)
+				w.granted(other, 1)
+				down := &hooked{Memory: w.Memory}
+				l := build(t, aStore(t, down, store.Options{FailureThreshold: 1 << 20}), k, limitsOf(10), how) // it hears of new limits all the time
+				w.granted(l, 1)
+				down.hook(func(method string) error {
+					if method == "Decide" || method == "Hold" {
+						return errDead
+					}
+					return nil
+				}, nil)
+				granted := func() (n int) {
+					for range 20 {
+						n += w.try(l, 1).Permits()
+					}
+					return n
+				}
+				require.Equal(t, 5, granted())
+				for i, more := range []int{1, 0, 0, 3} {
+					require.NoError(t, other.reconfigure(limitsOf([]int{12, 11, 12, 18}[i])))
+					w.pass(time.Second)
+					require.Equal(t, more, granted(), "change %d", i)
+				}
+			})
+		})
+	}
+}
