@@ -211,6 +211,25 @@ var holdCases = []testCase{
 		},
 	},
 	{
+		name: "a hold of permits below 0 is one of none, and fails no other",
+		run: func(p *probe) {
+			d := p.define(concurrency(2))
+			none, one := hold(d, "k", "none", -1, time.Minute), hold(d, "l", "one", 1, time.Minute)
+			p.holds(p.b, none, one)
+			p.check(none.OK && none.InUse == 0, "it asks whether one is free", fmt.Sprintf("%+v", *none))
+			p.check(one.OK && one.InUse == 1, "the other key's is granted", fmt.Sprintf("%+v", *one))
+			for _, ask := range []func(store.Backend, ...*store.Hold){p.renews, p.releases} {
+				never, again := late(none), late(one)
+				again.Permits = -1
+				ask(p.b, never, again)
+				p.check(never.Outcome == store.Decided && !never.OK, "nothing was leased", fmt.Sprintf("%+v", *never))
+				p.check(again.Outcome == store.Decided && again.OK, "the other lease is found", fmt.Sprintf("%+v", *again))
+			}
+			p.granted(hold(d, "k", "all", 2, time.Minute), 2, "nothing was held")
+			p.granted(hold(d, "l", "all", 2, time.Minute), 2, "what was held was released")
+		},
+	},
+	{
 		name: "large numbers of permits are held exactly",
 		run: func(p *probe) {
 			d := p.define(concurrency(mostPermits))

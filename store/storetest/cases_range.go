@@ -55,6 +55,19 @@ var rangeCases = []testCase{
 		},
 	},
 	{
+		name: "numbers below 0 count as 0",
+		run: func(p *probe) {
+			for i, l := range timed(5) {
+				d, key := p.define(l), fmt.Sprint(i)
+				b := p.ask(d, key, take(3))
+				p.ask(d, key, charge(-1), take(-1), store.Ask{Min: -3, Max: 1})
+				p.ask(d, key, lend(-1), refund(-1, markOf(b.State)), giveBack(-1, markOf(b.State)))
+				p.ask(d, key, take(-1))
+				p.ask(d, key, take(2), take(1))
+			}
+		},
+	},
+	{
 		name: "a grid may lie anywhere",
 		run: func(p *probe) {
 			for i, anchor := range []int64{0, -1, -mostPeriod, mostPeriod, p.now() + 1, p.now() - 1} {

@@ -72,19 +72,20 @@ func (m *Memory) hold(h *store.Hold) {
 		return
 	}
 	r.version = h.Definition.Version
+	permits := max(h.Permits, 0)
 	switch i := r.find(h.ID); {
-	case h.Permits > 0 && i >= 0: // asked again, because the answer was lost
+	case permits > 0 && i >= 0: // asked again, because the answer was lost
 		r.leases[i].renew(now, h.TTL)
 		h.OK, h.Fence = true, r.leases[i].fence
-	case r.inUse()+max(h.Permits, 1) > h.Definition.Permits:
+	case r.inUse()+max(permits, 1) > h.Definition.Permits:
 		h.NextEnd = r.nextEnd(now)
 		r.wanted = r.wanted || h.Waiting
-	case h.Permits == 0:
+	case permits == 0:
 		h.OK = true
 	default:
 		m.fence++
 		h.OK, h.Fence = true, m.fence
-		r.leases = append(r.leases, lease{id: h.ID, permits: h.Permits, end: now + h.TTL, ttl: h.TTL, fence: m.fence})
+		r.leases = append(r.leases, lease{id: h.ID, permits: permits, end: now + h.TTL, ttl: h.TTL, fence: m.fence})
 	}
 	h.InUse = r.inUse()
 	if len(r.leases) == 0 {

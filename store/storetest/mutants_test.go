@@ -172,6 +172,21 @@ var mutants = map[string]struct {
 			h.NextEnd += m.now()
 		}
 	}}},
+	"holds fewer than none": {"a hold of permits below 0", mutant{hold: func(m *Memory, h *store.Hold) {
+		if m.hold(h); h.Permits < 0 {
+			r := m.room(h, m.now())
+			r.leases = append(r.leases, lease{id: h.ID, permits: h.Permits, end: m.now() + h.TTL, ttl: h.TTL})
+		}
+	}}},
+	"charges less than nothing": {"numbers below 0", mutant{decide: func(m *Memory, b *store.Batch) {
+		m.decide(b)
+		for _, a := range b.Asks {
+			if k := (target{b.Definition.Name, b.Key}); a.Op == store.Charge && a.Max < 0 && b.State.Missing > 0 {
+				b.State.Missing += a.Max
+				m.states[k] = b.State
+			}
+		}
+	}}},
 	"holds by an older definition": {"a hold by an older definition", mutant{hold: func(m *Memory, h *store.Hold) {
 		m.room(h, m.now()).version = 0
 		m.hold(h)

@@ -113,7 +113,17 @@ func TestBadInputIsAnError(t *testing.T) {
 	_, err = b.Define(t.Context(), 0, bad(func(d *store.Definition) { d.Version = 0 }))
 	assert.ErrorContains(t, err, "version")
 	assert.ErrorContains(t, b.Hold(t.Context(), []*store.Hold{nil}), "nil")
-	assert.ErrorContains(t, b.Hold(t.Context(), []*store.Hold{{Definition: good, Permits: -1}}), "-1 permits")
+	seats := bad(func(d *store.Definition) {
+		d.Name, d.Limits = "seats", store.Limits{Kind: store.KindConcurrency, Permits: 5}
+	})
+	for name, ask := range map[string]func(context.Context, []*store.Hold) error{"hold": b.Hold, "renew": b.Renew, "release": b.Release} {
+		wrong := &store.Hold{Definition: bad(func(d *store.Definition) { d.Name = "a\x00b" }), Key: "a", ID: "1", Permits: 1, TTL: 1e7}
+		right := &store.Hold{Definition: seats, Key: "b", ID: "2", Permits: 1, TTL: 1e7}
+		require.NoError(t, ask(t.Context(), []*store.Hold{wrong, right}), "it is nothing to other keys")
+		assert.Equal(t, store.Failed, wrong.Outcome, name)
+		assert.ErrorContains(t, wrong.Err, "weirpostgres: "+name+": ")
+		assert.Equal(t, store.Decided, right.Outcome, name)
+	}
 	assert.NoError(t, b.Hold(t.Context(), nil))
 	assert.NoError(t, b.Decide(t.Context(), nil))
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -16,12 +15,11 @@ import (
 // Hold takes permits. Holds of one key come one after the other, each with the key's row locked until it is on
 // the server's disk: many of them in one call are faster than many calls.
 func (b *Backend) Hold(ctx context.Context, holds []*store.Hold) error {
-	for _, h := range holds {
-		if err := checkHold(h); err != nil {
-			return b.explained("hold", err)
-		}
+	holds, err := b.sound("hold", holds)
+	if err != nil {
+		return err
 	}
-	err := askApart(ctx, b, holds, keyed[*store.Hold]{
+	err = askApart(ctx, b, holds, keyed[*store.Hold]{
 		locked: b.sql.lockedSemaphores,
 		row:    func(h *store.Hold) row { return row{"semaphores", h.Definition.Name, h.Key, ""} },
 		ask:    b.holdTogether,
@@ -34,6 +32,25 @@ func (b *Backend) Hold(ctx context.Context, holds []*store.Hold) error {
 }
 
 func failHold(h *store.Hold, err error) { h.Outcome, h.Err = store.Failed, err }
+
+// sound returns the holds that can be asked about; the others fail, each by itself.
+func (b *Backend) sound(what string, holds []*store.Hold) ([]*store.Hold, error) {
+	good := holds
+	for i, h := range holds {
+		if h == nil {
+			return nil, b.explained(what, errors.New("a hold is nil"))
+		}
+		if err := checkDefinition(h.Definition); err != nil {
+			failHold(h, b.explained(what, err))
+			if len(good) == len(holds) {
+				good = holds[:i:i]
+			}
+		} else if len(good) < len(holds) {
+			good = append(good, h)
+		}
+	}
+	return good, nil
+}
 
 func (b *Backend) holdTogether(ctx context.Context, holds []*store.Hold, wait time.Duration) error {
 	g := groupsOf(holds)
@@ -76,7 +93,7 @@ type groups struct {
 func groupsOf(holds []*store.Hold) (g groups) {
 	for i, h := range holds {
 		g.ids = append(g.ids, keyBytes(h.ID))
-		g.wants = append(g.wants, bounded(h.Permits), bounded(h.TTL))
+		g.wants = append(g.wants, max(bounded(h.Permits), 0), max(bounded(h.TTL), 0))
 		last := len(g.names) - 1
 		if i == 0 || holds[i-1].Key != h.Key || holds[i-1].Definition != h.Definition && *holds[i-1].Definition != *h.Definition {
 			g.names, g.keys = append(g.names, h.Definition.Name), append(g.keys, keyBytes(h.Key))
@@ -110,10 +127,9 @@ func (b *Backend) Release(ctx context.Context, holds []*store.Hold) error {
 
 // late does what is done with leases that were given before. The last argument of the statement is lock_timeout.
 func (b *Backend) late(ctx context.Context, what, sql string, holds []*store.Hold, args func(columns) []any) error {
-	for _, h := range holds {
-		if err := checkHold(h); err != nil {
-			return b.explained(what, err)
-		}
+	holds, err := b.sound(what, holds)
+	if err != nil {
+		return err
 	}
 	return askApart(ctx, b, holds, keyed[*store.Hold]{
 		locked: b.sql.lockedLeases,
@@ -149,20 +165,7 @@ func columnsOf(holds []*store.Hold) (c columns) {
 	})
 	for i, h := range c.holds {
 		c.names[i], c.keys[i], c.ids[i] = h.Definition.Name, keyBytes(h.Key), keyBytes(h.ID)
-		c.fences[i], c.ttls[i] = h.Fence, bounded(h.TTL)
+		c.fences[i], c.ttls[i] = h.Fence, max(bounded(h.TTL), 0)
 	}
 	return c
-}
-
-func checkHold(h *store.Hold) error {
-	if h == nil {
-		return errors.New("a hold is nil")
-	}
-	if err := checkDefinition(h.Definition); err != nil {
-		return err
-	}
-	if h.Permits < 0 {
-		return fmt.Errorf("limiter %q: a hold of %d permits", h.Definition.Name, h.Permits)
-	}
-	return nil
 }

@@ -41,14 +41,9 @@ func (b *Backend) Release(ctx context.Context, holds []*store.Hold) error {
 const mostTogether = 128
 
 func (b *Backend) lease(ctx context.Context, what what, s script, holds []*store.Hold) error {
-	for _, h := range holds {
-		if err := checkHold(what, h); err != nil {
-			return fmt.Errorf("weirredis: %s: %w", what, err)
-		}
-	}
 	var calls []call
 	var groups [][]*store.Hold
-	for rest := holds; len(rest) > 0; {
+	for rest := sound(what, holds); len(rest) > 0; {
 		n := together(rest)
 		calls = append(calls, b.leaseCall(what, s, rest[:n]))
 		groups = append(groups, rest[:n])
@@ -69,6 +64,22 @@ func (b *Backend) lease(ctx context.Context, what what, s script, holds []*store
 		}
 	}
 	return nil
+}
+
+// sound returns the holds that can be asked about; the others fail, each by itself.
+func sound(what what, holds []*store.Hold) []*store.Hold {
+	good := holds
+	for i, h := range holds {
+		if err := checkHold(what, h); err != nil {
+			h.Outcome, h.Err = store.Failed, fmt.Errorf("weirredis: %s: %w", what, err)
+			if len(good) == len(holds) {
+				good = holds[:i:i]
+			}
+		} else if len(good) < len(holds) {
+			good = append(good, h)
+		}
+	}
+	return good
 }
 
 func (b *Backend) runEach(ctx context.Context, calls []call) error {
@@ -124,7 +135,7 @@ func leaseNumbers(what what, h *store.Hold) string {
 	if h.Waiting && h.Permits > 0 {
 		waiting = 1
 	}
-	return doubles(float64(min(h.Permits, tooMany)), ttl, waiting)
+	return doubles(float64(max(min(h.Permits, tooMany), 0)), max(ttl, 0), waiting)
 }
 
 // longest is a hundred years in µs: a lease of more is one of so much.
@@ -136,9 +147,7 @@ func checkHold(what what, h *store.Hold) error {
 		return errors.New("no definition")
 	case d.Version > exact || d.Version < 0 || d.Permits > exact:
 		return fmt.Errorf("limiter %q: the definition has a number that is out of range", d.Name)
-	case h.Permits < 0:
-		return fmt.Errorf("limiter %q: a lease of %d permits", d.Name, h.Permits)
-	case what == toHold && h.Permits == 0:
+	case what == toHold && h.Permits <= 0:
 		return nil
 	case h.ID == "":
 		return fmt.Errorf("limiter %q: a lease without an ID", d.Name)

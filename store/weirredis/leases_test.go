@@ -1,6 +1,7 @@
 package weirredis
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -213,15 +214,24 @@ func TestLeasesAreForgotten(t *testing.T) {
 	require.Zero(t, client.Exists(t.Context(), b.names.leases(d.Name, "other")).Val())
 }
 
+// A lease that cannot be asked about fails by itself.
 func TestLeasesThatCannotBe(t *testing.T) {
 	b, _ := shared(t)
 	d := slots(5)
 	ctx := t.Context()
-	for _, h := range []*store.Hold{{}, lease(d, "", 1, time.Second), lease(d, "a", -1, time.Second), lease(d, "a", 1, 0)} {
-		require.ErrorContains(t, b.Hold(ctx, []*store.Hold{h}), "weirredis: hold: ")
+	fails := func(name string, ask func(context.Context, []*store.Hold) error, wrong *store.Hold) {
+		t.Helper()
+		right := &store.Hold{Definition: d, Key: "right", ID: "a", Permits: 1, TTL: 1e7}
+		require.NoError(t, ask(ctx, []*store.Hold{wrong, right}))
+		require.Equal(t, store.Failed, wrong.Outcome)
+		require.ErrorContains(t, wrong.Err, "weirredis: "+name+": ")
+		require.Equal(t, store.Decided, right.Outcome)
 	}
-	require.ErrorContains(t, b.Renew(ctx, []*store.Hold{lease(d, "a", 1, 0)}), "weirredis: renew: ")
-	require.ErrorContains(t, b.Release(ctx, []*store.Hold{lease(d, "", 1, 0)}), "weirredis: release: ")
+	for _, h := range []*store.Hold{{}, lease(d, "", 1, time.Second), lease(d, "a", 1, 0)} {
+		fails("hold", b.Hold, h)
+	}
+	fails("renew", b.Renew, lease(d, "a", 1, 0))
+	fails("release", b.Release, lease(d, "", 1, 0))
 	require.NoError(t, b.Hold(ctx, nil))
 	h := lease(d, "a", 1<<62, 1<<62)
 	require.NoError(t, b.Hold(ctx, []*store.Hold{h}))
