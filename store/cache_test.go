@@ -147,3 +147,37 @@ func BenchmarkCachedRejection(b *testing.B) {
 		_, _ = p.TryAcquire(ctx, "key", 1)
 	}
 }
+
+// A raise elsewhere ends remembered rejections: at once where the instance is told, else with the next refresh.
+func TestCache_RejectionsEndWithARaise(t *testing.T) {
+	hour := func(limit int) limiter.FixedWindowOptions {
+		return limiter.FixedWindowOptions{PermitLimit: limit, Window: time.Hour}
+	}
+	for name, how := range map[string]*store.LimiterOptions{"cached": caching, "lent": {Block: 5}} {
+		for _, noListen := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " ", noListen), func(t *testing.T) {
+				inWorld(t, func(t *testing.T, w *world) {
+					a := must2(w.instance(store.Options{}).FixedWindow("it", hour(10), nil))(t)
+					b := must2(w.instance(store.Options{NoListen: noListen}).FixedWindow("it", hour(10), how))(t)
+					w.granted(a, 1)
+					for range 9 {
+						w.granted(b, 1)
+					}
+					w.rejected(b, 1)
+					require.NoError(t, a.Reconfigure(hour(100)))
+					synctest.Wait()
+					took := timed(func() {
+						for !w.try(b, 1).Acquired() {
+							w.pass(50 * time.Millisecond)
+						}
+					})
+					if noListen {
+						require.LessOrEqual(t, took, 10*time.Second+50*time.Millisecond)
+					} else {
+						require.Zero(t, took)
+					}
+				})
+			})
+		}
+	}
+}

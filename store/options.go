@@ -29,6 +29,8 @@ type Options struct {
 	// NoListen: open no connection on which the store tells of what happens elsewhere. An
 	// idle limiter then learns of new limits after RefreshInterval at the latest, one that
 	// asks the store at once; and callers that wait for a concurrency limiter ask again and again.
+	// A remembered rejection (see LimiterOptions.Block and CacheRejections) asks nothing: after the limit
+	// was raised elsewhere, the key is still rejected until RefreshInterval is over.
 	NoListen bool `json:"no_listen,omitempty" yaml:"no_listen,omitempty"`
 	// OnEvent is told what an operator should know; see [EventKind]. It is called with one
 	// event after the other, from a goroutine of its own: no limiter waits for it.
@@ -71,7 +73,8 @@ type LimiterOptions struct {
 	// It is returned a second after it was taken. A bucket takes that only if nobody has
 	// taken any since; otherwise refills bring it back as if it had been used. An instance
 	// that dies returns nothing: then refills, or the end of the window, bring it back.
-	// Rejections are remembered as with CacheRejections. A step of the store's clock
+	// Rejections are remembered as with CacheRejections; a raise of the limit elsewhere ends them as
+	// soon as this instance learns of it, with Options.NoListen after Options.RefreshInterval at the latest. A step of the store's clock
 	// forwards is not seen before the instance asks again: until then, a second at the most,
 	// a block counts although time seems to have paid for it. Not for concurrency.
 	Block int `json:"block,omitempty" yaml:"block,omitempty"`
