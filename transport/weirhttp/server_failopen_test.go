@@ -152,3 +152,29 @@ type unanswered struct{ error }
 
 func (e unanswered) Unwrap() error   { return e.error }
 func (e unanswered) Undecided() bool { return true }
+// As long as a store hangs and is not known to be away, FailOpen lets requests through that it does not answer in time.
+func TestPolicy_FailOpenWhileAStoreHangs(t *testing.T) {
+	for name, how := range map[string]*store.LimiterOptions{"coalesced": nil, "alone": {NoCoalescing: true}, "lent": {Block: 10}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				memory := storetest.NewMemory()
+				shared, err := store.New(memory, store.Options{})
+				require.NoError(t, err)
+				bucket, err := shared.TokenBucket("b", limiter.TokenBucketOptions{TokenLimit: 1000, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second, QueueLimit: 10}, how)
+				require.NoError(t, err)
+				l, err := weirhttp.New(weirhttp.Options{Policies: map[string]weirhttp.Policy{"p": {Limiter: bucket, MaxWait: 50 * time.Millisecond, FailOpen: true}}})
+				require.NoError(t, err)
+				h := l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "p")
+				memory.Stall(true)
+				for range 100 {
+					w := httptest.NewRecorder()
+					h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+					require.Equal(t, 200, w.Code)
+				}
+				assert.Error(t, shared.Health().Err, "it has been noticed meanwhile")
+				memory.Stall(false)
+				require.NoError(t, shared.Close())
+			})
+		})
+	}
+}
