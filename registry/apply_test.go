@@ -259,3 +259,43 @@ func TestApplyDuringFirstBuildOfAnotherInstance(t *testing.T) {
 		assert.Equal(t, 2, versionOf(t, <-eu))
 	})
 }
+
+// A name that is removed twice does not leave the change half applied, with the registry's lock held.
+func TestRemove_SameNameTwice(t *testing.T) {
+	r := open(t, nil)
+	for _, name := range []string{"a", "b", "c"} {
+		require.NoError(t, r.Define(name, with()))
+		get(t, r, name)
+	}
+	require.NoError(t, r.Remove(t.Context(), "a", "b", "a"))
+	assert.Equal(t, []string{"c"}, names(r))
+	require.NoError(t, r.Apply(t.Context(), registry.Change{
+		Define: builds{"d": with()},
+		Remove: []string{"c", "c"},
+	}))
+	assert.Equal(t, []string{"d"}, names(r))
+	require.ErrorIs(t, r.Remove(t.Context(), "d", "x", "d"), registry.ErrNotDefined)
+	assert.Equal(t, []string{"d"}, names(r))
+}
+
+// What a build function does to the map and the list of its own change does not matter.
+func TestApply_ChangeIsModifiedByABuild(t *testing.T) {
+	r := open(t, nil)
+	require.NoError(t, r.Define("old", with()))
+	require.NoError(t, r.Define("kept", with()))
+	c := registry.Change{Define: builds{}, Remove: []string{"old"}}
+	c.Define["a"] = func(*registry.Builder) error {
+		c.Remove[0] = "nowhere"
+		delete(c.Define, "b")
+		c.Define["kept"] = nil
+		c.Define["late"] = with()
+		return nil
+	}
+	c.Define["b"] = with()
+	require.NoError(t, r.Apply(t.Context(), c))
+	get(t, r, "kept")
+	get(t, r, "b")
+	assert.Equal(t, []string{"a", "b", "kept"}, names(r))
+	assert.False(t, r.Defined("old"))
+	assert.False(t, r.Defined("late"))
+}

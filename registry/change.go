@@ -20,7 +20,7 @@ type Change struct {
 	// Remove names pipelines that are to be there no more. Executions on their
 	// handles return [ErrRemoved]. Defining the name again revives the handle of
 	// [Registry.Get]; other instances are gone for good. A pipeline that another one
-	// contains cannot be removed without that.
+	// contains cannot be removed without that. A name that is there twice counts once.
 	Remove []string
 }
 
@@ -52,6 +52,8 @@ func (r *Registry) Reload(ctx context.Context, names ...string) error {
 func (r *Registry) Apply(ctx context.Context, c Change) error { return r.apply(ctx, c, true) }
 
 func (r *Registry) apply(ctx context.Context, c Change, warn bool) error {
+	// A build function may change the caller's map while its change is under way, and a name may be there twice.
+	c = Change{Define: maps.Clone(c.Define), Remove: unique(c.Remove)}
 	removed := setOf(c.Remove)
 	for _, name := range slices.Sorted(maps.Keys(c.Define)) {
 		if err := checkDefinition(name, c.Define[name]); err != nil {
@@ -379,6 +381,19 @@ func (c *change) undefine() {
 			r.bury(d)
 		}
 	}
+}
+
+// unique returns the names in their order, each once.
+func unique(names []string) []string {
+	seen := make(map[string]bool, len(names))
+	var once []string
+	for _, name := range names {
+		if !seen[name] {
+			seen[name] = true
+			once = append(once, name)
+		}
+	}
+	return once
 }
 
 func setOf(names []string) map[string]bool {
