@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -186,7 +187,8 @@ func (r *Registry) inForceWith(builds []*build, without map[string]bool) []*buil
 	return all
 }
 
-// settle does what is to be done after a commit.
+// settle does what is to be done after a commit. A panic of the program's functions does not reach the
+// caller, who would take the commit for one that failed.
 func (r *Registry) settle(c committed) {
 	for _, d := range c.retired {
 		go d.run()
@@ -203,5 +205,10 @@ func (r *Registry) observe(l *ownedLimiter) {
 	if !ok || r.options.ObserveLimiter == nil {
 		return
 	}
-	l.observed.begin(func() func() { return r.options.ObserveLimiter(strings.TrimSpace(l.id.space+" "+l.id.name), s) })
+	l.observed.begin(func() (stop func()) {
+		recovered.Call("registry: ObserveLimiter", func() {
+			stop = r.options.ObserveLimiter(strings.TrimSpace(l.id.space+" "+l.id.name), s)
+		})
+		return stop
+	})
 }

@@ -94,9 +94,7 @@ func (d *disposal) report(errs []error) {
 	}
 	r, i := d.registry, d.build.instance.id
 	r.failures.add(i, err)
-	recovered.Call("registry: Listener.OnEvent", func() {
-		r.reportFailure(context.Background(), i, EventDisposeFailed, err)
-	})
+	r.reportFailure(context.Background(), i, EventDisposeFailed, err)
 }
 
 // end tells the listener when there will be no more events of the version. Executions

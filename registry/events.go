@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -26,13 +27,15 @@ const (
 	EventDisposeFailed = "DisposeFailed"
 )
 
+// report tells the Listener. A panic of the Listener is logged and does not reach the caller: what is
+// reported has happened, and the caller of Apply would take a change that is in force for one that failed.
 func (r *Registry) report(ctx context.Context, i id, e pipeline.Event) {
 	if r.options.Listener == nil {
 		return
 	}
 	e.Source = i.source()
 	e.Operation = pipeline.Operation(ctx)
-	r.options.Listener.OnEvent(ctx, e)
+	recovered.Call("registry: Listener.OnEvent", func() { r.options.Listener.OnEvent(ctx, e) })
 }
 
 func (r *Registry) reportFailure(ctx context.Context, i id, name string, err error) {
@@ -46,7 +49,7 @@ func (r *Registry) reportLost(ctx context.Context, i id) {
 // reportReload is called when the version that p runs on was replaced.
 func (r *Registry) reportReload(ctx context.Context, i id, p *pipeline.Pipeline, took time.Duration) {
 	if l, ok := r.options.Listener.(interface{ InForce(p *pipeline.Pipeline) }); ok {
-		l.InForce(p)
+		recovered.Call("registry: Listener.InForce", func() { l.InForce(p) })
 	}
 	r.report(ctx, i, pipeline.Event{Name: EventReload, Severity: pipeline.Information, Duration: took})
 }

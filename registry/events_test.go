@@ -187,3 +187,39 @@ func TestObserveLimiter(t *testing.T) {
 		seen("closed", "-l")
 	})
 }
+
+// A panicking has methods that panic.
+type panicking struct{ journal }
+
+func (p *panicking) OnEvent(_ context.Context, e pipeline.Event) {
+	p.add("%s %s", e.Name, e.Source)
+	panic("ouch")
+}
+
+func (p *panicking) InForce(q *pipeline.Pipeline) {
+	p.add("InForce %s", q.Name())
+	panic("ouch")
+}
+
+// A panic of the program's functions after the change does not make the change look like one that failed, and
+// the other pipelines are reported.
+func TestReload_ListenerPanics(t *testing.T) {
+	var p panicking
+	var observed journal
+	r := open(t, &registry.Options{Listener: &p, ObserveLimiter: func(name string, _ limiter.StatisticsProvider) func() {
+		observed.add("%s", name)
+		panic("ouch")
+	}})
+	for _, name := range []string{"a", "b"} {
+		require.NoError(t, r.Define(name, func(b *registry.Builder) error {
+			b.Concurrency("l "+name, one(1))
+			return nil
+		}))
+		get(t, r, name)
+	}
+	assert.Equal(t, []string{"l a", "l b"}, observed.take())
+	require.NoError(t, r.Reload(t.Context()))
+	assert.Equal(t, []string{"InForce a", "OnReload a", "InForce b", "OnReload b"}, p.take())
+	require.NoError(t, r.Apply(t.Context(), registry.Change{Remove: []string{"a", "b"}}))
+	assert.Equal(t, []string{"OnPipelineRemoved a", "OnPipelineRemoved b"}, p.take())
+}

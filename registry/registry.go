@@ -27,7 +27,9 @@ type Options struct {
 	// reloads: [EventReload], [EventReloadFailed], [EventRemoved], [EventDisposeFailed].
 	// If it has
 	// a method Forget(pipeline.Source), that is called when a pipeline or instance
-	// was removed or closed, and its last execution on any version has ended.
+	// was removed or closed, and its last execution on any version has ended. If the
+	// Listener panics at an event of the registry, that is logged with slog.Default and
+	// the reload goes on.
 	Listener pipeline.Listener
 	// Instance is the instance name that [Registry.Get] uses for a pipeline, such
 	// as the region that the program runs in; nil: "". It is asked once for each
@@ -42,7 +44,8 @@ type Options struct {
 	MaxInstances int
 	// ObserveLimiter is called for each limiter that the registry owns, but for
 	// partitioned ones, which have no statistics as a whole, when it comes into force; stop, if it is not nil, when it is closed. It is where
-	// telemetry registers gauges. It must not call the registry.
+	// telemetry registers gauges. It must not call the registry. A panic is logged with
+	// slog.Default.
 	ObserveLimiter func(name string, l limiter.StatisticsProvider) (stop func())
 }
 

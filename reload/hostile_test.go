@@ -359,3 +359,57 @@ func TestRenamingManyPipelines(t *testing.T) {
 	assert.True(t, r.Defined("b1999"))
 	assert.False(t, r.Defined("a0"))
 }
+
+// A reloadListener is a listener that calls f at the next OnReload, once.
+type reloadListener struct{ f atomic.Pointer[func()] }
+
+func (l *reloadListener) OnEvent(_ context.Context, e pipeline.Event) {
+	if e.Name != registry.EventReload {
+		return
+	}
+	if f := l.f.Swap(nil); f != nil {
+		(*f)()
+	}
+}
+
+// A Listener is told when the file is in force already. The Watcher knows that it is, whatever the Listener does.
+func TestWatcher_ListenerFailsAfterTheChange(t *testing.T) {
+	for name, do := range map[string]func(){
+		"panics":               func() { panic("ouch") },
+		"leaves the goroutine": runtime.Goexit,
+	} {
+		for next, content := range map[string]string{
+			"another file": named("a", "b", "c"),
+			"the old file": named("a"),
+			"no b":         named("c"),
+			"empty":        "allow_empty: true\npipelines: {}",
+		} {
+			t.Run(name+", then "+next, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := &reloadListener{}
+					w := &watched{registry: registry.New(&registry.Options{Listener: l}), path: filepath.Join(t.TempDir(), "weir.yaml")}
+					defer func() { assert.NoError(t, w.registry.Close(context.Background())) }()
+					w.write(t, named("a"))
+					watcher, err := reload.Start(t.Context(), w.registry, w.path, w.options())
+					require.NoError(t, err)
+					defer watcher.Stop()
+
+					l.f.Store(&do)
+					w.write(t, named("a", "b"))
+					pass(3 * time.Second)
+					require.Nil(t, l.f.Load(), "the listener was called")
+					assert.True(t, w.registry.Defined("b"))
+
+					w.write(t, content)
+					pass(3 * time.Second)
+					require.NoError(t, watcher.Status().Err)
+					wanted := parse(t, content, nil).Pipelines()
+					assert.Equal(t, wanted, watcher.Status().Pipelines)
+					for _, name := range []string{"a", "b", "c"} {
+						assert.Equal(t, strings.Contains(strings.Join(wanted, " "), name), w.registry.Defined(name), name)
+					}
+				})
+			})
+		}
+	}
+}

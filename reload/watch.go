@@ -75,7 +75,10 @@ type Watcher struct {
 	cancel   context.CancelFunc
 	done     chan struct{}
 	inForce  *File // belongs to the load, one at a time
-	starting bool  // the first load runs, whose error Start returns
+	// unsure are the names of the pipelines that are this Watcher's if it is not known which file is in force;
+	// then the next file is put in force as a whole. If nil, inForce is in force. It belongs to the load.
+	unsure   map[string]bool
+	starting bool // the first load runs, whose error Start returns
 
 	loading  atomic.Uint64 // the goroutine that loads; 0: none
 	watching atomic.Uint64 // the goroutine that watches
@@ -176,7 +179,7 @@ func (w *Watcher) takeOver(before *Watcher) error {
 	}
 	select {
 	case <-before.done:
-		w.inForce = before.inForce
+		w.inForce, w.unsure = before.inForce, before.unsure
 		return nil
 	default:
 		return errors.New("reload: Options.After is a Watcher that was not stopped")
@@ -260,19 +263,18 @@ func (w *Watcher) load(ctx context.Context, content []byte) error {
 	if err != nil {
 		return w.loaded(nil, filewatch.Permanent(err))
 	}
-	c := f.Change(w.inForce)
+	c := w.change(f)
 	if err := w.checkOwner(c); err != nil {
 		return w.loaded(nil, err)
 	}
 	c.Remove = slices.DeleteFunc(c.Remove, func(name string) bool { return !w.registry.Defined(name) })
 	lost := slices.DeleteFunc(slices.Clone(c.Remove), func(name string) bool { return !w.registry.InUse(name) })
-	if err := w.registry.Apply(ctx, c); err != nil {
+	if err := w.apply(ctx, f, c); err != nil {
 		if ctx.Err() != nil {
 			return err // the caller has left: that says nothing about the file
 		}
 		return w.loaded(nil, err)
 	}
-	w.inForce = f
 	w.log(ctx, slog.LevelInfo, "configuration loaded",
 		"file", w.path, "pipelines", len(f.pipelines), "built", len(c.Define), "removed", len(c.Remove))
 	if len(lost) > 0 {
@@ -280,6 +282,56 @@ func (w *Watcher) load(ctx context.Context, content []byte) error {
 			"If that is not meant, put them back; reload.Options.Require refuses such a file", "file", w.path, "pipelines", listed(lost))
 	}
 	return w.loaded(f, nil)
+}
+
+// change returns what has to be done for the registry to have what f describes.
+func (w *Watcher) change(f *File) registry.Change {
+	if w.unsure == nil {
+		return f.Change(w.inForce)
+	}
+	c := f.Change(nil)
+	for name := range w.owned() {
+		if c.Define[name] == nil {
+			c.Remove = append(c.Remove, name)
+		}
+	}
+	slices.Sort(c.Remove)
+	return c
+}
+
+// apply puts f in force. If Apply does not return, because a function of the program has left the goroutine or
+// panicked, f may be in force or not: a Listener is told after the change, a build function runs before it.
+func (w *Watcher) apply(ctx context.Context, f *File, c registry.Change) error {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		w.unsure = w.owned()
+		for name := range c.Define {
+			if w.registry.Defined(name) {
+				w.unsure[name] = true
+			}
+		}
+	}()
+	err := w.registry.Apply(ctx, c)
+	returned = true
+	if err == nil {
+		w.inForce, w.unsure = f, nil
+	}
+	return err
+}
+
+// owned returns the names of the pipelines that a file has put in force.
+func (w *Watcher) owned() map[string]bool {
+	switch {
+	case w.unsure != nil:
+		return w.unsure
+	case w.inForce != nil:
+		return setOf(w.inForce.Pipelines())
+	default:
+		return map[string]bool{}
+	}
 }
 
 // require returns an error if the file does not have one of those pipelines.
@@ -310,10 +362,7 @@ func (w *Watcher) log(ctx context.Context, level slog.Level, message string, arg
 
 // checkOwner keeps the file from taking over what the program has defined itself.
 func (w *Watcher) checkOwner(c registry.Change) error {
-	var before map[string]bool
-	if w.inForce != nil {
-		before = setOf(w.inForce.Pipelines())
-	}
+	before := w.owned()
 	var errs []error
 	for name := range c.Define {
 		if !before[name] && w.registry.Defined(name) {

@@ -308,8 +308,8 @@ var registryRows = []row{
 			_, _ = b.GetOrDefine(fmt.Sprint("new", n), adds())
 		}, also: b.uses("other")}
 	}},
-	{"registry.Options.Listener", caller, ofListener(func(x *scene) pipeline.Listener { return listener{x, registry.EventReload} })},
-	{"pipeline.Listener.InForce", caller, ofListener(func(x *scene) pipeline.Listener { return forgetter{listener{x, "InForce"}} })},
+	{"registry.Options.Listener", caught, ofListener(func(x *scene) pipeline.Listener { return listener{x, registry.EventReload} })},
+	{"pipeline.Listener.InForce", caught, ofListener(func(x *scene) pipeline.Listener { return forgetter{listener{x, "InForce"}} })},
 	{"pipeline.Listener.Forget", ours, func(x *scene) drill {
 		b := x.registry(registry.Options{Listener: forgetter{listener{x, "Forget"}}}, adds())
 		return drill{do: func() {
@@ -318,7 +318,7 @@ var registryRows = []row{
 			_ = b.Define("p", adds())
 		}, also: b.uses("other")}
 	}},
-	{"registry.Options.ObserveLimiter", caller, func(x *scene) drill {
+	{"registry.Options.ObserveLimiter", caught, func(x *scene) drill {
 		return x.registry(registry.Options{ObserveLimiter: func(name string, _ limiter.StatisticsProvider) func() {
 			if name == "l" {
 				x.hit()

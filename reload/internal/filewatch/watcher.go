@@ -2,6 +2,7 @@ package filewatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync/atomic"
@@ -143,6 +144,9 @@ func (w *Watcher) take(ctx context.Context, seen sight) {
 func (w *Watcher) offer(ctx context.Context, seen sight, by occasion) (err error) {
 	err = errLeft
 	defer func() {
+		if _, panicked := errors.AsType[*PanicError](err); panicked || errors.Is(err, errLeft) {
+			w.inForce = sight{} // what Load has put in force is not known: going back to that content needs a load
+		}
 		switch {
 		case err == nil:
 			w.inForce = seen.withoutContent()
