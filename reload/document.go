@@ -22,6 +22,10 @@ func parseDocument(data []byte) (root *node, found problems) {
 		found.add(at, "", "%s", problem)
 		return nil, found
 	}
+	if at, problem := excessive(data); problem != "" {
+		found.add(at, "", "%s", problem)
+		return nil, found
+	}
 	var documents []yaml.Node
 	// Duplicate keys are looked for further down, to find them all.
 	err := yaml.Load(data, &documents, yaml.WithAllDocuments(), yaml.WithUniqueKeys(false))
@@ -64,6 +68,45 @@ func unreadable(data []byte) (at *node, problem string) {
 		}
 		at.column++
 		data = data[size:]
+	}
+	return at, ""
+}
+
+// The bounds of what the library is given to read. It takes a second and hundreds of megabytes for what one MiB can
+// hold without them.
+const (
+	maxDocuments = 100     // lines that begin or end one
+	maxFlow      = 200_000 // the characters [ { and , in all: a list of numbers has one for each
+)
+
+// excessive finds what would take the library long. It compares each %TAG directive with all before it, so they
+// are not read at all: tags cannot be used anyway.
+func excessive(data []byte) (at *node, problem string) {
+	at = &node{column: 1}
+	documents, flow := 0, 0
+	for len(data) > 0 {
+		line, rest := data, []byte(nil)
+		if end := bytes.IndexAny(data, "\r\n"); end >= 0 {
+			line, rest = data[:end], data[end+1:]
+			if data[end] == '\r' {
+				rest = bytes.TrimPrefix(rest, []byte("\n"))
+			}
+		}
+		data = rest
+		at.line++
+		switch {
+		case bytes.HasPrefix(line, []byte("%TAG")):
+			return at, "a %TAG directive cannot be used, leave it out"
+		case bytes.HasPrefix(line, []byte("---")), bytes.HasPrefix(line, []byte("...")):
+			documents++
+		}
+		flow += bytes.Count(line, []byte("[")) + bytes.Count(line, []byte("{")) + bytes.Count(line, []byte(","))
+		switch {
+		case documents > maxDocuments:
+			return at, fmt.Sprintf("more than %d lines begin or end a document, a file has only one", maxDocuments)
+		case flow > maxFlow:
+			return at, fmt.Sprintf("there are more than %d of the characters [ { and ,", maxFlow)
+		}
 	}
 	return at, ""
 }
