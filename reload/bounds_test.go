@@ -1,11 +1,16 @@
 package reload_test
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload"
 )
 
@@ -28,3 +33,72 @@ func TestParse_ExcessiveYAML(t *testing.T) {
 	_, err := reload.Parse("f", []byte("%YAML 1.1\n---"+emptyPipeline+"x-text: \"a\n  %TAG\"\n"), nil)
 	require.NoError(t, err)
 }
+
+// However long a piece of the file is, messages show only its beginning.
+func TestParse_ShortMessages(t *testing.T) {
+	long := func(s string) string { return strings.Repeat(s, 300_000) }
+	var rows, cycle strings.Builder
+	for i := range 900 {
+		fmt.Fprintf(&rows, "{timeout: {timeout: %s%d}},", strings.Repeat("9", 1000), i)
+	}
+	for i := range 9999 {
+		fmt.Fprintf(&cycle, "  c%d: {chain: [c%d]}\n", i, (i+1)%9999)
+	}
+	in := func(strategy string) string { return "pipelines: {a: {strategies: [" + strategy + "]}}" }
+	permits := func(n string) string {
+		return "limiters: {l: {concurrency: {permit_limit: " + n + "}}}" + emptyPipeline
+	}
+	digits := long("9")
+	nines := strings.Repeat("9", 60) + "…"
+	for name, c := range map[string]struct{ file, want string }{
+		"integer":           {permits(digits), "found the number " + nines},
+		"negative":          {permits("-" + digits), "found the number -999"},
+		"not decimal":       {permits("1" + long("_")), "digits, found 1___"},
+		"out of range":      {permits(strings.Repeat("9", 200)), "the number " + nines + " is out of range"},
+		"fraction":          {"budgets: {b: {ratio: 0x" + long("f") + "}}" + emptyPipeline, "found"},
+		"duration":          {in("timeout: {timeout: " + digits + "}"), "found the number " + nines},
+		"name":              {in("timeout: {timeout: 1s, name: " + digits + "}"), "found the number " + nines + "; write it in quotes"},
+		"mapping":           {"pipelines: {a: " + digits + "}", "found the number " + nines},
+		"key":               {"pipelines: {? " + long("k") + " : {}, ? " + long("k") + " : {}}", "is there twice"},
+		"path":              {"pipelines:\n  ? " + long("k") + "\n  : {x: 1}", `pipelines["kkk`},
+		"tag":               {"x-a: !" + long("t") + " 1" + emptyPipeline, "the tag !ttt"},
+		"anchor":            {"x-a: *" + long("a") + emptyPipeline, "aaa"},
+		"alias":             {"x-a: &" + long("a") + " [*" + long("a") + "]" + emptyPipeline, "stands inside of what it stands for"},
+		"cycle":             {"limiters:\n" + cycle.String() + emptyPipeline, "a limiter cannot contain itself: c0 -> c1 -> c2 -> c3"},
+		"name of a cycle":   {"limiters: {? " + long("l") + " : {chain: [" + long("l") + "]}}" + emptyPipeline, "cannot contain itself"},
+		"900 long timeouts": {in(rows.String()), nines},
+	} {
+		_, err := reload.Parse("f", []byte(c.file), nil)
+		require.Error(t, err, name)
+		text := err.Error()
+		if name == "900 long timeouts" {
+			assert.Greater(t, len(text), 60_000, name)
+			assert.Less(t, len(text), 64<<10, name)
+			assert.Regexp(t, `\nand \d+ other problems$`, text)
+		} else {
+			assert.Less(t, len(text), 10_000, name)
+		}
+		if !strings.Contains(text, c.want) {
+			t.Errorf("%s: %q is not in %q", name, c.want, text)
+		}
+		wrong, ok := errors.AsType[*reload.FileError](err)
+		require.True(t, ok, name)
+		for _, p := range wrong.Problems {
+			assert.LessOrEqual(t, len(p.Message), 4<<10+3, name)
+			assert.LessOrEqual(t, len(p.Path), 1<<10+3, name)
+		}
+	}
+}
+
+// What an option says of itself is cut as well.
+func TestParse_LongMessageOfTheProgram(t *testing.T) {
+	k := reload.NewKinds()
+	reload.RegisterStrategy(k, "mine", func(*registry.Builder, verbose) (pipeline.Strategy, error) { return nil, errBoom })
+	_, err := reload.Parse("f", []byte("pipelines: {a: {strategies: [mine: {}]}}"), k)
+	require.ErrorContains(t, err, "too bad")
+	assert.Less(t, len(err.Error()), 5000)
+}
+
+type verbose struct{}
+
+func (verbose) Validate() error { return errors.New(strings.Repeat("too bad ", 100_000)) }

@@ -58,7 +58,7 @@ func (c *converter) convert(n *yaml.Node, path string) *node {
 
 // escaped keeps a tag, in which %0D stands for the end of a line, on one.
 func escaped(tag string) string {
-	quoted := strconv.Quote(tag)
+	quoted := strconv.Quote(beginning(tag))
 	return quoted[1 : len(quoted)-1]
 }
 
@@ -90,7 +90,7 @@ var number = regexp.MustCompile(`^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-
 func (c *converter) alias(n *yaml.Node, made *node, path string) *node {
 	switch {
 	case c.expanding[n.Alias]:
-		c.add(made, path, "the alias *%s stands inside of what it stands for", n.Value)
+		c.add(made, path, "the alias *%s stands inside of what it stands for", beginning(n.Value))
 		return made
 	case c.expanded > maxExpanded:
 		if !c.tooMany {

@@ -2,7 +2,6 @@ package reload
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -33,7 +32,8 @@ type pipelineModel struct {
 //
 // The work for a file is bounded: 1 MiB, values nested 100 deep, aliases that stand for
 // 100,000 values, chains that stand for 1000 limiters, 10,000 limiters, budgets and
-// pipelines each, names of 256 bytes. The first 1000 problems are reported.
+// pipelines each, names of 256 bytes. The first 1000 problems are reported. What they show
+// of the file is shortened.
 //
 // The error is a [*FileError] with every problem, or says what is wrong with k.
 func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
@@ -44,7 +44,9 @@ func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
 	// mistake in the YAML library or in a Validate method.
 	defer func() {
 		if p := recover(); p != nil {
-			f, err = nil, newFileError(name, []Problem{{Line: 1, Column: 1, Message: fmt.Sprintf("reading it panicked: %v", p)}})
+			var found problems
+			found.add(&node{line: 1, column: 1}, "", "reading it panicked: %v", p)
+			f, err = nil, newFileError(name, found)
 		}
 	}()
 	return parse(name, data, k.orOwn())

@@ -51,16 +51,19 @@ func (n *node) String() string {
 	case text:
 		return fmt.Sprintf("the text %s", shortened(n.text))
 	case integer, decimal:
-		return "the number " + n.text
+		return "the number " + beginning(n.text)
 	case boolean:
-		return n.text
+		return beginning(n.text)
 	default:
 		return "nothing"
 	}
 }
 
-// shown is a name as it is, or in quotes if a terminal would not show it so.
+// shown is a name as it is, or in quotes if a terminal would not show it so or if it is too long for a name.
 func shown(name string) string {
+	if len(name) > maxNameLength {
+		return shortened(name)
+	}
 	if strings.ContainsFunc(name, func(r rune) bool { return !strconv.IsPrint(r) }) || name == "" {
 		return strconv.Quote(name)
 	}
@@ -81,11 +84,24 @@ func visible(text string) string {
 	return b.String()
 }
 
+// mostShown is how many characters of a piece of the file a message shows.
+const mostShown = 60
+
 // shortened quotes text for a message that is to stay on one line.
 func shortened(s string) string {
-	const most = 60
-	if runes := []rune(s); len(runes) > most {
-		return fmt.Sprintf("%q…", string(runes[:most]))
+	if begins := beginning(s); begins != s {
+		return strconv.Quote(strings.TrimSuffix(begins, "…")) + "…"
 	}
-	return fmt.Sprintf("%q", s)
+	return strconv.Quote(s)
+}
+
+// beginning is text for a message, cut and with a … if it is long.
+func beginning(s string) string {
+	seen := 0
+	for i := range s {
+		if seen++; seen > mostShown {
+			return s[:i] + "…"
+		}
+	}
+	return s
 }

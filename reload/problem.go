@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // A Problem is one thing that is wrong with a file, and what would be right.
@@ -37,17 +38,23 @@ type FileError struct {
 	Problems []Problem
 }
 
-// Error has one line a problem: "file:line:column: path: message".
+// Error has one line a problem: "file:line:column: path: message". The text is at most
+// 64 KiB long, the last line then says how many problems it leaves out.
 func (e *FileError) Error() string {
 	var b strings.Builder
 	for i, p := range e.Problems {
+		line := p.String()
+		if e.File != "" {
+			line = e.File + ":" + line
+		}
 		if i > 0 {
+			if b.Len()+len(line) > maxError-100 { // room for the line that says so
+				fmt.Fprintf(&b, "\nand %d other problems", len(e.Problems)-i)
+				break
+			}
 			b.WriteByte('\n')
 		}
-		if e.File != "" {
-			b.WriteString(e.File + ":")
-		}
-		b.WriteString(p.String())
+		b.WriteString(line)
 	}
 	return b.String()
 }
@@ -83,6 +90,14 @@ type problems []Problem
 // maxProblems bounds the work for a file that is something else altogether.
 const maxProblems = 1000
 
+// The bounds of texts, in bytes. What a message shows of the file is shortened where the message is made; a
+// message of the YAML library, or of an option's own Validate or UnmarshalText, is only cut.
+const (
+	maxMessage = 4 << 10
+	maxPath    = 1 << 10
+	maxError   = 64 << 10 // of FileError.Error
+)
+
 // setOf returns the names as a set.
 func setOf(names []string) map[string]bool {
 	set := make(map[string]bool, len(names))
@@ -96,11 +111,26 @@ func (p *problems) add(at *node, path, format string, args ...any) {
 	if len(*p) >= maxProblems {
 		return
 	}
-	*p = append(*p, Problem{Line: at.line, Column: at.column, Path: path, Message: visible(fmt.Sprintf(format, args...))})
+	message := visible(cut(fmt.Sprintf(format, args...), maxMessage))
+	*p = append(*p, Problem{Line: at.line, Column: at.column, Path: cut(path, maxPath), Message: cut(message, maxMessage)})
 }
 
-// child is the path of what stands under a key.
+// cut is text of at most that many bytes, or one … more.
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most] + "…"
+}
+
+// child is the path of what stands under a key. A key that is longer than a name may be is shortened.
 func child(path, key string) string {
+	if len(key) > maxNameLength {
+		return fmt.Sprintf("%s[%s]", path, shortened(key))
+	}
 	if !plainKey(key) {
 		return fmt.Sprintf("%s[%q]", path, key)
 	}

@@ -79,9 +79,10 @@ func (d *decoder) cycles(what string, names []string, references []reference) {
 			switch at := place[r.text]; {
 			case at > 0:
 				var round []string
-				for _, name := range append(slices.Clone(way[at-1:]), r.text) {
+				for _, name := range listed(way[at-1:]) {
 					round = append(round, shown(name))
 				}
+				round = append(round, shown(r.text))
 				d.add(r.node, r.path, "a %s cannot contain itself: %s", what, strings.Join(round, " -> "))
 			case at == 0:
 				visit(r.text)
@@ -156,10 +157,8 @@ func (d *decoder) ownNames(f *File) {
 			if other := taken[prefix+name]; other == its {
 				continue // of two strategies of one name, which is a problem already
 			} else if other != "" {
-				d.problems = append(d.problems, Problem{
-					Line: at.Line, Column: at.Column, Path: at.Path,
-					Message: "its " + what + " would be called " + shortened(prefix+name) + ", as " + other + " is; give the strategy another name",
-				})
+				d.add(&node{line: at.Line, column: at.Column}, at.Path, "its %s would be called %s, as %s is; give the strategy another name",
+					what, shortened(prefix+name), other)
 				continue
 			}
 			taken[prefix+name] = its

@@ -46,6 +46,9 @@ func inQuotes(n *node) string {
 	if n.kind == mapping || n.kind == list || n.kind == null {
 		return ""
 	}
+	if begins := beginning(n.text); begins != n.text {
+		return "; write it in quotes"
+	}
 	return fmt.Sprintf("; write %q, with the quotes", n.text)
 }
 
@@ -58,9 +61,9 @@ func (d *decoder) whole(n *node, path string, r rule, set func(digits string) er
 	case n.kind != integer:
 		d.add(n, path, "must be %s, found %v", r.orWords("a whole number"), n)
 	case !wholeNumber.MatchString(n.text):
-		d.add(n, path, "must be a whole number in plain decimal digits, found %s", n.text)
+		d.add(n, path, "must be a whole number in plain decimal digits, found %s", beginning(n.text))
 	case set(n.text) != nil:
-		d.add(n, path, "the number %s is out of range", n.text)
+		d.add(n, path, "the number %s is out of range", beginning(n.text))
 	}
 }
 
@@ -80,7 +83,7 @@ func (d *decoder) fraction(n *node, v reflect.Value, path string, r rule) {
 	}
 	f, err := strconv.ParseFloat(n.text, v.Type().Bits())
 	if err != nil || n.kind == integer && !wholeNumber.MatchString(n.text) { // also .inf and .nan
-		d.add(n, path, "must be a number in decimal digits, found %s", n.text)
+		d.add(n, path, "must be a number in decimal digits, found %s", beginning(n.text))
 		return
 	}
 	v.SetFloat(f)

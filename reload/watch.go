@@ -1,7 +1,6 @@
 package reload
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -363,13 +362,20 @@ func (w *Watcher) log(ctx context.Context, level slog.Level, message string, arg
 // checkOwner keeps the file from taking over what the program has defined itself.
 func (w *Watcher) checkOwner(c registry.Change) error {
 	before := w.owned()
-	var errs []error
+	var taken []string
 	for name := range c.Define {
 		if !before[name] && w.registry.Defined(name) {
-			errs = append(errs, fmt.Errorf("reload: %s: pipeline %q is defined elsewhere already", w.path, name))
+			taken = append(taken, name)
 		}
 	}
-	slices.SortFunc(errs, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
+	slices.Sort(taken)
+	var errs []error
+	for _, name := range taken[:min(len(taken), mostListed)] {
+		errs = append(errs, fmt.Errorf("reload: %s: pipeline %q is defined elsewhere already", w.path, name))
+	}
+	if more := len(taken) - mostListed; more > 0 {
+		errs = append(errs, fmt.Errorf("reload: %s: so are %d other pipelines", w.path, more))
+	}
 	return errors.Join(errs...)
 }
 
