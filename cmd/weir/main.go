@@ -4,7 +4,7 @@
 //	weir explain FILE [PIPELINE...]  # each pipeline in words
 //	weir schema                      # the JSON schema of the format, for editors
 //
-// A FILE of "-" is the standard input. The exit status is 0 if all is well, 1 if a
+// A FILE of "-" is the standard input; any other must be a regular file, and not a pipe. The exit status is 0 if all is well, 1 if a
 // file is wrong, and 2 if the command is, a file cannot be read, or the output cannot
 // be written.
 //
@@ -19,9 +19,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
+	"github.com/weir-go/weir/internal/regularfile"
 	"github.com/weir-go/weir/reload"
 )
 
@@ -222,18 +224,19 @@ func say(to io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(to, form
 const maxRead = 8 << 20
 
 func (c *command) read(name string) ([]byte, error) {
-	from := c.stdin
 	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, err
+		content, err := regularfile.Read(name, maxRead)
+		switch _, named := errors.AsType[*fs.PathError](err); {
+		case errors.Is(err, regularfile.ErrNotRegular):
+			err = fmt.Errorf("%s: %w; with - as the file, weir reads the standard input", name, err)
+		case err != nil && !named:
+			err = fmt.Errorf("%s: %w", name, err)
 		}
-		defer func() { _ = file.Close() }() // nothing was written
-		from = file
+		return content, err
 	}
-	content, err := io.ReadAll(io.LimitReader(from, maxRead+1))
+	content, err := io.ReadAll(io.LimitReader(c.stdin, maxRead+1))
 	if err == nil && len(content) > maxRead {
-		err = fmt.Errorf("%s: larger than %d bytes", name, maxRead)
+		err = fmt.Errorf("-: %w: it has more than %d bytes", regularfile.ErrTooLarge, maxRead)
 	}
 	return content, err
 }

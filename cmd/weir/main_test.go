@@ -179,9 +179,20 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 func TestInputWithoutEnd(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	assert.Equal(t, 2, run([]string{"check", "-"}, endless{}, &stdout, &stderr))
-	assert.Contains(t, stderr.String(), "-: larger than 8388608 bytes")
+	assert.Contains(t, stderr.String(), "-: too large: it has more than 8388608 bytes")
 }
 
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+func TestFileThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	r := weir("", "check", dir)
+	assert.Equal(t, 2, r.status)
+	assert.Contains(t, r.err, dir+": not a regular file but a directory")
+	r = weir("", "check", filepath.Join(dir, "none"))
+	assert.Equal(t, 2, r.status)
+	assert.Contains(t, r.err, "none: ")
+	assert.Equal(t, 1, strings.Count(r.err, dir), "the path is there once")
+}

@@ -67,7 +67,7 @@ var rooms = []room{
 	{
 		name: "reload",
 		mayImport: []string{
-			"registry", "limiter", "pipeline", "store", "internal/goroutine",
+			"registry", "limiter", "pipeline", "store", "internal/goroutine", "internal/regularfile",
 			"strategies/adaptive", "strategies/budget", "strategies/chaos", "strategies/circuitbreaker", "strategies/fallback", "strategies/hedge",
 			"strategies/ratelimit", "strategies/retry", "strategies/timeout",
 		},
@@ -89,7 +89,7 @@ var rooms = []room{
 		mayImport: []string{"pipeline", "limiter", "strategies/ratelimit", "strategies/timeout", "registry"},
 	},
 
-	{name: "cmd/weir", mayImport: []string{"reload"}, nobody: true},
+	{name: "cmd/weir", mayImport: []string{"reload", "internal/regularfile"}, nobody: true},
 
 	// The examples and the comparisons with peers may use anything, and nothing uses them.
 	{name: "examples/*", mayImport: []string{"..."}, thirdParty: []string{"..."}, nobody: true},
@@ -98,6 +98,8 @@ var rooms = []room{
 
 	// What every room may import: mayImportRoom says so.
 	{name: "internal/recovered"},
+	// How reload and cmd/weir read a path that may lead to a pipe.
+	{name: "internal/regularfile"},
 	// How registry and reload see that a function of the program waits for its own caller.
 	{name: "internal/goroutine"},
 

@@ -4,15 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+
+	"github.com/weir-go/weir/internal/regularfile"
 )
 
 var (
 	// ErrNotRegular is that there is something else than a file: a directory, a
 	// pipe. An empty directory is what container runtimes put where a file was to
 	// be mounted that does not exist.
-	ErrNotRegular = errors.New("not a regular file")
+	ErrNotRegular = regularfile.ErrNotRegular
 	// ErrTooLarge is that the file has more than [Options.MaxSize] bytes.
-	ErrTooLarge = errors.New("too large")
+	ErrTooLarge = regularfile.ErrTooLarge
 	// ErrUnsettled is that the file kept changing from read to read.
 	ErrUnsettled = errors.New("keeps changing")
 	// ErrRunning is what Run returns while another Run of the same Watcher goes on.

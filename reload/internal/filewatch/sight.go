@@ -4,9 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"io"
-	"os"
 	"time"
+
+	"github.com/weir-go/weir/internal/regularfile"
 )
 
 // patience is how many reads in a row may disagree. With the default Settle that
@@ -34,7 +34,7 @@ func (s sight) withoutContent() sight {
 
 // look reads the file.
 func (w *Watcher) look() sight {
-	content, err := readRegular(w.options.Path, w.options.MaxSize)
+	content, err := regularfile.Read(w.options.Path, w.options.MaxSize)
 	if err != nil {
 		return w.failedSight(err)
 	}
@@ -60,41 +60,6 @@ func (w *Watcher) settle(ctx context.Context, seen sight) (sight, error) {
 		seen = next
 	}
 	return w.failedSight(fmt.Errorf("%w: no two of %d reads in a row agree, %v apart", ErrUnsettled, patience, w.options.Settle)), nil
-}
-
-// readRegular reads a file that has at most limit bytes, whatever links lead to
-// it. It asks first what is there: opening a pipe would wait for somebody to
-// write into it.
-func readRegular(path string, limit int64) ([]byte, error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return nil, err
-	case info.IsDir():
-		return nil, fmt.Errorf("%w but a directory", ErrNotRegular)
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%w (%v)", ErrNotRegular, info.Mode().Type())
-	case info.Size() > limit:
-		return nil, tooLarge(limit)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // nothing was written
-	content, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(content)) > limit { // it grew, or is one of those in /proc, whose size is 0
-		return nil, tooLarge(limit)
-	}
-	return content, nil
-}
-
-// tooLarge does not mention the size: a file that grows is the same problem.
-func tooLarge(limit int64) error {
-	return fmt.Errorf("%w: it has more than %d bytes", ErrTooLarge, limit)
 }
 
 // sleep waits for d and returns nil, or why the context ended meanwhile.
