@@ -193,7 +193,10 @@ func (c *change) apply(want Change) error {
 	r := c.registry
 	usual := make(map[string]string, len(want.Define))
 	for name := range want.Define {
-		usual[name] = r.usualInstance(name)
+		var err error
+		if usual[name], err = r.usualInstance(name); err != nil {
+			return err
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

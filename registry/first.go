@@ -118,6 +118,9 @@ func (r *Registry) instance(want id) (*instance, error) {
 	if i := d.instances[want.instance]; i != nil {
 		return i, nil
 	}
+	if err := checkLength("instance", want.instance); err != nil {
+		return nil, err
+	}
 	others := len(d.instances)
 	if _, there := d.instances[d.usual]; there {
 		others--

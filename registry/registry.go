@@ -157,12 +157,16 @@ func New(o *Options) *Registry {
 }
 
 // Define says how the pipeline of that name is built. Nothing is built before
-// somebody asks for it. The error is [ErrDefined] if the name is taken.
+// somebody asks for it. The error is [ErrDefined] if the name is taken. The names of
+// pipelines and instances have at most 256 bytes.
 func (r *Registry) Define(name string, build BuildFunc) error {
 	if err := checkDefinition(name, build); err != nil {
 		return err
 	}
-	usual := r.usualInstance(name)
+	usual, err := r.usualInstance(name)
+	if err != nil {
+		return err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -186,17 +190,18 @@ func (r *Registry) Defined(name string) bool {
 
 // usualInstance returns the instance that Get uses. A definition that there is has
 // been asked about.
-func (r *Registry) usualInstance(name string) string {
+func (r *Registry) usualInstance(name string) (string, error) {
 	if r.options.Instance == nil {
-		return ""
+		return "", nil
 	}
 	r.mu.Lock()
 	usual, known := r.knownUsual(name)
 	r.mu.Unlock()
 	if known {
-		return usual
+		return usual, nil
 	}
-	return r.options.Instance(name)
+	usual = r.options.Instance(name)
+	return usual, checkLength("instance", usual)
 }
 
 // knownUsual returns the instance that Get uses, if there is a definition of that
@@ -215,11 +220,26 @@ func checkDefinition(name string, build BuildFunc) error {
 	switch {
 	case name == "":
 		return errors.New("registry: a pipeline needs a name")
+	case len(name) > maxNameLength:
+		return checkLength("pipeline", name)
 	case build == nil:
 		return fmt.Errorf("registry: pipeline %q: the build function is nil", name)
 	}
 	return nil
 }
+
+// maxNameLength bounds the names of pipelines and instances, in bytes. Each event, log line and series has them.
+const maxNameLength = 256
+
+func checkLength(what, name string) error {
+	if len(name) > maxNameLength {
+		return fmt.Errorf("registry: the name of the %s %s, must have at most %d", what, measured(name), maxNameLength)
+	}
+	return nil
+}
+
+// measured is the beginning of a name that is too long, and its length.
+func measured(name string) string { return fmt.Sprintf("%q… has %d bytes", name[:60], len(name)) }
 
 // definition returns the definition of that name, an empty one if there is none.
 // The registry is locked.
@@ -294,15 +314,20 @@ func (r *Registry) defined(name string) (*definition, error) {
 		return nil, ErrClosed
 	}
 	d := r.definitions[name]
-	if d == nil || d.build == nil {
+	switch {
+	case d != nil && d.build != nil:
+		return d, nil
+	case len(name) > maxNameLength:
+		return nil, fmt.Errorf("%w: the name %s, must have at most %d", ErrNotDefined, measured(name), maxNameLength)
+	default:
 		return nil, fmt.Errorf("%w: %q", ErrNotDefined, name)
 	}
-	return d, nil
 }
 
 // GetInstance is [Registry.Get] for one of several instances of a pipeline, built
 // by the same function: one for each region, say, or each tenant. The error is
 // [ErrTooManyInstances] if there would be more of them than [Options.MaxInstances].
+// A name of an instance that has more than 256 bytes is an error, too.
 // See [Registry.RemoveInstance].
 func (r *Registry) GetInstance(name, instance string) (*pipeline.Pipeline, error) {
 	i, err := r.findInstance(id{name, instance})
