@@ -27,35 +27,75 @@ type circuit interface{ CircuitState() string }
 // being drained goes on to report them, and a new circuit reports nothing until it opens.
 type circuitSeries struct {
 	state  atomic.Int32 // an index of circuitStates
-	states []*series
+	states []*series    // nil: there is no room for them, and the circuit is counted with others
+	kept   bool         // the series count for the limit
 }
 
 // circuit notes the state that an event is about, if it is about one. A circuit has no series before its first
 // event: it is closed until then.
-func (s *source) circuit(event string) {
+func (s *store) circuit(from *source, event string) {
 	for i, c := range circuitStates {
-		if c.event != event {
-			continue
-		}
-		if s.circuits.Load() == nil {
-			s.circuits.CompareAndSwap(nil, newCircuitSeries(s))
-		}
-		if series := s.circuits.Load(); series != nil {
-			series.state.Store(int32(i)) //nolint:gosec // one of three
+		if c.event == event {
+			s.circuitAt(from).state.Store(int32(i)) //nolint:gosec // one of three
 		}
 	}
 }
 
-func newCircuitSeries(s *source) *circuitSeries {
-	c := &circuitSeries{}
-	for _, state := range circuitStates {
-		c.states = append(c.states, newSeries(appendSource([]attribute.KeyValue{attribute.String(keyState, state.state)}, s.of)...))
+// circuitAt returns the series of the circuit at from.
+func (s *store) circuitAt(from *source) *circuitSeries {
+	if c := from.circuits.Load(); c != nil {
+		return c
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := from.circuits.Load(); c != nil {
+		return c
+	}
+	c := &circuitSeries{}
+	if s.keptCircuits+len(circuitStates) <= s.limit {
+		for _, state := range circuitStates {
+			c.states = append(c.states, newSeries(appendSource([]attribute.KeyValue{attribute.String(keyState, state.state)}, from.of)...))
+		}
+		if c.kept = !from.removed; c.kept {
+			s.keptCircuits += len(circuitStates)
+		}
+	}
+	from.circuits.Store(c)
 	return c
 }
 
-// observe exports the state of inForce, or that of the last event if inForce is nil.
-func (c *circuitSeries) observe(o metric.Observer, i *instruments, inForce *circuit) {
+// forgetCircuit ends the series of the circuit at from. It is called under the lock of the store.
+func (s *store) forgetCircuit(from *source) {
+	if c := from.circuits.Swap(nil); c != nil && c.kept {
+		s.keptCircuits -= len(circuitStates)
+	}
+}
+
+// A circuitRest counts the circuits that have no series of their own, by state.
+type circuitRest struct {
+	counts [3]int64
+	some   bool
+}
+
+var circuitRestOptions = func() (all [3][]metric.ObserveOption) {
+	for i, state := range circuitStates {
+		all[i] = newSeries(attribute.String(keyState, state.state), attribute.Bool(keyOverflow, true)).observe
+	}
+	return all
+}()
+
+func (r *circuitRest) observe(o metric.Observer, i *instruments) {
+	if !r.some {
+		return
+	}
+	for n, options := range circuitRestOptions {
+		o.ObserveInt64(i.circuits, r.counts[n], options...)
+	}
+}
+
+// observe exports the state of inForce, or that of the last event if inForce is nil. A circuit without series of
+// its own is added to rest.
+func (c *circuitSeries) observe(o metric.Observer, i *instruments, inForce *circuit, rest *circuitRest) {
 	now := circuitStates[c.state.Load()].state
 	if inForce != nil {
 		recovered.Call("telemetry: CircuitState", func() { now = (*inForce).CircuitState() })
@@ -63,12 +103,17 @@ func (c *circuitSeries) observe(o metric.Observer, i *instruments, inForce *circ
 	if now == "isolated" {
 		now = "open"
 	}
-	for n, s := range c.states {
+	rest.some = rest.some || c.states == nil
+	for n, state := range circuitStates {
 		in := int64(0)
-		if circuitStates[n].state == now {
+		if state.state == now {
 			in = 1
 		}
-		o.ObserveInt64(i.circuits, in, s.observe...)
+		if c.states == nil {
+			rest.counts[n] += in
+		} else {
+			o.ObserveInt64(i.circuits, in, c.states[n].observe...)
+		}
 	}
 }
 
@@ -100,10 +145,12 @@ func (s *store) putCircuits(of pipeline.Source, circuits map[pipeline.Source]cir
 			from.inForce.Store(&c)
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for source, from := range *s.sources.Load() {
 		if source.Pipeline == of.Pipeline && source.Instance == of.Instance && circuits[source] == nil {
 			from.inForce.Store(nil)
-			from.circuits.Store(nil)
+			s.forgetCircuit(from)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package telemetry_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -142,4 +143,47 @@ func TestCircuitState_OfACircuitInAnEmbeddedPipeline(t *testing.T) {
 	assert.EqualValues(t, 1, collect(t, reader)["weir.circuit_breaker.state"].at(t, open).value)
 	l.InForce(build())
 	assert.Zero(t, collect(t, reader)["weir.circuit_breaker.state"].at(t, open).value)
+}
+
+// The three series of a circuit count for MaxSeries. Circuits beyond it are counted by state, and one that is
+// forgotten makes room.
+func TestCircuitState_MaxSeries(t *testing.T) {
+	l, reader := started(t, telemetry.Options{MaxSeries: 10})
+	reports := func(n int, event string) {
+		source := pipeline.Source{Pipeline: fmt.Sprint("p", n), Strategy: "CB"}
+		l.OnEvent(t.Context(), pipeline.Event{Name: event, Severity: pipeline.Warning, Source: source})
+	}
+	for n := range 10 {
+		reports(n, "OnCircuitOpened")
+	}
+	reports(8, "OnCircuitHalfOpened")
+	reports(9, "OnCircuitClosed")
+	states := func() (own int, overflow map[string]float64) {
+		overflow = map[string]float64{}
+		for _, p := range collect(t, reader)["weir.circuit_breaker.state"].points {
+			if p.attributes["otel.metric.overflow"] == true {
+				assert.Len(t, p.attributes, 2)
+				overflow[p.attributes["state"].(string)] = p.value
+			} else {
+				own++
+			}
+		}
+		return own, overflow
+	}
+	own, overflow := states()
+	assert.Equal(t, 9, own)
+	assert.Equal(t, map[string]float64{"closed": 1, "open": 5, "half_open": 1}, overflow)
+
+	for n := range 10 {
+		l.Forget(pipeline.Source{Pipeline: fmt.Sprint("p", n)})
+	}
+	own, overflow = states()
+	assert.Zero(t, own)
+	assert.Empty(t, overflow)
+	for n := range 3 {
+		reports(n, "OnCircuitOpened")
+	}
+	own, overflow = states()
+	assert.Equal(t, 9, own)
+	assert.Empty(t, overflow)
 }

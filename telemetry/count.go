@@ -35,7 +35,7 @@ func (t *Telemetry) count(ctx context.Context, o *occurrence) {
 		k.event, k.severity = o.Name, o.Severity
 		t.series.series(from, events, &k, o.extra).count.Add(1)
 		if from != t.series.rest {
-			from.circuit(o.Name)
+			t.series.circuit(from, o.Name)
 		}
 	}
 }

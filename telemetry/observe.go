@@ -13,6 +13,7 @@ import (
 func (t *Telemetry) observe(ctx context.Context, o metric.Observer) error {
 	t.collected.Store(true)
 	limiters := t.limiters.ask(ctx, t.options.MaxSeries)
+	var circuits circuitRest
 	t.series.each(func(s *source) {
 		s.tables[events].each(func(s *series) {
 			o.ObserveInt64(t.instruments.events, s.count.Load(), s.observe...)
@@ -21,9 +22,10 @@ func (t *Telemetry) observe(ctx context.Context, o metric.Observer) error {
 			l.observe(o, &t.instruments)
 		}
 		if c := s.circuits.Load(); c != nil {
-			c.observe(o, &t.instruments, s.inForce.Load())
+			c.observe(o, &t.instruments, s.inForce.Load(), &circuits)
 		}
 	})
+	circuits.observe(o, &t.instruments)
 	limiters.observe(o, &t.instruments)
 	t.reloads.observe(o, &t.instruments)
 	t.stores.observe(o, &t.instruments)

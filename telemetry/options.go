@@ -72,7 +72,9 @@ type Options struct {
 	// pipeline, or for each pipeline where no strategy is shown, without
 	// attributes beyond those and with otel.metric.overflow. No more than that many
 	// strategies and pipelines are told apart, either. Requests to rate limiters
-	// and the gauges of observed limiters beyond it are added up over all of them.
+	// and the gauges of observed limiters beyond it are added up over all of them. A
+	// circuit has three series, one for each state; the circuits beyond a third of
+	// MaxSeries are counted by state.
 	MaxSeries int `json:"max_series,omitempty" yaml:"max_series,omitempty"`
 }
 

@@ -108,6 +108,7 @@ type store struct {
 	limit        int
 	kept         [kinds]int
 	keptRequests int
+	keptCircuits int
 }
 
 func (s *store) init(limit int) {
@@ -229,6 +230,7 @@ func (s *store) forget(of pipeline.Source) {
 			s.full[i].Store(s.kept[i] >= s.limit)
 		}
 		s.forgetRequests(from)
+		s.forgetCircuit(from)
 	}
 	s.sources.Store(&kept)
 }
