@@ -2,6 +2,8 @@ package telemetry
 
 import (
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
 
@@ -48,6 +50,47 @@ func appendAttempt(attrs []attribute.KeyValue, number int, handled bool) []attri
 	return append(attrs, attribute.Int(keyAttempt, number), attribute.Bool(keyHandled, handled))
 }
 
+// The bounds of strings that leave the process, in bytes.
+const (
+	maxValue = 1 << 10 // of an attribute
+	maxText  = 4 << 10 // of an error's text on a span
+)
+
+// sendable returns s as an exporter can send it: one string that is not UTF-8 makes a collector refuse the whole
+// batch. Of a string of more than that many bytes only the beginning is left.
+func sendable(s string, most int) string {
+	if len(s) <= most && utf8.ValidString(s) {
+		return s
+	}
+	whole := len(s) <= most
+	s = strings.ToValidUTF8(s[:min(len(s), most)], "\uFFFD") // which may be longer
+	if whole && len(s) <= most {
+		return s
+	}
+	end := min(len(s), most-len("…"))
+	for end > 0 && end < len(s) && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "…"
+}
+
+// withSendable makes the values of attrs, in place, such as an exporter can send.
+func withSendable(attrs []attribute.KeyValue) []attribute.KeyValue {
+	for i, a := range attrs {
+		switch a.Value.Type() {
+		case attribute.STRING:
+			attrs[i] = a.Key.String(sendable(a.Value.AsString(), maxValue))
+		case attribute.STRINGSLICE:
+			all := a.Value.AsStringSlice()
+			for n, s := range all {
+				all[n] = sendable(s, maxValue)
+			}
+			attrs[i] = a.Key.StringSlice(all)
+		}
+	}
+	return attrs
+}
+
 // attributes are those of the log line and the span event, without the result.
 func (o *occurrence) attributes() []attribute.KeyValue {
 	attrs := make([]attribute.KeyValue, 0, len(o.extra)+10)
@@ -63,5 +106,5 @@ func (o *occurrence) attributes() []attribute.KeyValue {
 			attrs = append(attrs, a)
 		}
 	}
-	return attrs
+	return withSendable(attrs)
 }

@@ -56,7 +56,7 @@ type observedLimiter struct {
 func (t *Telemetry) ObserveLimiter(name string, l limiter.StatisticsProvider) (stop func()) {
 	o := &observedLimiter{
 		limiter: l,
-		options: []metric.ObserveOption{metric.WithAttributeSet(attribute.NewSet(attribute.String(keyLimiter, name)))},
+		options: newSeries(attribute.String(keyLimiter, name)).observe,
 	}
 	t.limiters.add(name, o)
 	return func() { t.limiters.remove(name, o) }

@@ -57,7 +57,7 @@ type series struct {
 }
 
 func newSeries(attrs ...attribute.KeyValue) *series {
-	o := metric.WithAttributeSet(attribute.NewSet(attrs...))
+	o := metric.WithAttributeSet(attribute.NewSet(withSendable(attrs)...))
 	return &series{record: []metric.RecordOption{o}, observe: []metric.ObserveOption{o}}
 }
 

@@ -36,8 +36,7 @@ type observedStore struct {
 // than once.
 func (t *Telemetry) ObserveStore(name string, s *sharing.Store) (stop func()) {
 	with := func(more ...attribute.KeyValue) []metric.ObserveOption {
-		set := attribute.NewSet(append(more, attribute.String(keyStore, name))...)
-		return []metric.ObserveOption{metric.WithAttributeSet(set)}
+		return newSeries(append(more, attribute.String(keyStore, name))...).observe
 	}
 	o := &observedStore{
 		store: s, name: name, plain: with(),
@@ -69,7 +68,9 @@ func (s *observedStore) observe(o metric.Observer, i *instruments) {
 	o.ObserveInt64(i.storeAvailable, oneIfNil(h.Err), s.plain...)
 	for _, p := range h.Parts {
 		if p.Part != "" { // else the store itself
-			o.ObserveInt64(i.storeAvailable, oneIfNil(p.Err), metric.WithAttributes(attribute.String(keyStore, s.name), attribute.String(keyPart, p.Part)))
+			o.ObserveInt64(i.storeAvailable, oneIfNil(p.Err), metric.WithAttributes(withSendable([]attribute.KeyValue{
+				attribute.String(keyStore, s.name), attribute.String(keyPart, p.Part),
+			})...))
 		}
 	}
 	c := s.store.Counters()

@@ -19,12 +19,12 @@ func (t *Telemetry) addEvent(span trace.Span, o *occurrence) {
 	}
 	attrs := o.attributes()
 	if o.Err != nil {
-		attrs = append(attrs, attribute.String(keyResult, o.Err.Error()))
+		attrs = append(attrs, attribute.String(keyResult, sendable(o.Err.Error(), maxText)))
 	}
 	if o.hasDuration() {
 		attrs = append(attrs, attribute.Float64(keyDuration, o.Duration.Seconds()))
 	}
-	span.AddEvent(o.Name, trace.WithAttributes(attrs...))
+	span.AddEvent(sendable(o.Name, maxValue), trace.WithAttributes(attrs...))
 }
 
 // addSpan makes the span of an execution or an attempt that has just ended.
@@ -38,12 +38,12 @@ func (t *Telemetry) addSpan(ctx context.Context, o *occurrence) {
 		return
 	}
 	if o.Source.Pipeline != "" {
-		name += " " + o.Source.Pipeline
+		name += " " + sendable(o.Source.Pipeline, maxValue)
 	}
 	ended := time.Now()
 	_, span := t.tracer.Start(ctx, name, trace.WithTimestamp(ended.Add(-o.Duration)), trace.WithAttributes(o.attributes()...))
 	if o.Err != nil {
-		span.SetStatus(codes.Error, o.Err.Error())
+		span.SetStatus(codes.Error, sendable(o.Err.Error(), maxText))
 	}
 	span.End(trace.WithTimestamp(ended))
 }
