@@ -37,16 +37,17 @@ func (t *Telemetry) log(ctx context.Context, o *occurrence) {
 	if o.Severity == pipeline.None {
 		return
 	}
-	level := t.level(o)
+	level := o.level()
 	if t.options.Logger.Enabled(ctx, level) {
 		t.options.Logger.LogAttrs(ctx, level, message(o.Name), t.logAttributes(o)...)
 	}
 }
 
-// level returns the level of the line. Without a SeverityFunc that asks for something else the lines of what
-// went well are for debugging: a program has as many of them as it has calls.
-func (t *Telemetry) level(o *occurrence) slog.Level {
-	if t.options.SeverityFunc == nil && o.Severity == pipeline.Information && o.Err == nil &&
+// level returns the level of the line. The lines of what went well are for debugging, because a program has as
+// many of them as it has calls. A SeverityFunc that returns another severity for them changes that; one that
+// returns the event's own severity, maybe to change another event only, does not.
+func (o *occurrence) level() slog.Level {
+	if o.Severity == pipeline.Information && o.Severity == o.own && o.Err == nil &&
 		(o.Name == pipeline.EventPipelineExecuted || o.Name == pipeline.EventExecutionAttempt) {
 		return slog.LevelDebug
 	}

@@ -135,7 +135,14 @@ func TestLogLevels_OfSuccess(t *testing.T) {
 	}
 	assert.Equal(t, []string{"level=DEBUG", "level=DEBUG", "level=INFO", "level=INFO", "level=WARN", "level=INFO"}, levels(telemetry.Options{}))
 	own := telemetry.Options{SeverityFunc: func(e pipeline.Event) pipeline.Severity { return e.Severity }}
-	assert.Equal(t, []string{"level=INFO", "level=INFO", "level=INFO", "level=INFO", "level=WARN", "level=INFO"}, levels(own), "with a SeverityFunc the level is what it says")
+	assert.Equal(t, levels(telemetry.Options{}), levels(own), "it asks for nothing else")
+	one := telemetry.Options{SeverityFunc: func(e pipeline.Event) pipeline.Severity {
+		if e.Name == pipeline.EventExecutionAttempt {
+			return pipeline.Warning
+		}
+		return e.Severity
+	}}
+	assert.Equal(t, []string{"level=DEBUG", "level=WARN"}, levels(one)[:2], "only what it changes")
 }
 
 // README's own options must not write what calls return into the log.

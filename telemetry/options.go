@@ -34,11 +34,10 @@ type Options struct {
 	// event.severity and the level of the log line follow it. None silences only
 	// the log line; a value that is not a severity counts as None.
 	//
-	// If nil, events have their own severity, and the level of the log line is that
-	// of the severity, with one exception: the line of a PipelineExecuted or an
-	// ExecutionAttempt without an error is written at Debug. With a SeverityFunc the
-	// level is always that of the severity that it returns: one that returns
-	// e.Severity writes these lines at Info.
+	// If nil, events have their own severity. The level of the log line is that of the
+	// severity, with one exception: the line of a PipelineExecuted or an ExecutionAttempt
+	// without an error is written at Debug, unless SeverityFunc returns another severity
+	// than the event's own, which is Information.
 	SeverityFunc func(e pipeline.Event) pipeline.Severity `json:"-" yaml:"-"`
 	// Enrich appends attributes to attrs and returns it: they are added to the
 	// metrics, the log line and the span event of e, but not to the instruments of

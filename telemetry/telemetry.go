@@ -93,6 +93,7 @@ func (t *Telemetry) logging(ctx context.Context) bool {
 // An occurrence is an event with what is said about it everywhere.
 type occurrence struct {
 	pipeline.Event                      // its Severity is what SeverityFunc says
+	own            pipeline.Severity    // that of the event itself
 	errorType      string               // "" for success
 	extra          []attribute.KeyValue // of Enrich
 }
@@ -103,7 +104,7 @@ type occurrence struct {
 // A panic of Enrich, SeverityFunc, ResultFormatter, an error's methods or the Logger's handler reaches
 // the caller of the execution. The event is counted all the same.
 func (t *Telemetry) OnEvent(ctx context.Context, e pipeline.Event) {
-	o := occurrence{Event: e}
+	o := occurrence{Event: e, own: e.Severity}
 	t.examine(ctx, &o)
 	if t.options.Logger != nil {
 		t.log(ctx, &o)
