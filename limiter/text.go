@@ -29,6 +29,10 @@ func (l Lease) String() string {
 // LogValue implements [slog.LogValuer] with [Lease.String].
 func (l Lease) LogValue() slog.Value { return slog.StringValue(l.String()) }
 
+// MarshalText implements [encoding.TextMarshaler] with [Lease.String]: JSON has that text for a Lease inside of
+// another value, such as a rejection in a log line. A Lease cannot be read back.
+func (l Lease) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
 // String returns the figures, such as "5 available, 0 queued, 12 granted, 1 rejected".
 func (s Statistics) String() string {
 	return fmt.Sprintf("%d available, %d queued, %d granted, %d rejected",
