@@ -28,10 +28,15 @@ type PartitionedOptions[O LimiterOptions] struct {
 // as [Builder.TokenBucket] describes; when the options change, every partition gets
 // them in place.
 //
-// key is part of the version: when a reload brings another function, that one is
-// used from then on, also by executions that began before. Pipelines that share the
-// limiter should give the same: the last that was built counts. Two types of keys,
-// of resources or of limiters make two limiters.
+// The limiter has one key function: that of the version that came into force last,
+// also for executions that began before and for other pipelines. Functions cannot be
+// compared, so there is no error if two pipelines that share the limiter give
+// different ones. For example, if one pipeline's function returns the user and the
+// other's the tenant, the requests of both count by tenant once the second pipeline is
+// in force. Pipelines that key their requests in different ways need limiters of
+// different names. In files, package reload checks that pipelines name the same function.
+//
+// Two types of keys, of resources or of limiters make two limiters.
 func Partitioned[R any, K comparable, O LimiterOptions](b *Builder, name string, key func(R) K, each O, o limiter.PartitionedOptions) *limiter.PartitionedLimiter[R, K] {
 	p := &keyed[R, K, O]{}
 	fresh, err := p.start(key, each, o)
