@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-go/weir/limiter"
 )
@@ -33,6 +34,8 @@ type core struct {
 	wanted  Limits             // what the last constructor or Reconfigure here has said
 	telling bool               // somebody tells the store what is wanted
 	finding *finding           // somebody is asking for the definition
+	looking *finding           // a look for higher limits is under way
+	looked  time.Time          // when the last such look ended
 	at      limiter.Statistics // closed: the last figures
 
 	cells    cells
@@ -99,7 +102,15 @@ func (c *core) mayAsk(ctx context.Context, n int, wait bool) error {
 		return ctxErr
 	}
 	if err := c.inRange(n); err != nil {
-		return err
+		if n < 0 || int64(n) > maxPermits || ctxErr != nil || c.closed.Load() {
+			return err
+		}
+		if err := c.lookForMore(ctx); err != nil {
+			return err
+		}
+		if err := c.inRange(n); err != nil {
+			return err
+		}
 	}
 	if ctxErr != nil {
 		return ctxErr

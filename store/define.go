@@ -20,8 +20,7 @@ func (c *core) from(d *Definition) *inForce {
 	return &inForce{Definition: d, due: time.Now().Add(time.Duration(every))}
 }
 
-// A finding is the first question for a limiter's definition, which everybody who needs it
-// waits for.
+// A finding is a question for a limiter's definition. All callers who need the answer wait for it.
 type finding struct {
 	done chan struct{}
 	err  error
@@ -275,6 +274,54 @@ func (c *core) look() error {
 		c.adopt(found)
 		return nil
 	}
+}
+
+// lookEvery is how long after a look for higher limits the next one begins at the earliest.
+const lookEvery = time.Second
+
+// lookForMore is called for a caller who wants more permits than the limits known here have: they may have been raised
+// elsewhere. An instance whose callers all want so many would otherwise never ask the store, and never learn of it.
+// Callers share a look, and many that want too much cost one look a second. The error is that of the context.
+func (c *core) lookForMore(ctx context.Context) error {
+	f := c.beginLook()
+	if f == nil {
+		return nil
+	}
+	limit := time.NewTimer(c.s.o.CallTimeout)
+	defer limit.Stop()
+	if err := wait(ctx, limit, f.done); err != nil && ctx.Err() != nil {
+		return err
+	}
+	return nil
+}
+
+// beginLook returns the look that is under way, or begins one. It returns nil if it is too early for the next.
+func (c *core) beginLook() *finding {
+	if c.s.cannotAsk(c.s.partOf(c.name, "")) != nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.looking != nil {
+		return c.looking
+	}
+	if !c.looked.IsZero() && time.Since(c.looked) < min(lookEvery, c.s.o.RefreshInterval) {
+		return nil
+	}
+	f := &finding{done: make(chan struct{})}
+	c.looking = f
+	go func() {
+		if c.inForce.Load() == nil {
+			f.err = c.first()
+		} else {
+			f.err = c.reload()
+		}
+		c.mu.Lock()
+		c.looking, c.looked = nil, time.Now()
+		c.mu.Unlock()
+		close(f.done)
+	}()
+	return f
 }
 
 // overruled tells that limits are not in force, once for each reason.

@@ -91,17 +91,26 @@ func TestTheSameNameTwice(t *testing.T) {
 func TestPermitsOutOfRange(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for _, k := range kinds {
+			calls, decisions := w.Calls("Decide", "Hold", "Load", "Define"), w.Calls("Decide", "Hold")
 			s := w.instance(store.Options{})
 			l := build(t, s, k, limitsOfTen, nil)
-			for _, n := range []int{-1, math.MinInt, 11, math.MaxInt} {
+			refused := func(n int) {
 				_, err := l.TryAcquire(w.ctx, n)
 				require.ErrorIs(t, err, limiter.ErrPermitCount)
 				_, err = l.Acquire(w.ctx, n)
 				require.ErrorIs(t, err, limiter.ErrPermitCount)
 			}
+			for _, n := range []int{-1, math.MinInt, math.MaxInt} {
+				refused(n)
+			}
+			require.NoError(t, s.Close())
+			require.Equal(t, calls, w.Calls("Decide", "Hold", "Load", "Define"), "the store was not asked, also not by Close")
+			s = w.instance(store.Options{})
+			l = build(t, s, k, limitsOfTen, nil)
+			refused(11)
+			require.Equal(t, decisions, w.Calls("Decide", "Hold"), "only the limits were asked for")
 			require.NoError(t, s.Close())
 		}
-		require.Zero(t, w.Calls("Decide", "Hold", "Load", "Define"), "nobody was asked, also not by Close")
 	})
 }
 
