@@ -25,6 +25,7 @@ type core struct {
 	inForce     atomic.Pointer[inForce] // nil until the store was asked
 	queueing    atomic.Pointer[queueing]
 	newest      atomic.Int64 // the largest version of a definition that a state was seen of
+	broken      atomic.Pointer[brokenVersion]
 	closed      atomic.Bool
 	overruledBy atomic.Pointer[error] // what was last told of
 

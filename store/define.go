@@ -239,31 +239,76 @@ func (c *core) refresh(in *inForce) {
 	c.s.goes(func() { _ = c.reload() })
 }
 
-// heardOf makes sure that the definition in force is not older than that version, which
-// was seen in the store.
+// heardOf makes sure that the definition in force is not older than that version, which a state in the store has. If no
+// definition can have had that version, the state is broken, and the error says so.
 func (c *core) heardOf(version int64) error {
-	storeMax(&c.newest, version)
+	if b := c.broken.Load(); b != nil && version >= b.version && time.Now().Before(b.until) {
+		return b.err
+	}
 	defer c.alone()()
 	if in := c.inForce.Load(); in != nil && in.Version >= version {
 		return nil
 	}
-	return c.look()
+	return c.look(version)
 }
 
 // reload asks the store for the definition.
 func (c *core) reload() error {
 	defer c.alone()()
-	return c.look()
+	return c.look(0)
+}
+
+// A brokenVersion is a version that no definition can have had. States with that version or a larger one are broken,
+// and the store is not asked about them again before until.
+type brokenVersion struct {
+	version int64
+	until   time.Time
+	err     error
+}
+
+// versionSlack is by how many µs a version may be ahead of the store's clock. The clocks of a store's servers differ a
+// little, and after a failover another one sets the time.
+const versionSlack = 60e6
+
+// checkVersion returns an error if a state has a version that no definition can have had: versions are times of the
+// store's clock, or follow the version before. If such a version were believed, the next definition would have a larger
+// one, and all keys would be converted as if so much time had gone by.
+func (c *core) checkVersion(version int64, found *Definition, now int64) error {
+	most := now + versionSlack
+	if found != nil {
+		most = max(most, found.Version)
+	}
+	if in := c.inForce.Load(); in != nil {
+		most = max(most, in.Version)
+	}
+	if version <= most {
+		storeMax(&c.newest, version)
+		return nil
+	}
+	err := fmt.Errorf("limiter %q: the key's state is broken: no definition can have had version %d", c.name, version)
+	c.broken.Store(&brokenVersion{version: version, until: time.Now().Add(lookEvery), err: err})
+	return err
 }
 
 // look adopts what the store has. If that has forgotten the definition, as one without a disk
 // does when it is restarted, it is told again. One for which permits come back in another way
 // altogether is of a limiter that only has the same name, and the error says so until that is changed.
-func (c *core) look() error {
-	found, _, err := c.load()
-	switch in := c.inForce.Load(); {
-	case err != nil:
+// seen is the version that a state has, or 0.
+func (c *core) look(seen int64) error {
+	found, now, err := c.load()
+	if err != nil {
 		return err
+	}
+	broken := c.checkVersion(seen, found, now)
+	if err := c.follow(found); err != nil {
+		return err
+	}
+	return broken
+}
+
+// follow adopts the definition that was found in the store, or tells the store again.
+func (c *core) follow(found *Definition) error {
+	switch in := c.inForce.Load(); {
 	case found != nil && found.Kind == KindConcurrency != c.lends && c.tells():
 		return c.define(c.wantedLimits(), explicit)
 	case found != nil && found.Kind == KindConcurrency != c.lends:
