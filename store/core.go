@@ -21,6 +21,7 @@ type core struct {
 	lends bool // concurrency: permits come back from those who hold them, not with time
 	o     LimiterOptions
 	born  birth
+	made  Limits // the constructor's
 
 	inForce     atomic.Pointer[inForce] // nil until the store was asked
 	queueing    atomic.Pointer[queueing]
@@ -31,13 +32,14 @@ type core struct {
 
 	defining chan struct{} // full while the store is asked for the definition, or told of another
 
-	mu      sync.Mutex
-	wanted  Limits             // what the last constructor or Reconfigure here has said
-	telling bool               // somebody tells the store what is wanted
-	finding *finding           // somebody is asking for the definition
-	looking *finding           // a look for higher limits is under way
-	looked  time.Time          // when the last such look ended
-	at      limiter.Statistics // closed: the last figures
+	mu       sync.Mutex
+	wanted   Limits             // what the last constructor or Reconfigure here has said
+	wantedBy birth              // when it said so
+	telling  bool               // somebody tells the store what is wanted
+	finding  *finding           // somebody is asking for the definition
+	looking  *finding           // a look for higher limits is under way
+	looked   time.Time          // when the last such look ended
+	at       limiter.Statistics // closed: the last figures
 
 	cells    cells
 	granted  atomic.Int64
@@ -65,7 +67,8 @@ func newCore(s *Store, name string, options any, how *LimiterOptions, keyed bool
 	if s.cores == nil {
 		return nil, limiter.ErrClosed
 	}
-	c := &core{s: s, name: name, keyed: keyed, lends: limits.Kind == KindConcurrency, o: o, wanted: limits, born: newBirth()}
+	c := &core{s: s, name: name, keyed: keyed, lends: limits.Kind == KindConcurrency, o: o, made: limits, wanted: limits, born: newBirth()}
+	c.wantedBy = c.born
 	c.defining = make(chan struct{}, 1)
 	c.queueing.Store(&q)
 	c.cells.c = c

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -86,11 +87,10 @@ func (c *core) first() error {
 	if c.inForce.Load() != nil {
 		return nil
 	}
-	why := firstUse
-	if c.tells() {
-		why = explicit
+	if limits, by, telling := c.wants(); telling {
+		return c.define(limits, later, by)
 	}
-	return c.define(c.limits(), why)
+	return c.define(c.limits(), firstUse, c.born)
 }
 
 // A reason is why limits are to be those in force.
@@ -100,12 +100,13 @@ const (
 	firstUse reason = iota // the constructor's are, where no newer ones are in force: see maySet
 	again                  // they were in force, and the store may have forgotten them
 	explicit               // Reconfigure has said so
+	later                  // ReconfigureLater has said so, unless others were set since it was called
 )
 
 // define makes sure that the store has these limits for the name, or adopts those that overrule them. Other instances
 // may do that at the same time with others. Here only one goroutine is at it: see alone. It takes longestDefine at the
-// most.
-func (c *core) define(wanted Limits, why reason) error {
+// most. by is when the limiter was made or the call of Reconfigure or ReconfigureLater came; it is ignored for again.
+func (c *core) define(wanted Limits, why reason, by birth) error {
 	end := time.Now().Add(2 * c.s.o.CallTimeout)
 	for i := range mostTries {
 		if i > 0 && time.Now().After(end) {
@@ -115,14 +116,14 @@ func (c *core) define(wanted Limits, why reason) error {
 		if err != nil {
 			return err
 		}
-		next := c.next(found, wanted, why, now)
+		next := c.next(found, wanted, why, by, now)
 		if next == found {
 			if c.lends != (found.Kind == KindConcurrency) {
 				return c.otherKind(found)
 			}
 			c.adopt(found)
-			if why == firstUse && found.Limits != wanted {
-				c.overruled(fmt.Errorf("limits of %+v are in force, not %+v: %w", found.Limits, wanted, c.maySet(found, wanted, now)))
+			if reason := c.whyNot(found, wanted, why, by, now); reason != nil {
+				c.overruled(fmt.Errorf("limits of %+v are in force, not %+v: %w", found.Limits, wanted, reason))
 			}
 			return nil
 		}
@@ -147,34 +148,60 @@ func (c *core) define(wanted Limits, why reason) error {
 // next is what follows the definition that was found in the store, if there is one, and the
 // one in force here, which the store may have lost. It is newer than all that was seen: the
 // store's clock may have stepped back.
-func (c *core) next(found *Definition, wanted Limits, why reason, now int64) *Definition {
+func (c *core) next(found *Definition, wanted Limits, why reason, by birth, now int64) *Definition {
 	known, seen := found, c.newest.Load()
-	if in := c.inForce.Load(); in != nil && (found == nil || found.Version < in.Version) {
+	switch in := c.inForce.Load(); {
+	case in == nil:
+	case found == nil || found.Version < in.Version:
 		known = in.Definition
+	case why == again && found.follows(in.Definition):
+		wanted = found.Limits
+	case why == again:
+		return in.restored(found, seen, now)
+	}
+	if known == nil {
+		known = wanted.first(c.name, now)
+		known.Origin = c.origin(nil, wanted, why, by, now)
+		known.Version = max(known.Version, seen+1)
+		return known
+	}
+	origin := known.Origin
+	if c.whyNot(known, wanted, why, by, now) != nil {
+		wanted = known.Limits
+	} else if why != again && (known.Limits != wanted || c.renews(known, why, by, now)) {
+		origin = c.origin(known, wanted, why, by, now)
 	}
 	switch {
-	case known == nil:
-		known = wanted.first(c.name, now)
-		known.Origin = c.origin(nil, wanted, why == explicit, now)
-	case why == firstUse && known.Limits != wanted && c.maySet(known, wanted, now) != nil:
-		if known.Version >= seen {
-			return known
-		}
-		known = known.redefined(known.Limits, now)
-	case why != explicit && known.Limits == wanted && known.Version >= seen && (why != firstUse || c.o.Generation <= known.Generation):
-		return known // as it is; the store is told again if it has lost it
-	case why == explicit && known.Limits == wanted && known.Version >= seen && known.Explicit:
-		return known
-	default:
-		origin := known.Origin
-		if why != again {
-			origin = c.origin(known, wanted, why == explicit, now)
-		}
+	case known.Limits != wanted || known.Version < seen:
 		known = known.redefined(wanted, now)
 		known.Origin = origin
+		known.Version = max(known.Version, seen+1)
+	case known.Origin != origin: // the limits stay as they are, and with them the version
+		renewed := *known
+		renewed.Origin, known = origin, &renewed
 	}
-	known.Version = max(known.Version, seen+1)
-	return known
+	return known // if it is found: as it is
+}
+
+// whyNot returns why other limits than those of d may not be set, or nil.
+func (c *core) whyNot(d *Definition, wanted Limits, why reason, by birth, now int64) error {
+	switch {
+	case d.Limits == wanted:
+		return nil
+	case why == firstUse:
+		return c.maySet(d, wanted, now)
+	case why == later && !by.after(d, now+c.s.o.CallTimeout.Microseconds()): // the answer with now was on its way for so long
+		return errors.New("they were set after ReconfigureLater was called")
+	}
+	return nil
+}
+
+// renews reports whether limits that are in force are set once more, which counts from now on.
+func (c *core) renews(d *Definition, why reason, by birth, now int64) bool {
+	if why == firstUse {
+		return c.o.Generation > d.Generation
+	}
+	return d.By != by.String() && (why == explicit && !d.Explicit || by.after(d, now))
 }
 
 func (c *core) load() (found *Definition, now int64, err error) {
@@ -306,15 +333,17 @@ func (c *core) look(seen int64) error {
 	return broken
 }
 
-// follow adopts the definition that was found in the store, or tells the store again.
+// follow adopts the definition that was found in the store, or tells the store again, also if an older program has set
+// its limits in the meantime.
 func (c *core) follow(found *Definition) error {
 	switch in := c.inForce.Load(); {
-	case found != nil && found.Kind == KindConcurrency != c.lends && c.tells():
-		return c.define(c.wantedLimits(), explicit)
 	case found != nil && found.Kind == KindConcurrency != c.lends:
+		if limits, by, telling := c.wants(); telling {
+			return c.define(limits, later, by)
+		}
 		return c.otherKind(found)
-	case found == nil || in != nil && found.Version < in.Version || found.Version < c.newest.Load():
-		return c.define(c.limits(), again)
+	case found == nil || in != nil && (found.Version < in.Version || !found.follows(in.Definition)) || found.Version < c.newest.Load():
+		return c.define(c.limits(), again, birth{})
 	default:
 		c.adopt(found)
 		return nil
@@ -426,11 +455,12 @@ func (c *core) redefine(limits Limits, q queueing) error {
 	if err := c.s.cannotAsk(c.s.partOf(c.name, "")); err != nil {
 		return unavailable(err)
 	}
-	if err := c.define(limits, explicit); err != nil {
+	by := newBirth()
+	if err := c.define(limits, explicit, by); err != nil {
 		return err
 	}
 	c.mu.Lock()
-	c.wanted = limits
+	c.wanted, c.wantedBy = limits, by
 	c.mu.Unlock()
 	c.requeue(q)
 	return nil

@@ -9,7 +9,7 @@ func (c *core) reconfigureLater(o any) error {
 	c.requeue(q)
 	c.mu.Lock()
 	begin := !c.telling
-	c.wanted, c.telling = limits, true
+	c.wanted, c.wantedBy, c.telling = limits, newBirth(), true
 	c.mu.Unlock()
 	if begin {
 		c.s.goes(c.tell)
@@ -17,27 +17,27 @@ func (c *core) reconfigureLater(o any) error {
 	return nil
 }
 
-// tells reports whether the store is yet to be told of the limits that are wanted.
-func (c *core) tells() bool {
+// wants returns the limits that are wanted and since when, and whether the store is yet to be told of them.
+func (c *core) wants() (limits Limits, by birth, telling bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.telling
+	return c.wanted, c.wantedBy, c.telling
 }
 
 // tell goes on until the store has what is wanted, whatever that has become meanwhile.
 func (c *core) tell() {
-	var told Limits
+	var told birth
 	for {
 		c.mu.Lock()
-		wanted := c.wanted
-		c.telling = told != wanted && !c.closed.Load()
+		wanted, by := c.wanted, c.wantedBy
+		c.telling = told != by && !c.closed.Load()
 		on := c.telling
 		c.mu.Unlock()
 		switch {
 		case !on:
 			return
-		case c.tellOf(wanted) == nil:
-			told = wanted
+		case c.tellOf(wanted, by) == nil:
+			told = by
 			c.convertNow()
 		case !c.s.sleeps(c.s.o.ProbeInterval):
 			return
@@ -45,10 +45,10 @@ func (c *core) tell() {
 	}
 }
 
-func (c *core) tellOf(wanted Limits) error {
+func (c *core) tellOf(wanted Limits, by birth) error {
 	defer c.alone()()
 	if err := c.s.cannotAsk(c.s.partOf(c.name, "")); err != nil {
 		return err
 	}
-	return c.define(wanted, explicit)
+	return c.define(wanted, later, by)
 }

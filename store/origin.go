@@ -14,7 +14,7 @@ import (
 // madeSerial numbers the limiters of this process in the order in which they were made.
 var madeSerial atomic.Int64
 
-// A birth is when a limiter was made.
+// A birth is when a limiter was made, or limits were asked for by Reconfigure.
 type birth struct {
 	at     time.Time
 	serial int64
@@ -22,22 +22,36 @@ type birth struct {
 
 func newBirth() birth { return birth{at: time.Now(), serial: madeSerial.Add(1)} }
 
+// String is unique among all processes.
+func (b birth) String() string { return fmt.Sprint(b.serial, " ", instance) }
+
+// time is when it was by the store's clock, which shows now.
+func (b birth) time(now int64) int64 { return now - time.Since(b.at).Microseconds() }
+
+// after compares with the origin of d by the order in the process where both are of this one, else by the store's clock.
+func (b birth) after(d *Definition, now int64) bool {
+	if serial, of, ok := strings.Cut(d.By, " "); ok && of == instance {
+		n, err := strconv.ParseInt(serial, 10, 64)
+		return err != nil || b.serial >= n
+	}
+	return b.time(now) >= d.Made
+}
+
 // origin is that of limits that this limiter sets, in place of those of d, which may be nil. now is the store's time.
-func (c *core) origin(d *Definition, to Limits, explicit bool, now int64) Origin {
-	by, made := c.born, now-time.Since(c.born.at).Microseconds()
-	if explicit { // limiters that were made before this moment are older
-		by, made = newBirth(), now
+func (c *core) origin(d *Definition, to Limits, why reason, by birth, now int64) Origin {
+	o := Origin{Generation: c.o.Generation, Explicit: why != firstUse, Made: by.time(now), By: by.String()}
+	if d != nil {
+		o.Past = d.Past
+		if o.Explicit { // an older program that is reconfigured does not make older limits of the newer one's
+			o.Generation = max(o.Generation, d.Generation)
+		}
 	}
-	o := Origin{Generation: c.o.Generation, Explicit: explicit, Made: made, By: fmt.Sprint(by.serial, " ", instance)}
-	if d == nil {
-		return o
+	// Reconfigure replaces the constructor's limits, also where the limiter has not set them yet.
+	if o.Explicit && c.made != to && !strings.Contains(o.Past, c.made.digest()) {
+		o.Past = pastWith(o.Past, c.made.digest())
 	}
-	if explicit { // an older program that is reconfigured does not make older limits of the newer one's
-		o.Generation = max(o.Generation, d.Generation)
-	}
-	o.Past = d.Past
-	if d.Limits != to {
-		o.Past = d.past()
+	if d != nil && d.Limits != to {
+		o.Past = d.pastAfter(o.Past)
 	}
 	return o
 }
@@ -52,7 +66,7 @@ func (c *core) maySet(d *Definition, wanted Limits, now int64) error {
 		return fmt.Errorf("they are of generation %d, and these of %d", d.Generation, g)
 	case strings.Contains(d.Past, wanted.digest()):
 		return errors.New("they have replaced these")
-	case c.madeAfter(d, now):
+	case c.born.after(d, now):
 		return nil
 	case d.Explicit:
 		return errors.New("Reconfigure has set them since this limiter was made")
@@ -60,13 +74,36 @@ func (c *core) maySet(d *Definition, wanted Limits, now int64) error {
 	return errors.New("a limiter that was made later has set them")
 }
 
-// madeAfter compares by the order in the process where both were made in this one, else by the store's clock.
-func (c *core) madeAfter(d *Definition, now int64) bool {
-	if serial, of, ok := strings.Cut(d.By, " "); ok && of == instance {
-		n, err := strconv.ParseInt(serial, 10, 64)
-		return err != nil || c.born.serial >= n
+// follows reports whether d, which is newer, was set in place of old, or may be. If a first use has set d and did not
+// know of old, the store had forgotten old. Then d is put back if that first use could not have replaced old.
+func (d *Definition) follows(old *Definition) bool {
+	switch {
+	case d.Explicit || d.By == "" || d.Limits == old.Limits || (d.Kind == KindConcurrency) != (old.Kind == KindConcurrency):
+		return true
+	case strings.Contains(d.Past, old.digest()) || d.pastIsFull() || d.Generation > old.Generation:
+		return true
+	case strings.Contains(old.Past, d.digest()) || d.Generation < old.Generation:
+		return false
 	}
-	return now-time.Since(c.born.at).Microseconds() >= d.Made
+	serial, of, _ := strings.Cut(d.By, " ")
+	oldSerial, oldOf, _ := strings.Cut(old.By, " ")
+	n, err := strconv.ParseInt(serial, 10, 64)
+	m, oldErr := strconv.ParseInt(oldSerial, 10, 64)
+	if of == oldOf && err == nil && oldErr == nil {
+		return n >= m
+	}
+	return d.Made >= old.Made
+}
+
+// restored is d once more, in place of a newer definition that does not follow it.
+func (d *Definition) restored(found *Definition, seen, now int64) *Definition {
+	next := found.redefined(d.Limits, now)
+	next.Version = max(next.Version, seen+1)
+	next.Origin = d.Origin
+	if !strings.Contains(d.Past, found.digest()) {
+		next.Past = found.pastAfter(d.Past)
+	}
+	return next
 }
 
 // mostPast is how many limits that a first use has set are remembered, and how many that Reconfigure has set. Each
@@ -77,22 +114,36 @@ const mostPast = 8
 // byReconfigure follows the digest of limits that no first use has set.
 const byReconfigure = "r"
 
-// past is what is remembered once d is replaced.
-func (d *Definition) past() string {
+// pastAfter is what is remembered once d, which came after past, is replaced.
+func (d *Definition) pastAfter(past string) string {
 	first := d.digest()
-	if d.Explicit && !slices.Contains(strings.Fields(d.Past), first) {
+	if d.Explicit && !slices.Contains(strings.Fields(past), first) {
 		first += byReconfigure
 	}
+	return pastWith(past, first)
+}
+
+// pastWith puts a digest first, and forgets the oldest if there are too many.
+func pastWith(past, first string) string {
 	left := map[bool]int{false: mostPast, true: mostPast}
 	var all []string
-	for _, one := range append([]string{first}, strings.Fields(d.Past)...) {
+	for _, one := range append([]string{first}, strings.Fields(past)...) {
 		explicit := strings.HasSuffix(one, byReconfigure)
-		if left[explicit] > 0 && (len(all) == 0 || !strings.HasPrefix(one, d.digest())) {
+		if left[explicit] > 0 && (len(all) == 0 || !strings.HasPrefix(one, strings.TrimSuffix(first, byReconfigure))) {
 			left[explicit]--
 			all = append(all, one)
 		}
 	}
 	return strings.Join(all, " ")
+}
+
+// pastIsFull reports whether earlier limits may have been forgotten.
+func (d *Definition) pastIsFull() bool {
+	count := map[bool]int{}
+	for _, one := range strings.Fields(d.Past) {
+		count[strings.HasSuffix(one, byReconfigure)]++
+	}
+	return count[true] >= mostPast || count[false] >= mostPast
 }
 
 // digest is short: two limits of a limiter with the same one are mistaken for each other once in 2^32.

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -142,4 +143,166 @@ func TestFirstUse_Generation(t *testing.T) {
 		use(t, w.program(10, 1))
 		w.inForce(1000)
 	})
+}
+
+// Limits that ReconfigureLater could not set for a while do not replace those that were set since it was called.
+func TestReconfigureLater_WhoseStoreWasAway(t *testing.T) {
+	for name, set := range map[string]func(t *testing.T, w *world, a *store.TokenBucket){
+		"Reconfigure": func(t *testing.T, _ *world, a *store.TokenBucket) {
+			require.NoError(t, a.Reconfigure(bucketOf(50, 1, time.Hour, 0)))
+		},
+		"first use": func(t *testing.T, w *world, _ *store.TokenBucket) { use(t, w.program(50, 0)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				down := &hooked{Memory: w.Memory}
+				s := aStore(t, down, store.Options{OnEvent: w.events.add})
+				late := must2(s.TokenBucket("bucket", bucketOf(5, 1, time.Hour, 0), nil))(t)
+				a := w.program(5, 0)
+				use(t, late)
+				use(t, a)
+				later := func() { require.NoError(t, late.ReconfigureLater(bucketOf(7, 1, time.Hour, 0))) }
+				later()
+				w.inForce(7)
+				require.NoError(t, a.Reconfigure(bucketOf(6, 1, time.Hour, 0)))
+				later() // called after it
+				w.inForce(7)
+				require.NoError(t, a.Reconfigure(bucketOf(6, 1, time.Hour, 0)))
+				down.hook(func(string) error { return errors.New("partitioned") }, nil)
+				later()
+				w.pass(time.Minute)
+				set(t, w, a)
+				w.pass(time.Minute)
+				down.hook(nil, nil)
+				w.pass(time.Minute)
+				w.inForce(50)
+				require.Equal(t, 50, late.Options().TokenLimit)
+				overruled := w.events.of(store.Overruled)
+				require.Len(t, overruled, 1)
+				require.ErrorContains(t, overruled[0].Err, "they were set after ReconfigureLater was called")
+				later()
+				w.inForce(7)
+			})
+		})
+	}
+}
+
+// The constructor's limits of a program that calls Reconfigure before it uses the limiter are old, too.
+func TestReconfigure_BeforeTheFirstUse(t *testing.T) {
+	for name, before := range map[string]func(t *testing.T, w *world){
+		"of a new limiter": func(*testing.T, *world) {},
+		"with the limits in force": func(t *testing.T, w *world) {
+			require.NoError(t, w.program(20, 0).Reconfigure(bucketOf(50, 1, time.Hour, 0)))
+		},
+		"of other limits": func(t *testing.T, w *world) { use(t, w.program(20, 0)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				before(t, w)
+				time.Sleep(time.Second)
+				require.NoError(t, w.program(10, 0).Reconfigure(bucketOf(50, 1, time.Hour, 0)))
+				time.Sleep(time.Second)
+				use(t, w.program(10, 0)) // the same program, started again
+				w.inForce(50)
+				use(t, w.program(30, 0)) // the next deployment
+				w.inForce(30)
+			})
+		})
+	}
+}
+
+// A Reconfigure to the limits in force counts from when it is called, and changes nothing else.
+func TestReconfigure_ToTheLimitsInForce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.program(10, 0)
+		use(t, a)
+		require.NoError(t, a.Reconfigure(bucketOf(50, 1, time.Hour, 0)))
+		before, _, err := w.Load(w.ctx, "bucket")
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		late := w.program(30, 0)
+		time.Sleep(time.Second)
+		require.NoError(t, w.program(50, 0).Reconfigure(bucketOf(50, 1, time.Hour, 0)))
+		after, _, err := w.Load(w.ctx, "bucket")
+		require.NoError(t, err)
+		require.Equal(t, before.Version, after.Version, "no state has to be converted")
+		time.Sleep(time.Second)
+		use(t, late)
+		w.inForce(50)
+		use(t, w.program(31, 0))
+		w.inForce(31)
+	})
+}
+
+// The store forgets everything, and an older program is the first to use it again. The newer limits come back as soon
+// as an instance that knows them asks. Limits that are newer still stay.
+func TestFirstUse_OfAStoreThatHasForgotten(t *testing.T) {
+	for name, kept := range map[string]bool{"an older program's": false, "a newer program's": true} {
+		for _, o := range []store.Options{{}, {NoListen: true}} {
+			t.Run(name, func(t *testing.T) {
+				inWorld(t, func(t *testing.T, w *world) {
+					how, limit := &store.LimiterOptions{}, 10
+					if kept {
+						limit = 30
+					}
+					instance := func(limit int) *store.TokenBucket {
+						return must2(w.instance(o).TokenBucket("bucket", bucketOf(limit, 1, time.Hour, 0), how))(t)
+					}
+					a, other := instance(10), instance(10)
+					use(t, a)
+					use(t, other)
+					require.NoError(t, a.Reconfigure(bucketOf(50, 1, time.Hour, 0)))
+					use(t, other)
+					time.Sleep(time.Second)
+					w.Forget()
+					b := instance(limit)
+					use(t, b)
+					want := 50
+					if kept {
+						want = 30
+					}
+					for range 3 {
+						for _, l := range []*store.TokenBucket{a, other, b} {
+							w.try(l, 1)
+							synctest.Wait()
+						}
+						w.inForce(want)
+						time.Sleep(time.Minute)
+					}
+					d, _, err := w.Load(w.ctx, "bucket")
+					require.NoError(t, err)
+					version := d.Version
+					time.Sleep(time.Hour)
+					for _, l := range []*store.TokenBucket{a, other, b} {
+						use(t, l)
+						require.Equal(t, want, l.Options().TokenLimit)
+					}
+					d, _, err = w.Load(w.ctx, "bucket")
+					require.NoError(t, err)
+					require.Equal(t, version, d.Version, "the instances agree")
+				})
+			})
+		}
+	}
+}
+
+// The same where the limits that the store has forgotten were a program's, and the one that is late was made before it
+// or has limits of before.
+func TestFirstUse_OfAStoreThatHasForgottenADeployment(t *testing.T) {
+	for _, limit := range []int{1000, 77} {
+		inWorld(t, func(t *testing.T, w *world) {
+			late := w.program(limit, 0)
+			use(t, w.program(1000, 0))
+			time.Sleep(time.Second)
+			newer := w.program(10, 0)
+			use(t, newer)
+			w.inForce(10)
+			w.Forget()
+			use(t, late)
+			use(t, newer)
+			w.inForce(10)
+			use(t, late)
+			require.Equal(t, 10, late.Options().TokenLimit)
+		})
+	}
 }
