@@ -29,6 +29,7 @@ type core struct {
 	broken      atomic.Pointer[brokenVersion]
 	closed      atomic.Bool
 	overruledBy atomic.Pointer[error] // what was last told of
+	refreshing  atomic.Int32
 
 	defining chan struct{} // full while the store is asked for the definition, or told of another
 

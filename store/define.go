@@ -244,8 +244,12 @@ func (c *core) adopt(d *Definition) {
 
 // refreshIfDue is called by whoever uses the limiter.
 func (c *core) refreshIfDue(now time.Time) {
-	if in := c.inForce.Load(); in != nil && now.After(in.due) {
-		c.refresh(in)
+	in := c.inForce.Load()
+	if in == nil || !now.After(in.due) || c.s.partOf(c.name, "").guard.err() != nil {
+		return
+	}
+	if c.inForce.CompareAndSwap(in, c.from(in.Definition)) {
+		c.refresh()
 	}
 }
 
@@ -258,12 +262,33 @@ func (c *core) refreshSoon() {
 	}
 }
 
-// refresh looks in the background whether the definition has changed.
-func (c *core) refresh(in *inForce) {
-	if c.s.partOf(c.name, "").guard.err() != nil || !c.inForce.CompareAndSwap(in, c.from(in.Definition)) {
-		return // somebody else looks, or nobody can
+// The states of refreshing. What has changed after a refresh has begun, that refresh may not see.
+const (
+	noRefresh    int32 = iota
+	oneRefresh         // is under way
+	twoRefreshes       // one is under way, and another one follows it
+)
+
+// refresh looks in the background whether the definition has changed. However often it is called, one refresh is under
+// way at a time, and one more follows for all calls that came meanwhile.
+func (c *core) refresh() {
+	if c.s.partOf(c.name, "").guard.err() != nil {
+		return
 	}
-	c.s.goes(func() { _ = c.reload() })
+	if c.refreshing.Swap(twoRefreshes) == noRefresh {
+		c.refreshing.Store(oneRefresh) // it begins after this, also for calls that came in between
+		c.s.goes(c.refreshAll)
+	}
+}
+
+func (c *core) refreshAll() {
+	for {
+		_ = c.reload()
+		if c.refreshing.CompareAndSwap(oneRefresh, noRefresh) {
+			return
+		}
+		c.refreshing.Store(oneRefresh)
+	}
 }
 
 // heardOf makes sure that the definition in force is not older than that version, which a state in the store has. If no

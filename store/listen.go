@@ -62,8 +62,8 @@ func (s *Store) notice(n Notice) {
 	for _, c := range same {
 		if n.Released {
 			c.heardRelease(n.Key)
-		} else if in := c.inForce.Load(); in != nil {
-			c.refresh(in)
+		} else if c.inForce.Load() != nil {
+			c.refresh()
 		}
 	}
 }

@@ -1,0 +1,52 @@
+package store_test
+
+import (
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/store"
+)
+
+// However many notices come in, one question for the definition is under way at a time, and the last change is seen.
+func TestNotice_AFlood(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		slow := &hooked{Memory: w.Memory}
+		l := must2(aStore(t, slow, store.Options{CallTimeout: time.Minute}).TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
+		a := w.bucket(10, 1, time.Hour, 0, nil)
+		use(t, l)
+		use(t, a)
+		loads, underWay := 0, 0
+		slow.hook(func(method string) error {
+			if method == "Load" {
+				loads++
+				underWay++
+				assert.Equal(t, 1, underWay)
+				time.Sleep(time.Second)
+			}
+			return nil
+		}, func(method string) error {
+			if method == "Load" {
+				underWay--
+			}
+			return nil
+		})
+		before := runtime.NumGoroutine()
+		for i := range 1000 {
+			require.NoError(t, a.Reconfigure(bucketOf(100+i, 1, time.Hour, 0)))
+			synctest.Wait()
+		}
+		require.Less(t, runtime.NumGoroutine()-before, 10)
+		w.pass(10 * time.Second)
+		require.Equal(t, 1099, l.Options().TokenLimit)
+		require.Equal(t, 2, loads, "the one that was under way, and one more")
+		require.NoError(t, a.Reconfigure(bucketOf(5, 1, time.Hour, 0)))
+		w.pass(10 * time.Second)
+		require.Equal(t, 5, l.Options().TokenLimit)
+		slow.hook(nil, nil) // Close asks for the last figures
+	})
+}
