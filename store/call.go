@@ -18,7 +18,7 @@ type call struct {
 	key   string
 	asks  []Ask
 	one   [1]Ask // room for the usual call
-	tries int
+	tries tries
 	home  *alone // what it is a part of, if it shares its flight with nobody
 
 	// The answer, valid once done is closed and err is nil.

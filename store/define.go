@@ -107,11 +107,8 @@ const (
 // may do that at the same time with others. Here only one goroutine is at it: see alone. It takes longestDefine at the
 // most. by is when the limiter was made or the call of Reconfigure or ReconfigureLater came; it is ignored for again.
 func (c *core) define(wanted Limits, why reason, by birth) error {
-	end := time.Now().Add(2 * c.s.o.CallTimeout)
-	for i := range mostTries {
-		if i > 0 && time.Now().After(end) {
-			break
-		}
+	tries := tries{since: time.Now()}
+	for {
 		found, now, err := c.load()
 		if err != nil {
 			return err
@@ -141,8 +138,11 @@ func (c *core) define(wanted Limits, why reason, by birth) error {
 			c.adopt(next)
 			return nil
 		}
+		pause, ok := tries.next(2 * c.s.o.CallTimeout)
+		if !ok || pause > 0 && !c.s.sleeps(pause) {
+			return unavailable(errAllTheTime)
+		}
 	}
-	return unavailable(errAllTheTime)
 }
 
 // next is what follows the definition that was found in the store, if there is one, and the

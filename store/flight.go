@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -294,20 +295,66 @@ func (u *undecided) again(s *Store) {
 		u.g.fail(u.err)
 		return
 	}
+	var waiting []*call
+	var pause time.Duration
 	for _, q := range u.g {
 		if q.ended.Load() {
 			continue // its caller has left
 		}
-		if q.tries++; q.tries > mostTries {
+		p, ok := q.tries.next(s.o.CallTimeout)
+		if !ok {
 			q.fail(errAllTheTime)
 			continue
 		}
-		s.send(q)
+		waiting, pause = append(waiting, q), max(pause, p)
 	}
+	s.after(pause, func() {
+		for _, q := range waiting {
+			s.send(q)
+		}
+	})
 }
 
-// mostTries is how often something is tried again because its limiter was reconfigured.
-const mostTries = 10
+// tries are those of something that is tried again because its limiter was reconfigured meanwhile.
+type tries struct {
+	n     int
+	since time.Time // when they began, or the first has failed
+	last  time.Time // when the last was to begin
+}
+
+const (
+	// triesAtOnce is how many tries follow without a pause: a single Reconfigure costs one or two.
+	triesAtOnce = 4
+	// betweenTries is how much later than the one before a later try begins, about. Where the store takes longer to
+	// answer there is no pause: a key can be decided about in the time between two Reconfigures, if any.
+	betweenTries = 5 * time.Millisecond
+)
+
+// next returns how long to wait before the next try, or false if that time has passed.
+func (t *tries) next(within time.Duration) (pause time.Duration, ok bool) {
+	now := time.Now()
+	if t.n++; t.since.IsZero() {
+		t.since = now
+	}
+	if t.n > triesAtOnce {
+		pause = max(betweenTries/2+rand.N(betweenTries)-now.Sub(t.last), 0)
+	}
+	t.last = now.Add(pause)
+	return pause, t.last.Sub(t.since) < within
+}
+
+// after calls f, which does not wait, after a pause. Close waits for it.
+func (s *Store) after(pause time.Duration, f func()) {
+	if pause <= 0 {
+		f()
+		return
+	}
+	s.busy.Add(1)
+	time.AfterFunc(pause, func() {
+		defer s.lessBusy()
+		f()
+	})
+}
 
 var errAllTheTime = errors.New("the limiter is being reconfigured all the time")
 

@@ -21,7 +21,7 @@ type holding struct {
 	p     *part           // that the key was in when it was made
 	what  what
 	h     Hold // the backend has a copy, which is taken over with the answer
-	tries int
+	tries tries
 	sent  time.Time
 	err   error
 
@@ -218,14 +218,15 @@ func (s *Store) callFor(w what, holds []*Hold) error {
 // holdAgain asks again by a newer definition.
 func (s *Store) holdAgain(x *holding, version int64) {
 	err := x.c.heardOf(version)
-	if x.tries++; err == nil && x.tries > mostTries {
+	pause, ok := x.tries.next(s.o.CallTimeout)
+	if err == nil && !ok {
 		err = errAllTheTime
 	}
 	if err != nil {
 		x.fail(err, false)
 		return
 	}
-	s.sendHolding(x)
+	s.after(pause, func() { s.sendHolding(x) })
 }
 
 // fail answers that the store could not be asked. If it was sent, what was asked may have

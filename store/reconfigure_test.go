@@ -146,3 +146,74 @@ func TestLimiter_ReconfigureIsBoundedInTime(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// A stormy store has its limiters reconfigured elsewhere each time a definition was loaded, so many times.
+type stormy struct {
+	*storetest.Memory
+	left atomic.Int64
+}
+
+func (b *stormy) Load(ctx context.Context, name string) (*store.Definition, int64, error) {
+	d, now, err := b.Memory.Load(ctx, name)
+	if d != nil && b.left.Add(-1) >= 0 {
+		next := *d
+		next.Version, next.Permits = max(now, d.Version+1), 200-d.Permits
+		_, _ = b.Memory.Define(ctx, d.Version, &next)
+	}
+	return d, now, err
+}
+
+// However often a limiter is reconfigured, callers are answered as soon as their limits are known, and turned away only
+// after CallTimeout.
+func TestReconfigure_AStormTurnsCallersAwayAfterCallTimeout(t *testing.T) {
+	for name, make := range map[string]func(s *store.Store) limiter.Partitioned[string]{
+		"windows": func(s *store.Store) limiter.Partitioned[string] {
+			p, _ := s.PartitionedFixedWindow("x", limiter.FixedWindowOptions{PermitLimit: 101, Window: time.Hour}, nil)
+			return p
+		},
+		"seats": func(s *store.Store) limiter.Partitioned[string] {
+			p, _ := s.PartitionedConcurrency("x", limiter.ConcurrencyOptions{PermitLimit: 101}, nil)
+			return p
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := &stormy{Memory: storetest.NewMemory()}
+				p := make(aStore(t, b, store.Options{NoListen: true}))
+				ask := func() limiter.Lease { return must2(p.TryAcquire(t.Context(), "a", 1))(t) }
+				require.True(t, ask().Acquired())
+				reconfigured := func() {
+					d, now, _ := b.Memory.Load(t.Context(), "x")
+					next := *d
+					next.Version = max(now, d.Version+1)
+					_, _ = b.Define(t.Context(), d.Version, &next)
+				}
+				b.Delay(time.Millisecond)
+				b.left.Store(20)
+				reconfigured()
+				require.True(t, ask().Acquired())
+				require.LessOrEqual(t, b.left.Load(), int64(0))
+				b.left.Store(1 << 30)
+				reconfigured()
+				calls := b.Calls()
+				took := timed(func() { require.Equal(t, limiter.ReasonUnavailable, ask().Reason()) })
+				require.InDelta(t, 500*time.Millisecond, took, float64(50*time.Millisecond))
+				require.Less(t, b.Calls()-calls, 500, "with pauses")
+			})
+		})
+	}
+}
+
+// Reconfigure goes on while others do the same.
+func TestReconfigure_WhileOthersDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &stormy{Memory: storetest.NewMemory()}
+		l := must2(aStore(t, b, store.Options{NoListen: true}).TokenBucket("x", bucketOf(101, 1, time.Hour, 0), nil))(t)
+		use(t, l)
+		b.left.Store(30)
+		require.NoError(t, l.Reconfigure(bucketOf(50, 1, time.Hour, 0)))
+		d, _, err := b.Memory.Load(t.Context(), "x")
+		require.NoError(t, err)
+		require.EqualValues(t, 50, d.Permits)
+	})
+}
