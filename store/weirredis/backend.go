@@ -40,7 +40,6 @@ type Backend struct {
 
 	plans    boundedMap[*store.Definition, *plan]
 	limiters boundedMap[string, *limiterPlaces]
-	uncopied boundedMap[string, int64] // limiters of which a place could not be told the definition, and its version
 
 	greeting greeting
 }

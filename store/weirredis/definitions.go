@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
+	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/store"
 )
 
@@ -23,7 +25,7 @@ func (b *Backend) Load(ctx context.Context, name string) (*store.Definition, int
 		}
 	}
 	if err == nil && d != nil {
-		b.copyAgain(ctx, l, d)
+		b.checkCopies(l, d)
 	}
 	return d, now, err
 }
@@ -94,8 +96,8 @@ func (b *Backend) Define(ctx context.Context, old int64, next *store.Definition)
 		return false, nil
 	}
 	l := b.places(next.Name)
-	if !b.copyTo(ctx, l, next.Version, text) {
-		b.uncopied.store(next.Name, next.Version, mostPlaces)
+	if b.copyTo(ctx, l, next.Version, text) {
+		l.copied.Store(&copied{next.Version, time.Now()})
 	}
 	return true, nil
 }
@@ -127,13 +129,76 @@ func (b *Backend) copyTo(ctx context.Context, l *limiterPlaces, version int64, t
 	return true
 }
 
-// copyAgain tells the places of a limiter that could not be told when this process has defined it.
-func (b *Backend) copyAgain(ctx context.Context, l *limiterPlaces, d *store.Definition) {
-	version, ok := b.uncopied.load(l.name)
-	if !ok || version > d.Version {
+// A copied is the version that all places of a limiter had at a moment.
+type copied struct {
+	version int64
+	at      time.Time
+}
+
+const (
+	// checkCopiesAfter is for how long whoever has set a definition has time to copy it. Up to twice as long at random
+	// keeps instances from checking all at once.
+	checkCopiesAfter = time.Second
+	// checkCopiesEvery is how often a process checks copies that were right: a server may lose them later.
+	checkCopiesEvery = time.Minute
+	// copyTimeout bounds a check.
+	copyTimeout = 2 * time.Second
+)
+
+// checkCopies checks in the background whether the servers have copies of a definition that was loaded, and copies it if
+// one has not: the process that has set it may have ended, or one of the servers may have been away, before all
+// places were told. It is called again with the next Load.
+func (b *Backend) checkCopies(l *limiterPlaces, d *store.Definition) {
+	if c := l.copied.Load(); c != nil && c.version == d.Version && time.Since(c.at) < checkCopiesEvery {
 		return
 	}
-	if text, err := json.Marshal(d); err == nil && b.copyTo(ctx, l, d.Version, text) {
-		b.uncopied.m.CompareAndDelete(l.name, version)
+	if !l.copying.CompareAndSwap(false, true) {
+		return
 	}
+	time.AfterFunc(checkCopiesAfter+rand.N(checkCopiesAfter), func() {
+		defer l.copying.Store(false)
+		recovered.Call(clientHooks, func() {
+			ctx, cancel := context.WithTimeout(b.greeting.ctx, copyTimeout)
+			defer cancel()
+			begun := time.Now()
+			if b.copiesHave(ctx, l, d.Version) || b.copyDefinition(ctx, l, d) {
+				l.copied.Store(&copied{d.Version, begun})
+			}
+		})
+	})
+}
+
+func (b *Backend) copyDefinition(ctx context.Context, l *limiterPlaces, d *store.Definition) bool {
+	text, err := json.Marshal(d)
+	return err == nil && b.copyTo(ctx, l, d.Version, text)
+}
+
+// copiesHave reports whether each server has a copy of that version or a later one. Of each server it reads the copy
+// that is written last.
+func (b *Backend) copiesHave(ctx context.Context, l *limiterPlaces, version int64) bool {
+	if b.cluster != nil && !b.mapped.Load() {
+		return false
+	}
+	s := b.scripts.load
+	seen := map[string]bool{}
+	var calls []call
+	for i := range placesOf {
+		p, at := l.at(placesOf-1-i), ""
+		if b.cluster != nil {
+			at = b.partAt(p)
+		}
+		if !seen[at] {
+			seen[at] = true
+			calls = append(calls, call{script: s, args: []any{"evalsha", s.sha, "1", p.def}})
+		}
+	}
+	if b.runAll(ctx, calls) != nil {
+		return false
+	}
+	for i := range calls {
+		if answer := calls[i].cmd.Val(); calls[i].cmd.Err() != nil || len(answer) < 16 || number(answer, 8) < version {
+			return false
+		}
+	}
+	return true
 }

@@ -86,6 +86,9 @@ type limiterPlaces struct {
 	names names
 	name  string
 	made  [placesOf]atomic.Pointer[place]
+
+	copied  atomic.Pointer[copied] // what is known of the copies of the definition
+	copying atomic.Bool            // they are being checked, or are about to be
 }
 
 // A place has the names that are needed for each question about a key in it.
