@@ -152,6 +152,7 @@ type unanswered struct{ error }
 
 func (e unanswered) Unwrap() error   { return e.error }
 func (e unanswered) Undecided() bool { return true }
+
 // As long as a store hangs and is not known to be away, FailOpen lets requests through that it does not answer in time.
 func TestPolicy_FailOpenWhileAStoreHangs(t *testing.T) {
 	for name, how := range map[string]*store.LimiterOptions{"coalesced": nil, "alone": {NoCoalescing: true}, "lent": {Block: 10}} {
