@@ -140,7 +140,7 @@ func pastWith(past, first string) string {
 // pastIsFull reports whether earlier limits may have been forgotten.
 func (d *Definition) pastIsFull() bool {
 	count := map[bool]int{}
-	for _, one := range strings.Fields(d.Past) {
+	for one := range strings.FieldsSeq(d.Past) {
 		count[strings.HasSuffix(one, byReconfigure)]++
 	}
 	return count[true] >= mostPast || count[false] >= mostPast
