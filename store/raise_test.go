@@ -73,10 +73,10 @@ func TestRaise_AFloodOfCallersWhoWantTooMuch(t *testing.T) {
 			all.Wait()
 		}
 		flood()
-		require.EqualValues(t, 1, w.Calls()-calls)
+		require.Equal(t, 1, w.Calls()-calls)
 		time.Sleep(2 * time.Second)
 		flood()
-		require.EqualValues(t, 2, w.Calls()-calls)
+		require.Equal(t, 2, w.Calls()-calls)
 		time.Sleep(2 * time.Second)
 		ctx, cancel := context.WithTimeout(w.ctx, 10*time.Millisecond)
 		defer cancel()

@@ -158,7 +158,7 @@ func (b *stormy) Load(ctx context.Context, name string) (*store.Definition, int6
 	if d != nil && b.left.Add(-1) >= 0 {
 		next := *d
 		next.Version, next.Permits = max(now, d.Version+1), 200-d.Permits
-		_, _ = b.Memory.Define(ctx, d.Version, &next)
+		_, _ = b.Define(ctx, d.Version, &next)
 	}
 	return d, now, err
 }

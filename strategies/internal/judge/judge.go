@@ -26,7 +26,7 @@ func NotCalled(err error) bool {
 	if e, ok := err.(interface{ NotCalled() bool }); ok {
 		return e.NotCalled()
 	}
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // this is what unwraps
 	case interface{ Unwrap() error }:
 		return NotCalled(e.Unwrap())
 	case interface{ Unwrap() []error }:
@@ -37,30 +37,30 @@ func NotCalled(err error) bool {
 }
 
 // Uncalled returns err with a NotCalled that returns true: a strategy failed before it called anything.
-func Uncalled(err error) error { return &uncalled{err} }
+func Uncalled(err error) error { return &uncalledError{err} }
 
-type uncalled struct{ error }
+type uncalledError struct{ error }
 
-func (e *uncalled) Unwrap() error   { return e.error }
-func (e *uncalled) NotCalled() bool { return true }
+func (e *uncalledError) Unwrap() error   { return e.error }
+func (e *uncalledError) NotCalled() bool { return true }
 
 // GaveUp joins the last failure of so many attempts with the reason why there is no other.
 func GaveUp(strategy string, last error, attempts int, reason error) error {
-	return &gaveUp{strategy, last, attempts, reason}
+	return &gaveUpError{strategy, last, attempts, reason}
 }
 
-type gaveUp struct {
+type gaveUpError struct {
 	strategy string
 	last     error
 	attempts int
 	reason   error
 }
 
-func (e *gaveUp) Error() string {
+func (e *gaveUpError) Error() string {
 	return fmt.Sprintf("%v; %s: gave up after attempt %d: %v", e.last, e.strategy, e.attempts, e.reason)
 }
 
-func (e *gaveUp) Unwrap() []error { return []error{e.last, e.reason} }
+func (e *gaveUpError) Unwrap() []error { return []error{e.last, e.reason} }
 
 // NotCalled is what the last failure says: the reason is no call that has failed.
-func (e *gaveUp) NotCalled() bool { return NotCalled(e.last) }
+func (e *gaveUpError) NotCalled() bool { return NotCalled(e.last) }
