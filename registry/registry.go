@@ -157,7 +157,7 @@ func New(o *Options) *Registry {
 }
 
 // Define says how the pipeline of that name is built. Nothing is built before
-// somebody asks for it. The error is [ErrDefined] if the name is taken. The names of
+// it is asked for. The error is [ErrDefined] if the name is taken. The names of
 // pipelines and instances have at most 256 bytes.
 func (r *Registry) Define(name string, build BuildFunc) error {
 	if err := checkDefinition(name, build); err != nil {

@@ -36,9 +36,9 @@ type core struct {
 	mu       sync.Mutex
 	wanted   Limits             // what the last constructor or Reconfigure here has said
 	wantedBy birth              // when it said so
-	telling  bool               // somebody tells the store what is wanted
-	finding  *finding           // somebody is asking for the definition
-	looking  *finding           // a look for higher limits is under way
+	telling  bool               // the store is being told what is wanted
+	finding  *finding           // the first question for the definition is under way
+	looking  chan struct{}      // a look for higher limits is under way until this is closed
 	looked   time.Time          // when the last such look ended
 	at       limiter.Statistics // closed: the last figures
 

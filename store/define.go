@@ -21,7 +21,7 @@ func (c *core) from(d *Definition) *inForce {
 	return &inForce{Definition: d, due: time.Now().Add(time.Duration(every))}
 }
 
-// A finding is a question for a limiter's definition. All callers who need the answer wait for it.
+// A finding is the first question for a limiter's definition. All callers who need the answer wait for it.
 type finding struct {
 	done chan struct{}
 	err  error
@@ -382,20 +382,21 @@ const lookEvery = time.Second
 // elsewhere. An instance whose callers all want so many would otherwise never ask the store, and never learn of it.
 // Callers share a look, and many that want too much cost one look a second. The error is that of the context.
 func (c *core) lookForMore(ctx context.Context) error {
-	f := c.beginLook()
-	if f == nil {
+	done := c.beginLook()
+	if done == nil {
 		return nil
 	}
 	limit := time.NewTimer(c.s.o.CallTimeout)
 	defer limit.Stop()
-	if err := wait(ctx, limit, f.done); err != nil && ctx.Err() != nil {
+	if err := wait(ctx, limit, done); err != nil && ctx.Err() != nil {
 		return err
 	}
 	return nil
 }
 
-// beginLook returns the look that is under way, or begins one. It returns nil if it is too early for the next.
-func (c *core) beginLook() *finding {
+// beginLook begins a look unless one is under way. The channel that it returns is closed at the end of the look, and nil
+// if it is too early for the next. An error does not matter: the limits known here then stay in force.
+func (c *core) beginLook() <-chan struct{} {
 	if c.s.cannotAsk(c.s.partOf(c.name, "")) != nil {
 		return nil
 	}
@@ -407,20 +408,20 @@ func (c *core) beginLook() *finding {
 	if !c.looked.IsZero() && time.Since(c.looked) < min(lookEvery, c.s.o.RefreshInterval) {
 		return nil
 	}
-	f := &finding{done: make(chan struct{})}
-	c.looking = f
+	done := make(chan struct{})
+	c.looking = done
 	go func() {
+		defer close(done)
 		if c.inForce.Load() == nil {
-			f.err = c.first()
+			_ = c.first()
 		} else {
-			f.err = c.reload()
+			_ = c.reload()
 		}
 		c.mu.Lock()
+		defer c.mu.Unlock()
 		c.looking, c.looked = nil, time.Now()
-		c.mu.Unlock()
-		close(f.done)
 	}()
-	return f
+	return done
 }
 
 // overruled tells that limits are not in force, once for each reason.

@@ -136,7 +136,7 @@ type copied struct {
 }
 
 const (
-	// checkCopiesAfter is for how long whoever has set a definition has time to copy it. Up to twice as long at random
+	// checkCopiesAfter is how long the process that has set a definition has to copy it. Up to twice as long at random
 	// keeps instances from checking all at once.
 	checkCopiesAfter = time.Second
 	// checkCopiesEvery is how often a process checks copies that were right: a server may lose them later.

@@ -213,8 +213,8 @@ func (p *policy) acquire(ctx context.Context, r *http.Request, key string, n int
 	return lease, err
 }
 
-// waitedInVain reports whether err says that a wait in the queue has ended with its context. A store that has not
-// answered by then is something else: nobody has decided, and that is for FailOpen.
+// waitedInVain reports whether err says that a wait in the queue has ended with its context. If a store has not
+// answered by then, no decision was taken, which is a case for FailOpen.
 func waitedInVain(err error) bool {
 	if undecided, ok := errors.AsType[interface {
 		error
