@@ -2,10 +2,8 @@ package store
 
 import (
 	"fmt"
-	"sync"
 	"time"
 
-	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -61,69 +59,7 @@ type Event struct {
 	Err     error
 }
 
-// A teller hands events to OnEvent, one after the other, from a goroutine that it has while
-// there are any: nobody who uses a limiter waits for whoever listens, who may use it too.
-type teller struct {
-	tell func(Event)
-
-	mu      sync.Mutex
-	events  []Event
-	telling bool
-}
-
-// mostEvents bounds how many events wait for a listener that does not come back.
-const mostEvents = 10_000
-
-func (s *Store) report(e Event) {
-	t := &s.teller
-	if t.tell == nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.events) < mostEvents {
-		t.events = append(t.events, e)
-	}
-	if !t.telling {
-		t.telling = true
-		go t.run()
-	}
-}
-
-func (t *teller) run() {
-	for {
-		t.mu.Lock()
-		events := t.events
-		t.events = nil
-		t.telling = len(events) > 0
-		t.mu.Unlock()
-		if len(events) == 0 {
-			return
-		}
-		if !t.deliver(events) {
-			return
-		}
-	}
-}
-
-// deliver returns false if OnEvent has ended the goroutine, by runtime.Goexit: then another one
-// delivers the rest.
-func (t *teller) deliver(events []Event) (all bool) {
-	i := 0
-	defer func() {
-		if all {
-			return
-		}
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.events = append(events[i+1:], t.events...)
-		go t.run()
-	}()
-	for ; i < len(events); i++ {
-		recovered.Call("store: OnEvent", func() { t.tell(events[i]) })
-	}
-	return true
-}
+func (s *Store) report(e Event) { s.events.Add(e) }
 
 // Keys of what is on the leases of shared limiters besides RetryAfter and Reason.
 var (

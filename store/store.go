@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/eventqueue"
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -24,7 +25,7 @@ type Store struct {
 	o       Options
 	parts   parts
 	count   counters
-	teller  teller
+	events  *eventqueue.Queue[Event]
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -67,7 +68,7 @@ func New(b Backend, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{backend: b, o: o.withDefaults(), cores: map[string][]*core{}, repairing: make(chan struct{}, repairs), closed: make(chan struct{})}
-	s.teller.tell = o.OnEvent
+	s.events = eventqueue.New("store: OnEvent", o.OnEvent)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.beat.s, s.lent.s = s, s
 	if p, ok := b.(Punctual); ok {

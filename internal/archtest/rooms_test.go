@@ -35,11 +35,12 @@ var rooms = []room{
 	{name: "limiter/limitertest", mayImport: []string{"limiter"}, testing: true},
 	{name: "limiter/internal/naive", mayImport: []string{"limiter", "limiter/limitertest"}}, // what the tests compare with
 	{name: "pipeline"},
-	{name: "store", mayImport: []string{"limiter"}},
+	{name: "store", mayImport: []string{"limiter", "internal/eventqueue"}},
 	{name: "store/storetest", mayImport: []string{"store", "limiter"}, testing: true},
 	{name: "store/internal/drill", mayImport: []string{"store", "limiter", "limiter/limitertest"}, testing: true},
 	{name: "store/weirredis", mayImport: []string{"store", "limiter"}, thirdParty: []string{"github.com/redis/go-redis/v9"}, testOnly: []string{"..."}},
-	{name: "store/weirpostgres", mayImport: []string{"store", "limiter"}, thirdParty: []string{"github.com/jackc/pgx/v5"}, testOnly: []string{"..."}},
+	{name: "store/weirpostgres/pgmigrate", thirdParty: []string{"github.com/jackc/pgx/v5"}},
+	{name: "store/weirpostgres", mayImport: []string{"store", "limiter", "store/weirpostgres/pgmigrate"}, thirdParty: []string{"github.com/jackc/pgx/v5"}, testOnly: []string{"..."}},
 	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline", "strategies/internal/judge"}},
 	{name: "strategies/chaos", mayImport: []string{"pipeline"}},
 	{name: "strategies/fallback", mayImport: []string{"pipeline", "strategies/internal/judge"}},
@@ -89,6 +90,12 @@ var rooms = []room{
 		mayImport: []string{"pipeline", "limiter", "strategies/ratelimit", "strategies/timeout", "registry"},
 	},
 
+	{
+		name:       "jobs",
+		mayImport:  []string{"limiter", "store/weirpostgres/pgmigrate", "internal/eventqueue"},
+		thirdParty: []string{"github.com/riverqueue/river", "github.com/jackc/pgx/v5", "go.yaml.in/yaml/v4"},
+	},
+
 	{name: "cmd/weir", mayImport: []string{"reload", "internal/regularfile"}, nobody: true},
 
 	// The examples and the comparisons with peers may use anything, and nothing uses them.
@@ -98,6 +105,8 @@ var rooms = []room{
 
 	// What every room may import: mayImportRoom says so.
 	{name: "internal/recovered"},
+	// How store and jobs hand events to the program.
+	{name: "internal/eventqueue"},
 	// How reload and cmd/weir read a path that may lead to a pipe.
 	{name: "internal/regularfile"},
 	// How registry and reload see that a function of the program waits for its own caller.

@@ -1,0 +1,366 @@
+package jobs
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// An ask is a job's question whether it may start.
+type ask struct {
+	job       int64
+	attempted time.Time // with job, this names one run
+	strict    bool
+	waits     bool  // false: the job is cancelled if it is throttled, and waits for nothing
+	stays     int64 // for how long it may wait in its worker, µs
+	minDelay  int64 // µs
+	lead      int64 // how much earlier than its turn it is brought back, µs
+	needs     []need
+
+	result verdict
+
+	// The batcher's:
+	until time.Time // how long it may wait in its worker
+	asked time.Time // waiting there, it asked last
+	again time.Time // and asks again
+	done  chan verdict
+	left  bool // the job does not wait for the answer any more; guarded by batcher.mu
+}
+
+// A need is one limit of a job, with its templates filled in.
+type need struct {
+	ref      Ref
+	owner    string
+	mode     Mode
+	deadline int64 // µs; 0: none
+	id       int64 // of the row in jobs_keys
+	resource int64 // dynamic windows: of the resource's row
+}
+
+// A verdict is the answer to an ask.
+type verdict struct {
+	err       error
+	granted   bool
+	present   bool  // not granted, and the job waits in its worker
+	turn      int64 // present: how long that will take, µs
+	by        Ref   // not granted: the limiter that makes it wait longest
+	now       int64 // the database's clock, µs
+	wake      int64 // not granted: when to come back
+	fence     int64
+	rows      int     // granted: how many rows of jobs_holders are to be released and renewed
+	leased    bool    // granted: the rows have a lease
+	fenced    bool    // granted: a slot was needed
+	contended []int64 // of these, the keys that others wait for
+	late      int64   // how much later than it should the job came back, µs; -1: it was not sent away
+	failed    bool    // err is that of the whole transaction
+}
+
+// A batch is what one transaction has read, and what it will write. Decisions change the former and note the latter.
+type batch struct {
+	now     int64
+	fence   int64
+	rows    map[int64]*keyRow
+	dynamic map[int64]*resource // by the resource's row
+	running map[run]bool        // jobs that are running in the database; nil: not asked
+	known   map[place]waiting   // rows of jobs_waiters of the jobs that ask
+
+	room int // how many more jobs may wait in their workers
+
+	dead  []holder
+	adopt []holder
+	hold  map[slot]holder
+	gone  map[place]bool
+	wait  map[place]waiting
+
+	pulled []int64 // jobs that River is to bring back now
+}
+
+type slot struct {
+	key   int64
+	owner string
+	job   int64
+}
+
+type run struct {
+	job       int64
+	attempted int64 // µs
+}
+
+type place struct{ key, job int64 }
+
+type waiting struct {
+	wake    int64
+	bucket  int64 // reserved in a window; -1: none
+	present bool
+}
+
+type holder struct {
+	key       int64
+	owner     string
+	job       int64
+	attempted time.Time
+	mode      int16
+	until     int64 // µs from now; 0: none
+	fence     int64
+}
+
+// Modes of rows in jobs_holders.
+const (
+	relaxedRow = iota
+	strictRow
+	keptRow
+)
+
+// A keyRow is a row of jobs_keys with what was made of it: slots or a window. Those of dynamic windows are in their
+// resource, too.
+type keyRow struct {
+	id, limiter int64
+	ref         Ref
+	rules       rules
+	state       string
+	waiting     int64 // how many jobs wait for the key
+	before      int64 // the same, as it was read
+	slots       *slots
+	window      *window
+	kept        map[string]bool // owners with a row that is kept
+}
+
+// decide answers the asks, in the order of their jobs.
+func (b *batch) decide(asks []*ask, lease int64) {
+	slices.SortStableFunc(asks, func(x, y *ask) int { return cmp.Compare(x.job, y.job) })
+	for _, a := range asks {
+		b.one(a, lease)
+	}
+}
+
+// bringBack notes the waiters that are to come back now, because their turn is near.
+func (b *batch) bringBack(lead int64) {
+	for id, row := range b.rows {
+		if row.slots == nil {
+			continue
+		}
+		for _, job := range row.slots.pull(b.now, lead) {
+			p := place{id, job}
+			b.wait[p] = waiting{wake: b.now, bucket: -1}
+			b.pulled = append(b.pulled, job)
+		}
+	}
+}
+
+// one answers one ask. Either all its needs are met and it takes them, or it takes nothing.
+func (b *batch) one(a *ask, lease int64) {
+	known := make([]waiting, len(a.needs))
+	were := make([]bool, len(a.needs))
+	for i, n := range a.needs {
+		row := b.rows[n.id]
+		known[i], were[i] = b.known[place{n.id, a.job}]
+		if were[i] && row.window != nil && known[i].bucket >= 0 {
+			row.window.withdraw(known[i].bucket)
+		}
+		if row.slots != nil {
+			row.slots.leave(a.job)
+		}
+	}
+	refused := make([]bool, len(a.needs))
+	granted := true
+	for i, n := range a.needs {
+		refused[i] = !b.admits(a, n, were[i] && known[i].bucket >= 0, known[i].bucket)
+		granted = granted && !refused[i]
+	}
+	a.result = verdict{granted: granted, now: b.now, late: -1}
+	for i, w := range known {
+		if were[i] && !w.present {
+			a.result.late = max(a.result.late, b.now-w.wake)
+		}
+	}
+	if granted {
+		b.grant(a, lease)
+	} else {
+		b.sendAway(a, refused, were)
+	}
+	for i, n := range a.needs {
+		if were[i] && (granted || !refused[i]) {
+			b.leave(place{n.id, a.job})
+		}
+	}
+	if !granted {
+		return
+	}
+	for p := range b.known { // what it waited for under limits that it does not have any more
+		if p.job == a.job {
+			b.leave(p)
+		}
+	}
+}
+
+// leave removes a job from those that wait for a key.
+func (b *batch) leave(p place) {
+	delete(b.known, p)
+	delete(b.wait, p)
+	b.gone[p] = true
+	if row := b.rows[p.key]; row != nil {
+		row.count(-1)
+	}
+}
+
+// join puts a job among those that wait for a key.
+func (b *batch) join(p place, w waiting) {
+	old, was := b.known[p]
+	if !was {
+		b.rows[p.key].count(+1)
+	}
+	if old != w || !was {
+		b.known[p], b.wait[p] = w, w
+		delete(b.gone, p)
+	}
+}
+
+func (r *keyRow) count(n int64) {
+	r.waiting = max(r.waiting+n, 0)
+	if r.slots != nil {
+		r.slots.waiting = r.waiting
+	}
+}
+
+func (b *batch) admits(a *ask, n need, reserved bool, bucket int64) bool {
+	row := b.rows[n.id]
+	switch {
+	case n.resource != 0:
+		d := b.dynamic[n.resource]
+		return d.admits(n.ref.Key, reserved && bucket <= d.now)
+	case row.window != nil:
+		return row.window.admits(row.rules.limit, reserved && bucket <= row.window.now)
+	case n.mode == Release:
+		return true
+	}
+	return row.slots.admits(n.owner, a.job, b.now)
+}
+
+func (b *batch) grant(a *ask, lease int64) {
+	b.fence++
+	a.result.fence = b.fence
+	for _, n := range a.needs {
+		row := b.rows[n.id]
+		if row.window != nil {
+			row.window.start()
+			continue
+		}
+		a.result.fenced = true
+		h := holder{key: n.id, owner: n.owner, job: a.job, attempted: a.attempted, fence: b.fence}
+		switch {
+		case n.mode == Acquire:
+			row.slots.take(n.owner, b.now)
+			if row.kept[n.owner] {
+				continue // its deadline stays what it was
+			}
+			row.kept[n.owner] = true
+			h.mode, h.until = keptRow, n.deadline
+			b.hold[slot{n.id, n.owner, a.job}] = h
+			continue
+		case n.mode == Release:
+			if !row.kept[n.owner] {
+				continue // nothing to release
+			}
+			delete(row.kept, n.owner)
+			b.adopt = append(b.adopt, h)
+		default:
+			row.slots.take(n.owner, b.now)
+		}
+		h.mode, h.until = relaxedRow, lease
+		if a.strict {
+			h.mode, h.until = strictRow, 0
+		}
+		b.hold[slot{n.id, n.owner, a.job}] = h
+		a.result.rows++
+		a.result.leased = !a.strict
+		if row.ref.Type == Mutex || row.waiting > 0 {
+			a.result.contended = append(a.result.contended, n.id)
+		}
+	}
+}
+
+// sendAway computes when the job has a chance, and reserves its places in windows.
+func (b *batch) sendAway(a *ask, refused, were []bool) {
+	turn, by := int64(0), Ref{}
+	slotsOnly := true
+	for i, n := range a.needs {
+		if !refused[i] {
+			continue
+		}
+		if s := b.rows[n.id].slots; s != nil {
+			if t := s.turn(a.job, b.now, were[i]); t >= turn {
+				turn, by = t, n.ref
+			}
+		} else {
+			slotsOnly = false
+		}
+	}
+	if !a.waits {
+		a.result.wake, a.result.by = b.now+turn, by
+		if !slotsOnly {
+			b.places(a, refused, &a.result, b.now+turn)
+		}
+		return
+	}
+	if slotsOnly && a.minDelay == 0 && a.stays > 0 && turn <= a.stays && b.room > 0 {
+		b.room--
+		a.result.present, a.result.wake, a.result.by, a.result.turn = true, b.now, by, turn
+	} else {
+		a.result.wake, a.result.by = b.now+max(turn-a.lead, a.minDelay, ms), by
+	}
+	var buckets []int64
+	if !slotsOnly {
+		buckets = b.places(a, refused, &a.result, b.now+max(turn, a.minDelay))
+	}
+	for i, n := range a.needs {
+		if !refused[i] {
+			continue
+		}
+		p := place{n.id, a.job}
+		row, w := b.rows[n.id], waiting{wake: a.result.wake, bucket: -1, present: a.result.present}
+		if old, ok := b.known[p]; ok && old.present && w.present && b.now-old.wake < presentFor/2 {
+			w = old // it said so not long ago
+		}
+		if row.slots != nil {
+			row.slots.join(waiter{job: a.job, wake: w.wake, present: w.present})
+		} else if w.bucket = buckets[i]; w.bucket >= 0 {
+			row.window.reserve(w.bucket)
+		}
+		b.join(p, w)
+	}
+}
+
+// places finds a time, not before from, at which every window that refuses the job has a place for it, and the buckets
+// of that time: -1 where it is too far ahead to reserve one.
+func (b *batch) places(a *ask, refused []bool, v *verdict, from int64) []int64 {
+	buckets := make([]int64, len(a.needs))
+	at := from
+	for range 8 { // each round moves on to where a window has a place; more would not change what is reserved by much
+		before := at
+		for i, n := range a.needs {
+			row := b.rows[n.id]
+			buckets[i] = -1
+			if row.window == nil || !refused[i] {
+				continue
+			}
+			w := row.window
+			first := max(at/w.width, w.now)
+			if n.resource != 0 {
+				buckets[i] = b.dynamic[n.resource].firstFree(n.ref.Key, first)
+			} else {
+				buckets[i] = w.firstFree(first, row.rules.limit)
+			}
+			if t := w.begin(buckets[i]); t >= at {
+				at, v.by = t, n.ref
+			}
+			if w.tooFarAhead(buckets[i]) {
+				buckets[i] = -1
+			}
+		}
+		if at == before {
+			break
+		}
+	}
+	v.wake = max(v.wake, at)
+	return buckets
+}

@@ -1,0 +1,255 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// A LimiterInfo is one limiter in a list.
+type LimiterInfo struct {
+	Ref
+	Options json.RawMessage `json:"options"` // as it was set; durations are in ns
+	Keys    int             `json:"keys"`    // that are remembered; a limiter without keys has one when it was used
+	Holders int             `json:"holders"` // rows of jobs and owners that hold slots
+	Waiters int             `json:"waiters"` // jobs that come back to ask
+}
+
+// A KeyInfo is the state of a limiter, or of one of its keys.
+type KeyInfo struct {
+	Ref
+	Limit     int       `json:"limit"`     // how many may hold it, or begin in its window, now
+	Used      int       `json:"used"`      // how many do, or have begun in the window that ends now
+	Reserved  int       `json:"reserved"`  // windows: places kept for jobs that come back
+	Next      time.Time `json:"next"`      // when a job that comes now would start, as far as can be told
+	Now       time.Time `json:"now"`       // the database's clock
+	Waiting   int       `json:"waiting"`   // how many jobs come back to ask
+	Holders   []Holder  `json:"holders"`   // at most 1000
+	Waiters   []Waiter  `json:"waiters"`   // by job, at most 1000
+	HoldsMean float64   `json:"hold_mean"` // mutexes and semaphores: for how long a slot is held, in s, a moving mean; 0: not known
+}
+
+// A Holder holds a slot.
+type Holder struct {
+	Job    int64     `json:"job"`             // that took the slot
+	Owner  string    `json:"owner,omitempty"` // the name of the owner, if it is not the job
+	Mode   string    `json:"mode"`            // relaxed, strict or kept
+	Since  time.Time `json:"since"`
+	Until  time.Time `json:"until,omitzero"` // the end of the lease or the deadline, if there is one
+	Fenced int64     `json:"fence"`
+}
+
+// A Waiter is a job that comes back to ask for a slot or for a place in a window.
+type Waiter struct {
+	Job      int64     `json:"job"`
+	Since    time.Time `json:"since"`    // when it was throttled first
+	Wake     time.Time `json:"wake"`     // when it comes back
+	Reserved bool      `json:"reserved"` // it has a place in a window
+	Present  bool      `json:"present"`  // it waits in its worker
+}
+
+// Limiters lists all limiters, with mutexes that have been used.
+func (t *Throttler) Limiters(ctx context.Context) ([]LimiterInfo, error) {
+	rows, err := t.pool.Query(ctx, t.sql.listLimiters)
+	if err != nil {
+		return nil, fmt.Errorf("jobs: Limiters: %w", err)
+	}
+	infos, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (i LimiterInfo, err error) {
+		err = row.Scan(&i.Type, &i.Name, &i.Options, &i.Keys, &i.Holders, &i.Waiters)
+		return i, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("jobs: Limiters: %w", err)
+	}
+	return infos, nil
+}
+
+// Keys lists keys of a limiter in their order, at most n, beginning behind one. Keys are forgotten when they have not been
+// used for a while: windows when nothing in them counts any more, mutexes and semaphores after a day.
+func (t *Throttler) Keys(ctx context.Context, limiter Ref, after string, n int) ([]string, error) {
+	rows, err := t.pool.Query(ctx, t.sql.listKeys, string(limiter.Type), limiter.Name, after, n)
+	if err != nil {
+		return nil, fmt.Errorf("jobs: Keys of %v: %w", limiter, err)
+	}
+	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("jobs: Keys of %v: %w", limiter, err)
+	}
+	return keys, nil
+}
+
+// Inspect returns the state of a limiter, or of the key in limiter.Key. It locks nothing, so a job that starts at the same
+// time may or may not be in it. If the limiter does not exist, the error is an [ErrUnknownLimiter]; a key that is not
+// remembered is in the state of one that was never used.
+func (t *Throttler) Inspect(ctx context.Context, limiter Ref) (KeyInfo, error) {
+	info := KeyInfo{Ref: limiter}
+	err := pgx.BeginTxFunc(ctx, t.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly, IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
+		return t.inspect(ctx, tx, &info)
+	})
+	if err != nil {
+		return KeyInfo{}, fmt.Errorf("jobs: Inspect %v: %w", limiter, err)
+	}
+	return info, nil
+}
+
+func (t *Throttler) inspect(ctx context.Context, tx pgx.Tx, info *KeyInfo) error {
+	var id int64
+	var options []byte
+	err := tx.QueryRow(ctx, t.sql.oneLimiter, string(info.Type), info.Name).Scan(&id, &options)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ErrUnknownLimiter
+	}
+	if err != nil {
+		return err
+	}
+	r, err := readRules(info.Type, options)
+	if err != nil {
+		return err
+	}
+	var now int64
+	if err := tx.QueryRow(ctx, t.sql.clock).Scan(&now); err != nil {
+		return err
+	}
+	info.Now = time.UnixMicro(now)
+	row := keyRow{limiter: id, ref: info.Ref, rules: r}
+	var hold int64
+	err = tx.QueryRow(ctx, t.sql.oneKey, id, info.Key).Scan(&row.id, &row.state, &hold, &row.waiting)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return err
+	}
+	info.Waiting, info.HoldsMean = int(row.waiting), time.Duration(hold*1000).Seconds()
+	if err := t.listJobs(ctx, tx, row.id, info); err != nil {
+		return err
+	}
+	switch {
+	case info.Type.slots():
+		info.slots(r, hold, now)
+	case r.dynamic != nil:
+		return t.inspectDynamic(ctx, tx, info, row, now)
+	default:
+		w, err := readWindow(row.state, r, now)
+		if err != nil {
+			return err
+		}
+		info.window(w, r.limit, w.firstFree(w.now, r.limit))
+	}
+	return nil
+}
+
+func (t *Throttler) listJobs(ctx context.Context, tx pgx.Tx, key int64, info *KeyInfo) error {
+	rows, err := tx.Query(ctx, t.sql.listHolders, key)
+	if err != nil {
+		return err
+	}
+	modes := [...]string{relaxedRow: "relaxed", strictRow: "strict", keptRow: "kept"}
+	info.Holders, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (h Holder, err error) {
+		var mode int
+		var until *time.Time
+		if err := row.Scan(&h.Owner, &h.Job, &mode, &h.Since, &until, &h.Fenced); err != nil {
+			return h, err
+		}
+		if until != nil {
+			h.Until = *until
+		}
+		name, named := strings.CutPrefix(h.Owner, namedOwner)
+		if h.Owner = name; !named {
+			h.Owner = ""
+		}
+		h.Mode = modes[mode]
+		return h, nil
+	})
+	if err != nil {
+		return err
+	}
+	if rows, err = tx.Query(ctx, t.sql.listWaiters, key); err != nil {
+		return err
+	}
+	info.Waiters, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Waiter])
+	return err
+}
+
+func (info *KeyInfo) slots(r rules, hold, now int64) {
+	s := &slots{max: r.maxCount, hold: hold, owners: map[string]int64{}, waiting: int64(info.Waiting)}
+	for _, h := range info.Holders {
+		owner := ownerOf(h.Job, h.Owner)
+		if since, ok := s.owners[owner]; !ok || h.Since.UnixMicro() < since {
+			s.owners[owner] = h.Since.UnixMicro()
+		}
+	}
+	last := int64(0)
+	for _, w := range info.Waiters {
+		s.waiters = append(s.waiters, waiter{job: w.Job, wake: w.Wake.UnixMicro(), present: w.Present})
+		last = w.Job
+	}
+	info.Limit, info.Used = int(s.max), len(s.owners)
+	info.Next = time.UnixMicro(now + s.turn(last+1, now, false))
+}
+
+func (info *KeyInfo) window(w *window, limit, next int64) {
+	info.Limit, info.Used = int(limit), int(w.started(w.now))
+	for _, b := range w.list {
+		info.Reserved += int(b.reserved)
+	}
+	info.Next = time.UnixMicro(max(w.begin(next), info.Now.UnixMicro()))
+}
+
+func (t *Throttler) inspectDynamic(ctx context.Context, tx pgx.Tx, info *KeyInfo, row keyRow, now int64) error {
+	rows, err := tx.Query(ctx, t.sql.allKeys, row.limiter)
+	if err != nil {
+		return err
+	}
+	parts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[part])
+	if err != nil {
+		return err
+	}
+	resource := keyRow{limiter: row.limiter, rules: row.rules}
+	b := newBatch(now)
+	b.rows[0] = &resource
+	if err := b.prepare(nil, parts, nil, nil); err != nil {
+		return err
+	}
+	d := b.dynamic[0]
+	if info.Key == "" { // all keys together
+		info.Limit = int(d.dynamic.capacity)
+		for _, w := range d.keys {
+			info.Used += int(w.started(d.now))
+			for _, e := range w.list {
+				info.Reserved += int(e.reserved)
+			}
+		}
+		return nil
+	}
+	if d.keys[info.Key] == nil {
+		d.keys[info.Key] = &window{width: d.bucket, buckets: d.buckets, now: d.now}
+	}
+	limit, _ := d.share(info.Key, d.now)
+	info.window(d.keys[info.Key], limit, d.firstFree(info.Key, d.now))
+	return nil
+}
+
+// Observe returns the figures of a limiter in this process, all its keys together, for telemetry.ObserveLimiter: how many
+// executions were granted it and how many runs it has sent away. What is available and who waits is known to the database
+// only: see [Throttler.Inspect].
+func (t *Throttler) Observe(l Ref) limiter.StatisticsProvider {
+	l.Key = ""
+	return observed{t, l}
+}
+
+type observed struct {
+	t *Throttler
+	l Ref
+}
+
+// Statistics returns the figures.
+func (o observed) Statistics() limiter.Statistics {
+	o.t.counts.mu.Lock()
+	defer o.t.counts.mu.Unlock()
+	return *o.t.counts.of(o.l)
+}

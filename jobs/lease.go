@@ -1,0 +1,118 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-go/weir/internal/recovered"
+)
+
+const sweepInterval = time.Minute
+
+// keep renews the leases of running jobs, tells those that have lost theirs, and removes what nobody needs any more.
+func (t *Throttler) keep() {
+	ended := false
+	defer func() {
+		if !ended { // a hook of the pool has called runtime.Goexit
+			go t.keep()
+			return
+		}
+		close(t.kept)
+	}()
+	renew := time.NewTicker(t.o.Lease / 4)
+	defer renew.Stop()
+	sweep := time.NewTicker(sweepInterval)
+	defer sweep.Stop()
+	for {
+		select {
+		case <-t.stop:
+			ended = true
+			return
+		case <-renew.C:
+			recovered.Call("jobs: renewing leases", t.renew)
+		case <-sweep.C:
+			recovered.Call("jobs: sweeping", t.sweep)
+		}
+	}
+}
+
+// renew renews the leases of all running jobs. A job whose rows are not all there any more has lost its slots. If the
+// database does not answer, jobs in relaxed mode have lost them when their lease ends.
+func (t *Throttler) renew() {
+	asked := time.Now()
+	t.mu.Lock()
+	byRun := map[run]*session{}
+	var jobs []int64
+	var attempted []time.Time
+	for s := range t.sessions {
+		byRun[s.held.run] = s
+		jobs, attempted = append(jobs, s.held.run.job), append(attempted, s.held.attempted)
+	}
+	t.mu.Unlock()
+	if len(jobs) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), min(t.o.CallTimeout, t.o.Lease/4))
+	defer cancel()
+	found := map[run]int{}
+	rows, err := t.pool.Query(ctx, t.sql.renew, jobs, attempted, t.o.Lease.Microseconds())
+	if err == nil {
+		var job int64
+		var at time.Time
+		_, err = pgx.ForEachRow(rows, []any{&job, &at}, func() error {
+			found[run{job, at.UnixMicro()}]++
+			return nil
+		})
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for r, s := range byRun {
+		switch {
+		case !t.sessions[s]: // it has ended meanwhile
+		case err == nil && found[r] >= s.granted.rows:
+			s.renewed = asked
+		case err == nil:
+			t.lose(s, fmt.Errorf("%w: another run of the job, another job or an operator has taken it", ErrLost))
+		case s.granted.leased && time.Since(s.renewed) >= t.o.Lease*3/4:
+			t.lose(s, fmt.Errorf("%w: the lease could not be renewed: %w", ErrLost, err))
+		}
+	}
+}
+
+// lose tells a job that it holds nothing any more. The caller holds t.mu.
+func (t *Throttler) lose(s *session, why error) {
+	delete(t.sessions, s)
+	s.cancel(why)
+	t.events.Add(Event{Kind: SlotLost, Job: s.job.ID, JobKind: s.job.Kind, Err: why})
+}
+
+// sweep removes what is left of jobs that never came back, and keys that mean nothing any more. What fails is left for the
+// next time.
+func (t *Throttler) sweep() {
+	ctx, cancel := context.WithTimeout(context.Background(), t.o.CallTimeout)
+	defer cancel()
+	_ = t.sweepOnce(ctx)
+}
+
+func (t *Throttler) sweepOnce(ctx context.Context) error {
+	if _, err := t.pool.Exec(ctx, t.sql.sweepWaiters); err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, t.pool, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, t.sql.expired)
+		if err != nil {
+			return err
+		}
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		// Whether they are in use is asked once they are locked: by a statement of its own, which sees what others had
+		// written before that.
+		_, err = tx.Exec(ctx, t.sql.sweepKeys, ids)
+		return err
+	})
+}

@@ -1,0 +1,220 @@
+package jobs
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// SemaphoreOptions configure a semaphore.
+type SemaphoreOptions struct {
+	// MaxCount is how many owners may hold the semaphore at a time, or each of its keys. It must be at least 1. If it is
+	// lowered, those who hold it keep it, and others wait until fewer do.
+	MaxCount int `json:"max_count" yaml:"max_count"`
+}
+
+// FixedWindowOptions configure a fixed window. Windows follow each other from the epoch on by the database's clock,
+// whenever jobs come: hourly windows begin at the full hour UTC, weekly ones on Thursday.
+//
+// Two windows in a row can be used up at their common border. Use a sliding window where that is too much at once.
+type FixedWindowOptions struct {
+	// Limit is how many executions may begin in a window. It must be at least 1.
+	Limit int `json:"limit" yaml:"limit"`
+	// Interval is the length of a window. It must be at least 1 s and whole milliseconds.
+	Interval time.Duration `json:"interval" yaml:"interval"`
+}
+
+// SlidingWindowOptions configure a sliding window. The time from the epoch on is divided into buckets, and in any Buckets
+// of them in a row at most Limit executions begin. So no span of Interval less one bucket ever has more; a span of
+// Interval that begins inside a bucket can. More buckets are finer.
+type SlidingWindowOptions struct {
+	// Limit is how many executions may begin in an interval. It must be at least 1.
+	Limit int `json:"limit" yaml:"limit"`
+	// Interval is the length of the window. It must be at least 1 s.
+	Interval time.Duration `json:"interval" yaml:"interval"`
+	// Buckets is into how many parts Interval is divided: at least 1, at most 1000. A bucket must be at least 1 s and
+	// whole milliseconds. One bucket is a fixed window.
+	Buckets int `json:"buckets" yaml:"buckets"`
+}
+
+// DynamicWindowOptions configure a dynamic window: a window for each key, and a capacity that they share. A key that is
+// alone can use all of it; with others it gets its part.
+//
+// A key takes part while it has executions in its window, or reservations. Each gets Capacity divided by the number of
+// keys that take part, at least MinLimit and at most MaxLimit; what is left over goes to the first keys in order. A key
+// for which less than MinLimit would be left waits until another one leaves.
+type DynamicWindowOptions struct {
+	// Limit is the limit of each key. With Capacity it is a MinLimit and a MaxLimit in one: at most Capacity/Limit keys take
+	// part at a time.
+	Limit int `json:"limit,omitempty" yaml:"limit,omitempty"`
+	// Interval is the length of the windows. It must be at least 1 s.
+	Interval time.Duration `json:"interval" yaml:"interval"`
+	// Buckets is into how many parts Interval is divided, as in [SlidingWindowOptions]. 0 and 1 are fixed windows.
+	Buckets int `json:"buckets,omitempty" yaml:"buckets,omitempty"`
+	// Capacity is the limit over all keys. If it is 0, there is none.
+	Capacity int `json:"capacity,omitempty" yaml:"capacity,omitempty"`
+	// MinLimit and MaxLimit, instead of Limit, are the least and the most that a key gets. They need Capacity. If MaxLimit
+	// is 0, it is Capacity; if MinLimit is 0, it is 1.
+	MinLimit int `json:"min_limit,omitempty" yaml:"min_limit,omitempty"`
+	MaxLimit int `json:"max_limit,omitempty" yaml:"max_limit,omitempty"`
+	// MaxKeys bounds how many keys take part at a time; another one waits. If it is 0, it is 1000.
+	MaxKeys int `json:"max_keys,omitempty" yaml:"max_keys,omitempty"`
+	// AtOnce lets a key that comes late have its part at once, although others have used the capacity up: there can be more
+	// than Capacity until the window has moved on. If false, it waits for that.
+	AtOnce bool `json:"at_once,omitempty" yaml:"at_once,omitempty"`
+}
+
+const (
+	maxCount       = 1_000_000_000
+	maxBuckets     = 1000
+	maxWindow      = 10 * 365 * 24 * time.Hour
+	defaultMaxKeys = 1000
+	mostMaxKeys    = 10_000
+)
+
+// A definition is what a limiter is set to.
+type definition interface {
+	limiterType() Type
+	check(p *problems)
+}
+
+func (SemaphoreOptions) limiterType() Type     { return Semaphore }
+func (FixedWindowOptions) limiterType() Type   { return FixedWindow }
+func (SlidingWindowOptions) limiterType() Type { return SlidingWindow }
+func (DynamicWindowOptions) limiterType() Type { return DynamicWindow }
+
+func (o SemaphoreOptions) check(p *problems) { p.count("MaxCount", o.MaxCount, 1) }
+
+func (o FixedWindowOptions) check(p *problems) {
+	p.count("Limit", o.Limit, 1)
+	p.window(o.Interval, 1)
+}
+
+func (o SlidingWindowOptions) check(p *problems) {
+	p.count("Limit", o.Limit, 1)
+	if o.Buckets == 0 {
+		p.add("Buckets is 0, must be 1 to %d", maxBuckets)
+		return
+	}
+	p.window(o.Interval, o.Buckets)
+}
+
+func (o DynamicWindowOptions) check(p *problems) {
+	p.window(o.Interval, max(o.Buckets, 0))
+	for _, f := range []struct {
+		name string
+		n    int
+	}{{"Limit", o.Limit}, {"Capacity", o.Capacity}, {"MinLimit", o.MinLimit}, {"MaxLimit", o.MaxLimit}} {
+		p.count(f.name, f.n, 0)
+	}
+	if o.Buckets < 0 {
+		p.add("Buckets is %d, must be 0 to %d", o.Buckets, maxBuckets)
+	}
+	if o.MaxKeys < 0 || o.MaxKeys > mostMaxKeys {
+		p.add("MaxKeys is %d, must be 0 to %d", o.MaxKeys, mostMaxKeys)
+	}
+	switch rebalanced := o.MinLimit != 0 || o.MaxLimit != 0; {
+	case rebalanced && o.Capacity == 0:
+		p.add("MinLimit and MaxLimit need Capacity, which is 0")
+	case rebalanced && o.Limit != 0:
+		p.add("Limit is %d, must be 0 with MinLimit or MaxLimit", o.Limit)
+	case !rebalanced && o.Limit == 0 && o.Capacity == 0:
+		p.add("Limit is 0, must be at least 1 without Capacity")
+	case o.Capacity == 0:
+	case o.MaxLimit > o.Capacity:
+		p.add("MaxLimit is %d, must be at most Capacity, %d", o.MaxLimit, o.Capacity)
+	case max(o.Limit, o.MinLimit) > o.Capacity:
+		p.add("Limit or MinLimit is %d, must be at most Capacity, %d", max(o.Limit, o.MinLimit), o.Capacity)
+	case o.MaxLimit != 0 && o.MinLimit > o.MaxLimit:
+		p.add("MinLimit is %d, must be at most MaxLimit, %d", o.MinLimit, o.MaxLimit)
+	}
+	if o.AtOnce && o.Capacity == 0 {
+		p.add("AtOnce needs Capacity, which is 0")
+	}
+}
+
+func (p *problems) count(field string, n, least int) {
+	if n < least || n > maxCount {
+		p.add("%s is %d, must be %d to %d", field, n, least, maxCount)
+	}
+}
+
+func (p *problems) window(interval time.Duration, buckets int) {
+	switch {
+	case interval < time.Second || interval > maxWindow:
+		p.add("Interval is %v, must be 1s to %v", interval, maxWindow)
+	case buckets < 0 || buckets > maxBuckets:
+		p.add("Buckets is %d, must be 1 to %d", buckets, maxBuckets)
+	case buckets > 1 && interval/time.Duration(buckets) < time.Second:
+		p.add("Buckets is %d, must be at most %d: a bucket of an interval of %v must be at least 1s", buckets, interval/time.Second, interval)
+	case interval%(time.Duration(max(buckets, 1))*time.Millisecond) != 0:
+		p.add("Interval is %v, divided by Buckets it must be whole milliseconds", interval)
+	}
+}
+
+// rules is a definition as the decisions need it.
+type rules struct {
+	maxCount int64 // mutexes and semaphores
+
+	bucket  int64 // µs
+	buckets int64
+	limit   int64 // of a key
+	dynamic *sharing
+}
+
+// sharing is how the keys of a dynamic window share.
+type sharing struct {
+	capacity int64 // 0: none
+	min, max int64
+	keys     int64 // how many may take part
+	atOnce   bool
+}
+
+func (r rules) interval() int64 { return r.bucket * r.buckets }
+
+// readRules reads what writeOptions has written.
+func readRules(t Type, text []byte) (rules, error) {
+	switch t {
+	case Mutex:
+		return rules{maxCount: 1}, nil
+	case Semaphore:
+		var o SemaphoreOptions
+		err := json.Unmarshal(text, &o)
+		return rules{maxCount: int64(o.MaxCount)}, err
+	case FixedWindow:
+		var o FixedWindowOptions
+		err := json.Unmarshal(text, &o)
+		return rules{bucket: o.Interval.Microseconds(), buckets: 1, limit: int64(o.Limit)}, err
+	case SlidingWindow:
+		var o SlidingWindowOptions
+		err := json.Unmarshal(text, &o)
+		buckets := int64(max(o.Buckets, 1))
+		return rules{bucket: o.Interval.Microseconds() / buckets, buckets: buckets, limit: int64(o.Limit)}, err
+	case DynamicWindow:
+		var o DynamicWindowOptions
+		err := json.Unmarshal(text, &o)
+		return o.rules(), err
+	}
+	return rules{}, fmt.Errorf("jobs: no type of limiter %q: a newer program has set it", t)
+}
+
+func (o DynamicWindowOptions) rules() rules {
+	buckets := int64(max(o.Buckets, 1))
+	s := &sharing{capacity: int64(o.Capacity), keys: defaultMaxKeys, atOnce: o.AtOnce}
+	if o.MaxKeys > 0 {
+		s.keys = int64(o.MaxKeys)
+	}
+	switch {
+	case o.Limit > 0:
+		s.min, s.max = int64(o.Limit), int64(o.Limit)
+	default:
+		s.min, s.max = int64(max(o.MinLimit, 1)), int64(o.MaxLimit)
+		if s.max == 0 {
+			s.max = s.capacity
+		}
+	}
+	if s.capacity > 0 {
+		s.keys = min(s.keys, s.capacity/s.min)
+	}
+	return rules{bucket: o.Interval.Microseconds() / buckets, buckets: buckets, limit: s.max, dynamic: s}
+}

@@ -1,0 +1,215 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+	"github.com/riverqueue/river/rivertype"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/weir-go/weir/internal/testserver"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Runner(m)) }
+
+var schemas atomic.Int64
+
+// A world is a schema with River's tables and one with weir's, of the test's own.
+type world struct {
+	t             testing.TB
+	pool          *pgxpool.Pool
+	schema, river string
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	return newWorldAt(t, testserver.Postgres(t).URL)
+}
+
+func newWorldAt(t testing.TB, url string) *world {
+	t.Helper()
+	n := schemas.Add(1)
+	w := &world{t: t, pool: newPool(t, url, 20), schema: fmt.Sprintf("Jobs_%d", n), river: fmt.Sprintf("River_%d", n)}
+	drop := fmt.Sprintf(`drop schema if exists "%s" cascade; drop schema if exists "%s" cascade`, w.schema, w.river)
+	w.exec(drop) // what another process has left in a server that an environment variable named
+	t.Cleanup(func() { w.exec(drop) })
+	w.exec(fmt.Sprintf(`create schema "%s"`, w.river))
+	migrator, err := rivermigrate.New(riverpgxv5.New(w.pool), &rivermigrate.Config{Schema: w.river, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	_, err = migrator.Migrate(t.Context(), rivermigrate.DirectionUp, nil)
+	require.NoError(t, err)
+	require.NoError(t, Migrate(t.Context(), w.pool, w.schema))
+	return w
+}
+
+func newPool(t testing.TB, url string, conns int32) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(url)
+	require.NoError(t, err)
+	config.MaxConns = conns
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func (w *world) exec(sql string, args ...any) {
+	w.t.Helper()
+	_, err := w.pool.Exec(context.Background(), w.sql(sql), args...)
+	require.NoError(w.t, err)
+}
+
+// sql puts the schemas in place: "weir" and RIVER.
+func (w *world) sql(text string) string {
+	return newStatements(w.schema, w.river).replace(text)
+}
+
+func (w *world) int(sql string, args ...any) (n int64) {
+	w.t.Helper()
+	require.NoError(w.t, w.pool.QueryRow(context.Background(), w.sql(sql), args...).Scan(&n))
+	return n
+}
+
+func (w *world) throttler(o Options) *Throttler {
+	w.t.Helper()
+	return w.throttlerOn(w.pool, o)
+}
+
+func (w *world) throttlerOn(pool *pgxpool.Pool, o Options) *Throttler {
+	w.t.Helper()
+	o.Schema, o.RiverSchema = w.schema, w.river
+	t, err := New(context.Background(), pool, &o)
+	require.NoError(w.t, err)
+	w.t.Cleanup(t.Close)
+	return t
+}
+
+// job inserts a job that is running, as River would have it.
+func (w *world) job(kind string, args any) *rivertype.JobRow {
+	w.t.Helper()
+	text, err := json.Marshal(args)
+	require.NoError(w.t, err)
+	job := &rivertype.JobRow{Kind: kind, EncodedArgs: text, Attempt: 1, Metadata: []byte(`{}`), AttemptedAt: new(time.Time)}
+	require.NoError(w.t, w.pool.QueryRow(context.Background(), w.sql(`insert into RIVER (kind, args, state, attempt, attempted_at, max_attempts)
+		values ($1, $2, 'running', 1, clock_timestamp(), 25) returning id, attempted_at`), kind, string(text)).Scan(&job.ID, job.AttemptedAt))
+	return job
+}
+
+// rerun makes River's row run again and returns the row of that run.
+func (w *world) rerun(job *rivertype.JobRow) *rivertype.JobRow {
+	w.t.Helper()
+	again := *job
+	again.AttemptedAt = new(time.Time)
+	require.NoError(w.t, w.pool.QueryRow(context.Background(), w.sql(`update RIVER set state = 'running', finalized_at = null,
+		attempted_at = greatest(clock_timestamp(), attempted_at + interval '1 microsecond') where id = $1 returning attempted_at`), job.ID).Scan(again.AttemptedAt))
+	return &again
+}
+
+// state sets the state of a job as River does.
+func (w *world) state(job *rivertype.JobRow, state rivertype.JobState) {
+	w.t.Helper()
+	w.exec(fmt.Sprintf(`update RIVER set state = '%s', finalized_at = case when '%[1]s' in ('completed', 'cancelled', 'discarded') then now() end where id = $1`, state), job.ID)
+}
+
+// A started run has got what it needs and goes on until end is called.
+type started struct {
+	*rivertype.JobRow
+	ctx  context.Context
+	err  error         // what the attempt ended with; to be read after done
+	done chan struct{} // closed at the end
+	stop chan error
+}
+
+// start runs a job as a River client would whose worker has the declaration. It returns when the work has begun, or when
+// the attempt has ended without.
+func start(t *Throttler, job *rivertype.JobRow, d *Declaration) *started {
+	s := &started{JobRow: job, done: make(chan struct{}), stop: make(chan error, 1)}
+	p := t.Plugin().(*plugin)
+	begun := make(chan struct{})
+	go func() {
+		defer close(s.done)
+		s.err = p.Work(context.Background(), job, func(ctx context.Context) error {
+			inner := func(ctx context.Context) error {
+				if err := p.WorkBegin(ctx, job); err != nil {
+					return err
+				}
+				if d != nil {
+					if err := d.WorkBegin(ctx, job); err != nil {
+						return err
+					}
+				}
+				s.ctx = ctx
+				close(begun)
+				select {
+				case err := <-s.stop:
+					return err
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			if d == nil {
+				return inner(ctx)
+			}
+			return d.Work(ctx, job, inner)
+		})
+	}()
+	select {
+	case <-begun:
+	case <-s.done:
+	}
+	return s
+}
+
+// end ends the work with an error and waits until the attempt has ended.
+func (s *started) end(err error) error {
+	s.stop <- err
+	<-s.done
+	return s.err
+}
+
+// flush waits until everything that was released has been written.
+func (t *Throttler) flush() {
+	for {
+		t.batcher.mu.Lock()
+		idle := len(t.batcher.releases) == 0
+		t.batcher.mu.Unlock()
+		if idle {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	_, _ = t.batcher.ask(context.Background(), &ask{}) // the transaction that has them, and one after it
+}
+
+func (s *started) throttled(t testing.TB) *river.JobSnoozeError {
+	t.Helper()
+	select {
+	case <-s.done:
+	default:
+		require.Fail(t, "the job has started")
+	}
+	var snooze *river.JobSnoozeError
+	require.ErrorAs(t, s.err, &snooze)
+	return snooze
+}
+
+func (s *started) running(t testing.TB) *started {
+	t.Helper()
+	select {
+	case <-s.done:
+		require.NoError(t, s.err)
+		require.Fail(t, "the job has not started")
+	default:
+	}
+	return s
+}

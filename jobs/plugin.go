@@ -1,0 +1,252 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
+)
+
+// Plugin returns what makes a River client throttle its jobs. It belongs into the client's Plugins:
+//
+//	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
+//		Plugins: []rivertype.Plugin{throttler.Plugin()},
+//		…
+//	})
+//
+// A job asks after all middleware has been entered and before its arguments are decoded and its timeout begins.
+func (t *Throttler) Plugin() rivertype.Plugin { return &plugin{throttler: t} }
+
+// Unthrottled returns a plugin with which jobs run without being throttled, for tests of workers that declare throttles.
+// Without any plugin such jobs fail with [ErrNotInstalled].
+func Unthrottled() rivertype.Plugin { return &plugin{} }
+
+// A plugin is a middleware that begins and ends a job's session, and a hook that asks for the job. The hook runs after
+// the middleware of workers and arguments, so that their declarations and the configuration's count together.
+type plugin struct {
+	river.PluginDefaults
+	throttler *Throttler // nil: unthrottled
+}
+
+// A session is one run of a job, from its first middleware to the last.
+type session struct {
+	throttler *Throttler
+	job       *rivertype.JobRow
+	declared  []*parsed
+	minDelay  time.Duration
+	cancel    context.CancelCauseFunc
+	begun     bool // the job may start
+	granted   verdict
+	held      *release // nil: nothing to release
+	renewed   time.Time
+}
+
+type sessionKey struct{}
+
+func sessionOf(ctx context.Context) *session {
+	s, _ := ctx.Value(sessionKey{}).(*session)
+	return s
+}
+
+// Work is called by River.
+func (p *plugin) Work(ctx context.Context, job *rivertype.JobRow, work func(context.Context) error) error {
+	s := &session{throttler: p.throttler, job: job}
+	if p.throttler != nil {
+		s.declared = p.throttler.rules.Load().of(job.Kind)
+	}
+	for d, _ := ctx.Value(pendingKey{}).(*pending); d != nil; d = d.earlier {
+		s.declare(d.parsed)
+	}
+	ctx, s.cancel = context.WithCancelCause(ctx)
+	defer s.cancel(nil)
+	defer s.end()
+	err := work(context.WithValue(ctx, sessionKey{}, s))
+	if lost := context.Cause(ctx); err != nil && errors.Is(lost, ErrLost) && !errors.Is(err, ErrLost) {
+		err = fmt.Errorf("%w (%w)", err, lost)
+	}
+	return err
+}
+
+// WorkBegin is called by River.
+func (p *plugin) WorkBegin(ctx context.Context, _ *rivertype.JobRow) error {
+	s := sessionOf(ctx)
+	if s == nil || s.throttler != p.throttler {
+		return nil
+	}
+	if p.throttler != nil {
+		if err := p.throttler.begin(ctx, s); err != nil {
+			return err
+		}
+	}
+	s.begun = true
+	return nil
+}
+
+// A Declaration is a [Throttle] that has been checked, for a worker or for the type of its arguments.
+type Declaration struct {
+	river.PluginDefaults
+	parsed     *parsed
+	middleware []rivertype.WorkerMiddleware
+	plugins    []rivertype.Plugin
+}
+
+// Declare checks a throttle. Keep what it returns in a variable, and give it to a worker with [Throttled], or to a type of
+// arguments with [Declaration.Plugins]. One Declaration may be used by many kinds of jobs. Jobs whose client has no plugin
+// of a [Throttler] fail with [ErrNotInstalled].
+func Declare(t Throttle) (*Declaration, error) {
+	p, err := t.parse()
+	if err != nil {
+		return nil, err
+	}
+	d := &Declaration{parsed: p}
+	d.middleware, d.plugins = []rivertype.WorkerMiddleware{&pending{parsed: p}}, []rivertype.Plugin{d}
+	return d, nil
+}
+
+// MustDeclare is [Declare] for variables of a package. It panics if the throttle is wrong.
+func MustDeclare(t Throttle) *Declaration {
+	d, err := Declare(t)
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
+
+// Plugins returns the declaration for the method Plugins of a type of arguments. All its jobs are throttled, whatever
+// worker they have:
+//
+//	func (SendArgs) Plugins() []rivertype.Plugin { return sendLimits.Plugins() }
+func (d *Declaration) Plugins() []rivertype.Plugin { return d.plugins }
+
+// Work is called by River, for the type of arguments.
+func (d *Declaration) Work(ctx context.Context, _ *rivertype.JobRow, work func(context.Context) error) error {
+	if s := sessionOf(ctx); s != nil { // else WorkBegin says that there is none
+		s.declare(d.parsed)
+	}
+	return work(ctx)
+}
+
+// WorkBegin is called by River, for the type of arguments, after that of the Throttler's plugin.
+func (d *Declaration) WorkBegin(ctx context.Context, job *rivertype.JobRow) error {
+	return installed(ctx, job)
+}
+
+// installed returns an error if no plugin has asked whether the job may start.
+func installed(ctx context.Context, job *rivertype.JobRow) error {
+	if s := sessionOf(ctx); s != nil && s.job.ID == job.ID && s.begun {
+		return nil
+	}
+	return fmt.Errorf("%w, and jobs of kind %q are declared to be throttled: add throttler.Plugin() to the Plugins of river.Config, "+
+		"not to its Middleware or Hooks", ErrNotInstalled, job.Kind)
+}
+
+// Throttled returns a worker whose jobs are throttled:
+//
+//	river.AddWorker(workers, jobs.Throttled(&SendWorker{}, sendLimits))
+func Throttled[T river.JobArgs](worker river.Worker[T], d *Declaration) river.Worker[T] {
+	return &throttledWorker[T]{worker, d}
+}
+
+type throttledWorker[T river.JobArgs] struct {
+	river.Worker[T]
+	declaration *Declaration
+}
+
+func (w *throttledWorker[T]) Middleware(job *rivertype.JobRow) []rivertype.WorkerMiddleware {
+	if own := w.Worker.Middleware(job); len(own) > 0 {
+		return append(own[:len(own):len(own)], w.declaration.middleware...)
+	}
+	return w.declaration.middleware
+}
+
+func (w *throttledWorker[T]) Work(ctx context.Context, job *river.Job[T]) error {
+	if err := installed(ctx, job.JobRow); err != nil {
+		return err
+	}
+	return w.Worker.Work(ctx, job)
+}
+
+// pending is a worker's declaration on its way to the plugin: River enters the middleware of workers before that of the
+// client.
+type pending struct {
+	river.MiddlewareDefaults
+	parsed  *parsed
+	earlier *pending
+}
+
+type pendingKey struct{}
+
+func (p *pending) Work(ctx context.Context, _ *rivertype.JobRow, work func(context.Context) error) error {
+	earlier, _ := ctx.Value(pendingKey{}).(*pending)
+	return work(context.WithValue(ctx, pendingKey{}, &pending{parsed: p.parsed, earlier: earlier}))
+}
+
+// declare adds a declaration, unless the session has it. Those of a job come before those of a configuration.
+func (s *session) declare(p *parsed) {
+	if !slices.Contains(s.declared, p) {
+		s.declared = append([]*parsed{p}, s.declared...)
+	}
+}
+
+// Fence returns the number that the run of a job was granted with, from the context that its Work gets. For each key of
+// a mutex or a semaphore it is greater than that of every run before. Write it beside what the job writes elsewhere, and
+// refuse a write with a smaller number than has been seen: then a run that was thought dead and goes on does no harm.
+// ok is false if the job needed no slots.
+func Fence(ctx context.Context) (fence int64, ok bool) {
+	s := sessionOf(ctx)
+	if s == nil || !s.granted.fenced {
+		return 0, false
+	}
+	return s.granted.fence, true
+}
+
+// metadataKey is where a job's metadata says why it waits.
+const metadataKey = "weir"
+
+func (t *Throttler) throttled(ctx context.Context, s *session, v verdict) error {
+	next := time.UnixMicro(v.wake)
+	why := map[string]any{"throttled_by": v.by, "until": next.UTC()}
+	_ = river.MetadataSet(ctx, metadataKey, why) // for those who look at the job; it fails outside of River only
+	t.events.Add(Event{Kind: JobThrottled, Job: s.job.ID, JobKind: s.job.Kind, Limiter: v.by, Next: next})
+	// River adds the duration to this machine's clock and compares with the database's. So a difference between the two
+	// goes into the duration, which may be negative.
+	return &rivertype.JobSnoozeError{Duration: next.Sub(t.now())}
+}
+
+func (t *Throttler) cancelled(ctx context.Context, s *session, v verdict) error {
+	next := time.UnixMicro(v.wake)
+	_ = river.MetadataSet(ctx, metadataKey, map[string]any{"throttled_by": v.by})
+	t.events.Add(Event{Kind: JobCancelled, Job: s.job.ID, JobKind: s.job.Kind, Limiter: v.by, Next: next})
+	return river.JobCancel(&ThrottledError{Limiter: v.by, Next: next})
+}
+
+// grant notes what the run holds.
+func (s *session) grant(t *Throttler, v verdict) {
+	s.granted = v
+	if v.rows == 0 {
+		return
+	}
+	r := release{run: run{s.job.ID, s.job.AttemptedAt.UnixMicro()}, attempted: *s.job.AttemptedAt, contended: v.contended}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s.held, s.renewed = &r, time.Now()
+	t.sessions[s] = true
+}
+
+// end releases what the run holds.
+func (s *session) end() {
+	if s.held == nil {
+		return
+	}
+	t := s.throttler
+	t.mu.Lock()
+	delete(t.sessions, s)
+	t.mu.Unlock()
+	if s.granted.leased { // else the job's row shows when it ends
+		t.batcher.release(*s.held)
+	}
+}

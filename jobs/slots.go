@@ -1,0 +1,179 @@
+package jobs
+
+import (
+	"cmp"
+	"slices"
+)
+
+// slots is the state of a mutex, a semaphore or one key of them. Times are in µs since the epoch, by the database's clock.
+//
+// Free slots go to jobs in the order of their IDs: one that is due soon, and has a lower ID, keeps a free slot from one
+// that asks now, so that newcomers never overtake for long. But it keeps it for no longer than a slot is held on average,
+// so that slots do not lie idle while River brings the job back.
+type slots struct {
+	max     int64
+	hold    int64            // the mean time for which a slot is held; 0: not known yet
+	owners  map[string]int64 // who holds a slot, and since when
+	waiters []waiter         // by job; the first maxWaiters of them
+	waiting int64            // how many there are in all
+	learned bool             // hold has changed
+}
+
+// A waiter is a job that was sent away, or waits in its worker.
+type waiter struct {
+	job     int64
+	wake    int64
+	present bool
+}
+
+const (
+	// maxWaiters bounds how many waiters of a key are looked at.
+	maxWaiters = 1000
+
+	ms = 1000
+	// firstHold is for how long a slot is expected to be held as long as nothing is known.
+	firstHold = 10 * ms
+	// A waiter that is not there when it should be counts for the mean time of holding, but no less and no more than this.
+	minPatience, maxPatience = 20 * ms, 3000 * ms
+	// presentFor is for how long it counts that a job waits in its worker. It says so again in half the time.
+	presentFor = 1000 * ms
+)
+
+// meanHold is how long a slot is held, as far as is known.
+func (s *slots) meanHold(now int64) int64 {
+	if s.hold > 0 {
+		return s.hold
+	}
+	longest := int64(firstHold)
+	for _, since := range s.owners {
+		longest = max(longest, now-since)
+	}
+	return longest
+}
+
+// learn takes one more time for which a slot was held into account.
+func (s *slots) learn(held int64) {
+	held = max(held, 1)
+	if s.hold == 0 {
+		s.hold = held
+	} else {
+		s.hold = max(s.hold+(held-s.hold)/8, 1)
+	}
+	s.learned = true
+}
+
+// due reports whether a waiter counts: it is there, or should be soon.
+func (s *slots) due(w waiter, now, soon int64) bool {
+	if w.present {
+		return w.wake >= now-presentFor
+	}
+	return w.wake <= now+soon && w.wake >= now-min(max(s.meanHold(now), minPatience), maxPatience)
+}
+
+// admits reports whether a job may have a slot for the owner now. The job itself is not among the waiters.
+func (s *slots) admits(owner string, job, now int64) bool {
+	if _, held := s.owners[owner]; held {
+		return true
+	}
+	free := s.max - int64(len(s.owners))
+	if free <= 0 {
+		return false
+	}
+	soon := s.meanHold(now)
+	for _, w := range s.waiters {
+		if w.job >= job {
+			break
+		}
+		if s.due(w, now, soon) {
+			free--
+		}
+	}
+	return free > 0
+}
+
+// turn returns how long it will take until a job has a slot, as far as can be told. known: the job has been among the
+// waiters before.
+func (s *slots) turn(job, now int64, known bool) int64 {
+	ahead := int64(0)
+	for _, w := range s.waiters {
+		if w.job >= job {
+			break
+		}
+		if s.due(w, now, maxPeriod) {
+			ahead++
+		}
+	}
+	if n := int64(len(s.waiters)); !known && s.waiting > n && n > 0 && s.waiters[n-1].job < job {
+		ahead = s.waiting
+	}
+	return s.turnBehind(ahead, now)
+}
+
+// turnBehind is how long it will take until a job has a slot that so many others come before.
+func (s *slots) turnBehind(ahead, now int64) int64 {
+	hold := s.meanHold(now)
+	var ends []int64 // when slots become free, from now
+	for _, since := range s.owners {
+		ends = append(ends, max(since+hold-now, hold/8))
+	}
+	for int64(len(ends)) < s.max && len(ends) < maxWaiters {
+		ends = append(ends, 0)
+	}
+	slices.Sort(ends)
+	n := min(s.max, int64(len(ends)))
+	over := int64(len(ends)) - n // more hold a slot than there are: the limit was lowered
+	rounds := ahead / n
+	if rounds > maxPeriod/hold {
+		return maxPeriod
+	}
+	return min(ends[over+ahead%n]+rounds*hold, maxPeriod)
+}
+
+// maxPull bounds how many waiters are brought back early at a time.
+const maxPull = 24
+
+// pull returns the waiters that are next, and would come back too late: the slots are released sooner than was expected.
+func (s *slots) pull(now, lead int64) (jobs []int64) {
+	late := max(lead, 100*ms)
+	for i, w := range s.waiters[:min(len(s.waiters), maxPull)] {
+		turn := s.turnBehind(int64(i), now)
+		if turn > late {
+			break
+		}
+		if !w.present && w.wake > now+late {
+			jobs = append(jobs, w.job)
+		}
+	}
+	return jobs
+}
+
+// maxPeriod bounds estimates, in µs.
+const maxPeriod = int64(maxDelay / 1000)
+
+// take gives a slot to the owner.
+func (s *slots) take(owner string, now int64) {
+	if _, held := s.owners[owner]; !held {
+		s.owners[owner] = now
+	}
+}
+
+func (s *slots) find(job int64) (int, bool) {
+	return slices.BinarySearchFunc(s.waiters, job, func(w waiter, job int64) int { return cmp.Compare(w.job, job) })
+}
+
+// leave removes a job from the waiters.
+func (s *slots) leave(job int64) {
+	if i, ok := s.find(job); ok {
+		s.waiters = slices.Delete(s.waiters, i, i+1)
+	}
+}
+
+// join puts a job among the waiters.
+func (s *slots) join(w waiter) {
+	i, ok := s.find(w.job)
+	if ok {
+		s.waiters[i] = w
+		return
+	}
+	s.waiters = slices.Insert(s.waiters, i, w)
+}

@@ -1,0 +1,153 @@
+package jobs
+
+import (
+	"strings"
+
+	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
+)
+
+// statements are the texts of all statements, for a schema of weir's and one of River's.
+type statements struct {
+	replace func(string) string // puts the schemas in place
+
+	mutexes, keys, ids string // resolve
+
+	settings, lock, released, dynamic, clock, holders, running, known, waiters, fence string // what a batch reads
+
+	update, dead, hold, adopt, gone, wait string // what it writes
+
+	pull, pullAll, renew, sweepWaiters, expired, sweepKeys string
+
+	checkTables, set, lengthen, unknown, lockLimiter, lockKeys, usedBy, remove string
+
+	listLimiters, listKeys, oneLimiter, oneKey, allKeys, listHolders, listWaiters, operator string
+}
+
+// Rows are found by their keys. The planner would read a table that is small, or was when it was last looked at, from
+// beginning to end, and keep to that. The plans are made once for a connection, because there is no choice left.
+const settings = `select set_config('idle_in_transaction_session_timeout', '5000', true), set_config('lock_timeout', '5000', true),
+	set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
+
+// live is whether a row h of jobs_holders counts, with the row j of its job.
+const live = `case h.mode
+	when 0 then j.id is not null and j.state = 'running' and j.attempted_at = h.attempted and h.until > clock_timestamp()
+	when 1 then j.id is not null and j.finalized_at is null
+	else h.until is null or h.until > clock_timestamp() end`
+
+func newStatements(schema, riverSchema string) *statements {
+	river := "river_job"
+	if riverSchema != "" {
+		river = `"` + riverSchema + `".river_job`
+	}
+	s := func(text string) string {
+		return strings.NewReplacer("LIVE", live, "RIVER", river).Replace(pgmigrate.InSchema(text, schema))
+	}
+	return &statements{
+		replace: s,
+
+		mutexes: s(`insert into "weir".jobs_limiters (type, name, options) select 'mutex', n, '{}' from unnest($1::text[]) n order by n
+			on conflict do nothing`),
+		keys: s(`insert into "weir".jobs_keys (limiter, key, expires)
+			select l.id, q.key, clock_timestamp() + interval '1 day' from unnest($1::text[], $2::text[], $3::text[]) q (type, name, key)
+			join "weir".jobs_limiters l on l.type = q.type and l.name = q.name order by 1, 2 on conflict do nothing`),
+		ids: s(`select q.place, k.id from unnest($1::text[], $2::text[], $3::text[]) with ordinality q (type, name, key, place)
+			join "weir".jobs_limiters l on l.type = q.type and l.name = q.name
+			join "weir".jobs_keys k on k.limiter = l.id and k.key = q.key`),
+
+		settings: settings,
+		lock: s(`select k.id, l.id, l.type, l.version, l.options::text, k.key, k.state, k.hold, k.waiting
+			from "weir".jobs_keys k join "weir".jobs_limiters l on l.id = k.limiter where k.id = any($1) order by k.id for update of k`),
+		released: s(`delete from "weir".jobs_holders where (key, owner, job) in (
+			select h.key, h.owner, h.job from unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
+			join "weir".jobs_holders h on h.job = q.job and h.attempted = q.attempted where h.mode = 0 for update of h skip locked)
+			returning key, (extract(epoch from clock_timestamp() - acquired) * 1000000)::bigint`),
+		dynamic: s(`select k.id, k.limiter, k.key, k.state from "weir".jobs_keys k
+			where k.limiter = any(array(select r.limiter from "weir".jobs_keys r where r.id = any($1))) and (k.state <> '' or k.id = any($2))`),
+		clock: `select (extract(epoch from clock_timestamp()) * 1000000)::bigint`,
+		holders: s(`select h.key, h.owner, h.job, h.mode, LIVE, (extract(epoch from h.acquired) * 1000000)::bigint,
+			coalesce((extract(epoch from j.finalized_at) * 1000000)::bigint, 0)
+			from "weir".jobs_holders h left join RIVER j on j.id = h.job where h.key = any($1)`),
+		running: s(`select j.id from unnest($1::bigint[], $2::timestamptz[]) q (id, attempted)
+			join RIVER j on j.id = q.id and j.attempted_at = q.attempted and j.state = 'running'`),
+		known: s(`select key, job, (extract(epoch from wake) * 1000000)::bigint, coalesce(bucket, -1), present
+			from "weir".jobs_waiters where job = any($1)`),
+		waiters: s(`select w.key, w.job, (extract(epoch from w.wake) * 1000000)::bigint, w.present from unnest($1::bigint[]) q (key)
+			cross join lateral (select * from "weir".jobs_waiters w where w.key = q.key order by w.job limit 1000) w order by w.key, w.job`),
+		fence: s(`select nextval('"weir".jobs_fences')`),
+
+		update: s(`update "weir".jobs_keys k set state = q.state, hold = q.hold, waiting = q.waiting, expires = to_timestamp(q.expires / 1000000.0)
+			from unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[]) q (id, state, hold, waiting, expires) where k.id = q.id`),
+		dead: s(`delete from "weir".jobs_holders where (key, owner, job) in (
+			select h.key, h.owner, h.job from unnest($1::bigint[], $2::text[], $3::bigint[]) q (key, owner, job)
+			join "weir".jobs_holders h on h.key = q.key and h.owner = q.owner and h.job = q.job for update of h skip locked)`),
+		hold: s(`insert into "weir".jobs_holders (key, owner, job, attempted, mode, acquired, until, fence)
+			select q.key, q.owner, q.job, q.attempted, q.mode, clock_timestamp(),
+				case when q.until > 0 then clock_timestamp() + make_interval(secs => q.until / 1000000.0) end, q.fence
+			from unnest($1::bigint[], $2::text[], $3::bigint[], $4::timestamptz[], $5::smallint[], $6::bigint[], $7::bigint[])
+				q (key, owner, job, attempted, mode, until, fence)
+			on conflict (key, owner, job) do update set attempted = excluded.attempted, mode = excluded.mode, until = excluded.until, fence = excluded.fence`),
+		adopt: s(`delete from "weir".jobs_holders h using unnest($1::bigint[], $2::text[]) q (key, owner)
+			where h.key = q.key and h.owner = q.owner and h.mode = 2`),
+		gone: s(`delete from "weir".jobs_waiters w using unnest($1::bigint[], $2::bigint[]) q (key, job) where w.key = q.key and w.job = q.job`),
+		wait: s(`insert into "weir".jobs_waiters (key, job, wake, since, bucket, present)
+			select q.key, q.job, to_timestamp(q.wake / 1000000.0), clock_timestamp(), nullif(q.bucket, -1), q.present
+			from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::boolean[]) q (key, job, wake, bucket, present)
+			on conflict (key, job) do update set wake = excluded.wake, bucket = excluded.bucket, present = excluded.present`),
+
+		// As River's JobRetry does it. A job that River is about to do something with is left alone.
+		pull: s(`update RIVER set state = 'available', scheduled_at = now() where id in (select id from RIVER
+			where id = any($1) and state in ('available', 'scheduled') and scheduled_at > now() for update skip locked)`),
+		pullAll: s(`update RIVER set state = 'available', scheduled_at = now() where id in (select j.id from "weir".jobs_keys k
+			join "weir".jobs_waiters w on w.key = k.id join RIVER j on j.id = w.job
+			where k.limiter = any($1) and j.state in ('available', 'scheduled') and j.scheduled_at > now() for update of j skip locked)`),
+
+		renew: s(`update "weir".jobs_holders h set until = case h.mode when 0 then clock_timestamp() + make_interval(secs => $3::bigint / 1000000.0) else h.until end
+			from unnest($1::bigint[], $2::timestamptz[]) q (job, attempted) where h.job = q.job and h.attempted = q.attempted and h.mode < 2
+			returning h.job, h.attempted`),
+		// What is left of jobs that never came back, and keys that mean nothing any more.
+		sweepWaiters: s(`delete from "weir".jobs_waiters w where (w.key, w.job) in (select o.key, o.job from "weir".jobs_waiters o
+			left join RIVER j on j.id = o.job where o.wake < clock_timestamp() - interval '1 minute'
+			and (j.id is null or j.finalized_at is not null) limit 1000 for update of o skip locked)`),
+		expired: s(`select id from "weir".jobs_keys where expires < clock_timestamp() - interval '1 minute' order by id limit 1000
+			for update skip locked`),
+		sweepKeys: s(`delete from "weir".jobs_keys where id in (select k.id from "weir".jobs_keys k
+			where k.id = any($1) and k.expires < clock_timestamp() - interval '1 minute'
+			and not exists (select from "weir".jobs_holders h left join RIVER j on j.id = h.job where h.key = k.id and LIVE)
+			and not exists (select from "weir".jobs_waiters w where w.key = k.id))`),
+
+		checkTables: s(`select to_regclass('"weir".jobs_migrations') is not null, to_regclass('RIVER') is not null`),
+		set: s(`insert into "weir".jobs_limiters as l (type, name, options) values ($1, $2, $3)
+			on conflict (type, name) do update set options = excluded.options, version = l.version + 1
+			where l.options is distinct from excluded.options returning id`),
+		lengthen: s(`update "weir".jobs_keys set expires = greatest(expires, clock_timestamp() + make_interval(secs => $2::bigint / 1000000.0))
+			where id in (select id from "weir".jobs_keys where limiter = $1 order by id for update)`),
+		unknown: s(`select q.type, q.name from unnest($1::text[], $2::text[]) q (type, name)
+			where not exists (select from "weir".jobs_limiters l where l.type = q.type and l.name = q.name) order by 1, 2`),
+
+		lockLimiter: s(`select id from "weir".jobs_limiters where type = $1 and name = $2 for update`),
+		lockKeys:    s(`select id from "weir".jobs_keys where limiter = $1 order by id for update`),
+		usedBy: s(`select h.job, true from "weir".jobs_keys k join "weir".jobs_holders h on h.key = k.id left join RIVER j on j.id = h.job
+			where k.limiter = $1 and LIVE
+			union select w.job, false from "weir".jobs_keys k join "weir".jobs_waiters w on w.key = k.id join RIVER j on j.id = w.job
+			where k.limiter = $1 and j.finalized_at is null order by 2 desc, 1 limit 1000`),
+		remove: s(`delete from "weir".jobs_limiters where id = $1`),
+
+		listLimiters: s(`select l.type, l.name, l.options::text,
+			(select count(*) from "weir".jobs_keys k where k.limiter = l.id and (k.key <> '' or l.type <> 'dynamic_window')),
+			(select count(*) from "weir".jobs_keys k join "weir".jobs_holders h on h.key = k.id left join RIVER j on j.id = h.job
+				where k.limiter = l.id and LIVE),
+			(select coalesce(sum(k.waiting), 0)::bigint from "weir".jobs_keys k where k.limiter = l.id)
+			from "weir".jobs_limiters l order by l.type, l.name`),
+		listKeys: s(`select k.key from "weir".jobs_keys k join "weir".jobs_limiters l on l.id = k.limiter
+			where l.type = $1 and l.name = $2 and k.key > $3 and (k.key <> '' or l.type <> 'dynamic_window') order by k.key limit $4`),
+		oneLimiter: s(`select id, options::text from "weir".jobs_limiters where type = $1 and name = $2`),
+		oneKey:     s(`select id, state, hold, waiting from "weir".jobs_keys where limiter = $1 and key = $2`),
+		allKeys:    s(`select id, limiter, key, state from "weir".jobs_keys where limiter = $1 and state <> ''`),
+		listHolders: s(`select h.owner, h.job, h.mode, h.acquired, h.until, h.fence from "weir".jobs_holders h left join RIVER j on j.id = h.job
+			where h.key = $1 and LIVE order by h.acquired, h.job limit 1000`),
+		listWaiters: s(`select w.job, w.since, w.wake, w.bucket is not null, w.present from "weir".jobs_waiters w join RIVER j on j.id = w.job
+			where w.key = $1 and j.finalized_at is null order by w.job limit 1000`),
+		operator: s(`delete from "weir".jobs_holders h using "weir".jobs_keys k, "weir".jobs_limiters l
+			where l.type = $1 and l.name = $2 and k.limiter = l.id and k.key = $3 and h.key = k.id and h.owner = $4 returning h.key`),
+	}
+}

@@ -1,0 +1,252 @@
+package jobs
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A window is the state of a window limiter or of one key of a dynamic window: how many executions began in each bucket,
+// and how many of the jobs that wait have reserved a place in it. Bucket n begins n times width after the epoch.
+//
+// The rule for an execution that begins in bucket n: in the buckets n-buckets+1 to n, the window that ends at n, no more
+// than the limit began. Reservations say only when a job comes back. At the start it is checked again, so that a job
+// that comes late, or a limit that was lowered, never leads to too many; a job with a reservation that is due comes
+// before one without.
+type window struct {
+	width   int64 // µs
+	buckets int64 // how many make a window
+	now     int64 // the current bucket
+	list    []bucket
+	from    int64 // where the last search began, and
+	free    int64 // what it found: nothing before it is free; 0: no search
+	changed bool
+}
+
+type bucket struct {
+	at       int64
+	started  int64
+	reserved int64
+}
+
+// maxAhead bounds how far ahead places are reserved, in buckets that have reservations. A job that would come after them
+// is sent there and asks again.
+const maxAhead = 1000
+
+// readWindow reads the state of a key at a time, in µs since the epoch. What has no effect any more is left out. If the
+// limiter was given other buckets since, what was counted is in the new ones: in the last that an old bucket reaches
+// into, so that nothing leaves the window early.
+func readWindow(state string, r rules, now int64) (*window, error) {
+	w := &window{width: r.bucket, buckets: r.buckets, now: now / r.bucket}
+	width, text, _ := strings.Cut(state, " ")
+	if state == "" {
+		return w, nil
+	}
+	old, err := strconv.ParseInt(width, 10, 64)
+	if err != nil || old <= 0 {
+		return nil, fmt.Errorf("jobs: the state %.100q of a window cannot be read", state)
+	}
+	at := int64(0)
+	for entry := range strings.FieldsSeq(text) {
+		var n [3]int64
+		parts := strings.Split(entry, ":")
+		if len(parts) != len(n) {
+			return nil, fmt.Errorf("jobs: the state %.100q of a window cannot be read", state)
+		}
+		for i, part := range parts {
+			if n[i], err = strconv.ParseInt(part, 10, 64); err != nil || n[i] < 0 {
+				return nil, fmt.Errorf("jobs: the state %.100q of a window cannot be read", state)
+			}
+		}
+		at += n[0]
+		b := bucket{at: at, started: n[1], reserved: n[2]}
+		if old != r.bucket {
+			b.at = ((at+1)*old - 1) / r.bucket
+		}
+		w.add(b)
+	}
+	w.tidy()
+	return w, nil
+}
+
+// add puts a bucket behind the last one, or into it.
+func (w *window) add(b bucket) {
+	if n := len(w.list); n > 0 && w.list[n-1].at >= b.at {
+		w.list[n-1].started += b.started
+		w.list[n-1].reserved += b.reserved
+		return
+	}
+	w.list = append(w.list, b)
+}
+
+// tidy removes what has no effect any more. If an execution began later than now, the clock was set back: within a
+// window the time stands still until it is reached again; what is further ahead was never true or is of no use now.
+func (w *window) tidy() {
+	for _, b := range w.list {
+		if b.started > 0 && b.at > w.now && b.at-w.now <= w.buckets {
+			w.now = b.at
+		}
+	}
+	for i := range w.list {
+		b := &w.list[i]
+		if b.at > w.now {
+			b.started = 0
+		}
+		if b.at < w.now {
+			b.reserved = 0
+		}
+	}
+	w.list = slices.DeleteFunc(w.list, func(b bucket) bool {
+		return b.at <= w.now-w.buckets || b.started == 0 && b.reserved == 0
+	})
+}
+
+// String returns the state as readWindow reads it: the width, then at:started:reserved of each bucket, the distance to
+// the one before in place of at from the second on. It is empty if there is nothing to remember.
+func (w *window) String() string {
+	var text []byte
+	last := int64(0)
+	for _, b := range w.list {
+		if b.started == 0 && b.reserved == 0 {
+			continue
+		}
+		if len(text) == 0 {
+			text = strconv.AppendInt(text, w.width, 10)
+		}
+		text = append(text, ' ')
+		text = strconv.AppendInt(text, b.at-last, 10)
+		text = append(text, ':')
+		text = strconv.AppendInt(text, b.started, 10)
+		text = append(text, ':')
+		text = strconv.AppendInt(text, b.reserved, 10)
+		last = b.at
+	}
+	return string(text)
+}
+
+// expires is when the state means nothing any more, in µs since the epoch.
+func (w *window) expires() int64 {
+	last := w.now
+	if n := len(w.list); n > 0 {
+		last = max(last, w.list[n-1].at)
+	}
+	return (last + w.buckets) * w.width
+}
+
+// search returns where a bucket is in the list, or where it would be.
+func (w *window) search(at int64) (int, bool) {
+	return slices.BinarySearchFunc(w.list, at, func(b bucket, at int64) int { return cmp.Compare(b.at, at) })
+}
+
+func (w *window) bucket(at int64) *bucket {
+	i, ok := w.search(at)
+	if !ok {
+		w.list = slices.Insert(w.list, i, bucket{at: at})
+	}
+	return &w.list[i]
+}
+
+// started is how many executions began in the window that ends at a bucket.
+func (w *window) started(at int64) (n int64) {
+	i, _ := w.search(at - w.buckets + 1)
+	for ; i < len(w.list) && w.list[i].at <= at; i++ {
+		n += w.list[i].started
+	}
+	return n
+}
+
+// used reports whether anything began or is reserved in the window that ends at a bucket.
+func (w *window) used(at int64) bool {
+	i, _ := w.search(at - w.buckets + 1)
+	for ; i < len(w.list) && w.list[i].at <= at; i++ {
+		if w.list[i].started+w.list[i].reserved > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// fits reports whether one more in a bucket leaves every window that it is in within the limit, with all reservations.
+func (w *window) fits(at, limit int64) bool {
+	first, _ := w.search(at - w.buckets + 1)
+	sum, left := int64(0), first
+	i := first
+	for ; i < len(w.list) && w.list[i].at <= at; i++ {
+		sum += w.list[i].started + w.list[i].reserved
+	}
+	if sum+1 > limit {
+		return false
+	}
+	for ; i < len(w.list) && w.list[i].at < at+w.buckets; i++ { // the windows that end at w.list[i]
+		for ; w.list[left].at <= w.list[i].at-w.buckets; left++ {
+			sum -= w.list[left].started + w.list[left].reserved
+		}
+		sum += w.list[i].started + w.list[i].reserved
+		if sum+1 > limit {
+			return false
+		}
+	}
+	return true
+}
+
+// firstFree returns the first bucket, not before from, in which one more fits. Something can become free only where a
+// bucket leaves the window.
+func (w *window) firstFree(from, limit int64) int64 {
+	if w.free != 0 && from >= w.from {
+		from = max(from, w.free)
+	} else {
+		w.from = from
+	}
+	at := from
+	if !w.fits(at, limit) {
+		i, _ := w.search(from - w.buckets + 1)
+		for ; i < len(w.list); i++ {
+			if at = w.list[i].at + w.buckets; w.fits(at, limit) {
+				break
+			}
+		}
+	}
+	w.free = at
+	return at
+}
+
+// start counts an execution that begins now.
+func (w *window) start() {
+	w.bucket(w.now).started++
+	w.changed = true
+}
+
+// tooFarAhead reports whether a bucket is behind so many others that no place is reserved in it.
+func (w *window) tooFarAhead(at int64) bool {
+	i, ok := w.search(at)
+	now, _ := w.search(w.now)
+	return !ok && i-now > maxAhead
+}
+
+func (w *window) reserve(at int64) {
+	w.bucket(at).reserved++
+	w.changed = true
+}
+
+// withdraw takes a reservation back. One for a bucket that has passed is gone already.
+func (w *window) withdraw(at int64) {
+	if i, ok := w.search(at); ok && w.list[i].reserved > 0 {
+		w.list[i].reserved--
+		w.free = 0
+		w.changed = true
+	}
+}
+
+// begin is when a bucket begins, in µs since the epoch.
+func (w *window) begin(at int64) int64 { return at * w.width }
+
+// admits reports whether an execution may begin now. due: the job has a reservation for now or before, which has been
+// withdrawn.
+func (w *window) admits(limit int64, due bool) bool {
+	if due {
+		return w.started(w.now) < limit
+	}
+	return w.fits(w.now, limit)
+}

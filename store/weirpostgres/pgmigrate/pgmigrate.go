@@ -1,0 +1,137 @@
+// Package pgmigrate makes the tables of weir's packages that keep their state in PostgreSQL and brings them up to date.
+// Programs call the function Migrate of the package whose tables they need, which is made with this one.
+package pgmigrate
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A Set is the migrations of one package. All sets may share a schema: each has a table of its own that says how far it
+// has come.
+type Set struct {
+	Package string // begins the texts of errors
+	Files   fs.FS  // has a folder migrations with files NNNN_name.sql
+	Table   string // where each migration inserts its version
+}
+
+// A Migration is one step in making the schema, to be run once and in a transaction.
+type Migration struct {
+	Version int    // 1, 2, 3…
+	Name    string // the file's, in the folder migrations
+	SQL     string // several statements, for the schema that was asked for
+}
+
+// A Beginner begins transactions: a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx.
+type Beginner interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+// Migrations returns all steps in order. If schema is empty, it is [DefaultSchema], and the steps are the files as they
+// are.
+func (s Set) Migrations(schema string) ([]Migration, error) {
+	schema, err := s.SchemaName(schema)
+	if err != nil {
+		return nil, err
+	}
+	names, err := fs.Glob(s.Files, "migrations/*.sql") // sorted
+	if err != nil {
+		return nil, err
+	}
+	var all []Migration
+	for _, name := range names {
+		text, err := fs.ReadFile(s.Files, name)
+		if err != nil {
+			return nil, err
+		}
+		name = strings.TrimPrefix(name, "migrations/")
+		number, _, _ := strings.Cut(name, "_")
+		version, err := strconv.Atoi(number)
+		if err != nil {
+			return nil, fmt.Errorf("%s: migration %s has no number: %w", s.Package, name, err)
+		}
+		all = append(all, Migration{Version: version, Name: name, SQL: InSchema(string(text), schema)})
+	}
+	return all, nil
+}
+
+// Migrate creates the tables or brings them up to date, in one transaction. If there is nothing to do, it changes
+// nothing and needs no right to. Many instances may call it at the same time. A schema that is newer than this program
+// is left as it is, and works.
+func (s Set) Migrate(ctx context.Context, db Beginner, schema string) error {
+	schema, err := s.SchemaName(schema)
+	if err != nil {
+		return err
+	}
+	all, err := s.Migrations(schema)
+	if err != nil {
+		return err
+	}
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: migrate: %w", s.Package, err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit it does nothing
+	if err := s.run(ctx, tx, schema, all); err != nil {
+		return fmt.Errorf("%s: migrate schema %q: %w", s.Package, schema, err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return fmt.Errorf("%s: migrate schema %q: %w", s.Package, schema, err)
+	}
+	return nil
+}
+
+func (s Set) run(ctx context.Context, tx pgx.Tx, schema string, all []Migration) error {
+	// The lock is of the database, for all sets, and ends with the transaction.
+	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('weir migrate', 0))`); err != nil {
+		return err
+	}
+	var there bool
+	table := InSchema(`"weir".`+s.Table, schema)
+	if err := tx.QueryRow(ctx, `select to_regclass($1::text) is not null`, table).Scan(&there); err != nil {
+		return err
+	}
+	version := 0
+	if there {
+		if err := tx.QueryRow(ctx, `select coalesce(max(version), 0) from `+table).Scan(&version); err != nil {
+			return err
+		}
+	}
+	for _, m := range all {
+		if m.Version <= version {
+			continue
+		}
+		if _, err := tx.Exec(ctx, m.SQL, pgx.QueryExecModeSimpleProtocol); err != nil {
+			return fmt.Errorf("%s: %w", m.Name, err)
+		}
+	}
+	return nil
+}
+
+// DefaultSchema is the schema if none is named.
+const DefaultSchema = "weir"
+
+// A schema's name stands in quotes in texts of all kinds, and in the name of a channel, which has at most 63 bytes.
+var validSchema = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,47}$`)
+
+// SchemaName returns the schema's name with the default filled in, or an error if it cannot be one.
+func (s Set) SchemaName(schema string) (string, error) {
+	if schema == "" {
+		return DefaultSchema, nil
+	}
+	if !validSchema.MatchString(schema) {
+		return "", fmt.Errorf("%s: the schema's name is %q, must be letters, digits and _, not begin with a digit, and have at most 48 of them", s.Package, schema)
+	}
+	return schema, nil
+}
+
+// InSchema puts the schema's name in place: the text has "weir", with the quotes, wherever the schema is meant.
+func InSchema(text, schema string) string {
+	return strings.ReplaceAll(text, `"`+DefaultSchema+`"`, `"`+schema+`"`)
+}
