@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -69,9 +70,9 @@ func (w *world) exec(sql string, args ...any) {
 	require.NoError(w.t, err)
 }
 
-// sql puts the schemas in place: "weir" and RIVER.
+// sql puts the schemas in place: "weir", RIVER and NOTES.
 func (w *world) sql(text string) string {
-	return newStatements(w.schema, w.river).replace(text)
+	return strings.ReplaceAll(newStatements(w.schema, w.river).replace(text), "NOTES", notes(w.schema))
 }
 
 func (w *world) int(sql string, args ...any) (n int64) {

@@ -2,9 +2,12 @@ package jobs
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -16,23 +19,25 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sleepArgs is a job that notes when it began and ended by the database's clock.
-type sleepArgs struct {
+// A noteArgs job writes down when it begins and when it ends, by the database's clock, and sleeps in between.
+type noteArgs struct {
 	Key   string        `json:"key"`
 	Sleep time.Duration `json:"sleep"`
+	Fail  int           `json:"fail"` // how many attempts end with an error
 }
 
-func (sleepArgs) Kind() string { return "sleep" }
+func (noteArgs) Kind() string { return "note" }
 
-type sleepWorker struct {
-	river.WorkerDefaults[sleepArgs]
-	pool        *pgxpool.Pool
-	table       string
-	declaration *Declaration
+type noteWorker struct {
+	river.WorkerDefaults[noteArgs]
+	pool  *pgxpool.Pool
+	table string
 }
 
-func (w *sleepWorker) Work(ctx context.Context, job *river.Job[sleepArgs]) error {
-	if _, err := w.pool.Exec(ctx, `insert into `+w.table+` (job, key, begun) values ($1, $2, clock_timestamp())`, job.ID, job.Args.Key); err != nil {
+func (w *noteWorker) Work(ctx context.Context, job *river.Job[noteArgs]) error {
+	fence, _ := Fence(ctx)
+	if _, err := w.pool.Exec(ctx, `insert into `+w.table+` (job, attempt, key, fence, begun) values ($1, $2, $3, $4, clock_timestamp())`,
+		job.ID, job.Attempt, job.Args.Key, fence); err != nil {
 		return err
 	}
 	select {
@@ -40,104 +45,206 @@ func (w *sleepWorker) Work(ctx context.Context, job *river.Job[sleepArgs]) error
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	_, err := w.pool.Exec(ctx, `update `+w.table+` set ended = clock_timestamp() where job = $1`, job.ID)
+	if _, err := w.pool.Exec(ctx, `update `+w.table+` set ended = clock_timestamp() where job = $1 and attempt = $2`, job.ID, job.Attempt); err != nil {
+		return err
+	}
+	if job.Attempt <= job.Args.Fail {
+		return fmt.Errorf("attempt %d", job.Attempt)
+	}
+	return nil
+}
+
+func (*noteWorker) NextRetry(*river.Job[noteArgs]) time.Time { return time.Now().Add(100 * time.Millisecond) }
+
+// A process is what a River client in a process of its own is started with.
+type process struct {
+	URL, Schema, River string
+	Throttle           *Throttle // nil: the worker is not throttled and the client has no plugin
+	NoPlugin           bool
+	Workers            int
+	Poll               time.Duration
+	Lease              time.Duration
+	Clock              time.Duration // how far its clock is off
+}
+
+// skewed is River's clock of a machine that is off.
+type skewed struct{ by time.Duration }
+
+func (s skewed) Now() time.Time       { return time.Now().Add(s.by) }
+func (s skewed) NowOrNil() *time.Time { return nil }
+
+// run works jobs until the context ends.
+func (p process) run(ctx context.Context) error {
+	config, err := pgxpool.ParseConfig(p.URL)
+	if err != nil {
+		return err
+	}
+	config.MaxConns = 20
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	client, stop, err := p.client(ctx, pool)
+	if err != nil {
+		return err
+	}
+	if err := client.Start(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	err = client.Stop(context.WithoutCancel(ctx))
+	stop()
 	return err
 }
 
-func (w *world) notes() string {
-	table := fmt.Sprintf(`"%s".notes`, w.schema)
-	w.exec(`create table ` + table + ` (job bigint, key text, begun timestamptz, ended timestamptz)`)
-	return table
-}
-
-// client starts a River client whose sleep jobs are declared to be throttled.
-func (w *world) client(th *Throttler, worker *sleepWorker, workers int, poll time.Duration) *river.Client[pgx.Tx] {
-	w.t.Helper()
-	all := river.NewWorkers()
-	if worker.declaration != nil {
-		river.AddWorker(all, Throttled(worker, worker.declaration))
-	} else {
-		river.AddWorker(all, worker)
-	}
-	level := slog.LevelError
-	if os.Getenv("RIVER_DEBUG") != "" {
-		level = slog.LevelDebug
-	}
+func (p process) client(ctx context.Context, pool *pgxpool.Pool) (*river.Client[pgx.Tx], func(), error) {
+	workers := river.NewWorkers()
+	worker := &noteWorker{pool: pool, table: notes(p.Schema)}
 	config := &river.Config{
-		Schema: w.river, Workers: all, Queues: map[string]river.QueueConfig{"default": {MaxWorkers: workers}},
-		FetchPollInterval: poll, FetchCooldown: min(poll, 100*time.Millisecond), TestOnly: true,
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
+		Schema: p.River, Workers: workers, Queues: map[string]river.QueueConfig{"default": {MaxWorkers: p.Workers}},
+		FetchPollInterval: p.Poll, FetchCooldown: min(p.Poll, 100*time.Millisecond), TestOnly: true,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 	}
-	if th != nil {
-		config.Plugins = []rivertype.Plugin{th.Plugin()}
+	if p.Clock != 0 {
+		config.Test.Time = skewed{p.Clock}
 	}
-	client, err := river.NewClient(riverpgxv5.New(w.pool), config)
-	require.NoError(w.t, err)
-	return client
+	if p.Throttle == nil {
+		river.AddWorker(workers, worker)
+		client, err := river.NewClient(riverpgxv5.New(pool), config)
+		return client, func() {}, err
+	}
+	d, err := Declare(*p.Throttle)
+	if err != nil {
+		return nil, nil, err
+	}
+	river.AddWorker(workers, Throttled(worker, d))
+	t, err := New(ctx, pool, &Options{Schema: p.Schema, RiverSchema: p.River, Lease: p.Lease, OnEvent: func(e Event) {
+		if e.Kind != JobThrottled {
+			fmt.Fprintln(os.Stderr, e.Kind, e.Job, e.Err)
+		}
+	}})
+	if err != nil {
+		return nil, nil, err
+	}
+	if p.Clock != 0 {
+		t.now = skewed{p.Clock}.Now
+	}
+	if !p.NoPlugin {
+		config.Plugins = []rivertype.Plugin{t.Plugin()}
+	}
+	client, err := river.NewClient(riverpgxv5.New(pool), config)
+	return client, t.Close, err
 }
 
-func (w *world) await(state string, n int64, timeout time.Duration) {
+const processVariable = "WEIR_JOBS_PROCESS"
+
+// TestProcess is another process: it works jobs until its standard input ends.
+func TestProcess(t *testing.T) {
+	text := os.Getenv(processVariable)
+	if text == "" {
+		t.Skip("it is run by other tests")
+	}
+	var p process
+	require.NoError(t, json.Unmarshal([]byte(text), &p))
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	require.NoError(t, p.run(ctx))
+}
+
+// A child is a process that was started.
+type child struct {
+	t     testing.TB
+	cmd   *exec.Cmd
+	stdin io.Closer
+}
+
+func (w *world) process(p process) *child {
 	w.t.Helper()
-	deadline := time.Now().Add(timeout)
-	last := time.Now()
-	for w.int(`select count(*) from RIVER where state = '`+state+`'`) < n {
-		if time.Now().After(deadline) {
-			require.Fail(w.t, "timeout")
+	p.URL, p.Schema, p.River = w.pool.Config().ConnString(), w.schema, w.river
+	text, err := json.Marshal(p)
+	require.NoError(w.t, err)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestProcess$", "-test.timeout=10m")
+	cmd.Env = append(os.Environ(), processVariable+"="+string(text))
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	require.NoError(w.t, err)
+	require.NoError(w.t, cmd.Start())
+	c := &child{w.t, cmd, stdin}
+	w.t.Cleanup(func() {
+		_ = c.stdin.Close()
+		_ = c.cmd.Process.Kill()
+		_ = c.cmd.Wait()
+	})
+	return c
+}
+
+// stop lets the process end by itself.
+func (c *child) stop() {
+	c.t.Helper()
+	require.NoError(c.t, c.stdin.Close())
+	require.NoError(c.t, c.cmd.Wait())
+}
+
+// kill is kill -9.
+func (c *child) kill() {
+	c.t.Helper()
+	require.NoError(c.t, c.cmd.Process.Kill())
+	_ = c.cmd.Wait()
+}
+
+func notes(schema string) string { return `"` + schema + `".notes` }
+
+func (w *world) notes() {
+	w.exec(`create table ` + notes(w.schema) + ` (job bigint, attempt int, key text, fence bigint, begun timestamptz, ended timestamptz)`)
+}
+
+// insert inserts n jobs.
+func (w *world) insert(n int, args func(i int) noteArgs) {
+	w.t.Helper()
+	client, err := river.NewClient(riverpgxv5.New(w.pool), &river.Config{Schema: w.river})
+	require.NoError(w.t, err)
+	var params []river.InsertManyParams
+	for i := range n {
+		params = append(params, river.InsertManyParams{Args: args(i)})
+	}
+	_, err = client.InsertMany(context.Background(), params)
+	require.NoError(w.t, err)
+}
+
+// await waits until so many jobs are completed.
+func (w *world) await(n int64, timeout time.Duration) {
+	w.t.Helper()
+	for deadline := time.Now().Add(timeout); ; time.Sleep(50 * time.Millisecond) {
+		completed := w.int(`select count(*) from RIVER where state = 'completed'`)
+		if completed >= n {
+			return
 		}
-		time.Sleep(50 * time.Millisecond)
-		if os.Getenv("PROGRESS") != "" && time.Since(last) > time.Second {
-			last = time.Now()
-			var states, key string
-			_ = w.pool.QueryRow(context.Background(), w.sql(`select string_agg(state::text || '=' || n, ' ') from (select state, count(*) n from RIVER group by 1) q`)).Scan(&states)
-			_ = w.pool.QueryRow(context.Background(), w.sql(`select hold || ' waiting ' || waiting || ' holders ' || (select count(*) from "weir".jobs_holders) || ' waiters ' || (select count(*) from "weir".jobs_waiters) || ' present ' || (select count(*) from "weir".jobs_waiters where present) || ' due ' || (select count(*) from "weir".jobs_waiters where wake<now()) || ' next ' || (select coalesce(min(wake)-now(),'0') from "weir".jobs_waiters) from "weir".jobs_keys`)).Scan(&key)
-			fmt.Println(states, "| hold", key)
+		if time.Now().After(deadline) {
+			require.Failf(w.t, "timeout", "%d of %d jobs are completed", completed, n)
 		}
 	}
 }
 
-func TestThousandOnOneMutex(t *testing.T) {
-	w := newWorld(t)
-	table := w.notes()
-	n, sleep, poll := 1000, 10*time.Millisecond, 100*time.Millisecond
-	if s := os.Getenv("POLL"); s != "" {
-		poll, _ = time.ParseDuration(s)
-	}
-	if s := os.Getenv("SLEEP"); s != "" {
-		sleep, _ = time.ParseDuration(s)
-	}
-	d := MustDeclare(Throttle{Limits: []Limit{{Mutex: "m", Key: "{key}"}}})
-	var clients []*river.Client[pgx.Tx]
-	for range 2 {
-		pool := newPool(t, w.pool.Config().ConnString(), 20)
-		th := w.throttlerOn(pool, Options{OnEvent: func(e Event) {
-			if e.Kind != JobThrottled {
-				t.Log(e)
-			}
-		}})
-		clients = append(clients, w.client(th, &sleepWorker{pool: pool, table: table, declaration: d}, 100, poll))
-	}
-	var params []river.InsertManyParams
-	for range n {
-		params = append(params, river.InsertManyParams{Args: sleepArgs{Key: "x", Sleep: sleep}})
-	}
-	_, err := clients[0].InsertMany(t.Context(), params)
-	require.NoError(t, err)
-	begun := time.Now()
-	for _, c := range clients {
-		require.NoError(t, c.Start(context.Background()))
-	}
-	w.await("completed", int64(n), 100*time.Second)
-	took := time.Since(begun)
-	for _, c := range clients {
-		require.NoError(t, c.Stop(context.Background()))
-	}
-	t.Logf("%d jobs of %v took %v, %.2f runs a job", n, sleep, took, float64(w.int(`select count(*) + sum(coalesce((metadata->>'snoozes')::int, 0)) from RIVER`))/float64(n))
-	var gaps string
-	_ = w.pool.QueryRow(t.Context(), `select string_agg(g::int::text, ' ' order by g desc) from (select extract(epoch from begun - lag(ended) over (order by begun)) * 1000 as g from `+table+`) q where g > 50`).Scan(&gaps)
-	t.Logf("gaps: %s", gaps)
-	_ = w.pool.QueryRow(t.Context(), `select string_agg(g::int::text, ' ' order by g desc) from (select extract(epoch from ended - begun) * 1000 as g from `+table+`) q where g > 50`).Scan(&gaps)
-	t.Logf("works: %s", gaps)
-	t.Logf("overlaps: %d", w.int(`select count(*) from `+table+` a join `+table+` b on a.job <> b.job and a.begun < b.ended and b.begun < a.ended and a.key = b.key`))
-	t.Logf("busy: %dms", w.int(`select sum(extract(epoch from ended - begun) * 1000)::bigint from `+table))
-	t.Logf("inversions: %d", w.int(`select count(*) from (select job, lag(job) over (order by begun) as before from `+table+`) q where before > job`))
+// runs is how many times a job was run on average, with those runs that were throttled.
+func (w *world) runs() (mean float64) {
+	w.t.Helper()
+	require.NoError(w.t, w.pool.QueryRow(context.Background(), w.sql(`select avg(attempt + coalesce((metadata->>'snoozes')::int, 0)) from RIVER`)).Scan(&mean))
+	return mean
+}
+
+// makespan is from the first beginning to the last end.
+func (w *world) makespan() (d time.Duration) {
+	w.t.Helper()
+	return time.Duration(w.int(`select (extract(epoch from max(ended) - min(begun)) * 1000000)::bigint from `+notes(w.schema))) * time.Microsecond
+}
+
+// most is how many jobs with the same key were at work at the same moment, at most.
+func (w *world) most() int64 {
+	w.t.Helper()
+	return w.int(`select coalesce(max(n), 0) from (select sum(d) over (partition by key order by at, d) as n from (
+		select key, begun as at, 1 as d from NOTES union all select key, coalesce(ended, 'infinity'), -1 from NOTES) q) q`)
 }

@@ -1,11 +1,18 @@
 package jobs
 
 import (
+	"context"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
 )
 
 var onOrders = MustDeclare(Throttle{Limits: []Limit{{Mutex: "orders", Key: "{order}"}}})
@@ -40,6 +47,43 @@ func TestMutex(t *testing.T) {
 	th.flush()
 	assert.Zero(t, w.int(`select count(*) from "weir".jobs_holders`))
 	assert.Zero(t, w.int(`select count(*) from "weir".jobs_waiters`))
+	assert.Equal(t, limiter.Statistics{SuccessfulLeases: 3, FailedLeases: 1}, th.Observe(Ref{Type: Mutex, Name: "orders"}).Statistics())
+}
+
+// The example of the documentation: no exception when the limit is lowered, newcomers wait until fewer hold it.
+func TestSemaphoreLowered(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	require.NoError(t, th.SetSemaphore(t.Context(), "newsletter", SemaphoreOptions{MaxCount: 3}))
+	d := MustDeclare(Throttle{Limits: []Limit{{Semaphore: "newsletter"}}})
+	var running []*started
+	for range 3 {
+		running = append(running, start(th, w.job("a", nil), d).running(t))
+	}
+	require.NoError(t, th.SetSemaphore(t.Context(), "newsletter", SemaphoreOptions{MaxCount: 1}))
+	waiting := w.job("b", nil)
+	for i := range 3 {
+		start(th, w.rerun(waiting), d).throttled(t)
+		require.NoError(t, running[i].running(t).end(nil))
+		th.flush()
+	}
+	require.NoError(t, start(th, w.rerun(waiting), d).running(t).end(nil))
+}
+
+func TestKeyedSemaphore(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	require.NoError(t, th.SetSemaphore(t.Context(), "tenants", SemaphoreOptions{MaxCount: 2}))
+	d := MustDeclare(Throttle{Limits: []Limit{{Semaphore: "tenants", Key: "{order}"}}})
+	for tenant := range 3 {
+		for range 2 {
+			defer start(th, w.job("a", orderArgs{tenant}), d).running(t).end(nil)
+		}
+		start(th, w.job("a", orderArgs{tenant}), d).throttled(t)
+	}
+	keys, err := th.Keys(t.Context(), Ref{Type: Semaphore, Name: "tenants"}, "", 10)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"0", "1", "2"}, keys)
 }
 
 func TestFixedWindow(t *testing.T) {
@@ -47,11 +91,435 @@ func TestFixedWindow(t *testing.T) {
 	th := w.throttler(Options{})
 	require.NoError(t, th.SetFixedWindow(t.Context(), "github", FixedWindowOptions{Limit: 2, Interval: 1000 * time.Hour}))
 	d := MustDeclare(Throttle{Limits: []Limit{{FixedWindow: "github"}}})
-	start(th, w.job("a", nil), d).running(t).end(nil)
-	start(th, w.job("a", nil), d).running(t).end(nil)
-	third := start(th, w.job("a", nil), d).throttled(t)
-	fourth := start(th, w.job("a", nil), d).throttled(t)
-	fifth := start(th, w.job("a", nil), d).throttled(t)
-	assert.InDelta(t, third.Duration, fourth.Duration, float64(time.Second))
-	assert.InDelta(t, 1000*time.Hour, fifth.Duration-fourth.Duration, float64(time.Second))
+	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+	third := start(th, w.job("a", nil), d)
+	fourth := start(th, w.job("a", nil), d)
+	fifth := start(th, w.job("a", nil), d)
+	assert.InDelta(t, third.throttled(t).Duration, fourth.throttled(t).Duration, float64(time.Second))
+	assert.InDelta(t, 1000*time.Hour, fifth.throttled(t).Duration-fourth.throttled(t).Duration, float64(time.Second))
+
+	info, err := th.Inspect(t.Context(), Ref{Type: FixedWindow, Name: "github"})
+	require.NoError(t, err)
+	assert.Equal(t, 2, info.Used)
+	assert.Equal(t, 3, info.Reserved)
+	assert.Len(t, info.Waiters, 3)
+	assert.True(t, info.Waiters[0].Reserved)
+	assert.WithinDuration(t, info.Now.Add(fifth.throttled(t).Duration), info.Next, time.Second)
+
+	// A higher limit is in force at once, and those who wait are brought back.
+	w.exec(`update RIVER set state = 'scheduled', scheduled_at = now() + interval '1 day' where id = any($1)`, []int64{third.ID, fourth.ID, fifth.ID})
+	require.NoError(t, th.SetFixedWindow(t.Context(), "github", FixedWindowOptions{Limit: 4, Interval: 1000 * time.Hour}))
+	assert.EqualValues(t, 3, w.int(`select count(*) from RIVER where state = 'available' and scheduled_at <= now()`))
+	require.NoError(t, start(th, w.rerun(third.JobRow), d).running(t).end(nil))
+	require.NoError(t, start(th, w.rerun(fifth.JobRow), d).running(t).end(nil))
+	start(th, w.rerun(fourth.JobRow), d).throttled(t)
+	// To set the same again does nothing.
+	version := w.int(`select version from "weir".jobs_limiters`)
+	require.NoError(t, th.SetFixedWindow(t.Context(), "github", FixedWindowOptions{Limit: 4, Interval: 1000 * time.Hour}))
+	assert.Equal(t, version, w.int(`select version from "weir".jobs_limiters`))
+}
+
+// What counts is an execution: a run that was throttled does not, a retry does.
+func TestWindowsCountExecutions(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{})
+	require.NoError(t, th.SetFixedWindow(t.Context(), "api", FixedWindowOptions{Limit: 2, Interval: 1000 * time.Hour}))
+	d := MustDeclare(Throttle{Limits: []Limit{{FixedWindow: "api"}, {Mutex: "m"}}})
+	first := start(th, w.job("a", nil), d).running(t)
+	second := w.job("b", nil)
+	for range 5 { // by the mutex
+		start(th, w.rerun(second), MustDeclare(Throttle{MinDelay: time.Second, Limits: []Limit{{FixedWindow: "api"}, {Mutex: "m"}}})).throttled(t)
+	}
+	require.Error(t, first.end(assert.AnError))
+	th.flush()
+	require.NoError(t, start(th, w.rerun(first.JobRow), d).running(t).end(nil)) // the retry
+	th.flush()
+	start(th, w.rerun(second), d).throttled(t)
+	assert.Equal(t, 2, must(th.Inspect(t.Context(), Ref{Type: FixedWindow, Name: "api"})).Used)
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// All or nothing: a job that is refused by one limit leaves the others to others.
+func TestSeveralLimits(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	require.NoError(t, th.SetSemaphore(t.Context(), "s", SemaphoreOptions{MaxCount: 1}))
+	require.NoError(t, th.SetFixedWindow(t.Context(), "f", FixedWindowOptions{Limit: 10, Interval: 1000 * time.Hour}))
+	both := MustDeclare(Throttle{Limits: []Limit{{FixedWindow: "f"}, {Mutex: "m"}, {Semaphore: "s"}}})
+	m := MustDeclare(Throttle{Limits: []Limit{{Mutex: "m"}}})
+	s := MustDeclare(Throttle{Limits: []Limit{{Semaphore: "s"}}})
+	first := start(th, w.job("a", nil), m).running(t)
+	refused := start(th, w.job("a", nil), both)
+	refused.throttled(t)
+	require.NoError(t, start(th, w.job("a", nil), s).running(t).end(nil))
+	assert.Zero(t, must(th.Inspect(t.Context(), Ref{Type: FixedWindow, Name: "f"})).Used)
+	require.NoError(t, first.end(nil))
+	th.flush()
+	again := start(th, w.rerun(refused.JobRow), both).running(t)
+	start(th, w.job("a", nil), m).throttled(t)
+	start(th, w.job("a", nil), s).throttled(t)
+	require.NoError(t, again.end(nil))
+	assert.Equal(t, 1, must(th.Inspect(t.Context(), Ref{Type: FixedWindow, Name: "f"})).Used)
+}
+
+// Jobs that need the same limiters in different orders, on two Throttlers, neither deadlock nor hold one without the
+// other.
+func TestSeveralLimitsConcurrentSafe(t *testing.T) {
+	w := newWorld(t)
+	names := []string{"a", "b", "c", "d"}
+	var running sync.WaitGroup
+	var mu sync.Mutex
+	held := map[string]int64{}
+	for client := range 2 {
+		th := w.throttlerOn(newPool(t, w.pool.Config().ConnString(), 5), Options{OnEvent: func(e Event) {
+			if e.Kind != JobThrottled {
+				t.Error(e)
+			}
+		}})
+		for i := range 8 {
+			running.Go(func() {
+				mine := []string{names[(i+client)%4], names[(i+client+1+i%3)%4]}
+				if i%2 == 0 {
+					mine[0], mine[1] = mine[1], mine[0]
+				}
+				d := MustDeclare(Throttle{Limits: []Limit{{Mutex: mine[0]}, {Mutex: mine[1]}}})
+				job := w.job("x", nil)
+				for n := 0; n < 5; {
+					s := start(th, job, d)
+					select {
+					case <-s.done:
+					default:
+						n++
+						mu.Lock()
+						for _, name := range mine {
+							assert.Zero(t, held[name])
+							held[name] = job.ID
+						}
+						mu.Unlock()
+						mu.Lock()
+						for _, name := range mine {
+							held[name] = 0
+						}
+						mu.Unlock()
+						assert.NoError(t, s.end(nil))
+						th.flush()
+					}
+					job = w.rerun(job)
+				}
+			})
+		}
+	}
+	running.Wait()
+}
+
+func TestSharedBetweenKindsAndDeclaredByConfiguration(t *testing.T) {
+	w := newWorld(t)
+	config, err := ParseConfig([]byte(`
+limiters:
+  - semaphore: smtp
+    max_count: 1
+throttles:
+  - kinds: [newsletter_*, receipt]
+    limits: [{semaphore: smtp}]
+`))
+	require.NoError(t, err)
+	th := w.throttler(Options{Config: config, HandOver: -1})
+	first := start(th, w.job("newsletter_monthly", nil), nil).running(t)
+	start(th, w.job("receipt", nil), nil).throttled(t)
+	require.NoError(t, start(th, w.job("newsletter", nil), nil).running(t).end(nil)) // another kind
+	// What the job declares comes on top, and what both declare counts once.
+	d := MustDeclare(Throttle{Limits: []Limit{{Mutex: "m"}, {Semaphore: "smtp"}}})
+	start(th, w.job("receipt", nil), d).throttled(t)
+	require.NoError(t, first.end(nil))
+	th.flush()
+	w.exec(`delete from "weir".jobs_waiters`) // they do not come back
+	second := start(th, w.job("receipt", nil), d).running(t)
+	start(th, w.job("other", nil), MustDeclare(Throttle{Limits: []Limit{{Mutex: "m"}}})).throttled(t)
+	require.NoError(t, second.end(nil))
+
+	// Applied anew, it is in force for jobs that start from now on.
+	require.ErrorIs(t, th.Apply(t.Context(), Config{Throttles: []KindThrottle{{Kinds: []string{"*"}, Throttle: Throttle{Limits: []Limit{{Semaphore: "none"}}}}}}), ErrUnknownLimiter)
+	require.NoError(t, th.Apply(t.Context(), Config{}))
+	defer start(th, w.job("receipt", nil), nil).running(t).end(nil)
+	defer start(th, w.job("receipt", nil), nil).running(t).end(nil)
+}
+
+func TestFailsByName(t *testing.T) {
+	w := newWorld(t)
+	var mu sync.Mutex
+	var events []Event
+	th := w.throttler(Options{OnEvent: func(e Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, e)
+	}})
+	require.NoError(t, th.SetDynamicWindow(t.Context(), "d", DynamicWindowOptions{Limit: 1, Interval: time.Second}))
+	require.NoError(t, th.Remove(t.Context(), Ref{Type: DynamicWindow, Name: "d"}))
+	type args map[string]any
+	for _, c := range []struct {
+		name  string
+		limit Limit
+		args  args
+		is    error
+		says  string
+	}{
+		{"unknown", Limit{Semaphore: "none"}, nil, ErrUnknownLimiter, `semaphore "none"`},
+		{"removed", Limit{DynamicWindow: "d", Key: "k"}, nil, ErrUnknownLimiter, `dynamic window "d"`},
+		{"missing field", Limit{Mutex: "m", Key: "{x}"}, args{"y": 1}, ErrKey, "field {x}"},
+		{"null", Limit{Mutex: "m", Key: "{x}"}, args{"x": nil}, ErrKey, "is null"},
+		{"object", Limit{Mutex: "m", Key: "{x}"}, args{"x": args{}}, ErrKey, "is an object"},
+		{"inside of a string", Limit{Mutex: "m", Key: "{x.y}"}, args{"x": "s"}, ErrKey, "x is not an object"},
+		{"empty", Limit{Mutex: "m", Key: "{x}"}, args{"x": ""}, ErrKey, "is empty"},
+		{"too long", Limit{Mutex: "m", Key: "{x}"}, args{"x": strings.Repeat("x", 256)}, ErrKey, "has 256 bytes"},
+		{"owner", Limit{Mutex: "m", Owner: "{metadata:batch}"}, nil, ErrKey, "{metadata:batch}"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			job := w.job("a", c.args)
+			s := start(th, job, MustDeclare(Throttle{Limits: []Limit{c.limit}}))
+			<-s.done
+			require.ErrorIs(t, s.err, c.is)
+			require.ErrorContains(t, s.err, c.says)
+			var snooze *river.JobSnoozeError
+			require.NotErrorAs(t, s.err, &snooze)
+			assert.Eventually(t, func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return len(events) > 0 && events[len(events)-1].Job == job.ID && events[len(events)-1].Kind == JobFailed
+			}, 5*time.Second, time.Millisecond)
+		})
+	}
+	t.Run("foreign", func(t *testing.T) {
+		job := w.job("a", nil)
+		job.ID += 1000
+		s := start(th, job, onMutex)
+		<-s.done
+		require.ErrorIs(t, s.err, ErrForeignJob)
+	})
+	t.Run("not installed", func(t *testing.T) {
+		job := w.job("a", nil)
+		require.ErrorIs(t, onMutex.WorkBegin(t.Context(), job), ErrNotInstalled)
+		worker := Throttled(river.WorkFunc(func(context.Context, *river.Job[noteArgs]) error { panic("unthrottled") }), onMutex)
+		require.ErrorIs(t, worker.Work(t.Context(), &river.Job[noteArgs]{JobRow: job}), ErrNotInstalled)
+	})
+	t.Run("check", func(t *testing.T) {
+		require.NoError(t, th.Check(t.Context(), onMutex, onOrders))
+		require.ErrorIs(t, th.Check(t.Context(), onMutex, MustDeclare(Throttle{Limits: []Limit{{FixedWindow: "none"}}})), ErrUnknownLimiter)
+	})
+}
+
+var onMutex = MustDeclare(Throttle{Limits: []Limit{{Mutex: "m"}}})
+
+func TestRemove(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	ctx := t.Context()
+	ref := Ref{Type: Semaphore, Name: "s"}
+	require.NoError(t, th.Remove(ctx, ref))
+	require.NoError(t, th.SetSemaphore(ctx, "s", SemaphoreOptions{MaxCount: 1}))
+	d := MustDeclare(Throttle{Limits: []Limit{{Semaphore: "s"}}})
+	first := start(th, w.job("a", nil), d).running(t)
+	second := start(th, w.job("a", nil), d)
+	second.throttled(t)
+	w.state(second.JobRow, rivertype.JobStateScheduled)
+	var used *InUseError
+	err := th.Remove(ctx, ref)
+	require.ErrorIs(t, err, ErrInUse)
+	require.ErrorAs(t, err, &used)
+	assert.Equal(t, []int64{first.ID}, used.Holders)
+	assert.Equal(t, []int64{second.ID}, used.Waiters)
+	require.NoError(t, first.end(nil))
+	th.flush()
+	require.ErrorIs(t, th.Remove(ctx, ref), ErrInUse)
+	w.state(second.JobRow, rivertype.JobStateCancelled)
+	require.NoError(t, th.Remove(ctx, ref))
+	third := start(th, w.job("a", nil), d)
+	<-third.done
+	require.ErrorIs(t, third.err, ErrUnknownLimiter)
+	require.NoError(t, th.SetSemaphore(ctx, "s", SemaphoreOptions{MaxCount: 1}))
+	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+	require.ErrorIs(t, th.Remove(ctx, Ref{Semaphore, "s", "k"}), ErrInvalidOptions)
+}
+
+func TestCancel(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{})
+	first := start(th, w.job("a", nil), onMutex).running(t)
+	d := MustDeclare(Throttle{Action: Cancel, Limits: []Limit{{Mutex: "m"}}})
+	second := start(th, w.job("a", nil), d)
+	<-second.done
+	var cancel *river.JobCancelError
+	require.ErrorAs(t, second.err, &cancel)
+	var throttled *ThrottledError
+	require.ErrorAs(t, second.err, &throttled)
+	assert.Equal(t, Ref{Type: Mutex, Name: "m"}, throttled.Limiter)
+	assert.Zero(t, w.int(`select count(*) from "weir".jobs_waiters`))
+	require.NoError(t, first.end(nil))
+}
+
+func TestMinDelay(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{MinDelay: time.Minute})
+	first := start(th, w.job("a", nil), onMutex).running(t)
+	assert.InDelta(t, time.Minute, start(th, w.job("a", nil), onMutex).throttled(t).Duration, float64(time.Second))
+	d := MustDeclare(Throttle{MinDelay: time.Hour, Limits: []Limit{{Mutex: "m"}}})
+	assert.InDelta(t, time.Hour, start(th, w.job("a", nil), d).throttled(t).Duration, float64(time.Second))
+	require.NoError(t, first.end(nil))
+}
+
+// The batches of the documentation: a job that acquires, jobs in between, and one that releases; other batches wait.
+func TestBatches(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	require.NoError(t, th.SetSemaphore(t.Context(), "batches", SemaphoreOptions{MaxCount: 1}))
+	type batchArgs struct {
+		Batch string `json:"batch"`
+	}
+	limit := func(mode Mode, deadline time.Duration) *Declaration {
+		return MustDeclare(Throttle{Limits: []Limit{{Semaphore: "batches", Owner: "{batch}", Mode: mode, Deadline: deadline}}})
+	}
+	ref := Ref{Type: Semaphore, Name: "batches"}
+	begin, inside, end := limit(Acquire, 0), limit(AcquireAndRelease, 0), limit(Release, 0)
+	first := start(th, w.job("begin", batchArgs{"one"}), begin).running(t)
+	_, ok := Fence(first.ctx)
+	assert.True(t, ok)
+	require.NoError(t, first.end(nil))
+	w.state(first.JobRow, rivertype.JobStateCompleted)
+	th.flush()
+	waiting := start(th, w.job("begin", batchArgs{"two"}), begin)
+	waiting.throttled(t)
+	require.NoError(t, start(th, w.rerun(first.JobRow), begin).running(t).end(nil)) // re-enters
+	w.state(first.JobRow, rivertype.JobStateCompleted)
+	a := start(th, w.job("part", batchArgs{"one"}), inside).running(t)
+	b := start(th, w.job("part", batchArgs{"one"}), inside).running(t)
+	require.NoError(t, a.end(nil))
+	require.NoError(t, b.end(nil))
+	th.flush()
+	assert.Equal(t, "one", must(th.Inspect(t.Context(), ref)).Holders[0].Owner)
+	last := start(th, w.job("end", batchArgs{"one"}), end).running(t)
+	start(th, w.rerun(waiting.JobRow), begin).throttled(t) // held until the last job has ended
+	require.NoError(t, last.end(nil))
+	th.flush()
+	require.NoError(t, start(th, w.rerun(waiting.JobRow), begin).running(t).end(nil))
+
+	// Nobody comes to release: an operator does, or the deadline.
+	released, err := th.Release(t.Context(), ref, "two")
+	require.NoError(t, err)
+	assert.True(t, released)
+	short := limit(Acquire, time.Hour)
+	require.NoError(t, start(th, w.job("begin", batchArgs{"three"}), short).running(t).end(nil))
+	four := start(th, w.job("begin", batchArgs{"four"}), short)
+	four.throttled(t)
+	assert.EqualValues(t, 3600, w.int(`select round(extract(epoch from until - acquired)) from "weir".jobs_holders`))
+	w.exec(`update "weir".jobs_holders set until = clock_timestamp()`)
+	require.NoError(t, start(th, w.rerun(four.JobRow), short).running(t).end(nil))
+
+	// A release-only job whose owner holds nothing, or whose limiter is full, is not throttled.
+	require.NoError(t, start(th, w.job("end", batchArgs{"none"}), end).running(t).end(nil))
+}
+
+// The worker of a release-only job in strict mode holds the slot until the job is finalized.
+func TestReleaseStrict(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	limit := func(mode Mode) *Declaration {
+		return MustDeclare(Throttle{Strict: true, Limits: []Limit{{Mutex: "m", Owner: "b", Mode: mode}}})
+	}
+	require.NoError(t, start(th, w.job("begin", nil), limit(Acquire)).running(t).end(nil))
+	last := start(th, w.job("end", nil), limit(Release)).running(t)
+	require.Error(t, last.end(assert.AnError))
+	w.state(last.JobRow, rivertype.JobStateRetryable)
+	other := MustDeclare(Throttle{Limits: []Limit{{Mutex: "m"}}})
+	waits := start(th, w.job("other", nil), other)
+	waits.throttled(t)
+	again := start(th, w.rerun(last.JobRow), limit(Release)).running(t)
+	require.NoError(t, again.end(nil))
+	w.state(last.JobRow, rivertype.JobStateCompleted)
+	require.NoError(t, start(th, w.rerun(waits.JobRow), other).running(t).end(nil))
+}
+
+func TestHandOver(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: time.Minute, HandOverWorkers: 1})
+	first := start(th, w.job("a", nil), onMutex).running(t)
+	waits := make(chan *started)
+	job := w.job("a", nil)
+	go func() { waits <- start(th, job, onMutex) }()
+	require.Eventually(t, func() bool {
+		return w.int(`select count(*) from "weir".jobs_waiters where present`) == 1
+	}, 5*time.Second, time.Millisecond)
+	start(th, w.job("a", nil), onMutex).throttled(t) // there is one place only
+	require.NoError(t, first.end(nil))
+	second := <-waits
+	require.NoError(t, second.running(t).end(nil))
+}
+
+func TestDatabaseAway(t *testing.T) {
+	w := newWorld(t)
+	pool := newPool(t, w.pool.Config().ConnString(), 5)
+	var mu sync.Mutex
+	var events []EventKind
+	th := w.throttlerOn(pool, Options{CallTimeout: time.Second, OnEvent: func(e Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, e.Kind)
+	}})
+	w.exec(`alter table "weir".jobs_keys rename to gone`)
+	snooze := start(th, w.job("a", nil), onMutex).throttled(t)
+	assert.GreaterOrEqual(t, snooze.Duration, time.Second)
+	w.exec(`alter table "weir".gone rename to jobs_keys`)
+	require.NoError(t, start(th, w.job("a", nil), onMutex).running(t).end(nil))
+	require.Eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(events) == 2 && events[0] == DatabaseLost && events[1] == DatabaseRecovered
+	}, 5*time.Second, time.Millisecond)
+	th.Close()
+	start(th, w.job("a", nil), onMutex).throttled(t)
+}
+
+func TestUnthrottled(t *testing.T) {
+	p := Unthrottled().(*plugin)
+	job := &rivertype.JobRow{ID: 1, Kind: "a"}
+	ran := false
+	require.NoError(t, p.Work(t.Context(), job, func(ctx context.Context) error {
+		require.NoError(t, p.WorkBegin(ctx, job))
+		ran = true
+		return onMutex.WorkBegin(ctx, job)
+	}))
+	assert.True(t, ran)
+}
+
+func TestNewWithoutTables(t *testing.T) {
+	w := newWorld(t)
+	_, err := New(t.Context(), w.pool, &Options{Schema: "nowhere", RiverSchema: w.river})
+	require.ErrorContains(t, err, "jobs.Migrate")
+	_, err = New(t.Context(), w.pool, &Options{Schema: w.schema, RiverSchema: "nowhere"})
+	require.ErrorContains(t, err, "River's migrations")
+	require.NoError(t, Migrate(t.Context(), w.pool, w.schema)) // again
+}
+
+func TestSweep(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	first := start(th, w.job("a", orderArgs{1}), onOrders).running(t)
+	gone := start(th, w.job("a", orderArgs{1}), onOrders)
+	gone.throttled(t)
+	require.NoError(t, start(th, w.job("a", orderArgs{2}), onOrders).running(t).end(nil))
+	th.flush()
+	w.state(gone.JobRow, rivertype.JobStateCancelled)
+	w.exec(`update "weir".jobs_keys set expires = now() - interval '1 day'`)
+	w.exec(`update "weir".jobs_waiters set wake = now() - interval '1 day'`)
+	require.NoError(t, th.sweepOnce(t.Context()))
+	assert.Zero(t, w.int(`select count(*) from "weir".jobs_waiters`))
+	assert.EqualValues(t, 1, w.int(`select count(*) from "weir".jobs_keys`)) // the one that is held
+	start(th, w.job("a", orderArgs{1}), onOrders).throttled(t)
+	require.NoError(t, start(th, w.job("a", orderArgs{2}), onOrders).running(t).end(nil)) // made again
+	require.NoError(t, first.end(nil))
 }

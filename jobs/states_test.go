@@ -1,0 +1,143 @@
+package jobs
+
+import (
+	"testing"
+
+	"github.com/riverqueue/river/rivertype"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The table of docs/jobs.md: whether a slot is held in each state of the job that has taken it, whoever has brought the
+// job there. Nothing but the job's own row is changed: its worker goes on.
+func TestStatesAndModes(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	to := func(state rivertype.JobState) func(*rivertype.JobRow) {
+		return func(job *rivertype.JobRow) { w.state(job, state) }
+	}
+	for i, cell := range []struct {
+		name            string
+		happens         func(*rivertype.JobRow)
+		relaxed, strict bool // the slot is held
+	}{
+		{"available", to(rivertype.JobStateAvailable), false, true},
+		{"running", func(*rivertype.JobRow) {}, true, true},
+		{"retryable", to(rivertype.JobStateRetryable), false, true},
+		{"scheduled", to(rivertype.JobStateScheduled), false, true},
+		{"pending", to(rivertype.JobStatePending), false, true},
+		{"completed", to(rivertype.JobStateCompleted), false, false},
+		{"cancelled", to(rivertype.JobStateCancelled), false, false},
+		{"discarded", to(rivertype.JobStateDiscarded), false, false},
+		{"row deleted", func(job *rivertype.JobRow) { w.exec(`delete from RIVER where id = $1`, job.ID) }, false, false},
+		{"discarded and retried by hand", func(job *rivertype.JobRow) {
+			w.state(job, rivertype.JobStateDiscarded)
+			w.state(job, rivertype.JobStateAvailable)
+		}, false, true},
+		{"retried and running again", func(job *rivertype.JobRow) {
+			w.state(job, rivertype.JobStateRetryable)
+			w.rerun(job)
+		}, false, true},
+		{"worker killed, lease not over", func(job *rivertype.JobRow) {}, true, true},
+		{"worker killed, lease over", func(job *rivertype.JobRow) {
+			w.exec(`update "weir".jobs_holders set until = clock_timestamp() where job = $1`, job.ID)
+		}, false, true},
+	} {
+		for _, strict := range []bool{false, true} {
+			held, mode := cell.relaxed, "relaxed"
+			if strict {
+				held, mode = cell.strict, "strict"
+			}
+			t.Run(cell.name+", "+mode, func(t *testing.T) {
+				d := MustDeclare(Throttle{Strict: strict, Limits: []Limit{{Mutex: mode, Key: "{order}"}}})
+				first := start(th, w.job("a", orderArgs{i}), d).running(t)
+				cell.happens(first.JobRow)
+				second := start(th, w.job("b", orderArgs{i}), d)
+				if held {
+					second.throttled(t)
+				} else {
+					require.NoError(t, second.running(t).end(nil))
+				}
+				_ = first.end(nil)
+			})
+		}
+	}
+}
+
+// A discarded job that somebody retries by hand after another job has taken the slot waits for it.
+func TestRetriedByHandTooLate(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	d := MustDeclare(Throttle{Strict: true, Limits: []Limit{{Mutex: "m"}}})
+	first := start(th, w.job("a", nil), d).running(t)
+	require.NoError(t, first.end(nil))
+	w.state(first.JobRow, rivertype.JobStateDiscarded)
+	second := start(th, w.job("a", nil), d).running(t)
+	start(th, w.rerun(first.JobRow), d).throttled(t)
+	require.NoError(t, second.end(nil))
+	w.state(second.JobRow, rivertype.JobStateCompleted)
+	require.NoError(t, start(th, w.rerun(first.JobRow), d).running(t).end(nil))
+}
+
+// In strict mode a job holds its slot between its attempts and is let in to it again.
+func TestStrictReentry(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	d := MustDeclare(Throttle{Strict: true, Limits: []Limit{{Mutex: "m"}}})
+	first := start(th, w.job("a", nil), d).running(t)
+	before, _ := Fence(first.ctx)
+	require.Error(t, first.end(assert.AnError))
+	w.state(first.JobRow, rivertype.JobStateRetryable)
+	other := start(th, w.job("b", nil), d)
+	other.throttled(t)
+	again := start(th, w.rerun(first.JobRow), d).running(t)
+	after, _ := Fence(again.ctx)
+	assert.Greater(t, after, before)
+	require.NoError(t, again.end(nil))
+	start(th, w.rerun(other.JobRow), d).throttled(t)
+	w.state(first.JobRow, rivertype.JobStateCompleted)
+	require.NoError(t, start(th, w.rerun(other.JobRow), d).running(t).end(nil))
+}
+
+// A zombie's run is told that another run of the same job has taken its place, and its fence is smaller.
+func TestZombie(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		w := newWorld(t)
+		th := w.throttler(Options{HandOver: -1})
+		d := MustDeclare(Throttle{Strict: strict, Limits: []Limit{{Mutex: "m"}}})
+		zombie := start(th, w.job("a", nil), d).running(t)
+		again := start(th, w.rerun(zombie.JobRow), d).running(t) // River has rescued it
+		th.renew()
+		<-zombie.done
+		require.ErrorIs(t, zombie.err, ErrLost)
+		older, _ := Fence(zombie.ctx)
+		newer, _ := Fence(again.ctx)
+		assert.Less(t, older, newer)
+		th.renew()
+		require.NoError(t, again.running(t).end(nil))
+		th.flush()
+	}
+}
+
+func TestOperatorReleases(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	require.NoError(t, th.SetSemaphore(t.Context(), "s", SemaphoreOptions{MaxCount: 1}))
+	d := MustDeclare(Throttle{Limits: []Limit{{Semaphore: "s", Key: "k{order}"}}})
+	job := start(th, w.job("a", orderArgs{1}), d).running(t)
+	ref := Ref{Semaphore, "s", "k1"}
+	released, err := th.ReleaseJob(t.Context(), Ref{Semaphore, "s", "other"}, job.ID)
+	require.NoError(t, err)
+	assert.False(t, released)
+	released, err = th.ReleaseJob(t.Context(), ref, job.ID)
+	require.NoError(t, err)
+	assert.True(t, released)
+	other := start(th, w.job("a", orderArgs{1}), d).running(t)
+	th.renew()
+	<-job.done
+	require.ErrorIs(t, job.err, ErrLost)
+	require.NoError(t, other.end(nil))
+	released, err = th.ReleaseJob(t.Context(), ref, job.ID)
+	require.NoError(t, err)
+	assert.False(t, released)
+}
