@@ -205,10 +205,9 @@ func newBatch(now int64) *batch {
 func (d *database) load(ctx context.Context, conn *pgxpool.Conn, asks []*ask, releases []release) (*batch, error) {
 	b := newBatch(0)
 	var lock, slotKeys, resources, windows, askJobs []int64
-	var attempted []time.Time
 	holding := false
 	for _, a := range asks {
-		askJobs, attempted = append(askJobs, a.job), append(attempted, a.attempted)
+		askJobs = append(askJobs, a.job)
 	}
 	each(asks, func(_ *ask, n *need) {
 		switch {
@@ -269,14 +268,11 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, asks []*ask, re
 	}
 	if holding || !d.seen && len(asks) > 0 {
 		b.running = map[run]bool{}
-		q.Queue(d.sql.running, askJobs, attempted).Query(func(rows pgx.Rows) error {
-			at := map[int64]int64{}
-			for _, a := range asks {
-				at[a.job] = a.attempted.UnixMicro()
-			}
+		q.Queue(d.sql.running, askJobs).Query(func(rows pgx.Rows) error {
 			var id int64
-			_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
-				b.running[run{id, at[id]}] = true
+			var at time.Time
+			_, err := pgx.ForEachRow(rows, []any{&id, &at}, func() error {
+				b.running[run{id, at.UnixMicro()}] = true
 				return nil
 			})
 			return err

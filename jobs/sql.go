@@ -26,7 +26,8 @@ type statements struct {
 // Rows are found by their keys. The planner would read a table that is small, or was when it was last looked at, from
 // beginning to end, and keep to that. The plans are made once for a connection, because there is no choice left.
 const settings = `select set_config('idle_in_transaction_session_timeout', '5000', true), set_config('lock_timeout', '5000', true),
-	set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
+	set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true), set_config('enable_mergejoin', 'off', true),
+	set_config('enable_material', 'off', true)`
 
 // live is whether a row h of jobs_holders counts, with the row j of its job.
 const live = `case h.mode
@@ -57,18 +58,18 @@ func newStatements(schema, riverSchema string) *statements {
 		settings: settings,
 		lock: s(`select k.id, l.id, l.type, l.version, l.options::text, k.key, k.state, k.hold, k.waiting
 			from "weir".jobs_keys k join "weir".jobs_limiters l on l.id = k.limiter where k.id = any($1) order by k.id for update of k`),
-		released: s(`delete from "weir".jobs_holders where (key, owner, job) in (
+		released: s(`delete from "weir".jobs_holders d using (
 			select h.key, h.owner, h.job from unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
-			join "weir".jobs_holders h on h.job = q.job and h.attempted = q.attempted where h.mode = 0 for update of h skip locked)
-			returning key, (extract(epoch from clock_timestamp() - acquired) * 1000000)::bigint`),
+			join "weir".jobs_holders h on h.job = q.job and h.attempted = q.attempted where h.mode = 0 for update of h skip locked) e
+			where d.key = e.key and d.owner = e.owner and d.job = e.job
+			returning d.key, (extract(epoch from clock_timestamp() - d.acquired) * 1000000)::bigint`),
 		dynamic: s(`select k.id, k.limiter, k.key, k.state from "weir".jobs_keys k
 			where k.limiter = any(array(select r.limiter from "weir".jobs_keys r where r.id = any($1))) and (k.state <> '' or k.id = any($2))`),
 		clock: `select (extract(epoch from clock_timestamp()) * 1000000)::bigint`,
 		holders: s(`select h.key, h.owner, h.job, h.mode, LIVE, (extract(epoch from h.acquired) * 1000000)::bigint,
 			coalesce((extract(epoch from j.finalized_at) * 1000000)::bigint, 0)
 			from "weir".jobs_holders h left join RIVER j on j.id = h.job where h.key = any($1)`),
-		running: s(`select j.id from unnest($1::bigint[], $2::timestamptz[]) q (id, attempted)
-			join RIVER j on j.id = q.id and j.attempted_at = q.attempted and j.state = 'running'`),
+		running: s(`select id, attempted_at from RIVER where id = any($1) and state = 'running'`),
 		known: s(`select key, job, (extract(epoch from wake) * 1000000)::bigint, coalesce(bucket, -1), present
 			from "weir".jobs_waiters where job = any($1)`),
 		waiters: s(`select w.key, w.job, (extract(epoch from w.wake) * 1000000)::bigint, w.present from unnest($1::bigint[]) q (key)
@@ -77,9 +78,10 @@ func newStatements(schema, riverSchema string) *statements {
 
 		update: s(`update "weir".jobs_keys k set state = q.state, hold = q.hold, waiting = q.waiting, expires = to_timestamp(q.expires / 1000000.0)
 			from unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[]) q (id, state, hold, waiting, expires) where k.id = q.id`),
-		dead: s(`delete from "weir".jobs_holders where (key, owner, job) in (
+		dead: s(`delete from "weir".jobs_holders d using (
 			select h.key, h.owner, h.job from unnest($1::bigint[], $2::text[], $3::bigint[]) q (key, owner, job)
-			join "weir".jobs_holders h on h.key = q.key and h.owner = q.owner and h.job = q.job for update of h skip locked)`),
+			join "weir".jobs_holders h on h.key = q.key and h.owner = q.owner and h.job = q.job for update of h skip locked) e
+			where d.key = e.key and d.owner = e.owner and d.job = e.job`),
 		hold: s(`insert into "weir".jobs_holders (key, owner, job, attempted, mode, acquired, until, fence)
 			select q.key, q.owner, q.job, q.attempted, q.mode, clock_timestamp(),
 				case when q.until > 0 then clock_timestamp() + make_interval(secs => q.until / 1000000.0) end, q.fence
@@ -105,9 +107,9 @@ func newStatements(schema, riverSchema string) *statements {
 			from unnest($1::bigint[], $2::timestamptz[]) q (job, attempted) where h.job = q.job and h.attempted = q.attempted and h.mode < 2
 			returning h.job, h.attempted`),
 		// What is left of jobs that never came back, and keys that mean nothing any more.
-		sweepWaiters: s(`delete from "weir".jobs_waiters w where (w.key, w.job) in (select o.key, o.job from "weir".jobs_waiters o
+		sweepWaiters: s(`delete from "weir".jobs_waiters w using (select o.key, o.job from "weir".jobs_waiters o
 			left join RIVER j on j.id = o.job where o.wake < clock_timestamp() - interval '1 minute'
-			and (j.id is null or j.finalized_at is not null) limit 1000 for update of o skip locked)`),
+			and (j.id is null or j.finalized_at is not null) limit 1000 for update of o skip locked) e where w.key = e.key and w.job = e.job`),
 		expired: s(`select id from "weir".jobs_keys where expires < clock_timestamp() - interval '1 minute' order by id limit 1000
 			for update skip locked`),
 		sweepKeys: s(`delete from "weir".jobs_keys where id in (select k.id from "weir".jobs_keys k
