@@ -26,7 +26,12 @@ type database struct {
 	ids   map[Ref]int64            // rows of jobs_keys that are known
 	read  map[int64]readDefinition // by limiter
 	seen  bool                     // a job was found in the database
+
+	live map[int64]int64 // by key, how many rows counted when all were looked at; 0: few
 }
+
+// fewHolders is how many rows of jobs_holders a key may have before those that do not count any more are removed.
+const fewHolders = 1000
 
 type readDefinition struct {
 	version int64
@@ -158,6 +163,7 @@ func (d *database) try(ctx context.Context, all []*ask, releases []release, room
 	if err != nil {
 		return d.rollback(ctx, conn, err)
 	}
+	d.remember(b)
 	asks = d.foreign(b, asks)
 	b.room = room
 	b.decide(asks, d.lease.Microseconds())
@@ -176,6 +182,19 @@ func (d *database) rollback(ctx context.Context, conn *pgxpool.Conn, err error) 
 		_, _ = conn.Exec(ctx, "rollback")
 	}
 	return err
+}
+
+// remember notes how many holders keys have that have many.
+func (d *database) remember(b *batch) {
+	for id, row := range b.rows {
+		if row.slots == nil || row.slots.others > 0 {
+			continue
+		}
+		delete(d.live, id)
+		if n := int64(len(row.slots.owners)); n > fewHolders/2 && len(d.live) < maxIDs {
+			d.live[id] = n
+		}
+	}
 }
 
 // foreign answers the asks of jobs that are not running in this database.
@@ -205,6 +224,7 @@ func newBatch(now int64) *batch {
 func (d *database) load(ctx context.Context, conn *pgxpool.Conn, asks []*ask, releases []release) (*batch, error) {
 	b := newBatch(0)
 	var lock, slotKeys, resources, windows, askJobs []int64
+	var owners []string
 	holding := false
 	for _, a := range asks {
 		askJobs = append(askJobs, a.job)
@@ -216,7 +236,7 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, asks []*ask, re
 			lock = append(lock, n.resource)
 		case n.ref.Type.slots():
 			holding = true
-			slotKeys = append(slotKeys, n.id)
+			slotKeys, owners = append(slotKeys, n.id), append(owners, n.owner)
 			lock = append(lock, n.id)
 		default:
 			lock = append(lock, n.id)
@@ -257,7 +277,21 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, asks []*ask, re
 	var holders []holderRow
 	var waiters []waiterRow
 	if len(slotKeys) > 0 {
-		q.Queue(d.sql.holders, slotKeys).Query(func(rows pgx.Rows) (err error) {
+		q.Queue(d.sql.held, slotKeys).Query(func(rows pgx.Rows) error {
+			var key, n int64
+			_, err := pgx.ForEachRow(rows, []any{&key, &n}, func() error {
+				if row := b.rows[key]; row != nil && row.slots != nil {
+					row.slots.others = n
+				}
+				return nil
+			})
+			return err
+		})
+		enough := make([]int64, len(slotKeys))
+		for i, key := range slotKeys {
+			enough[i] = 2*d.live[key] + fewHolders
+		}
+		q.Queue(d.sql.holders, slotKeys, owners, len(asks), enough).Query(func(rows pgx.Rows) (err error) {
 			holders, err = pgx.CollectRows(rows, pgx.RowToStructByPos[holderRow])
 			return err
 		})
@@ -417,6 +451,7 @@ func (b *batch) prepare(held map[int64][]int64, parts []part, holders []holderRo
 		if row == nil || row.slots == nil {
 			continue
 		}
+		row.slots.others--
 		if !h.Live {
 			b.dead = append(b.dead, holder{key: h.Key, owner: h.Owner, job: h.Job})
 			if h.Mode == strictRow && row.waiting > 0 {

@@ -33,7 +33,7 @@ type batcher struct {
 
 const (
 	// maxBatch bounds the asks of one transaction.
-	maxBatch = 1000
+	maxBatch = 5000
 	// A job that waits in its worker asks again after half the time it is expected to wait, between these. If others here
 	// come before it, it only says from time to time that it is there.
 	minAgain, maxAgain = 5 * time.Millisecond, 100 * time.Millisecond
@@ -275,7 +275,7 @@ func (b *batcher) schedule() {
 // again keeps releases that could not be written for the next transaction. What is never written is released when the
 // job's row shows that it has ended, or with the lease.
 func (b *batcher) again(releases []release) {
-	if len(b.releases)+len(releases) <= 10*maxBatch && !b.closed {
+	if len(b.releases)+len(releases) <= 2*maxBatch && !b.closed {
 		b.releases = append(releases, b.releases...)
 	}
 }

@@ -131,6 +131,7 @@ func (t *Throttler) inspect(ctx context.Context, tx pgx.Tx, info *KeyInfo) error
 	switch {
 	case info.Type.slots():
 		info.slots(r, hold, now)
+		return tx.QueryRow(ctx, t.sql.countOwners, row.id).Scan(&info.Used)
 	case r.dynamic != nil:
 		return t.inspectDynamic(ctx, tx, info, row, now)
 	default:

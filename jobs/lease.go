@@ -98,8 +98,10 @@ func (t *Throttler) sweep() {
 }
 
 func (t *Throttler) sweepOnce(ctx context.Context) error {
-	if _, err := t.pool.Exec(ctx, t.sql.sweepWaiters); err != nil {
-		return err
+	for _, sql := range []string{t.sql.sweepWaiters, t.sql.sweepHolders} {
+		if _, err := t.pool.Exec(ctx, sql); err != nil {
+			return err
+		}
 	}
 	return pgx.BeginFunc(ctx, t.pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, t.sql.expired)

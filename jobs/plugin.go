@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,12 @@ func sessionOf(ctx context.Context) *session {
 
 // Work is called by River.
 func (p *plugin) Work(ctx context.Context, job *rivertype.JobRow, work func(context.Context) error) error {
+	if other := sessionOf(ctx); other != nil && other.job.ID == job.ID {
+		if other.throttler == p.throttler { // the client has the plugin twice
+			return work(ctx)
+		}
+		return fmt.Errorf("%w: the River client has plugins of two Throttlers: a job is throttled by one", ErrInvalidOptions)
+	}
 	s := &session{throttler: p.throttler, job: job}
 	if p.throttler != nil {
 		s.declared = p.throttler.rules.Load().of(job.Kind)
@@ -74,7 +81,7 @@ func (p *plugin) Work(ctx context.Context, job *rivertype.JobRow, work func(cont
 // WorkBegin is called by River.
 func (p *plugin) WorkBegin(ctx context.Context, _ *rivertype.JobRow) error {
 	s := sessionOf(ctx)
-	if s == nil || s.throttler != p.throttler {
+	if s == nil || s.throttler != p.throttler || s.begun {
 		return nil
 	}
 	if p.throttler != nil {
@@ -225,8 +232,11 @@ func (t *Throttler) cancelled(ctx context.Context, s *session, v verdict) error 
 }
 
 // grant notes what the run holds.
-func (s *session) grant(t *Throttler, v verdict) {
+func (s *session) grant(ctx context.Context, t *Throttler, v verdict) {
 	s.granted = v
+	if bytes.Contains(s.job.Metadata, []byte(`"`+metadataKey+`"`)) { // why it has waited
+		_ = river.MetadataSet(ctx, metadataKey, nil)
+	}
 	if v.rows == 0 {
 		return
 	}

@@ -43,6 +43,7 @@ func TestProof_ThousandJobsOnOneMutex(t *testing.T) {
 	two.stop()
 	assert.EqualValues(t, 1, w.most())
 	assert.EqualValues(t, n, w.int(`select count(distinct job) from NOTES where ended is not null`))
+	assert.EqualValues(t, 1, w.int(`select max(attempt) from RIVER`), "being throttled costs no attempt")
 	busy := float64(w.int(`select (sum(extract(epoch from ended - begun)) * 1000)::bigint from NOTES`))
 	t.Logf("the work alone took %.1fs, all of it %v", busy/1000, w.makespan())
 	within(t, "makespan by ideal", float64(w.makespan().Milliseconds())/busy, 2, 10)

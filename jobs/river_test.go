@@ -54,7 +54,9 @@ func (w *noteWorker) Work(ctx context.Context, job *river.Job[noteArgs]) error {
 	return nil
 }
 
-func (*noteWorker) NextRetry(*river.Job[noteArgs]) time.Time { return time.Now().Add(100 * time.Millisecond) }
+func (*noteWorker) NextRetry(*river.Job[noteArgs]) time.Time {
+	return time.Now().Add(100 * time.Millisecond)
+}
 
 // A process is what a River client in a process of its own is started with.
 type process struct {

@@ -14,6 +14,7 @@ type slots struct {
 	max     int64
 	hold    int64            // the mean time for which a slot is held; 0: not known yet
 	owners  map[string]int64 // who holds a slot, and since when
+	others  int64            // how many hold one besides, at most, when there is one for everybody who asks
 	waiters []waiter         // by job; the first maxWaiters of them
 	waiting int64            // how many there are in all
 	learned bool             // hold has changed
@@ -75,7 +76,7 @@ func (s *slots) admits(owner string, job, now int64) bool {
 	if _, held := s.owners[owner]; held {
 		return true
 	}
-	free := s.max - int64(len(s.owners))
+	free := s.max - int64(len(s.owners)) - s.others
 	if free <= 0 {
 		return false
 	}

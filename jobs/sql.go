@@ -12,15 +12,15 @@ type statements struct {
 
 	mutexes, keys, ids string // resolve
 
-	settings, lock, released, dynamic, clock, holders, running, known, waiters, fence string // what a batch reads
+	settings, lock, released, dynamic, clock, held, holders, running, known, waiters, fence string // what a batch reads
 
 	update, dead, hold, adopt, gone, wait string // what it writes
 
-	pull, pullAll, renew, sweepWaiters, expired, sweepKeys string
+	pull, pullAll, renew, sweepWaiters, sweepHolders, expired, sweepKeys string
 
 	checkTables, set, lengthen, unknown, lockLimiter, lockKeys, usedBy, remove string
 
-	listLimiters, listKeys, oneLimiter, oneKey, allKeys, listHolders, listWaiters, operator string
+	listLimiters, listKeys, oneLimiter, oneKey, allKeys, listHolders, countOwners, listWaiters, operator string
 }
 
 // Rows are found by their keys. The planner would read a table that is small, or was when it was last looked at, from
@@ -66,9 +66,16 @@ func newStatements(schema, riverSchema string) *statements {
 		dynamic: s(`select k.id, k.limiter, k.key, k.state from "weir".jobs_keys k
 			where k.limiter = any(array(select r.limiter from "weir".jobs_keys r where r.id = any($1))) and (k.state <> '' or k.id = any($2))`),
 		clock: `select (extract(epoch from clock_timestamp()) * 1000000)::bigint`,
+		// If there are fewer rows than slots, also with all who ask, it does not matter which of them still count. They are
+		// looked at when there are many, so that those that do not count any more are removed.
+		held: s(`select q.key, (select count(*) from "weir".jobs_holders h where h.key = q.key) from unnest($1::bigint[]) q (key)`),
 		holders: s(`select h.key, h.owner, h.job, h.mode, LIVE, (extract(epoch from h.acquired) * 1000000)::bigint,
 			coalesce((extract(epoch from j.finalized_at) * 1000000)::bigint, 0)
-			from "weir".jobs_holders h left join RIVER j on j.id = h.job where h.key = any($1)`),
+			from unnest($1::bigint[], $4::bigint[]) q (key, enough) join "weir".jobs_keys k on k.id = q.key join "weir".jobs_limiters l on l.id = k.limiter
+			cross join lateral (select count(*) as n from "weir".jobs_holders c where c.key = q.key) c
+			cross join lateral (select * from "weir".jobs_holders h where h.key = q.key
+				and (h.owner = any($2) or c.n > q.enough or c.n + $3 > coalesce((l.options->>'max_count')::bigint, 1)) offset 0) h
+			left join RIVER j on j.id = h.job`),
 		running: s(`select id, attempted_at from RIVER where id = any($1) and state = 'running'`),
 		known: s(`select key, job, (extract(epoch from wake) * 1000000)::bigint, coalesce(bucket, -1), present
 			from "weir".jobs_waiters where job = any($1)`),
@@ -112,10 +119,14 @@ func newStatements(schema, riverSchema string) *statements {
 			and (j.id is null or j.finalized_at is not null) limit 1000 for update of o skip locked) e where w.key = e.key and w.job = e.job`),
 		expired: s(`select id from "weir".jobs_keys where expires < clock_timestamp() - interval '1 minute' order by id limit 1000
 			for update skip locked`),
-		sweepKeys: s(`delete from "weir".jobs_keys where id in (select k.id from "weir".jobs_keys k
+		sweepKeys: s(`with gone as (delete from "weir".jobs_keys where id in (select k.id from "weir".jobs_keys k
 			where k.id = any($1) and k.expires < clock_timestamp() - interval '1 minute'
 			and not exists (select from "weir".jobs_holders h left join RIVER j on j.id = h.job where h.key = k.id and LIVE)
-			and not exists (select from "weir".jobs_waiters w where w.key = k.id))`),
+			and not exists (select from "weir".jobs_waiters w where w.key = k.id)) returning id)
+			delete from "weir".jobs_holders where key in (select id from gone)`),
+		sweepHolders: s(`delete from "weir".jobs_holders d using (select h.key, h.owner, h.job from "weir".jobs_holders h
+			left join RIVER j on j.id = h.job where not LIVE limit 10000 for update of h skip locked) e
+			where d.key = e.key and d.owner = e.owner and d.job = e.job`),
 
 		checkTables: s(`select to_regclass('"weir".jobs_migrations') is not null, to_regclass('RIVER') is not null`),
 		set: s(`insert into "weir".jobs_limiters as l (type, name, options) values ($1, $2, $3)
@@ -132,7 +143,9 @@ func newStatements(schema, riverSchema string) *statements {
 			where k.limiter = $1 and LIVE
 			union select w.job, false from "weir".jobs_keys k join "weir".jobs_waiters w on w.key = k.id join RIVER j on j.id = w.job
 			where k.limiter = $1 and j.finalized_at is null order by 2 desc, 1 limit 1000`),
-		remove: s(`delete from "weir".jobs_limiters where id = $1`),
+		remove: s(`with gone as (delete from "weir".jobs_limiters where id = $1),
+			holders as (delete from "weir".jobs_holders h using "weir".jobs_keys k where k.limiter = $1 and h.key = k.id)
+			delete from "weir".jobs_waiters w using "weir".jobs_keys k where k.limiter = $1 and w.key = k.id`),
 
 		listLimiters: s(`select l.type, l.name, l.options::text,
 			(select count(*) from "weir".jobs_keys k where k.limiter = l.id and (k.key <> '' or l.type <> 'dynamic_window')),
@@ -147,6 +160,7 @@ func newStatements(schema, riverSchema string) *statements {
 		allKeys:    s(`select id, limiter, key, state from "weir".jobs_keys where limiter = $1 and state <> ''`),
 		listHolders: s(`select h.owner, h.job, h.mode, h.acquired, h.until, h.fence from "weir".jobs_holders h left join RIVER j on j.id = h.job
 			where h.key = $1 and LIVE order by h.acquired, h.job limit 1000`),
+		countOwners: s(`select count(distinct h.owner) from "weir".jobs_holders h left join RIVER j on j.id = h.job where h.key = $1 and LIVE`),
 		listWaiters: s(`select w.job, w.since, w.wake, w.bucket is not null, w.present from "weir".jobs_waiters w join RIVER j on j.id = w.job
 			where w.key = $1 and j.finalized_at is null order by w.job limit 1000`),
 		operator: s(`delete from "weir".jobs_holders h using "weir".jobs_keys k, "weir".jobs_limiters l

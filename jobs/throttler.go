@@ -65,7 +65,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Throttler, error
 	if err := t.Apply(ctx, o.Config); err != nil {
 		return nil, err
 	}
-	d := &database{pool: pool, sql: t.sql, lease: options.Lease, lead: t.lead.Load, ids: map[Ref]int64{}, read: map[int64]readDefinition{}}
+	d := &database{pool: pool, sql: t.sql, lease: options.Lease, lead: t.lead.Load, ids: map[Ref]int64{}, read: map[int64]readDefinition{}, live: map[int64]int64{}}
 	t.batcher = newBatcher(options.CallTimeout, options.HandOverWorkers, d.do, t.report)
 	go t.keep()
 	return t, nil
@@ -139,15 +139,15 @@ func (t *Throttler) begin(ctx context.Context, s *session) error {
 	switch {
 	case errors.Is(err, ErrUnknownLimiter), errors.Is(err, ErrForeignJob):
 		return t.fail(s, err)
-	case err != nil && ctx.Err() != nil:
-		return context.Cause(ctx)
+	case err != nil && ctx.Err() != nil: // the client stops; if the job was cancelled, River knows
+		return &rivertype.JobSnoozeError{}
 	case err != nil: // the database is away, or the Throttler was closed: the job has not run, and costs no attempt
 		return &rivertype.JobSnoozeError{Duration: max(s.minDelay, time.Second+rand.N(time.Second))}
 	}
 	t.adjustLead(v.late)
 	t.counts.add(a.needs, v)
 	if v.granted {
-		s.grant(t, v)
+		s.grant(ctx, t, v)
 		return nil
 	}
 	if !a.waits {

@@ -523,3 +523,53 @@ func TestSweep(t *testing.T) {
 	require.NoError(t, start(th, w.job("a", orderArgs{2}), onOrders).running(t).end(nil)) // made again
 	require.NoError(t, first.end(nil))
 }
+
+func TestPluginTwiceAndOfTwoThrottlers(t *testing.T) {
+	w := newWorld(t)
+	th, other := w.throttler(Options{}), w.throttler(Options{})
+	require.NoError(t, th.SetFixedWindow(t.Context(), "f", FixedWindowOptions{Limit: 100, Interval: time.Hour}))
+	d := MustDeclare(Throttle{Limits: []Limit{{FixedWindow: "f"}}})
+	run := func(a, b *plugin) error {
+		job := w.job("a", nil)
+		return a.Work(t.Context(), job, func(ctx context.Context) error {
+			return b.Work(ctx, job, func(ctx context.Context) error {
+				return d.Work(ctx, job, func(ctx context.Context) error {
+					if err := a.WorkBegin(ctx, job); err != nil {
+						return err
+					}
+					if err := b.WorkBegin(ctx, job); err != nil {
+						return err
+					}
+					return d.WorkBegin(ctx, job)
+				})
+			})
+		})
+	}
+	one, two := th.Plugin().(*plugin), other.Plugin().(*plugin)
+	require.NoError(t, run(one, th.Plugin().(*plugin)))
+	assert.Equal(t, 1, must(th.Inspect(t.Context(), Ref{Type: FixedWindow, Name: "f"})).Used)
+	require.ErrorIs(t, run(one, two), ErrInvalidOptions)
+}
+
+// A job that waits in its worker when the client stops costs no attempt.
+func TestClientStops(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: time.Minute})
+	first := start(th, w.job("a", nil), onMutex).running(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	job := w.job("a", nil)
+	p := th.Plugin().(*plugin)
+	done := make(chan error)
+	go func() {
+		done <- p.Work(ctx, job, func(ctx context.Context) error {
+			return onMutex.Work(ctx, job, func(ctx context.Context) error { return p.WorkBegin(ctx, job) })
+		})
+	}()
+	require.Eventually(t, func() bool { return w.int(`select count(*) from "weir".jobs_waiters where present`) == 1 }, 5*time.Second, time.Millisecond)
+	cancel()
+	var snooze *river.JobSnoozeError
+	require.ErrorAs(t, <-done, &snooze)
+	require.NoError(t, first.end(nil))
+	th.flush()
+	require.NoError(t, start(th, w.rerun(job), onMutex).running(t).end(nil))
+}

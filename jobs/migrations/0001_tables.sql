@@ -43,8 +43,10 @@ create table "weir".jobs_keys (
 --   mode 0, relaxed: while that run of the job is running and the lease has not ended
 --   mode 1, strict: while the job is not finalized
 --   mode 2, kept: until somebody releases it or until is over
+-- key is that of a row in jobs_keys. It is no foreign key, because checking one would be a third of the cost of a job:
+-- rows are written only while the key's row is locked, and who deletes that one deletes them, too.
 create table "weir".jobs_holders (
-  key       bigint not null references "weir".jobs_keys on delete cascade,
+  key       bigint not null,
   owner     text collate "C" not null,
   job       bigint not null,
   attempted timestamptz not null,
@@ -59,7 +61,7 @@ create index on "weir".jobs_holders (job);
 -- Jobs that were sent away and come back at wake. bucket: the window's bucket that is reserved for the job. present:
 -- the job waits in its worker.
 create table "weir".jobs_waiters (
-  key     bigint not null references "weir".jobs_keys on delete cascade,
+  key     bigint not null, -- as in jobs_holders
   job     bigint not null,
   wake    timestamptz not null,
   since   timestamptz not null,
