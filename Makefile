@@ -115,7 +115,7 @@ servers: ## install Redis and PostgreSQL for the tests, where that can be done
 # Tests that need a server start it by internal/testserver, which finds what scripts/servers installed. Where a
 # server is missing they skip themselves, saying so; where both are there, none may. The packages that take long come
 # first, so that there is something to do beside each.
-LONG = ./store/weirpostgres ./store/weirredis ./transport/weirhttp ./limiter ./store
+LONG = ./jobs ./store/weirpostgres ./store/weirredis ./transport/weirhttp ./limiter ./store
 .PHONY: unit
 unit: servers ## every test of every module under the race detector
 	@echo "== unit: go test -race work"

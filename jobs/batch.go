@@ -224,19 +224,23 @@ func newBatch(now int64) *batch {
 func (d *database) load(ctx context.Context, conn *pgxpool.Conn, asks []*ask, releases []release) (*batch, error) {
 	b := newBatch(0)
 	var lock, slotKeys, resources, windows, askJobs []int64
+	var ownerKeys []int64
 	var owners []string
 	holding := false
 	for _, a := range asks {
 		askJobs = append(askJobs, a.job)
 	}
-	each(asks, func(_ *ask, n *need) {
+	each(asks, func(a *ask, n *need) {
 		switch {
 		case n.resource != 0:
 			resources, windows = append(resources, n.resource), append(windows, n.id)
 			lock = append(lock, n.resource)
 		case n.ref.Type.slots():
 			holding = true
-			slotKeys, owners = append(slotKeys, n.id), append(owners, n.owner)
+			slotKeys = append(slotKeys, n.id)
+			if !a.first || n.named { // else it holds nothing yet
+				ownerKeys, owners = append(ownerKeys, n.id), append(owners, n.owner)
+			}
 			lock = append(lock, n.id)
 		default:
 			lock = append(lock, n.id)
@@ -277,22 +281,21 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, asks []*ask, re
 	var holders []holderRow
 	var waiters []waiterRow
 	if len(slotKeys) > 0 {
-		q.Queue(d.sql.held, slotKeys).Query(func(rows pgx.Rows) error {
-			var key, n int64
-			_, err := pgx.ForEachRow(rows, []any{&key, &n}, func() error {
-				if row := b.rows[key]; row != nil && row.slots != nil {
-					row.slots.others = n
-				}
-				return nil
-			})
-			return err
-		})
 		enough := make([]int64, len(slotKeys))
 		for i, key := range slotKeys {
 			enough[i] = 2*d.live[key] + fewHolders
 		}
-		q.Queue(d.sql.holders, slotKeys, owners, len(asks), enough).Query(func(rows pgx.Rows) (err error) {
-			holders, err = pgx.CollectRows(rows, pgx.RowToStructByPos[holderRow])
+		if len(owners) > 0 {
+			q.Queue(d.sql.mine, ownerKeys, owners).Query(func(rows pgx.Rows) (err error) {
+				holders, err = pgx.CollectRows(rows, pgx.RowToStructByPos[holderRow])
+				return err
+			})
+		}
+		q.Queue(d.sql.holders, slotKeys, enough, len(asks)).Query(func(rows pgx.Rows) error {
+			var err error
+			var all []holderRow
+			all, err = pgx.CollectRows(rows, pgx.RowToStructByPos[holderRow])
+			holders = append(holders, all...)
 			return err
 		})
 		q.Queue(d.sql.waiters, slotKeys).Query(func(rows pgx.Rows) (err error) {
@@ -395,6 +398,9 @@ type part struct {
 	Key, State  string
 }
 
+// countRow is the mode of a holderRow that says how many rows there are: in Acquired.
+const countRow = -1
+
 type holderRow struct {
 	Key       int64
 	Owner     string
@@ -446,10 +452,20 @@ func (b *batch) prepare(held map[int64][]int64, parts []part, holders []holderRo
 			w.now = d.now // one clock for all keys
 		}
 	}
+	seen := map[slot]bool{}
 	for _, h := range holders {
 		row := b.rows[h.Key]
 		if row == nil || row.slots == nil {
 			continue
+		}
+		if h.Mode == countRow {
+			row.slots.others += h.Acquired
+			continue
+		}
+		if s := (slot{h.Key, h.Owner, h.Job}); seen[s] {
+			continue
+		} else {
+			seen[s] = true
 		}
 		row.slots.others--
 		if !h.Live {

@@ -10,6 +10,7 @@ import (
 type ask struct {
 	job       int64
 	attempted time.Time // with job, this names one run
+	first     bool      // it is the job's first run
 	strict    bool
 	waits     bool  // false: the job is cancelled if it is throttled, and waits for nothing
 	stays     int64 // for how long it may wait in its worker, µs
@@ -31,6 +32,7 @@ type ask struct {
 type need struct {
 	ref      Ref
 	owner    string
+	named    bool // the owner is not the job
 	mode     Mode
 	deadline int64 // µs; 0: none
 	id       int64 // of the row in jobs_keys
@@ -154,7 +156,10 @@ func (b *batch) one(a *ask, lease int64) {
 	for i, n := range a.needs {
 		row := b.rows[n.id]
 		known[i], were[i] = b.known[place{n.id, a.job}]
-		if were[i] && row.window != nil && known[i].bucket >= 0 {
+		switch reserved := were[i] && known[i].bucket >= 0; {
+		case reserved && n.resource != 0:
+			b.dynamic[n.resource].withdraw(n.ref.Key, known[i].bucket)
+		case reserved && row.window != nil:
 			row.window.withdraw(known[i].bucket)
 		}
 		if row.slots != nil {
@@ -241,6 +246,10 @@ func (b *batch) grant(a *ask, lease int64) {
 	a.result.fence = b.fence
 	for _, n := range a.needs {
 		row := b.rows[n.id]
+		if n.resource != 0 {
+			b.dynamic[n.resource].start(n.ref.Key)
+			continue
+		}
 		if row.window != nil {
 			row.window.start()
 			continue
@@ -323,7 +332,9 @@ func (b *batch) sendAway(a *ask, refused, were []bool) {
 		}
 		if row.slots != nil {
 			row.slots.join(waiter{job: a.job, wake: w.wake, present: w.present})
-		} else if w.bucket = buckets[i]; w.bucket >= 0 {
+		} else if w.bucket = buckets[i]; w.bucket >= 0 && n.resource != 0 {
+			b.dynamic[n.resource].reserve(n.ref.Key, w.bucket)
+		} else if w.bucket >= 0 {
 			row.window.reserve(w.bucket)
 		}
 		b.join(p, w)

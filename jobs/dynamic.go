@@ -7,8 +7,60 @@ import (
 // A resource is a dynamic window: the windows of all keys that take part.
 type resource struct {
 	rules
-	keys map[string]*window
-	now  int64
+	keys   map[string]*window
+	now    int64
+	active *active // who takes part now; nil: not computed
+}
+
+// active are the keys that take part in the window that ends now.
+type active struct {
+	keys    []string // sorted
+	started int64    // executions of all of them
+}
+
+// takingPart returns who takes part in the window that ends at a bucket.
+func (d *resource) takingPart(at int64) *active {
+	if at == d.now && d.active != nil {
+		return d.active
+	}
+	a := &active{}
+	for key, w := range d.keys {
+		if w.used(at) {
+			a.keys = append(a.keys, key)
+			a.started += w.started(at)
+		}
+	}
+	slices.Sort(a.keys)
+	if at == d.now {
+		d.active = a
+	}
+	return a
+}
+
+// start counts an execution of the key that begins now.
+func (d *resource) start(key string) {
+	d.keys[key].start()
+	if a := d.active; a != nil {
+		a.started++
+		if i, ok := slices.BinarySearch(a.keys, key); !ok {
+			a.keys = slices.Insert(a.keys, i, key)
+		}
+	}
+}
+
+// reserve and withdraw are those of the key's window.
+func (d *resource) reserve(key string, at int64) {
+	d.keys[key].reserve(at)
+	if at <= d.now {
+		d.active = nil
+	}
+}
+
+func (d *resource) withdraw(key string, at int64) {
+	d.keys[key].withdraw(at)
+	if at <= d.now {
+		d.active = nil
+	}
 }
 
 // maxTries bounds where a place is looked for when many keys take part.
@@ -26,28 +78,15 @@ func (d *resource) room(at int64) bool {
 	if d.dynamic.capacity == 0 || d.dynamic.atOnce {
 		return true
 	}
-	n := int64(0)
-	for _, w := range d.keys {
-		n += w.started(at)
-	}
-	return n < d.dynamic.capacity
+	return d.takingPart(at).started < d.dynamic.capacity
 }
 
 // share returns the limit of a key in the window that ends at a bucket, with the keys that take part in it. ok is false
 // if too many others do.
 func (d *resource) share(key string, at int64) (limit int64, ok bool) {
-	n, rank, in := int64(0), int64(0), false
-	for other, w := range d.keys {
-		if !w.used(at) {
-			continue
-		}
-		n++
-		if other == key {
-			in = true
-		} else if other < key {
-			rank++
-		}
-	}
+	keys := d.takingPart(at).keys
+	rank, in := slices.BinarySearch(keys, key)
+	n := int64(len(keys))
 	if !in {
 		if n >= d.dynamic.keys {
 			return 0, false
@@ -59,7 +98,7 @@ func (d *resource) share(key string, at int64) (limit int64, ok bool) {
 		return s.max, true
 	}
 	limit = s.capacity / n
-	if rank < s.capacity%n {
+	if int64(rank) < s.capacity%n {
 		limit++
 	}
 	return max(s.min, min(limit, s.max)), true

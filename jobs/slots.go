@@ -18,6 +18,7 @@ type slots struct {
 	waiters []waiter         // by job; the first maxWaiters of them
 	waiting int64            // how many there are in all
 	learned bool             // hold has changed
+	longest int64            // how long the longest of the owners has held its slot; 0: not computed
 }
 
 // A waiter is a job that was sent away, or waits in its worker.
@@ -45,11 +46,13 @@ func (s *slots) meanHold(now int64) int64 {
 	if s.hold > 0 {
 		return s.hold
 	}
-	longest := int64(firstHold)
-	for _, since := range s.owners {
-		longest = max(longest, now-since)
+	if s.longest == 0 {
+		s.longest = firstHold
+		for _, since := range s.owners {
+			s.longest = max(s.longest, now-since)
+		}
 	}
-	return longest
+	return s.longest
 }
 
 // learn takes one more time for which a slot was held into account.
@@ -77,8 +80,8 @@ func (s *slots) admits(owner string, job, now int64) bool {
 		return true
 	}
 	free := s.max - int64(len(s.owners)) - s.others
-	if free <= 0 {
-		return false
+	if free <= 0 || len(s.waiters) == 0 {
+		return free > 0
 	}
 	soon := s.meanHold(now)
 	for _, w := range s.waiters {

@@ -12,7 +12,7 @@ type statements struct {
 
 	mutexes, keys, ids string // resolve
 
-	settings, lock, released, dynamic, clock, held, holders, running, known, waiters, fence string // what a batch reads
+	settings, lock, released, dynamic, clock, mine, holders, running, known, waiters, fence string // what a batch reads
 
 	update, dead, hold, adopt, gone, wait string // what it writes
 
@@ -27,7 +27,7 @@ type statements struct {
 // beginning to end, and keep to that. The plans are made once for a connection, because there is no choice left.
 const settings = `select set_config('idle_in_transaction_session_timeout', '5000', true), set_config('lock_timeout', '5000', true),
 	set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true), set_config('enable_mergejoin', 'off', true),
-	set_config('enable_material', 'off', true)`
+	set_config('enable_material', 'off', true), set_config('enable_bitmapscan', 'off', true)`
 
 // live is whether a row h of jobs_holders counts, with the row j of its job.
 const live = `case h.mode
@@ -66,17 +66,26 @@ func newStatements(schema, riverSchema string) *statements {
 		dynamic: s(`select k.id, k.limiter, k.key, k.state from "weir".jobs_keys k
 			where k.limiter = any(array(select r.limiter from "weir".jobs_keys r where r.id = any($1))) and (k.state <> '' or k.id = any($2))`),
 		clock: `select (extract(epoch from clock_timestamp()) * 1000000)::bigint`,
-		// If there are fewer rows than slots, also with all who ask, it does not matter which of them still count. They are
-		// looked at when there are many, so that those that do not count any more are removed.
-		held: s(`select q.key, (select count(*) from "weir".jobs_holders h where h.key = q.key) from unnest($1::bigint[]) q (key)`),
-		holders: s(`select h.key, h.owner, h.job, h.mode, LIVE, (extract(epoch from h.acquired) * 1000000)::bigint,
-			coalesce((extract(epoch from j.finalized_at) * 1000000)::bigint, 0)
-			from unnest($1::bigint[], $4::bigint[]) q (key, enough) join "weir".jobs_keys k on k.id = q.key join "weir".jobs_limiters l on l.id = k.limiter
-			cross join lateral (select count(*) as n from "weir".jobs_holders c where c.key = q.key) c
-			cross join lateral (select * from "weir".jobs_holders h where h.key = q.key
-				and (h.owner = any($2) or c.n > q.enough or c.n + $3 > coalesce((l.options->>'max_count')::bigint, 1)) offset 0) h
+		mine: s(`select h.key, h.owner, h.job, h.mode, LIVE, (extract(epoch from h.acquired) * 1000000)::bigint, 0::bigint
+			from unnest($1::bigint[], $2::text[]) q (key, owner)
+			cross join lateral (select * from "weir".jobs_holders h where h.key = q.key and h.owner = q.owner offset 0) h
 			left join RIVER j on j.id = h.job`),
-		running: s(`select id, attempted_at from RIVER where id = any($1) and state = 'running'`),
+		// How many rows there are, as a row with mode -1, and then the rows. If there are fewer than slots, also with all who
+		// ask, it does not matter which of them still count. They are looked at when there are many, so that those that do
+		// not count any more are removed.
+		holders: s(`with c as materialized (
+				select q.key, q.enough, (select count(*) from "weir".jobs_holders h where h.key = q.key) as n
+				from unnest($1::bigint[], $2::bigint[]) q (key, enough))
+			select c.key, '', 0::bigint, -1::smallint, false, c.n, 0::bigint from c
+			union all
+			select h.key, h.owner, h.job, h.mode, LIVE, (extract(epoch from h.acquired) * 1000000)::bigint,
+				coalesce((extract(epoch from j.finalized_at) * 1000000)::bigint, 0)
+			from c join "weir".jobs_keys k on k.id = c.key join "weir".jobs_limiters l on l.id = k.limiter
+			cross join lateral (select * from "weir".jobs_holders h where h.key = c.key
+				and (c.n > c.enough or c.n + $3 > coalesce((l.options->>'max_count')::bigint, 1)) offset 0) h
+			left join RIVER j on j.id = h.job`),
+		running: s(`select j.id, j.attempted_at from unnest($1::bigint[]) q (id)
+			cross join lateral (select j.id, j.attempted_at, j.state from RIVER j where j.id = q.id offset 0) j where j.state = 'running'`),
 		known: s(`select key, job, (extract(epoch from wake) * 1000000)::bigint, coalesce(bucket, -1), present
 			from "weir".jobs_waiters where job = any($1)`),
 		waiters: s(`select w.key, w.job, (extract(epoch from w.wake) * 1000000)::bigint, w.present from unnest($1::bigint[]) q (key)

@@ -168,7 +168,7 @@ func (t *Throttler) asked(s *session) (*ask, error) {
 	if s.job.AttemptedAt == nil {
 		return nil, fmt.Errorf("%w: job %d was never attempted", ErrForeignJob, s.job.ID)
 	}
-	a.attempted = *s.job.AttemptedAt
+	a.attempted, a.first = *s.job.AttemptedAt, len(s.job.AttemptedBy) == 1
 	var action Action
 	for _, p := range s.declared {
 		a.strict = a.strict || p.strict
@@ -207,7 +207,7 @@ func (u use) need(job *rivertype.JobRow) (n need, err error) {
 	if err != nil {
 		return n, fmt.Errorf("owner of %v: %w", u.ref, err)
 	}
-	n.owner = ownerOf(job.ID, owner)
+	n.owner, n.named = ownerOf(job.ID, owner), owner != ""
 	return n, nil
 }
 
