@@ -4,6 +4,7 @@ go 1.26.0
 
 replace (
 	github.com/weir-go/weir => ../
+	github.com/weir-go/weir/jobs => ../jobs
 	github.com/weir-go/weir/store/weirpostgres => ../store/weirpostgres
 	github.com/weir-go/weir/store/weirredis => ../store/weirredis
 )
@@ -13,8 +14,12 @@ require (
 	github.com/gorilla/mux v1.8.1
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/v9 v9.23.0
+	github.com/riverqueue/river v0.51.1
+	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.1
+	github.com/riverqueue/river/rivertype v0.51.1
 	github.com/weir-go/weir v0.0.0
-	github.com/weir-go/weir/store/weirpostgres v0.0.0-00010101000000-000000000000
+	github.com/weir-go/weir/jobs v0.0.0-00010101000000-000000000000
+	github.com/weir-go/weir/store/weirpostgres v0.0.0
 	github.com/weir-go/weir/store/weirredis v0.0.0-00010101000000-000000000000
 	go.uber.org/goleak v1.3.0
 )
@@ -27,9 +32,15 @@ require (
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	github.com/riverqueue/river/riverdriver v0.51.1 // indirect
+	github.com/riverqueue/river/rivershared v0.51.1 // indirect
+	github.com/tidwall/gjson v1.20.0 // indirect
+	github.com/tidwall/match v1.2.0 // indirect
+	github.com/tidwall/pretty v1.2.1 // indirect
+	github.com/tidwall/sjson v1.2.5 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	go.yaml.in/yaml/v4 v4.0.0 // indirect
-	golang.org/x/sync v0.22.0 // indirect
+	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
-	golang.org/x/text v0.41.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
 )
