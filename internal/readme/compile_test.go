@@ -25,9 +25,11 @@ var packages = map[string]string{
 	"errors":         "errors",
 	"fmt":            "fmt",
 	"http":           "net/http",
+	"jobs":           "github.com/weir-go/weir/jobs",
 	"limiter":        "github.com/weir-go/weir/limiter",
 	"log":            "log",
 	"math":           "math",
+	"metric":         "go.opentelemetry.io/otel/metric",
 	"os":             "os",
 	"pgxpool":        "github.com/jackc/pgx/v5/pgxpool",
 	"pipeline":       "github.com/weir-go/weir/pipeline",
@@ -36,6 +38,8 @@ var packages = map[string]string{
 	"registry":       "github.com/weir-go/weir/registry",
 	"reload":         "github.com/weir-go/weir/reload",
 	"retry":          "github.com/weir-go/weir/strategies/retry",
+	"river":          "github.com/riverqueue/river",
+	"rivertype":      "github.com/riverqueue/river/rivertype",
 	"slog":           "log/slog",
 	"store":          "github.com/weir-go/weir/store",
 	"strings":        "strings",
@@ -73,6 +77,18 @@ var granted = map[string]string{
 	"slots":    "var slots limiter.Limiter",
 	"tenantOf": "func tenantOf(ctx context.Context) string { return \"\" }",
 	"userOf":   "func userOf(r *http.Request) string { return r.Host }",
+
+	// Those of the page on jobs.
+	"SendArgs": "type SendArgs struct{}\nfunc (SendArgs) Kind() string { return \"send\" }",
+	"SendWorker": "type SendWorker struct{ river.WorkerDefaults[SendArgs] }\n" +
+		"func (*SendWorker) Work(context.Context, *river.Job[SendArgs]) error { return nil }",
+	"ShipArgs":   "type ShipArgs struct{ Order int }\nfunc (ShipArgs) Kind() string { return \"ship\" }",
+	"ShipWorker": "type ShipWorker struct {\nriver.WorkerDefaults[ShipArgs]\npool *pgxpool.Pool\n}",
+	"meter":      "var meter metric.Meter",
+	"perTenant":  "var perTenant *jobs.Declaration",
+	"smtp":       "var smtp *jobs.Declaration",
+	"throttler":  "var throttler *jobs.Throttler",
+	"workers":    "var workers *river.Workers",
 }
 
 // compile builds a program or a fragment of this module that is not on the disk.
