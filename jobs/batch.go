@@ -258,12 +258,13 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, asks []*ask, re
 	q.Queue("begin")
 	q.Queue(d.sql.settings)
 	q.Queue(d.sql.lock, lock).Query(func(rows pgx.Rows) error { return d.readKeys(b, rows) })
-	held := map[int64][]int64{} // key, times
+	held := map[slot]int64{} // how long
 	if len(releases) > 0 {
 		q.Queue(d.sql.released, endJobs, endAttempted).Query(func(rows pgx.Rows) error {
-			var key, us int64
-			_, err := pgx.ForEachRow(rows, []any{&key, &us}, func() error {
-				held[key] = append(held[key], us)
+			var s slot
+			var us int64
+			_, err := pgx.ForEachRow(rows, []any{&s.key, &s.owner, &us}, func() error {
+				held[s] = max(held[s], us)
 				return nil
 			})
 			return err
@@ -285,6 +286,7 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, asks []*ask, re
 		for i, key := range slotKeys {
 			enough[i] = 2*d.live[key] + fewHolders
 		}
+		q.Queue(d.sql.overdue, slotKeys, enough, len(asks))
 		if len(owners) > 0 {
 			q.Queue(d.sql.mine, ownerKeys, owners).Query(func(rows pgx.Rows) (err error) {
 				holders, err = pgx.CollectRows(rows, pgx.RowToStructByPos[holderRow])
@@ -319,7 +321,7 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, asks []*ask, re
 		q.Queue(d.sql.known, askJobs).Query(func(rows pgx.Rows) error {
 			var p place
 			var w waiting
-			_, err := pgx.ForEachRow(rows, []any{&p.key, &p.job, &w.wake, &w.bucket, &w.present}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{&p.key, &p.job, &w.since, &w.wake, &w.earliest, &w.bucket, &w.present}, func() error {
 				b.known[p] = w
 				return nil
 			})
@@ -412,19 +414,16 @@ type holderRow struct {
 }
 
 type waiterRow struct {
-	Key, Job, Wake int64
-	Present        bool
+	Key, Job, Wake, Earliest int64
+	Present                  bool
 }
 
 // prepare makes slots and windows of what was read.
-func (b *batch) prepare(held map[int64][]int64, parts []part, holders []holderRow, waiters []waiterRow) (err error) {
+func (b *batch) prepare(held map[slot]int64, parts []part, holders []holderRow, waiters []waiterRow) (err error) {
 	byLimiter := map[int64]*resource{}
 	for _, row := range b.rows {
 		switch {
 		case row.slots != nil:
-			for _, us := range held[row.id] {
-				row.slots.learn(us)
-			}
 		case row.rules.dynamic != nil:
 			d := &resource{rules: row.rules, keys: map[string]*window{}, now: b.now / row.rules.bucket}
 			b.dynamic[row.id], byLimiter[row.limiter] = d, d
@@ -486,9 +485,18 @@ func (b *batch) prepare(held map[int64][]int64, parts []part, holders []holderRo
 			row.kept[h.Owner] = true
 		}
 	}
+	for s, us := range held {
+		row := b.rows[s.key]
+		if row == nil || row.slots == nil {
+			continue
+		}
+		if _, still := row.slots.owners[s.owner]; !still { // else others of the owner hold the slot
+			row.slots.learn(us)
+		}
+	}
 	for _, w := range waiters {
 		if row := b.rows[w.Key]; row != nil && row.slots != nil {
-			row.slots.waiters = append(row.slots.waiters, waiter{job: w.Job, wake: w.Wake, present: w.Present})
+			row.slots.waiters = append(row.slots.waiters, waiter{job: w.Job, wake: w.Wake, earliest: w.Earliest, present: w.Present})
 		}
 	}
 	for _, row := range b.rows {
@@ -537,25 +545,26 @@ func (d *database) save(ctx context.Context, conn *pgxpool.Conn, b *batch) error
 		keys, owners, jobs := columns(held)
 		var attempted []time.Time
 		var modes []int16
-		var untils, fences []int64
+		var untils, fences, since []int64
 		for _, h := range held {
 			attempted, modes = append(attempted, h.attempted), append(modes, h.mode)
-			untils, fences = append(untils, h.until), append(fences, h.fence)
+			untils, fences, since = append(untils, h.until), append(fences, h.fence), append(since, h.since)
 		}
-		q.Queue(d.sql.hold, keys, owners, jobs, attempted, modes, untils, fences)
+		q.Queue(d.sql.hold, keys, owners, jobs, attempted, modes, untils, fences, since)
 	}
 	if len(b.gone) > 0 {
 		keys, jobs := placeColumns(maps.Keys(b.gone))
 		q.Queue(d.sql.gone, keys, jobs)
 	}
 	if len(b.wait) > 0 {
-		var keys, jobs, wakes, buckets []int64
+		var keys, jobs, wakes, earliest, buckets []int64
 		var present []bool
 		for p, w := range b.wait {
 			keys, jobs = append(keys, p.key), append(jobs, p.job)
-			wakes, buckets, present = append(wakes, w.wake), append(buckets, w.bucket), append(present, w.present)
+			wakes, earliest = append(wakes, w.wake), append(earliest, w.earliest)
+			buckets, present = append(buckets, w.bucket), append(present, w.present)
 		}
-		q.Queue(d.sql.wait, keys, jobs, wakes, buckets, present)
+		q.Queue(d.sql.wait, keys, jobs, wakes, earliest, buckets, present)
 	}
 	q.Queue("commit")
 	return conn.SendBatch(ctx, q).Close()

@@ -38,6 +38,9 @@ const (
 	// come before it, it only says from time to time that it is there.
 	minAgain, maxAgain = 5 * time.Millisecond, 100 * time.Millisecond
 	sayAgain           = presentFor / 2 * time.Microsecond
+	// River starts the jobs that it has fetched together one after the other. The first one that asks waits for the others,
+	// so that the lowest ID comes first.
+	linger = 500 * time.Microsecond
 	// After a transaction that failed the next one waits, twice as long each time, between these.
 	minPause, maxPause = 50 * time.Millisecond, time.Second
 )
@@ -128,6 +131,7 @@ func (b *batcher) run() {
 			again.Reset(b.untilAgain())
 			select {
 			case <-b.wake:
+				time.Sleep(linger)
 			case <-again.C:
 			}
 		}

@@ -15,36 +15,36 @@ import (
 // reads one.
 type Config struct {
 	// Limiters are set as the methods of [Throttler] do it. What is not in the list stays as it is.
-	Limiters []Definition `json:"limiters,omitempty" yaml:"limiters,omitempty"`
+	Limiters []Definition `yaml:"limiters,omitempty"`
 	// Throttles hold for all jobs of their kinds, with what workers and arguments declare on top.
-	Throttles []KindThrottle `json:"throttles,omitempty" yaml:"throttles,omitempty"`
+	Throttles []KindThrottle `yaml:"throttles,omitempty"`
 }
 
 // A Definition sets one limiter. Exactly one of its name fields is set, and the options that belong to it.
 type Definition struct {
-	Semaphore     string `json:"semaphore,omitempty" yaml:"semaphore,omitempty"`
-	FixedWindow   string `json:"fixed_window,omitempty" yaml:"fixed_window,omitempty"`
-	SlidingWindow string `json:"sliding_window,omitempty" yaml:"sliding_window,omitempty"`
-	DynamicWindow string `json:"dynamic_window,omitempty" yaml:"dynamic_window,omitempty"`
+	Semaphore     string `yaml:"semaphore,omitempty"`
+	FixedWindow   string `yaml:"fixed_window,omitempty"`
+	SlidingWindow string `yaml:"sliding_window,omitempty"`
+	DynamicWindow string `yaml:"dynamic_window,omitempty"`
 
 	// See [SemaphoreOptions].
-	MaxCount int `json:"max_count,omitempty" yaml:"max_count,omitempty"`
+	MaxCount int `yaml:"max_count,omitempty"`
 	// See [FixedWindowOptions], [SlidingWindowOptions] and [DynamicWindowOptions].
-	Limit    int           `json:"limit,omitempty" yaml:"limit,omitempty"`
-	Interval time.Duration `json:"interval,omitempty" yaml:"interval,omitempty"`
-	Buckets  int           `json:"buckets,omitempty" yaml:"buckets,omitempty"`
+	Limit    int           `yaml:"limit,omitempty"`
+	Interval time.Duration `yaml:"interval,omitempty"`
+	Buckets  int           `yaml:"buckets,omitempty"`
 	// See [DynamicWindowOptions].
-	Capacity int  `json:"capacity,omitempty" yaml:"capacity,omitempty"`
-	MinLimit int  `json:"min_limit,omitempty" yaml:"min_limit,omitempty"`
-	MaxLimit int  `json:"max_limit,omitempty" yaml:"max_limit,omitempty"`
-	MaxKeys  int  `json:"max_keys,omitempty" yaml:"max_keys,omitempty"`
-	AtOnce   bool `json:"at_once,omitempty" yaml:"at_once,omitempty"`
+	Capacity int  `yaml:"capacity,omitempty"`
+	MinLimit int  `yaml:"min_limit,omitempty"`
+	MaxLimit int  `yaml:"max_limit,omitempty"`
+	MaxKeys  int  `yaml:"max_keys,omitempty"`
+	AtOnce   bool `yaml:"at_once,omitempty"`
 }
 
 // A KindThrottle is a throttle for kinds of jobs.
 type KindThrottle struct {
 	// Kinds are names of kinds. One that ends in * stands for all that begin with what is before it.
-	Kinds    []string `json:"kinds" yaml:"kinds"`
+	Kinds    []string `yaml:"kinds"`
 	Throttle `yaml:",inline"`
 }
 
@@ -75,8 +75,21 @@ func ParseConfig(text []byte) (Config, error) {
 	if err := d.Decode(&more); !errors.Is(err, io.EOF) {
 		return Config{}, fmt.Errorf("%w: there is more than one document", ErrInvalidOptions)
 	}
-	_, _, err := c.parse()
-	return c, err
+	if _, _, err := c.parse(); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+// UnmarshalYAML reads a Limit. A deadline of -1, which is none, needs no unit.
+func (l *Limit) UnmarshalYAML(n *yaml.Node) error {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if value := n.Content[i+1]; n.Content[i].Value == "deadline" && value.Value == "-1" {
+			value.SetString("-1ns")
+		}
+	}
+	type limit Limit
+	return n.Load((*limit)(l), yaml.WithKnownFields())
 }
 
 // definition returns the name and the options that d has.
@@ -128,8 +141,9 @@ type kindRule struct {
 	*parsed
 }
 
+// parse checks a configuration. Errors name its fields as they are in a file.
 func (c Config) parse() ([]setting, kindRules, error) {
-	var p problems
+	p := problems{file: true}
 	var settings []setting
 	seen := map[Ref]bool{}
 	for i, d := range c.Limiters {
@@ -139,7 +153,7 @@ func (c Config) parse() ([]setting, kindRules, error) {
 			continue
 		}
 		ref := Ref{Type: options.limiterType(), Name: name}
-		var bad problems
+		bad := problems{file: true}
 		if problem := badName(name); problem != "" {
 			bad.add("the name %.120q %s", name, problem)
 		}
@@ -148,9 +162,7 @@ func (c Config) parse() ([]setting, kindRules, error) {
 			bad.add("it is there twice")
 		}
 		seen[ref] = true
-		for _, problem := range bad {
-			p.add("limiters[%d]: %v: %s", i, ref, problem)
-		}
+		p.include(fmt.Sprintf("limiters[%d]: %v: ", i, ref), bad)
 		settings = append(settings, setting{ref, options})
 	}
 	var rules kindRules
@@ -163,12 +175,9 @@ func (c Config) parse() ([]setting, kindRules, error) {
 				p.add("throttles[%d]: the kind %q must not be empty, and have * at its end only", i, kind)
 			}
 		}
-		t, err := k.Throttle.parse()
-		if err != nil {
-			p.add("throttles[%d]: %s", i, strings.TrimPrefix(err.Error(), ErrInvalidOptions.Error()+": "))
-			continue
-		}
-		rules = append(rules, kindRule{kinds: k.Kinds, parsed: t})
+		bad := problems{file: true}
+		rules = append(rules, kindRule{kinds: k.Kinds, parsed: k.Throttle.check(&bad)})
+		p.include(fmt.Sprintf("throttles[%d]: ", i), bad)
 	}
 	return settings, rules, p.err()
 }

@@ -53,6 +53,7 @@ type verdict struct {
 	leased    bool    // granted: the rows have a lease
 	fenced    bool    // granted: a slot was needed
 	contended []int64 // of these, the keys that others wait for
+	waited    int64   // granted: since when it was first sent away, µs; by is the limiter that did it
 	late      int64   // how much later than it should the job came back, µs; -1: it was not sent away
 	failed    bool    // err is that of the whole transaction
 }
@@ -91,9 +92,11 @@ type run struct {
 type place struct{ key, job int64 }
 
 type waiting struct {
-	wake    int64
-	bucket  int64 // reserved in a window; -1: none
-	present bool
+	wake     int64
+	earliest int64
+	since    int64 // when it was sent away first; 0: now
+	bucket   int64 // reserved in a window; -1: none
+	present  bool
 }
 
 type holder struct {
@@ -103,6 +106,7 @@ type holder struct {
 	attempted time.Time
 	mode      int16
 	until     int64 // µs from now; 0: none
+	since     int64 // µs; 0: now
 	fence     int64
 }
 
@@ -135,16 +139,20 @@ func (b *batch) decide(asks []*ask, lease int64) {
 	}
 }
 
-// bringBack notes the waiters that are to come back now, because their turn is near.
+// bringBack notes the waiters that are to come back now, because their turn is near. Not those that were sent away just
+// now: for River they are still running.
 func (b *batch) bringBack(lead int64) {
 	for id, row := range b.rows {
 		if row.slots == nil {
 			continue
 		}
-		for _, job := range row.slots.pull(b.now, lead) {
-			p := place{id, job}
-			b.wait[p] = waiting{wake: b.now, bucket: -1}
-			b.pulled = append(b.pulled, job)
+		for _, w := range row.slots.pull(b.now, lead) {
+			p := place{id, w.job}
+			if _, asked := b.wait[p]; asked {
+				continue
+			}
+			b.wait[p] = waiting{wake: b.now, earliest: w.earliest, bucket: -1}
+			b.pulled = append(b.pulled, w.job)
 		}
 	}
 }
@@ -176,6 +184,9 @@ func (b *batch) one(a *ask, lease int64) {
 	for i, w := range known {
 		if were[i] && !w.present {
 			a.result.late = max(a.result.late, b.now-w.wake)
+		}
+		if were[i] && granted && b.now-w.since > a.result.waited {
+			a.result.waited, a.result.by = b.now-w.since, a.needs[i].ref
 		}
 	}
 	if granted {
@@ -271,6 +282,7 @@ func (b *batch) grant(a *ask, lease int64) {
 				continue // nothing to release
 			}
 			delete(row.kept, n.owner)
+			h.since = row.slots.owners[n.owner] // for how long it will have been held
 			b.adopt = append(b.adopt, h)
 		default:
 			row.slots.take(n.owner, b.now)
@@ -318,20 +330,23 @@ func (b *batch) sendAway(a *ask, refused, were []bool) {
 		a.result.wake, a.result.by = b.now+max(turn-a.lead, a.minDelay, ms), by
 	}
 	var buckets []int64
+	earliest := b.now + a.minDelay
 	if !slotsOnly {
 		buckets = b.places(a, refused, &a.result, b.now+max(turn, a.minDelay))
+		earliest = a.result.wake
 	}
 	for i, n := range a.needs {
 		if !refused[i] {
 			continue
 		}
 		p := place{n.id, a.job}
-		row, w := b.rows[n.id], waiting{wake: a.result.wake, bucket: -1, present: a.result.present}
+		row, w := b.rows[n.id], waiting{wake: a.result.wake, earliest: earliest, bucket: -1, present: a.result.present}
+		w.since = b.known[p].since
 		if old, ok := b.known[p]; ok && old.present && w.present && b.now-old.wake < presentFor/2 {
 			w = old // it said so not long ago
 		}
 		if row.slots != nil {
-			row.slots.join(waiter{job: a.job, wake: w.wake, present: w.present})
+			row.slots.join(waiter{job: a.job, wake: w.wake, earliest: w.earliest, present: w.present})
 		} else if w.bucket = buckets[i]; w.bucket >= 0 && n.resource != 0 {
 			b.dynamic[n.resource].reserve(n.ref.Key, w.bucket)
 		} else if w.bucket >= 0 {

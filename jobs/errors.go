@@ -3,6 +3,7 @@ package jobs
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -39,14 +40,37 @@ type ThrottledError struct {
 
 func (e *ThrottledError) Error() string { return "jobs: throttled by " + e.Limiter.String() }
 
-// problems collects what is wrong with some options.
-type problems []string
+// problems collects what is wrong with some options. A format has the names of fields in braces, as they are in Go.
+type problems struct {
+	list []string
+	file bool // they are of a configuration file, where MaxCount is max_count
+}
 
-func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Sprintf(format, args...)) }
+func (p *problems) add(format string, args ...any) {
+	format = fieldName.ReplaceAllStringFunc(format, func(name string) string {
+		if name = name[1 : len(name)-1]; p.file {
+			name = strings.ToLower(innerCapital.ReplaceAllString(name, "_$0"))
+		}
+		return name
+	})
+	p.list = append(p.list, fmt.Sprintf(format, args...))
+}
+
+// include adds the problems of something inside.
+func (p *problems) include(where string, inner problems) {
+	for _, problem := range inner.list {
+		p.list = append(p.list, where+problem)
+	}
+}
+
+var (
+	fieldName    = regexp.MustCompile(`\{[A-Z]\w*\}`)
+	innerCapital = regexp.MustCompile(`\B[A-Z]`)
+)
 
 func (p *problems) err() error {
-	if len(*p) == 0 {
+	if len(p.list) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %s", ErrInvalidOptions, strings.Join(*p, "; "))
+	return fmt.Errorf("%w: %s", ErrInvalidOptions, strings.Join(p.list, "; "))
 }

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/weir-go/weir/limiter"
 )
 
 // A LimiterInfo is one limiter in a list.
@@ -22,28 +20,29 @@ type LimiterInfo struct {
 	Waiters int             `json:"waiters"` // jobs that come back to ask
 }
 
-// A KeyInfo is the state of a limiter, or of one of its keys.
+// A KeyInfo is the state of a limiter, or of one of its keys. That of a dynamic window without a key is about all keys
+// together: Limit is its Capacity, 0 if it has none, and Next is zero.
 type KeyInfo struct {
 	Ref
-	Limit     int       `json:"limit"`     // how many may hold it, or begin in its window, now
-	Used      int       `json:"used"`      // how many do, or have begun in the window that ends now
-	Reserved  int       `json:"reserved"`  // windows: places kept for jobs that come back
-	Next      time.Time `json:"next"`      // when a job that comes now would start, as far as can be told
-	Now       time.Time `json:"now"`       // the database's clock
-	Waiting   int       `json:"waiting"`   // how many jobs come back to ask
-	Holders   []Holder  `json:"holders"`   // at most 1000
-	Waiters   []Waiter  `json:"waiters"`   // by job, at most 1000
-	HoldsMean float64   `json:"hold_mean"` // mutexes and semaphores: for how long a slot is held, in s, a moving mean; 0: not known
+	Limit    int       `json:"limit"`     // how many may hold it, or begin in its window, now
+	Used     int       `json:"used"`      // how many do, or have begun in the window that ends now
+	Reserved int       `json:"reserved"`  // windows: places kept for jobs that come back
+	Next     time.Time `json:"next"`      // when a job that comes now would start, as far as can be told
+	Now      time.Time `json:"now"`       // the database's clock
+	Waiting  int       `json:"waiting"`   // how many jobs come back to ask
+	Holders  []Holder  `json:"holders"`   // at most 1000
+	Waiters  []Waiter  `json:"waiters"`   // by job, at most 1000
+	MeanHold float64   `json:"mean_hold"` // mutexes and semaphores: for how long a slot is held, in s, a moving mean; 0: not known
 }
 
 // A Holder holds a slot.
 type Holder struct {
-	Job    int64     `json:"job"`             // that took the slot
-	Owner  string    `json:"owner,omitempty"` // the name of the owner, if it is not the job
-	Mode   string    `json:"mode"`            // relaxed, strict or kept
-	Since  time.Time `json:"since"`
-	Until  time.Time `json:"until,omitzero"` // the end of the lease or the deadline, if there is one
-	Fenced int64     `json:"fence"`
+	Job   int64     `json:"job"`             // that took the slot
+	Owner string    `json:"owner,omitempty"` // the name of the owner, if it is not the job
+	Mode  string    `json:"mode"`            // relaxed, strict or kept
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until,omitzero"` // the end of the lease or the deadline, if there is one
+	Fence int64     `json:"fence"`
 }
 
 // A Waiter is a job that comes back to ask for a slot or for a place in a window.
@@ -124,7 +123,7 @@ func (t *Throttler) inspect(ctx context.Context, tx pgx.Tx, info *KeyInfo) error
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return err
 	}
-	info.Waiting, info.HoldsMean = int(row.waiting), time.Duration(hold*1000).Seconds()
+	info.Waiting, info.MeanHold = int(row.waiting), time.Duration(hold*1000).Seconds()
 	if err := t.listJobs(ctx, tx, row.id, info); err != nil {
 		return err
 	}
@@ -153,7 +152,7 @@ func (t *Throttler) listJobs(ctx context.Context, tx pgx.Tx, key int64, info *Ke
 	info.Holders, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (h Holder, err error) {
 		var mode int
 		var until *time.Time
-		if err := row.Scan(&h.Owner, &h.Job, &mode, &h.Since, &until, &h.Fenced); err != nil {
+		if err := row.Scan(&h.Owner, &h.Job, &mode, &h.Since, &until, &h.Fence); err != nil {
 			return h, err
 		}
 		if until != nil {
@@ -233,24 +232,4 @@ func (t *Throttler) inspectDynamic(ctx context.Context, tx pgx.Tx, info *KeyInfo
 	limit, _ := d.share(info.Key, d.now)
 	info.window(d.keys[info.Key], limit, d.firstFree(info.Key, d.now))
 	return nil
-}
-
-// Observe returns the figures of a limiter in this process, all its keys together, for telemetry.ObserveLimiter: how many
-// executions were granted it and how many runs it has sent away. What is available and who waits is known to the database
-// only: see [Throttler.Inspect].
-func (t *Throttler) Observe(l Ref) limiter.StatisticsProvider {
-	l.Key = ""
-	return observed{t, l}
-}
-
-type observed struct {
-	t *Throttler
-	l Ref
-}
-
-// Statistics returns the figures.
-func (o observed) Statistics() limiter.Statistics {
-	o.t.counts.mu.Lock()
-	defer o.t.counts.mu.Unlock()
-	return *o.t.counts.of(o.l)
 }

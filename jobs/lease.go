@@ -39,8 +39,9 @@ func (t *Throttler) keep() {
 	}
 }
 
-// renew renews the leases of all running jobs. A job whose rows are not all there any more has lost its slots. If the
-// database does not answer, jobs in relaxed mode have lost them when their lease ends.
+// renew renews the leases of all running jobs. A job whose rows are not all there any more has lost its slots, and so has
+// one whose lease has ended: another job may be about to take them. If the database does not answer, jobs in relaxed mode
+// are told before their lease ends: with four attempts in a lease, after half of it to three quarters.
 func (t *Throttler) renew() {
 	asked := time.Now()
 	t.mu.Lock()
@@ -76,7 +77,7 @@ func (t *Throttler) renew() {
 			s.renewed = asked
 		case err == nil:
 			t.lose(s, fmt.Errorf("%w: another run of the job, another job or an operator has taken it", ErrLost))
-		case s.granted.leased && time.Since(s.renewed) >= t.o.Lease*3/4:
+		case s.granted.leased && time.Since(s.renewed) >= t.o.Lease/2:
 			t.lose(s, fmt.Errorf("%w: the lease could not be renewed: %w", ErrLost, err))
 		}
 	}

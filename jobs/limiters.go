@@ -93,7 +93,7 @@ func (o FixedWindowOptions) check(p *problems) {
 func (o SlidingWindowOptions) check(p *problems) {
 	p.count("Limit", o.Limit, 1)
 	if o.Buckets == 0 {
-		p.add("Buckets is 0, must be 1 to %d", maxBuckets)
+		p.add("{Buckets} is 0, must be 1 to %d", maxBuckets)
 		return
 	}
 	p.window(o.Interval, o.Buckets)
@@ -108,47 +108,47 @@ func (o DynamicWindowOptions) check(p *problems) {
 		p.count(f.name, f.n, 0)
 	}
 	if o.Buckets < 0 {
-		p.add("Buckets is %d, must be 0 to %d", o.Buckets, maxBuckets)
+		p.add("{Buckets} is %d, must be 0 to %d", o.Buckets, maxBuckets)
 	}
 	if o.MaxKeys < 0 || o.MaxKeys > mostMaxKeys {
-		p.add("MaxKeys is %d, must be 0 to %d", o.MaxKeys, mostMaxKeys)
+		p.add("{MaxKeys} is %d, must be 0 to %d", o.MaxKeys, mostMaxKeys)
 	}
 	switch rebalanced := o.MinLimit != 0 || o.MaxLimit != 0; {
 	case rebalanced && o.Capacity == 0:
-		p.add("MinLimit and MaxLimit need Capacity, which is 0")
+		p.add("{MinLimit} and {MaxLimit} need {Capacity}, which is 0")
 	case rebalanced && o.Limit != 0:
-		p.add("Limit is %d, must be 0 with MinLimit or MaxLimit", o.Limit)
+		p.add("{Limit} is %d, must be 0 with {MinLimit} or {MaxLimit}", o.Limit)
 	case !rebalanced && o.Limit == 0 && o.Capacity == 0:
-		p.add("Limit is 0, must be at least 1 without Capacity")
+		p.add("{Limit} is 0, must be at least 1 without {Capacity}")
 	case o.Capacity == 0:
 	case o.MaxLimit > o.Capacity:
-		p.add("MaxLimit is %d, must be at most Capacity, %d", o.MaxLimit, o.Capacity)
+		p.add("{MaxLimit} is %d, must be at most {Capacity}, %d", o.MaxLimit, o.Capacity)
 	case max(o.Limit, o.MinLimit) > o.Capacity:
-		p.add("Limit or MinLimit is %d, must be at most Capacity, %d", max(o.Limit, o.MinLimit), o.Capacity)
+		p.add("{Limit} or {MinLimit} is %d, must be at most {Capacity}, %d", max(o.Limit, o.MinLimit), o.Capacity)
 	case o.MaxLimit != 0 && o.MinLimit > o.MaxLimit:
-		p.add("MinLimit is %d, must be at most MaxLimit, %d", o.MinLimit, o.MaxLimit)
+		p.add("{MinLimit} is %d, must be at most {MaxLimit}, %d", o.MinLimit, o.MaxLimit)
 	}
 	if o.AtOnce && o.Capacity == 0 {
-		p.add("AtOnce needs Capacity, which is 0")
+		p.add("{AtOnce} needs {Capacity}, which is 0")
 	}
 }
 
 func (p *problems) count(field string, n, least int) {
 	if n < least || n > maxCount {
-		p.add("%s is %d, must be %d to %d", field, n, least, maxCount)
+		p.add("{"+field+"} is %d, must be %d to %d", n, least, maxCount)
 	}
 }
 
 func (p *problems) window(interval time.Duration, buckets int) {
 	switch {
 	case interval < time.Second || interval > maxWindow:
-		p.add("Interval is %v, must be 1s to %v", interval, maxWindow)
+		p.add("{Interval} is %v, must be 1s to %v", interval, maxWindow)
 	case buckets < 0 || buckets > maxBuckets:
-		p.add("Buckets is %d, must be 1 to %d", buckets, maxBuckets)
+		p.add("{Buckets} is %d, must be 1 to %d", buckets, maxBuckets)
 	case buckets > 1 && interval/time.Duration(buckets) < time.Second:
-		p.add("Buckets is %d, must be at most %d: a bucket of an interval of %v must be at least 1s", buckets, interval/time.Second, interval)
+		p.add("{Buckets} is %d, must be at most %d: a bucket of an interval of %v must be at least 1s", buckets, interval/time.Second, interval)
 	case interval%(time.Duration(max(buckets, 1))*time.Millisecond) != 0:
-		p.add("Interval is %v, divided by Buckets it must be whole milliseconds", interval)
+		p.add("{Interval} is %v, divided by {Buckets} it must be whole milliseconds", interval)
 	}
 }
 

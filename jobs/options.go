@@ -3,6 +3,8 @@ package jobs
 import (
 	"regexp"
 	"time"
+
+	"go.opentelemetry.io/otel/metric"
 )
 
 // Options configure a [Throttler]. The zero Options are the defaults.
@@ -34,6 +36,8 @@ type Options struct {
 	// CallTimeout bounds each transaction. If it is 0, it is 10s. Jobs that could not ask within it are snoozed.
 	CallTimeout time.Duration
 
+	// MeterProvider makes the instruments for metrics. If it is nil, it is the global one of OpenTelemetry.
+	MeterProvider metric.MeterProvider
 	// OnEvent, if not nil, is called with what an operator should know, one event after the other, on a goroutine of the
 	// Throttler.
 	OnEvent func(Event)

@@ -72,6 +72,9 @@ func (p *plugin) Work(ctx context.Context, job *rivertype.JobRow, work func(cont
 	defer s.cancel(nil)
 	defer s.end()
 	err := work(context.WithValue(ctx, sessionKey{}, s))
+	if err == nil && !s.begun && len(s.declared) > 0 {
+		return fmt.Errorf("%w as a hook: the job has run unthrottled: add throttler.Plugin() to the Plugins of river.Config, not to its Middleware", ErrNotInstalled)
+	}
 	if lost := context.Cause(ctx); err != nil && errors.Is(lost, ErrLost) && !errors.Is(err, ErrLost) {
 		err = fmt.Errorf("%w (%w)", err, lost)
 	}
@@ -200,9 +203,10 @@ func (s *session) declare(p *parsed) {
 }
 
 // Fence returns the number that the run of a job was granted with, from the context that its Work gets. For each key of
-// a mutex or a semaphore it is greater than that of every run before. Write it beside what the job writes elsewhere, and
-// refuse a write with a smaller number than has been seen: then a run that was thought dead and goes on does no harm.
-// ok is false if the job needed no slots.
+// a mutex it is greater than that of every run before. Write it beside what the job writes elsewhere, and refuse a write
+// with a smaller number than has been seen: then a run that was thought dead and goes on does no harm. Where several jobs
+// may hold a slot at the same time, of a semaphore or as one owner, a smaller number is no sign of that. ok is false if
+// the job needed no slots.
 func Fence(ctx context.Context) (fence int64, ok bool) {
 	s := sessionOf(ctx)
 	if s == nil || !s.granted.fenced {

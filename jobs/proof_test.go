@@ -231,13 +231,13 @@ func TestProof_DynamicWindow(t *testing.T) {
 		}
 		windows[window][key] = n
 	}
-	text := ""
-	for i := int64(0); i < 40; i++ {
+	var text strings.Builder
+	for i := range int64(40) {
 		if windows[i] != nil {
-			text += fmt.Sprintln(i, windows[i])
+			text.WriteString(fmt.Sprintln(i, windows[i]))
 		}
 	}
-	t.Log("\n" + text)
+	t.Log("\n" + text.String())
 	// The work of a job begins a moment after it was counted: on a busy machine in the next window.
 	shares := [][]string{{"a:20"}, {"a:20"}, {"a:10 b:10"}, {"a:10 b:10", "a:7 b:7 c:6"}, {"a:7 b:7 c:6"}}
 	if measure {

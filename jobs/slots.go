@@ -23,9 +23,10 @@ type slots struct {
 
 // A waiter is a job that was sent away, or waits in its worker.
 type waiter struct {
-	job     int64
-	wake    int64
-	present bool
+	job      int64
+	wake     int64
+	earliest int64 // it is not to be brought back before
+	present  bool
 }
 
 const (
@@ -118,7 +119,11 @@ func (s *slots) turnBehind(ahead, now int64) int64 {
 	hold := s.meanHold(now)
 	var ends []int64 // when slots become free, from now
 	for _, since := range s.owners {
-		ends = append(ends, max(since+hold-now, hold/8))
+		left := since + hold - now
+		if left <= 0 { // the longer it takes longer than expected, the longer it is expected to take
+			left = hold/8 - left
+		}
+		ends = append(ends, left)
 	}
 	for int64(len(ends)) < s.max && len(ends) < maxWaiters {
 		ends = append(ends, 0)
@@ -137,18 +142,18 @@ func (s *slots) turnBehind(ahead, now int64) int64 {
 const maxPull = 24
 
 // pull returns the waiters that are next, and would come back too late: the slots are released sooner than was expected.
-func (s *slots) pull(now, lead int64) (jobs []int64) {
+func (s *slots) pull(now, lead int64) (next []waiter) {
 	late := max(lead, 100*ms)
 	for i, w := range s.waiters[:min(len(s.waiters), maxPull)] {
 		turn := s.turnBehind(int64(i), now)
 		if turn > late {
 			break
 		}
-		if !w.present && w.wake > now+late {
-			jobs = append(jobs, w.job)
+		if !w.present && w.wake > now+late && w.earliest <= now {
+			next = append(next, w)
 		}
 	}
-	return jobs
+	return next
 }
 
 // maxPeriod bounds estimates, in µs.

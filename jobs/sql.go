@@ -12,7 +12,7 @@ type statements struct {
 
 	mutexes, keys, ids string // resolve
 
-	settings, lock, released, dynamic, clock, mine, holders, running, known, waiters, fence string // what a batch reads
+	settings, lock, released, dynamic, clock, overdue, mine, holders, running, known, waiters, fence string // what a batch reads
 
 	update, dead, hold, adopt, gone, wait string // what it writes
 
@@ -29,11 +29,13 @@ const settings = `select set_config('idle_in_transaction_session_timeout', '5000
 	set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true), set_config('enable_mergejoin', 'off', true),
 	set_config('enable_material', 'off', true), set_config('enable_bitmapscan', 'off', true)`
 
-// live is whether a row h of jobs_holders counts, with the row j of its job.
-const live = `case h.mode
-	when 0 then j.id is not null and j.state = 'running' and j.attempted_at = h.attempted and h.until > clock_timestamp()
-	when 1 then j.id is not null and j.finalized_at is null
-	else h.until is null or h.until > clock_timestamp() end`
+// live is whether a row h of jobs_holders counts, with the row j of its job. held is the same for batches, which have
+// removed the rows whose time was over: one whose time is over since may be renewed at this moment, and counts.
+const (
+	held = `case h.mode when 0 then j.id is not null and j.state = 'running' and j.attempted_at = h.attempted
+		when 1 then j.id is not null and j.finalized_at is null else true end`
+	live = `(` + held + ` and (h.mode = 1 or h.until is null or h.until > clock_timestamp()))`
+)
 
 func newStatements(schema, riverSchema string) *statements {
 	river := "river_job"
@@ -41,7 +43,7 @@ func newStatements(schema, riverSchema string) *statements {
 		river = `"` + riverSchema + `".river_job`
 	}
 	s := func(text string) string {
-		return strings.NewReplacer("LIVE", live, "RIVER", river).Replace(pgmigrate.InSchema(text, schema))
+		return strings.NewReplacer("LIVE", live, "HELD", held, "RIVER", river).Replace(pgmigrate.InSchema(text, schema))
 	}
 	return &statements{
 		replace: s,
@@ -62,11 +64,16 @@ func newStatements(schema, riverSchema string) *statements {
 			select h.key, h.owner, h.job from unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
 			join "weir".jobs_holders h on h.job = q.job and h.attempted = q.attempted where h.mode = 0 for update of h skip locked) e
 			where d.key = e.key and d.owner = e.owner and d.job = e.job
-			returning d.key, (extract(epoch from clock_timestamp() - d.acquired) * 1000000)::bigint`),
+			returning d.key, d.owner, (extract(epoch from clock_timestamp() - d.acquired) * 1000000)::bigint`),
 		dynamic: s(`select k.id, k.limiter, k.key, k.state from "weir".jobs_keys k
 			where k.limiter = any(array(select r.limiter from "weir".jobs_keys r where r.id = any($1))) and (k.state <> '' or k.id = any($2))`),
 		clock: `select (extract(epoch from clock_timestamp()) * 1000000)::bigint`,
-		mine: s(`select h.key, h.owner, h.job, h.mode, LIVE, (extract(epoch from h.acquired) * 1000000)::bigint, 0::bigint
+		// Where it matters, as in holders. It waits for a renewal that is under way and then leaves the row.
+		overdue: s(`delete from "weir".jobs_holders d using unnest($1::bigint[], $2::bigint[]) q (key, enough),
+				"weir".jobs_keys k, "weir".jobs_limiters l
+			where k.id = q.key and l.id = k.limiter and d.key = q.key and d.mode <> 1 and d.until <= clock_timestamp()
+			and (select count(*) from "weir".jobs_holders c where c.key = q.key) + $3 >= least(q.enough, coalesce((l.options->>'max_count')::bigint, 1))`),
+		mine: s(`select h.key, h.owner, h.job, h.mode, HELD, (extract(epoch from h.acquired) * 1000000)::bigint, 0::bigint
 			from unnest($1::bigint[], $2::text[]) q (key, owner)
 			cross join lateral (select * from "weir".jobs_holders h where h.key = q.key and h.owner = q.owner offset 0) h
 			left join RIVER j on j.id = h.job`),
@@ -78,17 +85,18 @@ func newStatements(schema, riverSchema string) *statements {
 				from unnest($1::bigint[], $2::bigint[]) q (key, enough))
 			select c.key, '', 0::bigint, -1::smallint, false, c.n, 0::bigint from c
 			union all
-			select h.key, h.owner, h.job, h.mode, LIVE, (extract(epoch from h.acquired) * 1000000)::bigint,
+			select h.key, h.owner, h.job, h.mode, HELD, (extract(epoch from h.acquired) * 1000000)::bigint,
 				coalesce((extract(epoch from j.finalized_at) * 1000000)::bigint, 0)
 			from c join "weir".jobs_keys k on k.id = c.key join "weir".jobs_limiters l on l.id = k.limiter
 			cross join lateral (select * from "weir".jobs_holders h where h.key = c.key
-				and (c.n > c.enough or c.n + $3 > coalesce((l.options->>'max_count')::bigint, 1)) offset 0) h
+				and (c.n > c.enough or c.n + $3 >= coalesce((l.options->>'max_count')::bigint, 1)) offset 0) h
 			left join RIVER j on j.id = h.job`),
 		running: s(`select j.id, j.attempted_at from unnest($1::bigint[]) q (id)
 			cross join lateral (select j.id, j.attempted_at, j.state from RIVER j where j.id = q.id offset 0) j where j.state = 'running'`),
-		known: s(`select key, job, (extract(epoch from wake) * 1000000)::bigint, coalesce(bucket, -1), present
+		known: s(`select key, job, (extract(epoch from since) * 1000000)::bigint, (extract(epoch from wake) * 1000000)::bigint, (extract(epoch from earliest) * 1000000)::bigint, coalesce(bucket, -1), present
 			from "weir".jobs_waiters where job = any($1)`),
-		waiters: s(`select w.key, w.job, (extract(epoch from w.wake) * 1000000)::bigint, w.present from unnest($1::bigint[]) q (key)
+		waiters: s(`select w.key, w.job, (extract(epoch from w.wake) * 1000000)::bigint, (extract(epoch from w.earliest) * 1000000)::bigint, w.present
+			from unnest($1::bigint[]) q (key)
 			cross join lateral (select * from "weir".jobs_waiters w where w.key = q.key order by w.job limit 1000) w order by w.key, w.job`),
 		fence: s(`select nextval('"weir".jobs_fences')`),
 
@@ -99,18 +107,18 @@ func newStatements(schema, riverSchema string) *statements {
 			join "weir".jobs_holders h on h.key = q.key and h.owner = q.owner and h.job = q.job for update of h skip locked) e
 			where d.key = e.key and d.owner = e.owner and d.job = e.job`),
 		hold: s(`insert into "weir".jobs_holders (key, owner, job, attempted, mode, acquired, until, fence)
-			select q.key, q.owner, q.job, q.attempted, q.mode, clock_timestamp(),
+			select q.key, q.owner, q.job, q.attempted, q.mode, case when q.since > 0 then to_timestamp(q.since / 1000000.0) else clock_timestamp() end,
 				case when q.until > 0 then clock_timestamp() + make_interval(secs => q.until / 1000000.0) end, q.fence
-			from unnest($1::bigint[], $2::text[], $3::bigint[], $4::timestamptz[], $5::smallint[], $6::bigint[], $7::bigint[])
-				q (key, owner, job, attempted, mode, until, fence)
+			from unnest($1::bigint[], $2::text[], $3::bigint[], $4::timestamptz[], $5::smallint[], $6::bigint[], $7::bigint[], $8::bigint[])
+				q (key, owner, job, attempted, mode, until, fence, since)
 			on conflict (key, owner, job) do update set attempted = excluded.attempted, mode = excluded.mode, until = excluded.until, fence = excluded.fence`),
 		adopt: s(`delete from "weir".jobs_holders h using unnest($1::bigint[], $2::text[]) q (key, owner)
 			where h.key = q.key and h.owner = q.owner and h.mode = 2`),
 		gone: s(`delete from "weir".jobs_waiters w using unnest($1::bigint[], $2::bigint[]) q (key, job) where w.key = q.key and w.job = q.job`),
-		wait: s(`insert into "weir".jobs_waiters (key, job, wake, since, bucket, present)
-			select q.key, q.job, to_timestamp(q.wake / 1000000.0), clock_timestamp(), nullif(q.bucket, -1), q.present
-			from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::boolean[]) q (key, job, wake, bucket, present)
-			on conflict (key, job) do update set wake = excluded.wake, bucket = excluded.bucket, present = excluded.present`),
+		wait: s(`insert into "weir".jobs_waiters (key, job, wake, earliest, since, bucket, present)
+			select q.key, q.job, to_timestamp(q.wake / 1000000.0), to_timestamp(q.earliest / 1000000.0), clock_timestamp(), nullif(q.bucket, -1), q.present
+			from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::boolean[]) q (key, job, wake, earliest, bucket, present)
+			on conflict (key, job) do update set wake = excluded.wake, earliest = excluded.earliest, bucket = excluded.bucket, present = excluded.present`),
 
 		// As River's JobRetry does it. A job that River is about to do something with is left alone.
 		pull: s(`update RIVER set state = 'available', scheduled_at = now() where id in (select id from RIVER
@@ -119,9 +127,16 @@ func newStatements(schema, riverSchema string) *statements {
 			join "weir".jobs_waiters w on w.key = k.id join RIVER j on j.id = w.job
 			where k.limiter = any($1) and j.state in ('available', 'scheduled') and j.scheduled_at > now() for update of j skip locked)`),
 
-		renew: s(`update "weir".jobs_holders h set until = case h.mode when 0 then clock_timestamp() + make_interval(secs => $3::bigint / 1000000.0) else h.until end
-			from unnest($1::bigint[], $2::timestamptz[]) q (job, attempted) where h.job = q.job and h.attempted = q.attempted and h.mode < 2
-			returning h.job, h.attempted`),
+		// A lease that has ended is not renewed: who asks next removes the row. Rows that somebody else has locked are being
+		// removed.
+		renew: s(`with renewed as (update "weir".jobs_holders d set until = clock_timestamp() + make_interval(secs => $3::bigint / 1000000.0)
+				from (select h.key, h.owner, h.job from unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
+					join "weir".jobs_holders h on h.job = q.job and h.attempted = q.attempted
+					where h.mode = 0 and h.until > clock_timestamp() for update of h skip locked) e
+				where d.key = e.key and d.owner = e.owner and d.job = e.job returning d.job, d.attempted)
+			select job, attempted from renewed union all
+			select h.job, h.attempted from unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
+			join "weir".jobs_holders h on h.job = q.job and h.attempted = q.attempted where h.mode = 1`),
 		// What is left of jobs that never came back, and keys that mean nothing any more.
 		sweepWaiters: s(`delete from "weir".jobs_waiters w using (select o.key, o.job from "weir".jobs_waiters o
 			left join RIVER j on j.id = o.job where o.wake < clock_timestamp() - interval '1 minute'

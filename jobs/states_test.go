@@ -1,7 +1,9 @@
 package jobs
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/riverqueue/river/rivertype"
 	"github.com/stretchr/testify/assert"
@@ -117,6 +119,44 @@ func TestZombie(t *testing.T) {
 		require.NoError(t, again.running(t).end(nil))
 		th.flush()
 	}
+}
+
+// A lease that has ended is lost, even if nobody has taken the slot yet: otherwise a renewal and another job's ask at
+// the same moment could both succeed.
+func TestLeaseThatHasEndedIsNotRenewed(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	job := start(th, w.job("a", nil), onMutex).running(t)
+	th.renew()
+	job.running(t)
+	w.exec(`update "weir".jobs_holders set until = clock_timestamp()`)
+	th.renew()
+	<-job.done
+	require.ErrorIs(t, job.err, ErrLost)
+	require.NoError(t, start(th, w.job("b", nil), onMutex).running(t).end(nil))
+}
+
+// While the row of a lease that has ended is being renewed, another job waits for the outcome, and does not get the slot.
+func TestLeaseThatIsBeingRenewed(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	first := start(th, w.job("a", nil), onMutex).running(t)
+	// A renewal has found the lease alive; the lease ends, and the renewal is not committed yet.
+	tx, err := w.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	w.exec(`update "weir".jobs_holders set until = clock_timestamp()`)
+	_, err = tx.Exec(t.Context(), w.sql(`update "weir".jobs_holders set until = clock_timestamp() + interval '1 minute'`))
+	require.NoError(t, err)
+	second := make(chan *started)
+	job := w.job("b", nil)
+	go func() { second <- start(th, job, onMutex) }()
+	require.Eventually(t, func() bool {
+		return w.int(`select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%jobs_holders%'`) == 1
+	}, 5*time.Second, time.Millisecond)
+	require.NoError(t, tx.Commit(t.Context()))
+	(<-second).throttled(t)
+	require.NoError(t, first.running(t).end(nil))
 }
 
 func TestOperatorReleases(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -74,10 +75,8 @@ func parseTemplate(text string) (template, error) {
 func parseField(s string) (field, error) {
 	name, inMetadata := strings.CutPrefix(s, "metadata:")
 	f := field{metadata: inMetadata, path: strings.Split(name, ".")}
-	for _, step := range f.path {
-		if step == "" {
-			return field{}, fmt.Errorf("the field {%s} has an empty name", s)
-		}
+	if slices.Contains(f.path, "") {
+		return field{}, fmt.Errorf("the field {%s} has an empty name", s)
 	}
 	return f, nil
 }

@@ -12,42 +12,42 @@ import (
 // Declare it on the worker or on the type of the arguments with [Declare], or for kinds by their names in [Config].
 type Throttle struct {
 	// Limits are what a job needs to start. Their order does not matter.
-	Limits []Limit `json:"limits,omitempty" yaml:"limits,omitempty"`
+	Limits []Limit `yaml:"limits,omitempty"`
 	// Strict holds the slots of mutexes and semaphores until the job is completed, cancelled, discarded or deleted, so
 	// that no other job sees what a half-done one has left. If false, they are held while the job is running. Windows are
 	// the same in both modes.
-	Strict bool `json:"strict,omitempty" yaml:"strict,omitempty"`
+	Strict bool `yaml:"strict,omitempty"`
 	// Action is what happens to a job that is throttled. If it is 0, it is that of [Options].
-	Action Action `json:"action,omitempty" yaml:"action,omitempty"`
+	Action Action `yaml:"action,omitempty"`
 	// MinDelay is the least time for which a throttled job is snoozed. If it is 0, it is that of [Options].
-	MinDelay time.Duration `json:"min_delay,omitempty" yaml:"min_delay,omitempty"`
+	MinDelay time.Duration `yaml:"min_delay,omitempty"`
 }
 
 // A Limit names a limiter and what of it a job takes. Exactly one of the first five fields is set. Each type of limiter
 // has names of its own: the mutex "orders" and the semaphore "orders" have nothing to do with each other.
 type Limit struct {
-	Mutex         string `json:"mutex,omitempty" yaml:"mutex,omitempty"`
-	Semaphore     string `json:"semaphore,omitempty" yaml:"semaphore,omitempty"`
-	FixedWindow   string `json:"fixed_window,omitempty" yaml:"fixed_window,omitempty"`
-	SlidingWindow string `json:"sliding_window,omitempty" yaml:"sliding_window,omitempty"`
-	DynamicWindow string `json:"dynamic_window,omitempty" yaml:"dynamic_window,omitempty"`
+	Mutex         string `yaml:"mutex,omitempty"`
+	Semaphore     string `yaml:"semaphore,omitempty"`
+	FixedWindow   string `yaml:"fixed_window,omitempty"`
+	SlidingWindow string `yaml:"sliding_window,omitempty"`
+	DynamicWindow string `yaml:"dynamic_window,omitempty"`
 
 	// Key divides the limiter: each key has a mutex, a count or a window of its own. It is a text in which {field} stands
 	// for a field of the job's arguments as they are in JSON, {field.inner} for one inside of another, and
 	// {metadata:field} for one of the job's metadata. A field must be a string that is not empty, a number or a boolean.
 	// Two fields need text between them, and the character with which it begins is written as %XX in values, as % and
-	// control characters are, so that different values never make the same key. If Key is empty, all jobs share the
+	// control characters are, so that different texts never make the same key; the number 1 and the string "1" do. If Key is empty, all jobs share the
 	// limiter; dynamic windows need it.
-	Key string `json:"key,omitempty" yaml:"key,omitempty"`
+	Key string `yaml:"key,omitempty"`
 
 	// Owner is who holds a mutex or a semaphore, a template as Key is. Jobs of the same owner share one slot. If it is
 	// empty, it is the job itself: a job that is run again is let in to what it holds already.
-	Owner string `json:"owner,omitempty" yaml:"owner,omitempty"`
+	Owner string `yaml:"owner,omitempty"`
 	// Mode is for mutexes and semaphores that a job takes for others: see [Acquire] and [Release].
-	Mode Mode `json:"mode,omitempty" yaml:"mode,omitempty"`
+	Mode Mode `yaml:"mode,omitempty"`
 	// Deadline releases what a job has taken with [Acquire] after this time, for when no job comes to release it. If it is
 	// 0, it is 24 hours; -1 turns it off, and then an operator can release it with [Throttler.Release].
-	Deadline time.Duration `json:"deadline,omitempty" yaml:"deadline,omitempty"`
+	Deadline time.Duration `yaml:"deadline,omitempty"`
 }
 
 // A Type is a type of limiter.
@@ -159,7 +159,7 @@ func indexOf(names []string, text []byte, what string) (uint8, error) {
 }
 
 // ref returns the limiter that l names, without a key.
-func (l Limit) ref() (Ref, error) {
+func (l Limit) ref(p *problems) (Ref, bool) {
 	var refs []Ref
 	for _, f := range []Ref{
 		{Type: Mutex, Name: l.Mutex},
@@ -173,9 +173,10 @@ func (l Limit) ref() (Ref, error) {
 		}
 	}
 	if len(refs) != 1 {
-		return Ref{}, fmt.Errorf("must have one of Mutex, Semaphore, FixedWindow, SlidingWindow and DynamicWindow, has %d", len(refs))
+		p.add("must have one of {Mutex}, {Semaphore}, {FixedWindow}, {SlidingWindow} and {DynamicWindow}, has %d", len(refs))
+		return Ref{}, false
 	}
-	return refs[0], nil
+	return refs[0], true
 }
 
 const (
@@ -219,63 +220,67 @@ type parsed struct {
 
 func (t Throttle) parse() (*parsed, error) {
 	var p problems
-	out := &parsed{strict: t.Strict, action: t.Action, minDelay: t.MinDelay}
-	if int(t.Action) >= len(actionNames) {
-		p.add("Action is %v, must be Snooze or Cancel", t.Action)
-	}
-	if t.MinDelay < 0 || t.MinDelay > maxDelay {
-		p.add("MinDelay is %v, must be 0 to %v", t.MinDelay, maxDelay)
-	}
-	if len(t.Limits) > maxLimits {
-		p.add("Limits has %d, must have at most %d", len(t.Limits), maxLimits)
-	}
-	for i, l := range t.Limits {
-		u, bad := l.parse()
-		for _, problem := range bad {
-			p.add("Limits[%d]: %s", i, problem)
-		}
-		out.uses = append(out.uses, u)
-	}
+	out := t.check(&p)
 	return out, p.err()
 }
 
-func (l Limit) parse() (use, problems) {
-	var p problems
-	ref, err := l.ref()
-	if err != nil {
-		p.add("%v", err)
-		return use{}, p
+func (t Throttle) check(p *problems) *parsed {
+	out := &parsed{strict: t.Strict, action: t.Action, minDelay: t.MinDelay}
+	if int(t.Action) >= len(actionNames) {
+		p.add("{Action} is %v, must be snooze or cancel", t.Action)
+	}
+	if t.MinDelay < 0 || t.MinDelay > maxDelay {
+		p.add("{MinDelay} is %v, must be 0 to %v", t.MinDelay, maxDelay)
+	}
+	if len(t.Limits) > maxLimits {
+		p.add("{Limits} has %d, must have at most %d", len(t.Limits), maxLimits)
+	}
+	for i, l := range t.Limits {
+		inner := problems{file: p.file}
+		out.uses = append(out.uses, l.check(&inner))
+		where := problems{file: p.file}
+		where.add("{Limits}[%d]: ", i)
+		p.include(where.list[0], inner)
+	}
+	return out
+}
+
+func (l Limit) check(p *problems) use {
+	ref, ok := l.ref(p)
+	if !ok {
+		return use{}
 	}
 	if problem := badName(ref.Name); problem != "" {
 		p.add("the name %.120q %s", ref.Name, problem)
 	}
 	u := use{ref: ref, mode: l.Mode, deadline: l.Deadline}
+	var err error
 	if u.key, err = parseTemplate(l.Key); err != nil {
-		p.add("Key %v", err)
+		p.add("{Key} %v", err)
 	}
 	if u.owner, err = parseTemplate(l.Owner); err != nil {
-		p.add("Owner %v", err)
+		p.add("{Owner} %v", err)
 	}
 	if ref.Type == DynamicWindow && l.Key == "" {
-		p.add("Key is empty: a dynamic window has a window for each key")
+		p.add("{Key} is empty: a dynamic window has a window for each key")
 	}
 	if !ref.Type.slots() && (l.Owner != "" || l.Mode != 0 || l.Deadline != 0) {
-		p.add("Owner, Mode and Deadline are for mutexes and semaphores")
-		return u, p
+		p.add("{Owner}, {Mode} and {Deadline} are for mutexes and semaphores")
+		return u
 	}
 	switch {
 	case int(l.Mode) >= len(modeNames):
-		p.add("Mode is %v, must be AcquireAndRelease, Acquire or Release", l.Mode)
+		p.add("{Mode} is %v, must be acquire_and_release, acquire or release", l.Mode)
 	case l.Mode != AcquireAndRelease && l.Owner == "":
-		p.add("Owner is empty: with Mode %v it says whose slot it is", l.Mode)
+		p.add("{Owner} is empty: with {Mode} %v it says whose slot it is", l.Mode)
 	case l.Mode != Acquire && l.Deadline != 0:
-		p.add("Deadline is %v, must be 0: it is for Mode acquire", l.Deadline)
+		p.add("{Deadline} is %v, must be 0: it is for {Mode} acquire", l.Deadline)
 	case l.Deadline == -1:
 		u.deadline = 0
 	case l.Deadline < 0 || l.Deadline > maxDelay:
-		p.add("Deadline is %v, must be -1 or 0 to %v", l.Deadline, maxDelay)
+		p.add("{Deadline} is %v, must be -1 or 0 to %v", l.Deadline, maxDelay)
 	case l.Mode == Acquire && l.Deadline == 0:
 		u.deadline = defaultDeadline
 	}
-	return u, p
+	return u
 }

@@ -25,7 +25,7 @@ type Throttler struct {
 	batcher *batcher
 	events  *eventqueue.Queue[Event]
 	rules   atomic.Pointer[kindRules]
-	counts  counts
+	metrics *metrics
 	lead    atomic.Int64 // how much earlier than their turn jobs are brought back, µs
 	now     func() time.Time
 
@@ -63,6 +63,9 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Throttler, error
 		return nil, err
 	}
 	if err := t.Apply(ctx, o.Config); err != nil {
+		return nil, err
+	}
+	if t.metrics, err = newMetrics(o.MeterProvider, t.Limiters); err != nil {
 		return nil, err
 	}
 	d := &database{pool: pool, sql: t.sql, lease: options.Lease, lead: t.lead.Load, ids: map[Ref]int64{}, read: map[int64]readDefinition{}, live: map[int64]int64{}}
@@ -108,6 +111,7 @@ func (t *Throttler) Close() {
 		close(t.stop)
 		<-t.kept
 		t.batcher.close()
+		_ = t.metrics.callback.Unregister()
 	})
 }
 
@@ -145,7 +149,7 @@ func (t *Throttler) begin(ctx context.Context, s *session) error {
 		return &rivertype.JobSnoozeError{Duration: max(s.minDelay, time.Second+rand.N(time.Second))}
 	}
 	t.adjustLead(v.late)
-	t.counts.add(a.needs, v)
+	t.metrics.count(ctx, a, v)
 	if v.granted {
 		s.grant(ctx, t, v)
 		return nil

@@ -93,7 +93,7 @@ var rooms = []room{
 	{
 		name:       "jobs",
 		mayImport:  []string{"limiter", "store/weirpostgres/pgmigrate", "internal/eventqueue"},
-		thirdParty: []string{"github.com/riverqueue/river", "github.com/jackc/pgx/v5", "go.yaml.in/yaml/v4"},
+		thirdParty: []string{"github.com/riverqueue/river", "github.com/jackc/pgx/v5", "go.yaml.in/yaml/v4", "go.opentelemetry.io/otel"},
 	},
 
 	{name: "cmd/weir", mayImport: []string{"reload", "internal/regularfile"}, nobody: true},

@@ -84,7 +84,6 @@ var granted = map[string]string{
 		"func (*SendWorker) Work(context.Context, *river.Job[SendArgs]) error { return nil }",
 	"ShipArgs":   "type ShipArgs struct{ Order int }\nfunc (ShipArgs) Kind() string { return \"ship\" }",
 	"ShipWorker": "type ShipWorker struct {\nriver.WorkerDefaults[ShipArgs]\npool *pgxpool.Pool\n}",
-	"meter":      "var meter metric.Meter",
 	"perTenant":  "var perTenant *jobs.Declaration",
 	"smtp":       "var smtp *jobs.Declaration",
 	"throttler":  "var throttler *jobs.Throttler",

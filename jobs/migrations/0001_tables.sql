@@ -58,12 +58,13 @@ create table "weir".jobs_holders (
 ) with (fillfactor = 70);
 create index on "weir".jobs_holders (job);
 
--- Jobs that were sent away and come back at wake. bucket: the window's bucket that is reserved for the job. present:
--- the job waits in its worker.
+-- Jobs that were sent away and come back at wake. earliest: when they may be brought back, if their turn comes sooner than
+-- was expected. bucket: the window's bucket that is reserved for the job. present: the job waits in its worker.
 create table "weir".jobs_waiters (
   key     bigint not null, -- as in jobs_holders
   job     bigint not null,
   wake    timestamptz not null,
+  earliest timestamptz not null,
   since   timestamptz not null,
   bucket  bigint,
   present boolean not null,
