@@ -24,15 +24,15 @@ type LimiterInfo struct {
 // together: Limit is its Capacity, 0 if it has none, and Next is zero.
 type KeyInfo struct {
 	Ref
-	Limit    int       `json:"limit"`     // how many may hold it, or begin in its window, now
-	Used     int       `json:"used"`      // how many do, or have begun in the window that ends now
-	Reserved int       `json:"reserved"`  // windows: places kept for jobs that come back
-	Next     time.Time `json:"next"`      // when a job that comes now would start, as far as can be told
-	Now      time.Time `json:"now"`       // the database's clock
-	Waiting  int       `json:"waiting"`   // how many jobs come back to ask
-	Holders  []Holder  `json:"holders"`   // at most 1000
-	Waiters  []Waiter  `json:"waiters"`   // by job, at most 1000
-	MeanHold float64   `json:"mean_hold"` // mutexes and semaphores: for how long a slot is held, in s, a moving mean; 0: not known
+	Limit    int           `json:"limit"`     // how many may hold it, or begin in its window, now
+	Used     int           `json:"used"`      // how many do, or have begun in the window that ends now
+	Reserved int           `json:"reserved"`  // windows: places kept for jobs that come back
+	Next     time.Time     `json:"next"`      // when a job that comes now would start, as far as can be told
+	Now      time.Time     `json:"now"`       // the database's clock
+	Waiting  int           `json:"waiting"`   // how many jobs come back to ask
+	Holders  []Holder      `json:"holders"`   // at most 1000
+	Waiters  []Waiter      `json:"waiters"`   // by job, at most 1000
+	MeanHold time.Duration `json:"mean_hold"` // mutexes and semaphores: for how long a slot is held, a moving mean; 0: not known; in JSON in ns
 }
 
 // A Holder holds a slot.
@@ -123,7 +123,7 @@ func (t *Throttler) inspect(ctx context.Context, tx pgx.Tx, info *KeyInfo) error
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return err
 	}
-	info.Waiting, info.MeanHold = int(row.waiting), time.Duration(hold*1000).Seconds()
+	info.Waiting, info.MeanHold = int(row.waiting), time.Duration(hold)*time.Microsecond
 	if err := t.listJobs(ctx, tx, row.id, info); err != nil {
 		return err
 	}

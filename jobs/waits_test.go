@@ -48,5 +48,5 @@ func TestHoldOfABatchIsLearned(t *testing.T) {
 	th.flush()
 	info, err := th.Inspect(t.Context(), Ref{Type: Mutex, Name: "m"})
 	require.NoError(t, err)
-	assert.InDelta(t, 3600, info.MeanHold, 60)
+	assert.InDelta(t, time.Hour, info.MeanHold, float64(time.Minute))
 }
