@@ -461,11 +461,11 @@ func (b *batch) prepare(held map[slot]int64, parts []part, holders []holderRow, 
 			row.slots.others += h.Acquired
 			continue
 		}
-		if s := (slot{h.Key, h.Owner, h.Job}); seen[s] {
+		s := slot{h.Key, h.Owner, h.Job}
+		if seen[s] {
 			continue
-		} else {
-			seen[s] = true
 		}
+		seen[s] = true
 		row.slots.others--
 		if !h.Live {
 			b.dead = append(b.dead, holder{key: h.Key, owner: h.Owner, job: h.Job})

@@ -176,7 +176,7 @@ func (c Config) parse() ([]setting, kindRules, error) {
 			}
 		}
 		bad := problems{file: true}
-		rules = append(rules, kindRule{kinds: k.Kinds, parsed: k.Throttle.check(&bad)})
+		rules = append(rules, kindRule{kinds: k.Kinds, parsed: k.check(&bad)})
 		p.include(fmt.Sprintf("throttles[%d]: ", i), bad)
 	}
 	return settings, rules, p.err()

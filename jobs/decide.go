@@ -267,8 +267,8 @@ func (b *batch) grant(a *ask, lease int64) {
 		}
 		a.result.fenced = true
 		h := holder{key: n.id, owner: n.owner, job: a.job, attempted: a.attempted, fence: b.fence}
-		switch {
-		case n.mode == Acquire:
+		switch n.mode {
+		case Acquire:
 			row.slots.take(n.owner, b.now)
 			if row.kept[n.owner] {
 				continue // its deadline stays what it was
@@ -277,7 +277,7 @@ func (b *batch) grant(a *ask, lease int64) {
 			h.mode, h.until = keptRow, n.deadline
 			b.hold[slot{n.id, n.owner, a.job}] = h
 			continue
-		case n.mode == Release:
+		case Release:
 			if !row.kept[n.owner] {
 				continue // nothing to release
 			}

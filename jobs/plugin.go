@@ -168,7 +168,7 @@ type throttledWorker[T river.JobArgs] struct {
 
 func (w *throttledWorker[T]) Middleware(job *rivertype.JobRow) []rivertype.WorkerMiddleware {
 	if own := w.Worker.Middleware(job); len(own) > 0 {
-		return append(own[:len(own):len(own)], w.declaration.middleware...)
+		return append(slices.Clip(own), w.declaration.middleware...)
 	}
 	return w.declaration.middleware
 }

@@ -234,7 +234,7 @@ func TestProof_DynamicWindow(t *testing.T) {
 	var text strings.Builder
 	for i := range int64(40) {
 		if windows[i] != nil {
-			text.WriteString(fmt.Sprintln(i, windows[i]))
+			fmt.Fprintln(&text, i, windows[i])
 		}
 	}
 	t.Log("\n" + text.String())
