@@ -216,7 +216,7 @@ func (d *database) foreign(b *batch, asks []*ask) []*ask {
 func newBatch(now int64) *batch {
 	return &batch{
 		now: now, rows: map[int64]*keyRow{}, dynamic: map[int64]*resource{}, known: map[place]waiting{},
-		hold: map[slot]holder{}, gone: map[place]bool{}, wait: map[place]waiting{},
+		keysOf: map[int64][]int64{}, hold: map[slot]holder{}, gone: map[place]bool{}, wait: map[place]waiting{},
 	}
 }
 
@@ -398,6 +398,7 @@ func (d *database) readKeys(b *batch, rows pgx.Rows) error {
 type part struct {
 	ID, Limiter int64
 	Key, State  string
+	Waiting     int64
 }
 
 // countRow is the mode of a holderRow that says how many rows there are: in Acquired.
@@ -444,21 +445,22 @@ func (b *batch) prepare(held map[slot]int64, parts []part, holders []holderRow, 
 		}
 		d.keys[p.Key] = w
 		d.now = max(d.now, w.now)
-		b.rows[p.ID] = &keyRow{id: p.ID, limiter: p.Limiter, ref: Ref{Type: DynamicWindow, Key: p.Key}, rules: d.rules, state: p.State, window: w}
+		b.rows[p.ID] = &keyRow{id: p.ID, limiter: p.Limiter, ref: Ref{Type: DynamicWindow, Key: p.Key}, rules: d.rules, state: p.State,
+			waiting: p.Waiting, before: p.Waiting, window: w}
 	}
 	for _, d := range b.dynamic {
 		for _, w := range d.keys {
 			w.now = d.now // one clock for all keys
 		}
 	}
-	seen := map[slot]bool{}
+	seen, counted := map[slot]bool{}, map[int64]int64{}
 	for _, h := range holders {
 		row := b.rows[h.Key]
 		if row == nil || row.slots == nil {
 			continue
 		}
 		if h.Mode == countRow {
-			row.slots.others += h.Acquired
+			counted[h.Key] += h.Acquired
 			continue
 		}
 		s := slot{h.Key, h.Owner, h.Job}
@@ -466,7 +468,7 @@ func (b *batch) prepare(held map[slot]int64, parts []part, holders []holderRow, 
 			continue
 		}
 		seen[s] = true
-		row.slots.others--
+		counted[h.Key]--
 		if !h.Live {
 			b.dead = append(b.dead, holder{key: h.Key, owner: h.Owner, job: h.Job})
 			if h.Mode == strictRow && row.waiting > 0 {
@@ -484,6 +486,9 @@ func (b *batch) prepare(held map[slot]int64, parts []part, holders []holderRow, 
 		if h.Mode == keptRow {
 			row.kept[h.Owner] = true
 		}
+	}
+	for key, others := range counted {
+		b.rows[key].slots.others = max(others, 0)
 	}
 	for s, us := range held {
 		row := b.rows[s.key]
@@ -515,13 +520,12 @@ func (d *database) save(ctx context.Context, conn *pgxpool.Conn, b *batch) error
 	var states []string
 	for _, id := range slices.Sorted(maps.Keys(b.rows)) {
 		row := b.rows[id]
-		state, hold, expiry, changed := row.state, int64(0), b.now+(24*time.Hour).Microseconds(), false
-		if row.window != nil && row.window.changed {
+		state, hold, expiry, changed := row.state, int64(0), b.now+(24*time.Hour).Microseconds(), row.waiting != row.before
+		if row.window != nil && (changed || row.window.changed) {
 			state, expiry, changed = row.window.String(), row.window.expires(), true
 		}
 		if s := row.slots; s != nil {
-			hold = s.hold
-			changed = s.learned || row.waiting != row.before
+			hold, changed = s.hold, changed || s.learned
 		}
 		if !changed {
 			continue

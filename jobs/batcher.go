@@ -114,6 +114,9 @@ func (b *batcher) run() {
 	}()
 	again := time.NewTimer(0)
 	defer again.Stop()
+	if b.failures > 0 {
+		b.pause()
+	}
 	for {
 		b.mu.Lock()
 		asks, releases, closed := b.take()
@@ -131,11 +134,20 @@ func (b *batcher) run() {
 			again.Reset(b.untilAgain())
 			select {
 			case <-b.wake:
-				time.Sleep(linger)
+				if b.onlyAsks() {
+					time.Sleep(linger)
+				}
 			case <-again.C:
 			}
 		}
 	}
+}
+
+// onlyAsks reports whether nothing has come but asks: for a release, jobs may be waiting.
+func (b *batcher) onlyAsks() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.asks) > 0 && len(b.releases) == 0 && !b.closed
 }
 
 func (b *batcher) pause() {
@@ -165,6 +177,7 @@ func (b *batcher) take() (asks []*ask, releases []release, closed bool) {
 		}
 		b.asks, b.present = nil, nil
 	}
+	b.asks = slices.DeleteFunc(b.asks, func(a *ask) bool { return a.left }) // windows would count a job that does not run
 	n := min(len(b.asks), maxBatch)
 	asks, b.asks = b.asks[:n:n], b.asks[n:]
 	releases, b.releases = b.releases, nil
@@ -279,8 +292,9 @@ func (b *batcher) schedule() {
 // again keeps releases that could not be written for the next transaction. What is never written is released when the
 // job's row shows that it has ended, or with the lease.
 func (b *batcher) again(releases []release) {
-	if len(b.releases)+len(releases) <= 2*maxBatch && !b.closed {
-		b.releases = append(releases, b.releases...)
+	if !b.closed {
+		all := append(releases, b.releases...)
+		b.releases = all[:min(len(all), 2*maxBatch)]
 	}
 }
 

@@ -66,14 +66,22 @@ type KindThrottle struct {
 //	        key: "{tenant}"
 func ParseConfig(text []byte) (Config, error) {
 	var c Config
+	var document, more yaml.Node
 	d := yaml.NewDecoder(bytes.NewReader(text))
-	d.KnownFields(true)
-	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return Config{}, fmt.Errorf("%w: %w", ErrInvalidOptions, err)
+	err := d.Decode(&document)
+	if errors.Is(err, io.EOF) {
+		return c, nil
 	}
-	var more any
-	if err := d.Decode(&more); !errors.Is(err, io.EOF) {
-		return Config{}, fmt.Errorf("%w: there is more than one document", ErrInvalidOptions)
+	if err == nil {
+		if more := d.Decode(&more); !errors.Is(more, io.EOF) {
+			return c, fmt.Errorf("%w: there is more than one document", ErrInvalidOptions)
+		}
+		if err = prepareNode(&document); err == nil {
+			err = document.Load(&c, yaml.WithV3Defaults(), yaml.WithKnownFields())
+		}
+	}
+	if err != nil {
+		return Config{}, fmt.Errorf("%w: %s", ErrInvalidOptions, strings.ReplaceAll(err.Error(), ErrInvalidOptions.Error()+": ", ""))
 	}
 	if _, _, err := c.parse(); err != nil {
 		return Config{}, err
@@ -81,15 +89,21 @@ func ParseConfig(text []byte) (Config, error) {
 	return c, nil
 }
 
-// UnmarshalYAML reads a Limit. A deadline of -1, which is none, needs no unit.
-func (l *Limit) UnmarshalYAML(n *yaml.Node) error {
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if value := n.Content[i+1]; n.Content[i].Value == "deadline" && value.Value == "-1" {
-			value.SetString("-1ns")
+// prepareNode refuses elements of lists that have no value: the decoder would leave them out, and a limit that was half
+// written would limit nothing. A deadline may be -1, as in [Limit].
+func prepareNode(n *yaml.Node) error {
+	for i, inner := range n.Content {
+		if n.Kind == yaml.SequenceNode && inner.ShortTag() == "!!null" {
+			return fmt.Errorf("line %d: an element of a list has no value", inner.Line)
+		}
+		if n.Kind == yaml.MappingNode && i%2 == 1 && n.Content[i-1].Value == "deadline" && inner.Value == "-1" {
+			inner.SetString("-1ns")
+		}
+		if err := prepareNode(inner); err != nil {
+			return err
 		}
 	}
-	type limit Limit
-	return n.Load((*limit)(l), yaml.WithKnownFields())
+	return nil
 }
 
 // definition returns the name and the options that d has.

@@ -66,6 +66,7 @@ type batch struct {
 	dynamic map[int64]*resource // by the resource's row
 	running map[run]bool        // jobs that are running in the database; nil: not asked
 	known   map[place]waiting   // rows of jobs_waiters of the jobs that ask
+	keysOf  map[int64][]int64   // of these jobs, the keys that known has or had
 
 	room int // how many more jobs may wait in their workers
 
@@ -95,7 +96,7 @@ type waiting struct {
 	wake     int64
 	earliest int64
 	since    int64 // when it was sent away first; 0: now
-	bucket   int64 // reserved in a window; -1: none
+	bucket   int64 // when the bucket begins in which a place is reserved, µs, whatever length buckets have later; -1: none
 	present  bool
 }
 
@@ -134,6 +135,9 @@ type keyRow struct {
 // decide answers the asks, in the order of their jobs.
 func (b *batch) decide(asks []*ask, lease int64) {
 	slices.SortStableFunc(asks, func(x, y *ask) int { return cmp.Compare(x.job, y.job) })
+	for p := range b.known {
+		b.keysOf[p.job] = append(b.keysOf[p.job], p.key)
+	}
 	for _, a := range asks {
 		b.one(a, lease)
 	}
@@ -148,7 +152,7 @@ func (b *batch) bringBack(lead int64) {
 		}
 		for _, w := range row.slots.pull(b.now, lead) {
 			p := place{id, w.job}
-			if _, asked := b.wait[p]; asked {
+			if b.waits(p) { // its run has not ended yet, and River would not find it
 				continue
 			}
 			b.wait[p] = waiting{wake: b.now, earliest: w.earliest, bucket: -1}
@@ -164,11 +168,8 @@ func (b *batch) one(a *ask, lease int64) {
 	for i, n := range a.needs {
 		row := b.rows[n.id]
 		known[i], were[i] = b.known[place{n.id, a.job}]
-		switch reserved := were[i] && known[i].bucket >= 0; {
-		case reserved && n.resource != 0:
-			b.dynamic[n.resource].withdraw(n.ref.Key, known[i].bucket)
-		case reserved && row.window != nil:
-			row.window.withdraw(known[i].bucket)
+		if were[i] && row.window != nil && known[i].bucket >= 0 {
+			row.window.withdraw(known[i].bucket / row.window.width)
 		}
 		if row.slots != nil {
 			row.slots.leave(a.job)
@@ -179,6 +180,10 @@ func (b *batch) one(a *ask, lease int64) {
 	for i, n := range a.needs {
 		refused[i] = !b.admits(a, n, were[i] && known[i].bucket >= 0, known[i].bucket)
 		granted = granted && !refused[i]
+		if !refused[i] && a.several(n.resource) { // what it takes of one key is not there for the other
+			w := b.rows[n.id].window
+			w.change(w.now, +1, 0)
+		}
 	}
 	a.result = verdict{granted: granted, now: b.now, late: -1}
 	for i, w := range known {
@@ -189,24 +194,47 @@ func (b *batch) one(a *ask, lease int64) {
 			a.result.waited, a.result.by = b.now-w.since, a.needs[i].ref
 		}
 	}
-	if granted {
-		b.grant(a, lease)
-	} else {
+	if !granted {
 		b.sendAway(a, refused, were)
 	}
 	for i, n := range a.needs {
-		if were[i] && (granted || !refused[i]) {
+		if !refused[i] && a.several(n.resource) {
+			w := b.rows[n.id].window
+			w.change(w.now, -1, 0)
+		}
+	}
+	if granted {
+		b.grant(a, lease)
+	}
+	for i, n := range a.needs {
+		if were[i] && (granted || !refused[i] || !a.waits) {
 			b.leave(place{n.id, a.job})
 		}
 	}
 	if !granted {
 		return
 	}
-	for p := range b.known { // what it waited for under limits that it does not have any more
-		if p.job == a.job {
+	for _, key := range b.keysOf[a.job] { // what it waited for under limits that it does not have any more
+		if p := (place{key, a.job}); b.waits(p) {
 			b.leave(p)
 		}
 	}
+}
+
+// several reports whether the job needs more than one key of a dynamic window.
+func (a *ask) several(resource int64) bool {
+	n := 0
+	for i := range a.needs {
+		if resource != 0 && a.needs[i].resource == resource {
+			n++
+		}
+	}
+	return n > 1
+}
+
+func (b *batch) waits(p place) bool {
+	_, ok := b.known[p]
+	return ok
 }
 
 // leave removes a job from those that wait for a key.
@@ -224,6 +252,7 @@ func (b *batch) join(p place, w waiting) {
 	old, was := b.known[p]
 	if !was {
 		b.rows[p.key].count(+1)
+		b.keysOf[p.job] = append(b.keysOf[p.job], p.key)
 	}
 	if old != w || !was {
 		b.known[p], b.wait[p] = w, w
@@ -243,9 +272,9 @@ func (b *batch) admits(a *ask, n need, reserved bool, bucket int64) bool {
 	switch {
 	case n.resource != 0:
 		d := b.dynamic[n.resource]
-		return d.admits(n.ref.Key, reserved && bucket <= d.now)
+		return d.admits(n.ref.Key, reserved && bucket/d.bucket <= d.now)
 	case row.window != nil:
-		return row.window.admits(row.rules.limit, reserved && bucket <= row.window.now)
+		return row.window.admits(row.rules.limit, reserved && bucket/row.window.width <= row.window.now)
 	case n.mode == Release:
 		return true
 	}
@@ -257,10 +286,6 @@ func (b *batch) grant(a *ask, lease int64) {
 	a.result.fence = b.fence
 	for _, n := range a.needs {
 		row := b.rows[n.id]
-		if n.resource != 0 {
-			b.dynamic[n.resource].start(n.ref.Key)
-			continue
-		}
 		if row.window != nil {
 			row.window.start()
 			continue
@@ -347,10 +372,9 @@ func (b *batch) sendAway(a *ask, refused, were []bool) {
 		}
 		if row.slots != nil {
 			row.slots.join(waiter{job: a.job, wake: w.wake, earliest: w.earliest, present: w.present})
-		} else if w.bucket = buckets[i]; w.bucket >= 0 && n.resource != 0 {
-			b.dynamic[n.resource].reserve(n.ref.Key, w.bucket)
-		} else if w.bucket >= 0 {
-			row.window.reserve(w.bucket)
+		} else if at := buckets[i]; at >= 0 {
+			row.window.reserve(at)
+			w.bucket = row.window.begin(at)
 		}
 		b.join(p, w)
 	}
@@ -376,8 +400,8 @@ func (b *batch) places(a *ask, refused []bool, v *verdict, from int64) []int64 {
 			} else {
 				buckets[i] = w.firstFree(first, row.rules.limit)
 			}
-			if t := w.begin(buckets[i]); t >= at {
-				at, v.by = t, n.ref
+			if t := w.begin(buckets[i]); t >= at || v.by.Name == "" {
+				at, v.by = max(at, t), n.ref
 			}
 			if w.tooFarAhead(buckets[i]) {
 				buckets[i] = -1

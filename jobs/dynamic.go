@@ -1,76 +1,112 @@
 package jobs
 
 import (
+	"maps"
+	"math/bits"
 	"slices"
 )
 
 // A resource is a dynamic window: the windows of all keys that take part.
+//
+// What depends on all keys is kept for the whole transaction, because a thousand jobs may ask for a thousand keys: the
+// buckets of all keys together, and for each bucket that was looked at, which keys take part in the window that ends
+// there. Windows tell what changes in them; see [window.watch].
 type resource struct {
 	rules
-	keys   map[string]*window
-	now    int64
-	active *active // who takes part now; nil: not computed
+	keys    map[string]*window
+	now     int64
+	places  map[string]int // of the keys in their order
+	windows []*window      // in that order
+	all     window         // what all keys have together
+	spans   map[int64]*span
 }
 
-// active are the keys that take part in the window that ends now.
-type active struct {
-	keys    []string // sorted
-	started int64    // executions of all of them
+// A span is which keys take part in the window that ends at a bucket.
+type span struct {
+	used []uint64 // bits, in the order of the keys
+	n    int64
 }
 
-// takingPart returns who takes part in the window that ends at a bucket.
-func (d *resource) takingPart(at int64) *active {
-	if at == d.now && d.active != nil {
-		return d.active
+// maxTries bounds where a place is looked for. A job that would come after that is sent there and asks again.
+const maxTries = 2 * maxAhead
+
+// index prepares what depends on all keys, if keys have been added.
+func (d *resource) index() {
+	if len(d.places) == len(d.keys) {
+		return
 	}
-	a := &active{}
-	for key, w := range d.keys {
-		if w.used(at) {
-			a.keys = append(a.keys, key)
-			a.started += w.started(at)
+	d.places, d.windows, d.spans = make(map[string]int, len(d.keys)), make([]*window, len(d.keys)), map[int64]*span{}
+	all := map[int64]bucket{}
+	for i, key := range slices.Sorted(maps.Keys(d.keys)) {
+		w := d.keys[key]
+		d.places[key], d.windows[i] = i, w
+		w.watch = func(at, started, reserved int64) { d.changed(i, w, at, started, reserved) }
+		for _, b := range w.list {
+			sum := all[b.at]
+			all[b.at] = bucket{at: b.at, started: sum.started + b.started, reserved: sum.reserved + b.reserved}
 		}
 	}
-	slices.Sort(a.keys)
-	if at == d.now {
-		d.active = a
+	d.all = window{width: d.bucket, buckets: d.buckets, now: d.now}
+	for _, at := range slices.Sorted(maps.Keys(all)) {
+		d.all.list = append(d.all.list, all[at])
 	}
-	return a
 }
 
-// start counts an execution of the key that begins now.
-func (d *resource) start(key string) {
-	d.keys[key].start()
-	if a := d.active; a != nil {
-		a.started++
-		if i, ok := slices.BinarySearch(a.keys, key); !ok {
-			a.keys = slices.Insert(a.keys, i, key)
+// changed is called when a bucket of a key's window has changed.
+func (d *resource) changed(i int, w *window, at, started, reserved int64) {
+	d.all.add(bucket{at: at, started: started, reserved: reserved})
+	if started+reserved < 0 {
+		for _, other := range d.windows {
+			other.freed(at)
+		}
+	}
+	for end := at; end < at+d.buckets; end++ {
+		if s := d.spans[end]; s != nil {
+			s.set(i, w.used(end))
 		}
 	}
 }
 
-// reserve and withdraw are those of the key's window.
-func (d *resource) reserve(key string, at int64) {
-	d.keys[key].reserve(at)
-	if at <= d.now {
-		d.active = nil
+// span returns which keys take part in the window that ends at a bucket.
+func (d *resource) span(at int64) *span {
+	d.index()
+	s := d.spans[at]
+	if s == nil {
+		s = &span{used: make([]uint64, len(d.windows)/64+1)}
+		for i, w := range d.windows {
+			s.set(i, w.used(at))
+		}
+		d.spans[at] = s
+	}
+	return s
+}
+
+func (s *span) has(i int) bool { return s.used[i/64]&(1<<(i%64)) != 0 }
+
+func (s *span) set(i int, used bool) {
+	if used == s.has(i) {
+		return
+	}
+	s.used[i/64] ^= 1 << (i % 64)
+	if used {
+		s.n++
+	} else {
+		s.n--
 	}
 }
 
-func (d *resource) withdraw(key string, at int64) {
-	d.keys[key].withdraw(at)
-	if at <= d.now {
-		d.active = nil
+// rank returns how many keys that come before one take part.
+func (s *span) rank(i int) (n int64) {
+	for _, word := range s.used[:i/64] {
+		n += int64(bits.OnesCount64(word))
 	}
+	return n + int64(bits.OnesCount64(s.used[i/64]&(1<<(i%64)-1)))
 }
-
-// maxTries bounds where a place is looked for when many keys take part.
-const maxTries = 256
 
 // admits reports whether an execution of the key may begin now.
 func (d *resource) admits(key string, due bool) bool {
-	w := d.keys[key]
 	limit, ok := d.share(key, d.now)
-	return ok && w.admits(limit, due) && d.room(d.now)
+	return ok && d.keys[key].admits(limit, due) && d.room(d.now)
 }
 
 // room reports whether the capacity allows one more in the window that ends at a bucket, by what has begun already.
@@ -78,16 +114,16 @@ func (d *resource) room(at int64) bool {
 	if d.dynamic.capacity == 0 || d.dynamic.atOnce {
 		return true
 	}
-	return d.takingPart(at).started < d.dynamic.capacity
+	d.index()
+	return d.all.started(at) < d.dynamic.capacity
 }
 
 // share returns the limit of a key in the window that ends at a bucket, with the keys that take part in it. ok is false
 // if too many others do.
 func (d *resource) share(key string, at int64) (limit int64, ok bool) {
-	keys := d.takingPart(at).keys
-	rank, in := slices.BinarySearch(keys, key)
-	n := int64(len(keys))
-	if !in {
+	span := d.span(at)
+	i, n := d.places[key], span.n
+	if !span.has(i) {
 		if n >= d.dynamic.keys {
 			return 0, false
 		}
@@ -98,40 +134,50 @@ func (d *resource) share(key string, at int64) (limit int64, ok bool) {
 		return s.max, true
 	}
 	limit = s.capacity / n
-	if int64(rank) < s.capacity%n {
+	if extra := s.capacity % n; extra > 0 && span.rank(i) < extra {
 		limit++
 	}
 	return max(s.min, min(limit, s.max)), true
 }
 
+func (d *resource) free(key string, at int64) bool {
+	if !d.room(at) {
+		return false
+	}
+	limit, ok := d.share(key, at)
+	return ok && d.keys[key].fits(at, limit)
+}
+
 // firstFree returns the first bucket, not before from, in which there is a place for the key. What others have reserved
 // does not keep it away: when they come, their shares are smaller. What has begun does.
+//
+// A place can become free where a bucket of any key leaves the window, and where a reservation of the key makes it take
+// part.
 func (d *resource) firstFree(key string, from int64) int64 {
+	d.index()
 	w := d.keys[key]
-	free := func(at int64) bool {
-		limit, ok := d.share(key, at)
-		return ok && w.fits(at, limit) && d.room(at)
-	}
-	if free(from) {
-		return from
-	}
-	var borders []int64 // where a bucket leaves the window
-	for _, w := range d.keys {
-		for _, b := range w.list {
-			if at := b.at + d.buckets; at > from {
-				borders = append(borders, at)
-			}
+	from = w.searchFrom(from)
+	leaves, _ := d.all.search(from - d.buckets + 1)
+	own, _ := w.search(from + 1)
+	at := from
+	for range maxTries {
+		if d.free(key, at) {
+			break
+		}
+		for leaves < len(d.all.list) && d.all.list[leaves].at+d.buckets <= at {
+			leaves++
+		}
+		for own < len(w.list) && w.list[own].at <= at {
+			own++
+		}
+		at += d.buckets
+		if leaves < len(d.all.list) {
+			at = d.all.list[leaves].at + d.buckets
+		}
+		if own < len(w.list) {
+			at = min(at, w.list[own].at)
 		}
 	}
-	slices.Sort(borders)
-	borders = slices.Compact(borders)
-	for i, at := range borders {
-		if i >= maxTries {
-			return at
-		}
-		if free(at) {
-			return at
-		}
-	}
-	return from + d.buckets
+	w.free = at
+	return at
 }

@@ -87,46 +87,42 @@ func (o SemaphoreOptions) check(p *problems) { p.count("MaxCount", o.MaxCount, 1
 
 func (o FixedWindowOptions) check(p *problems) {
 	p.count("Limit", o.Limit, 1)
-	p.window(o.Interval, 1)
+	p.window(o.Interval, 1, 1)
 }
 
 func (o SlidingWindowOptions) check(p *problems) {
 	p.count("Limit", o.Limit, 1)
-	if o.Buckets == 0 {
-		p.add("{Buckets} is 0, must be 1 to %d", maxBuckets)
-		return
-	}
-	p.window(o.Interval, o.Buckets)
+	p.window(o.Interval, o.Buckets, 1)
 }
 
 func (o DynamicWindowOptions) check(p *problems) {
-	p.window(o.Interval, max(o.Buckets, 0))
+	p.window(o.Interval, o.Buckets, 0)
 	for _, f := range []struct {
 		name string
 		n    int
 	}{{"Limit", o.Limit}, {"Capacity", o.Capacity}, {"MinLimit", o.MinLimit}, {"MaxLimit", o.MaxLimit}} {
 		p.count(f.name, f.n, 0)
 	}
-	if o.Buckets < 0 {
-		p.add("{Buckets} is %d, must be 0 to %d", o.Buckets, maxBuckets)
-	}
 	if o.MaxKeys < 0 || o.MaxKeys > mostMaxKeys {
 		p.add("{MaxKeys} is %d, must be 0 to %d", o.MaxKeys, mostMaxKeys)
 	}
-	switch rebalanced := o.MinLimit != 0 || o.MaxLimit != 0; {
-	case rebalanced && o.Capacity == 0:
-		p.add("{MinLimit} and {MaxLimit} need {Capacity}, which is 0")
-	case rebalanced && o.Limit != 0:
+	rebalanced := o.MinLimit != 0 || o.MaxLimit != 0
+	if rebalanced && o.Limit > 0 {
 		p.add("{Limit} is %d, must be 0 with {MinLimit} or {MaxLimit}", o.Limit)
-	case !rebalanced && o.Limit == 0 && o.Capacity == 0:
+	}
+	switch {
+	case o.Capacity < 0:
+	case o.Capacity == 0 && rebalanced:
+		p.add("{MinLimit} and {MaxLimit} need {Capacity}, which is 0")
+	case o.Capacity == 0 && o.Limit == 0:
 		p.add("{Limit} is 0, must be at least 1 without {Capacity}")
-	case o.Capacity == 0:
-	case o.MaxLimit > o.Capacity:
-		p.add("{MaxLimit} is %d, must be at most {Capacity}, %d", o.MaxLimit, o.Capacity)
-	case max(o.Limit, o.MinLimit) > o.Capacity:
-		p.add("{Limit} or {MinLimit} is %d, must be at most {Capacity}, %d", max(o.Limit, o.MinLimit), o.Capacity)
-	case o.MaxLimit != 0 && o.MinLimit > o.MaxLimit:
-		p.add("{MinLimit} is %d, must be at most {MaxLimit}, %d", o.MinLimit, o.MaxLimit)
+	case o.Capacity > 0:
+		p.most("Limit", o.Limit, "Capacity", o.Capacity)
+		p.most("MinLimit", o.MinLimit, "Capacity", o.Capacity)
+		p.most("MaxLimit", o.MaxLimit, "Capacity", o.Capacity)
+		if o.MaxLimit > 0 && o.MinLimit <= o.Capacity {
+			p.most("MinLimit", o.MinLimit, "MaxLimit", o.MaxLimit)
+		}
 	}
 	if o.AtOnce && o.Capacity == 0 {
 		p.add("{AtOnce} needs {Capacity}, which is 0")
@@ -139,12 +135,21 @@ func (p *problems) count(field string, n, least int) {
 	}
 }
 
-func (p *problems) window(interval time.Duration, buckets int) {
-	switch {
-	case interval < time.Second || interval > maxWindow:
+func (p *problems) most(field string, n int, other string, most int) {
+	if n > most {
+		p.add("{"+field+"} is %d, must be at most {"+other+"}, %d", n, most)
+	}
+}
+
+func (p *problems) window(interval time.Duration, buckets, least int) {
+	long := interval >= time.Second && interval <= maxWindow
+	if !long {
 		p.add("{Interval} is %v, must be 1s to %v", interval, maxWindow)
-	case buckets < 0 || buckets > maxBuckets:
-		p.add("{Buckets} is %d, must be 1 to %d", buckets, maxBuckets)
+	}
+	switch {
+	case buckets < least || buckets > maxBuckets:
+		p.add("{Buckets} is %d, must be %d to %d", buckets, least, maxBuckets)
+	case !long:
 	case buckets > 1 && interval/time.Duration(buckets) < time.Second:
 		p.add("{Buckets} is %d, must be at most %d: a bucket of an interval of %v must be at least 1s", buckets, interval/time.Second, interval)
 	case interval%(time.Duration(max(buckets, 1))*time.Millisecond) != 0:
@@ -172,8 +177,19 @@ type sharing struct {
 
 func (r rules) interval() int64 { return r.bucket * r.buckets }
 
-// readRules reads what writeOptions has written.
+// readRules reads the options that a row of jobs_limiters has.
 func readRules(t Type, text []byte) (rules, error) {
+	r, err := decodeRules(t, text)
+	if err == nil && r.maxCount < 1 && (r.bucket < 1 || r.limit < 1 || r.dynamic != nil && r.dynamic.capacity < 0) {
+		err = fmt.Errorf("a count or a length is not positive")
+	}
+	if err != nil {
+		return rules{}, fmt.Errorf("jobs: the options %.200s of a %s cannot be read: %w", text, t, err)
+	}
+	return r, nil
+}
+
+func decodeRules(t Type, text []byte) (rules, error) {
 	switch t {
 	case Mutex:
 		return rules{maxCount: 1}, nil
@@ -195,7 +211,7 @@ func readRules(t Type, text []byte) (rules, error) {
 		err := json.Unmarshal(text, &o)
 		return o.rules(), err
 	}
-	return rules{}, fmt.Errorf("jobs: no type of limiter %q: a newer program has set it", t)
+	return rules{}, fmt.Errorf("the type is unknown: a newer program has set it")
 }
 
 func (o DynamicWindowOptions) rules() rules {

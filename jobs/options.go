@@ -26,7 +26,8 @@ type Options struct {
 	// River takes up to its FetchPollInterval to bring a job back, and slots that are held for less than that would lie
 	// idle. Whoever has to wait longer leaves its worker at once. If it is 0, it is 1s; -1 turns it off.
 	HandOver time.Duration
-	// HandOverWorkers is how many jobs of this Throttler may wait in their workers at a time. If it is 0, it is 16.
+	// HandOverWorkers is how many jobs of this Throttler may wait in their workers at a time, at most 10,000. If it is 0, it
+	// is 16.
 	HandOverWorkers int
 
 	// Lease is for how long a slot stays taken after its process has died, in relaxed mode. It is renewed all the time. A
@@ -48,6 +49,8 @@ const (
 	defaultHandOverWorkers = 16
 	defaultLease           = 30 * time.Second
 	defaultCallTimeout     = 10 * time.Second
+	// With maxBatch this is how many jobs a transaction can grant. Each has a fence of the 65536 that it takes.
+	maxHandOverWorkers = 10_000
 )
 
 // River has no rule for it but that the name of a channel with it fits into PostgreSQL's 63 bytes.
@@ -82,8 +85,8 @@ func (o Options) withDefaults() (Options, error) {
 	switch {
 	case o.HandOverWorkers == 0:
 		o.HandOverWorkers = defaultHandOverWorkers
-	case o.HandOverWorkers < 0:
-		p.add("HandOverWorkers is %d, must be at least 0", o.HandOverWorkers)
+	case o.HandOverWorkers < 0 || o.HandOverWorkers > maxHandOverWorkers:
+		p.add("HandOverWorkers is %d, must be 0 to %d", o.HandOverWorkers, maxHandOverWorkers)
 	}
 	o.Lease = p.duration("Lease", o.Lease, defaultLease, time.Second)
 	o.CallTimeout = p.duration("CallTimeout", o.CallTimeout, defaultCallTimeout, time.Millisecond)

@@ -19,6 +19,9 @@ type slots struct {
 	waiting int64            // how many there are in all
 	learned bool             // hold has changed
 	longest int64            // how long the longest of the owners has held its slot; 0: not computed
+
+	ends   []int64 // see slotEnds; nil: not computed since owners or hold changed
+	endsAt int64
 }
 
 // A waiter is a job that was sent away, or waits in its worker.
@@ -45,7 +48,7 @@ const (
 // meanHold is how long a slot is held, as far as is known.
 func (s *slots) meanHold(now int64) int64 {
 	if s.hold > 0 {
-		return s.hold
+		return min(s.hold, maxPeriod)
 	}
 	if s.longest == 0 {
 		s.longest = firstHold
@@ -64,16 +67,19 @@ func (s *slots) learn(held int64) {
 	} else {
 		s.hold = max(s.hold+(held-s.hold)/8, 1)
 	}
-	s.learned = true
+	s.learned, s.ends = true, nil
 }
 
 // due reports whether a waiter counts: it is there, or should be soon.
-func (s *slots) due(w waiter, now, soon int64) bool {
+func due(w waiter, now, soon, patience int64) bool {
 	if w.present {
 		return w.wake >= now-presentFor
 	}
-	return w.wake <= now+soon && w.wake >= now-min(max(s.meanHold(now), minPatience), maxPatience)
+	return w.wake <= now+soon && w.wake >= now-patience
 }
+
+// patience is for how long a waiter counts that does not come.
+func patience(meanHold int64) int64 { return min(max(meanHold, minPatience), maxPatience) }
 
 // admits reports whether a job may have a slot for the owner now. The job itself is not among the waiters.
 func (s *slots) admits(owner string, job, now int64) bool {
@@ -85,11 +91,12 @@ func (s *slots) admits(owner string, job, now int64) bool {
 		return free > 0
 	}
 	soon := s.meanHold(now)
+	patience := patience(soon)
 	for _, w := range s.waiters {
 		if w.job >= job {
 			break
 		}
-		if s.due(w, now, soon) {
+		if due(w, now, soon, patience) {
 			free--
 		}
 	}
@@ -99,12 +106,12 @@ func (s *slots) admits(owner string, job, now int64) bool {
 // turn returns how long it will take until a job has a slot, as far as can be told. known: the job has been among the
 // waiters before.
 func (s *slots) turn(job, now int64, known bool) int64 {
-	ahead := int64(0)
+	ahead, patience := int64(0), patience(s.meanHold(now))
 	for _, w := range s.waiters {
 		if w.job >= job {
 			break
 		}
-		if s.due(w, now, maxPeriod) {
+		if due(w, now, maxPeriod, patience) {
 			ahead++
 		}
 	}
@@ -116,8 +123,22 @@ func (s *slots) turn(job, now int64, known bool) int64 {
 
 // turnBehind is how long it will take until a job has a slot that so many others come before.
 func (s *slots) turnBehind(ahead, now int64) int64 {
-	hold := s.meanHold(now)
-	var ends []int64 // when slots become free, from now
+	hold, ends := s.meanHold(now), s.slotEnds(now)
+	n := min(s.max, int64(len(ends)))
+	over := int64(len(ends)) - n // more hold a slot than there are: the limit was lowered
+	rounds := ahead / n
+	if rounds > maxPeriod/hold {
+		return maxPeriod
+	}
+	return min(ends[over+ahead%n]+rounds*hold, maxPeriod)
+}
+
+// slotEnds returns when slots become free, from now, in order.
+func (s *slots) slotEnds(now int64) []int64 {
+	if s.ends != nil && s.endsAt == now {
+		return s.ends
+	}
+	hold, ends := s.meanHold(now), s.ends[:0]
 	for _, since := range s.owners {
 		left := since + hold - now
 		if left <= 0 { // the longer it takes longer than expected, the longer it is expected to take
@@ -129,13 +150,14 @@ func (s *slots) turnBehind(ahead, now int64) int64 {
 		ends = append(ends, 0)
 	}
 	slices.Sort(ends)
-	n := min(s.max, int64(len(ends)))
-	over := int64(len(ends)) - n // more hold a slot than there are: the limit was lowered
-	rounds := ahead / n
-	if rounds > maxPeriod/hold {
-		return maxPeriod
+	if over := int64(len(ends)) - s.max; len(ends) > 0 { // those who come later do not wait for a slot that takes longest
+		first := ends[max(over, 0)]
+		for i := range ends {
+			ends[i] = min(ends[i], first+hold)
+		}
 	}
-	return min(ends[over+ahead%n]+rounds*hold, maxPeriod)
+	s.ends, s.endsAt = ends, now
+	return ends
 }
 
 // maxPull bounds how many waiters are brought back early at a time.
@@ -163,6 +185,7 @@ const maxPeriod = int64(maxDelay / 1000)
 func (s *slots) take(owner string, now int64) {
 	if _, held := s.owners[owner]; !held {
 		s.owners[owner] = now
+		s.ends = nil
 	}
 }
 

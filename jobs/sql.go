@@ -65,7 +65,7 @@ func newStatements(schema, riverSchema string) *statements {
 			join "weir".jobs_holders h on h.job = q.job and h.attempted = q.attempted where h.mode = 0 for update of h skip locked) e
 			where d.key = e.key and d.owner = e.owner and d.job = e.job
 			returning d.key, d.owner, (extract(epoch from clock_timestamp() - d.acquired) * 1000000)::bigint`),
-		dynamic: s(`select k.id, k.limiter, k.key, k.state from "weir".jobs_keys k
+		dynamic: s(`select k.id, k.limiter, k.key, k.state, k.waiting from "weir".jobs_keys k
 			where k.limiter = any(array(select r.limiter from "weir".jobs_keys r where r.id = any($1))) and (k.state <> '' or k.id = any($2))`),
 		clock: `select (extract(epoch from clock_timestamp()) * 1000000)::bigint`,
 		// Where it matters, as in holders. It waits for a renewal that is under way and then leaves the row.
@@ -181,7 +181,7 @@ func newStatements(schema, riverSchema string) *statements {
 			where l.type = $1 and l.name = $2 and k.key > $3 and (k.key <> '' or l.type <> 'dynamic_window') order by k.key limit $4`),
 		oneLimiter: s(`select id, options::text from "weir".jobs_limiters where type = $1 and name = $2`),
 		oneKey:     s(`select id, state, hold, waiting from "weir".jobs_keys where limiter = $1 and key = $2`),
-		allKeys:    s(`select id, limiter, key, state from "weir".jobs_keys where limiter = $1 and state <> ''`),
+		allKeys:    s(`select id, limiter, key, state, waiting from "weir".jobs_keys where limiter = $1 and state <> ''`),
 		listHolders: s(`select h.owner, h.job, h.mode, h.acquired, h.until, h.fence from "weir".jobs_holders h left join RIVER j on j.id = h.job
 			where h.key = $1 and LIVE order by h.acquired, h.job limit 1000`),
 		countOwners: s(`select count(distinct h.owner) from "weir".jobs_holders h left join RIVER j on j.id = h.job where h.key = $1 and LIVE`),

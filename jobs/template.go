@@ -45,14 +45,14 @@ func parseTemplate(text string) (template, error) {
 		}
 		end := strings.IndexAny(rest[i+1:], "{}")
 		if rest[i] != '{' || end < 0 || rest[i+1+end] != '}' {
-			return template{}, fmt.Errorf("is %q, must have { and } around the name of a field", text)
+			return template{}, fmt.Errorf("is %.120q, must have { and } around the name of a field", text)
 		}
 		if i == 0 && len(t.fields) > 0 {
-			return template{}, fmt.Errorf("is %q, must have text between two fields: without it different values could make the same key", text)
+			return template{}, fmt.Errorf("is %.120q, must have text between two fields: without it different values could make the same key", text)
 		}
 		f, err := parseField(rest[i+1 : i+1+end])
 		if err != nil {
-			return template{}, fmt.Errorf("is %q, %w", text, err)
+			return template{}, fmt.Errorf("is %.120q, %w", text, err)
 		}
 		t.texts[len(t.texts)-1] = rest[:i]
 		t.fields, t.texts = append(t.fields, f), append(t.texts, "")
@@ -62,7 +62,7 @@ func parseTemplate(text string) (template, error) {
 	for i := 1; i < len(t.fields); i++ {
 		r, _ := utf8.DecodeRuneInString(t.texts[i])
 		if strings.ContainsRune("%0123456789ABCDEF", r) {
-			return template{}, fmt.Errorf("is %q, the text between two fields must not begin with %%, a digit or A to F: escaped values have these", text)
+			return template{}, fmt.Errorf("is %.120q, the text between two fields must not begin with %%, a digit or A to F: escaped values have these", text)
 		}
 		t.escaped += string(r)
 	}
@@ -76,7 +76,7 @@ func parseField(s string) (field, error) {
 	name, inMetadata := strings.CutPrefix(s, "metadata:")
 	f := field{metadata: inMetadata, path: strings.Split(name, ".")}
 	if slices.Contains(f.path, "") {
-		return field{}, fmt.Errorf("the field {%s} has an empty name", s)
+		return field{}, fmt.Errorf("the field {%.120s} has an empty name", s)
 	}
 	return f, nil
 }

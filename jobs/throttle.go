@@ -102,7 +102,9 @@ func (a Action) MarshalText() ([]byte, error) { return textOf(actionNames[:], ui
 // UnmarshalText reads the action's name.
 func (a *Action) UnmarshalText(text []byte) error {
 	i, err := indexOf(actionNames[:], text, "action")
-	*a = Action(i)
+	if err == nil {
+		*a = Action(i)
+	}
 	return err
 }
 
@@ -131,7 +133,9 @@ func (m Mode) MarshalText() ([]byte, error) { return textOf(modeNames[:], uint8(
 // UnmarshalText reads the mode's name.
 func (m *Mode) UnmarshalText(text []byte) error {
 	i, err := indexOf(modeNames[:], text, "mode")
-	*m = Mode(i)
+	if err == nil {
+		*m = Mode(i)
+	}
 	return err
 }
 
@@ -144,7 +148,7 @@ func nameOf(names []string, i uint8, what string) string {
 
 func textOf(names []string, i uint8, what string) ([]byte, error) {
 	if int(i) >= len(names) {
-		return nil, fmt.Errorf("jobs: no %s has number %d", what, i)
+		return nil, fmt.Errorf("%w: no %s has number %d", ErrInvalidOptions, what, i)
 	}
 	return []byte(names[i]), nil
 }
@@ -155,7 +159,7 @@ func indexOf(names []string, text []byte, what string) (uint8, error) {
 			return uint8(i), nil
 		}
 	}
-	return 0, fmt.Errorf("jobs: %s is %q, must be %s", what, text, strings.TrimPrefix(strings.Join(names, " or "), " or "))
+	return 0, fmt.Errorf("%w: %s is %.100q, must be %s", ErrInvalidOptions, what, text, strings.TrimPrefix(strings.Join(names, " or "), " or "))
 }
 
 // ref returns the limiter that l names, without a key.

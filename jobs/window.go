@@ -3,6 +3,7 @@ package jobs
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ type window struct {
 	from    int64 // where the last search began, and
 	free    int64 // what it found: nothing before it is free; 0: no search
 	changed bool
+	watch   func(at, started, reserved int64) // a dynamic window's, if not nil: is told what has changed in a bucket
 }
 
 type bucket struct {
@@ -35,57 +37,82 @@ type bucket struct {
 // is sent there and asks again.
 const maxAhead = 1000
 
+// A state whose times or counts are beyond these is not one that was ever written. Within them nothing overflows.
+const (
+	maxTime    = 1 << 59 // µs
+	maxCounted = 1 << 40
+)
+
 // readWindow reads the state of a key at a time, in µs since the epoch. What has no effect any more is left out. If the
 // limiter was given other buckets since, what was counted is in the new ones: in the last that an old bucket reaches
-// into, so that nothing leaves the window early.
+// into, or that has begun, so that nothing leaves the window early. A reservation is in the one in which the old bucket
+// begins: there the job that has it looks for it.
 func readWindow(state string, r rules, now int64) (*window, error) {
 	w := &window{width: r.bucket, buckets: r.buckets, now: now / r.bucket}
-	width, text, _ := strings.Cut(state, " ")
 	if state == "" {
 		return w, nil
 	}
-	old, err := strconv.ParseInt(width, 10, 64)
-	if err != nil || old <= 0 {
+	old, rest, ok := cutNumber(state, maxTime)
+	if !ok || old == 0 {
 		return nil, fmt.Errorf("jobs: the state %.100q of a window cannot be read", state)
 	}
-	at := int64(0)
-	for entry := range strings.FieldsSeq(text) {
+	w.changed = old != r.bucket
+	w.list = make([]bucket, 0, strings.Count(rest, " ")+2)
+	for at := int64(0); rest != ""; {
 		var n [3]int64
-		parts := strings.Split(entry, ":")
-		if len(parts) != len(n) {
-			return nil, fmt.Errorf("jobs: the state %.100q of a window cannot be read", state)
-		}
-		for i, part := range parts {
-			if n[i], err = strconv.ParseInt(part, 10, 64); err != nil || n[i] < 0 {
+		for i, most := range [3]int64{max(maxTime/old-2, 0) - at, maxCounted, maxCounted} {
+			if !ok || rest == "" || rest[0] != " ::"[i] {
 				return nil, fmt.Errorf("jobs: the state %.100q of a window cannot be read", state)
 			}
+			n[i], rest, ok = cutNumber(rest[1:], most)
+		}
+		if !ok {
+			return nil, fmt.Errorf("jobs: the state %.100q of a window cannot be read", state)
 		}
 		at += n[0]
-		b := bucket{at: at, started: n[1], reserved: n[2]}
-		if old != r.bucket {
-			b.at = ((at+1)*old - 1) / r.bucket
+		if old == r.bucket {
+			w.add(bucket{at: at, started: n[1], reserved: n[2]})
+			continue
 		}
-		w.add(b)
+		begun, last := at*old/r.bucket, ((at+1)*old-1)/r.bucket
+		if begun <= w.now {
+			last = min(last, w.now)
+		}
+		w.add(bucket{at: last, started: n[1]})
+		w.add(bucket{at: begun, reserved: n[2]})
 	}
 	w.tidy()
 	return w, nil
 }
 
-// add puts a bucket behind the last one, or into it.
+// cutNumber returns the number that a text begins with, if it is at most most, and what is behind it.
+func cutNumber(text string, most int64) (n int64, rest string, ok bool) {
+	i := 0
+	for ; i < len(text) && '0' <= text[i] && text[i] <= '9'; i++ {
+		if n = n*10 + int64(text[i]-'0'); n > most {
+			return 0, "", false
+		}
+	}
+	return n, text[i:], i > 0
+}
+
+// add counts what a bucket has. Most are behind the last one of the list.
 func (w *window) add(b bucket) {
-	if n := len(w.list); n > 0 && w.list[n-1].at >= b.at {
-		w.list[n-1].started += b.started
-		w.list[n-1].reserved += b.reserved
+	if n := len(w.list); n == 0 || w.list[n-1].at < b.at {
+		w.list = append(w.list, b)
 		return
 	}
-	w.list = append(w.list, b)
+	to := w.bucket(b.at)
+	to.started += b.started
+	to.reserved += b.reserved
 }
 
 // tidy removes what has no effect any more. If an execution began later than now, the clock was set back: within a
 // window the time stands still until it is reached again; what is further ahead was never true or is of no use now.
 func (w *window) tidy() {
+	latest := w.now + 2*w.buckets
 	for _, b := range w.list {
-		if b.started > 0 && b.at > w.now && b.at-w.now <= w.buckets {
+		if b.started > 0 && b.at > w.now && b.at-w.now <= w.buckets && b.at < latest {
 			w.now = b.at
 		}
 	}
@@ -191,31 +218,61 @@ func (w *window) fits(at, limit int64) bool {
 	return true
 }
 
-// firstFree returns the first bucket, not before from, in which one more fits. Something can become free only where a
-// bucket leaves the window.
+// firstFree returns the first bucket, not before from, in which one more fits: no window that it is in is full. It looks
+// at each bucket of the list twice, when it enters a window and when it leaves it.
 func (w *window) firstFree(from, limit int64) int64 {
-	if w.free != 0 && from >= w.from {
-		from = max(from, w.free)
-	} else {
-		w.from = from
-	}
-	at := from
-	if !w.fits(at, limit) {
-		i, _ := w.search(from - w.buckets + 1)
-		for ; i < len(w.list); i++ {
-			if at = w.list[i].at + w.buckets; w.fits(at, limit) {
-				break
-			}
+	from = w.searchFrom(from)
+	leaves, _ := w.search(from - w.buckets + 1)
+	enters, sum := leaves, int64(0)
+	for at, end := from, from; ; { // nothing before at is free; the windows that end from at to before end are not full
+		for ; enters < len(w.list) && w.list[enters].at <= end; enters++ {
+			sum += w.list[enters].started + w.list[enters].reserved
+		}
+		for ; leaves < enters && w.list[leaves].at <= end-w.buckets; leaves++ {
+			sum -= w.list[leaves].started + w.list[leaves].reserved
+		}
+		next := int64(math.MaxInt64) // where the sum changes
+		if enters < len(w.list) {
+			next = w.list[enters].at
+		}
+		if leaves < enters {
+			next = min(next, w.list[leaves].at+w.buckets)
+		}
+		if sum >= limit {
+			at = next
+		}
+		if end = next; end >= at+w.buckets || end == math.MaxInt64 {
+			w.free = at
+			return at
 		}
 	}
-	w.free = at
-	return at
+}
+
+// searchFrom returns where a search from a bucket begins, by what the last one found.
+func (w *window) searchFrom(from int64) int64 {
+	if w.free != 0 && from >= w.from && from <= w.free {
+		return w.free
+	}
+	w.from = from
+	return from
+}
+
+// freed is called when something was taken out of a bucket. It can make the buckets free whose windows it was in.
+func (w *window) freed(at int64) {
+	if w.free != 0 {
+		w.free = max(w.from, min(w.free, at-w.buckets+1))
+	}
 }
 
 // start counts an execution that begins now.
-func (w *window) start() {
-	w.bucket(w.now).started++
+func (w *window) start() { w.change(w.now, 1, 0) }
+
+func (w *window) change(at, started, reserved int64) {
+	w.add(bucket{at: at, started: started, reserved: reserved})
 	w.changed = true
+	if w.watch != nil {
+		w.watch(at, started, reserved)
+	}
 }
 
 // tooFarAhead reports whether a bucket is behind so many others that no place is reserved in it.
@@ -225,17 +282,13 @@ func (w *window) tooFarAhead(at int64) bool {
 	return !ok && i-now > maxAhead
 }
 
-func (w *window) reserve(at int64) {
-	w.bucket(at).reserved++
-	w.changed = true
-}
+func (w *window) reserve(at int64) { w.change(at, 0, 1) }
 
 // withdraw takes a reservation back. One for a bucket that has passed is gone already.
 func (w *window) withdraw(at int64) {
 	if i, ok := w.search(at); ok && w.list[i].reserved > 0 {
-		w.list[i].reserved--
-		w.free = 0
-		w.changed = true
+		w.freed(at)
+		w.change(at, 0, -1)
 	}
 }
 

@@ -59,7 +59,8 @@ create table "weir".jobs_holders (
 create index on "weir".jobs_holders (job);
 
 -- Jobs that were sent away and come back at wake. earliest: when they may be brought back, if their turn comes sooner than
--- was expected. bucket: the window's bucket that is reserved for the job. present: the job waits in its worker.
+-- was expected. bucket: when the window's bucket begins in which a place is reserved for the job, in µs. present: the job
+-- waits in its worker.
 create table "weir".jobs_waiters (
   key     bigint not null, -- as in jobs_holders
   job     bigint not null,

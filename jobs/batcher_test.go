@@ -1,0 +1,627 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A fakeDatabase answers asks as answer says, after took.
+type fakeDatabase struct {
+	mu       sync.Mutex
+	answer   func(a *ask) verdict
+	fail     func(call int) error
+	took     time.Duration
+	calls    []call
+	reported []error
+}
+
+type call struct {
+	at       time.Duration // since the first
+	jobs     []int64
+	releases []int64
+	room     int
+	stays    []int64
+}
+
+var errDatabase = errors.New("the database is away")
+
+func grantAll(*ask) verdict { return verdict{granted: true} }
+
+func (d *fakeDatabase) do(ctx context.Context, asks []*ask, releases []release, room int) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := call{room: room}
+	for _, a := range asks {
+		c.jobs, c.stays = append(c.jobs, a.job), append(c.stays, a.stays)
+	}
+	for _, r := range releases {
+		c.releases = append(c.releases, r.run.job)
+	}
+	c.at = time.Since(start0)
+	d.calls = append(d.calls, c)
+	if d.took > 0 {
+		select {
+		case <-time.After(d.took):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if d.fail != nil {
+		if err := d.fail(len(d.calls)); err != nil {
+			return err
+		}
+	}
+	for _, a := range asks {
+		a.result = d.answer(a)
+	}
+	return nil
+}
+
+// start0 is when bubbles begin.
+var start0 = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func (d *fakeDatabase) batcher(room int) *batcher {
+	if d.answer == nil {
+		d.answer = grantAll
+	}
+	return newBatcher(10*time.Second, room, d.do, func(err error) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.reported = append(d.reported, err)
+	})
+}
+
+// seen returns what it was called with.
+func (d *fakeDatabase) seen() []call {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.calls)
+}
+
+// change changes what it does, and forgets what it was called with.
+func (d *fakeDatabase) change(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls = nil
+	if f != nil {
+		f()
+	}
+}
+
+func askFor(job int64, keys ...int64) *ask {
+	a := &ask{job: job, attempted: time.UnixMicro(job), until: time.Now().Add(time.Second)}
+	for _, key := range keys {
+		a.needs = append(a.needs, need{id: key})
+	}
+	return a
+}
+
+// An answer is what an ask got, and when.
+type answer struct {
+	verdict
+	err error
+	at  time.Duration
+}
+
+// ask asks on a goroutine of its own.
+func (b *batcher) goAsk(ctx context.Context, a *ask) <-chan answer {
+	got := make(chan answer, 1)
+	go func() {
+		v, err := b.ask(ctx, a)
+		got <- answer{v, err, time.Since(start0)}
+	}()
+	return got
+}
+
+func TestBatcher_DeliversAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := errors.New("refused")
+		d := &fakeDatabase{answer: func(a *ask) verdict {
+			if a.job == 3 {
+				return verdict{err: refused}
+			}
+			return verdict{granted: a.job%2 == 0, fence: a.job}
+		}}
+		b := d.batcher(16)
+		defer b.close()
+		for job := range int64(5) {
+			v, err := b.ask(t.Context(), askFor(job))
+			if job == 3 {
+				assert.Equal(t, refused, err)
+				continue
+			}
+			require.NoError(t, err)
+			assert.Equal(t, job, v.fence)
+			assert.Equal(t, job%2 == 0, v.granted)
+		}
+		assert.Len(t, d.seen(), 5)
+		assert.Equal(t, make([]error, 5), d.reported, "an ask's error is not that of the transaction")
+	})
+}
+
+func TestBatcher_CollectsWhileOneIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDatabase{took: time.Second}
+		b := d.batcher(16)
+		var got []<-chan answer
+		got = append(got, b.goAsk(t.Context(), askFor(1)))
+		synctest.Wait()
+		for job := range int64(2*maxBatch + 10) {
+			got = append(got, b.goAsk(t.Context(), askFor(job+2)))
+			b.release(release{run: run{job: job}})
+		}
+		for _, c := range got {
+			assert.NoError(t, (<-c).err)
+		}
+		require.Len(t, d.seen(), 4)
+		assert.Equal(t, []int64{1}, d.seen()[0].jobs)
+		assert.Len(t, d.seen()[1].jobs, maxBatch)
+		assert.Len(t, d.seen()[1].releases, 2*maxBatch+10, "all that was released goes first")
+		assert.Len(t, d.seen()[2].jobs, maxBatch)
+		assert.Len(t, d.seen()[3].jobs, 10)
+		b.close()
+		assert.Len(t, d.seen(), 4, "nothing is asked twice")
+	})
+}
+
+func TestBatcher_ContextEnds(t *testing.T) {
+	cause := errors.New("the cause")
+	setup := func(t *testing.T, v verdict) (*fakeDatabase, *batcher, context.Context, context.CancelCauseFunc) {
+		d := &fakeDatabase{took: time.Second, answer: func(*ask) verdict { return v }}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		return d, d.batcher(16), ctx, cancel
+	}
+	inTransaction := func(t *testing.T, v verdict) *fakeDatabase {
+		d, b, ctx, cancel := setup(t, v)
+		got := b.goAsk(ctx, askFor(1, 77))
+		time.Sleep(500 * time.Millisecond)
+		cancel(cause)
+		a := <-got
+		assert.Equal(t, cause, a.err)
+		assert.Equal(t, 500*time.Millisecond, a.at, "at once")
+		time.Sleep(10 * time.Second)
+		b.close()
+		return d
+	}
+	t.Run("before it is asked", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			d, b, ctx, cancel := setup(t, verdict{granted: true})
+			first := b.goAsk(t.Context(), askFor(1))
+			synctest.Wait()
+			second := b.goAsk(ctx, askFor(2))
+			synctest.Wait()
+			cancel(cause)
+			assert.Equal(t, cause, (<-second).err)
+			assert.NoError(t, (<-first).err)
+			time.Sleep(10 * time.Second)
+			b.close()
+			require.Len(t, d.seen(), 1, "windows would count a job that does not run")
+		})
+	})
+	t.Run("while it is granted a lease", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			d := inTransaction(t, verdict{granted: true, leased: true, rows: 1, contended: []int64{77}})
+			require.Len(t, d.seen(), 2)
+			assert.Equal(t, []int64{1}, d.seen()[1].releases, "what nobody uses is released")
+		})
+	})
+	t.Run("while it is granted in strict mode", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			d := inTransaction(t, verdict{granted: true, rows: 1})
+			assert.Len(t, d.seen(), 1, "the job's row shows when it ends")
+		})
+	})
+	t.Run("while it is told to wait in its worker", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			d := inTransaction(t, verdict{present: true, turn: second})
+			assert.Len(t, d.seen(), 1)
+		})
+	})
+	t.Run("while it waits in its worker", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			d, b, ctx, cancel := setup(t, verdict{present: true, turn: second})
+			got := b.goAsk(ctx, askFor(1))
+			time.Sleep(1010 * time.Millisecond)
+			cancel(cause)
+			assert.Equal(t, cause, (<-got).err)
+			time.Sleep(10 * time.Second)
+			assert.Len(t, d.seen(), 1, "it asks no more")
+			b.close()
+			assert.Empty(t, b.present)
+		})
+	})
+	t.Run("had ended before", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			_, b, ctx, cancel := setup(t, verdict{granted: true})
+			cancel(cause)
+			_, err := b.ask(ctx, askFor(1))
+			assert.Equal(t, cause, err)
+			b.close()
+		})
+	})
+}
+
+func TestBatcher_PresentJobsAskAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free := map[int64]bool{}
+		d := &fakeDatabase{}
+		d.answer = func(a *ask) verdict {
+			if free[a.job] {
+				return verdict{granted: true}
+			}
+			return verdict{present: true, turn: map[int64]int64{1: 2 * ms, 2: 60 * ms, 3: 60 * ms, 4: 100 * second}[a.job]}
+		}
+		b := d.batcher(16)
+		var got []<-chan answer
+		got = append(got, nil, b.goAsk(t.Context(), askFor(1, 71)), b.goAsk(t.Context(), askFor(2, 72)), b.goAsk(t.Context(), askFor(3, 72)), b.goAsk(t.Context(), askFor(4, 74)))
+		synctest.Wait()
+		asked := map[int64][]time.Duration{}
+		count := func() {
+			clear(asked)
+			for _, c := range d.seen() {
+				for _, job := range c.jobs {
+					asked[job] = append(asked[job], c.at)
+				}
+			}
+		}
+		time.Sleep(2 * time.Second)
+		count()
+		every := func(job int64) time.Duration {
+			return (2*time.Second - asked[job][0]) / time.Duration(len(asked[job])-1)
+		}
+		assert.InDelta(t, minAgain, every(1), float64(time.Millisecond), "no more often than that")
+		assert.InDelta(t, 30*time.Millisecond, every(2), float64(2*time.Millisecond), "in half the time that it is expected to wait")
+		assert.InDelta(t, sayAgain, every(3), float64(sayAgain/3), "2 comes before it: only to say that it is there")
+		assert.InDelta(t, maxAgain, every(4), float64(10*time.Millisecond), "no less often than that")
+		for _, c := range d.seen() {
+			for i, job := range c.jobs {
+				if c.at <= linger {
+					continue
+				}
+				left := max(1_000_000-c.at.Microseconds(), 0)
+				assert.Equal(t, left, c.stays[i], "job %d at %v", job, c.at)
+			}
+		}
+
+		d.change(func() { free[1], free[2], free[4] = true, true, true })
+		began := time.Since(start0)
+		assert.True(t, (<-got[1]).granted)
+		assert.True(t, (<-got[2]).granted)
+		assert.True(t, (<-got[4]).granted)
+		assert.LessOrEqual(t, time.Since(start0)-began, maxAgain)
+		d.change(nil)
+		time.Sleep(time.Second)
+		count()
+		assert.InDelta(t, 30*time.Millisecond, time.Second/time.Duration(len(asked[3])), float64(3*time.Millisecond), "nothing comes before it now")
+		d.change(func() { free[3] = true })
+		assert.True(t, (<-got[3]).granted)
+		b.close()
+	})
+}
+
+// A slot that is released here lets the next jobs ask at once: as many as slots were released, in the order of their IDs.
+func TestBatcher_ReleasedHere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDatabase{answer: func(*ask) verdict { return verdict{present: true, turn: 1000 * second} }}
+		b := d.batcher(16)
+		for _, job := range []int64{5, 3, 4, 6} {
+			b.goAsk(t.Context(), askFor(job, 71))
+		}
+		b.goAsk(t.Context(), askFor(7, 72))
+		synctest.Wait()
+		time.Sleep(time.Millisecond)
+		d.change(nil)
+		b.release(release{run: run{job: 100}, contended: []int64{71}})
+		synctest.Wait()
+		require.Len(t, d.seen(), 1)
+		assert.Equal(t, []int64{3}, d.seen()[0].jobs)
+		assert.Equal(t, []int64{100}, d.seen()[0].releases)
+		assert.Equal(t, 16-4, d.seen()[0].room, "those that go on waiting take room")
+
+		time.Sleep(time.Millisecond)
+		d.change(func() { d.took = time.Millisecond })
+		b.release(release{run: run{job: 101}})
+		synctest.Wait()
+		b.release(release{run: run{job: 102}, contended: []int64{71, 73}})
+		b.release(release{run: run{job: 103}, contended: []int64{71}})
+		b.release(release{run: run{job: 104}, contended: []int64{72}})
+		time.Sleep(2 * time.Millisecond)
+		require.Len(t, d.seen(), 2)
+		assert.Empty(t, d.seen()[0].jobs, "nobody waits for it")
+		assert.Equal(t, []int64{3, 4, 7}, d.seen()[1].jobs)
+		b.close()
+	})
+}
+
+func TestBatcher_FailedTransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDatabase{fail: func(call int) error {
+			if call <= 8 {
+				return errDatabase
+			}
+			return nil
+		}}
+		b := d.batcher(16)
+		b.release(release{run: run{job: 100}})
+		_, err := b.ask(t.Context(), askFor(1))
+		assert.Equal(t, errDatabase, err, "the asks fail with it")
+		b.release(release{run: run{job: 101}})
+		time.Sleep(10 * time.Second)
+		require.Len(t, d.seen(), 9)
+		var pauses []time.Duration
+		for i, c := range d.seen()[1:] {
+			pauses = append(pauses, c.at-d.seen()[i].at)
+			assert.Equal(t, int64(100), c.releases[0], "kept, in order")
+		}
+		const s = time.Millisecond
+		assert.Equal(t, []time.Duration{50 * s, 100 * s, 200 * s, 400 * s, 800 * s, 1000 * s, 1000 * s, 1000 * s}, pauses)
+		assert.Equal(t, []int64{100, 101}, d.seen()[8].releases)
+		assert.Equal(t, append(slices.Repeat([]error{errDatabase}, 8), nil), d.reported)
+		v, err := b.ask(t.Context(), askFor(2))
+		require.NoError(t, err)
+		assert.True(t, v.granted)
+		assert.Empty(t, d.seen()[9].releases)
+		b.close()
+	})
+}
+
+// A job that waits in its worker learns that a transaction has failed.
+func TestBatcher_FailedTransactionOfPresentJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDatabase{answer: func(*ask) verdict { return verdict{present: true, turn: second} }}
+		d.fail = func(call int) error {
+			if call == 2 {
+				return errDatabase
+			}
+			return nil
+		}
+		b := d.batcher(16)
+		_, err := b.ask(t.Context(), askFor(1, 71))
+		assert.Equal(t, errDatabase, err)
+		assert.Equal(t, maxAgain, time.Since(start0))
+		b.close()
+	})
+}
+
+func TestBatcher_KeepsReleasesWithinBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDatabase{fail: func(int) error { return errDatabase }}
+		b := d.batcher(16)
+		for range 30 {
+			for range maxBatch {
+				b.release(release{})
+			}
+			time.Sleep(time.Second)
+		}
+		b.mu.Lock()
+		kept := len(b.releases)
+		b.mu.Unlock()
+		assert.LessOrEqual(t, kept, 3*maxBatch)
+		assert.GreaterOrEqual(t, kept, maxBatch)
+		b.close()
+	})
+}
+
+func TestBatcher_Timeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDatabase{took: time.Hour}
+		b := d.batcher(16)
+		_, err := b.ask(t.Context(), askFor(1))
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, linger+10*time.Second, time.Since(start0))
+		d.change(func() { d.took = 0 })
+		_, err = b.ask(t.Context(), askFor(1))
+		assert.NoError(t, err)
+		b.close()
+	})
+}
+
+func TestBatcher_Close(t *testing.T) {
+	t.Run("answers everybody and writes what was released", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			d := &fakeDatabase{answer: func(a *ask) verdict { return verdict{present: a.job < 3, turn: 1000 * second, granted: a.job == 3} }}
+			b := d.batcher(16)
+			present := []<-chan answer{b.goAsk(t.Context(), askFor(1, 71)), b.goAsk(t.Context(), askFor(2, 71))}
+			synctest.Wait()
+			d.change(func() { d.took = time.Second })
+			asked := b.goAsk(t.Context(), askFor(3))
+			time.Sleep(linger)
+			synctest.Wait()
+			next := b.goAsk(t.Context(), askFor(4))
+			b.release(release{run: run{job: 100}})
+			synctest.Wait()
+			closed := make(chan struct{})
+			go func() {
+				b.close()
+				close(closed)
+			}()
+			assert.NoError(t, (<-asked).err, "the transaction under way ends")
+			assert.ErrorIs(t, (<-next).err, ErrClosed)
+			for _, c := range present {
+				assert.ErrorIs(t, (<-c).err, ErrClosed)
+			}
+			<-closed
+			last := d.seen()[len(d.seen())-1]
+			assert.Equal(t, []int64{100}, last.releases)
+			assert.Empty(t, last.jobs)
+			_, err := b.ask(t.Context(), askFor(5))
+			assert.ErrorIs(t, err, ErrClosed)
+			b.release(release{run: run{job: 101}})
+			b.close()
+			time.Sleep(time.Minute)
+			assert.Equal(t, []int64{100}, d.seen()[len(d.seen())-1].releases)
+		})
+	})
+	t.Run("a job that is told to wait by the transaction under way", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			d := &fakeDatabase{took: time.Second, answer: func(*ask) verdict { return verdict{present: true} }}
+			b := d.batcher(16)
+			got := b.goAsk(t.Context(), askFor(1))
+			synctest.Wait()
+			b.close()
+			assert.ErrorIs(t, (<-got).err, ErrClosed)
+		})
+	})
+	t.Run("a job that left is granted by the transaction under way", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			d := &fakeDatabase{took: time.Second, answer: func(*ask) verdict { return verdict{granted: true, leased: true} }}
+			b := d.batcher(16)
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			got := b.goAsk(ctx, askFor(1))
+			synctest.Wait()
+			go b.close()
+			assert.Error(t, (<-got).err)
+			<-b.done
+			require.Len(t, d.seen(), 2)
+			assert.Equal(t, []int64{1}, d.seen()[1].releases)
+		})
+	})
+	t.Run("while the database is away", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			d := &fakeDatabase{fail: func(int) error { return errDatabase }}
+			b := d.batcher(16)
+			b.release(release{})
+			time.Sleep(10*time.Second + time.Millisecond)
+			began := time.Since(start0)
+			b.close()
+			assert.LessOrEqual(t, time.Since(start0)-began, time.Second, "it does not wait for the database to come back")
+		})
+	})
+	t.Run("with nothing to do", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			d := &fakeDatabase{}
+			b := d.batcher(16)
+			b.close()
+			b.close()
+			assert.Empty(t, d.seen())
+		})
+	})
+}
+
+// A hook of the pool that panics or ends its goroutine hangs nobody, and the next transactions are as before.
+func TestBatcher_HooksThatPanic(t *testing.T) {
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	for name, hook := range map[string]func(){"panic": func() { panic("a hook") }, "panic(nil)": func() { panic(nil) }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var calls atomic.Int64
+				var broken atomic.Bool
+				broken.Store(true)
+				d := &fakeDatabase{answer: grantAll}
+				do := func(ctx context.Context, asks []*ask, releases []release, room int) error {
+					if calls.Add(1); broken.Load() {
+						hook()
+					}
+					return d.do(ctx, asks, releases, room)
+				}
+				b := newBatcher(time.Second, 16, do, func(err error) {
+					if broken.Load() {
+						assert.Equal(t, errHook, err)
+					}
+				})
+				for job := range int64(3) {
+					b.release(release{run: run{job: job}})
+					_, err := b.ask(t.Context(), askFor(job))
+					assert.Equal(t, errHook, err)
+				}
+				time.Sleep(time.Minute)
+				assert.Less(t, calls.Load(), int64(100), "it pauses between")
+				broken.Store(false)
+				v, err := b.ask(t.Context(), askFor(9))
+				require.NoError(t, err)
+				assert.True(t, v.granted)
+				assert.Equal(t, []int64{0, 1, 2}, d.seen()[0].releases, "kept")
+				broken.Store(true)
+				got := b.goAsk(t.Context(), askFor(10))
+				assert.Equal(t, errHook, (<-got).err)
+				b.close()
+			})
+		})
+	}
+}
+
+// The verdicts of many jobs at once, with contexts that end and slots that are released meanwhile.
+func TestBatcher_ConcurrentSafe(t *testing.T) {
+	var holds atomic.Int64
+	do := func(_ context.Context, asks []*ask, releases []release, room int) error {
+		runtime.Gosched()
+		holds.Add(-int64(len(releases)))
+		for _, a := range asks {
+			switch {
+			case a.job%7 == 0:
+				a.result = verdict{}
+			case holds.Load() < 5:
+				holds.Add(1)
+				a.result = verdict{granted: true, leased: true, rows: 1, contended: []int64{a.needs[0].id}}
+			default:
+				a.result = verdict{present: room > 0, turn: ms}
+				room--
+			}
+		}
+		return nil
+	}
+	var failed atomic.Int64
+	b := newBatcher(time.Second, 16, do, func(err error) {
+		if err != nil {
+			failed.Add(1)
+		}
+	})
+	var wg sync.WaitGroup
+	for g := range int64(40) {
+		wg.Go(func() {
+			for i := range int64(40) {
+				ctx, cancel := context.WithCancel(context.Background())
+				a := askFor(g*100+i, i%3)
+				if i%5 == 0 {
+					go cancel()
+				}
+				v, err := b.ask(ctx, a)
+				if err == nil && v.granted {
+					b.release(a.release(v))
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	b.close()
+	assert.Zero(t, holds.Load(), "all that was granted was released")
+	assert.Zero(t, failed.Load())
+	_, err := b.ask(t.Context(), askFor(1))
+	assert.ErrorIs(t, err, ErrClosed)
+}
+
+// Jobs ask and the batcher is closed at the same time: each gets an answer.
+func TestBatcher_CloseConcurrentSafe(t *testing.T) {
+	for range 50 {
+		b := newBatcher(time.Second, 16, func(_ context.Context, asks []*ask, _ []release, _ int) error {
+			for _, a := range asks {
+				a.result = verdict{granted: a.job%2 == 0, present: a.job%2 != 0, turn: ms}
+			}
+			return nil
+		}, func(error) {})
+		var wg sync.WaitGroup
+		for job := range int64(20) {
+			wg.Go(func() {
+				v, err := b.ask(context.Background(), askFor(job, 1))
+				assert.True(t, err == nil && v.granted || errors.Is(err, ErrClosed), "%v", err)
+			})
+		}
+		wg.Go(b.close)
+		wg.Wait()
+	}
+}

@@ -1,0 +1,768 @@
+package jobs
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const hour = 3600 * second
+
+func granted(asks ...*ask) (jobs []int64) {
+	for _, a := range asks {
+		if a.result.granted {
+			jobs = append(jobs, a.job)
+		}
+	}
+	return jobs
+}
+
+func TestDecide_AllOrNothing(t *testing.T) {
+	m := newMemory(t)
+	m.set("full", FixedWindowOptions{Limit: 1, Interval: time.Hour})
+	m.set("roomy", SlidingWindowOptions{Limit: 100, Interval: time.Hour, Buckets: 60})
+	m.set("s", SemaphoreOptions{MaxCount: 5})
+	m.set("d", DynamicWindowOptions{Interval: time.Hour, Capacity: 20})
+	m.decide(m.job(1, m.fixed("full")))
+	needs := []need{m.mutex("m"), m.semaphore("s"), m.fixed("full"), m.sliding("roomy"), m.dynamic("d", "k")}
+	var rows []string
+	for i := range len(needs) { // whatever the order of the limits
+		needs = append(needs[1:], needs[0])
+		a := m.job(2, needs...)
+		m.decide(a)
+		require.False(t, a.result.granted)
+		assert.Equal(t, Ref{Type: FixedWindow, Name: "full"}, a.result.by)
+		assert.Equal(t, m.now+hour, a.result.wake)
+		assert.Empty(t, m.holders)
+		assert.Len(t, m.waiters, 1, "it waits for what refused it only")
+		for _, key := range m.keys {
+			if key.ref.Name != "full" {
+				assert.Empty(t, key.state, "%v", key.ref)
+				assert.Zero(t, key.waiting, "%v", key.ref)
+			}
+		}
+		if i == 0 {
+			rows = m.describe()
+		}
+		assert.Equal(t, rows, m.describe())
+		m.check()
+	}
+	m.now += hour
+	a := m.job(2, needs...)
+	m.decide(a)
+	assert.True(t, a.result.granted)
+	assert.Len(t, m.holders, 2)
+	assert.Empty(t, m.waiters)
+	assert.Equal(t, 2, a.result.rows)
+	m.check()
+}
+
+func TestDecide_InOrderOfJobIDs(t *testing.T) {
+	for seed := range uint64(20) {
+		rnd := rand.New(rand.NewPCG(seed, 7))
+		m := newMemory(t)
+		m.set("s", SemaphoreOptions{MaxCount: 3})
+		m.set("w", FixedWindowOptions{Limit: 7, Interval: time.Minute})
+		var asks []*ask
+		for _, id := range rnd.Perm(20) {
+			asks = append(asks, m.job(int64(id+1), m.semaphore("s")), m.job(int64(id+101), m.fixed("w")))
+		}
+		m.decide(asks...)
+		slices.SortFunc(asks, func(x, y *ask) int { return int(x.job - y.job) })
+		assert.Equal(t, []int64{1, 2, 3, 101, 102, 103, 104, 105, 106, 107}, granted(asks...))
+		wake, fence := int64(0), int64(0)
+		for _, a := range asks[3:20] {
+			assert.GreaterOrEqual(t, a.result.wake, wake, "job %d comes back after those before it", a.job)
+			wake = a.result.wake
+		}
+		for _, a := range asks {
+			if a.result.granted {
+				assert.Greater(t, a.result.fence, fence)
+				fence = a.result.fence
+			}
+		}
+		for i, a := range asks[27:] {
+			assert.Equal(t, m.now+(1+int64(i/7))*60*second, a.result.wake, "job %d", a.job)
+		}
+		m.check()
+	}
+}
+
+func TestDecide_ReentryByOwner(t *testing.T) {
+	m := newMemory(t)
+	m.set("s", SemaphoreOptions{MaxCount: 2})
+	batch := m.semaphore("s")
+	batch.owner = ownerOf(0, "batch")
+	one, two, third := m.job(5, batch), m.job(6, batch), m.job(7, m.semaphore("s"))
+	third.strict = true
+	m.decide(one, two, third)
+	assert.Equal(t, []int64{5, 6, 7}, granted(one, two, third), "jobs of one owner share a slot")
+	waits := m.job(4, m.semaphore("s"))
+	m.decide(waits)
+	require.False(t, waits.result.granted)
+
+	m.set("s", SemaphoreOptions{MaxCount: 1}) // lowered below what is held
+	m.now++
+	again, another := m.job(7, m.semaphore("s")), m.job(8, batch)
+	again.strict = true
+	m.decide(again, another)
+	assert.Equal(t, []int64{7, 8}, granted(again, another), "what holds a slot is let in, with others waiting that come before")
+	assert.Len(t, m.holders, 4)
+	for s, h := range m.holders {
+		if s.job == 7 {
+			assert.Equal(t, again.attempted, h.attempted, "the row is the new run's")
+			assert.Equal(t, m.now-1, h.acquired, "and the slot is as old as it was")
+		}
+	}
+
+	m.set("s", SemaphoreOptions{MaxCount: 2})
+	m.end(again, true)
+	m.now += second
+	waits = m.job(4, m.semaphore("s"))
+	m.decide(waits)
+	assert.True(t, waits.result.granted)
+	m.check()
+}
+
+func TestDecide_LoweredSemaphore(t *testing.T) {
+	m := newMemory(t)
+	m.set("s", SemaphoreOptions{MaxCount: 5})
+	var held []*ask
+	for id := range int64(5) {
+		held = append(held, m.job(id+1, m.semaphore("s")))
+	}
+	m.decide(held...)
+	m.set("s", SemaphoreOptions{MaxCount: 2})
+	for i, a := range held {
+		newcomer := m.job(9, m.semaphore("s"))
+		m.decide(newcomer)
+		assert.False(t, newcomer.result.granted, "%d are held", 5-i)
+		m.now += second
+		m.end(a, true)
+		if 5-i-1 < 2 {
+			break
+		}
+	}
+	m.now += 10 * second
+	newcomer := m.job(9, m.semaphore("s"))
+	m.decide(newcomer)
+	assert.True(t, newcomer.result.granted)
+}
+
+func TestDecide_Relaxed(t *testing.T) {
+	m := newMemory(t)
+	a := m.job(1, m.mutex("m"))
+	m.decide(a)
+	assert.Equal(t, 1, a.result.rows)
+	assert.True(t, a.result.leased)
+	assert.True(t, a.result.fenced)
+	assert.Equal(t, []int64{m.id(Ref{Type: Mutex, Name: "m"})}, a.result.contended)
+	h := m.holders[slot{1, "job 1", 1}]
+	assert.EqualValues(t, relaxedRow, h.mode)
+	assert.Equal(t, m.now+m.lease, h.until)
+
+	m.now += m.lease - 1
+	other := m.job(2, m.mutex("m"))
+	m.decide(other)
+	require.False(t, other.result.granted, "until the lease ends")
+	m.now += 2
+	m.waiters = map[place]waiting{} // the job does not come back
+	m.key(other.needs[0].ref).waiting = 0
+	third := m.job(3, m.mutex("m"))
+	m.decide(third)
+	assert.True(t, third.result.granted, "a worker that died keeps it no longer")
+	assert.Len(t, m.holders, 1, "the dead row is removed")
+	assert.Greater(t, third.result.fence, a.result.fence)
+}
+
+func TestDecide_Strict(t *testing.T) {
+	m := newMemory(t)
+	a := m.job(1, m.mutex("m"))
+	a.strict = true
+	m.decide(a)
+	assert.Equal(t, 1, a.result.rows)
+	assert.False(t, a.result.leased)
+	h := m.holders[slot{1, "job 1", 1}]
+	assert.EqualValues(t, strictRow, h.mode)
+	assert.Zero(t, h.until)
+	m.end(a, false)
+	m.now += 1000 * hour
+	other := m.job(2, m.mutex("m"))
+	m.decide(other)
+	assert.False(t, other.result.granted, "until the job is final, however long that takes")
+	again := m.job(1, m.mutex("m"))
+	again.strict = true
+	m.decide(again)
+	assert.True(t, again.result.granted, "its own retry re-enters")
+	m.end(again, true)
+	m.now += second
+	other = m.job(2, m.mutex("m"))
+	m.decide(other)
+	assert.True(t, other.result.granted)
+}
+
+// A batch: a job takes a mutex for an owner, others of the owner run under it, another one gives it back.
+func TestDecide_AcquireAndReleaseByOthers(t *testing.T) {
+	m := newMemory(t)
+	with := func(mode Mode, owner string) need {
+		n := m.mutex("m")
+		n.mode, n.owner = mode, ownerOf(0, owner)
+		if mode == Acquire {
+			n.deadline = hour
+		}
+		return n
+	}
+	begin := m.job(1, with(Acquire, "a"))
+	m.decide(begin)
+	require.True(t, begin.result.granted)
+	assert.Zero(t, begin.result.rows, "nothing to release or to renew for the job")
+	assert.True(t, begin.result.fenced)
+	h := m.holders[slot{1, "owner a", 1}]
+	assert.EqualValues(t, keptRow, h.mode)
+	assert.Equal(t, m.now+hour, h.until)
+	m.end(begin, true)
+
+	m.now += second
+	again := m.job(11, with(Acquire, "a"))
+	m.decide(again)
+	assert.True(t, again.result.granted)
+	assert.Len(t, m.holders, 1, "the deadline stays what it was")
+	m.end(again, true)
+
+	m.now += second
+	inner, other, release := m.job(2, with(AcquireAndRelease, "a")), m.job(3, with(Acquire, "b")), m.job(4, with(Release, "c"))
+	m.decide(inner, other, release)
+	assert.Equal(t, []int64{2, 4}, granted(inner, other, release), "a release is never throttled, also of what is not held")
+	assert.Len(t, m.holders, 2)
+	assert.Zero(t, release.result.rows)
+	m.end(inner, true)
+	m.end(release, true)
+	assert.Len(t, m.holders, 1, "what was taken for the owner stays")
+
+	m.now += second
+	end := m.job(5, with(Release, "a"))
+	m.decide(end)
+	require.True(t, end.result.granted)
+	assert.Equal(t, 1, end.result.rows)
+	assert.Equal(t, []int64{1}, end.result.contended)
+	require.Len(t, m.holders, 1, "the row is the job's now")
+	assert.EqualValues(t, relaxedRow, m.holders[slot{1, "owner a", 5}].mode)
+	waits := m.job(3, with(Acquire, "b"))
+	m.decide(waits)
+	assert.False(t, waits.result.granted, "until the end of the job that releases")
+	m.end(end, true)
+	m.now += second
+	waits = m.job(3, with(Acquire, "b"))
+	m.decide(waits)
+	assert.True(t, waits.result.granted)
+	m.now += hour
+	m.end(waits, true)
+	last := m.job(6, with(Acquire, "c"))
+	m.decide(last)
+	assert.True(t, last.result.granted, "the deadline is over")
+	m.check()
+}
+
+// Both in one batch: the release of an owner and the next owner's acquire.
+func TestDecide_ReleaseAndAcquireInOneBatch(t *testing.T) {
+	m := newMemory(t)
+	a, b := m.mutex("m"), m.mutex("m")
+	a.owner, a.mode, b.owner, b.mode = ownerOf(0, "a"), Acquire, ownerOf(0, "b"), Acquire
+	first := m.job(1, a)
+	m.decide(first)
+	m.end(first, true)
+	a.mode = Release
+	release, next := m.job(2, a), m.job(3, b)
+	m.decide(next, release)
+	assert.Equal(t, []int64{2}, granted(release, next))
+	a.mode = Acquire
+	again := m.job(4, a)
+	m.decide(again)
+	assert.True(t, again.result.granted, "the owner takes it again while the job that releases it runs")
+	m.end(release, true)
+	assert.Len(t, m.holders, 1)
+	assert.EqualValues(t, keptRow, m.holders[slot{1, "owner a", 4}].mode)
+	m.check()
+}
+
+func TestDecide_WaitingCounts(t *testing.T) {
+	m := newMemory(t)
+	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
+	holder := m.job(1, m.mutex("m"), m.fixed("w"))
+	m.decide(holder)
+	mutex, window := m.key(holder.needs[0].ref), m.key(holder.needs[1].ref)
+	for range 3 { // asking again counts once
+		m.decide(m.job(2, m.mutex("m"), m.fixed("w")), m.job(3, m.mutex("m")))
+		assert.EqualValues(t, 2, mutex.waiting)
+		assert.EqualValues(t, 1, window.waiting)
+		m.check()
+	}
+	m.end(holder, true)
+	m.now += second
+	m.decide(m.job(2, m.mutex("m"), m.fixed("w")))
+	assert.EqualValues(t, 1, mutex.waiting, "it waits for the window only")
+	assert.EqualValues(t, 1, window.waiting)
+	m.check()
+	m.now += 60 * second
+	m.decide(m.job(2, m.mutex("m"), m.fixed("w")))
+	assert.EqualValues(t, 1, mutex.waiting)
+	assert.Zero(t, window.waiting)
+	m.check()
+}
+
+// A job that was declared otherwise while it waited leaves no place behind.
+func TestDecide_WaitedForOtherLimits(t *testing.T) {
+	m := newMemory(t)
+	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
+	m.decide(m.job(1, m.mutex("m"), m.fixed("w")))
+	m.decide(m.job(2, m.mutex("m"), m.fixed("w")))
+	require.Len(t, m.waiters, 2)
+	now := m.job(2, m.mutex("other"))
+	m.decide(now)
+	assert.True(t, now.result.granted)
+	assert.Empty(t, m.waiters)
+}
+
+func TestDecide_Reservations(t *testing.T) {
+	m := newMemory(t)
+	m.set("w", SlidingWindowOptions{Limit: 2, Interval: time.Minute, Buckets: 6})
+	var asks []*ask
+	for id := range int64(7) {
+		asks = append(asks, m.job(id+1, m.sliding("w")))
+	}
+	m.decide(asks...)
+	assert.Equal(t, []int64{1, 2}, granted(asks...))
+	for i, minutes := range []int64{1, 1, 2, 2, 3} {
+		assert.Equal(t, m.now+minutes*60*second, asks[i+2].result.wake)
+	}
+	m.check()
+	rows := m.describe()
+	m.decide(m.job(5, m.sliding("w")), m.job(3, m.sliding("w")))
+	assert.Equal(t, rows, m.describe(), "who comes too early keeps its place")
+	m.check()
+
+	m.now += 60 * second
+	newcomer := m.job(8, m.sliding("w"))
+	m.decide(newcomer)
+	assert.False(t, newcomer.result.granted, "the places are taken")
+	assert.Equal(t, m.now+120*second, newcomer.result.wake)
+	late := m.job(3, m.sliding("w"))
+	m.decide(late)
+	assert.True(t, late.result.granted)
+	m.now += 30 * second // 4 comes late: its place was in a bucket that has passed
+	late = m.job(4, m.sliding("w"))
+	m.decide(late)
+	assert.True(t, late.result.granted)
+	assert.Equal(t, 30*second, late.result.late)
+	m.now += 30 * second
+	a, b := m.job(5, m.sliding("w")), m.job(6, m.sliding("w"))
+	m.decide(b, a)
+	assert.Equal(t, []int64{5}, granted(a, b), "checked again at the start: 4 is in the window still")
+	m.check()
+}
+
+// The limit is lowered while jobs have places: they come, and what is too much waits again.
+func TestDecide_LoweredWindow(t *testing.T) {
+	m := newMemory(t)
+	m.set("w", FixedWindowOptions{Limit: 10, Interval: time.Minute})
+	run := func() (n int) {
+		var asks []*ask
+		for id := range int64(30) {
+			if !m.final[id+1] {
+				asks = append(asks, m.job(id+1, m.fixed("w")))
+			}
+		}
+		m.decide(asks...)
+		m.check()
+		for _, a := range asks {
+			if a.result.granted {
+				m.final[a.job] = true
+			}
+		}
+		return len(granted(asks...))
+	}
+	assert.Equal(t, 10, run())
+	m.set("w", FixedWindowOptions{Limit: 3, Interval: time.Minute})
+	for range 6 {
+		m.now += 60 * second
+		assert.Equal(t, 3, run())
+	}
+	m.set("w", FixedWindowOptions{Limit: 100, Interval: time.Minute})
+	assert.Equal(t, 2, run())
+	assert.Empty(t, m.waiters)
+}
+
+// Another interval and other buckets while jobs have places: none stays behind that no job takes.
+func TestDecide_OtherBucketsWhileJobsWait(t *testing.T) {
+	options := []SlidingWindowOptions{
+		{Limit: 2, Interval: time.Hour, Buckets: 1}, {Limit: 5, Interval: time.Minute, Buckets: 60}, {Limit: 5, Interval: 7 * 24 * time.Hour, Buckets: 7 * 24},
+		{Limit: 1, Interval: 9 * time.Second, Buckets: 3}, {Limit: 3, Interval: time.Hour, Buckets: 900},
+	}
+	for i, before := range options {
+		for j, after := range options {
+			m := newMemory(t)
+			m.set("w", before)
+			for id := range int64(20) {
+				m.decide(m.job(id+1, m.sliding("w")))
+			}
+			m.check()
+			m.set("w", after)
+			m.now += second
+			var asks []*ask
+			for id := range int64(20) {
+				asks = append(asks, m.job(id+1, m.sliding("w")))
+			}
+			m.decide(asks...)
+			if len(m.waiters) > 0 {
+				m.check()
+				continue
+			}
+			assert.Len(t, granted(asks...), 20, "%d to %d", i, j)
+		}
+	}
+}
+
+func TestDecide_SeveralWindows(t *testing.T) {
+	m := newMemory(t)
+	m.set("minute", FixedWindowOptions{Limit: 1, Interval: time.Minute})
+	m.set("hour", FixedWindowOptions{Limit: 2, Interval: time.Hour})
+	m.set("seven", FixedWindowOptions{Limit: 1, Interval: 7 * time.Minute})
+	var asks []*ask
+	for id := range int64(6) {
+		asks = append(asks, m.job(id+1, m.fixed("minute"), m.fixed("hour"), m.fixed("seven")))
+	}
+	m.decide(asks...)
+	assert.Equal(t, []int64{1}, granted(asks...))
+	m.check()
+	next := asks[1].result
+	assert.Zero(t, next.wake%(60*second))
+	for runs := 0; len(m.final) < 6; runs++ { // all of them start, one in seven minutes and two in an hour
+		require.Less(t, runs, 3*60*4)
+		m.now += 60 * second
+		for _, a := range asks {
+			if !m.final[a.job] && !a.result.granted && a.result.wake <= m.now {
+				again := m.job(a.job, m.fixed("minute"), m.fixed("hour"), m.fixed("seven"))
+				m.decide(again)
+				a.result = again.result
+				m.check()
+			}
+			if a.result.granted {
+				m.final[a.job] = true
+			}
+		}
+	}
+	assert.Empty(t, m.waiters)
+}
+
+func TestDecide_CancelTakesNoPlace(t *testing.T) {
+	m := newMemory(t)
+	m.room = 5
+	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
+	m.decide(m.job(1, m.mutex("m"), m.fixed("w")))
+	rows := m.describe()
+	for _, needs := range [][]need{{m.mutex("m")}, {m.fixed("w")}, {m.mutex("m"), m.fixed("w")}, {m.fixed("w"), m.mutex("m"), m.mutex("free")}} {
+		a := m.job(2, needs...)
+		a.waits, a.stays = false, second
+		m.decide(a)
+		assert.False(t, a.result.granted)
+		assert.False(t, a.result.present)
+		assert.NotEmpty(t, a.result.by.Name)
+		assert.Greater(t, a.result.wake, m.now)
+		assert.Subset(t, m.describe(), rows)
+		assert.Empty(t, m.waiters)
+		assert.Len(t, m.holders, 1)
+		m.check()
+	}
+	for _, needs := range [][]need{{m.mutex("m")}, {m.fixed("w")}, {m.mutex("m"), m.fixed("w")}} {
+		m.decide(m.job(3, needs...))
+		require.Len(t, m.waiters, len(needs))
+		a := m.job(3, needs...) // its declaration has changed meanwhile
+		a.waits = false
+		m.decide(a)
+		assert.False(t, a.result.granted)
+		assert.Empty(t, m.waiters, "it leaves the place that it had")
+		m.check()
+	}
+}
+
+func TestDecide_MinDelay(t *testing.T) {
+	m := newMemory(t)
+	m.room = 5
+	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
+	m.decide(m.job(1, m.mutex("m"), m.fixed("w")))
+	for i, needs := range [][]need{{m.mutex("m")}, {m.fixed("w")}, {m.mutex("m"), m.fixed("w")}, {m.fixed("w"), m.mutex("m")}} {
+		for _, waits := range []bool{true, false} {
+			a := m.job(int64(i+2), needs...)
+			a.minDelay, a.stays, a.waits, a.lead = 90*second, second, waits, second
+			m.decide(a)
+			require.False(t, a.result.granted)
+			assert.False(t, a.result.present, "it leaves its worker")
+			assert.NotEmpty(t, a.result.by.Name, "%d: who asks learns which limiter it was", i)
+			if waits {
+				assert.GreaterOrEqual(t, a.result.wake, m.now+90*second, "%d", i)
+				assert.LessOrEqual(t, a.result.wake, m.now+10*60*second, "%d", i)
+				for p, w := range m.waiters {
+					if p.job == a.job {
+						assert.Equal(t, a.result.wake, w.wake, "%d", i)
+					}
+				}
+				assert.Empty(t, m.pulled)
+			}
+			m.check()
+		}
+	}
+}
+
+// Jobs with a minimum delay do not come back before it, also if the slot is free sooner than was expected.
+func TestDecide_PullsNoJobThatHasJustBeenSentAway(t *testing.T) {
+	m := newMemory(t)
+	m.decide(m.job(1, m.mutex("m")))
+	a := m.job(2, m.mutex("m"))
+	a.minDelay = 60 * second
+	m.decide(a)
+	assert.Empty(t, m.pulled)
+	for p, w := range m.waiters {
+		assert.Equal(t, a.result.wake, w.wake, "%+v", p)
+	}
+}
+
+func TestDecide_Late(t *testing.T) {
+	m := newMemory(t)
+	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
+	first := m.job(1, m.fixed("w"))
+	m.decide(first)
+	assert.EqualValues(t, -1, first.result.late, "it was not sent away")
+	m.decide(m.job(2, m.fixed("w")))
+	m.now += 61 * second
+	a := m.job(2, m.fixed("w"))
+	m.decide(a)
+	assert.Equal(t, second, a.result.late)
+	m.decide(m.job(3, m.fixed("w")))
+	early := m.job(3, m.fixed("w"))
+	m.decide(early)
+	assert.Negative(t, early.result.late)
+}
+
+func TestDecide_TooFarAhead(t *testing.T) {
+	m := newMemory(t)
+	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Second})
+	var asks []*ask
+	for id := range int64(1200) {
+		asks = append(asks, m.job(id+1, m.fixed("w")))
+	}
+	m.decide(asks...)
+	m.check()
+	reserved := 0
+	for p, w := range m.waiters {
+		if w.bucket >= 0 {
+			reserved++
+		} else {
+			assert.Greater(t, p.job, int64(maxAhead))
+		}
+		assert.GreaterOrEqual(t, w.wake, m.now+min(p.job-1, maxAhead)*second, "job %d", p.job)
+		assert.LessOrEqual(t, w.wake, m.now+(maxAhead+1)*second, "job %d", p.job)
+	}
+	assert.Equal(t, maxAhead, reserved)
+	assert.Len(t, m.waiters, 1199)
+	m.now += 600 * second
+	again := m.job(1200, m.fixed("w"))
+	m.decide(again)
+	assert.GreaterOrEqual(t, m.waiters[place{1, 1200}].bucket, int64(0), "it has a place when it asks again")
+	m.check()
+}
+
+func TestDecide_PresentInWorkers(t *testing.T) {
+	m := newMemory(t)
+	m.room = 2
+	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
+	m.decide(m.job(1, m.mutex("m"), m.fixed("w")))
+	asks := func(id, stays int64, needs ...need) *ask {
+		a := m.job(id, needs...)
+		a.stays = stays
+		return a
+	}
+	short, long, window, both := asks(2, 1, m.mutex("m")), asks(3, second, m.mutex("m")), asks(4, second, m.fixed("w")), asks(5, second, m.mutex("m"), m.fixed("w"))
+	delayed := asks(6, second, m.mutex("m"))
+	delayed.minDelay = 1
+	leaves := asks(7, 0, m.mutex("m"))
+	m.decide(short, long, window, both, delayed, leaves)
+	for _, a := range []*struct {
+		name string
+		*ask
+		want bool
+	}{{"its turn is too far", short, false}, {"near", long, true}, {"a window", window, false}, {"a window too", both, false}, {"with a minimum delay", delayed, false}, {"turned off", leaves, false}} {
+		assert.Equal(t, a.want, a.result.present, a.name)
+	}
+	assert.Equal(t, m.now, long.result.wake)
+	assert.Positive(t, long.result.turn)
+	m.check()
+	assert.True(t, m.waiters[place{1, 3}].present)
+
+	m.now += presentFor/2 - 1
+	rows := m.describe()
+	m.decide(asks(3, second, m.mutex("m")))
+	assert.Equal(t, rows, m.describe(), "it said so not long ago")
+	m.now++
+	m.decide(asks(3, second, m.mutex("m")))
+	assert.Equal(t, m.now, m.waiters[place{1, 3}].wake, "it says so again")
+
+	m.room = 1
+	a, b := asks(8, 100*second, m.mutex("m")), asks(9, 100*second, m.mutex("m"))
+	m.decide(b, a)
+	assert.True(t, a.result.present)
+	assert.False(t, b.result.present, "no room for more")
+}
+
+func TestDecide_Contended(t *testing.T) {
+	m := newMemory(t)
+	m.set("s", SemaphoreOptions{MaxCount: 2})
+	m.set("w", FixedWindowOptions{Limit: 10, Interval: time.Minute})
+	a := m.job(1, m.mutex("m"), m.semaphore("s"), m.fixed("w"))
+	m.decide(a)
+	assert.Equal(t, []int64{1}, a.result.contended, "nobody waits for the semaphore")
+	b, c := m.job(2, m.semaphore("s")), m.job(3, m.semaphore("s"))
+	m.decide(b, c)
+	assert.Empty(t, b.result.contended)
+	m.now += second
+	m.end(b, true)
+	d, e := m.job(3, m.semaphore("s")), m.job(4, m.semaphore("s"))
+	m.decide(e, d)
+	assert.Equal(t, []int64{3}, granted(d, e))
+	m.now += second
+	m.end(d, true)
+	f, g := m.job(4, m.semaphore("s")), m.job(5, m.semaphore("s"))
+	m.decide(f, g)
+	m.now += second
+	m.end(f, true)
+	h := m.job(6, m.semaphore("s"))
+	m.decide(h)
+	assert.False(t, h.result.granted, "5 comes before it")
+}
+
+// One job with two keys of one dynamic window.
+func TestDecide_TwoKeysOfADynamicWindow(t *testing.T) {
+	m := newMemory(t)
+	m.set("d", DynamicWindowOptions{Interval: time.Minute, Capacity: 3})
+	a := m.job(1, m.dynamic("d", "a"), m.dynamic("d", "b"))
+	m.decide(a)
+	assert.True(t, a.result.granted)
+	b := m.job(2, m.dynamic("d", "a"), m.dynamic("d", "b"))
+	m.decide(b)
+	assert.False(t, b.result.granted, "four would be more than the capacity")
+	assert.Equal(t, m.now+60*second, b.result.wake)
+	m.check()
+	m.now += 60 * second
+	b = m.job(2, m.dynamic("d", "a"), m.dynamic("d", "b"))
+	m.decide(b)
+	assert.True(t, b.result.granted)
+	m.check()
+
+	m.set("one", DynamicWindowOptions{Interval: time.Minute, Capacity: 1})
+	c := m.job(3, m.dynamic("one", "a"), m.dynamic("one", "b"))
+	m.decide(c)
+	assert.False(t, c.result.granted, "never")
+}
+
+// A job asks twice in one batch: a run that was rescued, and its next one.
+func TestDecide_TheSameJobTwice(t *testing.T) {
+	m := newMemory(t)
+	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
+	a, b := m.job(1, m.mutex("m")), m.job(1, m.mutex("m"))
+	m.decide(a, b)
+	assert.Len(t, m.holders, 1)
+	m.decide(m.job(2, m.fixed("w")))
+	c, d := m.job(3, m.fixed("w"), m.mutex("m")), m.job(3, m.fixed("w"), m.mutex("m"))
+	m.decide(c, d)
+	assert.Len(t, m.waiters, 2)
+	m.check()
+}
+
+func TestDecide_Nothing(t *testing.T) {
+	m := newMemory(t)
+	a := m.job(1)
+	m.decide(a)
+	assert.True(t, a.result.granted)
+	assert.Empty(t, a.result.contended)
+	assert.False(t, a.result.fenced)
+	m.decide()
+}
+
+// Random jobs with random limits, on a clock that goes on by random steps: after every transaction the counts and the
+// reservations are what the jobs have, nothing is held by more than may, and no window has too many.
+func TestDecide_Random(t *testing.T) {
+	for seed := range uint64(3) {
+		rnd := rand.New(rand.NewPCG(seed, 8))
+		m := newMemory(t)
+		m.set("s", SemaphoreOptions{MaxCount: 3})
+		m.set("f", FixedWindowOptions{Limit: 4, Interval: 5 * time.Second})
+		m.set("w", SlidingWindowOptions{Limit: 3, Interval: 6 * time.Second, Buckets: 3})
+		m.set("d", DynamicWindowOptions{Interval: 4 * time.Second, Buckets: 2, Capacity: 6, MinLimit: 2})
+		m.lead, m.room = 20*ms, 2
+		var needsOf [31][]need
+		for id := range needsOf {
+			all := []need{m.mutex(fmt.Sprint("m", rnd.IntN(2))), m.semaphore("s"), m.fixed("f"), m.sliding("w"), m.dynamic("d", fmt.Sprint("k", rnd.IntN(4)))}
+			rnd.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+			needsOf[id] = all[:1+rnd.IntN(3)]
+		}
+		running := map[int64]*ask{}
+		type begun struct {
+			ref Ref
+			at  int64
+		}
+		var starts []begun
+		done := 0
+		for range 200 {
+			m.now += rnd.Int64N(second / 2)
+			for id, a := range running {
+				if rnd.IntN(3) == 0 {
+					m.end(a, true)
+					delete(running, id)
+					done++
+				}
+			}
+			var asks []*ask
+			for id := range int64(len(needsOf)) {
+				if running[id] != nil || rnd.IntN(4) > 0 {
+					continue
+				}
+				a := m.job(id, needsOf[id]...)
+				a.strict, a.waits, a.stays = rnd.IntN(4) == 0, rnd.IntN(6) > 0, rnd.Int64N(2)*second
+				a.minDelay = rnd.Int64N(2) * rnd.Int64N(3*second)
+				asks = append(asks, a)
+			}
+			m.decide(asks...)
+			for _, a := range asks {
+				if !a.result.granted {
+					require.NotEmpty(t, a.result.by.Name)
+					require.GreaterOrEqual(t, a.result.wake, m.now)
+					delete(m.running, a.job)
+					continue
+				}
+				running[a.job] = a
+				for _, n := range a.needs {
+					if !n.ref.Type.slots() {
+						starts = append(starts, begun{n.ref, m.now / m.rulesOf(n.ref).bucket})
+					}
+				}
+			}
+			m.check()
+			count := map[Ref]int64{}
+			starts = slices.DeleteFunc(starts, func(s begun) bool {
+				r := m.rulesOf(s.ref)
+				return s.at <= m.now/r.bucket-r.buckets
+			})
+			for _, s := range starts {
+				count[Ref{Type: s.ref.Type, Name: s.ref.Name}]++
+			}
+			require.LessOrEqual(t, count[Ref{Type: FixedWindow, Name: "f"}], int64(4), "seed %d", seed)
+			require.LessOrEqual(t, count[Ref{Type: SlidingWindow, Name: "w"}], int64(3), "seed %d", seed)
+			require.LessOrEqual(t, count[Ref{Type: DynamicWindow, Name: "d"}], int64(6), "seed %d", seed)
+		}
+		require.Greater(t, done, 50)
+	}
+}

@@ -1,0 +1,334 @@
+package jobs
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A memory keeps what the tables keep, for tests of decisions without a database. It reads and writes as database.load
+// and database.save do, and derives from its own rows of jobs who still holds what.
+type memory struct {
+	t       testing.TB
+	now     int64 // µs, the database's clock
+	fence   int64
+	room    int
+	lease   int64
+	lead    int64
+	keys    []*memoryKey // by ID, from 1
+	ids     map[Ref]int64
+	holders map[slot]*memoryHolder
+	waiters map[place]waiting
+	running map[int64]time.Time // jobs, and since when
+	final   map[int64]bool
+	pulled  []int64
+	limits  map[Ref]rules // without key
+	batch   *batch        // the last one
+}
+
+type memoryKey struct {
+	id, limiter int64
+	ref         Ref
+	state       string
+	hold        int64
+	waiting     int64
+}
+
+type memoryHolder struct {
+	holder
+	acquired int64
+	until    int64 // 0: none
+}
+
+func newMemory(t testing.TB) *memory {
+	t.Helper()
+	return &memory{
+		t: t, now: 1_700_006_400 * second, lease: 30 * second, ids: map[Ref]int64{}, holders: map[slot]*memoryHolder{}, waiters: map[place]waiting{},
+		running: map[int64]time.Time{}, final: map[int64]bool{}, limits: map[Ref]rules{},
+	}
+}
+
+func (m *memory) set(name string, o definition) Ref {
+	require.Empty(m.t, wrong(o))
+	ref := Ref{Type: o.limiterType(), Name: name}
+	switch o := o.(type) {
+	case SemaphoreOptions:
+		m.limits[ref] = rules{maxCount: int64(o.MaxCount)}
+	case FixedWindowOptions:
+		m.limits[ref] = rulesOf(int64(o.Limit), o.Interval, 1)
+	case SlidingWindowOptions:
+		m.limits[ref] = rulesOf(int64(o.Limit), o.Interval, int64(o.Buckets))
+	case DynamicWindowOptions:
+		m.limits[ref] = o.rules()
+	}
+	return ref
+}
+
+func (m *memory) rulesOf(ref Ref) rules {
+	if ref.Type == Mutex {
+		return rules{maxCount: 1}
+	}
+	return m.limits[Ref{Type: ref.Type, Name: ref.Name}]
+}
+
+func (m *memory) id(ref Ref) int64 {
+	if m.ids[ref] == 0 {
+		key := &memoryKey{id: int64(len(m.keys) + 1), ref: ref}
+		key.limiter = key.id
+		m.keys, m.ids[ref] = append(m.keys, key), key.id
+		if ref.Type == DynamicWindow && ref.Key != "" {
+			key.limiter = m.id(Ref{Type: ref.Type, Name: ref.Name})
+		}
+	}
+	return m.ids[ref]
+}
+
+func (m *memory) key(ref Ref) *memoryKey { return m.keys[m.id(ref)-1] }
+
+func (m *memory) mutex(name string) need     { return need{ref: Ref{Type: Mutex, Name: name}} }
+func (m *memory) semaphore(name string) need { return need{ref: Ref{Type: Semaphore, Name: name}} }
+func (m *memory) fixed(name string) need     { return need{ref: Ref{Type: FixedWindow, Name: name}} }
+func (m *memory) sliding(name string) need   { return need{ref: Ref{Type: SlidingWindow, Name: name}} }
+
+func (m *memory) dynamic(name, key string) need {
+	return need{ref: Ref{Type: DynamicWindow, Name: name, Key: key}}
+}
+
+// job returns what a job that starts now asks.
+func (m *memory) job(id int64, needs ...need) *ask {
+	a := &ask{job: id, attempted: time.UnixMicro(m.now), waits: true, lead: m.lead, needs: slices.Clone(needs)}
+	for i := range a.needs {
+		n := &a.needs[i]
+		if n.owner == "" {
+			n.owner = ownerOf(id, "")
+		}
+		n.id = m.id(n.ref)
+		if n.ref.Type == DynamicWindow {
+			n.resource = m.id(Ref{Type: n.ref.Type, Name: n.ref.Name})
+		}
+	}
+	m.running[id] = a.attempted
+	delete(m.final, id)
+	return a
+}
+
+// end ends the run of a job. What it holds in relaxed mode is released, as by the batcher; in strict mode if final.
+func (m *memory) end(a *ask, final bool) {
+	delete(m.running, a.job)
+	m.final[a.job] = final
+	if a.result.leased {
+		m.release(a)
+	}
+}
+
+func (m *memory) release(a *ask) {
+	for s, h := range m.holders {
+		if h.job == a.job && h.attempted.Equal(a.attempted) && h.mode == relaxedRow {
+			m.learn(h, m.now)
+			delete(m.holders, s)
+		}
+	}
+}
+
+func (m *memory) learn(h *memoryHolder, now int64) {
+	s := slots{hold: m.keys[h.key-1].hold}
+	s.learn(now - h.acquired)
+	m.keys[h.key-1].hold = s.hold
+}
+
+func (m *memory) live(h *memoryHolder) bool {
+	switch h.mode {
+	case relaxedRow:
+		at, ok := m.running[h.job]
+		return ok && at.Equal(h.attempted) && h.until > m.now
+	case strictRow:
+		return !m.final[h.job]
+	}
+	return h.until == 0 || h.until > m.now
+}
+
+// decide runs a batch as a transaction does.
+func (m *memory) decide(asks ...*ask) {
+	b := m.load(asks)
+	b.decide(asks, m.lease)
+	b.bringBack(m.lead)
+	m.save(b)
+}
+
+// memoryRows are what a transaction has read.
+type memoryRows struct {
+	rows    []int64
+	known   map[place]waiting
+	parts   []part
+	holders []holderRow
+	waiters []waiterRow
+}
+
+func (m *memory) load(asks []*ask) *batch { return m.read(asks).batch(m) }
+
+func (m *memory) read(asks []*ask) *memoryRows {
+	in := &memoryRows{known: map[place]waiting{}}
+	jobs, asked, rows := map[int64]bool{}, map[int64]bool{}, map[int64]bool{}
+	each(asks, func(a *ask, n *need) {
+		jobs[a.job], asked[n.id] = true, true
+		id := max(n.resource, 0)
+		if id == 0 {
+			id = n.id
+		}
+		if !rows[id] {
+			rows[id] = true
+			in.rows = append(in.rows, id)
+		}
+	})
+	for p, w := range m.waiters {
+		if jobs[p.job] {
+			in.known[p] = w
+		}
+		if asked[p.key] {
+			in.waiters = append(in.waiters, waiterRow{Key: p.key, Job: p.job, Wake: w.wake, Present: w.present})
+		}
+	}
+	for _, h := range m.holders {
+		if asked[h.key] {
+			in.holders = append(in.holders, holderRow{Key: h.key, Owner: h.owner, Job: h.job, Mode: h.mode, Live: m.live(h), Acquired: h.acquired})
+		}
+	}
+	for _, key := range m.keys {
+		if key.ref.Type == DynamicWindow && key.ref.Key != "" && rows[key.limiter] && (key.state != "" || asked[key.id]) {
+			in.parts = append(in.parts, part{ID: key.id, Limiter: key.limiter, Key: key.ref.Key, State: key.state, Waiting: key.waiting})
+		}
+	}
+	slices.SortFunc(in.waiters, func(a, b waiterRow) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Job, b.Job)) })
+	n := map[int64]int{}
+	in.waiters = slices.DeleteFunc(in.waiters, func(w waiterRow) bool { n[w.Key]++; return n[w.Key] > maxWaiters })
+	return in
+}
+
+// batch makes of the rows what database.load makes of them.
+func (in *memoryRows) batch(m *memory) *batch {
+	b := newBatch(m.now)
+	b.fence, b.room, b.known = m.fence, m.room, maps.Clone(in.known)
+	for _, id := range in.rows {
+		b.rows[id] = m.row(id)
+	}
+	if err := b.prepare(nil, in.parts, in.holders, in.waiters); err != nil {
+		require.NoError(m.t, err)
+	}
+	return b
+}
+
+func (m *memory) row(id int64) *keyRow {
+	key := m.keys[id-1]
+	r := &keyRow{id: id, limiter: key.limiter, ref: key.ref, rules: m.rulesOf(key.ref), state: key.state, waiting: key.waiting, before: key.waiting}
+	if key.ref.Type.slots() {
+		r.slots = &slots{max: r.rules.maxCount, hold: key.hold, waiting: key.waiting, owners: map[string]int64{}}
+		r.kept = map[string]bool{}
+	}
+	return r
+}
+
+func (m *memory) save(b *batch) {
+	m.batch, m.fence = b, b.fence
+	for id, row := range b.rows {
+		key := m.keys[id-1]
+		key.waiting = row.waiting
+		if row.slots != nil {
+			key.hold = row.slots.hold
+		}
+		if row.window != nil && row.window.changed {
+			key.state = row.window.String()
+		}
+	}
+	for _, h := range b.dead {
+		delete(m.holders, slot{h.key, h.owner, h.job})
+	}
+	for _, h := range b.adopt {
+		maps.DeleteFunc(m.holders, func(_ slot, other *memoryHolder) bool {
+			return other.key == h.key && other.owner == h.owner && other.mode == keptRow
+		})
+	}
+	for s, h := range b.hold {
+		row := &memoryHolder{holder: h, acquired: m.now}
+		if old := m.holders[s]; old != nil {
+			row.acquired = old.acquired
+		}
+		if h.until > 0 {
+			row.until = m.now + h.until
+		}
+		m.holders[s] = row
+	}
+	for p := range b.gone {
+		delete(m.waiters, p)
+	}
+	maps.Copy(m.waiters, b.wait)
+	m.pulled = append(m.pulled, b.pulled...)
+}
+
+// check checks what is true after each transaction.
+func (m *memory) check() {
+	waiting := map[int64]int64{}
+	reserved := map[place]int64{} // key and bucket
+	for p, w := range m.waiters {
+		waiting[p.key]++
+		if w.bucket >= 0 {
+			r := m.rulesOf(m.keys[p.key-1].ref)
+			if at := w.bucket / r.bucket; at >= m.now/r.bucket {
+				reserved[place{p.key, at}]++
+			}
+		}
+	}
+	for _, key := range m.keys {
+		if key.waiting != waiting[key.id] {
+			require.Failf(m.t, "wrong count", "%v has %d waiting, and %d rows", key.ref, key.waiting, waiting[key.id])
+		}
+		if key.ref.Type.slots() {
+			continue
+		}
+		r := m.rulesOf(key.ref)
+		w := mustRead(m.t, key.state, r, m.now)
+		for _, b := range w.list {
+			if jobs := reserved[place{key.id, b.at}]; b.reserved != jobs {
+				require.Failf(m.t, "wrong reservations", "%v has %d reserved in bucket now%+d for %d jobs", key.ref, b.reserved, b.at-w.now, jobs)
+			}
+			delete(reserved, place{key.id, b.at})
+		}
+	}
+	if len(reserved) > 0 {
+		require.Failf(m.t, "places that no window has", "%v", reserved)
+	}
+	owners := map[int64]map[string]bool{}
+	for _, h := range m.holders {
+		if m.live(h) {
+			if owners[h.key] == nil {
+				owners[h.key] = map[string]bool{}
+			}
+			owners[h.key][h.owner] = true
+		}
+	}
+	for id, o := range owners {
+		ref := m.keys[id-1].ref
+		if int64(len(o)) > m.rulesOf(ref).maxCount {
+			require.Failf(m.t, "held by too many", "%v is held by %v", ref, o)
+		}
+	}
+}
+
+// describe lists rows, for comparisons.
+func (m *memory) describe() (rows []string) {
+	for _, key := range m.keys {
+		rows = append(rows, fmt.Sprintf("%v %q waiting %d", key.ref, key.state, key.waiting))
+	}
+	for s, h := range m.holders {
+		rows = append(rows, fmt.Sprintf("%v held by %q, job %d, mode %d until %d", m.keys[s.key-1].ref, s.owner, s.job, h.mode, h.until))
+	}
+	for p, w := range m.waiters {
+		rows = append(rows, fmt.Sprintf("%v waited for by %d: %+v", m.keys[p.key-1].ref, p.job, w))
+	}
+	slices.Sort(rows)
+	return rows
+}

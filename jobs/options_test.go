@@ -1,0 +1,197 @@
+package jobs
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestOptions_Defaults(t *testing.T) {
+	got, err := Options{}.withDefaults()
+	require.NoError(t, err)
+	assert.Equal(t, Options{Action: Snooze, HandOver: time.Second, HandOverWorkers: 16, Lease: 30 * time.Second, CallTimeout: 10 * time.Second}, got)
+
+	want := Options{
+		Schema: "Weir_2", RiverSchema: "River_2", Action: Cancel, MinDelay: time.Hour, HandOver: time.Minute, HandOverWorkers: 1,
+		Lease: time.Second, CallTimeout: time.Millisecond,
+	}
+	got, err = want.withDefaults()
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+
+	got, err = Options{HandOver: -1}.withDefaults()
+	require.NoError(t, err)
+	assert.Zero(t, got.HandOver, "off")
+}
+
+func TestOptions_NameWhatIsWrong(t *testing.T) {
+	const schema = "must be letters, digits and _, not begin with a digit, and have at most 48 of them"
+	for _, c := range []struct {
+		o    Options
+		want string
+	}{
+		{Options{Schema: "1a"}, `Schema is "1a", ` + schema},
+		{Options{Schema: `a"b`}, `Schema is "a\"b", ` + schema},
+		{Options{Schema: strings.Repeat("s", 49)}, "Schema is "},
+		{Options{RiverSchema: "a-b"}, `RiverSchema is "a-b", ` + schema},
+		{Options{RiverSchema: "a\n"}, `RiverSchema is "a\n", ` + schema},
+		{Options{RiverSchema: "ä"}, "RiverSchema is "},
+		{Options{RiverSchema: strings.Repeat("s", 49)}, "RiverSchema is "},
+		{Options{Action: 3}, "Action is Action(3), must be Snooze or Cancel"},
+		{Options{MinDelay: -1}, "MinDelay is -1ns, must be 0 to 87600h0m0s"},
+		{Options{MinDelay: math.MaxInt64}, "MinDelay is 2562047h47m16.854775807s, must be 0 to 87600h0m0s"},
+		{Options{HandOver: -2}, "HandOver is -2ns, must be -1 or 0 to 1m"},
+		{Options{HandOver: time.Minute + 1}, "HandOver is 1m0.000000001s, must be -1 or 0 to 1m"},
+		{Options{HandOverWorkers: -1}, "HandOverWorkers is -1, must be 0 to 10000"},
+		{Options{HandOverWorkers: 10_001}, "HandOverWorkers is 10001, must be 0 to 10000"},
+		{Options{Lease: time.Second - 1}, "Lease is 999.999999ms, must be 0 or 1s to 87600h0m0s"},
+		{Options{Lease: -1}, "Lease is -1ns, must be 0 or 1s to 87600h0m0s"},
+		{Options{Lease: maxDelay + 1}, "Lease is 87600h0m0.000000001s, must be 0 or 1s to 87600h0m0s"},
+		{Options{CallTimeout: 1}, "CallTimeout is 1ns, must be 0 or 1ms to 87600h0m0s"},
+		{Options{CallTimeout: math.MinInt64}, "CallTimeout is -2562047h47m16.854775808s, must be 0 or 1ms to"},
+	} {
+		_, err := c.o.withDefaults()
+		require.ErrorIs(t, err, ErrInvalidOptions, c.want)
+		assert.ErrorContains(t, err, c.want)
+		assert.Equal(t, 1, strings.Count(err.Error(), "must be"), "%v", err)
+	}
+	_, err := Options{Schema: "-", RiverSchema: "-", Action: 9, MinDelay: -1, HandOver: -2, HandOverWorkers: -1, Lease: 1, CallTimeout: -1}.withDefaults()
+	require.Error(t, err)
+	assert.Equal(t, 8, strings.Count(err.Error(), "must be"), "all at once: %v", err)
+}
+
+func TestEventKind_String(t *testing.T) {
+	assert.Equal(t, "job throttled", JobThrottled.String())
+	assert.Equal(t, "database recovered", DatabaseRecovered.String())
+	assert.Equal(t, "no event", EventKind(0).String())
+	assert.Equal(t, "EventKind(7)", EventKind(7).String())
+}
+
+func TestThrottledError(t *testing.T) {
+	assert.EqualError(t, &ThrottledError{Limiter: Ref{Type: FixedWindow, Name: "api", Key: "k"}}, `jobs: throttled by fixed window "api" key "k"`)
+}
+
+func TestInUseError(t *testing.T) {
+	jobs := func(n int64) (ids []int64) {
+		for id := int64(1); id <= n; id++ {
+			ids = append(ids, id)
+		}
+		return ids
+	}
+	limiter := Ref{Type: Semaphore, Name: "s"}
+	for _, c := range []struct {
+		e    *InUseError
+		want string
+	}{
+		{&InUseError{Limiter: limiter, Holders: jobs(1)}, `jobs: limiter in use: semaphore "s" is held by jobs 1`},
+		{&InUseError{Limiter: limiter, Waiters: jobs(2)}, `jobs: limiter in use: semaphore "s" is waited for by jobs 1, 2`},
+		{&InUseError{Limiter: limiter, Holders: jobs(10), Waiters: jobs(11)},
+			`jobs: limiter in use: semaphore "s" is held by jobs 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and waited for by jobs 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1 more`},
+	} {
+		assert.EqualError(t, c.e, c.want)
+		assert.ErrorIs(t, c.e, ErrInUse)
+	}
+}
+
+// A job's declarations count together with those of the configuration, the job's first.
+func TestThrottler_Asked(t *testing.T) {
+	th := &Throttler{o: Options{Action: Snooze, MinDelay: time.Second, HandOver: 2 * time.Second}}
+	parse := func(throttle Throttle) *parsed {
+		p, err := throttle.parse()
+		require.NoError(t, err)
+		return p
+	}
+	job := jobWith(`{"a": "x"}`, `{"batch": "b"}`)
+	at := time.UnixMicro(1_700_000_000_000_001)
+	job.AttemptedAt = &at
+
+	t.Run("nothing declared", func(t *testing.T) {
+		a, err := th.asked(&session{job: job})
+		require.NoError(t, err)
+		assert.Empty(t, a.needs)
+		assert.True(t, a.waits)
+	})
+	t.Run("defaults", func(t *testing.T) {
+		s := &session{job: job, declared: []*parsed{parse(Throttle{Limits: []Limit{{Mutex: "m", Key: "{a}"}}})}}
+		a, err := th.asked(s)
+		require.NoError(t, err)
+		assert.Equal(t, []need{{ref: Ref{Type: Mutex, Name: "m", Key: "x"}, owner: "job 7"}}, a.needs)
+		assert.Equal(t, at, a.attempted)
+		assert.True(t, a.waits)
+		assert.False(t, a.strict)
+		assert.EqualValues(t, 1_000_000, a.minDelay)
+		assert.EqualValues(t, 2_000_000, a.stays)
+	})
+	t.Run("several", func(t *testing.T) {
+		s := &session{job: job, declared: []*parsed{
+			parse(Throttle{Limits: []Limit{{Mutex: "m", Owner: "{metadata:batch}", Mode: Acquire, Deadline: -1}, {Semaphore: "m"}}}),
+			parse(Throttle{Limits: []Limit{{Semaphore: "m"}, {FixedWindow: "m"}}, Action: Cancel, MinDelay: time.Hour}),
+			parse(Throttle{Action: Snooze, MinDelay: time.Minute, Strict: true}),
+		}}
+		a, err := th.asked(s)
+		require.NoError(t, err)
+		assert.Equal(t, []need{
+			{ref: Ref{Type: Mutex, Name: "m"}, owner: "owner b", named: true, mode: Acquire}, {ref: Ref{Type: Semaphore, Name: "m"}, owner: "job 7"},
+			{ref: Ref{Type: FixedWindow, Name: "m"}, owner: "job 7"},
+		}, a.needs)
+		assert.False(t, a.waits, "the first that says it")
+		assert.EqualValues(t, 3600_000_000, a.minDelay, "the first that says it")
+		assert.True(t, a.strict, "any")
+	})
+	t.Run("an owner is not a job", func(t *testing.T) {
+		named, other := jobWith(`{"a": "job 7"}`, ``), jobWith(`{"a": "7"}`, ``)
+		named.AttemptedAt, other.AttemptedAt = &at, &at
+		owners := map[string]bool{"job 7": true}
+		for _, j := range []*session{{job: named}, {job: other}} {
+			j.declared = []*parsed{parse(Throttle{Limits: []Limit{{Mutex: "m", Owner: "{a}"}}})}
+			a, err := th.asked(j)
+			require.NoError(t, err)
+			assert.False(t, owners[a.needs[0].owner], a.needs[0].owner)
+			owners[a.needs[0].owner] = true
+		}
+	})
+	t.Run("twice with different owners or modes", func(t *testing.T) {
+		for _, l := range []Limit{{Mutex: "m", Owner: "other"}, {Mutex: "m", Owner: "o", Mode: Release}} {
+			_, err := th.asked(&session{job: job, declared: []*parsed{parse(Throttle{Limits: []Limit{{Mutex: "m", Owner: "o"}, l}})}})
+			assert.ErrorIs(t, err, ErrInvalidOptions)
+			assert.ErrorContains(t, err, `job 7 needs mutex "m" twice, with different owners or modes`)
+		}
+	})
+	t.Run("no key", func(t *testing.T) {
+		_, err := th.asked(&session{job: job, declared: []*parsed{parse(Throttle{Limits: []Limit{{Mutex: "m", Key: "{b}"}}})}})
+		assert.ErrorIs(t, err, ErrKey)
+		assert.ErrorContains(t, err, `mutex "m": jobs: no key: field {b} of job 7 is missing`)
+		_, err = th.asked(&session{job: job, declared: []*parsed{parse(Throttle{Limits: []Limit{{Mutex: "m", Owner: "{b}"}}})}})
+		assert.ErrorIs(t, err, ErrKey)
+		assert.ErrorContains(t, err, `owner of mutex "m": jobs: no key: field {b} of job 7 is missing`)
+	})
+	t.Run("never attempted", func(t *testing.T) {
+		_, err := th.asked(&session{job: jobWith(`{}`, `{}`)})
+		assert.ErrorIs(t, err, ErrForeignJob)
+	})
+}
+
+func TestThrottler_AdjustLead(t *testing.T) {
+	th := &Throttler{o: Options{HandOver: time.Second}}
+	for _, c := range []struct{ late, want int64 }{
+		{-1, 0}, {400 * ms, 100 * ms}, {400 * ms, 175 * ms}, {0, 175*ms - 175*ms/8}, {-1, 175*ms - 175*ms/8},
+	} {
+		th.adjustLead(c.late)
+		assert.Equal(t, c.want, th.lead.Load(), "%+v", c)
+	}
+	for range 100 {
+		th.adjustLead(math.MaxInt64)
+	}
+	assert.InDelta(t, 750*ms, th.lead.Load(), 10, "three quarters of HandOver at the most")
+	for range 200 {
+		th.adjustLead(0)
+	}
+	assert.Less(t, th.lead.Load(), int64(ms))
+	off := &Throttler{}
+	off.adjustLead(second)
+	assert.Zero(t, off.lead.Load())
+}

@@ -1,0 +1,510 @@
+package jobs
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// slotsOf makes the state of a semaphore that jobs 1001, 1002, … have held since some times.
+func slotsOf(most, hold int64, since ...int64) *slots {
+	s := &slots{max: most, hold: hold, owners: map[string]int64{}}
+	for i, at := range since {
+		s.owners[ownerOf(int64(1001+i), "")] = at
+	}
+	return s
+}
+
+func (s *slots) with(waiters ...waiter) *slots {
+	for _, w := range waiters {
+		s.join(w)
+	}
+	s.waiting = int64(len(s.waiters))
+	return s
+}
+
+func TestSlots_Admits(t *testing.T) {
+	const now, hold = 1000 * second, int64(200 * ms)
+	for _, c := range []struct {
+		name string
+		s    *slots
+		want bool
+	}{
+		{"free", slotsOf(1, hold), true},
+		{"held", slotsOf(1, hold, now), false},
+		{"held for much too long", slotsOf(1, hold, 0), false},
+		{"one of two", slotsOf(2, hold, now), true},
+		{"more than there are", slotsOf(1, hold, now, now, now), false},
+		{"one before it is due", slotsOf(1, hold).with(waiter{job: 4, wake: now}), false},
+		{"one before it is due, and there are two", slotsOf(2, hold).with(waiter{job: 4, wake: now}), true},
+		{"two before it are due, and there are two", slotsOf(2, hold).with(waiter{job: 4, wake: now}, waiter{job: 3, wake: now}), false},
+		{"one behind it is due", slotsOf(1, hold).with(waiter{job: 6, wake: now}), true},
+		{"due within the time of holding", slotsOf(1, hold).with(waiter{job: 4, wake: now + hold}), false},
+		{"due later", slotsOf(1, hold).with(waiter{job: 4, wake: now + hold + 1}), true},
+		{"overdue by the time of holding", slotsOf(1, hold).with(waiter{job: 4, wake: now - hold}), false},
+		{"overdue by more", slotsOf(1, hold).with(waiter{job: 4, wake: now - hold - 1}), true},
+		{"jobs are short, overdue by less than the least patience", slotsOf(1, 1).with(waiter{job: 4, wake: now - minPatience}), false},
+		{"jobs are short, overdue by more", slotsOf(1, 1).with(waiter{job: 4, wake: now - minPatience - 1}), true},
+		{"jobs are long, overdue by the most patience", slotsOf(1, 1000*second).with(waiter{job: 4, wake: now - maxPatience}), false},
+		{"jobs are long, overdue by more", slotsOf(1, 1000*second).with(waiter{job: 4, wake: now - maxPatience - 1}), true},
+		{"waits in its worker", slotsOf(1, hold).with(waiter{job: 4, wake: now - presentFor, present: true}), false},
+		{"waited in its worker", slotsOf(1, hold).with(waiter{job: 4, wake: now - presentFor - 1, present: true}), true},
+		{"nothing known of the time of holding", slotsOf(1, 0).with(waiter{job: 4, wake: now + firstHold}), false},
+		{"and later than that", slotsOf(1, 0).with(waiter{job: 4, wake: now + firstHold + 1}), true},
+		{"a slot that is held says how long", slotsOf(2, 0, now-second).with(waiter{job: 4, wake: now + second}), false},
+	} {
+		assert.Equal(t, c.want, c.s.admits("job 5", 5, now), c.name)
+	}
+	assert.True(t, slotsOf(1, hold, now, now).with(waiter{job: 4, wake: now}).admits("job 1001", 1001, now), "it holds one")
+}
+
+func TestSlots_Learn(t *testing.T) {
+	s := slotsOf(1, 0)
+	s.learn(800)
+	assert.EqualValues(t, 800, s.hold, "the first is the mean")
+	assert.True(t, s.learned)
+	s.learn(1600)
+	assert.EqualValues(t, 900, s.hold)
+	for range 100 {
+		s.learn(10_000)
+	}
+	assert.InDelta(t, 10_000, s.hold, 10)
+	for range 1000 {
+		s.learn(-5)
+	}
+	assert.InDelta(t, 1, s.hold, 8)
+	assert.Positive(t, s.hold)
+	s.learn(math.MaxInt64)
+	s.learn(math.MaxInt64)
+	assert.Positive(t, s.hold)
+	s.learn(math.MinInt64)
+	assert.Positive(t, s.hold)
+}
+
+func TestSlots_Turn(t *testing.T) {
+	const now, hold = 1000 * second, int64(80 * ms)
+	ahead := func(n int) (ws []waiter) {
+		for i := range n {
+			ws = append(ws, waiter{job: int64(i), wake: now + second})
+		}
+		return ws
+	}
+	for _, c := range []struct {
+		name string
+		s    *slots
+		want int64
+	}{
+		{"just taken", slotsOf(1, hold, now), hold},
+		{"half over", slotsOf(1, hold, now-hold/2), hold / 2},
+		{"over", slotsOf(1, hold, now-hold), hold / 8},
+		{"long over", slotsOf(1, hold, 0), now - hold + hold/8},
+		{"one of two long over", slotsOf(2, hold, 0, now).with(ahead(1)...), 2 * hold},
+		{"the first of two to end", slotsOf(2, hold, now, now-hold/2), hold / 2},
+		{"three ahead", slotsOf(1, hold, now).with(ahead(3)...), 4 * hold},
+		{"three ahead, two slots", slotsOf(2, hold, now, now-hold/2).with(ahead(3)...), 2 * hold},
+		{"a free one, kept for another", slotsOf(1, hold).with(ahead(1)...), hold},
+		{"one more than there are", slotsOf(1, hold, now, now-hold/2), hold},
+		{"two more than there are, one ahead", slotsOf(2, hold, now, now-hold/4, now-hold/2, now-hold*3/4).with(ahead(1)...), hold},
+		{"those behind do not count", slotsOf(1, hold, now).with(waiter{job: 5000, wake: now}), hold},
+		{"those that do not come do not count", slotsOf(1, hold, now).with(waiter{job: 1, wake: now - second}), hold},
+		{"nothing known", slotsOf(1, 0, now), firstHold},
+		{"nothing known but that it is held", slotsOf(1, 0, now-second), second / 8},
+		{"more than can be said", slotsOf(1, maxPeriod, now).with(ahead(1000)...), maxPeriod},
+		{"a time of holding that cannot be", slotsOf(1, math.MaxInt64, now).with(ahead(5)...), maxPeriod},
+		{"slots without end", slotsOf(maxCount, hold, now).with(ahead(1000)...), hold},
+	} {
+		assert.Equal(t, c.want, c.s.turn(4000, now, true), c.name)
+	}
+
+	many := slotsOf(1, hold, now).with(ahead(maxWaiters)...)
+	many.waiting = 5000
+	assert.Equal(t, 5001*hold, many.turn(4000, now, false), "behind all that were not read")
+	assert.Equal(t, 1001*hold, many.turn(4000, now, true), "it was among them, where is not known")
+	assert.Equal(t, 501*hold, many.turn(500, now, false), "before the last that was read")
+}
+
+// A job that comes later never has a turn before one that comes earlier, and no estimate is negative or beyond bounds.
+func TestSlots_TurnIsInOrder(t *testing.T) {
+	for seed := range uint64(40) {
+		rnd := rand.New(rand.NewPCG(seed, 10))
+		now := 1000 * second
+		s := slotsOf(1+rnd.Int64N(8), rnd.Int64N(2)*(1+rnd.Int64N(1<<rnd.IntN(62))))
+		for i := range rnd.IntN(10) {
+			s.owners[fmt.Sprint(i)] = now - rnd.Int64N(100*second)
+		}
+		for range rnd.IntN(30) {
+			s.join(waiter{job: rnd.Int64N(100), wake: now - 5*second + rnd.Int64N(60*second), present: rnd.IntN(4) == 0})
+		}
+		s.waiting = int64(len(s.waiters))
+		last := int64(0)
+		for job := range int64(101) {
+			turn := s.turn(job, now, rnd.IntN(2) == 0)
+			require.GreaterOrEqual(t, turn, last, "seed %d, job %d", seed, job)
+			require.LessOrEqual(t, turn, maxPeriod)
+			last = turn
+		}
+		last = 0
+		for ahead := range int64(100) {
+			turn := s.turnBehind(ahead, now)
+			require.GreaterOrEqual(t, turn, last, "seed %d, behind %d", seed, ahead)
+			last = turn
+		}
+		if s.admits("x", 50, now) {
+			require.Less(t, int64(len(s.owners)), s.max)
+		}
+	}
+}
+
+// What was computed for the slots is computed again when they change.
+func TestSlots_TurnAfterChanges(t *testing.T) {
+	const now, hold = 1000 * second, int64(80 * ms)
+	s := slotsOf(2, hold)
+	assert.Zero(t, s.turnBehind(0, now))
+	s.take("a", now)
+	s.take("b", now)
+	assert.Equal(t, hold, s.turnBehind(0, now))
+	assert.Equal(t, hold/2, s.turnBehind(0, now+hold/2))
+	s.learn(hold + 8*ms)
+	assert.Equal(t, hold+ms, s.turnBehind(0, now))
+	s.take("a", now+second)
+	assert.Equal(t, now, s.owners["a"], "held since it was taken first")
+}
+
+func TestSlots_Pull(t *testing.T) {
+	const now, hold = 1000 * second, 40 * ms
+	s := slotsOf(1, hold, now)
+	for i := range int64(30) {
+		s.join(waiter{job: i, wake: now + second})
+	}
+	jobs := func(next []waiter) (ids []int64) {
+		for _, w := range next {
+			ids = append(ids, w.job)
+		}
+		return ids
+	}
+	assert.Equal(t, []int64{0, 1}, jobs(s.pull(now, 0)), "whose turn is within 100 ms")
+	assert.Equal(t, []int64{0, 1, 2, 3}, jobs(s.pull(now, 160*ms)))
+	assert.Len(t, s.pull(now, 1000*second), 0, "they come in time")
+	for i := range s.waiters {
+		s.waiters[i].wake = now + 10_000*second
+	}
+	assert.Len(t, s.pull(now, 1000*second), maxPull)
+	s.waiters[0].present = true
+	s.waiters[1].wake = now
+	assert.Equal(t, []int64{2, 3}, jobs(s.pull(now, 160*ms)))
+	s.waiters[2].earliest = now + 1
+	assert.Equal(t, []int64{3}, jobs(s.pull(now, 160*ms)), "a least delay")
+	assert.Empty(t, slotsOf(1, hold).pull(now, second))
+	assert.Equal(t, []int64{3}, jobs(slotsOf(1, second).with(waiter{job: 3, wake: now + second}).pull(now, 0)), "the slot is free")
+}
+
+func TestSlots_JoinAndLeave(t *testing.T) {
+	for seed := range uint64(5) {
+		rnd := rand.New(rand.NewPCG(seed, 11))
+		s, want := slotsOf(1, 1), map[int64]waiter{}
+		for range 200 {
+			w := waiter{job: rnd.Int64N(40) - 5, wake: rnd.Int64()}
+			if rnd.IntN(2) == 0 {
+				s.join(w)
+				want[w.job] = w
+			} else {
+				s.leave(w.job)
+				delete(want, w.job)
+			}
+			require.Len(t, s.waiters, len(want))
+			require.True(t, slices.IsSortedFunc(s.waiters, func(a, b waiter) int { return int(a.job - b.job) }))
+			for _, w := range s.waiters {
+				require.Equal(t, want[w.job], w)
+			}
+		}
+	}
+}
+
+// A simulation is a River client with many workers on the clock of a memory: it polls, brings jobs back when they were
+// snoozed to, and lets those that may wait in their workers.
+type simulation struct {
+	*memory
+	poll, hold int64
+	workers    int
+	th         Throttler // for its lead
+	scheduled  map[int64]int64
+	present    []*ask
+	running    []*ask
+	ends       map[*ask]int64
+	needs      func(job int64) []need
+	begun      []int64
+	runs       int
+}
+
+func (s *simulation) ask(asks []*ask) {
+	if len(asks) == 0 {
+		return
+	}
+	s.lead, s.room = s.th.lead.Load(), max(16-len(s.present), 0)
+	for _, a := range asks {
+		a.lead, a.stays = s.lead, second
+	}
+	s.pulled = nil
+	s.decide(asks...)
+	for _, a := range asks {
+		s.th.adjustLead(a.result.late)
+		switch {
+		case a.result.granted:
+			s.begun = append(s.begun, a.job)
+			s.running = append(s.running, a)
+			s.ends[a] = s.now + s.hold
+		case a.result.present:
+			s.present = append(s.present, a)
+		default:
+			delete(s.memory.running, a.job)
+			s.scheduled[a.job] = a.result.wake
+		}
+	}
+	for _, job := range s.pulled {
+		if _, ok := s.scheduled[job]; ok {
+			s.scheduled[job] = s.now
+		}
+	}
+}
+
+const tick = 5 * ms
+
+// step goes on by one tick.
+func (s *simulation) step() {
+	s.now += tick
+	ended := false
+	s.running = slices.DeleteFunc(s.running, func(a *ask) bool {
+		if s.now < s.ends[a] {
+			return false
+		}
+		s.end(a, true)
+		ended = true
+		return true
+	})
+	if len(s.present) > 0 && (ended || s.now%(50*ms) == 0) {
+		asks := s.present
+		s.present = nil
+		s.ask(asks)
+	}
+	if s.now%s.poll != 0 {
+		return
+	}
+	var jobs []int64
+	for job, at := range s.scheduled {
+		if at <= s.now {
+			jobs = append(jobs, job)
+		}
+	}
+	slices.SortFunc(jobs, func(a, b int64) int {
+		if s.scheduled[a] != s.scheduled[b] {
+			return int(s.scheduled[a] - s.scheduled[b])
+		}
+		return int(a - b)
+	})
+	var asks []*ask
+	for _, job := range jobs[:min(len(jobs), max(s.workers-len(s.running)-len(s.present), 0))] {
+		delete(s.scheduled, job)
+		s.runs++
+		asks = append(asks, s.job(job, s.needs(job)...))
+	}
+	s.ask(asks)
+}
+
+func newSimulation(t *testing.T, jobs int, poll, hold int64, needs func(job int64) []need) *simulation {
+	s := &simulation{memory: newMemory(t), poll: poll, hold: hold, workers: 200, scheduled: map[int64]int64{}, ends: map[*ask]int64{}, needs: needs}
+	s.th.o.HandOver = time.Second
+	for job := range int64(jobs) {
+		s.scheduled[job+1] = s.now
+	}
+	return s
+}
+
+// Jobs on one mutex, and on a semaphore, as River runs them: never too many at once, all of them done, in time, in few
+// runs and nearly in order. If jobs are much shorter than River's poll interval, more than a second of it passes between
+// those that are brought back.
+func TestSlots_ManyJobs(t *testing.T) {
+	for _, c := range []struct {
+		jobs       int
+		slots      int
+		hold, poll int64
+		times      float64 // of the ideal
+		runs       float64 // a job
+	}{
+		{400, 1, 10 * ms, 100 * ms, 1.5, 3},
+		{100, 1, 10 * ms, 1000 * ms, 7, 8},
+		{20, 1, 1000 * ms, 1000 * ms, 1.2, 4},
+		{300, 20, 300 * ms, 100 * ms, 1.2, 3.5},
+	} {
+		t.Run(fmt.Sprintf("%d jobs of %d ms, %d at once, poll %d ms", c.jobs, c.hold/ms, c.slots, c.poll/ms), func(t *testing.T) {
+			s := newSimulation(t, c.jobs, c.poll, c.hold, nil)
+			s.set("s", SemaphoreOptions{MaxCount: c.slots})
+			s.needs = func(int64) []need { return []need{s.semaphore("s")} }
+			began, ideal := s.now, c.hold*int64(c.jobs)/int64(c.slots)
+			for len(s.begun) < c.jobs || len(s.running) > 0 {
+				s.step()
+				require.LessOrEqual(t, len(s.running), c.slots)
+				require.Less(t, s.now-began, 20*ideal)
+			}
+			inversions := 0
+			for i := range s.begun[1:] {
+				if s.begun[i] > s.begun[i+1] {
+					inversions++
+				}
+			}
+			s.measured(began, ideal, c.times, c.runs)
+			assert.Less(t, inversions, c.jobs/20)
+		})
+	}
+}
+
+// Jobs that need several limits: all of them start, in about the time that the narrowest of them takes.
+func TestDecide_ManyJobsWithSeveralLimits(t *testing.T) {
+	keyed := func(n need, key int64) need {
+		n.ref.Key = fmt.Sprint(key)
+		return n
+	}
+	for _, c := range []struct {
+		name        string
+		jobs        int
+		hold, ideal int64
+		needs       func(m *memory, job int64) []need
+		times, runs float64
+	}{
+		{"a mutex and a window", 100, 10 * ms, 2500 * ms, func(m *memory, _ int64) []need {
+			return []need{m.mutex("m"), m.fixed("w")}
+		}, 1.1, 5},
+		{"twenty mutexes and a window", 100, 100 * ms, 2500 * ms, func(m *memory, job int64) []need {
+			return []need{keyed(m.mutex("m"), job%20), m.fixed("w")}
+		}, 1.1, 5},
+		{"ten mutexes and a semaphore", 150, 50 * ms, 750 * ms, func(m *memory, job int64) []need {
+			return []need{keyed(m.mutex("m"), job%10), m.semaphore("s")}
+		}, 2, 5},
+		{"two windows", 200, ms, 60 * second, func(m *memory, _ int64) []need {
+			return []need{m.fixed("minute"), m.fixed("tenth")}
+		}, 1.3, 5},
+		{"two of ten mutexes, each between two", 150, 10 * ms, 300 * ms, func(m *memory, job int64) []need {
+			return []need{keyed(m.mutex("fork"), job%10), keyed(m.mutex("fork"), (job+1)%10)}
+		}, 4, 6},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSimulation(t, c.jobs, 100*ms, c.hold, nil)
+			s.set("w", FixedWindowOptions{Limit: 40, Interval: time.Second})
+			s.set("minute", FixedWindowOptions{Limit: 100, Interval: time.Minute})
+			s.set("tenth", FixedWindowOptions{Limit: 10, Interval: time.Second})
+			s.set("s", SemaphoreOptions{MaxCount: 20})
+			s.needs = func(job int64) []need { return c.needs(s.memory, job) }
+			began := s.now
+			for len(s.begun) < c.jobs || len(s.running) > 0 {
+				s.step()
+				require.Less(t, s.now-began, 20*c.ideal)
+			}
+			s.measured(began, c.ideal, c.times, c.runs)
+		})
+	}
+}
+
+// measured compares the time and the runs that all jobs took.
+func (s *simulation) measured(began, ideal int64, times, runs float64) {
+	t := s.memory.t
+	took := float64(s.now-began) / float64(ideal)
+	perJob := float64(s.runs) / float64(len(s.begun))
+	t.Logf("%.2f of the ideal, %.2f runs a job", took, perJob)
+	assert.LessOrEqual(t, took, times)
+	assert.LessOrEqual(t, perJob, runs)
+	assert.Empty(t, s.waiters)
+	s.check()
+}
+
+// 200 jobs at 40 a second: no window has more, nothing is left unused, and each job runs twice at the most.
+func TestWindow_ManyJobs(t *testing.T) {
+	for name, o := range map[string]SlidingWindowOptions{
+		"fixed":   {Limit: 40, Interval: time.Second, Buckets: 1},
+		"sliding": {Limit: 120, Interval: 3 * time.Second, Buckets: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const jobs = 200
+			s := newSimulation(t, jobs, 100*ms, ms, nil)
+			s.set("w", o)
+			s.needs = func(int64) []need { return []need{s.sliding("w")} }
+			began := s.now
+			starts := map[int64]int{}
+			for len(s.begun) < jobs {
+				before := len(s.begun)
+				s.step()
+				starts[s.now/second] += len(s.begun) - before
+				sum := 0
+				for i := range int64(o.Buckets) {
+					sum += starts[s.now/second-i]
+				}
+				require.LessOrEqual(t, sum, o.Limit)
+			}
+			s.measured(began, 4*second, 1.03, 2)
+			assert.True(t, slices.IsSorted(s.begun), "in order")
+		})
+	}
+}
+
+// Three tenants with many jobs each on one dynamic window, which come while it runs: it is never exceeded, each has its
+// part as long as it has jobs, and nothing is left unused.
+func TestDynamicWindow_ManyJobs(t *testing.T) {
+	const jobs = 420
+	s := newSimulation(t, 0, 100*ms, ms, nil)
+	s.set("d", DynamicWindowOptions{Interval: 2 * time.Second, Buckets: 2, Capacity: 20, MinLimit: 2})
+	tenants := make(map[int64]string)
+	s.needs = func(job int64) []need { return []need{s.dynamic("d", tenants[job])} }
+	left := map[string]int{}
+	add := func(tenant string, n int) {
+		for range n {
+			job := int64(len(tenants) + 1)
+			tenants[job] = tenant
+			s.scheduled[job] = s.now
+		}
+		left[tenant] += n
+	}
+	add("a", 200)
+	began := s.now
+	starts := map[int64]map[string]int{}
+	least := map[string]int{}
+	for len(s.begun) < jobs {
+		switch (s.now - began) / ms {
+		case 4500:
+			add("b", 120)
+		case 9700:
+			add("c", 100)
+		}
+		before := len(s.begun)
+		s.step()
+		at := s.now / second
+		if starts[at] == nil {
+			starts[at] = map[string]int{}
+		}
+		for _, job := range s.begun[before:] {
+			starts[at][tenants[job]]++
+			left[tenants[job]]--
+		}
+		sum := 0
+		for _, tenant := range []string{"a", "b", "c"} {
+			sum += starts[at][tenant] + starts[at-1][tenant]
+		}
+		require.LessOrEqual(t, sum, 20)
+		if (s.now+tick)%(2*second) == 0 && s.now-began > 16*second {
+			for _, tenant := range []string{"a", "b", "c"} {
+				if n := starts[at][tenant] + starts[at-1][tenant]; left[tenant] > 0 && (least[tenant] == 0 || n < least[tenant]) {
+					least[tenant] = n
+				}
+			}
+		}
+		require.Less(t, s.now-began, 1000*second)
+	}
+	t.Logf("least in a window with three tenants: %v", least)
+	s.measured(began, jobs/10*second, 1.1, 3)
+	for _, tenant := range []string{"a", "b", "c"} {
+		assert.GreaterOrEqual(t, least[tenant], 6, tenant)
+	}
+}

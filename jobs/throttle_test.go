@@ -1,0 +1,184 @@
+package jobs
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAction_Text(t *testing.T) {
+	for action, text := range map[Action]string{0: "", Snooze: "snooze", Cancel: "cancel"} {
+		assert.Equal(t, text, action.String())
+		got, err := action.MarshalText()
+		require.NoError(t, err)
+		assert.Equal(t, text, string(got))
+		back := Action(9)
+		require.NoError(t, back.UnmarshalText([]byte(text)))
+		assert.Equal(t, action, back)
+	}
+	for _, action := range []Action{3, math.MaxUint8} {
+		assert.Equal(t, fmt.Sprintf("Action(%d)", action), action.String())
+		_, err := action.MarshalText()
+		assert.ErrorContains(t, err, fmt.Sprintf("no action has number %d", action))
+		assert.ErrorIs(t, err, ErrInvalidOptions)
+	}
+	for _, text := range []string{"Snooze", " snooze", "snooze\n", "1", "delete"} {
+		action := Cancel
+		err := action.UnmarshalText([]byte(text))
+		assert.ErrorIs(t, err, ErrInvalidOptions, "%q", text)
+		assert.ErrorContains(t, err, fmt.Sprintf("action is %q, must be snooze or cancel", text))
+		assert.Equal(t, Cancel, action, "left alone")
+	}
+}
+
+func TestMode_Text(t *testing.T) {
+	for mode, text := range map[Mode]string{AcquireAndRelease: "acquire_and_release", Acquire: "acquire", Release: "release"} {
+		assert.Equal(t, text, mode.String())
+		got, err := mode.MarshalText()
+		require.NoError(t, err)
+		assert.Equal(t, text, string(got))
+		back := Mode(9)
+		require.NoError(t, back.UnmarshalText([]byte(text)))
+		assert.Equal(t, mode, back)
+	}
+	for _, mode := range []Mode{3, math.MaxUint8} {
+		assert.Equal(t, fmt.Sprintf("Mode(%d)", mode), mode.String())
+		_, err := mode.MarshalText()
+		assert.ErrorContains(t, err, fmt.Sprintf("no mode has number %d", mode))
+		assert.ErrorIs(t, err, ErrInvalidOptions)
+	}
+	for _, text := range []string{"", "Acquire", "acquire ", "2"} {
+		mode := Release
+		err := mode.UnmarshalText([]byte(text))
+		assert.ErrorIs(t, err, ErrInvalidOptions, "%q", text)
+		assert.ErrorContains(t, err, fmt.Sprintf("mode is %q, must be acquire_and_release or acquire or release", text))
+		assert.Equal(t, Release, mode, "left alone")
+	}
+}
+
+func TestRef_String(t *testing.T) {
+	assert.Equal(t, `semaphore "newsletter"`, Ref{Type: Semaphore, Name: "newsletter"}.String())
+	assert.Equal(t, `dynamic window "newsletter" key "a\n"`, Ref{Type: DynamicWindow, Name: "newsletter", Key: "a\n"}.String())
+}
+
+func TestThrottle_Parse(t *testing.T) {
+	p, err := Throttle{}.parse()
+	require.NoError(t, err)
+	assert.Equal(t, &parsed{}, p)
+
+	p, err = Throttle{
+		Strict: true, Action: Cancel, MinDelay: time.Hour,
+		Limits: []Limit{
+			{Mutex: "a"},
+			{Mutex: "a", Key: "constant"},
+			{Semaphore: "a", Key: "{x}", Owner: "{y}"},
+			{Mutex: "b", Owner: "o", Mode: Acquire},
+			{Mutex: "b", Owner: "o", Mode: Acquire, Deadline: time.Second},
+			{Mutex: "b", Owner: "o", Mode: Acquire, Deadline: -1},
+			{Mutex: "b", Owner: "o", Mode: Acquire, Deadline: maxDelay},
+			{Mutex: "b", Owner: "o", Mode: Release},
+			{FixedWindow: "a"},
+			{SlidingWindow: "a", Key: "{x}"},
+			{DynamicWindow: "a", Key: "{x}"},
+			{Mutex: strings.Repeat("n", maxName)},
+		},
+	}.parse()
+	require.NoError(t, err)
+	assert.True(t, p.strict)
+	assert.Equal(t, Cancel, p.action)
+	assert.Equal(t, time.Hour, p.minDelay)
+	require.Len(t, p.uses, 12)
+	for i, want := range []Ref{
+		{Type: Mutex, Name: "a"}, {Type: Mutex, Name: "a"}, {Type: Semaphore, Name: "a"}, {Type: Mutex, Name: "b"}, {Type: Mutex, Name: "b"},
+		{Type: Mutex, Name: "b"}, {Type: Mutex, Name: "b"}, {Type: Mutex, Name: "b"}, {Type: FixedWindow, Name: "a"},
+		{Type: SlidingWindow, Name: "a"}, {Type: DynamicWindow, Name: "a"},
+	} {
+		assert.Equal(t, want, p.uses[i].ref, "%d", i)
+	}
+	for i, want := range []time.Duration{0, 0, 0, defaultDeadline, time.Second, 0, maxDelay, 0} {
+		assert.Equal(t, want, p.uses[i].deadline, "%d", i)
+	}
+	assert.Equal(t, Acquire, p.uses[3].mode)
+	assert.Equal(t, Release, p.uses[7].mode)
+}
+
+func TestThrottle_NamesWhatIsWrong(t *testing.T) {
+	const none = "must have one of Mutex, Semaphore, FixedWindow, SlidingWindow and DynamicWindow, has "
+	for _, c := range []struct {
+		limit Limit
+		want  []string
+	}{
+		{Limit{}, []string{none + "0"}},
+		{Limit{Key: "{x}"}, []string{none + "0"}},
+		{Limit{Mutex: "a", Semaphore: "a"}, []string{none + "2"}},
+		{Limit{Mutex: "a", Semaphore: "a", FixedWindow: "a", SlidingWindow: "a", DynamicWindow: "a"}, []string{none + "5"}},
+		{Limit{Mutex: strings.Repeat("n", maxName+1)}, []string{"has 101 bytes, must have 1 to 100"}},
+		{Limit{Mutex: "a\x00"}, []string{`the name "a\x00" must be valid UTF-8 without control characters`}},
+		{Limit{Mutex: "\xff"}, []string{"must be valid UTF-8 without control characters"}},
+		{Limit{Mutex: "a", Key: "{"}, []string{`Key is "{", must have { and } around the name of a field`}},
+		{Limit{Mutex: "a", Key: "{", Owner: "}"}, []string{`Key is "{"`, `Owner is "}"`}},
+		{Limit{DynamicWindow: "a"}, []string{"Key is empty: a dynamic window has a window for each key"}},
+		{Limit{FixedWindow: "a", Owner: "o"}, []string{"Owner, Mode and Deadline are for mutexes and semaphores"}},
+		{Limit{SlidingWindow: "a", Mode: Release}, []string{"Owner, Mode and Deadline are for mutexes and semaphores"}},
+		{Limit{DynamicWindow: "a", Key: "k", Deadline: -1}, []string{"Owner, Mode and Deadline are for mutexes and semaphores"}},
+		{Limit{Mutex: "a", Mode: 3}, []string{"Mode is Mode(3), must be acquire_and_release, acquire or release"}},
+		{Limit{Mutex: "a", Mode: Acquire}, []string{"Owner is empty: with Mode acquire it says whose slot it is"}},
+		{Limit{Mutex: "a", Mode: Release}, []string{"Owner is empty: with Mode release it says whose slot it is"}},
+		{Limit{Mutex: "a", Deadline: time.Hour}, []string{"Deadline is 1h0m0s, must be 0: it is for Mode acquire"}},
+		{Limit{Mutex: "a", Deadline: -1}, []string{"Deadline is -1ns, must be 0: it is for Mode acquire"}},
+		{Limit{Mutex: "a", Owner: "o", Mode: Release, Deadline: time.Hour}, []string{"Deadline is 1h0m0s, must be 0"}},
+		{Limit{Mutex: "a", Owner: "o", Mode: Acquire, Deadline: -2}, []string{"Deadline is -2ns, must be -1 or 0 to 87600h0m0s"}},
+		{Limit{Mutex: "a", Owner: "o", Mode: Acquire, Deadline: math.MaxInt64}, []string{"Deadline is 2562047h47m16.854775807s, must be -1 or 0 to 87600h0m0s"}},
+	} {
+		_, err := Throttle{Limits: []Limit{{Mutex: "right"}, c.limit}}.parse()
+		require.ErrorIs(t, err, ErrInvalidOptions, "%+v", c.limit)
+		for _, want := range c.want {
+			assert.ErrorContains(t, err, want, "%+v", c.limit)
+		}
+		assert.Equal(t, len(c.want), strings.Count(err.Error(), "Limits[1]: "), "%v", err)
+		assert.NotContains(t, err.Error(), "Limits[0]")
+	}
+	for _, c := range []struct {
+		throttle Throttle
+		want     string
+	}{
+		{Throttle{Action: 3}, "Action is Action(3), must be snooze or cancel"},
+		{Throttle{MinDelay: -1}, "MinDelay is -1ns, must be 0 to 87600h0m0s"},
+		{Throttle{MinDelay: maxDelay + 1}, "MinDelay is 87600h0m0.000000001s, must be 0 to 87600h0m0s"},
+		{Throttle{Limits: make([]Limit, maxLimits+1)}, "Limits has 21, must have at most 20"},
+	} {
+		_, err := c.throttle.parse()
+		assert.ErrorIs(t, err, ErrInvalidOptions)
+		assert.ErrorContains(t, err, c.want)
+	}
+	_, err := Throttle{Action: 9, MinDelay: -5, Limits: []Limit{{}, {Mutex: "a", Key: "}"}}}.parse()
+	for _, want := range []string{"Action is", "MinDelay is", "Limits[0]: ", "Limits[1]: "} {
+		assert.ErrorContains(t, err, want, "all at once")
+	}
+}
+
+// The text of an error stays readable, whatever is wrong.
+func TestThrottle_BoundsErrors(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	for _, l := range []Limit{{Mutex: long}, {Mutex: "a", Key: long}, {Mutex: "a", Key: long + "{"}, {Mutex: "a", Owner: "{" + long + ".}"}} {
+		_, err := Throttle{Limits: []Limit{l}}.parse()
+		require.ErrorIs(t, err, ErrInvalidOptions)
+		assert.Less(t, len(err.Error()), 1000)
+	}
+}
+
+func TestDeclare_Errors(t *testing.T) {
+	wrong := Throttle{Limits: []Limit{{}}}
+	d, err := Declare(wrong)
+	assert.Nil(t, d)
+	assert.ErrorIs(t, err, ErrInvalidOptions)
+	assert.PanicsWithError(t, err.Error(), func() { MustDeclare(wrong) })
+	d, err = Declare(Throttle{})
+	require.NoError(t, err)
+	assert.Len(t, d.Plugins(), 1)
+}
