@@ -480,6 +480,7 @@ func TestBatcher_Close(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			defer cancel()
 			got := b.goAsk(ctx, askFor(1))
+			time.Sleep(linger)
 			synctest.Wait()
 			go b.close()
 			assert.Error(t, (<-got).err)
