@@ -255,7 +255,9 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, asks []*ask, re
 	slotKeys, lock, resources = sorted(slotKeys), sorted(lock), sorted(resources)
 
 	q := &pgx.Batch{}
-	q.Queue("begin")
+	// At any other level the statements after the lock would not see what the last one that had it has written. A pool, a
+	// role or a database can have another default.
+	q.Queue("begin isolation level read committed")
 	q.Queue(d.sql.settings)
 	q.Queue(d.sql.lock, lock).Query(func(rows pgx.Rows) error { return d.readKeys(b, rows) })
 	held := map[slot]int64{} // how long

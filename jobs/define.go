@@ -48,6 +48,10 @@ func (t *Throttler) setOne(ctx context.Context, name string, o definition) error
 	return t.apply(ctx, []setting{{ref, o}}, nil)
 }
 
+// readCommitted is for transactions whose statements must see what others had written before a lock was granted, whatever
+// the default of the pool or the database is.
+var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
+
 // apply sets limiters in one transaction, and checks that those of the rules exist.
 func (t *Throttler) apply(ctx context.Context, settings []setting, rules kindRules) error {
 	var types, names []string
@@ -66,7 +70,7 @@ func (t *Throttler) apply(ctx context.Context, settings []setting, rules kindRul
 		return cmp.Or(cmp.Compare(a.ref.Type, b.ref.Type), cmp.Compare(a.ref.Name, b.ref.Name))
 	})
 	var changed []int64
-	err := pgx.BeginFunc(ctx, t.pool, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, t.pool, readCommitted, func(tx pgx.Tx) error {
 		for _, s := range settings {
 			id, err := t.set(ctx, tx, s)
 			if err != nil {
@@ -172,7 +176,7 @@ func (t *Throttler) Remove(ctx context.Context, limiter Ref) error {
 		return fmt.Errorf("%w: Remove %v: Key must be empty: a limiter is removed with all its keys", ErrInvalidOptions, limiter)
 	}
 	used := &InUseError{Limiter: limiter}
-	err := pgx.BeginFunc(ctx, t.pool, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, t.pool, readCommitted, func(tx pgx.Tx) error {
 		var id int64
 		err := tx.QueryRow(ctx, t.sql.lockLimiter, string(limiter.Type), limiter.Name).Scan(&id)
 		if errors.Is(err, pgx.ErrNoRows) {

@@ -104,7 +104,7 @@ func (t *Throttler) sweepOnce(ctx context.Context) error {
 			return err
 		}
 	}
-	return pgx.BeginFunc(ctx, t.pool, func(tx pgx.Tx) error {
+	return pgx.BeginTxFunc(ctx, t.pool, readCommitted, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, t.sql.expired)
 		if err != nil {
 			return err

@@ -1,0 +1,67 @@
+package jobs
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// lockKeys locks all keys, as a batch of another process does, until unlock is called.
+func (w *world) lockKeys() (unlock func()) {
+	w.t.Helper()
+	tx, err := w.pool.Begin(context.Background())
+	require.NoError(w.t, err)
+	rows, err := tx.Query(context.Background(), w.sql(`select id from "weir".jobs_keys order by id for update`))
+	require.NoError(w.t, err)
+	_, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+	require.NoError(w.t, err)
+	return func() { require.NoError(w.t, tx.Rollback(context.Background())) }
+}
+
+// awaitLocked waits until so many backends wait for a lock of the test's tables.
+func (w *world) awaitLocked(n int64) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		return w.int(`select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%"weir".%'`) == n
+	}, 10*time.Second, time.Millisecond)
+}
+
+// A pool may have another isolation level as its default, at which a transaction does not see what was written while it
+// waited for the lock.
+func TestMutex_DefaultIsolationLevel(t *testing.T) {
+	w := newWorld(t)
+	config, err := pgxpool.ParseConfig(w.pool.Config().ConnString())
+	require.NoError(t, err)
+	config.ConnConfig.RuntimeParams["default_transaction_isolation"] = "repeatable read"
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	one, other := w.throttlerOn(pool, Options{HandOver: -1}), w.throttlerOn(pool, Options{HandOver: -1})
+	require.NoError(t, start(one, w.job("a", nil), onMutex).running(t).end(nil))
+	one.flush()
+
+	unlock := w.lockKeys()
+	results := make(chan *started)
+	for _, th := range []*Throttler{one, other} {
+		job := w.job("a", nil)
+		go func() { results <- start(th, job, onMutex) }()
+	}
+	w.awaitLocked(2)
+	unlock()
+	begun := 0
+	for range 2 {
+		s := <-results
+		select {
+		case <-s.done:
+		default:
+			begun++
+			defer func() { require.NoError(t, s.end(nil)) }()
+		}
+	}
+	assert.Equal(t, 1, begun)
+}
