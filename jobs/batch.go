@@ -289,19 +289,18 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, asks []*ask, re
 			enough[i] = 2*d.live[key] + fewHolders
 		}
 		q.Queue(d.sql.overdue, slotKeys, enough, len(asks))
+		q.Queue(d.sql.holders, slotKeys, enough, len(asks)).Query(func(rows pgx.Rows) (err error) {
+			holders, err = pgx.CollectRows(rows, pgx.RowToStructByPos[holderRow])
+			return err
+		})
+		// After the rows were counted: one that is removed in between, which needs no lock, must not count as one less.
 		if len(owners) > 0 {
-			q.Queue(d.sql.mine, ownerKeys, owners).Query(func(rows pgx.Rows) (err error) {
-				holders, err = pgx.CollectRows(rows, pgx.RowToStructByPos[holderRow])
+			q.Queue(d.sql.mine, ownerKeys, owners).Query(func(rows pgx.Rows) error {
+				mine, err := pgx.CollectRows(rows, pgx.RowToStructByPos[holderRow])
+				holders = append(holders, mine...)
 				return err
 			})
 		}
-		q.Queue(d.sql.holders, slotKeys, enough, len(asks)).Query(func(rows pgx.Rows) error {
-			var err error
-			var all []holderRow
-			all, err = pgx.CollectRows(rows, pgx.RowToStructByPos[holderRow])
-			holders = append(holders, all...)
-			return err
-		})
 		q.Queue(d.sql.waiters, slotKeys).Query(func(rows pgx.Rows) (err error) {
 			waiters, err = pgx.CollectRows(rows, pgx.RowToStructByPos[waiterRow])
 			return err

@@ -29,11 +29,12 @@ const settings = `select set_config('idle_in_transaction_session_timeout', '5000
 	set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true), set_config('enable_mergejoin', 'off', true),
 	set_config('enable_material', 'off', true), set_config('enable_bitmapscan', 'off', true)`
 
-// live is whether a row h of jobs_holders counts, with the row j of its job. held is the same for batches, which have
-// removed the rows whose time was over: one whose time is over since may be renewed at this moment, and counts.
+// live is whether a row h of jobs_holders counts, with the row j of its job. held is the same for batches. It does not look
+// at leases: a batch has removed the rows whose lease was over, where it matters, and one whose lease is over since may be
+// renewed at this moment, and counts. A deadline is never renewed.
 const (
 	held = `case h.mode when 0 then j.id is not null and j.state = 'running' and j.attempted_at = h.attempted
-		when 1 then j.id is not null and j.finalized_at is null else true end`
+		when 1 then j.id is not null and j.finalized_at is null else h.until is null or h.until > clock_timestamp() end`
 	live = `(` + held + ` and (h.mode = 1 or h.until is null or h.until > clock_timestamp()))`
 )
 
