@@ -65,3 +65,48 @@ func TestMutex_DefaultIsolationLevel(t *testing.T) {
 	}
 	assert.Equal(t, 1, begun)
 }
+
+// A semaphore with free slots does not look at all its holders. An owner whose deadline is over takes a slot again.
+func TestAcquire_DeadlineOverInSemaphoreWithRoom(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	require.NoError(t, th.SetSemaphore(t.Context(), "s", SemaphoreOptions{MaxCount: 5}))
+	d := MustDeclare(Throttle{Limits: []Limit{{Semaphore: "s", Owner: "x", Mode: Acquire, Deadline: time.Hour}}})
+	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+	w.exec(`update "weir".jobs_holders set until = now() - interval '1 minute'`)
+	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+	assert.EqualValues(t, 1, w.int(`select count(*) from "weir".jobs_holders where until > now() + interval '50 minutes'`))
+}
+
+// The jobs that take and release a slot for an owner may be decided in one transaction.
+func TestRelease_InTheTransactionOfAcquire(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	limit := func(mode Mode) *Declaration {
+		return MustDeclare(Throttle{Limits: []Limit{{Mutex: "m", Owner: "b", Mode: mode}}})
+	}
+	require.NoError(t, start(th, w.job("a", nil), onMutex).running(t).end(nil))
+	th.flush()
+	unlock := w.lockKeys()
+	results := make(chan *started)
+	ask := func(mode Mode) {
+		job := w.job("a", nil)
+		go func() { results <- start(th, job, limit(mode)) }()
+	}
+	ask(AcquireAndRelease) // its transaction waits, and the next one is for both others
+	w.awaitLocked(1)
+	ask(Acquire)
+	ask(Release)
+	require.Eventually(t, func() bool {
+		th.batcher.mu.Lock()
+		defer th.batcher.mu.Unlock()
+		return len(th.batcher.asks) == 2
+	}, 10*time.Second, time.Millisecond)
+	unlock()
+	for range 3 {
+		s := <-results
+		require.NoError(t, s.running(t).end(nil))
+	}
+	th.flush()
+	assert.Zero(t, w.int(`select count(*) from "weir".jobs_holders`))
+}

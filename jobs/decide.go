@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 )
@@ -307,6 +308,9 @@ func (b *batch) grant(a *ask, lease int64) {
 				continue // nothing to release
 			}
 			delete(row.kept, n.owner)
+			maps.DeleteFunc(b.hold, func(s slot, taken holder) bool { // what a job of this batch has taken
+				return s.key == n.id && s.owner == n.owner && taken.mode == keptRow
+			})
 			h.since = row.slots.owners[n.owner] // for how long it will have been held
 			b.adopt = append(b.adopt, h)
 		default:
