@@ -110,3 +110,27 @@ func TestRelease_InTheTransactionOfAcquire(t *testing.T) {
 	th.flush()
 	assert.Zero(t, w.int(`select count(*) from "weir".jobs_holders`))
 }
+
+// The key of a tenant that comes back after a while may be removed by a sweep at this moment.
+func TestDynamicWindow_KeyIsSwept(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	require.NoError(t, th.SetDynamicWindow(t.Context(), "d", DynamicWindowOptions{Interval: time.Hour, Limit: 1}))
+	d := MustDeclare(Throttle{Limits: []Limit{{DynamicWindow: "d", Key: "k"}}})
+	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+	w.exec(`update "weir".jobs_keys set state = '', expires = now() - interval '1 hour' where key = 'k'`)
+
+	sweep, err := w.pool.Begin(t.Context())
+	require.NoError(t, err)
+	ids, err := pgx.CollectRows(must(sweep.Query(t.Context(), th.sql.expired)), pgx.RowTo[int64])
+	require.NoError(t, err)
+	results, job := make(chan *started), w.job("a", nil)
+	go func() { results <- start(th, job, d) }()
+	w.awaitLocked(1)
+	_, err = sweep.Exec(t.Context(), th.sql.sweepKeys, ids)
+	require.NoError(t, err)
+	require.NoError(t, sweep.Commit(t.Context()))
+
+	require.NoError(t, (<-results).running(t).end(nil))
+	start(th, w.job("a", nil), d).throttled(t)
+}

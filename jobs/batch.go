@@ -260,6 +260,9 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, asks []*ask, re
 	q.Queue("begin isolation level read committed")
 	q.Queue(d.sql.settings)
 	q.Queue(d.sql.lock, lock).Query(func(rows pgx.Rows) error { return d.readKeys(b, rows) })
+	if len(resources) > 0 { // the resource keeps other batches away, and this keeps the sweep from removing what has expired
+		q.Queue(d.sql.lockWindows, sorted(windows))
+	}
 	held := map[slot]int64{} // how long
 	if len(releases) > 0 {
 		q.Queue(d.sql.released, endJobs, endAttempted).Query(func(rows pgx.Rows) error {

@@ -12,7 +12,7 @@ type statements struct {
 
 	mutexes, keys, ids string // resolve
 
-	settings, lock, released, dynamic, clock, overdue, mine, holders, running, known, waiters, fence string // what a batch reads
+	settings, lock, lockWindows, released, dynamic, clock, overdue, mine, holders, running, known, waiters, fence string // what a batch reads
 
 	update, dead, hold, adopt, gone, wait string // what it writes
 
@@ -61,6 +61,7 @@ func newStatements(schema, riverSchema string) *statements {
 		settings: settings,
 		lock: s(`select k.id, l.id, l.type, l.version, l.options::text, k.key, k.state, k.hold, k.waiting
 			from "weir".jobs_keys k join "weir".jobs_limiters l on l.id = k.limiter where k.id = any($1) order by k.id for update of k`),
+		lockWindows: s(`select from "weir".jobs_keys where id = any($1) order by id for update`),
 		released: s(`delete from "weir".jobs_holders d using (
 			select h.key, h.owner, h.job from unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
 			join "weir".jobs_holders h on h.job = q.job and h.attempted = q.attempted where h.mode = 0 for update of h skip locked) e
