@@ -156,6 +156,7 @@ func TestBatcher_CollectsWhileOneIsUnderWay(t *testing.T) {
 		b := d.batcher(16)
 		var got []<-chan answer
 		got = append(got, b.goAsk(t.Context(), askFor(1)))
+		time.Sleep(linger)
 		synctest.Wait()
 		for job := range int64(2*maxBatch + 10) {
 			got = append(got, b.goAsk(t.Context(), askFor(job+2)))
@@ -164,11 +165,11 @@ func TestBatcher_CollectsWhileOneIsUnderWay(t *testing.T) {
 		for _, c := range got {
 			assert.NoError(t, (<-c).err)
 		}
-		require.Len(t, d.seen(), 4)
+		require.Equal(t, 4, len(d.seen()))
 		assert.Equal(t, []int64{1}, d.seen()[0].jobs)
-		assert.Len(t, d.seen()[1].jobs, maxBatch)
-		assert.Len(t, d.seen()[1].releases, 2*maxBatch+10, "all that was released goes first")
-		assert.Len(t, d.seen()[2].jobs, maxBatch)
+		assert.Equal(t, maxBatch, len(d.seen()[1].jobs))
+		assert.Equal(t, 2*maxBatch+10, len(d.seen()[1].releases), "all that was released goes first")
+		assert.Equal(t, maxBatch, len(d.seen()[2].jobs))
 		assert.Len(t, d.seen()[3].jobs, 10)
 		b.close()
 		assert.Len(t, d.seen(), 4, "nothing is asked twice")
@@ -419,7 +420,7 @@ func TestBatcher_Timeout(t *testing.T) {
 		b := d.batcher(16)
 		_, err := b.ask(t.Context(), askFor(1))
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Equal(t, linger+10*time.Second, time.Since(start0))
+		assert.InDelta(t, 10*time.Second, time.Since(start0), float64(linger))
 		d.change(func() { d.took = 0 })
 		_, err = b.ask(t.Context(), askFor(1))
 		assert.NoError(t, err)
