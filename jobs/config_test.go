@@ -161,7 +161,7 @@ func TestParseConfig_NamesTheField(t *testing.T) {
 		{"limiters: [{}]", "limiters[0]: " + none + "0"},
 		{"limiters: [{max_count: 1}]", "limiters[0]: " + none + "0"},
 		{"limiters: [{semaphore: a, fixed_window: a}]", "limiters[0]: " + none + "2"},
-		{"limiters: [{semaphore: a, max_count: 1}, {semaphore: b}]", `limiters[1]: semaphore "b": MaxCount is 0, must be 1 to`},
+		{"limiters: [{semaphore: a, max_count: 1}, {semaphore: b}]", `limiters[1]: semaphore "b": max_count is 0, must be 1 to`},
 		{"limiters: [{semaphore: a, max_count: 1, limit: 2}]", `limiters[0]: semaphore "a" has options that are not for a semaphore`},
 		{"limiters: [{fixed_window: a, limit: 1, interval: 1s, buckets: 1}]", `limiters[0]: fixed window "a" has options that are not for a fixed window`},
 		{"limiters: [{sliding_window: a, limit: 1, interval: 1s, buckets: 1, capacity: 5}]", "has options that are not for a sliding window"},
@@ -170,15 +170,15 @@ func TestParseConfig_NamesTheField(t *testing.T) {
 		{"limiters: [&a {semaphore: a, max_count: 1}, *a]", `limiters[1]: semaphore "a": it is there twice`},
 		{`limiters: [{semaphore: "a\0b", max_count: 1}]`, `limiters[0]: semaphore "a\x00b": the name "a\x00b" must be valid UTF-8 without control characters`},
 		{"limiters: [{semaphore: " + strings.Repeat("n", 101) + ", max_count: 1}]", "has 101 bytes, must have 1 to 100"},
-		{"limiters: [{sliding_window: a}]", `Limit is 0, must be 1 to 1000000000; limiters[0]: sliding window "a": Interval is 0s`},
+		{"limiters: [{sliding_window: a}]", `limit is 0, must be 1 to 1000000000; limiters[0]: sliding window "a": interval is 0s`},
 		{"throttles: [{}]", "throttles[0]: kinds is empty"},
 		{"throttles: [{kinds: []}]", "throttles[0]: kinds is empty"},
 		{"throttles: [{kinds: ['']}]", `throttles[0]: the kind "" must not be empty, and have * at its end only`},
 		{"throttles: [{kinds: ['a*b']}]", `throttles[0]: the kind "a*b" must not be empty`},
 		{"throttles: [{kinds: ['**']}]", `throttles[0]: the kind "**" must not be empty`},
-		{"throttles: [{kinds: [a], limits: [{}]}]", "throttles[0]: Limits[0]: must have one of Mutex, Semaphore"},
-		{"throttles: [{kinds: [a], min_delay: -1s}]", "throttles[0]: MinDelay is -1s, must be 0 to 87600h0m0s"},
-		{"throttles: [{kinds: [a], limits: [{mutex: m, key: '{'}]}]", `throttles[0]: Limits[0]: Key is "{", must have { and }`},
+		{"throttles: [{kinds: [a], limits: [{}]}]", "throttles[0]: limits[0]: must have one of mutex, semaphore"},
+		{"throttles: [{kinds: [a], min_delay: -1s}]", "throttles[0]: min_delay is -1s, must be 0 to 87600h0m0s"},
+		{"throttles: [{kinds: [a], limits: [{mutex: m, key: '{'}]}]", `throttles[0]: limits[0]: key is "{", must have { and }`},
 	} {
 		_, err := ParseConfig([]byte(c.text))
 		require.ErrorIs(t, err, ErrInvalidOptions, "%q", c.text)

@@ -177,13 +177,14 @@ func newStatements(schema, riverSchema string) *statements {
 			(select count(*) from "weir".jobs_keys k where k.limiter = l.id and (k.key <> '' or l.type <> 'dynamic_window')),
 			(select count(*) from "weir".jobs_keys k join "weir".jobs_holders h on h.key = k.id left join RIVER j on j.id = h.job
 				where k.limiter = l.id and LIVE),
-			(select coalesce(sum(k.waiting), 0)::bigint from "weir".jobs_keys k where k.limiter = l.id)
+			(select count(*) from "weir".jobs_keys k join "weir".jobs_waiters w on w.key = k.id where k.limiter = l.id)
 			from "weir".jobs_limiters l order by l.type, l.name`),
 		listKeys: s(`select k.key from "weir".jobs_keys k join "weir".jobs_limiters l on l.id = k.limiter
 			where l.type = $1 and l.name = $2 and k.key > $3 and (k.key <> '' or l.type <> 'dynamic_window') order by k.key limit $4`),
 		oneLimiter: s(`select id, options::text from "weir".jobs_limiters where type = $1 and name = $2`),
-		oneKey:     s(`select id, state, hold, waiting from "weir".jobs_keys where limiter = $1 and key = $2`),
-		allKeys:    s(`select id, limiter, key, state, waiting from "weir".jobs_keys where limiter = $1 and state <> ''`),
+		oneKey: s(`select k.id, k.state, k.hold, (select count(*) from "weir".jobs_waiters w where w.key = k.id)
+			from "weir".jobs_keys k where k.limiter = $1 and k.key = $2`),
+		allKeys: s(`select id, limiter, key, state, waiting from "weir".jobs_keys where limiter = $1 and state <> ''`),
 		listHolders: s(`select h.owner, h.job, h.mode, h.acquired, h.until, h.fence from "weir".jobs_holders h left join RIVER j on j.id = h.job
 			where h.key = $1 and LIVE order by h.acquired, h.job limit 1000`),
 		countOwners: s(`select count(distinct h.owner) from "weir".jobs_holders h left join RIVER j on j.id = h.job where h.key = $1 and LIVE`),
