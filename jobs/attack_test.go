@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river/rivertype"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -133,4 +134,93 @@ func TestDynamicWindow_KeyIsSwept(t *testing.T) {
 
 	require.NoError(t, (<-results).running(t).end(nil))
 	start(th, w.job("a", nil), d).throttled(t)
+}
+
+// sentAway starts a job that is throttled, and sets its row as River does.
+func (w *world) sentAway(th *Throttler, d *Declaration) *started {
+	w.t.Helper()
+	s := start(th, w.job("a", nil), d)
+	w.recordSnooze(s)
+	return s
+}
+
+func (w *world) recordSnooze(s *started) {
+	w.t.Helper()
+	w.exec(`update RIVER set state = 'scheduled', scheduled_at = now() + make_interval(secs => $2) where id = $1`, s.ID, s.throttled(w.t).Duration.Seconds())
+}
+
+// awaitBroughtBack waits until a job is brought back long before it would come by itself.
+func (w *world) awaitBroughtBack(s *started) {
+	w.t.Helper()
+	require.Greater(w.t, s.throttled(w.t).Duration, 30*time.Second)
+	require.Eventually(w.t, func() bool {
+		return w.int(`select count(*) from RIVER where id = $1 and state = 'available' and scheduled_at <= now()`, s.ID) == 1
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// Who waits is brought back when a slot is released much sooner than was expected.
+func TestBroughtBack(t *testing.T) {
+	slow := `update "weir".jobs_keys set hold = 60000000`
+	strict := MustDeclare(Throttle{Strict: true, Limits: []Limit{{Mutex: "m"}}})
+	both := MustDeclare(Throttle{Limits: []Limit{{Semaphore: "s"}}})
+	for name, test := range map[string]func(*world, *Throttler){
+		"jobs before it were cancelled": func(w *world, th *Throttler) {
+			first := start(th, w.job("a", nil), onMutex).running(w.t)
+			w.exec(slow)
+			for range 2 * maxPull {
+				w.state(w.sentAway(th, onMutex).JobRow, rivertype.JobStateCancelled)
+			}
+			last := w.sentAway(th, onMutex)
+			require.NoError(w.t, first.end(nil))
+			w.awaitBroughtBack(last)
+		},
+		"a job before it has a least delay": func(w *world, th *Throttler) {
+			first := start(th, w.job("a", nil), onMutex).running(w.t)
+			w.exec(slow)
+			w.sentAway(th, MustDeclare(Throttle{MinDelay: time.Hour, Limits: []Limit{{Mutex: "m"}}}))
+			last := w.sentAway(th, onMutex)
+			require.NoError(w.t, first.end(nil))
+			w.awaitBroughtBack(last)
+		},
+		"River had not written yet that it was sent away": func(w *world, th *Throttler) {
+			first := start(th, w.job("a", nil), onMutex).running(w.t)
+			w.exec(slow)
+			last := start(th, w.job("a", nil), onMutex)
+			last.throttled(w.t)
+			require.NoError(w.t, first.end(nil))
+			th.flush()
+			w.recordSnooze(last)
+			w.awaitBroughtBack(last)
+		},
+		"strict": func(w *world, th *Throttler) {
+			first := start(th, w.job("a", nil), strict).running(w.t)
+			w.exec(slow)
+			last := w.sentAway(th, strict)
+			require.NoError(w.t, first.end(nil))
+			w.state(first.JobRow, rivertype.JobStateCompleted)
+			w.awaitBroughtBack(last)
+		},
+		"nobody waited when the semaphore was granted": func(w *world, th *Throttler) {
+			require.NoError(w.t, th.SetSemaphore(w.t.Context(), "s", SemaphoreOptions{MaxCount: 1}))
+			first := start(th, w.job("a", nil), both).running(w.t)
+			w.exec(slow)
+			last := w.sentAway(th, both)
+			require.NoError(w.t, first.end(nil))
+			w.awaitBroughtBack(last)
+		},
+		"the holder has died": func(w *world, th *Throttler) {
+			first := start(th, w.job("a", nil), strict).running(w.t)
+			w.exec(slow)
+			last := w.sentAway(th, strict)
+			w.state(first.JobRow, rivertype.JobStateDiscarded)
+			require.NoError(w.t, th.sweepOnce(w.t.Context()))
+			w.awaitBroughtBack(last)
+			require.NoError(w.t, first.end(nil))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			test(w, w.throttler(Options{HandOver: -1}))
+		})
+	}
 }

@@ -23,9 +23,10 @@ type database struct {
 	sql   *statements
 	lease time.Duration
 	lead  func() int64
-	ids   map[Ref]int64            // rows of jobs_keys that are known
-	read  map[int64]readDefinition // by limiter
-	seen  bool                     // a job was found in the database
+	later func(keys []int64, delay time.Duration) // has keys looked at again, for those who wait
+	ids   map[Ref]int64                           // rows of jobs_keys that are known
+	read  map[int64]readDefinition                // by limiter
+	seen  bool                                    // a job was found in the database
 
 	live map[int64]int64 // by key, how many rows counted when all were looked at; 0: few
 }
@@ -167,14 +168,73 @@ func (d *database) try(ctx context.Context, all []*ask, releases []release, room
 	asks = d.foreign(b, asks)
 	b.room = room
 	b.decide(asks, d.lease.Microseconds())
-	b.bringBack(d.lead())
-	if err := d.save(ctx, conn, b); err != nil {
+	again, err := d.bringBack(ctx, conn, b)
+	if err == nil {
+		err = d.save(ctx, conn, b)
+	}
+	if err != nil {
 		return d.rollback(ctx, conn, err)
 	}
-	if len(b.pulled) > 0 { // if it fails they come when they were to come
-		_, _ = conn.Exec(ctx, d.sql.pull, b.pulled)
-	}
+	d.later(b.unseen, 0)
+	d.later(again, recorded)
 	return nil
+}
+
+// bringBack has River bring back the waiters whose turn is near. It returns the keys that are to be looked at again soon.
+func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) (again []int64, err error) {
+	for range 3 { // again if there were waiters whose jobs never come, for those behind them
+		var ids []int64
+		next := b.toBringBack(d.lead())
+		for _, ws := range next {
+			for _, w := range ws {
+				ids = append(ids, w.job)
+			}
+		}
+		if len(ids) == 0 {
+			return again, nil
+		}
+		rows, err := conn.Query(ctx, d.sql.pull, ids)
+		if err != nil {
+			return nil, err
+		}
+		answers := map[int64]int{}
+		var id int64
+		var answer int
+		if _, err := pgx.ForEachRow(rows, []any{&id, &answer}, func() error {
+			answers[id] = answer
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+		var never []int64
+		for key, ws := range next {
+			for _, w := range ws {
+				switch answers[w.job] {
+				case 0:
+					b.comes(key, w)
+				case 1:
+					again = append(again, key)
+				default:
+					never = append(never, key)
+				}
+			}
+		}
+		if len(never) == 0 {
+			return again, nil
+		}
+		again = append(again, never...) // there may be more behind those that were read
+		if rows, err = conn.Query(ctx, d.sql.lost, sorted(never)); err != nil {
+			return nil, err
+		}
+		var p place
+		if _, err := pgx.ForEachRow(rows, []any{&p.key, &p.job}, func() error {
+			b.forget(p)
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return again, nil
 }
 
 func (d *database) rollback(ctx context.Context, conn *pgxpool.Conn, err error) error {
@@ -268,8 +328,12 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, asks []*ask, re
 		q.Queue(d.sql.released, endJobs, endAttempted).Query(func(rows pgx.Rows) error {
 			var s slot
 			var us int64
-			_, err := pgx.ForEachRow(rows, []any{&s.key, &s.owner, &us}, func() error {
+			var waited bool
+			_, err := pgx.ForEachRow(rows, []any{&s.key, &s.owner, &us, &waited}, func() error {
 				held[s] = max(held[s], us)
+				if _, locked := slices.BinarySearch(lock, s.key); waited && !locked {
+					b.unseen = append(b.unseen, s.key)
+				}
 				return nil
 			})
 			return err

@@ -23,6 +23,7 @@ type batcher struct {
 	mu       sync.Mutex
 	asks     []*ask
 	releases []release
+	looks    []look // by time
 	closed   bool
 	wake     chan struct{} // something has come; of size 1
 	done     chan struct{} // run has ended
@@ -83,6 +84,35 @@ func (b *batcher) release(r release) {
 	if !b.closed {
 		b.releases = append(b.releases, r)
 	}
+	b.mu.Unlock()
+	b.signal()
+}
+
+// A look is at keys whose slots may be free then, to bring back those who wait for them.
+type look struct {
+	at   time.Time
+	keys []int64
+}
+
+const (
+	// recorded is after what time River has written down in most cases how a run has ended.
+	recorded = 300 * time.Millisecond
+	// lookEvery bounds how often keys are looked at.
+	lookEvery = 100 * time.Millisecond
+)
+
+// later has keys looked at after a while.
+func (b *batcher) later(keys []int64, delay time.Duration) {
+	if len(keys) == 0 {
+		return
+	}
+	b.mu.Lock()
+	at := time.Now().Add(delay + lookEvery).Truncate(lookEvery)
+	i, found := slices.BinarySearchFunc(b.looks, at, func(l look, at time.Time) int { return l.at.Compare(at) })
+	if !found {
+		b.looks = slices.Insert(b.looks, i, look{at: at})
+	}
+	b.looks[i].keys = append(b.looks[i].keys, keys...)
 	b.mu.Unlock()
 	b.signal()
 }
@@ -182,13 +212,17 @@ func (b *batcher) take() (asks []*ask, releases []release, closed bool) {
 	asks, b.asks = b.asks[:n:n], b.asks[n:]
 	releases, b.releases = b.releases, nil
 
+	now := time.Now()
+	for len(b.looks) > 0 && !b.looks[0].at.After(now) && !b.closed {
+		releases = append(releases, release{contended: sorted(b.looks[0].keys)})
+		b.looks = b.looks[1:]
+	}
 	freed := map[int64]int{} // by key, how many slots
 	for _, r := range releases {
 		for _, key := range r.contended {
 			freed[key]++
 		}
 	}
-	now := time.Now()
 	kept := b.present[:0]
 	for _, a := range b.present { // by job
 		include := !now.Before(a.again)
@@ -226,6 +260,11 @@ func (b *batcher) untilAgain() time.Duration {
 	d := time.Hour
 	for _, a := range b.present {
 		d = min(d, time.Until(a.again))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.looks) > 0 {
+		d = min(d, time.Until(b.looks[0].at))
 	}
 	return d
 }

@@ -77,7 +77,7 @@ type batch struct {
 	gone  map[place]bool
 	wait  map[place]waiting
 
-	pulled []int64 // jobs that River is to bring back now
+	unseen []int64 // keys that were released without their lock, and that others wait for
 }
 
 type slot struct {
@@ -144,21 +144,35 @@ func (b *batch) decide(asks []*ask, lease int64) {
 	}
 }
 
-// bringBack notes the waiters that are to come back now, because their turn is near. Not those that were sent away just
-// now: for River they are still running.
-func (b *batch) bringBack(lead int64) {
+// toBringBack returns the waiters that are to come back now, because their turn is near, by key. Not those that were sent
+// away just now: for River they are still running.
+func (b *batch) toBringBack(lead int64) map[int64][]waiter {
+	next := map[int64][]waiter{}
 	for id, row := range b.rows {
 		if row.slots == nil {
 			continue
 		}
 		for _, w := range row.slots.pull(b.now, lead) {
-			p := place{id, w.job}
-			if b.waits(p) { // its run has not ended yet, and River would not find it
-				continue
+			if !b.waits(place{id, w.job}) { // else its run has not ended yet, and River would not find it
+				next[id] = append(next[id], w)
 			}
-			b.wait[p] = waiting{wake: b.now, earliest: w.earliest, bucket: -1}
-			b.pulled = append(b.pulled, w.job)
 		}
+	}
+	return next
+}
+
+// comes notes that a waiter comes back now.
+func (b *batch) comes(key int64, w waiter) {
+	b.wait[place{key, w.job}] = waiting{wake: b.now, earliest: w.earliest, bucket: -1}
+	w.wake = b.now
+	b.rows[key].slots.join(w)
+}
+
+// forget removes a waiter whose job never comes.
+func (b *batch) forget(p place) {
+	if row := b.rows[p.key]; row != nil && row.slots != nil {
+		row.slots.leave(p.job)
+		b.leave(p)
 	}
 }
 

@@ -152,7 +152,7 @@ func BenchmarkDecide(b *testing.B) {
 				b.StartTimer()
 				batch := in.batch(m)
 				batch.decide(asks, m.lease)
-				batch.bringBack(m.lead)
+				batch.toBringBack(m.lead)
 				for _, row := range batch.rows {
 					if row.window != nil && row.window.changed {
 						row.state = row.window.String()

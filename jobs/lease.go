@@ -104,6 +104,15 @@ func (t *Throttler) sweepOnce(ctx context.Context) error {
 			return err
 		}
 	}
+	rows, err := t.pool.Query(ctx, t.sql.stalled)
+	if err != nil {
+		return err
+	}
+	stalled, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return err
+	}
+	t.batcher.later(stalled, 0)
 	return pgx.BeginTxFunc(ctx, t.pool, readCommitted, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, t.sql.expired)
 		if err != nil {

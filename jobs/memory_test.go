@@ -156,7 +156,12 @@ func (m *memory) live(h *memoryHolder) bool {
 func (m *memory) decide(asks ...*ask) {
 	b := m.load(asks)
 	b.decide(asks, m.lease)
-	b.bringBack(m.lead)
+	for key, next := range b.toBringBack(m.lead) {
+		for _, w := range next {
+			b.comes(key, w)
+			m.pulled = append(m.pulled, w.job)
+		}
+	}
 	m.save(b)
 }
 
@@ -266,7 +271,6 @@ func (m *memory) save(b *batch) {
 		delete(m.waiters, p)
 	}
 	maps.Copy(m.waiters, b.wait)
-	m.pulled = append(m.pulled, b.pulled...)
 }
 
 // check checks what is true after each transaction.

@@ -260,7 +260,9 @@ func (s *session) end() {
 	t.mu.Lock()
 	delete(t.sessions, s)
 	t.mu.Unlock()
-	if s.granted.leased { // else the job's row shows when it ends
+	if s.granted.leased {
 		t.batcher.release(*s.held)
+	} else { // the job's row shows when it ends
+		t.batcher.later(s.held.contended, recorded)
 	}
 }

@@ -164,16 +164,26 @@ func (s *slots) slotEnds(now int64) []int64 {
 const maxPull = 24
 
 // pull returns the waiters that are next, and would come back too late: the slots are released sooner than was expected.
+// One that did not come when it should, or may not come yet, keeps no other from coming.
 func (s *slots) pull(now, lead int64) (next []waiter) {
 	late := max(lead, 100*ms)
-	for i, w := range s.waiters[:min(len(s.waiters), maxPull)] {
-		turn := s.turnBehind(int64(i), now)
-		if turn > late {
+	ahead, turn, patience := int64(0), s.turnBehind(0, now), patience(s.meanHold(now))
+	for _, w := range s.waiters {
+		if turn > late || len(next) == maxPull {
 			break
 		}
-		if !w.present && w.wake > now+late && w.earliest <= now {
+		switch {
+		case w.present || w.wake <= now+late:
+			if !due(w, now, late, patience) {
+				continue
+			}
+		case w.earliest <= now:
 			next = append(next, w)
+		default:
+			continue
 		}
+		ahead++
+		turn = s.turnBehind(ahead, now)
 	}
 	return next
 }

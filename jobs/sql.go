@@ -16,7 +16,7 @@ type statements struct {
 
 	update, dead, hold, adopt, gone, wait string // what it writes
 
-	pull, pullAll, renew, sweepWaiters, sweepHolders, expired, sweepKeys string
+	pull, lost, stalled, pullAll, renew, sweepWaiters, sweepHolders, expired, sweepKeys string
 
 	checkTables, set, lengthen, unknown, lockLimiter, lockKeys, usedBy, remove string
 
@@ -66,7 +66,8 @@ func newStatements(schema, riverSchema string) *statements {
 			select h.key, h.owner, h.job from unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
 			join "weir".jobs_holders h on h.job = q.job and h.attempted = q.attempted where h.mode = 0 for update of h skip locked) e
 			where d.key = e.key and d.owner = e.owner and d.job = e.job
-			returning d.key, d.owner, (extract(epoch from clock_timestamp() - d.acquired) * 1000000)::bigint`),
+			returning d.key, d.owner, (extract(epoch from clock_timestamp() - d.acquired) * 1000000)::bigint,
+				exists (select from "weir".jobs_waiters w where w.key = d.key)`),
 		dynamic: s(`select k.id, k.limiter, k.key, k.state, k.waiting from "weir".jobs_keys k
 			where k.limiter = any(array(select r.limiter from "weir".jobs_keys r where r.id = any($1))) and (k.state <> '' or k.id = any($2))`),
 		clock: `select (extract(epoch from clock_timestamp()) * 1000000)::bigint`,
@@ -122,9 +123,22 @@ func newStatements(schema, riverSchema string) *statements {
 			from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::boolean[]) q (key, job, wake, earliest, bucket, present)
 			on conflict (key, job) do update set wake = excluded.wake, earliest = excluded.earliest, bucket = excluded.bucket, present = excluded.present`),
 
-		// As River's JobRetry does it. A job that River is about to do something with is left alone.
-		pull: s(`update RIVER set state = 'available', scheduled_at = now() where id in (select id from RIVER
-			where id = any($1) and state in ('available', 'scheduled') and scheduled_at > now() for update skip locked)`),
+		// As River's JobRetry does it. A job that River is about to do something with is left alone. The answer for each job: it
+		// comes, 0; it does not come yet, because River has still to write down that it was sent away, 1; it never comes, 2.
+		pull: s(`with pulled as (update RIVER set state = 'available', scheduled_at = now() where id in (select id from RIVER
+				where id = any($1) and state in ('available', 'scheduled') and scheduled_at > now() for update skip locked) returning id)
+			select q.id, case when p.id is not null then 0 when j.id is null or j.finalized_at is not null then 2
+				when j.state = 'running' and j.attempted_at > clock_timestamp() - interval '70 seconds' or j.scheduled_at > now() then 1 else 0 end
+			from unnest($1::bigint[]) q (id) left join pulled p on p.id = q.id left join RIVER j on j.id = q.id`),
+		// Of the first waiters of keys, those whose jobs never come.
+		lost: s(`select w.key, w.job from unnest($1::bigint[]) q (key)
+			cross join lateral (select w.key, w.job from "weir".jobs_waiters w where w.key = q.key order by w.job limit 1000) w
+			left join RIVER j on j.id = w.job where j.id is null or j.finalized_at is not null`),
+		// Keys with a free slot whose waiters nobody has brought back: a job has released it without knowing of them, or has died.
+		stalled: s(`select k.id from (select distinct w.key from "weir".jobs_waiters w
+				where not w.present and w.wake > clock_timestamp() + interval '1 second') w
+			join "weir".jobs_keys k on k.id = w.key join "weir".jobs_limiters l on l.id = k.limiter and l.type in ('mutex', 'semaphore')
+			where (select count(*) from "weir".jobs_holders h where h.key = k.id) < coalesce((l.options->>'max_count')::bigint, 1) limit 1000`),
 		pullAll: s(`update RIVER set state = 'available', scheduled_at = now() where id in (select j.id from "weir".jobs_keys k
 			join "weir".jobs_waiters w on w.key = k.id join RIVER j on j.id = w.job
 			where k.limiter = any($1) and j.state in ('available', 'scheduled') and j.scheduled_at > now() for update of j skip locked)`),

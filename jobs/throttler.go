@@ -69,6 +69,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Throttler, error
 		return nil, err
 	}
 	d := &database{pool: pool, sql: t.sql, lease: options.Lease, lead: t.lead.Load, ids: map[Ref]int64{}, read: map[int64]readDefinition{}, live: map[int64]int64{}}
+	d.later = func(keys []int64, delay time.Duration) { t.batcher.later(keys, delay) }
 	t.batcher = newBatcher(options.CallTimeout, options.HandOverWorkers, d.do, t.report)
 	go t.keep()
 	return t, nil
