@@ -103,7 +103,7 @@ func TestProof_SlidingWindowWithClocksThatAreOff(t *testing.T) {
 	p := process{Throttle: &Throttle{Limits: []Limit{{SlidingWindow: "api"}}}, Workers: 20, Poll: 50 * time.Millisecond}
 	p.Clock = 30 * time.Second
 	one := w.process(p)
-	p.Clock = -30 * time.Second
+	p.Clock, p.Follower = -30*time.Second, true
 	two := w.process(p)
 	w.await(int64(n), 2*time.Minute)
 	one.stop()

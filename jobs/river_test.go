@@ -67,6 +67,7 @@ type process struct {
 	Poll               time.Duration
 	Lease              time.Duration
 	Clock              time.Duration // how far its clock is off
+	Follower           bool          // it is never the one that moves scheduled jobs on, which goes by its own clock
 }
 
 // skewed is River's clock of a machine that is off.
@@ -108,6 +109,7 @@ func (p process) client(ctx context.Context, pool *pgxpool.Pool) (*river.Client[
 		FetchPollInterval: p.Poll, FetchCooldown: min(p.Poll, 100*time.Millisecond), TestOnly: true,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 	}
+	config.LeaderElectionDisabled = p.Follower
 	if p.Clock != 0 {
 		config.Test.Time = skewed{p.Clock}
 	}
