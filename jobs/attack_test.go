@@ -2,6 +2,9 @@ package jobs
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -222,5 +225,40 @@ func TestBroughtBack(t *testing.T) {
 			w := newWorld(t)
 			test(w, w.throttler(Options{HandOver: -1}))
 		})
+	}
+}
+
+// What a resource remembers of who takes part is what is true.
+func TestResource_TakingPart(t *testing.T) {
+	r := DynamicWindowOptions{Interval: 4 * time.Second, Buckets: 4, Capacity: 20, MinLimit: 2}.rules()
+	d := &resource{rules: r, keys: map[string]*window{}, now: 1000}
+	for key := range 12 {
+		d.keys[fmt.Sprint(key)] = &window{width: r.bucket, buckets: r.buckets, now: d.now}
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	var reserved []string
+	var places []int64
+	for range 2000 {
+		key := fmt.Sprint(random.IntN(len(d.keys)))
+		switch at := d.firstFree(key, d.now); {
+		case d.admits(key, false) && random.IntN(3) == 0:
+			d.start(key)
+		case random.IntN(2) == 0 && len(reserved) > 0:
+			i := random.IntN(len(reserved))
+			d.withdraw(reserved[i], places[i])
+			reserved, places = slices.Delete(reserved, i, i+1), slices.Delete(places, i, i+1)
+		default:
+			d.reserve(key, at)
+			reserved, places = append(reserved, key), append(places, at)
+		}
+		fresh := &resource{rules: r, keys: d.keys, now: d.now}
+		for at := range d.parts {
+			require.Equal(t, fresh.takingPart(at).started, d.parts[at].started)
+			require.ElementsMatch(t, fresh.takingPart(at).keys, d.parts[at].keys)
+			require.True(t, slices.IsSorted(d.parts[at].keys))
+		}
+		again := *d
+		again.parts, again.borders = nil, nil
+		require.Equal(t, again.firstFree(key, d.now), d.firstFree(key, d.now))
 	}
 }
