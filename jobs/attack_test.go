@@ -2,9 +2,6 @@ package jobs
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -228,37 +225,65 @@ func TestBroughtBack(t *testing.T) {
 	}
 }
 
-// What a resource remembers of who takes part is what is true.
-func TestResource_TakingPart(t *testing.T) {
-	r := DynamicWindowOptions{Interval: 4 * time.Second, Buckets: 4, Capacity: 20, MinLimit: 2}.rules()
-	d := &resource{rules: r, keys: map[string]*window{}, now: 1000}
-	for key := range 12 {
-		d.keys[fmt.Sprint(key)] = &window{width: r.bucket, buckets: r.buckets, now: d.now}
+// What cancelled jobs have reserved is for others, who come for it.
+func TestSweep_ReservationsOfCancelledJobs(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	require.NoError(t, th.SetDynamicWindow(t.Context(), "d", DynamicWindowOptions{Limit: 2, Interval: time.Hour}))
+	require.NoError(t, th.SetFixedWindow(t.Context(), "f", FixedWindowOptions{Limit: 3, Interval: time.Hour}))
+	for name, d := range map[string]*Declaration{
+		"dynamic": MustDeclare(Throttle{Limits: []Limit{{DynamicWindow: "d", Key: "k"}}}),
+		"fixed":   MustDeclare(Throttle{Limits: []Limit{{FixedWindow: "f"}}}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			ref, limit := Ref{Type: FixedWindow, Name: "f"}, 3
+			if name == "dynamic" {
+				ref, limit = Ref{Type: DynamicWindow, Name: "d", Key: "k"}, 2
+			}
+			for range limit {
+				require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+			}
+			for range 5 * limit {
+				w.state(w.sentAway(th, d).JobRow, rivertype.JobStateCancelled)
+			}
+			last := w.sentAway(th, d)
+			require.Greater(t, last.throttled(t).Duration, 4*time.Hour)
+			assert.Equal(t, 5*limit+1, must(th.Inspect(t.Context(), ref)).Reserved)
+			require.NoError(t, th.sweepOnce(t.Context()))
+			w.awaitBroughtBack(last)
+			require.Eventually(t, func() bool {
+				return must(th.Inspect(t.Context(), ref)).Reserved == 1
+			}, 10*time.Second, 10*time.Millisecond)
+			assert.LessOrEqual(t, start(th, w.rerun(last.JobRow), d).throttled(t).Duration, time.Hour)
+		})
 	}
-	random := rand.New(rand.NewPCG(1, 2))
-	var reserved []string
-	var places []int64
-	for range 2000 {
-		key := fmt.Sprint(random.IntN(len(d.keys)))
-		switch at := d.firstFree(key, d.now); {
-		case d.admits(key, false) && random.IntN(3) == 0:
-			d.start(key)
-		case random.IntN(2) == 0 && len(reserved) > 0:
-			i := random.IntN(len(reserved))
-			d.withdraw(reserved[i], places[i])
-			reserved, places = slices.Delete(reserved, i, i+1), slices.Delete(places, i, i+1)
-		default:
-			d.reserve(key, at)
-			reserved, places = append(reserved, key), append(places, at)
+}
+
+// How many jobs wait for windows is counted, not kept in step.
+func TestInspect_WaitersOfWindows(t *testing.T) {
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	require.NoError(t, th.SetDynamicWindow(t.Context(), "d", DynamicWindowOptions{Limit: 1, Interval: time.Hour}))
+	d := MustDeclare(Throttle{Limits: []Limit{{DynamicWindow: "d", Key: "k"}}})
+	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+	for range 3 {
+		w.sentAway(th, d)
+	}
+	assert.Equal(t, 3, must(th.Limiters(t.Context()))[0].Waiters)
+	assert.Equal(t, 3, must(th.Inspect(t.Context(), Ref{Type: DynamicWindow, Name: "d", Key: "k"})).Waiting)
+	assert.Equal(t, 3, must(th.Inspect(t.Context(), Ref{Type: DynamicWindow, Name: "d"})).Waiting)
+}
+
+// What a batch takes does not grow with the square of the jobs that ask.
+func BenchmarkDecide_GrantsWhatWasReserved(b *testing.B) {
+	for range b.N {
+		batch := newBatch(1_000_000)
+		batch.rows[1] = &keyRow{id: 1, rules: rules{bucket: 1_000_000, buckets: 1, limit: 100_000}, window: &window{width: 1_000_000, buckets: 1, now: 1}}
+		var asks []*ask
+		for job := range int64(maxBatch) {
+			asks = append(asks, &ask{job: job, waits: true, needs: []need{{id: 1}}})
+			batch.known[place{1, job}] = waiting{bucket: 1}
 		}
-		fresh := &resource{rules: r, keys: d.keys, now: d.now}
-		for at := range d.parts {
-			require.Equal(t, fresh.takingPart(at).started, d.parts[at].started)
-			require.ElementsMatch(t, fresh.takingPart(at).keys, d.parts[at].keys)
-			require.True(t, slices.IsSorted(d.parts[at].keys))
-		}
-		again := *d
-		again.parts, again.borders = nil, nil
-		require.Equal(t, again.firstFree(key, d.now), d.firstFree(key, d.now))
+		batch.decide(asks, 1)
 	}
 }

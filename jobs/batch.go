@@ -263,6 +263,9 @@ func (d *database) foreign(b *batch, asks []*ask) []*ask {
 		return asks
 	}
 	return slices.DeleteFunc(asks, func(a *ask) bool {
+		if a.leaves {
+			return false
+		}
 		if b.running[run{a.job, a.attempted.UnixMicro()}] {
 			d.seen = true
 			return false

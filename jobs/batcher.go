@@ -79,6 +79,16 @@ func (b *batcher) ask(ctx context.Context, a *ask) (verdict, error) {
 	}
 }
 
+// leave has jobs that never come give back the places that they have reserved.
+func (b *batcher) leave(jobs map[int64][]need) {
+	b.mu.Lock()
+	for job, needs := range jobs {
+		b.asks = append(b.asks, &ask{job: job, leaves: true, needs: needs, done: make(chan verdict, 1), left: true})
+	}
+	b.mu.Unlock()
+	b.signal()
+}
+
 func (b *batcher) release(r release) {
 	b.mu.Lock()
 	if !b.closed {

@@ -13,6 +13,7 @@ type ask struct {
 	attempted time.Time // with job, this names one run
 	first     bool      // it is the job's first run
 	strict    bool
+	leaves    bool  // the job never comes: it gives back the places that it has reserved
 	waits     bool  // false: the job is cancelled if it is throttled, and waits for nothing
 	stays     int64 // for how long it may wait in its worker, µs
 	minDelay  int64 // µs
@@ -190,6 +191,10 @@ func (b *batch) one(a *ask, lease int64) {
 			row.slots.leave(a.job)
 		}
 	}
+	if a.leaves {
+		b.forgetJob(a.job)
+		return
+	}
 	refused := make([]bool, len(a.needs))
 	granted := true
 	for i, n := range a.needs {
@@ -229,8 +234,13 @@ func (b *batch) one(a *ask, lease int64) {
 	if !granted {
 		return
 	}
-	for _, key := range b.keysOf[a.job] { // what it waited for under limits that it does not have any more
-		if p := (place{key, a.job}); b.waits(p) {
+	b.forgetJob(a.job) // what it waited for under limits that it does not have any more
+}
+
+// forgetJob removes a job from all that wait.
+func (b *batch) forgetJob(job int64) {
+	for _, key := range b.keysOf[job] {
+		if p := (place{key, job}); b.waits(p) {
 			b.leave(p)
 		}
 	}

@@ -224,7 +224,7 @@ func (t *Throttler) inspectDynamic(ctx context.Context, tx pgx.Tx, info *KeyInfo
 				info.Reserved += int(e.reserved)
 			}
 		}
-		return nil
+		return tx.QueryRow(ctx, t.sql.allWaiters, row.limiter).Scan(&info.Waiting)
 	}
 	if d.keys[info.Key] == nil {
 		d.keys[info.Key] = &window{width: d.bucket, buckets: d.buckets, now: d.now}

@@ -3,6 +3,8 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -99,6 +101,9 @@ func (t *Throttler) sweep() {
 }
 
 func (t *Throttler) sweepOnce(ctx context.Context) error {
+	if err := t.sweepPlaces(ctx); err != nil {
+		return err
+	}
 	for _, sql := range []string{t.sql.sweepWaiters, t.sql.sweepHolders} {
 		if _, err := t.pool.Exec(ctx, sql); err != nil {
 			return err
@@ -127,4 +132,31 @@ func (t *Throttler) sweepOnce(ctx context.Context) error {
 		_, err = tx.Exec(ctx, t.sql.sweepKeys, ids)
 		return err
 	})
+}
+
+// sweepPlaces gives back what jobs that never come have reserved in windows, and brings back as many of those who wait for
+// a later place. What is reserved may be far ahead: without that a window would stand still for as long.
+func (t *Throttler) sweepPlaces(ctx context.Context) error {
+	rows, err := t.pool.Query(ctx, t.sql.deadPlaces)
+	if err != nil {
+		return err
+	}
+	dead, free := map[int64][]need{}, map[int64]int64{}
+	var job, key int64
+	var n need
+	if _, err := pgx.ForEachRow(rows, []any{&job, &key, &n.ref.Type, &n.ref.Name, &n.ref.Key}, func() error {
+		dead[job] = append(dead[job], n)
+		free[key]++
+		return nil
+	}); err != nil || len(dead) == 0 {
+		return err
+	}
+	t.batcher.leave(dead)
+	keys := slices.Collect(maps.Keys(free))
+	counts := make([]int64, len(keys))
+	for i, key := range keys {
+		counts[i] = free[key]
+	}
+	_, err = t.pool.Exec(ctx, t.sql.pullPlaces, keys, counts)
+	return err
 }

@@ -16,11 +16,11 @@ type statements struct {
 
 	update, dead, hold, adopt, gone, wait string // what it writes
 
-	pull, lost, stalled, pullAll, renew, sweepWaiters, sweepHolders, expired, sweepKeys string
+	pull, lost, stalled, pullAll, renew, deadPlaces, pullPlaces, sweepWaiters, sweepHolders, expired, sweepKeys string
 
 	checkTables, set, lengthen, unknown, lockLimiter, lockKeys, usedBy, remove string
 
-	listLimiters, listKeys, oneLimiter, oneKey, allKeys, listHolders, countOwners, listWaiters, operator string
+	listLimiters, listKeys, oneLimiter, oneKey, allKeys, allWaiters, listHolders, countOwners, listWaiters, operator string
 }
 
 // Rows are found by their keys. The planner would read a table that is small, or was when it was last looked at, from
@@ -154,6 +154,15 @@ func newStatements(schema, riverSchema string) *statements {
 			select h.job, h.attempted from unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
 			join "weir".jobs_holders h on h.job = q.job and h.attempted = q.attempted where h.mode = 1`),
 		// What is left of jobs that never came back, and keys that mean nothing any more.
+		deadPlaces: s(`select w.job, k.id, l.type, l.name, k.key from "weir".jobs_waiters w join "weir".jobs_keys k on k.id = w.key
+			join "weir".jobs_limiters l on l.id = k.limiter left join RIVER j on j.id = w.job
+			where w.bucket is not null and (j.id is null or j.finalized_at is not null) limit 1000`),
+		// The last ones, so that none of the places between is left empty.
+		pullPlaces: s(`update RIVER set state = 'available', scheduled_at = now() where id in (
+			select last.id from unnest($1::bigint[], $2::bigint[]) q (key, n) cross join lateral (
+				select j.id from "weir".jobs_waiters w join RIVER j on j.id = w.job where w.key = q.key and w.bucket is not null
+				and j.state in ('available', 'scheduled') and j.scheduled_at > now() + interval '1 second'
+				order by w.wake desc limit q.n for update of j skip locked) last)`),
 		sweepWaiters: s(`delete from "weir".jobs_waiters w using (select o.key, o.job from "weir".jobs_waiters o
 			left join RIVER j on j.id = o.job where o.wake < clock_timestamp() - interval '1 minute'
 			and (j.id is null or j.finalized_at is not null) limit 1000 for update of o skip locked) e where w.key = e.key and w.job = e.job`),
@@ -198,7 +207,8 @@ func newStatements(schema, riverSchema string) *statements {
 		oneLimiter: s(`select id, options::text from "weir".jobs_limiters where type = $1 and name = $2`),
 		oneKey: s(`select k.id, k.state, k.hold, (select count(*) from "weir".jobs_waiters w where w.key = k.id)
 			from "weir".jobs_keys k where k.limiter = $1 and k.key = $2`),
-		allKeys: s(`select id, limiter, key, state, waiting from "weir".jobs_keys where limiter = $1 and state <> ''`),
+		allWaiters: s(`select count(*) from "weir".jobs_keys k join "weir".jobs_waiters w on w.key = k.id where k.limiter = $1`),
+		allKeys:    s(`select id, limiter, key, state, waiting from "weir".jobs_keys where limiter = $1 and state <> ''`),
 		listHolders: s(`select h.owner, h.job, h.mode, h.acquired, h.until, h.fence from "weir".jobs_holders h left join RIVER j on j.id = h.job
 			where h.key = $1 and LIVE order by h.acquired, h.job limit 1000`),
 		countOwners: s(`select count(distinct h.owner) from "weir".jobs_holders h left join RIVER j on j.id = h.job where h.key = $1 and LIVE`),
