@@ -287,3 +287,44 @@ func BenchmarkDecide_GrantsWhatWasReserved(b *testing.B) {
 		batch.decide(asks, 1)
 	}
 }
+
+// A job whose turn in a window has come, and that a mutex sends away, does not have to wait for a place again.
+func TestDecide_PlaceIsKept(t *testing.T) {
+	const hour = 3600 * 1000 * ms
+	const onMutex, onWindow = 1, 2
+	stored := map[place]waiting{}
+	w := &window{width: hour, buckets: 1, now: 100}
+	decide := func(now int64, held bool, jobs ...int64) (granted []int64) {
+		b := newBatch(now * hour)
+		s := &slots{max: 1, owners: map[string]int64{}}
+		if held {
+			s.owners["another"] = b.now
+		}
+		w.now = now
+		w.tidy()
+		b.rows[onMutex] = &keyRow{id: onMutex, ref: Ref{Type: Mutex}, slots: s, kept: map[string]bool{}}
+		b.rows[onWindow] = &keyRow{id: onWindow, rules: rules{bucket: hour, buckets: 1, limit: 1}, window: w}
+		b.known = stored
+		var asks []*ask
+		for _, job := range jobs {
+			a := &ask{job: job, waits: true, needs: []need{{id: onWindow}}}
+			if job == 1 {
+				a.needs = append(a.needs, need{id: onMutex, ref: Ref{Type: Mutex}, owner: "one"})
+			}
+			asks = append(asks, a)
+		}
+		b.decide(asks, 1)
+		for _, a := range asks {
+			if a.result.granted {
+				granted = append(granted, a.job)
+			}
+		}
+		return granted
+	}
+	require.Equal(t, []int64{9}, decide(100, false, 9))
+	require.Empty(t, decide(100, false, 1, 2, 3, 4))
+	require.Equal(t, []int64{10}, decide(101, true, 1, 10)) // the place of job 1 is for another
+	require.Equal(t, []int64{1}, decide(102, false, 1))
+	require.Empty(t, decide(102, false, 2))
+	require.Len(t, w.list, 4) // 102, and the places of 2, 3 and 4
+}

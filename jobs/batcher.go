@@ -217,7 +217,7 @@ func (b *batcher) take() (asks []*ask, releases []release, closed bool) {
 		}
 		b.asks, b.present = nil, nil
 	}
-	b.asks = slices.DeleteFunc(b.asks, func(a *ask) bool { return a.left }) // windows would count a job that does not run
+	b.asks = slices.DeleteFunc(b.asks, func(a *ask) bool { return a.left && !a.leaves }) // windows would count a job that does not run
 	n := min(len(b.asks), maxBatch)
 	asks, b.asks = b.asks[:n:n], b.asks[n:]
 	releases, b.releases = b.releases, nil

@@ -227,7 +227,11 @@ func (b *batch) one(a *ask, lease int64) {
 		b.grant(a, lease)
 	}
 	for i, n := range a.needs {
-		if were[i] && (granted || !refused[i] || !a.waits) {
+		switch {
+		case !were[i] || !granted && refused[i] && a.waits:
+		case !granted && a.waits && known[i].bucket >= 0:
+			b.keepPlace(a, n, known[i])
+		default:
 			b.leave(place{n.id, a.job})
 		}
 	}
@@ -260,6 +264,22 @@ func (a *ask) several(resource int64) bool {
 func (b *batch) waits(p place) bool {
 	_, ok := b.known[p]
 	return ok
+}
+
+// keepPlace lets a job that another limit sends away keep its place in a window: else it would be behind all who have one,
+// each time. If the time of the place has come, it keeps no other job from it, and this one comes before those without a
+// place when it is back.
+func (b *batch) keepPlace(a *ask, n need, w waiting) {
+	window := b.rows[n.id].window
+	if at := w.bucket / window.width; at > window.now {
+		window.reserve(at)
+	} else {
+		w.bucket = window.begin(window.now - 1)
+	}
+	if w.present = a.result.present; !w.present {
+		w.wake, w.earliest = a.result.wake, a.result.wake
+	}
+	b.join(place{n.id, a.job}, w)
 }
 
 // leave removes a job from those that wait for a key.
