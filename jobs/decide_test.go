@@ -31,7 +31,7 @@ func TestDecide_AllOrNothing(t *testing.T) {
 	m.decide(m.job(1, m.fixed("full")))
 	needs := []need{m.mutex("m"), m.semaphore("s"), m.fixed("full"), m.sliding("roomy"), m.dynamic("d", "k")}
 	var rows []string
-	for i := range len(needs) { // whatever the order of the limits
+	for i := range needs { // whatever the order of the limits
 		needs = append(needs[1:], needs[0])
 		a := m.job(2, needs...)
 		m.decide(a)

@@ -190,7 +190,7 @@ func TestSlots_Pull(t *testing.T) {
 	}
 	assert.Equal(t, []int64{0, 1}, jobs(s.pull(now, 0)), "whose turn is within 100 ms")
 	assert.Equal(t, []int64{0, 1, 2, 3}, jobs(s.pull(now, 160*ms)))
-	assert.Len(t, s.pull(now, 1000*second), 0, "they come in time")
+	assert.Empty(t, s.pull(now, 1000*second), "they come in time")
 	for i := range s.waiters {
 		s.waiters[i].wake = now + 10_000*second
 	}
@@ -411,7 +411,7 @@ func TestDecide_ManyJobsWithSeveralLimits(t *testing.T) {
 
 // measured compares the time and the runs that all jobs took.
 func (s *simulation) measured(began, ideal int64, times, runs float64) {
-	t := s.memory.t
+	t := s.t
 	took := float64(s.now-began) / float64(ideal)
 	perJob := float64(s.runs) / float64(len(s.begun))
 	t.Logf("%.2f of the ideal, %.2f runs a job", took, perJob)

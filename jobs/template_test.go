@@ -175,7 +175,7 @@ func takeApart(t testing.TB, tmpl template, key string) (values []string) {
 	last := len(tmpl.fields) - 1
 	for i := range tmpl.fields {
 		text := tmpl.texts[i+1]
-		value := rest
+		var value string
 		if i < last {
 			first, _ := utf8.DecodeRuneInString(text)
 			end := strings.IndexRune(rest, first)
