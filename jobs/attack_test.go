@@ -208,6 +208,15 @@ func TestBroughtBack(t *testing.T) {
 			require.NoError(w.t, first.end(nil))
 			w.awaitBroughtBack(last)
 		},
+		"a job before it has failed meanwhile": func(w *world, th *Throttler) {
+			first := start(th, w.job("a", nil), onMutex).running(w.t)
+			w.exec(slow)
+			failed := w.sentAway(th, onMutex)
+			w.exec(`update RIVER set state = 'retryable' where id = $1`, failed.ID)
+			last := w.sentAway(th, onMutex)
+			require.NoError(w.t, first.end(nil))
+			w.awaitBroughtBack(last)
+		},
 		"the holder has died": func(w *world, th *Throttler) {
 			first := start(th, w.job("a", nil), strict).running(w.t)
 			w.exec(slow)

@@ -182,7 +182,7 @@ func (d *database) try(ctx context.Context, all []*ask, releases []release, room
 
 // bringBack has River bring back the waiters whose turn is near. It returns the keys that are to be looked at again soon.
 func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) (again []int64, err error) {
-	for range 3 { // again if there were waiters whose jobs never come, for those behind them
+	for range 3 { // again if there were waiters that do not come, for those behind them
 		var ids []int64
 		next := b.toBringBack(d.lead())
 		for _, ws := range next {
@@ -207,19 +207,23 @@ func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) 
 			return nil, err
 		}
 		var never []int64
+		more := false
 		for key, ws := range next {
 			for _, w := range ws {
 				switch answers[w.job] {
 				case 0:
-					b.comes(key, w)
+					b.comes(key, w, b.now)
 				case 1:
 					again = append(again, key)
+				case 2:
+					never, more = append(never, key), true
 				default:
-					never = append(never, key)
+					b.comes(key, w, b.now-2*maxPatience) // as if it had not come when it should
+					more = true
 				}
 			}
 		}
-		if len(never) == 0 {
+		if !more {
 			return again, nil
 		}
 		again = append(again, never...) // there may be more behind those that were read

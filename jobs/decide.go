@@ -162,10 +162,10 @@ func (b *batch) toBringBack(lead int64) map[int64][]waiter {
 	return next
 }
 
-// comes notes that a waiter comes back now.
-func (b *batch) comes(key int64, w waiter) {
-	b.wait[place{key, w.job}] = waiting{wake: b.now, earliest: w.earliest, bucket: -1}
-	w.wake = b.now
+// comes notes when a waiter comes back.
+func (b *batch) comes(key int64, w waiter, wake int64) {
+	b.wait[place{key, w.job}] = waiting{wake: wake, earliest: w.earliest, bucket: -1}
+	w.wake = wake
 	b.rows[key].slots.join(w)
 }
 

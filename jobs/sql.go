@@ -124,11 +124,14 @@ func newStatements(schema, riverSchema string) *statements {
 			on conflict (key, job) do update set wake = excluded.wake, earliest = excluded.earliest, bucket = excluded.bucket, present = excluded.present`),
 
 		// As River's JobRetry does it. A job that River is about to do something with is left alone. The answer for each job: it
-		// comes, 0; it does not come yet, because River has still to write down that it was sent away, 1; it never comes, 2.
+		// comes, 0; it does not come yet, because River has still to write down that it was sent away, 1; it never comes, 2; it comes some time, as a
+		// job does that has failed meanwhile, 3.
 		pull: s(`with pulled as (update RIVER set state = 'available', scheduled_at = now() where id in (select id from RIVER
 				where id = any($1) and state in ('available', 'scheduled') and scheduled_at > now() for update skip locked) returning id)
 			select q.id, case when p.id is not null then 0 when j.id is null or j.finalized_at is not null then 2
-				when j.state = 'running' and j.attempted_at > clock_timestamp() - interval '70 seconds' or j.scheduled_at > now() then 1 else 0 end
+				when j.state = 'running' and j.attempted_at > clock_timestamp() - interval '70 seconds'
+					or j.state in ('available', 'scheduled') and j.scheduled_at > now() then 1
+				when j.state = 'available' then 0 else 3 end
 			from unnest($1::bigint[]) q (id) left join pulled p on p.id = q.id left join RIVER j on j.id = q.id`),
 		// Of the first waiters of keys, those whose jobs never come.
 		lost: s(`select w.key, w.job from unnest($1::bigint[]) q (key)
