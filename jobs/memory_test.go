@@ -158,7 +158,7 @@ func (m *memory) decide(asks ...*ask) {
 	b.decide(asks, m.lease)
 	for key, next := range b.toBringBack(m.lead) {
 		for _, w := range next {
-			b.comes(key, w)
+			b.comes(key, w, b.now)
 			m.pulled = append(m.pulled, w.job)
 		}
 	}
