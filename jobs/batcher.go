@@ -286,7 +286,7 @@ func (b *batcher) batch(asks []*ask, releases []release) {
 	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
 	defer cancel()
 	err := errHook
-	defer func() { b.deliver(asks, releases, err) }() // deferred: nobody may wait for ever because a hook called Goexit
+	defer func() { b.deliver(asks, releases, err) }() // deferred: the asks are answered also if a hook calls Goexit
 	recovered.Call("jobs: a batch", func() { err = b.do(ctx, asks, releases, b.room-len(b.present)) })
 }
 
@@ -299,7 +299,7 @@ func (b *batcher) deliver(asks []*ask, releases []release, err error) {
 	for _, a := range asks {
 		v := a.result
 		if err != nil {
-			v = verdict{err: err, failed: true}
+			v = verdict{err: err}
 		}
 		switch {
 		case v.err == nil && v.present && !a.left:

@@ -48,7 +48,6 @@ type verdict struct {
 	present   bool  // not granted, and the job waits in its worker
 	turn      int64 // present: how long that will take, µs
 	by        Ref   // not granted: the limiter that makes it wait longest
-	now       int64 // the database's clock, µs
 	wake      int64 // not granted: when to come back
 	fence     int64
 	rows      int     // granted: how many rows of jobs_holders are to be released and renewed
@@ -57,7 +56,6 @@ type verdict struct {
 	contended []int64 // of these, the keys that others wait for
 	waited    int64   // granted: since when it was first sent away, µs; by is the limiter that did it
 	late      int64   // how much later than it should the job came back, µs; -1: it was not sent away
-	failed    bool    // err is that of the whole transaction
 }
 
 // A batch is what one transaction has read, and what it will write. Decisions change the former and note the latter.
@@ -205,7 +203,7 @@ func (b *batch) one(a *ask, lease int64) {
 			w.change(w.now, +1, 0)
 		}
 	}
-	a.result = verdict{granted: granted, now: b.now, late: -1}
+	a.result = verdict{granted: granted, late: -1}
 	for i, w := range known {
 		if were[i] && !w.present {
 			a.result.late = max(a.result.late, b.now-w.wake)

@@ -72,8 +72,8 @@
 //     before the work begins.
 //   - batcher.go collects what the jobs of a process ask and release, for one transaction after the other. Jobs that wait
 //     in their workers are there.
-//   - batch.go is such a transaction. It locks the keys in the order of their numbers, reads what is held and who waits,
-//     and writes what was decided.
+//   - batch.go is such a transaction. It locks the keys in the order of their numbers, reads what is held and who waits
+//     (batchread.go), and writes what was decided (batchwrite.go).
 //   - decide.go decides, without a database and without a clock: all needs of a job or none. The limiters are in slots.go,
 //     window.go and dynamic.go.
 //   - sql.go has the statements, and the rule when a slot is held (live): it follows from the row of the job in

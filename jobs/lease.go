@@ -14,7 +14,7 @@ import (
 
 const sweepInterval = time.Minute
 
-// keep renews the leases of running jobs, tells those that have lost theirs, and removes what nobody needs any more.
+// keep renews the leases of running jobs, tells those that have lost theirs, and removes what is not needed any more.
 func (t *Throttler) keep() {
 	ended := false
 	defer func() {

@@ -15,6 +15,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 	"github.com/riverqueue/river/rivertype"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -213,4 +214,11 @@ func (s *started) running(t testing.TB) *started {
 	default:
 	}
 	return s
+}
+
+// The names of schemas may be words that stand for something in the texts of statements.
+func TestStatements_SchemasWithWordsOfTheirs(t *testing.T) {
+	sql := newStatements("LIVE_RIVER", "weir")
+	assert.Contains(t, sql.sweepHolders, `"LIVE_RIVER".jobs_holders`)
+	assert.Contains(t, sql.sweepHolders, `"weir".river_job`)
 }

@@ -139,7 +139,7 @@ func TestThrottler_Asked(t *testing.T) {
 			{ref: Ref{Type: FixedWindow, Name: "m"}, owner: "job 7"},
 		}, a.needs)
 		assert.False(t, a.waits, "the first that says it")
-		assert.EqualValues(t, int64(3600_000_000), a.minDelay, "the first that says it")
+		assert.Equal(t, int64(3600_000_000), a.minDelay, "the first that says it")
 		assert.True(t, a.strict, "any")
 	})
 	t.Run("an owner is not a job", func(t *testing.T) {

@@ -43,9 +43,9 @@ func newStatements(schema, riverSchema string) *statements {
 	if riverSchema != "" {
 		river = `"` + riverSchema + `".river_job`
 	}
-	s := func(text string) string {
-		return strings.NewReplacer("LIVE", live, "HELD", held, "RIVER", river).Replace(pgmigrate.InSchema(text, schema))
-	}
+	// In one pass: the name of a schema may be one of these words.
+	places := strings.NewReplacer("LIVE", live, "HELD", held, `"`+pgmigrate.DefaultSchema+`"`, `"`+schema+`"`, "RIVER", river)
+	s := places.Replace
 	return &statements{
 		replace: s,
 
@@ -137,7 +137,7 @@ func newStatements(schema, riverSchema string) *statements {
 		lost: s(`select w.key, w.job from unnest($1::bigint[]) q (key)
 			cross join lateral (select w.key, w.job from "weir".jobs_waiters w where w.key = q.key order by w.job limit 1000) w
 			left join RIVER j on j.id = w.job where j.id is null or j.finalized_at is not null`),
-		// Keys with a free slot whose waiters nobody has brought back: a job has released it without knowing of them, or has died.
+		// Keys with a free slot whose waiters were not brought back: a job has released it without knowing of them, or has died.
 		stalled: s(`select k.id from (select distinct w.key from "weir".jobs_waiters w
 				where not w.present and w.wake > clock_timestamp() + interval '1 second') w
 			join "weir".jobs_keys k on k.id = w.key join "weir".jobs_limiters l on l.id = k.limiter and l.type in ('mutex', 'semaphore')
