@@ -11,32 +11,39 @@ import (
 // taken are missing from it, and on every grid line some come back. A fixed
 // window is a bucket in which all of them do.
 //
-// A program may have a million buckets, one a key, of which few ever reject
-// anybody. So what they have in common is shared between the buckets of one
-// factory until one of them needs its own, and a bucket has six words.
+// A program may have a million buckets, one a key, of which few ever have somebody
+// waiting. So what they have in common is shared between the buckets of one family
+// until one of them needs its own, and a bucket has six words. It goes back to what
+// is shared when it is full again.
 type bucket struct {
 	mu      sync.Mutex
-	missing int64 // permits missing from full; above the limit after that was lowered
-	line    int64 // the grid line that missing is right for; once full, the line that filled it
-	spent   int64 // permits ever taken; wraps around
-	granted int64 // leases granted
+	missing int64  // permits missing from full; above the limit after that was lowered
+	line    int64  // the grid line that missing is right for; once full, the line that filled it
+	spent   int64  // permits ever taken; wraps around
+	granted uint32 // leases granted, those aside that state.granted counts
+	failed  uint32 // leases rejected, those aside that state.failed counts
 	state   *bucketState
 }
 
 // bucketState is the rest of a bucket. A shared one is never written to.
 type bucketState struct {
-	common
-	refill int64 // permits that come back on each line
-	period int64 // nanoseconds between two lines
+	refill int64   // permits that come back on each line
+	period int64   // nanoseconds between two lines
+	lines  divisor // by period
+	idleAt int64   // where not 0: since when a full bucket has been idle, instead of line
 	manual bool
-	asOf   int64 // manual: the moment up to which time has gone on
-	idleAt int64 // where not 0: since when a full bucket has been idle, instead of line
+	shared bool
+	common
+
+	asOf    int64 // manual: the moment up to which time has gone on
+	granted int64 // leases granted that the bucket does not count
 
 	refunded int64 // permits that were refunded since line
 	lows     []low // see ownBucket
+	since    int64 // the line on which the bucket got this state for itself
 
-	shared       bool
-	sharedClosed *bucketState // what a shared one becomes when its bucket is closed
+	family       *bucketFamily // nil: that of one bucket
+	sharedClosed *bucketState  // what a shared one becomes when its bucket is closed
 }
 
 // wholly is the refill of a bucket in which everything comes back.
@@ -54,17 +61,16 @@ type bucketLimits struct {
 func newBucketState(l bucketLimits) *bucketState {
 	return &bucketState{
 		common: common{limit: l.limit, queue: queue{limit: l.queueLimit, order: l.queueOrder}},
-		refill: l.refill, period: int64(l.period), manual: l.manual,
+		refill: l.refill, period: int64(l.period), lines: newDivisor(int64(l.period)), manual: l.manual,
+		since: unknown,
 	}
 }
 
-// shareable returns s as the state of many buckets. Those that are replenished
-// by hand cannot share, because each has a time of its own.
-func (s *bucketState) shareable() *bucketState {
-	closed := *s
-	closed.shared, closed.closed = true, true
-	s.shared, s.sharedClosed = true, &closed
-	return s
+func (s *bucketState) limits() bucketLimits {
+	return bucketLimits{
+		limit: s.limit, refill: s.refill, period: time.Duration(s.period),
+		queueLimit: s.queue.limit, queueOrder: s.queue.order, manual: s.manual,
+	}
 }
 
 func (b *bucket) start(s *bucketState) {
@@ -87,10 +93,92 @@ func (b *bucket) Acquire(ctx context.Context, n int) (Lease, error) {
 	return b.acquire(ctx, clock(), n, true)
 }
 
-// acquire is both, for a caller who has read the clock.
+// acquire is both, for a caller who has read the clock. What most calls are, permits that
+// a bucket has or not with nobody waiting, it decides itself.
 func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Lease, error) {
 	ctxErr := ctx.Err()
 	b.mu.Lock()
+	if ctxErr != nil || !b.plain(now, n) {
+		return b.acquireRarely(ctx, ctxErr, now, n, wait)
+	}
+	b.advance(now)
+	s := b.state
+	over := b.missing - (s.limit - int64(n))
+	if over <= 0 {
+		l := b.take(n)
+		b.mu.Unlock()
+		return l, nil
+	}
+	if wait && s.queue.limit > 0 {
+		return join(ctx, nil, b, now, n)
+	}
+	b.countFailed()
+	line := b.line
+	b.mu.Unlock()
+	l := Lease{tag: int64(waitFor(now, line, linesToCover(over, s.refill), s.period))}
+	if wait {
+		l.owner, l.n = noPermit, -1
+	}
+	return l, nil
+}
+
+// plain reports whether a request for n permits is decided by what is missing alone.
+func (b *bucket) plain(now int64, n int) bool {
+	s := b.state
+	return s != nil && n > 0 && int64(n) <= s.limit && !s.closed && !s.manual && s.queue.empty() && s.idleAt == 0 &&
+		now-b.line >= otherClock
+}
+
+// advance brings a bucket that is asked for permits up to date: it is not full afterwards,
+// or takes them, so it is not asked any more since when it has been full.
+func (b *bucket) advance(now int64) {
+	s := b.state
+	elapsed := now - b.line
+	if elapsed < s.period {
+		return
+	}
+	lines := s.lines.quotient(elapsed)
+	b.line += lines * s.period
+	if b.missing == 0 {
+		return
+	}
+	if b.missing <= s.refill || lines >= linesToCover(b.missing, s.refill) {
+		b.missing = 0
+	} else {
+		b.missing -= lines * s.refill
+	}
+	if !s.shared {
+		b.noteLow()
+	}
+}
+
+// take takes n permits that are free of a bucket that is up to date. n is not 0.
+func (b *bucket) take(n int) Lease {
+	if b.granted++; b.granted == 0 {
+		b.carryGranted()
+	}
+	b.missing += int64(n)
+	b.spent += int64(n)
+	if b.state.shared {
+		return Lease{owner: b, n: n, tag: b.spent}
+	}
+	return Lease{owner: (*ownBucket)(b), n: n, tag: b.line}
+}
+
+// carryGranted counts elsewhere what the bucket has no room for.
+func (b *bucket) carryGranted() {
+	b.common()
+	b.state.granted += 1 << 32
+}
+
+func (b *bucket) countFailed() {
+	if b.failed++; b.failed == 0 {
+		b.common().failed += 1 << 32
+	}
+}
+
+// acquireRarely is acquire for any request.
+func (b *bucket) acquireRarely(ctx context.Context, ctxErr error, now int64, n int, wait bool) (Lease, error) {
 	if ctxErr == nil && b.admits(now, n) {
 		l := b.grant(now, n)
 		b.mu.Unlock()
@@ -125,8 +213,8 @@ func (b *bucket) Statistics() Statistics {
 	return Statistics{
 		AvailablePermits: max(b.free(), 0),
 		QueuedPermits:    b.state.queue.permits,
-		SuccessfulLeases: b.granted,
-		FailedLeases:     b.state.failed,
+		SuccessfulLeases: b.state.granted + int64(b.granted),
+		FailedLeases:     b.state.failed + int64(b.failed),
 	}
 }
 
@@ -227,13 +315,15 @@ func (b *bucket) lock() {
 }
 
 // notMade is the state of a zero TokenBucket or FixedWindow: a closed one that has nothing to give.
-var notMade = (&bucketState{common: common{closed: true}}).shareable()
+var notMade = shareable(&bucketState{common: common{closed: true}})
+
+func (b *bucket) view() *common { return &b.state.common }
 
 // common returns what this bucket has for itself, from now on.
 func (b *bucket) common() *common {
 	if b.state.shared {
 		own := *b.state
-		own.shared, own.sharedClosed = false, nil
+		own.shared, own.sharedClosed, own.since = false, nil, b.line
 		b.state = &own
 	}
 	return &b.state.common

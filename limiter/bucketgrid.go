@@ -18,10 +18,13 @@ func (b *bucket) catchUp(now int64) {
 	if b.missing == 0 || elapsed < s.period {
 		if elapsed < otherClock {
 			b.line += elapsed
+			if !s.shared {
+				s.since = unknown
+			}
 		}
 		return
 	}
-	lines := elapsed / s.period
+	lines := s.lines.quotient(elapsed)
 	if s.queue.empty() {
 		b.pass(lines)
 		return
@@ -69,28 +72,25 @@ func (b *bucket) pass(lines int64) {
 }
 
 // linesToCover is how many lines bring that many permits; permits is at least 1.
-func linesToCover(permits, refill int64) int64 { return (permits-1)/refill + 1 }
+func linesToCover(permits, refill int64) int64 {
+	if permits <= refill {
+		return 1
+	}
+	return (permits-1)/refill + 1
+}
 
 func (b *bucket) grant(now int64, n int) Lease {
-	b.granted++
-	if n > 0 {
-		if b.missing == 0 {
-			b.wake(b.at(now))
-		}
-		b.missing += int64(n)
-		b.spent += int64(n)
+	if n > 0 && b.missing == 0 {
+		b.wake(b.at(now))
 	}
-	if b.state.shared {
-		return Lease{owner: b, n: n, tag: b.spent}
-	}
-	return Lease{owner: (*ownBucket)(b), n: n, tag: b.line}
+	return b.take(n)
 }
 
 // wake ends the idleness of a full bucket: the grid has gone on meanwhile.
 func (b *bucket) wake(at int64) {
 	s := b.state
 	if elapsed := at - b.line; elapsed >= s.period {
-		b.line = at - elapsed%s.period
+		b.line += s.lines.quotient(elapsed) * s.period
 	}
 	if s.idleAt != 0 {
 		s.idleAt = 0
@@ -129,12 +129,19 @@ func (b *bucket) reconfigure(options string, l bucketLimits) error {
 		return errManualFixed(options, l.manual)
 	}
 	b.catchUp(now)
-	b.common()
-	b.state.refill = l.refill
-	if int64(l.period) != b.state.period {
+	another := int64(l.period) != b.state.period
+	if s := b.state; s.shared && (b.missing > 0 || !another) {
+		b.state = s.family.state(l)
+	} else {
+		b.common()
+		b.state.refill = l.refill
+	}
+	if another {
 		b.regrid(b.at(now), int64(l.period))
 	}
-	relimit(b, now, l.limit, l.queueLimit, l.queueOrder)
+	if !b.state.shared {
+		relimit(b, now, l.limit, l.queueLimit, l.queueOrder)
+	}
 	return nil
 }
 
@@ -150,7 +157,9 @@ func (b *bucket) regrid(at, period int64) {
 		b.wake(at)
 		s.idleAt = idleAt
 	}
-	s.period = period
+	if !s.shared {
+		s.period, s.lines = period, newDivisor(period)
+	}
 	if at-b.line >= period {
 		b.line = at
 		b.missing -= min(b.missing, s.refill)

@@ -43,16 +43,21 @@ func (b *bucket) takeBack(n int, worth func() int64, line int64) {
 		return
 	}
 	b.catchUp(now)
-	b.granted--
+	if b.granted == 0 {
+		b.common()
+		b.state.granted--
+	} else {
+		b.granted--
+	}
 	b.back(now, n, worth, line)
 }
 
 func (b *bucket) back(now int64, n int, worth func() int64, line int64) {
-	if n == 0 {
+	back := min(max(worth(), 0), int64(n), b.missing)
+	if back == 0 {
 		return
 	}
 	b.common()
-	back := min(max(worth(), 0), int64(n), b.missing)
 	b.missing -= back
 	b.state.refunded += back
 	b.lower(line, back)
@@ -77,6 +82,11 @@ func (b *bucket) noteLow() {
 		return
 	}
 	s.refunded = 0
+	if b.missing == 0 {
+		s.lows = append(s.lows[:0], low{line: b.line})
+		b.share()
+		return
+	}
 	s.lows = addLow(s.lows, low{line: b.line, missing: b.missing})
 	if len(s.lows) > keepLows {
 		s.lows[1].missing = s.lows[0].missing
@@ -93,8 +103,12 @@ func addLow(lows []low, l low) []low {
 	return append(lows, l)
 }
 
-// leastSince is the least that was missing after any line later than that.
+// leastSince is the least that was missing after any line later than that. The bucket
+// has been full since, where it has another state by now.
 func (b *bucket) leastSince(line int64) int64 {
+	if b.state.shared || line < b.state.since {
+		return 0
+	}
 	for _, l := range b.state.lows {
 		if l.line > line {
 			return l.missing

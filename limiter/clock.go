@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"math"
+	"math/bits"
 	"time"
 )
 
@@ -27,10 +28,8 @@ func inBubble(now int64) bool { return now < otherClock }
 // later is at + lines×period, or never where that overflows. Neither lines nor
 // period is negative.
 func later(at, lines, period int64) int64 {
-	if lines > never/period {
-		return never
-	}
-	if d := lines * period; at <= never-d {
+	high, low := bits.Mul64(uint64(lines), uint64(period))
+	if d := int64(low); high == 0 && d >= 0 && at <= never-d {
 		return at + d
 	}
 	return never

@@ -157,7 +157,9 @@ func (c *Concurrency) Close() error {
 
 func (c *Concurrency) lock()           { c.mu.Lock() }
 func (c *Concurrency) unlock()         { c.mu.Unlock() }
+func (c *Concurrency) view() *common   { return &c.shared }
 func (c *Concurrency) common() *common { return &c.shared }
+func (c *Concurrency) countFailed()    { c.shared.failed++ }
 func (c *Concurrency) catchUp(int64)   {}
 func (c *Concurrency) free() int64     { return c.shared.limit - c.used }
 func (c *Concurrency) when(int) int64  { return never }

@@ -45,7 +45,11 @@ const notMadeText = "the limiter is a zero value; make it with its constructor, 
 type engine interface {
 	lock()
 	unlock()
+	// view is what common returns, to be read only.
+	view() *common
+	// common may cost memory where nobody waits.
 	common() *common
+	countFailed()
 	// catchUp brings the permits up to date, and serves the queue if any came.
 	catchUp(now int64)
 	// free is how many permits could be taken; it may be negative.
@@ -78,7 +82,7 @@ func mayPass(q *queue, free int64, n int) bool {
 // refuse answers a TryAcquire that was not granted. It is called with e locked,
 // and unlocks it. ctxErr is what ctx said before the lock was taken.
 func refuse(ctx context.Context, ctxErr error, e engine, now int64, n int) (Lease, error) {
-	c := e.common()
+	c := e.view()
 	limit, inRange, closed := c.limit, c.limit > 0 && c.inRange(n), c.closed
 	if inRange && ctxErr == nil && !closed {
 		l := reject(e, now, n, noReason)
@@ -100,7 +104,7 @@ func refuse(ctx context.Context, ctxErr error, e engine, now int64, n int) (Leas
 // there is room. It is called with e locked, and unlocks it. ctxErr is what ctx
 // said before the lock was taken.
 func join(ctx context.Context, ctxErr error, e engine, now int64, n int) (Lease, error) {
-	c := e.common()
+	c := e.view()
 	if limit, inRange := c.limit, c.limit > 0 && c.inRange(n); ctxErr != nil || !inRange || c.closed {
 		e.unlock()
 		switch {
@@ -123,7 +127,7 @@ func join(ctx context.Context, ctxErr error, e engine, now int64, n int) (Lease,
 	}
 	w := newWaiter(n)
 	admit(e, now, w)
-	due, early := lingers(c, now)
+	due, early := lingers(e.common(), now)
 	e.unlock()
 	if early {
 		linger(e, w, due)
@@ -231,7 +235,7 @@ func leave(e engine, w *waiter) (answered bool) {
 
 // reject counts a rejection and returns its lease.
 func reject(e engine, now int64, n int, reason *metadata) Lease {
-	e.common().failed++
+	e.countFailed()
 	return rejected(e.retryAfter(now, n), reason)
 }
 
@@ -302,11 +306,10 @@ func disarm(c *common) {
 func tick(e engine) {
 	e.lock()
 	defer e.unlock()
-	c := e.common()
-	if c.closed {
+	if c := e.view(); c.closed || c.timer == nil {
 		return
 	}
-	c.armed = never
+	e.common().armed = never
 	now := clock()
 	e.catchUp(now)
 	arm(e, now)

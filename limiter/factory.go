@@ -1,7 +1,5 @@
 package limiter
 
-import "sync"
-
 // ConcurrencyFactory makes a [Concurrency] limiter for each key. Options that are
 // invalid are an error of every call that needs one.
 func ConcurrencyFactory[K comparable](o ConcurrencyOptions) Factory[K] {
@@ -11,13 +9,13 @@ func ConcurrencyFactory[K comparable](o ConcurrencyOptions) Factory[K] {
 // FixedWindowFactory makes a [FixedWindow] for each key. Options that are invalid
 // are an error of every call that needs one.
 func FixedWindowFactory[K comparable](o FixedWindowOptions) Factory[K] {
-	shared := sharedState{limits: o.limits()}
+	state, err := newBucketFamily(o.limits(), o.Validate())
 	return func(K) (Limiter, error) {
-		if err := o.Validate(); err != nil {
+		if err != nil {
 			return nil, err
 		}
 		w := &FixedWindow{}
-		w.start(shared.get())
+		w.start(state())
 		return w, nil
 	}
 }
@@ -31,13 +29,13 @@ func SlidingWindowFactory[K comparable](o SlidingWindowOptions) Factory[K] {
 // TokenBucketFactory makes a [TokenBucket] for each key. Options that are invalid
 // are an error of every call that needs one.
 func TokenBucketFactory[K comparable](o TokenBucketOptions) Factory[K] {
-	shared := sharedState{limits: o.limits()}
+	state, err := newBucketFamily(o.limits(), o.Validate())
 	return func(K) (Limiter, error) {
-		if err := o.Validate(); err != nil {
+		if err != nil {
 			return nil, err
 		}
 		b := &TokenBucket{}
-		b.start(shared.get())
+		b.start(state())
 		return b, nil
 	}
 }
@@ -53,19 +51,4 @@ func made[L Limiter](l L, err error) (Limiter, error) {
 		return nil, err
 	}
 	return l, nil
-}
-
-// sharedState makes the state that the buckets of one factory have in common.
-type sharedState struct {
-	limits bucketLimits
-	once   sync.Once
-	state  *bucketState
-}
-
-func (s *sharedState) get() *bucketState {
-	if s.limits.manual {
-		return newBucketState(s.limits) // each has a time of its own
-	}
-	s.once.Do(func() { s.state = newBucketState(s.limits).shareable() })
-	return s.state
 }

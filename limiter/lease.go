@@ -138,7 +138,12 @@ func (l Lease) Permits() int { return max(l.n, 0) }
 // RetryAfter is the time after which a rejected caller could be granted what it
 // asked for if nobody else came. ok is false where that is not known, and on an
 // acquired lease that was not given one with [RetryAfterKey].
-func (l Lease) RetryAfter() (d time.Duration, ok bool) { return RetryAfterKey.From(l) }
+func (l Lease) RetryAfter() (d time.Duration, ok bool) {
+	if l.metadata() == nil {
+		return l.ownRetryAfter()
+	}
+	return RetryAfterKey.From(l)
+}
 
 // Reason is a phrase that says why the lease was rejected; "" where there is
 // nothing to say beyond "too few permits".

@@ -184,7 +184,9 @@ func (w *SlidingWindow) Close() error {
 
 func (w *SlidingWindow) lock()           { w.mu.Lock() }
 func (w *SlidingWindow) unlock()         { w.mu.Unlock() }
+func (w *SlidingWindow) view() *common   { return &w.shared }
 func (w *SlidingWindow) common() *common { return &w.shared }
+func (w *SlidingWindow) countFailed()    { w.shared.failed++ }
 func (w *SlidingWindow) free() int64     { return w.shared.limit - w.used }
 
 // at is the moment up to which time has gone on for this window.

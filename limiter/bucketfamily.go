@@ -1,0 +1,67 @@
+package limiter
+
+import "sync"
+
+// A bucketFamily has the states that the buckets of one factory share: one for each of
+// the limits that they have had lately.
+type bucketFamily struct {
+	mu     sync.Mutex
+	states []*bucketState // the oldest first
+}
+
+// familyKeeps is how many states a family remembers. Buckets of one factory usually have the same limits, or
+// two kinds of limits while somebody reconfigures them.
+const familyKeeps = 4
+
+// newBucketFamily returns what gives each bucket of a new family its first state, if the
+// limits are valid.
+func newBucketFamily(l bucketLimits, invalid error) (func() *bucketState, error) {
+	if invalid != nil {
+		return nil, invalid
+	}
+	if l.manual {
+		return func() *bucketState { return newBucketState(l) }, nil // each has a time of its own
+	}
+	s := new(bucketFamily).state(l)
+	return func() *bucketState { return s }, nil
+}
+
+// state returns the state of buckets with those limits.
+func (f *bucketFamily) state(l bucketLimits) *bucketState {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.states {
+		if s.limits() == l {
+			return s
+		}
+	}
+	s := newBucketState(l)
+	s.family = f
+	if len(f.states) == familyKeeps {
+		f.states = append(f.states[:0], f.states[1:]...)
+	}
+	f.states = append(f.states, shareable(s))
+	return s
+}
+
+// shareable returns s as the state of many buckets. Those that are replenished
+// by hand cannot share.
+func shareable(s *bucketState) *bucketState {
+	closed := *s
+	closed.shared, closed.closed = true, true
+	s.shared, s.sharedClosed = true, &closed
+	return s
+}
+
+// share has a bucket that a line has filled do with what its family shares again, if all that
+// it has for itself is worth nothing any more. That is true of leases from before that line.
+func (b *bucket) share() {
+	s := b.state
+	granted, failed := s.granted+int64(b.granted), s.common.failed+int64(b.failed)
+	if s.family == nil || s.closed || s.timer != nil || s.lingering || !s.queue.empty() || s.idleAt != 0 ||
+		granted != int64(uint32(granted)) || failed != int64(uint32(failed)) {
+		return
+	}
+	b.granted, b.failed = uint32(granted), uint32(failed)
+	b.state = s.family.state(s.limits())
+}

@@ -1,0 +1,152 @@
+package limiter
+
+import (
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func bucketOf(t *testing.T, o TokenBucketOptions) func() *TokenBucket {
+	t.Helper()
+	factory := TokenBucketFactory[int](o)
+	return func() *TokenBucket {
+		l, err := factory(0)
+		require.NoError(t, err)
+		return l.(*TokenBucket)
+	}
+}
+
+// A bucket of a factory that was rejected, waited for, refunded and reconfigured keeps nothing for itself once it is
+// full again, and says the same as before.
+func TestABucketSharesAgainOnceItIsFull(t *testing.T) {
+	o := TokenBucketOptions{TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second, QueueLimit: 5}
+	lowered := o
+	lowered.TokenLimit = 1
+	for name, use := range map[string]func(*testing.T, *TokenBucket){
+		"rejected": func(t *testing.T, b *TokenBucket) { rejects(t, b, 2) },
+		"waited for": func(t *testing.T, b *TokenBucket) {
+			_, err := b.Acquire(t.Context(), 1)
+			require.NoError(t, err)
+		},
+		"refunded": func(t *testing.T, b *TokenBucket) {
+			time.Sleep(time.Second)
+			l, err := b.TryAcquire(t.Context(), 1)
+			require.NoError(t, err)
+			require.True(t, l.Acquired())
+			l.undo()
+		},
+		"adjusted": func(t *testing.T, b *TokenBucket) {
+			time.Sleep(time.Second)
+			l, err := b.TryAcquire(t.Context(), 1)
+			require.NoError(t, err)
+			_, ok := l.Adjust(4)
+			require.True(t, ok)
+		},
+		"reconfigured": func(t *testing.T, b *TokenBucket) { require.NoError(t, b.Reconfigure(lowered)) },
+		"lowered while waited for": func(t *testing.T, b *TokenBucket) {
+			go func() { _, _ = b.Acquire(t.Context(), 2) }()
+			synctest.Wait()
+			require.NoError(t, b.Reconfigure(lowered))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				made := bucketOf(t, o)
+				b := made()
+				l, err := b.TryAcquire(t.Context(), 2)
+				require.NoError(t, err)
+				require.True(t, l.Acquired())
+				use(t, b)
+				before := b.Statistics()
+				time.Sleep(time.Minute)
+				idle, ok := b.IdleDuration()
+				assert.True(t, ok)
+				assert.Positive(t, idle)
+				assert.True(t, b.state.shared)
+				after := b.Statistics()
+				assert.Equal(t, before.SuccessfulLeases, after.SuccessfulLeases)
+				assert.Equal(t, before.FailedLeases, after.FailedLeases)
+				assert.EqualValues(t, b.Options().TokenLimit, after.AvailablePermits)
+				other := made()
+				require.NoError(t, other.Reconfigure(b.Options()))
+				assert.Same(t, b.state, other.state)
+			})
+		})
+	}
+}
+
+func rejects(t *testing.T, l Limiter, n int) {
+	t.Helper()
+	lease, err := l.TryAcquire(t.Context(), n)
+	require.NoError(t, err)
+	require.False(t, lease.Acquired())
+}
+
+// A refund of a lease from before a bucket was full is worth nothing, whatever the bucket has been through since.
+func TestARefundFromBeforeABucketWasFullIsWorthNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := bucketOf(t, TokenBucketOptions{TokenLimit: 3, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second})()
+		take := func() Lease {
+			t.Helper()
+			l, err := b.TryAcquire(t.Context(), 1)
+			require.NoError(t, err)
+			require.True(t, l.Acquired())
+			return l
+		}
+		shared := take()
+		take().undo() // gets a state of its own
+		own := take()
+		require.False(t, b.state.shared)
+		time.Sleep(10 * time.Second)
+		b.Statistics()
+		require.True(t, b.state.shared)
+		lately := take()
+		shared.undo()
+		own.undo()
+		assert.EqualValues(t, 2, b.Statistics().AvailablePermits)
+		assert.True(t, b.state.shared, "what is worth nothing costs nothing")
+		lately.undo()
+		assert.EqualValues(t, 3, b.Statistics().AvailablePermits)
+		again := take()
+		own = take()
+		shared.undo() // in a state of its own again
+		assert.EqualValues(t, 1, b.Statistics().AvailablePermits)
+		again.undo()
+		own.undo()
+		assert.EqualValues(t, 3, b.Statistics().AvailablePermits)
+	})
+}
+
+func TestABucketCountsFurtherThanItsWords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := bucketOf(t, TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second})()
+		b.granted, b.failed = math.MaxUint32, math.MaxUint32
+		l, err := b.TryAcquire(t.Context(), 1)
+		require.NoError(t, err)
+		require.True(t, l.Acquired())
+		rejects(t, b, 1)
+		want := Statistics{SuccessfulLeases: 1 << 32, FailedLeases: 1 << 32}
+		assert.Equal(t, want, b.Statistics())
+		time.Sleep(time.Minute)
+		want.AvailablePermits = 1
+		assert.Equal(t, want, b.Statistics())
+		l.undo()
+		want.SuccessfulLeases--
+		assert.Equal(t, want, b.Statistics())
+	})
+}
+
+func TestAFamilyRemembersAFewLimits(t *testing.T) {
+	b := bucketOf(t, TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second})()
+	for limit := range 100 {
+		o := b.Options()
+		o.TokenLimit = 1 + limit
+		require.NoError(t, b.Reconfigure(o))
+		assert.Equal(t, o, b.Options())
+		assert.LessOrEqual(t, len(b.state.family.states), familyKeeps)
+	}
+}
