@@ -50,7 +50,21 @@ func BenchmarkConcurrencyTry(b *testing.B) {
 	})
 }
 
-// The same through the call that would wait if it had to.
+// A limit of which everything is in use: to be turned away without waiting.
+func BenchmarkConcurrencyRejected(b *testing.B) {
+	compareCrowded(b, []contender{
+		{"weir-concurrency", func(b *testing.B) func() bool { return drained(b, newConcurrency(1, 0)) }},
+		{"x-sync-semaphore", func(b *testing.B) func() bool {
+			s := semaphore.NewWeighted(1)
+			return drainedPeer(b, func() bool { return s.TryAcquire(1) })
+		}},
+		{"failsafe-bulkhead", func(b *testing.B) func() bool {
+			return drainedPeer(b, bulkhead.New[any](1).TryAcquirePermit)
+		}},
+	})
+}
+
+// The same as BenchmarkConcurrencyTry through the call that would wait if it had to.
 func BenchmarkConcurrencyAcquire(b *testing.B) {
 	compare(b, acquirers(roomy, 0))
 }

@@ -72,12 +72,60 @@ func BenchmarkLimiterRejected(b *testing.B) {
 	})
 }
 
+// One limiter that gets something in every call, because more than a nanosecond has passed.
+func BenchmarkLimiterRefilled(b *testing.B) { compareCrowded(b, refilledOnes) }
+
+var refilledOnes = []contender{
+	{"weir-token-bucket", func(*testing.B) func() bool {
+		return granted(limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+			TokenLimit: plenty, TokensPerPeriod: 1, ReplenishmentPeriod: time.Nanosecond,
+		})))
+	}},
+	{"weir-fixed-window", func(*testing.B) func() bool {
+		return granted(limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{
+			PermitLimit: plenty, Window: time.Nanosecond,
+		})))
+	}},
+	{"floor-gcra", func(*testing.B) func() bool {
+		var g gcra
+		return func() bool { return g.allow(time.Nanosecond) }
+	}},
+}
+
+// One limiter whose only permit is taken, up to the caller knowing when to come back. failsafe-go does less work: it says
+// only that there is no permit.
+func BenchmarkLimiterRejectedKnowing(b *testing.B) { compareCrowded(b, rejectingOnes) }
+
+var rejectingOnes = []contender{
+	{"weir-token-bucket", func(b *testing.B) func() bool { return exhausted(b, weirBucket(1, time.Hour)) }},
+	{"weir-fixed-window", func(b *testing.B) func() bool {
+		return exhausted(b, limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour})))
+	}},
+	{"failsafe-smooth", func(b *testing.B) func() bool {
+		return drainedPeer(b, ratelimiter.NewSmooth[any](1, time.Hour).TryAcquirePermit)
+	}},
+	{"failsafe-bursty", func(b *testing.B) func() bool {
+		return drainedPeer(b, ratelimiter.NewBursty[any](1, time.Hour).TryAcquirePermit)
+	}},
+}
+
 // drained takes the only permit.
 func drained(b *testing.B, l limiter.Limiter) func() bool {
+	takeOne(b, l)
+	return rejected(l)
+}
+
+// exhausted is drained for a caller who reads when to come back.
+func exhausted(b *testing.B, l limiter.Limiter) func() bool {
+	takeOne(b, l)
+	return rejectedKnowing(l)
+}
+
+func takeOne(b *testing.B, l limiter.Limiter) {
+	b.Helper()
 	if !granted(l)() {
 		b.Fatal("the first permit was not granted")
 	}
-	return rejected(l)
 }
 
 func drainedPeer(b *testing.B, try func() bool) func() bool {

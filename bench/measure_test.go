@@ -2,7 +2,10 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/weir-go/weir/limiter"
@@ -61,6 +64,53 @@ func together(b *testing.B, newOp func() func() bool) {
 	})
 }
 
+// crowd is how many goroutines the benchmarks of issue 12 run on two processors. With eight, six of them are ready to run
+// and do not: what they cost is the scheduler's, unless one is stopped while it holds a lock.
+var crowd = []int{1, 2, 8}
+
+// compareCrowded runs every contender with each number of goroutines, on two processors. The contenders of one number
+// follow each other, so that they are near in time.
+func compareCrowded(b *testing.B, contenders []contender) {
+	for _, goroutines := range crowd {
+		for _, c := range contenders {
+			b.Run(fmt.Sprintf("by=%s/goroutines=%d", c.name, goroutines), func(b *testing.B) {
+				op := c.start(b)
+				share(b, 2, goroutines, func() func() bool { return op })
+			})
+		}
+	}
+}
+
+// share shares b.N between goroutines on so many processors, a batch at a time. Each goroutine has its own op.
+func share(b *testing.B, processors, goroutines int, newOp func() func() bool) {
+	const batch = 256
+	b.ReportAllocs()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	work := func() {
+		op := newOp()
+		for {
+			from := int(next.Add(batch)) - batch
+			for range min(batch, b.N-from) {
+				if !op() {
+					b.Error("unexpected answer")
+					return
+				}
+			}
+			if from+batch >= b.N {
+				return
+			}
+		}
+	}
+	b.ResetTimer()
+	for range goroutines {
+		wg.Go(work)
+	}
+	wg.Wait()
+	b.StopTimer()
+}
+
 // granted and rejected turn a weir limiter into what a goroutine repeats.
 func granted(l limiter.Limiter) func() bool {
 	return func() bool {
@@ -73,5 +123,14 @@ func rejected(l limiter.Limiter) func() bool {
 	return func() bool {
 		lease, err := l.TryAcquire(ctx, 1)
 		return err == nil && !lease.Acquired()
+	}
+}
+
+// rejectedKnowing is rejected for a caller who reads when to come back.
+func rejectedKnowing(l limiter.Limiter) func() bool {
+	return func() bool {
+		lease, err := l.TryAcquire(ctx, 1)
+		after, ok := lease.RetryAfter()
+		return err == nil && !lease.Acquired() && ok && after > 0
 	}
 }

@@ -1,0 +1,71 @@
+package bench
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// draws are keys in the order in which a benchmark asks for them. They are strings of their own, one behind the other in
+// memory: as with a request, the text of the key has just been read, and is not the string that a store has kept.
+type draws []string
+
+// newDraws draws from n keys, each of them equally often, or with Zipf's law as often as its rank says.
+func newDraws(n int, zipf bool) draws {
+	random := rand.New(rand.NewPCG(1, 2))
+	next := func() int { return random.IntN(n) }
+	if zipf {
+		law := rand.NewZipf(random, 1.1, 1, uint64(n-1))
+		keys := random.Perm(n) // keys that were filled in together are not popular together
+		next = func() int { return keys[law.Uint64()] }
+	}
+	d := make(draws, max(n, 1<<17))
+	var text strings.Builder
+	for range d {
+		text.WriteString(keyName(next()))
+	}
+	size := text.Len() / len(d)
+	for i := range d {
+		d[i] = text.String()[i*size : (i+1)*size]
+	}
+	return d
+}
+
+// each returns what asks a store for one draw after the other, from anywhere on.
+func (d draws) each(st store) func() bool {
+	at := &struct {
+		next int
+		_    [120]byte // goroutines that count beside each other would wait for each other's memory
+	}{next: rand.IntN(len(d))}
+	return func() bool {
+		if at.next == len(d) {
+			at.next = 0
+		}
+		at.next++
+		return st.try(d[at.next-1])
+	}
+}
+
+var byDraw = []struct {
+	name string
+	zipf bool
+}{{"uniform", false}, {"zipf", true}}
+
+func TestDraws(t *testing.T) {
+	for _, by := range byDraw {
+		var asked atomic.Int64
+		each := newDraws(1000, by.zipf).each(store{try: func(key string) bool {
+			asked.Add(1)
+			var n int
+			_, err := fmt.Sscanf(key, "user:%07d", &n)
+			return err == nil && n < 1000
+		}})
+		for range 1 << 18 {
+			if !each() {
+				t.Fatal(by.name)
+			}
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package bench
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sethvargo/go-limiter/memorystore"
+	"golang.org/x/time/rate"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// refilled are stores whose buckets get something in every call, because more than a microsecond has passed.
+var refilled = []storeContender{
+	{"weir-token-bucket", partitionedStore(limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+		TokenLimit: plenty, TokensPerPeriod: 1, ReplenishmentPeriod: time.Microsecond,
+	}), noBound)},
+	{"weir-fixed-window", partitionedStore(limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{
+		PermitLimit: plenty, Window: time.Microsecond,
+	}), noBound)},
+	{"go-limiter", goLimiterStore(memorystore.Config{Tokens: plenty, Interval: time.Microsecond})},
+	{"x-time-rate-map", rateMapStore(rate.Every(time.Microsecond))},
+	{"floor-xsync-gcra", gcraMapStore(time.Microsecond)},
+}
+
+// Buckets by key, each seen before, that are refilled on every call.
+func BenchmarkKeyedRefilled(b *testing.B) {
+	for _, n := range keyCounts {
+		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
+			st := openWhenAsked(b, refilled, n)
+			for _, by := range byDraw {
+				d := newDraws(n, by.zipf)
+				for _, goroutines := range crowd {
+					for i, c := range refilled {
+						b.Run(fmt.Sprintf("draw=%s/by=%s/goroutines=%d", by.name, c.name, goroutines), func(b *testing.B) {
+							st := st[i]()
+							share(b, 2, goroutines, func() func() bool { return d.each(st) })
+						})
+					}
+				}
+			}
+		})
+	}
+}
+
+// openWhenAsked returns what opens the store of each contender and fills in n keys, when it is first called. All of them
+// stay open, so that contenders can take turns.
+func openWhenAsked(b *testing.B, contenders []storeContender, n int) []func() store {
+	skipLarge(b, n)
+	opened := make([]func() store, len(contenders))
+	for i, c := range contenders {
+		opened[i] = sync.OnceValue(func() store {
+			st := c.open(b)
+			b.Cleanup(st.close)
+			for k := range n {
+				if !st.try(keyName(k)) {
+					b.Error("rejected: ", keyName(k))
+				}
+			}
+			return st
+		})
+	}
+	return opened
+}
+
+// What a bound on the number of keys costs that is not reached: stores with and without, on one goroutine and on two.
+func BenchmarkKeyedBounded(b *testing.B) {
+	const n = 10_000
+	bounded := noBound
+	bounded.MaxPartitions = 1 << 20
+	bucket := limiter.TokenBucketFactory[string](bucketOptions)
+	window := limiter.FixedWindowFactory[string](windowOptions)
+	contenders := []storeContender{
+		{"weir-token-bucket-unbounded", partitionedStore(bucket, noBound)},
+		{"weir-token-bucket-bounded", partitionedStore(bucket, bounded)},
+		{"weir-fixed-window-unbounded", partitionedStore(window, noBound)},
+		{"weir-fixed-window-bounded", partitionedStore(window, bounded)},
+	}
+	st := openWhenAsked(b, contenders, n)
+	d := newDraws(n, false)
+	for i, c := range contenders {
+		for _, goroutines := range []int{1, 2} {
+			b.Run(fmt.Sprintf("by=%s/goroutines=%d", c.name, goroutines), func(b *testing.B) {
+				st := st[i]()
+				share(b, 2, goroutines, func() func() bool { return d.each(st) })
+			})
+		}
+	}
+}

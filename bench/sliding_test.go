@@ -1,0 +1,50 @@
+package bench
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// Rejections of a sliding window, up to the caller knowing when to come back, by the number of its segments.
+//
+// use=last: what was taken leaves the window with the last segment, all the others are empty, and the window does not
+// slide while the benchmark runs.
+//
+// use=all: the window slides by some segments between two calls, permits are taken in as many segments as it gets calls
+// in, and every other call asks for all permits, which is rejected until the last of these segments has left.
+// rejected-% is the part of the calls that are rejected; in a window of ten segments that slides so fast it is smaller.
+func BenchmarkSlidingRejected(b *testing.B) {
+	for _, segments := range []int{10, 3_600, 86_400} {
+		name := fmt.Sprintf("segments=%d/use=", segments)
+		b.Run(name+"last/by=weir-sliding-window", func(b *testing.B) {
+			l := limiter.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{
+				PermitLimit: 1, Window: time.Duration(segments) * time.Hour, SegmentsPerWindow: segments,
+			}))
+			alone(b, exhausted(b, l))
+		})
+		b.Run(name+"all/by=weir-sliding-window", func(b *testing.B) {
+			most := max(2, segments/100)
+			l := limiter.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{
+				PermitLimit: most, Window: time.Duration(segments) * 50 * time.Nanosecond, SegmentsPerWindow: segments,
+			}))
+			var calls, rejections int
+			alone(b, func() bool {
+				n := 1
+				if calls++; calls%2 == 0 {
+					n = most
+				}
+				lease, err := l.TryAcquire(ctx, n)
+				if !lease.Acquired() {
+					rejections++
+					after, ok := lease.RetryAfter()
+					return err == nil && ok && after > 0
+				}
+				return err == nil
+			})
+			b.ReportMetric(100*float64(rejections)/float64(calls), "rejected-%")
+		})
+	}
+}
