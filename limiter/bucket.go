@@ -220,8 +220,9 @@ func (b *bucket) Statistics() Statistics {
 
 // IdleDuration returns for how long the limiter has been full: since the grid
 // line that filled it, or since it was made.
-func (b *bucket) IdleDuration() (idle time.Duration, ok bool) {
-	now := clock()
+func (b *bucket) IdleDuration() (idle time.Duration, ok bool) { return b.idleAsOf(clock()) }
+
+func (b *bucket) idleAsOf(now int64) (idle time.Duration, ok bool) {
 	b.lock()
 	defer b.mu.Unlock()
 	return b.idleFor(now)
@@ -242,8 +243,7 @@ func (b *bucket) idleFor(now int64) (idle time.Duration, ok bool) {
 }
 
 // retire closes the limiter if it has been idle for longer than that.
-func (b *bucket) retire(longer int64) bool {
-	now := clock()
+func (b *bucket) retire(longer, now int64) bool {
 	b.lock()
 	defer b.mu.Unlock()
 	if idle, ok := b.idleFor(now); !ok || int64(idle) <= longer {

@@ -1,6 +1,9 @@
 package limiter
 
-import "iter"
+import (
+	"fmt"
+	"iter"
+)
 
 // All yields the partitions that there are, with the limiters that their factory
 // made, in no order. Partitions that are being made are waited for, so that after
@@ -19,7 +22,7 @@ func (p *PartitionedLimiter[R, K]) All() iter.Seq2[K, Limiter] {
 
 // yield yields the partitions of one shard.
 func (s *shard[K]) yield(yield func(K, Limiter) bool) bool {
-	for _, done := range s.beingMade() {
+	for _, done := range s.allBeingMade() {
 		<-done
 	}
 	pinned := s.pinAll()
@@ -30,7 +33,7 @@ func (s *shard[K]) yield(yield func(K, Limiter) bool) bool {
 		}
 	}()
 	for _, e := range pinned {
-		more := yield(e.key, untracked(e.limiter))
+		more := yield(e.key, untracked(e.limiter()))
 		next++
 		e.unpin()
 		if !more {
@@ -40,12 +43,12 @@ func (s *shard[K]) yield(yield func(K, Limiter) bool) bool {
 	return true
 }
 
-// beingMade returns what tells when they are made.
-func (s *shard[K]) beingMade() []<-chan struct{} {
+// allBeingMade returns what tells when they are made.
+func (s *shard[K]) allBeingMade() []<-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []<-chan struct{}
-	for _, m := range s.making {
+	for m := s.making; m != nil; m = m.next {
 		if m.done == nil {
 			m.done = make(chan struct{})
 		}
@@ -69,6 +72,36 @@ func (s *shard[K]) pinAll() []*entry[K] {
 		}
 	}
 	return all
+}
+
+// Apply calls change for every partition's limiter, as [PartitionedLimiter.All] yields
+// them, and returns its first error, with which it ends. As soon as Apply has begun, a
+// call for a key waits for change to return for that key's limiter, and is answered after
+// that; so what change does is in force for every key at once, however many there are:
+//
+//	err := perUser.Apply(func(_ string, l limiter.Limiter) error {
+//		return l.(*limiter.TokenBucket).Reconfigure(raised)
+//	})
+//
+// New partitions are made by their factory: have it make the new kind of limiter before.
+//
+// change may be called more than once for a limiter, also after it has returned an
+// error, by several goroutines at once, those of the calls included. It must not use p.
+// Calls of Apply wait for each other.
+func (p *PartitionedLimiter[R, K]) Apply(change func(key K, l Limiter) error) error {
+	if change == nil {
+		return fmt.Errorf("%w: Apply: change is nil", ErrInvalidOptions)
+	}
+	p.applying.Lock()
+	defer p.applying.Unlock()
+	p.change.Store(&change)
+	defer p.change.Store(nil)
+	for key, l := range p.All() {
+		if err := change(key, l); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Reconfigure changes the options. Partitions above a lower MaxPartitions stay for

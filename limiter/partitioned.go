@@ -46,9 +46,10 @@ type PartitionedOptions struct {
 	// MaxPartitions bounds how many partitions there are; 0: no bound. Where keys
 	// come from outside, set it. A new key beyond it takes the place of the least
 	// recently used partition that is idle; where all are in use it is rejected,
-	// so a flood of keys never pushes out one that is being throttled. Above 1024
-	// partitions "least recently" and "all" are approximate, because a flood must
-	// not cost a look at each of them for every new key.
+	// so a flood of keys never pushes out one that is being throttled. Above 64
+	// partitions "least recently" is among a few of them, and during a flood a new
+	// key may be rejected although one of many partitions is idle: a flood must not
+	// cost a look at each of them for every new key.
 	MaxPartitions int `json:"max_partitions,omitempty" yaml:"max_partitions,omitempty"`
 }
 
@@ -88,15 +89,21 @@ type PartitionedLimiter[R any, K comparable] struct {
 	max       atomic.Int64 // MaxPartitions
 	seed      maphash.Seed
 	shards    []shard[K]
+	change    atomic.Pointer[func(K, Limiter) error] // see Apply
+	closed    atomic.Bool
+	timed     atomic.Bool // there have been limiters that need the clock
+
+	_         [8]uint64     // what every call reads is in no cache line that new keys write to
 	count     atomic.Int64  // partitions, and those being made
 	driven    atomic.Int64  // of them, how many are to be replenished
-	uses      atomic.Uint32 // what time is for "least recently used"; wraps around
-	closed    atomic.Bool
-	timed     atomic.Bool  // there have been limiters that need the clock
-	rest      atomic.Int64 // housekeeping rests until that moment
-	lost      atomic.Int64 // for how long this housekeeping has waited for slow limiters
+	turn      atomic.Uint32 // what time is for "least recently used"; wraps around
+	nextShard atomic.Uint32 // where to look for room next
+	notBefore atomic.Int64  // until then, a new key looks for room in a few partitions only
+	rest      atomic.Int64  // housekeeping rests until that moment
+	lost      atomic.Int64  // for how long this housekeeping has waited for slow limiters
 	keeper    keeper
-	room      roomMaker[K]
+	makings   sync.Pool // of *making[K]
+	applying  sync.Mutex
 
 	onIdle, onReplenish, onClose hook
 }
@@ -106,8 +113,9 @@ type PartitionedLimiter[R any, K comparable] struct {
 type shard[K comparable] struct {
 	mu     sync.Mutex
 	table  table[K]
-	making map[K]*making[K]
-	due    int64 // no partition is to be forgotten before that moment
+	making *making[K] // a list
+	due    int64      // no partition is to be forgotten before that moment
+	hand   int        // the chain at which to look for room next
 	_      [2]uint64
 }
 
@@ -127,7 +135,6 @@ func NewPartitioned[R any, K comparable](partition func(R) Partition[K], o Parti
 		shards:    make([]shard[K], shardCount()),
 	}
 	for i := range p.shards {
-		p.shards[i].table.seed = p.seed
 		p.shards[i].due = never
 	}
 	p.set(o)
@@ -135,7 +142,8 @@ func NewPartitioned[R any, K comparable](partition func(R) Partition[K], o Parti
 	p.onIdle.init("limiter: IdleDuration")
 	p.onReplenish.init("limiter: TryReplenish")
 	p.onClose.init("limiter: Close")
-	p.room.notBefore = unknown
+	p.notBefore.Store(unknown)
+	p.makings.New = func() any { return new(making[K]) }
 	p.rest.Store(unknown)
 	return p, nil
 }
@@ -181,9 +189,9 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 	hash := maphash.Comparable(p.seed, part.Key)
 	s := p.shard(hash)
 	e := s.table.find(hash, part.Key)
-	if e != nil && now != unknown {
+	if e != nil && now != unknown && p.change.Load() == nil {
 		p.use(e)
-		if lease, err, ours := askOurs(ctx, e.limiter, now, n, wait); ours && err != ErrClosed { //nolint:errorlint // ours return it bare
+		if lease, err, ours := e.askClocked(ctx, now, n, wait); ours && err != ErrClosed { //nolint:errorlint // ours return it bare
 			return lease, err
 		}
 	}
@@ -193,39 +201,25 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 	if e == nil || !e.pin() {
 		var lease Lease
 		var err error
-		if e, lease, err = p.findOrMake(ctx, s, hash, part); e == nil {
+		if e, lease, err = p.findOrMake(ctx, s, hash, part, now); e == nil {
 			return lease, err
 		}
 	}
 	defer e.unpin()
 	p.use(e)
+	if f := p.change.Load(); f != nil {
+		_ = (*f)(e.key, untracked(e.limiter())) // Apply returns the error
+		now = unknown
+	}
+	if now != unknown {
+		if lease, err, ours := e.askClocked(ctx, now, n, wait); ours {
+			return lease, err
+		}
+	}
 	if wait {
-		return e.limiter.Acquire(ctx, n)
+		return e.limiter().Acquire(ctx, n)
 	}
-	return e.limiter.TryAcquire(ctx, n)
-}
-
-// use makes a partition the most recently used one.
-func (p *PartitionedLimiter[R, K]) use(e *entry[K]) {
-	if p.max.Load() > 0 {
-		e.used.Store(p.uses.Add(1))
-	}
-}
-
-// askOurs asks a limiter that says [ErrClosed] if its partition was forgotten in
-// this moment, because it was closed with that; see retire. It needs no pin.
-func askOurs(ctx context.Context, l Limiter, now int64, n int, wait bool) (lease Lease, err error, ours bool) {
-	switch l := l.(type) {
-	case *TokenBucket:
-		lease, err = l.acquire(ctx, now, n, wait)
-	case *FixedWindow:
-		lease, err = l.acquire(ctx, now, n, wait)
-	case *SlidingWindow:
-		lease, err = l.acquire(ctx, now, n, wait)
-	default:
-		return Lease{}, nil, false
-	}
-	return lease, err, true
+	return e.limiter().TryAcquire(ctx, n)
 }
 
 // mayAsk is what a limiter checks before it looks at its permits.
@@ -260,7 +254,7 @@ func (p *PartitionedLimiter[R, K]) Statistics(resource R) (Statistics, error) {
 	e.pins.Add(1)
 	s.mu.Unlock()
 	defer e.unpin()
-	if sp, ok := untracked(e.limiter).(StatisticsProvider); ok {
+	if sp, ok := untracked(e.limiter()).(StatisticsProvider); ok {
 		return sp.Statistics(), nil
 	}
 	return Statistics{}, nil
@@ -296,7 +290,7 @@ func (p *PartitionedLimiter[R, K]) closeFrom(shard int, all *entry[K], errs *[]e
 			e := all
 			all = e.next.Load()
 			p.uncount(e)
-			*errs = append(*errs, closeLimiter(e.limiter))
+			*errs = append(*errs, closeLimiter(e.limiter()))
 		}
 		if shard == len(p.shards) {
 			complete = true

@@ -115,16 +115,20 @@ func (k *keeper) stop() error {
 	return k.err
 }
 
-// firstVisit is when a new partition wants to be visited. The shard is locked.
-func (p *PartitionedLimiter[R, K]) firstVisit(s *shard[K], driven bool) int64 {
-	now := clock()
+// firstVisit is when a new partition wants to be visited, or never if there is a visit before. The
+// shard is locked.
+func (p *PartitionedLimiter[R, K]) firstVisit(s *shard[K], driven bool, now int64) int64 {
 	due := addUp(now, addUp(p.idle.Load(), 1))
+	sooner := due < s.due
 	s.due = min(s.due, due)
-	if driven {
+	switch {
+	case driven:
 		p.driven.Add(1)
 		return now + beat
+	case sooner || inBubble(now): // the timer that there is may be another bubble's
+		return max(due, p.resting(now))
 	}
-	return max(due, p.resting(now))
+	return never
 }
 
 // resting is until when housekeeping rests. A moment of another clock, a bubble's or the one outside, has no
@@ -139,7 +143,7 @@ func (p *PartitionedLimiter[R, K]) resting(now int64) int64 {
 // uncount takes a partition that was forgotten out of the numbers.
 func (p *PartitionedLimiter[R, K]) uncount(e *entry[K]) {
 	p.count.Add(-1)
-	if drivenBy(e.limiter) != nil {
+	if p.driven.Load() > 0 && e.driven() != nil {
 		p.driven.Add(-1)
 	}
 }
@@ -196,9 +200,9 @@ func (p *PartitionedLimiter[R, K]) replenish(s *shard[K]) {
 		var pinned, foreign []*entry[K]
 		more = s.visit(from, func(e *entry[K]) {
 			switch {
-			case drivenBy(e.limiter) == nil:
+			case e.driven() == nil:
 				return
-			case isOurs(e.limiter):
+			case e.ours():
 				pinned = append(pinned, e)
 			default:
 				foreign = append(foreign, e)
@@ -206,12 +210,12 @@ func (p *PartitionedLimiter[R, K]) replenish(s *shard[K]) {
 			e.pins.Add(1)
 		})
 		for _, e := range pinned {
-			drivenBy(e.limiter).TryReplenish()
+			e.driven().TryReplenish()
 			e.unpin()
 		}
 		p.onReplenish.run(len(foreign), func(i int) {
 			defer foreign[i].unpin()
-			t := foreign[i].limiter.(*tracked)
+			t := foreign[i].tracked()
 			if t.busy.CompareAndSwap(false, true) {
 				defer t.busy.Store(false)
 				t.driven.TryReplenish()
@@ -247,9 +251,9 @@ func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 	for from, more := 0, true; more; from += visitChains {
 		var old, unknown []*entry[K]
 		more = s.visit(from, func(e *entry[K]) {
-			left, idle := p.timeLeft(e)
+			left, idle := p.timeLeft(e, now)
 			switch {
-			case mustAsk(e.limiter):
+			case e.mustAsk():
 				if p.mayForget(e) {
 					unknown = append(unknown, e)
 				}
@@ -261,7 +265,7 @@ func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 			}
 		})
 		for _, e := range old {
-			if s.takeOut(e, p.idle.Load()) {
+			if s.takeOut(e, p.idle.Load(), now) {
 				p.forget(e)
 			} else { // used meanwhile
 				due = min(due, later)
@@ -290,11 +294,11 @@ func (s *shard[K]) noteDue(at int64) {
 
 // timeLeft is how long a partition still may be idle; of one in use, how long at
 // least. The shard is locked. Of one that has to be asked nothing is known.
-func (p *PartitionedLimiter[R, K]) timeLeft(e *entry[K]) (left int64, idle bool) {
-	if e.pins.Load() > 0 || mustAsk(e.limiter) || !p.mayForget(e) {
+func (p *PartitionedLimiter[R, K]) timeLeft(e *entry[K], now int64) (left int64, idle bool) {
+	if e.pins.Load() > 0 || e.mustAsk() || !p.mayForget(e) {
 		return p.idle.Load(), false
 	}
-	d, idle := e.limiter.(Idler).IdleDuration()
+	d, idle := e.idleAsOf(now)
 	if !idle {
 		return p.idle.Load(), false
 	}
@@ -303,19 +307,13 @@ func (p *PartitionedLimiter[R, K]) timeLeft(e *entry[K]) (left int64, idle bool)
 
 // mayForget reports whether the limiter of e could be closed now: see closesAtMost.
 func (p *PartitionedLimiter[R, K]) mayForget(e *entry[K]) bool {
-	return p.onClose.running.Load() < closesAtMost || isOurs(e.limiter)
-}
-
-// mustAsk reports whether only the program's code knows for how long l has been idle.
-func mustAsk(l Limiter) bool {
-	t, ok := l.(*tracked)
-	return ok && t.idler != nil
+	return p.onClose.running.Load() < closesAtMost || e.ours()
 }
 
 // askAndTakeOut is [shard.takeOut] for a limiter that has to be asked, which is done without a lock. It is
 // still right when it is taken out if it has not been used since. left is for how long it may still be idle.
 func (s *shard[K]) askAndTakeOut(e *entry[K], longer int64) (left int64, out bool) {
-	t := e.limiter.(*tracked)
+	t := e.tracked()
 	if e.pins.Load() > 0 || !t.busy.CompareAndSwap(false, true) {
 		return longer, false
 	}
@@ -333,8 +331,8 @@ func (s *shard[K]) askAndTakeOut(e *entry[K], longer int64) (left int64, out boo
 
 // takeOut takes an entry out of its shard if nobody is using it and its limiter
 // has been idle for longer than that.
-func (s *shard[K]) takeOut(e *entry[K], longer int64) (out bool) {
-	return s.remove(e, func() bool { return retire(e.limiter, longer) })
+func (s *shard[K]) takeOut(e *entry[K], longer, now int64) (out bool) {
+	return s.remove(e, func() bool { return e.retire(longer, now) })
 }
 
 // remove takes an entry out of its shard if it is not in use and may reports true. The entry is not in use
@@ -342,60 +340,29 @@ func (s *shard[K]) takeOut(e *entry[K], longer int64) (out bool) {
 func (s *shard[K]) remove(e *entry[K], may func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	hash := s.table.hash(e.key)
-	if s.table.find(hash, e.key) != e || !e.pins.CompareAndSwap(0, forgotten) {
+	if !s.table.has(e) || !e.pins.CompareAndSwap(0, forgotten) {
 		return false
 	}
 	if !may() {
 		e.pins.Add(-forgotten)
 		return false
 	}
-	s.table.remove(hash, e)
+	s.table.remove(e)
 	return true
-}
-
-// A clocked limiter is one of ours that goes by the clock. In a partition it is used
-// without a pin: see askOurs, which has the same kinds, without the interface.
-type clocked interface {
-	Limiter
-	// retire closes the limiter if it has been idle for longer than that.
-	retire(longer int64) bool
-}
-
-// clockedOf returns l if it is one itself. A type of the user's around one is none,
-// although it has the methods: what it makes of them has to be asked.
-func clockedOf(l Limiter) clocked {
-	switch l := l.(type) {
-	case *TokenBucket:
-		return l
-	case *FixedWindow:
-		return l
-	case *SlidingWindow:
-		return l
-	default:
-		return nil
-	}
-}
-
-// retire tells whether a limiter may be forgotten, because it has been idle for
-// longer than that. One that is used without a pin is closed in the same moment.
-func retire(l Limiter, longer int64) bool {
-	if c := clockedOf(l); c != nil {
-		return c.retire(longer)
-	}
-	d, idle := l.(Idler).IdleDuration()
-	return idle && int64(d) > longer
 }
 
 // forget closes the limiter of a partition that was taken out. Whose call made room is no reason for its
 // caller to see a panic of another key's limiter, or to wait for it.
 func (p *PartitionedLimiter[R, K]) forget(e *entry[K]) {
 	p.uncount(e)
-	if isOurs(e.limiter) {
-		p.keeper.failed(closeLimiter(e.limiter))
+	switch {
+	case e.clocked():
+		return // retire has closed it
+	case e.ours():
+		_ = closeLimiter(e.limiter()) // there is no error
 		return
 	}
-	p.onClose.run(1, func(int) { p.keeper.failed(closeLimiter(e.limiter)) })
+	p.onClose.run(1, func(int) { p.keeper.failed(closeLimiter(e.limiter())) })
 }
 
 // tidy gives memory back after a sweep, and says when the next one is due.
@@ -405,31 +372,7 @@ func (s *shard[K]) tidy(due int64) int64 {
 		more = s.table.shrink(mergeChains)
 		s.due = min(s.due, due)
 		due = s.due
-		if len(s.making) == 0 {
-			s.making = nil
-		}
 		s.mu.Unlock()
 	}
 	return due
-}
-
-// isOurs reports whether l runs this package's code only.
-func isOurs(l Limiter) bool {
-	switch l.(type) {
-	case *Concurrency, *Unlimited:
-		return true
-	default:
-		return clockedOf(l) != nil
-	}
-}
-
-// drivenBy returns the limiter as one that has to be replenished, or nil.
-func drivenBy(l Limiter) Replenisher {
-	if t, ok := l.(*tracked); ok {
-		return t.driven
-	}
-	if r, ok := l.(Replenisher); ok && !r.AutoReplenishing() {
-		return r
-	}
-	return nil
 }

@@ -11,6 +11,8 @@ import (
 // which the first of them makes. If there is none after that, the lease and the
 // error say why.
 type making[K comparable] struct {
+	key       K
+	next      *making[K] // in the same shard
 	done      chan struct{}
 	reserved  bool
 	driven    bool // its limiter is to be replenished
@@ -21,8 +23,8 @@ type making[K comparable] struct {
 
 // findOrMake returns the partition, made if need be, and pinned: it is not
 // forgotten until the pin is taken off again. If there is none, the lease and the
-// error say why.
-func (p *PartitionedLimiter[R, K]) findOrMake(ctx context.Context, s *shard[K], hash uint64, part Partition[K]) (*entry[K], Lease, error) {
+// error say why. now is the moment, or unknown.
+func (p *PartitionedLimiter[R, K]) findOrMake(ctx context.Context, s *shard[K], hash uint64, part Partition[K], now int64) (*entry[K], Lease, error) {
 	if again := part.Key; again != part.Key {
 		return nil, Lease{}, fmt.Errorf("%w: the key %v does not equal itself", ErrInvalidOptions, part.Key)
 	}
@@ -37,12 +39,14 @@ func (p *PartitionedLimiter[R, K]) findOrMake(ctx context.Context, s *shard[K], 
 			s.mu.Unlock()
 			return nil, Lease{}, ErrClosed
 		}
-		m := s.making[part.Key]
+		m := s.beingMade(part.Key)
 		if m == nil {
-			m = s.begin(part.Key)
+			m = p.begin(s, part.Key)
 			s.mu.Unlock()
-			p.build(s, hash, part, m)
-			return m.partition, m.lease, m.err
+			if now == unknown {
+				now = clock()
+			}
+			return p.build(s, hash, part, m, now)
 		}
 		if m.done == nil {
 			m.done = make(chan struct{})
@@ -59,23 +63,47 @@ func (p *PartitionedLimiter[R, K]) findOrMake(ctx context.Context, s *shard[K], 
 	}
 }
 
-func (s *shard[K]) begin(key K) *making[K] {
-	m := &making[K]{err: errFactoryPanicked}
-	if s.making == nil {
-		s.making = make(map[K]*making[K])
+// beingMade returns the key's partition that somebody is making, or nil.
+func (s *shard[K]) beingMade(key K) *making[K] {
+	m := s.making
+	for m != nil && m.key != key {
+		m = m.next
 	}
-	s.making[key] = m
 	return m
+}
+
+// begin has the caller make the partition of a key. The shard is locked.
+func (p *PartitionedLimiter[R, K]) begin(s *shard[K], key K) *making[K] {
+	m := p.makings.Get().(*making[K])
+	m.key, m.err, m.next = key, errFactoryPanicked, s.making
+	s.making = m
+	return m
+}
+
+// end takes m out of those that are being made. The shard is locked.
+func (s *shard[K]) end(m *making[K]) {
+	at := &s.making
+	for *at != m {
+		at = &(*at).next
+	}
+	*at = m.next
 }
 
 // errFactoryPanicked is for those who waited for a factory that did; the caller
 // who called it has the panic.
 var errFactoryPanicked = errors.New("limiter: the factory of the partition panicked")
 
-// build makes the partition of m, pinned.
-func (p *PartitionedLimiter[R, K]) build(s *shard[K], hash uint64, part Partition[K], m *making[K]) {
-	defer p.publish(s, hash, part.Key, m)
-	if m.reserved = p.reserve(); !m.reserved {
+// build makes the partition of m, pinned, and returns what became of it.
+func (p *PartitionedLimiter[R, K]) build(s *shard[K], hash uint64, part Partition[K], m *making[K], now int64) (e *entry[K], lease Lease, err error) {
+	defer func() {
+		p.publish(s, m, now)
+		e, lease, err = m.partition, m.lease, m.err
+		if m.done == nil { // nobody else knows it
+			*m = making[K]{}
+			p.makings.Put(m)
+		}
+	}()
+	if m.reserved = p.reserve(now); !m.reserved {
 		m.lease, m.err = rejected(0, partitionLimit), nil
 		return
 	}
@@ -83,37 +111,38 @@ func (p *PartitionedLimiter[R, K]) build(s *shard[K], hash uint64, part Partitio
 	if m.err = err; err != nil {
 		return
 	}
-	m.driven = drivenBy(l) != nil
-	e := &entry[K]{key: part.Key, limiter: l}
-	e.pins.Store(1)
-	if clockedOf(l) != nil {
+	made := newEntry(part.Key, hash, l)
+	m.driven = made.driven() != nil
+	made.pins.Store(1)
+	m.partition = made
+	if made.clocked() && !p.timed.Load() {
 		p.timed.Store(true)
 	}
-	m.partition = e
+	return
 }
 
 // publish puts what became of m where others find it.
-func (p *PartitionedLimiter[R, K]) publish(s *shard[K], hash uint64, key K, m *making[K]) {
+func (p *PartitionedLimiter[R, K]) publish(s *shard[K], m *making[K], now int64) {
 	var late Limiter // made when everything was closed meanwhile
-	var visit int64
+	visit := int64(never)
 	s.mu.Lock()
-	delete(s.making, key)
+	s.end(m)
 	if m.done != nil {
 		defer close(m.done)
 	}
 	switch e := m.partition; {
 	case e == nil:
 	case p.closed.Load():
-		late, m.partition, m.err = e.limiter, nil, ErrClosed
+		late, m.partition, m.err = e.limiter(), nil, ErrClosed
 	default:
-		s.table.insert(hash, e)
-		visit = p.firstVisit(s, m.driven)
+		s.table.insert(e)
+		visit = p.firstVisit(s, m.driven, now)
 	}
 	s.mu.Unlock()
 	if m.reserved && m.partition == nil {
 		p.count.Add(-1)
 	}
-	if m.partition != nil {
+	if visit != never {
 		p.keeper.schedule(visit)
 	}
 	if late != nil {
@@ -123,8 +152,7 @@ func (p *PartitionedLimiter[R, K]) publish(s *shard[K], hash uint64, key K, m *m
 
 var partitionLimit = &metadata{name: ReasonKey.name, value: ReasonPartitionLimit}
 
-// makeLimiter makes the limiter of part, in a form that knows how long it has
-// been idle.
+// makeLimiter makes the limiter of part.
 func makeLimiter[K comparable](part Partition[K]) (Limiter, error) {
 	if part.New == nil {
 		return nil, fmt.Errorf("%w: the partition of key %v has no New", ErrInvalidOptions, part.Key)
@@ -136,10 +164,7 @@ func makeLimiter[K comparable](part Partition[K]) (Limiter, error) {
 	if isNil(l) {
 		return nil, fmt.Errorf("%w: New returned no limiter for the partition of key %v", ErrInvalidOptions, part.Key)
 	}
-	if isOurs(l) {
-		return l, nil
-	}
-	return track(l), nil
+	return l, nil
 }
 
 // closeLimiter closes the limiter of a partition that nobody uses any more.

@@ -1,47 +1,20 @@
 package limiter
 
 import (
-	"hash/maphash"
-	"math"
 	"math/bits"
 	"sync/atomic"
 )
-
-// An entry is one partition. Its key and limiter never change.
-type entry[K comparable] struct {
-	key     K
-	limiter Limiter
-	next    atomic.Pointer[entry[K]]
-	pins    atomic.Int32  // callers who are using it; it is not forgotten meanwhile
-	used    atomic.Uint32 // the turn of its last use, where that matters
-}
-
-// forgotten is added to the pins of an entry that is being forgotten.
-const forgotten = math.MinInt32 / 2
-
-// pin keeps the entry from being forgotten until unpin. It returns false if it is
-// too late for that.
-func (e *entry[K]) pin() bool {
-	if e.pins.Add(1) > 0 {
-		return true
-	}
-	e.unpin()
-	return false
-}
-
-func (e *entry[K]) unpin() { e.pins.Add(-1) }
 
 // A table finds entries by key: chains of entries under a number of heads that
 // grows and shrinks by one chain at a time, so that no insertion takes long,
 // however many entries there are. There are four heads for three entries. This is
 // linear hashing: Litwin, "Linear hashing: a new tool for file and table
-// addressing", VLDB 1980. The zero table is empty, once it has a seed.
+// addressing", VLDB 1980. The zero table is empty.
 //
 // All but find and hash need the shard's lock. find does without, and then may
 // miss an entry while others are put in or taken out, and may return one that has
 // just been taken out; it never returns one of another key.
 type table[K comparable] struct {
-	seed  maphash.Seed
 	heads atomic.Pointer[heads[K]] // nil: there are no entries
 	n     int                      // entries
 }
@@ -62,9 +35,9 @@ func round(heads int) int { return 1 << (bits.Len(uint(heads)) - 1) }
 
 // at is the place of the chain for that hash among so many heads. Chains before the
 // next one to be split have been split already, and go by one more bit.
-func at(hash uint64, heads int) int {
+func at(hash uint32, heads int) int {
 	r := round(heads)
-	i := int(hash) & (2*r - 1)
+	i := int(hash & uint32(2*r-1))
 	if i >= heads {
 		i -= r
 	}
@@ -72,32 +45,43 @@ func at(hash uint64, heads int) int {
 }
 
 // chain is where the chain for that hash begins.
-func (h *heads[K]) chain(hash uint64) *atomic.Pointer[entry[K]] { return &h.slots[at(hash, h.len())] }
-
-func (t *table[K]) hash(key K) uint64 { return maphash.Comparable(t.seed, key) }
+func (h *heads[K]) chain(hash uint32) *atomic.Pointer[entry[K]] { return &h.slots[at(hash, h.len())] }
 
 func (t *table[K]) find(hash uint64, key K) *entry[K] {
 	h := t.heads.Load()
 	if h == nil {
 		return nil
 	}
-	for e := h.chain(hash).Load(); e != nil; e = e.next.Load() {
-		if e.key == key {
+	for e := h.chain(uint32(hash)).Load(); e != nil; e = e.next.Load() {
+		if e.hash == uint32(hash) && e.key == key {
 			return e
 		}
 	}
 	return nil
 }
 
+// has reports whether e is there.
+func (t *table[K]) has(e *entry[K]) bool {
+	h := t.heads.Load()
+	if h == nil {
+		return false
+	}
+	there := h.chain(e.hash).Load()
+	for there != nil && there != e {
+		there = there.next.Load()
+	}
+	return there == e
+}
+
 // insert adds an entry whose key is not there.
-func (t *table[K]) insert(hash uint64, e *entry[K]) {
+func (t *table[K]) insert(e *entry[K]) {
 	h := t.heads.Load()
 	if h == nil {
 		h = newHeads[K](nil, leastHeads)
 		h.n.Store(leastHeads)
 		t.heads.Store(h)
 	}
-	put(h.chain(hash), e)
+	put(h.chain(e.hash), e)
 	t.n++
 	if 4*t.n > 3*h.len() {
 		t.split()
@@ -138,7 +122,7 @@ func (t *table[K]) split() {
 	h.n.Store(int64(n + 1))
 	for e != nil {
 		next := e.next.Load()
-		if int(t.hash(e.key))&r != 0 {
+		if e.hash&uint32(r) != 0 {
 			put(to, e)
 		} else {
 			put(from, e)
@@ -148,8 +132,8 @@ func (t *table[K]) split() {
 }
 
 // remove takes an entry out that is there, and leaves the heads as they are.
-func (t *table[K]) remove(hash uint64, e *entry[K]) {
-	before := t.heads.Load().chain(hash)
+func (t *table[K]) remove(e *entry[K]) {
+	before := t.heads.Load().chain(e.hash)
 	for before.Load() != e {
 		before = &before.Load().next
 	}

@@ -17,7 +17,7 @@ import (
 // A table does what a map does, whatever is put in and taken out.
 func TestTableIsAMap(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	tab := table[int]{seed: maphash.MakeSeed()}
+	tab, seed := table[int]{}, maphash.MakeSeed()
 	want := map[int]*entry[int]{}
 	for step := range 200_000 {
 		key := r.IntN(2000)
@@ -28,16 +28,16 @@ func TestTableIsAMap(t *testing.T) {
 				break
 			}
 		}
-		h := tab.hash(key)
+		h := maphash.Comparable(seed, key)
 		e := tab.find(h, key)
 		require.Same(t, want[key], e)
 		switch {
 		case e != nil && r.IntN(2) == 0:
-			tab.remove(h, e)
+			tab.remove(e)
 			delete(want, key)
 		case e == nil:
-			e = &entry[int]{key: key}
-			tab.insert(h, e)
+			e = &entry[int]{key: key, hash: uint32(maphash.Comparable(seed, key))}
+			tab.insert(e)
 			want[key] = e
 		}
 		if r.IntN(100) == 0 {
@@ -54,25 +54,25 @@ func TestTableIsAMap(t *testing.T) {
 }
 
 func TestTableGivesItsMemoryBack(t *testing.T) {
-	tab := table[int]{seed: maphash.MakeSeed()}
+	tab, seed := table[int]{}, maphash.MakeSeed()
 	var all []*entry[int]
 	for key := range 100_000 {
-		e := &entry[int]{key: key}
-		tab.insert(tab.hash(key), e)
+		e := &entry[int]{key: key, hash: uint32(maphash.Comparable(seed, key))}
+		tab.insert(e)
 		all = append(all, e)
 	}
 	assert.LessOrEqual(t, tab.heads.Load().len(), tab.n*4/3+1)
-	for i, e := range all[:90_000] {
-		tab.remove(tab.hash(i), e)
+	for _, e := range all[:90_000] {
+		tab.remove(e)
 	}
 	for tab.shrink(100) {
 	}
 	assert.LessOrEqual(t, len(tab.heads.Load().slots), 4*tab.n)
 	for key := 90_000; key < 100_000; key++ {
-		require.Same(t, all[key], tab.find(tab.hash(key), key))
+		require.Same(t, all[key], tab.find(maphash.Comparable(seed, key), key))
 	}
-	for i, e := range all[90_000:] {
-		tab.remove(tab.hash(90_000+i), e)
+	for _, e := range all[90_000:] {
+		tab.remove(e)
 	}
 	for tab.shrink(100) {
 	}
@@ -92,7 +92,7 @@ func BenchmarkSweep(b *testing.B) {
 			s := &p.shards[i]
 			for from, more := 0, true; more; from += visitChains {
 				started := time.Now()
-				more = s.visit(from, func(e *entry[string]) { _, _ = p.timeLeft(e) })
+				more = s.visit(from, func(e *entry[string]) { _, _ = p.timeLeft(e, clock()) })
 				longest = max(longest, time.Since(started))
 			}
 		}
@@ -116,10 +116,10 @@ func TestAShardIsACacheLine(t *testing.T) {
 // Who looks without the lock never finds another key's entry, and finds an entry
 // that nobody touches whatever happens around it, if not at once then soon.
 func TestTableIsReadWithoutTheLockConcurrentSafe(t *testing.T) {
-	tab := table[int]{seed: maphash.MakeSeed()}
+	tab, seed := table[int]{}, maphash.MakeSeed()
 	const lasting, keys = 100, 3000
 	for key := range lasting {
-		tab.insert(tab.hash(key), &entry[int]{key: key})
+		tab.insert(&entry[int]{key: key, hash: uint32(maphash.Comparable(seed, key))})
 	}
 	var stop atomic.Bool
 	var readers sync.WaitGroup
@@ -127,7 +127,7 @@ func TestTableIsReadWithoutTheLockConcurrentSafe(t *testing.T) {
 		readers.Go(func() {
 			found := 0
 			for key := 0; !stop.Load() || found == 0; key = (key + 1) % keys {
-				e := tab.find(tab.hash(key), key)
+				e := tab.find(maphash.Comparable(seed, key), key)
 				if e == nil {
 					continue
 				}
@@ -141,12 +141,12 @@ func TestTableIsReadWithoutTheLockConcurrentSafe(t *testing.T) {
 	for range 20 { // growing and shrinking through many heads
 		var in []*entry[int]
 		for key := lasting; key < keys; key++ {
-			e := &entry[int]{key: key}
-			tab.insert(tab.hash(key), e)
+			e := &entry[int]{key: key, hash: uint32(maphash.Comparable(seed, key))}
+			tab.insert(e)
 			in = append(in, e)
 		}
 		for _, e := range in {
-			tab.remove(tab.hash(e.key), e)
+			tab.remove(e)
 		}
 		for tab.shrink(7) {
 		}
@@ -154,6 +154,6 @@ func TestTableIsReadWithoutTheLockConcurrentSafe(t *testing.T) {
 	stop.Store(true)
 	readers.Wait()
 	for key := range lasting {
-		assert.NotNil(t, tab.find(tab.hash(key), key))
+		assert.NotNil(t, tab.find(maphash.Comparable(seed, key), key))
 	}
 }

@@ -77,13 +77,13 @@ func TestALimiterGoesInAndOutOfBubbles(t *testing.T) {
 func TestKeysWithTheSameHashAreApart(t *testing.T) {
 	tab := table[string]{}
 	const hash = 42
-	a, b := &entry[string]{key: "a"}, &entry[string]{key: "b"}
-	tab.insert(hash, a)
+	a, b := &entry[string]{key: "a", hash: hash}, &entry[string]{key: "b", hash: hash}
+	tab.insert(a)
 	assert.Nil(t, tab.find(hash, "b"))
-	tab.insert(hash, b)
+	tab.insert(b)
 	assert.Same(t, a, tab.find(hash, "a"))
 	assert.Same(t, b, tab.find(hash, "b"))
-	tab.remove(hash, a)
+	tab.remove(a)
 	assert.Nil(t, tab.find(hash, "a"))
 	assert.Same(t, b, tab.find(hash, "b"))
 }

@@ -106,8 +106,9 @@ func (w *SlidingWindow) Statistics() Statistics {
 
 // IdleDuration returns for how long the whole window has been unused: since the
 // grid line on which its last used segment left, or since it was made.
-func (w *SlidingWindow) IdleDuration() (idle time.Duration, ok bool) {
-	now := clock()
+func (w *SlidingWindow) IdleDuration() (idle time.Duration, ok bool) { return w.idleAsOf(clock()) }
+
+func (w *SlidingWindow) idleAsOf(now int64) (idle time.Duration, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.idleFor(now)
@@ -124,8 +125,7 @@ func (w *SlidingWindow) idleFor(now int64) (idle time.Duration, ok bool) {
 }
 
 // retire closes the limiter if it has been idle for longer than that.
-func (w *SlidingWindow) retire(longer int64) bool {
-	now := clock()
+func (w *SlidingWindow) retire(longer, now int64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if idle, ok := w.idleFor(now); !ok || int64(idle) <= longer {
