@@ -5,6 +5,7 @@ import "sync"
 // A bucketFamily has the states that the buckets of one factory share: one for each of
 // the limits that they have had lately.
 type bucketFamily struct {
+	home   any // a nil pointer of the type in which its buckets are made; see keyed
 	mu     sync.Mutex
 	states []*bucketState // the oldest first
 }
@@ -15,14 +16,14 @@ const familyKeeps = 4
 
 // newBucketFamily returns what gives each bucket of a new family its first state, if the
 // limits are valid.
-func newBucketFamily(l bucketLimits, invalid error) (func() *bucketState, error) {
+func newBucketFamily(l bucketLimits, invalid error, home any) (func() *bucketState, error) {
 	if invalid != nil {
 		return nil, invalid
 	}
 	if l.manual {
 		return func() *bucketState { return newBucketState(l) }, nil // each has a time of its own
 	}
-	s := new(bucketFamily).state(l)
+	s := (&bucketFamily{home: home}).state(l)
 	return func() *bucketState { return s }, nil
 }
 
@@ -51,6 +52,16 @@ func shareable(s *bucketState) *bucketState {
 	closed.shared, closed.closed = true, true
 	s.shared, s.sharedClosed = true, &closed
 	return s
+}
+
+// home is a nil pointer of the type in which the bucket was made, if that is known.
+func (b *bucket) home() any {
+	b.lock()
+	defer b.mu.Unlock()
+	if f := b.state.family; f != nil {
+		return f.home
+	}
+	return nil
 }
 
 // share has a bucket that a line has filled do with what its family shares again, if all that

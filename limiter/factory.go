@@ -9,14 +9,14 @@ func ConcurrencyFactory[K comparable](o ConcurrencyOptions) Factory[K] {
 // FixedWindowFactory makes a [FixedWindow] for each key. Options that are invalid
 // are an error of every call that needs one.
 func FixedWindowFactory[K comparable](o FixedWindowOptions) Factory[K] {
-	state, err := newBucketFamily(o.limits(), o.Validate())
+	state, err := newBucketFamily(o.limits(), o.Validate(), (*keyed[FixedWindow, K])(nil))
 	return func(K) (Limiter, error) {
 		if err != nil {
 			return nil, err
 		}
-		w := &FixedWindow{}
-		w.start(state())
-		return w, nil
+		k := new(keyed[FixedWindow, K])
+		k.bucket.start(state())
+		return &k.bucket, nil
 	}
 }
 
@@ -29,14 +29,14 @@ func SlidingWindowFactory[K comparable](o SlidingWindowOptions) Factory[K] {
 // TokenBucketFactory makes a [TokenBucket] for each key. Options that are invalid
 // are an error of every call that needs one.
 func TokenBucketFactory[K comparable](o TokenBucketOptions) Factory[K] {
-	state, err := newBucketFamily(o.limits(), o.Validate())
+	state, err := newBucketFamily(o.limits(), o.Validate(), (*keyed[TokenBucket, K])(nil))
 	return func(K) (Limiter, error) {
 		if err != nil {
 			return nil, err
 		}
-		b := &TokenBucket{}
-		b.start(state())
-		return b, nil
+		k := new(keyed[TokenBucket, K])
+		k.bucket.start(state())
+		return &k.bucket, nil
 	}
 }
 

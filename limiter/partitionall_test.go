@@ -1,7 +1,9 @@
 package limiter
 
 import (
+	"errors"
 	"maps"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -99,4 +101,109 @@ func TestOptionsAreThoseInForce(t *testing.T) {
 	assert.Equal(t, b, bucket.Options())
 	require.NoError(t, bucket.Close())
 	assert.Equal(t, b, bucket.Options())
+}
+
+// From the moment on at which Apply has begun, what it does is in force for every key.
+func TestPartitionedApplyIsInForceForEveryKeyAtOnce(t *testing.T) {
+	for name, kind := range map[string]struct {
+		factory Factory[int]
+		raise   func(Limiter) error
+	}{
+		"bucket": {
+			TokenBucketFactory[int](TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}),
+			func(l Limiter) error {
+				return l.(*TokenBucket).Reconfigure(TokenBucketOptions{TokenLimit: 3, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour})
+			},
+		},
+		"concurrency": {
+			single,
+			func(l Limiter) error { return l.(*Concurrency).Reconfigure(ConcurrencyOptions{PermitLimit: 3}) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPartitioned(t, kind.factory, PartitionedOptions{IdleTimeout: time.Hour})
+				const keys = 1000
+				for key := range keys {
+					mustAcquire(t, p, key, 1)
+					mustReject(t, p, key, 1)
+				}
+				first, goOn := true, make(chan struct{})
+				applied := make(chan error)
+				go func() {
+					applied <- p.Apply(func(_ int, l Limiter) error {
+						if first {
+							first = false
+							<-goOn // a walk that takes long
+						}
+						return kind.raise(l)
+					})
+				}()
+				synctest.Wait()
+				for key := range keys {
+					mustAcquire(t, p, key, 1)
+				}
+				close(goOn)
+				require.NoError(t, <-applied)
+				for key := range keys {
+					mustAcquire(t, p, key, 1)
+					mustReject(t, p, key, 1)
+				}
+				assert.Nil(t, p.change.Load())
+			})
+		})
+	}
+}
+
+func TestPartitionedApplyEndsWithTheFirstError(t *testing.T) {
+	p := newPartitioned(t, single, PartitionedOptions{IdleTimeout: time.Hour})
+	for key := range 10 {
+		mustAcquire(t, p, key, 1)
+	}
+	calls := 0
+	broken := errors.New("not this one")
+	err := p.Apply(func(int, Limiter) error {
+		if calls++; calls == 3 {
+			return broken
+		}
+		return nil
+	})
+	require.ErrorIs(t, err, broken)
+	assert.Equal(t, 3, calls)
+	require.ErrorIs(t, p.Apply(nil), ErrInvalidOptions)
+	assert.Panics(t, func() { _ = p.Apply(func(int, Limiter) error { panic("boom") }) })
+	assert.Nil(t, p.change.Load())
+	mustAcquire(t, p, 10, 1)
+}
+
+// Limits that change all the time lose no permit and grant none too many.
+func TestPartitionedApplyConcurrentSafe(t *testing.T) {
+	o := TokenBucketOptions{TokenLimit: 1000, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}
+	p := newPartitioned(t, TokenBucketFactory[int](o), PartitionedOptions{IdleTimeout: time.Hour})
+	const keys, callers = 20, 4
+	var granted [keys]atomic.Int64
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for i := range 1200 * keys / callers * 2 {
+				l, err := p.TryAcquire(t.Context(), i%keys, 1)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if l.Acquired() {
+					granted[i%keys].Add(1)
+				}
+			}
+		})
+	}
+	for i := range 50 {
+		other := o
+		other.QueueLimit = i % 3
+		require.NoError(t, p.Apply(func(_ int, l Limiter) error { return l.(*TokenBucket).Reconfigure(other) }))
+	}
+	wg.Wait()
+	for key := range keys {
+		assert.EqualValues(t, 1000, granted[key].Load())
+	}
 }

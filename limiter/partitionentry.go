@@ -17,7 +17,7 @@ type entry[K comparable] struct {
 	of   unsafe.Pointer
 	next atomic.Pointer[entry[K]]
 	hash uint32        // of the key: the part by which it is found in its shard
-	used atomic.Uint32 // the turn of its last use, where that matters
+	used atomic.Uint32 // the turn of its last use, where that matters; 0: see roomBeside
 	pins atomic.Int32  // callers who are using it; it is not forgotten meanwhile
 	kind kind
 }
@@ -36,20 +36,46 @@ const (
 
 // newEntry returns an entry with a limiter. One that is not ours is tracked.
 func newEntry[K comparable](key K, hash uint64, l Limiter) *entry[K] {
-	e := &entry[K]{key: key, hash: uint32(hash)}
+	var e *entry[K]
+	var of unsafe.Pointer
+	var is kind
 	switch l := l.(type) {
 	case *TokenBucket:
-		e.kind, e.of = tokenBucketKind, unsafe.Pointer(l)
+		e, is, of = roomBeside[TokenBucket, K](l, l.home()), tokenBucketKind, unsafe.Pointer(l)
 	case *FixedWindow:
-		e.kind, e.of = fixedWindowKind, unsafe.Pointer(l)
+		e, is, of = roomBeside[FixedWindow, K](l, l.home()), fixedWindowKind, unsafe.Pointer(l)
 	case *SlidingWindow:
-		e.kind, e.of = slidingWindowKind, unsafe.Pointer(l)
+		is, of = slidingWindowKind, unsafe.Pointer(l)
 	case *Concurrency:
-		e.kind, e.of = concurrencyKind, unsafe.Pointer(l)
+		is, of = concurrencyKind, unsafe.Pointer(l)
 	case *Unlimited:
-		e.kind, e.of = unlimitedKind, unsafe.Pointer(l)
+		is, of = unlimitedKind, unsafe.Pointer(l)
 	default:
-		e.of = unsafe.Pointer(track(l))
+		of = unsafe.Pointer(track(l))
+	}
+	if e == nil {
+		e = new(entry[K])
+	}
+	e.key, e.hash, e.kind, e.of = key, uint32(hash), is, of
+	return e
+}
+
+// A keyed is what a factory of buckets makes for a key of type K: the bucket, and beside it room for
+// its entry, so that the two are in one place in memory.
+type keyed[B any, K comparable] struct {
+	bucket B
+	entry  entry[K]
+}
+
+// roomBeside returns the room for an entry beside a bucket if home, which is what the bucket says that it was
+// made in, has it, and no other entry does. Only a bucket's factory knows the type of home.
+func roomBeside[B any, K comparable](bucket *B, home any) *entry[K] {
+	if _, ok := home.(*keyed[B, K]); !ok {
+		return nil
+	}
+	e := &(*keyed[B, K])(unsafe.Pointer(bucket)).entry // bucket is its first field
+	if !e.used.CompareAndSwap(0, 1) {
+		return nil // the factory has returned the same bucket before
 	}
 	return e
 }

@@ -99,9 +99,7 @@ func newHeads[K comparable](old *heads[K], room int) *heads[K] {
 	h := &heads[K]{slots: make([]atomic.Pointer[entry[K]], room)}
 	if old != nil {
 		n := old.len()
-		for i := range n {
-			h.slots[i].Store(old.slots[i].Load())
-		}
+		copy(h.slots, old.slots[:n]) // nobody writes to these, or reads the new ones
 		h.n.Store(int64(n))
 	}
 	return h
@@ -116,16 +114,15 @@ func (t *table[K]) split() {
 		t.heads.Store(h)
 	}
 	r := round(n)
-	from, to := &h.slots[n-r], &h.slots[n]
-	e := from.Load()
-	from.Store(nil)
+	before, to := &h.slots[n-r], &h.slots[n]
 	h.n.Store(int64(n + 1))
-	for e != nil {
+	for e := before.Load(); e != nil; {
 		next := e.next.Load()
 		if e.hash&uint32(r) != 0 {
+			before.Store(next)
 			put(to, e)
 		} else {
-			put(from, e)
+			before = &e.next
 		}
 		e = next
 	}

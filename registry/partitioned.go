@@ -26,7 +26,8 @@ type PartitionedOptions[O LimiterOptions] struct {
 // Partitioned returns the registry's partitioned limiter of that name: one limiter
 // with the options each for every key that key returns. It is kept across reloads
 // as [Builder.TokenBucket] describes; when the options change, every partition gets
-// them in place.
+// them in place, and no call is decided by the old ones from the moment on at which the
+// first partition has the new ones.
 //
 // The limiter has one key function: that of the version that came into force last,
 // also for executions that began before and for other pipelines. Functions cannot be
@@ -107,19 +108,19 @@ func (p *keyed[R, K, O]) use(each O) {
 }
 
 // reconfigure first has new partitions made with the new options, so that none is
-// made with the old ones after the walk through those that there are.
+// made with the old ones after those that there are have got them.
 func (p *keyed[R, K, O]) reconfigure(options any) error {
 	o := options.(PartitionedOptions[O])
 	if err := p.limiter.Reconfigure(o.PartitionedOptions); err != nil {
 		return err
 	}
 	p.use(o.Each)
-	for key, l := range p.limiter.All() {
+	return p.limiter.Apply(func(key K, l limiter.Limiter) error {
 		if err := l.(interface{ Reconfigure(O) error }).Reconfigure(o.Each); err != nil {
 			return fmt.Errorf("key %v: %w", key, err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func eachKind(each any) string {

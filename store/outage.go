@@ -72,6 +72,8 @@ func (c *core) withoutStore(key string, n int, err error) limiter.Lease {
 
 // fallback is the limiter in the process. The zero fallback makes it at its first use.
 type fallback struct {
+	changing sync.Mutex // held while by gets other limits; taken before mu
+
 	mu     sync.Mutex
 	of     Limits // what it was made for
 	by     *limiter.PartitionedLimiter[string, string]
@@ -101,22 +103,44 @@ func (f *fallback) ask(c *core, key string, n int) limiter.Lease {
 // limiter returns the limiter for the limits in force. New limits change it in place, so that what is held, or was
 // granted in this window, still counts. Only limits of another kind begin full again.
 func (f *fallback) limiter(c *core) *limiter.PartitionedLimiter[string, string] {
-	limits := c.limits()
+	if by, ready := f.ready(c.limits()); ready {
+		return by
+	}
+	f.changing.Lock()
+	defer f.changing.Unlock()
+	by, change := f.use(c.limits(), c.o.LocalShare)
+	if change != nil {
+		_ = by.Apply(change) // without mu: there may be many keys
+	}
+	return by
+}
+
+// ready returns the limiter, and whether it has those limits or is gone.
+func (f *fallback) ready(limits Limits) (by *limiter.PartitionedLimiter[string, string], ready bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed || f.by != nil && f.of == limits {
-		return f.by
+	return f.by, f.has(limits)
+}
+
+func (f *fallback) has(limits Limits) bool { return f.closed || f.by != nil && f.of == limits }
+
+// use has those limits used. It returns what the limiters that there are have to be changed by, or nil.
+func (f *fallback) use(limits Limits, localShare float64) (by *limiter.PartitionedLimiter[string, string], change func(string, limiter.Limiter) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.has(limits) {
+		return f.by, nil
 	}
-	share := limits.share(c.o.LocalShare)
+	share := limits.share(localShare)
 	factory := share.factory()
 	f.makes.Store(&factory)
 	kept := f.by != nil && f.of.Kind == limits.Kind
 	f.of = limits
 	if kept {
-		for _, l := range f.by.All() {
+		return f.by, func(_ string, l limiter.Limiter) error {
 			share.reconfigure(l)
+			return nil
 		}
-		return f.by
 	}
 	if f.by != nil {
 		_ = f.by.Close()
@@ -124,7 +148,7 @@ func (f *fallback) limiter(c *core) *limiter.PartitionedLimiter[string, string] 
 	f.by, _ = limiter.NewPartitioned(func(key string) limiter.Partition[string] {
 		return limiter.Partition[string]{Key: key, New: *f.makes.Load()}
 	}, limiter.PartitionedOptions{MaxPartitions: mostCells})
-	return f.by
+	return f.by, nil
 }
 
 func (f *fallback) close() {
