@@ -62,9 +62,9 @@ func (o *ownBucket) adjust(n int, line int64, cost int) (owner, int64, bool) {
 // as [bucket.refund] wants it.
 func (b *bucket) recharge(n, cost int, tag int64, worth func() int64, line int64) (owner, int64, bool) {
 	now := clock()
-	b.mu.Lock()
+	b.lock()
 	defer b.mu.Unlock()
-	if b.state.closed {
+	if b.state().closed {
 		return b, tag, true
 	}
 	b.catchUp(now)
@@ -93,7 +93,7 @@ func (b *bucket) takeMore(now int64, n int) (taken int64) {
 	taken = min(int64(n), max(mostOwed-b.missing, 0))
 	b.missing += taken
 	b.spent += taken
-	if !b.state.queue.empty() {
+	if !b.state().queue.empty() {
 		arm(b, now) // they have to wait longer
 	}
 	return taken

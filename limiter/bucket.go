@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -22,11 +23,16 @@ type bucket struct {
 	spent   int64  // permits ever taken; wraps around
 	granted uint32 // leases granted, those aside that state.granted counts
 	failed  uint32 // leases rejected, those aside that state.failed counts
-	state   *bucketState
+	current atomic.Pointer[bucketState]
 }
+
+func (b *bucket) state() *bucketState { return b.current.Load() }
 
 // bucketState is the rest of a bucket. A shared one is never written to.
 type bucketState struct {
+	noneUntil atomic.Int64 // where not 0: nobody gets a permit before that moment; see refuseUnlocked
+	refused   atomic.Int64 // leases rejected by refuseUnlocked
+
 	refill int64   // permits that come back on each line
 	period int64   // nanoseconds between two lines
 	lines  divisor // by period
@@ -61,7 +67,7 @@ type bucketLimits struct {
 func newBucketState(l bucketLimits) *bucketState {
 	return &bucketState{
 		common: common{limit: l.limit, queue: queue{limit: l.queueLimit, order: l.queueOrder}},
-		refill: l.refill, period: int64(l.period), lines: newDivisor(int64(l.period)), manual: l.manual,
+		refill: l.refill, period: int64(l.period), lines: newDivisor(max(int64(l.period), 1)), manual: l.manual,
 		since: unknown,
 	}
 }
@@ -78,7 +84,7 @@ func (b *bucket) start(s *bucketState) {
 	if s.manual {
 		s.asOf = b.line
 	}
-	b.state = s
+	b.current.Store(s)
 }
 
 // TryAcquire takes n permits if they are there now, and nobody waits for them
@@ -97,12 +103,17 @@ func (b *bucket) Acquire(ctx context.Context, n int) (Lease, error) {
 // a bucket has or not with nobody waiting, it decides itself.
 func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Lease, error) {
 	ctxErr := ctx.Err()
+	if n == 1 && ctxErr == nil {
+		if l, refused := b.refuseUnlocked(now, wait); refused {
+			return l, nil
+		}
+	}
 	b.mu.Lock()
 	if ctxErr != nil || !b.plain(now, n) {
 		return b.acquireRarely(ctx, ctxErr, now, n, wait)
 	}
 	b.advance(now)
-	s := b.state
+	s := b.state()
 	over := b.missing - (s.limit - int64(n))
 	if over <= 0 {
 		l := b.take(n)
@@ -113,18 +124,43 @@ func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Leas
 		return join(ctx, nil, b, now, n)
 	}
 	b.countFailed()
-	line := b.line
+	at := later(b.line, linesToCover(over, s.refill), s.period)
+	if n == 1 && s.family == nil && s.queue.limit == 0 {
+		s.noneUntil.Store(at)
+	}
 	b.mu.Unlock()
-	l := Lease{tag: int64(waitFor(now, line, linesToCover(over, s.refill), s.period))}
+	return refusedUntil(at, now, wait), nil
+}
+
+// refuseUnlocked rejects a request for one permit if it is known that there is none, without the lock: one that
+// many wait for takes longer than all the rest. It is known of a bucket that does not share its state and has no
+// queue from one rejection on until the moment that noneUntil says, unless something else is done to the bucket,
+// which is what takes the lock with [bucket.lock].
+func (b *bucket) refuseUnlocked(now int64, wait bool) (l Lease, refused bool) {
+	s := b.state()
+	if s == nil {
+		return Lease{}, false
+	}
+	until := s.noneUntil.Load()
+	if until == 0 || now >= until || now-until < otherClock {
+		return Lease{}, false
+	}
+	s.refused.Add(1)
+	return refusedUntil(until, now, wait), true
+}
+
+// refusedUntil is a rejected lease that is worth asking for again at a moment.
+func refusedUntil(at, now int64, wait bool) Lease {
+	l := Lease{tag: int64(max(until(at, now), 1))}
 	if wait {
 		l.owner, l.n = noPermit, -1
 	}
-	return l, nil
+	return l
 }
 
 // plain reports whether a request for n permits is decided by what is missing alone.
 func (b *bucket) plain(now int64, n int) bool {
-	s := b.state
+	s := b.state()
 	return s != nil && n > 0 && int64(n) <= s.limit && !s.closed && !s.manual && s.queue.empty() && s.idleAt == 0 &&
 		now-b.line >= otherClock
 }
@@ -132,7 +168,7 @@ func (b *bucket) plain(now int64, n int) bool {
 // advance brings a bucket that is asked for permits up to date: it is not full afterwards,
 // or takes them, so it is not asked any more since when it has been full.
 func (b *bucket) advance(now int64) {
-	s := b.state
+	s := b.state()
 	elapsed := now - b.line
 	if elapsed < s.period {
 		return
@@ -159,7 +195,7 @@ func (b *bucket) take(n int) Lease {
 	}
 	b.missing += int64(n)
 	b.spent += int64(n)
-	if b.state.shared {
+	if b.state().shared {
 		return Lease{owner: b, n: n, tag: b.spent}
 	}
 	return Lease{owner: (*ownBucket)(b), n: n, tag: b.line}
@@ -168,7 +204,7 @@ func (b *bucket) take(n int) Lease {
 // carryGranted counts elsewhere what the bucket has no room for.
 func (b *bucket) carryGranted() {
 	b.common()
-	b.state.granted += 1 << 32
+	b.state().granted += 1 << 32
 }
 
 func (b *bucket) countFailed() {
@@ -192,14 +228,14 @@ func (b *bucket) acquireRarely(ctx context.Context, ctxErr error, now int64, n i
 
 // admits tells whether n permits can be granted at once.
 func (b *bucket) admits(now int64, n int) bool {
-	if b.state == nil {
-		b.state = notMade
+	if b.state() == nil {
+		b.current.Store(notMade)
 	}
-	if !b.state.inRange(n) || b.state.closed {
+	if !b.state().inRange(n) || b.state().closed {
 		return false
 	}
 	b.catchUp(now)
-	return mayPass(&b.state.queue, b.free(), n)
+	return mayPass(&b.state().queue, b.free(), n)
 }
 
 // Statistics returns the current figures; those of a closed limiter are its last.
@@ -207,14 +243,14 @@ func (b *bucket) Statistics() Statistics {
 	now := clock()
 	b.lock()
 	defer b.mu.Unlock()
-	if !b.state.closed {
+	if !b.state().closed {
 		b.catchUp(now)
 	}
 	return Statistics{
 		AvailablePermits: max(b.free(), 0),
-		QueuedPermits:    b.state.queue.permits,
-		SuccessfulLeases: b.state.granted + int64(b.granted),
-		FailedLeases:     b.state.failed + int64(b.failed),
+		QueuedPermits:    b.state().queue.permits,
+		SuccessfulLeases: b.state().granted + int64(b.granted),
+		FailedLeases:     b.state().failed + b.state().refused.Load() + int64(b.failed),
 	}
 }
 
@@ -229,15 +265,15 @@ func (b *bucket) idleAsOf(now int64) (idle time.Duration, ok bool) {
 }
 
 func (b *bucket) idleFor(now int64) (idle time.Duration, ok bool) {
-	if !b.state.closed {
+	if !b.state().closed {
 		b.catchUp(now)
 	}
 	if b.missing > 0 {
 		return 0, false
 	}
 	since := b.line
-	if b.state.idleAt != 0 {
-		since = b.state.idleAt
+	if b.state().idleAt != 0 {
+		since = b.state().idleAt
 	}
 	return time.Duration(max(now-since, 0)), true
 }
@@ -260,10 +296,10 @@ func (b *bucket) TryReplenish() bool {
 	now := clock()
 	b.lock()
 	defer b.mu.Unlock()
-	if !b.state.manual || b.state.closed {
+	if !b.state().manual || b.state().closed {
 		return false
 	}
-	b.state.asOf = max(b.state.asOf, now)
+	b.state().asOf = max(b.state().asOf, now)
 	b.catchUp(now)
 	return true
 }
@@ -272,14 +308,14 @@ func (b *bucket) TryReplenish() bool {
 func (b *bucket) ReplenishmentPeriod() time.Duration {
 	b.lock()
 	defer b.mu.Unlock()
-	return time.Duration(b.state.period)
+	return time.Duration(b.state().period)
 }
 
 // AutoReplenishing tells whether the limiter replenishes by itself.
 func (b *bucket) AutoReplenishing() bool {
 	b.lock()
 	defer b.mu.Unlock()
-	return !b.state.manual
+	return !b.state().manual
 }
 
 // Close closes the limiter: who waits comes back rejected, later calls return
@@ -288,7 +324,7 @@ func (b *bucket) Close() error {
 	now := clock()
 	b.lock()
 	defer b.mu.Unlock()
-	if !b.state.closed {
+	if !b.state().closed {
 		b.catchUp(now)
 		b.close()
 	}
@@ -297,9 +333,9 @@ func (b *bucket) Close() error {
 
 func (b *bucket) close() {
 	switch {
-	case b.state.closed:
-	case b.state.shared:
-		b.state = b.state.sharedClosed
+	case b.state().closed:
+	case b.state().shared:
+		b.current.Store(b.state().sharedClosed)
 	default:
 		closeEngine(b)
 	}
@@ -309,24 +345,29 @@ func (b *bucket) unlock() { b.mu.Unlock() }
 
 func (b *bucket) lock() {
 	b.mu.Lock()
-	if b.state == nil {
-		b.state = notMade
+	s := b.state()
+	if s == nil {
+		b.current.Store(notMade)
+		return
+	}
+	if s.noneUntil.Load() != 0 {
+		s.noneUntil.Store(0)
 	}
 }
 
 // notMade is the state of a zero TokenBucket or FixedWindow: a closed one that has nothing to give.
 var notMade = shareable(&bucketState{common: common{closed: true}})
 
-func (b *bucket) view() *common { return &b.state.common }
+func (b *bucket) view() *common { return &b.state().common }
 
 // common returns what this bucket has for itself, from now on.
 func (b *bucket) common() *common {
-	if b.state.shared {
-		own := *b.state
-		own.shared, own.sharedClosed, own.since = false, nil, b.line
-		b.state = &own
+	if s := b.state(); s.shared {
+		own := newBucketState(s.limits())
+		own.family, own.closed, own.since = s.family, s.closed, b.line
+		b.current.Store(own)
 	}
-	return &b.state.common
+	return &b.state().common
 }
 
-func (b *bucket) free() int64 { return b.state.limit - b.missing }
+func (b *bucket) free() int64 { return b.state().limit - b.missing }

@@ -48,9 +48,9 @@ func (f *bucketFamily) state(l bucketLimits) *bucketState {
 // shareable returns s as the state of many buckets. Those that are replenished
 // by hand cannot share.
 func shareable(s *bucketState) *bucketState {
-	closed := *s
-	closed.shared, closed.closed = true, true
-	s.shared, s.sharedClosed = true, &closed
+	closed := newBucketState(s.limits())
+	closed.shared, closed.closed, closed.family = true, true, s.family
+	s.shared, s.sharedClosed = true, closed
 	return s
 }
 
@@ -58,7 +58,7 @@ func shareable(s *bucketState) *bucketState {
 func (b *bucket) home() any {
 	b.lock()
 	defer b.mu.Unlock()
-	if f := b.state.family; f != nil {
+	if f := b.state().family; f != nil {
 		return f.home
 	}
 	return nil
@@ -67,12 +67,12 @@ func (b *bucket) home() any {
 // share has a bucket that a line has filled do with what its family shares again, if all that
 // it has for itself is worth nothing any more. That is true of leases from before that line.
 func (b *bucket) share() {
-	s := b.state
+	s := b.state()
 	granted, failed := s.granted+int64(b.granted), s.common.failed+int64(b.failed)
 	if s.family == nil || s.closed || s.timer != nil || s.lingering || !s.queue.empty() || s.idleAt != 0 ||
 		granted != int64(uint32(granted)) || failed != int64(uint32(failed)) {
 		return
 	}
 	b.granted, b.failed = uint32(granted), uint32(failed)
-	b.state = s.family.state(s.limits())
+	b.current.Store(s.family.state(s.limits()))
 }

@@ -66,14 +66,14 @@ func TestABucketSharesAgainOnceItIsFull(t *testing.T) {
 				idle, ok := b.IdleDuration()
 				assert.True(t, ok)
 				assert.Positive(t, idle)
-				assert.True(t, b.state.shared)
+				assert.True(t, b.state().shared)
 				after := b.Statistics()
 				assert.Equal(t, before.SuccessfulLeases, after.SuccessfulLeases)
 				assert.Equal(t, before.FailedLeases, after.FailedLeases)
 				assert.EqualValues(t, b.Options().TokenLimit, after.AvailablePermits)
 				other := made()
 				require.NoError(t, other.Reconfigure(b.Options()))
-				assert.Same(t, b.state, other.state)
+				assert.Same(t, b.state(), other.state())
 			})
 		})
 	}
@@ -100,15 +100,15 @@ func TestARefundFromBeforeABucketWasFullIsWorthNothing(t *testing.T) {
 		shared := take()
 		take().undo() // gets a state of its own
 		own := take()
-		require.False(t, b.state.shared)
+		require.False(t, b.state().shared)
 		time.Sleep(10 * time.Second)
 		b.Statistics()
-		require.True(t, b.state.shared)
+		require.True(t, b.state().shared)
 		lately := take()
 		shared.undo()
 		own.undo()
 		assert.EqualValues(t, 2, b.Statistics().AvailablePermits)
-		assert.True(t, b.state.shared, "what is worth nothing costs nothing")
+		assert.True(t, b.state().shared, "what is worth nothing costs nothing")
 		lately.undo()
 		assert.EqualValues(t, 3, b.Statistics().AvailablePermits)
 		again := take()
@@ -147,6 +147,6 @@ func TestAFamilyRemembersAFewLimits(t *testing.T) {
 		o.TokenLimit = 1 + limit
 		require.NoError(t, b.Reconfigure(o))
 		assert.Equal(t, o, b.Options())
-		assert.LessOrEqual(t, len(b.state.family.states), familyKeeps)
+		assert.LessOrEqual(t, len(b.state().family.states), familyKeeps)
 	}
 }

@@ -6,14 +6,14 @@ import "time"
 
 // at is the moment up to which time has gone on for this bucket.
 func (b *bucket) at(now int64) int64 {
-	if b.state.manual {
-		return b.state.asOf
+	if b.state().manual {
+		return b.state().asOf
 	}
 	return now
 }
 
 func (b *bucket) catchUp(now int64) {
-	s := b.state
+	s := b.state()
 	elapsed := b.at(now) - b.line
 	if b.missing == 0 || elapsed < s.period {
 		if elapsed < otherClock {
@@ -41,7 +41,7 @@ func (b *bucket) catchUp(now int64) {
 // one waiter a wake-up, whatever came due in between. Each line's permits go to those who waited at it,
 // and are charged to it.
 func (b *bucket) serveLines(lines int64) (left int64) {
-	s := b.state
+	s := b.state()
 	for !s.queue.empty() {
 		f := forecastBucket(b)
 		next := max(f.linesUntil(s.queue.needs()), 1)
@@ -61,12 +61,12 @@ func (b *bucket) pass(lines int64) {
 	if lines == 0 || b.missing == 0 {
 		return
 	}
-	if enough := linesToCover(b.missing, b.state.refill); lines >= enough {
+	if enough := linesToCover(b.missing, b.state().refill); lines >= enough {
 		b.missing = 0
-		b.line += enough * b.state.period
+		b.line += enough * b.state().period
 	} else {
-		b.missing -= lines * b.state.refill
-		b.line += lines * b.state.period
+		b.missing -= lines * b.state().refill
+		b.line += lines * b.state().period
 	}
 	b.noteLow()
 }
@@ -88,7 +88,7 @@ func (b *bucket) grant(now int64, n int) Lease {
 
 // wake ends the idleness of a full bucket: the grid has gone on meanwhile.
 func (b *bucket) wake(at int64) {
-	s := b.state
+	s := b.state()
 	if elapsed := at - b.line; elapsed >= s.period {
 		b.line += s.lines.quotient(elapsed) * s.period
 	}
@@ -100,21 +100,21 @@ func (b *bucket) wake(at int64) {
 // when is in real time, also for a bucket that is replenished by hand; that one
 // needs no timer.
 func (b *bucket) when(n int) int64 {
-	if b.state.manual {
+	if b.state().manual {
 		return never
 	}
 	f := forecastBucket(b)
-	return later(b.line, f.linesUntil(int64(n)), b.state.period)
+	return later(b.line, f.linesUntil(int64(n)), b.state().period)
 }
 
 func (b *bucket) retryAfter(now int64, n int) time.Duration {
 	f := forecastBucket(b)
 	lines := f.linesUntil(weight(n))
-	if !b.state.queue.empty() {
+	if !b.state().queue.empty() {
 		ahead := f // a copy for the heap, so that the usual way allocates nothing
-		lines = linesAhead(&ahead, &b.state.queue, n)
+		lines = linesAhead(&ahead, &b.state().queue, n)
 	}
-	return waitFor(now, b.line, lines, b.state.period)
+	return waitFor(now, b.line, lines, b.state().period)
 }
 
 // reconfigure sets new limits; what is missing stays missing.
@@ -122,24 +122,24 @@ func (b *bucket) reconfigure(options string, l bucketLimits) error {
 	now := clock()
 	b.lock()
 	defer b.mu.Unlock()
-	if err := b.state.reconfigurable(); err != nil {
+	if err := b.state().reconfigurable(); err != nil {
 		return err
 	}
-	if l.manual != b.state.manual {
+	if l.manual != b.state().manual {
 		return errManualFixed(options, l.manual)
 	}
 	b.catchUp(now)
-	another := int64(l.period) != b.state.period
-	if s := b.state; s.shared && (b.missing > 0 || !another) {
-		b.state = s.family.state(l)
+	another := int64(l.period) != b.state().period
+	if s := b.state(); s.shared && (b.missing > 0 || !another) {
+		b.current.Store(s.family.state(l))
 	} else {
 		b.common()
-		b.state.refill = l.refill
+		b.state().refill = l.refill
 	}
 	if another {
 		b.regrid(b.at(now), int64(l.period))
 	}
-	if !b.state.shared {
+	if !b.state().shared {
 		relimit(b, now, l.limit, l.queueLimit, l.queueOrder)
 	}
 	return nil
@@ -148,7 +148,7 @@ func (b *bucket) reconfigure(options string, l bucketLimits) error {
 // regrid anchors a grid of another period at the current line. If its next line
 // is past already, that line counts as reached now, once.
 func (b *bucket) regrid(at, period int64) {
-	s := b.state
+	s := b.state()
 	if b.missing == 0 {
 		idleAt := b.line
 		if s.idleAt != 0 {
@@ -171,7 +171,7 @@ func (b *bucket) regrid(at, period int64) {
 type bucketForecast struct{ missing, limit, refill int64 }
 
 func forecastBucket(b *bucket) bucketForecast {
-	return bucketForecast{missing: b.missing, limit: b.state.limit, refill: b.state.refill}
+	return bucketForecast{missing: b.missing, limit: b.state().limit, refill: b.state().refill}
 }
 
 func (f *bucketForecast) linesUntil(n int64) int64 {

@@ -20,7 +20,7 @@ func (b *bucket) refund(n int, tag int64) {
 func (b *bucket) worth(tag int64) int64 { return tag - b.paid() }
 
 // paid is how much of all that was ever taken the lines have paid for.
-func (b *bucket) paid() int64 { return b.spent - b.missing - b.state.refunded }
+func (b *bucket) paid() int64 { return b.spent - b.missing - b.state().refunded }
 
 // ownBucket is a bucket with a state of its own, as the owner of a lease: it knows
 // what was missing after the lines that have gone by. The tag is the line on which
@@ -37,15 +37,15 @@ func (o *ownBucket) refund(n int, line int64) {
 // takeBack undoes a grant that is worth so much, taken on that line.
 func (b *bucket) takeBack(n int, worth func() int64, line int64) {
 	now := clock()
-	b.mu.Lock()
+	b.lock()
 	defer b.mu.Unlock()
-	if b.state.closed {
+	if b.state().closed {
 		return
 	}
 	b.catchUp(now)
 	if b.granted == 0 {
 		b.common()
-		b.state.granted--
+		b.state().granted--
 	} else {
 		b.granted--
 	}
@@ -59,9 +59,9 @@ func (b *bucket) back(now int64, n int, worth func() int64, line int64) {
 	}
 	b.common()
 	b.missing -= back
-	b.state.refunded += back
+	b.state().refunded += back
 	b.lower(line, back)
-	if !b.state.queue.empty() {
+	if !b.state().queue.empty() {
 		serve(b, now)
 	}
 }
@@ -77,7 +77,7 @@ const keepLows = 16
 
 // noteLow remembers the line that has just gone by.
 func (b *bucket) noteLow() {
-	s := b.state
+	s := b.state()
 	if s.shared {
 		return
 	}
@@ -106,10 +106,10 @@ func addLow(lows []low, l low) []low {
 // leastSince is the least that was missing after any line later than that. The bucket
 // has been full since, where it has another state by now.
 func (b *bucket) leastSince(line int64) int64 {
-	if b.state.shared || line < b.state.since {
+	if b.state().shared || line < b.state().since {
 		return 0
 	}
-	for _, l := range b.state.lows {
+	for _, l := range b.state().lows {
 		if l.line > line {
 			return l.missing
 		}
@@ -119,12 +119,12 @@ func (b *bucket) leastSince(line int64) int64 {
 
 // lower has what was missing after later lines be less: as it would have been.
 func (b *bucket) lower(line, by int64) {
-	lows := b.state.lows[:0]
-	for _, l := range b.state.lows {
+	lows := b.state().lows[:0]
+	for _, l := range b.state().lows {
 		if line == never || l.line > line {
 			l.missing = max(l.missing-by, 0)
 		}
 		lows = addLow(lows, l)
 	}
-	b.state.lows = lows
+	b.state().lows = lows
 }

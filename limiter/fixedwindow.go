@@ -50,10 +50,10 @@ func (w *FixedWindow) Options() FixedWindowOptions {
 	w.lock()
 	defer w.mu.Unlock()
 	return FixedWindowOptions{
-		PermitLimit:         int(w.state.limit),
-		Window:              time.Duration(w.state.period),
-		QueueLimit:          w.state.queue.limit,
-		QueueOrder:          w.state.queue.order,
-		ManualReplenishment: w.state.manual,
+		PermitLimit:         int(w.state().limit),
+		Window:              time.Duration(w.state().period),
+		QueueLimit:          w.state().queue.limit,
+		QueueOrder:          w.state().queue.order,
+		ManualReplenishment: w.state().manual,
 	}
 }

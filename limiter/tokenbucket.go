@@ -50,11 +50,11 @@ func (b *TokenBucket) Options() TokenBucketOptions {
 	b.lock()
 	defer b.mu.Unlock()
 	return TokenBucketOptions{
-		TokenLimit:          int(b.state.limit),
-		TokensPerPeriod:     int(b.state.refill),
-		ReplenishmentPeriod: time.Duration(b.state.period),
-		QueueLimit:          b.state.queue.limit,
-		QueueOrder:          b.state.queue.order,
-		ManualReplenishment: b.state.manual,
+		TokenLimit:          int(b.state().limit),
+		TokensPerPeriod:     int(b.state().refill),
+		ReplenishmentPeriod: time.Duration(b.state().period),
+		QueueLimit:          b.state().queue.limit,
+		QueueOrder:          b.state().queue.order,
+		ManualReplenishment: b.state().manual,
 	}
 }
