@@ -313,9 +313,8 @@ func (b *bucket) ReplenishmentPeriod() time.Duration {
 
 // AutoReplenishing tells whether the limiter replenishes by itself.
 func (b *bucket) AutoReplenishing() bool {
-	b.lock()
-	defer b.mu.Unlock()
-	return !b.state().manual
+	s := b.state()
+	return s == nil || !s.manual
 }
 
 // Close closes the limiter: who waits comes back rejected, later calls return

@@ -56,10 +56,8 @@ func shareable(s *bucketState) *bucketState {
 
 // home is a nil pointer of the type in which the bucket was made, if that is known.
 func (b *bucket) home() any {
-	b.lock()
-	defer b.mu.Unlock()
-	if f := b.state().family; f != nil {
-		return f.home
+	if s := b.state(); s != nil && s.family != nil {
+		return s.family.home
 	}
 	return nil
 }

@@ -102,7 +102,6 @@ type PartitionedLimiter[R any, K comparable] struct {
 	rest      atomic.Int64  // housekeeping rests until that moment
 	lost      atomic.Int64  // for how long this housekeeping has waited for slow limiters
 	keeper    keeper
-	makings   sync.Pool // of *making[K]
 	applying  sync.Mutex
 
 	onIdle, onReplenish, onClose hook
@@ -114,9 +113,10 @@ type shard[K comparable] struct {
 	mu     sync.Mutex
 	table  table[K]
 	making *making[K] // a list
+	spare  *making[K] // one that is used again, or nil
 	due    int64      // no partition is to be forgotten before that moment
 	hand   int        // the chain at which to look for room next
-	_      [2]uint64
+	_      [1]uint64
 }
 
 // NewPartitioned returns a limiter of which partition picks the limiter for a
@@ -143,7 +143,6 @@ func NewPartitioned[R any, K comparable](partition func(R) Partition[K], o Parti
 	p.onReplenish.init("limiter: TryReplenish")
 	p.onClose.init("limiter: Close")
 	p.notBefore.Store(unknown)
-	p.makings.New = func() any { return new(making[K]) }
 	p.rest.Store(unknown)
 	return p, nil
 }

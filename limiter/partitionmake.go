@@ -41,7 +41,7 @@ func (p *PartitionedLimiter[R, K]) findOrMake(ctx context.Context, s *shard[K], 
 		}
 		m := s.beingMade(part.Key)
 		if m == nil {
-			m = p.begin(s, part.Key)
+			m = s.begin(part.Key)
 			s.mu.Unlock()
 			if now == unknown {
 				now = clock()
@@ -73,8 +73,11 @@ func (s *shard[K]) beingMade(key K) *making[K] {
 }
 
 // begin has the caller make the partition of a key. The shard is locked.
-func (p *PartitionedLimiter[R, K]) begin(s *shard[K], key K) *making[K] {
-	m := p.makings.Get().(*making[K])
+func (s *shard[K]) begin(key K) *making[K] {
+	m := s.spare
+	if s.spare = nil; m == nil {
+		m = new(making[K])
+	}
 	m.key, m.err, m.next = key, errFactoryPanicked, s.making
 	s.making = m
 	return m
@@ -96,12 +99,7 @@ var errFactoryPanicked = errors.New("limiter: the factory of the partition panic
 // build makes the partition of m, pinned, and returns what became of it.
 func (p *PartitionedLimiter[R, K]) build(s *shard[K], hash uint64, part Partition[K], m *making[K], now int64) (e *entry[K], lease Lease, err error) {
 	defer func() {
-		p.publish(s, m, now)
-		e, lease, err = m.partition, m.lease, m.err
-		if m.done == nil { // nobody else knows it
-			*m = making[K]{}
-			p.makings.Put(m)
-		}
+		e, lease, err = p.publish(s, m, now)
 	}()
 	if m.reserved = p.reserve(now); !m.reserved {
 		m.lease, m.err = rejected(0, partitionLimit), nil
@@ -121,8 +119,8 @@ func (p *PartitionedLimiter[R, K]) build(s *shard[K], hash uint64, part Partitio
 	return
 }
 
-// publish puts what became of m where others find it.
-func (p *PartitionedLimiter[R, K]) publish(s *shard[K], m *making[K], now int64) {
+// publish puts what became of m where others find it, and returns it.
+func (p *PartitionedLimiter[R, K]) publish(s *shard[K], m *making[K], now int64) (*entry[K], Lease, error) {
 	var late Limiter // made when everything was closed meanwhile
 	visit := int64(never)
 	s.mu.Lock()
@@ -138,16 +136,25 @@ func (p *PartitionedLimiter[R, K]) publish(s *shard[K], m *making[K], now int64)
 		s.table.insert(e)
 		visit = p.firstVisit(s, m.driven, now)
 	}
+	made := *m
+	if m.done == nil { // nobody else knows it
+		*m = making[K]{}
+		s.spare = m
+	}
 	s.mu.Unlock()
-	if m.reserved && m.partition == nil {
+	if made.reserved && made.partition == nil {
 		p.count.Add(-1)
 	}
 	if visit != never {
 		p.keeper.schedule(visit)
 	}
 	if late != nil {
-		m.err = errors.Join(m.err, closeLimiter(late))
+		made.err = errors.Join(made.err, closeLimiter(late))
+		if made.done != nil {
+			m.err = made.err // for those who wait
+		}
 	}
+	return made.partition, made.lease, made.err
 }
 
 var partitionLimit = &metadata{name: ReasonKey.name, value: ReasonPartitionLimit}

@@ -90,7 +90,9 @@ func (t *table[K]) insert(e *entry[K]) {
 
 // put sets e before a chain.
 func put[K comparable](chain *atomic.Pointer[entry[K]], e *entry[K]) {
-	e.next.Store(chain.Load())
+	if first := chain.Load(); first != e.next.Load() {
+		e.next.Store(first)
+	}
 	chain.Store(e)
 }
 
