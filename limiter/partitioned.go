@@ -93,16 +93,16 @@ type PartitionedLimiter[R any, K comparable] struct {
 	closed    atomic.Bool
 	timed     atomic.Bool // there have been limiters that need the clock
 
-	_         [8]uint64     // what every call reads is in no cache line that new keys write to
-	count     atomic.Int64  // partitions, and those being made
-	driven    atomic.Int64  // of them, how many are to be replenished
-	turn      atomic.Uint32 // what time is for "least recently used"; wraps around
-	nextShard atomic.Uint32 // where to look for room next
-	notBefore atomic.Int64  // until then, a new key looks for room in a few partitions only
-	rest      atomic.Int64  // housekeeping rests until that moment
-	lost      atomic.Int64  // for how long this housekeeping has waited for slow limiters
-	keeper    keeper
-	applying  sync.Mutex
+	_            [8]uint64     // what every call reads is in no cache line that new keys write to
+	count        atomic.Int64  // partitions, and those being made
+	driven       atomic.Int64  // of them, how many are to be replenished
+	recency      atomic.Uint32 // see usesPerEpoch
+	sampleShard  atomic.Uint32 // where to look for room next
+	noScanBefore atomic.Int64  // until then, a new key looks for room in a few partitions only
+	rest         atomic.Int64  // housekeeping rests until that moment
+	lost         atomic.Int64  // for how long this housekeeping has waited for slow limiters
+	keeper       keeper
+	applying     sync.Mutex
 
 	onIdle, onReplenish, onClose hook
 }
@@ -110,13 +110,13 @@ type PartitionedLimiter[R any, K comparable] struct {
 // A shard is a part of the partitions with a lock of its own, in a cache line of
 // its own.
 type shard[K comparable] struct {
-	mu     sync.Mutex
-	table  table[K]
-	making *making[K] // a list
-	spare  *making[K] // one that is used again, or nil
-	due    int64      // no partition is to be forgotten before that moment
-	hand   int        // the chain at which to look for room next
-	_      [1]uint64
+	mu         sync.Mutex
+	table      table[K]
+	making     *making[K] // a list
+	spare      *making[K] // one that is used again, or nil
+	due        int64      // no partition is to be forgotten before that moment
+	sampleFrom int        // the chain that the next sample begins with
+	_          [1]uint64
 }
 
 // NewPartitioned returns a limiter of which partition picks the limiter for a
@@ -142,7 +142,7 @@ func NewPartitioned[R any, K comparable](partition func(R) Partition[K], o Parti
 	p.onIdle.init("limiter: IdleDuration")
 	p.onReplenish.init("limiter: TryReplenish")
 	p.onClose.init("limiter: Close")
-	p.notBefore.Store(unknown)
+	p.noScanBefore.Store(unknown)
 	p.rest.Store(unknown)
 	return p, nil
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // The least recently used go first: exactly in that order where there are few partitions.
-func TestRoom_FewPartitionsGoInTheOrderOfTheirLastUse(t *testing.T) {
+func TestEviction_FewPartitionsGoInTheOrderOfTheirLastUse(t *testing.T) {
 	for name, factory := range map[string]Factory[int]{
 		"in use for a moment": TokenBucketFactory[int](TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: 1}),
 		"pinned":              single,
@@ -18,7 +18,7 @@ func TestRoom_FewPartitionsGoInTheOrderOfTheirLastUse(t *testing.T) {
 		for _, bubble := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
 				run := func(t *testing.T) {
-					p := newPartitioned(t, factory, PartitionedOptions{MaxPartitions: lookAtAll, IdleTimeout: time.Hour})
+					p := newPartitioned(t, factory, PartitionedOptions{MaxPartitions: sampleAll, IdleTimeout: time.Hour})
 					use := func(key int) {
 						t.Helper()
 						mustAcquire(t, p, key, 1).Release()
@@ -26,18 +26,18 @@ func TestRoom_FewPartitionsGoInTheOrderOfTheirLastUse(t *testing.T) {
 							time.Sleep(1)
 						}
 					}
-					for key := range lookAtAll {
+					for key := range sampleAll {
 						use(key)
 					}
-					for i := range lookAtAll {
-						use(i * 37 % lookAtAll)
+					for i := range sampleAll {
+						use(i * 37 % sampleAll)
 					}
-					for i := range lookAtAll / 2 {
-						oldest := i * 37 % lookAtAll
+					for i := range sampleAll / 2 {
+						oldest := i * 37 % sampleAll
 						require.True(t, has(p, oldest))
 						use(1000 + i)
 						require.False(t, has(p, oldest), "%d has made room", i)
-						assert.Equal(t, lookAtAll, p.Len())
+						assert.Equal(t, sampleAll, p.Len())
 					}
 				}
 				if bubble {
@@ -60,7 +60,7 @@ func has(p *PartitionedLimiter[int, int], key int) bool {
 }
 
 // Among many a new key hardly ever takes the place of one that was used since most others were.
-func TestRoom_ManyPartitionsGoRoughlyInTheOrderOfTheirLastUse(t *testing.T) {
+func TestEviction_ManyPartitionsGoRoughlyInTheOrderOfTheirLastUse(t *testing.T) {
 	const partitions = 4000
 	p := newPartitioned(t, single, PartitionedOptions{MaxPartitions: partitions, IdleTimeout: time.Hour})
 	for key := range partitions {
@@ -83,7 +83,7 @@ func TestRoom_ManyPartitionsGoRoughlyInTheOrderOfTheirLastUse(t *testing.T) {
 }
 
 // Calls for keys that are there stop writing to what all processors share.
-func TestRoom_KnownKeysLeaveTheTurnAlone(t *testing.T) {
+func TestEviction_KnownKeysLeaveTheTurnAlone(t *testing.T) {
 	p := newPartitioned(t, single, PartitionedOptions{MaxPartitions: 1000, IdleTimeout: time.Hour})
 	use := func() {
 		for key := range 200 {
@@ -92,17 +92,17 @@ func TestRoom_KnownKeysLeaveTheTurnAlone(t *testing.T) {
 	}
 	use()
 	use()
-	turn := p.turn.Load()
+	turn := p.recency.Load()
 	for range 10 {
 		use()
 	}
-	assert.Equal(t, turn, p.turn.Load())
+	assert.Equal(t, turn, p.recency.Load())
 	mustAcquire(t, p, 1000, 1).Release()
-	assert.NotEqual(t, turn, p.turn.Load())
+	assert.NotEqual(t, turn, p.recency.Load())
 }
 
 // A single one of many that is idle is found, and taken only by who needs its place.
-func TestRoom_TheOnlyIdlePartitionIsFound(t *testing.T) {
+func TestEviction_TheOnlyIdlePartitionIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 5000
 		p := newPartitioned(t, single, PartitionedOptions{MaxPartitions: partitions, IdleTimeout: time.Hour})
@@ -122,7 +122,7 @@ func TestRoom_TheOnlyIdlePartitionIsFound(t *testing.T) {
 }
 
 // Where nothing is idle, looking further is bounded in time, and so is how often it is done.
-func TestRoom_AFloodLooksAtFew(t *testing.T) {
+func TestEviction_AFloodLooksAtFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 5000
 		asked := 0
@@ -135,15 +135,15 @@ func TestRoom_AFloodLooksAtFew(t *testing.T) {
 		began := time.Now()
 		mustReject(t, p, -1, 1)
 		first := asked
-		assert.LessOrEqual(t, first, lookAt+100+lookAtAll, "at 1 µs each")
-		assert.Less(t, time.Since(began), 2*lookFor)
+		assert.LessOrEqual(t, first, sampleSize+100+sampleAll, "at 1 µs each")
+		assert.Less(t, time.Since(began), 2*scanAtMost)
 		for range 10 {
 			mustReject(t, p, -1, 1)
 		}
-		assert.InDelta(t, first+10*lookAt, asked, 3*lookAt, "a chain is looked at as a whole")
+		assert.InDelta(t, first+10*sampleSize, asked, 3*sampleSize, "a chain is looked at as a whole")
 		time.Sleep(time.Second)
 		mustReject(t, p, -1, 1)
-		assert.Greater(t, asked, first+20*lookAt, "further again")
+		assert.Greater(t, asked, first+20*sampleSize, "further again")
 	})
 }
 
@@ -160,7 +160,7 @@ func (s slowIdler) IdleDuration() (time.Duration, bool) {
 }
 
 // A factory that returns one limiter for several keys breaks the rules, but nothing else.
-func TestRoom_ABucketThatIsReturnedAgain(t *testing.T) {
+func TestEviction_ABucketThatIsReturnedAgain(t *testing.T) {
 	one, err := TokenBucketFactory[int](TokenBucketOptions{TokenLimit: 3, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour})(0)
 	require.NoError(t, err)
 	always := func(int) (Limiter, error) { return one, nil }

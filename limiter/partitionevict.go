@@ -1,0 +1,208 @@
+package limiter
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// A new key beyond MaxPartitions evicts a partition that is idle. It samples a few and evicts the least recently used
+// idle one. The next few in the table are as good as random ones, because the table is ordered by a hash with a secret
+// seed. Up to sampleAll partitions, the sample is all of them.
+//
+// If none of the sample is idle, the new key scans the table for scanAtMost. After a scan, new keys only sample for
+// restFactor times as long as the scan took. So a flood of new keys costs a few looks each, and stalls no caller for
+// longer than scanAtMost.
+const (
+	sampleSize = 8
+	sampleAll  = 64
+	scanAtMost = 100 * time.Microsecond
+)
+
+// A candidate is a partition that may be evicted.
+type candidate[K comparable] struct {
+	entry *entry[K]
+	shard *shard[K]
+	used  uint32
+}
+
+// Recency is counted in epochs, one for each new partition. The number of an epoch is a multiple of usesPerEpoch; added
+// to it is how many partitions were used first in this epoch, up to the next epoch's number less 1. So the order of the
+// first uses after a new key is known, and calls for keys that are there soon write nothing that processors share.
+const usesPerEpoch = 64
+
+// use makes a partition the most recently used one.
+func (p *PartitionedLimiter[R, K]) use(e *entry[K]) {
+	if p.max.Load() == 0 {
+		return
+	}
+	now := p.recency.Load()
+	if e.used.Load() == now {
+		return
+	}
+	if now%usesPerEpoch < usesPerEpoch-1 {
+		now = p.recency.Add(1)
+	}
+	e.used.Store(now)
+}
+
+// beginEpoch begins the epoch of a new partition.
+func (p *PartitionedLimiter[R, K]) beginEpoch() {
+	p.recency.Add(usesPerEpoch - p.recency.Load()%usesPerEpoch)
+}
+
+// reserve counts a new partition. If there are MaxPartitions, it evicts one first, and returns false if it cannot.
+func (p *PartitionedLimiter[R, K]) reserve(now int64) bool {
+	for {
+		n, most := p.count.Load(), p.max.Load()
+		switch {
+		case most == 0:
+			p.count.Add(1)
+			return true
+		case n < most:
+			if p.count.CompareAndSwap(n, n+1) {
+				p.beginEpoch()
+				return true
+			}
+		case !p.evict(now):
+			return false
+		}
+	}
+}
+
+// evict forgets a partition that is idle, and so full: a new limiter in its place
+// answers the same.
+func (p *PartitionedLimiter[R, K]) evict(now int64) bool {
+	e := p.evictSampled(now)
+	if e == nil && p.mayScan() {
+		e = p.evictScanned(now)
+	}
+	if e == nil {
+		return false
+	}
+	p.forget(e) // its Close may take its time, and may be anybody's
+	return true
+}
+
+// evictSampled takes out the stalest idle partition of a sample; nil if there is none.
+func (p *PartitionedLimiter[R, K]) evictSampled(now int64) *entry[K] {
+	atMost := sampleSize
+	if p.count.Load() <= sampleAll {
+		atMost = sampleAll
+	}
+	var room [sampleAll]candidate[K]
+	found := room[:0]
+	first := p.sampleShard.Add(1)
+	for i := range p.shards {
+		s := &p.shards[(int(first)+i)%len(p.shards)]
+		if found, _ = s.sample(found, atMost); len(found) >= atMost {
+			break
+		}
+	}
+	return p.evictStalest(found, now)
+}
+
+func (p *PartitionedLimiter[R, K]) mayScan() bool {
+	now, rest := clock(), p.noScanBefore.Load()
+	return now >= rest || inBubble(now) != inBubble(rest)
+}
+
+// evictScanned takes out the first idle partition that it finds before its time is up; nil if there is none.
+func (p *PartitionedLimiter[R, K]) evictScanned(now int64) *entry[K] {
+	began, took := clock(), int64(0)
+	defer func() { p.noScanBefore.Store(began + (1+restFactor)*took) }()
+	first := p.sampleShard.Load()
+	for i := range p.shards {
+		p.sampleShard.Store(first + uint32(i))
+		s := &p.shards[(int(first)+i)%len(p.shards)]
+		for chains := s.chains(); chains > 0; {
+			var room [sampleAll]candidate[K]
+			found, looked := s.sample(room[:0], sampleAll)
+			if e := p.evictStalest(found, now); e != nil {
+				return e
+			}
+			chains -= max(looked, 1)
+			if took = clock() - began; took >= int64(scanAtMost) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// chains is about how many chains the shard has.
+func (s *shard[K]) chains() int {
+	if heads := s.table.heads.Load(); heads != nil {
+		return heads.len()
+	}
+	return 0
+}
+
+// sample adds partitions to found until there are atMost of them or each of the shard's has been added. It returns
+// how many chains it has visited; the next call goes on behind them.
+func (s *shard[K]) sample(found []candidate[K], atMost int) (_ []candidate[K], chains int) {
+	if s.chains() == 0 {
+		return found, 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for all := s.chains(); chains < all && len(found) < atMost; chains++ {
+		if s.sampleFrom >= all {
+			s.sampleFrom = 0
+		}
+		heads := s.table.heads.Load()
+		for e := heads.slots[s.sampleFrom].Load(); e != nil && len(found) < cap(found); e = e.next.Load() {
+			found = append(found, candidate[K]{entry: e, shard: s, used: e.used.Load()})
+		}
+		s.sampleFrom++
+	}
+	return found, chains
+}
+
+// evictStalest takes out the least recently used of those found that is idle; nil if none is.
+func (p *PartitionedLimiter[R, K]) evictStalest(found []candidate[K], at int64) *entry[K] {
+	for now := p.recency.Load(); len(found) > 0; {
+		stalest := 0
+		for i, c := range found {
+			if now-c.used > now-found[stalest].used {
+				stalest = i
+			}
+		}
+		c := found[stalest]
+		if c.entry.used.Load() == c.used && p.evictCandidate(c, at) {
+			return c.entry
+		}
+		found = slices.Delete(found, stalest, stalest+1)
+	}
+	return nil
+}
+
+// evictCandidate takes a partition out if it is idle.
+func (p *PartitionedLimiter[R, K]) evictCandidate(c candidate[K], now int64) bool {
+	if c.entry.pins.Load() > 0 || !p.mayForget(c.entry) {
+		return false
+	}
+	longer := p.leastIdle(c.entry)
+	if !c.entry.mustAsk() {
+		return c.shard.takeOut(c.entry, longer, now)
+	}
+	const takenOut, tooLate = 1, 2
+	var outcome atomic.Int32
+	p.onIdle.run(1, func(int) {
+		_, out := c.shard.askAndTakeOut(c.entry, longer)
+		if out && !outcome.CompareAndSwap(0, takenOut) {
+			p.forget(c.entry) // the caller has gone on without the answer
+		}
+	})
+	return !outcome.CompareAndSwap(0, tooLate)
+}
+
+// leastIdle is for how long a partition must have been idle, and longer, to make
+// room. Of a limiter that is no [Idler] it is not known before its time is up
+// whether something would be forgotten with it.
+func (p *PartitionedLimiter[R, K]) leastIdle(e *entry[K]) int64 {
+	if t := e.tracked(); t != nil && t.idler == nil {
+		return p.idle.Load()
+	}
+	return -1
+}
