@@ -16,7 +16,7 @@ CROSSVET = $(CURDIR)/internal/crossvet
 
 GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-# What `make bench` runs: packages, a pattern of names, how often each and how long.
+# What `make bench` runs: packages, a pattern of names (as it stands, where a $ is a $), how often each and how long.
 PKG       ?= work
 BENCH     ?= .
 COUNT     ?= 1
@@ -124,7 +124,19 @@ unit: servers ## every test of every module under the race detector
 
 .PHONY: bench
 bench: ## run benchmarks: PKG=work BENCH=. COUNT=1 BENCHTIME=1s
-	@$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) -timeout 0 -p 1 $(PKG)
+	@$(GO) test -run '^$$' -bench '$(value BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) -timeout 0 -p 1 $(PKG)
+
+# `make bench` runs each benchmark COUNT times before the next. Here a round runs all of them once, so that those that are
+# compared are near each other in time each time, and what else the machine does meets all of them alike.
+.PHONY: bench-rounds
+bench-rounds: ## run benchmarks of the one package PKG in COUNT=1 rounds: BENCH=. BENCHTIME=1s
+	@dir=$$(mktemp -d)
+	trap 'rm -rf "$$dir"' EXIT
+	$(GO) test -c -o "$$dir/bench.test" $(PKG)
+	cd "$$($(GO) list -f '{{.Dir}}' $(PKG))"
+	for round in $$(seq $(COUNT)); do
+		"$$dir/bench.test" -test.run '^$$' -test.bench '$(value BENCH)' -test.benchmem -test.benchtime $(BENCHTIME)
+	done
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for a while: FUZZTIME=10s

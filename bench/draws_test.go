@@ -1,11 +1,11 @@
 package bench
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync/atomic"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 )
 
 // draws are keys in the order in which a benchmark asks for them. They are strings of their own, one behind the other in
@@ -55,17 +55,19 @@ var byDraw = []struct {
 
 func TestDraws(t *testing.T) {
 	for _, by := range byDraw {
-		var asked atomic.Int64
-		each := newDraws(1000, by.zipf).each(store{try: func(key string) bool {
-			asked.Add(1)
-			var n int
-			_, err := fmt.Sscanf(key, "user:%07d", &n)
-			return err == nil && n < 1000
-		}})
-		for range 1 << 18 {
-			if !each() {
-				t.Fatal(by.name)
-			}
+		const n = 1000
+		asked := map[string]int{}
+		d := newDraws(n, by.zipf)
+		next := d.each(store{try: func(key string) bool { asked[key]++; return true }})
+		for range 2 * len(d) {
+			next()
 		}
+		assert.Len(t, asked, n, by.name)
+		most := 0
+		for i := range n {
+			most = max(most, asked[keyName(i)])
+		}
+		average := 2 * len(d) / n
+		assert.Equal(t, by.zipf, most > 10*average, by.name)
 	}
 }

@@ -1,9 +1,9 @@
-// Command table prints, from the output of the benchmarks of shared limiters, the medians as Markdown, and the ratios
-// that were promised, each with what was promised:
+// Command table prints as Markdown, from the output of the benchmarks, the medians of shared limiters, and what became of
+// everything that is promised and that the output has:
 //
 //	go run ./bench/internal/table bench/results/NAME.txt
 //
-// It ends with 1 if a ratio is missed.
+// It ends with 1 if a promise is not kept.
 package main
 
 import (
@@ -26,7 +26,7 @@ func main() {
 
 // run reads the files, or in if there are none.
 func run(files []string, in io.Reader, out io.Writer) (ok bool, err error) {
-	m := measurements{}
+	var m measurements
 	if len(files) == 0 {
 		if err := m.read(in); err != nil {
 			return false, err

@@ -11,21 +11,44 @@ import (
 	"strings"
 )
 
-// A subject is one line of a table.
-type subject struct {
-	server     string // "Postgres", "Redis"
-	keys       int
-	by         string
-	goroutines int
+// A subject is a benchmark with all that its name says, such as "Redis/keys=1/by=weir/goroutines=32".
+type subject string
+
+// with returns the subject whose name differs from that of s in one place, such as "by=throttled".
+func (s subject) with(part string) subject {
+	key, _, _ := strings.Cut(part, "=")
+	parts := strings.Split(string(s), "/")
+	for i, p := range parts {
+		if strings.HasPrefix(p, key+"=") {
+			parts[i] = part
+		}
+	}
+	return subject(strings.Join(parts, "/"))
 }
 
-// measurements are, for each subject and unit, what its runs have shown.
-type measurements map[subject]map[string][]float64
+// by is the contender, and rest the name without it.
+func (s subject) by() (by, rest string) {
+	var others []string
+	for part := range strings.SplitSeq(string(s), "/") {
+		if name, ok := strings.CutPrefix(part, "by="); ok {
+			by = name
+		} else {
+			others = append(others, part)
+		}
+	}
+	return by, strings.Join(others, ", ")
+}
+
+// measurements are what the runs of each subject have shown.
+type measurements struct {
+	subjects []subject                        // in the order in which they first ran
+	runs     map[subject]map[string][]float64 // by unit, in the order of the runs
+}
 
 // The number at the end is that of processors, and is left out where there is one.
-var line = regexp.MustCompile(`^Benchmark(\w+)/keys=(\d+)/by=([^/]+)/goroutines=(\d+)(?:-\d+)?\s+\d+\s+(.*)$`)
+var line = regexp.MustCompile(`^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+(.*)$`)
 
-func (m measurements) readFile(name string) error {
+func (m *measurements) readFile(name string) error {
 	content, err := os.ReadFile(name)
 	if err != nil {
 		return err
@@ -33,39 +56,58 @@ func (m measurements) readFile(name string) error {
 	return m.read(bytes.NewReader(content))
 }
 
-// read takes the lines of benchmarks that it knows, and leaves out the rest.
-func (m measurements) read(r io.Reader) error {
+// read takes the lines of benchmarks, and leaves out the rest.
+func (m *measurements) read(r io.Reader) error {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
-		found := line.FindStringSubmatch(lines.Text())
-		if found == nil {
-			continue
+		if found := line.FindStringSubmatch(lines.Text()); found != nil {
+			m.add(subject(found[1]), strings.Fields(found[2]))
 		}
-		keys, _ := strconv.Atoi(found[2]) // digits
-		goroutines, _ := strconv.Atoi(found[4])
-		m.add(subject{found[1], keys, found[3], goroutines}, strings.Fields(found[5]))
 	}
 	return lines.Err()
 }
 
 // add takes pairs of a number and its unit.
-func (m measurements) add(s subject, pairs []string) {
-	if m[s] == nil {
-		m[s] = map[string][]float64{}
+func (m *measurements) add(s subject, pairs []string) {
+	if m.runs == nil {
+		m.runs = map[subject]map[string][]float64{}
+	}
+	if m.runs[s] == nil {
+		m.runs[s] = map[string][]float64{}
+		m.subjects = append(m.subjects, s)
 	}
 	for pair := range slices.Chunk(pairs, 2) {
 		if n, err := strconv.ParseFloat(pair[0], 64); err == nil && len(pair) == 2 {
-			m[s][pair[1]] = append(m[s][pair[1]], n)
+			m.runs[s][pair[1]] = append(m.runs[s][pair[1]], n)
 		}
 	}
 }
 
 // median is not ok where nothing was measured.
-func (m measurements) median(s subject, unit string) (v float64, ok bool) {
-	runs := slices.Sorted(slices.Values(m[s][unit]))
+func (m *measurements) median(s subject, unit string) (v float64, ok bool) {
+	return median(m.runs[s][unit])
+}
+
+func median(runs []float64) (v float64, ok bool) {
+	runs = slices.Sorted(slices.Values(runs))
 	n := len(runs)
 	if n == 0 {
 		return 0, false
 	}
 	return (runs[(n-1)/2] + runs[n/2]) / 2, true
+}
+
+// compare returns the median of what with returns for run i of one and run i of the other: in rounds, these were near each
+// other in time. Where the two have not run equally often, it returns what with returns for the medians.
+func compare(ours, theirs []float64, with func(ours, theirs float64) float64) (v float64, ok bool) {
+	if len(ours) != len(theirs) {
+		a, ok := median(ours)
+		b, both := median(theirs)
+		return with(a, b), ok && both
+	}
+	rounds := make([]float64, len(ours))
+	for i := range ours {
+		rounds[i] = with(ours[i], theirs[i])
+	}
+	return median(rounds)
 }

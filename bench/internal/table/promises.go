@@ -2,65 +2,143 @@ package main
 
 import (
 	"fmt"
+	"path"
 	"strings"
 )
 
-// A promise is that a contender is so many times as fast as others, all of them. If of is empty, its time for
-// a call is below least, in nanoseconds, asked by one goroutine.
+// A promise is about what one contender comes to in a unit, alone or beside a peer.
 type promise struct {
-	what   string
-	server string
-	keys   int
-	by     string
-	of     []string
-	least  float64
+	what string
+	of   string // a pattern for the names of benchmarks, as path.Match has them
+	unit string
+	peer string // the part of the peer's name that is another one, such as "by=throttled"; "": none
+	bound
 }
 
-var promises = []promise{
-	{"a decision is as fast as an empty script", "Redis", 1, "weir-alone", []string{"floor-script"}, 0.75},
-	{"a decision is as fast as an empty script", "Redis", 10_000, "weir-alone", []string{"floor-script"}, 0.75},
-	{"and faster than the peers", "Redis", 1, "weir-alone", []string{"redis_rate", "throttled", "ulule"}, 1},
-	{"and faster than the peers", "Redis", 10_000, "weir-alone", []string{"redis_rate", "throttled", "ulule"}, 1},
-	{"coalescing", "Redis", 1, "weir", []string{"weir-alone"}, 2.5},
-	{"blocks of 100", "Redis", 1, "weir-block-100", []string{"weir-alone"}, 10},
-	{"an exhausted key that is remembered", "Redis", 1, "weir-rejected-cached", nil, 200},
-
-	{"a decision is as fast as an upsert", "Postgres", 1, "weir-alone", []string{"floor-upsert"}, 0.8},
-	{"a decision is as fast as an upsert", "Postgres", 10_000, "weir-alone", []string{"floor-upsert"}, 0.8},
-	{"the same, asynchronous commit", "Postgres", 1, "weir-alone-async", []string{"floor-upsert-async"}, 0.8},
-	{"the same, asynchronous commit", "Postgres", 10_000, "weir-alone-async", []string{"floor-upsert-async"}, 0.8},
-	{"a rejection is faster than a write", "Postgres", 1, "weir-alone-rejected", []string{"weir-alone"}, 8},
-	{"coalescing", "Postgres", 1, "weir", []string{"weir-alone"}, 15},
-	{"blocks of 100", "Postgres", 1, "weir-block-100", []string{"weir-alone"}, 50},
-	{"an exhausted key that is remembered", "Postgres", 1, "weir-rejected-cached", nil, 200},
+// A bound is what is promised. The zero bound promises nothing: what was measured is only shown.
+type bound struct {
+	relation
+	value float64
 }
+
+type relation int
+
+const (
+	shown      relation = iota
+	atLeast             // so many times the peer's
+	atMost              // so many times the peer's or, without a peer, so much
+	atMostMore          // than the peer's, by so much
+)
+
+func (b bound) kept(v float64) bool {
+	switch b.relation {
+	case shown:
+		return true
+	case atLeast:
+		return v >= b.value
+	default:
+		return v <= b.value
+	}
+}
+
+const explanation = `
+What ours and the peer come to are medians. What is measured beside a peer is the median over the rounds of the ratio, or of
+the difference, of what the two came to in the same round; where one of them ran more often than the other, the ratio or
+difference of their medians.
+`
 
 // printPromises prints what became of each promise about which something was measured, and tells whether all
 // of these are kept.
-func (m measurements) printPromises(w *strings.Builder) bool {
-	fmt.Fprint(w, "| promised | | measured | at least | |\n|---|---|--:|--:|---|\n")
+func (m *measurements) printPromises(w *strings.Builder) bool {
+	fmt.Fprint(w, "| | ours | peer | measured | promised | |\n|---|--:|--:|--:|--:|---|\n")
 	all := true
 	for _, p := range promises {
-		about := fmt.Sprintf("%s, %s: %s", p.server, counted(p.keys), p.what)
-		if len(p.of) == 0 {
-			if ns, ok := m.median(subject{p.server, p.keys, p.by, 1}, "ns/op"); ok {
-				all = printPromise(w, about, p.by, fmt.Sprintf("%.0f ns", ns), fmt.Sprintf("less than %.0f ns", p.least), ns < p.least) && all
-			}
-			continue
-		}
-		for _, of := range p.of {
-			ours, ok := m.median(subject{p.server, p.keys, p.by, swarm}, "ops/s")
-			theirs, both := m.median(subject{p.server, p.keys, of, swarm}, "ops/s")
-			if ok && both {
-				kept := printPromise(w, about, p.by+" ÷ "+of, fmt.Sprintf("%.3g ×", ours/theirs), fmt.Sprintf("%g ×", p.least), ours >= p.least*theirs)
-				all = kept && all
+		for _, s := range m.subjects {
+			if matches, _ := path.Match(p.of, string(s)); matches {
+				all = m.printPromise(w, &p, s) && all
 			}
 		}
 	}
+	fmt.Fprint(w, explanation)
 	return all
 }
 
-func printPromise(w *strings.Builder, about, who, measured, least string, kept bool) bool {
-	fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", about, who, measured, least, map[bool]string{true: "kept", false: "**missed**"}[kept])
-	return kept
+func (m *measurements) printPromise(w *strings.Builder, p *promise, ours subject) (kept bool) {
+	peer := ours.with(p.peer)
+	v, ok := m.measured(p, ours, peer)
+	if !ok {
+		return true
+	}
+	verdict := "kept"
+	switch {
+	case p.relation == shown:
+		verdict = ""
+	case !p.kept(v):
+		verdict = "**missed**"
+	}
+	_, rest := ours.by()
+	if p.peer == "" {
+		peer = ""
+	}
+	fmt.Fprintf(w, "| %s: %s | %s | %s | %s | %s | %s |\n",
+		p.what, rest, m.contender(ours, p.unit), m.contender(peer, p.unit), p.format(v), p.promised(), verdict)
+	return p.kept(v)
+}
+
+// measured is what a promise is about, ok if it was measured.
+func (m *measurements) measured(p *promise, ours, peer subject) (v float64, ok bool) {
+	us, them := m.runs[ours][p.unit], m.runs[peer][p.unit]
+	switch {
+	case p.peer == "":
+		return median(us)
+	case p.relation == atMostMore:
+		return compare(us, them, func(us, them float64) float64 { return us - them })
+	default:
+		return compare(us, them, func(us, them float64) float64 { return us / them })
+	}
+}
+
+// contender is who it is, and what it comes to.
+func (m *measurements) contender(s subject, unit string) string {
+	v, ok := m.median(s, unit)
+	if !ok {
+		return ""
+	}
+	by, _ := s.by()
+	return by + " " + amount(v, unit)
+}
+
+func (p *promise) promised() string {
+	switch p.relation {
+	case shown:
+		return ""
+	case atLeast:
+		return "≥ " + p.format(p.value)
+	default:
+		return "≤ " + p.format(p.value)
+	}
+}
+
+func (p *promise) format(v float64) string {
+	if p.peer == "" || p.relation == atMostMore {
+		return amount(v, p.unit)
+	}
+	if v > 0 && v < 0.2 {
+		return fmt.Sprintf("1/%.3g", 1/v)
+	}
+	return fmt.Sprintf("%.3g ×", v)
+}
+
+// amount is a number of a benchmark as one reads it.
+func amount(v float64, unit string) string {
+	switch {
+	case unit == "ns/op", unit == "ns/key", strings.HasSuffix(unit, "-ns"):
+		return duration(v)
+	case strings.HasSuffix(unit, "/s"):
+		return rounded(v) + "/s"
+	case strings.HasPrefix(unit, "bytes"):
+		return rounded(v) + " B"
+	default:
+		return fmt.Sprintf("%.3g", v)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,16 +26,19 @@ var order = map[string][]string{
 	},
 }
 
+var inServer = regexp.MustCompile(fmt.Sprintf(`^(Postgres|Redis)/keys=(\d+)/by=[^/]+/goroutines=%d$`, swarm))
+
 // printTables prints a table for each server and number of keys.
-func (m measurements) printTables(w *strings.Builder) {
+func (m *measurements) printTables(w *strings.Builder) {
 	type table struct {
 		server string
 		keys   int
 	}
 	tables := map[table][]subject{}
-	for s := range m {
-		if s.goroutines == swarm {
-			t := table{s.server, s.keys}
+	for _, s := range m.subjects {
+		if found := inServer.FindStringSubmatch(string(s)); found != nil {
+			keys, _ := strconv.Atoi(found[2]) // digits
+			t := table{found[1], keys}
 			tables[t] = append(tables[t], s)
 		}
 	}
@@ -44,10 +48,10 @@ func (m measurements) printTables(w *strings.Builder) {
 	for _, t := range sorted {
 		fmt.Fprintf(w, "## %s, %s, %d goroutines\n\n", t.server, counted(t.keys), swarm)
 		fmt.Fprint(w, "| | ops/s | p50 | p99 | B/op | granted/s | failed |\n|---|--:|--:|--:|--:|--:|--:|\n")
-		place := func(s subject) int { return slices.Index(order[t.server], s.by) }
-		slices.SortFunc(tables[t], func(a, b subject) int { return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a.by, b.by)) })
+		slices.SortStableFunc(tables[t], func(a, b subject) int { return cmp.Compare(place(t.server, a), place(t.server, b)) })
 		for _, s := range tables[t] {
-			fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s |\n", s.by,
+			by, _ := s.by()
+			fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s |\n", by,
 				m.cell(s, "ops/s", rounded), m.cell(s, "p50-ns", duration), m.cell(s, "p99-ns", duration),
 				m.cell(s, "B/op", rounded), m.cell(s, "granted/s", rounded), m.cell(s, "failed-%", percent))
 		}
@@ -55,7 +59,13 @@ func (m measurements) printTables(w *strings.Builder) {
 	}
 }
 
-func (m measurements) cell(s subject, unit string, format func(float64) string) string {
+// place is that of the subject's contender in the order.
+func place(server string, s subject) int {
+	by, _ := s.by()
+	return slices.Index(order[server], by)
+}
+
+func (m *measurements) cell(s subject, unit string, format func(float64) string) string {
 	v, ok := m.median(s, unit)
 	if !ok {
 		return ""
