@@ -197,8 +197,8 @@ func (sdk *otelSDK) bare(tb testing.TB, s signals, timed bool) func() bool {
 			span.End(to)
 		case events:
 			span, duration := trace.SpanFromContext(ctx), attribute.Float64("duration", took.Seconds())
-			span.AddEvent("ExecutionAttempt", trace.WithAttributes(append(spanOfAttempt[:len(spanOfAttempt):len(spanOfAttempt)], duration)...))
-			span.AddEvent("PipelineExecuted", trace.WithAttributes(append(spanOfExecution[:len(spanOfExecution):len(spanOfExecution)], duration)...))
+			span.AddEvent("ExecutionAttempt", trace.WithAttributes(append(slices.Clip(spanOfAttempt), duration)...))
+			span.AddEvent("PipelineExecuted", trace.WithAttributes(append(slices.Clip(spanOfExecution), duration)...))
 		}
 		return ok
 	}
@@ -224,7 +224,7 @@ func register(tb testing.TB, m metric.Meter, begun, granted, held *atomic.Int64)
 	active, err := m.Int64ObservableUpDownCounter("weir.rate_limiter.lease.active")
 	require.NoError(tb, err)
 	ofBegin, ofLimiterHeld := with[metric.ObserveOption](ofBegin...), with[metric.ObserveOption](ofLimiter...)
-	ofRequests := with[metric.ObserveOption](append(ofLimiter[:len(ofLimiter):len(ofLimiter)], attribute.String("result", "acquired"))...)
+	ofRequests := with[metric.ObserveOption](append(slices.Clip(ofLimiter), attribute.String("result", "acquired"))...)
 	registration, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(events, begun.Load(), ofBegin...)
 		o.ObserveInt64(requests, granted.Load(), ofRequests...)
