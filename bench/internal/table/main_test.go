@@ -34,7 +34,7 @@ PASS
 
 func TestRun(t *testing.T) {
 	var out strings.Builder
-	ok, err := run(nil, strings.NewReader(output), &out)
+	ok, err := run(nil, false, strings.NewReader(output), &out)
 	require.NoError(t, err)
 	assert.False(t, ok, "slower than throttled")
 	assert.Equal(t, `## Redis, one hot key, 32 goroutines
@@ -56,8 +56,16 @@ func TestRun(t *testing.T) {
 `+explanation, out.String())
 }
 
+func TestRun_best(t *testing.T) {
+	var out strings.Builder
+	_, err := run(nil, true, strings.NewReader(output), &out)
+	require.NoError(t, err)
+	assert.Contains(t, out.String(), "weir-token-bucket 50 ns | floor-gcra 50 ns | 1 × |")
+	assert.Contains(t, out.String(), "weir-alone 100,000/s | floor-script 50,000/s | 2 × |")
+}
+
 func TestRunFile(t *testing.T) {
-	_, err := run([]string{"no such file"}, nil, nil)
+	_, err := run([]string{"no such file"}, false, nil, nil)
 	assert.Error(t, err)
 }
 

@@ -83,6 +83,20 @@ func (m *measurements) add(s subject, pairs []string) {
 	}
 }
 
+// keepBest forgets all but the best run of each subject: the one with the most in a second, or with the least of anything
+// else.
+func (m *measurements) keepBest() {
+	for _, units := range m.runs {
+		for unit, runs := range units {
+			best := slices.Min(runs)
+			if strings.HasSuffix(unit, "/s") {
+				best = slices.Max(runs)
+			}
+			units[unit] = []float64{best}
+		}
+	}
+}
+
 // median is not ok where nothing was measured.
 func (m *measurements) median(s subject, unit string) (v float64, ok bool) {
 	return median(m.runs[s][unit])
