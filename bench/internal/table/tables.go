@@ -99,8 +99,10 @@ func duration(ns float64) string {
 		return fmt.Sprintf("%.0f ns", ns)
 	case ns < 1e6:
 		return fmt.Sprintf("%.3g µs", ns/1e3)
-	default:
+	case ns < 1e9:
 		return fmt.Sprintf("%.3g ms", ns/1e6)
+	default:
+		return fmt.Sprintf("%.3g s", ns/1e9)
 	}
 }
 
