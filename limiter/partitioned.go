@@ -47,9 +47,9 @@ type PartitionedOptions struct {
 	// come from outside, set it. A new key beyond it takes the place of the least
 	// recently used partition that is idle; where all are in use it is rejected,
 	// so a flood of keys never pushes out one that is being throttled. Above 64
-	// partitions "least recently" is among a few of them, and during a flood a new
-	// key may be rejected although one of many partitions is idle: a flood must not
-	// cost a look at each of them for every new key.
+	// partitions the stalest of a sample of 8 goes, and during a flood a new key may
+	// be rejected although one of many partitions is idle: a new key must not cost a
+	// look at each of them.
 	MaxPartitions int `json:"max_partitions,omitempty" yaml:"max_partitions,omitempty"`
 }
 

@@ -6,15 +6,17 @@ import (
 	"time"
 )
 
-// A new key beyond MaxPartitions evicts a partition that is idle. It samples a few and evicts the least recently used
-// idle one. The next few in the table are as good as random ones, because the table is ordered by a hash with a secret
-// seed. Up to sampleAll partitions, the sample is all of them.
+// A new key beyond MaxPartitions evicts a partition that is idle. It samples a few and evicts the stalest of them, or
+// the second stalest if that one is in use: then the others are likely to be, too. The next few in the table are as good
+// as random ones, because the table is ordered by a hash with a secret seed. Up to sampleAll partitions, the sample is
+// all of them, and each of them is tried.
 //
-// If none of the sample is idle, the new key scans the table for scanAtMost. After a scan, new keys only sample for
+// If none of those tried is idle, the new key scans the table for scanAtMost. After a scan, new keys only sample for
 // restFactor times as long as the scan took. So a flood of new keys costs a few looks each, and stalls no caller for
 // longer than scanAtMost.
 const (
 	sampleSize = 8
+	sampleTry  = 2
 	sampleAll  = 64
 	scanAtMost = 100 * time.Microsecond
 )
@@ -86,9 +88,9 @@ func (p *PartitionedLimiter[R, K]) evict(now int64) bool {
 
 // evictSampled takes out the stalest idle partition of a sample; nil if there is none.
 func (p *PartitionedLimiter[R, K]) evictSampled(now int64) *entry[K] {
-	atMost := sampleSize
+	atMost, try := sampleSize, sampleTry
 	if p.count.Load() <= sampleAll {
-		atMost = sampleAll
+		atMost, try = sampleAll, sampleAll
 	}
 	var room [sampleAll]candidate[K]
 	found := room[:0]
@@ -99,7 +101,7 @@ func (p *PartitionedLimiter[R, K]) evictSampled(now int64) *entry[K] {
 			break
 		}
 	}
-	return p.evictStalest(found, now)
+	return p.evictStalest(found, try, now)
 }
 
 func (p *PartitionedLimiter[R, K]) mayScan() bool {
@@ -118,7 +120,7 @@ func (p *PartitionedLimiter[R, K]) evictScanned(now int64) *entry[K] {
 		for chains := s.chains(); chains > 0; {
 			var room [sampleAll]candidate[K]
 			found, looked := s.sample(room[:0], sampleAll)
-			if e := p.evictStalest(found, now); e != nil {
+			if e := p.evictStalest(found, len(found), now); e != nil {
 				return e
 			}
 			chains -= max(looked, 1)
@@ -159,9 +161,9 @@ func (s *shard[K]) sample(found []candidate[K], atMost int) (_ []candidate[K], c
 	return found, chains
 }
 
-// evictStalest takes out the least recently used of those found that is idle; nil if none is.
-func (p *PartitionedLimiter[R, K]) evictStalest(found []candidate[K], at int64) *entry[K] {
-	for now := p.recency.Load(); len(found) > 0; {
+// evictStalest takes out the first idle one of the so many least recently used of those found; nil if none is.
+func (p *PartitionedLimiter[R, K]) evictStalest(found []candidate[K], try int, at int64) *entry[K] {
+	for now := p.recency.Load(); len(found) > 0 && try > 0; try-- {
 		stalest := 0
 		for i, c := range found {
 			if now-c.used > now-found[stalest].used {
@@ -183,6 +185,11 @@ func (p *PartitionedLimiter[R, K]) evictCandidate(c candidate[K], now int64) boo
 		return false
 	}
 	longer := p.leastIdle(c.entry)
+	if c.entry.clocked() {
+		if _, idle := c.entry.idleAsOf(now); !idle {
+			return false // without the shard's lock
+		}
+	}
 	if !c.entry.mustAsk() {
 		return c.shard.takeOut(c.entry, longer, now)
 	}
