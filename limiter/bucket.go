@@ -12,17 +12,17 @@ import (
 // taken are missing from it, and on every grid line some come back. A fixed
 // window is a bucket in which all of them do.
 //
-// A program may have a million buckets, one a key, of which few ever have somebody
-// waiting. So what they have in common is shared between the buckets of one family
-// until one of them needs its own, and a bucket has six words. It goes back to what
-// is shared when it is full again.
+// A program may have a million buckets, one for each key, and few of them ever have
+// waiters. So the buckets of one family share what they have in common until one of
+// them needs a state of its own, and a bucket has six words. Once it is full again it
+// goes back to the shared state.
 type bucket struct {
 	mu      sync.Mutex
 	missing int64  // permits missing from full; above the limit after that was lowered
 	line    int64  // the grid line that missing is right for; once full, the line that filled it
 	spent   int64  // permits ever taken; wraps around
-	granted uint32 // leases granted, those aside that state.granted counts
-	failed  uint32 // leases rejected, those aside that state.failed counts
+	granted uint32 // leases granted that bucketState.granted does not count
+	failed  uint32 // leases rejected that bucketState.failed does not count
 	current atomic.Pointer[bucketState]
 }
 
@@ -30,7 +30,7 @@ func (b *bucket) state() *bucketState { return b.current.Load() }
 
 // bucketState is the rest of a bucket. A shared one is never written to.
 type bucketState struct {
-	noneUntil atomic.Int64 // where not 0: nobody gets a permit before that moment; see refuseUnlocked
+	noneUntil atomic.Int64 // if not 0, no permit comes back before that moment; see refuseUnlocked
 	refused   atomic.Int64 // leases rejected by refuseUnlocked
 
 	refill int64   // permits that come back on each line
@@ -99,8 +99,8 @@ func (b *bucket) Acquire(ctx context.Context, n int) (Lease, error) {
 	return b.acquire(ctx, clock(), n, true)
 }
 
-// acquire is both, for a caller who has read the clock. What most calls are, permits that
-// a bucket has or not with nobody waiting, it decides itself.
+// acquire is both, for a caller that has read the clock. It decides the common case itself:
+// the permits are there or not, and the queue is empty.
 func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Lease, error) {
 	ctxErr := ctx.Err()
 	if n == 1 && ctxErr == nil {
@@ -132,10 +132,10 @@ func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Leas
 	return refusedUntil(at, now, wait), nil
 }
 
-// refuseUnlocked rejects a request for one permit if it is known that there is none, without the lock: one that
-// many wait for takes longer than all the rest. It is known of a bucket that does not share its state and has no
-// queue from one rejection on until the moment that noneUntil says, unless something else is done to the bucket,
-// which is what takes the lock with [bucket.lock].
+// refuseUnlocked rejects a request for one permit without the lock, if an earlier rejection has found that no permit
+// comes back before a moment: while many callers are rejected, waiting for the lock would be most of the time. The
+// moment is kept only for a bucket with a state of its own and without a queue. [bucket.lock] forgets it, so everything
+// that changes a bucket, except acquire, must take the lock by that method.
 func (b *bucket) refuseUnlocked(now int64, wait bool) (l Lease, refused bool) {
 	s := b.state()
 	if s == nil {
@@ -149,7 +149,7 @@ func (b *bucket) refuseUnlocked(now int64, wait bool) (l Lease, refused bool) {
 	return refusedUntil(until, now, wait), true
 }
 
-// refusedUntil is a rejected lease that is worth asking for again at a moment.
+// refusedUntil is a rejected lease whose RetryAfter ends at the moment at.
 func refusedUntil(at, now int64, wait bool) Lease {
 	l := Lease{tag: int64(max(until(at, now), 1))}
 	if wait {
@@ -165,8 +165,8 @@ func (b *bucket) plain(now int64, n int) bool {
 		now-b.line >= otherClock
 }
 
-// advance brings a bucket that is asked for permits up to date: it is not full afterwards,
-// or takes them, so it is not asked any more since when it has been full.
+// advance is catchUp for acquire. The line of a full bucket goes on, because such a bucket grants
+// what it is asked for, so its idleness ends.
 func (b *bucket) advance(now int64) {
 	s := b.state()
 	elapsed := now - b.line
@@ -188,7 +188,7 @@ func (b *bucket) advance(now int64) {
 	}
 }
 
-// take takes n permits that are free of a bucket that is up to date. n is not 0.
+// take takes n permits of a bucket that is up to date and has them.
 func (b *bucket) take(n int) Lease {
 	if b.granted++; b.granted == 0 {
 		b.carryGranted()
@@ -201,7 +201,7 @@ func (b *bucket) take(n int) Lease {
 	return Lease{owner: (*ownBucket)(b), n: n, tag: b.line}
 }
 
-// carryGranted counts elsewhere what the bucket has no room for.
+// carryGranted moves the count of granted leases, which has wrapped around, to a state of the bucket's own.
 func (b *bucket) carryGranted() {
 	b.common()
 	b.state().granted += 1 << 32
@@ -213,7 +213,7 @@ func (b *bucket) countFailed() {
 	}
 }
 
-// acquireRarely is acquire for any request.
+// acquireRarely is acquire for any request. The bucket is locked.
 func (b *bucket) acquireRarely(ctx context.Context, ctxErr error, now int64, n int, wait bool) (Lease, error) {
 	if ctxErr == nil && b.admits(now, n) {
 		l := b.grant(now, n)

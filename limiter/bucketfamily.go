@@ -2,8 +2,8 @@ package limiter
 
 import "sync"
 
-// A bucketFamily has the states that the buckets of one factory share: one for each of
-// the limits that they have had lately.
+// A bucketFamily has the states that the buckets of one factory share: one state for each
+// set of limits that they have had lately.
 type bucketFamily struct {
 	home   any // a nil pointer of the type in which its buckets are made; see keyed
 	mu     sync.Mutex
@@ -62,8 +62,9 @@ func (b *bucket) home() any {
 	return nil
 }
 
-// share has a bucket that a line has filled do with what its family shares again, if all that
-// it has for itself is worth nothing any more. That is true of leases from before that line.
+// share has a bucket go back to a state of its family. A line has just filled it, so leases from before that line are
+// worth nothing, and lows and refunds need not be kept. It does nothing for a bucket with a queue, a timer, counts that
+// do not fit, or another thing that the shared state has no place for.
 func (b *bucket) share() {
 	s := b.state()
 	granted, failed := s.granted+int64(b.granted), s.common.failed+int64(b.failed)
