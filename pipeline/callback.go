@@ -46,15 +46,16 @@ func ExecuteValue[T any](ctx context.Context, p *Pipeline, fn func(context.Conte
 	if fn == nil {
 		return zero, errNilCallback(p)
 	}
-	if p.load().bare {
+	v := p.load()
+	if v.bare {
 		if ctx.Err() != nil {
 			return zero, ContextError(ctx)
 		}
 		return fn(ctx)
 	}
-	value, err := p.run(ctx, producer[T](fn))
-	if v, ok := value.(T); ok {
-		return v, err
+	value, err := p.run(ctx, v, producer[T](fn))
+	if typed, ok := value.(T); ok {
+		return typed, err
 	}
 	if err == nil {
 		err = checkNil[T](p, value)

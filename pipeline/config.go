@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/weir-go/weir/internal/deadline"
 )
 
 // Config is what a Pipeline is made of. The zero Config makes a pipeline without
@@ -118,7 +120,10 @@ func (v *version) link(listener Listener) step {
 	measurer := measurerOf(listener)
 	steps[0] = step{listener: listener, measurer: measurer, source: v.source, tracker: v.tracker}
 	for i, s := range v.strategies {
-		steps[i+1] = step{strategy: s, listener: listener, measurer: measurer, source: v.sourceOf(i), tracker: v.tracker}
+		steps[i+1] = step{
+			strategy: s, listener: listener, measurer: measurer, source: v.sourceOf(i), tracker: v.tracker,
+			instant: deadline.IsInstant(s),
+		}
 		steps[i].next = &steps[i+1]
 	}
 	return steps[0]

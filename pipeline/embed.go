@@ -28,10 +28,11 @@ func (e embedded) Validate() error {
 }
 
 func (e embedded) Execute(ctx context.Context, next Next) (any, error) {
-	if e.pipeline.load().bare {
+	v := e.pipeline.load()
+	if v.bare {
 		return next.Run(ctx)
 	}
-	return e.pipeline.run(ctx, &rest{next})
+	return e.pipeline.run(ctx, v, &rest{next})
 }
 
 // rest is what is left of the outer pipeline, as the inner one's callback.

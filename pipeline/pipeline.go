@@ -66,21 +66,26 @@ func (p *Pipeline) Execute(ctx context.Context, fn func(context.Context) error) 
 		return errNilCallback(p)
 	}
 	v := p.load()
-	if v.bare {
+	if v.plain { // most pipelines are, so this way is short
 		if ctx.Err() != nil {
 			return ContextError(ctx)
 		}
-		return fn(ctx)
+		first := v.unheard.next
+		if first == nil {
+			return fn(ctx)
+		}
+		_, err := first.strategy.Execute(ctx, Next{step: first, callback: action(fn)})
+		return err
 	}
 	if v.direct {
 		return executeCounted(ctx, p, v, fn)
 	}
-	_, err := p.run(ctx, action(fn))
+	_, err := p.run(ctx, v, action(fn))
 	return err
 }
 
-func (p *Pipeline) run(ctx context.Context, c callback) (any, error) {
-	v := p.load()
+// run runs c on v, the current version.
+func (p *Pipeline) run(ctx context.Context, v *version, c callback) (any, error) {
 	if v.plain {
 		return v.unheard.enter(ctx, c)
 	}

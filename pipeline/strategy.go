@@ -3,6 +3,8 @@ package pipeline
 import (
 	"context"
 	"errors"
+
+	"github.com/weir-go/weir/internal/deadline"
 )
 
 // A Strategy wraps what comes after it in a pipeline. It decides whether, when
@@ -51,6 +53,7 @@ type step struct {
 	measurer Measurer // the listener, if it is one
 	source   Source
 	tracker  *tracker // of the version; nil: nobody counts
+	instant  bool     // strategy takes a [deadline.Early]
 }
 
 // Run runs what comes after this strategy and returns its result. The callback
@@ -59,15 +62,18 @@ func (n Next) Run(ctx context.Context) (any, error) {
 	if n.step == nil {
 		return nil, errZeroNext
 	}
-	// Only before the callback: asking a context can cost a reading of the clock.
 	following := n.step.next
 	if following != nil {
+		if !following.instant {
+			ctx = deadline.Full(ctx)
+		}
 		return following.strategy.Execute(ctx, Next{step: following, callback: n.callback})
 	}
+	// Only before the callback: asking a context can cost a reading of the clock.
 	if ctx.Err() != nil {
-		return nil, ContextError(ctx)
+		return nil, ContextError(deadline.Full(ctx))
 	}
-	return n.callback.run(ctx)
+	return n.callback.run(deadline.Full(ctx))
 }
 
 var errZeroNext = errors.New("pipeline: Run of a zero Next")

@@ -16,7 +16,7 @@ import (
 
 // mayCallNow are the files in which a function may read the wall clock, each with its reason.
 var mayCallNow = map[string]string{
-	"strategies/timeout/context.go": "a Deadline goes to others, who compare it with the clock on their wall",
+	"internal/deadline/clock.go": "a Deadline goes to others, who compare it with the clock on their wall",
 }
 
 // Reading the wall clock costs twice what time.Since on a base costs, so the hot path has a base: a
@@ -56,6 +56,8 @@ func hot(room string) bool {
 	switch room {
 	case "limiter/limitertest", "limiter/internal/naive":
 		return false
+	case "internal/deadline":
+		return true
 	}
 	top, _, _ := strings.Cut(room, "/")
 	return top == "limiter" || top == "pipeline" || top == "strategies"

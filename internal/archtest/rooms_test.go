@@ -34,7 +34,7 @@ var rooms = []room{
 	{name: "limiter"},
 	{name: "limiter/limitertest", mayImport: []string{"limiter"}, testing: true},
 	{name: "limiter/internal/naive", mayImport: []string{"limiter", "limiter/limitertest"}}, // what the tests compare with
-	{name: "pipeline"},
+	{name: "pipeline", mayImport: []string{"internal/deadline"}},
 	{name: "store", mayImport: []string{"limiter", "internal/eventqueue"}},
 	{name: "store/storetest", mayImport: []string{"store", "limiter"}, testing: true},
 	{name: "store/internal/drill", mayImport: []string{"store", "limiter", "limiter/limitertest"}, testing: true},
@@ -44,13 +44,13 @@ var rooms = []room{
 	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline", "strategies/internal/judge"}},
 	{name: "strategies/chaos", mayImport: []string{"pipeline"}},
 	{name: "strategies/fallback", mayImport: []string{"pipeline", "strategies/internal/judge"}},
-	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter", "strategies/internal/judge"}},
+	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter", "strategies/internal/judge", "internal/deadline"}},
 	{name: "strategies/internal/judge"},
 	// What retry and hedge share: each limits its extra attempts by it, and neither needs the other.
 	{name: "strategies/budget"},
 	{name: "strategies/hedge", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget"}},
 	{name: "strategies/retry", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget"}},
-	{name: "strategies/timeout", mayImport: []string{"pipeline", "strategies/internal/judge"}},
+	{name: "strategies/timeout", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/deadline"}},
 	// A rejection by an adaptive limiter is that of any limiter: transports and listeners know one type. The bridge
 	// makes policies of limiters by ratelimit's strategy. failsafe-go has the adaptive engines, and is the other side
 	// of the bridge.
@@ -105,6 +105,8 @@ var rooms = []room{
 
 	// What every room may import: mayImportRoom says so.
 	{name: "internal/recovered"},
+	// The context of a timeout, which pipelines hand on.
+	{name: "internal/deadline"},
 	// How store and jobs hand events to the program.
 	{name: "internal/eventqueue"},
 	// How reload and cmd/weir read a path that may lead to a pipe.

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/weir-go/weir/internal/deadline"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/internal/judge"
@@ -69,11 +70,15 @@ type Rejection struct {
 // A Strategy takes permits of a limiter for an execution. Make one with [New] or
 // [NewPartitioned]. It is safe for concurrent use.
 type Strategy struct {
+	instant
 	options Options
 	limiter limiter.Limiter
 	owned   io.Closer // nil: the limiter was passed in
 	problem error     // what Validate returns
 }
+
+// instant is embedded under a name that is not exported.
+type instant = deadline.Instant
 
 // New wraps l. With a nil l the strategy makes and owns a concurrency limiter of
 // 1000 permits and no queue. A nil o means the defaults. An l that was passed in
@@ -85,7 +90,8 @@ func New(l limiter.Limiter, o *Options) *Strategy {
 		return s
 	}
 	own, err := limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: DefaultPermitLimit})
-	s.limiter, s.owned, s.problem = own, own, err
+	s.use(own, false)
+	s.owned, s.problem = own, err
 	return s
 }
 
@@ -120,8 +126,20 @@ func newStrategy(o *Options) *Strategy {
 
 func (s *Strategy) use(l limiter.Limiter, isNil bool) {
 	s.limiter = l
+	s.instant = deadline.InstantIf(s.options.Permits == nil && waitsForDone(l))
 	if isNil {
 		s.problem = errNilLimiter
+	}
+}
+
+// waitsForDone reports whether all that takes time in an Acquire of l is a wait that the Done of its context ends.
+// Limiters written elsewhere, and those that call functions of the program, may take their time otherwise.
+func waitsForDone(l limiter.Limiter) bool {
+	switch l.(type) {
+	case *limiter.TokenBucket, *limiter.FixedWindow, *limiter.SlidingWindow, *limiter.Concurrency, *limiter.Unlimited:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -171,10 +189,10 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 	lease, err := s.acquire(ctx)
 	if err != nil {
 		lease.Release() // a limiter written elsewhere may have granted all the same
-		return s.failed(ctx, next, err)
+		return s.failed(deadline.Full(ctx), next, err)
 	}
 	if !lease.Acquired() {
-		return s.rejected(ctx, next, lease)
+		return s.rejected(deadline.Full(ctx), next, lease)
 	}
 	defer lease.Release()
 	return next.Run(ctx)
@@ -186,6 +204,7 @@ func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error
 	asked := sinceStart()
 	lease, err := s.acquire(ctx)
 	answered := sinceStart()
+	ctx = deadline.Full(ctx)
 	answer := pipeline.Event{Name: MeasureRequest, Duration: answered - asked, Err: err}
 	if err == nil && !lease.Acquired() {
 		rejection := newRejectedError(next.Source(), lease)

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/deadline"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/internal/judge"
 )
@@ -37,7 +38,7 @@ type Strategy struct {
 	after   time.Duration
 	options Options
 	habit   habit
-	cause   atomic.Pointer[Error] // of the last execution; nearly always the next one's, too
+	limit   atomic.Pointer[limit] // of the last execution; nearly always the next one's, too
 }
 
 // New makes a timeout of d; 0 is 30 s. A nil o means the defaults. With
@@ -95,53 +96,67 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 			return next.Run(ctx)
 		}
 	}
-	if callers, ok := ctx.Deadline(); ok && time.Until(callers) <= after {
+	now := deadline.Now()
+	ends := deadline.Add(now, after)
+	if deadline.EndsBy(ctx, ends) {
 		return next.Run(ctx) // it ends before ours would: not a timeout of ours
 	}
-	cause := s.causeOf(after, next.Source())
+	l := s.limitOf(after, next.Source())
 	if s.habit.armed() {
-		return s.runArmed(ctx, next, cause)
+		return s.runArmed(ctx, next, l)
 	}
-	return s.runLazily(ctx, next, cause)
+	return s.runLazily(ctx, next, l, ends)
 }
 
 // runArmed is for callbacks that ask for Done.
-func (s *Strategy) runArmed(ctx context.Context, next pipeline.Next, cause *Error) (any, error) {
-	limited, cancel := context.WithTimeoutCause(ctx, cause.After, cause)
+func (s *Strategy) runArmed(ctx context.Context, next pipeline.Next, l *limit) (any, error) {
+	limited, cancel := context.WithTimeoutCause(ctx, l.After, l.cause)
 	defer cancel()
 	value, err := next.Run(limited)
 	if err == nil {
 		return value, nil
 	}
-	if deadline, _ := limited.Deadline(); time.Until(deadline) > 0 || !timedOut(ctx, cause, err) {
+	if at, _ := limited.Deadline(); time.Until(at) > 0 || !timedOut(ctx, l.cause, err) {
 		return value, err
 	}
-	return nil, s.failed(ctx, next, cause, err)
+	return nil, s.failed(ctx, next, l.cause, err)
 }
+
+// leastEarly is the shortest limit that does not pass while the pipeline is on its way to the callback.
+const leastEarly = time.Millisecond
 
 // runLazily is for callbacks that do not, and finds out which it is.
-func (s *Strategy) runLazily(ctx context.Context, next pipeline.Next, cause *Error) (any, error) {
-	deadline := addSaturated(sinceStart(), cause.After)
-	limited := &limited{parent: ctx, deadline: deadline, cause: cause}
+func (s *Strategy) runLazily(ctx context.Context, next pipeline.Next, l *limit, ends time.Duration) (any, error) {
+	limited := deadline.New(ctx, &l.Limit, ends)
 	defer s.finish(limited)
-	value, err := next.Run(limited)
-	if err == nil || sinceStart() < deadline || !timedOut(ctx, cause, err) {
+	var inner context.Context = limited
+	if l.After >= leastEarly {
+		inner = limited.Early()
+	}
+	value, err := next.Run(inner)
+	if err == nil || deadline.Now() < ends || !timedOut(ctx, l.cause, err) {
 		return value, err
 	}
-	return nil, s.failed(ctx, next, cause, err)
+	return nil, s.failed(ctx, next, l.cause, err)
 }
 
-func (s *Strategy) finish(c *limited) { s.habit.learn(c.finish()) }
+func (s *Strategy) finish(c *deadline.Context) { s.habit.learn(c.Finish()) }
 
-// causeOf is the cause of a context that ends in time. It is the same for nearly
-// every execution of a strategy.
-func (s *Strategy) causeOf(after time.Duration, source pipeline.Source) *Error {
-	if c := s.cause.Load(); c != nil && c.After == after && c.Source == source {
-		return c
+// A limit is what the executions of a strategy have in common.
+type limit struct {
+	deadline.Limit
+	cause *Error // Limit.Cause
+}
+
+// limitOf is the limit of an execution. It is the same for nearly every execution of a strategy.
+func (s *Strategy) limitOf(after time.Duration, source pipeline.Source) *limit {
+	if l := s.limit.Load(); l != nil && l.After == after && l.cause.Source == source {
+		return l
 	}
-	c := &Error{After: after, Source: source}
-	s.cause.Store(c)
-	return c
+	cause := &Error{After: after, Source: source}
+	l := &limit{Limit: deadline.Limit{After: after, Cause: cause}, cause: cause}
+	s.limit.Store(l)
+	return l
 }
 
 // timedOut reports whether err came about because our deadline has passed: the

@@ -1,0 +1,47 @@
+package deadline
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// processStart is what this package's moments count from: time.Since of a time
+// that is kept reads only the monotonic clock, and costs half of time.Now.
+var processStart = time.Now()
+
+// Now returns the present moment. It is compared with what the functions of this package return.
+func Now() time.Duration { return time.Since(processStart) }
+
+// Add returns moment + d, or the last moment if that overflows. d is not negative.
+func Add(moment, d time.Duration) time.Duration {
+	if moment > math.MaxInt64-d {
+		return math.MaxInt64
+	}
+	return moment + d
+}
+
+// lastWall is a reading of both clocks that is as good as a new one until the wall clock is set.
+var lastWall atomic.Pointer[time.Time]
+
+// wallClock returns a reading of both clocks, which are as far apart as they are now. It allocates
+// only after the wall clock was set, or has drifted.
+func wallClock() *time.Time {
+	now := time.Now()
+	if hasNoMonotonic(now) {
+		kept := now
+		return &kept // the clock of a testing/synctest bubble
+	}
+	if last := lastWall.Load(); last != nil {
+		drift := now.Round(0).Sub(last.Round(0)) - now.Sub(*last)
+		if -time.Millisecond < drift && drift < time.Millisecond {
+			return last
+		}
+	}
+	kept := now
+	lastWall.Store(&kept)
+	return &kept
+}
+
+// hasNoMonotonic reports whether t has only the reading of the wall clock.
+func hasNoMonotonic(t time.Time) bool { return t == t.Round(0) }
