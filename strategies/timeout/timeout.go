@@ -96,41 +96,44 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 			return next.Run(ctx)
 		}
 	}
-	now := deadline.Now()
-	ends := deadline.Add(now, after)
-	if deadline.EndsBy(ctx, ends) {
-		return next.Run(ctx) // it ends before ours would: not a timeout of ours
-	}
-	l := s.limitOf(after, next.Source())
 	if s.habit.armed() {
-		return s.runArmed(ctx, next, l)
+		return s.runArmed(ctx, next, after)
 	}
-	return s.runLazily(ctx, next, l, ends)
+	return s.runLazily(ctx, next, after)
 }
 
 // runArmed is for callbacks that ask for Done.
-func (s *Strategy) runArmed(ctx context.Context, next pipeline.Next, l *limit) (any, error) {
-	limited, cancel := context.WithTimeoutCause(ctx, l.After, l.cause)
+func (s *Strategy) runArmed(ctx context.Context, next pipeline.Next, after time.Duration) (any, error) {
+	if callers, ok := ctx.Deadline(); ok && time.Until(callers) <= after {
+		return next.Run(ctx) // it ends before ours would: not a timeout of ours
+	}
+	cause := s.limitOf(after, next.Source()).cause
+	limited, cancel := context.WithTimeoutCause(ctx, after, cause)
 	defer cancel()
 	value, err := next.Run(limited)
 	if err == nil {
 		return value, nil
 	}
-	if at, _ := limited.Deadline(); time.Until(at) > 0 || !timedOut(ctx, l.cause, err) {
+	if ends, _ := limited.Deadline(); time.Until(ends) > 0 || !timedOut(ctx, cause, err) {
 		return value, err
 	}
-	return nil, s.failed(ctx, next, l.cause, err)
+	return nil, s.failed(ctx, next, cause, err)
 }
 
 // leastEarly is the shortest limit that does not pass while the pipeline is on its way to the callback.
 const leastEarly = time.Millisecond
 
 // runLazily is for callbacks that do not, and finds out which it is.
-func (s *Strategy) runLazily(ctx context.Context, next pipeline.Next, l *limit, ends time.Duration) (any, error) {
+func (s *Strategy) runLazily(ctx context.Context, next pipeline.Next, after time.Duration) (any, error) {
+	ends := deadline.Add(deadline.Now(), after)
+	if deadline.EndsBy(ctx, ends) {
+		return next.Run(ctx) // as in runArmed
+	}
+	l := s.limitOf(after, next.Source())
 	limited := deadline.New(ctx, &l.Limit, ends)
 	defer s.finish(limited)
 	var inner context.Context = limited
-	if l.After >= leastEarly {
+	if after >= leastEarly {
 		inner = limited.Early()
 	}
 	value, err := next.Run(inner)
