@@ -104,8 +104,7 @@ func (c Config) compile(t *tracker) *version {
 		tracker:    t,
 	}
 	v.direct = len(v.strategies) == 0 && listener == nil
-	v.plain = listener == nil && t == nil
-	v.bare = v.direct && v.plain
+	v.bare = v.direct && t == nil
 	v.unheard = v.link(nil)
 	if listener != nil {
 		v.entry = v.link(listener)
@@ -118,11 +117,13 @@ func (v *version) link(listener Listener) step {
 	// One slice for all: the steps of an execution lie side by side.
 	steps := make([]step, len(v.strategies)+1)
 	measurer := measurerOf(listener)
-	steps[0] = step{listener: listener, measurer: measurer, source: v.source, tracker: v.tracker}
+	leases, _ := measurer.(LeaseMeasurer)
+	instant := measurer == nil || measuresAtOnce(measurer)
+	steps[0] = step{listener: listener, measurer: measurer, leases: leases, source: v.source, tracker: v.tracker}
 	for i, s := range v.strategies {
 		steps[i+1] = step{
-			strategy: s, listener: listener, measurer: measurer, source: v.sourceOf(i), tracker: v.tracker,
-			instant: deadline.IsInstant(s),
+			strategy: s, listener: listener, measurer: measurer, leases: leases, source: v.sourceOf(i),
+			tracker: v.tracker, instant: instant && deadline.IsInstant(s),
 		}
 		steps[i].next = &steps[i+1]
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weir-go/weir/internal/deadline"
 )
 
 // Severity says how much an event matters. The zero value, [None], is that of an
@@ -146,6 +148,18 @@ func measurerOf(l Listener) Measurer {
 	return m
 }
 
+// measuresAtOnce reports whether no time goes by while m is told something: see [deadline.Instant].
+func measuresAtOnce(m Measurer) bool {
+	all, many := m.(fanOut)
+	if !many {
+		return deadline.IsInstant(m)
+	}
+	return !slices.ContainsFunc(all, func(l Listener) bool {
+		each := measurerOf(l)
+		return each != nil && !measuresAtOnce(each)
+	})
+}
+
 // A chooser is a Listener that may not be interested.
 type chooser interface {
 	Enabled(ctx context.Context) bool
@@ -214,11 +228,11 @@ func (f fanOut) OnMeasurement(ctx context.Context, e Event) {
 	}
 }
 
-// BeginMeasurement returns what the only LeaseMeasurer returned, or, to save an
+// BeginMeasurement returns what the only Measurer returned, or, to save an
 // allocation in that case only, a begunMeasurements of several.
 func (f fanOut) BeginMeasurement(ctx context.Context, e Event) (begun any) {
 	var all begunMeasurements
-	if f.leaseMeasurers() > 1 {
+	if f.measurers() > 1 {
 		all = make(begunMeasurements, len(f))
 		begun = all
 	}
@@ -258,9 +272,9 @@ func (f fanOut) EndMeasurement(ctx context.Context, e Event, begun any) {
 	}
 }
 
-func (f fanOut) leaseMeasurers() (n int) {
+func (f fanOut) measurers() (n int) {
 	for _, l := range f {
-		if _, ok := l.(LeaseMeasurer); ok {
+		if _, ok := l.(Measurer); ok {
 			n++
 		}
 	}

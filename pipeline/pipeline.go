@@ -31,7 +31,6 @@ type version struct {
 	strategies []Strategy
 	entry      step // stands before the first strategy
 	unheard    step // the same for an execution that the listener does not want to hear of
-	plain      bool // open, without a listener, and nobody counts
 	direct     bool // open, without strategies and without a listener
 	bare       bool // direct, and nobody counts
 	closed     bool
@@ -66,29 +65,25 @@ func (p *Pipeline) Execute(ctx context.Context, fn func(context.Context) error) 
 		return errNilCallback(p)
 	}
 	v := p.load()
-	if v.plain { // most pipelines are, so this way is short
+	if v.bare {
 		if ctx.Err() != nil {
 			return ContextError(ctx)
 		}
-		first := v.unheard.next
-		if first == nil {
-			return fn(ctx)
-		}
-		_, err := first.strategy.Execute(ctx, Next{step: first, callback: action(fn)})
-		return err
+		return fn(ctx)
 	}
 	if v.direct {
 		return executeCounted(ctx, p, v, fn)
 	}
-	_, err := p.run(ctx, v, action(fn))
+	if v.tracker != nil {
+		_, err := p.runTracked(ctx, v, action(fn))
+		return err
+	}
+	_, err := v.run(ctx, action(fn))
 	return err
 }
 
-// run runs c on v, the current version.
+// run runs c on v, which was the current version just now.
 func (p *Pipeline) run(ctx context.Context, v *version, c callback) (any, error) {
-	if v.plain {
-		return v.unheard.enter(ctx, c)
-	}
 	if v.tracker != nil {
 		return p.runTracked(ctx, v, c)
 	}
@@ -99,10 +94,22 @@ func (v *version) run(ctx context.Context, c callback) (any, error) {
 	if v.closed {
 		return v.runLast(ctx, c)
 	}
-	if v.listener != nil && (v.chooser == nil || v.chooser.Enabled(ctx)) {
+	if v.heard(ctx) {
 		return v.runObserved(ctx, c)
 	}
-	return v.unheard.enter(ctx, c)
+	first := v.unheard.next
+	if first == nil {
+		return v.unheard.enter(ctx, c)
+	}
+	if ctx.Err() != nil { // the way that most executions go: enter, without its call
+		return nil, ContextError(ctx)
+	}
+	return first.strategy.Execute(ctx, Next{step: first, callback: c})
+}
+
+// heard reports whether somebody listens to an execution.
+func (v *version) heard(ctx context.Context) bool {
+	return v.listener != nil && (v.chooser == nil || v.chooser.Enabled(ctx))
 }
 
 // enter runs what follows the entry s, unless ctx is done already.
@@ -116,17 +123,14 @@ func (s *step) enter(ctx context.Context, c callback) (any, error) {
 // runObserved is run where somebody listens. It is a function of its own so that
 // nobody else pays for the clock and the defer.
 func (v *version) runObserved(ctx context.Context, c callback) (value any, err error) {
-	v.entry.report(ctx, Event{Name: EventPipelineExecuting, Severity: Debug})
+	e := Event{Name: EventPipelineExecuting, Severity: Debug, Source: v.source, Operation: Operation(ctx)}
+	v.listener.OnEvent(ctx, e)
 	began := sinceStart()
 	err = ErrAborted // stays if the callback panics or leaves the goroutine
 	defer func() {
-		v.entry.report(ctx, Event{
-			Name:     EventPipelineExecuted,
-			Severity: Information,
-			Result:   value,
-			Err:      err,
-			Duration: sinceStart() - began,
-		})
+		e.Name, e.Severity = EventPipelineExecuted, Information
+		e.Result, e.Err, e.Duration = value, err, sinceStart()-began
+		v.listener.OnEvent(ctx, e)
 	}()
 	value, err = v.entry.enter(ctx, c)
 	return value, err
@@ -184,7 +188,7 @@ func (p *Pipeline) Close() error {
 func (p *Pipeline) close() error {
 	open := p.load()
 	shut := *open
-	shut.closed, shut.plain, shut.direct, shut.bare = true, false, false, false
+	shut.closed, shut.direct, shut.bare = true, false, false
 	p.current.Store(&shut)
 
 	return open.closeStrategies()

@@ -50,7 +50,8 @@ type step struct {
 	strategy Strategy // nil in the entry, which stands before the first
 	next     *step    // nil: the callback comes next
 	listener Listener
-	measurer Measurer // the listener, if it is one
+	measurer Measurer      // the listener, if it is one
+	leases   LeaseMeasurer // the measurer, if it is one
 	source   Source
 	tracker  *tracker // of the version; nil: nobody counts
 	instant  bool     // strategy takes a [deadline.Early]
@@ -94,7 +95,7 @@ func (n Next) Listening() bool { return n.step != nil && n.step.listener != nil 
 // in. It costs nothing when there is none. An event of severity [None] is dropped.
 func (n Next) Report(ctx context.Context, e Event) {
 	if n.Listening() {
-		n.step.report(ctx, e)
+		n.step.report(ctx, &e)
 	}
 }
 
@@ -116,29 +117,32 @@ func (n Next) Measure(ctx context.Context, e Event) {
 // MeasureBegin is Measure for the beginning of what [Next.MeasureEnd] ends, see
 // [LeaseMeasurer]. It returns what is to be handed to MeasureEnd.
 func (n Next) MeasureBegin(ctx context.Context, e Event) (begun any) {
-	if !n.Measuring() {
+	if n.step == nil || n.step.leases == nil {
+		n.Measure(ctx, e)
 		return nil
 	}
 	e.Severity = None
 	e.Source = n.step.source
-	return BeginMeasurement(ctx, n.step.measurer, e)
+	return n.step.leases.BeginMeasurement(ctx, e)
 }
 
 // MeasureEnd is Measure for the end of what [Next.MeasureBegin] has begun.
 func (n Next) MeasureEnd(ctx context.Context, e Event, begun any) {
-	if !n.Measuring() {
+	if n.step == nil || n.step.leases == nil {
+		n.Measure(ctx, e)
 		return
 	}
 	e.Severity = None
 	e.Source = n.step.source
-	EndMeasurement(ctx, n.step.measurer, e, begun)
+	n.step.leases.EndMeasurement(ctx, e, begun)
 }
 
-func (s *step) report(ctx context.Context, e Event) {
+// report fills in what e lacks, which is the caller's own copy, and tells the listener.
+func (s *step) report(ctx context.Context, e *Event) {
 	if e.Severity == None {
 		return
 	}
 	e.Source = s.source
 	e.Operation = Operation(ctx)
-	s.listener.OnEvent(ctx, e)
+	s.listener.OnEvent(ctx, *e)
 }

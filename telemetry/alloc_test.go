@@ -5,8 +5,12 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -28,6 +32,21 @@ func TestAllocationsOfAnExecution(t *testing.T) {
 		assert.Equal(t, bare, measure(unheard(t), fn), name)
 		assert.Equal(t, bare, measure(newTelemetry(t, heard), fn), name)
 	}
+}
+
+// A span allocates what the SDK and its options do.
+func TestAllocationsOfSpans(t *testing.T) {
+	tracer := sdktrace.NewTracerProvider().Tracer("bare")
+	attributes := trace.WithAttributes(attribute.String("event.name", "PipelineExecuted"),
+		attribute.String("event.severity", "Information"), attribute.String("pipeline.name", "orders"))
+	began := time.Now()
+	bare := testing.AllocsPerRun(100, func() {
+		_, span := tracer.Start(t.Context(), "pipeline orders", trace.WithTimestamp(began), attributes)
+		span.End(trace.WithTimestamp(began))
+	})
+	l := newTelemetry(t, telemetry.Options{TracerProvider: sdktrace.NewTracerProvider(), Spans: true})
+	executed := pipeline.Event{Name: pipeline.EventPipelineExecuted, Severity: pipeline.Information, Source: pipeline.Source{Pipeline: "orders"}}
+	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { l.OnEvent(t.Context(), executed) }), bare)
 }
 
 func TestAllocationsOfEvents(t *testing.T) {

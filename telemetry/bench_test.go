@@ -3,10 +3,15 @@ package telemetry_test
 import (
 	"context"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/weir-go/weir/limiter"
@@ -70,8 +75,9 @@ func BenchmarkExecute(b *testing.B) {
 		{"listener=none", nil},
 		{"listener=noop", unheard(b)},
 		{"listener=sdk", heard(telemetry.Options{})},
-		{"listener=sdk/lease_duration", heard(telemetry.Options{LeaseDuration: true})},
-		{"listener=sdk/enriched", heard(telemetry.Options{Enrich: enrich})},
+		{"listener=sdk+spans", heard(telemetry.Options{Spans: true, TracerProvider: sdktrace.NewTracerProvider()})},
+		{"listener=sdk+lease_duration", heard(telemetry.Options{LeaseDuration: true})},
+		{"listener=sdk+enriched", heard(telemetry.Options{Enrich: enrich})},
 		{"listener=empty", empty{}},
 	}
 	for _, bb := range listeners {
@@ -86,6 +92,66 @@ func BenchmarkExecute(b *testing.B) {
 			}
 		})
 	}
+}
+
+// What the SDK takes for the two durations of such an execution, recorded by hand with attributes made once, and
+// for the two spans. Telemetry costs this and what it adds.
+func BenchmarkBare(b *testing.B) {
+	o, _ := withReader(telemetry.Options{})
+	meter := o.MeterProvider.Meter("bare")
+	executions, attempts := histogram(b, meter, "weir.pipeline.duration"), histogram(b, meter, "weir.attempt.duration")
+	ofExecution := []attribute.KeyValue{attribute.String("pipeline.name", "orders")}
+	ofAttempt := []attribute.KeyValue{
+		attribute.String("event.severity", "Information"), attribute.String("pipeline.name", "orders"),
+		attribute.String("strategy.name", "Retry"), attribute.Int("attempt.number", 0), attribute.Bool("attempt.handled", false),
+	}
+	execution := []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(ofExecution...))}
+	attempt := []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(ofAttempt...))}
+	record := func(ctx context.Context) {
+		attempts.Record(ctx, 0.001, attempt...)
+		executions.Record(ctx, 0.001, execution...)
+	}
+	b.Run("metrics", func(b *testing.B) {
+		b.ReportAllocs()
+		ctx := b.Context()
+		for b.Loop() {
+			record(ctx)
+		}
+	})
+	tracer := sdktrace.NewTracerProvider().Tracer("bare")
+	startAttempt, startExecution := spanOptions("ExecutionAttempt", ofAttempt), spanOptions("PipelineExecuted", ofExecution)
+	b.Run("metrics+spans", func(b *testing.B) {
+		b.ReportAllocs()
+		ctx := b.Context()
+		for b.Loop() {
+			record(ctx)
+			ended := time.Now()
+			_, span := tracer.Start(ctx, "attempt orders", append(startAttempt, trace.WithTimestamp(ended))...)
+			span.End(trace.WithTimestamp(ended))
+			_, span = tracer.Start(ctx, "pipeline orders", append(startExecution, trace.WithTimestamp(ended))...)
+			span.End(trace.WithTimestamp(ended))
+		}
+	})
+}
+
+// What one reading of the clock takes: durations have two each, whoever measures.
+func BenchmarkClock(b *testing.B) {
+	began := time.Now()
+	for b.Loop() {
+		_ = time.Since(began)
+	}
+}
+
+func histogram(b *testing.B, m metric.Meter, name string) metric.Float64Histogram {
+	h, err := m.Float64Histogram(name, metric.WithUnit("s"),
+		metric.WithExplicitBucketBoundaries(.005, .01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10))
+	require.NoError(b, err)
+	return h
+}
+
+func spanOptions(event string, attrs []attribute.KeyValue) []trace.SpanStartOption {
+	attrs = append([]attribute.KeyValue{attribute.String("event.name", event), attribute.String("event.severity", "Information")}, attrs...)
+	return []trace.SpanStartOption{trace.WithAttributes(attrs...)}
 }
 
 // empty does nothing: what is left is the pipeline's own part in telemetry, which

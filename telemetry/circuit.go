@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"strings"
 	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -34,6 +35,9 @@ type circuitSeries struct {
 // circuit notes the state that an event is about, if it is about one. A circuit has no series before its first
 // event: it is closed until then.
 func (s *store) circuit(from *source, event string) {
+	if !strings.HasPrefix(event, "OnCircuit") {
+		return
+	}
 	for i, c := range circuitStates {
 		if c.event == event {
 			s.circuitAt(from).state.Store(int32(i)) //nolint:gosec // one of three

@@ -13,29 +13,41 @@ import (
 // it. Whoever retries for ever would make series for ever.
 const mostAttempts = 100
 
-// count does what metrics there are for an event.
-func (t *Telemetry) count(ctx context.Context, o *occurrence) {
-	from := t.series.source(&o.Source)
-	k := key{operation: o.Operation, errorType: o.errorType}
-	if o.extra != nil {
-		set := attribute.NewSet(slices.Clone(o.extra)...) // it sorts what it is given
+// keyOf returns the instrument that counts e, and what tells its series apart.
+func keyOf(e *pipeline.Event, errorType string, extra []attribute.KeyValue) (i kind, k key) {
+	k = key{operation: e.Operation, errorType: errorType}
+	if extra != nil {
+		set := attribute.NewSet(slices.Clone(extra)...) // it sorts what it is given
 		k.extra = set.Equivalent()
 	}
-	switch o.Name {
+	switch e.Name {
 	case pipeline.EventPipelineExecuted:
 		// Neither the event nor its severity is an attribute: they are the same for
 		// every execution, and the SDK pays for each attribute of each recording.
-		s := t.series.series(from, executions, &k, o.extra)
-		t.instruments.executions.Record(ctx, o.Duration.Seconds(), s.record...)
+		return executions, k
 	case pipeline.EventExecutionAttempt:
-		k.severity, k.attempt, k.handled = o.Severity, min(o.Attempt, mostAttempts), o.Handled
-		s := t.series.series(from, attempts, &k, o.extra)
-		t.instruments.attempts.Record(ctx, o.Duration.Seconds(), s.record...)
+		k.severity, k.attempt, k.handled = e.Severity, min(e.Attempt, mostAttempts), e.Handled
+		return attempts, k
 	default:
-		k.event, k.severity = o.Name, o.Severity
-		t.series.series(from, events, &k, o.extra).count.Add(1)
+		k.event, k.severity = e.Name, e.Severity
+		return events, k
+	}
+}
+
+// count does what metrics there are for e.
+func (t *Telemetry) count(ctx context.Context, e *pipeline.Event, errorType string, extra []attribute.KeyValue) {
+	from := t.series.source(&e.Source)
+	i, k := keyOf(e, errorType, extra)
+	s := t.series.series(from, i, &k, extra)
+	switch i {
+	case executions:
+		t.instruments.executions.Record(ctx, e.Duration.Seconds(), s.record...)
+	case attempts:
+		t.instruments.attempts.Record(ctx, e.Duration.Seconds(), s.record...)
+	default:
+		s.count.Add(1)
 		if from != t.series.rest {
-			t.series.circuit(from, o.Name)
+			t.series.circuit(from, e.Name)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/weir-go/weir/internal/untimed"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -52,13 +53,21 @@ func resultOf(ctx context.Context, err error) result {
 // execution. A lease is counted up and down in the same limiterSeries, also if the source is forgotten or gets
 // series of its own while the lease is held: BeginMeasurement hands the limiterSeries to EndMeasurement.
 type limiterSeries struct {
+	holding
 	from     *source
 	requests [results]atomic.Pointer[series] // how many, and how long they waited; nil until there is one
 	active   *series
 }
 
-func newLimiterSeries(from *source, overflow bool) *limiterSeries {
-	return &limiterSeries{from: from, active: newSeries(limiterAttributes(from, overflow)...)}
+// holding is embedded under a name that is not exported.
+type holding = untimed.Holding
+
+func (s *store) newLimiterSeries(from *source) *limiterSeries {
+	return &limiterSeries{
+		holding: untimed.HoldingIf(!s.timesLeases),
+		from:    from,
+		active:  newSeries(limiterAttributes(from, from == s.rest)...),
+	}
 }
 
 func limiterAttributes(from *source, overflow bool) []attribute.KeyValue {
@@ -74,7 +83,7 @@ func (s *store) limiterAt(from *source) *limiterSeries {
 	if l := from.limiter.Load(); l != nil {
 		return l
 	}
-	from.limiter.CompareAndSwap(nil, newLimiterSeries(from, from == s.rest))
+	from.limiter.CompareAndSwap(nil, s.newLimiterSeries(from))
 	return from.limiter.Load()
 }
 

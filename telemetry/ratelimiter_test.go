@@ -12,6 +12,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/telemetry"
 )
 
@@ -54,6 +55,63 @@ func TestWhatARateLimiterAnswers(t *testing.T) {
 		assert.EqualValues(t, 1, held.count)
 		assert.InDelta(t, 1, held.value, 1e-9)
 	})
+}
+
+// measurements keeps what is measured.
+type measurements struct {
+	pipeline.ListenerFunc
+	all []pipeline.Event
+}
+
+func (m *measurements) OnMeasurement(_ context.Context, e pipeline.Event) { m.all = append(m.all, e) }
+
+// Under a timeout the context tells whether a request has waited, and nothing reads the clock for a lease whose
+// duration Telemetry does not record. Another listener must not notice.
+func TestRateLimiterUnderATimeout(t *testing.T) {
+	for _, lease := range []bool{false, true} {
+		for _, withOther := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				tel, reader := started(t, telemetry.Options{LeaseDuration: lease})
+				var l pipeline.Listener = tel
+				other := &measurements{ListenerFunc: func(context.Context, pipeline.Event) {}}
+				if withOther {
+					l = pipeline.Listeners(tel, other)
+				}
+				permits := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
+				p := pipeline.Must(pipeline.Config{Name: "orders", Listener: l, Strategies: []pipeline.Strategy{
+					timeout.New(time.Minute, nil), ratelimit.New(permits, nil),
+				}}.Build())
+				holding, err := permits.TryAcquire(t.Context(), 1)
+				require.NoError(t, err)
+				time.AfterFunc(700*time.Millisecond, holding.Release)
+				hold := func(context.Context) error { time.Sleep(300 * time.Millisecond); return nil }
+				require.NoError(t, p.Execute(t.Context(), hold), "waits")
+				require.NoError(t, p.Execute(t.Context(), hold), "does not")
+
+				metrics := collect(t, reader)
+				at := map[string]any{"pipeline.name": "orders", "strategy.name": "RateLimiter"}
+				assert.Zero(t, metrics["weir.rate_limiter.lease.active"].at(t, at).value)
+				require.Len(t, metrics["weir.rate_limiter.queue.duration"].points, 1)
+				waited := metrics["weir.rate_limiter.queue.duration"].points[0]
+				assert.EqualValues(t, 1, waited.count)
+				assert.InDelta(t, 0.7, waited.value, 1e-9)
+				if lease {
+					held := metrics["weir.rate_limiter.lease.duration"].at(t, at)
+					assert.EqualValues(t, 2, held.count)
+					assert.InDelta(t, 0.6, held.value, 1e-9)
+				}
+				if withOther {
+					var durations []time.Duration
+					for _, e := range other.all {
+						durations = append(durations, e.Duration)
+					}
+					assert.Equal(t, []time.Duration{
+						700 * time.Millisecond, 300 * time.Millisecond, 0, 300 * time.Millisecond,
+					}, durations)
+				}
+			})
+		}
+	}
 }
 
 func TestLeaseDurationIsAskedFor(t *testing.T) {

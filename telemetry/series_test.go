@@ -3,6 +3,7 @@ package telemetry_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -188,4 +189,22 @@ func TestRateLimiterRequests_AreBounded(t *testing.T) {
 	l.OnMeasurement(t.Context(), e)
 	own := collect(t, reader)["weir.rate_limiter.requests"].at(t, map[string]any{"pipeline.name": "q", "result": "acquired"})
 	assert.EqualValues(t, 1, own.value)
+}
+
+// Where the strings of a source and an operation lie is a guess at which they are, and no more.
+func TestSeries_StringsInOtherPlaces(t *testing.T) {
+	l, reader := started(t, telemetry.Options{})
+	for range 3 {
+		for _, name := range []string{"orders", "ordert", "order"} {
+			l.OnEvent(t.Context(), pipeline.Event{
+				Name: strings.Clone("OnRetry"), Severity: pipeline.Warning, Operation: strings.Clone("list"),
+				Source: pipeline.Source{Pipeline: strings.Clone(name), Strategy: strings.Clone("Retry")},
+			})
+		}
+	}
+	points := collect(t, reader)["weir.strategy.events"].points
+	assert.Len(t, points, 3)
+	for _, p := range points {
+		assert.EqualValues(t, 3, p.value, p.attributes)
+	}
 }

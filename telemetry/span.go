@@ -29,21 +29,53 @@ func (t *Telemetry) addEvent(span trace.Span, o *occurrence) {
 
 // addSpan makes the span of an execution or an attempt that has just ended.
 func (t *Telemetry) addSpan(ctx context.Context, o *occurrence) {
+	made := t.spanStart(o)
+	if made == nil {
+		return
+	}
+	ended := time.Now()
+	_, span := t.tracer.Start(ctx, made.name, trace.WithTimestamp(ended.Add(-o.Duration)), made.attributes)
+	if o.Err != nil {
+		span.SetStatus(codes.Error, sendable(o.Err.Error(), maxText))
+	}
+	span.End(trace.WithTimestamp(ended))
+}
+
+// A spanStart is what the spans of one series have in common. An option with attributes is made once, like those
+// of metrics.
+type spanStart struct {
+	name       string
+	attributes trace.SpanStartEventOption
+}
+
+// spanStart returns what the span of o is made with; nil if it has none.
+func (t *Telemetry) spanStart(o *occurrence) *spanStart {
 	name := "pipeline"
 	switch o.Name {
 	case pipeline.EventPipelineExecuted:
 	case pipeline.EventExecutionAttempt:
 		name = "attempt"
 	default:
-		return
+		return nil
+	}
+	// The key of a series says all that is in the span, but for what metrics leave out.
+	var s *series
+	if o.extra == nil && o.Attempt < mostAttempts && (o.Severity == pipeline.Information || name == "attempt") {
+		from := t.series.source(&o.Source)
+		i, k := keyOf(&o.Event, o.errorType, nil)
+		s = t.series.own(from, i, &k)
+	}
+	if s != nil {
+		if made := s.span.Load(); made != nil {
+			return made
+		}
 	}
 	if o.Source.Pipeline != "" {
 		name += " " + sendable(o.Source.Pipeline, maxValue)
 	}
-	ended := time.Now()
-	_, span := t.tracer.Start(ctx, name, trace.WithTimestamp(ended.Add(-o.Duration)), trace.WithAttributes(o.attributes()...))
-	if o.Err != nil {
-		span.SetStatus(codes.Error, sendable(o.Err.Error(), maxText))
+	made := &spanStart{name: name, attributes: trace.WithAttributes(o.attributes()...)}
+	if s != nil {
+		s.span.Store(made)
 	}
-	span.End(trace.WithTimestamp(ended))
+	return made
 }

@@ -114,3 +114,51 @@ func TestSpansOfExecutionsAndAttempts(t *testing.T) {
 		request.End()
 	})
 }
+
+// What spans of one series have in common is made once: nothing of another event may be in it.
+func TestSpans_EachHasItsOwnAttributes(t *testing.T) {
+	for _, max := range []int{1, 1000} { // also where there is no room for series
+		provider, spans := recorder()
+		l, _ := started(t, telemetry.Options{TracerProvider: provider, Spans: true, MaxSeries: max, SeverityFunc: func(e pipeline.Event) pipeline.Severity {
+			if e.Result != nil {
+				return pipeline.Critical
+			}
+			return e.Severity
+		}})
+		type row struct {
+			name       string
+			attributes []attribute.KeyValue
+		}
+		var want []row
+		for range 2 {
+			for _, attempt := range []int{0, 1, 99, 100, 101} {
+				l.OnEvent(t.Context(), pipeline.Event{
+					Name: pipeline.EventExecutionAttempt, Severity: pipeline.Warning, Handled: attempt == 1, Attempt: attempt,
+					Source: pipeline.Source{Pipeline: "orders", Strategy: "Retry"}, Operation: "list", Err: errBoom,
+				})
+				want = append(want, row{"attempt orders", []attribute.KeyValue{
+					attribute.String("event.name", "ExecutionAttempt"), attribute.String("event.severity", "Warning"),
+					attribute.String("pipeline.name", "orders"), attribute.String("strategy.name", "Retry"),
+					attribute.String("operation.key", "list"), attribute.String("error.type", "*errors.errorString"),
+					attribute.Int("attempt.number", attempt), attribute.Bool("attempt.handled", attempt == 1),
+				}})
+			}
+			for _, name := range []string{"orders", "jobs"} {
+				for _, result := range []any{nil, 1} {
+					l.OnEvent(t.Context(), pipeline.Event{
+						Name: pipeline.EventPipelineExecuted, Severity: pipeline.Information, Source: pipeline.Source{Pipeline: name}, Result: result,
+					})
+					severity := map[bool]string{true: "Information", false: "Critical"}[result == nil]
+					want = append(want, row{"pipeline " + name, []attribute.KeyValue{
+						attribute.String("event.name", "PipelineExecuted"), attribute.String("event.severity", severity), attribute.String("pipeline.name", name),
+					}})
+				}
+			}
+		}
+		var got []row
+		for _, s := range spans.Ended() {
+			got = append(got, row{s.Name(), s.Attributes()})
+		}
+		assert.Equal(t, want, got)
+	}
+}

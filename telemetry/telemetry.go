@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/weir-go/weir/internal/deadline"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -18,8 +19,10 @@ const scope = "github.com/weir-go/weir/telemetry"
 // Telemetry is a [pipeline.Listener] and a [pipeline.Measurer]. Make one with
 // [New]; the zero Telemetry is of no use. It is safe for concurrent use.
 type Telemetry struct {
+	instant
 	options     Options
 	tracer      trace.Tracer // nil without Options.Spans
+	onlyCounts  bool         // an event without an error, as long as no span records
 	instruments instruments
 	callback    metric.Registration
 	series      store
@@ -29,14 +32,21 @@ type Telemetry struct {
 	collected   atomic.Bool // somebody has read our counters
 }
 
+// instant is embedded under a name that is not exported.
+type instant = deadline.Instant
+
 // New makes a Telemetry. The error is that of options, which [errors.Is]
 // [ErrInvalidOptions], or of a MeterProvider that makes no instruments.
 func New(o Options) (*Telemetry, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	t := &Telemetry{options: o.withDefaults()}
-	t.series.init(t.options.MaxSeries)
+	t := &Telemetry{
+		options:    o.withDefaults(),
+		instant:    deadline.InstantIf(true), // of what Options have, only OnEvent calls functions
+		onlyCounts: o.Logger == nil && o.Enrich == nil && o.SeverityFunc == nil && !o.Spans,
+	}
+	t.series.init(t.options.MaxSeries, o.LeaseDuration)
 	if o.Spans {
 		t.tracer = tracerProvider(o).Tracer(scope)
 	}
@@ -83,7 +93,7 @@ func (t *Telemetry) Enabled(ctx context.Context) bool {
 // it is read, so that shows only when it has been: a program that drops every
 // histogram and keeps the counters counts from the first collection on.
 func (t *Telemetry) measuring(ctx context.Context) bool {
-	return len(t.instruments.asked) != 0 && (t.instruments.recording(ctx) || t.collected.Load())
+	return len(t.instruments.asked) != 0 && (t.collected.Load() || t.instruments.recording(ctx))
 }
 
 func (t *Telemetry) logging(ctx context.Context) bool {
@@ -104,23 +114,34 @@ type occurrence struct {
 // A panic of Enrich, SeverityFunc, ResultFormatter, an error's methods or the Logger's handler reaches
 // the caller of the execution. The event is counted all the same.
 func (t *Telemetry) OnEvent(ctx context.Context, e pipeline.Event) {
-	o := occurrence{Event: e, own: e.Severity}
-	t.examine(ctx, &o)
-	if t.options.Logger != nil {
-		t.log(ctx, &o)
+	span := trace.SpanFromContext(ctx)
+	if e.Err == nil && t.onlyCounts && !span.IsRecording() { // nearly always, so this way is short
+		if t.measuring(ctx) {
+			t.count(ctx, &e, "", nil)
+		}
+		return
 	}
-	if span := trace.SpanFromContext(ctx); span.IsRecording() {
-		t.addEvent(span, &o)
+	t.tell(ctx, &occurrence{Event: e, own: e.Severity}, span)
+}
+
+// tell is OnEvent where there is more to do than to count.
+func (t *Telemetry) tell(ctx context.Context, o *occurrence, span trace.Span) {
+	t.examine(ctx, o)
+	if t.options.Logger != nil {
+		t.log(ctx, o)
+	}
+	if span.IsRecording() {
+		t.addEvent(span, o)
 	}
 	if t.tracer != nil {
-		t.addSpan(ctx, &o)
+		t.addSpan(ctx, o)
 	}
 }
 
 // examine fills in what is known of o, and counts it, also if a function of the program panics on the way.
 func (t *Telemetry) examine(ctx context.Context, o *occurrence) {
 	if t.measuring(ctx) {
-		defer t.count(ctx, o)
+		defer func() { t.count(ctx, &o.Event, o.errorType, o.extra) }()
 	}
 	if o.Err != nil {
 		o.errorType = errorType(o.Err)

@@ -44,7 +44,7 @@ var rooms = []room{
 	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline", "strategies/internal/judge"}},
 	{name: "strategies/chaos", mayImport: []string{"pipeline"}},
 	{name: "strategies/fallback", mayImport: []string{"pipeline", "strategies/internal/judge"}},
-	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter", "strategies/internal/judge", "internal/deadline"}},
+	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter", "strategies/internal/judge", "internal/deadline", "internal/untimed"}},
 	{name: "strategies/internal/judge"},
 	// What retry and hedge share: each limits its extra attempts by it, and neither needs the other.
 	{name: "strategies/budget"},
@@ -79,7 +79,7 @@ var rooms = []room{
 	// of telemetry holds.
 	{
 		name:       "telemetry",
-		mayImport:  []string{"pipeline", "limiter", "store"},
+		mayImport:  []string{"pipeline", "limiter", "store", "internal/deadline", "internal/untimed"},
 		thirdParty: []string{"go.opentelemetry.io/otel"},
 		testOnly:   []string{"github.com/failsafe-go/failsafe-go"}, // to see what the bridge to it reports
 	},
@@ -107,6 +107,8 @@ var rooms = []room{
 	{name: "internal/recovered"},
 	// The context of a timeout, which pipelines hand on.
 	{name: "internal/deadline"},
+	// What telemetry tells the strategy that measures for it.
+	{name: "internal/untimed"},
 	// How store and jobs hand events to the program.
 	{name: "internal/eventqueue"},
 	// How reload and cmd/weir read a path that may lead to a pipe.

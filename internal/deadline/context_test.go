@@ -80,6 +80,31 @@ func TestContext_EarlyOnceArmed(t *testing.T) {
 	})
 }
 
+func TestNowIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := deadline.Now()
+		c := limited(t.Context())
+		defer c.Finish()
+		endless := deadline.New(t.Context(), &deadline.Limit{After: 1<<63 - 1, Cause: late.Cause}, 1<<63-1)
+		defer endless.Finish()
+		time.Sleep(time.Second / 2)
+		assert.Equal(t, began, deadline.NowIn(c.Early()), "nobody waits with it, so no time goes by")
+		for name, ctx := range map[string]context.Context{"full": c, "other": t.Context(), "endless": endless.Early()} {
+			assert.Equal(t, began+time.Second/2, deadline.NowIn(ctx), name)
+		}
+		_ = c.Early().Done()
+		assert.Equal(t, began+time.Second/2, deadline.NowIn(c.Early()))
+	})
+}
+
+func TestInstant(t *testing.T) {
+	type strategy struct{ deadline.Instant }
+	assert.True(t, deadline.IsInstant(strategy{deadline.InstantIf(true)}))
+	assert.False(t, deadline.IsInstant(strategy{deadline.InstantIf(false)}))
+	assert.False(t, deadline.IsInstant(1))
+	assert.False(t, deadline.IsInstant(nil))
+}
+
 // The parent's deadline is later, so that its clock is not asked; but its end is.
 func TestContext_Nested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

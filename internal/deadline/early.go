@@ -2,6 +2,7 @@ package deadline
 
 import (
 	"context"
+	"math"
 	"time"
 )
 
@@ -53,18 +54,30 @@ func (e *Early) Value(key any) any { return (*Context)(e).Value(key) }
 // String is that of the Context.
 func (e *Early) String() string { return (*Context)(e).String() }
 
-// Instant is embedded in a strategy that takes an [Early] context. Such a strategy takes no time before
-// it runs the rest of the pipeline, except by waiting for Done, and hands the context to nobody else
-// without [Full].
+// NowIn is Now where ctx is handed on. It does not read the clock if ctx is an Early that nobody waits with: no
+// time has gone by since it was made.
+func NowIn(ctx context.Context) time.Duration {
+	if e, ok := ctx.(*Early); ok {
+		if c := (*Context)(e); c.state.Load() == nil && c.deadline < math.MaxInt64 {
+			return c.deadline - c.limit.After
+		}
+	}
+	return Now()
+}
+
+// Instant is embedded in a strategy that takes an [Early] context, and in a listener that may be told of an
+// execution with one. Such a strategy takes no time before it runs the rest of the pipeline, except by waiting for
+// Done, and hands the context to nobody else without [Full]. Such a listener takes no time, and calls no function of
+// the program.
 type Instant struct{ is bool }
 
-// InstantIf returns an Instant of a strategy that is one, or is not.
+// InstantIf returns an Instant of what is one, or is not.
 func InstantIf(is bool) Instant { return Instant{is} }
 
 func (i Instant) instant() bool { return i.is }
 
-// IsInstant reports whether a strategy is instant.
-func IsInstant(strategy any) bool {
-	i, ok := strategy.(interface{ instant() bool })
+// IsInstant reports whether a strategy or a listener is instant.
+func IsInstant(v any) bool {
+	i, ok := v.(interface{ instant() bool })
 	return ok && i.instant()
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/deadline"
+	"github.com/weir-go/weir/internal/untimed"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/internal/judge"
@@ -201,36 +202,53 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 // measured is Execute where somebody measures. It is a function of its own so
 // that nobody else pays for the clock.
 func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error) {
-	asked := sinceStart()
+	asked := deadline.NowIn(ctx)
 	lease, err := s.acquire(ctx)
-	answered := sinceStart()
-	ctx = deadline.Full(ctx)
+	answered := deadline.NowIn(ctx)
+	full := deadline.Full(ctx)
 	answer := pipeline.Event{Name: MeasureRequest, Duration: answered - asked, Err: err}
 	if err == nil && !lease.Acquired() {
 		rejection := newRejectedError(next.Source(), lease)
 		answer.Err = rejection
-		next.Measure(ctx, answer)
-		return s.reject(ctx, next, rejection)
+		next.Measure(full, answer)
+		return s.reject(full, next, rejection)
 	}
 	if err != nil {
 		lease.Release()
-		next.Measure(ctx, answer)
-		return s.failed(ctx, next, err)
+		next.Measure(full, answer)
+		return s.failed(full, next, err)
 	}
-	defer lease.Release() // also if the Measurer panics
-	begun := next.MeasureBegin(ctx, answer)
-	defer func() { // also if the lease's Release panics
-		next.MeasureEnd(ctx, pipeline.Event{Name: MeasureLease, Duration: sinceStart() - answered}, begun)
-	}()
-	defer lease.Release() // before its end is measured
+	h := holding{ctx: full, next: next, lease: lease, since: answered}
+	defer h.end()
+	h.begun = next.MeasureBegin(full, answer)
+	h.measured = true
 	return next.Run(ctx)
 }
 
-// processStart is what durations are measured from: time.Since of a time that is
-// kept reads only the monotonic clock.
-var processStart = time.Now()
+// A holding is a lease that is measured while it is held. It stays on the stack.
+type holding struct {
+	ctx      context.Context
+	next     pipeline.Next
+	lease    limiter.Lease
+	since    time.Duration
+	begun    any
+	measured bool // the Measurer has returned
+}
 
-func sinceStart() time.Duration { return time.Since(processStart) }
+func (h *holding) end() {
+	if h.measured {
+		defer h.measureEnd() // also if the lease's Release panics
+	}
+	h.lease.Release()
+}
+
+func (h *holding) measureEnd() {
+	e := pipeline.Event{Name: MeasureLease}
+	if !untimed.Is(h.begun) {
+		e.Duration = deadline.Now() - h.since
+	}
+	h.next.MeasureEnd(h.ctx, e, h.begun)
+}
 
 func (s *Strategy) acquire(ctx context.Context) (limiter.Lease, error) {
 	n := 1

@@ -86,32 +86,37 @@ func (s *Strategy) executeObserved(ctx context.Context, next pipeline.Next) (any
 	if s.options.Budget != nil {
 		s.options.Budget.Count(ctx)
 	}
-	return e.follow(ctx, e.attempt(ctx, 0))
+	o := e.attempt(ctx, 0)
+	if o.err == nil && s.options.Handle == nil {
+		e.reportAttempt(ctx, &o, pipeline.Information)
+		return o.result, nil
+	}
+	return e.follow(ctx, o)
 }
 
 // follow does about o what there is to do, up to the last outcome.
 func (e *execution) follow(ctx context.Context, o outcome) (any, error) {
 	for ; ; o = e.retried(ctx, o.attempt+1) {
 		if !e.handles(ctx, o) {
-			e.reportAttempt(ctx, o, pipeline.Information)
+			e.reportAttempt(ctx, &o, pipeline.Information)
 			return o.result, o.err
 		}
 		if o.attempt >= e.options.MaxRetries {
-			e.reportAttempt(ctx, o, pipeline.Error)
+			e.reportAttempt(ctx, &o, pipeline.Error)
 			return o.result, o.err
 		}
 		delay, asked := e.delay(ctx, o)
 		if longest := e.options.MaxRetryAfter; asked > longest && longest >= 0 {
-			e.reportAttempt(ctx, o, pipeline.Error)
+			e.reportAttempt(ctx, &o, pipeline.Error)
 			e.report(ctx, o, EventOnMaxRetryAfter, asked)
 			return o.result, gaveUp(o, ErrMaxRetryAfter)
 		}
 		if reason := e.cannotSurvive(ctx, delay); reason != nil {
-			e.reportAttempt(ctx, o, pipeline.Error)
+			e.reportAttempt(ctx, &o, pipeline.Error)
 			return o.result, gaveUp(o, reason)
 		}
 		if e.options.Budget != nil && !e.options.Budget.TryAcquire(ctx) {
-			e.reportAttempt(ctx, o, pipeline.Error)
+			e.reportAttempt(ctx, &o, pipeline.Error)
 			e.report(ctx, o, budget.EventOnExhausted, 0)
 			return o.result, gaveUp(o, budget.ErrExhausted)
 		}
@@ -136,7 +141,7 @@ func (e *execution) wait(ctx context.Context, o outcome, delay time.Duration) (r
 			}
 		}()
 	}
-	e.reportAttempt(ctx, o, pipeline.Warning)
+	e.reportAttempt(ctx, &o, pipeline.Warning)
 	e.announce(ctx, o, delay)
 	if reason = e.cannotSurvive(ctx, delay); reason != nil { // announce may have taken its time
 		return reason
@@ -200,7 +205,7 @@ func (e *execution) retried(ctx context.Context, number int) outcome {
 
 // reportAttempt reports how an attempt ended. A severity above Information
 // stands for one that was handled.
-func (e *execution) reportAttempt(ctx context.Context, o outcome, severity pipeline.Severity) {
+func (e *execution) reportAttempt(ctx context.Context, o *outcome, severity pipeline.Severity) {
 	if !e.listening {
 		return
 	}
