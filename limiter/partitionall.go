@@ -3,6 +3,7 @@ package limiter
 import (
 	"fmt"
 	"iter"
+	"sync"
 )
 
 // All yields the partitions that there are, with the limiters that their factory
@@ -74,10 +75,11 @@ func (s *shard[K]) pinAll() []*entry[K] {
 	return all
 }
 
-// Apply calls change for every partition's limiter, as [PartitionedLimiter.All] yields
-// them, and returns its first error, with which it ends. As soon as Apply has begun, a
-// call for a key waits for change to return for that key's limiter, and is answered after
-// that; so what change does is in force for every key at once, however many there are:
+// Apply calls change for the limiter of every partition, as [PartitionedLimiter.All] yields
+// them, and returns the first error, which ends it. While Apply runs, each call for a key
+// calls change for that key's limiter first, unless that is under way. So from its beginning
+// on, what change does is in force for every key, however long it takes to go through all of
+// them:
 //
 //	err := perUser.Apply(func(_ string, l limiter.Limiter) error {
 //		return l.(*limiter.TokenBucket).Reconfigure(raised)
@@ -85,23 +87,58 @@ func (s *shard[K]) pinAll() []*entry[K] {
 //
 // New partitions are made by their factory: have it make the new kind of limiter before.
 //
-// change may be called more than once for a limiter, also after it has returned an
-// error, by several goroutines at once, those of the calls included. It must not use p.
-// Calls of Apply wait for each other.
+// change may be called several times for a limiter, one call at a time, and by several
+// goroutines at once, each of them one that calls Apply or asks for permits. The errors of
+// those that ask for permits are ignored. change must not ask p for permits of other keys, and
+// must not call Apply: calls of Apply wait for each other.
 func (p *PartitionedLimiter[R, K]) Apply(change func(key K, l Limiter) error) error {
 	if change == nil {
 		return fmt.Errorf("%w: Apply: change is nil", ErrInvalidOptions)
 	}
 	p.applying.Lock()
 	defer p.applying.Unlock()
-	p.change.Store(&change)
+	a := &application[K]{change: change, running: make(map[K]struct{})}
+	p.change.Store(a)
 	defer p.change.Store(nil)
 	for key, l := range p.All() {
-		if err := change(key, l); err != nil {
+		if err := a.apply(key, l); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// An application is a call of Apply.
+type application[K comparable] struct {
+	change func(K, Limiter) error
+
+	mu      sync.Mutex
+	running map[K]struct{} // the keys that change is being called for
+}
+
+// apply calls change, unless that is being done: then the caller may be change itself.
+func (a *application[K]) apply(key K, l Limiter) error {
+	if !a.begin(key) {
+		return nil
+	}
+	defer a.end(key)
+	return a.change(key, l)
+}
+
+func (a *application[K]) begin(key K) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, running := a.running[key]; running {
+		return false
+	}
+	a.running[key] = struct{}{}
+	return true
+}
+
+func (a *application[K]) end(key K) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.running, key)
 }
 
 // Reconfigure changes the options. Partitions above a lower MaxPartitions stay for

@@ -128,23 +128,28 @@ func TestPartitionedApplyIsInForceForEveryKeyAtOnce(t *testing.T) {
 					mustAcquire(t, p, key, 1)
 					mustReject(t, p, key, 1)
 				}
-				first, goOn := true, make(chan struct{})
+				slow, goOn := -1, make(chan struct{})
 				applied := make(chan error)
 				go func() {
-					applied <- p.Apply(func(_ int, l Limiter) error {
-						if first {
-							first = false
-							<-goOn // a walk that takes long
+					applied <- p.Apply(func(key int, l Limiter) error {
+						if slow < 0 {
+							slow = key
+							<-goOn // it takes long to go through all of them
 						}
 						return kind.raise(l)
 					})
 				}()
 				synctest.Wait()
 				for key := range keys {
-					mustAcquire(t, p, key, 1)
+					if key == slow {
+						mustReject(t, p, key, 1) // under way
+					} else {
+						mustAcquire(t, p, key, 1)
+					}
 				}
 				close(goOn)
 				require.NoError(t, <-applied)
+				mustAcquire(t, p, slow, 1)
 				for key := range keys {
 					mustAcquire(t, p, key, 1)
 					mustReject(t, p, key, 1)
@@ -206,4 +211,19 @@ func TestPartitionedApplyConcurrentSafe(t *testing.T) {
 	for key := range keys {
 		assert.EqualValues(t, 1000, granted[key].Load())
 	}
+}
+
+// change may ask for a permit of its own key.
+func TestPartitionedApplyIsReentered(t *testing.T) {
+	p := newPartitioned(t, single, PartitionedOptions{IdleTimeout: time.Hour})
+	for key := range 10 {
+		mustAcquire(t, p, key, 1)
+	}
+	calls := 0
+	require.NoError(t, p.Apply(func(key int, _ Limiter) error {
+		calls++
+		mustReject(t, p, key, 1)
+		return nil
+	}))
+	assert.Equal(t, 10, calls)
 }

@@ -89,7 +89,7 @@ type PartitionedLimiter[R any, K comparable] struct {
 	max       atomic.Int64 // MaxPartitions
 	seed      maphash.Seed
 	shards    []shard[K]
-	change    atomic.Pointer[func(K, Limiter) error] // see Apply
+	change    atomic.Pointer[application[K]] // that runs, or nil
 	closed    atomic.Bool
 	timed     atomic.Bool // there have been limiters that need the clock
 
@@ -206,8 +206,8 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 	}
 	defer e.unpin()
 	p.use(e)
-	if f := p.change.Load(); f != nil {
-		_ = (*f)(e.key, untracked(e.limiter())) // Apply returns the error
+	if a := p.change.Load(); a != nil {
+		_ = a.apply(e.key, untracked(e.limiter()))
 		now = unknown
 	}
 	if now != unknown {

@@ -203,6 +203,18 @@ var limiterRows = []row{
 		p := limiter.Translate[string](onlyUser{x.user("")}, func(s string) string { x.hit(); return s })
 		return drill{do: x.takesKey(p, "a")}
 	}},
+	{"limiter.PartitionedLimiter.Apply(change)", caller, func(x *scene) drill {
+		p, a, b := x.keyed(func() limiter.Limiter { return limiter.NewUnlimited() })
+		a()
+		return drill{do: func() {
+			_ = p.Apply(func(key string, _ limiter.Limiter) error {
+				if key == "a" {
+					x.hit()
+				}
+				return nil
+			})
+		}, also: b}
+	}},
 	{"limiter.Idler.IdleDuration", ours, partition("IdleDuration")},
 	{"limiter.Limiter.Close", ours, partition("Close")},
 	{"limiter.Replenisher.TryReplenish", ours, partition("TryReplenish")},
