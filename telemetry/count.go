@@ -13,32 +13,45 @@ import (
 // it. Whoever retries for ever would make series for ever.
 const mostAttempts = 100
 
-// keyOf returns the instrument that counts e, and what tells its series apart.
-func keyOf(e *pipeline.Event, errorType string, extra []attribute.KeyValue) (i kind, k key) {
-	k = key{operation: e.Operation, errorType: errorType}
+// kindOf returns the instrument that counts an event.
+func kindOf(event string) kind {
+	switch event {
+	case pipeline.EventPipelineExecuted:
+		return executions
+	case pipeline.EventExecutionAttempt:
+		return attempts
+	default:
+		return events
+	}
+}
+
+// keyOf returns what tells the series of e apart.
+func keyOf(i kind, e *pipeline.Event, errorType string, extra []attribute.KeyValue) key {
+	k := key{operation: e.Operation, errorType: errorType}
 	if extra != nil {
 		set := attribute.NewSet(slices.Clone(extra)...) // it sorts what it is given
 		k.extra = set.Equivalent()
 	}
-	switch e.Name {
-	case pipeline.EventPipelineExecuted:
+	switch i {
+	case executions:
 		// Neither the event nor its severity is an attribute: they are the same for
 		// every execution, and the SDK pays for each attribute of each recording.
-		return executions, k
-	case pipeline.EventExecutionAttempt:
+	case attempts:
 		k.severity, k.attempt, k.handled = e.Severity, min(e.Attempt, mostAttempts), e.Handled
-		return attempts, k
 	default:
 		k.event, k.severity = e.Name, e.Severity
-		return events, k
 	}
+	return k
 }
 
 // count does what metrics there are for e.
 func (t *Telemetry) count(ctx context.Context, e *pipeline.Event, errorType string, extra []attribute.KeyValue) {
-	from := t.series.source(&e.Source)
-	i, k := keyOf(e, errorType, extra)
-	s := t.series.series(from, i, &k, extra)
+	from, i := t.series.source(&e.Source), kindOf(e.Name)
+	s := from.tables[i].usual(i, e, errorType, extra)
+	if s == nil {
+		k := keyOf(i, e, errorType, extra)
+		s = t.series.series(from, i, &k, extra)
+	}
 	switch i {
 	case executions:
 		t.instruments.executions.Record(ctx, e.Duration.Seconds(), s.record...)
@@ -50,4 +63,18 @@ func (t *Telemetry) count(ctx context.Context, e *pipeline.Event, errorType stri
 			t.series.circuit(from, e.Name)
 		}
 	}
+}
+
+// usual returns the first series of the table if it is that of e, which nearly every event without an error is for.
+// It does without the key.
+func (t *table) usual(i kind, e *pipeline.Event, errorType string, extra []attribute.KeyValue) *series {
+	first := t.first.Load()
+	if first == nil || errorType != "" || extra != nil || !first.plain || !same(first.key.operation, e.Operation) {
+		return nil
+	}
+	if k := &first.key; i != executions &&
+		(k.severity != e.Severity || k.attempt != e.Attempt || k.handled != e.Handled || i == events && !same(k.event, e.Name)) {
+		return nil
+	}
+	return first.series
 }

@@ -95,6 +95,7 @@ type table struct {
 type entry struct {
 	key    key
 	series *series
+	plain  bool // without an error and without attributes of Enrich
 }
 
 func (t *table) find(k *key) *series {
@@ -220,7 +221,7 @@ func (t *table) put(k *key, added *series) {
 	changed[*k] = added
 	t.all.Store(&changed)
 	if t.first.Load() == nil {
-		t.first.Store(&entry{key: *k, series: added})
+		t.first.Store(&entry{key: *k, series: added, plain: k.errorType == "" && k.extra == attribute.Distinct{}})
 	}
 }
 
