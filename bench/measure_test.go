@@ -2,11 +2,13 @@ package bench
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/weir-go/weir/limiter"
 )
@@ -81,35 +83,54 @@ func compareCrowded(b *testing.B, contenders []contender) {
 	}
 }
 
-// share shares b.N between goroutines on so many processors, a batch at a time. Each goroutine has its own op.
+// share has goroutines repeat what newOp returns, on so many processors, for as long as -benchtime says. Each goroutine has
+// its own op. It counts by itself because testing collects garbage before each of the runs in which it finds out b.N, which
+// takes most of the time where a million keys are kept.
 func share(b *testing.B, processors, goroutines int, newOp func() func() bool) {
 	const batch = 256
-	b.ReportAllocs()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	work := func() {
-		op := newOp()
-		for {
-			from := int(next.Add(batch)) - batch
-			for range min(batch, b.N-from) {
-				if !op() {
-					b.Error("unexpected answer")
-					return
+	var ops atomic.Int64
+	var took time.Duration
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for b.Loop() {
+		var wg sync.WaitGroup
+		start := time.Now()
+		for range goroutines {
+			wg.Go(func() {
+				op := newOp()
+				for n := int64(batch); ; n += batch {
+					for range batch {
+						if !op() {
+							b.Error("unexpected answer")
+							return
+						}
+					}
+					if time.Since(start) >= benchTime() {
+						ops.Add(n)
+						return
+					}
 				}
-			}
-			if from+batch >= b.N {
-				return
-			}
+			})
 		}
+		wg.Wait()
+		took += time.Since(start)
 	}
-	b.ResetTimer()
-	for range goroutines {
-		wg.Go(work)
-	}
-	wg.Wait()
-	b.StopTimer()
+	runtime.ReadMemStats(&after)
+	n := ops.Load()
+	b.ReportMetric(float64(took.Nanoseconds())/float64(n), "ns/op")
+	b.ReportMetric(float64(int64(after.TotalAlloc-before.TotalAlloc)/n), "B/op") // what goroutines take is less than one
+	b.ReportMetric(float64(int64(after.Mallocs-before.Mallocs)/n), "allocs/op")
 }
+
+// benchTime is what -benchtime says where that is a time.
+var benchTime = sync.OnceValue(func() time.Duration {
+	d, err := time.ParseDuration(flag.Lookup("test.benchtime").Value.String())
+	if err != nil { // a number of times
+		return time.Millisecond
+	}
+	return d
+})
 
 // granted and rejected turn a weir limiter into what a goroutine repeats.
 func granted(l limiter.Limiter) func() bool {
