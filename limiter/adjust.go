@@ -132,7 +132,7 @@ func (w *SlidingWindow) recharge(n int, held int64, cost int, tag int64) (owner,
 		return w, tag, true
 	}
 	w.catchUp(now)
-	if age := segmentsBefore(w.line, w.before.momentOf(tag), w.period); age >= int64(len(w.taken)) || tag < w.before.oldest {
+	if _, ok := w.ageOf(tag); !ok {
 		held = 0
 	}
 	if cost < n {
@@ -152,12 +152,11 @@ func (w *SlidingWindow) recharge(n int, held int64, cost int, tag int64) (owner,
 
 // takeMore charges the current segment, whether there is anything left or not.
 func (w *SlidingWindow) takeMore(now, n int64) (taken int64) {
-	if n > 0 && w.used == 0 {
+	if n > 0 && w.used() == 0 {
 		w.wake(w.at(now))
 	}
-	taken = min(n, max(mostOwed-w.used, 0))
-	w.used += taken
-	w.taken[w.current] += taken
+	taken = min(n, max(mostOwed-w.used(), 0))
+	w.taken += taken
 	if !w.shared.queue.empty() {
 		arm(w, now)
 	}

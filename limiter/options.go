@@ -85,7 +85,8 @@ type SlidingWindowOptions struct {
 	// SegmentsPerWindow.
 	Window time.Duration `json:"window" yaml:"window"`
 	// SegmentsPerWindow is in how many steps the window slides on; at least 1,
-	// which makes it a fixed window. Each takes 8 bytes.
+	// which makes it a fixed window. Each in which permits were taken uses 16 bytes
+	// until it leaves the window.
 	SegmentsPerWindow int `json:"segments_per_window" yaml:"segments_per_window"`
 	// QueueLimit is how many permits may be waited for; 0: nobody waits.
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
@@ -133,7 +134,7 @@ func (o FixedWindowOptions) Validate() error {
 	return p.err("FixedWindowOptions")
 }
 
-// maxSegments bounds the memory of a sliding window: 8 MiB.
+// maxSegments bounds the memory of a sliding window: 16 MiB.
 const maxSegments = 1 << 20
 
 // Validate returns every problem in one [ErrInvalidOptions], or nil. Constructors

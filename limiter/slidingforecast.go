@@ -1,61 +1,104 @@
 package limiter
 
-// windowForecast is a forecast of a sliding window: the segments as they are,
-// followed by what the forecast itself has taken, in the order in which they
-// leave the window.
-type windowForecast struct {
-	window *SlidingWindow
-	used   int64
-	line   int64 // lines gone by
-	left   int   // segments of the window that have left
-	taken  [exactWaiters]struct{ leaves, permits int64 }
-	gone   int // of taken, how many have left
-	held   int // of taken, how many there are
+import "sync"
+
+// ahead is how many permits are taken before a newcomer takes n, if that can be told without a forecast: all that
+// are waited for, where they and the newcomer's fit into one window. What the waiters take leaves the window after
+// all that is in it now, so the newcomer is served on the line on which the sum is free.
+func (w *SlidingWindow) ahead(n int) (permits int64, ok bool) {
+	q := &w.shared.queue
+	if q.empty() {
+		return 0, true
+	}
+	return q.permits, n > 0 && q.order == OldestFirst && q.permits <= w.shared.limit-int64(n)
 }
 
-// linesUntil goes through what will leave, the soonest first.
+// windowForecasts keeps used ones: a caller who floods a limiter whose queue is long has one made for each rejection.
+var windowForecasts = sync.Pool{New: func() any { return new(windowForecast) }}
+
+// forecast is the number of grid lines after which a newcomer could take n permits.
+func (w *SlidingWindow) forecast(n int) int64 {
+	f := windowForecasts.Get().(*windowForecast)
+	defer windowForecasts.Put(f)
+	*f = windowForecast{window: w}
+	lines := linesAhead(f, &w.shared.queue, n)
+	f.window = nil
+	return lines
+}
+
+// windowForecast is a forecast of a sliding window: what was taken in it, and after that what the forecast itself
+// has taken, in the order in which it leaves the window.
+type windowForecast struct {
+	window *SlidingWindow
+	line   int64 // lines gone by
+	left   int64 // of the window's permits, how many have left
+	near   int   // a past segment that is not after the next one to leave
+	held   int64 // permits that the forecast has taken and that have not left
+	taken  [exactWaiters]struct{ leaves, permits int64 }
+	first  int // of taken, the first that has not left
+	length int // of taken, how many there are
+}
+
 func (f *windowForecast) linesUntil(n int64) int64 {
-	over := f.used - (f.window.shared.limit - n)
-	if over <= 0 {
+	used := f.window.used() - f.left
+	over := used + f.held - (f.window.shared.limit - n)
+	switch {
+	case over <= 0:
 		return 0
+	case over <= used:
+		return f.linesUntilLeft(f.left+over) - f.line
 	}
-	for i := f.left + 1; i <= len(f.window.taken); i++ {
-		if over -= f.window.taken[f.window.leaving(i)]; over <= 0 {
-			return int64(i) - f.line
-		}
-	}
-	for _, t := range f.taken[f.gone:f.held] {
+	over -= used
+	for _, t := range f.taken[f.first:f.length] {
 		if over -= t.permits; over <= 0 {
 			return t.leaves - f.line
 		}
 	}
-	return int64(len(f.window.taken)) // not reached: everything leaves in the end
+	return int64(f.window.segments) // not reached: everything leaves in the end
 }
 
 func (f *windowForecast) pass(lines int64) {
 	f.line += lines
-	for f.left < len(f.window.taken) && int64(f.left) < f.line {
-		f.left++
-		f.used -= f.window.taken[f.window.leaving(f.left)]
-	}
-	for f.gone < f.held && f.taken[f.gone].leaves <= f.line {
-		f.used -= f.taken[f.gone].permits
-		f.gone++
+	f.left = f.leftAfter(f.line)
+	for f.first < f.length && f.taken[f.first].leaves <= f.line {
+		f.held -= f.taken[f.first].permits
+		f.first++
 	}
 }
 
+// A waiter takes its permits in the segment that is current then, so they leave after all that were taken before.
 func (f *windowForecast) take(n int64) {
-	f.used += n
-	f.taken[f.held].leaves = f.line + int64(len(f.window.taken))
-	f.taken[f.held].permits = n
-	f.held++
+	f.held += n
+	f.taken[f.length].leaves = f.line + int64(f.window.segments)
+	f.taken[f.length].permits = n
+	f.length++
 }
 
 // A waiter waits for the whole window at the most.
 func (f *windowForecast) atMost(waiters, _ int64) int64 {
-	segments := int64(len(f.window.taken))
+	segments := int64(f.window.segments)
 	if waiters > never/segments {
 		return never
 	}
 	return waiters * segments
+}
+
+// linesUntilLeft is after how many lines the oldest permits in the window, as many as that, have left it.
+func (f *windowForecast) linesUntilLeft(permits int64) int64 {
+	w, line := f.window, f.window.line
+	if permits <= w.pastUsed() {
+		f.near = w.past.holding(f.near, permits, w.left)
+		line = w.past.at(f.near).line
+	}
+	return int64(w.segments) - (w.line-line)/w.period
+}
+
+// leftAfter is how many of the permits in the window have left it after so many lines.
+func (f *windowForecast) leftAfter(lines int64) int64 {
+	w := f.window
+	if lines >= int64(w.segments) {
+		return w.used()
+	}
+	f.near = w.past.younger(f.near, w.line, (int64(w.segments)-lines)*w.period)
+	return w.past.takenUntil(f.near-1, w.left) - w.left
 }

@@ -27,7 +27,7 @@ func (w *SlidingWindow) Reconfigure(o SlidingWindowOptions) error {
 		return errManualFixed("SlidingWindowOptions", o.ManualReplenishment)
 	}
 	w.catchUp(now)
-	if o.segment() != w.period || o.SegmentsPerWindow != len(w.taken) {
+	if o.segment() != w.period || o.SegmentsPerWindow != int(w.segments) {
 		w.regrid(w.at(now), o.segment(), o.SegmentsPerWindow)
 	}
 	relimit(w, now, int64(o.PermitLimit), o.QueueLimit, o.QueueOrder)
@@ -37,7 +37,7 @@ func (w *SlidingWindow) Reconfigure(o SlidingWindowOptions) error {
 // regrid anchors a grid of other segments at the current line. If its next line
 // is past already, that line counts as reached now, once.
 func (w *SlidingWindow) regrid(at, period int64, segments int) {
-	wasIdle, idleAt := w.used == 0, w.idleSince()
+	wasIdle, idleAt := w.used() == 0, w.idleSince()
 	if wasIdle {
 		w.wake(at)
 	}
@@ -49,7 +49,7 @@ func (w *SlidingWindow) regrid(at, period int64, segments int) {
 	switch {
 	case wasIdle:
 		w.idleAt = idleAt
-	case w.used == 0:
+	case w.used() == 0:
 		w.idleAt = at // all that was taken is outside the new window
 	}
 }
@@ -63,27 +63,32 @@ func (w *SlidingWindow) resegment(at, line, period int64, segments int) {
 		current = at
 	}
 	oldest := w.anchor
-	if window := int64(len(w.taken)-1) * w.period; w.line-w.anchor > window {
+	if window := w.window() - w.period; w.line-w.anchor > window {
 		oldest = w.line - window
 	}
-	w.before = formerGrid{oldest: oldest, line: w.line, period: w.period, last: current}
-	w.anchor = line
-	taken := make([]int64, segments)
-	for age := range w.taken {
-		permits := w.taken[w.back(age)]
-		i := segmentsBefore(line, w.before.momentOf(w.line-int64(age)*w.period), period)
-		if i >= int64(segments) {
-			w.used -= permits
-			continue
-		}
-		taken[(int64(segments)-i)%int64(segments)] += permits
+	w.former = &formerGrid{oldest: oldest, line: w.line, period: w.period, last: current}
+	old := w.past
+	if w.before != w.taken {
+		old.push(w.line, w.taken)
 	}
-	w.taken, w.current = taken, 0
-	w.line, w.period = line, period
+	w.past, w.before = pastSegments{}, w.left
+	for i := range int(old.count) {
+		s := old.at(i)
+		age := segmentsBefore(line, w.former.momentOf(s.line), period)
+		switch {
+		case age >= int64(segments):
+			w.left, w.before = s.taken, s.taken
+		case age > 0:
+			w.past.join(line-age*period, s.taken)
+			w.before = s.taken
+		}
+	}
+	w.anchor = line
+	w.line, w.period, w.segments = line, period, int32(segments)
 }
 
 // A formerGrid is what refunds have to know of the grid before the last change of
-// it. The zero formerGrid has been none.
+// it.
 type formerGrid struct {
 	oldest       int64 // what was taken before then had left the window, or is not to be found any more
 	line, period int64 // of its current segment
@@ -91,10 +96,10 @@ type formerGrid struct {
 }
 
 // momentOf is a moment in the segment of today's grid in which permits are that
-// were taken in the segment that began at line.
-func (g formerGrid) momentOf(line int64) int64 {
+// were taken in the segment that began at line. g may be nil.
+func (g *formerGrid) momentOf(line int64) int64 {
 	switch {
-	case g.period == 0 || line > g.line:
+	case g == nil || line > g.line:
 		return line
 	case line == g.line:
 		return g.last
@@ -118,8 +123,8 @@ func (w *SlidingWindow) Options() SlidingWindowOptions {
 	defer w.mu.Unlock()
 	return SlidingWindowOptions{
 		PermitLimit:         int(w.shared.limit),
-		Window:              time.Duration(w.period * int64(len(w.taken))),
-		SegmentsPerWindow:   len(w.taken),
+		Window:              time.Duration(w.window()),
+		SegmentsPerWindow:   int(w.segments),
 		QueueLimit:          w.shared.queue.limit,
 		QueueOrder:          w.shared.queue.order,
 		ManualReplenishment: w.manual,

@@ -10,25 +10,27 @@ import (
 // segments, and so in any stretch of time that is a segment shorter than Window:
 // permits that are taken in a segment come back, all at once, when that segment
 // leaves the window. The more segments, the closer it comes to "in any Window", at
-// 8 bytes each.
+// 16 bytes for each segment in which permits were taken; see [SlidingWindowOptions].
 //
 // It is the limiter for "at most n in a minute, whichever minute", where a
 // [FixedWindow] lets twice that through around a window's edge. The zero SlidingWindow is not
 // usable and says so; make one with [NewSlidingWindow].
 type SlidingWindow struct {
-	mu      sync.Mutex
-	taken   []int64 // by segment: a ring, in which the segment after current is the oldest
-	current int
-	used    int64 // the sum of taken; above the limit after that was lowered
-	line    int64 // where the current segment begins; once unused, the line that made it so
-	granted int64
-	period  int64 // nanoseconds a segment
-	manual  bool
-	asOf    int64 // manual: the moment up to which time has gone on
-	idleAt  int64 // where not 0: since when an unused window has been idle, instead of line
-	anchor  int64 // where this grid began
-	before  formerGrid
-	shared  common
+	mu       sync.Mutex
+	taken    int64 // permits ever granted, without those that were refunded; wraps around
+	left     int64 // of those, the ones that have left the window
+	before   int64 // of those, the ones before the current segment
+	past     pastSegments
+	line     int64 // where the current segment begins; once unused, the line that made it so
+	granted  int64
+	period   int64 // nanoseconds a segment
+	segments int32 // in a window
+	manual   bool
+	asOf     int64       // manual: the moment up to which time has gone on
+	idleAt   int64       // where not 0: since when an unused window has been idle, instead of line
+	anchor   int64       // where this grid began
+	former   *formerGrid // nil: there was none
+	shared   common
 }
 
 // NewSlidingWindow returns a limiter of which nothing has been used. The error is
@@ -39,14 +41,13 @@ func NewSlidingWindow(o SlidingWindowOptions) (*SlidingWindow, error) {
 	}
 	now := clock()
 	return &SlidingWindow{
-		taken:  make([]int64, o.SegmentsPerWindow),
-		line:   now,
-		anchor: now,
-		before: formerGrid{oldest: now},
-		asOf:   now,
-		period: o.segment(),
-		manual: o.ManualReplenishment,
-		shared: common{limit: int64(o.PermitLimit), queue: queue{limit: o.QueueLimit, order: o.QueueOrder}},
+		segments: int32(o.SegmentsPerWindow),
+		line:     now,
+		anchor:   now,
+		asOf:     now,
+		period:   o.segment(),
+		manual:   o.ManualReplenishment,
+		shared:   common{limit: int64(o.PermitLimit), queue: queue{limit: o.QueueLimit, order: o.QueueOrder}},
 	}, nil
 }
 
@@ -118,7 +119,7 @@ func (w *SlidingWindow) idleFor(now int64) (idle time.Duration, ok bool) {
 	if !w.shared.closed {
 		w.catchUp(now)
 	}
-	if w.used > 0 {
+	if w.used() > 0 {
 		return 0, false
 	}
 	return time.Duration(max(now-w.idleSince(), 0)), true
@@ -187,7 +188,12 @@ func (w *SlidingWindow) unlock()         { w.mu.Unlock() }
 func (w *SlidingWindow) view() *common   { return &w.shared }
 func (w *SlidingWindow) common() *common { return &w.shared }
 func (w *SlidingWindow) countFailed()    { w.shared.failed++ }
-func (w *SlidingWindow) free() int64     { return w.shared.limit - w.used }
+func (w *SlidingWindow) free() int64     { return w.shared.limit - w.used() }
+
+// used is how many permits were taken in the window; above the limit after that was lowered.
+func (w *SlidingWindow) used() int64 { return w.taken - w.left }
+
+func (w *SlidingWindow) window() int64 { return int64(w.segments) * w.period }
 
 // at is the moment up to which time has gone on for this window.
 func (w *SlidingWindow) at(now int64) int64 {
@@ -198,83 +204,120 @@ func (w *SlidingWindow) at(now int64) int64 {
 }
 
 func (w *SlidingWindow) catchUp(now int64) {
-	elapsed := w.at(now) - w.line
-	if w.used == 0 || elapsed < w.period {
-		if elapsed < otherClock {
-			w.line += elapsed
+	if uint64(now-w.line) >= uint64(w.period) { // or now is before the line
+		w.leaveSegment(now)
+	}
+}
+
+// leaveSegment is catchUp for a moment that may be outside of the current segment.
+func (w *SlidingWindow) leaveSegment(now int64) {
+	at := w.at(now)
+	elapsed := at - w.line
+	switch {
+	case elapsed < otherClock:
+		w.shift(elapsed)
+	case elapsed < w.period:
+	case w.shared.queue.empty():
+		w.slide(at)
+	default:
+		if !w.manual {
+			w.serveLines(now)
 		}
-		return
+		w.slide(at)
+		serve(w, now)
 	}
-	lines := elapsed / w.period
-	if w.shared.queue.empty() {
-		w.slide(lines)
-		return
-	}
-	if !w.manual {
-		lines = w.serveLines(lines)
-	}
-	w.slide(lines)
-	serve(w, now)
+}
+
+// shift takes the window to another clock.
+func (w *SlidingWindow) shift(by int64) {
+	w.line += by
+	w.past.shift(by)
 }
 
 // serveLines is [bucket.serveLines] for a window.
-func (w *SlidingWindow) serveLines(lines int64) (left int64) {
+func (w *SlidingWindow) serveLines(now int64) {
 	for !w.shared.queue.empty() {
-		next := max(w.linesUntil(w.shared.queue.needs()), 1)
-		if next > lines {
-			break
+		next := max(w.freeAt(w.shared.queue.needs()), addUp(w.line, w.period))
+		if next > now {
+			return
 		}
 		w.slide(next)
-		lines -= next
 		serveWaiters(w, w.line)
 	}
-	return lines
 }
 
-// slide moves the window on by so many segments, and stops at the line on which
+// slide moves the window on to the last grid line that is not after a moment, or to the one before that on which
 // it is unused.
-func (w *SlidingWindow) slide(lines int64) {
-	for ; lines > 0 && w.used > 0; lines-- {
-		w.current = w.back(-1)
-		w.used -= w.taken[w.current]
-		w.taken[w.current] = 0
-		w.line += w.period
+func (w *SlidingWindow) slide(at int64) {
+	window := w.window()
+	switch {
+	case w.used() == 0:
+		return
+	case at-w.line >= window:
+		w.rest(w.newest() + window)
+		return
+	}
+	line := w.lineAt(at)
+	if line == w.line {
+		return
+	}
+	newest := w.newest()
+	if w.before != w.taken {
+		w.past.push(w.line, w.taken)
+		w.before = w.taken
+	}
+	w.line = line
+	if w.left = w.past.expire(line, window, w.left); w.left == w.taken {
+		w.rest(newest + window)
 	}
 }
 
-// back is the place in the ring of the segment that many before the current one.
-// The one after the current one is also the oldest.
-func (w *SlidingWindow) back(segments int) int {
-	i := w.current - segments
-	switch {
-	case i < 0:
-		return i + len(w.taken)
-	case i >= len(w.taken):
-		return i - len(w.taken)
-	}
-	return i
+// rest makes the window an unused one since a grid line.
+func (w *SlidingWindow) rest(line int64) {
+	w.line = line
+	w.left, w.before = w.taken, w.taken
+	w.past = pastSegments{}
 }
+
+// lineAt is the last grid line that is not after a moment in the current segment or later.
+func (w *SlidingWindow) lineAt(at int64) int64 {
+	elapsed := at - w.line
+	switch {
+	case elapsed < w.period:
+		return w.line
+	case elapsed-w.period < w.period:
+		return w.line + w.period // without a division
+	}
+	return at - elapsed%w.period
+}
+
+// newest is the beginning of the newest segment in which permits were taken. The window is not unused.
+func (w *SlidingWindow) newest() int64 {
+	if w.before != w.taken {
+		return w.line
+	}
+	return w.past.newest().line
+}
+
+// pastUsed is how many permits were taken in the window before the current segment.
+func (w *SlidingWindow) pastUsed() int64 { return w.before - w.left }
 
 // grant charges the permits to the current segment, by whose beginning a refund
 // finds it again.
 func (w *SlidingWindow) grant(now int64, n int) Lease {
 	w.granted++
 	if n > 0 {
-		if w.used == 0 {
+		if w.used() == 0 {
 			w.wake(w.at(now))
 		}
-		w.used += int64(n)
-		w.taken[w.current] += int64(n)
+		w.taken += int64(n)
 	}
 	return Lease{owner: w, n: n, tag: w.line}
 }
 
 // wake ends the idleness of an unused window: the grid has gone on meanwhile.
 func (w *SlidingWindow) wake(at int64) {
-	if elapsed := at - w.line; elapsed >= w.period {
-		w.line = at - elapsed%w.period
-	}
-	w.idleAt = 0
+	w.line, w.idleAt = w.lineAt(at), 0
 }
 
 // when is in real time, also for a window that is replenished by hand; that one
@@ -283,30 +326,35 @@ func (w *SlidingWindow) when(n int) int64 {
 	if w.manual {
 		return never
 	}
-	return later(w.line, w.linesUntil(int64(n)), w.period)
+	return w.freeAt(int64(n))
 }
 
-// linesUntil is how many lines from now n permits are free if nobody takes any.
-func (w *SlidingWindow) linesUntil(n int64) int64 {
-	over := w.used - (w.shared.limit - n)
-	lines := 0
-	for over > 0 && lines < len(w.taken) {
-		lines++
-		over -= w.taken[w.leaving(lines)]
+// freeAt is the grid line on which n permits are free if nobody takes any.
+func (w *SlidingWindow) freeAt(n int64) int64 {
+	if over := n - w.free(); over > 0 {
+		return w.leaves(over)
 	}
-	return int64(lines)
+	return w.line
 }
 
-// leaving is the place in the ring of the segment that leaves the window on that
-// line, counted from 1.
-func (w *SlidingWindow) leaving(line int) int { return w.back(len(w.taken) - line) }
+// leaves is the grid line on which the oldest permits in the window, as many as that, have left it.
+func (w *SlidingWindow) leaves(permits int64) int64 {
+	return addUp(w.segmentOf(permits), w.window())
+}
+
+// segmentOf returns the beginning of the segment that was the first to have so many permits taken in the window.
+func (w *SlidingWindow) segmentOf(permits int64) int64 {
+	if w.pastUsed() < permits {
+		return w.line
+	}
+	return w.past.at(w.past.holding(0, permits, w.left)).line
+}
 
 func (w *SlidingWindow) retryAfter(now int64, n int) time.Duration {
-	if w.shared.queue.empty() {
-		return waitFor(now, w.line, w.linesUntil(weight(n)), w.period)
+	if ahead, ok := w.ahead(n); ok {
+		return max(until(w.freeAt(ahead+weight(n)), now), 1)
 	}
-	lines := linesAhead(&windowForecast{window: w, used: w.used}, &w.shared.queue, n)
-	return waitFor(now, w.line, lines, w.period)
+	return waitFor(now, w.line, w.forecast(n), w.period)
 }
 
 // Permits of a window are spent, not lent.
@@ -330,11 +378,28 @@ func (w *SlidingWindow) refund(n int, tag int64) {
 }
 
 func (w *SlidingWindow) giveBack(n, tag int64) {
-	age := segmentsBefore(w.line, w.before.momentOf(tag), w.period)
-	if age < int64(len(w.taken)) && tag >= w.before.oldest {
-		segment := w.back(int(age))
-		n = min(n, w.taken[segment])
-		w.taken[segment] -= n
-		w.used -= n
+	age, ok := w.ageOf(tag)
+	switch {
+	case !ok:
+		return
+	case age == 0:
+		n = min(n, w.taken-w.before)
+	default:
+		n = w.past.giveBack(n, w.line-age, w.left)
+		w.before -= n
 	}
+	w.taken -= n
+	if w.taken == w.before {
+		w.past.trim(w.left)
+	}
+}
+
+// ageOf returns how long before the current segment the one began in which permits are now that were charged to the
+// segment that began at tag. ok is false where that has left the window.
+func (w *SlidingWindow) ageOf(tag int64) (age int64, ok bool) {
+	segments := segmentsBefore(w.line, w.former.momentOf(tag), w.period)
+	if segments >= int64(w.segments) || w.former != nil && tag < w.former.oldest {
+		return 0, false
+	}
+	return segments * w.period, true
 }

@@ -1,0 +1,234 @@
+package limiter
+
+import "slices"
+
+// A pastSegment is a segment before the current one in which permits were taken.
+type pastSegment struct {
+	line  int64 // where it begins
+	taken int64 // the window's taken at its end; in a page, above the page's base
+}
+
+// pastSegments are the segments of a window before the current one in which permits were taken, the oldest first.
+// Their lines and their sums ascend, so both are found by binary search. They are kept in pages of which all but
+// the last are full: adding one never copies more than a page, and a refund changes the later sums of one page and
+// the bases of the later pages.
+type pastSegments struct {
+	pages []segmentPage
+	first int32 // in the first page, how many have left the window
+	count int32
+}
+
+type segmentPage struct {
+	base     int64
+	segments []pastSegment
+}
+
+const (
+	pageBits = 8
+	pageSize = 1 << pageBits
+	// firstPageSize is what the first page begins with. Most windows of many keys never need more.
+	firstPageSize = 4
+)
+
+// at returns the i-th oldest.
+func (p *pastSegments) at(i int) pastSegment {
+	i += int(p.first)
+	page := &p.pages[i>>pageBits]
+	s := page.segments[i&(pageSize-1)]
+	return pastSegment{s.line, page.base + s.taken}
+}
+
+// newest returns the newest. There is one.
+func (p *pastSegments) newest() pastSegment { return p.at(int(p.count) - 1) }
+
+// takenUntil is the taken of the i-th oldest. Before the first it is left, the permits that have left the window.
+func (p *pastSegments) takenUntil(i int, left int64) int64 {
+	if i < 0 {
+		return left
+	}
+	return p.at(i).taken
+}
+
+// push adds the newest.
+func (p *pastSegments) push(line, taken int64) {
+	if last := len(p.pages) - 1; last >= 0 {
+		page := &p.pages[last]
+		if n := len(page.segments); n < cap(page.segments) {
+			page.segments = page.segments[:n+1]
+			page.segments[n] = pastSegment{line, taken - page.base}
+			p.count++
+			return
+		}
+	}
+	p.makeRoom()
+	p.push(line, taken)
+}
+
+// makeRoom makes room for another one in the last page.
+func (p *pastSegments) makeRoom() {
+	last := len(p.pages) - 1
+	if last < 0 {
+		p.pages = []segmentPage{{segments: make([]pastSegment, 0, firstPageSize)}}
+		return
+	}
+	page := &p.pages[last]
+	switch size := cap(page.segments); {
+	case last == 0 && int(p.first) > size/4:
+		page.segments = page.segments[:copy(page.segments, page.segments[p.first:])]
+		p.first = 0
+	case size < pageSize:
+		page.segments = append(make([]pastSegment, 0, 2*size), page.segments...)
+	default:
+		p.pages = append(p.pages, segmentPage{segments: make([]pastSegment, 0, pageSize)})
+	}
+}
+
+// join is push for what may be taken in the newest.
+func (p *pastSegments) join(line, taken int64) {
+	if p.count > 0 && p.newest().line == line {
+		p.pop()
+	}
+	p.push(line, taken)
+}
+
+// pop removes the newest.
+func (p *pastSegments) pop() {
+	last := len(p.pages) - 1
+	page := &p.pages[last]
+	page.segments = page.segments[:len(page.segments)-1]
+	p.count--
+	if len(page.segments) == 0 && last > 0 {
+		p.pages = p.pages[:last]
+	}
+}
+
+// expire removes those that began age or longer before line, and returns the taken of the newest of them. If there
+// is none, it returns left.
+func (p *pastSegments) expire(line, age, left int64) int64 {
+	for len(p.pages) > 0 {
+		page, i := &p.pages[0], int(p.first)
+		for i < len(page.segments) && line-page.segments[i].line >= age {
+			i++
+		}
+		if n := int32(i) - p.first; n > 0 {
+			left = page.base + page.segments[i-1].taken
+			p.first += n
+			p.count -= n
+		}
+		if i < len(page.segments) || len(p.pages) == 1 {
+			break
+		}
+		p.dropPages(line, age)
+	}
+	return left
+}
+
+// dropPages removes the first page, of which nothing is left, and the next ones as long as the page behind them is
+// not wholly younger: expire goes on there.
+func (p *pastSegments) dropPages(line, age int64) {
+	n := 1
+	for n < len(p.pages)-1 && line-p.pages[n+1].segments[0].line >= age {
+		n++
+	}
+	p.pages = slices.Delete(p.pages, 0, n)
+	p.count -= int32((n - 1) * pageSize)
+	p.first = 0
+}
+
+// younger returns the index of the first one, from that index on, that begins less than age before line.
+func (p *pastSegments) younger(from int, line, age int64) int {
+	return p.search(from, byLine, line, 1-age)
+}
+
+// holding returns the index of the first one, from that index on, with which the permits taken since left are as
+// many as that.
+func (p *pastSegments) holding(from int, permits, left int64) int {
+	return p.search(from, byTaken, left, permits)
+}
+
+// A sortKey is what search goes by.
+type sortKey uint8
+
+const (
+	byLine sortKey = iota
+	byTaken
+)
+
+// search returns the index of the first one, from that index on, whose key is at least so much above zero. It is
+// often that very one, which leaves the window next, or one of the same page.
+func (p *pastSegments) search(from int, by sortKey, zero, least int64) int {
+	if from == int(p.count) {
+		return from
+	}
+	from += int(p.first)
+	low, high := from>>pageBits, len(p.pages)-1
+	i := from & (pageSize - 1)
+	if p.pages[low].reaches(i, by, zero, least) {
+		return from - int(p.first)
+	}
+	if p.pages[low].reaches(pageSize-1, by, zero, least) {
+		high = low
+	}
+	for low < high {
+		if mid := (low + high) / 2; p.pages[mid].reaches(pageSize-1, by, zero, least) {
+			high = mid
+		} else {
+			low, i = mid+1, 0
+		}
+	}
+	page := &p.pages[low]
+	for end := len(page.segments); i < end; {
+		if mid := (i + end) / 2; page.reaches(mid, by, zero, least) {
+			end = mid
+		} else {
+			i = mid + 1
+		}
+	}
+	return low<<pageBits + i - int(p.first)
+}
+
+// reaches reports whether the key of the i-th one of a page, or of its last one, is at least so much above zero.
+func (page *segmentPage) reaches(i int, by sortKey, zero, least int64) bool {
+	s := &page.segments[min(i, len(page.segments)-1)]
+	if by == byLine {
+		return s.line-zero >= least
+	}
+	return page.base+s.taken-zero >= least
+}
+
+// giveBack takes n permits out of the segment that begins at line, or as many as it has. It returns how many.
+func (p *pastSegments) giveBack(n, line, left int64) int64 {
+	i := p.younger(0, line, 1)
+	if i == int(p.count) || p.at(i).line != line {
+		return 0
+	}
+	n = min(n, p.at(i).taken-p.takenUntil(i-1, left))
+	i += int(p.first)
+	segments, later := p.pages[i>>pageBits].segments, p.pages[i>>pageBits+1:]
+	for k := i & (pageSize - 1); k < len(segments); k++ {
+		segments[k].taken -= n
+	}
+	for k := range later {
+		later[k].base -= n
+	}
+	return n
+}
+
+// trim removes the newest ones as long as no permits are in them.
+func (p *pastSegments) trim(left int64) {
+	for p.count > 0 && p.newest().taken == p.takenUntil(int(p.count)-2, left) {
+		p.pop()
+	}
+	if p.count == 0 {
+		*p = pastSegments{}
+	}
+}
+
+// shift moves all of them by that much time.
+func (p *pastSegments) shift(by int64) {
+	for _, page := range p.pages {
+		for i := range page.segments {
+			page.segments[i].line += by
+		}
+	}
+}
