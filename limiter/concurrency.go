@@ -18,6 +18,7 @@ import (
 // [NewConcurrency].
 type Concurrency struct {
 	mu      sync.Mutex
+	full    fullState
 	used    int64 // permits held; above the limit after that was lowered
 	granted int64
 	spare   *loan // loans that nobody holds
@@ -74,21 +75,40 @@ func (c *Concurrency) Acquire(ctx context.Context, n int) (Lease, error) {
 
 func (c *Concurrency) acquire(ctx context.Context, n int, wait bool) (Lease, error) {
 	ctxErr := ctx.Err()
+	if n == 1 && ctxErr == nil && c.full.bits.Load()&noneFree != 0 {
+		if l, ok := c.full.reject(wait); ok {
+			return l, nil
+		}
+	}
 	c.mu.Lock()
 	if ctxErr == nil && c.admits(n) {
 		l := c.grant(0, n)
 		c.mu.Unlock()
 		return l, nil
 	}
-	if wait {
-		return join(ctx, ctxErr, c, 0, n)
-	}
-	return refuse(ctx, ctxErr, c, 0, n)
+	return c.refuse(ctx, ctxErr, n, wait)
 }
 
 // admits tells whether n permits can be granted at once.
 func (c *Concurrency) admits(n int) bool {
 	return c.shared.inRange(n) && !c.shared.closed && mayPass(&c.shared.queue, c.free(), n)
+}
+
+// refuse answers a call that was not granted at once. It is called with c locked, and unlocks it.
+func (c *Concurrency) refuse(ctx context.Context, ctxErr error, n int, wait bool) (Lease, error) {
+	plain := ctxErr == nil && c.shared.limit > 0 && c.shared.inRange(n) && !c.shared.closed
+	if plain && c.free() <= 0 {
+		c.full.note(c.shared.queue.limit > 0)
+	}
+	switch {
+	case wait:
+		return join(ctx, ctxErr, c, 0, n)
+	case !plain:
+		return refuse(ctx, ctxErr, c, 0, n)
+	}
+	c.shared.failed++ // as refuse does, without an interface
+	c.mu.Unlock()
+	return Lease{}, nil
 }
 
 // Reconfigure changes the limits of the live limiter. Permits that are held stay
@@ -107,6 +127,7 @@ func (c *Concurrency) Reconfigure(o ConcurrencyOptions) error {
 	if err := c.shared.reconfigurable(); err != nil {
 		return err
 	}
+	c.full.clear()
 	relimit(c, 0, int64(o.PermitLimit), o.QueueLimit, o.QueueOrder)
 	return nil
 }
@@ -119,7 +140,7 @@ func (c *Concurrency) Statistics() Statistics {
 		AvailablePermits: max(c.free(), 0),
 		QueuedPermits:    c.shared.queue.permits,
 		SuccessfulLeases: c.granted,
-		FailedLeases:     c.shared.failed,
+		FailedLeases:     c.shared.failed + c.full.rejections(),
 	}
 }
 
@@ -150,6 +171,7 @@ func (c *Concurrency) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.shared.closed {
+		c.full.clear()
 		closeEngine(c)
 	}
 	return nil
@@ -218,6 +240,7 @@ func (c *Concurrency) back(l *loan, n int) {
 	l.next, c.spare = c.spare, l
 	c.spares++
 	c.used -= int64(n)
+	c.full.clear()
 	if !c.shared.queue.empty() {
 		serve(c, 0)
 	}

@@ -118,12 +118,12 @@ func (v *version) link(listener Listener) step {
 	steps := make([]step, len(v.strategies)+1)
 	measurer := measurerOf(listener)
 	leases, _ := measurer.(LeaseMeasurer)
-	instant := measurer == nil || measuresAtOnce(measurer)
-	steps[0] = step{listener: listener, measurer: measurer, leases: leases, source: v.source, tracker: v.tracker}
+	atOnce := measurer == nil || measuresAtOnce(measurer)
+	steps[0] = step{listener: listener, measurer: measurer, source: v.source, tracker: v.tracker}
 	for i, s := range v.strategies {
 		steps[i+1] = step{
-			strategy: s, listener: listener, measurer: measurer, leases: leases, source: v.sourceOf(i),
-			tracker: v.tracker, instant: instant && deadline.IsInstant(s),
+			strategy: s, listener: listener, measurer: measurer, leases: leases, atOnce: atOnce,
+			source: v.sourceOf(i), tracker: v.tracker, instant: atOnce && deadline.IsInstant(s),
 		}
 		steps[i].next = &steps[i+1]
 	}

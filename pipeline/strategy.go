@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/weir-go/weir/internal/deadline"
+	"github.com/weir-go/weir/internal/untimed"
 )
 
 // A Strategy wraps what comes after it in a pipeline. It decides whether, when
@@ -52,6 +53,7 @@ type step struct {
 	listener Listener
 	measurer Measurer      // the listener, if it is one
 	leases   LeaseMeasurer // the measurer, if it is one
+	atOnce   bool          // no time goes by while the measurer is told something
 	source   Source
 	tracker  *tracker // of the version; nil: nobody counts
 	instant  bool     // strategy takes a [deadline.Early]
@@ -123,14 +125,25 @@ func (n Next) MeasureBegin(ctx context.Context, e Event) (begun any) {
 	}
 	e.Severity = None
 	e.Source = n.step.source
-	return n.step.leases.BeginMeasurement(ctx, e)
+	begun = n.step.leases.BeginMeasurement(ctx, e)
+	if !n.step.atOnce && untimed.Is(begun) {
+		return handedOn{begun}
+	}
+	return begun
 }
+
+// handedOn hides that begun is untimed: a measurer of the program has it from another one, and may want to know
+// the time itself.
+type handedOn struct{ begun any }
 
 // MeasureEnd is Measure for the end of what [Next.MeasureBegin] has begun.
 func (n Next) MeasureEnd(ctx context.Context, e Event, begun any) {
 	if n.step == nil || n.step.leases == nil {
 		n.Measure(ctx, e)
 		return
+	}
+	if h, ok := begun.(handedOn); ok {
+		begun = h.begun
 	}
 	e.Severity = None
 	e.Source = n.step.source

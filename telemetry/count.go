@@ -65,15 +65,16 @@ func (t *Telemetry) count(ctx context.Context, e *pipeline.Event, errorType stri
 	}
 }
 
-// usual returns the first series of the table if it is that of e, which nearly every event without an error is for.
-// It does without the key.
+// usual returns the first series of the table if that is plain and the one of e. It does without the key.
 func (t *table) usual(i kind, e *pipeline.Event, errorType string, extra []attribute.KeyValue) *series {
 	first := t.first.Load()
-	if first == nil || errorType != "" || extra != nil || !first.plain || !same(first.key.operation, e.Operation) {
+	if first == nil || !first.plain || errorType != "" || extra != nil || !same(first.key.operation, e.Operation) {
 		return nil
 	}
-	if k := &first.key; i != executions &&
-		(k.severity != e.Severity || k.attempt != e.Attempt || k.handled != e.Handled || i == events && !same(k.event, e.Name)) {
+	switch k := &first.key; {
+	case i == attempts && (e.Attempt != 0 || e.Handled || k.severity != e.Severity):
+		return nil
+	case i == events && (k.severity != e.Severity || !same(k.event, e.Name)):
 		return nil
 	}
 	return first.series

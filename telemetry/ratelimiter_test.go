@@ -114,6 +114,39 @@ func TestRateLimiterUnderATimeout(t *testing.T) {
 	}
 }
 
+// timing is a listener of a program around ours.
+type timing struct {
+	*telemetry.Telemetry
+	slow time.Duration
+	held []time.Duration
+}
+
+func (l *timing) BeginMeasurement(ctx context.Context, e pipeline.Event) any {
+	time.Sleep(l.slow)
+	return l.Telemetry.BeginMeasurement(ctx, e)
+}
+
+func (l *timing) EndMeasurement(ctx context.Context, e pipeline.Event, begun any) {
+	l.held = append(l.held, e.Duration)
+	l.Telemetry.EndMeasurement(ctx, e, begun)
+}
+
+func TestTelemetryInsideAnotherListener(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tel, reader := started(t, telemetry.Options{})
+		l := &timing{Telemetry: tel}
+		p := ordinary(t, l)
+		require.NoError(t, p.Execute(t.Context(), func(context.Context) error { time.Sleep(time.Second); return nil }))
+		assert.Equal(t, []time.Duration{time.Second}, l.held)
+		active := collect(t, reader)["weir.rate_limiter.lease.active"]
+		assert.Zero(t, active.at(t, map[string]any{"pipeline.name": "orders", "strategy.name": "RateLimiter"}).value)
+
+		l.slow = time.Hour
+		err := p.Execute(t.Context(), func(context.Context) error { t.Error("the callback runs"); return nil })
+		assert.ErrorIs(t, err, pipeline.ErrRejected, "the timeout")
+	})
+}
+
 func TestLeaseDurationIsAskedFor(t *testing.T) {
 	l, reader := started(t, telemetry.Options{})
 	require.NoError(t, ordinary(t, l).Execute(t.Context(), succeed))

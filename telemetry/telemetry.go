@@ -43,9 +43,9 @@ func New(o Options) (*Telemetry, error) {
 	}
 	t := &Telemetry{
 		options:    o.withDefaults(),
-		instant:    deadline.InstantIf(true), // of what Options have, only OnEvent calls functions
 		onlyCounts: o.Logger == nil && o.Enrich == nil && o.SeverityFunc == nil && !o.Spans,
 	}
+	t.instant = deadline.InstantIf(true, t) // of what Options have, only OnEvent calls functions
 	t.series.init(t.options.MaxSeries, o.LeaseDuration)
 	if o.Spans {
 		t.tracer = tracerProvider(o).Tracer(scope)

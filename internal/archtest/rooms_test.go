@@ -34,7 +34,7 @@ var rooms = []room{
 	{name: "limiter"},
 	{name: "limiter/limitertest", mayImport: []string{"limiter"}, testing: true},
 	{name: "limiter/internal/naive", mayImport: []string{"limiter", "limiter/limitertest"}}, // what the tests compare with
-	{name: "pipeline", mayImport: []string{"internal/deadline"}},
+	{name: "pipeline", mayImport: []string{"internal/deadline", "internal/untimed"}},
 	{name: "store", mayImport: []string{"limiter", "internal/eventqueue"}},
 	{name: "store/storetest", mayImport: []string{"store", "limiter"}, testing: true},
 	{name: "store/internal/drill", mayImport: []string{"store", "limiter", "limiter/limitertest"}, testing: true},

@@ -99,10 +99,16 @@ func TestNowIn(t *testing.T) {
 
 func TestInstant(t *testing.T) {
 	type strategy struct{ deadline.Instant }
-	assert.True(t, deadline.IsInstant(strategy{deadline.InstantIf(true)}))
-	assert.False(t, deadline.IsInstant(strategy{deadline.InstantIf(false)}))
-	assert.False(t, deadline.IsInstant(1))
-	assert.False(t, deadline.IsInstant(nil))
+	type wrapper struct {
+		*strategy
+		_ []int // not comparable
+	}
+	is, isNot := &strategy{}, &strategy{}
+	is.Instant, isNot.Instant = deadline.InstantIf(true, is), deadline.InstantIf(false, isNot)
+	assert.True(t, deadline.IsInstant(is))
+	for _, v := range []any{isNot, new(strategy), *is, wrapper{strategy: is}, &wrapper{strategy: is}, 1, nil} {
+		assert.False(t, deadline.IsInstant(v), "%T", v)
+	}
 }
 
 // The parent's deadline is later, so that its clock is not asked; but its end is.

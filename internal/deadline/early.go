@@ -69,15 +69,22 @@ func NowIn(ctx context.Context) time.Duration {
 // execution with one. Such a strategy takes no time before it runs the rest of the pipeline, except by waiting for
 // Done, and hands the context to nobody else without [Full]. Such a listener takes no time, and calls no function of
 // the program.
-type Instant struct{ is bool }
+type Instant struct{ self any }
 
-// InstantIf returns an Instant of what is one, or is not.
-func InstantIf(is bool) Instant { return Instant{is} }
+// InstantIf returns the Instant of self, a pointer to what it is embedded in, if that is one; else the Instant of
+// what is none.
+func InstantIf(is bool, self any) Instant {
+	if !is {
+		self = nil
+	}
+	return Instant{self}
+}
 
-func (i Instant) instant() bool { return i.is }
+func (i Instant) instantSelf() any { return i.self }
 
-// IsInstant reports whether a strategy or a listener is instant.
+// IsInstant reports whether a strategy or a listener is instant. One of the program that embeds an instant one has
+// its methods, and is none.
 func IsInstant(v any) bool {
-	i, ok := v.(interface{ instant() bool })
-	return ok && i.instant()
+	i, ok := v.(interface{ instantSelf() any })
+	return ok && i.instantSelf() == v
 }

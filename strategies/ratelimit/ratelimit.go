@@ -127,7 +127,7 @@ func newStrategy(o *Options) *Strategy {
 
 func (s *Strategy) use(l limiter.Limiter, isNil bool) {
 	s.limiter = l
-	s.instant = deadline.InstantIf(s.options.Permits == nil && waitsForDone(l))
+	s.instant = deadline.InstantIf(s.options.Permits == nil && waitsForDone(l), s)
 	if isNil {
 		s.problem = errNilLimiter
 	}

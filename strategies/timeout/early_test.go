@@ -62,6 +62,9 @@ func TestStrategy_CallbackDoesNotRunAfterTheDeadline(t *testing.T) {
 		"a limiter that sleeps": func(t *testing.T) []pipeline.Strategy {
 			return []pipeline.Strategy{ratelimit.New(sleepyLimiter{own(t, 1)}, nil)}
 		},
+		"a strategy that embeds one of ours": func(t *testing.T) []pipeline.Strategy {
+			return []pipeline.Strategy{sleepyStrategy{ratelimit.New(own(t, 1), nil)}, ratelimit.New(own(t, 1), nil)}
+		},
 		"an embedded pipeline": func(t *testing.T) []pipeline.Strategy {
 			return []pipeline.Strategy{pipeline.Embed(pipeline.Must(pipeline.New("inner", ratelimit.New(own(t, 1), nil), pipeline.StrategyFunc(slow))))}
 		},
@@ -77,6 +80,12 @@ func TestStrategy_CallbackDoesNotRunAfterTheDeadline(t *testing.T) {
 			})
 		})
 	}
+}
+
+type sleepyStrategy struct{ *ratelimit.Strategy }
+
+func (s sleepyStrategy) Execute(ctx context.Context, next pipeline.Next) (any, error) {
+	return slow(ctx, next)
 }
 
 type sleepyLimiter struct{ limiter.Limiter }
