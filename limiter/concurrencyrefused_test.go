@@ -20,7 +20,7 @@ func TestAFullConcurrencyThatRefusesWithoutItsLock(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := concurrent(1)
+			c := Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1}))
 			lease := take(t, c, 1)
 			for range 5 {
 				l, err := c.Acquire(t.Context(), 1)
@@ -72,7 +72,7 @@ func TestAFullConcurrencyStillQueues(t *testing.T) {
 
 // All rejections are counted, no permit is held twice, and a permit that has come back is there.
 func TestAFullConcurrencyThatRefusesWithoutItsLockConcurrentSafe(t *testing.T) {
-	c := concurrent(2)
+	c := Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 2}))
 	var held, rejected, granted atomic.Int64
 	var wg sync.WaitGroup
 	for g := range 8 {
