@@ -104,7 +104,8 @@ func (c Config) compile(t *tracker) *version {
 		tracker:    t,
 	}
 	v.direct = len(v.strategies) == 0 && listener == nil
-	v.bare = v.direct && t == nil
+	v.plain = listener == nil && t == nil
+	v.bare = v.direct && v.plain
 	v.unheard = v.link(nil)
 	if listener != nil {
 		v.entry = v.link(listener)

@@ -31,8 +31,9 @@ type version struct {
 	strategies []Strategy
 	entry      step // stands before the first strategy
 	unheard    step // the same for an execution that the listener does not want to hear of
+	plain      bool // open, without a listener, and nobody counts
 	direct     bool // open, without strategies and without a listener
-	bare       bool // direct, and nobody counts
+	bare       bool // direct and plain
 	closed     bool
 	why        error    // of one that is closed: more about it, or nil
 	tracker    *tracker // counts executions; nil: nobody will ask
@@ -71,14 +72,18 @@ func (p *Pipeline) Execute(ctx context.Context, fn func(context.Context) error) 
 		}
 		return fn(ctx)
 	}
+	if v.plain { // the way that most executions go: run, without its calls
+		if ctx.Err() != nil {
+			return ContextError(ctx)
+		}
+		first := v.unheard.next
+		_, err := first.strategy.Execute(ctx, Next{step: first, callback: action(fn)})
+		return err
+	}
 	if v.direct {
 		return executeCounted(ctx, p, v, fn)
 	}
-	if v.tracker != nil {
-		_, err := p.runTracked(ctx, v, action(fn))
-		return err
-	}
-	_, err := v.run(ctx, action(fn))
+	_, err := p.run(ctx, v, action(fn))
 	return err
 }
 
@@ -97,14 +102,7 @@ func (v *version) run(ctx context.Context, c callback) (any, error) {
 	if v.heard(ctx) {
 		return v.runObserved(ctx, c)
 	}
-	first := v.unheard.next
-	if first == nil {
-		return v.unheard.enter(ctx, c)
-	}
-	if ctx.Err() != nil { // the way that most executions go: enter, without its call
-		return nil, ContextError(ctx)
-	}
-	return first.strategy.Execute(ctx, Next{step: first, callback: c})
+	return v.unheard.enter(ctx, c)
 }
 
 // heard reports whether somebody listens to an execution.
@@ -114,10 +112,14 @@ func (v *version) heard(ctx context.Context) bool {
 
 // enter runs what follows the entry s, unless ctx is done already.
 func (s *step) enter(ctx context.Context, c callback) (any, error) {
-	if s.next != nil && ctx.Err() != nil { // Run looks before the callback
+	first := s.next
+	if first == nil {
+		return Next{step: s, callback: c}.Run(ctx) // which looks before the callback
+	}
+	if ctx.Err() != nil {
 		return nil, ContextError(ctx)
 	}
-	return Next{step: s, callback: c}.Run(ctx)
+	return first.strategy.Execute(ctx, Next{step: first, callback: c})
 }
 
 // runObserved is run where somebody listens. It is a function of its own so that
@@ -188,7 +190,7 @@ func (p *Pipeline) Close() error {
 func (p *Pipeline) close() error {
 	open := p.load()
 	shut := *open
-	shut.closed, shut.direct, shut.bare = true, false, false
+	shut.closed, shut.plain, shut.direct, shut.bare = true, false, false, false
 	p.current.Store(&shut)
 
 	return open.closeStrategies()

@@ -44,4 +44,6 @@ func wallClock() *time.Time {
 }
 
 // hasNoMonotonic reports whether t has only the reading of the wall clock.
-func hasNoMonotonic(t time.Time) bool { return t == t.Round(0) }
+func hasNoMonotonic(t time.Time) bool {
+	return t == t.Round(0) //nolint:staticcheck // Equal does not look at the monotonic reading
+}

@@ -92,7 +92,7 @@ type sleepyLimiter struct{ limiter.Limiter }
 
 func (l sleepyLimiter) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	time.Sleep(2 * time.Second)
-	return l.Limiter.TryAcquire(context.WithoutCancel(ctx), n)
+	return l.TryAcquire(context.WithoutCancel(ctx), n)
 }
 
 func TestStrategy_EveryoneSeesAContextThatReadsTheClock(t *testing.T) {

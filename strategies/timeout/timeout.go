@@ -107,7 +107,7 @@ func (s *Strategy) runArmed(ctx context.Context, next pipeline.Next, after time.
 	if callers, ok := ctx.Deadline(); ok && time.Until(callers) <= after {
 		return next.Run(ctx) // it ends before ours would: not a timeout of ours
 	}
-	cause := s.limitOf(after, next.Source()).cause
+	cause := &s.limitOf(after, next.Source()).cause
 	limited, cancel := context.WithTimeoutCause(ctx, after, cause)
 	defer cancel()
 	value, err := next.Run(limited)
@@ -137,10 +137,10 @@ func (s *Strategy) runLazily(ctx context.Context, next pipeline.Next, after time
 		inner = limited.Early()
 	}
 	value, err := next.Run(inner)
-	if err == nil || deadline.Now() < ends || !timedOut(ctx, l.cause, err) {
+	if err == nil || deadline.Now() < ends || !timedOut(ctx, &l.cause, err) {
 		return value, err
 	}
-	return nil, s.failed(ctx, next, l.cause, err)
+	return nil, s.failed(ctx, next, &l.cause, err)
 }
 
 func (s *Strategy) finish(c *deadline.Context) { s.habit.learn(c.Finish()) }
@@ -148,16 +148,17 @@ func (s *Strategy) finish(c *deadline.Context) { s.habit.learn(c.Finish()) }
 // A limit is what the executions of a strategy have in common.
 type limit struct {
 	deadline.Limit
-	cause *Error // Limit.Cause
+	cause Error // Limit.Cause
 }
 
 // limitOf is the limit of an execution. It is the same for nearly every execution of a strategy.
 func (s *Strategy) limitOf(after time.Duration, source pipeline.Source) *limit {
-	if l := s.limit.Load(); l != nil && l.After == after && l.cause.Source == source {
+	if l := s.limit.Load(); l != nil && l.cause.Source.Pipeline == source.Pipeline &&
+		l.cause.Source.Instance == source.Instance && l.cause.Source.Strategy == source.Strategy && l.After == after {
 		return l
 	}
-	cause := &Error{After: after, Source: source}
-	l := &limit{Limit: deadline.Limit{After: after, Cause: cause}, cause: cause}
+	l := &limit{cause: Error{After: after, Source: source}}
+	l.Limit = deadline.Limit{After: after, Cause: &l.cause}
 	s.limit.Store(l)
 	return l
 }

@@ -1,0 +1,198 @@
+package limiter
+
+import (
+	"context"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// fillUp takes all permits of c and has it reject often enough that its lock is no longer taken for that.
+func fillUp(t *testing.T, c *Concurrency) Lease {
+	t.Helper()
+	lease, err := c.TryAcquire(t.Context(), int(c.Statistics().AvailablePermits))
+	require.NoError(t, err)
+	require.True(t, lease.Acquired())
+	for range 3 {
+		l, err := c.TryAcquire(t.Context(), 1)
+		require.NoError(t, err)
+		require.False(t, l.Acquired())
+	}
+	require.NotZero(t, c.full.bits.Load()&noneFree)
+	return lease
+}
+
+func TestConcurrency_RejectsWithoutItsLock(t *testing.T) {
+	c := Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 2}))
+	held := fillUp(t, c)
+	c.mu.Lock()
+	l, err := c.TryAcquire(t.Context(), 1)
+	require.NoError(t, err)
+	assert.Equal(t, Lease{}, l)
+	l, err = c.Acquire(t.Context(), 1)
+	require.NoError(t, err)
+	assert.Equal(t, rejected(0, noPermit), l)
+	c.mu.Unlock()
+	assert.Equal(t, Statistics{SuccessfulLeases: 1, FailedLeases: 5}, c.Statistics())
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = c.TryAcquire(ctx, 1)
+	require.ErrorIs(t, err, context.Canceled)
+	held.Release()
+	assert.Equal(t, Statistics{AvailablePermits: 2, SuccessfulLeases: 1, FailedLeases: 5}, c.Statistics())
+}
+
+func TestConcurrency_RejectsOnlyWhileItIsFull(t *testing.T) {
+	granted := func(t *testing.T, c *Concurrency) {
+		t.Helper()
+		l, err := c.TryAcquire(t.Context(), 1)
+		require.NoError(t, err)
+		assert.True(t, l.Acquired())
+	}
+	o := ConcurrencyOptions{PermitLimit: 2}
+	t.Run("released", func(t *testing.T) {
+		c := Must(NewConcurrency(o))
+		fillUp(t, c).Release()
+		granted(t, c)
+	})
+	t.Run("refunded", func(t *testing.T) {
+		c := Must(NewConcurrency(o))
+		fillUp(t, c).undo()
+		granted(t, c)
+	})
+	t.Run("limit raised", func(t *testing.T) {
+		c := Must(NewConcurrency(o))
+		fillUp(t, c)
+		require.NoError(t, c.Reconfigure(ConcurrencyOptions{PermitLimit: 3}))
+		granted(t, c)
+	})
+	t.Run("limit lowered", func(t *testing.T) {
+		c := Must(NewConcurrency(o))
+		held := fillUp(t, c)
+		require.NoError(t, c.Reconfigure(ConcurrencyOptions{PermitLimit: 1}))
+		for range 3 {
+			l, err := c.TryAcquire(t.Context(), 1)
+			require.NoError(t, err)
+			assert.False(t, l.Acquired())
+		}
+		held.Release()
+		granted(t, c)
+	})
+	t.Run("queue opened", func(t *testing.T) {
+		c := Must(NewConcurrency(o))
+		held := fillUp(t, c)
+		require.NoError(t, c.Reconfigure(ConcurrencyOptions{PermitLimit: 2, QueueLimit: 1}))
+		for range 3 {
+			_, err := c.TryAcquire(t.Context(), 1)
+			require.NoError(t, err)
+		}
+		go func() {
+			for c.Statistics().QueuedPermits == 0 {
+				runtime.Gosched()
+			}
+			held.Release()
+		}()
+		l, err := c.Acquire(t.Context(), 1)
+		require.NoError(t, err)
+		assert.True(t, l.Acquired())
+	})
+	t.Run("closed", func(t *testing.T) {
+		c := Must(NewConcurrency(o))
+		fillUp(t, c)
+		require.NoError(t, c.Close())
+		_, err := c.TryAcquire(t.Context(), 1)
+		assert.ErrorIs(t, err, ErrClosed)
+	})
+}
+
+// A waiter that has its answer may ask again at once: it must not be rejected although permits are free, or the
+// limiter is closed. The many waiters behind it have the call that answers them last long enough to see that.
+func TestConcurrency_WaitersSeeWhatTheyWereTold(t *testing.T) {
+	const rounds, waiters = 60, 200
+	for name, end := range map[string]func(c *Concurrency, held Lease) error{
+		"released": func(_ *Concurrency, held Lease) error { held.Release(); return nil },
+		"refunded": func(_ *Concurrency, held Lease) error { held.undo(); return nil },
+		"limit raised": func(c *Concurrency, _ Lease) error {
+			return c.Reconfigure(ConcurrencyOptions{PermitLimit: 4 * waiters, QueueLimit: waiters})
+		},
+		"closed": func(c *Concurrency, _ Lease) error { return c.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range rounds {
+				c := Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 2 * waiters, QueueLimit: waiters}))
+				held := fillUp(t, c)
+				var answered sync.WaitGroup
+				for range waiters {
+					answered.Go(func() {
+						_, err := c.Acquire(t.Context(), 1)
+						assert.NoError(t, err)
+						again, err := c.TryAcquire(t.Context(), 1)
+						if name == "closed" {
+							assert.ErrorIs(t, err, ErrClosed)
+							return
+						}
+						assert.NoError(t, err)
+						assert.True(t, again.Acquired())
+					})
+				}
+				for c.Statistics().QueuedPermits < waiters {
+					runtime.Gosched()
+				}
+				require.NoError(t, end(c, held))
+				answered.Wait()
+				if t.Failed() {
+					return
+				}
+			}
+		})
+	}
+}
+
+// Every call is counted once, and is in the statistics that are read after it.
+func TestConcurrency_CountsConcurrentSafe(t *testing.T) {
+	const goroutines, calls = 8, 4000
+	c := Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 2}))
+	var begun, ended, granted, held atomic.Int64
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(g), 1))
+			for i := range calls {
+				ask := c.TryAcquire
+				if r.IntN(2) == 0 {
+					ask = c.Acquire
+				}
+				begun.Add(1)
+				l, err := ask(t.Context(), 1)
+				ended.Add(1)
+				assert.NoError(t, err)
+				if l.Acquired() {
+					granted.Add(1)
+					assert.LessOrEqual(t, held.Add(1), int64(3))
+					if i%8 == 0 {
+						assert.NoError(t, c.Reconfigure(ConcurrencyOptions{PermitLimit: 1 + r.IntN(3)}))
+					}
+					held.Add(-1)
+					l.Release()
+				}
+				if i%16 == 0 {
+					least := ended.Load()
+					s := c.Statistics()
+					most := begun.Load()
+					counted := s.SuccessfulLeases + s.FailedLeases
+					assert.True(t, least <= counted && counted <= most, "%d calls ended, %d counted, %d begun", least, counted, most)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	s := c.Statistics()
+	assert.Equal(t, granted.Load(), s.SuccessfulLeases)
+	assert.Equal(t, int64(goroutines*calls)-granted.Load(), s.FailedLeases)
+}
