@@ -67,7 +67,7 @@ func (b *bucket) home() any {
 // do not fit, or another thing that the shared state has no place for.
 func (b *bucket) share() {
 	s := b.state()
-	granted, failed := s.granted+int64(b.granted), s.common.failed+int64(b.failed)
+	granted, failed := s.granted+int64(b.granted), s.failed+int64(b.failed)
 	if s.family == nil || s.closed || s.timer != nil || s.lingering || !s.queue.empty() || s.idleAt != 0 ||
 		granted != int64(uint32(granted)) || failed != int64(uint32(failed)) {
 		return
