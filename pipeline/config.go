@@ -104,8 +104,8 @@ func (c Config) compile(t *tracker) *version {
 		tracker:    t,
 	}
 	v.direct = len(v.strategies) == 0 && listener == nil
-	v.plain = listener == nil && t == nil
-	v.bare = v.direct && v.plain
+	v.uncounted = t == nil
+	v.bare = v.direct && v.uncounted
 	v.unheard = v.link(nil)
 	if listener != nil {
 		v.entry = v.link(listener)

@@ -31,9 +31,9 @@ type version struct {
 	strategies []Strategy
 	entry      step // stands before the first strategy
 	unheard    step // the same for an execution that the listener does not want to hear of
-	plain      bool // open, without a listener, and nobody counts
+	uncounted  bool // open, and nobody counts
 	direct     bool // open, without strategies and without a listener
-	bare       bool // direct and plain
+	bare       bool // direct and uncounted
 	closed     bool
 	why        error    // of one that is closed: more about it, or nil
 	tracker    *tracker // counts executions; nil: nobody will ask
@@ -43,7 +43,7 @@ type version struct {
 	last *atomic.Pointer[version]
 }
 
-var zeroVersion = &version{direct: true, bare: true}
+var zeroVersion = &version{uncounted: true, direct: true, bare: true}
 
 // load returns the version that an execution starting now runs on.
 func (p *Pipeline) load() *version {
@@ -72,11 +72,18 @@ func (p *Pipeline) Execute(ctx context.Context, fn func(context.Context) error) 
 		}
 		return fn(ctx)
 	}
-	if v.plain { // the way that most executions go: run, without its calls
+	if v.uncounted { // run without its calls, as nearly all executions go this way
+		if v.heard(ctx) {
+			_, err := v.runObserved(ctx, action(fn))
+			return err
+		}
 		if ctx.Err() != nil {
 			return ContextError(ctx)
 		}
 		first := v.unheard.next
+		if first == nil {
+			return fn(ctx)
+		}
 		_, err := first.strategy.Execute(ctx, Next{step: first, callback: action(fn)})
 		return err
 	}
@@ -190,7 +197,7 @@ func (p *Pipeline) Close() error {
 func (p *Pipeline) close() error {
 	open := p.load()
 	shut := *open
-	shut.closed, shut.plain, shut.direct, shut.bare = true, false, false, false
+	shut.closed, shut.uncounted, shut.direct, shut.bare = true, false, false, false
 	p.current.Store(&shut)
 
 	return open.closeStrategies()
