@@ -19,7 +19,7 @@ import (
 type bucket struct {
 	mu      sync.Mutex
 	missing int64  // permits missing from full; above the limit after that was lowered
-	line    int64  // the grid line that missing is right for; once full, the line that filled it
+	line    int64  // the grid line that missing is right for; once full, the line that filled it; or notBegun
 	spent   int64  // permits ever taken; wraps around
 	granted uint32 // leases granted that bucketState.granted does not count
 	failed  uint32 // leases rejected that bucketState.failed does not count
@@ -30,8 +30,8 @@ func (b *bucket) state() *bucketState { return b.current.Load() }
 
 // bucketState is the rest of a bucket. A shared one is never written to.
 type bucketState struct {
-	noneUntil atomic.Int64 // if not 0, no permit comes back before that moment; see refuseUnlocked
-	refused   atomic.Int64 // leases rejected by refuseUnlocked
+	noneUntil atomic.Int64 // if not 0, no permit comes back before that moment; see acquire
+	refused   atomic.Int64 // leases rejected because of noneUntil
 
 	refill int64   // permits that come back on each line
 	period int64   // nanoseconds between two lines
@@ -87,6 +87,20 @@ func (b *bucket) start(s *bucketState) {
 	b.current.Store(s)
 }
 
+// notBegun is the line of a bucket whose grid begins with its first call.
+const notBegun = 1 << 62
+
+// startWithFirstCall starts a bucket for a key. Reading the clock once more would be a good part of the time that a new key
+// takes, and its first call has read it.
+func (b *bucket) startWithFirstCall(s *bucketState) {
+	if s.manual {
+		b.start(s)
+		return
+	}
+	b.line = notBegun
+	b.current.Store(s)
+}
+
 // TryAcquire takes n permits if they are there now, and nobody waits for them
 // who came before. With n == 0 it asks whether any is left.
 func (b *bucket) TryAcquire(ctx context.Context, n int) (Lease, error) {
@@ -101,22 +115,31 @@ func (b *bucket) Acquire(ctx context.Context, n int) (Lease, error) {
 
 // acquire is both, for a caller that has read the clock. It decides the common case itself:
 // the permits are there or not, and the queue is empty.
+//
+// While many callers are rejected, waiting for the lock would be most of the time. So a rejection leaves in noneUntil the
+// moment before which no permit comes back, and until then acquire rejects requests for one permit without the lock. It
+// does so only for a bucket with a state of its own and without a queue. [bucket.lock] forgets the moment, so everything
+// else that changes a bucket must take the lock by that method.
 func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Lease, error) {
 	ctxErr := ctx.Err()
-	if n == 1 && ctxErr == nil {
-		if l, refused := b.refuseUnlocked(now, wait); refused {
-			return l, nil
+	if s := b.state(); n == 1 && ctxErr == nil && s != nil {
+		if until := s.noneUntil.Load(); until != 0 && now < until && now-until >= otherClock {
+			s.refused.Add(1)
+			return refusedUntil(until, now, wait), nil
 		}
 	}
 	b.mu.Lock()
-	if ctxErr != nil || !b.plain(now, n) {
+	s := b.state()
+	if ctxErr != nil || !b.plain(s, now, n) {
 		return b.acquireRarely(ctx, ctxErr, now, n, wait)
 	}
-	b.advance(now)
-	s := b.state()
+	if elapsed := now - b.line; elapsed >= s.period {
+		b.advance(s, elapsed)
+		s = b.state()
+	}
 	over := b.missing - (s.limit - int64(n))
 	if over <= 0 {
-		l := b.take(n)
+		l := b.take(s, n)
 		b.mu.Unlock()
 		return l, nil
 	}
@@ -132,23 +155,6 @@ func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Leas
 	return refusedUntil(at, now, wait), nil
 }
 
-// refuseUnlocked rejects a request for one permit without the lock, if an earlier rejection has found that no permit
-// comes back before a moment: while many callers are rejected, waiting for the lock would be most of the time. The
-// moment is kept only for a bucket with a state of its own and without a queue. [bucket.lock] forgets it, so everything
-// that changes a bucket, except acquire, must take the lock by that method.
-func (b *bucket) refuseUnlocked(now int64, wait bool) (l Lease, refused bool) {
-	s := b.state()
-	if s == nil {
-		return Lease{}, false
-	}
-	until := s.noneUntil.Load()
-	if until == 0 || now >= until || now-until < otherClock {
-		return Lease{}, false
-	}
-	s.refused.Add(1)
-	return refusedUntil(until, now, wait), true
-}
-
 // refusedUntil is a rejected lease whose RetryAfter ends at the moment at.
 func refusedUntil(at, now int64, wait bool) Lease {
 	l := Lease{tag: int64(max(until(at, now), 1))}
@@ -159,20 +165,14 @@ func refusedUntil(at, now int64, wait bool) Lease {
 }
 
 // plain reports whether a request for n permits is decided by what is missing alone.
-func (b *bucket) plain(now int64, n int) bool {
-	s := b.state()
+func (b *bucket) plain(s *bucketState, now int64, n int) bool {
 	return s != nil && n > 0 && int64(n) <= s.limit && !s.closed && !s.manual && s.queue.empty() && s.idleAt == 0 &&
 		now-b.line >= otherClock
 }
 
-// advance is catchUp for acquire. The line of a full bucket goes on, because such a bucket grants
-// what it is asked for, so its idleness ends.
-func (b *bucket) advance(now int64) {
-	s := b.state()
-	elapsed := now - b.line
-	if elapsed < s.period {
-		return
-	}
+// advance is catchUp for acquire, once a line has been reached. The line of a full bucket goes on, because such a bucket
+// grants what it is asked for, so its idleness ends.
+func (b *bucket) advance(s *bucketState, elapsed int64) {
 	lines := s.lines.quotient(elapsed)
 	b.line += lines * s.period
 	if b.missing == 0 {
@@ -188,17 +188,18 @@ func (b *bucket) advance(now int64) {
 	}
 }
 
-// take takes n permits of a bucket that is up to date and has them.
-func (b *bucket) take(n int) Lease {
+// take takes n permits of a bucket that is up to date and has them. s is its state.
+func (b *bucket) take(s *bucketState, n int) Lease {
+	b.missing += int64(n)
+	b.spent += int64(n)
+	l := Lease{owner: (*ownBucket)(b), n: n, tag: b.line}
+	if s.shared {
+		l = Lease{owner: b, n: n, tag: b.spent}
+	}
 	if b.granted++; b.granted == 0 {
 		b.carryGranted()
 	}
-	b.missing += int64(n)
-	b.spent += int64(n)
-	if b.state().shared {
-		return Lease{owner: b, n: n, tag: b.spent}
-	}
-	return Lease{owner: (*ownBucket)(b), n: n, tag: b.line}
+	return l
 }
 
 // carryGranted moves the count of granted leases, which has wrapped around, to a state of the bucket's own.
@@ -215,6 +216,9 @@ func (b *bucket) countFailed() {
 
 // acquireRarely is acquire for any request. The bucket is locked.
 func (b *bucket) acquireRarely(ctx context.Context, ctxErr error, now int64, n int, wait bool) (Lease, error) {
+	if b.line == notBegun {
+		b.line = now
+	}
 	if ctxErr == nil && b.admits(now, n) {
 		l := b.grant(now, n)
 		b.mu.Unlock()
@@ -351,6 +355,9 @@ func (b *bucket) lock() {
 	}
 	if s.noneUntil.Load() != 0 {
 		s.noneUntil.Store(0)
+	}
+	if b.line == notBegun {
+		b.line = clock()
 	}
 }
 

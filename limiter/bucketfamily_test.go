@@ -150,3 +150,44 @@ func TestAFamilyRemembersAFewLimits(t *testing.T) {
 		assert.LessOrEqual(t, len(b.state().family.states), familyKeeps)
 	}
 }
+
+// The grid of a factory's bucket begins with the first call, whichever that is.
+func TestBucketFamily_TheGridBeginsWithTheFirstCall(t *testing.T) {
+	options := TokenBucketOptions{TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second}
+	for name, call := range map[string]func(t *testing.T, b *TokenBucket){
+		"TryAcquire": func(t *testing.T, b *TokenBucket) {
+			_, err := b.TryAcquire(t.Context(), 1)
+			require.NoError(t, err)
+		},
+		"Acquire": func(t *testing.T, b *TokenBucket) {
+			_, err := b.Acquire(t.Context(), 1)
+			require.NoError(t, err)
+		},
+		"Statistics":  func(t *testing.T, b *TokenBucket) { assert.Equal(t, int64(2), b.Statistics().AvailablePermits) },
+		"Reconfigure": func(t *testing.T, b *TokenBucket) { require.NoError(t, b.Reconfigure(options)) },
+		"IdleDuration": func(t *testing.T, b *TokenBucket) {
+			idle, ok := b.IdleDuration()
+			assert.True(t, ok)
+			assert.Zero(t, idle)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := bucketOf(t, options)()
+				time.Sleep(700 * time.Millisecond)
+				call(t, b)
+				_, err := b.TryAcquire(t.Context(), int(b.Statistics().AvailablePermits))
+				require.NoError(t, err)
+				time.Sleep(time.Second - 1)
+				assert.Zero(t, b.Statistics().AvailablePermits)
+				time.Sleep(1)
+				assert.Equal(t, int64(1), b.Statistics().AvailablePermits)
+			})
+		})
+	}
+	l, err := FixedWindowFactory[string](FixedWindowOptions{PermitLimit: 1, Window: time.Second})("")
+	require.NoError(t, err)
+	require.NoError(t, l.(*FixedWindow).Close())
+	_, err = l.TryAcquire(t.Context(), 1)
+	require.ErrorIs(t, err, ErrClosed)
+}

@@ -83,7 +83,7 @@ func (b *bucket) grant(now int64, n int) Lease {
 	if n > 0 && b.missing == 0 {
 		b.wake(b.at(now))
 	}
-	return b.take(n)
+	return b.take(b.state(), n)
 }
 
 // wake ends the idleness of a full bucket: the grid has gone on meanwhile.

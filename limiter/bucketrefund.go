@@ -84,7 +84,9 @@ func (b *bucket) noteLow() {
 	s.refunded = 0
 	if b.missing == 0 {
 		s.lows = append(s.lows[:0], low{line: b.line})
-		b.share()
+		if s.family != nil {
+			b.share()
+		}
 		return
 	}
 	s.lows = addLow(s.lows, low{line: b.line, missing: b.missing})

@@ -6,8 +6,8 @@ func ConcurrencyFactory[K comparable](o ConcurrencyOptions) Factory[K] {
 	return func(K) (Limiter, error) { return made(NewConcurrency(o)) }
 }
 
-// FixedWindowFactory makes a [FixedWindow] for each key. Options that are invalid
-// are an error of every call that needs one.
+// FixedWindowFactory makes a [FixedWindow] for each key, whose first window begins with
+// its first call. Options that are invalid are an error of every call that needs one.
 func FixedWindowFactory[K comparable](o FixedWindowOptions) Factory[K] {
 	state, err := newBucketFamily(o.limits(), o.Validate(), (*keyed[FixedWindow, K])(nil))
 	return func(K) (Limiter, error) {
@@ -15,7 +15,7 @@ func FixedWindowFactory[K comparable](o FixedWindowOptions) Factory[K] {
 			return nil, err
 		}
 		k := new(keyed[FixedWindow, K])
-		k.bucket.start(state())
+		k.bucket.startWithFirstCall(state())
 		return &k.bucket, nil
 	}
 }
@@ -26,8 +26,8 @@ func SlidingWindowFactory[K comparable](o SlidingWindowOptions) Factory[K] {
 	return func(K) (Limiter, error) { return made(NewSlidingWindow(o)) }
 }
 
-// TokenBucketFactory makes a [TokenBucket] for each key. Options that are invalid
-// are an error of every call that needs one.
+// TokenBucketFactory makes a [TokenBucket] for each key, whose grid begins with its
+// first call. Options that are invalid are an error of every call that needs one.
 func TokenBucketFactory[K comparable](o TokenBucketOptions) Factory[K] {
 	state, err := newBucketFamily(o.limits(), o.Validate(), (*keyed[TokenBucket, K])(nil))
 	return func(K) (Limiter, error) {
@@ -35,7 +35,7 @@ func TokenBucketFactory[K comparable](o TokenBucketOptions) Factory[K] {
 			return nil, err
 		}
 		k := new(keyed[TokenBucket, K])
-		k.bucket.start(state())
+		k.bucket.startWithFirstCall(state())
 		return &k.bucket, nil
 	}
 }

@@ -188,20 +188,34 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 	hash := maphash.Comparable(p.seed, part.Key)
 	s := p.shard(hash)
 	e := s.table.find(hash, part.Key)
-	if e != nil && now != unknown && p.change.Load() == nil {
+	pinned := false
+	if e == nil {
+		if err := mayAsk(ctx, n, wait); err != nil {
+			return Lease{}, err
+		}
+		var lease Lease
+		var err error
+		if e, lease, err = p.findOrMake(ctx, s, hash, part, now, false); e == nil {
+			return lease, err
+		}
+		pinned = !e.clocked()
+	}
+	if now != unknown && p.change.Load() == nil {
 		p.use(e)
 		if lease, err, ours := e.askClocked(ctx, now, n, wait); ours && err != ErrClosed { //nolint:errorlint // ours return it bare
 			return lease, err
 		}
 	}
-	if err := mayAsk(ctx, n, wait); err != nil {
-		return Lease{}, err
-	}
-	if e == nil || !e.pin() {
-		var lease Lease
-		var err error
-		if e, lease, err = p.findOrMake(ctx, s, hash, part, now); e == nil {
-			return lease, err
+	if !pinned {
+		if err := mayAsk(ctx, n, wait); err != nil {
+			return Lease{}, err
+		}
+		if !e.pin() {
+			var lease Lease
+			var err error
+			if e, lease, err = p.findOrMake(ctx, s, hash, part, now, true); e == nil {
+				return lease, err
+			}
 		}
 	}
 	defer e.unpin()

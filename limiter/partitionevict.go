@@ -6,19 +6,21 @@ import (
 	"time"
 )
 
-// A new key beyond MaxPartitions evicts a partition that is idle. It samples a few and evicts the stalest of them, or
-// the second stalest if that one is in use: then the others are likely to be, too. The next few in the table are as good
-// as random ones, because the table is ordered by a hash with a secret seed. Up to sampleAll partitions, the sample is
-// all of them, and each of them is tried.
+// A new key beyond MaxPartitions evicts partitions that are idle. It samples a few and evicts the stalest of them, and
+// the second stalest for the next new key, because most of the time goes to reading the sample from memory. It gives up
+// on a sample if two of it are in use: then the others, which are less stale, are likely to be, too. The next few in the
+// table are as good as random ones, because the table is ordered by a hash with a secret seed. Up to sampleAll
+// partitions, the sample is all of them, each of them is tried, and one is evicted.
 //
 // If none of those tried is idle, the new key scans the table for scanAtMost. After a scan, new keys only sample for
 // restFactor times as long as the scan took. So a flood of new keys costs a few looks each, and stalls no caller for
 // longer than scanAtMost.
 const (
-	sampleSize = 8
-	sampleTry  = 2
-	sampleAll  = 64
-	scanAtMost = 100 * time.Microsecond
+	sampleSize  = 8
+	sampleTake  = 2
+	sampleInUse = 2
+	sampleAll   = 64
+	scanAtMost  = 100 * time.Microsecond
 )
 
 // A candidate is a partition that may be evicted.
@@ -72,25 +74,16 @@ func (p *PartitionedLimiter[R, K]) reserve(now int64) bool {
 	}
 }
 
-// evict forgets a partition that is idle, and so full: a new limiter in its place
-// answers the same.
+// evict forgets partitions that are idle, and so full: new limiters in their places
+// answer the same. It returns false if it finds none.
 func (p *PartitionedLimiter[R, K]) evict(now int64) bool {
-	e := p.evictSampled(now)
-	if e == nil && p.mayScan() {
-		e = p.evictScanned(now)
-	}
-	if e == nil {
-		return false
-	}
-	p.forget(e) // its Close may take its time, and may be anybody's
-	return true
+	return p.evictSampled(now) || p.mayScan() && p.evictScanned(now)
 }
 
-// evictSampled takes out the stalest idle partition of a sample; nil if there is none.
-func (p *PartitionedLimiter[R, K]) evictSampled(now int64) *entry[K] {
-	atMost, try := sampleSize, sampleTry
+func (p *PartitionedLimiter[R, K]) evictSampled(now int64) bool {
+	atMost, take, inUse := sampleSize, sampleTake, sampleInUse
 	if p.count.Load() <= sampleAll {
-		atMost, try = sampleAll, sampleAll
+		atMost, take, inUse = sampleAll, 1, sampleAll
 	}
 	var room [sampleAll]candidate[K]
 	found := room[:0]
@@ -101,7 +94,7 @@ func (p *PartitionedLimiter[R, K]) evictSampled(now int64) *entry[K] {
 			break
 		}
 	}
-	return p.evictStalest(found, try, now)
+	return p.evictStalest(found, take, inUse, now)
 }
 
 func (p *PartitionedLimiter[R, K]) mayScan() bool {
@@ -109,8 +102,8 @@ func (p *PartitionedLimiter[R, K]) mayScan() bool {
 	return now >= rest || inBubble(now) != inBubble(rest)
 }
 
-// evictScanned takes out the first idle partition that it finds before its time is up; nil if there is none.
-func (p *PartitionedLimiter[R, K]) evictScanned(now int64) *entry[K] {
+// evictScanned evicts the first idle partition that it finds before its time is up.
+func (p *PartitionedLimiter[R, K]) evictScanned(now int64) bool {
 	began, took := clock(), int64(0)
 	defer func() { p.noScanBefore.Store(began + (1+restFactor)*took) }()
 	first := p.sampleShard.Load()
@@ -120,16 +113,16 @@ func (p *PartitionedLimiter[R, K]) evictScanned(now int64) *entry[K] {
 		for chains := s.chains(); chains > 0; {
 			var room [sampleAll]candidate[K]
 			found, looked := s.sample(room[:0], sampleAll)
-			if e := p.evictStalest(found, len(found), now); e != nil {
-				return e
+			if p.evictStalest(found, 1, len(found), now) {
+				return true
 			}
 			chains -= max(looked, 1)
 			if took = clock() - began; took >= int64(scanAtMost) {
-				return nil
+				return false
 			}
 		}
 	}
-	return nil
+	return false
 }
 
 // chains is about how many chains the shard has.
@@ -161,9 +154,10 @@ func (s *shard[K]) sample(found []candidate[K], atMost int) (_ []candidate[K], c
 	return found, chains
 }
 
-// evictStalest takes out the first idle one of the so many least recently used of those found; nil if none is.
-func (p *PartitionedLimiter[R, K]) evictStalest(found []candidate[K], try int, at int64) *entry[K] {
-	for now := p.recency.Load(); len(found) > 0 && try > 0; try-- {
+// evictStalest evicts the least recently used of those found that are idle, until it has taken so many or found so many
+// in use. It returns false if it has taken none.
+func (p *PartitionedLimiter[R, K]) evictStalest(found []candidate[K], take, inUse int, at int64) (taken bool) {
+	for now := p.recency.Load(); len(found) > 0 && take > 0 && inUse > 0; {
 		stalest := 0
 		for i, c := range found {
 			if now-c.used > now-found[stalest].used {
@@ -171,16 +165,20 @@ func (p *PartitionedLimiter[R, K]) evictStalest(found []candidate[K], try int, a
 			}
 		}
 		c := found[stalest]
-		if c.entry.used.Load() == c.used && p.evictCandidate(c, at) {
-			return c.entry
+		if c.entry.used.Load() == c.used && p.takeOut(c, at) {
+			p.forget(c.entry) // its Close may take its time, and may be anybody's
+			taken = true
+			take--
+		} else {
+			inUse--
 		}
 		found = slices.Delete(found, stalest, stalest+1)
 	}
-	return nil
+	return taken
 }
 
-// evictCandidate takes a partition out if it is idle.
-func (p *PartitionedLimiter[R, K]) evictCandidate(c candidate[K], now int64) bool {
+// takeOut takes a partition out of its shard if it is idle.
+func (p *PartitionedLimiter[R, K]) takeOut(c candidate[K], now int64) bool {
 	if c.entry.pins.Load() > 0 || !p.mayForget(c.entry) {
 		return false
 	}

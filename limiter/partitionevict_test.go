@@ -79,7 +79,8 @@ func TestEviction_ManyPartitionsGoRoughlyInTheOrderOfTheirLastUse(t *testing.T) 
 		}
 	}
 	assert.Greater(t, used, partitions/2*9/10)
-	assert.Equal(t, partitions, p.Len())
+	assert.LessOrEqual(t, p.Len(), partitions)
+	assert.Greater(t, p.Len(), partitions-sampleTake)
 }
 
 // Calls for keys that are there stop writing to what all processors share.
@@ -135,15 +136,15 @@ func TestEviction_AFloodLooksAtFew(t *testing.T) {
 		began := time.Now()
 		mustReject(t, p, -1, 1)
 		first := asked
-		assert.LessOrEqual(t, first, sampleTry+100+sampleAll, "at 1 µs each")
+		assert.LessOrEqual(t, first, sampleInUse+100+sampleAll, "at 1 µs each")
 		assert.Less(t, time.Since(began), 2*scanAtMost)
 		for range 10 {
 			mustReject(t, p, -1, 1)
 		}
-		assert.Equal(t, first+10*sampleTry, asked)
+		assert.Equal(t, first+10*sampleInUse, asked)
 		time.Sleep(time.Second)
 		mustReject(t, p, -1, 1)
-		assert.Greater(t, asked, first+11*sampleTry+50, "further again")
+		assert.Greater(t, asked, first+11*sampleInUse+50, "further again")
 	})
 }
 

@@ -21,17 +21,21 @@ type making[K comparable] struct {
 	err       error
 }
 
-// findOrMake returns the partition, made if need be, and pinned: it is not
-// forgotten until the pin is taken off again. If there is none, the lease and the
-// error say why. now is the moment, or unknown.
-func (p *PartitionedLimiter[R, K]) findOrMake(ctx context.Context, s *shard[K], hash uint64, part Partition[K], now int64) (*entry[K], Lease, error) {
+// findOrMake returns the partition, made if need be. It is pinned: it is not forgotten
+// until the pin is taken off again. Only one with a clocked limiter is not, where pin is
+// false. If there is none, the lease and the error say why. now is the moment, or unknown.
+func (p *PartitionedLimiter[R, K]) findOrMake(
+	ctx context.Context, s *shard[K], hash uint64, part Partition[K], now int64, pin bool,
+) (*entry[K], Lease, error) {
 	if again := part.Key; again != part.Key {
 		return nil, Lease{}, fmt.Errorf("%w: the key %v does not equal itself", ErrInvalidOptions, part.Key)
 	}
 	for {
 		s.mu.Lock()
 		if e := s.table.find(hash, part.Key); e != nil {
-			e.pins.Add(1) // whoever forgets it has the lock
+			if pin || !e.clocked() {
+				e.pins.Add(1) // whoever forgets it has the lock
+			}
 			s.mu.Unlock()
 			return e, Lease{}, nil
 		}
@@ -46,7 +50,7 @@ func (p *PartitionedLimiter[R, K]) findOrMake(ctx context.Context, s *shard[K], 
 			if now == unknown {
 				now = clock()
 			}
-			return p.build(s, hash, part, m, now)
+			return p.build(s, hash, part, m, now, pin)
 		}
 		if m.done == nil {
 			m.done = make(chan struct{})
@@ -96,8 +100,10 @@ func (s *shard[K]) end(m *making[K]) {
 // who called it has the panic.
 var errFactoryPanicked = errors.New("limiter: the factory of the partition panicked")
 
-// build makes the partition of m, pinned, and returns what became of it.
-func (p *PartitionedLimiter[R, K]) build(s *shard[K], hash uint64, part Partition[K], m *making[K], now int64) (e *entry[K], lease Lease, err error) {
+// build makes the partition of m, pinned as findOrMake says, and returns what became of it.
+func (p *PartitionedLimiter[R, K]) build(
+	s *shard[K], hash uint64, part Partition[K], m *making[K], now int64, pin bool,
+) (e *entry[K], lease Lease, err error) {
 	defer func() {
 		e, lease, err = p.publish(s, m, now)
 	}()
@@ -111,7 +117,9 @@ func (p *PartitionedLimiter[R, K]) build(s *shard[K], hash uint64, part Partitio
 	}
 	made := newEntry(part.Key, hash, l)
 	m.driven = made.driven() != nil
-	made.pins.Store(1)
+	if pin || !made.clocked() {
+		made.pins.Store(1)
+	}
 	m.partition = made
 	if made.clocked() && !p.timed.Load() {
 		p.timed.Store(true)

@@ -112,7 +112,7 @@ func (t *table[K]) split() {
 	h := t.heads.Load()
 	n := h.len()
 	if n == len(h.slots) {
-		h = newHeads(h, n+max(n/4, leastHeads))
+		h = newHeads(h, n+max(n/4, min(n, 64)))
 		t.heads.Store(h)
 	}
 	r := round(n)

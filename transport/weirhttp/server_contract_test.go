@@ -94,14 +94,16 @@ func TestServer_ReadTimeoutEndsNoLiveClient(t *testing.T) {
 
 // The requests of a client that does not wait for the answers come one after the other.
 func TestServer_PipelinedRequests(t *testing.T) {
+	const readTimeout = 500 * time.Millisecond // within it, a slow machine has to send them
 	for name, wrap := range wrappings(time.Minute) {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := serveWith(t, wrap(handler(func(w http.ResponseWriter, r *http.Request) {
 				body, _ := io.ReadAll(r.Body)
-				<-time.After(30 * time.Millisecond)
+				<-time.After(readTimeout + readTimeout/2)
 				assert.NoError(t, r.Context().Err())
 				_, _ = w.Write(body)
-			})), false, func(s *http.Server) { s.ReadTimeout = 20 * time.Millisecond; s.IdleTimeout = time.Minute })
+			})), false, func(s *http.Server) { s.ReadTimeout = readTimeout; s.IdleTimeout = time.Minute })
 			conn, err := net.Dial("tcp", s.Listener.Addr().String())
 			require.NoError(t, err)
 			defer conn.Close()
