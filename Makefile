@@ -71,10 +71,10 @@ standalone: ## build the nested modules as if there were no go.work
 	done
 
 # The systems that weir is checked for, tests included. The root module's tests also run where an int has 32 bits: an
-# amd64 processor runs linux/386 as it is, without the tests that take long: unit has them. CHECKS look at the
-# repository itself and find the same everywhere.
+# amd64 processor runs linux/386 as it is, without the tests that take long: unit has them. Of NOT386, the first look at
+# the repository itself and find the same everywhere, and the others wait for servers and clients most of the time.
 PLATFORMS = windows/amd64 darwin/arm64 linux/arm64 linux/386 js/wasm
-CHECKS    = apigolden|archtest|hooktest|readme|repo|testreport
+NOT386    = internal/(apigolden|archtest|hooktest|readme|repo|testreport|testserver)|transport/weirhttp
 
 .PHONY: platforms
 platforms: ## compile and vet for every platform; run the root's tests with an int of 32 bits
@@ -88,7 +88,7 @@ platforms: ## compile and vet for every platform; run the root's tests with an i
 	echo "== platforms: go test as linux/386"
 	export CGO_ENABLED=0 GOARCH=386
 	$(GO) build ./...
-	$(GO) test -vet=off -short $$($(GO) list ./... | grep -vE '/internal/($(CHECKS))$$')
+	$(GO) test -vet=off -short $$($(GO) list ./... | grep -vE '/($(NOT386))$$')
 
 .PHONY: architecture
 architecture: ## who may import whom
@@ -113,14 +113,18 @@ servers: ## install Redis and PostgreSQL for the tests, where that can be done
 
 # The target vet has vetted the tests already, which would take another minute here.
 # Tests that need a server start it by internal/testserver, which finds what scripts/servers installed. Where a
-# server is missing they skip themselves, saying so; where both are there, none may. The packages that take long come
-# first, so that there is something to do beside each.
-LONG = ./jobs ./store/weirpostgres ./store/weirredis ./transport/weirhttp ./limiter ./store
+# server is missing they skip themselves, saying so; where both are there, none may. Those of the two stores go by
+# real time, so they run when the others are done: next to them, a slow machine answers too late. Of the others, the
+# packages that take long come first, so that there is something to do beside each.
+LONG   = ./jobs ./transport/weirhttp ./limiter ./store
+STORES = ./store/weirpostgres ./store/weirredis
 .PHONY: unit
 unit: servers ## every test of every module under the race detector
 	@echo "== unit: go test -race work"
 	if scripts/servers check; then export WEIR_REQUIRE_SERVERS=1; fi
-	$(GO) run ./internal/testreport -race -vet=off $(LONG) work
+	stores=$$($(GO) list $(STORES))
+	$(GO) run ./internal/testreport -race -vet=off $(LONG) $$($(GO) list work | grep -vxF "$$stores")
+	$(GO) run ./internal/testreport -race -vet=off $(STORES)
 
 .PHONY: bench
 bench: ## run benchmarks: PKG=work BENCH=. COUNT=1 BENCHTIME=1s

@@ -13,12 +13,18 @@ import (
 	"time"
 )
 
-// Postgres is the one PostgreSQL server that this test process shares, started at the first call, with the
-// settings that a server has by default. What a test leaves in it the next one finds: use tables or a schema
-// of your own.
+// Postgres is the one PostgreSQL server that this test process shares, started at the first call. What a test leaves
+// in it the next one finds: use tables or a schema of your own.
+//
+// A test gets a server that does not wait for the disk, which a machine that compiles may keep busy for many seconds.
+// A benchmark gets one with the settings that a server has by default.
 func Postgres(t testing.TB) *Server {
 	t.Helper()
-	s, err := sharedPostgres.get(StartPostgres)
+	if _, is := t.(*testing.B); is {
+		s, err := durablePostgres.get(StartPostgres)
+		return usable(t, s, err, required(""))
+	}
+	s, err := sharedPostgres.get(func(ctx context.Context) (*Server, error) { return namedOrNewPostgres(ctx, "fsync=off") })
 	return usable(t, s, err, required(""))
 }
 
@@ -32,11 +38,13 @@ func NewPostgres(t testing.TB, settings ...string) *Server {
 
 // StartPostgres is Postgres for programs that are no tests. The caller stops the server; ctx is for the start
 // only.
-func StartPostgres(ctx context.Context) (*Server, error) {
+func StartPostgres(ctx context.Context) (*Server, error) { return namedOrNewPostgres(ctx) }
+
+func namedOrNewPostgres(ctx context.Context, settings ...string) (*Server, error) {
 	if s, err := named(postgresURL, "5432"); s != nil || err != nil {
 		return s, err
 	}
-	return startPostgres(ctx, nil)
+	return startPostgres(ctx, settings)
 }
 
 func startPostgres(ctx context.Context, settings []string) (*Server, error) {

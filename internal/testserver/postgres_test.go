@@ -15,7 +15,7 @@ func TestPostgresIsShared(t *testing.T) {
 		t.Skip("the rest speaks to a server without a password")
 	}
 	require.Equal(t, "postgres://postgres@"+s.Addr()+"/postgres?sslmode=disable", s.URL)
-	require.Equal(t, "on", query(t, s.Addr(), "SHOW fsync"))
+	require.Equal(t, "off", query(t, s.Addr(), "SHOW fsync"))
 	require.Equal(t, "UTF8", query(t, s.Addr(), "SHOW server_encoding"))
 }
 

@@ -13,7 +13,7 @@ type lazy struct {
 	err    error
 }
 
-var sharedRedis, sharedPostgres lazy
+var sharedRedis, sharedPostgres, durablePostgres lazy
 
 // get does not take a test's context: the server outlives the test that asked first.
 func (l *lazy) get(start func(context.Context) (*Server, error)) (*Server, error) {

@@ -2,6 +2,7 @@ package weirhttp
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"runtime/debug"
@@ -94,6 +95,11 @@ func (l *load) send(t *testing.T, client *http.Client, url string, user, i int) 
 		r.Header.Set("X-Hang", "yes")
 	}
 	response, err := client.Do(r)
+	if !abort && errors.Is(err, context.DeadlineExceeded) {
+		// The client's transport gave it the connection, and the error, of a request that had just hung up.
+		l.send(t, client, url, user, i)
+		return
+	}
 	if err != nil {
 		if abort {
 			l.aborted.Add(1)

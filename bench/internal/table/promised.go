@@ -21,7 +21,8 @@ var promises = []promise{
 	{"refilled on every call", "KeyedRefilled/keys=1000000/draw=*/by=weir-*/goroutines=*", "ns/op", "by=go-limiter", bound{atMost, 0.95}},
 	{"refilled on every call", "KeyedRefilled/keys=*/draw=*/by=weir-*/goroutines=*", "ns/op", "by=floor-xsync-gcra", bound{}},
 
-	{"a key without its string", "KeyBytes/keys=*/life=*/by=weir-*", "bytes/key", "", bound{atMost, 112}},
+	{"a key without its string", "KeyBytes/keys=*/life=[fr]*/by=weir-*", "bytes/key", "", bound{atMost, 112}},
+	{"a key without its string, that has waited", "KeyBytes/keys=*/life=queued/by=weir-*", "bytes/key", "", bound{}},
 	{"a key without its string, after another call", "KeyBytes/keys=*/life=*/by=weir-*", "bytes/key-touched", "", bound{}},
 
 	{"refilled on every call", "LimiterRefilled/by=weir-token-bucket/goroutines=[12]", "ns/op", "by=floor-gcra", bound{atMost, 1.3}},
