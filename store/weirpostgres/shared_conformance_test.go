@@ -10,7 +10,7 @@ import (
 )
 
 func TestSharedConformance(t *testing.T) {
-	drill.Wide(t, 120, func() {
+	drill.Wide(t, 80, func() {
 		s := drillSubject()
 		drill.Conformance(t, s, withoutDisk(s.Place(t)), tolerance, drill.Variants()...)
 	})

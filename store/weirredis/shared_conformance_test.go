@@ -7,7 +7,7 @@ import (
 )
 
 func TestSharedConformance(t *testing.T) {
-	drill.Wide(t, 160, func() {
+	drill.Wide(t, 80, func() {
 		s := drillSubject()
 		variants := drill.Variants()
 		if !testing.Short() {
