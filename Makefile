@@ -113,18 +113,19 @@ servers: ## install Redis and PostgreSQL for the tests, where that can be done
 
 # The target vet has vetted the tests already, which would take another minute here.
 # Tests that need a server start it by internal/testserver, which finds what scripts/servers installed. Where a
-# server is missing they skip themselves, saying so; where both are there, none may. Those of the two stores go by
-# real time, so they run when the others are done, one after the other: side by side, a slow machine answers too late. Of
-# the others, the packages that take long come first, so that there is something to do beside each.
-LONG   = ./jobs ./transport/weirhttp ./limiter ./store
-STORES = ./store/weirpostgres ./store/weirredis
+# server is missing they skip themselves, saying so; where both are there, none may. REALTIME are packages whose tests
+# go by real time. They run when the others are done, one after the other, and what fails runs again: side by side, a
+# slow machine answers too late. Of the others, those that take long come first, so that there is something to do beside
+# each.
+LONG     = ./jobs ./limiter ./store
+REALTIME = ./store/weirpostgres ./store/weirredis ./transport/weirhttp
 .PHONY: unit
 unit: servers ## every test of every module under the race detector
 	@echo "== unit: go test -race work"
 	if scripts/servers check; then export WEIR_REQUIRE_SERVERS=1; fi
-	stores=$$($(GO) list $(STORES))
-	$(GO) run ./internal/testreport -race -vet=off $(LONG) $$($(GO) list work | grep -vxF "$$stores")
-	$(GO) run ./internal/testreport -race -vet=off -p 1 $(STORES)
+	realtime=$$($(GO) list $(REALTIME))
+	$(GO) run ./internal/testreport -race -vet=off $(LONG) $$($(GO) list work | grep -vxF "$$realtime")
+	$(GO) run ./internal/testreport -again -race -vet=off -p=1 $(REALTIME)
 
 .PHONY: bench
 bench: ## run benchmarks: PKG=work BENCH=. COUNT=1 BENCHTIME=1s

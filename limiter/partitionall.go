@@ -2,7 +2,9 @@ package limiter
 
 import (
 	"fmt"
+	"hash/maphash"
 	"iter"
+	"slices"
 	"sync"
 )
 
@@ -97,7 +99,7 @@ func (p *PartitionedLimiter[R, K]) Apply(change func(key K, l Limiter) error) er
 	}
 	p.applying.Lock()
 	defer p.applying.Unlock()
-	a := &application[K]{change: change, running: make(map[K]struct{})}
+	a := &application[K]{change: change, seed: p.seed}
 	p.change.Store(a)
 	defer p.change.Store(nil)
 	for key, l := range p.All() {
@@ -108,37 +110,46 @@ func (p *PartitionedLimiter[R, K]) Apply(change func(key K, l Limiter) error) er
 	return nil
 }
 
-// An application is a call of Apply.
+// An application is a call of Apply. It goes through millions of keys with a lock for each, so there are many locks: a
+// call for one key would wait for milliseconds for the only one.
 type application[K comparable] struct {
-	change func(K, Limiter) error
+	change  func(K, Limiter) error
+	seed    maphash.Seed
+	running [64]runningChanges[K] // by the key's hash
+}
 
-	mu      sync.Mutex
-	running map[K]struct{} // the keys that change is being called for
+// runningChanges are the keys that change is being called for.
+type runningChanges[K comparable] struct {
+	mu   sync.Mutex
+	keys []K
+	_    [4]uint64 // a cache line for each
 }
 
 // apply calls change, unless that is being done: then the caller may be change itself.
 func (a *application[K]) apply(key K, l Limiter) error {
-	if !a.begin(key) {
+	r := &a.running[maphash.Comparable(a.seed, key)%uint64(len(a.running))]
+	if !r.begin(key) {
 		return nil
 	}
-	defer a.end(key)
+	defer r.end(key)
 	return a.change(key, l)
 }
 
-func (a *application[K]) begin(key K) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if _, running := a.running[key]; running {
+func (r *runningChanges[K]) begin(key K) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slices.Contains(r.keys, key) {
 		return false
 	}
-	a.running[key] = struct{}{}
+	r.keys = append(r.keys, key)
 	return true
 }
 
-func (a *application[K]) end(key K) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.running, key)
+func (r *runningChanges[K]) end(key K) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.Index(r.keys, key)
+	r.keys = slices.Delete(r.keys, i, i+1)
 }
 
 // Reconfigure changes the options. Partitions above a lower MaxPartitions stay for

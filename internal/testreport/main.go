@@ -6,6 +6,11 @@
 // What passed only the second time, as a test says that runs its parts again, is shown. A test with
 // subtests counts as one more than they do. A package that fails by itself (it does not
 // build, it leaks a goroutine, it panics) counts as one failed test, and so does a run that ran none.
+//
+// With -again as its first argument it runs tests that failed once more, when all others are done, and shows
+// them: for tests that go by real time, on a machine that may be too slow for them. All other arguments are
+// packages or flags of one word, as in -p=1. What has nothing to do with time is not run again: a data race,
+// a panic, permits beyond a limit.
 package main
 
 import (
@@ -16,6 +21,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -25,23 +31,42 @@ func main() {
 }
 
 func run(args []string) int {
-	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
-	cmd.Stderr = os.Stderr
-	stdout, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
+	again := len(args) > 0 && args[0] == "-again"
+	if again {
+		args = args[1:]
+	}
+	r, err := goTest(args)
+	if err == nil && again {
+		err = r.tryAgain(args)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
 		return 1
+	}
+	fmt.Println(r.closingLine())
+	if r.failed > 0 {
+		return 1
+	}
+	return 0
+}
+
+// goTest runs go test with those arguments.
+func goTest(args []string) (*report, error) {
+	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
+	cmd.Stderr = os.Stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
 	}
 	r := newReport(os.Stdout)
 	readErr := r.read(stdout)
 	runErr := cmd.Wait()
 
 	if readErr != nil {
-		fmt.Fprintln(os.Stderr, "testreport:", readErr)
-		return 1
+		return nil, readErr
 	}
 	// go test can fail without any test to show for it: a pattern that matches no package, say.
 	if runErr != nil && r.failed == 0 {
@@ -52,12 +77,43 @@ func run(args []string) int {
 		fmt.Fprintln(os.Stderr, "testreport: no test ran")
 		r.failed++
 	}
-	fmt.Println(r.closingLine())
-	if r.failed > 0 {
-		return 1
-	}
-	return 0
+	return r, nil
 }
+
+// tryAgain runs the tests that failed, and may have been too slow, package by package.
+func (r *report) tryAgain(args []string) error {
+	for _, pkg := range sortedKeys(r.failedTests) {
+		if r.final[pkg] {
+			continue
+		}
+		tests := sortedKeys(r.failedTests[pkg])
+		r.print(triedAgain + pkg + ": " + strings.Join(tests, ", ") + "\n")
+		second, err := goTest(againArgs(args, pkg, tests))
+		if err != nil {
+			return err
+		}
+		if second.failed == 0 {
+			n := r.failedInside[pkg]
+			r.failed, r.passed = r.failed-n, r.passed+n
+		}
+	}
+	return nil
+}
+
+// againArgs are those arguments of go test that run these tests of pkg, and no others.
+func againArgs(args []string, pkg string, tests []string) []string {
+	var all []string
+	for _, arg := range args {
+		if strings.HasPrefix(arg, "-") {
+			all = append(all, arg)
+		}
+	}
+	return append(all, "-count=1", "-run=^("+strings.Join(tests, "|")+")$", pkg)
+}
+
+// notLate matches what a test prints that has failed for another reason than that it was late.
+var notLate = regexp.MustCompile(`WARNING: DATA RACE|panic: |fatal error: |were granted of|server's clock, at most|` +
+	`were held at once|granted by limits of|granted, limit|found unexpected goroutines`)
 
 // An event is a line of `go test -json`; see go doc test2json.
 type event struct {
@@ -77,6 +133,8 @@ type report struct {
 
 	running       map[string]map[string]*strings.Builder // by package and test: what it printed so far
 	failedInside  map[string]int                         // by package: its failed tests
+	failedTests   map[string]map[string]bool             // by package: those of them that are no part of another
+	final         map[string]bool                        // packages that failed for another reason than time
 	withoutResult map[string]bool                        // packages that have not ended
 }
 
@@ -85,6 +143,8 @@ func newReport(out io.Writer) *report {
 		out:           out,
 		running:       map[string]map[string]*strings.Builder{},
 		failedInside:  map[string]int{},
+		failedTests:   map[string]map[string]bool{},
+		final:         map[string]bool{},
 		withoutResult: map[string]bool{},
 	}
 }
@@ -151,6 +211,9 @@ func (r *report) packageFailed(pkg string) {
 	if r.failedInside[pkg] == 0 {
 		r.failed++
 	}
+	if len(tests) > 0 || r.failedInside[pkg] == 0 {
+		r.final[pkg] = true
+	}
 }
 
 func (r *report) testEvent(e event) {
@@ -178,13 +241,25 @@ func (r *report) testEvent(e event) {
 		r.skipped++
 		delete(tests, e.Test)
 	case "fail":
-		r.failed++
-		r.failedInside[e.Package]++
-		if tests[e.Test] != nil {
-			r.print(tests[e.Test].String())
-		}
+		r.testFailed(e)
 		delete(tests, e.Test)
 	}
+}
+
+func (r *report) testFailed(e event) {
+	r.failed++
+	r.failedInside[e.Package]++
+	if printed := r.running[e.Package][e.Test]; printed != nil {
+		r.print(printed.String())
+		if notLate.MatchString(printed.String()) {
+			r.final[e.Package] = true
+		}
+	}
+	if r.failedTests[e.Package] == nil {
+		r.failedTests[e.Package] = map[string]bool{}
+	}
+	top, _, _ := strings.Cut(e.Test, "/")
+	r.failedTests[e.Package][top] = true
 }
 
 // lost counts the packages whose end was never reported: go test was killed.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -109,4 +110,53 @@ func TestReport(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What fails once passes the second time; what fails twice, races or panics fails.
+func TestRun_Again(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails string
+		code  int
+	}{
+		"once":             {`t.Error("too late")`, 0},
+		"in a part":        {`t.Run("part", func(t *testing.T) { t.Error("too late") })`, 0},
+		"for good":         {`os.Remove("marker"); t.Error("wrong")`, 1},
+		"beyond a limit":   {`t.Error("5 were granted of 4")`, 1},
+		"with a panic":     {`panic("wrong")`, 1},
+		"with its process": {`os.Exit(3)`, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			t.Setenv("GOWORK", "off")
+			t.Setenv("GOFLAGS", "")
+			require.NoError(t, os.WriteFile("go.mod", []byte("module flaky\n"), 0o600))
+			require.NoError(t, os.WriteFile("flaky_test.go", []byte(`package flaky
+
+import (
+	"os"
+	"testing"
+)
+
+func TestOther(t *testing.T) {}
+
+func TestFlaky(t *testing.T) {
+	if _, err := os.Stat("marker"); err == nil {
+		return
+	}
+	if err := os.WriteFile("marker", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	`+c.fails+`
+}
+`), 0o600))
+			require.Equal(t, c.code, run([]string{"-again", "-vet=off", "."}))
+			require.NoError(t, os.RemoveAll("marker"))
+			require.Equal(t, 1, run([]string{"-vet=off", "."}), "it is not tried again unasked")
+		})
+	}
+}
+
+func TestAgainArgs(t *testing.T) {
+	require.Equal(t, []string{"-race", "-p=1", "-count=1", "-run=^(TestA|TestB)$", "example.org/p"},
+		againArgs([]string{"-race", "-p=1", "./p", "./q"}, "example.org/p", []string{"TestA", "TestB"}))
 }
