@@ -27,23 +27,23 @@ import (
 )
 
 func main() {
-	os.Exit(run(os.Args[1:]))
+	os.Exit(run(os.Stdout, os.Stderr, os.Args[1:]))
 }
 
-func run(args []string) int {
+func run(out, errs io.Writer, args []string) int {
 	again := len(args) > 0 && args[0] == "-again"
 	if again {
 		args = args[1:]
 	}
-	r, err := goTest(args)
+	r, err := goTest(out, errs, args)
 	if err == nil && again {
-		err = r.tryAgain(args)
+		err = r.tryAgain(errs, args)
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "testreport:", err)
+		fmt.Fprintln(errs, "testreport:", err)
 		return 1
 	}
-	fmt.Println(r.closingLine())
+	fmt.Fprintln(out, r.closingLine())
 	if r.failed > 0 {
 		return 1
 	}
@@ -51,9 +51,9 @@ func run(args []string) int {
 }
 
 // goTest runs go test with those arguments.
-func goTest(args []string) (*report, error) {
+func goTest(out, errs io.Writer, args []string) (*report, error) {
 	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
-	cmd.Stderr = os.Stderr
+	cmd.Stderr = errs
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func goTest(args []string) (*report, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	r := newReport(os.Stdout)
+	r := newReport(out)
 	readErr := r.read(stdout)
 	runErr := cmd.Wait()
 
@@ -70,25 +70,25 @@ func goTest(args []string) (*report, error) {
 	}
 	// go test can fail without any test to show for it: a pattern that matches no package, say.
 	if runErr != nil && r.failed == 0 {
-		fmt.Fprintln(os.Stderr, "testreport: go test:", runErr)
+		fmt.Fprintln(errs, "testreport: go test:", runErr)
 		r.failed++
 	}
 	if r.passed+r.failed == 0 {
-		fmt.Fprintln(os.Stderr, "testreport: no test ran")
+		fmt.Fprintln(errs, "testreport: no test ran")
 		r.failed++
 	}
 	return r, nil
 }
 
 // tryAgain runs the tests that failed, and may have been too slow, package by package.
-func (r *report) tryAgain(args []string) error {
+func (r *report) tryAgain(errs io.Writer, args []string) error {
 	for _, pkg := range sortedKeys(r.failedTests) {
 		if r.final[pkg] {
 			continue
 		}
 		tests := sortedKeys(r.failedTests[pkg])
 		r.print(triedAgain + pkg + ": " + strings.Join(tests, ", ") + "\n")
-		second, err := goTest(againArgs(args, pkg, tests))
+		second, err := goTest(r.out, errs, againArgs(args, pkg, tests))
 		if err != nil {
 			return err
 		}

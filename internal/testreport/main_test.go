@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -149,9 +150,10 @@ func TestFlaky(t *testing.T) {
 	`+c.fails+`
 }
 `), 0o600))
-			require.Equal(t, c.code, run([]string{"-again", "-vet=off", "."}))
+			var out strings.Builder
+			require.Equal(t, c.code, run(&out, io.Discard, []string{"-again", "-vet=off", "."}), &out)
 			require.NoError(t, os.RemoveAll("marker"))
-			require.Equal(t, 1, run([]string{"-vet=off", "."}), "it is not tried again unasked")
+			require.Equal(t, 1, run(io.Discard, io.Discard, []string{"-vet=off", "."}), "it is not tried again unasked")
 		})
 	}
 }
