@@ -114,7 +114,7 @@ servers: ## install Redis and PostgreSQL for the tests, where that can be done
 # The target vet has vetted the tests already, which would take another minute here.
 # Tests that need a server start it by internal/testserver, which finds what scripts/servers installed. Where a
 # server is missing they skip themselves, saying so; where both are there, none may. REALTIME are packages whose tests
-# go by real time. They run when the others are done, one after the other, and what fails runs again: side by side, a
+# go by real time. They run when the others are done, and what fails runs again alone: next to those that compute, a
 # slow machine answers too late. Of the others, those that take long come first, so that there is something to do beside
 # each.
 LONG     = ./jobs ./limiter ./store
@@ -125,7 +125,7 @@ unit: servers ## every test of every module under the race detector
 	if scripts/servers check; then export WEIR_REQUIRE_SERVERS=1; fi
 	realtime=$$($(GO) list $(REALTIME))
 	$(GO) run ./internal/testreport -race -vet=off $(LONG) $$($(GO) list work | grep -vxF "$$realtime")
-	$(GO) run ./internal/testreport -again -race -vet=off -p=1 $(REALTIME)
+	$(GO) run ./internal/testreport -again -race -vet=off -p=2 $(REALTIME)
 
 .PHONY: bench
 bench: ## run benchmarks: PKG=work BENCH=. COUNT=1 BENCHTIME=1s
