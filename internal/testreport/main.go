@@ -40,10 +40,10 @@ func run(out, errs io.Writer, args []string) int {
 		err = r.tryAgain(errs, args)
 	}
 	if err != nil {
-		fmt.Fprintln(errs, "testreport:", err)
+		_, _ = fmt.Fprintln(errs, "testreport:", err)
 		return 1
 	}
-	fmt.Fprintln(out, r.closingLine())
+	_, _ = fmt.Fprintln(out, r.closingLine())
 	if r.failed > 0 {
 		return 1
 	}
@@ -70,11 +70,11 @@ func goTest(out, errs io.Writer, args []string) (*report, error) {
 	}
 	// go test can fail without any test to show for it: a pattern that matches no package, say.
 	if runErr != nil && r.failed == 0 {
-		fmt.Fprintln(errs, "testreport: go test:", runErr)
+		_, _ = fmt.Fprintln(errs, "testreport: go test:", runErr)
 		r.failed++
 	}
 	if r.passed+r.failed == 0 {
-		fmt.Fprintln(errs, "testreport: no test ran")
+		_, _ = fmt.Fprintln(errs, "testreport: no test ran")
 		r.failed++
 	}
 	return r, nil
