@@ -6,6 +6,7 @@ import (
 	"github.com/failsafe-go/failsafe-go/bulkhead"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -13,7 +14,7 @@ import (
 const roomy = 64
 
 func newConcurrency(permits, queue int) *limiter.Concurrency {
-	return limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: permits, QueueLimit: queue}))
+	return weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: permits, QueueLimit: queue}))
 }
 
 // A permit taken without waiting and given back.

@@ -7,6 +7,7 @@ import (
 	"github.com/failsafe-go/failsafe-go/ratelimiter"
 	"golang.org/x/time/rate"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -14,17 +15,17 @@ import (
 func BenchmarkLimiterGranted(b *testing.B) {
 	compare(b, []contender{
 		{"weir-token-bucket", func(*testing.B) func() bool {
-			return granted(limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+			return granted(weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 				TokenLimit: plenty, TokensPerPeriod: plenty, ReplenishmentPeriod: time.Second,
 			})))
 		}},
 		{"weir-fixed-window", func(*testing.B) func() bool {
-			return granted(limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{
+			return granted(weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{
 				PermitLimit: plenty, Window: time.Second,
 			})))
 		}},
 		{"weir-sliding-window", func(*testing.B) func() bool {
-			return granted(limiter.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{
+			return granted(weir.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{
 				PermitLimit: plenty, Window: time.Second, SegmentsPerWindow: 10,
 			})))
 		}},
@@ -45,17 +46,17 @@ func BenchmarkLimiterGranted(b *testing.B) {
 func BenchmarkLimiterRejected(b *testing.B) {
 	compare(b, []contender{
 		{"weir-token-bucket", func(b *testing.B) func() bool {
-			return drained(b, limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+			return drained(b, weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 				TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
 			})))
 		}},
 		{"weir-fixed-window", func(b *testing.B) func() bool {
-			return drained(b, limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{
+			return drained(b, weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{
 				PermitLimit: 1, Window: time.Hour,
 			})))
 		}},
 		{"weir-sliding-window", func(b *testing.B) func() bool {
-			return drained(b, limiter.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{
+			return drained(b, weir.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{
 				PermitLimit: 1, Window: time.Hour, SegmentsPerWindow: 10,
 			})))
 		}},
@@ -77,12 +78,12 @@ func BenchmarkLimiterRefilled(b *testing.B) { compareCrowded(b, refilledOnes) }
 
 var refilledOnes = []contender{
 	{"weir-token-bucket", func(*testing.B) func() bool {
-		return granted(limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+		return granted(weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 			TokenLimit: plenty, TokensPerPeriod: 1, ReplenishmentPeriod: time.Nanosecond,
 		})))
 	}},
 	{"weir-fixed-window", func(*testing.B) func() bool {
-		return granted(limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{
+		return granted(weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{
 			PermitLimit: plenty, Window: time.Nanosecond,
 		})))
 	}},
@@ -99,7 +100,7 @@ func BenchmarkLimiterRejectedKnowing(b *testing.B) { compareCrowded(b, rejecting
 var rejectingOnes = []contender{
 	{"weir-token-bucket", func(b *testing.B) func() bool { return exhausted(b, weirBucket(1, time.Hour)) }},
 	{"weir-fixed-window", func(b *testing.B) func() bool {
-		return exhausted(b, limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour})))
+		return exhausted(b, weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour})))
 	}},
 	{"failsafe-smooth", func(b *testing.B) func() bool {
 		return drainedPeer(b, ratelimiter.NewSmooth[any](1, time.Hour).TryAcquirePermit)

@@ -11,6 +11,7 @@ import (
 	"github.com/failsafe-go/failsafe-go/retrypolicy"
 	fstimeout "github.com/failsafe-go/failsafe-go/timeout"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -22,7 +23,7 @@ import (
 const patience = time.Minute
 
 func weirBucket(tokens int, period time.Duration) *limiter.TokenBucket {
-	return limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+	return weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 		TokenLimit: tokens, TokensPerPeriod: tokens, ReplenishmentPeriod: period,
 	}))
 }
@@ -34,7 +35,7 @@ type noResult = struct{}
 func BenchmarkPipeline(b *testing.B) {
 	weir := func(strategies func() []pipeline.Strategy) func(*testing.B) func() bool {
 		return func(*testing.B) func() bool {
-			p := pipeline.Must(pipeline.New("bench", strategies()...))
+			p := weir.Must(pipeline.New("bench", strategies()...))
 			succeed := func(context.Context) error { return nil }
 			return func() bool { return p.Execute(ctx, succeed) == nil }
 		}
@@ -100,7 +101,7 @@ func BenchmarkPipelineRejected(b *testing.B) {
 		{"weir", func(b *testing.B) func() bool {
 			l := weirBucket(1, time.Hour)
 			drained(b, l)
-			p := pipeline.Must(pipeline.New("bench", ratelimit.New(l, nil)))
+			p := weir.Must(pipeline.New("bench", ratelimit.New(l, nil)))
 			succeed := func(context.Context) error { return nil }
 			return func() bool { return errors.Is(p.Execute(ctx, succeed), pipeline.ErrRejected) }
 		}},

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -20,14 +21,14 @@ func BenchmarkSlidingRejected(b *testing.B) {
 	for _, segments := range []int{10, 3_600, 86_400} {
 		name := fmt.Sprintf("segments=%d/use=", segments)
 		b.Run(name+"last/by=weir-sliding-window", func(b *testing.B) {
-			l := limiter.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{
+			l := weir.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{
 				PermitLimit: 1, Window: time.Duration(segments) * time.Hour, SegmentsPerWindow: segments,
 			}))
 			alone(b, exhausted(b, l))
 		})
 		b.Run(name+"all/by=weir-sliding-window", func(b *testing.B) {
 			most := max(2, segments/100)
-			l := limiter.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{
+			l := weir.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{
 				PermitLimit: most, Window: time.Duration(segments) * 50 * time.Nanosecond, SegmentsPerWindow: segments,
 			}))
 			var calls, rejections int

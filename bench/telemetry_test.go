@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -47,7 +48,7 @@ func BenchmarkTelemetry(b *testing.B) {
 		for _, c := range []contender{
 			{"none", func(b *testing.B) func() bool { return executing(threeStrategies(nil), ctx) }},
 			{"noop", func(b *testing.B) func() bool {
-				t, err := telemetry.New(telemetry.Options{MeterProvider: metricnoop.NewMeterProvider(), TracerProvider: tracenoop.NewTracerProvider()})
+				t, err := telemetry.New(&telemetry.Options{MeterProvider: metricnoop.NewMeterProvider(), TracerProvider: tracenoop.NewTracerProvider()})
 				check(b, err)
 				b.Cleanup(func() { check(b, t.Close()) })
 				return executing(threeStrategies(t), ctx)
@@ -74,8 +75,8 @@ func BenchmarkTelemetry(b *testing.B) {
 }
 
 func threeStrategies(l pipeline.Listener) *pipeline.Pipeline {
-	permits := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1000}))
-	return pipeline.Must(pipeline.Config{
+	permits := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1000}))
+	return weir.Must(pipeline.Config{
 		Name:       "orders",
 		Strategies: []pipeline.Strategy{retry.New(nil), timeout.New(patience, nil), ratelimit.New(permits, nil)},
 		Listener:   l,
@@ -133,7 +134,7 @@ func (sdk *otelSDK) endRequest() {
 }
 
 func (sdk *otelSDK) weir(tb testing.TB, s signals) func() bool {
-	t, err := telemetry.New(telemetry.Options{MeterProvider: sdk.meters, TracerProvider: sdk.traces, Spans: s == spans})
+	t, err := telemetry.New(&telemetry.Options{MeterProvider: sdk.meters, TracerProvider: sdk.traces, Spans: s == spans})
 	require.NoError(tb, err)
 	tb.Cleanup(func() { assert.NoError(tb, t.Close()) })
 	return executing(threeStrategies(t), sdk.context(s))

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -45,18 +46,18 @@ func waited(period time.Duration, limit, waiters int) []waiting {
 	each := max(period/time.Duration(limit), 1)
 	return []waiting{
 		{"weir-token-bucket", period, func() func() bool {
-			return acquired(limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+			return acquired(weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 				TokenLimit: limit, TokensPerPeriod: 1, ReplenishmentPeriod: period, QueueLimit: waiters,
 			})))
 		}},
 		{"x-time-rate", period, func() func() bool { return waitedFor(rate.NewLimiter(rate.Every(period), limit)) }},
 		{"weir-fixed-window", each, func() func() bool {
-			return acquired(limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{
+			return acquired(weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{
 				PermitLimit: limit, Window: period, QueueLimit: waiters,
 			})))
 		}},
 		{"weir-sliding-window", each, func() func() bool {
-			return acquired(limiter.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{
+			return acquired(weir.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{
 				PermitLimit: limit, Window: period, SegmentsPerWindow: 10, QueueLimit: waiters,
 			})))
 		}},

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 // adjustables are limiters of 20 permits, of which some come back each second.
@@ -16,14 +18,14 @@ func adjustables() map[string]func() Limiter {
 	bucket := TokenBucketOptions{TokenLimit: 20, TokensPerPeriod: 3, ReplenishmentPeriod: time.Second, QueueLimit: 20}
 	fixed := FixedWindowOptions{PermitLimit: 20, Window: time.Second, QueueLimit: 20}
 	return map[string]func() Limiter{
-		"token bucket": func() Limiter { return Must(NewTokenBucket(bucket)) },
-		"fixed window": func() Limiter { return Must(NewFixedWindow(fixed)) },
-		"keyed bucket": func() Limiter { return Must(TokenBucketFactory[int](bucket)(1)) },
-		"keyed window": func() Limiter { return Must(FixedWindowFactory[int](fixed)(1)) },
-		"chain":        func() Limiter { return Must(Chain(NewUnlimited(), Must(NewTokenBucket(bucket)))) },
-		"no idler":     func() Limiter { return trackUse(Must(NewTokenBucket(bucket))) },
+		"token bucket": func() Limiter { return weir.Must(NewTokenBucket(bucket)) },
+		"fixed window": func() Limiter { return weir.Must(NewFixedWindow(fixed)) },
+		"keyed bucket": func() Limiter { return weir.Must(TokenBucketFactory[int](bucket)(1)) },
+		"keyed window": func() Limiter { return weir.Must(FixedWindowFactory[int](fixed)(1)) },
+		"chain":        func() Limiter { return weir.Must(Chain(NewUnlimited(), weir.Must(NewTokenBucket(bucket)))) },
+		"no idler":     func() Limiter { return trackUse(weir.Must(NewTokenBucket(bucket))) },
 		"sliding window": func() Limiter {
-			return Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 20, Window: 4 * time.Second, SegmentsPerWindow: 4, QueueLimit: 20}))
+			return weir.Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 20, Window: 4 * time.Second, SegmentsPerWindow: 4, QueueLimit: 20}))
 		},
 	}
 }
@@ -68,7 +70,7 @@ func TestAdjustAtOnceIsAsIfOneHadKnown(t *testing.T) {
 
 func TestAdjustOwesWhatIsNotThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second}))
+		b := weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second}))
 		l, err := b.TryAcquire(t.Context(), 1)
 		require.NoError(t, err)
 		l, ok := l.Adjust(15)
@@ -152,7 +154,7 @@ func TestAdjustOfWhatHasComeBackGivesNothing(t *testing.T) {
 }
 
 func TestAdjustWhatCannotBe(t *testing.T) {
-	c := Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 3}))
+	c := weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 3}))
 	lent, err := c.TryAcquire(t.Context(), 1)
 	require.NoError(t, err)
 	for name, l := range map[string]Lease{
@@ -167,8 +169,8 @@ func TestAdjustWhatCannotBe(t *testing.T) {
 	}
 	assert.EqualValues(t, 2, c.Statistics().AvailablePermits)
 
-	bucket := Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 5, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
-	both := Must(Chain(c, bucket))
+	bucket := weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 5, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
+	both := weir.Must(Chain(c, bucket))
 	l, err := both.TryAcquire(t.Context(), 1)
 	require.NoError(t, err)
 	l, ok := NewMetadataKey[int]("more").With(l, 1).Adjust(3)
@@ -224,9 +226,9 @@ func trackUse(l Limiter) *tracked {
 }
 
 func TestAdjustedLeasesGoBackOnce(t *testing.T) {
-	slots := Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 3}))
-	bucket := Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 9, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
-	both := trackUse(Must(Chain(slots, bucket)))
+	slots := weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 3}))
+	bucket := weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 9, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
+	both := trackUse(weir.Must(Chain(slots, bucket)))
 	first, err := both.TryAcquire(t.Context(), 1)
 	require.NoError(t, err)
 	_, err = slots.TryAcquire(t.Context(), 1)

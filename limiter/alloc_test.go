@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/weir-go/weir"
 )
 
 // assertAllocs runs f often enough for an average to be what it says.
@@ -20,10 +22,10 @@ func TestAcquireAllocatesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for name, l := range map[string]Limiter{
-		"TokenBucket":   Must(NewTokenBucket(plentyTokens)),
-		"FixedWindow":   Must(NewFixedWindow(plentyFixed)),
-		"SlidingWindow": Must(NewSlidingWindow(plentySliding)),
-		"Concurrency":   Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 10})),
+		"TokenBucket":   weir.Must(NewTokenBucket(plentyTokens)),
+		"FixedWindow":   weir.Must(NewFixedWindow(plentyFixed)),
+		"SlidingWindow": weir.Must(NewSlidingWindow(plentySliding)),
+		"Concurrency":   weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 10})),
 		"Unlimited":     NewUnlimited(),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -44,10 +46,10 @@ func TestAcquireAllocatesNothing(t *testing.T) {
 
 func TestARejectionAllocatesNothing(t *testing.T) {
 	for name, l := range map[string]Limiter{
-		"TokenBucket":   Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour})),
-		"FixedWindow":   Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Hour})),
-		"SlidingWindow": Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 1, Window: time.Hour, SegmentsPerWindow: 10})),
-		"Concurrency":   Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1})),
+		"TokenBucket":   weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour})),
+		"FixedWindow":   weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Hour})),
+		"SlidingWindow": weir.Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 1, Window: time.Hour, SegmentsPerWindow: 10})),
+		"Concurrency":   weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1})),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if l, err := l.TryAcquire(t.Context(), 1); err != nil || !l.Acquired() {
@@ -74,10 +76,10 @@ func TestAKeyThatIsThereAllocatesNothing(t *testing.T) {
 }
 
 func TestAChainOfThreeTakesOneAllocation(t *testing.T) {
-	c := Must(Chain(
-		Must(NewTokenBucket(plentyTokens)),
-		Must(NewSlidingWindow(plentySliding)),
-		Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1})),
+	c := weir.Must(Chain(
+		weir.Must(NewTokenBucket(plentyTokens)),
+		weir.Must(NewSlidingWindow(plentySliding)),
+		weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1})),
 	))
 	assertAllocs(t, 1, func() {
 		l, err := c.TryAcquire(t.Context(), 1)
@@ -90,7 +92,7 @@ func TestAChainOfThreeTakesOneAllocation(t *testing.T) {
 
 // Handing a permit over takes the channel on which the waiter is told.
 func TestHandingOverTakesOneAllocation(t *testing.T) {
-	l := Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1, QueueLimit: 2}))
+	l := weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1, QueueLimit: 2}))
 	turns := make(chan struct{})
 	defer close(turns)
 	acquire := func() Lease {

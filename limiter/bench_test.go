@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/weir-go/weir"
 )
 
 // plenty are options under which nothing is ever rejected.
@@ -21,18 +23,18 @@ var (
 
 func BenchmarkTryAcquire(b *testing.B) {
 	for name, l := range map[string]Limiter{
-		"TokenBucket":   Must(NewTokenBucket(plentyTokens)),
-		"FixedWindow":   Must(NewFixedWindow(plentyFixed)),
-		"SlidingWindow": Must(NewSlidingWindow(plentySliding)),
+		"TokenBucket":   weir.Must(NewTokenBucket(plentyTokens)),
+		"FixedWindow":   weir.Must(NewFixedWindow(plentyFixed)),
+		"SlidingWindow": weir.Must(NewSlidingWindow(plentySliding)),
 		"Unlimited":     NewUnlimited(),
 	} {
 		b.Run(name+"/granted", func(b *testing.B) { tryAcquire(b, l) })
 		b.Run(name+"/granted/parallel", func(b *testing.B) { tryAcquireParallel(b, l) })
 	}
 	for name, l := range map[string]Limiter{
-		"TokenBucket":   Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour})),
-		"FixedWindow":   Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Hour})),
-		"SlidingWindow": Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 1, Window: time.Hour, SegmentsPerWindow: 10})),
+		"TokenBucket":   weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour})),
+		"FixedWindow":   weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Hour})),
+		"SlidingWindow": weir.Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 1, Window: time.Hour, SegmentsPerWindow: 10})),
 	} {
 		_, _ = l.TryAcquire(context.Background(), 1)
 		b.Run(name+"/rejected", func(b *testing.B) { tryAcquire(b, l) })
@@ -65,7 +67,7 @@ func tryAcquireParallel(b *testing.B, l Limiter) {
 
 func BenchmarkConcurrency(b *testing.B) {
 	ctx := context.Background()
-	l := Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 64}))
+	l := weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 64}))
 	tryAndRelease := func() bool {
 		lease, err := l.TryAcquire(ctx, 1)
 		lease.Release()
@@ -97,7 +99,7 @@ func BenchmarkConcurrency(b *testing.B) {
 // processors says less.
 func BenchmarkConcurrencyHandover(b *testing.B) {
 	ctx := context.Background()
-	l := Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1, QueueLimit: 64}))
+	l := weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1, QueueLimit: 64}))
 	b.ReportAllocs()
 	b.SetParallelism(64 / runtime.GOMAXPROCS(0))
 	before := processorTime(b)

@@ -1,6 +1,10 @@
 package limiter
 
-import "time"
+import (
+	"time"
+
+	"github.com/weir-go/weir/internal/saturate"
+)
 
 // What time does to a bucket.
 
@@ -118,7 +122,7 @@ func (b *bucket) retryAfter(now int64, n int) time.Duration {
 }
 
 // reconfigure sets new limits; what is missing stays missing.
-func (b *bucket) reconfigure(options string, l bucketLimits) error {
+func (b *bucket) reconfigure(l bucketLimits) error {
 	now := clock()
 	b.lock()
 	defer b.mu.Unlock()
@@ -126,7 +130,7 @@ func (b *bucket) reconfigure(options string, l bucketLimits) error {
 		return err
 	}
 	if l.manual != b.state().manual {
-		return errManualFixed(options, l.manual)
+		return errManualFixed(l.manual)
 	}
 	b.catchUp(now)
 	another := int64(l.period) != b.state().period
@@ -194,5 +198,5 @@ func (f *bucketForecast) take(n int64) { f.missing += n }
 // A waiter who wants n waits for the lines that bring n, and for part of one
 // more at the most.
 func (f *bucketForecast) atMost(waiters, permits int64) int64 {
-	return addUp(permits/f.refill, waiters)
+	return saturate.Add(permits/f.refill, waiters)
 }

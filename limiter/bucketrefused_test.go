@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 // Whatever gives a permit back ends what is known of there being none, and changes what a rejection says.
@@ -46,7 +48,7 @@ func TestABucketThatRefusesWithoutItsLock(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := Must(NewTokenBucket(o))
+				b := weir.Must(NewTokenBucket(o))
 				lease, err := b.TryAcquire(t.Context(), 1)
 				require.NoError(t, err)
 				time.Sleep(time.Minute)
@@ -77,7 +79,7 @@ func TestABucketThatRefusesWithoutItsLock(t *testing.T) {
 
 // All rejections are counted, and none is given where a permit has come back before.
 func TestABucketThatRefusesWithoutItsLockConcurrentSafe(t *testing.T) {
-	b := Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
+	b := weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
 	var held, rejected, granted atomic.Int64
 	var wg sync.WaitGroup
 	for range 8 {

@@ -6,6 +6,10 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/internal/isnil"
+	"github.com/weir-go/weir/internal/saturate"
+	"github.com/weir-go/weir/internal/validate"
 )
 
 // A Chained limiter grants what every one of its limiters grants. They are asked
@@ -28,24 +32,24 @@ type Chained struct {
 // Chain returns a limiter that asks all of limiters, in that order. It is an
 // [ErrInvalidOptions] if there are none, or if one is nil or holds a nil pointer.
 func Chain(limiters ...Limiter) (*Chained, error) {
-	if err := checkMembers("Chain", limiters); err != nil {
+	if err := checkMembers(limiters); err != nil {
 		return nil, err
 	}
 	return &Chained{limiters: append([]Limiter(nil), limiters...)}, nil
 }
 
 // checkMembers returns what is wrong with the limiters of a chain of either kind.
-func checkMembers[L any](kind string, limiters []L) error {
-	var p problems
+func checkMembers[L any](limiters []L) error {
+	var p validate.Problems
 	if len(limiters) == 0 {
-		p.add("there must be at least one limiter")
+		p.Add("limiters", nil, "must have at least one")
 	}
 	for i, l := range limiters {
-		if isNil(l) {
-			p.add("limiter %d is nil", i)
+		if isnil.Value(l) {
+			p.Add(fmt.Sprintf("limiters[%d]", i), nil, "must not be nil")
 		}
 	}
-	return p.err(kind)
+	return p.Err("limiter")
 }
 
 // TryAcquire takes n permits from every limiter if they are there now.
@@ -90,8 +94,8 @@ func (c *Chained) Statistics() Statistics {
 			sum.AvailablePermits = s.AvailablePermits
 		}
 		first = false
-		sum.QueuedPermits = addUp(sum.QueuedPermits, s.QueuedPermits)
-		sum.FailedLeases = addUp(sum.FailedLeases, s.FailedLeases)
+		sum.QueuedPermits = saturate.Add(sum.QueuedPermits, s.QueuedPermits)
+		sum.FailedLeases = saturate.Add(sum.FailedLeases, s.FailedLeases)
 	}
 	sum.SuccessfulLeases = c.granted.Load()
 	return sum

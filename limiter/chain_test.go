@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 func take(tb testing.TB, l Limiter, n int) Lease {
@@ -32,11 +34,11 @@ func refused(tb testing.TB, l Limiter, n int) Lease {
 func available(l StatisticsProvider) int64 { return l.Statistics().AvailablePermits }
 
 func hourly(limit int) *TokenBucket {
-	return Must(NewTokenBucket(TokenBucketOptions{TokenLimit: limit, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
+	return weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: limit, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
 }
 
 func concurrent(limit int) *Concurrency {
-	return Must(NewConcurrency(ConcurrencyOptions{PermitLimit: limit, QueueLimit: 100}))
+	return weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: limit, QueueLimit: 100}))
 }
 
 func TestChainOfNothing(t *testing.T) {
@@ -44,7 +46,7 @@ func TestChainOfNothing(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalidOptions)
 	_, err = Chain(NewUnlimited(), nil)
 	require.ErrorIs(t, err, ErrInvalidOptions)
-	assert.ErrorContains(t, err, "limiter 1 is nil")
+	assert.ErrorContains(t, err, "limiters[1] must not be nil")
 }
 
 func TestTheZeroChainGrantsEverything(t *testing.T) {
@@ -56,7 +58,7 @@ func TestTheZeroChainGrantsEverything(t *testing.T) {
 
 func TestChainCombinesTheLeases(t *testing.T) {
 	slots, bucket := concurrent(2), hourly(10)
-	c := Must(Chain(slots, bucket))
+	c := weir.Must(Chain(slots, bucket))
 	l := take(t, c, 2)
 	assert.Equal(t, 2, l.Permits())
 	assert.Zero(t, available(slots))
@@ -72,12 +74,12 @@ func TestChainCombinesTheLeases(t *testing.T) {
 func TestChainCostsNothingWhenItRejects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := hourly(10)
-		fixed := Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 10, Window: time.Hour}))
-		sliding := Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 10, Window: time.Hour, SegmentsPerWindow: 4}))
+		fixed := weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 10, Window: time.Hour}))
+		sliding := weir.Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 10, Window: time.Hour, SegmentsPerWindow: 4}))
 		slots, unlimited := concurrent(10), NewUnlimited()
-		inner := Must(Chain(fixed, sliding))
+		inner := weir.Must(Chain(fixed, sliding))
 		last := concurrent(1)
-		c := Must(Chain(bucket, inner, slots, unlimited, last))
+		c := weir.Must(Chain(bucket, inner, slots, unlimited, last))
 		take(t, last, 1)
 
 		for range 5 {
@@ -96,10 +98,10 @@ func TestChainCostsNothingWhenItRejects(t *testing.T) {
 
 func TestChainARefundServesTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bucket := Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour, QueueLimit: 1}))
+		bucket := weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour, QueueLimit: 1}))
 		busy := concurrent(1)
 		held := take(t, busy, 1)
-		c := Must(Chain(bucket, busy))
+		c := weir.Must(Chain(bucket, busy))
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -127,13 +129,15 @@ func TestChainARefundServesTheQueue(t *testing.T) {
 // is over; a bucket gets back what has not come back already. Either way it is as
 // if the chain had never asked.
 func TestChainARefundThatComesLate(t *testing.T) {
-	fixed := func() Limiter { return Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 10, Window: time.Minute})) }
+	fixed := func() Limiter {
+		return weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 10, Window: time.Minute}))
+	}
 	sliding := func() Limiter {
-		return Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 10, Window: time.Minute, SegmentsPerWindow: 4}))
+		return weir.Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 10, Window: time.Minute, SegmentsPerWindow: 4}))
 	}
 	bucket := func(tokens int) func() Limiter {
 		return func() Limiter {
-			return Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: tokens, ReplenishmentPeriod: time.Minute}))
+			return weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: tokens, ReplenishmentPeriod: time.Minute}))
 		}
 	}
 	for _, tt := range []struct {
@@ -158,7 +162,7 @@ func TestChainARefundThatComesLate(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				for range 4 {
-					go func() { _, _ = Must(Chain(l, busy)).Acquire(ctx, 1) }()
+					go func() { _, _ = weir.Must(Chain(l, busy)).Acquire(ctx, 1) }()
 				}
 				time.Sleep(tt.after)
 				synctest.Wait()
@@ -177,7 +181,7 @@ func TestChainARefundThatComesLate(t *testing.T) {
 // from: what came back since is never given back a second time.
 func TestChainALateRefundNeverGrantsTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: 9, ReplenishmentPeriod: time.Minute}))
+		b := weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: 9, ReplenishmentPeriod: time.Minute}))
 		a := take(t, b, 10)
 		time.Sleep(time.Minute) // 9 are there
 		take(t, b, 9)
@@ -188,7 +192,7 @@ func TestChainALateRefundNeverGrantsTwice(t *testing.T) {
 
 func TestChainTheFirstErrorUndoes(t *testing.T) {
 	bucket, closed := hourly(10), hourly(10)
-	c := Must(Chain(bucket, closed))
+	c := weir.Must(Chain(bucket, closed))
 	_, err := c.TryAcquire(t.Context(), 11)
 	require.ErrorIs(t, err, ErrPermitCount)
 	require.NoError(t, closed.Close())
@@ -204,7 +208,7 @@ func (panicking) TryAcquire(context.Context, int) (Lease, error) { panic("boom")
 
 func TestChainAPanicUndoes(t *testing.T) {
 	bucket := hourly(10)
-	c := Must(Chain(bucket, panicking{}))
+	c := weir.Must(Chain(bucket, panicking{}))
 	assert.PanicsWithValue(t, "boom", func() { _, _ = c.TryAcquire(t.Context(), 1) })
 	assert.Equal(t, Statistics{AvailablePermits: 10}, bucket.Statistics())
 }
@@ -225,13 +229,13 @@ func TestChainReleasesInReverseAndGoesOnAfterAPanic(t *testing.T) {
 			}
 		}, func() { order = append(order, "refund "+name) })}
 	}
-	l := take(t, Must(Chain(granted("a"), granted("b"), granted("c"), granted("d"), granted("e"))), 1)
+	l := take(t, weir.Must(Chain(granted("a"), granted("b"), granted("c"), granted("d"), granted("e"))), 1)
 	assert.Panics(t, l.Release)
 	l.Release()
 	assert.Equal(t, []string{"e", "d", "c", "b", "a"}, order)
 
 	order = nil
-	refused(t, Must(Chain(granted("a"), granted("b"), scripted{Rejected(time.Second, "no")})), 1)
+	refused(t, weir.Must(Chain(granted("a"), granted("b"), scripted{Rejected(time.Second, "no")})), 1)
 	assert.Equal(t, []string{"refund b", "refund a"}, order)
 }
 
@@ -239,7 +243,7 @@ func TestChainMetadataIsTheUnionFirstWins(t *testing.T) {
 	region, zone := NewMetadataKey[string]("REGION"), NewMetadataKey[int]("ZONE")
 	a := scripted{region.With(Granted(1, nil), "a")}
 	b := scripted{zone.With(region.With(Granted(1, nil), "b"), 7)}
-	l := take(t, Must(Chain(a, b)), 1)
+	l := take(t, weir.Must(Chain(a, b)), 1)
 	r, ok := region.From(l)
 	assert.True(t, ok)
 	assert.Equal(t, "a", r)
@@ -253,7 +257,7 @@ func TestChainMetadataIsTheUnionFirstWins(t *testing.T) {
 	}
 	assert.Equal(t, map[string]any{"REGION": "a", "ZONE": 7}, names)
 
-	rejected := refused(t, Must(Chain(a, scripted{Rejected(time.Minute, "closed on Sundays")})), 1)
+	rejected := refused(t, weir.Must(Chain(a, scripted{Rejected(time.Minute, "closed on Sundays")})), 1)
 	d, ok := rejected.RetryAfter()
 	assert.True(t, ok)
 	assert.Equal(t, time.Minute, d)
@@ -265,7 +269,7 @@ func TestChainStatisticsAndIdleDuration(t *testing.T) {
 		a := concurrent(5)
 		time.Sleep(time.Second)
 		b := hourly(3)
-		c := Must(Chain(a, b))
+		c := weir.Must(Chain(a, b))
 		idle, ok := c.IdleDuration()
 		assert.True(t, ok)
 		assert.Zero(t, idle)
@@ -279,7 +283,7 @@ func TestChainStatisticsAndIdleDuration(t *testing.T) {
 		idle, ok = c.IdleDuration()
 		assert.True(t, ok)
 		assert.Equal(t, time.Minute, idle)
-		_, ok = Must(Chain(a, plain{a})).IdleDuration()
+		_, ok = weir.Must(Chain(a, plain{a})).IdleDuration()
 		assert.False(t, ok, "one of them does not know")
 	})
 }
@@ -287,8 +291,8 @@ func TestChainStatisticsAndIdleDuration(t *testing.T) {
 func TestChainReplenishesWhatIsManual(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Minute, ManualReplenishment: true}
-		manual := Must(NewTokenBucket(o))
-		c := Must(Chain(concurrent(1), manual, hourly(5)))
+		manual := weir.Must(NewTokenBucket(o))
+		c := weir.Must(Chain(concurrent(1), manual, hourly(5)))
 		assert.False(t, c.AutoReplenishing())
 		assert.Equal(t, time.Minute, c.ReplenishmentPeriod())
 		take(t, c, 1).Release()
@@ -298,7 +302,7 @@ func TestChainReplenishesWhatIsManual(t *testing.T) {
 		take(t, c, 1)
 		require.NoError(t, c.Close())
 		assert.False(t, c.TryReplenish())
-		auto := Must(Chain(hourly(1)))
+		auto := weir.Must(Chain(hourly(1)))
 		assert.True(t, auto.AutoReplenishing())
 		assert.False(t, auto.TryReplenish())
 	})
@@ -306,7 +310,7 @@ func TestChainReplenishesWhatIsManual(t *testing.T) {
 
 func TestChainCloseClosesOnlyTheChain(t *testing.T) {
 	slots := concurrent(2)
-	c := Must(Chain(slots))
+	c := weir.Must(Chain(slots))
 	l := take(t, c, 1)
 	require.NoError(t, c.Close())
 	require.NoError(t, c.Close())
@@ -324,7 +328,7 @@ func TestChainContextFirst(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("why")
 	cancel(why)
-	c := Must(Chain(concurrent(1)))
+	c := weir.Must(Chain(concurrent(1)))
 	_, err := c.Acquire(ctx, -1)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, err, why)
@@ -336,9 +340,9 @@ func TestChainContextFirst(t *testing.T) {
 // Two chains that share limiters in the same order, under contention: nobody is
 // stuck, nothing is lost.
 func TestChainConcurrentSafe(t *testing.T) {
-	slots, bucket := concurrent(3), Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 1 << 30, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
+	slots, bucket := concurrent(3), weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 1 << 30, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
 	last := concurrent(2)
-	a, b := Must(Chain(slots, bucket, last)), Must(Chain(bucket, last))
+	a, b := weir.Must(Chain(slots, bucket, last)), weir.Must(Chain(bucket, last))
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	granted := 0
@@ -386,10 +390,10 @@ func (h hookedMember) Acquire(ctx context.Context, n int) (Lease, error) { retur
 func TestChain_UndoesWhatWasTakenIfAMemberPanics(t *testing.T) {
 	for name, does := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
-			slots := Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 2}))
-			bucket := Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
-			window := Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 2, Window: time.Hour, SegmentsPerWindow: 2}))
-			c := Must(Chain(slots, bucket, window, hookedMember{does}))
+			slots := weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 2}))
+			bucket := weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
+			window := weir.Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 2, Window: time.Hour, SegmentsPerWindow: 2}))
+			c := weir.Must(Chain(slots, bucket, window, hookedMember{does}))
 			for _, ask := range []func(context.Context, int) (Lease, error){c.TryAcquire, c.Acquire} {
 				var wg sync.WaitGroup
 				wg.Go(func() {
@@ -409,9 +413,9 @@ func TestChain_UndoesWhatWasTakenIfAMemberPanics(t *testing.T) {
 
 func TestChain_ATypedNilIsNoLimiter(t *testing.T) {
 	var bucket *TokenBucket
-	_, err := Chain(Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1})), bucket)
+	_, err := Chain(weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1})), bucket)
 	require.ErrorIs(t, err, ErrInvalidOptions)
-	assert.ErrorContains(t, err, "limiter 1 is nil")
+	assert.ErrorContains(t, err, "limiters[1] must not be nil")
 	_, err = ChainPartitioned[int]((*PartitionedLimiter[int, int])(nil))
 	require.ErrorIs(t, err, ErrInvalidOptions)
 	_, err = NewChannel[int](bucket, 1)

@@ -9,7 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/recovered"
+	"github.com/weir-go/weir/internal/validate"
 )
 
 // ErrChannelFull is returned by [Channel.TrySend] when no buffer room is free
@@ -89,12 +91,12 @@ type ChannelOptions[T any] struct {
 //
 // The error is [ErrInvalidOptions] if l is nil or capacity is negative.
 func NewChannel[T any](l Limiter, capacity int, options ...ChannelOptions[T]) (*Channel[T], error) {
-	var p problems
-	if isNil(l) {
-		p.add("limiter is nil, must not be")
+	var p validate.Problems
+	if isnil.Value(l) {
+		p.Add("l", nil, "must not be nil")
 	}
-	p.atLeast("capacity", capacity, 0)
-	if err := p.err("NewChannel"); err != nil {
+	p.AtLeast("capacity", capacity, 0)
+	if err := p.Err("limiter"); err != nil {
 		return nil, err
 	}
 	c := &Channel[T]{limiter: l, capacity: capacity, life: &channelLife{}}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -62,8 +63,8 @@ func newChannel[T any](t testing.TB, l limiter.Limiter, capacity int) *limiter.C
 func TestNewChannelNamesEveryProblem(t *testing.T) {
 	_, err := limiter.NewChannel[int](nil, -1)
 	require.ErrorIs(t, err, limiter.ErrInvalidOptions)
-	require.ErrorContains(t, err, "limiter is nil")
-	require.ErrorContains(t, err, "capacity is -1, must be at least 0")
+	require.ErrorContains(t, err, "l must not be nil")
+	require.ErrorContains(t, err, "capacity must be at least 0, got -1")
 
 	_, err = limiter.NewChannel[int](limiter.NewUnlimited(), -1)
 	require.ErrorContains(t, err, "capacity")
@@ -103,7 +104,7 @@ func TestChannelHoldsThePermitUntilReceived(t *testing.T) {
 
 func TestChannelRejectionCarriesTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+		l := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 			TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Minute,
 		}))
 		ch := newChannel[int](t, l, 10)
@@ -181,7 +182,7 @@ func TestChannelClosedWhileTheLimiterGrants(t *testing.T) {
 // Close must reach those who wait in the limiter's queue, without closing it.
 func TestChannelCloseCallsBackFromTheLimitersQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 5}))
+		l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 5}))
 		ch := newChannel[int](t, l, 10)
 		require.NoError(t, ch.Send(t.Context(), 1))
 		for range 3 {
@@ -205,7 +206,7 @@ func TestChannelCloseCallsBackFromTheLimitersQueue(t *testing.T) {
 
 func TestChannelCloseCallsBackThoseWhoWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 10, Window: time.Hour}))
+		l := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 10, Window: time.Hour}))
 		ch := newChannel[int](t, l, 2)
 		for v := range 2 {
 			require.NoError(t, ch.Send(t.Context(), v))
@@ -250,10 +251,10 @@ func TestChannelCancelledSendCostsNothing(t *testing.T) {
 	errLunch := errors.New("lunch")
 	for name, l := range map[string]func() limiter.Limiter{
 		"waiting for room": func() limiter.Limiter {
-			return limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 2, Window: time.Hour}))
+			return weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 2, Window: time.Hour}))
 		},
 		"waiting for a permit": func() limiter.Limiter {
-			return limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour, QueueLimit: 1}))
+			return weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour, QueueLimit: 1}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -413,7 +414,7 @@ func TestChannelWithoutBufferClosed(t *testing.T) {
 
 func TestChannelPacesItsSender(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+		l := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 			TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second, QueueLimit: 1,
 		}))
 		ch := newChannel[int](t, l, 0)
@@ -564,8 +565,8 @@ func TestChannelAllocations(t *testing.T) {
 	unused := limiter.TokenBucketOptions{TokenLimit: math.MaxInt32, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}
 	for name, l := range map[string]limiter.Limiter{
 		"Unlimited":   limiter.NewUnlimited(),
-		"TokenBucket": limiter.Must(limiter.NewTokenBucket(unused)),
-		"Concurrency": limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1})),
+		"TokenBucket": weir.Must(limiter.NewTokenBucket(unused)),
+		"Concurrency": weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1})),
 	} {
 		t.Run(name, func(t *testing.T) {
 			ch := newChannel[int](t, l, 1)

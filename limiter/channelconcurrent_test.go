@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -19,7 +20,7 @@ import (
 func TestChannelConservesConcurrentSafe(t *testing.T) {
 	for _, capacity := range []int{0, 1, 7} {
 		const permits, senders, receivers, each = 5, 6, 4, 300
-		inner := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: permits, QueueLimit: 3}))
+		inner := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: permits, QueueLimit: 3}))
 		books := &watched{Concurrency: inner}
 		ch := newChannel[int](t, books, capacity)
 		sent, received := newTally(senders*each), newTally(senders*each)
@@ -53,7 +54,7 @@ func TestChannelConservesConcurrentSafe(t *testing.T) {
 func TestChannelCloseConcurrentSafe(t *testing.T) {
 	const rounds, senders, each = 60, 4, 50
 	for round := range rounds {
-		l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 8, QueueLimit: 2}))
+		l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 8, QueueLimit: 2}))
 		ch := newChannel[int](t, l, round%3)
 		sent, received := newTally(senders*each), newTally(senders*each)
 		var sending, receiving sync.WaitGroup

@@ -11,11 +11,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 )
 
 func bytesBucket(limit int) *limiter.TokenBucket {
-	return limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+	return weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 		TokenLimit: limit, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second, QueueLimit: limit,
 	}))
 }

@@ -42,11 +42,3 @@ func until(at, now int64) time.Duration {
 	}
 	return time.Duration(at - now)
 }
-
-// addUp is a + b, or the largest number where that overflows; b is not negative.
-func addUp(a, b int64) int64 {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
-}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 // fillUp takes all permits of c and has it reject often enough that its lock is no longer taken for that.
@@ -28,7 +30,7 @@ func fillUp(t *testing.T, c *Concurrency) Lease {
 }
 
 func TestConcurrency_RejectsWithoutItsLock(t *testing.T) {
-	c := Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 2}))
+	c := weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 2}))
 	held := fillUp(t, c)
 	c.mu.Lock()
 	l, err := c.TryAcquire(t.Context(), 1)
@@ -57,23 +59,23 @@ func TestConcurrency_RejectsOnlyWhileItIsFull(t *testing.T) {
 	}
 	o := ConcurrencyOptions{PermitLimit: 2}
 	t.Run("released", func(t *testing.T) {
-		c := Must(NewConcurrency(o))
+		c := weir.Must(NewConcurrency(o))
 		fillUp(t, c).Release()
 		granted(t, c)
 	})
 	t.Run("refunded", func(t *testing.T) {
-		c := Must(NewConcurrency(o))
+		c := weir.Must(NewConcurrency(o))
 		fillUp(t, c).undo()
 		granted(t, c)
 	})
 	t.Run("limit raised", func(t *testing.T) {
-		c := Must(NewConcurrency(o))
+		c := weir.Must(NewConcurrency(o))
 		fillUp(t, c)
 		require.NoError(t, c.Reconfigure(ConcurrencyOptions{PermitLimit: 3}))
 		granted(t, c)
 	})
 	t.Run("limit lowered", func(t *testing.T) {
-		c := Must(NewConcurrency(o))
+		c := weir.Must(NewConcurrency(o))
 		held := fillUp(t, c)
 		require.NoError(t, c.Reconfigure(ConcurrencyOptions{PermitLimit: 1}))
 		for range 3 {
@@ -85,7 +87,7 @@ func TestConcurrency_RejectsOnlyWhileItIsFull(t *testing.T) {
 		granted(t, c)
 	})
 	t.Run("queue opened", func(t *testing.T) {
-		c := Must(NewConcurrency(o))
+		c := weir.Must(NewConcurrency(o))
 		held := fillUp(t, c)
 		require.NoError(t, c.Reconfigure(ConcurrencyOptions{PermitLimit: 2, QueueLimit: 1}))
 		for range 3 {
@@ -103,7 +105,7 @@ func TestConcurrency_RejectsOnlyWhileItIsFull(t *testing.T) {
 		assert.True(t, l.Acquired())
 	})
 	t.Run("closed", func(t *testing.T) {
-		c := Must(NewConcurrency(o))
+		c := weir.Must(NewConcurrency(o))
 		fillUp(t, c)
 		require.NoError(t, c.Close())
 		_, err := c.TryAcquire(t.Context(), 1)
@@ -125,7 +127,7 @@ func TestConcurrency_WaitersSeeWhatTheyWereTold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range rounds {
-				c := Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 2 * waiters, QueueLimit: waiters}))
+				c := weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 2 * waiters, QueueLimit: waiters}))
 				held := fillUp(t, c)
 				var answered sync.WaitGroup
 				for range waiters {
@@ -157,7 +159,7 @@ func TestConcurrency_WaitersSeeWhatTheyWereTold(t *testing.T) {
 // Every call is counted once, and is in the statistics that are read after it.
 func TestConcurrency_CountsConcurrentSafe(t *testing.T) {
 	const goroutines, calls = 8, 4000
-	c := Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 2}))
+	c := weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 2}))
 	var begun, ended, granted, held atomic.Int64
 	var wg sync.WaitGroup
 	for g := range goroutines {

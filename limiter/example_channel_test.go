@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -13,7 +14,7 @@ import (
 // instead of being rejected.
 func ExampleChannel() {
 	ctx := context.Background()
-	hourly := limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+	hourly := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 		TokenLimit: 3, TokensPerPeriod: 3, ReplenishmentPeriod: time.Hour,
 	}))
 	mails, err := limiter.NewChannel[string](hourly, 10)
@@ -44,7 +45,7 @@ func ExampleChannel() {
 // goes back when it is received.
 func ExampleChannel_shared() {
 	ctx := context.Background()
-	room := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 2}))
+	room := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 2}))
 	photos, _ := limiter.NewChannel[string](room, 2)
 	films, _ := limiter.NewChannel[string](room, 2)
 
@@ -67,7 +68,7 @@ func ExampleChannel_shared() {
 // Why an item cannot be sent now.
 func ExampleChannel_TrySend() {
 	ctx := context.Background()
-	hourly := limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 2, Window: time.Hour}))
+	hourly := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 2, Window: time.Hour}))
 	jobs, _ := limiter.NewChannel[string](hourly, 1)
 
 	try := func(job string) {

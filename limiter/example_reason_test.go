@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -96,11 +97,11 @@ func (r reasoned) Close() error {
 // A limiter around another that says which of several limits was reached.
 func Example_reason() {
 	window := func(limit int, reason string) limiter.Limiter {
-		return WithReason(limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{
+		return WithReason(weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{
 			PermitLimit: limit, Window: time.Hour,
 		})), reason)
 	}
-	both := limiter.Must(limiter.Chain(
+	both := weir.Must(limiter.Chain(
 		window(2, "no more than 2 sign-ups an hour from one network"),
 		window(100, "no more than 100 sign-ups an hour"),
 	))

@@ -7,13 +7,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 )
 
 // Bursts of two, and 1 a minute in the long run.
 func ExampleTokenBucket() {
 	ctx := context.Background()
-	l := limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+	l := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 		TokenLimit:          2,
 		TokensPerPeriod:     1,
 		ReplenishmentPeriod: time.Minute,
@@ -40,7 +41,7 @@ func ExampleTokenBucket() {
 // One at a time, and one more may wait for it.
 func ExampleConcurrency() {
 	ctx := context.Background()
-	l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
+	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
 
 	first, err := l.Acquire(ctx, 1)
 	if err != nil {
@@ -68,7 +69,7 @@ func ExampleConcurrency() {
 // The window is full again all at once, when the next one begins.
 func ExampleFixedWindow() {
 	ctx := context.Background()
-	l := limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 100, Window: time.Hour}))
+	l := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 100, Window: time.Hour}))
 
 	lease, _ := l.TryAcquire(ctx, 90) // permits can stand for anything: rows, bytes, cents
 	fmt.Println(lease.Acquired())
@@ -86,7 +87,7 @@ func ExampleFixedWindow() {
 // No more than 10 in any hour, whenever it begins, to within 5 minutes.
 func ExampleSlidingWindow() {
 	ctx := context.Background()
-	l := limiter.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{
+	l := weir.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{
 		PermitLimit:       10,
 		Window:            time.Hour,
 		SegmentsPerWindow: 12,
@@ -110,9 +111,9 @@ func ExampleSlidingWindow() {
 // A call that the second limiter rejects costs nothing at the first.
 func ExampleChain() {
 	ctx := context.Background()
-	hourly := limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 100, Window: time.Hour}))
-	atOnce := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
-	both := limiter.Must(limiter.Chain(hourly, atOnce))
+	hourly := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 100, Window: time.Hour}))
+	atOnce := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+	both := weir.Must(limiter.Chain(hourly, atOnce))
 
 	lease, _ := both.TryAcquire(ctx, 1)
 	fmt.Println(lease.Acquired(), hourly.Statistics().AvailablePermits)
@@ -229,7 +230,7 @@ func ExampleChainPartitioned() {
 func ExampleTokenBucket_Reconfigure() {
 	ctx := context.Background()
 	o := limiter.TokenBucketOptions{TokenLimit: 100, TokensPerPeriod: 10, ReplenishmentPeriod: time.Hour}
-	l := limiter.Must(limiter.NewTokenBucket(o))
+	l := weir.Must(limiter.NewTokenBucket(o))
 	if _, err := l.TryAcquire(ctx, 60); err != nil {
 		panic(err)
 	}
@@ -254,7 +255,7 @@ func ExampleReplenisher() {
 	const period = time.Millisecond
 	var buckets []*limiter.TokenBucket
 	for range 3 {
-		buckets = append(buckets, limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+		buckets = append(buckets, weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 			TokenLimit: 5, TokensPerPeriod: 5, ReplenishmentPeriod: period, ManualReplenishment: true,
 		})))
 	}
@@ -306,7 +307,7 @@ func ExampleMetadataKey() {
 // A pool of workers that share a limit. Each waits for its permit, also while the
 // limiter rejects because its queue is full or its store is away.
 func ExampleWait() {
-	l := limiter.Must(limiter.NewTokenBucket(limiter.PerSecond(1000, 10)))
+	l := weir.Must(limiter.NewTokenBucket(limiter.PerSecond(1000, 10)))
 	jobs := make(chan int)
 	var done atomic.Int64
 	var workers sync.WaitGroup

@@ -35,7 +35,7 @@ func (w *FixedWindow) Reconfigure(o FixedWindowOptions) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	return w.reconfigure("FixedWindowOptions", o.limits())
+	return w.reconfigure(o.limits())
 }
 
 func (o FixedWindowOptions) limits() bucketLimits {

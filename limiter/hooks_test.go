@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 // What a function of the program's may do instead of its work. Each returns once release is closed.
@@ -120,7 +122,7 @@ func TestPartitioned_HousekeepingOutlivesBadHooks(t *testing.T) {
 					const keys, bad = 60, 20
 					isBad := map[int]bool{}
 					p, err := NewPartitioned(byKey(func(key int) (Limiter, error) {
-						w := Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Second, ManualReplenishment: true}))
+						w := weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Second, ManualReplenishment: true}))
 						h := hooked{FixedWindow: w, does: func() { f(release, reenter) }}
 						if isBad[key] {
 							h.bad = hook
@@ -178,7 +180,7 @@ func TestPartitioned_BadHooksOnTheCallersGoroutine(t *testing.T) {
 						at("partition")
 						return Partition[int]{Key: key, New: func(int) (Limiter, error) {
 							at("factory")
-							w := Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Second}))
+							w := weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Second}))
 							return hooked{FixedWindow: w, bad: hook, does: func() { at(hook) }}, nil
 						}}
 					}, PartitionedOptions{MaxPartitions: 1, IdleTimeout: time.Second})
@@ -253,7 +255,7 @@ func TestPartitioned_RoomIsFoundPastBadHooks(t *testing.T) {
 				var p *PartitionedLimiter[int, int]
 				p, err := NewPartitioned(byKey(func(key int) (Limiter, error) {
 					h := hooked{
-						FixedWindow: Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Second})),
+						FixedWindow: weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Second})),
 						does:        func() { f(release, func() { _, _ = p.TryAcquire(context.Background(), -1, 1) }) },
 					}
 					if key < 3 {

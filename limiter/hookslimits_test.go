@@ -12,13 +12,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 // manualWindows makes limiters that housekeeping drives. What does is called by the method named bad of each
 // for which isBad says so.
 func manualWindows(bad string, isBad func(key int) bool, does func(key int)) Factory[int] {
 	return func(key int) (Limiter, error) {
-		w := Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: 100 * time.Millisecond, ManualReplenishment: true}))
+		w := weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: 100 * time.Millisecond, ManualReplenishment: true}))
 		h := hooked{FixedWindow: w}
 		if isBad(key) {
 			h.bad, h.does = bad, func() { does(key) }
@@ -137,7 +139,7 @@ func TestPartitioned_ClosesThatBlockAreBounded(t *testing.T) {
 		release := make(chan struct{})
 		var blocked atomic.Int64
 		factory := func(int) (Limiter, error) {
-			w := Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Second}))
+			w := weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Second}))
 			return hooked{FixedWindow: w, bad: "Close", does: func() {
 				blocked.Add(1)
 				<-release

@@ -45,6 +45,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/weir-go/weir"
 )
 
 // A Limiter decides whether work may go ahead now, may wait its turn, or is
@@ -106,9 +108,9 @@ var (
 	// ErrClosed is returned by TryAcquire, Acquire and Reconfigure of a closed
 	// limiter.
 	ErrClosed = errors.New("limiter: closed")
-	// ErrInvalidOptions is returned by constructors and Reconfigure; the text
-	// names every field that is wrong and what would be right.
-	ErrInvalidOptions = errors.New("limiter: invalid options")
+	// ErrInvalidOptions is [weir.ErrInvalidOptions]. Constructors and Reconfigure return a [weir.OptionsError], which
+	// lists every field that is wrong and what would be right.
+	ErrInvalidOptions = weir.ErrInvalidOptions
 	// ErrPermitCount is returned for a negative number of permits, and for one
 	// above what the limiter could ever grant.
 	ErrPermitCount = errors.New("limiter: permit count out of range")
@@ -133,14 +135,3 @@ const (
 	// be asked. None of this package's limiters gives it; those of package store do.
 	ReasonUnavailable = "limiter unavailable"
 )
-
-// Must returns l, and panics if err is not nil. It is for package variables and
-// examples, where options that are wrong are a mistake in the program:
-//
-//	var logins = limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{…}))
-func Must[L Limiter](l L, err error) L {
-	if err != nil {
-		panic(err)
-	}
-	return l
-}

@@ -2,8 +2,9 @@ package limiter
 
 import (
 	"fmt"
-	"strings"
 	"time"
+
+	"github.com/weir-go/weir/internal/validate"
 )
 
 // QueueOrder says who is served first when permits come back. It is written
@@ -115,89 +116,66 @@ type TokenBucketOptions struct {
 	ManualReplenishment bool `json:"manual_replenishment,omitempty" yaml:"manual_replenishment,omitempty"`
 }
 
-// Validate returns every problem in one [ErrInvalidOptions], or nil. Constructors
-// and Reconfigure call it; a configuration file's reader may want it earlier.
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Constructors and Reconfigure
+// call it; a program that reads options from a file can call it earlier.
 func (o ConcurrencyOptions) Validate() error {
-	var p problems
-	p.atLeast("PermitLimit", o.PermitLimit, 1)
-	p.queue(o.QueueLimit, o.QueueOrder)
-	return p.err("ConcurrencyOptions")
+	var p validate.Problems
+	p.AtLeast("PermitLimit", o.PermitLimit, 1)
+	validateQueue(&p, o.QueueLimit, o.QueueOrder)
+	return p.Err("limiter")
 }
 
-// Validate returns every problem in one [ErrInvalidOptions], or nil. Constructors
-// and Reconfigure call it; a configuration file's reader may want it earlier.
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Constructors and Reconfigure
+// call it; a program that reads options from a file can call it earlier.
 func (o FixedWindowOptions) Validate() error {
-	var p problems
-	p.atLeast("PermitLimit", o.PermitLimit, 1)
-	p.positive("Window", o.Window)
-	p.queue(o.QueueLimit, o.QueueOrder)
-	return p.err("FixedWindowOptions")
+	var p validate.Problems
+	p.AtLeast("PermitLimit", o.PermitLimit, 1)
+	p.Positive("Window", o.Window)
+	validateQueue(&p, o.QueueLimit, o.QueueOrder)
+	return p.Err("limiter")
 }
 
-// maxSegments bounds the memory of a sliding window: 16 MiB.
+// maxSegments bounds the memory of a sliding window to 16 MiB.
 const maxSegments = 1 << 20
 
-// Validate returns every problem in one [ErrInvalidOptions], or nil. Constructors
-// and Reconfigure call it; a configuration file's reader may want it earlier.
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Constructors and Reconfigure
+// call it; a program that reads options from a file can call it earlier.
 func (o SlidingWindowOptions) Validate() error {
-	var p problems
-	p.atLeast("PermitLimit", o.PermitLimit, 1)
-	p.positive("Window", o.Window)
-	p.atLeast("SegmentsPerWindow", o.SegmentsPerWindow, 1)
+	var p validate.Problems
+	p.AtLeast("PermitLimit", o.PermitLimit, 1)
+	p.Positive("Window", o.Window)
+	p.AtLeast("SegmentsPerWindow", o.SegmentsPerWindow, 1)
 	switch {
 	case o.SegmentsPerWindow > maxSegments:
-		p.add("SegmentsPerWindow is %d, must be at most %d", o.SegmentsPerWindow, maxSegments)
+		p.Add("SegmentsPerWindow", o.SegmentsPerWindow, "must be at most %d", maxSegments)
 	case o.Window > 0 && o.SegmentsPerWindow > 0 && o.Window%time.Duration(o.SegmentsPerWindow) != 0:
-		p.add("Window is %v, must be divisible by SegmentsPerWindow, which is %d", o.Window, o.SegmentsPerWindow)
+		p.Add("Window", o.Window, "must be divisible by {SegmentsPerWindow}, which is %d", o.SegmentsPerWindow)
 	}
-	p.queue(o.QueueLimit, o.QueueOrder)
-	return p.err("SlidingWindowOptions")
+	validateQueue(&p, o.QueueLimit, o.QueueOrder)
+	return p.Err("limiter")
 }
 
-// Validate returns every problem in one [ErrInvalidOptions], or nil. Constructors
-// and Reconfigure call it; a configuration file's reader may want it earlier.
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Constructors and Reconfigure
+// call it; a program that reads options from a file can call it earlier.
 func (o TokenBucketOptions) Validate() error {
-	var p problems
-	p.atLeast("TokenLimit", o.TokenLimit, 1)
-	p.atLeast("TokensPerPeriod", o.TokensPerPeriod, 1)
-	p.positive("ReplenishmentPeriod", o.ReplenishmentPeriod)
-	p.queue(o.QueueLimit, o.QueueOrder)
-	return p.err("TokenBucketOptions")
+	var p validate.Problems
+	p.AtLeast("TokenLimit", o.TokenLimit, 1)
+	p.AtLeast("TokensPerPeriod", o.TokensPerPeriod, 1)
+	p.Positive("ReplenishmentPeriod", o.ReplenishmentPeriod)
+	validateQueue(&p, o.QueueLimit, o.QueueOrder)
+	return p.Err("limiter")
 }
 
-// problems collects what is wrong with some options.
-type problems []string
-
-func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Sprintf(format, args...)) }
-
-func (p *problems) atLeast(field string, value, least int) {
-	if value < least {
-		p.add("%s is %d, must be at least %d", field, value, least)
-	}
-}
-
-func (p *problems) positive(field string, d time.Duration) {
-	if d <= 0 {
-		p.add("%s is %v, must be more than 0", field, d)
-	}
-}
-
-func (p *problems) queue(limit int, order QueueOrder) {
-	p.atLeast("QueueLimit", limit, 0)
+func validateQueue(p *validate.Problems, limit int, order QueueOrder) {
+	p.AtLeast("QueueLimit", limit, 0)
 	if int(order) >= len(queueOrders) {
-		p.add("QueueOrder is %d, must be OldestFirst or NewestFirst", order)
+		p.Add("QueueOrder", order, "must be OldestFirst or NewestFirst")
 	}
 }
 
-func (p problems) err(options string) error {
-	if len(p) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w: %s: %s", ErrInvalidOptions, options, strings.Join(p, "; "))
-}
-
-// errManualFixed is returned by Reconfigure where the new options would change
-// who drives time.
-func errManualFixed(options string, manual bool) error {
-	return fmt.Errorf("%w: %s: ManualReplenishment is %v, must stay %v on a live limiter", ErrInvalidOptions, options, manual, !manual)
+// errManualFixed is returned by Reconfigure if the new options would change how the limiter replenishes.
+func errManualFixed(manual bool) error {
+	var p validate.Problems
+	p.Add("ManualReplenishment", manual, "must stay %v on a live limiter", !manual)
+	return p.Err("limiter")
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 func TestQueueOrderText(t *testing.T) {
@@ -93,49 +95,49 @@ func TestOptionsValid(t *testing.T) {
 
 // Every field that is wrong is named, all in one error.
 func TestOptionsNameEveryProblem(t *testing.T) {
-	const queue = "QueueLimit is -1, must be at least 0; QueueOrder is 7, must be OldestFirst or NewestFirst"
+	const queue = "QueueLimit must be at least 0, got -1; QueueOrder must be OldestFirst or NewestFirst, got QueueOrder(7)"
 	for _, test := range []struct {
 		options interface{ Validate() error }
 		want    string
 	}{
 		{
 			ConcurrencyOptions{QueueLimit: -1, QueueOrder: 7},
-			"ConcurrencyOptions: PermitLimit is 0, must be at least 1; " + queue,
+			"PermitLimit must be at least 1, got 0; " + queue,
 		},
 		{
 			FixedWindowOptions{PermitLimit: -3, QueueLimit: -1, QueueOrder: 7},
-			"FixedWindowOptions: PermitLimit is -3, must be at least 1; Window is 0s, must be more than 0; " + queue,
+			"PermitLimit must be at least 1, got -3; Window must be more than 0, got 0s; " + queue,
 		},
 		{
 			SlidingWindowOptions{Window: -time.Second, QueueLimit: -1, QueueOrder: 7},
-			"SlidingWindowOptions: PermitLimit is 0, must be at least 1; Window is -1s, must be more than 0; " +
-				"SegmentsPerWindow is 0, must be at least 1; " + queue,
+			"PermitLimit must be at least 1, got 0; Window must be more than 0, got -1s; " +
+				"SegmentsPerWindow must be at least 1, got 0; " + queue,
 		},
 		{
 			SlidingWindowOptions{PermitLimit: 1, Window: 10, SegmentsPerWindow: 3},
-			"SlidingWindowOptions: Window is 10ns, must be divisible by SegmentsPerWindow, which is 3",
+			"Window must be divisible by SegmentsPerWindow, which is 3, got 10ns",
 		},
 		{
 			SlidingWindowOptions{PermitLimit: 1, Window: 1, SegmentsPerWindow: 2},
-			"SlidingWindowOptions: Window is 1ns, must be divisible by SegmentsPerWindow, which is 2",
+			"Window must be divisible by SegmentsPerWindow, which is 2, got 1ns",
 		},
 		{
 			SlidingWindowOptions{PermitLimit: 1, Window: time.Hour, SegmentsPerWindow: maxSegments + 1},
-			"SlidingWindowOptions: SegmentsPerWindow is 1048577, must be at most 1048576",
+			"SegmentsPerWindow must be at most 1048576, got 1048577",
 		},
 		{
 			SlidingWindowOptions{PermitLimit: 1, Window: time.Hour, SegmentsPerWindow: math.MinInt},
-			"SlidingWindowOptions: SegmentsPerWindow is " + strconv.Itoa(math.MinInt) + ", must be at least 1",
+			"SegmentsPerWindow must be at least 1, got " + strconv.Itoa(math.MinInt),
 		},
 		{
 			TokenBucketOptions{QueueLimit: -1, QueueOrder: 7},
-			"TokenBucketOptions: TokenLimit is 0, must be at least 1; TokensPerPeriod is 0, must be at least 1; " +
-				"ReplenishmentPeriod is 0s, must be more than 0; " + queue,
+			"TokenLimit must be at least 1, got 0; TokensPerPeriod must be at least 1, got 0; " +
+				"ReplenishmentPeriod must be more than 0, got 0s; " + queue,
 		},
 	} {
 		err := test.options.Validate()
 		require.ErrorIs(t, err, ErrInvalidOptions)
-		require.EqualError(t, err, "limiter: invalid options: "+test.want)
+		require.EqualError(t, err, "limiter: "+test.want)
 	}
 }
 
@@ -148,21 +150,21 @@ func TestConstructorsValidate(t *testing.T) {
 	} {
 		l, err := make()
 		require.ErrorIs(t, err, ErrInvalidOptions)
-		require.ErrorContains(t, err, name)
+		require.ErrorContains(t, err, "must be", name)
 		require.Nil(t, l, name)
 	}
 }
 
 func TestErrManualFixed(t *testing.T) {
-	err := errManualFixed("TokenBucketOptions", true)
+	err := errManualFixed(true)
 	require.ErrorIs(t, err, ErrInvalidOptions)
-	require.ErrorContains(t, err, "ManualReplenishment is true, must stay false")
+	require.ErrorContains(t, err, "ManualReplenishment must stay false on a live limiter, got true")
 }
 
 func TestMust(t *testing.T) {
 	l := NewUnlimited()
-	require.Same(t, l, Must(l, nil))
-	require.PanicsWithError(t, "limiter: invalid options: ConcurrencyOptions: PermitLimit is 0, must be at least 1", func() {
-		Must(NewConcurrency(ConcurrencyOptions{}))
+	require.Same(t, l, weir.Must(l, nil))
+	require.PanicsWithError(t, "limiter: PermitLimit must be at least 1, got 0", func() {
+		weir.Must(NewConcurrency(ConcurrencyOptions{}))
 	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -242,7 +243,7 @@ func TestCPULimiterConcurrentSafe(t *testing.T) {
 
 func TestWithReasonExplainsRejectionsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+		inner := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 			TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Minute,
 		}))
 		l := WithReason(inner, "too many")
@@ -267,7 +268,7 @@ func TestWithReasonExplainsRejectionsOnly(t *testing.T) {
 }
 
 func TestWithReasonPassesTheRestOn(t *testing.T) {
-	inner := limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+	inner := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 		TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour, ManualReplenishment: true,
 	}))
 	l := WithReason(inner, "too many")

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 func TestPartitionedAllYieldsWhatTheFactoryMade(t *testing.T) {
@@ -91,10 +93,10 @@ func TestOptionsAreThoseInForce(t *testing.T) {
 	f := FixedWindowOptions{PermitLimit: 3, Window: time.Minute, QueueLimit: 2, QueueOrder: NewestFirst, ManualReplenishment: true}
 	s := SlidingWindowOptions{PermitLimit: 3, Window: time.Minute, SegmentsPerWindow: 6, QueueLimit: 2, ManualReplenishment: true}
 	b := TokenBucketOptions{TokenLimit: 3, TokensPerPeriod: 2, ReplenishmentPeriod: time.Second, QueueLimit: 7, QueueOrder: NewestFirst}
-	assert.Equal(t, c, Must(NewConcurrency(c)).Options())
-	assert.Equal(t, f, Must(NewFixedWindow(f)).Options())
-	assert.Equal(t, s, Must(NewSlidingWindow(s)).Options())
-	bucket := Must(NewTokenBucket(b))
+	assert.Equal(t, c, weir.Must(NewConcurrency(c)).Options())
+	assert.Equal(t, f, weir.Must(NewFixedWindow(f)).Options())
+	assert.Equal(t, s, weir.Must(NewSlidingWindow(s)).Options())
+	bucket := weir.Must(NewTokenBucket(b))
 	assert.Equal(t, b, bucket.Options())
 	b.TokenLimit, b.QueueLimit = 10, 0
 	require.NoError(t, bucket.Reconfigure(b))

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/internal/validate"
 )
 
 // A Partitioned limiter picks the limiter by what is asked for: a request, a
@@ -57,12 +59,10 @@ const defaultIdleTimeout = 10 * time.Second
 
 // Validate returns every problem in one [ErrInvalidOptions], or nil.
 func (o PartitionedOptions) Validate() error {
-	var p problems
-	if o.IdleTimeout < 0 {
-		p.add("IdleTimeout is %v, must not be negative", o.IdleTimeout)
-	}
-	p.atLeast("MaxPartitions", o.MaxPartitions, 0)
-	return p.err("PartitionedOptions")
+	var p validate.Problems
+	p.NotNegative("IdleTimeout", o.IdleTimeout)
+	p.AtLeast("MaxPartitions", o.MaxPartitions, 0)
+	return p.Err("limiter")
 }
 
 // A PartitionedLimiter has a limiter for each key, made when the key is first

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 // byKey is a partition function for resources that are keys.
@@ -230,7 +232,7 @@ func TestPartitionedForgetsWhoHasBeenIdleForLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var closed atomic.Int64
 		p := newPartitioned(t, func(key string) (Limiter, error) {
-			return closeCounter{Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1})), &closed, nil}, nil
+			return closeCounter{weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1})), &closed, nil}, nil
 		}, PartitionedOptions{IdleTimeout: time.Minute})
 		held := mustAcquire(t, p, "held", 1)
 		mustAcquire(t, p, "free", 1).Release()
@@ -445,7 +447,7 @@ func TestPartitionedCloseClosesEveryLimiter(t *testing.T) {
 	var closed atomic.Int64
 	broken := errors.New("does not close")
 	p, err := NewPartitioned(byKey(func(key string) (Limiter, error) {
-		c := closeCounter{Concurrency: Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1})), closed: &closed}
+		c := closeCounter{Concurrency: weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1})), closed: &closed}
 		if key == "broken" {
 			c.err = broken
 		}
@@ -494,7 +496,7 @@ func TestPartitionedALimiterMadeWhileItClosesIsClosedToo(t *testing.T) {
 		var closed atomic.Int64
 		p, err := NewPartitioned(byKey(func(string) (Limiter, error) {
 			time.Sleep(time.Second)
-			return closeCounter{Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1})), &closed, nil}, nil
+			return closeCounter{weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1})), &closed, nil}, nil
 		}), PartitionedOptions{})
 		require.NoError(t, err)
 		go func() {

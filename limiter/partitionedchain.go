@@ -4,13 +4,15 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+
+	"github.com/weir-go/weir/internal/isnil"
 )
 
 // Translate returns p as a limiter for another kind of resource: f says which of
 // p's resources is meant, and is called once in every call. If either is nil,
 // every call returns an [ErrInvalidOptions].
 func Translate[Outer, Inner any](p Partitioned[Inner], f func(Outer) Inner) Partitioned[Outer] {
-	if isNil(p) || f == nil {
+	if isnil.Value(p) || f == nil {
 		return untranslatable[Outer]{}
 	}
 	return translated[Outer, Inner]{inner: p, f: f}
@@ -44,7 +46,7 @@ func (t translated[Outer, Inner]) Acquire(ctx context.Context, resource Outer, n
 // [ErrInvalidOptions] if there are none, or if one is nil. There is nothing to
 // close: it owns none of them.
 func ChainPartitioned[R any](limiters ...Partitioned[R]) (Partitioned[R], error) {
-	if err := checkMembers("ChainPartitioned", limiters); err != nil {
+	if err := checkMembers(limiters); err != nil {
 		return nil, err
 	}
 	return &chainedPartitioned[R]{limiters: append([]Partitioned[R](nil), limiters...)}, nil

@@ -3,6 +3,8 @@ package limiter
 import (
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir/internal/saturate"
 )
 
 const (
@@ -118,7 +120,7 @@ func (k *keeper) stop() error {
 // firstVisit is when a new partition wants to be visited, or never if there is a visit before. The
 // shard is locked.
 func (p *PartitionedLimiter[R, K]) firstVisit(s *shard[K], driven bool, now int64) int64 {
-	due := addUp(now, addUp(p.idle.Load(), 1))
+	due := saturate.Add(now, saturate.Add(p.idle.Load(), 1))
 	sooner := due < s.due
 	s.due = min(s.due, due)
 	switch {
@@ -247,7 +249,7 @@ func (s *shard[K]) visit(from int, f func(*entry[K])) (more bool) {
 // returns when there may be one next.
 func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 	due = never
-	later := addUp(now, addUp(p.idle.Load(), 1))
+	later := saturate.Add(now, saturate.Add(p.idle.Load(), 1))
 	for from, more := 0, true; more; from += visitChains {
 		var old, unknown []*entry[K]
 		more = s.visit(from, func(e *entry[K]) {
@@ -261,7 +263,7 @@ func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 			case idle && left < 0:
 				old = append(old, e)
 			default:
-				due = min(due, addUp(now, addUp(max(left, 0), 1)))
+				due = min(due, saturate.Add(now, saturate.Add(max(left, 0), 1)))
 			}
 		})
 		for _, e := range old {
@@ -277,7 +279,7 @@ func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 			if out {
 				p.forget(e)
 			} else {
-				s.noteDue(addUp(now, addUp(left, 1)))
+				s.noteDue(saturate.Add(now, saturate.Add(left, 1)))
 			}
 		})
 		p.lost.Add(lost)

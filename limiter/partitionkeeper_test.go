@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 // onClose is a limiter that does something when it is closed.
@@ -26,7 +28,7 @@ func (c onClose) Close() error {
 
 func closes(do func(key int)) Factory[int] {
 	return func(key int) (Limiter, error) {
-		return onClose{Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1})), func() { do(key) }}, nil
+		return onClose{weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1})), func() { do(key) }}, nil
 	}
 }
 
@@ -231,7 +233,7 @@ func (g generous) TryAcquire(ctx context.Context, n int) (Lease, error) {
 
 func TestChainALeaseThatComesWithAnErrorIsUndone(t *testing.T) {
 	g := generous{concurrent(1)}
-	_, err := Must(Chain(g)).TryAcquire(t.Context(), 1)
+	_, err := weir.Must(Chain(g)).TryAcquire(t.Context(), 1)
 	require.Error(t, err)
 	assert.Equal(t, Statistics{AvailablePermits: 1}, g.Statistics())
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/weir-go/weir/internal/isnil"
 )
 
 // making is a partition that somebody is making; who wants it too waits for done,
@@ -176,7 +178,7 @@ func makeLimiter[K comparable](part Partition[K]) (Limiter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("limiter: making the limiter of a partition: %w", err)
 	}
-	if isNil(l) {
+	if isnil.Value(l) {
 		return nil, fmt.Errorf("%w: New returned no limiter for the partition of key %v", ErrInvalidOptions, part.Key)
 	}
 	return l, nil

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 // Faults of other limiters that could have been ours. Those that are not here are
@@ -28,9 +30,9 @@ func TestALateReaderOfTheClockSetsNothingBack(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		for name, l := range map[string]late{
-			"TokenBucket":   Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: 10, ReplenishmentPeriod: time.Second})),
-			"FixedWindow":   Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 10, Window: time.Second})),
-			"SlidingWindow": Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 10, Window: time.Second, SegmentsPerWindow: 2})),
+			"TokenBucket":   weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: 10, ReplenishmentPeriod: time.Second})),
+			"FixedWindow":   weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 10, Window: time.Second})),
+			"SlidingWindow": weir.Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 10, Window: time.Second, SegmentsPerWindow: 2})),
 		} {
 			take(t, l, 10)
 			early := clock()
@@ -58,9 +60,9 @@ func TestALimiterGoesInAndOutOfBubbles(t *testing.T) {
 		Limiter
 		StatisticsProvider
 	}{
-		"TokenBucket":   Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: 10, ReplenishmentPeriod: time.Second})),
-		"FixedWindow":   Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 10, Window: time.Second})),
-		"SlidingWindow": Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 10, Window: time.Second, SegmentsPerWindow: 2})),
+		"TokenBucket":   weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: 10, ReplenishmentPeriod: time.Second})),
+		"FixedWindow":   weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 10, Window: time.Second})),
+		"SlidingWindow": weir.Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 10, Window: time.Second, SegmentsPerWindow: 2})),
 	} {
 		take(t, l, 10)
 		synctest.Test(t, func(t *testing.T) {
@@ -98,7 +100,7 @@ func TestHighRatesAreExact(t *testing.T) {
 				continue // an int of 32 bits has no room for 100 seconds' worth
 			}
 			perSecond := int(rate)
-			b := Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 100 * perSecond, TokensPerPeriod: perSecond, ReplenishmentPeriod: time.Second}))
+			b := weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 100 * perSecond, TokensPerPeriod: perSecond, ReplenishmentPeriod: time.Second}))
 			take(t, b, 100*perSecond)
 			time.Sleep(17*time.Second + time.Second/2)
 			assert.EqualValues(t, 17*perSecond, available(b))
@@ -138,7 +140,7 @@ func TestAHotKeyMakesNoErrorsConcurrentSafe(t *testing.T) {
 // go-concurrency-limits: a releaser misses the waiter that is just queueing up,
 // who then stalls until a timeout.
 func TestAReleaseNeverMissesAWaiterConcurrentSafe(t *testing.T) {
-	l := Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1, QueueLimit: 16}))
+	l := weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1, QueueLimit: 16}))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var wg sync.WaitGroup

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 // A refundable limiter is one whose permits are spent, with limits that change.
@@ -29,19 +31,19 @@ func newRefundable(kind string, r refundLimits) refundable {
 		o := func(r refundLimits) TokenBucketOptions {
 			return TokenBucketOptions{TokenLimit: r.limit, TokensPerPeriod: r.refill, ReplenishmentPeriod: r.period}
 		}
-		l := Must(NewTokenBucket(o(r)))
+		l := weir.Must(NewTokenBucket(o(r)))
 		return refundable{l, l, func(r refundLimits) error { return l.Reconfigure(o(r)) }}
 	case "FixedWindow":
 		o := func(r refundLimits) FixedWindowOptions {
 			return FixedWindowOptions{PermitLimit: r.limit, Window: r.period}
 		}
-		l := Must(NewFixedWindow(o(r)))
+		l := weir.Must(NewFixedWindow(o(r)))
 		return refundable{l, l, func(r refundLimits) error { return l.Reconfigure(o(r)) }}
 	default:
 		o := func(r refundLimits) SlidingWindowOptions {
 			return SlidingWindowOptions{PermitLimit: r.limit, Window: r.period * time.Duration(r.segments), SegmentsPerWindow: r.segments}
 		}
-		l := Must(NewSlidingWindow(o(r)))
+		l := weir.Must(NewSlidingWindow(o(r)))
 		return refundable{l, l, func(r refundLimits) error { return l.Reconfigure(o(r)) }}
 	}
 }

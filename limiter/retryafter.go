@@ -1,6 +1,10 @@
 package limiter
 
-import "time"
+import (
+	"time"
+
+	"github.com/weir-go/weir/internal/saturate"
+)
 
 // A forecast is a limiter's permits as they will be if nobody comes who is not
 // in the queue already. Time in it goes by in grid lines.
@@ -31,23 +35,23 @@ func linesAhead(f forecast, q *queue, n int) int64 {
 			continue // takes nothing
 		}
 		if seen == exactWaiters {
-			rest := f.atMost(int64(q.length)-seen+1, addUp(q.permits-permits, want))
-			return addUp(lines, rest)
+			rest := f.atMost(int64(q.length)-seen+1, saturate.Add(q.permits-permits, want))
+			return saturate.Add(lines, rest)
 		}
 		need := int64(w.n)
 		if overtakes && want < need {
 			if k := f.linesUntil(want); k < f.linesUntil(need) {
-				return addUp(lines, k)
+				return saturate.Add(lines, k)
 			}
 		}
 		k := f.linesUntil(need)
 		f.pass(k)
 		f.take(need)
-		lines = addUp(lines, k)
+		lines = saturate.Add(lines, k)
 		permits += need
 		seen++
 	}
-	return addUp(lines, f.linesUntil(want))
+	return saturate.Add(lines, f.linesUntil(want))
 }
 
 // waitFor is the time from now until that many lines after line. It is at least

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 // A plainWindow is a sliding window as simply as it can be written, without a queue: a list of segments that every
@@ -123,7 +125,7 @@ func compareWithPlain(t *testing.T, choose func(n int) int, more func() bool) {
 			PermitLimit: int(p.limit), Window: time.Duration(p.period * p.segments), SegmentsPerWindow: int(p.segments),
 		}
 	}
-	l := Must(NewSlidingWindow(options()))
+	l := weir.Must(NewSlidingWindow(options()))
 	var leases []plainLease
 	var steps strings.Builder
 	fmt.Fprintf(&steps, "%+v:", options())

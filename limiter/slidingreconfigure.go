@@ -24,7 +24,7 @@ func (w *SlidingWindow) Reconfigure(o SlidingWindowOptions) error {
 		return err
 	}
 	if o.ManualReplenishment != w.manual {
-		return errManualFixed("SlidingWindowOptions", o.ManualReplenishment)
+		return errManualFixed(o.ManualReplenishment)
 	}
 	w.catchUp(now)
 	if o.segment() != w.period || o.SegmentsPerWindow != int(w.segments) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir/internal/saturate"
 )
 
 // A SlidingWindow grants up to PermitLimit in any SegmentsPerWindow consecutive
@@ -237,7 +239,7 @@ func (w *SlidingWindow) shift(by int64) {
 // serveLines is [bucket.serveLines] for a window.
 func (w *SlidingWindow) serveLines(now int64) {
 	for !w.shared.queue.empty() {
-		next := max(w.freeAt(w.shared.queue.needs()), addUp(w.line, w.period))
+		next := max(w.freeAt(w.shared.queue.needs()), saturate.Add(w.line, w.period))
 		if next > now {
 			return
 		}
@@ -339,7 +341,7 @@ func (w *SlidingWindow) freeAt(n int64) int64 {
 
 // leaves is the grid line on which the oldest permits in the window, as many as that, have left it.
 func (w *SlidingWindow) leaves(permits int64) int64 {
-	return addUp(w.segmentOf(permits), w.window())
+	return saturate.Add(w.segmentOf(permits), w.window())
 }
 
 // segmentOf returns the beginning of the segment that was the first to have so many permits taken in the window.

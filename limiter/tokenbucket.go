@@ -35,7 +35,7 @@ func (b *TokenBucket) Reconfigure(o TokenBucketOptions) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	return b.reconfigure("TokenBucketOptions", o.limits())
+	return b.reconfigure(o.limits())
 }
 
 func (o TokenBucketOptions) limits() bucketLimits {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/weir-go/weir/internal/isnil"
 )
 
 const (
@@ -28,7 +30,7 @@ const (
 // The error is ctx's, [ErrClosed], [ErrPermitCount] or another error of l. If ctx's deadline is before RetryAfter,
 // Wait returns [context.DeadlineExceeded] at once, unless the limiter is unavailable: then RetryAfter is a guess.
 func Wait(ctx context.Context, l Limiter, n int) (Lease, error) {
-	if isNil(l) {
+	if isnil.Value(l) {
 		return Lease{}, fmt.Errorf("%w: Wait: the limiter is nil", ErrInvalidOptions)
 	}
 	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {

@@ -13,13 +13,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 )
 
 func TestWait_OverRejections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		noQueue := limiter.Must(limiter.NewTokenBucket(limiter.PerSecond(2, 1)))
+		noQueue := weir.Must(limiter.NewTokenBucket(limiter.PerSecond(2, 1)))
 		for range 3 {
 			lease, err := limiter.Wait(t.Context(), noQueue, 1)
 			require.NoError(t, err)
@@ -27,7 +28,7 @@ func TestWait_OverRejections(t *testing.T) {
 		}
 		assert.Equal(t, time.Second, time.Since(begin), "exactly when the permits come")
 
-		held := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+		held := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
 		lease := take(t, held, 1)
 		time.AfterFunc(time.Minute, lease.Release)
 		begin = time.Now()
@@ -55,7 +56,7 @@ func TestWait_OverRejections(t *testing.T) {
 
 func TestWait_Errors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bucket := limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+		bucket := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 			TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
 		}))
 		take(t, bucket, 1)
@@ -82,7 +83,7 @@ func TestWait_Errors(t *testing.T) {
 		_, err = limiter.Wait(t.Context(), bucket, 1)
 		require.ErrorIs(t, err, limiter.ErrClosed)
 
-		closing := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
+		closing := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
 		take(t, closing, 1)
 		time.AfterFunc(time.Second, func() { assert.NoError(t, closing.Close()) })
 		_, err = limiter.Wait(t.Context(), closing, 1)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/limitertest"
 )
@@ -97,7 +98,7 @@ func TestWait_ConcurrentSafe(t *testing.T) {
 		was := runtime.GOMAXPROCS(procs)
 		synctest.Test(t, func(t *testing.T) {
 			const workers, each = 16, 20
-			l := limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+			l := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 				TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: 10 * time.Millisecond, QueueLimit: 3,
 			}))
 			begin := time.Now()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -22,19 +23,19 @@ func TestAllocations(t *testing.T) {
 	integer := func(context.Context) (int, error) { return 1 << 20, nil }
 
 	for _, n := range []int{0, 1, 5} {
-		p := pipeline.Must(pipeline.New("p", passThroughs(n)...))
+		p := weir.Must(pipeline.New("p", passThroughs(n)...))
 		allocates(t, "Execute", 0, func() { _ = p.Execute(ctx, fails) })
 		allocates(t, "ExecuteValue, pointer", 0, func() { _, _ = pipeline.ExecuteValue(ctx, p, pointer) })
 	}
-	empty, one := pipeline.Must(pipeline.New("p")), pipeline.Must(pipeline.New("p", passThrough{}))
+	empty, one := weir.Must(pipeline.New("p")), weir.Must(pipeline.New("p", passThrough{}))
 	allocates(t, "ExecuteValue, int, no strategy", 0, func() { _, _ = pipeline.ExecuteValue(ctx, empty, integer) })
 	allocates(t, "ExecuteValue, int, boxed", 1, func() { _, _ = pipeline.ExecuteValue(ctx, one, integer) })
 
-	embedded := pipeline.Must(pipeline.New("p", pipeline.Embed(one)))
+	embedded := weir.Must(pipeline.New("p", pipeline.Embed(one)))
 	allocates(t, "Embed", 1, func() { _ = embedded.Execute(ctx, fails) })
 
 	listener := pipeline.ListenerFunc(func(context.Context, pipeline.Event) {})
-	observed := pipeline.Must(pipeline.Config{Strategies: []pipeline.Strategy{passThrough{}}, Listener: listener}.Build())
+	observed := weir.Must(pipeline.Config{Strategies: []pipeline.Strategy{passThrough{}}, Listener: listener}.Build())
 	allocates(t, "with a Listener", 0, func() { _ = observed.Execute(ctx, fails) })
 
 	operation := pipeline.WithOperation(ctx, "read")

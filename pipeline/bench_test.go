@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -25,7 +26,7 @@ func passThroughs(n int) []pipeline.Strategy {
 func BenchmarkExecute(b *testing.B) {
 	for _, n := range []int{0, 1, 2, 5, 10} {
 		b.Run(fmt.Sprintf("strategies=%d", n), func(b *testing.B) {
-			p := pipeline.Must(pipeline.New("bench", passThroughs(n)...))
+			p := weir.Must(pipeline.New("bench", passThroughs(n)...))
 			ctx := b.Context()
 			fn := func(context.Context) error { return nil }
 			b.ReportAllocs()
@@ -41,7 +42,7 @@ func BenchmarkExecute(b *testing.B) {
 func BenchmarkExecuteValue(b *testing.B) {
 	for _, n := range []int{0, 1, 5} {
 		b.Run(fmt.Sprintf("pointer/strategies=%d", n), func(b *testing.B) {
-			p := pipeline.Must(pipeline.New("bench", passThroughs(n)...))
+			p := weir.Must(pipeline.New("bench", passThroughs(n)...))
 			ctx, want := b.Context(), new(int)
 			fn := func(context.Context) (*int, error) { return want, nil }
 			b.ReportAllocs()
@@ -52,7 +53,7 @@ func BenchmarkExecuteValue(b *testing.B) {
 			}
 		})
 		b.Run(fmt.Sprintf("int/strategies=%d", n), func(b *testing.B) {
-			p := pipeline.Must(pipeline.New("bench", passThroughs(n)...))
+			p := weir.Must(pipeline.New("bench", passThroughs(n)...))
 			ctx := b.Context()
 			fn := func(context.Context) (int, error) { return 1 << 20, nil }
 			b.ReportAllocs()
@@ -66,7 +67,7 @@ func BenchmarkExecuteValue(b *testing.B) {
 }
 
 func BenchmarkExecuteBackground(b *testing.B) {
-	p := pipeline.Must(pipeline.New("bench"))
+	p := weir.Must(pipeline.New("bench"))
 	fn := func(context.Context) error { return nil }
 	b.ReportAllocs()
 	for b.Loop() {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weir-go/weir/internal/deadline"
+	"github.com/weir-go/weir/internal/isnil"
 )
 
 // Config is what a Pipeline is made of. The zero Config makes a pipeline without
@@ -29,15 +30,6 @@ func New(name string, strategies ...Strategy) (*Pipeline, error) {
 	return Config{Name: name, Strategies: strategies}.Build()
 }
 
-// Must returns p, and panics if err is not nil. It is for package variables and
-// examples, where a wrong option is a mistake in the program.
-func Must(p *Pipeline, err error) *Pipeline {
-	if err != nil {
-		panic(err)
-	}
-	return p
-}
-
 // Build makes the pipeline. It returns every problem at once in one error that
 // [errors.Is] [ErrInvalidConfig]: strategies that are nil, and what the Validate
 // methods of the others say, each with the strategy's position and name.
@@ -53,7 +45,7 @@ func (c Config) Build() (*Pipeline, error) {
 func (c Config) problems() []error {
 	var found []error
 	for i, s := range c.Strategies {
-		if isNil(s) {
+		if isnil.Value(s) {
 			found = append(found, fmt.Errorf("strategy %d is nil", i+1))
 			continue
 		}
@@ -76,24 +68,10 @@ func describe(s Strategy) string {
 	return reflect.TypeOf(s).String()
 }
 
-// isNil sees the nil pointer or func inside an interface, too.
-func isNil(v any) bool {
-	if v == nil {
-		return true
-	}
-	rv := reflect.ValueOf(v)
-	switch rv.Kind() {
-	case reflect.Pointer, reflect.Func:
-		return rv.IsNil()
-	default:
-		return false
-	}
-}
-
 // compile links the steps; there is nothing left to decide when they run.
 func (c Config) compile(t *tracker) *version {
 	listener := c.Listener
-	if isNil(listener) {
+	if isnil.Value(listener) {
 		listener = nil
 	}
 	v := &version{

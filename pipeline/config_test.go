@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -46,13 +47,13 @@ func TestBuildNamesEveryProblemAtOnce(t *testing.T) {
 	for _, target := range []error{pipeline.ErrInvalidConfig, bad, worse} {
 		assert.ErrorIs(t, err, target)
 	}
-	assert.Panics(t, func() { pipeline.Must(pipeline.New("orders", nil)) })
+	assert.Panics(t, func() { weir.Must(pipeline.New("orders", nil)) })
 }
 
 func TestConfigMayBeUsedAgainAndChanged(t *testing.T) {
 	var log []string
 	c := pipeline.Config{Name: "a", Instance: "eu-1", Strategies: []pipeline.Strategy{named{"one", &log}}}
-	p := pipeline.Must(c.Build())
+	p := weir.Must(c.Build())
 	c.Strategies[0] = named{"two", &log}
 	require.NoError(t, p.Execute(t.Context(), func(context.Context) error { return nil }))
 	assert.Equal(t, []string{"enter one", "leave one"}, log)
@@ -62,8 +63,8 @@ func TestConfigMayBeUsedAgainAndChanged(t *testing.T) {
 
 func TestStrategiesInOrder(t *testing.T) {
 	var log []string
-	inner := pipeline.Must(pipeline.New("inner"))
-	p := pipeline.Must(pipeline.New("p", named{"one", &log}, passThrough{}, pipeline.Embed(inner)))
+	inner := weir.Must(pipeline.New("inner"))
+	p := weir.Must(pipeline.New("p", named{"one", &log}, passThrough{}, pipeline.Embed(inner)))
 	var names []string
 	for source, s := range p.Strategies() {
 		names = append(names, source.String())
@@ -80,7 +81,7 @@ func TestStrategiesInOrder(t *testing.T) {
 func TestCloseClosesAllInOrderJoinsErrorsAndIsIdempotent(t *testing.T) {
 	var closed []string
 	first, second := errors.New("first"), errors.New("second")
-	p := pipeline.Must(pipeline.New("p",
+	p := weir.Must(pipeline.New("p",
 		&owner{name: "a", closeErr: first, closed: &closed},
 		passThrough{},
 		&owner{name: "b", closed: &closed},
@@ -104,7 +105,7 @@ func TestCloseClosesAllInOrderJoinsErrorsAndIsIdempotent(t *testing.T) {
 }
 
 func TestEmptyPipelineCanBeClosed(t *testing.T) {
-	p := pipeline.Must(pipeline.New("p"))
+	p := weir.Must(pipeline.New("p"))
 	require.NoError(t, p.Close())
 	_, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (int, error) { return 1, nil })
 	assert.ErrorIs(t, err, pipeline.ErrClosed)
@@ -112,7 +113,7 @@ func TestEmptyPipelineCanBeClosed(t *testing.T) {
 
 func TestCloseConcurrentSafe(t *testing.T) {
 	var closed []string
-	p := pipeline.Must(pipeline.New("p", &owner{name: "a", closed: &closed}))
+	p := weir.Must(pipeline.New("p", &owner{name: "a", closed: &closed}))
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -132,11 +133,11 @@ func TestCloseConcurrentSafe(t *testing.T) {
 func TestEmbedNeverClosesAndKeepsItsOwnName(t *testing.T) {
 	var closed []string
 	var outerEvents, innerEvents []pipeline.Event
-	inner := pipeline.Must(pipeline.Config{
+	inner := weir.Must(pipeline.Config{
 		Name: "inner", Strategies: []pipeline.Strategy{&owner{name: "a", closed: &closed}, reporter{}},
 		Listener: collect(&innerEvents),
 	}.Build())
-	outer := pipeline.Must(pipeline.Config{
+	outer := weir.Must(pipeline.Config{
 		Name: "outer", Strategies: []pipeline.Strategy{pipeline.Embed(inner), reporter{}}, Listener: collect(&outerEvents),
 	}.Build())
 	v, err := pipeline.ExecuteValue(t.Context(), outer, func(context.Context) (string, error) { return "through both", nil })
@@ -151,6 +152,6 @@ func TestEmbedNeverClosesAndKeepsItsOwnName(t *testing.T) {
 	require.NoError(t, inner.Close())
 	assert.Equal(t, []string{"a"}, closed)
 
-	again := pipeline.Must(pipeline.New("again", pipeline.Embed(inner)))
+	again := weir.Must(pipeline.New("again", pipeline.Embed(inner)))
 	assert.ErrorIs(t, again.Execute(t.Context(), func(context.Context) error { return nil }), pipeline.ErrClosed)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -18,15 +19,15 @@ import (
 )
 
 func TestDescribe(t *testing.T) {
-	bucket := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 3}))
+	bucket := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 3}))
 	keyed, err := limiter.NewPartitioned(func(k string) limiter.Partition[string] {
 		return limiter.Partition[string]{Key: k, New: limiter.UnlimitedFactory[string]()}
 	}, limiter.PartitionedOptions{})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, keyed.Close()) }()
 
-	inner := pipeline.Must(pipeline.New("inner", timeout.New(time.Second, nil)))
-	p := pipeline.Must(pipeline.Config{Name: "orders", Instance: "eu", Strategies: []pipeline.Strategy{
+	inner := weir.Must(pipeline.New("inner", timeout.New(time.Second, nil)))
+	p := weir.Must(pipeline.Config{Name: "orders", Instance: "eu", Strategies: []pipeline.Strategy{
 		retry.New(&retry.Options{MaxRetries: -1, Delay: -1}),
 		ratelimit.New(bucket, nil),
 		ratelimit.NewPartitioned(keyed, pipeline.Operation, &ratelimit.Options{Name: "PerUser"}),

@@ -8,25 +8,27 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/deadline"
+	"github.com/weir-go/weir/internal/isnil"
 )
 
-// Severity says how much an event matters. The zero value, [None], is that of an
+// Severity says how much an event matters. The zero value, [SeverityNone], is that of an
 // event that is not reported at all. It is written "Information", and read
 // whatever the case of its letters.
 type Severity uint8
 
 // The severities, in rising order.
 const (
-	None Severity = iota
-	Debug
-	Information
-	Warning
-	Error
-	Critical
+	SeverityNone Severity = iota
+	SeverityDebug
+	SeverityInformation
+	SeverityWarning
+	SeverityError
+	SeverityCritical
 )
 
 var severities = [...]string{
-	None: "None", Debug: "Debug", Information: "Information", Warning: "Warning", Error: "Error", Critical: "Critical",
+	SeverityNone: "None", SeverityDebug: "Debug", SeverityInformation: "Information", SeverityWarning: "Warning",
+	SeverityError: "Error", SeverityCritical: "Critical",
 }
 
 // String returns the text form, or Severity(n) for what is none.
@@ -100,7 +102,7 @@ type Listener interface {
 
 // A Measurer is a [Listener] that is also told figures of executions in which
 // nothing happened that would be worth an event: how long a permit was waited
-// for, how long it was held. They come as events of severity [None], under names
+// for, how long it was held. They come as events of severity [SeverityNone], under names
 // that the strategies document, and to nobody else.
 type Measurer interface {
 	Listener
@@ -185,7 +187,7 @@ func (f ListenerFunc) OnEvent(ctx context.Context, e Event) { f(ctx, e) }
 func Listeners(ls ...Listener) Listener {
 	var all fanOut
 	for _, l := range ls {
-		if !isNil(l) {
+		if !isnil.Value(l) {
 			all = append(all, l)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -31,15 +32,15 @@ type reporter struct{}
 func (reporter) Name() string { return "Reporter" }
 
 func (reporter) Execute(ctx context.Context, next pipeline.Next) (any, error) {
-	next.Report(ctx, pipeline.Event{Name: "Silent", Severity: pipeline.None})
-	next.Report(ctx, pipeline.Event{Name: "Noted", Severity: pipeline.Warning, Source: pipeline.Source{Pipeline: "forged"}, Operation: "forged"})
+	next.Report(ctx, pipeline.Event{Name: "Silent", Severity: pipeline.SeverityNone})
+	next.Report(ctx, pipeline.Event{Name: "Noted", Severity: pipeline.SeverityWarning, Source: pipeline.Source{Pipeline: "forged"}, Operation: "forged"})
 	return next.Run(ctx)
 }
 
 func TestEventsOfAnExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []pipeline.Event
-		p := pipeline.Must(pipeline.Config{
+		p := weir.Must(pipeline.Config{
 			Name: "orders", Instance: "eu-1", Strategies: []pipeline.Strategy{reporter{}}, Listener: collect(&events),
 		}.Build())
 		ctx := pipeline.WithOperation(t.Context(), "GET /orders")
@@ -51,9 +52,9 @@ func TestEventsOfAnExecution(t *testing.T) {
 		whole := pipeline.Source{Pipeline: "orders", Instance: "eu-1"}
 		part := pipeline.Source{Pipeline: "orders", Instance: "eu-1", Strategy: "Reporter"}
 		assert.Equal(t, []pipeline.Event{
-			{Name: "PipelineExecuting", Severity: pipeline.Debug, Source: whole, Operation: "GET /orders"},
-			{Name: "Noted", Severity: pipeline.Warning, Source: part, Operation: "GET /orders"},
-			{Name: "PipelineExecuted", Severity: pipeline.Information, Source: whole, Operation: "GET /orders", Err: errBoom, Duration: 3 * time.Second},
+			{Name: "PipelineExecuting", Severity: pipeline.SeverityDebug, Source: whole, Operation: "GET /orders"},
+			{Name: "Noted", Severity: pipeline.SeverityWarning, Source: part, Operation: "GET /orders"},
+			{Name: "PipelineExecuted", Severity: pipeline.SeverityInformation, Source: whole, Operation: "GET /orders", Err: errBoom, Duration: 3 * time.Second},
 		}, events)
 	})
 }
@@ -65,7 +66,7 @@ func TestListeningTellsWhetherAnybodyIs(t *testing.T) {
 		return next.Run(ctx)
 	})
 	for _, l := range []pipeline.Listener{nil, pipeline.ListenerFunc(nil), collect(new([]pipeline.Event))} {
-		p := pipeline.Must(pipeline.Config{Strategies: []pipeline.Strategy{asker}, Listener: l}.Build())
+		p := weir.Must(pipeline.Config{Strategies: []pipeline.Strategy{asker}, Listener: l}.Build())
 		require.NoError(t, p.Execute(t.Context(), func(context.Context) error { return nil }))
 	}
 	assert.Equal(t, []bool{false, false, true}, listening)
@@ -98,12 +99,12 @@ func TestOperation(t *testing.T) {
 }
 
 func TestSeverityText(t *testing.T) {
-	text, err := json.Marshal([]pipeline.Severity{pipeline.None, pipeline.Debug, pipeline.Information, pipeline.Warning, pipeline.Error, pipeline.Critical})
+	text, err := json.Marshal([]pipeline.Severity{pipeline.SeverityNone, pipeline.SeverityDebug, pipeline.SeverityInformation, pipeline.SeverityWarning, pipeline.SeverityError, pipeline.SeverityCritical})
 	require.NoError(t, err)
 	assert.JSONEq(t, `["None","Debug","Information","Warning","Error","Critical"]`, string(text))
 	var s pipeline.Severity
 	require.NoError(t, s.UnmarshalText([]byte("warning")))
-	assert.Equal(t, pipeline.Warning, s)
+	assert.Equal(t, pipeline.SeverityWarning, s)
 	assert.ErrorContains(t, s.UnmarshalText([]byte("loud")), `severity "loud" must be one of None, Debug`)
 	_, err = pipeline.Severity(99).MarshalText()
 	assert.ErrorContains(t, err, "Severity(99) is no severity")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -37,7 +38,7 @@ func Example() {
 }
 
 func ExampleConfig() {
-	p := pipeline.Must(pipeline.Config{
+	p := weir.Must(pipeline.Config{
 		Name:     "orders",
 		Instance: "eu-1",
 		Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
@@ -60,8 +61,8 @@ func ExampleNew_problems() {
 }
 
 func ExampleEmbed() {
-	shared := pipeline.Must(pipeline.New("shared", logging{"Inner"}))
-	orders := pipeline.Must(pipeline.New("orders", logging{"Outer"}, pipeline.Embed(shared)))
+	shared := weir.Must(pipeline.New("shared", logging{"Inner"}))
+	orders := weir.Must(pipeline.New("orders", logging{"Outer"}, pipeline.Embed(shared)))
 	_ = orders.Execute(context.Background(), func(context.Context) error { return nil })
 	// Output:
 	// before, in orders/Outer

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -33,7 +34,7 @@ func (n named) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 
 func TestStrategiesRunOutermostFirst(t *testing.T) {
 	var log []string
-	p := pipeline.Must(pipeline.New("p", named{"a", &log}, named{"b", &log}))
+	p := weir.Must(pipeline.New("p", named{"a", &log}, named{"b", &log}))
 	err := p.Execute(t.Context(), func(context.Context) error {
 		log = append(log, "callback")
 		return errBoom
@@ -63,7 +64,7 @@ func TestZeroAndNilPipelineRunTheCallbackOnly(t *testing.T) {
 }
 
 func TestNilCallbackIsAnError(t *testing.T) {
-	p := pipeline.Must(pipeline.New("orders"))
+	p := weir.Must(pipeline.New("orders"))
 	assert.EqualError(t, p.Execute(t.Context(), nil), "pipeline: orders: the callback is nil")
 	_, err := pipeline.ExecuteValue[int](t.Context(), nil, nil)
 	assert.EqualError(t, err, "pipeline: the callback is nil")
@@ -75,7 +76,7 @@ func TestZeroNextIsAnError(t *testing.T) {
 	assert.EqualError(t, err, "pipeline: Run of a zero Next")
 	assert.False(t, next.Listening())
 	assert.Equal(t, pipeline.Source{}, next.Source())
-	next.Report(t.Context(), pipeline.Event{Severity: pipeline.Error})
+	next.Report(t.Context(), pipeline.Event{Severity: pipeline.SeverityError})
 }
 
 // failsafe-go's limiter and bulkhead ran the function about half the time here.
@@ -88,7 +89,7 @@ func TestDoneContextRunsNothing(t *testing.T) {
 		return nil, nil
 	})
 	for name, p := range map[string]*pipeline.Pipeline{
-		"nil": nil, "empty": pipeline.Must(pipeline.New("p")), "one": pipeline.Must(pipeline.New("p", unreachable)),
+		"nil": nil, "empty": weir.Must(pipeline.New("p")), "one": weir.Must(pipeline.New("p", unreachable)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := p.Execute(ctx, func(context.Context) error { t.Error("the callback ran"); return nil })
@@ -109,18 +110,18 @@ func TestContextDoneOnTheWayStopsBeforeTheCallback(t *testing.T) {
 	})
 	between := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) { return next.Run(ctx) })
 	callback := func(context.Context) error { t.Error("the callback ran"); return nil }
-	assert.Equal(t, context.Canceled, pipeline.Must(pipeline.New("p", canceller)).Execute(ctx, callback))
+	assert.Equal(t, context.Canceled, weir.Must(pipeline.New("p", canceller)).Execute(ctx, callback))
 
 	ctx, cancel = context.WithCancel(t.Context())
 	defer cancel()
-	assert.Equal(t, context.Canceled, pipeline.Must(pipeline.New("p", canceller, between)).Execute(ctx, callback))
+	assert.Equal(t, context.Canceled, weir.Must(pipeline.New("p", canceller, between)).Execute(ctx, callback))
 }
 
 func TestPanicGoesToTheCallerUnchanged(t *testing.T) {
 	var log []string
 	var events []pipeline.Event
 	for _, l := range []pipeline.Listener{nil, collect(&events)} {
-		p := pipeline.Must(pipeline.Config{Strategies: []pipeline.Strategy{named{"a", &log}}, Listener: l}.Build())
+		p := weir.Must(pipeline.Config{Strategies: []pipeline.Strategy{named{"a", &log}}, Listener: l}.Build())
 		value := new(int)
 		assert.PanicsWithValue(t, value, func() {
 			_ = p.Execute(t.Context(), func(context.Context) error { panic(value) })
@@ -133,7 +134,7 @@ func TestPanicGoesToTheCallerUnchanged(t *testing.T) {
 
 func TestGoexitEndsTheGoroutine(t *testing.T) {
 	var log []string
-	p := pipeline.Must(pipeline.New("p", named{"a", &log}))
+	p := weir.Must(pipeline.New("p", named{"a", &log}))
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		_ = p.Execute(t.Context(), func(context.Context) error { runtime.Goexit(); return nil })
@@ -170,7 +171,7 @@ func TestNextRunsConcurrentSafe(t *testing.T) {
 		return &sum, nil
 	})
 	pass := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) { return next.Run(ctx) })
-	p := pipeline.Must(pipeline.New("p", hedge, pass))
+	p := weir.Must(pipeline.New("p", hedge, pass))
 	var callers sync.WaitGroup
 	for range 8 {
 		callers.Go(func() {
@@ -197,7 +198,7 @@ func TestNextMayBeRunManyTimes(t *testing.T) {
 		}
 		return next.Run(ctx)
 	})
-	p := pipeline.Must(pipeline.New("p", twice, passThrough{}))
+	p := weir.Must(pipeline.New("p", twice, passThrough{}))
 	calls := 0
 	v, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (int, error) {
 		calls++
@@ -212,12 +213,12 @@ func TestNextMayBeRunManyTimes(t *testing.T) {
 
 func TestExecuteIgnoresValues(t *testing.T) {
 	maker := pipeline.StrategyFunc(func(context.Context, pipeline.Next) (any, error) { return "made up", nil })
-	assert.NoError(t, pipeline.Must(pipeline.New("p", maker)).Execute(t.Context(), func(context.Context) error { return errBoom }))
+	assert.NoError(t, weir.Must(pipeline.New("p", maker)).Execute(t.Context(), func(context.Context) error { return errBoom }))
 }
 
 func TestContextIsHandedOn(t *testing.T) {
 	type key struct{}
-	p := pipeline.Must(pipeline.New("p", pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+	p := weir.Must(pipeline.New("p", pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 		return next.Run(context.WithValue(ctx, key{}, "value"))
 	})))
 	err := p.Execute(t.Context(), func(ctx context.Context) error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -22,7 +23,7 @@ func (h *hooked) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	begun := next.MeasureBegin(ctx, pipeline.Event{Name: "held"})
 	defer next.MeasureEnd(ctx, pipeline.Event{Name: "held"}, begun)
 	next.Measure(ctx, pipeline.Event{Name: "waited"})
-	next.Report(ctx, pipeline.Event{Name: "reported", Severity: pipeline.Warning})
+	next.Report(ctx, pipeline.Event{Name: "reported", Severity: pipeline.SeverityWarning})
 	v, err := next.Run(ctx)
 	h.at("after", ctx)
 	return v, err
@@ -152,7 +153,7 @@ func TestPipeline_CloseOfAStrategyThatMisbehaves(t *testing.T) {
 					return nil
 				}}
 			}
-			p = pipeline.Must(pipeline.New("p", strategies...))
+			p = weir.Must(pipeline.New("p", strategies...))
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -36,7 +37,7 @@ func (measured) Name() string { return "Measured" }
 
 func (m measured) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	*m.measuring, *m.listening = next.Measuring(), next.Listening()
-	next.Measure(ctx, pipeline.Event{Name: "Waited", Severity: pipeline.Error, Duration: 5})
+	next.Measure(ctx, pipeline.Event{Name: "Waited", Severity: pipeline.SeverityError, Duration: 5})
 	return next.Run(ctx)
 }
 
@@ -53,7 +54,7 @@ func TestMeasurementsGoToMeasurersOnly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			*m, heard = measuring{}, nil
-			p := pipeline.Must(pipeline.Config{
+			p := weir.Must(pipeline.Config{
 				Name: "orders", Strategies: []pipeline.Strategy{measured{&isMeasuring, &isListening}}, Listener: l,
 			}.Build())
 			ctx := pipeline.WithOperation(t.Context(), "read")
@@ -80,7 +81,7 @@ func TestAListenerThatIsNotEnabledHearsNothing(t *testing.T) {
 	for name, l := range map[string]pipeline.Listener{"one": m, "several": pipeline.Listeners(m, &measuring{off: true})} {
 		t.Run(name, func(t *testing.T) {
 			m.asked = 0
-			p := pipeline.Must(pipeline.Config{Strategies: []pipeline.Strategy{measured{&isMeasuring, &isListening}}, Listener: l}.Build())
+			p := weir.Must(pipeline.Config{Strategies: []pipeline.Strategy{measured{&isMeasuring, &isListening}}, Listener: l}.Build())
 			require.NoError(t, p.Execute(t.Context(), func(context.Context) error { return nil }))
 			assert.Equal(t, 1, m.asked, "once an execution")
 			assert.Empty(t, m.events)
@@ -89,7 +90,7 @@ func TestAListenerThatIsNotEnabledHearsNothing(t *testing.T) {
 		})
 	}
 	var heard []pipeline.Event
-	p := pipeline.Must(pipeline.Config{Listener: pipeline.Listeners(m, collect(&heard))}.Build())
+	p := weir.Must(pipeline.Config{Listener: pipeline.Listeners(m, collect(&heard))}.Build())
 	require.NoError(t, p.Execute(t.Context(), func(context.Context) error { return nil }))
 	assert.Len(t, heard, 2, "one of them wants to hear")
 }
@@ -111,7 +112,7 @@ func TestListenersForget(t *testing.T) {
 
 func TestTheOutcomeIsInTheEvent(t *testing.T) {
 	var events []pipeline.Event
-	p := pipeline.Must(pipeline.Config{Listener: collect(&events)}.Build())
+	p := weir.Must(pipeline.Config{Listener: collect(&events)}.Build())
 	_, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (string, error) { return "fine", nil })
 	require.NoError(t, err)
 	assert.Equal(t, "fine", events[1].Result)

@@ -7,7 +7,8 @@ import (
 	"fmt"
 	"iter"
 	"sync/atomic"
-	"time"
+
+	"github.com/weir-go/weir/internal/clock"
 )
 
 // A Pipeline runs callbacks through its strategies. Make one with [New] or
@@ -132,13 +133,13 @@ func (s *step) enter(ctx context.Context, c callback) (any, error) {
 // runObserved is run where somebody listens. It is a function of its own so that
 // nobody else pays for the clock and the defer.
 func (v *version) runObserved(ctx context.Context, c callback) (value any, err error) {
-	e := Event{Name: EventPipelineExecuting, Severity: Debug, Source: v.source, Operation: Operation(ctx)}
+	e := Event{Name: EventPipelineExecuting, Severity: SeverityDebug, Source: v.source, Operation: Operation(ctx)}
 	v.listener.OnEvent(ctx, e)
-	began := sinceStart()
+	began := clock.Now()
 	err = ErrAborted // stays if the callback panics or leaves the goroutine
 	defer func() {
-		e.Name, e.Severity = EventPipelineExecuted, Information
-		e.Result, e.Err, e.Duration = value, err, sinceStart()-began
+		e.Name, e.Severity = EventPipelineExecuted, SeverityInformation
+		e.Result, e.Err, e.Duration = value, err, clock.Now()-began
 		v.listener.OnEvent(ctx, e)
 	}()
 	value, err = v.entry.enter(ctx, c)
@@ -218,9 +219,3 @@ func (v *version) closedError() error {
 		return fmt.Errorf("%w: %s: %w", ErrClosed, name, v.why)
 	}
 }
-
-// processStart is what durations are measured from: time.Since of a time that is
-// kept reads only the monotonic clock, and costs half of time.Now.
-var processStart = time.Now()
-
-func sinceStart() time.Duration { return time.Since(processStart) }

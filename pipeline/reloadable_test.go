@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -132,7 +133,7 @@ func TestReloadableCountsEmbeddedExecutions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := pipeline.NewReloadable("inner", "")
 		r.Put(prepare(t))
-		outer := pipeline.Must(pipeline.New("outer", pipeline.Embed(r.Pipeline())))
+		outer := weir.Must(pipeline.New("outer", pipeline.Embed(r.Pipeline())))
 		go func() {
 			_ = outer.Execute(t.Context(), func(context.Context) error { time.Sleep(time.Second); return nil })
 		}()
@@ -202,7 +203,7 @@ func BenchmarkReloadable(b *testing.B) {
 	r := pipeline.NewReloadable("bench", "")
 	r.Put(prepare(b, passThrough{}))
 	for name, p := range map[string]*pipeline.Pipeline{
-		"plain":      pipeline.Must(pipeline.New("bench", passThrough{})),
+		"plain":      weir.Must(pipeline.New("bench", passThrough{})),
 		"reloadable": r.Pipeline(),
 	} {
 		b.Run(name+"/goroutines=1", func(b *testing.B) {

@@ -94,7 +94,7 @@ func (n Next) Source() Source {
 func (n Next) Listening() bool { return n.step != nil && n.step.listener != nil }
 
 // Report sends e to the pipeline's Listener, with Source and Operation filled
-// in. It costs nothing when there is none. An event of severity [None] is dropped.
+// in. It costs nothing when there is none. An event of severity [SeverityNone] is dropped.
 func (n Next) Report(ctx context.Context, e Event) {
 	if n.Listening() {
 		n.step.report(ctx, &e)
@@ -105,13 +105,13 @@ func (n Next) Report(ctx context.Context, e Event) {
 func (n Next) Measuring() bool { return n.step != nil && n.step.measurer != nil }
 
 // Measure sends e to the pipeline's Listener if it is a [Measurer], with Source
-// filled in and with severity [None]. What is measured often is not worth looking
+// filled in and with severity [SeverityNone]. What is measured often is not worth looking
 // up the operation key for.
 func (n Next) Measure(ctx context.Context, e Event) {
 	if !n.Measuring() {
 		return
 	}
-	e.Severity = None
+	e.Severity = SeverityNone
 	e.Source = n.step.source
 	n.step.measurer.OnMeasurement(ctx, e)
 }
@@ -123,7 +123,7 @@ func (n Next) MeasureBegin(ctx context.Context, e Event) (begun any) {
 		n.Measure(ctx, e)
 		return nil
 	}
-	e.Severity = None
+	e.Severity = SeverityNone
 	e.Source = n.step.source
 	begun = n.step.leases.BeginMeasurement(ctx, e)
 	if !n.step.atOnce && untimed.Is(begun) {
@@ -145,14 +145,14 @@ func (n Next) MeasureEnd(ctx context.Context, e Event, begun any) {
 	if h, ok := begun.(handedOn); ok {
 		begun = h.begun
 	}
-	e.Severity = None
+	e.Severity = SeverityNone
 	e.Source = n.step.source
 	n.step.leases.EndMeasurement(ctx, e, begun)
 }
 
 // report fills in what e lacks, which is the caller's own copy, and tells the listener.
 func (s *step) report(ctx context.Context, e *Event) {
-	if e.Severity == None {
+	if e.Severity == SeverityNone {
 		return
 	}
 	e.Source = s.source

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -26,7 +27,7 @@ func logged(v any) string {
 }
 
 func TestPipeline_Text(t *testing.T) {
-	p := pipeline.Must(pipeline.Config{Name: "orders", Instance: "eu", Strategies: []pipeline.Strategy{passThrough{}}}.Build())
+	p := weir.Must(pipeline.Config{Name: "orders", Instance: "eu", Strategies: []pipeline.Strategy{passThrough{}}}.Build())
 	assert.Equal(t, "orders/eu", fmt.Sprint(p))
 	assert.JSONEq(t, `{"v":"orders/eu"}`, logged(p))
 	assert.Equal(t, "pipeline", fmt.Sprint(new(pipeline.Pipeline)))
@@ -39,7 +40,7 @@ func TestPipeline_Text(t *testing.T) {
 // The values of calls are not for logs.
 func TestEvent_TextHasNoResult(t *testing.T) {
 	e := pipeline.Event{
-		Name: pipeline.EventExecutionAttempt, Severity: pipeline.Warning, Source: pipeline.Source{Pipeline: "orders", Strategy: "Retry"},
+		Name: pipeline.EventExecutionAttempt, Severity: pipeline.SeverityWarning, Source: pipeline.Source{Pipeline: "orders", Strategy: "Retry"},
 		Operation: "list", Result: "secret", Err: errBoom, Attempt: 1, Handled: true, Duration: time.Second,
 	}
 	assert.Equal(t, "ExecutionAttempt Warning orders/Retry: boom", fmt.Sprint(e))
@@ -52,7 +53,7 @@ func TestErrors_WithoutAName(t *testing.T) {
 	assert.EqualError(t, err, "pipeline: invalid configuration: strategy 1 is nil")
 	_, err = pipeline.New("orders", nil)
 	assert.EqualError(t, err, "pipeline: invalid configuration orders: strategy 1 is nil")
-	p := pipeline.Must(pipeline.New(""))
+	p := weir.Must(pipeline.New(""))
 	assert.NoError(t, p.Close())
 	assert.EqualError(t, p.Execute(context.Background(), func(context.Context) error { return nil }), "pipeline: closed")
 }
@@ -60,7 +61,7 @@ func TestErrors_WithoutAName(t *testing.T) {
 // A strategy's Close may close the pipeline again.
 func TestPipeline_CloseThatCallsBack(t *testing.T) {
 	s := new(closing)
-	s.pipeline = pipeline.Must(pipeline.New("orders", s))
+	s.pipeline = weir.Must(pipeline.New("orders", s))
 	assert.ErrorIs(t, s.pipeline.Close(), errBoom)
 	assert.ErrorIs(t, s.pipeline.Close(), errBoom, "the same again")
 	assert.Equal(t, 1, s.calls)

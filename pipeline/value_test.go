@@ -9,12 +9,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 )
 
 // returning is a pipeline whose strategy makes a result up.
 func returning(value any, err error) *pipeline.Pipeline {
-	return pipeline.Must(pipeline.New("orders", pipeline.StrategyFunc(func(context.Context, pipeline.Next) (any, error) {
+	return weir.Must(pipeline.New("orders", pipeline.StrategyFunc(func(context.Context, pipeline.Next) (any, error) {
 		return value, err
 	})))
 }
@@ -85,7 +86,7 @@ func TestNilValueWithAnErrorIsThatError(t *testing.T) {
 }
 
 func TestValueComesBackWithItsError(t *testing.T) {
-	for _, p := range []*pipeline.Pipeline{nil, pipeline.Must(pipeline.New("p", passThrough{}))} {
+	for _, p := range []*pipeline.Pipeline{nil, weir.Must(pipeline.New("p", passThrough{}))} {
 		v, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (string, error) { return "partial", errBoom })
 		assert.Equal(t, "partial", v)
 		assert.Same(t, errBoom, err)
@@ -93,7 +94,7 @@ func TestValueComesBackWithItsError(t *testing.T) {
 }
 
 func TestInterfaceTypesKeepWhatIsInside(t *testing.T) {
-	p := pipeline.Must(pipeline.New("p", passThrough{}))
+	p := weir.Must(pipeline.New("p", passThrough{}))
 	v, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (error, error) { return errBoom, nil })
 	require.NoError(t, err)
 	assert.Same(t, errBoom, v)

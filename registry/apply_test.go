@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 )
@@ -182,7 +183,7 @@ func TestRemoveWhatIsContained(t *testing.T) {
 	require.NoError(t, r.Define("inner", with()))
 	outer := func(b *registry.Builder) error {
 		inner, err := b.Pipeline("inner")
-		b.Add(pipeline.Embed(pipeline.Must(pipeline.New("between", pipeline.Embed(inner)))))
+		b.Add(pipeline.Embed(weir.Must(pipeline.New("between", pipeline.Embed(inner)))))
 		return err
 	}
 	require.NoError(t, r.Define("outer", outer))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 )
@@ -27,7 +28,7 @@ func BenchmarkExecute(b *testing.B) {
 			for i := range strategies {
 				strategies[i] = passThrough{}
 			}
-			plain := pipeline.Must(pipeline.New("plain", strategies...))
+			plain := weir.Must(pipeline.New("plain", strategies...))
 			r := registry.New(nil)
 			require.NoError(b, r.Define("handle", with(strategies...)))
 			handle, err := r.Get("handle")

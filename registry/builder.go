@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 	"runtime/debug"
 	"slices"
 
+	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -126,18 +126,11 @@ func closeAll(strategies []pipeline.Strategy) (err error) {
 	var errs []error
 	defer func() { err = errors.Join(errs...) }()
 	for _, s := range slices.Backward(strategies) { // the first one is closed first
-		if c, ok := s.(io.Closer); ok && !isNil(s) {
+		if c, ok := s.(io.Closer); ok && !isnil.Value(s) {
 			defer finish(c.Close, func(err error) { errs = append(errs, err) })
 		}
 	}
 	return nil
-}
-
-// isNil sees the nil pointer inside an interface: a strategy that is one has made
-// the build fail already.
-func isNil(s pipeline.Strategy) bool {
-	v := reflect.ValueOf(s)
-	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // guarded calls f and makes an error of a panic: what comes after it is to be

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
@@ -62,9 +63,9 @@ func TestHandleCannotBeClosed(t *testing.T) {
 // DP2: what was made elsewhere survives.
 func TestCloseLeavesOutsidersAlone(t *testing.T) {
 	r := registry.New(nil)
-	l := limiter.Must(limiter.NewConcurrency(one(1)))
+	l := weir.Must(limiter.NewConcurrency(one(1)))
 	defer func() { require.NoError(t, l.Close()) }()
-	outsider := pipeline.Must(pipeline.New("outsider", ratelimit.New(l, nil)))
+	outsider := weir.Must(pipeline.New("outsider", ratelimit.New(l, nil)))
 	require.NoError(t, r.Define("orders", with(ratelimit.New(l, nil), pipeline.Embed(outsider))))
 	p := get(t, r, "orders")
 	require.NoError(t, r.Close(t.Context()))

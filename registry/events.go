@@ -39,11 +39,11 @@ func (r *Registry) report(ctx context.Context, i id, e pipeline.Event) {
 }
 
 func (r *Registry) reportFailure(ctx context.Context, i id, name string, err error) {
-	r.report(ctx, i, pipeline.Event{Name: name, Severity: pipeline.Error, Err: err})
+	r.report(ctx, i, pipeline.Event{Name: name, Severity: pipeline.SeverityError, Err: err})
 }
 
 func (r *Registry) reportLost(ctx context.Context, i id) {
-	r.report(ctx, i, pipeline.Event{Name: EventRemoved, Severity: pipeline.Warning, Err: fmt.Errorf("%w: %s, which the program has got", ErrRemoved, i)})
+	r.report(ctx, i, pipeline.Event{Name: EventRemoved, Severity: pipeline.SeverityWarning, Err: fmt.Errorf("%w: %s, which the program has got", ErrRemoved, i)})
 }
 
 // reportReload is called when the version that p runs on was replaced.
@@ -51,5 +51,5 @@ func (r *Registry) reportReload(ctx context.Context, i id, p *pipeline.Pipeline,
 	if l, ok := r.options.Listener.(interface{ InForce(p *pipeline.Pipeline) }); ok {
 		recovered.Call("registry: Listener.InForce", func() { l.InForce(p) })
 	}
-	r.report(ctx, i, pipeline.Event{Name: EventReload, Severity: pipeline.Information, Duration: took})
+	r.report(ctx, i, pipeline.Event{Name: EventReload, Severity: pipeline.SeverityInformation, Duration: took})
 }

@@ -34,7 +34,7 @@ func TestEvents(t *testing.T) {
 		end := hold(t, p)
 		require.NoError(t, r.Reload(ctx))
 		assert.Equal(t, pipeline.Event{
-			Name: registry.EventReload, Severity: pipeline.Information, Source: source, Operation: "by hand", Duration: 3 * time.Second,
+			Name: registry.EventReload, Severity: pipeline.SeverityInformation, Source: source, Operation: "by hand", Duration: 3 * time.Second,
 		}, l.last(t, registry.EventReload))
 
 		f.do(func(*registry.Builder) error { return errBoom })
@@ -43,7 +43,7 @@ func TestEvents(t *testing.T) {
 		assert.ErrorIs(t, e.Err, errBoom)
 		e.Err = nil
 		assert.Equal(t, pipeline.Event{
-			Name: registry.EventReloadFailed, Severity: pipeline.Error, Source: source, Operation: "by hand",
+			Name: registry.EventReloadFailed, Severity: pipeline.SeverityError, Source: source, Operation: "by hand",
 		}, e)
 
 		time.Sleep(time.Minute)
@@ -51,7 +51,7 @@ func TestEvents(t *testing.T) {
 		e = l.last(t, registry.EventDisposeFailed)
 		assert.ErrorIs(t, e.Err, registry.ErrDrainTimeout)
 		e.Err = nil
-		assert.Equal(t, pipeline.Event{Name: registry.EventDisposeFailed, Severity: pipeline.Error, Source: source}, e)
+		assert.Equal(t, pipeline.Event{Name: registry.EventDisposeFailed, Severity: pipeline.SeverityError, Source: source}, e)
 		end()
 		assert.Equal(t, []string{"OnReload orders/eu", "ReloadFailed orders/eu", "DisposeFailed orders/eu"}, l.take())
 	})

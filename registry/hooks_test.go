@@ -677,7 +677,7 @@ func TestApply_RemovesWhatTheProgramHasGot(t *testing.T) {
 	var lost []string
 	r := open(t, &registry.Options{Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
 		if e.Name == registry.EventRemoved {
-			assert.Equal(t, pipeline.Warning, e.Severity)
+			assert.Equal(t, pipeline.SeverityWarning, e.Severity)
 			assert.ErrorIs(t, e.Err, registry.ErrRemoved)
 			lost = append(lost, e.Source.Pipeline+"/"+e.Source.Instance)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -134,7 +135,7 @@ func TestOnDisposeClosesAnOwnLimiter(t *testing.T) {
 		r := open(t, nil)
 		var all []*limiter.Concurrency
 		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
-			l := limiter.Must(limiter.NewConcurrency(one(1)))
+			l := weir.Must(limiter.NewConcurrency(one(1)))
 			all = append(all, l)
 			b.OnDispose(l.Close)
 			b.Add(ratelimit.New(l, nil))

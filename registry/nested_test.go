@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 )
@@ -167,7 +168,7 @@ func TestCycleThroughAnOutsider(t *testing.T) {
 	r := open(t, nil)
 	require.NoError(t, r.Define("orders", with(version(1))))
 	orders := get(t, r, "orders")
-	outsider := pipeline.Must(pipeline.New("outsider", pipeline.Embed(orders)))
+	outsider := weir.Must(pipeline.New("outsider", pipeline.Embed(orders)))
 	err := r.Apply(t.Context(), registry.Change{Define: map[string]registry.BuildFunc{
 		"orders": with(version(2), pipeline.Embed(outsider)),
 	}})

@@ -29,7 +29,7 @@ pipelines:
 `), nil)
 	fmt.Println(err)
 	// Output:
-	// weir.yaml:4:57: limiters.upstream.token_bucket.tokens_per_period: tokens_per_period is 0, must be at least 1
+	// weir.yaml:4:57: limiters.upstream.token_bucket.tokens_per_period: tokens_per_period must be at least 1, got 0
 	// weir.yaml:4:82: limiters.upstream.token_bucket.replenishment_period: must be a duration with its unit, such as "250ms", found the number 100
 	// weir.yaml:8:17: pipelines.orders.strategies[0].retry: unknown field "max_retry", did you mean "max_retries"?
 	// weir.yaml:8:40: pipelines.orders.strategies[0].retry.backoff: must be "constant", "linear" or "exponential", found the text "expo"; did you mean "exponential"?

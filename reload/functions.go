@@ -3,9 +3,9 @@ package reload
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"strings"
 
+	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/strategies/chaos"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
@@ -87,7 +87,7 @@ func (k *Kinds) register(what purpose, name string, thing any) {
 	switch {
 	case name == "":
 		k.refuse("a %s needs a name", what)
-	case isNil(thing):
+	case isnil.Value(thing):
 		k.refuse("the %s %q is nil", what, name)
 	case k.functions[what][name] != nil:
 		k.refuse("there is a %s %q already", what, name)
@@ -127,18 +127,6 @@ func (k *Kinds) Assume(what, name string) {
 
 // assumed stands for something of a program's that is not there.
 type assumed struct{}
-
-// isNil tells whether a thing is nil, or of a type that can be and is.
-func isNil(thing any) bool {
-	switch v := reflect.ValueOf(thing); v.Kind() {
-	case reflect.Invalid:
-		return true
-	case reflect.Func, reflect.Pointer:
-		return v.IsNil()
-	default:
-		return false
-	}
-}
 
 // with returns m with an entry more; m may be nil.
 func with[K comparable, V any](m map[K]V, key K, v V) map[K]V {

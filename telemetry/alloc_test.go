@@ -45,7 +45,7 @@ func TestAllocationsOfSpans(t *testing.T) {
 		span.End(trace.WithTimestamp(began))
 	})
 	l := newTelemetry(t, telemetry.Options{TracerProvider: sdktrace.NewTracerProvider(), Spans: true})
-	executed := pipeline.Event{Name: pipeline.EventPipelineExecuted, Severity: pipeline.Information, Source: pipeline.Source{Pipeline: "orders"}}
+	executed := pipeline.Event{Name: pipeline.EventPipelineExecuted, Severity: pipeline.SeverityInformation, Source: pipeline.Source{Pipeline: "orders"}}
 	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { l.OnEvent(t.Context(), executed) }), bare)
 }
 
@@ -55,17 +55,17 @@ func TestAllocationsOfEvents(t *testing.T) {
 	source := pipeline.Source{Pipeline: "orders", Strategy: "Retry"}
 	rejected := &ratelimit.RejectedError{Source: source}
 	for _, e := range []pipeline.Event{
-		{Name: pipeline.EventPipelineExecuting, Severity: pipeline.Debug, Source: source},
-		{Name: pipeline.EventPipelineExecuted, Severity: pipeline.Information, Source: source, Operation: "list", Err: rejected},
-		{Name: pipeline.EventExecutionAttempt, Severity: pipeline.Warning, Source: source, Err: errors.Join(rejected), Attempt: 3, Handled: true},
-		{Name: retry.EventOnRetry, Severity: pipeline.Warning, Source: source, Err: rejected},
+		{Name: pipeline.EventPipelineExecuting, Severity: pipeline.SeverityDebug, Source: source},
+		{Name: pipeline.EventPipelineExecuted, Severity: pipeline.SeverityInformation, Source: source, Operation: "list", Err: rejected},
+		{Name: pipeline.EventExecutionAttempt, Severity: pipeline.SeverityWarning, Source: source, Err: errors.Join(rejected), Attempt: 3, Handled: true},
+		{Name: retry.EventRetry, Severity: pipeline.SeverityWarning, Source: source, Err: rejected},
 	} {
 		assert.Zero(t, testing.AllocsPerRun(100, func() { l.OnEvent(t.Context(), e) }), e.Name)
 	}
 	operations := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t", "u"}
 	n := 0
 	beyond := func() {
-		l.OnEvent(t.Context(), pipeline.Event{Name: "E", Severity: pipeline.Debug, Source: source, Operation: operations[n%len(operations)]})
+		l.OnEvent(t.Context(), pipeline.Event{Name: "E", Severity: pipeline.SeverityDebug, Source: source, Operation: operations[n%len(operations)]})
 		n++
 	}
 	for range operations {

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -26,9 +27,9 @@ import (
 // rate limiter that grants.
 func ordinary(tb testing.TB, l pipeline.Listener) *pipeline.Pipeline {
 	tb.Helper()
-	permits := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1000}))
+	permits := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1000}))
 	tb.Cleanup(func() { _ = permits.Close() })
-	return pipeline.Must(pipeline.Config{
+	return weir.Must(pipeline.Config{
 		Name:       "orders",
 		Strategies: []pipeline.Strategy{retry.New(nil), timeout.New(0, nil), ratelimit.New(permits, nil)},
 		Listener:   l,
@@ -37,7 +38,7 @@ func ordinary(tb testing.TB, l pipeline.Listener) *pipeline.Pipeline {
 
 func newTelemetry(tb testing.TB, o telemetry.Options) *telemetry.Telemetry {
 	tb.Helper()
-	t, err := telemetry.New(o)
+	t, err := telemetry.New(&o)
 	if err != nil {
 		tb.Fatal(err)
 	}

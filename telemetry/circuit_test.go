@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
@@ -135,8 +136,8 @@ func TestCircuitState_OfACircuitThatAReloadRemoved(t *testing.T) {
 func TestCircuitState_OfACircuitInAnEmbeddedPipeline(t *testing.T) {
 	l, reader := started(t, telemetry.Options{})
 	build := func() *pipeline.Pipeline {
-		inner := pipeline.Must(pipeline.Config{Name: "inner", Listener: l, Strategies: []pipeline.Strategy{newBreaker(nil)}}.Build())
-		return pipeline.Must(pipeline.New("orders", pipeline.Embed(inner)))
+		inner := weir.Must(pipeline.Config{Name: "inner", Listener: l, Strategies: []pipeline.Strategy{newBreaker(nil)}}.Build())
+		return weir.Must(pipeline.New("orders", pipeline.Embed(inner)))
 	}
 	require.ErrorIs(t, build().Execute(t.Context(), fail), errBoom)
 	open := map[string]any{"pipeline.name": "inner", "strategy.name": "CircuitBreaker", "state": "open"}
@@ -151,7 +152,7 @@ func TestCircuitState_MaxSeries(t *testing.T) {
 	l, reader := started(t, telemetry.Options{MaxSeries: 10})
 	reports := func(n int, event string) {
 		source := pipeline.Source{Pipeline: fmt.Sprint("p", n), Strategy: "CB"}
-		l.OnEvent(t.Context(), pipeline.Event{Name: event, Severity: pipeline.Warning, Source: source})
+		l.OnEvent(t.Context(), pipeline.Event{Name: event, Severity: pipeline.SeverityWarning, Source: source})
 	}
 	for n := range 10 {
 		reports(n, "OnCircuitOpened")

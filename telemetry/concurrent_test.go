@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/telemetry"
@@ -27,8 +28,8 @@ func TestCountingConcurrentSafe(t *testing.T) {
 			for n := range executions {
 				source := pipeline.Source{Pipeline: fmt.Sprint("p", n%pipelines), Strategy: "Retry"}
 				ctx := t.Context()
-				l.OnEvent(ctx, pipeline.Event{Name: "OnRetry", Severity: pipeline.Warning, Source: source, Operation: fmt.Sprint("op", n%20)})
-				l.OnEvent(ctx, pipeline.Event{Name: pipeline.EventPipelineExecuted, Severity: pipeline.Information, Source: source})
+				l.OnEvent(ctx, pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning, Source: source, Operation: fmt.Sprint("op", n%20)})
+				l.OnEvent(ctx, pipeline.Event{Name: pipeline.EventPipelineExecuted, Severity: pipeline.SeverityInformation, Source: source})
 				l.OnMeasurement(ctx, pipeline.Event{Name: "RateLimiterRequest", Source: source})
 				l.OnMeasurement(ctx, pipeline.Event{Name: "RateLimiterLease", Source: source})
 			}
@@ -63,7 +64,7 @@ func TestEverythingAtOnceConcurrentSafe(t *testing.T) {
 		MaxSeries: 3, LeaseDuration: true,
 		Enrich: func(context.Context, pipeline.Event, []attribute.KeyValue) []attribute.KeyValue { return shared },
 	})
-	permits := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+	permits := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
 	p := ordinary(t, l)
 	var wg sync.WaitGroup
 	again := func(f func(n int)) {

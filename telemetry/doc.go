@@ -1,7 +1,7 @@
 // Package telemetry tells OpenTelemetry and slog what happens in pipelines:
 // metrics, events on the current span, log lines.
 //
-//	t, err := telemetry.New(telemetry.Options{Logger: slog.Default()})
+//	t, err := telemetry.New(&telemetry.Options{Logger: slog.Default()})
 //	…
 //	defer t.Close()
 //	p, err := pipeline.Config{Name: "orders", Strategies: …, Listener: t}.Build()

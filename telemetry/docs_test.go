@@ -18,6 +18,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
@@ -202,9 +203,9 @@ func fail(context.Context) error    { return errBoom }
 // request that waits in the queue.
 func driveStrategies(ctx context.Context, t *testing.T, l pipeline.Listener) {
 	t.Helper()
-	permits := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
+	permits := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
 	defer func() { require.NoError(t, permits.Close()) }()
-	p := pipeline.Must(pipeline.Config{Name: "orders", Instance: "eu-1", Listener: l, Strategies: []pipeline.Strategy{
+	p := weir.Must(pipeline.Config{Name: "orders", Instance: "eu-1", Listener: l, Strategies: []pipeline.Strategy{
 		retry.New(&retry.Options{MaxRetries: 1, Delay: time.Second}),
 		timeout.New(time.Minute, nil),
 		ratelimit.New(permits, nil),
@@ -233,9 +234,9 @@ func driveStrategies(ctx context.Context, t *testing.T, l pipeline.Listener) {
 // driveShadow: what would be a rejection, and a limiter that fails.
 func driveShadow(ctx context.Context, t *testing.T, l pipeline.Listener) {
 	t.Helper()
-	permits := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+	permits := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
 	shadow := ratelimit.New(permits, &ratelimit.Options{Shadow: true})
-	p := pipeline.Must(pipeline.Config{Name: "shadow", Listener: l, Strategies: []pipeline.Strategy{shadow}}.Build())
+	p := weir.Must(pipeline.Config{Name: "shadow", Listener: l, Strategies: []pipeline.Strategy{shadow}}.Build())
 	held, err := permits.TryAcquire(ctx, 1)
 	require.NoError(t, err)
 	require.NoError(t, p.Execute(ctx, succeed))

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
 	"github.com/weir-go/weir/strategies/chaos"
@@ -21,7 +22,7 @@ import (
 
 // run sends one call through strategies.
 func run(ctx context.Context, l pipeline.Listener, fn func(context.Context) error, strategies ...pipeline.Strategy) error {
-	p := pipeline.Must(pipeline.Config{Name: "more", Instance: "eu-1", Listener: l, Strategies: strategies}.Build())
+	p := weir.Must(pipeline.Config{Name: "more", Instance: "eu-1", Listener: l, Strategies: strategies}.Build())
 	return p.Execute(ctx, fn)
 }
 
@@ -48,7 +49,7 @@ func driveOthers(ctx context.Context, t *testing.T, l pipeline.Listener) {
 	slowly := func(context.Context) error { time.Sleep(2 * time.Second); return nil }
 	require.NoError(t, run(ctx, l, slowly, hedge.New(&hedge.Options{Delay: time.Second})))
 
-	nothing := budget.Must(budget.New(&budget.Options{Ratio: -1, MinPerSecond: -1}))
+	nothing := weir.Must(budget.New(&budget.Options{Ratio: -1, MinPerSecond: -1}))
 	assert.ErrorIs(t, run(ctx, l, fail, retry.New(&retry.Options{Budget: nothing})), budget.ErrExhausted)
 
 	later := func(context.Context) error { return comeBackIn(time.Hour) }

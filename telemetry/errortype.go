@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 )
@@ -78,11 +79,11 @@ func unwrapped(err error) error {
 }
 
 var sentinels = map[error]string{
-	pipeline.ErrRejected:      "pipeline.ErrRejected",
-	pipeline.ErrClosed:        "pipeline.ErrClosed",
-	pipeline.ErrResultType:    "pipeline.ErrResultType",
-	pipeline.ErrAborted:       "pipeline.ErrAborted",
-	limiter.ErrClosed:         "limiter.ErrClosed",
-	limiter.ErrPermitCount:    "limiter.ErrPermitCount",
-	limiter.ErrInvalidOptions: "limiter.ErrInvalidOptions",
+	pipeline.ErrRejected:   "pipeline.ErrRejected",
+	pipeline.ErrClosed:     "pipeline.ErrClosed",
+	pipeline.ErrResultType: "pipeline.ErrResultType",
+	pipeline.ErrAborted:    "pipeline.ErrAborted",
+	limiter.ErrClosed:      "limiter.ErrClosed",
+	limiter.ErrPermitCount: "limiter.ErrPermitCount",
+	weir.ErrInvalidOptions: "weir.ErrInvalidOptions",
 }

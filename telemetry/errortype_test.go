@@ -49,7 +49,7 @@ func TestErrorType(t *testing.T) {
 		{fmt.Errorf("%w: %w", pipeline.ErrClosed, &net.DNSError{}), "pipeline.ErrClosed"},
 		{fmt.Errorf("it: %w", limiter.ErrClosed), "limiter.ErrClosed"},
 		{pipeline.ErrAborted, "pipeline.ErrAborted"},
-		{fmt.Errorf("orders: %w", limiter.ConcurrencyOptions{}.Validate()), "limiter.ErrInvalidOptions"},
+		{fmt.Errorf("orders: %w", limiter.ConcurrencyOptions{}.Validate()), "*weir.OptionsError"},
 		{errors.Join(errors.New("boom"), fmt.Errorf("%w: 1", registry.ErrDrainTimeout)), "registry.ErrDrainTimeout"},
 		{&ratelimit.RejectedError{}, "*ratelimit.RejectedError"},
 		{&timeout.Error{Err: context.DeadlineExceeded}, "*timeout.Error"},
@@ -96,7 +96,7 @@ func TestErrorTypesOfARegistry(t *testing.T) {
 	}
 	assert.Equal(t, []string{
 		"ReloadFailed registry.ErrLimiterConflict",
-		"ReloadFailed limiter.ErrInvalidOptions",
+		"ReloadFailed *weir.OptionsError",
 		"ReloadFailed *registry.PanicError",
 		"ReloadFailed registry.ErrNotDefined",
 		"ReloadFailed registry.ErrCycle",

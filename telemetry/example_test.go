@@ -11,6 +11,7 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/retry"
@@ -26,7 +27,7 @@ func withoutTime(_ []string, a slog.Attr) slog.Attr {
 }
 
 func Example() {
-	t, err := telemetry.New(telemetry.Options{
+	t, err := telemetry.New(&telemetry.Options{
 		Logger: slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: withoutTime})),
 	})
 	if err != nil {
@@ -34,7 +35,7 @@ func Example() {
 	}
 	defer t.Close()
 
-	p := pipeline.Must(pipeline.Config{
+	p := weir.Must(pipeline.Config{
 		Name:       "orders",
 		Strategies: []pipeline.Strategy{retry.New(&retry.Options{MaxRetries: 1, Delay: time.Millisecond})},
 		Listener:   t,
@@ -54,13 +55,13 @@ func Example() {
 
 func ExampleTelemetry_ObserveLimiter() {
 	reader := sdkmetric.NewManualReader() // a program has one that exports
-	t, err := telemetry.New(telemetry.Options{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))})
+	t, err := telemetry.New(&telemetry.Options{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))})
 	if err != nil {
 		panic(err)
 	}
 	defer t.Close()
 
-	permits := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 3}))
+	permits := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 3}))
 	stop := t.ObserveLimiter("uploads", permits)
 	print := func() {
 		var read metricdata.ResourceMetrics
@@ -85,14 +86,14 @@ func ExampleTelemetry_ObserveLimiter() {
 }
 
 func ExampleOptions_severityFunc() {
-	t, err := telemetry.New(telemetry.Options{
+	t, err := telemetry.New(&telemetry.Options{
 		Logger: slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: withoutTime})),
 		SeverityFunc: func(e pipeline.Event) pipeline.Severity {
 			switch e.Name {
 			case pipeline.EventPipelineExecuting:
-				return pipeline.None // no line
+				return pipeline.SeverityNone // no line
 			case pipeline.EventPipelineExecuted:
-				return pipeline.Debug
+				return pipeline.SeverityDebug
 			default:
 				return e.Severity
 			}
@@ -103,14 +104,14 @@ func ExampleOptions_severityFunc() {
 	}
 	defer t.Close()
 
-	p := pipeline.Must(pipeline.Config{Name: "orders", Listener: t}.Build())
+	p := weir.Must(pipeline.Config{Name: "orders", Listener: t}.Build())
 	_ = p.Execute(context.Background(), func(context.Context) error { return nil })
 	// Output:
 	// level=DEBUG msg="Resilience pipeline executed" event.name=PipelineExecuted event.severity=Debug pipeline.name=orders
 }
 
 func ExampleTelemetry_Status() {
-	t, err := telemetry.New(telemetry.Options{})
+	t, err := telemetry.New(&telemetry.Options{})
 	if err != nil {
 		panic(err)
 	}

@@ -32,7 +32,7 @@ func TestOnEvent_CountsWhateverTheProgramsFunctionsDo(t *testing.T) {
 				bad()
 				return attrs
 			}},
-			"SeverityFunc":    {SeverityFunc: func(pipeline.Event) pipeline.Severity { bad(); return pipeline.Error }},
+			"SeverityFunc":    {SeverityFunc: func(pipeline.Event) pipeline.Severity { bad(); return pipeline.SeverityError }},
 			"ResultFormatter": {Logger: slog.New(badHandler{f: func() {}}), ResultFormatter: func(any) any { bad(); return nil }},
 			"Logger":          {Logger: slog.New(badHandler{f: bad})},
 		} {
@@ -43,7 +43,7 @@ func TestOnEvent_CountsWhateverTheProgramsFunctionsDo(t *testing.T) {
 				go func() {
 					defer close(done)
 					defer func() { panicked = recover() }()
-					l.OnEvent(t.Context(), pipeline.Event{Name: "OnCircuitOpened", Severity: pipeline.Error, Result: 1})
+					l.OnEvent(t.Context(), pipeline.Event{Name: "OnCircuitOpened", Severity: pipeline.SeverityError, Result: 1})
 				}()
 				<-done
 				assert.Equal(t, what == "panic", panicked != nil, "it goes through")

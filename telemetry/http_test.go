@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/telemetry"
 	"github.com/weir-go/weir/transport/weirhttp"
@@ -22,10 +23,10 @@ import (
 func TestMiddlewareMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, reader := started(t, telemetry.Options{LeaseDuration: true})
-		slots := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
-		quota := limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 2, Window: time.Hour}))
+		slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
+		quota := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 2, Window: time.Hour}))
 		defer l.ObserveLimiter("slots", slots)()
-		limits := weirhttp.Must(weirhttp.New(weirhttp.Options{
+		limits := weir.Must(weirhttp.New(weirhttp.Options{
 			Name:     "api",
 			Global:   weirhttp.Policy{Limiter: slots},
 			Policies: map[string]weirhttp.Policy{"quota": {Limiter: quota}},

@@ -12,11 +12,11 @@ import (
 const levelCritical = slog.LevelError + 4
 
 var levels = [...]slog.Level{
-	pipeline.Debug:       slog.LevelDebug,
-	pipeline.Information: slog.LevelInfo,
-	pipeline.Warning:     slog.LevelWarn,
-	pipeline.Error:       slog.LevelError,
-	pipeline.Critical:    levelCritical,
+	pipeline.SeverityDebug:       slog.LevelDebug,
+	pipeline.SeverityInformation: slog.LevelInfo,
+	pipeline.SeverityWarning:     slog.LevelWarn,
+	pipeline.SeverityError:       slog.LevelError,
+	pipeline.SeverityCritical:    levelCritical,
 }
 
 // message is the constant part of what Polly logs; the rest is in the attributes.
@@ -34,7 +34,7 @@ func message(event string) string {
 }
 
 func (t *Telemetry) log(ctx context.Context, o *occurrence) {
-	if o.Severity == pipeline.None {
+	if o.Severity == pipeline.SeverityNone {
 		return
 	}
 	level := o.level()
@@ -47,7 +47,7 @@ func (t *Telemetry) log(ctx context.Context, o *occurrence) {
 // many of them as it has calls. A SeverityFunc that returns another severity for them changes that; one that
 // returns the event's own severity, maybe to change another event only, does not.
 func (o *occurrence) level() slog.Level {
-	if o.Severity == pipeline.Information && o.Severity == o.own && o.Err == nil &&
+	if o.Severity == pipeline.SeverityInformation && o.Severity == o.own && o.Err == nil &&
 		(o.Name == pipeline.EventPipelineExecuted || o.Name == pipeline.EventExecutionAttempt) {
 		return slog.LevelDebug
 	}

@@ -41,11 +41,11 @@ func TestLogLines(t *testing.T) {
 	source := pipeline.Source{Pipeline: "orders", Instance: "eu-1", Strategy: "Retry"}
 	whole := pipeline.Source{Pipeline: "orders"}
 	got := logged(t, telemetry.Options{}, slog.LevelDebug,
-		pipeline.Event{Name: pipeline.EventPipelineExecuting, Severity: pipeline.Debug, Source: whole, Operation: "list"},
-		pipeline.Event{Name: pipeline.EventExecutionAttempt, Severity: pipeline.Warning, Source: source, Err: errBoom, Attempt: 4, Handled: true, Duration: 123 * time.Millisecond},
-		pipeline.Event{Name: "OnRetry", Severity: pipeline.Warning, Source: source, Result: 7},
-		pipeline.Event{Name: pipeline.EventPipelineExecuted, Severity: pipeline.Information, Source: whole, Duration: 10 * time.Second},
-		pipeline.Event{Name: "OnReload", Severity: pipeline.Critical, Duration: time.Second},
+		pipeline.Event{Name: pipeline.EventPipelineExecuting, Severity: pipeline.SeverityDebug, Source: whole, Operation: "list"},
+		pipeline.Event{Name: pipeline.EventExecutionAttempt, Severity: pipeline.SeverityWarning, Source: source, Err: errBoom, Attempt: 4, Handled: true, Duration: 123 * time.Millisecond},
+		pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning, Source: source, Result: 7},
+		pipeline.Event{Name: pipeline.EventPipelineExecuted, Severity: pipeline.SeverityInformation, Source: whole, Duration: 10 * time.Second},
+		pipeline.Event{Name: "OnReload", Severity: pipeline.SeverityCritical, Duration: time.Second},
 	)
 	assert.Equal(t, []string{
 		`level=DEBUG msg="Resilience pipeline executing" event.name=PipelineExecuting event.severity=Debug pipeline.name=orders operation.key=list`,
@@ -57,12 +57,12 @@ func TestLogLines(t *testing.T) {
 }
 
 func TestLogLevels(t *testing.T) {
-	event := pipeline.Event{Name: "OnRetry", Severity: pipeline.Warning}
+	event := pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning}
 	assert.Empty(t, logged(t, telemetry.Options{}, slog.LevelError, event), "a level that the log does not take")
 
 	for severity, level := range map[pipeline.Severity]string{
-		pipeline.None: "", pipeline.Severity(99): "",
-		pipeline.Debug: "DEBUG", pipeline.Information: "INFO", pipeline.Warning: "WARN", pipeline.Error: "ERROR", pipeline.Critical: "ERROR+4",
+		pipeline.SeverityNone: "", pipeline.Severity(99): "",
+		pipeline.SeverityDebug: "DEBUG", pipeline.SeverityInformation: "INFO", pipeline.SeverityWarning: "WARN", pipeline.SeverityError: "ERROR", pipeline.SeverityCritical: "ERROR+4",
 	} {
 		o := telemetry.Options{SeverityFunc: func(pipeline.Event) pipeline.Severity { return severity }}
 		lines := logged(t, o, slog.LevelDebug, event)
@@ -77,7 +77,7 @@ func TestLogLevels(t *testing.T) {
 
 func TestResultFormatter(t *testing.T) {
 	event := func(result any, err error) pipeline.Event {
-		return pipeline.Event{Name: "E", Severity: pipeline.Error, Result: result, Err: err}
+		return pipeline.Event{Name: "E", Severity: pipeline.SeverityError, Result: result, Err: err}
 	}
 	tests := []struct {
 		name   string
@@ -109,19 +109,19 @@ func TestEnrichedLogLines(t *testing.T) {
 	o := telemetry.Options{Enrich: func(_ context.Context, _ pipeline.Event, attrs []attribute.KeyValue) []attribute.KeyValue {
 		return append(attrs, attribute.String("region", "eu"), attribute.String("event.name", "other"))
 	}}
-	lines := logged(t, o, slog.LevelDebug, pipeline.Event{Name: "E", Severity: pipeline.Error})
+	lines := logged(t, o, slog.LevelDebug, pipeline.Event{Name: "E", Severity: pipeline.SeverityError})
 	assert.Equal(t, []string{`level=ERROR msg="Resilience event occurred" event.name=E event.severity=Error region=eu`}, lines)
 }
 
 // The lines of what went well are as many as there are calls.
 func TestLogLevels_OfSuccess(t *testing.T) {
-	executed := pipeline.Event{Name: pipeline.EventPipelineExecuted, Severity: pipeline.Information}
-	attempt := pipeline.Event{Name: pipeline.EventExecutionAttempt, Severity: pipeline.Information}
+	executed := pipeline.Event{Name: pipeline.EventPipelineExecuted, Severity: pipeline.SeverityInformation}
+	attempt := pipeline.Event{Name: pipeline.EventExecutionAttempt, Severity: pipeline.SeverityInformation}
 	failed, failedAttempt := executed, attempt
 	failed.Err, failedAttempt.Err = errBoom, errBoom
 	handled := attempt
-	handled.Severity, handled.Handled = pipeline.Warning, true
-	opened := pipeline.Event{Name: "OnCircuitClosed", Severity: pipeline.Information}
+	handled.Severity, handled.Handled = pipeline.SeverityWarning, true
+	opened := pipeline.Event{Name: "OnCircuitClosed", Severity: pipeline.SeverityInformation}
 	events := []pipeline.Event{executed, attempt, failed, failedAttempt, handled, opened}
 	levels := func(o telemetry.Options) (levels []string) {
 		for _, line := range logged(t, o, slog.LevelDebug, events...) {
@@ -138,7 +138,7 @@ func TestLogLevels_OfSuccess(t *testing.T) {
 	assert.Equal(t, levels(telemetry.Options{}), levels(own), "it asks for nothing else")
 	one := telemetry.Options{SeverityFunc: func(e pipeline.Event) pipeline.Severity {
 		if e.Name == pipeline.EventExecutionAttempt {
-			return pipeline.Warning
+			return pipeline.SeverityWarning
 		}
 		return e.Severity
 	}}

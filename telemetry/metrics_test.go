@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/telemetry"
 )
@@ -46,7 +47,7 @@ func TestDurationsAreInSeconds(t *testing.T) {
 
 func TestFailuresHaveAnErrorType(t *testing.T) {
 	l, reader := started(t, telemetry.Options{})
-	p := pipeline.Must(pipeline.Config{Name: "orders", Instance: "eu-1", Listener: l}.Build())
+	p := weir.Must(pipeline.Config{Name: "orders", Instance: "eu-1", Listener: l}.Build())
 	require.Error(t, p.Execute(t.Context(), func(context.Context) error { return context.Canceled }))
 	metrics := collect(t, reader)
 	metrics["weir.pipeline.duration"].at(t, map[string]any{
@@ -62,13 +63,13 @@ func TestSeriesAreToldApart(t *testing.T) {
 	l, reader := started(t, telemetry.Options{})
 	orders, jobs := pipeline.Source{Pipeline: "orders"}, pipeline.Source{Pipeline: "jobs"}
 	for _, e := range []pipeline.Event{
-		{Name: "A", Severity: pipeline.Warning, Source: orders},
-		{Name: "A", Severity: pipeline.Warning, Source: orders},
-		{Name: "A", Severity: pipeline.Error, Source: orders},
-		{Name: "A", Severity: pipeline.Warning, Source: orders, Operation: "list"},
-		{Name: "A", Severity: pipeline.Warning, Source: orders, Err: errBoom},
-		{Name: "A", Severity: pipeline.Warning, Source: jobs},
-		{Name: "B", Severity: pipeline.Warning, Source: orders},
+		{Name: "A", Severity: pipeline.SeverityWarning, Source: orders},
+		{Name: "A", Severity: pipeline.SeverityWarning, Source: orders},
+		{Name: "A", Severity: pipeline.SeverityError, Source: orders},
+		{Name: "A", Severity: pipeline.SeverityWarning, Source: orders, Operation: "list"},
+		{Name: "A", Severity: pipeline.SeverityWarning, Source: orders, Err: errBoom},
+		{Name: "A", Severity: pipeline.SeverityWarning, Source: jobs},
+		{Name: "B", Severity: pipeline.SeverityWarning, Source: orders},
 	} {
 		l.OnEvent(t.Context(), e)
 	}
@@ -81,7 +82,7 @@ func TestSeriesAreToldApart(t *testing.T) {
 func TestAttemptsOfMetricsEnd(t *testing.T) {
 	l, reader := started(t, telemetry.Options{})
 	for n := range 1000 {
-		l.OnEvent(t.Context(), pipeline.Event{Name: pipeline.EventExecutionAttempt, Severity: pipeline.Warning, Attempt: n, Handled: true})
+		l.OnEvent(t.Context(), pipeline.Event{Name: pipeline.EventExecutionAttempt, Severity: pipeline.SeverityWarning, Attempt: n, Handled: true})
 	}
 	attempts := collect(t, reader)["weir.attempt.duration"]
 	assert.Len(t, attempts.points, 101)
@@ -94,15 +95,15 @@ func TestSeverityFunc(t *testing.T) {
 		returned pipeline.Severity
 		shown    string
 	}{
-		{pipeline.Critical, "Critical"},
-		{pipeline.None, "None"},
+		{pipeline.SeverityCritical, "Critical"},
+		{pipeline.SeverityNone, "None"},
 		{pipeline.Severity(99), "None"},
 	} {
 		l, reader := started(t, telemetry.Options{SeverityFunc: func(e pipeline.Event) pipeline.Severity {
-			assert.Equal(t, pipeline.Warning, e.Severity)
+			assert.Equal(t, pipeline.SeverityWarning, e.Severity)
 			return tt.returned
 		}})
-		l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.Warning})
+		l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning})
 		counted := collect(t, reader)["weir.strategy.events"]
 		counted.at(t, map[string]any{"event.name": "OnRetry", "event.severity": tt.shown})
 	}
@@ -118,10 +119,10 @@ func TestEnrich(t *testing.T) {
 		return shared
 	}})
 	for range 2 {
-		l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.Warning})
+		l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning})
 	}
-	l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.Warning, Operation: "none"})
-	l.OnEvent(t.Context(), pipeline.Event{Name: pipeline.EventPipelineExecuted, Severity: pipeline.Information})
+	l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning, Operation: "none"})
+	l.OnEvent(t.Context(), pipeline.Event{Name: pipeline.EventPipelineExecuted, Severity: pipeline.SeverityInformation})
 
 	metrics := collect(t, reader)
 	counted := metrics["weir.strategy.events"]

@@ -3,7 +3,6 @@ package telemetry
 import (
 	"cmp"
 	"context"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/weir-go/weir/internal/recovered"
+	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -139,26 +139,14 @@ func (l *limiters) ask(ctx context.Context, limit int) limiterFigures {
 			figures = append(figures, limiterFigure{s.AvailablePermits, s.QueuedPermits, all[i].options})
 		default:
 			overflow = true
-			rest.available = addSaturated(rest.available, s.AvailablePermits)
-			rest.queued = addSaturated(rest.queued, s.QueuedPermits)
+			rest.available = saturate.Add(rest.available, s.AvailablePermits)
+			rest.queued = saturate.Add(rest.queued, s.QueuedPermits)
 		}
 	}
 	if overflow {
 		figures = append(figures, rest)
 	}
 	return figures
-}
-
-// addSaturated adds without overflow: an unlimited limiter has math.MaxInt64 permits.
-func addSaturated(a, b int64) int64 {
-	switch {
-	case b > 0 && a > math.MaxInt64-b:
-		return math.MaxInt64
-	case b < 0 && a < math.MinInt64-b:
-		return math.MinInt64
-	default:
-		return a + b
-	}
 }
 
 func (f limiterFigures) observe(o metric.Observer, i *instruments) {

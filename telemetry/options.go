@@ -82,7 +82,7 @@ var ErrInvalidOptions = errors.New("telemetry: invalid options")
 
 func (o Options) validate() error {
 	var problems []error
-	if o.SpanSeverity > pipeline.Critical {
+	if o.SpanSeverity > pipeline.SeverityCritical {
 		problems = append(problems, fmt.Errorf("SpanSeverity is %v, must be one of None to Critical", o.SpanSeverity))
 	}
 	if o.MaxSeries < 0 {

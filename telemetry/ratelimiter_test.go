@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -19,8 +20,8 @@ import (
 func TestWhatARateLimiterAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, reader := started(t, telemetry.Options{LeaseDuration: true})
-		permits := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
-		p := pipeline.Must(pipeline.Config{Name: "orders", Listener: l, Strategies: []pipeline.Strategy{ratelimit.New(permits, nil)}}.Build())
+		permits := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
+		p := weir.Must(pipeline.Config{Name: "orders", Listener: l, Strategies: []pipeline.Strategy{ratelimit.New(permits, nil)}}.Build())
 		at := func(result string) map[string]any {
 			attributes := map[string]any{"pipeline.name": "orders", "strategy.name": "RateLimiter"}
 			if result != "" {
@@ -77,8 +78,8 @@ func TestRateLimiterUnderATimeout(t *testing.T) {
 				if withOther {
 					l = pipeline.Listeners(tel, other)
 				}
-				permits := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
-				p := pipeline.Must(pipeline.Config{Name: "orders", Listener: l, Strategies: []pipeline.Strategy{
+				permits := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
+				p := weir.Must(pipeline.Config{Name: "orders", Listener: l, Strategies: []pipeline.Strategy{
 					timeout.New(time.Minute, nil), ratelimit.New(permits, nil),
 				}}.Build())
 				holding, err := permits.TryAcquire(t.Context(), 1)
@@ -163,7 +164,7 @@ func TestPartitionKeysAreNoAttributes(t *testing.T) {
 	}, limiter.PartitionedOptions{})
 	require.NoError(t, err)
 	type tenantKey struct{}
-	p := pipeline.Must(pipeline.Config{Name: "orders", Listener: l, Strategies: []pipeline.Strategy{
+	p := weir.Must(pipeline.Config{Name: "orders", Listener: l, Strategies: []pipeline.Strategy{
 		ratelimit.NewPartitioned(permits, func(ctx context.Context) string { return ctx.Value(tenantKey{}).(string) }, nil),
 	}}.Build())
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
@@ -185,9 +186,9 @@ func TestPartitionKeysAreNoAttributes(t *testing.T) {
 
 func TestObserveLimiter(t *testing.T) {
 	l, reader := started(t, telemetry.Options{})
-	permits := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 3}))
+	permits := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 3}))
 	stop := l.ObserveLimiter("orders", permits)
-	newer := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 5}))
+	newer := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 5}))
 	stopNewer := l.ObserveLimiter("orders", newer)
 	stopOther := l.ObserveLimiter("jobs", permits)
 

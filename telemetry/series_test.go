@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -17,7 +18,7 @@ import (
 
 func event(pipelineName, strategy, operation string) pipeline.Event {
 	return pipeline.Event{
-		Name: "OnRetry", Severity: pipeline.Warning, Operation: operation,
+		Name: "OnRetry", Severity: pipeline.SeverityWarning, Operation: operation,
 		Source: pipeline.Source{Pipeline: pipelineName, Strategy: strategy},
 	}
 }
@@ -85,7 +86,7 @@ func TestForget(t *testing.T) {
 		source("orders", "eu", "Retry"), source("orders", "eu", "RateLimiter"), source("orders", "us", "Retry"), source("jobs", "eu", "Retry"),
 	}
 	for _, s := range all {
-		l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.Warning, Source: s})
+		l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning, Source: s})
 		l.OnMeasurement(t.Context(), pipeline.Event{Name: "RateLimiterRequest", Source: s})
 	}
 	seen := func() (sources []string) {
@@ -109,7 +110,7 @@ func TestForget(t *testing.T) {
 	// An execution that was running has held a lease which is forgotten.
 	l.OnMeasurement(t.Context(), pipeline.Event{Name: "RateLimiterLease", Source: all[0]})
 	for _, s := range all[:3] { // there is room for them again
-		l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.Warning, Source: s})
+		l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning, Source: s})
 		l.OnMeasurement(t.Context(), pipeline.Event{Name: "RateLimiterRequest", Source: s})
 	}
 	assert.ElementsMatch(t, []string{"orders/eu/Retry", "orders/eu/RateLimiter", "orders/us/Retry", "jobs/eu/Retry"}, seen())
@@ -128,8 +129,8 @@ func TestLeaseActive_AtTheBound(t *testing.T) {
 	held := make(chan struct{})
 	release := make(chan struct{})
 	p := func(name string) *pipeline.Pipeline {
-		permits := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 10}))
-		return pipeline.Must(pipeline.Config{Name: name, Listener: l, Strategies: []pipeline.Strategy{ratelimit.New(permits, nil)}}.Build())
+		permits := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 10}))
+		return weir.Must(pipeline.Config{Name: name, Listener: l, Strategies: []pipeline.Strategy{ratelimit.New(permits, nil)}}.Build())
 	}
 	require.NoError(t, p("old").Execute(t.Context(), succeed))
 	newer := p("new")
@@ -197,7 +198,7 @@ func TestSeries_StringsInOtherPlaces(t *testing.T) {
 	for range 3 {
 		for _, name := range []string{"orders", "ordert", "order"} {
 			l.OnEvent(t.Context(), pipeline.Event{
-				Name: strings.Clone("OnRetry"), Severity: pipeline.Warning, Operation: strings.Clone("list"),
+				Name: strings.Clone("OnRetry"), Severity: pipeline.SeverityWarning, Operation: strings.Clone("list"),
 				Source: pipeline.Source{Pipeline: strings.Clone(name), Strategy: strings.Clone("Retry")},
 			})
 		}

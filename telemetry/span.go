@@ -60,7 +60,7 @@ func (t *Telemetry) spanStart(o *occurrence) *spanStart {
 	}
 	// The key of a series says all that is in the span, but for what metrics leave out.
 	var s *series
-	if o.extra == nil && o.Attempt < mostAttempts && (o.Severity == pipeline.Information || name == "attempt") {
+	if o.extra == nil && o.Attempt < mostAttempts && (o.Severity == pipeline.SeverityInformation || name == "attempt") {
 		from, i := t.series.source(&o.Source), kindOf(o.Name)
 		k := keyOf(i, &o.Event, o.errorType, nil)
 		s = t.series.own(from, i, &k)

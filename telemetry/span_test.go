@@ -13,6 +13,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/telemetry"
@@ -24,7 +25,7 @@ func recorder(options ...sdktrace.TracerProviderOption) (*sdktrace.TracerProvide
 }
 
 func retried(l pipeline.Listener) *pipeline.Pipeline {
-	return pipeline.Must(pipeline.Config{Name: "orders", Listener: l, Strategies: []pipeline.Strategy{
+	return weir.Must(pipeline.Config{Name: "orders", Listener: l, Strategies: []pipeline.Strategy{
 		retry.New(&retry.Options{MaxRetries: 1, Delay: time.Second}),
 	}}.Build())
 }
@@ -61,7 +62,7 @@ func TestSpanSeverity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		provider, spans := recorder()
 		ctx, span := provider.Tracer("test").Start(t.Context(), "request")
-		p := retried(newTelemetry(t, telemetry.Options{SpanSeverity: pipeline.Error}))
+		p := retried(newTelemetry(t, telemetry.Options{SpanSeverity: pipeline.SeverityError}))
 		require.ErrorIs(t, p.Execute(ctx, fail), errBoom)
 		span.End()
 		require.Len(t, spans.Ended()[0].Events(), 1)
@@ -74,7 +75,7 @@ func TestASpanThatDoesNotRecordGetsNothing(t *testing.T) {
 	ctx, span := provider.Tracer("test").Start(t.Context(), "request")
 	l := newTelemetry(t, telemetry.Options{})
 	assert.False(t, l.Enabled(ctx))
-	l.OnEvent(ctx, pipeline.Event{Name: "OnRetry", Severity: pipeline.Warning})
+	l.OnEvent(ctx, pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning})
 	span.End()
 	assert.Empty(t, spans.Ended())
 }
@@ -92,7 +93,7 @@ func TestSpansOfExecutionsAndAttempts(t *testing.T) {
 			}
 			return nil
 		}))
-		unnamed := pipeline.Must(pipeline.Config{Listener: l}.Build())
+		unnamed := weir.Must(pipeline.Config{Listener: l}.Build())
 		require.NoError(t, unnamed.Execute(ctx, succeed))
 
 		type row struct {
@@ -121,7 +122,7 @@ func TestSpans_EachHasItsOwnAttributes(t *testing.T) {
 		provider, spans := recorder()
 		l, _ := started(t, telemetry.Options{TracerProvider: provider, Spans: true, MaxSeries: max, SeverityFunc: func(e pipeline.Event) pipeline.Severity {
 			if e.Result != nil {
-				return pipeline.Critical
+				return pipeline.SeverityCritical
 			}
 			return e.Severity
 		}})
@@ -133,7 +134,7 @@ func TestSpans_EachHasItsOwnAttributes(t *testing.T) {
 		for range 2 {
 			for _, attempt := range []int{0, 1, 99, 100, 101} {
 				l.OnEvent(t.Context(), pipeline.Event{
-					Name: pipeline.EventExecutionAttempt, Severity: pipeline.Warning, Handled: attempt == 1, Attempt: attempt,
+					Name: pipeline.EventExecutionAttempt, Severity: pipeline.SeverityWarning, Handled: attempt == 1, Attempt: attempt,
 					Source: pipeline.Source{Pipeline: "orders", Strategy: "Retry"}, Operation: "list", Err: errBoom,
 				})
 				want = append(want, row{"attempt orders", []attribute.KeyValue{
@@ -146,7 +147,7 @@ func TestSpans_EachHasItsOwnAttributes(t *testing.T) {
 			for _, name := range []string{"orders", "jobs"} {
 				for _, result := range []any{nil, 1} {
 					l.OnEvent(t.Context(), pipeline.Event{
-						Name: pipeline.EventPipelineExecuted, Severity: pipeline.Information, Source: pipeline.Source{Pipeline: name}, Result: result,
+						Name: pipeline.EventPipelineExecuted, Severity: pipeline.SeverityInformation, Source: pipeline.Source{Pipeline: name}, Result: result,
 					})
 					severity := map[bool]string{true: "Information", false: "Critical"}[result == nil]
 					want = append(want, row{"pipeline " + name, []attribute.KeyValue{

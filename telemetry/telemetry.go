@@ -37,7 +37,11 @@ type instant = deadline.Instant
 
 // New makes a Telemetry. The error is that of options, which [errors.Is]
 // [ErrInvalidOptions], or of a MeterProvider that makes no instruments.
-func New(o Options) (*Telemetry, error) {
+func New(options *Options) (*Telemetry, error) {
+	var o Options
+	if options != nil {
+		o = *options
+	}
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
@@ -156,8 +160,8 @@ func (t *Telemetry) examine(ctx context.Context, o *occurrence) {
 
 // severity takes what is no severity for None.
 func severity(s pipeline.Severity) pipeline.Severity {
-	if s > pipeline.Critical {
-		return pipeline.None
+	if s > pipeline.SeverityCritical {
+		return pipeline.SeverityNone
 	}
 	return s
 }

@@ -21,11 +21,11 @@ import (
 )
 
 func TestOptionsAreValidated(t *testing.T) {
-	_, err := telemetry.New(telemetry.Options{MaxSeries: -1})
+	_, err := telemetry.New(&telemetry.Options{MaxSeries: -1})
 	require.ErrorIs(t, err, telemetry.ErrInvalidOptions)
 	assert.EqualError(t, err, "telemetry: invalid options: MaxSeries is -1, must be at least 1, or 0 for 1000")
 
-	_, err = telemetry.New(telemetry.Options{MaxSeries: -2, SpanSeverity: 9})
+	_, err = telemetry.New(&telemetry.Options{MaxSeries: -2, SpanSeverity: 9})
 	require.ErrorIs(t, err, telemetry.ErrInvalidOptions)
 	assert.EqualError(t, err, "telemetry: invalid options: SpanSeverity is Severity(9), must be one of None to Critical; MaxSeries is -2, must be at least 1, or 0 for 1000")
 }
@@ -41,7 +41,7 @@ func (failingMeter) Float64Histogram(string, ...metric.Float64HistogramOption) (
 }
 
 func TestAProviderThatFails(t *testing.T) {
-	_, err := telemetry.New(telemetry.Options{MeterProvider: failingProvider{}})
+	_, err := telemetry.New(&telemetry.Options{MeterProvider: failingProvider{}})
 	require.ErrorIs(t, err, errBoom)
 	require.NotErrorIs(t, err, telemetry.ErrInvalidOptions)
 	assert.True(t, strings.HasPrefix(err.Error(), "telemetry: "), err)
@@ -103,12 +103,12 @@ func TestGlobalProvider(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	l, reader := started(t, telemetry.Options{})
-	l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.Warning})
+	l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning})
 	assert.Contains(t, collect(t, reader), "weir.strategy.events")
 	require.NoError(t, l.Close())
 	assert.Empty(t, collect(t, reader))
 	require.NoError(t, l.Close())
-	l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.Warning})
+	l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning})
 }
 
 // Whoever imports weir is to choose an SDK, and its version, for himself.

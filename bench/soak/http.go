@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/hedge"
@@ -24,7 +25,7 @@ const mostUsers = 500
 
 // web runs a server behind limits, and clients that abort, send slowly, and use their requests again.
 func web(ctx context.Context, s *soak) error {
-	slots := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 10, QueueLimit: 20}))
+	slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 10, QueueLimit: 20}))
 	defer func() { _ = slots.Close() }()
 	perUser, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](bucketOf(5)), limiter.PartitionedOptions{
 		MaxPartitions: mostUsers, IdleTimeout: 100 * time.Millisecond,

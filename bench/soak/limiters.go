@@ -7,15 +7,16 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 )
 
 // limiters puts the limiters of one process under contention while their limits change and waiters leave.
 func limiters(ctx context.Context, s *soak) error {
-	bucket := limiter.Must(limiter.NewTokenBucket(bucketOf(50)))
-	fixed := limiter.Must(limiter.NewFixedWindow(fixedOf(50)))
-	sliding := limiter.Must(limiter.NewSlidingWindow(slidingOf(50)))
-	slots := limiter.Must(limiter.NewConcurrency(slotsOf(20)))
+	bucket := weir.Must(limiter.NewTokenBucket(bucketOf(50)))
+	fixed := weir.Must(limiter.NewFixedWindow(fixedOf(50)))
+	sliding := weir.Must(limiter.NewSlidingWindow(slidingOf(50)))
+	slots := weir.Must(limiter.NewConcurrency(slotsOf(20)))
 	chain, err := limiter.Chain(bucket, slots)
 	if err != nil {
 		return err

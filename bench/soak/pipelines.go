@@ -85,7 +85,7 @@ func pipelines(ctx context.Context, s *soak) error {
 	if err := os.WriteFile(file, []byte(configuration()), 0o600); err != nil {
 		return err
 	}
-	tel, err := telemetry.New(telemetry.Options{Logger: slog.New(slog.DiscardHandler)})
+	tel, err := telemetry.New(&telemetry.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
@@ -87,7 +88,7 @@ func TestChiExempt(t *testing.T) {
 		expect(t, r, "/healthz", http.StatusOK, http.StatusOK)
 	})
 	t.Run("or the request says it", func(t *testing.T) {
-		l := weirhttp.Must(weirhttp.New(weirhttp.Options{
+		l := weir.Must(weirhttp.New(weirhttp.Options{
 			Global: weirhttp.Policy{Limiter: bucket(t, 1)},
 			Exempt: func(r *http.Request) bool { return r.URL.Path == "/healthz" },
 		}))

@@ -20,6 +20,7 @@ type room struct {
 	testOnly   []string // modules, for tests, besides those in everyTest
 	testing    bool     // code that is not a test may import "testing"
 	nobody     bool     // nothing imports it, tests included
+	everyone   bool     // every room may import it, but for those that are for everyone, too
 }
 
 // everyTest is what the tests of every room may import besides the standard library.
@@ -103,8 +104,13 @@ var rooms = []room{
 	{name: "bench", mayImport: []string{"..."}, thirdParty: []string{"..."}, nobody: true},
 	{name: "bench/soak", mayImport: []string{"..."}, thirdParty: []string{"..."}, nobody: true},
 
-	// What every room may import: mayImportRoom says so.
-	{name: "internal/recovered"},
+	// What all packages share: the error of wrong options and Must.
+	{name: ".", everyone: true},
+	{name: "internal/validate", everyone: true, mayImport: []string{"."}},
+	{name: "internal/clock", everyone: true},
+	{name: "internal/saturate", everyone: true},
+	{name: "internal/isnil", everyone: true},
+	{name: "internal/recovered", everyone: true},
 	// The context of a timeout, which pipelines hand on.
 	{name: "internal/deadline"},
 	// What telemetry tells the strategy that measures for it.
@@ -155,7 +161,7 @@ func (r room) mayImportRoom(to room) bool {
 	if r.name == to.name {
 		return true // its own internal directory
 	}
-	if to.name == "internal/recovered" {
+	if to.everyone && !r.everyone {
 		return true
 	}
 	if to.nobody {

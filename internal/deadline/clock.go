@@ -1,25 +1,9 @@
 package deadline
 
 import (
-	"math"
 	"sync/atomic"
 	"time"
 )
-
-// processStart is what this package's moments count from: time.Since of a time
-// that is kept reads only the monotonic clock, and costs half of time.Now.
-var processStart = time.Now()
-
-// Now returns the present moment. It is compared with what the functions of this package return.
-func Now() time.Duration { return time.Since(processStart) }
-
-// Add returns moment + d, or the last moment if that overflows. d is not negative.
-func Add(moment, d time.Duration) time.Duration {
-	if moment > math.MaxInt64-d {
-		return math.MaxInt64
-	}
-	return moment + d
-}
 
 // lastWall is a reading of both clocks that is as good as a new one until the wall clock is set.
 var lastWall atomic.Pointer[time.Time]

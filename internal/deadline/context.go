@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/internal/clock"
 )
 
 // A Limit is what the contexts of many executions have in common.
@@ -60,9 +62,9 @@ func EndsBy(ctx context.Context, moment time.Duration) bool {
 		return false
 	}
 	if hasNoMonotonic(at) { // the wall clock decides
-		return time.Until(at) <= moment-Now()
+		return time.Until(at) <= moment-clock.Now()
 	}
-	return at.Sub(processStart) <= moment
+	return clock.Of(at) <= moment
 }
 
 // Deadline returns ours: it is earlier than the parent's. It is told from the
@@ -74,7 +76,7 @@ func (c *Context) Deadline() (time.Time, bool) {
 		c.wall.CompareAndSwap(nil, wallClock())
 		from = c.wall.Load()
 	}
-	return from.Add(c.deadline - from.Sub(processStart)), true
+	return from.Add(c.deadline - clock.Of(*from)), true
 }
 
 // String does not look at what changes: fmt would, and race with arm.
@@ -87,7 +89,7 @@ func (c *Context) Done() <-chan struct{} { return c.arm().Done() }
 
 // Err looks at the parent and the clock until the context is armed.
 func (c *Context) Err() error {
-	if c.state.Load() == nil && early(c.parent) == nil && Now() < c.deadline {
+	if c.state.Load() == nil && early(c.parent) == nil && clock.Now() < c.deadline {
 		return nil
 	}
 	return c.arm().Err()

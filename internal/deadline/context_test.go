@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/deadline"
 )
 
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var late = &deadline.Limit{After: time.Second, Cause: errors.New("late")}
 
 func limited(parent context.Context) *deadline.Context {
-	return deadline.New(parent, late, deadline.Now()+late.After)
+	return deadline.New(parent, late, clock.Now()+late.After)
 }
 
 func TestContext_Size(t *testing.T) {
@@ -83,7 +83,7 @@ func TestContext_EarlyOnceArmed(t *testing.T) {
 
 func TestNowIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		began := deadline.Now()
+		began := clock.Now()
 		c := limited(t.Context())
 		defer c.Finish()
 		endless := deadline.New(t.Context(), &deadline.Limit{After: 1<<63 - 1, Cause: late.Cause}, 1<<63-1)
@@ -116,7 +116,7 @@ func TestInstant(t *testing.T) {
 func TestContext_Nested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		long := &deadline.Limit{After: time.Minute, Cause: errors.New("long")}
-		outer := deadline.New(t.Context(), long, deadline.Now()+long.After)
+		outer := deadline.New(t.Context(), long, clock.Now()+long.After)
 		inner := limited(outer)
 		assert.NoError(t, inner.Err())
 		outer.Finish()
@@ -133,7 +133,7 @@ func TestEndsBy(t *testing.T) {
 func endsBy(t *testing.T) {
 	t.Helper()
 	assert.False(t, deadline.EndsBy(t.Context(), 1<<62))
-	now := deadline.Now()
+	now := clock.Now()
 	c := deadline.New(t.Context(), late, now+time.Minute)
 	defer c.Finish()
 	at, _ := c.Deadline()
@@ -162,12 +162,6 @@ func TestContext_DeadlineIsOnTheWallClock(t *testing.T) {
 	assert.WithinDuration(t, before.Add(late.After).Round(0), at.Round(0), 100*time.Millisecond)
 	again, _ := c.Deadline()
 	assert.Equal(t, at, again)
-}
-
-func TestAdd(t *testing.T) {
-	assert.Equal(t, 3*time.Second, deadline.Add(time.Second, 2*time.Second))
-	assert.Equal(t, time.Duration(math.MaxInt64), deadline.Add(time.Second, 1<<63-1))
-	assert.Equal(t, time.Duration(math.MaxInt64), deadline.Add(1<<63-2, 5))
 }
 
 func TestAllocations(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"math"
 	"time"
+
+	"github.com/weir-go/weir/internal/clock"
 )
 
 // An Early is a Context on its way from the timeout to the callback, as long as it passes only
@@ -62,7 +64,7 @@ func NowIn(ctx context.Context) time.Duration {
 			return c.deadline - c.limit.After
 		}
 	}
-	return Now()
+	return clock.Now()
 }
 
 // Instant is embedded in a strategy that takes an [Early] context, and in a listener that may be told of an

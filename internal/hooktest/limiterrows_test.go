@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -143,7 +144,7 @@ func granted(method string, use func(*limiter.Granter)) func(x *scene) drill {
 
 // refunds has a chain undo the grant of its first limiter, which is u.
 func (x *scene) refunds(u limiter.Limiter) func() {
-	full := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+	full := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
 	lease := must(full.TryAcquire(context.Background(), 1))
 	x.then(func() { lease.Release(); _ = full.Close() })
 	chain := must(limiter.Chain(u, full))

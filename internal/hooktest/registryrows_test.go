@@ -112,7 +112,7 @@ func (r reporter) ConfigReloaded(time.Time, error) { r.x.hit() }
 func (x *scene) heardBy(o telemetry.Options) drill {
 	reader := sdkmetric.NewManualReader()
 	o.MeterProvider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
-	t := must(telemetry.New(o))
+	t := must(telemetry.New(&o))
 	p := x.heard(t, ratelimit.New(x.limiter(), nil))
 	x.then(func() {
 		for _, active := range metric(reader, "weir.rate_limiter.lease.active") {
@@ -409,7 +409,7 @@ var registryRows = []row{
 	}},
 	{"telemetry.Telemetry.ObserveLimiter(l)", ours, func(x *scene) drill {
 		reader := sdkmetric.NewManualReader()
-		t := must(telemetry.New(telemetry.Options{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))}))
+		t := must(telemetry.New(&telemetry.Options{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))}))
 		stop := t.ObserveLimiter("hook", x.user("Statistics"))
 		t.ObserveLimiter("other", x.limiter())
 		x.then(func() { stop(); _ = t.Close() })

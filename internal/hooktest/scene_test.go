@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 )
@@ -108,7 +109,7 @@ func (x *scene) then(f func()) { x.checks = append(x.checks, f) }
 // limiter returns a limiter that must be full at the end.
 func (x *scene) limiter() *limiter.Concurrency {
 	const permits = 4
-	l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: permits, QueueLimit: 1}))
+	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: permits, QueueLimit: 1}))
 	x.then(func() {
 		if s := l.Statistics(); s.AvailablePermits != permits || s.QueuedPermits != 0 {
 			x.Errorf("permits are lost: %+v of %d", s, permits)
@@ -120,12 +121,12 @@ func (x *scene) limiter() *limiter.Concurrency {
 
 // pipeline makes a pipeline of strategies.
 func (x *scene) pipeline(s ...pipeline.Strategy) *pipeline.Pipeline {
-	return pipeline.Must(pipeline.New("p", s...))
+	return weir.Must(pipeline.New("p", s...))
 }
 
 // heard makes a pipeline of strategies with a listener.
 func (x *scene) heard(l pipeline.Listener, s ...pipeline.Strategy) *pipeline.Pipeline {
-	return pipeline.Must(pipeline.Config{Name: "p", Listener: l, Strategies: s}.Build())
+	return weir.Must(pipeline.Config{Name: "p", Listener: l, Strategies: s}.Build())
 }
 
 // succeeds runs a pipeline of strategies whose callback succeeds.

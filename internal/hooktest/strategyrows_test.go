@@ -8,6 +8,7 @@ import (
 	failsafego "github.com/failsafe-go/failsafe-go"
 	"github.com/failsafe-go/failsafe-go/retrypolicy"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/adaptive"
@@ -28,7 +29,7 @@ func (x *scene) between(err error, s pipeline.Strategy) drill {
 
 // full is a limiter without a permit.
 func (x *scene) full() limiter.Limiter {
-	l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
 	lease := must(l.TryAcquire(context.Background(), 1))
 	x.then(func() { lease.Release(); _ = l.Close() })
 	return l

@@ -49,6 +49,7 @@ var packages = map[string]string{
 	"testing":        "testing",
 	"time":           "time",
 	"timeout":        "github.com/weir-go/weir/strategies/timeout",
+	"weir":           "github.com/weir-go/weir",
 	"weirhttp":       "github.com/weir-go/weir/transport/weirhttp",
 	"weirpostgres":   "github.com/weir-go/weir/store/weirpostgres",
 	"weirredis":      "github.com/weir-go/weir/store/weirredis",

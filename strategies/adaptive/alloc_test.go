@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/adaptive"
@@ -17,10 +18,10 @@ func TestAllocations(t *testing.T) {
 		limiter limiter.Limiter
 		most    float64
 	}{
-		"limiter":   {limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{MinLimit: 10, MaxLimit: 10})), 6},
-		"throttler": {limiter.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{})), 5},
+		"limiter":   {weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{MinLimit: 10, MaxLimit: 10})), 6},
+		"throttler": {weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{})), 5},
 	} {
-		p, ctx := pipeline.Must(pipeline.New("orders", adaptive.New(c.limiter, nil))), t.Context()
+		p, ctx := weir.Must(pipeline.New("orders", adaptive.New(c.limiter, nil))), t.Context()
 		if got := testing.AllocsPerRun(200, func() { _ = p.Execute(ctx, succeed) }); got > c.most {
 			t.Errorf("%s: %v allocations, want at most %v", name, got, c.most)
 		} else {
@@ -31,11 +32,11 @@ func TestAllocations(t *testing.T) {
 
 func BenchmarkExecute(b *testing.B) {
 	for name, l := range map[string]limiter.Limiter{
-		"limiter":   limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{MinLimit: 10, MaxLimit: 10})),
-		"throttler": limiter.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{})),
+		"limiter":   weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{MinLimit: 10, MaxLimit: 10})),
+		"throttler": weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{})),
 	} {
 		b.Run(name, func(b *testing.B) {
-			p, ctx := pipeline.Must(pipeline.New("orders", adaptive.New(l, nil))), context.Background()
+			p, ctx := weir.Must(pipeline.New("orders", adaptive.New(l, nil))), context.Background()
 			b.ReportAllocs()
 			for b.Loop() {
 				_ = p.Execute(ctx, func(context.Context) error { return nil })

@@ -5,15 +5,15 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/adaptive"
 )
 
 func Example() {
-	l := limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 1, MaxLimit: 500}))
+	l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 1, MaxLimit: 500}))
 	defer l.Close()
-	p := pipeline.Must(pipeline.New("orders", adaptive.New(l, nil)))
+	p := weir.Must(pipeline.New("orders", adaptive.New(l, nil)))
 
 	err := p.Execute(context.Background(), func(ctx context.Context) error {
 		fmt.Println("the first one runs")
@@ -31,8 +31,8 @@ func Example() {
 }
 
 func ExampleThrottler() {
-	th := limiter.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{}))
-	p := pipeline.Must(pipeline.New("orders", adaptive.New(th, nil)))
+	th := weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{}))
+	p := weir.Must(pipeline.New("orders", adaptive.New(th, nil)))
 	calls, rejected := 0, 0
 	for range 1000 {
 		err := p.Execute(context.Background(), func(context.Context) error {
@@ -51,7 +51,7 @@ func ExampleThrottler() {
 }
 
 func ExampleFail() {
-	l := limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{}))
+	l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{}))
 	defer l.Close()
 
 	work := func(ctx context.Context) error {

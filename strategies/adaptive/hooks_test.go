@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/adaptive"
@@ -36,7 +37,7 @@ func TestStrategy_MeasurerThatDoesNotReturn(t *testing.T) {
 		for _, name := range []string{ratelimit.MeasureRequest, ratelimit.MeasureLease} {
 			slots, err := adaptive.NewLimiter(adaptive.LimiterOptions{MinLimit: 1, InitialLimit: 1, MaxLimit: 1})
 			require.NoError(t, err)
-			p := pipeline.Must(pipeline.Config{
+			p := weir.Must(pipeline.Config{
 				Strategies: []pipeline.Strategy{adaptive.New(slots, nil)},
 				Listener:   &misbehaving{name, leave},
 			}.Build())
@@ -74,10 +75,10 @@ func TestLimiterOptions_OnLimitChanged(t *testing.T) {
 			},
 		})
 		require.NoError(t, err)
-		slots := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+		slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
 		both, err := limiter.Chain(slots, l)
 		require.NoError(t, err)
-		p := pipeline.Must(pipeline.New("p", adaptive.New(both, nil)))
+		p := weir.Must(pipeline.New("p", adaptive.New(both, nil)))
 		for range 200 {
 			func() {
 				defer func() { _ = recover() }()

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/strategies/adaptive"
 )
@@ -60,7 +61,7 @@ func release(l limiter.Lease) { l.Release() }
 func TestLimitRisesWhileThereIsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var changes []int
-		l := limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{
+		l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{
 			InitialLimit: 5, MaxLimit: 40,
 			OnLimitChanged: func(old, current int) {
 				if len(changes) > 0 {
@@ -79,7 +80,7 @@ func TestLimitRisesWhileThereIsRoom(t *testing.T) {
 
 func TestLimitFallsWhenWorkPilesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 40, MaxLimit: 100}))
+		l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 40, MaxLimit: 100}))
 		load(l, make(server, 60), 40, 20*time.Second, release)
 		require.GreaterOrEqual(t, l.Limit(), 40)
 		before := l.Limit()
@@ -91,7 +92,7 @@ func TestLimitFallsWhenWorkPilesUp(t *testing.T) {
 func TestFailuresAreNotLearnedFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, end := range map[string]func(limiter.Lease){"fail": adaptive.Fail, "ignore": adaptive.Ignore} {
-			l := limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 5}))
+			l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 5}))
 			highest := load(l, make(server, 100), 10, 20*time.Second, end)
 			assert.Equal(t, 5, highest, name)
 			s := l.Statistics()
@@ -102,7 +103,7 @@ func TestFailuresAreNotLearnedFrom(t *testing.T) {
 }
 
 func TestPermitsAboveTodaysLimit(t *testing.T) {
-	l := limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 5, MaxLimit: 40, QueueLimit: 100}))
+	l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 5, MaxLimit: 40, QueueLimit: 100}))
 	ctx := t.Context()
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
@@ -129,7 +130,7 @@ func TestPermitsAboveTodaysLimit(t *testing.T) {
 // A heavy execution fills the limiter as several would, and its time counts once.
 func TestHeavyExecutions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 10, MinSamples: 4}))
+		l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 10, MinSamples: 4}))
 		ctx := t.Context()
 		for range 20 {
 			first, err := l.TryAcquire(ctx, 6)
@@ -149,9 +150,9 @@ func TestHeavyExecutions(t *testing.T) {
 
 func TestChainTellsBoth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		throttler := limiter.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{MinExecutions: -1}))
-		adaptiveLimiter := limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 5}))
-		chain := limiter.Must(limiter.Chain(throttler, adaptiveLimiter))
+		throttler := weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{MinExecutions: -1}))
+		adaptiveLimiter := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 5}))
+		chain := weir.Must(limiter.Chain(throttler, adaptiveLimiter))
 		began := time.Now()
 		var wg sync.WaitGroup
 		for range 5 {
@@ -171,12 +172,12 @@ func TestChainTellsBoth(t *testing.T) {
 }
 
 func TestChainThatCameToNothing(t *testing.T) {
-	throttler := limiter.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{}))
-	adaptiveLimiter := limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 5}))
-	full := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+	throttler := weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{}))
+	adaptiveLimiter := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 5}))
+	full := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
 	_, err := full.TryAcquire(t.Context(), 1)
 	require.NoError(t, err)
-	chain := limiter.Must(limiter.Chain(throttler, adaptiveLimiter, full))
+	chain := weir.Must(limiter.Chain(throttler, adaptiveLimiter, full))
 	for _, n := range []int{0, 1} {
 		lease, err := chain.TryAcquire(t.Context(), n)
 		require.NoError(t, err)
@@ -187,7 +188,7 @@ func TestChainThatCameToNothing(t *testing.T) {
 }
 
 func TestLimiterConcurrentSafe(t *testing.T) {
-	l := limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{
+	l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{
 		InitialLimit: 5, MaxLimit: 20, QueueLimit: 5, MinWindow: 1, MinSamples: 1,
 		OnLimitChanged: func(int, int) {},
 	}))
@@ -233,7 +234,7 @@ func TestLimiterOptions(t *testing.T) {
 		require.NoError(t, err)
 		assert.NoError(t, l.Options().Validate())
 	}
-	o := limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{})).Options()
+	o := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{})).Options()
 	assert.Equal(t, adaptive.LimiterOptions{
 		MinLimit: 1, MaxLimit: 200, InitialLimit: 20, MaxLimitFactor: 5, MinWindow: time.Second, MaxWindow: 30 * time.Second,
 		MinSamples: 50, Quantile: 0.9, BaselineAge: 10, CorrelationWindow: 50,

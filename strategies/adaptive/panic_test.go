@@ -6,13 +6,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/strategies/adaptive"
 )
 
 func TestPanicOfOnLimitChangedLosesNoPermits(t *testing.T) {
 	panics := 0
-	l := limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{
+	l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{
 		InitialLimit: 10, MaxLimit: 20, MinWindow: 1, MinSamples: 1,
 		OnLimitChanged: func(int, int) { panics++; panic("oh") },
 	}))

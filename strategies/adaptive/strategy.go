@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/internal/judge"
@@ -105,9 +106,9 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 // measured is Execute where somebody measures. What it measures is what the
 // strategy of package ratelimit does, under the same names.
 func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error) {
-	asked := sinceStart()
+	asked := clock.Now()
 	lease, err := s.acquire(ctx)
-	answered := sinceStart()
+	answered := clock.Now()
 	answer := pipeline.Event{Name: ratelimit.MeasureRequest, Duration: answered - asked, Err: err}
 	if err == nil && !lease.Acquired() {
 		answer.Err = rejection(next, lease)
@@ -124,7 +125,7 @@ func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error
 			end(lease, ignored)
 			return
 		}
-		next.MeasureEnd(ctx, pipeline.Event{Name: ratelimit.MeasureLease, Duration: sinceStart() - answered}, begun)
+		next.MeasureEnd(ctx, pipeline.Event{Name: ratelimit.MeasureLease, Duration: clock.Now() - answered}, begun)
 	}()
 	begun = next.MeasureBegin(ctx, answer)
 	measured = true
@@ -178,7 +179,7 @@ func (s *Strategy) notGranted(ctx context.Context, next pipeline.Next, lease lim
 		return nil, judge.Uncalled(fmt.Errorf("adaptive: %v: %w", next.Source(), err))
 	}
 	rejected := rejection(next, lease)
-	next.Report(ctx, pipeline.Event{Name: ratelimit.EventRejected, Severity: pipeline.Error, Err: rejected})
+	next.Report(ctx, pipeline.Event{Name: ratelimit.EventRejected, Severity: pipeline.SeverityError, Err: rejected})
 	if s.options.OnRejected != nil {
 		if instead := s.options.OnRejected(ctx, ratelimit.Rejection{Source: rejected.Source, Lease: lease}); instead != nil {
 			return nil, instead

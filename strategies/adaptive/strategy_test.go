@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/adaptive"
@@ -25,7 +26,7 @@ var errBoom = errors.New("boom")
 // rejection rate is 0 for a success or nothing, and 0.5 for a failure; a success
 // before a failure makes it less.
 func counting() *adaptive.Throttler {
-	return limiter.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{MinExecutions: -1, MaxRejectionRate: 0.5}))
+	return weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{MinExecutions: -1, MaxRejectionRate: 0.5}))
 }
 
 // told is what th was told: it is told of a failure more, and says how much that
@@ -82,7 +83,7 @@ func TestWhatTheLimiterIsTold(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			th := counting()
-			p := pipeline.Must(pipeline.New("orders", adaptive.New(th, &adaptive.Options{Handle: c.handle})))
+			p := weir.Must(pipeline.New("orders", adaptive.New(th, &adaptive.Options{Handle: c.handle})))
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			got, err := pipeline.ExecuteValue(ctx, p, func(context.Context) (string, error) {
@@ -102,8 +103,8 @@ func TestPanicAndGoexitAreFailures(t *testing.T) {
 	for name, leave := range map[string]func(){"panic": func() { panic("boom") }, "goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			th := counting()
-			l := limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 1}))
-			p := pipeline.Must(pipeline.New("orders", adaptive.New(limiter.Must(limiter.Chain(th, l)), nil)))
+			l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 1}))
+			p := weir.Must(pipeline.New("orders", adaptive.New(weir.Must(limiter.Chain(th, l)), nil)))
 			var wg sync.WaitGroup
 			wg.Go(func() {
 				defer func() {
@@ -121,12 +122,12 @@ func TestPanicAndGoexitAreFailures(t *testing.T) {
 }
 
 func TestRejection(t *testing.T) {
-	l := limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 1}))
+	l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 1}))
 	var events []pipeline.Event
 	var asked []ratelimit.Rejection
 	instead := errors.New("come back tomorrow")
 	var replace bool
-	p := pipeline.Must(pipeline.Config{
+	p := weir.Must(pipeline.Config{
 		Name: "orders",
 		Strategies: []pipeline.Strategy{adaptive.New(l, &adaptive.Options{
 			OnRejected: func(_ context.Context, r ratelimit.Rejection) error {
@@ -156,7 +157,7 @@ func TestRejection(t *testing.T) {
 	assert.Equal(t, "orders/AdaptiveLimiter", rejected.Source.String())
 	assert.Equal(t, limiter.ReasonNoPermit, rejected.Reason)
 	require.Len(t, events, 1)
-	assert.Equal(t, pipeline.Error, events[0].Severity)
+	assert.Equal(t, pipeline.SeverityError, events[0].Severity)
 	assert.Equal(t, err, events[0].Err)
 	require.Len(t, asked, 1)
 	assert.False(t, asked[0].Lease.Acquired())
@@ -173,9 +174,9 @@ func TestRejection(t *testing.T) {
 }
 
 func TestPermitsFunc(t *testing.T) {
-	l := limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 5}))
+	l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 5}))
 	n := 5
-	p := pipeline.Must(pipeline.New("orders", adaptive.New(l, &adaptive.Options{Permits: func(context.Context) int { return n }})))
+	p := weir.Must(pipeline.New("orders", adaptive.New(l, &adaptive.Options{Permits: func(context.Context) int { return n }})))
 	require.NoError(t, p.Execute(t.Context(), func(context.Context) error {
 		assert.Zero(t, l.Statistics().AvailablePermits)
 		return nil
@@ -186,7 +187,7 @@ func TestPermitsFunc(t *testing.T) {
 
 func TestOwnedLimiter(t *testing.T) {
 	s := adaptive.New(nil, nil)
-	p := pipeline.Must(pipeline.New("orders", s))
+	p := weir.Must(pipeline.New("orders", s))
 	require.NoError(t, p.Execute(t.Context(), func(context.Context) error { return nil }))
 	require.NoError(t, p.Close())
 	_, err := s.Limiter().TryAcquire(t.Context(), 1)
@@ -204,9 +205,9 @@ func TestOwnedLimiter(t *testing.T) {
 }
 
 func TestDescribe(t *testing.T) {
-	l := limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 7}))
-	bucket := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 3}))
-	p := pipeline.Must(pipeline.New("orders",
+	l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 7}))
+	bucket := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 3}))
+	p := weir.Must(pipeline.New("orders",
 		adaptive.New(l, nil), adaptive.New(counting(), &adaptive.Options{Name: "Throttler"}), adaptive.New(bucket, nil)))
 	d := p.Describe().Strategies
 	assert.Equal(t, adaptive.State{Statistics: limiter.Statistics{AvailablePermits: 7}, Limit: 7}, d[0].State)
@@ -238,8 +239,8 @@ func (m *measurer) OnMeasurement(_ context.Context, e pipeline.Event) {
 
 func TestMeasurements(t *testing.T) {
 	m := &measurer{ListenerFunc: func(context.Context, pipeline.Event) {}}
-	l := limiter.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 1}))
-	p := pipeline.Must(pipeline.Config{Name: "orders", Strategies: []pipeline.Strategy{adaptive.New(l, nil)}, Listener: m}.Build())
+	l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 1}))
+	p := weir.Must(pipeline.Config{Name: "orders", Strategies: []pipeline.Strategy{adaptive.New(l, nil)}, Listener: m}.Build())
 	require.NoError(t, p.Execute(t.Context(), func(ctx context.Context) error {
 		require.ErrorIs(t, p.Execute(ctx, func(context.Context) error { return nil }), pipeline.ErrRejected)
 		return nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/failsafe-go/failsafe-go/adaptivethrottler"
 
+	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 )
@@ -92,7 +93,7 @@ func NewThrottler(o ThrottlerOptions) (*Throttler, error) {
 	}
 	o = o.withDefaults()
 	t := &Throttler{options: o, engine: o.engine()}
-	t.learned.Store(int64(sinceStart() - o.Period))
+	t.learned.Store(int64(clock.Now() - o.Period))
 	return t, nil
 }
 
@@ -130,10 +131,10 @@ func (t *Throttler) settle(_ *tracked, o outcome) {
 	switch o {
 	case success:
 		t.engine.RecordSuccess()
-		t.learned.Store(int64(sinceStart()))
+		t.learned.Store(int64(clock.Now()))
 	case failure:
 		t.engine.RecordFailure()
-		t.learned.Store(int64(sinceStart()))
+		t.learned.Store(int64(clock.Now()))
 	case undone:
 		t.takeBack()
 	}
@@ -174,7 +175,7 @@ func (t *Throttler) IdleDuration() (idle time.Duration, ok bool) {
 // there is something. The engine must not be asked then: it forgets only when it
 // counts again, so one that rejects everything would do so for ever.
 func (t *Throttler) forgotten() time.Duration {
-	return sinceStart() - time.Duration(t.learned.Load()) - t.options.Period
+	return clock.Now() - time.Duration(t.learned.Load()) - t.options.Period
 }
 
 // Close makes TryAcquire and Acquire return [limiter.ErrClosed]. It never fails.
@@ -182,9 +183,3 @@ func (t *Throttler) Close() error {
 	t.closed.Store(true)
 	return nil
 }
-
-// processStart is what durations are measured from: time.Since of a time that is
-// kept reads only the monotonic clock.
-var processStart = time.Now()
-
-func sinceStart() time.Duration { return time.Since(processStart) }

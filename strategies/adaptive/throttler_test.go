@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/adaptive"
@@ -17,7 +18,7 @@ import (
 
 func TestThrottler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		th := limiter.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{}))
+		th := weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{}))
 		ctx := t.Context()
 		// run runs so many executions, of which every fails-th fails, and counts those rejected.
 		run := func(executions, fails int) (rejected int) {
@@ -55,7 +56,7 @@ func TestThrottler(t *testing.T) {
 // failsafe-go's window moves on only when something is counted.
 func TestThrottlerThatRejectsEverythingRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		th := limiter.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{
+		th := weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{
 			MinExecutions: -1, FailureRate: 0.001, MaxRejectionRate: 1, Period: time.Second,
 		}))
 		acquired := func() bool {
@@ -78,7 +79,7 @@ func TestThrottlerThatRejectsEverythingRecovers(t *testing.T) {
 }
 
 func TestThrottlerIgnores(t *testing.T) {
-	th := limiter.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{MinExecutions: -1, MaxRejectionRate: 1}))
+	th := weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{MinExecutions: -1, MaxRejectionRate: 1}))
 	for range 50 {
 		lease, err := th.TryAcquire(t.Context(), 1)
 		require.NoError(t, err)
@@ -93,7 +94,7 @@ func TestThrottlerIgnores(t *testing.T) {
 
 func TestThrottlerIsIdleWhenItRemembersNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		th := limiter.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{}))
+		th := weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{}))
 		idle := func() time.Duration {
 			d, ok := th.IdleDuration()
 			if !ok {
@@ -122,18 +123,18 @@ func TestThrottlerOptions(t *testing.T) {
 		assert.ErrorContains(t, err, field)
 	}
 	assert.Equal(t, adaptive.ThrottlerOptions{FailureRate: 0.1, Period: time.Minute, MinExecutions: 10, MaxRejectionRate: 0.9},
-		limiter.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{})).Options())
+		weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{})).Options())
 }
 
 // Executions that waited in a queue inside until their time was over have called nothing.
 func TestThrottler_WaitsInVainAreNoFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		throttler := limiter.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{}))
-		l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 10}))
+		throttler := weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{}))
+		l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 10}))
 		lease, err := l.TryAcquire(t.Context(), 1)
 		require.NoError(t, err)
 		defer lease.Release()
-		p := pipeline.Must(pipeline.New("orders", adaptive.New(throttler, nil), ratelimit.New(l, nil)))
+		p := weir.Must(pipeline.New("orders", adaptive.New(throttler, nil), ratelimit.New(l, nil)))
 		for range 300 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 			require.ErrorIs(t, p.Execute(ctx, func(context.Context) error { return nil }), context.DeadlineExceeded)

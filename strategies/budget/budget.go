@@ -38,9 +38,9 @@ func Refund(ctx context.Context, b Budget) {
 // failure: [errors.Is] finds both.
 var ErrExhausted = errors.New("budget: exhausted")
 
-// EventOnExhausted is the event of an attempt that was not made because the budget
+// EventExhausted is the event of an attempt that was not made because the budget
 // is exhausted; its Source is the strategy that would have made it. Warning.
-const EventOnExhausted = "OnBudgetExhausted"
+const EventExhausted = "OnBudgetExhausted"
 
 // A Ratio is a [Budget] of so many extra attempts for each execution, and a few
 // each second besides. A nil *Ratio allows everything.
@@ -59,15 +59,6 @@ func New(o *Options) (*Ratio, error) {
 		return nil, err
 	}
 	return &Ratio{options: o.withDefaults()}, nil
-}
-
-// Must returns r, and panics if err is not nil. It is for package variables and
-// examples, where a wrong option is a mistake in the program.
-func Must(r *Ratio, err error) *Ratio {
-	if err != nil {
-		panic(err)
-	}
-	return r
 }
 
 // Count implements [Budget]. It takes no lock.

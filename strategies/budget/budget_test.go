@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/strategies/budget"
 )
 
@@ -35,7 +36,7 @@ func left(t *testing.T, b budget.Budget) (n int) {
 }
 
 func TestRatioOfTheExecutions(t *testing.T) {
-	b := budget.Must(budget.New(&budget.Options{Ratio: 0.1, MinPerSecond: off}))
+	b := weir.Must(budget.New(&budget.Options{Ratio: 0.1, MinPerSecond: off}))
 	assert.Zero(t, left(t, b), "nothing was executed")
 	counted(t, b, 9)
 	assert.Zero(t, left(t, b))
@@ -44,13 +45,13 @@ func TestRatioOfTheExecutions(t *testing.T) {
 	counted(t, b, 1000)
 	assert.Equal(t, 100, left(t, b))
 
-	b = budget.Must(budget.New(&budget.Options{Ratio: 2.5, MinPerSecond: off}))
+	b = weir.Must(budget.New(&budget.Options{Ratio: 2.5, MinPerSecond: off}))
 	counted(t, b, 2)
 	assert.Equal(t, 5, left(t, b), "more than one each")
 }
 
 func TestDefaults(t *testing.T) {
-	b := budget.Must(budget.New(nil))
+	b := weir.Must(budget.New(nil))
 	assert.Equal(t, 10*10, left(t, b), "ten for each second of the window, at once")
 	counted(t, b, 1000)
 	assert.Equal(t, 200, left(t, b))
@@ -59,7 +60,7 @@ func TestDefaults(t *testing.T) {
 }
 
 func TestNothingIsAllowed(t *testing.T) {
-	b := budget.Must(budget.New(&budget.Options{Ratio: off, MinPerSecond: off}))
+	b := weir.Must(budget.New(&budget.Options{Ratio: off, MinPerSecond: off}))
 	counted(t, b, 1000)
 	assert.Zero(t, left(t, b))
 	assert.Equal(t, budget.Options{Ratio: off, MinPerSecond: off, Window: 10 * time.Second}, b.Options())
@@ -68,7 +69,7 @@ func TestNothingIsAllowed(t *testing.T) {
 func TestWhatIsOldIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, window := range []time.Duration{time.Second, 10 * time.Second, 1300 * time.Millisecond, budget.LongestWindow} {
-			b := budget.Must(budget.New(&budget.Options{Ratio: 0.5, MinPerSecond: 1, Window: window}))
+			b := weir.Must(budget.New(&budget.Options{Ratio: 0.5, MinPerSecond: 1, Window: window}))
 			least := int(window / time.Second)
 			counted(t, b, 100)
 			assert.Equal(t, 50+least, left(t, b))
@@ -86,7 +87,7 @@ func TestWhatIsOldIsForgotten(t *testing.T) {
 
 func TestFailuresAtARateGetTheirShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := budget.Must(budget.New(&budget.Options{Ratio: 0.1, MinPerSecond: 1}))
+		b := weir.Must(budget.New(&budget.Options{Ratio: 0.1, MinPerSecond: 1}))
 		granted := 0
 		for range 60 * 100 { // a minute of 100/s, each of which would be retried three times
 			counted(t, b, 1)
@@ -103,7 +104,7 @@ func TestFailuresAtARateGetTheirShare(t *testing.T) {
 
 func TestReconfigureKeepsWhatWasTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := budget.Must(budget.New(&budget.Options{Ratio: 0.5, MinPerSecond: off}))
+		b := weir.Must(budget.New(&budget.Options{Ratio: 0.5, MinPerSecond: off}))
 		counted(t, b, 100)
 		assert.Equal(t, 50, left(t, b))
 		require.NoError(t, b.Reconfigure(&budget.Options{Ratio: 0.7, MinPerSecond: off, Window: time.Minute}))
@@ -132,11 +133,11 @@ func TestValidateNamesEveryField(t *testing.T) {
 	for _, o := range []budget.Options{{Ratio: -0.5}, {Ratio: math.Inf(1)}, {Window: time.Second - 1}, {Window: -1}} {
 		assert.Error(t, o.Validate(), "%+v", o)
 	}
-	assert.Panics(t, func() { budget.Must(budget.New(&budget.Options{Window: 1})) })
+	assert.Panics(t, func() { weir.Must(budget.New(&budget.Options{Window: 1})) })
 }
 
 func TestExtremeOptionsSaturate(t *testing.T) {
-	b := budget.Must(budget.New(&budget.Options{Ratio: math.MaxFloat64, MinPerSecond: math.MaxInt}))
+	b := weir.Must(budget.New(&budget.Options{Ratio: math.MaxFloat64, MinPerSecond: math.MaxInt}))
 	counted(t, b, 100)
 	assert.True(t, b.TryAcquire(t.Context()))
 	assert.Equal(t, int64(math.MaxInt64), b.Statistics().Available)
@@ -149,7 +150,7 @@ func TestOptionsComeFromAFileAsTheyAre(t *testing.T) {
 }
 
 func TestBudgetConcurrentSafe(t *testing.T) {
-	b := budget.Must(budget.New(&budget.Options{Ratio: 0.25, MinPerSecond: off, Window: budget.LongestWindow}))
+	b := weir.Must(budget.New(&budget.Options{Ratio: 0.25, MinPerSecond: off, Window: budget.LongestWindow}))
 	var wg sync.WaitGroup
 	var granted atomic.Int64
 	for range 8 {
@@ -168,7 +169,7 @@ func TestBudgetConcurrentSafe(t *testing.T) {
 }
 
 func TestAllocations(t *testing.T) {
-	b, ctx := budget.Must(budget.New(nil)), t.Context()
+	b, ctx := weir.Must(budget.New(nil)), t.Context()
 	if got := testing.AllocsPerRun(200, func() { b.Count(ctx); b.TryAcquire(ctx) }); got != 0 {
 		t.Errorf("%v allocations, want 0", got)
 	}
@@ -177,13 +178,13 @@ func TestAllocations(t *testing.T) {
 func BenchmarkRatio(b *testing.B) {
 	ctx := context.Background()
 	b.Run("Count", func(b *testing.B) {
-		r := budget.Must(budget.New(nil))
+		r := weir.Must(budget.New(nil))
 		for b.Loop() {
 			r.Count(ctx)
 		}
 	})
 	b.Run("Count in parallel", func(b *testing.B) {
-		r := budget.Must(budget.New(nil))
+		r := weir.Must(budget.New(nil))
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
 				r.Count(ctx)
@@ -192,7 +193,7 @@ func BenchmarkRatio(b *testing.B) {
 	})
 	for _, window := range []time.Duration{budget.DefaultWindow, budget.LongestWindow} {
 		b.Run("TryAcquire/"+window.String(), func(b *testing.B) {
-			r := budget.Must(budget.New(&budget.Options{Window: window}))
+			r := weir.Must(budget.New(&budget.Options{Window: window}))
 			for b.Loop() {
 				r.TryAcquire(ctx)
 			}

@@ -1,7 +1,7 @@
 // Package budget keeps retries and hedges from multiplying an overload: it limits
 // the attempts that come on top to a share of the executions.
 //
-//	extra := budget.Must(budget.New(&budget.Options{Ratio: 0.1}))
+//	extra := weir.Must(budget.New(&budget.Options{Ratio: 0.1}))
 //	orders, err := pipeline.New("orders", retry.New(&retry.Options{Budget: extra}))
 //	prices, err := pipeline.New("prices", hedge.New(&hedge.Options{Budget: extra}))
 //

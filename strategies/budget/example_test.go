@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
 	"github.com/weir-go/weir/strategies/retry"
@@ -12,8 +13,8 @@ import (
 
 // A server fails every call. Three retries each would be four times the load.
 func Example() {
-	extra := budget.Must(budget.New(&budget.Options{Ratio: 0.1, MinPerSecond: -1}))
-	p := pipeline.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1, Budget: extra})))
+	extra := weir.Must(budget.New(&budget.Options{Ratio: 0.1, MinPerSecond: -1}))
+	p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1, Budget: extra})))
 
 	calls := 0
 	var err error

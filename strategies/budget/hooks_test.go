@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
 	"github.com/weir-go/weir/strategies/hedge"
@@ -61,7 +62,7 @@ func TestBudget_MethodsThatMisbehave(t *testing.T) {
 			for how, misbehave := range misbehaviors {
 				t.Run(name+"/"+method+"/"+how, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						ratio := budget.Must(budget.New(&budget.Options{MinPerSecond: 100, Ratio: -1, Window: time.Minute}))
+						ratio := weir.Must(budget.New(&budget.Options{MinPerSecond: 100, Ratio: -1, Window: time.Minute}))
 						var execute func(ctx context.Context)
 						armed := true
 						b := &hooked{Ratio: ratio, at: func(where string, ctx context.Context) {
@@ -72,7 +73,7 @@ func TestBudget_MethodsThatMisbehave(t *testing.T) {
 						}}
 						attempts := make(chan struct{}, 100)
 						var cancel context.CancelFunc
-						p := pipeline.Must(pipeline.New("p", build(b, func() {
+						p := weir.Must(pipeline.New("p", build(b, func() {
 							if method == "Refund" && armed {
 								cancel() // the attempt is not made, and is given back
 							}

@@ -3,6 +3,8 @@ package budget
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/internal/clock"
 )
 
 // slot is how finely time is divided. It does not depend on the window, so that
@@ -10,15 +12,11 @@ import (
 const slot = time.Second / 4
 
 // slotNow returns the number of the present slot.
-func slotNow() uint64 { return uint64((time.Since(processStart) + ahead) / slot) }
+func slotNow() uint64 { return uint64((clock.Now() + ahead) / slot) }
 
 // ahead keeps the numbers above 0: in a bubble of testing/synctest it is the year
 // 2000, long before the process started. A fixed number of slots.
 const ahead = 1 << 33 * slot
-
-// processStart: time.Since of a time that is kept reads only the monotonic clock,
-// and costs half of time.Now.
-var processStart = time.Now()
 
 // remembered is how many slots a ring has: a little more than LongestWindow.
 const remembered = 256

@@ -64,7 +64,7 @@ func (s *Behavior) Execute(ctx context.Context, next pipeline.Next) (any, error)
 		return next.Run(ctx)
 	}
 	i := Injection{Err: s.options.Behavior(ctx)}
-	s.report(ctx, next, EventOnBehavior, i)
+	s.report(ctx, next, EventBehavior, i)
 	s.call(ctx, next, i)
 	if i.Err != nil {
 		return nil, i.Err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/chaos"
 	"github.com/weir-go/weir/strategies/retry"
@@ -17,7 +18,7 @@ func Example() {
 		Rate:        1, // so that the example always prints the same
 		EnabledFunc: func(ctx context.Context) bool { return ctx.Value(user{}) == "tester" },
 	}
-	p := pipeline.Must(pipeline.New("orders",
+	p := weir.Must(pipeline.New("orders",
 		retry.New(&retry.Options{MaxRetries: 1, Delay: time.Millisecond}),
 		chaos.NewLatency(&chaos.LatencyOptions{Options: on, Latency: time.Millisecond}),
 		chaos.NewFault(&chaos.FaultOptions{Options: on, Err: errors.New("connection reset")}), // innermost
@@ -33,7 +34,7 @@ func Example() {
 }
 
 func ExampleFault() {
-	p := pipeline.Must(pipeline.New("orders", chaos.NewFault(&chaos.FaultOptions{
+	p := weir.Must(pipeline.New("orders", chaos.NewFault(&chaos.FaultOptions{
 		Options: chaos.Options{Enabled: true, Rate: 1, Rand: func() float64 { return 0.7 }},
 		Errors: []chaos.WeightedError{
 			{Err: errors.New("connection reset"), Weight: 60},
@@ -45,7 +46,7 @@ func ExampleFault() {
 }
 
 func ExampleLatency() {
-	p := pipeline.Must(pipeline.New("orders", chaos.NewLatency(&chaos.LatencyOptions{
+	p := weir.Must(pipeline.New("orders", chaos.NewLatency(&chaos.LatencyOptions{
 		Options: chaos.Options{
 			Enabled:    true,
 			Rate:       1,
@@ -60,7 +61,7 @@ func ExampleLatency() {
 }
 
 func ExampleOutcome() {
-	p := pipeline.Must(pipeline.New("offers", chaos.NewOutcome(&chaos.OutcomeOptions{
+	p := weir.Must(pipeline.New("offers", chaos.NewOutcome(&chaos.OutcomeOptions{
 		Options: chaos.Options{Enabled: true, Rate: 1},
 		Results: []chaos.Result{{Value: []string{}}}, // what callers do with no offers at all
 	})))
@@ -73,7 +74,7 @@ func ExampleOutcome() {
 
 func ExampleBehavior() {
 	cache := map[string]int{"tea": 9}
-	p := pipeline.Must(pipeline.New("prices", chaos.NewBehavior(&chaos.BehaviorOptions{
+	p := weir.Must(pipeline.New("prices", chaos.NewBehavior(&chaos.BehaviorOptions{
 		Options:  chaos.Options{Enabled: true, Rate: 1},
 		Behavior: func(context.Context) error { clear(cache); return nil },
 	})))

@@ -101,7 +101,7 @@ func (s *Fault) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 		return proceed(ctx, next)
 	}
 	i := Injection{Err: fault}
-	s.report(ctx, next, EventOnFault, i)
+	s.report(ctx, next, EventFault, i)
 	s.call(ctx, next, i)
 	return nil, fault
 }

@@ -70,7 +70,7 @@ func (g *gate) random() float64 {
 func (g *gate) report(ctx context.Context, next pipeline.Next, event string, i Injection) {
 	next.Report(ctx, pipeline.Event{
 		Name:     event,
-		Severity: pipeline.Information,
+		Severity: pipeline.SeverityInformation,
 		Result:   i.Value,
 		Err:      i.Err,
 		Duration: i.Latency,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/chaos"
 )
@@ -69,7 +70,7 @@ func TestStrategies_HooksThatMisbehave(t *testing.T) {
 							misbehave(ctx, execute)
 						}
 					}) {
-						p := pipeline.Must(pipeline.New("p", s))
+						p := weir.Must(pipeline.New("p", s))
 						runs := 0
 						execute = func(ctx context.Context) {
 							_ = p.Execute(ctx, func(context.Context) error { runs++; return nil })

@@ -77,7 +77,7 @@ func (s *Latency) Execute(ctx context.Context, next pipeline.Next) (any, error) 
 		return proceed(ctx, next)
 	}
 	i := Injection{Latency: latency}
-	s.report(ctx, next, EventOnLatency, i)
+	s.report(ctx, next, EventLatency, i)
 	if err := wait(ctx, latency); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/chaos"
 )
@@ -17,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var errBoom = errors.New("boom")
 
 func with(s ...pipeline.Strategy) *pipeline.Pipeline {
-	return pipeline.Must(pipeline.New("orders", s...))
+	return weir.Must(pipeline.New("orders", s...))
 }
 
 // always are the options of what is injected each time.
@@ -45,7 +46,7 @@ func listened(log *[]string, o chaos.Options, build func(o chaos.Options) pipeli
 	o.OnInjected = func(_ context.Context, i chaos.Injection) {
 		*log = append(*log, fmt.Sprint("callback ", i.Value, " ", i.Err, " ", i.Latency, " ", i.Source))
 	}
-	return pipeline.Must(pipeline.Config{Name: "p", Strategies: []pipeline.Strategy{build(o)},
+	return weir.Must(pipeline.Config{Name: "p", Strategies: []pipeline.Strategy{build(o)},
 		Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
 			if e.Source.Strategy != "" {
 				*log = append(*log, fmt.Sprint(e.Name, " ", e.Severity, " ", e.Result, " ", e.Err, " ", e.Duration))

@@ -21,14 +21,14 @@ const (
 // The events of this package, of executions in which something was injected. All
 // are Information.
 const (
-	// EventOnFault: before the error is returned, which is Err.
-	EventOnFault = "Chaos.OnFault"
-	// EventOnLatency: before the wait, whose length is Duration.
-	EventOnLatency = "Chaos.OnLatency"
-	// EventOnOutcome: before the outcome is returned, which is Result and Err.
-	EventOnOutcome = "Chaos.OnOutcome"
-	// EventOnBehavior: after the behaviour; Err is what that returned.
-	EventOnBehavior = "Chaos.OnBehavior"
+	// EventFault: before the error is returned, which is Err.
+	EventFault = "Chaos.OnFault"
+	// EventLatency: before the wait, whose length is Duration.
+	EventLatency = "Chaos.OnLatency"
+	// EventOutcome: before the outcome is returned, which is Result and Err.
+	EventOutcome = "Chaos.OnOutcome"
+	// EventBehavior: after the behaviour; Err is what that returned.
+	EventBehavior = "Chaos.OnBehavior"
 )
 
 // Options are what the strategies of this package have in common: when they do

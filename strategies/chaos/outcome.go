@@ -95,7 +95,7 @@ func (s *Outcome) Execute(ctx context.Context, next pipeline.Next) (any, error) 
 		return proceed(ctx, next)
 	}
 	i := Injection{Value: r.Value, Err: r.Err}
-	s.report(ctx, next, EventOnOutcome, i)
+	s.report(ctx, next, EventOutcome, i)
 	s.call(ctx, next, i)
 	return r.Value, r.Err
 }

@@ -7,13 +7,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
 
 func TestAllocations(t *testing.T) {
 	measure := func(o circuitbreaker.Options, before, fn func(context.Context) error) float64 {
-		p, ctx := pipeline.Must(pipeline.New("orders", circuitbreaker.New(&o))), t.Context()
+		p, ctx := weir.Must(pipeline.New("orders", circuitbreaker.New(&o))), t.Context()
 		_ = p.Execute(ctx, before)
 		return testing.AllocsPerRun(200, func() { _ = p.Execute(ctx, fn) })
 	}

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
@@ -28,7 +29,7 @@ func BenchmarkExecute(b *testing.B) {
 	for _, k := range kinds {
 		for _, goroutines := range []int{1, 2} {
 			b.Run(k.name+"/goroutines="+string(rune('0'+goroutines)), func(b *testing.B) {
-				p := pipeline.Must(pipeline.New("bench", circuitbreaker.New(&k.options)))
+				p := weir.Must(pipeline.New("bench", circuitbreaker.New(&k.options)))
 				if k.fails {
 					_ = p.Execute(context.Background(), func(context.Context) error { return errBoom })
 				}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/internal/judge"
 )
@@ -105,7 +106,7 @@ type admission struct {
 
 // admit asks the circuit to let an execution through.
 func (s *Strategy) admit() admission {
-	now := sinceStart()
+	now := clock.Now()
 	if p := s.current.Load(); p.rejects(now) && !s.ordered() {
 		return admission{phase: p, wait: p.wait(now)} // under load: without the lock
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
@@ -36,7 +37,7 @@ func TestProbesConcurrentSafe(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			o := atOnce(probes)
 			s := circuitbreaker.New(&o)
-			p := pipeline.Must(pipeline.New("orders", s))
+			p := weir.Must(pipeline.New("orders", s))
 			_ = p.Execute(t.Context(), fail)
 			time.Sleep(5 * time.Second)
 			var now, most, ran atomic.Int64
@@ -69,7 +70,7 @@ func TestCountingConcurrentSafe(t *testing.T) {
 	s := circuitbreaker.New(&circuitbreaker.Options{
 		FailureRatio: 1, MinimumThroughput: 1 << 30, SamplingDuration: time.Hour, ConsecutiveFailures: 1 << 30,
 	})
-	p := pipeline.Must(pipeline.New("orders", s))
+	p := weir.Must(pipeline.New("orders", s))
 	together(8, 500, func(n int) { _ = p.Execute(t.Context(), []func(context.Context) error{succeed, fail}[n%2]) })
 	stats := s.Statistics()
 	assert.EqualValues(t, 4000, stats.Throughput)
@@ -91,7 +92,7 @@ func TestOneOpensConcurrentSafe(t *testing.T) {
 				return 0
 			},
 		})
-		p := pipeline.Must(pipeline.New("orders", s))
+		p := weir.Must(pipeline.New("orders", s))
 		together(8, 50, func(int) {
 			_ = p.Execute(t.Context(), func(context.Context) error { ran.Add(1); return errBoom })
 		})
@@ -111,7 +112,7 @@ func TestEverythingConcurrentSafe(t *testing.T) {
 		BreakDuration: 20 * time.Microsecond, HalfOpenProbes: 2, Control: control,
 		OnOpened: ignore, OnClosed: ignore, OnHalfOpened: ignore,
 	})
-	p := pipeline.Must(pipeline.New("orders", s))
+	p := weir.Must(pipeline.New("orders", s))
 	together(8, 2000, func(n int) {
 		switch n % 100 {
 		case 0:

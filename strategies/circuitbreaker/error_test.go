@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
@@ -36,7 +37,7 @@ func TestOpenErrorIsARejection(t *testing.T) {
 func TestRetryOutsideWaitsForTheBreak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := atOnce(1)
-		p := pipeline.Must(pipeline.New("orders",
+		p := weir.Must(pipeline.New("orders",
 			retry.New(&retry.Options{MaxRetries: 2, Delay: time.Millisecond}),
 			circuitbreaker.New(&o)))
 		calls, began := 0, time.Now()
@@ -100,7 +101,7 @@ func TestStrategy_CountsCallsThatHang(t *testing.T) {
 				}
 				ctx, cancel := c.context(t.Context())
 				defer cancel()
-				require.Error(t, pipeline.Must(pipeline.New("orders", strategies...)).Execute(ctx, hang))
+				require.Error(t, weir.Must(pipeline.New("orders", strategies...)).Execute(ctx, hang))
 				assert.Equal(t, c.want, s.State())
 			})
 		})
@@ -110,10 +111,10 @@ func TestStrategy_CountsCallsThatHang(t *testing.T) {
 // A probe that a limiter turns away decides nothing: the circuit stays half open for the next one.
 func TestStrategy_ProbeRejectedByALimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bucket := limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Minute}))
+		bucket := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Minute}))
 		o := atOnce(1)
 		s := circuitbreaker.New(&o)
-		p := pipeline.Must(pipeline.New("orders", s, ratelimit.New(bucket, nil)))
+		p := weir.Must(pipeline.New("orders", s, ratelimit.New(bucket, nil)))
 		require.Equal(t, errBoom, p.Execute(t.Context(), fail))
 		time.Sleep(s.Options().BreakDuration)
 		for range 3 {
@@ -130,7 +131,7 @@ func TestStrategy_ProbeRejectedByALimiter(t *testing.T) {
 func TestPipelinesShareACircuit(t *testing.T) {
 	o := atOnce(1)
 	s := circuitbreaker.New(&o)
-	one, other := pipeline.Must(pipeline.New("one", s)), pipeline.Must(pipeline.New("other", s))
+	one, other := weir.Must(pipeline.New("one", s)), weir.Must(pipeline.New("other", s))
 	require.Equal(t, errBoom, one.Execute(t.Context(), fail))
 	open, ok := errors.AsType[*circuitbreaker.OpenError](other.Execute(t.Context(), succeed))
 	require.True(t, ok)

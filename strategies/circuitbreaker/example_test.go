@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
 
 func Example() {
-	p := pipeline.Must(pipeline.New("orders", circuitbreaker.New(&circuitbreaker.Options{
+	p := weir.Must(pipeline.New("orders", circuitbreaker.New(&circuitbreaker.Options{
 		FailureRatio:      0.5,
 		MinimumThroughput: 4,
 		BreakDuration:     time.Minute,
@@ -43,7 +44,7 @@ func ExampleOptions_consecutiveFailures() {
 		},
 		OnClosed: func(context.Context, circuitbreaker.Transition) { fmt.Println("closed again") },
 	})
-	p := pipeline.Must(pipeline.New("orders", breaker))
+	p := weir.Must(pipeline.New("orders", breaker))
 	for range 3 {
 		_ = p.Execute(context.Background(), func(context.Context) error { return errors.New("unavailable") })
 	}
@@ -70,7 +71,7 @@ func ExampleOptions_breakDurationFunc() {
 			fmt.Println("open for", t.BreakDuration)
 		},
 	})
-	p := pipeline.Must(pipeline.New("orders", breaker))
+	p := weir.Must(pipeline.New("orders", breaker))
 	for range 3 {
 		_ = p.Execute(context.Background(), func(context.Context) error { return errors.New("unavailable") })
 		time.Sleep(breaker.Statistics().RetryAfter)
@@ -84,8 +85,8 @@ func ExampleOptions_breakDurationFunc() {
 func ExampleControl() {
 	var maintenance circuitbreaker.Control
 	options := &circuitbreaker.Options{Control: &maintenance}
-	orders := pipeline.Must(pipeline.New("orders", circuitbreaker.New(options)))
-	stock := pipeline.Must(pipeline.New("stock", circuitbreaker.New(options)))
+	orders := weir.Must(pipeline.New("orders", circuitbreaker.New(options)))
+	stock := weir.Must(pipeline.New("stock", circuitbreaker.New(options)))
 	call := func(context.Context) error { return nil }
 
 	maintenance.Isolate()

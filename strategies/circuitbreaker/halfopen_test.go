@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
@@ -215,7 +216,7 @@ func TestPanicOfAFunction(t *testing.T) {
 				o := atOnce(1)
 				tt.set(&o)
 				s := circuitbreaker.New(&o)
-				p := pipeline.Must(pipeline.New("orders", s))
+				p := weir.Must(pipeline.New("orders", s))
 				run := func(fn func(context.Context) error) {
 					defer func() { _ = recover() }()
 					_ = p.Execute(t.Context(), fn)
@@ -272,7 +273,7 @@ func TestBreakDurationFunc(t *testing.T) {
 			OnOpened: func(_ context.Context, tr circuitbreaker.Transition) { opened = append(opened, tr.BreakDuration) },
 		}
 		s := circuitbreaker.New(&o)
-		p := pipeline.Must(pipeline.New("orders", s))
+		p := weir.Must(pipeline.New("orders", s))
 		for _, fn := range []func(context.Context) error{succeed, succeed, fail, fail} {
 			_ = p.Execute(t.Context(), fn)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
@@ -81,7 +82,7 @@ func TestStrategy_HooksThatMisbehave(t *testing.T) {
 							set(&o, f)
 						}
 						breaker := circuitbreaker.New(&o)
-						p = pipeline.Must(pipeline.Config{
+						p = weir.Must(pipeline.Config{
 							Strategies: []pipeline.Strategy{breaker},
 							Listener: pipeline.ListenerFunc(func(ctx context.Context, e pipeline.Event) {
 								if hook == "listener" && e.Source.Strategy != "" {

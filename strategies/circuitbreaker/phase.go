@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/internal/clock"
 )
 
 // A phase is the time between two transitions. An execution keeps the phase that
@@ -33,7 +35,7 @@ type phase struct {
 func newClosed(o *Options) *phase {
 	p := &phase{state: Closed}
 	if o.FailureRatio != -1 {
-		p.window = newWindow(o.SamplingDuration, sinceStart())
+		p.window = newWindow(o.SamplingDuration, clock.Now())
 	}
 	return p
 }

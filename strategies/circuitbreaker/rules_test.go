@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -148,7 +149,7 @@ func TestResultsAreHandled(t *testing.T) {
 			ConsecutiveFailures: 1, Handle: func(r any, _ error) bool { return r == 503 },
 			OnOpened: func(_ context.Context, tr circuitbreaker.Transition) { assert.Equal(t, 503, tr.Result) },
 		})
-		p := pipeline.Must(pipeline.New("orders", s))
+		p := weir.Must(pipeline.New("orders", s))
 		for _, status := range []int{200, 503} {
 			got, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (int, error) { return status, nil })
 			require.NoError(t, err)
@@ -170,7 +171,7 @@ func TestAContextThatIsDoneCountsForNothing(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		require.ErrorIs(t, c.p.Execute(done, fail), context.Canceled)
 		s := c.Strategy
-		late := pipeline.Must(pipeline.New("late", pipeline.StrategyFunc(func(_ context.Context, next pipeline.Next) (any, error) {
+		late := weir.Must(pipeline.New("late", pipeline.StrategyFunc(func(_ context.Context, next pipeline.Next) (any, error) {
 			return next.Run(done) // it ended on the way here
 		}), s))
 		require.ErrorIs(t, late.Execute(t.Context(), fail), context.Canceled)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/weir-go/weir/internal/clock"
 )
 
 // State is what a circuit does with executions. Its text form is "closed",
@@ -97,11 +99,11 @@ func (s *Strategy) Statistics() Statistics {
 	}
 	switch p.state {
 	case Closed:
-		counted := p.counts(sinceStart())
+		counted := p.counts(clock.Now())
 		stats.Throughput, stats.Failures = counted.throughput, counted.failures
 		stats.ConsecutiveFailures = p.consecutive.Load()
 	case Open:
-		stats.RetryAfter = p.wait(sinceStart())
+		stats.RetryAfter = p.wait(clock.Now())
 	case HalfOpen:
 		stats.Probes = len(p.probes.running)
 	}

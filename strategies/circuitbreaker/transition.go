@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -26,7 +28,7 @@ func (s *Strategy) succeeded(p *phase) {
 		p.consecutive.Store(0)
 	}
 	if p.window != nil {
-		p.window.succeeded(sinceStart())
+		p.window.succeeded(clock.Now())
 	}
 }
 
@@ -35,7 +37,7 @@ func (s *Strategy) failed(ctx context.Context, next pipeline.Next, p *phase, res
 	if p.ended.Load() {
 		return
 	}
-	now, o := sinceStart(), &s.options
+	now, o := clock.Now(), &s.options
 	var row int64
 	var sum counts
 	if o.ConsecutiveFailures > 0 {
@@ -57,7 +59,7 @@ func (s *Strategy) failed(ctx context.Context, next pipeline.Next, p *phase, res
 func (s *Strategy) probed(ctx context.Context, next pipeline.Next, a admission, v verdict, result any, err error) {
 	t := Transition{From: HalfOpen, HalfOpenAttempts: a.phase.attempts, Result: result, Err: err}
 	if v == failure { // its place stays taken: nobody is to take it while the circuit opens
-		s.open(ctx, next, a.phase, sinceStart(), &t)
+		s.open(ctx, next, a.phase, clock.Now(), &t)
 		return
 	}
 	s.announce(ctx, next, s.leave(a, v, &t))
@@ -113,7 +115,7 @@ func (s *Strategy) putOpen(p *phase, now time.Duration, t *Transition) *Transiti
 	s.current.Store(&phase{
 		state:    Open,
 		length:   t.BreakDuration,
-		until:    addSaturated(now, t.BreakDuration),
+		until:    saturate.Add(now, t.BreakDuration),
 		attempts: p.attempts,
 		cause:    t.Err,
 	})
@@ -147,13 +149,13 @@ func (s *Strategy) announce(ctx context.Context, next pipeline.Next, t *Transiti
 		return
 	}
 	t.Source = next.Source()
-	e := pipeline.Event{Name: EventOpened, Severity: pipeline.Error, Result: t.Result, Err: t.Err, Duration: t.BreakDuration}
+	e := pipeline.Event{Name: EventOpened, Severity: pipeline.SeverityError, Result: t.Result, Err: t.Err, Duration: t.BreakDuration}
 	call := s.options.OnOpened
 	switch t.To {
 	case Closed:
-		e.Name, e.Severity, call = EventClosed, pipeline.Information, s.options.OnClosed
+		e.Name, e.Severity, call = EventClosed, pipeline.SeverityInformation, s.options.OnClosed
 	case HalfOpen:
-		e.Name, e.Severity, call = EventHalfOpened, pipeline.Warning, s.options.OnHalfOpened
+		e.Name, e.Severity, call = EventHalfOpened, pipeline.SeverityWarning, s.options.OnHalfOpened
 	}
 	next.Report(ctx, e)
 	if call != nil {

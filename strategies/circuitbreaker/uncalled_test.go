@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
@@ -21,7 +22,7 @@ import (
 
 // full returns a limiter that is so until the test is over.
 func full(t *testing.T) limiter.Limiter {
-	l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 10}))
+	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 10}))
 	lease, err := l.TryAcquire(t.Context(), 1)
 	require.NoError(t, err)
 	t.Cleanup(lease.Release)
@@ -43,23 +44,23 @@ func TestStrategy_NothingWasCalled(t *testing.T) {
 			return []pipeline.Strategy{in(waiting{full(t)})}
 		},
 		"a closed limiter": func(t *testing.T) []pipeline.Strategy {
-			l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+			l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
 			require.NoError(t, l.Close())
 			return []pipeline.Strategy{in(l)}
 		},
 		"more permits than there can be": func(*testing.T) []pipeline.Strategy {
-			l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+			l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
 			return []pipeline.Strategy{ratelimit.New(l, &ratelimit.Options{Permits: func(context.Context) int { return 2 }})}
 		},
 		"a retry gives up on a rejection": func(t *testing.T) []pipeline.Strategy {
-			return []pipeline.Strategy{retries, in(limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))), in(full(t))}
+			return []pipeline.Strategy{retries, in(weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))), in(full(t))}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := atOnce(1)
 				s := circuitbreaker.New(&o)
-				p := pipeline.Must(pipeline.New("orders", append([]pipeline.Strategy{s}, inner(t)...)...))
+				p := weir.Must(pipeline.New("orders", append([]pipeline.Strategy{s}, inner(t)...)...))
 				for range 3 {
 					ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 					require.Error(t, p.Execute(ctx, func(context.Context) error { assert.Fail(t, "called"); return nil }))
@@ -83,8 +84,8 @@ func TestStrategy_ProbeWaitsInAQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := atOnce(1)
 		s := circuitbreaker.New(&o)
-		l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 10}))
-		p := pipeline.Must(pipeline.New("orders", s, ratelimit.New(l, nil)))
+		l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 10}))
+		p := weir.Must(pipeline.New("orders", s, ratelimit.New(l, nil)))
 		require.Equal(t, errBoom, p.Execute(t.Context(), fail))
 		time.Sleep(s.Options().BreakDuration)
 		lease, err := l.TryAcquire(t.Context(), 1)
@@ -115,7 +116,7 @@ func TestStrategy_RejectionsBesideFailures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := atOnce(1)
 			s := circuitbreaker.New(&o)
-			p := pipeline.Must(pipeline.New("orders", s))
+			p := weir.Must(pipeline.New("orders", s))
 			require.Error(t, p.Execute(t.Context(), func(context.Context) error { return c.err }))
 			assert.Equal(t, c.want, s.State())
 		})
@@ -131,7 +132,7 @@ func (joined) Unwrap() []error { return nil }
 func TestStrategy_CancelledCallWithAnErrorOfItsOwn(t *testing.T) {
 	o := atOnce(1)
 	s := circuitbreaker.New(&o)
-	p := pipeline.Must(pipeline.New("orders", s))
+	p := weir.Must(pipeline.New("orders", s))
 	ctx, cancel := context.WithCancel(t.Context())
 	require.Error(t, p.Execute(ctx, func(context.Context) error {
 		cancel()

@@ -1,7 +1,6 @@
 package circuitbreaker
 
 import (
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -99,18 +98,4 @@ func (w *window) counts(now time.Duration) counts {
 func (c counts) tooMany(o *Options) bool {
 	return c.throughput >= int64(o.MinimumThroughput) &&
 		float64(c.failures)/float64(c.throughput) >= o.FailureRatio
-}
-
-// processStart: see package pipeline, which measures the same way.
-var processStart = time.Now()
-
-func sinceStart() time.Duration { return time.Since(processStart) }
-
-// addSaturated is a + b, or the longest duration where that overflows. b is not
-// negative.
-func addSaturated(a, b time.Duration) time.Duration {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/failsafe-go/failsafe-go/circuitbreaker"
 	"github.com/failsafe-go/failsafe-go/retrypolicy"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	weirfailsafe "github.com/weir-go/weir/strategies/failsafe"
 )
@@ -28,7 +29,7 @@ func TestAllocations(t *testing.T) {
 		ctx := t.Context()
 		executor := failsafe.With(some()...).WithContext(ctx)
 		theirs := testing.AllocsPerRun(200, func() { _, _ = executor.Get(func() (any, error) { return nil, nil }) })
-		p := pipeline.Must(pipeline.New("orders", weirfailsafe.New(nil, some()...)))
+		p := weir.Must(pipeline.New("orders", weirfailsafe.New(nil, some()...)))
 		ours := testing.AllocsPerRun(200, func() { _ = p.Execute(ctx, func(context.Context) error { return nil }) })
 		t.Logf("%s: %v allocations, %v without the bridge", name, ours, theirs)
 		if ours > theirs+12 {
@@ -40,7 +41,7 @@ func TestAllocations(t *testing.T) {
 func BenchmarkExecute(b *testing.B) {
 	for name, some := range policies {
 		b.Run(name+"/bridge", func(b *testing.B) {
-			p, ctx := pipeline.Must(pipeline.New("orders", weirfailsafe.New(nil, some()...))), b.Context()
+			p, ctx := weir.Must(pipeline.New("orders", weirfailsafe.New(nil, some()...))), b.Context()
 			b.ReportAllocs()
 			for b.Loop() {
 				_ = p.Execute(ctx, func(context.Context) error { return nil })

@@ -14,6 +14,7 @@ import (
 	"github.com/failsafe-go/failsafe-go/failsafehttp"
 	"github.com/failsafe-go/failsafe-go/fallback"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	weirfailsafe "github.com/weir-go/weir/strategies/failsafe"
@@ -21,7 +22,7 @@ import (
 
 func Example() {
 	breaker := circuitbreaker.NewBuilder[any]().WithFailureThreshold(2).WithDelay(time.Minute).Build()
-	p := pipeline.Must(pipeline.New("orders", weirfailsafe.New(nil, breaker, bulkhead.New[any](10))))
+	p := weir.Must(pipeline.New("orders", weirfailsafe.New(nil, breaker, bulkhead.New[any](10))))
 
 	for range 3 {
 		err := p.Execute(context.Background(), func(context.Context) error { return errors.New("unavailable") })
@@ -35,7 +36,7 @@ func Example() {
 
 //nolint:bodyclose // policies and pipelines for responses, which are closed by those who get them
 func ExampleFromLimiter() {
-	bucket := limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+	bucket := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 		TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Minute,
 	}))
 	defer bucket.Close()
@@ -53,7 +54,7 @@ func ExampleFromLimiter() {
 }
 
 func ExampleFromPipeline() {
-	orders := pipeline.Must(pipeline.New("orders")) // with strategies of weir
+	orders := weir.Must(pipeline.New("orders")) // with strategies of weir
 	executor := failsafe.With(
 		fallback.NewWithResult("yesterday's"),
 		weirfailsafe.FromPipeline[string](orders, nil),

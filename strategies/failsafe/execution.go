@@ -85,7 +85,7 @@ func (e *execution[R]) abort(ctx context.Context, p *PanicError) {
 	// This goroutine is the bridge's: a panic of the listener would end the process.
 	// The caller gets the callback's panic.
 	recovered.Call("failsafe: Listener", func() {
-		e.next.Report(ctx, pipeline.Event{Name: EventPanic, Severity: pipeline.Critical, Err: p})
+		e.next.Report(ctx, pipeline.Event{Name: EventPanic, Severity: pipeline.SeverityCritical, Err: p})
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	weirfailsafe "github.com/weir-go/weir/strategies/failsafe"
 	"github.com/weir-go/weir/strategies/retry"
@@ -30,7 +31,7 @@ func TestFromPipeline_LosesUnderAHedgePolicy(t *testing.T) {
 			again <- err
 			return value, err
 		})
-		p := pipeline.Must(pipeline.New("orders", twice))
+		p := weir.Must(pipeline.New("orders", twice))
 		got, err := failsafe.With(hedgepolicy.NewWithDelay[string](time.Millisecond), weirfailsafe.FromPipeline[string](p, nil)).
 			GetWithExecution(func(exec failsafe.Execution[string]) (string, error) {
 				if exec.IsHedge() {
@@ -47,7 +48,7 @@ func TestFromPipeline_LosesUnderAHedgePolicy(t *testing.T) {
 
 // The same with a retry, which meets the moment by chance.
 func TestFromPipeline_RetriesUnderAHedgePolicy(t *testing.T) {
-	p := pipeline.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1, MaxRetries: retry.Forever})))
+	p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1, MaxRetries: retry.Forever})))
 	executor := failsafe.With(hedgepolicy.NewWithDelay[string](time.Microsecond), weirfailsafe.FromPipeline[string](p, nil))
 	for range 200 {
 		got, err := executor.GetWithExecution(func(exec failsafe.Execution[string]) (string, error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	weirfailsafe "github.com/weir-go/weir/strategies/failsafe"
@@ -71,7 +72,7 @@ func TestHTTPHandler(t *testing.T) {
 		value, err := next.Run(ctx)
 		return value, errors.Join(err, ctx.Err())
 	})
-	p := pipeline.Must(pipeline.New("web", timeout.New(20*time.Millisecond, nil), failing))
+	p := weir.Must(pipeline.New("web", timeout.New(20*time.Millisecond, nil), failing))
 	slow := httptest.NewServer(failsafehttp.NewHandler(answer, weirfailsafe.FromPipeline[*http.Response](p, nil)))
 	defer slow.Close()
 	status, _ = get(t, client, slow.URL+"/slow")
@@ -91,7 +92,7 @@ func TestHTTPClient(t *testing.T) {
 	defer server.Close()
 
 	// The timeout ends when the response has come, and must not take its body along.
-	p := pipeline.Must(pipeline.New("client",
+	p := weir.Must(pipeline.New("client",
 		retry.New(&retry.Options{
 			Delay: -1,
 			Handle: retry.Result(func(r *http.Response, err error) bool {
@@ -119,7 +120,7 @@ func TestHTTPClientIsLimited(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer server.Close()
 	window := 100 * time.Millisecond
-	l := limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: window}))
+	l := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: window}))
 	limited := weirfailsafe.FromLimiter[*http.Response](l, nil)
 
 	impatient := newClient(t, func(base http.RoundTripper) http.RoundTripper {

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -29,5 +30,5 @@ func with(s pipeline.Strategy, r *recorder) *pipeline.Pipeline {
 	if r != nil {
 		c.Listener = r
 	}
-	return pipeline.Must(c.Build())
+	return weir.Must(c.Build())
 }

@@ -8,13 +8,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	weirfailsafe "github.com/weir-go/weir/strategies/failsafe"
 )
 
 // A callback without a result is none for the strategies outside, too.
 func TestNoResultForPoliciesOfSeveralTypes(t *testing.T) {
-	p := pipeline.Must(pipeline.New("orders",
+	p := weir.Must(pipeline.New("orders",
 		weirfailsafe.New(nil, retrypolicy.NewBuilder[int]().Build()),
 		weirfailsafe.New(nil, retrypolicy.NewBuilder[string]().Build()),
 	))

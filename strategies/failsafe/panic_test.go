@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	weirfailsafe "github.com/weir-go/weir/strategies/failsafe"
 )
@@ -85,7 +86,7 @@ func TestPanicIsNotTriedAgain(t *testing.T) {
 			assert.Zero(t, time.Since(began), "it does not wait, either")
 			require.Len(t, r.events, 1)
 			assert.Equal(t, weirfailsafe.EventPanic, r.events[0].Name)
-			assert.Equal(t, pipeline.Critical, r.events[0].Severity)
+			assert.Equal(t, pipeline.SeverityCritical, r.events[0].Severity)
 			failure, ok := r.events[0].Err.(*weirfailsafe.PanicError)
 			require.True(t, ok)
 			require.ErrorIs(t, failure, pipeline.ErrAborted)
@@ -114,7 +115,7 @@ func TestPanicOfALoser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var events []pipeline.Event
-		p := pipeline.Must(pipeline.Config{
+		p := weir.Must(pipeline.Config{
 			Name:       "orders",
 			Strategies: []pipeline.Strategy{weirfailsafe.New[any](nil, hedgepolicy.NewWithDelay[any](time.Second))},
 			Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
@@ -170,7 +171,7 @@ func TestStrategyConcurrentSafe(t *testing.T) {
 // It reports on a goroutine where nobody could recover.
 func TestListenerThatPanicsAboutAPanic(t *testing.T) {
 	told := 0
-	p := pipeline.Must(pipeline.Config{
+	p := weir.Must(pipeline.Config{
 		Strategies: []pipeline.Strategy{weirfailsafe.New(nil, retrypolicy.NewBuilder[any]().Build())},
 		Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
 			if e.Name == weirfailsafe.EventPanic {

@@ -13,6 +13,7 @@ import (
 	"github.com/failsafe-go/failsafe-go/ratelimiter"
 	"github.com/failsafe-go/failsafe-go/timeout"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -66,7 +67,7 @@ func FromLimiter[R any](l limiter.Limiter, o *LimiterOptions) failsafe.ResultAgn
 	if o == nil {
 		o = new(LimiterOptions)
 	}
-	p := pipeline.Must(pipeline.Config{
+	p := weir.Must(pipeline.Config{
 		Strategies: []pipeline.Strategy{ratelimit.New(patient{l}, &o.Strategy)},
 		Listener:   o.Listener,
 	}.Build())

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	weirfailsafe "github.com/weir-go/weir/strategies/failsafe"
@@ -28,13 +29,13 @@ import (
 )
 
 func bucket(permits int) *limiter.FixedWindow {
-	return limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: permits, Window: time.Minute}))
+	return weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: permits, Window: time.Minute}))
 }
 
 func TestFromPipelineRunsTheRest(t *testing.T) {
 	for name, p := range map[string]*pipeline.Pipeline{
-		"nil": nil, "zero": new(pipeline.Pipeline), "empty": pipeline.Must(pipeline.New("orders")),
-		"timeout": pipeline.Must(pipeline.New("orders", timeout.New(time.Minute, nil))),
+		"nil": nil, "zero": new(pipeline.Pipeline), "empty": weir.Must(pipeline.New("orders")),
+		"timeout": weir.Must(pipeline.New("orders", timeout.New(time.Minute, nil))),
 	} {
 		done := make(map[string]int)
 		executor := failsafe.With(weirfailsafe.FromPipeline[string](p, nil)).
@@ -52,7 +53,7 @@ func TestFromPipelineRunsTheRest(t *testing.T) {
 }
 
 func TestFromPipelineRetries(t *testing.T) {
-	p := pipeline.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1})))
+	p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1})))
 	var attempts []int
 	inner := bulkhead.New[string](1)
 	got, err := failsafe.With(weirfailsafe.FromPipeline[string](p, nil), inner).
@@ -70,7 +71,7 @@ func TestFromPipelineRetries(t *testing.T) {
 
 func TestFromPipelineCancelsTheCallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := pipeline.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1, MaxRetries: 1}), timeout.New(time.Second, nil)))
+		p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1, MaxRetries: 1}), timeout.New(time.Second, nil)))
 		began := time.Now()
 		_, err := failsafe.With(weirfailsafe.FromPipeline[string](p, nil), retrypolicy.NewWithDefaults[string]()).
 			GetWithExecution(func(exec failsafe.Execution[string]) (string, error) {
@@ -88,7 +89,7 @@ func TestFromPipelineCancelsTheCallback(t *testing.T) {
 
 func TestOuterPoliciesCancelThePipeline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		full := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
+		full := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
 		_, err := full.TryAcquire(t.Context(), 1)
 		require.NoError(t, err)
 		began := time.Now()
@@ -143,7 +144,7 @@ func TestFromLimiter(t *testing.T) {
 
 // A server's tap handle runs on the goroutine that reads the connection.
 func TestATapHandleDoesNotWait(t *testing.T) {
-	full := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
+	full := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
 	held, err := full.TryAcquire(t.Context(), 1)
 	require.NoError(t, err)
 	ctx := context.WithValue(t.Context(), policy.CheckOnlyKey, true) // as failsafegrpc does
@@ -169,7 +170,7 @@ func TestMapError(t *testing.T) {
 			return err
 		}
 	}
-	l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
 	_, err := l.TryAcquire(t.Context(), 1)
 	require.NoError(t, err)
 	run := func(p failsafe.Policy[any], fn func() error) string {
@@ -184,7 +185,7 @@ func TestMapError(t *testing.T) {
 	assert.Equal(t, "RESOURCE_EXHAUSTED", run(rejecting, func() error { return nil }))
 
 	options := &weirfailsafe.PolicyOptions{MapError: toStatus}
-	slow := weirfailsafe.FromPipeline[any](pipeline.Must(pipeline.New("orders", timeout.New(1, nil))), options)
+	slow := weirfailsafe.FromPipeline[any](weir.Must(pipeline.New("orders", timeout.New(1, nil))), options)
 	assert.Equal(t, "DEADLINE_EXCEEDED", run(slow, func() error { return nil }))
 	plain := weirfailsafe.FromPipeline[any](nil, options)
 	assert.Equal(t, "boom", run(plain, func() error { return errBoom }))
@@ -209,8 +210,8 @@ func TestRetryAfter(t *testing.T) {
 }
 
 func TestPolicyConcurrentSafe(t *testing.T) {
-	l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 4, QueueLimit: 100}))
-	p := pipeline.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1}), timeout.New(time.Minute, nil), ratelimit.New(l, nil)))
+	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 4, QueueLimit: 100}))
+	p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1}), timeout.New(time.Minute, nil), ratelimit.New(l, nil)))
 	executor := failsafe.With(weirfailsafe.FromPipeline[int](p, nil), retrypolicy.NewWithDefaults[int]())
 	var wg sync.WaitGroup
 	var calls atomic.Int64

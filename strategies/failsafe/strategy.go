@@ -161,6 +161,6 @@ func (s *Strategy[R]) failed(ctx context.Context, next pipeline.Next, value R, e
 		return value, err
 	}
 	rejected := &RejectedError{Source: next.Source(), Err: err, retryAfter: s.remainingDelay(err)}
-	next.Report(ctx, pipeline.Event{Name: EventRejected, Severity: pipeline.Error, Err: rejected})
+	next.Report(ctx, pipeline.Event{Name: EventRejected, Severity: pipeline.SeverityError, Err: rejected})
 	return nil, rejected
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	weirfailsafe "github.com/weir-go/weir/strategies/failsafe"
 	"github.com/weir-go/weir/strategies/retry"
@@ -99,7 +100,7 @@ func TestRejections(t *testing.T) {
 		assert.ErrorIs(t, err, c.err)
 		require.Len(t, r.events, 1)
 		assert.Equal(t, weirfailsafe.EventRejected, r.events[0].Name)
-		assert.Equal(t, pipeline.Error, r.events[0].Severity)
+		assert.Equal(t, pipeline.SeverityError, r.events[0].Severity)
 		assert.Equal(t, err, r.events[0].Err)
 		after, known := pipeline.RetryAfter(err)
 		assert.Equal(t, c.err == circuitbreaker.ErrOpen, known)
@@ -117,7 +118,7 @@ func TestErrorsThatAreNoRejections(t *testing.T) {
 	require.ErrorIs(t, err, errBoom)
 	require.NotErrorIs(t, err, pipeline.ErrRejected)
 
-	inner := pipeline.Must(pipeline.New("inner"))
+	inner := weir.Must(pipeline.New("inner"))
 	require.NoError(t, inner.Close())
 	rejected := &weirfailsafe.RejectedError{Err: bulkhead.ErrFull} // from further in
 	got := with(weirfailsafe.New(nil, bulkhead.New[any](1)), r).Execute(t.Context(), func(context.Context) error { return rejected })
@@ -129,7 +130,7 @@ func TestErrorsThatAreNoRejections(t *testing.T) {
 func TestRetryAroundACircuit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		breaker := circuitbreaker.NewBuilder[any]().WithDelay(time.Minute).Build()
-		p := pipeline.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1}), weirfailsafe.New(nil, breaker)))
+		p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1}), weirfailsafe.New(nil, breaker)))
 		began, calls := time.Now(), 0
 		err := p.Execute(t.Context(), func(context.Context) error {
 			if calls++; calls == 1 {

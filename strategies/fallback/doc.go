@@ -41,7 +41,7 @@
 // best run through a pipeline of its own.
 //
 // An execution that fell back and succeeded is a success in telemetry, too. What
-// tells of the failure is [EventOnFallback].
+// tells of the failure is [EventFallback].
 //
 // # In a configuration file
 //

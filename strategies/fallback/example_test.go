@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/fallback"
 	"github.com/weir-go/weir/strategies/retry"
@@ -13,7 +14,7 @@ import (
 )
 
 func Example() {
-	p := pipeline.Must(pipeline.New("prices",
+	p := weir.Must(pipeline.New("prices",
 		fallback.New(fallback.Value("about 10"), nil), // outermost
 		retry.New(&retry.Options{Delay: time.Millisecond}),
 	))
@@ -37,7 +38,7 @@ func ExampleFunc() {
 		}
 		return price, nil
 	}
-	p := pipeline.Must(pipeline.New("prices", fallback.New(fallback.Func(cached), nil)))
+	p := weir.Must(pipeline.New("prices", fallback.New(fallback.Func(cached), nil)))
 	for _, what := range []string{"tea", "coffee"} {
 		ctx := pipeline.WithOperation(context.Background(), what)
 		fmt.Println(pipeline.ExecuteValue(ctx, p, func(context.Context) (float64, error) {
@@ -52,7 +53,7 @@ func ExampleFunc() {
 func ExampleOptions() {
 	// Fall back only where weir has turned the execution away: a limiter, an open
 	// circuit, or as here a timeout.
-	p := pipeline.Must(pipeline.New("prices",
+	p := weir.Must(pipeline.New("prices",
 		fallback.New(fallback.Value("about 10"), &fallback.Options{
 			Handle: func(_ any, err error) bool { return errors.Is(err, pipeline.ErrRejected) },
 			OnFallback: func(_ context.Context, o fallback.Outcome) {
@@ -76,7 +77,7 @@ func ExampleOptions() {
 
 func ExampleResult() {
 	// A result that will not do, and no error.
-	p := pipeline.Must(pipeline.New("offers", fallback.New(fallback.Value([]string{"the usual"}), &fallback.Options{
+	p := weir.Must(pipeline.New("offers", fallback.New(fallback.Value([]string{"the usual"}), &fallback.Options{
 		Handle: fallback.Result(func(offers []string, err error) bool { return err != nil || len(offers) == 0 }),
 	})))
 	fmt.Println(pipeline.ExecuteValue(context.Background(), p, func(context.Context) ([]string, error) {

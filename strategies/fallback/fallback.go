@@ -9,9 +9,9 @@ import (
 	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
-// EventOnFallback is the event of an outcome that is about to be replaced, with
+// EventFallback is the event of an outcome that is about to be replaced, with
 // its result and error, before the action runs. Warning.
-const EventOnFallback = "OnFallback"
+const EventFallback = "OnFallback"
 
 // An Action finds something to put in the place of the outcome of an execution:
 // result and err are what came out. What it returns is the new outcome. [Value] and
@@ -124,7 +124,7 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 	if !s.handles(ctx, result, err) {
 		return result, err
 	}
-	next.Report(ctx, pipeline.Event{Name: EventOnFallback, Severity: pipeline.Warning, Result: result, Err: err})
+	next.Report(ctx, pipeline.Event{Name: EventFallback, Severity: pipeline.SeverityWarning, Result: result, Err: err})
 	if s.options.OnFallback != nil {
 		s.options.OnFallback(ctx, Outcome{Result: result, Err: err, Source: next.Source()})
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/fallback"
 	"github.com/weir-go/weir/strategies/retry"
@@ -24,7 +25,7 @@ import (
 var errBoom = errors.New("boom")
 
 func with(action fallback.Action, o *fallback.Options) *pipeline.Pipeline {
-	return pipeline.Must(pipeline.New("orders", fallback.New(action, o)))
+	return weir.Must(pipeline.New("orders", fallback.New(action, o)))
 }
 
 // returning is a callback with that outcome.
@@ -85,7 +86,7 @@ func TestExecuteDropsTheValue(t *testing.T) {
 
 func TestActionGetsTheContextOfTheCaller(t *testing.T) {
 	type key struct{}
-	p := pipeline.Must(pipeline.New("orders",
+	p := weir.Must(pipeline.New("orders",
 		fallback.New(func(ctx context.Context, _ any, _ error) (any, error) {
 			_, limited := ctx.Deadline()
 			assert.False(t, limited, "not that of the timeout inside")
@@ -119,7 +120,7 @@ func TestNothingRunsInAContextThatHasEnded(t *testing.T) {
 
 func TestTimeoutInsideIsHandled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := pipeline.Must(pipeline.New("orders", fallback.New(fallback.Value("instead"), nil), timeout.New(time.Second, nil)))
+		p := weir.Must(pipeline.New("orders", fallback.New(fallback.Value("instead"), nil), timeout.New(time.Second, nil)))
 		began := time.Now()
 		v, err := pipeline.ExecuteValue(t.Context(), p, func(ctx context.Context) (string, error) {
 			<-ctx.Done()
@@ -132,7 +133,7 @@ func TestTimeoutInsideIsHandled(t *testing.T) {
 }
 
 func TestInsideOfARetryItHidesTheFailure(t *testing.T) {
-	p := pipeline.Must(pipeline.New("orders", retry.New(nil), fallback.New(fallback.Value("instead"), nil)))
+	p := weir.Must(pipeline.New("orders", retry.New(nil), fallback.New(fallback.Value("instead"), nil)))
 	calls := 0
 	_, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (string, error) { calls++; return "", errBoom })
 	assert.NoError(t, err)
@@ -203,9 +204,9 @@ func TestEventThenCallbackThenAction(t *testing.T) {
 		log = append(log, fmt.Sprint("callback ", o.Result, " ", o.Err, " ", o.Source))
 	}}
 	action := func(context.Context, any, error) (any, error) { log = append(log, "action"); return "instead", nil }
-	p := pipeline.Must(pipeline.Config{Name: "p", Strategies: []pipeline.Strategy{fallback.New(action, o)},
+	p := weir.Must(pipeline.Config{Name: "p", Strategies: []pipeline.Strategy{fallback.New(action, o)},
 		Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
-			if e.Name == fallback.EventOnFallback {
+			if e.Name == fallback.EventFallback {
 				log = append(log, fmt.Sprint("OnFallback ", e.Severity, " ", e.Result, " ", e.Err, " ", e.Source))
 			}
 		})}.Build())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/fallback"
 )
@@ -40,7 +41,7 @@ func TestStrategy_HooksThatMisbehave(t *testing.T) {
 					}
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					defer cancel()
-					p := pipeline.Must(pipeline.Config{
+					p := weir.Must(pipeline.Config{
 						Strategies: []pipeline.Strategy{fallback.New(
 							func(ctx context.Context, _ any, _ error) (any, error) { at("action", ctx); return "instead", nil },
 							&fallback.Options{
@@ -48,7 +49,7 @@ func TestStrategy_HooksThatMisbehave(t *testing.T) {
 								OnFallback: func(ctx context.Context, _ fallback.Outcome) { at("OnFallback", ctx) },
 							})},
 						Listener: pipeline.ListenerFunc(func(ctx context.Context, e pipeline.Event) {
-							if e.Name == fallback.EventOnFallback {
+							if e.Name == fallback.EventFallback {
 								at("listener", ctx)
 							}
 						}),

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
 	"github.com/weir-go/weir/strategies/hedge"
@@ -18,7 +19,7 @@ func TestAllocations(t *testing.T) {
 		most    float64
 	}{
 		{"in turn", hedge.Options{Delay: -1}, 0},
-		{"in turn, with a budget", hedge.Options{Delay: -1, Budget: budget.Must(budget.New(nil))}, 0},
+		{"in turn, with a budget", hedge.Options{Delay: -1, Budget: weir.Must(budget.New(nil))}, 0},
 		{"no hedges", hedge.Options{MaxHedges: -1}, 0},
 		// The race, its channel, the goroutine, two for the context, three for the timer.
 		{"in time", hedge.Options{}, 8},
@@ -44,13 +45,13 @@ func BenchmarkExecute(b *testing.B) {
 		fn      func(context.Context) error
 	}{
 		{"in time", hedge.Options{}, succeed},
-		{"in time, budget", hedge.Options{Budget: budget.Must(budget.New(nil))}, succeed},
+		{"in time, budget", hedge.Options{Budget: weir.Must(budget.New(nil))}, succeed},
 		{"in turn", hedge.Options{Delay: -1}, succeed},
 		{"at once", hedge.Options{AtOnce: true}, succeed},
 		{"the second wins", hedge.Options{Delay: time.Nanosecond}, second},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			p := pipeline.Must(pipeline.New("bench", hedge.New(&c.options)))
+			p := weir.Must(pipeline.New("bench", hedge.New(&c.options)))
 			ctx := b.Context()
 			b.ReportAllocs()
 			for b.Loop() {

@@ -100,24 +100,19 @@ func withNumber(ctx context.Context, number int) context.Context {
 // with nil.
 func Dispose[T any](dispose func(T)) func(result any, err error) {
 	return func(result any, _ error) {
-		if v, ok := result.(T); ok && !isNil(result) {
+		if v, ok := result.(T); ok && !isNilResult(v) {
 			dispose(v)
 		}
 	}
 }
 
-// isNil sees the nil inside an any, too: a callback that fails often returns one.
-func isNil(v any) bool {
-	rv := reflect.ValueOf(v)
-	switch rv.Kind() {
+// isNilResult reports whether v is nil, or an interface that holds one. A callback that fails often returns a nil
+// pointer, map or channel with its error.
+func isNilResult(v any) bool {
+	switch r := reflect.ValueOf(v); r.Kind() {
 	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Func, reflect.Chan:
-		return rv.IsNil()
+		return r.IsNil()
 	default:
 		return false
 	}
 }
-
-// processStart: see package pipeline, which measures the same way.
-var processStart = time.Now()
-
-func sinceStart() time.Duration { return time.Since(processStart) }

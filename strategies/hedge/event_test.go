@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
@@ -22,12 +23,12 @@ func listened(o hedge.Options, into *[]string) *pipeline.Pipeline {
 	o.OnHedge = func(_ context.Context, h hedge.Hedge) {
 		*into = append(*into, fmt.Sprintf("callback %d %v %v %v", h.Number, h.Result, h.Err, h.Source))
 	}
-	return pipeline.Must(pipeline.Config{Name: "p", Strategies: []pipeline.Strategy{hedge.New(&o)},
+	return weir.Must(pipeline.Config{Name: "p", Strategies: []pipeline.Strategy{hedge.New(&o)},
 		Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
 			switch e.Name {
 			case pipeline.EventExecutionAttempt:
 				*into = append(*into, fmt.Sprintf("attempt %d %v %v %v %v", e.Attempt, e.Severity, e.Handled, e.Duration, e.Err))
-			case hedge.EventOnHedging, budget.EventOnExhausted:
+			case hedge.EventHedging, budget.EventExhausted:
 				*into = append(*into, fmt.Sprintf("%s %d %v %v", e.Name, e.Attempt, e.Severity, e.Err))
 			}
 		})}.Build())
@@ -67,15 +68,15 @@ func TestEvents(t *testing.T) {
 			"attempt 1 Error true 1s boom",
 		}},
 		{"a panic", hedge.Options{}, script{{takes: s, panic: "oh"}}, []string{"attempt 0 Information false 1s " + pipeline.ErrAborted.Error()}},
-		{"no budget for a slow one", hedge.Options{MaxHedges: 3, Budget: budget.Must(budget.New(none))}, script{{takes: 9 * s}}, []string{
+		{"no budget for a slow one", hedge.Options{MaxHedges: 3, Budget: weir.Must(budget.New(none))}, script{{takes: 9 * s}}, []string{
 			"OnBudgetExhausted 1 Warning <nil>",
 			"attempt 0 Information false 9s <nil>",
 		}},
-		{"no budget for a failed one", hedge.Options{Budget: budget.Must(budget.New(none))}, script{{takes: s, err: errBoom}}, []string{
+		{"no budget for a failed one", hedge.Options{Budget: weir.Must(budget.New(none))}, script{{takes: s, err: errBoom}}, []string{
 			"attempt 0 Error true 1s boom",
 			"OnBudgetExhausted 1 Warning boom",
 		}},
-		{"no budget for all at once", hedge.Options{AtOnce: true, MaxHedges: 3, Budget: budget.Must(budget.New(none))}, script{{takes: s}}, []string{
+		{"no budget for all at once", hedge.Options{AtOnce: true, MaxHedges: 3, Budget: weir.Must(budget.New(none))}, script{{takes: s}}, []string{
 			"OnBudgetExhausted 1 Warning <nil>",
 			"attempt 0 Information false 1s <nil>",
 		}},
@@ -100,9 +101,9 @@ func TestEvents(t *testing.T) {
 
 func TestBudgetLimitsHedges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		extra := budget.Must(budget.New(&budget.Options{Ratio: 0.1, MinPerSecond: -1}))
+		extra := weir.Must(budget.New(&budget.Options{Ratio: 0.1, MinPerSecond: -1}))
 		strategy := hedge.New(&hedge.Options{AtOnce: true, MaxHedges: 2, Budget: extra})
-		p := pipeline.Must(pipeline.New("prices", strategy))
+		p := weir.Must(pipeline.New("prices", strategy))
 		calls := make(chan int, 1000)
 		for range 100 {
 			assert.NoError(t, p.Execute(t.Context(), func(ctx context.Context) error {
@@ -131,13 +132,13 @@ func TestBudget_HedgesThatCallNothing(t *testing.T) {
 	for name, o := range map[string]hedge.Options{"in turn": {Delay: -1, MaxHedges: 2}, "at once": {AtOnce: true, MaxHedges: 2}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				extra := budget.Must(budget.New(&budget.Options{Ratio: 9, MinPerSecond: -1}))
+				extra := weir.Must(budget.New(&budget.Options{Ratio: 9, MinPerSecond: -1}))
 				o.Budget = extra
-				l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+				l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
 				lease, err := l.TryAcquire(t.Context(), 1)
 				assert.NoError(t, err)
 				defer lease.Release()
-				p := pipeline.Must(pipeline.New("prices", hedge.New(&o), ratelimit.New(l, nil)))
+				p := weir.Must(pipeline.New("prices", hedge.New(&o), ratelimit.New(l, nil)))
 				assert.Error(t, p.Execute(t.Context(), func(context.Context) error { return nil }))
 				assert.Zero(t, extra.Statistics().Taken)
 			})

@@ -8,13 +8,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/hedge"
 )
 
 func Example() {
 	servers := []string{"slow", "fast"}
-	p := pipeline.Must(pipeline.New("prices", hedge.New(&hedge.Options{
+	p := weir.Must(pipeline.New("prices", hedge.New(&hedge.Options{
 		Delay:   10 * time.Millisecond,
 		OnHedge: func(_ context.Context, h hedge.Hedge) { fmt.Println("attempt", h.Number) },
 	})))
@@ -34,7 +35,7 @@ func Example() {
 
 func ExampleDispose() {
 	// A result that has to be closed, and comes from an attempt that was not good enough.
-	p := pipeline.Must(pipeline.New("files", hedge.New(&hedge.Options{
+	p := weir.Must(pipeline.New("files", hedge.New(&hedge.Options{
 		Delay: -1, // one after the other
 		Dispose: hedge.Dispose(func(body io.ReadCloser) {
 			fmt.Println("closed:", body.Close())

@@ -62,9 +62,9 @@ func (e *execution) handled(o outcome, running int) (again bool) {
 		defer e.dispose(&o) // when those who are told of it have seen it
 	}
 	again = e.mayStart()
-	severity := pipeline.Warning
+	severity := pipeline.SeverityWarning
 	if !again && running == 0 {
-		severity = pipeline.Error
+		severity = pipeline.SeverityError
 	}
 	e.report(&o, severity)
 	if !again {
@@ -148,7 +148,7 @@ func (e *execution) dispose(o *outcome) { o.dispose(e.options.Dispose) }
 // win reports the outcome that Execute returns.
 func (e *execution) win(o *outcome) {
 	e.winner, e.hasWinner = *o, o.returned()
-	e.report(o, pipeline.Information)
+	e.report(o, pipeline.SeverityInformation)
 	e.returning = true
 }
 
@@ -176,7 +176,7 @@ func (e *execution) report(o *outcome, severity pipeline.Severity) {
 		Result:   o.result,
 		Err:      err,
 		Attempt:  o.number,
-		Handled:  severity > pipeline.Information,
+		Handled:  severity > pipeline.SeverityInformation,
 		Duration: o.took,
 	})
 }
@@ -185,7 +185,7 @@ func (e *execution) report(o *outcome, severity pipeline.Severity) {
 // which outcome, if that is why.
 func (e *execution) announce(after *outcome) {
 	if e.listening {
-		e.reportHedge(EventOnHedging, after)
+		e.reportHedge(EventHedging, after)
 	}
 	if e.options.OnHedge != nil {
 		e.options.OnHedge(e.ctx, Hedge{
@@ -200,7 +200,7 @@ func (e *execution) announce(after *outcome) {
 // reportExhausted reports that the budget had no other attempt, the first time.
 func (e *execution) reportExhausted(after *outcome) {
 	if e.exhausted && e.listening {
-		e.reportHedge(budget.EventOnExhausted, after)
+		e.reportHedge(budget.EventExhausted, after)
 	}
 	e.exhausted = false
 }
@@ -208,7 +208,7 @@ func (e *execution) reportExhausted(after *outcome) {
 func (e *execution) reportHedge(name string, after *outcome) {
 	e.next.Report(e.ctx, pipeline.Event{
 		Name:     name,
-		Severity: pipeline.Warning,
+		Severity: pipeline.SeverityWarning,
 		Result:   after.result,
 		Err:      after.err,
 		Attempt:  e.started,

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 
+	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
 )
 
-// EventOnHedging is the event of a hedge that is about to start, with its number,
+// EventHedging is the event of a hedge that is about to start, with its number,
 // 1 for the first, and the outcome that was handled, if that is why. Warning.
-const EventOnHedging = "OnHedging"
+const EventHedging = "OnHedging"
 
 // ErrLost is the [context.Cause] of an attempt that is no longer wanted, and the Err
 // of its ExecutionAttempt event.
@@ -107,8 +108,8 @@ func (e *execution) attempt() outcome {
 		o.result, o.err = e.next.Run(ctx)
 		return o
 	}
-	began := sinceStart()
+	began := clock.Now()
 	o.result, o.err = e.next.Run(ctx)
-	o.took = sinceStart() - began
+	o.took = clock.Now() - began
 	return o
 }

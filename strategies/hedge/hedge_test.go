@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/hedge"
 )
@@ -20,7 +21,7 @@ import (
 var errBoom = errors.New("boom")
 
 func with(o *hedge.Options) *pipeline.Pipeline {
-	return pipeline.Must(pipeline.New("prices", hedge.New(o)))
+	return weir.Must(pipeline.New("prices", hedge.New(o)))
 }
 
 // A script says what each attempt does: how long it takes, and what comes of it.

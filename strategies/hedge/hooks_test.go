@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
 	"github.com/weir-go/weir/strategies/hedge"
@@ -102,7 +103,7 @@ func TestStrategy_DisposesOfAllWhenAHookDoesNotReturn(t *testing.T) {
 						}
 					}
 					const attempts = 4
-					p := pipeline.Must(pipeline.Config{
+					p := weir.Must(pipeline.Config{
 						Strategies: []pipeline.Strategy{hedge.New(&hedge.Options{
 							AtOnce: true, MaxHedges: attempts - 1,
 							Handle: func(any, error) bool { once("Handle"); return false },
@@ -150,7 +151,7 @@ func TestBudget_ChargesOnlyHedgesThatStart(t *testing.T) {
 			"cancel": func(cancel func()) { cancel() },
 		} {
 			synctest.Test(t, func(t *testing.T) {
-				extra := budget.Must(budget.New(&budget.Options{MinPerSecond: 5, Ratio: -1}))
+				extra := weir.Must(budget.New(&budget.Options{MinPerSecond: 5, Ratio: -1}))
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				p := with(&hedge.Options{Delay: delay, Budget: extra, OnHedge: func(context.Context, hedge.Hedge) { onHedge(cancel) }})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -100,7 +101,7 @@ func (r *race) start() {
 	a.race, a.outcome.number = r, r.started
 	a.ctx, a.cancel = context.WithCancelCause(withNumber(r.ctx, r.started))
 	if r.listening {
-		a.began = sinceStart()
+		a.began = clock.Now()
 	}
 	r.runners[r.started] = a
 	r.started++
@@ -176,13 +177,13 @@ func (r *race) finishOthers() {
 			defer r.reportLost(number, a)
 		default:
 			defer r.dispose(&a.outcome)
-			defer r.report(&a.outcome, pipeline.Information)
+			defer r.report(&a.outcome, pipeline.SeverityInformation)
 		}
 	}
 }
 
 func (r *race) reportLost(number int, a *runner) {
 	if r.listening {
-		r.report(&outcome{number: number, err: ErrLost, took: sinceStart() - a.began}, pipeline.Information)
+		r.report(&outcome{number: number, err: ErrLost, took: clock.Now() - a.began}, pipeline.SeverityInformation)
 	}
 }

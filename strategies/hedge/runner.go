@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/recovered"
 )
 
@@ -45,7 +46,7 @@ func (a *runner) end() {
 		}
 	}
 	if a.race.listening {
-		o.took = sinceStart() - a.began
+		o.took = clock.Now() - a.began
 	}
 	a.cancel(nil)
 	if a.fate.CompareAndSwap(fateRunning, fateEnded) {

@@ -1,7 +1,7 @@
 // Package ratelimit has the strategy that asks a limiter before an execution
 // goes on, and holds the permits until it has ended.
 //
-//	bucket := limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{…}))
+//	bucket := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{…}))
 //	p, err := pipeline.New("orders", ratelimit.New(bucket, nil))
 //	…
 //	err = p.Execute(ctx, call)

@@ -6,15 +6,16 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
 func Example() {
-	l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
 	defer l.Close()
-	p := pipeline.Must(pipeline.New("orders", ratelimit.New(l, nil)))
+	p := weir.Must(pipeline.New("orders", ratelimit.New(l, nil)))
 
 	err := p.Execute(context.Background(), func(ctx context.Context) error {
 		fmt.Println("the first one runs")
@@ -33,7 +34,7 @@ func Example() {
 
 func ExampleOptions_shadow() {
 	var busy refusing
-	p := pipeline.Must(pipeline.Config{
+	p := weir.Must(pipeline.Config{
 		Name:       "orders",
 		Strategies: []pipeline.Strategy{ratelimit.New(busy, &ratelimit.Options{Shadow: true})},
 		Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {

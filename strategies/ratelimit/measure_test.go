@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -27,8 +28,8 @@ func (m *measurer) OnMeasurement(_ context.Context, e pipeline.Event) {
 func TestMeasurements(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &measurer{ListenerFunc: func(context.Context, pipeline.Event) {}}
-		l := limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Second, QueueLimit: 1}))
-		p := pipeline.Must(pipeline.Config{
+		l := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Second, QueueLimit: 1}))
+		p := weir.Must(pipeline.Config{
 			Name: "orders", Strategies: []pipeline.Strategy{ratelimit.New(l, nil)}, Listener: m,
 		}.Build())
 		run := func(ctx context.Context, took time.Duration) error {
@@ -64,8 +65,8 @@ func TestMeasurements(t *testing.T) {
 
 func TestMeasurementsOfAPanic(t *testing.T) {
 	m := &measurer{ListenerFunc: func(context.Context, pipeline.Event) {}}
-	l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
-	p := pipeline.Must(pipeline.Config{Strategies: []pipeline.Strategy{ratelimit.New(l, nil)}, Listener: m}.Build())
+	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+	p := weir.Must(pipeline.Config{Strategies: []pipeline.Strategy{ratelimit.New(l, nil)}, Listener: m}.Build())
 	assert.Panics(t, func() {
 		_ = p.Execute(t.Context(), func(context.Context) error { panic("boom") })
 	})

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -31,8 +32,8 @@ func (m *misbehaving) OnMeasurement(_ context.Context, e pipeline.Event) {
 func TestStrategy_MeasurerThatDoesNotReturn(t *testing.T) {
 	for how, leave := range map[string]func(){"panic": func() { panic("measurer") }, "goexit": runtime.Goexit} {
 		for _, name := range []string{ratelimit.MeasureRequest, ratelimit.MeasureLease} {
-			slots := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
-			p := pipeline.Must(pipeline.Config{
+			slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+			p := weir.Must(pipeline.Config{
 				Strategies: []pipeline.Strategy{ratelimit.New(slots, nil)},
 				Listener:   &misbehaving{name, leave},
 			}.Build())

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -32,7 +33,7 @@ func TestPartitioned(t *testing.T) {
 	for _, shadow := range []bool{false, true} {
 		s := ratelimit.NewPartitioned(m, who, &ratelimit.Options{Name: "Tenant", Shadow: shadow})
 		assert.Nil(t, s.Limiter())
-		p := pipeline.Must(pipeline.New("orders", s))
+		p := weir.Must(pipeline.New("orders", s))
 		require.NoError(t, p.Execute(context.WithValue(t.Context(), tenant{}, "good"), nothing))
 		err := p.Execute(context.WithValue(t.Context(), tenant{}, "bad"), nothing)
 		assert.Equal(t, !shadow, errors.Is(err, pipeline.ErrRejected))

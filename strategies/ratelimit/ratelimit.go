@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 	"time"
 
+	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/deadline"
+	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/untimed"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
@@ -87,7 +88,7 @@ type instant = deadline.Instant
 func New(l limiter.Limiter, o *Options) *Strategy {
 	s := newStrategy(o)
 	if l != nil {
-		s.use(l, isNil(l))
+		s.use(l, isnil.Value(l))
 		return s
 	}
 	own, err := limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: DefaultPermitLimit})
@@ -102,7 +103,7 @@ func New(l limiter.Limiter, o *Options) *Strategy {
 // pipeline of the strategy fails.
 func NewPartitioned[R any](l limiter.Partitioned[R], resource func(ctx context.Context) R, o *Options) *Strategy {
 	s := newStrategy(o)
-	s.use(&partitioned[R]{limiter: l, resource: resource}, isNil(l))
+	s.use(&partitioned[R]{limiter: l, resource: resource}, isnil.Value(l))
 	if resource == nil {
 		s.problem = errors.Join(s.problem, errNilResource)
 	}
@@ -142,12 +143,6 @@ func waitsForDone(l limiter.Limiter) bool {
 	default:
 		return false
 	}
-}
-
-// isNil sees the nil pointer inside an interface, too.
-func isNil(l any) bool {
-	v := reflect.ValueOf(l)
-	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // Name returns [Options.Name], or "RateLimiter".
@@ -245,7 +240,7 @@ func (h *holding) end() {
 func (h *holding) measureEnd() {
 	e := pipeline.Event{Name: MeasureLease}
 	if !untimed.Is(h.begun) {
-		e.Duration = deadline.Now() - h.since
+		e.Duration = clock.Now() - h.since
 	}
 	h.next.MeasureEnd(h.ctx, e, h.begun)
 }
@@ -271,7 +266,7 @@ func (s *Strategy) failed(ctx context.Context, next pipeline.Next, err error) (a
 		return nil, judge.Uncalled(err)
 	}
 	if ctx.Err() == nil { // else the rest says so itself
-		next.Report(ctx, pipeline.Event{Name: EventShadowError, Severity: pipeline.Warning, Err: err})
+		next.Report(ctx, pipeline.Event{Name: EventShadowError, Severity: pipeline.SeverityWarning, Err: err})
 	}
 	return next.Run(ctx)
 }
@@ -285,10 +280,10 @@ func (s *Strategy) rejected(ctx context.Context, next pipeline.Next, lease limit
 
 func (s *Strategy) reject(ctx context.Context, next pipeline.Next, err *RejectedError) (any, error) {
 	if s.options.Shadow {
-		next.Report(ctx, pipeline.Event{Name: EventShadowRejected, Severity: pipeline.Warning, Err: err})
+		next.Report(ctx, pipeline.Event{Name: EventShadowRejected, Severity: pipeline.SeverityWarning, Err: err})
 		return next.Run(ctx)
 	}
-	next.Report(ctx, pipeline.Event{Name: EventRejected, Severity: pipeline.Error, Err: err})
+	next.Report(ctx, pipeline.Event{Name: EventRejected, Severity: pipeline.SeverityError, Err: err})
 	if s.options.OnRejected != nil {
 		if instead := s.options.OnRejected(ctx, Rejection{Source: err.Source, Lease: err.Lease}); instead != nil {
 			return nil, instead

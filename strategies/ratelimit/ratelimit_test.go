@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -53,7 +54,7 @@ var source = pipeline.Source{Pipeline: "orders", Strategy: "RateLimiter"}
 
 // observe builds a pipeline of one strategy and notes its events and their order.
 func observe(s *ratelimit.Strategy, events *[]pipeline.Event, order *[]string) *pipeline.Pipeline {
-	return pipeline.Must(pipeline.Config{Name: "orders", Strategies: []pipeline.Strategy{s},
+	return weir.Must(pipeline.Config{Name: "orders", Strategies: []pipeline.Strategy{s},
 		Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
 			if e.Source.Strategy == "" {
 				return // the pipeline's own
@@ -66,7 +67,7 @@ func nothing(context.Context) error { return nil }
 
 func TestLeaseIsHeldUntilTheRestReturned(t *testing.T) {
 	f := granting()
-	p := pipeline.Must(pipeline.New("orders", ratelimit.New(f, nil)))
+	p := weir.Must(pipeline.New("orders", ratelimit.New(f, nil)))
 	err := p.Execute(t.Context(), func(context.Context) error {
 		assert.Zero(t, f.released)
 		return errBoom
@@ -82,7 +83,7 @@ func TestLeaseIsReleasedOnPanicAndGoexit(t *testing.T) {
 	for name, leave := range map[string]func(){"panic": func() { panic("boom") }, "goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			f := granting()
-			p := pipeline.Must(pipeline.New("orders", ratelimit.New(f, nil)))
+			p := weir.Must(pipeline.New("orders", ratelimit.New(f, nil)))
 			var recovered any
 			var wg sync.WaitGroup
 			wg.Go(func() {
@@ -116,7 +117,7 @@ func TestRejection(t *testing.T) {
 	assert.Equal(t, ratelimit.RejectedError{RetryAfter: 4 * time.Second, Reason: "queue limit reached", Source: source, Lease: f.answer}, *rejected)
 	assert.Equal(t, ratelimit.Rejection{Source: source, Lease: f.answer}, told)
 	assert.Equal(t, []string{"OnRateLimiterRejected", "OnRejected"}, order, "the event comes first")
-	assert.Equal(t, []pipeline.Event{{Name: ratelimit.EventRejected, Severity: pipeline.Error, Source: source, Err: rejected}}, events)
+	assert.Equal(t, []pipeline.Event{{Name: ratelimit.EventRejected, Severity: pipeline.SeverityError, Source: source, Err: rejected}}, events)
 
 	d, ok := pipeline.RetryAfter(err)
 	assert.True(t, ok)
@@ -124,7 +125,7 @@ func TestRejection(t *testing.T) {
 }
 
 func TestOnRejectedErrorReplacesTheRejection(t *testing.T) {
-	p := pipeline.Must(pipeline.New("orders", ratelimit.New(rejecting(0, ""), &ratelimit.Options{
+	p := weir.Must(pipeline.New("orders", ratelimit.New(rejecting(0, ""), &ratelimit.Options{
 		OnRejected: func(context.Context, ratelimit.Rejection) error { return errBoom },
 	})))
 	assert.Same(t, errBoom, p.Execute(t.Context(), nothing))
@@ -138,7 +139,7 @@ func TestRejectedErrorText(t *testing.T) {
 		"ratelimit: orders/RateLimiter: rejected: no permit free, retry after 4s":      rejecting(4*time.Second, limiter.ReasonNoPermit),
 		"ratelimit: orders/RateLimiter: rejected: queue limit reached, retry after 4s": rejecting(4*time.Second, "queue limit reached"),
 	} {
-		p := pipeline.Must(pipeline.New("orders", ratelimit.New(f, nil)))
+		p := weir.Must(pipeline.New("orders", ratelimit.New(f, nil)))
 		assert.EqualError(t, p.Execute(t.Context(), nothing), want)
 	}
 	_, ok := pipeline.RetryAfter(&ratelimit.RejectedError{})
@@ -164,7 +165,7 @@ func TestLimiterErrorGoesOutWrappedAndIsNoRejection(t *testing.T) {
 func TestPermits(t *testing.T) {
 	type cost struct{}
 	f := granting()
-	p := pipeline.Must(pipeline.New("orders", ratelimit.New(f, &ratelimit.Options{
+	p := weir.Must(pipeline.New("orders", ratelimit.New(f, &ratelimit.Options{
 		Permits: func(ctx context.Context) int { n, _ := ctx.Value(cost{}).(int); return n },
 	})))
 	for _, n := range []int{7, 0} {
@@ -179,14 +180,14 @@ func TestPermits(t *testing.T) {
 
 func TestOnlyItsOwnLimiterIsClosed(t *testing.T) {
 	f := granting()
-	given := pipeline.Must(pipeline.New("orders", ratelimit.New(f, nil)))
+	given := weir.Must(pipeline.New("orders", ratelimit.New(f, nil)))
 	require.NoError(t, given.Close())
 	assert.Zero(t, f.closed)
 
 	own := ratelimit.New(nil, nil)
 	stats := own.Limiter().(limiter.StatisticsProvider).Statistics
 	assert.EqualValues(t, 1000, stats().AvailablePermits)
-	p := pipeline.Must(pipeline.New("orders", own))
+	p := weir.Must(pipeline.New("orders", own))
 	require.NoError(t, p.Execute(t.Context(), func(context.Context) error {
 		assert.EqualValues(t, 999, stats().AvailablePermits)
 		return nil
@@ -225,9 +226,9 @@ func TestValidate(t *testing.T) {
 
 func TestLimitHoldsConcurrentSafe(t *testing.T) {
 	const limit = 3
-	l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: limit, QueueLimit: 2}))
+	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: limit, QueueLimit: 2}))
 	defer l.Close()
-	p := pipeline.Must(pipeline.New("orders", ratelimit.New(l, nil)))
+	p := weir.Must(pipeline.New("orders", ratelimit.New(l, nil)))
 	var running, most, done, rejected atomic.Int64
 	var wg sync.WaitGroup
 	for range 16 {

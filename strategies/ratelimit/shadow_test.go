@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -39,12 +40,12 @@ func TestShadowDecidesAndReportsButNeverRejects(t *testing.T) {
 
 	assert.Equal(t, []string{"OnRateLimiterShadowRejected", "OnRateLimiterShadowError"}, order)
 	for _, e := range events {
-		assert.Equal(t, pipeline.Warning, e.Severity)
+		assert.Equal(t, pipeline.SeverityWarning, e.Severity)
 		assert.Equal(t, source, e.Source)
 	}
 	assert.ErrorIs(t, events[0].Err, pipeline.ErrRejected)
 	assert.ErrorIs(t, events[1].Err, limiter.ErrClosed)
-	require.NoError(t, pipeline.Must(pipeline.New("quiet", ratelimit.New(f, shadow))).Execute(t.Context(), run))
+	require.NoError(t, weir.Must(pipeline.New("quiet", ratelimit.New(f, shadow))).Execute(t.Context(), run))
 }
 
 func TestShadowDoesNotReviveADoneContext(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -19,7 +20,7 @@ import (
 )
 
 func bucket(tokens int, period time.Duration) *limiter.TokenBucket {
-	return limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{TokenLimit: tokens, TokensPerPeriod: tokens, ReplenishmentPeriod: period}))
+	return weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{TokenLimit: tokens, TokensPerPeriod: tokens, ReplenishmentPeriod: period}))
 }
 
 // Nothing in failsafe-go honours what an inner limiter asks for.
@@ -27,7 +28,7 @@ func TestRetryWaitsAsLongAsTheLimiterAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := bucket(1, 10*time.Second)
 		defer l.Close()
-		p := pipeline.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1, MaxRetries: 1}), ratelimit.New(l, nil)))
+		p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1, MaxRetries: 1}), ratelimit.New(l, nil)))
 		began := time.Now()
 		require.NoError(t, p.Execute(t.Context(), nothing))
 		require.NoError(t, p.Execute(t.Context(), nothing), "exactly when the bucket is full again, and with one retry")
@@ -44,13 +45,13 @@ func TestRetryWaitsAsLongAsTheLimiterAsks(t *testing.T) {
 
 func TestTimeoutEndsTheWaitInTheQueueAndIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
+		l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
 		defer l.Close()
 		held, err := l.Acquire(t.Context(), 1)
 		require.NoError(t, err)
 		time.AfterFunc(2500*time.Millisecond, held.Release)
 		attempts := 0
-		p := pipeline.Must(pipeline.New("orders",
+		p := weir.Must(pipeline.New("orders",
 			retry.New(&retry.Options{Delay: -1, OnRetry: func(_ context.Context, r retry.Attempt) {
 				attempts++
 				failure, ok := errors.AsType[*timeout.Error](r.Err)
@@ -84,7 +85,7 @@ func TestAllocations(t *testing.T) {
 		"retry + bucket":         {[]pipeline.Strategy{retry.New(nil), ratelimit.New(l, nil)}, 0},
 		"retry + timeout+bucket": {[]pipeline.Strategy{retry.New(nil), timeout.New(0, nil), ratelimit.New(l, nil)}, 1},
 	} {
-		p := pipeline.Must(pipeline.New("p", c.strategies...))
+		p := weir.Must(pipeline.New("p", c.strategies...))
 		if got := testing.AllocsPerRun(200, func() { _ = p.Execute(t.Context(), nothing) }); got != c.want {
 			t.Errorf("%s: %v allocations, want %v", name, got, c.want)
 		}
@@ -120,7 +121,7 @@ func BenchmarkExecute(b *testing.B) {
 		{"retry+timeout+bucket", []pipeline.Strategy{retry.New(nil), timeout.New(0, nil), ratelimit.New(l, nil)}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			p := pipeline.Must(pipeline.New("bench", c.strategies...))
+			p := weir.Must(pipeline.New("bench", c.strategies...))
 			ctx := context.Background()
 			b.ReportAllocs()
 			for b.Loop() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/retry"
 )
@@ -41,7 +42,7 @@ func BenchmarkExecute(b *testing.B) {
 	}
 	for name, fn := range callbacks {
 		b.Run(name, func(b *testing.B) {
-			p := pipeline.Must(pipeline.New("bench", retry.New(&retry.Options{Delay: -1})))
+			p := weir.Must(pipeline.New("bench", retry.New(&retry.Options{Delay: -1})))
 			ctx := context.Background()
 			b.ReportAllocs()
 			for b.Loop() {

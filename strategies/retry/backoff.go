@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/weir-go/weir/internal/saturate"
 )
 
 // Backoff says how waits grow from one retry to the next. It is written
@@ -77,7 +79,7 @@ func (b Backoff) spread(d time.Duration) time.Duration {
 	if b == Exponential {
 		return upTo(d)
 	}
-	return addSaturated(d-d/4, upTo(d/2))
+	return saturate.Add(d-d/4, upTo(d/2))
 }
 
 // upTo returns a random duration from 0 to d.
@@ -89,12 +91,4 @@ func upTo(d time.Duration) time.Duration {
 		d-- // d+1 below
 	}
 	return rand.N(d + 1)
-}
-
-// addSaturated adds two durations that are not negative.
-func addSaturated(a, b time.Duration) time.Duration {
-	if a > longest-b {
-		return longest
-	}
-	return a + b
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/saturate"
 )
 
 func TestBackoffGrows(t *testing.T) {
@@ -41,7 +43,7 @@ func TestBackoffSaturates(t *testing.T) {
 	assert.Equal(t, longest, Exponential.delay(time.Second, 10000))
 	assert.Equal(t, time.Duration(1)<<62, Exponential.delay(1, 62))
 	assert.Equal(t, longest, Exponential.delay(1, 63))
-	assert.Equal(t, longest, addSaturated(longest-1, 2))
+	assert.Equal(t, longest, saturate.Add(longest-1, 2))
 }
 
 func TestJitterStaysInItsRange(t *testing.T) {

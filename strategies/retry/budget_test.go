@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
@@ -17,14 +18,14 @@ import (
 )
 
 func share(ratio float64) *budget.Ratio {
-	return budget.Must(budget.New(&budget.Options{Ratio: ratio, MinPerSecond: -1}))
+	return weir.Must(budget.New(&budget.Options{Ratio: ratio, MinPerSecond: -1}))
 }
 
 func TestBudgetLimitsRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		extra, calls := share(2), 0
 		strategy := retry.New(&retry.Options{Budget: extra})
-		p := pipeline.Must(pipeline.New("orders", strategy))
+		p := weir.Must(pipeline.New("orders", strategy))
 		err := p.Execute(t.Context(), failing(9, errBoom, &calls))
 		assert.Equal(t, 3, calls, "two more than one")
 		assert.ErrorIs(t, err, errBoom)
@@ -58,10 +59,10 @@ func TestExhaustedBudgetLeavesAnUnwantedResultToTheCaller(t *testing.T) {
 func TestEventOfAnExhaustedBudget(t *testing.T) {
 	var log []string
 	var exhausted []pipeline.Event
-	p := pipeline.Must(pipeline.Config{Name: "p", Strategies: []pipeline.Strategy{retry.New(&retry.Options{Budget: share(0.1)})},
+	p := weir.Must(pipeline.Config{Name: "p", Strategies: []pipeline.Strategy{retry.New(&retry.Options{Budget: share(0.1)})},
 		Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
 			log = append(log, e.Name+" "+e.Severity.String())
-			if e.Name == budget.EventOnExhausted {
+			if e.Name == budget.EventExhausted {
 				exhausted = append(exhausted, e)
 			}
 		})}.Build())
@@ -69,7 +70,7 @@ func TestEventOfAnExhaustedBudget(t *testing.T) {
 	_ = p.Execute(t.Context(), failing(9, errBoom, &calls))
 	assert.Equal(t, []string{"PipelineExecuting Debug", "ExecutionAttempt Error", "OnBudgetExhausted Warning", "PipelineExecuted Information"}, log)
 	assert.Equal(t, []pipeline.Event{{
-		Name: "OnBudgetExhausted", Severity: pipeline.Warning, Err: errBoom,
+		Name: "OnBudgetExhausted", Severity: pipeline.SeverityWarning, Err: errBoom,
 		Source: pipeline.Source{Pipeline: "p", Strategy: "Retry"},
 	}}, exhausted)
 }
@@ -97,8 +98,8 @@ func BenchmarkExecuteWithABudget(b *testing.B) {
 func TestBudget_RetriesThatCallNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		extra := share(9)
-		l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
-		p := pipeline.Must(pipeline.New("orders", retry.New(&retry.Options{Budget: extra, Delay: time.Millisecond}), ratelimit.New(l, nil)))
+		l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+		p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{Budget: extra, Delay: time.Millisecond}), ratelimit.New(l, nil)))
 		lease, err := l.TryAcquire(t.Context(), 1)
 		require.NoError(t, err)
 		require.Error(t, p.Execute(t.Context(), func(context.Context) error { return nil }))

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/retry"
 )
@@ -20,12 +21,12 @@ func listened(o retry.Options, into *[]string) *pipeline.Pipeline {
 	o.OnRetry = func(_ context.Context, r retry.Attempt) {
 		*into = append(*into, fmt.Sprintf("callback %d %v %v %v %v", r.Number, r.Delay, r.Result, r.Err, r.Source))
 	}
-	return pipeline.Must(pipeline.Config{Name: "p", Strategies: []pipeline.Strategy{retry.New(&o)},
+	return weir.Must(pipeline.Config{Name: "p", Strategies: []pipeline.Strategy{retry.New(&o)},
 		Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
 			switch e.Name {
 			case pipeline.EventExecutionAttempt:
 				*into = append(*into, fmt.Sprintf("attempt %d %v %v %v %v", e.Attempt, e.Severity, e.Handled, e.Duration, e.Err))
-			case retry.EventOnRetry:
+			case retry.EventRetry:
 				*into = append(*into, fmt.Sprintf("OnRetry %d %v %v", e.Attempt, e.Severity, e.Err))
 			}
 		})}.Build())

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/retry"
 )
 
 func Example() {
-	p := pipeline.Must(pipeline.New("orders", retry.New(&retry.Options{
+	p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{
 		Backoff: retry.Exponential,
 		Delay:   time.Millisecond,
 		OnRetry: func(_ context.Context, r retry.Attempt) {
@@ -35,7 +36,7 @@ func Example() {
 
 func ExampleResult() {
 	// Wait for a job to finish: a result to retry, and no error.
-	p := pipeline.Must(pipeline.New("jobs", retry.New(&retry.Options{
+	p := weir.Must(pipeline.New("jobs", retry.New(&retry.Options{
 		MaxRetries: retry.Forever,
 		Delay:      time.Millisecond,
 		Handle:     retry.Result(func(state string, err error) bool { return err == nil && state == "running" }),

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -36,12 +37,12 @@ func TestOptions_MaxRetryAfter(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var events []string
-				window := limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: c.window}))
+				window := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: c.window}))
 				c.options.Delay = time.Millisecond
-				p := pipeline.Must(pipeline.Config{
+				p := weir.Must(pipeline.Config{
 					Strategies: []pipeline.Strategy{retry.New(&c.options), ratelimit.New(window, nil)},
 					Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
-						if e.Name == retry.EventOnMaxRetryAfter {
+						if e.Name == retry.EventMaxRetryAfter {
 							events = append(events, fmt.Sprint(e.Severity, e.Duration, e.Attempt, e.Source.Strategy))
 						}
 					}),
@@ -60,7 +61,7 @@ func TestOptions_MaxRetryAfter(t *testing.T) {
 				after, ok := pipeline.RetryAfter(err)
 				assert.True(t, ok)
 				assert.Equal(t, c.window, after)
-				assert.Equal(t, []string{fmt.Sprint(pipeline.Warning, c.window, 0, "Retry")}, events)
+				assert.Equal(t, []string{fmt.Sprint(pipeline.SeverityWarning, c.window, 0, "Retry")}, events)
 			})
 		})
 	}

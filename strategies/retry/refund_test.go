@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
 	"github.com/weir-go/weir/strategies/retry"
@@ -41,12 +42,12 @@ func TestBudget_ChargesOnlyRetriesThatAreMade(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				extra := budget.Must(budget.New(&budget.Options{MinPerSecond: 5, Ratio: -1}))
+				extra := weir.Must(budget.New(&budget.Options{MinPerSecond: 5, Ratio: -1}))
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				o := retry.Options{Delay: time.Minute, Budget: extra}
 				c.hooks(&o, cancel)
-				p := pipeline.Must(pipeline.New("p", retry.New(&o)))
+				p := weir.Must(pipeline.New("p", retry.New(&o)))
 				var done sync.WaitGroup
 				for range c.executions {
 					done.Go(func() {
@@ -63,7 +64,7 @@ func TestBudget_ChargesOnlyRetriesThatAreMade(t *testing.T) {
 
 func TestRatio_Refund(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		extra := budget.Must(budget.New(&budget.Options{MinPerSecond: 1, Ratio: -1, Window: 2 * time.Second}))
+		extra := weir.Must(budget.New(&budget.Options{MinPerSecond: 1, Ratio: -1, Window: 2 * time.Second}))
 		require.True(t, extra.TryAcquire(t.Context()))
 		time.Sleep(time.Second)
 		require.True(t, extra.TryAcquire(t.Context()))
@@ -85,5 +86,5 @@ func TestAttempt_TextHasNoResult(t *testing.T) {
 	assert.Equal(t, "[source=p/Retry number=1 delay=1s error=boom]", a.LogValue().String())
 	assert.Equal(t, "p/Retry: attempt 1, next after 1s: boom", fmt.Sprintf("%v", a))
 	assert.Equal(t, "attempt 0, next after 0s", fmt.Sprintf("%+v", retry.Attempt{}))
-	assert.Equal(t, "0 extra attempts taken, 100 left, for 0 executions", budget.Must(budget.New(nil)).String())
+	assert.Equal(t, "0 extra attempts taken, 100 left, for 0 executions", weir.Must(budget.New(nil)).String())
 }

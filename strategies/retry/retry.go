@@ -5,19 +5,20 @@ import (
 	"errors"
 	"time"
 
+	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
 	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
-// EventOnRetry is the event of an attempt that will be followed by another, with
+// EventRetry is the event of an attempt that will be followed by another, with
 // its number and error, before the wait. Warning.
-const EventOnRetry = "OnRetry"
+const EventRetry = "OnRetry"
 
-// EventOnMaxRetryAfter is the event of a failure that is returned because it asks for
+// EventMaxRetryAfter is the event of a failure that is returned because it asks for
 // a longer wait than [Options.MaxRetryAfter], with the attempt's number and error.
 // Duration is the wait that the failure asks for. Warning.
-const EventOnMaxRetryAfter = "OnMaxRetryAfter"
+const EventMaxRetryAfter = "OnMaxRetryAfter"
 
 // A Strategy runs what comes after it again when it failed. It is safe for
 // concurrent use and keeps nothing from one execution to the next.
@@ -81,14 +82,14 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 func (s *Strategy) executeObserved(ctx context.Context, next pipeline.Next) (any, error) {
 	e := execution{options: &s.options, next: next, listening: next.Listening()}
 	if s.options.MaxDuration > 0 {
-		e.began = sinceStart()
+		e.began = clock.Now()
 	}
 	if s.options.Budget != nil {
 		s.options.Budget.Count(ctx)
 	}
 	o := e.attempt(ctx, 0)
 	if o.err == nil && s.options.Handle == nil {
-		e.reportAttempt(ctx, &o, pipeline.Information)
+		e.reportAttempt(ctx, &o, pipeline.SeverityInformation)
 		return o.result, nil
 	}
 	return e.follow(ctx, o)
@@ -98,26 +99,26 @@ func (s *Strategy) executeObserved(ctx context.Context, next pipeline.Next) (any
 func (e *execution) follow(ctx context.Context, o outcome) (any, error) {
 	for ; ; o = e.retried(ctx, o.attempt+1) {
 		if !e.handles(ctx, o) {
-			e.reportAttempt(ctx, &o, pipeline.Information)
+			e.reportAttempt(ctx, &o, pipeline.SeverityInformation)
 			return o.result, o.err
 		}
 		if o.attempt >= e.options.MaxRetries {
-			e.reportAttempt(ctx, &o, pipeline.Error)
+			e.reportAttempt(ctx, &o, pipeline.SeverityError)
 			return o.result, o.err
 		}
 		delay, asked := e.delay(ctx, o)
 		if longest := e.options.MaxRetryAfter; asked > longest && longest >= 0 {
-			e.reportAttempt(ctx, &o, pipeline.Error)
-			e.report(ctx, o, EventOnMaxRetryAfter, asked)
+			e.reportAttempt(ctx, &o, pipeline.SeverityError)
+			e.report(ctx, o, EventMaxRetryAfter, asked)
 			return o.result, gaveUp(o, ErrMaxRetryAfter)
 		}
 		if reason := e.cannotSurvive(ctx, delay); reason != nil {
-			e.reportAttempt(ctx, &o, pipeline.Error)
+			e.reportAttempt(ctx, &o, pipeline.SeverityError)
 			return o.result, gaveUp(o, reason)
 		}
 		if e.options.Budget != nil && !e.options.Budget.TryAcquire(ctx) {
-			e.reportAttempt(ctx, &o, pipeline.Error)
-			e.report(ctx, o, budget.EventOnExhausted, 0)
+			e.reportAttempt(ctx, &o, pipeline.SeverityError)
+			e.report(ctx, o, budget.EventExhausted, 0)
 			return o.result, gaveUp(o, budget.ErrExhausted)
 		}
 		if reason := e.wait(ctx, o, delay); reason != nil {
@@ -141,7 +142,7 @@ func (e *execution) wait(ctx context.Context, o outcome, delay time.Duration) (r
 			}
 		}()
 	}
-	e.reportAttempt(ctx, &o, pipeline.Warning)
+	e.reportAttempt(ctx, &o, pipeline.SeverityWarning)
 	e.announce(ctx, o, delay)
 	if reason = e.cannotSurvive(ctx, delay); reason != nil { // announce may have taken its time
 		return reason
@@ -188,9 +189,9 @@ func (e *execution) attempt(ctx context.Context, number int) outcome {
 		o.result, o.err = e.next.Run(ctx)
 		return o
 	}
-	began := sinceStart()
+	began := clock.Now()
 	o.result, o.err = e.next.Run(ctx)
-	o.took = sinceStart() - began
+	o.took = clock.Now() - began
 	return o
 }
 
@@ -215,7 +216,7 @@ func (e *execution) reportAttempt(ctx context.Context, o *outcome, severity pipe
 		Result:   o.result,
 		Err:      o.err,
 		Attempt:  o.attempt,
-		Handled:  severity > pipeline.Information,
+		Handled:  severity > pipeline.SeverityInformation,
 		Duration: o.took,
 	})
 }
@@ -225,7 +226,7 @@ func (e *execution) report(ctx context.Context, o outcome, event string, d time.
 	if e.listening {
 		e.next.Report(ctx, pipeline.Event{
 			Name:     event,
-			Severity: pipeline.Warning,
+			Severity: pipeline.SeverityWarning,
 			Result:   o.result,
 			Err:      o.err,
 			Attempt:  o.attempt,
@@ -238,8 +239,8 @@ func (e *execution) report(ctx context.Context, o outcome, event string, d time.
 func (e *execution) announce(ctx context.Context, o outcome, delay time.Duration) {
 	if e.listening {
 		e.next.Report(ctx, pipeline.Event{
-			Name:     EventOnRetry,
-			Severity: pipeline.Warning,
+			Name:     EventRetry,
+			Severity: pipeline.SeverityWarning,
 			Result:   o.result,
 			Err:      o.err,
 			Attempt:  o.attempt,
@@ -255,8 +256,3 @@ func (e *execution) announce(ctx context.Context, o outcome, delay time.Duration
 		})
 	}
 }
-
-// processStart: see package pipeline, which measures the same way.
-var processStart = time.Now()
-
-func sinceStart() time.Duration { return time.Since(processStart) }

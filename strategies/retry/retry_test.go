@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/retry"
 )
@@ -23,7 +24,7 @@ import (
 var errBoom = errors.New("boom")
 
 func with(o *retry.Options) *pipeline.Pipeline {
-	return pipeline.Must(pipeline.New("orders", retry.New(o)))
+	return weir.Must(pipeline.New("orders", retry.New(o)))
 }
 
 // failing is a callback that fails with err n times, and counts.

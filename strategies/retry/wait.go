@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/internal/judge"
 )
@@ -46,7 +48,7 @@ func (e *execution) delay(ctx context.Context, o outcome) (wait, asked time.Dura
 		return wait, 0
 	}
 	if jitter {
-		return max(wait, addSaturated(asked, upTo(backoff/4))), asked
+		return max(wait, saturate.Add(asked, upTo(backoff/4))), asked
 	}
 	return max(wait, asked), asked
 }
@@ -57,7 +59,7 @@ func (e *execution) cannotSurvive(ctx context.Context, delay time.Duration) erro
 	if err := pipeline.ContextError(ctx); err != nil {
 		return err
 	}
-	if limit := e.options.MaxDuration; limit > 0 && delay >= limit-(sinceStart()-e.began) {
+	if limit := e.options.MaxDuration; limit > 0 && delay >= limit-(clock.Now()-e.began) {
 		return ErrMaxDuration
 	}
 	if delay <= 0 {

@@ -5,12 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
 func BenchmarkExecute(b *testing.B) {
-	p := pipeline.Must(pipeline.New("bench", timeout.New(time.Minute, nil)))
+	p := weir.Must(pipeline.New("bench", timeout.New(time.Minute, nil)))
 	cancellable := b.Context()
 	callbacks := []struct {
 		name string

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -35,7 +36,7 @@ func sees(t *testing.T, ctx context.Context) {
 
 func TestStrategy_CallbackDoesNotRunAfterTheDeadline(t *testing.T) {
 	own := func(t *testing.T, permits int) *limiter.Concurrency {
-		l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 5}))
+		l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 5}))
 		t.Cleanup(func() { _ = l.Close() })
 		lease, err := l.TryAcquire(t.Context(), 1-permits)
 		require.NoError(t, err)
@@ -66,13 +67,13 @@ func TestStrategy_CallbackDoesNotRunAfterTheDeadline(t *testing.T) {
 			return []pipeline.Strategy{sleepyStrategy{ratelimit.New(own(t, 1), nil)}, ratelimit.New(own(t, 1), nil)}
 		},
 		"an embedded pipeline": func(t *testing.T) []pipeline.Strategy {
-			return []pipeline.Strategy{pipeline.Embed(pipeline.Must(pipeline.New("inner", ratelimit.New(own(t, 1), nil), pipeline.StrategyFunc(slow))))}
+			return []pipeline.Strategy{pipeline.Embed(weir.Must(pipeline.New("inner", ratelimit.New(own(t, 1), nil), pipeline.StrategyFunc(slow))))}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				strategies := append([]pipeline.Strategy{timeout.New(time.Second, nil)}, between(t)...)
-				err := pipeline.Must(pipeline.New("orders", strategies...)).Execute(t.Context(), func(context.Context) error {
+				err := weir.Must(pipeline.New("orders", strategies...)).Execute(t.Context(), func(context.Context) error {
 					t.Error("the callback runs")
 					return nil
 				})
@@ -104,14 +105,14 @@ func TestStrategy_EveryoneSeesAContextThatReadsTheClock(t *testing.T) {
 		}
 		execute := func(l pipeline.Listener, strategies ...pipeline.Strategy) {
 			strategies = append([]pipeline.Strategy{timeout.New(time.Second, nil)}, strategies...)
-			p := pipeline.Must(pipeline.Config{Strategies: strategies, Listener: l}.Build())
+			p := weir.Must(pipeline.Config{Strategies: strategies, Listener: l}.Build())
 			_ = p.Execute(t.Context(), func(ctx context.Context) error {
 				see(ctx)
 				return nil
 			})
 		}
 		limit := func(o *ratelimit.Options, permits int) pipeline.Strategy {
-			l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+			l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
 			_, err := l.TryAcquire(t.Context(), 1-permits)
 			require.NoError(t, err)
 			return ratelimit.New(l, o)
@@ -147,7 +148,7 @@ func (s seeing) OnMeasurement(ctx context.Context, e pipeline.Event) {
 // A callback may keep its context, and the next execution has another one.
 func TestStrategy_ContextStaysWhatItWas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := pipeline.Must(pipeline.New("orders", timeout.New(time.Second, nil), ratelimit.New(nil, nil)))
+		p := weir.Must(pipeline.New("orders", timeout.New(time.Second, nil), ratelimit.New(nil, nil)))
 		defer p.Close()
 		var kept []context.Context
 		for i := range 100 {

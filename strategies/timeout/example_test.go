@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
 func Example() {
-	p := pipeline.Must(pipeline.New("orders", timeout.New(time.Millisecond, nil)))
+	p := weir.Must(pipeline.New("orders", timeout.New(time.Millisecond, nil)))
 	err := p.Execute(context.Background(), func(ctx context.Context) error {
 		<-ctx.Done() // a call that takes too long
 		return ctx.Err()
@@ -25,7 +26,7 @@ func Example() {
 
 func ExampleOptions() {
 	slow := func(ctx context.Context) bool { return pipeline.Operation(ctx) == "report" }
-	p := pipeline.Must(pipeline.New("orders", timeout.New(0, &timeout.Options{
+	p := weir.Must(pipeline.New("orders", timeout.New(0, &timeout.Options{
 		Func: func(ctx context.Context) time.Duration {
 			if slow(ctx) {
 				return 0 // as long as it takes

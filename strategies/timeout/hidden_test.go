@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
 )
@@ -43,7 +44,7 @@ func TestStrategy_ErrorsThatHideTheContext(t *testing.T) {
 	} {
 		for _, late := range []bool{true, false} {
 			synctest.Test(t, func(t *testing.T) {
-				p := pipeline.Must(pipeline.New("p", timeout.New(time.Second, nil)))
+				p := weir.Must(pipeline.New("p", timeout.New(time.Second, nil)))
 				err := p.Execute(t.Context(), func(ctx context.Context) error {
 					if late {
 						<-ctx.Done()

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
 )
@@ -49,13 +50,13 @@ func TestStrategy_HooksThatMisbehave(t *testing.T) {
 								misbehave(ctx, p)
 							}
 						}
-						p = pipeline.Must(pipeline.Config{
+						p = weir.Must(pipeline.Config{
 							Strategies: []pipeline.Strategy{timeout.New(0, &timeout.Options{
 								Func:      func(ctx context.Context) time.Duration { at("Func", ctx); return time.Second },
 								OnTimeout: func(ctx context.Context, _ time.Duration) { at("OnTimeout", ctx) },
 							})},
 							Listener: pipeline.ListenerFunc(func(ctx context.Context, e pipeline.Event) {
-								if e.Name == timeout.EventOnTimeout {
+								if e.Name == timeout.EventTimeout {
 									at("listener", ctx)
 								}
 							}),

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
 )
@@ -49,12 +50,12 @@ func (m mode) strategy(t *testing.T, d time.Duration, o *timeout.Options) *timeo
 	t.Helper()
 	s := timeout.New(d, o)
 	if m == armedFromStart {
-		training := pipeline.Must(pipeline.New("training", s))
+		training := weir.Must(pipeline.New("training", s))
 		for range 200 {
 			require.NoError(t, training.Execute(t.Context(), func(ctx context.Context) error { _ = ctx.Done(); return nil }))
 		}
 	}
-	require.NoError(t, pipeline.Must(pipeline.New("check", s)).Execute(t.Context(), func(ctx context.Context) error {
+	require.NoError(t, weir.Must(pipeline.New("check", s)).Execute(t.Context(), func(ctx context.Context) error {
 		m.check(t, ctx)
 		return nil
 	}))
@@ -63,7 +64,7 @@ func (m mode) strategy(t *testing.T, d time.Duration, o *timeout.Options) *timeo
 
 func (m mode) pipeline(t *testing.T, d time.Duration, o *timeout.Options) *pipeline.Pipeline {
 	t.Helper()
-	return pipeline.Must(pipeline.New("orders", m.strategy(t, d, o)))
+	return weir.Must(pipeline.New("orders", m.strategy(t, d, o)))
 }
 
 // check tells by the context in which mode an execution runs: only a context of
@@ -81,9 +82,9 @@ func TestModesTimedOut(t *testing.T) {
 		s := m.strategy(t, time.Second, &timeout.Options{OnTimeout: func(ctx context.Context, d time.Duration) {
 			order = append(order, fmt.Sprint("OnTimeout ", d, " ", ctx.Err()))
 		}})
-		p := pipeline.Must(pipeline.Config{Name: "orders", Strategies: []pipeline.Strategy{s},
+		p := weir.Must(pipeline.Config{Name: "orders", Strategies: []pipeline.Strategy{s},
 			Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
-				if e.Name == timeout.EventOnTimeout {
+				if e.Name == timeout.EventTimeout {
 					events, order = append(events, e), append(order, e.Name)
 				}
 			})}.Build())
@@ -107,7 +108,7 @@ func TestModesTimedOut(t *testing.T) {
 		}, *failure)
 		assert.Equal(t, []string{"OnTimeout", "OnTimeout 1s <nil>"}, order)
 		require.Len(t, events, 1)
-		assert.Equal(t, pipeline.Error, events[0].Severity)
+		assert.Equal(t, pipeline.SeverityError, events[0].Severity)
 		assert.Equal(t, err, events[0].Err)
 	})
 }
@@ -234,7 +235,7 @@ func TestModesNestedTimeouts(t *testing.T) {
 			if innerFirst {
 				slices.Reverse(order)
 			}
-			err := pipeline.Must(pipeline.New("orders", order...)).Execute(t.Context(), untilDone)
+			err := weir.Must(pipeline.New("orders", order...)).Execute(t.Context(), untilDone)
 			failure, ok := errors.AsType[*timeout.Error](err)
 			require.True(t, ok)
 			assert.Equal(t, "inner", failure.Source.Strategy, "the shorter one")
@@ -249,7 +250,7 @@ func TestModesStepsBehindStopWhenTheTimeIsUp(t *testing.T) {
 			synctest.Wait()         // for a timer that fires at the same moment
 			return next.Run(ctx)
 		})
-		p := pipeline.Must(pipeline.New("orders", m.strategy(t, time.Second, nil), slow))
+		p := weir.Must(pipeline.New("orders", m.strategy(t, time.Second, nil), slow))
 		err := p.Execute(t.Context(), func(context.Context) error { t.Error("it ran"); return nil })
 		failure, ok := errors.AsType[*timeout.Error](err)
 		require.True(t, ok)

@@ -9,7 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/deadline"
+	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/internal/judge"
 )
@@ -17,9 +19,9 @@ import (
 // DefaultTimeout is the limit of a strategy that was made with 0.
 const DefaultTimeout = 30 * time.Second
 
-// EventOnTimeout is the event of an execution that was timed out. Error; its Err
+// EventTimeout is the event of an execution that was timed out. Error; its Err
 // is the [*Error].
-const EventOnTimeout = "OnTimeout"
+const EventTimeout = "OnTimeout"
 
 // Options are what can be said about a timeout besides its length. The zero
 // Options are the defaults.
@@ -125,7 +127,7 @@ const leastEarly = time.Millisecond
 
 // runLazily is for callbacks that do not, and finds out which it is.
 func (s *Strategy) runLazily(ctx context.Context, next pipeline.Next, after time.Duration) (any, error) {
-	ends := deadline.Add(deadline.Now(), after)
+	ends := saturate.Add(clock.Now(), after)
 	if deadline.EndsBy(ctx, ends) {
 		return next.Run(ctx) // as in runArmed
 	}
@@ -137,7 +139,7 @@ func (s *Strategy) runLazily(ctx context.Context, next pipeline.Next, after time
 		inner = limited.Early()
 	}
 	value, err := next.Run(inner)
-	if err == nil || deadline.Now() < ends || !timedOut(ctx, &l.cause, err) {
+	if err == nil || clock.Now() < ends || !timedOut(ctx, &l.cause, err) {
 		return value, err
 	}
 	return nil, s.failed(ctx, next, &l.cause, err)
@@ -220,7 +222,7 @@ func grpcCode(err error) (code uint64, ok bool) {
 
 func (s *Strategy) failed(ctx context.Context, next pipeline.Next, cause *Error, err error) error {
 	failure := &Error{After: cause.After, Source: cause.Source, Err: err}
-	next.Report(ctx, pipeline.Event{Name: EventOnTimeout, Severity: pipeline.Error, Err: failure})
+	next.Report(ctx, pipeline.Event{Name: EventTimeout, Severity: pipeline.SeverityError, Err: failure})
 	if s.options.OnTimeout != nil {
 		s.options.OnTimeout(ctx, cause.After)
 	}

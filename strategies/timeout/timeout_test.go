@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
 )
@@ -21,7 +22,7 @@ import (
 var errBoom = errors.New("boom")
 
 func make1(d time.Duration, o *timeout.Options) *pipeline.Pipeline {
-	return pipeline.Must(pipeline.New("orders", timeout.New(d, o)))
+	return weir.Must(pipeline.New("orders", timeout.New(d, o)))
 }
 
 // untilDone is a callback that does nothing but wait for the end of its context.
@@ -37,9 +38,9 @@ func TestTimedOut(t *testing.T) {
 		strategy := timeout.New(time.Second, &timeout.Options{OnTimeout: func(ctx context.Context, d time.Duration) {
 			order = append(order, fmt.Sprint("OnTimeout ", d, " ", ctx.Err()))
 		}})
-		p := pipeline.Must(pipeline.Config{Name: "orders", Strategies: []pipeline.Strategy{strategy},
+		p := weir.Must(pipeline.Config{Name: "orders", Strategies: []pipeline.Strategy{strategy},
 			Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
-				if e.Name == timeout.EventOnTimeout {
+				if e.Name == timeout.EventTimeout {
 					events, order = append(events, e), append(order, e.Name)
 				}
 			})}.Build())
@@ -62,7 +63,7 @@ func TestTimedOut(t *testing.T) {
 
 		assert.Equal(t, []string{"OnTimeout", "OnTimeout 1s <nil>"}, order)
 		require.Len(t, events, 1)
-		assert.Equal(t, pipeline.Error, events[0].Severity)
+		assert.Equal(t, pipeline.SeverityError, events[0].Severity)
 		assert.Equal(t, err, events[0].Err)
 	})
 }
@@ -146,7 +147,7 @@ func TestNestedTimeouts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, outer := timeout.New(time.Second, &timeout.Options{Name: "inner"}), timeout.New(time.Minute, &timeout.Options{Name: "outer"})
 		for _, order := range [][]pipeline.Strategy{{outer, inner}, {inner, outer}} {
-			p := pipeline.Must(pipeline.New("orders", order...))
+			p := weir.Must(pipeline.New("orders", order...))
 			err := p.Execute(t.Context(), untilDone)
 			failure, ok := errors.AsType[*timeout.Error](err)
 			require.True(t, ok)
@@ -184,7 +185,7 @@ func TestStepsBehindStopWhenTheTimeIsUp(t *testing.T) {
 			time.Sleep(time.Second) // like a queue that does not look at its context
 			return next.Run(ctx)
 		})
-		p := pipeline.Must(pipeline.New("orders", timeout.New(time.Second, nil), slow))
+		p := weir.Must(pipeline.New("orders", timeout.New(time.Second, nil), slow))
 		err := p.Execute(t.Context(), func(context.Context) error { t.Error("it ran"); return nil })
 		failure, ok := errors.AsType[*timeout.Error](err)
 		require.True(t, ok)

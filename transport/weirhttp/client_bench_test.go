@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -56,12 +57,12 @@ func pipelinesToMeasure(tb testing.TB) map[string]*pipeline.Pipeline {
 		return next.Run(pipeline.WithOperation(ctx, "GET /orders/{id}"))
 	})
 	return map[string]*pipeline.Pipeline{
-		"none":              pipeline.Must(pipeline.New("api")),
-		"retry":             pipeline.Must(pipeline.New("api", retries())),
-		"value":             pipeline.Must(pipeline.New("api", value)),
-		"limit":             pipeline.Must(pipeline.New("api", limit())),
-		"timeout":           pipeline.Must(pipeline.New("api", timeout.New(time.Minute, nil))),
-		"retryLimitTimeout": pipeline.Must(pipeline.New("api", retries(), limit(), timeout.New(time.Minute, nil))),
+		"none":              weir.Must(pipeline.New("api")),
+		"retry":             weir.Must(pipeline.New("api", retries())),
+		"value":             weir.Must(pipeline.New("api", value)),
+		"limit":             weir.Must(pipeline.New("api", limit())),
+		"timeout":           weir.Must(pipeline.New("api", timeout.New(time.Minute, nil))),
+		"retryLimitTimeout": weir.Must(pipeline.New("api", retries(), limit(), timeout.New(time.Minute, nil))),
 	}
 }
 

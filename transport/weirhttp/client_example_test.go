@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -41,7 +42,7 @@ func ExampleTransport() {
 	}
 	defer perHost.Close()
 
-	p := pipeline.Must(pipeline.New("orders-api",
+	p := weir.Must(pipeline.New("orders-api",
 		retry.New(&retry.Options{Handle: weirhttp.Retryable, Delay: time.Millisecond}),
 		ratelimit.NewPartitioned(perHost, weirhttp.HostFrom, nil),
 		timeout.New(5*time.Second, nil),
@@ -70,7 +71,7 @@ func ExampleGate() {
 		fmt.Println(err)
 		return
 	}
-	p := pipeline.Must(pipeline.New("api", ratelimit.NewPartitioned(gate, weirhttp.HostFrom, nil)))
+	p := weir.Must(pipeline.New("api", ratelimit.NewPartitioned(gate, weirhttp.HostFrom, nil)))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Println("a request reaches the server")
 		w.Header().Set("Retry-After", "60")

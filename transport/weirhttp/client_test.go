@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -307,7 +308,7 @@ func TestTransportCallerGoesWhileItWaits(t *testing.T) {
 }
 
 func TestTransportRejectionIsAnErrorAndClosesTheBody(t *testing.T) {
-	l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
 	defer l.Close()
 	lease, err := l.TryAcquire(t.Context(), 1)
 	require.NoError(t, err)

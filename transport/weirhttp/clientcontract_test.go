@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/retry"
@@ -65,7 +66,7 @@ var contractClauses = map[string]func(c *contract, t *testing.T){
 
 func TestTransport_RoundTripperContract(t *testing.T) {
 	wrapped := func(strategies ...pipeline.Strategy) func(base http.RoundTripper) http.RoundTripper {
-		p := pipeline.Must(pipeline.New("contract", strategies...))
+		p := weir.Must(pipeline.New("contract", strategies...))
 		return func(base http.RoundTripper) http.RoundTripper {
 			return weirhttp.Transport(p, &weirhttp.TransportOptions{Base: base})
 		}

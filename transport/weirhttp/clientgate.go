@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 )
@@ -108,8 +110,8 @@ func (g *Gate) Pause(host string, d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	now := sinceStart()
-	until := addSaturated(now, d)
+	now := clock.Now()
+	until := saturate.Add(now, d)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p := g.hosts[host]
@@ -156,7 +158,7 @@ func (g *Gate) Paused(host string) (left time.Duration, ok bool) {
 	if latest == notYet {
 		return 0, false // the usual case does not even read the clock
 	}
-	now := sinceStart()
+	now := clock.Now()
 	if now >= latest {
 		return 0, false
 	}
@@ -221,7 +223,7 @@ func (g *Gate) wait(ctx context.Context, host string) (left time.Duration, err e
 	}
 	if p.waiting >= g.options.QueueLimit {
 		defer g.mu.Unlock()
-		return p.until - sinceStart(), nil
+		return p.until - clock.Now(), nil
 	}
 	p.waiting++
 	g.mu.Unlock()
@@ -229,11 +231,11 @@ func (g *Gate) wait(ctx context.Context, host string) (left time.Duration, err e
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		p.waiting--
-		g.forgetLocked(host, p, sinceStart())
+		g.forgetLocked(host, p, clock.Now())
 	}()
 	for {
 		g.mu.Lock()
-		left = p.until - sinceStart()
+		left = p.until - clock.Now()
 		g.mu.Unlock()
 		if left <= 0 || !worthWaiting(ctx, left) {
 			return left, nil
@@ -283,11 +285,4 @@ func mayAsk(ctx context.Context, n int) error {
 		return fmt.Errorf("%w: %d, must be at least 0", limiter.ErrPermitCount, n)
 	}
 	return nil
-}
-
-func addSaturated(a, b time.Duration) time.Duration {
-	if a > longest-b {
-		return longest
-	}
-	return a + b
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -198,7 +199,7 @@ func TestGateOtherStatusesDoNotPause(t *testing.T) {
 		return answering([]int{502, 200, 301, 429}[number], "Retry-After", []string{"9", "9", "9", "0"}[number]), nil
 	}}
 	gate := newGate(t, nil, nil)
-	p := pipeline.Must(pipeline.New("test", ratelimit.NewPartitioned(gate, weirhttp.HostFrom, nil)))
+	p := weir.Must(pipeline.New("test", ratelimit.NewPartitioned(gate, weirhttp.HostFrom, nil)))
 	transport := weirhttp.Transport(p, &weirhttp.TransportOptions{Base: base, PauseOnRetryAfter: gate})
 	for range 4 {
 		resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))

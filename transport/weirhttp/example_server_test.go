@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
@@ -31,7 +32,7 @@ var orders = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt
 
 // At most 100 requests at a time, and two an hour for each user.
 func Example_server() {
-	slots := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 100}))
+	slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 100}))
 	perUser, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
 		TokenLimit: 2, TokensPerPeriod: 2, ReplenishmentPeriod: time.Hour,
 	}), limiter.PartitionedOptions{MaxPartitions: 100_000})
@@ -70,7 +71,7 @@ func Example_server() {
 
 // The names of a route are looked up when it is made.
 func ExampleLimits_Wrap() {
-	limits := weirhttp.Must(weirhttp.New(weirhttp.Options{}))
+	limits := weir.Must(weirhttp.New(weirhttp.Options{}))
 	_, err := limits.Wrap("per-usr")
 	fmt.Println(err)
 	// Output: weirhttp: unknown policy: "per-usr"
@@ -78,9 +79,9 @@ func ExampleLimits_Wrap() {
 
 // A rejection can be answered, logged, or both.
 func ExampleOptions_onRejected() {
-	spent := limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}))
+	spent := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}))
 	defer spent.Close()
-	limits := weirhttp.Must(weirhttp.New(weirhttp.Options{
+	limits := weir.Must(weirhttp.New(weirhttp.Options{
 		Policies: map[string]weirhttp.Policy{"reports": {Limiter: spent}},
 		OnRejected: func(_ http.ResponseWriter, r *http.Request, rejection weirhttp.Rejection) {
 			fmt.Println("rejected", r.URL.Path, "by", rejection.Policy)
@@ -98,11 +99,11 @@ func ExampleOptions_onRejected() {
 
 // What a request costs is often known only when it is done.
 func ExampleCharge() {
-	tokens := limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+	tokens := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 		TokenLimit: 1000, TokensPerPeriod: 1000, ReplenishmentPeriod: time.Minute,
 	}))
 	defer tokens.Close()
-	limits := weirhttp.Must(weirhttp.New(weirhttp.Options{
+	limits := weir.Must(weirhttp.New(weirhttp.Options{
 		Policies: map[string]weirhttp.Policy{
 			"tokens": {Limiter: tokens, Metered: true, Cost: func(*http.Request) int { return 100 }},
 		},
@@ -122,7 +123,7 @@ func ExampleCharge() {
 
 // A handler that has a time to answer in, and after that one that says so.
 func ExampleThrough() {
-	p := pipeline.Must(pipeline.New("orders", timeout.New(time.Millisecond, nil)))
+	p := weir.Must(pipeline.New("orders", timeout.New(time.Millisecond, nil)))
 	slow := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	ask(weirhttp.Through(p, nil)(slow), "/orders", "alice")
 	// Output: /orders alice 503
@@ -143,7 +144,7 @@ func ExamplePipelinePolicy() {
 		fmt.Println(err)
 		return
 	}
-	limits := weirhttp.Must(weirhttp.New(weirhttp.Options{
+	limits := weir.Must(weirhttp.New(weirhttp.Options{
 		Policies: map[string]weirhttp.Policy{"per-user": weirhttp.PipelinePolicy(perUser)},
 	}))
 	h := limits.Handler(orders, "per-user")

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -29,7 +30,7 @@ func PerIP(n int, window time.Duration) func(http.Handler) http.Handler {
 	if err != nil { // not with these options
 		panic(err)
 	}
-	limits := Must(New(Options{Headers: Legacy, Policies: map[string]Policy{
+	limits := weir.Must(New(Options{Headers: Legacy, Policies: map[string]Policy{
 		"per-ip": {Partitioned: perIP, Quota: int64(n), Window: window},
 	}}))
 	return limits.MustWrap("per-ip")

@@ -65,7 +65,7 @@ func TestPerIP_WrongNumbersPanic(t *testing.T) {
 	defer func() {
 		text, _ := recover().(string)
 		assert.Contains(t, text, "weirhttp: PerIP(0, 0s): ")
-		assert.Contains(t, text, "PermitLimit is 0, must be at least 1; Window is 0s, must be more than 0")
+		assert.Contains(t, text, "PermitLimit must be at least 1, got 0; Window must be more than 0, got 0s")
 	}()
 	assert.Panics(t, func() { weirhttp.PerIP(1, -time.Second) })
 	weirhttp.PerIP(0, 0)

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
 	"time"
 
+	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 )
@@ -145,17 +145,11 @@ func (p *Policy) validate() error {
 func (p *Policy) kinds() int {
 	n := 0
 	for _, l := range []any{p.Limiter, p.Partitioned, p.Requests, p.Pipeline} {
-		if !isNil(l) {
+		if !isnil.Value(l) {
 			n++
 		}
 	}
 	return n
-}
-
-// isNil sees the nil pointer inside an interface, too.
-func isNil(l any) bool {
-	v := reflect.ValueOf(l)
-	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // A policy is a Policy as requests go through it.

@@ -154,15 +154,6 @@ func New(o Options) (*Limits, error) {
 	return l, nil
 }
 
-// Must returns l, and panics if err is not nil. It is for examples and programs
-// whose options do not change.
-func Must(l *Limits, err error) *Limits {
-	if err != nil {
-		panic(err)
-	}
-	return l
-}
-
 // isSet tells whether anything is set: a policy without a limiter is a mistake.
 func (p *Policy) isSet() bool {
 	return p.kinds() > 0 || p.Key != nil || p.Cost != nil || p.OnRejected != nil ||

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
@@ -40,7 +41,7 @@ func keyedRequest() *http.Request {
 }
 
 func keyedHandler(t testing.TB) http.Handler {
-	return Must(New(Options{Policies: map[string]Policy{
+	return weir.Must(New(Options{Policies: map[string]Policy{
 		"per-user": {Partitioned: keyedBuckets(t, math.MaxInt32), Key: Header("X-Api-Key")},
 	}})).Handler(served, "per-user")
 }
@@ -57,21 +58,21 @@ func BenchmarkServer(b *testing.B) {
 	b.Run("bare handler", func(b *testing.B) { benchmarkHandler(b, served, keyedRequest()) })
 	b.Run("keyed token bucket", func(b *testing.B) { benchmarkHandler(b, keyedHandler(b), keyedRequest()) })
 	b.Run("global and keyed", func(b *testing.B) {
-		slots := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 10}))
-		l := Must(New(Options{
+		slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 10}))
+		l := weir.Must(New(Options{
 			Global:   Policy{Limiter: slots},
 			Policies: map[string]Policy{"per-user": {Partitioned: keyedBuckets(b, math.MaxInt32), Key: Header("X-Api-Key")}},
 		}))
 		benchmarkHandler(b, l.Handler(served, "per-user"), keyedRequest())
 	})
 	b.Run("keyed, rejected", func(b *testing.B) {
-		l := Must(New(Options{Policies: map[string]Policy{
+		l := weir.Must(New(Options{Policies: map[string]Policy{
 			"per-user": {Partitioned: keyedBuckets(b, 1), Key: Header("X-Api-Key")},
 		}}))
 		benchmarkHandler(b, l.Handler(served, "per-user"), keyedRequest())
 	})
 	b.Run("keyed, draft 11 headers", func(b *testing.B) {
-		l := Must(New(Options{Headers: Draft11, Policies: map[string]Policy{
+		l := weir.Must(New(Options{Headers: Draft11, Policies: map[string]Policy{
 			"per-user": {Partitioned: keyedBuckets(b, math.MaxInt32), Key: Header("X-Api-Key"), Quota: 100, Window: time.Hour},
 		}}))
 		h := l.Handler(served, "per-user")
@@ -83,7 +84,7 @@ func BenchmarkServer(b *testing.B) {
 		}
 	})
 	b.Run("through a timeout", func(b *testing.B) {
-		p := pipeline.Must(pipeline.New("orders", timeout.New(time.Minute, nil)))
+		p := weir.Must(pipeline.New("orders", timeout.New(time.Minute, nil)))
 		benchmarkHandler(b, Through(p, nil)(served), keyedRequest())
 	})
 }

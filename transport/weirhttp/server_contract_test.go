@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
 )
@@ -30,12 +31,12 @@ import (
 func wrappings(t time.Duration) map[string]func(http.Handler) http.Handler {
 	return map[string]func(http.Handler) http.Handler{
 		"nothing":                 func(h http.Handler) http.Handler { return h },
-		"a policy":                Must(New(Options{Global: Policy{Limiter: yes()}})).MustWrap(),
-		"a policy's Timeout":      Must(New(Options{Global: Policy{Limiter: yes(), Timeout: t}})).MustWrap(),
-		"a timeout in a pipeline": Through(pipeline.Must(pipeline.New("t", timeout.New(t, nil))), nil),
+		"a policy":                weir.Must(New(Options{Global: Policy{Limiter: yes()}})).MustWrap(),
+		"a policy's Timeout":      weir.Must(New(Options{Global: Policy{Limiter: yes(), Timeout: t}})).MustWrap(),
+		"a timeout in a pipeline": Through(weir.Must(pipeline.New("t", timeout.New(t, nil))), nil),
 		"both": func(h http.Handler) http.Handler {
-			return Must(New(Options{Global: Policy{Limiter: yes(), Timeout: t}})).Handler(
-				Through(pipeline.Must(pipeline.New("t", timeout.New(2*t, nil))), nil)(h))
+			return weir.Must(New(Options{Global: Policy{Limiter: yes(), Timeout: t}})).Handler(
+				Through(weir.Must(pipeline.New("t", timeout.New(2*t, nil))), nil)(h))
 		},
 	}
 }
@@ -387,11 +388,11 @@ func TestServer_AbortsAndPanicsConcurrentSafe(t *testing.T) {
 	const clients, each = 8, 40
 	versions(t, func(t *testing.T, http2 bool) {
 		slots, keyed := concurrency(t, 4, 100), keyedBuckets(t, 1<<20)
-		l := Must(New(Options{
+		l := weir.Must(New(Options{
 			Headers: Draft11, Global: Policy{Limiter: slots, Timeout: time.Minute},
 			Policies: map[string]Policy{"p": {Partitioned: keyed, Quota: 10, Metered: true}},
 		}))
-		p := pipeline.Must(pipeline.New("t", timeout.New(30*time.Second, nil)))
+		p := weir.Must(pipeline.New("t", timeout.New(30*time.Second, nil)))
 		s := serveWith(t, l.Handler(Through(p, nil)(l.Handler(handler(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.CopyN(w, r.Body, 100)
 			_, _ = Charge(r.Context(), 1)

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
@@ -30,11 +31,11 @@ func TestNoAttemptAfterTheAnswer(t *testing.T) {
 		late = func() error { _, err := next.Run(ctx); return err }
 		return next.Run(ctx)
 	})
-	p := pipeline.Must(pipeline.New("p", keep))
+	p := weir.Must(pipeline.New("p", keep))
 	slots := concurrency(t, 1, 0)
 	ran := 0
 	count := handler(func(http.ResponseWriter, *http.Request) { ran++ })
-	l := Must(New(Options{Policies: map[string]Policy{"p": PipelinePolicy(p), "slots": {Limiter: slots}}}))
+	l := weir.Must(New(Options{Policies: map[string]Policy{"p": PipelinePolicy(p), "slots": {Limiter: slots}}}))
 	for _, h := range []http.Handler{Through(p, nil)(count), l.Handler(count, "p", "slots")} {
 		ran = 0
 		get(h)
@@ -48,7 +49,7 @@ func TestNoAttemptAfterTheAnswer(t *testing.T) {
 // request's body.
 func TestHijackedConnectionKeepsItsDeadlines(t *testing.T) {
 	hijacked := make(chan net.Conn, 1)
-	l := Must(New(Options{Global: Policy{Limiter: yes(), Timeout: time.Minute}}))
+	l := weir.Must(New(Options{Global: Policy{Limiter: yes(), Timeout: time.Minute}}))
 	s := serve(t, l.MustWrap()(handler(func(w http.ResponseWriter, r *http.Request) {
 		_, err := io.ReadFull(r.Body, make([]byte, 1)) // sets the deadline
 		assert.NoError(t, err)
@@ -84,7 +85,7 @@ func TestSlowLorisWhoseBodyIsNotRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			slots := concurrency(t, 1, 0)
-			l := Must(New(Options{
+			l := weir.Must(New(Options{
 				Global:   Policy{Limiter: yes(), Timeout: time.Hour},
 				Policies: map[string]Policy{"p": {Limiter: slots, Timeout: 100 * time.Millisecond}},
 			}))
@@ -107,10 +108,10 @@ func TestSlowLorisWhoseBodyIsNotRead(t *testing.T) {
 // has to see that; a limiter that rejects says nothing about the handler.
 func TestTimeoutsAreFailuresOfTheHandler(t *testing.T) {
 	waits := handler(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	timedOut := pipeline.Must(pipeline.New("t", timeout.New(time.Millisecond, nil)))
-	l := Must(New(Options{Policies: map[string]Policy{
+	timedOut := weir.Must(pipeline.New("t", timeout.New(time.Millisecond, nil)))
+	l := weir.Must(New(Options{Policies: map[string]Policy{
 		"p": {Limiter: yes(), Timeout: time.Millisecond}, "t": PipelinePolicy(timedOut),
-		"rejecting": PipelinePolicy(pipeline.Must(pipeline.New("r", instead(nil, pipeline.ErrRejected)))),
+		"rejecting": PipelinePolicy(weir.Must(pipeline.New("r", instead(nil, pipeline.ErrRejected)))),
 	}}))
 	for name, c := range map[string]struct {
 		inner  http.Handler
@@ -119,7 +120,7 @@ func TestTimeoutsAreFailuresOfTheHandler(t *testing.T) {
 		"a policy's Timeout":      {l.Handler(waits, "p"), true},
 		"a timeout in a pipeline": {Through(timedOut, nil)(waits), true},
 		"one that is a policy":    {l.Handler(waits, "t"), true},
-		"a rejection":             {Through(pipeline.Must(pipeline.New("r", instead(nil, pipeline.ErrRejected))), nil)(waits), false},
+		"a rejection":             {Through(weir.Must(pipeline.New("r", instead(nil, pipeline.ErrRejected))), nil)(waits), false},
 		"one that is a policy's":  {l.Handler(waits, "rejecting"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -143,8 +144,8 @@ func TestAnswerHasNothingOfTheHandlersHeader(t *testing.T) {
 		w.Header().Add("X-Of", "handler")
 		<-r.Context().Done()
 	})
-	p := pipeline.Must(pipeline.New("t", timeout.New(time.Millisecond, nil)))
-	l := Must(New(Options{Headers: Draft11, Policies: map[string]Policy{
+	p := weir.Must(pipeline.New("t", timeout.New(time.Millisecond, nil)))
+	l := weir.Must(New(Options{Headers: Draft11, Policies: map[string]Policy{
 		"p": {Limiter: bucket(t, 10), Timeout: time.Millisecond}, "t": PipelinePolicy(p), "bucket": {Limiter: bucket(t, 10)},
 	}}))
 	for name, h := range map[string]http.Handler{
@@ -165,10 +166,10 @@ func TestAnswerHasNothingOfTheHandlersHeader(t *testing.T) {
 // Handlers around each other tell, too: a client that comes back in time for the
 // inner one must not be too early for the outer one.
 func TestRetryAfterIsNotEarlierThanWhatWasTold(t *testing.T) {
-	l := Must(New(Options{Headers: Draft11, Policies: map[string]Policy{
+	l := weir.Must(New(Options{Headers: Draft11, Policies: map[string]Policy{
 		`one";t=9`: {Limiter: bucket(t, 1)}, "many": {Limiter: bucket(t, 5)}, "no": {Limiter: no()},
 	}}))
-	circuit := Through(pipeline.Must(pipeline.New("c", instead(nil, afterError{}))), nil)(served)
+	circuit := Through(weir.Must(pipeline.New("c", instead(nil, afterError{}))), nil)(served)
 	for _, inner := range []http.Handler{l.Handler(served, "no"), circuit} {
 		w := get(l.Handler(inner, "many"))
 		assert.Equal(t, "2", w.Result().Header.Get("Retry-After"))
@@ -208,7 +209,7 @@ func TestPerKeyIsBoundedByDefault(t *testing.T) {
 // A lease that panics when it is given back does not keep the others.
 func TestPanicsGiveBackTheRest(t *testing.T) {
 	first := yes()
-	l := Must(New(Options{Policies: map[string]Policy{"first": {Limiter: first}, "panics": {Limiter: panicking{}}, "no": {Limiter: no()}}}))
+	l := weir.Must(New(Options{Policies: map[string]Policy{"first": {Limiter: first}, "panics": {Limiter: panicking{}}, "no": {Limiter: no()}}}))
 	assert.Panics(t, func() { get(l.Handler(served, "first", "panics", "no")) })
 	first.check(t, 1, 0, 1)
 }
@@ -226,7 +227,7 @@ func (p panicking) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 // Handlers may charge from several goroutines, also when they have returned.
 func TestChargeConcurrentSafe(t *testing.T) {
 	spent, slots := bucket(t, 1000), concurrency(t, 1000, 0)
-	l := Must(New(Options{Policies: map[string]Policy{
+	l := weir.Must(New(Options{Policies: map[string]Policy{
 		"spent": {Limiter: spent, Metered: true, Cost: func(*http.Request) int { return 10 }}, "lent": {Limiter: slots, Metered: true},
 	}}))
 	var wg sync.WaitGroup
@@ -264,7 +265,7 @@ func TestDeadlinesOfTheHandlerAndOurs(t *testing.T) {
 				t.Skip("takes a second")
 			}
 			done := make(chan struct{})
-			l := Must(New(Options{
+			l := weir.Must(New(Options{
 				Global:   Policy{Limiter: yes(), Timeout: time.Hour},
 				Policies: map[string]Policy{"p": {Limiter: yes(), Timeout: c.timeout}},
 			}))
@@ -294,7 +295,7 @@ func TestDeadlinesOfTheHandlerAndOurs(t *testing.T) {
 
 // The deadlines that middleware further out and the handler set are left alone.
 func TestServer_DeadlinesOfTheProgramStay(t *testing.T) {
-	l := Must(New(Options{Global: Policy{Limiter: yes(), Timeout: time.Minute}, Policies: map[string]Policy{"p": {Limiter: yes(), Timeout: time.Second}}}))
+	l := weir.Must(New(Options{Global: Policy{Limiter: yes(), Timeout: time.Minute}, Policies: map[string]Policy{"p": {Limiter: yes(), Timeout: time.Second}}}))
 	near, far := time.Now().Add(time.Second/2), time.Now().Add(time.Hour)
 	raw := &deadlines{ResponseWriter: httptest.NewRecorder(), read: near, write: near}
 	l.MustWrap()(l.Handler(handler(func(w http.ResponseWriter, r *http.Request) {

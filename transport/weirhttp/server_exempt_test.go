@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -23,7 +24,7 @@ func TestLimits_ExemptInThroughMiddleware(t *testing.T) {
 		"it is not, and nothing is left":    {no(), false, 2, [2]int{429, 429}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			limits := Must(New(Options{Global: Policy{Limiter: c.l}}))
+			limits := weir.Must(New(Options{Global: Policy{Limiter: c.l}}))
 			mux := http.NewServeMux()
 			h := handler(func(_ http.ResponseWriter, r *http.Request) {
 				_, holds := LeaseFrom(r.Context())
@@ -58,7 +59,7 @@ func getPath(h http.Handler, path string) *httptest.ResponseRecorder {
 // The handler is found wherever it is registered: in a mux in a mux, and behind what this package puts around it.
 func TestLimits_ExemptIsFound(t *testing.T) {
 	h := handler(func(http.ResponseWriter, *http.Request) {})
-	p := pipeline.Must(pipeline.New("p"))
+	p := weir.Must(pipeline.New("p"))
 	muxOf := func(h http.Handler) *http.ServeMux {
 		mux := http.NewServeMux()
 		mux.Handle("/healthz", h)
@@ -85,7 +86,7 @@ func TestLimits_ExemptIsFound(t *testing.T) {
 		"a mux that has itself in it": {func(l, _ *Limits) http.Handler { l.Exempt(h); return itself }, 429},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, other := Must(New(Options{Global: Policy{Limiter: no()}})), Must(New(Options{}))
+			l, other := weir.Must(New(Options{Global: Policy{Limiter: no()}})), weir.Must(New(Options{}))
 			assert.Equal(t, c.want, getPath(l.Handler(c.within(l, other)), "/healthz").Code)
 		})
 	}

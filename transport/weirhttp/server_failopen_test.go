@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/store"
@@ -84,11 +85,11 @@ func TestPolicy_SeverityOfARejection(t *testing.T) {
 	}), limiter.PartitionedOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = keyed.Close() })
-	whole := limiter.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}))
+	whole := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}))
 	t.Cleanup(func() { _ = whole.Close() })
 	for want, p := range map[pipeline.Severity]weirhttp.Policy{
-		pipeline.Warning: {Partitioned: keyed},
-		pipeline.Error:   {Limiter: whole},
+		pipeline.SeverityWarning: {Partitioned: keyed},
+		pipeline.SeverityError:   {Limiter: whole},
 	} {
 		var got heard
 		l, err := weirhttp.New(weirhttp.Options{

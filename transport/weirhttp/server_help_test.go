@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 )
@@ -78,13 +79,13 @@ func get(h http.Handler) *httptest.ResponseRecorder {
 }
 
 func concurrency(t testing.TB, permits, queue int) *limiter.Concurrency {
-	l := limiter.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: permits, QueueLimit: queue}))
+	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: permits, QueueLimit: queue}))
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
 
 func bucket(t testing.TB, tokens int) *limiter.TokenBucket {
-	l := limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+	l := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 		TokenLimit: tokens, TokensPerPeriod: tokens, ReplenishmentPeriod: time.Hour,
 	}))
 	t.Cleanup(func() { _ = l.Close() })

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
@@ -136,7 +137,7 @@ func trappedHandler(t *testing.T, x *trapped) http.Handler {
 			}
 		}
 	}
-	l := Must(New(Options{
+	l := weir.Must(New(Options{
 		Listener: x, Headers: Draft11,
 		Exempt:     func(r *http.Request) bool { x.reach("Options.Exempt", r.Context()); return false },
 		OnRejected: body("Options.OnRejected"),
@@ -155,8 +156,8 @@ func trappedHandler(t *testing.T, x *trapped) http.Handler {
 			},
 		},
 	}))
-	p := pipeline.Must(pipeline.New("p", timeout.New(time.Hour, nil)))
-	closed := pipeline.Must(pipeline.New("closed", timeout.New(time.Hour, nil)))
+	p := weir.Must(pipeline.New("p", timeout.New(time.Hour, nil)))
+	closed := weir.Must(pipeline.New("closed", timeout.New(time.Hour, nil)))
 	require.NoError(t, closed.Close())
 	o := &ThroughOptions{
 		Failed:     func(int) bool { x.reach("ThroughOptions.Failed", nil); return false },
@@ -285,7 +286,7 @@ func TestServer_HooksAreAllTested(t *testing.T) {
 func TestCharge_ConcurrentSafe(t *testing.T) {
 	const calls = 50
 	tokens := bucket(t, 1000)
-	l := Must(New(Options{Policies: map[string]Policy{"p": {Limiter: tokens, Metered: true}}}))
+	l := weir.Must(New(Options{Policies: map[string]Policy{"p": {Limiter: tokens, Metered: true}}}))
 	get(l.Handler(handler(func(_ http.ResponseWriter, r *http.Request) {
 		var all sync.WaitGroup
 		for range calls {
@@ -327,7 +328,7 @@ func (o *lender) Adjust(int, int64, int) (int64, bool) {
 func TestCharge_HandlerReturnsMeanwhile(t *testing.T) {
 	o := &lender{hold: make(chan struct{}), inside: make(chan struct{})}
 	granter := limiter.NewGranter(o)
-	l := Must(New(Options{Policies: map[string]Policy{"p": {Limiter: &remoteGrants{granter}, Metered: true}}}))
+	l := weir.Must(New(Options{Policies: map[string]Policy{"p": {Limiter: &remoteGrants{granter}, Metered: true}}}))
 	charged := make(chan struct{})
 	get(l.Handler(handler(func(_ http.ResponseWriter, r *http.Request) {
 		go func() {
@@ -355,7 +356,7 @@ func (r *remoteGrants) Acquire(ctx context.Context, n int) (limiter.Lease, error
 
 func TestPolicy_KeyRunsOnce(t *testing.T) {
 	ran := 0
-	l := Must(New(Options{Headers: Draft11, Policies: map[string]Policy{
+	l := weir.Must(New(Options{Headers: Draft11, Policies: map[string]Policy{
 		"p": {Partitioned: keyedBuckets(t, 2), Quota: 2, Key: func(*http.Request) string { ran++; return "k" }},
 	}}))
 	h := l.Handler(served, "p")

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -131,14 +132,14 @@ func TestLoadLeavesNothingBehindConcurrentSafe(t *testing.T) {
 	heard := newTally()
 	slots := concurrency(t, 8, 32)
 	perUser := keyedBuckets(t, each-each/10)
-	limits := Must(New(Options{
+	limits := weir.Must(New(Options{
 		Listener: heard, Headers: Draft11,
 		Global: Policy{Limiter: slots, Timeout: time.Minute},
 		Policies: map[string]Policy{
 			"per-user": {Partitioned: perUser, Key: Header("X-Api-Key"), Quota: 1, Window: time.Hour},
 		},
 	}))
-	orders := pipeline.Must(pipeline.New("orders", timeout.New(time.Minute, nil)))
+	orders := weir.Must(pipeline.New("orders", timeout.New(time.Minute, nil)))
 	var ran, running, arrived atomic.Int64
 	h := handler(func(w http.ResponseWriter, r *http.Request) {
 		running.Add(1)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
@@ -69,7 +70,7 @@ func TestAbortWhileQueuedFreesTheSlot(t *testing.T) {
 		slots := concurrency(t, 1, 1)
 		first := bucket(t, 10)
 		heard := &recording{}
-		l := Must(New(Options{
+		l := weir.Must(New(Options{
 			Listener: heard,
 			Policies: map[string]Policy{"first": {Limiter: first}, "p": {Limiter: slots}},
 		}))
@@ -136,22 +137,22 @@ func TestSlowLorisHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 	})
 	wraps := map[string]func(slots limiter.Limiter) http.Handler{
 		"a policy's Timeout": func(slots limiter.Limiter) http.Handler {
-			l := Must(New(Options{Policies: map[string]Policy{"p": {Limiter: slots, Timeout: 50 * time.Millisecond}}}))
+			l := weir.Must(New(Options{Policies: map[string]Policy{"p": {Limiter: slots, Timeout: 50 * time.Millisecond}}}))
 			return l.Handler(readsAll, "p")
 		},
 		"a timeout in a pipeline": func(slots limiter.Limiter) http.Handler {
-			l := Must(New(Options{Policies: map[string]Policy{"p": {Limiter: slots}}}))
-			p := pipeline.Must(pipeline.New("t", timeout.New(50*time.Millisecond, nil)))
+			l := weir.Must(New(Options{Policies: map[string]Policy{"p": {Limiter: slots}}}))
+			p := weir.Must(pipeline.New("t", timeout.New(50*time.Millisecond, nil)))
 			return l.Handler(Through(p, nil)(readsAll), "p")
 		},
 	}
 	inAnother := func(inner, outer time.Duration) func(slots limiter.Limiter) http.Handler {
 		return func(slots limiter.Limiter) http.Handler {
-			l := Must(New(Options{
+			l := weir.Must(New(Options{
 				Global:   Policy{Limiter: slots, Timeout: outer},
 				Policies: map[string]Policy{"p": {Limiter: yes(), Timeout: time.Minute}},
 			}))
-			p := pipeline.Must(pipeline.New("t", timeout.New(inner, nil)))
+			p := weir.Must(pipeline.New("t", timeout.New(inner, nil)))
 			return l.Handler(Through(p, nil)(l.Handler(readsAll, "p")))
 		}
 	}
@@ -162,7 +163,7 @@ func TestSlowLorisHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 	wraps["behind a policy's Timeout a proxy"] = func(slots limiter.Limiter) http.Handler {
 		proxy := proxyTo(t, backend.URL)
 		proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusServiceUnavailable) }
-		l := Must(New(Options{Policies: map[string]Policy{"p": {Limiter: slots, Timeout: 50 * time.Millisecond}}}))
+		l := weir.Must(New(Options{Policies: map[string]Policy{"p": {Limiter: slots, Timeout: 50 * time.Millisecond}}}))
 		return l.Handler(proxy, "p")
 	}
 	for name, wrap := range wraps {
@@ -193,7 +194,7 @@ func TestSlowLorisHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 // One that takes a long time after the body was read, but not too long, is not
 // disturbed by the deadline of the connection.
 func TestDeadlineOfTheBodyDoesNotEndTheRequest(t *testing.T) {
-	l := Must(New(Options{Policies: map[string]Policy{"p": {Limiter: yes(), Timeout: 30 * time.Millisecond}}}))
+	l := weir.Must(New(Options{Policies: map[string]Policy{"p": {Limiter: yes(), Timeout: 30 * time.Millisecond}}}))
 	s := serve(t, l.Handler(handler(func(w http.ResponseWriter, r *http.Request) {
 		_, err := io.ReadAll(r.Body)
 		assert.NoError(t, err)
@@ -214,12 +215,12 @@ func TestSlowReaderHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 		t.Skip("takes a second")
 	}
 	slots := concurrency(t, 1, 0)
-	l := Must(New(Options{
+	l := weir.Must(New(Options{
 		Global:   Policy{Limiter: yes(), Timeout: time.Hour},
 		Policies: map[string]Policy{"p": {Limiter: slots}},
 	}))
-	p := pipeline.Must(pipeline.New("t", timeout.New(10*time.Millisecond, nil)))
-	long := pipeline.Must(pipeline.New("t", timeout.New(time.Hour, nil)))
+	p := weir.Must(pipeline.New("t", timeout.New(10*time.Millisecond, nil)))
+	long := weir.Must(pipeline.New("t", timeout.New(time.Hour, nil)))
 	h := Through(long, nil)(Through(p, nil)(handler(func(w http.ResponseWriter, _ *http.Request) {
 		for {
 			if _, err := w.Write(make([]byte, 1<<16)); err != nil {

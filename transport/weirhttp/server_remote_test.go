@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -77,7 +78,7 @@ func TestALimiterThatCannotBeAskedIsNoQuotaOfTheClient(t *testing.T) {
 	require.NoError(t, err)
 	handlers := map[string]http.Handler{
 		"a policy":   limits.Handler(http.NotFoundHandler(), "p"),
-		"a pipeline": weirhttp.Through(pipeline.Must(pipeline.New("p", ratelimit.New(l, nil))), nil)(http.NotFoundHandler()),
+		"a pipeline": weirhttp.Through(weir.Must(pipeline.New("p", ratelimit.New(l, nil))), nil)(http.NotFoundHandler()),
 	}
 	for name, h := range handlers {
 		w := httptest.NewRecorder()

@@ -15,14 +15,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
 // wrapped are handlers in everything that this package has.
 func wrapped(t testing.TB, h http.Handler) http.Handler {
-	p := pipeline.Must(pipeline.New("t", timeout.New(time.Minute, nil)))
-	l := Must(New(Options{
+	p := weir.Must(pipeline.New("t", timeout.New(time.Minute, nil)))
+	l := weir.Must(New(Options{
 		Headers: Draft11,
 		Global:  Policy{Limiter: concurrency(t, 10, 0), Timeout: time.Minute},
 		Policies: map[string]Policy{
@@ -157,7 +158,7 @@ func TestReverseProxyInFrontAndBehind(t *testing.T) {
 		fmt.Fprintf(rw, "you said %s", line)
 		_ = rw.Flush()
 	})
-	limits := Must(New(Options{Policies: map[string]Policy{"p": {Limiter: bucket(t, 3)}}}))
+	limits := weir.Must(New(Options{Policies: map[string]Policy{"p": {Limiter: bucket(t, 3)}}}))
 	backend := serve(t, limits.Handler(wrapped(t, echo), "p"), false)
 	front := serve(t, wrapped(t, proxyTo(t, backend.URL)), false)
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -34,11 +35,10 @@ func TestNewNamesAllThatIsWrong(t *testing.T) {
 	} {
 		assert.ErrorContains(t, err, text)
 	}
-	assert.Panics(t, func() { Must(nil, err) })
 }
 
 func TestUnknownPolicyIsAnErrorAtStart(t *testing.T) {
-	l := Must(New(Options{Policies: map[string]Policy{"a": {Limiter: yes()}}}))
+	l := weir.Must(New(Options{Policies: map[string]Policy{"a": {Limiter: yes()}}}))
 	_, err := l.Wrap("a", "b", "c")
 	require.ErrorIs(t, err, ErrUnknownPolicy)
 	assert.ErrorContains(t, err, `"b"`)
@@ -84,7 +84,7 @@ func TestWhoRejectsAndWhoAnswers(t *testing.T) {
 				o.Policies = map[string]Policy{"p": {Limiter: c.policy, OnRejected: c.own}}
 				route = []string{"p"}
 			}
-			assert.Equal(t, c.want, get(Must(New(o)).Handler(served, route...)).Code)
+			assert.Equal(t, c.want, get(weir.Must(New(o)).Handler(served, route...)).Code)
 			assert.Equal(t, c.onRejected, called)
 		})
 	}
@@ -92,7 +92,7 @@ func TestWhoRejectsAndWhoAnswers(t *testing.T) {
 
 func TestOnRejectedIsToldWhichAndWhy(t *testing.T) {
 	var got Rejection
-	l := Must(New(Options{
+	l := weir.Must(New(Options{
 		Policies: map[string]Policy{"p": {Limiter: no()}},
 		OnRejected: func(w http.ResponseWriter, r *http.Request, rejection Rejection) {
 			got = rejection
@@ -145,7 +145,7 @@ func TestStatusGoesByTheCause(t *testing.T) {
 		{"shadow, failed", Policy{Limiter: closed, Shadow: true}, 200},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := Must(New(Options{Policies: map[string]Policy{"p": c.policy}}))
+			l := weir.Must(New(Options{Policies: map[string]Policy{"p": c.policy}}))
 			assert.Equal(t, c.want, get(l.Handler(served, "p")).Code)
 		})
 	}
@@ -154,7 +154,7 @@ func TestStatusGoesByTheCause(t *testing.T) {
 func TestRejectedRequestCostsNothing(t *testing.T) {
 	global, first, second := bucket(t, 10), bucket(t, 10), yes()
 	last := no()
-	l := Must(New(Options{
+	l := weir.Must(New(Options{
 		Global: Policy{Limiter: global},
 		Policies: map[string]Policy{
 			"first":  {Limiter: first, Cost: func(*http.Request) int { return 3 }},
@@ -175,19 +175,19 @@ func TestRejectedRequestCostsNothing(t *testing.T) {
 
 func TestGlobalLimiterIsChargedOnce(t *testing.T) {
 	global := yes()
-	l := Must(New(Options{Global: Policy{Limiter: global}, Policies: map[string]Policy{"p": {Limiter: no()}, "q": {Limiter: yes()}}}))
+	l := weir.Must(New(Options{Global: Policy{Limiter: global}, Policies: map[string]Policy{"p": {Limiter: no()}, "q": {Limiter: yes()}}}))
 	assert.Equal(t, 429, get(l.Handler(served, "p")).Code)
 	global.check(t, 1, 0, 1) // not asked a second time, and given back
 	assert.Equal(t, 200, get(l.MustWrap()(l.Handler(l.Handler(served, "q"), "q"))).Code)
 	global.check(t, 2, 1, 1)
 
-	other := Must(New(Options{Global: Policy{Limiter: yes()}, Policies: map[string]Policy{"q": {Limiter: yes()}}}))
+	other := weir.Must(New(Options{Global: Policy{Limiter: yes()}, Policies: map[string]Policy{"q": {Limiter: yes()}}}))
 	assert.Equal(t, 200, get(l.MustWrap()(other.MustWrap()(l.Handler(served, "q")))).Code)
 	global.check(t, 3, 2, 1)
 }
 
 func TestInlinePoliciesWithEqualKeysDoNotCollide(t *testing.T) {
-	l := Must(New(Options{}))
+	l := weir.Must(New(Options{}))
 	alice := func(*http.Request) string { return "alice" }
 	var wraps []http.Handler
 	for range 2 {
@@ -203,7 +203,7 @@ func TestInlinePoliciesWithEqualKeysDoNotCollide(t *testing.T) {
 
 func TestExemptSkipsTheGlobalLimiterToo(t *testing.T) {
 	global := no()
-	l := Must(New(Options{
+	l := weir.Must(New(Options{
 		Global:   Policy{Limiter: global},
 		Policies: map[string]Policy{"p": {Limiter: no()}},
 		Exempt:   func(r *http.Request) bool { return r.URL.Path == "/metrics" },
@@ -231,7 +231,7 @@ func TestAbortedRequestIsNoRejection(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	first := yes()
-	l := Must(New(Options{
+	l := weir.Must(New(Options{
 		Global:     Policy{Limiter: first, Shadow: true},
 		Policies:   map[string]Policy{"p": {Limiter: yes(), FailOpen: true}},
 		OnRejected: func(http.ResponseWriter, *http.Request, Rejection) { t.Error("called") },
@@ -246,7 +246,7 @@ func TestAbortedRequestIsNoRejection(t *testing.T) {
 func TestMaxWait(t *testing.T) {
 	full := concurrency(t, 1, 10)
 	lease, _ := full.TryAcquire(t.Context(), 1)
-	l := Must(New(Options{Policies: map[string]Policy{
+	l := weir.Must(New(Options{Policies: map[string]Policy{
 		"short": {Limiter: full, MaxWait: time.Millisecond}, "not": {Limiter: full, MaxWait: -1},
 	}}))
 	var got Rejection
@@ -265,7 +265,7 @@ func TestMaxWait(t *testing.T) {
 
 func TestPanicsReleaseTheLeases(t *testing.T) {
 	a, b := yes(), yes()
-	l := Must(New(Options{Global: Policy{Limiter: a}, Policies: map[string]Policy{"p": {Limiter: b}}}))
+	l := weir.Must(New(Options{Global: Policy{Limiter: a}, Policies: map[string]Policy{"p": {Limiter: b}}}))
 	assert.PanicsWithValue(t, http.ErrAbortHandler, func() {
 		get(l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), "p"))
 	})

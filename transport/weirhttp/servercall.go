@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -110,11 +111,11 @@ func (c *call) take(p *policy, r *http.Request) (key string, rejection Rejection
 	}
 	var asked, answered time.Duration
 	if c.measuring {
-		asked = sinceStart()
+		asked = clock.Now()
 	}
 	lease, err := p.acquire(ctx, r, key, n)
 	if c.measuring {
-		answered = sinceStart()
+		answered = clock.Now()
 	}
 	// The permits are given back by end from here on, also if a Measurer panics.
 	switch {
@@ -208,9 +209,3 @@ func (c *call) undo(granted []grant) {
 	defer c.measureLease(&granted[last])
 	undo(granted[last].lease)
 }
-
-// processStart is what durations are measured from: time.Since of a time that is
-// kept reads only the monotonic clock, and costs half of time.Now.
-var processStart = time.Now()
-
-func sinceStart() time.Duration { return time.Since(processStart) }

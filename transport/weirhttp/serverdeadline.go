@@ -44,7 +44,7 @@ func (c *call) serveTimed(w http.ResponseWriter, r *http.Request) {
 	}
 	awaitEnd(ctx)
 	if context.Cause(ctx) == error(cause) { //nolint:errorlint // it is the very cause that was set
-		c.report(r.Context(), p, EventTimeout, pipeline.Error, cause)
+		c.report(r.Context(), p, EventTimeout, pipeline.SeverityError, cause)
 		header.restore(w.Header())
 		rejection := Rejection{Policy: p.name, Status: http.StatusServiceUnavailable, Err: cause}
 		reject(w, r, p.OnRejected, c.route.limits.options.Body, rejection)

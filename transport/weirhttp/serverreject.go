@@ -19,20 +19,20 @@ const StatusClientClosedRequest = 499
 func (c *call) rejected(ctx context.Context, p *policy, lease limiter.Lease) (rejection Rejection, ok bool) {
 	if p.Shadow {
 		if c.listening {
-			c.report(ctx, p, ratelimit.EventShadowRejected, pipeline.Warning, rejectedError(p, lease))
+			c.report(ctx, p, ratelimit.EventShadowRejected, pipeline.SeverityWarning, rejectedError(p, lease))
 		}
 		return Rejection{}, true
 	}
 	if p.FailOpen && undecided(lease) {
 		if c.listening {
-			c.report(ctx, p, EventFailedOpen, pipeline.Warning, rejectedError(p, lease))
+			c.report(ctx, p, EventFailedOpen, pipeline.SeverityWarning, rejectedError(p, lease))
 		}
 		return Rejection{}, true
 	}
 	if c.listening {
-		severity := pipeline.Error
+		severity := pipeline.SeverityError
 		if p.keyed() {
-			severity = pipeline.Warning // a client over its quota is no fault of the program
+			severity = pipeline.SeverityWarning // a client over its quota is no fault of the program
 		}
 		c.report(ctx, p, ratelimit.EventRejected, severity, rejectedError(p, lease))
 	}
@@ -67,13 +67,13 @@ func (c *call) failed(ctx context.Context, p *policy, n int, err error) (rejecti
 	}
 	switch {
 	case p.Shadow:
-		c.report(ctx, p, ratelimit.EventShadowError, pipeline.Warning, rejection.Err)
+		c.report(ctx, p, ratelimit.EventShadowError, pipeline.SeverityWarning, rejection.Err)
 		return rejection, true
 	case p.FailOpen && !errors.Is(err, limiter.ErrPermitCount): // else who asks for too much would get it
-		c.report(ctx, p, EventFailedOpen, pipeline.Warning, rejection.Err)
+		c.report(ctx, p, EventFailedOpen, pipeline.SeverityWarning, rejection.Err)
 		return rejection, true
 	}
-	c.report(ctx, p, EventFailed, pipeline.Error, rejection.Err)
+	c.report(ctx, p, EventFailed, pipeline.SeverityError, rejection.Err)
 	return rejection, false
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -29,7 +31,7 @@ type enabler interface {
 
 // listen finds out what the Listener can do.
 func (l *Limits) listen() {
-	if isNil(l.options.Listener) {
+	if isnil.Value(l.options.Listener) {
 		l.options.Listener = nil
 		return
 	}
@@ -84,7 +86,7 @@ func (c *call) measureRequest(ctx context.Context, p *policy, waited, answered t
 // measureLease measures how long permits were held.
 func (c *call) measureLease(g *grant) {
 	if c.measuring && g.since != extra {
-		e := pipeline.Event{Name: ratelimit.MeasureLease, Source: g.policy.source, Duration: sinceStart() - g.since}
+		e := pipeline.Event{Name: ratelimit.MeasureLease, Source: g.policy.source, Duration: clock.Now() - g.since}
 		pipeline.EndMeasurement(c.Context, c.route.limits.measurer, e, g.begun)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -66,7 +67,7 @@ func TestStrategiesSeeTheStatus(t *testing.T) {
 	get(around(t, teapot, seeing(&seen))(answering(418)))
 	assert.EqualError(t, seen, "weirhttp: the handler answered 418 I'm a teapot")
 
-	l := Must(New(Options{Global: Policy{Limiter: concurrencyInUse(t)}}))
+	l := weir.Must(New(Options{Global: Policy{Limiter: concurrencyInUse(t)}}))
 	assert.Equal(t, 503, get(around(t, nil, seeing(&seen))(l.MustWrap()(served))).Code)
 	assert.NoError(t, seen, "that a limiter rejects is no failure of the handler")
 }
@@ -85,7 +86,7 @@ func answering(status int) http.Handler {
 func TestWhatAPipelineAnswers(t *testing.T) {
 	spent := bucket(t, 1)
 	_, _ = spent.TryAcquire(t.Context(), 1)
-	closed := pipeline.Must(pipeline.New("closed"))
+	closed := weir.Must(pipeline.New("closed"))
 	_ = closed.Close()
 	page := handler(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "from the cache") })
 	for _, c := range []struct {
@@ -213,11 +214,11 @@ type callKeyForTest struct{}
 func TestPipelinePolicyAndTheOthers(t *testing.T) {
 	before, after := yes(), no()
 	var seen error
-	p := pipeline.Must(pipeline.New("p", seeing(&seen)))
-	rejecting := pipeline.Must(pipeline.New("r", instead(nil, pipeline.ErrRejected)))
-	slow := pipeline.Must(pipeline.New("s", timeout.New(time.Millisecond, nil)))
-	page := pipeline.Must(pipeline.New("f", instead(saying("page"), nil)))
-	l := Must(New(Options{Policies: map[string]Policy{
+	p := weir.Must(pipeline.New("p", seeing(&seen)))
+	rejecting := weir.Must(pipeline.New("r", instead(nil, pipeline.ErrRejected)))
+	slow := weir.Must(pipeline.New("s", timeout.New(time.Millisecond, nil)))
+	page := weir.Must(pipeline.New("f", instead(saying("page"), nil)))
+	l := weir.Must(New(Options{Policies: map[string]Policy{
 		"before": {Limiter: before}, "after": {Limiter: after},
 		"p": PipelinePolicy(p), "rejecting": {Pipeline: rejecting, Status: 418}, "slow": PipelinePolicy(slow), "page": PipelinePolicy(page),
 	}}))

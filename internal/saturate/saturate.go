@@ -1,0 +1,16 @@
+// Package saturate has arithmetic that stops at the largest number instead of overflowing.
+package saturate
+
+import "math"
+
+// Add returns a + b, or the number that is nearest to it.
+func Add[T ~int64](a, b T) T {
+	switch {
+	case b > 0 && a > math.MaxInt64-b:
+		return math.MaxInt64
+	case b < 0 && a < math.MinInt64-b:
+		return math.MinInt64
+	default:
+		return a + b
+	}
+}
