@@ -37,7 +37,7 @@ func TestABucketSharesAgainOnceItIsFull(t *testing.T) {
 			l, err := b.TryAcquire(t.Context(), 1)
 			require.NoError(t, err)
 			require.True(t, l.Acquired())
-			l.undo()
+			l.Refund()
 		},
 		"adjusted": func(t *testing.T, b *TokenBucket) {
 			time.Sleep(time.Second)
@@ -98,25 +98,25 @@ func TestARefundFromBeforeABucketWasFullIsWorthNothing(t *testing.T) {
 			return l
 		}
 		shared := take()
-		take().undo() // gets a state of its own
+		take().Refund() // gets a state of its own
 		own := take()
 		require.False(t, b.state().shared)
 		time.Sleep(10 * time.Second)
 		b.Statistics()
 		require.True(t, b.state().shared)
 		lately := take()
-		shared.undo()
-		own.undo()
+		shared.Refund()
+		own.Refund()
 		assert.EqualValues(t, 2, b.Statistics().AvailablePermits)
 		assert.True(t, b.state().shared, "what is worth nothing costs nothing")
-		lately.undo()
+		lately.Refund()
 		assert.EqualValues(t, 3, b.Statistics().AvailablePermits)
 		again := take()
 		own = take()
-		shared.undo() // in a state of its own again
+		shared.Refund() // in a state of its own again
 		assert.EqualValues(t, 1, b.Statistics().AvailablePermits)
-		again.undo()
-		own.undo()
+		again.Refund()
+		own.Refund()
 		assert.EqualValues(t, 3, b.Statistics().AvailablePermits)
 	})
 }
@@ -134,7 +134,7 @@ func TestABucketCountsFurtherThanItsWords(t *testing.T) {
 		time.Sleep(time.Minute)
 		want.AvailablePermits = 1
 		assert.Equal(t, want, b.Statistics())
-		l.undo()
+		l.Refund()
 		want.SuccessfulLeases--
 		assert.Equal(t, want, b.Statistics())
 	})

@@ -26,7 +26,7 @@ func TestABucketThatRefusesWithoutItsLock(t *testing.T) {
 		"nothing":         {func(*testing.T, *TokenBucket, Lease) {}, false, 59 * time.Minute},
 		"time":            {func(*testing.T, *TokenBucket, Lease) { time.Sleep(59 * time.Minute) }, true, 0},
 		"almost the time": {func(*testing.T, *TokenBucket, Lease) { time.Sleep(59*time.Minute - 1) }, false, 1},
-		"refund":          {func(_ *testing.T, _ *TokenBucket, l Lease) { l.undo() }, true, 0},
+		"refund":          {func(_ *testing.T, _ *TokenBucket, l Lease) { l.Refund() }, true, 0},
 		"adjusted down": {func(t *testing.T, _ *TokenBucket, l Lease) {
 			_, ok := l.Adjust(0)
 			assert.True(t, ok)
@@ -97,7 +97,7 @@ func TestABucketThatRefusesWithoutItsLockConcurrentSafe(t *testing.T) {
 					}
 					granted.Add(1)
 					held.Add(-1)
-					l.undo()
+					l.Refund()
 				}
 			}
 		})

@@ -14,9 +14,7 @@ import (
 
 // A Chained limiter grants what every one of its limiters grants. They are asked
 // in order; the first that rejects decides the answer, and everything taken
-// before it is undone, so that a rejected call costs nothing: leases are
-// released, and permits of this package's windows and buckets go back to where
-// they were taken from, as do those of leases made with [GrantedRefundable].
+// before it is given back by [Lease.Refund], so that a rejected call costs nothing.
 //
 // Put first what rejects most and costs least. Acquire waits at one limiter at a
 // time, holding what it has taken from those before, so two chains that share
@@ -176,20 +174,20 @@ type chainLease struct {
 }
 
 // takeAll calls take for each of count limiters and combines their leases. If one
-// rejects, fails or panics, what was taken is undone.
+// rejects, fails or panics, what was taken is refunded.
 func takeAll(count, n int, granted *atomic.Int64, take func(i int) (Lease, error)) (Lease, error) {
 	held := &chainLease{granted: granted}
 	held.leases = held.few[:0]
 	complete := false
 	defer func() {
 		if !complete {
-			inReverse(held.leases, Lease.undo)
+			inReverse(held.leases, Lease.Refund)
 		}
 	}()
 	for i := range count {
 		l, err := take(i)
 		if err != nil {
-			l.undo() // a limiter should not grant with an error; one may
+			l.Refund() // in case a limiter grants with an error
 			return Lease{}, fmt.Errorf("limiter %d of the chain: %w", i, err)
 		}
 		if !l.Acquired() {
@@ -231,7 +229,7 @@ func (c *chainLease) release(int, int64) {
 func (c *chainLease) refund(int, int64) {
 	if c.settle() {
 		c.granted.Add(-1)
-		inReverse(c.leases, Lease.undo)
+		inReverse(c.leases, Lease.Refund)
 	}
 }
 

@@ -185,7 +185,7 @@ func TestChainALateRefundNeverGrantsTwice(t *testing.T) {
 		a := take(t, b, 10)
 		time.Sleep(time.Minute) // 9 are there
 		take(t, b, 9)
-		a.undo()
+		a.Refund()
 		assert.EqualValues(t, 1, available(b), "one of the ten has not come back by itself")
 	})
 }

@@ -264,7 +264,7 @@ func (c *Channel[T]) verdict(lease Lease, err error) error {
 	case err == nil:
 		err = &RejectedError{Lease: lease}
 	}
-	lease.undo() // a limiter should not grant with an error; one may
+	lease.Refund() // a limiter should not grant with an error; one may
 	return err
 }
 
@@ -275,7 +275,7 @@ func (c *Channel[T]) put(ctx context.Context, item channelItem[T], wait bool) (e
 	defer func() {
 		if err != nil {
 			// Not under the lock: this may run a caller's function.
-			item.lease.undo()
+			item.lease.Refund()
 		}
 	}()
 	if _, err = c.offer(item, false); !wait || err != ErrChannelFull { //nolint:errorlint // offer returns it bare

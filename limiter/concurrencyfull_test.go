@@ -65,7 +65,7 @@ func TestConcurrency_RejectsOnlyWhileItIsFull(t *testing.T) {
 	})
 	t.Run("refunded", func(t *testing.T) {
 		c := weir.Must(NewConcurrency(o))
-		fillUp(t, c).undo()
+		fillUp(t, c).Refund()
 		granted(t, c)
 	})
 	t.Run("limit raised", func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestConcurrency_WaitersSeeWhatTheyWereTold(t *testing.T) {
 	const rounds, waiters = 60, 200
 	for name, end := range map[string]func(c *Concurrency, held Lease) error{
 		"released": func(_ *Concurrency, held Lease) error { held.Release(); return nil },
-		"refunded": func(_ *Concurrency, held Lease) error { held.undo(); return nil },
+		"refunded": func(_ *Concurrency, held Lease) error { held.Refund(); return nil },
 		"limit raised": func(c *Concurrency, _ Lease) error {
 			return c.Reconfigure(ConcurrencyOptions{PermitLimit: 4 * waiters, QueueLimit: waiters})
 		},

@@ -209,7 +209,7 @@ func doneOf(ctx context.Context, e engine, w *waiter) <-chan struct{} {
 	defer func() {
 		if !returned && leave(e, w) {
 			<-w.ready
-			w.lease.undo()
+			w.lease.Refund()
 		}
 	}()
 	done := ctx.Done()

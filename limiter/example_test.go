@@ -128,6 +128,21 @@ func ExampleChain() {
 	// 1 99
 }
 
+// The work cannot begin after all, so the permits of the window go back.
+func ExampleLease_Refund() {
+	ctx := context.Background()
+	l := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 100, Window: time.Hour}))
+
+	lease, _ := l.TryAcquire(ctx, 30)
+	fmt.Println(l.Statistics().AvailablePermits)
+	lease.Refund()
+	fmt.Println(l.Statistics().AvailablePermits, l.Statistics().SuccessfulLeases)
+
+	// Output:
+	// 70
+	// 100 0
+}
+
 // One bucket for each user, and no more than two users' buckets at a time.
 func ExampleNewPartitioned() {
 	type request struct{ user string }

@@ -7,8 +7,8 @@ type LeaseOwner interface {
 	// Release is called for every Release of every copy of the lease: of those the
 	// owner counts the first.
 	Release(n int, tag int64)
-	// Refund undoes the grant as if it had not been, because a later limiter of a
-	// [Chain] rejected. It is called at most once for a grant.
+	// Refund undoes the grant as if it had not been; see [Lease.Refund]. It is called at
+	// most once for a grant. A Release may follow, and does nothing.
 	Refund(n int, tag int64)
 }
 

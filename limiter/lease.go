@@ -27,8 +27,7 @@ type owner interface {
 	// release gives permits back when the work is done. It is idempotent.
 	release(n int, tag int64)
 	// refund undoes the grant as if it had not been, the success in the
-	// statistics included. It is called at most once for a grant, by a chain
-	// that came to nothing.
+	// statistics included. It is called at most once for a grant.
 	refund(n int, tag int64)
 }
 
@@ -161,8 +160,18 @@ func (l Lease) Release() {
 	}
 }
 
-// undo takes the grant back as if it had not been.
-func (l Lease) undo() {
+// Refund undoes the grant: the permits go back as if they had never been taken, and the lease no longer counts as a
+// success in the statistics. Call it for work that was never begun; a [Chain] does so with the leases that it was
+// granted before a later limiter rejects. [Lease.Release] is for work that is done: the permits of a window or a bucket
+// stay spent. [Lease.Adjust] is for work that has cost another number of permits than was taken, and the lease stays a
+// success.
+//
+// What time has brought back in the meantime is not given back again. Refund does nothing on a rejected lease and after
+// the limiter was closed. Release can be called after it, and does nothing then, so a deferred Release can stay.
+//
+// Unlike Release, Refund does not notice a second call: call it once for a grant. After Adjust, call it on the lease
+// that Adjust returned.
+func (l Lease) Refund() {
 	if l.Acquired() {
 		l.owner.refund(l.n, l.tag)
 	}

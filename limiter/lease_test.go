@@ -34,7 +34,7 @@ func TestLeaseZeroIsRejectedAndHoldsNothing(t *testing.T) {
 	require.False(t, ok)
 	require.Empty(t, metadataOf(l))
 	l.Release()
-	l.undo()
+	l.Refund()
 	require.Equal(t, Rejected(0, ""), l)
 }
 
@@ -62,7 +62,7 @@ func TestLeaseGrantedWithoutRelease(t *testing.T) {
 		require.True(t, l.Acquired())
 		require.Equal(t, 2, l.Permits())
 		l.Release()
-		l.undo()
+		l.Refund()
 	}
 	require.Zero(t, testing.AllocsPerRun(100, func() { Granted(1, nil).Release() }))
 }
@@ -81,7 +81,7 @@ func TestLeaseReleasesOnceConcurrentSafe(t *testing.T) {
 		l := GrantedRefundable(1, func() { released.Add(1) }, func() { refunded.Add(1) })
 		named := ReasonKey.With(l, "a lease with metadata is another copy")
 		var all sync.WaitGroup
-		for _, settle := range []func(){l.Release, named.Release, l.undo, named.undo, l.Release, named.Release} {
+		for _, settle := range []func(){l.Release, named.Release, l.Refund, named.Refund, l.Release, named.Release} {
 			all.Go(settle)
 		}
 		all.Wait()
@@ -98,15 +98,15 @@ func TestLeaseRefund(t *testing.T) {
 		use   func(Lease)
 		want  []string
 	}{
-		"undo refunds":                 {GrantedRefundable(1, note("release"), note("refund")), Lease.undo, []string{"refund"}},
-		"release releases":             {GrantedRefundable(1, note("release"), note("refund")), Lease.Release, []string{"release"}},
-		"undo releases without refund": {GrantedRefundable(1, note("release"), nil), Lease.undo, []string{"release"}},
-		"Granted has no refund":        {Granted(1, note("release")), Lease.undo, []string{"release"}},
-		"release does nothing":         {GrantedRefundable(1, nil, note("refund")), Lease.Release, nil},
-		"undo after release":           {GrantedRefundable(1, nil, note("refund")), func(l Lease) { l.Release(); l.undo() }, nil},
-		"release after undo":           {GrantedRefundable(1, note("release"), note("refund")), func(l Lease) { l.undo(); l.Release() }, []string{"refund"}},
-		"through metadata":             {ReasonKey.With(GrantedRefundable(1, nil, note("refund")), "x"), Lease.undo, []string{"refund"}},
-		"a rejected one":               {Rejected(time.Second, "no"), func(l Lease) { l.undo(); l.Release() }, nil},
+		"refund":           {GrantedRefundable(1, note("release"), note("refund")), Lease.Refund, []string{"refund"}},
+		"release releases": {GrantedRefundable(1, note("release"), note("refund")), Lease.Release, []string{"release"}},
+		"refund releases without a refund function": {GrantedRefundable(1, note("release"), nil), Lease.Refund, []string{"release"}},
+		"Granted has no refund":                     {Granted(1, note("release")), Lease.Refund, []string{"release"}},
+		"release does nothing":                      {GrantedRefundable(1, nil, note("refund")), Lease.Release, nil},
+		"refund after release":                      {GrantedRefundable(1, nil, note("refund")), func(l Lease) { l.Release(); l.Refund() }, nil},
+		"release after refund":                      {GrantedRefundable(1, note("release"), note("refund")), func(l Lease) { l.Refund(); l.Release() }, []string{"refund"}},
+		"through metadata":                          {ReasonKey.With(GrantedRefundable(1, nil, note("refund")), "x"), Lease.Refund, []string{"refund"}},
+		"a rejected one":                            {Rejected(time.Second, "no"), func(l Lease) { l.Refund(); l.Release() }, nil},
 	} {
 		calls = nil
 		test.use(test.lease)

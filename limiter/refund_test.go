@@ -98,9 +98,9 @@ func refundScript(t *testing.T, r *rand.Rand, kind string, changes, exact bool) 
 		case 3:
 			if len(out) > 0 {
 				i := r.IntN(len(out))
-				out[i].undo()
+				out[i].Refund()
 				out = append(out[:i], out[i+1:]...)
-				steps.WriteString(" undo")
+				steps.WriteString(" refund")
 			}
 		case 4:
 			if changes && r.IntN(3) == 0 {
@@ -113,7 +113,7 @@ func refundScript(t *testing.T, r *rand.Rand, kind string, changes, exact bool) 
 		require.LessOrEqual(t, available(chained), available(plain), steps.String())
 	}
 	for _, l := range out {
-		l.undo()
+		l.Refund()
 	}
 	require.LessOrEqual(t, available(chained), available(plain), steps.String())
 	if exact {

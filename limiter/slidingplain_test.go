@@ -165,7 +165,7 @@ func compareWithPlain(t *testing.T, choose func(n int) int, more func() bool) {
 			i := choose(len(leases))
 			held := leases[i]
 			leases = append(leases[:i], leases[i+1:]...)
-			held.lease.undo()
+			held.lease.Refund()
 			if inWindow(held.line) {
 				p.giveBack(min(held.n, held.held), held.line)
 			}

@@ -95,7 +95,7 @@ type trackedLease struct {
 }
 
 func (t *trackedLease) release(int, int64) { t.settle(Lease.Release) }
-func (t *trackedLease) refund(int, int64)  { t.settle(Lease.undo) }
+func (t *trackedLease) refund(int, int64)  { t.settle(Lease.Refund) }
 
 func (t *trackedLease) settle(f func(Lease)) {
 	first := t

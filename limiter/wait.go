@@ -37,7 +37,7 @@ func Wait(ctx context.Context, l Limiter, n int) (Lease, error) {
 		lease, err := l.Acquire(ctx, n)
 		switch {
 		case err != nil:
-			lease.undo() // a limiter should not grant with an error; one may
+			lease.Refund() // a limiter should not grant with an error; one may
 			return Lease{}, err
 		case lease.Acquired():
 			return lease, nil
