@@ -36,7 +36,7 @@ func newSchema(t testing.TB, pool *pgxpool.Pool) string {
 func inPostgres(t testing.TB, pool *pgxpool.Pool, o weirpostgres.Options) *weirstore.Store {
 	t.Helper()
 	o.Options = patient
-	s, err := weirpostgres.New(pool, o)
+	s, err := weirpostgres.New(pool, &o)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Close()) })
 	return s
@@ -45,7 +45,7 @@ func inPostgres(t testing.TB, pool *pgxpool.Pool, o weirpostgres.Options) *weirs
 // inRedis returns a store of limiters in Redis.
 func inRedis(t testing.TB) *weirstore.Store {
 	t.Helper()
-	s, err := weirredis.New(redisClient(t, goroutines), weirredis.Options{Prefix: newPrefix(t), Options: patient})
+	s, err := weirredis.New(redisClient(t, goroutines), &weirredis.Options{Prefix: newPrefix(t), Options: patient})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Close()) })
 	return s

@@ -35,7 +35,7 @@ type SharedOptions[O LimiterOptions] struct {
 //
 // A reload that changes the kind or the store sets the limits there like one that changes the
 // limits. If one of the two kinds is a concurrency limiter, instances that are not reloaded yet
-// reject until they are, and report [store.Overruled].
+// reject until they are, and report [store.EventOverruled].
 //
 // [Options.ObserveLimiter] gets it as it is: each look at its statistics is a round trip, and
 // waits for [store.Options.CallTimeout] at the longest. While the store counts as away nothing

@@ -25,7 +25,7 @@ func newCloud(t *testing.T) *cloud {
 	t.Helper()
 	c := &cloud{Memory: storetest.NewMemory()}
 	for _, s := range []**store.Store{&c.s, &c.other} {
-		made, err := store.New(c.Memory, store.Options{})
+		made, err := store.New(c.Memory, nil)
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, made.Close()) })
 		*s = made

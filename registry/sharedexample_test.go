@@ -22,7 +22,7 @@ func ExampleShared() {
 	limits := limiter.TokenBucketOptions{TokenLimit: 3, TokensPerPeriod: 3, ReplenishmentPeriod: time.Hour}
 
 	instance := func() (login *pipeline.Pipeline, end func()) {
-		redis, err := store.New(server, store.Options{})
+		redis, err := store.New(server, nil)
 		if err != nil {
 			panic(err)
 		}
@@ -58,7 +58,7 @@ func ExampleShared() {
 // The limits of each user are shared. The key is found as for any limiter of a store.
 func ExampleSharedPartitioned() {
 	ctx := context.Background()
-	redis, err := store.New(storetest.NewMemory(), store.Options{})
+	redis, err := store.New(storetest.NewMemory(), nil)
 	if err != nil {
 		panic(err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // A maker has a store make the limiter that goes with the options.
@@ -79,16 +80,16 @@ func something[O LimiterOptions]() (o O) {
 }
 
 // nowhere is the backend of a store whose limiters are used for nothing.
-type nowhere struct{ store.Backend }
+type nowhere struct{ backend.Backend }
 
 var errNowhere = errors.New("registry: there is no store")
 
 func newNowhere() *store.Store {
-	s, _ := store.New(nowhere{}, store.Options{})
+	s, _ := store.New(nowhere{}, nil)
 	return s
 }
 
-func (nowhere) Load(context.Context, string) (*store.Definition, int64, error) {
+func (nowhere) Load(context.Context, string) (*backend.Definition, int64, error) {
 	return nil, 0, errNowhere
 }
 

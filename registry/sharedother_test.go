@@ -11,6 +11,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // Another store, way of sharing or kind makes another limiter, beside the old one as long as
@@ -81,18 +82,18 @@ func TestSharedBecomesAnotherKind(t *testing.T) {
 		p := get(t, r, "orders")
 		for i, step := range []struct {
 			build func(b *registry.Builder)
-			kind  store.Kind // in the store
+			kind  backend.Kind // in the store
 		}{
-			{bucket, store.KindTokenBucket},
-			{window, store.KindFixedWindow},
-			{bucket, store.KindTokenBucket},
-			{sliding, store.KindSlidingWindow},
-			{keyed, store.KindSlidingWindow},
-			{seats, store.KindConcurrency},
-			{local, store.KindConcurrency},
-			{bucket, store.KindTokenBucket},
-			{seats, store.KindConcurrency},
-			{window, store.KindFixedWindow},
+			{bucket, backend.KindTokenBucket},
+			{window, backend.KindFixedWindow},
+			{bucket, backend.KindTokenBucket},
+			{sliding, backend.KindSlidingWindow},
+			{keyed, backend.KindSlidingWindow},
+			{seats, backend.KindConcurrency},
+			{local, backend.KindConcurrency},
+			{bucket, backend.KindTokenBucket},
+			{seats, backend.KindConcurrency},
+			{window, backend.KindFixedWindow},
 		} {
 			now = step.build
 			end := hold(t, p) // keeps the old one

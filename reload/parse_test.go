@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/storetest"
 	"github.com/weir-go/weir/strategies/chaos"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
@@ -35,8 +36,8 @@ func functions() *reload.Kinds {
 }
 
 // newStore returns a store that needs not be closed, as long as nobody asks it.
-func newStore(b store.Backend) *store.Store {
-	s, err := store.New(b, store.Options{NoListen: true})
+func newStore(b backend.Backend) *store.Store {
+	s, err := store.New(b, &store.Options{NoListen: true})
 	if err != nil {
 		panic(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // storeField stands beside the kind of a limiter, under limiters and in a rate_limiter alike:
@@ -17,7 +18,7 @@ const storeField = "store"
 type storeModel struct {
 	Name                 string `yaml:"name"`
 	store.LimiterOptions `yaml:",inline"`
-	kind                 store.Kind // of the limiter, or of that for each key; 0: not known
+	kind                 backend.Kind // of the limiter, or of that for each key; 0: not known
 }
 
 // storable are the kinds that can have a store.
@@ -128,7 +129,7 @@ func (d *decoder) storeOf(e *entry, path string, of entry) *storeModel {
 }
 
 // storeKind is what a store calls the kind of a limiter.
-func storeKind(of entry) store.Kind {
+func storeKind(of entry) backend.Kind {
 	if of.key == nil {
 		return 0
 	}
@@ -137,7 +138,7 @@ func storeKind(of entry) store.Kind {
 			return storeKind(each.entries[0])
 		}
 	}
-	for k := store.KindTokenBucket; k <= store.KindConcurrency; k++ {
+	for k := backend.KindTokenBucket; k <= backend.KindConcurrency; k++ {
 		if k.String() == of.key.text {
 			return k
 		}

@@ -40,7 +40,7 @@ type instance struct {
 
 func newInstance(t *testing.T, m *storetest.Memory) *instance {
 	t.Helper()
-	s, err := store.New(m, store.Options{})
+	s, err := store.New(m, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Close()) })
 	k := reload.NewKinds()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // refusal returns what a store says of a limiter with these options.
@@ -16,13 +17,13 @@ func storedNameOK(name string) bool {
 }
 
 // storedExample are options of a kind that every store takes; of 0 those of any.
-func storedExample(k store.Kind) any {
+func storedExample(k backend.Kind) any {
 	switch k {
-	case store.KindTokenBucket:
+	case backend.KindTokenBucket:
 		return limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second}
-	case store.KindSlidingWindow:
+	case backend.KindSlidingWindow:
 		return limiter.SlidingWindowOptions{PermitLimit: 1, Window: time.Second, SegmentsPerWindow: 1}
-	case store.KindConcurrency:
+	case backend.KindConcurrency:
 		return limiter.ConcurrencyOptions{PermitLimit: 1}
 	default:
 		return limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Second}
@@ -31,7 +32,7 @@ func storedExample(k store.Kind) any {
 
 // checkStored adds what a store says of the options of a limiter. Where they are not valid
 // anyway each field is looked at by itself, to find all that is wrong at once.
-func (d *decoder) checkStored(o interface{ Validate() error }, s *structure, k store.Kind) {
+func (d *decoder) checkStored(o interface{ Validate() error }, s *structure, k backend.Kind) {
 	if o.Validate() == nil {
 		if err := refusal(o, store.LimiterOptions{}); err != nil {
 			d.wrong(err, s)

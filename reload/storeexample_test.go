@@ -27,7 +27,7 @@ pipelines:
 	server := storetest.NewMemory() // where a program has Redis or PostgreSQL
 
 	instance := func() (login *pipeline.Pipeline, end func()) {
-		redis, err := store.New(server, store.Options{})
+		redis, err := store.New(server, nil)
 		if err != nil {
 			panic(err)
 		}

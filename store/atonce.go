@@ -8,21 +8,15 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/recovered"
+	"github.com/weir-go/weir/store/backend"
 )
-
-// A Punctual [Backend] says whether its methods return as soon as their context ends, whatever
-// the network does. Calls of limiters with LimiterOptions.NoCoalescing are then made by the caller's
-// goroutine, which saves handing them over to one that can be left behind.
-type Punctual interface {
-	Punctual() bool
-}
 
 // An alone call has with it what its flight needs, in one piece.
 type alone struct {
 	call
-	batch   Batch
+	batch   backend.Batch
 	group   [1]*call
-	batches [1]*Batch
+	batches [1]*backend.Batch
 }
 
 // spare are alone calls that were answered.
@@ -39,7 +33,7 @@ func (q *call) spared() {
 
 // askAtOnce is ask without another goroutine. It returns nothing if the limiter was
 // reconfigured, and the question is to be asked in the usual way.
-func (c *core) askAtOnce(ctx context.Context, p *part, key string, asks []Ask) (*call, error) {
+func (c *core) askAtOnce(ctx context.Context, p *part, key string, asks []backend.Request) (*call, error) {
 	c.s.busy.Add(1)
 	defer c.s.lessBusy()
 	if ctx.Err() != nil {
@@ -57,8 +51,8 @@ func (c *core) askAtOnce(ctx context.Context, p *part, key string, asks []Ask) (
 	g.fill(b)
 	begun := p.guard.now()
 	err := c.s.decideNow(caller, sent, one.batches[:])
-	failed := err == nil && b.Outcome == Failed
-	if failed || err == nil && b.Outcome == Unreachable {
+	failed := err == nil && b.Outcome == backend.Failed
+	if failed || err == nil && b.Outcome == backend.Unreachable {
 		err = why(b.Err)
 	}
 	switch {
@@ -74,7 +68,7 @@ func (c *core) askAtOnce(ctx context.Context, p *part, key string, asks []Ask) (
 	}
 	p.guard.came(begun, nil)
 	c.s.count.decisions.Add(1)
-	if b.Outcome != Decided {
+	if b.Outcome != backend.Decided {
 		return nil, nil
 	}
 	g.answer(b, sent)
@@ -83,7 +77,7 @@ func (c *core) askAtOnce(ctx context.Context, p *part, key string, asks []Ask) (
 
 // decideNow asks the backend on this goroutine. A backend that panics is one that has failed, as it is on goroutines of
 // ours: the caller may be serving a queue.
-func (s *Store) decideNow(caller *callContext, now time.Time, batches []*Batch) (err error) {
+func (s *Store) decideNow(caller *callContext, now time.Time, batches []*backend.Batch) (err error) {
 	within, cancel := s.inTime(caller, now)
 	defer cancel()
 	defer func() {

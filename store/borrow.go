@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // errReturned is why a refund of lent permits is lost.
@@ -83,10 +84,10 @@ func (ce *cell) borrowMore(n int) *borrowing {
 }
 
 // nextLoan returns what to ask for. The more often something is borrowed, the more it is.
-func (ce *cell) nextLoan(n int) Ask {
+func (ce *cell) nextLoan(n int) backend.Request {
 	c, l, now := ce.c, &ce.loan, time.Now()
 	if n == 0 {
-		return Ask{}
+		return backend.Request{}
 	}
 	switch since := now.Sub(l.at); {
 	case since > unusedFor:
@@ -97,7 +98,7 @@ func (ce *cell) nextLoan(n int) Ask {
 	l.size = max(min(l.size, int64(c.o.Block), c.limits().Permits/4, ce.rivals.most(now)), 1)
 	l.at = now
 	least := max(int64(n)-ce.left(now), 1)
-	return Ask{Min: least, Max: max(least, l.size), Lend: true}
+	return backend.Request{Min: least, Max: max(least, l.size), Block: true}
 }
 
 // borrowed enters the answer.
@@ -106,12 +107,12 @@ func (ce *cell) borrowed(b *borrowing, q *call) {
 	ce.learn(q)
 	current := c.inForce.Load().Definition == q.def && !c.closed.Load()
 	switch ask := q.asks[0]; {
-	case q.granted[0] == Rejected:
+	case q.granted[0] == backend.Rejected:
 		b.rejected, b.wait = true, q.wait(ask.Min)
 		if current {
 			ce.reject = rejection{least: b.n, until: q.sent.Add(b.wait)}
 		}
-	case !ask.Lend:
+	case !ask.Block:
 		b.free = true
 	case !current: // new limits are no matter of old blocks: whoever needs some asks again
 		q.undo(0)
@@ -127,8 +128,8 @@ func (l *loan) enter(ce *cell, q *call) {
 		l.by = limiter.NewGranter((*lentBy)(ce))
 	}
 	l.serial++
-	top := q.marks[0].After
-	b := block{serial: l.serial, def: q.def, line: q.marks[0].Line, top: top, next: top - q.granted[0], now: q.now, sent: q.sent}
+	top := q.marks[0].Missing
+	b := block{serial: l.serial, def: q.def, line: q.marks[0].Tick, top: top, next: top - q.granted[0], now: q.now, sent: q.sent}
 	b.low = b.next
 	l.blocks = append(l.blocks, b)
 }
@@ -209,7 +210,7 @@ func (ce *cell) returnBlocks() {
 	for i := len(ce.loan.blocks) - 1; i >= 0; i-- {
 		b := &ce.loan.blocks[i]
 		if n := b.left(now); n > 0 {
-			ce.c.giveLoanBack(ce.key, b.def, n, Mark{Line: b.line, After: b.top})
+			ce.c.giveLoanBack(ce.key, b.def, n, backend.Receipt{Tick: b.line, Missing: b.top})
 		}
 	}
 	ce.loan.blocks = nil

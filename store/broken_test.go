@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // A broken is a store in which the state of the key "bad" is broken: its version is too large.
@@ -17,21 +18,21 @@ type broken struct {
 	version int64
 }
 
-func (b *broken) Decide(ctx context.Context, batches []*store.Batch) error {
+func (b *broken) Decide(ctx context.Context, batches []*backend.Batch) error {
 	err := b.hooked.Decide(ctx, batches)
 	for _, batch := range batches {
 		if batch.Key == "bad" {
-			batch.Outcome, batch.State, batch.Granted = store.Outdated, store.State{Grid: store.Grid{Version: b.version}}, nil
+			batch.Outcome, batch.State, batch.Granted = backend.OutdatedDefinition, backend.State{Schedule: backend.Schedule{Version: b.version}}, nil
 		}
 	}
 	return err
 }
 
-func (b *broken) Hold(ctx context.Context, holds []*store.Hold) error {
-	err := b.hooked.Hold(ctx, holds)
+func (b *broken) Acquire(ctx context.Context, holds []*backend.LeaseRequest) error {
+	err := b.hooked.Acquire(ctx, holds)
 	for _, h := range holds {
 		if h.Key == "bad" {
-			h.Outcome, h.OK, h.Version = store.Outdated, false, b.version
+			h.Outcome, h.OK, h.Version = backend.OutdatedDefinition, false, b.version
 		}
 	}
 	return err

@@ -139,7 +139,7 @@ func TestKeysAreForgotten(t *testing.T) {
 }
 
 func BenchmarkCachedRejection(b *testing.B) {
-	s := must2(store.New(newMemory(), store.Options{}))(b)
+	s := must2(store.New(newMemory(), nil))(b)
 	defer s.Close()
 	var p limiter.Partitioned[string] = must2(s.PartitionedTokenBucket("it", bucketOf(1, 1, time.Hour, 0), caching))(b)
 	ctx := b.Context()

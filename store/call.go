@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // A call is what one caller asks of one key of a bucket or window.
@@ -16,19 +17,19 @@ type call struct {
 	gone  <-chan struct{} // closed when the context of the caller ends; nil: it cannot leave
 	p     *part           // that the key was in when the call was made
 	key   string
-	asks  []Ask
-	one   [1]Ask // room for the usual call
+	asks  []backend.Request
+	one   [1]backend.Request // room for the usual call
 	tries tries
 	home  *alone // what it is a part of, if it shares its flight with nobody
 
 	// The answer, valid once done is closed and err is nil.
-	def     *Definition // of something that is given back: what it was taken under
+	def     *backend.Definition // of something that is given back: what it was taken under
 	granted []int64
 	got     [1]int64
-	marks   []Mark // where each ask's permits are missing
-	mark    [1]Mark
-	state   State // after all that was asked in the same flight
-	now     int64 // the store's time of the decision
+	marks   []backend.Receipt // where each ask's permits are missing
+	mark    [1]backend.Receipt
+	state   backend.State // after all that was asked in the same flight
+	now     int64         // the store's time of the decision
 	sent    time.Time
 	err     error
 
@@ -89,7 +90,7 @@ func (e *undecidedError) Undecided() bool { return true }
 
 // ask asks the store and waits for the answer, CallTimeout at the longest. The error is an undecidedError, or
 // [ErrUnavailable].
-func (c *core) ask(ctx context.Context, key string, asks ...Ask) (*call, error) {
+func (c *core) ask(ctx context.Context, key string, asks ...backend.Request) (*call, error) {
 	p := c.s.partOf(c.name, key)
 	if err := p.guard.err(); err != nil {
 		return nil, err
@@ -142,7 +143,7 @@ func waitFor(gone <-chan struct{}, limit *time.Timer, done <-chan struct{}) erro
 	}
 }
 
-func (c *core) newCall(key string, asks []Ask) *call {
+func (c *core) newCall(key string, asks []backend.Request) *call {
 	q := &call{c: c, p: c.s.partOf(c.name, key), key: key}
 	q.asks = append(q.one[:0], asks...)
 	return q
@@ -185,7 +186,7 @@ func (q *call) answer() {
 		return
 	}
 	for i, a := range q.asks {
-		if a.Op == Take && q.granted[i] > 0 && !q.handOn(i) {
+		if a.Op == backend.OpTake && q.granted[i] > 0 && !q.handOn(i) {
 			q.undo(i)
 		}
 	}
@@ -202,7 +203,7 @@ func (q *call) tell() {
 // handOn has a caller who waits here for as many permits have what was granted to one who has
 // left. It returns false if there is none.
 func (q *call) handOn(i int) bool {
-	if q.asks[i].Lend {
+	if q.asks[i].Block {
 		return false
 	}
 	ce := q.c.cells.lock(q.key, false)
@@ -218,7 +219,7 @@ func (q *call) handOn(i int) bool {
 func (q *call) undo(i int) {
 	switch n := q.granted[i]; {
 	case n <= 0:
-	case q.asks[i].Lend:
+	case q.asks[i].Block:
 		q.c.giveLoanBack(q.key, q.def, n, q.marks[i])
 	default:
 		q.c.giveBack(q.key, q.def, n, q.marks[i])
@@ -226,23 +227,23 @@ func (q *call) undo(i int) {
 }
 
 // giveBack refunds permits, in the background.
-func (c *core) giveBack(key string, def *Definition, n int64, m Mark) {
-	q := c.newCall(key, []Ask{{Op: Refund, Max: n, Mark: m}})
+func (c *core) giveBack(key string, def *backend.Definition, n int64, m backend.Receipt) {
+	q := c.newCall(key, []backend.Request{{Op: backend.OpRefund, Max: n, Receipt: m}})
 	q.def = def
 	q.then = func() {
 		if q.err == nil {
 			c.wake(key)
 			return
 		}
-		c.s.report(Event{Kind: RefundLost, Limiter: c.name, Key: key, Permits: n, Err: q.err})
+		c.s.report(Event{Kind: EventRefundLost, Limiter: c.name, Key: key, Permits: n, Err: q.err})
 	}
 	c.sendOrFail(q)
 }
 
 // giveLoanBack returns what was borrowed. Nobody has to know whether that succeeds: what does
 // not come back now, time brings back.
-func (c *core) giveLoanBack(key string, def *Definition, n int64, m Mark) {
-	q := c.newCall(key, []Ask{{Op: Return, Max: n, Mark: m}})
+func (c *core) giveLoanBack(key string, def *backend.Definition, n int64, m backend.Receipt) {
+	q := c.newCall(key, []backend.Request{{Op: backend.OpReturnBlock, Max: n, Receipt: m}})
 	q.def = def
 	q.then = func() {}
 	c.sendOrFail(q)
@@ -259,7 +260,7 @@ func (c *core) sendOrFail(q *call) {
 
 // takeRemotely asks the store for n permits.
 func (c *core) takeRemotely(ctx context.Context, key string, n int) (limiter.Lease, error) {
-	q, err := c.ask(ctx, key, Ask{Min: int64(n), Max: int64(n)})
+	q, err := c.ask(ctx, key, backend.Request{Min: int64(n), Max: int64(n)})
 	if err != nil {
 		return limiter.Lease{}, err
 	}
@@ -271,7 +272,7 @@ func (c *core) takeRemotely(ctx context.Context, key string, n int) (limiter.Lea
 // lease is the answer to an ask, as a lease.
 func (q *call) lease(i int) limiter.Lease {
 	n := q.asks[i].Min
-	if q.granted[i] == Rejected {
+	if q.granted[i] == backend.Rejected {
 		q.c.remember(q, n)
 		return limiter.RejectedKnowing(q.wait(n), "", q.def.Permits-q.state.Missing)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // A cell is what an instance has to remember of one key: who waits for it, what was
@@ -29,8 +30,8 @@ type cell struct {
 
 // known is what the store last said of a key.
 type known struct {
-	def       *Definition
-	state     State
+	def       *backend.Definition
+	state     backend.State
 	now       int64
 	sent, got time.Time
 }

@@ -39,7 +39,7 @@ func TestARejectedChainGivesBackRemotely(t *testing.T) {
 				require.Zero(t, l.Statistics().SuccessfulLeases)
 				require.EqualValues(t, 5, seats.Statistics().AvailablePermits)
 				require.Zero(t, seats.Statistics().SuccessfulLeases)
-				require.Empty(t, w.events.of(store.RefundLost))
+				require.Empty(t, w.events.of(store.EventRefundLost))
 			})
 		})
 	}
@@ -51,7 +51,7 @@ func TestALostRefundIsReported(t *testing.T) {
 		w.granted(l, 0)
 		lost := errors.New("cut")
 		w.rejected(w.chain(l, rejectingAfter(func() { w.hooked.Fail(lost) })), 4)
-		events := w.events.of(store.RefundLost)
+		events := w.events.of(store.EventRefundLost)
 		require.Len(t, events, 1)
 		require.Equal(t, "bucket", events[0].Limiter)
 		require.EqualValues(t, 4, events[0].Permits)

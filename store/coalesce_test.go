@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // together asks n times at once, and returns how many permits were granted.
@@ -190,7 +191,7 @@ func TestAKeyThatCannotBeConvertedFailsAlone(t *testing.T) {
 func TestBatchesAreSortedAndOfDifferentKeys(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
-		w.see = func(batches []*store.Batch) {
+		w.see = func(batches []*backend.Batch) {
 			for i, b := range batches[1:] {
 				a := batches[i]
 				if a.Definition.Name > b.Definition.Name || a.Definition.Name == b.Definition.Name && a.Key >= b.Key {

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/storetest"
 )
 
@@ -153,8 +154,8 @@ func (i inTurn) Close() error {
 
 type builder func(testing.TB, *store.Store, limitertest.Kind, limitertest.Limits, *store.LimiterOptions) made
 
-func aStore(t testing.TB, b store.Backend, o store.Options) *store.Store {
-	s := must2(store.New(b, o))(t)
+func aStore(t testing.TB, b backend.Backend, o store.Options) *store.Store {
+	s := must2(store.New(b, &o))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }

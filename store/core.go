@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // A core is one limiter of a Store: what is the same whether it is partitioned or not, and
@@ -21,7 +22,7 @@ type core struct {
 	lends bool // concurrency: permits come back from those who hold them, not with time
 	o     LimiterOptions
 	born  birth
-	made  Limits // the constructor's
+	made  backend.Limits // the constructor's
 
 	inForce     atomic.Pointer[inForce] // nil until the store was asked
 	queueing    atomic.Pointer[queueing]
@@ -34,7 +35,7 @@ type core struct {
 	defining chan struct{} // full while the store is asked for the definition, or told of another
 
 	mu       sync.Mutex
-	wanted   Limits             // what the last constructor or Reconfigure here has said
+	wanted   backend.Limits     // what the last constructor or Reconfigure here has said
 	wantedBy birth              // when it said so
 	telling  bool               // the store is being told what is wanted
 	finding  *finding           // the first question for the definition is under way
@@ -68,7 +69,7 @@ func newCore(s *Store, name string, options any, how *LimiterOptions, keyed bool
 	if s.cores == nil {
 		return nil, limiter.ErrClosed
 	}
-	c := &core{s: s, name: name, keyed: keyed, lends: limits.Kind == KindConcurrency, o: o, made: limits, wanted: limits, born: newBirth()}
+	c := &core{s: s, name: name, keyed: keyed, lends: limits.Kind == backend.KindConcurrency, o: o, made: limits, wanted: limits, born: newBirth()}
 	c.wantedBy = c.born
 	c.defining = make(chan struct{}, 1)
 	c.queueing.Store(&q)
@@ -83,7 +84,7 @@ func without(all []*core, c *core) []*core {
 }
 
 // limits are those in force, as far as is known here.
-func (c *core) limits() Limits {
+func (c *core) limits() backend.Limits {
 	if in := c.inForce.Load(); in != nil {
 		return in.Limits
 	}
@@ -91,7 +92,7 @@ func (c *core) limits() Limits {
 }
 
 // wantedLimits are those that this program has said last.
-func (c *core) wantedLimits() Limits {
+func (c *core) wantedLimits() backend.Limits {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.wanted
@@ -107,7 +108,7 @@ func (c *core) mayAsk(ctx context.Context, n int, wait bool) error {
 		return ctxErr
 	}
 	if err := c.inRange(n); err != nil {
-		if n < 0 || int64(n) > maxPermits || ctxErr != nil || c.closed.Load() {
+		if n < 0 || int64(n) > backend.MaxPermits || ctxErr != nil || c.closed.Load() {
 			return err
 		}
 		if err := c.lookForMore(ctx); err != nil {

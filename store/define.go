@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // inForce is a definition, and when to look whether it has changed.
 type inForce struct {
-	*Definition
+	*backend.Definition
 	due time.Time
 }
 
-func (c *core) from(d *Definition) *inForce {
+func (c *core) from(d *backend.Definition) *inForce {
 	every := float64(c.s.o.RefreshInterval) * (0.8 + 0.2*rand.Float64())
 	return &inForce{Definition: d, due: time.Now().Add(time.Duration(every))}
 }
@@ -106,7 +107,7 @@ const (
 // define makes sure that the store has these limits for the name, or adopts those that overrule them. Other instances
 // may do that at the same time with others. Here only one goroutine is at it: see alone. It takes longestDefine at the
 // most. by is when the limiter was made or the call of Reconfigure or ReconfigureLater came; it is ignored for again.
-func (c *core) define(wanted Limits, why reason, by birth) error {
+func (c *core) define(wanted backend.Limits, why reason, by birth) error {
 	tries := tries{since: time.Now()}
 	for {
 		found, now, err := c.load()
@@ -115,7 +116,7 @@ func (c *core) define(wanted Limits, why reason, by birth) error {
 		}
 		next := c.next(found, wanted, why, by, now)
 		if next == found {
-			if c.lends != (found.Kind == KindConcurrency) {
+			if c.lends != (found.Kind == backend.KindConcurrency) {
 				return c.otherKind(found)
 			}
 			c.adopt(found)
@@ -148,19 +149,19 @@ func (c *core) define(wanted Limits, why reason, by birth) error {
 // next is what follows the definition that was found in the store, if there is one, and the
 // one in force here, which the store may have lost. It is newer than all that was seen: the
 // store's clock may have stepped back.
-func (c *core) next(found *Definition, wanted Limits, why reason, by birth, now int64) *Definition {
+func (c *core) next(found *backend.Definition, wanted backend.Limits, why reason, by birth, now int64) *backend.Definition {
 	known, seen := found, c.newest.Load()
 	switch in := c.inForce.Load(); {
 	case in == nil:
 	case found == nil || found.Version < in.Version:
 		known = in.Definition
-	case why == again && found.follows(in.Definition):
+	case why == again && follows(found, in.Definition):
 		wanted = found.Limits
 	case why == again:
-		return in.restored(found, seen, now)
+		return restored(in.Definition, found, seen, now)
 	}
 	if known == nil {
-		known = wanted.first(c.name, now)
+		known = backend.NewDefinition(c.name, wanted, now)
 		known.Origin = c.origin(nil, wanted, why, by, now)
 		known.Version = max(known.Version, seen+1)
 		return known
@@ -173,7 +174,7 @@ func (c *core) next(found *Definition, wanted Limits, why reason, by birth, now 
 	}
 	switch {
 	case known.Limits != wanted || known.Version < seen:
-		known = known.redefined(wanted, now)
+		known = known.WithLimits(wanted, now)
 		known.Origin = origin
 		known.Version = max(known.Version, seen+1)
 	case known.Origin != origin: // the limits stay as they are, and with them the version
@@ -184,7 +185,7 @@ func (c *core) next(found *Definition, wanted Limits, why reason, by birth, now 
 }
 
 // whyNot returns why other limits than those of d may not be set, or nil.
-func (c *core) whyNot(d *Definition, wanted Limits, why reason, by birth, now int64) error {
+func (c *core) whyNot(d *backend.Definition, wanted backend.Limits, why reason, by birth, now int64) error {
 	switch {
 	case d.Limits == wanted:
 		return nil
@@ -197,16 +198,16 @@ func (c *core) whyNot(d *Definition, wanted Limits, why reason, by birth, now in
 }
 
 // renews reports whether limits that are in force are set once more, which counts from now on.
-func (c *core) renews(d *Definition, why reason, by birth, now int64) bool {
+func (c *core) renews(d *backend.Definition, why reason, by birth, now int64) bool {
 	if why == firstUse {
 		return c.o.Generation > d.Generation
 	}
 	return d.By != by.String() && (why == explicit && !d.Explicit || by.after(d, now))
 }
 
-func (c *core) load() (found *Definition, now int64, err error) {
+func (c *core) load() (found *backend.Definition, now int64, err error) {
 	type loaded struct {
-		d   *Definition
+		d   *backend.Definition
 		now int64
 	}
 	p := c.s.partOf(c.name, "")
@@ -222,7 +223,7 @@ func (c *core) load() (found *Definition, now int64, err error) {
 }
 
 // adopt puts a definition in force here. An older one than is known changes nothing.
-func (c *core) adopt(d *Definition) {
+func (c *core) adopt(d *backend.Definition) {
 	for {
 		old := c.inForce.Load()
 		if old != nil && old.Version > d.Version {
@@ -236,7 +237,7 @@ func (c *core) adopt(d *Definition) {
 			c.cells.reconfigured()
 		}
 		if old != nil && old.Version != d.Version {
-			c.s.report(Event{Kind: Reconfigured, Limiter: c.name})
+			c.s.report(Event{Kind: EventReconfigured, Limiter: c.name})
 		}
 		return
 	}
@@ -325,7 +326,7 @@ const versionSlack = 60e6
 // checkVersion returns an error if a state has a version that no definition can have had: versions are times of the
 // store's clock, or follow the version before. If such a version were believed, the next definition would have a larger
 // one, and all keys would be converted as if so much time had gone by.
-func (c *core) checkVersion(version int64, found *Definition, now int64) error {
+func (c *core) checkVersion(version int64, found *backend.Definition, now int64) error {
 	most := now + versionSlack
 	if found != nil {
 		most = max(most, found.Version)
@@ -360,14 +361,14 @@ func (c *core) look(seen int64) error {
 
 // follow adopts the definition that was found in the store, or tells the store again, also if an older program has set
 // its limits in the meantime.
-func (c *core) follow(found *Definition) error {
+func (c *core) follow(found *backend.Definition) error {
 	switch in := c.inForce.Load(); {
-	case found != nil && found.Kind == KindConcurrency != c.lends:
+	case found != nil && found.Kind == backend.KindConcurrency != c.lends:
 		if limits, by, telling := c.wants(); telling {
 			return c.define(limits, later, by)
 		}
 		return c.otherKind(found)
-	case found == nil || in != nil && (found.Version < in.Version || !found.follows(in.Definition)) || found.Version < c.newest.Load():
+	case found == nil || in != nil && (found.Version < in.Version || !follows(found, in.Definition)) || found.Version < c.newest.Load():
 		return c.define(c.limits(), again, birth{})
 	default:
 		c.adopt(found)
@@ -427,13 +428,13 @@ func (c *core) beginLook() <-chan struct{} {
 // overruled tells that limits are not in force, once for each reason.
 func (c *core) overruled(err error) {
 	if was := c.overruledBy.Swap(&err); was == nil || (*was).Error() != err.Error() {
-		c.s.report(Event{Kind: Overruled, Limiter: c.name, Err: err})
+		c.s.report(Event{Kind: EventOverruled, Limiter: c.name, Err: err})
 	}
 }
 
 // otherKind is the error of a limiter whose permits are lent, if those of the one in the store by that name are
 // spent, or the other way round. The limiter cannot be asked, as if the store were away.
-func (c *core) otherKind(d *Definition) error {
+func (c *core) otherKind(d *backend.Definition) error {
 	err := fmt.Errorf("limiter %q is a %v here and a %v in the store: one of the two needs another name", c.name, c.limits().Kind, d.Kind)
 	c.overruled(err)
 	return unavailable(err)
@@ -453,11 +454,11 @@ func (c *core) reconfigure(o any) error {
 }
 
 // mayBecome splits the options that a limiter which is there already is to have.
-func (c *core) mayBecome(o any) (Limits, queueing, error) {
+func (c *core) mayBecome(o any) (backend.Limits, queueing, error) {
 	limits, q, err := split(o)
 	switch {
 	case err != nil:
-	case limits.Kind == KindConcurrency != c.lends:
+	case limits.Kind == backend.KindConcurrency != c.lends:
 		err = fmt.Errorf("%w: limiter %q: the kind must stay %v", limiter.ErrInvalidOptions, c.name, c.limits().Kind)
 	case c.closed.Load():
 		err = limiter.ErrClosed
@@ -472,7 +473,7 @@ func (c *core) requeue(q queueing) {
 	}
 }
 
-func (c *core) redefine(limits Limits, q queueing) error {
+func (c *core) redefine(limits backend.Limits, q queueing) error {
 	done, err := c.aloneInTime()
 	if err != nil {
 		return err
@@ -501,6 +502,6 @@ func (c *core) convertNow() {
 	case c.lends:
 		_, _ = c.askToHold(c.s.ctx, "", 0, false)
 	default:
-		_, _ = c.ask(c.s.ctx, "", Ask{})
+		_, _ = c.ask(c.s.ctx, "", backend.Request{})
 	}
 }

@@ -38,7 +38,7 @@ func TestNewLimitsAreSeenElsewhere(t *testing.T) {
 				require.Equal(t, bucketOf(5, 1, time.Hour, 3), a.Options())
 				_, err := b.TryAcquire(w.ctx, 6)
 				require.ErrorIs(t, err, limiter.ErrPermitCount)
-				require.Len(t, w.events.of(store.Reconfigured), 2)
+				require.Len(t, w.events.of(store.EventReconfigured), 2)
 			})
 		})
 	}
@@ -163,7 +163,7 @@ func TestReconfigure_AnotherKindByTheSameName(t *testing.T) {
 
 // A limiter whose name is another kind's is answered for as during an outage, from its first use on.
 func TestLimiter_AnotherKindHasItsName(t *testing.T) {
-	for outage, granted := range map[store.Outage]bool{store.FailClosed: false, store.FailOpen: true, store.FallBackLocally: true} {
+	for outage, granted := range map[store.OutagePolicy]bool{store.FailClosed: false, store.FailOpen: true, store.FallBackLocally: true} {
 		t.Run(outage.String(), func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				o := limiter.ConcurrencyOptions{PermitLimit: 2}

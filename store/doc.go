@@ -4,6 +4,6 @@
 // take the same options, so that a program moves from one process to many by changing a
 // constructor.
 //
-// Where the state is kept is the matter of a [Backend]: packages weirredis and
+// Where the state is kept is the matter of a [backend.Backend]: packages weirredis and
 // weirpostgres have one each, and make a [Store] of it.
 package store

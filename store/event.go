@@ -12,28 +12,28 @@ type EventKind uint8
 
 // What an operator should know. There is no zero EventKind.
 const (
-	// StoreLost: Options.FailureThreshold calls have failed in a row, and the store, or the part of
+	// EventStoreLost: Options.FailureThreshold calls have failed in a row, and the store, or the part of
 	// it that Part names, counts as away. Err is the last failure. From now on each limiter answers for the
 	// keys in it as its Outage says.
-	StoreLost EventKind = iota + 1
-	// StoreRecovered: a probe came back, and the store, or Part of it, is asked again. A part that
+	EventStoreLost EventKind = iota + 1
+	// EventStoreRecovered: a probe came back, and the store, or Part of it, is asked again. A part that
 	// no key is in any more has recovered, too: its keys are asked for where they are now.
-	StoreRecovered
-	// RefundLost: permits could not be given back after a chain was rejected or a caller
+	EventStoreRecovered
+	// EventRefundLost: permits could not be given back after a chain was rejected or a caller
 	// had left; they are missing until time brings them back.
-	RefundLost
-	// LeaseLost: a lease of a concurrency limiter has ended though its holder has not
+	EventRefundLost
+	// EventLeaseLost: a lease of a concurrency limiter has ended though its holder has not
 	// released it: it could not be renewed in time. Its permits may be in use elsewhere.
-	LeaseLost
-	// ListenFailed: the store does not tell of what happens elsewhere; it is polled
+	EventLeaseLost
+	// EventListenFailed: the store does not tell of what happens elsewhere; it is polled
 	// instead, and if Err is not [errors.ErrUnsupported], listening is tried again.
-	ListenFailed
-	// Reconfigured: the limiter has new limits, set here or at another instance.
-	Reconfigured
-	// Overruled: the limits that this limiter was made with are not in force, because newer ones are; see
+	EventListenFailed
+	// EventReconfigured: the limiter has new limits, set here or at another instance.
+	EventReconfigured
+	// EventOverruled: the limits that this limiter was made with are not in force, because newer ones are; see
 	// LimiterOptions.Generation. Or the limiter is of another kind in the store, and nothing can be asked
 	// until one of the two is changed. Err says which.
-	Overruled
+	EventOverruled
 )
 
 var eventNames = [...]string{
@@ -52,7 +52,7 @@ func (k EventKind) String() string {
 type Event struct {
 	Kind    EventKind
 	Limiter string        // the name; "" where it is about the whole store
-	Part    string        // StoreLost, StoreRecovered: the part of the store, see [Parted]; "": all of it
+	Shard   string        // StoreLost, StoreRecovered: the part of the store, see [backend.Sharded]; "": all of it
 	Key     string        // the partition's; that of a key of more than 200 bytes is its SHA-256
 	Permits int64         // RefundLost, LeaseLost
 	Away    time.Duration // StoreRecovered: for how long the store was away

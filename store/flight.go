@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // cannotAsk returns why there is no sense in asking that part of the store, or nil.
@@ -31,7 +32,7 @@ func (s *Store) decide(f *flight, calls []*call) {
 	f.begins(p.guard.now())
 	sent := time.Now()
 	groups := grouped(calls)
-	batches := make([]*Batch, len(groups))
+	batches := make([]*backend.Batch, len(groups))
 	for i, g := range groups {
 		batches[i] = g.batch()
 	}
@@ -51,9 +52,9 @@ func (s *Store) decide(f *flight, calls []*call) {
 		switch b := batches[i]; {
 		case err != nil:
 			g.fail(err)
-		case b.Outcome == Decided:
+		case b.Outcome == backend.Decided:
 			g.answer(b, sent)
-		case b.Outcome == Failed || b.Outcome == Unreachable:
+		case b.Outcome == backend.Failed || b.Outcome == backend.Unreachable:
 			g.fail(why(b.Err))
 		default:
 			undone = append(undone, &undecided{g: g, b: b})
@@ -68,8 +69,8 @@ type tally struct {
 	err      error // why some key could not be reached
 }
 
-func (t *tally) add(o Outcome, err error) {
-	if o == Unreachable {
+func (t *tally) add(o backend.Outcome, err error) {
+	if o == backend.Unreachable {
 		t.err = why(err)
 	} else {
 		t.answered = true
@@ -108,7 +109,7 @@ func grouped(calls []*call) []group {
 
 // definition is the newest that is in force for any of the calls: those of a limiter that was
 // closed, and of one that was made anew by the same name, may be on one flight.
-func (g group) definition() *Definition {
+func (g group) definition() *backend.Definition {
 	d := g[0].c.inForce.Load().Definition
 	for _, q := range g[1:] {
 		if own := q.c.inForce.Load().Definition; own.Version > d.Version {
@@ -119,35 +120,35 @@ func (g group) definition() *Definition {
 }
 
 // batch is what is asked of the key.
-func (g group) batch() *Batch {
-	b := &Batch{}
+func (g group) batch() *backend.Batch {
+	b := &backend.Batch{}
 	g.fill(b)
 	return b
 }
 
 // fill asks by the definition that is in force now. What is given back under another
 // grid than it was taken under is not to be found any more, and asks for nothing.
-func (g group) fill(b *Batch) {
+func (g group) fill(b *backend.Batch) {
 	b.Definition, b.Key = g.definition(), g[0].key
 	switch {
 	case len(g) == 1:
-		b.Asks, b.Granted = g[0].asks, g[0].got[:]
+		b.Requests, b.Granted = g[0].asks, g[0].got[:]
 	case g.ofOneEach():
-		b.Asks, b.Granted = []Ask{{Min: 1, Max: int64(len(g))}}, make([]int64, 1)
+		b.Requests, b.Granted = []backend.Request{{Min: 1, Max: int64(len(g))}}, make([]int64, 1)
 		return
 	}
 	for _, q := range g {
-		if q.def != nil && !q.def.sameGrid(b.Definition) {
+		if q.def != nil && !q.def.SameSchedule(b.Definition) {
 			for i := range q.asks {
 				q.asks[i].Max = 0
 			}
 		}
 		if len(g) > 1 {
-			b.Asks = append(b.Asks, q.asks...)
+			b.Requests = append(b.Requests, q.asks...)
 		}
 	}
-	if len(b.Granted) != len(b.Asks) {
-		b.Granted = make([]int64, len(b.Asks))
+	if len(b.Granted) != len(b.Requests) {
+		b.Granted = make([]int64, len(b.Requests))
 	}
 }
 
@@ -155,7 +156,7 @@ func (g group) fill(b *Batch) {
 // as many as there are go to those who came first.
 func (g group) ofOneEach() bool {
 	for _, q := range g {
-		if len(q.asks) != 1 || q.asks[0] != (Ask{Min: 1, Max: 1}) {
+		if len(q.asks) != 1 || q.asks[0] != (backend.Request{Min: 1, Max: 1}) {
 			return false
 		}
 	}
@@ -167,16 +168,10 @@ func (g group) apart(granted int64) []int64 {
 	each := make([]int64, len(g))
 	for i := range each {
 		if each[i] = 1; int64(i) >= granted {
-			each[i] = Rejected
+			each[i] = backend.Rejected
 		}
 	}
 	return each
-}
-
-// sameGrid tells whether lines have the same numbers and bring the same.
-func (d *Definition) sameGrid(other *Definition) bool {
-	return d == other || d.Kind == other.Kind && d.Anchor == other.Anchor && d.Period == other.Period &&
-		d.Refill == other.Refill && d.Segments == other.Segments
 }
 
 func (g group) fail(err error) {
@@ -233,14 +228,14 @@ func (s *Store) aside(f func()) {
 // An undecided is a group whose batch was not decided, and why it is not to be asked again, if it is not.
 type undecided struct {
 	g   group
-	b   *Batch
+	b   *backend.Batch
 	err error
 }
 
 // hearOf loads the newer definitions, each once.
 func (s *Store) hearOf(all []*undecided) {
 	for _, u := range all {
-		if u.b.Outcome == Outdated {
+		if u.b.Outcome == backend.OutdatedDefinition {
 			u.err = u.g[0].c.heardOf(u.b.State.Version)
 		}
 	}
@@ -248,13 +243,13 @@ func (s *Store) hearOf(all []*undecided) {
 
 // convert replaces the old states, in one round trip.
 func (s *Store) convert(f *flight, all []*undecided) {
-	var list []*Replacement
+	var list []*backend.Replacement
 	var of []*undecided
 	for _, u := range all {
 		switch u.b.Outcome {
-		case Outdated:
-		case OldState:
-			list = append(list, &Replacement{Definition: u.b.Definition, Key: u.b.Key, Old: u.b.State, Next: u.b.Definition.Convert(u.b.State)})
+		case backend.OutdatedDefinition:
+		case backend.OutdatedState:
+			list = append(list, &backend.Replacement{Definition: u.b.Definition, Key: u.b.Key, Old: u.b.State, Next: u.b.Definition.Convert(u.b.State)})
 			of = append(of, u)
 		default:
 			u.err = errors.New("the backend has set no outcome")
@@ -265,7 +260,7 @@ func (s *Store) convert(f *flight, all []*undecided) {
 	}
 	p, begun := of[0].g[0].p, f.begun()
 	// The answers belong to the backend until it returns, which may be later than the call is waited for.
-	answers, err := bounded(s, func(ctx context.Context) ([]*Replacement, error) {
+	answers, err := bounded(s, func(ctx context.Context) ([]*backend.Replacement, error) {
 		return list, s.backend.Replace(ctx, list)
 	})
 	if err != nil {
@@ -277,7 +272,7 @@ func (s *Store) convert(f *flight, all []*undecided) {
 	}
 	var tally tally
 	for i, r := range answers {
-		if tally.add(r.Outcome, r.Err); r.Outcome != Decided {
+		if tally.add(r.Outcome, r.Err); r.Outcome != backend.Decided {
 			of[i].err = why(r.Err)
 		}
 	}
@@ -359,9 +354,9 @@ func (s *Store) after(pause time.Duration, f func()) {
 var errAllTheTime = errors.New("the limiter is being reconfigured all the time")
 
 // answer splits the answers to a batch among the calls.
-func (g group) answer(b *Batch, sent time.Time) {
+func (g group) answer(b *backend.Batch, sent time.Time) {
 	after := b.State.Missing
-	if len(b.Asks) < len(g) {
+	if len(b.Requests) < len(g) {
 		b.Granted = g.apart(b.Granted[0])
 	}
 	end := len(b.Granted)
@@ -370,10 +365,10 @@ func (g group) answer(b *Batch, sent time.Time) {
 		q.granted = b.Granted[end : end+len(q.asks)]
 		q.marks = q.mark[:]
 		if len(q.asks) > 1 {
-			q.marks = make([]Mark, len(q.asks))
+			q.marks = make([]backend.Receipt, len(q.asks))
 		}
 		for j := len(q.asks) - 1; j >= 0; j-- {
-			q.marks[j] = Mark{Line: b.State.Line, After: after}
+			q.marks[j] = backend.Receipt{Tick: b.State.Tick, Missing: after}
 			after -= change(q.asks[j].Op, q.granted[j])
 		}
 		q.def, q.state, q.now, q.sent = b.Definition, b.State, b.Now, sent
@@ -386,7 +381,7 @@ func (g group) answer(b *Batch, sent time.Time) {
 
 // tellRivalries enters the answer where callers wait, or have waited lately. Mostly all calls
 // are of one limiter; another of the same name in this process is like one elsewhere.
-func (g group) tellRivalries(b *Batch, sent time.Time) {
+func (g group) tellRivalries(b *backend.Batch, sent time.Time) {
 	var told *core
 	for _, q := range g {
 		if q.c == told || sent.UnixNano()-q.c.waited.Load() >= int64(mostAttentive) {
@@ -411,7 +406,7 @@ func (g group) tellRivalries(b *Batch, sent time.Time) {
 func (g group) rejects(c *core) bool {
 	for _, q := range g {
 		for i, a := range q.asks {
-			if q.c == c && a.Op == Take && a.Max > 0 && (q.granted[i] == Rejected || q.granted[i] < a.Max) {
+			if q.c == c && a.Op == backend.OpTake && a.Max > 0 && (q.granted[i] == backend.Rejected || q.granted[i] < a.Max) {
 				return true
 			}
 		}
@@ -433,8 +428,8 @@ func (g group) takenBy(c *core) (own int64) {
 }
 
 // change is by how many more permits are missing after an ask.
-func change(op Op, granted int64) int64 {
-	if op == Refund || op == Return {
+func change(op backend.Op, granted int64) int64 {
+	if op == backend.OpRefund || op == backend.OpReturnBlock {
 		return -granted
 	}
 	return max(granted, 0)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // exactWaiters is how many waiters a forecast goes through one by one.
@@ -13,7 +14,7 @@ const exactWaiters = 64
 // before it, and nobody else comes. 0: not known. The cell is locked.
 func (ce *cell) waitBehind(n int) time.Duration {
 	k := &ce.last
-	if k.def == nil || k.def.Kind == KindConcurrency {
+	if k.def == nil || k.def.Kind == backend.KindConcurrency {
 		return 0
 	}
 	order := ce.c.queueing.Load().order
@@ -32,13 +33,12 @@ func (ce *cell) waitBehind(n int) time.Duration {
 		}
 		if seen++; seen > exactWaiters {
 			// Nobody waits longer than it takes to fill up once more.
-			full := State{Grid: s.Grid, Line: s.Line, Missing: k.def.Permits, Taken: []Segment{{Line: s.Line, Permits: k.def.Permits}}}
-			at = addUp(at, mulUp(left+1, k.def.FullAt(full)-k.def.timeOf(s.Line)))
+			full := backend.State{Schedule: s.Schedule, Tick: s.Tick, Missing: k.def.Permits, Taken: []backend.Segment{{Tick: s.Tick, Permits: k.def.Permits}}}
+			at = addUp(at, mulUp(left+1, k.def.FullAt(full)-k.def.TickTime(s.Tick)))
 			return ce.from(at)
 		}
 		at = addUp(at, wait)
-		s = k.def.Advance(s, at)
-		k.def.add(&s, need)
+		s = k.def.Decide(s, at, []backend.Request{{Op: backend.OpCharge, Max: need}}, make([]int64, 1))
 		left -= need
 	}
 	return ce.from(addUp(at, k.def.Wait(s, at, weight(n))))

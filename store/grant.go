@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // A grant owns the lease of permits that were taken in the store, and knows where they
@@ -22,15 +23,15 @@ type grant struct {
 
 // A portion of a grant was taken at once.
 type portion struct {
-	def  *Definition
+	def  *backend.Definition
 	n    int64
-	mark Mark
+	mark backend.Receipt
 }
 
 func newGrant(q *call, i int) limiter.Lease {
 	g := &grant{
 		c: q.c, key: q.key, few: [1]portion{{q.def, q.granted[i], q.marks[i]}},
-		left: max(q.def.Permits-q.marks[i].After, 0), final: q.c.o.CacheRejections,
+		left: max(q.def.Permits-q.marks[i].Missing, 0), final: q.c.o.CacheRejections,
 	}
 	g.parts, g.by = g.few[:], *limiter.NewGranter(g) // in one piece: it is made for every grant
 	return g.by.Grant(int(q.granted[i]), 0)
@@ -75,7 +76,7 @@ func (g *grant) Adjust(n int, tag int64, cost int) (int64, bool) {
 		some := min(back, p.n)
 		g.c.giveBack(g.key, p.def, some, p.mark)
 		p.n -= some
-		p.mark.After -= some
+		p.mark.Missing -= some
 		back -= some
 	}
 	return tag, true
@@ -87,7 +88,7 @@ func (g *grant) charge(more int64) {
 	if more == 0 {
 		return
 	}
-	q := g.c.newCall(g.key, []Ask{{Op: Charge, Max: more}})
+	q := g.c.newCall(g.key, []backend.Request{{Op: backend.OpCharge, Max: more}})
 	q.then = func() {
 		if q.err == nil {
 			g.mu.Lock()

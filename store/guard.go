@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/recovered"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // ErrUnavailable says that the store could not be asked. It is the value under [OutageKey],
@@ -66,7 +67,7 @@ func (g *guard) came(begun moment, err error) {
 		g.succeeded()
 		return
 	}
-	if errors.Is(err, ErrDefinition) { // the store has answered, which does not say that it can be written to
+	if errors.Is(err, backend.ErrDefinition) { // the store has answered, which does not say that it can be written to
 		return
 	}
 	g.s.count.failures.Add(1)
@@ -108,7 +109,7 @@ func (g *guard) failed(begun moment, err error) {
 	g.mu.Unlock()
 	if lost {
 		g.s.settles()
-		g.s.report(Event{Kind: StoreLost, Part: g.p.name, Err: err})
+		g.s.report(Event{Kind: EventStoreLost, Shard: g.p.name, Err: err})
 		g.s.wakePart(g.p) // for those who wait, the outage policy holds, too
 		g.s.goes(g.probe)
 	}
@@ -170,14 +171,14 @@ func (g *guard) check() {
 // look asks what a limiter asks: a store that can be read but not written to is away, and so
 // is one that is slow. It waits for the backend however long that takes: there is never
 // more than one probe, and one check.
-func (g *guard) look(d *Definition, key string) error {
+func (g *guard) look(d *backend.Definition, key string) error {
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(g.s.ctx, g.s.o.CallTimeout)
 	defer cancel()
-	probe := &Batch{Definition: d, Key: key, Asks: []Ask{{Min: 1, Max: 1}}, Granted: make([]int64, 1)}
+	probe := &backend.Batch{Definition: d, Key: key, Requests: []backend.Request{{Min: 1, Max: 1}}, Granted: make([]int64, 1)}
 	done := onItsOwn("store: Backend.Decide", func() error {
-		err := g.s.backend.Decide(ctx, []*Batch{probe})
-		if err == nil && probe.Outcome == Unreachable {
+		err := g.s.backend.Decide(ctx, []*backend.Batch{probe})
+		if err == nil && probe.Outcome == backend.Unreachable {
 			err = why(probe.Err)
 		}
 		return err
@@ -218,8 +219,8 @@ func onItsOwn(hook string, f func() error) <-chan error {
 
 // probed is what probes take from: a second's window that is never used up. It is in no
 // store's table of definitions.
-var probed = &Definition{
-	Name: "weir/probe", Version: 1, Limits: Limits{Kind: KindFixedWindow, Permits: maxPermits, Period: 1e6},
+var probed = &backend.Definition{
+	Name: "weir/probe", Version: 1, Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: backend.MaxPermits, Period: 1e6},
 }
 
 func (g *guard) recover() {
@@ -227,7 +228,7 @@ func (g *guard) recover() {
 	g.failures = 0
 	was := g.away.Swap(nil)
 	g.mu.Unlock()
-	g.s.report(Event{Kind: StoreRecovered, Part: g.p.name, Away: time.Since(was.since)})
+	g.s.report(Event{Kind: EventStoreRecovered, Shard: g.p.name, Away: time.Since(was.since)})
 	g.s.wakePart(g.p)
 	for _, c := range g.s.all() {
 		c.refreshSoon() // it may have been reconfigured meanwhile, and the store may have forgotten it

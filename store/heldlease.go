@@ -87,5 +87,5 @@ func (l *heldLease) uncount() {
 
 func (l *heldLease) tellLost(err error) {
 	close(l.lost)
-	l.c.s.report(Event{Kind: LeaseLost, Limiter: l.c.name, Key: l.key, Permits: l.n, Err: err})
+	l.c.s.report(Event{Kind: EventLeaseLost, Limiter: l.c.name, Key: l.key, Permits: l.n, Err: err})
 }

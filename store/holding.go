@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // A holding is what is asked about one lease of a concurrency limiter.
@@ -20,7 +21,7 @@ type holding struct {
 	gone  <-chan struct{} // closed when the context of the caller ends; nil: it cannot leave
 	p     *part           // that the key was in when it was made
 	what  what
-	h     Hold // the backend has a copy, which is taken over with the answer
+	h     backend.LeaseRequest // the backend has a copy, which is taken over with the answer
 	tries tries
 	sent  time.Time
 	err   error
@@ -78,7 +79,7 @@ func newID() string { return instance + strconv.FormatInt(serial.Add(1), 36) }
 func (c *core) newHolding(w what, key, id string, permits int64) *holding {
 	return &holding{
 		c: c, p: c.s.partOf(c.name, key), what: w,
-		h: Hold{Key: key, ID: id, Permits: permits, TTL: c.o.LeaseTTL.Microseconds()},
+		h: backend.LeaseRequest{Key: key, ID: id, Permits: permits, TTL: c.o.LeaseTTL.Microseconds()},
 	}
 }
 
@@ -91,7 +92,7 @@ func (c *core) hold(ctx context.Context, key string, n int, waiting bool) (limit
 	case !x.h.OK && waiting:
 		// The first lease to run out says when to look again at the latest, not when
 		// permits come back: that is for those who hold them to say.
-		return limiter.Rejected(lasting(x.h.NextEnd), ""), nil
+		return limiter.Rejected(lasting(x.h.NextExpiry), ""), nil
 	case !x.h.OK:
 		return limiter.RejectedKnowing(0, "", x.h.Definition.Permits-x.h.InUse), nil
 	case n == 0:
@@ -145,8 +146,8 @@ func (s *Store) carry(f *flight, all []*holding) {
 		return cmp.Or(strings.Compare(a.c.name, b.c.name), strings.Compare(a.h.Key, b.h.Key))
 	})
 	f.begins(p.guard.now())
-	copies := make([]Hold, len(all))
-	holds := make([]*Hold, len(all))
+	copies := make([]backend.LeaseRequest, len(all))
+	holds := make([]*backend.LeaseRequest, len(all))
 	sent := time.Now()
 	for i, x := range all {
 		copies[i], holds[i] = x.h, &copies[i]
@@ -171,9 +172,9 @@ func (s *Store) carry(f *flight, all []*holding) {
 			}
 		case err != nil:
 			x.fail(err, true)
-		case copies[i].Outcome == Failed || copies[i].Outcome == Unreachable:
+		case copies[i].Outcome == backend.Failed || copies[i].Outcome == backend.Unreachable:
 			x.fail(why(copies[i].Err), true)
-		case copies[i].Outcome == Outdated:
+		case copies[i].Outcome == backend.OutdatedDefinition:
 			s.aside(func() { s.holdAgain(x, copies[i].Version) })
 		default:
 			x.sawHold(&copies[i], sent)
@@ -184,7 +185,7 @@ func (s *Store) carry(f *flight, all []*holding) {
 
 // sawHold counts what this instance holds of a key that may be waited for, so that what others
 // hold is known.
-func (x *holding) sawHold(h *Hold, sent time.Time) {
+func (x *holding) sawHold(h *backend.LeaseRequest, sent time.Time) {
 	if x.what != toHold || h.Permits == 0 || x.c.queueing.Load().limit == 0 {
 		return
 	}
@@ -202,7 +203,7 @@ func (x *holding) sawHold(h *Hold, sent time.Time) {
 	}
 }
 
-func (s *Store) callFor(w what, holds []*Hold) error {
+func (s *Store) callFor(w what, holds []*backend.LeaseRequest) error {
 	ctx, cancel := context.WithTimeout(s.ctx, s.o.CallTimeout)
 	defer cancel()
 	switch w {
@@ -211,7 +212,7 @@ func (s *Store) callFor(w what, holds []*Hold) error {
 	case toRenew:
 		return s.backend.Renew(ctx, holds)
 	default:
-		return s.backend.Hold(ctx, holds)
+		return s.backend.Acquire(ctx, holds)
 	}
 }
 
@@ -242,7 +243,7 @@ func (x *holding) fail(err error, sent bool) {
 }
 
 // answer tells the caller, or gives back what nobody waits for any more.
-func (x *holding) answer(h Hold, sent time.Time) {
+func (x *holding) answer(h backend.LeaseRequest, sent time.Time) {
 	if x.ended.CompareAndSwap(false, true) {
 		x.h, x.sent = h, sent
 		x.tell()

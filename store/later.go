@@ -1,5 +1,9 @@
 package store
 
+import (
+	"github.com/weir-go/weir/store/backend"
+)
+
 // reconfigureLater has the store told of new limits in the background.
 func (c *core) reconfigureLater(o any) error {
 	limits, q, err := c.mayBecome(o)
@@ -18,7 +22,7 @@ func (c *core) reconfigureLater(o any) error {
 }
 
 // wants returns the limits that are wanted and since when, and whether the store is yet to be told of them.
-func (c *core) wants() (limits Limits, by birth, telling bool) {
+func (c *core) wants() (limits backend.Limits, by birth, telling bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.wanted, c.wantedBy, c.telling
@@ -45,7 +49,7 @@ func (c *core) tell() {
 	}
 }
 
-func (c *core) tellOf(wanted Limits, by birth) error {
+func (c *core) tellOf(wanted backend.Limits, by birth) error {
 	defer c.alone()()
 	if err := c.s.cannotAsk(c.s.partOf(c.name, "")); err != nil {
 		return err

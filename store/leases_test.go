@@ -57,7 +57,7 @@ func TestAShortLeaseBesidesALongOne(t *testing.T) {
 		lease := w.granted(brief, 1)
 		w.pass(time.Minute)
 		require.False(t, isLost(lease))
-		require.Empty(t, w.events.of(store.LeaseLost))
+		require.Empty(t, w.events.of(store.EventLeaseLost))
 	})
 }
 
@@ -82,7 +82,7 @@ func TestALostLease(t *testing.T) {
 				require.True(t, isLost(zombie), "it was told before")
 			}
 		}
-		lost := w.events.of(store.LeaseLost)
+		lost := w.events.of(store.EventLeaseLost)
 		require.Len(t, lost, 1)
 		require.Equal(t, "seats", lost[0].Limiter)
 		require.EqualValues(t, 1, lost[0].Permits)
@@ -106,7 +106,7 @@ func TestALeaseThatTheStoreHasForgotten(t *testing.T) {
 		w.Forget()
 		w.pass(2 * time.Second)
 		require.True(t, isLost(lease))
-		require.Len(t, w.events.of(store.LeaseLost), 1)
+		require.Len(t, w.events.of(store.EventLeaseLost), 1)
 		lease.Release()
 		w.granted(l, 1)
 	})
@@ -123,7 +123,7 @@ func TestAReleaseDuringAnOutageIsTriedAgain(t *testing.T) {
 		w.hooked.Fail(nil)
 		w.pass(10 * time.Second)
 		w.granted(other, 1)
-		require.Empty(t, w.events.of(store.LeaseLost))
+		require.Empty(t, w.events.of(store.EventLeaseLost))
 	})
 }
 
@@ -147,7 +147,7 @@ func TestReleaseAfterClose(t *testing.T) {
 		require.Equal(t, calls, w.Calls(), "a closed store asks nothing")
 		w.pass(3 * time.Second)
 		w.granted(other, 2)
-		require.Empty(t, w.events.of(store.LeaseLost))
+		require.Empty(t, w.events.of(store.EventLeaseLost))
 	})
 }
 
@@ -163,9 +163,9 @@ func TestManyLeasesAreRenewedTogether(t *testing.T) {
 		w.Delay(time.Millisecond)
 		w.pass(31 * time.Second)
 		require.LessOrEqual(t, w.Calls("Renew"), 3*60)
-		require.Empty(t, w.events.of(store.LeaseLost))
+		require.Empty(t, w.events.of(store.EventLeaseLost))
 		w.pass(time.Minute)
-		require.Empty(t, w.events.of(store.LeaseLost))
+		require.Empty(t, w.events.of(store.EventLeaseLost))
 		for _, lease := range leases {
 			lease.Release()
 		}

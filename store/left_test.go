@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // Callers who have left before their question is sent are not asked for, and what was granted
@@ -68,7 +69,7 @@ func TestPartitioned_KeysDoNotCollide(t *testing.T) {
 		long := strings.Repeat("x", 300)
 		sum := sha256.Sum256([]byte(long))
 		seen := map[string]bool{}
-		w.see = func(all []*store.Batch) {
+		w.see = func(all []*backend.Batch) {
 			for _, b := range all {
 				require.LessOrEqual(t, len(b.Key), 200)
 				seen[b.Key] = true
@@ -107,7 +108,7 @@ func TestOptions_OnEventMisbehaves(t *testing.T) {
 				memory.Fail(nil)
 				time.Sleep(3 * time.Second)
 				synctest.Wait()
-				require.Equal(t, []store.EventKind{store.StoreLost, store.StoreRecovered}, told)
+				require.Equal(t, []store.EventKind{store.EventStoreLost, store.EventStoreRecovered}, told)
 			})
 		})
 	}

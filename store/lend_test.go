@@ -283,7 +283,7 @@ func TestALentRefundIsHadAgainAndALostOneIsReported(t *testing.T) {
 		}
 		require.Equal(t, calls, w.Calls("Decide"))
 		w.rejected(w.chain(l, rejectingAfter(func() { w.pass(2 * time.Second) })), 1)
-		require.Len(t, w.events.of(store.RefundLost), 1)
+		require.Len(t, w.events.of(store.EventRefundLost), 1)
 	})
 }
 

@@ -78,7 +78,7 @@ func (l *Limiter[O]) Reconfigure(o O) error { return l.c.reconfigure(o) }
 
 // ReconfigureLater is Reconfigure that does not wait: the store is told in the background, or
 // when it is back, unless other limits are wanted by then or the limiter is closed. Limits that another
-// instance has set since ReconfigureLater was called stay, which the event [Overruled] reports. Until then
+// instance has set since ReconfigureLater was called stay, which the event [EventOverruled] reports. Until then
 // the limits are what they were, here, too; the queue is changed at once.
 //
 // The error is a [limiter.ErrInvalidOptions] or [limiter.ErrClosed].

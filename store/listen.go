@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
+
+	"github.com/weir-go/weir/store/backend"
 )
 
 // listen makes sure that somebody hears what happens at other instances.
@@ -42,7 +44,7 @@ func (s *Store) listenOn() {
 			s.wakeAll() // from now on they poll
 		}
 		if !told || errors.Is(err, errors.ErrUnsupported) {
-			s.report(Event{Kind: ListenFailed, Err: err})
+			s.report(Event{Kind: EventListenFailed, Err: err})
 		}
 		if told = true; errors.Is(err, errors.ErrUnsupported) {
 			return
@@ -55,7 +57,7 @@ func (s *Store) listenOn() {
 }
 
 // notice is called with each thing that happens.
-func (s *Store) notice(n Notice) {
+func (s *Store) notice(n backend.Notice) {
 	s.mu.Lock()
 	same := s.cores[n.Name]
 	s.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // A loan is what an instance has taken of one key to give it out itself. It is guarded by
@@ -27,7 +28,7 @@ type loan struct {
 // A block has the places above next, up to top, counted from its line.
 type block struct {
 	serial         int64
-	def            *Definition
+	def            *backend.Definition
 	line           int64
 	low, next, top int64
 	now            int64     // the store's time when it was borrowed, which was
@@ -37,7 +38,7 @@ type block struct {
 // lines is how many lines have gone by since, the store's clock taken to be as late as it can
 // be.
 func (b *block) lines(at time.Time) int64 {
-	return b.def.lineAt(b.now+at.Sub(b.sent).Microseconds()+1) - b.line
+	return b.def.TickAt(b.now+at.Sub(b.sent).Microseconds()+1) - b.line
 }
 
 // left is how many permits of the block may be given out.
@@ -70,9 +71,9 @@ func (ce *cell) left(now time.Time) (sum int64) {
 		switch sum += n; {
 		case n > 0 || i == len(l.blocks)-1 && b.lines(now) <= 0:
 			kept = append(kept, b)
-		case b.def.Kind == KindSlidingWindow && b.top > b.next:
+		case b.def.Kind == backend.KindSlidingWindow && b.top > b.next:
 			// It must not be used later than it was taken, but it would count on.
-			ce.c.giveLoanBack(ce.key, b.def, b.top-b.next, Mark{Line: b.line, After: b.top})
+			ce.c.giveLoanBack(ce.key, b.def, b.top-b.next, backend.Receipt{Tick: b.line, Missing: b.top})
 		}
 	}
 	l.blocks = kept
@@ -123,7 +124,7 @@ func (o *lentBy) Refund(n int, tag int64) {
 	ce := (*cell)(o)
 	ce.c.granted.Add(-1)
 	if back := ce.putBack(int64(n), tag); back < int64(n) {
-		ce.c.s.report(Event{Kind: RefundLost, Limiter: ce.c.name, Key: ce.key, Permits: int64(n) - back, Err: errReturned})
+		ce.c.s.report(Event{Kind: EventRefundLost, Limiter: ce.c.name, Key: ce.key, Permits: int64(n) - back, Err: errReturned})
 	}
 }
 
@@ -134,7 +135,7 @@ func (o *lentBy) Adjust(n int, tag int64, cost int) (int64, bool) {
 		ce.putBack(int64(n-cost), tag)
 		return tag, true
 	}
-	q := ce.c.newCall(ce.key, []Ask{{Op: Charge, Max: int64(cost - n)}})
+	q := ce.c.newCall(ce.key, []backend.Request{{Op: backend.OpCharge, Max: int64(cost - n)}})
 	q.then = func() {}
 	ce.c.sendOrFail(q)
 	return noTag, true // not all of it was of the block

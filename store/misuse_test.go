@@ -16,9 +16,9 @@ import (
 )
 
 func TestBadOptionsAreAllNamed(t *testing.T) {
-	_, err := store.New(nil, store.Options{})
+	_, err := store.New(nil, nil)
 	require.ErrorIs(t, err, limiter.ErrInvalidOptions)
-	_, err = store.New(newMemory(), store.Options{CallTimeout: -1, FailureThreshold: -1, ProbeInterval: -1, RefreshInterval: -1})
+	_, err = store.New(newMemory(), &store.Options{CallTimeout: -1, FailureThreshold: -1, ProbeInterval: -1, RefreshInterval: -1})
 	require.ErrorIs(t, err, limiter.ErrInvalidOptions)
 	for _, field := range []string{"CallTimeout", "FailureThreshold", "ProbeInterval", "RefreshInterval"} {
 		require.ErrorContains(t, err, field)
@@ -91,7 +91,7 @@ func TestTheSameNameTwice(t *testing.T) {
 func TestPermitsOutOfRange(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for _, k := range kinds {
-			calls, decisions := w.Calls("Decide", "Hold", "Load", "Define"), w.Calls("Decide", "Hold")
+			calls, decisions := w.Calls("Decide", "Acquire", "Load", "Define"), w.Calls("Decide", "Acquire")
 			s := w.instance(store.Options{})
 			l := build(t, s, k, limitsOfTen, nil)
 			refused := func(n int) {
@@ -108,11 +108,11 @@ func TestPermitsOutOfRange(t *testing.T) {
 				refused(n)
 			}
 			require.NoError(t, s.Close())
-			require.Equal(t, calls, w.Calls("Decide", "Hold", "Load", "Define"), "the store was not asked, also not by Close")
+			require.Equal(t, calls, w.Calls("Decide", "Acquire", "Load", "Define"), "the store was not asked, also not by Close")
 			s = w.instance(store.Options{})
 			l = build(t, s, k, limitsOfTen, nil)
 			refused(11)
-			require.Equal(t, decisions, w.Calls("Decide", "Hold"), "only the limits were asked for")
+			require.Equal(t, decisions, w.Calls("Decide", "Acquire"), "only the limits were asked for")
 			require.NoError(t, s.Close())
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // Options are what all limiters of a [Store] have in common. The zero Options are the
@@ -17,7 +18,7 @@ type Options struct {
 	// be asked before.
 	CallTimeout time.Duration `json:"call_timeout,omitempty" yaml:"call_timeout,omitempty"`
 	// FailureThreshold is how many calls in a row must fail until the store counts as away:
-	// then it is not asked any more, and limiters answer as their [Outage] says. 0: 3.
+	// then it is not asked any more, and limiters answer as their [OutagePolicy] says. 0: 3.
 	FailureThreshold int `json:"failure_threshold,omitempty" yaml:"failure_threshold,omitempty"`
 	// ProbeInterval is how often a store that is away is looked for, by one call; 0: 1 s. A
 	// fifth more or less at random keeps instances from looking all at once.
@@ -61,7 +62,7 @@ func (o Options) Validate() error {
 // LimiterOptions, and a nil pointer to them, are the defaults.
 type LimiterOptions struct {
 	// Outage is what happens while the store is away; the zero Outage rejects.
-	Outage Outage `json:"outage,omitempty" yaml:"outage,omitempty"`
+	Outage OutagePolicy `json:"outage,omitempty" yaml:"outage,omitempty"`
 	// LocalShare is, with [FallBackLocally], the part of the limit that this instance
 	// gives out meanwhile: more than 0, at most 1. With so many instances as there usually
 	// are, 1/n keeps the sum at the limit.
@@ -95,7 +96,7 @@ type LimiterOptions struct {
 	// never if it is smaller. If it is the same, the first use sets its limits if the limiter was made
 	// after the one that has set those in force, or after the Reconfigure that has, unless its limits are among the last that were replaced:
 	// those are an older program's. Raise it to go back to older limits. At least 0.
-	// The event [Overruled] reports a limiter whose limits are not in force.
+	// The event [EventOverruled] reports a limiter whose limits are not in force.
 	Generation int64 `json:"generation,omitempty" yaml:"generation,omitempty"`
 	// LeaseTTL is, for concurrency, how long after an instance has died its permits are
 	// free again; 0: 30 s; at least 100 ms. Leases are renewed three times in it.
@@ -108,7 +109,7 @@ const (
 	mostBlock       = 1 << 30
 )
 
-func (o LimiterOptions) validate(p *problems, kind Kind) {
+func (o LimiterOptions) validate(p *problems, kind backend.Kind) {
 	if o.Outage > FallBackLocally {
 		p.add("Outage is %d, must be FailClosed, FailOpen or FallBackLocally", o.Outage)
 	}
@@ -121,10 +122,10 @@ func (o LimiterOptions) validate(p *problems, kind Kind) {
 	if o.Block < 0 || o.Block > mostBlock {
 		p.add("Block is %d, must be from 0 to %d", o.Block, mostBlock)
 	}
-	if o.Generation < 0 || o.Generation > maxPermits {
-		p.add("Generation is %d, must be from 0 to %d", o.Generation, int64(maxPermits))
+	if o.Generation < 0 || o.Generation > backend.MaxPermits {
+		p.add("Generation is %d, must be from 0 to %d", o.Generation, int64(backend.MaxPermits))
 	}
-	if kind == KindConcurrency {
+	if kind == backend.KindConcurrency {
 		if o.Block > 1 || o.CacheRejections {
 			p.add("Block and CacheRejections must not be set for concurrency")
 		}
@@ -144,49 +145,46 @@ type queueing struct {
 
 // shared splits options of package limiter into what is in the store and what is not. It
 // expects them to be valid, and adds what does not go for a shared limiter.
-func shared(o any, p *problems) (Limits, queueing) {
+func shared(o any, p *problems) (backend.Limits, queueing) {
 	switch o := o.(type) {
 	case limiter.TokenBucketOptions:
 		p.automatic(o.ManualReplenishment)
-		return Limits{
-			Kind: KindTokenBucket, Permits: p.permits("TokenLimit", o.TokenLimit), Refill: p.permits("TokensPerPeriod", o.TokensPerPeriod),
+		return backend.Limits{
+			Kind: backend.KindTokenBucket, Permits: p.permits("TokenLimit", o.TokenLimit), Refill: p.permits("TokensPerPeriod", o.TokensPerPeriod),
 			Period: p.micros("ReplenishmentPeriod", o.ReplenishmentPeriod),
 		}, queueing{o.QueueLimit, o.QueueOrder}
 	case limiter.FixedWindowOptions:
 		p.automatic(o.ManualReplenishment)
-		return Limits{
-			Kind: KindFixedWindow, Permits: p.permits("PermitLimit", o.PermitLimit), Period: p.micros("Window", o.Window),
+		return backend.Limits{
+			Kind: backend.KindFixedWindow, Permits: p.permits("PermitLimit", o.PermitLimit), Period: p.micros("Window", o.Window),
 		}, queueing{o.QueueLimit, o.QueueOrder}
 	case limiter.SlidingWindowOptions:
 		p.automatic(o.ManualReplenishment)
-		if o.SegmentsPerWindow > maxSegments {
-			p.add("SegmentsPerWindow is %d, must be at most %d in a store", o.SegmentsPerWindow, maxSegments)
+		if o.SegmentsPerWindow > backend.MaxSegments {
+			p.add("SegmentsPerWindow is %d, must be at most %d in a store", o.SegmentsPerWindow, backend.MaxSegments)
 		}
-		return Limits{
-			Kind: KindSlidingWindow, Permits: p.permits("PermitLimit", o.PermitLimit), Segments: int64(o.SegmentsPerWindow),
+		return backend.Limits{
+			Kind: backend.KindSlidingWindow, Permits: p.permits("PermitLimit", o.PermitLimit), Segments: int64(o.SegmentsPerWindow),
 			Period: p.micros("Window/SegmentsPerWindow", o.Window/time.Duration(o.SegmentsPerWindow)),
 		}, queueing{o.QueueLimit, o.QueueOrder}
 	case limiter.ConcurrencyOptions:
-		return Limits{Kind: KindConcurrency, Permits: p.permits("PermitLimit", o.PermitLimit)}, queueing{o.QueueLimit, o.QueueOrder}
+		return backend.Limits{Kind: backend.KindConcurrency, Permits: p.permits("PermitLimit", o.PermitLimit)}, queueing{o.QueueLimit, o.QueueOrder}
 	}
 	p.add("options of type %T have no shared limiter", o)
-	return Limits{}, queueing{}
+	return backend.Limits{}, queueing{}
 }
 
-// maxSegments bounds what a store has to read and write for each decision.
-const maxSegments = 1000
-
-// options turns limits back into the options of package limiter.
-func (l Limits) options(q queueing) any {
+// optionsFrom turns limits back into the options of package limiter.
+func optionsFrom(l backend.Limits, q queueing) any {
 	period := time.Duration(l.Period) * time.Microsecond
 	switch l.Kind {
-	case KindTokenBucket:
+	case backend.KindTokenBucket:
 		return limiter.TokenBucketOptions{
 			TokenLimit: toInt(l.Permits), TokensPerPeriod: toInt(l.Refill), ReplenishmentPeriod: period, QueueLimit: q.limit, QueueOrder: q.order,
 		}
-	case KindFixedWindow:
+	case backend.KindFixedWindow:
 		return limiter.FixedWindowOptions{PermitLimit: toInt(l.Permits), Window: period, QueueLimit: q.limit, QueueOrder: q.order}
-	case KindSlidingWindow:
+	case backend.KindSlidingWindow:
 		return limiter.SlidingWindowOptions{
 			PermitLimit: toInt(l.Permits), Window: period * time.Duration(l.Segments), SegmentsPerWindow: toInt(l.Segments),
 			QueueLimit: q.limit, QueueOrder: q.order,
@@ -200,19 +198,19 @@ func (l Limits) options(q queueing) any {
 // kind of this one, those that were set here.
 func optionsOf[O options](c *core) O {
 	q := *c.queueing.Load()
-	if o, ok := c.limits().options(q).(O); ok {
+	if o, ok := optionsFrom(c.limits(), q).(O); ok {
 		return o
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.wanted.options(q).(O)
+	return optionsFrom(c.wanted, q).(O)
 }
 
 // split validates options of package limiter and splits them.
-func split(o any) (Limits, queueing, error) {
+func split(o any) (backend.Limits, queueing, error) {
 	if v, ok := o.(interface{ Validate() error }); ok {
 		if err := v.Validate(); err != nil {
-			return Limits{}, queueing{}, err
+			return backend.Limits{}, queueing{}, err
 		}
 	}
 	var p problems
@@ -229,7 +227,7 @@ func Check(name string, options any, how *LimiterOptions) error {
 }
 
 // check is split of options that a limiter is made with.
-func check(name string, options any, how *LimiterOptions) (Limits, queueing, error) {
+func check(name string, options any, how *LimiterOptions) (backend.Limits, queueing, error) {
 	limits, q, err := split(options)
 	var p problems
 	p.name(name)
@@ -237,4 +235,9 @@ func check(name string, options any, how *LimiterOptions) (Limits, queueing, err
 		how.validate(&p, limits.Kind)
 	}
 	return limits, q, errors.Join(err, p.err("store.LimiterOptions of "+name))
+}
+
+// An options type is one of those of package limiter that a store has a limiter for.
+type options interface {
+	limiter.TokenBucketOptions | limiter.FixedWindowOptions | limiter.SlidingWindowOptions | limiter.ConcurrencyOptions
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/store/backend"
 )
 
 // madeSerial numbers the limiters of this process in the order in which they were made.
@@ -29,7 +31,7 @@ func (b birth) String() string { return fmt.Sprint(b.serial, " ", instance) }
 func (b birth) time(now int64) int64 { return now - time.Since(b.at).Microseconds() }
 
 // after compares with the origin of d by the order in the process where both are of this one, else by the store's clock.
-func (b birth) after(d *Definition, now int64) bool {
+func (b birth) after(d *backend.Definition, now int64) bool {
 	if serial, of, ok := strings.Cut(d.By, " "); ok && of == instance {
 		n, err := strconv.ParseInt(serial, 10, 64)
 		return err != nil || b.serial >= n
@@ -38,8 +40,8 @@ func (b birth) after(d *Definition, now int64) bool {
 }
 
 // origin is that of limits that this limiter sets, in place of those of d, which may be nil. now is the store's time.
-func (c *core) origin(d *Definition, to Limits, why reason, by birth, now int64) Origin {
-	o := Origin{Generation: c.o.Generation, Explicit: why != firstUse, Made: by.time(now), By: by.String()}
+func (c *core) origin(d *backend.Definition, to backend.Limits, why reason, by birth, now int64) backend.Origin {
+	o := backend.Origin{Generation: c.o.Generation, Explicit: why != firstUse, Made: by.time(now), By: by.String()}
 	if d != nil {
 		o.Past = d.Past
 		if o.Explicit { // an older program that is reconfigured does not make older limits of the newer one's
@@ -47,24 +49,24 @@ func (c *core) origin(d *Definition, to Limits, why reason, by birth, now int64)
 		}
 	}
 	// Reconfigure replaces the constructor's limits, also where the limiter has not set them yet.
-	if o.Explicit && c.made != to && !strings.Contains(o.Past, c.made.digest()) {
-		o.Past = pastWith(o.Past, c.made.digest())
+	if o.Explicit && c.made != to && !strings.Contains(o.Past, digest(c.made)) {
+		o.Past = pastWith(o.Past, digest(c.made))
 	}
 	if d != nil && d.Limits != to {
-		o.Past = d.pastAfter(o.Past)
+		o.Past = pastAfter(d, o.Past)
 	}
 	return o
 }
 
 // maySet returns nil if the first use of this limiter may set its limits in place of d, else why not: a program
 // that is late would bring back limits that have been changed since it was started.
-func (c *core) maySet(d *Definition, wanted Limits, now int64) error {
+func (c *core) maySet(d *backend.Definition, wanted backend.Limits, now int64) error {
 	switch g := c.o.Generation; {
 	case g > d.Generation:
 		return nil
 	case g < d.Generation:
 		return fmt.Errorf("they are of generation %d, and these of %d", d.Generation, g)
-	case strings.Contains(d.Past, wanted.digest()):
+	case strings.Contains(d.Past, digest(wanted)):
 		return errors.New("they have replaced these")
 	case c.born.after(d, now):
 		return nil
@@ -76,13 +78,13 @@ func (c *core) maySet(d *Definition, wanted Limits, now int64) error {
 
 // follows reports whether d, which is newer, was set in place of old, or may be. If a first use has set d and did not
 // know of old, the store had forgotten old. Then d is put back if that first use could not have replaced old.
-func (d *Definition) follows(old *Definition) bool {
+func follows(d, old *backend.Definition) bool {
 	switch {
-	case d.Explicit || d.By == "" || d.Limits == old.Limits || (d.Kind == KindConcurrency) != (old.Kind == KindConcurrency):
+	case d.Explicit || d.By == "" || d.Limits == old.Limits || (d.Kind == backend.KindConcurrency) != (old.Kind == backend.KindConcurrency):
 		return true
-	case strings.Contains(d.Past, old.digest()) || d.pastIsFull() || d.Generation > old.Generation:
+	case strings.Contains(d.Past, digest(old.Limits)) || pastIsFull(d) || d.Generation > old.Generation:
 		return true
-	case strings.Contains(old.Past, d.digest()) || d.Generation < old.Generation:
+	case strings.Contains(old.Past, digest(d.Limits)) || d.Generation < old.Generation:
 		return false
 	}
 	serial, of, _ := strings.Cut(d.By, " ")
@@ -96,12 +98,12 @@ func (d *Definition) follows(old *Definition) bool {
 }
 
 // restored is d once more, in place of a newer definition that does not follow it.
-func (d *Definition) restored(found *Definition, seen, now int64) *Definition {
-	next := found.redefined(d.Limits, now)
+func restored(d, found *backend.Definition, seen, now int64) *backend.Definition {
+	next := found.WithLimits(d.Limits, now)
 	next.Version = max(next.Version, seen+1)
 	next.Origin = d.Origin
-	if !strings.Contains(d.Past, found.digest()) {
-		next.Past = found.pastAfter(d.Past)
+	if !strings.Contains(d.Past, digest(found.Limits)) {
+		next.Past = pastAfter(found, d.Past)
 	}
 	return next
 }
@@ -115,8 +117,8 @@ const mostPast = 8
 const byReconfigure = "r"
 
 // pastAfter is what is remembered once d, which came after past, is replaced.
-func (d *Definition) pastAfter(past string) string {
-	first := d.digest()
+func pastAfter(d *backend.Definition, past string) string {
+	first := digest(d.Limits)
 	if d.Explicit && !slices.Contains(strings.Fields(past), first) {
 		first += byReconfigure
 	}
@@ -138,7 +140,7 @@ func pastWith(past, first string) string {
 }
 
 // pastIsFull reports whether earlier limits may have been forgotten.
-func (d *Definition) pastIsFull() bool {
+func pastIsFull(d *backend.Definition) bool {
 	count := map[bool]int{}
 	for one := range strings.FieldsSeq(d.Past) {
 		count[strings.HasSuffix(one, byReconfigure)]++
@@ -147,7 +149,7 @@ func (d *Definition) pastIsFull() bool {
 }
 
 // digest is short: two limits of a limiter with the same one are mistaken for each other once in 2^32.
-func (l Limits) digest() string {
+func digest(l backend.Limits) string {
 	h := fnv.New32a()
 	_, _ = fmt.Fprint(h, l.Kind, l.Permits, l.Period, l.Refill, l.Segments)
 	return fmt.Sprintf("%08x", h.Sum32())

@@ -9,18 +9,19 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store/backend"
 )
 
-// An Outage is what a limiter does while its store is away: between the [StoreLost] and the
-// [StoreRecovered] event, and with single calls that fail. It is written "fail_closed",
+// An OutagePolicy is what a limiter does while its store is away: between the [EventStoreLost] and the
+// [EventStoreRecovered] event, and with single calls that fail. It is written "fail_closed",
 // "fail_open" or "fall_back_locally" in configuration files.
-type Outage uint8
+type OutagePolicy uint8
 
 // What can be done without the store.
 const (
 	// FailClosed rejects, with [limiter.ReasonUnavailable]: the limit holds whatever happens. The
 	// zero value.
-	FailClosed Outage = iota
+	FailClosed OutagePolicy = iota
 	// FailOpen grants everything: nobody is turned away because of a store.
 	FailOpen
 	// FallBackLocally asks a limiter in the process that has LimiterOptions.LocalShare of
@@ -31,7 +32,7 @@ const (
 var outages = [...]string{FailClosed: "fail_closed", FailOpen: "fail_open", FallBackLocally: "fall_back_locally"}
 
 // String returns the text form, or Outage(n) for what is none.
-func (o Outage) String() string {
+func (o OutagePolicy) String() string {
 	if int(o) < len(outages) {
 		return outages[o]
 	}
@@ -39,7 +40,7 @@ func (o Outage) String() string {
 }
 
 // MarshalText implements [encoding.TextMarshaler].
-func (o Outage) MarshalText() ([]byte, error) {
+func (o OutagePolicy) MarshalText() ([]byte, error) {
 	if int(o) >= len(outages) {
 		return nil, fmt.Errorf("%w: %v is no outage policy", limiter.ErrInvalidOptions, o)
 	}
@@ -47,10 +48,10 @@ func (o Outage) MarshalText() ([]byte, error) {
 }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (o *Outage) UnmarshalText(text []byte) error {
+func (o *OutagePolicy) UnmarshalText(text []byte) error {
 	for i, name := range outages {
 		if name == string(text) {
-			*o = Outage(i)
+			*o = OutagePolicy(i)
 			return nil
 		}
 	}
@@ -75,7 +76,7 @@ type fallback struct {
 	changing sync.Mutex // held while by gets other limits; taken before mu
 
 	mu     sync.Mutex
-	of     Limits // what it was made for
+	of     backend.Limits // what it was made for
 	by     *limiter.PartitionedLimiter[string, string]
 	makes  atomic.Pointer[limiter.Factory[string]] // of the partitions of by
 	closed bool
@@ -116,22 +117,22 @@ func (f *fallback) limiter(c *core) *limiter.PartitionedLimiter[string, string] 
 }
 
 // ready returns the limiter, and whether it has those limits or is gone.
-func (f *fallback) ready(limits Limits) (by *limiter.PartitionedLimiter[string, string], ready bool) {
+func (f *fallback) ready(limits backend.Limits) (by *limiter.PartitionedLimiter[string, string], ready bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.by, f.has(limits)
 }
 
-func (f *fallback) has(limits Limits) bool { return f.closed || f.by != nil && f.of == limits }
+func (f *fallback) has(limits backend.Limits) bool { return f.closed || f.by != nil && f.of == limits }
 
 // use has those limits used. It returns what the limiters that there are have to be changed by, or nil.
-func (f *fallback) use(limits Limits, localShare float64) (by *limiter.PartitionedLimiter[string, string], change func(string, limiter.Limiter) error) {
+func (f *fallback) use(limits backend.Limits, localShare float64) (by *limiter.PartitionedLimiter[string, string], change func(string, limiter.Limiter) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.has(limits) {
 		return f.by, nil
 	}
-	share := limits.share(localShare)
+	share := shareOf(limits, localShare)
 	factory := share.factory()
 	f.makes.Store(&factory)
 	kept := f.by != nil && f.of.Kind == limits.Kind
@@ -164,12 +165,12 @@ func (f *fallback) close() {
 // A share is a part of some limits, as the options of a limiter in the process.
 type share struct{ options any }
 
-// share returns a part of these limits. Nothing is less than 1; where a part of a refill would be, refills are rarer.
-func (l Limits) share(part float64) share {
+// shareOf returns a part of these limits. Nothing is less than 1; where a part of a refill would be, refills are rarer.
+func shareOf(l backend.Limits, part float64) share {
 	permits := toInt(int64(max(float64(l.Permits)*part, 1)))
 	period := time.Duration(l.Period) * time.Microsecond
 	switch l.Kind {
-	case KindTokenBucket:
+	case backend.KindTokenBucket:
 		refill := float64(l.Refill) * part
 		if refill < 1 {
 			period = time.Duration(min(float64(period)/refill, math.MaxInt64/2))
@@ -177,9 +178,9 @@ func (l Limits) share(part float64) share {
 		return share{limiter.TokenBucketOptions{
 			TokenLimit: permits, TokensPerPeriod: toInt(int64(max(refill, 1))), ReplenishmentPeriod: period,
 		}}
-	case KindFixedWindow:
+	case backend.KindFixedWindow:
 		return share{limiter.FixedWindowOptions{PermitLimit: permits, Window: period}}
-	case KindSlidingWindow:
+	case backend.KindSlidingWindow:
 		return share{limiter.SlidingWindowOptions{
 			PermitLimit: permits, Window: period * time.Duration(l.Segments), SegmentsPerWindow: toInt(l.Segments),
 		}}

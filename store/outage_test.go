@@ -36,7 +36,7 @@ func (w *world) answersWithout(l limiter.Limiter, how store.LimiterOptions) {
 		got += lease.Permits()
 		leases = append(leases, lease)
 	}
-	require.Equal(w, map[store.Outage]int{store.FailClosed: 0, store.FailOpen: 10, store.FallBackLocally: 5}[how.Outage], got)
+	require.Equal(w, map[store.OutagePolicy]int{store.FailClosed: 0, store.FailOpen: 10, store.FallBackLocally: 5}[how.Outage], got)
 	for _, lease := range leases {
 		if how.Outage == store.FailClosed {
 			require.Equal(w, limiter.ReasonUnavailable, lease.Reason())
@@ -87,8 +87,8 @@ func TestAStoreThatFailsComesAndGoes(t *testing.T) {
 		lease := w.granted(l, 1)
 		_, ok := store.OutageKey.From(lease)
 		require.False(t, ok)
-		require.Len(t, w.events.of(store.StoreLost), 1)
-		back := w.events.of(store.StoreRecovered)
+		require.Len(t, w.events.of(store.EventStoreLost), 1)
+		back := w.events.of(store.EventStoreRecovered)
 		require.Len(t, back, 1)
 		require.InDelta(t, 11*time.Second, back[0].Away, float64(1300*time.Millisecond))
 	})
@@ -98,7 +98,7 @@ func TestAStoreThatIsAwayWhenTheProgramStarts(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, w *world, s *store.Store, l limiter.Limiter, how store.LimiterOptions) {
 		w.hooked.Fail(errDead)
 		w.answersWithout(l, how)
-		require.Len(t, w.events.of(store.StoreLost), 1)
+		require.Len(t, w.events.of(store.EventStoreLost), 1)
 		w.hooked.Fail(nil)
 		w.pass(1200 * time.Millisecond)
 		w.granted(l, 10)
@@ -143,8 +143,8 @@ func TestAStoreThatStalls(t *testing.T) {
 					close(goOn)
 					w.pass(3 * time.Second)
 					require.NoError(t, s.Health().Err)
-					require.Len(t, w.events.of(store.StoreLost), 1)
-					require.Len(t, w.events.of(store.StoreRecovered), 1)
+					require.Len(t, w.events.of(store.EventStoreLost), 1)
+					require.Len(t, w.events.of(store.EventStoreRecovered), 1)
 					if _, lends := l.(made).shared.(*store.Concurrency); lends || !before {
 						w.pass(30 * time.Second)
 						w.granted(l, 10)
@@ -185,11 +185,11 @@ func TestASlowStore(t *testing.T) {
 		w.pass(time.Second)
 		require.Zero(t, timed(func() { w.rejected(l, 1) }))
 		w.pass(30 * time.Second)
-		require.Len(t, w.events.of(store.StoreLost), 1)
-		require.Empty(t, w.events.of(store.StoreRecovered))
+		require.Len(t, w.events.of(store.EventStoreLost), 1)
+		require.Empty(t, w.events.of(store.EventStoreRecovered))
 		w.hook(nil, nil)
 		w.pass(3 * time.Second)
-		require.Len(t, w.events.of(store.StoreRecovered), 1)
+		require.Len(t, w.events.of(store.EventStoreRecovered), 1)
 	})
 }
 
@@ -209,9 +209,9 @@ func TestAStoreThatCanOnlyBeRead(t *testing.T) {
 			for range 5 {
 				w.granted(l, 1)
 			}
-			require.Len(t, w.events.of(store.StoreLost), 1)
+			require.Len(t, w.events.of(store.EventStoreLost), 1)
 			w.pass(30 * time.Second)
-			require.Empty(t, w.events.of(store.StoreRecovered))
+			require.Empty(t, w.events.of(store.EventStoreRecovered))
 		})
 	}
 }
@@ -293,8 +293,8 @@ func TestAListenerMayBlockAndAsk(t *testing.T) {
 			}
 		}))
 		w.pass(3 * time.Minute)
-		require.Equal(t, store.Reconfigured, <-told)
-		require.Equal(t, store.StoreLost, <-told)
+		require.Equal(t, store.EventReconfigured, <-told)
+		require.Equal(t, store.EventStoreLost, <-told)
 		synctest.Wait()
 	})
 }
@@ -321,7 +321,7 @@ func TestOutage_CallersWithShortDeadlines(t *testing.T) {
 				}
 				w.pass(time.Second)
 				require.NoError(t, s.Health().Err)
-				require.Empty(t, w.events.of(store.StoreLost))
+				require.Empty(t, w.events.of(store.EventStoreLost))
 				w.Delay(0)
 				w.Stall(true)
 				granted := 0
@@ -357,7 +357,7 @@ func TestOutage_FallBackLocallyAfterNewLimits(t *testing.T) {
 				l := build(t, aStore(t, down, store.Options{FailureThreshold: 1 << 20}), k, limitsOf(10), how) // it hears of new limits all the time
 				w.granted(l, 1)
 				down.hook(func(method string) error {
-					if method == "Decide" || method == "Hold" {
+					if method == "Decide" || method == "Acquire" {
 						return errDead
 					}
 					return nil

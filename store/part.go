@@ -9,20 +9,8 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/recovered"
+	"github.com/weir-go/weir/store/backend"
 )
-
-// A Parted [Backend] keeps its keys in parts, one of which can be away while the others are there: the
-// servers of a Redis Cluster, for example. A [Store] tracks the health of each part separately and asks each part
-// in separate round trips. A Backend without this interface is one part.
-type Parted interface {
-	// PartOf returns the name of the part that has the state and the leases of a key of that limiter. The
-	// limiter's definition is in the part of the key "". The name is one that an operator recognizes, such as
-	// the address of a server. "" means that the part is not known yet.
-	//
-	// A key's part changes when the store moves the key. PartOf is called for each question, so it must be
-	// fast and must not wait for the store.
-	PartOf(name, key string) string
-}
 
 // A part is what a [Store] has of one part of its backend: the circuit breaker, and the round trips. A slow part
 // does not hold up questions about the keys of another one.
@@ -163,7 +151,7 @@ func probes(yield func(name, key string) bool) {
 
 // probeOf returns the definition and the key of a question that the part has to answer; false if no key was found
 // that is in it.
-func (s *Store) probeOf(p *part) (*Definition, string, bool) {
+func (s *Store) probeOf(p *part) (*backend.Definition, string, bool) {
 	if s.parts.of == nil {
 		return probed, "", true
 	}
@@ -177,30 +165,30 @@ func (s *Store) probeOf(p *part) (*Definition, string, bool) {
 	return nil, "", false
 }
 
-// PartHealth says whether one part of a store is there; see [Parted].
-type PartHealth struct {
-	Part  string    // its name
+// ShardHealth says whether one part of a store is there; see [backend.Sharded].
+type ShardHealth struct {
+	Shard string    // its name
 	Err   error     // nil: the part is there; else why it counts as away
 	Since time.Time // since when the part is away
 }
 
 // healthOfParts returns how the parts are, sorted by name. The whole is among them while it is away.
-func (s *Store) healthOfParts() []PartHealth {
-	all := map[string]PartHealth{}
+func (s *Store) healthOfParts() []ShardHealth {
+	all := map[string]ShardHealth{}
 	for p := range s.eachPart {
 		if h := p.health(); p != s.parts.whole || h.Err != nil {
 			all[p.name] = h
 		}
 	}
-	sorted := make([]PartHealth, 0, len(all))
+	sorted := make([]ShardHealth, 0, len(all))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		sorted = append(sorted, all[name])
 	}
 	return sorted
 }
 
-func (p *part) health() PartHealth {
-	h := PartHealth{Part: p.name}
+func (p *part) health() ShardHealth {
+	h := ShardHealth{Shard: p.name}
 	if o := p.guard.away.Load(); o != nil {
 		h.Err, h.Since = o.err, o.since
 	}

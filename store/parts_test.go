@@ -13,11 +13,12 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // divided makes parts by what a key begins with up to "/". Limiters' definitions are in the part "a".
 func (w *world) divided() {
-	w.Divide(func(name, key string) string {
+	w.SetShards(func(name, key string) string {
 		if name == "weir/probe" {
 			return []string{"a", "b", "c"}[len(key)%3]
 		}
@@ -52,30 +53,30 @@ func TestParts_OneIsLost(t *testing.T) {
 					for _, part := range []string{"a", "b", "c"} {
 						require.True(t, w.ask(p, part+"/1").Acquired())
 					}
-					w.FailPart(lost, errDead)
+					w.FailShard(lost, errDead)
 					for i := range 10 {
 						for _, part := range []string{"a", "b", "c"} {
 							require.Equal(t, part != lost, w.ask(p, fmt.Sprint(part, "/", i)).Acquired(), part)
 						}
 					}
-					events := w.events.of(store.StoreLost)
+					events := w.events.of(store.EventStoreLost)
 					require.Len(t, events, 1)
-					require.Equal(t, lost, events[0].Part)
+					require.Equal(t, lost, events[0].Shard)
 					h := s.Health()
 					require.ErrorIs(t, h.Err, errDead)
 					require.ErrorContains(t, h.Err, lost)
-					require.Len(t, h.Parts, 3)
-					for _, part := range h.Parts {
-						require.Equal(t, part.Part == lost, part.Err != nil, part.Part)
+					require.Len(t, h.Shards, 3)
+					for _, part := range h.Shards {
+						require.Equal(t, part.Shard == lost, part.Err != nil, part.Shard)
 					}
 					w.pass(time.Minute)
-					require.Empty(t, w.events.of(store.StoreRecovered), "the probe asks the part that is lost")
+					require.Empty(t, w.events.of(store.EventStoreRecovered), "the probe asks the part that is lost")
 					require.True(t, w.ask(p, "c/2").Acquired())
-					w.FailPart(lost, nil)
+					w.FailShard(lost, nil)
 					w.pass(2 * time.Second)
 					require.NoError(t, s.Health().Err)
-					require.Len(t, w.events.of(store.StoreRecovered), 1)
-					require.Equal(t, lost, w.events.of(store.StoreRecovered)[0].Part)
+					require.Len(t, w.events.of(store.EventStoreRecovered), 1)
+					require.Equal(t, lost, w.events.of(store.EventStoreRecovered)[0].Shard)
 					require.True(t, w.ask(p, lost+"/1").Acquired())
 				})
 			})
@@ -92,7 +93,7 @@ func TestParts_OneStandsStill(t *testing.T) {
 		for _, part := range []string{"a", "b", "c"} {
 			w.ask(p, part+"/1")
 		}
-		w.StallPart("b", true)
+		w.StallShard("b", true)
 		var all sync.WaitGroup
 		for i := range 100 {
 			all.Go(func() { w.ask(p, fmt.Sprint("b/", i)) })
@@ -108,7 +109,7 @@ func TestParts_OneStandsStill(t *testing.T) {
 			})
 		}
 		all.Wait()
-		w.StallPart("b", false)
+		w.StallShard("b", false)
 	})
 }
 
@@ -120,7 +121,7 @@ func TestParts_Leases(t *testing.T) {
 		p := must2(s.PartitionedConcurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1}, nil))(t)
 		b, c := w.ask(p, "b/1"), w.ask(p, "c/1")
 		require.True(t, b.Acquired() && c.Acquired())
-		w.FailPart("b", errDead)
+		w.FailShard("b", errDead)
 		for range 5 {
 			require.False(t, w.ask(p, "b/2").Acquired())
 		}
@@ -134,8 +135,8 @@ func TestParts_Leases(t *testing.T) {
 		c.Release()
 		synctest.Wait()
 		require.True(t, w.ask(p, "c/1").Acquired())
-		require.Len(t, w.events.of(store.LeaseLost), 1)
-		require.Equal(t, "b/1", w.events.of(store.LeaseLost)[0].Key)
+		require.Len(t, w.events.of(store.EventLeaseLost), 1)
+		require.Equal(t, "b/1", w.events.of(store.EventLeaseLost)[0].Key)
 	})
 }
 
@@ -144,7 +145,7 @@ func TestParts_OneThatHasNoKeysAnyMore(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		where := "old"
 		var mu sync.Mutex
-		w.Divide(func(string, string) string {
+		w.SetShards(func(string, string) string {
 			mu.Lock()
 			defer mu.Unlock()
 			return where
@@ -152,7 +153,7 @@ func TestParts_OneThatHasNoKeysAnyMore(t *testing.T) {
 		s := w.instance(store.Options{})
 		p := w.keys(s, 1000, nil)
 		w.ask(p, "k")
-		w.FailPart("old", errDead)
+		w.FailShard("old", errDead)
 		for range 5 {
 			require.False(t, w.ask(p, "k").Acquired())
 		}
@@ -163,7 +164,7 @@ func TestParts_OneThatHasNoKeysAnyMore(t *testing.T) {
 		require.True(t, w.ask(p, "k").Acquired(), "at once")
 		w.pass(2 * time.Second)
 		require.NoError(t, s.Health().Err)
-		require.Equal(t, []store.PartHealth{{Part: "new"}}, s.Health().Parts)
+		require.Equal(t, []store.ShardHealth{{Shard: "new"}}, s.Health().Shards)
 	})
 }
 
@@ -171,7 +172,7 @@ func TestParts_OneThatHasNoKeysAnyMore(t *testing.T) {
 func TestParts_Many(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		n := 0
-		w.Divide(func(name, _ string) string {
+		w.SetShards(func(name, _ string) string {
 			if name == "weir/probe" {
 				return "live"
 			}
@@ -183,7 +184,7 @@ func TestParts_Many(t *testing.T) {
 		for range 3000 {
 			require.True(t, w.ask(p, "k").Acquired())
 		}
-		require.Less(t, len(s.Health().Parts), 100)
+		require.Less(t, len(s.Health().Shards), 100)
 	})
 }
 
@@ -218,7 +219,7 @@ func TestKeyError_StaysWithTheKey(t *testing.T) {
 				all.Wait()
 			}
 			require.NoError(t, s.Health().Err)
-			require.Empty(t, w.events.of(store.StoreLost))
+			require.Empty(t, w.events.of(store.EventStoreLost))
 		})
 	}
 }
@@ -243,16 +244,16 @@ func TestDefinitionError_StaysWithTheLimiter(t *testing.T) {
 			for range 10 {
 				for _, l := range bad {
 					err, _ := store.OutageKey.From(w.rejected(l, 1))
-					require.ErrorIs(t, err, store.ErrDefinition)
+					require.ErrorIs(t, err, backend.ErrDefinition)
 					require.ErrorIs(t, err, broken)
 				}
 				err := known.Reconfigure(bucketOf(500, 1, time.Hour, 0))
 				require.ErrorIs(t, err, store.ErrUnavailable)
-				require.ErrorIs(t, err, store.ErrDefinition)
+				require.ErrorIs(t, err, backend.ErrDefinition)
 			}
 			require.NoError(t, s.Health().Err)
 			require.True(t, w.ask(good, "k").Acquired())
-			require.Empty(t, w.events.of(store.StoreLost))
+			require.Empty(t, w.events.of(store.EventStoreLost))
 			require.Zero(t, s.Counters().Failures)
 
 			for _, name := range []string{"bad", "badseats", "known"} {
@@ -278,7 +279,7 @@ func TestDefinitionError_ResetsNoFailures(t *testing.T) {
 		w.hook(func(method string) error {
 			switch method {
 			case "Define":
-				return fmt.Errorf("%w: it is locked", store.ErrDefinition)
+				return fmt.Errorf("%w: it is locked", backend.ErrDefinition)
 			case "Decide":
 				return errDead
 			}
@@ -286,12 +287,12 @@ func TestDefinitionError_ResetsNoFailures(t *testing.T) {
 		}, nil)
 		for i := range 3 {
 			for range 5 {
-				require.ErrorIs(t, known.Reconfigure(bucketOf(500, 1, time.Hour, 0)), store.ErrDefinition)
+				require.ErrorIs(t, known.Reconfigure(bucketOf(500, 1, time.Hour, 0)), backend.ErrDefinition)
 			}
-			require.Empty(t, w.events.of(store.StoreLost), "after %d failures", i)
+			require.Empty(t, w.events.of(store.EventStoreLost), "after %d failures", i)
 			w.ask(good, "k")
 		}
-		require.Len(t, w.events.of(store.StoreLost), 1)
+		require.Len(t, w.events.of(store.EventStoreLost), 1)
 	})
 }
 
@@ -314,6 +315,6 @@ func TestGuard_APauseCountsOnce(t *testing.T) {
 		all.Wait()
 		require.NoError(t, s.Health().Err)
 		require.True(t, w.ask(p, "k").Acquired())
-		require.Empty(t, w.events.of(store.StoreLost))
+		require.Empty(t, w.events.of(store.EventStoreLost))
 	})
 }

@@ -18,14 +18,14 @@ func (h Health) String() string {
 	if h.Listening {
 		b.WriteString(", listening")
 	}
-	if len(h.Parts) > 0 {
+	if len(h.Shards) > 0 {
 		away := 0
-		for _, p := range h.Parts {
+		for _, p := range h.Shards {
 			if p.Err != nil {
 				away++
 			}
 		}
-		fmt.Fprintf(&b, ", %d of %d parts away", away, len(h.Parts))
+		fmt.Fprintf(&b, ", %d of %d parts away", away, len(h.Shards))
 	}
 	return b.String()
 }
@@ -36,36 +36,36 @@ func (h Health) LogValue() slog.Value {
 	if h.Err != nil {
 		attrs = append(attrs, slog.Any("error", h.Err), slog.Time("since", h.Since))
 	}
-	for _, p := range h.Parts {
+	for _, p := range h.Shards {
 		if p.Err != nil {
-			attrs = append(attrs, slog.Any("part "+p.Part, p))
+			attrs = append(attrs, slog.Any("part "+p.Shard, p))
 		}
 	}
 	return slog.GroupValue(attrs...)
 }
 
 // String says in one line how the part is.
-func (p PartHealth) String() string {
+func (p ShardHealth) String() string {
 	if p.Err == nil {
-		return p.Part + " is there"
+		return p.Shard + " is there"
 	}
-	return fmt.Sprintf("%s is away since %s: %v", p.Part, p.Since.Format(time.RFC3339), p.Err)
+	return fmt.Sprintf("%s is away since %s: %v", p.Shard, p.Since.Format(time.RFC3339), p.Err)
 }
 
 // LogValue implements [slog.LogValuer].
-func (p PartHealth) LogValue() slog.Value { return slog.StringValue(p.String()) }
+func (p ShardHealth) LogValue() slog.Value { return slog.StringValue(p.String()) }
 
 // String has all counts in one line.
 func (c Counters) String() string {
 	return fmt.Sprintf("%d calls, %d failed, %d decisions, %d cached, %d lent, %d without the store",
-		c.Calls, c.Failures, c.Decisions, c.Cached, c.Lent, c.Outages)
+		c.Calls, c.Failures, c.Decisions, c.Cached, c.FromBlocks, c.Outages)
 }
 
 // LogValue implements [slog.LogValuer].
 func (c Counters) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.Int64("calls", c.Calls), slog.Int64("failures", c.Failures), slog.Int64("decisions", c.Decisions),
-		slog.Int64("cached", c.Cached), slog.Int64("lent", c.Lent), slog.Int64("outages", c.Outages),
+		slog.Int64("cached", c.Cached), slog.Int64("lent", c.FromBlocks), slog.Int64("outages", c.Outages),
 	)
 }
 
@@ -92,8 +92,8 @@ func (e Event) attrs() (set []slog.Attr) {
 	if e.Key != "" {
 		set = append(set, slog.String("key", fmt.Sprintf("%q", e.Key)))
 	}
-	if e.Part != "" {
-		set = append(set, slog.String("part", e.Part))
+	if e.Shard != "" {
+		set = append(set, slog.String("part", e.Shard))
 	}
 	if e.Permits != 0 {
 		set = append(set, slog.Int64("permits", e.Permits))

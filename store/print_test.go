@@ -15,15 +15,15 @@ import (
 
 func TestHealth_Prints(t *testing.T) {
 	since, gone := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), errors.New("gone")
-	b := store.PartHealth{Part: "b", Err: gone, Since: since}
+	b := store.ShardHealth{Shard: "b", Err: gone, Since: since}
 	for want, v := range map[string]any{
 		"there":            store.Health{},
 		"there, listening": store.Health{Listening: true},
-		"away since 2026-01-02T03:04:05Z: gone, 1 of 2 parts away":              store.Health{Err: gone, Since: since, Parts: []store.PartHealth{{Part: "a"}, b}},
+		"away since 2026-01-02T03:04:05Z: gone, 1 of 2 parts away":              store.Health{Err: gone, Since: since, Shards: []store.ShardHealth{{Shard: "a"}, b}},
 		"b is away since 2026-01-02T03:04:05Z: gone":                            b,
-		"1 calls, 2 failed, 3 decisions, 4 cached, 5 lent, 6 without the store": store.Counters{Calls: 1, Failures: 2, Decisions: 3, Cached: 4, Lent: 5, Outages: 6},
-		"store recovered, part b, away 2s":                                      store.Event{Kind: store.StoreRecovered, Part: "b", Away: 2 * time.Second},
-		`lease lost, limiter it, key "k", permits 3, error gone`:                store.Event{Kind: store.LeaseLost, Limiter: "it", Key: "k", Permits: 3, Err: gone},
+		"1 calls, 2 failed, 3 decisions, 4 cached, 5 lent, 6 without the store": store.Counters{Calls: 1, Failures: 2, Decisions: 3, Cached: 4, FromBlocks: 5, Outages: 6},
+		"store recovered, part b, away 2s":                                      store.Event{Kind: store.EventStoreRecovered, Shard: "b", Away: 2 * time.Second},
+		`lease lost, limiter it, key "k", permits 3, error gone`:                store.Event{Kind: store.EventLeaseLost, Limiter: "it", Key: "k", Permits: 3, Err: gone},
 	} {
 		require.Equal(t, want, fmt.Sprint(v))
 		var out bytes.Buffer

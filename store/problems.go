@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // problems collects what is wrong with some options.
@@ -27,8 +28,8 @@ func (p *problems) automatic(manual bool) {
 }
 
 func (p *problems) permits(field string, n int) int64 {
-	if int64(n) > maxPermits {
-		p.add("%s is %d, must be at most %d", field, n, int64(maxPermits))
+	if int64(n) > backend.MaxPermits {
+		p.add("%s is %d, must be at most %d", field, n, int64(backend.MaxPermits))
 	}
 	return int64(n)
 }
@@ -37,7 +38,7 @@ func (p *problems) micros(field string, d time.Duration) int64 {
 	switch us := d.Microseconds(); {
 	case d%time.Microsecond != 0:
 		p.add("%s is %v, must be whole microseconds", field, d)
-	case us > maxPeriod:
+	case us > backend.MaxPeriod:
 		p.add("%s is %v, must be at most 100 years", field, d)
 	}
 	return d.Microseconds()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/storetest"
 )
 
@@ -102,14 +103,14 @@ type definer struct {
 	on atomic.Bool
 }
 
-func (d *definer) Load(ctx context.Context, name string) (*store.Definition, int64, error) {
+func (d *definer) Load(ctx context.Context, name string) (*backend.Definition, int64, error) {
 	if d.on.Load() && !pauses(ctx) {
 		return nil, 0, ctx.Err()
 	}
 	return d.Memory.Load(ctx, name)
 }
 
-func (d *definer) Define(ctx context.Context, old int64, next *store.Definition) (bool, error) {
+func (d *definer) Define(ctx context.Context, old int64, next *backend.Definition) (bool, error) {
 	if d.on.Load() {
 		pauses(ctx)
 		return false, ctx.Err()
@@ -153,7 +154,7 @@ type stormy struct {
 	left atomic.Int64
 }
 
-func (b *stormy) Load(ctx context.Context, name string) (*store.Definition, int64, error) {
+func (b *stormy) Load(ctx context.Context, name string) (*backend.Definition, int64, error) {
 	d, now, err := b.Memory.Load(ctx, name)
 	if d != nil && b.left.Add(-1) >= 0 {
 		next := *d

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/weir-go/weir/store/backend"
 )
 
 // A rivalry is what an instance knows of the other instances that wait for the permits of the
@@ -94,7 +96,7 @@ const (
 // attends reports whether rivals are looked for: for a while, and until permits have come twice.
 func (r *rivalry) attends(now time.Time) bool {
 	window := attentive
-	if d := r.last.def; d != nil && d.Kind != KindConcurrency {
+	if d := r.last.def; d != nil && d.Kind != backend.KindConcurrency {
 		window = max(window, min(3*lasting(d.Period), mostAttentive))
 	}
 	return now.Sub(r.asked) < window
@@ -114,8 +116,8 @@ func (r *rivalry) has(now time.Time) bool { return r.attends(now) && now.Before(
 
 // An answer is what the store has said to a call.
 type answer struct {
-	def      *Definition
-	state    State
+	def      *backend.Definition
+	state    backend.State
 	now      int64     // the store's clock
 	sent     time.Time // when the call was sent
 	own      int64     // by how much more is missing because of this instance
@@ -129,7 +131,7 @@ func (r *rivalry) saw(a answer, now time.Time) {
 		r.asked = now
 	}
 	last, d, s, storeNow, own := r.last, a.def, a.state, a.now, a.own
-	same := last.def != nil && last.def.sameGrid(d) && last.def.Permits == d.Permits
+	same := last.def != nil && last.def.SameSchedule(d) && last.def.Permits == d.Permits
 	if same && storeNow < last.now {
 		if a.sent.Before(last.got) { // the answer is late
 			r.took += max(own, 0)
@@ -146,8 +148,8 @@ func (r *rivalry) saw(a answer, now time.Time) {
 	if before.Missing -= own; same {
 		before = d.Advance(last.state, storeNow)
 	}
-	if !same || s.Line != r.line {
-		r.begins(s.Line, s0(d, before))
+	if !same || s.Tick != r.line {
+		r.begins(s.Tick, s0(d, before))
 	}
 	r.took += max(own, 0)
 	switch more := s.Missing - own - before.Missing; {
@@ -163,11 +165,11 @@ func (r *rivalry) saw(a answer, now time.Time) {
 }
 
 // adjust changes part by what came of asking for it, and ends the turn once it was had.
-func (r *rivalry) adjust(d *Definition, storeNow, own int64, rejected bool, now time.Time) {
+func (r *rivalry) adjust(d *backend.Definition, storeNow, own int64, rejected bool, now time.Time) {
 	if r.share == 0 {
 		return
 	}
-	over := d.timeOf(r.line) + r.leftAfter(d) - storeNow // µs until what is left is for all
+	over := d.TickTime(r.line) + r.leftAfter(d) - storeNow // µs until what is left is for all
 	if over <= 0 {
 		r.extra += max(own, 0)
 	}
@@ -179,9 +181,9 @@ func (r *rivalry) adjust(d *Definition, storeNow, own int64, rejected bool, now 
 	case r.took < r.share || s0(d, r.last.state) == 0:
 	case over > 0:
 		// Of what is left, an instance whose part is small comes first.
-		r.rest = now.Add(lasting(over) + some(float64(d.rest())/3*r.part))
+		r.rest = now.Add(lasting(over) + some(float64(shareTime(d))/3*r.part))
 	default:
-		r.rest = now.Add(some(float64(d.rest()) / 16))
+		r.rest = now.Add(some(float64(shareTime(d)) / 16))
 	}
 }
 
@@ -203,14 +205,14 @@ func (r *rivalry) begins(line, there int64) {
 }
 
 // s0 is how many permits are there.
-func s0(d *Definition, s State) int64 { return d.Permits - s.Missing }
+func s0(d *backend.Definition, s backend.State) int64 { return d.Permits - s.Missing }
 
 // leftAfter is after how many µs of a line what is left is for all.
-func (r *rivalry) leftAfter(d *Definition) int64 { return d.rest().Microseconds() }
+func (r *rivalry) leftAfter(d *backend.Definition) int64 { return shareTime(d).Microseconds() }
 
 // rest is how long a share is a share: after that, what is left of a line is for all.
-func (d *Definition) rest() time.Duration {
-	return min(lasting(d.Period)/4*3, d.fullAfter()/2, longestRest)
+func shareTime(d *backend.Definition) time.Duration {
+	return min(lasting(d.Period)/4*3, fullAfter(d)/2, longestRest)
 }
 
 // sawHolds enters an answer about a concurrency limiter: others hold so many permits, and so
@@ -253,9 +255,9 @@ func (r *rivalry) count(won bool) {
 }
 
 // sawRival is called when another instance has taken permits.
-func (r *rivalry) sawRival(d *Definition, now time.Time) {
+func (r *rivalry) sawRival(d *backend.Definition, now time.Time) {
 	r.doubt = 0
-	r.rivalUntil(now.Add(min(max(4*d.fullAfter(), time.Second), 30*time.Second)))
+	r.rivalUntil(now.Add(min(max(4*fullAfter(d), time.Second), 30*time.Second)))
 }
 
 func (r *rivalry) rivalUntil(until time.Time) {
@@ -296,7 +298,7 @@ func (r *rivalry) delay(most time.Duration, back bool) time.Duration {
 }
 
 // turn is how long to wait where the next permits come after wait.
-func (r *rivalry) turn(d *Definition, wait time.Duration, now time.Time) time.Duration {
+func (r *rivalry) turn(d *backend.Definition, wait time.Duration, now time.Time) time.Duration {
 	if d == nil || wait <= 0 {
 		return wait
 	}
@@ -306,7 +308,7 @@ func (r *rivalry) turn(d *Definition, wait time.Duration, now time.Time) time.Du
 	if !back && !r.has(now) {
 		return wait
 	}
-	wait = saturated(wait, r.delay(d.mostLate(), back))
+	wait = saturated(wait, r.delay(maxDelay(d), back))
 	if wait <= longestRest {
 		r.back = now.Add(wait)
 	}
@@ -314,11 +316,11 @@ func (r *rivalry) turn(d *Definition, wait time.Duration, now time.Time) time.Du
 }
 
 // mostLate is so little that nothing is lost because a limiter is full.
-func (d *Definition) mostLate() time.Duration { return min(d.rest()/2, mostLate) }
+func maxDelay(d *backend.Definition) time.Duration { return min(shareTime(d)/2, mostLate) }
 
 // shares reports whether the instance takes no more than its share at first.
 func (r *rivalry) shares(now time.Time) bool {
-	return r.last.def != nil && r.has(now) && r.last.def.mostLate() >= time.Millisecond
+	return r.last.def != nil && r.has(now) && maxDelay(r.last.def) >= time.Millisecond
 }
 
 // most is how many permits to ask for at the most.
@@ -329,8 +331,8 @@ func (r *rivalry) most(now time.Time) int64 {
 	d := r.last.def
 	at := r.last.now + now.Sub(r.last.got).Microseconds()
 	s := d.Advance(r.last.state, at)
-	if s.Line != r.line {
-		r.begins(s.Line, s0(d, s))
+	if s.Tick != r.line {
+		r.begins(s.Tick, s0(d, s))
 	}
 	if r.share == 0 {
 		if r.part == 0 {
@@ -339,7 +341,7 @@ func (r *rivalry) most(now time.Time) int64 {
 		r.first = max(int64(r.part*float64(r.there)+r.owed+rand.Float64()), 1)
 		r.share, r.piece = r.first, r.first
 	}
-	if r.took >= r.share && at >= d.timeOf(r.line)+r.leftAfter(d) {
+	if r.took >= r.share && at >= d.TickTime(r.line)+r.leftAfter(d) {
 		r.share = addUp(r.took, r.piece)
 		r.piece = addUp(r.piece, r.piece)
 	}
@@ -402,11 +404,11 @@ func (r *rivalry) leavesAlone(lends, heard bool, now time.Time) time.Duration {
 }
 
 // fullAfter is how long it takes until all permits have come back.
-func (d *Definition) fullAfter() time.Duration {
+func fullAfter(d *backend.Definition) time.Duration {
 	switch d.Kind {
-	case KindTokenBucket:
+	case backend.KindTokenBucket:
 		return lasting(mulUp(d.Period, (d.Permits-1)/max(d.Refill, 1)+1))
-	case KindSlidingWindow:
+	case backend.KindSlidingWindow:
 		return lasting(mulUp(d.Period, d.Segments))
 	default:
 		return lasting(d.Period)

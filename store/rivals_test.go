@@ -5,16 +5,18 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/store/backend"
 )
 
 // The answers to two calls that were under way together may come in either order. What the other one has taken is no
 // rival's; what stays unexplained is.
 func TestRivalry_OwnCallsAreNoRivals(t *testing.T) {
-	d := &Definition{Limits: Limits{Kind: KindFixedWindow, Permits: 100, Period: int64(time.Minute / time.Microsecond)}}
+	d := &backend.Definition{Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: 100, Period: int64(time.Minute / time.Microsecond)}}
 	begun := time.Now()
 	at := func(ms int) time.Time { return begun.Add(time.Duration(ms) * time.Millisecond) }
 	see := func(r *rivalry, missing, now int64, sent int) {
-		r.saw(answer{def: d, state: State{Missing: missing}, now: now, sent: at(sent), own: 1}, at(sent+2))
+		r.saw(answer{def: d, state: backend.State{Missing: missing}, now: now, sent: at(sent), own: 1}, at(sent+2))
 	}
 	var r rivalry
 	r.begin(at(0))
@@ -31,13 +33,13 @@ func TestRivalry_OwnCallsAreNoRivals(t *testing.T) {
 
 // A server whose clock was set back does not make all answers late.
 func TestRivalry_ServerClockSetBack(t *testing.T) {
-	d := &Definition{Limits: Limits{Kind: KindFixedWindow, Permits: 100, Period: 1_000_000}}
+	d := &backend.Definition{Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: 100, Period: 1_000_000}}
 	begun := time.Now()
 	var r rivalry
 	r.begin(begun)
 	for i, now := range []int64{3_600_000_000, 3_600_000_001, 10, 20} {
 		at := begun.Add(time.Duration(i) * time.Millisecond)
-		r.saw(answer{def: d, state: State{Missing: int64(10 * i)}, now: now, sent: at, alone: true, own: 1}, at)
+		r.saw(answer{def: d, state: backend.State{Missing: int64(10 * i)}, now: now, sent: at, alone: true, own: 1}, at)
 		require.Equal(t, now, r.last.now)
 	}
 	require.True(t, r.has(begun))

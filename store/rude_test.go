@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/storetest"
 )
 
@@ -225,7 +226,7 @@ type tracing struct {
 	key, seen any
 }
 
-func (b *tracing) Decide(ctx context.Context, batches []*store.Batch) error {
+func (b *tracing) Decide(ctx context.Context, batches []*backend.Batch) error {
 	err := b.Memory.Decide(ctx, batches)
 	b.seen = ctx.Value(b.key)
 	return err

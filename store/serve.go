@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store/backend"
 )
 
 const (
@@ -100,13 +101,13 @@ func (ce *cell) serve(ws []*waiter, zeros bool) (wait time.Duration) {
 	if c.lends || c.o.Block > 1 || ce.storeIsAway() {
 		return ce.serveOneByOne(ws, mine, zeros)
 	}
-	asks := make([]Ask, 0, len(ws)+1)
+	asks := make([]backend.Request, 0, len(ws)+1)
 	if zeros {
-		asks = append(asks, Ask{})
+		asks = append(asks, backend.Request{})
 	}
 	first := len(asks)
 	for i, w := range ws[:mine] {
-		asks = append(asks, Ask{Min: int64(w.n), Max: int64(w.n), IfPrevious: i > 0})
+		asks = append(asks, backend.Request{Min: int64(w.n), Max: int64(w.n), IfPrevious: i > 0})
 	}
 	q, err := c.ask(c.s.ctx, ce.key, asks...)
 	if err != nil {
@@ -116,12 +117,12 @@ func (ce *cell) serve(ws []*waiter, zeros bool) (wait time.Duration) {
 	ce.learn(q)
 	ce.mu.Unlock()
 	served := false
-	if zeros && q.granted[0] != Rejected {
+	if zeros && q.granted[0] != backend.Rejected {
 		ce.serveZeros(limiter.Granted(0, nil))
 		zeros, served = false, true
 	}
 	for i, w := range ws[:mine] {
-		if q.granted[first+i] == Rejected {
+		if q.granted[first+i] == backend.Rejected {
 			return ce.turnAfter(w.n, zeros)
 		}
 		if !ce.deliver(w, q.lease(first+i)) {

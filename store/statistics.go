@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // counters are what a Store has done since it was made.
@@ -15,19 +16,19 @@ type counters struct {
 
 // Counters are what a [Store] has done since it was made.
 type Counters struct {
-	Calls     int64 // round trips for decisions, leases and definitions
-	Failures  int64 // those of them that failed
-	Decisions int64 // what was asked on them; more than Calls where calls were coalesced
-	Cached    int64 // rejections that were answered from what was known
-	Lent      int64 // grants of what had been borrowed
-	Outages   int64 // answers given without the store because it was away
+	Calls      int64 // round trips for decisions, leases and definitions
+	Failures   int64 // those of them that failed
+	Decisions  int64 // what was asked on them; more than Calls where calls were coalesced
+	Cached     int64 // rejections that were answered from what was known
+	FromBlocks int64 // grants of what had been borrowed
+	Outages    int64 // answers given without the store because it was away
 }
 
 // Counters returns a snapshot.
 func (s *Store) Counters() Counters {
 	return Counters{
 		Calls: s.count.calls.Load(), Failures: s.count.failures.Load(), Decisions: s.count.decisions.Load(),
-		Cached: s.count.cached.Load(), Lent: s.count.lent.Load(), Outages: s.count.outages.Load(),
+		Cached: s.count.cached.Load(), FromBlocks: s.count.lent.Load(), Outages: s.count.outages.Load(),
 	}
 }
 
@@ -36,10 +37,10 @@ type Health struct {
 	Err       error     // nil: the store is there; else why it, or the part that is away for the longest time, counts as away
 	Since     time.Time // since when it is away
 	Listening bool      // the store tells of what happens at other instances
-	// Parts are the parts that were asked so far, sorted by name. The name "" stands for keys whose
+	// Shards are the parts that were asked so far, sorted by name. The name "" stands for keys whose
 	// part is not known, and is there only while those are away. Parts is empty for a backend that is
-	// one part; see [Parted].
-	Parts []PartHealth
+	// one part; see [backend.Sharded].
+	Shards []ShardHealth
 }
 
 // Health returns at once, from what is known.
@@ -51,7 +52,7 @@ func (s *Store) Health() Health {
 		}
 	}
 	if s.parts.of != nil {
-		h.Parts = s.healthOfParts()
+		h.Shards = s.healthOfParts()
 	}
 	return h
 }
@@ -111,7 +112,7 @@ func (c *core) askHowMany(ctx context.Context, key string) (int64, error) {
 		}
 		return x.h.Definition.Permits - x.h.InUse, nil
 	}
-	q, err := c.ask(ctx, key, Ask{})
+	q, err := c.ask(ctx, key, backend.Request{})
 	if err != nil {
 		return 0, err
 	}

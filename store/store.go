@@ -10,9 +10,10 @@ import (
 
 	"github.com/weir-go/weir/internal/eventqueue"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store/backend"
 )
 
-// A Store makes limiters whose state is in a [Backend]. Packages weirredis and weirpostgres
+// A Store makes limiters whose state is in a [backend.Backend]. Packages weirredis and weirpostgres
 // have a New each that returns one. It is safe for use by many goroutines; one Store for a
 // process is usual. Making a limiter asks the store nothing, so a program starts while the
 // store is away.
@@ -21,7 +22,7 @@ import (
 // and store share it. Reconfigure sets the limits for all. So does the first use of a
 // limiter, unless newer limits are in force; see LimiterOptions.Generation.
 type Store struct {
-	backend Backend
+	backend backend.Backend
 	o       Options
 	parts   parts
 	count   counters
@@ -58,9 +59,13 @@ const lanes = 4
 
 var seed = maphash.MakeSeed()
 
-// New returns a Store. It does not close what was handed to the backend; [Store.Close]
+// New returns a Store. Nil options are the defaults. New does not close what was handed to the backend; [Store.Close]
 // closes the backend itself.
-func New(b Backend, o Options) (*Store, error) {
+func New(b backend.Backend, options *Options) (*Store, error) {
+	var o Options
+	if options != nil {
+		o = *options
+	}
 	if b == nil {
 		return nil, fmt.Errorf("%w: store.New: the backend is nil", limiter.ErrInvalidOptions)
 	}
@@ -71,11 +76,11 @@ func New(b Backend, o Options) (*Store, error) {
 	s.events = eventqueue.New("store: OnEvent", o.OnEvent)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.beat.s, s.lent.s = s, s
-	if p, ok := b.(Punctual); ok {
-		s.punctual = p.Punctual()
+	if p, ok := b.(backend.Interruptible); ok {
+		s.punctual = p.Interruptible()
 	}
-	if p, ok := b.(Parted); ok {
-		s.parts.of = p.PartOf
+	if p, ok := b.(backend.Sharded); ok {
+		s.parts.of = p.ShardOf
 	}
 	s.parts.whole = s.newPart("")
 	return s, nil

@@ -34,7 +34,7 @@ func TestEverythingAtOnceConcurrentSafe(t *testing.T) {
 	})
 	o := store.Options{CallTimeout: 2 * time.Millisecond, ProbeInterval: 5 * time.Millisecond, RefreshInterval: 5 * time.Millisecond, OnEvent: func(store.Event) {}}
 	for range 6 {
-		s, err := store.New(b, o)
+		s, err := store.New(b, &o)
 		require.NoError(t, err)
 		use := uses(t, s)
 		var wg sync.WaitGroup

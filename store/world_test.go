@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/storetest"
 )
 
@@ -155,7 +156,7 @@ type hooked struct {
 	mu     sync.Mutex
 	before func(method string) error // an error: nothing is done
 	after  func(method string) error // it was done
-	see    func([]*store.Batch)
+	see    func([]*backend.Batch)
 }
 
 func (h *hooked) hook(before, after func(method string) error) {
@@ -182,42 +183,42 @@ func (h *hooked) around(method string, f func() error) error {
 	return nil
 }
 
-// Punctual is false: hooks may do anything.
-func (h *hooked) Punctual() bool { return false }
+// Interruptible is false: hooks may do anything.
+func (h *hooked) Interruptible() bool { return false }
 
-func (h *hooked) Decide(ctx context.Context, b []*store.Batch) error {
+func (h *hooked) Decide(ctx context.Context, b []*backend.Batch) error {
 	if h.see != nil {
 		h.see(b)
 	}
 	return h.around("Decide", func() error { return h.Memory.Decide(ctx, b) })
 }
 
-func (h *hooked) Replace(ctx context.Context, all []*store.Replacement) error {
+func (h *hooked) Replace(ctx context.Context, all []*backend.Replacement) error {
 	return h.around("Replace", func() error { return h.Memory.Replace(ctx, all) })
 }
 
-func (h *hooked) Hold(ctx context.Context, x []*store.Hold) error {
-	return h.around("Hold", func() error { return h.Memory.Hold(ctx, x) })
+func (h *hooked) Acquire(ctx context.Context, x []*backend.LeaseRequest) error {
+	return h.around("Acquire", func() error { return h.Memory.Acquire(ctx, x) })
 }
 
-func (h *hooked) Renew(ctx context.Context, x []*store.Hold) error {
+func (h *hooked) Renew(ctx context.Context, x []*backend.LeaseRequest) error {
 	return h.around("Renew", func() error { return h.Memory.Renew(ctx, x) })
 }
 
-func (h *hooked) Release(ctx context.Context, x []*store.Hold) error {
+func (h *hooked) Release(ctx context.Context, x []*backend.LeaseRequest) error {
 	return h.around("Release", func() error { return h.Memory.Release(ctx, x) })
 }
 
-func (h *hooked) Load(ctx context.Context, name string) (d *store.Definition, now int64, err error) {
+func (h *hooked) Load(ctx context.Context, name string) (d *backend.Definition, now int64, err error) {
 	err = h.around("Load", func() error { d, now, err = h.Memory.Load(ctx, name); return err })
 	return d, now, err
 }
 
-func (h *hooked) Define(ctx context.Context, old int64, next *store.Definition) (ok bool, err error) {
+func (h *hooked) Define(ctx context.Context, old int64, next *backend.Definition) (ok bool, err error) {
 	err = h.around("Define", func() error { ok, err = h.Memory.Define(ctx, old, next); return err })
 	return ok, err
 }
 
-func (h *hooked) Listen(ctx context.Context, ready func(), notice func(store.Notice)) error {
+func (h *hooked) Listen(ctx context.Context, ready func(), notice func(backend.Notice)) error {
 	return h.around("Listen", func() error { return h.Memory.Listen(ctx, ready, notice) })
 }

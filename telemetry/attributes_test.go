@@ -39,7 +39,7 @@ func TestAttributes_CanBeSent(t *testing.T) {
 		},
 	})
 	defer l.ObserveLimiter(bad, noStatistics{})()
-	shared, err := store.New(storetest.NewMemory(), store.Options{})
+	shared, err := store.New(storetest.NewMemory(), nil)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, shared.Close()) }()
 	defer l.ObserveStore(bad, shared)()

@@ -145,7 +145,7 @@ func TestObserveLimiter_InASlowStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, reader := started(t, telemetry.Options{})
 		m := storetest.NewMemory()
-		s, err := store.New(m, store.Options{NoListen: true})
+		s, err := store.New(m, &store.Options{NoListen: true})
 		require.NoError(t, err)
 		defer s.Close()
 		for n := range 10 {

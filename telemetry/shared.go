@@ -66,10 +66,10 @@ func (s *sharedStores) observe(o metric.Observer, i *instruments) {
 func (s *observedStore) observe(o metric.Observer, i *instruments) {
 	h := s.store.Health()
 	o.ObserveInt64(i.storeAvailable, oneIfNil(h.Err), s.plain...)
-	for _, p := range h.Parts {
-		if p.Part != "" { // else the store itself
+	for _, p := range h.Shards {
+		if p.Shard != "" { // else the store itself
 			o.ObserveInt64(i.storeAvailable, oneIfNil(p.Err), metric.WithAttributes(withSendable([]attribute.KeyValue{
-				attribute.String(keyStore, s.name), attribute.String(keyPart, p.Part),
+				attribute.String(keyStore, s.name), attribute.String(keyPart, p.Shard),
 			})...))
 		}
 	}
@@ -78,7 +78,7 @@ func (s *observedStore) observe(o metric.Observer, i *instruments) {
 	o.ObserveInt64(i.storeCalls, c.Failures, s.failure...)
 	o.ObserveInt64(i.storeDecisions, c.Decisions, s.asked...)
 	o.ObserveInt64(i.storeDecisions, c.Cached, s.remembered...)
-	o.ObserveInt64(i.storeDecisions, c.Lent, s.borrowed...)
+	o.ObserveInt64(i.storeDecisions, c.FromBlocks, s.borrowed...)
 	o.ObserveInt64(i.storeDecisions, c.Outages, s.alone...)
 }
 
@@ -118,8 +118,8 @@ func (t *Telemetry) OnStoreEvent(name string) func(sharing.Event) {
 			return
 		}
 		attrs := []slog.Attr{slog.String(keyEvent, e.Kind.String()), slog.String(keyStore, name)}
-		if e.Part != "" {
-			attrs = append(attrs, slog.String(keyPart, e.Part))
+		if e.Shard != "" {
+			attrs = append(attrs, slog.String(keyPart, e.Shard))
 		}
 		if e.Limiter != "" {
 			attrs = append(attrs, slog.String(keyLimiter, e.Limiter))
@@ -139,9 +139,9 @@ func (t *Telemetry) OnStoreEvent(name string) func(sharing.Event) {
 
 func storeLevel(k sharing.EventKind) slog.Level {
 	switch k {
-	case sharing.StoreLost, sharing.LeaseLost:
+	case sharing.EventStoreLost, sharing.EventLeaseLost:
 		return slog.LevelError
-	case sharing.RefundLost, sharing.ListenFailed, sharing.Overruled:
+	case sharing.EventRefundLost, sharing.EventListenFailed, sharing.EventOverruled:
 		return slog.LevelWarn
 	default:
 		return slog.LevelInfo

@@ -24,8 +24,8 @@ import (
 func driveStore(ctx context.Context, t *testing.T, l *telemetry.Telemetry) (stop func()) {
 	t.Helper()
 	m := storetest.NewMemory()
-	m.Divide(func(string, string) string { return "10.0.0.1:6379" })
-	s, err := store.New(m, store.Options{NoListen: true})
+	m.SetShards(func(string, string) string { return "10.0.0.1:6379" })
+	s, err := store.New(m, &store.Options{NoListen: true})
 	require.NoError(t, err)
 	calls, err := s.FixedWindow("calls", limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Minute}, nil)
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func TestObserveStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, reader := started(t, telemetry.Options{})
 		m := storetest.NewMemory()
-		s, err := store.New(m, store.Options{NoListen: true, FailureThreshold: 1})
+		s, err := store.New(m, &store.Options{NoListen: true, FailureThreshold: 1})
 		require.NoError(t, err)
 		defer s.Close()
 		stop := l.ObserveStore("memory", s)
@@ -88,14 +88,14 @@ func TestObserveStore_Parts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, reader := started(t, telemetry.Options{})
 		m := storetest.NewMemory()
-		m.Divide(func(_, key string) string { return "server-" + key[:min(len(key), 1)] })
-		s, err := store.New(m, store.Options{NoListen: true, FailureThreshold: 1})
+		m.SetShards(func(_, key string) string { return "server-" + key[:min(len(key), 1)] })
+		s, err := store.New(m, &store.Options{NoListen: true, FailureThreshold: 1})
 		require.NoError(t, err)
 		defer s.Close()
 		defer l.ObserveStore("memory", s)()
 		calls, err := s.PartitionedFixedWindow("calls", limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}, nil)
 		require.NoError(t, err)
-		m.FailPart("server-b", errors.New("gone"))
+		m.FailShard("server-b", errors.New("gone"))
 		for _, key := range []string{"a", "b"} {
 			_, err := calls.TryAcquire(t.Context(), key, 1)
 			require.NoError(t, err)
@@ -115,14 +115,14 @@ func TestStoreEventsAreLogLines(t *testing.T) {
 	l := newTelemetry(t, telemetry.Options{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelInfo}))})
 	tell := l.OnStoreEvent("redis")
 	for want, e := range map[string]store.Event{
-		`level=ERROR msg="Limiter store event occurred" event.name="store lost" store.name=redis result=gone`:                          {Kind: store.StoreLost, Err: errors.New("gone")},
-		`level=INFO msg="Limiter store event occurred" event.name="store recovered" store.name=redis duration=2s`:                      {Kind: store.StoreRecovered, Away: 2 * time.Second},
-		`level=WARN msg="Limiter store event occurred" event.name="refund lost" store.name=redis limiter.name=calls permits=3`:         {Kind: store.RefundLost, Limiter: "calls", Key: "ann", Permits: 3},
-		`level=ERROR msg="Limiter store event occurred" event.name="lease lost" store.name=redis limiter.name=jobs permits=1`:          {Kind: store.LeaseLost, Limiter: "jobs", Permits: 1},
-		`level=WARN msg="Limiter store event occurred" event.name="listen failed" store.name=redis result=gone`:                        {Kind: store.ListenFailed, Err: errors.New("gone")},
-		`level=INFO msg="Limiter store event occurred" event.name=reconfigured store.name=redis limiter.name=calls`:                    {Kind: store.Reconfigured, Limiter: "calls"},
-		`level=WARN msg="Limiter store event occurred" event.name=overruled store.name=redis limiter.name=calls result=older`:          {Kind: store.Overruled, Limiter: "calls", Err: errors.New("older")},
-		`level=ERROR msg="Limiter store event occurred" event.name="store lost" store.name=redis store.part=10.0.0.1:6379 result=gone`: {Kind: store.StoreLost, Part: "10.0.0.1:6379", Err: errors.New("gone")},
+		`level=ERROR msg="Limiter store event occurred" event.name="store lost" store.name=redis result=gone`:                          {Kind: store.EventStoreLost, Err: errors.New("gone")},
+		`level=INFO msg="Limiter store event occurred" event.name="store recovered" store.name=redis duration=2s`:                      {Kind: store.EventStoreRecovered, Away: 2 * time.Second},
+		`level=WARN msg="Limiter store event occurred" event.name="refund lost" store.name=redis limiter.name=calls permits=3`:         {Kind: store.EventRefundLost, Limiter: "calls", Key: "ann", Permits: 3},
+		`level=ERROR msg="Limiter store event occurred" event.name="lease lost" store.name=redis limiter.name=jobs permits=1`:          {Kind: store.EventLeaseLost, Limiter: "jobs", Permits: 1},
+		`level=WARN msg="Limiter store event occurred" event.name="listen failed" store.name=redis result=gone`:                        {Kind: store.EventListenFailed, Err: errors.New("gone")},
+		`level=INFO msg="Limiter store event occurred" event.name=reconfigured store.name=redis limiter.name=calls`:                    {Kind: store.EventReconfigured, Limiter: "calls"},
+		`level=WARN msg="Limiter store event occurred" event.name=overruled store.name=redis limiter.name=calls result=older`:          {Kind: store.EventOverruled, Limiter: "calls", Err: errors.New("older")},
+		`level=ERROR msg="Limiter store event occurred" event.name="store lost" store.name=redis store.part=10.0.0.1:6379 result=gone`: {Kind: store.EventStoreLost, Shard: "10.0.0.1:6379", Err: errors.New("gone")},
 	} {
 		log.Reset()
 		tell(e)
@@ -135,7 +135,7 @@ func TestStoreEventsAreLogLines(t *testing.T) {
 // The first thing that a program without a Logger learned of a lost store was that it had ended.
 func TestOnStoreEvent_WithoutALogger(t *testing.T) {
 	l := newTelemetry(t, telemetry.Options{})
-	assert.NotPanics(t, func() { l.OnStoreEvent("redis")(store.Event{Kind: store.StoreLost, Err: errBoom}) })
+	assert.NotPanics(t, func() { l.OnStoreEvent("redis")(store.Event{Kind: store.EventStoreLost, Err: errBoom}) })
 }
 
 // A call that is under way counts as one that has succeeded, until it fails.
@@ -143,7 +143,7 @@ func TestStoreCalls_NeverGoDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, reader := started(t, telemetry.Options{})
 		m := storetest.NewMemory()
-		s, err := store.New(m, store.Options{NoListen: true, CallTimeout: time.Second})
+		s, err := store.New(m, &store.Options{NoListen: true, CallTimeout: time.Second})
 		require.NoError(t, err)
 		defer s.Close()
 		defer l.ObserveStore("memory", s)()

@@ -43,7 +43,7 @@ func shared(ctx context.Context, s *soak, b backend) error {
 		CallTimeout: 200 * time.Millisecond, ProbeInterval: 100 * time.Millisecond, RefreshInterval: time.Second,
 		OnEvent: func(e store.Event) {
 			events.Add(1)
-			if e.Kind == store.LeaseLost {
+			if e.Kind == store.EventLeaseLost {
 				inUse.forgive()
 			}
 			misbehave(50)
@@ -155,7 +155,7 @@ func inMemory(ctx context.Context, s *soak) error {
 	}
 	return shared(ctx, s, backend{
 		name: "memory",
-		open: func(o store.Options) (*store.Store, error) { return store.New(m, o) },
+		open: func(o store.Options) (*store.Store, error) { return store.New(m, &o) },
 		faults: func(ctx context.Context, lost func(time.Duration)) {
 			for pause(ctx, 4*time.Second) {
 				faults.Add(1)
@@ -241,7 +241,7 @@ func inRedis(ctx context.Context, s *soak) error {
 	client := redis.NewClient(o)
 	defer func() { _ = client.Close() }()
 	return onServer(ctx, s, "redis", server, false, func(o store.Options) (*store.Store, error) {
-		return weirredis.New(client, weirredis.Options{Options: o})
+		return weirredis.New(client, &weirredis.Options{Options: o})
 	})
 }
 
@@ -264,6 +264,6 @@ func inPostgres(ctx context.Context, s *soak) error {
 		return err
 	}
 	return onServer(ctx, s, "postgres", server, true, func(o store.Options) (*store.Store, error) {
-		return weirpostgres.New(pool, weirpostgres.Options{Options: o})
+		return weirpostgres.New(pool, &weirpostgres.Options{Options: o})
 	})
 }

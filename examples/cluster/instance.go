@@ -79,7 +79,7 @@ func open(ctx context.Context, url string) (*store.Store, func(), error) {
 		return nil, nil, err
 	}
 	client := redis.NewClient(o)
-	shared, err := weirredis.New(client, weirredis.Options{})
+	shared, err := weirredis.New(client, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -97,7 +97,7 @@ func openPostgres(ctx context.Context, url string) (*store.Store, func(), error)
 	if err := weirpostgres.Migrate(ctx, pool, ""); err != nil { // every instance may: it is done once
 		return nil, nil, err
 	}
-	shared, err := weirpostgres.New(pool, weirpostgres.Options{})
+	shared, err := weirpostgres.New(pool, nil)
 	if err != nil {
 		return nil, nil, err
 	}

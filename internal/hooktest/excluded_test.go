@@ -20,9 +20,9 @@ var excluded = map[string]string{
 
 	"registry.LimiterOptions.Validate": "a constraint that only the options of weir's own limiters meet",
 
-	"store.New(b)":            "the methods of the Backend have rows",
-	"store.Backend.Close":     "called once, when the Store is closed, on the goroutine that closes it",
-	"store.Punctual.Punctual": "a constant of the backend, asked when the Store is made",
+	"store.New(b)":                        "the methods of the Backend have rows",
+	"backend.Backend.Close":               "called once, when the Store is closed, on the goroutine that closes it",
+	"backend.Interruptible.Interruptible": "a constant of the backend, asked when the Store is made",
 
 	"telemetry.Options.MeterProvider":  "an SDK of OpenTelemetry; what it calls back has a row, Telemetry.ObserveLimiter",
 	"telemetry.Options.TracerProvider": "an SDK of OpenTelemetry",

@@ -18,6 +18,7 @@ import (
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/storetest"
 	"github.com/weir-go/weir/strategies/chaos"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -162,73 +163,73 @@ func (h handler) Handle(ctx context.Context, _ slog.Record) error {
 func (h handler) WithAttrs([]slog.Attr) slog.Handler { return h }
 func (h handler) WithGroup(string) slog.Handler      { return h }
 
-// A backend is a store's, of which one method is the hook.
-type backend struct {
+// A hookedBackend is a store's, of which one method is the hook.
+type hookedBackend struct {
 	*storetest.Memory
 	x    *scene
 	hook string
 }
 
-func (b *backend) at(ctx context.Context, method string) {
+func (b *hookedBackend) at(ctx context.Context, method string) {
 	if b.hook == method {
 		b.x.hit(ctx)
 	}
 }
 
-func (b *backend) Decide(ctx context.Context, batches []*store.Batch) error {
+func (b *hookedBackend) Decide(ctx context.Context, batches []*backend.Batch) error {
 	b.at(ctx, "Decide")
 	return b.Memory.Decide(ctx, batches)
 }
 
-func (b *backend) Load(ctx context.Context, name string) (*store.Definition, int64, error) {
+func (b *hookedBackend) Load(ctx context.Context, name string) (*backend.Definition, int64, error) {
 	b.at(ctx, "Load")
 	return b.Memory.Load(ctx, name)
 }
 
-func (b *backend) Define(ctx context.Context, old int64, next *store.Definition) (bool, error) {
+func (b *hookedBackend) Define(ctx context.Context, old int64, next *backend.Definition) (bool, error) {
 	b.at(ctx, "Define")
 	return b.Memory.Define(ctx, old, next)
 }
 
-func (b *backend) Replace(ctx context.Context, replacements []*store.Replacement) error {
+func (b *hookedBackend) Replace(ctx context.Context, replacements []*backend.Replacement) error {
 	b.at(ctx, "Replace")
 	return b.Memory.Replace(ctx, replacements)
 }
 
-func (b *backend) Hold(ctx context.Context, holds []*store.Hold) error {
-	b.at(ctx, "Hold")
-	return b.Memory.Hold(ctx, holds)
+func (b *hookedBackend) Acquire(ctx context.Context, holds []*backend.LeaseRequest) error {
+	b.at(ctx, "Acquire")
+	return b.Memory.Acquire(ctx, holds)
 }
 
-func (b *backend) Renew(ctx context.Context, holds []*store.Hold) error {
+func (b *hookedBackend) Renew(ctx context.Context, holds []*backend.LeaseRequest) error {
 	b.at(ctx, "Renew")
 	return b.Memory.Renew(ctx, holds)
 }
 
-func (b *backend) Release(ctx context.Context, holds []*store.Hold) error {
+func (b *hookedBackend) Release(ctx context.Context, holds []*backend.LeaseRequest) error {
 	b.at(ctx, "Release")
 	return b.Memory.Release(ctx, holds)
 }
 
-func (b *backend) Listen(ctx context.Context, ready func(), notice func(store.Notice)) error {
+func (b *hookedBackend) Listen(ctx context.Context, ready func(), notice func(backend.Notice)) error {
 	b.at(ctx, "Listen")
 	return b.Memory.Listen(ctx, ready, notice)
 }
 
 // A parted backend has parts that fail on their own.
-type parted struct{ *backend }
+type parted struct{ *hookedBackend }
 
-func (b parted) PartOf(string, string) string {
-	b.at(context.Background(), "PartOf")
+func (b parted) ShardOf(string, string) string {
+	b.at(context.Background(), "ShardOf")
 	return "part"
 }
 
-func (b *backend) Close() error { b.at(context.Background(), "Close"); return b.Memory.Close() }
+func (b *hookedBackend) Close() error { b.at(context.Background(), "Close"); return b.Memory.Close() }
 
 // events is a store whose events are the hook. It is lost again and again.
 func (x *scene) events() drill {
 	m := storetest.NewMemory()
-	s := must(store.New(m, store.Options{NoListen: true, FailureThreshold: 1, ProbeInterval: time.Second, OnEvent: func(store.Event) { x.hit() }}))
+	s := must(store.New(m, &store.Options{NoListen: true, FailureThreshold: 1, ProbeInterval: time.Second, OnEvent: func(store.Event) { x.hit() }}))
 	l := must(s.FixedWindow("l", limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Second}, nil))
 	x.then(func() { _ = s.Close() })
 	return drill{
@@ -426,22 +427,22 @@ var registryRows = []row{
 
 func storeRows() (rows []row) {
 	for _, method := range []string{"Decide", "Load", "Define", "Replace"} {
-		rows = append(rows, row{"store.Backend." + method, caught, func(x *scene) drill { return x.shared(method) }})
+		rows = append(rows, row{"backend.Backend." + method, caught, func(x *scene) drill { return x.shared(method) }})
 	}
-	for _, method := range []string{"Hold", "Renew", "Release"} {
-		rows = append(rows, row{"store.Backend." + method, caught, func(x *scene) drill { return x.lent(method) }})
+	for _, method := range []string{"Acquire", "Renew", "Release"} {
+		rows = append(rows, row{"backend.Backend." + method, caught, func(x *scene) drill { return x.lent(method) }})
 	}
-	rows = append(rows, row{"store.Parted.PartOf", ours, func(x *scene) drill { return x.shared("PartOf") }})
-	return append(rows, row{"store.Backend.Listen", ours, func(x *scene) drill { return x.shared("Listen") }})
+	rows = append(rows, row{"backend.Sharded.ShardOf", ours, func(x *scene) drill { return x.shared("ShardOf") }})
+	return append(rows, row{"backend.Backend.Listen", ours, func(x *scene) drill { return x.shared("Listen") }})
 }
 
 // backed is a store whose backend has that method as a hook.
 func (x *scene) backed(method string) *store.Store {
-	var b store.Backend = &backend{storetest.NewMemory(), x, method}
-	if method == "PartOf" {
-		b = parted{b.(*backend)}
+	var b backend.Backend = &hookedBackend{storetest.NewMemory(), x, method}
+	if method == "ShardOf" {
+		b = parted{b.(*hookedBackend)}
 	}
-	s := must(store.New(b, store.Options{NoListen: method != "Listen"}))
+	s := must(store.New(b, &store.Options{NoListen: method != "Listen"}))
 	x.then(func() { _ = s.Close() })
 	return s
 }

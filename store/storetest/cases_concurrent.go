@@ -8,14 +8,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 const contenders = 8
 
 // contend runs f as many times at once, at two instances, and fails with the first error.
-func (p *probe) contend(f func(i int, b store.Backend) error) {
-	instances := []store.Backend{p.b, p.another()}
+func (p *probe) contend(f func(i int, b backend.Backend) error) {
+	instances := []backend.Backend{p.b, p.another()}
 	errs := make([]error, contenders)
 	var all sync.WaitGroup
 	for i := range contenders {
@@ -36,10 +36,10 @@ var concurrentCases = []testCase{
 			for _, l := range timed(200) {
 				d, key := p.define(l), l.Kind.String()
 				var total atomic.Int64
-				p.contend(func(_ int, b store.Backend) error {
+				p.contend(func(_ int, b backend.Backend) error {
 					for range 40 {
-						batch := &store.Batch{Definition: d, Key: key, Asks: []store.Ask{take(1), upTo(2)}}
-						if err := b.Decide(p.ctx, []*store.Batch{batch}); err != nil {
+						batch := &backend.Batch{Definition: d, Key: key, Requests: []backend.Request{take(1), upTo(2)}}
+						if err := b.Decide(p.ctx, []*backend.Batch{batch}); err != nil {
 							return err
 						}
 						for _, n := range batch.Granted {
@@ -60,13 +60,13 @@ var concurrentCases = []testCase{
 				d := p.define(l)
 				d.Name += l.Kind.String()
 				var totals [keys]atomic.Int64
-				p.contend(func(i int, b store.Backend) error {
+				p.contend(func(i int, b backend.Backend) error {
 					random := rand.New(rand.NewPCG(uint64(i), 1))
 					for range 25 {
-						var batches []*store.Batch
+						var batches []*backend.Batch
 						for k := range keys {
 							if random.IntN(2) == 0 {
-								batches = append(batches, &store.Batch{Definition: d, Key: fmt.Sprintf("%02d", k), Asks: []store.Ask{take(1)}})
+								batches = append(batches, &backend.Batch{Definition: d, Key: fmt.Sprintf("%02d", k), Requests: []backend.Request{take(1)}})
 							}
 						}
 						sortBatches(batches)
@@ -94,12 +94,12 @@ var concurrentCases = []testCase{
 				var done atomic.Int64
 				p.takes(d, key, 1, 1, "it is full")
 				next := newer(d, nil)
-				p.contend(func(_ int, b store.Backend) error {
-					batch := &store.Batch{Definition: next, Key: key, Asks: []store.Ask{take(1)}}
-					if err := b.Decide(p.ctx, []*store.Batch{batch}); err != nil {
+				p.contend(func(_ int, b backend.Backend) error {
+					batch := &backend.Batch{Definition: next, Key: key, Requests: []backend.Request{take(1)}}
+					if err := b.Decide(p.ctx, []*backend.Batch{batch}); err != nil {
 						return err
 					}
-					if batch.Outcome == store.OldState {
+					if batch.Outcome == backend.OutdatedState {
 						ok, err := replaceOne(p.ctx, b, next, key, batch.State, next.Convert(batch.State))
 						if err != nil {
 							return err
@@ -108,11 +108,11 @@ var concurrentCases = []testCase{
 							done.Add(1)
 						}
 					}
-					return b.Decide(p.ctx, []*store.Batch{{Definition: next, Key: key, Asks: []store.Ask{charge(1)}}})
+					return b.Decide(p.ctx, []*backend.Batch{{Definition: next, Key: key, Requests: []backend.Request{charge(1)}}})
 				})
 				p.check(done.Load() == 1, "one of them has replaced the state", done.Load())
-				b := &store.Batch{Definition: next, Key: key, Asks: []store.Ask{take(0)}}
-				p.works("Decide", p.b.Decide(p.ctx, []*store.Batch{b}))
+				b := &backend.Batch{Definition: next, Key: key, Requests: []backend.Request{take(0)}}
+				p.works("Decide", p.b.Decide(p.ctx, []*backend.Batch{b}))
 				p.check(b.State.Missing >= 1+contenders, fmt.Sprintf("%d are missing", 1+contenders), describe(b))
 			}
 		},
@@ -122,10 +122,10 @@ var concurrentCases = []testCase{
 		run: func(p *probe) {
 			d := p.define(concurrency(3))
 			var held, most atomic.Int64
-			p.contend(func(i int, b store.Backend) error {
+			p.contend(func(i int, b backend.Backend) error {
 				for round := range 15 {
 					h := hold(d, "", fmt.Sprint(i, "-", round), 1+int64(round%2), time.Minute)
-					if err := b.Hold(p.ctx, []*store.Hold{h}); err != nil {
+					if err := b.Acquire(p.ctx, []*backend.LeaseRequest{h}); err != nil {
 						return err
 					}
 					if !h.OK {
@@ -135,7 +135,7 @@ var concurrentCases = []testCase{
 					for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
 					}
 					held.Add(-h.Permits)
-					if err := b.Release(p.ctx, []*store.Hold{late(h)}); err != nil {
+					if err := b.Release(p.ctx, []*backend.LeaseRequest{late(h)}); err != nil {
 						return err
 					}
 				}
@@ -150,14 +150,14 @@ var concurrentCases = []testCase{
 		run: func(p *probe) {
 			d := p.define(concurrency(5))
 			var granted [10]atomic.Int64
-			p.contend(func(i int, b store.Backend) error {
-				var holds []*store.Hold
+			p.contend(func(i int, b backend.Backend) error {
+				var holds []*backend.LeaseRequest
 				for k := range 10 {
 					for j := range 2 {
 						holds = append(holds, hold(d, fmt.Sprint(k), fmt.Sprint(i, "-", j), 1, time.Minute))
 					}
 				}
-				if err := b.Hold(p.ctx, holds); err != nil {
+				if err := b.Acquire(p.ctx, holds); err != nil {
 					return err
 				}
 				for j, h := range holds {

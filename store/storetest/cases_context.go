@@ -6,18 +6,18 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // methods are all methods that make a round trip, with something to do.
-func (p *probe) methods(d *store.Definition) map[string]func(ctx context.Context) error {
-	held := newer(d, func(d *store.Definition) { d.Limits = concurrency(5) })
+func (p *probe) methods(d *backend.Definition) map[string]func(ctx context.Context) error {
+	held := newer(d, func(d *backend.Definition) { d.Limits = concurrency(5) })
 	return map[string]func(ctx context.Context) error{
 		"Decide": func(ctx context.Context) error {
-			return p.b.Decide(ctx, []*store.Batch{{Definition: d, Key: "k", Asks: []store.Ask{take(1)}}})
+			return p.b.Decide(ctx, []*backend.Batch{{Definition: d, Key: "k", Requests: []backend.Request{take(1)}}})
 		},
 		"Replace": func(ctx context.Context) error {
-			_, err := replaceOne(ctx, p.b, d, "k", d.Fresh(d.Anchor), d.Fresh(d.Anchor))
+			_, err := replaceOne(ctx, p.b, d, "k", d.InitialState(d.Anchor), d.InitialState(d.Anchor))
 			return err
 		},
 		"Load": func(ctx context.Context) error {
@@ -25,14 +25,14 @@ func (p *probe) methods(d *store.Definition) map[string]func(ctx context.Context
 			return err
 		},
 		"Define": func(ctx context.Context) error { _, err := p.b.Define(ctx, 0, d); return err },
-		"Hold": func(ctx context.Context) error {
-			return p.b.Hold(ctx, []*store.Hold{hold(held, "h", "a", 1, time.Minute)})
+		"Acquire": func(ctx context.Context) error {
+			return p.b.Acquire(ctx, []*backend.LeaseRequest{hold(held, "h", "a", 1, time.Minute)})
 		},
 		"Renew": func(ctx context.Context) error {
-			return p.b.Renew(ctx, []*store.Hold{hold(held, "h", "a", 1, time.Minute)})
+			return p.b.Renew(ctx, []*backend.LeaseRequest{hold(held, "h", "a", 1, time.Minute)})
 		},
 		"Release": func(ctx context.Context) error {
-			return p.b.Release(ctx, []*store.Hold{hold(held, "h", "a", 1, time.Minute)})
+			return p.b.Release(ctx, []*backend.LeaseRequest{hold(held, "h", "a", 1, time.Minute)})
 		},
 	}
 }
@@ -59,7 +59,7 @@ var contextCases = []testCase{
 			canceled, cancel := context.WithCancel(p.ctx)
 			cancel()
 			ended := make(chan error, 1)
-			go func() { ended <- p.b.Listen(canceled, func() {}, func(store.Notice) {}) }()
+			go func() { ended <- p.b.Listen(canceled, func() {}, func(backend.Notice) {}) }()
 			select {
 			case err := <-ended:
 				p.check(err != nil, "Listen says why it ended", err)

@@ -4,22 +4,22 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // bucketOf are the limits of a bucket that is not refilled while a case runs.
-func bucketOf(permits, refill int64) store.Limits {
-	return store.Limits{Kind: store.KindTokenBucket, Permits: permits, Period: time.Hour.Microseconds(), Refill: refill}
+func bucketOf(permits, refill int64) backend.Limits {
+	return backend.Limits{Kind: backend.KindTokenBucket, Permits: permits, Period: time.Hour.Microseconds(), Refill: refill}
 }
 
 // slidingOf are the limits of a sliding window that does not slide while a case runs.
-func slidingOf(permits, segments int64) store.Limits {
-	return store.Limits{Kind: store.KindSlidingWindow, Permits: permits, Period: time.Hour.Microseconds(), Segments: segments}
+func slidingOf(permits, segments int64) backend.Limits {
+	return backend.Limits{Kind: backend.KindSlidingWindow, Permits: permits, Period: time.Hour.Microseconds(), Segments: segments}
 }
 
 // timed are limits of all kinds that a Batch may be about, of so many permits.
-func timed(permits int64) []store.Limits {
-	return []store.Limits{bucketOf(permits, 1), slowly(permits), slidingOf(permits, 5)}
+func timed(permits int64) []backend.Limits {
+	return []backend.Limits{bucketOf(permits, 1), slowly(permits), slidingOf(permits, 5)}
 }
 
 var decideCases = []testCase{
@@ -29,9 +29,9 @@ var decideCases = []testCase{
 			for _, l := range timed(4) {
 				d, key := p.define(l), l.Kind.String()
 				p.takes(d, key, 3, 3, "it is full")
-				p.takes(d, key, 2, store.Rejected, "1 is left")
+				p.takes(d, key, 2, backend.Rejected, "1 is left")
 				p.takes(d, key, 1, 1, "1 is left")
-				p.takes(d, key, 1, store.Rejected, "nothing is left")
+				p.takes(d, key, 1, backend.Rejected, "nothing is left")
 			}
 		},
 	},
@@ -42,7 +42,7 @@ var decideCases = []testCase{
 				d, key := p.define(l), l.Kind.String()
 				p.takes(d, key, 0, 0, "it is full")
 				p.takes(d, key, 1, 1, "the zero took nothing")
-				p.takes(d, key, 0, store.Rejected, "nothing is left")
+				p.takes(d, key, 0, backend.Rejected, "nothing is left")
 			}
 		},
 	},
@@ -51,18 +51,18 @@ var decideCases = []testCase{
 		run: func(p *probe) {
 			for _, l := range timed(5) {
 				d := p.define(l)
-				b := p.ask(d, l.Kind.String(), store.Ask{Min: 2, Max: 3}, store.Ask{Min: 3, Max: 9}, store.Ask{Min: 2, Max: 9}, upTo(1))
-				p.check(b.Granted[0] == 3 && b.Granted[1] == store.Rejected && b.Granted[2] == 2, "3 are granted, then of 2 none and all", describe(b))
+				b := p.ask(d, l.Kind.String(), backend.Request{Min: 2, Max: 3}, backend.Request{Min: 3, Max: 9}, backend.Request{Min: 2, Max: 9}, upTo(1))
+				p.check(b.Granted[0] == 3 && b.Granted[1] == backend.Rejected && b.Granted[2] == 2, "3 are granted, then of 2 none and all", describe(b))
 			}
 		},
 	},
 	{
 		name: "who waits behind somebody who is rejected is rejected",
 		run: func(p *probe) {
-			ifPrevious := store.Ask{Min: 1, Max: 1, IfPrevious: true}
+			ifPrevious := backend.Request{Min: 1, Max: 1, IfPrevious: true}
 			for _, l := range timed(4) {
 				b := p.ask(p.define(l), l.Kind.String(), ifPrevious, take(9), ifPrevious, ifPrevious, take(1), ifPrevious)
-				want := []int64{1, store.Rejected, store.Rejected, store.Rejected, 1, 1}
+				want := []int64{1, backend.Rejected, backend.Rejected, backend.Rejected, 1, 1}
 				p.check(fmt.Sprint(b.Granted) == fmt.Sprint(want), fmt.Sprint("granted is ", want), describe(b))
 			}
 		},
@@ -73,7 +73,7 @@ var decideCases = []testCase{
 			for _, l := range timed(4) {
 				d, key := p.define(l), l.Kind.String()
 				b := p.ask(d, key, charge(10), take(0))
-				p.check(b.Granted[0] == 10 && b.Granted[1] == store.Rejected && b.State.Missing == 10, "10 are missing of 4", describe(b))
+				p.check(b.Granted[0] == 10 && b.Granted[1] == backend.Rejected && b.State.Missing == 10, "10 are missing of 4", describe(b))
 			}
 		},
 	},
@@ -96,9 +96,9 @@ var decideCases = []testCase{
 		run: func(p *probe) {
 			d := p.define(bucketOf(6, 1))
 			loan := p.ask(d, "", lend(3))
-			p.check(loan.State.Held == 3, "3 are held", describe(loan))
+			p.check(loan.State.RefundFloor == 3, "3 are held", describe(loan))
 			b := p.ask(d, "", giveBack(1, markOf(loan.State)))
-			p.check(b.Granted[0] == 1 && b.State.Missing == 2 && b.State.Held == 2, "1 is given back of 3", describe(b))
+			p.check(b.Granted[0] == 1 && b.State.Missing == 2 && b.State.RefundFloor == 2, "1 is given back of 3", describe(b))
 			loan = p.ask(d, "", lend(2))
 			p.takes(d, "", 1, 1, "one is left")
 			b = p.ask(d, "", giveBack(2, markOf(loan.State)))
@@ -111,9 +111,9 @@ var decideCases = []testCase{
 			for _, l := range timed(5) {
 				d := p.define(l)
 				for range 3 {
-					var batches []*store.Batch
+					var batches []*backend.Batch
 					for i := range int64(200) {
-						batches = append(batches, &store.Batch{Definition: d, Key: fmt.Sprint(l.Kind, i), Asks: []store.Ask{take(1 + i%4), take(0)}})
+						batches = append(batches, &backend.Batch{Definition: d, Key: fmt.Sprint(l.Kind, i), Requests: []backend.Request{take(1 + i%4), take(0)}})
 					}
 					p.decide(batches...)
 				}
@@ -123,16 +123,16 @@ var decideCases = []testCase{
 	{
 		name: "limiters of all kinds are decided in one call",
 		run: func(p *probe) {
-			var definitions []*store.Definition
+			var definitions []*backend.Definition
 			for i, l := range timed(3) {
 				d := p.define(l)
 				d.Name += fmt.Sprint(i)
 				definitions = append(definitions, d)
 			}
 			for range 4 {
-				var batches []*store.Batch
+				var batches []*backend.Batch
 				for _, d := range definitions {
-					batches = append(batches, &store.Batch{Definition: d, Asks: []store.Ask{take(1)}}, &store.Batch{Definition: d, Key: "k", Asks: []store.Ask{upTo(2), take(1)}})
+					batches = append(batches, &backend.Batch{Definition: d, Requests: []backend.Request{take(1)}}, &backend.Batch{Definition: d, Key: "k", Requests: []backend.Request{upTo(2), take(1)}})
 				}
 				p.decide(batches...)
 			}
@@ -144,8 +144,8 @@ var decideCases = []testCase{
 			other := p.another()
 			for _, l := range timed(4) {
 				d, key := p.define(l), l.Kind.String()
-				for _, b := range []store.Backend{p.b, other, p.b, other, p.b} {
-					p.decideBy(b, &store.Batch{Definition: d, Key: key, Asks: []store.Ask{take(1)}})
+				for _, b := range []backend.Backend{p.b, other, p.b, other, p.b} {
+					p.decideBy(b, &backend.Batch{Definition: d, Key: key, Requests: []backend.Request{take(1)}})
 				}
 			}
 		},
@@ -154,7 +154,7 @@ var decideCases = []testCase{
 		name: "a call about nothing succeeds",
 		run: func(p *probe) {
 			p.works("Decide", p.b.Decide(p.ctx, nil))
-			p.works("Hold", p.b.Hold(p.ctx, nil))
+			p.works("Acquire", p.b.Acquire(p.ctx, nil))
 			p.works("Renew", p.b.Renew(p.ctx, nil))
 			p.works("Release", p.b.Release(p.ctx, nil))
 		},

@@ -5,51 +5,51 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // defines expects of Define that it does, or does not.
-func (p *probe) defines(b store.Backend, old int64, next *store.Definition, want bool, why string) {
+func (p *probe) defines(b backend.Backend, old int64, next *backend.Definition, want bool, why string) {
 	done, err := b.Define(p.ctx, old, next)
 	p.works("Define", err)
 	p.check(done == want, fmt.Sprintf("Define of %+v after version %d answers %v: %s", *next, old, want, why), done)
 }
 
-func (p *probe) loads(b store.Backend, name string) *store.Definition {
+func (p *probe) loads(b backend.Backend, name string) *backend.Definition {
 	d, _, err := b.Load(p.ctx, name)
 	p.works("Load", err)
 	return d
 }
 
 // loaded expects that this definition is in force.
-func (p *probe) loaded(b store.Backend, want *store.Definition) {
+func (p *probe) loaded(b backend.Backend, want *backend.Definition) {
 	d := p.loads(b, want.Name)
 	p.check(d != nil && *d == *want, fmt.Sprintf("the definition is %+v", *want), d)
 }
 
 // outdated expects that a question is decided by that definition, or if by is not 0 that it is not, because there is
 // one of that version.
-func (p *probe) outdated(b store.Backend, d *store.Definition, key string, lends bool, by int64, why string) {
-	outcome, version := store.Decided, by
+func (p *probe) outdated(b backend.Backend, d *backend.Definition, key string, lends bool, by int64, why string) {
+	outcome, version := backend.Decided, by
 	if lends {
 		h := hold(d, key, fmt.Sprint("id", key), 1, time.Minute)
-		p.works("Hold", b.Hold(p.ctx, []*store.Hold{h}))
+		p.works("Acquire", b.Acquire(p.ctx, []*backend.LeaseRequest{h}))
 		outcome, version = h.Outcome, h.Version
 	} else {
 		// Of the two, the one is the usual question and the other is not.
-		for _, asks := range [][]store.Ask{{take(1)}, {take(1), take(1)}} {
-			batch := &store.Batch{Definition: d, Key: key, Asks: asks, Granted: make([]int64, len(asks))}
-			p.works("Decide", b.Decide(p.ctx, []*store.Batch{batch}))
-			if outcome = batch.Outcome; outcome == store.Outdated {
+		for _, asks := range [][]backend.Request{{take(1)}, {take(1), take(1)}} {
+			batch := &backend.Batch{Definition: d, Key: key, Requests: asks, Granted: make([]int64, len(asks))}
+			p.works("Decide", b.Decide(p.ctx, []*backend.Batch{batch}))
+			if outcome = batch.Outcome; outcome == backend.OutdatedDefinition {
 				version = batch.State.Version
 			}
 		}
 	}
 	if by == 0 {
-		p.check(outcome == store.Decided, "version "+fmt.Sprint(d.Version)+" decides: "+why, outcome)
+		p.check(outcome == backend.Decided, "version "+fmt.Sprint(d.Version)+" decides: "+why, outcome)
 		return
 	}
-	p.check(outcome == store.Outdated && version == by, fmt.Sprintf("version %d is outdated by %d: %s", d.Version, by, why), fmt.Sprint(outcome, version))
+	p.check(outcome == backend.OutdatedDefinition && version == by, fmt.Sprintf("version %d is outdated by %d: %s", d.Version, by, why), fmt.Sprint(outcome, version))
 }
 
 var defineCases = []testCase{
@@ -67,7 +67,7 @@ var defineCases = []testCase{
 		run: func(p *probe) {
 			d := p.define(slowly(5))
 			p.defines(p.b, 0, d, true, "there is none")
-			other := newer(d, func(d *store.Definition) { d.Permits = 9 })
+			other := newer(d, func(d *backend.Definition) { d.Permits = 9 })
 			p.defines(p.b, 0, other, false, "there is one")
 			p.loaded(p.b, d)
 			p.loaded(p.another(), d)
@@ -80,8 +80,8 @@ var defineCases = []testCase{
 			p.defines(p.b, first.Version, first, false, "there is none that could be replaced")
 			p.check(p.loads(p.b, p.name) == nil, "there is still none", "one")
 			p.defines(p.b, 0, first, true, "there is none")
-			second := newer(first, func(d *store.Definition) { d.Permits = 6 })
-			third := newer(second, func(d *store.Definition) { d.Permits = 7 })
+			second := newer(first, func(d *backend.Definition) { d.Permits = 6 })
+			third := newer(second, func(d *backend.Definition) { d.Permits = 7 })
 			p.defines(p.another(), first.Version, second, true, "the first is in force")
 			p.defines(p.b, first.Version, third, false, "the second is in force")
 			p.defines(p.b, third.Version, third, false, "the second is in force")
@@ -99,7 +99,7 @@ var defineCases = []testCase{
 				d.Version = max(version+1, d.Version)
 				d.Anchor = []int64{0, -1, d.Anchor, -mostPeriod, mostPeriod}[i%5]
 				d.Reached = i%2 == 0
-				d.Origin = store.Origin{
+				d.Origin = backend.Origin{
 					Generation: int64(i) << 45, Explicit: i%3 == 0, Made: d.Version - 5, By: fmt.Sprint(i, " a1b2-"), Past: "0123abcd ffffffff",
 				}
 				p.defines(p.b, version, d, true, "the one before is in force")
@@ -115,9 +115,9 @@ var defineCases = []testCase{
 				old := p.define(l)
 				old.Name = fmt.Sprint(p.name, i)
 				p.defines(p.b, 0, old, true, "there is none")
-				lends := l.Kind == store.KindConcurrency
+				lends := l.Kind == backend.KindConcurrency
 				p.outdated(p.b, old, "used", lends, 0, "it is in force")
-				next := newer(old, func(d *store.Definition) { d.Permits = 2 })
+				next := newer(old, func(d *backend.Definition) { d.Permits = 2 })
 				p.defines(p.another(), old.Version, next, true, "the first is in force")
 				for key := range 300 {
 					p.outdated(p.b, old, fmt.Sprint(key), lends, next.Version, "the key has no state")
@@ -132,7 +132,7 @@ var defineCases = []testCase{
 	{
 		name: "of many who define at once one does (ConcurrentSafe)",
 		run: func(p *probe) {
-			instances := []store.Backend{p.b, p.another()}
+			instances := []backend.Backend{p.b, p.another()}
 			version := int64(0)
 			for range 5 {
 				done := make([]bool, 8)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 var holdCases = []testCase{
@@ -39,7 +39,7 @@ var holdCases = []testCase{
 		name: "of the holds of one call some are granted",
 		run: func(p *probe) {
 			d := p.define(concurrency(2))
-			var holds []*store.Hold
+			var holds []*backend.LeaseRequest
 			for i := range 5 {
 				holds = append(holds, hold(d, "k", fmt.Sprint(i), 1, time.Minute), hold(d, "l", fmt.Sprint(i), 1, time.Minute))
 			}
@@ -60,7 +60,7 @@ var holdCases = []testCase{
 		name: "many holds are released and renewed in one call",
 		run: func(p *probe) {
 			d := p.define(concurrency(3))
-			var holds, again []*store.Hold
+			var holds, again []*backend.LeaseRequest
 			for i := range 60 {
 				holds = append(holds, hold(d, fmt.Sprint(i%20), fmt.Sprint(i), 1, time.Minute))
 			}
@@ -105,7 +105,7 @@ var holdCases = []testCase{
 				if i%5 == 4 {
 					h.TTL = 1 // it runs out at once
 				}
-				p.holds([]store.Backend{p.b, other}[i%2], h)
+				p.holds([]backend.Backend{p.b, other}[i%2], h)
 				p.check(h.OK, "a Hold is granted: all others were released", fmt.Sprintf("%+v", *h))
 				p.check(h.Fence > last, fmt.Sprintf("the fence is larger than %d", last), h.Fence)
 				last = h.Fence
@@ -171,11 +171,11 @@ var holdCases = []testCase{
 		name: "under a lowered limit what is held counts",
 		run: func(p *probe) {
 			d := p.define(concurrency(3))
-			var held []*store.Hold
+			var held []*backend.LeaseRequest
 			for i := range int64(3) {
 				held = append(held, p.granted(hold(d, "", fmt.Sprint(i), 1, time.Minute), i+1, "it fits"))
 			}
-			less := newer(d, func(d *store.Definition) { d.Permits = 1 })
+			less := newer(d, func(d *backend.Definition) { d.Permits = 1 })
 			for i, h := range held {
 				p.rejected(hold(less, "", "new", 1, time.Minute), int64(3-i), "1 at the most is held under the new limit")
 				p.rejected(hold(less, "", "zero", 0, time.Minute), int64(3-i), "1 at the most is held under the new limit")
@@ -183,7 +183,7 @@ var holdCases = []testCase{
 			}
 			p.granted(hold(less, "", "new", 1, time.Minute), 1, "nothing is held any more")
 			p.rejected(hold(less, "", "another", 1, time.Minute), 1, "1 at the most is held under the new limit")
-			more := newer(less, func(d *store.Definition) { d.Permits = 2 })
+			more := newer(less, func(d *backend.Definition) { d.Permits = 2 })
 			p.granted(hold(more, "", "another", 1, time.Minute), 2, "the limit was raised")
 		},
 	},
@@ -191,11 +191,11 @@ var holdCases = []testCase{
 		name: "a hold by an older definition than others have asked by is not asked",
 		run: func(p *probe) {
 			d := p.define(concurrency(3))
-			less := newer(d, func(d *store.Definition) { d.Permits = 1 })
+			less := newer(d, func(d *backend.Definition) { d.Permits = 1 })
 			a := p.granted(hold(less, "", "a", 1, time.Minute), 1, "nothing was held")
 			h := hold(d, "", "b", 1, time.Minute)
-			p.works("Hold", p.b.Hold(p.ctx, []*store.Hold{h}))
-			p.check(h.Outcome == store.Outdated && !h.OK && h.Version == less.Version, "the definition is outdated", fmt.Sprintf("%+v", *h))
+			p.works("Acquire", p.b.Acquire(p.ctx, []*backend.LeaseRequest{h}))
+			p.check(h.Outcome == backend.OutdatedDefinition && !h.OK && h.Version == less.Version, "the definition is outdated", fmt.Sprintf("%+v", *h))
 			p.rejected(hold(less, "", "b", 1, time.Minute), 1, "a is held, and nothing else")
 			p.released(a)
 		},
@@ -218,12 +218,12 @@ var holdCases = []testCase{
 			p.holds(p.b, none, one)
 			p.check(none.OK && none.InUse == 0, "it asks whether one is free", fmt.Sprintf("%+v", *none))
 			p.check(one.OK && one.InUse == 1, "the other key's is granted", fmt.Sprintf("%+v", *one))
-			for _, ask := range []func(store.Backend, ...*store.Hold){p.renews, p.releases} {
+			for _, ask := range []func(backend.Backend, ...*backend.LeaseRequest){p.renews, p.releases} {
 				never, again := late(none), late(one)
 				again.Permits = -1
 				ask(p.b, never, again)
-				p.check(never.Outcome == store.Decided && !never.OK, "nothing was leased", fmt.Sprintf("%+v", *never))
-				p.check(again.Outcome == store.Decided && again.OK, "the other lease is found", fmt.Sprintf("%+v", *again))
+				p.check(never.Outcome == backend.Decided && !never.OK, "nothing was leased", fmt.Sprintf("%+v", *never))
+				p.check(again.Outcome == backend.Decided && again.OK, "the other lease is found", fmt.Sprintf("%+v", *again))
 			}
 			p.granted(hold(d, "k", "all", 2, time.Minute), 2, "nothing was held")
 			p.granted(hold(d, "l", "all", 2, time.Minute), 2, "what was held was released")

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // oddKeys are keys that a store could mistake for others, or cut short. A key is any bytes.
@@ -35,9 +35,9 @@ var keyCases = []testCase{
 				d := p.define(l)
 				d.Name += l.Kind.String()
 				for range 2 {
-					var batches []*store.Batch
+					var batches []*backend.Batch
 					for i, key := range oddKeys() {
-						batches = append(batches, &store.Batch{Definition: d, Key: key, Asks: []store.Ask{take(int64(i) + 1)}})
+						batches = append(batches, &backend.Batch{Definition: d, Key: key, Requests: []backend.Request{take(int64(i) + 1)}})
 					}
 					p.decide(batches...)
 				}
@@ -48,13 +48,13 @@ var keyCases = []testCase{
 		name: "a name is a name, and no other name or key",
 		run: func(p *probe) {
 			for range 2 {
-				var batches []*store.Batch
+				var batches []*backend.Batch
 				for i, name := range oddNames() {
 					d := p.define(slowly(1000))
 					d.Version, d.Anchor = 1, 0
 					d.Name = p.name + name
 					for j, key := range []string{"", "b", "b:c", ":b", "{b}", "}b"} {
-						batches = append(batches, &store.Batch{Definition: d, Key: key, Asks: []store.Ask{take(int64(6*i + j + 1))}})
+						batches = append(batches, &backend.Batch{Definition: d, Key: key, Requests: []backend.Request{take(int64(6*i + j + 1))}})
 					}
 				}
 				p.decide(batches...)
@@ -79,7 +79,7 @@ var keyCases = []testCase{
 		name: "leases of a key with any bytes are of no other key",
 		run: func(p *probe) {
 			d := p.define(concurrency(1))
-			var first, again, renewed []*store.Hold
+			var first, again, renewed []*backend.LeaseRequest
 			for i, key := range oddKeys() {
 				first = append(first, hold(d, key, fmt.Sprint(p.name, "-", i), 1, time.Minute))
 				again = append(again, hold(d, key, fmt.Sprint(p.name, "+", i), 1, time.Minute))

@@ -148,8 +148,8 @@ var leaseCases = []testCase{
 			p.granted(hold(d, "", "c", 1, time.Hour), 3, "1 was left")
 			for _, permits := range []int64{1, 0} {
 				h := p.rejected(hold(d, "", "d", permits, time.Minute), 3, "nothing is left")
-				p.check(h.NextEnd == 0 || h.NextEnd <= b.TTL && h.NextEnd >= b.TTL-time.Since(begin).Microseconds()-2000,
-					"the first lease ends in a minute, or it is not known", h.NextEnd)
+				p.check(h.NextExpiry == 0 || h.NextExpiry <= b.TTL && h.NextExpiry >= b.TTL-time.Since(begin).Microseconds()-2000,
+					"the first lease ends in a minute, or it is not known", h.NextExpiry)
 			}
 		},
 	},

@@ -7,12 +7,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // A listening is a call of Listen that goes on.
 type listening struct {
-	notices chan store.Notice
+	notices chan backend.Notice
 	ready   chan struct{}
 	ended   chan error
 	readies atomic.Int32
@@ -22,9 +22,9 @@ type listening struct {
 }
 
 // listen calls Listen, and returns when it is ready.
-func (p *probe) listen(b store.Backend) *listening {
+func (p *probe) listen(b backend.Backend) *listening {
 	ctx, cancel := context.WithCancel(p.ctx)
-	l := &listening{notices: make(chan store.Notice, 10_000), ready: make(chan struct{}), ended: make(chan error, 1), stop: cancel}
+	l := &listening{notices: make(chan backend.Notice, 10_000), ready: make(chan struct{}), ended: make(chan error, 1), stop: cancel}
 	go func() {
 		l.ended <- b.Listen(ctx, func() {
 			if l.readies.Add(1) == 1 {
@@ -44,7 +44,7 @@ func (p *probe) listen(b store.Backend) *listening {
 	return l
 }
 
-func (l *listening) notice(n store.Notice) {
+func (l *listening) notice(n backend.Notice) {
 	if l.at.Add(1) > 1 {
 		l.both.Store(true)
 	}
@@ -53,7 +53,7 @@ func (l *listening) notice(n store.Notice) {
 }
 
 // hears waits for a notice. It may come twice, and others may come before it.
-func (p *probe) hears(l *listening, want store.Notice, why string) {
+func (p *probe) hears(l *listening, want backend.Notice, why string) {
 	late := time.After(p.patience)
 	for {
 		select {
@@ -90,11 +90,11 @@ var listenCases = []testCase{
 			mine, theirs := p.listen(p.b), p.listen(other)
 			first := p.define(slowly(5))
 			p.defines(p.b, 0, first, true, "there is none")
-			p.hears(mine, store.Notice{Name: p.name}, "it was defined by the same instance")
-			p.hears(theirs, store.Notice{Name: p.name}, "it was defined by another instance")
+			p.hears(mine, backend.Notice{Name: p.name}, "it was defined by the same instance")
+			p.hears(theirs, backend.Notice{Name: p.name}, "it was defined by another instance")
 			p.defines(other, first.Version, newer(first, nil), true, "the first is in force")
-			p.hears(mine, store.Notice{Name: p.name}, "it was defined by another instance")
-			p.hears(theirs, store.Notice{Name: p.name}, "it was defined by the same instance")
+			p.hears(mine, backend.Notice{Name: p.name}, "it was defined by another instance")
+			p.hears(theirs, backend.Notice{Name: p.name}, "it was defined by the same instance")
 			p.ends(mine)
 			p.ends(theirs)
 		},
@@ -108,9 +108,9 @@ var listenCases = []testCase{
 			for i, key := range []string{"", "k", "k:l"} {
 				h := p.granted(hold(d, key, fmt.Sprint(i), 1, time.Minute), 1, "nothing was held")
 				p.rejected(waiting(d, key), 1, "it is held")
-				p.releases([]store.Backend{p.b, other}[i%2], late(h))
+				p.releases([]backend.Backend{p.b, other}[i%2], late(h))
 				for _, l := range []*listening{mine, theirs} {
-					p.hears(l, store.Notice{Name: p.name, Key: key, Released: true}, "a permit was released")
+					p.hears(l, backend.Notice{Name: p.name, Key: key, Released: true}, "a permit was released")
 				}
 			}
 			p.ends(mine)
@@ -127,16 +127,16 @@ var listenCases = []testCase{
 				h := p.granted(hold(d, "k", fmt.Sprint(i), 1, time.Minute), 1, "nothing was held")
 				p.rejected(waiting(d, "k"), 1, "it is held")
 				p.released(h)
-				p.hears(l, store.Notice{Name: d.Name, Key: "k", Released: true}, "a permit was released")
+				p.hears(l, backend.Notice{Name: d.Name, Key: "k", Released: true}, "a permit was released")
 				p.defines(p.b, 0, d, true, "there is none")
-				p.hears(l, store.Notice{Name: d.Name}, "it was defined")
+				p.hears(l, backend.Notice{Name: d.Name}, "it was defined")
 			}
 			for i, key := range oddKeys() {
 				d := p.define(concurrency(1))
 				h := p.granted(hold(d, key, fmt.Sprint(i), 1, time.Minute), 1, "nothing was held")
 				p.rejected(waiting(d, key), 1, "it is held")
 				p.released(h)
-				p.hears(l, store.Notice{Name: d.Name, Key: key, Released: true}, "a permit was released")
+				p.hears(l, backend.Notice{Name: d.Name, Key: key, Released: true}, "a permit was released")
 			}
 			p.ends(l)
 		},
@@ -148,7 +148,7 @@ var listenCases = []testCase{
 			ctx, cancel := context.WithCancel(p.ctx)
 			ready, ended := make(chan struct{}), make(chan error, 1)
 			go func() {
-				ended <- p.b.Listen(ctx, func() { close(ready) }, func(store.Notice) { <-slow })
+				ended <- p.b.Listen(ctx, func() { close(ready) }, func(backend.Notice) { <-slow })
 			}()
 			select {
 			case <-ready:
@@ -163,7 +163,7 @@ var listenCases = []testCase{
 					p.defines(p.b, version, d, true, "the one before is in force")
 					version = d.Version
 				}
-				p.hears(l, store.Notice{Name: p.name}, "it was defined")
+				p.hears(l, backend.Notice{Name: p.name}, "it was defined")
 				p.ends(l)
 			}
 			close(slow)
@@ -174,7 +174,7 @@ var listenCases = []testCase{
 	{
 		name: "a Backend that cannot listen says so", lacks: Listen,
 		run: func(p *probe) {
-			err := p.b.Listen(p.ctx, func() { p.note("Listen is never ready", "ready was called") }, func(store.Notice) {})
+			err := p.b.Listen(p.ctx, func() { p.note("Listen is never ready", "ready was called") }, func(backend.Notice) {})
 			p.check(errors.Is(err, errors.ErrUnsupported), "Listen returns errors.ErrUnsupported", err)
 		},
 	},

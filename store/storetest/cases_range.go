@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 const (
@@ -14,14 +14,14 @@ const (
 )
 
 // extremes are the limits at the ends of what is possible.
-func extremes() (list []store.Limits) {
+func extremes() (list []backend.Limits) {
 	for _, permits := range []int64{1, mostPermits - 1, mostPermits} {
 		for _, period := range []int64{1, mostPeriod} {
 			list = append(list,
-				store.Limits{Kind: store.KindTokenBucket, Permits: permits, Period: period, Refill: 1},
-				store.Limits{Kind: store.KindTokenBucket, Permits: permits, Period: period, Refill: permits},
-				store.Limits{Kind: store.KindFixedWindow, Permits: permits, Period: period},
-				store.Limits{Kind: store.KindSlidingWindow, Permits: permits, Period: max(period/1000, 1), Segments: 1000},
+				backend.Limits{Kind: backend.KindTokenBucket, Permits: permits, Period: period, Refill: 1},
+				backend.Limits{Kind: backend.KindTokenBucket, Permits: permits, Period: period, Refill: permits},
+				backend.Limits{Kind: backend.KindFixedWindow, Permits: permits, Period: period},
+				backend.Limits{Kind: backend.KindSlidingWindow, Permits: permits, Period: max(period/1000, 1), Segments: 1000},
 			)
 		}
 	}
@@ -60,7 +60,7 @@ var rangeCases = []testCase{
 			for i, l := range timed(5) {
 				d, key := p.define(l), fmt.Sprint(i)
 				b := p.ask(d, key, take(3))
-				p.ask(d, key, charge(-1), take(-1), store.Ask{Min: -3, Max: 1})
+				p.ask(d, key, charge(-1), take(-1), backend.Request{Min: -3, Max: 1})
 				p.ask(d, key, lend(-1), refund(-1, markOf(b.State)), giveBack(-1, markOf(b.State)))
 				p.ask(d, key, take(-1))
 				p.ask(d, key, take(2), take(1))

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // replaces expects of Replace that it does, or does not.
-func (p *probe) replaces(d *store.Definition, key string, old, next store.State, want bool, why string) {
+func (p *probe) replaces(d *backend.Definition, key string, old, next backend.State, want bool, why string) {
 	done, err := replaceOne(p.ctx, p.b, d, key, old, next)
 	p.works("Replace", err)
 	p.check(done == want, fmt.Sprintf("Replace of %+v by %+v answers %v: %s", old, next, want, why), done)
@@ -18,45 +18,45 @@ func (p *probe) replaces(d *store.Definition, key string, old, next store.State,
 }
 
 // replaceOne replaces one state.
-func replaceOne(ctx context.Context, b store.Backend, d *store.Definition, key string, old, next store.State) (bool, error) {
-	r := &store.Replacement{Definition: d, Key: key, Old: old, Next: next}
-	if err := b.Replace(ctx, []*store.Replacement{r}); err != nil {
+func replaceOne(ctx context.Context, b backend.Backend, d *backend.Definition, key string, old, next backend.State) (bool, error) {
+	r := &backend.Replacement{Definition: d, Key: key, Old: old, Next: next}
+	if err := b.Replace(ctx, []*backend.Replacement{r}); err != nil {
 		return false, err
 	}
-	if r.Outcome != store.Decided {
+	if r.Outcome != backend.Decided {
 		return false, fmt.Errorf("outcome %d: %w", r.Outcome, r.Err)
 	}
 	return r.Done, nil
 }
 
 // oldState expects that a key has a state of an older definition, and returns it.
-func (p *probe) oldState(d *store.Definition, key string) store.State {
+func (p *probe) oldState(d *backend.Definition, key string) backend.State {
 	b := p.ask(d, key, take(1))
-	p.check(b.Outcome == store.OldState, "the state is handed out: it is of an older definition", describe(b))
+	p.check(b.Outcome == backend.OutdatedState, "the state is handed out: it is of an older definition", describe(b))
 	return b.State
 }
 
 // differing are states that are not s, each by one thing.
-func differing(s store.State) (list []store.State) {
-	changes := []func(*store.State){
-		func(s *store.State) { s.Missing++ },
-		func(s *store.State) { s.Line-- },
-		func(s *store.State) { s.Version-- },
+func differing(s backend.State) (list []backend.State) {
+	changes := []func(*backend.State){
+		func(s *backend.State) { s.Missing++ },
+		func(s *backend.State) { s.Tick-- },
+		func(s *backend.State) { s.Version-- },
 	}
-	if s.Kind == store.KindTokenBucket {
-		changes = append(changes, func(s *store.State) { s.Held++ })
+	if s.Kind == backend.KindTokenBucket {
+		changes = append(changes, func(s *backend.State) { s.RefundFloor++ })
 	}
 	for i := range s.Taken {
 		changes = append(changes,
-			func(s *store.State) { s.Taken[i].Permits++ },
-			func(s *store.State) { s.Taken[i].Line-- })
+			func(s *backend.State) { s.Taken[i].Permits++ },
+			func(s *backend.State) { s.Taken[i].Tick-- })
 	}
 	if len(s.Taken) > 0 {
-		changes = append(changes, func(s *store.State) { s.Taken = s.Taken[1:] })
+		changes = append(changes, func(s *backend.State) { s.Taken = s.Taken[1:] })
 	}
 	for _, change := range changes {
 		other := s
-		other.Taken = append([]store.Segment(nil), s.Taken...)
+		other.Taken = append([]backend.Segment(nil), s.Taken...)
 		change(&other)
 		list = append(list, other)
 	}
@@ -64,10 +64,10 @@ func differing(s store.State) (list []store.State) {
 }
 
 // crowded is a state with something taken in every second of many segments.
-func crowded(d *store.Definition, now int64) store.State {
-	s := d.Fresh(now)
+func crowded(d *backend.Definition, now int64) backend.State {
+	s := d.InitialState(now)
 	for i := d.Segments - 1; i >= 0; i -= 2 {
-		s.Taken = append(s.Taken, store.Segment{Line: s.Line - i, Permits: 1 + i%7})
+		s.Taken = append(s.Taken, backend.Segment{Tick: s.Tick - i, Permits: 1 + i%7})
 		s.Missing += 1 + i%7
 	}
 	return s
@@ -97,7 +97,7 @@ var replaceCases = []testCase{
 				next := newer(d, nil)
 				p.takes(next, key, 2, 2, "it is full")
 				b := p.ask(d, key, take(1))
-				p.check(b.Outcome == store.Outdated, "the definition is outdated", describe(b))
+				p.check(b.Outcome == backend.OutdatedDefinition, "the definition is outdated", describe(b))
 				p.takes(next, key, 3, 3, "nothing was asked by the older definition")
 			}
 		},
@@ -109,12 +109,12 @@ var replaceCases = []testCase{
 				for _, to := range timed(7) {
 					d, key := p.define(l), fmt.Sprint(l.Kind, to.Kind)
 					p.takes(d, key, 2, 2, "it is full")
-					next := newer(d, func(d *store.Definition) { d.Limits = to })
+					next := newer(d, func(d *backend.Definition) { d.Limits = to })
 					old := p.oldState(next, key)
 					p.replaces(next, key, old, next.Convert(old), true, "it is what is stored")
 					p.replaces(next, key, old, next.Convert(old), false, "it has been replaced")
 					p.takes(next, key, 5, 5, "2 of 7 are taken")
-					p.takes(next, key, 1, store.Rejected, "nothing is left")
+					p.takes(next, key, 1, backend.Rejected, "nothing is left")
 				}
 			}
 		},
@@ -153,7 +153,7 @@ var replaceCases = []testCase{
 				p.replaces(last, "k", all[i], last.Convert(old), false, "it is not what is stored")
 			}
 			p.replaces(last, "k", old, last.Convert(old), true, "it is what is stored")
-			p.takes(last, "k", 1, store.Rejected, "more was taken than there is")
+			p.takes(last, "k", 1, backend.Rejected, "more was taken than there is")
 		},
 	},
 	{
@@ -163,7 +163,7 @@ var replaceCases = []testCase{
 				d, key := p.define(l), l.Kind.String()
 				p.takes(d, key, 5, 5, "it is full")
 				next := newer(d, nil)
-				p.replaces(next, key, p.oldState(next, key), next.Fresh(p.now()), true, "it is what is stored")
+				p.replaces(next, key, p.oldState(next, key), next.InitialState(p.now()), true, "it is what is stored")
 				p.takes(next, key, 5, 5, "it is full")
 			}
 		},
@@ -172,25 +172,25 @@ var replaceCases = []testCase{
 		name: "many states are replaced in one call, each if it is what is stored",
 		run: func(p *probe) {
 			d := p.define(slidingOf(9, 6))
-			next := newer(d, func(d *store.Definition) { d.Permits = 12 })
-			var all []*store.Replacement
+			next := newer(d, func(d *backend.Definition) { d.Permits = 12 })
+			var all []*backend.Replacement
 			for i := range 40 {
 				key := fmt.Sprintf("k%02d", i)
 				for range i % 3 {
 					p.takes(d, key, 2, 2, "it is full")
 				}
-				old := d.Fresh(p.now())
+				old := d.InitialState(p.now())
 				if i%3 > 0 {
 					old = p.oldState(next, key)
 				}
 				if i%4 == 3 {
 					old.Missing++
 				}
-				all = append(all, &store.Replacement{Definition: next, Key: key, Old: old, Next: next.Convert(old)})
+				all = append(all, &backend.Replacement{Definition: next, Key: key, Old: old, Next: next.Convert(old)})
 			}
 			p.works("Replace", p.b.Replace(p.ctx, all))
 			for i, r := range all {
-				p.check(r.Outcome == store.Decided && r.Done == (i%3 > 0 && i%4 != 3), "what is stored is replaced, and nothing else", fmt.Sprintf("%d: %+v", i, *r))
+				p.check(r.Outcome == backend.Decided && r.Done == (i%3 > 0 && i%4 != 3), "what is stored is replaced, and nothing else", fmt.Sprintf("%d: %+v", i, *r))
 				if r.Done {
 					p.model[target{next.Name, r.Key}] = r.Next
 					p.takes(next, r.Key, 12-int64(2*(i%3)), 12-int64(2*(i%3)), "the rest of 12 is there")
@@ -205,13 +205,13 @@ var replaceCases = []testCase{
 			next := newer(d, nil)
 			p.takes(d, "b", 1, 1, "it is full")
 			p.takes(next, "c", 1, 1, "it is full")
-			outdated := newer(d, func(d *store.Definition) { d.Version -= 2 })
+			outdated := newer(d, func(d *backend.Definition) { d.Version -= 2 })
 			p.takes(next, "d", 1, 1, "it is full")
 			p.decide(
-				&store.Batch{Definition: next, Key: "a", Asks: []store.Ask{take(1)}},
-				&store.Batch{Definition: next, Key: "b", Asks: []store.Ask{take(1)}},
-				&store.Batch{Definition: next, Key: "c", Asks: []store.Ask{take(1), take(2)}},
-				&store.Batch{Definition: outdated, Key: "d", Asks: []store.Ask{take(1)}},
+				&backend.Batch{Definition: next, Key: "a", Requests: []backend.Request{take(1)}},
+				&backend.Batch{Definition: next, Key: "b", Requests: []backend.Request{take(1)}},
+				&backend.Batch{Definition: next, Key: "c", Requests: []backend.Request{take(1), take(2)}},
+				&backend.Batch{Definition: outdated, Key: "d", Requests: []backend.Request{take(1)}},
 			)
 		},
 	},

@@ -4,16 +4,16 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // fast are limits all of which come back in that time.
-func fast(permits int64, in time.Duration) []store.Limits {
+func fast(permits int64, in time.Duration) []backend.Limits {
 	period := in.Microseconds()
-	return []store.Limits{
-		{Kind: store.KindTokenBucket, Permits: permits, Period: period / 5, Refill: (permits + 4) / 5},
-		{Kind: store.KindFixedWindow, Permits: permits, Period: period},
-		{Kind: store.KindSlidingWindow, Permits: permits, Period: period / 4, Segments: 4},
+	return []backend.Limits{
+		{Kind: backend.KindTokenBucket, Permits: permits, Period: period / 5, Refill: (permits + 4) / 5},
+		{Kind: backend.KindFixedWindow, Permits: permits, Period: period},
+		{Kind: backend.KindSlidingWindow, Permits: permits, Period: period / 4, Segments: 4},
 	}
 }
 
@@ -61,7 +61,7 @@ var timeCases = []testCase{
 				d := p.define(l)
 				d.Name += fmt.Sprint(i)
 				first := p.takes(d, "k", 6, 6, "it is full")
-				next := newer(d, func(d *store.Definition) { d.Permits = 9 })
+				next := newer(d, func(d *backend.Definition) { d.Permits = 9 })
 				// A newer definition shows whether anything is stored, and changes nothing. That
 				// it is kept is for the model to say, which knows until when.
 				full := d.FullAt(first.State)

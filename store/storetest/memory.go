@@ -7,11 +7,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
-// A Memory is a [store.Backend] in memory, for tests: it decides with
-// [store.Definition.Decide], so what it does is right by definition. Its clock is
+// A Memory is a [backend.Backend] in memory, for tests: it decides with
+// [backend.Definition.Decide], so what it does is right by definition. Its clock is
 // time.Now, which is fake inside testing/synctest; there it must be made inside the
 // bubble. Several Stores can share one Memory, and are then like several instances of a
 // service.
@@ -23,8 +23,8 @@ type Memory struct {
 
 	mu          sync.Mutex
 	step        int64 // µs by which the server's clock is ahead of ours
-	definitions map[string]*store.Definition
-	states      map[target]store.State
+	definitions map[string]*backend.Definition
+	states      map[target]backend.State
 	rooms       map[target]*room
 	fence       int64 // the last one: of all keys, and never again the same
 	sweepAt     int   // how many keys there are when the full ones are looked for
@@ -42,7 +42,7 @@ func NewMemory() *Memory {
 	return m
 }
 
-var _ store.Backend = (*Memory)(nil)
+var _ backend.Backend = (*Memory)(nil)
 
 // Now is the server's time in microseconds since 1970.
 func (m *Memory) Now() int64 {
@@ -69,8 +69,8 @@ func (m *Memory) Forget() {
 }
 
 func (m *Memory) forget() {
-	m.definitions = map[string]*store.Definition{}
-	m.states = map[target]store.State{}
+	m.definitions = map[string]*backend.Definition{}
+	m.states = map[target]backend.State{}
 	m.rooms = map[target]*room{}
 }
 
@@ -86,7 +86,7 @@ func (m *Memory) Keys() int {
 // sweep drops the keys that are as if they had never been used.
 func (m *Memory) sweep() {
 	now := m.now()
-	maps.DeleteFunc(m.states, func(_ target, s store.State) bool { return fullAt(s) <= now })
+	maps.DeleteFunc(m.states, func(_ target, s backend.State) bool { return fullAt(s) <= now })
 	maps.DeleteFunc(m.rooms, func(_ target, r *room) bool { r.expire(now); return len(r.leases) == 0 })
 	m.sweepAt = 2*(len(m.states)+len(m.rooms)) + 1000
 }
@@ -97,52 +97,52 @@ func (m *Memory) sweepIfLarge() {
 	}
 }
 
-// fullAt is [store.Definition.FullAt] by the grid that the state was written under.
-func fullAt(s store.State) int64 {
-	d := store.Definition{
-		Limits: store.Limits{Kind: s.Kind, Period: s.Period, Refill: s.Refill, Segments: s.Segments},
+// fullAt is [backend.Definition.FullAt] by the grid that the state was written under.
+func fullAt(s backend.State) int64 {
+	d := backend.Definition{
+		Limits: backend.Limits{Kind: s.Kind, Period: s.Period, Refill: s.Refill, Segments: s.Segments},
 		Anchor: s.Anchor,
 	}
 	return d.FullAt(s)
 }
 
 // Decide decides all batches.
-func (m *Memory) Decide(ctx context.Context, batches []*store.Batch) error {
+func (m *Memory) Decide(ctx context.Context, batches []*backend.Batch) error {
 	return roundTrip(ctx, m, "Decide", m.reachBatches(ctx, batches), m.decide)
 }
 
-func (m *Memory) decide(b *store.Batch) {
+func (m *Memory) decide(b *backend.Batch) {
 	k := target{b.Definition.Name, b.Key}
 	b.Now = m.now()
 	s, ok := m.stored(k, b.Now)
 	switch d := m.definitions[k.name]; {
 	case d != nil && d.Version > b.Definition.Version:
-		b.Outcome, b.State, b.Granted = store.Outdated, store.State{Grid: store.Grid{Version: d.Version}}, nil
+		b.Outcome, b.State, b.Granted = backend.OutdatedDefinition, backend.State{Schedule: backend.Schedule{Version: d.Version}}, nil
 		return
 	case !ok:
-		s = b.Definition.Fresh(b.Now)
+		s = b.Definition.InitialState(b.Now)
 	case s.Version > b.Definition.Version:
-		b.Outcome, b.State, b.Granted = store.Outdated, s, nil
+		b.Outcome, b.State, b.Granted = backend.OutdatedDefinition, s, nil
 		return
 	case s.Version < b.Definition.Version:
-		b.Outcome, b.State, b.Granted = store.OldState, s, nil
+		b.Outcome, b.State, b.Granted = backend.OutdatedState, s, nil
 		return
 	}
-	b.Outcome = store.Decided
-	b.Granted = make([]int64, len(b.Asks))
-	b.State = b.Definition.Decide(s, b.Now, b.Asks, b.Granted)
+	b.Outcome = backend.Decided
+	b.Granted = make([]int64, len(b.Requests))
+	b.State = b.Definition.Decide(s, b.Now, b.Requests, b.Granted)
 	m.store(k, b.State, b.Now)
 }
 
 // stored returns the state of a key; ok is false if there is none.
-func (m *Memory) stored(k target, now int64) (s store.State, ok bool) {
+func (m *Memory) stored(k target, now int64) (s backend.State, ok bool) {
 	if s, ok = m.states[k]; ok && fullAt(s) > now {
 		return s, true
 	}
-	return store.State{}, false
+	return backend.State{}, false
 }
 
-func (m *Memory) store(k target, s store.State, now int64) {
+func (m *Memory) store(k target, s backend.State, now int64) {
 	if fullAt(s) <= now {
 		delete(m.states, k)
 		return
@@ -152,8 +152,8 @@ func (m *Memory) store(k target, s store.State, now int64) {
 }
 
 // Replace writes each Next whose Old is what is stored.
-func (m *Memory) Replace(ctx context.Context, all []*store.Replacement) error {
-	var some []*store.Replacement
+func (m *Memory) Replace(ctx context.Context, all []*backend.Replacement) error {
+	var some []*backend.Replacement
 	for _, r := range all {
 		if outcome, err := m.reach(ctx, r.Definition.Name, r.Key); err != nil {
 			r.Outcome, r.Err = outcome, err
@@ -164,22 +164,22 @@ func (m *Memory) Replace(ctx context.Context, all []*store.Replacement) error {
 	return roundTrip(ctx, m, "Replace", some, m.replace)
 }
 
-func (m *Memory) replace(r *store.Replacement) {
+func (m *Memory) replace(r *backend.Replacement) {
 	k, now := target{r.Definition.Name, r.Key}, m.now()
 	s, ok := m.stored(k, now)
-	r.Outcome, r.Done = store.Decided, ok && sameState(s, r.Old)
+	r.Outcome, r.Done = backend.Decided, ok && sameState(s, r.Old)
 	if r.Done {
 		m.store(k, r.Next, now)
 	}
 }
 
-func sameState(a, b store.State) bool {
-	return a.Grid == b.Grid && a.Line == b.Line && a.Missing == b.Missing && a.Held == b.Held && slices.Equal(a.Taken, b.Taken)
+func sameState(a, b backend.State) bool {
+	return a.Schedule == b.Schedule && a.Tick == b.Tick && a.Missing == b.Missing && a.RefundFloor == b.RefundFloor && slices.Equal(a.Taken, b.Taken)
 }
 
 // Load returns the definition of that name, and the time.
-func (m *Memory) Load(ctx context.Context, name string) (*store.Definition, int64, error) {
-	var d *store.Definition
+func (m *Memory) Load(ctx context.Context, name string) (*backend.Definition, int64, error) {
+	var d *backend.Definition
 	var now int64
 	if err := m.reachDefinition(ctx, name); err != nil {
 		return nil, 0, err
@@ -192,7 +192,7 @@ func (m *Memory) Load(ctx context.Context, name string) (*store.Definition, int6
 }
 
 // Define makes next the definition if the one in force has the version old.
-func (m *Memory) Define(ctx context.Context, old int64, next *store.Definition) (bool, error) {
+func (m *Memory) Define(ctx context.Context, old int64, next *backend.Definition) (bool, error) {
 	var done bool
 	if err := m.reachDefinition(ctx, next.Name); err != nil {
 		return false, err
@@ -205,14 +205,14 @@ func (m *Memory) Define(ctx context.Context, old int64, next *store.Definition) 
 		if done = version == old; done {
 			own := *next
 			m.definitions[next.Name] = &own
-			m.tell(store.Notice{Name: next.Name})
+			m.tell(backend.Notice{Name: next.Name})
 		}
 	})
 	return done && err == nil, err
 }
 
-// Punctual is true: methods return when their context ends.
-func (m *Memory) Punctual() bool { return true }
+// Interruptible is true: methods return when their context ends.
+func (m *Memory) Interruptible() bool { return true }
 
 // Close does nothing: others may share the Memory.
 func (m *Memory) Close() error {

@@ -10,17 +10,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
-func definition(m *Memory, l store.Limits) *store.Definition {
-	return &store.Definition{Name: "it", Limits: l, Version: m.Now(), Anchor: m.Now()}
+func definition(m *Memory, l backend.Limits) *backend.Definition {
+	return &backend.Definition{Name: "it", Limits: l, Version: m.Now(), Anchor: m.Now()}
 }
 
 // took asks for one permit.
-func took(ctx context.Context, m *Memory, d *store.Definition) (granted bool, err error) {
-	b := &store.Batch{Definition: d, Asks: []store.Ask{take(1)}}
-	err = m.Decide(ctx, []*store.Batch{b})
+func took(ctx context.Context, m *Memory, d *backend.Definition) (granted bool, err error) {
+	b := &backend.Batch{Definition: d, Requests: []backend.Request{take(1)}}
+	err = m.Decide(ctx, []*backend.Batch{b})
 	return err == nil && b.Granted[0] == 1, err
 }
 
@@ -30,9 +30,9 @@ func TestAMemoryWithoutItsServer(t *testing.T) {
 		d := definition(m, slowly(2))
 		away := errors.New("away")
 		m.Fail(away)
-		b := &store.Batch{Definition: d, Asks: []store.Ask{take(1)}}
-		assert.ErrorIs(t, m.Decide(t.Context(), []*store.Batch{b}), away)
-		assert.Equal(t, &store.Batch{Definition: d, Asks: []store.Ask{take(1)}}, b, "an error answers nothing")
+		b := &backend.Batch{Definition: d, Requests: []backend.Request{take(1)}}
+		assert.ErrorIs(t, m.Decide(t.Context(), []*backend.Batch{b}), away)
+		assert.Equal(t, &backend.Batch{Definition: d, Requests: []backend.Request{take(1)}}, b, "an error answers nothing")
 		assert.ErrorIs(t, m.Listen(t.Context(), nil, nil), away)
 		m.Fail(nil)
 		m.Lose(true)
@@ -94,11 +94,11 @@ func TestAMemoryWhoseClockSteps(t *testing.T) {
 		assert.True(t, granted)
 		held := definition(m, concurrency(1))
 		a := hold(held, "", "a", 1, time.Minute)
-		require.NoError(t, m.Hold(t.Context(), []*store.Hold{a}))
+		require.NoError(t, m.Acquire(t.Context(), []*backend.LeaseRequest{a}))
 		m.Step(-time.Hour)
 		b := hold(held, "", "b", 1, time.Minute)
-		require.NoError(t, m.Hold(t.Context(), []*store.Hold{b}))
-		assert.Equal(t, time.Minute.Microseconds(), b.NextEnd, "no lease ends later than its TTL from now")
+		require.NoError(t, m.Acquire(t.Context(), []*backend.LeaseRequest{b}))
+		assert.Equal(t, time.Minute.Microseconds(), b.NextExpiry, "no lease ends later than its TTL from now")
 	})
 }
 
@@ -109,7 +109,7 @@ func TestAMemoryForgets(t *testing.T) {
 		_, err := m.Define(t.Context(), 0, d)
 		require.NoError(t, err)
 		_, _ = took(t.Context(), m, d)
-		require.NoError(t, m.Hold(t.Context(), []*store.Hold{hold(definition(m, concurrency(1)), "", "a", 1, time.Minute)}))
+		require.NoError(t, m.Acquire(t.Context(), []*backend.LeaseRequest{hold(definition(m, concurrency(1)), "", "a", 1, time.Minute)}))
 		assert.Equal(t, 2, m.Keys())
 		time.Sleep(time.Hour)
 		assert.Zero(t, m.Keys(), "nothing is held, and the window is full")
@@ -127,12 +127,12 @@ func TestManyFullKeysAreDroppedUnasked(t *testing.T) {
 		m := NewMemory()
 		d := definition(m, slowly(1))
 		for i := range 2000 {
-			require.NoError(t, m.Decide(t.Context(), []*store.Batch{{Definition: d, Key: string(rune(i)), Asks: []store.Ask{take(1)}}}))
+			require.NoError(t, m.Decide(t.Context(), []*backend.Batch{{Definition: d, Key: string(rune(i)), Requests: []backend.Request{take(1)}}}))
 		}
 		before := len(m.states)
 		time.Sleep(time.Hour)
 		for i := range 3000 {
-			require.NoError(t, m.Decide(t.Context(), []*store.Batch{{Definition: d, Key: string(rune(5000 + i)), Asks: []store.Ask{take(1)}}}))
+			require.NoError(t, m.Decide(t.Context(), []*backend.Batch{{Definition: d, Key: string(rune(5000 + i)), Requests: []backend.Request{take(1)}}}))
 		}
 		assert.Less(t, len(m.states), before+2000)
 	})
@@ -142,16 +142,16 @@ func TestAMemoryThatIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory()
 		ended := make(chan error, 1)
-		var heard []store.Notice
+		var heard []backend.Notice
 		go func() {
-			ended <- m.Listen(t.Context(), func() {}, func(n store.Notice) { heard = append(heard, n) })
+			ended <- m.Listen(t.Context(), func() {}, func(n backend.Notice) { heard = append(heard, n) })
 		}()
 		synctest.Wait()
 		d := definition(m, slowly(1))
 		_, err := m.Define(t.Context(), 0, d)
 		require.NoError(t, err)
 		synctest.Wait()
-		assert.Equal(t, []store.Notice{{Name: "it"}}, heard)
+		assert.Equal(t, []backend.Notice{{Name: "it"}}, heard)
 		m.NoListen(true)
 		assert.ErrorIs(t, <-ended, errCut)
 		assert.ErrorIs(t, m.Listen(t.Context(), nil, nil), errors.ErrUnsupported)

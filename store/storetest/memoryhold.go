@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // A room is what is held of one key of a concurrency limiter.
@@ -54,21 +54,21 @@ func (r *room) find(id string) int {
 	return slices.IndexFunc(r.leases, func(l lease) bool { return l.id == id })
 }
 
-// Hold takes permits of concurrency limiters.
-func (m *Memory) Hold(ctx context.Context, holds []*store.Hold) error {
-	return roundTrip(ctx, m, "Hold", m.reachHolds(ctx, holds), m.hold)
+// Acquire takes permits of concurrency limiters.
+func (m *Memory) Acquire(ctx context.Context, holds []*backend.LeaseRequest) error {
+	return roundTrip(ctx, m, "Acquire", m.reachHolds(ctx, holds), m.hold)
 }
 
-func (m *Memory) hold(h *store.Hold) {
-	h.Outcome, h.OK, h.InUse, h.Version, h.NextEnd, h.Fence = store.Decided, false, 0, 0, 0, 0
+func (m *Memory) hold(h *backend.LeaseRequest) {
+	h.Outcome, h.OK, h.InUse, h.Version, h.NextExpiry, h.Fence = backend.Decided, false, 0, 0, 0, 0
 	now := m.now()
 	if d := m.definitions[h.Definition.Name]; d != nil && d.Version > h.Definition.Version {
-		h.Outcome, h.Version = store.Outdated, d.Version
+		h.Outcome, h.Version = backend.OutdatedDefinition, d.Version
 		return
 	}
 	r := m.room(h, now)
 	if r.version > h.Definition.Version {
-		h.Outcome, h.Version = store.Outdated, r.version
+		h.Outcome, h.Version = backend.OutdatedDefinition, r.version
 		return
 	}
 	r.version = h.Definition.Version
@@ -78,7 +78,7 @@ func (m *Memory) hold(h *store.Hold) {
 		r.leases[i].renew(now, h.TTL)
 		h.OK, h.Fence = true, r.leases[i].fence
 	case r.inUse()+max(permits, 1) > h.Definition.Permits:
-		h.NextEnd = r.nextEnd(now)
+		h.NextExpiry = r.nextEnd(now)
 		r.wanted = r.wanted || h.Waiting
 	case permits == 0:
 		h.OK = true
@@ -94,7 +94,7 @@ func (m *Memory) hold(h *store.Hold) {
 }
 
 // room returns the room of a hold, without what has run out.
-func (m *Memory) room(h *store.Hold, now int64) *room {
+func (m *Memory) room(h *backend.LeaseRequest, now int64) *room {
 	k := target{h.Definition.Name, h.Key}
 	r := m.rooms[k]
 	if r != nil {
@@ -108,28 +108,28 @@ func (m *Memory) room(h *store.Hold, now int64) *room {
 }
 
 // Renew puts off the end of leases.
-func (m *Memory) Renew(ctx context.Context, holds []*store.Hold) error {
-	return roundTrip(ctx, m, "Renew", m.reachHolds(ctx, holds), func(h *store.Hold) {
+func (m *Memory) Renew(ctx context.Context, holds []*backend.LeaseRequest) error {
+	return roundTrip(ctx, m, "Renew", m.reachHolds(ctx, holds), func(h *backend.LeaseRequest) {
 		now := m.now()
 		m.ifThere(h, now, func(r *room, i int) { r.leases[i].renew(now, h.TTL) })
 	})
 }
 
 // Release gives leases back, and tells all who listen if somebody was rejected who waits.
-func (m *Memory) Release(ctx context.Context, holds []*store.Hold) error {
-	return roundTrip(ctx, m, "Release", m.reachHolds(ctx, holds), func(h *store.Hold) {
+func (m *Memory) Release(ctx context.Context, holds []*backend.LeaseRequest) error {
+	return roundTrip(ctx, m, "Release", m.reachHolds(ctx, holds), func(h *backend.LeaseRequest) {
 		m.ifThere(h, m.now(), func(r *room, i int) {
 			r.leases = slices.Delete(r.leases, i, i+1)
 			if r.wanted {
-				m.tell(store.Notice{Name: h.Definition.Name, Key: h.Key, Released: true})
+				m.tell(backend.Notice{Name: h.Definition.Name, Key: h.Key, Released: true})
 			}
 		})
 	})
 }
 
 // ifThere does f if the lease of h has not ended, and sets the answers.
-func (m *Memory) ifThere(h *store.Hold, now int64, f func(r *room, i int)) {
-	h.Outcome, h.OK = store.Decided, false
+func (m *Memory) ifThere(h *backend.LeaseRequest, now int64, f func(r *room, i int)) {
+	h.Outcome, h.OK = backend.Decided, false
 	r := m.room(h, now)
 	if i := r.find(h.ID); i >= 0 && (h.Fence == 0 || r.leases[i].fence == h.Fence) {
 		h.OK = true

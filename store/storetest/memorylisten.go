@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // errCut is what a Listen ends with that was cut off.
@@ -13,7 +13,7 @@ var errCut = errors.New("storetest: the connection was lost")
 // A listener is one call of Listen. Its notices wait for it without end, so that nobody
 // waits for a slow one. Memory.mu guards it.
 type listener struct {
-	notices []store.Notice
+	notices []backend.Notice
 	some    chan struct{} // has room for one
 	cut     chan struct{} // closed when the connection is lost
 }
@@ -34,7 +34,7 @@ func (m *Memory) NoListen(on bool) {
 }
 
 // Listen calls notice for what happens, until ctx ends or [Memory.NoListen] cuts it off.
-func (m *Memory) Listen(ctx context.Context, ready func(), notice func(store.Notice)) error {
+func (m *Memory) Listen(ctx context.Context, ready func(), notice func(backend.Notice)) error {
 	l := &listener{some: make(chan struct{}, 1), cut: make(chan struct{})}
 	deaf := false
 	err := m.call(ctx, "Listen", func() {
@@ -53,7 +53,7 @@ func (m *Memory) Listen(ctx context.Context, ready func(), notice func(store.Not
 	return m.deliver(ctx, l, notice)
 }
 
-func (m *Memory) deliver(ctx context.Context, l *listener, notice func(store.Notice)) error {
+func (m *Memory) deliver(ctx context.Context, l *listener, notice func(backend.Notice)) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -79,7 +79,7 @@ func (m *Memory) stopListening(l *listener) {
 }
 
 // tell leaves a notice for all who listen, and does not wait for them.
-func (m *Memory) tell(n store.Notice) {
+func (m *Memory) tell(n backend.Notice) {
 	for l := range m.listeners {
 		l.notices = append(l.notices, n)
 		select {

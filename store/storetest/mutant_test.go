@@ -9,22 +9,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // A mutant is a Memory with something wrong. What is nil is as it is in a Memory.
 type mutant struct {
 	*Memory
-	asks    func(b *store.Batch)                              // before a decision
-	decide  func(m *Memory, b *store.Batch)                   // instead of it
-	after   func(m *Memory, k target, b *store.Batch)         // of it
-	hold    func(m *Memory, h *store.Hold)                    // instead
-	held    func(m *Memory, h *store.Hold)                    // after it
-	renew   func(m *Memory, h *store.Hold)                    // instead
-	release func(m *Memory, h *store.Hold)                    // instead
-	replace func(m *Memory, k target, old, next *store.State) // before it
-	define  func(m *Memory, old *int64, next *store.Definition)
-	deaf    func(n store.Notice) (store.Notice, bool)
+	asks    func(b *backend.Batch)                              // before a decision
+	decide  func(m *Memory, b *backend.Batch)                   // instead of it
+	after   func(m *Memory, k target, b *backend.Batch)         // of it
+	hold    func(m *Memory, h *backend.LeaseRequest)            // instead
+	held    func(m *Memory, h *backend.LeaseRequest)            // after it
+	renew   func(m *Memory, h *backend.LeaseRequest)            // instead
+	release func(m *Memory, h *backend.LeaseRequest)            // instead
+	replace func(m *Memory, k target, old, next *backend.State) // before it
+	define  func(m *Memory, old *int64, next *backend.Definition)
+	deaf    func(n backend.Notice) (backend.Notice, bool)
 	key     func(name, key string) string
 	deadCtx bool
 	racy    bool
@@ -44,13 +44,13 @@ func (m *mutant) keyOf(name, key string) string {
 	return m.key(name, key)
 }
 
-func (m *mutant) Decide(ctx context.Context, batches []*store.Batch) error {
+func (m *mutant) Decide(ctx context.Context, batches []*backend.Batch) error {
 	if m.racy {
 		return m.decideInTwoSteps(ctx, batches)
 	}
-	return roundTrip(m.context(ctx), m.Memory, "Decide", batches, func(b *store.Batch) {
-		d, asks, key := b.Definition, b.Asks, b.Key
-		b.Asks, b.Key = slices.Clone(asks), m.keyOf(b.Definition.Name, key)
+	return roundTrip(m.context(ctx), m.Memory, "Decide", batches, func(b *backend.Batch) {
+		d, asks, key := b.Definition, b.Requests, b.Key
+		b.Requests, b.Key = slices.Clone(asks), m.keyOf(b.Definition.Name, key)
 		if m.asks != nil {
 			m.asks(b)
 		}
@@ -62,34 +62,34 @@ func (m *mutant) Decide(ctx context.Context, batches []*store.Batch) error {
 		if m.after != nil {
 			m.after(m.Memory, target{b.Definition.Name, b.Key}, b)
 		}
-		b.Definition, b.Asks, b.Key = d, asks, key
+		b.Definition, b.Requests, b.Key = d, asks, key
 	})
 }
 
 // decideInTwoSteps reads all states, and writes them later.
-func (m *mutant) decideInTwoSteps(ctx context.Context, batches []*store.Batch) error {
-	old := make([]store.State, len(batches))
+func (m *mutant) decideInTwoSteps(ctx context.Context, batches []*backend.Batch) error {
+	old := make([]backend.State, len(batches))
 	return m.call(ctx, "Decide", func() {
 		for i, b := range batches {
 			now := m.now()
 			s, ok := m.stored(target{b.Definition.Name, b.Key}, now)
 			if old[i] = s; !ok {
-				old[i] = b.Definition.Fresh(now)
+				old[i] = b.Definition.InitialState(now)
 			}
 		}
 		m.mu.Unlock()
 		runtime.Gosched()
 		m.mu.Lock()
 		for i, b := range batches {
-			b.Outcome, b.Now, b.Granted = store.Decided, m.now(), make([]int64, len(b.Asks))
-			b.State = b.Definition.Decide(old[i], b.Now, b.Asks, b.Granted)
+			b.Outcome, b.Now, b.Granted = backend.Decided, m.now(), make([]int64, len(b.Requests))
+			b.State = b.Definition.Decide(old[i], b.Now, b.Requests, b.Granted)
 			m.store(target{b.Definition.Name, b.Key}, b.State, b.Now)
 		}
 	})
 }
 
-func (m *mutant) Replace(ctx context.Context, all []*store.Replacement) error {
-	return roundTrip(m.context(ctx), m.Memory, "Replace", all, func(r *store.Replacement) {
+func (m *mutant) Replace(ctx context.Context, all []*backend.Replacement) error {
+	return roundTrip(m.context(ctx), m.Memory, "Replace", all, func(r *backend.Replacement) {
 		key, old, next := r.Key, r.Old, r.Next
 		r.Key = m.keyOf(r.Definition.Name, key)
 		if m.replace != nil {
@@ -100,7 +100,7 @@ func (m *mutant) Replace(ctx context.Context, all []*store.Replacement) error {
 	})
 }
 
-func (m *mutant) Define(ctx context.Context, old int64, next *store.Definition) (bool, error) {
+func (m *mutant) Define(ctx context.Context, old int64, next *backend.Definition) (bool, error) {
 	if m.define != nil {
 		own := *next
 		next = &own
@@ -111,8 +111,8 @@ func (m *mutant) Define(ctx context.Context, old int64, next *store.Definition) 
 	return m.Memory.Define(ctx, old, next)
 }
 
-func (m *mutant) Hold(ctx context.Context, holds []*store.Hold) error {
-	return m.each(ctx, "Hold", holds, func(h *store.Hold) {
+func (m *mutant) Acquire(ctx context.Context, holds []*backend.LeaseRequest) error {
+	return m.each(ctx, "Acquire", holds, func(h *backend.LeaseRequest) {
 		if m.hold != nil {
 			m.hold(m.Memory, h)
 		} else {
@@ -124,26 +124,26 @@ func (m *mutant) Hold(ctx context.Context, holds []*store.Hold) error {
 	})
 }
 
-func (m *mutant) Renew(ctx context.Context, holds []*store.Hold) error {
+func (m *mutant) Renew(ctx context.Context, holds []*backend.LeaseRequest) error {
 	if m.renew == nil {
 		return m.Memory.Renew(ctx, holds)
 	}
-	return m.each(ctx, "Renew", holds, func(h *store.Hold) { m.renew(m.Memory, h) })
+	return m.each(ctx, "Renew", holds, func(h *backend.LeaseRequest) { m.renew(m.Memory, h) })
 }
 
-func (m *mutant) Release(ctx context.Context, holds []*store.Hold) error {
+func (m *mutant) Release(ctx context.Context, holds []*backend.LeaseRequest) error {
 	if m.release == nil {
 		return m.Memory.Release(ctx, holds)
 	}
-	return m.each(ctx, "Release", holds, func(h *store.Hold) { m.release(m.Memory, h) })
+	return m.each(ctx, "Release", holds, func(h *backend.LeaseRequest) { m.release(m.Memory, h) })
 }
 
-func (m *mutant) each(ctx context.Context, method string, holds []*store.Hold, do func(*store.Hold)) error {
+func (m *mutant) each(ctx context.Context, method string, holds []*backend.LeaseRequest, do func(*backend.LeaseRequest)) error {
 	return roundTrip(ctx, m.Memory, method, holds, do)
 }
 
-func (m *mutant) Listen(ctx context.Context, ready func(), notice func(store.Notice)) error {
-	return m.Memory.Listen(m.context(ctx), ready, func(n store.Notice) {
+func (m *mutant) Listen(ctx context.Context, ready func(), notice func(backend.Notice)) error {
+	return m.Memory.Listen(m.context(ctx), ready, func(n backend.Notice) {
 		if m.deaf == nil {
 			notice(n)
 		} else if n, ok := m.deaf(n); ok {
@@ -155,31 +155,31 @@ func (m *mutant) Listen(ctx context.Context, ready func(), notice func(store.Not
 // subject is the mutant as the suite sees it: one server a case.
 func (m mutant) subject() Subject {
 	all := &servers{byID: map[string]*Memory{}}
-	of := func(b store.Backend) *Memory { return b.(*mutant).Memory }
+	of := func(b backend.Backend) *Memory { return b.(*mutant).Memory }
 	return Subject{
 		patience: 2 * time.Second,
-		New: func(t testing.TB) store.Backend {
+		New: func(t testing.TB) backend.Backend {
 			own := m
 			own.Memory = all.of(t)
 			return &own
 		},
-		SetTime: func(_ testing.TB, b store.Backend, micros int64) { setTime(of(b), micros) },
-		Keys:    func(_ testing.TB, b store.Backend, name string) int { return keysOf(of(b), name) },
+		SetTime: func(_ testing.TB, b backend.Backend, micros int64) { setTime(of(b), micros) },
+		Keys:    func(_ testing.TB, b backend.Backend, name string) int { return keysOf(of(b), name) },
 	}
 }
 
 // everyAsk changes each ask before it is decided.
-func everyAsk(change func(d *store.Definition, a *store.Ask)) func(*store.Batch) {
-	return func(b *store.Batch) {
-		for i := range b.Asks {
-			change(b.Definition, &b.Asks[i])
+func everyAsk(change func(d *backend.Definition, a *backend.Request)) func(*backend.Batch) {
+	return func(b *backend.Batch) {
+		for i := range b.Requests {
+			change(b.Definition, &b.Requests[i])
 		}
 	}
 }
 
 // afterwards changes what is stored, and what is answered.
-func afterwards(change func(b *store.Batch, s *store.State)) func(*Memory, target, *store.Batch) {
-	return func(m *Memory, k target, b *store.Batch) {
+func afterwards(change func(b *backend.Batch, s *backend.State)) func(*Memory, target, *backend.Batch) {
+	return func(m *Memory, k target, b *backend.Batch) {
 		if s, ok := m.states[k]; ok {
 			change(b, &s)
 			m.states[k] = s

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // mutants are the faults, and the case that must notice each, by the beginning of its name.
@@ -13,75 +13,75 @@ var mutants = map[string]struct {
 	caught string
 	mutant mutant
 }{
-	"grants one too many": {"what is there is granted", mutant{asks: func(b *store.Batch) {
+	"grants one too many": {"what is there is granted", mutant{asks: func(b *backend.Batch) {
 		more := *b.Definition
 		more.Permits++
 		b.Definition = &more
 	}}},
-	"all or nothing": {"a larger Max takes", mutant{asks: everyAsk(func(_ *store.Definition, a *store.Ask) { a.Max = min(a.Max, max(a.Min, 1)) })}},
-	"zero takes one": {"zero permits are granted while", mutant{asks: everyAsk(func(_ *store.Definition, a *store.Ask) {
-		if a.Op == store.Take && a.Max == 0 {
+	"all or nothing": {"a larger Max takes", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) { a.Max = min(a.Max, max(a.Min, 1)) })}},
+	"zero takes one": {"zero permits are granted while", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) {
+		if a.Op == backend.OpTake && a.Max == 0 {
 			a.Max = 1
 		}
 	})}},
-	"lets others pass": {"who waits behind", mutant{asks: everyAsk(func(_ *store.Definition, a *store.Ask) { a.IfPrevious = false })}},
-	"charges what is there": {"a charge is owed", mutant{asks: everyAsk(func(_ *store.Definition, a *store.Ask) {
-		if a.Op == store.Charge {
-			a.Op, a.Min = store.Take, 1
+	"lets others pass": {"who waits behind", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) { a.IfPrevious = false })}},
+	"charges what is there": {"a charge is owed", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) {
+		if a.Op == backend.OpCharge {
+			a.Op, a.Min = backend.OpTake, 1
 		}
 	})}},
-	"lends as it takes": {"what was lent is given back", mutant{asks: everyAsk(func(_ *store.Definition, a *store.Ask) { a.Lend = false })}},
-	"refunds loans":     {"a token_bucket answers as the model does, whatever", mutant{after: afterwards(func(_ *store.Batch, s *store.State) { s.Held = 0 })}},
-	"returns as it refunds": {"a token_bucket answers as the model does, whatever", mutant{asks: everyAsk(func(_ *store.Definition, a *store.Ask) {
-		if a.Op == store.Return {
-			a.Op = store.Refund
+	"lends as it takes": {"what was lent is given back", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) { a.Block = false })}},
+	"refunds loans":     {"a token_bucket answers as the model does, whatever", mutant{after: afterwards(func(_ *backend.Batch, s *backend.State) { s.RefundFloor = 0 })}},
+	"returns as it refunds": {"a token_bucket answers as the model does, whatever", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) {
+		if a.Op == backend.OpReturnBlock {
+			a.Op = backend.OpRefund
 		}
 	})}},
-	"forgets what lines have paid for": {"a token_bucket answers as the model does, however", mutant{asks: everyAsk(func(_ *store.Definition, a *store.Ask) {
-		if a.Op == store.Refund {
-			a.Mark.Line = 1 << 40
+	"forgets what lines have paid for": {"a token_bucket answers as the model does, however", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) {
+		if a.Op == backend.OpRefund {
+			a.Receipt.Tick = 1 << 40
 		}
 	})}},
-	"refunds to any segment": {"a sliding_window answers as the model does, however", mutant{decide: func(m *Memory, b *store.Batch) {
-		s := b.Definition.Fresh(m.now())
-		everyAsk(func(_ *store.Definition, a *store.Ask) { a.Mark.Line = s.Line })(b)
+	"refunds to any segment": {"a sliding_window answers as the model does, however", mutant{decide: func(m *Memory, b *backend.Batch) {
+		s := b.Definition.InitialState(m.now())
+		everyAsk(func(_ *backend.Definition, a *backend.Request) { a.Receipt.Tick = s.Tick })(b)
 		m.decide(b)
 	}}},
-	"a clock that never steps back": {"a fixed_window answers as the model does, however", mutant{decide: func(m *Memory, b *store.Batch) {
+	"a clock that never steps back": {"a fixed_window answers as the model does, however", mutant{decide: func(m *Memory, b *backend.Batch) {
 		old, ok := m.states[target{b.Definition.Name, b.Key}]
 		m.decide(b)
-		if now := b.Definition.Fresh(m.now()); ok && old.Line > now.Line {
-			b.State.Line = old.Line
+		if now := b.Definition.InitialState(m.now()); ok && old.Tick > now.Tick {
+			b.State.Tick = old.Tick
 			m.states[target{b.Definition.Name, b.Key}] = b.State
 		}
 	}}},
 	"knows a line too late": {"a fixed_window answers as the model does, however", mutant{
-		asks: func(b *store.Batch) {
+		asks: func(b *backend.Batch) {
 			late := *b.Definition
 			late.Anchor++
 			b.Definition = &late
 		},
-		after: afterwards(func(_ *store.Batch, s *store.State) { s.Anchor-- }),
+		after: afterwards(func(_ *backend.Batch, s *backend.State) { s.Anchor-- }),
 	}},
-	"drops the oldest segment": {"a state of many segments", mutant{replace: func(_ *Memory, _ target, _, next *store.State) {
+	"drops the oldest segment": {"a state of many segments", mutant{replace: func(_ *Memory, _ target, _, next *backend.State) {
 		if len(next.Taken) > 100 {
 			next.Taken = next.Taken[1:]
 		}
 	}}},
-	"forgets too early": {"a key is kept until", mutant{decide: func(m *Memory, b *store.Batch) {
+	"forgets too early": {"a key is kept until", mutant{decide: func(m *Memory, b *backend.Batch) {
 		k := target{b.Definition.Name, b.Key}
 		if s, ok := m.states[k]; ok && fullAt(s)-m.now() < 50_000 {
 			delete(m.states, k)
 		}
 		m.decide(b)
 	}}},
-	"never forgets": {"a key is forgotten when", mutant{after: func(m *Memory, k target, b *store.Batch) {
-		m.states[target{k.name, k.key + "kept"}] = store.State{Grid: b.State.Grid, Line: b.State.Line + 1_000_000}
+	"never forgets": {"a key is forgotten when", mutant{after: func(m *Memory, k target, b *backend.Batch) {
+		m.states[target{k.name, k.key + "kept"}] = backend.State{Schedule: b.State.Schedule, Tick: b.State.Tick + 1_000_000}
 	}}},
-	"reckons in floats of 32 bits": {"large and small numbers", mutant{after: afterwards(func(_ *store.Batch, s *store.State) { s.Missing = int64(float32(s.Missing)) })}},
-	"owes without end": {"no more can be owed", mutant{after: func(_ *Memory, _ target, b *store.Batch) {
-		for i, a := range b.Asks {
-			if a.Op == store.Charge {
+	"reckons in floats of 32 bits": {"large and small numbers", mutant{after: afterwards(func(_ *backend.Batch, s *backend.State) { s.Missing = int64(float32(s.Missing)) })}},
+	"owes without end": {"no more can be owed", mutant{after: func(_ *Memory, _ target, b *backend.Batch) {
+		for i, a := range b.Requests {
+			if a.Op == backend.OpCharge {
 				b.Granted[i] = a.Max
 			}
 		}
@@ -92,37 +92,37 @@ var mutants = map[string]struct {
 	"keys are trimmed":            {"a key is any bytes", mutant{key: func(_, key string) string { return strings.TrimSpace(key) }}},
 	"keys do not tell the case":   {"a key is any bytes", mutant{key: func(_, key string) string { return strings.ToLower(key) }}},
 	"a name and a key run into":   {"a name is a name", mutant{asks: joined}},
-	"asks an old state":           {"a state of an older definition", mutant{decide: func(m *Memory, b *store.Batch) { reversion(m, b); m.decide(b) }}},
+	"asks an old state":           {"a state of an older definition", mutant{decide: func(m *Memory, b *backend.Batch) { reversion(m, b); m.decide(b) }}},
 	"asks a newer state":          {"a state of a newer definition", mutant{decide: outdatedToo}},
-	"replaces whatever is there":  {"a state that has moved on", mutant{replace: func(m *Memory, k target, old, _ *store.State) { *old = m.states[k] }}},
+	"replaces whatever is there":  {"a state that has moved on", mutant{replace: func(m *Memory, k target, old, _ *backend.State) { *old = m.states[k] }}},
 	"compares what is missing":    {"a state that has moved on", mutant{replace: comparesMissing}},
 	"compares the sum":            {"a state of many segments", mutant{replace: comparesMissing}},
-	"defines over another":        {"a definition is created once", mutant{define: func(m *Memory, old *int64, next *store.Definition) { *old = inForce(m, next.Name) }}},
+	"defines over another":        {"a definition is created once", mutant{define: func(m *Memory, old *int64, next *backend.Definition) { *old = inForce(m, next.Name) }}},
 	"defines after any version":   {"a definition is replaced by who", mutant{define: definesAfterAny}},
 	"decides by any definition":   {"nothing is decided by an older definition", mutant{decide: anyDefinition}},
 	"holds by any definition":     {"nothing is decided by an older definition", mutant{hold: anyDefinitionHolds}},
 	"replaces only the first":     {"many states are replaced in one call", mutant{replace: onlyTheFirst()}},
-	"forgets whose limits":        {"a definition is kept with all", mutant{define: func(_ *Memory, _ *int64, next *store.Definition) { next.Origin = store.Origin{} }}},
-	"forgets what was reached":    {"a definition is kept with all", mutant{define: func(_ *Memory, _ *int64, next *store.Definition) { next.Reached = false }}},
-	"tells nobody of definitions": {"all who listen hear of a new", mutant{deaf: func(n store.Notice) (store.Notice, bool) { return n, n.Released }}},
-	"tells nobody of releases":    {"all who listen hear of a release", mutant{deaf: func(n store.Notice) (store.Notice, bool) { return n, !n.Released }}},
-	"tells no key":                {"all who listen hear of a release", mutant{deaf: func(n store.Notice) (store.Notice, bool) { n.Key = ""; return n, true }}},
+	"forgets whose limits":        {"a definition is kept with all", mutant{define: func(_ *Memory, _ *int64, next *backend.Definition) { next.Origin = backend.Origin{} }}},
+	"forgets what was reached":    {"a definition is kept with all", mutant{define: func(_ *Memory, _ *int64, next *backend.Definition) { next.Reached = false }}},
+	"tells nobody of definitions": {"all who listen hear of a new", mutant{deaf: func(n backend.Notice) (backend.Notice, bool) { return n, n.Released }}},
+	"tells nobody of releases":    {"all who listen hear of a release", mutant{deaf: func(n backend.Notice) (backend.Notice, bool) { return n, !n.Released }}},
+	"tells no key":                {"all who listen hear of a release", mutant{deaf: func(n backend.Notice) (backend.Notice, bool) { n.Key = ""; return n, true }}},
 	"does not hear a context":     {"a context that has ended ends every call", mutant{deadCtx: true}},
-	"holds one too many": {"no more is held than there is", mutant{hold: func(m *Memory, h *store.Hold) {
+	"holds one too many": {"no more is held than there is", mutant{hold: func(m *Memory, h *backend.LeaseRequest) {
 		d := h.Definition
-		h.Definition = newer(d, func(more *store.Definition) { more.Version--; more.Permits++ })
+		h.Definition = newer(d, func(more *backend.Definition) { more.Version--; more.Permits++ })
 		m.hold(h)
 		h.Definition = d
 	}}},
-	"a zero holds one": {"a hold of no permits", mutant{hold: func(m *Memory, h *store.Hold) { h.Permits = max(h.Permits, 1); m.hold(h) }}},
-	"holds twice": {"who asks again because the answer was lost holds it once", mutant{hold: func(m *Memory, h *store.Hold) {
+	"a zero holds one": {"a hold of no permits", mutant{hold: func(m *Memory, h *backend.LeaseRequest) { h.Permits = max(h.Permits, 1); m.hold(h) }}},
+	"holds twice": {"who asks again because the answer was lost holds it once", mutant{hold: func(m *Memory, h *backend.LeaseRequest) {
 		id := h.ID
 		m.fence++
 		h.ID += time.Now().String()
 		m.hold(h)
 		h.ID = id
 	}}},
-	"holds again until the first end": {"who asks again because the answer was lost holds it from", mutant{hold: func(m *Memory, h *store.Hold) {
+	"holds again until the first end": {"who asks again because the answer was lost holds it from", mutant{hold: func(m *Memory, h *backend.LeaseRequest) {
 		if i := m.room(h, m.now()).find(h.ID); i >= 0 && h.Permits > 0 {
 			end := m.room(h, m.now()).leases[i].end
 			m.hold(h)
@@ -131,29 +131,29 @@ var mutants = map[string]struct {
 		}
 		m.hold(h)
 	}}},
-	"fences fall":       {"the fences of a key rise", mutant{held: func(_ *Memory, h *store.Hold) { h.Fence = 1_000_000 - h.Fence }}},
-	"one fence for all": {"the fences of a key rise", mutant{held: func(_ *Memory, h *store.Hold) { h.Fence = 1 }}},
-	"leases never end":  {"a lease that is not renewed ends", mutant{hold: func(m *Memory, h *store.Hold) { h.TTL *= 1_000_000; m.hold(h) }}},
-	"leases end too soon": {"a lease that is not renewed ends", mutant{hold: func(m *Memory, h *store.Hold) {
+	"fences fall":       {"the fences of a key rise", mutant{held: func(_ *Memory, h *backend.LeaseRequest) { h.Fence = 1_000_000 - h.Fence }}},
+	"one fence for all": {"the fences of a key rise", mutant{held: func(_ *Memory, h *backend.LeaseRequest) { h.Fence = 1 }}},
+	"leases never end":  {"a lease that is not renewed ends", mutant{hold: func(m *Memory, h *backend.LeaseRequest) { h.TTL *= 1_000_000; m.hold(h) }}},
+	"leases end too soon": {"a lease that is not renewed ends", mutant{hold: func(m *Memory, h *backend.LeaseRequest) {
 		ttl := h.TTL
 		h.TTL /= 2
 		m.hold(h)
 		h.TTL = ttl
 	}}},
-	"all leases end at once": {"only the lease ends", mutant{hold: func(m *Memory, h *store.Hold) {
+	"all leases end at once": {"only the lease ends", mutant{hold: func(m *Memory, h *backend.LeaseRequest) {
 		m.hold(h)
 		r := m.room(h, m.now())
 		for i := range r.leases {
 			r.leases[i].end = r.leases[0].end
 		}
 	}}},
-	"Renew does nothing":    {"a lease that is renewed goes on", mutant{renew: func(_ *Memory, h *store.Hold) { h.OK = true }}},
-	"Renew raises the dead": {"a lease that is not renewed ends", mutant{renew: func(m *Memory, h *store.Hold) { m.hold(h); h.OK = true }}},
-	"Release says always OK": {"a Release that is repeated", mutant{release: func(m *Memory, h *store.Hold) {
+	"Renew does nothing":    {"a lease that is renewed goes on", mutant{renew: func(_ *Memory, h *backend.LeaseRequest) { h.OK = true }}},
+	"Renew raises the dead": {"a lease that is not renewed ends", mutant{renew: func(m *Memory, h *backend.LeaseRequest) { m.hold(h); h.OK = true }}},
+	"Release says always OK": {"a Release that is repeated", mutant{release: func(m *Memory, h *backend.LeaseRequest) {
 		m.ifThere(h, m.now(), func(r *room, i int) { r.leases = append(r.leases[:i], r.leases[i+1:]...) })
 		h.OK = true
 	}}},
-	"Release frees another's": {"a Release that is repeated", mutant{release: func(m *Memory, h *store.Hold) {
+	"Release frees another's": {"a Release that is repeated", mutant{release: func(m *Memory, h *backend.LeaseRequest) {
 		r := m.room(h, m.now())
 		i := r.find(h.ID)
 		if h.OK = i >= 0; len(r.leases) > 0 {
@@ -161,40 +161,40 @@ var mutants = map[string]struct {
 			r.leases = append(r.leases[:i], r.leases[i+1:]...)
 		}
 	}}},
-	"goes by the first limit": {"under a lowered limit", mutant{hold: func(m *Memory, h *store.Hold) {
+	"goes by the first limit": {"under a lowered limit", mutant{hold: func(m *Memory, h *backend.LeaseRequest) {
 		d := h.Definition
-		h.Definition = newer(d, func(d *store.Definition) { d.Permits = 3 })
+		h.Definition = newer(d, func(d *backend.Definition) { d.Permits = 3 })
 		m.hold(h)
 		h.Definition = d
 	}}},
-	"says when a lease ends, not in how long": {"who is rejected hears", mutant{held: func(m *Memory, h *store.Hold) {
-		if h.NextEnd > 0 {
-			h.NextEnd += m.now()
+	"says when a lease ends, not in how long": {"who is rejected hears", mutant{held: func(m *Memory, h *backend.LeaseRequest) {
+		if h.NextExpiry > 0 {
+			h.NextExpiry += m.now()
 		}
 	}}},
-	"holds fewer than none": {"a hold of permits below 0", mutant{hold: func(m *Memory, h *store.Hold) {
+	"holds fewer than none": {"a hold of permits below 0", mutant{hold: func(m *Memory, h *backend.LeaseRequest) {
 		if m.hold(h); h.Permits < 0 {
 			r := m.room(h, m.now())
 			r.leases = append(r.leases, lease{id: h.ID, permits: h.Permits, end: m.now() + h.TTL, ttl: h.TTL})
 		}
 	}}},
-	"charges less than nothing": {"numbers below 0", mutant{decide: func(m *Memory, b *store.Batch) {
+	"charges less than nothing": {"numbers below 0", mutant{decide: func(m *Memory, b *backend.Batch) {
 		m.decide(b)
-		for _, a := range b.Asks {
-			if k := (target{b.Definition.Name, b.Key}); a.Op == store.Charge && a.Max < 0 && b.State.Missing > 0 {
+		for _, a := range b.Requests {
+			if k := (target{b.Definition.Name, b.Key}); a.Op == backend.OpCharge && a.Max < 0 && b.State.Missing > 0 {
 				b.State.Missing += a.Max
 				m.states[k] = b.State
 			}
 		}
 	}}},
-	"holds by an older definition": {"a hold by an older definition", mutant{hold: func(m *Memory, h *store.Hold) {
+	"holds by an older definition": {"a hold by an older definition", mutant{hold: func(m *Memory, h *backend.LeaseRequest) {
 		m.room(h, m.now()).version = 0
 		m.hold(h)
 	}}},
 }
 
 // joined takes the name with the key for what a state belongs to.
-func joined(b *store.Batch) {
+func joined(b *backend.Batch) {
 	i := strings.LastIndexByte(b.Definition.Name, '-') + 13 // the suite's own part of the name
 	rest := b.Definition.Name[min(i, len(b.Definition.Name)):]
 	d := *b.Definition
@@ -202,7 +202,7 @@ func joined(b *store.Batch) {
 	b.Definition, b.Key = &d, rest+":"+b.Key
 }
 
-func reversion(m *Memory, b *store.Batch) {
+func reversion(m *Memory, b *backend.Batch) {
 	k := target{b.Definition.Name, b.Key}
 	if s, ok := m.states[k]; ok && s.Version < b.Definition.Version {
 		s.Version = b.Definition.Version
@@ -210,7 +210,7 @@ func reversion(m *Memory, b *store.Batch) {
 	}
 }
 
-func outdatedToo(m *Memory, b *store.Batch) {
+func outdatedToo(m *Memory, b *backend.Batch) {
 	k := target{b.Definition.Name, b.Key}
 	if s, ok := m.states[k]; ok && s.Version > b.Definition.Version {
 		s.Version = b.Definition.Version
@@ -220,7 +220,7 @@ func outdatedToo(m *Memory, b *store.Batch) {
 }
 
 // comparesMissing takes a state for another that has the same sum.
-func comparesMissing(m *Memory, k target, old, _ *store.State) {
+func comparesMissing(m *Memory, k target, old, _ *backend.State) {
 	if s, ok := m.states[k]; ok && s.Missing == old.Missing {
 		*old = s
 	}
@@ -233,7 +233,7 @@ func inForce(m *Memory, name string) int64 {
 	return 0
 }
 
-func definesAfterAny(m *Memory, old *int64, next *store.Definition) {
+func definesAfterAny(m *Memory, old *int64, next *backend.Definition) {
 	if v := inForce(m, next.Name); v != 0 && *old != 0 {
 		*old = v
 	}
@@ -281,7 +281,7 @@ func TestARaceIsNoticed(t *testing.T) {
 }
 
 // anyDefinition decides a key without a state also by an older definition.
-func anyDefinition(m *Memory, b *store.Batch) {
+func anyDefinition(m *Memory, b *backend.Batch) {
 	d := m.definitions[b.Definition.Name]
 	delete(m.definitions, b.Definition.Name)
 	m.decide(b)
@@ -290,7 +290,7 @@ func anyDefinition(m *Memory, b *store.Batch) {
 	}
 }
 
-func anyDefinitionHolds(m *Memory, h *store.Hold) {
+func anyDefinitionHolds(m *Memory, h *backend.LeaseRequest) {
 	d := m.definitions[h.Definition.Name]
 	delete(m.definitions, h.Definition.Name)
 	m.hold(h)
@@ -300,9 +300,9 @@ func anyDefinitionHolds(m *Memory, h *store.Hold) {
 }
 
 // onlyTheFirst spoils all replacements of a limiter but the first.
-func onlyTheFirst() func(*Memory, target, *store.State, *store.State) {
+func onlyTheFirst() func(*Memory, target, *backend.State, *backend.State) {
 	seen := map[string]string{}
-	return func(_ *Memory, k target, old, _ *store.State) {
+	return func(_ *Memory, k target, old, _ *backend.State) {
 		if first, ok := seen[k.name]; ok && first != k.key {
 			old.Missing += 1000
 		} else {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // usualPatience is how long something that must happen may take: a busy server is no fault.
@@ -25,8 +25,8 @@ type probe struct {
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	b      store.Backend
-	opened []store.Backend
+	b      backend.Backend
+	opened []backend.Backend
 	name   string // of the case's limiter: nobody else's
 	model  model
 }
@@ -43,7 +43,7 @@ func newProbe(t testing.TB, s Subject) *probe {
 }
 
 // another is one more instance on the same server.
-func (p *probe) another() store.Backend {
+func (p *probe) another() backend.Backend {
 	b := p.s.New(p.t)
 	p.opened = append(p.opened, b)
 	return b
@@ -100,18 +100,18 @@ func (p *probe) eventually(want string, ok func() bool) {
 }
 
 // define returns a definition of the case's limiter whose grid begins now.
-func (p *probe) define(l store.Limits) *store.Definition {
+func (p *probe) define(l backend.Limits) *backend.Definition {
 	now := p.now()
-	return &store.Definition{Name: p.name, Limits: l, Version: now, Anchor: now}
+	return &backend.Definition{Name: p.name, Limits: l, Version: now, Anchor: now}
 }
 
 // slowly are limits of which nothing comes back while a case runs.
-func slowly(permits int64) store.Limits {
-	return store.Limits{Kind: store.KindFixedWindow, Permits: permits, Period: time.Hour.Microseconds()}
+func slowly(permits int64) backend.Limits {
+	return backend.Limits{Kind: backend.KindFixedWindow, Permits: permits, Period: time.Hour.Microseconds()}
 }
 
 // newer returns the definition that comes after d, on the same grid.
-func newer(d *store.Definition, change func(*store.Definition)) *store.Definition {
+func newer(d *backend.Definition, change func(*backend.Definition)) *backend.Definition {
 	next := *d
 	next.Version++
 	if change != nil {
@@ -122,58 +122,60 @@ func newer(d *store.Definition, change func(*store.Definition)) *store.Definitio
 
 // decide has all batches decided by the case's Backend, and holds each answer against the
 // model.
-func (p *probe) decide(batches ...*store.Batch) {
+func (p *probe) decide(batches ...*backend.Batch) {
 	p.decideBy(p.b, batches...)
 }
 
-func (p *probe) decideBy(b store.Backend, batches ...*store.Batch) {
+func (p *probe) decideBy(b backend.Backend, batches ...*backend.Batch) {
 	sortBatches(batches)
 	p.works("Decide", b.Decide(p.ctx, batches))
 	for _, b := range batches {
 		if wrong := p.model.answered(b); wrong != "" {
-			p.fail(fmt.Sprintf("key %q of %+v, asked for %+v, answers as Definition.Decide does", b.Key, *b.Definition, b.Asks), wrong)
+			p.fail(fmt.Sprintf("key %q of %+v, asked for %+v, answers as Definition.Decide does", b.Key, *b.Definition, b.Requests), wrong)
 		}
 	}
 }
 
-func sortBatches(batches []*store.Batch) {
-	slices.SortFunc(batches, func(a, b *store.Batch) int {
+func sortBatches(batches []*backend.Batch) {
+	slices.SortFunc(batches, func(a, b *backend.Batch) int {
 		return cmp.Or(cmp.Compare(a.Definition.Name, b.Definition.Name), cmp.Compare(a.Key, b.Key))
 	})
 }
 
 // ask decides one batch.
-func (p *probe) ask(d *store.Definition, key string, asks ...store.Ask) *store.Batch {
-	b := &store.Batch{Definition: d, Key: key, Asks: asks}
+func (p *probe) ask(d *backend.Definition, key string, asks ...backend.Request) *backend.Batch {
+	b := &backend.Batch{Definition: d, Key: key, Requests: asks}
 	p.decide(b)
 	return b
 }
 
-// takes expects that so many are granted, or [store.Rejected].
-func (p *probe) takes(d *store.Definition, key string, n, want int64, why string) *store.Batch {
+// takes expects that so many are granted, or [backend.Rejected].
+func (p *probe) takes(d *backend.Definition, key string, n, want int64, why string) *backend.Batch {
 	b := p.ask(d, key, take(n))
-	p.check(b.Outcome == store.Decided && b.Granted[0] == want, fmt.Sprintf("taking %d of %q answers %d: %s", n, key, want, why), describe(b))
+	p.check(b.Outcome == backend.Decided && b.Granted[0] == want, fmt.Sprintf("taking %d of %q answers %d: %s", n, key, want, why), describe(b))
 	return b
 }
 
-func describe(b *store.Batch) string {
+func describe(b *backend.Batch) string {
 	return fmt.Sprintf("outcome %d, granted %v, state %+v at %d", b.Outcome, b.Granted, b.State, b.Now)
 }
 
-func take(n int64) store.Ask { return store.Ask{Min: n, Max: n} }
+func take(n int64) backend.Request { return backend.Request{Min: n, Max: n} }
 
-func lend(n int64) store.Ask { return store.Ask{Min: n, Max: n, Lend: true} }
+func lend(n int64) backend.Request { return backend.Request{Min: n, Max: n, Block: true} }
 
-func upTo(n int64) store.Ask { return store.Ask{Min: 1, Max: n} }
+func upTo(n int64) backend.Request { return backend.Request{Min: 1, Max: n} }
 
-func charge(n int64) store.Ask { return store.Ask{Op: store.Charge, Max: n} }
+func charge(n int64) backend.Request { return backend.Request{Op: backend.OpCharge, Max: n} }
 
-func refund(n int64, m store.Mark) store.Ask {
-	return store.Ask{Op: store.Refund, Max: n, Mark: m}
+func refund(n int64, m backend.Receipt) backend.Request {
+	return backend.Request{Op: backend.OpRefund, Max: n, Receipt: m}
 }
 
-func giveBack(n int64, m store.Mark) store.Ask {
-	return store.Ask{Op: store.Return, Max: n, Mark: m}
+func giveBack(n int64, m backend.Receipt) backend.Request {
+	return backend.Request{Op: backend.OpReturnBlock, Max: n, Receipt: m}
 }
 
-func markOf(s store.State) store.Mark { return store.Mark{Line: s.Line, After: s.Missing} }
+func markOf(s backend.State) backend.Receipt {
+	return backend.Receipt{Tick: s.Tick, Missing: s.Missing}
+}

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // A script asks a Backend at random, about a few keys of a few definitions of one kind.
@@ -19,20 +19,20 @@ type script struct {
 
 // A scripted target is a key of a script, with what was granted of it lately.
 type scripted struct {
-	d      *store.Definition
+	d      *backend.Definition
 	key    string
 	grants []grant
 }
 
 type grant struct {
 	n    int64
-	mark store.Mark
+	mark backend.Receipt
 }
 
 const scriptCalls = 50
 
 // play plays one script.
-func play(p *probe, kind store.Kind, seed uint64, setTime bool) {
+func play(p *probe, kind backend.Kind, seed uint64, setTime bool) {
 	s := &script{p: p, random: rand.New(rand.NewPCG(seed, uint64(kind)))}
 	now := p.now()
 	if setTime {
@@ -41,7 +41,7 @@ func play(p *probe, kind store.Kind, seed uint64, setTime bool) {
 		p.s.SetTime(p.t, p.b, now)
 	}
 	for i := range 1 + s.random.IntN(3) {
-		d := &store.Definition{Name: fmt.Sprint(p.name, "-", seed, "-", i), Limits: s.limits(kind, setTime), Version: now}
+		d := &backend.Definition{Name: fmt.Sprint(p.name, "-", seed, "-", i), Limits: s.limits(kind, setTime), Version: now}
 		d.Anchor = now + s.random.Int64N(7*d.Period) - 5*d.Period
 		for j := range 1 + s.random.IntN(2) {
 			s.targets = append(s.targets, scripted{d: d, key: fmt.Sprint("key", j)})
@@ -58,16 +58,16 @@ func play(p *probe, kind store.Kind, seed uint64, setTime bool) {
 
 // limits are small, so that all of their edges are met. A period is so long that a state
 // does not run out while the time stands still, or so short that lines are met.
-func (s *script) limits(kind store.Kind, setTime bool) store.Limits {
-	l := store.Limits{Kind: kind, Permits: 1 + s.random.Int64N(12)}
+func (s *script) limits(kind backend.Kind, setTime bool) backend.Limits {
+	l := backend.Limits{Kind: kind, Permits: 1 + s.random.Int64N(12)}
 	l.Period = []int64{170, 1_000, 5_003, 60_000_000}[s.random.IntN(4)]
 	if setTime {
 		l.Period = []int64{61_000_003, time.Hour.Microseconds()}[s.random.IntN(2)]
 	}
 	switch kind {
-	case store.KindTokenBucket:
+	case backend.KindTokenBucket:
 		l.Refill = 1 + s.random.Int64N(l.Permits+2)
-	case store.KindSlidingWindow:
+	case backend.KindSlidingWindow:
 		l.Segments = 1 + s.random.Int64N(6)
 	}
 	return l
@@ -102,9 +102,9 @@ func (s *script) jump() {
 // write makes the server write every key down. What changes nothing it need not write; it
 // may then not know, when the clock steps back, how late it has been.
 func (s *script) write() {
-	var batches []*store.Batch
+	var batches []*backend.Batch
 	for _, t := range s.targets {
-		batches = append(batches, &store.Batch{Definition: t.d, Key: t.key, Asks: []store.Ask{charge(1)}})
+		batches = append(batches, &backend.Batch{Definition: t.d, Key: t.key, Requests: []backend.Request{charge(1)}})
 	}
 	s.p.decide(batches...)
 }
@@ -127,56 +127,56 @@ func (s *script) nearLine() (near int64) {
 
 // call asks about some of the keys at once, or about all of them.
 func (s *script) call(all bool) {
-	var batches []*store.Batch
-	var before []store.State
+	var batches []*backend.Batch
+	var before []backend.State
 	var asked []*scripted
 	for i := range s.targets {
 		t := &s.targets[i]
 		if !all && len(batches) > 0 && s.random.IntN(2) == 0 {
 			continue
 		}
-		b := &store.Batch{Definition: t.d, Key: t.key}
+		b := &backend.Batch{Definition: t.d, Key: t.key}
 		for range 1 + s.random.IntN(4) {
-			b.Asks = append(b.Asks, s.ask(t))
+			b.Requests = append(b.Requests, s.ask(t))
 		}
 		batches, asked = append(batches, b), append(asked, t)
 		before = append(before, s.p.model[target{t.d.Name, t.key}])
 	}
-	s.p.decide(append([]*store.Batch(nil), batches...)...)
+	s.p.decide(append([]*backend.Batch(nil), batches...)...)
 	for i, b := range batches {
 		s.checkTime(b)
 		if before[i].Period == 0 {
-			before[i] = b.Definition.Fresh(b.Now)
+			before[i] = b.Definition.InitialState(b.Now)
 		}
-		for j, m := range marks(b.Definition, before[i], b.Now, b.Asks) {
-			if n := b.Granted[j]; n > 0 && b.Asks[j].Op <= store.Charge {
+		for j, m := range marks(b.Definition, before[i], b.Now, b.Requests) {
+			if n := b.Granted[j]; n > 0 && b.Requests[j].Op <= backend.OpCharge {
 				asked[i].grants = append(asked[i].grants, grant{n, m})
 			}
 		}
 	}
 }
 
-func (s *script) checkTime(b *store.Batch) {
+func (s *script) checkTime(b *backend.Batch) {
 	if ahead := b.Now - s.clock; s.clock != 0 && (ahead < 0 || ahead > time.Minute.Microseconds()) {
 		s.p.fail(fmt.Sprintf("the time is the one that was set, %d", s.clock), b.Now)
 	}
 }
 
-func (s *script) ask(t *scripted) store.Ask {
+func (s *script) ask(t *scripted) backend.Request {
 	a := s.anyAsk(t)
 	a.IfPrevious = s.random.IntN(4) == 0
 	return a
 }
 
-func (s *script) anyAsk(t *scripted) store.Ask {
+func (s *script) anyAsk(t *scripted) backend.Request {
 	n := s.random.Int64N(t.d.Permits + 2)
 	switch s.random.IntN(12) {
 	case 0:
 		return take(0)
 	case 1, 2:
-		return store.Ask{Min: s.random.Int64N(n + 1), Max: n}
+		return backend.Request{Min: s.random.Int64N(n + 1), Max: n}
 	case 3, 4:
-		return store.Ask{Min: s.random.Int64N(n + 1), Max: n, Lend: true}
+		return backend.Request{Min: s.random.Int64N(n + 1), Max: n, Block: true}
 	case 5:
 		return charge(n)
 	case 6, 7:
@@ -193,7 +193,7 @@ func (s *script) anyAsk(t *scripted) store.Ask {
 func (s *script) grant(t *scripted) grant {
 	if len(t.grants) == 0 || s.random.IntN(10) == 0 {
 		state := s.p.model[target{t.d.Name, t.key}]
-		return grant{s.random.Int64N(5), store.Mark{Line: state.Line + s.random.Int64N(5) - 2, After: s.random.Int64N(2 * t.d.Permits)}}
+		return grant{s.random.Int64N(5), backend.Receipt{Tick: state.Tick + s.random.Int64N(5) - 2, Missing: s.random.Int64N(2 * t.d.Permits)}}
 	}
 	g := t.grants[len(t.grants)-1-s.random.IntN(min(len(t.grants), 4))]
 	if s.random.IntN(3) == 0 {
@@ -203,7 +203,7 @@ func (s *script) grant(t *scripted) grant {
 }
 
 var scriptCases = func() (list []testCase) {
-	for _, kind := range []store.Kind{store.KindTokenBucket, store.KindFixedWindow, store.KindSlidingWindow} {
+	for _, kind := range []backend.Kind{backend.KindTokenBucket, backend.KindFixedWindow, backend.KindSlidingWindow} {
 		list = append(list, testCase{
 			name: "a " + kind.String() + " answers as the model does, whatever is asked",
 			run: func(p *probe) {

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // A Feature is something that a Backend may lack; features are combined with |.
@@ -12,7 +12,7 @@ type Feature uint32
 
 // The features that the suite has cases about.
 const (
-	// Listen: [store.Backend.Listen] tells of what happens. A Backend that lacks it
+	// Listen: [backend.Backend.Listen] tells of what happens. A Backend that lacks it
 	// returns [errors.ErrUnsupported], which is what is checked then.
 	Listen Feature = 1 << iota
 )
@@ -23,7 +23,7 @@ type Subject struct {
 	// they share one server. Cases run in parallel, so it must be safe for that; each uses
 	// names of its own. The suite closes what New returned at the end of the case, before
 	// what New registered with t.Cleanup is run.
-	New func(t testing.TB) store.Backend
+	New func(t testing.TB) backend.Backend
 
 	// SetTime makes micros, in µs since 1970, the time by which b decides about buckets
 	// and windows from now on. The time may stand still then, or go on from there. It is
@@ -31,11 +31,11 @@ type Subject struct {
 	// that it was last called with.
 	//
 	// nil: only as much time goes by as the cases take.
-	SetTime func(t testing.TB, b store.Backend, micros int64)
+	SetTime func(t testing.TB, b backend.Backend, micros int64)
 
 	// Keys returns how many keys of the bucket or window are stored. nil: that keys are
 	// forgotten when they are full is not checked.
-	Keys func(t testing.TB, b store.Backend, name string) int
+	Keys func(t testing.TB, b backend.Backend, name string) int
 
 	// Lacks are the features that this Backend does not have.
 	Lacks Feature

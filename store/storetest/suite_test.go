@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // servers gives each case a Memory of its own, so that its clock can be set.
@@ -29,9 +29,9 @@ func (s *servers) of(t testing.TB) *Memory {
 func memories() Subject {
 	all := &servers{byID: map[string]*Memory{}}
 	return Subject{
-		New:     func(t testing.TB) store.Backend { return all.of(t) },
-		SetTime: func(_ testing.TB, b store.Backend, micros int64) { setTime(b.(*Memory), micros) },
-		Keys:    func(_ testing.TB, b store.Backend, name string) int { return keysOf(b.(*Memory), name) },
+		New:     func(t testing.TB) backend.Backend { return all.of(t) },
+		SetTime: func(_ testing.TB, b backend.Backend, micros int64) { setTime(b.(*Memory), micros) },
+		Keys:    func(_ testing.TB, b backend.Backend, name string) int { return keysOf(b.(*Memory), name) },
 	}
 }
 
@@ -61,13 +61,13 @@ func TestMemoryPasses(t *testing.T) { Run(t, memories()) }
 // On one server all cases are at once, and real time is all there is.
 func TestMemoryPassesAsOneServer(t *testing.T) {
 	m := NewMemory()
-	Run(t, Subject{New: func(testing.TB) store.Backend { return m }})
+	Run(t, Subject{New: func(testing.TB) backend.Backend { return m }})
 }
 
 func TestMemoryThatCannotListenPasses(t *testing.T) {
 	m := NewMemory()
 	m.NoListen(true)
-	Run(t, Subject{New: func(testing.TB) store.Backend { return m }, Lacks: Listen})
+	Run(t, Subject{New: func(testing.TB) backend.Backend { return m }, Lacks: Listen})
 }
 
 func TestCaseNamesAreUniqueSentences(t *testing.T) {

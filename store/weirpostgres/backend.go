@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // BackendOptions are how a Backend uses its database. The zero BackendOptions are the defaults.
@@ -38,12 +38,12 @@ type Backend struct {
 	recent  recentTrouble
 	locks   recentLocks
 
-	deciding keyed[*store.Batch]
+	deciding keyed[*backend.Batch]
 
 	sweeper sweeper
 }
 
-var _ store.Backend = (*Backend)(nil)
+var _ backend.Backend = (*Backend)(nil)
 
 // statements are the texts that are sent, made once so that pgx finds them prepared.
 type statements struct {
@@ -58,7 +58,11 @@ type statements struct {
 
 // NewBackend returns a Backend that uses the pool. It sends nothing: whether the schema is there is seen at the
 // first call. The pool stays the caller's, and is closed after the Backend.
-func NewBackend(pool *pgxpool.Pool, o BackendOptions) (*Backend, error) {
+func NewBackend(pool *pgxpool.Pool, options *BackendOptions) (*Backend, error) {
+	var o BackendOptions
+	if options != nil {
+		o = *options
+	}
 	if pool == nil {
 		return nil, errors.New("weirpostgres: the pool is nil")
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 const (
@@ -47,7 +47,7 @@ func key(n int) string { return string(binary.BigEndian.AppendUint64(nil, uint64
 func oneOf(n int) func() string { return func() string { return key(rand.IntN(n)) } }
 
 // fixed makes the definition the same each time that a benchmark is run again with a larger b.N.
-func fixed(d *store.Definition) *store.Definition {
+func fixed(d *backend.Definition) *backend.Definition {
 	d.Version, d.Anchor = 1, 0
 	return d
 }
@@ -58,40 +58,40 @@ func BenchmarkDecide(b *testing.B) {
 	for _, keys := range []int{1, manyKeys} {
 		for _, async := range []bool{false, true} {
 			b.Run(fmt.Sprintf("keys=%d/async=%v", keys, async), func(b *testing.B) {
-				backend := newBackend(b, pool, BackendOptions{Schema: schema, AsynchronousCommit: async})
-				d := fixed(bucket(b, backend, "bench", 1<<40, 1000, 1000))
+				be := newBackend(b, pool, BackendOptions{Schema: schema, AsynchronousCommit: async})
+				d := fixed(bucket(b, be, "bench", 1<<40, 1000, 1000))
 				pick := oneOf(keys)
-				parallel(b, func() error { return backend.Decide(context.Background(), []*store.Batch{take(d, pick(), 1)}) })
+				parallel(b, func() error { return be.Decide(context.Background(), []*backend.Batch{take(d, pick(), 1)}) })
 			})
 		}
 	}
 	b.Run("rejected", func(b *testing.B) {
-		backend := newBackend(b, pool, BackendOptions{Schema: schema})
-		d := fixed(bucket(b, backend, "none left", 1, 1, 1<<50))
-		require.NoError(b, backend.Decide(b.Context(), []*store.Batch{take(d, "", 1)}))
-		parallel(b, func() error { return backend.Decide(context.Background(), []*store.Batch{take(d, "", 1)}) })
+		be := newBackend(b, pool, BackendOptions{Schema: schema})
+		d := fixed(bucket(b, be, "none left", 1, 1, 1<<50))
+		require.NoError(b, be.Decide(b.Context(), []*backend.Batch{take(d, "", 1)}))
+		parallel(b, func() error { return be.Decide(context.Background(), []*backend.Batch{take(d, "", 1)}) })
 	})
 	b.Run("100 asks of one key", func(b *testing.B) {
-		backend := newBackend(b, pool, BackendOptions{Schema: schema})
-		d := fixed(bucket(b, backend, "coalesced", 1<<40, 1000, 1000))
-		asks := make([]store.Ask, 100)
+		be := newBackend(b, pool, BackendOptions{Schema: schema})
+		d := fixed(bucket(b, be, "coalesced", 1<<40, 1000, 1000))
+		asks := make([]backend.Request, 100)
 		for i := range asks {
-			asks[i] = store.Ask{Min: 1, Max: 1}
+			asks[i] = backend.Request{Min: 1, Max: 1}
 		}
 		parallel(b, func() error {
-			return backend.Decide(context.Background(), []*store.Batch{{Definition: d, Asks: asks}})
+			return be.Decide(context.Background(), []*backend.Batch{{Definition: d, Requests: asks}})
 		})
 	})
 	b.Run("100 keys", func(b *testing.B) {
-		backend := newBackend(b, pool, BackendOptions{Schema: schema})
-		d := fixed(bucket(b, backend, "many", 1<<40, 1000, 1000))
+		be := newBackend(b, pool, BackendOptions{Schema: schema})
+		d := fixed(bucket(b, be, "many", 1<<40, 1000, 1000))
 		parallel(b, func() error {
-			batches := make([]*store.Batch, 100)
+			batches := make([]*backend.Batch, 100)
 			first := rand.IntN(manyKeys)
 			for i := range batches {
 				batches[i] = take(d, key(first+i), 1)
 			}
-			return backend.Decide(context.Background(), batches)
+			return be.Decide(context.Background(), batches)
 		})
 	})
 }
@@ -125,39 +125,39 @@ func BenchmarkHold(b *testing.B) {
 	for _, keys := range []int{1, manyKeys} {
 		for _, async := range []bool{false, true} {
 			b.Run(fmt.Sprintf("keys=%d/async=%v", keys, async), func(b *testing.B) {
-				backend := newBackend(b, pool, BackendOptions{Schema: schema, AsynchronousCommit: async})
-				d := fixed(concurrency(b, backend, "bench", 1000))
+				be := newBackend(b, pool, BackendOptions{Schema: schema, AsynchronousCommit: async})
+				d := fixed(concurrency(b, be, "bench", 1000))
 				pick := oneOf(keys)
-				parallel(b, func() error { return pair(backend, d, pick(), 1) })
+				parallel(b, func() error { return pair(be, d, pick(), 1) })
 			})
 		}
 	}
 	b.Run("50000 permits of 100000", func(b *testing.B) {
-		backend := newBackend(b, pool, BackendOptions{Schema: schema})
-		d := fixed(concurrency(b, backend, "large", 100_000))
+		be := newBackend(b, pool, BackendOptions{Schema: schema})
+		d := fixed(concurrency(b, be, "large", 100_000))
 		for b.Loop() {
-			require.NoError(b, pair(backend, d, "", 50_000))
+			require.NoError(b, pair(be, d, "", 50_000))
 		}
 	})
 	b.Run("32 in one call", func(b *testing.B) {
-		backend := newBackend(b, pool, BackendOptions{Schema: schema})
-		d := fixed(concurrency(b, backend, "together", 100_000))
+		be := newBackend(b, pool, BackendOptions{Schema: schema})
+		d := fixed(concurrency(b, be, "together", 100_000))
 		for b.Loop() {
-			holds := make([]*store.Hold, 32)
+			holds := make([]*backend.LeaseRequest, 32)
 			for i := range holds {
-				holds[i] = &store.Hold{Definition: d, ID: fmt.Sprint(rand.Uint64()), Permits: 1, TTL: 60_000_000}
+				holds[i] = &backend.LeaseRequest{Definition: d, ID: fmt.Sprint(rand.Uint64()), Permits: 1, TTL: 60_000_000}
 			}
-			require.NoError(b, backend.Hold(b.Context(), holds))
-			require.NoError(b, backend.Release(b.Context(), holds))
+			require.NoError(b, be.Acquire(b.Context(), holds))
+			require.NoError(b, be.Release(b.Context(), holds))
 		}
 		b.ReportMetric(32*float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
 	})
 }
 
-func pair(backend *Backend, d *store.Definition, key string, permits int64) error {
-	h := &store.Hold{Definition: d, Key: key, ID: fmt.Sprint(rand.Uint64()), Permits: permits, TTL: 60_000_000}
-	if err := backend.Hold(context.Background(), []*store.Hold{h}); err != nil || !h.OK {
+func pair(be *Backend, d *backend.Definition, key string, permits int64) error {
+	h := &backend.LeaseRequest{Definition: d, Key: key, ID: fmt.Sprint(rand.Uint64()), Permits: permits, TTL: 60_000_000}
+	if err := be.Acquire(context.Background(), []*backend.LeaseRequest{h}); err != nil || !h.OK {
 		return fmt.Errorf("hold: ok %v, %w", h.OK, err)
 	}
-	return backend.Release(context.Background(), []*store.Hold{h})
+	return be.Release(context.Background(), []*backend.LeaseRequest{h})
 }

@@ -19,7 +19,7 @@ func TestBackend_AKeyWithAnImpossibleVersion(t *testing.T) {
 	require.NoError(t, err)
 	defer closeIt()
 	b := opened.(*Backend)
-	s, err := store.New(b, store.Options{CallTimeout: 5 * time.Second})
+	s, err := store.New(b, &store.Options{CallTimeout: 5 * time.Second})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
 	windows, err := s.PartitionedFixedWindow("windows", limiter.FixedWindowOptions{PermitLimit: 10, Window: time.Hour}, nil)

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/drill"
 )
 
@@ -28,7 +29,7 @@ func TestStore_ConnectsOverALongDistance(t *testing.T) {
 		proxy := testserver.NewProxy(t, server.Addr())
 		proxy.Delay(callTimeout * 2 / 5 / 2) // in each direction
 		pool := connect(t, strings.Replace(server.URL, server.Addr(), proxy.Addr(), 1), func(c *pgxpool.Config) { c.MaxConns = 4 })
-		s, err := New(pool, Options{Schema: schema, NoSweep: true, Options: store.Options{CallTimeout: callTimeout, NoListen: true}})
+		s, err := New(pool, &Options{Schema: schema, NoSweep: true, Options: store.Options{CallTimeout: callTimeout, NoListen: true}})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, s.Close()) }()
 		l, err := s.FixedWindow("a", limiter.FixedWindowOptions{PermitLimit: 1 << 20, Window: time.Hour}, nil)
@@ -52,7 +53,7 @@ func TestBackend_StatementsAreDeallocated(t *testing.T) {
 	pool := connect(t, server.URL, func(c *pgxpool.Config) { c.MaxConns = 1 })
 	b := newBackend(t, pool, BackendOptions{Schema: freshSchema(t, pool), NoSweep: true})
 	d := bucket(t, b, "a", 5, 1, 3_600_000_000)
-	ask := func() error { return b.Decide(t.Context(), []*store.Batch{take(d, "k", 1)}) }
+	ask := func() error { return b.Decide(t.Context(), []*backend.Batch{take(d, "k", 1)}) }
 	require.NoError(t, ask())
 	exec(t, pool, "deallocate all")
 	_ = ask()
@@ -100,7 +101,7 @@ func TestBackend_PrepareTracerThatMisbehaves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b, h := traced(t, BackendOptions{NoSweep: true})
 			d := bucket(t, b, "a", 5, 1, 3_600_000_000)
-			ask := func(ctx context.Context) error { return b.Decide(ctx, []*store.Batch{take(d, "k", 1)}) }
+			ask := func(ctx context.Context) error { return b.Decide(ctx, []*backend.Batch{take(d, "k", 1)}) }
 
 			h.prepare.Store(&misbehave)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -8,15 +8,15 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // Decide decides all batches in one statement.
-func (b *Backend) Decide(ctx context.Context, batches []*store.Batch) error {
+func (b *Backend) Decide(ctx context.Context, batches []*backend.Batch) error {
 	good := batches
 	for i, batch := range batches {
 		if err := checkGrid(batch.Definition); err != nil {
-			batch.Outcome, batch.Err = store.Failed, b.explained("decide", err)
+			batch.Outcome, batch.Err = backend.Failed, b.explained("decide", err)
 			if len(good) == len(batches) {
 				good = batches[:i:i]
 			}
@@ -31,21 +31,21 @@ func (b *Backend) Decide(ctx context.Context, batches []*store.Batch) error {
 	return err
 }
 
-func (b *Backend) decides() keyed[*store.Batch] {
-	return keyed[*store.Batch]{
+func (b *Backend) decides() keyed[*backend.Batch] {
+	return keyed[*backend.Batch]{
 		locked: b.sql.lockedStates,
-		row:    func(batch *store.Batch) row { return row{"states", batch.Definition.Name, batch.Key, ""} },
-		ask: func(ctx context.Context, batches []*store.Batch, wait time.Duration) error {
+		row:    func(batch *backend.Batch) row { return row{"states", batch.Definition.Name, batch.Key, ""} },
+		ask: func(ctx context.Context, batches []*backend.Batch, wait time.Duration) error {
 			if len(batches) == 1 {
 				return b.decideOne(ctx, batches[0], wait)
 			}
 			return b.decideMany(ctx, batches, wait)
 		},
-		fail: func(batch *store.Batch, err error) { batch.Outcome, batch.Err = store.Failed, err },
+		fail: func(batch *backend.Batch, err error) { batch.Outcome, batch.Err = backend.Failed, err },
 	}
 }
 
-func (b *Backend) decideOne(ctx context.Context, batch *store.Batch, wait time.Duration) error {
+func (b *Backend) decideOne(ctx context.Context, batch *backend.Batch, wait time.Duration) error {
 	at := b.recent.of(batch)
 	look := at.look(batch)
 	if b.plain && !look && usual(batch) {
@@ -58,14 +58,14 @@ func (b *Backend) decideOne(ctx context.Context, batch *store.Batch, wait time.D
 		look = true // most likely it will be rejected
 		wait = max(wait-time.Since(begun), leastLockWait)
 	}
-	n := appendBatch(make([]int64, 0, header+perAsk*len(batch.Asks)), batch, b.async, look)
+	n := appendBatch(make([]int64, 0, header+perAsk*len(batch.Requests)), batch, b.async, look)
 	args := []any{batch.Definition.Name, keyBytes(batch.Key), n, lockTimeout(wait)}
 	return b.queryAll(ctx, "decide", b.sql.decide, args, 1, func(_ int, rows pgx.Rows) error {
 		return scanBatch(rows, batch, at)
 	})
 }
 
-func (b *Backend) decideMany(ctx context.Context, batches []*store.Batch, wait time.Duration) error {
+func (b *Backend) decideMany(ctx context.Context, batches []*backend.Batch, wait time.Duration) error {
 	names, keys := make([]string, len(batches)), make([][]byte, len(batches))
 	first, last := make([]int32, len(batches)), make([]int32, len(batches))
 	places := make([]place, len(batches))
@@ -83,7 +83,7 @@ func (b *Backend) decideMany(ctx context.Context, batches []*store.Batch, wait t
 	})
 }
 
-func scanBatch(rows pgx.Rows, batch *store.Batch, at place) error {
+func scanBatch(rows pgx.Rows, batch *backend.Batch, at place) error {
 	var n []int64
 	if err := rows.Scan(&n); err != nil {
 		return err
@@ -112,20 +112,20 @@ type place struct{ left *atomic.Int32 }
 
 func (r *recentTrouble) init() { r.seed = maphash.MakeSeed() }
 
-func (r *recentTrouble) of(b *store.Batch) place {
+func (r *recentTrouble) of(b *backend.Batch) place {
 	h := maphash.String(r.seed, b.Definition.Name) ^ maphash.String(r.seed, b.Key)*31
 	return place{&r.places[h%uint64(len(r.places))]}
 }
 
 // look tells whether the row should be read first. What takes nothing never needs the lock.
-func (p place) look(b *store.Batch) bool {
-	return p.left.Load() > 0 || len(b.Asks) > 0 && b.Asks[0].Op == store.Take && b.Asks[0].Max == 0
+func (p place) look(b *backend.Batch) bool {
+	return p.left.Load() > 0 || len(b.Requests) > 0 && b.Requests[0].Op == backend.OpTake && b.Requests[0].Max == 0
 }
 
 func (p place) trouble() { p.left.Store(untilCalm) }
 
-func (p place) remember(b *store.Batch) {
-	if b.Outcome != store.Decided || len(b.Granted) > 0 && b.Granted[0] == store.Rejected {
+func (p place) remember(b *backend.Batch) {
+	if b.Outcome != backend.Decided || len(b.Granted) > 0 && b.Granted[0] == backend.Rejected {
 		p.trouble()
 	} else if n := p.left.Load(); n > 0 {
 		p.left.CompareAndSwap(n, n-1)
@@ -133,24 +133,24 @@ func (p place) remember(b *store.Batch) {
 }
 
 // Replace writes each Next whose Old is what is stored, in one statement.
-func (b *Backend) Replace(ctx context.Context, all []*store.Replacement) error {
-	good := make([]*store.Replacement, 0, len(all))
+func (b *Backend) Replace(ctx context.Context, all []*backend.Replacement) error {
+	good := make([]*backend.Replacement, 0, len(all))
 	for _, r := range all {
 		if err := checkGrid(r.Definition); err != nil {
-			r.Outcome, r.Err = store.Failed, b.explained("replace", err)
+			r.Outcome, r.Err = backend.Failed, b.explained("replace", err)
 		} else {
 			good = append(good, r)
 		}
 	}
-	return askApart(ctx, b, good, keyed[*store.Replacement]{
+	return askApart(ctx, b, good, keyed[*backend.Replacement]{
 		locked: b.sql.lockedStates,
-		row:    func(r *store.Replacement) row { return row{"states", r.Definition.Name, r.Key, ""} },
+		row:    func(r *backend.Replacement) row { return row{"states", r.Definition.Name, r.Key, ""} },
 		ask:    b.replaceTogether,
-		fail:   func(r *store.Replacement, err error) { r.Outcome, r.Err = store.Failed, err },
+		fail:   func(r *backend.Replacement, err error) { r.Outcome, r.Err = backend.Failed, err },
 	})
 }
 
-func (b *Backend) replaceTogether(ctx context.Context, all []*store.Replacement, wait time.Duration) error {
+func (b *Backend) replaceTogether(ctx context.Context, all []*backend.Replacement, wait time.Duration) error {
 	names, keys := make([]string, len(all)), make([][]byte, len(all))
 	var was, is states
 	for i, r := range all {
@@ -160,7 +160,7 @@ func (b *Backend) replaceTogether(ctx context.Context, all []*store.Replacement,
 	}
 	args := []any{names, keys, b.async, was.numbers, was.taken, is.numbers, is.taken, was.first, was.last, is.first, is.last, lockTimeout(wait)}
 	return b.queryAll(ctx, "replace", b.sql.replace, args, len(all), func(i int, rows pgx.Rows) error {
-		all[i].Outcome = store.Decided
+		all[i].Outcome = backend.Decided
 		return rows.Scan(&all[i].Done)
 	})
 }

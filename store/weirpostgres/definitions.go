@@ -6,11 +6,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // Load returns the definition of that name, and the server's time.
-func (b *Backend) Load(ctx context.Context, name string) (d *store.Definition, now int64, err error) {
+func (b *Backend) Load(ctx context.Context, name string) (d *backend.Definition, now int64, err error) {
 	if err := checkName(name); err != nil {
 		return nil, 0, ofDefinition(b.explained("load", err))
 	}
@@ -26,9 +26,9 @@ func (b *Backend) Load(ctx context.Context, name string) (d *store.Definition, n
 		if d = nil; version == nil {
 			return nil
 		}
-		limits := store.Limits{Kind: store.Kind(*kind), Permits: *permits, Period: *period, Refill: *refill, Segments: *segments}
-		d = &store.Definition{Name: name, Limits: limits, Version: *version, Anchor: *anchor, Reached: *reached}
-		d.Origin = store.Origin{Generation: *generation, Explicit: *explicit, Made: *made, By: *by, Past: *past}
+		limits := backend.Limits{Kind: backend.Kind(*kind), Permits: *permits, Period: *period, Refill: *refill, Segments: *segments}
+		d = &backend.Definition{Name: name, Limits: limits, Version: *version, Anchor: *anchor, Reached: *reached}
+		d.Origin = backend.Origin{Generation: *generation, Explicit: *explicit, Made: *made, By: *by, Past: *past}
 		return nil
 	})
 	if err != nil {
@@ -38,7 +38,7 @@ func (b *Backend) Load(ctx context.Context, name string) (d *store.Definition, n
 }
 
 // Define makes next the definition if the one in force has the version old.
-func (b *Backend) Define(ctx context.Context, old int64, next *store.Definition) (done bool, err error) {
+func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definition) (done bool, err error) {
 	if err := checkDefinition(next); err != nil {
 		return false, ofDefinition(b.explained("define", err))
 	}

@@ -4,7 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // maxKey is the longest key that is stored as it is. Of longer ones the beginning is, and a digest of the whole:
@@ -34,18 +34,18 @@ const (
 )
 
 // appendBatch appends what the function decide is told of a batch besides its key.
-func appendBatch(n []int64, b *store.Batch, async, look bool) []int64 {
+func appendBatch(n []int64, b *backend.Batch, async, look bool) []int64 {
 	d := b.Definition
 	n = append(n, bit(async), bit(look), d.Version, int64(d.Kind), d.Permits, d.Anchor, d.Period, d.Refill, d.Segments)
-	for _, a := range b.Asks {
+	for _, a := range b.Requests {
 		op := int64(a.Op)
 		if a.IfPrevious {
 			op |= bitPrevious
 		}
-		if a.Lend && a.Op == store.Take {
+		if a.Block && a.Op == backend.OpTake {
 			op |= bitLend
 		}
-		n = append(n, op, a.Min, a.Max, bounded(a.Mark.Line), bounded(a.Mark.After))
+		n = append(n, op, a.Min, a.Max, bounded(a.Receipt.Tick), bounded(a.Receipt.Missing))
 	}
 	return n
 }
@@ -63,37 +63,37 @@ func bounded(n int64) int64 { return min(max(n, -1<<60), 1<<60) }
 var errAnswer = errors.New("the server's answer is not understood: its functions are not those of this program")
 
 // readAnswer takes apart what the function decide has returned.
-func readAnswer(b *store.Batch, n []int64) error {
+func readAnswer(b *backend.Batch, n []int64) error {
 	if len(n) < 3 {
 		return errAnswer
 	}
-	b.Now, b.State, b.Granted = n[1], store.State{}, nil
-	switch outcome := store.Outcome(n[0]); {
-	case outcome == store.Decided && len(n) >= answer+len(b.Asks):
-		b.State = store.State{Grid: b.Definition.Grid(), Line: n[2], Missing: n[3], Held: n[4]}
-		b.Granted = n[answer : answer+len(b.Asks) : answer+len(b.Asks)]
-		b.State.Taken = segments(n[answer+len(b.Asks):])
-	case outcome == store.Outdated:
+	b.Now, b.State, b.Granted = n[1], backend.State{}, nil
+	switch outcome := backend.Outcome(n[0]); {
+	case outcome == backend.Decided && len(n) >= answer+len(b.Requests):
+		b.State = backend.State{Schedule: b.Definition.Schedule(), Tick: n[2], Missing: n[3], RefundFloor: n[4]}
+		b.Granted = n[answer : answer+len(b.Requests) : answer+len(b.Requests)]
+		b.State.Taken = segments(n[answer+len(b.Requests):])
+	case outcome == backend.OutdatedDefinition:
 		b.State.Version = n[2]
-	case outcome == store.OldState && len(n) >= oldState:
-		b.State = store.State{
-			Grid: store.Grid{Version: n[5], Kind: store.Kind(n[6]), Anchor: n[7], Period: n[8], Refill: n[9], Segments: n[10]},
-			Line: n[2], Missing: n[3], Held: n[4], Taken: segments(n[oldState:]),
+	case outcome == backend.OutdatedState && len(n) >= oldState:
+		b.State = backend.State{
+			Schedule: backend.Schedule{Version: n[5], Kind: backend.Kind(n[6]), Anchor: n[7], Period: n[8], Refill: n[9], Segments: n[10]},
+			Tick:     n[2], Missing: n[3], RefundFloor: n[4], Taken: segments(n[oldState:]),
 		}
 	default:
 		return errAnswer
 	}
-	b.Outcome = store.Outcome(n[0])
+	b.Outcome = backend.Outcome(n[0])
 	return nil
 }
 
-func segments(n []int64) []store.Segment {
+func segments(n []int64) []backend.Segment {
 	if len(n) < 2 {
 		return nil
 	}
-	taken := make([]store.Segment, 0, len(n)/2)
+	taken := make([]backend.Segment, 0, len(n)/2)
 	for i := 0; i+1 < len(n); i += 2 {
-		taken = append(taken, store.Segment{Line: n[i], Permits: n[i+1]})
+		taken = append(taken, backend.Segment{Tick: n[i], Permits: n[i+1]})
 	}
 	return taken
 }
@@ -105,14 +105,14 @@ type states struct {
 	first, last    []int32
 }
 
-func (l *states) add(s store.State) {
+func (l *states) add(s backend.State) {
 	if l.taken == nil {
 		l.taken = []int64{} // nil would be null
 	}
-	l.numbers = append(l.numbers, s.Line, s.Missing, s.Held, s.Version, int64(s.Kind), s.Anchor, s.Period, s.Refill, s.Segments)
+	l.numbers = append(l.numbers, s.Tick, s.Missing, s.RefundFloor, s.Version, int64(s.Kind), s.Anchor, s.Period, s.Refill, s.Segments)
 	l.first = append(l.first, int32(len(l.taken)+1))
 	for _, t := range s.Taken {
-		l.taken = append(l.taken, t.Line, t.Permits)
+		l.taken = append(l.taken, t.Tick, t.Permits)
 	}
 	l.last = append(l.last, int32(len(l.taken)))
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // SQLSTATEs that we know what to do about.
@@ -52,7 +52,7 @@ func ofTheKeys(err error) bool {
 }
 
 // ofDefinition marks the error of one limiter's definition.
-func ofDefinition(err error) error { return fmt.Errorf("%w: %w", store.ErrDefinition, err) }
+func ofDefinition(err error) error { return fmt.Errorf("%w: %w", backend.ErrDefinition, err) }
 
 // explained says what was asked, and where we know it what to do about the error.
 func (b *Backend) explained(what string, err error) error {
@@ -89,7 +89,7 @@ func checkName(name string) error {
 	return nil
 }
 
-func checkDefinition(d *store.Definition) error {
+func checkDefinition(d *backend.Definition) error {
 	if d == nil {
 		return errors.New("a definition is nil")
 	}
@@ -97,11 +97,11 @@ func checkDefinition(d *store.Definition) error {
 }
 
 // checkGrid is checkDefinition for what is decided by a grid: the server is to divide by the period.
-func checkGrid(d *store.Definition) error {
+func checkGrid(d *backend.Definition) error {
 	if err := checkDefinition(d); err != nil {
 		return err
 	}
-	if d.Kind < store.KindTokenBucket || d.Kind > store.KindSlidingWindow {
+	if d.Kind < backend.KindTokenBucket || d.Kind > backend.KindSlidingWindow {
 		return fmt.Errorf("limiter %q: a %v has no grid", d.Name, d.Kind)
 	}
 	if d.Period <= 0 || d.Refill < 0 {

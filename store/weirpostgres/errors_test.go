@@ -14,20 +14,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // everything calls each method that sends something.
 func everything(ctx context.Context, b *Backend) map[string]error {
-	d := &store.Definition{Name: "a", Version: 1, Limits: store.Limits{Kind: store.KindFixedWindow, Permits: 5, Period: 1_000_000}}
-	c := &store.Definition{Name: "c", Version: 1, Limits: store.Limits{Kind: store.KindConcurrency, Permits: 5}}
-	holds := []*store.Hold{{Definition: c, ID: "x", Permits: 1, TTL: 1_000_000}}
-	_, replace := replaceOne(ctx, b, d, "k", store.State{}, store.State{})
+	d := &backend.Definition{Name: "a", Version: 1, Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: 5, Period: 1_000_000}}
+	c := &backend.Definition{Name: "c", Version: 1, Limits: backend.Limits{Kind: backend.KindConcurrency, Permits: 5}}
+	holds := []*backend.LeaseRequest{{Definition: c, ID: "x", Permits: 1, TTL: 1_000_000}}
+	_, replace := replaceOne(ctx, b, d, "k", backend.State{}, backend.State{})
 	_, _, load := b.Load(ctx, "a")
 	_, define := b.Define(ctx, 0, d)
 	return map[string]error{
-		"decide": b.Decide(ctx, []*store.Batch{take(d, "k", 1)}), "replace": replace, "load": load, "define": define,
-		"hold": b.Hold(ctx, holds), "renew": b.Renew(ctx, holds), "release": b.Release(ctx, holds),
+		"decide": b.Decide(ctx, []*backend.Batch{take(d, "k", 1)}), "replace": replace, "load": load, "define": define,
+		"hold": b.Acquire(ctx, holds), "renew": b.Renew(ctx, holds), "release": b.Release(ctx, holds),
 	}
 }
 
@@ -88,43 +88,43 @@ func TestServerThatIsAwayIsAnError(t *testing.T) {
 func TestBadInputIsAnError(t *testing.T) {
 	b, _ := shared(t)
 	good := bucket(t, b, "a", 5, 1, 1000)
-	bad := func(change func(*store.Definition)) *store.Definition {
+	bad := func(change func(*backend.Definition)) *backend.Definition {
 		d := *good
 		change(&d)
 		return &d
 	}
-	for name, d := range map[string]*store.Definition{
+	for name, d := range map[string]*backend.Definition{
 		"nil":      nil,
-		"period":   bad(func(d *store.Definition) { d.Period = 0 }),
-		"refill":   bad(func(d *store.Definition) { d.Refill = -1 }),
-		"kind":     bad(func(d *store.Definition) { d.Kind = 0 }),
-		"no grid":  bad(func(d *store.Definition) { d.Kind = store.KindConcurrency }),
-		"zero":     bad(func(d *store.Definition) { d.Name = "a\x00b" }),
-		"not utf8": bad(func(d *store.Definition) { d.Name = "a\xff" }),
-		"long":     bad(func(d *store.Definition) { d.Name = strings.Repeat("é", 300) }),
+		"period":   bad(func(d *backend.Definition) { d.Period = 0 }),
+		"refill":   bad(func(d *backend.Definition) { d.Refill = -1 }),
+		"kind":     bad(func(d *backend.Definition) { d.Kind = 0 }),
+		"no grid":  bad(func(d *backend.Definition) { d.Kind = backend.KindConcurrency }),
+		"zero":     bad(func(d *backend.Definition) { d.Name = "a\x00b" }),
+		"not utf8": bad(func(d *backend.Definition) { d.Name = "a\xff" }),
+		"long":     bad(func(d *backend.Definition) { d.Name = strings.Repeat("é", 300) }),
 	} {
-		batch := &store.Batch{Definition: d}
-		require.NoError(t, b.Decide(t.Context(), []*store.Batch{batch}), "it is nothing to other keys")
-		assert.Equal(t, store.Failed, batch.Outcome, name)
+		batch := &backend.Batch{Definition: d}
+		require.NoError(t, b.Decide(t.Context(), []*backend.Batch{batch}), "it is nothing to other keys")
+		assert.Equal(t, backend.Failed, batch.Outcome, name)
 		assert.ErrorContains(t, batch.Err, "weirpostgres: decide: ", name)
 	}
 	_, _, err := b.Load(t.Context(), "a\x00")
 	assert.ErrorContains(t, err, "not valid UTF-8")
-	_, err = b.Define(t.Context(), 0, bad(func(d *store.Definition) { d.Version = 0 }))
+	_, err = b.Define(t.Context(), 0, bad(func(d *backend.Definition) { d.Version = 0 }))
 	assert.ErrorContains(t, err, "version")
-	assert.ErrorContains(t, b.Hold(t.Context(), []*store.Hold{nil}), "nil")
-	seats := bad(func(d *store.Definition) {
-		d.Name, d.Limits = "seats", store.Limits{Kind: store.KindConcurrency, Permits: 5}
+	assert.ErrorContains(t, b.Acquire(t.Context(), []*backend.LeaseRequest{nil}), "nil")
+	seats := bad(func(d *backend.Definition) {
+		d.Name, d.Limits = "seats", backend.Limits{Kind: backend.KindConcurrency, Permits: 5}
 	})
-	for name, ask := range map[string]func(context.Context, []*store.Hold) error{"hold": b.Hold, "renew": b.Renew, "release": b.Release} {
-		wrong := &store.Hold{Definition: bad(func(d *store.Definition) { d.Name = "a\x00b" }), Key: "a", ID: "1", Permits: 1, TTL: 1e7}
-		right := &store.Hold{Definition: seats, Key: "b", ID: "2", Permits: 1, TTL: 1e7}
-		require.NoError(t, ask(t.Context(), []*store.Hold{wrong, right}), "it is nothing to other keys")
-		assert.Equal(t, store.Failed, wrong.Outcome, name)
+	for name, ask := range map[string]func(context.Context, []*backend.LeaseRequest) error{"hold": b.Acquire, "renew": b.Renew, "release": b.Release} {
+		wrong := &backend.LeaseRequest{Definition: bad(func(d *backend.Definition) { d.Name = "a\x00b" }), Key: "a", ID: "1", Permits: 1, TTL: 1e7}
+		right := &backend.LeaseRequest{Definition: seats, Key: "b", ID: "2", Permits: 1, TTL: 1e7}
+		require.NoError(t, ask(t.Context(), []*backend.LeaseRequest{wrong, right}), "it is nothing to other keys")
+		assert.Equal(t, backend.Failed, wrong.Outcome, name)
 		assert.ErrorContains(t, wrong.Err, "weirpostgres: "+name+": ")
-		assert.Equal(t, store.Decided, right.Outcome, name)
+		assert.Equal(t, backend.Decided, right.Outcome, name)
 	}
-	assert.NoError(t, b.Hold(t.Context(), nil))
+	assert.NoError(t, b.Acquire(t.Context(), nil))
 	assert.NoError(t, b.Decide(t.Context(), nil))
 }
 
@@ -135,20 +135,20 @@ func TestLongKeys(t *testing.T) {
 	long := strings.Repeat("k", 1_000_000)
 	for _, key := range []string{long, long + "a", long[:maxKey], long[:maxKey+1], string(keyBytes(long))} {
 		batch := take(d, key, 4)
-		require.NoError(t, b.Decide(t.Context(), []*store.Batch{batch}))
+		require.NoError(t, b.Decide(t.Context(), []*backend.Batch{batch}))
 		assert.Equal(t, []int64{4}, batch.Granted)
 	}
 	again := take(d, long, 4)
-	require.NoError(t, b.Decide(t.Context(), []*store.Batch{again}))
-	assert.Equal(t, []int64{store.Rejected}, again.Granted)
+	require.NoError(t, b.Decide(t.Context(), []*backend.Batch{again}))
+	assert.Equal(t, []int64{backend.Rejected}, again.Granted)
 	c := concurrency(t, b, strings.Repeat("n", maxName), 1)
-	h := &store.Hold{Definition: c, Key: long, ID: long, Permits: 1, TTL: 60_000_000}
-	require.NoError(t, b.Hold(t.Context(), []*store.Hold{h}))
+	h := &backend.LeaseRequest{Definition: c, Key: long, ID: long, Permits: 1, TTL: 60_000_000}
+	require.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{h}))
 	assert.True(t, h.OK)
-	other := &store.Hold{Definition: c, Key: long, ID: "other", Permits: 1, TTL: 60_000_000, Waiting: true}
-	require.NoError(t, b.Hold(t.Context(), []*store.Hold{other}))
+	other := &backend.LeaseRequest{Definition: c, Key: long, ID: "other", Permits: 1, TTL: 60_000_000, Waiting: true}
+	require.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{other}))
 	assert.False(t, other.OK)
-	require.NoError(t, b.Release(t.Context(), []*store.Hold{h}))
+	require.NoError(t, b.Release(t.Context(), []*backend.LeaseRequest{h}))
 	assert.True(t, h.OK)
 }
 
@@ -167,7 +167,7 @@ func TestIsolationLevelIsNamed(t *testing.T) {
 	for range 8 {
 		go func() {
 			for range 50 {
-				errs <- b.Decide(context.Background(), []*store.Batch{take(d, "k", 1)})
+				errs <- b.Decide(context.Background(), []*backend.Batch{take(d, "k", 1)})
 			}
 			done <- struct{}{}
 		}()
@@ -201,7 +201,7 @@ func TestDeadlockIsRepeatedOnce(t *testing.T) {
 					return true;
 				end $$`, failures, code), b.schema))
 			h := lease(d, "", "a", 1)
-			err := b.Renew(t.Context(), []*store.Hold{h})
+			err := b.Renew(t.Context(), []*backend.LeaseRequest{h})
 			assert.Equal(t, want, err == nil && h.OK, "%d times %s: %v", failures, code, err)
 			assert.EqualValues(t, 2, count(t, pool, inSchema(`select last_value from "weir".calls`, b.schema)))
 		}
@@ -214,7 +214,7 @@ func TestCloseEndsASweep(t *testing.T) {
 	schema := freshSchema(t, pool)
 	exec(t, pool, inSchema(`create or replace function "weir".sweep(first bigint, pages bigint) returns bigint[] language plpgsql as $$
 		begin perform pg_sleep(60); return array[0, 0]; end $$`, schema))
-	b, err := NewBackend(pool, BackendOptions{Schema: schema})
+	b, err := NewBackend(pool, &BackendOptions{Schema: schema})
 	require.NoError(t, err)
 	b.sweeper.decided(sweepAfter)
 	require.Eventually(t, func() bool {
@@ -232,28 +232,28 @@ func TestCloseEndsASweep(t *testing.T) {
 func TestDecide_AFailureIsThatOfOneKey(t *testing.T) {
 	b, pool := shared(t)
 	d := bucket(t, b, "it", 5, 1, 3_600_000_000)
-	batch := func(key string) *store.Batch {
-		asks := []store.Ask{{Min: 1, Max: 1}, {Min: 1, Max: 1}}
-		return &store.Batch{Definition: d, Key: key, Asks: asks, Granted: make([]int64, len(asks))}
+	batch := func(key string) *backend.Batch {
+		asks := []backend.Request{{Min: 1, Max: 1}, {Min: 1, Max: 1}}
+		return &backend.Batch{Definition: d, Key: key, Requests: asks, Granted: make([]int64, len(asks))}
 	}
 	for _, key := range []string{"a", "b", "c", "d"} {
-		require.NoError(t, b.Decide(t.Context(), []*store.Batch{batch(key)}))
+		require.NoError(t, b.Decide(t.Context(), []*backend.Batch{batch(key)}))
 	}
 	_, err := pool.Exec(t.Context(), `update "`+b.schema+`".states set missing = -9223372036854775808 where key = 'b'`)
 	require.NoError(t, err)
-	all := []*store.Batch{batch("a"), batch("b"), batch("c"), batch("d")}
+	all := []*backend.Batch{batch("a"), batch("b"), batch("c"), batch("d")}
 	require.NoError(t, b.Decide(t.Context(), all))
 	for i, one := range all {
 		if i == 1 {
-			require.Equal(t, store.Failed, one.Outcome)
+			require.Equal(t, backend.Failed, one.Outcome)
 			require.ErrorContains(t, one.Err, "out of range")
 		} else {
-			require.Equal(t, store.Decided, one.Outcome, one.Key)
+			require.Equal(t, backend.Decided, one.Outcome, one.Key)
 			require.EqualValues(t, 4, one.State.Missing, "it is decided once")
 		}
 	}
 	require.NoError(t, b.Decide(t.Context(), all[1:2]))
-	require.Equal(t, store.Failed, all[1].Outcome)
+	require.Equal(t, backend.Failed, all[1].Outcome)
 }
 
 // Where a range of the table is full of rows that no key needs, the next one is looked through soon.

@@ -9,19 +9,19 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
-// Hold takes permits. Holds of one key come one after the other, each with the key's row locked until it is on
+// Acquire takes permits. Holds of one key come one after the other, each with the key's row locked until it is on
 // the server's disk: many of them in one call are faster than many calls.
-func (b *Backend) Hold(ctx context.Context, holds []*store.Hold) error {
+func (b *Backend) Acquire(ctx context.Context, holds []*backend.LeaseRequest) error {
 	holds, err := b.sound("hold", holds)
 	if err != nil {
 		return err
 	}
-	err = askApart(ctx, b, holds, keyed[*store.Hold]{
+	err = askApart(ctx, b, holds, keyed[*backend.LeaseRequest]{
 		locked: b.sql.lockedSemaphores,
-		row:    func(h *store.Hold) row { return row{"semaphores", h.Definition.Name, h.Key, ""} },
+		row:    func(h *backend.LeaseRequest) row { return row{"semaphores", h.Definition.Name, h.Key, ""} },
 		ask:    b.holdTogether,
 		fail:   failHold,
 	})
@@ -31,10 +31,10 @@ func (b *Backend) Hold(ctx context.Context, holds []*store.Hold) error {
 	return err
 }
 
-func failHold(h *store.Hold, err error) { h.Outcome, h.Err = store.Failed, err }
+func failHold(h *backend.LeaseRequest, err error) { h.Outcome, h.Err = backend.Failed, err }
 
 // sound returns the holds that can be asked about; the others fail, each by itself.
-func (b *Backend) sound(what string, holds []*store.Hold) ([]*store.Hold, error) {
+func (b *Backend) sound(what string, holds []*backend.LeaseRequest) ([]*backend.LeaseRequest, error) {
 	good := holds
 	for i, h := range holds {
 		if h == nil {
@@ -52,7 +52,7 @@ func (b *Backend) sound(what string, holds []*store.Hold) ([]*store.Hold, error)
 	return good, nil
 }
 
-func (b *Backend) holdTogether(ctx context.Context, holds []*store.Hold, wait time.Duration) error {
+func (b *Backend) holdTogether(ctx context.Context, holds []*backend.LeaseRequest, wait time.Duration) error {
 	g := groupsOf(holds)
 	args := []any{g.names, g.keys, g.versions, g.most, g.waiting, g.first, g.last, g.ids, g.wants, lockTimeout(wait)}
 	return b.queryAll(ctx, "hold", b.sql.hold, args, len(g.names), func(i int, rows pgx.Rows) error {
@@ -63,7 +63,7 @@ func (b *Backend) holdTogether(ctx context.Context, holds []*store.Hold, wait ti
 		of := holds[g.first[i]-1 : g.last[i]]
 		if len(n) == 1 { // the version of a newer definition
 			for _, h := range of {
-				h.Outcome, h.OK, h.Version = store.Outdated, false, n[0]
+				h.Outcome, h.OK, h.Version = backend.OutdatedDefinition, false, n[0]
 			}
 			return nil
 		}
@@ -72,7 +72,7 @@ func (b *Backend) holdTogether(ctx context.Context, holds []*store.Hold, wait ti
 		}
 		for j, h := range of {
 			n := n[6*j:]
-			h.Outcome, h.OK, h.InUse, h.NextEnd, h.Fence, h.Version = store.Outcome(n[0]), n[1] == 1, n[2], n[3], n[4], n[5]
+			h.Outcome, h.OK, h.InUse, h.NextExpiry, h.Fence, h.Version = backend.Outcome(n[0]), n[1] == 1, n[2], n[3], n[4], n[5]
 		}
 		return nil
 	})
@@ -90,7 +90,7 @@ type groups struct {
 	wants []int64 // permits and TTL of each
 }
 
-func groupsOf(holds []*store.Hold) (g groups) {
+func groupsOf(holds []*backend.LeaseRequest) (g groups) {
 	for i, h := range holds {
 		g.ids = append(g.ids, keyBytes(h.ID))
 		g.wants = append(g.wants, max(bounded(h.Permits), 0), max(bounded(h.TTL), 0))
@@ -108,14 +108,14 @@ func groupsOf(holds []*store.Hold) (g groups) {
 }
 
 // Renew puts off the end of leases.
-func (b *Backend) Renew(ctx context.Context, holds []*store.Hold) error {
+func (b *Backend) Renew(ctx context.Context, holds []*backend.LeaseRequest) error {
 	return b.late(ctx, "renew", b.sql.renew, holds, func(c columns) []any {
 		return []any{c.names, c.keys, c.ids, c.fences, c.ttls}
 	})
 }
 
 // Release gives leases back, and tells those who wait.
-func (b *Backend) Release(ctx context.Context, holds []*store.Hold) error {
+func (b *Backend) Release(ctx context.Context, holds []*backend.LeaseRequest) error {
 	return b.late(ctx, "release", b.sql.release, holds, func(c columns) []any {
 		tell := make([]bool, len(c.holds))
 		for i, h := range c.holds {
@@ -126,19 +126,19 @@ func (b *Backend) Release(ctx context.Context, holds []*store.Hold) error {
 }
 
 // late does what is done with leases that were given before. The last argument of the statement is lock_timeout.
-func (b *Backend) late(ctx context.Context, what, sql string, holds []*store.Hold, args func(columns) []any) error {
+func (b *Backend) late(ctx context.Context, what, sql string, holds []*backend.LeaseRequest, args func(columns) []any) error {
 	holds, err := b.sound(what, holds)
 	if err != nil {
 		return err
 	}
-	return askApart(ctx, b, holds, keyed[*store.Hold]{
+	return askApart(ctx, b, holds, keyed[*backend.LeaseRequest]{
 		locked: b.sql.lockedLeases,
-		row:    func(h *store.Hold) row { return row{"leases", h.Definition.Name, h.Key, h.ID} },
-		ask: func(ctx context.Context, holds []*store.Hold, wait time.Duration) error {
+		row:    func(h *backend.LeaseRequest) row { return row{"leases", h.Definition.Name, h.Key, h.ID} },
+		ask: func(ctx context.Context, holds []*backend.LeaseRequest, wait time.Duration) error {
 			c := columnsOf(holds)
 			return b.queryAll(ctx, what, sql, append(args(c), lockTimeout(wait)), len(holds), func(i int, rows pgx.Rows) error {
 				h := c.holds[i]
-				h.Outcome = store.Decided
+				h.Outcome = backend.Decided
 				return rows.Scan(&h.OK)
 			})
 		},
@@ -149,18 +149,18 @@ func (b *Backend) late(ctx context.Context, what, sql string, holds []*store.Hol
 // columns are holds as the server takes them, sorted by ID within a key: calls about the same leases lock them
 // in the same order.
 type columns struct {
-	holds        []*store.Hold
+	holds        []*backend.LeaseRequest
 	names        []string
 	keys, ids    [][]byte
 	fences, ttls []int64
 }
 
-func columnsOf(holds []*store.Hold) (c columns) {
+func columnsOf(holds []*backend.LeaseRequest) (c columns) {
 	c = columns{
 		holds: slices.Clone(holds), names: make([]string, len(holds)), keys: make([][]byte, len(holds)), ids: make([][]byte, len(holds)),
 		fences: make([]int64, len(holds)), ttls: make([]int64, len(holds)),
 	}
-	slices.SortStableFunc(c.holds, func(a, b *store.Hold) int {
+	slices.SortStableFunc(c.holds, func(a, b *backend.LeaseRequest) int {
 		return cmp.Or(cmp.Compare(a.Definition.Name, b.Definition.Name), cmp.Compare(a.Key, b.Key), cmp.Compare(a.ID, b.ID))
 	})
 	for i, h := range c.holds {

@@ -15,19 +15,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
-func lease(d *store.Definition, key, id string, permits int64) *store.Hold {
-	return &store.Hold{Definition: d, Key: key, ID: id, Permits: permits, TTL: 60_000_000}
+func lease(d *backend.Definition, key, id string, permits int64) *backend.LeaseRequest {
+	return &backend.LeaseRequest{Definition: d, Key: key, ID: id, Permits: permits, TTL: 60_000_000}
 }
 
 // listen listens until the test ends, and returns where the notices come out.
-func listen(t *testing.T, b *Backend) <-chan store.Notice {
+func listen(t *testing.T, b *Backend) <-chan backend.Notice {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	notices, ready, ended := make(chan store.Notice, 1000), make(chan struct{}), make(chan error, 1)
-	go func() { ended <- b.Listen(ctx, func() { close(ready) }, func(n store.Notice) { notices <- n }) }()
+	notices, ready, ended := make(chan backend.Notice, 1000), make(chan struct{}), make(chan error, 1)
+	go func() { ended <- b.Listen(ctx, func() { close(ready) }, func(n backend.Notice) { notices <- n }) }()
 	select {
 	case <-ready:
 	case err := <-ended:
@@ -45,14 +45,14 @@ func TestReleaseTellsWhoWaits(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		key := fmt.Sprint(waits)
 		h := lease(d, key, "a", 1)
-		require.NoError(t, b.Hold(t.Context(), []*store.Hold{h}))
+		require.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{h}))
 		other := lease(d, key, "b", 1)
 		other.Waiting = waits
-		require.NoError(t, b.Hold(t.Context(), []*store.Hold{other}))
+		require.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{other}))
 		require.False(t, other.OK)
-		require.NoError(t, b.Release(t.Context(), []*store.Hold{h}))
+		require.NoError(t, b.Release(t.Context(), []*backend.LeaseRequest{h}))
 	}
-	assert.Equal(t, store.Notice{Name: "c", Key: "true", Released: true}, <-notices)
+	assert.Equal(t, backend.Notice{Name: "c", Key: "true", Released: true}, <-notices)
 }
 
 // Whoever is rejected while it waits is told of the release that it did not see, however close the two are.
@@ -64,11 +64,11 @@ func TestNoReleaseIsMissedConcurrentSafe(t *testing.T) {
 		key := fmt.Sprint(i)
 		h, other := lease(d, key, "a", 1), lease(d, key, "b", 1)
 		other.Waiting = true
-		require.NoError(t, b.Hold(t.Context(), []*store.Hold{h}))
+		require.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{h}))
 		var both sync.WaitGroup
-		both.Go(func() { assert.NoError(t, b.Release(context.Background(), []*store.Hold{h})) })
+		both.Go(func() { assert.NoError(t, b.Release(context.Background(), []*backend.LeaseRequest{h})) })
 		time.Sleep(rand.N(600 * time.Microsecond)) // so that each is first now and then
-		require.NoError(t, b.Hold(t.Context(), []*store.Hold{other}))
+		require.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{other}))
 		both.Wait()
 		if other.OK {
 			continue
@@ -94,17 +94,17 @@ func TestLeasesConcurrentSafe(t *testing.T) {
 		all.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(w), 1))
 			for i := range 40 {
-				var holds []*store.Hold
+				var holds []*backend.LeaseRequest
 				for k := range places {
 					for range random.IntN(3) {
 						holds = append(holds, lease(d, fmt.Sprint(k), fmt.Sprint(w, i, k, random.Int()), 1+random.Int64N(2)))
 						holds[len(holds)-1].Waiting = random.IntN(2) == 0
 					}
 				}
-				if !assert.NoError(t, b.Hold(context.Background(), holds)) {
+				if !assert.NoError(t, b.Acquire(context.Background(), holds)) {
 					return
 				}
-				holds = slices.DeleteFunc(holds, func(h *store.Hold) bool { return !h.OK })
+				holds = slices.DeleteFunc(holds, func(h *backend.LeaseRequest) bool { return !h.OK })
 				for _, h := range holds {
 					k := h.Key[0] - '0'
 					assert.LessOrEqual(t, inUse[k].Add(h.Permits), int64(limit))
@@ -128,10 +128,10 @@ func TestLeasesConcurrentSafe(t *testing.T) {
 	all.Wait()
 	for k := range places {
 		h := lease(d, fmt.Sprint(k), "all", limit)
-		require.NoError(t, b.Hold(t.Context(), []*store.Hold{h}))
+		require.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{h}))
 		assert.True(t, h.OK, "all were released")
 		assert.Greater(t, h.Fence, last[k].Load())
-		require.NoError(t, b.Release(t.Context(), []*store.Hold{h}))
+		require.NoError(t, b.Release(t.Context(), []*backend.LeaseRequest{h}))
 	}
 }
 
@@ -140,11 +140,11 @@ func TestSameHoldTwiceConcurrentSafe(t *testing.T) {
 	b, _ := shared(t)
 	d := concurrency(t, b, "c", 10)
 	for i := range 50 {
-		holds := make([]*store.Hold, 4)
+		holds := make([]*backend.LeaseRequest, 4)
 		var all sync.WaitGroup
 		for j := range holds {
 			holds[j] = lease(d, fmt.Sprint(i), "same", 3)
-			all.Go(func() { assert.NoError(t, b.Hold(context.Background(), holds[j:j+1])) })
+			all.Go(func() { assert.NoError(t, b.Acquire(context.Background(), holds[j:j+1])) })
 		}
 		all.Wait()
 		for _, h := range holds {
@@ -164,9 +164,9 @@ func TestNoFalseRejectionsConcurrentSafe(t *testing.T) {
 		all.Go(func() {
 			for i := range 60 {
 				h := lease(d, "", fmt.Sprint(w, "-", i), 1)
-				assert.NoError(t, b.Hold(context.Background(), []*store.Hold{h}))
+				assert.NoError(t, b.Acquire(context.Background(), []*backend.LeaseRequest{h}))
 				assert.True(t, h.OK, "%+v", h)
-				assert.NoError(t, b.Release(context.Background(), []*store.Hold{h}))
+				assert.NoError(t, b.Release(context.Background(), []*backend.LeaseRequest{h}))
 			}
 		})
 	}
@@ -178,19 +178,19 @@ func TestManyPermits(t *testing.T) {
 	b, pool := shared(t)
 	d := concurrency(t, b, "c", 100_000)
 	a := lease(d, "", "a", 50_000)
-	require.NoError(t, b.Hold(t.Context(), []*store.Hold{a}))
+	require.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{a}))
 	require.True(t, a.OK)
 	assert.EqualValues(t, 1, count(t, pool, inSchema(`select count(*) from "weir".leases`, b.schema)))
-	var holds []*store.Hold
+	var holds []*backend.LeaseRequest
 	for i := range 2000 {
 		holds = append(holds, lease(d, "", fmt.Sprint(i), 25))
 	}
-	require.NoError(t, b.Hold(t.Context(), holds))
+	require.NoError(t, b.Acquire(t.Context(), holds))
 	for _, h := range holds {
 		assert.True(t, h.OK)
 	}
 	one := lease(d, "", "one more", 1)
-	require.NoError(t, b.Hold(t.Context(), []*store.Hold{one}))
+	require.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{one}))
 	assert.False(t, one.OK)
 	assert.EqualValues(t, 100_000, one.InUse)
 }
@@ -208,11 +208,11 @@ func TestFencesRiseAfterASweep(t *testing.T) {
 	for i, at := range []int64{0, 1, 1, -5_000_000, -4_000_000, 10, 60_000_000} {
 		s.setTime(d.Anchor + at)
 		h := lease(d, "", fmt.Sprint(i), 1)
-		require.NoError(t, s.Hold(t.Context(), []*store.Hold{h}))
+		require.NoError(t, s.Acquire(t.Context(), []*backend.LeaseRequest{h}))
 		require.True(t, h.OK)
 		assert.Greater(t, h.Fence, last, "at %d", at)
 		last = h.Fence
-		require.NoError(t, s.Release(t.Context(), []*store.Hold{h}))
+		require.NoError(t, s.Release(t.Context(), []*backend.LeaseRequest{h}))
 		keys(t, s.Backend, "c")
 	}
 	s.setTime(d.Anchor + 70_000_000)
@@ -224,7 +224,7 @@ func TestListenThroughPgBouncerIsUnsupported(t *testing.T) {
 	bouncer := testserver.NewPgBouncer(t, server)
 	schema := freshSchema(t, connect(t, server.URL, nil))
 	b := newBackend(t, connect(t, bouncer.URL+"&default_query_exec_mode=exec", nil), BackendOptions{Schema: schema})
-	err := b.Listen(t.Context(), func() { t.Error("it is not ready") }, func(store.Notice) {})
+	err := b.Listen(t.Context(), func() { t.Error("it is not ready") }, func(backend.Notice) {})
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 }
 
@@ -232,12 +232,12 @@ func TestListenEndsWithItsConnection(t *testing.T) {
 	b, pool := shared(t)
 	ended := make(chan error, 1)
 	ready := make(chan struct{})
-	go func() { ended <- b.Listen(context.Background(), func() { close(ready) }, func(store.Notice) {}) }()
+	go func() { ended <- b.Listen(context.Background(), func() { close(ready) }, func(backend.Notice) {}) }()
 	<-ready
 	killed := count(t, pool, `select count(pg_terminate_backend(pid)) from pg_stat_activity where query like 'listen "weir:""' || $1 || '%'`, b.schema)
 	require.EqualValues(t, 1, killed)
 	assert.ErrorContains(t, <-ended, "weirpostgres: listen")
-	assert.NoError(t, b.Decide(t.Context(), []*store.Batch{take(bucket(t, b, "a", 1, 1, 1), "", 1)}))
+	assert.NoError(t, b.Decide(t.Context(), []*backend.Batch{take(bucket(t, b, "a", 1, 1, 1), "", 1)}))
 }
 
 // A Listen, and what it needs to find out that it works, are possible with one connection in the pool.
@@ -250,7 +250,7 @@ func TestOneConnectionIsEnough(t *testing.T) {
 	done, err := b.Define(t.Context(), 0, bucket(t, b, "a", 1, 1, 1))
 	require.NoError(t, err)
 	require.True(t, done)
-	assert.Equal(t, store.Notice{Name: "a"}, <-notices)
+	assert.Equal(t, backend.Notice{Name: "a"}, <-notices)
 }
 
 // A step back of the server's clock does not keep the permits of an instance that has died.
@@ -263,10 +263,10 @@ func TestHold_ClockStepsBack(t *testing.T) {
 	d := concurrency(t, b.Backend, "c", 2)
 	now := time.Now().UnixMicro()
 	hour, ttl := time.Hour.Microseconds(), int64(60_000_000)
-	ask := func(at int64, id string) *store.Hold {
+	ask := func(at int64, id string) *backend.LeaseRequest {
 		b.setTime(at)
 		h := lease(d, "key", id, 1)
-		require.NoError(t, b.Hold(t.Context(), []*store.Hold{h}))
+		require.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{h}))
 		return h
 	}
 	require.True(t, ask(now, "dead").OK)
@@ -276,11 +276,11 @@ func TestHold_ClockStepsBack(t *testing.T) {
 	require.False(t, ask(now, "other").OK, "the step by itself ends nothing")
 	b.setTime(now + ttl/2)
 	alive := lease(d, "key", "alive", 1)
-	require.NoError(t, b.Renew(t.Context(), []*store.Hold{alive}))
+	require.NoError(t, b.Renew(t.Context(), []*backend.LeaseRequest{alive}))
 	require.True(t, alive.OK)
 	rejected := ask(now+ttl/2, "other")
 	require.False(t, rejected.OK)
-	require.LessOrEqual(t, rejected.NextEnd, ttl/2)
+	require.LessOrEqual(t, rejected.NextExpiry, ttl/2)
 	require.True(t, ask(now+ttl+1, "other").OK, "the dead lease ends a TTL after the step")
 	require.False(t, ask(now+ttl+2, "another").OK, "the other lease was renewed")
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 )
 
 // Listen listens on a connection that it takes out of the pool, which may open another one for it.
-func (b *Backend) Listen(ctx context.Context, ready func(), notice func(store.Notice)) error {
+func (b *Backend) Listen(ctx context.Context, ready func(), notice func(backend.Notice)) error {
 	pooled, err := b.pool.Acquire(ctx)
 	if err != nil {
 		return b.explained("listen", err)
@@ -44,7 +44,7 @@ func (b *Backend) Listen(ctx context.Context, ready func(), notice func(store.No
 	return b.explained("listen", err)
 }
 
-func (b *Backend) listenOn(ctx context.Context, conn *pgx.Conn, ready func(), notice func(store.Notice)) error {
+func (b *Backend) listenOn(ctx context.Context, conn *pgx.Conn, ready func(), notice func(backend.Notice)) error {
 	if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{b.channel}.Sanitize(), pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func channelOf(schema string) string { return inSchema(`weir:"weir"`, schema) }
 
 // parseNotice reads what the function tell has sent: d (a new definition) or r (a release), the name and the key in
 // base64.
-func parseNotice(payload string) (n store.Notice, ok bool) {
+func parseNotice(payload string) (n backend.Notice, ok bool) {
 	if payload == "" || payload[0] != 'd' && payload[0] != 'r' {
 		return n, false
 	}
@@ -124,5 +124,5 @@ func parseNotice(payload string) (n store.Notice, ok bool) {
 	if err != nil || keyErr != nil {
 		return n, false
 	}
-	return store.Notice{Name: string(nameBytes), Key: string(keyBytes), Released: payload[0] == 'r'}, true
+	return backend.Notice{Name: string(nameBytes), Key: string(keyBytes), Released: payload[0] == 'r'}, true
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/drill"
 )
 
@@ -41,9 +42,9 @@ func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 	t.Run("Decide", func(t *testing.T) {
 		b, pool := shared(t)
 		d := bucket(t, b, "a", 1<<20, 1, 3_600_000_000)
-		ask := func() []*store.Batch {
+		ask := func() []*backend.Batch {
 			t.Helper()
-			var all []*store.Batch
+			var all []*backend.Batch
 			for i := range n {
 				all = append(all, take(d, key(i), 1))
 			}
@@ -57,10 +58,10 @@ func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 		for round := range 5 {
 			for i, batch := range ask() {
 				if i == locked {
-					require.Equal(t, store.Failed, batch.Outcome)
+					require.Equal(t, backend.Failed, batch.Outcome)
 					require.ErrorIs(t, batch.Err, errLocked)
 				} else {
-					require.Equal(t, store.Decided, batch.Outcome, batch.Key)
+					require.Equal(t, backend.Decided, batch.Outcome, batch.Key)
 					require.EqualValues(t, round+2, batch.State.Missing, "it is decided once")
 				}
 			}
@@ -68,13 +69,13 @@ func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 		for range 2 { // one by one, by the plain statement
 			ctx, cancel := within()
 			one := take(d, key(locked), 1)
-			require.NoError(t, b.Decide(ctx, []*store.Batch{one}))
+			require.NoError(t, b.Decide(ctx, []*backend.Batch{one}))
 			cancel()
-			require.Equal(t, store.Failed, one.Outcome)
+			require.Equal(t, backend.Failed, one.Outcome)
 		}
 		unlock()
 		for i, batch := range ask() {
-			require.Equal(t, store.Decided, batch.Outcome, batch.Key)
+			require.Equal(t, backend.Decided, batch.Outcome, batch.Key)
 			if i == locked {
 				require.EqualValues(t, 2, batch.State.Missing, "what has failed has taken nothing")
 			}
@@ -88,17 +89,17 @@ func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), inSchema(`insert into "weir".states values ('a', $1, 1, 1, 0, 1, 1, 0, 0, 0, 0, 0)`, b.schema), []byte("b"))
 		require.NoError(t, err)
-		all := []*store.Batch{take(d, "a", 1), take(d, "b", 1), take(d, "c", 1), take(d, "d", 1)}
+		all := []*backend.Batch{take(d, "a", 1), take(d, "b", 1), take(d, "c", 1), take(d, "d", 1)}
 		ctx, cancel := within()
 		defer cancel()
 		require.NoError(t, b.Decide(ctx, all))
 		for i, batch := range all {
-			require.Equal(t, i == 1, batch.Outcome == store.Failed, batch.Key)
+			require.Equal(t, i == 1, batch.Outcome == backend.Failed, batch.Key)
 		}
 		require.NoError(t, tx.Rollback(t.Context()))
 		require.NoError(t, b.Decide(t.Context(), all))
 		for i, batch := range all {
-			require.Equal(t, store.Decided, batch.Outcome, batch.Key)
+			require.Equal(t, backend.Decided, batch.Outcome, batch.Key)
 			require.EqualValues(t, map[bool]int{true: 1, false: 2}[i == 1], batch.State.Missing, batch.Key)
 		}
 	})
@@ -106,11 +107,11 @@ func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 	t.Run("Replace", func(t *testing.T) {
 		b, pool := shared(t)
 		d := bucket(t, b, "a", 1<<20, 1, 3_600_000_000)
-		var all []*store.Replacement
+		var all []*backend.Replacement
 		for _, k := range []string{"a", "b", "c"} {
 			batch := take(d, k, 1)
-			require.NoError(t, b.Decide(t.Context(), []*store.Batch{batch}))
-			all = append(all, &store.Replacement{Definition: d, Key: k, Old: batch.State, Next: batch.State})
+			require.NoError(t, b.Decide(t.Context(), []*backend.Batch{batch}))
+			all = append(all, &backend.Replacement{Definition: d, Key: k, Old: batch.State, Next: batch.State})
 		}
 		unlock := lockRow(t, b, pool, "states", "b")
 		defer unlock()
@@ -118,7 +119,7 @@ func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 		defer cancel()
 		require.NoError(t, b.Replace(ctx, all))
 		for i, r := range all {
-			require.Equal(t, i == 1, r.Outcome == store.Failed, r.Key)
+			require.Equal(t, i == 1, r.Outcome == backend.Failed, r.Key)
 			require.Equal(t, i != 1, r.Done)
 		}
 	})
@@ -126,7 +127,7 @@ func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 	t.Run("Hold, Renew and Release", func(t *testing.T) {
 		b, pool := shared(t)
 		d := concurrency(t, b, "c", 5)
-		holds := func(id string) (all []*store.Hold) {
+		holds := func(id string) (all []*backend.LeaseRequest) {
 			for _, k := range []string{"a", "b", "c"} {
 				h := lease(d, k, id, 1)
 				h.TTL = 60_000_000
@@ -135,19 +136,19 @@ func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 			return all
 		}
 		first := holds("first")
-		require.NoError(t, b.Hold(t.Context(), first))
-		check := func(what string, all []*store.Hold, do func(context.Context, []*store.Hold) error) {
+		require.NoError(t, b.Acquire(t.Context(), first))
+		check := func(what string, all []*backend.LeaseRequest, do func(context.Context, []*backend.LeaseRequest) error) {
 			t.Helper()
 			ctx, cancel := within()
 			defer cancel()
 			require.NoError(t, do(ctx, all), what)
 			for i, h := range all {
-				require.Equal(t, i == 1, h.Outcome == store.Failed, "%s %s", what, h.Key)
+				require.Equal(t, i == 1, h.Outcome == backend.Failed, "%s %s", what, h.Key)
 				require.True(t, i == 1 || h.OK, "%s %s", what, h.Key)
 			}
 		}
 		unlock := lockRow(t, b, pool, "semaphores", "b")
-		check("hold", holds("second"), b.Hold)
+		check("hold", holds("second"), b.Acquire)
 		unlock()
 		unlock = lockRow(t, b, pool, "leases", "b")
 		defer unlock()
@@ -308,8 +309,8 @@ func TestStore_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 		pool := connect(t, server.URL, nil)
 		schema := freshSchema(t, pool)
 		var lost atomic.Int64
-		s, err := New(pool, Options{Schema: schema, Options: store.Options{CallTimeout: 5 * time.Second, OnEvent: func(e store.Event) {
-			if e.Kind == store.StoreLost {
+		s, err := New(pool, &Options{Schema: schema, Options: store.Options{CallTimeout: 5 * time.Second, OnEvent: func(e store.Event) {
+			if e.Kind == store.EventStoreLost {
 				lost.Add(1)
 			}
 		}}})
@@ -354,7 +355,7 @@ func TestStore_LockedDefinitionIsTheTroubleOfItsLimiter(t *testing.T) {
 	drill.Retried(t, func() {
 		pool := connect(t, testserver.Postgres(t).URL, nil)
 		schema := freshSchema(t, pool)
-		s, err := New(pool, Options{Schema: schema})
+		s, err := New(pool, &Options{Schema: schema})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, s.Close()) }()
 		limits := func(n int) limiter.TokenBucketOptions {
@@ -383,8 +384,8 @@ func TestStore_LockedDefinitionIsTheTroubleOfItsLimiter(t *testing.T) {
 			select 'fresh', version, kind, permits, period, refill, segments, anchor, reached from "weir".definitions`, schema))
 		require.NoError(t, err)
 		for range 4 {
-			require.ErrorIs(t, known.Reconfigure(limits(20)), store.ErrDefinition)
-			require.ErrorIs(t, cause(fresh), store.ErrDefinition)
+			require.ErrorIs(t, known.Reconfigure(limits(20)), backend.ErrDefinition)
+			require.ErrorIs(t, cause(fresh), backend.ErrDefinition)
 		}
 		require.NoError(t, s.Health().Err)
 		require.Zero(t, s.Counters().Failures)
@@ -401,17 +402,17 @@ func TestBackend_DefinitionErrors(t *testing.T) {
 	long := bucket(t, b, "a", 5, 1, 1_000_000)
 	long.Name = strings.Repeat("n", maxName+1)
 	_, _, err := b.Load(t.Context(), long.Name)
-	require.ErrorIs(t, err, store.ErrDefinition)
+	require.ErrorIs(t, err, backend.ErrDefinition)
 	_, err = b.Define(t.Context(), 0, long)
-	require.ErrorIs(t, err, store.ErrDefinition)
+	require.ErrorIs(t, err, backend.ErrDefinition)
 	spoilt := bucket(t, b, "a", 5, 1, 1_000_000)
 	spoilt.By = "\x00"
 	_, err = b.Define(t.Context(), 0, spoilt)
-	require.ErrorIs(t, err, store.ErrDefinition)
+	require.ErrorIs(t, err, backend.ErrDefinition)
 
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = b.Define(ended, 0, bucket(t, b, "a", 5, 1, 1_000_000))
 	require.Error(t, err)
-	require.NotErrorIs(t, err, store.ErrDefinition)
+	require.NotErrorIs(t, err, backend.ErrDefinition)
 }

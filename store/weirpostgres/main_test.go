@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weir-go/weir/internal/testserver"
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Runner(m)) }
@@ -61,7 +61,7 @@ func newSchemaName(t testing.TB, pool *pgxpool.Pool) string {
 // newBackend returns a Backend that does not sweep by itself unless the options are given.
 func newBackend(t testing.TB, pool *pgxpool.Pool, o BackendOptions) *Backend {
 	t.Helper()
-	b, err := NewBackend(pool, o)
+	b, err := NewBackend(pool, &o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	return b
@@ -117,7 +117,7 @@ func newSteered(t testing.TB, url, schema string, configure ...func(*pgxpool.Con
 			return err == nil, nil
 		}
 	})
-	b, err := NewBackend(pool, BackendOptions{Schema: schema, NoSweep: true})
+	b, err := NewBackend(pool, &BackendOptions{Schema: schema, NoSweep: true})
 	require.NoError(t, err)
 	s.Backend = b
 	return s
@@ -130,21 +130,21 @@ func (s *steered) setTime(micros int64) {
 }
 
 // bucket is a definition of a token bucket, on the server's clock.
-func bucket(t testing.TB, b *Backend, name string, permits, refill, period int64) *store.Definition {
+func bucket(t testing.TB, b *Backend, name string, permits, refill, period int64) *backend.Definition {
 	t.Helper()
 	_, now, err := b.Load(context.Background(), name)
 	require.NoError(t, err)
-	limits := store.Limits{Kind: store.KindTokenBucket, Permits: permits, Refill: refill, Period: period}
-	return &store.Definition{Name: name, Limits: limits, Version: now, Anchor: now}
+	limits := backend.Limits{Kind: backend.KindTokenBucket, Permits: permits, Refill: refill, Period: period}
+	return &backend.Definition{Name: name, Limits: limits, Version: now, Anchor: now}
 }
 
-func concurrency(t testing.TB, b *Backend, name string, permits int64) *store.Definition {
+func concurrency(t testing.TB, b *Backend, name string, permits int64) *backend.Definition {
 	t.Helper()
 	d := bucket(t, b, name, permits, 0, 0)
-	d.Kind = store.KindConcurrency
+	d.Kind = backend.KindConcurrency
 	return d
 }
 
-func take(d *store.Definition, key string, n int64) *store.Batch {
-	return &store.Batch{Definition: d, Key: key, Asks: []store.Ask{{Min: n, Max: n}}}
+func take(d *backend.Definition, key string, n int64) *backend.Batch {
+	return &backend.Batch{Definition: d, Key: key, Requests: []backend.Request{{Min: n, Max: n}}}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 func TestMigrateTwice(t *testing.T) {
@@ -85,8 +85,8 @@ func TestMigrateWithoutRights(t *testing.T) {
 	require.NoError(t, Migrate(t.Context(), theirs, b.schema))
 	user := newBackend(t, theirs, BackendOptions{Schema: b.schema})
 	batch := take(bucket(t, user, "a", 5, 1, 1_000_000), "", 2)
-	require.NoError(t, user.Decide(t.Context(), []*store.Batch{batch}))
-	require.NoError(t, user.Hold(t.Context(), []*store.Hold{{Definition: concurrency(t, user, "c", 1), ID: "a", Permits: 1, TTL: 1_000_000}}))
+	require.NoError(t, user.Decide(t.Context(), []*backend.Batch{batch}))
+	require.NoError(t, user.Acquire(t.Context(), []*backend.LeaseRequest{{Definition: concurrency(t, user, "c", 1), ID: "a", Permits: 1, TTL: 1_000_000}}))
 	_, _, err := user.sweepRange(t.Context(), 0, 10)
 	require.NoError(t, err)
 	assert.Error(t, Migrate(t.Context(), theirs, b.schema+"_other"))
@@ -95,11 +95,11 @@ func TestMigrateWithoutRights(t *testing.T) {
 func TestSchemaNames(t *testing.T) {
 	pool := connect(t, testserver.Postgres(t).URL, nil)
 	for _, name := range []string{`a"b`, "1a", "a b", "a'", strings.Repeat("a", 49), "é", "-", "a.b"} {
-		_, err := NewBackend(pool, BackendOptions{Schema: name})
+		_, err := NewBackend(pool, &BackendOptions{Schema: name})
 		assert.ErrorContains(t, err, "the schema's name", name)
 		assert.ErrorContains(t, Migrate(t.Context(), pool, name), "the schema's name", name)
 	}
-	_, err := NewBackend(nil, BackendOptions{})
+	_, err := NewBackend(nil, nil)
 	assert.ErrorContains(t, err, "pool is nil")
 }
 

@@ -21,10 +21,14 @@ type Options struct {
 // tables when the first limiter is used.
 //
 // All instances that have the same database, Schema and limiter's name share the limiter.
-func New(pool *pgxpool.Pool, o Options) (*store.Store, error) {
-	b, err := NewBackend(pool, BackendOptions{Schema: o.Schema, AsynchronousCommit: o.AsynchronousCommit, NoSweep: o.NoSweep})
+func New(pool *pgxpool.Pool, options *Options) (*store.Store, error) {
+	var o Options
+	if options != nil {
+		o = *options
+	}
+	b, err := NewBackend(pool, &BackendOptions{Schema: o.Schema, AsynchronousCommit: o.AsynchronousCommit, NoSweep: o.NoSweep})
 	if err != nil {
 		return nil, err
 	}
-	return store.New(b, o.Options)
+	return store.New(b, &o.Options)
 }

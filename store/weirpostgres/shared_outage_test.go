@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/drill"
 )
 
@@ -95,7 +95,7 @@ func postgresTroubles(server *testserver.Server) []drill.Trouble {
 // exhausted: the pool that the store was given has no connection left, because somebody else uses them all.
 func exhausted(t *testing.T, s drill.Subject, direct string) {
 	pools := make(chan *pgxpool.Pool, 10)
-	s.Open = func(place string) (store.Backend, func(), error) {
+	s.Open = func(place string) (backend.Backend, func(), error) {
 		b, disconnect, err := openPlace(strings.Replace(place, " ", "&pool_max_conns=3 ", 1))
 		if err == nil {
 			pools <- b.(*Backend).pool

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weir-go/weir/internal/testserver"
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/drill"
 )
 
@@ -22,7 +22,7 @@ import (
 func init() { drill.Main(openPlace) }
 
 // A place is a URL of pgxpool and a schema.
-func openPlace(place string) (store.Backend, func(), error) {
+func openPlace(place string) (backend.Backend, func(), error) {
 	url, schema, _ := strings.Cut(place, " ")
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -35,7 +35,7 @@ func openPlace(place string) (store.Backend, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	b, err := NewBackend(pool, BackendOptions{Schema: schema})
+	b, err := NewBackend(pool, &BackendOptions{Schema: schema})
 	return b, func() { closeBoth(b, pool) }, err
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/storetest"
 )
 
@@ -17,12 +17,12 @@ func TestSuite(t *testing.T) {
 	pool := connect(t, testserver.Postgres(t).URL, nil)
 	schema := freshSchema(t, pool)
 	storetest.Run(t, storetest.Subject{
-		New: func(t testing.TB) store.Backend {
-			b, err := NewBackend(pool, BackendOptions{Schema: schema})
+		New: func(t testing.TB) backend.Backend {
+			b, err := NewBackend(pool, &BackendOptions{Schema: schema})
 			require.NoError(t, err)
 			return b
 		},
-		Keys: func(t testing.TB, b store.Backend, name string) int { return keys(t, b.(*Backend), name) },
+		Keys: func(t testing.TB, b backend.Backend, name string) int { return keys(t, b.(*Backend), name) },
 	})
 }
 
@@ -33,9 +33,9 @@ func TestSuiteWithClock(t *testing.T) {
 	schema := freshSchema(t, pool)
 	steerable(t, pool, schema)
 	storetest.Run(t, storetest.Subject{
-		New:     func(t testing.TB) store.Backend { return newSteered(t, url, schema) },
-		SetTime: func(_ testing.TB, b store.Backend, micros int64) { b.(*steered).setTime(micros) },
-		Keys:    func(t testing.TB, b store.Backend, name string) int { return keys(t, b.(*steered).Backend, name) },
+		New:     func(t testing.TB) backend.Backend { return newSteered(t, url, schema) },
+		SetTime: func(_ testing.TB, b backend.Backend, micros int64) { b.(*steered).setTime(micros) },
+		Keys:    func(t testing.TB, b backend.Backend, name string) int { return keys(t, b.(*steered).Backend, name) },
 	})
 }
 
@@ -45,8 +45,8 @@ func TestSuiteModes(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			pool := connect(t, testserver.Postgres(t).URL+"&default_query_exec_mode="+mode, nil)
 			schema := freshSchema(t, pool)
-			storetest.Run(t, storetest.Subject{New: func(t testing.TB) store.Backend {
-				b, err := NewBackend(pool, BackendOptions{Schema: schema, AsynchronousCommit: true})
+			storetest.Run(t, storetest.Subject{New: func(t testing.TB) backend.Backend {
+				b, err := NewBackend(pool, &BackendOptions{Schema: schema, AsynchronousCommit: true})
 				require.NoError(t, err)
 				return b
 			}})
@@ -61,8 +61,8 @@ func TestSuiteThroughPgBouncer(t *testing.T) {
 	pool := connect(t, bouncer.URL+"&default_query_exec_mode=exec", func(c *pgxpool.Config) { c.MaxConns = 4 })
 	storetest.Run(t, storetest.Subject{
 		Lacks: storetest.Listen,
-		New: func(t testing.TB) store.Backend {
-			b, err := NewBackend(pool, BackendOptions{Schema: schema})
+		New: func(t testing.TB) backend.Backend {
+			b, err := NewBackend(pool, &BackendOptions{Schema: schema})
 			require.NoError(t, err)
 			return b
 		},

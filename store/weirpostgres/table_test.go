@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // A key that is asked all the time must not grow the table, and must not touch the index.
@@ -26,7 +26,7 @@ func TestHotKeyDoesNotBloat(t *testing.T) {
 	for range workers {
 		all.Go(func() {
 			for range each {
-				assert.NoError(t, b.Decide(context.Background(), []*store.Batch{take(d, "k", 1)}))
+				assert.NoError(t, b.Decide(context.Background(), []*backend.Batch{take(d, "k", 1)}))
 			}
 		})
 	}
@@ -55,11 +55,11 @@ func TestPlansUseThePrimaryKey(t *testing.T) {
 	ask := func(n int) {
 		for i := range n {
 			key := fmt.Sprint(i % 3)
-			require.NoError(t, b.Decide(t.Context(), []*store.Batch{take(d, key, 1)}))
-			lease := &store.Hold{Definition: h, Key: key, ID: fmt.Sprint(i), Permits: 1, TTL: 1_000_000}
-			require.NoError(t, b.Hold(t.Context(), []*store.Hold{lease}))
-			require.NoError(t, b.Renew(t.Context(), []*store.Hold{lease}))
-			require.NoError(t, b.Release(t.Context(), []*store.Hold{lease}))
+			require.NoError(t, b.Decide(t.Context(), []*backend.Batch{take(d, key, 1)}))
+			lease := &backend.LeaseRequest{Definition: h, Key: key, ID: fmt.Sprint(i), Permits: 1, TTL: 1_000_000}
+			require.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{lease}))
+			require.NoError(t, b.Renew(t.Context(), []*backend.LeaseRequest{lease}))
+			require.NoError(t, b.Release(t.Context(), []*backend.LeaseRequest{lease}))
 		}
 	}
 	ask(3)
@@ -80,7 +80,7 @@ func TestPlansUseThePrimaryKey(t *testing.T) {
 // The statement inside the function, planned where the planner would rather read the one page there is.
 func TestExplain(t *testing.T) {
 	b, pool := shared(t)
-	require.NoError(t, b.Decide(t.Context(), []*store.Batch{take(bucket(t, b, "a", 10, 1, 1000), "k", 1)}))
+	require.NoError(t, b.Decide(t.Context(), []*backend.Batch{take(bucket(t, b, "a", 10, 1, 1000), "k", 1)}))
 	exec(t, pool, inSchema(`vacuum analyze "weir".states`, b.schema))
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
@@ -102,11 +102,11 @@ func TestSweepDeletesWhatIsFull(t *testing.T) {
 	s := newSteered(t, server.URL, schema)
 	defer func() { require.NoError(t, s.Close()) }()
 	d := bucket(t, s.Backend, "a", 10, 1, 1_000_000)
-	window := &store.Definition{Name: "w", Version: d.Version, Anchor: d.Anchor, Limits: store.Limits{Kind: store.KindSlidingWindow, Permits: 10, Period: 1_000_000, Segments: 5}}
+	window := &backend.Definition{Name: "w", Version: d.Version, Anchor: d.Anchor, Limits: backend.Limits{Kind: backend.KindSlidingWindow, Permits: 10, Period: 1_000_000, Segments: 5}}
 	s.setTime(d.Anchor)
 	for i := range 200 {
 		key := fmt.Sprintf("%03d", i)
-		require.NoError(t, s.Decide(t.Context(), []*store.Batch{take(d, key, int64(i%10+1)), take(window, key, 1)}))
+		require.NoError(t, s.Decide(t.Context(), []*backend.Batch{take(d, key, int64(i%10+1)), take(window, key, 1)}))
 	}
 	left := func() int { return keys(t, s.Backend, "a") + keys(t, s.Backend, "w") }
 	s.setTime(d.Anchor + 999_999)
@@ -137,7 +137,7 @@ func TestSweepsByItself(t *testing.T) {
 	b := newBackend(t, pool, BackendOptions{Schema: freshSchema(t, pool)})
 	d := bucket(t, b, "a", 10, 1, 1) // full again at once
 	require.Eventually(t, func() bool {
-		var batches []*store.Batch
+		var batches []*backend.Batch
 		for i := range 250 {
 			batches = append(batches, take(d, fmt.Sprintf("%d-%03d", time.Now().UnixNano(), i), 1))
 		}
@@ -150,7 +150,7 @@ func TestSweepsByItself(t *testing.T) {
 func TestSweepSkipsWhatIsLocked(t *testing.T) {
 	b, pool := shared(t)
 	d := bucket(t, b, "a", 10, 1, 1)
-	require.NoError(t, b.Decide(t.Context(), []*store.Batch{take(d, "k", 1), take(d, "l", 1)}))
+	require.NoError(t, b.Decide(t.Context(), []*backend.Batch{take(d, "k", 1), take(d, "l", 1)}))
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), inSchema(`select from "weir".states where key = 'k' for update`, b.schema))

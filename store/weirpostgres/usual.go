@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // There are two ways to decide. The function decide of the schema can decide everything. The usual question, so many
@@ -62,32 +62,32 @@ func preparing(pool *pgxpool.Pool) bool {
 }
 
 // usual tells whether the plain statement can decide a batch.
-func usual(b *store.Batch) bool {
+func usual(b *backend.Batch) bool {
 	d := b.Definition
-	if len(b.Asks) != 1 || d.Kind != store.KindTokenBucket && d.Kind != store.KindFixedWindow {
+	if len(b.Requests) != 1 || d.Kind != backend.KindTokenBucket && d.Kind != backend.KindFixedWindow {
 		return false
 	}
-	a := b.Asks[0]
-	return a.Op == store.Take && a.Min == a.Max && 0 < a.Max && a.Max <= min(d.Permits, mostMissing) && !a.Lend &&
+	a := b.Requests[0]
+	return a.Op == backend.OpTake && a.Min == a.Max && 0 < a.Max && a.Max <= min(d.Permits, mostMissing) && !a.Block &&
 		-farthest < d.Anchor && d.Anchor < farthest && d.Period < farthest
 }
 
 // decideUsual puts the plain statement. If it has done nothing, the batch is left as it was.
-func (b *Backend) decideUsual(ctx context.Context, batch *store.Batch, wait time.Duration) (done bool, err error) {
-	s := store.State{Grid: batch.Definition.Grid()}
+func (b *Backend) decideUsual(ctx context.Context, batch *backend.Batch, wait time.Duration) (done bool, err error) {
+	s := backend.State{Schedule: batch.Definition.Schedule()}
 	err = b.query(ctx, "decide", b.sql.decideUsual, append(usualArgs(batch), lockTimeout(wait)), func(rows pgx.Rows) error {
-		if err := rows.Scan(&s.Line, &s.Missing, &batch.Now); err != nil {
+		if err := rows.Scan(&s.Tick, &s.Missing, &batch.Now); err != nil {
 			return err
 		}
-		batch.Outcome, batch.State, batch.Granted = store.Decided, s, append(batch.Granted[:0], batch.Asks[0].Max)
+		batch.Outcome, batch.State, batch.Granted = backend.Decided, s, append(batch.Granted[:0], batch.Requests[0].Max)
 		done = true
 		return nil
 	})
 	return done && err == nil, err
 }
 
-func usualArgs(b *store.Batch) []any {
-	d, n := b.Definition, b.Asks[0].Max
+func usualArgs(b *backend.Batch) []any {
+	d, n := b.Definition, b.Requests[0].Max
 	first := max((d.Anchor+d.Period-1)/d.Period, 0) // the number that the line at Anchor has, counted from before 1970
 	refill := int64(mostMissing)
 	if d.Refill > 0 {

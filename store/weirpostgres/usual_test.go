@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // ways counts which way decisions went.
@@ -41,12 +41,12 @@ type walk struct {
 	b    *steered
 	pool *pgxpool.Pool // with sessions whose time is the server's
 	w    ways
-	s    map[[2]string]store.State // by name and key
+	s    map[[2]string]backend.State // by name and key
 	key  string
 }
 
 func newWalk(t *testing.T) *walk {
-	w := &walk{t: t, s: map[[2]string]store.State{}}
+	w := &walk{t: t, s: map[[2]string]backend.State{}}
 	url := testserver.Postgres(t).URL
 	w.pool = connect(t, url, nil)
 	schema := freshSchema(t, w.pool)
@@ -63,13 +63,13 @@ const (
 )
 
 // decide expects that the batch is decided at that time of the server, in that way, as if it had been at the moment now.
-func (w *walk) decide(at int64, d *store.Definition, ask store.Ask, way int, now int64) *store.Batch {
+func (w *walk) decide(at int64, d *backend.Definition, ask backend.Request, way int, now int64) *backend.Batch {
 	w.t.Helper()
 	w.b.setTime(at)
 	w.w.statement.Store(0)
 	w.w.function.Store(0)
-	batch := &store.Batch{Definition: d, Key: w.key, Asks: []store.Ask{ask}, Granted: make([]int64, 1)}
-	require.NoError(w.t, w.b.Decide(w.t.Context(), []*store.Batch{batch}))
+	batch := &backend.Batch{Definition: d, Key: w.key, Requests: []backend.Request{ask}, Granted: make([]int64, 1)}
+	require.NoError(w.t, w.b.Decide(w.t.Context(), []*backend.Batch{batch}))
 	assert.Equal(w.t, way, int(w.w.statement.Load())*byStatement+int(w.w.function.Load()), "the way")
 	assert.Equal(w.t, now, batch.Now)
 	w.follow(batch)
@@ -77,32 +77,32 @@ func (w *walk) decide(at int64, d *store.Definition, ask store.Ask, way int, now
 }
 
 // follow holds what was decided against Definition.Decide.
-func (w *walk) follow(batch *store.Batch) {
+func (w *walk) follow(batch *backend.Batch) {
 	w.t.Helper()
 	at := [2]string{batch.Definition.Name, w.key}
 	s, ok := w.s[at]
 	if !ok {
-		s = batch.Definition.Fresh(batch.Now)
+		s = batch.Definition.InitialState(batch.Now)
 	}
-	if batch.Outcome != store.Decided {
+	if batch.Outcome != backend.Decided {
 		return
 	}
 	granted := make([]int64, 1)
-	w.s[at] = batch.Definition.Decide(s, batch.Now, batch.Asks, granted)
+	w.s[at] = batch.Definition.Decide(s, batch.Now, batch.Requests, granted)
 	assert.Equal(w.t, granted, batch.Granted)
 	assert.Equal(w.t, w.s[at], batch.State)
 }
 
-func n(n int64) store.Ask { return store.Ask{Min: n, Max: n} }
+func n(n int64) backend.Request { return backend.Request{Min: n, Max: n} }
 
 // definitions of what the plain statement decides, with lines that are a second apart.
-func plainDefinitions(now int64) []*store.Definition {
-	var all []*store.Definition
-	for _, l := range []store.Limits{
-		{Kind: store.KindTokenBucket, Permits: 5, Refill: 2, Period: 1_000_000},
-		{Kind: store.KindFixedWindow, Permits: 5, Period: 1_000_000},
+func plainDefinitions(now int64) []*backend.Definition {
+	var all []*backend.Definition
+	for _, l := range []backend.Limits{
+		{Kind: backend.KindTokenBucket, Permits: 5, Refill: 2, Period: 1_000_000},
+		{Kind: backend.KindFixedWindow, Permits: 5, Period: 1_000_000},
 	} {
-		all = append(all, &store.Definition{Name: l.Kind.String(), Limits: l, Version: now, Anchor: now})
+		all = append(all, &backend.Definition{Name: l.Kind.String(), Limits: l, Version: now, Anchor: now})
 	}
 	return all
 }
@@ -115,9 +115,9 @@ func TestUsualWays(t *testing.T) {
 		t.Run(d.Name, func(t *testing.T) {
 			w.t = t
 			at := someTime + 500_000
-			now := func(n int64, way int) *store.Batch {
+			now := func(n int64, way int) *backend.Batch {
 				t.Helper()
-				return w.decide(at, d, store.Ask{Min: n, Max: n}, way, at)
+				return w.decide(at, d, backend.Request{Min: n, Max: n}, way, at)
 			}
 
 			w.key = "granted"
@@ -146,7 +146,7 @@ func TestUsualWays(t *testing.T) {
 			newer.Version++
 			d = &newer
 			b := now(1, byBoth)
-			assert.Equal(t, store.OldState, b.Outcome)
+			assert.Equal(t, backend.OutdatedState, b.Outcome)
 			done, err := replaceOne(t.Context(), w.b, d, w.key, b.State, d.Convert(b.State))
 			require.NoError(t, err)
 			require.True(t, done)
@@ -157,7 +157,7 @@ func TestUsualWays(t *testing.T) {
 			}
 			now(1, byStatement)
 			d = old
-			assert.Equal(t, store.Outdated, now(1, byBoth).Outcome)
+			assert.Equal(t, backend.OutdatedDefinition, now(1, byBoth).Outcome)
 
 			w.key = "steps"
 			at = someTime + 20_000_000 + 50_000
@@ -175,7 +175,7 @@ func TestUsualWays(t *testing.T) {
 			now(1, byStatement)
 			s := w.s[[2]string{d.Name, w.key}]
 			next := s
-			next.Line += 3
+			next.Tick += 3
 			done, err = replaceOne(t.Context(), w.b, d, w.key, s, next)
 			require.NoError(t, err)
 			require.True(t, done)
@@ -192,25 +192,25 @@ func TestUsualWayIsForTheUsualQuestion(t *testing.T) {
 	w := newWalk(t)
 	d := plainDefinitions(someTime)[0]
 	at := someTime
-	for i, ask := range []store.Ask{
-		{Min: 1, Max: 2}, {}, {Min: 1, Max: 1, Lend: true}, {Op: store.Charge, Min: 1, Max: 1}, {Min: -1, Max: -1},
-		{Op: store.Refund, Min: 1, Max: 1}, {Op: store.Return, Min: 1, Max: 1},
+	for i, ask := range []backend.Request{
+		{Min: 1, Max: 2}, {}, {Min: 1, Max: 1, Block: true}, {Op: backend.OpCharge, Min: 1, Max: 1}, {Min: -1, Max: -1},
+		{Op: backend.OpRefund, Min: 1, Max: 1}, {Op: backend.OpReturnBlock, Min: 1, Max: 1},
 	} {
 		w.key = string(rune('a' + i))
 		w.decide(at, d, ask, byFunction, at)
 	}
 	w.key = "lent"
 	w.decide(at, d, n(1), byStatement, at)
-	w.decide(at, d, store.Ask{Min: 2, Max: 2, Lend: true}, byFunction, at)
+	w.decide(at, d, backend.Request{Min: 2, Max: 2, Block: true}, byFunction, at)
 	b := w.decide(at, d, n(1), byBoth, at)
-	assert.EqualValues(t, 3, b.State.Held)
+	assert.EqualValues(t, 3, b.State.RefundFloor)
 	for range untilCalm - 1 {
 		at += 1_000_000
 		w.decide(at, d, n(1), byFunction, at)
 	}
 	w.decide(at, d, n(1), byStatement, at) // the lines have paid for the loan
 	sliding := *d
-	sliding.Name, sliding.Kind, sliding.Refill, sliding.Segments = "sliding", store.KindSlidingWindow, 0, 3
+	sliding.Name, sliding.Kind, sliding.Refill, sliding.Segments = "sliding", backend.KindSlidingWindow, 0, 3
 	w.decide(at, &sliding, n(1), byFunction, at)
 
 	pool := connect(t, testserver.Postgres(t).URL+"&default_query_exec_mode=exec", nil)
@@ -226,11 +226,11 @@ func TestUsualStatementIsExact(t *testing.T) {
 	}
 	const most, longest = 1 << 50, int64(100 * 365 * 24 * time.Hour / time.Microsecond)
 	for i := range 60 {
-		l := store.Limits{Kind: store.KindTokenBucket, Permits: size(most), Refill: size(most), Period: size(longest)}
+		l := backend.Limits{Kind: backend.KindTokenBucket, Permits: size(most), Refill: size(most), Period: size(longest)}
 		if i%3 == 0 {
-			l.Kind, l.Refill = store.KindFixedWindow, 0
+			l.Kind, l.Refill = backend.KindFixedWindow, 0
 		}
-		d := &store.Definition{Name: string(rune('a' + i)), Limits: l, Version: 1}
+		d := &backend.Definition{Name: string(rune('a' + i)), Limits: l, Version: 1}
 		at := someTime
 		d.Anchor = []int64{0, at, -at, at + size(longest), -size(longest), size(at), at - 1, at + 1}[r.IntN(8)]
 		for range 20 {
@@ -242,10 +242,10 @@ func TestUsualStatementIsExact(t *testing.T) {
 			require.NoError(t, err, "%+v", d)
 			s, ok := w.s[[2]string{d.Name, w.key}]
 			if !ok {
-				s = d.Fresh(at)
+				s = d.InitialState(at)
 			}
 			granted := make([]int64, 1)
-			s = d.Decide(s, at, batch.Asks, granted)
+			s = d.Decide(s, at, batch.Requests, granted)
 			require.Equal(t, granted[0] > 0, done, "%+v at %d from %+v", d, at, w.s[[2]string{d.Name, w.key}])
 			if done {
 				require.Equal(t, at, batch.Now)
@@ -307,10 +307,10 @@ func TestUsualStatementWaits(t *testing.T) {
 			}()
 			if !c.rollback {
 				if c.first {
-					other = d.Fresh(now)
+					other = d.InitialState(now)
 				}
-				w.s[[2]string{d.Name, w.key}] = d.Decide(other, now, theirs.Asks, make([]int64, 1))
-				assert.Equal(t, []int64{w.s[[2]string{d.Name, w.key}].Line, w.s[[2]string{d.Name, w.key}].Missing}, []int64{line, missing})
+				w.s[[2]string{d.Name, w.key}] = d.Decide(other, now, theirs.Requests, make([]int64, 1))
+				assert.Equal(t, []int64{w.s[[2]string{d.Name, w.key}].Tick, w.s[[2]string{d.Name, w.key}].Missing}, []int64{line, missing})
 			}
 			w.decide(at, d, n(1), c.way, at+c.now)
 			<-done
@@ -322,19 +322,19 @@ func TestUsualStatementWaits(t *testing.T) {
 // other.
 func TestUsualStatementConcurrentSafe(t *testing.T) {
 	b, _ := shared(t)
-	for _, d := range []*store.Definition{
+	for _, d := range []*backend.Definition{
 		bucket(t, b, "a", 40, 3, 700),
 		bucket(t, b, "b", 1_000_000, 2, 5_000),
-		{Name: "c", Version: 1, Limits: store.Limits{Kind: store.KindFixedWindow, Permits: 30, Period: 20_000}},
+		{Name: "c", Version: 1, Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: 30, Period: 20_000}},
 	} {
 		var mu sync.Mutex
-		var granted []*store.Batch
+		var granted []*backend.Batch
 		var all sync.WaitGroup
 		for range 8 {
 			all.Go(func() {
 				for range 150 {
 					batch := take(d, "", 1)
-					if !assert.NoError(t, b.Decide(context.Background(), []*store.Batch{batch})) {
+					if !assert.NoError(t, b.Decide(context.Background(), []*backend.Batch{batch})) {
 						return
 					}
 					if batch.Granted[0] == 1 {
@@ -346,24 +346,24 @@ func TestUsualStatementConcurrentSafe(t *testing.T) {
 			})
 		}
 		all.Wait()
-		slices.SortFunc(granted, func(x, y *store.Batch) int {
-			if x.State.Line != y.State.Line {
-				return int(x.State.Line - y.State.Line)
+		slices.SortFunc(granted, func(x, y *backend.Batch) int {
+			if x.State.Tick != y.State.Tick {
+				return int(x.State.Tick - y.State.Tick)
 			}
 			return int(x.State.Missing - y.State.Missing)
 		})
-		s := d.Fresh(granted[0].Now)
+		s := d.InitialState(granted[0].Now)
 		for _, batch := range granted {
 			ok := make([]int64, 1)
-			s = d.Decide(s, batch.Now, batch.Asks, ok)
+			s = d.Decide(s, batch.Now, batch.Requests, ok)
 			require.EqualValues(t, 1, ok[0])
 			require.Equal(t, s, batch.State)
 		}
 	}
 }
 
-func replaceOne(ctx context.Context, b store.Backend, d *store.Definition, key string, old, next store.State) (bool, error) {
-	r := &store.Replacement{Definition: d, Key: key, Old: old, Next: next}
-	err := b.Replace(ctx, []*store.Replacement{r})
+func replaceOne(ctx context.Context, b backend.Backend, d *backend.Definition, key string, old, next backend.State) (bool, error) {
+	r := &backend.Replacement{Definition: d, Key: key, Old: old, Next: next}
+	err := b.Replace(ctx, []*backend.Replacement{r})
 	return r.Done, err
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // BackendOptions configure a [Backend]. The zero value is good.
@@ -20,7 +20,7 @@ type BackendOptions struct {
 	Prefix string `yaml:"prefix" json:"prefix"`
 }
 
-// A Backend keeps the state of limiters in Redis. It is a [store.Backend]; most callers hand
+// A Backend keeps the state of limiters in Redis. It is a [backend.Backend]; most callers hand
 // it to store.New and are done with it.
 //
 // Its methods are safe for use by many goroutines at once. What they return are the errors of the
@@ -38,18 +38,22 @@ type Backend struct {
 	cluster *redis.ClusterClient // nil: it is no Cluster
 	mapped  atomic.Bool          // the client knows which server has which slot
 
-	plans    boundedMap[*store.Definition, *plan]
+	plans    boundedMap[*backend.Definition, *plan]
 	limiters boundedMap[string, *limiterPlaces]
 
 	greeting greeting
 }
 
-var _ store.Backend = (*Backend)(nil)
+var _ backend.Backend = (*Backend)(nil)
 
 // NewBackend returns a Backend on a client, which stays the caller's: it is not closed. Nothing is sent to the
 // server yet. A *redis.Ring is refused: its servers do not hear of each other's notices, and it
 // moves keys when one of them is away.
-func NewBackend(client redis.UniversalClient, o BackendOptions) (*Backend, error) {
+func NewBackend(client redis.UniversalClient, options *BackendOptions) (*Backend, error) {
+	var o BackendOptions
+	if options != nil {
+		o = *options
+	}
 	return newBackend(client, o, serverClock)
 }
 
@@ -84,8 +88,8 @@ func newBackend(client redis.UniversalClient, o BackendOptions, clock clock) (*B
 	return b, nil
 }
 
-// Punctual tells whether the client heeds contexts: see its option ContextTimeoutEnabled.
-func (b *Backend) Punctual() bool {
+// Interruptible tells whether the client heeds contexts: see its option ContextTimeoutEnabled.
+func (b *Backend) Interruptible() bool {
 	switch c := b.client.(type) {
 	case *redis.Client:
 		return c.Options().ContextTimeoutEnabled

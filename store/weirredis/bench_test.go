@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 const benchGoroutines = 32
@@ -46,43 +46,43 @@ func parallel(b *testing.B, f func(i int64) error) {
 }
 
 // benchBucket gives a permit a microsecond, so that nothing is rejected.
-func benchBucket() *store.Definition {
-	return &store.Definition{
+func benchBucket() *backend.Definition {
+	return &backend.Definition{
 		Name:    "bench",
-		Limits:  store.Limits{Kind: store.KindTokenBucket, Permits: 1_000_000, Period: 1000, Refill: 1000},
+		Limits:  backend.Limits{Kind: backend.KindTokenBucket, Permits: 1_000_000, Period: 1000, Refill: 1000},
 		Version: 1_700_000_000_000_000, Anchor: 1_700_000_000_000_000,
 	}
 }
 
-func takeOne(d *store.Definition, key string) *store.Batch {
-	return &store.Batch{Definition: d, Key: key, Asks: []store.Ask{{Min: 1, Max: 1}}, Granted: make([]int64, 1)}
+func takeOne(d *backend.Definition, key string) *backend.Batch {
+	return &backend.Batch{Definition: d, Key: key, Requests: []backend.Request{{Min: 1, Max: 1}}, Granted: make([]int64, 1)}
 }
 
 func BenchmarkDecide(b *testing.B) {
 	for _, keys := range []int64{1, 10_000} {
 		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
-			backend, _ := benchBackend(b)
+			be, _ := benchBackend(b)
 			d := benchBucket()
 			parallel(b, func(i int64) error {
 				batch := takeOne(d, strconv.FormatInt(i%keys, 10))
-				return backend.Decide(b.Context(), []*store.Batch{batch})
+				return be.Decide(b.Context(), []*backend.Batch{batch})
 			})
 		})
 	}
 	b.Run("sliding", func(b *testing.B) {
-		backend, _ := benchBackend(b)
+		be, _ := benchBackend(b)
 		d := benchBucket()
-		d.Kind, d.Refill, d.Segments, d.Period, d.Permits = store.KindSlidingWindow, 0, 10, 100_000, 1<<40
+		d.Kind, d.Refill, d.Segments, d.Period, d.Permits = backend.KindSlidingWindow, 0, 10, 100_000, 1<<40
 		parallel(b, func(int64) error {
-			return backend.Decide(b.Context(), []*store.Batch{takeOne(d, "k")})
+			return be.Decide(b.Context(), []*backend.Batch{takeOne(d, "k")})
 		})
 	})
 	b.Run("rejected", func(b *testing.B) {
-		backend, _ := benchBackend(b)
+		be, _ := benchBackend(b)
 		d := benchBucket()
 		d.Permits, d.Period, d.Refill = 1, 1<<40, 1
 		parallel(b, func(int64) error {
-			return backend.Decide(b.Context(), []*store.Batch{takeOne(d, "k")})
+			return be.Decide(b.Context(), []*backend.Batch{takeOne(d, "k")})
 		})
 	})
 }
@@ -90,39 +90,39 @@ func BenchmarkDecide(b *testing.B) {
 // 100 keys, or 100 asks of one key, in one round trip.
 func BenchmarkDecideMany(b *testing.B) {
 	b.Run("keys", func(b *testing.B) {
-		backend, _ := benchBackend(b)
+		be, _ := benchBackend(b)
 		d := benchBucket()
 		parallel(b, func(int64) error {
-			batches := make([]*store.Batch, 100)
+			batches := make([]*backend.Batch, 100)
 			for i := range batches {
 				batches[i] = takeOne(d, strconv.Itoa(i))
 			}
-			return backend.Decide(b.Context(), batches)
+			return be.Decide(b.Context(), batches)
 		})
 	})
 	b.Run("asks", func(b *testing.B) {
-		backend, _ := benchBackend(b)
+		be, _ := benchBackend(b)
 		d := benchBucket()
 		parallel(b, func(int64) error {
-			batch := &store.Batch{Definition: d, Key: "k", Asks: make([]store.Ask, 100)}
-			for i := range batch.Asks {
-				batch.Asks[i] = store.Ask{Min: 1, Max: 1, IfPrevious: i > 0}
+			batch := &backend.Batch{Definition: d, Key: "k", Requests: make([]backend.Request, 100)}
+			for i := range batch.Requests {
+				batch.Requests[i] = backend.Request{Min: 1, Max: 1, IfPrevious: i > 0}
 			}
-			return backend.Decide(b.Context(), []*store.Batch{batch})
+			return be.Decide(b.Context(), []*backend.Batch{batch})
 		})
 	})
 }
 
 // What a lease costs that is given and released, without anybody waiting.
 func BenchmarkHold(b *testing.B) {
-	backend, _ := benchBackend(b)
-	d := &store.Definition{Name: "bench", Limits: store.Limits{Kind: store.KindConcurrency, Permits: 1000}, Version: 1}
+	be, _ := benchBackend(b)
+	d := &backend.Definition{Name: "bench", Limits: backend.Limits{Kind: backend.KindConcurrency, Permits: 1000}, Version: 1}
 	parallel(b, func(i int64) error {
-		h := &store.Hold{Definition: d, Key: "k", ID: strconv.FormatInt(i, 36), Permits: 1, TTL: 30_000_000}
-		if err := backend.Hold(b.Context(), []*store.Hold{h}); err != nil {
+		h := &backend.LeaseRequest{Definition: d, Key: "k", ID: strconv.FormatInt(i, 36), Permits: 1, TTL: 30_000_000}
+		if err := be.Acquire(b.Context(), []*backend.LeaseRequest{h}); err != nil {
 			return err
 		}
-		return backend.Release(b.Context(), []*store.Hold{h})
+		return be.Release(b.Context(), []*backend.LeaseRequest{h})
 	})
 }
 

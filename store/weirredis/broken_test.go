@@ -14,7 +14,7 @@ import (
 func TestBackend_AKeyWithAnImpossibleVersion(t *testing.T) {
 	junk := doubles(8e15, 1, 1, 1, 1, 1, 1) + "xxxxxxxxxxxxxxxxxxxxxxxxxxx"
 	b, client := shared(t)
-	s, err := store.New(b, store.Options{})
+	s, err := store.New(b, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
 	window := func(limit int) limiter.FixedWindowOptions {

@@ -6,10 +6,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
-var _ store.Parted = (*Backend)(nil)
+var _ backend.Sharded = (*Backend)(nil)
 
 // ended is a context that has ended: with it nothing is sent.
 var ended = func() context.Context {
@@ -18,10 +18,10 @@ var ended = func() context.Context {
 	return ctx
 }()
 
-// PartOf returns the address of the server of a Cluster that has a key, as far as the client knows. The client follows
+// ShardOf returns the address of the server of a Cluster that has a key, as far as the client knows. The client follows
 // a slot that moves, or whose server was replaced, as soon as a server reports it. Without a Cluster there is one
 // part, "".
-func (b *Backend) PartOf(name, key string) string {
+func (b *Backend) ShardOf(name, key string) string {
 	if b.cluster == nil || !b.mapped.Load() {
 		return ""
 	}

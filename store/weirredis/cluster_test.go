@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // newCluster starts a Cluster of two servers without replicas, which share the slots.
@@ -72,8 +72,8 @@ func TestCluster(t *testing.T) {
 
 	t.Run("decisions of many slots in one call", func(t *testing.T) {
 		d := slowBucket(1000)
-		many := func() []*store.Batch {
-			batches := make([]*store.Batch, 200)
+		many := func() []*backend.Batch {
+			batches := make([]*backend.Batch, 200)
 			for i := range batches {
 				batches[i] = takeOne(d, strconv.Itoa(i))
 			}
@@ -94,10 +94,10 @@ func TestCluster(t *testing.T) {
 		d := slots(1)
 		for i, name := range []string{"", "}", "{}", "{a}", "a:b", "%7D", "}{"} {
 			d.Name = name
-			h := &store.Hold{Definition: d, Key: name, ID: fmt.Sprint(i), Permits: 1, TTL: 60_000_000}
-			require.NoError(t, b.Hold(t.Context(), []*store.Hold{h}))
+			h := &backend.LeaseRequest{Definition: d, Key: name, ID: fmt.Sprint(i), Permits: 1, TTL: 60_000_000}
+			require.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{h}))
 			require.True(t, h.OK, name)
-			require.NoError(t, b.Release(t.Context(), []*store.Hold{h}))
+			require.NoError(t, b.Release(t.Context(), []*backend.LeaseRequest{h}))
 			require.True(t, h.OK, name)
 		}
 	})
@@ -110,7 +110,7 @@ func TestCluster(t *testing.T) {
 			done, err := b.Define(t.Context(), 0, d)
 			require.NoError(t, err)
 			require.True(t, done)
-			l.hears(t, store.Notice{Name: d.Name})
+			l.hears(t, backend.Notice{Name: d.Name})
 			loaded, now, err := b.Load(t.Context(), d.Name)
 			require.NoError(t, err)
 			require.Equal(t, d, loaded)
@@ -127,7 +127,7 @@ func TestCluster(t *testing.T) {
 		moveSlot(t, client, nodes, b.names.state(d.Name, "k"))
 		require.EqualValues(t, 1, ask(t, b, d, "k", take(1)).State.Missing, "the other server has nothing of it")
 		moveSlot(t, client, nodes, b.names.state(d.Name, "k"))
-		batches := []*store.Batch{takeOne(d, "k"), takeOne(d, "l"), takeOne(d, "m")}
+		batches := []*backend.Batch{takeOne(d, "k"), takeOne(d, "l"), takeOne(d, "m")}
 		require.NoError(t, b.Decide(t.Context(), batches))
 		require.EqualValues(t, 1, batches[0].State.Missing, "a server drops what is in a slot that it gives away")
 	})

@@ -21,11 +21,11 @@ func TestCluster_OneServerIsAway(t *testing.T) {
 		b := newTestBackend(t, client)
 		var mu sync.Mutex
 		var events []store.Event
-		s, err := store.New(b, store.Options{OnEvent: func(e store.Event) {
+		s, err := store.New(b, &store.Options{OnEvent: func(e store.Event) {
 			mu.Lock()
 			defer mu.Unlock()
-			if events = append(events, e); e.Kind == store.StoreLost || e.Kind == store.StoreRecovered {
-				t.Log(e.Kind, e.Part, e.Away, e.Err)
+			if events = append(events, e); e.Kind == store.EventStoreLost || e.Kind == store.EventStoreRecovered {
+				t.Log(e.Kind, e.Shard, e.Away, e.Err)
 			}
 		}})
 		require.NoError(t, err)
@@ -41,11 +41,11 @@ func TestCluster_OneServerIsAway(t *testing.T) {
 		require.Eventually(t, func() bool { return ask("") }, 20*time.Second, 10*time.Millisecond)
 		for i := range 300 {
 			key := fmt.Sprint(i)
-			part := b.PartOf("keys", key)
+			part := b.ShardOf("keys", key)
 			keysOf[part] = append(keysOf[part], key)
 		}
 		require.Len(t, keysOf, 3)
-		definition := b.PartOf("keys", "")
+		definition := b.ShardOf("keys", "")
 
 		for _, stops := range []bool{true, false} {
 			for i, server := range servers {
@@ -81,11 +81,11 @@ func TestCluster_OneServerIsAway(t *testing.T) {
 						require.Zero(t, refused[part], what)
 					}
 				}
-				for _, h := range s.Health().Parts {
-					require.Equal(t, h.Part == away, h.Err != nil, what)
+				for _, h := range s.Health().Shards {
+					require.Equal(t, h.Shard == away, h.Err != nil, what)
 				}
 				// A program that starts meanwhile finds the definition elsewhere.
-				another, err := store.New(b, store.Options{NoListen: true, CallTimeout: 3 * time.Second})
+				another, err := store.New(b, &store.Options{NoListen: true, CallTimeout: 3 * time.Second})
 				require.NoError(t, err)
 				late, err := another.PartitionedTokenBucket("keys", limiter.TokenBucketOptions{TokenLimit: 1_000_000, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}, nil)
 				require.NoError(t, err)
@@ -107,8 +107,8 @@ func TestCluster_OneServerIsAway(t *testing.T) {
 		defer mu.Unlock()
 		lost := map[string]int{}
 		for _, e := range events {
-			if e.Kind == store.StoreLost {
-				lost[e.Part]++
+			if e.Kind == store.EventStoreLost {
+				lost[e.Shard]++
 			}
 		}
 		for _, server := range servers {

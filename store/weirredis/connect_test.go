@@ -28,7 +28,7 @@ func TestStore_ConnectsOverALongDistance(t *testing.T) {
 				proxy.Delay(callTimeout * 2 / 5 / 2) // in each direction
 				client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ContextTimeoutEnabled: heeds, PoolSize: 8})
 				defer func() { _ = client.Close() }()
-				s, err := New(client, Options{Prefix: freshPrefix(), Options: store.Options{CallTimeout: callTimeout, NoListen: true}})
+				s, err := New(client, &Options{Prefix: freshPrefix(), Options: store.Options{CallTimeout: callTimeout, NoListen: true}})
 				require.NoError(t, err)
 				defer func() { require.NoError(t, s.Close()) }()
 				l, err := s.FixedWindow("a", limiter.FixedWindowOptions{PermitLimit: 1 << 20, Window: time.Hour}, nil)

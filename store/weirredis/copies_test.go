@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // copiesAre reports whether all copies of a definition have a version.
@@ -60,11 +60,11 @@ func TestCluster_AServerThatMissedADefinition(t *testing.T) {
 	require.Eventually(t, func() bool { return copiesAre(t, b, d.Name, d.Version) }, 20*time.Second, 10*time.Millisecond)
 	var away *testserver.Server
 	for _, s := range servers {
-		if s.Addr() != b.PartOf(d.Name, "") {
+		if s.Addr() != b.ShardOf(d.Name, "") {
 			away = s
 		}
 	}
-	load := func() *store.Definition {
+	load := func() *backend.Definition {
 		found, _, err := other.Load(t.Context(), d.Name)
 		require.NoError(t, err)
 		return found

@@ -12,46 +12,47 @@ import (
 	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // slowBucket gives nothing back while a test runs.
-func slowBucket(permits int64) *store.Definition {
-	return &store.Definition{
+func slowBucket(permits int64) *backend.Definition {
+	return &backend.Definition{
 		Name:    "slow",
-		Limits:  store.Limits{Kind: store.KindTokenBucket, Permits: permits, Period: 3_600_000_000, Refill: 1},
+		Limits:  backend.Limits{Kind: backend.KindTokenBucket, Permits: permits, Period: 3_600_000_000, Refill: 1},
 		Version: 1_700_000_000_000_000, Anchor: 1_700_000_000_000_000,
 	}
 }
 
-func ask(t testing.TB, b *Backend, d *store.Definition, key string, asks ...store.Ask) *store.Batch {
+func ask(t testing.TB, b *Backend, d *backend.Definition, key string, asks ...backend.Request) *backend.Batch {
 	t.Helper()
-	batch := &store.Batch{Definition: d, Key: key, Asks: asks}
-	require.NoError(t, b.Decide(t.Context(), []*store.Batch{batch}))
+	batch := &backend.Batch{Definition: d, Key: key, Requests: asks}
+	require.NoError(t, b.Decide(t.Context(), []*backend.Batch{batch}))
 	return batch
 }
 
-func take(n int64) store.Ask { return store.Ask{Min: n, Max: n} }
+func take(n int64) backend.Request { return backend.Request{Min: n, Max: n} }
 
 func TestStateIsForgottenWhenItIsFull(t *testing.T) {
 	b, client := shared(t)
-	for _, kind := range []store.Kind{store.KindTokenBucket, store.KindFixedWindow, store.KindSlidingWindow} {
+	for _, kind := range []backend.Kind{backend.KindTokenBucket, backend.KindFixedWindow, backend.KindSlidingWindow} {
 		d := slowBucket(10)
 		d.Kind, d.Name = kind, kind.String()
 		switch kind {
-		case store.KindFixedWindow:
+		case backend.KindFixedWindow:
 			d.Refill = 0
-		case store.KindSlidingWindow:
+		case backend.KindSlidingWindow:
 			d.Refill, d.Segments = 0, 3
 		}
-		for _, asks := range [][]store.Ask{{take(3)}, {take(1), take(2)}} {
+		for _, asks := range [][]backend.Request{{take(3)}, {take(1), take(2)}} {
 			batch := ask(t, b, d, "k", asks...)
 			got := client.PExpireTime(t.Context(), b.names.state(d.Name, "k")).Val()
 			full := d.FullAt(batch.State)
 			require.Equal(t, full/1000+1, got.Milliseconds(), "%v", kind)
 		}
 		batch := ask(t, b, d, "k", take(1))
-		mark := store.Mark{Line: batch.State.Line, After: batch.State.Missing}
-		ask(t, b, d, "k", store.Ask{Op: store.Refund, Max: 100, Mark: mark})
+		mark := backend.Receipt{Tick: batch.State.Tick, Missing: batch.State.Missing}
+		ask(t, b, d, "k", backend.Request{Op: backend.OpRefund, Max: 100, Receipt: mark})
 		require.Zero(t, client.Exists(t.Context(), b.names.state(d.Name, "k")).Val(), "%v: a full state is not kept", kind)
 	}
 }
@@ -63,7 +64,7 @@ func TestNothingIsWrittenWhenNothingChanges(t *testing.T) {
 	key := b.names.state(d.Name, "")
 	stored := client.Get(t.Context(), key).Val()
 	require.LessOrEqual(t, len(stored), 44, "Redis keeps a string of up to 44 bytes with its key")
-	for _, asks := range [][]store.Ask{{take(1)}, {take(0)}, {take(1), take(2)}, {{Op: store.Refund, Max: 1}}, {}} {
+	for _, asks := range [][]backend.Request{{take(1)}, {take(0)}, {take(1), take(2)}, {{Op: backend.OpRefund, Max: 1}}, {}} {
 		ask(t, b, d, "", asks...)
 		require.Equal(t, stored, client.Get(t.Context(), key).Val(), "%+v", asks)
 	}
@@ -74,18 +75,18 @@ func TestNothingIsWrittenWhenNothingChanges(t *testing.T) {
 
 func TestBadInputIsAnError(t *testing.T) {
 	b, client := shared(t)
-	for name, change := range map[string]func(*store.Definition){
-		"kind":    func(d *store.Definition) { d.Kind = store.KindConcurrency },
-		"no kind": func(d *store.Definition) { d.Kind = 0 },
-		"period":  func(d *store.Definition) { d.Period = 0 },
-		"permits": func(d *store.Definition) { d.Permits = 1 << 60 },
-		"refill":  func(d *store.Definition) { d.Refill = -1 },
+	for name, change := range map[string]func(*backend.Definition){
+		"kind":    func(d *backend.Definition) { d.Kind = backend.KindConcurrency },
+		"no kind": func(d *backend.Definition) { d.Kind = 0 },
+		"period":  func(d *backend.Definition) { d.Period = 0 },
+		"permits": func(d *backend.Definition) { d.Permits = 1 << 60 },
+		"refill":  func(d *backend.Definition) { d.Refill = -1 },
 	} {
 		d := slowBucket(2)
 		change(d)
 		require.ErrorContains(t, failure(t, b, takeOne(d, "")), "weirredis: decide: ", name)
 	}
-	require.Error(t, failure(t, b, &store.Batch{}))
+	require.Error(t, failure(t, b, &backend.Batch{}))
 	require.NoError(t, b.Decide(t.Context(), nil))
 
 	d := slowBucket(2)
@@ -98,18 +99,18 @@ func TestBadInputIsAnError(t *testing.T) {
 	require.ErrorContains(t, failure(t, b, takeOne(d, "")), "WRONGTYPE")
 
 	for _, c := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil), (*redis.Ring)(nil)} {
-		_, err := NewBackend(c, BackendOptions{Prefix: "{x}"})
+		_, err := NewBackend(c, &BackendOptions{Prefix: "{x}"})
 		require.ErrorContains(t, err, "client: ")
 		require.ErrorContains(t, err, "prefix: ")
 	}
 }
 
 // failure returns what is wrong with all the batches, which is no error of the server.
-func failure(t testing.TB, b *Backend, batches ...*store.Batch) error {
+func failure(t testing.TB, b *Backend, batches ...*backend.Batch) error {
 	t.Helper()
 	require.NoError(t, b.Decide(t.Context(), batches))
 	for _, batch := range batches {
-		require.Equal(t, store.Failed, batch.Outcome)
+		require.Equal(t, backend.Failed, batch.Outcome)
 	}
 	return batches[0].Err
 }
@@ -122,23 +123,23 @@ func TestAFailureIsThatOfOneKey(t *testing.T) {
 	require.NoError(t, client.LPush(t.Context(), b.names.leases(d.Name, "bad"), "x").Err())
 
 	bad, good := takeOne(d, "bad"), takeOne(d, "good")
-	require.NoError(t, b.Decide(t.Context(), []*store.Batch{bad, good}))
-	require.Equal(t, store.Failed, bad.Outcome)
+	require.NoError(t, b.Decide(t.Context(), []*backend.Batch{bad, good}))
+	require.Equal(t, backend.Failed, bad.Outcome)
 	require.ErrorContains(t, bad.Err, "WRONGTYPE")
-	require.Equal(t, store.Decided, good.Outcome)
+	require.Equal(t, backend.Decided, good.Outcome)
 	require.ErrorContains(t, failure(t, b, bad, bad), "WRONGTYPE")
 	broken := takeOne(d, "broken")
 	for _, junk := range []string{"", "junk", "a long text which is not a state of anything at all"} {
 		require.NoError(t, client.Set(t.Context(), b.names.state(d.Name, "broken"), junk, 0).Err())
-		require.NoError(t, b.Decide(t.Context(), []*store.Batch{bad, broken, good}))
-		require.Equal(t, []store.Outcome{store.Failed, store.Failed, store.Decided}, []store.Outcome{bad.Outcome, broken.Outcome, good.Outcome}, junk)
+		require.NoError(t, b.Decide(t.Context(), []*backend.Batch{bad, broken, good}))
+		require.Equal(t, []backend.Outcome{backend.Failed, backend.Failed, backend.Decided}, []backend.Outcome{bad.Outcome, broken.Outcome, good.Outcome}, junk)
 	}
 
-	holds := []*store.Hold{
+	holds := []*backend.LeaseRequest{
 		{Definition: d, Key: "bad", ID: "1", Permits: 1, TTL: 1e6}, {Definition: d, Key: "good", ID: "2", Permits: 1, TTL: 1e6},
 	}
-	require.NoError(t, b.Hold(t.Context(), holds))
-	require.Equal(t, store.Failed, holds[0].Outcome)
+	require.NoError(t, b.Acquire(t.Context(), holds))
+	require.Equal(t, backend.Failed, holds[0].Outcome)
 	require.ErrorContains(t, holds[0].Err, "WRONGTYPE")
 	require.True(t, holds[1].OK)
 	holds[1].Fence = 0
@@ -159,15 +160,15 @@ func TestDefinitionError_StaysWithTheLimiter(t *testing.T) {
 			require.NoError(t, client.Del(t.Context(), key).Err())
 			require.NoError(t, spoil())
 			_, _, err := b.Load(t.Context(), "bad")
-			require.ErrorIs(t, err, store.ErrDefinition)
+			require.ErrorIs(t, err, backend.ErrDefinition)
 			if name != "no JSON" { // of which the version can be read
 				d := slowBucket(2)
 				d.Name = "bad"
 				_, err = b.Define(t.Context(), 1, d)
-				require.ErrorIs(t, err, store.ErrDefinition)
+				require.ErrorIs(t, err, backend.ErrDefinition)
 			}
 
-			s, err := store.New(b, store.Options{})
+			s, err := store.New(b, nil)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, s.Close()) }()
 			limits := limiter.TokenBucketOptions{TokenLimit: 1 << 20, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}
@@ -179,7 +180,7 @@ func TestDefinitionError_StaysWithTheLimiter(t *testing.T) {
 				lease, err := bad.TryAcquire(t.Context(), 1)
 				require.NoError(t, err)
 				cause, _ := store.OutageKey.From(lease)
-				require.ErrorIs(t, cause, store.ErrDefinition)
+				require.ErrorIs(t, cause, backend.ErrDefinition)
 			}
 			require.NoError(t, s.Health().Err)
 			lease, err := good.TryAcquire(t.Context(), 1)
@@ -190,11 +191,11 @@ func TestDefinitionError_StaysWithTheLimiter(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, _, err := b.Load(ended, "good")
-	require.NotErrorIs(t, err, store.ErrDefinition)
+	require.NotErrorIs(t, err, backend.ErrDefinition)
 	d := slowBucket(2)
 	d.Version = 0
 	_, err = b.Define(t.Context(), 0, d)
-	require.ErrorIs(t, err, store.ErrDefinition)
+	require.ErrorIs(t, err, backend.ErrDefinition)
 }
 
 // A decision whose answer did not come may have been made: go-redis must not send it again.
@@ -205,7 +206,7 @@ func TestDecisionIsSentOnce(t *testing.T) {
 	o.ReadTimeout, o.MaxRetries = 100*time.Millisecond, 5
 	o.MinRetryBackoff = -1
 	d := slowBucket(100)
-	for name, batches := range map[string][]*store.Batch{
+	for name, batches := range map[string][]*backend.Batch{
 		"one":  {takeOne(d, "a")},
 		"many": {takeOne(d, "a"), takeOne(d, "b")},
 	} {
@@ -227,21 +228,21 @@ func TestErrorsOfTheServerComeBack(t *testing.T) {
 	ask(t, b, d, "", take(1))
 
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	err := b.Decide(t.Context(), []*store.Batch{takeOne(d, "")})
+	err := b.Decide(t.Context(), []*backend.Batch{takeOne(d, "")})
 	require.ErrorContains(t, err, "weirredis: decide: OOM ")
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
 
 	require.NoError(t, client.ReplicaOf(t.Context(), "127.0.0.1", "1").Err())
-	err = b.Decide(t.Context(), []*store.Batch{takeOne(d, "")})
+	err = b.Decide(t.Context(), []*backend.Batch{takeOne(d, "")})
 	require.ErrorContains(t, err, "weirredis: decide: READONLY ")
-	err = b.Decide(t.Context(), []*store.Batch{takeOne(d, ""), takeOne(d, "k")})
+	err = b.Decide(t.Context(), []*backend.Batch{takeOne(d, ""), takeOne(d, "k")})
 	require.ErrorContains(t, err, "weirredis: decide: READONLY ")
 	require.NoError(t, client.ReplicaOf(t.Context(), "NO", "ONE").Err())
 	require.EqualValues(t, 2, ask(t, b, d, "", take(1)).State.Missing)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, b.Decide(ctx, []*store.Batch{takeOne(d, "")}), context.Canceled)
+	require.ErrorIs(t, b.Decide(ctx, []*backend.Batch{takeOne(d, "")}), context.Canceled)
 }
 
 func TestServerThatHasLostItsScripts(t *testing.T) {
@@ -258,22 +259,22 @@ func TestServerThatHasLostItsScripts(t *testing.T) {
 	// One of two scripts is known: what it has decided is not asked again.
 	flush()
 	ask(t, b, d, "k", take(1))
-	batches := make([]*store.Batch, 10)
+	batches := make([]*backend.Batch, 10)
 	for i := range batches {
 		batches[i] = takeOne(d, "k"+strconv.Itoa(i))
 		if i%2 == 1 {
-			batches[i].Asks = []store.Ask{take(2), take(3)}
+			batches[i].Requests = []backend.Request{take(2), take(3)}
 		}
 	}
 	require.NoError(t, b.Decide(t.Context(), batches))
 	for i, batch := range batches {
-		require.Equal(t, store.Decided, batch.Outcome)
+		require.Equal(t, backend.Decided, batch.Outcome)
 		require.Equal(t, []int64{1, 5}[i%2], ask(t, b, d, batch.Key, take(0)).State.Missing)
 	}
 
 	require.NoError(t, server.Restart(true))
 	require.Eventually(t, func() bool {
-		return b.Decide(t.Context(), []*store.Batch{takeOne(d, "k")}) == nil
+		return b.Decide(t.Context(), []*backend.Batch{takeOne(d, "k")}) == nil
 	}, 10*time.Second, 10*time.Millisecond)
 	require.EqualValues(t, 1, ask(t, b, d, "k", take(0)).State.Missing, "it is empty")
 }
@@ -286,7 +287,7 @@ func TestUsualDecisionAllocates(t *testing.T) {
 		cmd := redis.NewStringCmd(t.Context(), "evalsha", sha, "1", "k", "argument")
 		_ = client.Process(t.Context(), cmd)
 	})
-	batches := []*store.Batch{takeOne(d, "")}
+	batches := []*backend.Batch{takeOne(d, "")}
 	allocs := testing.AllocsPerRun(200, func() { _ = b.Decide(t.Context(), batches) })
 	require.LessOrEqual(t, allocs, floor+1, "what any script costs is %v", floor)
 
@@ -297,7 +298,7 @@ func TestUsualDecisionAllocates(t *testing.T) {
 
 func TestBackendIsConcurrentSafe(t *testing.T) {
 	b, _ := shared(t)
-	definitions := make([]*store.Definition, 8)
+	definitions := make([]*backend.Definition, 8)
 	for i := range definitions {
 		definitions[i] = slowBucket(1000)
 	}
@@ -307,7 +308,7 @@ func TestBackendIsConcurrentSafe(t *testing.T) {
 			var err error
 			for j := 0; j < 50 && err == nil; j++ {
 				d := definitions[(i+j)%len(definitions)]
-				err = b.Decide(context.Background(), []*store.Batch{takeOne(d, "a"), takeOne(d, "b")})
+				err = b.Decide(context.Background(), []*backend.Batch{takeOne(d, "a"), takeOne(d, "b")})
 			}
 			done <- err
 		}()

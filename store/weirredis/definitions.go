@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/recovered"
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // Load returns the definition of a limiter, or nil if there is none, and the time of the server that has it. While that
 // server of a Cluster is away, Load returns a copy from another server.
-func (b *Backend) Load(ctx context.Context, name string) (*store.Definition, int64, error) {
+func (b *Backend) Load(ctx context.Context, name string) (*backend.Definition, int64, error) {
 	l := b.places(name)
 	d, now, err := b.loadInTime(ctx, l)
 	if err != nil && !ofTheKey(err) && ctx.Err() == nil {
@@ -31,7 +31,7 @@ func (b *Backend) Load(ctx context.Context, name string) (*store.Definition, int
 }
 
 // loadInTime loads the definition itself, and leaves half of the time for the copies where there are some.
-func (b *Backend) loadInTime(ctx context.Context, l *limiterPlaces) (*store.Definition, int64, error) {
+func (b *Backend) loadInTime(ctx context.Context, l *limiterPlaces) (*backend.Definition, int64, error) {
 	if end, ok := ctx.Deadline(); ok && b.cluster != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/2)
@@ -40,7 +40,7 @@ func (b *Backend) loadInTime(ctx context.Context, l *limiterPlaces) (*store.Defi
 	return b.loadAt(ctx, l.name, l.of(""))
 }
 
-func (b *Backend) loadAt(ctx context.Context, name string, p *place) (*store.Definition, int64, error) {
+func (b *Backend) loadAt(ctx context.Context, name string, p *place) (*backend.Definition, int64, error) {
 	s := b.scripts.load
 	answer, err := b.run(ctx, &call{script: s, args: []any{"evalsha", s.sha, "1", p.def}})
 	if err != nil {
@@ -56,7 +56,7 @@ func (b *Backend) loadAt(ctx context.Context, name string, p *place) (*store.Def
 	if len(answer) < 8 {
 		return nil, 0, ofDefinition(fmt.Errorf("weirredis: load: the definition of %q is too short", name))
 	}
-	d := &store.Definition{}
+	d := &backend.Definition{}
 	if err := json.Unmarshal([]byte(answer[8:]), d); err != nil {
 		return nil, 0, ofDefinition(fmt.Errorf("weirredis: load: the definition of %q: %w", name, err))
 	}
@@ -73,7 +73,7 @@ func wrapOfDefinition(ctx context.Context, what string, err error) error {
 }
 
 // Define makes next the definition of its name if the one in force has the version old, and tells all who listen.
-func (b *Backend) Define(ctx context.Context, old int64, next *store.Definition) (bool, error) {
+func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definition) (bool, error) {
 	if next == nil {
 		return false, ofDefinition(errors.New("weirredis: define: no definition"))
 	}
@@ -148,7 +148,7 @@ const (
 // checkCopies checks in the background whether the servers have copies of a definition that was loaded, and copies it if
 // one has not: the process that has set it may have ended, or one of the servers may have been away, before all
 // places were told. It is called again with the next Load.
-func (b *Backend) checkCopies(l *limiterPlaces, d *store.Definition) {
+func (b *Backend) checkCopies(l *limiterPlaces, d *backend.Definition) {
 	if c := l.copied.Load(); c != nil && c.version == d.Version && time.Since(c.at) < checkCopiesEvery {
 		return
 	}
@@ -168,7 +168,7 @@ func (b *Backend) checkCopies(l *limiterPlaces, d *store.Definition) {
 	})
 }
 
-func (b *Backend) copyDefinition(ctx context.Context, l *limiterPlaces, d *store.Definition) bool {
+func (b *Backend) copyDefinition(ctx context.Context, l *limiterPlaces, d *backend.Definition) bool {
 	text, err := json.Marshal(d)
 	return err == nil && b.copyTo(ctx, l, d.Version, text)
 }

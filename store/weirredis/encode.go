@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // A stored state is three doubles: the version, the time when it was written, what is missing. Then the
@@ -37,7 +37,7 @@ func newerVersion(answer string) (int64, error) {
 }
 
 // gridBytes is a grid without its version.
-func gridBytes(g store.Grid) string {
+func gridBytes(g backend.Schedule) string {
 	b := []byte{byte(g.Kind)}
 	b = binary.AppendVarint(b, g.Anchor-g.Version) // mostly 0
 	b = binary.AppendVarint(b, g.Period)
@@ -47,7 +47,7 @@ func gridBytes(g store.Grid) string {
 }
 
 // readGrid reads what gridBytes has written, and returns what follows.
-func readGrid(version int64, s string) (store.Grid, string, error) {
+func readGrid(version int64, s string) (backend.Schedule, string, error) {
 	r := strings.NewReader(s)
 	kind, err := r.ReadByte()
 	var n [4]int64
@@ -56,75 +56,75 @@ func readGrid(version int64, s string) (store.Grid, string, error) {
 			n[i], err = binary.ReadVarint(r)
 		}
 	}
-	if err != nil || n[1] <= 0 || kind < byte(store.KindTokenBucket) || kind > byte(store.KindSlidingWindow) {
-		return store.Grid{}, "", errStored
+	if err != nil || n[1] <= 0 || kind < byte(backend.KindTokenBucket) || kind > byte(backend.KindSlidingWindow) {
+		return backend.Schedule{}, "", errStored
 	}
-	g := store.Grid{
-		Version: version, Kind: store.Kind(kind),
+	g := backend.Schedule{
+		Version: version, Kind: backend.Kind(kind),
 		Anchor: n[0] + version, Period: n[1], Refill: n[2], Segments: n[3],
 	}
 	return g, s[len(s)-r.Len():], nil
 }
 
 // readState reads a stored state of whatever definition.
-func readState(s string) (store.State, error) {
+func readState(s string) (backend.State, error) {
 	if len(s) <= headerSize {
-		return store.State{}, fmt.Errorf("%w: it is too short", errStored)
+		return backend.State{}, fmt.Errorf("%w: it is too short", errStored)
 	}
 	g, rest, err := readGrid(number(s, 0), s[headerSize:])
 	if err != nil {
-		return store.State{}, err
+		return backend.State{}, err
 	}
-	state := store.State{Grid: g, Line: lineAt(g, number(s, 8)), Missing: number(s, 16)}
+	state := backend.State{Schedule: g, Tick: lineAt(g, number(s, 8)), Missing: number(s, 16)}
 	return state, readRest(&state, rest)
 }
 
 // readRest reads what follows the grid.
-func readRest(s *store.State, rest string) error {
+func readRest(s *backend.State, rest string) error {
 	if rest == "" {
 		return nil
 	}
-	if s.Kind != store.KindSlidingWindow {
+	if s.Kind != backend.KindSlidingWindow {
 		if len(rest) != 8 {
 			return fmt.Errorf("%w: it has %d bytes too many", errStored, len(rest)-8)
 		}
-		s.Held = number(rest, 0)
+		s.RefundFloor = number(rest, 0)
 		return nil
 	}
 	if len(rest)%16 != 0 {
 		return fmt.Errorf("%w: it has an incomplete segment", errStored)
 	}
-	s.Taken = make([]store.Segment, len(rest)/16)
+	s.Taken = make([]backend.Segment, len(rest)/16)
 	for i := range s.Taken {
-		s.Taken[i] = store.Segment{Line: number(rest, 16*i), Permits: number(rest, 16*i+8)}
+		s.Taken[i] = backend.Segment{Tick: number(rest, 16*i), Permits: number(rest, 16*i+8)}
 	}
 	return nil
 }
 
 // stateBytes is a state as it is stored, "" if it is full, which is not stored. The scripts write the same.
-func stateBytes(s store.State) string {
+func stateBytes(s backend.State) string {
 	if s.Missing <= 0 {
 		return ""
 	}
-	return doubles(float64(s.Version), float64(timeOf(s.Grid, s.Line)), float64(s.Missing)) + gridBytes(s.Grid) + restBytes(s)
+	return doubles(float64(s.Version), float64(timeOf(s.Schedule, s.Tick)), float64(s.Missing)) + gridBytes(s.Schedule) + restBytes(s)
 }
 
-func restBytes(s store.State) string {
-	if s.Kind != store.KindSlidingWindow {
-		if s.Held <= 0 {
+func restBytes(s backend.State) string {
+	if s.Kind != backend.KindSlidingWindow {
+		if s.RefundFloor <= 0 {
 			return ""
 		}
-		return doubles(float64(s.Held))
+		return doubles(float64(s.RefundFloor))
 	}
 	numbers := make([]float64, 0, 2*len(s.Taken))
 	for _, t := range s.Taken {
-		numbers = append(numbers, float64(t.Line), float64(t.Permits))
+		numbers = append(numbers, float64(t.Tick), float64(t.Permits))
 	}
 	return doubles(numbers...)
 }
 
 // lineAt is the last line of a grid at the moment t.
-func lineAt(g store.Grid, t int64) int64 {
+func lineAt(g backend.Schedule, t int64) int64 {
 	line := (t - g.Anchor) / g.Period
 	if (t-g.Anchor)%g.Period < 0 {
 		line--
@@ -132,4 +132,4 @@ func lineAt(g store.Grid, t int64) int64 {
 	return line
 }
 
-func timeOf(g store.Grid, line int64) int64 { return g.Anchor + line*g.Period }
+func timeOf(g backend.Schedule, line int64) int64 { return g.Anchor + line*g.Period }

@@ -5,28 +5,28 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 func TestStatesCanBeReadAgain(t *testing.T) {
-	grid := store.Grid{Version: 1_795_000_000_000_000, Kind: store.KindTokenBucket, Anchor: 1_794_000_000_000_001, Period: 1_000_003, Refill: 1 << 50}
+	grid := backend.Schedule{Version: 1_795_000_000_000_000, Kind: backend.KindTokenBucket, Anchor: 1_794_000_000_000_001, Period: 1_000_003, Refill: 1 << 50}
 	sliding := grid
-	sliding.Kind, sliding.Refill, sliding.Segments = store.KindSlidingWindow, 0, 10
-	for _, s := range []store.State{
-		{Grid: grid, Line: 5, Missing: 1},
-		{Grid: grid, Line: -5, Missing: 1 << 51, Held: 1 << 50},
-		{Grid: sliding, Line: 12, Missing: 4, Taken: []store.Segment{{Line: 3, Permits: 1}, {Line: 12, Permits: 3}}},
+	sliding.Kind, sliding.Refill, sliding.Segments = backend.KindSlidingWindow, 0, 10
+	for _, s := range []backend.State{
+		{Schedule: grid, Tick: 5, Missing: 1},
+		{Schedule: grid, Tick: -5, Missing: 1 << 51, RefundFloor: 1 << 50},
+		{Schedule: sliding, Tick: 12, Missing: 4, Taken: []backend.Segment{{Tick: 3, Permits: 1}, {Tick: 12, Permits: 3}}},
 	} {
 		got, err := readState(stateBytes(s))
 		require.NoError(t, err)
 		require.Equal(t, s, got)
 	}
-	require.Empty(t, stateBytes(store.State{Grid: grid, Line: 5}), "a full state is not stored")
+	require.Empty(t, stateBytes(backend.State{Schedule: grid, Tick: 5}), "a full state is not stored")
 }
 
 func FuzzReadState(f *testing.F) {
-	g := store.Grid{Version: 1, Kind: store.KindSlidingWindow, Period: 1, Segments: 3}
-	f.Add(stateBytes(store.State{Grid: g, Line: 1, Missing: 2, Taken: []store.Segment{{Line: 1, Permits: 2}}}))
+	g := backend.Schedule{Version: 1, Kind: backend.KindSlidingWindow, Period: 1, Segments: 3}
+	f.Add(stateBytes(backend.State{Schedule: g, Tick: 1, Missing: 2, Taken: []backend.Segment{{Tick: 1, Permits: 2}}}))
 	f.Add("")
 	f.Fuzz(func(t *testing.T, s string) {
 		state, err := readState(s)
@@ -46,7 +46,7 @@ func FuzzReadAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, answer string, two bool) {
 		batch := takeOne(d, "")
 		if two {
-			batch.Asks = append(batch.Asks, take(2))
+			batch.Requests = append(batch.Requests, take(2))
 		}
 		if p.read(batch, answer) == nil {
 			require.NotZero(t, batch.Outcome)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // ofTheKey reports whether an error is that of one key, and says nothing of the server: something else is stored
@@ -30,12 +30,12 @@ func ofTheKey(err error) bool {
 }
 
 // ofDefinition marks the error of one limiter's definition.
-func ofDefinition(err error) error { return fmt.Errorf("%w: %w", store.ErrDefinition, err) }
+func ofDefinition(err error) error { return fmt.Errorf("%w: %w", backend.ErrDefinition, err) }
 
 // outcomeOf is the Outcome of a key that could not be asked because of err.
-func outcomeOf(err error) store.Outcome {
+func outcomeOf(err error) backend.Outcome {
 	if ofTheKey(err) {
-		return store.Failed
+		return backend.Failed
 	}
-	return store.Unreachable
+	return backend.Unreachable
 }

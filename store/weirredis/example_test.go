@@ -17,7 +17,7 @@ func ExampleNewBackend() {
 	})
 	defer func() { _ = client.Close() }()
 
-	backend, err := weirredis.NewBackend(client, weirredis.BackendOptions{Prefix: "shop"})
+	backend, err := weirredis.NewBackend(client, &weirredis.BackendOptions{Prefix: "shop"})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -32,7 +32,7 @@ func (g *greeting) init() { g.ctx, g.cancel = context.WithCancel(context.Backgro
 // greetAfter is for a call that has failed. It does not wait.
 func (b *Backend) greetAfter(ctx context.Context) {
 	g := &b.greeting
-	if ctx.Err() == nil || g.ctx.Err() != nil || !b.Punctual() || !g.busy.CompareAndSwap(false, true) {
+	if ctx.Err() == nil || g.ctx.Err() != nil || !b.Interruptible() || !g.busy.CompareAndSwap(false, true) {
 		return
 	}
 	go func() {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // what is asked about leases.
@@ -17,32 +17,32 @@ const (
 	toRelease what = "release"
 )
 
-// Hold gives leases. What is rejected of a Hold that is Waiting makes the releases of the next time known
+// Acquire gives leases. What is rejected of a Hold that is Waiting makes the releases of the next time known
 // to all who listen: until half a minute or more after the end of the lease that is the first to
 // end. Without that, a Release tells nobody, as every instance would have to read it.
 //
 // A lease with the ID of one that has not ended is that one, put off. With more than 64 leases of a key, NextEnd
 // may be too early, once until that time has come.
-func (b *Backend) Hold(ctx context.Context, holds []*store.Hold) error {
+func (b *Backend) Acquire(ctx context.Context, holds []*backend.LeaseRequest) error {
 	return b.lease(ctx, toHold, b.scripts.hold, holds)
 }
 
 // Renew puts off the end of leases, under whatever definition.
-func (b *Backend) Renew(ctx context.Context, holds []*store.Hold) error {
+func (b *Backend) Renew(ctx context.Context, holds []*backend.LeaseRequest) error {
 	return b.lease(ctx, toRenew, b.scripts.renew, holds)
 }
 
 // Release gives leases back, under whatever definition.
-func (b *Backend) Release(ctx context.Context, holds []*store.Hold) error {
+func (b *Backend) Release(ctx context.Context, holds []*backend.LeaseRequest) error {
 	return b.lease(ctx, toRelease, b.scripts.release, holds)
 }
 
 // mostTogether bounds how many leases one script deals with: it must not keep the server from others for long.
 const mostTogether = 128
 
-func (b *Backend) lease(ctx context.Context, what what, s script, holds []*store.Hold) error {
+func (b *Backend) lease(ctx context.Context, what what, s script, holds []*backend.LeaseRequest) error {
 	var calls []call
-	var groups [][]*store.Hold
+	var groups [][]*backend.LeaseRequest
 	for rest := sound(what, holds); len(rest) > 0; {
 		n := together(rest)
 		calls = append(calls, b.leaseCall(what, s, rest[:n]))
@@ -67,11 +67,11 @@ func (b *Backend) lease(ctx context.Context, what what, s script, holds []*store
 }
 
 // sound returns the holds that can be asked about; the others fail, each by itself.
-func sound(what what, holds []*store.Hold) []*store.Hold {
+func sound(what what, holds []*backend.LeaseRequest) []*backend.LeaseRequest {
 	good := holds
 	for i, h := range holds {
 		if err := checkHold(what, h); err != nil {
-			h.Outcome, h.Err = store.Failed, fmt.Errorf("weirredis: %s: %w", what, err)
+			h.Outcome, h.Err = backend.Failed, fmt.Errorf("weirredis: %s: %w", what, err)
 			if len(good) == len(holds) {
 				good = holds[:i:i]
 			}
@@ -96,7 +96,7 @@ func (b *Backend) runEach(ctx context.Context, calls []call) error {
 }
 
 // together is how many of the first holds are of the same key.
-func together(holds []*store.Hold) int {
+func together(holds []*backend.LeaseRequest) int {
 	n := 1
 	for n < len(holds) && n < mostTogether && holds[n].Key == holds[0].Key && holds[n].Definition == holds[0].Definition {
 		n++
@@ -104,7 +104,7 @@ func together(holds []*store.Hold) int {
 	return n
 }
 
-func (b *Backend) leaseCall(what what, s script, holds []*store.Hold) call {
+func (b *Backend) leaseCall(what what, s script, holds []*backend.LeaseRequest) call {
 	d, key := holds[0].Definition, holds[0].Key
 	at := b.places(d.Name).of(key)
 	args := make([]any, 0, 6+2*len(holds))
@@ -123,7 +123,7 @@ func (b *Backend) leaseCall(what what, s script, holds []*store.Hold) call {
 }
 
 // leaseNumbers are the numbers of one lease that the script needs.
-func leaseNumbers(what what, h *store.Hold) string {
+func leaseNumbers(what what, h *backend.LeaseRequest) string {
 	ttl := float64(min(h.TTL, longest))
 	switch what {
 	case toRenew:
@@ -141,7 +141,7 @@ func leaseNumbers(what what, h *store.Hold) string {
 // longest is a hundred years in µs: a lease of more is one of so much.
 const longest = 100 * 365 * 24 * 3600 * 1_000_000
 
-func checkHold(what what, h *store.Hold) error {
+func checkHold(what what, h *backend.LeaseRequest) error {
 	switch d := h.Definition; {
 	case d == nil:
 		return errors.New("no definition")
@@ -158,20 +158,20 @@ func checkHold(what what, h *store.Hold) error {
 }
 
 // readLeases takes the answers out of what a script has answered.
-func readLeases(what what, holds []*store.Hold, answer string) error {
+func readLeases(what what, holds []*backend.LeaseRequest, answer string) error {
 	if what != toHold {
 		if len(answer) != len(holds) {
 			return errAnswer
 		}
 		for i, h := range holds {
-			h.Outcome, h.OK = store.Decided, answer[i] == '1'
+			h.Outcome, h.OK = backend.Decided, answer[i] == '1'
 		}
 		return nil
 	}
 	if len(answer) == 8 {
 		version, err := newerVersion(answer)
 		for _, h := range holds {
-			h.Outcome, h.Version, h.OK = store.Outdated, version, false
+			h.Outcome, h.Version, h.OK = backend.OutdatedDefinition, version, false
 		}
 		return err
 	}
@@ -180,12 +180,12 @@ func readLeases(what what, holds []*store.Hold, answer string) error {
 		return errAnswer
 	}
 	for i, h := range holds {
-		h.Outcome, h.OK, h.Fence, h.NextEnd = store.Decided, number(answer, size*i) == 1, 0, 0
+		h.Outcome, h.OK, h.Fence, h.NextExpiry = backend.Decided, number(answer, size*i) == 1, 0, 0
 		h.InUse = number(answer, size*i+8)
 		if third := number(answer, size*i+16); h.OK {
 			h.Fence = third
 		} else {
-			h.NextEnd = third
+			h.NextExpiry = third
 		}
 	}
 	return nil

@@ -9,15 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
-func slots(permits int64) *store.Definition {
-	return &store.Definition{Name: "slots", Limits: store.Limits{Kind: store.KindConcurrency, Permits: permits}, Version: 5}
+func slots(permits int64) *backend.Definition {
+	return &backend.Definition{Name: "slots", Limits: backend.Limits{Kind: backend.KindConcurrency, Permits: permits}, Version: 5}
 }
 
-func lease(d *store.Definition, id string, permits int64, ttl time.Duration) *store.Hold {
-	return &store.Hold{Definition: d, Key: "k", ID: id, Permits: permits, TTL: ttl.Microseconds()}
+func lease(d *backend.Definition, id string, permits int64, ttl time.Duration) *backend.LeaseRequest {
+	return &backend.LeaseRequest{Definition: d, Key: "k", ID: id, Permits: permits, TTL: ttl.Microseconds()}
 }
 
 // steeredLeases returns a Backend whose time is set to a moment.
@@ -33,11 +33,11 @@ func steeredLeases(t *testing.T) (*steered, func(time.Duration)) {
 	return b, move
 }
 
-func (s *steered) hold(t *testing.T, holds ...*store.Hold) {
+func (s *steered) hold(t *testing.T, holds ...*backend.LeaseRequest) {
 	t.Helper()
-	require.NoError(t, s.Hold(t.Context(), holds))
+	require.NoError(t, s.Acquire(t.Context(), holds))
 	for _, h := range holds {
-		require.Equal(t, store.Decided, h.Outcome)
+		require.Equal(t, backend.Decided, h.Outcome)
 	}
 }
 
@@ -54,22 +54,22 @@ func TestLeasesEnd(t *testing.T) {
 	move(4 * time.Second)
 	b.hold(t, e)
 	require.False(t, e.OK)
-	require.EqualValues(t, 6_000_000, e.NextEnd)
+	require.EqualValues(t, 6_000_000, e.NextExpiry)
 
-	require.NoError(t, b.Renew(t.Context(), []*store.Hold{a}))
+	require.NoError(t, b.Renew(t.Context(), []*backend.LeaseRequest{a}))
 	require.True(t, a.OK)
 	b.hold(t, e)
-	require.EqualValues(t, 10_000_000, e.NextEnd, "a was renewed")
+	require.EqualValues(t, 10_000_000, e.NextExpiry, "a was renewed")
 
 	move(10*time.Second - time.Microsecond)
 	b.hold(t, e)
-	require.EqualValues(t, 1, e.NextEnd)
+	require.EqualValues(t, 1, e.NextExpiry)
 	move(time.Microsecond)
 	b.hold(t, e)
 	require.True(t, e.OK, "a has ended")
 	require.EqualValues(t, 3, e.InUse)
 
-	holds := []*store.Hold{a, c, e}
+	holds := []*backend.LeaseRequest{a, c, e}
 	require.NoError(t, b.Renew(t.Context(), holds))
 	require.Equal(t, []bool{false, true, true}, []bool{a.OK, c.OK, e.OK})
 	require.NoError(t, b.Release(t.Context(), holds))
@@ -92,7 +92,7 @@ func TestLeaseThatIsAskedForAgain(t *testing.T) {
 	require.True(t, a.OK && twice.OK)
 	require.Equal(t, []int64{fence, fence, 2, 2}, []int64{a.Fence, twice.Fence, a.InUse, twice.InUse})
 	move(9 * time.Second)
-	require.NoError(t, b.Release(t.Context(), []*store.Hold{a, a}))
+	require.NoError(t, b.Release(t.Context(), []*backend.LeaseRequest{a, a}))
 	require.False(t, a.OK, "it was released by the first of the two")
 
 	// Two of one ID in one call.
@@ -103,7 +103,7 @@ func TestLeaseThatIsAskedForAgain(t *testing.T) {
 	require.EqualValues(t, 2, twice.InUse)
 	wrong := *a
 	wrong.Fence--
-	require.NoError(t, b.Release(t.Context(), []*store.Hold{&wrong}))
+	require.NoError(t, b.Release(t.Context(), []*backend.LeaseRequest{&wrong}))
 	require.False(t, wrong.OK)
 }
 
@@ -118,7 +118,7 @@ func TestFencesGrow(t *testing.T) {
 		require.True(t, h.OK)
 		require.Greater(t, h.Fence, last, "after a step of %v", step)
 		last = h.Fence
-		require.NoError(t, b.Release(t.Context(), []*store.Hold{h}))
+		require.NoError(t, b.Release(t.Context(), []*backend.LeaseRequest{h}))
 	}
 	require.NoError(t, b.client.Del(t.Context(), b.names.leases(d.Name, "k")).Err())
 	move(time.Second)
@@ -135,10 +135,10 @@ func TestLeasesWhenTheClockStepsBack(t *testing.T) {
 	h := lease(d, "b", 1, time.Minute)
 	b.hold(t, h)
 	require.False(t, h.OK, "the lease is not over")
-	require.EqualValues(t, 10_000_000, h.NextEnd, "it lasts its TTL from when the step was noticed")
+	require.EqualValues(t, 10_000_000, h.NextExpiry, "it lasts its TTL from when the step was noticed")
 	move(5 * time.Second)
 	b.hold(t, h)
-	require.EqualValues(t, 5_000_000, h.NextEnd)
+	require.EqualValues(t, 5_000_000, h.NextExpiry)
 	move(5 * time.Second)
 	b.hold(t, h)
 	require.True(t, h.OK)
@@ -156,15 +156,15 @@ func TestLeasesUnderOtherDefinitions(t *testing.T) {
 	require.EqualValues(t, 2, h.InUse)
 
 	late := lease(d, "late", 1, time.Minute)
-	require.NoError(t, b.Hold(t.Context(), []*store.Hold{late}))
-	require.Equal(t, store.Outdated, late.Outcome)
+	require.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{late}))
+	require.Equal(t, backend.OutdatedDefinition, late.Outcome)
 	require.Equal(t, next.Version, late.Version)
 	for _, end := range []func() error{
-		func() error { return b.Renew(t.Context(), []*store.Hold{a}) },
-		func() error { return b.Release(t.Context(), []*store.Hold{a}) },
+		func() error { return b.Renew(t.Context(), []*backend.LeaseRequest{a}) },
+		func() error { return b.Release(t.Context(), []*backend.LeaseRequest{a}) },
 	} {
 		require.NoError(t, end())
-		require.True(t, a.OK && a.Outcome == store.Decided, "a lease outlives the definition it was given under")
+		require.True(t, a.OK && a.Outcome == backend.Decided, "a lease outlives the definition it was given under")
 	}
 }
 
@@ -172,7 +172,7 @@ func TestManyLeases(t *testing.T) {
 	b, move := steeredLeases(t)
 	const n = 1000
 	d := slots(n)
-	holds := make([]*store.Hold, n+1)
+	holds := make([]*backend.LeaseRequest, n+1)
 	for i := range holds {
 		holds[i] = lease(d, fmt.Sprint(i), 1, time.Minute)
 	}
@@ -183,7 +183,7 @@ func TestManyLeases(t *testing.T) {
 	move(time.Second)
 	require.NoError(t, b.Renew(t.Context(), holds[1:n]))
 	b.hold(t, holds[n])
-	require.InDelta(t, 59_500_000, holds[n].NextEnd, 500_000)
+	require.InDelta(t, 59_500_000, holds[n].NextExpiry, 500_000)
 	require.NoError(t, b.Release(t.Context(), holds[n/2:n]))
 	b.hold(t, holds[n])
 	require.EqualValues(t, n/2+1, holds[n].InUse)
@@ -198,18 +198,18 @@ func TestLeasesAreForgotten(t *testing.T) {
 	d := slots(5)
 	h := lease(d, "a", 1, time.Minute)
 	before := time.Now()
-	require.NoError(t, b.Hold(t.Context(), []*store.Hold{h}))
+	require.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{h}))
 	key := b.names.leases(d.Name, "k")
 	expires := time.UnixMilli(client.PExpireTime(t.Context(), key).Val().Milliseconds())
 	require.WithinDuration(t, before.Add(time.Minute+time.Hour), expires, 5*time.Second)
 	h.TTL = (3 * time.Hour).Microseconds()
-	require.NoError(t, b.Renew(t.Context(), []*store.Hold{h}))
+	require.NoError(t, b.Renew(t.Context(), []*backend.LeaseRequest{h}))
 	expires = time.UnixMilli(client.PExpireTime(t.Context(), key).Val().Milliseconds())
 	require.WithinDuration(t, before.Add(4*time.Hour), expires, 5*time.Second)
 
 	// Turned away with nothing held: nothing is kept.
-	big := &store.Hold{Definition: d, Key: "other", ID: "a", Permits: 6, TTL: 1, Waiting: true}
-	require.NoError(t, b.Hold(t.Context(), []*store.Hold{big}))
+	big := &backend.LeaseRequest{Definition: d, Key: "other", ID: "a", Permits: 6, TTL: 1, Waiting: true}
+	require.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{big}))
 	require.False(t, big.OK)
 	require.Zero(t, client.Exists(t.Context(), b.names.leases(d.Name, "other")).Val())
 }
@@ -219,21 +219,21 @@ func TestLeasesThatCannotBe(t *testing.T) {
 	b, _ := shared(t)
 	d := slots(5)
 	ctx := t.Context()
-	fails := func(name string, ask func(context.Context, []*store.Hold) error, wrong *store.Hold) {
+	fails := func(name string, ask func(context.Context, []*backend.LeaseRequest) error, wrong *backend.LeaseRequest) {
 		t.Helper()
-		right := &store.Hold{Definition: d, Key: "right", ID: "a", Permits: 1, TTL: 1e7}
-		require.NoError(t, ask(ctx, []*store.Hold{wrong, right}))
-		require.Equal(t, store.Failed, wrong.Outcome)
+		right := &backend.LeaseRequest{Definition: d, Key: "right", ID: "a", Permits: 1, TTL: 1e7}
+		require.NoError(t, ask(ctx, []*backend.LeaseRequest{wrong, right}))
+		require.Equal(t, backend.Failed, wrong.Outcome)
 		require.ErrorContains(t, wrong.Err, "weirredis: "+name+": ")
-		require.Equal(t, store.Decided, right.Outcome)
+		require.Equal(t, backend.Decided, right.Outcome)
 	}
-	for _, h := range []*store.Hold{{}, lease(d, "", 1, time.Second), lease(d, "a", 1, 0)} {
-		fails("hold", b.Hold, h)
+	for _, h := range []*backend.LeaseRequest{{}, lease(d, "", 1, time.Second), lease(d, "a", 1, 0)} {
+		fails("hold", b.Acquire, h)
 	}
 	fails("renew", b.Renew, lease(d, "a", 1, 0))
 	fails("release", b.Release, lease(d, "", 1, 0))
-	require.NoError(t, b.Hold(ctx, nil))
+	require.NoError(t, b.Acquire(ctx, nil))
 	h := lease(d, "a", 1<<62, 1<<62)
-	require.NoError(t, b.Hold(ctx, []*store.Hold{h}))
+	require.NoError(t, b.Acquire(ctx, []*backend.LeaseRequest{h}))
 	require.False(t, h.OK)
 }

@@ -7,12 +7,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // Listen calls notice for what happens at any instance until ctx ends or the connection is lost, which is
 // noticed within 20 s if nothing tells of it. It has a connection of its own.
-func (b *Backend) Listen(ctx context.Context, ready func(), notice func(store.Notice)) error {
+func (b *Backend) Listen(ctx context.Context, ready func(), notice func(backend.Notice)) error {
 	if err := ctx.Err(); err != nil {
 		return wrap(ctx, "listen", err)
 	}
@@ -32,7 +32,7 @@ func (b *Backend) Listen(ctx context.Context, ready func(), notice func(store.No
 	return wrap(ctx, "listen", b.listen(ctx, sub, ready, notice))
 }
 
-func (b *Backend) listen(ctx context.Context, sub *redis.PubSub, ready func(), notice func(store.Notice)) error {
+func (b *Backend) listen(ctx context.Context, sub *redis.PubSub, ready func(), notice func(backend.Notice)) error {
 	// After a silence the server is asked whether it is there still, and has as long to answer.
 	subscribed, asked := false, false
 	for {

@@ -9,12 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // listening is a Listen that runs.
 type listening struct {
-	notices chan store.Notice
+	notices chan backend.Notice
 	ended   chan error
 	cancel  context.CancelFunc
 }
@@ -22,10 +22,10 @@ type listening struct {
 func listen(t *testing.T, b *Backend) *listening {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &listening{make(chan store.Notice, 100), make(chan error, 1), cancel}
+	l := &listening{make(chan backend.Notice, 100), make(chan error, 1), cancel}
 	ready := make(chan struct{})
 	go func() {
-		l.ended <- b.Listen(ctx, func() { close(ready) }, func(n store.Notice) { l.notices <- n })
+		l.ended <- b.Listen(ctx, func() { close(ready) }, func(n backend.Notice) { l.notices <- n })
 	}()
 	t.Cleanup(cancel)
 	select {
@@ -36,7 +36,7 @@ func listen(t *testing.T, b *Backend) *listening {
 	return l
 }
 
-func (l *listening) hears(t *testing.T, want store.Notice) {
+func (l *listening) hears(t *testing.T, want backend.Notice) {
 	t.Helper()
 	select {
 	case n := <-l.notices:
@@ -64,20 +64,20 @@ func TestReleaseIsToldToThoseWhoWait(t *testing.T) {
 	d := slots(1)
 	ctx := t.Context()
 	a, other := lease(d, "a", 1, time.Minute), lease(d, "b", 1, time.Minute)
-	require.NoError(t, b.Hold(ctx, []*store.Hold{a}))
-	require.NoError(t, b.Hold(ctx, []*store.Hold{other}))
-	require.NoError(t, b.Release(ctx, []*store.Hold{a})) // nobody waits
+	require.NoError(t, b.Acquire(ctx, []*backend.LeaseRequest{a}))
+	require.NoError(t, b.Acquire(ctx, []*backend.LeaseRequest{other}))
+	require.NoError(t, b.Release(ctx, []*backend.LeaseRequest{a})) // nobody waits
 
 	require.NoError(t, client.Publish(ctx, b.names.channel(), "nonsense").Err())
 	other.Waiting = true
-	require.NoError(t, b.Hold(ctx, []*store.Hold{a, other}))
+	require.NoError(t, b.Acquire(ctx, []*backend.LeaseRequest{a, other}))
 	require.False(t, other.OK)
-	require.NoError(t, b.Release(ctx, []*store.Hold{a}))
-	l.hears(t, store.Notice{Name: "slots", Key: "k", Released: true})
-	require.NoError(t, b.Release(ctx, []*store.Hold{a})) // gives nothing back
+	require.NoError(t, b.Release(ctx, []*backend.LeaseRequest{a}))
+	l.hears(t, backend.Notice{Name: "slots", Key: "k", Released: true})
+	require.NoError(t, b.Release(ctx, []*backend.LeaseRequest{a})) // gives nothing back
 	_, err := b.Define(ctx, 0, d)
 	require.NoError(t, err)
-	l.hears(t, store.Notice{Name: "slots"})
+	l.hears(t, backend.Notice{Name: "slots"})
 	require.Empty(t, l.notices)
 
 	l.cancel()

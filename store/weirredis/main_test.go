@@ -35,7 +35,7 @@ func shared(t testing.TB) (*Backend, *redis.Client) {
 
 func newTestBackend(t testing.TB, client redis.UniversalClient) *Backend {
 	t.Helper()
-	b, err := NewBackend(client, BackendOptions{Prefix: freshPrefix()})
+	b, err := NewBackend(client, &BackendOptions{Prefix: freshPrefix()})
 	require.NoError(t, err)
 	return b
 }

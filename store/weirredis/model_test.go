@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // The scripts answer as Definition.Decide does, while the clock goes on, stands still and jumps. What they do not
@@ -31,16 +31,16 @@ func TestScriptsAnswerAsDecide(t *testing.T) {
 // in2100 is far from what the server takes for the time, so that nothing is forgotten early.
 const in2100 = 4_102_444_800_000_000
 
-func randomDefinition(random *rand.Rand) *store.Definition {
-	d := &store.Definition{Name: "model", Version: in2100 + random.Int64N(1000)}
+func randomDefinition(random *rand.Rand) *backend.Definition {
+	d := &backend.Definition{Name: "model", Version: in2100 + random.Int64N(1000)}
 	d.Anchor = d.Version - random.Int64N(20_000_000) + 10_000_000
 	d.Permits = []int64{1, 3, 10, 1 << 50}[random.IntN(4)]
 	d.Period = []int64{1, 7, 1000, 1_000_003, 100 * 365 * 86_400_000_000}[random.IntN(5)]
-	d.Kind = store.Kind(1 + random.IntN(3))
+	d.Kind = backend.Kind(1 + random.IntN(3))
 	switch d.Kind {
-	case store.KindTokenBucket:
+	case backend.KindTokenBucket:
 		d.Refill = 1 + random.Int64N(d.Permits)
-	case store.KindSlidingWindow:
+	case backend.KindSlidingWindow:
 		d.Segments = 1 + random.Int64N(5)
 	}
 	return d
@@ -50,39 +50,39 @@ type modelled struct {
 	t      *testing.T
 	b      *steered
 	random *rand.Rand
-	d      *store.Definition
+	d      *backend.Definition
 	key    string
 	now    int64
-	stored *store.State
-	marks  []store.Mark
+	stored *backend.State
+	marks  []backend.Receipt
 }
 
 func (m *modelled) step() {
 	m.now = max(m.now+min(m.jump(), 1<<42), in2100-1<<40) // times above 2^53 µs are in the year 2255
 	m.b.setTime(m.t, m.now)
 	asks := m.asks()
-	batch := &store.Batch{Definition: m.d, Key: m.key, Asks: asks}
-	require.NoError(m.t, m.b.Decide(m.t.Context(), []*store.Batch{batch}))
+	batch := &backend.Batch{Definition: m.d, Key: m.key, Requests: asks}
+	require.NoError(m.t, m.b.Decide(m.t.Context(), []*backend.Batch{batch}))
 
-	before := m.d.Fresh(m.now)
+	before := m.d.InitialState(m.now)
 	if m.stored != nil {
 		before = *m.stored
 	}
 	want := make([]int64, len(asks))
 	after := m.d.Decide(before, m.now, asks, want)
 	about := fmt.Sprintf("%+v at %d from %+v, asked %+v", *m.d, m.now, before, asks)
-	require.Equal(m.t, store.Decided, batch.Outcome, about)
+	require.Equal(m.t, backend.Decided, batch.Outcome, about)
 	require.Equal(m.t, m.now, batch.Now, about)
 	require.True(m.t, slices.Equal(want, batch.Granted), "%v, not %v: %s", batch.Granted, want, about)
 	require.Equal(m.t, tidy(after), tidy(batch.State), about)
-	if slices.ContainsFunc(want, func(n int64) bool { return n > 0 }) || after.Line < before.Line || after.Held != m.d.Advance(before, m.now).Held {
+	if slices.ContainsFunc(want, func(n int64) bool { return n > 0 }) || after.Tick < before.Tick || after.RefundFloor != m.d.Advance(before, m.now).RefundFloor {
 		m.stored = &after
 	}
-	m.marks = append(m.marks, store.Mark{Line: after.Line, After: after.Missing})
+	m.marks = append(m.marks, backend.Receipt{Tick: after.Tick, Missing: after.Missing})
 	m.marks = m.marks[max(0, len(m.marks)-3):]
 }
 
-func tidy(s store.State) store.State {
+func tidy(s backend.State) backend.State {
 	if len(s.Taken) == 0 {
 		s.Taken = nil
 	}
@@ -102,22 +102,22 @@ func (m *modelled) jump() int64 {
 	}
 }
 
-func (m *modelled) asks() []store.Ask {
+func (m *modelled) asks() []backend.Request {
 	if m.random.IntN(2) == 0 {
 		n := m.amount()
-		return []store.Ask{{Min: n, Max: n}}
+		return []backend.Request{{Min: n, Max: n}}
 	}
-	asks := make([]store.Ask, m.random.IntN(5))
+	asks := make([]backend.Request, m.random.IntN(5))
 	for i := range asks {
-		a := store.Ask{Op: store.Op(m.random.IntN(4)), IfPrevious: m.random.IntN(2) == 0}
+		a := backend.Request{Op: backend.Op(m.random.IntN(4)), IfPrevious: m.random.IntN(2) == 0}
 		a.Max = m.amount()
 		a.Min = []int64{0, 1, a.Max}[m.random.IntN(3)]
 		switch a.Op {
-		case store.Take:
-			a.Lend = m.random.IntN(3) == 0
-		case store.Refund, store.Return:
+		case backend.OpTake:
+			a.Block = m.random.IntN(3) == 0
+		case backend.OpRefund, backend.OpReturnBlock:
 			if len(m.marks) > 0 {
-				a.Mark = m.marks[m.random.IntN(len(m.marks))]
+				a.Receipt = m.marks[m.random.IntN(len(m.marks))]
 			}
 		}
 		asks[i] = a

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // names are the names of what is stored. Different limiters and keys have different ones, and which
@@ -63,7 +63,7 @@ const (
 func (n names) channel() string { return n.prefix + ":notices" }
 
 // notice returns what a message on the channel tells; ok is false if it is none of ours.
-func (n names) notice(message string) (notice store.Notice, ok bool) {
+func (n names) notice(message string) (notice backend.Notice, ok bool) {
 	rest, ours := strings.CutPrefix(message, n.start())
 	tag, rest, closed := strings.Cut(rest, "}")
 	limiter, place, placed := strings.Cut(tag, ":")

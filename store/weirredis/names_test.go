@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 func TestNamesOfKeys(t *testing.T) {
@@ -43,10 +43,10 @@ func FuzzNames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, limiter, key string) {
 		got, ok := n.notice(n.leases(limiter, key))
 		require.True(t, ok)
-		require.Equal(t, store.Notice{Name: limiter, Key: key, Released: true}, got)
+		require.Equal(t, backend.Notice{Name: limiter, Key: key, Released: true}, got)
 		got, ok = n.notice(n.definition(limiter))
 		require.True(t, ok)
-		require.Equal(t, store.Notice{Name: limiter}, got)
+		require.Equal(t, backend.Notice{Name: limiter}, got)
 		require.NotEmpty(t, tag(n.state(limiter, key)))
 		require.Equal(t, tag(n.state(limiter, key)), tag(n.leases(limiter, key)))
 	})

@@ -21,10 +21,14 @@ type Options struct {
 //
 // All instances that have the same server, Prefix and limiter's name share the limiter. A *redis.Ring is
 // refused.
-func New(client redis.UniversalClient, o Options) (*store.Store, error) {
-	b, err := NewBackend(client, BackendOptions{Prefix: o.Prefix})
+func New(client redis.UniversalClient, options *Options) (*store.Store, error) {
+	var o Options
+	if options != nil {
+		o = *options
+	}
+	b, err := NewBackend(client, &BackendOptions{Prefix: o.Prefix})
 	if err != nil {
 		return nil, err
 	}
-	return store.New(b, o.Options)
+	return store.New(b, &o.Options)
 }

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // A plan is what of a definition is the same for all decisions. It is not changed once it is made.
 type plan struct {
-	def         *store.Definition
-	grid        store.Grid
+	def         *backend.Definition
+	grid        backend.Schedule
 	stored      string // the grid as it is in stored states
 	places      *limiterPlaces
 	limits      string // what is handed to scripts for any asks: numbers, then stored
@@ -25,7 +25,7 @@ type plan struct {
 // mostPlans bounds what is kept of definitions that are not in use any more.
 const mostPlans = 4096
 
-func (b *Backend) plan(d *store.Definition) (*plan, error) {
+func (b *Backend) plan(d *backend.Definition) (*plan, error) {
 	if p, ok := b.plans.load(d); ok {
 		return p, nil
 	}
@@ -37,10 +37,10 @@ func (b *Backend) plan(d *store.Definition) (*plan, error) {
 	return p, nil
 }
 
-func (b *Backend) newPlan(d *store.Definition) *plan {
-	p := &plan{def: d, grid: d.Grid(), places: b.places(d.Name)}
+func (b *Backend) newPlan(d *backend.Definition) *plan {
+	p := &plan{def: d, grid: d.Schedule(), places: b.places(d.Name)}
 	p.stored = gridBytes(p.grid)
-	p.slides, p.refillsOnce = d.Kind == store.KindSlidingWindow, d.Refill == 0
+	p.slides, p.refillsOnce = d.Kind == backend.KindSlidingWindow, d.Refill == 0
 	last := float64(d.Refill)
 	p.take, p.asks = b.scripts.take, b.scripts.asks
 	switch {
@@ -68,14 +68,14 @@ const exact = 1 << 53
 // errDefinition is the error of a definition that nothing can be decided by.
 var errDefinition = errors.New("the definition cannot be used")
 
-func checkTimed(d *store.Definition) error {
+func checkTimed(d *backend.Definition) error {
 	if d == nil {
 		return fmt.Errorf("%w: there is none", errDefinition)
 	}
 	switch {
-	case d.Kind < store.KindTokenBucket || d.Kind > store.KindSlidingWindow:
+	case d.Kind < backend.KindTokenBucket || d.Kind > backend.KindSlidingWindow:
 		return fmt.Errorf("%w: limiter %q: a limiter of %v has no state of this kind", errDefinition, d.Name, d.Kind)
-	case d.Period <= 0 || d.Permits <= 0 || d.Refill < 0 || d.Kind == store.KindSlidingWindow && d.Segments <= 0:
+	case d.Period <= 0 || d.Permits <= 0 || d.Refill < 0 || d.Kind == backend.KindSlidingWindow && d.Segments <= 0:
 		return fmt.Errorf("%w: limiter %q: it has limits that are not positive", errDefinition, d.Name)
 	}
 	for _, n := range []int64{d.Version, d.Anchor, d.Period, d.Permits, d.Refill, d.Segments} {

@@ -4,17 +4,17 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // Replace writes each Next whose Old is what is stored, in one round trip.
-func (b *Backend) Replace(ctx context.Context, all []*store.Replacement) error {
+func (b *Backend) Replace(ctx context.Context, all []*backend.Replacement) error {
 	calls := make([]call, 0, len(all))
-	sent := make([]*store.Replacement, 0, len(all))
+	sent := make([]*backend.Replacement, 0, len(all))
 	for _, r := range all {
 		c, err := b.replacement(r)
 		if err != nil {
-			r.Outcome, r.Err = store.Failed, wrap(ctx, "replace", err)
+			r.Outcome, r.Err = backend.Failed, wrap(ctx, "replace", err)
 			continue
 		}
 		calls, sent = append(calls, c), append(sent, r)
@@ -26,13 +26,13 @@ func (b *Backend) Replace(ctx context.Context, all []*store.Replacement) error {
 		if err := calls[i].cmd.Err(); err != nil {
 			r.Outcome, r.Err = outcomeOf(err), wrap(ctx, "replace", err)
 		} else {
-			r.Outcome, r.Done = store.Decided, calls[i].cmd.Val() == "1"
+			r.Outcome, r.Done = backend.Decided, calls[i].cmd.Val() == "1"
 		}
 	}
 	return nil
 }
 
-func (b *Backend) replacement(r *store.Replacement) (call, error) {
+func (b *Backend) replacement(r *backend.Replacement) (call, error) {
 	p, err := b.plan(r.Definition)
 	if err != nil {
 		return call{}, err
@@ -41,8 +41,8 @@ func (b *Backend) replacement(r *store.Replacement) (call, error) {
 	if old.Period <= 0 {
 		return call{}, fmt.Errorf("%w: limiter %q: the old state has no period", errDefinition, r.Definition.Name)
 	}
-	g := old.Grid
-	was := doubles(float64(g.Version), float64(g.Anchor), float64(g.Period), float64(timeOf(g, old.Line)), float64(old.Missing)) +
+	g := old.Schedule
+	was := doubles(float64(g.Version), float64(g.Anchor), float64(g.Period), float64(timeOf(g, old.Tick)), float64(old.Missing)) +
 		gridBytes(g) + restBytes(old)
 	full := doubles(float64(r.Definition.FullAt(r.Next)))
 	s := b.scripts.replace

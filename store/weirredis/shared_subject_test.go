@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weir-go/weir/internal/testserver"
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/drill"
 )
 
@@ -27,17 +27,17 @@ func placeAt(url string) string {
 	return fmt.Sprintf("%s %s-%d", url, freshPrefix(), os.Getpid())
 }
 
-func openPlace(place string) (store.Backend, func(), error) {
+func openPlace(place string) (backend.Backend, func(), error) {
 	// Else a call goes on for seconds after its context has ended; see Backend.
 	return openWith(place, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
 }
 
 // openAsUsual has the options that go-redis has by itself.
-func openAsUsual(place string) (store.Backend, func(), error) {
+func openAsUsual(place string) (backend.Backend, func(), error) {
 	return openWith(place, func(*redis.Options) {})
 }
 
-func openWith(place string, configure func(*redis.Options)) (store.Backend, func(), error) {
+func openWith(place string, configure func(*redis.Options)) (backend.Backend, func(), error) {
 	url, prefix, _ := strings.Cut(place, " ")
 	o, err := redis.ParseURL(url)
 	if err != nil {
@@ -45,7 +45,7 @@ func openWith(place string, configure func(*redis.Options)) (store.Backend, func
 	}
 	configure(o)
 	client := redis.NewClient(o)
-	b, err := NewBackend(client, BackendOptions{Prefix: prefix})
+	b, err := NewBackend(client, &BackendOptions{Prefix: prefix})
 	return b, func() { _ = client.Close() }, err
 }
 

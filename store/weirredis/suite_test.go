@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/storetest"
 )
 
@@ -17,12 +17,12 @@ func TestSuite(t *testing.T) {
 	client := connect(t, testserver.Redis(t).URL)
 	prefix := freshPrefix()
 	storetest.Run(t, storetest.Subject{
-		New: func(t testing.TB) store.Backend {
-			b, err := NewBackend(client, BackendOptions{Prefix: prefix})
+		New: func(t testing.TB) backend.Backend {
+			b, err := NewBackend(client, &BackendOptions{Prefix: prefix})
 			require.NoError(t, err)
 			return b
 		},
-		Keys: func(t testing.TB, b store.Backend, name string) int {
+		Keys: func(t testing.TB, b backend.Backend, name string) int {
 			return countKeys(t, b.(*Backend), name)
 		},
 	})
@@ -33,9 +33,9 @@ func TestSuiteWithClock(t *testing.T) {
 	client := connect(t, testserver.Redis(t).URL)
 	prefix := freshPrefix()
 	storetest.Run(t, storetest.Subject{
-		New:     func(t testing.TB) store.Backend { return newSteered(t, client, prefix) },
-		SetTime: func(t testing.TB, b store.Backend, micros int64) { b.(*steered).setTime(t, micros) },
-		Keys: func(t testing.TB, b store.Backend, name string) int {
+		New:     func(t testing.TB) backend.Backend { return newSteered(t, client, prefix) },
+		SetTime: func(t testing.TB, b backend.Backend, micros int64) { b.(*steered).setTime(t, micros) },
+		Keys: func(t testing.TB, b backend.Backend, name string) int {
 			return countKeys(t, b.(*steered).Backend, name)
 		},
 	})

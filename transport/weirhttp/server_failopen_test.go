@@ -29,7 +29,7 @@ func TestPolicy_FailOpenWithAStoreThatIsAway(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		failOpen bool
-		outage   store.Outage
+		outage   store.OutagePolicy
 		want     int
 		events   []string
 	}{
@@ -40,7 +40,7 @@ func TestPolicy_FailOpenWithAStoreThatIsAway(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			memory := storetest.NewMemory()
-			shared, err := store.New(memory, store.Options{})
+			shared, err := store.New(memory, nil)
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = shared.Close() })
 			how := &store.LimiterOptions{Outage: c.outage}
@@ -160,7 +160,7 @@ func TestPolicy_FailOpenWhileAStoreHangs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				memory := storetest.NewMemory()
-				shared, err := store.New(memory, store.Options{})
+				shared, err := store.New(memory, nil)
 				require.NoError(t, err)
 				bucket, err := shared.TokenBucket("b", limiter.TokenBucketOptions{TokenLimit: 1000, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second, QueueLimit: 10}, how)
 				require.NoError(t, err)

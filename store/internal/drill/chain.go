@@ -81,8 +81,8 @@ func ALostRefundIsReported(t *testing.T, s Subject, through string, network Netw
 	if lease := must(all.TryAcquire(t.Context(), 3))(t); lease.Acquired() {
 		t.Error("the chain was granted")
 	}
-	eventually(t, "the lost refund is reported", func() bool { return len(told.of(store.RefundLost)) == 1 })
-	if lost := told.of(store.RefundLost)[0]; lost.Permits != 3 || lost.Err == nil {
+	eventually(t, "the lost refund is reported", func() bool { return len(told.of(store.EventRefundLost)) == 1 })
+	if lost := told.of(store.EventRefundLost)[0]; lost.Permits != 3 || lost.Err == nil {
 		t.Errorf("reported: %+v", lost)
 	}
 	network.Refuse(false)

@@ -9,6 +9,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 var kinds = []limitertest.Kind{
@@ -71,7 +72,7 @@ func Conformance(t *testing.T, s Subject, place string, tolerance time.Duration,
 	}
 }
 
-func (v Variant) subject(b store.Backend, stores []*store.Store, k limitertest.Kind, tolerance time.Duration) limitertest.Subject {
+func (v Variant) subject(b backend.Backend, stores []*store.Store, k limitertest.Kind, tolerance time.Duration) limitertest.Subject {
 	by := builder(build)
 	if v.Keyed {
 		by = buildKeyed
@@ -111,7 +112,7 @@ func (v Variant) instances(t testing.TB, by builder, stores []*store.Store, name
 
 // awaitLine returns on a line of the limiter's grid. That began a round trip ago or more: to the cases it is to begin
 // when they have the limiter, as that of a limiter in the process does.
-func awaitLine(t testing.TB, b store.Backend, name string, accuracy time.Duration) {
+func awaitLine(t testing.TB, b backend.Backend, name string, accuracy time.Duration) {
 	for {
 		sent := time.Now()
 		d, now, err := b.Load(context.Background(), name)

@@ -15,11 +15,12 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // An Opener connects to a place: a text that says where the server is and which part of it to use. It is called in
 // this process and in the instances that the drills start, so all it knows is the text.
-type Opener func(place string) (b store.Backend, disconnect func(), err error)
+type Opener func(place string) (b backend.Backend, disconnect func(), err error)
 
 // A Subject is a store as the drills see it. Open and Place must be set.
 type Subject struct {
@@ -37,7 +38,7 @@ type Subject struct {
 const patience = 30 * time.Second
 
 // backend is closed at the end of the test.
-func (s Subject) backend(t testing.TB, place string) store.Backend {
+func (s Subject) backend(t testing.TB, place string) backend.Backend {
 	t.Helper()
 	b, disconnect, err := s.Open(place)
 	if err != nil {
@@ -54,10 +55,10 @@ func (s Subject) store(t testing.TB, place string, o store.Options) *store.Store
 	return storeOn(t, s.backend(t, place), o)
 }
 
-func storeOn(t testing.TB, b store.Backend, o store.Options) *store.Store {
+func storeOn(t testing.TB, b backend.Backend, o store.Options) *store.Store {
 	t.Helper()
 	o.CallTimeout = cmp.Or(o.CallTimeout, patience)
-	made := must(store.New(b, o))(t)
+	made := must(store.New(b, &o))(t)
 	t.Cleanup(func() {
 		if err := made.Close(); err != nil {
 			t.Error(err)
@@ -67,7 +68,7 @@ func storeOn(t testing.TB, b store.Backend, o store.Options) *store.Store {
 }
 
 // clock is the time of the server, in µs since 1970.
-func clock(t testing.TB, b store.Backend) int64 {
+func clock(t testing.TB, b backend.Backend) int64 {
 	t.Helper()
 	_, now, err := b.Load(context.Background(), "clock")
 	if err != nil {

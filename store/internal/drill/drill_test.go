@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/storetest"
 )
 
@@ -14,7 +14,7 @@ import (
 func inMemory() Subject {
 	places := map[string]*storetest.Memory{}
 	return Subject{
-		Open: func(place string) (store.Backend, func(), error) { return places[place], func() {}, nil },
+		Open: func(place string) (backend.Backend, func(), error) { return places[place], func() {}, nil },
 		Place: func(testing.TB) string {
 			place := name("place")
 			places[place] = storetest.NewMemory()

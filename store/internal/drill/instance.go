@@ -70,8 +70,8 @@ func runInstance(open Opener, text string) error {
 	}
 	defer disconnect()
 	// A machine that is busy with tests is slow, and an outage is not what these jobs are about.
-	s, err := store.New(b, store.Options{CallTimeout: 20 * time.Second, OnEvent: func(e store.Event) {
-		if e.Kind == store.Overruled {
+	s, err := store.New(b, &store.Options{CallTimeout: 20 * time.Second, OnEvent: func(e store.Event) {
+		if e.Kind == store.EventOverruled {
 			say("o")
 		}
 	}})

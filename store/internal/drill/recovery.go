@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // getsWell: the store is found while a crowd asks all the time. What the crowd has asked in vain does not come upon it
@@ -65,7 +66,7 @@ func (p *patient) isWellAgain(forgets bool) {
 }
 
 // definitionIsThere, again if the server has forgotten it: other instances need it.
-func (p *patient) definitionIsThere(b store.Backend) {
+func (p *patient) definitionIsThere(b backend.Backend) {
 	if !inTime(func() bool {
 		_, _ = p.bucket.TryAcquire(context.Background(), 0) // whoever uses it looks, every RefreshInterval
 		d, _, err := b.Load(context.Background(), p.name)
@@ -88,8 +89,8 @@ func (p *patient) leaves() {
 
 // wasToldOnce that the store was lost, and that it was found.
 func (p *patient) wasToldOnce() {
-	all := p.told.of(store.StoreLost, store.StoreRecovered)
-	if len(all) != 2 || all[0].Kind != store.StoreLost || all[0].Err == nil || all[1].Kind != store.StoreRecovered || all[1].Away <= 0 {
+	all := p.told.of(store.EventStoreLost, store.EventStoreRecovered)
+	if len(all) != 2 || all[0].Kind != store.EventStoreLost || all[0].Err == nil || all[1].Kind != store.EventStoreRecovered || all[1].Away <= 0 {
 		p.errorf("told: %+v", all)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // A flow is how instances take what comes while they are at it.
@@ -106,7 +107,7 @@ func (f flow) comes() int64 {
 }
 
 // pass lets time go by on the server's clock.
-func pass(t testing.TB, b store.Backend, d time.Duration) {
+func pass(t testing.TB, b backend.Backend, d time.Duration) {
 	for end := clock(t, b) + d.Microseconds(); clock(t, b) < end; {
 		time.Sleep(5 * time.Millisecond) // the server's time cannot be waited for otherwise
 	}

@@ -26,7 +26,7 @@ func ADelayIsNoOutage(t *testing.T, s Subject, through string, network Network) 
 			t.Errorf("a call took %v, less than twice the delay", took)
 		}
 	}
-	if p.local > 0 || len(p.told.of(store.StoreLost)) > 0 {
+	if p.local > 0 || len(p.told.of(store.EventStoreLost)) > 0 {
 		t.Errorf("a delay is taken for an outage: %v", p.told.all)
 	}
 	most, left := int64(outageLimits.Permits)-p.taken, int64(0)

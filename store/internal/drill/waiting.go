@@ -11,6 +11,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // A Network is what a testserver.Proxy does.
@@ -95,19 +96,19 @@ func ListeningIsFoundImpossible(t *testing.T, s Subject) {
 	var told events
 	st := s.store(t, s.Place(t), store.Options{OnEvent: told.tell})
 	must(build(st, name("deaf"), limitertest.Concurrency, oneSeat, nil))(t).Statistics()
-	eventually(t, "it is told", func() bool { return len(told.of(store.ListenFailed)) > 0 })
-	if failed := told.of(store.ListenFailed); len(failed) != 1 || !errors.Is(failed[0].Err, errors.ErrUnsupported) || st.Health().Listening {
+	eventually(t, "it is told", func() bool { return len(told.of(store.EventListenFailed)) > 0 })
+	if failed := told.of(store.EventListenFailed); len(failed) != 1 || !errors.Is(failed[0].Err, errors.ErrUnsupported) || st.Health().Listening {
 		t.Errorf("told: %+v", failed)
 	}
 }
 
 // ears are a backend that listens by another connection than it asks by.
 type ears struct {
-	store.Backend
-	by store.Backend
+	backend.Backend
+	by backend.Backend
 }
 
-func (e ears) Listen(ctx context.Context, ready func(), notice func(store.Notice)) error {
+func (e ears) Listen(ctx context.Context, ready func(), notice func(backend.Notice)) error {
 	return e.by.Listen(ctx, ready, notice)
 }
 

@@ -1,4 +1,4 @@
-package store
+package backend
 
 import (
 	"math/rand/v2"
@@ -11,15 +11,15 @@ import (
 // anyState is a state as random asks at random times leave it, and the time.
 func anyState(random *rand.Rand, d *Definition) (State, int64) {
 	now := random.Int64N(100)
-	s := d.Fresh(now)
+	s := d.InitialState(now)
 	granted := []int64{0}
 	for range 1 + random.IntN(6) {
 		now += random.Int64N(15)
-		a := Ask{Min: 1, Max: 1 + random.Int64N(d.Permits)}
+		a := Request{Min: 1, Max: 1 + random.Int64N(d.Permits)}
 		if random.IntN(5) == 0 {
-			a.Op = Charge
+			a.Op = OpCharge
 		}
-		s = d.Decide(s, now, []Ask{a}, granted)
+		s = d.Decide(s, now, []Request{a}, granted)
 	}
 	return s, now
 }
@@ -34,10 +34,10 @@ func TestWaitIsWhenItIsGranted(t *testing.T) {
 			n := random.Int64N(l.Permits + 1)
 			wait := d.Wait(s, now, n)
 			granted := []int64{0}
-			d.Decide(s, now+wait, []Ask{{Min: n, Max: n}}, granted)
+			d.Decide(s, now+wait, []Request{{Min: n, Max: n}}, granted)
 			require.Equal(t, n, granted[0], "%+v: %d after %d", s, n, wait)
 			if wait > 0 {
-				d.Decide(s, now+wait-1, []Ask{{Min: n, Max: n}}, granted)
+				d.Decide(s, now+wait-1, []Request{{Min: n, Max: n}}, granted)
 				require.Equal(t, Rejected, granted[0], "%+v: %d after %d", s, n, wait-1)
 			}
 		}
@@ -53,7 +53,7 @@ func TestAStateSaysSomethingUntilFullAt(t *testing.T) {
 			s, now := anyState(random, d)
 			full := d.FullAt(s)
 			at := full + random.Int64N(30)
-			require.Equal(t, d.Fresh(at), d.Advance(s, at))
+			require.Equal(t, d.InitialState(at), d.Advance(s, at))
 			if s.Missing > 0 {
 				require.Greater(t, full, now)
 				require.Positive(t, d.Advance(s, full-1).Missing)
@@ -66,7 +66,7 @@ func TestAStateSaysSomethingUntilFullAt(t *testing.T) {
 
 func TestWaitOfWhatIsThereIsZero(t *testing.T) {
 	d := &Definition{Limits: Limits{Kind: KindFixedWindow, Permits: 3, Period: 10}, Version: 1}
-	s := d.Fresh(5)
+	s := d.InitialState(5)
 	assert.Zero(t, d.Wait(s, 5, 3))
-	assert.Equal(t, int64(5), d.Wait(d.Decide(s, 5, []Ask{{Min: 3, Max: 3}}, []int64{0}), 5, 0), "a zero waits for one permit")
+	assert.Equal(t, int64(5), d.Wait(d.Decide(s, 5, []Request{{Min: 3, Max: 3}}, []int64{0}), 5, 0), "a zero waits for one permit")
 }

@@ -1,4 +1,4 @@
-package store
+package backend
 
 import (
 	"context"
@@ -32,12 +32,12 @@ type Backend interface {
 	// the same way. The replacements are sorted by name and key, and no key occurs twice.
 	Replace(ctx context.Context, all []*Replacement) error
 
-	// Hold takes permits of concurrency limiters: as many leases as there are holds, of
+	// Acquire takes permits of concurrency limiters: as many leases as there are holds, of
 	// which some may come out rejected. Renew puts off the end of leases. Release gives
 	// them back, and tells those who wait elsewhere. Holds come sorted by name and key.
-	Hold(ctx context.Context, holds []*Hold) error
-	Renew(ctx context.Context, holds []*Hold) error
-	Release(ctx context.Context, holds []*Hold) error
+	Acquire(ctx context.Context, holds []*LeaseRequest) error
+	Renew(ctx context.Context, holds []*LeaseRequest) error
+	Release(ctx context.Context, holds []*LeaseRequest) error
 
 	// Load returns the definition of that name, nil if there is none, and the time of the
 	// store in microseconds since 1970. An error of Load or Define that is this definition's and says nothing of the
@@ -64,7 +64,7 @@ type Backend interface {
 type Batch struct {
 	Definition *Definition
 	Key        string // "" for a limiter that is not partitioned
-	Asks       []Ask
+	Requests   []Request
 
 	// The answers.
 
@@ -75,28 +75,28 @@ type Batch struct {
 	Granted []int64 // Decided: as [Definition.Decide] fills it; the caller makes it, as long as Asks
 }
 
-// An Outcome is what became of a [Batch] or a [Hold].
+// An Outcome is what became of a [Batch] or a [LeaseRequest].
 type Outcome uint8
 
 // The outcomes. There is no zero Outcome: a Backend always sets one.
 const (
 	// Decided: the answers are there.
 	Decided Outcome = iota + 1
-	// Outdated: there is a newer definition of the limiter, whose Version is in State.Grid of a
+	// OutdatedDefinition: there is a newer definition of the limiter, whose Version is in State.Grid of a
 	// Batch, in Version of a Hold. Nothing was asked. That is so as soon as Define has returned,
 	// also for a key that has no state, and where the state is of a newer definition than the store
 	// has, which may have lost it.
-	Outdated
-	// OldState: the key's state is of an older definition, and is in State. Nothing was
+	OutdatedDefinition
+	// OutdatedState: the key's state is of an older definition, and is in State. Nothing was
 	// asked. The caller converts those of a round trip, calls Replace once, and asks again.
-	OldState
+	OutdatedState
 	// Failed: the key itself cannot be asked: what is stored under it is broken, or something else
 	// is. It is not known what has happened; Err says why. That says nothing of the store, which
 	// does not count as away however often it happens.
 	Failed
 	// Unreachable: the part of the store that has the key could not be asked, and it is not known what
 	// has happened; Err says why. It is what an error is for a store that is one part: after several
-	// in a row the part counts as away. See [Parted].
+	// in a row the part counts as away. See [Sharded].
 	Unreachable
 )
 
@@ -113,14 +113,14 @@ type Replacement struct {
 	Done    bool    // Old was what was stored, and Next is now
 }
 
-// A Hold is a lease of permits of a concurrency limiter. With Permits == 0 nothing is
+// A LeaseRequest is a lease of permits of a concurrency limiter. With Permits == 0 nothing is
 // leased: it asks how many are in use.
 //
 // A lease ends when it is released, or TTL after it was given or last renewed. Then
 // its permits are free, and whatever its holder still does with its ID is of no effect. A
 // Hold with the ID of a lease that has not ended is that lease, renewed. Renew and Release
 // are carried out under whatever definition.
-type Hold struct {
+type LeaseRequest struct {
 	Definition *Definition
 	Key        string
 	ID         string // unique among all leases of all instances
@@ -143,9 +143,9 @@ type Hold struct {
 	InUse int64 // Hold: the permits in use, these included if they were granted
 	// Version is that of the newer definition, where the Hold is Outdated.
 	Version int64
-	// NextEnd is, where a Hold was rejected, how many µs from now the first lease ends if
+	// NextExpiry is, where a Hold was rejected, how many µs from now the first lease ends if
 	// nobody renews it; 0: not known.
-	NextEnd int64
+	NextExpiry int64
 }
 
 // A Notice tells the instances of something that happened at one of them.
@@ -155,4 +155,24 @@ type Notice struct {
 	// Released: permits of a concurrency limiter may be free. Otherwise the limiter has a
 	// new definition.
 	Released bool
+}
+
+// A Sharded [Backend] keeps its keys in parts, one of which can be away while the others are there: the
+// servers of a Redis Cluster, for example. A [Store] tracks the health of each part separately and asks each part
+// in separate round trips. A Backend without this interface is one part.
+type Sharded interface {
+	// ShardOf returns the name of the part that has the state and the leases of a key of that limiter. The
+	// limiter's definition is in the part of the key "". The name is one that an operator recognizes, such as
+	// the address of a server. "" means that the part is not known yet.
+	//
+	// A key's part changes when the store moves the key. PartOf is called for each question, so it must be
+	// fast and must not wait for the store.
+	ShardOf(name, key string) string
+}
+
+// A Interruptible [Backend] says whether its methods return as soon as their context ends, whatever
+// the network does. Calls of limiters with LimiterOptions.NoCoalescing are then made by the caller's
+// goroutine, which saves handing them over to one that can be left behind.
+type Interruptible interface {
+	Interruptible() bool
 }

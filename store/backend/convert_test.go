@@ -1,4 +1,4 @@
-package store
+package backend
 
 import (
 	"fmt"
@@ -27,8 +27,8 @@ func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond 
 func newTwin(t *testing.T, l Limits) *twin {
 	t.Helper()
 	now := time.Now().UnixMicro()
-	w := &twin{d: l.first("it", now)}
-	w.s = w.d.Fresh(now)
+	w := &twin{d: NewDefinition("it", l, now)}
+	w.s = w.d.InitialState(now)
 	var err error
 	switch l.Kind {
 	case KindTokenBucket:
@@ -65,7 +65,7 @@ func (w *twin) take(t *testing.T, n int64, history any) {
 	now := time.Now().UnixMicro()
 	w.convert()
 	granted := []int64{0}
-	w.s = w.d.Decide(w.s, now, []Ask{{Min: n, Max: n}}, granted)
+	w.s = w.d.Decide(w.s, now, []Request{{Min: n, Max: n}}, granted)
 	lease, err := w.local.TryAcquire(t.Context(), int(n))
 	if err != nil {
 		require.ErrorIs(t, err, limiter.ErrPermitCount)
@@ -78,7 +78,7 @@ func (w *twin) take(t *testing.T, n int64, history any) {
 func (w *twin) reconfigure(t *testing.T, to Limits, lazily bool) {
 	t.Helper()
 	require.NoError(t, w.reconf(to))
-	w.d = w.d.redefined(to, time.Now().UnixMicro())
+	w.d = w.d.WithLimits(to, time.Now().UnixMicro())
 	w.lazy = append(w.lazy, w.d)
 	if !lazily {
 		w.convert()
@@ -142,21 +142,21 @@ func TestAnotherKindKeepsWhatIsMissing(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, from := range kindsOfThree(random) {
 		for _, to := range kindsOfThree(random) {
-			d := from.first("it", 1000)
-			s := d.Decide(d.Fresh(1000), 1000, []Ask{{Min: 1, Max: 1}}, []int64{0})
-			next := d.redefined(to, 1001)
+			d := NewDefinition("it", from, 1000)
+			s := d.Decide(d.InitialState(1000), 1000, []Request{{Min: 1, Max: 1}}, []int64{0})
+			next := d.WithLimits(to, 1001)
 			s = next.Convert(s)
-			assert.Equal(t, next.Grid(), s.Grid)
+			assert.Equal(t, next.Schedule(), s.Schedule)
 			assert.Equal(t, int64(1), s.Missing, "from %v to %v", from.Kind, to.Kind)
-			assert.LessOrEqual(t, s.Held, s.Missing)
+			assert.LessOrEqual(t, s.RefundFloor, s.Missing)
 		}
 	}
 }
 
 func TestAStateThatIsNotToBeUnderstoodIsAFreshOne(t *testing.T) {
-	d := Limits{Kind: KindFixedWindow, Permits: 3, Period: 10}.first("it", 1000)
-	for _, s := range []State{{}, {Grid: Grid{Kind: KindConcurrency, Period: 5}, Missing: 3}, {Grid: Grid{Kind: KindFixedWindow}, Missing: 3}} {
-		assert.Equal(t, d.Fresh(1000), d.Convert(s))
+	d := NewDefinition("it", Limits{Kind: KindFixedWindow, Permits: 3, Period: 10}, 1000)
+	for _, s := range []State{{}, {Schedule: Schedule{Kind: KindConcurrency, Period: 5}, Missing: 3}, {Schedule: Schedule{Kind: KindFixedWindow}, Missing: 3}} {
+		assert.Equal(t, d.InitialState(1000), d.Convert(s))
 	}
 }
 
@@ -166,14 +166,14 @@ func TestAChangeAfterAStepBackGrantsNothing(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, l := range kindsOfThree(random) {
 		for _, period := range []int64{l.Period, 7, 13} {
-			d := l.first("it", 1_000_000)
+			d := NewDefinition("it", l, 1_000_000)
 			now, granted := int64(500_000), []int64{0} // after a step back
-			s := d.Decide(d.Fresh(now), now, []Ask{{Min: l.Permits, Max: l.Permits}}, granted)
+			s := d.Decide(d.InitialState(now), now, []Request{{Min: l.Permits, Max: l.Permits}}, granted)
 			to := l
 			to.Period = period
-			next := d.redefined(to, now)
+			next := d.WithLimits(to, now)
 			s = next.Convert(s)
-			next.Decide(s, now, []Ask{{}}, granted)
+			next.Decide(s, now, []Request{{}}, granted)
 			assert.Equal(t, Rejected, granted[0], "%+v to %+v: %+v", l, to, s)
 		}
 	}

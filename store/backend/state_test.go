@@ -1,4 +1,4 @@
-package store
+package backend
 
 import (
 	"fmt"
@@ -26,44 +26,44 @@ type ledger struct {
 
 // A loanOf is a block: the positions (next, mark.After] of it are unused.
 type loanOf struct {
-	mark Mark
+	mark Receipt
 	next int64
 }
 
 // A plainOf is a grant that may be given back unused.
 type plainOf struct {
-	mark     Mark
+	mark     Receipt
 	line     int64
 	n        int64
 	refunded int64 // by all, when it was granted
 }
 
 func (g *ledger) say(format string, a ...any) {
-	g.said = append(g.said, fmt.Sprintf("line %d: %s -> missing %d held %d", g.s.Line, fmt.Sprintf(format, a...), g.s.Missing, g.s.Held))
+	g.said = append(g.said, fmt.Sprintf("line %d: %s -> missing %d held %d", g.s.Tick, fmt.Sprintf(format, a...), g.s.Missing, g.s.RefundFloor))
 }
 
-func (g *ledger) ask(a Ask) int64 {
+func (g *ledger) ask(a Request) int64 {
 	granted := []int64{0}
-	g.s = g.d.Decide(g.s, g.d.timeOf(g.s.Line), []Ask{a}, granted)
+	g.s = g.d.Decide(g.s, g.d.TickTime(g.s.Tick), []Request{a}, granted)
 	return granted[0]
 }
 
-func (g *ledger) mark() Mark { return Mark{Line: g.s.Line, After: g.s.Missing} }
+func (g *ledger) mark() Receipt { return Receipt{Tick: g.s.Tick, Missing: g.s.Missing} }
 
 func (g *ledger) step() {
 	n := 1 + g.random.Int64N(g.d.Permits)
 	switch g.random.IntN(8) {
 	case 0, 1:
-		g.s = g.d.Advance(g.s, g.d.timeOf(g.s.Line+1+g.random.Int64N(3)))
+		g.s = g.d.Advance(g.s, g.d.TickTime(g.s.Tick+1+g.random.Int64N(3)))
 		g.say("time")
 	case 2:
-		if got := g.ask(Ask{Min: 1, Max: n}); got > 0 {
-			g.plain = append(g.plain, plainOf{g.mark(), g.s.Line, got, g.refunded})
-			g.used[g.s.Line] += got
+		if got := g.ask(Request{Min: 1, Max: n}); got > 0 {
+			g.plain = append(g.plain, plainOf{g.mark(), g.s.Tick, got, g.refunded})
+			g.used[g.s.Tick] += got
 			g.say("take %d", got)
 		}
 	case 3:
-		if got := g.ask(Ask{Min: 1, Max: n, Lend: true}); got > 0 {
+		if got := g.ask(Request{Min: 1, Max: n, Block: true}); got > 0 {
 			g.loans = append(g.loans, &loanOf{g.mark(), g.s.Missing - got})
 			g.say("lend %d", got)
 		}
@@ -82,28 +82,28 @@ func (g *ledger) pick() (*loanOf, int) {
 	}
 	i := g.random.IntN(len(g.loans))
 	l := g.loans[i]
-	l.next = max(l.next, (g.s.Line-l.mark.Line)*g.d.Refill)
+	l.next = max(l.next, (g.s.Tick-l.mark.Tick)*g.d.Refill)
 	return l, i
 }
 
 func (g *ledger) useLoan() {
 	l, _ := g.pick()
-	if l == nil || l.next >= l.mark.After {
+	if l == nil || l.next >= l.mark.Missing {
 		return
 	}
-	n := 1 + g.random.Int64N(l.mark.After-l.next)
+	n := 1 + g.random.Int64N(l.mark.Missing-l.next)
 	l.next += n
-	g.used[g.s.Line] += n
+	g.used[g.s.Tick] += n
 	g.say("use %d of %+v", n, l.mark)
 }
 
 func (g *ledger) returnLoan() {
 	l, i := g.pick()
-	if l == nil || l.next >= l.mark.After {
+	if l == nil || l.next >= l.mark.Missing {
 		return
 	}
-	got := g.ask(Ask{Op: Return, Max: l.mark.After - l.next, Mark: l.mark})
-	g.say("return %d of %+v: %d", l.mark.After-l.next, l.mark, got)
+	got := g.ask(Request{Op: OpReturnBlock, Max: l.mark.Missing - l.next, Receipt: l.mark})
+	g.say("return %d of %+v: %d", l.mark.Missing-l.next, l.mark, got)
 	if got > 0 {
 		g.loans = append(g.loans[:i], g.loans[i+1:]...)
 	}
@@ -115,12 +115,12 @@ func (g *ledger) refundPlain() {
 	}
 	i := g.random.IntN(len(g.plain))
 	p := g.plain[i]
-	if p.refunded != g.refunded && p.line != g.s.Line {
+	if p.refunded != g.refunded && p.line != g.s.Tick {
 		return // see TestARefundCanBeWrongByWhatOthersRefundedMeanwhile
 	}
 	g.plain = append(g.plain[:i], g.plain[i+1:]...)
 	g.used[p.line] -= p.n
-	got := g.ask(Ask{Op: Refund, Max: p.n, Mark: p.mark})
+	got := g.ask(Request{Op: OpRefund, Max: p.n, Receipt: p.mark})
 	g.refunded += got
 	g.say("refund %d of %+v: %d", p.n, p.mark, got)
 }
@@ -128,7 +128,7 @@ func (g *ledger) refundPlain() {
 // tooMany returns the most that was used above what any interval of lines allows.
 func (g *ledger) tooMany() (worst int64) {
 	var level int64
-	for line := int64(0); line <= g.s.Line; line++ {
+	for line := int64(0); line <= g.s.Tick; line++ {
 		level = max(level-g.d.Refill, 0) + g.used[line]
 		worst = max(worst, level-g.d.Permits)
 	}
@@ -141,12 +141,12 @@ func TestLentPermitsAreNeverUsedBesidesWhatTheyWerePaidWith(t *testing.T) {
 	for seed := range uint64(4_000) {
 		random := rand.New(rand.NewPCG(seed, 7))
 		d := &Definition{Limits: Limits{Kind: KindTokenBucket, Permits: 1 + random.Int64N(8), Period: 10, Refill: 1 + random.Int64N(3)}, Version: 1}
-		g := &ledger{d: d, s: d.Fresh(0), used: map[int64]int64{}, random: random}
+		g := &ledger{d: d, s: d.InitialState(0), used: map[int64]int64{}, random: random}
 		for range 4 + random.IntN(40) {
 			g.step()
 		}
 		require.Zero(t, g.tooMany(), "seed %d, %+v:\n%s", seed, d.Limits, strings.Join(g.said, "\n"))
-		require.LessOrEqual(t, g.s.Held, g.s.Missing)
+		require.LessOrEqual(t, g.s.RefundFloor, g.s.Missing)
 	}
 }
 
@@ -161,18 +161,18 @@ type twins struct {
 }
 
 func (w *twins) step(t *testing.T) {
-	now := w.d.timeOf(w.s.Line)
+	now := w.d.TickTime(w.s.Tick)
 	switch w.random.IntN(4) {
 	case 0:
-		now = w.d.timeOf(w.s.Line + 1 + w.random.Int64N(2))
+		now = w.d.TickTime(w.s.Tick + 1 + w.random.Int64N(2))
 		w.s, w.never = w.d.Advance(w.s, now), w.d.Advance(w.never, now)
 	case 1, 2:
 		granted := []int64{0}
-		w.s = w.d.Decide(w.s, now, []Ask{{Min: 1, Max: 1 + w.random.Int64N(w.d.Permits)}}, granted)
+		w.s = w.d.Decide(w.s, now, []Request{{Min: 1, Max: 1 + w.random.Int64N(w.d.Permits)}}, granted)
 		if n := granted[0]; n > 0 && w.random.IntN(2) == 0 {
-			w.never = w.d.Decide(w.never, now, []Ask{{Op: Charge, Max: n}}, granted) // it is for good
+			w.never = w.d.Decide(w.never, now, []Request{{Op: OpCharge, Max: n}}, granted) // it is for good
 		} else if n > 0 {
-			w.plain = append(w.plain, plainOf{Mark{w.s.Line, w.s.Missing}, w.s.Line, n, w.refunded})
+			w.plain = append(w.plain, plainOf{Receipt{w.s.Tick, w.s.Missing}, w.s.Tick, n, w.refunded})
 		}
 	case 3:
 		w.refund(now)
@@ -188,12 +188,12 @@ func (w *twins) refund(now int64) {
 	}
 	i := w.random.IntN(len(w.plain))
 	p := w.plain[i]
-	if !w.overlapped && p.refunded != w.refunded && p.line != w.s.Line && w.d.Kind == KindTokenBucket {
+	if !w.overlapped && p.refunded != w.refunded && p.line != w.s.Tick && w.d.Kind == KindTokenBucket {
 		return
 	}
 	w.plain = append(w.plain[:i], w.plain[i+1:]...)
 	granted := []int64{0}
-	w.s = w.d.Decide(w.s, now, []Ask{{Op: Refund, Max: p.n, Mark: p.mark}}, granted)
+	w.s = w.d.Decide(w.s, now, []Request{{Op: OpRefund, Max: p.n, Receipt: p.mark}}, granted)
 	w.refunded += granted[0]
 }
 
@@ -212,7 +212,7 @@ func TestARefundNeverGivesTooMuch(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		for _, l := range kindsOfThree(random) {
 			d := &Definition{Limits: l, Version: 1}
-			w := &twins{d: d, s: d.Fresh(0), never: d.Fresh(0), random: random}
+			w := &twins{d: d, s: d.InitialState(0), never: d.InitialState(0), random: random}
 			for range 30 {
 				w.step(t)
 			}
@@ -225,16 +225,16 @@ func TestARefundNeverGivesTooMuch(t *testing.T) {
 func TestARefundCanBeWrongByWhatOthersRefundedMeanwhile(t *testing.T) {
 	d := &Definition{Limits: Limits{Kind: KindTokenBucket, Permits: 10, Period: 10, Refill: 1}, Version: 1}
 	granted := make([]int64, 2)
-	s := d.Decide(d.Fresh(0), 0, []Ask{{Min: 5, Max: 5}, {Min: 5, Max: 5}}, granted)
-	s = d.Decide(s, 0, []Ask{{Op: Refund, Max: 5, Mark: Mark{0, 5}}}, granted)
-	s = d.Decide(s, 50, []Ask{{Min: 5, Max: 5}, {Op: Refund, Max: 5, Mark: Mark{0, 10}}}, granted)
+	s := d.Decide(d.InitialState(0), 0, []Request{{Min: 5, Max: 5}, {Min: 5, Max: 5}}, granted)
+	s = d.Decide(s, 0, []Request{{Op: OpRefund, Max: 5, Receipt: Receipt{0, 5}}}, granted)
+	s = d.Decide(s, 50, []Request{{Min: 5, Max: 5}, {Op: OpRefund, Max: 5, Receipt: Receipt{0, 10}}}, granted)
 	assert.Equal(t, int64(5), granted[1], "0 would be right: the five lines have paid for the second grant")
 	assert.Zero(t, s.Missing, "5 would be right: the third grant is for good")
 	for seed := range uint64(1_500) {
 		random := rand.New(rand.NewPCG(seed, 5))
 		l := kindsOfThree(random)[0]
 		d := &Definition{Limits: l, Version: 1}
-		w := &twins{d: d, s: d.Fresh(0), never: d.Fresh(0), random: random, overlapped: true}
+		w := &twins{d: d, s: d.InitialState(0), never: d.InitialState(0), random: random, overlapped: true}
 		for range 30 {
 			w.step(t)
 			require.GreaterOrEqual(t, w.s.Missing, w.never.Missing-w.refunded)
@@ -274,7 +274,7 @@ func TestAStepOfTheClockGrantsLittleAndLocksNobodyOut(t *testing.T) {
 		for _, l := range kindsOfThree(random) {
 			d := &Definition{Limits: l, Version: 1, Anchor: random.Int64N(100) - 50}
 			begin := int64(1000)
-			s, now, gone, granted := d.Fresh(begin), begin, int64(0), []int64{0}
+			s, now, gone, granted := d.InitialState(begin), begin, int64(0), []int64{0}
 			step, stepAt := random.Int64N(800)-400, random.Int64N(100)
 			var total int64
 			for range 40 {
@@ -283,7 +283,7 @@ func TestAStepOfTheClockGrantsLittleAndLocksNobodyOut(t *testing.T) {
 					now += step
 				}
 				now, gone = now+by, gone+by
-				s = d.Decide(s, now, []Ask{{Min: 1, Max: l.Permits}}, granted)
+				s = d.Decide(s, now, []Request{{Min: 1, Max: l.Permits}}, granted)
 				total += max(granted[0], 0)
 				require.LessOrEqual(t, d.Wait(s, now, l.Permits), fullWindow(l), "seed %d: %+v after a step of %d: %+v", seed, l, step, s)
 				require.LessOrEqual(t, d.FullAt(s)-now, fullWindow(l))
@@ -295,21 +295,21 @@ func TestAStepOfTheClockGrantsLittleAndLocksNobodyOut(t *testing.T) {
 
 func TestNothingOverflows(t *testing.T) {
 	for _, l := range []Limits{
-		{Kind: KindTokenBucket, Permits: maxPermits, Period: maxPeriod, Refill: 1},
-		{Kind: KindTokenBucket, Permits: maxPermits, Period: 1, Refill: maxPermits},
-		{Kind: KindFixedWindow, Permits: maxPermits, Period: maxPeriod},
-		{Kind: KindSlidingWindow, Permits: maxPermits, Period: maxPeriod / 2, Segments: 2},
+		{Kind: KindTokenBucket, Permits: MaxPermits, Period: MaxPeriod, Refill: 1},
+		{Kind: KindTokenBucket, Permits: MaxPermits, Period: 1, Refill: MaxPermits},
+		{Kind: KindFixedWindow, Permits: MaxPermits, Period: MaxPeriod},
+		{Kind: KindSlidingWindow, Permits: MaxPermits, Period: MaxPeriod / 2, Segments: 2},
 	} {
 		d := &Definition{Limits: l, Version: 1}
 		granted := make([]int64, 3)
-		s := d.Decide(d.Fresh(0), 5, []Ask{{Op: Charge, Max: mostOwed - 1}, {Op: Charge, Max: mostOwed}, {Min: 1, Max: 1}}, granted)
-		assert.Equal(t, []int64{mostOwed - 1, 1, Rejected}, granted, l)
-		assert.Equal(t, int64(mostOwed), s.Missing)
-		assert.Positive(t, d.Wait(s, 5, maxPermits))
+		s := d.Decide(d.InitialState(0), 5, []Request{{Op: OpCharge, Max: maxDebt - 1}, {Op: OpCharge, Max: maxDebt}, {Min: 1, Max: 1}}, granted)
+		assert.Equal(t, []int64{maxDebt - 1, 1, Rejected}, granted, l)
+		assert.Equal(t, int64(maxDebt), s.Missing)
+		assert.Positive(t, d.Wait(s, 5, MaxPermits))
 		assert.Positive(t, d.FullAt(s))
 		far := d.Advance(s, 1<<62)
 		assert.GreaterOrEqual(t, far.Missing, int64(0))
-		back := d.Decide(s, -1<<61, []Ask{{Op: Refund, Max: mostOwed, Mark: Mark{s.Line, s.Missing}}, {Min: 0, Max: 0}}, granted)
+		back := d.Decide(s, -1<<61, []Request{{Op: OpRefund, Max: maxDebt, Receipt: Receipt{s.Tick, s.Missing}}, {Min: 0, Max: 0}}, granted)
 		assert.GreaterOrEqual(t, back.Missing, int64(0))
 	}
 }

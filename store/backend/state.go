@@ -1,13 +1,13 @@
-package store
+package backend
 
 import (
 	"math"
 	"slices"
 )
 
-// A Grid is the part of a [Definition] that a stored state was last written under.
+// A Schedule is the part of a [Definition] that a stored state was last written under.
 // With it a state can be understood when the definition has changed since.
-type Grid struct {
+type Schedule struct {
 	Version  int64
 	Kind     Kind
 	Anchor   int64
@@ -16,25 +16,25 @@ type Grid struct {
 	Segments int64
 }
 
-// Grid returns what is to be stored with a state.
-func (d *Definition) Grid() Grid {
-	return Grid{Version: d.Version, Kind: d.Kind, Anchor: d.Anchor, Period: d.Period, Refill: d.Refill, Segments: d.Segments}
+// Schedule returns what is to be stored with a state.
+func (d *Definition) Schedule() Schedule {
+	return Schedule{Version: d.Version, Kind: d.Kind, Anchor: d.Anchor, Period: d.Period, Refill: d.Refill, Segments: d.Segments}
 }
 
 // A State is what a store keeps for one key of a bucket or a window. A key without a
 // stored state is full: [Definition.Fresh].
 type State struct {
-	Grid
-	// Line is the number of the grid line that the rest is right for.
-	Line int64
+	Schedule
+	// Tick is the number of the grid line that the rest is right for.
+	Tick int64
 	// Missing is how many permits are missing from full; of a sliding window: the sum
 	// of Taken. It is above the limit after that was lowered, and where more was
 	// charged than there was.
 	Missing int64
-	// Held is, for a token bucket, how many of the missing permits count as lent to
+	// RefundFloor is, for a token bucket, how many of the missing permits count as lent to
 	// instances that give them out themselves, and to whatever was taken before them:
 	// no refund goes below it. Like Missing it falls by Refill on each line.
-	Held int64
+	RefundFloor int64
 	// Taken is, for a sliding window, what was taken in each segment that counts still,
 	// the oldest first, without those in which nothing was.
 	Taken []Segment
@@ -43,56 +43,56 @@ type State struct {
 // A Segment is what was taken in one segment of a sliding window, by the number of the
 // line that it begins with.
 type Segment struct {
-	Line    int64
+	Tick    int64
 	Permits int64
 }
 
-// An Ask is one question about a key, or something to be given back to it.
+// An Request is one question about a key, or something to be given back to it.
 //
 // Usually Min and Max are the same: so many permits, or none. A larger Max takes as
 // many as there are, at least Min. Min == 0 && Max == 0 asks whether anything is left.
-type Ask struct {
+type Request struct {
 	Op       Op
 	Min, Max int64
 	// IfPrevious: if the ask before it in the batch was rejected, so is this one. Those
 	// who wait in a queue are asked for so.
 	IfPrevious bool
-	// Lend: Take only: the permits are for an instance that gives them out itself.
-	Lend bool
-	// Mark is, for Refund and Return, the mark of the grant.
-	Mark Mark
+	// Block: Take only: the permits are for an instance that gives them out itself.
+	Block bool
+	// Receipt is, for Refund and Return, the mark of the grant.
+	Receipt Receipt
 }
 
-// An Op is what an [Ask] is about. The zero Op takes.
+// An Op is what an [Request] is about. The zero Op takes.
 type Op uint8
 
 // What can be asked.
 const (
-	// Take takes Min to Max permits, or is rejected.
-	Take Op = iota
-	// Charge takes Max permits, whether they are there or not.
-	Charge
-	// Refund gives back up to Max permits of the grant that Mark is of, as far as they
+	// OpTake takes Min to Max permits, or is rejected.
+	OpTake Op = iota
+	// OpCharge takes Max permits, whether they are there or not.
+	OpCharge
+	// OpRefund gives back up to Max permits of the grant that Mark is of, as far as they
 	// have not come back by themselves. It is never rejected.
-	Refund
-	// Return gives back up to Max permits that were lent (Take with Lend) and are
+	OpRefund
+	// OpReturnBlock gives back up to Max permits that were lent (Take with Lend) and are
 	// unused. Of a token bucket only if nobody has taken any since.
-	Return
+	OpReturnBlock
 )
 
-// A Mark says where a grant's permits are missing: [State.Line] and [State.Missing]
+// A Receipt says where a grant's permits are missing: [State.Line] and [State.Missing]
 // right after it.
-type Mark struct {
-	Line  int64
-	After int64
+type Receipt struct {
+	Tick    int64
+	Missing int64
 }
 
-// Rejected is in place of the number of permits where an [Ask] was rejected.
+// Rejected is in place of the number of permits where an [Request] was rejected.
 const Rejected int64 = -1
 
-// Fresh returns the state of a key that the store has no state of.
-func (d *Definition) Fresh(now int64) State {
-	return State{Grid: d.Grid(), Line: d.lineAt(now)}
+// InitialState returns the state of a key that the store has no state of.
+func (d *Definition) InitialState(now int64) State {
+	return State{Schedule: d.Schedule(), Tick: d.TickAt(now)}
 }
 
 // Decide is what a store does with a key: it lets the time up to now go by in s, asks
@@ -101,7 +101,7 @@ func (d *Definition) Fresh(now int64) State {
 //
 // It is here for stores that reckon in Go, as the one in package storetest does, and it is
 // what those that reckon in a script of their own are compared with.
-func (d *Definition) Decide(s State, now int64, asks []Ask, granted []int64) State {
+func (d *Definition) Decide(s State, now int64, asks []Request, granted []int64) State {
 	s = d.Advance(s, now)
 	previous := int64(0)
 	for i, a := range asks {
@@ -109,35 +109,35 @@ func (d *Definition) Decide(s State, now int64, asks []Ask, granted []int64) Sta
 			granted[i] = Rejected
 			continue
 		}
-		granted[i] = d.ask(&s, a)
+		granted[i] = d.decide(&s, a)
 		previous = granted[i]
 	}
 	return s
 }
 
-func (d *Definition) ask(s *State, a Ask) int64 {
+func (d *Definition) decide(s *State, a Request) int64 {
 	a.Min, a.Max = max(a.Min, 0), max(a.Max, 0)
 	switch a.Op {
-	case Charge:
-		return d.add(s, min(a.Max, mostOwed-s.Missing))
-	case Refund:
+	case OpCharge:
+		return d.add(s, min(a.Max, maxDebt-s.Missing))
+	case OpRefund:
 		return d.refund(s, a)
-	case Return:
-		return d.giveBack(s, a)
+	case OpReturnBlock:
+		return d.returnBlock(s, a)
 	}
 	free := d.Permits - s.Missing
 	if free < max(a.Min, 1) {
 		return Rejected
 	}
 	taken := d.add(s, min(a.Max, free))
-	if a.Lend && d.Refill > 0 {
-		s.Held = s.Missing
+	if a.Block && d.Refill > 0 {
+		s.RefundFloor = s.Missing
 	}
 	return taken
 }
 
-// mostOwed leaves every store room to reckon with.
-const mostOwed = 2 * maxPermits
+// maxDebt leaves every store room to reckon with.
+const maxDebt = 2 * MaxPermits
 
 func (d *Definition) add(s *State, n int64) int64 {
 	n = max(n, 0)
@@ -145,52 +145,52 @@ func (d *Definition) add(s *State, n int64) int64 {
 	if d.Kind != KindSlidingWindow || n == 0 {
 		return n
 	}
-	if last := len(s.Taken) - 1; last >= 0 && s.Taken[last].Line == s.Line {
+	if last := len(s.Taken) - 1; last >= 0 && s.Taken[last].Tick == s.Tick {
 		taken := append([]Segment(nil), s.Taken...)
 		taken[last].Permits += n
 		s.Taken = taken
 		return n
 	}
-	s.Taken = append(slices.Clip(s.Taken), Segment{Line: s.Line, Permits: n})
+	s.Taken = append(slices.Clip(s.Taken), Segment{Tick: s.Tick, Permits: n})
 	return n
 }
 
 // refund gives back no more than is certain to be missing because of the grant: the
 // lines since then have paid for the oldest of what was missing first.
-func (d *Definition) refund(s *State, a Ask) int64 {
+func (d *Definition) refund(s *State, a Request) int64 {
 	if d.Kind == KindSlidingWindow {
-		return s.takeOut(a)
+		return s.refundSegment(a)
 	}
-	unpaid := a.Mark.After
-	if lines := s.Line - a.Mark.Line; lines > 0 {
+	unpaid := a.Receipt.Missing
+	if lines := s.Tick - a.Receipt.Tick; lines > 0 {
 		unpaid -= mulUp(lines, d.refill())
 	}
-	n := max(min(a.Max, unpaid, s.Missing-s.Held), 0)
+	n := max(min(a.Max, unpaid, s.Missing-s.RefundFloor), 0)
 	s.Missing -= n
 	return n
 }
 
-// giveBack takes a loan back. The borrower may use what it keeps of it only as long as
+// returnBlock takes a loan back. The borrower may use what it keeps of it only as long as
 // the lines have not paid for it; were others to get what is given back in the middle
 // of the bucket, they would be paid for earlier than that.
-func (d *Definition) giveBack(s *State, a Ask) int64 {
+func (d *Definition) returnBlock(s *State, a Request) int64 {
 	if d.Refill == 0 {
 		return d.refund(s, a)
 	}
-	lines := max(s.Line-a.Mark.Line, 0)
-	if s.Missing == 0 || a.Mark.After-mulUp(lines, d.Refill) != s.Missing {
+	lines := max(s.Tick-a.Receipt.Tick, 0)
+	if s.Missing == 0 || a.Receipt.Missing-mulUp(lines, d.Refill) != s.Missing {
 		return 0
 	}
 	n := min(a.Max, s.Missing)
 	s.Missing -= n
-	s.Held = min(s.Held, s.Missing)
+	s.RefundFloor = min(s.RefundFloor, s.Missing)
 	return n
 }
 
-// takeOut gives back to the segment in which it was taken, if that counts still.
-func (s *State) takeOut(a Ask) int64 {
+// refundSegment gives back to the segment in which it was taken, if that counts still.
+func (s *State) refundSegment(a Request) int64 {
 	for i, t := range s.Taken {
-		if t.Line != a.Mark.Line {
+		if t.Tick != a.Receipt.Tick {
 			continue
 		}
 		n := min(a.Max, t.Permits)
@@ -210,8 +210,8 @@ func (s *State) takeOut(a Ask) int64 {
 // the state's line, the state is moved back with it: what is missing stays missing, and
 // nobody waits for the old time to come again.
 func (d *Definition) Advance(s State, now int64) State {
-	line := d.lineAt(now)
-	lines := line - s.Line
+	line := d.TickAt(now)
+	lines := line - s.Tick
 	if d.Kind == KindSlidingWindow {
 		s.Taken = d.slide(s.Taken, line, min(lines, 0))
 		s.Missing = 0
@@ -221,9 +221,9 @@ func (d *Definition) Advance(s State, now int64) State {
 	} else if lines > 0 {
 		paid := mulUp(lines, d.refill())
 		s.Missing = max(s.Missing-paid, 0)
-		s.Held = max(s.Held-paid, 0)
+		s.RefundFloor = max(s.RefundFloor-paid, 0)
 	}
-	s.Line = line
+	s.Tick = line
 	return s
 }
 
@@ -231,8 +231,8 @@ func (d *Definition) Advance(s State, now int64) State {
 func (d *Definition) slide(taken []Segment, line, back int64) []Segment {
 	var kept []Segment
 	for _, t := range taken {
-		t.Line += back
-		if t.Line > line-d.Segments {
+		t.Tick += back
+		if t.Tick > line-d.Segments {
 			kept = append(kept, t)
 		}
 	}
@@ -247,27 +247,37 @@ func (d *Definition) refill() int64 {
 	return d.Refill
 }
 
-// addUp and mulUp saturate.
-func addUp(a, b int64) int64 {
-	if sum := a + b; (sum > a) == (b > 0) {
-		return sum
-	}
-	if b > 0 {
-		return math.MaxInt64
-	}
-	return math.MinInt64
-}
-
-func mulUp(a, b int64) int64 {
-	if a == 0 || b == 0 {
+// Wait returns how many microseconds after now n permits will be free if nobody takes
+// any meanwhile; 0 if they are. n == 0 stands for 1. s is right for now.
+func (d *Definition) Wait(s State, now, n int64) int64 {
+	over := s.Missing + max(n, 1) - d.Permits
+	if over <= 0 {
 		return 0
 	}
-	p := a * b
-	if p/b != a || a == -1 && b == math.MinInt64 {
-		if (a > 0) == (b > 0) {
-			return math.MaxInt64
-		}
-		return math.MinInt64
+	return max(d.TickTime(d.tickOf(s, over))-now, 1)
+}
+
+// tickOf is the line on which as many permits have come back.
+func (d *Definition) tickOf(s State, permits int64) int64 {
+	switch {
+	case d.Kind != KindSlidingWindow && d.Refill == 0:
+		return s.Tick + 1
+	case d.Kind != KindSlidingWindow:
+		return addUp(s.Tick, (permits-1)/d.Refill+1)
 	}
-	return p
+	for _, t := range s.Taken {
+		if permits -= t.Permits; permits <= 0 {
+			return t.Tick + d.Segments
+		}
+	}
+	return s.Tick + d.Segments
+}
+
+// FullAt is the moment at which a state says no more than none would, in µs of the server's
+// clock: the store may forget it then, and not before.
+func (d *Definition) FullAt(s State) int64 {
+	if s.Missing <= 0 {
+		return d.TickTime(s.Tick)
+	}
+	return d.TickTime(d.tickOf(s, s.Missing))
 }

@@ -1,10 +1,8 @@
-package store
+package backend
 
 import (
 	"fmt"
 	"time"
-
-	"github.com/weir-go/weir/limiter"
 )
 
 // A Kind says how the permits of a limiter come back. There is no zero Kind.
@@ -72,28 +70,31 @@ type Origin struct {
 	Past string `json:"past,omitempty"`
 }
 
-// maxPermits is the largest number of permits: the scripts of some stores reckon with
+// MaxPermits is the largest number of permits: the scripts of some stores reckon with
 // floating-point numbers, which are exact up to 2^53, and debts need room.
-const maxPermits = 1 << 50
+const MaxPermits = 1 << 50
 
-// maxPeriod keeps a period inside what the grid can be reckoned with: 100 years.
-const maxPeriod = int64(100 * 365 * 24 * time.Hour / time.Microsecond)
+// MaxPeriod keeps a period inside what the grid can be reckoned with: 100 years.
+const MaxPeriod = int64(100 * 365 * 24 * time.Hour / time.Microsecond)
 
-// first returns the definition of a limiter that the store has not heard of.
-func (l Limits) first(name string, now int64) *Definition {
+// MaxSegments bounds what a store has to read and write for each decision.
+const MaxSegments = 1000
+
+// NewDefinition returns the definition of a limiter that the store has not heard of.
+func NewDefinition(name string, l Limits, now int64) *Definition {
 	return &Definition{Name: name, Limits: l, Version: now, Anchor: now}
 }
 
-// redefined returns what follows d when the limits become to at the moment now. A new
+// WithLimits returns what follows d when the limits become to at the moment now. A new
 // period goes on from the current line; a line of it that is past already counts as
 // reached now, once.
-func (d *Definition) redefined(to Limits, now int64) *Definition {
+func (d *Definition) WithLimits(to Limits, now int64) *Definition {
 	next := &Definition{Name: d.Name, Limits: to, Version: max(now, d.Version+1), Anchor: d.Anchor, Origin: d.Origin}
 	switch {
 	case to.Kind == KindConcurrency || d.Kind == KindConcurrency:
 		next.Anchor = now
 	case to.Period != d.Period || to.Segments != d.Segments:
-		next.Anchor = d.timeOf(d.lineAt(now))
+		next.Anchor = d.TickTime(d.TickAt(now))
 		if now-next.Anchor >= to.Period {
 			next.Anchor, next.Reached = now, true
 		}
@@ -101,13 +102,13 @@ func (d *Definition) redefined(to Limits, now int64) *Definition {
 	return next
 }
 
-// timeOf is when a line is reached.
-func (g *Grid) timeOf(line int64) int64 { return addUp(g.Anchor, mulUp(line, g.Period)) }
+// TickTime is when a line is reached.
+func (g *Schedule) TickTime(line int64) int64 { return addUp(g.Anchor, mulUp(line, g.Period)) }
 
-// lineAt is the number of the last line of the grid that was reached at the moment t.
-func (d *Definition) lineAt(t int64) int64 { return floorDiv(t-d.Anchor, d.Period) }
+// TickAt is the number of the last line of the grid that was reached at the moment t.
+func (d *Definition) TickAt(t int64) int64 { return floorDiv(t-d.Anchor, d.Period) }
 
-func (d *Definition) timeOf(line int64) int64 { return addUp(d.Anchor, mulUp(line, d.Period)) }
+func (d *Definition) TickTime(line int64) int64 { return addUp(d.Anchor, mulUp(line, d.Period)) }
 
 func floorDiv(a, b int64) int64 {
 	q := a / b
@@ -117,7 +118,8 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// An options type is one of those of package limiter that a store has a limiter for.
-type options interface {
-	limiter.TokenBucketOptions | limiter.FixedWindowOptions | limiter.SlidingWindowOptions | limiter.ConcurrencyOptions
+// SameSchedule tells whether lines have the same numbers and bring the same.
+func (d *Definition) SameSchedule(other *Definition) bool {
+	return d == other || d.Kind == other.Kind && d.Anchor == other.Anchor && d.Period == other.Period &&
+		d.Refill == other.Refill && d.Segments == other.Segments
 }
