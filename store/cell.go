@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -87,7 +88,7 @@ func (c *core) atOnce(key string, n int, waiting bool) (limiter.Lease, source) {
 		from := fromCell
 		now := time.Now()
 		polite := !c.lends && (ce.rivals.has(now) || ce.rivals.away(now) > 0)
-		if polite && ce.last.has(addUp(ce.queue.permits, int64(n)), now) {
+		if polite && ce.last.has(saturate.Add(ce.queue.permits, int64(n)), now) {
 			from = fromRivals // the queue waits for its turn, not for permits
 		}
 		return limiter.Rejected(ce.waitBehind(n), ""), from

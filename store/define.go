@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -455,11 +457,13 @@ func (c *core) reconfigure(o any) error {
 
 // mayBecome splits the options that a limiter which is there already is to have.
 func (c *core) mayBecome(o any) (backend.Limits, queueing, error) {
-	limits, q, err := split(o)
+	var p validate.Problems
+	limits, q := split(&p, o)
+	err := p.Err("store")
 	switch {
 	case err != nil:
 	case limits.Kind == backend.KindConcurrency != c.lends:
-		err = fmt.Errorf("%w: limiter %q: the kind must stay %v", limiter.ErrInvalidOptions, c.name, c.limits().Kind)
+		err = fmt.Errorf("%w: limiter %q: the kind must stay %v", weir.ErrInvalidOptions, c.name, c.limits().Kind)
 	case c.closed.Load():
 		err = limiter.ErrClosed
 	}

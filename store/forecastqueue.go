@@ -3,6 +3,7 @@ package store
 import (
 	"time"
 
+	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -28,20 +29,20 @@ func (ce *cell) waitBehind(n int) time.Duration {
 		need := min(int64(w.n), k.def.Permits)
 		wait := k.def.Wait(s, at, need)
 		if mine := k.def.Wait(s, at, weight(n)); overtakes && mine < wait {
-			at = addUp(at, mine)
+			at = saturate.Add(at, mine)
 			return ce.from(at)
 		}
 		if seen++; seen > exactWaiters {
 			// Nobody waits longer than it takes to fill up once more.
 			full := backend.State{Schedule: s.Schedule, Tick: s.Tick, Missing: k.def.Permits, Taken: []backend.Segment{{Tick: s.Tick, Permits: k.def.Permits}}}
-			at = addUp(at, mulUp(left+1, k.def.FullAt(full)-k.def.TickTime(s.Tick)))
+			at = saturate.Add(at, saturate.Mul(left+1, k.def.FullAt(full)-k.def.TickTime(s.Tick)))
 			return ce.from(at)
 		}
-		at = addUp(at, wait)
+		at = saturate.Add(at, wait)
 		s = k.def.Decide(s, at, []backend.Request{{Op: backend.OpCharge, Max: need}}, make([]int64, 1))
 		left -= need
 	}
-	return ce.from(addUp(at, k.def.Wait(s, at, weight(n))))
+	return ce.from(saturate.Add(at, k.def.Wait(s, at, weight(n))))
 }
 
 // from is the time from now to a moment of the store's clock, never less than it is.

@@ -72,7 +72,7 @@ func (l *Limiter[O]) StatisticsContext(ctx context.Context) limiter.Statistics {
 // Options.RefreshInterval. QueueLimit and QueueOrder are this instance's own. It usually takes
 // two round trips, and at most ten times Options.CallTimeout.
 //
-// The error is a [limiter.ErrInvalidOptions], [limiter.ErrClosed] or [ErrUnavailable], and
+// The error is a [weir.ErrInvalidOptions], [limiter.ErrClosed] or [ErrUnavailable], and
 // then nothing has changed.
 func (l *Limiter[O]) Reconfigure(o O) error { return l.c.reconfigure(o) }
 
@@ -81,7 +81,7 @@ func (l *Limiter[O]) Reconfigure(o O) error { return l.c.reconfigure(o) }
 // instance has set since ReconfigureLater was called stay, which the event [EventOverruled] reports. Until then
 // the limits are what they were, here, too; the queue is changed at once.
 //
-// The error is a [limiter.ErrInvalidOptions] or [limiter.ErrClosed].
+// The error is a [weir.ErrInvalidOptions] or [limiter.ErrClosed].
 func (l *Limiter[O]) ReconfigureLater(o O) error { return l.c.reconfigureLater(o) }
 
 // Options returns the limits in force, as far as this instance knows.

@@ -3,6 +3,7 @@ package store
 import (
 	"time"
 
+	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -48,7 +49,7 @@ func (b *block) left(at time.Time) int64 {
 	case b.def.Refill == 0:
 		return 0
 	default:
-		b.next = max(b.next, mulUp(lines, b.def.Refill))
+		b.next = max(b.next, saturate.Mul(lines, b.def.Refill))
 	}
 	return max(b.top-b.next, 0)
 }

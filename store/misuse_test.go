@@ -11,40 +11,41 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
 )
 
 func TestBadOptionsAreAllNamed(t *testing.T) {
 	_, err := store.New(nil, nil)
-	require.ErrorIs(t, err, limiter.ErrInvalidOptions)
+	require.ErrorIs(t, err, weir.ErrInvalidOptions)
 	_, err = store.New(newMemory(), &store.Options{CallTimeout: -1, FailureThreshold: -1, ProbeInterval: -1, RefreshInterval: -1})
-	require.ErrorIs(t, err, limiter.ErrInvalidOptions)
+	require.ErrorIs(t, err, weir.ErrInvalidOptions)
 	for _, field := range []string{"CallTimeout", "FailureThreshold", "ProbeInterval", "RefreshInterval"} {
 		require.ErrorContains(t, err, field)
 	}
 	s := aStore(t, newMemory(), store.Options{})
 	bucket := bucketOf(10, 1, time.Second, 0)
 	for want, how := range map[string]store.LimiterOptions{
-		"Outage is 9":         {Outage: 9},
-		"LocalShare is 0,":    {Outage: store.FallBackLocally},
-		"LocalShare is 1.5":   {Outage: store.FallBackLocally, LocalShare: 1.5},
-		"LocalShare is NaN":   {Outage: store.FallBackLocally, LocalShare: math.NaN()},
-		"LocalShare is 0.5":   {LocalShare: 0.5},
-		"Block is -1":         {Block: -1},
-		"LeaseTTL is 1s, mus": {LeaseTTL: time.Second},
+		"Outage must be FailClosed, FailOpen or FallBackLocally, got OutagePolicy(9)": {Outage: 9},
+		"LocalShare must be more than 0 and at most 1, got 0":                         {Outage: store.FallBackLocally},
+		"LocalShare must be more than 0 and at most 1, got 1.5":                       {Outage: store.FallBackLocally, LocalShare: 1.5},
+		"LocalShare must be more than 0 and at most 1, got NaN":                       {Outage: store.FallBackLocally, LocalShare: math.NaN()},
+		"LocalShare must be 0 unless Outage is FallBackLocally, got 0.5":              {LocalShare: 0.5},
+		"Block must be from 0 to 1073741824, got -1":                                  {Block: -1},
+		"LeaseTTL must be 0 except for concurrency, got 1s":                           {LeaseTTL: time.Second},
 	} {
 		_, err := s.TokenBucket("b", bucket, &how)
-		require.ErrorIs(t, err, limiter.ErrInvalidOptions)
+		require.ErrorIs(t, err, weir.ErrInvalidOptions)
 		require.ErrorContains(t, err, want)
 	}
 	for want, how := range map[string]store.LimiterOptions{
-		"Block":         {Block: 2},
-		"CacheRejec":    {CacheRejections: true},
-		"LeaseTTL is 1": {LeaseTTL: 1},
+		"Block must be at most 1 for concurrency, got 2": {Block: 2},
+		"CacheRejections must be false for concurrency":  {CacheRejections: true},
+		"LeaseTTL must be 0 or at least 100ms, got 1ns":  {LeaseTTL: 1},
 	} {
 		_, err := s.Concurrency("c", limiter.ConcurrencyOptions{PermitLimit: 1}, &how)
-		require.ErrorIs(t, err, limiter.ErrInvalidOptions)
+		require.ErrorIs(t, err, weir.ErrInvalidOptions)
 		require.ErrorContains(t, err, want)
 	}
 	wrong := map[string]limiter.TokenBucketOptions{
@@ -57,12 +58,12 @@ func TestBadOptionsAreAllNamed(t *testing.T) {
 	}
 	for want, o := range wrong {
 		_, err := s.TokenBucket("b", o, nil)
-		require.ErrorIs(t, err, limiter.ErrInvalidOptions)
+		require.ErrorIs(t, err, weir.ErrInvalidOptions)
 		require.ErrorContains(t, err, want)
 	}
 	for _, name := range []string{"", "a b", "a:b", "a{b}", "ä", strings.Repeat("x", 201), "a\x00"} {
 		_, err := s.TokenBucket(name, bucket, nil)
-		require.ErrorIs(t, err, limiter.ErrInvalidOptions, "%q", name)
+		require.ErrorIs(t, err, weir.ErrInvalidOptions, "%q", name)
 	}
 }
 

@@ -2,39 +2,36 @@ package store
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
+	"math"
+	"strings"
 	"time"
 
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store/backend"
 )
 
-// Options are what all limiters of a [Store] have in common. The zero Options are the
-// defaults.
+// Options are what all limiters of a [Store] have in common. The zero value has the defaults.
 type Options struct {
-	// CallTimeout is how long a round trip to the store may take; 0: 500 ms. Whoever asks
-	// waits no longer than that, whatever the store's client does, and whatever else has to
-	// be asked before.
+	// CallTimeout bounds a round trip to the store, and the time that a caller waits for its answer, whatever the
+	// backend's client does. The default is 500 ms.
 	CallTimeout time.Duration `json:"call_timeout,omitempty" yaml:"call_timeout,omitempty"`
-	// FailureThreshold is how many calls in a row must fail until the store counts as away:
-	// then it is not asked any more, and limiters answer as their [OutagePolicy] says. 0: 3.
+	// FailureThreshold is how many calls in a row must fail before the store counts as away. While it is away,
+	// limiters do not call it and answer by their [OutagePolicy]. The default is 3.
 	FailureThreshold int `json:"failure_threshold,omitempty" yaml:"failure_threshold,omitempty"`
-	// ProbeInterval is how often a store that is away is looked for, by one call; 0: 1 s. A
-	// fifth more or less at random keeps instances from looking all at once.
+	// ProbeInterval is how often a store that is away is probed, by one call. The default is 1 s. It varies by a
+	// fifth at random, so that instances do not probe together.
 	ProbeInterval time.Duration `json:"probe_interval,omitempty" yaml:"probe_interval,omitempty"`
-	// RefreshInterval is how often a limiter in use looks whether it was reconfigured
-	// elsewhere, if it has not been told; 0: 10 s. Up to a fifth less at random keeps
-	// instances from looking all at once.
+	// RefreshInterval is how often a limiter in use loads its limits, in case a notice of a change was missed. The
+	// default is 10 s. It is up to a fifth shorter at random, so that instances do not load together.
 	RefreshInterval time.Duration `json:"refresh_interval,omitempty" yaml:"refresh_interval,omitempty"`
-	// NoListen: open no connection on which the store tells of what happens elsewhere. An
-	// idle limiter then learns of new limits after RefreshInterval at the latest, one that
-	// asks the store at once; and callers that wait for a concurrency limiter ask again and again.
-	// A remembered rejection (see LimiterOptions.Block and CacheRejections) asks nothing: after the limit
-	// was raised elsewhere, the key is still rejected until RefreshInterval is over.
+	// NoListen, if true, opens no connection for the store's notices. Then an idle limiter learns of new limits
+	// after RefreshInterval, callers that wait for a concurrency limiter poll, and a key whose rejection is
+	// remembered (see LimiterOptions.CacheRejections) stays rejected for up to RefreshInterval after its limit was
+	// raised elsewhere.
 	NoListen bool `json:"no_listen,omitempty" yaml:"no_listen,omitempty"`
-	// OnEvent is told what an operator should know; see [EventKind]. It is called with one
-	// event after the other, from a goroutine of its own: no limiter waits for it.
+	// OnEvent is called with each [Event], one after the other, on its own goroutine. No limiter waits for it. If
+	// nil, events are dropped.
 	OnEvent func(Event) `json:"-" yaml:"-"`
 }
 
@@ -46,135 +43,202 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Validate returns every problem in one [limiter.ErrInvalidOptions], or nil.
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil.
 func (o Options) Validate() error {
-	var p problems
-	p.notNegative("CallTimeout", o.CallTimeout)
-	p.notNegative("ProbeInterval", o.ProbeInterval)
-	p.notNegative("RefreshInterval", o.RefreshInterval)
-	if o.FailureThreshold < 0 {
-		p.add("FailureThreshold is %d, must be at least 0", o.FailureThreshold)
-	}
-	return p.err("store.Options")
+	var p validate.Problems
+	p.NotNegative("CallTimeout", o.CallTimeout)
+	p.AtLeast("FailureThreshold", o.FailureThreshold, 0)
+	p.NotNegative("ProbeInterval", o.ProbeInterval)
+	p.NotNegative("RefreshInterval", o.RefreshInterval)
+	return p.Err("store")
 }
 
-// LimiterOptions say how one limiter deals with its state being elsewhere. The zero
-// LimiterOptions, and a nil pointer to them, are the defaults.
+// LimiterOptions configure how one limiter deals with its state being in a store. The zero value has the defaults.
 type LimiterOptions struct {
-	// Outage is what happens while the store is away; the zero Outage rejects.
+	// Outage is what the limiter does while the store is away. The zero value rejects.
 	Outage OutagePolicy `json:"outage,omitempty" yaml:"outage,omitempty"`
-	// LocalShare is, with [FallBackLocally], the part of the limit that this instance
-	// gives out meanwhile: more than 0, at most 1. With so many instances as there usually
-	// are, 1/n keeps the sum at the limit.
+	// LocalShare is the part of the limit that this instance grants by itself while the store is away: more than 0,
+	// at most 1. With n instances, 1/n keeps their sum at the limit. It is required with [FallBackLocally], and must
+	// be 0 otherwise.
 	LocalShare float64 `json:"local_share,omitempty" yaml:"local_share,omitempty"`
-	// Block, if more than 1, is the largest number of permits that the instance takes at
-	// once, to give them out without asking. It takes so many only as it needs them within a
-	// second, and never more than a quarter of the limit. The limit holds in sum; but what
-	// an instance has taken and does not use is missing to the others until it comes back.
-	// It is returned a second after it was taken. A bucket takes that only if nobody has
-	// taken any since; otherwise refills bring it back as if it had been used. An instance
-	// that dies returns nothing: then refills, or the end of the window, bring it back.
-	// Rejections are remembered as with CacheRejections; a raise of the limit elsewhere ends them as
-	// soon as this instance learns of it, with Options.NoListen after Options.RefreshInterval at the latest. A step of the store's clock
-	// forwards is not seen before the instance asks again: until then, a second at the most,
-	// a block counts although time seems to have paid for it. Not for concurrency.
+	// Block, if more than 1, is the largest number of permits that the instance borrows in one call, to grant them
+	// without asking the store. A block has about as many permits as the instance needs within a second, and never
+	// more than a quarter of the limit. The limit holds in sum, but permits that an instance has borrowed and does not use
+	// are missing to the others until the instance returns them, a second after it took them. A bucket accepts them
+	// only if nothing was taken since; otherwise refills restore them as if they had been used. If the instance dies,
+	// refills or the end of the window restore them.
+	//
+	// Rejections are remembered as with CacheRejections. A step of the store's clock forwards is seen at the next call to the
+	// store: until then, for at most a second, a block counts although the step has already restored its permits.
+	// Block must be 0 or 1 for concurrency.
 	Block int `json:"block,omitempty" yaml:"block,omitempty"`
-	// CacheRejections: a key that has nothing left is rejected without asking until time
-	// has brought something back. Since a refund may bring it back earlier, and the
-	// instance would not know, a grant is then not given back when a chain is rejected by
-	// a later limiter. What was granted to a caller whose context has ended is given back; other
-	// instances notice that only once time has brought something back. Not for concurrency, where
-	// time brings nothing back.
+	// CacheRejections, if true, rejects a key that has nothing left without asking the store, until time has
+	// restored something. A refund can restore it earlier without this instance learning of it; therefore, a grant is not
+	// refunded when a later limiter of a chain rejects. A grant to a caller whose context has ended is refunded. It
+	// must be false for concurrency, where time restores nothing.
 	CacheRejections bool `json:"cache_rejections,omitempty" yaml:"cache_rejections,omitempty"`
-	// NoCoalescing: every call is a round trip of its own, also where many come at once.
-	// Otherwise those that come while one is under way share the next. Of no account for
-	// concurrency, where who asks after a release must not arrive before it. What a caller
-	// that leaves in the middle was granted may be lost then until time brings it back.
+	// NoCoalescing, if true, makes every call a round trip of its own. By default, calls that arrive while a round
+	// trip is under way share the next one. If a caller's context ends during its round trip, what it was
+	// granted can be lost until time restores it. NoCoalescing is ignored for concurrency, where an acquisition must not overtake a
+	// release.
 	NoCoalescing bool `json:"no_coalescing,omitempty" yaml:"no_coalescing,omitempty"`
-	// Generation orders the limits that programs are deployed with. The first use of a limiter sets
-	// its limits for all instances if its Generation is larger than that of the limits in force, and
-	// never if it is smaller. If it is the same, the first use sets its limits if the limiter was made
-	// after the one that has set those in force, or after the Reconfigure that has, unless its limits are among the last that were replaced:
-	// those are an older program's. Raise it to go back to older limits. At least 0.
-	// The event [EventOverruled] reports a limiter whose limits are not in force.
+	// Generation orders the limits that programs are deployed with. The first use of a limiter sets its limits for
+	// all instances if its Generation is larger than that of the limits in force, and never if it is smaller. If both
+	// are equal, it sets them if this limiter was made after the limits in force were set, unless its limits
+	// are among the last ones that were replaced: those belong to an older program. Raise it to go back to older
+	// limits. The default is 0. The event [EventOverruled] reports a limiter whose limits are not in force.
 	Generation int64 `json:"generation,omitempty" yaml:"generation,omitempty"`
-	// LeaseTTL is, for concurrency, how long after an instance has died its permits are
-	// free again; 0: 30 s; at least 100 ms. Leases are renewed three times in it.
+	// LeaseTTL is how long after an instance has died its permits of a concurrency limiter become free. Leases are
+	// renewed three times within it. The default is 30 s, the least 100 ms. It must be 0 for other kinds.
 	LeaseTTL time.Duration `json:"lease_ttl,omitempty" yaml:"lease_ttl,omitempty"`
 }
 
 const (
 	defaultLeaseTTL = 30 * time.Second
-	leastLeaseTTL   = 100 * time.Millisecond
-	mostBlock       = 1 << 30
+	minLeaseTTL     = 100 * time.Millisecond
+	maxBlock        = 1 << 30
 )
 
-func (o LimiterOptions) validate(p *problems, kind backend.Kind) {
+func (o LimiterOptions) validate(p *validate.Problems, kind backend.Kind) {
 	if o.Outage > FallBackLocally {
-		p.add("Outage is %d, must be FailClosed, FailOpen or FallBackLocally", o.Outage)
+		p.Add("Outage", o.Outage, "must be FailClosed, FailOpen or FallBackLocally")
 	}
 	switch {
 	case o.Outage == FallBackLocally && !(o.LocalShare > 0 && o.LocalShare <= 1):
-		p.add("LocalShare is %v, must be more than 0 and at most 1", o.LocalShare)
+		p.Add("LocalShare", o.LocalShare, "must be more than 0 and at most 1")
 	case o.Outage != FallBackLocally && o.LocalShare != 0:
-		p.add("LocalShare is %v, must be 0 unless Outage is FallBackLocally", o.LocalShare)
+		p.Add("LocalShare", o.LocalShare, "must be 0 unless {Outage} is FallBackLocally")
 	}
-	if o.Block < 0 || o.Block > mostBlock {
-		p.add("Block is %d, must be from 0 to %d", o.Block, mostBlock)
+	if o.Block < 0 || o.Block > maxBlock {
+		p.Add("Block", o.Block, "must be from 0 to %d", maxBlock)
 	}
 	if o.Generation < 0 || o.Generation > backend.MaxPermits {
-		p.add("Generation is %d, must be from 0 to %d", o.Generation, int64(backend.MaxPermits))
+		p.Add("Generation", o.Generation, "must be from 0 to %d", int64(backend.MaxPermits))
 	}
-	if kind == backend.KindConcurrency {
-		if o.Block > 1 || o.CacheRejections {
-			p.add("Block and CacheRejections must not be set for concurrency")
-		}
-		if o.LeaseTTL != 0 && o.LeaseTTL < leastLeaseTTL {
-			p.add("LeaseTTL is %v, must be 0 or at least %v", o.LeaseTTL, leastLeaseTTL)
-		}
-	} else if o.LeaseTTL != 0 {
-		p.add("LeaseTTL is %v, must be 0 but for concurrency", o.LeaseTTL)
+	switch {
+	case kind != backend.KindConcurrency && o.LeaseTTL != 0:
+		p.Add("LeaseTTL", o.LeaseTTL, "must be 0 except for concurrency")
+	case o.LeaseTTL != 0 && o.LeaseTTL < minLeaseTTL:
+		p.Add("LeaseTTL", o.LeaseTTL, "must be 0 or at least %v", minLeaseTTL)
+	}
+	if kind == backend.KindConcurrency && o.Block > 1 {
+		p.Add("Block", o.Block, "must be at most 1 for concurrency")
+	}
+	if kind == backend.KindConcurrency && o.CacheRejections {
+		p.Add("CacheRejections", true, "must be false for concurrency")
 	}
 }
 
-// queueing is the part of a limiter's options that stays in the instance.
+// Check returns the [weir.OptionsError] with which a Store refuses a limiter of that name and options, or nil. options is
+// one of the options types of package limiter. It is for code that reads a configuration file.
+func Check(name string, options any, shared *LimiterOptions) error {
+	_, _, err := check(name, options, shared)
+	return err
+}
+
+func check(name string, options any, shared *LimiterOptions) (backend.Limits, queueing, error) {
+	var p validate.Problems
+	limits, q := split(&p, options)
+	checkName(&p, name)
+	if shared != nil && limits.Kind != 0 {
+		shared.validate(&p, limits.Kind)
+	}
+	return limits, q, p.Err("store")
+}
+
+// maxName bounds the name of a limiter, which is part of every key.
+const maxName = 200
+
+// checkName allows only characters that backends can write into keys and notices next to other text.
+func checkName(p *validate.Problems, name string) {
+	switch {
+	case name == "" || len(name) > maxName:
+		p.Add("name", name, "must have 1 to %d bytes", maxName)
+	case strings.ContainsFunc(name, func(r rune) bool { return !inName(r) }):
+		p.Add("name", name, "must be of ASCII letters, digits and any of ._-/")
+	}
+}
+
+func inName(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-/", r)
+}
+
+// An options type is one of those of package limiter that a store has a limiter for.
+type options interface {
+	limiter.TokenBucketOptions | limiter.FixedWindowOptions | limiter.SlidingWindowOptions | limiter.ConcurrencyOptions
+}
+
+// queueing is the part of a limiter's options that applies to this instance only.
 type queueing struct {
 	limit int
 	order limiter.QueueOrder
 }
 
-// shared splits options of package limiter into what is in the store and what is not. It
-// expects them to be valid, and adds what does not go for a shared limiter.
-func shared(o any, p *problems) (backend.Limits, queueing) {
+// split divides options of package limiter into what is in the store and what is not. Options that are invalid by
+// themselves have no limits.
+func split(p *validate.Problems, o any) (backend.Limits, queueing) {
+	if v, ok := o.(interface{ Validate() error }); ok {
+		if err := v.Validate(); err != nil {
+			p.Include("", err)
+			return backend.Limits{}, queueing{}
+		}
+	}
 	switch o := o.(type) {
 	case limiter.TokenBucketOptions:
-		p.automatic(o.ManualReplenishment)
+		checkAutomatic(p, o.ManualReplenishment)
 		return backend.Limits{
-			Kind: backend.KindTokenBucket, Permits: p.permits("TokenLimit", o.TokenLimit), Refill: p.permits("TokensPerPeriod", o.TokensPerPeriod),
-			Period: p.micros("ReplenishmentPeriod", o.ReplenishmentPeriod),
+			Kind: backend.KindTokenBucket, Permits: permits(p, "TokenLimit", o.TokenLimit), Refill: permits(p, "TokensPerPeriod", o.TokensPerPeriod),
+			Period: micros(p, "ReplenishmentPeriod", o.ReplenishmentPeriod, o.ReplenishmentPeriod),
 		}, queueing{o.QueueLimit, o.QueueOrder}
 	case limiter.FixedWindowOptions:
-		p.automatic(o.ManualReplenishment)
+		checkAutomatic(p, o.ManualReplenishment)
 		return backend.Limits{
-			Kind: backend.KindFixedWindow, Permits: p.permits("PermitLimit", o.PermitLimit), Period: p.micros("Window", o.Window),
+			Kind: backend.KindFixedWindow, Permits: permits(p, "PermitLimit", o.PermitLimit), Period: micros(p, "Window", o.Window, o.Window),
 		}, queueing{o.QueueLimit, o.QueueOrder}
 	case limiter.SlidingWindowOptions:
-		p.automatic(o.ManualReplenishment)
+		checkAutomatic(p, o.ManualReplenishment)
 		if o.SegmentsPerWindow > backend.MaxSegments {
-			p.add("SegmentsPerWindow is %d, must be at most %d in a store", o.SegmentsPerWindow, backend.MaxSegments)
+			p.Add("SegmentsPerWindow", o.SegmentsPerWindow, "must be at most %d in a store", backend.MaxSegments)
 		}
 		return backend.Limits{
-			Kind: backend.KindSlidingWindow, Permits: p.permits("PermitLimit", o.PermitLimit), Segments: int64(o.SegmentsPerWindow),
-			Period: p.micros("Window/SegmentsPerWindow", o.Window/time.Duration(o.SegmentsPerWindow)),
+			Kind: backend.KindSlidingWindow, Permits: permits(p, "PermitLimit", o.PermitLimit), Segments: int64(o.SegmentsPerWindow),
+			Period: micros(p, "Window", o.Window, o.Window/time.Duration(o.SegmentsPerWindow)),
 		}, queueing{o.QueueLimit, o.QueueOrder}
 	case limiter.ConcurrencyOptions:
-		return backend.Limits{Kind: backend.KindConcurrency, Permits: p.permits("PermitLimit", o.PermitLimit)}, queueing{o.QueueLimit, o.QueueOrder}
+		return backend.Limits{Kind: backend.KindConcurrency, Permits: permits(p, "PermitLimit", o.PermitLimit)}, queueing{o.QueueLimit, o.QueueOrder}
 	}
-	p.add("options of type %T have no shared limiter", o)
+	p.Add("", nil, "options of type %T have no shared limiter", o)
 	return backend.Limits{}, queueing{}
 }
 
-// optionsFrom turns limits back into the options of package limiter.
+func checkAutomatic(p *validate.Problems, manual bool) {
+	if manual {
+		p.Add("ManualReplenishment", true, "must be false in a store, whose clock decides when permits come back")
+	}
+}
+
+func permits(p *validate.Problems, field string, n int) int64 {
+	if int64(n) > backend.MaxPermits {
+		p.Add(field, n, "must be at most %d in a store", int64(backend.MaxPermits))
+	}
+	return int64(n)
+}
+
+// micros returns the period that follows from the field's value.
+func micros(p *validate.Problems, field string, value, period time.Duration) int64 {
+	us := period.Microseconds()
+	switch {
+	case period%time.Microsecond != 0 && period == value:
+		p.Add(field, value, "must be whole microseconds in a store")
+	case period%time.Microsecond != 0:
+		p.Add(field, value, "must have whole microseconds for each of {SegmentsPerWindow} in a store")
+	case us > backend.MaxPeriod:
+		p.Add(field, value, "must be at most 100 years in a store")
+	}
+	return us
+}
+
+// optionsFrom is the inverse of split.
 func optionsFrom(l backend.Limits, q queueing) any {
 	period := time.Duration(l.Period) * time.Microsecond
 	switch l.Kind {
@@ -194,8 +258,8 @@ func optionsFrom(l backend.Limits, q queueing) any {
 	}
 }
 
-// optionsOf returns the options in force; where another instance has made a limiter of another
-// kind of this one, those that were set here.
+// optionsOf returns the options in force. If another instance has given the limiter another kind, it returns the
+// options that were set here.
 func optionsOf[O options](c *core) O {
 	q := *c.queueing.Load()
 	if o, ok := optionsFrom(c.limits(), q).(O); ok {
@@ -206,38 +270,5 @@ func optionsOf[O options](c *core) O {
 	return optionsFrom(c.wanted, q).(O)
 }
 
-// split validates options of package limiter and splits them.
-func split(o any) (backend.Limits, queueing, error) {
-	if v, ok := o.(interface{ Validate() error }); ok {
-		if err := v.Validate(); err != nil {
-			return backend.Limits{}, queueing{}, err
-		}
-	}
-	var p problems
-	l, q := shared(o, &p)
-	return l, q, p.err(fmt.Sprintf("%T in a store", o))
-}
-
-// Check returns what a Store says of a limiter with that name and options, which are one of
-// package limiter's; a nil how means the defaults. The error is a [limiter.ErrInvalidOptions].
-// It is for whoever reads a configuration file.
-func Check(name string, options any, how *LimiterOptions) error {
-	_, _, err := check(name, options, how)
-	return err
-}
-
-// check is split of options that a limiter is made with.
-func check(name string, options any, how *LimiterOptions) (backend.Limits, queueing, error) {
-	limits, q, err := split(options)
-	var p problems
-	p.name(name)
-	if how != nil && limits.Kind != 0 {
-		how.validate(&p, limits.Kind)
-	}
-	return limits, q, errors.Join(err, p.err("store.LimiterOptions of "+name))
-}
-
-// An options type is one of those of package limiter that a store has a limiter for.
-type options interface {
-	limiter.TokenBucketOptions | limiter.FixedWindowOptions | limiter.SlidingWindowOptions | limiter.ConcurrencyOptions
-}
+// toInt converts n, which another program may have set on a machine with larger ints.
+func toInt(n int64) int { return int(min(n, math.MaxInt)) }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -31,18 +32,18 @@ const (
 
 var outages = [...]string{FailClosed: "fail_closed", FailOpen: "fail_open", FallBackLocally: "fall_back_locally"}
 
-// String returns the text form, or Outage(n) for what is none.
+// String returns the text form, or OutagePolicy(n) for an unknown one.
 func (o OutagePolicy) String() string {
 	if int(o) < len(outages) {
 		return outages[o]
 	}
-	return fmt.Sprintf("Outage(%d)", uint8(o))
+	return fmt.Sprintf("OutagePolicy(%d)", uint8(o))
 }
 
 // MarshalText implements [encoding.TextMarshaler].
 func (o OutagePolicy) MarshalText() ([]byte, error) {
 	if int(o) >= len(outages) {
-		return nil, fmt.Errorf("%w: %v is no outage policy", limiter.ErrInvalidOptions, o)
+		return nil, fmt.Errorf("%w: %v is no outage policy", weir.ErrInvalidOptions, o)
 	}
 	return []byte(outages[o]), nil
 }
@@ -55,7 +56,7 @@ func (o *OutagePolicy) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: outage policy %q must be %q, %q or %q", limiter.ErrInvalidOptions, text, outages[0], outages[1], outages[2])
+	return fmt.Errorf("%w: outage policy %q must be %q, %q or %q", weir.ErrInvalidOptions, text, outages[0], outages[1], outages[2])
 }
 
 // withoutStore answers for the store, which could not be asked because of err.

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -308,7 +309,7 @@ func (r *rivalry) turn(d *backend.Definition, wait time.Duration, now time.Time)
 	if !back && !r.has(now) {
 		return wait
 	}
-	wait = saturated(wait, r.delay(maxDelay(d), back))
+	wait = saturate.Add(wait, r.delay(maxDelay(d), back))
 	if wait <= longestRest {
 		r.back = now.Add(wait)
 	}
@@ -342,8 +343,8 @@ func (r *rivalry) most(now time.Time) int64 {
 		r.share, r.piece = r.first, r.first
 	}
 	if r.took >= r.share && at >= d.TickTime(r.line)+r.leftAfter(d) {
-		r.share = addUp(r.took, r.piece)
-		r.piece = addUp(r.piece, r.piece)
+		r.share = saturate.Add(r.took, r.piece)
+		r.piece = saturate.Add(r.piece, r.piece)
 	}
 	return max(r.share-r.took, 1)
 }
@@ -407,9 +408,9 @@ func (r *rivalry) leavesAlone(lends, heard bool, now time.Time) time.Duration {
 func fullAfter(d *backend.Definition) time.Duration {
 	switch d.Kind {
 	case backend.KindTokenBucket:
-		return lasting(mulUp(d.Period, (d.Permits-1)/max(d.Refill, 1)+1))
+		return lasting(saturate.Mul(d.Period, (d.Permits-1)/max(d.Refill, 1)+1))
 	case backend.KindSlidingWindow:
-		return lasting(mulUp(d.Period, d.Segments))
+		return lasting(saturate.Mul(d.Period, d.Segments))
 	default:
 		return lasting(d.Period)
 	}

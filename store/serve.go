@@ -91,8 +91,6 @@ func (ce *cell) giveWay() bool {
 	return true
 }
 
-func saturated(a, b time.Duration) time.Duration { return time.Duration(addUp(int64(a), int64(b))) }
-
 // serve asks for those who wait, in their order; zeros says that somebody among them waits
 // for none. It returns how long it takes until it is worth asking again.
 func (ce *cell) serve(ws []*waiter, zeros bool) (wait time.Duration) {

@@ -2,12 +2,12 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/eventqueue"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store/backend"
@@ -67,7 +67,7 @@ func New(b backend.Backend, options *Options) (*Store, error) {
 		o = *options
 	}
 	if b == nil {
-		return nil, fmt.Errorf("%w: store.New: the backend is nil", limiter.ErrInvalidOptions)
+		return nil, &weir.OptionsError{Package: "store", Fields: []weir.FieldError{{Problem: "the backend must not be nil"}}}
 	}
 	if err := o.Validate(); err != nil {
 		return nil, err

@@ -14,3 +14,19 @@ func Add[T ~int64](a, b T) T {
 		return a + b
 	}
 }
+
+// Mul returns a · b, or the number that is nearest to it.
+func Mul[T ~int64](a, b T) T {
+	if a == 0 || b == 0 {
+		return 0
+	}
+	product := a * b
+	overflows := a == -1 && b == math.MinInt64 || b == -1 && a == math.MinInt64 // the quotient overflows, too
+	if product/b == a && !overflows {
+		return product
+	}
+	if (a > 0) == (b > 0) {
+		return math.MaxInt64
+	}
+	return math.MinInt64
+}

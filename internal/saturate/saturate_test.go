@@ -27,3 +27,18 @@ func TestAdd(t *testing.T) {
 	}
 	assert.Equal(t, 3*time.Second, saturate.Add(time.Second, 2*time.Second))
 }
+
+func TestMul(t *testing.T) {
+	for _, tt := range []struct{ a, b, want int64 }{
+		{3, -4, -12},
+		{0, math.MinInt64, 0},
+		{math.MaxInt64 / 2, 2, math.MaxInt64 - 1},
+		{math.MaxInt64/2 + 1, 2, math.MaxInt64},
+		{math.MaxInt64, -2, math.MinInt64},
+		{math.MinInt64, -1, math.MaxInt64},
+		{math.MinInt64, math.MinInt64, math.MaxInt64},
+	} {
+		assert.Equal(t, tt.want, saturate.Mul(tt.a, tt.b), "%d * %d", tt.a, tt.b)
+		assert.Equal(t, tt.want, saturate.Mul(tt.b, tt.a), "%d * %d", tt.b, tt.a)
+	}
+}

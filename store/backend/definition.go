@@ -3,6 +3,8 @@ package backend
 import (
 	"fmt"
 	"time"
+
+	"github.com/weir-go/weir/internal/saturate"
 )
 
 // A Kind says how the permits of a limiter come back. There is no zero Kind.
@@ -103,12 +105,16 @@ func (d *Definition) WithLimits(to Limits, now int64) *Definition {
 }
 
 // TickTime is when a line is reached.
-func (g *Schedule) TickTime(line int64) int64 { return addUp(g.Anchor, mulUp(line, g.Period)) }
+func (g *Schedule) TickTime(line int64) int64 {
+	return saturate.Add(g.Anchor, saturate.Mul(line, g.Period))
+}
 
 // TickAt is the number of the last line of the grid that was reached at the moment t.
 func (d *Definition) TickAt(t int64) int64 { return floorDiv(t-d.Anchor, d.Period) }
 
-func (d *Definition) TickTime(line int64) int64 { return addUp(d.Anchor, mulUp(line, d.Period)) }
+func (d *Definition) TickTime(line int64) int64 {
+	return saturate.Add(d.Anchor, saturate.Mul(line, d.Period))
+}
 
 func floorDiv(a, b int64) int64 {
 	q := a / b

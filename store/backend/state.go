@@ -3,6 +3,8 @@ package backend
 import (
 	"math"
 	"slices"
+
+	"github.com/weir-go/weir/internal/saturate"
 )
 
 // A Schedule is the part of a [Definition] that a stored state was last written under.
@@ -163,7 +165,7 @@ func (d *Definition) refund(s *State, a Request) int64 {
 	}
 	unpaid := a.Receipt.Missing
 	if lines := s.Tick - a.Receipt.Tick; lines > 0 {
-		unpaid -= mulUp(lines, d.refill())
+		unpaid -= saturate.Mul(lines, d.refill())
 	}
 	n := max(min(a.Max, unpaid, s.Missing-s.RefundFloor), 0)
 	s.Missing -= n
@@ -178,7 +180,7 @@ func (d *Definition) returnBlock(s *State, a Request) int64 {
 		return d.refund(s, a)
 	}
 	lines := max(s.Tick-a.Receipt.Tick, 0)
-	if s.Missing == 0 || a.Receipt.Missing-mulUp(lines, d.Refill) != s.Missing {
+	if s.Missing == 0 || a.Receipt.Missing-saturate.Mul(lines, d.Refill) != s.Missing {
 		return 0
 	}
 	n := min(a.Max, s.Missing)
@@ -219,7 +221,7 @@ func (d *Definition) Advance(s State, now int64) State {
 			s.Missing += t.Permits
 		}
 	} else if lines > 0 {
-		paid := mulUp(lines, d.refill())
+		paid := saturate.Mul(lines, d.refill())
 		s.Missing = max(s.Missing-paid, 0)
 		s.RefundFloor = max(s.RefundFloor-paid, 0)
 	}
@@ -263,7 +265,7 @@ func (d *Definition) tickOf(s State, permits int64) int64 {
 	case d.Kind != KindSlidingWindow && d.Refill == 0:
 		return s.Tick + 1
 	case d.Kind != KindSlidingWindow:
-		return addUp(s.Tick, (permits-1)/d.Refill+1)
+		return saturate.Add(s.Tick, (permits-1)/d.Refill+1)
 	}
 	for _, t := range s.Taken {
 		if permits -= t.Permits; permits <= 0 {
