@@ -61,7 +61,7 @@ func newPartitioned(b *testing.B, factory limiter.Factory[string], o limiter.Par
 	b.Helper()
 	p, err := limiter.NewPartitioned(func(key string) limiter.Partition[string] {
 		return limiter.Partition[string]{Key: key, New: factory}
-	}, o)
+	}, &o)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -169,7 +169,7 @@ func fill(tb testing.TB, keys []string) *PartitionedLimiter[string, string] {
 	factory := TokenBucketFactory[string](TokenBucketOptions{TokenLimit: 1 << 30, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour})
 	p, err := NewPartitioned(func(key string) Partition[string] {
 		return Partition[string]{Key: key, New: factory}
-	}, PartitionedOptions{IdleTimeout: time.Hour})
+	}, &PartitionedOptions{IdleTimeout: time.Hour})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -27,8 +27,8 @@ type Chained struct {
 	closed   atomic.Bool
 }
 
-// Chain returns a limiter that asks all of limiters, in that order. It is an
-// [ErrInvalidOptions] if there are none, or if one is nil or holds a nil pointer.
+// Chain returns a limiter that asks all of limiters, in that order. The error is a
+// [weir.OptionsError] if there are none, or if one is nil or holds a nil pointer.
 func Chain(limiters ...Limiter) (*Chained, error) {
 	if err := checkMembers(limiters); err != nil {
 		return nil, err

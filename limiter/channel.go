@@ -76,7 +76,7 @@ type Channel[T any] struct {
 	receivers channelWaiters[T] // only while there is nothing to receive
 }
 
-// ChannelOptions are the options of a [Channel]. The zero value is the default.
+// ChannelOptions are the options of a [Channel]. The zero value has the defaults.
 type ChannelOptions[T any] struct {
 	// Cost returns how many permits an item costs, such as its size. It is called once in each Send and
 	// TrySend, on the sender's goroutine, before the limiter is asked. A cost that is negative
@@ -84,13 +84,12 @@ type ChannelOptions[T any] struct {
 	Cost func(item T) int
 }
 
-// NewChannel returns a Channel whose items each cost permits of l. Its
-// buffer holds up to capacity items and takes memory as it fills; with a
-// capacity of 0 there is none, and Send returns when the item was received.
-// Options can be left out; if there are several, the last one counts.
+// NewChannel returns a Channel whose items each cost permits of l. The buffer holds up to capacity items and takes
+// memory as it fills. If capacity is 0, there is no buffer, and Send returns when the item was received. If o is nil,
+// the options are the defaults.
 //
-// The error is [ErrInvalidOptions] if l is nil or capacity is negative.
-func NewChannel[T any](l Limiter, capacity int, options ...ChannelOptions[T]) (*Channel[T], error) {
+// The error is a [weir.OptionsError] if l is nil or capacity is negative.
+func NewChannel[T any](l Limiter, capacity int, o *ChannelOptions[T]) (*Channel[T], error) {
 	var p validate.Problems
 	if isnil.Value(l) {
 		p.Add("l", nil, "must not be nil")
@@ -100,7 +99,7 @@ func NewChannel[T any](l Limiter, capacity int, options ...ChannelOptions[T]) (*
 		return nil, err
 	}
 	c := &Channel[T]{limiter: l, capacity: capacity, life: &channelLife{}}
-	for _, o := range options {
+	if o != nil {
 		c.cost = o.Cost
 	}
 	return c, nil

@@ -55,18 +55,18 @@ func (b *ledger) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 
 func newChannel[T any](t testing.TB, l limiter.Limiter, capacity int) *limiter.Channel[T] {
 	t.Helper()
-	ch, err := limiter.NewChannel[T](l, capacity)
+	ch, err := limiter.NewChannel[T](l, capacity, nil)
 	require.NoError(t, err)
 	return ch
 }
 
 func TestNewChannelNamesEveryProblem(t *testing.T) {
-	_, err := limiter.NewChannel[int](nil, -1)
+	_, err := limiter.NewChannel[int](nil, -1, nil)
 	require.ErrorIs(t, err, limiter.ErrInvalidOptions)
 	require.ErrorContains(t, err, "l must not be nil")
 	require.ErrorContains(t, err, "capacity must be at least 0, got -1")
 
-	_, err = limiter.NewChannel[int](limiter.NewUnlimited(), -1)
+	_, err = limiter.NewChannel[int](limiter.NewUnlimited(), -1, nil)
 	require.ErrorContains(t, err, "capacity")
 	require.NotContains(t, err.Error(), "nil")
 }

@@ -24,7 +24,7 @@ func bytesBucket(limit int) *limiter.TokenBucket {
 func TestChannel_CostOfItems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := bytesBucket(5)
-		ch, err := limiter.NewChannel(bucket, 10, limiter.ChannelOptions[string]{Cost: func(s string) int { return len(s) - 1 }})
+		ch, err := limiter.NewChannel(bucket, 10, &limiter.ChannelOptions[string]{Cost: func(s string) int { return len(s) - 1 }})
 		require.NoError(t, err)
 		require.NoError(t, ch.Send(t.Context(), "abcd"))
 		assert.EqualValues(t, 2, bucket.Statistics().AvailablePermits)
@@ -55,7 +55,7 @@ func TestChannel_BadHooks(t *testing.T) {
 					ch, err := limiter.NewChannel(scripted(func(ctx context.Context, n int) (limiter.Lease, error) {
 						at("Acquire")
 						return bucket.Acquire(ctx, n)
-					}), 1, limiter.ChannelOptions[int]{Cost: func(int) int { at("Cost"); return 2 }})
+					}), 1, &limiter.ChannelOptions[int]{Cost: func(int) int { at("Cost"); return 2 }})
 					require.NoError(t, err)
 					ctx := badContext{t.Context(), func() <-chan struct{} { at(hook); return t.Context().Done() }}
 					if hook == "Done of a sender" { // it would have to wait
@@ -107,7 +107,7 @@ func TestChannel_ClosedOutsideOfItsBubble(t *testing.T) {
 func TestChannel_ReleasePanics(t *testing.T) {
 	ch, err := limiter.NewChannel[string](scripted(func(context.Context, int) (limiter.Lease, error) {
 		return limiter.Granted(1, func() { panic("boom") }), nil
-	}), 1)
+	}), 1, nil)
 	require.NoError(t, err)
 	require.NoError(t, ch.Send(t.Context(), "an item"))
 	got, err := ch.Receive(t.Context())

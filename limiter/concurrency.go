@@ -49,8 +49,8 @@ type loan struct {
 	next   *loan
 }
 
-// NewConcurrency returns a limiter with all permits there. The error is an
-// [ErrInvalidOptions].
+// NewConcurrency returns a limiter with all permits there. The error is a
+// [weir.OptionsError].
 func NewConcurrency(o ConcurrencyOptions) (*Concurrency, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (c *Concurrency) refuse(ctx context.Context, ctxErr error, n int, wait bool
 // have come back. Raising a limit serves who waits at once; who waits for more
 // than the new limit comes back rejected.
 //
-// The error is an [ErrInvalidOptions] or [ErrClosed], and then nothing has
+// The error is a [weir.OptionsError] or [ErrClosed], and then nothing has
 // changed.
 func (c *Concurrency) Reconfigure(o ConcurrencyOptions) error {
 	if err := o.Validate(); err != nil {

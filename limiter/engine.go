@@ -28,7 +28,7 @@ func (c *common) inRange(n int) bool { return n >= 0 && int64(n) <= c.limit }
 func (c *common) reconfigurable() error {
 	switch {
 	case c.limit == 0:
-		return fmt.Errorf("%w: %s", ErrInvalidOptions, notMadeText)
+		return optionsError("", nil, notMadeText)
 	case c.closed:
 		return ErrClosed
 	}

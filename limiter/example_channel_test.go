@@ -17,7 +17,7 @@ func ExampleChannel() {
 	hourly := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 		TokenLimit: 3, TokensPerPeriod: 3, ReplenishmentPeriod: time.Hour,
 	}))
-	mails, err := limiter.NewChannel[string](hourly, 10)
+	mails, err := limiter.NewChannel[string](hourly, 10, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -46,8 +46,8 @@ func ExampleChannel() {
 func ExampleChannel_shared() {
 	ctx := context.Background()
 	room := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 2}))
-	photos, _ := limiter.NewChannel[string](room, 2)
-	films, _ := limiter.NewChannel[string](room, 2)
+	photos, _ := limiter.NewChannel[string](room, 2, nil)
+	films, _ := limiter.NewChannel[string](room, 2, nil)
 
 	fmt.Println(photos.Send(ctx, "beach"))
 	fmt.Println(films.Send(ctx, "sunset"))
@@ -69,7 +69,7 @@ func ExampleChannel_shared() {
 func ExampleChannel_TrySend() {
 	ctx := context.Background()
 	hourly := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 2, Window: time.Hour}))
-	jobs, _ := limiter.NewChannel[string](hourly, 1)
+	jobs, _ := limiter.NewChannel[string](hourly, 1, nil)
 
 	try := func(job string) {
 		err := jobs.TrySend(ctx, job)

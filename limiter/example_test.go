@@ -152,7 +152,7 @@ func ExampleNewPartitioned() {
 	})
 	l, err := limiter.NewPartitioned(func(r request) limiter.Partition[string] {
 		return limiter.Partition[string]{Key: r.user, New: bucket}
-	}, limiter.PartitionedOptions{MaxPartitions: 2})
+	}, &limiter.PartitionedOptions{MaxPartitions: 2})
 	if err != nil {
 		panic(err)
 	}
@@ -184,7 +184,7 @@ func ExampleTranslate() {
 	window := limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour})
 	users, err := limiter.NewPartitioned(func(user string) limiter.Partition[string] {
 		return limiter.Partition[string]{Key: user, New: window}
-	}, limiter.PartitionedOptions{})
+	}, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -214,11 +214,11 @@ func ExampleChainPartitioned() {
 	two, three := atOnce(2), atOnce(3)
 	tenants, _ := limiter.NewPartitioned(func(tenant string) limiter.Partition[string] {
 		return limiter.Partition[string]{Key: tenant, New: two}
-	}, limiter.PartitionedOptions{})
+	}, nil)
 	defer tenants.Close()
 	everybody, _ := limiter.NewPartitioned(func(string) limiter.Partition[string] {
 		return limiter.Partition[string]{New: three}
-	}, limiter.PartitionedOptions{})
+	}, nil)
 	defer everybody.Close()
 
 	both, err := limiter.ChainPartitioned(tenants, everybody)

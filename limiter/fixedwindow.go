@@ -12,8 +12,8 @@ import "time"
 // FixedWindow is not usable and says so; make one with [NewFixedWindow].
 type FixedWindow struct{ bucket }
 
-// NewFixedWindow returns a limiter at the beginning of a window. The error is an
-// [ErrInvalidOptions].
+// NewFixedWindow returns a limiter at the beginning of a window. The error is a
+// [weir.OptionsError].
 func NewFixedWindow(o FixedWindowOptions) (*FixedWindow, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func NewFixedWindow(o FixedWindowOptions) (*FixedWindow, error) {
 // more than the new limit comes back rejected. A new Window goes on from where
 // the current one began.
 //
-// ManualReplenishment cannot change. The error is an [ErrInvalidOptions] or
+// ManualReplenishment cannot change. The error is a [weir.OptionsError] or
 // [ErrClosed], and then nothing has changed.
 func (w *FixedWindow) Reconfigure(o FixedWindowOptions) error {
 	if err := o.Validate(); err != nil {

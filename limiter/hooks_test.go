@@ -128,7 +128,7 @@ func TestPartitioned_HousekeepingOutlivesBadHooks(t *testing.T) {
 							h.bad = hook
 						}
 						return h, nil
-					}), PartitionedOptions{IdleTimeout: time.Second, MaxPartitions: 1000})
+					}), &PartitionedOptions{IdleTimeout: time.Second, MaxPartitions: 1000})
 					require.NoError(t, err)
 					for key := range keys {
 						isBad[key] = key < bad
@@ -183,7 +183,7 @@ func TestPartitioned_BadHooksOnTheCallersGoroutine(t *testing.T) {
 							w := weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Second}))
 							return hooked{FixedWindow: w, bad: hook, does: func() { at(hook) }}, nil
 						}}
-					}, PartitionedOptions{MaxPartitions: 1, IdleTimeout: time.Second})
+					}, &PartitionedOptions{MaxPartitions: 1, IdleTimeout: time.Second})
 					require.NoError(t, err)
 					if hook == "Statistics" {
 						mustAcquire(t, p, 1, 1)
@@ -227,7 +227,7 @@ func TestPartitioned_CloseClosesAllAlsoIfOnePanics(t *testing.T) {
 				if closed++; key%100 == 7 {
 					misbehaviors[does](nil, nil)
 				}
-			})), PartitionedOptions{})
+			})), nil)
 			require.NoError(t, err)
 			for key := range 1000 {
 				mustAcquire(t, p, key, 1)
@@ -262,7 +262,7 @@ func TestPartitioned_RoomIsFoundPastBadHooks(t *testing.T) {
 						h.bad = "IdleDuration"
 					}
 					return h, nil
-				}), PartitionedOptions{MaxPartitions: 4, IdleTimeout: time.Hour})
+				}), &PartitionedOptions{MaxPartitions: 4, IdleTimeout: time.Hour})
 				require.NoError(t, err)
 				for key := range 4 {
 					mustAcquire(t, p, key, 1)
@@ -284,11 +284,11 @@ func TestPartitioned_OutlivesTheBubblesInWhichItIsUsed(t *testing.T) {
 		_, _ = p.TryAcquire(context.Background(), key, 1)
 	}
 	options := PartitionedOptions{IdleTimeout: time.Minute}
-	p, err := NewPartitioned(byKey(single), options)
+	p, err := NewPartitioned(byKey(single), &options)
 	require.NoError(t, err)
 	window := FixedWindowFactory[int](FixedWindowOptions{PermitLimit: 1, Window: time.Second})
 	for round, before := range []bool{false, true} {
-		p, err = NewPartitioned(byKey(window), options)
+		p, err = NewPartitioned(byKey(window), &options)
 		require.NoError(t, err)
 		if before {
 			use(p, -1)

@@ -37,7 +37,7 @@ func TestPartitioned_PanickingHooksAreLoggedSeldom(t *testing.T) {
 		p, err := NewPartitioned(byKey(manualWindows("TryReplenish", func(int) bool { return true }, func(int) {
 			panicked++
 			panic("boom")
-		})), PartitionedOptions{IdleTimeout: time.Hour})
+		})), &PartitionedOptions{IdleTimeout: time.Hour})
 		require.NoError(t, err)
 		for key := range 10 {
 			mustAcquire(t, p, key, 1)
@@ -54,7 +54,7 @@ func TestPartitioned_PanickingHooksAreLoggedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the clock of another bubble says nothing of this one
 		before := strings.Count(logged.String(), "recovered a panic")
 		p, err := NewPartitioned(byKey(manualWindows("TryReplenish", func(int) bool { return true }, func(int) { panic("boom") })),
-			PartitionedOptions{})
+			nil)
 		require.NoError(t, err)
 		mustAcquire(t, p, 1, 1)
 		time.Sleep(time.Second)
@@ -76,7 +76,7 @@ func TestPartitioned_BlockedHooksDoNotHoldUpOthers(t *testing.T) {
 				p, err := NewPartitioned(byKey(manualWindows(hook, func(key int) bool { return key < bad }, func(int) {
 					blocked.Add(1)
 					<-release
-				})), PartitionedOptions{IdleTimeout: 2 * time.Second})
+				})), &PartitionedOptions{IdleTimeout: 2 * time.Second})
 				require.NoError(t, err)
 				for key := range bad {
 					mustAcquire(t, p, key, 1)
@@ -116,7 +116,7 @@ func TestPartitioned_RoomIsRefusedSoonWhereLimitersBlock(t *testing.T) {
 		release := make(chan struct{})
 		const keys = 500
 		p, err := NewPartitioned(byKey(manualWindows("IdleDuration", func(int) bool { return true }, func(int) { <-release })),
-			PartitionedOptions{IdleTimeout: time.Hour, MaxPartitions: keys})
+			&PartitionedOptions{IdleTimeout: time.Hour, MaxPartitions: keys})
 		require.NoError(t, err)
 		for key := range keys {
 			mustAcquire(t, p, key, 1)
@@ -146,7 +146,7 @@ func TestPartitioned_ClosesThatBlockAreBounded(t *testing.T) {
 			}}, nil
 		}
 		const maxPartitions = 50
-		p, err := NewPartitioned(byKey(factory), PartitionedOptions{IdleTimeout: time.Second, MaxPartitions: maxPartitions})
+		p, err := NewPartitioned(byKey(factory), &PartitionedOptions{IdleTimeout: time.Second, MaxPartitions: maxPartitions})
 		require.NoError(t, err)
 		rejected := 0
 		for key := range 3 * closesAtMost {
@@ -182,7 +182,7 @@ func TestPartitioned_HousekeepingOutlivesABlockedLogHandler(t *testing.T) {
 				handleLog(t, h)
 				p, err := NewPartitioned(byKey(manualWindows("TryReplenish", func(key int) bool { return key < 5 }, func(int) {
 					misbehaviors[method](release, nil)
-				})), PartitionedOptions{IdleTimeout: time.Second})
+				})), &PartitionedOptions{IdleTimeout: time.Second})
 				require.NoError(t, err)
 				for key := range 10 {
 					mustAcquire(t, p, key, 1)

@@ -35,7 +35,7 @@ func (o QueueOrder) String() string {
 // MarshalText implements [encoding.TextMarshaler].
 func (o QueueOrder) MarshalText() ([]byte, error) {
 	if int(o) >= len(queueOrders) {
-		return nil, fmt.Errorf("%w: %v is no queue order", ErrInvalidOptions, o)
+		return nil, optionsError("QueueOrder", o, "must be OldestFirst or NewestFirst")
 	}
 	return []byte(queueOrders[o]), nil
 }
@@ -48,7 +48,7 @@ func (o *QueueOrder) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: queue order %q must be %q or %q", ErrInvalidOptions, text, queueOrders[OldestFirst], queueOrders[NewestFirst])
+	return optionsError("QueueOrder", string(text), "must be %q or %q", queueOrders[OldestFirst], queueOrders[NewestFirst])
 }
 
 // ConcurrencyOptions are the limits of a [Concurrency] limiter. PermitLimit must
@@ -175,7 +175,12 @@ func validateQueue(p *validate.Problems, limit int, order QueueOrder) {
 
 // errManualFixed is returned by Reconfigure if the new options would change how the limiter replenishes.
 func errManualFixed(manual bool) error {
+	return optionsError("ManualReplenishment", manual, "must stay %v on a live limiter", !manual)
+}
+
+// optionsError returns a [weir.OptionsError] with one problem.
+func optionsError(path string, value any, problem string, args ...any) error {
 	var p validate.Problems
-	p.Add("ManualReplenishment", manual, "must stay %v on a live limiter", !manual)
+	p.Add(path, value, problem, args...)
 	return p.Err("limiter")
 }

@@ -1,7 +1,6 @@
 package limiter
 
 import (
-	"fmt"
 	"hash/maphash"
 	"iter"
 	"slices"
@@ -95,7 +94,7 @@ func (s *shard[K]) pinAll() []*entry[K] {
 // must not call Apply: calls of Apply wait for each other.
 func (p *PartitionedLimiter[R, K]) Apply(change func(key K, l Limiter) error) error {
 	if change == nil {
-		return fmt.Errorf("%w: Apply: change is nil", ErrInvalidOptions)
+		return optionsError("change", nil, "must not be nil")
 	}
 	p.applying.Lock()
 	defer p.applying.Unlock()
@@ -154,7 +153,7 @@ func (r *runningChanges[K]) end(key K) {
 
 // Reconfigure changes the options. Partitions above a lower MaxPartitions stay for
 // as long as they are in use. The limiters of the partitions have a Reconfigure of
-// their own; see [PartitionedLimiter.All]. The error is an [ErrInvalidOptions].
+// their own; see [PartitionedLimiter.All]. The error is a [weir.OptionsError].
 func (p *PartitionedLimiter[R, K]) Reconfigure(o PartitionedOptions) error {
 	if err := o.Validate(); err != nil {
 		return err

@@ -3,7 +3,6 @@ package limiter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"runtime"
 	"sync"
@@ -57,12 +56,16 @@ type PartitionedOptions struct {
 
 const defaultIdleTimeout = 10 * time.Second
 
-// Validate returns every problem in one [ErrInvalidOptions], or nil.
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil.
 func (o PartitionedOptions) Validate() error {
 	var p validate.Problems
+	o.validate(&p)
+	return p.Err("limiter")
+}
+
+func (o PartitionedOptions) validate(p *validate.Problems) {
 	p.NotNegative("IdleTimeout", o.IdleTimeout)
 	p.AtLeast("MaxPartitions", o.MaxPartitions, 0)
-	return p.Err("limiter")
 }
 
 // A PartitionedLimiter has a limiter for each key, made when the key is first
@@ -119,15 +122,21 @@ type shard[K comparable] struct {
 	_          [1]uint64
 }
 
-// NewPartitioned returns a limiter of which partition picks the limiter for a
-// resource. partition is called once in every call, maybe by many goroutines at
-// once. The error is an [ErrInvalidOptions].
-func NewPartitioned[R any, K comparable](partition func(R) Partition[K], o PartitionedOptions) (*PartitionedLimiter[R, K], error) {
-	if err := o.Validate(); err != nil {
-		return nil, err
+// NewPartitioned returns a limiter of which partition picks the limiter for a resource. partition is called once in
+// every call, by many goroutines at once. If o is nil, the options are the defaults. The error is a
+// [weir.OptionsError].
+func NewPartitioned[R any, K comparable](partition func(R) Partition[K], o *PartitionedOptions) (*PartitionedLimiter[R, K], error) {
+	var options PartitionedOptions
+	if o != nil {
+		options = *o
 	}
+	var problems validate.Problems
 	if partition == nil {
-		return nil, fmt.Errorf("%w: NewPartitioned: partition is nil", ErrInvalidOptions)
+		problems.Add("partition", nil, "must not be nil")
+	}
+	options.validate(&problems)
+	if err := problems.Err("limiter"); err != nil {
+		return nil, err
 	}
 	p := &PartitionedLimiter[R, K]{
 		partition: partition,
@@ -137,7 +146,7 @@ func NewPartitioned[R any, K comparable](partition func(R) Partition[K], o Parti
 	for i := range p.shards {
 		p.shards[i].due = never
 	}
-	p.set(o)
+	p.set(options)
 	p.keeper.work = p.keep
 	p.onIdle.init("limiter: IdleDuration")
 	p.onReplenish.init("limiter: TryReplenish")

@@ -23,7 +23,7 @@ func byKey[K comparable](f Factory[K]) func(K) Partition[K] {
 
 func newPartitioned[K comparable](tb testing.TB, f Factory[K], o PartitionedOptions) *PartitionedLimiter[K, K] {
 	tb.Helper()
-	p, err := NewPartitioned(byKey(f), o)
+	p, err := NewPartitioned(byKey(f), &o)
 	require.NoError(tb, err)
 	tb.Cleanup(func() { assert.NoError(tb, p.Close()) })
 	return p
@@ -62,7 +62,7 @@ func TestPartitionedCallsThePartitionFunctionOncePerCall(t *testing.T) {
 	p, err := NewPartitioned(func(key string) Partition[string] {
 		calls++
 		return Partition[string]{Key: key, New: oneAtATime}
-	}, PartitionedOptions{})
+	}, nil)
 	require.NoError(t, err)
 	defer p.Close()
 	_, _ = p.TryAcquire(t.Context(), "a", 1)
@@ -208,12 +208,12 @@ func TestPartitionedFactoriesThatMakeNothing(t *testing.T) {
 }
 
 func TestPartitionedOptionsAreValidated(t *testing.T) {
-	_, err := NewPartitioned(byKey(oneAtATime), PartitionedOptions{IdleTimeout: -1, MaxPartitions: -1})
+	_, err := NewPartitioned(byKey(oneAtATime), &PartitionedOptions{IdleTimeout: -1, MaxPartitions: -1})
 	require.ErrorIs(t, err, ErrInvalidOptions)
 	assert.ErrorContains(t, err, "IdleTimeout")
 	assert.ErrorContains(t, err, "MaxPartitions")
-	_, err = NewPartitioned[string, string](nil, PartitionedOptions{})
-	require.ErrorIs(t, err, ErrInvalidOptions)
+	_, err = NewPartitioned[string, string](nil, nil)
+	require.EqualError(t, err, "limiter: partition must not be nil")
 }
 
 // closeCounter counts how often it is closed, and what it says then.
@@ -452,7 +452,7 @@ func TestPartitionedCloseClosesEveryLimiter(t *testing.T) {
 			c.err = broken
 		}
 		return c, nil
-	}), PartitionedOptions{})
+	}), nil)
 	require.NoError(t, err)
 	for _, key := range []string{"a", "b", "broken"} {
 		mustAcquire(t, p, key, 1)
@@ -474,7 +474,7 @@ func TestPartitionedCloseClosesEveryLimiter(t *testing.T) {
 
 func TestPartitionedCloseTurnsAwayWhoWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, err := NewPartitioned(byKey(oneAtATime), PartitionedOptions{})
+		p, err := NewPartitioned(byKey(oneAtATime), nil)
 		require.NoError(t, err)
 		mustAcquire(t, p, "a", 1)
 		done := make(chan Lease)
@@ -497,7 +497,7 @@ func TestPartitionedALimiterMadeWhileItClosesIsClosedToo(t *testing.T) {
 		p, err := NewPartitioned(byKey(func(string) (Limiter, error) {
 			time.Sleep(time.Second)
 			return closeCounter{weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1})), &closed, nil}, nil
-		}), PartitionedOptions{})
+		}), nil)
 		require.NoError(t, err)
 		go func() {
 			time.Sleep(time.Millisecond)
@@ -514,7 +514,7 @@ func TestPartitionedALimiterMadeWhileItClosesIsClosedToo(t *testing.T) {
 // gets no fresh bucket: with an idle timeout of nothing partitions are forgotten
 // as fast as can be.
 func TestPartitionedForgettingAndUsingExcludeEachOtherConcurrentSafe(t *testing.T) {
-	p, err := NewPartitioned(byKey(ConcurrencyFactory[int](ConcurrencyOptions{PermitLimit: 2, QueueLimit: 100})), PartitionedOptions{IdleTimeout: 1})
+	p, err := NewPartitioned(byKey(ConcurrencyFactory[int](ConcurrencyOptions{PermitLimit: 2, QueueLimit: 100})), &PartitionedOptions{IdleTimeout: 1})
 	require.NoError(t, err)
 	const keys = 8
 	var held [keys]atomic.Int64

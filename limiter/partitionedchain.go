@@ -2,30 +2,37 @@ package limiter
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 
 	"github.com/weir-go/weir/internal/isnil"
+	"github.com/weir-go/weir/internal/validate"
 )
 
-// Translate returns p as a limiter for another kind of resource: f says which of
-// p's resources is meant, and is called once in every call. If either is nil,
-// every call returns an [ErrInvalidOptions].
+// Translate returns p as a limiter for another kind of resource. f returns the resource of p that is meant, and is
+// called once in every call. If p or f is nil, every call returns a [weir.OptionsError].
 func Translate[Outer, Inner any](p Partitioned[Inner], f func(Outer) Inner) Partitioned[Outer] {
-	if isnil.Value(p) || f == nil {
-		return untranslatable[Outer]{}
+	var problems validate.Problems
+	if isnil.Value(p) {
+		problems.Add("p", nil, "must not be nil")
+	}
+	if f == nil {
+		problems.Add("f", nil, "must not be nil")
+	}
+	if err := problems.Err("limiter"); err != nil {
+		return untranslatable[Outer]{err}
 	}
 	return translated[Outer, Inner]{inner: p, f: f}
 }
 
-type untranslatable[Outer any] struct{}
+// untranslatable is what Translate returns for arguments that are nil.
+type untranslatable[Outer any] struct{ err error }
 
-func (untranslatable[Outer]) TryAcquire(context.Context, Outer, int) (Lease, error) {
-	return Lease{}, fmt.Errorf("%w: Translate was given no limiter or no function", ErrInvalidOptions)
+func (u untranslatable[Outer]) TryAcquire(context.Context, Outer, int) (Lease, error) {
+	return Lease{}, u.err
 }
 
-func (u untranslatable[Outer]) Acquire(ctx context.Context, resource Outer, n int) (Lease, error) {
-	return u.TryAcquire(ctx, resource, n)
+func (u untranslatable[Outer]) Acquire(context.Context, Outer, int) (Lease, error) {
+	return Lease{}, u.err
 }
 
 type translated[Outer, Inner any] struct {
@@ -42,9 +49,8 @@ func (t translated[Outer, Inner]) Acquire(ctx context.Context, resource Outer, n
 }
 
 // ChainPartitioned returns a limiter that asks all of limiters, in that order, as
-// a [Chained] limiter does: a rejected call costs nothing. It is an
-// [ErrInvalidOptions] if there are none, or if one is nil. There is nothing to
-// close: it owns none of them.
+// a [Chained] limiter does: a rejected call costs nothing. The error is a [weir.OptionsError] if there are none, or if
+// one is nil. There is nothing to close, because it owns none of them.
 func ChainPartitioned[R any](limiters ...Partitioned[R]) (Partitioned[R], error) {
 	if err := checkMembers(limiters); err != nil {
 		return nil, err

@@ -158,7 +158,7 @@ func TestPartitionedACloseMayAskForAnotherKey(t *testing.T) {
 	var p *PartitionedLimiter[int, int]
 	p, err := NewPartitioned(byKey(closes(func(key int) {
 		_, _ = p.TryAcquire(context.Background(), key+100, 1)
-	})), PartitionedOptions{MaxPartitions: 1})
+	})), &PartitionedOptions{MaxPartitions: 1})
 	require.NoError(t, err)
 	mustAcquire(t, p, 0, 1).Release()
 	_, err = p.TryAcquire(t.Context(), 1, 1)
@@ -190,7 +190,7 @@ func TestPartitionedAPanicOfALateCloseLosesNobodyWhoWaits(t *testing.T) {
 		p, err := NewPartitioned(byKey(func(int) (Limiter, error) {
 			time.Sleep(time.Second)
 			return badCloser{NewUnlimited()}, nil
-		}), PartitionedOptions{})
+		}), nil)
 		require.NoError(t, err)
 		go func() { assert.Panics(t, func() { _, _ = p.TryAcquire(context.Background(), 1, 1) }) }()
 		synctest.Wait()

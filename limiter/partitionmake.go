@@ -30,7 +30,7 @@ func (p *PartitionedLimiter[R, K]) findOrMake(
 	ctx context.Context, s *shard[K], hash uint64, part Partition[K], now int64, pin bool,
 ) (*entry[K], Lease, error) {
 	if again := part.Key; again != part.Key {
-		return nil, Lease{}, fmt.Errorf("%w: the key %v does not equal itself", ErrInvalidOptions, part.Key)
+		return nil, Lease{}, optionsError("Partition.Key", part.Key, "must equal itself")
 	}
 	for {
 		s.mu.Lock()
@@ -172,14 +172,14 @@ var partitionLimit = &metadata{name: ReasonKey.name, value: ReasonPartitionLimit
 // makeLimiter makes the limiter of part.
 func makeLimiter[K comparable](part Partition[K]) (Limiter, error) {
 	if part.New == nil {
-		return nil, fmt.Errorf("%w: the partition of key %v has no New", ErrInvalidOptions, part.Key)
+		return nil, optionsError("Partition.New", nil, "must not be nil; its Key is %v", part.Key)
 	}
 	l, err := part.New(part.Key)
 	if err != nil {
 		return nil, fmt.Errorf("limiter: making the limiter of a partition: %w", err)
 	}
 	if isnil.Value(l) {
-		return nil, fmt.Errorf("%w: New returned no limiter for the partition of key %v", ErrInvalidOptions, part.Key)
+		return nil, optionsError("Partition.New", nil, "must return a limiter; it returned nil for the key %v", part.Key)
 	}
 	return l, nil
 }

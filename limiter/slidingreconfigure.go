@@ -11,7 +11,7 @@ import "time"
 // began. What was taken in a segment is then counted in the new segment that
 // leaves last among those it could belong to, so no permit comes back too early.
 //
-// ManualReplenishment cannot change. The error is an [ErrInvalidOptions] or
+// ManualReplenishment cannot change. The error is a [weir.OptionsError] or
 // [ErrClosed], and then nothing has changed.
 func (w *SlidingWindow) Reconfigure(o SlidingWindowOptions) error {
 	if err := o.Validate(); err != nil {

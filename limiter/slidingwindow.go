@@ -36,7 +36,7 @@ type SlidingWindow struct {
 }
 
 // NewSlidingWindow returns a limiter of which nothing has been used. The error is
-// an [ErrInvalidOptions].
+// a [weir.OptionsError].
 func NewSlidingWindow(o SlidingWindowOptions) (*SlidingWindow, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

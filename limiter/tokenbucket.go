@@ -13,7 +13,7 @@ import "time"
 // TokenBucket is not usable and says so; make one with [NewTokenBucket].
 type TokenBucket struct{ bucket }
 
-// NewTokenBucket returns a full bucket. The error is an [ErrInvalidOptions].
+// NewTokenBucket returns a full bucket. The error is a [weir.OptionsError].
 func NewTokenBucket(o TokenBucketOptions) (*TokenBucket, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func NewTokenBucket(o TokenBucketOptions) (*TokenBucket, error) {
 // waits at once; who waits for more than the new limit comes back rejected.
 // A new period goes on from the current grid line.
 //
-// ManualReplenishment cannot change. The error is an [ErrInvalidOptions] or
+// ManualReplenishment cannot change. The error is a [weir.OptionsError] or
 // [ErrClosed], and then nothing has changed.
 func (b *TokenBucket) Reconfigure(o TokenBucketOptions) error {
 	if err := o.Validate(); err != nil {

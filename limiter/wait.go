@@ -31,7 +31,7 @@ const (
 // Wait returns [context.DeadlineExceeded] at once, unless the limiter is unavailable: then RetryAfter is a guess.
 func Wait(ctx context.Context, l Limiter, n int) (Lease, error) {
 	if isnil.Value(l) {
-		return Lease{}, fmt.Errorf("%w: Wait: the limiter is nil", ErrInvalidOptions)
+		return Lease{}, optionsError("l", nil, "must not be nil")
 	}
 	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
 		lease, err := l.Acquire(ctx, n)

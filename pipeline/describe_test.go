@@ -22,7 +22,7 @@ func TestDescribe(t *testing.T) {
 	bucket := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 3}))
 	keyed, err := limiter.NewPartitioned(func(k string) limiter.Partition[string] {
 		return limiter.Partition[string]{Key: k, New: limiter.UnlimitedFactory[string]()}
-	}, limiter.PartitionedOptions{})
+	}, nil)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, keyed.Close()) }()
 

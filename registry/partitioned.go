@@ -63,7 +63,7 @@ func Partitioned[R any, K comparable, O LimiterOptions](b *Builder, name string,
 // nothing is in the place of a limiter that could not be made.
 func nothing[R any, K comparable]() *limiter.PartitionedLimiter[R, K] {
 	none := func(R) (p limiter.Partition[K]) { return p }
-	p, _ := limiter.NewPartitioned(none, limiter.PartitionedOptions{})
+	p, _ := limiter.NewPartitioned(none, nil)
 	return p
 }
 
@@ -87,7 +87,7 @@ func (p *keyed[R, K, O]) start(key func(R) K, each O, o limiter.PartitionedOptio
 	factory := limiter.Factory[K](func(k K) (limiter.Limiter, error) { return (*p.factory.Load())(k) })
 	p.limiter, err = limiter.NewPartitioned(func(resource R) limiter.Partition[K] {
 		return limiter.Partition[K]{Key: (*p.key.Load())(resource), New: factory}
-	}, o)
+	}, &o)
 	return p.limiter, err
 }
 

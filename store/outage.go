@@ -149,7 +149,7 @@ func (f *fallback) use(limits backend.Limits, localShare float64) (by *limiter.P
 	}
 	f.by, _ = limiter.NewPartitioned(func(key string) limiter.Partition[string] {
 		return limiter.Partition[string]{Key: key, New: *f.makes.Load()}
-	}, limiter.PartitionedOptions{MaxPartitions: mostCells})
+	}, &limiter.PartitionedOptions{MaxPartitions: mostCells})
 	return f.by, nil
 }
 

@@ -161,7 +161,7 @@ func TestPartitionKeysAreNoAttributes(t *testing.T) {
 	l, reader := started(t, telemetry.Options{LeaseDuration: true})
 	permits, err := limiter.NewPartitioned(func(tenant string) limiter.Partition[string] {
 		return limiter.Partition[string]{Key: tenant, New: limiter.ConcurrencyFactory[string](limiter.ConcurrencyOptions{PermitLimit: 1})}
-	}, limiter.PartitionedOptions{})
+	}, nil)
 	require.NoError(t, err)
 	type tenantKey struct{}
 	p := weir.Must(pipeline.Config{Name: "orders", Listener: l, Strategies: []pipeline.Strategy{

@@ -161,7 +161,7 @@ func keys(ctx context.Context, s *soak) error {
 			}
 			return wicked{l}, nil
 		}}
-	}, limiter.PartitionedOptions{MaxPartitions: mostKeys, IdleTimeout: 200 * time.Millisecond})
+	}, &limiter.PartitionedOptions{MaxPartitions: mostKeys, IdleTimeout: 200 * time.Millisecond})
 	if err != nil {
 		return err
 	}

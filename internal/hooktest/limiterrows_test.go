@@ -89,7 +89,7 @@ func (x *scene) keyed(l func() limiter.Limiter) (p *limiter.PartitionedLimiter[s
 			}
 			return limiter.NewUnlimited(), nil
 		}}
-	}, limiter.PartitionedOptions{IdleTimeout: time.Second}))
+	}, &limiter.PartitionedOptions{IdleTimeout: time.Second}))
 	x.then(func() { _ = p.Close() })
 	return p, x.takesKey(p, "a"), x.takesKey(p, "b")
 }
@@ -179,7 +179,7 @@ var limiterRows = []row{
 		p := must(limiter.NewPartitioned(func(key string) limiter.Partition[string] {
 			x.hit()
 			return limiter.Partition[string]{Key: key, New: limiter.UnlimitedFactory[string]()}
-		}, limiter.PartitionedOptions{}))
+		}, nil))
 		x.then(func() { _ = p.Close() })
 		return drill{do: x.takesKey(p, "a")}
 	}},
@@ -240,7 +240,7 @@ var limiterRows = []row{
 		}}
 	}},
 	{"limiter.ChannelOptions.Cost", caller, func(x *scene) drill {
-		c := must(limiter.NewChannel(x.user(""), 10, limiter.ChannelOptions[int]{Cost: func(int) int { x.hit(); return 1 }}))
+		c := must(limiter.NewChannel(x.user(""), 10, &limiter.ChannelOptions[int]{Cost: func(int) int { x.hit(); return 1 }}))
 		x.then(func() { _ = c.Close() })
 		return drill{do: func() {
 			if c.Send(x.context(), 1) == nil {
@@ -249,7 +249,7 @@ var limiterRows = []row{
 		}}
 	}},
 	{"limiter.NewChannel(l)", caller, func(x *scene) drill {
-		c := must(limiter.NewChannel[int](x.user("Acquire"), 10))
+		c := must(limiter.NewChannel[int](x.user("Acquire"), 10, nil))
 		x.then(func() { _ = c.Close() })
 		return drill{do: func() {
 			if c.Send(x.context(), 1) == nil {

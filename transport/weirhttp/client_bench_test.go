@@ -46,7 +46,7 @@ func pipelinesToMeasure(tb testing.TB) map[string]*pipeline.Pipeline {
 	tb.Helper()
 	perHost, err := limiter.NewPartitioned(func(host string) limiter.Partition[string] {
 		return limiter.Partition[string]{Key: host, New: manyTokens}
-	}, limiter.PartitionedOptions{})
+	}, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func ExampleTransport() {
 	})
 	perHost, err := limiter.NewPartitioned(func(host string) limiter.Partition[string] {
 		return limiter.Partition[string]{Key: host, New: bucket}
-	}, limiter.PartitionedOptions{MaxPartitions: 1000})
+	}, &limiter.PartitionedOptions{MaxPartitions: 1000})
 	if err != nil {
 		fmt.Println(err)
 		return

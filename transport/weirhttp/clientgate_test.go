@@ -135,7 +135,7 @@ func TestGateAsksTheLimiterBehind(t *testing.T) {
 		one := limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour})
 		behind, err := limiter.NewPartitioned(func(host string) limiter.Partition[string] {
 			return limiter.Partition[string]{Key: host, New: one}
-		}, limiter.PartitionedOptions{})
+		}, nil)
 		require.NoError(t, err)
 		defer behind.Close()
 		gate := newGate(t, behind, nil)

@@ -106,7 +106,7 @@ func PerKey(factory limiter.Factory[string], o limiter.PartitionedOptions) (*lim
 	}
 	return limiter.NewPartitioned(func(key string) limiter.Partition[string] {
 		return limiter.Partition[string]{Key: key, New: factory}
-	}, o)
+	}, &o)
 }
 
 // validate returns everything that is wrong with the policy.
