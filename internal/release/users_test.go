@@ -1,0 +1,288 @@
+package main
+
+import (
+	"context"
+	"debug/buildinfo"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const root = "github.com/weir-go/weir"
+
+// The version of the release that TestUsers makes. The user's module cache never gets it.
+const testVersion = "v0.999.0"
+
+// programs are what users write. Each is built in a module of its own and run. Modules lists what it may link besides
+// the standard library and root.
+var programs = []struct {
+	name, module, text string
+}{
+	{"limiter", root, `package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+func main() {
+	bucket := limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+		TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
+	}))
+	for range 3 {
+		lease, err := bucket.Acquire(context.Background(), 1)
+		fmt.Println(lease.Acquired(), err)
+	}
+}
+`},
+	{"pipeline", root, `package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/retry"
+)
+
+func main() {
+	bucket := limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+		TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
+	}))
+	calls := pipeline.Must(pipeline.New("calls",
+		retry.New(&retry.Options{MaxRetries: 1, Delay: time.Millisecond}), ratelimit.New(bucket, nil)))
+	err := calls.Execute(context.Background(), func(context.Context) error { return nil })
+	fmt.Println(err)
+}
+`},
+}
+
+// TestUsers does with a release what its users do, in empty modules: go get, go build, go install. Its module proxies
+// are directories, so it reaches no address outside of the machine.
+func TestUsers(t *testing.T) {
+	repository, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := newUser(t, repository)
+	modules := u.release(t)
+
+	for _, p := range programs {
+		t.Run(p.name, func(t *testing.T) {
+			dir := u.module(t, p.module)
+			write(t, dir, "main.go", p.text)
+			u.run(t, dir, "go", "build", "-o", "program", ".")
+			u.run(t, dir, "./program")
+			linked := u.linked(t, dir)
+			t.Logf("a program with %s links %d packages of weir and none of another module", p.name, len(linked))
+			for _, pkg := range linked {
+				if pkg.Module != root {
+					t.Errorf("it also links %s of %s", pkg.Path, pkg.Module)
+				}
+			}
+			info, err := buildinfo.ReadFile(filepath.Join(dir, "program"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(info.Deps) != 1 || info.Deps[0].Path != root || info.Deps[0].Version != testVersion {
+				t.Errorf("modules in the program: %v, want only %s %s", info.Deps, root, testVersion)
+			}
+		})
+	}
+
+	commands := 0
+	for _, module := range modules {
+		t.Run("all of "+module, func(t *testing.T) {
+			dir := u.module(t, module)
+			text := "package main\n\nimport (\n"
+			for _, pkg := range u.packages(t, dir, module) {
+				if pkg.Name != "main" {
+					text += fmt.Sprintf("\t_ %q\n", pkg.Path)
+					continue
+				}
+				u.run(t, t.TempDir(), "go", "install", pkg.Path+"@"+testVersion)
+				commands++
+			}
+			write(t, dir, "main.go", text+")\n\nfunc main() {}\n")
+			u.run(t, dir, "go", "mod", "tidy")
+			u.run(t, dir, "go", "build", "-o", "program", ".")
+			others := map[string]bool{}
+			for _, pkg := range u.linked(t, dir) {
+				if !ours(pkg.Module) {
+					others[pkg.Module] = true
+				}
+			}
+			t.Logf("a program with every package links %d modules besides weir's", len(others))
+		})
+		if module != root {
+			t.Run("the checkout of "+module, func(t *testing.T) {
+				out := u.run(t, t.TempDir(), "go", "mod", "download", "-json", module+"@"+testVersion)
+				var d struct{ Dir string }
+				if err := json.Unmarshal([]byte(out), &d); err != nil {
+					t.Fatal(err)
+				}
+				text, err := os.ReadFile(filepath.Join(d.Dir, "go.mod"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if strings.Contains(string(text), "replace") {
+					t.Errorf("go install refuses the commands of a module with replace lines:\n%s", text)
+				}
+				u.run(t, d.Dir, "go", "mod", "tidy", "-diff") // go.mod and go.sum are complete
+			})
+		}
+	}
+	if commands == 0 {
+		t.Error("no module has a command: go install was not tried")
+	}
+	t.Run("weir", func(t *testing.T) {
+		dir := t.TempDir()
+		write(t, dir, "weir.yaml", "pipelines: {calls: {strategies: [timeout: {timeout: 2s}]}}\n")
+		t.Logf("weir explain: %s", u.run(t, dir, filepath.Join(u.bin, "weir"), "explain", "weir.yaml"))
+	})
+}
+
+// A user has empty caches, apart from the build cache, and nothing but the release and what the module cache of this
+// machine has.
+type user struct {
+	repository string
+	proxy      string // the release
+	machine    string // the module cache of this machine as a module proxy
+	bin        string // where go install puts commands
+	env        []string
+}
+
+func newUser(t *testing.T, repository string) *user {
+	out, err := output(context.Background(), repository, []string{"GOWORK=off"}, goCommand(), "env", "-json", "GOMODCACHE", "GOCACHE", "GOROOT")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var env struct{ GOMODCACHE, GOCACHE, GOROOT string }
+	if err := json.Unmarshal([]byte(out), &env); err != nil {
+		t.Fatal(err)
+	}
+	u := &user{repository: repository, proxy: t.TempDir(), machine: fileProxy(env.GOMODCACHE), bin: t.TempDir()}
+	u.env = []string{
+		"PATH=" + filepath.Join(env.GOROOT, "bin") + string(filepath.ListSeparator) + os.Getenv("PATH"),
+		"GOENV=off", "GOWORK=off", "GOTOOLCHAIN=local", "GOCACHE=" + env.GOCACHE, "GOMODCACHE=" + t.TempDir(), "GOBIN=" + u.bin,
+		"GOPROXY=file://" + filepath.ToSlash(u.proxy) + "," + u.machine,
+		"GOSUMDB=off", "GOPRIVATE=", "GONOPROXY=none", "GONOSUMDB=",
+		// With -trimpath the build cache serves each run: without it, a package's directory is a part of its key, and the
+		// module cache is in another one each time.
+		"GOFLAGS=-mod=mod -modcacherw -trimpath",
+	}
+	return u
+}
+
+// release writes the release to u.proxy and returns the paths of its modules.
+func (u *user) release(t *testing.T) (modules []string) {
+	cmd := exec.Command(filepath.Join(u.repository, "scripts", "release"), "-n", testVersion, u.proxy)
+	cmd.Env = append(os.Environ(), "GOPROXY=off") // after the module cache
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		u.fail(t, fmt.Errorf("scripts/release: %w\n%s", err, out))
+	}
+	for _, line := range strings.Split(string(out), "\n") {
+		if module, _, ok := strings.Cut(line, "@"+testVersion+" "); ok {
+			modules = append(modules, module)
+		}
+	}
+	if len(modules) < 2 || modules[0] != root {
+		t.Fatalf("released: %v", modules)
+	}
+	return modules
+}
+
+// run runs a program with what the user has.
+func (u *user) run(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	out, err := output(context.Background(), dir, u.env, name, args...)
+	if err != nil {
+		u.fail(t, err)
+	}
+	return out
+}
+
+// lacking matches the go command's error about a file that a module proxy in a directory does not have.
+var lacking = regexp.MustCompile(`reading (file://\S+?)/([^\s:]+)/@v/[^\s:]+: .*no such file`)
+
+// fail ends the test, which is skipped if this machine's module cache lacks what programs of users need.
+func (u *user) fail(t *testing.T, err error) {
+	t.Helper()
+	for _, match := range lacking.FindAllStringSubmatch(err.Error(), -1) {
+		if match[1] == u.machine && !ours(match[2]) && os.Getenv("WEIR_REQUIRE_MODULES") == "" {
+			t.Skipf("the module cache lacks a module: run make modules, which downloads what is missing\n%v", err)
+		}
+	}
+	if strings.Contains(err.Error(), "module lookup disabled by GOPROXY=off") && os.Getenv("WEIR_REQUIRE_MODULES") == "" {
+		t.Skipf("the module cache lacks a module: run make modules, which downloads what is missing\n%v", err)
+	}
+	t.Fatal(err)
+}
+
+// module makes an empty module that gets another one.
+func (u *user) module(t *testing.T, path string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	u.run(t, dir, "go", "mod", "init", "example.com/program")
+	u.run(t, dir, "go", "get", path)
+	return dir
+}
+
+// A goPackage is what go list says about a package.
+type goPackage struct{ Path, Name, Module string }
+
+// linked returns the packages of the program in dir, without those of the standard library and its own.
+func (u *user) linked(t *testing.T, dir string) []goPackage {
+	t.Helper()
+	return slices.DeleteFunc(u.list(t, dir, "-deps", "."), func(p goPackage) bool { return p.Module == "example.com/program" })
+}
+
+// packages returns the packages of a module that users can import or install.
+func (u *user) packages(t *testing.T, dir, module string) []goPackage {
+	t.Helper()
+	all := u.list(t, dir, module+"/...")
+	return slices.DeleteFunc(all, func(p goPackage) bool {
+		return p.Module != module || slices.Contains(strings.Split(p.Path, "/"), "internal")
+	})
+}
+
+func (u *user) list(t *testing.T, dir string, args ...string) (found []goPackage) {
+	t.Helper()
+	const format = "{{if not .Standard}}{{.ImportPath}} {{.Name}} {{.Module.Path}}{{end}}"
+	for _, line := range lines(u.run(t, dir, "go", append([]string{"list", "-f", format}, args...)...)) {
+		var p goPackage
+		if _, err := fmt.Sscan(line, &p.Path, &p.Name, &p.Module); err != nil {
+			t.Fatal(errors.New(line))
+		}
+		found = append(found, p)
+	}
+	return found
+}
+
+// ours reports whether the path is that of a module of weir.
+func ours(path string) bool { return path == root || strings.HasPrefix(path, root+"/") }
+
+func write(t *testing.T, dir, file, text string) {
+	t.Helper()
+	path := filepath.Join(dir, filepath.FromSlash(file))
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
