@@ -11,8 +11,10 @@ GO ?= go
 # Every module of go.work, by directory, the root first.
 MODULES = $(shell $(GO) list -m -f '{{.Dir}}')
 NESTED  = $(filter-out $(CURDIR),$(MODULES))
-# A module for checks only, outside of go.work.
+# Modules of tools, outside of go.work.
 CROSSVET = $(CURDIR)/internal/crossvet
+RELEASE  = $(CURDIR)/internal/release
+TOOLS    = $(CROSSVET) $(RELEASE)
 
 GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -28,13 +30,14 @@ SOAK      ?= 1m
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The cheap checks come first: what is wrong with them shows at once. Everything is built in one mode, that of the race
 # detector, because each dependency would else be compiled twice.
 .PHONY: test
 test: export GOFLAGS += -race
-test: format vet fix modules standalone architecture api-check platforms bench-once unit ## run every check and every test
+test: export WEIR_REQUIRE_MODULES = 1
+test: format vet fix modules standalone architecture api-check release-check platforms bench-once unit ## run every check and every test
 
 .PHONY: quick
 quick: format vet ## what to run while you work: gofmt, go vet, and the root module's tests without servers
@@ -60,7 +63,7 @@ fix: ## fail where go fix knows a newer way to say it
 .PHONY: modules
 modules: ## fail where go mod tidy would change something
 	@echo "== modules: go mod tidy -diff"
-	for dir in $(MODULES) $(CROSSVET); do GOWORK=off $(GO) -C "$$dir" mod tidy -diff; done
+	for dir in $(MODULES) $(TOOLS); do GOWORK=off $(GO) -C "$$dir" mod tidy -diff; done
 
 .PHONY: standalone
 standalone: ## build the nested modules as if there were no go.work
@@ -99,6 +102,16 @@ architecture: ## who may import whom
 api-check: ## compare the exported API with api/
 	@echo "== api: the exported API against api/"
 	$(GO) test ./internal/apigolden
+
+# The second run uses a release as programs of users do, and prints what they link. It finds the modules that it needs in
+# the module cache. With WEIR_REQUIRE_MODULES=1 a missing one is a failure, otherwise the test is skipped: in make test,
+# the target modules has downloaded all of them.
+.PHONY: release-check
+release-check: ## test scripts/release, and use a release as programs of users do
+	@echo "== release-check: scripts/release, .github"
+	GOWORK=off $(GO) -C $(RELEASE) test -skip '^TestUsers$$' .
+	echo "== release-check: a release in empty modules"
+	GOWORK=off $(GO) -C $(RELEASE) test -count=1 -v -run '^TestUsers$$' .
 
 .PHONY: bench-once
 bench-once: servers ## run each benchmark once, so that none rots
@@ -165,4 +178,4 @@ api: ## write api/ anew after a change of the exported API that is meant
 
 .PHONY: tidy
 tidy: ## go mod tidy in every module
-	@for dir in $(MODULES) $(CROSSVET); do GOWORK=off $(GO) -C "$$dir" mod tidy; done
+	@for dir in $(MODULES) $(TOOLS); do GOWORK=off $(GO) -C "$$dir" mod tidy; done
