@@ -148,7 +148,7 @@ func (r *run) release(n int) {
 	r.leases[n].Release()
 }
 
-// reconfigure leaves out what semantics.md does not settle: where a manual
+// reconfigure leaves out what docs/semantics.md does not settle: where a manual
 // limiter stands when its grid changes long after the last TryReplenish.
 func (r *run) reconfigure(to limitertest.Limits) {
 	k, old := r.m.Kind, r.m.Limits

@@ -27,8 +27,8 @@
 //
 // # What is expected
 //
-// Every failure names the rule it is about, after the sections of the project's
-// page on semantics: "Common 3" is the third rule common to all limiters.
+// Every failure names the rule that it is about by section and number of docs/semantics.md in
+// this module's repository: "Common 3" is rule 3 of the section Common.
 package limitertest
 
 import (
@@ -284,7 +284,7 @@ func (c testCase) inside(t testing.TB, s Subject) (failures []string, late bool)
 	return p.failures, p.late
 }
 
-// cases returns all there are, in the order of the page on semantics.
+// cases returns all cases, in the order of docs/semantics.md.
 func cases() []testCase {
 	var all []testCase
 	for _, some := range [][]testCase{

@@ -117,7 +117,7 @@ func TestARaceIsNoticed(t *testing.T) {
 
 func TestAFailureNamesTheRuleAndTheLimits(t *testing.T) {
 	failures, _ := limitertest.CheckOne(t, naively(concurrency, naive.Barging), "oldest first: nobody overtakes the queue")
-	want := `rule "Common 3": expected that TryAcquire(1) is rejected: one is left, but somebody waits; got: a lease of 1 permits`
+	want := `rule "Common 3" of docs/semantics.md: expected that TryAcquire(1) is rejected: one is left, but somebody waits; got: a lease of 1 permits`
 	if len(failures) != 1 || len(failures[0]) < len(want) || failures[0][:len(want)] != want {
 		t.Errorf("the failures are %q, want one that begins with %q", failures, want)
 	}

@@ -114,7 +114,7 @@ func (p *probe) note(want string, got any) {
 		sp.Statistics() // what asks a store as the calls of the case did
 		p.watch(begun)
 	}
-	p.failures = append(p.failures, fmt.Sprintf("rule %q: expected that %s; got: %v (%v after the start, limits %+v)",
+	p.failures = append(p.failures, fmt.Sprintf("rule %q of docs/semantics.md: expected that %s; got: %v (%v after the start, limits %+v)",
 		p.rule, want, got, time.Since(p.start), p.limits))
 }
 

@@ -1,5 +1,5 @@
 // Package naive is the reference that the limiters are tested against: the four
-// limiters as simply as they can be written, from the page on semantics alone.
+// limiters as simply as they can be written, from docs/semantics.md alone.
 // It is slow, knows no clock (it is told the time) and remembers every grant.
 // Tests compare it with the real ones, and break it on purpose, with a [Fault],
 // to see that they would notice.
