@@ -60,8 +60,8 @@ func TestGitHub_Workflows(t *testing.T) {
 
 func TestGitHub_IssueForms(t *testing.T) {
 	var config struct {
-		BlankIssuesEnabled bool `yaml:"blank_issues_enabled"`
-		ContactLinks       []struct{ Name, URL, About string }
+		BlankIssuesEnabled bool                                `yaml:"blank_issues_enabled"`
+		ContactLinks       []struct{ Name, URL, About string } `yaml:"contact_links"`
 	}
 	parse(t, "ISSUE_TEMPLATE/config.yml", &config, true)
 	for _, link := range config.ContactLinks {

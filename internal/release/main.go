@@ -29,11 +29,13 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	err := run(ctx, os.Args[1:], time.Now().UTC(), os.Stdout)
-	if errors.Is(err, errUsage) {
-		os.Exit(2)
-	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
+	}
+	switch {
+	case errors.Is(err, errUsage):
+		os.Exit(2)
+	case err != nil:
 		os.Exit(1)
 	}
 }
@@ -48,9 +50,11 @@ flags:
 `
 
 func run(ctx context.Context, args []string, now time.Time, out io.Writer) error {
+	var help strings.Builder
 	flags := flag.NewFlagSet("release", flag.ContinueOnError)
+	flags.SetOutput(&help)
 	flags.Usage = func() {
-		fmt.Fprint(flags.Output(), usage)
+		fmt.Fprint(&help, usage)
 		flags.PrintDefaults()
 	}
 	dir := flags.String("C", ".", "the repository's `directory`")
@@ -58,13 +62,18 @@ func run(ctx context.Context, args []string, now time.Time, out io.Writer) error
 	dryRun := flags.Bool("n", false, "write a module proxy and change nothing")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
-		return nil
+		_, err := io.WriteString(out, help.String())
+		return err
 	case err != nil:
-		return errUsage
+		return fmt.Errorf("%w: %s", errUsage, &help)
 	}
-	if want := map[bool]int{false: 1, true: 2}[*dryRun]; flags.NArg() != want {
+	want := 1
+	if *dryRun {
+		want = 2
+	}
+	if flags.NArg() != want {
 		flags.Usage()
-		return errUsage
+		return fmt.Errorf("%w: %d arguments, want %d\n%s", errUsage, flags.NArg(), want, &help)
 	}
 	root, err := filepath.Abs(*dir)
 	if err != nil {

@@ -33,6 +33,7 @@ func (m module) isReleased() bool {
 
 // modules are those of the repository.
 type modules struct {
+	root     string   // the path of the root module
 	released []module // each after those that it requires
 	others   []module
 }
@@ -66,9 +67,9 @@ func findModules(files []string, read func(file string) (string, error)) (module
 	if i < 0 {
 		return modules{}, fmt.Errorf("the repository's root has no go.mod")
 	}
-	root := ms.released[i]
+	ms.root = ms.released[i].path
 	for _, m := range ms.all() {
-		if want := path.Join(root.path, m.dir); m.path != want {
+		if want := path.Join(ms.root, m.dir); m.path != want {
 			return modules{}, fmt.Errorf("%s: the module's path is %q, want %q", m.file("go.mod"), m.path, want)
 		}
 	}

@@ -92,7 +92,7 @@ func (s *stage) setGoEnv(ctx context.Context) error {
 	if err := json.Unmarshal([]byte(out), &user); err != nil {
 		return err
 	}
-	root := s.modules.released[0].path
+	root := s.modules.root
 	s.goEnv = slices.Concat(s.repo.env, []string{
 		"GOWORK=off", "GOFLAGS=-modcacherw", "GOPRIVATE=", "GONOPROXY=none", "GONOSUMDB=" + root + "," + user.GONOSUMDB,
 		"GOPROXY=" + fileProxy(user.GOMODCACHE) + "," + user.GOPROXY,

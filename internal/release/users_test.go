@@ -20,12 +20,10 @@ const root = "github.com/weir-go/weir"
 // The version of the release that TestUsers makes. The user's module cache never gets it.
 const testVersion = "v0.999.0"
 
-// programs are what users write. Each is built in a module of its own and run. Modules lists what it may link besides
-// the standard library and root.
-var programs = []struct {
-	name, module, text string
-}{
-	{"limiter", root, `package main
+// programs are what users write. Each is built in a module of its own and run. It may link the standard library and
+// packages of the root module, and nothing else.
+var programs = []struct{ name, prints, text string }{
+	{"limiter", "true <nil>\ntrue <nil>\nfalse <nil>", `package main
 
 import (
 	"context"
@@ -36,16 +34,19 @@ import (
 )
 
 func main() {
-	bucket := limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+	bucket, err := limiter.NewTokenBucket(limiter.TokenBucketOptions{
 		TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
-	}))
+	})
+	if err != nil {
+		panic(err)
+	}
 	for range 3 {
 		lease, err := bucket.Acquire(context.Background(), 1)
 		fmt.Println(lease.Acquired(), err)
 	}
 }
 `},
-	{"pipeline", root, `package main
+	{"pipeline, ratelimit and retry", "<nil>", `package main
 
 import (
 	"context"
@@ -59,12 +60,18 @@ import (
 )
 
 func main() {
-	bucket := limiter.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+	bucket, err := limiter.NewTokenBucket(limiter.TokenBucketOptions{
 		TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
-	}))
-	calls := pipeline.Must(pipeline.New("calls",
-		retry.New(&retry.Options{MaxRetries: 1, Delay: time.Millisecond}), ratelimit.New(bucket, nil)))
-	err := calls.Execute(context.Background(), func(context.Context) error { return nil })
+	})
+	if err != nil {
+		panic(err)
+	}
+	calls, err := pipeline.New("calls",
+		retry.New(&retry.Options{MaxRetries: 1, Delay: time.Millisecond}), ratelimit.New(bucket, nil))
+	if err != nil {
+		panic(err)
+	}
+	err = calls.Execute(context.Background(), func(context.Context) error { return nil })
 	fmt.Println(err)
 }
 `},
@@ -82,15 +89,16 @@ func TestUsers(t *testing.T) {
 
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
-			dir := u.module(t, p.module)
+			dir := u.module(t, root)
 			write(t, dir, "main.go", p.text)
 			u.run(t, dir, "go", "build", "-o", "program", ".")
-			u.run(t, dir, "./program")
+			if out := u.run(t, dir, "./program"); out != p.prints {
+				t.Errorf("it prints %q, want %q", out, p.prints)
+			}
 			linked := u.linked(t, dir)
-			t.Logf("a program with %s links %d packages of weir and none of another module", p.name, len(linked))
 			for _, pkg := range linked {
 				if pkg.Module != root {
-					t.Errorf("it also links %s of %s", pkg.Path, pkg.Module)
+					t.Errorf("it links %s of %s", pkg.Path, pkg.Module)
 				}
 			}
 			info, err := buildinfo.ReadFile(filepath.Join(dir, "program"))
@@ -100,6 +108,7 @@ func TestUsers(t *testing.T) {
 			if len(info.Deps) != 1 || info.Deps[0].Path != root || info.Deps[0].Version != testVersion {
 				t.Errorf("modules in the program: %v, want only %s %s", info.Deps, root, testVersion)
 			}
+			t.Logf("a program with %s links %d packages of weir and %d modules of others", p.name, len(linked), len(info.Deps)-1)
 		})
 	}
 
@@ -107,16 +116,17 @@ func TestUsers(t *testing.T) {
 	for _, module := range modules {
 		t.Run("all of "+module, func(t *testing.T) {
 			dir := u.module(t, module)
-			text := "package main\n\nimport (\n"
+			var text strings.Builder
+			text.WriteString("package main\n\nimport (\n")
 			for _, pkg := range u.packages(t, dir, module) {
 				if pkg.Name != "main" {
-					text += fmt.Sprintf("\t_ %q\n", pkg.Path)
+					fmt.Fprintf(&text, "\t_ %q\n", pkg.Path)
 					continue
 				}
 				u.run(t, t.TempDir(), "go", "install", pkg.Path+"@"+testVersion)
 				commands++
 			}
-			write(t, dir, "main.go", text+")\n\nfunc main() {}\n")
+			write(t, dir, "main.go", text.String()+")\n\nfunc main() {}\n")
 			u.run(t, dir, "go", "mod", "tidy")
 			u.run(t, dir, "go", "build", "-o", "program", ".")
 			others := map[string]bool{}
@@ -125,7 +135,7 @@ func TestUsers(t *testing.T) {
 					others[pkg.Module] = true
 				}
 			}
-			t.Logf("a program with every package links %d modules besides weir's", len(others))
+			t.Logf("a program with every package links %d modules of others", len(others))
 		})
 		if module != root {
 			t.Run("the checkout of "+module, func(t *testing.T) {
@@ -195,12 +205,12 @@ func (u *user) release(t *testing.T) (modules []string) {
 	if err != nil {
 		u.fail(t, fmt.Errorf("scripts/release: %w\n%s", err, out))
 	}
-	for _, line := range strings.Split(string(out), "\n") {
+	for line := range strings.SplitSeq(string(out), "\n") {
 		if module, _, ok := strings.Cut(line, "@"+testVersion+" "); ok {
 			modules = append(modules, module)
 		}
 	}
-	if len(modules) < 2 || modules[0] != root {
+	if len(modules) < 2 || !slices.Contains(modules, root) {
 		t.Fatalf("released: %v", modules)
 	}
 	return modules
@@ -216,21 +226,38 @@ func (u *user) run(t *testing.T, dir, name string, args ...string) string {
 	return out
 }
 
-// lacking matches the go command's error about a file that a module proxy in a directory does not have.
-var lacking = regexp.MustCompile(`reading (file://\S+?)/([^\s:]+)/@v/[^\s:]+: .*no such file`)
-
-// fail ends the test, which is skipped if this machine's module cache lacks what programs of users need.
+// fail ends the test. It is skipped if this machine's module cache lacks a module, unless none may be lacking.
 func (u *user) fail(t *testing.T, err error) {
 	t.Helper()
-	for _, match := range lacking.FindAllStringSubmatch(err.Error(), -1) {
-		if match[1] == u.machine && !ours(match[2]) && os.Getenv("WEIR_REQUIRE_MODULES") == "" {
-			t.Skipf("the module cache lacks a module: run make modules, which downloads what is missing\n%v", err)
-		}
-	}
-	if strings.Contains(err.Error(), "module lookup disabled by GOPROXY=off") && os.Getenv("WEIR_REQUIRE_MODULES") == "" {
-		t.Skipf("the module cache lacks a module: run make modules, which downloads what is missing\n%v", err)
+	if os.Getenv("WEIR_REQUIRE_MODULES") == "" && u.lacksModule(err.Error()) {
+		t.Skipf("the module cache lacks a module, which make modules downloads: %v", err)
 	}
 	t.Fatal(err)
+}
+
+// lacksModule reports whether the go command says that this machine's module cache lacks a module of others.
+func (u *user) lacksModule(message string) bool {
+	if strings.Contains(message, "module lookup disabled by GOPROXY=off") {
+		return true
+	}
+	missing := regexp.MustCompile("reading " + regexp.QuoteMeta(u.machine) + `/(\S+)/@v/\S+: no such file`)
+	return slices.ContainsFunc(missing.FindAllStringSubmatch(message, -1), func(match []string) bool { return !ours(match[1]) })
+}
+
+func TestUser_LacksModule(t *testing.T) {
+	u := &user{machine: "file:///cache/download"}
+	for message, want := range map[string]bool{
+		"go: example.com/a@v1.0.0: reading file:///cache/download/example.com/a/@v/v1.0.0.info: no such file or directory": true,
+		"go: module example.com/a: reading file:///cache/download/example.com/a/@v/list: no such file or directory":        true,
+		"imports example.com/a: module lookup disabled by GOPROXY=off":                                                     true,
+		"go: " + root + "@v0.0.0: reading file:///cache/download/" + root + "/@v/v0.0.0.mod: no such file or directory":    false,
+		"go: example.com/a@v1.0.0: reading file:///elsewhere/example.com/a/@v/v1.0.0.info: no such file or directory":      false,
+		"main.go:3:8: undefined: limiter": false,
+	} {
+		if got := u.lacksModule(message); got != want {
+			t.Errorf("%v for %s", got, message)
+		}
+	}
 }
 
 // module makes an empty module that gets another one.
