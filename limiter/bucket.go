@@ -52,8 +52,8 @@ type bucketState struct {
 	sharedClosed *bucketState  // what a shared one becomes when its bucket is closed
 }
 
-// wholly is the refill of a bucket in which everything comes back.
-const wholly = math.MaxInt64
+// refillAll is the refill of a bucket in which everything comes back.
+const refillAll = math.MaxInt64
 
 // bucketLimits are the options of both kinds, in one form.
 type bucketLimits struct {
@@ -80,7 +80,7 @@ func (s *bucketState) limits() bucketLimits {
 }
 
 func (b *bucket) start(s *bucketState) {
-	b.line = clock()
+	b.line = moment()
 	if s.manual {
 		s.asOf = b.line
 	}
@@ -104,13 +104,13 @@ func (b *bucket) startWithFirstCall(s *bucketState) {
 // TryAcquire takes n permits if they are there now, and nobody waits for them
 // who came before. With n == 0 it asks whether any is left.
 func (b *bucket) TryAcquire(ctx context.Context, n int) (Lease, error) {
-	return b.acquire(ctx, clock(), n, false)
+	return b.acquire(ctx, moment(), n, false)
 }
 
 // Acquire takes n permits, and waits for them in the queue where there is room.
 // With n == 0 it waits until one is there.
 func (b *bucket) Acquire(ctx context.Context, n int) (Lease, error) {
-	return b.acquire(ctx, clock(), n, true)
+	return b.acquire(ctx, moment(), n, true)
 }
 
 // acquire is both, for a caller that has read the clock. It decides the common case itself:
@@ -123,7 +123,7 @@ func (b *bucket) Acquire(ctx context.Context, n int) (Lease, error) {
 func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Lease, error) {
 	ctxErr := ctx.Err()
 	if s := b.state(); n == 1 && ctxErr == nil && s != nil {
-		if until := s.noneUntil.Load(); until != 0 && now < until && now-until >= otherClock {
+		if until := s.noneUntil.Load(); until != 0 && now < until && !otherClock(now-until) {
 			s.refused.Add(1)
 			return refusedUntil(until, now, wait), nil
 		}
@@ -167,7 +167,7 @@ func refusedUntil(at, now int64, wait bool) Lease {
 // plain reports whether a request for n permits is decided by what is missing alone.
 func (b *bucket) plain(s *bucketState, now int64, n int) bool {
 	return s != nil && n > 0 && int64(n) <= s.limit && !s.closed && !s.manual && s.queue.empty() && s.idleAt == 0 &&
-		now-b.line >= otherClock
+		!otherClock(now-b.line)
 }
 
 // advance is catchUp for acquire, once a line has been reached. The line of a full bucket goes on, because such a bucket
@@ -244,7 +244,7 @@ func (b *bucket) admits(now int64, n int) bool {
 
 // Statistics returns the current figures; those of a closed limiter are its last.
 func (b *bucket) Statistics() Statistics {
-	now := clock()
+	now := moment()
 	b.lock()
 	defer b.mu.Unlock()
 	if !b.state().closed {
@@ -260,7 +260,7 @@ func (b *bucket) Statistics() Statistics {
 
 // IdleDuration returns for how long the limiter has been full: since the grid
 // line that filled it, or since it was made.
-func (b *bucket) IdleDuration() (idle time.Duration, ok bool) { return b.idleAsOf(clock()) }
+func (b *bucket) IdleDuration() (idle time.Duration, ok bool) { return b.idleAsOf(moment()) }
 
 func (b *bucket) idleAsOf(now int64) (idle time.Duration, ok bool) {
 	b.lock()
@@ -282,8 +282,8 @@ func (b *bucket) idleFor(now int64) (idle time.Duration, ok bool) {
 	return time.Duration(max(now-since, 0)), true
 }
 
-// retire closes the limiter if it has been idle for longer than that.
-func (b *bucket) retire(longer, now int64) bool {
+// closeIfIdle closes the limiter if it has been idle for longer than that.
+func (b *bucket) closeIfIdle(longer, now int64) bool {
 	b.lock()
 	defer b.mu.Unlock()
 	if idle, ok := b.idleFor(now); !ok || int64(idle) <= longer {
@@ -297,7 +297,7 @@ func (b *bucket) retire(longer, now int64) bool {
 // true. On a limiter that replenishes by itself, and on a closed one, it does
 // nothing and returns false.
 func (b *bucket) TryReplenish() bool {
-	now := clock()
+	now := moment()
 	b.lock()
 	defer b.mu.Unlock()
 	if !b.state().manual || b.state().closed {
@@ -324,7 +324,7 @@ func (b *bucket) AutoReplenishing() bool {
 // Close closes the limiter: who waits comes back rejected, later calls return
 // [ErrClosed]. It returns nil, and may be called again.
 func (b *bucket) Close() error {
-	now := clock()
+	now := moment()
 	b.lock()
 	defer b.mu.Unlock()
 	if !b.state().closed {
@@ -357,7 +357,7 @@ func (b *bucket) lock() {
 		s.noneUntil.Store(0)
 	}
 	if b.line == notBegun {
-		b.line = clock()
+		b.line = moment()
 	}
 }
 

@@ -5,25 +5,25 @@ import "sync"
 // A bucketFamily has the states that the buckets of one factory share: one state for each
 // set of limits that they have had lately.
 type bucketFamily struct {
-	home   any // a nil pointer of the type in which its buckets are made; see keyed
-	mu     sync.Mutex
-	states []*bucketState // the oldest first
+	container any // a nil pointer of the type in which its buckets are made; see bucketWithEntry
+	mu        sync.Mutex
+	states    []*bucketState // the oldest first
 }
 
-// familyKeeps is how many states a family remembers. Buckets of one factory usually have the same limits, or
+// maxFamilyStates is how many states a family remembers. Buckets of one factory usually have the same limits, or
 // two kinds of limits while somebody reconfigures them.
-const familyKeeps = 4
+const maxFamilyStates = 4
 
 // newBucketFamily returns what gives each bucket of a new family its first state, if the
 // limits are valid.
-func newBucketFamily(l bucketLimits, invalid error, home any) (func() *bucketState, error) {
+func newBucketFamily(l bucketLimits, invalid error, container any) (func() *bucketState, error) {
 	if invalid != nil {
 		return nil, invalid
 	}
 	if l.manual {
 		return func() *bucketState { return newBucketState(l) }, nil // each has a time of its own
 	}
-	s := (&bucketFamily{home: home}).state(l)
+	s := (&bucketFamily{container: container}).state(l)
 	return func() *bucketState { return s }, nil
 }
 
@@ -38,7 +38,7 @@ func (f *bucketFamily) state(l bucketLimits) *bucketState {
 	}
 	s := newBucketState(l)
 	s.family = f
-	if len(f.states) == familyKeeps {
+	if len(f.states) == maxFamilyStates {
 		f.states = append(f.states[:0], f.states[1:]...)
 	}
 	f.states = append(f.states, shareable(s))
@@ -54,10 +54,10 @@ func shareable(s *bucketState) *bucketState {
 	return s
 }
 
-// home is a nil pointer of the type in which the bucket was made, if that is known.
-func (b *bucket) home() any {
+// container is a nil pointer of the type in which the bucket was made, if that is known.
+func (b *bucket) container() any {
 	if s := b.state(); s != nil && s.family != nil {
-		return s.family.home
+		return s.family.container
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func (b *bucket) home() any {
 func (b *bucket) share() {
 	s := b.state()
 	granted, failed := s.granted+int64(b.granted), s.failed+int64(b.failed)
-	if s.family == nil || s.closed || s.timer != nil || s.lingering || !s.queue.empty() || s.idleAt != 0 ||
+	if s.family == nil || s.closed || s.timer != nil || s.spinning || !s.queue.empty() || s.idleAt != 0 ||
 		granted != int64(uint32(granted)) || failed != int64(uint32(failed)) {
 		return
 	}

@@ -147,7 +147,7 @@ func TestAFamilyRemembersAFewLimits(t *testing.T) {
 		o.TokenLimit = 1 + limit
 		require.NoError(t, b.Reconfigure(o))
 		assert.Equal(t, o, b.Options())
-		assert.LessOrEqual(t, len(b.state().family.states), familyKeeps)
+		assert.LessOrEqual(t, len(b.state().family.states), maxFamilyStates)
 	}
 }
 

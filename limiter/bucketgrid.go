@@ -20,7 +20,7 @@ func (b *bucket) catchUp(now int64) {
 	s := b.state()
 	elapsed := b.at(now) - b.line
 	if b.missing == 0 || elapsed < s.period {
-		if elapsed < otherClock {
+		if otherClock(elapsed) {
 			b.line += elapsed
 			if !s.shared {
 				s.since = unknown
@@ -123,7 +123,7 @@ func (b *bucket) retryAfter(now int64, n int) time.Duration {
 
 // reconfigure sets new limits; what is missing stays missing.
 func (b *bucket) reconfigure(l bucketLimits) error {
-	now := clock()
+	now := moment()
 	b.lock()
 	defer b.mu.Unlock()
 	if err := b.state().reconfigurable(); err != nil {

@@ -36,7 +36,7 @@ func (o *ownBucket) refund(n int, line int64) {
 
 // takeBack undoes a grant that is worth so much, taken on that line.
 func (b *bucket) takeBack(n int, worth func() int64, line int64) {
-	now := clock()
+	now := moment()
 	b.lock()
 	defer b.mu.Unlock()
 	if b.state().closed {
@@ -71,9 +71,9 @@ func (b *bucket) back(now int64, n int, worth func() int64, line int64) {
 // no interest to anybody any more.
 type low struct{ line, missing int64 }
 
-// keepLows is how many lows are kept; beyond, the oldest ones are counted as one,
+// maxLows is how many lows are kept; beyond, the oldest ones are counted as one,
 // which gives back too little rather than too much.
-const keepLows = 16
+const maxLows = 16
 
 // noteLow remembers the line that has just gone by.
 func (b *bucket) noteLow() {
@@ -90,7 +90,7 @@ func (b *bucket) noteLow() {
 		return
 	}
 	s.lows = addLow(s.lows, low{line: b.line, missing: b.missing})
-	if len(s.lows) > keepLows {
+	if len(s.lows) > maxLows {
 		s.lows[1].missing = s.lows[0].missing
 		s.lows = s.lows[:copy(s.lows, s.lows[1:])]
 	}

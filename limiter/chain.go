@@ -52,7 +52,7 @@ func checkMembers[L any](limiters []L) error {
 
 // TryAcquire takes n permits from every limiter if they are there now.
 func (c *Chained) TryAcquire(ctx context.Context, n int) (Lease, error) {
-	if err := mayAsk(ctx, n, false); err != nil {
+	if err := checkArguments(ctx, n, false); err != nil {
 		return Lease{}, err
 	}
 	if c.closed.Load() {
@@ -65,7 +65,7 @@ func (c *Chained) TryAcquire(ctx context.Context, n int) (Lease, error) {
 
 // Acquire takes n permits from every limiter, waiting at each in its turn.
 func (c *Chained) Acquire(ctx context.Context, n int) (Lease, error) {
-	if err := mayAsk(ctx, n, true); err != nil {
+	if err := checkArguments(ctx, n, true); err != nil {
 		return Lease{}, err
 	}
 	if c.closed.Load() {

@@ -67,8 +67,8 @@ func (e *RejectedError) NotCalled() bool { return true }
 type Channel[T any] struct {
 	limiter  Limiter
 	capacity int
-	cost     func(T) int  // nil: 1 each
-	life     *channelLife // nil in a zero Channel
+	cost     func(T) int    // nil: 1 each
+	closing  *closeNotifier // nil in a zero Channel
 
 	mu        sync.Mutex
 	buffer    channelBuffer[T]
@@ -98,7 +98,7 @@ func NewChannel[T any](l Limiter, capacity int, o *ChannelOptions[T]) (*Channel[
 	if err := p.Err("limiter"); err != nil {
 		return nil, err
 	}
-	c := &Channel[T]{limiter: l, capacity: capacity, life: &channelLife{}}
+	c := &Channel[T]{limiter: l, capacity: capacity, closing: &closeNotifier{}}
 	if o != nil {
 		c.cost = o.Cost
 	}
@@ -203,16 +203,16 @@ func (c *Channel[T]) Cap() int { return c.capacity }
 // permits until it is. Close does not close the limiter. It may be called any
 // number of times, and returns nil.
 func (c *Channel[T]) Close() error {
-	if c.life == nil {
+	if c.closing == nil {
 		return nil
 	}
 	c.mu.Lock()
-	defer c.life.tell()
+	defer c.closing.notifyAll()
 	defer c.mu.Unlock()
 	if c.closed() {
 		return nil
 	}
-	c.life.ended.Store(true)
+	c.closing.closed.Store(true)
 	for w := c.senders.pop(); w != nil; w = c.senders.pop() {
 		w.wake(errChannelClosed)
 	}
@@ -223,7 +223,7 @@ func (c *Channel[T]) Close() error {
 }
 
 // closed can be asked at any time; the answer is final with mu held.
-func (c *Channel[T]) closed() bool { return c.life == nil || c.life.ended.Load() }
+func (c *Channel[T]) closed() bool { return c.closing == nil || c.closing.closed.Load() }
 
 // usable is the error of a send that need not begin.
 func (c *Channel[T]) usable(ctx context.Context) error {
@@ -246,7 +246,7 @@ func (c *Channel[T]) room() bool {
 
 // acquire waits for n permits until ctx ends or the channel is closed.
 func (c *Channel[T]) acquire(ctx context.Context, n int) (Lease, error) {
-	s := &sendContext{Context: ctx, life: c.life}
+	s := &sendContext{Context: ctx, closing: c.closing}
 	defer s.settle()
 	lease, err := c.limiter.Acquire(s, n)
 	return lease, c.verdict(lease, err)

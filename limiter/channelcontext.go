@@ -6,20 +6,20 @@ import (
 	"sync/atomic"
 )
 
-// A channelLife tells the sends that are in a limiter's queue when their channel is closed. It owns no Go
+// A closeNotifier tells the sends that are in a limiter's queue when their channel is closed. It owns no Go
 // channel, which would belong to the testing/synctest bubble in which it was made: a [Channel] may be made in one
 // and closed outside.
-type channelLife struct {
-	ended atomic.Bool
-	mu    sync.Mutex
-	sends map[*sendContext]context.CancelCauseFunc
+type closeNotifier struct {
+	closed atomic.Bool
+	mu     sync.Mutex
+	sends  map[*sendContext]context.CancelCauseFunc
 }
 
-// notify has cancel called when the channel is closed, unless s is forgotten before.
-func (l *channelLife) notify(s *sendContext, cancel context.CancelCauseFunc) {
+// add has cancel called when the channel is closed, unless s is forgotten before.
+func (l *closeNotifier) add(s *sendContext, cancel context.CancelCauseFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended.Load() {
+	if l.closed.Load() {
 		cancel(errChannelClosed)
 		return
 	}
@@ -29,14 +29,14 @@ func (l *channelLife) notify(s *sendContext, cancel context.CancelCauseFunc) {
 	l.sends[s] = cancel
 }
 
-func (l *channelLife) forget(s *sendContext) {
+func (l *closeNotifier) remove(s *sendContext) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.sends, s)
 }
 
-// tell ends the contexts of all sends; the channel is closed.
-func (l *channelLife) tell() {
+// notifyAll ends the contexts of all sends; the channel is closed.
+func (l *closeNotifier) notifyAll() {
 	l.mu.Lock()
 	sends := l.sends
 	l.sends = nil
@@ -51,7 +51,7 @@ func (l *channelLife) tell() {
 // and then joining the two costs nothing.
 type sendContext struct {
 	context.Context // the sender's
-	life            *channelLife
+	closing         *closeNotifier
 
 	mu      sync.Mutex
 	joined  context.Context // both in one; nil until Done is asked for
@@ -70,7 +70,7 @@ func (s *sendContext) settle() {
 // leave lets go of both contexts, if they were joined.
 func (s *sendContext) leave() {
 	if s.joined != nil {
-		s.life.forget(s)
+		s.closing.remove(s)
 		s.cancel(nil)
 	}
 }
@@ -83,7 +83,7 @@ func (s *sendContext) Done() <-chan struct{} {
 	if s.joined == nil {
 		joined, cancel := context.WithCancelCause(s.Context)
 		s.joined, s.cancel = joined, cancel
-		s.life.notify(s, cancel)
+		s.closing.add(s, cancel)
 		if s.settled {
 			s.leave()
 		}
@@ -96,7 +96,7 @@ func (s *sendContext) Err() error {
 	if err := s.current().Err(); err != nil {
 		return err
 	}
-	if s.life.ended.Load() {
+	if s.closing.closed.Load() {
 		return context.Canceled
 	}
 	return nil

@@ -4,29 +4,35 @@ import (
 	"math"
 	"math/bits"
 	"time"
+
+	"github.com/weir-go/weir/internal/clock"
 )
 
-// epoch is where this package's moments count from. A moment is an int64 of
-// nanoseconds since then on the monotonic clock, so a step of the wall clock
-// changes nothing, and reading it costs half of what time.Now does. In a
-// testing/synctest bubble, where it is the year 2000, moments are negative.
-var epoch = time.Now()
+// moment returns the present moment. A moment is an int64 of nanoseconds on the monotonic clock, as [clock.Now] counts
+// them. It is negative in a testing/synctest bubble.
+func moment() int64 { return int64(clock.Now()) }
 
-// never is the moment that does not come.
-const never = math.MaxInt64
+const (
+	never   = math.MaxInt64 // the moment that does not come
+	unknown = math.MinInt64 // no moment
+)
 
-func clock() int64 { return int64(time.Since(epoch)) }
+// otherClock reports whether the clock has stepped back so far that it is another one. elapsed is the time from an
+// earlier moment to a later one; it is negative if the later one was read before.
+//
+// The reason is testing/synctest: in a bubble it is the year 2000, so a limiter that was made outside, such as a package
+// variable, has moments that lie decades in the future when a test uses it in a bubble. It would grant nothing for
+// that long. A goroutine that has read the clock and then waited for a lock also comes with an elapsed below 0, but not by
+// years.
+func otherClock(elapsed int64) bool {
+	const tenYears = 10 * 365 * 24 * int64(time.Hour)
+	return elapsed < -tenYears
+}
 
-// otherClock is how far back the clock must be for it to be another one: that of
-// a bubble in which a limiter is used that was made outside. Somebody who has read
-// the clock and then waited for a lock is late as well, but never by years.
-const otherClock = -10 * 365 * 24 * int64(time.Hour)
+// inBubble reports whether now was read in a testing/synctest bubble: outside, moments begin with 0.
+func inBubble(now int64) bool { return otherClock(now) }
 
-// inBubble reports whether now was read in a testing/synctest bubble.
-func inBubble(now int64) bool { return now < otherClock }
-
-// later is at + lines×period, or never where that overflows. Neither lines nor
-// period is negative.
+// later returns at + lines×period, or never if that overflows. Neither lines nor period is negative.
 func later(at, lines, period int64) int64 {
 	high, low := bits.Mul64(uint64(lines), uint64(period))
 	if d := int64(low); high == 0 && d >= 0 && at <= never-d {
@@ -35,7 +41,7 @@ func later(at, lines, period int64) int64 {
 	return never
 }
 
-// until is the time from now to a moment, or the longest there is.
+// until returns the time from now to a moment, or the longest time there is.
 func until(at, now int64) time.Duration {
 	if now < 0 && at > never+now {
 		return never

@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"context"
-	"math"
 	"sync"
 	"time"
 )
@@ -17,36 +16,33 @@ import (
 // starved. The zero Concurrency is not usable and says so; make one with
 // [NewConcurrency].
 type Concurrency struct {
-	mu      sync.Mutex
-	full    fullState
-	used    int64 // permits held; above the limit after that was lowered
-	granted int64
-	spare   *loan // loans that nobody holds
-	spares  int
-	shared  common
+	mu          sync.Mutex
+	full        fullState
+	used        int64 // permits held; above the limit after that was lowered
+	granted     int64
+	unused      *slot // loans that nobody holds
+	unusedCount int
+	shared      common
 
 	idleSince int64 // when it became full; unknown if not read
 	unasked   int   // releases to full since somebody last wanted to know
 }
 
-// unknown is not a moment.
-const unknown = math.MinInt64
-
 // A limiter stops reading the clock on each release to full, which would double
 // its cost, when nobody has wanted to know its idle duration for so many of them.
-const askedLately = 1 << 10
+const maxUnasked = 1 << 10
 
-// keepSpares is how many loans an unused limiter keeps for the next burst.
-const keepSpares = 64
+// maxUnusedSlots is how many loans an unused limiter keeps for the next burst.
+const maxUnusedSlots = 64
 
-// A loan owns a lease: a place in the limiter's books that is used again after
+// A slot owns a lease: a place in the limiter's books that is used again after
 // the lease has been released. Its serial number changes with each use, by which
 // copies of an old lease are told from the current one. It is guarded by the
 // limiter's lock.
-type loan struct {
+type slot struct {
 	from   *Concurrency
 	serial int64
-	next   *loan
+	next   *slot
 }
 
 // NewConcurrency returns a limiter with all permits there. The error is a
@@ -56,7 +52,7 @@ func NewConcurrency(o ConcurrencyOptions) (*Concurrency, error) {
 		return nil, err
 	}
 	return &Concurrency{
-		idleSince: clock(),
+		idleSince: moment(),
 		shared:    common{limit: int64(o.PermitLimit), queue: queue{limit: o.QueueLimit, order: o.QueueOrder}},
 	}, nil
 }
@@ -151,7 +147,7 @@ func (c *Concurrency) Statistics() Statistics {
 // the first answer after that counts from the question, so it may be too short,
 // and from then on they are right again.
 func (c *Concurrency) IdleDuration() (idle time.Duration, ok bool) {
-	now := clock()
+	now := moment()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.unasked = 0
@@ -194,12 +190,12 @@ func (c *Concurrency) grant(_ int64, n int) Lease {
 		return Lease{owner: c}
 	}
 	c.used += int64(n)
-	l := c.spare
+	l := c.unused
 	if l == nil {
-		l = &loan{from: c}
+		l = &slot{from: c}
 	} else {
-		c.spare, l.next = l.next, nil
-		c.spares--
+		c.unused, l.next = l.next, nil
+		c.unusedCount--
 	}
 	return Lease{owner: l, n: n, tag: l.serial}
 }
@@ -215,7 +211,7 @@ func (c *Concurrency) refund(int, int64) {
 	}
 }
 
-func (l *loan) release(n int, serial int64) {
+func (l *slot) release(n int, serial int64) {
 	c := l.from
 	c.mu.Lock()
 	if l.serial == serial && !c.shared.closed {
@@ -224,7 +220,7 @@ func (l *loan) release(n int, serial int64) {
 	c.mu.Unlock()
 }
 
-func (l *loan) refund(n int, serial int64) {
+func (l *slot) refund(n int, serial int64) {
 	c := l.from
 	c.mu.Lock()
 	if l.serial == serial && !c.shared.closed {
@@ -234,30 +230,30 @@ func (l *loan) refund(n int, serial int64) {
 	c.mu.Unlock()
 }
 
-// back ends a loan of n permits, and hands them to who waits.
-func (c *Concurrency) back(l *loan, n int) {
+// back ends a slot of n permits, and hands them to who waits.
+func (c *Concurrency) back(l *slot, n int) {
 	l.serial++
-	l.next, c.spare = c.spare, l
-	c.spares++
+	l.next, c.unused = c.unused, l
+	c.unusedCount++
 	c.used -= int64(n)
 	c.full.clear()
 	if !c.shared.queue.empty() {
 		serve(c, 0)
 	}
 	if c.used == 0 {
-		c.rest()
+		c.becomeIdle()
 	}
 }
 
 // rest begins the idleness of a limiter that is full again.
-func (c *Concurrency) rest() {
+func (c *Concurrency) becomeIdle() {
 	c.idleSince = unknown
-	if c.unasked < askedLately {
+	if c.unasked < maxUnasked {
 		c.unasked++
-		c.idleSince = clock()
+		c.idleSince = moment()
 	}
-	if c.spares > keepSpares {
-		c.spare, c.spares = nil, 0
+	if c.unusedCount > maxUnusedSlots {
+		c.unused, c.unusedCount = nil, 0
 	}
 }
 

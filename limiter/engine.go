@@ -18,7 +18,7 @@ type common struct {
 	timer  *time.Timer // there only while somebody waits for time to pass
 	armed  int64       // the moment that timer is set for
 
-	lingering bool // a caller in the queue stands in for the timer; see linger
+	spinning bool // a caller in the queue stands in for the timer; see spin
 }
 
 // inRange tells whether n permits could ever be granted.
@@ -127,45 +127,45 @@ func join(ctx context.Context, ctxErr error, e engine, now int64, n int) (Lease,
 	}
 	w := newWaiter(n)
 	admit(e, now, w)
-	due, early := lingers(e.common(), now)
+	due, early := shouldSpin(e.common(), now)
 	e.unlock()
 	if early {
-		linger(e, w, due)
+		spin(e, w, due)
 	}
 	return await(ctx, e, w)
 }
 
 // A timer that is due in a few microseconds comes a millisecond late on an idle processor, because the
-// runtime polls the network meanwhile and rounds the wait up. So where a permit comes due within lingerTime,
+// runtime polls the network meanwhile and rounds the wait up. So where a permit comes due within spinTime,
 // one of the callers who wait yields its processor until then instead of sleeping. That costs at most as much
-// processor time a permit as sleeping and waking would, about lingerTime; lingerTurns bounds it where the
+// processor time a permit as sleeping and waking would, about spinTime; spinTurns bounds it where the
 // clock stands still.
 const (
-	lingerTime  = int64(10 * time.Microsecond)
-	lingerTurns = 200
+	spinTime  = int64(10 * time.Microsecond)
+	spinTurns = 200
 )
 
-// lingers reports whether a caller who now joins the queue should linger, and until when. In a
+// shouldSpin reports whether a caller who now joins the queue should spin, and until when. In a
 // testing/synctest bubble, where moments are negative, the clock stands still while a goroutine runs.
-func lingers(c *common, now int64) (due int64, linger bool) {
-	if c.timer == nil || c.lingering || now < 0 || c.armed-now > lingerTime {
+func shouldSpin(c *common, now int64) (due int64, spin bool) {
+	if c.timer == nil || c.spinning || now < 0 || c.armed-now > spinTime {
 		return 0, false
 	}
-	c.lingering = true
+	c.spinning = true
 	return c.armed, true
 }
 
-// linger yields until the moment due or until w is answered, and then does what the timer would.
-func linger(e engine, w *waiter, due int64) {
-	for turn := 0; turn < lingerTurns && clock() < due && len(w.ready) == 0; turn++ {
+// spin yields until the moment due or until w is answered, and then does what the timer would.
+func spin(e engine, w *waiter, due int64) {
+	for turn := 0; turn < spinTurns && moment() < due && len(w.ready) == 0; turn++ {
 		runtime.Gosched()
 	}
 	e.lock()
 	defer e.unlock()
 	c := e.common()
-	c.lingering = false
+	c.spinning = false
 	if !c.closed {
-		e.catchUp(clock())
+		e.catchUp(moment())
 	}
 }
 
@@ -221,7 +221,7 @@ func doneOf(ctx context.Context, e engine, w *waiter) <-chan struct{} {
 func leave(e engine, w *waiter) (answered bool) {
 	e.lock()
 	defer e.unlock()
-	now := clock()
+	now := moment()
 	if w.queued {
 		e.catchUp(now)
 	}
@@ -310,7 +310,7 @@ func tick(e engine) {
 		return
 	}
 	e.common().armed = never
-	now := clock()
+	now := moment()
 	e.catchUp(now)
 	arm(e, now)
 }

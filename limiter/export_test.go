@@ -40,7 +40,7 @@ func engineOf(l Limiter) (engine, bool) {
 func LineOf(l Lease) (line time.Time, ok bool) {
 	switch l.owner.(type) {
 	case *ownBucket, *SlidingWindow:
-		return epoch.Add(time.Duration(l.tag)), true
+		return time.Now().Add(time.Duration(l.tag - moment())), true
 	}
 	return time.Time{}, false
 }

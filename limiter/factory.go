@@ -9,12 +9,12 @@ func ConcurrencyFactory[K comparable](o ConcurrencyOptions) Factory[K] {
 // FixedWindowFactory makes a [FixedWindow] for each key, whose first window begins with
 // its first call. Options that are invalid are an error of every call that needs one.
 func FixedWindowFactory[K comparable](o FixedWindowOptions) Factory[K] {
-	state, err := newBucketFamily(o.limits(), o.Validate(), (*keyed[FixedWindow, K])(nil))
+	state, err := newBucketFamily(o.limits(), o.Validate(), (*bucketWithEntry[FixedWindow, K])(nil))
 	return func(K) (Limiter, error) {
 		if err != nil {
 			return nil, err
 		}
-		k := new(keyed[FixedWindow, K])
+		k := new(bucketWithEntry[FixedWindow, K])
 		k.bucket.startWithFirstCall(state())
 		return &k.bucket, nil
 	}
@@ -29,12 +29,12 @@ func SlidingWindowFactory[K comparable](o SlidingWindowOptions) Factory[K] {
 // TokenBucketFactory makes a [TokenBucket] for each key, whose grid begins with its
 // first call. Options that are invalid are an error of every call that needs one.
 func TokenBucketFactory[K comparable](o TokenBucketOptions) Factory[K] {
-	state, err := newBucketFamily(o.limits(), o.Validate(), (*keyed[TokenBucket, K])(nil))
+	state, err := newBucketFamily(o.limits(), o.Validate(), (*bucketWithEntry[TokenBucket, K])(nil))
 	return func(K) (Limiter, error) {
 		if err != nil {
 			return nil, err
 		}
-		k := new(keyed[TokenBucket, K])
+		k := new(bucketWithEntry[TokenBucket, K])
 		k.bucket.startWithFirstCall(state())
 		return &k.bucket, nil
 	}

@@ -40,7 +40,7 @@ func (w *FixedWindow) Reconfigure(o FixedWindowOptions) error {
 
 func (o FixedWindowOptions) limits() bucketLimits {
 	return bucketLimits{
-		limit: int64(o.PermitLimit), refill: wholly, period: o.Window,
+		limit: int64(o.PermitLimit), refill: refillAll, period: o.Window,
 		queueLimit: o.QueueLimit, queueOrder: o.QueueOrder, manual: o.ManualReplenishment,
 	}
 }

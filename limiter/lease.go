@@ -3,36 +3,32 @@ package limiter
 import (
 	"iter"
 	"math"
-	"sync/atomic"
 	"time"
 )
 
-// A Lease is the answer of a [Limiter]. It is a small value: copying it costs
-// nothing, and two copies compare equal. The zero Lease is a rejected one that
-// holds nothing.
+// A Lease is the answer of a [Limiter]: permits that were granted, or a rejection. It is a small value: copying it costs
+// nothing, and two copies compare equal. The zero Lease is a rejection without a reason.
 //
-// Whoever has an acquired Lease calls Release when the work is done, usually
-// with defer. Release may be called any number of times, from any copy and any
-// goroutine; the permits go back once.
+// The caller of an acquired Lease calls Release when the work is done, usually with defer. Release can be called any
+// number of times, from any copy and any goroutine; the permits go back once.
 type Lease struct {
-	// Four words, no more: that is what the compiler keeps in registers.
+	// Four words at most: the compiler keeps no larger struct in registers.
 
-	owner owner // whom the permits go back to, and what was added to the lease
-	n     int   // the permits held; below 0: see knownRemaining
-	tag   int64 // granted: what owner needs to know them again; rejected: RetryAfter in nanoseconds
+	owner owner // takes the permits back; with metadata, or metadata alone if the lease was rejected; or nil
+	n     int   // granted: the permits; rejected: see encodeRemaining
+	tag   int64 // granted: by what owner knows the grant; rejected: RetryAfter in nanoseconds
 }
 
-// An owner takes back what it granted. n and tag are the lease's own.
+// An owner takes back what it granted. n and tag are those of the lease.
 type owner interface {
 	// release gives permits back when the work is done. It is idempotent.
 	release(n int, tag int64)
-	// refund undoes the grant as if it had not been, the success in the
-	// statistics included. It is called at most once for a grant.
+	// refund undoes the grant as if it had never been, in the statistics, too. It is called at most once for a grant.
 	refund(n int, tag int64)
 }
 
-// metadata stands before the owner of a lease and adds a value to it. It never
-// changes, so leases that share some never see each other's additions.
+// metadata is an owner that stands before the owner of a lease and adds a value to the lease. It never changes, so a
+// copy of a lease to which a value is added leaves the other copies as they are.
 type metadata struct {
 	owner owner // nil: the lease is rejected
 	name  string
@@ -43,7 +39,26 @@ type metadata struct {
 func (m *metadata) release(n int, tag int64) { m.owner.release(n, tag) }
 func (m *metadata) refund(n int, tag int64)  { m.owner.refund(n, tag) }
 
-// metadata returns what was added to the lease, the newest first.
+// A rejected lease has no permits, so its n says how many permits the limiter had left: a field for that would be a fifth
+// word. The n is 0 in a lease without metadata and remainingUnknown in one with metadata, which must not be taken for an
+// acquired one; or what encodeRemaining returns.
+const remainingUnknown = -1
+
+// encodeRemaining returns the n of a rejected lease whose limiter had left permits. It has room for 31 bits, because an
+// int may have 32.
+func encodeRemaining(left int64) (n int) {
+	return remainingUnknown - 1 - int(min(max(left, 0), math.MaxInt32-1))
+}
+
+// decodeRemaining returns what was encoded in the n of a rejected lease, if it is known.
+func decodeRemaining(n int) (left int64, known bool) {
+	if n >= remainingUnknown {
+		return 0, false
+	}
+	return int64(remainingUnknown - 1 - n), true
+}
+
+// metadata returns the values that were added to the lease, the newest first, or nil.
 func (l Lease) metadata() *metadata {
 	m, _ := l.owner.(*metadata)
 	return m
@@ -60,11 +75,11 @@ func (l Lease) with(name string, value any) Lease {
 		return l
 	}
 	with := rejected(time.Duration(l.tag), m)
-	with.n = min(with.n, l.n)
+	with.n = min(with.n, l.n) // what remains, if l knows it
 	return with
 }
 
-// ownedBy returns an acquired l with another owner, and with what was added to it.
+// ownedBy returns an acquired l with another owner and the same metadata.
 func (l Lease) ownedBy(o owner) Lease {
 	if m := l.metadata(); m != nil {
 		newest := *m
@@ -75,68 +90,22 @@ func (l Lease) ownedBy(o owner) Lease {
 	return l
 }
 
-// rejected is a rejected lease. why has no owner, and may be nil.
+// rejected returns a rejected lease with the metadata why, which has no owner, or is nil.
 func rejected(retryAfter time.Duration, why *metadata) Lease {
 	if why == nil {
 		return Lease{tag: int64(retryAfter)}
 	}
-	return Lease{owner: why, n: -1, tag: int64(retryAfter)}
+	return Lease{owner: why, n: remainingUnknown, tag: int64(retryAfter)}
 }
 
-// Granted returns an acquired Lease of n permits, for limiters written
-// elsewhere. release is called once, at the first Release of any copy; it may be
-// nil. A negative n counts as 0.
-//
-// A chain that came to nothing releases the leases that it had taken; a limiter
-// whose permits do not come back on Release can give more with
-// [GrantedRefundable].
-func Granted(n int, release func()) Lease {
-	return GrantedRefundable(n, release, nil)
-}
-
-// GrantedRefundable is [Granted] for a limiter that spends permits rather than
-// lends them: refund is called instead of release when a [Chain] takes the grant
-// back because a later limiter rejected, so that the rejected call costs
-// nothing. Of the two functions one runs, once. A nil refund stands for release.
-func GrantedRefundable(n int, release, refund func()) Lease {
-	n = max(n, 0)
-	if release == nil && refund == nil {
-		return Lease{owner: nothingOwed{}, n: n}
-	}
-	return Lease{owner: &callbacks{onRelease: release, onRefund: refund}, n: n}
-}
-
-// Rejected returns a Lease that is not acquired, for limiters written elsewhere.
-// A retryAfter of zero or less stands for "not known", an empty reason for none.
-func Rejected(retryAfter time.Duration, reason string) Lease {
-	l := rejected(max(retryAfter, 0), nil)
-	if reason != "" {
-		l = ReasonKey.With(l, reason)
-	}
-	return l
-}
-
-// RejectedKnowing is [Rejected] for a limiter that knows how many permits were left, too few
-// for what was asked: [Lease.Remaining] says so.
-func RejectedKnowing(retryAfter time.Duration, reason string, remaining int64) Lease {
-	l := Rejected(retryAfter, reason)
-	l.n = knownRemaining - int(min(max(remaining, 0), math.MaxInt32-1)) // an int may have 32 bits
-	return l
-}
-
-// knownRemaining is the n of a rejected lease of which it is known that nothing is left; with
-// one permit left it is one less, and so on. Otherwise it is -1, or 0 without an owner.
-const knownRemaining = -2
-
-// Acquired tells whether the permits were granted.
+// Acquired reports whether the permits were granted.
 func (l Lease) Acquired() bool { return l.owner != nil && l.n >= 0 }
 
-// Permits is the number of permits granted; 0 if the lease was rejected.
+// Permits returns the number of permits granted, or 0 if the lease was rejected.
 func (l Lease) Permits() int { return max(l.n, 0) }
 
-// RetryAfter is the time after which a rejected caller could be granted what it
-// asked for if nobody else came. ok is false where that is not known, and on an
-// acquired lease that was not given one with [RetryAfterKey].
+// RetryAfter returns the time after which a rejected caller could be granted what it asked for if there were no other
+// callers. ok is false if that is not known, and on an acquired lease that was not given one with [RetryAfterKey].
 func (l Lease) RetryAfter() (d time.Duration, ok bool) {
 	if l.metadata() == nil {
 		return l.ownRetryAfter()
@@ -144,16 +113,34 @@ func (l Lease) RetryAfter() (d time.Duration, ok bool) {
 	return RetryAfterKey.From(l)
 }
 
-// Reason is a phrase that says why the lease was rejected; "" where there is
-// nothing to say beyond "too few permits".
+// Reason returns a phrase that says why the lease was rejected, or "" if there were just too few permits.
 func (l Lease) Reason() string {
 	reason, _ := ReasonKey.From(l)
 	return reason
 }
 
-// Release gives the permits back where they do come back: a concurrency limiter
-// lends its permits, windows and buckets spend theirs. It does nothing the
-// second time, on a rejected lease, and after the limiter was closed.
+// Remaining returns how many permits were left right after the decision. ok is false if the limiter does not know it
+// without being asked again; then call its Statistics. The limiters of package store know it, and custom limiters can;
+// see [RejectedKnowing] and [LeaseCounter].
+func (l Lease) Remaining() (n int64, ok bool) {
+	if !l.Acquired() {
+		return decodeRemaining(l.n)
+	}
+	o := l.owner
+	if m := l.metadata(); m != nil {
+		o = m.owner
+	}
+	if g, is := o.(*Granter); is {
+		if c, is := g.by.(LeaseCounter); is {
+			return c.Remaining(l.n, l.tag)
+		}
+	}
+	return 0, false
+}
+
+// Release ends the work that the permits were for. A concurrency limiter lends its permits and gets them back; windows
+// and buckets spend theirs, and Release does nothing. It also does nothing on a rejected lease, after the first call, and
+// after the limiter was closed.
 func (l Lease) Release() {
 	if l.Acquired() {
 		l.owner.release(l.n, l.tag)
@@ -177,14 +164,13 @@ func (l Lease) Refund() {
 	}
 }
 
-// Metadata yields what is known about the lease, by name: [RetryAfterKey] and
-// [ReasonKey] where they are present, and whatever was added with
-// [MetadataKey.With]. Each name comes once.
+// Metadata yields what is known about the lease, by name: [RetryAfterKey] and [ReasonKey] if they are present, and what was
+// added with [MetadataKey.With]. Each name is yielded once.
 func (l Lease) Metadata() iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
 		for m := l.metadata(); m != nil; m = m.next {
 			if m != l.find(m.name) {
-				continue // added again since
+				continue // another value was added under that name
 			}
 			if !yield(m.name, m.value) {
 				return
@@ -199,6 +185,7 @@ func (l Lease) Metadata() iter.Seq2[string, any] {
 	}
 }
 
+// ownRetryAfter returns the RetryAfter that is not in the metadata.
 func (l Lease) ownRetryAfter() (time.Duration, bool) {
 	if l.Acquired() || l.tag <= 0 {
 		return 0, false
@@ -216,9 +203,8 @@ func (l Lease) find(name string) *metadata {
 	return nil
 }
 
-// A MetadataKey names a value of type T on a [Lease]. Two keys with the same
-// name are the same key; make them once, as package variables. The zero
-// MetadataKey has an empty name, and works.
+// A MetadataKey names a value of type T on a [Lease]. Two keys with the same name are the same key; make them once, as
+// package variables. The zero MetadataKey has an empty name, and is usable.
 type MetadataKey[T any] struct{ name string }
 
 // The keys that this package sets itself.
@@ -235,14 +221,12 @@ func NewMetadataKey[T any](name string) MetadataKey[T] { return MetadataKey[T]{n
 // Name returns the name under which [Lease.Metadata] yields the value.
 func (k MetadataKey[T]) Name() string { return k.name }
 
-// With returns l with v under k; it holds the same permits, and either of the
-// two may release them. What l itself says is unchanged.
+// With returns l with v under k. Both leases hold the same permits, and either can release them. l is unchanged.
 func (k MetadataKey[T]) With(l Lease, v T) Lease {
 	return l.with(k.name, v)
 }
 
-// From returns the value under k. ok is false if there is none, or if it is of
-// another type.
+// From returns the value under k. ok is false if there is none, or if it has another type.
 func (k MetadataKey[T]) From(l Lease) (v T, ok bool) {
 	if m := l.find(k.name); m != nil {
 		v, ok = m.value.(T)
@@ -257,33 +241,4 @@ func (k MetadataKey[T]) From(l Lease) (v T, ok bool) {
 	}
 	v, ok = any(d).(T)
 	return v, ok
-}
-
-// nothingOwed owns the leases of limiters that take nothing back.
-type nothingOwed struct{}
-
-func (nothingOwed) release(int, int64) {}
-func (nothingOwed) refund(int, int64)  {}
-
-// callbacks owns the lease of a limiter written elsewhere.
-type callbacks struct {
-	done      atomic.Bool
-	onRelease func()
-	onRefund  func()
-}
-
-func (c *callbacks) release(int, int64) { c.settle(c.onRelease) }
-
-func (c *callbacks) refund(int, int64) {
-	if c.onRefund != nil {
-		c.settle(c.onRefund)
-		return
-	}
-	c.settle(c.onRelease)
-}
-
-func (c *callbacks) settle(f func()) {
-	if c.done.CompareAndSwap(false, true) && f != nil {
-		f()
-	}
 }

@@ -87,24 +87,24 @@ func (o PartitionedOptions) validate(p *validate.Problems) {
 //
 // The zero PartitionedLimiter is not usable; make one with [NewPartitioned].
 type PartitionedLimiter[R any, K comparable] struct {
-	partition func(R) Partition[K]
-	idle      atomic.Int64 // IdleTimeout
-	max       atomic.Int64 // MaxPartitions
-	seed      maphash.Seed
-	shards    []shard[K]
-	change    atomic.Pointer[application[K]] // that runs, or nil
-	closed    atomic.Bool
-	timed     atomic.Bool // there have been limiters that need the clock
+	partition  func(R) Partition[K]
+	idle       atomic.Int64 // IdleTimeout
+	max        atomic.Int64 // MaxPartitions
+	seed       maphash.Seed
+	shards     []shard[K]
+	change     atomic.Pointer[applyCall[K]] // that runs, or nil
+	closed     atomic.Bool
+	anyClocked atomic.Bool // there have been limiters that need the clock
 
 	_            [8]uint64     // what every call reads is in no cache line that new keys write to
 	count        atomic.Int64  // partitions, and those being made
-	driven       atomic.Int64  // of them, how many are to be replenished
+	manualCount  atomic.Int64  // of them, how many are to be replenished
 	recency      atomic.Uint32 // see usesPerEpoch
 	sampleShard  atomic.Uint32 // where to look for room next
 	noScanBefore atomic.Int64  // until then, a new key looks for room in a few partitions only
-	rest         atomic.Int64  // housekeeping rests until that moment
-	lost         atomic.Int64  // for how long this housekeeping has waited for slow limiters
-	keeper       keeper
+	pausedUntil  atomic.Int64  // housekeeping rests until that moment
+	waited       atomic.Int64  // for how long this housekeeping has waited for slow limiters
+	janitor      janitor
 	applying     sync.Mutex
 
 	onIdle, onReplenish, onClose hook
@@ -116,8 +116,8 @@ type shard[K comparable] struct {
 	mu         sync.Mutex
 	table      table[K]
 	making     *making[K] // a list
-	spare      *making[K] // one that is used again, or nil
-	due        int64      // no partition is to be forgotten before that moment
+	reusable   *making[K] // one that is used again, or nil
+	sweepAt    int64      // no partition is to be forgotten before that moment
 	sampleFrom int        // the chain that the next sample begins with
 	_          [1]uint64
 }
@@ -144,15 +144,15 @@ func NewPartitioned[R any, K comparable](partition func(R) Partition[K], o *Part
 		shards:    make([]shard[K], shardCount()),
 	}
 	for i := range p.shards {
-		p.shards[i].due = never
+		p.shards[i].sweepAt = never
 	}
 	p.set(options)
-	p.keeper.work = p.keep
+	p.janitor.work = p.housekeep
 	p.onIdle.init("limiter: IdleDuration")
 	p.onReplenish.init("limiter: TryReplenish")
 	p.onClose.init("limiter: Close")
 	p.noScanBefore.Store(unknown)
-	p.rest.Store(unknown)
+	p.pausedUntil.Store(unknown)
 	return p, nil
 }
 
@@ -191,15 +191,15 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 	// Reading the clock makes the processor wait for all it has begun. With many
 	// keys that is memory, so the clock is read before any of it is asked for.
 	now := int64(unknown)
-	if p.timed.Load() {
-		now = clock()
+	if p.anyClocked.Load() {
+		now = moment()
 	}
 	hash := maphash.Comparable(p.seed, part.Key)
 	s := p.shard(hash)
 	e := s.table.find(hash, part.Key)
 	pinned := false
 	if e == nil {
-		if err := mayAsk(ctx, n, wait); err != nil {
+		if err := checkArguments(ctx, n, wait); err != nil {
 			return Lease{}, err
 		}
 		var lease Lease
@@ -216,7 +216,7 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 		}
 	}
 	if !pinned {
-		if err := mayAsk(ctx, n, wait); err != nil {
+		if err := checkArguments(ctx, n, wait); err != nil {
 			return Lease{}, err
 		}
 		if !e.pin() {
@@ -244,8 +244,8 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 	return e.limiter().TryAcquire(ctx, n)
 }
 
-// mayAsk is what a limiter checks before it looks at its permits.
-func mayAsk(ctx context.Context, n int, wait bool) error {
+// checkArguments is what a limiter checks before it looks at its permits.
+func checkArguments(ctx context.Context, n int, wait bool) error {
 	done := ctx.Err() != nil
 	switch {
 	case done && (wait || n >= 0):
@@ -293,7 +293,7 @@ func (p *PartitionedLimiter[R, K]) Close() error {
 	if !p.closed.CompareAndSwap(false, true) {
 		return nil
 	}
-	errs := []error{p.keeper.stop()}
+	errs := []error{p.janitor.stop()}
 	p.closeFrom(0, nil, &errs)
 	return errors.Join(errs...)
 }

@@ -253,7 +253,7 @@ func TestPartitionedForgetsWhoHasBeenIdleForLonger(t *testing.T) {
 		synctest.Wait()
 		assert.Zero(t, p.Len())
 		assert.EqualValues(t, 2, closed.Load())
-		assert.Nil(t, p.keeper.timer, "no housekeeping where there is nothing to keep")
+		assert.Nil(t, p.janitor.timer, "no housekeeping where there is nothing to keep")
 
 		mustAcquire(t, p, "held", 1)
 		assert.Equal(t, 1, p.Len(), "and a key may come back")
@@ -347,8 +347,8 @@ func TestPartitionedDrivesWhatDoesNotReplenishItself(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		assert.Zero(t, p.Len())
-		assert.Zero(t, p.driven.Load())
-		assert.Nil(t, p.keeper.timer)
+		assert.Zero(t, p.manualCount.Load())
+		assert.Nil(t, p.janitor.timer)
 	})
 }
 
@@ -527,7 +527,7 @@ func TestPartitionedForgettingAndUsingExcludeEachOtherConcurrentSafe(t *testing.
 				case <-stop:
 					return
 				default:
-					p.keep(clock())
+					p.housekeep(moment())
 				}
 			}
 		})

@@ -73,7 +73,7 @@ func (c *chainedPartitioned[R]) TryAcquire(ctx context.Context, resource R, n in
 }
 
 func (c *chainedPartitioned[R]) Acquire(ctx context.Context, resource R, n int) (Lease, error) {
-	if err := mayAsk(ctx, n, true); err != nil {
+	if err := checkArguments(ctx, n, true); err != nil {
 		return Lease{}, err
 	}
 	return takeAll(len(c.limiters), n, &c.granted, func(i int) (Lease, error) {

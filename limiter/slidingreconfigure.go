@@ -17,7 +17,7 @@ func (w *SlidingWindow) Reconfigure(o SlidingWindowOptions) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	now := clock()
+	now := moment()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.shared.reconfigurable(); err != nil {

@@ -124,7 +124,7 @@ func (p *pastSegments) expire(line, age, left int64) int64 {
 }
 
 // dropPages removes the first page, of which nothing is left, and the next ones as long as the page behind them is
-// not wholly younger: expire goes on there.
+// not refillAll younger: expire goes on there.
 func (p *pastSegments) dropPages(line, age int64) {
 	n := 1
 	for n < len(p.pages)-1 && line-p.pages[n+1].segments[0].line >= age {

@@ -41,7 +41,7 @@ func NewSlidingWindow(o SlidingWindowOptions) (*SlidingWindow, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	now := clock()
+	now := moment()
 	return &SlidingWindow{
 		segments: int32(o.SegmentsPerWindow),
 		line:     now,
@@ -58,13 +58,13 @@ func (o SlidingWindowOptions) segment() int64 { return int64(o.Window) / int64(o
 // TryAcquire takes n permits if they are there now, and nobody waits for them
 // who came before. With n == 0 it asks whether any is left.
 func (w *SlidingWindow) TryAcquire(ctx context.Context, n int) (Lease, error) {
-	return w.acquire(ctx, clock(), n, false)
+	return w.acquire(ctx, moment(), n, false)
 }
 
 // Acquire takes n permits, and waits for them in the queue where there is room.
 // With n == 0 it waits until one is there.
 func (w *SlidingWindow) Acquire(ctx context.Context, n int) (Lease, error) {
-	return w.acquire(ctx, clock(), n, true)
+	return w.acquire(ctx, moment(), n, true)
 }
 
 // acquire is both, for a caller who has read the clock.
@@ -93,7 +93,7 @@ func (w *SlidingWindow) admits(now int64, n int) bool {
 
 // Statistics returns the current figures; those of a closed limiter are its last.
 func (w *SlidingWindow) Statistics() Statistics {
-	now := clock()
+	now := moment()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.shared.closed {
@@ -109,7 +109,7 @@ func (w *SlidingWindow) Statistics() Statistics {
 
 // IdleDuration returns for how long the whole window has been unused: since the
 // grid line on which its last used segment left, or since it was made.
-func (w *SlidingWindow) IdleDuration() (idle time.Duration, ok bool) { return w.idleAsOf(clock()) }
+func (w *SlidingWindow) IdleDuration() (idle time.Duration, ok bool) { return w.idleAsOf(moment()) }
 
 func (w *SlidingWindow) idleAsOf(now int64) (idle time.Duration, ok bool) {
 	w.mu.Lock()
@@ -127,8 +127,8 @@ func (w *SlidingWindow) idleFor(now int64) (idle time.Duration, ok bool) {
 	return time.Duration(max(now-w.idleSince(), 0)), true
 }
 
-// retire closes the limiter if it has been idle for longer than that.
-func (w *SlidingWindow) retire(longer, now int64) bool {
+// closeIfIdle closes the limiter if it has been idle for longer than that.
+func (w *SlidingWindow) closeIfIdle(longer, now int64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if idle, ok := w.idleFor(now); !ok || int64(idle) <= longer {
@@ -151,7 +151,7 @@ func (w *SlidingWindow) idleSince() int64 {
 // true. On a limiter that replenishes by itself, and on a closed one, it does
 // nothing and returns false.
 func (w *SlidingWindow) TryReplenish() bool {
-	now := clock()
+	now := moment()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.manual || w.shared.closed {
@@ -175,7 +175,7 @@ func (w *SlidingWindow) AutoReplenishing() bool { return !w.manual }
 // Close closes the limiter: who waits comes back rejected, later calls return
 // [ErrClosed]. It returns nil, and may be called again.
 func (w *SlidingWindow) Close() error {
-	now := clock()
+	now := moment()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.shared.closed {
@@ -216,7 +216,7 @@ func (w *SlidingWindow) leaveSegment(now int64) {
 	at := w.at(now)
 	elapsed := at - w.line
 	switch {
-	case elapsed < otherClock:
+	case otherClock(elapsed):
 		w.shift(elapsed)
 	case elapsed < w.period:
 	case w.shared.queue.empty():
@@ -256,7 +256,7 @@ func (w *SlidingWindow) slide(at int64) {
 	case w.used() == 0:
 		return
 	case at-w.line >= window:
-		w.rest(w.newest() + window)
+		w.becomeUnused(w.newest() + window)
 		return
 	}
 	line := w.lineAt(at)
@@ -270,12 +270,12 @@ func (w *SlidingWindow) slide(at int64) {
 	}
 	w.line = line
 	if w.left = w.past.expire(line, window, w.left); w.left == w.taken {
-		w.rest(newest + window)
+		w.becomeUnused(newest + window)
 	}
 }
 
-// rest makes the window an unused one since a grid line.
-func (w *SlidingWindow) rest(line int64) {
+// becomeUnused makes the window an unused one since a grid line.
+func (w *SlidingWindow) becomeUnused(line int64) {
 	w.line = line
 	w.left, w.before = w.taken, w.taken
 	w.past = pastSegments{}
@@ -365,7 +365,7 @@ func (w *SlidingWindow) release(int, int64) {}
 // refund gives back what was taken in the segment that began at tag, as long as
 // that is in the window.
 func (w *SlidingWindow) refund(n int, tag int64) {
-	now := clock()
+	now := moment()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.shared.closed {

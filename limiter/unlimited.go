@@ -20,7 +20,7 @@ type Unlimited struct {
 // NewUnlimited returns a limiter that always grants.
 func NewUnlimited() *Unlimited {
 	u := &Unlimited{}
-	u.used.Store(clock())
+	u.used.Store(moment())
 	return u
 }
 
@@ -53,7 +53,7 @@ func (u *Unlimited) grant(n int) (Lease, error) {
 	}
 	u.granted.Add(1)
 	if n > 0 {
-		u.used.Store(clock())
+		u.used.Store(moment())
 	}
 	return Lease{owner: u, n: n}, nil
 }
@@ -66,7 +66,7 @@ func (u *Unlimited) Statistics() Statistics {
 // IdleDuration returns the time since permits were last asked for; ok is always
 // true, because nobody can hold anything that is scarce.
 func (u *Unlimited) IdleDuration() (idle time.Duration, ok bool) {
-	return time.Duration(max(clock()-u.used.Load(), 0)), true
+	return time.Duration(max(moment()-u.used.Load(), 0)), true
 }
 
 // Close closes the limiter: later calls return [ErrClosed]. It returns nil, and

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	// hookPatience is how long housekeeping waits for one function of the program's before it goes on without it.
-	hookPatience = 100 * time.Millisecond
-	// hookHurry replaces hookPatience for hookMemory after a call has been overdue. Otherwise a thousand limiters
+	// hookTimeout is how long housekeeping waits for one function of the program's before it goes on without it.
+	hookTimeout = 100 * time.Millisecond
+	// hookShortTimeout replaces hookTimeout for hookSlowFor after a call has been overdue. Otherwise a thousand limiters
 	// that wait for one dead server would hold up the housekeeping of all others for a hundred seconds.
-	hookHurry  = time.Millisecond
-	hookMemory = 10 * time.Second
+	hookShortTimeout = time.Millisecond
+	hookSlowFor      = 10 * time.Second
 	// hookLogEvery is the shortest time between two lines in the log about one hook.
 	hookLogEvery = 10 * time.Second
 	// closesAtMost bounds the goroutines in a Close that does not return. With so many of them, no partition of
@@ -48,11 +48,11 @@ func (h *hook) run(n int, f func(i int)) (lost int64) {
 		return 0
 	}
 	var next atomic.Int64
-	patience := hookPatience
-	if recently(&h.slow, hookMemory) {
-		patience = hookHurry
+	timeout := hookTimeout
+	if recently(&h.slow, hookSlowFor) {
+		timeout = hookShortTimeout
 	}
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	for begun := int64(0); begun < int64(n); begun = next.Load() {
 		done := make(chan struct{})
@@ -64,18 +64,18 @@ func (h *hook) run(n int, f func(i int)) (lost int64) {
 		}()
 		before := begun + 1
 		for waiting := true; waiting; {
-			timer.Reset(patience)
+			timer.Reset(timeout)
 			select {
 			case <-done:
 				waiting = false
 			case <-timer.C:
-				lost += int64(patience)
+				lost += int64(timeout)
 				at := next.Load()
 				waiting = at != before || at == begun // the goroutine may still be about to run
 				before = at
-				if !waiting && patience == hookPatience {
+				if !waiting && timeout == hookTimeout {
 					h.overdue()
-					patience = hookHurry
+					timeout = hookShortTimeout
 				}
 			}
 		}
@@ -97,8 +97,8 @@ func (h *hook) call(f func()) {
 
 // overdue notes that a call has not returned.
 func (h *hook) overdue() {
-	h.slow.Store(clock())
-	go h.log(&h.slowLog, func() { recovered.Overdue(h.name, hookPatience) })
+	h.slow.Store(moment())
+	go h.log(&h.slowLog, func() { recovered.Overdue(h.name, hookTimeout) })
 }
 
 // log calls write, unless a line was written not long before last, or one is being written.
@@ -108,13 +108,13 @@ func (h *hook) log(last *atomic.Int64, write func()) {
 	}
 	defer h.logging.Store(false)
 	if !recently(last, hookLogEvery) {
-		last.Store(clock())
+		last.Store(moment())
 		write()
 	}
 }
 
 // recently reports whether the moment at is less than d ago, by the clock that is in force.
 func recently(at *atomic.Int64, d time.Duration) bool {
-	then, now := at.Load(), clock()
+	then, now := at.Load(), moment()
 	return inBubble(then) == inBubble(now) && then <= now && now-then < int64(d)
 }

@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// beat is how often partitions are replenished that do not do so by
+	// replenishEvery is how often partitions are replenished that do not do so by
 	// themselves, and the shortest time between two visits to the others.
-	beat = int64(100 * time.Millisecond)
-	// restFactor: housekeeping rests for so many times as long as it worked.
-	restFactor = 20
+	replenishEvery = int64(100 * time.Millisecond)
+	// pauseFactor: housekeeping rests for so many times as long as it worked.
+	pauseFactor = 20
 	// visitChains is how many chains of a table are visited under one lock, some
 	// ten microseconds' worth.
 	visitChains = 32
@@ -20,14 +20,14 @@ const (
 	mergeChains = 512
 )
 
-// A keeper calls work at the moment that was asked for, one call at a time. It
+// A janitor calls work at the moment that was asked for, one call at a time. It
 // has a timer only while a call is due.
 //
 // A limiter may be used in a testing/synctest bubble and outside of it. A bubble's timer never fires once the
 // bubble has ended, and stopping it from outside ends the process. So a timer that was set in a bubble is
 // never touched again: it finds that it is an old one. In a bubble each request sets a timer, because the
 // one there is may be another bubble's.
-type keeper struct {
+type janitor struct {
 	work func(now int64) (next int64) // returns when it wants to be called next, or never
 
 	mu      sync.Mutex
@@ -41,13 +41,13 @@ type keeper struct {
 }
 
 // schedule asks for a call at that moment or before.
-func (k *keeper) schedule(at int64) {
+func (k *janitor) schedule(at int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.set(at)
 }
 
-func (k *keeper) set(at int64) {
+func (k *janitor) set(at int64) {
 	if k.stopped || at == never {
 		return
 	}
@@ -55,7 +55,7 @@ func (k *keeper) set(at int64) {
 		k.at = min(k.at, at)
 		return
 	}
-	now := clock()
+	now := moment()
 	bubble := inBubble(now)
 	switch {
 	case k.timer == nil || bubble || k.bubble:
@@ -70,14 +70,14 @@ func (k *keeper) set(at int64) {
 }
 
 // drop lets go of the timer.
-func (k *keeper) drop() {
+func (k *janitor) drop() {
 	if k.timer != nil && !k.bubble {
 		k.timer.Stop()
 	}
 	k.timer = nil
 }
 
-func (k *keeper) run(turn int) {
+func (k *janitor) run(turn int) {
 	k.mu.Lock()
 	if k.stopped || k.running || turn != k.turn {
 		k.mu.Unlock()
@@ -87,17 +87,17 @@ func (k *keeper) run(turn int) {
 	k.running, k.timer, k.at = true, nil, never
 	k.mu.Unlock()
 
-	next := clock() + beat // if work does not return
+	next := moment() + replenishEvery // if work does not return
 	defer func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.running = false
 		k.set(min(next, k.at))
 	}()
-	next = k.work(clock())
+	next = k.work(moment())
 }
 
-func (k *keeper) failed(err error) {
+func (k *janitor) failed(err error) {
 	if err == nil {
 		return
 	}
@@ -109,7 +109,7 @@ func (k *keeper) failed(err error) {
 }
 
 // stop ends it and returns the first error. A call that runs goes on to its end.
-func (k *keeper) stop() error {
+func (k *janitor) stop() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.stopped = true
@@ -121,22 +121,22 @@ func (k *keeper) stop() error {
 // shard is locked.
 func (p *PartitionedLimiter[R, K]) firstVisit(s *shard[K], driven bool, now int64) int64 {
 	due := saturate.Add(now, saturate.Add(p.idle.Load(), 1))
-	sooner := due < s.due
-	s.due = min(s.due, due)
+	sooner := due < s.sweepAt
+	s.sweepAt = min(s.sweepAt, due)
 	switch {
 	case driven:
-		p.driven.Add(1)
-		return now + beat
+		p.manualCount.Add(1)
+		return now + replenishEvery
 	case sooner || inBubble(now): // the timer that there is may be another bubble's
-		return max(due, p.resting(now))
+		return max(due, p.pauseEnds(now))
 	}
 	return never
 }
 
 // resting is until when housekeeping rests. A moment of another clock, a bubble's or the one outside, has no
 // meaning for this one.
-func (p *PartitionedLimiter[R, K]) resting(now int64) int64 {
-	if rest := p.rest.Load(); inBubble(rest) == inBubble(now) {
+func (p *PartitionedLimiter[R, K]) pauseEnds(now int64) int64 {
+	if rest := p.pausedUntil.Load(); inBubble(rest) == inBubble(now) {
 		return rest
 	}
 	return unknown
@@ -145,23 +145,23 @@ func (p *PartitionedLimiter[R, K]) resting(now int64) int64 {
 // uncount takes a partition that was forgotten out of the numbers.
 func (p *PartitionedLimiter[R, K]) uncount(e *entry[K]) {
 	p.count.Add(-1)
-	if p.driven.Load() > 0 && e.driven() != nil {
-		p.driven.Add(-1)
+	if p.manualCount.Load() > 0 && e.replenisher() != nil {
+		p.manualCount.Add(-1)
 	}
 }
 
 // keep is the housekeeping: it replenishes what is to be replenished, and forgets
 // what has been idle for long enough, unless it has to rest from that.
-func (p *PartitionedLimiter[R, K]) keep(now int64) (next int64) {
-	if p.driven.Load() > 0 {
+func (p *PartitionedLimiter[R, K]) housekeep(now int64) (next int64) {
+	if p.manualCount.Load() > 0 {
 		for i := range p.shards {
 			p.replenish(&p.shards[i])
 		}
 	}
 	next = never
-	began := clock()
-	p.lost.Store(0)
-	sweep := began >= p.resting(began)
+	began := moment()
+	p.waited.Store(0)
+	sweep := began >= p.pauseEnds(began)
 	for i := range p.shards {
 		if p.closed.Load() {
 			return never
@@ -169,15 +169,15 @@ func (p *PartitionedLimiter[R, K]) keep(now int64) (next int64) {
 		next = min(next, p.visitIfDue(&p.shards[i], began, sweep))
 	}
 	if sweep {
-		ended := clock()
-		p.rest.Store(ended + max(beat, restFactor*(ended-began-p.lost.Load())))
+		ended := moment()
+		p.pausedUntil.Store(ended + max(replenishEvery, pauseFactor*(ended-began-p.waited.Load())))
 	}
 	if p.count.Load() == 0 {
 		return never
 	}
-	next = max(next, p.resting(now))
-	if p.driven.Load() > 0 {
-		next = min(next, now+beat)
+	next = max(next, p.pauseEnds(now))
+	if p.manualCount.Load() > 0 {
+		next = min(next, now+replenishEvery)
 	}
 	return next
 }
@@ -186,12 +186,12 @@ func (p *PartitionedLimiter[R, K]) keep(now int64) (next int64) {
 // may be due next.
 func (p *PartitionedLimiter[R, K]) visitIfDue(s *shard[K], now int64, sweep bool) (due int64) {
 	s.mu.Lock()
-	due = s.due
+	due = s.sweepAt
 	if due > now || !sweep {
 		s.mu.Unlock()
 		return due
 	}
-	s.due = never // what is inserted from here on sets it again
+	s.sweepAt = never // what is inserted from here on sets it again
 	s.mu.Unlock()
 	return p.sweep(s, now)
 }
@@ -199,28 +199,28 @@ func (p *PartitionedLimiter[R, K]) visitIfDue(s *shard[K], now int64, sweep bool
 // replenish calls TryReplenish of the limiters that have to be driven, without holding a lock.
 func (p *PartitionedLimiter[R, K]) replenish(s *shard[K]) {
 	for from, more := 0, true; more; from += visitChains {
-		var pinned, foreign []*entry[K]
+		var pinned, custom []*entry[K]
 		more = s.visit(from, func(e *entry[K]) {
 			switch {
-			case e.driven() == nil:
+			case e.replenisher() == nil:
 				return
-			case e.ours():
+			case e.builtin():
 				pinned = append(pinned, e)
 			default:
-				foreign = append(foreign, e)
+				custom = append(custom, e)
 			}
 			e.pins.Add(1)
 		})
 		for _, e := range pinned {
-			e.driven().TryReplenish()
+			e.replenisher().TryReplenish()
 			e.unpin()
 		}
-		p.onReplenish.run(len(foreign), func(i int) {
-			defer foreign[i].unpin()
-			t := foreign[i].tracked()
+		p.onReplenish.run(len(custom), func(i int) {
+			defer custom[i].unpin()
+			t := custom[i].tracked()
 			if t.busy.CompareAndSwap(false, true) {
 				defer t.busy.Store(false)
-				t.driven.TryReplenish()
+				t.manual.TryReplenish()
 			}
 		})
 	}
@@ -267,7 +267,7 @@ func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 			}
 		})
 		for _, e := range old {
-			if s.takeOut(e, p.idle.Load(), now) {
+			if s.removeIdle(e, p.idle.Load(), now) {
 				p.forget(e)
 			} else { // used meanwhile
 				due = min(due, later)
@@ -275,23 +275,23 @@ func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 		}
 		lost := p.onIdle.run(len(unknown), func(i int) {
 			e := unknown[i]
-			left, out := s.askAndTakeOut(e, p.idle.Load())
+			left, out := s.askAndRemove(e, p.idle.Load())
 			if out {
 				p.forget(e)
 			} else {
 				s.noteDue(saturate.Add(now, saturate.Add(left, 1)))
 			}
 		})
-		p.lost.Add(lost)
+		p.waited.Add(lost)
 	}
-	return s.tidy(due)
+	return s.shrinkTable(due)
 }
 
 // noteDue has the shard swept at that moment or before.
 func (s *shard[K]) noteDue(at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.due = min(s.due, at)
+	s.sweepAt = min(s.sweepAt, at)
 }
 
 // timeLeft is how long a partition still may be idle; of one in use, how long at
@@ -309,12 +309,12 @@ func (p *PartitionedLimiter[R, K]) timeLeft(e *entry[K], now int64) (left int64,
 
 // mayForget reports whether the limiter of e could be closed now: see closesAtMost.
 func (p *PartitionedLimiter[R, K]) mayForget(e *entry[K]) bool {
-	return p.onClose.running.Load() < closesAtMost || e.ours()
+	return p.onClose.running.Load() < closesAtMost || e.builtin()
 }
 
-// askAndTakeOut is [shard.takeOut] for a limiter that has to be asked, which is done without a lock. It is
+// askAndRemove is [shard.removeIdle] for a limiter that has to be asked, which is done without a lock. It is
 // still right when it is taken out if it has not been used since. left is for how long it may still be idle.
-func (s *shard[K]) askAndTakeOut(e *entry[K], longer int64) (left int64, out bool) {
+func (s *shard[K]) askAndRemove(e *entry[K], longer int64) (left int64, out bool) {
 	t := e.tracked()
 	if e.pins.Load() > 0 || !t.busy.CompareAndSwap(false, true) {
 		return longer, false
@@ -331,10 +331,10 @@ func (s *shard[K]) askAndTakeOut(e *entry[K], longer int64) (left int64, out boo
 	return longer, s.remove(e, func() bool { return t.uses.Load() == uses })
 }
 
-// takeOut takes an entry out of its shard if nobody is using it and its limiter
+// removeIdle takes an entry out of its shard if nobody is using it and its limiter
 // has been idle for longer than that.
-func (s *shard[K]) takeOut(e *entry[K], longer, now int64) (out bool) {
-	return s.remove(e, func() bool { return e.retire(longer, now) })
+func (s *shard[K]) removeIdle(e *entry[K], longer, now int64) (out bool) {
+	return s.remove(e, func() bool { return e.closeIfIdle(longer, now) })
 }
 
 // remove takes an entry out of its shard if it is not in use and may reports true. The entry is not in use
@@ -359,21 +359,21 @@ func (p *PartitionedLimiter[R, K]) forget(e *entry[K]) {
 	p.uncount(e)
 	switch {
 	case e.clocked():
-		return // retire has closed it
-	case e.ours():
+		return // closeIfIdle has closed it
+	case e.builtin():
 		_ = closeLimiter(e.limiter()) // there is no error
 		return
 	}
-	p.onClose.run(1, func(int) { p.keeper.failed(closeLimiter(e.limiter())) })
+	p.onClose.run(1, func(int) { p.janitor.failed(closeLimiter(e.limiter())) })
 }
 
 // tidy gives memory back after a sweep, and says when the next one is due.
-func (s *shard[K]) tidy(due int64) int64 {
+func (s *shard[K]) shrinkTable(due int64) int64 {
 	for more := true; more; {
 		s.mu.Lock()
 		more = s.table.shrink(mergeChains)
-		s.due = min(s.due, due)
-		due = s.due
+		s.sweepAt = min(s.sweepAt, due)
+		due = s.sweepAt
 		s.mu.Unlock()
 	}
 	return due

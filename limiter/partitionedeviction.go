@@ -13,7 +13,7 @@ import (
 // partitions, the sample is all of them, each of them is tried, and one is evicted.
 //
 // If none of those tried is idle, the new key scans the table for scanAtMost. After a scan, new keys only sample for
-// restFactor times as long as the scan took. So a flood of new keys costs a few looks each, and stalls no caller for
+// pauseFactor times as long as the scan took. So a flood of new keys costs a few looks each, and stalls no caller for
 // longer than scanAtMost.
 const (
 	sampleSize  = 8
@@ -98,14 +98,14 @@ func (p *PartitionedLimiter[R, K]) evictSampled(now int64) bool {
 }
 
 func (p *PartitionedLimiter[R, K]) mayScan() bool {
-	now, rest := clock(), p.noScanBefore.Load()
+	now, rest := moment(), p.noScanBefore.Load()
 	return now >= rest || inBubble(now) != inBubble(rest)
 }
 
 // evictScanned evicts the first idle partition that it finds before its time is up.
 func (p *PartitionedLimiter[R, K]) evictScanned(now int64) bool {
-	began, took := clock(), int64(0)
-	defer func() { p.noScanBefore.Store(began + (1+restFactor)*took) }()
+	began, took := moment(), int64(0)
+	defer func() { p.noScanBefore.Store(began + (1+pauseFactor)*took) }()
 	first := p.sampleShard.Load()
 	for i := range p.shards {
 		p.sampleShard.Store(first + uint32(i))
@@ -117,7 +117,7 @@ func (p *PartitionedLimiter[R, K]) evictScanned(now int64) bool {
 				return true
 			}
 			chains -= max(looked, 1)
-			if took = clock() - began; took >= int64(scanAtMost) {
+			if took = moment() - began; took >= int64(scanAtMost) {
 				return false
 			}
 		}
@@ -165,7 +165,7 @@ func (p *PartitionedLimiter[R, K]) evictStalest(found []candidate[K], take, inUs
 			}
 		}
 		c := found[stalest]
-		if c.entry.used.Load() == c.used && p.takeOut(c, at) {
+		if c.entry.used.Load() == c.used && p.tryEvict(c, at) {
 			p.forget(c.entry) // its Close may take its time, and may be anybody's
 			taken = true
 			take--
@@ -177,8 +177,8 @@ func (p *PartitionedLimiter[R, K]) evictStalest(found []candidate[K], take, inUs
 	return taken
 }
 
-// takeOut takes a partition out of its shard if it is idle.
-func (p *PartitionedLimiter[R, K]) takeOut(c candidate[K], now int64) bool {
+// removeIdle takes a partition out of its shard if it is idle.
+func (p *PartitionedLimiter[R, K]) tryEvict(c candidate[K], now int64) bool {
 	if c.entry.pins.Load() > 0 || !p.mayForget(c.entry) {
 		return false
 	}
@@ -189,12 +189,12 @@ func (p *PartitionedLimiter[R, K]) takeOut(c candidate[K], now int64) bool {
 		}
 	}
 	if !c.entry.mustAsk() {
-		return c.shard.takeOut(c.entry, longer, now)
+		return c.shard.removeIdle(c.entry, longer, now)
 	}
 	const takenOut, tooLate = 1, 2
 	var outcome atomic.Int32
 	p.onIdle.run(1, func(int) {
-		_, out := c.shard.askAndTakeOut(c.entry, longer)
+		_, out := c.shard.askAndRemove(c.entry, longer)
 		if out && !outcome.CompareAndSwap(0, takenOut) {
 			p.forget(c.entry) // the caller has gone on without the answer
 		}

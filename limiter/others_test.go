@@ -35,7 +35,7 @@ func TestALateReaderOfTheClockSetsNothingBack(t *testing.T) {
 			"SlidingWindow": weir.Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 10, Window: time.Second, SegmentsPerWindow: 2})),
 		} {
 			take(t, l, 10)
-			early := clock()
+			early := moment()
 			time.Sleep(time.Second)
 			take(t, l, 10)
 			for range 3 {

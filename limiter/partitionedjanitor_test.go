@@ -63,8 +63,8 @@ func TestSweepComesBackToWhoWasUsedMeanwhile(t *testing.T) {
 // countRuns counts the runs of the housekeeping from here on.
 func countRuns[R any, K comparable](p *PartitionedLimiter[R, K]) *atomic.Int64 {
 	var runs atomic.Int64
-	work := p.keeper.work
-	p.keeper.work = func(now int64) int64 {
+	work := p.janitor.work
+	p.janitor.work = func(now int64) int64 {
 		runs.Add(1)
 		return work(now)
 	}
@@ -82,7 +82,7 @@ func TestHousekeepingRestsAlsoWhenKeysKeepComing(t *testing.T) {
 			mustAcquire(t, p, key, 1).Release()
 			time.Sleep(time.Millisecond)
 		}
-		assert.LessOrEqual(t, runs.Load(), int64(10*time.Second)/beat+1)
+		assert.LessOrEqual(t, runs.Load(), int64(10*time.Second)/replenishEvery+1)
 		assert.Less(t, p.Len(), 1200)
 	})
 }

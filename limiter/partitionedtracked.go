@@ -14,7 +14,7 @@ import (
 type tracked struct {
 	Limiter
 	idler  Idler       // nil: idle while unused and without leases
-	driven Replenisher // nil: it replenishes by itself, or there is nothing to replenish
+	manual Replenisher // nil: it replenishes by itself, or there is nothing to replenish
 	busy   atomic.Bool // housekeeping or a new key that needs room is asking it something
 
 	uses atomic.Int64 // calls begun
@@ -29,9 +29,9 @@ func track(l Limiter) *tracked {
 		t.idler, _ = l.(Idler)
 	}
 	if r, ok := l.(Replenisher); ok && !r.AutoReplenishing() {
-		t.driven = r
+		t.manual = r
 	}
-	t.used.Store(clock())
+	t.used.Store(moment())
 	return t
 }
 
@@ -67,7 +67,7 @@ func (t *tracked) lease(l Lease, err error) (Lease, error) {
 	if t.idler != nil {
 		return l, err
 	}
-	t.used.Store(clock())
+	t.used.Store(moment())
 	if l.Acquired() {
 		t.held.Add(1)
 		l = l.ownedBy(&trackedLease{lease: l, by: t})
@@ -83,7 +83,7 @@ func (t *tracked) IdleDuration() (idle time.Duration, ok bool) {
 	case t.held.Load() > 0:
 		return 0, false
 	}
-	return time.Duration(max(clock()-t.used.Load(), 0)), true
+	return time.Duration(max(moment()-t.used.Load(), 0)), true
 }
 
 // trackedLease owns a lease of a tracked limiter.
@@ -106,7 +106,7 @@ func (t *trackedLease) settle(f func(Lease)) {
 		return
 	}
 	defer func() {
-		t.by.used.Store(clock())
+		t.by.used.Store(moment())
 		t.by.held.Add(-1)
 	}()
 	f(t.lease)

@@ -77,7 +77,7 @@ func TestProcStatOfThisMachine(t *testing.T) {
 	require.NoError(t, err)
 	lease, err := l.Acquire(t.Context(), 1)
 	require.NoError(t, err)
-	require.True(t, lease.Acquired(), "nothing is busier than wholly")
+	require.True(t, lease.Acquired(), "nothing is busier than refillAll")
 }
 
 // sampled is a source that is told what to say.

@@ -278,7 +278,7 @@ func TestPartitioned_RoomIsFoundPastBadHooks(t *testing.T) {
 	}
 }
 
-// A keyed limiter of a package variable may be used in several bubbles and outside of them.
+// A bucketWithEntry limiter of a package variable may be used in several bubbles and outside of them.
 func TestPartitioned_OutlivesTheBubblesInWhichItIsUsed(t *testing.T) {
 	use := func(p *PartitionedLimiter[int, int], key int) {
 		_, _ = p.TryAcquire(context.Background(), key, 1)
@@ -301,10 +301,10 @@ func TestPartitioned_OutlivesTheBubblesInWhichItIsUsed(t *testing.T) {
 			assert.LessOrEqual(t, p.Len(), round, "what was used in bubbles is forgotten in the next")
 		})
 		use(p, 3)
-		p.keeper.mu.Lock()
-		assert.NotNil(t, p.keeper.timer)
-		assert.False(t, p.keeper.bubble, "housekeeping goes by the clock outside again")
-		p.keeper.mu.Unlock()
+		p.janitor.mu.Lock()
+		assert.NotNil(t, p.janitor.timer)
+		assert.False(t, p.janitor.bubble, "housekeeping goes by the clock outside again")
+		p.janitor.mu.Unlock()
 		synctest.Test(t, func(*testing.T) { use(p, 4) })
 		require.NoError(t, p.Close(), "outside of the bubble that set the timer")
 	}

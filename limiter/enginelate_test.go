@@ -64,7 +64,7 @@ func TestLateTimer_ServesTheQueueLineByLine(t *testing.T) {
 	}
 }
 
-// In real time, where callers also linger for permits that are due in a few microseconds: no permit is
+// In real time, where callers also spin for permits that are due in a few microseconds: no permit is
 // granted twice, none is lost, and those who leave take none along.
 func TestLateTimer_ShortPeriodsConcurrentSafe(t *testing.T) {
 	for _, k := range timedKinds {

@@ -29,7 +29,7 @@ func manualWindows(bad string, isBad func(key int) bool, does func(key int)) Fac
 	}
 }
 
-// A hook that panics at every beat does not fill the log.
+// A hook that panics at every replenishEvery does not fill the log.
 func TestPartitioned_PanickingHooksAreLoggedSeldom(t *testing.T) {
 	logged := logTo(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestPartitioned_PanickingHooksAreLoggedSeldom(t *testing.T) {
 		lines := strings.Count(logged.String(), "recovered a panic")
 		assert.LessOrEqual(t, lines, 7)
 		assert.GreaterOrEqual(t, lines, 5)
-		assert.Contains(t, logged.String(), "hookslimits_test.go", "the stack says where")
+		assert.Contains(t, logged.String(), "partitionedhooklimits_test.go", "the stack says where")
 		require.NoError(t, p.Close())
 	})
 	synctest.Test(t, func(t *testing.T) { // the clock of another bubble says nothing of this one

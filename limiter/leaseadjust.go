@@ -49,19 +49,19 @@ func (m *metadata) adjust(n int, tag int64, cost int) (owner, int64, bool) {
 }
 
 func (b *bucket) adjust(n int, tag int64, cost int) (owner, int64, bool) {
-	return b.recharge(n, cost, tag, func() int64 { return b.worth(tag) }, never)
+	return b.adjustCost(n, cost, tag, func() int64 { return b.worth(tag) }, never)
 }
 
 func (o *ownBucket) adjust(n int, line int64, cost int) (owner, int64, bool) {
 	b := (*bucket)(o)
-	return b.recharge(n, cost, line, func() int64 { return b.leastSince(line) }, line)
+	return b.adjustCost(n, cost, line, func() int64 { return b.leastSince(line) }, line)
 }
 
-// recharge changes what a grant has cost. From then on the lines pay for it first,
+// adjustCost changes what a grant has cost. From then on the lines pay for it first,
 // whatever was taken before, so what it is worth is never too much; and the tag is
 // as [bucket.refund] wants it.
-func (b *bucket) recharge(n, cost int, tag int64, worth func() int64, line int64) (owner, int64, bool) {
-	now := clock()
+func (b *bucket) adjustCost(n, cost int, tag int64, worth func() int64, line int64) (owner, int64, bool) {
+	now := moment()
 	b.lock()
 	defer b.mu.Unlock()
 	if b.state().closed {
@@ -74,23 +74,23 @@ func (b *bucket) recharge(n, cost int, tag int64, worth func() int64, line int64
 		b.back(now, int(back), func() int64 { return back }, line)
 		unpaid -= back
 	} else {
-		unpaid += b.takeMore(now, cost-n)
+		unpaid += b.charge(now, cost-n)
 	}
 	return b, b.paid() + unpaid, true
 }
 
-// mostOwed leaves room to reckon with: nobody lives to see it paid.
-const mostOwed = never / 2
+// maxDebt leaves room to reckon with: nobody lives to see it paid.
+const maxDebt = never / 2
 
-// takeMore takes permits whether they are there or not.
-func (b *bucket) takeMore(now int64, n int) (taken int64) {
+// charge takes permits whether they are there or not.
+func (b *bucket) charge(now int64, n int) (taken int64) {
 	if n == 0 {
 		return 0
 	}
 	if b.missing == 0 {
 		b.wake(b.at(now))
 	}
-	taken = min(int64(n), max(mostOwed-b.missing, 0))
+	taken = min(int64(n), max(maxDebt-b.missing, 0))
 	b.missing += taken
 	b.spent += taken
 	if !b.state().queue.empty() {
@@ -100,7 +100,7 @@ func (b *bucket) takeMore(now int64, n int) (taken int64) {
 }
 
 func (w *SlidingWindow) adjust(n int, tag int64, cost int) (owner, int64, bool) {
-	return w.recharge(n, int64(n), cost, tag)
+	return w.adjustCost(n, int64(n), cost, tag)
 }
 
 // A windowCharge owns a grant that was adjusted: of its permits so many were still
@@ -117,15 +117,15 @@ func (c *windowCharge) refund(n int, tag int64) {
 }
 
 func (c *windowCharge) adjust(n int, tag int64, cost int) (owner, int64, bool) {
-	return c.window.recharge(n, c.held, cost, tag)
+	return c.window.adjustCost(n, c.held, cost, tag)
 }
 
-// recharge changes what a grant has cost of which held permits were in the window
+// adjustCost changes what a grant has cost of which held permits were in the window
 // when it was last looked at. What is charged besides is in another segment, and
 // goes by the tag of the first for as long as that is in the window: what is given
 // back comes out of the older segment then, which has the others leave later.
-func (w *SlidingWindow) recharge(n int, held int64, cost int, tag int64) (owner, int64, bool) {
-	now := clock()
+func (w *SlidingWindow) adjustCost(n int, held int64, cost int, tag int64) (owner, int64, bool) {
+	now := moment()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.shared.closed {
@@ -143,19 +143,19 @@ func (w *SlidingWindow) recharge(n int, held int64, cost int, tag int64) (owner,
 		}
 		return &windowCharge{w, held - back}, tag, true
 	}
-	more := w.takeMore(now, int64(cost-n))
+	more := w.charge(now, int64(cost-n))
 	if held == 0 {
 		tag = w.line
 	}
 	return &windowCharge{w, held + more}, tag, true
 }
 
-// takeMore charges the current segment, whether there is anything left or not.
-func (w *SlidingWindow) takeMore(now, n int64) (taken int64) {
+// charge charges the current segment, whether there is anything left or not.
+func (w *SlidingWindow) charge(now, n int64) (taken int64) {
 	if n > 0 && w.used() == 0 {
 		w.wake(w.at(now))
 	}
-	taken = min(n, max(mostOwed-w.used(), 0))
+	taken = min(n, max(maxDebt-w.used(), 0))
 	w.taken += taken
 	if !w.shared.queue.empty() {
 		arm(w, now)

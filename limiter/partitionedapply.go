@@ -98,7 +98,7 @@ func (p *PartitionedLimiter[R, K]) Apply(change func(key K, l Limiter) error) er
 	}
 	p.applying.Lock()
 	defer p.applying.Unlock()
-	a := &application[K]{change: change, seed: p.seed}
+	a := &applyCall[K]{change: change, seed: p.seed}
 	p.change.Store(a)
 	defer p.change.Store(nil)
 	for key, l := range p.All() {
@@ -109,9 +109,9 @@ func (p *PartitionedLimiter[R, K]) Apply(change func(key K, l Limiter) error) er
 	return nil
 }
 
-// An application is a call of Apply. It goes through millions of keys with a lock for each, so there are many locks: a
+// An applyCall is a call of Apply. It goes through millions of keys with a lock for each, so there are many locks: a
 // call for one key would wait for milliseconds for the only one.
-type application[K comparable] struct {
+type applyCall[K comparable] struct {
 	change  func(K, Limiter) error
 	seed    maphash.Seed
 	running [64]runningChanges[K] // by the key's hash
@@ -125,7 +125,7 @@ type runningChanges[K comparable] struct {
 }
 
 // apply calls change, unless that is being done: then the caller may be change itself.
-func (a *application[K]) apply(key K, l Limiter) error {
+func (a *applyCall[K]) apply(key K, l Limiter) error {
 	r := &a.running[maphash.Comparable(a.seed, key)%uint64(len(a.running))]
 	if !r.begin(key) {
 		return nil
@@ -159,17 +159,17 @@ func (p *PartitionedLimiter[R, K]) Reconfigure(o PartitionedOptions) error {
 		return err
 	}
 	p.set(o)
-	now := clock()
+	now := moment()
 	for i := range p.shards {
 		s := &p.shards[i]
 		s.mu.Lock()
 		if s.table.n > 0 {
-			s.due = min(s.due, now)
+			s.sweepAt = min(s.sweepAt, now)
 		}
 		s.mu.Unlock()
 	}
 	if p.count.Load() > 0 && !p.closed.Load() {
-		p.keeper.schedule(max(now, p.resting(now)))
+		p.janitor.schedule(max(now, p.pauseEnds(now)))
 	}
 	return nil
 }

@@ -18,12 +18,12 @@ func adjustables() map[string]func() Limiter {
 	bucket := TokenBucketOptions{TokenLimit: 20, TokensPerPeriod: 3, ReplenishmentPeriod: time.Second, QueueLimit: 20}
 	fixed := FixedWindowOptions{PermitLimit: 20, Window: time.Second, QueueLimit: 20}
 	return map[string]func() Limiter{
-		"token bucket": func() Limiter { return weir.Must(NewTokenBucket(bucket)) },
-		"fixed window": func() Limiter { return weir.Must(NewFixedWindow(fixed)) },
-		"keyed bucket": func() Limiter { return weir.Must(TokenBucketFactory[int](bucket)(1)) },
-		"keyed window": func() Limiter { return weir.Must(FixedWindowFactory[int](fixed)(1)) },
-		"chain":        func() Limiter { return weir.Must(Chain(NewUnlimited(), weir.Must(NewTokenBucket(bucket)))) },
-		"no idler":     func() Limiter { return trackUse(weir.Must(NewTokenBucket(bucket))) },
+		"token bucket":           func() Limiter { return weir.Must(NewTokenBucket(bucket)) },
+		"fixed window":           func() Limiter { return weir.Must(NewFixedWindow(fixed)) },
+		"bucketWithEntry bucket": func() Limiter { return weir.Must(TokenBucketFactory[int](bucket)(1)) },
+		"bucketWithEntry window": func() Limiter { return weir.Must(FixedWindowFactory[int](fixed)(1)) },
+		"chain":                  func() Limiter { return weir.Must(Chain(NewUnlimited(), weir.Must(NewTokenBucket(bucket)))) },
+		"no idler":               func() Limiter { return trackUse(weir.Must(NewTokenBucket(bucket))) },
 		"sliding window": func() Limiter {
 			return weir.Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 20, Window: 4 * time.Second, SegmentsPerWindow: 4, QueueLimit: 20}))
 		},
@@ -128,7 +128,7 @@ func TestAdjustServesWhoWaitsAndHoldsThemUp(t *testing.T) {
 					_, _ = l.Acquire(t.Context(), 1)
 					waited <- time.Since(began)
 				}()
-				want := map[string]time.Duration{"token bucket": 8, "keyed bucket": 8, "fixed window": 1, "keyed window": 1, "sliding window": 4}
+				want := map[string]time.Duration{"token bucket": 8, "bucketWithEntry bucket": 8, "fixed window": 1, "bucketWithEntry window": 1, "sliding window": 4}
 				assert.Equal(t, want[name]*time.Second, <-waited)
 			})
 		})

@@ -17,7 +17,7 @@ type making[K comparable] struct {
 	next      *making[K] // in the same shard
 	done      chan struct{}
 	reserved  bool
-	driven    bool // its limiter is to be replenished
+	manual    bool // its limiter is to be replenished
 	partition *entry[K]
 	lease     Lease
 	err       error
@@ -50,7 +50,7 @@ func (p *PartitionedLimiter[R, K]) findOrMake(
 			m = s.begin(part.Key)
 			s.mu.Unlock()
 			if now == unknown {
-				now = clock()
+				now = moment()
 			}
 			return p.build(s, hash, part, m, now, pin)
 		}
@@ -80,8 +80,8 @@ func (s *shard[K]) beingMade(key K) *making[K] {
 
 // begin has the caller make the partition of a key. The shard is locked.
 func (s *shard[K]) begin(key K) *making[K] {
-	m := s.spare
-	if s.spare = nil; m == nil {
+	m := s.reusable
+	if s.reusable = nil; m == nil {
 		m = new(making[K])
 	}
 	m.key, m.err, m.next = key, errFactoryPanicked, s.making
@@ -118,13 +118,13 @@ func (p *PartitionedLimiter[R, K]) build(
 		return
 	}
 	made := newEntry(part.Key, hash, l)
-	m.driven = made.driven() != nil
+	m.manual = made.replenisher() != nil
 	if pin || !made.clocked() {
 		made.pins.Store(1)
 	}
 	m.partition = made
-	if made.clocked() && !p.timed.Load() {
-		p.timed.Store(true)
+	if made.clocked() && !p.anyClocked.Load() {
+		p.anyClocked.Store(true)
 	}
 	return
 }
@@ -144,19 +144,19 @@ func (p *PartitionedLimiter[R, K]) publish(s *shard[K], m *making[K], now int64)
 		late, m.partition, m.err = e.limiter(), nil, ErrClosed
 	default:
 		s.table.insert(e)
-		visit = p.firstVisit(s, m.driven, now)
+		visit = p.firstVisit(s, m.manual, now)
 	}
 	made := *m
 	if m.done == nil { // nobody else knows it
 		*m = making[K]{}
-		s.spare = m
+		s.reusable = m
 	}
 	s.mu.Unlock()
 	if made.reserved && made.partition == nil {
 		p.count.Add(-1)
 	}
 	if visit != never {
-		p.keeper.schedule(visit)
+		p.janitor.schedule(visit)
 	}
 	if late != nil {
 		made.err = errors.Join(made.err, closeLimiter(late))

@@ -17,7 +17,7 @@ type entry[K comparable] struct {
 	of   unsafe.Pointer
 	next atomic.Pointer[entry[K]]
 	hash uint32        // of the key: the part by which it is found in its shard
-	used atomic.Uint32 // the turn of its last use, where that matters; 0: see roomBeside
+	used atomic.Uint32 // the turn of its last use, where that matters; 0: see entryBeside
 	pins atomic.Int32  // callers who are using it; it is not forgotten meanwhile
 	kind kind
 }
@@ -26,7 +26,7 @@ type entry[K comparable] struct {
 type kind uint8
 
 const (
-	trackedKind kind = iota
+	customKind kind = iota
 	tokenBucketKind
 	fixedWindowKind
 	slidingWindowKind
@@ -41,9 +41,9 @@ func newEntry[K comparable](key K, hash uint64, l Limiter) *entry[K] {
 	var is kind
 	switch l := l.(type) {
 	case *TokenBucket:
-		e, is, of = roomBeside[TokenBucket, K](l, l.home()), tokenBucketKind, unsafe.Pointer(l)
+		e, is, of = entryBeside[TokenBucket, K](l, l.container()), tokenBucketKind, unsafe.Pointer(l)
 	case *FixedWindow:
-		e, is, of = roomBeside[FixedWindow, K](l, l.home()), fixedWindowKind, unsafe.Pointer(l)
+		e, is, of = entryBeside[FixedWindow, K](l, l.container()), fixedWindowKind, unsafe.Pointer(l)
 	case *SlidingWindow:
 		is, of = slidingWindowKind, unsafe.Pointer(l)
 	case *Concurrency:
@@ -60,20 +60,20 @@ func newEntry[K comparable](key K, hash uint64, l Limiter) *entry[K] {
 	return e
 }
 
-// A keyed is what a factory of buckets makes for a key of type K: the bucket, and beside it room for
+// A bucketWithEntry is what a factory of buckets makes for a key of type K: the bucket, and beside it room for
 // its entry, so that the two are in one place in memory.
-type keyed[B any, K comparable] struct {
+type bucketWithEntry[B any, K comparable] struct {
 	bucket B
 	entry  entry[K]
 }
 
-// roomBeside returns the room for an entry beside a bucket if home, which is what the bucket says that it was
-// made in, has it, and no other entry does. Only a bucket's factory knows the type of home.
-func roomBeside[B any, K comparable](bucket *B, home any) *entry[K] {
-	if _, ok := home.(*keyed[B, K]); !ok {
+// entryBeside returns the room for an entry beside a bucket if container, which is what the bucket says that it was
+// made in, has it, and no other entry does. Only a bucket's factory knows the type of container.
+func entryBeside[B any, K comparable](bucket *B, container any) *entry[K] {
+	if _, ok := container.(*bucketWithEntry[B, K]); !ok {
 		return nil
 	}
-	e := &(*keyed[B, K])(unsafe.Pointer(bucket)).entry // bucket is its first field
+	e := &(*bucketWithEntry[B, K])(unsafe.Pointer(bucket)).entry // bucket is its first field
 	if !e.used.CompareAndSwap(0, 1) {
 		return nil // the factory has returned the same bucket before
 	}
@@ -100,7 +100,7 @@ func (e *entry[K]) limiter() Limiter {
 
 // tracked returns the limiter if it is not one of ours, or nil.
 func (e *entry[K]) tracked() *tracked {
-	if e.kind == trackedKind {
+	if e.kind == customKind {
 		return (*tracked)(e.of)
 	}
 	return nil
@@ -108,16 +108,16 @@ func (e *entry[K]) tracked() *tracked {
 
 // ours reports whether the limiter runs this package's code only. A type of the user's around one of ours
 // is none, although it has the methods: what it makes of them has to be asked.
-func (e *entry[K]) ours() bool { return e.kind != trackedKind }
+func (e *entry[K]) builtin() bool { return e.kind != customKind }
 
 // mustAsk reports whether only the program's code knows for how long the limiter has been idle.
-func (e *entry[K]) mustAsk() bool { return e.kind == trackedKind && e.tracked().idler != nil }
+func (e *entry[K]) mustAsk() bool { return e.kind == customKind && e.tracked().idler != nil }
 
 // driven returns the limiter as one that has to be replenished, or nil.
-func (e *entry[K]) driven() Replenisher {
+func (e *entry[K]) replenisher() Replenisher {
 	switch e.kind {
-	case trackedKind:
-		return e.tracked().driven
+	case customKind:
+		return e.tracked().manual
 	case tokenBucketKind, fixedWindowKind, slidingWindowKind:
 		if r := e.limiter().(Replenisher); !r.AutoReplenishing() {
 			return r
@@ -140,16 +140,16 @@ func (e *entry[K]) idleAsOf(now int64) (idle time.Duration, ok bool) {
 	}
 }
 
-// retire reports whether the limiter may be forgotten, because it has been idle for longer than
+// closeIfIdle reports whether the limiter may be forgotten, because it has been idle for longer than
 // that. A clocked one is closed in the same moment.
-func (e *entry[K]) retire(longer, now int64) bool {
+func (e *entry[K]) closeIfIdle(longer, now int64) bool {
 	switch e.kind {
 	case tokenBucketKind:
-		return (*TokenBucket)(e.of).retire(longer, now)
+		return (*TokenBucket)(e.of).closeIfIdle(longer, now)
 	case fixedWindowKind:
-		return (*FixedWindow)(e.of).retire(longer, now)
+		return (*FixedWindow)(e.of).closeIfIdle(longer, now)
 	case slidingWindowKind:
-		return (*SlidingWindow)(e.of).retire(longer, now)
+		return (*SlidingWindow)(e.of).closeIfIdle(longer, now)
 	default:
 		d, idle := e.idleAsOf(now)
 		return idle && int64(d) > longer

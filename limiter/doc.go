@@ -1,0 +1,59 @@
+// Package limiter has rate limiters and a concurrency limiter: [TokenBucket], [FixedWindow], [SlidingWindow],
+// [Concurrency] and [Unlimited]. A [Chained] limiter combines several, a [PartitionedLimiter] has one for each key, and a
+// [Channel] is a channel whose senders are limited.
+//
+// Every limiter answers with a [Lease], which is granted or rejected. A rejected lease says after which time it is worth
+// asking again, where that is known. Three calls ask for a lease:
+//
+//   - [Wait] returns when the permits are granted or the context ends. Most workers and batch jobs should use it.
+//   - Acquire waits in the limiter's bounded queue if there is room, and otherwise rejects at once. Servers should use
+//     it and pass a rejection on. The default QueueLimit is 0, and then Acquire does not wait.
+//   - TryAcquire never waits.
+//
+// A caller of Acquire or TryAcquire looks at both results:
+//
+//	lease, err := l.Acquire(ctx, 1)
+//	if err != nil {
+//		return err // the context ended, the limiter is closed, or n is out of range
+//	}
+//	defer lease.Release()
+//	if !lease.Acquired() {
+//		return errTooBusy // lease.RetryAfter() may say when to come back
+//	}
+//
+// An error means that the limiter could not decide. A rejection is the decision of a limiter that works. Keep the two
+// apart.
+//
+// # Time
+//
+// No limiter has a goroutine or a timer while its queue is empty: a method that is called first brings the limiter up to
+// date from the monotonic clock. Permits come back on the lines of a grid of whole periods, which begins when the limiter
+// is made. The grid never drifts, however late a call is. If the timer of a queue is late, waiters lose no permits that
+// came back while they waited, and several can be served at once. Everything works in [testing/synctest], so there is
+// no clock to inject.
+//
+// # Concurrency
+//
+// Every exported type of this package is safe for concurrent use, except where its comment says otherwise.
+//
+// # Custom limiters
+//
+// Only authors of limiters need this section. A type with the two methods of [Limiter] can be used wherever this package's
+// limiters can: in a chain, for a key, in a channel, and in the strategies and transports of weir. Package limitertest
+// checks that it follows the same rules.
+//
+// [Granted] and [Rejected] make leases. [GrantedRefundable] is for a limiter whose permits are spent rather than lent, so
+// that a chain can give them back, and [RejectedKnowing] for one that knows how many permits are left. A limiter that
+// grants often can make leases without an allocation with a [Granter]: it implements [LeaseOwner], and [LeaseAdjuster]
+// and [LeaseCounter] if its leases can be adjusted and it knows what remains.
+//
+// A limiter can also implement [StatisticsProvider], [Idler], [Replenisher] and [io.Closer].
+package limiter
+
+// For maintainers, the files in reading order:
+//
+//	lease.go               the answer of every limiter, and how it finds its way back
+//	tokenbucket.go         a token bucket; with a fixed window, it is the bucket of bucket.go
+//	bucket.go              the fast path, the grid, and what a lease is worth when it is refunded
+//	engine.go              what limiters share when permits are missing: the queue and its timer
+//	partitioned.go         a limiter for each key; the rules of pins are in partitionedentry.go
