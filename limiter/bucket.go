@@ -8,18 +8,35 @@ import (
 	"time"
 )
 
-// bucket is the limiter behind [TokenBucket] and [FixedWindow]: permits that are
-// taken are missing from it, and on every grid line some come back. A fixed
-// window is a bucket in which all of them do.
+// bucket is the limiter behind [TokenBucket] and [FixedWindow].
 //
-// A program may have a million buckets, one for each key, and few of them ever have
-// waiters. So the buckets of one family share what they have in common until one of
-// them needs a state of its own, and a bucket has six words. Once it is full again it
-// goes back to the shared state.
+// The grid has a line every period. On each line, min(missing, refill) permits come back; a fixed window is a bucket in
+// which all of them do. line is the last line that missing accounts for. A full bucket stops at the line that filled
+// it, so that time is not saved up, and goes on from the last line before its next grant.
+//
+// What a grant of n permits is worth when it is refunded. Lines have passed since the grant, and a bucket that was
+// fuller by n might have lost what they brought. After the refund, the bucket must be as if the grant had never been,
+// and never fuller:
+//
+//	worth = min(n, missing, least missing right after any line since the grant)
+//
+// The tag of the lease says since when. It depends on the state of the bucket at the grant:
+//
+//	own state:     tag = line of the grant        worth = leastSince(tag), from the lows that the state keeps
+//	shared state:  tag = spent after the grant    worth = tag - paid, where paid = spent - missing - refunded
+//
+// A shared state keeps no lows. There, lines pay for permits in the order in which they were taken, and a grant is
+// worth what is unpaid of all that was taken up to it. A refund counts as paid once a line has passed. That is never
+// more than the exact worth, and can be less. Owner of a lease with a line as its tag is an [ownBucket].
+//
+// Memory. A program can have a million buckets, one for each key, and few of them ever have waiters. So the buckets of
+// one family share one state, which is never written to, and a bucket has six words. A bucket gets a state of its own
+// with its first waiter or refund, or when a count no longer fits; see common. It goes back to the shared state when a
+// line fills it; see share.
 type bucket struct {
 	mu      sync.Mutex
 	missing int64  // permits missing from full; above the limit after that was lowered
-	line    int64  // the grid line that missing is right for; once full, the line that filled it; or notBegun
+	line    int64  // the last line that missing accounts for; once full, the line that filled it; or notBegun
 	spent   int64  // permits ever taken; wraps around
 	granted uint32 // leases granted that bucketState.granted does not count
 	failed  uint32 // leases rejected that bucketState.failed does not count
@@ -28,7 +45,7 @@ type bucket struct {
 
 func (b *bucket) state() *bucketState { return b.current.Load() }
 
-// bucketState is the rest of a bucket. A shared one is never written to.
+// bucketState is what a bucket has besides its counts. A shared one is never written to.
 type bucketState struct {
 	noneUntil atomic.Int64 // if not 0, no permit comes back before that moment; see acquire
 	refused   atomic.Int64 // leases rejected because of noneUntil
@@ -36,26 +53,26 @@ type bucketState struct {
 	refill int64   // permits that come back on each line
 	period int64   // nanoseconds between two lines
 	lines  divisor // by period
-	idleAt int64   // where not 0: since when a full bucket has been idle, instead of line
+	idleAt int64   // if not 0, since when a full bucket has been idle, instead of line
 	manual bool
 	shared bool
 	common
 
-	asOf    int64 // manual: the moment up to which time has gone on
+	asOf    int64 // manual: the moment of the last TryReplenish
 	granted int64 // leases granted that the bucket does not count
 
 	refunded int64 // permits that were refunded since line
-	lows     []low // see ownBucket
+	lows     []low // not in a shared state
 	since    int64 // the line on which the bucket got this state for itself
 
-	family       *bucketFamily // nil: that of one bucket
+	family       *bucketFamily // nil: the state of a bucket without a family
 	sharedClosed *bucketState  // what a shared one becomes when its bucket is closed
 }
 
-// refillAll is the refill of a bucket in which everything comes back.
+// refillAll is the refill of a bucket in which all permits come back on each line.
 const refillAll = math.MaxInt64
 
-// bucketLimits are the options of both kinds, in one form.
+// bucketLimits are the options of a token bucket or a fixed window.
 type bucketLimits struct {
 	limit, refill int64
 	period        time.Duration
@@ -64,6 +81,7 @@ type bucketLimits struct {
 	manual        bool
 }
 
+// newBucketState returns a state with those limits for one bucket.
 func newBucketState(l bucketLimits) *bucketState {
 	return &bucketState{
 		common: common{limit: l.limit, queue: queue{limit: l.queueLimit, order: l.queueOrder}},
@@ -79,6 +97,7 @@ func (s *bucketState) limits() bucketLimits {
 	}
 }
 
+// start starts a bucket whose grid begins now.
 func (b *bucket) start(s *bucketState) {
 	b.line = moment()
 	if s.manual {
@@ -90,8 +109,8 @@ func (b *bucket) start(s *bucketState) {
 // notBegun is the line of a bucket whose grid begins with its first call.
 const notBegun = 1 << 62
 
-// startWithFirstCall starts a bucket for a key. Reading the clock once more would be a good part of the time that a new key
-// takes, and its first call has read it.
+// startWithFirstCall starts a bucket for a new key. Its grid begins with the first call, which has read the clock: a
+// second reading would be a good part of the time that a new key takes.
 func (b *bucket) startWithFirstCall(s *bucketState) {
 	if s.manual {
 		b.start(s)
@@ -101,25 +120,25 @@ func (b *bucket) startWithFirstCall(s *bucketState) {
 	b.current.Store(s)
 }
 
-// TryAcquire takes n permits if they are there now, and nobody waits for them
-// who came before. With n == 0 it asks whether any is left.
+// TryAcquire takes n permits if they are free and no earlier caller waits for them. If n is 0, it reports whether a
+// permit is free, and takes none.
 func (b *bucket) TryAcquire(ctx context.Context, n int) (Lease, error) {
 	return b.acquire(ctx, moment(), n, false)
 }
 
-// Acquire takes n permits, and waits for them in the queue where there is room.
-// With n == 0 it waits until one is there.
+// Acquire takes n permits, and waits for them in the queue if there is room. If n is 0, it waits until a permit is
+// free, and takes none.
 func (b *bucket) Acquire(ctx context.Context, n int) (Lease, error) {
 	return b.acquire(ctx, moment(), n, true)
 }
 
-// acquire is both, for a caller that has read the clock. It decides the common case itself:
-// the permits are there or not, and the queue is empty.
+// acquire is TryAcquire and Acquire for a caller that has read the clock. It decides the common case itself: the
+// permits are there or not, and the queue is empty.
 //
-// While many callers are rejected, waiting for the lock would be most of the time. So a rejection leaves in noneUntil the
-// moment before which no permit comes back, and until then acquire rejects requests for one permit without the lock. It
-// does so only for a bucket with a state of its own and without a queue. [bucket.lock] forgets the moment, so everything
-// else that changes a bucket must take the lock by that method.
+// If many callers are rejected, waiting for the lock would take most of their time. So a rejection leaves in noneUntil
+// the moment before which no permit comes back, and until then acquire rejects requests for one permit without the
+// lock. It does so only for a bucket with a state of its own and without a queue. [bucket.lock] clears the moment, so
+// all code that changes a bucket outside of acquire must lock it by that method.
 func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Lease, error) {
 	ctxErr := ctx.Err()
 	if s := b.state(); n == 1 && ctxErr == nil && s != nil {
@@ -155,7 +174,7 @@ func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Leas
 	return refusedUntil(at, now, wait), nil
 }
 
-// refusedUntil is a rejected lease whose RetryAfter ends at the moment at.
+// refusedUntil returns a rejected lease whose RetryAfter ends at the moment at.
 func refusedUntil(at, now int64, wait bool) Lease {
 	l := Lease{tag: int64(max(until(at, now), 1))}
 	if wait {
@@ -170,8 +189,8 @@ func (b *bucket) plain(s *bucketState, now int64, n int) bool {
 		!otherClock(now-b.line)
 }
 
-// advance is catchUp for acquire, once a line has been reached. The line of a full bucket goes on, because such a bucket
-// grants what it is asked for, so its idleness ends.
+// advance is catchUp for acquire, once a line has passed. The line of a full bucket advances, too: acquire grants what
+// such a bucket is asked for, so it is idle no longer.
 func (b *bucket) advance(s *bucketState, elapsed int64) {
 	lines := s.lines.quotient(elapsed)
 	b.line += lines * s.period
@@ -208,13 +227,14 @@ func (b *bucket) carryGranted() {
 	b.state().granted += 1 << 32
 }
 
+// countFailed counts a rejected lease.
 func (b *bucket) countFailed() {
 	if b.failed++; b.failed == 0 {
 		b.common().failed += 1 << 32
 	}
 }
 
-// acquireRarely is acquire for any request. The bucket is locked.
+// acquireRarely is acquire for requests that are not plain. The bucket is locked; acquireRarely unlocks it.
 func (b *bucket) acquireRarely(ctx context.Context, ctxErr error, now int64, n int, wait bool) (Lease, error) {
 	if b.line == notBegun {
 		b.line = now
@@ -230,7 +250,7 @@ func (b *bucket) acquireRarely(ctx context.Context, ctxErr error, now int64, n i
 	return refuse(ctx, ctxErr, b, now, n)
 }
 
-// admits tells whether n permits can be granted at once.
+// admits reports whether n permits can be granted at once.
 func (b *bucket) admits(now int64, n int) bool {
 	if b.state() == nil {
 		b.current.Store(notMade)
@@ -242,7 +262,7 @@ func (b *bucket) admits(now int64, n int) bool {
 	return mayPass(&b.state().queue, b.free(), n)
 }
 
-// Statistics returns the current figures; those of a closed limiter are its last.
+// Statistics returns the current figures, or the last ones of a closed limiter.
 func (b *bucket) Statistics() Statistics {
 	now := moment()
 	b.lock()
@@ -258,16 +278,18 @@ func (b *bucket) Statistics() Statistics {
 	}
 }
 
-// IdleDuration returns for how long the limiter has been full: since the grid
-// line that filled it, or since it was made.
+// IdleDuration returns for how long the limiter has been full: since the grid line that filled it, or since it was
+// made.
 func (b *bucket) IdleDuration() (idle time.Duration, ok bool) { return b.idleAsOf(moment()) }
 
+// idleAsOf is IdleDuration at the moment now.
 func (b *bucket) idleAsOf(now int64) (idle time.Duration, ok bool) {
 	b.lock()
 	defer b.mu.Unlock()
 	return b.idleFor(now)
 }
 
+// idleFor is idleAsOf for a bucket that is locked.
 func (b *bucket) idleFor(now int64) (idle time.Duration, ok bool) {
 	if !b.state().closed {
 		b.catchUp(now)
@@ -282,7 +304,7 @@ func (b *bucket) idleFor(now int64) (idle time.Duration, ok bool) {
 	return time.Duration(max(now-since, 0)), true
 }
 
-// closeIfIdle closes the limiter if it has been idle for longer than that.
+// closeIfIdle closes the limiter and returns true if it has been idle for more than that many nanoseconds.
 func (b *bucket) closeIfIdle(longer, now int64) bool {
 	b.lock()
 	defer b.mu.Unlock()
@@ -293,9 +315,8 @@ func (b *bucket) closeIfIdle(longer, now int64) bool {
 	return true
 }
 
-// TryReplenish catches up with every whole period that has gone by and returns
-// true. On a limiter that replenishes by itself, and on a closed one, it does
-// nothing and returns false.
+// TryReplenish catches up with every whole period that has passed and returns true. If the limiter replenishes by
+// itself or is closed, it does nothing and returns false.
 func (b *bucket) TryReplenish() bool {
 	now := moment()
 	b.lock()
@@ -308,21 +329,21 @@ func (b *bucket) TryReplenish() bool {
 	return true
 }
 
-// ReplenishmentPeriod is the time between two refills.
+// ReplenishmentPeriod returns the time between two refills.
 func (b *bucket) ReplenishmentPeriod() time.Duration {
 	b.lock()
 	defer b.mu.Unlock()
 	return time.Duration(b.state().period)
 }
 
-// AutoReplenishing tells whether the limiter replenishes by itself.
+// AutoReplenishing reports whether the limiter replenishes by itself.
 func (b *bucket) AutoReplenishing() bool {
 	s := b.state()
 	return s == nil || !s.manual
 }
 
-// Close closes the limiter: who waits comes back rejected, later calls return
-// [ErrClosed]. It returns nil, and may be called again.
+// Close closes the limiter: waiters are rejected, and later calls return [ErrClosed]. It returns nil, and can be called
+// again.
 func (b *bucket) Close() error {
 	now := moment()
 	b.lock()
@@ -334,6 +355,7 @@ func (b *bucket) Close() error {
 	return nil
 }
 
+// close is Close for a bucket that is locked and up to date.
 func (b *bucket) close() {
 	switch {
 	case b.state().closed:
@@ -346,6 +368,7 @@ func (b *bucket) close() {
 
 func (b *bucket) unlock() { b.mu.Unlock() }
 
+// lock locks the bucket for code that may change it; see acquire.
 func (b *bucket) lock() {
 	b.mu.Lock()
 	s := b.state()
@@ -361,12 +384,12 @@ func (b *bucket) lock() {
 	}
 }
 
-// notMade is the state of a zero TokenBucket or FixedWindow: a closed one that has nothing to give.
+// notMade is the state of a zero TokenBucket or FixedWindow: closed, without permits.
 var notMade = shareable(&bucketState{common: common{closed: true}})
 
 func (b *bucket) view() *common { return &b.state().common }
 
-// common returns what this bucket has for itself, from now on.
+// common returns what this bucket has for itself. If its state is shared, the bucket gets a state of its own.
 func (b *bucket) common() *common {
 	if s := b.state(); s.shared {
 		own := newBucketState(s.limits())

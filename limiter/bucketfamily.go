@@ -2,20 +2,20 @@ package limiter
 
 import "sync"
 
-// A bucketFamily has the states that the buckets of one factory share: one state for each
-// set of limits that they have had lately.
+// A bucketFamily has the states that the buckets of one factory share, one for each set of limits that they have had
+// lately.
 type bucketFamily struct {
 	container any // a nil pointer of the type in which its buckets are made; see bucketWithEntry
 	mu        sync.Mutex
 	states    []*bucketState // the oldest first
 }
 
-// maxFamilyStates is how many states a family remembers. Buckets of one factory usually have the same limits, or
-// two kinds of limits while somebody reconfigures them.
+// maxFamilyStates is how many states a family remembers. Buckets of one factory have the same limits, or two kinds of
+// limits while a program reconfigures them.
 const maxFamilyStates = 4
 
-// newBucketFamily returns what gives each bucket of a new family its first state, if the
-// limits are valid.
+// newBucketFamily returns a function that gives each bucket of a new family its first state, or invalid if that is not
+// nil. container is a nil pointer of the type in which the buckets are made.
 func newBucketFamily(l bucketLimits, invalid error, container any) (func() *bucketState, error) {
 	if invalid != nil {
 		return nil, invalid
@@ -27,7 +27,7 @@ func newBucketFamily(l bucketLimits, invalid error, container any) (func() *buck
 	return func() *bucketState { return s }, nil
 }
 
-// state returns the state of buckets with those limits.
+// state returns the shared state of buckets with those limits.
 func (f *bucketFamily) state(l bucketLimits) *bucketState {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -45,8 +45,8 @@ func (f *bucketFamily) state(l bucketLimits) *bucketState {
 	return s
 }
 
-// shareable returns s as the state of many buckets. Those that are replenished
-// by hand cannot share.
+// shareable makes s a state of many buckets, and returns it. Buckets that are replenished by hand cannot share one:
+// each has its own time.
 func shareable(s *bucketState) *bucketState {
 	closed := newBucketState(s.limits())
 	closed.shared, closed.closed, closed.family = true, true, s.family
@@ -54,7 +54,7 @@ func shareable(s *bucketState) *bucketState {
 	return s
 }
 
-// container is a nil pointer of the type in which the bucket was made, if that is known.
+// container returns a nil pointer of the type in which the bucket was made, or nil if that is not known.
 func (b *bucket) container() any {
 	if s := b.state(); s != nil && s.family != nil {
 		return s.family.container
@@ -62,9 +62,9 @@ func (b *bucket) container() any {
 	return nil
 }
 
-// share has a bucket go back to a state of its family. A line has just filled it, so leases from before that line are
-// worth nothing, and lows and refunds need not be kept. It does nothing for a bucket with a queue, a timer, counts that
-// do not fit, or another thing that the shared state has no place for.
+// share gives a bucket the shared state of its family again. A line has just filled the bucket, so older leases are
+// worth nothing, and lows and refunds need not be kept. share does nothing for a bucket that needs its own state: for
+// waiters, a timer, or counts that do not fit.
 func (b *bucket) share() {
 	s := b.state()
 	granted, failed := s.granted+int64(b.granted), s.failed+int64(b.failed)

@@ -6,9 +6,7 @@ import (
 	"github.com/weir-go/weir/internal/saturate"
 )
 
-// What time does to a bucket.
-
-// at is the moment up to which time has gone on for this bucket.
+// at returns the moment up to which time has passed for this bucket.
 func (b *bucket) at(now int64) int64 {
 	if b.state().manual {
 		return b.state().asOf
@@ -16,6 +14,7 @@ func (b *bucket) at(now int64) int64 {
 	return now
 }
 
+// catchUp brings the bucket to the moment now, and serves the queue if permits came back.
 func (b *bucket) catchUp(now int64) {
 	s := b.state()
 	elapsed := b.at(now) - b.line
@@ -40,10 +39,11 @@ func (b *bucket) catchUp(now int64) {
 	serve(b, now)
 }
 
-// serveLines lets up to so many lines go by while they bring permits for the queue, and returns how many
-// are left. A timer may be late by many short periods; without this a bucket of one token would grant
-// one waiter a wake-up, whatever came due in between. Each line's permits go to those who waited at it,
-// and are charged to it.
+// serveLines passes up to that many lines as long as they bring permits for the queue, and returns how many are left.
+// Each line's permits go to the callers that waited at it, and are charged to it.
+//
+// A timer can be late by many short periods. Without serveLines, a bucket of one token would grant one waiter for each
+// time that the timer fires, whatever came back in between.
 func (b *bucket) serveLines(lines int64) (left int64) {
 	s := b.state()
 	for !s.queue.empty() {
@@ -59,8 +59,7 @@ func (b *bucket) serveLines(lines int64) (left int64) {
 	return lines
 }
 
-// pass lets so many lines go by, and stops at the one that fills the bucket: a
-// full one does not save up time.
+// pass lets that many lines pass, and stops at the one that fills the bucket.
 func (b *bucket) pass(lines int64) {
 	if lines == 0 || b.missing == 0 {
 		return
@@ -75,7 +74,7 @@ func (b *bucket) pass(lines int64) {
 	b.noteLow()
 }
 
-// linesToCover is how many lines bring that many permits; permits is at least 1.
+// linesToCover returns how many lines bring that many permits; permits is at least 1.
 func linesToCover(permits, refill int64) int64 {
 	if permits <= refill {
 		return 1
@@ -83,6 +82,7 @@ func linesToCover(permits, refill int64) int64 {
 	return (permits-1)/refill + 1
 }
 
+// grant takes n permits that are free, and counts the lease.
 func (b *bucket) grant(now int64, n int) Lease {
 	if n > 0 && b.missing == 0 {
 		b.wake(b.at(now))
@@ -90,7 +90,7 @@ func (b *bucket) grant(now int64, n int) Lease {
 	return b.take(b.state(), n)
 }
 
-// wake ends the idleness of a full bucket: the grid has gone on meanwhile.
+// wake ends the idleness of a full bucket: its line becomes the last one that is not after at.
 func (b *bucket) wake(at int64) {
 	s := b.state()
 	if elapsed := at - b.line; elapsed >= s.period {
@@ -101,8 +101,8 @@ func (b *bucket) wake(at int64) {
 	}
 }
 
-// when is in real time, also for a bucket that is replenished by hand; that one
-// needs no timer.
+// when returns the moment at which n permits are free, in real time. For a bucket that is replenished by hand it is
+// never, because that needs no timer.
 func (b *bucket) when(n int) int64 {
 	if b.state().manual {
 		return never
@@ -111,17 +111,18 @@ func (b *bucket) when(n int) int64 {
 	return later(b.line, f.linesUntil(int64(n)), b.state().period)
 }
 
+// retryAfter returns how long a caller that was refused n permits should wait.
 func (b *bucket) retryAfter(now int64, n int) time.Duration {
 	f := forecastBucket(b)
 	lines := f.linesUntil(weight(n))
 	if !b.state().queue.empty() {
-		ahead := f // a copy for the heap, so that the usual way allocates nothing
+		ahead := f // a copy for the heap, so that the common case allocates nothing
 		lines = linesAhead(&ahead, &b.state().queue, n)
 	}
 	return waitFor(now, b.line, lines, b.state().period)
 }
 
-// reconfigure sets new limits; what is missing stays missing.
+// reconfigure sets new limits; permits that are missing stay missing.
 func (b *bucket) reconfigure(l bucketLimits) error {
 	now := moment()
 	b.lock()
@@ -149,8 +150,8 @@ func (b *bucket) reconfigure(l bucketLimits) error {
 	return nil
 }
 
-// regrid anchors a grid of another period at the current line. If its next line
-// is past already, that line counts as reached now, once.
+// regrid begins a grid of another period at the current line. If the next line of the new grid has passed already, it
+// counts as reached now, once.
 func (b *bucket) regrid(at, period int64) {
 	s := b.state()
 	if b.missing == 0 {
@@ -171,7 +172,7 @@ func (b *bucket) regrid(at, period int64) {
 	}
 }
 
-// bucketForecast is a forecast of a bucket.
+// bucketForecast is a [forecast] of a bucket.
 type bucketForecast struct{ missing, limit, refill int64 }
 
 func forecastBucket(b *bucket) bucketForecast {
@@ -195,8 +196,7 @@ func (f *bucketForecast) pass(lines int64) {
 
 func (f *bucketForecast) take(n int64) { f.missing += n }
 
-// A waiter who wants n waits for the lines that bring n, and for part of one
-// more at the most.
+// A waiter for n permits waits for the lines that bring n, and for a part of one more at most.
 func (f *bucketForecast) atMost(waiters, permits int64) int64 {
 	return saturate.Add(permits/f.refill, waiters)
 }

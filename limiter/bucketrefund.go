@@ -1,30 +1,20 @@
 package limiter
 
-// A chain that came to nothing may take back what it took some lines ago, and it
-// should then be as if it had never taken it. What the lines have brought since
-// would have been lost in a bucket that was fuller, so what a grant of n is still
-// worth is the least that was missing after any line since, and at most n.
-
 // Permits of a bucket are spent, not lent.
 func (b *bucket) release(int, int64) {}
 
-// refund is for a grant of a bucket without a state of its own, which remembers
-// no lines. There the lines pay for the permits that were taken first: a grant is
-// worth nothing any more when all that was taken up to it, which is its tag, has
-// been paid for. What was refunded counts as taken first of all once a line has
-// gone by. That may be less than it is worth, and is never more.
+// refund undoes a grant of a bucket whose state was shared. tag is what was spent after it.
 func (b *bucket) refund(n int, tag int64) {
 	b.takeBack(n, func() int64 { return b.worth(tag) }, never)
 }
 
+// worth returns what a grant with that tag is worth; see [bucket].
 func (b *bucket) worth(tag int64) int64 { return tag - b.paid() }
 
-// paid is how much of all that was ever taken the lines have paid for.
+// paid returns how many of all permits ever taken the lines have paid for; see [bucket].
 func (b *bucket) paid() int64 { return b.spent - b.missing - b.state().refunded }
 
-// ownBucket is a bucket with a state of its own, as the owner of a lease: it knows
-// what was missing after the lines that have gone by. The tag is the line on which
-// the permits were taken.
+// ownBucket is a bucket with a state of its own as the owner of a lease, whose tag is the line of the grant.
 type ownBucket bucket
 
 func (o *ownBucket) release(int, int64) {}
@@ -34,7 +24,7 @@ func (o *ownBucket) refund(n int, line int64) {
 	b.takeBack(n, func() int64 { return b.leastSince(line) }, line)
 }
 
-// takeBack undoes a grant that is worth so much, taken on that line.
+// takeBack undoes a grant of n permits. line is that of the grant, or never if it is not known.
 func (b *bucket) takeBack(n int, worth func() int64, line int64) {
 	now := moment()
 	b.lock()
@@ -52,6 +42,7 @@ func (b *bucket) takeBack(n int, worth func() int64, line int64) {
 	b.back(now, n, worth, line)
 }
 
+// back gives back what a grant of n permits is worth, and serves the queue.
 func (b *bucket) back(now int64, n int, worth func() int64, line int64) {
 	back := min(max(worth(), 0), int64(n), b.missing)
 	if back == 0 {
@@ -66,16 +57,15 @@ func (b *bucket) back(now int64, n int, worth func() int64, line int64) {
 	}
 }
 
-// A low is how many permits were missing just after a line had brought some. They
-// are kept in order of their lines, each below all later ones: the others are of
-// no interest to anybody any more.
+// A low is how many permits were missing right after a line. The lows of a state are in the order of their lines, and
+// each is below all later ones: the others are the least of no time since a grant.
 type low struct{ line, missing int64 }
 
-// maxLows is how many lows are kept; beyond, the oldest ones are counted as one,
-// which gives back too little rather than too much.
+// maxLows is how many lows are kept. When there are more, the two oldest become one, so that too little is given back
+// rather than too much.
 const maxLows = 16
 
-// noteLow remembers the line that has just gone by.
+// noteLow adds the low of the line that has just passed.
 func (b *bucket) noteLow() {
 	s := b.state()
 	if s.shared {
@@ -96,8 +86,7 @@ func (b *bucket) noteLow() {
 	}
 }
 
-// addLow adds a low that is later than the others, and drops those that are not
-// below it.
+// addLow adds a low that is later than the others, and drops those that are not below it.
 func addLow(lows []low, l low) []low {
 	for len(lows) > 0 && lows[len(lows)-1].missing >= l.missing {
 		lows = lows[:len(lows)-1]
@@ -105,8 +94,8 @@ func addLow(lows []low, l low) []low {
 	return append(lows, l)
 }
 
-// leastSince is the least that was missing after any line later than that. The bucket
-// has been full since, where it has another state by now.
+// leastSince returns the least that was missing right after any line later than that one, or never if none has passed.
+// If the bucket has another state by now, it has been full since: then it is 0.
 func (b *bucket) leastSince(line int64) int64 {
 	if b.state().shared || line < b.state().since {
 		return 0
@@ -119,7 +108,7 @@ func (b *bucket) leastSince(line int64) int64 {
 	return never
 }
 
-// lower has what was missing after later lines be less: as it would have been.
+// lower lowers what was missing after later lines to what would have been missing without the grant.
 func (b *bucket) lower(line, by int64) {
 	lows := b.state().lows[:0]
 	for _, l := range b.state().lows {

@@ -10,7 +10,7 @@ type divisor struct {
 	shift  uint8
 }
 
-// newDivisor returns what divides by d, which is at least 1.
+// newDivisor returns a divisor by d, which is at least 1.
 func newDivisor(d int64) divisor {
 	shift := bits.Len64(uint64(d) - 1)
 	if shift == 0 {
@@ -23,7 +23,7 @@ func newDivisor(d int64) divisor {
 	return divisor{factor: factor, shift: uint8(shift)}
 }
 
-// quotient is x / d, exactly, for any x that is not negative.
+// quotient returns x / d, exactly; x is not negative.
 func (d divisor) quotient(x int64) int64 {
 	high, _ := bits.Mul64(uint64(x)<<1, d.factor)
 	return int64(high >> (d.shift & 63))

@@ -8,23 +8,22 @@ import (
 	"time"
 )
 
-// common is what the limiters have besides their arithmetic. It is guarded by
-// the limiter's lock.
+// common is what limiters have besides their arithmetic. It is guarded by the limiter's lock.
 type common struct {
 	limit  int64
 	failed int64 // leases rejected
 	closed bool
 	queue  queue
-	timer  *time.Timer // there only while somebody waits for time to pass
-	armed  int64       // the moment that timer is set for
+	timer  *time.Timer // nil unless a waiter waits for time to pass
+	armed  int64       // the moment for which timer is set
 
-	spinning bool // a caller in the queue stands in for the timer; see spin
+	spinning bool // a waiter spins; see spinTime
 }
 
-// inRange tells whether n permits could ever be granted.
+// inRange reports whether n permits could ever be granted.
 func (c *common) inRange(n int) bool { return n >= 0 && int64(n) <= c.limit }
 
-// reconfigurable is the error of a Reconfigure that need not begin.
+// reconfigurable returns the error of a Reconfigure that must not begin, or nil.
 func (c *common) reconfigurable() error {
 	switch {
 	case c.limit == 0:
@@ -35,35 +34,34 @@ func (c *common) reconfigurable() error {
 	return nil
 }
 
-// notMadeText says what is wrong with a limiter whose limit is 0: no constructor makes one.
+// notMadeText is the error text of a limiter whose limit is 0: no constructor makes one.
 const notMadeText = "the limiter is a zero value; make it with its constructor, such as NewTokenBucket"
 
-// An engine is one kind of limiter as the code that all kinds share sees it.
-// Everything but the lock is called with the lock held. Each kind has the short
-// way to a granted lease itself, where an interface would be felt; what is here
-// begins where permits are missing.
+// An engine is a limiter as the code that all limiters share sees it. All methods but lock are called with the lock
+// held. Each limiter grants the common case itself, where an interface call would cost too much; this code begins where
+// permits are missing.
 type engine interface {
 	lock()
 	unlock()
-	// view is what common returns, to be read only.
+	// view returns what common does, for reading only.
 	view() *common
-	// common may cost memory where nobody waits.
+	// common can allocate a state for a bucket that had none of its own.
 	common() *common
 	countFailed()
-	// catchUp brings the permits up to date, and serves the queue if any came.
+	// catchUp brings the permits to the moment now, and serves the queue if permits came back.
 	catchUp(now int64)
-	// free is how many permits could be taken; it may be negative.
+	// free returns how many permits could be taken; it can be negative.
 	free() int64
 	// grant takes n permits that are free, and counts the lease.
 	grant(now int64, n int) Lease
-	// when is the moment at which n permits are free if nobody takes any.
+	// when returns the moment at which n permits are free if none are taken.
 	when(n int) int64
-	// retryAfter is how long a caller who was refused n permits now should wait;
-	// 0 if time alone will not help.
+	// retryAfter returns how long a caller that was refused n permits now should wait, or 0 if time alone will not
+	// help.
 	retryAfter(now int64, n int) time.Duration
 }
 
-// Reasons are made once, so that rejecting allocates nothing.
+// The metadata of rejections is made once, so that rejecting allocates nothing.
 var (
 	noReason      *metadata
 	noPermit      = &metadata{name: ReasonKey.name, value: ReasonNoPermit}
@@ -72,15 +70,14 @@ var (
 	limiterClosed = &metadata{name: ReasonKey.name, value: ReasonClosed}
 )
 
-// mayPass tells whether n permits may be taken by a newcomer: enough are free,
-// and nobody is overtaken who must not be. A zero takes nothing, so it overtakes
-// nobody.
+// mayPass reports whether a newcomer can take n permits: enough are free, and no waiter is overtaken unless the order
+// allows it. A request for 0 takes nothing, so it overtakes no waiter.
 func mayPass(q *queue, free int64, n int) bool {
 	return free >= weight(n) && (q.empty() || n == 0 || q.order == NewestFirst)
 }
 
-// refuse answers a TryAcquire that was not granted. It is called with e locked,
-// and unlocks it. ctxErr is what ctx said before the lock was taken.
+// refuse answers a TryAcquire that was not granted. e is locked; refuse unlocks it. ctxErr is ctx's error from before
+// the lock was taken.
 func refuse(ctx context.Context, ctxErr error, e engine, now int64, n int) (Lease, error) {
 	c := e.view()
 	limit, inRange, closed := c.limit, c.limit > 0 && c.inRange(n), c.closed
@@ -100,9 +97,8 @@ func refuse(ctx context.Context, ctxErr error, e engine, now int64, n int) (Leas
 	}
 }
 
-// join answers an Acquire that was not granted at once: it waits in the queue if
-// there is room. It is called with e locked, and unlocks it. ctxErr is what ctx
-// said before the lock was taken.
+// join answers an Acquire that was not granted at once: the caller waits in the queue if there is room. e is locked;
+// join unlocks it. ctxErr is ctx's error from before the lock was taken.
 func join(ctx context.Context, ctxErr error, e engine, now int64, n int) (Lease, error) {
 	c := e.view()
 	if limit, inRange := c.limit, c.limit > 0 && c.inRange(n); ctxErr != nil || !inRange || c.closed {
@@ -135,18 +131,17 @@ func join(ctx context.Context, ctxErr error, e engine, now int64, n int) (Lease,
 	return await(ctx, e, w)
 }
 
-// A timer that is due in a few microseconds comes a millisecond late on an idle processor, because the
-// runtime polls the network meanwhile and rounds the wait up. So where a permit comes due within spinTime,
-// one of the callers who wait yields its processor until then instead of sleeping. That costs at most as much
-// processor time a permit as sleeping and waking would, about spinTime; spinTurns bounds it where the
-// clock stands still.
+// A timer that is due in a few microseconds fires a millisecond late on an idle processor, because the runtime polls the
+// network in the meantime and rounds the wait up. So if a permit comes back within spinTime, one of the waiters yields its
+// processor until then instead of sleeping. For each permit, that costs at most about spinTime of processor time, which is
+// what sleeping and waking up would cost. spinTurns bounds it if the clock stands still.
 const (
 	spinTime  = int64(10 * time.Microsecond)
 	spinTurns = 200
 )
 
-// shouldSpin reports whether a caller who now joins the queue should spin, and until when. In a
-// testing/synctest bubble, where moments are negative, the clock stands still while a goroutine runs.
+// shouldSpin reports whether a caller that now joins the queue should spin, and until when. It never does in a
+// testing/synctest bubble, where moments are negative and the clock stands still while a goroutine runs.
 func shouldSpin(c *common, now int64) (due int64, spin bool) {
 	if c.timer == nil || c.spinning || now < 0 || c.armed-now > spinTime {
 		return 0, false
@@ -155,7 +150,7 @@ func shouldSpin(c *common, now int64) (due int64, spin bool) {
 	return c.armed, true
 }
 
-// spin yields until the moment due or until w is answered, and then does what the timer would.
+// spin yields until the moment due or until w is answered, and then does what the timer would do.
 func spin(e engine, w *waiter, due int64) {
 	for turn := 0; turn < spinTurns && moment() < due && len(w.ready) == 0; turn++ {
 		runtime.Gosched()
@@ -169,8 +164,8 @@ func spin(e engine, w *waiter, due int64) {
 	}
 }
 
-// admit puts w into the queue. Where there is no room the oldest make some; what
-// they are told counts the newcomer in.
+// admit puts w into the queue. If there is no room, the oldest waiters leave first. Their RetryAfter takes w into
+// account.
 func admit(e engine, now int64, w *waiter) {
 	q := &e.common().queue
 	var out []*waiter
@@ -186,9 +181,8 @@ func admit(e engine, now int64, w *waiter) {
 	arm(e, now)
 }
 
-// await returns the answer to w, or leaves the queue when ctx ends. Where the two
-// meet, the answer that was given stands: it has been counted. That includes what
-// came due before ctx ended and was not yet granted because a timer is late.
+// await returns the answer to w, or takes w out of the queue when ctx ends. If w was answered at the same time, that
+// answer stands, because it has been counted. So does a grant that was due before ctx ended, if the timer is late.
 func await(ctx context.Context, e engine, w *waiter) (Lease, error) {
 	select {
 	case <-w.ready:
@@ -203,7 +197,7 @@ func await(ctx context.Context, e engine, w *waiter) (Lease, error) {
 	return Lease{}, contextError(ctx)
 }
 
-// doneOf returns ctx.Done(). If that panics, w leaves the queue, and what it was granted meanwhile is undone.
+// doneOf returns ctx.Done(). If that panics, w leaves the queue, and what it was granted in the meantime is refunded.
 func doneOf(ctx context.Context, e engine, w *waiter) <-chan struct{} {
 	returned := false
 	defer func() {
@@ -217,7 +211,7 @@ func doneOf(ctx context.Context, e engine, w *waiter) <-chan struct{} {
 	return done
 }
 
-// leave takes w out of the queue, and serves those behind it. It reports whether w has been answered instead.
+// leave takes w out of the queue and serves the waiters behind it. It reports whether w has been answered instead.
 func leave(e engine, w *waiter) (answered bool) {
 	e.lock()
 	defer e.unlock()
@@ -239,8 +233,7 @@ func reject(e engine, now int64, n int, reason *metadata) Lease {
 	return rejected(e.retryAfter(now, n), reason)
 }
 
-// serve grants what can be granted to those who wait, and sets the timer for the
-// next moment at which that may change.
+// serve grants what can be granted to waiters, and sets the timer for the next moment at which that can change.
 func serve(e engine, now int64) {
 	serveWaiters(e, now)
 	arm(e, now)
@@ -258,8 +251,7 @@ func serveWaiters(e engine, now int64) {
 	}
 }
 
-// serveZeros grants those who only ask whether anything is left. They take
-// nothing, so where they stand in the queue does not matter.
+// serveZeros grants the requests for 0 permits. They take nothing, so their place in the queue does not matter.
 func serveZeros(e engine, now int64) {
 	q := &e.common().queue
 	for w := q.oldest; w != nil && q.zeros > 0; {
@@ -272,8 +264,7 @@ func serveZeros(e engine, now int64) {
 	}
 }
 
-// arm sets the timer for the next moment at which somebody who waits can be
-// served, and stops it where there is none.
+// arm sets the timer for the next moment at which a waiter can be served, or stops it if there is none.
 func arm(e engine, now int64) {
 	c := e.common()
 	at := int64(never)
@@ -295,6 +286,7 @@ func arm(e engine, now int64) {
 	}
 }
 
+// disarm stops the timer.
 func disarm(c *common) {
 	if c.timer != nil {
 		c.timer.Stop()
@@ -302,7 +294,7 @@ func disarm(c *common) {
 	}
 }
 
-// tick is what the timer does. One that was stopped too late finds nothing to do.
+// tick is the function of the timer. If the timer was stopped too late, tick does nothing.
 func tick(e engine) {
 	e.lock()
 	defer e.unlock()
@@ -315,8 +307,7 @@ func tick(e engine) {
 	arm(e, now)
 }
 
-// closeEngine turns everybody who waits away and closes e. It is called with e
-// locked and up to date.
+// closeEngine rejects all waiters and closes e, which is locked and up to date.
 func closeEngine(e engine) {
 	c := e.common()
 	c.closed = true
@@ -327,8 +318,8 @@ func closeEngine(e engine) {
 	}
 }
 
-// relimit sets the limits of the queue and of the permits, turns away who now
-// asks for too much, and serves the rest.
+// relimit sets the limits of the permits and of the queue, rejects waiters for more than the new limit, and serves the
+// others.
 func relimit(e engine, now, limit int64, queue int, order QueueOrder) {
 	c := e.common()
 	c.limit, c.queue.limit, c.queue.order = limit, queue, order
@@ -344,6 +335,7 @@ func relimit(e engine, now, limit int64, queue int, order QueueOrder) {
 	serve(e, now)
 }
 
+// permitCountError returns the error of a request for n permits that are out of range.
 func permitCountError(n int, limit int64) error {
 	if n < 0 {
 		return fmt.Errorf("%w: %d is negative", ErrPermitCount, n)
@@ -354,8 +346,7 @@ func permitCountError(n int, limit int64) error {
 	return fmt.Errorf("%w: %d is above the limit of %d", ErrPermitCount, n, limit)
 }
 
-// contextError is the error of a context that is done, with its cause where one
-// was set.
+// contextError returns the error of a context that is done, with its cause if one was set.
 func contextError(ctx context.Context) error {
 	err := ctx.Err()
 	cause := context.Cause(ctx)

@@ -6,33 +6,32 @@ import (
 	"github.com/weir-go/weir/internal/saturate"
 )
 
-// A forecast is a limiter's permits as they will be if nobody comes who is not
-// in the queue already. Time in it goes by in grid lines.
+// A forecast predicts the permits of a limiter if there are no callers but those in its queue. Time passes in it by
+// grid lines.
 type forecast interface {
-	// linesUntil is how many lines from now n permits are free.
+	// linesUntil returns how many lines must pass until n permits are free.
 	linesUntil(n int64) int64
-	// pass lets that many lines go by.
+	// pass lets that many lines pass.
 	pass(lines int64)
 	// take takes n permits that are free.
 	take(n int64)
-	// atMost is an upper bound of the lines that it takes to serve so many
-	// waiters, one after the other, who want so many permits in all.
+	// atMost returns an upper bound of the lines that it takes to serve that many waiters, one after the other, for
+	// that many permits in all.
 	atMost(waiters, permits int64) int64
 }
 
-// exactWaiters is how many waiters a forecast goes through one by one.
+// exactWaiters is how many waiters a forecast looks at one by one.
 const exactWaiters = 64
 
-// linesAhead is the number of grid lines after which a newcomer could take n
-// permits: the queue is served in its order, and whatever is free on a line
-// after that is the newcomer's.
+// linesAhead returns the number of lines after which a newcomer could take n permits, if the queue is served in its
+// order and the newcomer takes what is then left.
 func linesAhead(f forecast, q *queue, n int) int64 {
 	want := weight(n)
 	overtakes := n == 0 || q.order == NewestFirst
 	var lines, seen, permits int64
 	for w := q.first(); w != nil; w = q.after(w) {
 		if w.n == 0 {
-			continue // takes nothing
+			continue // it takes nothing
 		}
 		if seen == exactWaiters {
 			rest := f.atMost(int64(q.length)-seen+1, saturate.Add(q.permits-permits, want))
@@ -54,9 +53,8 @@ func linesAhead(f forecast, q *queue, n int) int64 {
 	return saturate.Add(lines, f.linesUntil(want))
 }
 
-// waitFor is the time from now until that many lines after line. It is at least
-// a nanosecond: a line that has gone by unseen on a limiter that is replenished
-// by hand is as near as can be.
+// waitFor returns the time from now until that many lines after line. It is at least a nanosecond: on a limiter that is
+// replenished by hand, the line can have passed already.
 func waitFor(now, line, lines, period int64) time.Duration {
 	return max(until(later(line, lines, period), now), 1)
 }

@@ -1,13 +1,13 @@
 package limiter
 
-// ConcurrencyFactory makes a [Concurrency] limiter for each key. Options that are
-// invalid are an error of every call that needs one.
+// ConcurrencyFactory returns a factory that makes a [Concurrency] limiter for each key. If o is invalid, every call
+// that needs a new limiter returns a [weir.OptionsError].
 func ConcurrencyFactory[K comparable](o ConcurrencyOptions) Factory[K] {
 	return func(K) (Limiter, error) { return made(NewConcurrency(o)) }
 }
 
-// FixedWindowFactory makes a [FixedWindow] for each key, whose first window begins with
-// its first call. Options that are invalid are an error of every call that needs one.
+// FixedWindowFactory returns a factory that makes a [FixedWindow] for each key, whose first window begins with its
+// first call. If o is invalid, every call that needs a new limiter returns a [weir.OptionsError].
 func FixedWindowFactory[K comparable](o FixedWindowOptions) Factory[K] {
 	state, err := newBucketFamily(o.limits(), o.Validate(), (*bucketWithEntry[FixedWindow, K])(nil))
 	return func(K) (Limiter, error) {
@@ -20,14 +20,14 @@ func FixedWindowFactory[K comparable](o FixedWindowOptions) Factory[K] {
 	}
 }
 
-// SlidingWindowFactory makes a [SlidingWindow] for each key. Options that are
-// invalid are an error of every call that needs one.
+// SlidingWindowFactory returns a factory that makes a [SlidingWindow] for each key. If o is invalid, every call that
+// needs a new limiter returns a [weir.OptionsError].
 func SlidingWindowFactory[K comparable](o SlidingWindowOptions) Factory[K] {
 	return func(K) (Limiter, error) { return made(NewSlidingWindow(o)) }
 }
 
-// TokenBucketFactory makes a [TokenBucket] for each key, whose grid begins with its
-// first call. Options that are invalid are an error of every call that needs one.
+// TokenBucketFactory returns a factory that makes a [TokenBucket] for each key, whose grid begins with its first call.
+// If o is invalid, every call that needs a new limiter returns a [weir.OptionsError].
 func TokenBucketFactory[K comparable](o TokenBucketOptions) Factory[K] {
 	state, err := newBucketFamily(o.limits(), o.Validate(), (*bucketWithEntry[TokenBucket, K])(nil))
 	return func(K) (Limiter, error) {
@@ -40,7 +40,7 @@ func TokenBucketFactory[K comparable](o TokenBucketOptions) Factory[K] {
 	}
 }
 
-// UnlimitedFactory makes an [Unlimited] for each key, each with its own figures.
+// UnlimitedFactory returns a factory that makes an [Unlimited] for each key, each with its own statistics.
 func UnlimitedFactory[K comparable]() Factory[K] {
 	return func(K) (Limiter, error) { return NewUnlimited(), nil }
 }

@@ -1,26 +1,22 @@
 package limiter
 
-// An adjuster is an owner whose permits are spent, so that it can be told later how
-// many they really were.
+// An adjuster is an owner whose grants can be adjusted to what the work has cost, because their permits are spent.
 type adjuster interface {
-	// adjust makes a grant of n permits one of cost permits, and returns by what the
-	// owner knows it from now on. It tells whether it could.
+	// adjust makes a grant of n permits one of cost permits, and returns the owner and the tag of the adjusted lease.
+	// ok reports whether it did.
 	adjust(n int, tag int64, cost int) (o owner, newTag int64, ok bool)
 }
 
-// Adjust charges what the work has really cost, where that is known only when it is
-// done: bytes sent, rows read, tokens of a language model. It returns the lease as
-// one of n permits; a negative n counts as 0. What was taken too much is given back
-// to where it was taken from, as far as it has not come back by itself. What was
-// taken too little is taken now, also if it is not there: the limiter owes it then,
-// and grants nothing before time has paid for it.
+// Adjust charges what the work has really cost, if that is known only when it is done: bytes sent, rows read, tokens of
+// a language model. It returns the lease as one of n permits; a negative n counts as 0. If too many permits were taken,
+// the rest goes back to where it was taken from, unless it has come back by itself. If too few were taken, the others
+// are taken now, even if they are not there: then the limiter owes them, and grants nothing until time has paid for
+// them.
 //
-// It works for windows, buckets and unlimited limiters, whose permits are spent, also
-// through chains, and through partitions unless they were forgotten meanwhile. ok is
-// false, and nothing changes, for a lease that is not acquired, and for permits that
-// are only lent, as those of a [Concurrency] are, or that come from a limiter written
-// elsewhere. Call it once, and use the lease that it returns: what an older copy says
-// of Permits is what was estimated.
+// Adjust works for windows, buckets and unlimited limiters, whose permits are spent, also in chains and in partitions
+// that were not forgotten since. ok is false, and nothing changes, if the lease is not acquired, if its permits are
+// only lent, as those of a [Concurrency] are, or if a custom limiter cannot adjust. Call it once, and use the lease
+// that it returns: an older copy still has the old number of permits.
 func (l Lease) Adjust(n int) (adjusted Lease, ok bool) {
 	if !l.Acquired() {
 		return l, false
@@ -57,9 +53,8 @@ func (o *ownBucket) adjust(n int, line int64, cost int) (owner, int64, bool) {
 	return b.adjustCost(n, cost, line, func() int64 { return b.leastSince(line) }, line)
 }
 
-// adjustCost changes what a grant has cost. From then on the lines pay for it first,
-// whatever was taken before, so what it is worth is never too much; and the tag is
-// as [bucket.refund] wants it.
+// adjustCost changes what a grant has cost. Lines pay for what it is worth from now on before they pay for other
+// permits, so that it is never worth too much; the new tag says so. See [bucket].
 func (b *bucket) adjustCost(n, cost int, tag int64, worth func() int64, line int64) (owner, int64, bool) {
 	now := moment()
 	b.lock()
@@ -79,10 +74,10 @@ func (b *bucket) adjustCost(n, cost int, tag int64, worth func() int64, line int
 	return b, b.paid() + unpaid, true
 }
 
-// maxDebt leaves room to reckon with: nobody lives to see it paid.
+// maxDebt caps what a limiter can owe, so that sums do not overflow.
 const maxDebt = never / 2
 
-// charge takes permits whether they are there or not.
+// charge takes n permits, even if they are not there.
 func (b *bucket) charge(now int64, n int) (taken int64) {
 	if n == 0 {
 		return 0
@@ -94,7 +89,7 @@ func (b *bucket) charge(now int64, n int) (taken int64) {
 	b.missing += taken
 	b.spent += taken
 	if !b.state().queue.empty() {
-		arm(b, now) // they have to wait longer
+		arm(b, now) // the waiters have to wait longer
 	}
 	return taken
 }
@@ -103,8 +98,7 @@ func (w *SlidingWindow) adjust(n int, tag int64, cost int) (owner, int64, bool) 
 	return w.adjustCost(n, int64(n), cost, tag)
 }
 
-// A windowCharge owns a grant that was adjusted: of its permits so many were still
-// in the window then.
+// A windowCharge is the owner of a grant of a sliding window that was adjusted.
 type windowCharge struct {
 	window *SlidingWindow
 	held   int64
@@ -120,10 +114,9 @@ func (c *windowCharge) adjust(n int, tag int64, cost int) (owner, int64, bool) {
 	return c.window.adjustCost(n, c.held, cost, tag)
 }
 
-// adjustCost changes what a grant has cost of which held permits were in the window
-// when it was last looked at. What is charged besides is in another segment, and
-// goes by the tag of the first for as long as that is in the window: what is given
-// back comes out of the older segment then, which has the others leave later.
+// adjustCost changes what a grant has cost, of which held permits are in the window. More permits are charged to the
+// current segment, but go by the tag of the grant as long as its segment is in the window. A later refund then takes
+// all out of the older segment, so permits come back too late rather than too early.
 func (w *SlidingWindow) adjustCost(n int, held int64, cost int, tag int64) (owner, int64, bool) {
 	now := moment()
 	w.mu.Lock()
@@ -150,7 +143,7 @@ func (w *SlidingWindow) adjustCost(n int, held int64, cost int, tag int64) (owne
 	return &windowCharge{w, held + more}, tag, true
 }
 
-// charge charges the current segment, whether there is anything left or not.
+// charge charges n permits to the current segment, even if they are not there.
 func (w *SlidingWindow) charge(now, n int64) (taken int64) {
 	if n > 0 && w.used() == 0 {
 		w.wake(w.at(now))
@@ -165,7 +158,7 @@ func (w *SlidingWindow) charge(now, n int64) (taken int64) {
 
 func (u *Unlimited) adjust(_ int, tag int64, _ int) (owner, int64, bool) { return u, tag, true }
 
-// adjust tells every member that can; the others, which lend, hold what they hold.
+// adjust adjusts the leases of all members that can. The others, which lend, keep what they hold.
 func (c *chainLease) adjust(_ int, tag int64, cost int) (owner, int64, bool) {
 	changed := &chainLease{leases: make([]Lease, len(c.leases)), granted: c.granted, before: c}
 	did := false

@@ -2,9 +2,8 @@ package limiter
 
 import "sync"
 
-// A waiter is one call of Acquire in a limiter's queue. Everything but ready is
-// guarded by the limiter's lock; lease belongs to the caller once ready has been
-// signalled.
+// A waiter is a call of Acquire in a limiter's queue. All but ready is guarded by the limiter's lock; lease belongs to
+// the caller once ready was signalled.
 type waiter struct {
 	n            int
 	queued       bool
@@ -13,8 +12,8 @@ type waiter struct {
 	older, newer *waiter
 }
 
-// waiters keeps used ones, without their channel: a channel belongs to the
-// testing/synctest bubble in which it was made, a waiter must not.
+// waiters has used waiters, without their channel: a channel belongs to the testing/synctest bubble in which it was
+// made, and a waiter is used again outside of it.
 var waiters = sync.Pool{New: func() any { return new(waiter) }}
 
 func newWaiter(n int) *waiter {
@@ -24,14 +23,14 @@ func newWaiter(n int) *waiter {
 	return w
 }
 
-// answer tells the caller, who is the last to use the waiter.
+// answer gives the caller its lease. The caller is the last to use the waiter.
 func (w *waiter) answer(l Lease) {
 	w.lease = l
 	w.ready <- struct{}{}
 }
 
-// take returns the answer and gives the waiter back. The caller has received
-// from ready, or has left the queue.
+// take returns the answer and puts the waiter back into the pool. The caller has received from ready, or has left the
+// queue.
 func (w *waiter) take() Lease {
 	l := w.lease
 	*w = waiter{}
@@ -39,28 +38,26 @@ func (w *waiter) take() Lease {
 	return l
 }
 
-// queue holds those who wait, in the order in which they came. It is guarded by
-// its limiter's lock.
+// queue has the waiters in the order in which they came. It is guarded by the limiter's lock.
 type queue struct {
 	oldest, newest *waiter
 	order          QueueOrder
 	limit          int
-	permits        int64 // the sum of what is waited for
-	room           int64 // what of limit is taken: as permits, but a zero counts as one
-	zeros          int   // how many wait for zero permits
+	permits        int64 // the sum of the permits waited for
+	room           int64 // how much of limit is taken: as permits, but a request for 0 counts as 1
+	zeros          int   // how many waiters wait for 0 permits
 	length         int
 }
 
 func (q *queue) empty() bool { return q.oldest == nil }
 
-// weight is what a request takes of the queue's limit.
+// weight returns how much of the queue's limit a request for n permits takes.
 func weight(n int) int64 { return int64(max(n, 1)) }
 
-// fits tells whether there is room for n. The limit may be below what is taken,
-// after it was lowered.
+// fits reports whether there is room for n. The limit can be below what is taken, after it was lowered.
 func (q *queue) fits(n int) bool { return int64(q.limit)-q.room >= weight(n) }
 
-// first is the waiter whose turn it is; nil if nobody waits.
+// first returns the waiter that is served next, or nil.
 func (q *queue) first() *waiter {
 	if q.order == NewestFirst {
 		return q.newest
@@ -68,8 +65,7 @@ func (q *queue) first() *waiter {
 	return q.oldest
 }
 
-// needs is how many permits must be free for a waiter to be served. The queue is
-// not empty.
+// needs returns how many permits must be free for a waiter to be served. The queue is not empty.
 func (q *queue) needs() int64 {
 	if q.zeros > 0 {
 		return 1
@@ -77,7 +73,7 @@ func (q *queue) needs() int64 {
 	return weight(q.first().n)
 }
 
-// after is the waiter whose turn comes after that of w.
+// after returns the waiter that is served after w.
 func (q *queue) after(w *waiter) *waiter {
 	if q.order == NewestFirst {
 		return w.older
@@ -85,6 +81,7 @@ func (q *queue) after(w *waiter) *waiter {
 	return w.newer
 }
 
+// push adds the newest waiter.
 func (q *queue) push(w *waiter) {
 	w.queued = true
 	w.older = q.newest
@@ -97,6 +94,7 @@ func (q *queue) push(w *waiter) {
 	q.count(w, 1)
 }
 
+// remove takes a waiter out, wherever it is.
 func (q *queue) remove(w *waiter) {
 	if w.older != nil {
 		w.older.newer = w.newer
@@ -112,6 +110,7 @@ func (q *queue) remove(w *waiter) {
 	q.count(w, -1)
 }
 
+// count adds a waiter to the sums with sign 1, and takes it out of them with sign -1.
 func (q *queue) count(w *waiter, sign int64) {
 	q.length += int(sign)
 	q.permits += sign * int64(w.n)

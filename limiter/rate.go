@@ -21,12 +21,12 @@ func PerMinute(n, burst int) TokenBucketOptions { return per(time.Minute, n, bur
 // PerHour is [PerSecond] for n permits an hour.
 func PerHour(n, burst int) TokenBucketOptions { return per(time.Hour, n, burst) }
 
-// evenEnough is the period down to which tokens come one by one; below, rounding the period up to whole
-// nanoseconds could be felt.
+// evenEnough is the period down to which tokens come one by one. Rounding a shorter period up to whole nanoseconds
+// would lower the rate noticeably.
 const evenEnough = time.Millisecond
 
-// per returns a bucket of n tokens in that time. It never adds more tokens at once than the bucket holds, since
-// what is above is lost.
+// per returns the options of a bucket of n tokens in that time. It never adds more tokens at once than the bucket
+// holds, because the others would be lost.
 func per(d time.Duration, n, burst int) TokenBucketOptions {
 	o := TokenBucketOptions{TokenLimit: burst, TokensPerPeriod: n, ReplenishmentPeriod: d}
 	if n < 1 || burst < 1 {
@@ -39,7 +39,7 @@ func per(d time.Duration, n, burst int) TokenBucketOptions {
 	if exact.TokensPerPeriod == 1 || exact.ReplenishmentPeriod <= evenEnough && exact.TokensPerPeriod <= burst {
 		return exact
 	}
-	// So many tokens that they come once in evenEnough, and rounded up the time in which they may.
+	// That many tokens come once in evenEnough; the period in which they come is rounded up.
 	tokens := min((int64(n)-1)/int64(d/evenEnough)+1, int64(burst))
 	high, low := bits.Mul64(uint64(tokens), uint64(d))
 	period, rest := bits.Div64(high, low, uint64(n))

@@ -10,25 +10,26 @@ import (
 )
 
 const (
-	// waitAtLeast keeps Wait from asking all the time, whatever a limiter says.
+	// waitAtLeast keeps Wait from asking without a pause, whatever a limiter answers.
 	waitAtLeast = time.Millisecond
-	// waitAtMost is how long Wait sleeps before it asks again: limits may have been raised.
+	// waitAtMost is how long Wait sleeps before it asks again: the limits may have been raised.
 	waitAtMost = 10 * time.Second
-	// firstBackoff and lastBackoff bound the wait where the limiter does not know how long it takes.
+	// firstBackoff and lastBackoff bound the sleep if RetryAfter is not known.
 	firstBackoff, lastBackoff = 10 * time.Millisecond, time.Second
 )
 
-// Wait takes n permits of l and waits as long as necessary: it returns a granted lease or an error. Most workers
-// should use it. Where a user waits for the answer, as in a request handler, call Acquire or TryAcquire and pass the
-// rejection on.
+// Wait takes n permits of l and waits as long as necessary: it returns a granted lease or an error. Most workers should
+// use it. If a user waits for the answer, as in a request handler, call Acquire or TryAcquire and pass the rejection
+// on.
 //
-// Wait calls l.Acquire, so it waits in l's queue where there is room. If l rejects, because the queue is full,
-// there is none, or the limiter's store is away, Wait asks again after the lease's RetryAfter, but after 10 s at
-// the latest. If RetryAfter is not known, it sleeps for a random time that grows to a second. Rejected callers
-// have no order among them: give l a queue where the order matters.
+// Wait calls l.Acquire, so it waits in l's queue if there is room. If l rejects, because its queue is full, it has
+// none, or its store is away, Wait asks again after the lease's RetryAfter, but after 10 s at the latest. If RetryAfter
+// is not known, Wait sleeps for a random time that grows to a second. Rejected callers come back in no order: if the
+// order matters, give l a queue.
 //
-// The error is ctx's, [ErrClosed], [ErrPermitCount] or another error of l. If ctx's deadline is before RetryAfter,
-// Wait returns [context.DeadlineExceeded] at once, unless the limiter is unavailable: then RetryAfter is a guess.
+// The error is ctx's, [ErrClosed], [ErrPermitCount], another error of l, or a [weir.OptionsError] if l is nil. If ctx's
+// deadline is before RetryAfter, Wait returns [context.DeadlineExceeded] at once, unless the limiter is unavailable:
+// then RetryAfter is a guess.
 func Wait(ctx context.Context, l Limiter, n int) (Lease, error) {
 	if isnil.Value(l) {
 		return Lease{}, optionsError("l", nil, "must not be nil")
@@ -37,7 +38,7 @@ func Wait(ctx context.Context, l Limiter, n int) (Lease, error) {
 		lease, err := l.Acquire(ctx, n)
 		switch {
 		case err != nil:
-			lease.Refund() // a limiter should not grant with an error; one may
+			lease.Refund() // in case a limiter grants with an error
 			return Lease{}, err
 		case lease.Acquired():
 			return lease, nil
@@ -56,7 +57,7 @@ func Wait(ctx context.Context, l Limiter, n int) (Lease, error) {
 	}
 }
 
-// pointless is the error of a wait that ctx does not outlast.
+// pointless returns the error of a wait that lasts longer than ctx, or nil.
 func pointless(ctx context.Context, l Lease, retryAfter time.Duration) error {
 	deadline, ok := ctx.Deadline()
 	if !ok || l.Reason() == ReasonUnavailable || retryAfter <= time.Until(deadline) {
@@ -65,7 +66,7 @@ func pointless(ctx context.Context, l Lease, retryAfter time.Duration) error {
 	return fmt.Errorf("limiter: permits come in %v, after the context's deadline: %w", retryAfter, context.DeadlineExceeded)
 }
 
-// sleep waits for d, or returns the error of ctx if that ends before.
+// sleep waits for d. If ctx ends before, it returns the error of ctx.
 func sleep(ctx context.Context, d time.Duration) error {
 	done := ctx.Done()
 	t := time.NewTimer(d)
