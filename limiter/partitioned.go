@@ -12,45 +12,42 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 )
 
-// A Partitioned limiter picks the limiter by what is asked for: a request, a
-// user, a tenant. It answers as a [Limiter] does.
+// A Partitioned limiter picks a limiter by the resource: a request, a user, a tenant. It answers as a [Limiter] does.
 type Partitioned[R any] interface {
-	// TryAcquire takes n permits of the resource's limiter if they are there now.
+	// TryAcquire takes n permits of the resource's limiter if they are free.
 	TryAcquire(ctx context.Context, resource R, n int) (Lease, error)
-	// Acquire takes n permits of the resource's limiter, waiting in its queue.
+	// Acquire takes n permits of the resource's limiter, and waits in its queue if there is room.
 	Acquire(ctx context.Context, resource R, n int) (Lease, error)
 }
 
-// A Factory makes the limiter of one partition. Make the factory once, and not
-// anew in each call of the partition function: that costs allocations, and
-// buckets of one factory share what they have in common.
+// A Factory makes the limiter of one partition. Make the factory once, outside of the partition function: making it
+// costs allocations, and buckets of one factory share memory.
 type Factory[K comparable] func(key K) (Limiter, error)
 
 // A Partition says to which partition a resource belongs.
 type Partition[K comparable] struct {
 	// Key names the partition.
 	Key K
-	// New makes its limiter: a new one in each call, which is closed when the
-	// partition is forgotten. It is called when the key has no partition, once
-	// for all concurrent callers, outside any lock that another key waits for. It
-	// must not ask the same PartitionedLimiter for the same key: that call would
-	// wait for this one until its context ends.
+	// New makes the limiter of the partition. It must return a new one in each call, and the limiter is closed when the
+	// partition is forgotten. New is called when the key has no partition, once for all concurrent callers. No lock
+	// that another key needs is held meanwhile. New must not ask the same PartitionedLimiter for the same key: that
+	// call would wait for this one until its context ends.
 	New Factory[K]
 }
 
-// PartitionedOptions are the options of a [PartitionedLimiter]. The zero value
-// keeps any number of partitions, each until it has been idle for 10 seconds.
+// PartitionedOptions are the options of a [PartitionedLimiter]. The zero value has the defaults: any number of
+// partitions, each kept until it has been idle for 10 seconds.
 type PartitionedOptions struct {
-	// IdleTimeout: a partition whose limiter has been idle for longer is closed
-	// and forgotten; 0: 10 s. See [Idler].
+	// IdleTimeout is how long a partition is kept whose limiter is idle; see [Idler]. Then the limiter is closed and
+	// the partition forgotten. If 0, it is 10 seconds.
 	IdleTimeout time.Duration `json:"idle_timeout,omitempty" yaml:"idle_timeout,omitempty"`
-	// MaxPartitions bounds how many partitions there are; 0: no bound. Where keys
-	// come from outside, set it. A new key beyond it takes the place of the least
-	// recently used partition that is idle; where all are in use it is rejected,
-	// so a flood of keys never pushes out one that is being throttled. Above 64
-	// partitions the stalest of a sample of 8 goes, and during a flood a new key may
-	// be rejected although one of many partitions is idle: a new key must not cost a
-	// look at each of them.
+	// MaxPartitions bounds the number of partitions. If 0, there is no bound. Set it if keys come from outside the
+	// program, such as from requests.
+	//
+	// A new key beyond the bound takes the place of the least recently used partition that is idle. If all are in use,
+	// the new key is rejected, so a flood of keys never evicts one that is being limited. With more than 64 partitions,
+	// a sample of 8 is looked at instead of all, because a new key must not cost a look at each of them. During a
+	// flood, a new key can then be rejected although a partition is idle.
 	MaxPartitions int `json:"max_partitions,omitempty" yaml:"max_partitions,omitempty"`
 }
 
@@ -63,27 +60,24 @@ func (o PartitionedOptions) Validate() error {
 	return p.Err("limiter")
 }
 
+// validate adds what is wrong with o to p.
 func (o PartitionedOptions) validate(p *validate.Problems) {
 	p.NotNegative("IdleTimeout", o.IdleTimeout)
 	p.AtLeast("MaxPartitions", o.MaxPartitions, 0)
 }
 
-// A PartitionedLimiter has a limiter for each key, made when the key is first
-// seen and forgotten when it has been idle for long. A limiter that was found is
-// never closed under the caller: forgetting and using it exclude each other.
+// A PartitionedLimiter has a limiter for each key. It is made when the key is first used, and forgotten when it has
+// been idle for IdleTimeout. A limiter is never closed while a caller uses it.
 //
-// If a limiter has TryReplenish and, when it is made, does not replenish by itself,
-// TryReplenish is called every 100 ms. One goroutine at a time does the housekeeping, for as long as
-// there are partitions; it works in small steps, so it stalls no caller, and after a
-// search for idle partitions it waits twenty times as long as the search took.
+// If a limiter has TryReplenish and does not replenish by itself when it is made, TryReplenish is called every 100 ms.
+// While there are partitions, one goroutine at a time does the housekeeping. It works in small steps, so that it holds
+// up no caller, and after a search for idle partitions it waits twenty times as long as the search took.
 //
-// Custom limiters are called with no lock held. One that is not an [Idler] counts as
-// idle from its last use on, once its leases are released. If IdleDuration, TryReplenish
-// or Close panics or takes longer than 100 ms (1 ms for the 10 s after such a call),
-// housekeeping goes on without it; a slow call is not repeated before it has returned.
-// Both are logged with [log/slog.Default], each at most once in 10 s for each of the three
-// methods. While 1000 calls of Close have not returned, no partition with a custom limiter
-// is forgotten.
+// Custom limiters are called with no lock held. One that is not an [Idler] counts as idle from its last use on, once
+// its leases are released. If IdleDuration, TryReplenish or Close panics or takes longer than 100 ms (1 ms for the 10 s
+// after such a call), housekeeping goes on without it; a slow call is not repeated before it has returned. Both are
+// logged with [log/slog.Default], each at most once in 10 s for each of the three methods. While 1000 calls of Close
+// have not returned, no partition with a custom limiter is forgotten.
 //
 // The zero PartitionedLimiter is not usable; make one with [NewPartitioned].
 type PartitionedLimiter[R any, K comparable] struct {
@@ -92,32 +86,32 @@ type PartitionedLimiter[R any, K comparable] struct {
 	max        atomic.Int64 // MaxPartitions
 	seed       maphash.Seed
 	shards     []shard[K]
-	change     atomic.Pointer[applyCall[K]] // that runs, or nil
+	change     atomic.Pointer[applyCall[K]] // the running Apply, or nil
 	closed     atomic.Bool
-	anyClocked atomic.Bool // there have been limiters that need the clock
+	anyClocked atomic.Bool // a limiter has been made that needs the clock
 
-	_            [8]uint64     // what every call reads is in no cache line that new keys write to
+	// New keys write to the fields below. The gap keeps them out of the cache line of those that every call reads.
+	_            [8]uint64
 	count        atomic.Int64  // partitions, and those being made
-	manualCount  atomic.Int64  // of them, how many are to be replenished
+	manualCount  atomic.Int64  // of these, those whose TryReplenish has to be called
 	recency      atomic.Uint32 // see usesPerEpoch
-	sampleShard  atomic.Uint32 // where to look for room next
-	noScanBefore atomic.Int64  // until then, a new key looks for room in a few partitions only
-	pausedUntil  atomic.Int64  // housekeeping rests until that moment
-	waited       atomic.Int64  // for how long this housekeeping has waited for slow limiters
+	sampleShard  atomic.Uint32 // where the next sample begins
+	noScanBefore atomic.Int64  // until then, new keys only sample
+	pausedUntil  atomic.Int64  // the search for idle partitions pauses until then
+	waited       atomic.Int64  // nanoseconds that this search has waited for slow limiters
 	janitor      janitor
 	applying     sync.Mutex
 
 	onIdle, onReplenish, onClose hook
 }
 
-// A shard is a part of the partitions with a lock of its own, in a cache line of
-// its own.
+// A shard has a part of the partitions, with a lock and a cache line of its own.
 type shard[K comparable] struct {
 	mu         sync.Mutex
 	table      table[K]
-	making     *making[K] // a list
-	reusable   *making[K] // one that is used again, or nil
-	sweepAt    int64      // no partition is to be forgotten before that moment
+	making     *making[K] // of all keys whose limiter is being made
+	reusable   *making[K] // one that was used and can be used again, or nil
+	sweepAt    int64      // no partition has to be forgotten before that moment
 	sampleFrom int        // the chain that the next sample begins with
 	_          [1]uint64
 }
@@ -156,6 +150,7 @@ func NewPartitioned[R any, K comparable](partition func(R) Partition[K], o *Part
 	return p, nil
 }
 
+// set stores the options, with their defaults.
 func (p *PartitionedLimiter[R, K]) set(o PartitionedOptions) {
 	if o.IdleTimeout == 0 {
 		o.IdleTimeout = defaultIdleTimeout
@@ -164,8 +159,8 @@ func (p *PartitionedLimiter[R, K]) set(o PartitionedOptions) {
 	p.max.Store(int64(o.MaxPartitions))
 }
 
-// shardCount is a power of two, and enough that the processors rarely meet: a
-// lock that is waited for costs a hundred times one that is free.
+// shardCount returns the number of shards, a power of two. There are many more than processors, because a lock that is
+// waited for costs a hundred times one that is free.
 func shardCount() int {
 	n := 128
 	for n < 64*runtime.GOMAXPROCS(0) && n < 1024 {
@@ -174,22 +169,22 @@ func shardCount() int {
 	return n
 }
 
-// TryAcquire takes n permits of the resource's limiter if they are there now.
-// Where the limiter has to be made first, that is waited for.
+// TryAcquire takes n permits of the resource's limiter if they are free. If the limiter has to be made, it waits for
+// that.
 func (p *PartitionedLimiter[R, K]) TryAcquire(ctx context.Context, resource R, n int) (Lease, error) {
 	return p.acquire(ctx, p.partition(resource), n, false)
 }
 
-// Acquire takes n permits of the resource's limiter, waiting in its queue.
+// Acquire takes n permits of the resource's limiter, and waits in its queue if there is room.
 func (p *PartitionedLimiter[R, K]) Acquire(ctx context.Context, resource R, n int) (Lease, error) {
 	return p.acquire(ctx, p.partition(resource), n, true)
 }
 
-// acquire takes no lock but the limiter's where the key has a limiter of ours that
-// goes by the clock.
+// acquire is TryAcquire and Acquire. If the key has a clocked limiter, it takes no other lock than the limiter's; see
+// the rules of [entry].
 func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K], n int, wait bool) (Lease, error) {
-	// Reading the clock makes the processor wait for all it has begun. With many
-	// keys that is memory, so the clock is read before any of it is asked for.
+	// Reading the clock makes the processor wait for all loads that it has begun. With many keys these are cache misses,
+	// so the clock is read before them.
 	now := int64(unknown)
 	if p.anyClocked.Load() {
 		now = moment()
@@ -244,7 +239,7 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 	return e.limiter().TryAcquire(ctx, n)
 }
 
-// checkArguments is what a limiter checks before it looks at its permits.
+// checkArguments returns the error that a limiter returns before it looks at its permits, or nil.
 func checkArguments(ctx context.Context, n int, wait bool) error {
 	done := ctx.Err() != nil
 	switch {
@@ -256,9 +251,8 @@ func checkArguments(ctx context.Context, n int, wait bool) error {
 	return nil
 }
 
-// Statistics returns the figures of the resource's limiter. They are zero, and no
-// partition is made, if there is none or if it is no [StatisticsProvider]. The
-// error is [ErrClosed].
+// Statistics returns the figures of the resource's limiter. If there is none, or if it is no [StatisticsProvider], they
+// are zero, and no partition is made. The error is [ErrClosed].
 func (p *PartitionedLimiter[R, K]) Statistics(resource R) (Statistics, error) {
 	key := p.partition(resource).Key
 	hash := maphash.Comparable(p.seed, key)
@@ -282,13 +276,12 @@ func (p *PartitionedLimiter[R, K]) Statistics(resource R) (Statistics, error) {
 	return Statistics{}, nil
 }
 
-// Len is how many partitions there are, those that are being made included.
+// Len returns the number of partitions, those that are being made included.
 func (p *PartitionedLimiter[R, K]) Len() int { return int(p.count.Load()) }
 
-// Close closes every partition's limiter and returns their errors, with the first
-// one from a partition that was forgotten before. Who waits in a limiter comes
-// back as that limiter has it; later calls return [ErrClosed]. It may be called
-// again, and returns nil then.
+// Close closes every partition's limiter. It returns their errors, and the first error of a partition that was
+// forgotten before. Waiters in a limiter are answered as its Close does it; later calls return [ErrClosed]. Close can
+// be called again, and then returns nil.
 func (p *PartitionedLimiter[R, K]) Close() error {
 	if !p.closed.CompareAndSwap(false, true) {
 		return nil
@@ -298,8 +291,8 @@ func (p *PartitionedLimiter[R, K]) Close() error {
 	return errors.Join(errs...)
 }
 
-// closeFrom closes all, which were taken out of a shard, and then those of the shards from that one on. It
-// goes on with the rest if a limiter's Close panics.
+// closeFrom closes all, which were taken out of a shard, and then those of the shards from that one on. If a limiter's
+// Close panics, the others are closed all the same.
 func (p *PartitionedLimiter[R, K]) closeFrom(shard int, all *entry[K], errs *[]error) {
 	complete := false
 	defer func() {
@@ -326,6 +319,7 @@ func (p *PartitionedLimiter[R, K]) closeFrom(shard int, all *entry[K], errs *[]e
 	}
 }
 
+// shard returns the shard for a hash. The table of the shard uses the lower bits of the hash.
 func (p *PartitionedLimiter[R, K]) shard(hash uint64) *shard[K] {
 	return &p.shards[hash>>32&uint64(len(p.shards)-1)]
 }

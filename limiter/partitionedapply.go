@@ -7,11 +7,9 @@ import (
 	"sync"
 )
 
-// All yields the partitions that there are, with the limiters that their factory
-// made, in no order. Partitions that are being made are waited for, so that after
-// a change of what the factory makes, All has every limiter of the old kind. What
-// is yielded is not forgotten meanwhile; partitions that are made later may or may
-// not be among them.
+// All yields the partitions with the limiters that their factory made, in no order. It waits for partitions that are
+// being made: if the factory was changed before, All yields every limiter of the old kind. What is yielded is not
+// forgotten meanwhile. Partitions that are made later can be among them or not.
 func (p *PartitionedLimiter[R, K]) All() iter.Seq2[K, Limiter] {
 	return func(yield func(K, Limiter) bool) {
 		for i := range p.shards {
@@ -29,7 +27,7 @@ func (s *shard[K]) yield(yield func(K, Limiter) bool) bool {
 	}
 	pinned := s.pinAll()
 	next := 0
-	defer func() { // also if yield panics
+	defer func() { // even if yield panics
 		for _, e := range pinned[next:] {
 			e.unpin()
 		}
@@ -45,7 +43,7 @@ func (s *shard[K]) yield(yield func(K, Limiter) bool) bool {
 	return true
 }
 
-// allBeingMade returns what tells when they are made.
+// allBeingMade returns channels that are closed when the partitions that are being made are there.
 func (s *shard[K]) allBeingMade() []<-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,6 +57,7 @@ func (s *shard[K]) allBeingMade() []<-chan struct{} {
 	return all
 }
 
+// pinAll pins and returns all partitions of the shard.
 func (s *shard[K]) pinAll() []*entry[K] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,21 +75,19 @@ func (s *shard[K]) pinAll() []*entry[K] {
 	return all
 }
 
-// Apply calls change for the limiter of every partition, as [PartitionedLimiter.All] yields
-// them, and returns the first error, which ends it. While Apply runs, each call for a key
-// calls change for that key's limiter first, unless that is under way. So from its beginning
-// on, what change does is in force for every key, however long it takes to go through all of
-// them:
+// Apply calls change for the limiter of every partition, as [PartitionedLimiter.All] yields them. The first error ends
+// it and is returned. While Apply runs, a call for a key calls change for that key's limiter first, unless that is
+// under way. So what change does is in force for every key from the beginning of Apply on, however long it takes to go
+// through all of them:
 //
 //	err := perUser.Apply(func(_ string, l limiter.Limiter) error {
 //		return l.(*limiter.TokenBucket).Reconfigure(raised)
 //	})
 //
-// New partitions are made by their factory: have it make the new kind of limiter before.
+// New partitions are made by their factory: let it make the new kind of limiter before.
 //
-// change may be called several times for a limiter, one call at a time, and by several
-// goroutines at once, each of them one that calls Apply or asks for permits. The errors of
-// those that ask for permits are ignored. change must not ask p for permits of other keys, and
+// change can be called several times for a limiter, one call at a time, by any goroutine that calls Apply or asks for
+// permits. The errors of those that ask for permits are ignored. change must not ask p for permits of other keys, and
 // must not call Apply: calls of Apply wait for each other.
 func (p *PartitionedLimiter[R, K]) Apply(change func(key K, l Limiter) error) error {
 	if change == nil {
@@ -109,8 +106,8 @@ func (p *PartitionedLimiter[R, K]) Apply(change func(key K, l Limiter) error) er
 	return nil
 }
 
-// An applyCall is a call of Apply. It goes through millions of keys with a lock for each, so there are many locks: a
-// call for one key would wait for milliseconds for the only one.
+// An applyCall is a call of Apply. Apply goes through millions of keys with a lock for each, so the keys are spread
+// over several locks: with one lock, a call for a key would wait for milliseconds.
 type applyCall[K comparable] struct {
 	change  func(K, Limiter) error
 	seed    maphash.Seed
@@ -124,7 +121,7 @@ type runningChanges[K comparable] struct {
 	_    [4]uint64 // a cache line for each
 }
 
-// apply calls change, unless that is being done: then the caller may be change itself.
+// apply calls change, unless change is running for that key: then the caller can be change itself.
 func (a *applyCall[K]) apply(key K, l Limiter) error {
 	r := &a.running[maphash.Comparable(a.seed, key)%uint64(len(a.running))]
 	if !r.begin(key) {
@@ -134,6 +131,7 @@ func (a *applyCall[K]) apply(key K, l Limiter) error {
 	return a.change(key, l)
 }
 
+// begin adds a key. It returns false if the key is there.
 func (r *runningChanges[K]) begin(key K) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,6 +142,7 @@ func (r *runningChanges[K]) begin(key K) bool {
 	return true
 }
 
+// end removes a key.
 func (r *runningChanges[K]) end(key K) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,9 +150,9 @@ func (r *runningChanges[K]) end(key K) {
 	r.keys = slices.Delete(r.keys, i, i+1)
 }
 
-// Reconfigure changes the options. Partitions above a lower MaxPartitions stay for
-// as long as they are in use. The limiters of the partitions have a Reconfigure of
-// their own; see [PartitionedLimiter.All]. The error is a [weir.OptionsError].
+// Reconfigure changes the options; a zero field gets its default. Partitions above a lower MaxPartitions stay as long
+// as they are in use. To change the limiters of the partitions, see [PartitionedLimiter.Apply]. The error is a
+// [weir.OptionsError].
 func (p *PartitionedLimiter[R, K]) Reconfigure(o PartitionedOptions) error {
 	if err := o.Validate(); err != nil {
 		return err

@@ -8,17 +8,29 @@ import (
 	"unsafe"
 )
 
-// An entry is one partition. Its key and limiter never change.
+// An entry is one partition. Its key and limiter never change. There can be millions of entries, so an entry has six
+// words: the limiter takes one of them instead of an interface's two, and kind says of what type it is.
 //
-// There may be millions of them, so it has six words, and the limiter is in one of them
-// instead of an interface's two: kind says of what type it is.
+// Using a limiter and forgetting its partition exclude each other by these rules:
+//
+//  1. An entry is put into its shard's table, and taken out, under the shard's lock. Once it is out, it never comes
+//     back.
+//  2. A caller uses a limiter only while it has pinned the entry. With the shard's lock, it adds 1 to the pins of an
+//     entry that is in the table. Without the lock it calls pin, which fails if the entry is being forgotten; then the
+//     caller continues with findOrMake, which takes the lock.
+//  3. To forget an entry, a goroutine with the shard's lock changes its pins from 0 to forgotten. Then it checks that
+//     the limiter is idle, takes the entry out and closes the limiter; or it undoes the change.
+//  4. A clocked limiter (a bucket or a window) can be used without a pin, because closeIfIdle checks and closes it in
+//     one step under the limiter's lock. A caller that comes too late gets [ErrClosed], and asks again with a pin.
+//  5. find takes no lock. It can miss an entry that is in the table, and can find one that was just taken out. So a
+//     caller that finds none, or one that is closed, asks findOrMake.
 type entry[K comparable] struct {
 	key  K
 	of   unsafe.Pointer
 	next atomic.Pointer[entry[K]]
-	hash uint32        // of the key: the part by which it is found in its shard
-	used atomic.Uint32 // the turn of its last use, where that matters; 0: see entryBeside
-	pins atomic.Int32  // callers who are using it; it is not forgotten meanwhile
+	hash uint32        // of the key: the lower bits, by which it is found in its shard
+	used atomic.Uint32 // recency of its last use, if MaxPartitions is set; see usesPerEpoch and entryBeside
+	pins atomic.Int32  // see the rules
 	kind kind
 }
 
@@ -34,7 +46,7 @@ const (
 	unlimitedKind
 )
 
-// newEntry returns an entry with a limiter. One that is not ours is tracked.
+// newEntry returns an entry with a limiter. A custom limiter is tracked.
 func newEntry[K comparable](key K, hash uint64, l Limiter) *entry[K] {
 	var e *entry[K]
 	var of unsafe.Pointer
@@ -60,15 +72,15 @@ func newEntry[K comparable](key K, hash uint64, l Limiter) *entry[K] {
 	return e
 }
 
-// A bucketWithEntry is what a factory of buckets makes for a key of type K: the bucket, and beside it room for
-// its entry, so that the two are in one place in memory.
+// A bucketWithEntry is what a factory of buckets makes for a key of type K: the bucket, and beside it an entry for it,
+// so that the two are in one place in memory.
 type bucketWithEntry[B any, K comparable] struct {
 	bucket B
 	entry  entry[K]
 }
 
-// entryBeside returns the room for an entry beside a bucket if container, which is what the bucket says that it was
-// made in, has it, and no other entry does. Only a bucket's factory knows the type of container.
+// entryBeside returns the entry beside a bucket, or nil if it has none or the entry is taken. container is what the
+// bucket's container method returns; only a bucket's own factory gives it a type.
 func entryBeside[B any, K comparable](bucket *B, container any) *entry[K] {
 	if _, ok := container.(*bucketWithEntry[B, K]); !ok {
 		return nil
@@ -80,7 +92,6 @@ func entryBeside[B any, K comparable](bucket *B, container any) *entry[K] {
 	return e
 }
 
-// limiter returns the limiter.
 func (e *entry[K]) limiter() Limiter {
 	switch e.kind {
 	case tokenBucketKind:
@@ -98,7 +109,7 @@ func (e *entry[K]) limiter() Limiter {
 	}
 }
 
-// tracked returns the limiter if it is not one of ours, or nil.
+// tracked returns the limiter if it is a custom one, or nil.
 func (e *entry[K]) tracked() *tracked {
 	if e.kind == customKind {
 		return (*tracked)(e.of)
@@ -106,14 +117,14 @@ func (e *entry[K]) tracked() *tracked {
 	return nil
 }
 
-// ours reports whether the limiter runs this package's code only. A type of the user's around one of ours
-// is none, although it has the methods: what it makes of them has to be asked.
+// builtin reports whether the limiter runs only this package's code. A custom type around one of this package's
+// limiters has the same methods, but can have overridden them.
 func (e *entry[K]) builtin() bool { return e.kind != customKind }
 
 // mustAsk reports whether only the program's code knows for how long the limiter has been idle.
 func (e *entry[K]) mustAsk() bool { return e.kind == customKind && e.tracked().idler != nil }
 
-// driven returns the limiter as one that has to be replenished, or nil.
+// replenisher returns the limiter if TryReplenish has to be called, or nil.
 func (e *entry[K]) replenisher() Replenisher {
 	switch e.kind {
 	case customKind:
@@ -126,7 +137,8 @@ func (e *entry[K]) replenisher() Replenisher {
 	return nil
 }
 
-// idleAsOf returns for how long the limiter has been idle at a moment, if it need not be asked without a lock.
+// idleAsOf returns for how long the limiter has been idle at a moment. It is called for limiters that can be asked with
+// a lock held.
 func (e *entry[K]) idleAsOf(now int64) (idle time.Duration, ok bool) {
 	switch e.kind {
 	case tokenBucketKind:
@@ -140,8 +152,8 @@ func (e *entry[K]) idleAsOf(now int64) (idle time.Duration, ok bool) {
 	}
 }
 
-// closeIfIdle reports whether the limiter may be forgotten, because it has been idle for longer than
-// that. A clocked one is closed in the same moment.
+// closeIfIdle reports whether the limiter has been idle for more than that many nanoseconds, so that it can be
+// forgotten. If it has, and the limiter is clocked, it is closed in the same step.
 func (e *entry[K]) closeIfIdle(longer, now int64) bool {
 	switch e.kind {
 	case tokenBucketKind:
@@ -156,8 +168,8 @@ func (e *entry[K]) closeIfIdle(longer, now int64) bool {
 	}
 }
 
-// clocked reports whether the limiter is one of ours that goes by the clock. It is used without
-// a pin: if its partition was forgotten in this moment, it was closed with that and says so.
+// clocked reports whether the limiter is a bucket or a window of this package, which rule 4 lets callers use without a
+// pin.
 func (e *entry[K]) clocked() bool {
 	return e.kind == tokenBucketKind || e.kind == fixedWindowKind || e.kind == slidingWindowKind
 }
@@ -180,8 +192,7 @@ func (e *entry[K]) askClocked(ctx context.Context, now int64, n int, wait bool) 
 // forgotten is added to the pins of an entry that is being forgotten.
 const forgotten = math.MinInt32 / 2
 
-// pin keeps the entry from being forgotten until unpin. It returns false if it is
-// too late for that.
+// pin keeps the entry from being forgotten until unpin. It returns false if the entry is being forgotten.
 func (e *entry[K]) pin() bool {
 	if e.pins.Add(1) > 0 {
 		return true

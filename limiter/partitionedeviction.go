@@ -8,13 +8,13 @@ import (
 
 // A new key beyond MaxPartitions evicts partitions that are idle. It samples a few and evicts the stalest of them, and
 // the second stalest for the next new key, because most of the time goes to reading the sample from memory. It gives up
-// on a sample if two of it are in use: then the others, which are less stale, are likely to be, too. The next few in the
-// table are as good as random ones, because the table is ordered by a hash with a secret seed. Up to sampleAll
+// on a sample if two of it are in use: then the others, which are less stale, are likely to be in use, too. The next few
+// in the table are as good as random ones, because the table is ordered by a hash with a secret seed. Up to sampleAll
 // partitions, the sample is all of them, each of them is tried, and one is evicted.
 //
 // If none of those tried is idle, the new key scans the table for scanAtMost. After a scan, new keys only sample for
-// pauseFactor times as long as the scan took. So a flood of new keys costs a few looks each, and stalls no caller for
-// longer than scanAtMost.
+// pauseFactor times as long as the scan took. So a new key of a flood looks at few partitions, and no caller is stalled
+// for longer than scanAtMost.
 const (
 	sampleSize  = 8
 	sampleTake  = 2
@@ -23,16 +23,16 @@ const (
 	scanAtMost  = 100 * time.Microsecond
 )
 
-// A candidate is a partition that may be evicted.
+// A candidate is a partition that can be evicted.
 type candidate[K comparable] struct {
 	entry *entry[K]
 	shard *shard[K]
 	used  uint32
 }
 
-// Recency is counted in epochs, one for each new partition. The number of an epoch is a multiple of usesPerEpoch; added
-// to it is how many partitions were used first in this epoch, up to the next epoch's number less 1. So the order of the
-// first uses after a new key is known, and calls for keys that are there soon write nothing that processors share.
+// Recency is counted in epochs, one for each new partition. The number of an epoch is a multiple of usesPerEpoch. The
+// first use of a partition in an epoch adds 1 to the recency, up to the next epoch's number less 1. So the order of the
+// first uses after a new key is known, and soon calls for known keys write nothing that processors share.
 const usesPerEpoch = 64
 
 // use makes a partition the most recently used one.
@@ -74,12 +74,13 @@ func (p *PartitionedLimiter[R, K]) reserve(now int64) bool {
 	}
 }
 
-// evict forgets partitions that are idle, and so full: new limiters in their places
-// answer the same. It returns false if it finds none.
+// evict forgets partitions that are idle, and so full: new limiters in their place decide the same. It returns false if
+// it finds none.
 func (p *PartitionedLimiter[R, K]) evict(now int64) bool {
 	return p.evictSampled(now) || p.mayScan() && p.evictScanned(now)
 }
 
+// evictSampled evicts the stalest of a sample.
 func (p *PartitionedLimiter[R, K]) evictSampled(now int64) bool {
 	atMost, take, inUse := sampleSize, sampleTake, sampleInUse
 	if p.count.Load() <= sampleAll {
@@ -97,12 +98,13 @@ func (p *PartitionedLimiter[R, K]) evictSampled(now int64) bool {
 	return p.evictStalest(found, take, inUse, now)
 }
 
+// mayScan reports whether enough time has passed since the last scan.
 func (p *PartitionedLimiter[R, K]) mayScan() bool {
 	now, rest := moment(), p.noScanBefore.Load()
 	return now >= rest || inBubble(now) != inBubble(rest)
 }
 
-// evictScanned evicts the first idle partition that it finds before its time is up.
+// evictScanned evicts the first idle partition that it finds within scanAtMost.
 func (p *PartitionedLimiter[R, K]) evictScanned(now int64) bool {
 	began, took := moment(), int64(0)
 	defer func() { p.noScanBefore.Store(began + (1+pauseFactor)*took) }()
@@ -125,7 +127,7 @@ func (p *PartitionedLimiter[R, K]) evictScanned(now int64) bool {
 	return false
 }
 
-// chains is about how many chains the shard has.
+// chains returns about how many chains the shard has.
 func (s *shard[K]) chains() int {
 	if heads := s.table.heads.Load(); heads != nil {
 		return heads.len()
@@ -133,8 +135,8 @@ func (s *shard[K]) chains() int {
 	return 0
 }
 
-// sample adds partitions to found until there are atMost of them or each of the shard's has been added. It returns
-// how many chains it has visited; the next call goes on behind them.
+// sample adds partitions to found until it has atMost or all of the shard's. It returns how many chains it has visited;
+// the next call continues after them.
 func (s *shard[K]) sample(found []candidate[K], atMost int) (_ []candidate[K], chains int) {
 	if s.chains() == 0 {
 		return found, 0
@@ -154,8 +156,8 @@ func (s *shard[K]) sample(found []candidate[K], atMost int) (_ []candidate[K], c
 	return found, chains
 }
 
-// evictStalest evicts the least recently used of those found that are idle, until it has taken so many or found so many
-// in use. It returns false if it has taken none.
+// evictStalest evicts the least recently used of those found that are idle, until it has evicted take of them or found
+// inUse of them in use. It returns false if it has evicted none.
 func (p *PartitionedLimiter[R, K]) evictStalest(found []candidate[K], take, inUse int, at int64) (taken bool) {
 	for now := p.recency.Load(); len(found) > 0 && take > 0 && inUse > 0; {
 		stalest := 0
@@ -166,7 +168,7 @@ func (p *PartitionedLimiter[R, K]) evictStalest(found []candidate[K], take, inUs
 		}
 		c := found[stalest]
 		if c.entry.used.Load() == c.used && p.tryEvict(c, at) {
-			p.forget(c.entry) // its Close may take its time, and may be anybody's
+			p.forget(c.entry) // without a lock: its Close can be slow
 			taken = true
 			take--
 		} else {
@@ -177,7 +179,7 @@ func (p *PartitionedLimiter[R, K]) evictStalest(found []candidate[K], take, inUs
 	return taken
 }
 
-// removeIdle takes a partition out of its shard if it is idle.
+// tryEvict takes a partition out of its shard if it is idle.
 func (p *PartitionedLimiter[R, K]) tryEvict(c candidate[K], now int64) bool {
 	if c.entry.pins.Load() > 0 || !p.mayForget(c.entry) {
 		return false
@@ -185,7 +187,7 @@ func (p *PartitionedLimiter[R, K]) tryEvict(c candidate[K], now int64) bool {
 	longer := p.leastIdle(c.entry)
 	if c.entry.clocked() {
 		if _, idle := c.entry.idleAsOf(now); !idle {
-			return false // without the shard's lock
+			return false // without waiting for the shard's lock
 		}
 	}
 	if !c.entry.mustAsk() {
@@ -202,9 +204,8 @@ func (p *PartitionedLimiter[R, K]) tryEvict(c candidate[K], now int64) bool {
 	return !outcome.CompareAndSwap(0, tooLate)
 }
 
-// leastIdle is for how long a partition must have been idle, and longer, to make
-// room. Of a limiter that is no [Idler] it is not known before its time is up
-// whether something would be forgotten with it.
+// leastIdle returns for how long a partition must have been idle, and longer, to be evicted. A limiter that is no
+// [Idler] may have permits taken until IdleTimeout has passed: before, they would be forgotten with it.
 func (p *PartitionedLimiter[R, K]) leastIdle(e *entry[K]) int64 {
 	if t := e.tracked(); t != nil && t.idler == nil {
 		return p.idle.Load()

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// hookTimeout is how long housekeeping waits for one function of the program's before it goes on without it.
+	// hookTimeout is how long housekeeping waits for one function of the program before it goes on without it.
 	hookTimeout = 100 * time.Millisecond
 	// hookShortTimeout replaces hookTimeout for hookSlowFor after a call has been overdue. Otherwise a thousand limiters
 	// that wait for one dead server would hold up the housekeeping of all others for a hundred seconds.
@@ -17,20 +17,20 @@ const (
 	hookSlowFor      = 10 * time.Second
 	// hookLogEvery is the shortest time between two lines in the log about one hook.
 	hookLogEvery = 10 * time.Second
-	// closesAtMost bounds the goroutines in a Close that does not return. With so many of them, no partition of
-	// the program's limiters is forgotten, so MaxPartitions bounds what a flood of keys may leave behind.
+	// closesAtMost bounds the goroutines in a Close that does not return. With that many, no partition with a custom
+	// limiter is forgotten, so MaxPartitions bounds what a flood of keys can leave behind.
 	closesAtMost = 1000
 )
 
-// A hook is a method of the program's limiters that housekeeping calls, with what is known of its calls in all
-// partitions of one limiter.
+// A hook is a method of custom limiters that housekeeping calls, with what is known of its calls in all partitions of
+// one limiter.
 type hook struct {
 	name     string       // in the log
 	running  atomic.Int64 // calls that have not returned
 	slow     atomic.Int64 // the moment at which a call was last found to be overdue
 	panicLog atomic.Int64 // the moment of the last line about a panic
 	slowLog  atomic.Int64 // the moment of the last line about a call that is overdue
-	logging  atomic.Bool  // a line is being written: a log handler may block, too
+	logging  atomic.Bool  // a line is being written; a log handler can block, too
 }
 
 func (h *hook) init(name string) {
@@ -40,9 +40,9 @@ func (h *hook) init(name string) {
 	}
 }
 
-// run calls f, which calls the hook, for each i from 0 to n-1, on a goroutine of its own. A call that panics is
-// logged, one that ends its goroutine ends nothing else, and one that is overdue is left behind: it goes on by
-// itself, and run with the next. The result is for how long run has waited for slow calls, in nanoseconds.
+// run calls f, which calls the hook, for each i from 0 to n-1 on another goroutine. A call that panics is logged, and
+// one that ends its goroutine ends nothing else. A call that is overdue is left behind: it goes on by itself, and run
+// continues with the next. run returns how many nanoseconds it has waited for slow calls.
 func (h *hook) run(n int, f func(i int)) (lost int64) {
 	if n == 0 {
 		return 0
@@ -101,7 +101,7 @@ func (h *hook) overdue() {
 	go h.log(&h.slowLog, func() { recovered.Overdue(h.name, hookTimeout) })
 }
 
-// log calls write, unless a line was written not long before last, or one is being written.
+// log calls write, unless a line was written less than hookLogEvery before, or one is being written.
 func (h *hook) log(last *atomic.Int64, write func()) {
 	if !h.logging.CompareAndSwap(false, true) {
 		return

@@ -8,36 +8,34 @@ import (
 )
 
 const (
-	// replenishEvery is how often partitions are replenished that do not do so by
-	// themselves, and the shortest time between two visits to the others.
+	// replenishEvery is how often TryReplenish is called, and the shortest time between two searches for idle
+	// partitions.
 	replenishEvery = int64(100 * time.Millisecond)
-	// pauseFactor: housekeeping rests for so many times as long as it worked.
+	// pauseFactor: the search for idle partitions pauses for that many times as long as it took.
 	pauseFactor = 20
-	// visitChains is how many chains of a table are visited under one lock, some
-	// ten microseconds' worth.
+	// visitChains is how many chains of a table are visited under one lock, which takes some ten microseconds.
 	visitChains = 32
 	// mergeChains is how many chains of a table are merged under one lock.
 	mergeChains = 512
 )
 
-// A janitor calls work at the moment that was asked for, one call at a time. It
-// has a timer only while a call is due.
+// A janitor calls work at the moment that was asked for, one call at a time. It has a timer only while a call is due.
 //
-// A limiter may be used in a testing/synctest bubble and outside of it. A bubble's timer never fires once the
-// bubble has ended, and stopping it from outside ends the process. So a timer that was set in a bubble is
-// never touched again: it finds that it is an old one. In a bubble each request sets a timer, because the
-// one there is may be another bubble's.
+// A limiter can be used in a testing/synctest bubble and outside of it. A bubble's timer never fires once the bubble
+// has ended, and stopping it from outside ends the process. So a timer that was set in a bubble is never touched again;
+// when it fires, it finds that it is an old one. In a bubble each request sets a timer, because the present one can be
+// another bubble's.
 type janitor struct {
-	work func(now int64) (next int64) // returns when it wants to be called next, or never
+	work func(now int64) (next int64) // returns when it has to be called next, or never
 
 	mu      sync.Mutex
 	timer   *time.Timer
-	turn    int   // the number of calls begun: by which a timer knows that it is an old one
-	at      int64 // what the timer is set for; while work runs, what was asked for meanwhile
+	turn    int   // the number of calls begun, by which a timer knows that it is an old one
+	at      int64 // the moment for which timer is set; while work runs, the one that was asked for meanwhile
 	bubble  bool  // the timer was set in a bubble
 	running bool
 	stopped bool
-	err     error // the first from closing a partition that was forgotten
+	err     error // the first error of closing a partition that was forgotten
 }
 
 // schedule asks for a call at that moment or before.
@@ -47,6 +45,7 @@ func (k *janitor) schedule(at int64) {
 	k.set(at)
 }
 
+// set is schedule for a janitor that is locked.
 func (k *janitor) set(at int64) {
 	if k.stopped || at == never {
 		return
@@ -69,7 +68,7 @@ func (k *janitor) set(at int64) {
 	}
 }
 
-// drop lets go of the timer.
+// drop stops the timer, unless it is a bubble's, and forgets it.
 func (k *janitor) drop() {
 	if k.timer != nil && !k.bubble {
 		k.timer.Stop()
@@ -77,6 +76,7 @@ func (k *janitor) drop() {
 	k.timer = nil
 }
 
+// run is the function of the timer. turn says which timer it is.
 func (k *janitor) run(turn int) {
 	k.mu.Lock()
 	if k.stopped || k.running || turn != k.turn {
@@ -87,7 +87,7 @@ func (k *janitor) run(turn int) {
 	k.running, k.timer, k.at = true, nil, never
 	k.mu.Unlock()
 
-	next := moment() + replenishEvery // if work does not return
+	next := moment() + replenishEvery // if work panics
 	defer func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
@@ -97,6 +97,7 @@ func (k *janitor) run(turn int) {
 	next = k.work(moment())
 }
 
+// failed keeps the first error of a limiter's Close.
 func (k *janitor) failed(err error) {
 	if err == nil {
 		return
@@ -108,7 +109,7 @@ func (k *janitor) failed(err error) {
 	}
 }
 
-// stop ends it and returns the first error. A call that runs goes on to its end.
+// stop ends the calls and returns the first error. A running call goes on to its end.
 func (k *janitor) stop() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -117,8 +118,7 @@ func (k *janitor) stop() error {
 	return k.err
 }
 
-// firstVisit is when a new partition wants to be visited, or never if there is a visit before. The
-// shard is locked.
+// firstVisit returns when the janitor has to work for a new partition, or never if it will before. The shard is locked.
 func (p *PartitionedLimiter[R, K]) firstVisit(s *shard[K], driven bool, now int64) int64 {
 	due := saturate.Add(now, saturate.Add(p.idle.Load(), 1))
 	sooner := due < s.sweepAt
@@ -127,14 +127,14 @@ func (p *PartitionedLimiter[R, K]) firstVisit(s *shard[K], driven bool, now int6
 	case driven:
 		p.manualCount.Add(1)
 		return now + replenishEvery
-	case sooner || inBubble(now): // the timer that there is may be another bubble's
+	case sooner || inBubble(now): // the present timer can be another bubble's
 		return max(due, p.pauseEnds(now))
 	}
 	return never
 }
 
-// resting is until when housekeeping rests. A moment of another clock, a bubble's or the one outside, has no
-// meaning for this one.
+// pauseEnds returns until when the search for idle partitions pauses. A moment of another clock, a bubble's or the one
+// outside, has no meaning for this one.
 func (p *PartitionedLimiter[R, K]) pauseEnds(now int64) int64 {
 	if rest := p.pausedUntil.Load(); inBubble(rest) == inBubble(now) {
 		return rest
@@ -142,7 +142,7 @@ func (p *PartitionedLimiter[R, K]) pauseEnds(now int64) int64 {
 	return unknown
 }
 
-// uncount takes a partition that was forgotten out of the numbers.
+// uncount takes a partition that was forgotten out of the counts.
 func (p *PartitionedLimiter[R, K]) uncount(e *entry[K]) {
 	p.count.Add(-1)
 	if p.manualCount.Load() > 0 && e.replenisher() != nil {
@@ -150,8 +150,8 @@ func (p *PartitionedLimiter[R, K]) uncount(e *entry[K]) {
 	}
 }
 
-// keep is the housekeeping: it replenishes what is to be replenished, and forgets
-// what has been idle for long enough, unless it has to rest from that.
+// housekeep replenishes the limiters that need it and, unless the search pauses, forgets partitions that have been idle
+// for long enough. It returns when it has to be called next.
 func (p *PartitionedLimiter[R, K]) housekeep(now int64) (next int64) {
 	if p.manualCount.Load() > 0 {
 		for i := range p.shards {
@@ -182,8 +182,8 @@ func (p *PartitionedLimiter[R, K]) housekeep(now int64) (next int64) {
 	return next
 }
 
-// visitIfDue sweeps a shard in which a partition may be due, and returns when one
-// may be due next.
+// visitIfDue sweeps a shard if a partition of it may have been idle for long enough, and returns when that may be so
+// next.
 func (p *PartitionedLimiter[R, K]) visitIfDue(s *shard[K], now int64, sweep bool) (due int64) {
 	s.mu.Lock()
 	due = s.sweepAt
@@ -191,12 +191,12 @@ func (p *PartitionedLimiter[R, K]) visitIfDue(s *shard[K], now int64, sweep bool
 		s.mu.Unlock()
 		return due
 	}
-	s.sweepAt = never // what is inserted from here on sets it again
+	s.sweepAt = never // an entry that is inserted from here on sets it again
 	s.mu.Unlock()
 	return p.sweep(s, now)
 }
 
-// replenish calls TryReplenish of the limiters that have to be driven, without holding a lock.
+// replenish calls TryReplenish of the limiters that need it, without a lock.
 func (p *PartitionedLimiter[R, K]) replenish(s *shard[K]) {
 	for from, more := 0, true; more; from += visitChains {
 		var pinned, custom []*entry[K]
@@ -226,9 +226,8 @@ func (p *PartitionedLimiter[R, K]) replenish(s *shard[K]) {
 	}
 }
 
-// visit calls f with the entries of some chains, from that one on, and returns
-// whether there are more. The shard is locked meanwhile; f changes nothing in the
-// table, and calls no function of the program's.
+// visit calls f with the entries of some chains, from that one on, and reports whether there are more. The shard is
+// locked meanwhile, so f must not change the table or call the program's code.
 func (s *shard[K]) visit(from int, f func(*entry[K])) (more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,8 +244,7 @@ func (s *shard[K]) visit(from int, f func(*entry[K])) (more bool) {
 	return to < heads.len()
 }
 
-// sweep forgets the partitions of a shard that have been idle for too long, and
-// returns when there may be one next.
+// sweep forgets the partitions of a shard that have been idle for too long, and returns when it has to be called next.
 func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 	due = never
 	later := saturate.Add(now, saturate.Add(p.idle.Load(), 1))
@@ -269,7 +267,7 @@ func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 		for _, e := range old {
 			if s.removeIdle(e, p.idle.Load(), now) {
 				p.forget(e)
-			} else { // used meanwhile
+			} else { // it has been used since
 				due = min(due, later)
 			}
 		}
@@ -294,8 +292,8 @@ func (s *shard[K]) noteDue(at int64) {
 	s.sweepAt = min(s.sweepAt, at)
 }
 
-// timeLeft is how long a partition still may be idle; of one in use, how long at
-// least. The shard is locked. Of one that has to be asked nothing is known.
+// timeLeft returns for how long a partition still can be idle, or at least that, if it is in use or has to be asked.
+// The shard is locked.
 func (p *PartitionedLimiter[R, K]) timeLeft(e *entry[K], now int64) (left int64, idle bool) {
 	if e.pins.Load() > 0 || e.mustAsk() || !p.mayForget(e) {
 		return p.idle.Load(), false
@@ -307,13 +305,13 @@ func (p *PartitionedLimiter[R, K]) timeLeft(e *entry[K], now int64) (left int64,
 	return p.idle.Load() - int64(d), true
 }
 
-// mayForget reports whether the limiter of e could be closed now: see closesAtMost.
+// mayForget reports whether the limiter of e could be closed now; see closesAtMost.
 func (p *PartitionedLimiter[R, K]) mayForget(e *entry[K]) bool {
 	return p.onClose.running.Load() < closesAtMost || e.builtin()
 }
 
-// askAndRemove is [shard.removeIdle] for a limiter that has to be asked, which is done without a lock. It is
-// still right when it is taken out if it has not been used since. left is for how long it may still be idle.
+// askAndRemove is [shard.removeIdle] for a limiter that has to be asked. It is asked without a lock, so it is removed
+// only if it has not been used since. left is for how long it still can be idle.
 func (s *shard[K]) askAndRemove(e *entry[K], longer int64) (left int64, out bool) {
 	t := e.tracked()
 	if e.pins.Load() > 0 || !t.busy.CompareAndSwap(false, true) {
@@ -331,14 +329,13 @@ func (s *shard[K]) askAndRemove(e *entry[K], longer int64) (left int64, out bool
 	return longer, s.remove(e, func() bool { return t.uses.Load() == uses })
 }
 
-// removeIdle takes an entry out of its shard if nobody is using it and its limiter
-// has been idle for longer than that.
+// removeIdle takes an entry out of its shard if it is not in use and has been idle for more than that many nanoseconds.
 func (s *shard[K]) removeIdle(e *entry[K], longer, now int64) (out bool) {
 	return s.remove(e, func() bool { return e.closeIfIdle(longer, now) })
 }
 
-// remove takes an entry out of its shard if it is not in use and may reports true. The entry is not in use
-// while may runs.
+// remove takes an entry out of its shard if it is not pinned and may returns true. The entry is not used while may
+// runs.
 func (s *shard[K]) remove(e *entry[K], may func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -353,21 +350,21 @@ func (s *shard[K]) remove(e *entry[K], may func() bool) bool {
 	return true
 }
 
-// forget closes the limiter of a partition that was taken out. Whose call made room is no reason for its
-// caller to see a panic of another key's limiter, or to wait for it.
+// forget closes the limiter of a partition that was taken out. It can run in a call for another key, which must not see
+// a panic of this limiter or wait for it.
 func (p *PartitionedLimiter[R, K]) forget(e *entry[K]) {
 	p.uncount(e)
 	switch {
 	case e.clocked():
 		return // closeIfIdle has closed it
 	case e.builtin():
-		_ = closeLimiter(e.limiter()) // there is no error
+		_ = closeLimiter(e.limiter()) // it is nil
 		return
 	}
 	p.onClose.run(1, func(int) { p.janitor.failed(closeLimiter(e.limiter())) })
 }
 
-// tidy gives memory back after a sweep, and says when the next one is due.
+// shrinkTable gives memory back after a sweep, and returns when the next one is due.
 func (s *shard[K]) shrinkTable(due int64) int64 {
 	for more := true; more; {
 		s.mu.Lock()

@@ -9,23 +9,21 @@ import (
 	"github.com/weir-go/weir/internal/isnil"
 )
 
-// making is a partition that somebody is making; who wants it too waits for done,
-// which the first of them makes. If there is none after that, the lease and the
-// error say why.
+// A making is a partition that one caller is making. Other callers for the key wait for done, which the first of them
+// makes. If partition is nil after that, lease and err are their answer.
 type making[K comparable] struct {
 	key       K
 	next      *making[K] // in the same shard
 	done      chan struct{}
 	reserved  bool
-	manual    bool // its limiter is to be replenished
+	manual    bool // TryReplenish of its limiter has to be called
 	partition *entry[K]
 	lease     Lease
 	err       error
 }
 
-// findOrMake returns the partition, made if need be. It is pinned: it is not forgotten
-// until the pin is taken off again. Only one with a clocked limiter is not, where pin is
-// false. If there is none, the lease and the error say why. now is the moment, or unknown.
+// findOrMake returns the partition, and makes it if it is not there. It is pinned, unless pin is false and its limiter
+// is clocked. If the result has no partition, lease and error are the answer. now is the present moment, or unknown.
 func (p *PartitionedLimiter[R, K]) findOrMake(
 	ctx context.Context, s *shard[K], hash uint64, part Partition[K], now int64, pin bool,
 ) (*entry[K], Lease, error) {
@@ -36,7 +34,7 @@ func (p *PartitionedLimiter[R, K]) findOrMake(
 		s.mu.Lock()
 		if e := s.table.find(hash, part.Key); e != nil {
 			if pin || !e.clocked() {
-				e.pins.Add(1) // whoever forgets it has the lock
+				e.pins.Add(1) // rule 2 of entry
 			}
 			s.mu.Unlock()
 			return e, Lease{}, nil
@@ -69,7 +67,7 @@ func (p *PartitionedLimiter[R, K]) findOrMake(
 	}
 }
 
-// beingMade returns the key's partition that somebody is making, or nil.
+// beingMade returns the making of that key, or nil.
 func (s *shard[K]) beingMade(key K) *making[K] {
 	m := s.making
 	for m != nil && m.key != key {
@@ -78,7 +76,7 @@ func (s *shard[K]) beingMade(key K) *making[K] {
 	return m
 }
 
-// begin has the caller make the partition of a key. The shard is locked.
+// begin adds a making for a key. The shard is locked.
 func (s *shard[K]) begin(key K) *making[K] {
 	m := s.reusable
 	if s.reusable = nil; m == nil {
@@ -89,7 +87,7 @@ func (s *shard[K]) begin(key K) *making[K] {
 	return m
 }
 
-// end takes m out of those that are being made. The shard is locked.
+// end removes a making. The shard is locked.
 func (s *shard[K]) end(m *making[K]) {
 	at := &s.making
 	for *at != m {
@@ -98,11 +96,11 @@ func (s *shard[K]) end(m *making[K]) {
 	*at = m.next
 }
 
-// errFactoryPanicked is for those who waited for a factory that did; the caller
-// who called it has the panic.
+// errFactoryPanicked is for callers that waited for a factory that panicked. The caller that called the factory gets
+// the panic.
 var errFactoryPanicked = errors.New("limiter: the factory of the partition panicked")
 
-// build makes the partition of m, pinned as findOrMake says, and returns what became of it.
+// build makes the partition of m, pinned as findOrMake says, and returns what findOrMake does.
 func (p *PartitionedLimiter[R, K]) build(
 	s *shard[K], hash uint64, part Partition[K], m *making[K], now int64, pin bool,
 ) (e *entry[K], lease Lease, err error) {
@@ -129,9 +127,9 @@ func (p *PartitionedLimiter[R, K]) build(
 	return
 }
 
-// publish puts what became of m where others find it, and returns it.
+// publish puts the result of m into the table, and returns it.
 func (p *PartitionedLimiter[R, K]) publish(s *shard[K], m *making[K], now int64) (*entry[K], Lease, error) {
-	var late Limiter // made when everything was closed meanwhile
+	var late Limiter // made while p was closed
 	visit := int64(never)
 	s.mu.Lock()
 	s.end(m)
@@ -147,7 +145,7 @@ func (p *PartitionedLimiter[R, K]) publish(s *shard[K], m *making[K], now int64)
 		visit = p.firstVisit(s, m.manual, now)
 	}
 	made := *m
-	if m.done == nil { // nobody else knows it
+	if m.done == nil { // no other caller has a reference
 		*m = making[K]{}
 		s.reusable = m
 	}
@@ -161,7 +159,7 @@ func (p *PartitionedLimiter[R, K]) publish(s *shard[K], m *making[K], now int64)
 	if late != nil {
 		made.err = errors.Join(made.err, closeLimiter(late))
 		if made.done != nil {
-			m.err = made.err // for those who wait
+			m.err = made.err // for the callers that wait
 		}
 	}
 	return made.partition, made.lease, made.err
@@ -184,7 +182,7 @@ func makeLimiter[K comparable](part Partition[K]) (Limiter, error) {
 	return l, nil
 }
 
-// closeLimiter closes the limiter of a partition that nobody uses any more.
+// closeLimiter closes a limiter if it has a Close.
 func closeLimiter(l Limiter) error {
 	if c, ok := untracked(l).(io.Closer); ok {
 		return c.Close()

@@ -5,15 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// A table finds entries by key: chains of entries under a number of heads that
-// grows and shrinks by one chain at a time, so that no insertion takes long,
-// however many entries there are. There are four heads for three entries. This is
-// linear hashing: Litwin, "Linear hashing: a new tool for file and table
-// addressing", VLDB 1980. The zero table is empty.
+// A table finds entries by key: it has chains of entries under a number of heads, four for three entries. The number
+// grows and shrinks by one chain at a time, so that no insertion takes long. This is linear hashing: Litwin, "Linear
+// hashing: a new tool for file and table addressing", VLDB 1980. The zero table is empty.
 //
-// All but find and hash need the shard's lock. find does without, and then may
-// miss an entry while others are put in or taken out, and may return one that has
-// just been taken out; it never returns one of another key.
+// All methods but find and hash need the shard's lock. find takes no lock. It can miss an entry while others are put in
+// or taken out, and can return one that was just taken out, but never one of another key.
 type table[K comparable] struct {
 	heads atomic.Pointer[heads[K]] // nil: there are no entries
 	n     int                      // entries
@@ -29,12 +26,11 @@ func (h *heads[K]) len() int { return int(h.n.Load()) }
 
 const leastHeads = 4
 
-// round is the number of heads at which this round of splitting began: the power
-// of two that there are at least.
+// round returns the number of heads at which this round of splitting began: the largest power of two up to heads.
 func round(heads int) int { return 1 << (bits.Len(uint(heads)) - 1) }
 
-// at is the place of the chain for that hash among so many heads. Chains before the
-// next one to be split have been split already, and go by one more bit.
+// at returns the place of the chain for that hash among that many heads. The chains before the next one to be split
+// have been split, and use one more bit of the hash.
 func at(hash uint32, heads int) int {
 	r := round(heads)
 	i := int(hash & uint32(2*r-1))
@@ -44,9 +40,10 @@ func at(hash uint32, heads int) int {
 	return i
 }
 
-// chain is where the chain for that hash begins.
+// chain returns where the chain for that hash begins.
 func (h *heads[K]) chain(hash uint32) *atomic.Pointer[entry[K]] { return &h.slots[at(hash, h.len())] }
 
+// find returns the entry of a key, or nil. hash is that of the key.
 func (t *table[K]) find(hash uint64, key K) *entry[K] {
 	h := t.heads.Load()
 	if h == nil {
@@ -60,7 +57,7 @@ func (t *table[K]) find(hash uint64, key K) *entry[K] {
 	return nil
 }
 
-// has reports whether e is there.
+// has reports whether e is in the table.
 func (t *table[K]) has(e *entry[K]) bool {
 	h := t.heads.Load()
 	if h == nil {
@@ -73,7 +70,7 @@ func (t *table[K]) has(e *entry[K]) bool {
 	return there == e
 }
 
-// insert adds an entry whose key is not there.
+// insert adds an entry whose key is not in the table.
 func (t *table[K]) insert(e *entry[K]) {
 	h := t.heads.Load()
 	if h == nil {
@@ -96,12 +93,12 @@ func put[K comparable](chain *atomic.Pointer[entry[K]], e *entry[K]) {
 	chain.Store(e)
 }
 
-// newHeads returns the same heads with room for so many.
+// newHeads returns the same heads in a slice of that length.
 func newHeads[K comparable](old *heads[K], room int) *heads[K] {
 	h := &heads[K]{slots: make([]atomic.Pointer[entry[K]], room)}
 	if old != nil {
 		n := old.len()
-		copy(h.slots, old.slots[:n]) // nobody writes to these, or reads the new ones
+		copy(h.slots, old.slots[:n]) // under the lock that all writers hold; the new ones have no readers yet
 		h.n.Store(int64(n))
 	}
 	return h
@@ -130,7 +127,7 @@ func (t *table[K]) split() {
 	}
 }
 
-// remove takes an entry out that is there, and leaves the heads as they are.
+// remove takes out an entry that is in the table, and leaves the heads as they are.
 func (t *table[K]) remove(e *entry[K]) {
 	before := t.heads.Load().chain(e.hash)
 	for before.Load() != e {
@@ -140,8 +137,7 @@ func (t *table[K]) remove(e *entry[K]) {
 	t.n--
 }
 
-// shrink merges up to steps chains while there are many heads for few entries. It
-// returns false when it is done.
+// shrink merges up to steps chains while there are too many heads. It returns false when it is done.
 func (t *table[K]) shrink(steps int) bool {
 	for ; steps > 0; steps-- {
 		if t.n == 0 {
@@ -172,7 +168,7 @@ func (h *heads[K]) merge() {
 	h.slots[last].Store(nil)
 }
 
-// clear returns all entries in one chain, and forgets them.
+// clear takes out all entries, and returns them in one chain.
 func (t *table[K]) clear() *entry[K] {
 	var all atomic.Pointer[entry[K]]
 	if h := t.heads.Load(); h != nil {

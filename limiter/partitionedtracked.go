@@ -7,18 +7,17 @@ import (
 	"time"
 )
 
-// A tracked limiter is one in a partition whose methods are not this package's alone: a type of the user's, or
-// a chain, which may have one as a member. The partition asks it nothing with a lock held. What it needs to
-// know at once it can see from outside: how often the limiter was used, and for one that is no [Idler] also
-// when it was last used and whether it has leases out.
+// A tracked limiter is a custom limiter in a partition, or a chain, which can have one as a member. The partition calls
+// none of its methods with a lock held. What the partition needs to know at once it counts outside of the limiter: how
+// often the limiter was used and, if it is no [Idler], when it was last used and how many leases it has out.
 type tracked struct {
 	Limiter
 	idler  Idler       // nil: idle while unused and without leases
 	manual Replenisher // nil: it replenishes by itself, or there is nothing to replenish
-	busy   atomic.Bool // housekeeping or a new key that needs room is asking it something
+	busy   atomic.Bool // housekeeping or an eviction is calling one of its methods
 
 	uses atomic.Int64 // calls begun
-	used atomic.Int64 // moment; only without an idler
+	used atomic.Int64 // moment of the last use; only without an idler
 	held atomic.Int64 // leases out; only without an idler
 }
 
@@ -35,8 +34,7 @@ func track(l Limiter) *tracked {
 	return t
 }
 
-// knowsIdle reports whether l will ever say that it is idle: a chain of which a
-// member does not know will not.
+// knowsIdle reports whether l can ever say that it is idle. A chain cannot if one of its members cannot.
 func knowsIdle(l Limiter) bool {
 	if c, ok := l.(*Chained); ok {
 		return !slices.ContainsFunc(c.limiters, func(l Limiter) bool { return !knowsIdle(l) })
@@ -45,7 +43,7 @@ func knowsIdle(l Limiter) bool {
 	return ok
 }
 
-// untracked returns the limiter that the user made.
+// untracked returns the limiter that the factory made.
 func untracked(l Limiter) Limiter {
 	if t, ok := l.(*tracked); ok {
 		return t.Limiter
@@ -63,6 +61,7 @@ func (t *tracked) Acquire(ctx context.Context, n int) (Lease, error) {
 	return t.lease(t.Limiter.Acquire(ctx, n))
 }
 
+// lease returns the limiter's answer, and counts the lease if that has to be.
 func (t *tracked) lease(l Lease, err error) (Lease, error) {
 	if t.idler != nil {
 		return l, err
@@ -86,17 +85,18 @@ func (t *tracked) IdleDuration() (idle time.Duration, ok bool) {
 	return time.Duration(max(moment()-t.used.Load(), 0)), true
 }
 
-// trackedLease owns a lease of a tracked limiter.
+// trackedLease is the owner of a lease of a tracked limiter.
 type trackedLease struct {
 	lease  Lease
 	by     *tracked
 	done   atomic.Bool
-	before *trackedLease // the same lease before it was adjusted; whose done counts
+	before *trackedLease // the same lease before it was adjusted: the done of the first one counts
 }
 
 func (t *trackedLease) release(int, int64) { t.settle(Lease.Release) }
 func (t *trackedLease) refund(int, int64)  { t.settle(Lease.Refund) }
 
+// settle calls f with the lease, unless the lease was released or refunded before.
 func (t *trackedLease) settle(f func(Lease)) {
 	first := t
 	for first.before != nil {
