@@ -12,23 +12,20 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 )
 
-// A Chained limiter grants what every one of its limiters grants. They are asked
-// in order; the first that rejects decides the answer, and everything taken
-// before it is given back by [Lease.Refund], so that a rejected call costs nothing.
+// A Chained limiter grants what all its limiters grant. It asks them in order. The first rejection is the answer, and
+// the leases that were granted before it are given back by [Lease.Refund], so that a rejected call costs nothing.
 //
-// Put first what rejects most and costs least. Acquire waits at one limiter at a
-// time, holding what it has taken from those before, so two chains that share
-// limiters should have them in the same order, and no limiter should be in a
-// chain twice. Make one with [Chain]; the zero Chained has no limiters and grants
-// everything.
+// Put first the limiter that rejects most and costs least. Acquire waits at one limiter at a time, and holds what it
+// was granted by those before. So two chains that share limiters should have them in the same order, and no limiter
+// should be in a chain twice. Make one with [Chain]; the zero Chained has no limiters and grants everything.
 type Chained struct {
 	limiters []Limiter
 	granted  atomic.Int64
 	closed   atomic.Bool
 }
 
-// Chain returns a limiter that asks all of limiters, in that order. The error is a
-// [weir.OptionsError] if there are none, or if one is nil or holds a nil pointer.
+// Chain returns a limiter that asks all of limiters, in that order. The error is a [weir.OptionsError] if there are
+// none, or if one is nil or holds a nil pointer.
 func Chain(limiters ...Limiter) (*Chained, error) {
 	if err := checkMembers(limiters); err != nil {
 		return nil, err
@@ -36,7 +33,7 @@ func Chain(limiters ...Limiter) (*Chained, error) {
 	return &Chained{limiters: append([]Limiter(nil), limiters...)}, nil
 }
 
-// checkMembers returns what is wrong with the limiters of a chain of either kind.
+// checkMembers returns the error of a chain of those limiters, or nil.
 func checkMembers[L any](limiters []L) error {
 	var p validate.Problems
 	if len(limiters) == 0 {
@@ -50,7 +47,7 @@ func checkMembers[L any](limiters []L) error {
 	return p.Err("limiter")
 }
 
-// TryAcquire takes n permits from every limiter if they are there now.
+// TryAcquire takes n permits of every limiter if they are free.
 func (c *Chained) TryAcquire(ctx context.Context, n int) (Lease, error) {
 	if err := checkArguments(ctx, n, false); err != nil {
 		return Lease{}, err
@@ -63,7 +60,7 @@ func (c *Chained) TryAcquire(ctx context.Context, n int) (Lease, error) {
 	})
 }
 
-// Acquire takes n permits from every limiter, waiting at each in its turn.
+// Acquire takes n permits of every limiter, and waits at each in its turn.
 func (c *Chained) Acquire(ctx context.Context, n int) (Lease, error) {
 	if err := checkArguments(ctx, n, true); err != nil {
 		return Lease{}, err
@@ -76,9 +73,8 @@ func (c *Chained) Acquire(ctx context.Context, n int) (Lease, error) {
 	})
 }
 
-// Statistics returns the least of what is available, the sums of what is waited
-// for and of what was rejected, and the successes of the chain itself. Limiters
-// that are no [StatisticsProvider] are left out.
+// Statistics returns the least of the available permits, the sums of the queued permits and of the rejected leases, and
+// the leases that the chain itself has granted. Limiters that are no [StatisticsProvider] are left out.
 func (c *Chained) Statistics() Statistics {
 	var sum Statistics
 	first := true
@@ -99,8 +95,8 @@ func (c *Chained) Statistics() Statistics {
 	return sum
 }
 
-// IdleDuration returns the least of the limiters' idle durations. ok is false
-// while one of them is in use, or if one is no [Idler].
+// IdleDuration returns the least of the limiters' idle durations. ok is false while one of them is in use, or if one is
+// no [Idler].
 func (c *Chained) IdleDuration() (idle time.Duration, ok bool) {
 	for i, l := range c.limiters {
 		idler, can := l.(Idler)
@@ -118,8 +114,8 @@ func (c *Chained) IdleDuration() (idle time.Duration, ok bool) {
 	return idle, len(c.limiters) > 0
 }
 
-// TryReplenish calls it on every limiter that is a [Replenisher], and returns
-// whether one of them did anything.
+// TryReplenish calls TryReplenish of every limiter that is a [Replenisher], and reports whether one of them returned
+// true.
 func (c *Chained) TryReplenish() bool {
 	if c.closed.Load() {
 		return false
@@ -133,7 +129,7 @@ func (c *Chained) TryReplenish() bool {
 	return did
 }
 
-// ReplenishmentPeriod is the shortest period of the limiters that have one, or 0.
+// ReplenishmentPeriod returns the shortest period of the limiters that have one, or 0.
 func (c *Chained) ReplenishmentPeriod() time.Duration {
 	var least time.Duration
 	for _, l := range c.limiters {
@@ -146,8 +142,7 @@ func (c *Chained) ReplenishmentPeriod() time.Duration {
 	return least
 }
 
-// AutoReplenishing tells whether there is no limiter for which TryReplenish has
-// to be called.
+// AutoReplenishing reports whether TryReplenish has to be called for none of the limiters.
 func (c *Chained) AutoReplenishing() bool {
 	for _, l := range c.limiters {
 		if r, ok := l.(Replenisher); ok && !r.AutoReplenishing() {
@@ -157,24 +152,24 @@ func (c *Chained) AutoReplenishing() bool {
 	return true
 }
 
-// Close closes the chain and none of its limiters: later calls return
-// [ErrClosed]. It returns nil, and may be called again.
+// Close closes the chain and none of its limiters: later calls return [ErrClosed]. It returns nil, and can be called
+// again.
 func (c *Chained) Close() error {
 	c.closed.Store(true)
 	return nil
 }
 
-// chainLease owns the leases of one grant.
+// chainLease is the owner of the leases of one grant.
 type chainLease struct {
 	leases  []Lease
 	few     [3]Lease // room for a short chain's, so that it takes one allocation
 	done    atomic.Bool
 	granted *atomic.Int64
-	before  *chainLease // the same lease before it was adjusted; whose done counts
+	before  *chainLease // the same lease before it was adjusted: the done of the first one counts
 }
 
-// takeAll calls take for each of count limiters and combines their leases. If one
-// rejects, fails or panics, what was taken is refunded.
+// takeAll calls take for each of count limiters and combines their leases. If one rejects, fails or panics, the leases
+// before it are refunded.
 func takeAll(count, n int, granted *atomic.Int64, take func(i int) (Lease, error)) (Lease, error) {
 	held := &chainLease{granted: granted}
 	held.leases = held.few[:0]
@@ -200,8 +195,7 @@ func takeAll(count, n int, granted *atomic.Int64, take func(i int) (Lease, error
 	return held.combine(n), nil
 }
 
-// combine returns the lease for all, with the union of the metadata, in which the
-// first limiter that has a name wins.
+// combine returns the lease for all, with the metadata of all. If several have a name, the first one's value counts.
 func (c *chainLease) combine(n int) Lease {
 	l := Lease{owner: c, n: n}
 	for _, member := range slices.Backward(c.leases) {
@@ -212,7 +206,7 @@ func (c *chainLease) combine(n int) Lease {
 	return l
 }
 
-// settle tells the first who asks, of all copies, that it is the first.
+// settle returns true for the first call, of all copies of the lease, adjusted or not.
 func (c *chainLease) settle() bool {
 	for c.before != nil {
 		c = c.before
@@ -233,7 +227,7 @@ func (c *chainLease) refund(int, int64) {
 	}
 }
 
-// inReverse goes on with the rest when f panics.
+// inReverse calls f for all leases, the last one first, even if f panics.
 func inReverse(leases []Lease, f func(Lease)) {
 	if len(leases) == 0 {
 		return

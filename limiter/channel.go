@@ -14,22 +14,20 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 )
 
-// ErrChannelFull is returned by [Channel.TrySend] when no buffer room is free
-// and nobody is waiting to receive.
+// ErrChannelFull is returned by [Channel.TrySend] when the buffer has no room and no receiver is waiting.
 var ErrChannelFull = errors.New("limiter: channel full")
 
-// errChannelClosed tells a closed channel from a closed limiter in the text;
-// for errors.Is they are the same.
+// errChannelClosed is [ErrClosed] with another text.
 var errChannelClosed = fmt.Errorf("%w: channel", ErrClosed)
 
-// RejectedError is returned by [Channel.Send] and [Channel.TrySend] when the
-// limiter rejected the item. Get at it with [errors.AsType].
+// RejectedError is returned by [Channel.Send] and [Channel.TrySend] when the limiter rejected the item. Get it with
+// [errors.AsType].
 type RejectedError struct {
-	// Lease is the limiter's answer: when to come back, and why.
+	// Lease is the limiter's answer, with its RetryAfter and its Reason.
 	Lease Lease
 }
 
-// Error says why, and when to come back, where that is known.
+// Error returns the reason, and when to retry, as far as they are known.
 func (e *RejectedError) Error() string {
 	text := "limiter: rejected"
 	if reason := e.Lease.Reason(); reason != "" {
@@ -41,29 +39,23 @@ func (e *RejectedError) Error() string {
 	return text
 }
 
-// RetryAfter is when to come back, where that is known. A retry strategy asks
-// errors for it.
+// RetryAfter returns the lease's RetryAfter, for which a retry strategy waits. ok is false if it is not known.
 func (e *RejectedError) RetryAfter() (time.Duration, bool) { return e.Lease.RetryAfter() }
 
-// NotCalled returns true: the item was not sent. A circuit breaker around the send does not count it.
+// NotCalled returns true: the item was not sent, so a circuit breaker around the send does not count the error.
 func (e *RejectedError) NotCalled() bool { return true }
 
-// A Channel is a channel whose sending side is guarded by a [Limiter]. Each item
-// costs one permit, or [ChannelOptions.Cost] permits, which go back when the item is received: with a
-// [Concurrency] limiter, which several channels may share, so many items are on
-// their way at once; with a window or a bucket, so many are sent in a time. What
-// the receiver does with an item is no longer the limiter's matter.
+// A Channel is a channel whose senders are limited by a [Limiter]. Each item costs one permit, or [ChannelOptions.Cost]
+// permits, which are released when the item is received. With a [Concurrency] limiter, which several channels can
+// share, the number of items on their way is limited; with a window or a bucket, it is the number of items sent in a
+// time. What the receiver does with an item is not limited.
 //
-// Most senders want [Channel.Send], which waits, and most receivers range over
-// [Channel.All]. Items come out in the order in which they went in. A send that
-// comes to nothing — the context ended, the channel was closed, there was no
-// room — costs nothing: its permit is taken back as if it had not been, windows
-// and buckets included (see [GrantedRefundable] for limiters written elsewhere),
-// and the item was not delivered.
+// Most senders should use [Channel.Send], which waits, and most receivers should range over [Channel.All]. Items are
+// received in the order in which they were sent. If a send fails, because the context ended, the channel was closed or
+// there was no room, the item is not delivered, and its permits are given back by [Lease.Refund].
 //
-// A Channel owns no goroutine, and never closes its limiter. It is made with
-// [NewChannel]; the zero Channel is a closed one. All methods are safe for use
-// by many goroutines at once.
+// A Channel has no goroutine, and never closes its limiter. Make one with [NewChannel]; the zero Channel is a closed
+// one. All methods are safe for concurrent use.
 type Channel[T any] struct {
 	limiter  Limiter
 	capacity int
@@ -78,9 +70,9 @@ type Channel[T any] struct {
 
 // ChannelOptions are the options of a [Channel]. The zero value has the defaults.
 type ChannelOptions[T any] struct {
-	// Cost returns how many permits an item costs, such as its size. It is called once in each Send and
-	// TrySend, on the sender's goroutine, before the limiter is asked. A cost that is negative
-	// or more than the limiter can ever grant is an [ErrPermitCount]. If nil, each item costs one permit.
+	// Cost returns how many permits an item costs, such as its size. It is called once in each Send and TrySend, on the
+	// sender's goroutine, before the limiter is asked. A cost that is negative or more than the limiter can ever grant
+	// is an [ErrPermitCount]. If nil, each item costs one permit.
 	Cost func(item T) int
 }
 
@@ -105,7 +97,7 @@ func NewChannel[T any](l Limiter, capacity int, o *ChannelOptions[T]) (*Channel[
 	return c, nil
 }
 
-// costOf is how many permits v costs.
+// costOf returns how many permits v costs.
 func (c *Channel[T]) costOf(v T) int {
 	if c.cost == nil {
 		return 1
@@ -113,14 +105,12 @@ func (c *Channel[T]) costOf(v T) int {
 	return c.cost(v)
 }
 
-// Send sends v: it waits in the limiter's queue for a permit, where there is one
-// with room, and then until the buffer has room. Only the permits that the limiter
-// grants bound how many senders wait for the buffer.
+// Send sends v. It waits in the limiter's queue for a permit, if there is room, and then until the buffer has room. The
+// number of senders that wait for the buffer is bounded only by the permits that the limiter grants.
 //
-// The errors are ctx's, which comes first when it is done already; a
-// [*RejectedError] if the limiter rejected; [ErrClosed] if the channel is closed,
-// or is while Send waits; and whatever error the limiter returned. After any of
-// them the item was not sent and costs nothing.
+// The error is ctx's, which is checked first; a [*RejectedError] if the limiter rejected; [ErrClosed] if the channel is
+// closed or is closed while Send waits; or another error of the limiter. After an error the item was not sent and costs
+// nothing.
 func (c *Channel[T]) Send(ctx context.Context, v T) error {
 	if err := c.usable(ctx); err != nil {
 		return err
@@ -132,9 +122,8 @@ func (c *Channel[T]) Send(ctx context.Context, v T) error {
 	return c.put(ctx, channelItem[T]{v, lease}, true)
 }
 
-// TrySend sends v if that is possible now; it neither queues nor waits for room.
-// Besides the errors of [Channel.Send] there is [ErrChannelFull], which comes
-// before the limiter is asked.
+// TrySend sends v if that is possible now; it neither queues nor waits for room. It returns the errors of
+// [Channel.Send], and [ErrChannelFull], which is checked before the limiter is asked.
 func (c *Channel[T]) TrySend(ctx context.Context, v T) error {
 	if err := c.usable(ctx); err != nil {
 		return err
@@ -149,11 +138,9 @@ func (c *Channel[T]) TrySend(ctx context.Context, v T) error {
 	return c.put(ctx, channelItem[T]{v, lease}, false)
 }
 
-// Receive returns the next item and gives its permit back. It waits until there
-// is one. The error is ctx's, also if there are items; or [ErrClosed] if the
-// channel is closed and everything that was sent has been received. With an
-// error comes the zero T, and no item was taken. If the lease's release panics, that is
-// logged, and the item is returned.
+// Receive returns the next item and releases its permits. It waits until there is one. The error is ctx's, even if
+// there are items, or [ErrClosed] if the channel is closed and every item has been received. With an error comes the
+// zero T, and no item is lost. If the lease's release panics, the panic is logged and the item is returned.
 func (c *Channel[T]) Receive(ctx context.Context) (T, error) {
 	item, err := c.take(ctx)
 	if err != nil {
@@ -163,7 +150,7 @@ func (c *Channel[T]) Receive(ctx context.Context) (T, error) {
 	return item.value, nil
 }
 
-// release keeps a panic of a limiter written elsewhere from taking the item along.
+// release releases l. A panic of a custom limiter must not lose the item.
 func release(l Lease) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -173,9 +160,9 @@ func release(l Lease) {
 	l.Release()
 }
 
-// All yields the items as [Channel.Receive] returns them, until the channel is
-// closed and empty, or ctx ends; ctx.Err tells which. Several goroutines may
-// range at once: each item goes to one of them. One who breaks off loses none.
+// All yields the items as [Channel.Receive] returns them, until the channel is closed and empty, or ctx ends; call
+// ctx.Err to tell which. Several goroutines can range at once: each item goes to one of them. Breaking out of the loop
+// loses no item.
 func (c *Channel[T]) All(ctx context.Context) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		for {
@@ -187,21 +174,19 @@ func (c *Channel[T]) All(ctx context.Context) iter.Seq[T] {
 	}
 }
 
-// Len is the number of items in the buffer now.
+// Len returns the number of items in the buffer.
 func (c *Channel[T]) Len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.buffer.length
 }
 
-// Cap is the number of items that the buffer can hold.
+// Cap returns the number of items that the buffer can hold.
 func (c *Channel[T]) Cap() int { return c.capacity }
 
-// Close ends sending: every later Send returns [ErrClosed], and so do those that
-// wait, be it for room or in the limiter's queue, which they leave as if their
-// context had ended. What is in the buffer can still be received, and holds its
-// permits until it is. Close does not close the limiter. It may be called any
-// number of times, and returns nil.
+// Close ends sending: later calls of Send return [ErrClosed], and so do those that wait for room or in the limiter's
+// queue, which they leave as if their context had ended. Items in the buffer can still be received, and hold their
+// permits until then. Close does not close the limiter. It can be called any number of times, and returns nil.
 func (c *Channel[T]) Close() error {
 	if c.closing == nil {
 		return nil
@@ -222,10 +207,10 @@ func (c *Channel[T]) Close() error {
 	return nil
 }
 
-// closed can be asked at any time; the answer is final with mu held.
+// closed reports whether the channel is closed. Only with mu held, a false is final.
 func (c *Channel[T]) closed() bool { return c.closing == nil || c.closing.closed.Load() }
 
-// usable is the error of a send that need not begin.
+// usable returns the error of a send that must not begin, or nil.
 func (c *Channel[T]) usable(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
@@ -237,7 +222,7 @@ func (c *Channel[T]) usable(ctx context.Context) error {
 	}
 }
 
-// room tells whether an item could be put now.
+// room reports whether an item could be put into the channel now.
 func (c *Channel[T]) room() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,8 +237,7 @@ func (c *Channel[T]) acquire(ctx context.Context, n int) (Lease, error) {
 	return lease, c.verdict(lease, err)
 }
 
-// verdict is the error of a send to which the limiter gave that answer; nil if
-// the send can go on.
+// verdict returns the error of a send to which the limiter gave that answer, or nil if the send can continue.
 func (c *Channel[T]) verdict(lease Lease, err error) error {
 	switch {
 	case err == nil && lease.Acquired():
@@ -263,17 +247,17 @@ func (c *Channel[T]) verdict(lease Lease, err error) error {
 	case err == nil:
 		err = &RejectedError{Lease: lease}
 	}
-	lease.Refund() // a limiter should not grant with an error; one may
+	lease.Refund() // in case a limiter grants with an error
 	return err
 }
 
-// put hands the item on: to a receiver who waits, or into the buffer, or, where
-// it may wait, to the one who makes room. If that fails the item costs nothing.
+// put gives the item to a receiver that waits, or puts it into the buffer, or, if wait is true, waits until one of that
+// is possible. If it fails, the lease is refunded.
 func (c *Channel[T]) put(ctx context.Context, item channelItem[T], wait bool) (err error) {
 	err = errChannelPanicked
 	defer func() {
 		if err != nil {
-			// Not under the lock: this may run a caller's function.
+			// Without the lock: this can run a function of the program.
 			item.lease.Refund()
 		}
 	}()
@@ -289,10 +273,10 @@ func (c *Channel[T]) put(ctx context.Context, item channelItem[T], wait bool) (e
 	return e
 }
 
-// errChannelPanicked is never returned: it stands for a panic that is under way.
+// errChannelPanicked is never returned: put has it while a function of the program is called, which can panic.
 var errChannelPanicked = errors.New("limiter: panicked")
 
-// offer is put up to where it would wait.
+// offer is put up to the moment at which it would wait.
 func (c *Channel[T]) offer(item channelItem[T], wait bool) (*channelWaiter[T], error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -331,10 +315,10 @@ func (c *Channel[T]) take(ctx context.Context) (channelItem[T], error) {
 	return item, err
 }
 
-// errChannelEmpty says that a receiver would have to wait.
+// errChannelEmpty means that a receiver has to wait.
 var errChannelEmpty = errors.New("limiter: channel empty")
 
-// next is take up to where it would wait.
+// next is take up to the moment at which it would wait.
 func (c *Channel[T]) next(wait bool) (item channelItem[T], w *channelWaiter[T], err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -360,8 +344,8 @@ func (c *Channel[T]) next(wait bool) (item channelItem[T], w *channelWaiter[T], 
 	return item, c.receivers.push(item), nil
 }
 
-// await returns what became of w, or takes it out of its list when ctx ends.
-// Where the two meet, what became of it stands: the item has changed hands.
+// await returns the result of w, or takes w out of its list when ctx ends. If w has a result at the same time, that
+// counts, because the item has changed hands.
 func (c *Channel[T]) await(ctx context.Context, done <-chan struct{}, list *channelWaiters[T], w *channelWaiter[T]) (item channelItem[T], err error) {
 	select {
 	case <-w.ready:

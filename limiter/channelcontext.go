@@ -6,16 +6,16 @@ import (
 	"sync/atomic"
 )
 
-// A closeNotifier tells the sends that are in a limiter's queue when their channel is closed. It owns no Go
-// channel, which would belong to the testing/synctest bubble in which it was made: a [Channel] may be made in one
-// and closed outside.
+// A closeNotifier ends the contexts of the sends that are in a limiter's queue when their channel is closed. It has no
+// Go channel, which would belong to the testing/synctest bubble in which it was made: a [Channel] can be made in a
+// bubble and closed outside.
 type closeNotifier struct {
 	closed atomic.Bool
 	mu     sync.Mutex
 	sends  map[*sendContext]context.CancelCauseFunc
 }
 
-// add has cancel called when the channel is closed, unless s is forgotten before.
+// add has cancel called when the channel is closed, unless s is removed before.
 func (l *closeNotifier) add(s *sendContext, cancel context.CancelCauseFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -35,7 +35,7 @@ func (l *closeNotifier) remove(s *sendContext) {
 	delete(l.sends, s)
 }
 
-// notifyAll ends the contexts of all sends; the channel is closed.
+// notifyAll ends the contexts of all sends. The channel is closed.
 func (l *closeNotifier) notifyAll() {
 	l.mu.Lock()
 	sends := l.sends
@@ -46,9 +46,8 @@ func (l *closeNotifier) notifyAll() {
 	}
 }
 
-// A sendContext is the context of a Send in the limiter's queue: the sender's,
-// but it ends with the channel as well. Most of the time nobody asks for Done,
-// and then joining the two costs nothing.
+// A sendContext is the context of a Send in the limiter's queue: the sender's context, which also ends when the channel
+// is closed. Most of the time Done is not called, and then joining the two costs nothing.
 type sendContext struct {
 	context.Context // the sender's
 	closing         *closeNotifier
@@ -59,7 +58,7 @@ type sendContext struct {
 	settled bool // the limiter has answered
 }
 
-// settle ends the context: the limiter has answered.
+// settle ends the context, because the limiter has answered.
 func (s *sendContext) settle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +66,7 @@ func (s *sendContext) settle() {
 	s.leave()
 }
 
-// leave lets go of both contexts, if they were joined.
+// leave ends the joined context, if there is one.
 func (s *sendContext) leave() {
 	if s.joined != nil {
 		s.closing.remove(s)
@@ -75,8 +74,7 @@ func (s *sendContext) leave() {
 	}
 }
 
-// Done joins the two contexts, and starts no goroutine for it if the sender's is
-// one of package context's.
+// Done joins the two contexts. It starts no goroutine if the sender's context is one of package context.
 func (s *sendContext) Done() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +89,7 @@ func (s *sendContext) Done() <-chan struct{} {
 	return s.joined.Done()
 }
 
-// Err is the sender's context's error, or Canceled once the channel is closed.
+// Err returns the error of the sender's context, or [context.Canceled] once the channel is closed.
 func (s *sendContext) Err() error {
 	if err := s.current().Err(); err != nil {
 		return err
@@ -102,10 +100,11 @@ func (s *sendContext) Err() error {
 	return nil
 }
 
-// Value is the sender's context's. It goes through the joined one, where there
-// is one, because that is how package context finds what it need not watch.
+// Value returns the sender's value. It asks the joined context, if there is one, because that is how package context
+// finds out that it need not start a goroutine.
 func (s *sendContext) Value(key any) any { return s.current().Value(key) }
 
+// current returns the joined context, or the sender's if they are not joined.
 func (s *sendContext) current() context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,6 +1,6 @@
 package limiter
 
-// A channelItem is an item with what it costs.
+// A channelItem is an item with the lease of its permits.
 type channelItem[T any] struct {
 	value T
 	lease Lease
@@ -13,7 +13,7 @@ type channelBuffer[T any] struct {
 	length int
 }
 
-// push appends an item; there must be room, with so many slots at most.
+// push appends an item; there is room, within that capacity.
 func (b *channelBuffer[T]) push(item channelItem[T], capacity int) {
 	if b.length == len(b.slots) {
 		b.grow(capacity)
@@ -29,37 +29,38 @@ func (b *channelBuffer[T]) grow(capacity int) {
 	b.slots, b.first = slots, 0
 }
 
+// pop removes and returns the oldest item; there is one.
 func (b *channelBuffer[T]) pop() channelItem[T] {
 	slot := &b.slots[b.first]
 	item := *slot
-	*slot = channelItem[T]{} // nothing is kept alive for the sake of a slot
+	*slot = channelItem[T]{} // so that the ring keeps nothing alive
 	b.first = (b.first + 1) % len(b.slots)
 	b.length--
 	return item
 }
 
-// A channelWaiter is one sender, with its item, or one receiver, without. All of
-// it is guarded by the Channel's lock until ready has been signalled, and then
-// belongs to whoever waits.
+// A channelWaiter is a sender with its item, or a receiver without one. It is guarded by the Channel's lock until ready
+// is closed, and then belongs to the caller that waits.
 type channelWaiter[T any] struct {
 	item          channelItem[T]
 	err           error
-	ready         chan struct{} // one signal: it is over
+	ready         chan struct{} // closed when there is a result
 	waiting       bool
 	before, after *channelWaiter[T]
 }
 
-// wake tells the waiter that it is over; it has left its list.
+// wake gives the waiter its result. It has left its list.
 func (w *channelWaiter[T]) wake(err error) {
 	w.err = err
 	close(w.ready)
 }
 
-// channelWaiters is a list, the one who has waited longest first.
+// channelWaiters is a list of waiters, the one that has waited longest first.
 type channelWaiters[T any] struct{ head, tail *channelWaiter[T] }
 
 func (l *channelWaiters[T]) empty() bool { return l.head == nil }
 
+// push adds a waiter that has come now.
 func (l *channelWaiters[T]) push(item channelItem[T]) *channelWaiter[T] {
 	w := &channelWaiter[T]{item: item, ready: make(chan struct{}), waiting: true, before: l.tail}
 	if l.tail != nil {
@@ -71,7 +72,7 @@ func (l *channelWaiters[T]) push(item channelItem[T]) *channelWaiter[T] {
 	return w
 }
 
-// pop takes the head out of the list; nil if there is none.
+// pop removes and returns the first waiter, or nil.
 func (l *channelWaiters[T]) pop() *channelWaiter[T] {
 	w := l.head
 	if w != nil {
@@ -80,7 +81,7 @@ func (l *channelWaiters[T]) pop() *channelWaiter[T] {
 	return w
 }
 
-// remove takes w out of the list, and tells whether it was still there.
+// remove removes w, and reports whether it was in the list.
 func (l *channelWaiters[T]) remove(w *channelWaiter[T]) bool {
 	if !w.waiting {
 		return false

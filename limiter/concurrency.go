@@ -6,38 +6,35 @@ import (
 	"time"
 )
 
-// A Concurrency limiter lends its permits: up to PermitLimit are held at once,
-// and each comes back when its lease is released. It guards what has room for so
-// many at a time: connections, memory, a downstream service. Since nothing but a
-// Release brings permits back, its rejections know no RetryAfter.
+// A Concurrency limiter lends its permits: up to PermitLimit are held at once, and each comes back when its lease is
+// released. It guards what has room for a number of things at once: connections, memory, a downstream service. Only a
+// Release brings permits back, so its rejections have no RetryAfter.
 //
-// Permits are handed to waiters in the order of the queue, and a waiter for many
-// holds up those behind it until they are there; with [OldestFirst] it is not
-// starved. The zero Concurrency is not usable and says so; make one with
-// [NewConcurrency].
+// Permits go to waiters in the order of the queue. A waiter for many permits holds up the waiters behind it until they
+// are there, so with [OldestFirst] it is not starved. The zero Concurrency is not usable, and its methods say so; make
+// one with [NewConcurrency].
 type Concurrency struct {
 	mu          sync.Mutex
 	full        fullState
 	used        int64 // permits held; above the limit after that was lowered
 	granted     int64
-	unused      *slot // loans that nobody holds
+	unused      *slot // a list of slots without a lease
 	unusedCount int
 	shared      common
 
 	idleSince int64 // when it became full; unknown if not read
-	unasked   int   // releases to full since somebody last wanted to know
+	unasked   int   // releases to full since the last call of IdleDuration
 }
 
-// A limiter stops reading the clock on each release to full, which would double
-// its cost, when nobody has wanted to know its idle duration for so many of them.
+// Reading the clock on each release to full would double its cost. So a limiter stops when its idle duration was not
+// asked for during maxUnasked of them.
 const maxUnasked = 1 << 10
 
-// maxUnusedSlots is how many loans an unused limiter keeps for the next burst.
+// maxUnusedSlots is how many unused slots a limiter keeps for the next burst once all permits are back.
 const maxUnusedSlots = 64
 
-// A slot owns a lease: a place in the limiter's books that is used again after
-// the lease has been released. Its serial number changes with each use, by which
-// copies of an old lease are told from the current one. It is guarded by the
+// A slot is the owner of a lease, and is used again after the lease has been released. Each use has another serial
+// number, the tag of the lease, by which copies of an old lease are told from the current one. It is guarded by the
 // limiter's lock.
 type slot struct {
 	from   *Concurrency
@@ -45,8 +42,7 @@ type slot struct {
 	next   *slot
 }
 
-// NewConcurrency returns a limiter with all permits there. The error is a
-// [weir.OptionsError].
+// NewConcurrency returns a limiter with all permits free. The error is a [weir.OptionsError].
 func NewConcurrency(o ConcurrencyOptions) (*Concurrency, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -57,14 +53,14 @@ func NewConcurrency(o ConcurrencyOptions) (*Concurrency, error) {
 	}, nil
 }
 
-// TryAcquire takes n permits if they are there now, and nobody waits for them
-// who came before. With n == 0 it asks whether any is left.
+// TryAcquire takes n permits if they are free and no earlier caller waits for them. If n is 0, it reports whether a
+// permit is free, and takes none.
 func (c *Concurrency) TryAcquire(ctx context.Context, n int) (Lease, error) {
 	return c.acquire(ctx, n, false)
 }
 
-// Acquire takes n permits, and waits for them in the queue where there is room.
-// With n == 0 it waits until one is there.
+// Acquire takes n permits, and waits for them in the queue if there is room. If n is 0, it waits until a permit is
+// free, and takes none.
 func (c *Concurrency) Acquire(ctx context.Context, n int) (Lease, error) {
 	return c.acquire(ctx, n, true)
 }
@@ -85,12 +81,12 @@ func (c *Concurrency) acquire(ctx context.Context, n int, wait bool) (Lease, err
 	return c.refuse(ctx, ctxErr, n, wait)
 }
 
-// admits tells whether n permits can be granted at once.
+// admits reports whether n permits can be granted at once.
 func (c *Concurrency) admits(n int) bool {
 	return c.shared.inRange(n) && !c.shared.closed && mayPass(&c.shared.queue, c.free(), n)
 }
 
-// refuse answers a call that was not granted at once. It is called with c locked, and unlocks it.
+// refuse answers a call that was not granted at once. c is locked; refuse unlocks it.
 func (c *Concurrency) refuse(ctx context.Context, ctxErr error, n int, wait bool) (Lease, error) {
 	plain := ctxErr == nil && c.shared.limit > 0 && c.shared.inRange(n) && !c.shared.closed
 	if plain && c.free() <= 0 {
@@ -107,13 +103,11 @@ func (c *Concurrency) refuse(ctx context.Context, ctxErr error, n int, wait bool
 	return Lease{}, nil
 }
 
-// Reconfigure changes the limits of the live limiter. Permits that are held stay
-// held: with u of them and a new limit L there are L − u, or none until enough
-// have come back. Raising a limit serves who waits at once; who waits for more
-// than the new limit comes back rejected.
+// Reconfigure changes the limits of the live limiter. Permits that are held stay held: with u of them and a new limit
+// L, L − u are free, or none until enough have come back. Raising the limit serves waiters at once; waiters for more
+// than the new limit are rejected.
 //
-// The error is a [weir.OptionsError] or [ErrClosed], and then nothing has
-// changed.
+// The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
 func (c *Concurrency) Reconfigure(o ConcurrencyOptions) error {
 	if err := o.Validate(); err != nil {
 		return err
@@ -128,7 +122,7 @@ func (c *Concurrency) Reconfigure(o ConcurrencyOptions) error {
 	return nil
 }
 
-// Statistics returns the current figures; those of a closed limiter are its last.
+// Statistics returns the current figures, or the last ones of a closed limiter.
 func (c *Concurrency) Statistics() Statistics {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,10 +136,9 @@ func (c *Concurrency) Statistics() Statistics {
 
 // IdleDuration returns for how long no permit has been held.
 //
-// It costs a reading of the clock whenever the last permit comes back. A limiter
-// that nobody has asked for its idle duration in a thousand of those saves it;
-// the first answer after that counts from the question, so it may be too short,
-// and from then on they are right again.
+// It costs a reading of the clock whenever the last permit comes back. If it was not called during a thousand of those,
+// the limiter saves them. The next answer then counts from that call, so it can be too short; later ones are exact
+// again.
 func (c *Concurrency) IdleDuration() (idle time.Duration, ok bool) {
 	now := moment()
 	c.mu.Lock()
@@ -160,9 +153,8 @@ func (c *Concurrency) IdleDuration() (idle time.Duration, ok bool) {
 	return time.Duration(max(now-c.idleSince, 0)), true
 }
 
-// Close closes the limiter: who waits comes back rejected, later calls return
-// [ErrClosed], and releasing a lease does nothing. It returns nil, and may be
-// called again.
+// Close closes the limiter: waiters are rejected, later calls return [ErrClosed], and releasing a lease does nothing.
+// It returns nil, and can be called again.
 func (c *Concurrency) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,7 +222,7 @@ func (l *slot) refund(n int, serial int64) {
 	c.mu.Unlock()
 }
 
-// back ends a slot of n permits, and hands them to who waits.
+// back ends the use of a slot for n permits, and serves the queue.
 func (c *Concurrency) back(l *slot, n int) {
 	l.serial++
 	l.next, c.unused = c.unused, l
@@ -245,7 +237,7 @@ func (c *Concurrency) back(l *slot, n int) {
 	}
 }
 
-// rest begins the idleness of a limiter that is full again.
+// becomeIdle begins the idleness of a limiter that is full again.
 func (c *Concurrency) becomeIdle() {
 	c.idleSince = unknown
 	if c.unasked < maxUnasked {

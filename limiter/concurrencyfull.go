@@ -2,13 +2,13 @@ package limiter
 
 import "sync/atomic"
 
-// fullState lets a caller who asks a full limiter for one permit be rejected without the limiter's lock, so that a
-// flood of such callers does not hold up those who release. One permit is in range of every limiter.
+// fullState rejects callers that ask a full limiter for one permit without the limiter's lock, so that a flood of them
+// does not hold up those that release. One permit is in range of every limiter.
 //
-// Bit 0 is set only while no permit is free and the limiter is open, bit 1 only while in addition no caller may queue.
+// Bit 0 is set only while no permit is free and the limiter is open, bit 1 only while in addition no caller can queue.
 // The bits above them count the rejections, so that each is decided and counted at one moment. The two lowest bits
 // change only under the limiter's lock, and are cleared before a waiter is answered: a waiter that has been granted a
-// permit, or turned away by Close, may ask again at once and must not be rejected because of an old bit.
+// permit, or rejected by Close, can ask again at once and must not be rejected because of an old bit.
 type fullState struct {
 	bits  atomic.Int64
 	noted bool // guarded by the limiter's lock
@@ -41,7 +41,7 @@ func (f *fullState) reject(wait bool) (l Lease, ok bool) {
 	return Lease{}, true
 }
 
-// rejections is how many were counted here.
+// rejections returns how many rejections reject has counted.
 func (f *fullState) rejections() int64 { return f.bits.Load() / oneRejection }
 
 // note is called under the lock when a caller finds no free permit. The second call in a row sets the bits: with the

@@ -2,18 +2,15 @@ package limiter
 
 import "time"
 
-// A FixedWindow grants up to PermitLimit in each window. Windows follow each
-// other on a grid that is anchored when the limiter was made, and each begins
-// with all the permits.
+// A FixedWindow grants up to PermitLimit in each window. The windows follow each other on a grid that begins when the
+// limiter is made, and each begins with all permits.
 //
-// It is right for quotas that are written that way ("1000 an hour"). Where two
-// windows meet, up to twice the limit can pass at once; a [SlidingWindow] of many
-// segments or a [TokenBucket] of short periods does not let that happen. The zero
-// FixedWindow is not usable and says so; make one with [NewFixedWindow].
+// Use it for quotas that are written that way ("1000 an hour"). Where two windows meet, up to twice the limit can pass
+// at once; a [SlidingWindow] of many segments or a [TokenBucket] of short periods does not let that happen. The zero
+// FixedWindow is not usable, and its methods say so; make one with [NewFixedWindow].
 type FixedWindow struct{ bucket }
 
-// NewFixedWindow returns a limiter at the beginning of a window. The error is a
-// [weir.OptionsError].
+// NewFixedWindow returns a limiter at the beginning of a window. The error is a [weir.OptionsError].
 func NewFixedWindow(o FixedWindowOptions) (*FixedWindow, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -23,14 +20,11 @@ func NewFixedWindow(o FixedWindowOptions) (*FixedWindow, error) {
 	return w, nil
 }
 
-// Reconfigure changes the limits of the live limiter. Permits taken in the
-// current window stay taken: with u of them and a new limit L there are L − u
-// left in it, or none. Raising a limit serves who waits at once; who waits for
-// more than the new limit comes back rejected. A new Window goes on from where
-// the current one began.
+// Reconfigure changes the limits of the live limiter. Permits that were taken in the current window stay taken: with u
+// of them and a new limit L, L − u are left in it, or none. Raising a limit serves waiters at once; waiters for more
+// than the new limit are rejected. A new Window begins where the current one began.
 //
-// ManualReplenishment cannot change. The error is a [weir.OptionsError] or
-// [ErrClosed], and then nothing has changed.
+// ManualReplenishment cannot change. The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
 func (w *FixedWindow) Reconfigure(o FixedWindowOptions) error {
 	if err := o.Validate(); err != nil {
 		return err

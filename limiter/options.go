@@ -7,24 +7,23 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 )
 
-// QueueOrder says who is served first when permits come back. It is written
-// "oldest_first" or "newest_first" in configuration files.
+// QueueOrder says which waiter is served first when permits come back. It is written "oldest_first" or "newest_first"
+// in configuration files.
 type QueueOrder uint8
 
 // The orders of a queue.
 const (
-	// OldestFirst serves waiters in the order in which they came, and nobody
-	// overtakes them. A newcomer that finds no room is rejected. The zero value.
+	// OldestFirst serves waiters in the order in which they came, and no caller overtakes them. A newcomer that finds
+	// no room is rejected. It is the zero value.
 	OldestFirst QueueOrder = iota
-	// NewestFirst serves the newest waiter first: under overload, the one whose
-	// caller is most likely still there. A newcomer takes free permits past the
-	// queue, and where there is no room it pushes out the oldest waiters.
+	// NewestFirst serves the newest waiter first: under overload, its caller is most likely still there. A newcomer
+	// takes free permits before the queue, and if there is no room, it pushes out the oldest waiters.
 	NewestFirst
 )
 
 var queueOrders = [...]string{OldestFirst: "oldest_first", NewestFirst: "newest_first"}
 
-// String returns the text form, or QueueOrder(n) for what is none.
+// String returns the text form, or QueueOrder(n) for a value that has none.
 func (o QueueOrder) String() string {
 	if int(o) < len(queueOrders) {
 		return queueOrders[o]
@@ -51,68 +50,62 @@ func (o *QueueOrder) UnmarshalText(text []byte) error {
 	return optionsError("QueueOrder", string(text), "must be %q or %q", queueOrders[OldestFirst], queueOrders[NewestFirst])
 }
 
-// ConcurrencyOptions are the limits of a [Concurrency] limiter. PermitLimit must
-// be set.
+// ConcurrencyOptions are the options of a [Concurrency] limiter. PermitLimit is required.
 type ConcurrencyOptions struct {
-	// PermitLimit is how many permits may be held at once; at least 1.
+	// PermitLimit is how many permits can be held at once; at least 1.
 	PermitLimit int `json:"permit_limit" yaml:"permit_limit"`
-	// QueueLimit is how many permits may be waited for; 0: nobody waits.
+	// QueueLimit is how many permits can be waited for. If 0, the limiter has no queue.
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
-	// QueueOrder says who is served first.
+	// QueueOrder says which waiter is served first.
 	QueueOrder QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
 }
 
-// FixedWindowOptions are the limits of a [FixedWindow]. PermitLimit and Window
-// must be set.
+// FixedWindowOptions are the options of a [FixedWindow]. PermitLimit and Window are required.
 type FixedWindowOptions struct {
 	// PermitLimit is how many permits a window has; at least 1.
 	PermitLimit int `json:"permit_limit" yaml:"permit_limit"`
 	// Window is how long a window is; more than 0.
 	Window time.Duration `json:"window" yaml:"window"`
-	// QueueLimit is how many permits may be waited for; 0: nobody waits.
+	// QueueLimit is how many permits can be waited for. If 0, the limiter has no queue.
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
-	// QueueOrder says who is served first.
+	// QueueOrder says which waiter is served first.
 	QueueOrder QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
-	// ManualReplenishment: only TryReplenish moves time on.
+	// If ManualReplenishment is true, time passes only in TryReplenish. The default is false.
 	ManualReplenishment bool `json:"manual_replenishment,omitempty" yaml:"manual_replenishment,omitempty"`
 }
 
-// SlidingWindowOptions are the limits of a [SlidingWindow]. PermitLimit, Window
-// and SegmentsPerWindow must be set.
+// SlidingWindowOptions are the options of a [SlidingWindow]. PermitLimit, Window and SegmentsPerWindow are required.
 type SlidingWindowOptions struct {
 	// PermitLimit is how many permits any window has; at least 1.
 	PermitLimit int `json:"permit_limit" yaml:"permit_limit"`
 	// Window is how long a window is; more than 0, and divisible by
 	// SegmentsPerWindow.
 	Window time.Duration `json:"window" yaml:"window"`
-	// SegmentsPerWindow is in how many steps the window slides on; at least 1,
-	// which makes it a fixed window. Each in which permits were taken uses 16 bytes
-	// until it leaves the window.
+	// SegmentsPerWindow is the number of steps in which the window slides; at least 1, which makes it a fixed window.
+	// Each segment in which permits were taken uses 16 bytes until it leaves the window.
 	SegmentsPerWindow int `json:"segments_per_window" yaml:"segments_per_window"`
-	// QueueLimit is how many permits may be waited for; 0: nobody waits.
+	// QueueLimit is how many permits can be waited for. If 0, the limiter has no queue.
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
-	// QueueOrder says who is served first.
+	// QueueOrder says which waiter is served first.
 	QueueOrder QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
-	// ManualReplenishment: only TryReplenish moves time on.
+	// If ManualReplenishment is true, time passes only in TryReplenish. The default is false.
 	ManualReplenishment bool `json:"manual_replenishment,omitempty" yaml:"manual_replenishment,omitempty"`
 }
 
-// TokenBucketOptions are the limits of a [TokenBucket]. TokenLimit,
-// TokensPerPeriod and ReplenishmentPeriod must be set.
+// TokenBucketOptions are the options of a [TokenBucket]. TokenLimit, TokensPerPeriod and ReplenishmentPeriod are
+// required.
 type TokenBucketOptions struct {
-	// TokenLimit is how many tokens the bucket holds, and so the largest burst;
-	// at least 1.
+	// TokenLimit is how many tokens the bucket holds, and so the largest burst; at least 1.
 	TokenLimit int `json:"token_limit" yaml:"token_limit"`
-	// TokensPerPeriod is how many come in each period; at least 1. What is above
-	// TokenLimit is lost.
+	// TokensPerPeriod is how many tokens come in each period; at least 1. Tokens above TokenLimit are lost.
 	TokensPerPeriod int `json:"tokens_per_period" yaml:"tokens_per_period"`
 	// ReplenishmentPeriod is how long a period is; more than 0.
 	ReplenishmentPeriod time.Duration `json:"replenishment_period" yaml:"replenishment_period"`
-	// QueueLimit is how many tokens may be waited for; 0: nobody waits.
+	// QueueLimit is how many tokens can be waited for. If 0, the limiter has no queue.
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
-	// QueueOrder says who is served first.
+	// QueueOrder says which waiter is served first.
 	QueueOrder QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
-	// ManualReplenishment: only TryReplenish moves time on.
+	// If ManualReplenishment is true, time passes only in TryReplenish. The default is false.
 	ManualReplenishment bool `json:"manual_replenishment,omitempty" yaml:"manual_replenishment,omitempty"`
 }
 
@@ -166,6 +159,7 @@ func (o TokenBucketOptions) Validate() error {
 	return p.Err("limiter")
 }
 
+// validateQueue adds what is wrong with the options of a queue to p.
 func validateQueue(p *validate.Problems, limit int, order QueueOrder) {
 	p.AtLeast("QueueLimit", limit, 0)
 	if int(order) >= len(queueOrders) {

@@ -2,9 +2,9 @@ package limiter
 
 import "sync"
 
-// ahead is how many permits are taken before a newcomer takes n, if that can be told without a forecast: all that
-// are waited for, where they and the newcomer's fit into one window. What the waiters take leaves the window after
-// all that is in it now, so the newcomer is served on the line on which the sum is free.
+// ahead returns how many permits are taken before a newcomer takes n, if that is known without a forecast: all that are
+// waited for, if they and the newcomer's fit into one window. The permits of the waiters leave the window after all
+// that are in it now, so the newcomer is served on the line on which the sum is free.
 func (w *SlidingWindow) ahead(n int) (permits int64, ok bool) {
 	q := &w.shared.queue
 	if q.empty() {
@@ -13,10 +13,10 @@ func (w *SlidingWindow) ahead(n int) (permits int64, ok bool) {
 	return q.permits, n > 0 && q.order == OldestFirst && q.permits <= w.shared.limit-int64(n)
 }
 
-// windowForecasts keeps used ones: a caller who floods a limiter whose queue is long has one made for each rejection.
+// windowForecasts has used forecasts: a flood of callers needs one for each rejection by a limiter with a long queue.
 var windowForecasts = sync.Pool{New: func() any { return new(windowForecast) }}
 
-// forecast is the number of grid lines after which a newcomer could take n permits.
+// forecast returns the number of grid lines after which a newcomer could take n permits.
 func (w *SlidingWindow) forecast(n int) int64 {
 	f := windowForecasts.Get().(*windowForecast)
 	defer windowForecasts.Put(f)
@@ -26,8 +26,8 @@ func (w *SlidingWindow) forecast(n int) int64 {
 	return lines
 }
 
-// windowForecast is a forecast of a sliding window: what was taken in it, and after that what the forecast itself
-// has taken, in the order in which it leaves the window.
+// windowForecast is a [forecast] of a sliding window: the permits that were taken in it, and those that the forecast
+// has taken, in the order in which they leave the window.
 type windowForecast struct {
 	window *SlidingWindow
 	line   int64 // lines gone by
@@ -66,7 +66,7 @@ func (f *windowForecast) pass(lines int64) {
 	}
 }
 
-// A waiter takes its permits in the segment that is current then, so they leave after all that were taken before.
+// A waiter takes its permits in the segment that is then current, so they leave after all that were taken before.
 func (f *windowForecast) take(n int64) {
 	f.held += n
 	f.taken[f.length].leaves = f.line + int64(f.window.segments)
@@ -74,7 +74,7 @@ func (f *windowForecast) take(n int64) {
 	f.length++
 }
 
-// A waiter waits for the whole window at the most.
+// A waiter waits for one window at most.
 func (f *windowForecast) atMost(waiters, _ int64) int64 {
 	segments := int64(f.window.segments)
 	if waiters > never/segments {
@@ -83,7 +83,7 @@ func (f *windowForecast) atMost(waiters, _ int64) int64 {
 	return waiters * segments
 }
 
-// linesUntilLeft is after how many lines the oldest permits in the window, as many as that, have left it.
+// linesUntilLeft returns after how many lines that many of the oldest permits in the window have left it.
 func (f *windowForecast) linesUntilLeft(permits int64) int64 {
 	w, line := f.window, f.window.line
 	if permits <= w.pastUsed() {
@@ -93,7 +93,7 @@ func (f *windowForecast) linesUntilLeft(permits int64) int64 {
 	return int64(w.segments) - (w.line-line)/w.period
 }
 
-// leftAfter is how many of the permits in the window have left it after so many lines.
+// leftAfter returns how many of the permits in the window have left it after that many lines.
 func (f *windowForecast) leftAfter(lines int64) int64 {
 	w := f.window
 	if lines >= int64(w.segments) {

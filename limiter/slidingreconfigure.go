@@ -2,17 +2,15 @@ package limiter
 
 import "time"
 
-// Reconfigure changes the limits of the live limiter. What was taken in the
-// window stays taken until it leaves: with u of it and a new limit L there are
-// L − u permits, or none. Raising a limit serves who waits at once; who waits for
-// more than the new limit comes back rejected.
+// Reconfigure changes the limits of the live limiter. Permits that were taken in the window stay taken until they leave
+// it: with u of them and a new limit L, L − u are free, or none. Raising a limit serves waiters at once; waiters for
+// more than the new limit are rejected.
 //
-// A new Window or number of segments goes on from where the current segment
-// began. What was taken in a segment is then counted in the new segment that
-// leaves last among those it could belong to, so no permit comes back too early.
+// A new Window or number of segments begins where the current segment began. Permits that were taken in a segment are
+// then counted in the new segment that leaves last among those that they could belong to, so no permit comes back too
+// early.
 //
-// ManualReplenishment cannot change. The error is a [weir.OptionsError] or
-// [ErrClosed], and then nothing has changed.
+// ManualReplenishment cannot change. The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
 func (w *SlidingWindow) Reconfigure(o SlidingWindowOptions) error {
 	if err := o.Validate(); err != nil {
 		return err
@@ -34,8 +32,8 @@ func (w *SlidingWindow) Reconfigure(o SlidingWindowOptions) error {
 	return nil
 }
 
-// regrid anchors a grid of other segments at the current line. If its next line
-// is past already, that line counts as reached now, once.
+// regrid begins a grid of other segments at the current line. If the next line of the new grid has passed already, it
+// counts as reached now, once.
 func (w *SlidingWindow) regrid(at, period int64, segments int) {
 	wasIdle, idleAt := w.used() == 0, w.idleSince()
 	if wasIdle {
@@ -54,9 +52,8 @@ func (w *SlidingWindow) regrid(at, period int64, segments int) {
 	}
 }
 
-// resegment moves what was taken to the segments of a grid whose current one
-// begins at line. What an old segment covered ends with its last instant, and the
-// new segment that this is in leaves last among those it could belong to.
+// resegment moves the permits to the segments of a grid whose current one begins at line. An old segment ends with its
+// last instant, and the new segment with that instant leaves last among those that its permits could belong to.
 func (w *SlidingWindow) resegment(at, line, period int64, segments int) {
 	current := at - 1 // the last instant of the current segment, if another one begins now
 	if line == w.line {
@@ -87,16 +84,15 @@ func (w *SlidingWindow) resegment(at, line, period int64, segments int) {
 	w.line, w.period, w.segments = line, period, int32(segments)
 }
 
-// A formerGrid is what refunds have to know of the grid before the last change of
-// it.
+// A formerGrid is what refunds need of the grid before its last change.
 type formerGrid struct {
-	oldest       int64 // what was taken before then had left the window, or is not to be found any more
+	oldest       int64 // permits taken before had left the window, or are not to be found
 	line, period int64 // of its current segment
 	last         int64 // the last instant of that
 }
 
-// momentOf is a moment in the segment of today's grid in which permits are that
-// were taken in the segment that began at line. g may be nil.
+// momentOf returns a moment in the segment of the present grid that has the permits of the segment that began at line.
+// g can be nil.
 func (g *formerGrid) momentOf(line int64) int64 {
 	switch {
 	case g == nil || line > g.line:
@@ -108,8 +104,7 @@ func (g *formerGrid) momentOf(line int64) int64 {
 	}
 }
 
-// segmentsBefore is how many segments before the one that begins at line the
-// moment is.
+// segmentsBefore returns how many segments before the one that begins at line the moment is.
 func segmentsBefore(line, moment, period int64) int64 {
 	if moment >= line {
 		return 0

@@ -8,10 +8,10 @@ type pastSegment struct {
 	taken int64 // the window's taken at its end; in a page, above the page's base
 }
 
-// pastSegments are the segments of a window before the current one in which permits were taken, the oldest first.
-// Their lines and their sums ascend, so both are found by binary search. They are kept in pages of which all but
-// the last are full: adding one never copies more than a page, and a refund changes the later sums of one page and
-// the bases of the later pages.
+// pastSegments are the segments of a window before the current one in which permits were taken, the oldest first. Their
+// lines and their sums ascend, so both are found by binary search. They are kept in pages of which all but the last are
+// full: adding a segment never copies more than a page, and a refund changes the later sums of one page and the bases
+// of the later pages.
 type pastSegments struct {
 	pages []segmentPage
 	first int32 // in the first page, how many have left the window
@@ -26,11 +26,11 @@ type segmentPage struct {
 const (
 	pageBits = 8
 	pageSize = 1 << pageBits
-	// firstPageSize is what the first page begins with. Most windows of many keys never need more.
+	// firstPageSize is the size with which the first page begins. Most windows of many keys never need more.
 	firstPageSize = 4
 )
 
-// at returns the i-th oldest.
+// at returns the i-th oldest segment.
 func (p *pastSegments) at(i int) pastSegment {
 	i += int(p.first)
 	page := &p.pages[i>>pageBits]
@@ -38,10 +38,11 @@ func (p *pastSegments) at(i int) pastSegment {
 	return pastSegment{s.line, page.base + s.taken}
 }
 
-// newest returns the newest. There is one.
+// newest returns the newest segment. There is one.
 func (p *pastSegments) newest() pastSegment { return p.at(int(p.count) - 1) }
 
-// takenUntil is the taken of the i-th oldest. Before the first it is left, the permits that have left the window.
+// takenUntil returns the taken of the i-th oldest segment. Before the first one it is left, the permits that have left
+// the window.
 func (p *pastSegments) takenUntil(i int, left int64) int64 {
 	if i < 0 {
 		return left
@@ -49,7 +50,7 @@ func (p *pastSegments) takenUntil(i int, left int64) int64 {
 	return p.at(i).taken
 }
 
-// push adds the newest.
+// push adds the newest segment.
 func (p *pastSegments) push(line, taken int64) {
 	if last := len(p.pages) - 1; last >= 0 {
 		page := &p.pages[last]
@@ -64,7 +65,7 @@ func (p *pastSegments) push(line, taken int64) {
 	p.push(line, taken)
 }
 
-// makeRoom makes room for another one in the last page.
+// makeRoom makes room for one more segment in the last page.
 func (p *pastSegments) makeRoom() {
 	last := len(p.pages) - 1
 	if last < 0 {
@@ -83,7 +84,7 @@ func (p *pastSegments) makeRoom() {
 	}
 }
 
-// join is push for what may be taken in the newest.
+// join is push for permits that can belong to the newest segment.
 func (p *pastSegments) join(line, taken int64) {
 	if p.count > 0 && p.newest().line == line {
 		p.pop()
@@ -91,7 +92,7 @@ func (p *pastSegments) join(line, taken int64) {
 	p.push(line, taken)
 }
 
-// pop removes the newest.
+// pop removes the newest segment.
 func (p *pastSegments) pop() {
 	last := len(p.pages) - 1
 	page := &p.pages[last]
@@ -102,8 +103,8 @@ func (p *pastSegments) pop() {
 	}
 }
 
-// expire removes those that began age or longer before line, and returns the taken of the newest of them. If there
-// is none, it returns left.
+// expire removes the segments that began age or longer before line, and returns the taken of the newest of them. If
+// there is none, it returns left.
 func (p *pastSegments) expire(line, age, left int64) int64 {
 	for len(p.pages) > 0 {
 		page, i := &p.pages[0], int(p.first)
@@ -123,8 +124,8 @@ func (p *pastSegments) expire(line, age, left int64) int64 {
 	return left
 }
 
-// dropPages removes the first page, of which nothing is left, and the next ones as long as the page behind them is
-// not refillAll younger: expire goes on there.
+// dropPages removes the first page, of which nothing is left, and the next pages as long as the page behind them is not
+// wholly younger. expire continues with the first page that is left.
 func (p *pastSegments) dropPages(line, age int64) {
 	n := 1
 	for n < len(p.pages)-1 && line-p.pages[n+1].segments[0].line >= age {
@@ -135,18 +136,18 @@ func (p *pastSegments) dropPages(line, age int64) {
 	p.first = 0
 }
 
-// younger returns the index of the first one, from that index on, that begins less than age before line.
+// younger returns the index of the first segment, from that index on, that begins less than age before line.
 func (p *pastSegments) younger(from int, line, age int64) int {
 	return p.search(from, byLine, line, 1-age)
 }
 
-// holding returns the index of the first one, from that index on, with which the permits taken since left are as
-// many as that.
+// holding returns the index of the first segment, from that index on, by whose end that many permits were taken since
+// left.
 func (p *pastSegments) holding(from int, permits, left int64) int {
 	return p.search(from, byTaken, left, permits)
 }
 
-// A sortKey is what search goes by.
+// A sortKey is what search compares.
 type sortKey uint8
 
 const (
@@ -154,8 +155,8 @@ const (
 	byTaken
 )
 
-// search returns the index of the first one, from that index on, whose key is at least so much above zero. It is
-// often that very one, which leaves the window next, or one of the same page.
+// search returns the index of the first segment, from that index on, whose key is at least least above zero. Often that
+// is the one at the index, which leaves the window next, or one of the same page.
 func (p *pastSegments) search(from int, by sortKey, zero, least int64) int {
 	if from == int(p.count) {
 		return from
@@ -187,7 +188,7 @@ func (p *pastSegments) search(from int, by sortKey, zero, least int64) int {
 	return low<<pageBits + i - int(p.first)
 }
 
-// reaches reports whether the key of the i-th one of a page, or of its last one, is at least so much above zero.
+// reaches reports whether the key of the i-th segment of a page, or of its last one, is at least least above zero.
 func (page *segmentPage) reaches(i int, by sortKey, zero, least int64) bool {
 	s := &page.segments[min(i, len(page.segments)-1)]
 	if by == byLine {
@@ -196,7 +197,7 @@ func (page *segmentPage) reaches(i int, by sortKey, zero, least int64) bool {
 	return page.base+s.taken-zero >= least
 }
 
-// giveBack takes n permits out of the segment that begins at line, or as many as it has. It returns how many.
+// giveBack takes n permits, or as many as it has, out of the segment that begins at line. It returns how many.
 func (p *pastSegments) giveBack(n, line, left int64) int64 {
 	i := p.younger(0, line, 1)
 	if i == int(p.count) || p.at(i).line != line {
@@ -214,7 +215,7 @@ func (p *pastSegments) giveBack(n, line, left int64) int64 {
 	return n
 }
 
-// trim removes the newest ones as long as no permits are in them.
+// trim removes the newest segments as long as they have no permits.
 func (p *pastSegments) trim(left int64) {
 	for p.count > 0 && p.newest().taken == p.takenUntil(int(p.count)-2, left) {
 		p.pop()
@@ -224,7 +225,7 @@ func (p *pastSegments) trim(left int64) {
 	}
 }
 
-// shift moves all of them by that much time.
+// shift moves all segments by that much time.
 func (p *pastSegments) shift(by int64) {
 	for _, page := range p.pages {
 		for i := range page.segments {

@@ -8,35 +8,32 @@ import (
 	"github.com/weir-go/weir/internal/saturate"
 )
 
-// A SlidingWindow grants up to PermitLimit in any SegmentsPerWindow consecutive
-// segments, and so in any stretch of time that is a segment shorter than Window:
-// permits that are taken in a segment come back, all at once, when that segment
-// leaves the window. The more segments, the closer it comes to "in any Window", at
-// 16 bytes for each segment in which permits were taken; see [SlidingWindowOptions].
+// A SlidingWindow grants up to PermitLimit in any SegmentsPerWindow consecutive segments, and so in any stretch of time
+// that is a segment shorter than Window. Permits that are taken in a segment come back, all at once, when that segment
+// leaves the window. The more segments there are, the closer it comes to "in any Window", at 16 bytes for each segment
+// in which permits were taken; see [SlidingWindowOptions].
 //
-// It is the limiter for "at most n in a minute, whichever minute", where a
-// [FixedWindow] lets twice that through around a window's edge. The zero SlidingWindow is not
-// usable and says so; make one with [NewSlidingWindow].
+// Use it for "at most n in a minute, whichever minute". A [FixedWindow] lets twice that through around a window's edge.
+// The zero SlidingWindow is not usable, and its methods say so; make one with [NewSlidingWindow].
 type SlidingWindow struct {
 	mu       sync.Mutex
 	taken    int64 // permits ever granted, without those that were refunded; wraps around
-	left     int64 // of those, the ones that have left the window
-	before   int64 // of those, the ones before the current segment
+	left     int64 // of taken, the permits that have left the window
+	before   int64 // of taken, the permits before the current segment
 	past     pastSegments
 	line     int64 // where the current segment begins; once unused, the line that made it so
 	granted  int64
 	period   int64 // nanoseconds a segment
 	segments int32 // in a window
 	manual   bool
-	asOf     int64       // manual: the moment up to which time has gone on
-	idleAt   int64       // where not 0: since when an unused window has been idle, instead of line
+	asOf     int64       // manual: the moment of the last TryReplenish
+	idleAt   int64       // if not 0, since when an unused window has been idle, instead of line
 	anchor   int64       // where this grid began
-	former   *formerGrid // nil: there was none
+	former   *formerGrid // nil: there was no other grid
 	shared   common
 }
 
-// NewSlidingWindow returns a limiter of which nothing has been used. The error is
-// a [weir.OptionsError].
+// NewSlidingWindow returns an unused limiter. The error is a [weir.OptionsError].
 func NewSlidingWindow(o SlidingWindowOptions) (*SlidingWindow, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -53,21 +50,22 @@ func NewSlidingWindow(o SlidingWindowOptions) (*SlidingWindow, error) {
 	}, nil
 }
 
+// segment returns the length of a segment.
 func (o SlidingWindowOptions) segment() int64 { return int64(o.Window) / int64(o.SegmentsPerWindow) }
 
-// TryAcquire takes n permits if they are there now, and nobody waits for them
-// who came before. With n == 0 it asks whether any is left.
+// TryAcquire takes n permits if they are free and no earlier caller waits for them. If n is 0, it reports whether a
+// permit is free, and takes none.
 func (w *SlidingWindow) TryAcquire(ctx context.Context, n int) (Lease, error) {
 	return w.acquire(ctx, moment(), n, false)
 }
 
-// Acquire takes n permits, and waits for them in the queue where there is room.
-// With n == 0 it waits until one is there.
+// Acquire takes n permits, and waits for them in the queue if there is room. If n is 0, it waits until a permit is
+// free, and takes none.
 func (w *SlidingWindow) Acquire(ctx context.Context, n int) (Lease, error) {
 	return w.acquire(ctx, moment(), n, true)
 }
 
-// acquire is both, for a caller who has read the clock.
+// acquire is TryAcquire and Acquire for a caller that has read the clock.
 func (w *SlidingWindow) acquire(ctx context.Context, now int64, n int, wait bool) (Lease, error) {
 	ctxErr := ctx.Err()
 	w.mu.Lock()
@@ -82,7 +80,7 @@ func (w *SlidingWindow) acquire(ctx context.Context, now int64, n int, wait bool
 	return refuse(ctx, ctxErr, w, now, n)
 }
 
-// admits tells whether n permits can be granted at once.
+// admits reports whether n permits can be granted at once.
 func (w *SlidingWindow) admits(now int64, n int) bool {
 	if !w.shared.inRange(n) || w.shared.closed {
 		return false
@@ -91,7 +89,7 @@ func (w *SlidingWindow) admits(now int64, n int) bool {
 	return mayPass(&w.shared.queue, w.free(), n)
 }
 
-// Statistics returns the current figures; those of a closed limiter are its last.
+// Statistics returns the current figures, or the last ones of a closed limiter.
 func (w *SlidingWindow) Statistics() Statistics {
 	now := moment()
 	w.mu.Lock()
@@ -107,16 +105,18 @@ func (w *SlidingWindow) Statistics() Statistics {
 	}
 }
 
-// IdleDuration returns for how long the whole window has been unused: since the
-// grid line on which its last used segment left, or since it was made.
+// IdleDuration returns for how long the whole window has been unused: since the grid line on which its last used
+// segment left, or since it was made.
 func (w *SlidingWindow) IdleDuration() (idle time.Duration, ok bool) { return w.idleAsOf(moment()) }
 
+// idleAsOf is IdleDuration at the moment now.
 func (w *SlidingWindow) idleAsOf(now int64) (idle time.Duration, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.idleFor(now)
 }
 
+// idleFor is idleAsOf for a window that is locked.
 func (w *SlidingWindow) idleFor(now int64) (idle time.Duration, ok bool) {
 	if !w.shared.closed {
 		w.catchUp(now)
@@ -127,7 +127,7 @@ func (w *SlidingWindow) idleFor(now int64) (idle time.Duration, ok bool) {
 	return time.Duration(max(now-w.idleSince(), 0)), true
 }
 
-// closeIfIdle closes the limiter if it has been idle for longer than that.
+// closeIfIdle closes the limiter and returns true if it has been idle for more than that many nanoseconds.
 func (w *SlidingWindow) closeIfIdle(longer, now int64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -140,6 +140,7 @@ func (w *SlidingWindow) closeIfIdle(longer, now int64) bool {
 	return true
 }
 
+// idleSince returns since when an unused window has been idle.
 func (w *SlidingWindow) idleSince() int64 {
 	if w.idleAt != 0 {
 		return w.idleAt
@@ -147,9 +148,8 @@ func (w *SlidingWindow) idleSince() int64 {
 	return w.line
 }
 
-// TryReplenish catches up with every whole segment that has gone by and returns
-// true. On a limiter that replenishes by itself, and on a closed one, it does
-// nothing and returns false.
+// TryReplenish catches up with every whole segment that has passed and returns true. If the limiter replenishes by
+// itself or is closed, it does nothing and returns false.
 func (w *SlidingWindow) TryReplenish() bool {
 	now := moment()
 	w.mu.Lock()
@@ -162,18 +162,18 @@ func (w *SlidingWindow) TryReplenish() bool {
 	return true
 }
 
-// ReplenishmentPeriod is the length of a segment.
+// ReplenishmentPeriod returns the length of a segment.
 func (w *SlidingWindow) ReplenishmentPeriod() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return time.Duration(w.period)
 }
 
-// AutoReplenishing tells whether the limiter replenishes by itself.
+// AutoReplenishing reports whether the limiter replenishes by itself.
 func (w *SlidingWindow) AutoReplenishing() bool { return !w.manual }
 
-// Close closes the limiter: who waits comes back rejected, later calls return
-// [ErrClosed]. It returns nil, and may be called again.
+// Close closes the limiter: waiters are rejected, and later calls return [ErrClosed]. It returns nil, and can be called
+// again.
 func (w *SlidingWindow) Close() error {
 	now := moment()
 	w.mu.Lock()
@@ -192,12 +192,13 @@ func (w *SlidingWindow) common() *common { return &w.shared }
 func (w *SlidingWindow) countFailed()    { w.shared.failed++ }
 func (w *SlidingWindow) free() int64     { return w.shared.limit - w.used() }
 
-// used is how many permits were taken in the window; above the limit after that was lowered.
+// used returns how many permits were taken in the window; that can be above the limit after it was lowered.
 func (w *SlidingWindow) used() int64 { return w.taken - w.left }
 
+// window returns the length of the window.
 func (w *SlidingWindow) window() int64 { return int64(w.segments) * w.period }
 
-// at is the moment up to which time has gone on for this window.
+// at returns the moment up to which time has passed for this window.
 func (w *SlidingWindow) at(now int64) int64 {
 	if w.manual {
 		return w.asOf
@@ -205,13 +206,14 @@ func (w *SlidingWindow) at(now int64) int64 {
 	return now
 }
 
+// catchUp brings the window to the moment now, and serves the queue if permits came back.
 func (w *SlidingWindow) catchUp(now int64) {
 	if uint64(now-w.line) >= uint64(w.period) { // or now is before the line
 		w.leaveSegment(now)
 	}
 }
 
-// leaveSegment is catchUp for a moment that may be outside of the current segment.
+// leaveSegment is catchUp for a moment that can be outside of the current segment.
 func (w *SlidingWindow) leaveSegment(now int64) {
 	at := w.at(now)
 	elapsed := at - w.line
@@ -248,8 +250,8 @@ func (w *SlidingWindow) serveLines(now int64) {
 	}
 }
 
-// slide moves the window on to the last grid line that is not after a moment, or to the one before that on which
-// it is unused.
+// slide moves the window on to the last grid line that is not after a moment, or to the earlier one on which it is
+// unused.
 func (w *SlidingWindow) slide(at int64) {
 	window := w.window()
 	switch {
@@ -274,14 +276,14 @@ func (w *SlidingWindow) slide(at int64) {
 	}
 }
 
-// becomeUnused makes the window an unused one since a grid line.
+// becomeUnused makes the window one that has been unused since a grid line.
 func (w *SlidingWindow) becomeUnused(line int64) {
 	w.line = line
 	w.left, w.before = w.taken, w.taken
 	w.past = pastSegments{}
 }
 
-// lineAt is the last grid line that is not after a moment in the current segment or later.
+// lineAt returns the last grid line that is not after a moment, which is in the current segment or later.
 func (w *SlidingWindow) lineAt(at int64) int64 {
 	elapsed := at - w.line
 	switch {
@@ -293,7 +295,7 @@ func (w *SlidingWindow) lineAt(at int64) int64 {
 	return at - elapsed%w.period
 }
 
-// newest is the beginning of the newest segment in which permits were taken. The window is not unused.
+// newest returns the beginning of the newest segment in which permits were taken. There is one.
 func (w *SlidingWindow) newest() int64 {
 	if w.before != w.taken {
 		return w.line
@@ -301,11 +303,10 @@ func (w *SlidingWindow) newest() int64 {
 	return w.past.newest().line
 }
 
-// pastUsed is how many permits were taken in the window before the current segment.
+// pastUsed returns how many permits were taken in the window before the current segment.
 func (w *SlidingWindow) pastUsed() int64 { return w.before - w.left }
 
-// grant charges the permits to the current segment, by whose beginning a refund
-// finds it again.
+// grant charges the permits to the current segment. Its beginning is the tag, by which a refund finds it.
 func (w *SlidingWindow) grant(now int64, n int) Lease {
 	w.granted++
 	if n > 0 {
@@ -317,13 +318,13 @@ func (w *SlidingWindow) grant(now int64, n int) Lease {
 	return Lease{owner: w, n: n, tag: w.line}
 }
 
-// wake ends the idleness of an unused window: the grid has gone on meanwhile.
+// wake ends the idleness of an unused window: its line becomes the last one that is not after at.
 func (w *SlidingWindow) wake(at int64) {
 	w.line, w.idleAt = w.lineAt(at), 0
 }
 
-// when is in real time, also for a window that is replenished by hand; that one
-// needs no timer.
+// when returns the moment at which n permits are free, in real time. For a window that is replenished by hand it is
+// never, because that needs no timer.
 func (w *SlidingWindow) when(n int) int64 {
 	if w.manual {
 		return never
@@ -331,7 +332,7 @@ func (w *SlidingWindow) when(n int) int64 {
 	return w.freeAt(int64(n))
 }
 
-// freeAt is the grid line on which n permits are free if nobody takes any.
+// freeAt returns the grid line on which n permits are free if none are taken.
 func (w *SlidingWindow) freeAt(n int64) int64 {
 	if over := n - w.free(); over > 0 {
 		return w.leaves(over)
@@ -339,12 +340,12 @@ func (w *SlidingWindow) freeAt(n int64) int64 {
 	return w.line
 }
 
-// leaves is the grid line on which the oldest permits in the window, as many as that, have left it.
+// leaves returns the grid line on which that many of the oldest permits in the window have left it.
 func (w *SlidingWindow) leaves(permits int64) int64 {
 	return saturate.Add(w.segmentOf(permits), w.window())
 }
 
-// segmentOf returns the beginning of the segment that was the first to have so many permits taken in the window.
+// segmentOf returns the beginning of the first segment by whose end that many permits had been taken in the window.
 func (w *SlidingWindow) segmentOf(permits int64) int64 {
 	if w.pastUsed() < permits {
 		return w.line
@@ -362,8 +363,7 @@ func (w *SlidingWindow) retryAfter(now int64, n int) time.Duration {
 // Permits of a window are spent, not lent.
 func (w *SlidingWindow) release(int, int64) {}
 
-// refund gives back what was taken in the segment that began at tag, as long as
-// that is in the window.
+// refund gives back what was taken in the segment that began at tag, if it is still in the window.
 func (w *SlidingWindow) refund(n int, tag int64) {
 	now := moment()
 	w.mu.Lock()
@@ -379,6 +379,7 @@ func (w *SlidingWindow) refund(n int, tag int64) {
 	}
 }
 
+// giveBack takes n permits out of the segment in which those are that were charged to the segment that began at tag.
 func (w *SlidingWindow) giveBack(n, tag int64) {
 	age, ok := w.ageOf(tag)
 	switch {
@@ -396,8 +397,8 @@ func (w *SlidingWindow) giveBack(n, tag int64) {
 	}
 }
 
-// ageOf returns how long before the current segment the one began in which permits are now that were charged to the
-// segment that began at tag. ok is false where that has left the window.
+// ageOf returns how long before the current segment the one began that has the permits charged to the segment that
+// began at tag. ok is false if that segment has left the window.
 func (w *SlidingWindow) ageOf(tag int64) (age int64, ok bool) {
 	segments := segmentsBefore(w.line, w.former.momentOf(tag), w.period)
 	if segments >= int64(w.segments) || w.former != nil && tag < w.former.oldest {

@@ -29,8 +29,8 @@ func (l Lease) String() string {
 // LogValue implements [slog.LogValuer] with [Lease.String].
 func (l Lease) LogValue() slog.Value { return slog.StringValue(l.String()) }
 
-// MarshalText implements [encoding.TextMarshaler] with [Lease.String]: JSON has that text for a Lease inside of
-// another value, such as a rejection in a log line. A Lease cannot be read back.
+// MarshalText implements [encoding.TextMarshaler] with [Lease.String]: JSON has that text for a Lease inside of another
+// value, such as a rejection in a log line. There is no UnmarshalText.
 func (l Lease) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
 // String returns the figures, such as "5 available, 0 queued, 12 granted, 1 rejected".
@@ -50,5 +50,5 @@ func (s Statistics) LogValue() slog.Value {
 // String returns "partition" and the key.
 func (p Partition[K]) String() string { return fmt.Sprintf("partition %v", p.Key) }
 
-// String returns how many partitions there are.
+// String returns the number of partitions.
 func (p *PartitionedLimiter[R, K]) String() string { return fmt.Sprintf("%d partitions", p.Len()) }

@@ -2,15 +2,13 @@ package limiter
 
 import "time"
 
-// A TokenBucket lets through bursts of up to TokenLimit, and TokensPerPeriod in
-// each period in the long run. Tokens come all at once on a grid of whole periods
-// that is anchored when the limiter was made: 10 tokens in 100 ms and 1 token in
+// A TokenBucket lets through bursts of up to TokenLimit, and TokensPerPeriod in each period in the long run. Tokens
+// come all at once on a grid of whole periods that begins when the limiter is made: 10 tokens in 100 ms and 1 token in
 // 10 ms are the same rate, the second more even.
 //
-// It is the limiter to take when in doubt: small and exact. Around a grid line up
-// to TokenLimit + TokensPerPeriod pass at once; with short periods that is little
-// more than TokenLimit, where a [FixedWindow] lets twice its limit through. The zero
-// TokenBucket is not usable and says so; make one with [NewTokenBucket].
+// Most callers should use it: it is small and exact. Around a grid line, up to TokenLimit + TokensPerPeriod pass at
+// once; with short periods that is little more than TokenLimit, while a [FixedWindow] lets twice its limit through. The
+// zero TokenBucket is not usable, and its methods say so; make one with [NewTokenBucket].
 type TokenBucket struct{ bucket }
 
 // NewTokenBucket returns a full bucket. The error is a [weir.OptionsError].
@@ -23,14 +21,11 @@ func NewTokenBucket(o TokenBucketOptions) (*TokenBucket, error) {
 	return b, nil
 }
 
-// Reconfigure changes the limits of the live bucket. Tokens that are missing from
-// full stay missing: with u of them taken and a new limit L there are L − u, and
-// if that is less than nothing the bucket owes them. Raising a limit serves who
-// waits at once; who waits for more than the new limit comes back rejected.
-// A new period goes on from the current grid line.
+// Reconfigure changes the limits of the live bucket. Tokens that are missing from full stay missing: with u of them and
+// a new limit L, L − u are there, and if that is less than 0, the bucket owes them. Raising a limit serves waiters at
+// once; waiters for more than the new limit are rejected. A new period begins at the current grid line.
 //
-// ManualReplenishment cannot change. The error is a [weir.OptionsError] or
-// [ErrClosed], and then nothing has changed.
+// ManualReplenishment cannot change. The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
 func (b *TokenBucket) Reconfigure(o TokenBucketOptions) error {
 	if err := o.Validate(); err != nil {
 		return err

@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// Unlimited grants everything, and counts it. It stands where a [Limiter] is
-// asked for and there is nothing to limit: an administrator's partition, a
-// feature that is switched off. Make one with [NewUnlimited]; the zero Unlimited
-// works too, but counts its idleness from the start of the program.
+// Unlimited grants everything, and counts it. Use it where a [Limiter] is required and nothing is to be limited: for an
+// administrator's key, or for a feature that is switched off. Make one with [NewUnlimited]; the zero Unlimited works
+// too, but counts its idleness from the start of the program.
 type Unlimited struct {
 	granted atomic.Int64
 	used    atomic.Int64 // moment of the last use
@@ -24,8 +23,8 @@ func NewUnlimited() *Unlimited {
 	return u
 }
 
-// TryAcquire grants n permits, however many. The error is [ErrPermitCount] for a
-// negative n, the context's error, or [ErrClosed].
+// TryAcquire grants any number of permits. The error is [ErrPermitCount] for a negative n, the context's error, or
+// [ErrClosed].
 func (u *Unlimited) TryAcquire(ctx context.Context, n int) (Lease, error) {
 	switch {
 	case n < 0:
@@ -36,7 +35,7 @@ func (u *Unlimited) TryAcquire(ctx context.Context, n int) (Lease, error) {
 	return u.grant(n)
 }
 
-// Acquire is TryAcquire, but looks at the context first.
+// Acquire is TryAcquire, but checks the context first.
 func (u *Unlimited) Acquire(ctx context.Context, n int) (Lease, error) {
 	switch {
 	case ctx.Err() != nil:
@@ -63,14 +62,12 @@ func (u *Unlimited) Statistics() Statistics {
 	return Statistics{AvailablePermits: math.MaxInt64, SuccessfulLeases: u.granted.Load()}
 }
 
-// IdleDuration returns the time since permits were last asked for; ok is always
-// true, because nobody can hold anything that is scarce.
+// IdleDuration returns the time since permits were last asked for. ok is always true, because no permit is scarce.
 func (u *Unlimited) IdleDuration() (idle time.Duration, ok bool) {
 	return time.Duration(max(moment()-u.used.Load(), 0)), true
 }
 
-// Close closes the limiter: later calls return [ErrClosed]. It returns nil, and
-// may be called again.
+// Close closes the limiter: later calls return [ErrClosed]. It returns nil, and can be called again.
 func (u *Unlimited) Close() error {
 	u.closed.Store(true)
 	return nil
