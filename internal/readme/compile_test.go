@@ -20,6 +20,7 @@ import (
 // packages are what code that is not a program by itself may use without an import.
 var packages = map[string]string{
 	"attribute":      "go.opentelemetry.io/otel/attribute",
+	"backend":        "github.com/weir-go/weir/store/backend",
 	"circuitbreaker": "github.com/weir-go/weir/strategies/circuitbreaker",
 	"context":        "context",
 	"errors":         "errors",
