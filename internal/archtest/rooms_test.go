@@ -36,6 +36,8 @@ var rooms = []room{
 	{name: "limiter/limitertest", mayImport: []string{"limiter"}, testing: true},
 	{name: "limiter/internal/naive", mayImport: []string{"limiter", "limiter/limitertest"}}, // what the tests compare with
 	{name: "pipeline", mayImport: []string{"internal/deadline", "internal/untimed"}},
+	// For the tests of programs that use weir.
+	{name: "weirtest", mayImport: []string{"limiter", "pipeline"}},
 	{name: "store", mayImport: []string{"store/backend", "limiter", "internal/eventqueue"}},
 	// What authors of backends need: not the store that calls them.
 	{name: "store/backend"},

@@ -57,6 +57,7 @@ var packages = map[string]string{
 	"weirhttp":       "github.com/weir-go/weir/transport/weirhttp",
 	"weirpostgres":   "github.com/weir-go/weir/store/weirpostgres",
 	"weirredis":      "github.com/weir-go/weir/store/weirredis",
+	"weirtest":       "github.com/weir-go/weir/weirtest",
 }
 
 // granted are the names that such code may take for granted. Each is declared only
