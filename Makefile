@@ -37,7 +37,7 @@ help: ## list the targets
 .PHONY: test
 test: export GOFLAGS += -race
 test: export WEIR_REQUIRE_MODULES = 1
-test: format vet fix modules standalone architecture api-check release-check platforms bench-once unit ## run every check and every test
+test: format words vet fix modules standalone architecture api-check release-check platforms bench-once unit ## run every check and every test
 
 .PHONY: quick
 quick: format vet ## what to run while you work: gofmt, go vet, and the root module's tests without servers
@@ -49,6 +49,11 @@ format: ## fail where gofmt would change something
 	@echo "== format: gofmt"
 	files=$$(gofmt -l .)
 	if [ -n "$$files" ]; then echo "gofmt -w these:"; echo "$$files"; exit 1; fi
+
+.PHONY: words
+words: ## fail where a comment, an error text or a page has a word that makes a sentence hard to read
+	@echo "== words: internal/voice"
+	$(GO) test ./internal/voice
 
 .PHONY: vet
 vet: ## go vet over all modules
@@ -77,7 +82,7 @@ standalone: ## build the nested modules as if there were no go.work
 # amd64 processor runs linux/386 as it is, without the tests that take long: unit has them. Of NOT386, the first look at
 # the repository itself and find the same everywhere, and the others wait for servers and clients most of the time.
 PLATFORMS = windows/amd64 darwin/arm64 linux/arm64 linux/386 js/wasm
-NOT386    = internal/(apigolden|archtest|hooktest|readme|repo|testreport|testserver)|transport/weirhttp
+NOT386    = internal/(apigolden|archtest|hooktest|readme|repo|testreport|testserver|voice)|transport/weirhttp
 
 .PHONY: platforms
 platforms: ## compile and vet for every platform; run the root's tests with an int of 32 bits

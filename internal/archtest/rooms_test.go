@@ -132,6 +132,7 @@ var rooms = []room{
 	{name: "internal/readme", nobody: true},
 	{name: "internal/testreport", nobody: true},
 	{name: "internal/archtest", nobody: true},
+	{name: "internal/voice", nobody: true},
 	{
 		name: "internal/hooktest", nobody: true,
 		testOnly: []string{"github.com/failsafe-go/failsafe-go", "go.opentelemetry.io/otel"},
