@@ -99,7 +99,7 @@ func ExampleLimiter_perKey() {
 		return limiter.Partition[string]{Key: user, New: func(key string) (limiter.Limiter, error) {
 			return scripts[key], nil
 		}}
-	}, limiter.PartitionedOptions{}))
+	}, nil))
 	defer perUser.Close()
 
 	for _, user := range []string{"alice", "mallory"} {
