@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/assert"
 )
@@ -109,8 +110,8 @@ func allProse(_ string, source []byte) []byte {
 	return bytes.ReplaceAll(source, []byte("```"), []byte("   "))
 }
 
-// goProse returns a Go file with everything blanked that is neither a comment nor the text of a string. In a test file,
-// strings that are raw or have no space are the test's data, and not texts.
+// goProse returns a Go file with everything blanked that is neither a comment nor the text of a string. A string of one
+// word is a name, and in a test file, strings that are raw or have no space are the test's data.
 func goProse(file string, source []byte) []byte {
 	prose := blank(source)
 	fset := token.NewFileSet()
@@ -136,11 +137,12 @@ func goProse(file string, source []byte) []byte {
 				prose[i] = ' '
 			}
 		case token.STRING:
-			if strings.HasSuffix(file, "_test.go") && (text[0] == '`' || !strings.Contains(text, " ")) {
+			joined := last[0].tok == token.STRING && last[1].tok == token.ADD // "a phrase can go" + "on here"
+			if !joined && isData(text, strings.HasSuffix(file, "_test.go")) {
 				break
 			}
 			copy(prose[start+1:end-1], source[start+1:end-1])
-			if last[0].tok == token.STRING && last[1].tok == token.ADD { // "a phrase can go" + "on here"
+			if joined {
 				copy(prose[last[0].end-1:start+1], bytes.Repeat([]byte(" "), start+2-last[0].end))
 			}
 		}
@@ -149,6 +151,14 @@ func goProse(file string, source []byte) []byte {
 			end int
 		}{tok, end}
 	}
+}
+
+// isData reports whether a string literal is a name or a test's data, and not a text.
+func isData(literal string, test bool) bool {
+	if test && (literal[0] == '`' || !strings.Contains(literal, " ")) {
+		return true
+	}
+	return !strings.ContainsFunc(literal[1:len(literal)-1], func(r rune) bool { return !unicode.IsLetter(r) })
 }
 
 func TestFind(t *testing.T) {
@@ -176,6 +186,7 @@ func TestFind(t *testing.T) {
 		{"a string in two parts", "a.go", `package a¶var e = "those " +¶	"that"`, []string{`2 those that`}},
 		{"two strings", "a.go", `package a¶var e = f("those ",¶	"that")`, nil},
 		{"a quotation in a string", "a.go", `package a¶var e = "no \"anew\" here"`, nil},
+		{"a name", "a.go", `package a¶var e = f("nobody", "(null)")`, []string{`2 (null)`}},
 		{"data of a test", "a_test.go", `package a¶var user, file = "nobody", 'nobody is here'`, nil},
 		{"a text of a test", "a_test.go", `package a¶var text = "nobody came"`, []string{`2 nobody`}},
 	}
