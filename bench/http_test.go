@@ -31,10 +31,10 @@ var middlewares = []middleware{
 	{"weir", func(b *testing.B, h http.Handler) http.Handler {
 		perAddress, err := weirhttp.PerKey(weir.TokenBucketFactory[string](weir.TokenBucketOptions{
 			TokenLimit: plenty, TokensPerPeriod: plenty, ReplenishmentPeriod: time.Minute,
-		}), weir.PartitionedOptions{})
+		}), nil)
 		check(b, err)
 		b.Cleanup(func() { check(b, perAddress.Close()) })
-		limits, err := weirhttp.New(weirhttp.Options{Policies: map[string]weirhttp.Policy{"per-address": {Partitioned: perAddress}}})
+		limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{Policies: map[string]weirhttp.Policy{"per-address": {Partitioned: perAddress}}})
 		check(b, err)
 		return limits.Handler(h, "per-address")
 	}},

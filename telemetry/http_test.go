@@ -26,7 +26,7 @@ func TestMiddlewareMetrics(t *testing.T) {
 		slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
 		quota := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 2, Window: time.Hour}))
 		defer l.ObserveLimiter("slots", slots)()
-		limits := weir.Must(weirhttp.New(weirhttp.Options{
+		limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
 			Name:     "api",
 			Global:   weirhttp.Policy{Limiter: slots},
 			Policies: map[string]weirhttp.Policy{"quota": {Limiter: quota}},

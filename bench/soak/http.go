@@ -27,14 +27,14 @@ const mostUsers = 500
 func web(ctx context.Context, s *soak) error {
 	slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 10, QueueLimit: 20}))
 	defer func() { _ = slots.Close() }()
-	perUser, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](bucketOf(5)), limiter.PartitionedOptions{
+	perUser, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](bucketOf(5)), &limiter.PartitionedOptions{
 		MaxPartitions: mostUsers, IdleTimeout: 100 * time.Millisecond,
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = perUser.Close() }()
-	limits, err := weirhttp.New(weirhttp.Options{
+	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{
 		Global: weirhttp.Policy{Limiter: slots, MaxWait: 20 * time.Millisecond},
 		Policies: map[string]weirhttp.Policy{
 			"per-user": {Partitioned: perUser, Key: func(r *http.Request) string {
@@ -137,7 +137,11 @@ func resilient(base http.RoundTripper) (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &http.Client{Transport: weirhttp.Transport(p, &weirhttp.TransportOptions{Base: base, MaxRetryAfter: 5 * time.Millisecond})}, nil
+	transport, err := weirhttp.NewTransport(p, &weirhttp.TransportOptions{Base: base, MaxRetryAfter: 5 * time.Millisecond})
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: transport}, nil
 }
 
 // abortive sends one request and leaves at some moment, perhaps in the middle of the answer.

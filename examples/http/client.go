@@ -25,8 +25,8 @@ type tally struct {
 	through atomic.Int64 // answers with 200
 }
 
-// newClient makes a client that waits for as long as the server asks for. The jitter
-// comes on top, so that the requests that were told the same do not come back at once.
+// newClient returns a client that waits for as long as the server asks for. The jitter is added to that, so that requests
+// with the same Retry-After do not come back at the same time.
 func newClient(wire http.RoundTripper, t *tally, j *journal) (*http.Client, error) {
 	p, err := pipeline.New(t.user.name,
 		retry.New(&retry.Options{
@@ -53,10 +53,14 @@ func newClient(wire http.RoundTripper, t *tally, j *journal) (*http.Client, erro
 	if err != nil {
 		return nil, err
 	}
-	return &http.Client{Transport: weirhttp.Transport(p, &weirhttp.TransportOptions{Base: wire})}, nil
+	transport, err := weirhttp.NewTransport(p, &weirhttp.TransportOptions{Base: wire})
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: transport}, nil
 }
 
-// order asks for one order. That it may take several attempts is the transport's affair.
+// order asks for one order. The transport makes as many attempts as that takes.
 func (t *tally) order(ctx context.Context, client *http.Client, url string, n int, j *journal) error {
 	name := fmt.Sprintf("order %d", n)
 	status, err := get(pipeline.WithOperation(ctx, name), client, fmt.Sprintf("%s/orders/%d", url, n), t.key)
@@ -71,6 +75,7 @@ func (t *tally) order(ctx context.Context, client *http.Client, url string, n in
 	return nil
 }
 
+// get sends a request and returns the status of the answer.
 func get(ctx context.Context, client *http.Client, url, key string) (status int, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -1,14 +1,11 @@
-// Http runs a small API server that has limits, and two clients of it that live with
-// them, and prints what happens.
+// Http runs a small API server with limits and two clients that retry, and prints what happens.
 //
 //	go run ./examples/http
 //
-// The server works on four requests at a time, whoever they come from: others wait.
-// Fay has the free plan, three requests a second, and Pat the paid one, six a second.
-// Both send more than that at once. What is above the plan gets 429 with Retry-After;
-// the clients wait for that long and send it again, until everything has come through.
-// In the end the program compares what the clients, the handlers and the limiters have
-// counted.
+// The server works on four requests at a time, and others wait. Fay has the free plan, three requests a second, and Pat
+// the paid plan, six a second. Both send more than that at once. Requests above the plan get 429 with Retry-After; the
+// clients wait for that long and send them again, until all have succeeded. In the end the program compares the counts of
+// the clients, the handlers and the limiters.
 package main
 
 import (
@@ -65,7 +62,7 @@ func runOn(ctx context.Context, out io.Writer, l net.Listener, dial dialer) (err
 	wire := &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 32}
 	defer wire.CloseIdleConnections()
 	url := "http://" + l.Addr().String()
-	if err := doors(ctx, wire, url, j); err != nil {
+	if err := checkUnlimited(ctx, wire, url, j); err != nil {
 		return err
 	}
 	tallies, err := burst(ctx, wire, url, j)
@@ -75,7 +72,7 @@ func runOn(ctx context.Context, out io.Writer, l net.Listener, dial dialer) (err
 	return conclude(j, a, tallies)
 }
 
-// serve starts a server, and returns what ends it.
+// serve starts a server, and returns a function that shuts it down.
 func serve(l net.Listener, h http.Handler) (end func() error) {
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
 	served := make(chan error, 1)
@@ -91,23 +88,23 @@ func serve(l net.Listener, h http.Handler) (end func() error) {
 	}
 }
 
-// doors tries what the limits have nothing to do with.
-func doors(ctx context.Context, wire http.RoundTripper, url string, j *journal) error {
+// checkUnlimited sends requests that no limit applies to.
+func checkUnlimited(ctx context.Context, wire http.RoundTripper, url string, j *journal) error {
 	plain := &http.Client{Transport: wire}
-	for _, door := range []struct {
+	for _, c := range []struct {
 		path, key string
 		want      int
 	}{
 		{"/healthz", "", http.StatusOK},
-		{"/orders/1", "no key of ours", http.StatusUnauthorized},
+		{"/orders/1", "an unknown key", http.StatusUnauthorized},
 	} {
-		status, err := get(ctx, plain, url+door.path, door.key)
+		status, err := get(ctx, plain, url+c.path, c.key)
 		if err != nil {
 			return err
 		}
-		j.line("somebody", "GET %s: %d", door.path, status)
-		if status != door.want {
-			return fmt.Errorf("GET %s: %d, not %d", door.path, status, door.want)
+		j.line("anyone", "GET %s: %d", c.path, status)
+		if status != c.want {
+			return fmt.Errorf("GET %s: %d, not %d", c.path, status, c.want)
 		}
 	}
 	return nil
@@ -139,7 +136,7 @@ func burst(ctx context.Context, wire http.RoundTripper, url string, j *journal) 
 	return tallies, nil
 }
 
-// journal prints lines with the time since it began.
+// A journal prints lines with the time since it began.
 type journal struct {
 	mu    sync.Mutex
 	w     io.Writer

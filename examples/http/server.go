@@ -14,11 +14,11 @@ import (
 
 const (
 	slots    = 4                     // requests that are worked on at a time
-	slotWait = time.Second           // how long one waits for that
-	work     = 20 * time.Millisecond // what a request takes
+	slotWait = time.Second           // how long a request waits for a slot
+	work     = 20 * time.Millisecond // how long a request takes
 )
 
-// plans are what users can have. Each user has a bucket of his own.
+// plans are the plans that users can have. Each user has their own bucket.
 var plans = map[string]limiter.TokenBucketOptions{
 	"free": {TokenLimit: 3, TokensPerPeriod: 3, ReplenishmentPeriod: time.Second},
 	"paid": {TokenLimit: 6, TokensPerPeriod: 6, ReplenishmentPeriod: time.Second},
@@ -26,7 +26,7 @@ var plans = map[string]limiter.TokenBucketOptions{
 
 type user struct{ name, plan string }
 
-// users are those who may use the API, by their key.
+// users are the users of the API, by their key.
 var users = map[string]user{
 	"key-of-fay": {"fay", "free"},
 	"key-of-pat": {"pat", "paid"},
@@ -40,7 +40,7 @@ type api struct {
 
 	mu       sync.Mutex
 	busy     int
-	busiest  int            // the most there were at a time
+	busiest  int            // the largest that busy was
 	admitted map[string]int // by user
 	rejected map[string]int // by user
 }
@@ -57,7 +57,7 @@ func newAPI() (*api, error) {
 	}
 	policies := make(map[string]weirhttp.Policy)
 	for name, o := range plans {
-		perUser, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](o), limiter.PartitionedOptions{MaxPartitions: 10_000})
+		perUser, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](o), &limiter.PartitionedOptions{MaxPartitions: 10_000})
 		if err != nil {
 			return nil, errors.Join(err, a.Close())
 		}
@@ -65,11 +65,11 @@ func newAPI() (*api, error) {
 		policies[name] = weirhttp.Policy{
 			Partitioned: perUser,
 			Key:         weirhttp.Subject(func(r *http.Request) string { return userOf(r).name }),
-			Quota:       int64(o.TokensPerPeriod), // what the headers say
+			Quota:       int64(o.TokensPerPeriod), // for the headers
 			Window:      o.ReplenishmentPeriod,
 		}
 	}
-	limits, err := weirhttp.New(weirhttp.Options{
+	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{
 		Global:     weirhttp.Policy{Limiter: a.slots, MaxWait: slotWait},
 		Policies:   policies,
 		Headers:    weirhttp.Draft11,
@@ -83,7 +83,7 @@ func newAPI() (*api, error) {
 	return a, nil
 }
 
-// routes has the limits inside of the authentication, which finds the plan and the key.
+// routes returns the server's handler. The limits are inside the authentication, which finds the plan and the key.
 func (a *api) routes(limits *weirhttp.Limits) http.Handler {
 	orders := make(map[string]http.Handler) // by plan
 	for plan := range plans {
@@ -101,6 +101,7 @@ func (a *api) routes(limits *weirhttp.Limits) http.Handler {
 
 type userKey struct{}
 
+// authenticate puts the user of the API key into the request's context.
 func authenticate(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u, ok := users[r.Header.Get("X-Api-Key")]
@@ -143,7 +144,7 @@ func (a *api) onRejected(_ http.ResponseWriter, r *http.Request, _ weirhttp.Reje
 	a.rejected[userOf(r).name]++
 }
 
-// Close closes the limiters: [weirhttp.Limits] own none.
+// Close closes the limiters, which [weirhttp.Limits] do not own.
 func (a *api) Close() error {
 	var errs []error
 	for _, b := range a.buckets {

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// conclude prints what was counted, and returns what does not add up.
+// conclude prints the counts, and returns an error if they do not agree.
 func conclude(j *journal, a *api, tallies []*tally) error {
 	took := time.Since(j.began)
 	var errs []error
@@ -64,7 +64,7 @@ func conclude(j *journal, a *api, tallies []*tally) error {
 	return nil
 }
 
-// agree tells whether a limiter has counted the same, and nobody waits any more.
+// agree reports whether a limiter has the same counts, and no request waits.
 func agree(s limiter.Statistics, granted, rejected int) bool {
 	return s.SuccessfulLeases == int64(granted) && s.FailedLeases == int64(rejected) && s.QueuedPermits == 0
 }

@@ -88,7 +88,7 @@ func TestChiExempt(t *testing.T) {
 		expect(t, r, "/healthz", http.StatusOK, http.StatusOK)
 	})
 	t.Run("or the request says it", func(t *testing.T) {
-		l := weir.Must(weirhttp.New(weirhttp.Options{
+		l := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
 			Global: weirhttp.Policy{Limiter: bucket(t, 1)},
 			Exempt: func(r *http.Request) bool { return r.URL.Path == "/healthz" },
 		}))

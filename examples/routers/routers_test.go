@@ -26,12 +26,12 @@ var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.
 // many requests an hour for all.
 func newLimits(t *testing.T, global int, route weirhttp.Key) *weirhttp.Limits {
 	t.Helper()
-	perRoute, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](anHour(1)), limiter.PartitionedOptions{MaxPartitions: 100})
+	perRoute, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](anHour(1)), &limiter.PartitionedOptions{MaxPartitions: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = perRoute.Close() })
-	l, err := weirhttp.New(weirhttp.Options{
+	l, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{
 		Global: weirhttp.Policy{Limiter: bucket(t, global)},
 		Policies: map[string]weirhttp.Policy{
 			"one":       {Limiter: bucket(t, 1)},

@@ -24,17 +24,17 @@ func (x *scene) serves(h http.Handler) drill {
 func nothing(http.ResponseWriter, *http.Request) {}
 
 // policed asks a handler behind the policy, after one whose permits must not be lost.
-func (x *scene) policed(p weirhttp.Policy, o weirhttp.Options) drill {
+func (x *scene) policed(p weirhttp.Policy, o weirhttp.LimitsOptions) drill {
 	return x.handled(p, o, http.HandlerFunc(nothing))
 }
 
-func (x *scene) handled(p weirhttp.Policy, o weirhttp.Options, h http.Handler) drill {
+func (x *scene) handled(p weirhttp.Policy, o weirhttp.LimitsOptions, h http.Handler) drill {
 	o.Global = weirhttp.Policy{Limiter: x.limiter()}
 	if p.Limiter == nil && p.Partitioned == nil && p.Requests == nil {
 		p.Limiter = x.limiter()
 	}
 	o.Policies = map[string]weirhttp.Policy{"p": p}
-	return x.serves(must(weirhttp.New(o)).Handler(h, "p"))
+	return x.serves(must(weirhttp.NewLimits(&o)).Handler(h, "p"))
 }
 
 // through asks a handler behind a pipeline, whose permits must not be lost.
@@ -64,7 +64,7 @@ func (x *scene) sends(method string, o weirhttp.TransportOptions) drill {
 		o.Base = tripper{nil, http.StatusServiceUnavailable}
 	}
 	p := x.pipeline(ratelimit.New(x.limiter(), nil), retry.New(&retry.Options{MaxRetries: 1}), ratelimit.New(x.limiter(), nil))
-	client := weirhttp.Transport(p, &o)
+	client := must(weirhttp.NewTransport(p, &o))
 	return drill{do: func() {
 		r := must(http.NewRequestWithContext(x.context(), method, "http://host/", nil))
 		if resp, err := client.RoundTrip(r); err == nil {
@@ -95,46 +95,46 @@ func (b byRequest) Acquire(ctx context.Context, _ *http.Request, n int) (limiter
 
 var httpRows = []row{
 	{"weirhttp.Policy.Cost", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Cost: func(r *http.Request) int { x.hit(r.Context()); return 1 }}, weirhttp.Options{})
+		return x.policed(weirhttp.Policy{Cost: func(r *http.Request) int { x.hit(r.Context()); return 1 }}, weirhttp.LimitsOptions{})
 	}},
 	{"weirhttp.Policy.Key weirhttp.Key", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Partitioned: onlyUser{x.user("")}, Key: x.key}, weirhttp.Options{})
+		return x.policed(weirhttp.Policy{Partitioned: onlyUser{x.user("")}, Key: x.key}, weirhttp.LimitsOptions{})
 	}},
 	{"weirhttp.Composite(keys)", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Partitioned: onlyUser{x.user("")}, Key: weirhttp.Composite(weirhttp.Route(), x.key)}, weirhttp.Options{})
+		return x.policed(weirhttp.Policy{Partitioned: onlyUser{x.user("")}, Key: weirhttp.Composite(weirhttp.Route(), x.key)}, weirhttp.LimitsOptions{})
 	}},
 	{"weirhttp.Subject(f)", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Partitioned: onlyUser{x.user("")}, Key: weirhttp.Subject(x.key)}, weirhttp.Options{})
+		return x.policed(weirhttp.Policy{Partitioned: onlyUser{x.user("")}, Key: weirhttp.Subject(x.key)}, weirhttp.LimitsOptions{})
 	}},
 	{"weirhttp.Policy.Limiter", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Limiter: x.user("Acquire")}, weirhttp.Options{})
+		return x.policed(weirhttp.Policy{Limiter: x.user("Acquire")}, weirhttp.LimitsOptions{})
 	}},
 	{"weirhttp.Policy.Partitioned", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Partitioned: onlyUser{x.user("Release")}, Key: weirhttp.Route()}, weirhttp.Options{})
+		return x.policed(weirhttp.Policy{Partitioned: onlyUser{x.user("Release")}, Key: weirhttp.Route()}, weirhttp.LimitsOptions{})
 	}},
 	{"weirhttp.Policy.Requests", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Requests: byRequest{x.user("Acquire")}}, weirhttp.Options{})
+		return x.policed(weirhttp.Policy{Requests: byRequest{x.user("Acquire")}}, weirhttp.LimitsOptions{})
 	}},
 	{"weirhttp.Policy.OnRejected", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Limiter: x.full(), OnRejected: x.body}, weirhttp.Options{})
+		return x.policed(weirhttp.Policy{Limiter: x.full(), OnRejected: x.body}, weirhttp.LimitsOptions{})
 	}},
-	{"weirhttp.Options.OnRejected", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Limiter: x.full()}, weirhttp.Options{OnRejected: x.body})
+	{"weirhttp.LimitsOptions.OnRejected", caller, func(x *scene) drill {
+		return x.policed(weirhttp.Policy{Limiter: x.full()}, weirhttp.LimitsOptions{OnRejected: x.body})
 	}},
-	{"weirhttp.Options.Body weirhttp.Body", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{Limiter: x.full()}, weirhttp.Options{Body: x.body})
+	{"weirhttp.LimitsOptions.Body weirhttp.Body", caller, func(x *scene) drill {
+		return x.policed(weirhttp.Policy{Limiter: x.full()}, weirhttp.LimitsOptions{Body: x.body})
 	}},
-	{"weirhttp.Options.Exempt", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{}, weirhttp.Options{Exempt: func(r *http.Request) bool { x.hit(r.Context()); return false }})
+	{"weirhttp.LimitsOptions.Exempt", caller, func(x *scene) drill {
+		return x.policed(weirhttp.Policy{}, weirhttp.LimitsOptions{Exempt: func(r *http.Request) bool { x.hit(r.Context()); return false }})
 	}},
-	{"weirhttp.Options.Listener", caller, func(x *scene) drill {
-		return x.policed(weirhttp.Policy{}, weirhttp.Options{Listener: listener{x, ratelimit.MeasureRequest}})
+	{"weirhttp.LimitsOptions.Listener", caller, func(x *scene) drill {
+		return x.policed(weirhttp.Policy{}, weirhttp.LimitsOptions{Listener: listener{x, ratelimit.MeasureRequest}})
 	}},
 	{"weirhttp.Limits.Handler(h)", caller, func(x *scene) drill {
-		return x.handled(weirhttp.Policy{}, weirhttp.Options{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { x.hit(r.Context()) }))
+		return x.handled(weirhttp.Policy{}, weirhttp.LimitsOptions{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { x.hit(r.Context()) }))
 	}},
 	{"weirhttp.Limits.Exempt(h)", caller, func(x *scene) drill {
-		l := must(weirhttp.New(weirhttp.Options{Global: weirhttp.Policy{Limiter: x.limiter()}}))
+		l := must(weirhttp.NewLimits(&weirhttp.LimitsOptions{Global: weirhttp.Policy{Limiter: x.limiter()}}))
 		return x.serves(l.Handler(l.Exempt(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { x.hit(r.Context()) }))))
 	}},
 	{"weirhttp.PerKey(factory)", caller, func(x *scene) drill {
@@ -145,7 +145,7 @@ var httpRows = []row{
 				return made, nil
 			}
 			return limiter.NewUnlimited(), nil
-		}, limiter.PartitionedOptions{}))
+		}, nil))
 		x.then(func() { _ = l.Close() })
 		return drill{do: x.takesKey(l, "a"), also: x.takesKey(l, "b")}
 	}},

@@ -3,51 +3,52 @@ package weirhttp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 )
 
-// DefaultMaxRetryAfter is the longest wait that a server can ask for where
-// [TransportOptions.MaxRetryAfter] is 0.
+// DefaultMaxRetryAfter is the default of [TransportOptions.MaxRetryAfter].
 const DefaultMaxRetryAfter = time.Minute
 
-// TransportOptions say how a [RoundTripper] treats requests and responses. The zero
-// TransportOptions are the defaults.
+// TransportOptions are the options of [NewTransport]. The zero value has the defaults.
 type TransportOptions struct {
-	// Base sends the requests; nil is [http.DefaultTransport].
+	// Base sends the requests. The default is [http.DefaultTransport].
 	Base http.RoundTripper `json:"-" yaml:"-"`
-	// Key is what [KeyFrom] returns for a request; nil: its host.
+	// Key returns the key of a request for [KeyFrom]. If nil, the key is the host.
 	Key Key `json:"-" yaml:"-"`
-	// Failed tells which responses the strategies see as failures; nil: those with
-	// status 429, 502, 503 and 504. It must not read the body.
+	// Failed reports whether strategies see a response as a failure. If nil, they see
+	// those with status 429, 502, 503 and 504 as failures. It must not read the body.
 	Failed func(resp *http.Response) bool `json:"-" yaml:"-"`
-	// Idempotent tells which requests may be sent again when it is not known what
-	// became of them; nil: GET, HEAD, OPTIONS, TRACE, PUT and DELETE, and whatever
-	// has an Idempotency-Key. One whose body cannot be had again by GetBody is never
-	// sent again.
+	// Idempotent reports whether a request can be sent again although the server may
+	// have processed it. If nil, requests are idempotent if their method is GET, HEAD,
+	// OPTIONS, TRACE, PUT or DELETE, or if they have an Idempotency-Key. A request
+	// with a body but without GetBody is never sent again.
 	Idempotent func(r *http.Request) bool `json:"-" yaml:"-"`
-	// MaxRetryAfter is the longest wait that a server can ask for with Retry-After.
-	// Longer ones are cut to it, so that a retry may come before the server asked for
-	// it. With -1 nothing is cut; then retry.Options.MaxRetryAfter decides, and a retry
-	// returns a response that asks for more at once. 0 is a minute.
+	// MaxRetryAfter bounds the wait that a server can ask for with Retry-After. Longer
+	// waits are cut to it, so a retry can come before the server asked for it. With
+	// 0, it is [DefaultMaxRetryAfter]. With -1 nothing is cut; then
+	// retry.Options.MaxRetryAfter decides, and a retry returns a response that asks
+	// for more at once.
 	MaxRetryAfter time.Duration `json:"max_retry_after,omitempty" yaml:"max_retry_after,omitempty"`
-	// PauseOnRetryAfter, where set, holds back all requests to a host that has
-	// answered one with 429 or 503 and Retry-After. The same gate must stand in the
-	// pipeline, see [Gate].
+	// PauseOnRetryAfter is the gate that holds back all requests to a host after a
+	// response with 429 or 503 and Retry-After. The same gate must be in the pipeline;
+	// see [Gate]. If nil, only the retry of that one request waits.
 	PauseOnRetryAfter *Gate `json:"-" yaml:"-"`
 }
 
-// Validate returns what is wrong with the options, or nil.
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. A nil o is valid.
 func (o *TransportOptions) Validate() error {
+	var problems validate.Problems
 	if o != nil && o.MaxRetryAfter < -1 {
-		return fmt.Errorf("weirhttp: invalid TransportOptions: MaxRetryAfter is %v, must be at least 0, or -1 for no limit", o.MaxRetryAfter)
+		problems.Add("MaxRetryAfter", o.MaxRetryAfter, "must be at least 0, or -1 for no limit")
 	}
-	return nil
+	return problems.Err("weirhttp")
 }
 
+// withDefaults returns a copy of o in which every option is set.
 func (o *TransportOptions) withDefaults() TransportOptions {
 	var full TransportOptions
 	if o != nil {
@@ -66,7 +67,7 @@ func (o *TransportOptions) withDefaults() TransportOptions {
 	case 0:
 		full.MaxRetryAfter = DefaultMaxRetryAfter
 	case -1:
-		full.MaxRetryAfter = longest
+		full.MaxRetryAfter = forever
 	}
 	return full
 }
@@ -80,66 +81,55 @@ func failedByDefault(resp *http.Response) bool {
 	}
 }
 
-// A RoundTripper sends requests through a pipeline: an [http.RoundTripper] for
-// [http.Client]. Make one with [Transport]. It is safe for concurrent use if its
-// Base is, as it has to be.
+// A Transport is an [http.RoundTripper] for [http.Client] that sends requests through a pipeline. Make one with
+// [NewTransport]. It is safe for concurrent use if its Base is.
 //
 // # What the strategies see
 //
-// A response that counts as a failure comes with a [*StatusError], so that a retry
-// or a circuit breaker sees it fail. The caller does not: if that is how it ends,
-// the caller gets the response, as from any other transport. An error of a strategy,
-// such as a limiter's rejection, is the caller's error.
+// Strategies see a response that counts as a failure together with a [*StatusError], so that a retry tries again and a
+// circuit breaker counts it. The caller does not see that error: if the last response is a failure, the caller gets the
+// response, as from any other transport. An error of a strategy, such as a limiter's rejection, reaches the caller.
 //
 // A retry waits at least as long as Retry-After asks for, in seconds or as a date, up to
-// [TransportOptions.MaxRetryAfter].
-// Give it [Retryable], so that it does not wait for requests that are not sent again:
+// [TransportOptions.MaxRetryAfter]. Give it [Retryable], so that it does not wait for requests that are not sent again:
 //
 //	retry.New(&retry.Options{Handle: weirhttp.Retryable})
 //
-// Whatever a strategy tries, a request goes out a second time only if it is
-// idempotent and has no body or GetBody; and while the first is still under way
-// only if its method is safe. So a hedge hedges a GET, and leaves a PUT alone.
+// Whatever a strategy does, a request is sent a second time only if it is idempotent and has no body or a GetBody. While
+// the first attempt is still running, its method must also be safe. So a hedge hedges a GET, but not a PUT.
 //
 // # Bodies
 //
-// The response that the caller gets stays usable when the strategies are done: the
-// end of a timeout or of a hedge does not end the reading of the body, only the
-// caller's own context does. The body has to be read to its end or closed, as ever.
-// All other responses are closed. Of one that an attempt follows, up to 4 KiB are
-// read before, so that its connection can be used again. Where a retry goes by
-// responses that are no failures, they stay open until it is done: let
-// [TransportOptions.Failed] call them failures. A strategy that returns a response of
-// its own must not build it upon the body of one of ours.
-type RoundTripper struct {
+// The caller can read the body of its response after the strategies are done: the end of a timeout or of a hedge does
+// not end the body, only the caller's own context does. As always, the caller must read the body to its end or close it.
+//
+// All other responses are closed. Before another attempt, up to 4 KiB of the body of a failure are read, so that its
+// connection can be used again. If a retry handles responses that are not failures, they stay open until it is done: let
+// [TransportOptions.Failed] report them instead. A strategy that returns a response of its own must not give it a body
+// that wraps the body of another response.
+type Transport struct {
 	pipeline *pipeline.Pipeline
 	options  TransportOptions
-	problem  error
 }
 
-// Transport makes a RoundTripper of p. A nil p runs requests and nothing else, a nil
-// o means the defaults. If o is not valid, every request fails with what Validate
-// says.
-func Transport(p *pipeline.Pipeline, o *TransportOptions) *RoundTripper {
-	return &RoundTripper{pipeline: p, options: o.withDefaults(), problem: o.Validate()}
+// NewTransport returns a Transport that sends requests through p. A nil p only sends them. If o is nil, the defaults
+// apply. The error is a [weir.OptionsError].
+func NewTransport(p *pipeline.Pipeline, o *TransportOptions) (*Transport, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	return &Transport{pipeline: p, options: o.withDefaults()}, nil
 }
 
-// Validate returns what is wrong with the options, or nil.
-func (t *RoundTripper) Validate() error { return t.problem }
-
-// CloseIdleConnections closes those of the base; see [http.Client.CloseIdleConnections].
-func (t *RoundTripper) CloseIdleConnections() {
+// CloseIdleConnections closes the idle connections of the base; see [http.Client.CloseIdleConnections].
+func (t *Transport) CloseIdleConnections() {
 	if base, ok := t.options.Base.(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()
 	}
 }
 
 // RoundTrip sends r through the pipeline. It implements [http.RoundTripper].
-func (t *RoundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
-	if t.problem != nil {
-		closeRequestBody(r)
-		return nil, t.problem
-	}
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	x := &exchange{Context: r.Context(), transport: t, request: r}
 	settled := false
 	defer func() {
@@ -148,14 +138,14 @@ func (t *RoundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}()
 	x.responses, x.caller = x.array[:0], x.Context
-	if r.Cancel != nil { //nolint:staticcheck // deprecated, and http.Client sets it
+	if r.Cancel != nil { //nolint:staticcheck // deprecated, but http.Client sets it
 		var stop context.CancelCauseFunc
 		x.Context, stop = withCancelChannel(x.Context, r.Cancel) //nolint:staticcheck // see above
 		x.cancellable = true
 		defer stop(nil)
 	}
 	x.host = hostOf(r)
-	x.repeatable = t.options.mayRepeatRequest(r)
+	x.repeatable = t.options.repeatable(r)
 	if t.options.Key != nil {
 		x.key = t.options.Key(r)
 	}
@@ -166,17 +156,16 @@ func (t *RoundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 var (
-	errNoResponse  = errors.New("weirhttp: neither a response nor an error came out of the pipeline")
+	errNoResponse  = errors.New("weirhttp: the pipeline returned neither a response nor an error")
 	errBaseNothing = errors.New("weirhttp: the base transport returned neither a response nor an error")
 )
 
-// HostFrom returns the host that the request of this execution goes to, in lower
-// case, with its port unless it is that of the scheme: what a limiter for each host
-// is partitioned by.
+// HostFrom returns the host that the request of this execution goes to, in lower case, with its port unless that is the
+// default of the scheme. A limiter for each host is partitioned by it:
 //
 //	ratelimit.NewPartitioned(perHost, weirhttp.HostFrom, nil)
 //
-// It is "" in a context that does not come from a [RoundTripper].
+// It is "" in a context that does not come from a [Transport].
 func HostFrom(ctx context.Context) string {
 	if x := exchangeFrom(ctx); x != nil {
 		return x.host
@@ -184,8 +173,8 @@ func HostFrom(ctx context.Context) string {
 	return ""
 }
 
-// KeyFrom returns what [TransportOptions.Key] says about the request of this
-// execution, or, without one, what [HostFrom] does.
+// KeyFrom returns what [TransportOptions.Key] returned for the request of this execution. Without that option it is
+// [HostFrom].
 func KeyFrom(ctx context.Context) string {
 	x := exchangeFrom(ctx)
 	switch {

@@ -85,7 +85,7 @@ func BenchmarkTransport(b *testing.B) {
 	})
 	for name, p := range pipelinesToMeasure(b) {
 		b.Run(name, func(b *testing.B) {
-			transport := weirhttp.Transport(p, &weirhttp.TransportOptions{Base: base})
+			transport := weir.Must(weirhttp.NewTransport(p, &weirhttp.TransportOptions{Base: base}))
 			r := benchmarkRequest(b)
 			b.ReportAllocs()
 			for b.Loop() {

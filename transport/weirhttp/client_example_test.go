@@ -18,8 +18,8 @@ import (
 )
 
 // A client that sends at most 100 requests a second to each host, gives each attempt
-// five seconds, and tries again what fails and may be tried again.
-func ExampleTransport() {
+// five seconds, and retries what failed and can be sent again.
+func ExampleNewTransport() {
 	var requests atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if requests.Add(1) == 1 {
@@ -47,7 +47,7 @@ func ExampleTransport() {
 		ratelimit.NewPartitioned(perHost, weirhttp.HostFrom, nil),
 		timeout.New(5*time.Second, nil),
 	))
-	client := &http.Client{Transport: weirhttp.Transport(p, nil)}
+	client := &http.Client{Transport: weir.Must(weirhttp.NewTransport(p, nil))}
 	defer client.CloseIdleConnections()
 
 	resp, err := client.Get(server.URL + "/orders/7")
@@ -64,7 +64,7 @@ func ExampleTransport() {
 	// 2 requests
 }
 
-// When a server asks one request to wait, all others to that host wait, too.
+// If a server asks one request to wait, all other requests to that host wait, too.
 func ExampleGate() {
 	gate, err := weirhttp.NewGate(nil, nil)
 	if err != nil {
@@ -78,7 +78,7 @@ func ExampleGate() {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}))
 	defer server.Close()
-	client := &http.Client{Transport: weirhttp.Transport(p, &weirhttp.TransportOptions{PauseOnRetryAfter: gate})}
+	client := &http.Client{Transport: weir.Must(weirhttp.NewTransport(p, &weirhttp.TransportOptions{PauseOnRetryAfter: gate}))}
 	defer client.CloseIdleConnections()
 
 	for range 2 {

@@ -451,15 +451,11 @@ func TestTransportRequestIsNotChanged(t *testing.T) {
 
 func TestTransportOptionsValidate(t *testing.T) {
 	o := &weirhttp.TransportOptions{MaxRetryAfter: -2}
-	transport := weirhttp.Transport(nil, o)
-	require.ErrorContains(t, transport.Validate(), "MaxRetryAfter is -2ns")
-	body := &closing{Reader: strings.NewReader("x")}
-	r := newRequest(t, http.MethodPost, url, "")
-	r.Body = body
-	err := failing(t, transport, r)
-	assert.ErrorContains(t, err, "MaxRetryAfter")
-	assert.True(t, body.closed)
-	assert.NoError(t, weirhttp.Transport(nil, nil).Validate())
+	_, err := weirhttp.NewTransport(nil, o)
+	require.ErrorIs(t, err, weir.ErrInvalidOptions)
+	require.EqualError(t, err, "weirhttp: MaxRetryAfter must be at least 0, or -1 for no limit, got -2ns")
+	_, err = weirhttp.NewTransport(nil, nil)
+	assert.NoError(t, err)
 }
 
 func TestHostFromAndKeyFrom(t *testing.T) {

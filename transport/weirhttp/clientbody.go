@@ -13,56 +13,54 @@ import (
 
 const (
 	// drainBytes is how much of an unwanted body is read so that its connection can be
-	// used again: a new connection costs less than reading more.
+	// used again. For longer bodies a new connection costs less.
 	drainBytes = 4 << 10
-	// drainTime is how long that may take.
+	// drainTime is how long that can take.
 	drainTime = 50 * time.Millisecond
 )
 
-// body is the body of a response. It ends the lifetime of its attempt when it has
-// been read or closed.
+// A body is the body of a response. It ends the context of its attempt when it has been read or closed.
 type body struct {
-	base io.ReadCloser // nil: there is nothing to close
-	life *lifetime     // nil: nothing to end
-	both bool          // it is written, too, and may be after its end
+	base   io.ReadCloser   // nil: there is nothing to close
+	ctx    *attemptContext // nil: there is nothing to end
+	duplex bool            // it can also be written, even after its end
 
 	closed  atomic.Bool
 	reading sync.Mutex // held while base is read
-	// Under reading; of one that was condensed:
-	condensed bool
-	kept      []byte // what comes yet
-	after     error  // what comes then
+	// Under reading:
+	buffered bool   // base is closed, and Read returns head and then headErr
+	head     []byte // what is left of the first bytes
+	headErr  error
 }
 
-// duplexBody is the body of a response to an upgrade, which can be written, too.
+// A duplexBody is the body of a response to an upgrade, which can also be written.
 type duplexBody struct {
 	*body
 	io.Writer
 }
 
-// A halfCloser ends writing alone, as a TCP connection does.
+// A halfCloser can end writing and go on reading, as a TCP connection can.
 type halfCloser interface{ CloseWrite() error }
 
-// halfCloserBody is a duplexBody of which the writing can end first. What forwards an
-// upgraded connection, as httputil.ReverseProxy does, looks for the method: without it
-// both directions end when the client has no more to say.
+// A halfCloserBody is a duplexBody whose writing can end first. httputil.ReverseProxy looks for CloseWrite: without it,
+// both directions of an upgraded connection end as soon as the client has sent everything.
 type halfCloserBody struct {
 	duplexBody
 	halfCloser
 }
 
-// wrap puts b in the place of the body of resp. One that is empty stays as it is.
-func (b *body) wrap(resp *http.Response, life *lifetime) {
+// wrap replaces the body of resp by b. An empty one stays, and ends ctx at once.
+func (b *body) wrap(resp *http.Response, ctx *attemptContext) {
 	if resp.Body == nil {
 		resp.Body = http.NoBody
 	}
 	if resp.Body == http.NoBody {
-		life.end()
+		ctx.end()
 		return
 	}
-	b.base, b.life = resp.Body, life
+	b.base, b.ctx = resp.Body, ctx
 	if w, ok := resp.Body.(io.Writer); ok {
-		b.both = true
+		b.duplex = true
 		duplex := duplexBody{body: b, Writer: w}
 		if half, ok := resp.Body.(halfCloser); ok {
 			resp.Body = &halfCloserBody{duplex, half}
@@ -77,43 +75,43 @@ func (b *body) wrap(resp *http.Response, life *lifetime) {
 func (b *body) Read(p []byte) (int, error) {
 	b.reading.Lock()
 	defer b.reading.Unlock()
-	if b.condensed {
-		return b.readKept(p)
+	if b.buffered {
+		return b.readHead(p)
 	}
 	n, err := b.base.Read(p)
-	if err != nil && !b.both {
-		b.life.end()
+	if err != nil && !b.duplex {
+		b.ctx.end()
 	}
 	return n, err
 }
 
-func (b *body) readKept(p []byte) (int, error) {
+// readHead is Read of a buffered body.
+func (b *body) readHead(p []byte) (int, error) {
 	switch {
 	case b.closed.Load():
 		return 0, http.ErrBodyReadAfterClose
-	case len(b.kept) == 0:
-		return 0, b.after
+	case len(b.head) == 0:
+		return 0, b.headErr
 	}
-	n := copy(p, b.kept)
-	b.kept = b.kept[n:]
+	n := copy(p, b.head)
+	b.head = b.head[n:]
 	return n, nil
 }
 
-// Close does not wait for a Read: closing ends a Read that waits for the server.
+// Close does not wait for a Read: it ends a Read that waits for the server.
 func (b *body) Close() error {
 	b.closed.Store(true)
-	defer b.life.end()
+	defer b.ctx.end()
 	return b.base.Close()
 }
 
-// errCut is what comes after the first bytes of a body that was thrown away.
-var errCut = errors.New("weirhttp: the rest of the body was thrown away when the next attempt began")
+// errDiscarded is the error after the first bytes of a buffered body.
+var errDiscarded = errors.New("weirhttp: the rest of the body was discarded when the next attempt began")
 
-// condense closes what is behind the body and keeps its first bytes, which had to be
-// read in any case. So a strategy can still return the response; most bodies of
-// failures are not longer. condense returns false, and has done nothing, while a strategy
-// reads the body.
-func (b *body) condense() (done bool) {
+// buffer closes base and keeps the first bytes, which must be read to free the connection. A strategy can still return
+// the response, and most bodies of failures are not longer. While a strategy reads the body, buffer does nothing and
+// returns false.
+func (b *body) buffer() (done bool) {
 	if b.base == nil {
 		return true
 	}
@@ -121,17 +119,17 @@ func (b *body) condense() (done bool) {
 		return false
 	}
 	defer b.reading.Unlock()
-	if b.condensed || b.closed.Load() {
+	if b.buffered || b.closed.Load() {
 		return true
 	}
-	b.condensed, b.after = true, errCut
+	b.buffered, b.headErr = true, errDiscarded
 	defer b.shut()
-	b.kept, b.after = b.drain(make([]byte, 0, 512))
+	b.head, b.headErr = b.drain(make([]byte, 0, 512))
 	return true
 }
 
-// discard closes the body of a response that the caller does not get. drain: try to
-// save its connection.
+// discard closes the body of a response that the caller does not get. With drain, it first tries to free the connection
+// for other requests.
 func (b *body) discard(drain bool) {
 	if b.base == nil || b.closed.Swap(true) {
 		return
@@ -139,20 +137,20 @@ func (b *body) discard(drain bool) {
 	defer b.shut()
 	if drain && b.reading.TryLock() {
 		defer b.reading.Unlock()
-		if !b.condensed {
+		if !b.buffered {
 			_, _ = b.drain(make([]byte, 0, 512))
 		}
 	}
 }
 
-// shut ends the attempt first: a Close that waits until then does not wait longer, and
-// a body that was read to its end has freed its connection already.
+// shut closes base. It ends the attempt first, for a Close that waits for that; a body that was read to its end has freed
+// its connection already.
 func (b *body) shut() {
-	b.life.end()
-	_ = b.base.Close() // it is thrown away
+	b.ctx.end()
+	_ = b.base.Close() // an error has no consequence for a discarded body
 }
 
-// drain appends the first bytes to buf, and returns how the reading ended.
+// drain appends the first bytes of base to buf. The error is io.EOF if there are no more.
 func (b *body) drain(buf []byte) ([]byte, error) {
 	timer := time.AfterFunc(drainTime, func() { recovered.Call("weirhttp: closing a response's body", b.shut) })
 	defer timer.Stop()
@@ -166,14 +164,15 @@ func (b *body) drain(buf []byte) ([]byte, error) {
 			return buf, io.EOF
 		}
 		if err != nil {
-			return buf, errCut
+			return buf, errDiscarded
 		}
 	}
-	return buf, errCut
+	return buf, errDiscarded
 }
 
+// closeResponse closes the body of a response that nothing uses.
 func closeResponse(resp *http.Response) {
 	if resp != nil && resp.Body != nil {
-		_ = resp.Body.Close() // it is thrown away
+		_ = resp.Body.Close()
 	}
 }

@@ -7,54 +7,53 @@ import (
 	"time"
 )
 
-// A lifetime is the context of an attempt whose strategies gave it one that ends
-// when they are done, as a timeout's or a hedge's does: with it the base would stop
-// to deliver the body that the caller is about to read. Until the response is there,
-// this one ends with theirs. From then on it ends with the caller's, and when the
-// body has been read or closed.
+// An attemptContext is the context of an attempt whose strategies gave it one that ends when they are done, as a timeout
+// or a hedge does. With theirs, the base would stop delivering the body that the caller is about to read. So this one
+// ends
 //
-// Like a timeout's it is armed by the first who asks for Done: from then on it speaks
-// for a context of the standard library's, so that those made from it need no
-// goroutine. Until then it answers from the contexts it depends on.
+//   - with the strategies' context, until the response is there and detach is called;
+//   - with the caller's context from then on;
+//   - when end is called, because the body has been read or closed.
 //
-// A nil *lifetime is that of an attempt that needs none.
-type lifetime struct {
+// The first call of Done makes a context of the standard library, the armed one, and from then on this one answers from
+// it: so contexts that are made from this one need no goroutine. Until then it answers from the contexts above.
+//
+// A nil *attemptContext is that of an attempt that uses the caller's context.
+type attemptContext struct {
 	caller     context.Context
-	strategies context.Context // what they gave; values come from here
+	strategies context.Context // values come from here
 
 	mu       sync.Mutex
-	detached bool            // the strategies do not count any more
-	ended    error           // what Err returns once it has been ended
-	armed    context.Context // below the caller's; nil: nobody has asked for Done
+	detached bool            // the strategies' context no longer counts
+	ended    error           // what Err returns after end
+	armed    context.Context // below the caller's; nil: Done was not called
 	cancel   context.CancelCauseFunc
-	stop     func() bool // no longer listen to the strategies'; nil if nobody does
+	stop     func() bool // stops the propagation from the strategies' context; nil: there is none
 }
 
-// lifetime returns the context that the base gets for an attempt with the strategies' ctx.
-func (a *attempt) lifetime(ctx context.Context) context.Context {
+// newContext returns the context for the base, for an attempt with the strategies' ctx.
+func (a *attempt) newContext(ctx context.Context) context.Context {
 	x := a.exchange
 	if ctx == context.Context(x) && !x.cancellable {
 		return ctx // it ends when the caller's does
 	}
-	a.life = &lifetime{caller: x.caller, strategies: ctx}
-	return a.life
+	a.ctx = &attemptContext{caller: x.caller, strategies: ctx}
+	return a.ctx
 }
 
-// errCancelled is the cause of the end of a context that ended with a request's Cancel
-// channel.
+// errCancelled is the cause of a context that ended with a request's Cancel channel.
 var errCancelled = fmt.Errorf("weirhttp: the request's Cancel channel was closed: %w", context.Canceled)
 
-// withCancelChannel returns a context that ends when ch is closed, too, so that waits of
-// strategies end then. The base gets the channel itself, as part of the request. stop
-// ends the goroutine that this takes.
+// withCancelChannel returns a context that ends when ch is closed, too, so that waits of strategies end then. The base
+// gets the channel itself, in the request. stop ends the goroutine that this takes.
 func withCancelChannel(parent context.Context, ch <-chan struct{}) (ctx context.Context, stop context.CancelCauseFunc) {
-	deadline, ok := parent.Deadline() // not on the goroutine, where a panic of the caller's context ends the process
+	deadline, ok := parent.Deadline() // not on the goroutine, where a panic of the program's context would end the process
 	ctx, stop = context.WithCancelCause(parent)
 	go func() {
 		select {
 		case <-ch:
 			// An http.Client with a Timeout closes the channel and sets a deadline, both for the same moment.
-			// Which of the two is seen first must not decide what the error says.
+			// The error must not depend on which of the two is seen first.
 			if ok && !time.Now().Before(deadline) {
 				<-ctx.Done()
 				return
@@ -67,128 +66,128 @@ func withCancelChannel(parent context.Context, ch <-chan struct{}) (ctx context.
 }
 
 // Done arms the context.
-func (l *lifetime) Done() <-chan struct{} { return l.arm().Done() }
+func (c *attemptContext) Done() <-chan struct{} { return c.arm().Done() }
 
-func (l *lifetime) arm() context.Context {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.armed != nil {
-		return l.armed
+// arm returns the armed context, which it makes if there is none.
+func (c *attemptContext) arm() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.armed != nil {
+		return c.armed
 	}
-	l.armed, l.cancel = context.WithCancelCause(l.caller)
+	c.armed, c.cancel = context.WithCancelCause(c.caller)
 	switch {
-	case l.ended != nil:
-		l.cancel(l.ended)
-	case l.detached:
-	case l.strategies.Err() != nil: // as our Err may have said already
-		l.expire()
+	case c.ended != nil:
+		c.cancel(c.ended)
+	case c.detached:
+	case c.strategies.Err() != nil: // Err may have returned that already
+		c.expire()
 	default:
-		l.stop = context.AfterFunc(l.strategies, l.expire)
+		c.stop = context.AfterFunc(c.strategies, c.expire)
 	}
-	return l.armed
+	return c.armed
 }
 
-// expire ends it with the strategies' context.
-func (l *lifetime) expire() { l.cancel(context.Cause(l.strategies)) }
+// expire ends the armed context with the strategies' context.
+func (c *attemptContext) expire() { c.cancel(context.Cause(c.strategies)) }
 
-// Err is of the kind that the context ended with that it depends on.
-func (l *lifetime) Err() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.errLocked()
+// Err returns the error of the context that ended this one.
+func (c *attemptContext) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.errLocked()
 }
 
-func (l *lifetime) errLocked() error {
-	if l.ended != nil {
-		return l.ended
+func (c *attemptContext) errLocked() error {
+	if c.ended != nil {
+		return c.ended
 	}
-	counts := l.strategies
-	if l.detached {
-		counts = l.caller
+	source := c.strategies
+	if c.detached {
+		source = c.caller
 	}
-	if l.armed == nil {
-		return counts.Err()
+	if c.armed == nil {
+		return source.Err()
 	}
-	// Not nil if, and only if, Done is closed: of contexts that end together one ends
-	// first.
-	err := l.armed.Err()
+	// Not nil if and only if Done is closed: the armed context decides whether this one has ended, the source only
+	// with which error. Of contexts that end together, one ends first.
+	err := c.armed.Err()
 	if err == nil {
 		return nil
 	}
-	if theirs := counts.Err(); theirs != nil {
-		return theirs
+	if sourceErr := source.Err(); sourceErr != nil {
+		return sourceErr
 	}
 	return err
 }
 
-// Deadline is the strategies' as long as it counts.
-func (l *lifetime) Deadline() (time.Time, bool) {
-	l.mu.Lock()
-	detached := l.detached
-	l.mu.Unlock()
+// Deadline returns that of the strategies' context until detach, then that of the caller's.
+func (c *attemptContext) Deadline() (time.Time, bool) {
+	c.mu.Lock()
+	detached := c.detached
+	c.mu.Unlock()
 	if detached {
-		return l.caller.Deadline()
+		return c.caller.Deadline()
 	}
-	return l.strategies.Deadline()
+	return c.strategies.Deadline()
 }
 
-// Value asks the strategies' context: what they put there is for the base, too. Only
-// where the context package looks for the context of its own that ends, it must not
-// find one of theirs. That a value is a context is how to tell.
-func (l *lifetime) Value(key any) any {
-	value := l.strategies.Value(key)
+// Value returns the value of the strategies' context. The exception is the key by which the context package looks for an
+// ancestor that it can hook onto: there it must find the armed context, not one that ends with the strategies. That key
+// is unexported, but its value is a context, which shows it.
+func (c *attemptContext) Value(key any) any {
+	value := c.strategies.Value(key)
 	if _, ok := key.(exchangeKey); ok {
 		return value
 	}
 	if _, ok := value.(context.Context); !ok {
 		return value
 	}
-	armed := l.arm()
+	armed := c.arm()
 	if own := armed.Value(key); own == any(armed) {
 		return own
 	}
 	return value
 }
 
-// String does not look at what changes, as fmt would.
-func (l *lifetime) String() string { return fmt.Sprintf("%v.attempt", l.strategies) }
+// String returns only what never changes: fmt would read all fields, and race with arm.
+func (c *attemptContext) String() string { return fmt.Sprintf("%v.attempt", c.strategies) }
 
-// detach makes it independent of the strategies. It returns why it is too late for
-// that, or nil.
-func (l *lifetime) detach() error {
-	if l == nil {
+// detach makes the context independent of the strategies'. If that one has ended already, detach returns its cause.
+func (c *attemptContext) detach() error {
+	if c == nil {
 		return nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	ended := l.strategies.Err() != nil
-	if l.stop != nil {
-		ended = !l.stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ended := c.strategies.Err() != nil
+	if c.stop != nil {
+		ended = !c.stop()
 	}
 	if ended {
-		return context.Cause(l.strategies)
+		return context.Cause(c.strategies)
 	}
-	l.detached = true
+	c.detached = true
 	return nil
 }
 
-// end ends it. It may be called again.
-func (l *lifetime) end() {
-	if l == nil {
+// end ends the context. It can be called again.
+func (c *attemptContext) end() {
+	if c == nil {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ended != nil {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended != nil {
 		return
 	}
-	if l.ended = l.errLocked(); l.ended == nil {
-		l.ended = context.Canceled
+	if c.ended = c.errLocked(); c.ended == nil {
+		c.ended = context.Canceled
 	}
-	if l.stop != nil {
-		l.stop()
+	if c.stop != nil {
+		c.stop()
 	}
-	if l.cancel != nil {
-		l.cancel(context.Canceled)
+	if c.cancel != nil {
+		c.cancel(context.Canceled)
 	}
 }

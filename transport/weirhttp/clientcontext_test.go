@@ -14,13 +14,13 @@ import (
 
 var errWhy = errors.New("why")
 
-// newTestLifetime is that of an attempt whose strategies have a deadline.
-func newTestLifetime(ctx context.Context) (l *lifetime, own context.Context, cancelStrategies context.CancelFunc) {
+// newTestContext returns the context of an attempt whose strategies have a deadline.
+func newTestContext(ctx context.Context) (l *attemptContext, own context.Context, cancelStrategies context.CancelFunc) {
 	x := &exchange{Context: ctx, caller: ctx}
 	strategies, cancel := context.WithTimeoutCause(x, time.Second, errWhy)
 	a := &attempt{exchange: x}
-	own = a.lifetime(strategies)
-	return a.life, own, cancel
+	own = a.newContext(strategies)
+	return a.ctx, own, cancel
 }
 
 func isDone(ctx context.Context) bool {
@@ -32,10 +32,10 @@ func isDone(ctx context.Context) bool {
 	}
 }
 
-func TestLifetimeEndsWithTheStrategies(t *testing.T) {
+func TestAttemptContext_EndsWithTheStrategies(t *testing.T) {
 	for _, armed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			l, own, cancel := newTestLifetime(t.Context())
+			l, own, cancel := newTestContext(t.Context())
 			defer cancel()
 			defer l.end()
 			if armed {
@@ -54,11 +54,11 @@ func TestLifetimeEndsWithTheStrategies(t *testing.T) {
 	}
 }
 
-func TestLifetimeDetached(t *testing.T) {
+func TestAttemptContext_Detached(t *testing.T) {
 	for _, armed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			caller, leave := context.WithCancelCause(t.Context())
-			l, own, cancel := newTestLifetime(caller)
+			l, own, cancel := newTestContext(caller)
 			if armed {
 				assert.False(t, isDone(own))
 			}
@@ -83,9 +83,9 @@ func TestLifetimeDetached(t *testing.T) {
 	}
 }
 
-func TestLifetimeEnded(t *testing.T) {
+func TestAttemptContext_Ended(t *testing.T) {
 	for _, armed := range []bool{false, true} {
-		l, own, cancel := newTestLifetime(t.Context())
+		l, own, cancel := newTestContext(t.Context())
 		if armed {
 			assert.False(t, isDone(own))
 		}
@@ -125,10 +125,10 @@ func TestWithCancelChannel_ContextThatPanics(t *testing.T) {
 	})
 }
 
-func TestLifetimeConcurrentSafe(t *testing.T) {
+func TestAttemptContext_ConcurrentSafe(t *testing.T) {
 	for range 300 {
 		caller, leave := context.WithCancel(t.Context())
-		l, own, cancel := newTestLifetime(caller)
+		l, own, cancel := newTestContext(caller)
 		var wg sync.WaitGroup
 		for _, f := range []func(){
 			leave,

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/saturate"
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 )
@@ -18,82 +18,74 @@ import (
 // ReasonPaused is the reason of a rejection by a [Gate]; see [limiter.Lease.Reason].
 const ReasonPaused = "paused as the server asked"
 
-// DefaultMaxHosts is how many hosts a [Gate] remembers where
-// [GateOptions.MaxHosts] is 0.
+// DefaultMaxHosts is the default of [GateOptions.MaxHosts].
 const DefaultMaxHosts = 1024
 
-// GateOptions are the options of a [Gate]. With the zero GateOptions no request waits.
+// GateOptions are the options of a [Gate]. With the zero value no request waits.
 type GateOptions struct {
-	// MaxHosts bounds how many hosts can be paused at once; 0 is 1024. With more,
-	// the pause that would end first is forgotten, unless requests wait for it.
+	// MaxHosts bounds how many hosts can be paused at the same time. With 0, it is
+	// [DefaultMaxHosts]. If another host is paused, the gate forgets the pause that
+	// ends first and for which no request waits.
 	MaxHosts int `json:"max_hosts,omitempty" yaml:"max_hosts,omitempty"`
-	// QueueLimit is how many requests may wait for the end of a host's pause, for
-	// each host. The others are rejected; with 0 all are. A request that waits keeps
-	// its place when the pause is renewed.
+	// QueueLimit is how many requests to each host can wait for the end of its pause.
+	// All others are rejected. With 0, the default, no request waits. A request that
+	// waits keeps its place when the pause is renewed.
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
 }
 
-// Validate returns every problem in one error, or nil.
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. A nil o is valid.
 func (o *GateOptions) Validate() error {
-	if o == nil {
-		return nil
+	var problems validate.Problems
+	if o != nil {
+		if o.MaxHosts < 0 {
+			problems.Add("MaxHosts", o.MaxHosts, "must be at least 1, or 0 for %d", DefaultMaxHosts)
+		}
+		problems.AtLeast("QueueLimit", o.QueueLimit, 0)
 	}
-	var problems []string
-	if o.MaxHosts < 0 {
-		problems = append(problems, fmt.Sprintf("MaxHosts is %d, must be at least 1, or 0 for %d", o.MaxHosts, DefaultMaxHosts))
-	}
-	if o.QueueLimit < 0 {
-		problems = append(problems, fmt.Sprintf("QueueLimit is %d, must be at least 0", o.QueueLimit))
-	}
-	if len(problems) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w: GateOptions: %s", limiter.ErrInvalidOptions, strings.Join(problems, "; "))
+	return problems.Err("weirhttp")
 }
 
-// A Gate is a limiter for each host that can be paused. A server that answers 429 or
-// 503 with Retry-After asks its clients to wait, and not just the one request: so a
-// [RoundTripper] with the gate as its PauseOnRetryAfter pauses the host, and other
-// requests do not get the same answer. During the pause requests are rejected, with the
-// time left as RetryAfter, or wait where the options allow that.
+// A Gate is a limiter for each host, and the host can be paused. If a server answers one request with 429 or 503 and
+// Retry-After, other requests would get the same answer. So a [Transport] with the gate as its PauseOnRetryAfter pauses
+// the host. During the pause requests are rejected, with the remaining time as RetryAfter, or they wait if the options
+// allow it.
 //
 //	gate, err := weirhttp.NewGate(perHost, nil)
 //	p, err := pipeline.New("api",
 //		retry.New(&retry.Options{Handle: weirhttp.Retryable}),
 //		ratelimit.NewPartitioned(gate, weirhttp.HostFrom, nil),
 //	)
-//	transport := weirhttp.Transport(p, &weirhttp.TransportOptions{PauseOnRetryAfter: gate})
+//	transport, err := weirhttp.NewTransport(p, &weirhttp.TransportOptions{PauseOnRetryAfter: gate})
 //
-// When the pause ends, all waiting requests go on at once: the limiter behind the gate
-// decides how fast. Make one with [NewGate]. It is a [limiter.Partitioned].
+// When the pause ends, all waiting requests go on at once, at the rate of the limiter behind the gate. Make a Gate with
+// [NewGate]. It implements [limiter.Partitioned], and is safe for concurrent use.
 type Gate struct {
 	behind  limiter.Partitioned[string] // nil: everything is granted
 	options GateOptions
 
-	latest atomic.Int64 // when the last pause ends, on sinceStart's clock, or notYet
+	latest atomic.Int64 // when the last pause ends, as of clock.Now, or neverPaused
 	mu     sync.Mutex
 	hosts  map[string]*pause
 }
 
-// notYet is before every moment; the clock can be negative in a test.
-const notYet = math.MinInt64
+// neverPaused is before every moment. It is not 0, because clock.Now can be negative in a test.
+const neverPaused = math.MinInt64
 
-// A pause is that of one host. It stays in [Gate].hosts until it has ended and no request
-// waits for it: so those that wait keep their places, and see it, when it is renewed.
+// A pause is that of one host. It stays in [Gate].hosts until it has ended and no request waits for it: so requests that
+// wait see that it is renewed, and keep their places.
 type pause struct {
-	until   time.Duration // on sinceStart's clock
+	until   time.Duration // as of clock.Now
 	waiting int
 }
 
-// NewGate makes a gate in front of l. With a nil l it grants everything that is not
-// paused. A nil o means the defaults. The error is a [limiter.ErrInvalidOptions]. The
-// gate needs no closing, and does not close l.
+// NewGate returns a gate in front of l. If l is nil, the gate grants everything while the host is not paused. If o is
+// nil, the defaults apply. The error is a [weir.OptionsError]. The gate needs no Close, and does not close l.
 func NewGate(l limiter.Partitioned[string], o *GateOptions) (*Gate, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	g := &Gate{behind: l, hosts: make(map[string]*pause)}
-	g.latest.Store(notYet)
+	g.latest.Store(neverPaused)
 	if o != nil {
 		g.options = *o
 	}
@@ -103,9 +95,8 @@ func NewGate(l limiter.Partitioned[string], o *GateOptions) (*Gate, error) {
 	return g, nil
 }
 
-// Pause holds back requests to the host for d from now. It never shortens a pause. d is
-// not bounded here: a [RoundTripper] cuts what a server asks for to its
-// [TransportOptions.MaxRetryAfter] before it calls Pause.
+// Pause holds back requests to the host for d from now. It never shortens a pause. It does not bound d: a [Transport]
+// cuts what a server asks for to its [TransportOptions.MaxRetryAfter] before it calls Pause.
 func (g *Gate) Pause(host string, d time.Duration) {
 	if d <= 0 {
 		return
@@ -126,13 +117,13 @@ func (g *Gate) Pause(host string, d time.Duration) {
 	g.latest.Store(max(g.latest.Load(), int64(until)))
 }
 
-// makeRoomLocked makes room for a pause until then. It returns false if that would
-// end before all others that can be forgotten.
+// makeRoomLocked makes room for another pause that lasts until then. It returns false if the gate is full, and that pause
+// would end before all others that can be forgotten.
 func (g *Gate) makeRoomLocked(now, until time.Duration) bool {
 	if len(g.hosts) < g.options.MaxHosts {
 		return true
 	}
-	first, firstUntil := "", longest
+	first, firstUntil := "", forever
 	for host, p := range g.hosts {
 		switch {
 		case p.waiting > 0:
@@ -152,11 +143,11 @@ func (g *Gate) makeRoomLocked(now, until time.Duration) bool {
 	return true
 }
 
-// Paused returns how long the host is still paused.
+// Paused returns how long the host is still paused. ok is false if it is not paused.
 func (g *Gate) Paused(host string) (left time.Duration, ok bool) {
 	latest := time.Duration(g.latest.Load())
-	if latest == notYet {
-		return 0, false // the usual case does not even read the clock
+	if latest == neverPaused {
+		return 0, false // the usual case, in which the clock is not read
 	}
 	now := clock.Now()
 	if now >= latest {
@@ -180,21 +171,19 @@ func (g *Gate) forgetLocked(host string, p *pause, now time.Duration) {
 	}
 }
 
-// TryAcquire takes n permits of the host's limiter if it is not paused. It
-// implements [limiter.Partitioned].
+// TryAcquire takes n permits of the host's limiter if the host is not paused. It implements [limiter.Partitioned].
 func (g *Gate) TryAcquire(ctx context.Context, host string, n int) (limiter.Lease, error) {
 	if left, ok := g.Paused(host); ok {
 		return rejectPaused(ctx, left, n)
 	}
 	if g.behind == nil {
-		return granted(ctx, n)
+		return grantUnlimited(ctx, n)
 	}
 	return g.behind.TryAcquire(ctx, host, n)
 }
 
-// Acquire is TryAcquire, but waits for the end of a pause where there is room for
-// that, and then as the limiter behind does. A pause that would outlast the deadline
-// of ctx is not waited for. It implements [limiter.Partitioned].
+// Acquire waits for the end of the host's pause, if the queue has room, and then takes n permits as the limiter behind
+// the gate does. It does not wait for a pause that outlasts the deadline of ctx. It implements [limiter.Partitioned].
 func (g *Gate) Acquire(ctx context.Context, host string, n int) (limiter.Lease, error) {
 	if left, ok := g.Paused(host); ok {
 		if ctx.Err() != nil || n < 0 {
@@ -207,13 +196,13 @@ func (g *Gate) Acquire(ctx context.Context, host string, n int) (limiter.Lease, 
 		}
 	}
 	if g.behind == nil {
-		return granted(ctx, n)
+		return grantUnlimited(ctx, n)
 	}
 	return g.behind.Acquire(ctx, host, n)
 }
 
-// wait waits for the end of the host's pause. It returns how long that lasts yet if the
-// caller is not to wait for it: there is no place, or it outlasts the deadline.
+// wait waits for the end of the host's pause. left is above 0 if the caller must not wait: the queue is full, or the pause
+// outlasts the deadline.
 func (g *Gate) wait(ctx context.Context, host string) (left time.Duration, err error) {
 	g.mu.Lock()
 	p := g.hosts[host]
@@ -227,7 +216,7 @@ func (g *Gate) wait(ctx context.Context, host string) (left time.Duration, err e
 	}
 	p.waiting++
 	g.mu.Unlock()
-	defer func() { // also if ctx panics
+	defer func() { // deferred in case ctx panics
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		p.waiting--
@@ -246,11 +235,13 @@ func (g *Gate) wait(ctx context.Context, host string) (left time.Duration, err e
 	}
 }
 
+// worthWaiting reports whether ctx can last longer than left.
 func worthWaiting(ctx context.Context, left time.Duration) bool {
 	deadline, ok := ctx.Deadline()
 	return !ok || left < time.Until(deadline)
 }
 
+// sleep waits for d, or returns the error of ctx if that ends earlier.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -262,22 +253,24 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// rejectPaused is the answer during a pause: errors come first, as in every limiter.
+// rejectPaused is the answer during a pause. As in every limiter, errors come first.
 func rejectPaused(ctx context.Context, left time.Duration, n int) (limiter.Lease, error) {
-	if err := mayAsk(ctx, n); err != nil {
+	if err := checkRequest(ctx, n); err != nil {
 		return limiter.Lease{}, err
 	}
 	return limiter.Rejected(left, ReasonPaused), nil
 }
 
-func granted(ctx context.Context, n int) (limiter.Lease, error) {
-	if err := mayAsk(ctx, n); err != nil {
+// grantUnlimited is the answer without a limiter behind the gate.
+func grantUnlimited(ctx context.Context, n int) (limiter.Lease, error) {
+	if err := checkRequest(ctx, n); err != nil {
 		return limiter.Lease{}, err
 	}
 	return limiter.Granted(n, nil), nil
 }
 
-func mayAsk(ctx context.Context, n int) error {
+// checkRequest returns the errors that every limiter returns first.
+func checkRequest(ctx context.Context, n int) error {
 	if err := pipeline.ContextError(ctx); err != nil {
 		return err
 	}

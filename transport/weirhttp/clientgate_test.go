@@ -152,9 +152,9 @@ func TestGateAsksTheLimiterBehind(t *testing.T) {
 
 func TestGateOptionsValidate(t *testing.T) {
 	_, err := weirhttp.NewGate(nil, &weirhttp.GateOptions{MaxHosts: -1, QueueLimit: -1})
-	assert.ErrorIs(t, err, limiter.ErrInvalidOptions)
-	assert.ErrorContains(t, err, "MaxHosts is -1")
-	assert.ErrorContains(t, err, "QueueLimit is -1")
+	assert.ErrorIs(t, err, weir.ErrInvalidOptions)
+	assert.ErrorContains(t, err, "MaxHosts must be at least 1, or 0 for 1024, got -1")
+	assert.ErrorContains(t, err, "QueueLimit must be at least 0, got -1")
 }
 
 // One request learns that the server is busy, and all of them hold back.
@@ -200,7 +200,7 @@ func TestGateOtherStatusesDoNotPause(t *testing.T) {
 	}}
 	gate := newGate(t, nil, nil)
 	p := weir.Must(pipeline.New("test", ratelimit.NewPartitioned(gate, weirhttp.HostFrom, nil)))
-	transport := weirhttp.Transport(p, &weirhttp.TransportOptions{Base: base, PauseOnRetryAfter: gate})
+	transport := weir.Must(weirhttp.NewTransport(p, &weirhttp.TransportOptions{Base: base, PauseOnRetryAfter: gate}))
 	for range 4 {
 		resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
 		require.NoError(t, err)

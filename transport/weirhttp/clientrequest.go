@@ -8,26 +8,23 @@ import (
 	"strings"
 )
 
-// mayRepeatRequest reports whether the request may be sent more than once.
-func (o *TransportOptions) mayRepeatRequest(r *http.Request) bool {
-	return (noBody(r) || r.GetBody != nil) && o.Idempotent(r)
+// repeatable reports whether the request may be sent more than once.
+func (o *TransportOptions) repeatable(r *http.Request) bool {
+	return (!hasBody(r) || r.GetBody != nil) && o.Idempotent(r)
 }
 
-func noBody(r *http.Request) bool { return r.Body == nil || r.Body == http.NoBody }
-
-// mayRunTwice reports whether two attempts at the request may be under way at the same
-// time. Those of one with a trailer and a body may not: both bodies fill the same trailer.
-func mayRunTwice(r *http.Request) bool {
-	return isSafe(r.Method) && (len(r.Trailer) == 0 || noBody(r))
+// overlappable reports whether two attempts at the request may run at the same time. If it has a body and a trailer they
+// may not, because both bodies would fill the same trailer.
+func overlappable(r *http.Request) bool {
+	return isSafe(r.Method) && (len(r.Trailer) == 0 || !hasBody(r))
 }
 
-// copyRequest makes the attempt's request: its own, because strategies can run attempts at
-// the same time and after the caller has changed the request for the next one. It allocates
-// the header's map and nothing else for the requests that most callers make.
+// copyRequest makes the attempt's own copy of the request: strategies can run attempts at the same time, and after the
+// caller has changed the request for the next use. For most requests it allocates only the map of the header.
 func (a *attempt) copyRequest(ctx context.Context, r *http.Request) {
 	if r.TransferEncoding != nil || r.Form != nil || r.PostForm != nil || r.MultipartForm != nil {
 		a.request = *r.Clone(ctx)
-		a.request.Trailer = r.Trailer // the caller fills it in while the body is read
+		a.request.Trailer = r.Trailer // shared, because the caller fills it in while the body is read
 	} else {
 		a.request = *r.WithContext(ctx)
 		if r.URL != nil {
@@ -36,7 +33,7 @@ func (a *attempt) copyRequest(ctx context.Context, r *http.Request) {
 		}
 		a.request.Header = a.copyHeader(r.Header)
 	}
-	if noBody(r) {
+	if !hasBody(r) {
 		return
 	}
 	if r.GetBody != nil {
@@ -47,8 +44,7 @@ func (a *attempt) copyRequest(ctx context.Context, r *http.Request) {
 	}
 }
 
-// copyHeader is Header.Clone that needs no slice for as many values as the attempt has
-// room for.
+// copyHeader is Header.Clone without an allocation for the values, if there are at most as many as a.values holds.
 func (a *attempt) copyHeader(h http.Header) http.Header {
 	if h == nil {
 		return nil
@@ -56,18 +52,18 @@ func (a *attempt) copyHeader(h http.Header) http.Header {
 	all := a.values[:0]
 	own := make(http.Header, len(h))
 	for name, values := range h {
-		if values == nil { // net/http sends no header of its own by this name then
+		if values == nil { // it keeps net/http from setting the header
 			own[name] = nil
 			continue
 		}
 		from := len(all)
 		all = append(all, values...)
-		own[name] = all[from:len(all):len(all)] // an Add must not write into the next one's
+		own[name] = all[from:len(all):len(all)] // without spare capacity, so that an Add does not overwrite the next header's
 	}
 	return own
 }
 
-// openBody gets the body of an attempt that is not the first.
+// openBody gets the body of an attempt that is not the first. If GetBody fails, no other attempt is made.
 func (a *attempt) openBody() error {
 	if !a.needsBody {
 		return nil
@@ -80,9 +76,8 @@ func (a *attempt) openBody() error {
 	return nil
 }
 
-// getBody is the GetBody of an attempt's request, which the base can call, too. It does
-// not call the caller's when the caller has its answer, and RoundTrip does not return
-// meanwhile: what GetBody reads may be reused then.
+// getBody is the GetBody of an attempt's request, which the base can also call. The caller can reuse what its GetBody
+// reads as soon as RoundTrip has returned: so getBody fails after that, and RoundTrip waits for calls under way.
 func (x *exchange) getBody() (io.ReadCloser, error) {
 	x.mu.Lock()
 	if x.settled {
@@ -102,6 +97,7 @@ func (x *exchange) getBody() (io.ReadCloser, error) {
 	return get()
 }
 
+// idempotentByDefault is the default of [TransportOptions.Idempotent].
 func idempotentByDefault(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodPut, http.MethodDelete:
@@ -110,7 +106,7 @@ func idempotentByDefault(r *http.Request) bool {
 	if isSafe(r.Method) {
 		return true
 	}
-	// As net/http does: also one that is there without a value, which is not sent.
+	// As in net/http, the key can be present without a value, which is not sent.
 	_, ok := r.Header["Idempotency-Key"]
 	if !ok {
 		_, ok = r.Header["X-Idempotency-Key"]
@@ -118,7 +114,7 @@ func idempotentByDefault(r *http.Request) bool {
 	return ok
 }
 
-// isSafe reports whether two of the same request at the same time do no harm.
+// isSafe reports whether the method is safe, as RFC 9110 defines it.
 func isSafe(method string) bool {
 	switch method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
@@ -128,12 +124,14 @@ func isSafe(method string) bool {
 	}
 }
 
+// closeRequestBody closes the body as every [http.RoundTripper] must, and ignores the error as they do.
 func closeRequestBody(r *http.Request) {
 	if r.Body != nil {
-		_ = r.Body.Close() // a RoundTripper closes it, and nobody hears how that went
+		_ = r.Body.Close()
 	}
 }
 
+// hostOf returns the host for HostFrom.
 func hostOf(r *http.Request) string {
 	if r.URL == nil {
 		return ""

@@ -15,15 +15,14 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-// longest is what durations saturate at.
-const longest = time.Duration(math.MaxInt64)
+// forever is the forever duration.
+const forever = time.Duration(math.MaxInt64)
 
-// StatusError is how a response that counts as a failure looks to the strategies of
-// a [RoundTripper]'s pipeline. Its caller gets the response instead; only if the
-// caller's own context has ended, the error may have a StatusError in it, as the
-// last that was heard of the server, and its response is closed.
+// A StatusError tells the strategies of a [Transport] that a response counts as a failure. The caller of the Transport
+// gets the response instead. There is one exception: if the caller's own context has ended, its error can have a
+// StatusError in it, for the last response of the server, which is closed.
 type StatusError struct {
-	// Response is the response. A strategy may look at it, and must not close it.
+	// Response is the response. A strategy can look at it, and must not close it.
 	Response *http.Response
 
 	retryAfter time.Duration
@@ -31,12 +30,11 @@ type StatusError struct {
 	attempt    *attempt // nil: the program made the error
 }
 
-// Error says which host answered what to which method; not the path, which may
-// have something in it that is not for a log.
+// Error returns the method, the host, the status and Retry-After. It leaves out the path, which can have secrets in it.
 func (e *StatusError) Error() string {
 	request := "a request"
 	r := e.Response.Request
-	if e.attempt != nil { // the caller's may have been reused
+	if e.attempt != nil { // the caller may have reused its request
 		r = &e.attempt.request
 	}
 	if r != nil && r.URL != nil {
@@ -49,42 +47,43 @@ func (e *StatusError) Error() string {
 	return text
 }
 
-// RetryAfter is what the response asks for, up to [TransportOptions.MaxRetryAfter].
-// See [pipeline.RetryAfter].
+// RetryAfter returns the wait that the response asks for, up to [TransportOptions.MaxRetryAfter]; ok is false if it asks
+// for none. See [pipeline.RetryAfter].
 func (e *StatusError) RetryAfter() (d time.Duration, ok bool) { return e.retryAfter, e.asks }
 
 // Retryable reports whether the request may be sent again.
 func (e *StatusError) Retryable() bool { return e.attempt != nil && e.attempt.exchange.repeatable }
 
+// isOf reports whether the error is about an attempt of x.
 func (e *StatusError) isOf(x *exchange) bool { return e.attempt != nil && e.attempt.exchange == x }
 
-// finalError is the error of an attempt that no other is to follow.
+// A finalError is the error of an attempt that no other may follow.
 type finalError struct{ error }
 
-func (e *finalError) Unwrap() error   { return e.error }
+func (e *finalError) Unwrap() error { return e.error }
+
+// Retryable returns false, which stops a retry with any Handle that respects it: the next attempt would be refused, or
+// fail in the same way, and the retry would have waited for nothing.
 func (e *finalError) Retryable() bool { return false }
 
-// Retryable reports whether the outcome of an attempt is worth another one. It is meant
-// for the Handle of a retry's options: a retry does not wait for requests that the
-// [RoundTripper] would not send again. It returns false for
+// Retryable reports whether an attempt with that outcome should be followed by another. It is meant for the Handle of a
+// retry's options, so that the retry does not wait for requests that the [Transport] would not send again. It returns
+// false for
 //
 //   - no error;
-//   - requests that are not repeated, see [TransportOptions.Idempotent], and those whose
-//     GetBody fails;
-//   - attempts that ended after the request's own context: the caller's deadline or
-//     cancellation, [http.Client.Timeout], [http.Request.Cancel];
-//   - errors that are [context.Canceled], as for the strategies;
-//   - what cannot succeed later: a certificate or host name that is not trusted, a server that
-//     does not speak TLS, a URL without a host or with a scheme that the transport does
-//     not know, an invalid method or header, too many redirects.
+//   - requests that are not sent again, see [TransportOptions.Idempotent], and those whose GetBody fails;
+//   - attempts that ended after the request's own context: the caller's deadline or cancellation,
+//     [http.Client.Timeout], [http.Request.Cancel];
+//   - errors that match [context.Canceled], which strategies do not retry either;
+//   - errors that another attempt would meet, too: a certificate or host name that is not trusted, a server that does not
+//     speak TLS, a URL without a host or with an unknown scheme, an invalid method or header, too many redirects.
 //
 // It returns true for all other errors. So a timeout of the network, such as a dialer's or
-// [http.Transport.ResponseHeaderTimeout], is worth another attempt although it is a
-// [context.DeadlineExceeded]: whether the caller's time has run out is decided by the
-// caller's context, which a retry checks itself.
+// [http.Transport.ResponseHeaderTimeout], is retried although it matches [context.DeadlineExceeded]: the caller's context
+// decides whether the caller's time has run out, and a retry checks that itself.
 func Retryable(_ any, err error) bool {
 	if timedOut, ok := errors.AsType[*timeout.Error](err); ok {
-		retryable, says := saysRetryable(timedOut.Err) // not unwrapped
+		retryable, says := saysRetryable(timedOut.Err) // timedOut does not unwrap it
 		return retryable || !says
 	}
 	if err == nil || permanent(err) {
@@ -96,6 +95,7 @@ func Retryable(_ any, err error) bool {
 	return !errors.Is(err, context.Canceled)
 }
 
+// saysRetryable returns what the first error with a method Retryable says. says is false if there is none.
 func saysRetryable(err error) (retryable, says bool) {
 	e, ok := errors.AsType[interface {
 		error
@@ -104,8 +104,7 @@ func saysRetryable(err error) (retryable, says bool) {
 	return ok && e.Retryable(), ok
 }
 
-// permanentTexts are how net/http's errors begin that come of the request alone. They
-// have no types.
+// permanentTexts are the beginnings of net/http's errors about the request itself, which have no types.
 var permanentTexts = []string{
 	"http: nil Request.URL",
 	"http: nil Request.Header",
@@ -116,7 +115,7 @@ var permanentTexts = []string{
 	"stopped after ",     // so many redirects
 }
 
-// permanent reports whether another attempt would fail in the same way.
+// permanent reports whether another attempt would fail for the same reason.
 func permanent(err error) bool {
 	if errors.Is(err, http.ErrSchemeMismatch) {
 		return true
@@ -136,24 +135,23 @@ func permanent(err error) bool {
 	return false
 }
 
-// A refusal is the error of an attempt that was not made, or whose answer the caller no longer takes.
+// A refusal is the error of an attempt that was not made, or that ended after the caller had its answer.
 type refusal struct {
 	text  string
-	later bool // it can be made when those that run have ended
+	later bool // the attempt can be made when those that run have ended
 }
 
 func (e *refusal) Error() string { return e.text }
 
-// Is makes it a rejection: it says nothing about the server.
+// Is reports whether target is [pipeline.ErrRejected].
 func (e *refusal) Is(target error) bool { return target == pipeline.ErrRejected }
 
-// Retryable reports whether the same attempt can be made later. It stops a retry, and a
-// hedge that is made with [Retryable] does not take a refusal for its result while the
-// attempt that runs can still succeed.
+// Retryable reports whether the same attempt can be made later. If it returns false, a retry stops. If it returns true, a
+// hedge whose Handle is [Retryable] goes on waiting for the attempt that still runs.
 func (e *refusal) Retryable() bool { return e.later }
 
-// NotCalled returns true: the error says nothing about the server. A circuit breaker or an
-// adaptive limiter inside the strategy that made the attempt learns nothing from it.
+// NotCalled returns true: a circuit breaker or an adaptive limiter inside the strategy that made the attempt must not
+// count it, because it says nothing about the server.
 func (e *refusal) NotCalled() bool { return true }
 
 var (
@@ -164,14 +162,14 @@ var (
 	errPanicked = errors.New("weirhttp: the attempt panicked")
 )
 
+// refused reports whether err is or wraps a refusal.
 func refused(err error) bool {
 	_, ok := errors.AsType[*refusal](err)
 	return ok
 }
 
-// noteRetryAfter returns what the response asks for, and pauses its host if it is
-// one for that.
-func (x *exchange) noteRetryAfter(resp *http.Response) (d time.Duration, ok bool) {
+// applyRetryAfter returns the wait that the response asks for. If its status is 429 or 503, it pauses the host.
+func (x *exchange) applyRetryAfter(resp *http.Response) (d time.Duration, ok bool) {
 	lines := resp.Header[retryAfterField]
 	if len(lines) == 0 {
 		return 0, false
@@ -190,9 +188,8 @@ func (x *exchange) noteRetryAfter(resp *http.Response) (d time.Duration, ok bool
 	return d, true
 }
 
-// parseRetryAfter reads both forms: seconds and a date. A date counts from the Date lines
-// of the response, so that the server's clock is compared with itself, and from the local
-// clock if there is no valid one. A date in the past is 0.
+// parseRetryAfter parses both forms, seconds and a date. A date counts from the Date of the response, so that the server's
+// clock is compared with itself, or from the local clock if there is no valid Date. A date in the past is 0.
 func parseRetryAfter(text string, date []string) (d time.Duration, ok bool) {
 	text = strings.Trim(text, " \t")
 	if text == "" {
@@ -214,9 +211,9 @@ func parseRetryAfter(text string, date []string) (d time.Duration, ok bool) {
 	return max(at.Sub(now), 0), true
 }
 
-// parseSeconds saturates.
+// parseSeconds parses a number of seconds. One that is too large becomes forever.
 func parseSeconds(text string) (time.Duration, bool) {
-	const most = int64(longest / time.Second)
+	const most = int64(forever / time.Second)
 	var seconds int64
 	for _, c := range []byte(text) {
 		if c < '0' || c > '9' {
@@ -227,7 +224,7 @@ func parseSeconds(text string) (time.Duration, bool) {
 		}
 	}
 	if seconds > most {
-		return longest, true
+		return forever, true
 	}
 	return time.Duration(seconds) * time.Second, true
 }

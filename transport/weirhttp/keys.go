@@ -4,30 +4,28 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// A Key says whose permits a request takes: requests with the same key share a
-// limiter. It must be safe for concurrent use, and fast: it is asked about every
-// request.
+// A Key returns the key of a request: requests with the same key share a limiter. It is called for every request, and must
+// be safe for concurrent use.
 //
-// The keys of this package are never longer than 128 bytes, whatever a client
-// sends; of what would be longer, a digest is the key. How many different keys
-// there can be is another question, see [PerKey].
+// The keys of this package are never longer than 128 bytes, whatever a client sends: a longer one is replaced by its
+// digest. The number of different keys is bounded elsewhere; see [PerKey].
 type Key func(r *http.Request) string
 
 const (
-	longestKey   = 128
+	maxKeyLength = 128
 	digestPrefix = "sha256:"
 )
 
-// bounded returns s, or its digest if s is longer than a key may be. What looks
-// like a digest is digested, too, so that nobody can claim the key of another by
-// sending its digest. The digest is the same on every machine: the state of a key
-// may be in a store that several share.
+// bounded returns s, or its digest if s is longer than maxKeyLength. A string that looks like a digest is replaced, too:
+// otherwise a client could use the key of another by sending its digest. The digest is the same on every machine, because
+// several machines can share the state of a key in a store.
 func bounded(s string) string {
-	if len(s) <= longestKey && !strings.HasPrefix(s, digestPrefix) {
+	if len(s) <= maxKeyLength && !strings.HasPrefix(s, digestPrefix) {
 		return s
 	}
 	sum := sha256.Sum256([]byte(s))
@@ -37,15 +35,14 @@ func bounded(s string) string {
 	return string(text[:])
 }
 
-// Header is the value of a request header, such as X-Api-Key; of the first line
-// if there are several. All requests without it have the key "".
+// Header returns the Key that is the value of a request header, such as X-Api-Key; the first value if there are several.
+// All requests without the header have the key "".
 //
-// A client can send what it likes: take a header as the key only where something
-// in front has checked it. Else every request comes with a new key, and with a
-// limiter that nobody has used yet.
+// Use a header only if a proxy or middleware in front has checked it. Otherwise a client can send a new value with each
+// request, and get a new limiter each time.
 func Header(name string) Key {
 	canonical := http.CanonicalHeaderKey(name)
-	if canonical == "Host" { // the server takes it out of the header
+	if canonical == "Host" { // net/http removes it from the header
 		return func(r *http.Request) string { return bounded(r.Host) }
 	}
 	return func(r *http.Request) string {
@@ -56,37 +53,36 @@ func Header(name string) Key {
 	}
 }
 
-// Route is the pattern of the [http.ServeMux] that the request matched, such as
-// "GET /orders/{id}": all orders share a limiter, and a client cannot make up
-// keys by making up paths. All requests that matched none have the key "".
+// Route returns the Key that is the pattern of the [http.ServeMux] that the request matched, such as "GET /orders/{id}":
+// all orders share a limiter, and a client cannot make up keys by making up paths. All requests that matched no pattern
+// have the key "".
 //
-// The mux finds the pattern, so this works only behind one: wrap the handlers that
-// are registered with it, not the mux.
+// The mux sets the pattern, so wrap the handlers that are registered with it, not the mux.
 func Route() Key {
 	return func(r *http.Request) string { return bounded(r.Pattern) }
 }
 
-// Subject is what f finds in the request: the user that authentication has put
-// into its context, the tenant of a verified token. f must not be nil.
+// Subject returns the Key that f finds in the request, such as the user that authentication has put into its context, or
+// the tenant of a verified token. Keys are made for route registration: Subject panics if f is nil.
 func Subject(f func(r *http.Request) string) Key {
 	if f == nil {
-		panic("weirhttp: Subject of a nil function")
+		panic("weirhttp: Subject: the function must not be nil")
 	}
 	return func(r *http.Request) string { return bounded(f(r)) }
 }
 
-// Composite is all of keys together: requests share a limiter if they agree in
-// every one. Each part comes after its length, so no part can pass for two. None
-// of keys may be nil.
+// Composite returns the Key of all keys together: requests share a limiter if they agree in every one. Each part stands
+// after its length, so that different parts never make the same key. Keys are made for route registration: Composite
+// panics if one of them is nil.
 func Composite(keys ...Key) Key {
 	for _, key := range keys {
 		if key == nil {
-			panic("weirhttp: Composite of a nil Key")
+			panic("weirhttp: Composite: a Key must not be nil")
 		}
 	}
-	keys = append([]Key(nil), keys...)
+	keys = slices.Clone(keys)
 	return func(r *http.Request) string {
-		text := make([]byte, 0, longestKey)
+		text := make([]byte, 0, maxKeyLength)
 		for _, key := range keys {
 			part := key(r)
 			text = strconv.AppendInt(text, int64(len(part)), 10)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
@@ -51,11 +52,11 @@ func TestClientAddressOfTheConnection(t *testing.T) {
 		{remote: "[2001:db8::1", want: "unknown"},
 		{remote: "example.com:80", want: "unknown"},
 	} {
-		key := weirhttp.ClientAddress(&weirhttp.AddressOptions{IPv6Bits: c.bits})
+		key := weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{IPv6Bits: c.bits}))
 		r := addressRequest(c.remote, "X-Forwarded-For", "198.51.100.7")
 		assert.Equal(t, c.want, key(r), c.remote)
 	}
-	assert.Equal(t, "192.0.2.1", weirhttp.ClientAddress(nil)(addressRequest("192.0.2.1:1", "X-Forwarded-For", "198.51.100.7")))
+	assert.Equal(t, "192.0.2.1", weir.Must(weirhttp.ClientAddress(nil))(addressRequest("192.0.2.1:1", "X-Forwarded-For", "198.51.100.7")))
 }
 
 func TestClientAddressBehindProxies(t *testing.T) {
@@ -84,9 +85,9 @@ func TestClientAddressBehindProxies(t *testing.T) {
 		{"its neighbour", "172.16.0.6:1", []string{"198.51.100.7"}, "172.16.0.6"},
 		{"many hops", "10.0.0.1:1", []string{"1.1.1.1," + strings.Repeat("10.0.0.2,", 1000)}, "10.0.0.2"},
 	} {
-		key := weirhttp.ClientAddress(&weirhttp.AddressOptions{
+		key := weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{
 			Trusted: trust(t, "10.0.0.0/8", "fd00::/8", "172.16.0.5"),
-		})
+		}))
 		assert.Equal(t, c.want, key(addressRequest(c.remote, "X-Forwarded-For", c.lines...)), c.name)
 	}
 }
@@ -118,34 +119,33 @@ func TestClientAddressForwarded(t *testing.T) {
 		{"trailing backslash", []string{`for="1.1.1.1\`}, "10.0.0.1"},
 		{"many", []string{strings.Repeat("for=1.1.1.1,", 1000) + "for=198.51.100.7"}, "198.51.100.7"},
 	} {
-		key := weirhttp.ClientAddress(&weirhttp.AddressOptions{Trusted: trust(t, "10.0.0.0/8"), Header: "forwarded"})
+		key := weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{Trusted: trust(t, "10.0.0.0/8"), Header: "forwarded"}))
 		assert.Equal(t, c.want, key(addressRequest("10.0.0.1:1", "Forwarded", c.lines...)), c.name)
 	}
 }
 
 func TestClientAddressOtherHeader(t *testing.T) {
-	key := weirhttp.ClientAddress(&weirhttp.AddressOptions{Trusted: trust(t, "::ffff:10.0.0.0/104"), Header: "cf-connecting-ip"})
+	key := weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{Trusted: trust(t, "::ffff:10.0.0.0/104"), Header: "cf-connecting-ip"}))
 	assert.Equal(t, "198.51.100.7", key(addressRequest("10.0.0.1:1", "CF-Connecting-IP", "198.51.100.7")))
 }
 
 func TestClientAddressOptionsValidate(t *testing.T) {
 	o := &weirhttp.AddressOptions{Trusted: []netip.Prefix{{}}, IPv6Bits: 129, Header: "not a header"}
-	_, err := weirhttp.NewClientAddress(o)
-	for _, field := range []string{"Trusted[0]", "IPv6Bits is 129", `Header is "not a header"`} {
+	_, err := weirhttp.ClientAddress(o)
+	for _, field := range []string{"Trusted[0] must be a valid prefix", "IPv6Bits must be from 1 to 128, or 0 for 64, got 129", `Header must be the name of a header, got "not a header"`} {
 		assert.ErrorContains(t, err, field)
 	}
-	assert.Panics(t, func() { weirhttp.ClientAddress(o) })
 	_, err = weirhttp.ParseTrusted("10.0.0.0/8", "10.0.0.0/33", "nonsense", "::1")
-	assert.EqualError(t, err, `weirhttp: neither a network nor an address: "10.0.0.0/33", "nonsense"`)
+	assert.EqualError(t, err, `weirhttp: networks[1] must be a network or an address, got "10.0.0.0/33"; networks[2] must be a network or an address, got "nonsense"`)
 	trusted, err := weirhttp.ParseTrusted("::ffff:192.0.2.1", "10.1.2.3/8")
 	require.NoError(t, err)
 	assert.Equal(t, "[192.0.2.1/32 10.1.2.3/8]", fmt.Sprint(trusted))
 }
 
 func TestClientAddressAllocations(t *testing.T) {
-	direct := weirhttp.ClientAddress(nil)
-	behind := weirhttp.ClientAddress(&weirhttp.AddressOptions{Trusted: trust(t, "10.0.0.0/8")})
-	forwarded := weirhttp.ClientAddress(&weirhttp.AddressOptions{Trusted: trust(t, "10.0.0.0/8"), Header: "Forwarded"})
+	direct := weir.Must(weirhttp.ClientAddress(nil))
+	behind := weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{Trusted: trust(t, "10.0.0.0/8")}))
+	forwarded := weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{Trusted: trust(t, "10.0.0.0/8"), Header: "Forwarded"}))
 	for _, c := range []struct {
 		name string
 		key  weirhttp.Key
@@ -182,7 +182,7 @@ func FuzzForwarded(f *testing.F) {
 // and on one of its own.
 func fuzzForwarded(f *testing.F, header, proxys string) {
 	f.Helper()
-	key := weirhttp.ClientAddress(&weirhttp.AddressOptions{Trusted: trust(f, "10.0.0.0/8"), Header: header})
+	key := weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{Trusted: trust(f, "10.0.0.0/8"), Header: header}))
 	f.Fuzz(func(t *testing.T, made string) {
 		if got := key(addressRequest("10.0.0.1:1", header, made, proxys)); got != "198.51.100.7" {
 			t.Errorf("%q and the proxy's own line: %q", made, got)
@@ -204,9 +204,9 @@ func BenchmarkClientAddress(b *testing.B) {
 		key  weirhttp.Key
 		r    *http.Request
 	}{
-		{"IPv4", weirhttp.ClientAddress(nil), addressRequest("192.0.2.1:1234", "")},
-		{"IPv6", weirhttp.ClientAddress(nil), addressRequest("[2001:db8:1:2:3:4:5:6]:1234", "")},
-		{"XForwardedFor", weirhttp.ClientAddress(trusted), addressRequest("10.0.0.1:1", "X-Forwarded-For", "1.1.1.1, 198.51.100.7, 10.0.0.2")},
+		{"IPv4", weir.Must(weirhttp.ClientAddress(nil)), addressRequest("192.0.2.1:1234", "")},
+		{"IPv6", weir.Must(weirhttp.ClientAddress(nil)), addressRequest("[2001:db8:1:2:3:4:5:6]:1234", "")},
+		{"XForwardedFor", weir.Must(weirhttp.ClientAddress(trusted)), addressRequest("10.0.0.1:1", "X-Forwarded-For", "1.1.1.1, 198.51.100.7, 10.0.0.2")},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -5,10 +5,8 @@ import (
 	"strings"
 )
 
-// parseAddress reads an address with or without a port, in brackets or not, and
-// returns it with its part of s. The address is not valid if s is none. An IPv4
-// address inside an IPv6 one comes out as IPv4; a zone is dropped, it says nothing
-// about a client.
+// parseAddress parses an address with or without a port, with or without brackets, and returns it with its part of s. The
+// address is not valid if s is no address. An IPv4 address inside an IPv6 address becomes IPv4, and a zone is dropped.
 func parseAddress(s string) (text string, addr netip.Addr) {
 	if rest, ok := strings.CutPrefix(s, "["); ok {
 		host, port, found := strings.Cut(rest, "]")
@@ -18,14 +16,14 @@ func parseAddress(s string) (text string, addr netip.Addr) {
 		text = host
 	} else {
 		text = s
-		if i := strings.IndexByte(s, ':'); i >= 0 && i == strings.LastIndexByte(s, ':') { // two are an IPv6 address
+		if i := strings.IndexByte(s, ':'); i >= 0 && i == strings.LastIndexByte(s, ':') { // two colons are an IPv6 address
 			if !isPort(s[i:]) {
 				return "", netip.Addr{}
 			}
 			text = s[:i]
 		}
 	}
-	// Longer than any address: do not even try. The error of netip would quote it.
+	// The error of netip quotes the text, so do not parse one that is longer than any address.
 	if len(text) == 0 || len(text) > 64 {
 		return "", netip.Addr{}
 	}
@@ -36,8 +34,7 @@ func parseAddress(s string) (text string, addr netip.Addr) {
 	return text, addr.Unmap().WithZone("")
 }
 
-// isPort tells whether s is a colon and a port, which may also be an obfuscated
-// one of RFC 7239 or missing.
+// isPort reports whether s is a colon and a port. The port can be an obfuscated one of RFC 7239, or empty.
 func isPort(s string) bool {
 	if s == "" || s[0] != ':' || len(s) > len(":_")+64 {
 		return false
@@ -50,14 +47,14 @@ func isPort(s string) bool {
 	return true
 }
 
-// elements are the elements of one line of a header, to be read from the last.
+// elements are the elements of one line of a header, which are read from the last.
 type elements struct {
 	rest      string   // of a plain list
 	nodes     []string // of a Forwarded: the for parameters
-	malformed bool     // nothing that comes before what was read can be believed
+	malformed bool     // no element can be believed
 }
 
-// elementsOf is a plain list, or a Forwarded of RFC 7239.
+// elementsOf returns the elements of a plain list, or of a Forwarded of RFC 7239.
 func elementsOf(line string, forwarded bool) elements {
 	if !forwarded {
 		return elements{rest: line}
@@ -66,8 +63,8 @@ func elementsOf(line string, forwarded bool) elements {
 	return elements{nodes: nodes, malformed: !ok}
 }
 
-// last takes the last element away. Of a Forwarded it is the for parameter, "" if
-// the element has none.
+// last returns the last element and the elements before it. An element of a Forwarded is its for parameter, "" if it has
+// none.
 func (e elements) last() (element string, before elements, ok bool) {
 	if n := len(e.nodes); n > 0 {
 		element, e.nodes = e.nodes[n-1], e.nodes[:n-1]
@@ -76,20 +73,19 @@ func (e elements) last() (element string, before elements, ok bool) {
 	for e.rest != "" {
 		i := strings.LastIndexByte(e.rest, ',')
 		element, e.rest = trimSpace(e.rest[i+1:]), e.rest[:max(i, 0)]
-		if element != "" { // a list may have empty elements, which mean nothing
+		if element != "" { // a list can have empty elements, which mean nothing
 			return element, e, true
 		}
 	}
 	return "", e, false
 }
 
-// mostNodes is how many elements of a Forwarded line are kept, the last ones.
-const mostNodes = 128
+// maxNodes is how many elements of a Forwarded line are kept, the last ones.
+const maxNodes = 128
 
-// parseForwarded reads a line from its beginning: only so is it known what is in
-// quotes. A line with a mistake in it is not believed at all. A client that sends a
-// quote too many would else decide how the rest, which a proxy has appended, is
-// read.
+// parseForwarded reads a line from its beginning, because that decides which text is quoted. It believes nothing of a
+// line with a mistake: otherwise a client that sends one quote too many would decide how the elements are read that a
+// proxy has appended.
 func parseForwarded(line string) (nodes []string, ok bool) {
 	nodes = make([]string, 0, 4)
 	for rest := line; ; {
@@ -98,7 +94,7 @@ func parseForwarded(line string) (nodes []string, ok bool) {
 			return nil, false
 		}
 		if found {
-			if len(nodes) == mostNodes {
+			if len(nodes) == maxNodes {
 				nodes = append(nodes[:0], nodes[1:]...)
 			}
 			nodes = append(nodes, node)
@@ -110,8 +106,7 @@ func parseForwarded(line string) (nodes []string, ok bool) {
 	}
 }
 
-// parseElement reads pairs up to a comma or the end, and returns the value of for.
-// found is false if there was nothing to read.
+// parseElement reads pairs up to a comma or the end, and returns the value of for. found is false if there is no pair.
 func parseElement(s string) (node, rest string, found, ok bool) {
 	seen := false
 	for {
@@ -129,7 +124,7 @@ func parseElement(s string) (node, rest string, found, ok bool) {
 		}
 		found = true
 		if strings.EqualFold(name, "for") {
-			if seen { // a parameter must not come twice; which one would be believed?
+			if seen { // RFC 7239 forbids a parameter that occurs twice
 				return "", "", false, false
 			}
 			node, seen = value, true
@@ -152,7 +147,7 @@ func parsePair(s string) (name, value, rest string, ok bool) {
 		value, rest, ok = parseQuoted(s[1:])
 		return name, value, rest, ok
 	}
-	// Not a token by the letter, but seen: a port or brackets without quotes.
+	// Proxies also send ports and brackets without quotes, which RFC 7239 does not allow.
 	n = 0
 	for n < len(s) && (isTokenByte(s[n]) || s[n] == ':' || s[n] == '[' || s[n] == ']') {
 		n++
@@ -185,6 +180,7 @@ func parseQuoted(s string) (value, rest string, ok bool) {
 	return "", "", false
 }
 
+// tokenLength returns the length of the token of RFC 9110 at the beginning of s.
 func tokenLength(s string) int {
 	n := 0
 	for n < len(s) && isTokenByte(s[n]) {
@@ -193,7 +189,7 @@ func tokenLength(s string) int {
 	return n
 }
 
-// isToken tells whether s is a token of RFC 9110, as names of headers are.
+// isToken reports whether s is a token of RFC 9110, as names of headers are.
 func isToken(s string) bool { return s != "" && tokenLength(s) == len(s) }
 
 func isTokenByte(c byte) bool {

@@ -28,7 +28,7 @@ var served = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 func keyedBuckets(t testing.TB, tokens int) *limiter.PartitionedLimiter[string, string] {
 	p, err := PerKey(limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
 		TokenLimit: tokens, TokensPerPeriod: tokens, ReplenishmentPeriod: time.Hour,
-	}), limiter.PartitionedOptions{MaxPartitions: 1000})
+	}), &limiter.PartitionedOptions{MaxPartitions: 1000})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = p.Close() })
 	return p
@@ -41,7 +41,7 @@ func keyedRequest() *http.Request {
 }
 
 func keyedHandler(t testing.TB) http.Handler {
-	return weir.Must(New(Options{Policies: map[string]Policy{
+	return weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
 		"per-user": {Partitioned: keyedBuckets(t, math.MaxInt32), Key: Header("X-Api-Key")},
 	}})).Handler(served, "per-user")
 }
@@ -59,20 +59,20 @@ func BenchmarkServer(b *testing.B) {
 	b.Run("keyed token bucket", func(b *testing.B) { benchmarkHandler(b, keyedHandler(b), keyedRequest()) })
 	b.Run("global and keyed", func(b *testing.B) {
 		slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 10}))
-		l := weir.Must(New(Options{
+		l := weir.Must(NewLimits(&LimitsOptions{
 			Global:   Policy{Limiter: slots},
 			Policies: map[string]Policy{"per-user": {Partitioned: keyedBuckets(b, math.MaxInt32), Key: Header("X-Api-Key")}},
 		}))
 		benchmarkHandler(b, l.Handler(served, "per-user"), keyedRequest())
 	})
 	b.Run("keyed, rejected", func(b *testing.B) {
-		l := weir.Must(New(Options{Policies: map[string]Policy{
+		l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
 			"per-user": {Partitioned: keyedBuckets(b, 1), Key: Header("X-Api-Key")},
 		}}))
 		benchmarkHandler(b, l.Handler(served, "per-user"), keyedRequest())
 	})
 	b.Run("keyed, draft 11 headers", func(b *testing.B) {
-		l := weir.Must(New(Options{Headers: Draft11, Policies: map[string]Policy{
+		l := weir.Must(NewLimits(&LimitsOptions{Headers: Draft11, Policies: map[string]Policy{
 			"per-user": {Partitioned: keyedBuckets(b, math.MaxInt32), Key: Header("X-Api-Key"), Quota: 100, Window: time.Hour},
 		}}))
 		h := l.Handler(served, "per-user")

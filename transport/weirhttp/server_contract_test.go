@@ -31,11 +31,11 @@ import (
 func wrappings(t time.Duration) map[string]func(http.Handler) http.Handler {
 	return map[string]func(http.Handler) http.Handler{
 		"nothing":                 func(h http.Handler) http.Handler { return h },
-		"a policy":                weir.Must(New(Options{Global: Policy{Limiter: yes()}})).MustWrap(),
-		"a policy's Timeout":      weir.Must(New(Options{Global: Policy{Limiter: yes(), Timeout: t}})).MustWrap(),
+		"a policy":                weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: yes()}})).MustWrap(),
+		"a policy's Timeout":      weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: yes(), Timeout: t}})).MustWrap(),
 		"a timeout in a pipeline": Through(weir.Must(pipeline.New("t", timeout.New(t, nil))), nil),
 		"both": func(h http.Handler) http.Handler {
-			return weir.Must(New(Options{Global: Policy{Limiter: yes(), Timeout: t}})).Handler(
+			return weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: yes(), Timeout: t}})).Handler(
 				Through(weir.Must(pipeline.New("t", timeout.New(2*t, nil))), nil)(h))
 		},
 	}
@@ -388,7 +388,7 @@ func TestServer_AbortsAndPanicsConcurrentSafe(t *testing.T) {
 	const clients, each = 8, 40
 	versions(t, func(t *testing.T, http2 bool) {
 		slots, keyed := concurrency(t, 4, 100), keyedBuckets(t, 1<<20)
-		l := weir.Must(New(Options{
+		l := weir.Must(NewLimits(&LimitsOptions{
 			Headers: Draft11, Global: Policy{Limiter: slots, Timeout: time.Minute},
 			Policies: map[string]Policy{"p": {Partitioned: keyed, Quota: 10, Metered: true}},
 		}))

@@ -35,7 +35,7 @@ func TestNoAttemptAfterTheAnswer(t *testing.T) {
 	slots := concurrency(t, 1, 0)
 	ran := 0
 	count := handler(func(http.ResponseWriter, *http.Request) { ran++ })
-	l := weir.Must(New(Options{Policies: map[string]Policy{"p": PipelinePolicy(p), "slots": {Limiter: slots}}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": PipelinePolicy(p), "slots": {Limiter: slots}}}))
 	for _, h := range []http.Handler{Through(p, nil)(count), l.Handler(count, "p", "slots")} {
 		ran = 0
 		get(h)
@@ -49,7 +49,7 @@ func TestNoAttemptAfterTheAnswer(t *testing.T) {
 // request's body.
 func TestHijackedConnectionKeepsItsDeadlines(t *testing.T) {
 	hijacked := make(chan net.Conn, 1)
-	l := weir.Must(New(Options{Global: Policy{Limiter: yes(), Timeout: time.Minute}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: yes(), Timeout: time.Minute}}))
 	s := serve(t, l.MustWrap()(handler(func(w http.ResponseWriter, r *http.Request) {
 		_, err := io.ReadFull(r.Body, make([]byte, 1)) // sets the deadline
 		assert.NoError(t, err)
@@ -85,7 +85,7 @@ func TestSlowLorisWhoseBodyIsNotRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			slots := concurrency(t, 1, 0)
-			l := weir.Must(New(Options{
+			l := weir.Must(NewLimits(&LimitsOptions{
 				Global:   Policy{Limiter: yes(), Timeout: time.Hour},
 				Policies: map[string]Policy{"p": {Limiter: slots, Timeout: 100 * time.Millisecond}},
 			}))
@@ -109,7 +109,7 @@ func TestSlowLorisWhoseBodyIsNotRead(t *testing.T) {
 func TestTimeoutsAreFailuresOfTheHandler(t *testing.T) {
 	waits := handler(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	timedOut := weir.Must(pipeline.New("t", timeout.New(time.Millisecond, nil)))
-	l := weir.Must(New(Options{Policies: map[string]Policy{
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
 		"p": {Limiter: yes(), Timeout: time.Millisecond}, "t": PipelinePolicy(timedOut),
 		"rejecting": PipelinePolicy(weir.Must(pipeline.New("r", instead(nil, pipeline.ErrRejected)))),
 	}}))
@@ -145,7 +145,7 @@ func TestAnswerHasNothingOfTheHandlersHeader(t *testing.T) {
 		<-r.Context().Done()
 	})
 	p := weir.Must(pipeline.New("t", timeout.New(time.Millisecond, nil)))
-	l := weir.Must(New(Options{Headers: Draft11, Policies: map[string]Policy{
+	l := weir.Must(NewLimits(&LimitsOptions{Headers: Draft11, Policies: map[string]Policy{
 		"p": {Limiter: bucket(t, 10), Timeout: time.Millisecond}, "t": PipelinePolicy(p), "bucket": {Limiter: bucket(t, 10)},
 	}}))
 	for name, h := range map[string]http.Handler{
@@ -166,7 +166,7 @@ func TestAnswerHasNothingOfTheHandlersHeader(t *testing.T) {
 // Handlers around each other tell, too: a client that comes back in time for the
 // inner one must not be too early for the outer one.
 func TestRetryAfterIsNotEarlierThanWhatWasTold(t *testing.T) {
-	l := weir.Must(New(Options{Headers: Draft11, Policies: map[string]Policy{
+	l := weir.Must(NewLimits(&LimitsOptions{Headers: Draft11, Policies: map[string]Policy{
 		`one";t=9`: {Limiter: bucket(t, 1)}, "many": {Limiter: bucket(t, 5)}, "no": {Limiter: no()},
 	}}))
 	circuit := Through(weir.Must(pipeline.New("c", instead(nil, afterError{}))), nil)(served)
@@ -191,7 +191,7 @@ func (afterError) RetryAfter() (time.Duration, bool) { return 1500 * time.Millis
 func TestPerKeyIsBoundedByDefault(t *testing.T) {
 	factory := limiter.ConcurrencyFactory[string](limiter.ConcurrencyOptions{PermitLimit: 1})
 	for _, c := range []struct{ max, keys, granted int }{{0, DefaultMaxPartitions + 1, DefaultMaxPartitions}, {10, 11, 10}, {-1, DefaultMaxPartitions + 1, DefaultMaxPartitions + 1}} {
-		l, err := PerKey(factory, limiter.PartitionedOptions{MaxPartitions: c.max})
+		l, err := PerKey(factory, &limiter.PartitionedOptions{MaxPartitions: c.max})
 		require.NoError(t, err)
 		granted := 0
 		for i := range c.keys { // all are in use
@@ -209,7 +209,7 @@ func TestPerKeyIsBoundedByDefault(t *testing.T) {
 // A lease that panics when it is given back does not keep the others.
 func TestPanicsGiveBackTheRest(t *testing.T) {
 	first := yes()
-	l := weir.Must(New(Options{Policies: map[string]Policy{"first": {Limiter: first}, "panics": {Limiter: panicking{}}, "no": {Limiter: no()}}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"first": {Limiter: first}, "panics": {Limiter: panicking{}}, "no": {Limiter: no()}}}))
 	assert.Panics(t, func() { get(l.Handler(served, "first", "panics", "no")) })
 	first.check(t, 1, 0, 1)
 }
@@ -227,7 +227,7 @@ func (p panicking) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 // Handlers may charge from several goroutines, also when they have returned.
 func TestChargeConcurrentSafe(t *testing.T) {
 	spent, slots := bucket(t, 1000), concurrency(t, 1000, 0)
-	l := weir.Must(New(Options{Policies: map[string]Policy{
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
 		"spent": {Limiter: spent, Metered: true, Cost: func(*http.Request) int { return 10 }}, "lent": {Limiter: slots, Metered: true},
 	}}))
 	var wg sync.WaitGroup
@@ -265,7 +265,7 @@ func TestDeadlinesOfTheHandlerAndOurs(t *testing.T) {
 				t.Skip("takes a second")
 			}
 			done := make(chan struct{})
-			l := weir.Must(New(Options{
+			l := weir.Must(NewLimits(&LimitsOptions{
 				Global:   Policy{Limiter: yes(), Timeout: time.Hour},
 				Policies: map[string]Policy{"p": {Limiter: yes(), Timeout: c.timeout}},
 			}))
@@ -295,7 +295,7 @@ func TestDeadlinesOfTheHandlerAndOurs(t *testing.T) {
 
 // The deadlines that middleware further out and the handler set are left alone.
 func TestServer_DeadlinesOfTheProgramStay(t *testing.T) {
-	l := weir.Must(New(Options{Global: Policy{Limiter: yes(), Timeout: time.Minute}, Policies: map[string]Policy{"p": {Limiter: yes(), Timeout: time.Second}}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: yes(), Timeout: time.Minute}, Policies: map[string]Policy{"p": {Limiter: yes(), Timeout: time.Second}}}))
 	near, far := time.Now().Add(time.Second/2), time.Now().Add(time.Hour)
 	raw := &deadlines{ResponseWriter: httptest.NewRecorder(), read: near, write: near}
 	l.MustWrap()(l.Handler(handler(func(w http.ResponseWriter, r *http.Request) {

@@ -88,7 +88,9 @@ func (l *trapped) Enabled(ctx context.Context) bool {
 	l.reach("Listener.Enabled", ctx)
 	return true
 }
-func (l *trapped) OnEvent(ctx context.Context, _ pipeline.Event) { l.reach("Options.Listener", ctx) }
+func (l *trapped) OnEvent(ctx context.Context, _ pipeline.Event) {
+	l.reach("LimitsOptions.Listener", ctx)
+}
 func (l *trapped) OnMeasurement(ctx context.Context, e pipeline.Event) {
 	l.reach("Listener.OnMeasurement "+e.Name, ctx)
 }
@@ -137,11 +139,11 @@ func trappedHandler(t *testing.T, x *trapped) http.Handler {
 			}
 		}
 	}
-	l := weir.Must(New(Options{
+	l := weir.Must(NewLimits(&LimitsOptions{
 		Listener: x, Headers: Draft11,
-		Exempt:     func(r *http.Request) bool { x.reach("Options.Exempt", r.Context()); return false },
-		OnRejected: body("Options.OnRejected"),
-		Body:       body("Options.Body"),
+		Exempt:     func(r *http.Request) bool { x.reach("LimitsOptions.Exempt", r.Context()); return false },
+		OnRejected: body("LimitsOptions.OnRejected"),
+		Body:       body("LimitsOptions.Body"),
 		Global:     Policy{Limiter: x.slots, Timeout: time.Hour},
 		Policies: map[string]Policy{
 			"first": {Partitioned: &trapped{trap: x.trap}, Quota: 10, Key: func(*http.Request) string { return "" }},
@@ -187,8 +189,8 @@ var hooks = map[string]struct {
 	path    string
 	rejects bool
 }{
-	"Options.Exempt": {}, "Options.Listener": {rejects: true},
-	"Options.OnRejected": {rejects: true}, "Options.Body": {rejects: true},
+	"LimitsOptions.Exempt": {}, "LimitsOptions.Listener": {rejects: true},
+	"LimitsOptions.OnRejected": {rejects: true}, "LimitsOptions.Body": {rejects: true},
 	"Policy.Key": {}, "Policy.Cost": {}, "Policy.OnRejected": {path: "own", rejects: true},
 	"ThroughOptions.Failed": {}, "ThroughOptions.Status": {path: "closed"},
 	"ThroughOptions.OnRejected": {path: "closed"}, "ThroughOptions.Body": {path: "closed"},
@@ -269,7 +271,7 @@ func TestServer_HooksMayDoAnything(t *testing.T) {
 func TestServer_HooksAreAllTested(t *testing.T) {
 	// Limiters and their like are tested by their methods.
 	known := []string{"Policy.Limiter", "Policy.Partitioned", "Policy.Requests"}
-	for _, o := range []any{Options{}, Policy{}, ThroughOptions{}} {
+	for _, o := range []any{LimitsOptions{}, Policy{}, ThroughOptions{}} {
 		of := reflect.TypeOf(o)
 		for _, f := range reflect.VisibleFields(of) {
 			if f.Type.Kind() != reflect.Func && f.Type.Kind() != reflect.Interface {
@@ -286,7 +288,7 @@ func TestServer_HooksAreAllTested(t *testing.T) {
 func TestCharge_ConcurrentSafe(t *testing.T) {
 	const calls = 50
 	tokens := bucket(t, 1000)
-	l := weir.Must(New(Options{Policies: map[string]Policy{"p": {Limiter: tokens, Metered: true}}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: tokens, Metered: true}}}))
 	get(l.Handler(handler(func(_ http.ResponseWriter, r *http.Request) {
 		var all sync.WaitGroup
 		for range calls {
@@ -328,7 +330,7 @@ func (o *lender) Adjust(int, int64, int) (int64, bool) {
 func TestCharge_HandlerReturnsMeanwhile(t *testing.T) {
 	o := &lender{hold: make(chan struct{}), inside: make(chan struct{})}
 	granter := limiter.NewGranter(o)
-	l := weir.Must(New(Options{Policies: map[string]Policy{"p": {Limiter: &remoteGrants{granter}, Metered: true}}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: &remoteGrants{granter}, Metered: true}}}))
 	charged := make(chan struct{})
 	get(l.Handler(handler(func(_ http.ResponseWriter, r *http.Request) {
 		go func() {
@@ -356,7 +358,7 @@ func (r *remoteGrants) Acquire(ctx context.Context, n int) (limiter.Lease, error
 
 func TestPolicy_KeyRunsOnce(t *testing.T) {
 	ran := 0
-	l := weir.Must(New(Options{Headers: Draft11, Policies: map[string]Policy{
+	l := weir.Must(NewLimits(&LimitsOptions{Headers: Draft11, Policies: map[string]Policy{
 		"p": {Partitioned: keyedBuckets(t, 2), Quota: 2, Key: func(*http.Request) string { ran++; return "k" }},
 	}}))
 	h := l.Handler(served, "p")

@@ -132,7 +132,7 @@ func TestLoadLeavesNothingBehindConcurrentSafe(t *testing.T) {
 	heard := newTally()
 	slots := concurrency(t, 8, 32)
 	perUser := keyedBuckets(t, each-each/10)
-	limits := weir.Must(New(Options{
+	limits := weir.Must(NewLimits(&LimitsOptions{
 		Listener: heard, Headers: Draft11,
 		Global: Policy{Limiter: slots, Timeout: time.Minute},
 		Policies: map[string]Policy{

@@ -70,7 +70,7 @@ func TestAbortWhileQueuedFreesTheSlot(t *testing.T) {
 		slots := concurrency(t, 1, 1)
 		first := bucket(t, 10)
 		heard := &recording{}
-		l := weir.Must(New(Options{
+		l := weir.Must(NewLimits(&LimitsOptions{
 			Listener: heard,
 			Policies: map[string]Policy{"first": {Limiter: first}, "p": {Limiter: slots}},
 		}))
@@ -137,18 +137,18 @@ func TestSlowLorisHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 	})
 	wraps := map[string]func(slots limiter.Limiter) http.Handler{
 		"a policy's Timeout": func(slots limiter.Limiter) http.Handler {
-			l := weir.Must(New(Options{Policies: map[string]Policy{"p": {Limiter: slots, Timeout: 50 * time.Millisecond}}}))
+			l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: slots, Timeout: 50 * time.Millisecond}}}))
 			return l.Handler(readsAll, "p")
 		},
 		"a timeout in a pipeline": func(slots limiter.Limiter) http.Handler {
-			l := weir.Must(New(Options{Policies: map[string]Policy{"p": {Limiter: slots}}}))
+			l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: slots}}}))
 			p := weir.Must(pipeline.New("t", timeout.New(50*time.Millisecond, nil)))
 			return l.Handler(Through(p, nil)(readsAll), "p")
 		},
 	}
 	inAnother := func(inner, outer time.Duration) func(slots limiter.Limiter) http.Handler {
 		return func(slots limiter.Limiter) http.Handler {
-			l := weir.Must(New(Options{
+			l := weir.Must(NewLimits(&LimitsOptions{
 				Global:   Policy{Limiter: slots, Timeout: outer},
 				Policies: map[string]Policy{"p": {Limiter: yes(), Timeout: time.Minute}},
 			}))
@@ -163,7 +163,7 @@ func TestSlowLorisHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 	wraps["behind a policy's Timeout a proxy"] = func(slots limiter.Limiter) http.Handler {
 		proxy := proxyTo(t, backend.URL)
 		proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusServiceUnavailable) }
-		l := weir.Must(New(Options{Policies: map[string]Policy{"p": {Limiter: slots, Timeout: 50 * time.Millisecond}}}))
+		l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: slots, Timeout: 50 * time.Millisecond}}}))
 		return l.Handler(proxy, "p")
 	}
 	for name, wrap := range wraps {
@@ -194,7 +194,7 @@ func TestSlowLorisHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 // One that takes a long time after the body was read, but not too long, is not
 // disturbed by the deadline of the connection.
 func TestDeadlineOfTheBodyDoesNotEndTheRequest(t *testing.T) {
-	l := weir.Must(New(Options{Policies: map[string]Policy{"p": {Limiter: yes(), Timeout: 30 * time.Millisecond}}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: yes(), Timeout: 30 * time.Millisecond}}}))
 	s := serve(t, l.Handler(handler(func(w http.ResponseWriter, r *http.Request) {
 		_, err := io.ReadAll(r.Body)
 		assert.NoError(t, err)
@@ -215,7 +215,7 @@ func TestSlowReaderHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 		t.Skip("takes a second")
 	}
 	slots := concurrency(t, 1, 0)
-	l := weir.Must(New(Options{
+	l := weir.Must(NewLimits(&LimitsOptions{
 		Global:   Policy{Limiter: yes(), Timeout: time.Hour},
 		Policies: map[string]Policy{"p": {Limiter: slots}},
 	}))

@@ -23,7 +23,7 @@ import (
 // wrapped are handlers in everything that this package has.
 func wrapped(t testing.TB, h http.Handler) http.Handler {
 	p := weir.Must(pipeline.New("t", timeout.New(time.Minute, nil)))
-	l := weir.Must(New(Options{
+	l := weir.Must(NewLimits(&LimitsOptions{
 		Headers: Draft11,
 		Global:  Policy{Limiter: concurrency(t, 10, 0), Timeout: time.Minute},
 		Policies: map[string]Policy{
@@ -158,7 +158,7 @@ func TestReverseProxyInFrontAndBehind(t *testing.T) {
 		fmt.Fprintf(rw, "you said %s", line)
 		_ = rw.Flush()
 	})
-	limits := weir.Must(New(Options{Policies: map[string]Policy{"p": {Limiter: bucket(t, 3)}}}))
+	limits := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: bucket(t, 3)}}}))
 	backend := serve(t, limits.Handler(wrapped(t, echo), "p"), false)
 	front := serve(t, wrapped(t, proxyTo(t, backend.URL)), false)
 

@@ -16,7 +16,7 @@ import (
 
 func TestNewNamesAllThatIsWrong(t *testing.T) {
 	var none *limiter.TokenBucket
-	_, err := New(Options{
+	_, err := NewLimits(&LimitsOptions{
 		Global: Policy{MaxWait: time.Second},
 		Policies: map[string]Policy{
 			"empty":  {},
@@ -27,28 +27,29 @@ func TestNewNamesAllThatIsWrong(t *testing.T) {
 			"":       {Limiter: yes()},
 		},
 	})
-	require.ErrorIs(t, err, ErrInvalidOptions)
+	require.ErrorIs(t, err, weir.ErrInvalidOptions)
 	for _, text := range []string{
-		`policy "global": one of Limiter`, `policy "empty": one of Limiter`, `policy "nil": one of Limiter`,
-		`policy "two": only one of`, `Status is 200`, `Timeout is -1ns`, `Key is set`, `policy "global": the name is reserved`,
-		`policy "": the name is reserved`,
+		`Global must have one of Limiter`, `Policies[empty] must have one of Limiter`, `Policies[nil] must have one of Limiter`,
+		`Policies[two] must have only one of`, `Policies[status].Status must be from 400 to 599, or 0, got 200`,
+		`Policies[status].Timeout must be at least 0, got -1ns`, `Policies[status].Key must not be set without Partitioned`,
+		`Policies[global] must have another name, which is reserved for Global`, `Policies[] must have a name`,
 	} {
 		assert.ErrorContains(t, err, text)
 	}
 }
 
 func TestUnknownPolicyIsAnErrorAtStart(t *testing.T) {
-	l := weir.Must(New(Options{Policies: map[string]Policy{"a": {Limiter: yes()}}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"a": {Limiter: yes()}}}))
 	_, err := l.Wrap("a", "b", "c")
 	require.ErrorIs(t, err, ErrUnknownPolicy)
 	assert.ErrorContains(t, err, `"b"`)
 	assert.ErrorContains(t, err, `"c"`)
 	assert.Panics(t, func() { l.Handler(served, "b") })
 	_, err = l.Wrap("a", "a")
-	require.ErrorIs(t, err, ErrInvalidOptions)
-	assert.ErrorContains(t, err, `the policy "a" is named twice`)
+	require.ErrorIs(t, err, weir.ErrInvalidOptions)
+	assert.ErrorContains(t, err, `weirhttp: names[1] must not repeat an earlier name, got "a"`)
 	_, err = l.WrapInline(Policy{}, Policy{Name: GlobalPolicy, Limiter: yes()})
-	require.ErrorIs(t, err, ErrInvalidOptions)
+	require.ErrorIs(t, err, weir.ErrInvalidOptions)
 	assert.Panics(t, func() { l.MustWrap("a")(nil) })
 }
 
@@ -72,7 +73,7 @@ func TestWhoRejectsAndWhoAnswers(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			called := false
-			o := Options{OnRejected: func(w http.ResponseWriter, _ *http.Request, _ Rejection) {
+			o := LimitsOptions{OnRejected: func(w http.ResponseWriter, _ *http.Request, _ Rejection) {
 				called = true
 				w.WriteHeader(http.StatusTeapot)
 			}}
@@ -84,7 +85,7 @@ func TestWhoRejectsAndWhoAnswers(t *testing.T) {
 				o.Policies = map[string]Policy{"p": {Limiter: c.policy, OnRejected: c.own}}
 				route = []string{"p"}
 			}
-			assert.Equal(t, c.want, get(weir.Must(New(o)).Handler(served, route...)).Code)
+			assert.Equal(t, c.want, get(weir.Must(NewLimits(&o)).Handler(served, route...)).Code)
 			assert.Equal(t, c.onRejected, called)
 		})
 	}
@@ -92,7 +93,7 @@ func TestWhoRejectsAndWhoAnswers(t *testing.T) {
 
 func TestOnRejectedIsToldWhichAndWhy(t *testing.T) {
 	var got Rejection
-	l := weir.Must(New(Options{
+	l := weir.Must(NewLimits(&LimitsOptions{
 		Policies: map[string]Policy{"p": {Limiter: no()}},
 		OnRejected: func(w http.ResponseWriter, r *http.Request, rejection Rejection) {
 			got = rejection
@@ -117,7 +118,7 @@ func TestStatusGoesByTheCause(t *testing.T) {
 	_, _ = spent.TryAcquire(t.Context(), 1)
 	both, err := limiter.Chain(bucket(t, 5), full)
 	require.NoError(t, err)
-	perUser, err := PerKey(limiter.ConcurrencyFactory[string](limiter.ConcurrencyOptions{PermitLimit: 1}), limiter.PartitionedOptions{MaxPartitions: 1})
+	perUser, err := PerKey(limiter.ConcurrencyFactory[string](limiter.ConcurrencyOptions{PermitLimit: 1}), &limiter.PartitionedOptions{MaxPartitions: 1})
 	require.NoError(t, err)
 	defer perUser.Close()
 	_, _ = perUser.TryAcquire(t.Context(), "alice", 1)
@@ -145,7 +146,7 @@ func TestStatusGoesByTheCause(t *testing.T) {
 		{"shadow, failed", Policy{Limiter: closed, Shadow: true}, 200},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := weir.Must(New(Options{Policies: map[string]Policy{"p": c.policy}}))
+			l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": c.policy}}))
 			assert.Equal(t, c.want, get(l.Handler(served, "p")).Code)
 		})
 	}
@@ -154,7 +155,7 @@ func TestStatusGoesByTheCause(t *testing.T) {
 func TestRejectedRequestCostsNothing(t *testing.T) {
 	global, first, second := bucket(t, 10), bucket(t, 10), yes()
 	last := no()
-	l := weir.Must(New(Options{
+	l := weir.Must(NewLimits(&LimitsOptions{
 		Global: Policy{Limiter: global},
 		Policies: map[string]Policy{
 			"first":  {Limiter: first, Cost: func(*http.Request) int { return 3 }},
@@ -175,19 +176,19 @@ func TestRejectedRequestCostsNothing(t *testing.T) {
 
 func TestGlobalLimiterIsChargedOnce(t *testing.T) {
 	global := yes()
-	l := weir.Must(New(Options{Global: Policy{Limiter: global}, Policies: map[string]Policy{"p": {Limiter: no()}, "q": {Limiter: yes()}}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: global}, Policies: map[string]Policy{"p": {Limiter: no()}, "q": {Limiter: yes()}}}))
 	assert.Equal(t, 429, get(l.Handler(served, "p")).Code)
 	global.check(t, 1, 0, 1) // not asked a second time, and given back
 	assert.Equal(t, 200, get(l.MustWrap()(l.Handler(l.Handler(served, "q"), "q"))).Code)
 	global.check(t, 2, 1, 1)
 
-	other := weir.Must(New(Options{Global: Policy{Limiter: yes()}, Policies: map[string]Policy{"q": {Limiter: yes()}}}))
+	other := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: yes()}, Policies: map[string]Policy{"q": {Limiter: yes()}}}))
 	assert.Equal(t, 200, get(l.MustWrap()(other.MustWrap()(l.Handler(served, "q")))).Code)
 	global.check(t, 3, 2, 1)
 }
 
 func TestInlinePoliciesWithEqualKeysDoNotCollide(t *testing.T) {
-	l := weir.Must(New(Options{}))
+	l := weir.Must(NewLimits(&LimitsOptions{}))
 	alice := func(*http.Request) string { return "alice" }
 	var wraps []http.Handler
 	for range 2 {
@@ -203,7 +204,7 @@ func TestInlinePoliciesWithEqualKeysDoNotCollide(t *testing.T) {
 
 func TestExemptSkipsTheGlobalLimiterToo(t *testing.T) {
 	global := no()
-	l := weir.Must(New(Options{
+	l := weir.Must(NewLimits(&LimitsOptions{
 		Global:   Policy{Limiter: global},
 		Policies: map[string]Policy{"p": {Limiter: no()}},
 		Exempt:   func(r *http.Request) bool { return r.URL.Path == "/metrics" },
@@ -231,7 +232,7 @@ func TestAbortedRequestIsNoRejection(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	first := yes()
-	l := weir.Must(New(Options{
+	l := weir.Must(NewLimits(&LimitsOptions{
 		Global:     Policy{Limiter: first, Shadow: true},
 		Policies:   map[string]Policy{"p": {Limiter: yes(), FailOpen: true}},
 		OnRejected: func(http.ResponseWriter, *http.Request, Rejection) { t.Error("called") },
@@ -246,7 +247,7 @@ func TestAbortedRequestIsNoRejection(t *testing.T) {
 func TestMaxWait(t *testing.T) {
 	full := concurrency(t, 1, 10)
 	lease, _ := full.TryAcquire(t.Context(), 1)
-	l := weir.Must(New(Options{Policies: map[string]Policy{
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
 		"short": {Limiter: full, MaxWait: time.Millisecond}, "not": {Limiter: full, MaxWait: -1},
 	}}))
 	var got Rejection
@@ -265,7 +266,7 @@ func TestMaxWait(t *testing.T) {
 
 func TestPanicsReleaseTheLeases(t *testing.T) {
 	a, b := yes(), yes()
-	l := weir.Must(New(Options{Global: Policy{Limiter: a}, Policies: map[string]Policy{"p": {Limiter: b}}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: a}, Policies: map[string]Policy{"p": {Limiter: b}}}))
 	assert.PanicsWithValue(t, http.ErrAbortHandler, func() {
 		get(l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), "p"))
 	})

@@ -2,74 +2,206 @@ package weirhttp
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
-	"strings"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
-// Handlers get a copy of the request, because a context cannot be put into one that
-// there is. net/http goes on with its own, and so does middleware further out: the
-// trailer is written to that one, the temporary files of its form are removed, the
-// pattern that a mux found is read from it. So what handlers may have found in the copy
-// is carried back when they have returned.
+// A call is one request on one route. It is also the context of that request, so that the leases in the context cost no
+// allocation of their own; servercontext.go has the methods for that, and servergrants.go those for what it holds.
+type call struct {
+	context.Context // the one that the request came with
 
-// withContext returns a copy of r that carryBack belongs to.
-func withContext(r *http.Request, ctx context.Context) *http.Request { //nolint:revive // as http.Request.WithContext has it
-	if r.Trailer == nil && len(r.TransferEncoding) > 0 {
-		// The trailer that was not announced is added to the map when the body has been
-		// read; without one, net/http would make it for its own request only.
-		r.Trailer = make(http.Header)
-	}
-	return r.WithContext(ctx)
+	route     *route
+	request   *http.Request // the copy that has this context
+	first     int32         // the policy with which it began
+	listening bool
+	measuring bool
+
+	mu   sync.Mutex
+	over bool // the handler has returned: nothing more is held; under mu
+	held []grant
+	few  [2]grant // the array of held, as most routes have one policy or two
 }
 
-// carryBack makes known to the owner of the request what ParseForm and its like and
-// a mux have written to the copy of it.
-func carryBack(copied, r *http.Request) {
-	if r.Form == nil && copied.Form != nil {
-		r.Form = copied.Form
-	}
-	if r.PostForm == nil && copied.PostForm != nil {
-		r.PostForm = copied.PostForm
-	}
-	if copied.MultipartForm != r.MultipartForm {
-		r.MultipartForm = copied.MultipartForm
-	}
-	if copied.Pattern == r.Pattern {
+// ServeHTTP admits the request or rejects it:
+//
+//	ServeHTTP      an exempt request goes to the handler at once
+//	 serve         asks the policies in order
+//	  serveThrough runs the rest of serve inside a policy that is a pipeline
+//	  admit        asks the limiter of any other policy, and decides by its answer
+//	  turnAway     answers for the policy that did not admit the request
+//	  serveTimed   runs the handler if a policy has a Timeout
+//	 end           releases what the policies granted
+func (h *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if len(h.policies) == 0 || h.exempts(r) {
+		h.next.ServeHTTP(w, r)
 		return
 	}
-	r.Pattern = copied.Pattern
-	for name, rest := wildcard(copied.Pattern); name != ""; name, rest = wildcard(rest) {
-		if value := copied.PathValue(name); value != r.PathValue(name) {
-			r.SetPathValue(name, value)
-		}
+	c := &call{Context: r.Context(), route: h}
+	c.held = c.few[:0]
+	c.listening, c.measuring = h.limits.listens(c.Context)
+	c.request = withContext(r, c)
+	if h.global && c.askedGlobalBefore() {
+		c.first = 1
 	}
+	returned := false
+	defer c.end()
+	defer func() {
+		carryBack(c.request, r)
+		if !returned {
+			removeFiles(r)
+		}
+	}()
+	c.serve(w, c.request, int(c.first))
+	returned = true
 }
 
-// wildcard returns the name of the first wildcard of a pattern and what comes after
-// it: of net/http, as in /orders/{id} and /files/{path...}, and of routers that have
-// expressions, as in /orders/{id:[0-9]+}.
-func wildcard(pattern string) (name, rest string) {
-	for {
-		var ok bool
-		if _, pattern, ok = strings.Cut(pattern, "{"); !ok {
-			return "", ""
+// askedGlobalBefore reports whether a handler further out has asked the same global limiter about this request.
+func (c *call) askedGlobalBefore() bool {
+	for o := c.outer(); o != nil; o = o.outer() {
+		if o.route.limits == c.route.limits {
+			return true
 		}
-		end := strings.IndexAny(pattern, ":}")
-		if end < 0 {
-			return "", ""
-		}
-		name, rest = strings.TrimSuffix(pattern[:end], "..."), pattern[end:]
-		if name != "" && name != "$" {
-			return name, rest
-		}
-		pattern = rest
 	}
+	return false
 }
 
-// removeFiles removes the temporary files of a form whose handler has not returned but
-// panicked: net/http does so only for a request that ends in order.
-func removeFiles(r *http.Request) {
-	if r.MultipartForm != nil {
-		_ = r.MultipartForm.RemoveAll() // what is still there, the operating system cleans up
+// serve asks the policies from number i on, and then runs the handler.
+func (c *call) serve(w http.ResponseWriter, r *http.Request, i int) {
+	for ; i < len(c.route.policies); i++ {
+		p := c.route.policies[i]
+		if p.through != nil {
+			c.serveThrough(w, r, i)
+			return
+		}
+		if key, rejection, ok := c.admit(p, r); !ok {
+			c.turnAway(w, r, p, key, rejection)
+			return
+		}
 	}
+	if c.route.sendsQuotas {
+		c.writeQuotas(w, r)
+	}
+	if c.route.timed != nil {
+		c.serveTimed(w, r)
+		return
+	}
+	c.route.next.ServeHTTP(w, r)
+}
+
+// admit asks the limiter of one policy. If ok is false, the request is to be turned away with the rejection. key is what
+// Policy.Key returned, which is called once.
+func (c *call) admit(p *policy, r *http.Request) (key string, rejection Rejection, ok bool) {
+	ctx := r.Context()
+	n := 1
+	if p.Cost != nil {
+		n = p.Cost(r)
+	}
+	if p.Partitioned != nil {
+		key = p.Key(r)
+	}
+	var asked, answered time.Duration
+	if c.measuring {
+		asked = clock.Now()
+	}
+	lease, err := p.acquire(ctx, r, key, n)
+	if c.measuring {
+		answered = clock.Now()
+	}
+	// From here on end gives the permits back, even if a Measurer panics.
+	switch {
+	case err != nil:
+		lease.Release() // a limiter of the program may have granted permits and returned an error
+	case lease.Acquired():
+		c.hold(grant{policy: p, lease: lease, key: key, since: answered})
+	}
+	if c.measuring {
+		c.measureRequest(ctx, p, answered-asked, answered, lease, err)
+	}
+	switch {
+	case err != nil:
+		rejection, ok = c.failed(ctx, p, n, err)
+	case !lease.Acquired():
+		rejection, ok = c.rejected(ctx, p, lease)
+	default:
+		ok = true
+	}
+	return key, rejection, ok
+}
+
+// rejected decides about a request that the limiter has rejected. If ok is true, the request is admitted nevertheless.
+func (c *call) rejected(ctx context.Context, p *policy, lease limiter.Lease) (rejection Rejection, ok bool) {
+	name, severity := ratelimit.EventRejected, pipeline.SeverityError
+	switch {
+	case p.Shadow:
+		name, severity, ok = ratelimit.EventShadowRejected, pipeline.SeverityWarning, true
+	case p.FailOpen && undecided(lease):
+		name, severity, ok = EventFailedOpen, pipeline.SeverityWarning, true
+	case p.keyed():
+		severity = pipeline.SeverityWarning // a client over its quota is no fault of the program
+	}
+	if c.listening {
+		c.report(ctx, p, name, severity, rejectedError(p, lease))
+	}
+	if ok {
+		return Rejection{}, true
+	}
+	after, _ := lease.RetryAfter()
+	return Rejection{Policy: p.name, Lease: lease, RetryAfter: max(after, 0), Status: p.statusOf(lease)}, false
+}
+
+// undecided reports whether a rejection says nothing about the client's quota: the store is away, or the limiter is
+// closed. A rejection because of too many keys is a decision: if FailOpen applied to it, a client could pass every
+// limit by making up keys.
+func undecided(lease limiter.Lease) bool {
+	reason := lease.Reason()
+	return reason == limiter.ReasonUnavailable || reason == limiter.ReasonClosed
+}
+
+// failed decides about a request for which the limiter returned an error. If ok is true, the request is admitted
+// nevertheless.
+func (c *call) failed(ctx context.Context, p *policy, n int, err error) (rejection Rejection, ok bool) {
+	rejection = Rejection{Policy: p.name, Err: fmt.Errorf("weirhttp: policy %s: %w", p.name, err)}
+	tooMany := errors.Is(err, limiter.ErrPermitCount)
+	switch {
+	case ctx.Err() != nil: // also with Shadow and FailOpen: the client has gone
+		rejection.Status = statusOfEnded(ctx)
+		return rejection, false
+	case tooMany && n < 0: // a mistake in the program
+		rejection.Status = http.StatusInternalServerError
+	case tooMany: // the limiter can never grant that many
+		rejection.Status = p.statusOf(limiter.Lease{})
+	default:
+		rejection.Status = http.StatusServiceUnavailable
+	}
+	name, severity := EventFailed, pipeline.SeverityError
+	switch {
+	case p.Shadow:
+		name, severity, ok = ratelimit.EventShadowError, pipeline.SeverityWarning, true
+	case p.FailOpen && !tooMany: // otherwise a client would pass the limit by asking for too much
+		name, severity, ok = EventFailedOpen, pipeline.SeverityWarning, true
+	}
+	c.report(ctx, p, name, severity, rejection.Err)
+	return rejection, ok
+}
+
+// turnAway answers a request that a policy does not admit. It costs nothing in the policies before.
+func (c *call) turnAway(w http.ResponseWriter, r *http.Request, p *policy, key string, rejection Rejection) {
+	c.refund(c.cut(0, true))
+	markRejected(w)
+	if rejection.RetryAfter > 0 {
+		writeRetryAfter(w.Header(), rejection.RetryAfter)
+	}
+	if p.quota != nil && rejection.Err == nil {
+		p.writeQuota(w, r, key, rejection.Lease, rejection.RetryAfter)
+	}
+	reject(w, r, p.OnRejected, c.route.limits.options.Body, rejection)
 }

@@ -55,7 +55,7 @@ func TestPolicy_FailOpenWithAStoreThatIsAway(t *testing.T) {
 			for name, p := range map[string]weirhttp.Policy{"whole": {Limiter: whole}, "keyed": {Partitioned: keyed}} {
 				p.FailOpen = c.failOpen
 				var got heard
-				l, err := weirhttp.New(weirhttp.Options{
+				l, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{
 					Policies: map[string]weirhttp.Policy{name: p},
 					Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) { got.events = append(got.events, e) }),
 				})
@@ -82,7 +82,7 @@ func TestPolicy_FailOpenWithAStoreThatIsAway(t *testing.T) {
 func TestPolicy_SeverityOfARejection(t *testing.T) {
 	keyed, err := weirhttp.PerKey(limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{
 		PermitLimit: 1, Window: time.Hour,
-	}), limiter.PartitionedOptions{})
+	}), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = keyed.Close() })
 	whole := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}))
@@ -92,7 +92,7 @@ func TestPolicy_SeverityOfARejection(t *testing.T) {
 		pipeline.SeverityError:   {Limiter: whole},
 	} {
 		var got heard
-		l, err := weirhttp.New(weirhttp.Options{
+		l, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{
 			Policies: map[string]weirhttp.Policy{"p": p},
 			Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) { got.events = append(got.events, e) }),
 		})
@@ -122,7 +122,7 @@ func TestPolicy_FailOpenWithMaxWait(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				for _, failOpen := range []bool{true, false} {
 					p := weirhttp.Policy{Requests: hanging{c.err}, MaxWait: 20 * time.Millisecond, FailOpen: failOpen}
-					l, err := weirhttp.New(weirhttp.Options{Policies: map[string]weirhttp.Policy{"p": p}})
+					l, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{Policies: map[string]weirhttp.Policy{"p": p}})
 					require.NoError(t, err)
 					w := httptest.NewRecorder()
 					l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "p").ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
@@ -164,7 +164,7 @@ func TestPolicy_FailOpenWhileAStoreHangs(t *testing.T) {
 				require.NoError(t, err)
 				bucket, err := shared.TokenBucket("b", limiter.TokenBucketOptions{TokenLimit: 1000, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second, QueueLimit: 10}, how)
 				require.NoError(t, err)
-				l, err := weirhttp.New(weirhttp.Options{Policies: map[string]weirhttp.Policy{"p": {Limiter: bucket, MaxWait: 50 * time.Millisecond, FailOpen: true}}})
+				l, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{Policies: map[string]weirhttp.Policy{"p": {Limiter: bucket, MaxWait: 50 * time.Millisecond, FailOpen: true}}})
 				require.NoError(t, err)
 				h := l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "p")
 				memory.Stall(true)

@@ -6,9 +6,8 @@ import (
 	"strconv"
 )
 
-// A Body answers a request that was turned away: it writes the status,
-// [Rejection.Status], and whatever it has to say. The headers about limits are
-// there already. The program's own is a function with these arguments:
+// A Body answers a rejected request: it writes the status, [Rejection.Status], and a body. Retry-After and the quota
+// headers are set already. A program can have its own:
 //
 //	func(w http.ResponseWriter, r *http.Request, rejection weirhttp.Rejection) {
 //		w.WriteHeader(rejection.Status)
@@ -16,17 +15,16 @@ import (
 //	}
 type Body func(w http.ResponseWriter, r *http.Request, rejection Rejection)
 
-// PlainText answers with a line of text, such as "Too Many Requests".
+// PlainText is a [Body] of one line of text, such as "Too Many Requests".
 func PlainText(w http.ResponseWriter, _ *http.Request, rejection Rejection) {
 	status := statusOf(rejection)
 	writeBody(w, status, "text/plain; charset=utf-8", []byte(textOf(status)+"\n"))
 }
 
-// ProblemJSON answers with problem details, RFC 9457. Their type is that of
-// draft-ietf-httpapi-ratelimit-headers-11 for a quota that is exceeded where the
-// status is 429, for reduced capacity where it is 503, and "about:blank" else. The
-// policy that turned the request away is in violated-policies; why, and the error,
-// are not in it: they are for the program and not for its clients.
+// ProblemJSON is a [Body] of problem details, RFC 9457. Their type is one of draft-ietf-httpapi-ratelimit-headers-11:
+// an exceeded quota if the status is 429, reduced capacity if it is 503; else it is "about:blank". The policy that
+// rejected the request is in violated-policies. The reason and the error are left out: they are for the program, not for
+// its clients.
 func ProblemJSON(w http.ResponseWriter, _ *http.Request, rejection Rejection) {
 	status := statusOf(rejection)
 	p := problem{Type: "about:blank", Title: textOf(status), Status: status}
@@ -39,13 +37,15 @@ func ProblemJSON(w http.ResponseWriter, _ *http.Request, rejection Rejection) {
 		p.Title = "The capacity is reduced for the time being."
 	}
 	if p.Type != "about:blank" {
-		p.ViolatedPolicies = violated(rejection.Policy)
+		if rejection.Policy != "" {
+			p.ViolatedPolicies = []string{rejection.Policy}
+		}
 	}
 	if rejection.RetryAfter > 0 {
-		p.Detail = "Try again in " + retryAfterSeconds(rejection.RetryAfter) + " s."
+		p.Detail = "Try again in " + strconv.FormatInt(wholeSeconds(rejection.RetryAfter), 10) + " s."
 	}
 	text, err := json.Marshal(p)
-	if err != nil { // there is nothing in it that could fail
+	if err != nil { // cannot happen with these types
 		PlainText(w, nil, rejection)
 		return
 	}
@@ -54,7 +54,7 @@ func ProblemJSON(w http.ResponseWriter, _ *http.Request, rejection Rejection) {
 
 const problemTypes = "https://iana.org/assignments/http-problem-types#"
 
-// problem is RFC 9457 with the extension of the draft.
+// A problem is RFC 9457 with the extension of the draft.
 type problem struct {
 	Type             string   `json:"type"`
 	Title            string   `json:"title"`
@@ -63,14 +63,7 @@ type problem struct {
 	ViolatedPolicies []string `json:"violated-policies,omitempty"`
 }
 
-func violated(policy string) []string {
-	if policy == "" {
-		return nil
-	}
-	return []string{policy}
-}
-
-// statusOf is the status of a rejection: that of a quota where it says none.
+// statusOf returns the status of the rejection, 429 if it has none.
 func statusOf(rejection Rejection) int {
 	if rejection.Status == 0 {
 		return http.StatusTooManyRequests
@@ -78,6 +71,7 @@ func statusOf(rejection Rejection) int {
 	return rejection.Status
 }
 
+// textOf returns a text for any status.
 func textOf(status int) string {
 	if text := http.StatusText(status); text != "" {
 		return text
@@ -85,10 +79,10 @@ func textOf(status int) string {
 	return "status " + strconv.Itoa(status)
 }
 
-// writeBody leaves it to the server to send none where the request is a HEAD.
+// writeBody writes an answer. The server leaves out the body if the request is a HEAD.
 func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) {
 	h := w.Header()
-	// What a handler in front may have said about another body.
+	// Fields that a handler further out may have set for another body.
 	h.Del("Content-Encoding")
 	h.Del("Etag")
 	h.Del("Last-Modified")
@@ -96,5 +90,5 @@ func writeBody(w http.ResponseWriter, status int, contentType string, body []byt
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // nobody is left to be told
+	_, _ = w.Write(body) // the client has gone
 }

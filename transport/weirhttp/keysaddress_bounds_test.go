@@ -11,17 +11,19 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 func TestClientAddress_BoundsTheHeader(t *testing.T) {
 	trusted, err := ParseTrusted("10.0.0.0/8")
 	require.NoError(t, err)
-	long := strings.Repeat("x", longestForwarded)
+	long := strings.Repeat("x", maxForwardedBytes)
 	for header, lines := range map[string]map[string]string{
 		"X-Forwarded-For": {
 			long + ", 192.0.2.1":                     "192.0.2.1",
 			long + "192.0.2.1, 10.0.0.2":             "10.0.0.2",
-			strings.Repeat(",", 2*longestForwarded):  "10.0.0.1",
+			strings.Repeat(",", 2*maxForwardedBytes): "10.0.0.1",
 			"192.0.2.1" + strings.Repeat(" ", 20000): "10.0.0.1",
 			"192.0.2.1":                              "192.0.2.1",
 		},
@@ -30,7 +32,7 @@ func TestClientAddress_BoundsTheHeader(t *testing.T) {
 			"for=192.0.2.2,for=192.0.2.1":                 "192.0.2.1",
 		},
 	} {
-		key := ClientAddress(&AddressOptions{Trusted: trusted, Header: header})
+		key := weir.Must(ClientAddress(&AddressOptions{Trusted: trusted, Header: header}))
 		for line, want := range lines {
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			r.RemoteAddr = "10.0.0.1:1"
@@ -45,7 +47,7 @@ func TestClientAddress_BoundsTheHeader(t *testing.T) {
 }
 
 func TestClientAddress_TranslatedIPv4(t *testing.T) {
-	key := ClientAddress(nil)
+	key := weir.Must(ClientAddress(nil))
 	for addr, want := range map[string]string{
 		"[64:ff9b::c000:201]:1":   "192.0.2.1",
 		"[64:ff9b::c000:202]:1":   "192.0.2.2",
@@ -60,7 +62,7 @@ func TestClientAddress_TranslatedIPv4(t *testing.T) {
 func TestClientAddress_TrustUnix(t *testing.T) {
 	for trust, want := range map[bool]string{false: "unknown", true: "192.0.2.1"} {
 		keys := make(chan string, 2)
-		key := ClientAddress(&AddressOptions{TrustUnix: trust})
+		key := weir.Must(ClientAddress(&AddressOptions{TrustUnix: trust}))
 		s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { keys <- key(r) }))
 		listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 		require.NoError(t, err)
@@ -78,5 +80,5 @@ func TestClientAddress_TrustUnix(t *testing.T) {
 	}
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.RemoteAddr, r.Header = "", http.Header{"X-Forwarded-For": {"192.0.2.1"}}
-	assert.Equal(t, "unknown", ClientAddress(&AddressOptions{TrustUnix: true})(r), "not over a Unix socket")
+	assert.Equal(t, "unknown", weir.Must(ClientAddress(&AddressOptions{TrustUnix: true}))(r), "not over a Unix socket")
 }

@@ -88,7 +88,7 @@ func TestTransport_HooksThatMisbehave(t *testing.T) {
 						r := newRequest(t, http.MethodGet, url, "text").WithContext(ctx)
 						r.Body = &hookedBody{ReadCloser: r.Body, close: func() { _ = body.Close() }}
 						o.Base = base
-						var transport *weirhttp.RoundTripper
+						var transport *weirhttp.Transport
 						var within atomic.Bool
 						set(o, r, func() {
 							if within.Load() {

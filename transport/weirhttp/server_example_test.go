@@ -35,14 +35,14 @@ func Example_server() {
 	slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 100}))
 	perUser, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
 		TokenLimit: 2, TokensPerPeriod: 2, ReplenishmentPeriod: time.Hour,
-	}), limiter.PartitionedOptions{MaxPartitions: 100_000})
+	}), &limiter.PartitionedOptions{MaxPartitions: 100_000})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer perUser.Close()
 
-	limits, err := weirhttp.New(weirhttp.Options{
+	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{
 		Global: weirhttp.Policy{Limiter: slots},
 		Policies: map[string]weirhttp.Policy{
 			"per-user": {Partitioned: perUser, Key: weirhttp.Header("X-Api-Key")},
@@ -69,19 +69,19 @@ func Example_server() {
 	// /healthz alice 200
 }
 
-// The names of a route are looked up when it is made.
+// Wrap looks up the names when the route is made.
 func ExampleLimits_Wrap() {
-	limits := weir.Must(weirhttp.New(weirhttp.Options{}))
+	limits := weir.Must(weirhttp.NewLimits(nil))
 	_, err := limits.Wrap("per-usr")
 	fmt.Println(err)
 	// Output: weirhttp: unknown policy: "per-usr"
 }
 
 // A rejection can be answered, logged, or both.
-func ExampleOptions_onRejected() {
+func ExampleLimitsOptions_onRejected() {
 	spent := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}))
 	defer spent.Close()
-	limits := weir.Must(weirhttp.New(weirhttp.Options{
+	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
 		Policies: map[string]weirhttp.Policy{"reports": {Limiter: spent}},
 		OnRejected: func(_ http.ResponseWriter, r *http.Request, rejection weirhttp.Rejection) {
 			fmt.Println("rejected", r.URL.Path, "by", rejection.Policy)
@@ -103,7 +103,7 @@ func ExampleCharge() {
 		TokenLimit: 1000, TokensPerPeriod: 1000, ReplenishmentPeriod: time.Minute,
 	}))
 	defer tokens.Close()
-	limits := weir.Must(weirhttp.New(weirhttp.Options{
+	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
 		Policies: map[string]weirhttp.Policy{
 			"tokens": {Limiter: tokens, Metered: true, Cost: func(*http.Request) int { return 100 }},
 		},
@@ -144,7 +144,7 @@ func ExamplePipelinePolicy() {
 		fmt.Println(err)
 		return
 	}
-	limits := weir.Must(weirhttp.New(weirhttp.Options{
+	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
 		Policies: map[string]weirhttp.Policy{"per-user": weirhttp.PipelinePolicy(perUser)},
 	}))
 	h := limits.Handler(orders, "per-user")

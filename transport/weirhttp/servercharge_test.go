@@ -24,7 +24,7 @@ func within(t *testing.T, l *Limits, f func(r *http.Request), route ...string) {
 
 func TestLeaseIsInTheContext(t *testing.T) {
 	slots := concurrency(t, 2, 0)
-	l := weir.Must(New(Options{
+	l := weir.Must(NewLimits(&LimitsOptions{
 		Global:   Policy{Limiter: slots},
 		Policies: map[string]Policy{"a": {Limiter: yes(), Cost: func(*http.Request) int { return 7 }}, "shadow": {Limiter: no(), Shadow: true}},
 	}))
@@ -63,7 +63,7 @@ func TestLeaseIsInTheContext(t *testing.T) {
 func TestChargeAfterTheFact(t *testing.T) {
 	perUser := keyedBuckets(t, 100)
 	key := Header("X-Api-Key")
-	l := weir.Must(New(Options{Policies: map[string]Policy{
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
 		"requests": {Limiter: yes()},
 		"tokens":   {Partitioned: perUser, Key: key, Metered: true, Cost: func(*http.Request) int { return 10 }},
 	}}))
@@ -110,7 +110,7 @@ func TestChargeAfterTheFact(t *testing.T) {
 func TestRefundOfAPart(t *testing.T) {
 	b, slots := bucket(t, 10), concurrency(t, 10, 0)
 	four := func(*http.Request) int { return 4 }
-	l := weir.Must(New(Options{Policies: map[string]Policy{
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
 		"spent": {Limiter: b, Metered: true, Cost: four},
 		"lent":  {Limiter: slots, Cost: four},
 	}}))
@@ -127,7 +127,7 @@ func TestRefundOfAPart(t *testing.T) {
 
 func TestChargedPermitsOfAConcurrencyLimitComeBack(t *testing.T) {
 	slots := concurrency(t, 5, 0)
-	l := weir.Must(New(Options{Policies: map[string]Policy{"p": {Limiter: slots}}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: slots}}}))
 	within(t, l, func(r *http.Request) {
 		charged, err := Charge(r.Context(), 3, "p")
 		require.NoError(t, err)

@@ -67,7 +67,7 @@ func TestStrategiesSeeTheStatus(t *testing.T) {
 	get(around(t, teapot, seeing(&seen))(answering(418)))
 	assert.EqualError(t, seen, "weirhttp: the handler answered 418 I'm a teapot")
 
-	l := weir.Must(New(Options{Global: Policy{Limiter: concurrencyInUse(t)}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: concurrencyInUse(t)}}))
 	assert.Equal(t, 503, get(around(t, nil, seeing(&seen))(l.MustWrap()(served))).Code)
 	assert.NoError(t, seen, "that a limiter rejects is no failure of the handler")
 }
@@ -218,7 +218,7 @@ func TestPipelinePolicyAndTheOthers(t *testing.T) {
 	rejecting := weir.Must(pipeline.New("r", instead(nil, pipeline.ErrRejected)))
 	slow := weir.Must(pipeline.New("s", timeout.New(time.Millisecond, nil)))
 	page := weir.Must(pipeline.New("f", instead(saying("page"), nil)))
-	l := weir.Must(New(Options{Policies: map[string]Policy{
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
 		"before": {Limiter: before}, "after": {Limiter: after},
 		"p": PipelinePolicy(p), "rejecting": {Pipeline: rejecting, Status: 418}, "slow": PipelinePolicy(slow), "page": PipelinePolicy(page),
 	}}))
@@ -234,6 +234,6 @@ func TestPipelinePolicyAndTheOthers(t *testing.T) {
 	assert.Equal(t, 503, get(l.Handler(waits, "before", "slow")).Code)
 	before.check(t, 4, 2, 2) // it ran, so it cost
 	assert.Equal(t, "page", get(l.Handler(waits, "page")).Body.String())
-	_, err := New(Options{Policies: map[string]Policy{"p": {Pipeline: p, Shadow: true}}})
-	assert.ErrorIs(t, err, ErrInvalidOptions)
+	_, err := NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Pipeline: p, Shadow: true}}})
+	assert.ErrorIs(t, err, weir.ErrInvalidOptions)
 }

@@ -24,7 +24,7 @@ func TestLimits_ExemptInThroughMiddleware(t *testing.T) {
 		"it is not, and nothing is left":    {no(), false, 2, [2]int{429, 429}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			limits := weir.Must(New(Options{Global: Policy{Limiter: c.l}}))
+			limits := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: c.l}}))
 			mux := http.NewServeMux()
 			h := handler(func(_ http.ResponseWriter, r *http.Request) {
 				_, holds := LeaseFrom(r.Context())
@@ -86,7 +86,7 @@ func TestLimits_ExemptIsFound(t *testing.T) {
 		"a mux that has itself in it": {func(l, _ *Limits) http.Handler { l.Exempt(h); return itself }, 429},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, other := weir.Must(New(Options{Global: Policy{Limiter: no()}})), weir.Must(New(Options{}))
+			l, other := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: no()}})), weir.Must(NewLimits(&LimitsOptions{}))
 			assert.Equal(t, c.want, getPath(l.Handler(c.within(l, other)), "/healthz").Code)
 		})
 	}

@@ -60,7 +60,7 @@ func TestFiguresComeFromTheAnswerWhereThatHasThem(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := &remote{answer: c.answer}
-			limits, err := weirhttp.New(weirhttp.Options{
+			limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{
 				Policies: map[string]weirhttp.Policy{"p": {Limiter: l}}, Headers: weirhttp.Draft11,
 			})
 			require.NoError(t, err)
@@ -74,7 +74,7 @@ func TestFiguresComeFromTheAnswerWhereThatHasThem(t *testing.T) {
 
 func TestALimiterThatCannotBeAskedIsNoQuotaOfTheClient(t *testing.T) {
 	l := &remote{answer: limiter.Rejected(time.Second, limiter.ReasonUnavailable)}
-	limits, err := weirhttp.New(weirhttp.Options{Policies: map[string]weirhttp.Policy{"p": {Limiter: l}}})
+	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{Policies: map[string]weirhttp.Policy{"p": {Limiter: l}}})
 	require.NoError(t, err)
 	handlers := map[string]http.Handler{
 		"a policy":   limits.Handler(http.NotFoundHandler(), "p"),

@@ -7,16 +7,16 @@ import (
 	"net/http"
 )
 
-// What a ResponseWriter may have in addition to its three methods. Handlers look for these
-// with type assertions and take another way where one is missing, so a wrapper must
-// have them exactly where the inner one has.
+// The optional methods of a ResponseWriter. Handlers look for them with type assertions and do something else if one is
+// missing, so a wrapper must have exactly those that the inner one has. A method set is fixed when the program is
+// compiled, hence a struct for each combination below.
 type (
 	flusher    struct{ w *response }
 	hijacker   struct{ w *response }
 	readerFrom struct{ w *response }
 )
 
-func (f flusher) Flush()            { _ = f.w.flush() } // a Flusher cannot say so
+func (f flusher) Flush()            { _ = f.w.flush() } // Flush has no result
 func (f flusher) FlushError() error { return f.w.flush() }
 
 func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.w.hijack() }
@@ -36,9 +36,9 @@ func canHijack(w http.ResponseWriter) bool {
 	return ok
 }
 
-// inside reports whether what w wraps has something that w itself has not: only an
-// [http.ResponseController] finds it.
-func inside(w http.ResponseWriter, has func(http.ResponseWriter) bool) bool {
+// onlyInside reports whether a ResponseWriter that w wraps has something that w itself has not. Only an
+// [http.ResponseController] finds that.
+func onlyInside(w http.ResponseWriter, has func(http.ResponseWriter) bool) bool {
 	if has(w) {
 		return false
 	}
@@ -53,10 +53,10 @@ func inside(w http.ResponseWriter, has func(http.ResponseWriter) bool) bool {
 	}
 }
 
-// Unwrap is for [http.ResponseController]. Where that would go past the response to
-// flush or to hijack, there is a step between that notes it.
+// Unwrap is for [http.ResponseController]. If the inner one hides a Flush or a Hijack further inside, the controller
+// would call that without the response knowing, so Unwrap returns a step between that records it.
 func (w *response) Unwrap() http.ResponseWriter {
-	flushes, hijacks := inside(w.inner, canFlush), inside(w.inner, canHijack)
+	flushes, hijacks := onlyInside(w.inner, canFlush), onlyInside(w.inner, canHijack)
 	b := below{w}
 	switch {
 	case flushes && hijacks:
@@ -79,16 +79,16 @@ func (w *response) Unwrap() http.ResponseWriter {
 	return w.inner
 }
 
-// below stands between a response and the inner one.
+// below is the step between a response and the inner one; see Unwrap.
 type below struct{ w *response }
 
-func (b below) self() *response             { return b.w }
+func (b below) asResponse() *response       { return b.w }
 func (b below) Header() http.Header         { return b.w.Header() }
 func (b below) Write(p []byte) (int, error) { return b.w.Write(p) }
 func (b below) WriteHeader(status int)      { b.w.WriteHeader(status) }
 func (b below) Unwrap() http.ResponseWriter { return b.w.inner }
 
-// own is a response of ours in any of its kinds.
+// own embeds a response as an unexported field.
 type own = *response
 
 const (
@@ -97,7 +97,7 @@ const (
 	hasReadFrom
 )
 
-// writer returns the response with the methods of the inner one.
+// writer returns the response with the optional methods of the inner one.
 func (w *response) writer() http.ResponseWriter {
 	has := 0
 	if canFlush(w.inner) {
@@ -110,7 +110,7 @@ func (w *response) writer() http.ResponseWriter {
 		has |= hasReadFrom
 	}
 	p, pushes := w.inner.(http.Pusher)
-	n, notifies := w.inner.(http.CloseNotifier) //nolint:staticcheck // it is still asked for, as by gin
+	n, notifies := w.inner.(http.CloseNotifier) //nolint:staticcheck // deprecated, but frameworks such as gin require it
 	switch {
 	case pushes && notifies:
 		return w.pushingAndNotifying(has, p, n)

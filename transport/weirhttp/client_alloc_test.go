@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/transport/weirhttp"
@@ -19,7 +20,7 @@ func TestTransportAllocations(t *testing.T) {
 	r := benchmarkRequest(t)
 	base := stub{body: emptyBody{strings.NewReader("")}}
 	for name, want := range map[string]float64{"none": 5, "retry": 5, "limit": 5, "timeout": 7} {
-		transport := weirhttp.Transport(pipelinesToMeasure(t)[name], &weirhttp.TransportOptions{Base: base})
+		transport := weir.Must(weirhttp.NewTransport(pipelinesToMeasure(t)[name], &weirhttp.TransportOptions{Base: base}))
 		assert.Equal(t, want, testing.AllocsPerRun(100, func() {
 			resp, err := transport.RoundTrip(r)
 			if err != nil {
@@ -68,7 +69,7 @@ func BenchmarkGate(b *testing.B) {
 func TestTransportWithoutAPipeline(t *testing.T) {
 	base := &fakeBase{answer: inTurn(http.StatusTeapot)}
 	for _, p := range []*pipeline.Pipeline{nil, new(pipeline.Pipeline)} {
-		resp, err := weirhttp.Transport(p, &weirhttp.TransportOptions{Base: base}).RoundTrip(newRequest(t, http.MethodGet, url, ""))
+		resp, err := weir.Must(weirhttp.NewTransport(p, &weirhttp.TransportOptions{Base: base})).RoundTrip(newRequest(t, http.MethodGet, url, ""))
 		assert.NoError(t, err)
 		assert.Equal(t, http.StatusTeapot, resp.StatusCode)
 		readAll(t, resp)

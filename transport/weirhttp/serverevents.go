@@ -11,20 +11,21 @@ import (
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
-// The events of this package besides those of strategies/ratelimit.
+// The events of this package, in addition to those of strategies/ratelimit.
 const (
-	// EventFailed: a limiter took no decision and the request was turned away; Err
-	// says why. Error.
+	// EventFailed: a limiter could not decide, and the request was rejected. Err has
+	// the cause. Its severity is Error.
 	EventFailed = "OnRateLimiterFailed"
-	// EventFailedOpen: a limiter took no decision, and because of
-	// [Policy.FailOpen] the request was let through. Warning.
+	// EventFailedOpen: a limiter could not decide, and the request was admitted
+	// because of [Policy.FailOpen]. Its severity is Warning.
 	EventFailedOpen = "OnRateLimiterFailedOpen"
-	// EventTimeout: a handler has not answered within [Policy.Timeout]; Err is the
-	// [*TimeoutError]. Error. It is called as that of strategies/timeout.
+	// EventTimeout: a handler has not answered within [Policy.Timeout]. Err is the
+	// [*TimeoutError]. Its severity is Error. It has the name of the event of
+	// strategies/timeout.
 	EventTimeout = "OnTimeout"
 )
 
-// An enabler is a Listener that may not be interested.
+// An enabler is a Listener that can decline events.
 type enabler interface {
 	Enabled(ctx context.Context) bool
 }
@@ -36,19 +37,19 @@ func (l *Limits) listen() {
 		return
 	}
 	l.measurer, _ = l.options.Listener.(pipeline.Measurer)
-	l.chooser, _ = l.options.Listener.(enabler)
+	l.enabler, _ = l.options.Listener.(enabler)
 }
 
-// hears tells whether reports and measurements of a request reach anybody. It is
-// asked once for a request, so that nobody is told the end of what they did not
-// hear the beginning of.
-func (l *Limits) hears(ctx context.Context) (listening, measuring bool) {
-	if l.options.Listener == nil || l.chooser != nil && !l.chooser.Enabled(ctx) {
+// listens reports whether the Listener takes events and measurements of a request. It is called once for a request, so
+// that a Listener that changes its mind is not told the end of what it has not heard the beginning of.
+func (l *Limits) listens(ctx context.Context) (listening, measuring bool) {
+	if l.options.Listener == nil || l.enabler != nil && !l.enabler.Enabled(ctx) {
 		return false, false
 	}
 	return true, l.measurer != nil
 }
 
+// report sends an event of the policy to the Listener.
 func (c *call) report(ctx context.Context, p *policy, name string, severity pipeline.Severity, err error) {
 	if !c.listening {
 		return
@@ -62,8 +63,7 @@ func (c *call) report(ctx context.Context, p *policy, name string, severity pipe
 	})
 }
 
-// measureRequest measures the wait for one policy, so that it counts for the
-// limiter that was really waited for. The grant of the answer, if there is one, is held already.
+// measureRequest reports how long the policy took to answer. If the policy granted a lease, the call holds it already.
 func (c *call) measureRequest(ctx context.Context, p *policy, waited, answered time.Duration, lease limiter.Lease, err error) {
 	e := pipeline.Event{Name: ratelimit.MeasureRequest, Source: p.source, Duration: waited, Err: err}
 	if err == nil && !lease.Acquired() {
@@ -83,7 +83,7 @@ func (c *call) measureRequest(ctx context.Context, p *policy, waited, answered t
 	}
 }
 
-// measureLease measures how long permits were held.
+// measureLease reports how long the permits of g were held.
 func (c *call) measureLease(g *grant) {
 	if c.measuring && g.since != extra {
 		e := pipeline.Event{Name: ratelimit.MeasureLease, Source: g.policy.source, Duration: clock.Now() - g.since}
@@ -91,8 +91,7 @@ func (c *call) measureLease(g *grant) {
 	}
 }
 
-// rejectedError is the rejection as strategies/ratelimit has it, which is what
-// listeners know.
+// rejectedError returns the rejection as strategies/ratelimit reports it to listeners.
 func rejectedError(p *policy, lease limiter.Lease) *ratelimit.RejectedError {
 	after, _ := lease.RetryAfter()
 	return &ratelimit.RejectedError{RetryAfter: max(after, 0), Reason: lease.Reason(), Source: p.source, Lease: lease}

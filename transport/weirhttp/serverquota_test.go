@@ -19,7 +19,7 @@ import (
 
 func TestHeadersTellWhatIsLeft(t *testing.T) {
 	one := bucket(t, 2)
-	l := weir.Must(New(Options{Headers: Draft11, Policies: map[string]Policy{
+	l := weir.Must(NewLimits(&LimitsOptions{Headers: Draft11, Policies: map[string]Policy{
 		"shared":   {Limiter: one},
 		"per-user": {Partitioned: keyedBuckets(t, 5), Quota: 5, Window: time.Hour, Key: Header("X-Api-Key")},
 		"legacy":   {Limiter: one, Headers: Legacy},
@@ -56,7 +56,7 @@ func TestRegistryReloadChangesThePolicy(t *testing.T) {
 	require.NoError(t, r.Define("broken", func(*registry.Builder) error { return errStore }))
 	before := yes()
 	var got Rejection
-	l := weir.Must(New(Options{
+	l := weir.Must(NewLimits(&LimitsOptions{
 		Global: Policy{Limiter: before}, Registry: r,
 		OnRejected: func(_ http.ResponseWriter, _ *http.Request, r Rejection) { got = r },
 	}))
@@ -78,7 +78,7 @@ func TestRegistryReloadChangesThePolicy(t *testing.T) {
 
 func TestEventsAndMeasurementsNameThePolicy(t *testing.T) {
 	heard := &recording{}
-	l := weir.Must(New(Options{
+	l := weir.Must(NewLimits(&LimitsOptions{
 		Name: "shop", Listener: heard,
 		Global: Policy{Limiter: yes()},
 		Policies: map[string]Policy{
@@ -117,7 +117,7 @@ func (c *choosy) Enabled(context.Context) bool { return c.enabled }
 // lease ends for them that has not begun.
 func TestListenerIsAskedOnceForARequest(t *testing.T) {
 	heard := &choosy{}
-	l := weir.Must(New(Options{Listener: heard, Policies: map[string]Policy{"ok": {Limiter: yes()}, "no": {Limiter: no()}}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Listener: heard, Policies: map[string]Policy{"ok": {Limiter: yes()}, "no": {Limiter: no()}}}))
 	get(l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { heard.enabled = true }), "ok"))
 	assert.Empty(t, heard.measurements)
 	get(l.Handler(served, "no"))
@@ -128,13 +128,13 @@ func TestListenerIsAskedOnceForARequest(t *testing.T) {
 	assert.Len(t, heard.events, 1)
 
 	var none *recording
-	assert.Equal(t, 200, get(weir.Must(New(Options{Listener: none, Global: Policy{Limiter: yes()}})).MustWrap()(served)).Code)
+	assert.Equal(t, 200, get(weir.Must(NewLimits(&LimitsOptions{Listener: none, Global: Policy{Limiter: yes()}})).MustWrap()(served)).Code)
 }
 
 func TestTimeoutOfAPolicy(t *testing.T) {
 	heard := &recording{}
 	held := yes()
-	l := weir.Must(New(Options{Listener: heard, Policies: map[string]Policy{
+	l := weir.Must(NewLimits(&LimitsOptions{Listener: heard, Policies: map[string]Policy{
 		"p": {Limiter: held, Timeout: time.Millisecond}, "longer": {Limiter: yes(), Timeout: time.Hour},
 	}}))
 	w := get(l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

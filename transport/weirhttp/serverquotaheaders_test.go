@@ -16,11 +16,11 @@ import (
 )
 
 func TestRetryAfterSecondsRoundsUp(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		-time.Second: "0", 0: "0", 1: "1", time.Second: "1", time.Second + 1: "2",
-		math.MaxInt64: "9223372037", 90 * time.Second: "90",
+	for d, want := range map[time.Duration]int64{
+		-time.Second: 0, 0: 0, 1: 1, time.Second: 1, time.Second + 1: 2,
+		math.MaxInt64: 9223372037, 90 * time.Second: 90,
 	} {
-		assert.Equal(t, want, retryAfterSeconds(d), d)
+		assert.Equal(t, want, wholeSeconds(d), d)
 	}
 }
 
@@ -39,8 +39,8 @@ func TestWriteRetryAfter(t *testing.T) {
 
 func TestWriteLimitsDraft11(t *testing.T) {
 	h := make(http.Header)
-	writeLimits(h, Draft11, limits{policy: "burst", quota: 100, window: time.Minute, remaining: 50, reset: 30 * time.Second})
-	writeLimits(h, Draft11, limits{policy: `a "day" \ über`, quota: math.MaxInt64, remaining: -1})
+	quota{policy: "burst", permits: 100, window: time.Minute, remaining: 50, reset: 30 * time.Second}.write(h, Draft11)
+	quota{policy: `a "day" \ über`, permits: math.MaxInt64, remaining: -1}.write(h, Draft11)
 	assert.Equal(t, []string{`"burst";q=100;w=60`, `"a \"day\" \\ ?ber";q=999999999999999`}, h.Values("RateLimit-Policy"))
 	assert.Equal(t, []string{`"burst";r=50;t=30`, `"a \"day\" \\ ?ber";r=0`}, h.Values("RateLimit"))
 	assert.Empty(t, h.Get("Retry-After"), "nobody was rejected")
@@ -49,10 +49,10 @@ func TestWriteLimitsDraft11(t *testing.T) {
 func TestWriteLimitsWithRetryAfter(t *testing.T) {
 	h := make(http.Header)
 	writeRetryAfter(h, 2*time.Second)
-	writeLimits(h, Draft11, limits{policy: "day", quota: 5000, remaining: 4000, reset: time.Hour})
+	quota{policy: "day", permits: 5000, remaining: 4000, reset: time.Hour}.write(h, Draft11)
 	assert.Equal(t, `"day";r=4000`, h.Get("RateLimit"))
 	assert.Equal(t, "2", h.Get("Retry-After"), "the day holds up nobody")
-	writeLimits(h, Draft11, limits{policy: "burst", quota: 10, remaining: 0, reset: 4500 * time.Millisecond})
+	quota{policy: "burst", permits: 10, remaining: 0, reset: 4500 * time.Millisecond}.write(h, Draft11)
 	assert.Equal(t, `"burst";r=0;t=5`, h.Values("RateLimit")[1])
 	assert.Equal(t, "5", h.Get("Retry-After"), "not earlier than t")
 }
@@ -61,22 +61,22 @@ func TestWriteLimitsLegacy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := make(http.Header)
 		time.Sleep(time.Millisecond)
-		writeLimits(h, Legacy, limits{policy: "day", quota: 5000, remaining: 4000, reset: time.Hour})
-		writeLimits(h, Legacy, limits{policy: "burst", quota: 10, remaining: 3, reset: 4 * time.Second})
-		writeLimits(h, Legacy, limits{policy: "week", quota: 9000, remaining: 8000, reset: time.Hour})
+		quota{policy: "day", permits: 5000, remaining: 4000, reset: time.Hour}.write(h, Legacy)
+		quota{policy: "burst", permits: 10, remaining: 3, reset: 4 * time.Second}.write(h, Legacy)
+		quota{policy: "week", permits: 9000, remaining: 8000, reset: time.Hour}.write(h, Legacy)
 		assert.Equal(t, "10", h.Get("X-RateLimit-Limit"))
 		assert.Equal(t, "3", h.Get("X-RateLimit-Remaining"))
 		assert.Equal(t, strconv.FormatInt(time.Now().Unix()+5, 10), h.Get("X-RateLimit-Reset"))
-		writeLimits(h, Legacy, limits{policy: "now", quota: 10})
+		quota{policy: "now", permits: 10}.write(h, Legacy)
 		assert.Equal(t, "0", h.Get("X-RateLimit-Remaining"))
 		assert.Empty(t, h.Get("X-RateLimit-Reset"), "not known")
-		writeLimits(http.Header{}, Legacy, limits{reset: math.MaxInt64})
+		quota{reset: math.MaxInt64}.write(http.Header{}, Legacy)
 	})
 }
 
 func TestWriteLimitsNone(t *testing.T) {
 	h := make(http.Header)
-	writeLimits(h, NoHeaders, limits{policy: "burst", quota: 10, reset: time.Second})
+	quota{policy: "burst", permits: 10, reset: time.Second}.write(h, NoHeaders)
 	assert.Empty(t, h)
 }
 
@@ -96,10 +96,10 @@ func TestHeadersText(t *testing.T) {
 
 func TestWriteLimitsAllocations(t *testing.T) {
 	h := make(http.Header)
-	l := limits{policy: "burst", quota: 100, window: time.Minute, remaining: 50, reset: 30 * time.Second}
+	q := quota{policy: "burst", permits: 100, window: time.Minute, remaining: 50, reset: 30 * time.Second}
 	assert.Equal(t, 3.0, testing.AllocsPerRun(100, func() {
 		clear(h)
-		writeLimits(h, Draft11, l)
+		q.write(h, Draft11)
 	}), "the text and two slices")
 }
 
@@ -110,7 +110,7 @@ func FuzzPolicyName(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, name string) {
 		h := make(http.Header)
-		writeLimits(h, Draft11, limits{policy: name, quota: 7})
+		quota{policy: name, permits: 7}.write(h, Draft11)
 		value, rest, ok := parseQuoted(strings.TrimPrefix(h.Get("RateLimit"), `"`))
 		if !ok || rest != ";r=0" {
 			t.Errorf("%q: %q", name, h.Get("RateLimit"))
@@ -133,8 +133,8 @@ func FuzzRetryAfter(f *testing.F) {
 			t.Errorf("%q: %v, %v", text, d, ok)
 		}
 		if n, err := strconv.ParseUint(text, 10, 63); err == nil && !strings.Contains(text, "_") && text[0] != '+' {
-			want := longest
-			if n <= uint64(longest/time.Second) {
+			want := forever
+			if n <= uint64(forever/time.Second) {
 				want = time.Duration(n) * time.Second
 			}
 			if !ok || d != want {
@@ -149,7 +149,7 @@ func TestParseRetryAfter(t *testing.T) {
 		in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(http.TimeFormat) }
 		for text, want := range map[string]time.Duration{
 			"0": 0, "120": 2 * time.Minute, " 7\t": 7 * time.Second, "007": 7 * time.Second,
-			"9223372036": 9223372036 * time.Second, "9223372037": longest, "99999999999999999999999999": longest,
+			"9223372036": 9223372036 * time.Second, "9223372037": forever, "99999999999999999999999999": forever,
 			in(time.Minute): time.Minute, in(-time.Minute): 0, in(0): 0,
 			time.Now().Add(time.Hour).UTC().Format(time.ANSIC): time.Hour,
 		} {

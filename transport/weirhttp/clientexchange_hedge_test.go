@@ -156,7 +156,7 @@ func TestTransportAnEarlierFailureIsReturned(t *testing.T) {
 		err        string
 	}{
 		{name: "short", body: "come back later"},
-		{name: "long", body: string(make([]byte, 5000)), err: "thrown away"},
+		{name: "long", body: string(make([]byte, 5000)), err: "discarded"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			base := &fakeBase{answer: func(_ *http.Request, number int) (*http.Response, error) {

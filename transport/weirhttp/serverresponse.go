@@ -8,33 +8,33 @@ import (
 	"time"
 )
 
-// A response is a ResponseWriter that knows whether the response has begun, and
-// with which status. What handlers get is writer(), which has the methods that the
-// inner one has and no others; [http.ResponseController] works through it.
+// A response is a ResponseWriter that knows whether the response has begun, and with which status. Handlers get its
+// writer, which has exactly the optional methods that the inner one has; [http.ResponseController] works through it.
 type response struct {
 	inner    http.ResponseWriter
 	request  *http.Request // nil: not known
 	status   int           // 0: it has not begun
 	hijacked bool          // the connection is the handler's
-	rejected bool          // it is the answer of a limiter, and says nothing of the handler
+	rejected bool          // a limiter gave the answer, not the handler
 	until    time.Time     // when the time of the handler is over; zero: never
-	writes   *cutoff       // nil: writing has not begun, or may take as long as it likes
+	writes   *cutoff       // nil: writing has not begun, or is not limited
 	written  int           // bytes, up to headBytes or a little more
-	// The body of the request, if the handler's time is limited. Before an answer goes
-	// out over HTTP/1, net/http reads what the handler has left of it. Else nil.
+	// The body of the request if the handler's time is limited, else nil. Over HTTP/1,
+	// net/http reads what the handler has left of it before it sends an answer.
 	body *timedBody
 }
 
 func newResponse(w http.ResponseWriter) *response { return &response{inner: w} }
 
-func (w *response) self() *response { return w }
+// asResponse lets enclosing recognize every writer that has this response in it.
+func (w *response) asResponse() *response { return w }
 
-// begun tells whether anything was sent that another answer would mix with.
+// begun reports whether anything was sent that another answer would mix with.
 func (w *response) begun() bool { return w.status != 0 }
 
 func (w *response) Header() http.Header { return w.inner.Header() }
 
-// begin notes the first status that is not informational.
+// begin records the first status that is not informational.
 func (w *response) begin(status int) {
 	if w.status != 0 || status < 200 && status != http.StatusSwitchingProtocols {
 		return
@@ -42,22 +42,23 @@ func (w *response) begin(status int) {
 	w.status = status
 	w.limit()
 	if status == http.StatusRequestEntityTooLarge && w.request != nil && w.request.ProtoMajor == 1 && hasBody(w.request) {
-		// As http.MaxBytesReader has it: the rest of the body is not waited for. It says
-		// so by a method that a ResponseWriter of ours cannot have.
+		// The rest of the body is not waited for, as with http.MaxBytesReader. That one
+		// tells the server by an unexported method, which only the server's
+		// ResponseWriter has.
 		w.Header().Set("Connection", "close")
 	}
 	w.closeAfter()
 }
 
-// closeAfter has the connection closed after the answer if its body was spoilt.
+// closeAfter makes the server close the connection after the answer if a deadline has disturbed the body.
 func (w *response) closeAfter() {
-	if w.body != nil && w.body.spoilt.Load() && !w.hijacked && w.request != nil && w.request.ProtoMajor == 1 {
+	if w.body != nil && w.body.disturbed.Load() && !w.hijacked && w.request != nil && w.request.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
 	}
 }
 
-// limit has writing fail when the time of the handler, or for an answer that begins
-// later its own, is over.
+// limit makes writing fail a writeGrace after the time of the handler is over, or after the beginning of an answer that
+// begins later.
 func (w *response) limit() {
 	if w.until.IsZero() || w.writes != nil {
 		return
@@ -69,38 +70,35 @@ func (w *response) limit() {
 	w.writes = newCutoff(by.Add(writeGrace), w.expire)
 }
 
-// expire makes writing fail, and net/http's reading of what is left of the body, which
-// comes before.
+// expire makes writing fail, and before that net/http's reading of what is left of the body.
 func (w *response) expire() {
 	if w.body != nil && !w.body.ended() {
 		w.body.expire()
 	}
-	_ = http.NewResponseController(w.inner).SetWriteDeadline(aLongTimeAgo) // where it cannot be set, the Write waits
+	_ = http.NewResponseController(w.inner).SetWriteDeadline(pastDeadline) // if it cannot be set, the Write waits
 }
 
-// unlimit leaves the connection to its owner. What has failed stays failed.
+// unlimit ends limit. A connection that has failed stays so.
 func (w *response) unlimit() {
 	w.until = time.Time{}
 	w.writes.close()
 	w.writes = nil
 }
 
-// headBytes is more than net/http gathers before it sends the header.
+// headBytes is more than net/http buffers before it sends the header.
 const headBytes = 4 << 10
 
-// drains reports whether the next call may send the header. Over HTTP/1, net/http first
-// reads what the handler has left of the body, so such a call waits for a client that
-// sends slowly. It is the only one that does: later, net/http reads for itself.
+// drains reports whether the next call can send the header. Over HTTP/1, net/http first reads what the handler has left
+// of the body, so that call waits for a client that sends slowly. Later calls do not.
 func (w *response) drains() bool {
 	return w.body != nil && w.written < headBytes && !w.body.ended()
 }
 
-// enter begins a call that may wait for the client; leave ends it. When the time is
-// over, the connection is of no use any more: without act, net/http would end an answer
-// that is only half written as if it were whole.
+// enter begins a call that can wait for the client; leave ends it. If the time is over, enter makes the connection fail:
+// otherwise net/http would end an answer that is half written as if it were complete.
 func (w *response) enter() (drains bool, err error) {
 	if err := w.writes.enter(); err != nil {
-		w.writes.act()
+		w.writes.expireOnce()
 		return false, err
 	}
 	if drains = w.drains(); drains {
@@ -109,6 +107,7 @@ func (w *response) enter() (drains bool, err error) {
 	return drains, nil
 }
 
+// leave ends a call for which enter returned drains.
 func (w *response) leave(drains bool) {
 	w.writes.leave(false)
 	if drains {
@@ -116,18 +115,17 @@ func (w *response) leave(drains bool) {
 	}
 }
 
-// SetWriteDeadline is for [http.ResponseController]. Once writes fail because
-// the time of the handler was over, it does nothing.
+// SetWriteDeadline is for [http.ResponseController]. It does nothing after the time of the handler has ended writing.
 func (w *response) SetWriteDeadline(t time.Time) error {
-	if w.writes.passed() {
+	if w.writes.hasExpired() {
 		return nil
 	}
 	return http.NewResponseController(w.inner).SetWriteDeadline(t)
 }
 
-// SetReadDeadline is for [http.ResponseController], as SetWriteDeadline is.
+// SetReadDeadline is for [http.ResponseController]. It does nothing after the time of the handler has ended reading.
 func (w *response) SetReadDeadline(t time.Time) error {
-	if w.body != nil && w.body.cutoff.passed() {
+	if w.body != nil && w.body.cutoff.hasExpired() {
 		return nil
 	}
 	return http.NewResponseController(w.inner).SetReadDeadline(t)
@@ -138,11 +136,11 @@ func (w *response) EnableFullDuplex() error {
 	return http.NewResponseController(w.inner).EnableFullDuplex()
 }
 
-// enclosing returns the response of ours that w is or wraps, or nil.
+// enclosing returns the response that w is or wraps, or nil.
 func enclosing(w http.ResponseWriter) *response {
 	for w != nil {
-		if own, ok := w.(interface{ self() *response }); ok {
-			return own.self()
+		if own, ok := w.(interface{ asResponse() *response }); ok {
+			return own.asResponse()
 		}
 		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
 		if !ok {
@@ -163,7 +161,7 @@ func (w *response) Write(p []byte) (int, error) {
 	if len(p) <= headBytes || !w.drains() {
 		return w.write(p)
 	}
-	n, err := w.write(p[:headBytes]) // apart, so that it waits for one thing only
+	n, err := w.write(p[:headBytes]) // on its own, so that it waits either for the body or for the client to read
 	if err != nil {
 		return n, err
 	}
@@ -171,6 +169,7 @@ func (w *response) Write(p []byte) (int, error) {
 	return n + m, err
 }
 
+// write is Write for a response that has begun.
 func (w *response) write(p []byte) (n int, err error) {
 	drains, err := w.enter()
 	if err != nil {
@@ -182,7 +181,7 @@ func (w *response) write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// count counts as far as it matters.
+// count adds to written until that decides nothing more.
 func (w *response) count(n int) {
 	if w.written < headBytes {
 		w.written += n
@@ -217,7 +216,7 @@ func (w *response) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.inner).Hijack()
 	if err == nil {
 		w.hijacked = true
-		w.unlimit() // the connection has no deadlines now, and is not ours
+		w.unlimit() // a hijacked connection has no deadlines, and is the handler's
 		if w.body != nil {
 			w.body.cutoff.close()
 		}
@@ -226,8 +225,7 @@ func (w *response) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// readFrom lets the inner one copy in its own way, such as with sendfile. A source
-// that fails at once leaves a response that has not begun.
+// readFrom copies as the inner one does, such as with sendfile. If the source fails at once, the response has not begun.
 func (w *response) readFrom(src io.Reader) (n int64, err error) {
 	w.limit()
 	defer func() {
@@ -259,7 +257,7 @@ func (w *response) readFrom(src io.Reader) (n int64, err error) {
 	return n + m, err
 }
 
-// markRejected notes that what follows is the answer of a limiter.
+// markRejected marks the response, and those further out, as the answer of a limiter.
 func markRejected(w http.ResponseWriter) {
 	for r := enclosing(w); r != nil; r = enclosing(r.inner) {
 		r.rejected = true

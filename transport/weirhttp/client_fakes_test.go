@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/transport/weirhttp"
@@ -110,7 +111,7 @@ func retrying(o retry.Options) pipeline.Strategy {
 	return retry.New(&o)
 }
 
-func roundTripper(t *testing.T, base http.RoundTripper, o *weirhttp.TransportOptions, strategies ...pipeline.Strategy) *weirhttp.RoundTripper {
+func roundTripper(t *testing.T, base http.RoundTripper, o *weirhttp.TransportOptions, strategies ...pipeline.Strategy) *weirhttp.Transport {
 	t.Helper()
 	p, err := pipeline.New("test", strategies...)
 	if err != nil {
@@ -121,7 +122,7 @@ func roundTripper(t *testing.T, base http.RoundTripper, o *weirhttp.TransportOpt
 		options = *o
 	}
 	options.Base = base
-	return weirhttp.Transport(p, &options)
+	return weir.Must(weirhttp.NewTransport(p, &options))
 }
 
 func newRequest(t *testing.T, method, url, body string) *http.Request {

@@ -68,7 +68,7 @@ func TestTransport_RoundTripperContract(t *testing.T) {
 	wrapped := func(strategies ...pipeline.Strategy) func(base http.RoundTripper) http.RoundTripper {
 		p := weir.Must(pipeline.New("contract", strategies...))
 		return func(base http.RoundTripper) http.RoundTripper {
-			return weirhttp.Transport(p, &weirhttp.TransportOptions{Base: base})
+			return weir.Must(weirhttp.NewTransport(p, &weirhttp.TransportOptions{Base: base}))
 		}
 	}
 	for name, wrap := range map[string]func(http.RoundTripper) http.RoundTripper{

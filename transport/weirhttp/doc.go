@@ -1,0 +1,48 @@
+// Package weirhttp brings limiters and pipelines to net/http: middleware for servers and a round tripper for clients.
+// The middleware works with every router that takes an [http.Handler] or a func(http.Handler) http.Handler.
+//
+//	perUser, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{…}),
+//		&limiter.PartitionedOptions{MaxPartitions: 100_000})
+//	…
+//	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{
+//		Global: weirhttp.Policy{Limiter: slots}, // asked first, once for a request
+//		Policies: map[string]weirhttp.Policy{
+//			"per-user": {Partitioned: perUser, Key: weirhttp.Header("X-Api-Key")},
+//			"reports":  {Limiter: reports, Timeout: time.Minute},
+//		},
+//	})
+//	…
+//	mux.Handle("/orders", limits.Handler(orders, "per-user"))
+//	mux.Handle("/reports", limits.Handler(reporting, "per-user", "reports"))
+//	mux.Handle("/healthz", limits.Exempt(health))
+//
+// The policies of a route are asked in order. A request that a later policy rejects costs nothing in the earlier ones.
+// That holds within one call of [Limits.Wrap]: if the middleware of two calls is nested, a request that the inner one
+// rejects has cost what the outer one granted. A rejected request gets 429 or 503, depending on the cause, with
+// Retry-After if it is known. The handler finds the leases of its request with [LeaseFrom], and corrects what the
+// request cost with [Charge].
+//
+// For a limit by client address, [PerIP] is the middleware in one call. For a client, most callers want [NewTransport].
+//
+// # Pipelines
+//
+// [Through] runs handlers in a whole pipeline: timeouts, concurrency limits, circuit breakers that see the status.
+// [PipelinePolicy] makes a policy of a pipeline, so that a pipeline that a registry reloads applies to the next request.
+//
+// # Where the middleware goes
+//
+// Put it outside the handlers that compute an answer, and inside authentication if a key comes from there. Over
+// HTTP/1, net/http does not notice that a client aborts a request with a body until the handler has read the body: bound
+// the wait of such requests with [Policy.MaxWait].
+//
+// # For maintainers
+//
+// Files that begin with server are the middleware, those that begin with client the round tripper; both use the keys.
+// Begin with these:
+//
+//   - serverrequest.go: the way of a request through its policies to the handler and back.
+//   - serverpolicy.go: what a policy is, and how it asks its limiter.
+//   - serverthroughrun.go: a handler that runs inside a pipeline.
+//   - servertimeout.go: how a handler that runs out of time lets go of its client.
+//   - clientexchange.go: a request of the client with all attempts at it.
+package weirhttp

@@ -1,0 +1,234 @@
+package weirhttp
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// Errors of [Charge].
+var (
+	// ErrNotCharged: no such policy has granted the request anything, or the
+	// handler has returned.
+	ErrNotCharged = errors.New("weirhttp: no policy to charge")
+	// ErrPartialRefund: the limiter can take back only a whole lease, because it
+	// lends its permits or is not one of package limiter.
+	ErrPartialRefund = errors.New("weirhttp: the lease cannot be refunded in part")
+)
+
+// Charge corrects what a request has cost, once that is known: it takes n more permits, or gives -n back as if they had
+// not been taken. It applies to the policies of those names, or without names to those that are [Policy.Metered].
+//
+//	limits.Handler(completions, "tokens-per-minute") // Cost is an estimate, Metered
+//	…
+//	weirhttp.Charge(r.Context(), used-estimate)
+//
+// It never waits, and works after the client has gone. Buckets and windows go into debt: later requests are rejected
+// until time has paid for it. A limiter that lends its permits, or is not one of package limiter, grants only what it
+// has, and those permits go back when the handler returns. charged is how much more the request costs than before, below
+// 0 for a refund; with several policies it is the smallest change.
+//
+// The error is or joins [ErrNotCharged], [ErrPartialRefund] and errors of limiters.
+func Charge(ctx context.Context, n int, policies ...string) (charged int, err error) {
+	matched := false
+	for c := callOf(ctx); c != nil; c = c.outer() {
+		for _, p := range c.chargeable(policies) {
+			did, e := c.charge(p, n)
+			if !matched || abs(did) < abs(charged) {
+				charged = did
+			}
+			matched = true
+			err = errors.Join(err, e)
+		}
+	}
+	if !matched {
+		return 0, ErrNotCharged
+	}
+	return charged, err
+}
+
+func abs(n int) int { return max(n, -n) }
+
+// chargeable returns the policies of those names, or the Metered ones, that have granted something.
+func (c *call) chargeable(names []string) []*policy {
+	var all []*policy
+	for _, g := range c.grants() {
+		p := g.policy
+		if g.since == extra || len(names) == 0 && !p.Metered || len(names) > 0 && !slices.Contains(names, p.name) {
+			continue
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// charge corrects what one policy has granted. It runs functions of the limiter without holding c.mu: a limiter of the
+// program may call LeaseFrom, or Charge again, and would deadlock.
+func (c *call) charge(p *policy, n int) (charged int, err error) {
+	x, added := c.beginCharge(p, n)
+	if added != 0 {
+		return added, nil // the correction under way applies it
+	}
+	ok, later := false, 0
+	if x != nil {
+		charged, later, ok = x.correct(c)
+	}
+	if !ok {
+		charged, err = c.chargeSeparately(p, n)
+	}
+	if later != 0 {
+		_, _ = c.charge(p, later)
+	}
+	return charged, err
+}
+
+// chargeSeparately takes or refunds whole leases. It is for limiters that cannot adjust a lease.
+func (c *call) chargeSeparately(p *policy, n int) (int, error) {
+	if n < 0 {
+		back, err := c.refundUpTo(p, -n)
+		return -back, err
+	}
+	return c.topUp(p, n)
+}
+
+// A correction of a lease is under way.
+type correction struct {
+	grant grant
+	asked int // how many permits the lease is to have
+
+	// Under the call's mu:
+	want    int  // asked, plus what other calls of Charge have added meanwhile
+	removed bool // the call no longer has the grant: the correction gives the lease back
+	refund  bool // by Refund, not by Release
+}
+
+// beginCharge returns the correction that the caller has to make of what the policy has granted. If one is under way,
+// it adds n to that one, and returns how much that adds.
+func (c *call) beginCharge(p *policy, n int) (x *correction, added int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return nil, 0
+	}
+	for i := range c.held {
+		g := &c.held[i]
+		if g.policy != p || g.since == extra || !g.lease.Acquired() {
+			continue
+		}
+		if x = g.correction; x != nil {
+			before := x.want
+			x.want = cost(before, n)
+			return nil, x.want - before
+		}
+		want := cost(g.lease.Permits(), n)
+		x = &correction{grant: *g, asked: want, want: want}
+		g.correction = x
+		return x, 0
+	}
+	return nil, 0
+}
+
+// cost returns before + n, at least 0 and at most what an int can hold.
+func cost(before, n int) int { return max(before+min(n, math.MaxInt-before), 0) }
+
+// correct adjusts the lease. ok is false if the limiter cannot. later is what other calls of Charge have added
+// meanwhile.
+func (x *correction) correct(c *call) (charged, later int, ok bool) {
+	lease := x.grant.lease
+	defer func() { later = x.end(c, lease) }() // deferred in case the limiter panics
+	adjusted, ok := lease.Adjust(x.asked)
+	if ok {
+		charged = adjusted.Permits() - lease.Permits()
+		lease = adjusted
+	}
+	return charged, 0, ok
+}
+
+// end returns the lease to the call, or gives it back if the call no longer has the grant.
+func (x *correction) end(c *call, lease limiter.Lease) (later int) {
+	c.mu.Lock()
+	for i := range c.held {
+		if g := &c.held[i]; g.correction == x {
+			g.lease, g.correction = lease, nil
+		}
+	}
+	later, x.grant.lease = x.want-x.asked, lease
+	removed, refund := x.removed, x.refund
+	c.mu.Unlock()
+	switch {
+	case removed && refund:
+		c.refund([]grant{x.grant})
+	case removed:
+		c.release([]grant{x.grant})
+	}
+	return later
+}
+
+// topUp takes n more permits, or as many as there are. How many a limiter has is not known beforehand, and other requests
+// take some meanwhile: so topUp asks for half as many whenever it is rejected.
+func (c *call) topUp(p *policy, n int) (taken int, err error) {
+	ctx := context.WithoutCancel(c)
+	granted, ok := c.grantOf(p)
+	if !ok {
+		return 0, ErrNotCharged
+	}
+	for ask := n; ask > 0; ask = min(ask, n-taken) {
+		lease, err := p.ask(ctx, c.request, granted.key, ask, false)
+		if err != nil {
+			lease.Release() // a limiter of the program may have granted permits and returned an error
+			if !errors.Is(err, limiter.ErrPermitCount) {
+				return taken, err
+			}
+			lease = limiter.Lease{}
+		}
+		if !lease.Acquired() {
+			ask /= 2
+			continue
+		}
+		if !c.hold(grant{policy: p, lease: lease, since: extra}) {
+			lease.Refund()
+			return taken, ErrNotCharged
+		}
+		taken += ask
+	}
+	return taken, nil
+}
+
+// refundUpTo refunds leases of up to n permits in all, the last one first.
+func (c *call) refundUpTo(p *policy, n int) (back int, err error) {
+	for back < n {
+		lease, err := c.leaseToRefund(p, n-back)
+		if err != nil {
+			return back, err
+		}
+		if !lease.Acquired() {
+			break
+		}
+		back += lease.Permits()
+		lease.Refund()
+	}
+	return back, nil
+}
+
+// leaseToRefund removes the last lease of the policy from the call and returns it; the zero Lease if there is none. The
+// error is ErrPartialRefund if that lease has more than n permits.
+func (c *call) leaseToRefund(p *policy, n int) (limiter.Lease, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range slices.Backward(c.held) {
+		g := &c.held[i]
+		if g.policy != p || g.correction != nil || !g.lease.Acquired() {
+			continue
+		}
+		lease := g.lease
+		if lease.Permits() > n {
+			return limiter.Lease{}, ErrPartialRefund
+		}
+		g.lease = limiter.Lease{}
+		return lease, nil
+	}
+	return limiter.Lease{}, nil
+}

@@ -1,0 +1,68 @@
+package weirhttp
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/http"
+	"slices"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// RequestFrom returns the request that the context of a handler belongs to, as it was when its route asked the policies.
+// It returns nil if there is none. Limiters in the pipeline of a [PipelinePolicy] find their key with it.
+func RequestFrom(ctx context.Context) *http.Request {
+	if c := callOf(ctx); c != nil {
+		return c.request
+	}
+	return nil
+}
+
+// LeaseFrom returns the lease that the last policy of the innermost route granted to the request. ok is false if there
+// is none: the route has no policies, the policy admitted the request without a grant, or the handler has returned.
+//
+// The lease is released when the handler returns. A handler that no longer needs it can release it earlier.
+func LeaseFrom(ctx context.Context) (l limiter.Lease, ok bool) {
+	for _, l = range Leases(ctx) {
+		return l, true
+	}
+	return limiter.Lease{}, false
+}
+
+// Leases returns an iterator over the leases of the request, the last one first, with the name of their policy. The
+// leases of policies that are pipelines are not among them.
+func Leases(ctx context.Context) iter.Seq2[string, limiter.Lease] {
+	return func(yield func(string, limiter.Lease) bool) {
+		for c := callOf(ctx); c != nil; c = c.outer() {
+			for _, g := range slices.Backward(c.grants()) {
+				if g.since != extra && g.lease.Acquired() && !yield(g.policy.name, g.lease) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// callKey asks a context for the innermost call.
+type callKey struct{}
+
+// Value returns the call itself for callKey.
+func (c *call) Value(key any) any {
+	if key == (callKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// String returns only what never changes: fmt would read all fields, and race with Charge.
+func (c *call) String() string { return fmt.Sprintf("%v.weirhttp", c.Context) }
+
+// callOf returns the innermost call that the context belongs to, or nil.
+func callOf(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
+}
+
+// outer returns the call of the next route further out, or nil.
+func (c *call) outer() *call { return callOf(c.Context) }

@@ -1,0 +1,115 @@
+package weirhttp
+
+import "net/http"
+
+// Exempt returns a handler that serves h without the limits of l; it removes the middleware of l that h is wrapped in.
+//
+// Limits further out skip their policies, too, if they can see that the request leads to the handler: if they wrap the
+// [http.ServeMux] in which it is registered, or if [Limits.ExemptIn] has named that mux, whatever other middleware
+// wraps the mux. The mux may be in another mux, and [Through] and l may wrap the handler in it; other middleware around
+// the handler hides it.
+//
+// With other routers the policies further out are asked. If they admit the request, what they granted is given back when
+// the request reaches h, as if it had not been taken; a request that they reject does not reach h. Use
+// [LimitsOptions.Exempt] there.
+func (l *Limits) Exempt(h http.Handler) http.Handler {
+	l.exempts.Store(true)
+	for {
+		r, ok := h.(*route)
+		if !ok || r.limits != l {
+			return &exempt{Handler: h, limits: l}
+		}
+		h = r.next
+	}
+}
+
+// ExemptIn makes all policies of l look up requests in mux before they ask, so that handlers of [Limits.Exempt] are
+// found behind any middleware between:
+//
+//	limits.ExemptIn(mux)
+//	http.ListenAndServe(addr, limits.Handler(logging(mux)))
+//
+// The look-up uses the request as it is outside. Do not name a mux behind [http.StripPrefix], which changes the path.
+func (l *Limits) ExemptIn(mux *http.ServeMux) {
+	l.exempts.Store(true)
+	for {
+		old := l.muxes.Load()
+		all := []*http.ServeMux{mux}
+		if old != nil {
+			all = append(all, *old...)
+		}
+		if l.muxes.CompareAndSwap(old, &all) {
+			return
+		}
+	}
+}
+
+// Preflight reports whether r is a CORS preflight, which a browser sends before the actual request. It is for
+// [LimitsOptions.Exempt].
+func Preflight(r *http.Request) bool {
+	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" &&
+		r.Header.Get("Access-Control-Request-Method") != ""
+}
+
+// An exempt is a handler that is exempt from limits.
+type exempt struct {
+	http.Handler
+	limits *Limits
+}
+
+// ServeHTTP gives back what policies further out granted that could not see where the request leads.
+func (e *exempt) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	for c := callOf(r.Context()); c != nil; c = c.outer() {
+		if c.route.limits == e.limits {
+			c.refund(c.cut(0, true))
+		}
+	}
+	e.Handler.ServeHTTP(w, r)
+}
+
+// exempts reports whether the request is served without limits.
+func (h *route) exempts(r *http.Request) bool {
+	l := h.limits
+	if exempt := l.options.Exempt; exempt != nil && exempt(r) {
+		return true
+	}
+	if !l.exempts.Load() {
+		return false
+	}
+	if l.leadsToExempt(h.next, r) {
+		return true
+	}
+	if muxes := l.muxes.Load(); muxes != nil {
+		for _, mux := range *muxes {
+			if l.leadsToExempt(mux, r) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// leadsToExempt reports whether h would hand the request to a handler that is exempt from l. It looks through a bounded
+// number of nested handlers, because a mux can contain itself.
+func (l *Limits) leadsToExempt(h http.Handler, r *http.Request) bool {
+	for range 32 {
+		switch nested := h.(type) {
+		case *exempt:
+			if nested.limits == l {
+				return true
+			}
+			h = nested.Handler
+		case *route:
+			h = nested.next
+		case *throughHandler:
+			h = nested.next
+		case interface {
+			Handler(r *http.Request) (h http.Handler, pattern string) // as http.ServeMux has it
+		}:
+			h, _ = nested.Handler(r)
+		default:
+			return false
+		}
+	}
+	return false
+}

@@ -1,0 +1,71 @@
+package weirhttp
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/limiter"
+)
+
+// DefaultMaxPartitions is the bound on the number of keys of [PerKey] and [PerIP].
+const DefaultMaxPartitions = 100_000
+
+// PerKey returns a limiter for [Policy.Partitioned] that has a limiter of factory for each key. If o is nil, the
+// defaults apply. Clients can often make up keys, so a MaxPartitions of 0 is [DefaultMaxPartitions] here; with -1 the
+// number of keys is not bounded. The error is a [weir.OptionsError].
+func PerKey(factory limiter.Factory[string], o *limiter.PartitionedOptions) (*limiter.PartitionedLimiter[string, string], error) {
+	if factory == nil {
+		var problems validate.Problems
+		problems.Add("factory", nil, "must not be nil")
+		return nil, problems.Err("weirhttp")
+	}
+	var options limiter.PartitionedOptions
+	if o != nil {
+		options = *o
+	}
+	switch options.MaxPartitions {
+	case 0:
+		options.MaxPartitions = DefaultMaxPartitions
+	case -1:
+		options.MaxPartitions = 0
+	}
+	return limiter.NewPartitioned(func(key string) limiter.Partition[string] {
+		return limiter.Partition[string]{Key: key, New: factory}
+	}, &options)
+}
+
+// PerIP returns middleware that admits n requests of each client within any window of time. Others get 429 with
+// Retry-After:
+//
+//	http.ListenAndServe(addr, weirhttp.PerIP(100, time.Minute)(mux))
+//
+// The client is the peer address of the connection; IPv6 addresses count by /64. Behind a proxy all requests come from
+// the proxy: use [NewLimits] with [ClientAddress] there. All handlers that one result of PerIP wraps share the limits,
+// for up to [DefaultMaxPartitions] addresses at a time; a new address beyond that gets 503 until another has been idle
+// for a window. Every answer has X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
+//
+// PerIP is for route registration, and panics if n or window is below 1.
+func PerIP(n int, window time.Duration) func(http.Handler) http.Handler {
+	o := limiter.SlidingWindowOptions{PermitLimit: n, Window: window, SegmentsPerWindow: segments(window)}
+	if err := o.Validate(); err != nil {
+		panic(fmt.Sprintf("weirhttp: PerIP(%d, %v): %v", n, window, err))
+	}
+	perIP := weir.Must(PerKey(limiter.SlidingWindowFactory[string](o), nil))
+	limits := weir.Must(NewLimits(&LimitsOptions{Headers: Legacy, Policies: map[string]Policy{
+		"per-ip": {Partitioned: perIP, Quota: int64(n), Window: window},
+	}}))
+	return limits.MustWrap("per-ip")
+}
+
+// segments returns the largest number up to 10 that divides window.
+func segments(window time.Duration) int {
+	for n := 10; n > 1; n-- {
+		if window >= time.Duration(n) && window%time.Duration(n) == 0 {
+			return n
+		}
+	}
+	return 1
+}

@@ -1,0 +1,142 @@
+package weirhttp
+
+import (
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// A quotaFunc returns what a policy tells a client about its quota, as of now; ok is false if that is not known. key is
+// that of a Partitioned, lease what the policy has answered.
+type quotaFunc func(r *http.Request, key string, lease limiter.Lease) (q quota, ok bool)
+
+// quotaOf returns the quotaFunc of p; nil if it can never know anything.
+func quotaOf(p *Policy) quotaFunc {
+	statistics := statisticsOf(p)
+	size := quotaSizeOf(p)
+	if statistics == nil || size == nil {
+		return nil
+	}
+	return func(r *http.Request, key string, lease limiter.Lease) (quota, bool) {
+		remaining, ok := lease.Remaining() // the statistics of a shared limiter take a round trip
+		if !ok {
+			var s limiter.Statistics
+			if s, ok = statistics(r, key); !ok {
+				return quota{}, false
+			}
+			remaining = s.AvailablePermits
+		}
+		q, refill := size()
+		q.remaining = min(max(remaining, 0), q.permits)
+		q.reset = q.window
+		if refill.permits > 0 {
+			q.reset = timeToFill(q.permits-q.remaining, refill)
+		}
+		return q, true
+	}
+}
+
+// writeQuotas tells the client about every policy of the route that was asked.
+func (c *call) writeQuotas(w http.ResponseWriter, r *http.Request) {
+	for _, p := range c.route.policies[c.first:] {
+		if p.quota == nil {
+			continue
+		}
+		g, ok := c.grantOf(p)
+		if !ok && p.Partitioned != nil { // admitted without a grant
+			g.key = p.Key(r)
+		}
+		p.writeQuota(w, r, g.key, g.lease, 0)
+	}
+}
+
+// writeQuota tells the client about one policy. The retryAfter of a rejection, if it is known, is when there is more.
+func (p *policy) writeQuota(w http.ResponseWriter, r *http.Request, key string, lease limiter.Lease, retryAfter time.Duration) {
+	q, ok := p.quota(r, key, lease)
+	if !ok {
+		return
+	}
+	q.policy = p.name
+	if retryAfter > 0 {
+		q.reset = retryAfter
+	}
+	q.write(w.Header(), p.Headers)
+}
+
+// statisticsOf returns a function for the statistics of the policy's limiter, or nil if the limiter has none.
+func statisticsOf(p *Policy) func(r *http.Request, key string) (limiter.Statistics, bool) {
+	if s, ok := p.Limiter.(limiter.StatisticsProvider); ok {
+		return func(*http.Request, string) (limiter.Statistics, bool) { return s.Statistics(), true }
+	}
+	if s, ok := p.Partitioned.(interface {
+		Statistics(key string) (limiter.Statistics, error)
+	}); ok {
+		return func(_ *http.Request, key string) (limiter.Statistics, bool) {
+			of, err := s.Statistics(key)
+			return of, err == nil
+		}
+	}
+	if s, ok := p.Requests.(interface {
+		Statistics(r *http.Request) (limiter.Statistics, error)
+	}); ok {
+		return func(r *http.Request, _ string) (limiter.Statistics, bool) {
+			of, err := s.Statistics(r)
+			return of, err == nil
+		}
+	}
+	return nil
+}
+
+// A refill is how many permits come back in each period. It is zero for a window, whose end only the limiter knows.
+type refill struct {
+	permits int64
+	period  time.Duration
+}
+
+// quotaSizeOf returns a function for the permits and the window of the quota: those that the policy names, or those of
+// its limiter, which a reload can change. It returns nil if neither has them.
+func quotaSizeOf(p *Policy) func() (quota, refill) {
+	named := quota{permits: p.Quota, window: p.Window}
+	if named.permits > 0 {
+		return func() (quota, refill) { return named, refill{} }
+	}
+	switch l := p.Limiter.(type) {
+	case interface {
+		Options() limiter.TokenBucketOptions
+	}:
+		return func() (quota, refill) {
+			o := l.Options()
+			of := refill{int64(o.TokensPerPeriod), o.ReplenishmentPeriod}
+			return quota{permits: int64(o.TokenLimit), window: timeToFill(int64(o.TokenLimit), of)}, of
+		}
+	case interface {
+		Options() limiter.FixedWindowOptions
+	}:
+		return func() (quota, refill) {
+			o := l.Options()
+			return quota{permits: int64(o.PermitLimit), window: o.Window}, refill{}
+		}
+	case interface {
+		Options() limiter.SlidingWindowOptions
+	}:
+		return func() (quota, refill) {
+			o := l.Options()
+			return quota{permits: int64(o.PermitLimit), window: o.Window}, refill{}
+		}
+	}
+	return nil
+}
+
+// timeToFill returns how long it takes at most until that many permits are back.
+func timeToFill(missing int64, r refill) time.Duration {
+	if missing <= 0 || r.permits <= 0 {
+		return 0
+	}
+	periods := (missing-1)/r.permits + 1
+	if r.period > 0 && periods > math.MaxInt64/int64(r.period) {
+		return math.MaxInt64
+	}
+	return time.Duration(periods) * r.period
+}

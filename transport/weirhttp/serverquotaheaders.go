@@ -1,0 +1,230 @@
+package weirhttp
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Headers selects the header fields that tell a client how much of its quota is left, in answers to admitted and to
+// rejected requests. Retry-After does not depend on it: a rejection has it whenever it is known. In configuration files
+// it is "none", "legacy" or "draft-11".
+type Headers uint8
+
+const (
+	// NoHeaders sends none. It is the zero value.
+	NoHeaders Headers = iota
+	// Legacy sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
+	// No standard defines them; here Reset is a Unix time in seconds, as in the APIs
+	// that made them known. Of several policies they describe the one with the least
+	// remaining.
+	Legacy
+	// Draft11 sends RateLimit-Policy and RateLimit, one line for each policy, in the
+	// form of draft-ietf-httpapi-ratelimit-headers-11. The next draft can differ.
+	Draft11
+)
+
+var headersTexts = [...]string{NoHeaders: "none", Legacy: "legacy", Draft11: "draft-11"}
+
+// String returns the text form, or Headers(n) if k is none of the constants.
+func (k Headers) String() string {
+	if int(k) < len(headersTexts) {
+		return headersTexts[k]
+	}
+	return fmt.Sprintf("Headers(%d)", uint8(k))
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (k Headers) MarshalText() ([]byte, error) {
+	if int(k) >= len(headersTexts) {
+		return nil, fmt.Errorf("weirhttp: %v must be NoHeaders, Legacy or Draft11", k)
+	}
+	return []byte(headersTexts[k]), nil
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (k *Headers) UnmarshalText(text []byte) error {
+	for kind, name := range headersTexts {
+		if name == string(text) {
+			*k = Headers(kind)
+			return nil
+		}
+	}
+	return fmt.Errorf("weirhttp: headers %q must be %q, %q or %q", text, NoHeaders, Legacy, Draft11)
+}
+
+// The names of the fields in the form of [http.CanonicalHeaderKey], so that a map access can replace Set, which computes
+// that form each time.
+const (
+	retryAfterField      = "Retry-After"
+	policyField          = "Ratelimit-Policy"
+	limitField           = "Ratelimit"
+	legacyLimitField     = "X-Ratelimit-Limit"
+	legacyRemainingField = "X-Ratelimit-Remaining"
+	legacyResetField     = "X-Ratelimit-Reset"
+)
+
+// A quota is what one policy tells a client.
+type quota struct {
+	policy    string
+	permits   int64         // what a window has, or a bucket holds
+	window    time.Duration // 0: there is none, as for a concurrency limit
+	remaining int64
+	reset     time.Duration // until there is more; 0: not known
+}
+
+// writeRetryAfter sets Retry-After to d if d is known, that is above 0, and later than the one that is set. It is called
+// before the quota is written, and keeps the rule of quota.write with lines that a handler further out has written.
+func writeRetryAfter(h http.Header, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	seconds := reconcile(h[limitField], wholeSeconds(d))
+	if set, ok := retryAfterIn(h); ok && set >= seconds {
+		return
+	}
+	setNumber(h, retryAfterField, seconds)
+}
+
+// reconcile returns the seconds of a Retry-After that is not earlier than the t of any exhausted policy in lines of
+// writeDraft11. It removes the later t of the policies that are not exhausted.
+func reconcile(lines []string, seconds int64) int64 {
+	for _, line := range lines {
+		if _, t, exhausted := resetIn(line); exhausted {
+			seconds = max(seconds, t)
+		}
+	}
+	for i, line := range lines {
+		if end, t, _ := resetIn(line); t > seconds {
+			lines[i] = line[:end]
+		}
+	}
+	return seconds
+}
+
+// resetIn returns the t of a line of writeDraft11 and its position; t is 0 if the line has none. exhausted reports
+// whether nothing remains.
+func resetIn(line string) (at int, t int64, exhausted bool) {
+	parameters := line[strings.LastIndexByte(line, '"')+1:]
+	before, text, found := strings.Cut(parameters, ";t=")
+	if !found || !strings.HasPrefix(before, ";r=") {
+		return 0, 0, false
+	}
+	t, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, 0, false
+	}
+	return len(line) - len(";t=") - len(text), t, before == ";r=0"
+}
+
+// retryAfterIn returns the seconds that writeRetryAfter has set.
+func retryAfterIn(h http.Header) (seconds int64, ok bool) {
+	lines := h[retryAfterField]
+	if len(lines) == 0 {
+		return 0, false
+	}
+	seconds, err := strconv.ParseInt(lines[0], 10, 64)
+	return seconds, err == nil
+}
+
+// wholeSeconds returns d in seconds, rounded up: a client that comes too early is rejected again.
+func wholeSeconds(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d-1)/time.Second) + 1
+}
+
+// write adds the fields of one policy. It is called once for each policy, after writeRetryAfter.
+//
+// Rule: Retry-After is never earlier than the t of a RateLimit line. If the policy is exhausted, Retry-After moves to t;
+// if not, the line has no t, because a client need not wait until there is even more.
+func (q quota) write(h http.Header, kind Headers) {
+	q.permits, q.remaining = max(q.permits, 0), max(q.remaining, 0)
+	switch kind {
+	case Legacy:
+		q.writeLegacy(h)
+	case Draft11:
+		q.writeDraft11(h)
+	}
+}
+
+// maxInteger is the largest that a structured field can have.
+const maxInteger = 999_999_999_999_999
+
+func (q quota) writeDraft11(h http.Header) {
+	reset := wholeSeconds(q.reset)
+	if retryAfter, ok := retryAfterIn(h); ok && retryAfter < reset {
+		if q.remaining == 0 {
+			writeRetryAfter(h, q.reset)
+		} else {
+			reset = 0
+		}
+	}
+	text := make([]byte, 0, 128)
+	text = appendString(text, q.policy)
+	name := len(text)
+	text = appendParameter(text, ";q=", q.permits)
+	if q.window > 0 {
+		text = appendParameter(text, ";w=", wholeSeconds(q.window))
+	}
+	end := len(text)
+	text = append(text, text[:name]...)
+	text = appendParameter(text, ";r=", q.remaining)
+	if reset > 0 {
+		text = appendParameter(text, ";t=", reset)
+	}
+	lines := string(text) // one allocation for both
+	h[policyField] = append(h[policyField], lines[:end])
+	h[limitField] = append(h[limitField], lines[end:])
+}
+
+// appendParameter appends a parameter of a structured field.
+func appendParameter(text []byte, name string, value int64) []byte {
+	text = append(text, name...)
+	return strconv.AppendInt(text, min(value, maxInteger), 10)
+}
+
+// appendString appends s as a string of RFC 9651: in quotes, with quotes and backslashes escaped. Such a string is
+// printable ASCII; every other character becomes "?".
+func appendString(text []byte, s string) []byte {
+	text = append(text, '"')
+	for _, c := range s {
+		switch {
+		case c == '"' || c == '\\':
+			text = append(text, '\\', byte(c))
+		case c < ' ' || c > '~':
+			text = append(text, '?')
+		default:
+			text = append(text, byte(c))
+		}
+	}
+	return append(text, '"')
+}
+
+// writeLegacy changes nothing if a policy that has less remaining is described already.
+func (q quota) writeLegacy(h http.Header) {
+	if lines := h[legacyRemainingField]; len(lines) > 0 {
+		if remaining, err := strconv.ParseInt(lines[0], 10, 64); err == nil && remaining <= q.remaining {
+			return
+		}
+	}
+	setNumber(h, legacyLimitField, q.permits)
+	setNumber(h, legacyRemainingField, q.remaining)
+	delete(h, legacyResetField)
+	if q.reset > 0 {
+		reset := time.Now().Add(min(q.reset, math.MaxInt64-time.Second))
+		seconds := reset.Unix()
+		if reset.Nanosecond() > 0 {
+			seconds++ // rounded up, as wholeSeconds is
+		}
+		setNumber(h, legacyResetField, seconds)
+	}
+}
+
+func setNumber(h http.Header, field string, n int64) {
+	h[field] = []string{strconv.FormatInt(n, 10)}
+}

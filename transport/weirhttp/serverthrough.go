@@ -1,0 +1,166 @@
+package weirhttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/ratelimit"
+)
+
+// ThroughOptions are the options of [Through]. The zero value has the defaults.
+type ThroughOptions struct {
+	// Failed reports whether a status is a failure of the handler, for circuit
+	// breakers and other strategies. If nil, every status from 500 on is. An answer
+	// of a limiter or a pipeline inside that has not run the handler is no failure;
+	// a handler that ran out of time is one.
+	Failed func(status int) bool `json:"-" yaml:"-"`
+	// Status returns the status of the answer to a request that the pipeline ended
+	// with err. If it is nil or returns 0, the status depends on the cause: 429 for a
+	// rate limit that says when to come back, 503 for other rejections, timeouts and
+	// closed pipelines and limiters, 500 for all other errors.
+	Status func(err error) int `json:"-" yaml:"-"`
+	// OnRejected is called for each request that the pipeline ended with an error. It
+	// can answer the request; if it writes nothing, Body does. It must not keep the
+	// ResponseWriter.
+	OnRejected Body `json:"-" yaml:"-"`
+	// Body answers such a request. The default is [PlainText].
+	Body Body `json:"-" yaml:"-"`
+}
+
+// A HandlerError tells strategies that a handler has answered with a status that is a failure. Clients get the answer
+// of the handler.
+type HandlerError struct{ Status int }
+
+// Retryable returns false, which stops a retry: the client has an answer already.
+func (e *HandlerError) Retryable() bool { return false }
+
+// Error returns the status and its text.
+func (e *HandlerError) Error() string {
+	return fmt.Sprintf("weirhttp: the handler answered %d %s", e.Status, http.StatusText(e.Status))
+}
+
+// Errors of a pipeline around a handler. Strategies see them, clients do not.
+var (
+	// ErrOnce: a strategy ran the handler again after it began to answer, while it
+	// was running, or with a request whose body the first run may have read.
+	ErrOnce error = onceError{}
+	// ErrNoAnswer: a strategy ended the execution without an error, without running
+	// the handler and without an [http.Handler] as the value.
+	ErrNoAnswer = errors.New("weirhttp: the pipeline ended without an answer")
+)
+
+type onceError struct{}
+
+func (onceError) Error() string { return "weirhttp: the handler cannot run again" }
+
+// Retryable returns false, which stops a retry: every later attempt would end the same.
+func (onceError) Retryable() bool { return false }
+
+// Through returns middleware that runs handlers in p. If o is nil, the defaults apply.
+//
+//	mux.Handle("/orders", weirhttp.Through(orders, nil)(handler))
+//
+// Strategies see a status from 500 on as a [*HandlerError]. If the context of the handler ends and the handler returns
+// without having begun to answer, they see the error of that context. If the pipeline ends with an error and the
+// response has not begun, the client gets an answer for that error, with Retry-After if it is known; a response that has
+// begun stays as it is. A strategy can answer in place of the handler by returning an [http.Handler] as the value.
+//
+// The handler runs again only if it has not begun to answer and the request has no body, and never twice at once. Give a
+// retry [Retryable] as its Handle; otherwise it waits for an attempt that cannot be made.
+//
+// When the context of the handler reaches its deadline, reading the request's body fails, and a second later writing
+// fails, so a slow client does not keep the handler. Otherwise the ResponseWriter is as before: it has Flush, Hijack,
+// ReadFrom and Push if it had them, and [http.ResponseController] works.
+//
+// The middleware is for route registration, and panics if the handler is nil.
+func Through(p *pipeline.Pipeline, o *ThroughOptions) func(http.Handler) http.Handler {
+	t := newThrough(p, o)
+	return func(next http.Handler) http.Handler {
+		mustHandler(next)
+		return &throughHandler{through: t, next: next}
+	}
+}
+
+// A throughHandler is a handler in a pipeline.
+type throughHandler struct {
+	through *through
+	next    http.Handler
+}
+
+// ServeHTTP runs the handler in the pipeline, and answers if the handler has not.
+func (h *throughHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	t := h.through
+	run, err := t.run(w, r, h.next)
+	if !run.needsAnswer(w, r, err) {
+		return
+	}
+	if !run.ran {
+		markRejected(w)
+	}
+	reject(w, r, t.options.OnRejected, t.options.Body, t.rejection(w, r, err))
+}
+
+// A through is a pipeline for handlers.
+type through struct {
+	pipeline *pipeline.Pipeline
+	options  ThroughOptions
+}
+
+// newThrough returns a through with the defaults of the options filled in.
+func newThrough(p *pipeline.Pipeline, o *ThroughOptions) *through {
+	t := &through{pipeline: p}
+	if o != nil {
+		t.options = *o
+	}
+	if t.options.Failed == nil {
+		t.options.Failed = func(status int) bool { return status >= 500 }
+	}
+	if t.options.Body == nil {
+		t.options.Body = PlainText
+	}
+	return t
+}
+
+// rejection returns the rejection for an error of the pipeline, and sets Retry-After.
+func (t *through) rejection(w http.ResponseWriter, r *http.Request, err error) Rejection {
+	if err == nil {
+		err = ErrNoAnswer
+	}
+	after, _ := pipeline.RetryAfter(err)
+	rejection := Rejection{Policy: t.pipeline.Name(), RetryAfter: after, Status: t.statusOf(r, err), Err: err}
+	if by, ok := errors.AsType[*ratelimit.RejectedError](err); ok {
+		rejection.Lease = by.Lease
+	}
+	writeRetryAfter(w.Header(), after)
+	return rejection
+}
+
+// statusOf returns the status of the answer for an error of the pipeline.
+func (t *through) statusOf(r *http.Request, err error) int {
+	if t.options.Status != nil {
+		if status := t.options.Status(err); status != 0 {
+			return status
+		}
+	}
+	if limited, ok := errors.AsType[*ratelimit.RejectedError](err); ok {
+		if limited.RetryAfter > 0 && limited.Reason != limiter.ReasonUnavailable {
+			return http.StatusTooManyRequests
+		}
+		return http.StatusServiceUnavailable
+	}
+	switch {
+	case errors.Is(err, pipeline.ErrRejected):
+		return http.StatusServiceUnavailable
+	case r.Context().Err() != nil:
+		return statusOfEnded(r.Context())
+	case errors.Is(err, pipeline.ErrClosed), errors.Is(err, limiter.ErrClosed),
+		errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrNoAnswer):
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusInternalServerError
+	}
+}

@@ -1,0 +1,170 @@
+package weirhttp
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/weir-go/weir/pipeline"
+)
+
+// A handlerRun is one request whose handler runs in a pipeline, as often as the strategies run it.
+//
+// The handler has the ResponseWriter. So it never runs twice at once, it runs again only if it has not begun to answer,
+// and run does not return before it has returned, even if a strategy no longer waits for it.
+type handlerRun struct {
+	through  *through
+	response *response
+	writer   http.ResponseWriter
+	request  *http.Request
+	next     http.Handler
+	client   *clientContext // the pipeline runs with its ctx
+	header   savedHeader
+	instead  http.Handler // what a strategy has returned to answer in place of the handler
+
+	mu       sync.Mutex
+	running  bool
+	ran      bool
+	over     bool           // the handler must not begin
+	returned sync.WaitGroup // for a handler that a strategy runs on another goroutine
+}
+
+// run runs next in the pipeline.
+func (t *through) run(w http.ResponseWriter, r *http.Request, next http.Handler) (x *handlerRun, err error) {
+	x = &handlerRun{through: t, response: newResponse(w), request: r, next: next}
+	x.response.request = r
+	x.writer = x.response.writer()
+	x.header = saveHeader(w.Header())
+	x.client = newClientContext(r)
+	defer x.client.stop()
+	defer x.finish()
+	x.instead, err = pipeline.ExecuteValue(x.client.ctx, t.pipeline, x.attempt)
+	return x, err
+}
+
+// attempt is the callback of the pipeline: it runs the handler.
+func (x *handlerRun) attempt(ctx context.Context) (http.Handler, error) {
+	if err := x.begin(); err != nil {
+		return nil, err
+	}
+	defer x.end()
+	limited, restore := x.request, func() {}
+	if ctx != x.client.ctx {
+		limited, restore = x.client.limit(ctx, x.response, x.request)
+	}
+	returned := false
+	defer func() {
+		restore()
+		if !returned {
+			removeFiles(x.request)
+		}
+	}()
+	x.next.ServeHTTP(x.writer, limited)
+	returned = true
+	return nil, x.outcome(ctx)
+}
+
+// begin refuses an attempt that would mix with the answer of another.
+func (x *handlerRun) begin() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.over || x.running || x.ran && (x.response.begun() || hasBody(x.request)) {
+		return ErrOnce
+	}
+	if x.ran { // the header that the last attempt has prepared is not this one's
+		x.header.restore(x.response.Header())
+	}
+	x.running, x.ran = true, true
+	x.returned.Add(1)
+	return nil
+}
+
+func (x *handlerRun) end() {
+	x.mu.Lock()
+	x.running = false
+	x.mu.Unlock()
+	x.returned.Done()
+}
+
+// finish lets no other attempt begin, and waits for a handler that is still running.
+func (x *handlerRun) finish() {
+	x.mu.Lock()
+	x.over = true
+	x.mu.Unlock()
+	x.returned.Wait()
+}
+
+// outcome returns the error that strategies see of what the handler did.
+func (x *handlerRun) outcome(ctx context.Context) error {
+	w := x.response
+	switch {
+	case !w.begun():
+		awaitEnd(ctx)
+		return pipeline.ContextError(ctx) // nil: the answer is an empty 200
+	case w.hijacked, w.rejected, !x.through.options.Failed(w.status):
+		return nil
+	default:
+		return &HandlerError{Status: w.status}
+	}
+}
+
+// needsAnswer reports whether the request is still without an answer after the pipeline has returned err. If a strategy
+// has returned a handler to answer, needsAnswer runs it.
+func (x *handlerRun) needsAnswer(w http.ResponseWriter, r *http.Request, err error) bool {
+	if x.response.begun() || err == nil && x.instead == nil && x.ran { // the server sends an empty 200
+		return false
+	}
+	if x.ran {
+		x.header.restore(w.Header()) // the header that the handler has prepared is not for another answer
+	}
+	if err == nil && x.instead != nil {
+		x.instead.ServeHTTP(w, r)
+		return false
+	}
+	return true
+}
+
+// serveThrough runs the rest of the call, the policies after number i and the handler, in the pipeline of policy i.
+func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
+	p := c.route.policies[i]
+	c.mu.Lock()
+	before := len(c.held)
+	c.mu.Unlock()
+	x, err := p.through.run(w, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.release(c.cut(before, false)) // what an earlier attempt took and used
+		c.serve(w, r, i+1)
+	}))
+	if !x.needsAnswer(w, r, err) {
+		return
+	}
+	rejection := p.through.rejection(w, r, err)
+	rejection.Policy = p.name
+	if p.Status != 0 && errors.Is(err, pipeline.ErrRejected) {
+		rejection.Status = p.Status
+	}
+	if x.ran {
+		reject(w, r, p.OnRejected, c.route.limits.options.Body, rejection)
+		return
+	}
+	c.turnAway(w, r, p, "", rejection)
+}
+
+// A savedHeader is a copy of a header from before a handler ran; nil if it was empty.
+type savedHeader http.Header
+
+func saveHeader(h http.Header) savedHeader {
+	if len(h) == 0 {
+		return nil
+	}
+	return savedHeader(h.Clone())
+}
+
+// restore makes h what it was. It can be called again.
+func (s savedHeader) restore(h http.Header) {
+	clear(h)
+	for name, lines := range s {
+		h[name] = slices.Clone(lines)
+	}
+}

@@ -1,0 +1,74 @@
+package weirhttp
+
+import (
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// A timedBody is a request body that fails from some moment on, also if a Read waits for the client at that moment.
+type timedBody struct {
+	io.ReadCloser
+	inner  http.ResponseWriter
+	client *clientContext
+	outer  *timedBody // that of a handler further out, with its own time; or nil
+	cutoff *cutoff
+
+	// disturbed: the body ended at the moment at which the deadline was set. net/http
+	// already reads the next request, which would fail with that deadline, so the
+	// connection must be closed.
+	disturbed atomic.Bool
+}
+
+// bodyKey asks a context for the innermost timedBody.
+type bodyKey struct{}
+
+func newTimedBody(r *http.Request, inner http.ResponseWriter, until time.Time, client *clientContext) *timedBody {
+	outer, _ := r.Context().Value(bodyKey{}).(*timedBody)
+	b := &timedBody{ReadCloser: r.Body, inner: inner, client: client, outer: outer}
+	b.cutoff = newCutoff(until, b.expire)
+	return b
+}
+
+func (b *timedBody) Read(p []byte) (n int, err error) {
+	if err := b.cutoff.enter(); err != nil {
+		return 0, err
+	}
+	defer func() {
+		if b.cutoff.leave(err == io.EOF) { //nolint:errorlint // a wrapped EOF is not the end
+			b.disturbed.Store(true)
+		}
+	}()
+	return b.ReadCloser.Read(p)
+}
+
+// Close reads some of what is left, as the body of net/http does.
+func (b *timedBody) Close() error {
+	b.cutoff.enterLate()
+	closed := false
+	defer func() {
+		if b.cutoff.leave(closed) {
+			b.disturbed.Store(true)
+		}
+	}()
+	err := b.ReadCloser.Close()
+	closed = true
+	return err
+}
+
+// expire makes reading fail. It first marks the contexts of all handlers further out, which would otherwise take that
+// for a client that hangs up.
+func (b *timedBody) expire() {
+	for outer := b; outer != nil; outer = outer.outer {
+		outer.client.expired.Store(true)
+	}
+	_ = http.NewResponseController(b.inner).SetReadDeadline(pastDeadline) // if it cannot be set, the Read waits
+}
+
+// ended reports whether the body was read to its end, or closed.
+func (b *timedBody) ended() bool {
+	b.cutoff.mu.Lock()
+	defer b.cutoff.mu.Unlock()
+	return b.cutoff.closed
+}

@@ -1,0 +1,135 @@
+package weirhttp
+
+import (
+	"os"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir/internal/recovered"
+)
+
+// A cutoff ends calls that wait for a client when the time of a request is over. A context alone does not wake them.
+//
+// It does not set a deadline of the connection in advance. The server (ReadTimeout, WriteTimeout) and the program set
+// those, and they cannot be read, so a cutoff could not restore them. Only if a call is under way when the time is over
+// does the cutoff set the deadline, to a moment in the past. A later call fails without touching the connection. While no
+// call is under way the connection belongs to net/http: over HTTP/1 it already reads the next request or watches for the
+// client to hang up, and a deadline would end that.
+type cutoff struct {
+	expire func() // sets the deadline to one that has passed
+
+	mu      sync.Mutex
+	timer   *time.Timer
+	at      time.Time
+	inside  int           // calls under way
+	expired bool          // expire was called
+	closed  bool          // the time of the request no longer matters
+	running chan struct{} // closed when the last expire that the timer began has returned; nil: none has begun
+}
+
+// pastDeadline is a deadline that has passed.
+var pastDeadline = time.Unix(1, 0)
+
+// newCutoff returns a cutoff that calls expire at that time if a call is under way.
+func newCutoff(at time.Time, expire func()) *cutoff {
+	c := &cutoff{at: at, expire: expire}
+	c.mu.Lock() // the timer can fire at once, before c.timer is set
+	defer c.mu.Unlock()
+	c.timer = time.AfterFunc(time.Until(at), c.fire)
+	return c
+}
+
+// enter begins a call that can wait for the client; leave ends it. It fails if the time is over. A nil cutoff never
+// ends.
+func (c *cutoff) enter() error {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed && time.Until(c.at) <= 0 {
+		return os.ErrDeadlineExceeded
+	}
+	c.inside++
+	return nil
+}
+
+// enterLate is enter for a call that must be made even if the time is over. Then it gets an eighth of writeGrace, so that
+// an answer can still be written after it.
+func (c *cutoff) enterLate() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inside++
+	if !c.closed && time.Until(c.at) <= 0 {
+		c.timer.Reset(writeGrace / 8)
+	}
+}
+
+// leave ends a call. After the last one the time no longer matters. disturbed reports whether expire was called before
+// the last one ended.
+func (c *cutoff) leave(last bool) (disturbed bool) {
+	if c == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inside--
+	if last && !c.closed {
+		c.closed = true
+		c.timer.Stop()
+	}
+	return last && c.expired
+}
+
+// fire runs when the timer fires.
+func (c *cutoff) fire() {
+	c.mu.Lock()
+	if c.closed || c.inside == 0 {
+		c.mu.Unlock()
+		return
+	}
+	earlier, running := c.running, make(chan struct{})
+	c.running, c.expired = running, true
+	c.mu.Unlock()
+	defer close(running) // deferred in case a ResponseWriter of the program ends the goroutine
+	if earlier != nil {
+		<-earlier // enterLate has reset the timer while expire was running; close waits for both
+	}
+	recovered.Call("weirhttp: ResponseWriter's deadline", c.expire)
+}
+
+// expireOnce calls expire now if it was not called before.
+func (c *cutoff) expireOnce() {
+	c.mu.Lock()
+	first := !c.expired && !c.closed
+	c.expired = c.expired || first
+	c.mu.Unlock()
+	if first {
+		c.expire()
+	}
+}
+
+// hasExpired reports whether expire was called, so that a new deadline on the connection would undo it.
+func (c *cutoff) hasExpired() bool {
+	if c == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.expired && !c.closed
+}
+
+// close waits for an expire that is running: when close has returned, the connection can be at its next request.
+func (c *cutoff) close() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	c.closed = true
+	c.timer.Stop()
+	running := c.running
+	c.mu.Unlock()
+	if running != nil {
+		<-running
+	}
+}
