@@ -18,7 +18,7 @@ func assertAllocs(t *testing.T, want float64, f func()) {
 	assert.Equal(t, want, testing.AllocsPerRun(1000, f))
 }
 
-func TestAcquireAllocatesNothing(t *testing.T) {
+func TestAcquire_Allocations(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for name, l := range map[string]Limiter{
@@ -44,7 +44,7 @@ func TestAcquireAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestARejectionAllocatesNothing(t *testing.T) {
+func TestAcquire_RejectionAllocations(t *testing.T) {
 	for name, l := range map[string]Limiter{
 		"TokenBucket":   weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour})),
 		"FixedWindow":   weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Hour})),
@@ -66,7 +66,7 @@ func TestARejectionAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestAKeyThatIsThereAllocatesNothing(t *testing.T) {
+func TestPartitioned_KnownKeyAllocations(t *testing.T) {
 	p := newPartitioned(t, TokenBucketFactory[string](plentyTokens), PartitionedOptions{MaxPartitions: 10})
 	assertAllocs(t, 0, func() {
 		if l, err := p.TryAcquire(t.Context(), "key", 1); err != nil || !l.Acquired() {
@@ -75,7 +75,7 @@ func TestAKeyThatIsThereAllocatesNothing(t *testing.T) {
 	})
 }
 
-func TestAChainOfThreeTakesOneAllocation(t *testing.T) {
+func TestChain_Allocations(t *testing.T) {
 	c := weir.Must(Chain(
 		weir.Must(NewTokenBucket(plentyTokens)),
 		weir.Must(NewSlidingWindow(plentySliding)),
@@ -91,7 +91,7 @@ func TestAChainOfThreeTakesOneAllocation(t *testing.T) {
 }
 
 // Handing a permit over takes the channel on which the waiter is told.
-func TestHandingOverTakesOneAllocation(t *testing.T) {
+func TestAcquire_WaiterAllocations(t *testing.T) {
 	l := weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1, QueueLimit: 2}))
 	turns := make(chan struct{})
 	defer close(turns)
@@ -120,7 +120,7 @@ func TestHandingOverTakesOneAllocation(t *testing.T) {
 }
 
 // What a million keys cost depends on it: six words each, and an entry of six.
-func TestABucketIsSmall(t *testing.T) {
+func TestBucket_Size(t *testing.T) {
 	const n = 50_000
 	before := heap()
 	p := fillFresh(t, n)

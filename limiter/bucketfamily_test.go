@@ -22,7 +22,7 @@ func bucketOf(t *testing.T, o TokenBucketOptions) func() *TokenBucket {
 
 // A bucket of a factory that was rejected, waited for, refunded and reconfigured keeps nothing for itself once it is
 // full again, and says the same as before.
-func TestABucketSharesAgainOnceItIsFull(t *testing.T) {
+func TestBucket_SharesStateWhenFull(t *testing.T) {
 	o := TokenBucketOptions{TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second, QueueLimit: 5}
 	lowered := o
 	lowered.TokenLimit = 1
@@ -87,7 +87,7 @@ func rejects(t *testing.T, l Limiter, n int) {
 }
 
 // A refund of a lease from before a bucket was full is worth nothing, whatever the bucket has been through since.
-func TestARefundFromBeforeABucketWasFullIsWorthNothing(t *testing.T) {
+func TestBucket_RefundFromBeforeItWasFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := bucketOf(t, TokenBucketOptions{TokenLimit: 3, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second})()
 		take := func() Lease {
@@ -121,7 +121,7 @@ func TestARefundFromBeforeABucketWasFullIsWorthNothing(t *testing.T) {
 	})
 }
 
-func TestABucketCountsFurtherThanItsWords(t *testing.T) {
+func TestBucket_CountsWrapAround(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := bucketOf(t, TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second})()
 		b.granted, b.failed = math.MaxUint32, math.MaxUint32
@@ -140,7 +140,7 @@ func TestABucketCountsFurtherThanItsWords(t *testing.T) {
 	})
 }
 
-func TestAFamilyRemembersAFewLimits(t *testing.T) {
+func TestBucketFamily_States(t *testing.T) {
 	b := bucketOf(t, TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second})()
 	for limit := range 100 {
 		o := b.Options()
@@ -152,7 +152,7 @@ func TestAFamilyRemembersAFewLimits(t *testing.T) {
 }
 
 // The grid of a factory's bucket begins with the first call, whichever that is.
-func TestBucketFamily_TheGridBeginsWithTheFirstCall(t *testing.T) {
+func TestBucketFamily_GridBeginsWithFirstCall(t *testing.T) {
 	options := TokenBucketOptions{TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second}
 	for name, call := range map[string]func(t *testing.T, b *TokenBucket){
 		"TryAcquire": func(t *testing.T, b *TokenBucket) {

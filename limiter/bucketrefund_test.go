@@ -51,7 +51,7 @@ func newRefundable(kind string, r refundLimits) refundable {
 // A refund, however late, leaves a limiter as it would be if the permits had never
 // been taken, and never with more; only a sliding window whose segments have
 // changed more than once since may be left with less.
-func TestRefundsAreAsIfNothingHadBeenTaken(t *testing.T) {
+func TestLease_RefundIsAsIfNeverTaken(t *testing.T) {
 	seeds := uint64(3000)
 	if testing.Short() {
 		seeds = 300

@@ -14,7 +14,7 @@ import (
 )
 
 // Whatever gives a permit back ends what is known of there being none, and changes what a rejection says.
-func TestABucketThatRefusesWithoutItsLock(t *testing.T) {
+func TestBucket_RejectsWithoutLock(t *testing.T) {
 	o := TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}
 	raised, faster, queued := o, o, o
 	raised.TokenLimit, faster.ReplenishmentPeriod, queued.QueueLimit = 2, time.Minute, 1
@@ -78,7 +78,7 @@ func TestABucketThatRefusesWithoutItsLock(t *testing.T) {
 }
 
 // All rejections are counted, and none is given where a permit has come back before.
-func TestABucketThatRefusesWithoutItsLockConcurrentSafe(t *testing.T) {
+func TestBucket_RejectsWithoutLockConcurrentSafe(t *testing.T) {
 	b := weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
 	var held, rejected, granted atomic.Int64
 	var wg sync.WaitGroup

@@ -41,7 +41,7 @@ func concurrent(limit int) *Concurrency {
 	return weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: limit, QueueLimit: 100}))
 }
 
-func TestChainOfNothing(t *testing.T) {
+func TestChain_WithoutLimiters(t *testing.T) {
 	_, err := Chain()
 	require.ErrorIs(t, err, ErrInvalidOptions)
 	_, err = Chain(NewUnlimited(), nil)
@@ -49,14 +49,14 @@ func TestChainOfNothing(t *testing.T) {
 	assert.ErrorContains(t, err, "limiters[1] must not be nil")
 }
 
-func TestTheZeroChainGrantsEverything(t *testing.T) {
+func TestChained_ZeroValue(t *testing.T) {
 	var c Chained
 	l := take(t, &c, 7)
 	assert.Equal(t, 7, l.Permits())
 	l.Release()
 }
 
-func TestChainCombinesTheLeases(t *testing.T) {
+func TestChain_CombinesLeases(t *testing.T) {
 	slots, bucket := concurrent(2), hourly(10)
 	c := weir.Must(Chain(slots, bucket))
 	l := take(t, c, 2)
@@ -71,7 +71,7 @@ func TestChainCombinesTheLeases(t *testing.T) {
 	assert.Equal(t, Statistics{AvailablePermits: 2, SuccessfulLeases: 1}, c.Statistics())
 }
 
-func TestChainCostsNothingWhenItRejects(t *testing.T) {
+func TestChain_RejectionCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := hourly(10)
 		fixed := weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 10, Window: time.Hour}))
@@ -96,7 +96,7 @@ func TestChainCostsNothingWhenItRejects(t *testing.T) {
 	})
 }
 
-func TestChainARefundServesTheQueue(t *testing.T) {
+func TestChain_RefundServesQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour, QueueLimit: 1}))
 		busy := concurrent(1)
@@ -128,7 +128,7 @@ func TestChainARefundServesTheQueue(t *testing.T) {
 // A refund goes to the window or segment it was taken from, and nowhere when that
 // is over; a bucket gets back what has not come back already. Either way it is as
 // if the chain had never asked.
-func TestChainARefundThatComesLate(t *testing.T) {
+func TestChain_LateRefund(t *testing.T) {
 	fixed := func() Limiter {
 		return weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 10, Window: time.Minute}))
 	}
@@ -179,7 +179,7 @@ func TestChainARefundThatComesLate(t *testing.T) {
 
 // A bucket that many have taken from pays back in the order in which it was taken
 // from: what came back since is never given back a second time.
-func TestChainALateRefundNeverGrantsTwice(t *testing.T) {
+func TestChain_LateRefundNeverGrantsTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: 9, ReplenishmentPeriod: time.Minute}))
 		a := take(t, b, 10)
@@ -190,7 +190,7 @@ func TestChainALateRefundNeverGrantsTwice(t *testing.T) {
 	})
 }
 
-func TestChainTheFirstErrorUndoes(t *testing.T) {
+func TestChain_ErrorRefunds(t *testing.T) {
 	bucket, closed := hourly(10), hourly(10)
 	c := weir.Must(Chain(bucket, closed))
 	_, err := c.TryAcquire(t.Context(), 11)
@@ -206,7 +206,7 @@ type panicking struct{ Limiter }
 
 func (panicking) TryAcquire(context.Context, int) (Lease, error) { panic("boom") }
 
-func TestChainAPanicUndoes(t *testing.T) {
+func TestChain_PanicRefunds(t *testing.T) {
 	bucket := hourly(10)
 	c := weir.Must(Chain(bucket, panicking{}))
 	assert.PanicsWithValue(t, "boom", func() { _, _ = c.TryAcquire(t.Context(), 1) })
@@ -219,7 +219,7 @@ type scripted struct{ lease Lease }
 func (s scripted) TryAcquire(context.Context, int) (Lease, error) { return s.lease, nil }
 func (s scripted) Acquire(context.Context, int) (Lease, error)    { return s.lease, nil }
 
-func TestChainReleasesInReverseAndGoesOnAfterAPanic(t *testing.T) {
+func TestChain_ReleasesInReverseDespitePanic(t *testing.T) {
 	var order []string
 	granted := func(name string) scripted {
 		return scripted{GrantedRefundable(1, func() {
@@ -239,7 +239,7 @@ func TestChainReleasesInReverseAndGoesOnAfterAPanic(t *testing.T) {
 	assert.Equal(t, []string{"refund b", "refund a"}, order)
 }
 
-func TestChainMetadataIsTheUnionFirstWins(t *testing.T) {
+func TestChain_Metadata(t *testing.T) {
 	region, zone := NewMetadataKey[string]("REGION"), NewMetadataKey[int]("ZONE")
 	a := scripted{region.With(Granted(1, nil), "a")}
 	b := scripted{zone.With(region.With(Granted(1, nil), "b"), 7)}
@@ -264,7 +264,7 @@ func TestChainMetadataIsTheUnionFirstWins(t *testing.T) {
 	assert.Equal(t, "closed on Sundays", rejected.Reason())
 }
 
-func TestChainStatisticsAndIdleDuration(t *testing.T) {
+func TestChained_StatisticsAndIdleDuration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := concurrent(5)
 		time.Sleep(time.Second)
@@ -288,7 +288,7 @@ func TestChainStatisticsAndIdleDuration(t *testing.T) {
 	})
 }
 
-func TestChainReplenishesWhatIsManual(t *testing.T) {
+func TestChained_TryReplenish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Minute, ManualReplenishment: true}
 		manual := weir.Must(NewTokenBucket(o))
@@ -308,7 +308,7 @@ func TestChainReplenishesWhatIsManual(t *testing.T) {
 	})
 }
 
-func TestChainCloseClosesOnlyTheChain(t *testing.T) {
+func TestChained_Close(t *testing.T) {
 	slots := concurrent(2)
 	c := weir.Must(Chain(slots))
 	l := take(t, c, 1)
@@ -324,7 +324,7 @@ func TestChainCloseClosesOnlyTheChain(t *testing.T) {
 	assert.EqualValues(t, 2, available(slots))
 }
 
-func TestChainContextFirst(t *testing.T) {
+func TestChain_ContextFirst(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("why")
 	cancel(why)
@@ -339,7 +339,7 @@ func TestChainContextFirst(t *testing.T) {
 
 // Two chains that share limiters in the same order, under contention: nobody is
 // stuck, nothing is lost.
-func TestChainConcurrentSafe(t *testing.T) {
+func TestChain_ConcurrentSafe(t *testing.T) {
 	slots, bucket := concurrent(3), weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 1 << 30, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
 	last := concurrent(2)
 	a, b := weir.Must(Chain(slots, bucket, last)), weir.Must(Chain(bucket, last))
@@ -387,7 +387,7 @@ func (h hookedMember) TryAcquire(context.Context, int) (Lease, error) {
 func (h hookedMember) Acquire(ctx context.Context, n int) (Lease, error) { return h.TryAcquire(ctx, n) }
 
 // What the members before one that panics or ends the goroutine have granted goes back.
-func TestChain_UndoesWhatWasTakenIfAMemberPanics(t *testing.T) {
+func TestChain_PanicOfMemberRefunds(t *testing.T) {
 	for name, does := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			slots := weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 2}))
@@ -411,7 +411,7 @@ func TestChain_UndoesWhatWasTakenIfAMemberPanics(t *testing.T) {
 	}
 }
 
-func TestChain_ATypedNilIsNoLimiter(t *testing.T) {
+func TestChain_TypedNil(t *testing.T) {
 	var bucket *TokenBucket
 	_, err := Chain(weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1})), bucket)
 	require.ErrorIs(t, err, ErrInvalidOptions)

@@ -60,7 +60,7 @@ func newChannel[T any](t testing.TB, l limiter.Limiter, capacity int) *limiter.C
 	return ch
 }
 
-func TestNewChannelNamesEveryProblem(t *testing.T) {
+func TestNewChannel_Errors(t *testing.T) {
 	_, err := limiter.NewChannel[int](nil, -1, nil)
 	require.ErrorIs(t, err, limiter.ErrInvalidOptions)
 	require.ErrorContains(t, err, "l must not be nil")
@@ -71,7 +71,7 @@ func TestNewChannelNamesEveryProblem(t *testing.T) {
 	require.NotContains(t, err.Error(), "nil")
 }
 
-func TestChannelKeepsTheOrder(t *testing.T) {
+func TestChannel_Order(t *testing.T) {
 	ch := newChannel[int](t, limiter.NewUnlimited(), 3)
 	for v := range 3 {
 		require.NoError(t, ch.Send(t.Context(), v))
@@ -86,7 +86,7 @@ func TestChannelKeepsTheOrder(t *testing.T) {
 	require.Zero(t, ch.Len())
 }
 
-func TestChannelHoldsThePermitUntilReceived(t *testing.T) {
+func TestChannel_ReceiveReleases(t *testing.T) {
 	books := &ledger{}
 	ch := newChannel[string](t, books, 2)
 	require.NoError(t, ch.Send(t.Context(), "a"))
@@ -102,7 +102,7 @@ func TestChannelHoldsThePermitUntilReceived(t *testing.T) {
 	require.EqualValues(t, 0, books.refunded.Load())
 }
 
-func TestChannelRejectionCarriesTheLease(t *testing.T) {
+func TestChannel_SendRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 			TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Minute,
@@ -125,7 +125,7 @@ func TestChannelRejectionCarriesTheLease(t *testing.T) {
 	})
 }
 
-func TestRejectedErrorText(t *testing.T) {
+func TestRejectedError_Error(t *testing.T) {
 	for want, lease := range map[string]limiter.Lease{
 		"limiter: rejected":                            {},
 		"limiter: rejected: too hot":                   limiter.Rejected(0, "too hot"),
@@ -136,7 +136,7 @@ func TestRejectedErrorText(t *testing.T) {
 	}
 }
 
-func TestChannelTrySendAsksForRoomFirst(t *testing.T) {
+func TestChannel_TrySendFull(t *testing.T) {
 	books := &ledger{}
 	ch := newChannel[int](t, books, 1)
 	require.NoError(t, ch.TrySend(t.Context(), 1))
@@ -145,7 +145,7 @@ func TestChannelTrySendAsksForRoomFirst(t *testing.T) {
 }
 
 // The room can go while the limiter is asked: the permit must not be lost.
-func TestChannelTrySendUndoesWhereTheRoomHasGone(t *testing.T) {
+func TestChannel_TrySendRefunds(t *testing.T) {
 	books := &ledger{}
 	ch := newChannel[int](t, books, 1)
 	books.before = func() {
@@ -162,7 +162,7 @@ func TestChannelTrySendUndoesWhereTheRoomHasGone(t *testing.T) {
 	require.Zero(t, ch.Len())
 }
 
-func TestChannelClosedWhileTheLimiterGrants(t *testing.T) {
+func TestChannel_CloseWhileLimiterGrants(t *testing.T) {
 	for name, send := range map[string]func(*limiter.Channel[int]) error{
 		"Send":    func(ch *limiter.Channel[int]) error { return ch.Send(t.Context(), 1) },
 		"TrySend": func(ch *limiter.Channel[int]) error { return ch.TrySend(t.Context(), 1) },
@@ -180,7 +180,7 @@ func TestChannelClosedWhileTheLimiterGrants(t *testing.T) {
 }
 
 // Close must reach those who wait in the limiter's queue, without closing it.
-func TestChannelCloseCallsBackFromTheLimitersQueue(t *testing.T) {
+func TestChannel_CloseEndsSendsInQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 5}))
 		ch := newChannel[int](t, l, 10)
@@ -204,7 +204,7 @@ func TestChannelCloseCallsBackFromTheLimitersQueue(t *testing.T) {
 	})
 }
 
-func TestChannelCloseCallsBackThoseWhoWaitForRoom(t *testing.T) {
+func TestChannel_CloseEndsSendsForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 10, Window: time.Hour}))
 		ch := newChannel[int](t, l, 2)
@@ -231,7 +231,7 @@ func TestChannelCloseCallsBackThoseWhoWaitForRoom(t *testing.T) {
 	})
 }
 
-func TestChannelCloseCallsBackReceivers(t *testing.T) {
+func TestChannel_CloseEndsReceivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ch := newChannel[int](t, limiter.NewUnlimited(), 2)
 		for range 3 {
@@ -247,7 +247,7 @@ func TestChannelCloseCallsBackReceivers(t *testing.T) {
 	})
 }
 
-func TestChannelCancelledSendCostsNothing(t *testing.T) {
+func TestChannel_CancelledSend(t *testing.T) {
 	errLunch := errors.New("lunch")
 	for name, l := range map[string]func() limiter.Limiter{
 		"waiting for room": func() limiter.Limiter {
@@ -282,7 +282,7 @@ func TestChannelCancelledSendCostsNothing(t *testing.T) {
 	}
 }
 
-func TestChannelTakesAContextThatIsDoneFirst(t *testing.T) {
+func TestChannel_DoneContext(t *testing.T) {
 	books := &ledger{}
 	ch := newChannel[int](t, books, 5)
 	require.NoError(t, ch.Send(t.Context(), 1))
@@ -300,7 +300,7 @@ func TestChannelTakesAContextThatIsDoneFirst(t *testing.T) {
 	require.ErrorIs(t, ch.Send(ctx, 2), context.Canceled)
 }
 
-func TestChannelCancelledReceiveTakesNothing(t *testing.T) {
+func TestChannel_CancelledReceive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ch := newChannel[int](t, limiter.NewUnlimited(), 0)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -314,7 +314,7 @@ func TestChannelCancelledReceiveTakesNothing(t *testing.T) {
 }
 
 // Who waits for room is next in line, before those who come later.
-func TestChannelRoomGoesToWhoWaits(t *testing.T) {
+func TestChannel_RoomGoesToWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ch := newChannel[int](t, limiter.NewUnlimited(), 1)
 		require.NoError(t, ch.Send(t.Context(), 0))
@@ -335,7 +335,7 @@ func TestChannelRoomGoesToWhoWaits(t *testing.T) {
 }
 
 // Those in the middle and at the ends of a list of waiters leave it.
-func TestChannelWaitersLeaveInAnyOrder(t *testing.T) {
+func TestChannel_WaitersLeaveInAnyOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ch := newChannel[int](t, limiter.NewUnlimited(), 0)
 		var cancels [5]context.CancelFunc
@@ -363,7 +363,7 @@ func TestChannelWaitersLeaveInAnyOrder(t *testing.T) {
 	})
 }
 
-func TestChannelWithoutBufferHandsOver(t *testing.T) {
+func TestChannel_Unbuffered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		books := &ledger{}
 		ch := newChannel[int](t, books, 0)
@@ -398,7 +398,7 @@ func TestChannelWithoutBufferHandsOver(t *testing.T) {
 }
 
 // Without a buffer, an item that nobody received before Close was not sent.
-func TestChannelWithoutBufferClosed(t *testing.T) {
+func TestChannel_UnbufferedClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		books := &ledger{}
 		ch := newChannel[int](t, books, 0)
@@ -412,7 +412,7 @@ func TestChannelWithoutBufferClosed(t *testing.T) {
 	})
 }
 
-func TestChannelPacesItsSender(t *testing.T) {
+func TestChannel_PacesSender(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 			TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second, QueueLimit: 1,
@@ -433,7 +433,7 @@ func TestChannelPacesItsSender(t *testing.T) {
 	})
 }
 
-func TestChannelZeroIsClosed(t *testing.T) {
+func TestChannel_ZeroValue(t *testing.T) {
 	var ch limiter.Channel[int]
 	require.ErrorIs(t, ch.Send(t.Context(), 1), limiter.ErrClosed)
 	require.ErrorIs(t, ch.TrySend(t.Context(), 1), limiter.ErrClosed)
@@ -445,7 +445,7 @@ func TestChannelZeroIsClosed(t *testing.T) {
 	require.NoError(t, ch.Close())
 }
 
-func TestChannelAllEnds(t *testing.T) {
+func TestChannel_All(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ch := newChannel[int](t, limiter.NewUnlimited(), 4)
 		for v := range 4 {
@@ -464,7 +464,7 @@ func TestChannelAllEnds(t *testing.T) {
 	})
 }
 
-func TestChannelOfNils(t *testing.T) {
+func TestChannel_Nils(t *testing.T) {
 	ch := newChannel[error](t, limiter.NewUnlimited(), 1)
 	require.NoError(t, ch.Send(t.Context(), nil))
 	v, err := ch.Receive(t.Context())
@@ -477,7 +477,7 @@ func TestChannelOfNils(t *testing.T) {
 	require.Equal(t, []*int{nil}, slices.Collect(pointers.All(t.Context())))
 }
 
-func TestChannelOfLargeItems(t *testing.T) {
+func TestChannel_LargeItems(t *testing.T) {
 	type page [4096]byte
 	ch := newChannel[page](t, limiter.NewUnlimited(), 3)
 	for v := range byte(3) {
@@ -491,7 +491,7 @@ func TestChannelOfLargeItems(t *testing.T) {
 }
 
 // A capacity is a bound, not an allocation.
-func TestChannelTakesMemoryAsItFills(t *testing.T) {
+func TestChannel_Memory(t *testing.T) {
 	ch := newChannel[int](t, limiter.NewUnlimited(), math.MaxInt)
 	const n = 1000
 	for v := range n {
@@ -502,7 +502,7 @@ func TestChannelTakesMemoryAsItFills(t *testing.T) {
 }
 
 // The buffer against a slice, through every way of wrapping around and growing.
-func TestChannelIsAQueue(t *testing.T) {
+func TestChannel_IsAQueue(t *testing.T) {
 	for capacity := 1; capacity < 40; capacity += 3 {
 		random := rand.New(rand.NewPCG(1, uint64(capacity)))
 		ch := newChannel[int](t, limiter.NewUnlimited(), capacity)
@@ -527,7 +527,7 @@ func TestChannelIsAQueue(t *testing.T) {
 	}
 }
 
-func TestChannelPassesTheLimitersErrorsOn(t *testing.T) {
+func TestChannel_LimiterErrors(t *testing.T) {
 	l := limiter.NewUnlimited()
 	ch := newChannel[int](t, l, 1)
 	require.NoError(t, l.Close())
@@ -545,7 +545,7 @@ func TestChannelPassesTheLimitersErrorsOn(t *testing.T) {
 	require.Zero(t, ch.Len())
 }
 
-func TestChannelOutlivesALimiterThatPanics(t *testing.T) {
+func TestChannel_LimiterPanics(t *testing.T) {
 	parent, cancel := context.WithCancel(t.Context())
 	ch := newChannel[int](t, scripted(func(ctx context.Context, n int) (limiter.Lease, error) {
 		if parent.Err() != nil {
@@ -561,7 +561,7 @@ func TestChannelOutlivesALimiterThatPanics(t *testing.T) {
 	require.Equal(t, 1, ch.Len())
 }
 
-func TestChannelAllocations(t *testing.T) {
+func TestChannel_Allocations(t *testing.T) {
 	unused := limiter.TokenBucketOptions{TokenLimit: math.MaxInt32, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}
 	for name, l := range map[string]limiter.Limiter{
 		"Unlimited":   limiter.NewUnlimited(),

@@ -17,7 +17,7 @@ import (
 // Many send and many receive, some of them impatient: each item that was sent is
 // received once, never are more permits held than there are, and in the end they
 // are all back.
-func TestChannelConservesConcurrentSafe(t *testing.T) {
+func TestChannel_LosesNothingConcurrentSafe(t *testing.T) {
 	for _, capacity := range []int{0, 1, 7} {
 		const permits, senders, receivers, each = 5, 6, 4, 300
 		inner := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: permits, QueueLimit: 3}))
@@ -51,7 +51,7 @@ func TestChannelConservesConcurrentSafe(t *testing.T) {
 }
 
 // Close in the middle: what Send reported as sent is received, nothing else is.
-func TestChannelCloseConcurrentSafe(t *testing.T) {
+func TestChannel_CloseConcurrentSafe(t *testing.T) {
 	const rounds, senders, each = 60, 4, 50
 	for round := range rounds {
 		l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 8, QueueLimit: 2}))

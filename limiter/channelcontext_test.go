@@ -16,7 +16,7 @@ import (
 
 // What a limiter that was written elsewhere sees of the sender's context, while
 // it decides and afterwards.
-func TestChannelSendContext(t *testing.T) {
+func TestSendContext(t *testing.T) {
 	type key struct{}
 	synctest.Test(t, func(t *testing.T) {
 		parent, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "v"), time.Minute)
@@ -59,7 +59,7 @@ func TestChannelSendContext(t *testing.T) {
 }
 
 // A limiter may look at its context only when it has long answered.
-func TestChannelSendContextAskedLate(t *testing.T) {
+func TestSendContext_DoneLate(t *testing.T) {
 	var kept context.Context
 	ch := newChannel[int](t, scripted(func(ctx context.Context, n int) (limiter.Lease, error) {
 		kept = ctx
@@ -71,7 +71,7 @@ func TestChannelSendContextAskedLate(t *testing.T) {
 }
 
 // A limiter may look at its context without ever asking for Done.
-func TestChannelSendContextErr(t *testing.T) {
+func TestSendContext_Err(t *testing.T) {
 	var ch *limiter.Channel[int]
 	ch = newChannel[int](t, scripted(func(ctx context.Context, n int) (limiter.Lease, error) {
 		require.NoError(t, ch.Close())
@@ -82,7 +82,7 @@ func TestChannelSendContextErr(t *testing.T) {
 }
 
 // A channel that lives long keeps neither items nor contexts alive.
-func TestChannelKeepsNothingAlive(t *testing.T) {
+func TestChannel_KeepsNothingAlive(t *testing.T) {
 	type key struct{}
 	type thing struct{ _ [64]byte }
 	ch := newChannel[*thing](t, scripted(func(ctx context.Context, n int) (limiter.Lease, error) {
@@ -106,7 +106,7 @@ func TestChannelKeepsNothingAlive(t *testing.T) {
 
 // A channel that was made outside a bubble, as a package variable is, may be
 // used inside one and closed outside again.
-func TestChannelGoesInAndOutOfBubbles(t *testing.T) {
+func TestChannel_InAndOutOfBubbles(t *testing.T) {
 	ch := newChannel[int](t, scripted(func(ctx context.Context, n int) (limiter.Lease, error) {
 		ctx.Done()
 		return limiter.Granted(n, nil), nil

@@ -29,7 +29,7 @@ func (b *exactBooks) Adjust(n int, tag int64, cost int) (int64, bool) {
 	return tag + 1, cost < 5
 }
 
-func TestAGrantersLeasesGoBackToTheirOwner(t *testing.T) {
+func TestGranter_Release(t *testing.T) {
 	b := &books{}
 	lease := limiter.NewGranter(b).Grant(2, 7)
 	assert.True(t, lease.Acquired())
@@ -41,7 +41,7 @@ func TestAGrantersLeasesGoBackToTheirOwner(t *testing.T) {
 	assert.Zero(t, limiter.NewGranter(b).Grant(-1, 0).Permits())
 }
 
-func TestAGrantersLeasesAreRefundedByAChain(t *testing.T) {
+func TestGranter_RefundByChain(t *testing.T) {
 	b := &books{}
 	granter := limiter.NewGranter(b)
 	chain, err := limiter.Chain(granting{granter}, refusing{})
@@ -52,7 +52,7 @@ func TestAGrantersLeasesAreRefundedByAChain(t *testing.T) {
 	assert.Equal(t, []string{"refund31"}, b.heard)
 }
 
-func TestAGrantersLeasesAreAdjustedWhereTheOwnerCan(t *testing.T) {
+func TestGranter_Adjust(t *testing.T) {
 	b := &exactBooks{}
 	lease := limiter.NewGranter(b).Grant(2, 7)
 	adjusted, ok := lease.Adjust(4)
@@ -64,7 +64,7 @@ func TestAGrantersLeasesAreAdjustedWhereTheOwnerCan(t *testing.T) {
 	assert.Equal(t, []string{"adjust27", "adjust48", "release48"}, b.heard)
 }
 
-func TestGrantAllocatesNothing(t *testing.T) {
+func TestGranter_Allocations(t *testing.T) {
 	granter := limiter.NewGranter(&books{})
 	assert.Zero(t, testing.AllocsPerRun(100, func() { _ = granter.Grant(1, 1) }))
 }
@@ -74,7 +74,7 @@ type countingBooks struct{ books }
 
 func (*countingBooks) Remaining(n int, tag int64) (int64, bool) { return tag - int64(n), tag > 0 }
 
-func TestALeaseSaysWhatRemainsWhereThatIsKnown(t *testing.T) {
+func TestLease_Remaining(t *testing.T) {
 	lease := limiter.NewGranter(&countingBooks{}).Grant(2, 7)
 	left, ok := limiter.ReasonKey.With(lease, "kept").Remaining()
 	assert.True(t, ok)

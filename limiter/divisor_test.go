@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestDivisorDivides(t *testing.T) {
+func TestDivisor_Quotient(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	check := func(x, d int64) {
 		t.Helper()

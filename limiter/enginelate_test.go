@@ -21,7 +21,7 @@ var timedKinds = []limitertest.Kind{limitertest.FixedWindow, limitertest.Sliding
 
 // A timer may come many periods late. Each waiter then gets the permit of a line of its own, and what came due
 // after the last of them is gone except for a full limiter's permits.
-func TestLateTimer_ServesTheQueueLineByLine(t *testing.T) {
+func TestAcquire_LateTimer(t *testing.T) {
 	for _, k := range timedKinds {
 		t.Run(k.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestLateTimer_ServesTheQueueLineByLine(t *testing.T) {
 
 // In real time, where callers also spin for permits that are due in a few microseconds: no permit is
 // granted twice, none is lost, and those who leave take none along.
-func TestLateTimer_ShortPeriodsConcurrentSafe(t *testing.T) {
+func TestAcquire_LateTimerConcurrentSafe(t *testing.T) {
 	for _, k := range timedKinds {
 		t.Run(k.String(), func(t *testing.T) {
 			const waiters, grants = 8, 400

@@ -14,7 +14,7 @@ import (
 )
 
 // "Queue limit reached" is said only by a limiter that has a queue.
-func TestAcquire_ReasonOfARejection(t *testing.T) {
+func TestAcquire_Reason(t *testing.T) {
 	for _, k := range kinds {
 		for _, order := range []limiter.QueueOrder{limiter.OldestFirst, limiter.NewestFirst} {
 			t.Run(k.String()+"/"+order.String(), func(t *testing.T) {

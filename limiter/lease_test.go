@@ -25,7 +25,7 @@ func metadataOf(l Lease) []metadataPair {
 	return pairs
 }
 
-func TestLeaseZeroIsRejectedAndHoldsNothing(t *testing.T) {
+func TestLease_ZeroValue(t *testing.T) {
 	var l Lease
 	require.False(t, l.Acquired())
 	require.Zero(t, l.Permits())
@@ -38,7 +38,7 @@ func TestLeaseZeroIsRejectedAndHoldsNothing(t *testing.T) {
 	require.Equal(t, Rejected(0, ""), l)
 }
 
-func TestLeaseGranted(t *testing.T) {
+func TestGranted(t *testing.T) {
 	var released int
 	l := Granted(3, func() { released++ })
 	require.True(t, l.Acquired())
@@ -57,7 +57,7 @@ func TestLeaseGranted(t *testing.T) {
 	require.Equal(t, 3, l.Permits())
 }
 
-func TestLeaseGrantedWithoutRelease(t *testing.T) {
+func TestGranted_WithoutRelease(t *testing.T) {
 	for _, l := range []Lease{Granted(2, nil), GrantedRefundable(2, nil, nil)} {
 		require.True(t, l.Acquired())
 		require.Equal(t, 2, l.Permits())
@@ -67,7 +67,7 @@ func TestLeaseGrantedWithoutRelease(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { Granted(1, nil).Release() }))
 }
 
-func TestLeaseGrantedOfNothing(t *testing.T) {
+func TestGranted_NoPermits(t *testing.T) {
 	for _, n := range []int{0, -1, math.MinInt} {
 		l := Granted(n, nil)
 		require.True(t, l.Acquired())
@@ -75,7 +75,7 @@ func TestLeaseGrantedOfNothing(t *testing.T) {
 	}
 }
 
-func TestLeaseReleasesOnceConcurrentSafe(t *testing.T) {
+func TestLease_ReleaseConcurrentSafe(t *testing.T) {
 	for range 50 {
 		var released, refunded atomic.Int32
 		l := GrantedRefundable(1, func() { released.Add(1) }, func() { refunded.Add(1) })
@@ -89,7 +89,7 @@ func TestLeaseReleasesOnceConcurrentSafe(t *testing.T) {
 	}
 }
 
-func TestLeaseRefund(t *testing.T) {
+func TestLease_Refund(t *testing.T) {
 	var calls []string
 	note := func(what string) func() { return func() { calls = append(calls, what) } }
 
@@ -115,13 +115,13 @@ func TestLeaseRefund(t *testing.T) {
 }
 
 // A release that panics has been called, and is not called again.
-func TestLeaseReleaseThatPanics(t *testing.T) {
+func TestLease_ReleasePanics(t *testing.T) {
 	l := Granted(1, func() { panic("bug") })
 	require.PanicsWithValue(t, "bug", l.Release)
 	require.NotPanics(t, l.Release)
 }
 
-func TestLeaseRejected(t *testing.T) {
+func TestRejected(t *testing.T) {
 	l := Rejected(time.Second, "too hot")
 	require.False(t, l.Acquired())
 	require.Zero(t, l.Permits())
@@ -143,7 +143,7 @@ func TestLeaseRejected(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { Rejected(time.Second, "").RetryAfter() }))
 }
 
-func TestLeaseCopiesCompareEqual(t *testing.T) {
+func TestLease_Copies(t *testing.T) {
 	for _, l := range []Lease{
 		{}, Rejected(time.Second, "no"), Granted(1, nil), Granted(1, func() {}),
 		ReasonKey.With(Granted(1, func() {}), "x"),
@@ -160,7 +160,7 @@ func TestLeaseCopiesCompareEqual(t *testing.T) {
 	require.False(t, Rejected(1, "") == Rejected(2, ""))
 }
 
-func TestMetadataKeyWithLeavesTheOldLeaseAlone(t *testing.T) {
+func TestMetadataKey_With(t *testing.T) {
 	key := NewMetadataKey[int]("PLACE_IN_LINE")
 	require.Equal(t, "PLACE_IN_LINE", key.Name())
 	old := Rejected(time.Second, "no")
@@ -185,7 +185,7 @@ func TestMetadataKeyWithLeavesTheOldLeaseAlone(t *testing.T) {
 	require.Equal(t, time.Second, after)
 }
 
-func TestMetadataKeyWithHoldsTheSamePermits(t *testing.T) {
+func TestMetadataKey_WithHoldsSamePermits(t *testing.T) {
 	var released int
 	l := Granted(2, func() { released++ })
 	with := NewMetadataKey[string]("NODE").With(l, "eu-1")
@@ -196,7 +196,7 @@ func TestMetadataKeyWithHoldsTheSamePermits(t *testing.T) {
 	require.Equal(t, 1, released)
 }
 
-func TestMetadataKeyOfAnotherType(t *testing.T) {
+func TestMetadataKey_FromOtherType(t *testing.T) {
 	number, text := NewMetadataKey[int]("K"), NewMetadataKey[string]("K")
 	l := number.With(Lease{}, 1)
 	v, ok := text.From(l)
@@ -215,7 +215,7 @@ func TestMetadataKeyOfAnotherType(t *testing.T) {
 	require.True(t, ok, "every value is of type any")
 }
 
-func TestMetadataKeyOfNils(t *testing.T) {
+func TestMetadataKey_Nils(t *testing.T) {
 	cause := NewMetadataKey[error]("CAUSE")
 	err, ok := cause.From(cause.With(Lease{}, nil))
 	require.True(t, ok)
@@ -234,7 +234,7 @@ func TestMetadataKeyOfNils(t *testing.T) {
 	require.False(t, ok)
 }
 
-func TestMetadataKeyZero(t *testing.T) {
+func TestMetadataKey_ZeroValue(t *testing.T) {
 	var key MetadataKey[int]
 	require.Empty(t, key.Name())
 	_, ok := key.From(Rejected(time.Second, "no"))
@@ -283,7 +283,7 @@ func TestReasonKey(t *testing.T) {
 	require.Equal(t, "never", ReasonKey.With(Rejected(0, "no"), "never").Reason())
 }
 
-func TestLeaseMetadataNewestFirstAndEachOnce(t *testing.T) {
+func TestLease_Metadata(t *testing.T) {
 	a, b := NewMetadataKey[int]("A"), NewMetadataKey[int]("B")
 	l := a.With(b.With(a.With(Rejected(time.Second, "no"), 1), 2), 3)
 	require.Equal(t, []metadataPair{

@@ -35,7 +35,7 @@ func permitsLeft(l Limiter) int64 {
 }
 
 // Who estimates and adjusts in the same moment leaves the limiter as who knew.
-func TestAdjustAtOnceIsAsIfOneHadKnown(t *testing.T) {
+func TestLease_AdjustAtOnce(t *testing.T) {
 	for name, open := range adjustables() {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestAdjustAtOnceIsAsIfOneHadKnown(t *testing.T) {
 	}
 }
 
-func TestAdjustOwesWhatIsNotThere(t *testing.T) {
+func TestLease_AdjustOwesMissingPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second}))
 		l, err := b.TryAcquire(t.Context(), 1)
@@ -100,7 +100,7 @@ func TestAdjustOwesWhatIsNotThere(t *testing.T) {
 	})
 }
 
-func TestAdjustServesWhoWaitsAndHoldsThemUp(t *testing.T) {
+func TestLease_AdjustAndWaiters(t *testing.T) {
 	for name, open := range adjustables() {
 		if name == "chain" || name == "no idler" {
 			continue // their members were seen
@@ -135,7 +135,7 @@ func TestAdjustServesWhoWaitsAndHoldsThemUp(t *testing.T) {
 	}
 }
 
-func TestAdjustOfWhatHasComeBackGivesNothing(t *testing.T) {
+func TestLease_AdjustAfterRefill(t *testing.T) {
 	for name, open := range adjustables() {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestAdjustOfWhatHasComeBackGivesNothing(t *testing.T) {
 	}
 }
 
-func TestAdjustWhatCannotBe(t *testing.T) {
+func TestLease_AdjustNotPossible(t *testing.T) {
 	c := weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 3}))
 	lent, err := c.TryAcquire(t.Context(), 1)
 	require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestAdjustWhatCannotBe(t *testing.T) {
 
 // What was charged late can be given back, and not what has come back by itself or
 // belongs to others.
-func TestAdjustMoreThanOnce(t *testing.T) {
+func TestLease_AdjustTwice(t *testing.T) {
 	for name, open := range adjustables() {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -225,7 +225,7 @@ func trackUse(l Limiter) *tracked {
 	return t
 }
 
-func TestAdjustedLeasesGoBackOnce(t *testing.T) {
+func TestLease_RefundOfAdjustedLease(t *testing.T) {
 	slots := weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 3}))
 	bucket := weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 9, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
 	both := trackUse(weir.Must(Chain(slots, bucket)))

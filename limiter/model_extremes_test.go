@@ -50,7 +50,7 @@ func available(l limiter.Limiter) limiter.Statistics {
 	return l.(limiter.StatisticsProvider).Statistics()
 }
 
-func TestExtremeLimits(t *testing.T) {
+func TestLimits_Extreme(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.String(), func(t *testing.T) {
 			l := limitertest.Limits{
@@ -85,7 +85,7 @@ func TestExtremeLimits(t *testing.T) {
 	}
 }
 
-func TestExtremeLimitsAreLoweredAndRaised(t *testing.T) {
+func TestReconfigure_ExtremeLimits(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.String(), func(t *testing.T) {
 			l := limitertest.Limits{Permits: math.MaxInt, TokensPerPeriod: 1, Segments: 3, Period: 3 * time.Second, QueueLimit: 1}
@@ -108,7 +108,7 @@ func TestExtremeLimitsAreLoweredAndRaised(t *testing.T) {
 	}
 }
 
-func TestExtremePeriods(t *testing.T) {
+func TestLimits_ExtremePeriods(t *testing.T) {
 	for _, k := range kinds[1:] {
 		t.Run(k.String(), func(t *testing.T) {
 			l := limitertest.Limits{Permits: 4, TokensPerPeriod: 1, Segments: 1, Period: math.MaxInt64, QueueLimit: 4}
@@ -139,7 +139,7 @@ func TestExtremePeriods(t *testing.T) {
 }
 
 // A debt that takes longer to pay back than a Duration lasts.
-func TestExtremeRetryAfterSaturates(t *testing.T) {
+func TestRetryAfter_Saturates(t *testing.T) {
 	l := limitertest.Limits{Permits: math.MaxInt, TokensPerPeriod: 1, Period: time.Hour, QueueLimit: 10}
 	extremes(t, limitertest.TokenBucket, l, func(lim limiter.Limiter) {
 		take(t, lim, math.MaxInt)

@@ -19,7 +19,7 @@ func expect(t *testing.T, r *naive.Request, o naive.Outcome, at, retry time.Dura
 	}
 }
 
-func TestModelByHandTokenBucket(t *testing.T) {
+func TestModel_TokenBucketByHand(t *testing.T) {
 	m := naive.New(limitertest.TokenBucket, limitertest.Limits{Permits: 5, TokensPerPeriod: 2, Period: 10, QueueLimit: 6})
 	expect(t, m.Try(5), naive.Granted, 0, 0)
 	m.Advance(3)
@@ -34,7 +34,7 @@ func TestModelByHandTokenBucket(t *testing.T) {
 	expect(t, m.Try(1), naive.Rejected, 45, 5)
 }
 
-func TestModelByHandSlidingWindow(t *testing.T) {
+func TestModel_SlidingWindowByHand(t *testing.T) {
 	m := naive.New(limitertest.SlidingWindow, limitertest.Limits{Permits: 4, Segments: 3, Period: 30, QueueLimit: 4})
 	expect(t, m.Try(1), naive.Granted, 0, 0) // until 30
 	m.Advance(19)
@@ -52,7 +52,7 @@ func TestModelByHandSlidingWindow(t *testing.T) {
 	}
 }
 
-func TestModelByHandFixedWindow(t *testing.T) {
+func TestModel_FixedWindowByHand(t *testing.T) {
 	m := naive.New(limitertest.FixedWindow, limitertest.Limits{Permits: 3, Period: 10, QueueLimit: 4, Order: limiter.NewestFirst})
 	expect(t, m.Try(3), naive.Granted, 0, 0)
 	old, mid := m.Acquire(2), m.Acquire(2)
@@ -71,7 +71,7 @@ func TestModelByHandFixedWindow(t *testing.T) {
 	expect(t, m.Try(1), naive.Rejected, 18, 5)
 }
 
-func TestModelByHandConcurrency(t *testing.T) {
+func TestModel_ConcurrencyByHand(t *testing.T) {
 	m := naive.New(limitertest.Concurrency, limitertest.Limits{Permits: 4, QueueLimit: 9})
 	expect(t, m.Try(3), naive.Granted, 0, 0)
 	big, zero, one := m.Acquire(3), m.Acquire(0), m.Acquire(1)
@@ -93,7 +93,7 @@ func TestModelByHandConcurrency(t *testing.T) {
 
 // What may be granted at most is checked apart from the model; that check is
 // tried by hand too.
-func TestLedgerByHand(t *testing.T) {
+func TestLedger_ByHand(t *testing.T) {
 	l := limitertest.Limits{Permits: 4, TokensPerPeriod: 1, Segments: 2, Period: 10}
 	type grant struct {
 		at time.Duration

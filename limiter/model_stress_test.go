@@ -125,7 +125,7 @@ func mostIn(k limitertest.Kind, elapsed time.Duration) int64 {
 	return 1 << 62
 }
 
-func TestStressConcurrentSafe(t *testing.T) {
+func TestLimiters_StressConcurrentSafe(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.String(), func(t *testing.T) {
 			t.Parallel()
@@ -180,7 +180,7 @@ func (s *stress) verify(t *testing.T, k limitertest.Kind, elapsed time.Duration)
 }
 
 // A limiter may be closed while everything goes on: everybody comes back.
-func TestStressCloseConcurrentSafe(t *testing.T) {
+func TestLimiters_StressCloseConcurrentSafe(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.String(), func(t *testing.T) {
 			t.Parallel()

@@ -73,7 +73,7 @@ func TestModel(t *testing.T) {
 
 // The scripts find faults: all those of the naive limiter that a model without
 // chains, races and odd contexts can show.
-func TestModelNoticesFaults(t *testing.T) {
+func TestModel_NoticesFaults(t *testing.T) {
 	elsewhere := map[naive.Fault]bool{
 		naive.NoRefund: true, naive.RefundsTooLate: true, // no chains here
 		naive.RacyGrant: true, naive.NoCause: true, naive.DeafToContext: true,

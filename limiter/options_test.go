@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-func TestQueueOrderText(t *testing.T) {
+func TestQueueOrder_Text(t *testing.T) {
 	for order, text := range map[QueueOrder]string{OldestFirst: "oldest_first", NewestFirst: "newest_first"} {
 		require.Equal(t, text, order.String())
 		got, err := order.MarshalText()
@@ -26,7 +26,7 @@ func TestQueueOrderText(t *testing.T) {
 	require.Equal(t, OldestFirst, zero)
 }
 
-func TestQueueOrderThatIsNone(t *testing.T) {
+func TestQueueOrder_Invalid(t *testing.T) {
 	for _, order := range []QueueOrder{2, math.MaxUint8} {
 		_, err := order.MarshalText()
 		require.ErrorIs(t, err, ErrInvalidOptions)
@@ -58,7 +58,7 @@ func FuzzQueueOrderText(f *testing.F) {
 	})
 }
 
-func TestOptionsThroughJSON(t *testing.T) {
+func TestOptions_JSON(t *testing.T) {
 	want := TokenBucketOptions{
 		TokenLimit: 5, TokensPerPeriod: 2, ReplenishmentPeriod: time.Second,
 		QueueLimit: 3, QueueOrder: NewestFirst, ManualReplenishment: true,
@@ -78,7 +78,7 @@ func TestOptionsThroughJSON(t *testing.T) {
 }
 
 // The least that is valid, of each.
-func TestOptionsValid(t *testing.T) {
+func TestOptions_ValidateValid(t *testing.T) {
 	for _, o := range []interface{ Validate() error }{
 		ConcurrencyOptions{PermitLimit: 1},
 		ConcurrencyOptions{PermitLimit: math.MaxInt, QueueLimit: math.MaxInt, QueueOrder: NewestFirst},
@@ -94,7 +94,7 @@ func TestOptionsValid(t *testing.T) {
 }
 
 // Every field that is wrong is named, all in one error.
-func TestOptionsNameEveryProblem(t *testing.T) {
+func TestOptions_ValidateErrors(t *testing.T) {
 	const queue = "QueueLimit must be at least 0, got -1; QueueOrder must be OldestFirst or NewestFirst, got QueueOrder(7)"
 	for _, test := range []struct {
 		options interface{ Validate() error }
@@ -141,7 +141,7 @@ func TestOptionsNameEveryProblem(t *testing.T) {
 	}
 }
 
-func TestConstructorsValidate(t *testing.T) {
+func TestConstructors_Validate(t *testing.T) {
 	for name, make := range map[string]func() (Limiter, error){
 		"ConcurrencyOptions":   func() (Limiter, error) { return NewConcurrency(ConcurrencyOptions{}) },
 		"FixedWindowOptions":   func() (Limiter, error) { return NewFixedWindow(FixedWindowOptions{}) },

@@ -22,7 +22,7 @@ import (
 // x/time/rate (golang/go#65508) and httprate: somebody who has read the clock and
 // takes the lock late sets time back, and the same period is refilled twice, or a
 // window's counts are gone.
-func TestALateReaderOfTheClockSetsNothingBack(t *testing.T) {
+func TestAcquire_LateMoment(t *testing.T) {
 	type late interface {
 		Limiter
 		StatisticsProvider
@@ -55,7 +55,7 @@ func TestALateReaderOfTheClockSetsNothingBack(t *testing.T) {
 
 // A program's limiters may be made outside a testing/synctest bubble and used in
 // one, where it is another year.
-func TestALimiterGoesInAndOutOfBubbles(t *testing.T) {
+func TestLimiters_InAndOutOfBubbles(t *testing.T) {
 	for name, l := range map[string]interface {
 		Limiter
 		StatisticsProvider
@@ -76,7 +76,7 @@ func TestALimiterGoesInAndOutOfBubbles(t *testing.T) {
 }
 
 // httprate: keys whose hashes collide share a counter.
-func TestKeysWithTheSameHashAreApart(t *testing.T) {
+func TestTable_SameHash(t *testing.T) {
 	tab := table[string]{}
 	const hash = 42
 	a, b := &entry[string]{key: "a", hash: hash}, &entry[string]{key: "b", hash: hash}
@@ -93,7 +93,7 @@ func TestKeysWithTheSameHashAreApart(t *testing.T) {
 // go-limiter (#29) and throttled: above some thousand tokens a second the interval
 // between two was truncated, and a tenth of a per cent of the rate was left, or
 // two thirds too many came.
-func TestHighRatesAreExact(t *testing.T) {
+func TestTokenBucket_HighRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, rate := range []int64{31_623, 52_800_000, 300_000_000, 600_000_000, 7_000_000_019} {
 			if rate > math.MaxInt/100 {
@@ -109,7 +109,7 @@ func TestHighRatesAreExact(t *testing.T) {
 }
 
 // throttled: ten lost races on a hot key were an error to the caller.
-func TestAHotKeyMakesNoErrorsConcurrentSafe(t *testing.T) {
+func TestPartitioned_HotKeyConcurrentSafe(t *testing.T) {
 	const limit, goroutines, each = 1000, 16, 2000
 	p := newPartitioned(t, TokenBucketFactory[string](TokenBucketOptions{
 		TokenLimit: limit, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
@@ -139,7 +139,7 @@ func TestAHotKeyMakesNoErrorsConcurrentSafe(t *testing.T) {
 
 // go-concurrency-limits: a releaser misses the waiter that is just queueing up,
 // who then stalls until a timeout.
-func TestAReleaseNeverMissesAWaiterConcurrentSafe(t *testing.T) {
+func TestConcurrency_ReleaseServesWaiterConcurrentSafe(t *testing.T) {
 	l := weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1, QueueLimit: 16}))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -47,7 +47,7 @@ func mustReject[R any](tb testing.TB, p Partitioned[R], resource R, n int) Lease
 
 var oneAtATime = ConcurrencyFactory[string](ConcurrencyOptions{PermitLimit: 1, QueueLimit: 10})
 
-func TestPartitionedKeepsKeysApart(t *testing.T) {
+func TestPartitioned_KeysAreApart(t *testing.T) {
 	p := newPartitioned(t, oneAtATime, PartitionedOptions{})
 	a := mustAcquire(t, p, "a", 1)
 	mustAcquire(t, p, "b", 1)
@@ -57,7 +57,7 @@ func TestPartitionedKeepsKeysApart(t *testing.T) {
 	assert.Equal(t, 2, p.Len())
 }
 
-func TestPartitionedCallsThePartitionFunctionOncePerCall(t *testing.T) {
+func TestPartitioned_PartitionCalledOnce(t *testing.T) {
 	calls := 0
 	p, err := NewPartitioned(func(key string) Partition[string] {
 		calls++
@@ -78,7 +78,7 @@ func TestPartitionedCallsThePartitionFunctionOncePerCall(t *testing.T) {
 	assert.Equal(t, 1, p.Len(), "a call that is wrong makes no partition")
 }
 
-func TestPartitionedStatisticsOfAnUnknownKeyMakeNoPartition(t *testing.T) {
+func TestPartitioned_StatisticsOfUnknownKey(t *testing.T) {
 	p := newPartitioned(t, oneAtATime, PartitionedOptions{})
 	s, err := p.Statistics("nobody")
 	require.NoError(t, err)
@@ -90,7 +90,7 @@ func TestPartitionedStatisticsOfAnUnknownKeyMakeNoPartition(t *testing.T) {
 	assert.Equal(t, Statistics{SuccessfulLeases: 1}, s)
 }
 
-func TestPartitionedMakesALimiterOnceConcurrentSafe(t *testing.T) {
+func TestPartitioned_MakesLimiterOnceConcurrentSafe(t *testing.T) {
 	var made atomic.Int64
 	p := newPartitioned(t, func(key int) (Limiter, error) {
 		made.Add(1)
@@ -111,7 +111,7 @@ func TestPartitionedMakesALimiterOnceConcurrentSafe(t *testing.T) {
 	assert.Equal(t, 100, p.Len())
 }
 
-func TestPartitionedAFactoryHoldsUpItsOwnKeyOnly(t *testing.T) {
+func TestPartitioned_SlowFactory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPartitioned(t, func(key string) (Limiter, error) {
 			if key == "slow" {
@@ -142,7 +142,7 @@ func TestPartitionedAFactoryHoldsUpItsOwnKeyOnly(t *testing.T) {
 	})
 }
 
-func TestPartitionedAFactoryThatFailsIsTriedAgain(t *testing.T) {
+func TestPartitioned_FailingFactory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("no route to the configuration")
 		calls := 0
@@ -168,7 +168,7 @@ func TestPartitionedAFactoryThatFailsIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestPartitionedAFactoryThatPanicsLeavesNothingBehind(t *testing.T) {
+func TestPartitioned_PanickingFactory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
 		p := newPartitioned(t, func(key string) (Limiter, error) {
@@ -189,7 +189,7 @@ func TestPartitionedAFactoryThatPanicsLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-func TestPartitionedFactoriesThatMakeNothing(t *testing.T) {
+func TestPartitioned_FactoryWithoutLimiter(t *testing.T) {
 	for name, factory := range map[string]Factory[string]{
 		"no factory": nil,
 		"no limiter": func(string) (Limiter, error) { return nil, nil },
@@ -207,7 +207,7 @@ func TestPartitionedFactoriesThatMakeNothing(t *testing.T) {
 	}
 }
 
-func TestPartitionedOptionsAreValidated(t *testing.T) {
+func TestNewPartitioned_Errors(t *testing.T) {
 	_, err := NewPartitioned(byKey(oneAtATime), &PartitionedOptions{IdleTimeout: -1, MaxPartitions: -1})
 	require.ErrorIs(t, err, ErrInvalidOptions)
 	assert.ErrorContains(t, err, "IdleTimeout")
@@ -228,7 +228,7 @@ func (c closeCounter) Close() error {
 	return errors.Join(c.Concurrency.Close(), c.err)
 }
 
-func TestPartitionedForgetsWhoHasBeenIdleForLonger(t *testing.T) {
+func TestPartitioned_ForgetsIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var closed atomic.Int64
 		p := newPartitioned(t, func(key string) (Limiter, error) {
@@ -260,7 +260,7 @@ func TestPartitionedForgetsWhoHasBeenIdleForLonger(t *testing.T) {
 	})
 }
 
-func TestPartitionedABucketIsForgottenOnceItHasBeenFullForLong(t *testing.T) {
+func TestPartitioned_ForgetsFullBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPartitioned(t, TokenBucketFactory[string](TokenBucketOptions{
 			TokenLimit: 10, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second,
@@ -281,7 +281,7 @@ type plain struct{ l Limiter }
 func (p plain) TryAcquire(ctx context.Context, n int) (Lease, error) { return p.l.TryAcquire(ctx, n) }
 func (p plain) Acquire(ctx context.Context, n int) (Lease, error)    { return p.l.Acquire(ctx, n) }
 
-func TestPartitionedALimiterThatIsNoIdlerIsForgottenWhenUnused(t *testing.T) {
+func TestPartitioned_ForgetsUnusedWithoutIdler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPartitioned(t, func(key string) (Limiter, error) {
 			l, err := oneAtATime(key)
@@ -307,7 +307,7 @@ func TestPartitionedALimiterThatIsNoIdlerIsForgottenWhenUnused(t *testing.T) {
 	})
 }
 
-func TestPartitionedKeepsTheMetadataOfALimiterThatIsNoIdler(t *testing.T) {
+func TestPartitioned_MetadataWithoutIdler(t *testing.T) {
 	region := NewMetadataKey[string]("REGION")
 	released := 0
 	p := newPartitioned(t, func(string) (Limiter, error) {
@@ -323,7 +323,7 @@ func TestPartitionedKeepsTheMetadataOfALimiterThatIsNoIdler(t *testing.T) {
 	assert.Equal(t, 1, released)
 }
 
-func TestPartitionedDrivesWhatDoesNotReplenishItself(t *testing.T) {
+func TestPartitioned_CallsTryReplenish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPartitioned(t, func(key string) (Limiter, error) {
 			l, err := NewTokenBucket(TokenBucketOptions{
@@ -352,7 +352,7 @@ func TestPartitionedDrivesWhatDoesNotReplenishItself(t *testing.T) {
 	})
 }
 
-func TestPartitionedMakesRoomByForgettingTheLeastRecentlyUsed(t *testing.T) {
+func TestPartitioned_EvictsLeastRecentlyUsed(t *testing.T) {
 	p := newPartitioned(t, ConcurrencyFactory[string](ConcurrencyOptions{PermitLimit: 1}), PartitionedOptions{MaxPartitions: 3})
 	for _, key := range []string{"a", "b", "c", "a"} {
 		mustAcquire(t, p, key, 1).Release()
@@ -381,7 +381,7 @@ func known(t *testing.T, p *PartitionedLimiter[string, string], keys ...string) 
 	return there
 }
 
-func TestPartitionedAFloodOfKeysPushesOutNobodyWhoIsThrottled(t *testing.T) {
+func TestPartitioned_FloodEvictsNoKeyInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPartitioned(t, TokenBucketFactory[int](TokenBucketOptions{
 			TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Minute,
@@ -412,7 +412,7 @@ func (a askedIdler) IdleDuration() (time.Duration, bool) {
 	return 0, false
 }
 
-func TestPartitionedAFloodOfKeysDoesNotLookAtEveryPartitionEach(t *testing.T) {
+func TestPartitioned_FloodLooksAtFewPartitions(t *testing.T) {
 	const partitions, flood = 5000, 2000
 	var asked atomic.Int64
 	p := newPartitioned(t, func(key int) (Limiter, error) {
@@ -428,7 +428,7 @@ func TestPartitionedAFloodOfKeysDoesNotLookAtEveryPartitionEach(t *testing.T) {
 	assert.Equal(t, partitions, p.Len())
 }
 
-func TestPartitionedManyPartitionsMakeRoomOneByOne(t *testing.T) {
+func TestPartitioned_EvictsOneByOne(t *testing.T) {
 	const partitions = 5000
 	p := newPartitioned(t, ConcurrencyFactory[int](ConcurrencyOptions{PermitLimit: 1}), PartitionedOptions{MaxPartitions: partitions})
 	for key := range 3 * partitions {
@@ -443,7 +443,7 @@ func TestPartitionedManyPartitionsMakeRoomOneByOne(t *testing.T) {
 	assert.NotZero(t, s)
 }
 
-func TestPartitionedCloseClosesEveryLimiter(t *testing.T) {
+func TestPartitioned_Close(t *testing.T) {
 	var closed atomic.Int64
 	broken := errors.New("does not close")
 	p, err := NewPartitioned(byKey(func(key string) (Limiter, error) {
@@ -472,7 +472,7 @@ func TestPartitionedCloseClosesEveryLimiter(t *testing.T) {
 	require.ErrorIs(t, err, ErrPermitCount, "the range comes first")
 }
 
-func TestPartitionedCloseTurnsAwayWhoWaits(t *testing.T) {
+func TestPartitioned_CloseRejectsWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, err := NewPartitioned(byKey(oneAtATime), nil)
 		require.NoError(t, err)
@@ -491,7 +491,7 @@ func TestPartitionedCloseTurnsAwayWhoWaits(t *testing.T) {
 	})
 }
 
-func TestPartitionedALimiterMadeWhileItClosesIsClosedToo(t *testing.T) {
+func TestPartitioned_CloseWhileMaking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var closed atomic.Int64
 		p, err := NewPartitioned(byKey(func(string) (Limiter, error) {
@@ -513,7 +513,7 @@ func TestPartitionedALimiterMadeWhileItClosesIsClosedToo(t *testing.T) {
 // A limiter that was found is never closed under the caller, and a throttled key
 // gets no fresh bucket: with an idle timeout of nothing partitions are forgotten
 // as fast as can be.
-func TestPartitionedForgettingAndUsingExcludeEachOtherConcurrentSafe(t *testing.T) {
+func TestPartitioned_ForgetWhileUsedConcurrentSafe(t *testing.T) {
 	p, err := NewPartitioned(byKey(ConcurrencyFactory[int](ConcurrencyOptions{PermitLimit: 2, QueueLimit: 100})), &PartitionedOptions{IdleTimeout: 1})
 	require.NoError(t, err)
 	const keys = 8
@@ -558,7 +558,7 @@ func TestPartitionedForgettingAndUsingExcludeEachOtherConcurrentSafe(t *testing.
 
 // Limiters that go by the clock are asked without anything that keeps them from
 // being forgotten. Who comes too late asks anew, and is never told of a closed one.
-func TestPartitionedWhoComesTooLateAsksAnewConcurrentSafe(t *testing.T) {
+func TestPartitioned_UseWhileForgottenConcurrentSafe(t *testing.T) {
 	for name, factory := range map[string]Factory[int]{
 		"bucket":         TokenBucketFactory[int](TokenBucketOptions{TokenLimit: 100, TokensPerPeriod: 100, ReplenishmentPeriod: 1, QueueLimit: 100}),
 		"fixed window":   FixedWindowFactory[int](FixedWindowOptions{PermitLimit: 100, Window: 1, QueueLimit: 100}),
@@ -595,7 +595,7 @@ func TestPartitionedWhoComesTooLateAsksAnewConcurrentSafe(t *testing.T) {
 	}
 }
 
-func TestPartitionedABoundHoldsConcurrentSafe(t *testing.T) {
+func TestPartitioned_MaxPartitionsConcurrentSafe(t *testing.T) {
 	p := newPartitioned(t, ConcurrencyFactory[int](ConcurrencyOptions{PermitLimit: 1}), PartitionedOptions{MaxPartitions: 10})
 	var wg sync.WaitGroup
 	for g := range 8 {
@@ -629,7 +629,7 @@ func TestTranslate(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalidOptions)
 }
 
-func TestChainPartitionedCostsNothingWhenItRejects(t *testing.T) {
+func TestChainPartitioned_RejectionCostsNothing(t *testing.T) {
 	perUser := newPartitioned(t, TokenBucketFactory[string](TokenBucketOptions{
 		TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
 	}), PartitionedOptions{})

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-func TestPartitionedAllYieldsWhatTheFactoryMade(t *testing.T) {
+func TestPartitioned_All(t *testing.T) {
 	p := newPartitioned(t, TokenBucketFactory[int](TokenBucketOptions{TokenLimit: 5, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}), PartitionedOptions{})
 	for key := range 1000 {
 		_, err := p.TryAcquire(t.Context(), key, key%5)
@@ -43,7 +43,7 @@ func TestPartitionedAllYieldsWhatTheFactoryMade(t *testing.T) {
 }
 
 // After a change of what the factory makes, no limiter of the old kind escapes.
-func TestPartitionedAllWaitsForWhatIsBeingMade(t *testing.T) {
+func TestPartitioned_AllWaitsForMaking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var limit atomic.Int64
 		limit.Store(1)
@@ -62,7 +62,7 @@ func TestPartitionedAllWaitsForWhatIsBeingMade(t *testing.T) {
 	})
 }
 
-func TestPartitionedReconfigure(t *testing.T) {
+func TestPartitioned_Reconfigure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPartitioned(t, ConcurrencyFactory[int](ConcurrencyOptions{PermitLimit: 1}), PartitionedOptions{IdleTimeout: time.Hour})
 		for key := range 3 {
@@ -88,7 +88,7 @@ func TestPartitionedReconfigure(t *testing.T) {
 	})
 }
 
-func TestOptionsAreThoseInForce(t *testing.T) {
+func TestLimiters_Options(t *testing.T) {
 	c := ConcurrencyOptions{PermitLimit: 3, QueueLimit: 2, QueueOrder: NewestFirst}
 	f := FixedWindowOptions{PermitLimit: 3, Window: time.Minute, QueueLimit: 2, QueueOrder: NewestFirst, ManualReplenishment: true}
 	s := SlidingWindowOptions{PermitLimit: 3, Window: time.Minute, SegmentsPerWindow: 6, QueueLimit: 2, ManualReplenishment: true}
@@ -106,7 +106,7 @@ func TestOptionsAreThoseInForce(t *testing.T) {
 }
 
 // From the moment on at which Apply has begun, what it does is in force for every key.
-func TestPartitionedApplyIsInForceForEveryKeyAtOnce(t *testing.T) {
+func TestPartitioned_ApplyIsInForceAtOnce(t *testing.T) {
 	for name, kind := range map[string]struct {
 		factory Factory[int]
 		raise   func(Limiter) error
@@ -162,7 +162,7 @@ func TestPartitionedApplyIsInForceForEveryKeyAtOnce(t *testing.T) {
 	}
 }
 
-func TestPartitionedApplyEndsWithTheFirstError(t *testing.T) {
+func TestPartitioned_ApplyError(t *testing.T) {
 	p := newPartitioned(t, single, PartitionedOptions{IdleTimeout: time.Hour})
 	for key := range 10 {
 		mustAcquire(t, p, key, 1)
@@ -184,7 +184,7 @@ func TestPartitionedApplyEndsWithTheFirstError(t *testing.T) {
 }
 
 // Limits that change all the time lose no permit and grant none too many.
-func TestPartitionedApplyConcurrentSafe(t *testing.T) {
+func TestPartitioned_ApplyConcurrentSafe(t *testing.T) {
 	o := TokenBucketOptions{TokenLimit: 1000, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}
 	p := newPartitioned(t, TokenBucketFactory[int](o), PartitionedOptions{IdleTimeout: time.Hour})
 	const keys, callers = 20, 4
@@ -216,7 +216,7 @@ func TestPartitionedApplyConcurrentSafe(t *testing.T) {
 }
 
 // change may ask for a permit of its own key.
-func TestPartitionedApplyIsReentered(t *testing.T) {
+func TestPartitioned_ApplyReentered(t *testing.T) {
 	p := newPartitioned(t, single, PartitionedOptions{IdleTimeout: time.Hour})
 	for key := range 10 {
 		mustAcquire(t, p, key, 1)

@@ -10,7 +10,7 @@ import (
 )
 
 // The least recently used go first: exactly in that order where there are few partitions.
-func TestEviction_FewPartitionsGoInTheOrderOfTheirLastUse(t *testing.T) {
+func TestEviction_FewInOrderOfLastUse(t *testing.T) {
 	for name, factory := range map[string]Factory[int]{
 		"in use for a moment": TokenBucketFactory[int](TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: 1}),
 		"pinned":              single,
@@ -60,7 +60,7 @@ func has(p *PartitionedLimiter[int, int], key int) bool {
 }
 
 // Among many a new key hardly ever takes the place of one that was used since most others were.
-func TestEviction_ManyPartitionsGoRoughlyInTheOrderOfTheirLastUse(t *testing.T) {
+func TestEviction_ManyRoughlyInOrderOfLastUse(t *testing.T) {
 	const partitions = 4000
 	p := newPartitioned(t, single, PartitionedOptions{MaxPartitions: partitions, IdleTimeout: time.Hour})
 	for key := range partitions {
@@ -84,7 +84,7 @@ func TestEviction_ManyPartitionsGoRoughlyInTheOrderOfTheirLastUse(t *testing.T) 
 }
 
 // Calls for keys that are there stop writing to what all processors share.
-func TestEviction_KnownKeysLeaveTheTurnAlone(t *testing.T) {
+func TestEviction_KnownKeysLeaveRecencyAlone(t *testing.T) {
 	p := newPartitioned(t, single, PartitionedOptions{MaxPartitions: 1000, IdleTimeout: time.Hour})
 	use := func() {
 		for key := range 200 {
@@ -103,7 +103,7 @@ func TestEviction_KnownKeysLeaveTheTurnAlone(t *testing.T) {
 }
 
 // A single one of many that is idle is found, and taken only by who needs its place.
-func TestEviction_TheOnlyIdlePartitionIsFound(t *testing.T) {
+func TestEviction_FindsOnlyIdlePartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 5000
 		p := newPartitioned(t, single, PartitionedOptions{MaxPartitions: partitions, IdleTimeout: time.Hour})
@@ -123,7 +123,7 @@ func TestEviction_TheOnlyIdlePartitionIsFound(t *testing.T) {
 }
 
 // Where nothing is idle, looking further is bounded in time, and so is how often it is done.
-func TestEviction_AFloodLooksAtFew(t *testing.T) {
+func TestEviction_FloodLooksAtFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 5000
 		asked := 0
@@ -161,7 +161,7 @@ func (s slowIdler) IdleDuration() (time.Duration, bool) {
 }
 
 // A factory that returns one limiter for several keys breaks the rules, but nothing else.
-func TestEviction_ABucketThatIsReturnedAgain(t *testing.T) {
+func TestEviction_FactoryReturnsSameBucket(t *testing.T) {
 	one, err := TokenBucketFactory[int](TokenBucketOptions{TokenLimit: 3, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour})(0)
 	require.NoError(t, err)
 	always := func(int) (Limiter, error) { return one, nil }

@@ -106,7 +106,7 @@ func (l *lockedBuffer) String() string {
 }
 
 // Housekeeping looks after the other partitions, whatever the limiters of some do when they are asked.
-func TestPartitioned_HousekeepingOutlivesBadHooks(t *testing.T) {
+func TestPartitioned_HousekeepingWithBadHooks(t *testing.T) {
 	for _, hook := range []string{"IdleDuration", "TryReplenish", "Close"} {
 		for does, f := range misbehaviors {
 			t.Run(hook+"/"+does, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestPartitioned_HousekeepingOutlivesBadHooks(t *testing.T) {
 }
 
 // On the caller's goroutine a panic or Goexit is the caller's, and everything is as if the call had not been.
-func TestPartitioned_BadHooksOnTheCallersGoroutine(t *testing.T) {
+func TestPartitioned_BadHooksInCalls(t *testing.T) {
 	for _, hook := range []string{"partition", "factory", "AutoReplenishing", "TryAcquire", "Statistics"} {
 		for _, does := range []string{"panic", "Goexit"} {
 			t.Run(hook+"/"+does, func(t *testing.T) {
@@ -219,7 +219,7 @@ func TestPartitioned_BadHooksOnTheCallersGoroutine(t *testing.T) {
 }
 
 // A limiter whose Close panics does not keep the others from being closed.
-func TestPartitioned_CloseClosesAllAlsoIfOnePanics(t *testing.T) {
+func TestPartitioned_CloseDespitePanic(t *testing.T) {
 	for _, does := range []string{"panic", "Goexit"} {
 		t.Run(does, func(t *testing.T) {
 			closed := 0
@@ -246,7 +246,7 @@ func TestPartitioned_CloseClosesAllAlsoIfOnePanics(t *testing.T) {
 }
 
 // A new key that needs room is neither held up by limiters that do not answer nor does their panic end its caller.
-func TestPartitioned_RoomIsFoundPastBadHooks(t *testing.T) {
+func TestPartitioned_EvictionWithBadHooks(t *testing.T) {
 	for does, f := range misbehaviors {
 		t.Run(does, func(t *testing.T) {
 			_ = logTo(t)
@@ -279,7 +279,7 @@ func TestPartitioned_RoomIsFoundPastBadHooks(t *testing.T) {
 }
 
 // A bucketWithEntry limiter of a package variable may be used in several bubbles and outside of them.
-func TestPartitioned_OutlivesTheBubblesInWhichItIsUsed(t *testing.T) {
+func TestPartitioned_OutlivesBubbles(t *testing.T) {
 	use := func(p *PartitionedLimiter[int, int], key int) {
 		_, _ = p.TryAcquire(context.Background(), key, 1)
 	}

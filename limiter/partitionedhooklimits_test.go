@@ -30,7 +30,7 @@ func manualWindows(bad string, isBad func(key int) bool, does func(key int)) Fac
 }
 
 // A hook that panics at every replenishEvery does not fill the log.
-func TestPartitioned_PanickingHooksAreLoggedSeldom(t *testing.T) {
+func TestPartitioned_PanicLogRate(t *testing.T) {
 	logged := logTo(t)
 	synctest.Test(t, func(t *testing.T) {
 		panicked := 0
@@ -65,7 +65,7 @@ func TestPartitioned_PanickingHooksAreLoggedSeldom(t *testing.T) {
 
 // Limiters that do not answer, such as those that ask a dead server, are each called once, are logged, and do not
 // hold up the others for long.
-func TestPartitioned_BlockedHooksDoNotHoldUpOthers(t *testing.T) {
+func TestPartitioned_BlockedHooks(t *testing.T) {
 	const bad, good = 300, 20
 	for _, hook := range []string{"TryReplenish", "IdleDuration"} {
 		t.Run(hook, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestPartitioned_BlockedHooksDoNotHoldUpOthers(t *testing.T) {
 }
 
 // The caller of a new key does not wait for all the limiters that do not answer.
-func TestPartitioned_RoomIsRefusedSoonWhereLimitersBlock(t *testing.T) {
+func TestPartitioned_EvictionWithBlockedHooks(t *testing.T) {
 	_ = logTo(t)
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -133,7 +133,7 @@ func TestPartitioned_RoomIsRefusedSoonWhereLimitersBlock(t *testing.T) {
 }
 
 // A flood of keys whose limiters never finish closing leaves a bounded number of goroutines behind.
-func TestPartitioned_ClosesThatBlockAreBounded(t *testing.T) {
+func TestPartitioned_BlockedClosesAreBounded(t *testing.T) {
 	logged := logTo(t)
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -173,7 +173,7 @@ func TestPartitioned_ClosesThatBlockAreBounded(t *testing.T) {
 }
 
 // A log handler may be the program's own as well.
-func TestPartitioned_HousekeepingOutlivesABlockedLogHandler(t *testing.T) {
+func TestPartitioned_BlockedLogHandler(t *testing.T) {
 	for _, method := range []string{"panic", "block"} {
 		t.Run(method, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

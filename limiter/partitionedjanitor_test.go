@@ -36,7 +36,7 @@ var single = ConcurrencyFactory[int](ConcurrencyOptions{PermitLimit: 1})
 
 // A partition that is used between the look at it and its turn to go is looked at
 // again.
-func TestSweepComesBackToWhoWasUsedMeanwhile(t *testing.T) {
+func TestJanitor_SweepComesBackToUsedPartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p *PartitionedLimiter[int, int]
 		used := false
@@ -71,7 +71,7 @@ func countRuns[R any, K comparable](p *PartitionedLimiter[R, K]) *atomic.Int64 {
 	return &runs
 }
 
-func TestHousekeepingRestsAlsoWhenKeysKeepComing(t *testing.T) {
+func TestJanitor_PausesWhileKeysKeepComing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPartitioned(t, single, PartitionedOptions{IdleTimeout: time.Second})
 		runs := countRuns(p)
@@ -87,7 +87,7 @@ func TestHousekeepingRestsAlsoWhenKeysKeepComing(t *testing.T) {
 	})
 }
 
-func TestHousekeepingIsOneAtATime(t *testing.T) {
+func TestJanitor_RunsOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		manual := TokenBucketFactory[int](TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour, ManualReplenishment: true})
 		p := newPartitioned(t, func(key int) (Limiter, error) {
@@ -115,7 +115,7 @@ func TestHousekeepingIsOneAtATime(t *testing.T) {
 	})
 }
 
-func TestPartitionedACallWithADoneContextDoesNothing(t *testing.T) {
+func TestPartitioned_DoneContext(t *testing.T) {
 	made := 0
 	p := newPartitioned(t, func(key int) (Limiter, error) {
 		made++
@@ -133,7 +133,7 @@ func TestPartitionedACallWithADoneContextDoesNothing(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled, "and is no rejection")
 }
 
-func TestPartitionedASlowCloseHoldsUpNobody(t *testing.T) {
+func TestPartitioned_SlowClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPartitioned(t, closes(func(key int) {
 			if key == 0 {
@@ -154,7 +154,7 @@ func TestPartitionedASlowCloseHoldsUpNobody(t *testing.T) {
 	})
 }
 
-func TestPartitionedACloseMayAskForAnotherKey(t *testing.T) {
+func TestPartitioned_CloseAsksForOtherKey(t *testing.T) {
 	var p *PartitionedLimiter[int, int]
 	p, err := NewPartitioned(byKey(closes(func(key int) {
 		_, _ = p.TryAcquire(context.Background(), key+100, 1)
@@ -167,7 +167,7 @@ func TestPartitionedACloseMayAskForAnotherKey(t *testing.T) {
 	require.NoError(t, p.Close())
 }
 
-func TestPartitionedManyThatGoIdleAtOnceMakeRoomAtOnce(t *testing.T) {
+func TestPartitioned_EvictsManyThatGoIdleAtOnce(t *testing.T) {
 	const partitions = 5000
 	p := newPartitioned(t, single, PartitionedOptions{MaxPartitions: partitions})
 	leases := make([]Lease, partitions)
@@ -185,7 +185,7 @@ type badCloser struct{ *Unlimited }
 
 func (badCloser) Close() error { panic("boom") }
 
-func TestPartitionedAPanicOfALateCloseLosesNobodyWhoWaits(t *testing.T) {
+func TestPartitioned_PanicOfLateClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, err := NewPartitioned(byKey(func(int) (Limiter, error) {
 			time.Sleep(time.Second)
@@ -201,7 +201,7 @@ func TestPartitionedAPanicOfALateCloseLosesNobodyWhoWaits(t *testing.T) {
 	})
 }
 
-func TestPartitionedAChainOfWhichOneDoesNotKnowIsForgottenWhenUnused(t *testing.T) {
+func TestPartitioned_ForgetsUnusedChain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPartitioned(t, func(int) (Limiter, error) { return Chain(NewUnlimited(), plain{NewUnlimited()}) }, PartitionedOptions{IdleTimeout: time.Second})
 		held := mustAcquire(t, p, 1, 1)
@@ -216,7 +216,7 @@ func TestPartitionedAChainOfWhichOneDoesNotKnowIsForgottenWhenUnused(t *testing.
 	})
 }
 
-func TestPartitionedAKeyThatDoesNotEqualItself(t *testing.T) {
+func TestPartitioned_KeyThatDoesNotEqualItself(t *testing.T) {
 	p := newPartitioned(t, UnlimitedFactory[float64](), PartitionedOptions{})
 	_, err := p.TryAcquire(t.Context(), math.NaN(), 1)
 	require.ErrorIs(t, err, ErrInvalidOptions)
@@ -231,7 +231,7 @@ func (g generous) TryAcquire(ctx context.Context, n int) (Lease, error) {
 	return l, errors.New("but")
 }
 
-func TestChainALeaseThatComesWithAnErrorIsUndone(t *testing.T) {
+func TestChain_LeaseWithErrorIsRefunded(t *testing.T) {
 	g := generous{concurrent(1)}
 	_, err := weir.Must(Chain(g)).TryAcquire(t.Context(), 1)
 	require.Error(t, err)

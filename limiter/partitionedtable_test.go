@@ -15,7 +15,7 @@ import (
 )
 
 // A table does what a map does, whatever is put in and taken out.
-func TestTableIsAMap(t *testing.T) {
+func TestTable_IsAMap(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	tab, seed := table[int]{}, maphash.MakeSeed()
 	want := map[int]*entry[int]{}
@@ -53,7 +53,7 @@ func TestTableIsAMap(t *testing.T) {
 	assert.Equal(t, len(want), n)
 }
 
-func TestTableGivesItsMemoryBack(t *testing.T) {
+func TestTable_GivesMemoryBack(t *testing.T) {
 	tab, seed := table[int]{}, maphash.MakeSeed()
 	var all []*entry[int]
 	for key := range 100_000 {
@@ -106,7 +106,7 @@ func BenchmarkSweep(b *testing.B) {
 }
 
 // Shards that shared cache lines would slow each other down.
-func TestAShardIsACacheLine(t *testing.T) {
+func TestShard_Size(t *testing.T) {
 	if math.MaxInt == math.MaxInt32 {
 		t.Skip("the layout is for pointers of 64 bits; smaller shards are correct, too, and slower at worst")
 	}
@@ -115,7 +115,7 @@ func TestAShardIsACacheLine(t *testing.T) {
 
 // Who looks without the lock never finds another key's entry, and finds an entry
 // that nobody touches whatever happens around it, if not at once then soon.
-func TestTableIsReadWithoutTheLockConcurrentSafe(t *testing.T) {
+func TestTable_FindConcurrentSafe(t *testing.T) {
 	tab, seed := table[int]{}, maphash.MakeSeed()
 	const lasting, keys = 100, 3000
 	for key := range lasting {

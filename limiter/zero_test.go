@@ -13,7 +13,7 @@ import (
 )
 
 // A limiter that was not made with its constructor says so, whatever it is asked, and holds no lock when it does.
-func TestZeroLimiters_SayThatTheyWereNotMade(t *testing.T) {
+func TestLimiters_ZeroValue(t *testing.T) {
 	for name, l := range map[string]limiter.Limiter{
 		"TokenBucket": &limiter.TokenBucket{}, "FixedWindow": &limiter.FixedWindow{},
 		"SlidingWindow": &limiter.SlidingWindow{}, "Concurrency": &limiter.Concurrency{},

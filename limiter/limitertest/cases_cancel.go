@@ -51,7 +51,7 @@ var cancelCases = []testCase{
 		run: func(p *probe) {
 			p.withOrder(limiter.OldestFirst, 3)
 			w := p.crowd(0, 1, 2)
-			p.turnedAway(p.acquire(1), limiter.ReasonQueueLimit, "3 of 3 wait")
+			p.rejectedWith(p.acquire(1), limiter.ReasonQueueLimit, "3 of 3 wait")
 			p.leaves(w[1])
 			p.waits(p.acquire(2), "the room of the cancelled one is free")
 			p.leaves(w[0])
@@ -59,18 +59,18 @@ var cancelCases = []testCase{
 		},
 	},
 	{
-		name: "when the head leaves, whoever can be served is served at once", rule: "Common 5", needs: Queue,
+		name: "when the head leaves, waiters that can be served are served at once", rule: "Common 5", needs: Queue,
 		run: func(p *probe) {
 			p.withOrder(limiter.OldestFirst, 8)
 			w := p.crowd(2, 3, 1, 1, 1)
 			p.leaves(w[0])
-			p.served(w[1], "2 are left, and whoever held it up has left")
+			p.served(w[1], "2 are left, and the waiter that held it up has left")
 			p.served(w[2], "1 is left")
 			p.waits(w[3], "nothing is left")
 		},
 	},
 	{
-		name: "newest first: when the head leaves, whoever can be served is served at once", rule: "Common 5", needs: Queue | NewestFirst,
+		name: "newest first: when the head leaves, waiters that can be served are served at once", rule: "Common 5", needs: Queue | NewestFirst,
 		run: func(p *probe) {
 			p.withOrder(limiter.NewestFirst, 8)
 			w := p.crowd(1, 2, 3)
@@ -87,14 +87,14 @@ var cancelCases = []testCase{
 			for _, w := range p.crowd(1, 2, 3, 3) {
 				p.leaves(w)
 			}
-			p.granted(1, "nobody else took any")
+			p.granted(1, "no other caller took any")
 			p.rejected(1, "3 were taken before")
 			p.refill()
-			p.granted(4, "nobody else took any")
+			p.granted(4, "no other caller took any")
 		},
 	},
 	{
-		name: "a cancel and a grant that meet are counted as what came of them", rule: "Common 8", needs: Queue | Statistics, exact: true,
+		name: "a cancel and a grant at the same time are counted by the outcome", rule: "Common 8", needs: Queue | Statistics, exact: true,
 		run: func(p *probe) {
 			l := p.usual()
 			p.with(l)

@@ -4,7 +4,7 @@ import "github.com/weir-go/weir/limiter"
 
 var closeCases = []testCase{
 	{
-		name: "Close may be called again", rule: "Common 6", needs: Close,
+		name: "Close can be called again", rule: "Common 6", needs: Close,
 		run: func(p *probe) {
 			p.with(p.usual())
 			p.close()
@@ -29,13 +29,13 @@ var closeCases = []testCase{
 		},
 	},
 	{
-		name: "Close sends the waiters away", rule: "Common 6", needs: Close | Queue,
+		name: "Close rejects the waiters", rule: "Common 6", needs: Close | Queue,
 		run: func(p *probe) {
 			p.with(p.usual())
 			w := p.crowd(1, 2, 1, 3)
 			p.close()
 			for _, w := range w {
-				p.turnedAway(w, limiter.ReasonClosed, "the limiter was closed")
+				p.rejectedWith(w, limiter.ReasonClosed, "the limiter was closed")
 				if d, ok := w.lease.RetryAfter(); ok {
 					p.fail("a closed limiter gives no RetryAfter: time does not help", d)
 				}
@@ -54,13 +54,13 @@ var closeCases = []testCase{
 		},
 	},
 	{
-		name: "after Close the last figures stay, with nobody queued", rule: "Common 6, 8", needs: Close | Queue | Statistics,
+		name: "after Close the last figures stay, with an empty queue", rule: "Common 6, 8", needs: Close | Queue | Statistics,
 		run: func(p *probe) {
 			p.with(p.usual())
 			p.crowd(1, 2, 3)
 			p.rejected(4, "one is left")
 			p.close()
-			p.figures(1, 0, 1, 1, "those that were waiting are neither served nor rejected, and nobody waits")
+			p.figures(1, 0, 1, 1, "the waiters are neither successes nor failures, and none is left")
 			p.until(3 * p.s.Unit)
 			p.figures(1, 0, 1, 1, "these were the last figures")
 		},

@@ -16,7 +16,7 @@ const (
 	rounds    = 60
 )
 
-// together runs f in crowdSize goroutines, each with a source of its own.
+// together runs f in crowdSize goroutines, each with a random source of its own.
 func together(f func(i int, r *rand.Rand)) {
 	var wg sync.WaitGroup
 	for i := range crowdSize {
@@ -25,7 +25,7 @@ func together(f func(i int, r *rand.Rand)) {
 	wg.Wait()
 }
 
-// held counts what is held at once, and the most that was.
+// held counts the permits that are held at once, and the most that were.
 type held struct{ now, most atomic.Int64 }
 
 func (h *held) take(n int) {
@@ -34,11 +34,11 @@ func (h *held) take(n int) {
 	}
 }
 
-// whole expects that nothing was lost: after a refill all is there, and no more.
+// whole expects that no permit was lost or added: after a refill all are free, and no more.
 func (p *probe) whole() {
 	p.refill()
-	p.granted(4, "everybody is gone, and all came back: nothing was lost")
-	p.rejected(1, "nothing was made up either")
+	p.granted(4, "all callers are done, and all permits came back: none was lost")
+	p.rejected(1, "no permit was added")
 }
 
 var concurrentCases = []testCase{
@@ -73,7 +73,7 @@ var concurrentCases = []testCase{
 				}
 			})
 			if got := wrong.Load(); got != nil {
-				p.fail("nobody gets an error", got)
+				p.fail("no caller gets an error", got)
 			}
 			if most := h.most.Load(); most > 4 {
 				p.fail("never more than 4 are held at once", most)
@@ -113,7 +113,7 @@ var concurrentCases = []testCase{
 		},
 	},
 	{
-		name: "many who wait, give up and time out leave the limiter whole (ConcurrentSafe)", rule: "Common 5", needs: Queue,
+		name: "many waiters that give up and time out lose no permits (ConcurrentSafe)", rule: "Common 5", needs: Queue,
 		run: func(p *probe) {
 			l := p.usual()
 			l.QueueLimit = 1000
@@ -140,12 +140,12 @@ var concurrentCases = []testCase{
 				}
 			})
 			if got := wrong.Load(); got != nil {
-				p.fail("only those whose context ended get an error", got)
+				p.fail("only callers whose context ended get an error", got)
 			}
 			if p.s.Lacks&Statistics == 0 {
 				s := p.statistics()
 				if s.QueuedPermits != 0 || s.SuccessfulLeases != served.Load() || s.FailedLeases != failed.Load() {
-					p.fail(fmt.Sprintf("nobody waits any more, %d were served and %d rejected", served.Load(), failed.Load()), fmt.Sprintf("%+v", s))
+					p.fail(fmt.Sprintf("no caller waits, %d were served and %d rejected", served.Load(), failed.Load()), fmt.Sprintf("%+v", s))
 				}
 			}
 			p.refill()
@@ -177,10 +177,10 @@ var concurrentCases = []testCase{
 			go func() { wg.Wait(); close(done) }()
 			p.settle()
 			if w := (&waiter{n: 1, done: done}); !w.isDone(p.patience()) {
-				p.fail("nobody waits at a closed limiter", "somebody does")
+				p.fail("no caller waits at a closed limiter", "one does")
 			}
 			if got := granted.Load(); got != 0 {
-				p.fail("Close grants nothing to those who waited", got)
+				p.fail("Close grants nothing to waiters", got)
 			}
 		},
 	},

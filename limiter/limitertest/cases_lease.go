@@ -56,7 +56,7 @@ var leaseCases = []testCase{
 			}
 			wg.Wait()
 			p.settle()
-			p.rejected(3, "2 are held, whatever was released besides")
+			p.rejected(3, "2 are held, however often the other lease was released")
 			later := p.granted(2, "2 are there")
 			lease.Release()
 			p.settle()

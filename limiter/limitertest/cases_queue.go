@@ -2,7 +2,7 @@ package limitertest
 
 import "github.com/weir-go/weir/limiter"
 
-// crowd takes all but free permits and lets the given numbers wait.
+// crowd takes all permits but free, and begins Acquires of these numbers, which must wait.
 func (p *probe) crowd(free int, ns ...int) []*waiter {
 	p.granted(p.limits.Permits-free, "it is new")
 	var ws []*waiter
@@ -14,6 +14,7 @@ func (p *probe) crowd(free int, ns ...int) []*waiter {
 	return ws
 }
 
+// withOrder makes a limiter with that queue.
 func (p *probe) withOrder(o limiter.QueueOrder, queueLimit int) {
 	l := p.usual()
 	l.Order, l.QueueLimit = o, queueLimit
@@ -27,7 +28,7 @@ var queueCases = []testCase{
 			p.withOrder(limiter.OldestFirst, 0)
 			p.served(p.acquire(4), "it is new")
 			w := p.acquire(1)
-			p.turnedAwayNoQueue(w, "there is no queue")
+			p.rejectedNoQueue(w, "there is no queue")
 		},
 	},
 	{
@@ -35,20 +36,20 @@ var queueCases = []testCase{
 		run: func(p *probe) {
 			p.withOrder(limiter.OldestFirst, 5)
 			p.crowd(0, 1, 3)
-			p.turnedAway(p.acquire(2), limiter.ReasonQueueLimit, "4 of 5 wait, and 2 are asked for")
+			p.rejectedWith(p.acquire(2), limiter.ReasonQueueLimit, "4 of 5 wait, and 2 are asked for")
 			p.waits(p.acquire(1), "4 of 5 wait, and 1 is asked for")
-			p.turnedAway(p.acquire(1), limiter.ReasonQueueLimit, "5 of 5 wait")
+			p.rejectedWith(p.acquire(1), limiter.ReasonQueueLimit, "5 of 5 wait")
 		},
 	},
 	{
-		name: "oldest first: nobody overtakes the queue", rule: "Common 3", needs: Queue,
+		name: "oldest first: no caller overtakes the queue", rule: "Common 3", needs: Queue,
 		run: func(p *probe) {
 			p.withOrder(limiter.OldestFirst, 3)
 			w := p.crowd(1, 2)
-			p.rejected(1, "one is left, but somebody waits")
+			p.rejected(1, "one is left, but a waiter is before it")
 			next := p.acquire(1)
-			p.waits(next, "one is left, but somebody waits")
-			p.turnedAway(p.acquire(1), limiter.ReasonQueueLimit, "one is left, but the queue is full")
+			p.waits(next, "one is left, but a waiter is before it")
+			p.rejectedWith(p.acquire(1), limiter.ReasonQueueLimit, "one is left, but the queue is full")
 			p.refill()
 			p.served(w[0], "permits came back")
 			p.served(next, "permits came back")
@@ -69,7 +70,7 @@ var queueCases = []testCase{
 		},
 	},
 	{
-		name: "oldest first: the head holds up those who need less", rule: "Common 4", needs: Queue,
+		name: "oldest first: the head holds up waiters that need less", rule: "Common 4", needs: Queue,
 		run: func(p *probe) {
 			p.withOrder(limiter.OldestFirst, 8)
 			w := p.crowd(2, 3, 1, 1)
@@ -111,8 +112,8 @@ var queueCases = []testCase{
 			p.withOrder(limiter.NewestFirst, 4)
 			w := p.crowd(0, 1, 2, 1)
 			newcomer := p.acquire(3)
-			p.turnedAway(w[0], limiter.ReasonQueueLimit, "it is the oldest, and 3 need room")
-			p.turnedAway(w[1], limiter.ReasonQueueLimit, "it is the next oldest, and 3 need room")
+			p.rejectedWith(w[0], limiter.ReasonQueueLimit, "it is the oldest, and 3 need room")
+			p.rejectedWith(w[1], limiter.ReasonQueueLimit, "it is the next oldest, and 3 need room")
 			p.waits(w[2], "there is room for it")
 			p.waits(newcomer, "there is room for it")
 			p.refill()
@@ -121,13 +122,13 @@ var queueCases = []testCase{
 		},
 	},
 	{
-		name: "newest first: one that is larger than the queue is rejected and pushes nobody out", rule: "Common 3", needs: Queue | NewestFirst,
+		name: "newest first: a request that is larger than the queue is rejected and pushes no waiter out", rule: "Common 3", needs: Queue | NewestFirst,
 		run: func(p *probe) {
 			p.withOrder(limiter.NewestFirst, 2)
 			w := p.crowd(0, 1, 1)
-			p.turnedAway(p.acquire(3), limiter.ReasonQueueLimit, "it is larger than the whole queue")
-			p.waits(w[0], "nobody is pushed out in vain")
-			p.waits(w[1], "nobody is pushed out in vain")
+			p.rejectedWith(p.acquire(3), limiter.ReasonQueueLimit, "it is larger than the whole queue")
+			p.waits(w[0], "no waiter is pushed out in vain")
+			p.waits(w[1], "no waiter is pushed out in vain")
 		},
 	},
 	{

@@ -87,28 +87,28 @@ var reconfigureCases = []testCase{
 			p.with(p.usual())
 			w := p.crowd(2, 4, 1, 1)
 			p.reconfigure(func(l *Limits) { l.Permits = 3 })
-			p.turnedAway(w[0], limiter.ReasonLimitLowered, "it asks for 4, and the limit is 3")
-			p.served(w[1], "1 of 3 is left, and nobody is before it")
+			p.rejectedWith(w[0], limiter.ReasonLimitLowered, "it asks for 4, and the limit is 3")
+			p.served(w[1], "1 of 3 is left, and no waiter is before it")
 			p.waits(w[2], "nothing is left")
-			p.figuresOrSkip(0, 1, 2, 1, "whom a lowered limit turned away is a failure")
+			p.figuresOrSkip(0, 1, 2, 1, "a waiter that a lowered limit rejects is a failure")
 		},
 	},
 	{
-		name: "a lowered queue limit keeps those who wait", rule: "Reconfigure", reconfigures: true, needs: Queue,
+		name: "a lowered queue limit keeps the waiters", rule: "Reconfigure", reconfigures: true, needs: Queue,
 		run: func(p *probe) {
 			p.with(p.usual())
 			w := p.crowd(0, 1, 3)
 			p.reconfigure(func(l *Limits) { l.QueueLimit = 1 })
 			p.waits(w[0], "it was there before")
 			p.waits(w[1], "it was there before")
-			p.turnedAway(p.acquire(1), limiter.ReasonQueueLimit, "4 wait, and 1 may")
+			p.rejectedWith(p.acquire(1), limiter.ReasonQueueLimit, "4 wait, and the limit is 1")
 			p.refill()
 			p.served(w[0], "permits came back")
 			p.served(w[1], "permits came back")
 		},
 	},
 	{
-		name: "a new order is that of those who wait already", rule: "Reconfigure", reconfigures: true, needs: Queue | NewestFirst,
+		name: "a new order holds for the present waiters, too", rule: "Reconfigure", reconfigures: true, needs: Queue | NewestFirst,
 		run: func(p *probe) {
 			p.withOrder(limiter.OldestFirst, 8)
 			w := p.crowd(1, 2, 4, 1)
@@ -139,7 +139,7 @@ var reconfigureCases = []testCase{
 		},
 	},
 	{
-		name: "who replenishes cannot be changed", rule: "Reconfigure", reconfigures: true, needs: Manual, kinds: timedKinds,
+		name: "ManualReplenishment cannot be changed", rule: "Reconfigure", reconfigures: true, needs: Manual, kinds: timedKinds,
 		run: func(p *probe) {
 			p.with(p.usual())
 			l := p.limits

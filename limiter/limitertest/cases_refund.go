@@ -7,7 +7,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// refuses is a limiter that rejects, after doing something.
+// refuses is a limiter that rejects, after calling meanwhile.
 type refuses struct{ meanwhile func() }
 
 func (r refuses) TryAcquire(context.Context, int) (limiter.Lease, error) {
@@ -21,7 +21,7 @@ func (r refuses) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return r.TryAcquire(ctx, n)
 }
 
-// undone lets a chain take n, and then come to nothing.
+// undone lets a chain take n permits that its second limiter then rejects, so that they are refunded.
 func (p *probe) undone(n int, meanwhile func()) {
 	chain, err := limiter.Chain(p.l, refuses{meanwhile})
 	if err != nil {
@@ -68,7 +68,7 @@ var refundCases = []testCase{
 			p.with(p.usual())
 			p.granted(1, "it is new")
 			p.undone(2, nil)
-			p.figures(3, 0, 1, 0, "the chain's grant is as if it had not been")
+			p.figures(3, 0, 1, 0, "the chain's grant counts as never made")
 		},
 	},
 	{
@@ -80,7 +80,7 @@ var refundCases = []testCase{
 				p.until(p.s.Unit)
 				p.granted(4, "a new Unit began")
 			})
-			p.rejected(1, "what was given back is of a Unit that is over")
+			p.rejected(1, "the refunded permits are of a Unit that is over")
 		},
 	},
 	{
@@ -126,7 +126,7 @@ var unlimitedCases = []testCase{
 		run: func(p *probe) {
 			p.with(p.usual())
 			p.until(p.s.Unit)
-			p.idleSince(0, "nobody used it")
+			p.idleSince(0, "it is unused")
 			used := p.s.Unit + p.s.Tolerance
 			p.granted(1, "there is no limit")
 			p.until(3 * p.s.Unit)

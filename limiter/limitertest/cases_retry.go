@@ -7,7 +7,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// retriesAfter expects that a rejected lease says want.
+// retriesAfter expects a rejected lease with that RetryAfter.
 func (p *probe) retriesAfter(lease limiter.Lease, want time.Duration, why string) {
 	got, ok := lease.RetryAfter()
 	if !ok {
@@ -18,13 +18,12 @@ func (p *probe) retriesAfter(lease limiter.Lease, want time.Duration, why string
 	}
 }
 
-// retryIsExact expects that n is rejected now until d after the start, and that
-// the limiter says so.
+// retryIsExact expects that n is rejected until d after the start, and that RetryAfter says so.
 func (p *probe) retryIsExact(n int, d time.Duration, why string) {
 	lease := p.rejected(n, why)
 	p.retriesAfter(lease, d-time.Since(p.start), why)
 	p.shortly(d)
-	lease = p.rejected(n, "it is too early to retry by so little as may be: "+why)
+	lease = p.rejected(n, "it is too early to retry, by the smallest step: "+why)
 	p.retriesAfter(lease, p.justBefore(), why)
 	p.until(d)
 	p.granted(n, "the time to retry has come: "+why)
@@ -40,7 +39,7 @@ var retryCases = []testCase{
 				p.fail("there is no RetryAfter: it depends on others", describe(lease, nil))
 			}
 			w := p.acquire(1)
-			p.turnedAwayNoQueue(w, "there is no queue")
+			p.rejectedNoQueue(w, "there is no queue")
 			if !noRetryAfter(w.lease) {
 				p.fail("there is no RetryAfter: it depends on others", describe(w.lease, nil))
 			}
@@ -104,7 +103,7 @@ var retryCases = []testCase{
 			p.granted(4, "it is new")
 			p.until(p.s.Unit / 10)
 			w := p.acquire(2)
-			p.turnedAwayNoQueue(w, "there is no queue")
+			p.rejectedNoQueue(w, "there is no queue")
 			p.retriesAfter(w.lease, p.s.Unit-w.at.Sub(p.start), "permits come back then")
 		},
 	},
@@ -140,7 +139,7 @@ var retryCases = []testCase{
 			w := p.crowd(0, 3)
 			p.until(p.s.Unit / 2)
 			newcomer := p.acquire(2)
-			p.turnedAway(w[0], limiter.ReasonQueueLimit, "2 need its room")
+			p.rejectedWith(w[0], limiter.ReasonQueueLimit, "2 need its room")
 			p.retriesAfter(w[0].lease, 2*p.s.Unit-w[0].at.Sub(p.start), "the newcomer takes 2 at the next Unit, and leaves too few")
 			p.waits(newcomer, "nothing is left")
 		},

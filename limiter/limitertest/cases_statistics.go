@@ -12,7 +12,7 @@ var statisticsCases = []testCase{
 		name: "the statistics of a new limiter are its limit and zeros", rule: "Common 8", needs: Statistics,
 		run: func(p *probe) {
 			p.with(p.usual())
-			p.figures(4, 0, 0, 0, "nobody has used it")
+			p.figures(4, 0, 0, 0, "it is unused")
 		},
 	},
 	{
@@ -23,7 +23,7 @@ var statisticsCases = []testCase{
 			p.served(p.acquire(1), "1 is left")
 			p.figures(0, 0, 2, 0, "2 were granted")
 			p.rejected(2, "nothing is left")
-			p.turnedAwayNoQueue(p.acquire(1), "nothing is left, and there is no queue")
+			p.rejectedNoQueue(p.acquire(1), "nothing is left, and there is no queue")
 			p.figures(0, 0, 2, 2, "2 were granted and 2 rejected")
 			p.bothOutOfRange(-1, "it is negative")
 			_, _ = p.l.Acquire(gone(), 1)
@@ -43,7 +43,7 @@ var statisticsCases = []testCase{
 		},
 	},
 	{
-		name: "those who wait are counted by their permits, and as successes when they are served", rule: "Common 8", needs: Statistics | Queue,
+		name: "waiters are counted by their permits, and as successes when they are served", rule: "Common 8", needs: Statistics | Queue,
 		run: func(p *probe) {
 			p.with(p.usual())
 			w := p.crowd(0, 2, 3)
@@ -77,7 +77,7 @@ var statisticsCases = []testCase{
 		},
 	},
 	{
-		name: "permits that came back show without anybody asking for some", rule: "Time", needs: Statistics,
+		name: "permits that came back are in the statistics without another call", rule: "Time", needs: Statistics,
 		run: func(p *probe) {
 			p.with(p.usual())
 			p.granted(3, "it is new")
@@ -87,7 +87,7 @@ var statisticsCases = []testCase{
 	},
 }
 
-// idleFor expects that the limiter has been idle since that long after the start.
+// idleSince expects that the limiter has been idle since that long after the start.
 func (p *probe) idleSince(since time.Duration, why string) {
 	want := time.Since(p.start) - since
 	got, ok := p.idle()
@@ -96,6 +96,7 @@ func (p *probe) idleSince(since time.Duration, why string) {
 	}
 }
 
+// inUse expects that the limiter is not idle.
 func (p *probe) inUse(why string) {
 	if got, ok := p.idle(); ok {
 		p.fail("the limiter is in use: "+why, fmt.Sprintf("idle for %v", got))
@@ -117,7 +118,7 @@ var idleCases = []testCase{
 			p.with(p.usual())
 			p.idleSince(0, "it is new")
 			p.until(p.s.Unit * 23 / 10)
-			p.idleSince(0, "nobody used it")
+			p.idleSince(0, "it is unused")
 		},
 	},
 	{
@@ -135,7 +136,7 @@ var idleCases = []testCase{
 		},
 	},
 	{
-		name: "a refilled limiter is idle since the grid line that filled it, however late one looks", rule: "Common 9", needs: Idle,
+		name: "a refilled limiter is idle since the grid line that filled it, however late it is asked", rule: "Common 9", needs: Idle,
 		kinds: []Kind{FixedWindow, SlidingWindow, TokenBucket},
 		run: func(p *probe) {
 			p.with(p.usual())

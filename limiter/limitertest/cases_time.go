@@ -23,7 +23,7 @@ var timeCases = []testCase{
 		},
 	},
 	{
-		name: "the grid does not drift when one looks late", rule: "Time", kinds: timedKinds,
+		name: "the grid does not drift when it is asked late", rule: "Time", kinds: timedKinds,
 		run: func(p *probe) {
 			p.with(p.usual())
 			step := p.limits.Step(p.s.Kind)
@@ -35,7 +35,7 @@ var timeCases = []testCase{
 				p.shortly(back)
 				p.rejected(1, "the permits come back one Unit after the grid line before")
 				p.until(back)
-				p.granted(4, "the grid is where it was, however late anybody looked")
+				p.granted(4, "the grid is where it was, however late it is asked")
 			}
 		},
 	},
@@ -46,7 +46,7 @@ var timeCases = []testCase{
 			p.granted(1, "it is new")
 			p.until(p.s.Unit * 75 / 10)
 			p.granted(4, "all came back")
-			p.rejected(1, "there are no more than the limit, however long nobody asked")
+			p.rejected(1, "there are no more than the limit, however long it was unused")
 		},
 	},
 	{
@@ -115,7 +115,7 @@ var timeCases = []testCase{
 		},
 	},
 	{
-		name: "waiters are served at the grid line, whoever else looks", rule: "Time", kinds: timedKinds, needs: Queue,
+		name: "waiters are served at the grid line, without another call", rule: "Time", kinds: timedKinds, needs: Queue,
 		run: func(p *probe) {
 			p.withOrder(limiter.OldestFirst, 9)
 			w := p.crowd(0, 2, 2, 4, 1)
@@ -132,7 +132,7 @@ var timeCases = []testCase{
 		},
 	},
 	{
-		name: "a waiter may need several refills", rule: "Time", kinds: []Kind{TokenBucket}, needs: Queue,
+		name: "a waiter can need several refills", rule: "Time", kinds: []Kind{TokenBucket}, needs: Queue,
 		run: func(p *probe) {
 			l := p.usual()
 			l.TokensPerPeriod = 1
@@ -149,7 +149,7 @@ var timeCases = []testCase{
 	},
 }
 
-// replenisher returns the limiter as one.
+// replenisher returns the limiter as a [limiter.Replenisher].
 func (p *probe) replenisher() limiter.Replenisher {
 	r, ok := p.l.(limiter.Replenisher)
 	if !ok {
@@ -158,6 +158,7 @@ func (p *probe) replenisher() limiter.Replenisher {
 	return r
 }
 
+// manually makes a limiter that is replenished by hand.
 func (p *probe) manually() limiter.Replenisher {
 	l := p.usual()
 	l.Manual = true
@@ -165,9 +166,10 @@ func (p *probe) manually() limiter.Replenisher {
 	return p.replenisher()
 }
 
+// replenish calls TryReplenish.
 func (p *probe) replenish(r limiter.Replenisher) {
 	if !r.TryReplenish() {
-		p.fail("TryReplenish is true where nobody else replenishes", false)
+		p.fail("TryReplenish is true on a limiter that is replenished by hand", false)
 	}
 	p.settle()
 }
@@ -198,10 +200,10 @@ var manualCases = []testCase{
 			}
 			w := p.crowd(0, 1)
 			p.until(3 * p.s.Unit)
-			p.waits(w[0], "nobody called TryReplenish")
-			p.rejected(0, "nobody called TryReplenish")
+			p.waits(w[0], "TryReplenish was not called")
+			p.rejected(0, "TryReplenish was not called")
 			p.replenish(r)
-			p.served(w[0], "3 Units have gone by")
+			p.served(w[0], "3 Units have passed")
 			p.granted(3, "all came back")
 			p.rejected(1, "and no more")
 		},
@@ -223,7 +225,7 @@ var manualCases = []testCase{
 			if p.s.Kind != SlidingWindow { // there the permits come back later
 				p.until(3 * p.s.Unit)
 				p.replenish(r)
-				p.granted(4, "the grid did not move, however late anybody replenished")
+				p.granted(4, "the grid did not move, however late TryReplenish was called")
 			}
 		},
 	},
@@ -247,7 +249,7 @@ var manualCases = []testCase{
 			p.until(p.s.Unit / 10)
 			p.retriesAfter(p.rejected(1, "all were taken"), p.s.Unit*9/10-p.s.Tolerance, "a TryReplenish would help then")
 			p.until(p.s.Unit * 3)
-			d, ok := p.rejected(1, "nobody called TryReplenish").RetryAfter()
+			d, ok := p.rejected(1, "TryReplenish was not called").RetryAfter()
 			if !ok || d <= 0 || d > max(1, 2*p.s.Tolerance) {
 				p.fail("RetryAfter is as short as can be: a TryReplenish would help now", fmt.Sprint(d, ok))
 			}
@@ -255,7 +257,7 @@ var manualCases = []testCase{
 	},
 }
 
-// figuresOrSkip is figures where the limiter has statistics.
+// figuresOrSkip is figures if the limiter has statistics.
 func (p *probe) figuresOrSkip(available, queued, successes, failures int64, why string) {
 	if p.s.Lacks&Statistics == 0 {
 		p.figures(available, queued, successes, failures, why)

@@ -47,8 +47,8 @@ var zeroCases = []testCase{
 			p.with(l)
 			p.granted(4, "it is new")
 			w := []*waiter{p.acquire(2), p.acquire(0)}
-			p.turnedAway(p.acquire(0), limiter.ReasonQueueLimit, "2 and a zero fill a queue of 3")
-			p.turnedAway(p.acquire(1), limiter.ReasonQueueLimit, "2 and a zero fill a queue of 3")
+			p.rejectedWith(p.acquire(0), limiter.ReasonQueueLimit, "2 and a zero fill a queue of 3")
+			p.rejectedWith(p.acquire(1), limiter.ReasonQueueLimit, "2 and a zero fill a queue of 3")
 			p.refill()
 			p.served(w[0], "permits came back")
 			p.served(w[1], "permits came back")
@@ -62,7 +62,7 @@ var zeroCases = []testCase{
 			p.with(l)
 			p.granted(4, "it is new")
 			w := p.acquire(0)
-			p.turnedAwayNoQueue(w, "it counts as one against a queue of none")
+			p.rejectedNoQueue(w, "it counts as one against a queue of none")
 		},
 	},
 	{
@@ -72,8 +72,8 @@ var zeroCases = []testCase{
 			p.granted(3, "it is new")
 			big := p.acquire(2)
 			p.waits(big, "one is left")
-			p.granted(0, "a zero overtakes nobody, and one is left")
-			p.served(p.acquire(0), "a zero overtakes nobody, and one is left")
+			p.granted(0, "a zero overtakes no waiter, and one is left")
+			p.served(p.acquire(0), "a zero overtakes no waiter, and one is left")
 			p.waits(big, "the zeros changed nothing")
 		},
 	},
@@ -87,7 +87,7 @@ var zeroCases = []testCase{
 			if p.s.Kind == Concurrency {
 				first.Release()
 				p.settle()
-				p.served(zero, "one came back, and it overtakes nobody")
+				p.served(zero, "one came back, and it overtakes no waiter")
 				p.waits(big, "it needs 4")
 				return
 			}

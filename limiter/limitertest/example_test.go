@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/limiter/limitertest"
 )
 
-// semaphore is a limiter that somebody else wrote: a channel, without a queue.
+// semaphore is a custom limiter: a channel, without a queue.
 type semaphore chan struct{}
 
 func (s semaphore) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
@@ -50,7 +50,7 @@ func (s semaphore) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 }
 
 // A limiter of one's own, held to all that it says it can do.
-func TestSomebodyElsesLimiter(t *testing.T) {
+func TestRun_CustomLimiter(t *testing.T) {
 	limitertest.Run(t, limitertest.Subject{
 		Kind: limitertest.Concurrency,
 		New: func(_ testing.TB, l limitertest.Limits) limiter.Limiter {
@@ -62,7 +62,7 @@ func TestSomebodyElsesLimiter(t *testing.T) {
 
 // What a store will look like: real time, late answers, a grid that starts
 // anywhere.
-func TestRealTime(t *testing.T) {
+func TestRun_RealTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -1,8 +1,7 @@
-// Package limitertest is a conformance suite for limiters: this module's own,
-// one whose state is on another machine, and one that somebody else wrote.
+// Package limitertest is a conformance suite for limiters: this module's, one whose state is on another machine, or a
+// custom one.
 //
-// Whoever wrote a limiter says what kind it is and how to make one with given
-// limits, and runs the suite from a test:
+// The author of a limiter says what kind it is and how to make one with given limits, and runs the suite from a test:
 //
 //	func TestConformance(t *testing.T) {
 //		limitertest.Run(t, limitertest.Subject{
@@ -14,21 +13,19 @@
 //		})
 //	}
 //
-// The zero value of every field of [Subject] but Kind and New is the strictest
-// one: everything is expected, and time is exact to the nanosecond. What a
-// limiter does not do is named in Lacks, and the cases about it are not run.
+// The zero value of every field of [Subject] but Kind and New is the strictest one: everything is expected, and time is
+// exact to the nanosecond. Lacks names what a limiter does not do, and the cases about it are not run.
 //
 // # Time
 //
-// Cases run inside [testing/synctest], where time is fake and stands still while
-// anybody has work to do. That needs a limiter that lives in this process and
-// reads no clock but package time's. A limiter whose state is elsewhere sets
-// RealTime, and a Tolerance; then the cases sleep in earnest.
+// Cases run inside [testing/synctest], where time is fake and stands still while a goroutine can run. That needs a
+// limiter that lives in this process and reads no clock but package time's. A limiter whose state is elsewhere sets
+// RealTime and a Tolerance, and then the cases really sleep.
 //
 // # What is expected
 //
-// Every failure names the rule that it is about by section and number of docs/semantics.md in
-// this module's repository: "Common 3" is rule 3 of the section Common.
+// Every failure names the rule that it is about by section and number of docs/semantics.md in this module's repository:
+// "Common 3" is rule 3 of the section Common.
 package limitertest
 
 import (
@@ -40,22 +37,20 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// A Kind says how a limiter's permits come back. There is no zero Kind: a
-// Subject must name one.
+// A Kind says how a limiter's permits come back. The zero value is no kind: a Subject must name one.
 type Kind uint8
 
 // The kinds of limiter.
 const (
 	// Concurrency: permits come back on Release.
 	Concurrency Kind = iota + 1
-	// FixedWindow: at each grid line all permits are there again.
+	// FixedWindow: all permits come back on each grid line.
 	FixedWindow
-	// SlidingWindow: what was taken in a segment comes back when the segment
-	// leaves the window.
+	// SlidingWindow: permits that were taken in a segment come back when the segment leaves the window.
 	SlidingWindow
-	// TokenBucket: at each grid line some are added.
+	// TokenBucket: some permits come back on each grid line.
 	TokenBucket
-	// Unlimited: everything is granted. Limits are of no account.
+	// Unlimited: everything is granted, and the limits are ignored.
 	Unlimited
 )
 
@@ -69,23 +64,21 @@ func (k Kind) String() string {
 	return "unknown kind"
 }
 
-// timed tells whether permits come back by themselves as time passes.
+// timed reports whether permits come back by themselves as time passes.
 func (k Kind) timed() bool { return k == FixedWindow || k == SlidingWindow || k == TokenBucket }
 
-// A Feature is something that a limiter may lack; features are combined with |.
+// A Feature is something that a limiter can lack. Features are combined with |.
 type Feature uint32
 
 // The features that the suite has cases about.
 const (
-	// Queue: Acquire waits, up to Limits.QueueLimit permits. A limiter that
-	// lacks it answers Acquire at once.
+	// Queue: Acquire waits, for up to Limits.QueueLimit permits. If it is lacking, Acquire answers at once.
 	Queue Feature = 1 << iota
-	// NewestFirst: the queue has that order too.
+	// NewestFirst: the queue also has that order.
 	NewestFirst
-	// ZeroPermits: n == 0 asks whether anything is left.
+	// ZeroPermits: a request for 0 permits asks whether one is free.
 	ZeroPermits
-	// RetryAfter: rejections say when it is worth coming back, exactly (within
-	// the Tolerance). Of no account for Concurrency.
+	// RetryAfter: rejections say exactly, within the Tolerance, when to retry. It is ignored for Concurrency.
 	RetryAfter
 	// Statistics: the limiter is a [limiter.StatisticsProvider].
 	Statistics
@@ -93,30 +86,27 @@ const (
 	Idle
 	// Close: the limiter is an [io.Closer].
 	Close
-	// Refund: a chain that came to nothing gives the permits back. Of no account
-	// for Concurrency, which takes them back on Release.
+	// Refund: [limiter.Lease.Refund], which a chain calls if a later limiter rejects, gives the permits back. It is
+	// ignored for Concurrency, which gets them back on Release, too.
 	Refund
-	// Manual: the limiter is a [limiter.Replenisher] and can be told not to
-	// replenish by itself.
+	// Manual: the limiter is a [limiter.Replenisher] and can be told not to replenish by itself.
 	Manual
-	// Anchored: the grid of periods starts when the limiter is made. Without it
-	// the suite finds a grid line by using up what there is and waiting for what
-	// RetryAfter says, so one of the two must be there; cases about Manual are
-	// left out.
+	// Anchored: the grid of periods begins when the limiter is made. If it is lacking, the suite finds a grid line by
+	// taking all permits and waiting for RetryAfter, so RetryAfter must not be lacking too, and cases about Manual are
+	// not run.
 	Anchored
 )
 
-// Limits are what the suite asks a limiter to be made with. Unlike the options
-// of this module's limiters they are the same for all kinds; fields that a kind
-// has no use for are to be ignored.
+// Limits are what a limiter is to be made with. Unlike the options of this module's limiters they are the same for all
+// kinds; ignore the fields that the kind does not have.
 type Limits struct {
-	Permits         int                // the most that can be there at once: PermitLimit or TokenLimit
+	Permits         int                // the most permits that can be free at once: PermitLimit or TokenLimit
 	Period          time.Duration      // the whole window, or the time between two refills of a bucket
-	TokensPerPeriod int                // TokenBucket: what comes in each period
+	TokensPerPeriod int                // TokenBucket: permits that come in each period
 	Segments        int                // SlidingWindow: steps per window; Period is divisible by it
-	QueueLimit      int                // permits that may be waited for; 0: nobody waits
-	Order           limiter.QueueOrder // who is served first
-	Manual          bool               // only TryReplenish moves time on; asked for only with the feature Manual
+	QueueLimit      int                // permits that can be waited for; 0: there is no queue
+	Order           limiter.QueueOrder // which waiter is served first
+	Manual          bool               // time passes only in TryReplenish; true only with the feature Manual
 }
 
 // Concurrency returns the limits as options.
@@ -148,8 +138,7 @@ func (l Limits) TokenBucket() limiter.TokenBucketOptions {
 	}
 }
 
-// Step is the time between two grid lines of a limiter of that kind with these
-// limits; 0 for a kind without.
+// Step returns the time between two grid lines of a limiter of that kind with these limits, or 0 if the kind has none.
 func (l Limits) Step(k Kind) time.Duration {
 	switch k {
 	case FixedWindow, TokenBucket:
@@ -160,47 +149,42 @@ func (l Limits) Step(k Kind) time.Duration {
 	return 0
 }
 
-// A Subject is a limiter as the suite sees it. Kind and New must be set.
+// A Subject is a limiter as the suite sees it. Kind and New are required.
 type Subject struct {
 	Kind Kind
 
-	// New returns a limiter with these limits that nobody has used: for a store,
-	// one under a key of its own. It is called at least once per case, inside
-	// the synctest bubble where time is fake. What it registers with t.Cleanup
-	// runs at the end of the case; a limiter that is an io.Closer is closed by
-	// the suite. It may fail with t.Fatal.
+	// New returns a new limiter with these limits: for a store, one under a key of its own. It is called at least once
+	// per case, inside the synctest bubble where time is fake. Functions that it registers with t.Cleanup run at the
+	// end of the case, and the suite closes a limiter that is an io.Closer. New can fail with t.Fatal.
 	New func(t testing.TB, l Limits) limiter.Limiter
 
-	// Reconfigure gives new limits to a limiter that New made. nil: the limits
-	// cannot be changed, and the cases about that are not run.
+	// Reconfigure gives new limits to a limiter that New made. If nil, the limits cannot be changed, and the cases
+	// about that are not run.
 	Reconfigure func(l limiter.Limiter, to Limits) error
 
 	// Lacks are the features that this limiter does not have.
 	Lacks Feature
 
-	// RealTime runs the cases outside of synctest, for limiters that talk to
-	// another process. They run in parallel, so New must be safe for that, and
-	// each limiter that it makes must be independent of the others; a larger
+	// RealTime runs the cases outside of synctest, for limiters that talk to another process. They run in parallel, so
+	// New must be safe for concurrent use, and the limiters that it makes must be independent of each other. A larger
 	// -parallel than usual makes them quicker.
 	RealTime bool
 
-	// Tolerance is how late an answer or a wake-up may come, in real time: the
-	// round trip to a store, and more on a busy machine. A case that fails when
-	// something came later than that is run again, five times at most. Without
-	// RealTime it is ignored. 0 stands for 10 ms.
+	// Tolerance is how late an answer or a wake-up can come in real time: the round trip to a store, and more on a busy
+	// machine. A case that fails when something came later is run again, up to five times. Without RealTime it is
+	// ignored. If 0, it is 10 ms.
 	Tolerance time.Duration
 
-	// Resolution is the smallest step of time that the limiter knows of; 0 stands for a
-	// nanosecond. Answers about time may be off by as much.
+	// Resolution is the smallest step of time that the limiter knows. Answers about time can be wrong by as much. If 0,
+	// it is a nanosecond.
 	Resolution time.Duration
 
-	// Unit is the period that the suite asks for. 0 stands for 40 times the
-	// Tolerance in real time, else for 100 ms. It is divisible by 20.
+	// Unit is the period of the limits that the suite asks for. It must be divisible by 20. If 0, it is 40 times the
+	// Tolerance in real time, and otherwise 100 ms.
 	Unit time.Duration
 }
 
-// Run puts s through every case about its kind and its features, each in a
-// subtest of its own whose name says what is expected.
+// Run runs every case about the kind and the features of s, each in a subtest whose name says what is expected.
 func Run(t *testing.T, s Subject) {
 	t.Helper()
 	if s.New == nil || s.Kind == 0 {
@@ -221,22 +205,23 @@ func Run(t *testing.T, s Subject) {
 	}
 }
 
-// A testCase is one expectation, with what a limiter must have to be held to it.
+// A testCase is one expectation, with what a limiter must have to be checked for it.
 type testCase struct {
 	name  string // a sentence
-	rule  string // where it is written
+	rule  string // of docs/semantics.md
 	kinds []Kind // none: all but Unlimited
 	needs Feature
-	// reconfigures: only with Subject.Reconfigure.
+	// reconfigures: only if there is a Subject.Reconfigure.
 	reconfigures bool
 	// exact: only in fake time.
 	exact bool
 	run   func(p *probe)
 }
 
+// concerns reports whether the case is about limiters such as s.
 func (c testCase) concerns(s Subject) bool {
 	if c.needs&Manual != 0 && s.Lacks&Anchored != 0 {
-		return false // who waits for a grid line finds none where time stands still
+		return false // time stands still, so waiting for a grid line would not end
 	}
 	if c.needs&s.Lacks != 0 || c.reconfigures && s.Reconfigure == nil || c.exact && s.RealTime {
 		return false
@@ -247,8 +232,8 @@ func (c testCase) concerns(s Subject) bool {
 	return slices.Contains(c.kinds, s.Kind)
 }
 
-// check runs the case and returns what was wrong. It reports nothing to t itself
-// unless the limiter left a goroutine behind.
+// check runs the case and returns what was wrong. It reports nothing to t itself unless the limiter left a goroutine
+// behind.
 func (c testCase) check(t *testing.T, s Subject) (failures []string) {
 	if s.RealTime {
 		late := true
@@ -265,11 +250,11 @@ func (c testCase) check(t *testing.T, s Subject) (failures []string) {
 	return failures
 }
 
-// mostTries is how often a case is run on a machine that is too busy to tell.
+// mostTries is how often a case is run if the machine is too busy.
 const mostTries = 5
 
-// inside runs the case once. late reports that in real time something took longer
-// than the Tolerance, so that failures may not be the limiter's.
+// inside runs the case once. late reports that in real time something took longer than the Tolerance, so that the
+// failures can be the machine's.
 func (c testCase) inside(t testing.TB, s Subject) (failures []string, late bool) {
 	p := newProbe(t, s, c.rule)
 	func() {

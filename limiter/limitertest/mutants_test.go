@@ -24,7 +24,7 @@ var mutants = map[naive.Fault]struct {
 	naive.ZeroTakes:          {"zero permits are granted while one is left, and take nothing", nil},
 	naive.ZeroWaitsFree:      {"a zero finds no room where there is no queue", nil},
 	naive.RangeRejected:      {"more permits than the limiter could ever grant are an error, not a rejection", nil},
-	naive.Barging:            {"oldest first: nobody overtakes the queue", nil},
+	naive.Barging:            {"oldest first: no caller overtakes the queue", nil},
 	naive.NoBarging:          {"newest first: a newcomer takes free permits past the queue", nil},
 	naive.WrongOrder:         {"oldest first: waiters are served in the order in which they came", nil},
 	naive.SkipsHead:          {"newest first: the newest waiter is served first", nil},
@@ -32,23 +32,23 @@ var mutants = map[naive.Fault]struct {
 	naive.PushesOutNewest:    {"newest first: a newcomer pushes out the oldest until it fits", nil},
 	naive.LosesPermits:       {"a cancelled waiter takes nothing with it", nil},
 	naive.KeepsRoom:          {"the queue room of a cancelled waiter is free at once", nil},
-	naive.StuckAfterCancel:   {"when the head leaves, whoever can be served is served at once", nil},
+	naive.StuckAfterCancel:   {"when the head leaves, waiters that can be served are served at once", nil},
 	naive.CountsCancelled:    {"a cancelled wait is neither success nor failure", nil},
 	naive.DeafToContext:      {"a waiter whose context ends leaves at once with the context's error and cause", nil},
 	naive.OpenAfterClose:     {"a closed limiter answers ErrClosed", nil},
 	naive.ReleasesAfterClose: {"Release after Close does nothing", []limitertest.Kind{concurrency}},
-	naive.CountsClosed:       {"after Close the last figures stay, with nobody queued", nil},
-	naive.ClosedIsError:      {"Close sends the waiters away", nil},
+	naive.CountsClosed:       {"after Close the last figures stay, with an empty queue", nil},
+	naive.ClosedIsError:      {"Close rejects the waiters", nil},
 	naive.EarlyRetry:         {"an Acquire without room says when to retry", []limitertest.Kind{fixed, sliding, bucket}},
 	naive.LateRetry:          {"RetryAfter of zero permits is when one is there", []limitertest.Kind{fixed, sliding, bucket}},
 	naive.WholePeriods:       {"RetryAfter of zero permits is when one is there", []limitertest.Kind{fixed, sliding, bucket}},
 	naive.IgnoresQueue:       {"RetryAfter counts the permits already waited for", []limitertest.Kind{fixed, sliding, bucket}},
 	naive.NoRetryAfter:       {"RetryAfter of zero permits is when one is there", []limitertest.Kind{fixed, sliding, bucket}},
 	naive.IdleTouched:        {"zeros and rejections do not end idleness", nil},
-	naive.IdleSinceLook:      {"a refilled limiter is idle since the grid line that filled it, however late one looks", []limitertest.Kind{fixed}},
+	naive.IdleSinceLook:      {"a refilled limiter is idle since the grid line that filled it, however late it is asked", []limitertest.Kind{fixed}},
 	naive.DoubleRelease:      {"Release gives the permits back", []limitertest.Kind{concurrency}},
 	naive.OneLineOnly:        {"all refills that have come are caught up at once", []limitertest.Kind{bucket}},
-	naive.Drift:              {"the grid does not drift when one looks late", []limitertest.Kind{fixed, sliding, bucket}},
+	naive.Drift:              {"the grid does not drift when it is asked late", []limitertest.Kind{fixed, sliding, bucket}},
 	naive.SavesUp:            {"a full bucket does not save up time", []limitertest.Kind{bucket}},
 	naive.ServeEachLine:      {"TryReplenish adds all that has come before it serves the queue", []limitertest.Kind{bucket}},
 	naive.FreshBurst:         {"a raised limit gives what is above the old one, and no fresh burst", nil},
@@ -61,11 +61,11 @@ var mutants = map[naive.Fault]struct {
 	naive.RangeBeforeContext: {"Acquire looks at the context before the range", nil},
 	naive.ContextBeforeRange: {"TryAcquire looks at the range before the context", nil},
 	naive.NoCause:            {"Acquire with a context that is done takes nothing, even with permits free", nil},
-	naive.LateTimer:          {"waiters are served at the grid line, whoever else looks", []limitertest.Kind{fixed, sliding, bucket}},
+	naive.LateTimer:          {"waiters are served at the grid line, without another call", []limitertest.Kind{fixed, sliding, bucket}},
 }
 
 // Every fault is noticed by the case that is about it.
-func TestEveryFaultIsNoticed(t *testing.T) {
+func TestCases_NoticeFaults(t *testing.T) {
 	for _, f := range naive.Faults() {
 		m, ok := mutants[f]
 		switch f {
@@ -98,7 +98,7 @@ func TestEveryFaultIsNoticed(t *testing.T) {
 
 // A limiter that looks and takes in two steps grants too much when many ask; how
 // often the two meet is luck, so it has several chances.
-func TestARaceIsNoticed(t *testing.T) {
+func TestCases_NoticeRace(t *testing.T) {
 	for k, name := range map[limitertest.Kind]string{
 		concurrency: "no more is held than the limit, however many ask at once (ConcurrentSafe)",
 		fixed:       "a window grants its limit once, however many ask at once (ConcurrentSafe)",
@@ -115,9 +115,9 @@ func TestARaceIsNoticed(t *testing.T) {
 	}
 }
 
-func TestAFailureNamesTheRuleAndTheLimits(t *testing.T) {
-	failures, _ := limitertest.CheckOne(t, naively(concurrency, naive.Barging), "oldest first: nobody overtakes the queue")
-	want := `rule "Common 3" of docs/semantics.md: expected that TryAcquire(1) is rejected: one is left, but somebody waits; got: a lease of 1 permits`
+func TestCases_FailureText(t *testing.T) {
+	failures, _ := limitertest.CheckOne(t, naively(concurrency, naive.Barging), "oldest first: no caller overtakes the queue")
+	want := `rule "Common 3" of docs/semantics.md: expected that TryAcquire(1) is rejected: one is left, but a waiter is before it; got: a lease of 1 permits`
 	if len(failures) != 1 || len(failures[0]) < len(want) || failures[0][:len(want)] != want {
 		t.Errorf("the failures are %q, want one that begins with %q", failures, want)
 	}

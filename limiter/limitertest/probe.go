@@ -12,27 +12,27 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// A probe is what a case works with: one limiter, the time since it was made,
-// and words for what is expected of it. Only the case's own goroutine uses it.
+// A probe is what a case works with: one limiter, the time since it was made, and methods for what is expected of it.
+// Only the case's own goroutine uses it.
 type probe struct {
 	t        testing.TB
 	s        Subject
 	rule     string
 	failures []string
 	late     bool      // real time: something took longer than the Tolerance
-	early    time.Time // real time: what is tried next must be answered before that
+	early    time.Time // real time: the next answer must come before
 
 	l       limiter.Limiter
 	limits  Limits
 	start   time.Time          // a grid line
-	before  limiter.Statistics // at the start: what it took to find the line
+	before  limiter.Statistics // the statistics at the start, after findLine
 	leases  []limiter.Lease
 	waiters []*waiter
 	ctx     context.Context
 	cancel  context.CancelFunc
 }
 
-// stopCase is panicked with when the rest of a case makes no sense any more.
+// stopCase is the panic value that ends a case.
 type stopCase struct{}
 
 func newProbe(t testing.TB, s Subject, rule string) *probe {
@@ -49,8 +49,8 @@ func newProbe(t testing.TB, s Subject, rule string) *probe {
 	return p
 }
 
-// usual are the limits that most cases begin with: 4 permits that are all there
-// again one Unit later, whatever the kind, and room for 8 to wait.
+// usual returns the limits that most cases begin with: 4 permits that are all back after one Unit, for every kind, and
+// room for 8 to wait.
 func (p *probe) usual() Limits {
 	return Limits{Permits: 4, Period: p.s.Unit, TokensPerPeriod: 4, Segments: 4, QueueLimit: 8}
 }
@@ -69,7 +69,7 @@ func (p *probe) with(l Limits) {
 	}
 }
 
-// findLine waits for a grid line with everything there.
+// findLine waits for a grid line on which all permits are free.
 func (p *probe) findLine() {
 	p.granted(p.limits.Permits, "it is new")
 	rejected := p.rejected(p.limits.Permits, "everything was taken")
@@ -85,7 +85,7 @@ func (p *probe) findLine() {
 	}
 }
 
-// end leaves nothing behind: waiters are sent away, and the limiter is closed.
+// end cancels all waiters and closes the limiter.
 func (p *probe) end() {
 	p.cancel()
 	p.settle()
@@ -101,17 +101,17 @@ func (p *probe) end() {
 	}
 	p.settle()
 	for _, w := range p.waiters {
-		if !w.isDone(p.patience()) { // the bubble is about to panic: say why
+		if !w.isDone(p.patience()) { // the bubble is about to panic; this says why
 			p.t.Errorf("Acquire(%d) never came back, though its context was cancelled and the limiter closed", w.n)
 		}
 	}
 }
 
-// note records a failure and goes on.
+// note records a failure. The case continues.
 func (p *probe) note(want string, got any) {
 	if sp, ok := p.l.(limiter.StatisticsProvider); ok && p.s.RealTime && !p.late {
 		begun := time.Now()
-		sp.Statistics() // what asks a store as the calls of the case did
+		sp.Statistics() // it asks a store as the calls of the case did
 		p.watch(begun)
 	}
 	p.failures = append(p.failures, fmt.Sprintf("rule %q of docs/semantics.md: expected that %s; got: %v (%v after the start, limits %+v)",
@@ -124,6 +124,7 @@ func (p *probe) fail(want string, got any) {
 	panic(stopCase{})
 }
 
+// describe returns an answer as a text.
 func describe(l limiter.Lease, err error) string {
 	switch {
 	case err != nil:
@@ -141,7 +142,7 @@ func describe(l limiter.Lease, err error) string {
 	return s
 }
 
-// grants tells whether TryAcquire of n is granted; an error ends the case.
+// grants reports whether TryAcquire of n is granted. An error ends the case.
 func (p *probe) grants(n int) (limiter.Lease, bool) {
 	begun := time.Now()
 	lease, err := p.l.TryAcquire(p.ctx, n)
@@ -158,7 +159,7 @@ func (p *probe) grants(n int) (limiter.Lease, bool) {
 	return lease, lease.Acquired()
 }
 
-// granted expects that TryAcquire of n is.
+// granted expects that TryAcquire of n is granted.
 func (p *probe) granted(n int, why string) limiter.Lease {
 	lease, ok := p.grants(n)
 	if !ok {
@@ -167,7 +168,7 @@ func (p *probe) granted(n int, why string) limiter.Lease {
 	return lease
 }
 
-// rejected expects that TryAcquire of n is.
+// rejected expects that TryAcquire of n is rejected.
 func (p *probe) rejected(n int, why string) limiter.Lease {
 	lease, ok := p.grants(n)
 	if ok {
@@ -188,10 +189,10 @@ func (p *probe) isError(lease limiter.Lease, err error, why string, targets ...e
 	}
 }
 
-// justBefore is how long before a moment it is certain not to have come.
+// justBefore returns how long before a moment the moment has certainly not come.
 func (p *probe) justBefore() time.Duration { return max(1, p.s.Resolution, 2*p.s.Tolerance) }
 
-// patience is how long something that must happen may take.
+// patience returns how long something that must happen can take.
 func (p *probe) patience() time.Duration {
 	if !p.s.RealTime {
 		return 0
@@ -199,7 +200,7 @@ func (p *probe) patience() time.Duration {
 	return time.Second + 10*p.s.Tolerance
 }
 
-// settle lets everybody who has something to do, do it.
+// settle waits until all goroutines have done what they can do.
 func (p *probe) settle() {
 	if p.s.RealTime {
 		p.sleep(p.s.Tolerance)
@@ -208,15 +209,14 @@ func (p *probe) settle() {
 	synctest.Wait()
 }
 
-// sleep notes if it takes too long.
+// sleep sleeps for d, and notes if it takes too long.
 func (p *probe) sleep(d time.Duration) {
 	due := time.Now().Add(max(d, 0))
 	time.Sleep(d)
 	p.watch(due)
 }
 
-// watch notes that something came too late that was due then, or that what had to be
-// answered early was not.
+// watch notes if what was due then came too late, or if an answer came after early.
 func (p *probe) watch(due time.Time) {
 	now := time.Now()
 	if now.Sub(due) > p.s.Tolerance || !p.early.IsZero() && now.After(p.early) {
@@ -240,9 +240,8 @@ func (p *probe) shortly(d time.Duration) {
 	}
 }
 
-// refill lets all that was granted come back, which serves the queue: leases are
-// released, or the next whole Unit is waited for. Cases that use it with windows
-// take permits only at whole Units.
+// refill lets all granted permits come back, which serves the queue: it releases the leases, or waits for the next
+// whole Unit. Cases that use it with windows take permits only at whole Units.
 func (p *probe) refill() {
 	if p.s.Kind == Concurrency {
 		held := p.leases

@@ -31,13 +31,13 @@ func naively(k limitertest.Kind, f naive.Fault) limitertest.Subject {
 	}
 }
 
-func TestALimiterThatIsRightPasses(t *testing.T) {
+func TestRun_CorrectLimiter(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.String(), func(t *testing.T) { limitertest.Run(t, naively(k, naive.None)) })
 	}
 }
 
-func TestCaseNamesAreUniqueSentences(t *testing.T) {
+func TestCases_Names(t *testing.T) {
 	seen := map[string]bool{}
 	for _, name := range limitertest.Names() {
 		if seen[name] {
@@ -49,7 +49,7 @@ func TestCaseNamesAreUniqueSentences(t *testing.T) {
 	}
 }
 
-func TestLacksLeavesCasesOut(t *testing.T) {
+func TestSubject_Lacks(t *testing.T) {
 	s := naively(limitertest.Concurrency, naive.WrongOrder)
 	s.Lacks = limitertest.Queue | limitertest.NewestFirst
 	for name, failures := range limitertest.Check(t, s) {
@@ -58,7 +58,7 @@ func TestLacksLeavesCasesOut(t *testing.T) {
 }
 
 // In real time, a case that fails because an answer came later than the Tolerance is run again.
-func TestRealTime_LateAnswers(t *testing.T) {
+func TestRun_RealTimeLateAnswers(t *testing.T) {
 	const unit = 400 * time.Millisecond
 	for name, test := range map[string]struct {
 		stalls int // limiters whose third answer takes longer than a window

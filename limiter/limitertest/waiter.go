@@ -18,6 +18,7 @@ type waiter struct {
 	at     time.Time
 }
 
+// isDone reports whether the Acquire has returned, and waits for that as long as patience says.
 func (w *waiter) isDone(patience time.Duration) bool {
 	select {
 	case <-w.done:
@@ -41,6 +42,7 @@ func (p *probe) acquire(n int) *waiter {
 	return p.acquireWith(ctx, cancel, n)
 }
 
+// acquireWith is acquire with a context that cancel ends.
 func (p *probe) acquireWith(ctx context.Context, cancel context.CancelCauseFunc, n int) *waiter {
 	w := &waiter{n: n, cancel: cancel, done: make(chan struct{})}
 	p.waiters = append(p.waiters, w)
@@ -76,23 +78,24 @@ func (p *probe) served(w *waiter, why string) {
 	p.leases = append(p.leases, w.lease)
 }
 
-// turnedAway expects that w was rejected for that reason.
-func (p *probe) turnedAway(w *waiter, reason, why string) {
+// rejectedWith expects that w was rejected for that reason.
+func (p *probe) rejectedWith(w *waiter, reason, why string) {
 	p.isRejected(w, why)
 	if w.lease.Reason() != reason {
 		p.fail(fmt.Sprintf("the reason is %q: %s", reason, why), describe(w.lease, w.err))
 	}
 }
 
-// turnedAwayNoQueue expects that w was rejected because the limiter has no queue. [limiter.ReasonQueueLimit] was
-// the reason for that, too, before there was [limiter.ReasonNoPermit], and limiters written then still give it.
-func (p *probe) turnedAwayNoQueue(w *waiter, why string) {
+// rejectedNoQueue expects that w was rejected because the limiter has no queue. [limiter.ReasonQueueLimit] was the
+// reason for that, too, before there was [limiter.ReasonNoPermit], and limiters written then still give it.
+func (p *probe) rejectedNoQueue(w *waiter, why string) {
 	p.isRejected(w, why)
 	if reason := w.lease.Reason(); reason != limiter.ReasonNoPermit && reason != limiter.ReasonQueueLimit {
 		p.fail(fmt.Sprintf("the reason is %q: %s", limiter.ReasonNoPermit, why), describe(w.lease, w.err))
 	}
 }
 
+// isRejected expects that w was rejected.
 func (p *probe) isRejected(w *waiter, why string) {
 	p.ends(w, why)
 	if w.err != nil || w.lease.Acquired() {
@@ -100,7 +103,7 @@ func (p *probe) isRejected(w *waiter, why string) {
 	}
 }
 
-// statistics returns the limiter's, since the start.
+// statistics returns the limiter's statistics since the start.
 func (p *probe) statistics() limiter.Statistics {
 	sp, ok := p.l.(limiter.StatisticsProvider)
 	if !ok {

@@ -2,7 +2,7 @@ package naive
 
 import "github.com/weir-go/weir/limiter/limitertest"
 
-// A Fault is one thing that a limiter may do wrong. The zero Fault is none.
+// A Fault is one thing that a limiter can do wrong. The zero Fault is none.
 type Fault uint8
 
 // What may be wrong.
@@ -111,7 +111,7 @@ var faultNames = [...]string{
 // String returns the name of the constant.
 func (f Fault) String() string { return faultNames[f] }
 
-// Faults returns all of them, None aside.
+// Faults returns all faults but None.
 func Faults() []Fault {
 	var all []Fault
 	for f := None + 1; f < lastFault; f++ {
@@ -120,7 +120,7 @@ func Faults() []Fault {
 	return all
 }
 
-// reconfigureFaults forgets what was taken, or that it was too much.
+// reconfigureFaults does wrong what some faults do wrong in Reconfigure.
 func (m *Model) reconfigureFaults(limitertest.Limits) {
 	switch m.Fault {
 	case FreshBurst:

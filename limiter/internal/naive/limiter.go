@@ -12,8 +12,8 @@ import (
 	"github.com/weir-go/weir/limiter/limitertest"
 )
 
-// A Limiter is a [Model] behind a lock, with the real clock: a limiter that the
-// conformance suite can be run against, right or with a [Fault].
+// A Limiter is a [Model] behind a lock, with the real clock: a limiter for the conformance suite, correct or with a
+// [Fault].
 type Limiter struct {
 	mu    sync.Mutex
 	m     *Model
@@ -21,21 +21,21 @@ type Limiter struct {
 	timer *time.Timer
 }
 
-// NewLimiter returns a limiter that does wrong what f says.
+// NewLimiter returns a limiter with the fault f.
 func NewLimiter(k limitertest.Kind, l limitertest.Limits, f Fault) *Limiter {
 	m := New(k, l)
 	m.Fault = f
 	return &Limiter{m: m, start: time.Now()}
 }
 
-// enter locks, and brings the model up to date.
+// enter locks the limiter and brings the model up to date.
 func (l *Limiter) enter() *Model {
 	l.mu.Lock()
 	l.m.Advance(time.Since(l.start))
 	return l.m
 }
 
-// leave sets the timer for the next grid line if anybody waits, and unlocks.
+// leave sets the timer for the next grid line if there are waiters, and unlocks the limiter.
 func (l *Limiter) leave() {
 	defer l.mu.Unlock()
 	if l.timer != nil {
@@ -72,6 +72,7 @@ func (l *Limiter) Fire() {
 	l.leave()
 }
 
+// ended returns the error of a context that is done, or nil.
 func ended(ctx context.Context, f Fault) error {
 	err := ctx.Err()
 	if err == nil {
@@ -130,7 +131,7 @@ func (l *Limiter) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return l.answer(r)
 }
 
-// answer is called with the lock held.
+// answer returns the lease or error of a request. The limiter is locked.
 func (l *Limiter) answer(r *Request) (limiter.Lease, error) {
 	switch r.Outcome {
 	case Granted:

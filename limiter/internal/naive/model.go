@@ -1,8 +1,6 @@
-// Package naive is the reference that the limiters are tested against: the four
-// limiters as simply as they can be written, from docs/semantics.md alone.
-// It is slow, knows no clock (it is told the time) and remembers every grant.
-// Tests compare it with the real ones, and break it on purpose, with a [Fault],
-// to see that they would notice.
+// Package naive is the reference that the limiters are tested against: the four limiters as simply as they can be
+// written, from docs/semantics.md alone. It is slow, has no clock (the caller gives it the time) and remembers every
+// grant. Tests compare it with the real limiters, and give it a [Fault] to check that they would notice.
 package naive
 
 import (
@@ -13,7 +11,7 @@ import (
 	"github.com/weir-go/weir/limiter/limitertest"
 )
 
-// An Outcome is what became of a request.
+// An Outcome is the result of a request.
 type Outcome uint8
 
 // The outcomes.
@@ -30,7 +28,7 @@ var outcomeNames = [...]string{"waits", "granted", "rejected", "ErrPermitCount",
 
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// An Answer is an Outcome with what comes with it.
+// An Answer is an Outcome with its details.
 type Answer struct {
 	Outcome Outcome
 	Reason  string
@@ -49,9 +47,10 @@ type Request struct {
 	done chan struct{} // closed when the outcome is no longer Waiting
 }
 
-// cost is what it counts for against the queue limit.
+// cost returns how much of the queue limit the request takes.
 func (r *Request) cost() int { return max(r.N, 1) }
 
+// settle gives the request its answer.
 func (r *Request) settle(a Answer) {
 	r.Answer = a
 	if r.done != nil {
@@ -59,7 +58,7 @@ func (r *Request) settle(a Answer) {
 	}
 }
 
-// A spent is what was taken and has not come back.
+// A spent is a number of permits that were taken and have not come back.
 type spent struct {
 	from time.Duration // the grid line
 	n    int
@@ -85,17 +84,17 @@ type Model struct {
 	idleVague bool          // idleSince is only the latest that it may be
 }
 
-// New returns a model that nobody has used.
+// New returns an unused model.
 func New(k limitertest.Kind, l limitertest.Limits) *Model { return &Model{Kind: k, Limits: l} }
 
 func (m *Model) timed() bool { return m.step() > 0 }
 
 func (m *Model) step() time.Duration { return m.Limits.Step(m.Kind) }
 
-// Line is the last grid line reached, and Step the time between two.
+// Line returns the last grid line reached, and the time between two lines.
 func (m *Model) Line() (line, step time.Duration) { return m.line, m.step() }
 
-// Queued tells how many requests wait.
+// Queued returns how many requests wait.
 func (m *Model) Queued() int { return len(m.queue) }
 
 func (m *Model) used() (sum int) {
@@ -105,7 +104,7 @@ func (m *Model) used() (sum int) {
 	return sum
 }
 
-// available may be negative, where a limit was lowered.
+// available returns the free permits. It is negative if a limit was lowered below what is used.
 func (m *Model) available() int { return m.Limits.Permits - m.used() }
 
 // Advance moves the clock on, grid line by grid line.
@@ -142,7 +141,7 @@ func (m *Model) Replenish() bool {
 	return true
 }
 
-// reach lets come back what the grid line brings back.
+// reach lets the permits come back that the grid line brings.
 func (m *Model) reach(line time.Duration) {
 	used := m.used()
 	m.line = line
@@ -162,7 +161,7 @@ func (m *Model) reach(line time.Duration) {
 	m.nowUsed(used, line)
 }
 
-// giveBack lets n of what was spent come back, the oldest first.
+// giveBack lets n permits come back, the oldest first.
 func (m *Model) giveBack(n int) {
 	for n > 0 && len(m.spent) > 0 {
 		k := min(n, m.spent[0].n)
@@ -174,7 +173,7 @@ func (m *Model) giveBack(n int) {
 	}
 }
 
-// nowUsed notes since when nothing is in use.
+// nowUsed notes since when no permit is used.
 func (m *Model) nowUsed(before int, at time.Duration) {
 	if before != 0 && m.used() == 0 {
 		m.idleSince, m.idleVague = at, false
@@ -184,7 +183,7 @@ func (m *Model) nowUsed(before int, at time.Duration) {
 	}
 }
 
-// canTake tells whether a newcomer is granted n now.
+// canTake reports whether a newcomer is granted n permits now.
 func (m *Model) canTake(n int) bool {
 	free := m.available()
 	if m.Fault == OverGrant && m.Limits.Permits > 1 {

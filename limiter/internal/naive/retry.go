@@ -7,10 +7,10 @@ import (
 	"github.com/weir-go/weir/limiter/limitertest"
 )
 
-// manyWaiters is how many may wait before RetryAfter need not be exact.
+// manyWaiters is how many waiters there can be before RetryAfter need not be exact.
 const manyWaiters = 64
 
-// clone copies m without those who look at it.
+// clone returns a copy of m whose requests are not those of m.
 func (m *Model) clone() *Model {
 	c := *m
 	c.spent = slices.Clone(m.spent)
@@ -21,7 +21,7 @@ func (m *Model) clone() *Model {
 	return &c
 }
 
-// advise says when r could be granted if nobody else came.
+// advise computes when r could be granted if there were no other callers.
 func (m *Model) advise(r *Request) {
 	if m.Kind == limitertest.Concurrency || r.N > m.Limits.Permits || m.Fault == NoRetryAfter {
 		return
@@ -29,8 +29,8 @@ func (m *Model) advise(r *Request) {
 	r.RetryOptional = m.canTake(r.N)
 	c := m.clone()
 	c.Limits.Manual = false
-	// A manual limiter asked late catches up with all lines that are past
-	// before it serves anybody: with a queue that may make a difference.
+	// A manual limiter that is asked late passes all lines that are due before it serves the queue, which can make a
+	// difference.
 	a := c.wait(r.N, false) - m.now
 	b := a
 	if m.Limits.Manual {
@@ -55,8 +55,8 @@ func (m *Model) advise(r *Request) {
 	}
 }
 
-// wait reaches one grid line after the other, and returns the first at which n
-// can be taken. together: those that are past come all at once.
+// wait reaches one grid line after the other, and returns the first on which n permits can be taken. If together is
+// true, the lines that have passed come all at once.
 func (m *Model) wait(n int, together bool) time.Duration {
 	if m.Fault == IgnoresQueue {
 		m.queue = nil

@@ -8,8 +8,7 @@ import (
 	"github.com/weir-go/weir/limiter/limitertest"
 )
 
-// serve grants whom it can: every zero once one permit is there, then the queue,
-// head first.
+// serve grants what can be granted: every request for 0 once a permit is free, then the queue, head first.
 func (m *Model) serve() {
 	for {
 		if m.available() >= 1 {
@@ -36,7 +35,7 @@ func (m *Model) serveZeros() {
 	}
 }
 
-// head is the index of whose turn it is, -1 if nobody's.
+// head returns the index of the request that is served next, or -1.
 func (m *Model) head() int {
 	head := -1
 	newest := m.Limits.Order == limiter.NewestFirst
@@ -108,7 +107,7 @@ func (m *Model) Refund(r *Request) {
 	m.serve()
 }
 
-// Close sends all waiters away.
+// Close rejects all waiters.
 func (m *Model) Close() {
 	if m.closed {
 		return
@@ -143,8 +142,8 @@ func (m *Model) Reconfigure(to limitertest.Limits) {
 	}
 }
 
-// newGrid anchors the new grid at the last line of the old one, unless the next
-// line would be past already: that one is reached now, once.
+// newGrid begins the new grid at the last line of the old one, unless the next line has passed already: that one is
+// reached now, once.
 func (m *Model) newGrid(oldStep time.Duration, used int) {
 	if used == 0 {
 		m.idleVague = true
@@ -165,8 +164,8 @@ func (m *Model) newGrid(oldStep time.Duration, used int) {
 	m.nowUsed(used, m.now)
 }
 
-// moveSegments gives what was taken in an old segment to the new segment that
-// contains the last instant that the old one covered.
+// moveSegments moves permits that were taken in an old segment to the new segment that has the last instant of the old
+// one.
 func (m *Model) moveSegments(oldStep, oldLine, anchor time.Duration) {
 	for i, s := range m.spent {
 		last := s.from + oldStep - 1
