@@ -11,62 +11,62 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// An alone call has with it what its flight needs, in one piece.
-type alone struct {
+// An directCall call has with it what its flight needs, in one piece.
+type directCall struct {
 	call
 	batch   backend.Batch
 	group   [1]*call
 	batches [1]*backend.Batch
 }
 
-// spare are alone calls that were answered.
-var spare = sync.Pool{New: func() any { return new(alone) }}
+// directCalls are alone calls that were answered.
+var directCalls = sync.Pool{New: func() any { return new(directCall) }}
 
-// spared is called by who has made something else of the answer, and does not need it any more.
-func (q *call) spared() {
-	if q.home != nil {
-		home := q.home
-		*home = alone{}
-		spare.Put(home)
+// recycle is called by who has made something else of the answer, and does not need it any more.
+func (q *call) recycle() {
+	if q.direct != nil {
+		home := q.direct
+		*home = directCall{}
+		directCalls.Put(home)
 	}
 }
 
-// askAtOnce is ask without another goroutine. It returns nothing if the limiter was
+// askDirectly is ask without another goroutine. It returns nothing if the limiter was
 // reconfigured, and the question is to be asked in the usual way.
-func (c *core) askAtOnce(ctx context.Context, p *part, key string, asks []backend.Request) (*call, error) {
-	c.s.busy.Add(1)
-	defer c.s.lessBusy()
+func (c *core) askDirectly(ctx context.Context, p *shard, key string, asks []backend.Request) (*call, error) {
+	c.s.inFlight.Add(1)
+	defer c.s.finishInFlight()
 	if ctx.Err() != nil {
-		return nil, leftUndecided(ctx)
+		return nil, undecided(ctx)
 	}
 	caller := newCallContext(ctx)
 	sent := time.Now()
 	c.refreshIfDue(sent)
-	one := spare.Get().(*alone)
+	one := directCalls.Get().(*directCall)
 	q, b := &one.call, &one.batch
-	q.c, q.p, q.key, q.then, q.home = c, p, key, nobody, one
-	q.asks = append(q.one[:0], asks...)
+	q.c, q.shard, q.key, q.onAnswer, q.direct = c, p, key, noCancel, one
+	q.requests = append(q.oneRequest[:0], asks...)
 	one.group[0], one.batches[0] = q, b
 	g := group(one.group[:])
 	g.fill(b)
-	begun := p.guard.now()
-	err := c.s.decideNow(caller, sent, one.batches[:])
+	begun := p.breaker.current()
+	err := c.s.decideDirectly(caller, sent, one.batches[:])
 	failed := err == nil && b.Outcome == backend.Failed
 	if failed || err == nil && b.Outcome == backend.Unreachable {
-		err = why(b.Err)
+		err = reasonOf(b.Err)
 	}
 	switch {
-	case err != nil && over(caller.gone): // the caller has left, which says nothing of the store
-		p.guard.check()
-		return nil, leftUndecided(ctx)
+	case err != nil && isClosed(caller.done): // the caller has left, which says nothing of the store
+		p.breaker.probeInBackground()
+		return nil, undecided(ctx)
 	case failed: // that is the key's own trouble
-		p.guard.came(begun, nil)
+		p.breaker.record(begun, nil)
 		return nil, unavailable(err)
 	case err != nil:
-		p.guard.came(begun, err)
+		p.breaker.record(begun, err)
 		return nil, unavailable(err)
 	}
-	p.guard.came(begun, nil)
+	p.breaker.record(begun, nil)
 	c.s.count.decisions.Add(1)
 	if b.Outcome != backend.Decided {
 		return nil, nil
@@ -75,10 +75,10 @@ func (c *core) askAtOnce(ctx context.Context, p *part, key string, asks []backen
 	return q, nil
 }
 
-// decideNow asks the backend on this goroutine. A backend that panics is one that has failed, as it is on goroutines of
+// decideDirectly asks the backend on this goroutine. A backend that panics is one that has failed, as it is on goroutines of
 // ours: the caller may be serving a queue.
-func (s *Store) decideNow(caller *callContext, now time.Time, batches []*backend.Batch) (err error) {
-	within, cancel := s.inTime(caller, now)
+func (s *Store) decideDirectly(caller *callContext, now time.Time, batches []*backend.Batch) (err error) {
+	within, cancel := s.withCallTimeout(caller, now)
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
@@ -89,13 +89,13 @@ func (s *Store) decideNow(caller *callContext, now time.Time, batches []*backend
 	return s.backend.Decide(within, batches)
 }
 
-func nobody() {}
+func noCancel() {}
 
-// inTime bounds the caller's context by CallTimeout, where it does not end before that anyway.
-func (s *Store) inTime(caller *callContext, now time.Time) (context.Context, context.CancelFunc) {
+// withCallTimeout bounds the caller's context by CallTimeout, where it does not end before that anyway.
+func (s *Store) withCallTimeout(caller *callContext, now time.Time) (context.Context, context.CancelFunc) {
 	latest := now.Add(s.o.CallTimeout)
 	if end, ok := caller.Deadline(); ok && end.Before(latest) {
-		return caller, nobody
+		return caller, noCancel
 	}
 	return context.WithDeadline(caller, latest)
 }
@@ -105,29 +105,29 @@ func (s *Store) inTime(caller *callContext, now time.Time) (context.Context, con
 // was granted. Only Value is passed on.
 type callContext struct {
 	caller context.Context
-	gone   <-chan struct{}
+	done   <-chan struct{}
 	end    time.Time
 	ends   bool // end is set
-	first  atomic.Pointer[lookup]
+	first  atomic.Pointer[valueLookup]
 }
 
-// A lookup is what Value has returned the first time. [context.WithDeadline] looks up the same key when the call begins
+// A valueLookup is what Value has returned the first time. [context.WithDeadline] looks up the same key when the call begins
 // and when it is over; the second time the caller's context is not called.
-type lookup struct{ key, value any }
+type valueLookup struct{ key, value any }
 
 func newCallContext(caller context.Context) *callContext {
-	c := &callContext{caller: caller, gone: caller.Done()}
+	c := &callContext{caller: caller, done: caller.Done()}
 	c.end, c.ends = caller.Deadline()
 	return c
 }
 
-func (c *callContext) Done() <-chan struct{} { return c.gone }
+func (c *callContext) Done() <-chan struct{} { return c.done }
 
 func (c *callContext) Deadline() (time.Time, bool) { return c.end, c.ends }
 
 func (c *callContext) Err() error {
 	switch {
-	case !over(c.gone):
+	case !isClosed(c.done):
 		return nil
 	case c.ends && !time.Now().Before(c.end):
 		return context.DeadlineExceeded
@@ -142,6 +142,6 @@ func (c *callContext) Value(key any) (value any) {
 		return l.value
 	}
 	recovered.Call("store: Context.Value", func() { value = c.caller.Value(key) })
-	c.first.CompareAndSwap(nil, &lookup{key, value})
+	c.first.CompareAndSwap(nil, &valueLookup{key, value})
 	return value
 }

@@ -127,14 +127,14 @@ func TestKeysAreForgotten(t *testing.T) {
 			_ = must2(p.TryAcquire(w.ctx, fmt.Sprint(i), 1))(t)
 			_ = must2(p.TryAcquire(w.ctx, fmt.Sprint(i), 1))(t)
 		}
-		require.Equal(t, 3000, store.Cells(p))
+		require.Equal(t, 3000, store.KeyStates(p))
 		w.pass(12 * time.Second)
-		require.Zero(t, store.Cells(p))
+		require.Zero(t, store.KeyStates(p))
 		_ = must2(p.TryAcquire(w.ctx, "again", 1))(t)
 		_ = must2(p.TryAcquire(w.ctx, "again", 1))(t)
-		require.Equal(t, 1, store.Cells(p))
+		require.Equal(t, 1, store.KeyStates(p))
 		w.pass(12 * time.Second)
-		require.Zero(t, store.Cells(p))
+		require.Zero(t, store.KeyStates(p))
 	})
 }
 

@@ -13,29 +13,29 @@ import (
 
 // A call is what one caller asks of one key of a bucket or window.
 type call struct {
-	c     *core
-	gone  <-chan struct{} // closed when the context of the caller ends; nil: it cannot leave
-	p     *part           // that the key was in when the call was made
-	key   string
-	asks  []backend.Request
-	one   [1]backend.Request // room for the usual call
-	tries tries
-	home  *alone // what it is a part of, if it shares its flight with nobody
+	c          *core
+	callerGone <-chan struct{} // closed when the context of the caller ends; nil: it cannot leave
+	shard      *shard          // that the key was in when the call was made
+	key        string
+	requests   []backend.Request
+	oneRequest [1]backend.Request // room for the usual call
+	attempts   attempts
+	direct     *directCall // what it is a part of, if it shares its flight with nobody
 
 	// The answer, valid once done is closed and err is nil.
-	def     *backend.Definition // of something that is given back: what it was taken under
-	granted []int64
-	got     [1]int64
-	marks   []backend.Receipt // where each ask's permits are missing
-	mark    [1]backend.Receipt
-	state   backend.State // after all that was asked in the same flight
-	now     int64         // the store's time of the decision
-	sent    time.Time
-	err     error
+	def        *backend.Definition // of something that is given back: what it was taken under
+	granted    []int64
+	oneGranted [1]int64
+	receipts   []backend.Receipt // where each ask's permits are missing
+	oneReceipt [1]backend.Receipt
+	state      backend.State // after all that was asked in the same flight
+	now        int64         // the store's time of the decision
+	sent       time.Time
+	err        error
 
-	ended atomic.Bool // answered, or given up by the caller
-	done  chan struct{}
-	then  func() // if not nil: called with the answer, instead of done being closed
+	answered atomic.Bool // answered, or given up by the caller
+	done     chan struct{}
+	onAnswer func() // if not nil: called with the answer, instead of done being closed
 }
 
 // errCallerLeft says that the caller's context has ended. The caller says why: a context is the program's, and may do
@@ -43,8 +43,8 @@ type call struct {
 // panics there would lose what was granted.
 var errCallerLeft = errors.New("the caller has left")
 
-// over reports whether gone is closed.
-func over(gone <-chan struct{}) bool {
+// isClosed reports whether gone is closed.
+func isClosed(gone <-chan struct{}) bool {
 	select {
 	case <-gone:
 		return true
@@ -53,18 +53,18 @@ func over(gone <-chan struct{}) bool {
 	}
 }
 
-func (q *call) about() what { return 0 }
+func (q *call) op() leaseOp { return 0 }
 
-func (q *call) left() bool {
-	if q.ended.Load() {
+func (q *call) abandoned() bool {
+	if q.answered.Load() {
 		return true
 	}
-	if !over(q.gone) {
+	if !isClosed(q.callerGone) {
 		return false
 	}
-	if q.ended.CompareAndSwap(false, true) {
+	if q.answered.CompareAndSwap(false, true) {
 		q.err = errCallerLeft
-		q.tell()
+		q.notify()
 	}
 	return true
 }
@@ -73,7 +73,7 @@ func (q *call) left() bool {
 // waited in the queue in vain gets the context's error as it is: the store has answered that there are no permits.
 type undecidedError struct{ err error }
 
-func leftUndecided(ctx context.Context) error {
+func undecided(ctx context.Context) error {
 	err := contextError(ctx)
 	if err == nil { // a context of the program's own making, whose Done is closed and whose Err is nil
 		err = errCallerLeft
@@ -91,12 +91,12 @@ func (e *undecidedError) Undecided() bool { return true }
 // ask asks the store and waits for the answer, CallTimeout at the longest. The error is an undecidedError, or
 // [ErrUnavailable].
 func (c *core) ask(ctx context.Context, key string, asks ...backend.Request) (*call, error) {
-	p := c.s.partOf(c.name, key)
-	if err := p.guard.err(); err != nil {
+	p := c.s.shardOf(c.name, key)
+	if err := p.breaker.err(); err != nil {
 		return nil, err
 	}
-	if c.o.NoCoalescing && c.s.punctual && c.inForce.Load() != nil {
-		if q, err := c.askAtOnce(ctx, p, key, asks); q != nil || err != nil {
+	if c.o.NoCoalescing && c.s.interruptible && c.inForce.Load() != nil {
+		if q, err := c.askDirectly(ctx, p, key, asks); q != nil || err != nil {
 			return q, err
 		}
 	}
@@ -107,17 +107,17 @@ func (c *core) ask(ctx context.Context, key string, asks ...backend.Request) (*c
 		return nil, err
 	}
 	q := c.newCall(key, asks)
-	q.gone, q.done = gone, make(chan struct{})
+	q.callerGone, q.done = gone, make(chan struct{})
 	c.s.send(q)
 	if err := waitFor(gone, limit, q.done); err != nil {
-		if q.ended.CompareAndSwap(false, true) {
+		if q.answered.CompareAndSwap(false, true) {
 			q.err = err // what is granted later is given back
 		} else {
 			<-q.done
 		}
 	}
 	if q.err == errCallerLeft { //nolint:errorlint // it is never wrapped
-		return nil, leftUndecided(ctx)
+		return nil, undecided(ctx)
 	}
 	return q, q.err
 }
@@ -126,7 +126,7 @@ func (c *core) ask(ctx context.Context, key string, asks ...backend.Request) (*c
 func wait(ctx context.Context, limit *time.Timer, done <-chan struct{}) error {
 	err := waitFor(ctx.Done(), limit, done)
 	if err == errCallerLeft { //nolint:errorlint // it is never wrapped
-		return leftUndecided(ctx)
+		return undecided(ctx)
 	}
 	return err
 }
@@ -144,134 +144,134 @@ func waitFor(gone <-chan struct{}, limit *time.Timer, done <-chan struct{}) erro
 }
 
 func (c *core) newCall(key string, asks []backend.Request) *call {
-	q := &call{c: c, p: c.s.partOf(c.name, key), key: key}
-	q.asks = append(q.one[:0], asks...)
+	q := &call{c: c, shard: c.s.shardOf(c.name, key), key: key}
+	q.requests = append(q.oneRequest[:0], asks...)
 	return q
 }
 
 func (s *Store) send(q *call) {
 	if !q.c.o.NoCoalescing {
-		q.p.calls[laneOf(q.c, q.key)].add(q)
+		q.shard.calls[batcherOf(q.c, q.key)].add(q)
 		return
 	}
-	s.busy.Add(1)
+	s.inFlight.Add(1)
 	go func() {
-		defer s.lessBusy()
-		if q.left() {
+		defer s.finishInFlight()
+		if q.abandoned() {
 			return
 		}
-		fly(s.o.CallTimeout, []*call{q}, s.decide, s.lostCalls)
+		runRoundTrip(s.o.CallTimeout, []*call{q}, s.sendDecisions, s.callsTimedOut)
 	}()
 }
 
-// lostCalls is what becomes of the calls of a flight that does not come back.
-func (s *Store) lostCalls(f *flight, calls []*call) {
-	calls[0].p.guard.came(f.begun(), errTimeout)
+// callsTimedOut is what becomes of the calls of a flight that does not come back.
+func (s *Store) callsTimedOut(f *roundTrip, calls []*call) {
+	calls[0].shard.breaker.record(f.started(), errTimeout)
 	group(calls).fail(errTimeout)
 }
 
 // fail answers that the store could not be asked.
 func (q *call) fail(err error) {
-	if q.ended.CompareAndSwap(false, true) {
+	if q.answered.CompareAndSwap(false, true) {
 		q.err = unavailable(err)
-		q.tell()
+		q.notify()
 	}
 }
 
 // answer hands the caller what was filled in, or gives it back if nobody waits for it any
 // more.
 func (q *call) answer() {
-	if q.ended.CompareAndSwap(false, true) {
-		q.tell()
+	if q.answered.CompareAndSwap(false, true) {
+		q.notify()
 		return
 	}
-	for i, a := range q.asks {
-		if a.Op == backend.OpTake && q.granted[i] > 0 && !q.handOn(i) {
+	for i, a := range q.requests {
+		if a.Op == backend.OpTake && q.granted[i] > 0 && !q.passToWaiter(i) {
 			q.undo(i)
 		}
 	}
 }
 
-func (q *call) tell() {
-	if q.then != nil {
-		q.then()
+func (q *call) notify() {
+	if q.onAnswer != nil {
+		q.onAnswer()
 	} else {
 		close(q.done)
 	}
 }
 
-// handOn has a caller who waits here for as many permits have what was granted to one who has
+// passToWaiter has a caller who waits here for as many permits have what was granted to one who has
 // left. It returns false if there is none.
-func (q *call) handOn(i int) bool {
-	if q.asks[i].Block {
+func (q *call) passToWaiter(i int) bool {
+	if q.requests[i].Block {
 		return false
 	}
-	ce := q.c.cells.lock(q.key, false)
-	if ce == nil {
+	ks := q.c.keys.lock(q.key, false)
+	if ks == nil {
 		return false
 	}
-	defer ce.mu.Unlock()
-	w := ce.queue.waitsFor(q.granted[i], q.c.queueing.Load().order)
-	return w != nil && ce.queue.answer(w, newGrant(q, i))
+	defer ks.mu.Unlock()
+	w := ks.queue.waitsFor(q.granted[i], q.c.queueing.Load().order)
+	return w != nil && ks.queue.answer(w, newGrant(q, i))
 }
 
 // undo gives back what was granted to an ask, because no caller is there to have it.
 func (q *call) undo(i int) {
 	switch n := q.granted[i]; {
 	case n <= 0:
-	case q.asks[i].Block:
-		q.c.giveLoanBack(q.key, q.def, n, q.marks[i])
+	case q.requests[i].Block:
+		q.c.returnBlock(q.key, q.def, n, q.receipts[i])
 	default:
-		q.c.giveBack(q.key, q.def, n, q.marks[i])
+		q.c.refund(q.key, q.def, n, q.receipts[i])
 	}
 }
 
-// giveBack refunds permits, in the background.
-func (c *core) giveBack(key string, def *backend.Definition, n int64, m backend.Receipt) {
+// refund refunds permits, in the background.
+func (c *core) refund(key string, def *backend.Definition, n int64, m backend.Receipt) {
 	q := c.newCall(key, []backend.Request{{Op: backend.OpRefund, Max: n, Receipt: m}})
 	q.def = def
-	q.then = func() {
+	q.onAnswer = func() {
 		if q.err == nil {
 			c.wake(key)
 			return
 		}
 		c.s.report(Event{Kind: EventRefundLost, Limiter: c.name, Key: key, Permits: n, Err: q.err})
 	}
-	c.sendOrFail(q)
+	c.sendBackground(q)
 }
 
-// giveLoanBack returns what was borrowed. Nobody has to know whether that succeeds: what does
+// returnBlock returns what was borrowed. Nobody has to know whether that succeeds: what does
 // not come back now, time brings back.
-func (c *core) giveLoanBack(key string, def *backend.Definition, n int64, m backend.Receipt) {
+func (c *core) returnBlock(key string, def *backend.Definition, n int64, m backend.Receipt) {
 	q := c.newCall(key, []backend.Request{{Op: backend.OpReturnBlock, Max: n, Receipt: m}})
 	q.def = def
-	q.then = func() {}
-	c.sendOrFail(q)
+	q.onAnswer = func() {}
+	c.sendBackground(q)
 }
 
-// sendOrFail sends what nobody waits for, without a goroutine if there is no sense in it.
-func (c *core) sendOrFail(q *call) {
-	if err := c.s.cannotAsk(q.p); err != nil {
+// sendBackground sends what nobody waits for, without a goroutine if there is no sense in it.
+func (c *core) sendBackground(q *call) {
+	if err := c.s.cannotAsk(q.shard); err != nil {
 		q.fail(err)
 		return
 	}
 	c.s.send(q)
 }
 
-// takeRemotely asks the store for n permits.
-func (c *core) takeRemotely(ctx context.Context, key string, n int) (limiter.Lease, error) {
+// takeFromStore asks the store for n permits.
+func (c *core) takeFromStore(ctx context.Context, key string, n int) (limiter.Lease, error) {
 	q, err := c.ask(ctx, key, backend.Request{Min: int64(n), Max: int64(n)})
 	if err != nil {
 		return limiter.Lease{}, err
 	}
 	lease := q.lease(0)
-	q.spared()
+	q.recycle()
 	return lease, nil
 }
 
 // lease is the answer to an ask, as a lease.
 func (q *call) lease(i int) limiter.Lease {
-	n := q.asks[i].Min
+	n := q.requests[i].Min
 	if q.granted[i] == backend.Rejected {
 		q.c.remember(q, n)
 		return limiter.RejectedKnowing(q.wait(n), "", q.def.Permits-q.state.Missing)
@@ -283,10 +283,10 @@ func (q *call) lease(i int) limiter.Lease {
 }
 
 // wait is how long n permits take to come back, after what was asked in the same flight.
-func (q *call) wait(n int64) time.Duration { return lasting(q.def.Wait(q.state, q.now, n)) }
+func (q *call) wait(n int64) time.Duration { return duration(q.def.Wait(q.state, q.now, n)) }
 
-// lasting is so many microseconds, or as many as a Duration holds.
-func lasting(us int64) time.Duration {
+// duration is so many microseconds, or as many as a Duration holds.
+func duration(us int64) time.Duration {
 	const longest = math.MaxInt64 / int64(time.Microsecond)
 	return time.Duration(min(us, longest)) * time.Microsecond
 }

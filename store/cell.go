@@ -11,130 +11,132 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A cell is what an instance has to remember of one key: who waits for it, what was
+// A keyState is what an instance has to remember of one key: who waits for it, what was
 // borrowed, and until when there is nothing to be had. Most keys have none.
-type cell struct {
+type keyState struct {
 	c   *core
 	key string // as it is stored
 
-	mu      sync.Mutex
-	gone    bool // it was forgotten: look for another
-	queue   queue
-	pumping bool          // a goroutine serves the queue
-	wakeup  chan struct{} // one signal: it is worth asking again
-	last    known
-	reject  rejection
-	loan    loan
-	rivals  rivalry
-	held    int64 // concurrency: the permits that this instance holds, as far as they were counted
+	mu         sync.Mutex
+	evicted    bool // it was forgotten: look for another
+	queue      queue
+	serving    bool          // a goroutine serves the queue
+	wakeup     chan struct{} // one signal: it is worth asking again
+	lastAnswer answerState
+	rejection  rememberedRejection
+	blocks     blockList
+	fairness   fairness
+	held       int64 // concurrency: the permits that this instance holds, as far as they were counted
 }
 
-// known is what the store last said of a key.
-type known struct {
+// answerState is what the store last said of a key.
+type answerState struct {
 	def       *backend.Definition
 	state     backend.State
 	now       int64
 	sent, got time.Time
 }
 
-// A rejection says that of at least so many permits nothing can be had before a moment.
-type rejection struct {
+// A rememberedRejection says that of at least so many permits nothing can be had before a moment.
+type rememberedRejection struct {
 	least int64
 	until time.Time
 }
 
 // wake makes the goroutine that serves the queue ask again.
-func (ce *cell) wake() {
+func (ks *keyState) wake() {
 	select {
-	case ce.wakeup <- struct{}{}:
+	case ks.wakeup <- struct{}{}:
 	default:
 	}
 }
 
 // wake is for when something of a key may be free that was not before.
 func (c *core) wake(key string) {
-	if ce := c.cells.lock(key, false); ce != nil {
-		ce.reject = rejection{}
-		ce.wake()
-		ce.mu.Unlock()
+	if ks := c.keys.lock(key, false); ks != nil {
+		ks.rejection = rememberedRejection{}
+		ks.wake()
+		ks.mu.Unlock()
 	}
 }
 
 const (
-	// longestKey is the longest that is stored as it is. A longer one is stored as hashed and
+	// maxKeyBytes is the longest that is stored as it is. A longer one is stored as hashed and
 	// its SHA-256, and so is a key that looks like that, so that no two keys are stored alike.
-	longestKey = 200
-	hashed     = "sha256:"
+	maxKeyBytes = 200
+	hashPrefix  = "sha256:"
 )
 
 func storedKey(key string) string {
-	looksHashed := len(key) == len(hashed)+sha256.Size && strings.HasPrefix(key, hashed)
-	if len(key) <= longestKey && !looksHashed {
+	looksHashed := len(key) == len(hashPrefix)+sha256.Size && strings.HasPrefix(key, hashPrefix)
+	if len(key) <= maxKeyBytes && !looksHashed {
 		return key
 	}
 	sum := sha256.Sum256([]byte(key))
-	return hashed + string(sum[:])
+	return hashPrefix + string(sum[:])
 }
 
-// atOnce answers without asking, where that can be done; else it says that the store must. A
+// tryLocally answers without asking, where that can be done; else it says that the store must. A
 // caller who is waiting if rejected may also be rejected because other instances come first.
-func (c *core) atOnce(key string, n int, waiting bool) (limiter.Lease, source) {
-	ce := c.cells.lock(key, false)
-	if ce == nil {
-		return limiter.Lease{}, fromStore
+func (c *core) tryLocally(key string, n int, waiting bool) (limiter.Lease, rejectedBy) {
+	ks := c.keys.lock(key, false)
+	if ks == nil {
+		return limiter.Lease{}, byStore
 	}
-	defer ce.mu.Unlock()
-	if n > 0 && !ce.queue.empty() && c.queueing.Load().order == limiter.OldestFirst {
-		from := fromCell
+	defer ks.mu.Unlock()
+	if n > 0 && !ks.queue.empty() && c.queueing.Load().order == limiter.OldestFirst {
+		from := byKeyState
 		now := time.Now()
-		polite := !c.lends && (ce.rivals.has(now) || ce.rivals.away(now) > 0)
-		if polite && ce.last.has(saturate.Add(ce.queue.permits, int64(n)), now) {
-			from = fromRivals // the queue waits for its turn, not for permits
+		polite := !c.leased && (ks.fairness.hasRivals(now) || ks.fairness.pauseLeft(now) > 0)
+		if polite && ks.lastAnswer.has(saturate.Add(ks.queue.permits, int64(n)), now) {
+			from = byFairness // the queue waits for its turn, not for permits
 		}
-		return limiter.Rejected(ce.waitBehind(n), ""), from
+		return limiter.Rejected(ks.waitBehind(n), ""), from
 	}
-	if lease, ok := ce.locally(n); ok {
-		return lease, fromCell
+	if lease, ok := ks.answerLocally(n); ok {
+		return lease, byKeyState
 	}
-	if waiting && n > 0 && !ce.storeIsAway() {
-		if wait := ce.rivals.leavesAlone(c.lends, c.s.heard.Load(), time.Now()); wait > 0 {
-			return limiter.Rejected(wait, ""), fromRivals
+	if waiting && n > 0 && !ks.storeIsAway() {
+		if wait := ks.fairness.newcomerPause(c.leased, c.s.listening.Load(), time.Now()); wait > 0 {
+			return limiter.Rejected(wait, ""), byFairness
 		}
 	}
-	return limiter.Lease{}, fromStore
+	return limiter.Lease{}, byStore
 }
 
-// locally answers from what is known and what was borrowed. The cell is locked.
-func (ce *cell) locally(n int) (limiter.Lease, bool) {
-	if ce.loan.none() && ce.reject.until.IsZero() {
+// answerLocally answers from what is known and what was borrowed. The cell is locked.
+func (ks *keyState) answerLocally(n int) (limiter.Lease, bool) {
+	if ks.blocks.empty() && ks.rejection.until.IsZero() {
 		return limiter.Lease{}, false
 	}
 	now := time.Now()
-	ce.c.refreshIfDue(now) // nobody else may for long
-	if lease, ok := ce.lend(n, now); ok {
-		ce.c.s.count.lent.Add(1)
+	ks.c.refreshIfDue(now) // nobody else may for long
+	if lease, ok := ks.grantFromBlocks(n, now); ok {
+		ks.c.s.count.fromBlocks.Add(1)
 		return lease, true
 	}
-	if !ce.reject.of(n, now) {
+	if !ks.rejection.covers(n, now) {
 		return limiter.Lease{}, false
 	}
-	ce.c.s.count.cached.Add(1)
-	return limiter.RejectedKnowing(ce.last.wait(int64(n), now), "", ce.last.left()), true
+	ks.c.s.count.cached.Add(1)
+	return limiter.RejectedKnowing(ks.lastAnswer.wait(int64(n), now), "", ks.lastAnswer.left()), true
 }
 
-// of tells whether n permits are known not to be there.
-func (r *rejection) of(n int, now time.Time) bool { return weight(n) >= r.least && now.Before(r.until) }
+// covers tells whether n permits are known not to be there.
+func (r *rememberedRejection) covers(n int, now time.Time) bool {
+	return weight(n) >= r.least && now.Before(r.until)
+}
 
 // wait is how long n permits take to come back, never less than it is.
-func (k *known) wait(n int64, at time.Time) time.Duration {
+func (k *answerState) wait(n int64, at time.Time) time.Duration {
 	if k.def == nil {
 		return 0
 	}
-	return max(lasting(k.def.Wait(k.state, k.now, n))-at.Sub(k.got), 1)
+	return max(duration(k.def.Wait(k.state, k.now, n))-at.Sub(k.got), 1)
 }
 
 // has reports whether n permits are there now, if none has been taken since.
-func (k *known) has(n int64, at time.Time) bool {
+func (k *answerState) has(n int64, at time.Time) bool {
 	if k.def == nil {
 		return false
 	}
@@ -143,37 +145,37 @@ func (k *known) has(n int64, at time.Time) bool {
 }
 
 // left is how many permits there were when the store was last asked.
-func (k *known) left() int64 { return k.def.Permits - k.state.Missing }
+func (k *answerState) left() int64 { return k.def.Permits - k.state.Missing }
 
 // remember keeps what the store has said, where somebody needs it: a queue, to tell newcomers
 // how long it will take, and a limiter that answers for itself.
 func (c *core) remember(q *call, n int64) {
-	ce := c.cells.lock(q.key, c.o.CacheRejections || c.queueing.Load().limit > 0)
-	if ce == nil {
+	ks := c.keys.lock(q.key, c.o.CacheRejections || c.queueing.Load().limit > 0)
+	if ks == nil {
 		return
 	}
-	defer ce.mu.Unlock()
-	ce.learn(q)
+	defer ks.mu.Unlock()
+	ks.learn(q)
 	if c.o.CacheRejections && c.inForce.Load().Definition == q.def { // it may be a late answer
 		// From when it was sent: the decision was later, so nobody is kept out for too long.
-		ce.reject = rejection{least: max(n, 1), until: q.sent.Add(q.wait(n))}
+		ks.rejection = rememberedRejection{least: max(n, 1), until: q.sent.Add(q.wait(n))}
 	}
 }
 
-func (ce *cell) learn(q *call) {
-	if !q.sent.Before(ce.last.sent) {
-		ce.last = known{def: q.def, state: q.state, now: q.now, sent: q.sent, got: time.Now()}
+func (ks *keyState) learn(q *call) {
+	if !q.sent.Before(ks.lastAnswer.sent) {
+		ks.lastAnswer = answerState{def: q.def, state: q.state, now: q.now, sent: q.sent, got: time.Now()}
 	}
 }
 
-// heardRelease is wake for a release that the store has told of.
-func (c *core) heardRelease(key string) {
-	if ce := c.cells.lock(key, false); ce != nil {
-		if ce.held > 0 || ce.pumping {
-			ce.rivals.heardRelease(time.Now())
+// observeRelease is wake for a release that the store has told of.
+func (c *core) observeRelease(key string) {
+	if ks := c.keys.lock(key, false); ks != nil {
+		if ks.held > 0 || ks.serving {
+			ks.fairness.observeRelease(time.Now())
 		}
-		ce.reject = rejection{}
-		ce.wake()
-		ce.mu.Unlock()
+		ks.rejection = rememberedRejection{}
+		ks.wake()
+		ks.mu.Unlock()
 	}
 }

@@ -11,98 +11,98 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// cells are those of one limiter. A limiter that is not partitioned has one.
-type cells struct {
-	c      *core
-	single *cell
-	once   sync.Once
-	shards [16]shard
-	number atomic.Int64 // in the shards
-	tidied atomic.Bool  // a goroutine looks for cells that are not needed any more
+// keyTable are those of one limiter. A limiter that is not partitioned has one.
+type keyTable struct {
+	c        *core
+	single   *keyState
+	once     sync.Once
+	stripes  [16]stripe
+	count    atomic.Int64 // in the shards
+	evicting atomic.Bool  // a goroutine looks for cells that are not needed any more
 }
 
-type shard struct {
+type stripe struct {
 	mu sync.Mutex
-	m  map[string]*cell
+	m  map[string]*keyState
 }
 
-// mostCells bounds for how many keys a limiter remembers something. Keys beyond it are asked
+// maxKeys bounds for how many keys a limiter remembers something. Keys beyond it are asked
 // about in the store each time: their rejections are not remembered, nothing is borrowed for
 // them, and there is no room in their queues.
-const mostCells = 100_000
+const maxKeys = 100_000
 
 // lock returns the cell of a key, locked; nil if there is none and it is not to be made, or
 // there are too many.
-func (cs *cells) lock(key string, create bool) *cell {
+func (table *keyTable) lock(key string, create bool) *keyState {
 	for {
-		ce := cs.find(key, create)
-		if ce == nil {
+		ks := table.find(key, create)
+		if ks == nil {
 			return nil
 		}
-		ce.mu.Lock()
-		if !ce.gone {
-			return ce
+		ks.mu.Lock()
+		if !ks.evicted {
+			return ks
 		}
-		ce.mu.Unlock()
+		ks.mu.Unlock()
 	}
 }
 
-func (cs *cells) find(key string, create bool) *cell {
-	if !cs.c.keyed {
-		cs.once.Do(func() { cs.single = newCell(cs.c, key) })
-		return cs.single
+func (table *keyTable) find(key string, create bool) *keyState {
+	if !table.c.keyed {
+		table.once.Do(func() { table.single = newKeyState(table.c, key) })
+		return table.single
 	}
-	sh := &cs.shards[maphash.String(seed, key)%uint64(len(cs.shards))]
+	sh := &table.stripes[maphash.String(seed, key)%uint64(len(table.stripes))]
 	sh.mu.Lock()
-	ce := sh.m[key]
-	made := ce == nil && create && cs.number.Load() < mostCells
+	ks := sh.m[key]
+	made := ks == nil && create && table.count.Load() < maxKeys
 	if made {
 		if sh.m == nil {
-			sh.m = map[string]*cell{}
+			sh.m = map[string]*keyState{}
 		}
-		ce = newCell(cs.c, key)
-		sh.m[key] = ce
-		cs.number.Add(1)
+		ks = newKeyState(table.c, key)
+		sh.m[key] = ks
+		table.count.Add(1)
 	}
 	sh.mu.Unlock()
-	if made && cs.tidied.CompareAndSwap(false, true) {
-		cs.c.s.goes(cs.tidy)
+	if made && table.evicting.CompareAndSwap(false, true) {
+		table.c.s.goBackground(table.evictLoop)
 	}
-	return ce
+	return ks
 }
 
-func newCell(c *core, key string) *cell {
-	return &cell{c: c, key: key, wakeup: make(chan struct{}, 1)}
+func newKeyState(c *core, key string) *keyState {
+	return &keyState{c: c, key: key, wakeup: make(chan struct{}, 1)}
 }
 
 const (
-	// tidyEvery is how often cells are looked through that may not be needed any more.
-	tidyEvery = 5 * time.Second
-	// tidyAtOnce bounds for how many of them a shard is locked.
-	tidyAtOnce = 256
+	// evictInterval is how often cells are looked through that may not be needed any more.
+	evictInterval = 5 * time.Second
+	// evictBatch bounds for how many of them a shard is locked.
+	evictBatch = 256
 )
 
-// tidy forgets cells that know nothing any more, until there is none.
-func (cs *cells) tidy() {
-	for cs.c.s.sleeps(tidyEvery) {
+// evictLoop forgets cells that know nothing any more, until there is none.
+func (table *keyTable) evictLoop() {
+	for table.c.s.sleep(evictInterval) {
 		left := 0
-		for i := range cs.shards {
-			left += cs.shards[i].tidy(&cs.number)
+		for i := range table.stripes {
+			left += table.stripes[i].evictIdle(&table.count)
 		}
 		if left > 0 {
 			continue
 		}
-		cs.tidied.Store(false)
-		if cs.empty() || !cs.tidied.CompareAndSwap(false, true) {
+		table.evicting.Store(false)
+		if table.empty() || !table.evicting.CompareAndSwap(false, true) {
 			return
 		}
 	}
 }
 
-// tidy returns how many cells are left.
-func (sh *shard) tidy(number *atomic.Int64) int {
-	for some := range slices.Chunk(sh.all(), tidyAtOnce) {
-		number.Add(-sh.forgetIdle(some))
+// evictIdle returns how many cells are left.
+func (sh *stripe) evictIdle(number *atomic.Int64) int {
+	for some := range slices.Chunk(sh.all(), evictBatch) {
+		number.Add(-sh.evictIdleOf(some))
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -112,33 +112,33 @@ func (sh *shard) tidy(number *atomic.Int64) int {
 	return len(sh.m)
 }
 
-func (sh *shard) forgetIdle(some []*cell) (forgotten int64) {
+func (sh *stripe) evictIdleOf(some []*keyState) (forgotten int64) {
 	now := time.Now()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for _, ce := range some {
-		if !ce.mu.TryLock() {
+	for _, ks := range some {
+		if !ks.mu.TryLock() {
 			continue // it is in use
 		}
-		if ce.idle(now) {
-			ce.gone = true
-			delete(sh.m, ce.key)
+		if ks.idle(now) {
+			ks.evicted = true
+			delete(sh.m, ks.key)
 			forgotten++
 		}
-		ce.mu.Unlock()
+		ks.mu.Unlock()
 	}
 	return forgotten
 }
 
-func (sh *shard) all() []*cell {
+func (sh *stripe) all() []*keyState {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	return slices.Collect(maps.Values(sh.m))
 }
 
-func (cs *cells) empty() bool {
-	for i := range cs.shards {
-		if len(cs.shards[i].all()) > 0 {
+func (table *keyTable) empty() bool {
+	for i := range table.stripes {
+		if len(table.stripes[i].all()) > 0 {
 			return false
 		}
 	}
@@ -146,51 +146,51 @@ func (cs *cells) empty() bool {
 }
 
 // idle tells whether another cell in its place would answer the same.
-func (ce *cell) idle(now time.Time) bool {
-	return ce.queue.empty() && !ce.pumping && ce.held == 0 && !ce.rivals.attends(now) && !now.Before(ce.reject.until) && ce.loan.under == nil && ce.left(now) == 0
+func (ks *keyState) idle(now time.Time) bool {
+	return ks.queue.empty() && !ks.serving && ks.held == 0 && !ks.fairness.tracks(now) && !now.Before(ks.rejection.until) && ks.blocks.fetching == nil && ks.blockPermits(now) == 0
 }
 
 // each calls f for every cell, locked.
-func (cs *cells) each(f func(*cell)) {
-	locked := func(ce *cell) {
-		ce.mu.Lock()
-		defer ce.mu.Unlock()
-		f(ce)
+func (table *keyTable) each(f func(*keyState)) {
+	locked := func(ks *keyState) {
+		ks.mu.Lock()
+		defer ks.mu.Unlock()
+		f(ks)
 	}
-	if !cs.c.keyed {
-		locked(cs.find("", true))
+	if !table.c.keyed {
+		locked(table.find("", true))
 		return
 	}
-	for i := range cs.shards {
-		for _, ce := range cs.shards[i].all() {
-			locked(ce)
+	for i := range table.stripes {
+		for _, ks := range table.stripes[i].all() {
+			locked(ks)
 		}
 	}
 }
 
 // close sends everybody away who waits, and returns what was borrowed.
-func (cs *cells) close() {
-	cs.each(func(ce *cell) {
-		for w := range ce.queue.all(limiter.OldestFirst) {
-			ce.queue.answer(w, limiter.Rejected(0, limiter.ReasonClosed))
+func (table *keyTable) close() {
+	table.each(func(ks *keyState) {
+		for w := range ks.queue.all(limiter.OldestFirst) {
+			ks.queue.answer(w, limiter.Rejected(0, limiter.ReasonClosed))
 		}
-		ce.returnBlocks()
-		ce.wake()
+		ks.returnBlocks()
+		ks.wake()
 	})
 }
 
 // reconfigured lets new limits take effect on those who wait, and on what is known. Blocks are
 // returned: by the new limits they may be paid for earlier, or be too large.
-func (cs *cells) reconfigured() {
-	most := cs.c.limits().Permits
-	cs.each(func(ce *cell) {
-		ce.reject, ce.rivals.back, ce.rivals.rest = rejection{}, time.Time{}, time.Time{}
-		ce.returnBlocks()
-		for w := range ce.queue.all(limiter.OldestFirst) {
+func (table *keyTable) reconfigured() {
+	most := table.c.limits().Permits
+	table.each(func(ks *keyState) {
+		ks.rejection, ks.fairness.nextTurn, ks.fairness.restUntil = rememberedRejection{}, time.Time{}, time.Time{}
+		ks.returnBlocks()
+		for w := range ks.queue.all(limiter.OldestFirst) {
 			if int64(w.n) > most {
-				ce.queue.answer(w, limiter.Rejected(0, limiter.ReasonLimitLowered))
+				ks.queue.answer(w, limiter.Rejected(0, limiter.ReasonLimitLowered))
 			}
 		}
-		ce.wake()
+		ks.wake()
 	})
 }

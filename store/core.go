@@ -16,13 +16,13 @@ import (
 // A core is one limiter of a Store: what is the same whether it is partitioned or not, and
 // whatever its kind.
 type core struct {
-	s     *Store
-	name  string
-	keyed bool
-	lends bool // concurrency: permits come back from those who hold them, not with time
-	o     LimiterOptions
-	born  birth
-	made  backend.Limits // the constructor's
+	s        *Store
+	name     string
+	keyed    bool
+	leased   bool // concurrency: permits come back from those who hold them, not with time
+	o        LimiterOptions
+	madeAt   stamp
+	madeWith backend.Limits // the constructor's
 
 	inForce     atomic.Pointer[inForce] // nil until the store was asked
 	queueing    atomic.Pointer[queueing]
@@ -32,23 +32,23 @@ type core struct {
 	overruledBy atomic.Pointer[error] // what was last told of
 	refreshing  atomic.Int32
 
-	defining chan struct{} // full while the store is asked for the definition, or told of another
+	definitionLock chan struct{} // full while the store is asked for the definition, or told of another
 
-	mu       sync.Mutex
-	wanted   backend.Limits     // what the last constructor or Reconfigure here has said
-	wantedBy birth              // when it said so
-	telling  bool               // the store is being told what is wanted
-	finding  *finding           // the first question for the definition is under way
-	looking  chan struct{}      // a look for higher limits is under way until this is closed
-	looked   time.Time          // when the last such look ended
-	at       limiter.Statistics // closed: the last figures
+	mu              sync.Mutex
+	wantedLimits    backend.Limits     // what the last constructor or Reconfigure here has said
+	wantedAt        stamp              // when it said so
+	reconfiguring   bool               // the store is being told what is wanted
+	firstLoad       *definitionLoad    // the first question for the definition is under way
+	raiseCheck      chan struct{}      // a look for higher limits is under way until this is closed
+	raiseChecked    time.Time          // when the last such look ended
+	finalStatistics limiter.Statistics // closed: the last figures
 
-	cells    cells
-	granted  atomic.Int64
-	failed   atomic.Int64
-	waited   atomic.Int64 // when a caller last began to wait, in ns since 1970
-	lastFree atomic.Int64 // not partitioned: one more than was free when Statistics was last answered; 0: never
-	fallback fallback
+	keys       keyTable
+	granted    atomic.Int64
+	failed     atomic.Int64
+	lastWaited atomic.Int64 // when a caller last began to wait, in ns since 1970
+	lastFree   atomic.Int64 // not partitioned: one more than was free when Statistics was last answered; 0: never
+	fallback   fallback
 }
 
 // newCore returns a limiter of that name.
@@ -69,11 +69,11 @@ func newCore(s *Store, name string, options any, how *LimiterOptions, keyed bool
 	if s.cores == nil {
 		return nil, limiter.ErrClosed
 	}
-	c := &core{s: s, name: name, keyed: keyed, lends: limits.Kind == backend.KindConcurrency, o: o, made: limits, wanted: limits, born: newBirth()}
-	c.wantedBy = c.born
-	c.defining = make(chan struct{}, 1)
+	c := &core{s: s, name: name, keyed: keyed, leased: limits.Kind == backend.KindConcurrency, o: o, madeWith: limits, wantedLimits: limits, madeAt: newStamp()}
+	c.wantedAt = c.madeAt
+	c.definitionLock = make(chan struct{}, 1)
 	c.queueing.Store(&q)
-	c.cells.c = c
+	c.keys.c = c
 	s.cores[name] = append(slices.Clip(s.cores[name]), c) // notice reads it without the lock
 	return c, nil
 }
@@ -88,18 +88,18 @@ func (c *core) limits() backend.Limits {
 	if in := c.inForce.Load(); in != nil {
 		return in.Limits
 	}
-	return c.wantedLimits()
+	return c.lastWanted()
 }
 
-// wantedLimits are those that this program has said last.
-func (c *core) wantedLimits() backend.Limits {
+// lastWanted are those that this program has said last.
+func (c *core) lastWanted() backend.Limits {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.wanted
+	return c.wantedLimits
 }
 
-// mayAsk is what is looked at before anything else.
-func (c *core) mayAsk(ctx context.Context, n int, wait bool) error {
+// checkRequest is what is looked at before anything else.
+func (c *core) checkRequest(ctx context.Context, n int, wait bool) error {
 	var ctxErr error
 	if ctx.Err() != nil {
 		ctxErr = contextError(ctx)
@@ -111,7 +111,7 @@ func (c *core) mayAsk(ctx context.Context, n int, wait bool) error {
 		if n < 0 || int64(n) > backend.MaxPermits || ctxErr != nil || c.closed.Load() {
 			return err
 		}
-		if err := c.lookForMore(ctx); err != nil {
+		if err := c.checkForRaise(ctx); err != nil {
 			return err
 		}
 		if err := c.inRange(n); err != nil {
@@ -145,14 +145,14 @@ func contextError(ctx context.Context) error {
 
 // tryAcquire is TryAcquire for a key.
 func (c *core) tryAcquire(ctx context.Context, key string, n int) (limiter.Lease, error) {
-	if err := c.mayAsk(ctx, n, false); err != nil {
+	if err := c.checkRequest(ctx, n, false); err != nil {
 		return limiter.Lease{}, err
 	}
 	key = storedKey(key)
-	if lease, from := c.atOnce(key, n, false); from == fromCell {
+	if lease, from := c.tryLocally(key, n, false); from == byKeyState {
 		return c.counted(lease), nil
 	}
-	lease, err := c.take(ctx, key, n, false)
+	lease, err := c.takeOrFallBack(ctx, key, n, false)
 	if err != nil {
 		return limiter.Lease{}, err
 	}
@@ -168,18 +168,18 @@ func (c *core) counted(lease limiter.Lease) limiter.Lease {
 	return lease
 }
 
-// take asks the store, or whatever stands in for it. The error is that of the context, or
+// takeOrFallBack asks the store, or whatever stands in for it. The error is that of the context, or
 // says that the limit was lowered below n meanwhile, or that the limiter was closed.
-func (c *core) take(ctx context.Context, key string, n int, waiting bool) (limiter.Lease, error) {
+func (c *core) takeOrFallBack(ctx context.Context, key string, n int, waiting bool) (limiter.Lease, error) {
 	var lease limiter.Lease
 	var err error
 	switch {
-	case c.lends:
-		lease, err = c.hold(ctx, key, n, waiting)
+	case c.leased:
+		lease, err = c.acquireLease(ctx, key, n, waiting)
 	case c.o.Block > 1:
-		lease, err = c.borrow(ctx, key, n)
+		lease, err = c.takeFromBlock(ctx, key, n)
 	default:
-		lease, err = c.takeRemotely(ctx, key, n)
+		lease, err = c.takeFromStore(ctx, key, n)
 	}
 	if errors.Is(err, ErrUnavailable) {
 		if c.closed.Load() {
@@ -204,7 +204,7 @@ func (c *core) close() {
 	}
 	last := c.lastStatistics()
 	c.mu.Lock()
-	c.at = last
+	c.finalStatistics = last
 	was = c.closed.Swap(true)
 	c.mu.Unlock()
 	if was {
@@ -217,6 +217,6 @@ func (c *core) close() {
 		delete(c.s.cores, c.name) // also of the nil map of a store that is being closed
 	}
 	c.s.mu.Unlock()
-	c.cells.close()
+	c.keys.close()
 	c.fallback.close()
 }

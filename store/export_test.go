@@ -6,17 +6,17 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// Cells is of how many keys the limiter remembers something.
-func Cells[O options](p *Partitioned[O]) (n int) {
-	p.c.cells.each(func(*cell) { n++ })
+// KeyStates is of how many keys the limiter remembers something.
+func KeyStates[O options](p *Partitioned[O]) (n int) {
+	p.c.keys.each(func(*keyState) { n++ })
 	return n
 }
 
 // PretendKeys has the limiter behave as if it remembered so many more keys.
-func PretendKeys[O options](p *Partitioned[O], n int64) { p.c.cells.number.Add(n) }
+func PretendKeys[O options](p *Partitioned[O], n int64) { p.c.keys.count.Add(n) }
 
 // JoinLate has a caller join the queue who asked for n permits a moment ago.
 func JoinLate[O options](l *Limiter[O], n int) limiter.Lease {
-	_, lease := l.c.join(context.Background(), "", n, limiter.Lease{}, fromCell)
+	_, lease := l.c.join(context.Background(), "", n, limiter.Lease{}, byKeyState)
 	return lease
 }

@@ -14,22 +14,22 @@ import (
 )
 
 // cannotAsk returns why there is no sense in asking that part of the store, or nil.
-func (s *Store) cannotAsk(p *part) error {
+func (s *Store) cannotAsk(p *shard) error {
 	if s.ctx.Err() != nil {
 		return limiter.ErrClosed
 	}
-	return p.guard.err()
+	return p.breaker.err()
 }
 
-// decide is one flight: all that the calls ask, in one round trip.
-func (s *Store) decide(f *flight, calls []*call) {
-	p := calls[0].p
+// sendDecisions is one flight: all that the calls ask, in one round trip.
+func (s *Store) sendDecisions(f *roundTrip, calls []*call) {
+	p := calls[0].shard
 	if err := s.cannotAsk(p); err != nil {
-		f.lands()
+		f.finish()
 		group(calls).fail(err)
 		return
 	}
-	f.begins(p.guard.now())
+	f.start(p.breaker.current())
 	sent := time.Now()
 	groups := grouped(calls)
 	batches := make([]*backend.Batch, len(groups))
@@ -39,15 +39,15 @@ func (s *Store) decide(f *flight, calls []*call) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.o.CallTimeout)
 	err := s.backend.Decide(ctx, batches)
 	cancel()
-	if f.lands() {
-		var tally tally
+	if f.finish() {
+		var tally outcomes
 		for _, b := range batches {
 			tally.add(b.Outcome, b.Err)
 		}
-		p.landed(f.begun(), err, tally)
+		p.recordRoundTrip(f.started(), err, tally)
 		s.count.decisions.Add(int64(len(calls)))
 	}
-	var undone []*undecided
+	var undone []*pendingGroup
 	for i, g := range groups {
 		switch b := batches[i]; {
 		case err != nil:
@@ -55,35 +55,35 @@ func (s *Store) decide(f *flight, calls []*call) {
 		case b.Outcome == backend.Decided:
 			g.answer(b, sent)
 		case b.Outcome == backend.Failed || b.Outcome == backend.Unreachable:
-			g.fail(why(b.Err))
+			g.fail(reasonOf(b.Err))
 		default:
-			undone = append(undone, &undecided{g: g, b: b})
+			undone = append(undone, &pendingGroup{g: g, b: b})
 		}
 	}
 	s.repair(undone)
 }
 
-// A tally is what the outcomes of a flight say of the part that it went to.
-type tally struct {
+// A outcomes is what the outcomes of a flight say of the part that it went to.
+type outcomes struct {
 	answered bool  // some key was answered, or has an error of its own
 	err      error // why some key could not be reached
 }
 
-func (t *tally) add(o backend.Outcome, err error) {
+func (t *outcomes) add(o backend.Outcome, err error) {
 	if o == backend.Unreachable {
-		t.err = why(err)
+		t.err = reasonOf(err)
 	} else {
 		t.answered = true
 	}
 }
 
-// landed counts the end of a flight. A part that has answered for one key is there: a key that could not be reached
+// recordRoundTrip counts the end of a flight. A part that has answered for one key is there: a key that could not be reached
 // has moved to another part just now, or the next flight fails as a whole.
-func (p *part) landed(begun moment, err error, t tally) {
+func (p *shard) recordRoundTrip(begun failureEpoch, err error, t outcomes) {
 	if err == nil && !t.answered {
 		err = t.err
 	}
-	p.guard.came(begun, err)
+	p.breaker.record(begun, err)
 }
 
 // A group is the calls of a flight that are about the same key.
@@ -132,19 +132,19 @@ func (g group) fill(b *backend.Batch) {
 	b.Definition, b.Key = g.definition(), g[0].key
 	switch {
 	case len(g) == 1:
-		b.Requests, b.Granted = g[0].asks, g[0].got[:]
-	case g.ofOneEach():
+		b.Requests, b.Granted = g[0].requests, g[0].oneGranted[:]
+	case g.allSingle():
 		b.Requests, b.Granted = []backend.Request{{Min: 1, Max: int64(len(g))}}, make([]int64, 1)
 		return
 	}
 	for _, q := range g {
 		if q.def != nil && !q.def.SameSchedule(b.Definition) {
-			for i := range q.asks {
-				q.asks[i].Max = 0
+			for i := range q.requests {
+				q.requests[i].Max = 0
 			}
 		}
 		if len(g) > 1 {
-			b.Requests = append(b.Requests, q.asks...)
+			b.Requests = append(b.Requests, q.requests...)
 		}
 	}
 	if len(b.Granted) != len(b.Requests) {
@@ -152,19 +152,19 @@ func (g group) fill(b *backend.Batch) {
 	}
 }
 
-// ofOneEach tells whether all ask for one permit, as most do. Then they can be asked for as one:
+// allSingle tells whether all ask for one permit, as most do. Then they can be asked for as one:
 // as many as there are go to those who came first.
-func (g group) ofOneEach() bool {
+func (g group) allSingle() bool {
 	for _, q := range g {
-		if len(q.asks) != 1 || q.asks[0] != (backend.Request{Min: 1, Max: 1}) {
+		if len(q.requests) != 1 || q.requests[0] != (backend.Request{Min: 1, Max: 1}) {
 			return false
 		}
 	}
 	return true
 }
 
-// apart is what each was granted where they were asked for as one.
-func (g group) apart(granted int64) []int64 {
+// spread is what each was granted where they were asked for as one.
+func (g group) spread(granted int64) []int64 {
 	each := make([]int64, len(g))
 	for i := range each {
 		if each[i] = 1; int64(i) >= granted {
@@ -182,69 +182,69 @@ func (g group) fail(err error) {
 
 // repair makes it possible to ask again for groups that were not decided, many of them together. It does so beside the
 // lane: those who ask about other keys do not wait for it.
-func (s *Store) repair(all []*undecided) {
+func (s *Store) repair(all []*pendingGroup) {
 	for _, u := range all {
 		q := u.g[0]
-		q.p.repairs[laneOf(q.c, q.key)].add(u)
+		q.shard.repairs[batcherOf(q.c, q.key)].add(u)
 	}
 }
 
-// mend is one flight of repairs.
-func (s *Store) mend(f *flight, all []*undecided) {
-	f.begins(all[0].g[0].p.guard.now())
-	s.hearOf(all)
-	s.convert(f, all)
-	f.lands()
+// sendRepairs is one flight of repairs.
+func (s *Store) sendRepairs(f *roundTrip, all []*pendingGroup) {
+	f.start(all[0].g[0].shard.breaker.current())
+	s.loadNewerDefinitions(all)
+	s.convertStates(f, all)
+	f.finish()
 	for _, u := range all {
-		u.again(s)
+		u.resend(s)
 	}
 }
 
-// lostRepairs is what becomes of those on a flight of repairs that does not come back.
-func (s *Store) lostRepairs(f *flight, all []*undecided) {
-	all[0].g[0].p.guard.came(f.begun(), errTimeout)
+// repairsTimedOut is what becomes of those on a flight of repairs that does not come back.
+func (s *Store) repairsTimedOut(f *roundTrip, all []*pendingGroup) {
+	all[0].g[0].shard.breaker.record(f.started(), errTimeout)
 	for _, u := range all {
 		u.g.fail(errTimeout)
 	}
 }
 
-// repairs is how many leases are seen to at once after their limiters were reconfigured.
-const repairs = 16
+// maxRepairs is how many leases are seen to at once after their limiters were reconfigured.
+const maxRepairs = 16
 
-// aside calls f on a goroutine of its own, of which only so many work at once.
-func (s *Store) aside(f func()) {
-	s.busy.Add(1)
+// goLimited calls f on a goroutine of its own, of which only so many work at once.
+func (s *Store) goLimited(f func()) {
+	s.inFlight.Add(1)
 	go func() {
-		defer s.lessBusy()
+		defer s.finishInFlight()
 		select {
-		case s.repairing <- struct{}{}:
-			defer func() { <-s.repairing }()
+		case s.repairSlots <- struct{}{}:
+			defer func() { <-s.repairSlots }()
 		case <-s.ctx.Done():
 		}
 		f()
 	}()
 }
 
-// An undecided is a group whose batch was not decided, and why it is not to be asked again, if it is not.
-type undecided struct {
+// An pendingGroup is a group whose batch was not decided, and why it is not to be asked again, if it is not.
+type pendingGroup struct {
 	g   group
 	b   *backend.Batch
 	err error
 }
 
-// hearOf loads the newer definitions, each once.
-func (s *Store) hearOf(all []*undecided) {
+// loadNewerDefinitions loads the newer definitions, each once.
+func (s *Store) loadNewerDefinitions(all []*pendingGroup) {
 	for _, u := range all {
 		if u.b.Outcome == backend.OutdatedDefinition {
-			u.err = u.g[0].c.heardOf(u.b.State.Version)
+			u.err = u.g[0].c.awaitVersion(u.b.State.Version)
 		}
 	}
 }
 
-// convert replaces the old states, in one round trip.
-func (s *Store) convert(f *flight, all []*undecided) {
+// convertStates replaces the old states, in one round trip.
+func (s *Store) convertStates(f *roundTrip, all []*pendingGroup) {
 	var list []*backend.Replacement
-	var of []*undecided
+	var of []*pendingGroup
 	for _, u := range all {
 		switch u.b.Outcome {
 		case backend.OutdatedDefinition:
@@ -258,34 +258,34 @@ func (s *Store) convert(f *flight, all []*undecided) {
 	if len(list) == 0 {
 		return
 	}
-	p, begun := of[0].g[0].p, f.begun()
+	p, begun := of[0].g[0].shard, f.started()
 	// The answers belong to the backend until it returns, which may be later than the call is waited for.
-	answers, err := bounded(s, func(ctx context.Context) ([]*backend.Replacement, error) {
+	answers, err := callWithTimeout(s, func(ctx context.Context) ([]*backend.Replacement, error) {
 		return list, s.backend.Replace(ctx, list)
 	})
 	if err != nil {
 		for _, u := range of {
 			u.err = err
 		}
-		p.guard.came(begun, err)
+		p.breaker.record(begun, err)
 		return
 	}
-	var tally tally
+	var tally outcomes
 	for i, r := range answers {
 		if tally.add(r.Outcome, r.Err); r.Outcome != backend.Decided {
-			of[i].err = why(r.Err)
+			of[i].err = reasonOf(r.Err)
 		}
 	}
-	p.landed(begun, nil, tally)
+	p.recordRoundTrip(begun, nil, tally)
 }
 
-func (u *undecided) about() what { return 0 }
+func (u *pendingGroup) op() leaseOp { return 0 }
 
-// left is false: a state is converted also for the next who asks.
-func (u *undecided) left() bool { return false }
+// abandoned is false: a state is converted also for the next who asks.
+func (u *pendingGroup) abandoned() bool { return false }
 
-// again sends the calls of the group once more.
-func (u *undecided) again(s *Store) {
+// resend sends the calls of the group once more.
+func (u *pendingGroup) resend(s *Store) {
 	if u.err != nil {
 		u.g.fail(u.err)
 		return
@@ -293,119 +293,119 @@ func (u *undecided) again(s *Store) {
 	var waiting []*call
 	var pause time.Duration
 	for _, q := range u.g {
-		if q.ended.Load() {
+		if q.answered.Load() {
 			continue // its caller has left
 		}
-		p, ok := q.tries.next(s.o.CallTimeout)
+		p, ok := q.attempts.next(s.o.CallTimeout)
 		if !ok {
-			q.fail(errAllTheTime)
+			q.fail(errReconfiguring)
 			continue
 		}
 		waiting, pause = append(waiting, q), max(pause, p)
 	}
-	s.after(pause, func() {
+	s.afterPause(pause, func() {
 		for _, q := range waiting {
 			s.send(q)
 		}
 	})
 }
 
-// tries are those of something that is tried again because its limiter was reconfigured meanwhile.
-type tries struct {
+// attempts are those of something that is tried again because its limiter was reconfigured meanwhile.
+type attempts struct {
 	n     int
 	since time.Time // when they began, or the first has failed
 	last  time.Time // when the last was to begin
 }
 
 const (
-	// triesAtOnce is how many tries follow without a pause: a single Reconfigure costs one or two.
-	triesAtOnce = 4
-	// betweenTries is how much later than the one before a later try begins, about. Where the store takes longer to
+	// immediateAttempts is how many tries follow without a pause: a single Reconfigure costs one or two.
+	immediateAttempts = 4
+	// attemptInterval is how much later than the one before a later try begins, about. Where the store takes longer to
 	// answer there is no pause: a key can be decided about in the time between two Reconfigures, if any.
-	betweenTries = 5 * time.Millisecond
+	attemptInterval = 5 * time.Millisecond
 )
 
 // next returns how long to wait before the next try, or false if that time has passed.
-func (t *tries) next(within time.Duration) (pause time.Duration, ok bool) {
+func (t *attempts) next(within time.Duration) (pause time.Duration, ok bool) {
 	now := time.Now()
 	if t.n++; t.since.IsZero() {
 		t.since = now
 	}
-	if t.n > triesAtOnce {
-		pause = max(betweenTries/2+rand.N(betweenTries)-now.Sub(t.last), 0)
+	if t.n > immediateAttempts {
+		pause = max(attemptInterval/2+rand.N(attemptInterval)-now.Sub(t.last), 0)
 	}
 	t.last = now.Add(pause)
 	return pause, t.last.Sub(t.since) < within
 }
 
-// after calls f, which does not wait, after a pause. Close waits for it.
-func (s *Store) after(pause time.Duration, f func()) {
+// afterPause calls f, which does not wait, after a pause. Close waits for it.
+func (s *Store) afterPause(pause time.Duration, f func()) {
 	if pause <= 0 {
 		f()
 		return
 	}
-	s.busy.Add(1)
+	s.inFlight.Add(1)
 	time.AfterFunc(pause, func() {
-		defer s.lessBusy()
+		defer s.finishInFlight()
 		f()
 	})
 }
 
-var errAllTheTime = errors.New("the limiter is being reconfigured all the time")
+var errReconfiguring = errors.New("the limiter is being reconfigured all the time")
 
 // answer splits the answers to a batch among the calls.
 func (g group) answer(b *backend.Batch, sent time.Time) {
 	after := b.State.Missing
 	if len(b.Requests) < len(g) {
-		b.Granted = g.apart(b.Granted[0])
+		b.Granted = g.spread(b.Granted[0])
 	}
 	end := len(b.Granted)
 	for _, q := range slices.Backward(g) {
-		end -= len(q.asks)
-		q.granted = b.Granted[end : end+len(q.asks)]
-		q.marks = q.mark[:]
-		if len(q.asks) > 1 {
-			q.marks = make([]backend.Receipt, len(q.asks))
+		end -= len(q.requests)
+		q.granted = b.Granted[end : end+len(q.requests)]
+		q.receipts = q.oneReceipt[:]
+		if len(q.requests) > 1 {
+			q.receipts = make([]backend.Receipt, len(q.requests))
 		}
-		for j := len(q.asks) - 1; j >= 0; j-- {
-			q.marks[j] = backend.Receipt{Tick: b.State.Tick, Missing: after}
-			after -= change(q.asks[j].Op, q.granted[j])
+		for j := len(q.requests) - 1; j >= 0; j-- {
+			q.receipts[j] = backend.Receipt{Tick: b.State.Tick, Missing: after}
+			after -= missingChange(q.requests[j].Op, q.granted[j])
 		}
 		q.def, q.state, q.now, q.sent = b.Definition, b.State, b.Now, sent
 	}
-	g.tellRivalries(b, sent)
+	g.informFairness(b, sent)
 	for _, q := range g { // in the order in which they came
 		q.answer()
 	}
 }
 
-// tellRivalries enters the answer where callers wait, or have waited lately. Mostly all calls
+// informFairness enters the answer where callers wait, or have waited lately. Mostly all calls
 // are of one limiter; another of the same name in this process is like one elsewhere.
-func (g group) tellRivalries(b *backend.Batch, sent time.Time) {
+func (g group) informFairness(b *backend.Batch, sent time.Time) {
 	var told *core
 	for _, q := range g {
-		if q.c == told || sent.UnixNano()-q.c.waited.Load() >= int64(mostAttentive) {
+		if q.c == told || sent.UnixNano()-q.c.lastWaited.Load() >= int64(maxTrackFor) {
 			continue
 		}
 		told = q.c
-		ce := told.cells.lock(q.key, false)
-		if ce == nil {
+		ks := told.keys.lock(q.key, false)
+		if ks == nil {
 			continue
 		}
-		if now := time.Now(); ce.rivals.attends(now) || !ce.queue.empty() {
-			ce.rivals.saw(answer{
+		if now := time.Now(); ks.fairness.tracks(now) || !ks.queue.empty() {
+			ks.fairness.observe(observation{
 				def: b.Definition, state: b.State, now: b.Now, sent: sent,
 				own: g.takenBy(told), rejected: g.rejects(told), alone: !told.o.NoCoalescing,
 			}, now)
 		}
-		ce.mu.Unlock()
+		ks.mu.Unlock()
 	}
 }
 
 // rejects reports whether a limiter has asked for more than there was.
 func (g group) rejects(c *core) bool {
 	for _, q := range g {
-		for i, a := range q.asks {
+		for i, a := range q.requests {
 			if q.c == c && a.Op == backend.OpTake && a.Max > 0 && (q.granted[i] == backend.Rejected || q.granted[i] < a.Max) {
 				return true
 			}
@@ -420,15 +420,15 @@ func (g group) takenBy(c *core) (own int64) {
 		if q.c != c {
 			continue
 		}
-		for i, a := range q.asks {
-			own += change(a.Op, q.granted[i])
+		for i, a := range q.requests {
+			own += missingChange(a.Op, q.granted[i])
 		}
 	}
 	return own
 }
 
-// change is by how many more permits are missing after an ask.
-func change(op backend.Op, granted int64) int64 {
+// missingChange is by how many more permits are missing after an ask.
+func missingChange(op backend.Op, granted int64) int64 {
 	if op == backend.OpRefund || op == backend.OpReturnBlock {
 		return -granted
 	}

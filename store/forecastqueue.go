@@ -8,21 +8,21 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// exactWaiters is how many waiters a forecast goes through one by one.
-const exactWaiters = 64
+// maxForecastWaiters is how many waiters a forecast goes through one by one.
+const maxForecastWaiters = 64
 
 // waitBehind is how long a newcomer waits for n permits if this instance's queue is served
 // before it, and nobody else comes. 0: not known. The cell is locked.
-func (ce *cell) waitBehind(n int) time.Duration {
-	k := &ce.last
+func (ks *keyState) waitBehind(n int) time.Duration {
+	k := &ks.lastAnswer
 	if k.def == nil || k.def.Kind == backend.KindConcurrency {
 		return 0
 	}
-	order := ce.c.queueing.Load().order
+	order := ks.c.queueing.Load().order
 	overtakes := n == 0 || order == limiter.NewestFirst
 	s, at, seen := k.state, k.now, 0
-	left := ce.queue.permits
-	for w := range ce.queue.all(order) {
+	left := ks.queue.permits
+	for w := range ks.queue.all(order) {
 		if w.n == 0 {
 			continue // takes nothing
 		}
@@ -30,22 +30,22 @@ func (ce *cell) waitBehind(n int) time.Duration {
 		wait := k.def.Wait(s, at, need)
 		if mine := k.def.Wait(s, at, weight(n)); overtakes && mine < wait {
 			at = saturate.Add(at, mine)
-			return ce.from(at)
+			return ks.sinceAnswer(at)
 		}
-		if seen++; seen > exactWaiters {
+		if seen++; seen > maxForecastWaiters {
 			// Nobody waits longer than it takes to fill up once more.
 			full := backend.State{Schedule: s.Schedule, Tick: s.Tick, Missing: k.def.Permits, Taken: []backend.Segment{{Tick: s.Tick, Permits: k.def.Permits}}}
 			at = saturate.Add(at, saturate.Mul(left+1, k.def.FullAt(full)-k.def.TickTime(s.Tick)))
-			return ce.from(at)
+			return ks.sinceAnswer(at)
 		}
 		at = saturate.Add(at, wait)
 		s = k.def.Decide(s, at, []backend.Request{{Op: backend.OpCharge, Max: need}}, make([]int64, 1))
 		left -= need
 	}
-	return ce.from(saturate.Add(at, k.def.Wait(s, at, weight(n))))
+	return ks.sinceAnswer(saturate.Add(at, k.def.Wait(s, at, weight(n))))
 }
 
-// from is the time from now to a moment of the store's clock, never less than it is.
-func (ce *cell) from(at int64) time.Duration {
-	return max(lasting(at-ce.last.now)-time.Since(ce.last.got), 1)
+// sinceAnswer is the time from now to a moment of the store's clock, never less than it is.
+func (ks *keyState) sinceAnswer(at int64) time.Duration {
+	return max(duration(at-ks.lastAnswer.now)-time.Since(ks.lastAnswer.got), 1)
 }

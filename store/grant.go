@@ -30,8 +30,8 @@ type portion struct {
 
 func newGrant(q *call, i int) limiter.Lease {
 	g := &grant{
-		c: q.c, key: q.key, few: [1]portion{{q.def, q.granted[i], q.marks[i]}},
-		left: max(q.def.Permits-q.marks[i].Missing, 0), final: q.c.o.CacheRejections,
+		c: q.c, key: q.key, few: [1]portion{{q.def, q.granted[i], q.receipts[i]}},
+		left: max(q.def.Permits-q.receipts[i].Missing, 0), final: q.c.o.CacheRejections,
 	}
 	g.parts, g.by = g.few[:], *limiter.NewGranter(g) // in one piece: it is made for every grant
 	return g.by.Grant(int(q.granted[i]), 0)
@@ -54,7 +54,7 @@ func (g *grant) Refund(int, int64) {
 	g.parts = nil
 	g.mu.Unlock()
 	for _, p := range parts {
-		g.c.giveBack(g.key, p.def, p.n, p.mark)
+		g.c.refund(g.key, p.def, p.n, p.mark)
 	}
 }
 
@@ -74,7 +74,7 @@ func (g *grant) Adjust(n int, tag int64, cost int) (int64, bool) {
 	for i := len(g.parts) - 1; i >= 0 && back > 0; i-- {
 		p := &g.parts[i]
 		some := min(back, p.n)
-		g.c.giveBack(g.key, p.def, some, p.mark)
+		g.c.refund(g.key, p.def, some, p.mark)
 		p.n -= some
 		p.mark.Missing -= some
 		back -= some
@@ -89,12 +89,12 @@ func (g *grant) charge(more int64) {
 		return
 	}
 	q := g.c.newCall(g.key, []backend.Request{{Op: backend.OpCharge, Max: more}})
-	q.then = func() {
+	q.onAnswer = func() {
 		if q.err == nil {
 			g.mu.Lock()
 			defer g.mu.Unlock()
-			g.parts = append(g.parts, portion{q.def, q.granted[0], q.marks[0]})
+			g.parts = append(g.parts, portion{q.def, q.granted[0], q.receipts[0]})
 		}
 	}
-	g.c.sendOrFail(q)
+	g.c.sendBackground(q)
 }

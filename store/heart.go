@@ -6,105 +6,107 @@ import (
 	"time"
 )
 
-// A heart renews the leases that this instance holds, and gives back those that could not be
+// A leaseRenewer renews the leases that this instance holds, and gives back those that could not be
 // given back at once. It has a goroutine while there are any.
-type heart struct {
+type leaseRenewer struct {
 	s       *Store
 	mu      sync.Mutex
 	leases  map[string]*heldLease // by ID
-	beating bool
+	running bool
 	next    time.Time     // when leases are looked at again
-	sooner  chan struct{} // one signal: look at them now
+	wakeup  chan struct{} // one signal: look at them now
 }
 
 // errGone and errLate are why a lease was lost.
 var (
-	errGone = errors.New("the store has no such lease any more")
-	errLate = errors.New("it could not be renewed in time")
+	errLeaseGone   = errors.New("the store has no such lease any more")
+	errRenewedLate = errors.New("it could not be renewed in time")
 )
 
-func (h *heart) keep(l *heldLease) {
+func (h *leaseRenewer) add(l *heldLease) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.leases == nil {
-		h.leases, h.sooner = map[string]*heldLease{}, make(chan struct{}, 1)
+		h.leases, h.wakeup = map[string]*heldLease{}, make(chan struct{}, 1)
 	}
 	h.leases[l.id] = l
-	if !h.beating {
-		h.beating = true
+	if !h.running {
+		h.running = true
 		go h.run()
-	} else if time.Until(h.next) > l.often() {
-		h.hurry()
+	} else if time.Until(h.next) > l.interval() {
+		h.wake()
 	}
 }
 
-func (h *heart) canAsk(l *heldLease) bool { return h.s.cannotAsk(h.s.partOf(l.c.name, l.key)) == nil }
+func (h *leaseRenewer) canAsk(l *heldLease) bool {
+	return h.s.cannotAsk(h.s.shardOf(l.c.name, l.key)) == nil
+}
 
-func (h *heart) hurry() {
+func (h *leaseRenewer) wake() {
 	select {
-	case h.sooner <- struct{}{}:
+	case h.wakeup <- struct{}{}:
 	default:
 	}
 }
 
 // send has the lease renewed or released.
-func (h *heart) send(l *heldLease) {
+func (h *leaseRenewer) send(l *heldLease) {
 	h.mu.Lock()
-	l.asked = time.Now()
-	w := toRenew
+	l.lastSent = time.Now()
+	w := renewLease
 	if l.released {
-		w = toRelease
+		w = releaseLease
 	}
-	x := l.c.newHolding(w, l.key, l.id, l.n)
-	x.h.Fence = l.fence
+	lc := l.c.newLeaseCall(w, l.key, l.id, l.n)
+	lc.request.Fence = l.fence
 	h.mu.Unlock()
-	x.then = func() { h.came(l, x) }
-	h.s.sendHolding(x)
+	lc.onAnswer = func() { h.answered(l, lc) }
+	h.s.sendLease(lc)
 }
 
-// came enters what the store has answered.
-func (h *heart) came(l *heldLease, x *holding) {
-	if x.err != nil {
+// answered enters what the store has answered.
+func (h *leaseRenewer) answered(l *heldLease, lc *leaseCall) {
+	if lc.err != nil {
 		return // run tries again
 	}
 	h.mu.Lock()
-	lost, over := false, l.over
+	lost, over := false, l.ended
 	switch {
-	case x.what == toRelease:
+	case lc.kind == releaseLease:
 		h.end(l)
-	case x.h.OK:
-		l.until = x.sent.Add(l.c.o.LeaseTTL)
+	case lc.request.OK:
+		l.certainUntil = lc.sent.Add(l.c.o.LeaseTTL)
 	case !l.released:
 		lost = h.end(l)
 	}
-	over = l.over && !over
+	over = l.ended && !over
 	h.mu.Unlock()
 	if over {
 		l.uncount()
 	}
 	switch {
 	case lost:
-		l.tellLost(errGone)
-	case x.what == toRelease:
+		l.tellLost(errLeaseGone)
+	case lc.kind == releaseLease:
 		l.c.wake(l.key)
 	}
 }
 
 // end returns whether the lease was still to be seen to.
-func (h *heart) end(l *heldLease) bool {
+func (h *leaseRenewer) end(l *heldLease) bool {
 	if h.leases[l.id] == l {
 		delete(h.leases, l.id)
 	}
 	if len(h.leases) == 0 {
-		h.hurry() // there is nothing more to do
+		h.wake() // there is nothing more to do
 	}
-	was := !l.over
-	l.over = true
+	was := !l.ended
+	l.ended = true
 	return was
 }
 
 // run renews until there is no lease left, or the store is closed.
-func (h *heart) run() {
+func (h *leaseRenewer) run() {
 	for {
 		pause, ok := h.pause()
 		if !ok {
@@ -113,47 +115,47 @@ func (h *heart) run() {
 		t := time.NewTimer(pause)
 		select {
 		case <-t.C:
-		case <-h.sooner:
+		case <-h.wakeup:
 		case <-h.s.ctx.Done():
 			t.Stop()
 			return
 		}
 		t.Stop()
-		h.beat(time.Now())
+		h.renewDue(time.Now())
 	}
 }
 
 // pause is the time until the next look at the leases: a sixth of the shortest TTL, or when
 // the first of them has run out.
-func (h *heart) pause() (time.Duration, bool) {
+func (h *leaseRenewer) pause() (time.Duration, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.leases) == 0 {
-		h.beating = false
+		h.running = false
 		return 0, false
 	}
 	now := time.Now()
 	least := time.Hour
 	for _, l := range h.leases {
-		least = min(least, l.often(), max(l.until.Sub(now), 0))
+		least = min(least, l.interval(), max(l.certainUntil.Sub(now), 0))
 	}
 	h.next = now.Add(least)
 	return least, true
 }
 
-// beat renews what was not renewed for a third of its TTL, and ends what has run out.
-func (h *heart) beat(now time.Time) {
+// renewDue renews what was not renewed for a third of its TTL, and ends what has run out.
+func (h *leaseRenewer) renewDue(now time.Time) {
 	var due, ended, over []*heldLease
 	h.mu.Lock()
 	for _, l := range h.leases {
 		switch {
-		case !now.Before(l.until):
+		case !now.Before(l.certainUntil):
 			h.end(l)
 			over = append(over, l)
 			if !l.released {
 				ended = append(ended, l)
 			}
-		case now.Sub(l.asked) >= l.often() && (l.released || now.Sub(l.until.Add(-l.c.o.LeaseTTL)) >= 2*l.often()):
+		case now.Sub(l.lastSent) >= l.interval() && (l.released || now.Sub(l.certainUntil.Add(-l.c.o.LeaseTTL)) >= 2*l.interval()):
 			due = append(due, l)
 		}
 	}
@@ -162,7 +164,7 @@ func (h *heart) beat(now time.Time) {
 		l.uncount()
 	}
 	for _, l := range ended {
-		l.tellLost(errLate)
+		l.tellLost(errRenewedLate)
 	}
 	for _, l := range due {
 		if h.canAsk(l) {

@@ -12,55 +12,55 @@ type heldLease struct {
 	key     string
 	id      string
 	n       int64
-	by      *limiter.Granter
+	granter *limiter.Granter
 	counted bool          // in held of its cell
 	lost    chan struct{} // closed when the lease has ended before it was released
 
 	// Guarded by the heart's lock.
 
-	fence    int64     // 0: not known, because the answer was lost
-	until    time.Time // it is certain to last until then
-	asked    time.Time // when it was last to be renewed or released
-	released bool
-	over     bool // nothing is to be done about it any more
+	fence        int64     // 0: not known, because the answer was lost
+	certainUntil time.Time // it is certain to last until then
+	lastSent     time.Time // when it was last to be renewed or released
+	released     bool
+	ended        bool // nothing is to be done about it any more
 }
 
-// begin returns the lease that was granted.
-func (h *heart) begin(x *holding) limiter.Lease {
-	l := x.heldLease(x.h.Fence, x.sent)
-	l.by = limiter.NewGranter(l)
-	h.keep(l)
-	lease := l.by.Grant(int(l.n), 0)
+// grant returns the lease that was granted.
+func (h *leaseRenewer) grant(lc *leaseCall) limiter.Lease {
+	l := lc.newHeldLease(lc.request.Fence, lc.sent)
+	l.granter = limiter.NewGranter(l)
+	h.add(l)
+	lease := l.granter.Grant(int(l.n), 0)
 	lease = LostKey.With(lease, l.lost)
 	return FenceKey.With(lease, l.fence)
 }
 
-// forget releases a lease that nobody knows of: who asked for it has left, or the answer was
+// releaseUnknown releases a lease that nobody knows of: who asked for it has left, or the answer was
 // lost on the way, and with it the fence.
-func (h *heart) forget(x *holding, fence int64) {
-	l := x.heldLease(fence, time.Now())
+func (h *leaseRenewer) releaseUnknown(lc *leaseCall, fence int64) {
+	l := lc.newHeldLease(fence, time.Now())
 	l.released = true
-	h.keep(l)
+	h.add(l)
 	if h.canAsk(l) {
 		h.send(l)
 	}
 }
 
-func (x *holding) heldLease(fence int64, since time.Time) *heldLease {
+func (lc *leaseCall) newHeldLease(fence int64, since time.Time) *heldLease {
 	return &heldLease{
-		c: x.c, key: x.h.Key, id: x.h.ID, n: x.h.Permits, counted: x.counted, fence: fence, lost: make(chan struct{}),
-		until: since.Add(x.c.o.LeaseTTL), asked: since,
+		c: lc.c, key: lc.request.Key, id: lc.request.ID, n: lc.request.Permits, counted: lc.counted, fence: fence, lost: make(chan struct{}),
+		certainUntil: since.Add(lc.c.o.LeaseTTL), lastSent: since,
 	}
 }
 
-// often is how often the lease is looked at.
-func (l *heldLease) often() time.Duration { return l.c.o.LeaseTTL / 6 }
+// interval is how often the lease is looked at.
+func (l *heldLease) interval() time.Duration { return l.c.o.LeaseTTL / 6 }
 
 // Release gives the permits back, in the background.
 func (l *heldLease) Release(int, int64) {
-	h := &l.c.s.beat
+	h := &l.c.s.renewer
 	h.mu.Lock()
-	done := l.released || l.over
+	done := l.released || l.ended
 	l.released = true
 	h.mu.Unlock()
 	if !done && h.canAsk(l) {
@@ -79,9 +79,9 @@ func (l *heldLease) uncount() {
 	if !l.counted {
 		return
 	}
-	if ce := l.c.cells.lock(l.key, false); ce != nil {
-		ce.held = max(ce.held-l.n, 0)
-		ce.mu.Unlock()
+	if ks := l.c.keys.lock(l.key, false); ks != nil {
+		ks.held = max(ks.held-l.n, 0)
+		ks.mu.Unlock()
 	}
 }
 

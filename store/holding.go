@@ -15,49 +15,49 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A holding is what is asked about one lease of a concurrency limiter.
-type holding struct {
-	c     *core
-	gone  <-chan struct{} // closed when the context of the caller ends; nil: it cannot leave
-	p     *part           // that the key was in when it was made
-	what  what
-	h     backend.LeaseRequest // the backend has a copy, which is taken over with the answer
-	tries tries
-	sent  time.Time
-	err   error
+// A leaseCall is what is asked about one lease of a concurrency limiter.
+type leaseCall struct {
+	c          *core
+	callerGone <-chan struct{} // closed when the context of the caller ends; nil: it cannot leave
+	shard      *shard          // that the key was in when it was made
+	kind       leaseOp
+	request    backend.LeaseRequest // the backend has a copy, which is taken over with the answer
+	attempts   attempts
+	sent       time.Time
+	err        error
 
-	counted bool // in held of its cell
-	ended   atomic.Bool
-	done    chan struct{}
-	then    func() // if not nil: called with the answer, instead of done being closed
+	counted  bool // in held of its cell
+	answered atomic.Bool
+	done     chan struct{}
+	onAnswer func() // if not nil: called with the answer, instead of done being closed
 }
 
-type what uint8
+type leaseOp uint8
 
 // In the order in which they are carried: what comes back first can be had by those who ask
 // afterwards.
 const (
-	toRelease what = iota
-	toRenew
-	toHold
-	whats
+	releaseLease leaseOp = iota
+	renewLease
+	acquireLease
+	leaseOps
 )
 
-func (x *holding) about() what { return x.what }
+func (lc *leaseCall) op() leaseOp { return lc.kind }
 
-func (x *holding) left() bool {
-	if x.what != toHold {
+func (lc *leaseCall) abandoned() bool {
+	if lc.kind != acquireLease {
 		return false
 	}
-	if x.ended.Load() {
+	if lc.answered.Load() {
 		return true
 	}
-	if !over(x.gone) {
+	if !isClosed(lc.callerGone) {
 		return false
 	}
-	if x.ended.CompareAndSwap(false, true) {
-		x.err = errCallerLeft
-		x.tell()
+	if lc.answered.CompareAndSwap(false, true) {
+		lc.err = errCallerLeft
+		lc.notify()
 	}
 	return true
 }
@@ -76,34 +76,34 @@ func newInstance() string {
 
 func newID() string { return instance + strconv.FormatInt(serial.Add(1), 36) }
 
-func (c *core) newHolding(w what, key, id string, permits int64) *holding {
-	return &holding{
-		c: c, p: c.s.partOf(c.name, key), what: w,
-		h: backend.LeaseRequest{Key: key, ID: id, Permits: permits, TTL: c.o.LeaseTTL.Microseconds()},
+func (c *core) newLeaseCall(w leaseOp, key, id string, permits int64) *leaseCall {
+	return &leaseCall{
+		c: c, shard: c.s.shardOf(c.name, key), kind: w,
+		request: backend.LeaseRequest{Key: key, ID: id, Permits: permits, TTL: c.o.LeaseTTL.Microseconds()},
 	}
 }
 
-// hold asks for a lease of n permits. waiting says that the caller will wait if it is rejected.
-func (c *core) hold(ctx context.Context, key string, n int, waiting bool) (limiter.Lease, error) {
-	x, err := c.askToHold(ctx, key, n, waiting)
+// acquireLease asks for a lease of n permits. waiting says that the caller will wait if it is rejected.
+func (c *core) acquireLease(ctx context.Context, key string, n int, waiting bool) (limiter.Lease, error) {
+	lc, err := c.askForLease(ctx, key, n, waiting)
 	switch {
 	case err != nil:
 		return limiter.Lease{}, err
-	case !x.h.OK && waiting:
+	case !lc.request.OK && waiting:
 		// The first lease to run out says when to look again at the latest, not when
 		// permits come back: that is for those who hold them to say.
-		return limiter.Rejected(lasting(x.h.NextExpiry), ""), nil
-	case !x.h.OK:
-		return limiter.RejectedKnowing(0, "", x.h.Definition.Permits-x.h.InUse), nil
+		return limiter.Rejected(duration(lc.request.NextExpiry), ""), nil
+	case !lc.request.OK:
+		return limiter.RejectedKnowing(0, "", lc.request.Definition.Permits-lc.request.InUse), nil
 	case n == 0:
 		return limiter.Granted(0, nil), nil
 	}
-	return c.s.beat.begin(x), nil
+	return c.s.renewer.grant(lc), nil
 }
 
-// askToHold is ask for concurrency limiters.
-func (c *core) askToHold(ctx context.Context, key string, n int, waiting bool) (*holding, error) {
-	if err := c.s.partOf(c.name, key).guard.err(); err != nil {
+// askForLease is ask for concurrency limiters.
+func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool) (*leaseCall, error) {
+	if err := c.s.shardOf(c.name, key).breaker.err(); err != nil {
 		return nil, err
 	}
 	gone := ctx.Done()
@@ -112,160 +112,160 @@ func (c *core) askToHold(ctx context.Context, key string, n int, waiting bool) (
 	if err := c.defined(ctx, limit); err != nil {
 		return nil, err
 	}
-	x := c.newHolding(toHold, key, newID(), int64(n))
-	x.h.Waiting = waiting
-	x.gone, x.done = gone, make(chan struct{})
-	c.s.sendHolding(x)
-	if err := waitFor(gone, limit, x.done); err != nil {
-		if x.ended.CompareAndSwap(false, true) {
-			x.err = err // what is granted later is given back
+	lc := c.newLeaseCall(acquireLease, key, newID(), int64(n))
+	lc.request.Waiting = waiting
+	lc.callerGone, lc.done = gone, make(chan struct{})
+	c.s.sendLease(lc)
+	if err := waitFor(gone, limit, lc.done); err != nil {
+		if lc.answered.CompareAndSwap(false, true) {
+			lc.err = err // what is granted later is given back
 		} else {
-			<-x.done
+			<-lc.done
 		}
 	}
-	if x.err == errCallerLeft { //nolint:errorlint // it is never wrapped
-		return nil, leftUndecided(ctx)
+	if lc.err == errCallerLeft { //nolint:errorlint // it is never wrapped
+		return nil, undecided(ctx)
 	}
-	return x, x.err
+	return lc, lc.err
 }
 
-func (s *Store) sendHolding(x *holding) { x.p.holds[laneOf(x.c, x.h.Key)].add(x) }
+func (s *Store) sendLease(lc *leaseCall) { lc.shard.leases[batcherOf(lc.c, lc.request.Key)].add(lc) }
 
-// carry is one flight: holdings that all ask the same.
-func (s *Store) carry(f *flight, all []*holding) {
-	p := all[0].p
+// sendLeases is one flight: holdings that all ask the same.
+func (s *Store) sendLeases(f *roundTrip, all []*leaseCall) {
+	p := all[0].shard
 	if err := s.cannotAsk(p); err != nil {
-		f.lands()
-		for _, x := range all {
-			x.fail(err, false)
+		f.finish()
+		for _, lc := range all {
+			lc.fail(err, false)
 		}
 		return
 	}
 	all = slices.Clone(all) // whoever gives the flight up may be looking at it
-	slices.SortStableFunc(all, func(a, b *holding) int {
-		return cmp.Or(strings.Compare(a.c.name, b.c.name), strings.Compare(a.h.Key, b.h.Key))
+	slices.SortStableFunc(all, func(a, b *leaseCall) int {
+		return cmp.Or(strings.Compare(a.c.name, b.c.name), strings.Compare(a.request.Key, b.request.Key))
 	})
-	f.begins(p.guard.now())
+	f.start(p.breaker.current())
 	copies := make([]backend.LeaseRequest, len(all))
 	holds := make([]*backend.LeaseRequest, len(all))
 	sent := time.Now()
-	for i, x := range all {
-		copies[i], holds[i] = x.h, &copies[i]
-		copies[i].Definition = x.c.inForce.Load().Definition
+	for i, lc := range all {
+		copies[i], holds[i] = lc.request, &copies[i]
+		copies[i].Definition = lc.c.inForce.Load().Definition
 	}
-	err := s.callFor(all[0].what, holds)
-	landed := f.lands()
+	err := s.callBackend(all[0].kind, holds)
+	landed := f.finish()
 	if landed {
-		var tally tally
+		var tally outcomes
 		for _, h := range holds {
 			tally.add(h.Outcome, h.Err)
 		}
-		p.landed(f.begun(), err, tally)
+		p.recordRoundTrip(f.started(), err, tally)
 		s.count.decisions.Add(int64(len(all)))
 	}
-	for i, x := range all {
+	for i, lc := range all {
 		switch {
 		case !landed:
 			// lostHoldings answers, and has the lease released. That may have come too early.
-			if h := &copies[i]; err == nil && x.what == toHold && h.OK && h.Permits > 0 {
-				s.beat.forget(x, h.Fence)
+			if h := &copies[i]; err == nil && lc.kind == acquireLease && h.OK && h.Permits > 0 {
+				s.renewer.releaseUnknown(lc, h.Fence)
 			}
 		case err != nil:
-			x.fail(err, true)
+			lc.fail(err, true)
 		case copies[i].Outcome == backend.Failed || copies[i].Outcome == backend.Unreachable:
-			x.fail(why(copies[i].Err), true)
+			lc.fail(reasonOf(copies[i].Err), true)
 		case copies[i].Outcome == backend.OutdatedDefinition:
-			s.aside(func() { s.holdAgain(x, copies[i].Version) })
+			s.goLimited(func() { s.retryLease(lc, copies[i].Version) })
 		default:
-			x.sawHold(&copies[i], sent)
-			x.answer(copies[i], sent)
+			lc.informFairness(&copies[i], sent)
+			lc.answer(copies[i], sent)
 		}
 	}
 }
 
-// sawHold counts what this instance holds of a key that may be waited for, so that what others
+// informFairness counts what this instance holds of a key that may be waited for, so that what others
 // hold is known.
-func (x *holding) sawHold(h *backend.LeaseRequest, sent time.Time) {
-	if x.what != toHold || h.Permits == 0 || x.c.queueing.Load().limit == 0 {
+func (lc *leaseCall) informFairness(h *backend.LeaseRequest, sent time.Time) {
+	if lc.kind != acquireLease || h.Permits == 0 || lc.c.queueing.Load().limit == 0 {
 		return
 	}
-	ce := x.c.cells.lock(h.Key, h.OK)
-	if ce == nil {
+	ks := lc.c.keys.lock(h.Key, h.OK)
+	if ks == nil {
 		return
 	}
-	defer ce.mu.Unlock()
+	defer ks.mu.Unlock()
 	if h.OK {
-		x.counted = true
-		ce.held += h.Permits
+		lc.counted = true
+		ks.held += h.Permits
 	}
-	if now := time.Now(); ce.rivals.attends(now) {
-		ce.rivals.sawHolds(h.InUse-ce.held, h.Definition.Permits-h.InUse, h.OK, now.Sub(sent), now)
+	if now := time.Now(); ks.fairness.tracks(now) {
+		ks.fairness.observeLeases(h.InUse-ks.held, h.Definition.Permits-h.InUse, h.OK, now.Sub(sent), now)
 	}
 }
 
-func (s *Store) callFor(w what, holds []*backend.LeaseRequest) error {
+func (s *Store) callBackend(w leaseOp, holds []*backend.LeaseRequest) error {
 	ctx, cancel := context.WithTimeout(s.ctx, s.o.CallTimeout)
 	defer cancel()
 	switch w {
-	case toRelease:
+	case releaseLease:
 		return s.backend.Release(ctx, holds)
-	case toRenew:
+	case renewLease:
 		return s.backend.Renew(ctx, holds)
 	default:
 		return s.backend.Acquire(ctx, holds)
 	}
 }
 
-// holdAgain asks again by a newer definition.
-func (s *Store) holdAgain(x *holding, version int64) {
-	err := x.c.heardOf(version)
-	pause, ok := x.tries.next(s.o.CallTimeout)
+// retryLease asks again by a newer definition.
+func (s *Store) retryLease(lc *leaseCall, version int64) {
+	err := lc.c.awaitVersion(version)
+	pause, ok := lc.attempts.next(s.o.CallTimeout)
 	if err == nil && !ok {
-		err = errAllTheTime
+		err = errReconfiguring
 	}
 	if err != nil {
-		x.fail(err, false)
+		lc.fail(err, false)
 		return
 	}
-	s.after(pause, func() { s.sendHolding(x) })
+	s.afterPause(pause, func() { s.sendLease(lc) })
 }
 
 // fail answers that the store could not be asked. If it was sent, what was asked may have
 // been done.
-func (x *holding) fail(err error, sent bool) {
-	if sent && x.what == toHold && x.h.Permits > 0 {
-		x.c.s.beat.forget(x, 0)
+func (lc *leaseCall) fail(err error, sent bool) {
+	if sent && lc.kind == acquireLease && lc.request.Permits > 0 {
+		lc.c.s.renewer.releaseUnknown(lc, 0)
 	}
-	if x.ended.CompareAndSwap(false, true) {
-		x.err = unavailable(err)
-		x.tell()
+	if lc.answered.CompareAndSwap(false, true) {
+		lc.err = unavailable(err)
+		lc.notify()
 	}
 }
 
 // answer tells the caller, or gives back what nobody waits for any more.
-func (x *holding) answer(h backend.LeaseRequest, sent time.Time) {
-	if x.ended.CompareAndSwap(false, true) {
-		x.h, x.sent = h, sent
-		x.tell()
+func (lc *leaseCall) answer(h backend.LeaseRequest, sent time.Time) {
+	if lc.answered.CompareAndSwap(false, true) {
+		lc.request, lc.sent = h, sent
+		lc.notify()
 		return
 	}
-	if x.what == toHold && h.OK && h.Permits > 0 {
-		x.c.s.beat.forget(x, h.Fence)
+	if lc.kind == acquireLease && h.OK && h.Permits > 0 {
+		lc.c.s.renewer.releaseUnknown(lc, h.Fence)
 	}
 }
 
-func (x *holding) tell() {
-	if x.then != nil {
-		x.then()
+func (lc *leaseCall) notify() {
+	if lc.onAnswer != nil {
+		lc.onAnswer()
 	} else {
-		close(x.done)
+		close(lc.done)
 	}
 }
 
-// lostHoldings is what becomes of those on a flight that does not come back.
-func (s *Store) lostHoldings(f *flight, all []*holding) {
-	all[0].p.guard.came(f.begun(), errTimeout)
-	for _, x := range all {
-		x.fail(errTimeout, true)
+// leasesTimedOut is what becomes of those on a flight that does not come back.
+func (s *Store) leasesTimedOut(f *roundTrip, all []*leaseCall) {
+	all[0].shard.breaker.record(f.started(), errTimeout)
+	for _, lc := range all {
+		lc.fail(errTimeout, true)
 	}
 }

@@ -10,89 +10,89 @@ import (
 	"github.com/weir-go/weir/internal/recovered"
 )
 
-// A lane carries what is asked of the store, one flight at a time: whatever comes while a
+// A batcher carries what is asked of the store, one flight at a time: whatever comes while a
 // flight is under way shares the next. So calls that come together cost one round trip,
 // and a call that comes alone waits for nobody.
-type lane[T passenger] struct {
-	timeout time.Duration      // a flight that takes longer is given up
-	fly     func(*flight, []T) // one round trip, that calls flight.lands when it is over
-	lost    func(*flight, []T) // what becomes of those on a flight that was given up
-	rests   func()             // called when nothing is left
-	mu      sync.Mutex
-	pending [whats][]T // by what they are about; each flight is about one thing
-	flying  bool
+type batcher[T batchItem] struct {
+	timeout  time.Duration         // a flight that takes longer is given up
+	run      func(*roundTrip, []T) // one round trip, that calls flight.lands when it is over
+	timedOut func(*roundTrip, []T) // what becomes of those on a flight that was given up
+	onIdle   func()                // called when nothing is left
+	mu       sync.Mutex
+	pending  [leaseOps][]T // by what they are about; each flight is about one thing
+	running  bool
 }
 
-// A passenger says what it is about: releases go before renewals, and those before what is to
+// A batchItem says what it is about: releases go before renewals, and those before what is to
 // be had, so that who asks after a release finds what came back.
 //
 // left reports whether the caller has left, so that nothing is to be asked any more; then it
 // has been answered.
-type passenger interface {
-	about() what
-	left() bool
+type batchItem interface {
+	op() leaseOp
+	abandoned() bool
 }
 
-// A flight is one round trip. It lands once, or is given up once.
-type flight struct {
-	state atomic.Int32
-	at    atomic.Int64 // the moment at which it began
+// A roundTrip is one round trip. It lands once, or is given up once.
+type roundTrip struct {
+	state     atomic.Int32
+	startedAt atomic.Int64 // the moment at which it began
 }
 
-func (f *flight) begins(m moment) { f.at.Store(int64(m)) }
+func (f *roundTrip) start(m failureEpoch) { f.startedAt.Store(int64(m)) }
 
-func (f *flight) begun() moment { return moment(f.at.Load()) }
+func (f *roundTrip) started() failureEpoch { return failureEpoch(f.startedAt.Load()) }
 
 const (
-	landed  = 1
-	givenUp = 2
+	finished  = 1
+	abandoned = 2
 )
 
-// lands returns false if the flight was given up, and counted as failed, before.
-func (f *flight) lands() bool { return f.state.CompareAndSwap(0, landed) }
+// finish returns false if the flight was given up, and counted as failed, before.
+func (f *roundTrip) finish() bool { return f.state.CompareAndSwap(0, finished) }
 
-func (f *flight) giveUp() bool { return f.state.CompareAndSwap(0, givenUp) }
+func (f *roundTrip) abandon() bool { return f.state.CompareAndSwap(0, abandoned) }
 
-// most bounds a flight: one statement or pipeline of that size takes about a
+// maxBatch bounds a flight: one statement or pipeline of that size takes about a
 // millisecond.
-const most = 256
+const maxBatch = 256
 
 // add hands x over. It does not wait.
-func (l *lane[T]) add(x T) {
+func (l *batcher[T]) add(x T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w := x.about()
+	w := x.op()
 	l.pending[w] = append(l.pending[w], x)
-	if !l.flying {
-		l.flying = true
-		go l.run()
+	if !l.running {
+		l.running = true
+		go l.loop()
 	}
 }
 
-// run carries until nothing is left, or until its flight was given up: then another
+// loop carries until nothing is left, or until its flight was given up: then another
 // goroutine carries on.
-func (l *lane[T]) run() {
+func (l *batcher[T]) loop() {
 	for {
 		batch := l.next()
 		if len(batch) == 0 {
-			l.rests()
+			l.onIdle()
 			return
 		}
-		if !fly(l.timeout, batch, l.fly, func(f *flight, all []T) {
-			go l.run()
-			l.lost(f, all)
+		if !runRoundTrip(l.timeout, batch, l.run, func(f *roundTrip, all []T) {
+			go l.loop()
+			l.timedOut(f, all)
 		}) {
 			return
 		}
 	}
 }
 
-// fly carries a batch. It returns false if the flight was given up, which calls lost: also if the
+// runRoundTrip carries a batch. It returns false if the flight was given up, which calls lost: also if the
 // backend has panicked, or has ended the goroutine.
-func fly[T any](timeout time.Duration, batch []T, carry, lost func(*flight, []T)) (ok bool) {
-	f, returned := &flight{}, false
+func runRoundTrip[T any](timeout time.Duration, batch []T, carry, lost func(*roundTrip, []T)) (ok bool) {
+	f, returned := &roundTrip{}, false
 	watch := time.AfterFunc(timeout, func() {
-		if f.giveUp() {
+		if f.abandon() {
 			lost(f, batch)
 		}
 	})
@@ -102,18 +102,18 @@ func fly[T any](timeout time.Duration, batch []T, carry, lost func(*flight, []T)
 			if p := recover(); p != nil {
 				recovered.Report("store: Backend", p, debug.Stack())
 			}
-			if f.giveUp() {
+			if f.abandon() {
 				lost(f, batch)
 			}
 		}
-		ok = f.state.Load() == landed
+		ok = f.state.Load() == finished
 	}()
 	carry(f, batch)
 	returned = true
 	return true
 }
 
-func (l *lane[T]) next() []T {
+func (l *batcher[T]) next() []T {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for w := range l.pending {
@@ -122,8 +122,8 @@ func (l *lane[T]) next() []T {
 			continue
 		}
 		batch, n := all[:0:len(all)], 0 // in place: nothing else has this slice
-		for ; n < len(all) && len(batch) < most; n++ {
-			if !all[n].left() {
+		for ; n < len(all) && len(batch) < maxBatch; n++ {
+			if !all[n].abandoned() {
 				batch = append(batch, all[n])
 			}
 		}
@@ -135,12 +135,12 @@ func (l *lane[T]) next() []T {
 			return batch
 		}
 	}
-	l.flying = false
+	l.running = false
 	return nil
 }
 
-func (l *lane[T]) quiet() bool {
+func (l *batcher[T]) idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.flying
+	return !l.running
 }

@@ -6,53 +6,53 @@ import (
 
 // reconfigureLater has the store told of new limits in the background.
 func (c *core) reconfigureLater(o any) error {
-	limits, q, err := c.mayBecome(o)
+	limits, q, err := c.splitForReconfigure(o)
 	if err != nil {
 		return err
 	}
-	c.requeue(q)
+	c.setQueueing(q)
 	c.mu.Lock()
-	begin := !c.telling
-	c.wanted, c.wantedBy, c.telling = limits, newBirth(), true
+	begin := !c.reconfiguring
+	c.wantedLimits, c.wantedAt, c.reconfiguring = limits, newStamp(), true
 	c.mu.Unlock()
 	if begin {
-		c.s.goes(c.tell)
+		c.s.goBackground(c.reconfigureLoop)
 	}
 	return nil
 }
 
-// wants returns the limits that are wanted and since when, and whether the store is yet to be told of them.
-func (c *core) wants() (limits backend.Limits, by birth, telling bool) {
+// pendingReconfigure returns the limits that are wanted and since when, and whether the store is yet to be told of them.
+func (c *core) pendingReconfigure() (limits backend.Limits, by stamp, telling bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.wanted, c.wantedBy, c.telling
+	return c.wantedLimits, c.wantedAt, c.reconfiguring
 }
 
-// tell goes on until the store has what is wanted, whatever that has become meanwhile.
-func (c *core) tell() {
-	var told birth
+// reconfigureLoop goes on until the store has what is wanted, whatever that has become meanwhile.
+func (c *core) reconfigureLoop() {
+	var told stamp
 	for {
 		c.mu.Lock()
-		wanted, by := c.wanted, c.wantedBy
-		c.telling = told != by && !c.closed.Load()
-		on := c.telling
+		wanted, by := c.wantedLimits, c.wantedAt
+		c.reconfiguring = told != by && !c.closed.Load()
+		on := c.reconfiguring
 		c.mu.Unlock()
 		switch {
 		case !on:
 			return
-		case c.tellOf(wanted, by) == nil:
+		case c.reconfigureOnce(wanted, by) == nil:
 			told = by
 			c.convertNow()
-		case !c.s.sleeps(c.s.o.ProbeInterval):
+		case !c.s.sleep(c.s.o.ProbeInterval):
 			return
 		}
 	}
 }
 
-func (c *core) tellOf(wanted backend.Limits, by birth) error {
-	defer c.alone()()
-	if err := c.s.cannotAsk(c.s.partOf(c.name, "")); err != nil {
+func (c *core) reconfigureOnce(wanted backend.Limits, by stamp) error {
+	defer c.lockDefinition()()
+	if err := c.s.cannotAsk(c.s.shardOf(c.name, "")); err != nil {
 		return err
 	}
-	return c.define(wanted, later, by)
+	return c.define(wanted, forReconfigureLater, by)
 }

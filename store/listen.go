@@ -11,11 +11,11 @@ import (
 // listen makes sure that somebody hears what happens at other instances.
 func (s *Store) listen() {
 	s.mu.Lock()
-	begin := !s.o.NoListen && !s.listening && s.cores != nil
-	s.listening = s.listening || begin
+	begin := !s.o.NoListen && !s.listenStarted && s.cores != nil
+	s.listenStarted = s.listenStarted || begin
 	s.mu.Unlock()
 	if begin {
-		s.goes(s.listenOn)
+		s.goBackground(s.listenLoop)
 	}
 }
 
@@ -24,23 +24,23 @@ const (
 	mostListenPause  = 30 * time.Second
 )
 
-// listenOn listens until the store is closed, whatever becomes of the connection.
-func (s *Store) listenOn() {
+// listenLoop listens until the store is closed, whatever becomes of the connection.
+func (s *Store) listenLoop() {
 	pause, told := firstListenPause, false
 	for s.ctx.Err() == nil {
-		err := <-onItsOwn("store: Backend.Listen", func() error {
+		err := <-runIsolated("store: Backend.Listen", func() error {
 			return s.backend.Listen(s.ctx, func() {
-				s.heard.Store(true)
+				s.listening.Store(true)
 				again := told
-				s.goes(func() { s.catchUp(again) })
+				s.goBackground(func() { s.catchUp(again) })
 				pause, told = firstListenPause, false
 			}, s.notice)
 		})
 		if s.ctx.Err() != nil {
-			s.heard.Store(false)
+			s.listening.Store(false)
 			return
 		}
-		if s.heard.Swap(false) {
+		if s.listening.Swap(false) {
 			s.wakeAll() // from now on they poll
 		}
 		if !told || errors.Is(err, errors.ErrUnsupported) {
@@ -49,7 +49,7 @@ func (s *Store) listenOn() {
 		if told = true; errors.Is(err, errors.ErrUnsupported) {
 			return
 		}
-		if !s.sleeps(pause/2 + time.Duration(rand.Int64N(int64(pause)))) {
+		if !s.sleep(pause/2 + time.Duration(rand.Int64N(int64(pause)))) {
 			return
 		}
 		pause = min(2*pause, mostListenPause)
@@ -63,7 +63,7 @@ func (s *Store) notice(n backend.Notice) {
 	s.mu.Unlock()
 	for _, c := range same {
 		if n.Released {
-			c.heardRelease(n.Key)
+			c.observeRelease(n.Key)
 		} else if c.inForce.Load() != nil {
 			c.refresh()
 		}
@@ -73,7 +73,7 @@ func (s *Store) notice(n backend.Notice) {
 // catchUp is for what was missed while nobody listened. The first time nobody who waits needs to
 // be woken: who waited for a release has asked again and again until now.
 func (s *Store) catchUp(again bool) {
-	for _, c := range s.all() {
+	for _, c := range s.allCores() {
 		if c.inForce.Load() != nil {
 			_ = c.reload()
 		}
@@ -83,7 +83,7 @@ func (s *Store) catchUp(again bool) {
 	}
 }
 
-func (s *Store) all() []*core {
+func (s *Store) allCores() []*core {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []*core
@@ -95,14 +95,14 @@ func (s *Store) all() []*core {
 
 // wakeAll has everybody who waits ask again, spread over a moment so that a store that has
 // just come back is not run down.
-func (s *Store) wakeAll() { s.wakePart(nil) }
+func (s *Store) wakeAll() { s.wakeShard(nil) }
 
-// wakePart is wakeAll for those who wait for keys in that part; nil: in any.
-func (s *Store) wakePart(p *part) {
-	for _, c := range s.all() {
-		c.cells.each(func(ce *cell) {
-			if !ce.queue.empty() && (p == nil || s.partOf(c.name, ce.key) == p) {
-				time.AfterFunc(time.Duration(rand.Int64N(int64(wakeWithin))), ce.wake)
+// wakeShard is wakeAll for those who wait for keys in that part; nil: in any.
+func (s *Store) wakeShard(p *shard) {
+	for _, c := range s.allCores() {
+		c.keys.each(func(ks *keyState) {
+			if !ks.queue.empty() && (p == nil || s.shardOf(c.name, ks.key) == p) {
+				time.AfterFunc(time.Duration(rand.Int64N(int64(wakeSpread))), ks.wake)
 			}
 		})
 	}

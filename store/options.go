@@ -267,7 +267,7 @@ func optionsOf[O options](c *core) O {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return optionsFrom(c.wanted, q).(O)
+	return optionsFrom(c.wantedLimits, q).(O)
 }
 
 // toInt converts n, which another program may have set on a machine with larger ints.

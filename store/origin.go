@@ -13,25 +13,25 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// madeSerial numbers the limiters of this process in the order in which they were made.
-var madeSerial atomic.Int64
+// stampSerial numbers the limiters of this process in the order in which they were made.
+var stampSerial atomic.Int64
 
-// A birth is when a limiter was made, or limits were asked for by Reconfigure.
-type birth struct {
+// A stamp is when a limiter was made, or limits were asked for by Reconfigure.
+type stamp struct {
 	at     time.Time
 	serial int64
 }
 
-func newBirth() birth { return birth{at: time.Now(), serial: madeSerial.Add(1)} }
+func newStamp() stamp { return stamp{at: time.Now(), serial: stampSerial.Add(1)} }
 
 // String is unique among all processes.
-func (b birth) String() string { return fmt.Sprint(b.serial, " ", instance) }
+func (b stamp) String() string { return fmt.Sprint(b.serial, " ", instance) }
 
 // time is when it was by the store's clock, which shows now.
-func (b birth) time(now int64) int64 { return now - time.Since(b.at).Microseconds() }
+func (b stamp) time(now int64) int64 { return now - time.Since(b.at).Microseconds() }
 
 // after compares with the origin of d by the order in the process where both are of this one, else by the store's clock.
-func (b birth) after(d *backend.Definition, now int64) bool {
+func (b stamp) after(d *backend.Definition, now int64) bool {
 	if serial, of, ok := strings.Cut(d.By, " "); ok && of == instance {
 		n, err := strconv.ParseInt(serial, 10, 64)
 		return err != nil || b.serial >= n
@@ -40,8 +40,8 @@ func (b birth) after(d *backend.Definition, now int64) bool {
 }
 
 // origin is that of limits that this limiter sets, in place of those of d, which may be nil. now is the store's time.
-func (c *core) origin(d *backend.Definition, to backend.Limits, why reason, by birth, now int64) backend.Origin {
-	o := backend.Origin{Generation: c.o.Generation, Explicit: why != firstUse, Made: by.time(now), By: by.String()}
+func (c *core) origin(d *backend.Definition, to backend.Limits, why defineReason, by stamp, now int64) backend.Origin {
+	o := backend.Origin{Generation: c.o.Generation, Explicit: why != forFirstUse, Made: by.time(now), By: by.String()}
 	if d != nil {
 		o.Past = d.Past
 		if o.Explicit { // an older program that is reconfigured does not make older limits of the newer one's
@@ -49,8 +49,8 @@ func (c *core) origin(d *backend.Definition, to backend.Limits, why reason, by b
 		}
 	}
 	// Reconfigure replaces the constructor's limits, also where the limiter has not set them yet.
-	if o.Explicit && c.made != to && !strings.Contains(o.Past, digest(c.made)) {
-		o.Past = pastWith(o.Past, digest(c.made))
+	if o.Explicit && c.madeWith != to && !strings.Contains(o.Past, digest(c.madeWith)) {
+		o.Past = pastWith(o.Past, digest(c.madeWith))
 	}
 	if d != nil && d.Limits != to {
 		o.Past = pastAfter(d, o.Past)
@@ -58,9 +58,9 @@ func (c *core) origin(d *backend.Definition, to backend.Limits, why reason, by b
 	return o
 }
 
-// maySet returns nil if the first use of this limiter may set its limits in place of d, else why not: a program
+// firstUseRefusal returns nil if the first use of this limiter may set its limits in place of d, else why not: a program
 // that is late would bring back limits that have been changed since it was started.
-func (c *core) maySet(d *backend.Definition, wanted backend.Limits, now int64) error {
+func (c *core) firstUseRefusal(d *backend.Definition, wanted backend.Limits, now int64) error {
 	switch g := c.o.Generation; {
 	case g > d.Generation:
 		return nil
@@ -68,7 +68,7 @@ func (c *core) maySet(d *backend.Definition, wanted backend.Limits, now int64) e
 		return fmt.Errorf("they are of generation %d, and these of %d", d.Generation, g)
 	case strings.Contains(d.Past, digest(wanted)):
 		return errors.New("they have replaced these")
-	case c.born.after(d, now):
+	case c.madeAt.after(d, now):
 		return nil
 	case d.Explicit:
 		return errors.New("Reconfigure has set them since this limiter was made")
@@ -108,10 +108,10 @@ func restored(d, found *backend.Definition, seen, now int64) *backend.Definition
 	return next
 }
 
-// mostPast is how many limits that a first use has set are remembered, and how many that Reconfigure has set. Each
+// maxPast is how many limits that a first use has set are remembered, and how many that Reconfigure has set. Each
 // has a number of its own, so that many calls of Reconfigure do not make the limits of the programs forgotten, which
 // would then set them again when they are started again.
-const mostPast = 8
+const maxPast = 8
 
 // byReconfigure follows the digest of limits that no first use has set.
 const byReconfigure = "r"
@@ -127,7 +127,7 @@ func pastAfter(d *backend.Definition, past string) string {
 
 // pastWith puts a digest first, and forgets the oldest if there are too many.
 func pastWith(past, first string) string {
-	left := map[bool]int{false: mostPast, true: mostPast}
+	left := map[bool]int{false: maxPast, true: maxPast}
 	var all []string
 	for _, one := range append([]string{first}, strings.Fields(past)...) {
 		explicit := strings.HasSuffix(one, byReconfigure)
@@ -145,7 +145,7 @@ func pastIsFull(d *backend.Definition) bool {
 	for one := range strings.FieldsSeq(d.Past) {
 		count[strings.HasSuffix(one, byReconfigure)]++
 	}
-	return count[true] >= mostPast || count[false] >= mostPast
+	return count[true] >= maxPast || count[false] >= maxPast
 }
 
 // digest is short: two limits of a limiter with the same one are mistaken for each other once in 2^32.

@@ -93,7 +93,7 @@ func (f *fallback) ask(c *core, key string, n int) limiter.Lease {
 	if err != nil { // more than the share, or closed just now
 		return limiter.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
 	}
-	if !lease.Acquired() || !c.lends {
+	if !lease.Acquired() || !c.leased {
 		return lease
 	}
 	return limiter.Granted(n, func() {
@@ -149,7 +149,7 @@ func (f *fallback) use(limits backend.Limits, localShare float64) (by *limiter.P
 	}
 	f.by, _ = limiter.NewPartitioned(func(key string) limiter.Partition[string] {
 		return limiter.Partition[string]{Key: key, New: *f.makes.Load()}
-	}, &limiter.PartitionedOptions{MaxPartitions: mostCells})
+	}, &limiter.PartitionedOptions{MaxPartitions: maxKeys})
 	return f.by, nil
 }
 

@@ -12,132 +12,132 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A part is what a [Store] has of one part of its backend: the circuit breaker, and the round trips. A slow part
+// A shard is what a [Store] has of one part of its backend: the circuit breaker, and the round trips. A slow part
 // does not hold up questions about the keys of another one.
-type part struct {
-	name  string // "" for a backend that is one part, and for keys of which the part is not known
-	guard guard
-	calls [lanes]lane[*call]
-	holds [lanes]lane[*holding]
+type shard struct {
+	name    string // "" for a backend that is one part, and for keys of which the part is not known
+	breaker breaker
+	calls   [batchersPerShard]batcher[*call]
+	leases  [batchersPerShard]batcher[*leaseCall]
 
-	repairs [lanes]lane[*undecided] // what could not be decided because a limiter was reconfigured
+	repairs [batchersPerShard]batcher[*pendingGroup] // what could not be decided because a limiter was reconfigured
 }
 
-func (s *Store) newPart(name string) *part {
-	p := &part{name: name}
-	p.guard.s, p.guard.p = s, p
-	for i := range lanes {
-		p.calls[i].rests, p.repairs[i].rests, p.holds[i].rests = s.settles, s.settles, s.settles
-		p.calls[i].timeout, p.calls[i].fly, p.calls[i].lost = s.o.CallTimeout, s.decide, s.lostCalls
-		p.repairs[i].timeout, p.repairs[i].fly, p.repairs[i].lost = s.o.CallTimeout, s.mend, s.lostRepairs
-		p.holds[i].timeout, p.holds[i].fly, p.holds[i].lost = s.o.CallTimeout, s.carry, s.lostHoldings
+func (s *Store) newShard(name string) *shard {
+	p := &shard{name: name}
+	p.breaker.s, p.breaker.shard = s, p
+	for i := range batchersPerShard {
+		p.calls[i].onIdle, p.repairs[i].onIdle, p.leases[i].onIdle = s.idleChanged, s.idleChanged, s.idleChanged
+		p.calls[i].timeout, p.calls[i].run, p.calls[i].timedOut = s.o.CallTimeout, s.sendDecisions, s.callsTimedOut
+		p.repairs[i].timeout, p.repairs[i].run, p.repairs[i].timedOut = s.o.CallTimeout, s.sendRepairs, s.repairsTimedOut
+		p.leases[i].timeout, p.leases[i].run, p.leases[i].timedOut = s.o.CallTimeout, s.sendLeases, s.leasesTimedOut
 	}
 	return p
 }
 
-func (p *part) quiet() bool {
-	for i := range lanes {
-		if !p.calls[i].quiet() || !p.repairs[i].quiet() || !p.holds[i].quiet() {
+func (p *shard) idle() bool {
+	for i := range batchersPerShard {
+		if !p.calls[i].idle() || !p.repairs[i].idle() || !p.leases[i].idle() {
 			return false
 		}
 	}
 	return true
 }
 
-// parts are those of a Store. The zero parts has none but the whole.
-type parts struct {
-	whole  *part
-	of     func(name, key string) string // nil: the backend is one part
-	m      sync.Map                      // name -> *part, those that have one
-	mu     sync.Mutex                    // held while m is changed
-	number int                           // of parts in m
+// shardTable are those of a Store. The zero parts has none but the whole.
+type shardTable struct {
+	unknown *shard
+	nameOf  func(name, key string) string // nil: the backend is one part
+	byName  sync.Map                      // name -> *part, those that have one
+	mu      sync.Mutex                    // held while m is changed
+	number  int                           // of parts in m
 }
 
 const (
-	// mostParts bounds how many parts have a health of their own. The keys of further ones share that of
+	// maxShards bounds how many parts have a health of their own. The keys of further ones share that of
 	// the whole.
-	mostParts = 1024
-	// crowded is how many parts there are when those that no key is in any more are looked for: servers
+	maxShards = 1024
+	// crowdedShards is how many parts there are when those that no key is in any more are looked for: servers
 	// that are replaced have new addresses.
-	crowded = 64
+	crowdedShards = 64
 )
 
-// partOf returns the part that a key of the limiter is in. The key "" stands for the definition, too.
-func (s *Store) partOf(name, key string) *part {
-	if s.parts.of == nil {
-		return s.parts.whole
+// shardOf returns the part that a key of the limiter is in. The key "" stands for the definition, too.
+func (s *Store) shardOf(name, key string) *shard {
+	if s.shards.nameOf == nil {
+		return s.shards.unknown
 	}
-	in := s.nameOfPart(name, key)
+	in := s.shardName(name, key)
 	if in == "" {
-		return s.parts.whole
+		return s.shards.unknown
 	}
-	if p, ok := s.parts.m.Load(in); ok {
-		return p.(*part)
+	if p, ok := s.shards.byName.Load(in); ok {
+		return p.(*shard)
 	}
-	return s.addPart(in)
+	return s.addShard(in)
 }
 
-// nameOfPart asks the backend. One that panics has not said.
-func (s *Store) nameOfPart(name, key string) (in string) {
-	recovered.Call("store: PartOf", func() { in = s.parts.of(name, key) })
+// shardName asks the backend. One that panics has not said.
+func (s *Store) shardName(name, key string) (in string) {
+	recovered.Call("store: PartOf", func() { in = s.shards.nameOf(name, key) })
 	return in
 }
 
-func (s *Store) addPart(name string) *part {
-	s.parts.mu.Lock()
-	defer s.parts.mu.Unlock()
-	if p, ok := s.parts.m.Load(name); ok {
-		return p.(*part)
+func (s *Store) addShard(name string) *shard {
+	s.shards.mu.Lock()
+	defer s.shards.mu.Unlock()
+	if p, ok := s.shards.byName.Load(name); ok {
+		return p.(*shard)
 	}
-	if s.parts.number >= crowded {
-		s.forgetParts()
+	if s.shards.number >= crowdedShards {
+		s.forgetEmptyShards()
 	}
-	if s.parts.number >= mostParts {
-		return s.parts.whole
+	if s.shards.number >= maxShards {
+		return s.shards.unknown
 	}
 	name = strings.Clone(name)
-	p := s.newPart(name)
-	s.parts.m.Store(name, p)
-	s.parts.number++
+	p := s.newShard(name)
+	s.shards.byName.Store(name, p)
+	s.shards.number++
 	return p
 }
 
-// forgetParts forgets the parts that have no keys any more. One that is away is forgotten by its probe.
-func (s *Store) forgetParts() {
+// forgetEmptyShards forgets the parts that have no keys any more. One that is away is forgotten by its probe.
+func (s *Store) forgetEmptyShards() {
 	live := map[string]bool{}
-	for name, key := range probes {
-		live[s.nameOfPart(name, key)] = true
+	for name, key := range probeKeys {
+		live[s.shardName(name, key)] = true
 	}
-	for p := range s.eachPart {
-		if p != s.parts.whole && !live[p.name] && p.guard.err() == nil && p.quiet() {
-			s.parts.m.Delete(p.name)
-			s.parts.number--
+	for p := range s.eachShard {
+		if p != s.shards.unknown && !live[p.name] && p.breaker.err() == nil && p.idle() {
+			s.shards.byName.Delete(p.name)
+			s.shards.number--
 		}
 	}
 }
 
-// forgetPart is for a part of which the probe has found no key any more.
-func (s *Store) forgetPart(p *part) {
-	s.parts.mu.Lock()
-	defer s.parts.mu.Unlock()
-	if s.parts.m.CompareAndDelete(p.name, p) {
-		s.parts.number--
+// forgetShard is for a part of which the probe has found no key any more.
+func (s *Store) forgetShard(p *shard) {
+	s.shards.mu.Lock()
+	defer s.shards.mu.Unlock()
+	if s.shards.byName.CompareAndDelete(p.name, p) {
+		s.shards.number--
 	}
 }
 
-// eachPart calls f for every part, the whole first.
-func (s *Store) eachPart(f func(*part) bool) {
-	if !f(s.parts.whole) {
+// eachShard calls f for every part, the whole first.
+func (s *Store) eachShard(f func(*shard) bool) {
+	if !f(s.shards.unknown) {
 		return
 	}
-	s.parts.m.Range(func(_, p any) bool { return f(p.(*part)) })
+	s.shards.byName.Range(func(_, p any) bool { return f(p.(*shard)) })
 }
 
-// probes yields the names and keys that a probe may ask about: so many that some of them are in every part
+// probeKeys yields the names and keys that a probe may ask about: so many that some of them are in every part
 // that has more than a few of ten thousand keys.
-func probes(yield func(name, key string) bool) {
+func probeKeys(yield func(name, key string) bool) {
 	for i := range 128 {
-		name := probed.Name
+		name := probeDefinition.Name
 		if i > 0 {
 			name += "/" + strconv.Itoa(i)
 		}
@@ -149,15 +149,15 @@ func probes(yield func(name, key string) bool) {
 	}
 }
 
-// probeOf returns the definition and the key of a question that the part has to answer; false if no key was found
+// probeTarget returns the definition and the key of a question that the part has to answer; false if no key was found
 // that is in it.
-func (s *Store) probeOf(p *part) (*backend.Definition, string, bool) {
-	if s.parts.of == nil {
-		return probed, "", true
+func (s *Store) probeTarget(p *shard) (*backend.Definition, string, bool) {
+	if s.shards.nameOf == nil {
+		return probeDefinition, "", true
 	}
-	for name, key := range probes {
-		if s.nameOfPart(name, key) == p.name {
-			d := *probed
+	for name, key := range probeKeys {
+		if s.shardName(name, key) == p.name {
+			d := *probeDefinition
 			d.Name = name
 			return &d, key, true
 		}
@@ -172,11 +172,11 @@ type ShardHealth struct {
 	Since time.Time // since when the part is away
 }
 
-// healthOfParts returns how the parts are, sorted by name. The whole is among them while it is away.
-func (s *Store) healthOfParts() []ShardHealth {
+// shardHealth returns how the parts are, sorted by name. The whole is among them while it is away.
+func (s *Store) shardHealth() []ShardHealth {
 	all := map[string]ShardHealth{}
-	for p := range s.eachPart {
-		if h := p.health(); p != s.parts.whole || h.Err != nil {
+	for p := range s.eachShard {
+		if h := p.health(); p != s.shards.unknown || h.Err != nil {
 			all[p.name] = h
 		}
 	}
@@ -187,9 +187,9 @@ func (s *Store) healthOfParts() []ShardHealth {
 	return sorted
 }
 
-func (p *part) health() ShardHealth {
+func (p *shard) health() ShardHealth {
 	h := ShardHealth{Shard: p.name}
-	if o := p.guard.away.Load(); o != nil {
+	if o := p.breaker.away.Load(); o != nil {
 		h.Err, h.Since = o.err, o.since
 	}
 	return h

@@ -5,9 +5,9 @@ import "github.com/weir-go/weir/limiter"
 // A waiter is one call of Acquire in the queue of a cell. All but ready is guarded by the
 // cell's lock; lease belongs to the caller once ready is closed.
 type waiter struct {
-	ce           *cell
+	ks           *keyState
 	n            int
-	gone         <-chan struct{} // closed when the caller's context ends
+	callerGone   <-chan struct{} // closed when the caller's context ends
 	queued       bool
 	lease        limiter.Lease // the answer
 	ready        chan struct{}
@@ -100,7 +100,7 @@ func (q *queue) answer(w *waiter, lease limiter.Lease) bool {
 // waitsFor returns the first waiter for so many permits who has not left, or nil.
 func (q *queue) waitsFor(n int64, order limiter.QueueOrder) *waiter {
 	for w := range q.all(order) {
-		if int64(w.n) == n && !over(w.gone) {
+		if int64(w.n) == n && !isClosed(w.callerGone) {
 			return w
 		}
 	}

@@ -15,38 +15,38 @@ func TestRivalry_OwnCallsAreNoRivals(t *testing.T) {
 	d := &backend.Definition{Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: 100, Period: int64(time.Minute / time.Microsecond)}}
 	begun := time.Now()
 	at := func(ms int) time.Time { return begun.Add(time.Duration(ms) * time.Millisecond) }
-	see := func(r *rivalry, missing, now int64, sent int) {
-		r.saw(answer{def: d, state: backend.State{Missing: missing}, now: now, sent: at(sent), own: 1}, at(sent+2))
+	see := func(r *fairness, missing, now int64, sent int) {
+		r.observe(observation{def: d, state: backend.State{Missing: missing}, now: now, sent: at(sent), own: 1}, at(sent+2))
 	}
-	var r rivalry
-	r.begin(at(0))
+	var r fairness
+	r.startWaiting(at(0))
 	see(&r, 1, 1000, 0)
 	see(&r, 3, 3000, 10) // the last of two
-	require.False(t, r.has(at(12)))
+	require.False(t, r.hasRivals(at(12)))
 	see(&r, 2, 2000, 10) // the first of two
 	see(&r, 4, 4000, 20)
-	require.False(t, r.has(at(22)))
+	require.False(t, r.hasRivals(at(22)))
 	see(&r, 6, 6000, 30)
 	see(&r, 7, 7000, 40)
-	require.True(t, r.has(at(42)), "another instance has taken one")
+	require.True(t, r.hasRivals(at(42)), "another instance has taken one")
 }
 
 // A server whose clock was set back does not make all answers late.
 func TestRivalry_ServerClockSetBack(t *testing.T) {
 	d := &backend.Definition{Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: 100, Period: 1_000_000}}
 	begun := time.Now()
-	var r rivalry
-	r.begin(begun)
+	var r fairness
+	r.startWaiting(begun)
 	for i, now := range []int64{3_600_000_000, 3_600_000_001, 10, 20} {
 		at := begun.Add(time.Duration(i) * time.Millisecond)
-		r.saw(answer{def: d, state: backend.State{Missing: int64(10 * i)}, now: now, sent: at, alone: true, own: 1}, at)
-		require.Equal(t, now, r.last.now)
+		r.observe(observation{def: d, state: backend.State{Missing: int64(10 * i)}, now: now, sent: at, alone: true, own: 1}, at)
+		require.Equal(t, now, r.lastAnswer.now)
 	}
-	require.True(t, r.has(begun))
+	require.True(t, r.hasRivals(begun))
 }
 
 // What is known of rivals may be newer than what is known of the key.
 func TestKnown_HasNothingWithoutADefinition(t *testing.T) {
-	var k known
+	var k answerState
 	require.False(t, k.has(1, time.Now()))
 }

@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// wakeWithin spreads those who are all woken at once because of the store.
-	wakeWithin = 50 * time.Millisecond
-	// pollOften and pollRarely are how often a concurrency limiter is asked that is waited
+	// wakeSpread spreads those who are all woken at once because of the store.
+	wakeSpread = 50 * time.Millisecond
+	// pollInterval and pollRarely are how often a concurrency limiter is asked that is waited
 	// for: where nobody tells of releases, and where somebody does but may fail to.
-	pollOften  = 50 * time.Millisecond
-	pollRarely = time.Second
+	pollInterval = 50 * time.Millisecond
+	pollFallback = time.Second
 )
 
-// rest waits for that long, or until there is a reason to ask earlier. Meanwhile it looks for new limits when that is
+// waitForWakeup waits for that long, or until there is a reason to ask earlier. Meanwhile it looks for new limits when that is
 // due: without notices, a limiter that only has waiters would learn of a raise when their permits come anyway.
-func (ce *cell) rest(wait time.Duration) {
-	c, begun := ce.c, time.Now()
+func (ks *keyState) waitForWakeup(wait time.Duration) {
+	c, begun := ks.c, time.Now()
 	for now := begun; ; now = time.Now() {
 		left := wait - now.Sub(begun)
 		if left <= 0 {
@@ -32,7 +32,7 @@ func (ce *cell) rest(wait time.Duration) {
 		t := time.NewTimer(min(left, c.refreshesIn(now)))
 		select {
 		case <-t.C:
-		case <-ce.wakeup: // also if the limits have changed
+		case <-ks.wakeup: // also if the limits have changed
 			t.Stop()
 			return
 		}
@@ -45,47 +45,47 @@ func (c *core) refreshesIn(now time.Time) time.Duration {
 	if in := c.inForce.Load(); in != nil && !now.After(in.due) {
 		left = in.due.Sub(now) + 1 // refreshIfDue looks after that moment
 	}
-	return max(left, pollOften)
+	return max(left, pollInterval)
 }
 
 // storeIsAway reports whether the part of the store that has the key counts as away.
-func (ce *cell) storeIsAway() bool { return ce.c.s.partOf(ce.c.name, ce.key).guard.err() != nil }
+func (ks *keyState) storeIsAway() bool { return ks.c.s.shardOf(ks.c.name, ks.key).breaker.err() != nil }
 
-// resting is how much longer this instance leaves to others what is left of a line of which it
+// fairnessPause is how much longer this instance leaves to others what is left of a line of which it
 // has had its share. A caller who has just come, and wakes the goroutine, changes nothing about that.
-func (ce *cell) resting() time.Duration {
-	if ce.storeIsAway() {
+func (ks *keyState) fairnessPause() time.Duration {
+	if ks.storeIsAway() {
 		return 0
 	}
-	ce.mu.Lock()
-	defer ce.mu.Unlock()
-	if ce.queue.empty() {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	if ks.queue.empty() {
 		return 0
 	}
-	return ce.rivals.resting(time.Now())
+	return ks.fairness.restLeft(time.Now())
 }
 
-// giveWay leaves what is free to other instances for a moment if it is not this instance's turn. It returns false
+// letOthersFirst leaves what is free to other instances for a moment if it is not this instance's turn. It returns false
 // if the store was closed meanwhile; the queue is empty then.
-func (ce *cell) giveWay() bool {
-	if ce.storeIsAway() {
+func (ks *keyState) letOthersFirst() bool {
+	if ks.storeIsAway() {
 		return true
 	}
-	ce.mu.Lock()
+	ks.mu.Lock()
 	now := time.Now()
 	wait := time.Duration(0)
-	switch back := ce.rivals.back.Sub(now); {
-	case ce.queue.empty():
-	case ce.c.lends:
-		wait = ce.rivals.giveWay(ce.c.s.heard.Load(), now)
-	case back <= mostLate:
+	switch back := ks.fairness.nextTurn.Sub(now); {
+	case ks.queue.empty():
+	case ks.c.leased:
+		wait = ks.fairness.leasePause(ks.c.s.listening.Load(), now)
+	case back <= maxTurnDelay:
 		wait = back // it was woken before the end of its rest
 	}
-	ce.mu.Unlock()
-	if wait > 0 && !ce.c.s.sleeps(wait) {
-		ce.mu.Lock()
-		defer ce.mu.Unlock()
-		ce.pumping = false
+	ks.mu.Unlock()
+	if wait > 0 && !ks.c.s.sleep(wait) {
+		ks.mu.Lock()
+		defer ks.mu.Unlock()
+		ks.serving = false
 		return false
 	}
 	return true
@@ -93,11 +93,11 @@ func (ce *cell) giveWay() bool {
 
 // serve asks for those who wait, in their order; zeros says that somebody among them waits
 // for none. It returns how long it takes until it is worth asking again.
-func (ce *cell) serve(ws []*waiter, zeros bool) (wait time.Duration) {
-	c := ce.c
-	mine := ce.share(ws)
-	if c.lends || c.o.Block > 1 || ce.storeIsAway() {
-		return ce.serveOneByOne(ws, mine, zeros)
+func (ks *keyState) serve(ws []*waiter, zeros bool) (wait time.Duration) {
+	c := ks.c
+	mine := ks.fairCount(ws)
+	if c.leased || c.o.Block > 1 || ks.storeIsAway() {
+		return ks.serveOneByOne(ws, mine, zeros)
 	}
 	asks := make([]backend.Request, 0, len(ws)+1)
 	if zeros {
@@ -107,43 +107,43 @@ func (ce *cell) serve(ws []*waiter, zeros bool) (wait time.Duration) {
 	for i, w := range ws[:mine] {
 		asks = append(asks, backend.Request{Min: int64(w.n), Max: int64(w.n), IfPrevious: i > 0})
 	}
-	q, err := c.ask(c.s.ctx, ce.key, asks...)
+	q, err := c.ask(c.s.ctx, ks.key, asks...)
 	if err != nil {
-		return ce.serveOneByOne(ws, len(ws), zeros)
+		return ks.serveOneByOne(ws, len(ws), zeros)
 	}
-	ce.mu.Lock()
-	ce.learn(q)
-	ce.mu.Unlock()
+	ks.mu.Lock()
+	ks.learn(q)
+	ks.mu.Unlock()
 	served := false
 	if zeros && q.granted[0] != backend.Rejected {
-		ce.serveZeros(limiter.Granted(0, nil))
+		ks.serveZeros(limiter.Granted(0, nil))
 		zeros, served = false, true
 	}
 	for i, w := range ws[:mine] {
 		if q.granted[first+i] == backend.Rejected {
-			return ce.turnAfter(w.n, zeros)
+			return ks.pauseAfterRejection(w.n, zeros)
 		}
-		if !ce.deliver(w, q.lease(first+i)) {
+		if !ks.deliver(w, q.lease(first+i)) {
 			q.undo(first + i)
 		}
 		served = true
 	}
 	if !served {
-		return ce.turnAfter(0, true)
+		return ks.pauseAfterRejection(0, true)
 	}
-	return ce.afterServing(mine < len(ws))
+	return ks.pauseAfterServing(mine < len(ws))
 }
 
-// share is how many of those who wait it is this instance's turn to ask for.
-func (ce *cell) share(ws []*waiter) int {
-	ce.mu.Lock()
-	defer ce.mu.Unlock()
+// fairCount is how many of those who wait it is this instance's turn to ask for.
+func (ks *keyState) fairCount(ws []*waiter) int {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
 	now := time.Now()
-	ce.c.waited.Store(now.UnixNano())
-	if ce.c.lends || ce.storeIsAway() {
+	ks.c.lastWaited.Store(now.UnixNano())
+	if ks.c.leased || ks.storeIsAway() {
 		return len(ws) // one is asked for at a time, or all are answered at once
 	}
-	most := ce.rivals.most(now)
+	most := ks.fairness.maxRequest(now)
 	for i, w := range ws {
 		if most -= int64(w.n); most < 0 && i > 0 {
 			return i
@@ -152,130 +152,130 @@ func (ce *cell) share(ws []*waiter) int {
 	return len(ws)
 }
 
-// turnAfter is how long it takes until it is the turn of this instance to ask for n permits, or
+// pauseAfterRejection is how long it takes until it is the turn of this instance to ask for n permits, or
 // for the first, if a caller waits for none.
-func (ce *cell) turnAfter(n int, zeros bool) time.Duration {
-	ce.mu.Lock()
-	defer ce.mu.Unlock()
-	return ce.turn(ce.until(n, zeros))
+func (ks *keyState) pauseAfterRejection(n int, zeros bool) time.Duration {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	return ks.fairPause(ks.timeUntil(n, zeros))
 }
 
-// turn is how long to wait where permits come after wait. The cell is locked.
-func (ce *cell) turn(wait time.Duration) time.Duration {
+// fairPause is how long to wait where permits come after wait. The cell is locked.
+func (ks *keyState) fairPause(wait time.Duration) time.Duration {
 	now := time.Now()
-	if alone := ce.rivals.away(now); wait <= alone && !ce.storeIsAway() {
+	if alone := ks.fairness.pauseLeft(now); wait <= alone && !ks.storeIsAway() {
 		return alone
 	}
-	return ce.rivals.turn(ce.last.def, wait, now)
+	return ks.fairness.nextPause(ks.lastAnswer.def, wait, now)
 }
 
-// afterServing is how long it takes until it is worth asking again when all who were asked for
+// pauseAfterServing is how long it takes until it is worth asking again when all who were asked for
 // were served. more: there were others, but they are beyond the share of this instance.
-func (ce *cell) afterServing(more bool) time.Duration {
-	ce.mu.Lock()
-	defer ce.mu.Unlock()
+func (ks *keyState) pauseAfterServing(more bool) time.Duration {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
 	switch now := time.Now(); {
-	case ce.storeIsAway():
+	case ks.storeIsAway():
 		return 0
 	case more:
-		return max(ce.rivals.away(now), 0)
-	case !ce.rivals.has(now) || ce.c.lends:
+		return max(ks.fairness.pauseLeft(now), 0)
+	case !ks.fairness.hasRivals(now) || ks.c.leased:
 		return 0
-	case ce.last.has(1, now):
-		return max(ce.rivals.away(now), 0)
-	case ce.last.def != nil:
-		return ce.turn(ce.until(1, false))
+	case ks.lastAnswer.has(1, now):
+		return max(ks.fairness.pauseLeft(now), 0)
+	case ks.lastAnswer.def != nil:
+		return ks.fairPause(ks.timeUntil(1, false))
 	default:
 		return 0
 	}
 }
 
-// until is how long n permits take to come back, or the first, if a caller waits for none. The
+// timeUntil is how long n permits take to come back, or the first, if a caller waits for none. The
 // cell is locked.
-func (ce *cell) until(n int, zeros bool) time.Duration {
+func (ks *keyState) timeUntil(n int, zeros bool) time.Duration {
 	if zeros {
 		n = 0
 	}
-	return ce.last.wait(int64(n), time.Now())
+	return ks.lastAnswer.wait(int64(n), time.Now())
 }
 
 // serveOneByOne is serve where one call cannot ask for several in order. The share of this
 // instance is the first of ws.
-func (ce *cell) serveOneByOne(ws []*waiter, share int, zeros bool) (wait time.Duration) {
+func (ks *keyState) serveOneByOne(ws []*waiter, share int, zeros bool) (wait time.Duration) {
 	wait = math.MaxInt64
 	served := false
 	if zeros {
-		lease, err := ce.askFor(0)
-		if err == nil && answers(lease) {
-			ce.serveZeros(lease)
+		lease, err := ks.askFor(0)
+		if err == nil && isFinal(lease) {
+			ks.serveZeros(lease)
 			served = true
 		} else {
-			wait = ce.pause(lease)
+			wait = ks.pauseAfter(lease)
 		}
 	}
 	for _, w := range ws[:share] {
-		lease, err := ce.askFor(w.n)
+		lease, err := ks.askFor(w.n)
 		switch {
 		case errors.Is(err, limiter.ErrPermitCount):
 			lease = limiter.Rejected(0, limiter.ReasonLimitLowered)
 		case err != nil:
-			return pollOften // closed: Close rejects all waiters
-		case !answers(lease):
-			return min(wait, ce.pause(lease))
+			return pollInterval // closed: Close rejects all waiters
+		case !isFinal(lease):
+			return min(wait, ks.pauseAfter(lease))
 		}
-		if !ce.deliver(w, lease) {
-			drop(lease)
+		if !ks.deliver(w, lease) {
+			giveBack(lease)
 		}
-		if served = true; ce.yields() {
+		if served = true; ks.mustYield() {
 			return 0
 		}
 	}
 	if !served {
 		return wait
 	}
-	return ce.afterServing(share < len(ws))
+	return ks.pauseAfterServing(share < len(ws))
 }
 
-// yields reports whether a concurrency limiter that has just got permits leaves what is free
+// mustYield reports whether a concurrency limiter that has just got permits leaves what is free
 // to other instances.
-func (ce *cell) yields() bool {
-	if !ce.c.lends || ce.storeIsAway() {
+func (ks *keyState) mustYield() bool {
+	if !ks.c.leased || ks.storeIsAway() {
 		return false
 	}
-	ce.mu.Lock()
-	defer ce.mu.Unlock()
-	return ce.rivals.has(time.Now())
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	return ks.fairness.hasRivals(time.Now())
 }
 
-// answers tells whether whoever would wait is to have the lease: one that was merely rejected
+// isFinal tells whether whoever would wait is to have the lease: one that was merely rejected
 // waits, or goes on waiting.
-func answers(lease limiter.Lease) bool {
+func isFinal(lease limiter.Lease) bool {
 	return lease.Acquired() || lease.Reason() == limiter.ReasonUnavailable
 }
 
-// drop gives back what nobody was there to have.
-func drop(lease limiter.Lease) {
+// giveBack gives back what nobody was there to have.
+func giveBack(lease limiter.Lease) {
 	if lease, ok := lease.Adjust(0); !ok {
 		lease.Release()
 	}
 }
 
-func (ce *cell) askFor(n int) (limiter.Lease, error) {
-	return ce.c.take(ce.c.s.ctx, ce.key, n, true)
+func (ks *keyState) askFor(n int) (limiter.Lease, error) {
+	return ks.c.takeOrFallBack(ks.c.s.ctx, ks.key, n, true)
 }
 
-// pause is how long to wait after a rejection.
-func (ce *cell) pause(rejected limiter.Lease) time.Duration {
-	poll := pollOften
-	if ce.c.s.heard.Load() {
-		poll = pollRarely
+// pauseAfter is how long to wait after a rejection.
+func (ks *keyState) pauseAfter(rejected limiter.Lease) time.Duration {
+	poll := pollInterval
+	if ks.c.s.listening.Load() {
+		poll = pollFallback
 	}
 	d, ok := rejected.RetryAfter()
 	switch {
-	case ok && !ce.c.lends:
-		ce.mu.Lock()
-		defer ce.mu.Unlock()
-		return ce.turn(d)
+	case ok && !ks.c.leased:
+		ks.mu.Lock()
+		defer ks.mu.Unlock()
+		return ks.fairPause(d)
 	case ok && d < poll:
 		return d
 	}
@@ -284,25 +284,25 @@ func (ce *cell) pause(rejected limiter.Lease) time.Duration {
 
 // deliver hands a lease to a waiter, or if that has left to another one for as many permits. It
 // returns false if there is none.
-func (ce *cell) deliver(w *waiter, lease limiter.Lease) bool {
-	ce.mu.Lock()
-	defer ce.mu.Unlock()
-	if w.queued && !over(w.gone) && ce.queue.answer(w, lease) {
+func (ks *keyState) deliver(w *waiter, lease limiter.Lease) bool {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	if w.queued && !isClosed(w.callerGone) && ks.queue.answer(w, lease) {
 		return true
 	}
 	if !lease.Acquired() {
-		return ce.queue.answer(w, lease)
+		return ks.queue.answer(w, lease)
 	}
-	next := ce.queue.waitsFor(int64(w.n), ce.c.queueing.Load().order)
-	return next != nil && ce.queue.answer(next, lease)
+	next := ks.queue.waitsFor(int64(w.n), ks.c.queueing.Load().order)
+	return next != nil && ks.queue.answer(next, lease)
 }
 
-func (ce *cell) serveZeros(lease limiter.Lease) {
-	ce.mu.Lock()
-	defer ce.mu.Unlock()
-	for w := range ce.queue.all(limiter.OldestFirst) {
+func (ks *keyState) serveZeros(lease limiter.Lease) {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	for w := range ks.queue.all(limiter.OldestFirst) {
 		if w.n == 0 {
-			ce.queue.answer(w, lease)
+			ks.queue.answer(w, lease)
 		}
 	}
 }

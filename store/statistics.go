@@ -11,7 +11,7 @@ import (
 
 // counters are what a Store has done since it was made.
 type counters struct {
-	calls, failures, decisions, cached, lent, outages atomic.Int64
+	calls, failures, decisions, cached, fromBlocks, outages atomic.Int64
 }
 
 // Counters are what a [Store] has done since it was made.
@@ -28,7 +28,7 @@ type Counters struct {
 func (s *Store) Counters() Counters {
 	return Counters{
 		Calls: s.count.calls.Load(), Failures: s.count.failures.Load(), Decisions: s.count.decisions.Load(),
-		Cached: s.count.cached.Load(), FromBlocks: s.count.lent.Load(), Outages: s.count.outages.Load(),
+		Cached: s.count.cached.Load(), FromBlocks: s.count.fromBlocks.Load(), Outages: s.count.outages.Load(),
 	}
 }
 
@@ -45,34 +45,34 @@ type Health struct {
 
 // Health returns at once, from what is known.
 func (s *Store) Health() Health {
-	h := Health{Listening: s.heard.Load()}
-	for p := range s.eachPart {
-		if o := p.guard.away.Load(); o != nil && (h.Err == nil || o.since.Before(h.Since)) {
+	h := Health{Listening: s.listening.Load()}
+	for p := range s.eachShard {
+		if o := p.breaker.away.Load(); o != nil && (h.Err == nil || o.since.Before(h.Since)) {
 			h.Err, h.Since = o.err, o.since
 		}
 	}
-	if s.parts.of != nil {
-		h.Shards = s.healthOfParts()
+	if s.shards.nameOf != nil {
+		h.Shards = s.shardHealth()
 	}
 	return h
 }
 
 func (c *core) statistics(ctx context.Context, key string) limiter.Statistics {
 	c.mu.Lock()
-	closed, last := c.closed.Load(), c.at
+	closed, last := c.closed.Load(), c.finalStatistics
 	c.mu.Unlock()
 	if closed {
 		return last
 	}
-	return c.figures(key, c.available(ctx, key))
+	return c.localStatistics(key, c.available(ctx, key))
 }
 
-func (c *core) figures(key string, available int64) limiter.Statistics {
+func (c *core) localStatistics(key string, available int64) limiter.Statistics {
 	st := limiter.Statistics{AvailablePermits: available, SuccessfulLeases: c.granted.Load(), FailedLeases: c.failed.Load()}
-	if ce := c.cells.lock(key, false); ce != nil {
-		st.QueuedPermits = ce.queue.permits
-		st.AvailablePermits += ce.left(time.Now())
-		ce.mu.Unlock()
+	if ks := c.keys.lock(key, false); ks != nil {
+		st.QueuedPermits = ks.queue.permits
+		st.AvailablePermits += ks.blockPermits(time.Now())
+		ks.mu.Unlock()
 	}
 	return st
 }
@@ -84,7 +84,7 @@ func (c *core) lastStatistics() limiter.Statistics {
 	if !c.keyed && c.inForce.Load() != nil {
 		available = c.available(c.s.ctx, "")
 	}
-	st := c.figures("", available)
+	st := c.localStatistics("", available)
 	st.QueuedPermits = 0
 	return st
 }
@@ -94,7 +94,7 @@ func (c *core) available(ctx context.Context, key string) int64 {
 	if ctx.Err() != nil {
 		return c.lastAvailable(key)
 	}
-	free, err := c.askHowMany(ctx, key)
+	free, err := c.askAvailable(ctx, key)
 	if err != nil {
 		return c.lastAvailable(key)
 	}
@@ -104,13 +104,13 @@ func (c *core) available(ctx context.Context, key string) int64 {
 	return max(free, 0)
 }
 
-func (c *core) askHowMany(ctx context.Context, key string) (int64, error) {
-	if c.lends {
-		x, err := c.askToHold(ctx, key, 0, false)
+func (c *core) askAvailable(ctx context.Context, key string) (int64, error) {
+	if c.leased {
+		lc, err := c.askForLease(ctx, key, 0, false)
 		if err != nil {
 			return 0, err
 		}
-		return x.h.Definition.Permits - x.h.InUse, nil
+		return lc.request.Definition.Permits - lc.request.InUse, nil
 	}
 	q, err := c.ask(ctx, key, backend.Request{})
 	if err != nil {
@@ -125,12 +125,12 @@ func (c *core) lastAvailable(key string) int64 {
 	if free := c.lastFree.Load(); free > 0 {
 		last = min(last, free-1)
 	}
-	ce := c.cells.lock(key, false)
-	if ce == nil {
+	ks := c.keys.lock(key, false)
+	if ks == nil {
 		return last
 	}
-	defer ce.mu.Unlock()
-	k := &ce.last
+	defer ks.mu.Unlock()
+	k := &ks.lastAnswer
 	if k.def == nil {
 		return last
 	}

@@ -24,38 +24,38 @@ import (
 type Store struct {
 	backend backend.Backend
 	o       Options
-	parts   parts
+	shards  shardTable
 	count   counters
 	events  *eventqueue.Queue[Event]
 
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	ends   sync.WaitGroup // goroutines that end soon after ctx
+	ctx        context.Context // ends with Close
+	cancel     context.CancelFunc
+	goroutines sync.WaitGroup // goroutines that end soon after ctx
 
-	beat heart
-	lent lenders
+	renewer  leaseRenewer
+	returner blockReturner
 
-	punctual  bool          // the backend is
-	busy      atomic.Int64  // what is under way beside the lanes
-	repairing chan struct{} // has room for as many as may go on at once
+	interruptible bool          // the backend is
+	inFlight      atomic.Int64  // what is under way beside the lanes
+	repairSlots   chan struct{} // has room for as many as may go on at once
 
-	settling atomic.Pointer[chan struct{}] // not nil: Close waits for what is under way
+	idleWaiter atomic.Pointer[chan struct{}] // not nil: Close waits for what is under way
 
 	closed chan struct{} // closed when Close is through
 
 	// Locks are taken in this order: that of a cell, this, that of a core. While one of the
 	// others is held, none is taken.
 
-	mu        sync.Mutex
-	cores     map[string][]*core // by name; nil: the store is being closed
-	over      bool               // no goroutine is to be begun any more
-	listening bool               // somebody does, or has found that it cannot be done
-	heard     atomic.Bool        // notices come in
+	mu            sync.Mutex
+	cores         map[string][]*core // by name; nil: the store is being closed
+	closing       bool               // no goroutine is to be begun any more
+	listenStarted bool               // somebody does, or has found that it cannot be done
+	listening     atomic.Bool        // notices come in
 }
 
-// lanes is how many flights may be under way at once for each part of the backend. Those about the
+// batchersPerShard is how many flights may be under way at once for each part of the backend. Those about the
 // same key are in the same lane.
-const lanes = 4
+const batchersPerShard = 4
 
 var seed = maphash.MakeSeed()
 
@@ -72,17 +72,17 @@ func New(b backend.Backend, options *Options) (*Store, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Store{backend: b, o: o.withDefaults(), cores: map[string][]*core{}, repairing: make(chan struct{}, repairs), closed: make(chan struct{})}
+	s := &Store{backend: b, o: o.withDefaults(), cores: map[string][]*core{}, repairSlots: make(chan struct{}, maxRepairs), closed: make(chan struct{})}
 	s.events = eventqueue.New("store: OnEvent", o.OnEvent)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.beat.s, s.lent.s = s, s
+	s.renewer.s, s.returner.s = s, s
 	if p, ok := b.(backend.Interruptible); ok {
-		s.punctual = p.Interruptible()
+		s.interruptible = p.Interruptible()
 	}
 	if p, ok := b.(backend.Sharded); ok {
-		s.parts.of = p.ShardOf
+		s.shards.nameOf = p.ShardOf
 	}
-	s.parts.whole = s.newPart("")
+	s.shards.unknown = s.newShard("")
 	return s, nil
 }
 
@@ -155,22 +155,22 @@ func (s *Store) Close() error {
 		}
 	}
 	closing.Wait()
-	s.settle(limit)
+	s.waitIdle(limit)
 	s.mu.Lock()
-	s.over = true
+	s.closing = true
 	s.mu.Unlock()
 	s.cancel()
-	s.ends.Wait()
+	s.goroutines.Wait()
 	return s.backend.Close()
 }
 
-// settle waits until nothing is on the way to the parts of the store that are there.
-func (s *Store) settle(limit time.Time) {
+// waitIdle waits until nothing is on the way to the parts of the store that are there.
+func (s *Store) waitIdle(limit time.Time) {
 	changes := make(chan struct{}, 1)
-	s.settling.Store(&changes)
+	s.idleWaiter.Store(&changes)
 	over := time.NewTimer(time.Until(limit))
 	defer over.Stop()
-	for !s.settled() {
+	for !s.idle() {
 		select {
 		case <-changes:
 		case <-over.C:
@@ -179,18 +179,18 @@ func (s *Store) settle(limit time.Time) {
 	}
 }
 
-func (s *Store) settled() bool {
-	quiet, away := s.busy.Load() == 0, true
-	for p := range s.eachPart {
-		there := p.guard.err() == nil
-		quiet, away = quiet && (!there || p.quiet()), away && !there
+func (s *Store) idle() bool {
+	quiet, away := s.inFlight.Load() == 0, true
+	for p := range s.eachShard {
+		there := p.breaker.err() == nil
+		quiet, away = quiet && (!there || p.idle()), away && !there
 	}
 	return quiet || away
 }
 
-// settles has settle look again. It is called after each change that may make settled true.
-func (s *Store) settles() {
-	if changes := s.settling.Load(); changes != nil {
+// idleChanged has settle look again. It is called after each change that may make settled true.
+func (s *Store) idleChanged() {
+	if changes := s.idleWaiter.Load(); changes != nil {
 		select {
 		case *changes <- struct{}{}:
 		default:
@@ -198,23 +198,23 @@ func (s *Store) settles() {
 	}
 }
 
-func (s *Store) lessBusy() {
-	if s.busy.Add(-1) == 0 {
-		s.settles()
+func (s *Store) finishInFlight() {
+	if s.inFlight.Add(-1) == 0 {
+		s.idleChanged()
 	}
 }
 
-// goes runs f in a goroutine that Close waits for: f ends soon after s.ctx.
-func (s *Store) goes(f func()) {
+// goBackground runs f in a goroutine that Close waits for: f ends soon after s.ctx.
+func (s *Store) goBackground(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.over {
-		s.ends.Go(f)
+	if !s.closing {
+		s.goroutines.Go(f)
 	}
 }
 
-// sleeps returns false if the store was closed meanwhile.
-func (s *Store) sleeps(d time.Duration) bool {
+// sleep returns false if the store was closed meanwhile.
+func (s *Store) sleep(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -225,12 +225,12 @@ func (s *Store) sleeps(d time.Duration) bool {
 	}
 }
 
-// bounded calls the backend, and returns after CallTimeout also if the backend does not.
-func bounded[T any](s *Store, f func(ctx context.Context) (T, error)) (T, error) {
+// callWithTimeout calls the backend, and returns after CallTimeout also if the backend does not.
+func callWithTimeout[T any](s *Store, f func(ctx context.Context) (T, error)) (T, error) {
 	var v, none T
 	ctx, cancel := context.WithTimeout(s.ctx, s.o.CallTimeout)
 	defer cancel()
-	done := onItsOwn("store: Backend", func() (err error) {
+	done := runIsolated("store: Backend", func() (err error) {
 		v, err = f(ctx)
 		return err
 	})
@@ -247,10 +247,10 @@ func bounded[T any](s *Store, f func(ctx context.Context) (T, error)) (T, error)
 	}
 }
 
-func laneOf(c *core, key string) int {
+func batcherOf(c *core, key string) int {
 	var h maphash.Hash
 	h.SetSeed(seed)
 	h.WriteString(c.name)
 	h.WriteString(key)
-	return int(h.Sum64() % lanes)
+	return int(h.Sum64() % batchersPerShard)
 }
