@@ -2,6 +2,8 @@ package store
 
 import (
 	"fmt"
+	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
@@ -75,3 +77,41 @@ var (
 	// lease ends before it is released.
 	LostKey = limiter.NewMetadataKey[<-chan struct{}]("LEASE_LOST")
 )
+
+// String says in one line what has happened.
+func (e Event) String() string {
+	var b strings.Builder
+	b.WriteString(e.Kind.String())
+	for _, a := range e.attrs() {
+		fmt.Fprintf(&b, ", %s %v", a.Key, a.Value)
+	}
+	return b.String()
+}
+
+// LogValue implements [slog.LogValuer].
+func (e Event) LogValue() slog.Value {
+	return slog.GroupValue(append([]slog.Attr{slog.String("kind", e.Kind.String())}, e.attrs()...)...)
+}
+
+// attrs are the fields that are set.
+func (e Event) attrs() (set []slog.Attr) {
+	if e.Limiter != "" {
+		set = append(set, slog.String("limiter", e.Limiter))
+	}
+	if e.Key != "" {
+		set = append(set, slog.String("key", fmt.Sprintf("%q", e.Key)))
+	}
+	if e.Shard != "" {
+		set = append(set, slog.String("part", e.Shard))
+	}
+	if e.Permits != 0 {
+		set = append(set, slog.Int64("permits", e.Permits))
+	}
+	if e.Away != 0 {
+		set = append(set, slog.Duration("away", e.Away))
+	}
+	if e.Err != nil {
+		set = append(set, slog.Any("error", e.Err))
+	}
+	return set
+}

@@ -1,6 +1,8 @@
 package store
 
-import "github.com/weir-go/weir/limiter"
+import (
+	"github.com/weir-go/weir/limiter"
+)
 
 // A waiter is one call of Acquire in the queue of a cell. All but ready is guarded by the
 // cell's lock; lease belongs to the caller once ready is closed.

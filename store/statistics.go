@@ -2,60 +2,11 @@ package store
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store/backend"
 )
-
-// counters are what a Store has done since it was made.
-type counters struct {
-	calls, failures, decisions, cached, fromBlocks, outages atomic.Int64
-}
-
-// Counters are what a [Store] has done since it was made.
-type Counters struct {
-	Calls      int64 // round trips for decisions, leases and definitions
-	Failures   int64 // those of them that failed
-	Decisions  int64 // what was asked on them; more than Calls where calls were coalesced
-	Cached     int64 // rejections that were answered from what was known
-	FromBlocks int64 // grants of what had been borrowed
-	Outages    int64 // answers given without the store because it was away
-}
-
-// Counters returns a snapshot.
-func (s *Store) Counters() Counters {
-	return Counters{
-		Calls: s.count.calls.Load(), Failures: s.count.failures.Load(), Decisions: s.count.decisions.Load(),
-		Cached: s.count.cached.Load(), FromBlocks: s.count.fromBlocks.Load(), Outages: s.count.outages.Load(),
-	}
-}
-
-// Health says whether the store is there.
-type Health struct {
-	Err       error     // nil: the store is there; else why it, or the part that is away for the longest time, counts as away
-	Since     time.Time // since when it is away
-	Listening bool      // the store tells of what happens at other instances
-	// Shards are the parts that were asked so far, sorted by name. The name "" stands for keys whose
-	// part is not known, and is there only while those are away. Parts is empty for a backend that is
-	// one part; see [backend.Sharded].
-	Shards []ShardHealth
-}
-
-// Health returns at once, from what is known.
-func (s *Store) Health() Health {
-	h := Health{Listening: s.listening.Load()}
-	for p := range s.eachShard {
-		if o := p.breaker.away.Load(); o != nil && (h.Err == nil || o.since.Before(h.Since)) {
-			h.Err, h.Since = o.err, o.since
-		}
-	}
-	if s.shards.nameOf != nil {
-		h.Shards = s.shardHealth()
-	}
-	return h
-}
 
 func (c *core) statistics(ctx context.Context, key string) limiter.Statistics {
 	c.mu.Lock()

@@ -306,3 +306,64 @@ func (ks *keyState) serveZeros(lease limiter.Lease) {
 		}
 	}
 }
+
+// serveLoop serves the queue until it is empty. If a backend ends the goroutine, another one carries on.
+func (ks *keyState) serveLoop(wait time.Duration) {
+	returned := false
+	defer func() {
+		if !returned {
+			go ks.serveLoop(ks.c.s.o.ProbeInterval)
+		}
+	}()
+	ks.serveUntilEmpty(wait)
+	returned = true
+}
+
+func (ks *keyState) serveUntilEmpty(wait time.Duration) {
+	for more := true; more; {
+		if wait > 0 {
+			ks.waitForWakeup(wait)
+		}
+		if wait = ks.fairnessPause(); wait > 0 {
+			continue
+		}
+		if !ks.letOthersFirst() {
+			return
+		}
+		wait, more = ks.serveRound()
+	}
+}
+
+// serveRound is one round of serveAll. Close waits until it is over: what was granted to
+// somebody who has left is on its way back then.
+func (ks *keyState) serveRound() (wait time.Duration, more bool) {
+	ks.c.s.inFlight.Add(1)
+	defer ks.c.s.finishInFlight()
+	ws, zeros, more := ks.nextWaiters()
+	if !more {
+		return 0, false
+	}
+	if len(ws) == 0 && !zeros {
+		return time.Second, true // all have left, and each wakes this goroutine when it is out of the queue
+	}
+	return ks.serve(ws, zeros), true
+}
+
+// nextWaiters returns whom to ask for; not ok: nobody waits any more.
+func (ks *keyState) nextWaiters() (ws []*waiter, zeros bool, ok bool) {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	if ks.queue.empty() {
+		ks.serving = false
+		return nil, false, false
+	}
+	for w := range ks.queue.all(ks.c.queueing.Load().order) {
+		if w.n > 0 && !isClosed(w.callerGone) {
+			ws = append(ws, w)
+		}
+		if len(ws) == maxForecastWaiters {
+			break
+		}
+	}
+	return ws, ks.queue.zeros > 0, true
+}

@@ -1,12 +1,9 @@
 package store
 
 import (
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/store/backend"
@@ -163,34 +160,4 @@ func (s *Store) probeTarget(p *shard) (*backend.Definition, string, bool) {
 		}
 	}
 	return nil, "", false
-}
-
-// ShardHealth says whether one part of a store is there; see [backend.Sharded].
-type ShardHealth struct {
-	Shard string    // its name
-	Err   error     // nil: the part is there; else why it counts as away
-	Since time.Time // since when the part is away
-}
-
-// shardHealth returns how the parts are, sorted by name. The whole is among them while it is away.
-func (s *Store) shardHealth() []ShardHealth {
-	all := map[string]ShardHealth{}
-	for p := range s.eachShard {
-		if h := p.health(); p != s.shards.unknown || h.Err != nil {
-			all[p.name] = h
-		}
-	}
-	sorted := make([]ShardHealth, 0, len(all))
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		sorted = append(sorted, all[name])
-	}
-	return sorted
-}
-
-func (p *shard) health() ShardHealth {
-	h := ShardHealth{Shard: p.name}
-	if o := p.breaker.away.Load(); o != nil {
-		h.Err, h.Since = o.err, o.since
-	}
-	return h
 }

@@ -1,0 +1,151 @@
+package store
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// String says in one line how the store is: "there, listening", for example.
+func (h Health) String() string {
+	var b strings.Builder
+	if h.Err == nil {
+		b.WriteString("there")
+	} else {
+		fmt.Fprintf(&b, "away since %s: %v", h.Since.Format(time.RFC3339), h.Err)
+	}
+	if h.Listening {
+		b.WriteString(", listening")
+	}
+	if len(h.Shards) > 0 {
+		away := 0
+		for _, p := range h.Shards {
+			if p.Err != nil {
+				away++
+			}
+		}
+		fmt.Fprintf(&b, ", %d of %d parts away", away, len(h.Shards))
+	}
+	return b.String()
+}
+
+// LogValue implements [slog.LogValuer].
+func (h Health) LogValue() slog.Value {
+	attrs := []slog.Attr{slog.Bool("away", h.Err != nil), slog.Bool("listening", h.Listening)}
+	if h.Err != nil {
+		attrs = append(attrs, slog.Any("error", h.Err), slog.Time("since", h.Since))
+	}
+	for _, p := range h.Shards {
+		if p.Err != nil {
+			attrs = append(attrs, slog.Any("part "+p.Shard, p))
+		}
+	}
+	return slog.GroupValue(attrs...)
+}
+
+// String says in one line how the part is.
+func (p ShardHealth) String() string {
+	if p.Err == nil {
+		return p.Shard + " is there"
+	}
+	return fmt.Sprintf("%s is away since %s: %v", p.Shard, p.Since.Format(time.RFC3339), p.Err)
+}
+
+// LogValue implements [slog.LogValuer].
+func (p ShardHealth) LogValue() slog.Value { return slog.StringValue(p.String()) }
+
+// String has all counts in one line.
+func (c Counters) String() string {
+	return fmt.Sprintf("%d calls, %d failed, %d decisions, %d cached, %d lent, %d without the store",
+		c.Calls, c.Failures, c.Decisions, c.Cached, c.FromBlocks, c.Outages)
+}
+
+// LogValue implements [slog.LogValuer].
+func (c Counters) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.Int64("calls", c.Calls), slog.Int64("failures", c.Failures), slog.Int64("decisions", c.Decisions),
+		slog.Int64("cached", c.Cached), slog.Int64("lent", c.FromBlocks), slog.Int64("outages", c.Outages),
+	)
+}
+
+// Health says whether the store is there.
+type Health struct {
+	Err       error     // nil: the store is there; else why it, or the part that is away for the longest time, counts as away
+	Since     time.Time // since when it is away
+	Listening bool      // the store tells of what happens at other instances
+	// Shards are the parts that were asked so far, sorted by name. The name "" stands for keys whose
+	// part is not known, and is there only while those are away. Parts is empty for a backend that is
+	// one part; see [backend.Sharded].
+	Shards []ShardHealth
+}
+
+// Health returns at once, from what is known.
+func (s *Store) Health() Health {
+	h := Health{Listening: s.listening.Load()}
+	for p := range s.eachShard {
+		if o := p.breaker.away.Load(); o != nil && (h.Err == nil || o.since.Before(h.Since)) {
+			h.Err, h.Since = o.err, o.since
+		}
+	}
+	if s.shards.nameOf != nil {
+		h.Shards = s.shardHealth()
+	}
+	return h
+}
+
+// counters are what a Store has done since it was made.
+type counters struct {
+	calls, failures, decisions, cached, fromBlocks, outages atomic.Int64
+}
+
+// Counters are what a [Store] has done since it was made.
+type Counters struct {
+	Calls      int64 // round trips for decisions, leases and definitions
+	Failures   int64 // those of them that failed
+	Decisions  int64 // what was asked on them; more than Calls where calls were coalesced
+	Cached     int64 // rejections that were answered from what was known
+	FromBlocks int64 // grants of what had been borrowed
+	Outages    int64 // answers given without the store because it was away
+}
+
+// Counters returns a snapshot.
+func (s *Store) Counters() Counters {
+	return Counters{
+		Calls: s.count.calls.Load(), Failures: s.count.failures.Load(), Decisions: s.count.decisions.Load(),
+		Cached: s.count.cached.Load(), FromBlocks: s.count.fromBlocks.Load(), Outages: s.count.outages.Load(),
+	}
+}
+
+// ShardHealth says whether one part of a store is there; see [backend.Sharded].
+type ShardHealth struct {
+	Shard string    // its name
+	Err   error     // nil: the part is there; else why it counts as away
+	Since time.Time // since when the part is away
+}
+
+// shardHealth returns how the parts are, sorted by name. The whole is among them while it is away.
+func (s *Store) shardHealth() []ShardHealth {
+	all := map[string]ShardHealth{}
+	for p := range s.eachShard {
+		if h := p.health(); p != s.shards.unknown || h.Err != nil {
+			all[p.name] = h
+		}
+	}
+	sorted := make([]ShardHealth, 0, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		sorted = append(sorted, all[name])
+	}
+	return sorted
+}
+
+func (p *shard) health() ShardHealth {
+	h := ShardHealth{Shard: p.name}
+	if o := p.breaker.away.Load(); o != nil {
+		h.Err, h.Since = o.err, o.since
+	}
+	return h
+}

@@ -1,0 +1,131 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store/backend"
+)
+
+// reconfigureLater has the store told of new limits in the background.
+func (c *core) reconfigureLater(o any) error {
+	limits, q, err := c.splitForReconfigure(o)
+	if err != nil {
+		return err
+	}
+	c.setQueueing(q)
+	c.mu.Lock()
+	begin := !c.reconfiguring
+	c.wantedLimits, c.wantedAt, c.reconfiguring = limits, newStamp(), true
+	c.mu.Unlock()
+	if begin {
+		c.s.goBackground(c.reconfigureLoop)
+	}
+	return nil
+}
+
+// pendingReconfigure returns the limits that are wanted and since when, and whether the store is yet to be told of them.
+func (c *core) pendingReconfigure() (limits backend.Limits, by stamp, telling bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.wantedLimits, c.wantedAt, c.reconfiguring
+}
+
+// reconfigureLoop goes on until the store has what is wanted, whatever that has become meanwhile.
+func (c *core) reconfigureLoop() {
+	var told stamp
+	for {
+		c.mu.Lock()
+		wanted, by := c.wantedLimits, c.wantedAt
+		c.reconfiguring = told != by && !c.closed.Load()
+		on := c.reconfiguring
+		c.mu.Unlock()
+		switch {
+		case !on:
+			return
+		case c.reconfigureOnce(wanted, by) == nil:
+			told = by
+			c.convertNow()
+		case !c.s.sleep(c.s.o.ProbeInterval):
+			return
+		}
+	}
+}
+
+func (c *core) reconfigureOnce(wanted backend.Limits, by stamp) error {
+	defer c.lockDefinition()()
+	if err := c.s.cannotAsk(c.s.shardOf(c.name, "")); err != nil {
+		return err
+	}
+	return c.define(wanted, forReconfigureLater, by)
+}
+
+// reconfigure tells the store, and with it all instances, of new limits.
+func (c *core) reconfigure(o any) error {
+	limits, q, err := c.splitForReconfigure(o)
+	if err != nil {
+		return err
+	}
+	if err := c.setLimits(limits, q); err != nil {
+		return err
+	}
+	c.convertNow()
+	return nil
+}
+
+// splitForReconfigure splits the options that a limiter which is there already is to have.
+func (c *core) splitForReconfigure(o any) (backend.Limits, queueing, error) {
+	var p validate.Problems
+	limits, q := split(&p, o)
+	err := p.Err("store")
+	switch {
+	case err != nil:
+	case limits.Kind == backend.KindConcurrency != c.leased:
+		err = fmt.Errorf("%w: limiter %q: the kind must stay %v", weir.ErrInvalidOptions, c.name, c.limits().Kind)
+	case c.closed.Load():
+		err = limiter.ErrClosed
+	}
+	return limits, q, err
+}
+
+// setQueueing has the queue of this instance obey other options.
+func (c *core) setQueueing(q queueing) {
+	if old := c.queueing.Swap(&q); *old != q {
+		c.keys.reconfigured()
+	}
+}
+
+func (c *core) setLimits(limits backend.Limits, q queueing) error {
+	done, err := c.lockDefinitionInTime()
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := c.s.cannotAsk(c.s.shardOf(c.name, "")); err != nil {
+		return unavailable(err)
+	}
+	by := newStamp()
+	if err := c.define(limits, forReconfigure, by); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.wantedLimits, c.wantedAt = limits, by
+	c.mu.Unlock()
+	c.setQueueing(q)
+	return nil
+}
+
+// convertNow has the state of a limiter that is not partitioned written under the new
+// definition at once: by the old one the store might forget it too early. Keys are converted
+// when somebody asks for them; one that the old limits would have filled up by then is full.
+func (c *core) convertNow() {
+	switch { // if it fails, the next call does it
+	case c.keyed:
+	case c.leased:
+		_, _ = c.askForLease(c.s.ctx, "", 0, false)
+	default:
+		_, _ = c.ask(c.s.ctx, "", backend.Request{})
+	}
+}
