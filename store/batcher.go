@@ -10,33 +10,31 @@ import (
 	"github.com/weir-go/weir/internal/recovered"
 )
 
-// A batcher carries what is asked of the store, one flight at a time: whatever comes while a
-// flight is under way shares the next. So calls that come together cost one round trip,
-// and a call that comes alone waits for nobody.
+// A batcher sends items to the store, one round trip at a time: the items that arrive during a round trip share the
+// next one. So items that arrive together cost one round trip, and an item that arrives alone is sent at once.
 type batcher[T batchItem] struct {
-	timeout  time.Duration         // a flight that takes longer is given up
-	run      func(*roundTrip, []T) // one round trip, that calls flight.lands when it is over
-	timedOut func(*roundTrip, []T) // what becomes of those on a flight that was given up
-	onIdle   func()                // called when nothing is left
+	timeout  time.Duration         // a round trip that takes longer is abandoned
+	run      func(*roundTrip, []T) // makes one round trip and calls finish when it has returned
+	timedOut func(*roundTrip, []T) // answers the items of an abandoned round trip
+	onIdle   func()                // called when no items are left
 	mu       sync.Mutex
-	pending  [leaseOps][]T // by what they are about; each flight is about one thing
+	pending  [leaseOps][]T // by op; the items of a round trip have the same op
 	running  bool
 }
 
-// A batchItem says what it is about: releases go before renewals, and those before what is to
-// be had, so that who asks after a release finds what came back.
+// A batchItem has an op: releases are sent before renewals, and both before acquisitions, so that a caller that asks after
+// a release finds what came back.
 //
-// left reports whether the caller has left, so that nothing is to be asked any more; then it
-// has been answered.
+// abandoned reports whether the caller has left; then it has been answered, and the item is not sent.
 type batchItem interface {
 	op() leaseOp
 	abandoned() bool
 }
 
-// A roundTrip is one round trip. It lands once, or is given up once.
+// A roundTrip is finished once or abandoned once.
 type roundTrip struct {
 	state     atomic.Int32
-	startedAt atomic.Int64 // the moment at which it began
+	startedAt atomic.Int64 // the failureEpoch in which it started
 }
 
 func (f *roundTrip) start(m failureEpoch) { f.startedAt.Store(int64(m)) }
@@ -48,16 +46,15 @@ const (
 	abandoned = 2
 )
 
-// finish returns false if the flight was given up, and counted as failed, before.
+// finish reports whether the round trip was not abandoned, and counted as failed, before.
 func (f *roundTrip) finish() bool { return f.state.CompareAndSwap(0, finished) }
 
 func (f *roundTrip) abandon() bool { return f.state.CompareAndSwap(0, abandoned) }
 
-// maxBatch bounds a flight: one statement or pipeline of that size takes about a
-// millisecond.
+// maxBatch bounds a round trip: one statement or pipeline of that size takes about a millisecond.
 const maxBatch = 256
 
-// add hands x over. It does not wait.
+// add does not wait.
 func (l *batcher[T]) add(x T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,8 +66,7 @@ func (l *batcher[T]) add(x T) {
 	}
 }
 
-// loop carries until nothing is left, or until its flight was given up: then another
-// goroutine carries on.
+// loop sends until no items are left or a round trip is abandoned. In the second case another goroutine continues.
 func (l *batcher[T]) loop() {
 	for {
 		batch := l.next()
@@ -87,8 +83,8 @@ func (l *batcher[T]) loop() {
 	}
 }
 
-// runRoundTrip carries a batch. It returns false if the flight was given up, which calls lost: also if the
-// backend has panicked, or has ended the goroutine.
+// runRoundTrip calls carry with the batch. If that takes longer than timeout, panics or ends the goroutine, it calls
+// lost and returns false.
 func runRoundTrip[T any](timeout time.Duration, batch []T, carry, lost func(*roundTrip, []T)) (ok bool) {
 	f, returned := &roundTrip{}, false
 	watch := time.AfterFunc(timeout, func() {
@@ -121,7 +117,7 @@ func (l *batcher[T]) next() []T {
 		if len(all) == 0 {
 			continue
 		}
-		batch, n := all[:0:len(all)], 0 // in place: nothing else has this slice
+		batch, n := all[:0:len(all)], 0 // in place: nothing else uses this slice
 		for ; n < len(all) && len(batch) < maxBatch; n++ {
 			if !all[n].abandoned() {
 				batch = append(batch, all[n])

@@ -8,41 +8,39 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A blockList is what an instance has taken of one key to give it out itself. It is guarded by
-// its cell's lock. The zero loan is empty.
+// A blockList has the permits of one key that this instance has borrowed from the store to grant by itself. The lock of
+// its keyState guards it. The zero value is empty.
 //
-// Of a token bucket, permits have places: the first permit ever taken is at place 1, and
-// each line pays for as many places as it brings tokens, the lowest first. A borrowed
-// permit may be given out as long as its place is unpaid, because until then it counts as
-// missing in the store. All places are different, so in no time are more given out than the
-// bucket allows, by however many instances; and what lies unused vanishes as fast as it
-// comes back to the others. Of a window, what was borrowed counts until the next line.
+// The permits of a token bucket have positions: the first permit ever taken has position 1, and each tick pays for
+// Refill positions, the lowest first. A borrowed permit can be granted while its position is unpaid, because until then
+// it counts as missing in the store. All positions are different; therefore all instances together never grant more
+// than the bucket allows, and unused permits vanish here as fast as they come back for others. The borrowed permits of
+// a window can be granted until the next tick.
 type blockList struct {
-	blocks    []block     // the oldest first; seldom more than one
-	nextSize  int64       // how many to borrow next time
-	fetchedAt time.Time   // of the last borrowing
-	fetching  *blockFetch // one that is under way
+	blocks    []block     // the oldest first; usually one at most
+	nextSize  int64       // how many permits to borrow next
+	fetchedAt time.Time   // when the last fetch began
+	fetching  *blockFetch // the fetch that is under way, or nil
 	serial    int64
 	granter   *limiter.Granter
 }
 
-// A block has the places above next, up to top, counted from its line.
+// A block has the positions after next, up to top, counted from its tick.
 type block struct {
 	serial         int64
 	def            *backend.Definition
 	line           int64
 	low, next, top int64
-	now            int64     // the store's time when it was borrowed, which was
-	sent           time.Time // after this
+	now            int64     // the store's time when it was borrowed,
+	sent           time.Time // which was after this
 }
 
-// lines is how many lines have gone by since, the store's clock taken to be as late as it can
-// be.
+// lines returns how many ticks have passed since, at the latest time that the store's clock can show.
 func (b *block) lines(at time.Time) int64 {
 	return b.def.TickAt(b.now+at.Sub(b.sent).Microseconds()+1) - b.line
 }
 
-// left is how many permits of the block may be given out.
+// left returns how many permits of the block can be granted.
 func (b *block) left(at time.Time) int64 {
 	switch lines := b.lines(at); {
 	case lines <= 0:
@@ -54,16 +52,16 @@ func (b *block) left(at time.Time) int64 {
 	return max(b.top-b.next, 0)
 }
 
-// tag says from which block, and on which line, a permit was given out.
+// tag identifies the block and the tick of a grant.
 func (b *block) tag(at time.Time) int64 { return b.serial<<20 | b.lines(at)&(1<<20-1) }
 
-// noBlock is of what cannot be put back.
+// noBlock is the tag of a grant that cannot be put back.
 const noBlock = 0
 
 func (l *blockList) empty() bool { return len(l.blocks) == 0 }
 
-// blockPermits forgets the blocks of which nothing is left, and returns what the others have. The
-// newest is kept until its line is over, because something may be put back into it.
+// blockPermits drops used-up blocks and returns how many permits the others have. It keeps the newest block until its
+// tick is over, because permits can be put back into it.
 func (ks *keyState) blockPermits(now time.Time) (sum int64) {
 	l := &ks.blocks
 	kept := l.blocks[:0]
@@ -73,7 +71,7 @@ func (ks *keyState) blockPermits(now time.Time) (sum int64) {
 		case n > 0 || i == len(l.blocks)-1 && b.lines(now) <= 0:
 			kept = append(kept, b)
 		case b.def.Kind == backend.KindSlidingWindow && b.top > b.next:
-			// It must not be used later than it was taken, but it would count on.
+			// it must not be granted after its tick, and would keep counting in the store
 			ks.c.returnBlock(ks.key, b.def, b.top-b.next, backend.Receipt{Tick: b.line, Missing: b.top})
 		}
 	}
@@ -81,7 +79,7 @@ func (ks *keyState) blockPermits(now time.Time) (sum int64) {
 	return sum
 }
 
-// grantFromBlocks gives out n permits of what was borrowed.
+// grantFromBlocks grants n permits, or returns false if the blocks have fewer.
 func (ks *keyState) grantFromBlocks(n int, now time.Time) (limiter.Lease, bool) {
 	l := &ks.blocks
 	if l.empty() || ks.blockPermits(now) < weight(n) {
@@ -99,16 +97,16 @@ func (ks *keyState) grantFromBlocks(n int, now time.Time) (limiter.Lease, bool) 
 			return l.granter.Grant(n, b.tag(now)), true
 		}
 	}
-	return limiter.Lease{}, false // not reached: as many are left
+	return limiter.Lease{}, false // unreachable: blockPermits has counted them
 }
 
-// blockOwner owns the leases of what a cell has lent.
+// blockOwner owns the leases of permits granted from blocks.
 type blockOwner keyState
 
 // Release does nothing: the permits are spent.
 func (o *blockOwner) Release(int, int64) {}
 
-// Remaining is what the store had when it was last asked, and what is left of the loan.
+// Remaining returns what the store had left at its last answer, and what the blocks have left.
 func (o *blockOwner) Remaining(int, int64) (int64, bool) {
 	ks := (*keyState)(o)
 	ks.mu.Lock()
@@ -119,8 +117,8 @@ func (o *blockOwner) Remaining(int, int64) (int64, bool) {
 	return max(ks.lastAnswer.left(), 0) + ks.blockPermits(time.Now()), true
 }
 
-// Refund puts permits back into the block, if it is there and no line has gone by since: a
-// permit that was taken after them has to keep a place that was unpaid when it was given out.
+// Refund puts permits back into their block if that exists and no tick has passed since: a permit that was granted
+// after them must keep a position that was unpaid when it was granted.
 func (o *blockOwner) Refund(n int, tag int64) {
 	ks := (*keyState)(o)
 	ks.c.granted.Add(-1)
@@ -129,7 +127,7 @@ func (o *blockOwner) Refund(n int, tag int64) {
 	}
 }
 
-// Adjust puts back what was too much, and takes what was too little in the store.
+// Adjust puts back what was granted too much, and charges in the store what was granted too little.
 func (o *blockOwner) Adjust(n int, tag int64, cost int) (int64, bool) {
 	ks := (*keyState)(o)
 	if cost <= n {
@@ -139,10 +137,10 @@ func (o *blockOwner) Adjust(n int, tag int64, cost int) (int64, bool) {
 	q := ks.c.newCall(ks.key, []backend.Request{{Op: backend.OpCharge, Max: int64(cost - n)}})
 	q.onAnswer = func() {}
 	ks.c.sendBackground(q)
-	return noBlock, true // not all of it was of the block
+	return noBlock, true // a part of it is not from the block
 }
 
-// putBack returns how many could be put back, and lets those have them who wait.
+// putBack returns how many permits could be put back, and wakes waiting callers.
 func (ks *keyState) putBack(n, tag int64) (back int64) {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()

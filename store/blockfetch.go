@@ -12,21 +12,21 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// errBlockGone is why a refund of lent permits is lost.
+// errBlockGone is why a refund of borrowed permits is lost.
 var errBlockGone = errors.New("what was borrowed is used up or was returned")
 
-// A blockFetch is under way for all who need more than is there. The rest is there once done
+// A blockFetch borrows a block for all callers that need more than the blocks have. The other fields are set once done
 // is closed.
 type blockFetch struct {
 	done      chan struct{}
-	err       error // the store could not be asked
-	least     int64 // so many, and more,
-	rejected  bool  // cannot be had
+	err       error // why the store could not be asked
+	least     int64 // what was asked for at least
+	rejected  bool  // too few are available
 	wait      time.Duration
-	available bool // n == 0: something is left
+	available bool // with n == 0: a permit is available
 }
 
-// takeFromBlock takes n permits from what was borrowed, and borrows more where that is too little.
+// takeFromBlock takes n permits from the blocks, and borrows another block if they have too few.
 func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Lease, error) {
 	limit := time.NewTimer(c.s.o.CallTimeout)
 	defer limit.Stop()
@@ -58,8 +58,8 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 	}
 }
 
-// fetchBlock asks for more, in the background: whoever began it may leave, and the others
-// have what came of it. The cell is locked.
+// fetchBlock borrows a block in the background, so that the other callers get it if the first one leaves. The keyState
+// is locked.
 func (ks *keyState) fetchBlock(n int) *blockFetch {
 	l := &ks.blocks
 	ask := ks.nextBlockRequest(n)
@@ -73,7 +73,7 @@ func (ks *keyState) fetchBlock(n int) *blockFetch {
 		switch {
 		case err == nil:
 			ks.blockFetched(b, q)
-		case ks.c.s.ctx.Err() != nil: // it is no caller's context that has ended
+		case ks.c.s.ctx.Err() != nil: // closed; ask was not given a caller's context
 			b.err = unavailable(limiter.ErrClosed)
 		default:
 			b.err = err
@@ -83,7 +83,7 @@ func (ks *keyState) fetchBlock(n int) *blockFetch {
 	return b
 }
 
-// nextBlockRequest returns what to ask for. The more often something is borrowed, the more it is.
+// nextBlockRequest returns what to ask for. The shorter the time since the last fetch, the larger the block.
 func (ks *keyState) nextBlockRequest(n int) backend.Request {
 	c, l, now := ks.c, &ks.blocks, time.Now()
 	if n == 0 {
@@ -114,7 +114,7 @@ func (ks *keyState) blockFetched(b *blockFetch, q *call) {
 		}
 	case !ask.Block:
 		b.available = true
-	case !current: // new limits are no matter of old blocks: whoever needs some asks again
+	case !current: // callers that need permits ask again, by the new limits
 		q.undo(0)
 	default:
 		l.add(ks, q)
@@ -134,7 +134,7 @@ func (l *blockList) add(ks *keyState, q *call) {
 	l.blocks = append(l.blocks, b)
 }
 
-// blockReturner are the cells that have borrowed something.
+// A blockReturner returns the blocks that were not used within blockLifetime. It has a goroutine while there are any.
 type blockReturner struct {
 	s       *Store
 	mu      sync.Mutex
@@ -142,8 +142,8 @@ type blockReturner struct {
 	running bool
 }
 
-// blockLifetime is how long what was borrowed may be used. A block is so large that it is used
-// up earlier; what is left has been too much.
+// blockLifetime is how long borrowed permits can be granted. A block is sized to be used up earlier; what is left was
+// too much.
 const blockLifetime = time.Second
 
 func (l *blockReturner) add(ks *keyState) {
@@ -159,7 +159,7 @@ func (l *blockReturner) add(ks *keyState) {
 	}
 }
 
-// loop runs as long as anything is borrowed.
+// loop runs while anything is borrowed.
 func (l *blockReturner) loop() {
 	pause := blockLifetime
 	for l.s.sleep(pause) {
@@ -169,8 +169,7 @@ func (l *blockReturner) loop() {
 	}
 }
 
-// returnDue returns what is due, and how long it takes until something else is; 0: nothing
-// is borrowed any more.
+// returnDue returns the blocks that are due, and the time until the next are; 0 if nothing is borrowed.
 func (l *blockReturner) returnDue(now time.Time) time.Duration {
 	l.mu.Lock()
 	all := slices.Collect(maps.Keys(l.keys))
@@ -204,7 +203,7 @@ func (l *blockReturner) remove(ks *keyState) {
 	delete(l.keys, ks)
 }
 
-// returnBlocks gives back what was not used. The cell is locked.
+// returnBlocks returns all unused permits to the store. The keyState is locked.
 func (ks *keyState) returnBlocks() {
 	now := time.Now()
 	for i := len(ks.blocks.blocks) - 1; i >= 0; i-- {

@@ -13,22 +13,22 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// ErrUnavailable says that the store could not be asked. It is the value under [OutageKey],
-// wrapped with the reason, and what Reconfigure returns when it cannot tell the store.
+// ErrUnavailable means that the store could not be asked. It is the value of [OutageKey] and the error of Reconfigure,
+// wrapped with the reason.
 var ErrUnavailable = errors.New("store: unavailable")
 
-// errTimeout is the reason where a call has not come back within Options.CallTimeout.
+// errTimeout is the reason if a call has not returned within Options.CallTimeout.
 var errTimeout = errors.New("no answer in time")
 
-// breaker is a circuit breaker around a part of the store: once the part counts as away, asking for
-// it costs one atomic load, and a single goroutine looks whether it is back.
+// A breaker is the circuit breaker of a shard: while the shard is away, a request costs one atomic load, and one
+// goroutine probes the shard.
 type breaker struct {
 	s            *Store
-	shard        *shard                      // that it guards
-	away         atomic.Pointer[outageState] // nil: the part is there
-	failureCount atomic.Int64                // how many failures were counted
+	shard        *shard                      // the one that it guards
+	away         atomic.Pointer[outageState] // nil while the shard is there
+	failureCount atomic.Int64                // failures counted so far
 
-	checking atomic.Bool // check is under way
+	checking atomic.Bool // probeInBackground is running
 
 	mu       sync.Mutex
 	failures int // in a row
@@ -39,7 +39,7 @@ type outageState struct {
 	since time.Time
 }
 
-// err returns why the part cannot be asked, or nil.
+// err returns why the shard is away, or nil.
 func (g *breaker) err() error {
 	if o := g.away.Load(); o != nil {
 		return o.err
@@ -54,28 +54,27 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// A failureEpoch is when a call was begun. Calls that were under way together and fail together have one cause: a pause
-// of the network fails all of them, and counts as one failure.
+// A failureEpoch is the number of failures when a call began. Calls that are under way together and fail together have
+// one cause, such as a pause of the network, and count as one failure.
 type failureEpoch int64
 
 func (g *breaker) current() failureEpoch { return failureEpoch(g.failureCount.Load()) }
 
-// record counts the end of a call that needs what limiters need.
+// record counts the end of a call that needs everything that limiters need.
 func (g *breaker) record(begun failureEpoch, err error) {
 	g.s.count.calls.Add(1)
 	if err == nil {
 		g.succeeded()
 		return
 	}
-	if errors.Is(err, backend.ErrDefinition) { // the store has answered, which does not say that it can be written to
+	if errors.Is(err, backend.ErrDefinition) { // the store has answered, but may refuse writes
 		return
 	}
 	g.s.count.failures.Add(1)
 	g.failed(begun, err)
 }
 
-// recordRead counts the end of a call that only reads: that it succeeds does not say
-// that the store can be written to.
+// recordRead counts the end of a call that only reads: its success does not show that the store can be written to.
 func (g *breaker) recordRead(begun failureEpoch, err error) {
 	if err != nil {
 		g.record(begun, err)
@@ -90,10 +89,10 @@ func (g *breaker) succeeded() {
 	g.failures = 0
 }
 
-// failed counts a failure, unless one was counted after the call had begun.
+// failed counts a failure, unless another one was counted since the call began.
 func (g *breaker) failed(begun failureEpoch, err error) {
 	if g.s.ctx.Err() != nil {
-		return // it is Close that made it fail
+		return // Close has ended the call
 	}
 	g.mu.Lock()
 	if g.current() != begun {
@@ -110,7 +109,7 @@ func (g *breaker) failed(begun failureEpoch, err error) {
 	if lost {
 		g.s.idleChanged()
 		g.s.report(Event{Kind: EventStoreLost, Shard: g.shard.name, Err: err})
-		g.s.wakeShard(g.shard) // for those who wait, the outage policy holds, too
+		g.s.wakeShard(g.shard) // the outage policy answers waiting callers, too
 		g.s.goBackground(g.probeLoop)
 	}
 }
@@ -122,7 +121,7 @@ func (g *breaker) describe(err error) error {
 	return unavailable(err)
 }
 
-// probeLoop looks for the part until it is back, or until no key is in it any more.
+// probeLoop probes the shard until it is back, or has no keys any more.
 func (g *breaker) probeLoop() {
 	for {
 		interval := float64(g.s.o.ProbeInterval) * (0.8 + 0.4*rand.Float64())
@@ -132,7 +131,7 @@ func (g *breaker) probeLoop() {
 		d, key, found := g.s.probeTarget(g.shard)
 		if !found {
 			g.s.forgetShard(g.shard)
-			g.recover() // its keys have moved, and are asked for where they are now
+			g.recover() // its keys are in other shards now
 			return
 		}
 		err := g.probeOnce(d, key)
@@ -148,9 +147,9 @@ func (g *breaker) probeLoop() {
 	}
 }
 
-// probeInBackground looks for the part once, in the background, and counts the result as that of a call. It is called when a caller
-// has left before the answer came: if all callers have deadlines shorter than CallTimeout, no call of theirs can tell a
-// store that hangs from a caller that does not wait. At most one check is under way at a time.
+// probeInBackground probes the shard once and counts the result like that of a call. It is called when a caller has
+// left before the answer: if all callers have deadlines shorter than CallTimeout, none of their calls can tell a store
+// that hangs from a caller that does not wait. One probe at most is under way at a time.
 func (g *breaker) probeInBackground() {
 	if g.err() != nil || !g.checking.CompareAndSwap(false, true) {
 		return
@@ -168,9 +167,8 @@ func (g *breaker) probeInBackground() {
 	})
 }
 
-// probeOnce asks what a limiter asks: a store that can be read but not written to is away, and so
-// is one that is slow. It waits for the backend however long that takes: there is never
-// more than one probe, and one check.
+// probeOnce asks what a limiter asks, because a store that can be read but not written to is away, and so is one that
+// is slow. It waits for the backend without a limit: probeLoop and probeInBackground run once at most.
 func (g *breaker) probeOnce(d *backend.Definition, key string) error {
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(g.s.ctx, g.s.o.CallTimeout)
@@ -194,10 +192,10 @@ func (g *breaker) probeOnce(d *backend.Definition, key string) error {
 	}
 }
 
-// errNoReturn is the error of a function of the backend that has panicked, or ended its goroutine.
+// errNoReturn is the error of a backend method that has panicked or ended its goroutine.
 var errNoReturn = errors.New("the backend has panicked, or has ended its goroutine")
 
-// reasonOf is the reason that a backend has given for an outcome.
+// reasonOf returns err, or an error that says that the backend gave none.
 func reasonOf(err error) error {
 	if err == nil {
 		return errors.New("the backend has given no reason")
@@ -205,8 +203,7 @@ func reasonOf(err error) error {
 	return err
 }
 
-// runIsolated calls f, which asks the backend, on a goroutine of its own: a backend that panics or ends its goroutine
-// ends nothing else.
+// runIsolated calls f on its own goroutine, so that a backend that panics or ends its goroutine ends nothing else.
 func runIsolated(hook string, f func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -217,8 +214,8 @@ func runIsolated(hook string, f func() error) <-chan error {
 	return done
 }
 
-// probeDefinition is what probes take from: a second's window that is never used up. It is in no
-// store's table of definitions.
+// probeDefinition is what probes take from: a window of a second that is never used up. No store has it among its
+// definitions.
 var probeDefinition = &backend.Definition{
 	Name: "weir/probe", Version: 1, Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: backend.MaxPermits, Period: 1e6},
 }
@@ -231,6 +228,6 @@ func (g *breaker) recover() {
 	g.s.report(Event{Kind: EventStoreRecovered, Shard: g.shard.name, Away: time.Since(was.since)})
 	g.s.wakeShard(g.shard)
 	for _, c := range g.s.allCores() {
-		c.refreshSoon() // it may have been reconfigured meanwhile, and the store may have forgotten it
+		c.refreshSoon() // the definition may have been changed, or the store may have lost it
 	}
 }

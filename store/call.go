@@ -11,39 +11,38 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A call is what one caller asks of one key of a bucket or window.
+// A call is the requests of one caller about one key of a bucket or window.
 type call struct {
 	c          *core
-	callerGone <-chan struct{} // closed when the context of the caller ends; nil: it cannot leave
-	shard      *shard          // that the key was in when the call was made
+	callerGone <-chan struct{} // closed when the caller's context ends; nil: it never does
+	shard      *shard          // the key's, when the call was made
 	key        string
 	requests   []backend.Request
-	oneRequest [1]backend.Request // room for the usual call
+	oneRequest [1]backend.Request // backs requests, which usually has one
 	attempts   attempts
-	direct     *directCall // what it is a part of, if it shares its flight with nobody
+	direct     *directCall // not nil if the call does not use a batcher
 
-	// The answer, valid once done is closed and err is nil.
-	def        *backend.Definition // of something that is given back: what it was taken under
+	// The answer. It is valid once done is closed, if err is nil.
+	def        *backend.Definition // set before the call if something is given back: what it was taken under
 	granted    []int64
 	oneGranted [1]int64
-	receipts   []backend.Receipt // where each ask's permits are missing
+	receipts   []backend.Receipt // of each request
 	oneReceipt [1]backend.Receipt
-	state      backend.State // after all that was asked in the same flight
-	now        int64         // the store's time of the decision
+	state      backend.State // after all requests of the round trip
+	now        int64         // the store's time
 	sent       time.Time
 	err        error
 
-	answered atomic.Bool // answered, or given up by the caller
+	answered atomic.Bool // or given up by the caller
 	done     chan struct{}
-	onAnswer func() // if not nil: called with the answer, instead of done being closed
+	onAnswer func() // if not nil, called instead of closing done
 }
 
-// errCallerLeft says that the caller's context has ended. The caller says why: a context is the program's, and may do
-// anything, so none is called on a goroutine of ours, or under a lock, or between a question and its answer: one that
-// panics there would lose what was granted.
+// errCallerLeft means that the caller's context has ended. Only the caller's goroutine asks the context for its error:
+// a context is the program's code, and one that panics on a goroutine of this package, under a lock, or between a
+// request and its answer would lose what was granted.
 var errCallerLeft = errors.New("the caller has left")
 
-// isClosed reports whether gone is closed.
 func isClosed(gone <-chan struct{}) bool {
 	select {
 	case <-gone:
@@ -69,13 +68,13 @@ func (q *call) abandoned() bool {
 	return true
 }
 
-// An undecidedError is the error of a call whose context has ended before the store has answered. A caller who has
-// waited in the queue in vain gets the context's error as it is: the store has answered that there are no permits.
+// An undecidedError is the error of a call whose context has ended before the store answered. A caller whose context
+// ends in the queue gets the context's error instead, because the store has answered that there are no permits.
 type undecidedError struct{ err error }
 
 func undecided(ctx context.Context) error {
 	err := contextError(ctx)
-	if err == nil { // a context of the program's own making, whose Done is closed and whose Err is nil
+	if err == nil { // a context of the program's whose Done is closed although its Err is nil
 		err = errCallerLeft
 	}
 	return &undecidedError{err}
@@ -85,11 +84,10 @@ func (e *undecidedError) Error() string { return e.err.Error() }
 
 func (e *undecidedError) Unwrap() error { return e.err }
 
-// Undecided reports whether the limiter took no decision before the caller's context ended, which is true.
+// Undecided returns true: the limiter took no decision before the caller's context ended.
 func (e *undecidedError) Undecided() bool { return true }
 
-// ask asks the store and waits for the answer, CallTimeout at the longest. The error is an undecidedError, or
-// [ErrUnavailable].
+// ask sends requests and waits for the answer, CallTimeout at most. The error is an undecidedError or [ErrUnavailable].
 func (c *core) ask(ctx context.Context, key string, asks ...backend.Request) (*call, error) {
 	p := c.s.shardOf(c.name, key)
 	if err := p.breaker.err(); err != nil {
@@ -111,7 +109,7 @@ func (c *core) ask(ctx context.Context, key string, asks ...backend.Request) (*c
 	c.s.send(q)
 	if err := waitFor(gone, limit, q.done); err != nil {
 		if q.answered.CompareAndSwap(false, true) {
-			q.err = err // what is granted later is given back
+			q.err = err // answer gives back what is granted later
 		} else {
 			<-q.done
 		}
@@ -122,7 +120,7 @@ func (c *core) ask(ctx context.Context, key string, asks ...backend.Request) (*c
 	return q, q.err
 }
 
-// wait waits for done, and returns an error if the context or the time has ended before.
+// wait returns nil when done is closed, or an error if ctx or the time ends first.
 func wait(ctx context.Context, limit *time.Timer, done <-chan struct{}) error {
 	err := waitFor(ctx.Done(), limit, done)
 	if err == errCallerLeft { //nolint:errorlint // it is never wrapped
@@ -131,7 +129,7 @@ func wait(ctx context.Context, limit *time.Timer, done <-chan struct{}) error {
 	return err
 }
 
-// waitFor is wait without a context: its error is errCallerLeft if gone is closed.
+// waitFor is wait without a context: the error is errCallerLeft if gone is closed.
 func waitFor(gone <-chan struct{}, limit *time.Timer, done <-chan struct{}) error {
 	select {
 	case <-done:
@@ -164,7 +162,7 @@ func (s *Store) send(q *call) {
 	}()
 }
 
-// callsTimedOut is what becomes of the calls of a flight that does not come back.
+// callsTimedOut answers the calls of an abandoned round trip.
 func (s *Store) callsTimedOut(f *roundTrip, calls []*call) {
 	calls[0].shard.breaker.record(f.started(), errTimeout)
 	group(calls).fail(errTimeout)
@@ -178,8 +176,7 @@ func (q *call) fail(err error) {
 	}
 }
 
-// answer hands the caller what was filled in, or gives it back if nobody waits for it any
-// more.
+// answer wakes the caller, or gives back what was granted if the caller has left.
 func (q *call) answer() {
 	if q.answered.CompareAndSwap(false, true) {
 		q.notify()
@@ -200,8 +197,8 @@ func (q *call) notify() {
 	}
 }
 
-// passToWaiter has a caller who waits here for as many permits have what was granted to one who has
-// left. It returns false if there is none.
+// passToWaiter gives what a caller has left behind to a waiter for the same number of permits. It returns false if
+// there is none.
 func (q *call) passToWaiter(i int) bool {
 	if q.requests[i].Block {
 		return false
@@ -215,7 +212,7 @@ func (q *call) passToWaiter(i int) bool {
 	return w != nil && ks.queue.answer(w, newGrant(q, i))
 }
 
-// undo gives back what was granted to an ask, because no caller is there to have it.
+// undo gives back what a request was granted whose caller has left.
 func (q *call) undo(i int) {
 	switch n := q.granted[i]; {
 	case n <= 0:
@@ -226,7 +223,7 @@ func (q *call) undo(i int) {
 	}
 }
 
-// refund refunds permits, in the background.
+// refund gives permits back in the background.
 func (c *core) refund(key string, def *backend.Definition, n int64, m backend.Receipt) {
 	q := c.newCall(key, []backend.Request{{Op: backend.OpRefund, Max: n, Receipt: m}})
 	q.def = def
@@ -240,8 +237,7 @@ func (c *core) refund(key string, def *backend.Definition, n int64, m backend.Re
 	c.sendBackground(q)
 }
 
-// returnBlock returns what was borrowed. Nobody has to know whether that succeeds: what does
-// not come back now, time brings back.
+// returnBlock returns borrowed permits in the background. A failure is ignored: time restores the permits.
 func (c *core) returnBlock(key string, def *backend.Definition, n int64, m backend.Receipt) {
 	q := c.newCall(key, []backend.Request{{Op: backend.OpReturnBlock, Max: n, Receipt: m}})
 	q.def = def
@@ -249,7 +245,7 @@ func (c *core) returnBlock(key string, def *backend.Definition, n int64, m backe
 	c.sendBackground(q)
 }
 
-// sendBackground sends what nobody waits for, without a goroutine if there is no sense in it.
+// sendBackground sends a call that no caller waits for, unless the store is known to be away.
 func (c *core) sendBackground(q *call) {
 	if err := c.s.cannotAsk(q.shard); err != nil {
 		q.fail(err)
@@ -269,7 +265,7 @@ func (c *core) takeFromStore(ctx context.Context, key string, n int) (limiter.Le
 	return lease, nil
 }
 
-// lease is the answer to an ask, as a lease.
+// lease returns the answer to a request.
 func (q *call) lease(i int) limiter.Lease {
 	n := q.requests[i].Min
 	if q.granted[i] == backend.Rejected {
@@ -282,10 +278,10 @@ func (q *call) lease(i int) limiter.Lease {
 	return newGrant(q, i)
 }
 
-// wait is how long n permits take to come back, after what was asked in the same flight.
+// wait returns how long n permits take to come back after all requests of the round trip.
 func (q *call) wait(n int64) time.Duration { return duration(q.def.Wait(q.state, q.now, n)) }
 
-// duration is so many microseconds, or as many as a Duration holds.
+// duration converts µs, up to the longest Duration.
 func duration(us int64) time.Duration {
 	const longest = math.MaxInt64 / int64(time.Microsecond)
 	return time.Duration(min(us, longest)) * time.Microsecond

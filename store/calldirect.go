@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// An directCall call has with it what its flight needs, in one piece.
+// A directCall is a call with everything that its round trip needs, in one allocation.
 type directCall struct {
 	call
 	batch   backend.Batch
@@ -19,10 +19,10 @@ type directCall struct {
 	batches [1]*backend.Batch
 }
 
-// directCalls are alone calls that were answered.
+// directCalls has directCalls for reuse.
 var directCalls = sync.Pool{New: func() any { return new(directCall) }}
 
-// recycle is called by who has made something else of the answer, and does not need it any more.
+// recycle is called when nothing of the answer is used any more.
 func (q *call) recycle() {
 	if q.direct != nil {
 		home := q.direct
@@ -31,8 +31,8 @@ func (q *call) recycle() {
 	}
 }
 
-// askDirectly is ask without another goroutine. It returns nothing if the limiter was
-// reconfigured, and the question is to be asked in the usual way.
+// askDirectly is ask on the caller's goroutine. It returns nil, nil if the limiter was reconfigured; then ask sends the
+// requests through a batcher.
 func (c *core) askDirectly(ctx context.Context, p *shard, key string, asks []backend.Request) (*call, error) {
 	c.s.inFlight.Add(1)
 	defer c.s.finishInFlight()
@@ -56,10 +56,10 @@ func (c *core) askDirectly(ctx context.Context, p *shard, key string, asks []bac
 		err = reasonOf(b.Err)
 	}
 	switch {
-	case err != nil && isClosed(caller.done): // the caller has left, which says nothing of the store
+	case err != nil && isClosed(caller.done): // this says nothing about the store
 		p.breaker.probeInBackground()
 		return nil, undecided(ctx)
-	case failed: // that is the key's own trouble
+	case failed: // only the key is affected
 		p.breaker.record(begun, nil)
 		return nil, unavailable(err)
 	case err != nil:
@@ -75,8 +75,8 @@ func (c *core) askDirectly(ctx context.Context, p *shard, key string, asks []bac
 	return q, nil
 }
 
-// decideDirectly asks the backend on this goroutine. A backend that panics is one that has failed, as it is on goroutines of
-// ours: the caller may be serving a queue.
+// decideDirectly treats a backend that panics as one that has failed, as on goroutines of this package: the caller may
+// be serving a queue.
 func (s *Store) decideDirectly(caller *callContext, now time.Time, batches []*backend.Batch) (err error) {
 	within, cancel := s.withCallTimeout(caller, now)
 	defer cancel()
@@ -91,7 +91,7 @@ func (s *Store) decideDirectly(caller *callContext, now time.Time, batches []*ba
 
 func noCancel() {}
 
-// withCallTimeout bounds the caller's context by CallTimeout, where it does not end before that anyway.
+// withCallTimeout bounds the caller's context by CallTimeout.
 func (s *Store) withCallTimeout(caller *callContext, now time.Time) (context.Context, context.CancelFunc) {
 	latest := now.Add(s.o.CallTimeout)
 	if end, ok := caller.Deadline(); ok && end.Before(latest) {
@@ -100,19 +100,19 @@ func (s *Store) withCallTimeout(caller *callContext, now time.Time) (context.Con
 	return context.WithDeadline(caller, latest)
 }
 
-// A callContext stands for the caller's context while the backend is asked on the caller's goroutine. What it needs of
-// that, it has asked for before: a method that panics or ends the goroutine in the middle of the call would lose what
+// A callContext stands for the caller's context while the backend runs on the caller's goroutine. It has asked the
+// caller's context for everything before: a method that panics or ends the goroutine during the call would lose what
 // was granted. Only Value is passed on.
 type callContext struct {
 	caller context.Context
 	done   <-chan struct{}
 	end    time.Time
-	ends   bool // end is set
+	ends   bool // there is an end
 	first  atomic.Pointer[valueLookup]
 }
 
-// A valueLookup is what Value has returned the first time. [context.WithDeadline] looks up the same key when the call begins
-// and when it is over; the second time the caller's context is not called.
+// A valueLookup is the first result of Value. [context.WithDeadline] looks up the same key at the beginning and the end
+// of the call; the second time the caller's context is not called.
 type valueLookup struct{ key, value any }
 
 func newCallContext(caller context.Context) *callContext {
@@ -136,7 +136,7 @@ func (c *callContext) Err() error {
 	}
 }
 
-// Value is nil where that of the caller's context panics.
+// Value returns nil if that of the caller's context panics.
 func (c *callContext) Value(key any) (value any) {
 	if l := c.first.Load(); l != nil && l.key == key {
 		return l.value

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// cannotAsk returns why there is no sense in asking that part of the store, or nil.
+// cannotAsk returns why the shard cannot be called, or nil.
 func (s *Store) cannotAsk(p *shard) error {
 	if s.ctx.Err() != nil {
 		return limiter.ErrClosed
@@ -19,7 +19,7 @@ func (s *Store) cannotAsk(p *shard) error {
 	return p.breaker.err()
 }
 
-// sendDecisions is one flight: all that the calls ask, in one round trip.
+// sendDecisions makes one round trip with all requests of the calls.
 func (s *Store) sendDecisions(f *roundTrip, calls []*call) {
 	p := calls[0].shard
 	if err := s.cannotAsk(p); err != nil {
@@ -61,10 +61,10 @@ func (s *Store) sendDecisions(f *roundTrip, calls []*call) {
 	s.repair(undone)
 }
 
-// A outcomes is what the outcomes of a flight say of the part that it went to.
+// outcomes are what the answers of a round trip say about the shard.
 type outcomes struct {
-	answered bool  // some key was answered, or has an error of its own
-	err      error // why some key could not be reached
+	answered bool  // a key was answered, or failed by itself
+	err      error // why a key could not be reached
 }
 
 func (t *outcomes) add(o backend.Outcome, err error) {
@@ -75,8 +75,8 @@ func (t *outcomes) add(o backend.Outcome, err error) {
 	}
 }
 
-// recordRoundTrip counts the end of a flight. A part that has answered for one key is there: a key that could not be reached
-// has moved to another part just now, or the next flight fails as a whole.
+// recordRoundTrip counts the end of a round trip. A shard that has answered for one key is there: a key that could not
+// be reached has moved to another shard just now, or the next round trip fails as a whole.
 func (p *shard) recordRoundTrip(begun failureEpoch, err error, t outcomes) {
 	if err == nil && !t.answered {
 		err = t.err
@@ -84,7 +84,7 @@ func (p *shard) recordRoundTrip(begun failureEpoch, err error, t outcomes) {
 	p.breaker.record(begun, err)
 }
 
-// A group is the calls of a flight that are about the same key.
+// A group is the calls of a round trip that are about the same key.
 type group []*call
 
 func grouped(calls []*call) []group {
@@ -105,8 +105,8 @@ func grouped(calls []*call) []group {
 	return groups
 }
 
-// definition is the newest that is in force for any of the calls: those of a limiter that was
-// closed, and of one that was made anew by the same name, may be on one flight.
+// definition returns the newest definition that is in force for any of the calls. They can differ: a closed limiter and
+// one made later with the same name share round trips.
 func (g group) definition() *backend.Definition {
 	d := g[0].c.inForce.Load().Definition
 	for _, q := range g[1:] {
@@ -117,15 +117,14 @@ func (g group) definition() *backend.Definition {
 	return d
 }
 
-// batch is what is asked of the key.
 func (g group) batch() *backend.Batch {
 	b := &backend.Batch{}
 	g.fill(b)
 	return b
 }
 
-// fill asks by the definition that is in force now. What is given back under another
-// grid than it was taken under is not to be found any more, and asks for nothing.
+// fill makes the requests by the definition in force. What was taken under another schedule cannot be found any more;
+// giving it back becomes a request for 0.
 func (g group) fill(b *backend.Batch) {
 	b.Definition, b.Key = g.definition(), g[0].key
 	switch {
@@ -150,8 +149,8 @@ func (g group) fill(b *backend.Batch) {
 	}
 }
 
-// allSingle tells whether all ask for one permit, as most do. Then they can be asked for as one:
-// as many as there are go to those who came first.
+// allSingle reports whether every call asks for one permit, as most do. Then one request asks for all, and what is
+// granted goes to the first calls.
 func (g group) allSingle() bool {
 	for _, q := range g {
 		if len(q.requests) != 1 || q.requests[0] != (backend.Request{Min: 1, Max: 1}) {
@@ -161,7 +160,7 @@ func (g group) allSingle() bool {
 	return true
 }
 
-// spread is what each was granted where they were asked for as one.
+// spread returns what each call of allSingle was granted.
 func (g group) spread(granted int64) []int64 {
 	each := make([]int64, len(g))
 	for i := range each {
@@ -199,13 +198,13 @@ func (g group) answer(b *backend.Batch, sent time.Time) {
 		q.def, q.state, q.now, q.sent = b.Definition, b.State, b.Now, sent
 	}
 	g.informFairness(b, sent)
-	for _, q := range g { // in the order in which they came
+	for _, q := range g { // in the order of their arrival
 		q.answer()
 	}
 }
 
-// informFairness enters the answer where callers wait, or have waited lately. Mostly all calls
-// are of one limiter; another of the same name in this process is like one elsewhere.
+// informFairness enters the answer for the limiters that have waiting callers, or had lately. Usually all calls are of
+// one limiter; another one of the same name in this process counts like one of another instance.
 func (g group) informFairness(b *backend.Batch, sent time.Time) {
 	var told *core
 	for _, q := range g {
@@ -227,7 +226,7 @@ func (g group) informFairness(b *backend.Batch, sent time.Time) {
 	}
 }
 
-// rejects reports whether a limiter has asked for more than there was.
+// rejects reports whether c has asked for more than was available.
 func (g group) rejects(c *core) bool {
 	for _, q := range g {
 		for i, a := range q.requests {
@@ -239,7 +238,7 @@ func (g group) rejects(c *core) bool {
 	return false
 }
 
-// takenBy is by how much more is missing because of what a limiter asked.
+// takenBy returns by how much the requests of c have changed what is missing.
 func (g group) takenBy(c *core) (own int64) {
 	for _, q := range g {
 		if q.c != c {
@@ -252,7 +251,7 @@ func (g group) takenBy(c *core) (own int64) {
 	return own
 }
 
-// missingChange is by how many more permits are missing after an ask.
+// missingChange returns by how much a request has changed what is missing.
 func missingChange(op backend.Op, granted int64) int64 {
 	if op == backend.OpRefund || op == backend.OpReturnBlock {
 		return -granted

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// repair makes it possible to ask again for groups that were not decided, many of them together. It does so beside the
-// lane: those who ask about other keys do not wait for it.
+// repair resolves why groups were not decided, and sends them again. It uses its own batchers, so that calls about
+// other keys do not wait.
 func (s *Store) repair(all []*pendingGroup) {
 	for _, u := range all {
 		q := u.g[0]
@@ -18,7 +18,7 @@ func (s *Store) repair(all []*pendingGroup) {
 	}
 }
 
-// sendRepairs is one flight of repairs.
+// sendRepairs is one round trip of repairs.
 func (s *Store) sendRepairs(f *roundTrip, all []*pendingGroup) {
 	f.start(all[0].g[0].shard.breaker.current())
 	s.loadNewerDefinitions(all)
@@ -29,7 +29,7 @@ func (s *Store) sendRepairs(f *roundTrip, all []*pendingGroup) {
 	}
 }
 
-// repairsTimedOut is what becomes of those on a flight of repairs that does not come back.
+// repairsTimedOut answers the groups of an abandoned round trip.
 func (s *Store) repairsTimedOut(f *roundTrip, all []*pendingGroup) {
 	all[0].g[0].shard.breaker.record(f.started(), errTimeout)
 	for _, u := range all {
@@ -37,10 +37,10 @@ func (s *Store) repairsTimedOut(f *roundTrip, all []*pendingGroup) {
 	}
 }
 
-// maxRepairs is how many leases are seen to at once after their limiters were reconfigured.
+// maxRepairs bounds how many calls for leases wait for a newer definition at once.
 const maxRepairs = 16
 
-// goLimited calls f on a goroutine of its own, of which only so many work at once.
+// goLimited calls f on its own goroutine. At most maxRepairs of them work at once.
 func (s *Store) goLimited(f func()) {
 	s.inFlight.Add(1)
 	go func() {
@@ -54,14 +54,14 @@ func (s *Store) goLimited(f func()) {
 	}()
 }
 
-// An pendingGroup is a group whose batch was not decided, and why it is not to be asked again, if it is not.
+// A pendingGroup is a group whose batch was not decided. err, if not nil, is why it cannot be sent again.
 type pendingGroup struct {
 	g   group
 	b   *backend.Batch
 	err error
 }
 
-// loadNewerDefinitions loads the newer definitions, each once.
+// loadNewerDefinitions loads each newer definition once.
 func (s *Store) loadNewerDefinitions(all []*pendingGroup) {
 	for _, u := range all {
 		if u.b.Outcome == backend.OutdatedDefinition {
@@ -70,7 +70,7 @@ func (s *Store) loadNewerDefinitions(all []*pendingGroup) {
 	}
 }
 
-// convertStates replaces the old states, in one round trip.
+// convertStates replaces the outdated states in one round trip.
 func (s *Store) convertStates(f *roundTrip, all []*pendingGroup) {
 	var list []*backend.Replacement
 	var of []*pendingGroup
@@ -88,7 +88,7 @@ func (s *Store) convertStates(f *roundTrip, all []*pendingGroup) {
 		return
 	}
 	p, begun := of[0].g[0].shard, f.started()
-	// The answers belong to the backend until it returns, which may be later than the call is waited for.
+	// The backend can write to list until it returns, which may be after callWithTimeout has.
 	answers, err := callWithTimeout(s, func(ctx context.Context) ([]*backend.Replacement, error) {
 		return list, s.backend.Replace(ctx, list)
 	})
@@ -110,10 +110,10 @@ func (s *Store) convertStates(f *roundTrip, all []*pendingGroup) {
 
 func (u *pendingGroup) op() leaseOp { return 0 }
 
-// abandoned is false: a state is converted also for the next who asks.
+// abandoned is false: the next caller needs the converted state, too.
 func (u *pendingGroup) abandoned() bool { return false }
 
-// resend sends the calls of the group once more.
+// resend sends the calls of the group again.
 func (u *pendingGroup) resend(s *Store) {
 	if u.err != nil {
 		u.g.fail(u.err)
@@ -139,22 +139,22 @@ func (u *pendingGroup) resend(s *Store) {
 	})
 }
 
-// attempts are those of something that is tried again because its limiter was reconfigured meanwhile.
+// attempts are those of a call that is sent again because its limiter was reconfigured meanwhile.
 type attempts struct {
 	n     int
-	since time.Time // when they began, or the first has failed
-	last  time.Time // when the last was to begin
+	since time.Time // the begin, or the first failure
+	last  time.Time // Acquire: the permits in use, with those that were just granted
 }
 
 const (
-	// immediateAttempts is how many tries follow without a pause: a single Reconfigure costs one or two.
+	// immediateAttempts is how many attempts follow without a pause; a single Reconfigure needs one or two.
 	immediateAttempts = 4
-	// attemptInterval is how much later than the one before a later try begins, about. Where the store takes longer to
-	// answer there is no pause: a key can be decided about in the time between two Reconfigures, if any.
+	// attemptInterval is the average time between the starts of later attempts. If the store takes longer to answer,
+	// there is no pause, so that a key can be decided between two Reconfigures.
 	attemptInterval = 5 * time.Millisecond
 )
 
-// next returns how long to wait before the next try, or false if that time has passed.
+// next returns the pause before the next attempt, or false if there must be none.
 func (t *attempts) next(within time.Duration) (pause time.Duration, ok bool) {
 	now := time.Now()
 	if t.n++; t.since.IsZero() {
@@ -167,7 +167,7 @@ func (t *attempts) next(within time.Duration) (pause time.Duration, ok bool) {
 	return pause, t.last.Sub(t.since) < within
 }
 
-// afterPause calls f, which does not wait, after a pause. Close waits for it.
+// afterPause calls f, which must not wait, after a pause. Close waits for it.
 func (s *Store) afterPause(pause time.Duration, f func()) {
 	if pause <= 0 {
 		f()

@@ -13,45 +13,43 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A core is one limiter of a Store: what is the same whether it is partitioned or not, and
-// whatever its kind.
+// A core is one limiter of a Store: everything that does not depend on its kind or on whether it is partitioned.
 type core struct {
 	s        *Store
 	name     string
 	keyed    bool
-	leased   bool // concurrency: permits come back from those who hold them, not with time
+	leased   bool // concurrency: permits come back from their holders, not with time
 	o        LimiterOptions
 	madeAt   stamp
-	madeWith backend.Limits // the constructor's
+	madeWith backend.Limits // the constructor's limits
 
-	inForce     atomic.Pointer[inForce] // nil until the store was asked
+	inForce     atomic.Pointer[inForce] // nil until the first answer of the store
 	queueing    atomic.Pointer[queueing]
-	newest      atomic.Int64 // the largest version of a definition that a state was seen of
+	newest      atomic.Int64 // the largest definition version that was seen in a state
 	broken      atomic.Pointer[brokenVersion]
 	closed      atomic.Bool
-	overruledBy atomic.Pointer[error] // what was last told of
+	overruledBy atomic.Pointer[error] // the last reason that was reported
 	refreshing  atomic.Int32
 
-	definitionLock chan struct{} // full while the store is asked for the definition, or told of another
+	definitionLock chan struct{} // full while a goroutine loads or changes the definition in the store
 
 	mu              sync.Mutex
-	wantedLimits    backend.Limits     // what the last constructor or Reconfigure here has said
-	wantedAt        stamp              // when it said so
-	reconfiguring   bool               // the store is being told what is wanted
-	firstLoad       *definitionLoad    // the first question for the definition is under way
-	raiseCheck      chan struct{}      // a look for higher limits is under way until this is closed
-	raiseChecked    time.Time          // when the last such look ended
-	finalStatistics limiter.Statistics // closed: the last figures
+	wantedLimits    backend.Limits     // what the last constructor or Reconfigure in this process has set
+	wantedAt        stamp              // when that was
+	reconfiguring   bool               // reconfigureLoop is running
+	firstLoad       *definitionLoad    // not nil while the definition is loaded for the first time
+	raiseCheck      chan struct{}      // closed at the end of the check for higher limits that is under way
+	raiseChecked    time.Time          // when the last such check ended
+	finalStatistics limiter.Statistics // once closed
 
 	keys       keyTable
 	granted    atomic.Int64
 	failed     atomic.Int64
 	lastWaited atomic.Int64 // when a caller last began to wait, in ns since 1970
-	lastFree   atomic.Int64 // not partitioned: one more than was free when Statistics was last answered; 0: never
+	lastFree   atomic.Int64 // not partitioned: 1 + the last answer of Statistics; 0: none yet
 	fallback   fallback
 }
 
-// newCore returns a limiter of that name.
 func newCore(s *Store, name string, options any, how *LimiterOptions, keyed bool) (*core, error) {
 	limits, q, err := check(name, options, how)
 	if err != nil {
@@ -74,7 +72,7 @@ func newCore(s *Store, name string, options any, how *LimiterOptions, keyed bool
 	c.definitionLock = make(chan struct{}, 1)
 	c.queueing.Store(&q)
 	c.keys.c = c
-	s.cores[name] = append(slices.Clip(s.cores[name]), c) // notice reads it without the lock
+	s.cores[name] = append(slices.Clip(s.cores[name]), c) // a copy, because notice reads the old one without the lock
 	return c, nil
 }
 
@@ -83,7 +81,7 @@ func without(all []*core, c *core) []*core {
 	return slices.DeleteFunc(slices.Clone(all), func(other *core) bool { return other == c })
 }
 
-// limits are those in force, as far as is known here.
+// limits returns the limits in force, as far as this instance knows.
 func (c *core) limits() backend.Limits {
 	if in := c.inForce.Load(); in != nil {
 		return in.Limits
@@ -91,14 +89,14 @@ func (c *core) limits() backend.Limits {
 	return c.lastWanted()
 }
 
-// lastWanted are those that this program has said last.
+// lastWanted returns the limits that this process has set last.
 func (c *core) lastWanted() backend.Limits {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.wantedLimits
 }
 
-// checkRequest is what is looked at before anything else.
+// checkRequest returns the error of a request that must not reach the queue or the store.
 func (c *core) checkRequest(ctx context.Context, n int, wait bool) error {
 	var ctxErr error
 	if ctx.Err() != nil {
@@ -134,7 +132,7 @@ func (c *core) inRange(n int) error {
 	return nil
 }
 
-// contextError returns why ctx has ended, with the cause where one was set.
+// contextError returns why ctx has ended, with its cause if it has one.
 func contextError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == nil || errors.Is(err, cause) {
@@ -168,8 +166,8 @@ func (c *core) counted(lease limiter.Lease) limiter.Lease {
 	return lease
 }
 
-// takeOrFallBack asks the store, or whatever stands in for it. The error is that of the context, or
-// says that the limit was lowered below n meanwhile, or that the limiter was closed.
+// takeOrFallBack asks the store, or answers by the outage policy. The error is the context's, or says that the limit
+// was lowered below n meanwhile, or that the limiter was closed.
 func (c *core) takeOrFallBack(ctx context.Context, key string, n int, waiting bool) (limiter.Lease, error) {
 	var lease limiter.Lease
 	var err error
@@ -193,8 +191,8 @@ func (c *core) takeOrFallBack(ctx context.Context, key string, n int, waiting bo
 	return lease, err
 }
 
-// close may be called again. The Store forgets the limiter, so that a new one of the same
-// name can be made.
+// close can be called more than once. The Store forgets the limiter, so that another one can be made with the same
+// name.
 func (c *core) close() {
 	c.mu.Lock()
 	was := c.closed.Load()
@@ -214,7 +212,7 @@ func (c *core) close() {
 	if same := without(c.s.cores[c.name], c); len(same) > 0 {
 		c.s.cores[c.name] = same
 	} else {
-		delete(c.s.cores, c.name) // also of the nil map of a store that is being closed
+		delete(c.s.cores, c.name) // a no-op on the nil map of a Store that is being closed
 	}
 	c.s.mu.Unlock()
 	c.keys.close()

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// inForce is a definition, and when to look whether it has changed.
+// inForce is a definition, and when it must be loaded again.
 type inForce struct {
 	*backend.Definition
 	due time.Time
@@ -19,13 +19,13 @@ func (c *core) newInForce(d *backend.Definition) *inForce {
 	return &inForce{Definition: d, due: time.Now().Add(time.Duration(every))}
 }
 
-// A definitionLoad is the first question for a limiter's definition. All callers who need the answer wait for it.
+// A definitionLoad is the first load of a limiter's definition. All callers wait for the same one.
 type definitionLoad struct {
 	done chan struct{}
 	err  error
 }
 
-// defined makes sure that a definition is in force, and asks the store for it the first time.
+// defined returns when a definition is in force. The first time, it loads it from the store.
 func (c *core) defined(ctx context.Context, limit *time.Timer) error {
 	if c.inForce.Load() != nil {
 		c.refreshIfDue(time.Now())
@@ -56,18 +56,18 @@ func (c *core) startFirstLoad() *definitionLoad {
 	return f
 }
 
-// lockDefinition waits until nobody else here is defining the limiter; the function that it returns lets
-// the next begin. It is no mutex, because those who wait for one stop the time in
-// testing/synctest.
+// lockDefinition waits until no other goroutine of this core loads or changes the definition; done lets the next one
+// in. It is not a mutex, because a goroutine that waits for a mutex stops the time in testing/synctest.
 func (c *core) lockDefinition() (done func()) {
 	c.definitionLock <- struct{}{}
 	return func() { <-c.definitionLock }
 }
 
-// defineTimeouts is how many times CallTimeout define may take: no try begins after two, and a try is two calls.
+// defineTimeouts is how many times CallTimeout define takes at most: no attempt starts after two of them, and an
+// attempt is two calls.
 const defineTimeouts = 4
 
-// lockDefinitionInTime is alone for a caller who waits. It returns an error if others are at it for so long.
+// lockDefinitionInTime is lockDefinition for a caller that waits: it returns an error after that time.
 func (c *core) lockDefinitionInTime() (done func(), err error) {
 	limit := time.NewTimer(defineTimeouts * c.s.o.CallTimeout)
 	defer limit.Stop()
@@ -79,7 +79,7 @@ func (c *core) lockDefinitionInTime() (done func(), err error) {
 	}
 }
 
-// defineFirst sets the limits of the constructor, unless somebody was faster here.
+// defineFirst sets the limits of the constructor, unless another goroutine has.
 func (c *core) defineFirst() error {
 	defer c.lockDefinition()()
 	if c.inForce.Load() != nil {
@@ -108,7 +108,7 @@ func (c *core) loadDefinition() (found *backend.Definition, now int64, err error
 	return got.d, got.now, nil
 }
 
-// adopt puts a definition in force here. An older one than is known changes nothing.
+// adopt puts a definition in force here, unless a newer one is known.
 func (c *core) adopt(d *backend.Definition) {
 	for {
 		old := c.inForce.Load()

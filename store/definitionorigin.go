@@ -13,10 +13,10 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// stampSerial numbers the limiters of this process in the order in which they were made.
+// stampSerial numbers the stamps of this process.
 var stampSerial atomic.Int64
 
-// A stamp is when a limiter was made, or limits were asked for by Reconfigure.
+// A stamp is when a limiter was made, or Reconfigure was called.
 type stamp struct {
 	at     time.Time
 	serial int64
@@ -27,10 +27,11 @@ func newStamp() stamp { return stamp{at: time.Now(), serial: stampSerial.Add(1)}
 // String is unique among all processes.
 func (b stamp) String() string { return fmt.Sprint(b.serial, " ", instance) }
 
-// time is when it was by the store's clock, which shows now.
+// time returns the stamp by the store's clock, which shows now.
 func (b stamp) time(now int64) int64 { return now - time.Since(b.at).Microseconds() }
 
-// after compares with the origin of d by the order in the process where both are of this one, else by the store's clock.
+// after reports whether the stamp is not before the origin of d: by the order in this process if both are of this one,
+// else by the store's clock.
 func (b stamp) after(d *backend.Definition, now int64) bool {
 	if serial, of, ok := strings.Cut(d.By, " "); ok && of == instance {
 		n, err := strconv.ParseInt(serial, 10, 64)
@@ -39,16 +40,16 @@ func (b stamp) after(d *backend.Definition, now int64) bool {
 	return b.time(now) >= d.Made
 }
 
-// origin is that of limits that this limiter sets, in place of those of d, which may be nil. now is the store's time.
+// origin returns the origin of limits that this limiter sets in place of d, which can be nil. now is the store's time.
 func (c *core) origin(d *backend.Definition, to backend.Limits, why defineReason, by stamp, now int64) backend.Origin {
 	o := backend.Origin{Generation: c.o.Generation, Explicit: why != forFirstUse, Made: by.time(now), By: by.String()}
 	if d != nil {
 		o.Past = d.Past
-		if o.Explicit { // an older program that is reconfigured does not make older limits of the newer one's
+		if o.Explicit { // reconfiguring an older program must not make the limits of a newer one older
 			o.Generation = max(o.Generation, d.Generation)
 		}
 	}
-	// Reconfigure replaces the constructor's limits, also where the limiter has not set them yet.
+	// Reconfigure replaces the constructor's limits even if the limiter has not set them yet.
 	if o.Explicit && c.madeWith != to && !strings.Contains(o.Past, digest(c.madeWith)) {
 		o.Past = pastWith(o.Past, digest(c.madeWith))
 	}
@@ -58,8 +59,8 @@ func (c *core) origin(d *backend.Definition, to backend.Limits, why defineReason
 	return o
 }
 
-// firstUseRefusal returns nil if the first use of this limiter may set its limits in place of d, else why not: a program
-// that is late would bring back limits that have been changed since it was started.
+// firstUseRefusal returns why the first use of this limiter must not set its limits in place of d, or nil: a program
+// that starts late would bring back limits that were changed since it was made.
 func (c *core) firstUseRefusal(d *backend.Definition, wanted backend.Limits, now int64) error {
 	switch g := c.o.Generation; {
 	case g > d.Generation:
@@ -76,8 +77,8 @@ func (c *core) firstUseRefusal(d *backend.Definition, wanted backend.Limits, now
 	return errors.New("a limiter that was made later has set them")
 }
 
-// follows reports whether d, which is newer, was set in place of old, or may be. If a first use has set d and did not
-// know of old, the store had forgotten old. Then d is put back if that first use could not have replaced old.
+// follows reports whether the newer d was set in place of old, or may have been. If the store had lost old, a first use
+// that did not know of old can have set d. Then d is replaced again, unless that first use could have replaced old.
 func follows(d, old *backend.Definition) bool {
 	switch {
 	case d.Explicit || d.By == "" || d.Limits == old.Limits || (d.Kind == backend.KindConcurrency) != (old.Kind == backend.KindConcurrency):
@@ -97,7 +98,7 @@ func follows(d, old *backend.Definition) bool {
 	return d.Made >= old.Made
 }
 
-// restored is d once more, in place of a newer definition that does not follow it.
+// restored returns d with a new version, in place of a newer definition that does not follow it.
 func restored(d, found *backend.Definition, seen, now int64) *backend.Definition {
 	next := found.WithLimits(d.Limits, now)
 	next.Version = max(next.Version, seen+1)
@@ -108,15 +109,15 @@ func restored(d, found *backend.Definition, seen, now int64) *backend.Definition
 	return next
 }
 
-// maxPast is how many limits that a first use has set are remembered, and how many that Reconfigure has set. Each
-// has a number of its own, so that many calls of Reconfigure do not make the limits of the programs forgotten, which
-// would then set them again when they are started again.
+// maxPast is how many limits set by first uses are remembered, and how many set by Reconfigure. They are counted
+// separately, so that many calls of Reconfigure do not displace the limits of programs, which would then set them again
+// at their next start.
 const maxPast = 8
 
-// byReconfigure follows the digest of limits that no first use has set.
+// byReconfigure is the suffix of a digest of limits that no first use has set.
 const byReconfigure = "r"
 
-// pastAfter is what is remembered once d, which came after past, is replaced.
+// pastAfter returns Past after d, whose own is past, is replaced.
 func pastAfter(d *backend.Definition, past string) string {
 	first := digest(d.Limits)
 	if d.Explicit && !slices.Contains(strings.Fields(past), first) {
@@ -125,7 +126,7 @@ func pastAfter(d *backend.Definition, past string) string {
 	return pastWith(past, first)
 }
 
-// pastWith puts a digest first, and forgets the oldest if there are too many.
+// pastWith puts a digest first, and drops the oldest if there are too many.
 func pastWith(past, first string) string {
 	left := map[bool]int{false: maxPast, true: maxPast}
 	var all []string
@@ -139,7 +140,7 @@ func pastWith(past, first string) string {
 	return strings.Join(all, " ")
 }
 
-// pastIsFull reports whether earlier limits may have been forgotten.
+// pastIsFull reports whether digests may have been dropped.
 func pastIsFull(d *backend.Definition) bool {
 	count := map[bool]int{}
 	for one := range strings.FieldsSeq(d.Past) {
@@ -148,7 +149,7 @@ func pastIsFull(d *backend.Definition) bool {
 	return count[true] >= maxPast || count[false] >= maxPast
 }
 
-// digest is short: two limits of a limiter with the same one are mistaken for each other once in 2^32.
+// digest is short: two limits of one limiter have the same digest once in 2^32.
 func digest(l backend.Limits) string {
 	h := fnv.New32a()
 	_, _ = fmt.Fprint(h, l.Kind, l.Permits, l.Period, l.Refill, l.Segments)

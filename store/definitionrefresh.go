@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// refreshIfDue is called by whoever uses the limiter.
+// refreshIfDue is called whenever the limiter is used.
 func (c *core) refreshIfDue(now time.Time) {
 	in := c.inForce.Load()
 	if in == nil || !now.After(in.due) || c.s.shardOf(c.name, "").breaker.err() != nil {
@@ -21,8 +21,8 @@ func (c *core) refreshIfDue(now time.Time) {
 	}
 }
 
-// refreshSoon has the next who uses the limiter look, at some time within a second: all
-// instances may have a reason at the same moment.
+// refreshSoon makes the next use within a random part of a second load the definition, because all instances can have
+// the same reason at once.
 func (c *core) refreshSoon() {
 	if in := c.inForce.Load(); in != nil {
 		soon := &inForce{Definition: in.Definition, due: time.Now().Add(time.Duration(rand.Int64N(int64(time.Second))))}
@@ -30,21 +30,21 @@ func (c *core) refreshSoon() {
 	}
 }
 
-// The states of refreshing. What has changed after a refresh has begun, that refresh may not see.
+// The states of refreshing. A refresh that has started may not see later changes.
 const (
 	noRefresh    int32 = iota
-	oneRefresh         // is under way
-	twoRefreshes       // one is under way, and another one follows it
+	oneRefresh         // one is under way
+	twoRefreshes       // one is under way, and another must follow
 )
 
-// refresh looks in the background whether the definition has changed. However often it is called, one refresh is under
-// way at a time, and one more follows for all calls that came meanwhile.
+// refresh loads the definition in the background. One refresh is under way at a time, and one more follows it for all
+// calls that come meanwhile.
 func (c *core) refresh() {
 	if c.s.shardOf(c.name, "").breaker.err() != nil {
 		return
 	}
 	if c.refreshing.Swap(twoRefreshes) == noRefresh {
-		c.refreshing.Store(oneRefresh) // it begins after this, also for calls that came in between
+		c.refreshing.Store(oneRefresh) // it starts after this; calls in between are covered
 		c.s.goBackground(c.refreshAll)
 	}
 }
@@ -59,14 +59,14 @@ func (c *core) refreshAll() {
 	}
 }
 
-// reload asks the store for the definition.
+// reload loads the definition and follows it.
 func (c *core) reload() error {
 	defer c.lockDefinition()()
 	return c.loadAndFollow(0)
 }
 
-// awaitVersion makes sure that the definition in force is not older than that version, which a state in the store has. If no
-// definition can have had that version, the state is broken, and the error says so.
+// awaitVersion makes sure that the definition in force is not older than the version of a state. If no definition can
+// have that version, the state is broken, and the error says so.
 func (c *core) awaitVersion(version int64) error {
 	if b := c.broken.Load(); b != nil && version >= b.version && time.Now().Before(b.until) {
 		return b.err
@@ -78,21 +78,21 @@ func (c *core) awaitVersion(version int64) error {
 	return c.loadAndFollow(version)
 }
 
-// A brokenVersion is a version that no definition can have had. States with that version or a larger one are broken,
-// and the store is not asked about them again before until.
+// A brokenVersion is a version that no definition can have. States with that version or a larger one are broken. Until
+// then, the store is not asked about them again.
 type brokenVersion struct {
 	version int64
 	until   time.Time
 	err     error
 }
 
-// versionSlack is by how many µs a version may be ahead of the store's clock. The clocks of a store's servers differ a
-// little, and after a failover another one sets the time.
+// versionSlack is how many µs a version can be ahead of the store's clock: the clocks of a store's servers differ a
+// little, and after a failover another server sets the time.
 const versionSlack = 60e6
 
-// checkVersion returns an error if a state has a version that no definition can have had: versions are times of the
-// store's clock, or follow the version before. If such a version were believed, the next definition would have a larger
-// one, and all keys would be converted as if so much time had gone by.
+// checkVersion returns an error if a state has a version that no definition can have. Versions are times of the store's
+// clock, or follow the version before. If a larger one were believed, the next definition would be larger still, and
+// all keys would be converted as if so much time had passed.
 func (c *core) checkVersion(version int64, found *backend.Definition, now int64) error {
 	most := now + versionSlack
 	if found != nil {
@@ -110,10 +110,7 @@ func (c *core) checkVersion(version int64, found *backend.Definition, now int64)
 	return err
 }
 
-// loadAndFollow adopts what the store has. If that has forgotten the definition, as one without a disk
-// does when it is restarted, it is told again. One for which permits come back in another way
-// altogether is of a limiter that only has the same name, and the error says so until that is changed.
-// seen is the version that a state has, or 0.
+// loadAndFollow loads the definition and follows it. seen is the version that a state has, or 0.
 func (c *core) loadAndFollow(seen int64) error {
 	found, now, err := c.loadDefinition()
 	if err != nil {
@@ -126,8 +123,9 @@ func (c *core) loadAndFollow(seen int64) error {
 	return broken
 }
 
-// follow adopts the definition that was found in the store, or tells the store again, also if an older program has set
-// its limits in the meantime.
+// follow adopts the definition found in the store. It defines the limits again if the store has lost them, as one
+// without a disk does at a restart, or if an older program has set its own meanwhile. A definition of the other sort of
+// limiter, leased or not, is an error until one of the two is changed.
 func (c *core) follow(found *backend.Definition) error {
 	switch in := c.inForce.Load(); {
 	case found != nil && found.Kind == backend.KindConcurrency != c.leased:
@@ -143,12 +141,12 @@ func (c *core) follow(found *backend.Definition) error {
 	}
 }
 
-// raiseCheckInterval is how long after a look for higher limits the next one begins at the earliest.
+// raiseCheckInterval is the least time between two checks for higher limits.
 const raiseCheckInterval = time.Second
 
-// checkForRaise is called for a caller who wants more permits than the limits known here have: they may have been raised
-// elsewhere. An instance whose callers all want so many would otherwise never ask the store, and never learn of it.
-// Callers share a look, and many that want too much cost one look a second. The error is that of the context.
+// checkForRaise is called if a caller wants more permits than the known limits allow: they may have been raised
+// elsewhere. Otherwise an instance whose callers all want that many would never call the store, and never learn of it.
+// Callers share a check, and there is at most one a second. The error is the context's.
 func (c *core) checkForRaise(ctx context.Context) error {
 	done := c.startRaiseCheck()
 	if done == nil {
@@ -162,8 +160,8 @@ func (c *core) checkForRaise(ctx context.Context) error {
 	return nil
 }
 
-// startRaiseCheck begins a look unless one is under way. The channel that it returns is closed at the end of the look, and nil
-// if it is too early for the next. An error does not matter: the limits known here then stay in force.
+// startRaiseCheck starts a check unless one is under way, and returns a channel that is closed at its end, or nil if it
+// is too early. If the check fails, the known limits stay in force.
 func (c *core) startRaiseCheck() <-chan struct{} {
 	if c.s.cannotAsk(c.s.shardOf(c.name, "")) != nil {
 		return nil
@@ -192,7 +190,7 @@ func (c *core) startRaiseCheck() <-chan struct{} {
 	return done
 }
 
-// storeMax sets a to v if that is larger.
+// storeMax sets a to v if v is larger.
 func storeMax(a *atomic.Int64, v int64) {
 	for old := a.Load(); v > old && !a.CompareAndSwap(old, v); old = a.Load() {
 	}

@@ -9,19 +9,19 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A defineReason is why limits are to be those in force.
+// A defineReason is why limits are to come into force.
 type defineReason uint8
 
 const (
-	forFirstUse         defineReason = iota // the constructor's are, where no newer ones are in force: see maySet
-	forRestore                              // they were in force, and the store may have forgotten them
-	forReconfigure                          // Reconfigure has said so
-	forReconfigureLater                     // ReconfigureLater has said so, unless others were set since it was called
+	forFirstUse         defineReason = iota // of the constructor, unless newer ones are in force: see firstUseRefusal
+	forRestore                              // they were in force, and the store may have lost them
+	forReconfigure                          // set by Reconfigure
+	forReconfigureLater                     // set by ReconfigureLater, unless others were set since the call
 )
 
-// define makes sure that the store has these limits for the name, or adopts those that overrule them. Other instances
-// may do that at the same time with others. Here only one goroutine is at it: see alone. It takes longestDefine at the
-// most. by is when the limiter was made or the call of Reconfigure or ReconfigureLater came; it is ignored for again.
+// define makes sure that the store has the wanted limits, or adopts those that overrule them. Other instances can
+// define at the same time; here the caller holds lockDefinition. It takes defineTimeouts at most. by is when the
+// limiter was made or reconfigured, and is ignored for forRestore.
 func (c *core) define(wanted backend.Limits, why defineReason, by stamp) error {
 	tries := attempts{since: time.Now()}
 	for {
@@ -61,9 +61,8 @@ func (c *core) define(wanted backend.Limits, why defineReason, by stamp) error {
 	}
 }
 
-// nextDefinition is what follows the definition that was found in the store, if there is one, and the
-// one in force here, which the store may have lost. It is newer than all that was seen: the
-// store's clock may have stepped back.
+// nextDefinition returns the definition to write, or found if nothing changes. The store may have lost the definition
+// that is in force here. The result is newer than every version seen, even if the store's clock has stepped back.
 func (c *core) nextDefinition(found *backend.Definition, wanted backend.Limits, why defineReason, by stamp, now int64) *backend.Definition {
 	known, seen := found, c.newest.Load()
 	switch in := c.inForce.Load(); {
@@ -92,27 +91,27 @@ func (c *core) nextDefinition(found *backend.Definition, wanted backend.Limits, 
 		known = known.WithLimits(wanted, now)
 		known.Origin = origin
 		known.Version = max(known.Version, seen+1)
-	case known.Origin != origin: // the limits stay as they are, and with them the version
+	case known.Origin != origin: // the limits stay, and with them the version
 		renewed := *known
 		renewed.Origin, known = origin, &renewed
 	}
-	return known // if it is found: as it is
+	return known // found itself if nothing changes
 }
 
-// refusal returns why other limits than those of d may not be set, or nil.
+// refusal returns why the limits of d must stay, or nil.
 func (c *core) refusal(d *backend.Definition, wanted backend.Limits, why defineReason, by stamp, now int64) error {
 	switch {
 	case d.Limits == wanted:
 		return nil
 	case why == forFirstUse:
 		return c.firstUseRefusal(d, wanted, now)
-	case why == forReconfigureLater && !by.after(d, now+c.s.o.CallTimeout.Microseconds()): // the answer with now was on its way for so long
+	case why == forReconfigureLater && !by.after(d, now+c.s.o.CallTimeout.Microseconds()): // the answer with now took at most that long
 		return errors.New("they were set after ReconfigureLater was called")
 	}
 	return nil
 }
 
-// renews reports whether limits that are in force are set once more, which counts from now on.
+// renews reports whether setting the limits that are already in force renews their origin.
 func (c *core) renews(d *backend.Definition, why defineReason, by stamp, now int64) bool {
 	if why == forFirstUse {
 		return c.o.Generation > d.Generation
@@ -120,15 +119,15 @@ func (c *core) renews(d *backend.Definition, why defineReason, by stamp, now int
 	return d.By != by.String() && (why == forReconfigure && !d.Explicit || by.after(d, now))
 }
 
-// reportOverruled tells that limits are not in force, once for each reason.
+// reportOverruled reports that limits are not in force, once for each reason.
 func (c *core) reportOverruled(err error) {
 	if was := c.overruledBy.Swap(&err); was == nil || (*was).Error() != err.Error() {
 		c.s.report(Event{Kind: EventOverruled, Limiter: c.name, Err: err})
 	}
 }
 
-// kindMismatch is the error of a limiter whose permits are lent, if those of the one in the store by that name are
-// spent, or the other way round. The limiter cannot be asked, as if the store were away.
+// kindMismatch returns the error of a limiter whose permits are leased here and taken in the store, or the other way
+// round. The limiter cannot be asked, as if the store were away.
 func (c *core) kindMismatch(d *backend.Definition) error {
 	err := fmt.Errorf("limiter %q is a %v here and a %v in the store: one of the two needs another name", c.name, c.limits().Kind, d.Kind)
 	c.reportOverruled(err)

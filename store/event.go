@@ -9,32 +9,32 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// An EventKind is what an [Event] tells of.
+// An EventKind is what an [Event] reports.
 type EventKind uint8
 
-// What an operator should know. There is no zero EventKind.
+// The kinds of events. The zero EventKind is not used.
 const (
-	// EventStoreLost: Options.FailureThreshold calls have failed in a row, and the store, or the part of
-	// it that Part names, counts as away. Err is the last failure. From now on each limiter answers for the
-	// keys in it as its Outage says.
+	// EventStoreLost: Options.FailureThreshold calls in a row have failed, and the store, or the shard in Shard, counts
+	// as away. Err is the last failure. Until EventStoreRecovered, limiters answer by their [OutagePolicy] for the keys
+	// in it.
 	EventStoreLost EventKind = iota + 1
-	// EventStoreRecovered: a probe came back, and the store, or Part of it, is asked again. A part that
-	// no key is in any more has recovered, too: its keys are asked for where they are now.
+	// EventStoreRecovered: a probe has succeeded, and the store, or the shard in Shard, is used again. A shard that has
+	// no keys any more has recovered, too: its keys are in other shards now.
 	EventStoreRecovered
-	// EventRefundLost: permits could not be given back after a chain was rejected or a caller
-	// had left; they are missing until time brings them back.
+	// EventRefundLost: permits could not be refunded after a chain was rejected or a caller's context had ended. They
+	// are missing until time restores them.
 	EventRefundLost
-	// EventLeaseLost: a lease of a concurrency limiter has ended though its holder has not
-	// released it: it could not be renewed in time. Its permits may be in use elsewhere.
+	// EventLeaseLost: a lease of a concurrency limiter has ended before its holder released it, because it could not be
+	// renewed in time. Its permits can be in use elsewhere.
 	EventLeaseLost
-	// EventListenFailed: the store does not tell of what happens elsewhere; it is polled
-	// instead, and if Err is not [errors.ErrUnsupported], listening is tried again.
+	// EventListenFailed: the store sends no notices, and limiters poll instead. If Err is not [errors.ErrUnsupported],
+	// listening is tried again.
 	EventListenFailed
-	// EventReconfigured: the limiter has new limits, set here or at another instance.
+	// EventReconfigured: the limiter has new limits, set by this instance or another one.
 	EventReconfigured
 	// EventOverruled: the limits that this limiter was made with are not in force, because newer ones are; see
-	// LimiterOptions.Generation. Or the limiter is of another kind in the store, and nothing can be asked
-	// until one of the two is changed. Err says which.
+	// LimiterOptions.Generation. Or the limiter has another kind in the store, and answers by its [OutagePolicy] until
+	// one of the two is changed. Err says which.
 	EventOverruled
 )
 
@@ -42,7 +42,7 @@ var eventNames = [...]string{
 	"no event", "store lost", "store recovered", "refund lost", "lease lost", "listen failed", "reconfigured", "overruled",
 }
 
-// String says it in words.
+// String returns the kind in words, or EventKind(n) if k is unknown.
 func (k EventKind) String() string {
 	if int(k) < len(eventNames) {
 		return eventNames[k]
@@ -50,35 +50,33 @@ func (k EventKind) String() string {
 	return fmt.Sprintf("EventKind(%d)", uint8(k))
 }
 
-// An Event is handed to [Options.OnEvent].
+// An Event is what [Options.OnEvent] is called with.
 type Event struct {
 	Kind    EventKind
-	Limiter string        // the name; "" where it is about the whole store
-	Shard   string        // StoreLost, StoreRecovered: the part of the store, see [backend.Sharded]; "": all of it
-	Key     string        // the partition's; that of a key of more than 200 bytes is its SHA-256
-	Permits int64         // RefundLost, LeaseLost
-	Away    time.Duration // StoreRecovered: for how long the store was away
+	Limiter string        // its name; "" for events of the whole store
+	Shard   string        // EventStoreLost, EventStoreRecovered: see [backend.Sharded]; "" is the whole store
+	Key     string        // the partition; the SHA-256 of a key of more than 200 bytes
+	Permits int64         // EventRefundLost, EventLeaseLost
+	Away    time.Duration // EventStoreRecovered: how long the store was away
 	Err     error
 }
 
 func (s *Store) report(e Event) { s.events.Add(e) }
 
-// Keys of what is on the leases of shared limiters besides RetryAfter and Reason.
+// Keys of the metadata on the leases of shared limiters, apart from those of package limiter.
 var (
-	// OutageKey is on every answer that was given without the store because it is away,
-	// granted or rejected: the reason.
+	// OutageKey is on every lease, granted or rejected, that was decided without the store. Its value is the reason.
 	OutageKey = limiter.NewMetadataKey[error]("STORE_OUTAGE")
-	// FenceKey is on the leases of concurrency limiters: a number that is larger with
-	// every lease of the same key. Whatever is written under a lease can be refused by
-	// whoever has seen a larger one, so that an instance that was stopped for longer than
-	// LeaseTTL does no harm when it goes on.
+	// FenceKey is on the leases of concurrency limiters. Its value is a fencing token: it grows with every lease of the
+	// same key. A service that is written to under a lease can refuse every write with a token smaller than the largest
+	// it has seen, so that an instance that was suspended for longer than LeaseTTL does no harm when it continues.
 	FenceKey = limiter.NewMetadataKey[int64]("LEASE_FENCE")
-	// LostKey is on the leases of concurrency limiters: a channel that is closed when the
-	// lease ends before it is released.
+	// LostKey is on the leases of concurrency limiters. Its value is a channel that is closed if the lease ends before
+	// it is released.
 	LostKey = limiter.NewMetadataKey[<-chan struct{}]("LEASE_LOST")
 )
 
-// String says in one line what has happened.
+// String returns the event in one line.
 func (e Event) String() string {
 	var b strings.Builder
 	b.WriteString(e.Kind.String())
@@ -93,7 +91,7 @@ func (e Event) LogValue() slog.Value {
 	return slog.GroupValue(append([]slog.Attr{slog.String("kind", e.Kind.String())}, e.attrs()...)...)
 }
 
-// attrs are the fields that are set.
+// attrs returns the fields that are set.
 func (e Event) attrs() (set []slog.Attr) {
 	if e.Limiter != "" {
 		set = append(set, slog.String("limiter", e.Limiter))

@@ -9,54 +9,51 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A fairness is what an instance knows of the other instances that wait for the permits of the
-// same key, and decides when the instance asks next, and for how much. It is guarded by the
-// lock of its cell. The zero rivalry knows of no rivals.
+// A fairness knows of the other instances that wait for permits of the same key, called rivals, and decides when this
+// instance asks next, and for how many. The lock of its keyState guards it. The zero value knows no rivals.
 //
-// All instances learn from the store when the next permits come, and only one gets them. If
-// the winner came exactly then the next time, too, and the losers spread out so as not to
-// storm the store, the winner would win for as long as it has waiters. So it is the other way
-// round: an instance that had at least its usual share of what came last steps back for a
-// moment, and the others come first, in an order that chance decides.
+// All instances learn from the store when the next permits come back, and only one gets them. If the winner asked at
+// exactly that time again, and the losers spread out to spare the store, the winner would win as long as it has
+// waiters. Therefore, an instance that got at least its usual part of the last permits steps back for a moment, and the
+// others ask first, in random order.
 //
-// Where more than one permit comes at once, each instance first takes its part, which begins at
-// an eighth. A moment later, what is left is taken in pieces that double, with a pause after
-// each, so that an instance with one caller keeps up with one that has thirty. Parts are learned
-// from what happens, as TCP learns its share of a link: a part that was not to be had is halved,
-// and all parts grow by the same where something is left. So they come to about the same.
+// If more than one permit comes back at once, each instance first takes its part, which starts at an eighth. A moment
+// later, what is left is taken in pieces that double, with a pause after each, so that an instance with one caller
+// keeps up with one that has thirty. Parts are learned as TCP learns its share of a link: a part that was not available
+// is halved, and all parts grow by the same when something is left. So they converge.
 //
-// That keeps nothing in the store, needs no clock but the server's, and an instance that dies
-// leaves nothing behind.
+// Nothing of this is kept in the store, it needs no clock but the server's, and an instance that dies leaves nothing
+// behind.
 //
-// Without rivals nothing of that happens, so one instance alone asks at the very moment. An
-// instance finds rivals by what the store says is missing that it has not taken itself. One
-// that always wins would find none: now and then it steps back to see who comes.
+// Without rivals, an instance asks at the very moment. An instance finds rivals by permits that are missing in the
+// store and that it has not taken itself. One that always wins would find none; therefore, it steps back now and then
+// to see whether others ask.
 type fairness struct {
-	lastWaited  time.Time // when a caller last began to wait here: what follows is kept up to date for attentive
-	rivalsUntil time.Time // rivals are taken to wait until then
+	lastWaited  time.Time // when a caller last began to wait; the rest is kept up to date for trackFor
+	rivalsUntil time.Time // rivals are assumed to wait until then
 
-	lastAnswer answerState // the state after the last answer
+	lastAnswer answerState // what the store has said last
 
-	// unexplained is how much others seem to have taken, if it was not another call of this instance
-	// whose answer is still to come; doubted is when that came up.
+	// unexplained is how many permits others seem to have taken, unless it was another call of this instance whose
+	// answer is still to come. unexplainedAt is when that was first seen.
 	unexplained   int64
 	unexplainedAt time.Time
 
-	// part is which part of what comes this instance takes first, and owed is by how many
-	// permits it has got less than that lately.
+	// part is the fraction of what comes back that this instance takes first. owed is how many permits less than that
+	// it has got lately.
 	part, owed float64
 
-	// Of the current line of the grid:
+	// Of the current tick:
 	tick      int64
-	atStart   int64 // what was there when it began
-	taken     int64 // what this instance has taken
-	takenLate int64 // what of took it has taken after the others had their chance
-	ownPart   int64 // part, in permits; 0: not determined yet
-	allowance int64 // what it may have taken by now: first, and later a piece more
-	piece     int64 // how much more it may take after that
+	atStart   int64 // available at its start
+	taken     int64 // by this instance
+	takenLate int64 // the part of taken that was taken after rivals had their chance
+	ownPart   int64 // part in permits; 0: not computed yet
+	allowance int64 // what it may have taken by now: ownPart, and later a piece more
+	piece     int64 // what allowance grows by next
 
-	losses int  // how many turns have gone by since it had its share
-	won    bool // it has had its share at least once
+	losses int  // turns since it had its part
+	won    bool // it has had its part at least once
 
 	// Of concurrency limiters: what was free after the last question, how many in a row were
 	// granted, and since when.
@@ -67,34 +64,33 @@ type fairness struct {
 
 	nextTurn   time.Time // until then the instance leaves the key to its rivals, unless it is woken
 	restUntil  time.Time // until then it leaves them what is left of a line of which it has had its share
-	winsInRow  int       // how many times in a row it has won and saw no rival
-	lastLooked time.Time // when it last stepped back though it knew of no rival
+	winsInRow  int       // turns won in a row without seeing a rival
+	lastLooked time.Time // when it last stepped back without knowing a rival
 }
 
 const (
-	// trackFor is for how long after a caller has begun to wait rivals are looked for.
+	// trackFor is how long rivals are tracked after a caller has begun to wait.
 	trackFor = 5 * time.Second
-	// maxTrackFor bounds that where permits come so rarely that it takes longer.
+	// maxTrackFor bounds that time for limiters whose permits come back rarely.
 	maxTrackFor = 2 * time.Minute
-	// maxTurnDelay bounds by how much later than it could an instance asks because it has rivals.
+	// maxTurnDelay bounds how much later an instance asks because of rivals.
 	maxTurnDelay = 50 * time.Millisecond
-	// maxRest bounds for how long an instance that has had its share leaves the rest.
+	// maxRest bounds how long an instance that has had its part leaves the rest to others.
 	maxRest = time.Second
-	// minLeaseDelay, mostTurn and turnPolled bound mostLate for concurrency limiters: where releases
-	// are told of, so that all instances come at about the same time, and where each polls for
-	// them.
+	// minLeaseDelay, maxLeaseDelay and maxPollDelay bound that delay for concurrency limiters: with notices of releases
+	// all instances ask at about the same time; without, each polls.
 	minLeaseDelay = 2 * time.Millisecond
 	maxLeaseDelay = 12 * time.Millisecond
 	maxPollDelay  = 75 * time.Millisecond
-	// winsBeforeLook is how many wins in a row it takes to look for rivals, and looksEvery how much
-	// time has to go by in between.
+	// winsBeforeLook is how many wins in a row make an instance look for rivals; lookInterval is the least time between
+	// two looks.
 	winsBeforeLook = 8
 	lookInterval   = 250 * time.Millisecond
-	// minPart bounds the part of an instance among very many.
+	// minPart bounds the part of one among very many instances.
 	minPart = 1. / 64
 )
 
-// tracks reports whether rivals are looked for: for a while, and until permits have come twice.
+// tracks reports whether rivals are tracked: for a while, and until permits have come back twice.
 func (r *fairness) tracks(now time.Time) bool {
 	window := trackFor
 	if d := r.lastAnswer.def; d != nil && d.Kind != backend.KindConcurrency {
@@ -106,23 +102,23 @@ func (r *fairness) tracks(now time.Time) bool {
 // startWaiting is called when a caller begins to wait.
 func (r *fairness) startWaiting(now time.Time) {
 	if !r.tracks(now) {
-		*r = fairness{} // what was taken meanwhile was not looked at
+		*r = fairness{} // what was taken meanwhile was not observed
 	}
 	r.lastWaited = now
 }
 
-// hasRivals reports whether rivals are known. If no caller of this instance was rejected lately, there is
-// enough for all, and another instance that takes permits is no rival.
+// hasRivals reports whether rivals are known. If no caller of this instance was rejected lately, there is enough for
+// all, and other instances are no rivals.
 func (r *fairness) hasRivals(now time.Time) bool { return r.tracks(now) && now.Before(r.rivalsUntil) }
 
-// An observation is what the store has said to a call.
+// An observation is an answer of the store.
 type observation struct {
 	def      *backend.Definition
 	state    backend.State
 	now      int64     // the store's clock
 	sent     time.Time // when the call was sent
-	own      int64     // by how much more is missing because of this instance
-	rejected bool      // the instance has asked for more than there was
+	own      int64     // how much more is missing because of this instance
+	rejected bool      // the instance has asked for more than was available
 	alone    bool      // no other call of this instance was under way
 }
 
@@ -165,12 +161,12 @@ func (r *fairness) observe(a observation, now time.Time) {
 	r.adjustPart(d, storeNow, own, a.rejected, now)
 }
 
-// adjustPart changes part by what came of asking for it, and ends the turn once it was had.
+// adjustPart changes part by what the instance got of it, and ends the turn once it has had it.
 func (r *fairness) adjustPart(d *backend.Definition, storeNow, own int64, rejected bool, now time.Time) {
 	if r.allowance == 0 {
 		return
 	}
-	over := d.TickTime(r.tick) + r.leftAfter(d) - storeNow // µs until what is left is for all
+	over := d.TickTime(r.tick) + r.leftAfter(d) - storeNow // µs until the rest is for all
 	if over <= 0 {
 		r.takenLate += max(own, 0)
 	}
@@ -181,18 +177,18 @@ func (r *fairness) adjustPart(d *backend.Definition, storeNow, own int64, reject
 		r.ownPart = r.allowance
 	case r.taken < r.allowance || freePermits(d, r.lastAnswer.state) == 0:
 	case over > 0:
-		// Of what is left, an instance whose part is small comes first.
+		// An instance with a small part is the first to take of the rest.
 		r.restUntil = now.Add(duration(over) + jitter(float64(shareTime(d))/3*r.part))
 	default:
 		r.restUntil = now.Add(jitter(float64(shareTime(d)) / 16))
 	}
 }
 
-// jitter is about so long.
+// jitter returns d, a quarter more or less at random.
 func jitter(d float64) time.Duration { return time.Duration(d * (0.75 + rand.Float64()/2)) }
 
-// startTick opens the books of a line. All parts shrink a little, so that something is left for
-// those that are too small, and grow by half of what was left over for them.
+// startTick starts the accounts of a tick. All parts shrink a little, so that something is left for those that are too
+// small, and grow by half of what was left over.
 func (r *fairness) startTick(line, there int64) {
 	if r.allowance > 0 && r.atStart > 1 {
 		even := r.part * float64(r.atStart)
@@ -205,19 +201,18 @@ func (r *fairness) startTick(line, there int64) {
 	r.tick, r.atStart, r.taken, r.takenLate, r.allowance, r.ownPart = line, there, 0, 0, 0, 0
 }
 
-// freePermits is how many permits are there.
+// freePermits returns how many permits are available.
 func freePermits(d *backend.Definition, s backend.State) int64 { return d.Permits - s.Missing }
 
-// leftAfter is after how many µs of a line what is left is for all.
+// leftAfter returns the µs after a tick from which the rest is for all.
 func (r *fairness) leftAfter(d *backend.Definition) int64 { return shareTime(d).Microseconds() }
 
-// rest is how long a share is a share: after that, what is left of a line is for all.
+// shareTime returns how long instances keep to their parts; after that, the rest of a tick's permits is for all.
 func shareTime(d *backend.Definition) time.Duration {
 	return min(duration(d.Period)/4*3, fullAfter(d)/2, maxRest)
 }
 
-// observeLeases enters an answer about a concurrency limiter: others hold so many permits, and so
-// many are free.
+// observeLeases enters an answer about a concurrency limiter: others hold that many permits, and that many are free.
 func (r *fairness) observeLeases(others, free int64, granted bool, rtt time.Duration, now time.Time) {
 	r.free = free
 	r.rtt += (rtt - r.rtt) / 4
@@ -227,7 +222,7 @@ func (r *fairness) observeLeases(others, free int64, granted bool, rtt time.Dura
 			r.since = now
 		}
 		r.countTurn(true)
-	case others > 0: // else it is this instance that holds all
+	case others > 0: // else this instance holds all
 		r.streak = 0
 		r.countTurn(false)
 	}
@@ -239,8 +234,8 @@ func (r *fairness) observeLeases(others, free int64, granted bool, rtt time.Dura
 	}
 }
 
-// observeRelease is called when a release was told of, which is done for callers who wait: if
-// none has waited here for longer than the store keeps that in mind, one waits elsewhere.
+// observeRelease is called for a notice of a release, which is sent only if a caller waits. If none has waited here for
+// longer than the store remembers, one waits elsewhere.
 func (r *fairness) observeRelease(now time.Time) {
 	if now.Sub(r.lastWaited) > 2*time.Minute {
 		r.startWaiting(now)
@@ -266,7 +261,7 @@ func (r *fairness) rivalUntil(until time.Time) {
 	r.winsInRow = 0
 }
 
-// stepsBack reports whether the instance steps back this time, having won before.
+// stepsBack reports whether the instance steps back this time, if it has won before.
 func (r *fairness) stepsBack(won bool, now time.Time) bool {
 	switch {
 	case !won:
@@ -282,9 +277,8 @@ func (r *fairness) stepsBack(won bool, now time.Time) bool {
 	return true
 }
 
-// delay is how much later than it could the instance asks. An instance that steps back comes
-// in the last third of most. The others come in the first, the earlier the longer they have
-// not won.
+// delay returns how much later the instance asks. One that steps back asks in the last third of most. The others ask in
+// the first third, the earlier the longer they have not won.
 func (r *fairness) delay(most time.Duration, back bool) time.Duration {
 	third := most / 3
 	some := time.Duration(rand.Int64N(int64(third) + 1))
@@ -298,7 +292,7 @@ func (r *fairness) delay(most time.Duration, back bool) time.Duration {
 	}
 }
 
-// nextPause is how long to wait where the next permits come after wait.
+// nextPause returns how long to wait if the next permits come back after wait.
 func (r *fairness) nextPause(d *backend.Definition, wait time.Duration, now time.Time) time.Duration {
 	if d == nil || wait <= 0 {
 		return wait
@@ -316,15 +310,15 @@ func (r *fairness) nextPause(d *backend.Definition, wait time.Duration, now time
 	return wait
 }
 
-// mostLate is so little that nothing is lost because a limiter is full.
+// maxDelay is so short that nothing is lost because a limiter is full meanwhile.
 func maxDelay(d *backend.Definition) time.Duration { return min(shareTime(d)/2, maxTurnDelay) }
 
-// shares reports whether the instance takes no more than its share at first.
+// shares reports whether the instance keeps to its part at first.
 func (r *fairness) shares(now time.Time) bool {
 	return r.lastAnswer.def != nil && r.hasRivals(now) && maxDelay(r.lastAnswer.def) >= time.Millisecond
 }
 
-// maxRequest is how many permits to ask for at the most.
+// maxRequest returns how many permits to ask for at most.
 func (r *fairness) maxRequest(now time.Time) int64 {
 	if !r.shares(now) {
 		return math.MaxInt64
@@ -349,7 +343,7 @@ func (r *fairness) maxRequest(now time.Time) int64 {
 	return max(r.allowance-r.taken, 1)
 }
 
-// leasePause is how long a concurrency limiter waits once it is worth asking.
+// leasePause returns how long to wait before asking a concurrency limiter.
 func (r *fairness) leasePause(heard bool, now time.Time) time.Duration {
 	switch {
 	case r.free > 0:
@@ -367,8 +361,8 @@ func (r *fairness) leasePause(heard bool, now time.Time) time.Duration {
 	return 0
 }
 
-// pauseLeft is for how long the instance does not ask because of its rivals. What it waits for at a
-// later line does not matter to a caller who finds permits now.
+// pauseLeft returns how long the instance does not ask because of rivals. A wait for a later tick does not concern a
+// caller who finds permits now.
 func (r *fairness) pauseLeft(now time.Time) time.Duration {
 	back := r.nextTurn.Sub(now)
 	if back > maxTurnDelay {
@@ -377,7 +371,7 @@ func (r *fairness) pauseLeft(now time.Time) time.Duration {
 	return max(back, r.restLeft(now))
 }
 
-// restLeft is for how much longer it leaves what is left of a line to its rivals, if there are any.
+// restLeft returns for how much longer the rest of a tick's permits is left to rivals.
 func (r *fairness) restLeft(now time.Time) time.Duration {
 	if !r.hasRivals(now) {
 		return 0
@@ -385,12 +379,11 @@ func (r *fairness) restLeft(now time.Time) time.Duration {
 	return r.restUntil.Sub(now)
 }
 
-// newcomerPause is for how long a caller who has just come is not to ask, because the rivals
-// come first.
+// newcomerPause returns how long a new caller must not ask because rivals come first.
 func (r *fairness) newcomerPause(lends, heard bool, now time.Time) time.Duration {
 	switch {
 	case !lends && r.shares(now):
-		return max(r.pauseLeft(now), 1) // the goroutine that serves the queue knows for how much to ask
+		return max(r.pauseLeft(now), 1) // serveLoop knows how many to ask for
 	case !lends:
 		return r.pauseLeft(now)
 	case r.free > 0 || !r.tracks(now):
@@ -398,13 +391,13 @@ func (r *fairness) newcomerPause(lends, heard bool, now time.Time) time.Duration
 	case heard && r.streak < 2 || !heard && (r.streak == 0 || now.Sub(r.since) < maxPollDelay/2):
 		return 0
 	case r.hasRivals(now) || r.winsInRow+1 >= winsBeforeLook && now.Sub(r.lastLooked) >= lookInterval:
-		return 1 // the goroutine that serves the queue knows for how long
+		return 1 // serveLoop knows for how long
 	default:
 		return 0
 	}
 }
 
-// fullAfter is how long it takes until all permits have come back.
+// fullAfter returns how long it takes until all permits have come back.
 func fullAfter(d *backend.Definition) time.Duration {
 	switch d.Kind {
 	case backend.KindTokenBucket:

@@ -7,21 +7,20 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A grant owns the lease of permits that were taken in the store, and knows where they
-// are missing.
+// A grant owns the lease of permits that were taken in the store, and has the receipts with which they are refunded.
 type grant struct {
 	c     *core
 	key   string
 	by    limiter.Granter
-	left  int64 // right after it
-	final bool  // nothing is given back: see LimiterOptions.CacheRejections
+	left  int64 // right after the grant
+	final bool  // nothing is refunded: see LimiterOptions.CacheRejections
 
 	mu    sync.Mutex
 	parts []portion  // the newest last
-	few   [1]portion // room for them: there are seldom more
+	few   [1]portion // backs parts, which usually has one
 }
 
-// A portion of a grant was taken at once.
+// A portion of a grant was taken by one request.
 type portion struct {
 	def  *backend.Definition
 	n    int64
@@ -33,17 +32,17 @@ func newGrant(q *call, i int) limiter.Lease {
 		c: q.c, key: q.key, few: [1]portion{{q.def, q.granted[i], q.receipts[i]}},
 		left: max(q.def.Permits-q.receipts[i].Missing, 0), final: q.c.o.CacheRejections,
 	}
-	g.parts, g.by = g.few[:], *limiter.NewGranter(g) // in one piece: it is made for every grant
+	g.parts, g.by = g.few[:], *limiter.NewGranter(g) // one allocation, because every grant makes one
 	return g.by.Grant(int(q.granted[i]), 0)
 }
 
 // Release does nothing: the permits are spent.
 func (g *grant) Release(int, int64) {}
 
-// Remaining is what was left when the store decided.
+// Remaining returns what was left when the store decided.
 func (g *grant) Remaining(int, int64) (int64, bool) { return g.left, true }
 
-// Refund gives back what has not come back by itself, in the background.
+// Refund gives back, in the background, what time has not restored.
 func (g *grant) Refund(int, int64) {
 	g.c.granted.Add(-1)
 	if g.final {
@@ -58,8 +57,7 @@ func (g *grant) Refund(int, int64) {
 	}
 }
 
-// Adjust charges what the work has really cost, in the background: nobody waits for the
-// store only to be told that the books are right.
+// Adjust charges the real cost in the background.
 func (g *grant) Adjust(n int, tag int64, cost int) (int64, bool) {
 	if cost >= n {
 		g.charge(int64(cost - n))
@@ -82,8 +80,8 @@ func (g *grant) Adjust(n int, tag int64, cost int) (int64, bool) {
 	return tag, true
 }
 
-// charge takes more, whether it is there or not. While the store is away, nobody can be
-// charged: whatever stands in for it reckons for itself.
+// charge takes more permits even if they are not available. While the store is away it does nothing: the outage policy
+// keeps its own accounts.
 func (g *grant) charge(more int64) {
 	if more == 0 {
 		return

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// String says in one line how the store is: "there, listening", for example.
+// String returns the health in one line, such as "there, listening".
 func (h Health) String() string {
 	var b strings.Builder
 	if h.Err == nil {
@@ -47,7 +47,7 @@ func (h Health) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// String says in one line how the part is.
+// String returns the shard's health in one line.
 func (p ShardHealth) String() string {
 	if p.Err == nil {
 		return p.Shard + " is there"
@@ -58,7 +58,7 @@ func (p ShardHealth) String() string {
 // LogValue implements [slog.LogValuer].
 func (p ShardHealth) LogValue() slog.Value { return slog.StringValue(p.String()) }
 
-// String has all counts in one line.
+// String returns all counts in one line.
 func (c Counters) String() string {
 	return fmt.Sprintf("%d calls, %d failed, %d decisions, %d cached, %d lent, %d without the store",
 		c.Calls, c.Failures, c.Decisions, c.Cached, c.FromBlocks, c.Outages)
@@ -72,18 +72,17 @@ func (c Counters) LogValue() slog.Value {
 	)
 }
 
-// Health says whether the store is there.
+// Health reports whether the store is available.
 type Health struct {
-	Err       error     // nil: the store is there; else why it, or the part that is away for the longest time, counts as away
-	Since     time.Time // since when it is away
-	Listening bool      // the store tells of what happens at other instances
-	// Shards are the parts that were asked so far, sorted by name. The name "" stands for keys whose
-	// part is not known, and is there only while those are away. Parts is empty for a backend that is
-	// one part; see [backend.Sharded].
+	Err       error     // nil if the store is there, else why it, or the shard that has been away for longest, is away
+	Since     time.Time // when it was lost
+	Listening bool      // the store sends notices of what happens at other instances
+	// Shards are the shards that were used so far, sorted by name. The name "" stands for keys whose shard is not
+	// known, and is listed only while those are away. Shards is empty if the backend is not a [backend.Sharded].
 	Shards []ShardHealth
 }
 
-// Health returns at once, from what is known.
+// Health returns at once, without a call to the store.
 func (s *Store) Health() Health {
 	h := Health{Listening: s.listening.Load()}
 	for p := range s.eachShard {
@@ -97,19 +96,19 @@ func (s *Store) Health() Health {
 	return h
 }
 
-// counters are what a Store has done since it was made.
+// counters counts for [Counters].
 type counters struct {
 	calls, failures, decisions, cached, fromBlocks, outages atomic.Int64
 }
 
-// Counters are what a [Store] has done since it was made.
+// Counters count what a [Store] has done since it was made.
 type Counters struct {
 	Calls      int64 // round trips for decisions, leases and definitions
-	Failures   int64 // those of them that failed
-	Decisions  int64 // what was asked on them; more than Calls where calls were coalesced
-	Cached     int64 // rejections that were answered from what was known
-	FromBlocks int64 // grants of what had been borrowed
-	Outages    int64 // answers given without the store because it was away
+	Failures   int64 // round trips that failed
+	Decisions  int64 // requests in the round trips; more than Calls if calls were coalesced
+	Cached     int64 // rejections answered from memory
+	FromBlocks int64 // grants from borrowed blocks
+	Outages    int64 // answers given while the store was away
 }
 
 // Counters returns a snapshot.
@@ -120,14 +119,14 @@ func (s *Store) Counters() Counters {
 	}
 }
 
-// ShardHealth says whether one part of a store is there; see [backend.Sharded].
+// ShardHealth reports whether one shard is available; see [backend.Sharded].
 type ShardHealth struct {
 	Shard string    // its name
-	Err   error     // nil: the part is there; else why it counts as away
-	Since time.Time // since when the part is away
+	Err   error     // nil if the shard is there, else why it is away
+	Since time.Time // when it was lost
 }
 
-// shardHealth returns how the parts are, sorted by name. The whole is among them while it is away.
+// shardHealth returns the health of all shards, sorted by name. The unknown shard is among them while it is away.
 func (s *Store) shardHealth() []ShardHealth {
 	all := map[string]ShardHealth{}
 	for p := range s.eachShard {

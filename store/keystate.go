@@ -11,17 +11,17 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A keyState is what an instance has to remember of one key: who waits for it, what was
-// borrowed, and until when there is nothing to be had. Most keys have none.
+// A keyState is what this instance remembers of one key: the queue, borrowed blocks, and rejections. Most keys have
+// none.
 type keyState struct {
 	c   *core
 	key string // as it is stored
 
 	mu         sync.Mutex
-	evicted    bool // it was forgotten: look for another
+	evicted    bool // removed from the table: look again
 	queue      queue
-	serving    bool          // a goroutine serves the queue
-	wakeup     chan struct{} // one signal: it is worth asking again
+	serving    bool          // serveLoop is running
+	wakeup     chan struct{} // one signal: ask again
 	lastAnswer answerState
 	rejection  rememberedRejection
 	blocks     blockList
@@ -29,7 +29,7 @@ type keyState struct {
 	held       int64 // concurrency: the permits that this instance holds, as far as they were counted
 }
 
-// answerState is what the store last said of a key.
+// An answerState is the store's last answer about a key.
 type answerState struct {
 	def       *backend.Definition
 	state     backend.State
@@ -37,13 +37,13 @@ type answerState struct {
 	sent, got time.Time
 }
 
-// A rememberedRejection says that of at least so many permits nothing can be had before a moment.
+// A rememberedRejection means that at least so many permits are not available before a moment.
 type rememberedRejection struct {
 	least int64
 	until time.Time
 }
 
-// wake makes the goroutine that serves the queue ask again.
+// wake makes serveLoop ask again.
 func (ks *keyState) wake() {
 	select {
 	case ks.wakeup <- struct{}{}:
@@ -51,7 +51,7 @@ func (ks *keyState) wake() {
 	}
 }
 
-// wake is for when something of a key may be free that was not before.
+// wake is called when permits of a key may have become free.
 func (c *core) wake(key string) {
 	if ks := c.keys.lock(key, false); ks != nil {
 		ks.rejection = rememberedRejection{}
@@ -61,7 +61,7 @@ func (c *core) wake(key string) {
 }
 
 const (
-	// maxKeyBytes is the longest that is stored as it is. A longer one is stored as hashed and
+	// maxKeyBytes is the length of the longest key that is stored as it is. A longer one is stored as hashPrefix and
 	// its SHA-256, and so is a key that looks like that, so that no two keys are stored alike.
 	maxKeyBytes = 200
 	hashPrefix  = "sha256:"
@@ -76,8 +76,8 @@ func storedKey(key string) string {
 	return hashPrefix + string(sum[:])
 }
 
-// tryLocally answers without asking, where that can be done; else it says that the store must. A
-// caller who is waiting if rejected may also be rejected because other instances come first.
+// tryLocally answers without the store, or returns byStore. A caller that will wait if rejected can also be rejected
+// because other instances come first.
 func (c *core) tryLocally(key string, n int, waiting bool) (limiter.Lease, rejectedBy) {
 	ks := c.keys.lock(key, false)
 	if ks == nil {
@@ -104,13 +104,13 @@ func (c *core) tryLocally(key string, n int, waiting bool) (limiter.Lease, rejec
 	return limiter.Lease{}, byStore
 }
 
-// answerLocally answers from what is known and what was borrowed. The cell is locked.
+// answerLocally answers from a remembered rejection or borrowed blocks. The keyState is locked.
 func (ks *keyState) answerLocally(n int) (limiter.Lease, bool) {
 	if ks.blocks.empty() && ks.rejection.until.IsZero() {
 		return limiter.Lease{}, false
 	}
 	now := time.Now()
-	ks.c.refreshIfDue(now) // nobody else may for long
+	ks.c.refreshIfDue(now) // while it answers, no other path may call it for long
 	if lease, ok := ks.grantFromBlocks(n, now); ok {
 		ks.c.s.count.fromBlocks.Add(1)
 		return lease, true
@@ -122,12 +122,12 @@ func (ks *keyState) answerLocally(n int) (limiter.Lease, bool) {
 	return limiter.RejectedKnowing(ks.lastAnswer.wait(int64(n), now), "", ks.lastAnswer.left()), true
 }
 
-// covers tells whether n permits are known not to be there.
+// covers reports whether n permits are known to be unavailable.
 func (r *rememberedRejection) covers(n int, now time.Time) bool {
 	return weight(n) >= r.least && now.Before(r.until)
 }
 
-// wait is how long n permits take to come back, never less than it is.
+// wait returns how long n permits take to come back, at least 1 ns.
 func (k *answerState) wait(n int64, at time.Time) time.Duration {
 	if k.def == nil {
 		return 0
@@ -135,7 +135,7 @@ func (k *answerState) wait(n int64, at time.Time) time.Duration {
 	return max(duration(k.def.Wait(k.state, k.now, n))-at.Sub(k.got), 1)
 }
 
-// has reports whether n permits are there now, if none has been taken since.
+// has reports whether n permits are available if none were taken since.
 func (k *answerState) has(n int64, at time.Time) bool {
 	if k.def == nil {
 		return false
@@ -144,11 +144,11 @@ func (k *answerState) has(n int64, at time.Time) bool {
 	return k.def.Wait(k.def.Advance(k.state, now), now, n) == 0
 }
 
-// left is how many permits there were when the store was last asked.
+// left returns how many permits were available at the last answer.
 func (k *answerState) left() int64 { return k.def.Permits - k.state.Missing }
 
-// remember keeps what the store has said, where somebody needs it: a queue, to tell newcomers
-// how long it will take, and a limiter that answers for itself.
+// remember keeps an answer for those that need it: a queue, to tell newcomers how long it takes, and a limiter that
+// caches rejections.
 func (c *core) remember(q *call, n int64) {
 	ks := c.keys.lock(q.key, c.o.CacheRejections || c.queueing.Load().limit > 0)
 	if ks == nil {
@@ -156,8 +156,8 @@ func (c *core) remember(q *call, n int64) {
 	}
 	defer ks.mu.Unlock()
 	ks.learn(q)
-	if c.o.CacheRejections && c.inForce.Load().Definition == q.def { // it may be a late answer
-		// From when it was sent: the decision was later, so nobody is kept out for too long.
+	if c.o.CacheRejections && c.inForce.Load().Definition == q.def { // else the answer is late
+		// from when it was sent: the decision was later, so no caller is rejected for too long
 		ks.rejection = rememberedRejection{least: max(n, 1), until: q.sent.Add(q.wait(n))}
 	}
 }
@@ -168,7 +168,7 @@ func (ks *keyState) learn(q *call) {
 	}
 }
 
-// observeRelease is wake for a release that the store has told of.
+// observeRelease is wake for a notice of a release.
 func (c *core) observeRelease(key string) {
 	if ks := c.keys.lock(key, false); ks != nil {
 		if ks.held > 0 || ks.serving {

@@ -11,14 +11,14 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// keyTable are those of one limiter. A limiter that is not partitioned has one.
+// A keyTable has the keyStates of one limiter. A limiter that is not partitioned has one.
 type keyTable struct {
 	c        *core
 	single   *keyState
 	once     sync.Once
 	stripes  [16]stripe
-	count    atomic.Int64 // in the shards
-	evicting atomic.Bool  // a goroutine looks for cells that are not needed any more
+	count    atomic.Int64 // in all stripes
+	evicting atomic.Bool  // evictLoop is running
 }
 
 type stripe struct {
@@ -26,13 +26,12 @@ type stripe struct {
 	m  map[string]*keyState
 }
 
-// maxKeys bounds for how many keys a limiter remembers something. Keys beyond it are asked
-// about in the store each time: their rejections are not remembered, nothing is borrowed for
-// them, and there is no room in their queues.
+// maxKeys bounds for how many keys a limiter remembers something. For keys beyond it, rejections are not cached,
+// nothing is borrowed, and there is no queue.
 const maxKeys = 100_000
 
-// lock returns the cell of a key, locked; nil if there is none and it is not to be made, or
-// there are too many.
+// lock returns the keyState of a key, locked. It returns nil if there is none and create is false, or if there are too
+// many.
 func (table *keyTable) lock(key string, create bool) *keyState {
 	for {
 		ks := table.find(key, create)
@@ -76,13 +75,13 @@ func newKeyState(c *core, key string) *keyState {
 }
 
 const (
-	// evictInterval is how often cells are looked through that may not be needed any more.
+	// evictInterval is how often idle keyStates are evicted.
 	evictInterval = 5 * time.Second
-	// evictBatch bounds for how many of them a shard is locked.
+	// evictBatch bounds for how many of them a stripe is locked at once.
 	evictBatch = 256
 )
 
-// evictLoop forgets cells that know nothing any more, until there is none.
+// evictLoop evicts idle keyStates until none is left.
 func (table *keyTable) evictLoop() {
 	for table.c.s.sleep(evictInterval) {
 		left := 0
@@ -99,7 +98,7 @@ func (table *keyTable) evictLoop() {
 	}
 }
 
-// evictIdle returns how many cells are left.
+// evictIdle returns how many keyStates are left.
 func (sh *stripe) evictIdle(number *atomic.Int64) int {
 	for some := range slices.Chunk(sh.all(), evictBatch) {
 		number.Add(-sh.evictIdleOf(some))
@@ -107,7 +106,7 @@ func (sh *stripe) evictIdle(number *atomic.Int64) int {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if len(sh.m) == 0 {
-		sh.m = nil // it does not shrink by itself
+		sh.m = nil // a map does not shrink
 	}
 	return len(sh.m)
 }
@@ -145,12 +144,12 @@ func (table *keyTable) empty() bool {
 	return true
 }
 
-// idle tells whether another cell in its place would answer the same.
+// idle reports whether a new keyState would answer the same.
 func (ks *keyState) idle(now time.Time) bool {
 	return ks.queue.empty() && !ks.serving && ks.held == 0 && !ks.fairness.tracks(now) && !now.Before(ks.rejection.until) && ks.blocks.fetching == nil && ks.blockPermits(now) == 0
 }
 
-// each calls f for every cell, locked.
+// each calls f with every keyState, locked.
 func (table *keyTable) each(f func(*keyState)) {
 	locked := func(ks *keyState) {
 		ks.mu.Lock()
@@ -168,7 +167,7 @@ func (table *keyTable) each(f func(*keyState)) {
 	}
 }
 
-// close sends everybody away who waits, and returns what was borrowed.
+// close rejects all waiters and returns borrowed blocks.
 func (table *keyTable) close() {
 	table.each(func(ks *keyState) {
 		for w := range ks.queue.all(limiter.OldestFirst) {
@@ -179,8 +178,8 @@ func (table *keyTable) close() {
 	})
 }
 
-// reconfigured lets new limits take effect on those who wait, and on what is known. Blocks are
-// returned: by the new limits they may be paid for earlier, or be too large.
+// reconfigured applies new limits to waiters and to what is remembered. Blocks are returned: under the new limits they
+// can be restored earlier, or be too large.
 func (table *keyTable) reconfigured() {
 	most := table.c.limits().Permits
 	table.each(func(ks *keyState) {

@@ -13,19 +13,19 @@ type heldLease struct {
 	id      string
 	n       int64
 	granter *limiter.Granter
-	counted bool          // in held of its cell
-	lost    chan struct{} // closed when the lease has ended before it was released
+	counted bool          // in keyState.held
+	lost    chan struct{} // closed if the lease ends before it is released
 
-	// Guarded by the heart's lock.
+	// The lock of the leaseRenewer guards the rest.
 
 	fence        int64     // 0: not known, because the answer was lost
-	certainUntil time.Time // it is certain to last until then
-	lastSent     time.Time // when it was last to be renewed or released
+	certainUntil time.Time // the lease does not end before
+	lastSent     time.Time // when it was last sent to be renewed or released
 	released     bool
-	ended        bool // nothing is to be done about it any more
+	ended        bool // nothing is left to do
 }
 
-// grant returns the lease that was granted.
+// grant returns the lease that the store has granted.
 func (h *leaseRenewer) grant(lc *leaseCall) limiter.Lease {
 	l := lc.newHeldLease(lc.request.Fence, lc.sent)
 	l.granter = limiter.NewGranter(l)
@@ -35,8 +35,8 @@ func (h *leaseRenewer) grant(lc *leaseCall) limiter.Lease {
 	return FenceKey.With(lease, l.fence)
 }
 
-// releaseUnknown releases a lease that nobody knows of: who asked for it has left, or the answer was
-// lost on the way, and with it the fence.
+// releaseUnknown releases a lease that no caller has: the caller has left, or the answer was lost, and with it the
+// fencing token.
 func (h *leaseRenewer) releaseUnknown(lc *leaseCall, fence int64) {
 	l := lc.newHeldLease(fence, time.Now())
 	l.released = true
@@ -56,7 +56,7 @@ func (lc *leaseCall) newHeldLease(fence int64, since time.Time) *heldLease {
 // interval is how often the lease is looked at.
 func (l *heldLease) interval() time.Duration { return l.c.o.LeaseTTL / 6 }
 
-// Release gives the permits back, in the background.
+// Release releases the lease in the background.
 func (l *heldLease) Release(int, int64) {
 	h := &l.c.s.renewer
 	h.mu.Lock()
@@ -68,7 +68,7 @@ func (l *heldLease) Release(int, int64) {
 	}
 }
 
-// Refund is Release of a grant that does not count.
+// Refund is Release, and the grant does not count.
 func (l *heldLease) Refund(n int, tag int64) {
 	l.c.granted.Add(-1)
 	l.Release(n, tag)

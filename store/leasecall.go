@@ -15,27 +15,26 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A leaseCall is what is asked about one lease of a concurrency limiter.
+// A leaseCall is a request about one lease of a concurrency limiter.
 type leaseCall struct {
 	c          *core
-	callerGone <-chan struct{} // closed when the context of the caller ends; nil: it cannot leave
-	shard      *shard          // that the key was in when it was made
+	callerGone <-chan struct{} // closed when the caller's context ends; nil: it never does
+	shard      *shard          // the key's, when the call was made
 	kind       leaseOp
-	request    backend.LeaseRequest // the backend has a copy, which is taken over with the answer
+	request    backend.LeaseRequest // the backend gets a copy, which is adopted with the answer
 	attempts   attempts
 	sent       time.Time
 	err        error
 
-	counted  bool // in held of its cell
+	counted  bool // in keyState.held
 	answered atomic.Bool
 	done     chan struct{}
-	onAnswer func() // if not nil: called with the answer, instead of done being closed
+	onAnswer func() // if not nil, called instead of closing done
 }
 
 type leaseOp uint8
 
-// In the order in which they are carried: what comes back first can be had by those who ask
-// afterwards.
+// In the order in which they are sent: permits that come back are there for acquisitions that follow.
 const (
 	releaseLease leaseOp = iota
 	renewLease
@@ -62,7 +61,7 @@ func (lc *leaseCall) abandoned() bool {
 	return true
 }
 
-// ids are unique among all leases of all instances.
+// newID returns instance and serial, which is unique among the leases of all instances.
 var (
 	instance = newInstance()
 	serial   atomic.Int64
@@ -83,15 +82,14 @@ func (c *core) newLeaseCall(w leaseOp, key, id string, permits int64) *leaseCall
 	}
 }
 
-// acquireLease asks for a lease of n permits. waiting says that the caller will wait if it is rejected.
+// acquireLease asks for a lease of n permits. waiting says that the caller waits if it is rejected.
 func (c *core) acquireLease(ctx context.Context, key string, n int, waiting bool) (limiter.Lease, error) {
 	lc, err := c.askForLease(ctx, key, n, waiting)
 	switch {
 	case err != nil:
 		return limiter.Lease{}, err
 	case !lc.request.OK && waiting:
-		// The first lease to run out says when to look again at the latest, not when
-		// permits come back: that is for those who hold them to say.
+		// NextExpiry bounds when to ask again. When permits come back is up to the holders.
 		return limiter.Rejected(duration(lc.request.NextExpiry), ""), nil
 	case !lc.request.OK:
 		return limiter.RejectedKnowing(0, "", lc.request.Definition.Permits-lc.request.InUse), nil
@@ -118,7 +116,7 @@ func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool)
 	c.s.sendLease(lc)
 	if err := waitFor(gone, limit, lc.done); err != nil {
 		if lc.answered.CompareAndSwap(false, true) {
-			lc.err = err // what is granted later is given back
+			lc.err = err // answer releases what is granted later
 		} else {
 			<-lc.done
 		}
@@ -131,7 +129,7 @@ func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool)
 
 func (s *Store) sendLease(lc *leaseCall) { lc.shard.leases[batcherOf(lc.c, lc.request.Key)].add(lc) }
 
-// sendLeases is one flight: holdings that all ask the same.
+// sendLeases makes one round trip with leaseCalls of the same kind.
 func (s *Store) sendLeases(f *roundTrip, all []*leaseCall) {
 	p := all[0].shard
 	if err := s.cannotAsk(p); err != nil {
@@ -141,7 +139,7 @@ func (s *Store) sendLeases(f *roundTrip, all []*leaseCall) {
 		}
 		return
 	}
-	all = slices.Clone(all) // whoever gives the flight up may be looking at it
+	all = slices.Clone(all) // leasesTimedOut may be reading it
 	slices.SortStableFunc(all, func(a, b *leaseCall) int {
 		return cmp.Or(strings.Compare(a.c.name, b.c.name), strings.Compare(a.request.Key, b.request.Key))
 	})
@@ -166,7 +164,7 @@ func (s *Store) sendLeases(f *roundTrip, all []*leaseCall) {
 	for i, lc := range all {
 		switch {
 		case !landed:
-			// lostHoldings answers, and has the lease released. That may have come too early.
+			// leasesTimedOut has answered, and its release may have come too early
 			if h := &copies[i]; err == nil && lc.kind == acquireLease && h.OK && h.Permits > 0 {
 				s.renewer.releaseUnknown(lc, h.Fence)
 			}
@@ -183,8 +181,7 @@ func (s *Store) sendLeases(f *roundTrip, all []*leaseCall) {
 	}
 }
 
-// informFairness counts what this instance holds of a key that may be waited for, so that what others
-// hold is known.
+// informFairness counts what this instance holds of a key with waiting callers, so that what others hold is known.
 func (lc *leaseCall) informFairness(h *backend.LeaseRequest, sent time.Time) {
 	if lc.kind != acquireLease || h.Permits == 0 || lc.c.queueing.Load().limit == 0 {
 		return
@@ -216,7 +213,7 @@ func (s *Store) callBackend(w leaseOp, holds []*backend.LeaseRequest) error {
 	}
 }
 
-// retryLease asks again by a newer definition.
+// retryLease sends the call again when the newer definition is in force.
 func (s *Store) retryLease(lc *leaseCall, version int64) {
 	err := lc.c.awaitVersion(version)
 	pause, ok := lc.attempts.next(s.o.CallTimeout)
@@ -230,8 +227,7 @@ func (s *Store) retryLease(lc *leaseCall, version int64) {
 	s.afterPause(pause, func() { s.sendLease(lc) })
 }
 
-// fail answers that the store could not be asked. If it was sent, what was asked may have
-// been done.
+// fail answers that the store could not be asked. sent says that the request may have been carried out.
 func (lc *leaseCall) fail(err error, sent bool) {
 	if sent && lc.kind == acquireLease && lc.request.Permits > 0 {
 		lc.c.s.renewer.releaseUnknown(lc, 0)
@@ -242,7 +238,7 @@ func (lc *leaseCall) fail(err error, sent bool) {
 	}
 }
 
-// answer tells the caller, or gives back what nobody waits for any more.
+// answer wakes the caller, or releases the lease if the caller has left.
 func (lc *leaseCall) answer(h backend.LeaseRequest, sent time.Time) {
 	if lc.answered.CompareAndSwap(false, true) {
 		lc.request, lc.sent = h, sent
@@ -262,7 +258,7 @@ func (lc *leaseCall) notify() {
 	}
 }
 
-// leasesTimedOut is what becomes of those on a flight that does not come back.
+// leasesTimedOut answers the calls of an abandoned round trip.
 func (s *Store) leasesTimedOut(f *roundTrip, all []*leaseCall) {
 	all[0].shard.breaker.record(f.started(), errTimeout)
 	for _, lc := range all {

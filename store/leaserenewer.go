@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// A leaseRenewer renews the leases that this instance holds, and gives back those that could not be
-// given back at once. It has a goroutine while there are any.
+// A leaseRenewer renews the leases that this instance holds, and releases those whose release has failed. It has a
+// goroutine while there are any.
 type leaseRenewer struct {
 	s       *Store
 	mu      sync.Mutex
 	leases  map[string]*heldLease // by ID
 	running bool
-	next    time.Time     // when leases are looked at again
-	wakeup  chan struct{} // one signal: look at them now
+	next    time.Time     // when run looks at the leases again
+	wakeup  chan struct{} // one signal: look now
 }
 
-// errGone and errLate are why a lease was lost.
+// errLeaseGone and errRenewedLate are why a lease was lost.
 var (
 	errLeaseGone   = errors.New("the store has no such lease any more")
 	errRenewedLate = errors.New("it could not be renewed in time")
@@ -49,7 +49,7 @@ func (h *leaseRenewer) wake() {
 	}
 }
 
-// send has the lease renewed or released.
+// send sends a renewal or a release.
 func (h *leaseRenewer) send(l *heldLease) {
 	h.mu.Lock()
 	l.lastSent = time.Now()
@@ -64,7 +64,7 @@ func (h *leaseRenewer) send(l *heldLease) {
 	h.s.sendLease(lc)
 }
 
-// answered enters what the store has answered.
+// answered enters the store's answer.
 func (h *leaseRenewer) answered(l *heldLease, lc *leaseCall) {
 	if lc.err != nil {
 		return // run tries again
@@ -92,20 +92,20 @@ func (h *leaseRenewer) answered(l *heldLease, lc *leaseCall) {
 	}
 }
 
-// end returns whether the lease was still to be seen to.
+// end reports whether the lease had not ended before.
 func (h *leaseRenewer) end(l *heldLease) bool {
 	if h.leases[l.id] == l {
 		delete(h.leases, l.id)
 	}
 	if len(h.leases) == 0 {
-		h.wake() // there is nothing more to do
+		h.wake() // run can return
 	}
 	was := !l.ended
 	l.ended = true
 	return was
 }
 
-// run renews until there is no lease left, or the store is closed.
+// run renews until no lease is left or the Store is closed.
 func (h *leaseRenewer) run() {
 	for {
 		pause, ok := h.pause()
@@ -125,8 +125,8 @@ func (h *leaseRenewer) run() {
 	}
 }
 
-// pause is the time until the next look at the leases: a sixth of the shortest TTL, or when
-// the first of them has run out.
+// pause returns the time until the next look at the leases: a sixth of the shortest TTL, or when the first of them
+// ends.
 func (h *leaseRenewer) pause() (time.Duration, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -143,7 +143,7 @@ func (h *leaseRenewer) pause() (time.Duration, bool) {
 	return least, true
 }
 
-// renewDue renews what was not renewed for a third of its TTL, and ends what has run out.
+// renewDue renews leases that were not renewed for a third of their TTL, and ends those that have expired.
 func (h *leaseRenewer) renewDue(now time.Time) {
 	var due, ended, over []*heldLease
 	h.mu.Lock()

@@ -6,13 +6,11 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// A Limiter is a [limiter.Limiter] whose permits are shared by all instances that have one
-// of the same name; O is the type of its options. Its queue is this instance's own: those who
-// wait in it are served in order, and between instances whoever asks first after something
-// came back.
+// A Limiter is a [limiter.Limiter] whose permits are shared by all instances that have one with the same name. O is the
+// type of its options. The queue belongs to this instance: its callers are served in order. Among instances, the first
+// to ask after permits have come back gets them.
 //
-// It is safe for use by many goroutines. The zero Limiter is not usable: a [Store] makes
-// them.
+// It is safe for use by many goroutines. The zero value is not usable; a [Store] makes Limiters.
 type Limiter[O options] struct{ c *core }
 
 type (
@@ -34,18 +32,18 @@ func newLimiter[O options](s *Store, name string, o O, how *LimiterOptions) (*Li
 	return &Limiter[O]{c}, nil
 }
 
-// TryAcquire takes n permits if they are there now, by one question to the store at the most.
-// With n == 0 it asks whether any is left.
+// TryAcquire takes n permits if they are available now. It makes at most one call to the store. With n == 0 it asks
+// whether any permit is available.
 //
-// While the store is away the answer is what LimiterOptions.Outage says, with [OutageKey]. If ctx ends before the store
-// has answered, the limiter has taken no decision: the error wraps the context's error and has a method
-// Undecided() bool that returns true.
+// While the store is away, the [OutagePolicy] decides, and the lease has [OutageKey]. If ctx ends before the store has
+// answered, no decision was taken: the error wraps the context's error and has a method Undecided() bool that returns
+// true.
 func (l *Limiter[O]) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return l.c.tryAcquire(ctx, "", n)
 }
 
-// Acquire takes n permits, and waits for them in this instance's queue where there is room.
-// With n == 0 it waits until one is there.
+// Acquire takes n permits. If they are not available, it waits for them in this instance's queue. With n == 0 it waits
+// until one permit is available.
 //
 // If ctx ends while Acquire waits in the queue, the error is the context's. If ctx ends before the store has answered,
 // the error is that of [Limiter.TryAcquire].
@@ -53,44 +51,40 @@ func (l *Limiter[O]) Acquire(ctx context.Context, n int) (limiter.Lease, error) 
 	return l.c.acquire(ctx, "", n)
 }
 
-// Statistics is [Limiter.StatisticsContext] without a context. It takes at most
-// Options.CallTimeout.
+// Statistics is [Limiter.StatisticsContext] without a context. It takes at most Options.CallTimeout.
 func (l *Limiter[O]) Statistics() limiter.Statistics {
 	return l.c.statistics(context.Background(), "")
 }
 
-// StatisticsContext asks the store how many permits are available. If the store is away, does
-// not answer within Options.CallTimeout, or ctx ends first, AvailablePermits is computed from
-// what the store last said. With a context that has ended it returns at once, without a
-// round trip. The other figures are this instance's own.
+// StatisticsContext loads the number of available permits from the store. If the store is away, does not answer within
+// Options.CallTimeout, or ctx ends first, AvailablePermits is computed from the store's last answer. If ctx has already
+// ended, no call is made. All other figures are those of this instance.
 func (l *Limiter[O]) StatisticsContext(ctx context.Context) limiter.Statistics {
 	return l.c.statistics(ctx, "")
 }
 
-// Reconfigure changes the limits for all instances. What was granted stays granted, and other
-// instances follow at once for what they ask about again, at the latest after
-// Options.RefreshInterval. QueueLimit and QueueOrder are this instance's own. It usually takes
-// two round trips, and at most ten times Options.CallTimeout.
+// Reconfigure changes the limits for all instances. Permits that were granted stay granted. Other instances follow at
+// their next call to the store about the limiter, at the latest after Options.RefreshInterval. QueueLimit and
+// QueueOrder change for this instance only. Reconfigure usually takes two round trips, and at most ten times
+// Options.CallTimeout.
 //
-// The error is a [weir.ErrInvalidOptions], [limiter.ErrClosed] or [ErrUnavailable], and
-// then nothing has changed.
+// The error is a [weir.OptionsError], [limiter.ErrClosed] or [ErrUnavailable]; after an error nothing has changed.
 func (l *Limiter[O]) Reconfigure(o O) error { return l.c.reconfigure(o) }
 
-// ReconfigureLater is Reconfigure that does not wait: the store is told in the background, or
-// when it is back, unless other limits are wanted by then or the limiter is closed. Limits that another
-// instance has set since ReconfigureLater was called stay, which the event [EventOverruled] reports. Until then
-// the limits are what they were, here, too; the queue is changed at once.
+// ReconfigureLater is Reconfigure without waiting: the limits are sent to the store in the background, or when the
+// store is back. They are dropped if the limiter is closed or reconfigured again before that. Limits that another
+// instance has set after the call of ReconfigureLater stay in force, and [EventOverruled] reports it. Until the store
+// has the new limits, the old ones stay in force in this instance, too; the queue changes at once.
 //
-// The error is a [weir.ErrInvalidOptions] or [limiter.ErrClosed].
+// The error is a [weir.OptionsError] or [limiter.ErrClosed].
 func (l *Limiter[O]) ReconfigureLater(o O) error { return l.c.reconfigureLater(o) }
 
 // Options returns the limits in force, as far as this instance knows.
 func (l *Limiter[O]) Options() O { return optionsOf[O](l.c) }
 
-// Close closes the limiter in this instance: who waits comes back rejected, and later calls
-// return [limiter.ErrClosed]. Leases that are out stay valid and are renewed until they are
-// released or the [Store] is closed. A limiter of the same name can be made anew then. It may
-// be called again.
+// Close closes the limiter in this instance: waiting callers are rejected, and later calls return [limiter.ErrClosed].
+// Leases stay valid and are renewed until they are released or the [Store] is closed. Afterwards, the Store can make
+// another limiter with the same name. Close can be called more than once.
 func (l *Limiter[O]) Close() error {
 	l.c.close()
 	return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// listen makes sure that somebody hears what happens at other instances.
+// listen starts the goroutine that listens to notices, unless it is running or not wanted.
 func (s *Store) listen() {
 	s.mu.Lock()
 	begin := !s.o.NoListen && !s.listenStarted && s.cores != nil
@@ -24,7 +24,7 @@ const (
 	mostListenPause  = 30 * time.Second
 )
 
-// listenLoop listens until the store is closed, whatever becomes of the connection.
+// listenLoop listens until the Store is closed, and reconnects when the connection is lost.
 func (s *Store) listenLoop() {
 	pause, told := firstListenPause, false
 	for s.ctx.Err() == nil {
@@ -41,7 +41,7 @@ func (s *Store) listenLoop() {
 			return
 		}
 		if s.listening.Swap(false) {
-			s.wakeAll() // from now on they poll
+			s.wakeAll() // from now on waiters poll
 		}
 		if !told || errors.Is(err, errors.ErrUnsupported) {
 			s.report(Event{Kind: EventListenFailed, Err: err})
@@ -56,7 +56,6 @@ func (s *Store) listenLoop() {
 	}
 }
 
-// notice is called with each thing that happens.
 func (s *Store) notice(n backend.Notice) {
 	s.mu.Lock()
 	same := s.cores[n.Name]
@@ -70,8 +69,7 @@ func (s *Store) notice(n backend.Notice) {
 	}
 }
 
-// catchUp is for what was missed while nobody listened. The first time nobody who waits needs to
-// be woken: who waited for a release has asked again and again until now.
+// catchUp makes up for notices that were missed. The first time, waiters need not be woken: they have polled until now.
 func (s *Store) catchUp(again bool) {
 	for _, c := range s.allCores() {
 		if c.inForce.Load() != nil {
@@ -93,11 +91,11 @@ func (s *Store) allCores() []*core {
 	return all
 }
 
-// wakeAll has everybody who waits ask again, spread over a moment so that a store that has
-// just come back is not run down.
+// wakeAll makes all waiters ask again, spread over wakeSpread so that they do not overload a store that has just come
+// back.
 func (s *Store) wakeAll() { s.wakeShard(nil) }
 
-// wakeShard is wakeAll for those who wait for keys in that part; nil: in any.
+// wakeShard is wakeAll for the keys of one shard; nil: of all.
 func (s *Store) wakeShard(p *shard) {
 	for _, c := range s.allCores() {
 		c.keys.each(func(ks *keyState) {

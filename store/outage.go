@@ -13,26 +13,25 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// An OutagePolicy is what a limiter does while its store is away: between the [EventStoreLost] and the
-// [EventStoreRecovered] event, and with single calls that fail. It is written "fail_closed",
-// "fail_open" or "fall_back_locally" in configuration files.
+// An OutagePolicy is what a limiter does while its store is away, which is between [EventStoreLost] and
+// [EventStoreRecovered], and for single calls that fail. It is written "fail_closed", "fail_open" or
+// "fall_back_locally" in configuration files.
 type OutagePolicy uint8
 
-// What can be done without the store.
+// The outage policies.
 const (
-	// FailClosed rejects, with [limiter.ReasonUnavailable]: the limit holds whatever happens. The
-	// zero value.
+	// FailClosed rejects with [limiter.ReasonUnavailable], so the limit always holds. It is the zero value.
 	FailClosed OutagePolicy = iota
-	// FailOpen grants everything: nobody is turned away because of a store.
+	// FailOpen grants everything, so no caller is rejected because of the store.
 	FailOpen
-	// FallBackLocally asks a limiter in the process that has LimiterOptions.LocalShare of
-	// the limit. It begins full. New limits change it in place: what it has granted still counts.
+	// FallBackLocally asks a limiter in the process that has LimiterOptions.LocalShare of the limit. The limiter starts
+	// full. New limits change it in place, so permits that it has granted still count.
 	FallBackLocally
 )
 
 var outages = [...]string{FailClosed: "fail_closed", FailOpen: "fail_open", FallBackLocally: "fall_back_locally"}
 
-// String returns the text form, or OutagePolicy(n) for an unknown one.
+// String returns the text form, or OutagePolicy(n) if o is unknown.
 func (o OutagePolicy) String() string {
 	if int(o) < len(outages) {
 		return outages[o]
@@ -59,7 +58,7 @@ func (o *OutagePolicy) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%w: outage policy %q must be %q, %q or %q", weir.ErrInvalidOptions, text, outages[0], outages[1], outages[2])
 }
 
-// withoutStore answers for the store, which could not be asked because of err.
+// withoutStore answers by the outage policy; err is why the store could not be asked.
 func (c *core) withoutStore(key string, n int, err error) limiter.Lease {
 	c.s.count.outages.Add(1)
 	lease := limiter.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
@@ -72,25 +71,25 @@ func (c *core) withoutStore(key string, n int, err error) limiter.Lease {
 	return OutageKey.With(lease, err)
 }
 
-// fallback is the limiter in the process. The zero fallback makes it at its first use.
+// fallback has the limiter of FallBackLocally. The zero value makes it at its first use.
 type fallback struct {
-	changing sync.Mutex // held while by gets other limits; taken before mu
+	changing sync.Mutex // held while the limits of by change; taken before mu
 
 	mu     sync.Mutex
-	of     backend.Limits // what it was made for
+	of     backend.Limits // the limits that by has
 	by     *limiter.PartitionedLimiter[string, string]
-	makes  atomic.Pointer[limiter.Factory[string]] // of the partitions of by
+	makes  atomic.Pointer[limiter.Factory[string]] // what by makes its partitions with
 	closed bool
 }
 
-// ask never waits: whoever waits does it in the shared limiter's queue.
+// ask does not wait: callers wait in the shared limiter's queue.
 func (f *fallback) ask(c *core, key string, n int) limiter.Lease {
 	by := f.limiter(c)
 	if by == nil {
 		return limiter.Rejected(0, limiter.ReasonClosed)
 	}
 	lease, err := by.TryAcquire(context.Background(), key, n)
-	if err != nil { // more than the share, or closed just now
+	if err != nil { // n is above the share, or the limiter was closed just now
 		return limiter.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
 	}
 	if !lease.Acquired() || !c.leased {
@@ -102,8 +101,8 @@ func (f *fallback) ask(c *core, key string, n int) limiter.Lease {
 	})
 }
 
-// limiter returns the limiter for the limits in force. New limits change it in place, so that what is held, or was
-// granted in this window, still counts. Only limits of another kind begin full again.
+// limiter returns the limiter for the limits in force. Limits of the same kind change it in place, so that permits that
+// are held or were granted in this window still count. Limits of another kind start full.
 func (f *fallback) limiter(c *core) *limiter.PartitionedLimiter[string, string] {
 	if by, ready := f.ready(c.limits()); ready {
 		return by
@@ -112,12 +111,12 @@ func (f *fallback) limiter(c *core) *limiter.PartitionedLimiter[string, string] 
 	defer f.changing.Unlock()
 	by, change := f.use(c.limits(), c.o.LocalShare)
 	if change != nil {
-		_ = by.Apply(change) // without mu: there may be many keys
+		_ = by.Apply(change) // outside of mu: there can be many keys
 	}
 	return by
 }
 
-// ready returns the limiter, and whether it has those limits or is gone.
+// ready reports whether the limiter has those limits, or fallback is closed.
 func (f *fallback) ready(limits backend.Limits) (by *limiter.PartitionedLimiter[string, string], ready bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -126,7 +125,7 @@ func (f *fallback) ready(limits backend.Limits) (by *limiter.PartitionedLimiter[
 
 func (f *fallback) has(limits backend.Limits) bool { return f.closed || f.by != nil && f.of == limits }
 
-// use has those limits used. It returns what the limiters that there are have to be changed by, or nil.
+// use switches to those limits. change, if not nil, must be applied to the existing partitions.
 func (f *fallback) use(limits backend.Limits, localShare float64) (by *limiter.PartitionedLimiter[string, string], change func(string, limiter.Limiter) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -166,7 +165,8 @@ func (f *fallback) close() {
 // A share is a part of some limits, as the options of a limiter in the process.
 type share struct{ options any }
 
-// shareOf returns a part of these limits. Nothing is less than 1; where a part of a refill would be, refills are rarer.
+// shareOf returns a part of l. No number is below 1; where a part of a refill would be, the period becomes longer
+// instead.
 func shareOf(l backend.Limits, part float64) share {
 	permits := toInt(int64(max(float64(l.Permits)*part, 1)))
 	period := time.Duration(l.Period) * time.Microsecond
@@ -203,8 +203,8 @@ func (s share) factory() limiter.Factory[string] {
 	}
 }
 
-// reconfigure changes a limiter that the factory of a share of the same kind has made. It fails only for one that is
-// closed.
+// reconfigure changes a limiter that was made for a share of the same kind. It fails only if l is closed, which does
+// not matter.
 func (s share) reconfigure(l limiter.Limiter) {
 	switch l := l.(type) {
 	case *limiter.TokenBucket:

@@ -6,12 +6,11 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// A Partitioned is a [limiter.Partitioned] whose permits, for each key, are shared by all
-// instances that have one of the same name. A key that is not in use costs nothing, neither
-// here nor in the store; there is no bound on their number. [limiter.Translate] makes one of
-// it whose resource is not a string.
+// A Partitioned is a [limiter.Partitioned] whose permits, for each key, are shared by all instances that have one with
+// the same name. A key that is not in use takes no memory, neither here nor in the store, so the number of keys is not
+// bounded. [limiter.Translate] adapts it to resources that are not strings.
 //
-// Keys are any bytes. A key of more than 200 bytes is stored as its SHA-256.
+// A key can be any bytes. A key of more than 200 bytes is stored as its SHA-256.
 type Partitioned[O options] struct{ c *core }
 
 type (
@@ -38,19 +37,18 @@ func (p *Partitioned[O]) TryAcquire(ctx context.Context, key string, n int) (lim
 	return p.c.tryAcquire(ctx, key, n)
 }
 
-// Acquire is [Limiter.Acquire] for a key; each has a queue of its own.
+// Acquire is [Limiter.Acquire] for a key. Each key has its own queue.
 func (p *Partitioned[O]) Acquire(ctx context.Context, key string, n int) (limiter.Lease, error) {
 	return p.c.acquire(ctx, key, n)
 }
 
-// Statistics is [Partitioned.StatisticsContext] without a context. It takes at most
-// Options.CallTimeout.
+// Statistics is [Partitioned.StatisticsContext] without a context. It takes at most Options.CallTimeout.
 func (p *Partitioned[O]) Statistics(key string) (limiter.Statistics, error) {
 	return p.StatisticsContext(context.Background(), key)
 }
 
-// StatisticsContext is [Limiter.StatisticsContext] for a key. SuccessfulLeases and FailedLeases
-// are those of all keys together. The error is [limiter.ErrClosed].
+// StatisticsContext is [Limiter.StatisticsContext] for a key. SuccessfulLeases and FailedLeases are those of all keys
+// together. The error is [limiter.ErrClosed].
 func (p *Partitioned[O]) StatisticsContext(ctx context.Context, key string) (limiter.Statistics, error) {
 	if p.c.closed.Load() {
 		return limiter.Statistics{}, limiter.ErrClosed
@@ -58,9 +56,8 @@ func (p *Partitioned[O]) StatisticsContext(ctx context.Context, key string) (lim
 	return p.c.statistics(ctx, storedKey(key)), nil
 }
 
-// Reconfigure is [Limiter.Reconfigure] for all keys. Other instances are told; those that
-// cannot listen see it for keys that were asked about since, and after
-// Options.RefreshInterval for all.
+// Reconfigure is [Limiter.Reconfigure] for all keys. Instances that cannot listen follow at the next call about a key,
+// and after Options.RefreshInterval for all keys.
 func (p *Partitioned[O]) Reconfigure(o O) error { return p.c.reconfigure(o) }
 
 // ReconfigureLater is [Limiter.ReconfigureLater] for all keys.

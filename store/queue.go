@@ -4,30 +4,29 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// A waiter is one call of Acquire in the queue of a cell. All but ready is guarded by the
-// cell's lock; lease belongs to the caller once ready is closed.
+// A waiter is one call of Acquire in a queue. The lock of its keyState guards all fields but ready; lease is the
+// caller's once ready is closed.
 type waiter struct {
 	ks           *keyState
 	n            int
 	callerGone   <-chan struct{} // closed when the caller's context ends
 	queued       bool
-	lease        limiter.Lease // the answer
+	lease        limiter.Lease
 	ready        chan struct{}
 	older, newer *waiter
 }
 
-// A queue holds those who wait in this instance for one key, in the order in which they
-// came. The zero queue is empty.
+// A queue has the waiters of this instance for one key in the order of their arrival. The zero value is empty.
 type queue struct {
 	oldest, newest *waiter
-	permits        int64 // the sum of what is waited for
-	room           int64 // what of the limit is taken: as permits, but a zero counts as one
-	zeros          int   // how many wait for zero permits
+	permits        int64 // the sum of the waiters' permits
+	room           int64 // what of QueueLimit is taken: the permits, and 1 for a waiter for none
+	zeros          int   // how many wait for no permits
 }
 
 func (q *queue) empty() bool { return q.oldest == nil }
 
-// weight is what a request takes of the queue's limit.
+// weight returns what a waiter takes of QueueLimit.
 func weight(n int) int64 { return int64(max(n, 1)) }
 
 func (q *queue) push(w *waiter) {
@@ -65,7 +64,7 @@ func (q *queue) count(w *waiter, sign int64) {
 	}
 }
 
-// all returns the waiters in the order in which they are served.
+// all yields the waiters in the order in which they are served.
 func (q *queue) all(order limiter.QueueOrder) func(yield func(*waiter) bool) {
 	return func(yield func(*waiter) bool) {
 		if order == limiter.NewestFirst {
@@ -88,7 +87,7 @@ func (q *queue) all(order limiter.QueueOrder) func(yield func(*waiter) bool) {
 	}
 }
 
-// answer lets w go with that lease. It tells whether w was still waiting.
+// answer hands a waiter its lease, and reports whether it was still waiting.
 func (q *queue) answer(w *waiter, lease limiter.Lease) bool {
 	if !w.queued {
 		return false
@@ -99,7 +98,7 @@ func (q *queue) answer(w *waiter, lease limiter.Lease) bool {
 	return true
 }
 
-// waitsFor returns the first waiter for so many permits who has not left, or nil.
+// waitsFor returns the first waiter for so many permits whose caller has not left, or nil.
 func (q *queue) waitsFor(n int64, order limiter.QueueOrder) *waiter {
 	for w := range q.all(order) {
 		if int64(w.n) == n && !isClosed(w.callerGone) {
@@ -109,7 +108,7 @@ func (q *queue) waitsFor(n int64, order limiter.QueueOrder) *waiter {
 	return nil
 }
 
-// makeRoom takes the oldest out until no more room than that is taken, and returns them.
+// makeRoom removes the oldest waiters until at most room of QueueLimit is taken, and returns them.
 func (q *queue) makeRoom(room int64) (out []*waiter) {
 	for q.room > room && q.oldest != nil {
 		out = append(out, q.oldest)

@@ -8,11 +8,11 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// maxForecastWaiters is how many waiters a forecast goes through one by one.
+// maxForecastWaiters is how many waiters a forecast computes one by one.
 const maxForecastWaiters = 64
 
-// waitBehind is how long a newcomer waits for n permits if this instance's queue is served
-// before it, and nobody else comes. 0: not known. The cell is locked.
+// waitBehind returns how long a newcomer waits for n permits if this instance's queue is served first and no other
+// instance asks; 0 if not known. The keyState is locked.
 func (ks *keyState) waitBehind(n int) time.Duration {
 	k := &ks.lastAnswer
 	if k.def == nil || k.def.Kind == backend.KindConcurrency {
@@ -33,7 +33,7 @@ func (ks *keyState) waitBehind(n int) time.Duration {
 			return ks.sinceAnswer(at)
 		}
 		if seen++; seen > maxForecastWaiters {
-			// Nobody waits longer than it takes to fill up once more.
+			// Each waiter waits no longer than it takes to fill up once.
 			full := backend.State{Schedule: s.Schedule, Tick: s.Tick, Missing: k.def.Permits, Taken: []backend.Segment{{Tick: s.Tick, Permits: k.def.Permits}}}
 			at = saturate.Add(at, saturate.Mul(left+1, k.def.FullAt(full)-k.def.TickTime(s.Tick)))
 			return ks.sinceAnswer(at)
@@ -45,7 +45,7 @@ func (ks *keyState) waitBehind(n int) time.Duration {
 	return ks.sinceAnswer(saturate.Add(at, k.def.Wait(s, at, weight(n))))
 }
 
-// sinceAnswer is the time from now to a moment of the store's clock, never less than it is.
+// sinceAnswer returns the time from now to a moment of the store's clock, at least 1 ns.
 func (ks *keyState) sinceAnswer(at int64) time.Duration {
 	return max(duration(at-ks.lastAnswer.now)-time.Since(ks.lastAnswer.got), 1)
 }

@@ -30,7 +30,7 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 		case w != nil:
 			return w.wait(ctx)
 		case from == byFairness && !isFinal(lease) && lease.Reason() == "":
-			from = byStore // no caller is rejected for the sake of rivals
+			from = byStore // rivals are a reason to wait, not to be rejected
 		default:
 			return c.counted(lease), nil
 		}
@@ -41,20 +41,20 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 type rejectedBy uint8
 
 const (
-	byStore    rejectedBy = iota // or it was not asked yet
-	byKeyState                   // what is known of the key, or its queue
+	byStore    rejectedBy = iota // or not asked yet
+	byKeyState                   // a remembered rejection, or the queue
 	byFairness                   // only that other instances come first
 )
 
-// join puts a caller who was rejected into the queue, or rejects it for good. One for which there
-// is no room, and who was rejected only because of rivals, gets a rejection without a reason.
+// join puts a rejected caller into the queue, or rejects it finally. If there is no room, and the caller was rejected
+// only because of rivals, the rejection has no reason.
 func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lease, from rejectedBy) (*waiter, limiter.Lease) {
 	q := c.queueing.Load()
 	hint, _ := rejected.RetryAfter()
 	if q.limit == 0 && from == byFairness {
 		return nil, limiter.Lease{}
 	}
-	if q.limit == 0 { // no need for a cell
+	if q.limit == 0 { // needs no keyState
 		if left, ok := rejected.Remaining(); ok {
 			return nil, limiter.RejectedKnowing(hint, limiter.ReasonNoPermit, left)
 		}
@@ -72,11 +72,11 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 	if c.closed.Load() {
 		return nil, limiter.Rejected(0, limiter.ReasonClosed)
 	}
-	if int64(n) > c.limits().Permits { // lowered since, and those who waited then have been told
+	if int64(n) > c.limits().Permits { // lowered since; waiters have been told
 		return nil, limiter.Rejected(0, limiter.ReasonLimitLowered)
 	}
 	if from != byStore {
-		hint = 0 // that was behind a queue which may be gone
+		hint = 0 // it was for a queue that may be empty now
 	}
 	if from == byFairness && int64(q.limit)-ks.queue.room < weight(n) {
 		return nil, limiter.Lease{}
@@ -95,12 +95,12 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 	w := &waiter{ks: ks, n: n, callerGone: gone, ready: make(chan struct{})}
 	before := ks.queue.newest
 	ks.queue.push(w)
-	for _, w := range out { // they are told how long it takes behind those who are here now
+	for _, w := range out { // they are told how long it takes behind the present waiters
 		w.lease = limiter.Rejected(ks.waitBehind(w.n), limiter.ReasonQueueLimit)
 		close(w.ready)
 	}
 	now := time.Now()
-	// A queue for leases may only be giving way.
+	// The queue of a concurrency limiter may wait only because of rivals.
 	if from == byStore || from == byKeyState && (!c.leased || !ks.fairness.tracks(now)) {
 		ks.fairness.startWaiting(now)
 	}
@@ -109,7 +109,7 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 	return w, limiter.Lease{}
 }
 
-// wait waits for the answer, or for the context to end.
+// wait waits for the answer or the end of the context.
 func (w *waiter) wait(ctx context.Context) (limiter.Lease, error) {
 	select {
 	case <-w.ready:
@@ -117,7 +117,7 @@ func (w *waiter) wait(ctx context.Context) (limiter.Lease, error) {
 		if w.leave() {
 			return limiter.Lease{}, contextError(ctx)
 		}
-		<-w.ready // the answer was there first
+		<-w.ready // the answer came first
 	}
 	if w.lease.Reason() == limiter.ReasonClosed {
 		return w.lease, nil
@@ -133,17 +133,17 @@ func (w *waiter) leave() bool {
 		return false
 	}
 	ks.queue.remove(w)
-	ks.wake() // it may have held up others
+	ks.wake() // w may have delayed others
 	return true
 }
 
-// startServing sees to it that somebody serves the queue, in which w is the newest. The cell is
-// locked, and w was rejected a moment ago; hint is when it need not be again, 0: not known.
+// startServing makes sure that serveLoop runs, or is woken. w is the newest waiter and was rejected just now; hint is
+// when it is worth asking again, 0 if not known. The keyState is locked.
 func (ks *keyState) startServing(w, before *waiter, hint time.Duration) {
 	if ks.serving {
 		less := ks.c.queueing.Load().order == limiter.NewestFirst && before != nil && w.n < before.n
 		if before == nil || less || w.n == 0 && ks.queue.zeros == 1 {
-			ks.wake() // whoever is served next needs less
+			ks.wake() // the next to be served needs less
 		}
 		return
 	}
@@ -152,7 +152,7 @@ func (ks *keyState) startServing(w, before *waiter, hint time.Duration) {
 		wait = ks.lastAnswer.wait(int64(w.n), now)
 	}
 	if ks.c.leased {
-		wait = 0 // what was released meanwhile, it was not told of
+		wait = 0 // it has no notice of releases meanwhile
 	} else {
 		wait = ks.fairPause(wait)
 	}

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// wakeSpread spreads those who are all woken at once because of the store.
+	// wakeSpread spreads waiters that are woken together because of the store.
 	wakeSpread = 50 * time.Millisecond
-	// pollInterval and pollRarely are how often a concurrency limiter is asked that is waited
-	// for: where nobody tells of releases, and where somebody does but may fail to.
+	// pollInterval and pollFallback are how often a concurrency limiter with waiters is asked: without notices of
+	// releases, and with notices, which can be lost.
 	pollInterval = 50 * time.Millisecond
 	pollFallback = time.Second
 )
 
-// waitForWakeup waits for that long, or until there is a reason to ask earlier. Meanwhile it looks for new limits when that is
-// due: without notices, a limiter that only has waiters would learn of a raise when their permits come anyway.
+// waitForWakeup waits, or returns earlier if there is a reason to ask. Meanwhile it refreshes the limits when due:
+// without notices, a limiter that has only waiters would learn of a raise only when permits come back.
 func (ks *keyState) waitForWakeup(wait time.Duration) {
 	c, begun := ks.c, time.Now()
 	for now := begun; ; now = time.Now() {
@@ -32,27 +32,27 @@ func (ks *keyState) waitForWakeup(wait time.Duration) {
 		t := time.NewTimer(min(left, c.refreshesIn(now)))
 		select {
 		case <-t.C:
-		case <-ks.wakeup: // also if the limits have changed
+		case <-ks.wakeup: // the limits may have changed
 			t.Stop()
 			return
 		}
 	}
 }
 
-// refreshesIn is how long it takes until it is worth calling refreshIfDue again.
+// refreshesIn returns when to call refreshIfDue next.
 func (c *core) refreshesIn(now time.Time) time.Duration {
-	left := c.s.o.RefreshInterval // for when the store cannot be asked now
+	left := c.s.o.RefreshInterval // used if the store cannot be asked now
 	if in := c.inForce.Load(); in != nil && !now.After(in.due) {
-		left = in.due.Sub(now) + 1 // refreshIfDue looks after that moment
+		left = in.due.Sub(now) + 1 // refreshIfDue is due after that moment
 	}
 	return max(left, pollInterval)
 }
 
-// storeIsAway reports whether the part of the store that has the key counts as away.
+// storeIsAway reports whether the key's shard is away.
 func (ks *keyState) storeIsAway() bool { return ks.c.s.shardOf(ks.c.name, ks.key).breaker.err() != nil }
 
-// fairnessPause is how much longer this instance leaves to others what is left of a line of which it
-// has had its share. A caller who has just come, and wakes the goroutine, changes nothing about that.
+// fairnessPause returns how much longer this instance leaves the rest of a tick's permits to others. A new caller that
+// wakes serveLoop does not change that.
 func (ks *keyState) fairnessPause() time.Duration {
 	if ks.storeIsAway() {
 		return 0
@@ -65,8 +65,8 @@ func (ks *keyState) fairnessPause() time.Duration {
 	return ks.fairness.restLeft(time.Now())
 }
 
-// letOthersFirst leaves what is free to other instances for a moment if it is not this instance's turn. It returns false
-// if the store was closed meanwhile; the queue is empty then.
+// letOthersFirst waits for a moment if it is not this instance's turn. It returns false if the Store was closed
+// meanwhile; then the queue is empty.
 func (ks *keyState) letOthersFirst() bool {
 	if ks.storeIsAway() {
 		return true
@@ -79,7 +79,7 @@ func (ks *keyState) letOthersFirst() bool {
 	case ks.c.leased:
 		wait = ks.fairness.leasePause(ks.c.s.listening.Load(), now)
 	case back <= maxTurnDelay:
-		wait = back // it was woken before the end of its rest
+		wait = back // it was woken too early
 	}
 	ks.mu.Unlock()
 	if wait > 0 && !ks.c.s.sleep(wait) {
@@ -91,8 +91,8 @@ func (ks *keyState) letOthersFirst() bool {
 	return true
 }
 
-// serve asks for those who wait, in their order; zeros says that somebody among them waits
-// for none. It returns how long it takes until it is worth asking again.
+// serve asks for the waiters ws in order, and if zeros for those that want no permits. It returns how long to wait
+// before the next round.
 func (ks *keyState) serve(ws []*waiter, zeros bool) (wait time.Duration) {
 	c := ks.c
 	mine := ks.fairCount(ws)
@@ -134,14 +134,14 @@ func (ks *keyState) serve(ws []*waiter, zeros bool) (wait time.Duration) {
 	return ks.pauseAfterServing(mine < len(ws))
 }
 
-// fairCount is how many of those who wait it is this instance's turn to ask for.
+// fairCount returns for how many waiters this instance may ask now.
 func (ks *keyState) fairCount(ws []*waiter) int {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
 	now := time.Now()
 	ks.c.lastWaited.Store(now.UnixNano())
 	if ks.c.leased || ks.storeIsAway() {
-		return len(ws) // one is asked for at a time, or all are answered at once
+		return len(ws) // they are asked for one by one, or all answered at once
 	}
 	most := ks.fairness.maxRequest(now)
 	for i, w := range ws {
@@ -152,15 +152,14 @@ func (ks *keyState) fairCount(ws []*waiter) int {
 	return len(ws)
 }
 
-// pauseAfterRejection is how long it takes until it is the turn of this instance to ask for n permits, or
-// for the first, if a caller waits for none.
+// pauseAfterRejection returns when it is this instance's turn to ask for n permits, or for one if zeros.
 func (ks *keyState) pauseAfterRejection(n int, zeros bool) time.Duration {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
 	return ks.fairPause(ks.timeUntil(n, zeros))
 }
 
-// fairPause is how long to wait where permits come after wait. The cell is locked.
+// fairPause returns how long to wait if permits come back after wait. The keyState is locked.
 func (ks *keyState) fairPause(wait time.Duration) time.Duration {
 	now := time.Now()
 	if alone := ks.fairness.pauseLeft(now); wait <= alone && !ks.storeIsAway() {
@@ -169,8 +168,8 @@ func (ks *keyState) fairPause(wait time.Duration) time.Duration {
 	return ks.fairness.nextPause(ks.lastAnswer.def, wait, now)
 }
 
-// pauseAfterServing is how long it takes until it is worth asking again when all who were asked for
-// were served. more: there were others, but they are beyond the share of this instance.
+// pauseAfterServing returns how long to wait after all requests were granted. more says that other waiters are beyond
+// fairCount.
 func (ks *keyState) pauseAfterServing(more bool) time.Duration {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
@@ -190,8 +189,7 @@ func (ks *keyState) pauseAfterServing(more bool) time.Duration {
 	}
 }
 
-// timeUntil is how long n permits take to come back, or the first, if a caller waits for none. The
-// cell is locked.
+// timeUntil returns how long n permits take to come back, or one if zeros. The keyState is locked.
 func (ks *keyState) timeUntil(n int, zeros bool) time.Duration {
 	if zeros {
 		n = 0
@@ -199,8 +197,7 @@ func (ks *keyState) timeUntil(n int, zeros bool) time.Duration {
 	return ks.lastAnswer.wait(int64(n), time.Now())
 }
 
-// serveOneByOne is serve where one call cannot ask for several in order. The share of this
-// instance is the first of ws.
+// serveOneByOne is serve for limiters that cannot ask for several waiters in order. It asks for the first share of ws.
 func (ks *keyState) serveOneByOne(ws []*waiter, share int, zeros bool) (wait time.Duration) {
 	wait = math.MaxInt64
 	served := false
@@ -219,7 +216,7 @@ func (ks *keyState) serveOneByOne(ws []*waiter, share int, zeros bool) (wait tim
 		case errors.Is(err, limiter.ErrPermitCount):
 			lease = limiter.Rejected(0, limiter.ReasonLimitLowered)
 		case err != nil:
-			return pollInterval // closed: Close rejects all waiters
+			return pollInterval // closed; Close rejects all waiters
 		case !isFinal(lease):
 			return min(wait, ks.pauseAfter(lease))
 		}
@@ -236,8 +233,7 @@ func (ks *keyState) serveOneByOne(ws []*waiter, share int, zeros bool) (wait tim
 	return ks.pauseAfterServing(share < len(ws))
 }
 
-// mustYield reports whether a concurrency limiter that has just got permits leaves what is free
-// to other instances.
+// mustYield reports whether a concurrency limiter that has just got permits leaves the rest to other instances.
 func (ks *keyState) mustYield() bool {
 	if !ks.c.leased || ks.storeIsAway() {
 		return false
@@ -247,13 +243,12 @@ func (ks *keyState) mustYield() bool {
 	return ks.fairness.hasRivals(time.Now())
 }
 
-// isFinal tells whether whoever would wait is to have the lease: one that was merely rejected
-// waits, or goes on waiting.
+// isFinal reports whether a waiting caller gets the lease. A plain rejection makes it wait on.
 func isFinal(lease limiter.Lease) bool {
 	return lease.Acquired() || lease.Reason() == limiter.ReasonUnavailable
 }
 
-// giveBack gives back what nobody was there to have.
+// giveBack returns a lease that no caller was there to have.
 func giveBack(lease limiter.Lease) {
 	if lease, ok := lease.Adjust(0); !ok {
 		lease.Release()
@@ -264,7 +259,7 @@ func (ks *keyState) askFor(n int) (limiter.Lease, error) {
 	return ks.c.takeOrFallBack(ks.c.s.ctx, ks.key, n, true)
 }
 
-// pauseAfter is how long to wait after a rejection.
+// pauseAfter returns how long to wait after a rejection.
 func (ks *keyState) pauseAfter(rejected limiter.Lease) time.Duration {
 	poll := pollInterval
 	if ks.c.s.listening.Load() {
@@ -282,8 +277,8 @@ func (ks *keyState) pauseAfter(rejected limiter.Lease) time.Duration {
 	return poll/2 + time.Duration(rand.Int64N(int64(poll)))
 }
 
-// deliver hands a lease to a waiter, or if that has left to another one for as many permits. It
-// returns false if there is none.
+// deliver hands a lease to w, or if its caller has left to another waiter for as many permits. It returns false if
+// there is none.
 func (ks *keyState) deliver(w *waiter, lease limiter.Lease) bool {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
@@ -307,7 +302,7 @@ func (ks *keyState) serveZeros(lease limiter.Lease) {
 	}
 }
 
-// serveLoop serves the queue until it is empty. If a backend ends the goroutine, another one carries on.
+// serveLoop serves the queue until it is empty. If a backend ends the goroutine, another one continues.
 func (ks *keyState) serveLoop(wait time.Duration) {
 	returned := false
 	defer func() {
@@ -334,8 +329,8 @@ func (ks *keyState) serveUntilEmpty(wait time.Duration) {
 	}
 }
 
-// serveRound is one round of serveAll. Close waits until it is over: what was granted to
-// somebody who has left is on its way back then.
+// serveRound is one round of serveLoop. Close waits for it, because it gives back what was granted to callers that have
+// left.
 func (ks *keyState) serveRound() (wait time.Duration, more bool) {
 	ks.c.s.inFlight.Add(1)
 	defer ks.c.s.finishInFlight()
@@ -344,12 +339,12 @@ func (ks *keyState) serveRound() (wait time.Duration, more bool) {
 		return 0, false
 	}
 	if len(ws) == 0 && !zeros {
-		return time.Second, true // all have left, and each wakes this goroutine when it is out of the queue
+		return time.Second, true // all have left; each wakes this goroutine when it is out of the queue
 	}
 	return ks.serve(ws, zeros), true
 }
 
-// nextWaiters returns whom to ask for; not ok: nobody waits any more.
+// nextWaiters returns the waiters to ask for; false if the queue is empty.
 func (ks *keyState) nextWaiters() (ws []*waiter, zeros bool, ok bool) {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()

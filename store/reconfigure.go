@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// reconfigureLater has the store told of new limits in the background.
+// reconfigureLater is ReconfigureLater.
 func (c *core) reconfigureLater(o any) error {
 	limits, q, err := c.splitForReconfigure(o)
 	if err != nil {
@@ -26,14 +26,15 @@ func (c *core) reconfigureLater(o any) error {
 	return nil
 }
 
-// pendingReconfigure returns the limits that are wanted and since when, and whether the store is yet to be told of them.
+// pendingReconfigure returns the wanted limits, since when they are wanted, and whether the store does not have them
+// yet.
 func (c *core) pendingReconfigure() (limits backend.Limits, by stamp, telling bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.wantedLimits, c.wantedAt, c.reconfiguring
 }
 
-// reconfigureLoop goes on until the store has what is wanted, whatever that has become meanwhile.
+// reconfigureLoop runs until the store has the wanted limits, which can change meanwhile.
 func (c *core) reconfigureLoop() {
 	var told stamp
 	for {
@@ -62,7 +63,7 @@ func (c *core) reconfigureOnce(wanted backend.Limits, by stamp) error {
 	return c.define(wanted, forReconfigureLater, by)
 }
 
-// reconfigure tells the store, and with it all instances, of new limits.
+// reconfigure is Reconfigure.
 func (c *core) reconfigure(o any) error {
 	limits, q, err := c.splitForReconfigure(o)
 	if err != nil {
@@ -75,7 +76,7 @@ func (c *core) reconfigure(o any) error {
 	return nil
 }
 
-// splitForReconfigure splits the options that a limiter which is there already is to have.
+// splitForReconfigure splits new options of a limiter and checks that they keep its kind.
 func (c *core) splitForReconfigure(o any) (backend.Limits, queueing, error) {
 	var p validate.Problems
 	limits, q := split(&p, o)
@@ -90,7 +91,7 @@ func (c *core) splitForReconfigure(o any) (backend.Limits, queueing, error) {
 	return limits, q, err
 }
 
-// setQueueing has the queue of this instance obey other options.
+// setQueueing changes the queues of this instance.
 func (c *core) setQueueing(q queueing) {
 	if old := c.queueing.Swap(&q); *old != q {
 		c.keys.reconfigured()
@@ -117,11 +118,11 @@ func (c *core) setLimits(limits backend.Limits, q queueing) error {
 	return nil
 }
 
-// convertNow has the state of a limiter that is not partitioned written under the new
-// definition at once: by the old one the store might forget it too early. Keys are converted
-// when somebody asks for them; one that the old limits would have filled up by then is full.
+// convertNow converts the state of a limiter that is not partitioned at once: under the old definition the store might
+// forget it too early. The states of keys are converted when they are used; a key that would be full by then under the
+// old limits is full.
 func (c *core) convertNow() {
-	switch { // if it fails, the next call does it
+	switch { // the next call tries again
 	case c.keyed:
 	case c.leased:
 		_, _ = c.askForLease(c.s.ctx, "", 0, false)

@@ -9,10 +9,10 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A shard is what a [Store] has of one part of its backend: the circuit breaker, and the round trips. A slow part
-// does not hold up questions about the keys of another one.
+// A shard is what a [Store] has for one shard of its backend: the circuit breaker and the batchers. A slow shard does
+// not delay calls about the keys of another one.
 type shard struct {
-	name    string // "" for a backend that is one part, and for keys of which the part is not known
+	name    string // "" for a backend that is not sharded, and for keys whose shard is not known
 	breaker breaker
 	calls   [batchersPerShard]batcher[*call]
 	leases  [batchersPerShard]batcher[*leaseCall]
@@ -41,25 +41,23 @@ func (p *shard) idle() bool {
 	return true
 }
 
-// shardTable are those of a Store. The zero parts has none but the whole.
+// A shardTable has the shards of a Store. Before newShard, it has only the unknown one.
 type shardTable struct {
 	unknown *shard
-	nameOf  func(name, key string) string // nil: the backend is one part
-	byName  sync.Map                      // name -> *part, those that have one
-	mu      sync.Mutex                    // held while m is changed
-	number  int                           // of parts in m
+	nameOf  func(name, key string) string // nil if the backend is not sharded
+	byName  sync.Map                      // name -> *shard, without the unknown one
+	mu      sync.Mutex                    // held while byName is changed
+	number  int                           // of shards in byName
 }
 
 const (
-	// maxShards bounds how many parts have a health of their own. The keys of further ones share that of
-	// the whole.
+	// maxShards bounds how many shards have their own health. The keys of further ones share the unknown shard's.
 	maxShards = 1024
-	// crowdedShards is how many parts there are when those that no key is in any more are looked for: servers
-	// that are replaced have new addresses.
+	// crowdedShards is from which number on shards without keys are looked for: replaced servers have new addresses.
 	crowdedShards = 64
 )
 
-// shardOf returns the part that a key of the limiter is in. The key "" stands for the definition, too.
+// shardOf returns the shard of a key. The key "" stands for the limiter's definition, too.
 func (s *Store) shardOf(name, key string) *shard {
 	if s.shards.nameOf == nil {
 		return s.shards.unknown
@@ -74,7 +72,7 @@ func (s *Store) shardOf(name, key string) *shard {
 	return s.addShard(in)
 }
 
-// shardName asks the backend. One that panics has not said.
+// shardName asks the backend. If that panics, the shard is not known.
 func (s *Store) shardName(name, key string) (in string) {
 	recovered.Call("store: PartOf", func() { in = s.shards.nameOf(name, key) })
 	return in
@@ -99,7 +97,7 @@ func (s *Store) addShard(name string) *shard {
 	return p
 }
 
-// forgetEmptyShards forgets the parts that have no keys any more. One that is away is forgotten by its probe.
+// forgetEmptyShards forgets the shards that have no keys any more. The probe of a shard that is away forgets it.
 func (s *Store) forgetEmptyShards() {
 	live := map[string]bool{}
 	for name, key := range probeKeys {
@@ -113,7 +111,7 @@ func (s *Store) forgetEmptyShards() {
 	}
 }
 
-// forgetShard is for a part of which the probe has found no key any more.
+// forgetShard forgets a shard that has no keys any more.
 func (s *Store) forgetShard(p *shard) {
 	s.shards.mu.Lock()
 	defer s.shards.mu.Unlock()
@@ -122,7 +120,7 @@ func (s *Store) forgetShard(p *shard) {
 	}
 }
 
-// eachShard calls f for every part, the whole first.
+// eachShard calls f for every shard, the unknown one first.
 func (s *Store) eachShard(f func(*shard) bool) {
 	if !f(s.shards.unknown) {
 		return
@@ -130,8 +128,8 @@ func (s *Store) eachShard(f func(*shard) bool) {
 	s.shards.byName.Range(func(_, p any) bool { return f(p.(*shard)) })
 }
 
-// probeKeys yields the names and keys that a probe may ask about: so many that some of them are in every part
-// that has more than a few of ten thousand keys.
+// probeKeys yields so many names and keys that every shard has some of them, if it has more than a few of ten thousand
+// keys.
 func probeKeys(yield func(name, key string) bool) {
 	for i := range 128 {
 		name := probeDefinition.Name
@@ -146,8 +144,7 @@ func probeKeys(yield func(name, key string) bool) {
 	}
 }
 
-// probeTarget returns the definition and the key of a question that the part has to answer; false if no key was found
-// that is in it.
+// probeTarget returns a definition and a key in the shard; false if none was found.
 func (s *Store) probeTarget(p *shard) (*backend.Definition, string, bool) {
 	if s.shards.nameOf == nil {
 		return probeDefinition, "", true

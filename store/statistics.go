@@ -28,8 +28,8 @@ func (c *core) localStatistics(key string, available int64) limiter.Statistics {
 	return st
 }
 
-// lastStatistics are for a limiter that is being closed. One that the store was never asked
-// about is not made known to it now.
+// lastStatistics returns the final statistics of a limiter that is being closed. If the limiter was never used, it does
+// not call the store, which would define the limiter there.
 func (c *core) lastStatistics() limiter.Statistics {
 	available := c.limits().Permits
 	if !c.keyed && c.inForce.Load() != nil {
@@ -40,7 +40,7 @@ func (c *core) lastStatistics() limiter.Statistics {
 	return st
 }
 
-// available asks the store what could be taken; without it, what is known stands.
+// available asks the store how many permits are available, and falls back to its last answer.
 func (c *core) available(ctx context.Context, key string) int64 {
 	if ctx.Err() != nil {
 		return c.lastAvailable(key)
@@ -70,7 +70,7 @@ func (c *core) askAvailable(ctx context.Context, key string) (int64, error) {
 	return q.def.Permits - q.state.Missing, nil
 }
 
-// lastAvailable is what was available by what the store last said, which may be nothing.
+// lastAvailable computes the available permits from the store's last answer, if there is one.
 func (c *core) lastAvailable(key string) int64 {
 	last := c.limits().Permits
 	if free := c.lastFree.Load(); free > 0 {

@@ -13,14 +13,13 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A Store makes limiters whose state is in a [backend.Backend]. Packages weirredis and weirpostgres
-// have a New each that returns one. It is safe for use by many goroutines; one Store for a
-// process is usual. Making a limiter asks the store nothing, so a program starts while the
-// store is away.
+// A Store makes limiters whose state is in a [backend.Backend]. Most programs get one from weirredis.New or
+// weirpostgres.New, and have one Store for a process. It is safe for use by many goroutines. Making a limiter does not
+// call the backend, so a program starts while the store is away.
 //
-// Limiters are known by their names: all instances that have one of the same name, kind
-// and store share it. Reconfigure sets the limits for all. So does the first use of a
-// limiter, unless newer limits are in force; see LimiterOptions.Generation.
+// Limiters are known by their names: all instances that make one with the same name and kind in the same store share
+// it. Reconfigure sets the limits for all instances. The first use of a limiter sets them, too, unless newer limits are
+// in force; see LimiterOptions.Generation.
 type Store struct {
 	backend backend.Backend
 	o       Options
@@ -30,37 +29,37 @@ type Store struct {
 
 	ctx        context.Context // ends with Close
 	cancel     context.CancelFunc
-	goroutines sync.WaitGroup // goroutines that end soon after ctx
+	goroutines sync.WaitGroup // those that end soon after ctx
 
 	renewer  leaseRenewer
 	returner blockReturner
 
-	interruptible bool          // the backend is
-	inFlight      atomic.Int64  // what is under way beside the lanes
-	repairSlots   chan struct{} // has room for as many as may go on at once
+	interruptible bool          // see [backend.Interruptible]
+	inFlight      atomic.Int64  // work under way outside the batchers
+	repairSlots   chan struct{} // bounds how many repairs run at once
 
-	idleWaiter atomic.Pointer[chan struct{}] // not nil: Close waits for what is under way
+	idleWaiter atomic.Pointer[chan struct{}] // not nil: Close waits until the Store is idle
 
-	closed chan struct{} // closed when Close is through
+	closed chan struct{} // closed when Close returns
 
-	// Locks are taken in this order: that of a cell, this, that of a core. While one of the
-	// others is held, none is taken.
+	// Lock order: the lock of a keyState, this one, the lock of a core. No other lock is taken while one of them is
+	// held.
 
 	mu            sync.Mutex
-	cores         map[string][]*core // by name; nil: the store is being closed
-	closing       bool               // no goroutine is to be begun any more
-	listenStarted bool               // somebody does, or has found that it cannot be done
-	listening     atomic.Bool        // notices come in
+	cores         map[string][]*core // by name; nil once the Store is being closed
+	closing       bool               // no goroutine may be started any more
+	listenStarted bool               // a goroutine listens, or has found that the backend cannot
+	listening     atomic.Bool        // notices arrive
 }
 
-// batchersPerShard is how many flights may be under way at once for each part of the backend. Those about the
-// same key are in the same lane.
+// batchersPerShard is how many round trips of one kind can be under way at once for each shard. All calls about one key
+// use the same batcher.
 const batchersPerShard = 4
 
 var seed = maphash.MakeSeed()
 
-// New returns a Store. Nil options are the defaults. New does not close what was handed to the backend; [Store.Close]
-// closes the backend itself.
+// New returns a Store. Nil options have the defaults. [Store.Close] closes the backend, but not what the backend was
+// given, such as a client.
 func New(b backend.Backend, options *Options) (*Store, error) {
 	var o Options
 	if options != nil {
@@ -86,9 +85,9 @@ func New(b backend.Backend, options *Options) (*Store, error) {
 	return s, nil
 }
 
-// TokenBucket returns a shared token bucket of that name. If there is one in this Store
-// already, the two are like those of two instances: they share what is in the store, and each
-// has a queue of its own, and what it has borrowed. A nil how means the defaults.
+// TokenBucket returns a shared token bucket with that name. Nil options have the defaults. Two limiters with one name
+// in the same Store behave like those of two instances: they share the state in the store, and each has its own queue
+// and its own borrowed blocks.
 func (s *Store) TokenBucket(name string, o limiter.TokenBucketOptions, how *LimiterOptions) (*TokenBucket, error) {
 	return newLimiter(s, name, o, how)
 }
@@ -98,27 +97,24 @@ func (s *Store) FixedWindow(name string, o limiter.FixedWindowOptions, how *Limi
 	return newLimiter(s, name, o, how)
 }
 
-// SlidingWindow is [Store.TokenBucket] for a sliding window. Its state has a number for
-// each segment in which something was taken, which every decision reads and writes; a store
-// takes at most 1000 segments.
+// SlidingWindow is [Store.TokenBucket] for a sliding window. Its state has one number for each segment in which permits
+// were taken, and every decision reads and writes all of them. It can have at most 1000 segments.
 func (s *Store) SlidingWindow(name string, o limiter.SlidingWindowOptions, how *LimiterOptions) (*SlidingWindow, error) {
 	return newLimiter(s, name, o, how)
 }
 
-// Concurrency is [Store.TokenBucket] for a concurrency limiter. Its leases are renewed in
-// the background until they are released; those of an instance that dies run out after
-// LimiterOptions.LeaseTTL.
+// Concurrency is [Store.TokenBucket] for a concurrency limiter. Its leases are renewed in the background until they are
+// released. The leases of an instance that dies expire after LimiterOptions.LeaseTTL.
 func (s *Store) Concurrency(name string, o limiter.ConcurrencyOptions, how *LimiterOptions) (*Concurrency, error) {
 	return newLimiter(s, name, o, how)
 }
 
-// PartitionedTokenBucket returns a token bucket for each key. All have the same limits.
+// PartitionedTokenBucket returns a token bucket for each key. All keys have the same limits.
 func (s *Store) PartitionedTokenBucket(name string, o limiter.TokenBucketOptions, how *LimiterOptions) (*PartitionedTokenBucket, error) {
 	return newPartitioned(s, name, o, how)
 }
 
-// PartitionedFixedWindow returns a fixed window for each key. All windows begin at the same
-// time.
+// PartitionedFixedWindow returns a fixed window for each key. The windows of all keys begin at the same time.
 func (s *Store) PartitionedFixedWindow(name string, o limiter.FixedWindowOptions, how *LimiterOptions) (*PartitionedFixedWindow, error) {
 	return newPartitioned(s, name, o, how)
 }
@@ -133,10 +129,9 @@ func (s *Store) PartitionedConcurrency(name string, o limiter.ConcurrencyOptions
 	return newPartitioned(s, name, o, how)
 }
 
-// Close closes every limiter of the store: who waits comes back rejected, and later calls
-// return [limiter.ErrClosed]. It waits until what was released or refunded before has
-// reached the store, CallTimeout at the longest. Leases that are held still are no longer
-// renewed, and run out. It may be called again.
+// Close closes all limiters of the Store: waiting callers are rejected, and later calls return [limiter.ErrClosed].
+// Close waits, at most Options.CallTimeout, until earlier releases and refunds have reached the store. Leases that are
+// still held are no longer renewed and expire. It can be called more than once.
 func (s *Store) Close() error {
 	limit := time.Now().Add(s.o.CallTimeout)
 	s.mu.Lock()
@@ -151,7 +146,7 @@ func (s *Store) Close() error {
 	var closing sync.WaitGroup
 	for _, same := range cores {
 		for _, c := range same {
-			closing.Go(c.close) // together, because each asks for its last figures
+			closing.Go(c.close) // together, because each loads its final statistics
 		}
 	}
 	closing.Wait()
@@ -164,7 +159,7 @@ func (s *Store) Close() error {
 	return s.backend.Close()
 }
 
-// waitIdle waits until nothing is on the way to the parts of the store that are there.
+// waitIdle waits until nothing is on its way to a shard that is not away.
 func (s *Store) waitIdle(limit time.Time) {
 	changes := make(chan struct{}, 1)
 	s.idleWaiter.Store(&changes)
@@ -188,7 +183,7 @@ func (s *Store) idle() bool {
 	return quiet || away
 }
 
-// idleChanged has settle look again. It is called after each change that may make settled true.
+// idleChanged makes waitIdle look again. It is called after each change that can make idle true.
 func (s *Store) idleChanged() {
 	if changes := s.idleWaiter.Load(); changes != nil {
 		select {
@@ -204,7 +199,7 @@ func (s *Store) finishInFlight() {
 	}
 }
 
-// goBackground runs f in a goroutine that Close waits for: f ends soon after s.ctx.
+// goBackground runs f on a goroutine that Close waits for. f must end soon after s.ctx.
 func (s *Store) goBackground(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,7 +208,7 @@ func (s *Store) goBackground(f func()) {
 	}
 }
 
-// sleep returns false if the store was closed meanwhile.
+// sleep reports whether d has passed; false means that the Store was closed.
 func (s *Store) sleep(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -225,7 +220,7 @@ func (s *Store) sleep(d time.Duration) bool {
 	}
 }
 
-// callWithTimeout calls the backend, and returns after CallTimeout also if the backend does not.
+// callWithTimeout calls the backend and returns after CallTimeout even if the backend does not.
 func callWithTimeout[T any](s *Store, f func(ctx context.Context) (T, error)) (T, error) {
 	var v, none T
 	ctx, cancel := context.WithTimeout(s.ctx, s.o.CallTimeout)

@@ -1,16 +1,14 @@
 package backend
 
-// Convert returns s, which was written under an older definition, as it is under d: what
-// was granted stays granted. A store that finds such a state hands it out (see [Backend]),
-// so that this is written once.
+// Convert returns s, which was stored under an older definition, under d. Permits that were granted stay granted.
+// Stores do not convert states; they report [OutdatedState] (see [Backend]).
 //
-// The change is counted from the moment at which d came into force. Where the segments of
-// a sliding window have changed, what was taken in an old one is counted in the new one
-// that leaves last among those it could belong to.
+// The change counts from the moment at which d came into force. If the segments of a sliding window have changed, what
+// was taken in an old segment moves to the latest of the new segments that it can belong to.
 func (d *Definition) Convert(s State) State {
 	old := Definition{Limits: Limits{Kind: s.Kind, Period: s.Period, Refill: s.Refill, Segments: s.Segments}, Anchor: s.Anchor}
 	if s.Period <= 0 || s.Kind < KindTokenBucket || s.Kind > KindSlidingWindow {
-		return d.InitialState(d.Version) // not to be understood
+		return d.InitialState(d.Version) // unknown
 	}
 	at := max(d.changed(s), s.TickTime(s.Tick))
 	s = old.Advance(s, at)
@@ -36,8 +34,8 @@ func (d *Definition) Convert(s State) State {
 	return next
 }
 
-// changed is the moment at which d came into force. After the clock has stepped back behind
-// the version before, d.Version is not a moment: then no time has gone by for s.
+// changed returns when d came into force. If the clock has stepped back behind the version before, d.Version is not a
+// moment; then no time has passed for s.
 func (d *Definition) changed(s State) int64 {
 	switch {
 	case d.Reached:
@@ -48,12 +46,12 @@ func (d *Definition) changed(s State) int64 {
 	return d.Version
 }
 
-// resegment sorts what was taken into the segments of d's grid.
+// resegment moves what was taken into the segments of d's schedule.
 func (d *Definition) resegment(s State, at int64) []Segment {
 	line := d.TickAt(at)
 	var taken []Segment
 	for _, t := range s.Taken {
-		last := s.TickTime(t.Tick+1) - 1 // the segment's last instant
+		last := s.TickTime(t.Tick+1) - 1 // the last moment of the segment
 		if t.Tick == s.Tick {
 			last = at
 			if d.Reached && d.Anchor == at {

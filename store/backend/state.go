@@ -7,8 +7,8 @@ import (
 	"github.com/weir-go/weir/internal/saturate"
 )
 
-// A Schedule is the part of a [Definition] that a stored state was last written under.
-// With it a state can be understood when the definition has changed since.
+// A Schedule is the part of a [Definition] that a state was stored under. It is stored with the state, so that the
+// state can be converted when the definition has changed.
 type Schedule struct {
 	Version  int64
 	Kind     Kind
@@ -18,91 +18,85 @@ type Schedule struct {
 	Segments int64
 }
 
-// Schedule returns what is to be stored with a state.
+// Schedule returns what is stored with a state.
 func (d *Definition) Schedule() Schedule {
 	return Schedule{Version: d.Version, Kind: d.Kind, Anchor: d.Anchor, Period: d.Period, Refill: d.Refill, Segments: d.Segments}
 }
 
-// A State is what a store keeps for one key of a bucket or a window. A key without a
-// stored state is full: [Definition.Fresh].
+// A State is what a store keeps for one key of a bucket or window. A key without a stored state is full: see
+// [Definition.InitialState].
 type State struct {
 	Schedule
-	// Tick is the number of the grid line that the rest is right for.
+	// Tick is the tick that the rest holds for.
 	Tick int64
-	// Missing is how many permits are missing from full; of a sliding window: the sum
-	// of Taken. It is above the limit after that was lowered, and where more was
-	// charged than there was.
+	// Missing is how many permits are missing from full; for a sliding window, the sum of Taken. It is above the limit
+	// if the limit was lowered or more was charged than was available.
 	Missing int64
-	// RefundFloor is, for a token bucket, how many of the missing permits count as lent to
-	// instances that give them out themselves, and to whatever was taken before them:
-	// no refund goes below it. Like Missing it falls by Refill on each line.
+	// RefundFloor is, for a token bucket, how far refunds can lower Missing: the permits below it are in blocks that
+	// instances have borrowed, or were taken before a block. Like Missing, it falls by Refill on each tick.
 	RefundFloor int64
-	// Taken is, for a sliding window, what was taken in each segment that counts still,
-	// the oldest first, without those in which nothing was.
+	// Taken is, for a sliding window, what was taken in each segment that still counts, the oldest first, without empty
+	// segments.
 	Taken []Segment
 }
 
-// A Segment is what was taken in one segment of a sliding window, by the number of the
-// line that it begins with.
+// A Segment is what was taken in one segment of a sliding window. Tick is the tick with which the segment begins.
 type Segment struct {
 	Tick    int64
 	Permits int64
 }
 
-// An Request is one question about a key, or something to be given back to it.
+// A Request takes permits of a key, or gives permits back.
 //
-// Usually Min and Max are the same: so many permits, or none. A larger Max takes as
-// many as there are, at least Min. Min == 0 && Max == 0 asks whether anything is left.
+// Usually Min and Max are equal: that many permits, or none. With a larger Max, it takes as many as are available, at
+// least Min. With Min == 0 and Max == 0 it asks whether any permit is available.
 type Request struct {
 	Op       Op
 	Min, Max int64
-	// IfPrevious: if the ask before it in the batch was rejected, so is this one. Those
-	// who wait in a queue are asked for so.
+	// IfPrevious, if true, rejects this request if the one before it in the batch was rejected. It keeps callers in a
+	// queue in order.
 	IfPrevious bool
-	// Block: Take only: the permits are for an instance that gives them out itself.
+	// Block, for OpTake only, takes the permits as a block that an instance grants by itself.
 	Block bool
-	// Receipt is, for Refund and Return, the mark of the grant.
+	// Receipt, for OpRefund and OpReturnBlock, is the receipt of the grant.
 	Receipt Receipt
 }
 
-// An Op is what an [Request] is about. The zero Op takes.
+// An Op is what a [Request] does. The zero Op takes permits.
 type Op uint8
 
-// What can be asked.
+// The operations.
 const (
 	// OpTake takes Min to Max permits, or is rejected.
 	OpTake Op = iota
-	// OpCharge takes Max permits, whether they are there or not.
+	// OpCharge takes Max permits even if they are not available.
 	OpCharge
-	// OpRefund gives back up to Max permits of the grant that Mark is of, as far as they
-	// have not come back by themselves. It is never rejected.
+	// OpRefund gives back up to Max permits of the grant that Receipt is of, as far as time has not restored them. It
+	// is never rejected.
 	OpRefund
-	// OpReturnBlock gives back up to Max permits that were lent (Take with Lend) and are
-	// unused. Of a token bucket only if nobody has taken any since.
+	// OpReturnBlock gives back up to Max unused permits of a block. A token bucket accepts them only if nothing was
+	// taken since.
 	OpReturnBlock
 )
 
-// A Receipt says where a grant's permits are missing: [State.Line] and [State.Missing]
-// right after it.
+// A Receipt identifies a grant by [State.Tick] and [State.Missing] right after it.
 type Receipt struct {
 	Tick    int64
 	Missing int64
 }
 
-// Rejected is in place of the number of permits where an [Request] was rejected.
+// Rejected stands in Batch.Granted for a [Request] that was rejected.
 const Rejected int64 = -1
 
-// InitialState returns the state of a key that the store has no state of.
+// InitialState returns the state of a key without a stored state.
 func (d *Definition) InitialState(now int64) State {
 	return State{Schedule: d.Schedule(), Tick: d.TickAt(now)}
 }
 
-// Decide is what a store does with a key: it lets the time up to now go by in s, asks
-// what is asked in that order, and returns the state after it. granted is filled with
-// what was granted, or given back: [Rejected] where nothing was. s must be of d's Version.
+// Decide is what a store does with a key: it advances s, which must be of d's Version, to now, carries out the requests
+// in order, and returns the new state. It sets granted to what each request was granted or gave back, or to [Rejected].
 //
-// It is here for stores that reckon in Go, as the one in package storetest does, and it is
-// what those that reckon in a script of their own are compared with.
+// Stores in Go can call it, as the one in package storetest does. Stores with their own scripts are tested against it.
 func (d *Definition) Decide(s State, now int64, asks []Request, granted []int64) State {
 	s = d.Advance(s, now)
 	previous := int64(0)
@@ -138,7 +132,7 @@ func (d *Definition) decide(s *State, a Request) int64 {
 	return taken
 }
 
-// maxDebt leaves every store room to reckon with.
+// maxDebt bounds Missing, so that every store can compute with it.
 const maxDebt = 2 * MaxPermits
 
 func (d *Definition) add(s *State, n int64) int64 {
@@ -157,8 +151,8 @@ func (d *Definition) add(s *State, n int64) int64 {
 	return n
 }
 
-// refund gives back no more than is certain to be missing because of the grant: the
-// lines since then have paid for the oldest of what was missing first.
+// refund gives back no more than is certain to be missing because of the grant: ticks since then have restored what was
+// missing for longest.
 func (d *Definition) refund(s *State, a Request) int64 {
 	if d.Kind == KindSlidingWindow {
 		return s.refundSegment(a)
@@ -172,9 +166,9 @@ func (d *Definition) refund(s *State, a Request) int64 {
 	return n
 }
 
-// returnBlock takes a loan back. The borrower may use what it keeps of it only as long as
-// the lines have not paid for it; were others to get what is given back in the middle
-// of the bucket, they would be paid for earlier than that.
+// returnBlock gives back permits of a block. The borrower can use the rest of the block until ticks have restored it.
+// If others got returned permits from the middle of the bucket, those would be restored too early; therefore, only the
+// newest permits are accepted.
 func (d *Definition) returnBlock(s *State, a Request) int64 {
 	if d.Refill == 0 {
 		return d.refund(s, a)
@@ -189,7 +183,7 @@ func (d *Definition) returnBlock(s *State, a Request) int64 {
 	return n
 }
 
-// refundSegment gives back to the segment in which it was taken, if that counts still.
+// refundSegment gives permits back to the segment in which they were taken, if it still counts.
 func (s *State) refundSegment(a Request) int64 {
 	for i, t := range s.Taken {
 		if t.Tick != a.Receipt.Tick {
@@ -208,9 +202,8 @@ func (s *State) refundSegment(a Request) int64 {
 	return 0
 }
 
-// Advance lets the time up to now go by. If the server's clock has stepped back behind
-// the state's line, the state is moved back with it: what is missing stays missing, and
-// nobody waits for the old time to come again.
+// Advance returns s at the moment now. If the server's clock has stepped back behind s, the state moves back with it:
+// what is missing stays missing, and comes back at its pace by the new time.
 func (d *Definition) Advance(s State, now int64) State {
 	line := d.TickAt(now)
 	lines := line - s.Tick
@@ -229,7 +222,7 @@ func (d *Definition) Advance(s State, now int64) State {
 	return s
 }
 
-// slide returns what counts still at a line, moved back by so many lines.
+// slide returns the segments that still count at a tick, moved back by so many ticks.
 func (d *Definition) slide(taken []Segment, line, back int64) []Segment {
 	var kept []Segment
 	for _, t := range taken {
@@ -241,7 +234,7 @@ func (d *Definition) slide(taken []Segment, line, back int64) []Segment {
 	return kept
 }
 
-// refill is how many permits come back on a line at the most.
+// refill returns the most that comes back on a tick.
 func (d *Definition) refill() int64 {
 	if d.Refill == 0 {
 		return math.MaxInt64
@@ -249,8 +242,8 @@ func (d *Definition) refill() int64 {
 	return d.Refill
 }
 
-// Wait returns how many microseconds after now n permits will be free if nobody takes
-// any meanwhile; 0 if they are. n == 0 stands for 1. s is right for now.
+// Wait returns how many µs after now n permits will be available if no others are taken; 0 if they are available now. n
+// == 0 counts as 1. s must hold for now.
 func (d *Definition) Wait(s State, now, n int64) int64 {
 	over := s.Missing + max(n, 1) - d.Permits
 	if over <= 0 {
@@ -259,7 +252,7 @@ func (d *Definition) Wait(s State, now, n int64) int64 {
 	return max(d.TickTime(d.tickOf(s, over))-now, 1)
 }
 
-// tickOf is the line on which as many permits have come back.
+// tickOf returns the tick on which so many permits have come back.
 func (d *Definition) tickOf(s State, permits int64) int64 {
 	switch {
 	case d.Kind != KindSlidingWindow && d.Refill == 0:
@@ -275,8 +268,8 @@ func (d *Definition) tickOf(s State, permits int64) int64 {
 	return s.Tick + d.Segments
 }
 
-// FullAt is the moment at which a state says no more than none would, in µs of the server's
-// clock: the store may forget it then, and not before.
+// FullAt returns the moment, in µs of the server's clock, from which s is equal to the initial state. The store can
+// forget s then, and not before.
 func (d *Definition) FullAt(s State) int64 {
 	if s.Missing <= 0 {
 		return d.TickTime(s.Tick)
