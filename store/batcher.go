@@ -37,9 +37,9 @@ type roundTrip struct {
 	startedAt atomic.Int64 // the failureEpoch in which it started
 }
 
-func (f *roundTrip) start(m failureEpoch) { f.startedAt.Store(int64(m)) }
+func (trip *roundTrip) start(m failureEpoch) { trip.startedAt.Store(int64(m)) }
 
-func (f *roundTrip) started() failureEpoch { return failureEpoch(f.startedAt.Load()) }
+func (trip *roundTrip) started() failureEpoch { return failureEpoch(trip.startedAt.Load()) }
 
 const (
 	finished  = 1
@@ -47,9 +47,9 @@ const (
 )
 
 // finish reports whether the round trip was not abandoned, and counted as failed, before.
-func (f *roundTrip) finish() bool { return f.state.CompareAndSwap(0, finished) }
+func (trip *roundTrip) finish() bool { return trip.state.CompareAndSwap(0, finished) }
 
-func (f *roundTrip) abandon() bool { return f.state.CompareAndSwap(0, abandoned) }
+func (trip *roundTrip) abandon() bool { return trip.state.CompareAndSwap(0, abandoned) }
 
 // maxBatch bounds a round trip: one statement or pipeline of that size takes about a millisecond.
 const maxBatch = 256
@@ -74,22 +74,22 @@ func (l *batcher[T]) loop() {
 			l.onIdle()
 			return
 		}
-		if !runRoundTrip(l.timeout, batch, l.run, func(f *roundTrip, all []T) {
+		if !runRoundTrip(l.timeout, batch, l.run, func(trip *roundTrip, all []T) {
 			go l.loop()
-			l.timedOut(f, all)
+			l.timedOut(trip, all)
 		}) {
 			return
 		}
 	}
 }
 
-// runRoundTrip calls carry with the batch. If that takes longer than timeout, panics or ends the goroutine, it calls
+// runRoundTrip calls send with the batch. If that takes longer than timeout, panics or ends the goroutine, it calls
 // lost and returns false.
-func runRoundTrip[T any](timeout time.Duration, batch []T, carry, lost func(*roundTrip, []T)) (ok bool) {
-	f, returned := &roundTrip{}, false
+func runRoundTrip[T any](timeout time.Duration, batch []T, send, lost func(*roundTrip, []T)) (ok bool) {
+	trip, returned := &roundTrip{}, false
 	watch := time.AfterFunc(timeout, func() {
-		if f.abandon() {
-			lost(f, batch)
+		if trip.abandon() {
+			lost(trip, batch)
 		}
 	})
 	defer func() {
@@ -98,13 +98,13 @@ func runRoundTrip[T any](timeout time.Duration, batch []T, carry, lost func(*rou
 			if p := recover(); p != nil {
 				recovered.Report("store: Backend", p, debug.Stack())
 			}
-			if f.abandon() {
-				lost(f, batch)
+			if trip.abandon() {
+				lost(trip, batch)
 			}
 		}
-		ok = f.state.Load() == finished
+		ok = trip.state.Load() == finished
 	}()
-	carry(f, batch)
+	send(trip, batch)
 	returned = true
 	return true
 }

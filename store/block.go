@@ -29,31 +29,31 @@ type blockList struct {
 type block struct {
 	serial         int64
 	def            *backend.Definition
-	line           int64
+	tick           int64
 	low, next, top int64
 	now            int64     // the store's time when it was borrowed,
 	sent           time.Time // which was after this
 }
 
-// lines returns how many ticks have passed since, at the latest time that the store's clock can show.
-func (b *block) lines(at time.Time) int64 {
-	return b.def.TickAt(b.now+at.Sub(b.sent).Microseconds()+1) - b.line
+// ticks returns how many ticks have passed since, at the latest time that the store's clock can show.
+func (b *block) ticks(at time.Time) int64 {
+	return b.def.TickAt(b.now+at.Sub(b.sent).Microseconds()+1) - b.tick
 }
 
 // left returns how many permits of the block can be granted.
 func (b *block) left(at time.Time) int64 {
-	switch lines := b.lines(at); {
-	case lines <= 0:
+	switch ticks := b.ticks(at); {
+	case ticks <= 0:
 	case b.def.Refill == 0:
 		return 0
 	default:
-		b.next = max(b.next, saturate.Mul(lines, b.def.Refill))
+		b.next = max(b.next, saturate.Mul(ticks, b.def.Refill))
 	}
 	return max(b.top-b.next, 0)
 }
 
 // tag identifies the block and the tick of a grant.
-func (b *block) tag(at time.Time) int64 { return b.serial<<20 | b.lines(at)&(1<<20-1) }
+func (b *block) tag(at time.Time) int64 { return b.serial<<20 | b.ticks(at)&(1<<20-1) }
 
 // noBlock is the tag of a grant that cannot be put back.
 const noBlock = 0
@@ -68,11 +68,11 @@ func (ks *keyState) blockPermits(now time.Time) (sum int64) {
 	for i, b := range l.blocks {
 		n := b.left(now)
 		switch sum += n; {
-		case n > 0 || i == len(l.blocks)-1 && b.lines(now) <= 0:
+		case n > 0 || i == len(l.blocks)-1 && b.ticks(now) <= 0:
 			kept = append(kept, b)
 		case b.def.Kind == backend.KindSlidingWindow && b.top > b.next:
 			// it must not be granted after its tick, and would keep counting in the store
-			ks.c.returnBlock(ks.key, b.def, b.top-b.next, backend.Receipt{Tick: b.line, Missing: b.top})
+			ks.c.returnBlock(ks.key, b.def, b.top-b.next, backend.Receipt{Tick: b.tick, Missing: b.top})
 		}
 	}
 	l.blocks = kept

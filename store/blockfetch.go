@@ -129,7 +129,7 @@ func (l *blockList) add(ks *keyState, q *call) {
 	}
 	l.serial++
 	top := q.receipts[0].Missing
-	b := block{serial: l.serial, def: q.def, line: q.receipts[0].Tick, top: top, next: top - q.granted[0], now: q.now, sent: q.sent}
+	b := block{serial: l.serial, def: q.def, tick: q.receipts[0].Tick, top: top, next: top - q.granted[0], now: q.now, sent: q.sent}
 	b.low = b.next
 	l.blocks = append(l.blocks, b)
 }
@@ -146,34 +146,34 @@ type blockReturner struct {
 // too much.
 const blockLifetime = time.Second
 
-func (l *blockReturner) add(ks *keyState) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.keys == nil {
-		l.keys = map[*keyState]struct{}{}
+func (r *blockReturner) add(ks *keyState) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.keys == nil {
+		r.keys = map[*keyState]struct{}{}
 	}
-	l.keys[ks] = struct{}{}
-	if !l.running {
-		l.running = true
-		go l.loop()
+	r.keys[ks] = struct{}{}
+	if !r.running {
+		r.running = true
+		go r.loop()
 	}
 }
 
 // loop runs while anything is borrowed.
-func (l *blockReturner) loop() {
+func (r *blockReturner) loop() {
 	pause := blockLifetime
-	for l.s.sleep(pause) {
-		if pause = l.returnDue(time.Now()); pause == 0 {
+	for r.s.sleep(pause) {
+		if pause = r.returnDue(time.Now()); pause == 0 {
 			return
 		}
 	}
 }
 
 // returnDue returns the blocks that are due, and the time until the next are; 0 if nothing is borrowed.
-func (l *blockReturner) returnDue(now time.Time) time.Duration {
-	l.mu.Lock()
-	all := slices.Collect(maps.Keys(l.keys))
-	l.mu.Unlock()
+func (r *blockReturner) returnDue(now time.Time) time.Duration {
+	r.mu.Lock()
+	all := slices.Collect(maps.Keys(r.keys))
+	r.mu.Unlock()
 	pause := blockLifetime
 	for _, ks := range all {
 		ks.mu.Lock()
@@ -182,25 +182,25 @@ func (l *blockReturner) returnDue(now time.Time) time.Duration {
 			ks.returnBlocks()
 		}
 		if ks.blockPermits(now) == 0 {
-			l.remove(ks)
+			r.remove(ks)
 		} else {
 			pause = min(pause, left)
 		}
 		ks.mu.Unlock()
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.keys) == 0 {
-		l.running = false
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.keys) == 0 {
+		r.running = false
 		return 0
 	}
 	return max(pause, blockLifetime/20)
 }
 
-func (l *blockReturner) remove(ks *keyState) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.keys, ks)
+func (r *blockReturner) remove(ks *keyState) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.keys, ks)
 }
 
 // returnBlocks returns all unused permits to the store. The keyState is locked.
@@ -209,7 +209,7 @@ func (ks *keyState) returnBlocks() {
 	for i := len(ks.blocks.blocks) - 1; i >= 0; i-- {
 		b := &ks.blocks.blocks[i]
 		if n := b.left(now); n > 0 {
-			ks.c.returnBlock(ks.key, b.def, n, backend.Receipt{Tick: b.line, Missing: b.top})
+			ks.c.returnBlock(ks.key, b.def, n, backend.Receipt{Tick: b.tick, Missing: b.top})
 		}
 	}
 	ks.blocks.blocks = nil

@@ -40,8 +40,8 @@ type outageState struct {
 }
 
 // err returns why the shard is away, or nil.
-func (g *breaker) err() error {
-	if o := g.away.Load(); o != nil {
+func (b *breaker) err() error {
+	if o := b.away.Load(); o != nil {
 		return o.err
 	}
 	return nil
@@ -58,124 +58,124 @@ func unavailable(err error) error {
 // one cause, such as a pause of the network, and count as one failure.
 type failureEpoch int64
 
-func (g *breaker) current() failureEpoch { return failureEpoch(g.failureCount.Load()) }
+func (b *breaker) current() failureEpoch { return failureEpoch(b.failureCount.Load()) }
 
 // record counts the end of a call that needs everything that limiters need.
-func (g *breaker) record(begun failureEpoch, err error) {
-	g.s.count.calls.Add(1)
+func (b *breaker) record(begun failureEpoch, err error) {
+	b.s.count.calls.Add(1)
 	if err == nil {
-		g.succeeded()
+		b.succeeded()
 		return
 	}
 	if errors.Is(err, backend.ErrDefinition) { // the store has answered, but may refuse writes
 		return
 	}
-	g.s.count.failures.Add(1)
-	g.failed(begun, err)
+	b.s.count.failures.Add(1)
+	b.failed(begun, err)
 }
 
 // recordRead counts the end of a call that only reads: its success does not show that the store can be written to.
-func (g *breaker) recordRead(begun failureEpoch, err error) {
+func (b *breaker) recordRead(begun failureEpoch, err error) {
 	if err != nil {
-		g.record(begun, err)
+		b.record(begun, err)
 		return
 	}
-	g.s.count.calls.Add(1)
+	b.s.count.calls.Add(1)
 }
 
-func (g *breaker) succeeded() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.failures = 0
+func (b *breaker) succeeded() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.failures = 0
 }
 
 // failed counts a failure, unless another one was counted since the call began.
-func (g *breaker) failed(begun failureEpoch, err error) {
-	if g.s.ctx.Err() != nil {
+func (b *breaker) failed(begun failureEpoch, err error) {
+	if b.s.ctx.Err() != nil {
 		return // Close has ended the call
 	}
-	g.mu.Lock()
-	if g.current() != begun {
-		g.mu.Unlock()
+	b.mu.Lock()
+	if b.current() != begun {
+		b.mu.Unlock()
 		return
 	}
-	g.failureCount.Add(1)
-	g.failures++
-	lost := g.failures >= g.s.o.FailureThreshold && g.away.Load() == nil
+	b.failureCount.Add(1)
+	b.failures++
+	lost := b.failures >= b.s.o.FailureThreshold && b.away.Load() == nil
 	if lost {
-		g.away.Store(&outageState{err: g.describe(err), since: time.Now()})
+		b.away.Store(&outageState{err: b.describe(err), since: time.Now()})
 	}
-	g.mu.Unlock()
+	b.mu.Unlock()
 	if lost {
-		g.s.idleChanged()
-		g.s.report(Event{Kind: EventStoreLost, Shard: g.shard.name, Err: err})
-		g.s.wakeShard(g.shard) // the outage policy answers waiting callers, too
-		g.s.goBackground(g.probeLoop)
+		b.s.idleChanged()
+		b.s.report(Event{Kind: EventStoreLost, Shard: b.shard.name, Err: err})
+		b.s.wakeShard(b.shard) // the outage policy answers waiting callers, too
+		b.s.goBackground(b.probeLoop)
 	}
 }
 
-func (g *breaker) describe(err error) error {
-	if g.shard.name != "" {
-		err = fmt.Errorf("%s: %w", g.shard.name, err)
+func (b *breaker) describe(err error) error {
+	if b.shard.name != "" {
+		err = fmt.Errorf("%s: %w", b.shard.name, err)
 	}
 	return unavailable(err)
 }
 
 // probeLoop probes the shard until it is back, or has no keys any more.
-func (g *breaker) probeLoop() {
+func (b *breaker) probeLoop() {
 	for {
-		interval := float64(g.s.o.ProbeInterval) * (0.8 + 0.4*rand.Float64())
-		if !g.s.sleep(time.Duration(interval)) {
+		interval := float64(b.s.o.ProbeInterval) * (0.8 + 0.4*rand.Float64())
+		if !b.s.sleep(time.Duration(interval)) {
 			return
 		}
-		d, key, found := g.s.probeTarget(g.shard)
+		d, key, found := b.s.probeTarget(b.shard)
 		if !found {
-			g.s.forgetShard(g.shard)
-			g.recover() // its keys are in other shards now
+			b.s.forgetShard(b.shard)
+			b.recover() // its keys are in other shards now
 			return
 		}
-		err := g.probeOnce(d, key)
-		if g.s.ctx.Err() != nil {
+		err := b.probeOnce(d, key)
+		if b.s.ctx.Err() != nil {
 			return
 		}
-		g.s.count.calls.Add(1)
+		b.s.count.calls.Add(1)
 		if err == nil {
-			g.recover()
+			b.recover()
 			return
 		}
-		g.s.count.failures.Add(1)
+		b.s.count.failures.Add(1)
 	}
 }
 
 // probeInBackground probes the shard once and counts the result like that of a call. It is called when a caller has
 // left before the answer: if all callers have deadlines shorter than CallTimeout, none of their calls can tell a store
 // that hangs from a caller that does not wait. One probe at most is under way at a time.
-func (g *breaker) probeInBackground() {
-	if g.err() != nil || !g.checking.CompareAndSwap(false, true) {
+func (b *breaker) probeInBackground() {
+	if b.err() != nil || !b.checking.CompareAndSwap(false, true) {
 		return
 	}
-	g.s.goBackground(func() {
-		defer g.checking.Store(false)
-		d, key, found := g.s.probeTarget(g.shard)
+	b.s.goBackground(func() {
+		defer b.checking.Store(false)
+		d, key, found := b.s.probeTarget(b.shard)
 		if !found {
 			return
 		}
-		begun := g.current()
-		if err := g.probeOnce(d, key); g.s.ctx.Err() == nil {
-			g.record(begun, err)
+		begun := b.current()
+		if err := b.probeOnce(d, key); b.s.ctx.Err() == nil {
+			b.record(begun, err)
 		}
 	})
 }
 
 // probeOnce asks what a limiter asks, because a store that can be read but not written to is away, and so is one that
 // is slow. It waits for the backend without a limit: probeLoop and probeInBackground run once at most.
-func (g *breaker) probeOnce(d *backend.Definition, key string) error {
+func (b *breaker) probeOnce(d *backend.Definition, key string) error {
 	begun := time.Now()
-	ctx, cancel := context.WithTimeout(g.s.ctx, g.s.o.CallTimeout)
+	ctx, cancel := context.WithTimeout(b.s.ctx, b.s.o.CallTimeout)
 	defer cancel()
 	probe := &backend.Batch{Definition: d, Key: key, Requests: []backend.Request{{Min: 1, Max: 1}}, Granted: make([]int64, 1)}
 	done := runIsolated("store: Backend.Decide", func() error {
-		err := g.s.backend.Decide(ctx, []*backend.Batch{probe})
+		err := b.s.backend.Decide(ctx, []*backend.Batch{probe})
 		if err == nil && probe.Outcome == backend.Unreachable {
 			err = reasonOf(probe.Err)
 		}
@@ -183,12 +183,12 @@ func (g *breaker) probeOnce(d *backend.Definition, key string) error {
 	})
 	select {
 	case err := <-done:
-		if err == nil && time.Since(begun) >= g.s.o.CallTimeout {
+		if err == nil && time.Since(begun) >= b.s.o.CallTimeout {
 			err = errTimeout
 		}
 		return err
-	case <-g.s.ctx.Done():
-		return g.s.ctx.Err()
+	case <-b.s.ctx.Done():
+		return b.s.ctx.Err()
 	}
 }
 
@@ -220,14 +220,14 @@ var probeDefinition = &backend.Definition{
 	Name: "weir/probe", Version: 1, Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: backend.MaxPermits, Period: 1e6},
 }
 
-func (g *breaker) recover() {
-	g.mu.Lock()
-	g.failures = 0
-	was := g.away.Swap(nil)
-	g.mu.Unlock()
-	g.s.report(Event{Kind: EventStoreRecovered, Shard: g.shard.name, Away: time.Since(was.since)})
-	g.s.wakeShard(g.shard)
-	for _, c := range g.s.allCores() {
+func (b *breaker) recover() {
+	b.mu.Lock()
+	b.failures = 0
+	was := b.away.Swap(nil)
+	b.mu.Unlock()
+	b.s.report(Event{Kind: EventStoreRecovered, Shard: b.shard.name, Away: time.Since(was.since)})
+	b.s.wakeShard(b.shard)
+	for _, c := range b.s.allCores() {
 		c.refreshSoon() // the definition may have been changed, or the store may have lost it
 	}
 }

@@ -38,7 +38,7 @@ type call struct {
 	onAnswer func() // if not nil, called instead of closing done
 }
 
-// errCallerLeft means that the caller's context has ended. Only the caller's goroutine asks the context for its error:
+// errCallerLeft means that the caller's context has ended. Only the caller's goroutine requests the context for its error:
 // a context is the program's code, and one that panics on a goroutine of this package, under a lock, or between a
 // request and its answer would lose what was granted.
 var errCallerLeft = errors.New("the caller has left")
@@ -88,13 +88,13 @@ func (e *undecidedError) Unwrap() error { return e.err }
 func (e *undecidedError) Undecided() bool { return true }
 
 // ask sends requests and waits for the answer, CallTimeout at most. The error is an undecidedError or [ErrUnavailable].
-func (c *core) ask(ctx context.Context, key string, asks ...backend.Request) (*call, error) {
-	p := c.s.shardOf(c.name, key)
-	if err := p.breaker.err(); err != nil {
+func (c *core) ask(ctx context.Context, key string, requests ...backend.Request) (*call, error) {
+	sh := c.s.shardOf(c.name, key)
+	if err := sh.breaker.err(); err != nil {
 		return nil, err
 	}
 	if c.o.NoCoalescing && c.s.interruptible && c.inForce.Load() != nil {
-		if q, err := c.askDirectly(ctx, p, key, asks); q != nil || err != nil {
+		if q, err := c.askDirectly(ctx, sh, key, requests); q != nil || err != nil {
 			return q, err
 		}
 	}
@@ -104,7 +104,7 @@ func (c *core) ask(ctx context.Context, key string, asks ...backend.Request) (*c
 	if err := c.defined(ctx, limit); err != nil {
 		return nil, err
 	}
-	q := c.newCall(key, asks)
+	q := c.newCall(key, requests)
 	q.callerGone, q.done = gone, make(chan struct{})
 	c.s.send(q)
 	if err := waitFor(gone, limit, q.done); err != nil {
@@ -141,9 +141,9 @@ func waitFor(gone <-chan struct{}, limit *time.Timer, done <-chan struct{}) erro
 	}
 }
 
-func (c *core) newCall(key string, asks []backend.Request) *call {
+func (c *core) newCall(key string, requests []backend.Request) *call {
 	q := &call{c: c, shard: c.s.shardOf(c.name, key), key: key}
-	q.requests = append(q.oneRequest[:0], asks...)
+	q.requests = append(q.oneRequest[:0], requests...)
 	return q
 }
 
@@ -163,8 +163,8 @@ func (s *Store) send(q *call) {
 }
 
 // callsTimedOut answers the calls of an abandoned round trip.
-func (s *Store) callsTimedOut(f *roundTrip, calls []*call) {
-	calls[0].shard.breaker.record(f.started(), errTimeout)
+func (s *Store) callsTimedOut(trip *roundTrip, calls []*call) {
+	calls[0].shard.breaker.record(trip.started(), errTimeout)
 	group(calls).fail(errTimeout)
 }
 
@@ -254,7 +254,7 @@ func (c *core) sendBackground(q *call) {
 	c.s.send(q)
 }
 
-// takeFromStore asks the store for n permits.
+// takeFromStore requests the store for n permits.
 func (c *core) takeFromStore(ctx context.Context, key string, n int) (limiter.Lease, error) {
 	q, err := c.ask(ctx, key, backend.Request{Min: int64(n), Max: int64(n)})
 	if err != nil {

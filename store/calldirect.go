@@ -33,7 +33,7 @@ func (q *call) recycle() {
 
 // askDirectly is ask on the caller's goroutine. It returns nil, nil if the limiter was reconfigured; then ask sends the
 // requests through a batcher.
-func (c *core) askDirectly(ctx context.Context, p *shard, key string, asks []backend.Request) (*call, error) {
+func (c *core) askDirectly(ctx context.Context, sh *shard, key string, requests []backend.Request) (*call, error) {
 	c.s.inFlight.Add(1)
 	defer c.s.finishInFlight()
 	if ctx.Err() != nil {
@@ -44,12 +44,12 @@ func (c *core) askDirectly(ctx context.Context, p *shard, key string, asks []bac
 	c.refreshIfDue(sent)
 	one := directCalls.Get().(*directCall)
 	q, b := &one.call, &one.batch
-	q.c, q.shard, q.key, q.onAnswer, q.direct = c, p, key, noCancel, one
-	q.requests = append(q.oneRequest[:0], asks...)
+	q.c, q.shard, q.key, q.onAnswer, q.direct = c, sh, key, noCancel, one
+	q.requests = append(q.oneRequest[:0], requests...)
 	one.group[0], one.batches[0] = q, b
 	g := group(one.group[:])
 	g.fill(b)
-	begun := p.breaker.current()
+	begun := sh.breaker.current()
 	err := c.s.decideDirectly(caller, sent, one.batches[:])
 	failed := err == nil && b.Outcome == backend.Failed
 	if failed || err == nil && b.Outcome == backend.Unreachable {
@@ -57,16 +57,16 @@ func (c *core) askDirectly(ctx context.Context, p *shard, key string, asks []bac
 	}
 	switch {
 	case err != nil && isClosed(caller.done): // this says nothing about the store
-		p.breaker.probeInBackground()
+		sh.breaker.probeInBackground()
 		return nil, undecided(ctx)
 	case failed: // only the key is affected
-		p.breaker.record(begun, nil)
+		sh.breaker.record(begun, nil)
 		return nil, unavailable(err)
 	case err != nil:
-		p.breaker.record(begun, err)
+		sh.breaker.record(begun, err)
 		return nil, unavailable(err)
 	}
-	p.breaker.record(begun, nil)
+	sh.breaker.record(begun, nil)
 	c.s.count.decisions.Add(1)
 	if b.Outcome != backend.Decided {
 		return nil, nil

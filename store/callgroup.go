@@ -12,22 +12,22 @@ import (
 )
 
 // cannotAsk returns why the shard cannot be called, or nil.
-func (s *Store) cannotAsk(p *shard) error {
+func (s *Store) cannotAsk(sh *shard) error {
 	if s.ctx.Err() != nil {
 		return limiter.ErrClosed
 	}
-	return p.breaker.err()
+	return sh.breaker.err()
 }
 
 // sendDecisions makes one round trip with all requests of the calls.
-func (s *Store) sendDecisions(f *roundTrip, calls []*call) {
-	p := calls[0].shard
-	if err := s.cannotAsk(p); err != nil {
-		f.finish()
+func (s *Store) sendDecisions(trip *roundTrip, calls []*call) {
+	sh := calls[0].shard
+	if err := s.cannotAsk(sh); err != nil {
+		trip.finish()
 		group(calls).fail(err)
 		return
 	}
-	f.start(p.breaker.current())
+	trip.start(sh.breaker.current())
 	sent := time.Now()
 	groups := grouped(calls)
 	batches := make([]*backend.Batch, len(groups))
@@ -37,15 +37,15 @@ func (s *Store) sendDecisions(f *roundTrip, calls []*call) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.o.CallTimeout)
 	err := s.backend.Decide(ctx, batches)
 	cancel()
-	if f.finish() {
-		var tally outcomes
+	if trip.finish() {
+		var sum outcomes
 		for _, b := range batches {
-			tally.add(b.Outcome, b.Err)
+			sum.add(b.Outcome, b.Err)
 		}
-		p.recordRoundTrip(f.started(), err, tally)
+		sh.recordRoundTrip(trip.started(), err, sum)
 		s.count.decisions.Add(int64(len(calls)))
 	}
-	var undone []*pendingGroup
+	var pending []*pendingGroup
 	for i, g := range groups {
 		switch b := batches[i]; {
 		case err != nil:
@@ -55,10 +55,10 @@ func (s *Store) sendDecisions(f *roundTrip, calls []*call) {
 		case b.Outcome == backend.Failed || b.Outcome == backend.Unreachable:
 			g.fail(reasonOf(b.Err))
 		default:
-			undone = append(undone, &pendingGroup{g: g, b: b})
+			pending = append(pending, &pendingGroup{g: g, b: b})
 		}
 	}
-	s.repair(undone)
+	s.repair(pending)
 }
 
 // outcomes are what the answers of a round trip say about the shard.
@@ -77,11 +77,11 @@ func (t *outcomes) add(o backend.Outcome, err error) {
 
 // recordRoundTrip counts the end of a round trip. A shard that has answered for one key is there: a key that could not
 // be reached has moved to another shard just now, or the next round trip fails as a whole.
-func (p *shard) recordRoundTrip(begun failureEpoch, err error, t outcomes) {
+func (sh *shard) recordRoundTrip(begun failureEpoch, err error, t outcomes) {
 	if err == nil && !t.answered {
 		err = t.err
 	}
-	p.breaker.record(begun, err)
+	sh.breaker.record(begun, err)
 }
 
 // A group is the calls of a round trip that are about the same key.

@@ -19,19 +19,19 @@ func (s *Store) repair(all []*pendingGroup) {
 }
 
 // sendRepairs is one round trip of repairs.
-func (s *Store) sendRepairs(f *roundTrip, all []*pendingGroup) {
-	f.start(all[0].g[0].shard.breaker.current())
+func (s *Store) sendRepairs(trip *roundTrip, all []*pendingGroup) {
+	trip.start(all[0].g[0].shard.breaker.current())
 	s.loadNewerDefinitions(all)
-	s.convertStates(f, all)
-	f.finish()
+	s.convertStates(trip, all)
+	trip.finish()
 	for _, u := range all {
 		u.resend(s)
 	}
 }
 
 // repairsTimedOut answers the groups of an abandoned round trip.
-func (s *Store) repairsTimedOut(f *roundTrip, all []*pendingGroup) {
-	all[0].g[0].shard.breaker.record(f.started(), errTimeout)
+func (s *Store) repairsTimedOut(trip *roundTrip, all []*pendingGroup) {
+	all[0].g[0].shard.breaker.record(trip.started(), errTimeout)
 	for _, u := range all {
 		u.g.fail(errTimeout)
 	}
@@ -71,7 +71,7 @@ func (s *Store) loadNewerDefinitions(all []*pendingGroup) {
 }
 
 // convertStates replaces the outdated states in one round trip.
-func (s *Store) convertStates(f *roundTrip, all []*pendingGroup) {
+func (s *Store) convertStates(trip *roundTrip, all []*pendingGroup) {
 	var list []*backend.Replacement
 	var of []*pendingGroup
 	for _, u := range all {
@@ -87,7 +87,7 @@ func (s *Store) convertStates(f *roundTrip, all []*pendingGroup) {
 	if len(list) == 0 {
 		return
 	}
-	p, begun := of[0].g[0].shard, f.started()
+	sh, begun := of[0].g[0].shard, trip.started()
 	// The backend can write to list until it returns, which may be after callWithTimeout has.
 	answers, err := callWithTimeout(s, func(ctx context.Context) ([]*backend.Replacement, error) {
 		return list, s.backend.Replace(ctx, list)
@@ -96,16 +96,16 @@ func (s *Store) convertStates(f *roundTrip, all []*pendingGroup) {
 		for _, u := range of {
 			u.err = err
 		}
-		p.breaker.record(begun, err)
+		sh.breaker.record(begun, err)
 		return
 	}
-	var tally outcomes
+	var sum outcomes
 	for i, r := range answers {
-		if tally.add(r.Outcome, r.Err); r.Outcome != backend.Decided {
+		if sum.add(r.Outcome, r.Err); r.Outcome != backend.Decided {
 			of[i].err = reasonOf(r.Err)
 		}
 	}
-	p.recordRoundTrip(begun, nil, tally)
+	sh.recordRoundTrip(begun, nil, sum)
 }
 
 func (u *pendingGroup) op() leaseOp { return 0 }

@@ -96,13 +96,13 @@ func (c *core) loadDefinition() (found *backend.Definition, now int64, err error
 		d   *backend.Definition
 		now int64
 	}
-	p := c.s.shardOf(c.name, "")
-	begun := p.breaker.current()
+	sh := c.s.shardOf(c.name, "")
+	begun := sh.breaker.current()
 	got, err := callWithTimeout(c.s, func(ctx context.Context) (l loaded, err error) {
 		l.d, l.now, err = c.s.backend.Load(ctx, c.name)
 		return l, err
 	})
-	if p.breaker.recordRead(begun, err); err != nil {
+	if sh.breaker.recordRead(begun, err); err != nil {
 		return nil, 0, unavailable(err)
 	}
 	return got.d, got.now, nil

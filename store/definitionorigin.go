@@ -25,19 +25,19 @@ type stamp struct {
 func newStamp() stamp { return stamp{at: time.Now(), serial: stampSerial.Add(1)} }
 
 // String is unique among all processes.
-func (b stamp) String() string { return fmt.Sprint(b.serial, " ", instance) }
+func (st stamp) String() string { return fmt.Sprint(st.serial, " ", instance) }
 
 // time returns the stamp by the store's clock, which shows now.
-func (b stamp) time(now int64) int64 { return now - time.Since(b.at).Microseconds() }
+func (st stamp) time(now int64) int64 { return now - time.Since(st.at).Microseconds() }
 
 // after reports whether the stamp is not before the origin of d: by the order in this process if both are of this one,
 // else by the store's clock.
-func (b stamp) after(d *backend.Definition, now int64) bool {
+func (st stamp) after(d *backend.Definition, now int64) bool {
 	if serial, of, ok := strings.Cut(d.By, " "); ok && of == instance {
 		n, err := strconv.ParseInt(serial, 10, 64)
-		return err != nil || b.serial >= n
+		return err != nil || st.serial >= n
 	}
-	return b.time(now) >= d.Made
+	return st.time(now) >= d.Made
 }
 
 // origin returns the origin of limits that this limiter sets in place of d, which can be nil. now is the store's time.

@@ -44,10 +44,10 @@ func (c *core) define(wanted backend.Limits, why defineReason, by stamp) error {
 		if found != nil {
 			old = found.Version
 		}
-		p := c.s.shardOf(c.name, "")
-		begun := p.breaker.current()
+		sh := c.s.shardOf(c.name, "")
+		begun := sh.breaker.current()
 		did, err := callWithTimeout(c.s, func(ctx context.Context) (bool, error) { return c.s.backend.Define(ctx, old, next) })
-		if p.breaker.record(begun, err); err != nil {
+		if sh.breaker.record(begun, err); err != nil {
 			return unavailable(err)
 		}
 		if did {

@@ -100,7 +100,7 @@ func (e Event) attrs() (set []slog.Attr) {
 		set = append(set, slog.String("key", fmt.Sprintf("%q", e.Key)))
 	}
 	if e.Shard != "" {
-		set = append(set, slog.String("part", e.Shard))
+		set = append(set, slog.String("shard", e.Shard))
 	}
 	if e.Permits != 0 {
 		set = append(set, slog.Int64("permits", e.Permits))

@@ -55,15 +55,15 @@ type fairness struct {
 	losses int  // turns since it had its part
 	won    bool // it has had its part at least once
 
-	// Of concurrency limiters: what was free after the last question, how many in a row were
-	// granted, and since when.
+	// For concurrency limiters: what was free at the last answer, how many requests in a row were granted, and since
+	// when.
 	free   int64
 	streak int
 	since  time.Time
 	rtt    time.Duration
 
 	nextTurn   time.Time // until then the instance leaves the key to its rivals, unless it is woken
-	restUntil  time.Time // until then it leaves them what is left of a line of which it has had its share
+	restUntil  time.Time // until then it leaves the rest of a tick's permits to rivals
 	winsInRow  int       // turns won in a row without seeing a rival
 	lastLooked time.Time // when it last stepped back without knowing a rival
 }

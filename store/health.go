@@ -28,7 +28,7 @@ func (h Health) String() string {
 				away++
 			}
 		}
-		fmt.Fprintf(&b, ", %d of %d parts away", away, len(h.Shards))
+		fmt.Fprintf(&b, ", %d of %d shards away", away, len(h.Shards))
 	}
 	return b.String()
 }
@@ -41,7 +41,7 @@ func (h Health) LogValue() slog.Value {
 	}
 	for _, p := range h.Shards {
 		if p.Err != nil {
-			attrs = append(attrs, slog.Any("part "+p.Shard, p))
+			attrs = append(attrs, slog.Any("shard "+p.Shard, p))
 		}
 	}
 	return slog.GroupValue(attrs...)
@@ -60,7 +60,7 @@ func (p ShardHealth) LogValue() slog.Value { return slog.StringValue(p.String())
 
 // String returns all counts in one line.
 func (c Counters) String() string {
-	return fmt.Sprintf("%d calls, %d failed, %d decisions, %d cached, %d lent, %d without the store",
+	return fmt.Sprintf("%d calls, %d failed, %d decisions, %d cached, %d from blocks, %d without the store",
 		c.Calls, c.Failures, c.Decisions, c.Cached, c.FromBlocks, c.Outages)
 }
 
@@ -68,7 +68,7 @@ func (c Counters) String() string {
 func (c Counters) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.Int64("calls", c.Calls), slog.Int64("failures", c.Failures), slog.Int64("decisions", c.Decisions),
-		slog.Int64("cached", c.Cached), slog.Int64("lent", c.FromBlocks), slog.Int64("outages", c.Outages),
+		slog.Int64("cached", c.Cached), slog.Int64("from_blocks", c.FromBlocks), slog.Int64("outages", c.Outages),
 	)
 }
 
@@ -85,8 +85,8 @@ type Health struct {
 // Health returns at once, without a call to the store.
 func (s *Store) Health() Health {
 	h := Health{Listening: s.listening.Load()}
-	for p := range s.eachShard {
-		if o := p.breaker.away.Load(); o != nil && (h.Err == nil || o.since.Before(h.Since)) {
+	for sh := range s.eachShard {
+		if o := sh.breaker.away.Load(); o != nil && (h.Err == nil || o.since.Before(h.Since)) {
 			h.Err, h.Since = o.err, o.since
 		}
 	}
@@ -129,9 +129,9 @@ type ShardHealth struct {
 // shardHealth returns the health of all shards, sorted by name. The unknown shard is among them while it is away.
 func (s *Store) shardHealth() []ShardHealth {
 	all := map[string]ShardHealth{}
-	for p := range s.eachShard {
-		if h := p.health(); p != s.shards.unknown || h.Err != nil {
-			all[p.name] = h
+	for sh := range s.eachShard {
+		if h := sh.health(); sh != s.shards.unknown || h.Err != nil {
+			all[sh.name] = h
 		}
 	}
 	sorted := make([]ShardHealth, 0, len(all))
@@ -141,9 +141,9 @@ func (s *Store) shardHealth() []ShardHealth {
 	return sorted
 }
 
-func (p *shard) health() ShardHealth {
-	h := ShardHealth{Shard: p.name}
-	if o := p.breaker.away.Load(); o != nil {
+func (sh *shard) health() ShardHealth {
+	h := ShardHealth{Shard: sh.name}
+	if o := sh.breaker.away.Load(); o != nil {
 		h.Err, h.Since = o.err, o.since
 	}
 	return h

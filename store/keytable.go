@@ -51,19 +51,19 @@ func (table *keyTable) find(key string, create bool) *keyState {
 		table.once.Do(func() { table.single = newKeyState(table.c, key) })
 		return table.single
 	}
-	sh := &table.stripes[maphash.String(seed, key)%uint64(len(table.stripes))]
-	sh.mu.Lock()
-	ks := sh.m[key]
+	st := &table.stripes[maphash.String(seed, key)%uint64(len(table.stripes))]
+	st.mu.Lock()
+	ks := st.m[key]
 	made := ks == nil && create && table.count.Load() < maxKeys
 	if made {
-		if sh.m == nil {
-			sh.m = map[string]*keyState{}
+		if st.m == nil {
+			st.m = map[string]*keyState{}
 		}
 		ks = newKeyState(table.c, key)
-		sh.m[key] = ks
+		st.m[key] = ks
 		table.count.Add(1)
 	}
-	sh.mu.Unlock()
+	st.mu.Unlock()
 	if made && table.evicting.CompareAndSwap(false, true) {
 		table.c.s.goBackground(table.evictLoop)
 	}
@@ -99,29 +99,29 @@ func (table *keyTable) evictLoop() {
 }
 
 // evictIdle returns how many keyStates are left.
-func (sh *stripe) evictIdle(number *atomic.Int64) int {
-	for some := range slices.Chunk(sh.all(), evictBatch) {
-		number.Add(-sh.evictIdleOf(some))
+func (st *stripe) evictIdle(number *atomic.Int64) int {
+	for some := range slices.Chunk(st.all(), evictBatch) {
+		number.Add(-st.evictIdleOf(some))
 	}
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if len(sh.m) == 0 {
-		sh.m = nil // a map does not shrink
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if len(st.m) == 0 {
+		st.m = nil // a map does not shrink
 	}
-	return len(sh.m)
+	return len(st.m)
 }
 
-func (sh *stripe) evictIdleOf(some []*keyState) (forgotten int64) {
+func (st *stripe) evictIdleOf(some []*keyState) (forgotten int64) {
 	now := time.Now()
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	for _, ks := range some {
 		if !ks.mu.TryLock() {
 			continue // it is in use
 		}
 		if ks.idle(now) {
 			ks.evicted = true
-			delete(sh.m, ks.key)
+			delete(st.m, ks.key)
 			forgotten++
 		}
 		ks.mu.Unlock()
@@ -129,10 +129,10 @@ func (sh *stripe) evictIdleOf(some []*keyState) (forgotten int64) {
 	return forgotten
 }
 
-func (sh *stripe) all() []*keyState {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	return slices.Collect(maps.Values(sh.m))
+func (st *stripe) all() []*keyState {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return slices.Collect(maps.Values(st.m))
 }
 
 func (table *keyTable) empty() bool {

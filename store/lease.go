@@ -26,10 +26,10 @@ type heldLease struct {
 }
 
 // grant returns the lease that the store has granted.
-func (h *leaseRenewer) grant(lc *leaseCall) limiter.Lease {
+func (r *leaseRenewer) grant(lc *leaseCall) limiter.Lease {
 	l := lc.newHeldLease(lc.request.Fence, lc.sent)
 	l.granter = limiter.NewGranter(l)
-	h.add(l)
+	r.add(l)
 	lease := l.granter.Grant(int(l.n), 0)
 	lease = LostKey.With(lease, l.lost)
 	return FenceKey.With(lease, l.fence)
@@ -37,12 +37,12 @@ func (h *leaseRenewer) grant(lc *leaseCall) limiter.Lease {
 
 // releaseUnknown releases a lease that no caller has: the caller has left, or the answer was lost, and with it the
 // fencing token.
-func (h *leaseRenewer) releaseUnknown(lc *leaseCall, fence int64) {
+func (r *leaseRenewer) releaseUnknown(lc *leaseCall, fence int64) {
 	l := lc.newHeldLease(fence, time.Now())
 	l.released = true
-	h.add(l)
-	if h.canAsk(l) {
-		h.send(l)
+	r.add(l)
+	if r.canAsk(l) {
+		r.send(l)
 	}
 }
 
@@ -58,13 +58,13 @@ func (l *heldLease) interval() time.Duration { return l.c.o.LeaseTTL / 6 }
 
 // Release releases the lease in the background.
 func (l *heldLease) Release(int, int64) {
-	h := &l.c.s.renewer
-	h.mu.Lock()
+	r := &l.c.s.renewer
+	r.mu.Lock()
 	done := l.released || l.ended
 	l.released = true
-	h.mu.Unlock()
-	if !done && h.canAsk(l) {
-		h.send(l)
+	r.mu.Unlock()
+	if !done && r.canAsk(l) {
+		r.send(l)
 	}
 }
 

@@ -130,10 +130,10 @@ func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool)
 func (s *Store) sendLease(lc *leaseCall) { lc.shard.leases[batcherOf(lc.c, lc.request.Key)].add(lc) }
 
 // sendLeases makes one round trip with leaseCalls of the same kind.
-func (s *Store) sendLeases(f *roundTrip, all []*leaseCall) {
-	p := all[0].shard
-	if err := s.cannotAsk(p); err != nil {
-		f.finish()
+func (s *Store) sendLeases(trip *roundTrip, all []*leaseCall) {
+	sh := all[0].shard
+	if err := s.cannotAsk(sh); err != nil {
+		trip.finish()
 		for _, lc := range all {
 			lc.fail(err, false)
 		}
@@ -143,7 +143,7 @@ func (s *Store) sendLeases(f *roundTrip, all []*leaseCall) {
 	slices.SortStableFunc(all, func(a, b *leaseCall) int {
 		return cmp.Or(strings.Compare(a.c.name, b.c.name), strings.Compare(a.request.Key, b.request.Key))
 	})
-	f.start(p.breaker.current())
+	trip.start(sh.breaker.current())
 	copies := make([]backend.LeaseRequest, len(all))
 	holds := make([]*backend.LeaseRequest, len(all))
 	sent := time.Now()
@@ -152,13 +152,13 @@ func (s *Store) sendLeases(f *roundTrip, all []*leaseCall) {
 		copies[i].Definition = lc.c.inForce.Load().Definition
 	}
 	err := s.callBackend(all[0].kind, holds)
-	landed := f.finish()
+	landed := trip.finish()
 	if landed {
-		var tally outcomes
+		var sum outcomes
 		for _, h := range holds {
-			tally.add(h.Outcome, h.Err)
+			sum.add(h.Outcome, h.Err)
 		}
-		p.recordRoundTrip(f.started(), err, tally)
+		sh.recordRoundTrip(trip.started(), err, sum)
 		s.count.decisions.Add(int64(len(all)))
 	}
 	for i, lc := range all {
@@ -259,8 +259,8 @@ func (lc *leaseCall) notify() {
 }
 
 // leasesTimedOut answers the calls of an abandoned round trip.
-func (s *Store) leasesTimedOut(f *roundTrip, all []*leaseCall) {
-	all[0].shard.breaker.record(f.started(), errTimeout)
+func (s *Store) leasesTimedOut(trip *roundTrip, all []*leaseCall) {
+	all[0].shard.breaker.record(trip.started(), errTimeout)
 	for _, lc := range all {
 		lc.fail(errTimeout, true)
 	}

@@ -23,35 +23,35 @@ var (
 	errRenewedLate = errors.New("it could not be renewed in time")
 )
 
-func (h *leaseRenewer) add(l *heldLease) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.leases == nil {
-		h.leases, h.wakeup = map[string]*heldLease{}, make(chan struct{}, 1)
+func (r *leaseRenewer) add(l *heldLease) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.leases == nil {
+		r.leases, r.wakeup = map[string]*heldLease{}, make(chan struct{}, 1)
 	}
-	h.leases[l.id] = l
-	if !h.running {
-		h.running = true
-		go h.run()
-	} else if time.Until(h.next) > l.interval() {
-		h.wake()
+	r.leases[l.id] = l
+	if !r.running {
+		r.running = true
+		go r.run()
+	} else if time.Until(r.next) > l.interval() {
+		r.wake()
 	}
 }
 
-func (h *leaseRenewer) canAsk(l *heldLease) bool {
-	return h.s.cannotAsk(h.s.shardOf(l.c.name, l.key)) == nil
+func (r *leaseRenewer) canAsk(l *heldLease) bool {
+	return r.s.cannotAsk(r.s.shardOf(l.c.name, l.key)) == nil
 }
 
-func (h *leaseRenewer) wake() {
+func (r *leaseRenewer) wake() {
 	select {
-	case h.wakeup <- struct{}{}:
+	case r.wakeup <- struct{}{}:
 	default:
 	}
 }
 
 // send sends a renewal or a release.
-func (h *leaseRenewer) send(l *heldLease) {
-	h.mu.Lock()
+func (r *leaseRenewer) send(l *heldLease) {
+	r.mu.Lock()
 	l.lastSent = time.Now()
 	w := renewLease
 	if l.released {
@@ -59,28 +59,28 @@ func (h *leaseRenewer) send(l *heldLease) {
 	}
 	lc := l.c.newLeaseCall(w, l.key, l.id, l.n)
 	lc.request.Fence = l.fence
-	h.mu.Unlock()
-	lc.onAnswer = func() { h.answered(l, lc) }
-	h.s.sendLease(lc)
+	r.mu.Unlock()
+	lc.onAnswer = func() { r.answered(l, lc) }
+	r.s.sendLease(lc)
 }
 
 // answered enters the store's answer.
-func (h *leaseRenewer) answered(l *heldLease, lc *leaseCall) {
+func (r *leaseRenewer) answered(l *heldLease, lc *leaseCall) {
 	if lc.err != nil {
 		return // run tries again
 	}
-	h.mu.Lock()
+	r.mu.Lock()
 	lost, over := false, l.ended
 	switch {
 	case lc.kind == releaseLease:
-		h.end(l)
+		r.end(l)
 	case lc.request.OK:
 		l.certainUntil = lc.sent.Add(l.c.o.LeaseTTL)
 	case !l.released:
-		lost = h.end(l)
+		lost = r.end(l)
 	}
 	over = l.ended && !over
-	h.mu.Unlock()
+	r.mu.Unlock()
 	if over {
 		l.uncount()
 	}
@@ -93,12 +93,12 @@ func (h *leaseRenewer) answered(l *heldLease, lc *leaseCall) {
 }
 
 // end reports whether the lease had not ended before.
-func (h *leaseRenewer) end(l *heldLease) bool {
-	if h.leases[l.id] == l {
-		delete(h.leases, l.id)
+func (r *leaseRenewer) end(l *heldLease) bool {
+	if r.leases[l.id] == l {
+		delete(r.leases, l.id)
 	}
-	if len(h.leases) == 0 {
-		h.wake() // run can return
+	if len(r.leases) == 0 {
+		r.wake() // run can return
 	}
 	was := !l.ended
 	l.ended = true
@@ -106,51 +106,51 @@ func (h *leaseRenewer) end(l *heldLease) bool {
 }
 
 // run renews until no lease is left or the Store is closed.
-func (h *leaseRenewer) run() {
+func (r *leaseRenewer) run() {
 	for {
-		pause, ok := h.pause()
+		pause, ok := r.pause()
 		if !ok {
 			return
 		}
 		t := time.NewTimer(pause)
 		select {
 		case <-t.C:
-		case <-h.wakeup:
-		case <-h.s.ctx.Done():
+		case <-r.wakeup:
+		case <-r.s.ctx.Done():
 			t.Stop()
 			return
 		}
 		t.Stop()
-		h.renewDue(time.Now())
+		r.renewDue(time.Now())
 	}
 }
 
 // pause returns the time until the next look at the leases: a sixth of the shortest TTL, or when the first of them
 // ends.
-func (h *leaseRenewer) pause() (time.Duration, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.leases) == 0 {
-		h.running = false
+func (r *leaseRenewer) pause() (time.Duration, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.leases) == 0 {
+		r.running = false
 		return 0, false
 	}
 	now := time.Now()
 	least := time.Hour
-	for _, l := range h.leases {
+	for _, l := range r.leases {
 		least = min(least, l.interval(), max(l.certainUntil.Sub(now), 0))
 	}
-	h.next = now.Add(least)
+	r.next = now.Add(least)
 	return least, true
 }
 
 // renewDue renews leases that were not renewed for a third of their TTL, and ends those that have expired.
-func (h *leaseRenewer) renewDue(now time.Time) {
+func (r *leaseRenewer) renewDue(now time.Time) {
 	var due, ended, over []*heldLease
-	h.mu.Lock()
-	for _, l := range h.leases {
+	r.mu.Lock()
+	for _, l := range r.leases {
 		switch {
 		case !now.Before(l.certainUntil):
-			h.end(l)
+			r.end(l)
 			over = append(over, l)
 			if !l.released {
 				ended = append(ended, l)
@@ -159,7 +159,7 @@ func (h *leaseRenewer) renewDue(now time.Time) {
 			due = append(due, l)
 		}
 	}
-	h.mu.Unlock()
+	r.mu.Unlock()
 	for _, l := range over {
 		l.uncount()
 	}
@@ -167,8 +167,8 @@ func (h *leaseRenewer) renewDue(now time.Time) {
 		l.tellLost(errRenewedLate)
 	}
 	for _, l := range due {
-		if h.canAsk(l) {
-			h.send(l)
+		if r.canAsk(l) {
+			r.send(l)
 		}
 	}
 }

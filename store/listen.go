@@ -96,10 +96,10 @@ func (s *Store) allCores() []*core {
 func (s *Store) wakeAll() { s.wakeShard(nil) }
 
 // wakeShard is wakeAll for the keys of one shard; nil: of all.
-func (s *Store) wakeShard(p *shard) {
+func (s *Store) wakeShard(sh *shard) {
 	for _, c := range s.allCores() {
 		c.keys.each(func(ks *keyState) {
-			if !ks.queue.empty() && (p == nil || s.shardOf(c.name, ks.key) == p) {
+			if !ks.queue.empty() && (sh == nil || s.shardOf(c.name, ks.key) == sh) {
 				time.AfterFunc(time.Duration(rand.Int64N(int64(wakeSpread))), ks.wake)
 			}
 		})

@@ -190,8 +190,8 @@ func shareOf(l backend.Limits, part float64) share {
 	}
 }
 
-func (s share) factory() limiter.Factory[string] {
-	switch o := s.options.(type) {
+func (sh share) factory() limiter.Factory[string] {
+	switch o := sh.options.(type) {
 	case limiter.TokenBucketOptions:
 		return limiter.TokenBucketFactory[string](o)
 	case limiter.FixedWindowOptions:
@@ -199,21 +199,21 @@ func (s share) factory() limiter.Factory[string] {
 	case limiter.SlidingWindowOptions:
 		return limiter.SlidingWindowFactory[string](o)
 	default:
-		return limiter.ConcurrencyFactory[string](s.options.(limiter.ConcurrencyOptions))
+		return limiter.ConcurrencyFactory[string](sh.options.(limiter.ConcurrencyOptions))
 	}
 }
 
 // reconfigure changes a limiter that was made for a share of the same kind. It fails only if l is closed, which does
 // not matter.
-func (s share) reconfigure(l limiter.Limiter) {
+func (sh share) reconfigure(l limiter.Limiter) {
 	switch l := l.(type) {
 	case *limiter.TokenBucket:
-		_ = l.Reconfigure(s.options.(limiter.TokenBucketOptions))
+		_ = l.Reconfigure(sh.options.(limiter.TokenBucketOptions))
 	case *limiter.FixedWindow:
-		_ = l.Reconfigure(s.options.(limiter.FixedWindowOptions))
+		_ = l.Reconfigure(sh.options.(limiter.FixedWindowOptions))
 	case *limiter.SlidingWindow:
-		_ = l.Reconfigure(s.options.(limiter.SlidingWindowOptions))
+		_ = l.Reconfigure(sh.options.(limiter.SlidingWindowOptions))
 	case *limiter.Concurrency:
-		_ = l.Reconfigure(s.options.(limiter.ConcurrencyOptions))
+		_ = l.Reconfigure(sh.options.(limiter.ConcurrencyOptions))
 	}
 }

@@ -164,9 +164,9 @@ func TestLostAnswers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.seats(4, 0, store.Options{}, nil)
 		w.granted(l, 1).Release()
-		w.Lose(true)
+		w.LoseAnswers(true)
 		w.rejected(l, 4)
-		w.Lose(false)
+		w.LoseAnswers(false)
 		w.pass(6 * time.Second) // a sixth of the TTL
 		w.granted(l, 4)
 	})

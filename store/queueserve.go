@@ -91,7 +91,7 @@ func (ks *keyState) letOthersFirst() bool {
 	return true
 }
 
-// serve asks for the waiters ws in order, and if zeros for those that want no permits. It returns how long to wait
+// serve requests for the waiters ws in order, and if zeros for those that want no permits. It returns how long to wait
 // before the next round.
 func (ks *keyState) serve(ws []*waiter, zeros bool) (wait time.Duration) {
 	c := ks.c
@@ -99,15 +99,15 @@ func (ks *keyState) serve(ws []*waiter, zeros bool) (wait time.Duration) {
 	if c.leased || c.o.Block > 1 || ks.storeIsAway() {
 		return ks.serveOneByOne(ws, mine, zeros)
 	}
-	asks := make([]backend.Request, 0, len(ws)+1)
+	requests := make([]backend.Request, 0, len(ws)+1)
 	if zeros {
-		asks = append(asks, backend.Request{})
+		requests = append(requests, backend.Request{})
 	}
-	first := len(asks)
+	first := len(requests)
 	for i, w := range ws[:mine] {
-		asks = append(asks, backend.Request{Min: int64(w.n), Max: int64(w.n), IfPrevious: i > 0})
+		requests = append(requests, backend.Request{Min: int64(w.n), Max: int64(w.n), IfPrevious: i > 0})
 	}
-	q, err := c.ask(c.s.ctx, ks.key, asks...)
+	q, err := c.ask(c.s.ctx, ks.key, requests...)
 	if err != nil {
 		return ks.serveOneByOne(ws, len(ws), zeros)
 	}
@@ -197,7 +197,7 @@ func (ks *keyState) timeUntil(n int, zeros bool) time.Duration {
 	return ks.lastAnswer.wait(int64(n), time.Now())
 }
 
-// serveOneByOne is serve for limiters that cannot ask for several waiters in order. It asks for the first share of ws.
+// serveOneByOne is serve for limiters that cannot ask for several waiters in order. It requests for the first share of ws.
 func (ks *keyState) serveOneByOne(ws []*waiter, share int, zeros bool) (wait time.Duration) {
 	wait = math.MaxInt64
 	served := false

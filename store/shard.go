@@ -21,20 +21,20 @@ type shard struct {
 }
 
 func (s *Store) newShard(name string) *shard {
-	p := &shard{name: name}
-	p.breaker.s, p.breaker.shard = s, p
+	sh := &shard{name: name}
+	sh.breaker.s, sh.breaker.shard = s, sh
 	for i := range batchersPerShard {
-		p.calls[i].onIdle, p.repairs[i].onIdle, p.leases[i].onIdle = s.idleChanged, s.idleChanged, s.idleChanged
-		p.calls[i].timeout, p.calls[i].run, p.calls[i].timedOut = s.o.CallTimeout, s.sendDecisions, s.callsTimedOut
-		p.repairs[i].timeout, p.repairs[i].run, p.repairs[i].timedOut = s.o.CallTimeout, s.sendRepairs, s.repairsTimedOut
-		p.leases[i].timeout, p.leases[i].run, p.leases[i].timedOut = s.o.CallTimeout, s.sendLeases, s.leasesTimedOut
+		sh.calls[i].onIdle, sh.repairs[i].onIdle, sh.leases[i].onIdle = s.idleChanged, s.idleChanged, s.idleChanged
+		sh.calls[i].timeout, sh.calls[i].run, sh.calls[i].timedOut = s.o.CallTimeout, s.sendDecisions, s.callsTimedOut
+		sh.repairs[i].timeout, sh.repairs[i].run, sh.repairs[i].timedOut = s.o.CallTimeout, s.sendRepairs, s.repairsTimedOut
+		sh.leases[i].timeout, sh.leases[i].run, sh.leases[i].timedOut = s.o.CallTimeout, s.sendLeases, s.leasesTimedOut
 	}
-	return p
+	return sh
 }
 
-func (p *shard) idle() bool {
+func (sh *shard) idle() bool {
 	for i := range batchersPerShard {
-		if !p.calls[i].idle() || !p.repairs[i].idle() || !p.leases[i].idle() {
+		if !sh.calls[i].idle() || !sh.repairs[i].idle() || !sh.leases[i].idle() {
 			return false
 		}
 	}
@@ -91,10 +91,10 @@ func (s *Store) addShard(name string) *shard {
 		return s.shards.unknown
 	}
 	name = strings.Clone(name)
-	p := s.newShard(name)
-	s.shards.byName.Store(name, p)
+	sh := s.newShard(name)
+	s.shards.byName.Store(name, sh)
 	s.shards.number++
-	return p
+	return sh
 }
 
 // forgetEmptyShards forgets the shards that have no keys any more. The probe of a shard that is away forgets it.
@@ -103,19 +103,19 @@ func (s *Store) forgetEmptyShards() {
 	for name, key := range probeKeys {
 		live[s.shardName(name, key)] = true
 	}
-	for p := range s.eachShard {
-		if p != s.shards.unknown && !live[p.name] && p.breaker.err() == nil && p.idle() {
-			s.shards.byName.Delete(p.name)
+	for sh := range s.eachShard {
+		if sh != s.shards.unknown && !live[sh.name] && sh.breaker.err() == nil && sh.idle() {
+			s.shards.byName.Delete(sh.name)
 			s.shards.number--
 		}
 	}
 }
 
 // forgetShard forgets a shard that has no keys any more.
-func (s *Store) forgetShard(p *shard) {
+func (s *Store) forgetShard(sh *shard) {
 	s.shards.mu.Lock()
 	defer s.shards.mu.Unlock()
-	if s.shards.byName.CompareAndDelete(p.name, p) {
+	if s.shards.byName.CompareAndDelete(sh.name, sh) {
 		s.shards.number--
 	}
 }
@@ -145,12 +145,12 @@ func probeKeys(yield func(name, key string) bool) {
 }
 
 // probeTarget returns a definition and a key in the shard; false if none was found.
-func (s *Store) probeTarget(p *shard) (*backend.Definition, string, bool) {
+func (s *Store) probeTarget(sh *shard) (*backend.Definition, string, bool) {
 	if s.shards.nameOf == nil {
 		return probeDefinition, "", true
 	}
 	for name, key := range probeKeys {
-		if s.shardName(name, key) == p.name {
+		if s.shardName(name, key) == sh.name {
 			d := *probeDefinition
 			d.Name = name
 			return &d, key, true

@@ -176,9 +176,9 @@ func (s *Store) waitIdle(limit time.Time) {
 
 func (s *Store) idle() bool {
 	quiet, away := s.inFlight.Load() == 0, true
-	for p := range s.eachShard {
-		there := p.breaker.err() == nil
-		quiet, away = quiet && (!there || p.idle()), away && !there
+	for sh := range s.eachShard {
+		there := sh.breaker.err() == nil
+		quiet, away = quiet && (!there || sh.idle()), away && !there
 	}
 	return quiet || away
 }

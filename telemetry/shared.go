@@ -31,7 +31,7 @@ type observedStore struct {
 }
 
 // ObserveStore exports how the store of shared limiters is doing, until stop is called, with
-// name as the attribute store.name: whether the store and each part of it (see [sharing.Parted]) are
+// name as the attribute store.name: whether the store and each part of it (see backend.Sharded) are
 // available, the round trips, and where decisions came from. It does not call the store. stop can be called more
 // than once.
 func (t *Telemetry) ObserveStore(name string, s *sharing.Store) (stop func()) {

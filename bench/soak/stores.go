@@ -150,7 +150,7 @@ func inMemory(ctx context.Context, s *soak) error {
 	calm := func() {
 		m.Fail(nil)
 		m.Stall(false)
-		m.Lose(false)
+		m.LoseAnswers(false)
 		m.Delay(0)
 	}
 	return shared(ctx, s, backend{
@@ -165,7 +165,7 @@ func inMemory(ctx context.Context, s *soak) error {
 				case 1:
 					m.Stall(true)
 				case 2:
-					m.Lose(true)
+					m.LoseAnswers(true)
 				case 3:
 					m.Delay(time.Duration(rand.IntN(300)) * time.Millisecond)
 				case 4:

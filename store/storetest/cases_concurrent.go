@@ -13,7 +13,7 @@ import (
 
 const contenders = 8
 
-// contend runs f as many times at once, at two instances, and fails with the first error.
+// contend runs f several times at once, on two instances, and fails with the first error.
 func (p *probe) contend(f func(i int, b backend.Backend) error) {
 	instances := []backend.Backend{p.b, p.another()}
 	errs := make([]error, contenders)
@@ -124,7 +124,7 @@ var concurrentCases = []testCase{
 			var held, most atomic.Int64
 			p.contend(func(i int, b backend.Backend) error {
 				for round := range 15 {
-					h := hold(d, "", fmt.Sprint(i, "-", round), 1+int64(round%2), time.Minute)
+					h := leaseRequest(d, "", fmt.Sprint(i, "-", round), 1+int64(round%2), time.Minute)
 					if err := b.Acquire(p.ctx, []*backend.LeaseRequest{h}); err != nil {
 						return err
 					}
@@ -135,14 +135,14 @@ var concurrentCases = []testCase{
 					for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
 					}
 					held.Add(-h.Permits)
-					if err := b.Release(p.ctx, []*backend.LeaseRequest{late(h)}); err != nil {
+					if err := b.Release(p.ctx, []*backend.LeaseRequest{sameLease(h)}); err != nil {
 						return err
 					}
 				}
 				return nil
 			})
 			p.check(most.Load() <= 3, "3 are held at the most", most.Load())
-			p.granted(hold(d, "", "last", 3, time.Minute), 3, "all were released")
+			p.granted(leaseRequest(d, "", "last", 3, time.Minute), 3, "all were released")
 		},
 	},
 	{
@@ -151,21 +151,21 @@ var concurrentCases = []testCase{
 			d := p.define(concurrency(5))
 			var granted [10]atomic.Int64
 			p.contend(func(i int, b backend.Backend) error {
-				var holds []*backend.LeaseRequest
+				var requests []*backend.LeaseRequest
 				for k := range 10 {
 					for j := range 2 {
-						holds = append(holds, hold(d, fmt.Sprint(k), fmt.Sprint(i, "-", j), 1, time.Minute))
+						requests = append(requests, leaseRequest(d, fmt.Sprint(k), fmt.Sprint(i, "-", j), 1, time.Minute))
 					}
 				}
-				if err := b.Acquire(p.ctx, holds); err != nil {
+				if err := b.Acquire(p.ctx, requests); err != nil {
 					return err
 				}
-				for j, h := range holds {
+				for j, h := range requests {
 					if h.OK {
 						granted[j/2].Add(1)
 					}
 				}
-				return b.Renew(p.ctx, holds)
+				return b.Renew(p.ctx, requests)
 			})
 			for k := range granted {
 				p.check(granted[k].Load() == 5, "5 of each key are granted", granted[k].Load())

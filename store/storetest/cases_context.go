@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// methods are all methods that make a round trip, with something to do.
+// methods returns all methods that make a round trip, with something to do.
 func (p *probe) methods(d *backend.Definition) map[string]func(ctx context.Context) error {
 	held := newer(d, func(d *backend.Definition) { d.Limits = concurrency(5) })
 	return map[string]func(ctx context.Context) error{
@@ -26,13 +26,13 @@ func (p *probe) methods(d *backend.Definition) map[string]func(ctx context.Conte
 		},
 		"Define": func(ctx context.Context) error { _, err := p.b.Define(ctx, 0, d); return err },
 		"Acquire": func(ctx context.Context) error {
-			return p.b.Acquire(ctx, []*backend.LeaseRequest{hold(held, "h", "a", 1, time.Minute)})
+			return p.b.Acquire(ctx, []*backend.LeaseRequest{leaseRequest(held, "h", "a", 1, time.Minute)})
 		},
 		"Renew": func(ctx context.Context) error {
-			return p.b.Renew(ctx, []*backend.LeaseRequest{hold(held, "h", "a", 1, time.Minute)})
+			return p.b.Renew(ctx, []*backend.LeaseRequest{leaseRequest(held, "h", "a", 1, time.Minute)})
 		},
 		"Release": func(ctx context.Context) error {
-			return p.b.Release(ctx, []*backend.LeaseRequest{hold(held, "h", "a", 1, time.Minute)})
+			return p.b.Release(ctx, []*backend.LeaseRequest{leaseRequest(held, "h", "a", 1, time.Minute)})
 		},
 	}
 }
@@ -45,7 +45,7 @@ var contextCases = []testCase{
 			cancel()
 			late, cancel := context.WithDeadline(p.ctx, time.Now().Add(-time.Second))
 			defer cancel()
-			for name, call := range p.methods(p.define(slowly(5))) {
+			for name, call := range p.methods(p.define(slowLimits(5))) {
 				err := call(canceled)
 				p.check(errors.Is(err, context.Canceled), name+" returns context.Canceled", fmt.Sprintf("error %v", err))
 				err = call(late)
@@ -71,11 +71,11 @@ var contextCases = []testCase{
 	{
 		name: "calls that are cancelled at any moment leave a Backend usable",
 		run: func(p *probe) {
-			d := p.define(slowly(5))
+			d := p.define(slowLimits(5))
 			for _, call := range p.methods(d) {
 				for i := range 10 {
 					ctx, cancel := context.WithTimeout(p.ctx, time.Duration(i*i)*30*time.Microsecond)
-					_ = call(ctx) // whether it was in time is nothing to go by
+					_ = call(ctx) // it may have been in time or not
 					cancel()
 				}
 			}

@@ -7,19 +7,19 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// bucketOf are the limits of a bucket that is not refilled while a case runs.
+// bucketOf returns the limits of a bucket that is not refilled while a case runs.
 func bucketOf(permits, refill int64) backend.Limits {
 	return backend.Limits{Kind: backend.KindTokenBucket, Permits: permits, Period: time.Hour.Microseconds(), Refill: refill}
 }
 
-// slidingOf are the limits of a sliding window that does not slide while a case runs.
+// slidingOf returns the limits of a sliding window that does not slide while a case runs.
 func slidingOf(permits, segments int64) backend.Limits {
 	return backend.Limits{Kind: backend.KindSlidingWindow, Permits: permits, Period: time.Hour.Microseconds(), Segments: segments}
 }
 
-// timed are limits of all kinds that a Batch may be about, of so many permits.
+// timed returns limits with so many permits of all kinds that a Batch can be about.
 func timed(permits int64) []backend.Limits {
-	return []backend.Limits{bucketOf(permits, 1), slowly(permits), slidingOf(permits, 5)}
+	return []backend.Limits{bucketOf(permits, 1), slowLimits(permits), slidingOf(permits, 5)}
 }
 
 var decideCases = []testCase{
@@ -83,11 +83,11 @@ var decideCases = []testCase{
 			for _, l := range timed(6) {
 				d, key := p.define(l), l.Kind.String()
 				first := p.takes(d, key, 2, 2, "it is full")
-				b := p.ask(d, key, refund(2, markOf(first.State)), refund(2, markOf(first.State)))
+				b := p.ask(d, key, refund(2, receiptOf(first.State)), refund(2, receiptOf(first.State)))
 				p.check(b.Granted[0] == 2 && b.Granted[1] == 0 && b.State.Missing == 0, "2 are given back, once", describe(b))
 				first = p.takes(d, key, 2, 2, "all was given back")
-				p.ask(d, key, lend(3))
-				p.ask(d, key, take(1), refund(2, markOf(first.State)))
+				p.ask(d, key, takeBlock(3))
+				p.ask(d, key, take(1), refund(2, receiptOf(first.State)))
 			}
 		},
 	},
@@ -95,13 +95,13 @@ var decideCases = []testCase{
 		name: "what was lent is given back while nobody has taken any since",
 		run: func(p *probe) {
 			d := p.define(bucketOf(6, 1))
-			loan := p.ask(d, "", lend(3))
+			loan := p.ask(d, "", takeBlock(3))
 			p.check(loan.State.RefundFloor == 3, "3 are held", describe(loan))
-			b := p.ask(d, "", giveBack(1, markOf(loan.State)))
+			b := p.ask(d, "", returnBlock(1, receiptOf(loan.State)))
 			p.check(b.Granted[0] == 1 && b.State.Missing == 2 && b.State.RefundFloor == 2, "1 is given back of 3", describe(b))
-			loan = p.ask(d, "", lend(2))
+			loan = p.ask(d, "", takeBlock(2))
 			p.takes(d, "", 1, 1, "one is left")
-			b = p.ask(d, "", giveBack(2, markOf(loan.State)))
+			b = p.ask(d, "", returnBlock(2, receiptOf(loan.State)))
 			p.check(b.Granted[0] == 0, "nothing is given back: somebody has taken one since", describe(b))
 		},
 	},

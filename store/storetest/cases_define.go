@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// defines expects of Define that it does, or does not.
+// defines expects that Define succeeds or not.
 func (p *probe) defines(b backend.Backend, old int64, next *backend.Definition, want bool, why string) {
 	done, err := b.Define(p.ctx, old, next)
 	p.works("Define", err)
@@ -27,18 +27,18 @@ func (p *probe) loaded(b backend.Backend, want *backend.Definition) {
 	p.check(d != nil && *d == *want, fmt.Sprintf("the definition is %+v", *want), d)
 }
 
-// outdated expects that a question is decided by that definition, or if by is not 0 that it is not, because there is
-// one of that version.
+// outdated expects that a request is decided by that definition or, if by is not 0, that a definition with that version
+// is newer.
 func (p *probe) outdated(b backend.Backend, d *backend.Definition, key string, lends bool, by int64, why string) {
 	outcome, version := backend.Decided, by
 	if lends {
-		h := hold(d, key, fmt.Sprint("id", key), 1, time.Minute)
+		h := leaseRequest(d, key, fmt.Sprint("id", key), 1, time.Minute)
 		p.works("Acquire", b.Acquire(p.ctx, []*backend.LeaseRequest{h}))
 		outcome, version = h.Outcome, h.Version
 	} else {
-		// Of the two, the one is the usual question and the other is not.
-		for _, asks := range [][]backend.Request{{take(1)}, {take(1), take(1)}} {
-			batch := &backend.Batch{Definition: d, Key: key, Requests: asks, Granted: make([]int64, len(asks))}
+		// Backends can have a fast path for the first of the two.
+		for _, requests := range [][]backend.Request{{take(1)}, {take(1), take(1)}} {
+			batch := &backend.Batch{Definition: d, Key: key, Requests: requests, Granted: make([]int64, len(requests))}
 			p.works("Decide", b.Decide(p.ctx, []*backend.Batch{batch}))
 			if outcome = batch.Outcome; outcome == backend.OutdatedDefinition {
 				version = batch.State.Version
@@ -65,7 +65,7 @@ var defineCases = []testCase{
 	{
 		name: "a definition is created once",
 		run: func(p *probe) {
-			d := p.define(slowly(5))
+			d := p.define(slowLimits(5))
 			p.defines(p.b, 0, d, true, "there is none")
 			other := newer(d, func(d *backend.Definition) { d.Permits = 9 })
 			p.defines(p.b, 0, other, false, "there is one")
@@ -76,7 +76,7 @@ var defineCases = []testCase{
 	{
 		name: "a definition is replaced by who knows the one in force",
 		run: func(p *probe) {
-			first := p.define(slowly(5))
+			first := p.define(slowLimits(5))
 			p.defines(p.b, first.Version, first, false, "there is none that could be replaced")
 			p.check(p.loads(p.b, p.name) == nil, "there is still none", "one")
 			p.defines(p.b, 0, first, true, "there is none")
@@ -137,7 +137,7 @@ var defineCases = []testCase{
 			for range 5 {
 				done := make([]bool, 8)
 				errs := make([]error, 8)
-				first := p.define(slowly(1))
+				first := p.define(slowLimits(1))
 				first.Version = max(first.Version, version+1)
 				var all sync.WaitGroup
 				for i := range done {

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// oddKeys are keys that a store could mistake for others, or cut short. A key is any bytes.
+// oddKeys returns keys that a store could confuse with others, or truncate. A key can be any bytes.
 func oddKeys() []string {
 	long := strings.Repeat("k", 255)
 	return []string{
@@ -19,7 +19,7 @@ func oddKeys() []string {
 	}
 }
 
-// oddNames are names that somebody could give to a limiter.
+// oddNames returns unusual names of limiters.
 func oddNames() []string {
 	return []string{
 		"a", "a:b", "a:", "a:{b}", "{a}", "{a", "a}", "a b", "A", "a'b", `a"b`, "a%sb", "a_b", `a\b`, "a/b", "a*", "é", "日本", "a$1", "a,b", "a-b", "a.b",
@@ -50,7 +50,7 @@ var keyCases = []testCase{
 			for range 2 {
 				var batches []*backend.Batch
 				for i, name := range oddNames() {
-					d := p.define(slowly(1000))
+					d := p.define(slowLimits(1000))
 					d.Version, d.Anchor = 1, 0
 					d.Name = p.name + name
 					for j, key := range []string{"", "b", "b:c", ":b", "{b}", "}b"} {
@@ -65,7 +65,7 @@ var keyCases = []testCase{
 		name: "the definition of a name is that of no other name",
 		run: func(p *probe) {
 			for i, name := range oddNames() {
-				d := p.define(slowly(int64(i) + 1))
+				d := p.define(slowLimits(int64(i) + 1))
 				d.Name = p.name + name
 				p.defines(p.b, 0, d, true, "nobody has defined it")
 			}
@@ -81,14 +81,14 @@ var keyCases = []testCase{
 			d := p.define(concurrency(1))
 			var first, again, renewed []*backend.LeaseRequest
 			for i, key := range oddKeys() {
-				first = append(first, hold(d, key, fmt.Sprint(p.name, "-", i), 1, time.Minute))
-				again = append(again, hold(d, key, fmt.Sprint(p.name, "+", i), 1, time.Minute))
+				first = append(first, leaseRequest(d, key, fmt.Sprint(p.name, "-", i), 1, time.Minute))
+				again = append(again, leaseRequest(d, key, fmt.Sprint(p.name, "+", i), 1, time.Minute))
 			}
-			p.holds(p.b, first...)
-			p.holds(p.b, again...)
+			p.acquires(p.b, first...)
+			p.acquires(p.b, again...)
 			for i := range first {
 				p.check(first[i].OK && !again[i].OK, fmt.Sprintf("key %q is held once", first[i].Key), []bool{first[i].OK, again[i].OK})
-				renewed = append(renewed, late(first[i]))
+				renewed = append(renewed, sameLease(first[i]))
 			}
 			p.renews(p.b, renewed...)
 			p.releases(p.b, renewed...)

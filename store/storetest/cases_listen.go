@@ -10,14 +10,14 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A listening is a call of Listen that goes on.
+// A listening is a running call of Listen.
 type listening struct {
 	notices chan backend.Notice
 	ready   chan struct{}
 	ended   chan error
 	readies atomic.Int32
-	at      atomic.Int32 // how many calls of notice are under way
-	both    atomic.Bool  // two of them were at once
+	at      atomic.Int32 // calls of notice that are running
+	both    atomic.Bool  // two of them ran at once
 	stop    context.CancelFunc
 }
 
@@ -52,7 +52,7 @@ func (l *listening) notice(n backend.Notice) {
 	l.at.Add(-1)
 }
 
-// hears waits for a notice. It may come twice, and others may come before it.
+// hears waits for a notice. It can come twice, and others can come before it.
 func (p *probe) hears(l *listening, want backend.Notice, why string) {
 	late := time.After(p.patience)
 	for {
@@ -69,7 +69,7 @@ func (p *probe) hears(l *listening, want backend.Notice, why string) {
 	}
 }
 
-// ends stops a Listen, which must end.
+// ends stops a Listen, which must return.
 func (p *probe) ends(l *listening) {
 	l.stop()
 	select {
@@ -88,7 +88,7 @@ var listenCases = []testCase{
 		run: func(p *probe) {
 			other := p.another()
 			mine, theirs := p.listen(p.b), p.listen(other)
-			first := p.define(slowly(5))
+			first := p.define(slowLimits(5))
 			p.defines(p.b, 0, first, true, "there is none")
 			p.hears(mine, backend.Notice{Name: p.name}, "it was defined by the same instance")
 			p.hears(theirs, backend.Notice{Name: p.name}, "it was defined by another instance")
@@ -106,9 +106,9 @@ var listenCases = []testCase{
 			mine, theirs := p.listen(p.b), p.listen(other)
 			d := p.define(concurrency(1))
 			for i, key := range []string{"", "k", "k:l"} {
-				h := p.granted(hold(d, key, fmt.Sprint(i), 1, time.Minute), 1, "nothing was held")
+				h := p.granted(leaseRequest(d, key, fmt.Sprint(i), 1, time.Minute), 1, "nothing was held")
 				p.rejected(waiting(d, key), 1, "it is held")
-				p.releases([]backend.Backend{p.b, other}[i%2], late(h))
+				p.releases([]backend.Backend{p.b, other}[i%2], sameLease(h))
 				for _, l := range []*listening{mine, theirs} {
 					p.hears(l, backend.Notice{Name: p.name, Key: key, Released: true}, "a permit was released")
 				}
@@ -124,7 +124,7 @@ var listenCases = []testCase{
 			for i, name := range oddNames() {
 				d := p.define(concurrency(1))
 				d.Name = p.name + name
-				h := p.granted(hold(d, "k", fmt.Sprint(i), 1, time.Minute), 1, "nothing was held")
+				h := p.granted(leaseRequest(d, "k", fmt.Sprint(i), 1, time.Minute), 1, "nothing was held")
 				p.rejected(waiting(d, "k"), 1, "it is held")
 				p.released(h)
 				p.hears(l, backend.Notice{Name: d.Name, Key: "k", Released: true}, "a permit was released")
@@ -133,7 +133,7 @@ var listenCases = []testCase{
 			}
 			for i, key := range oddKeys() {
 				d := p.define(concurrency(1))
-				h := p.granted(hold(d, key, fmt.Sprint(i), 1, time.Minute), 1, "nothing was held")
+				h := p.granted(leaseRequest(d, key, fmt.Sprint(i), 1, time.Minute), 1, "nothing was held")
 				p.rejected(waiting(d, key), 1, "it is held")
 				p.released(h)
 				p.hears(l, backend.Notice{Name: d.Name, Key: key, Released: true}, "a permit was released")
@@ -155,7 +155,7 @@ var listenCases = []testCase{
 			case <-time.After(p.patience):
 				p.note("Listen is ready", fmt.Sprintf("nothing of that in %v", p.patience))
 			}
-			d, version := p.define(slowly(5)), int64(0)
+			d, version := p.define(slowLimits(5)), int64(0)
 			for range 3 {
 				l := p.listen(p.b)
 				for range 20 {

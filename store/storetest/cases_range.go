@@ -13,7 +13,7 @@ const (
 	mostPeriod  = int64(100 * 365 * 24 * time.Hour / time.Microsecond)
 )
 
-// extremes are the limits at the ends of what is possible.
+// extremes returns the smallest and largest limits.
 func extremes() (list []backend.Limits) {
 	for _, permits := range []int64{1, mostPermits - 1, mostPermits} {
 		for _, period := range []int64{1, mostPeriod} {
@@ -37,8 +37,8 @@ var rangeCases = []testCase{
 				p.ask(d, key, take(l.Permits))
 				p.ask(d, key, take(1), upTo(mostPermits), take(0))
 				b := p.ask(d, key, charge(1), charge(l.Permits-1), charge(3))
-				p.ask(d, key, refund(3, markOf(b.State)), refund(mostOwed, markOf(b.State)), giveBack(l.Permits, markOf(b.State)))
-				p.ask(d, key, lend(l.Permits), lend(1))
+				p.ask(d, key, refund(3, receiptOf(b.State)), refund(mostOwed, receiptOf(b.State)), returnBlock(l.Permits, receiptOf(b.State)))
+				p.ask(d, key, takeBlock(l.Permits), takeBlock(1))
 			}
 		},
 	},
@@ -50,7 +50,7 @@ var rangeCases = []testCase{
 				b := p.ask(d, key, charge(mostOwed-1), charge(5), charge(1))
 				p.check(b.Granted[0] == mostOwed-1 && b.Granted[1] == 1 && b.Granted[2] == 0, "it is charged up to the bound", describe(b))
 				p.ask(d, key, charge(mostOwed), take(1))
-				p.ask(d, key, refund(1, markOf(b.State)), take(0))
+				p.ask(d, key, refund(1, receiptOf(b.State)), take(0))
 			}
 		},
 	},
@@ -61,7 +61,7 @@ var rangeCases = []testCase{
 				d, key := p.define(l), fmt.Sprint(i)
 				b := p.ask(d, key, take(3))
 				p.ask(d, key, charge(-1), take(-1), backend.Request{Min: -3, Max: 1})
-				p.ask(d, key, lend(-1), refund(-1, markOf(b.State)), giveBack(-1, markOf(b.State)))
+				p.ask(d, key, takeBlock(-1), refund(-1, receiptOf(b.State)), returnBlock(-1, receiptOf(b.State)))
 				p.ask(d, key, take(-1))
 				p.ask(d, key, take(2), take(1))
 			}
@@ -76,7 +76,7 @@ var rangeCases = []testCase{
 					d.Anchor = anchor
 					key := fmt.Sprint(i, l.Kind, l.Period)
 					b := p.ask(d, key, take(2))
-					p.ask(d, key, refund(1, markOf(b.State)), take(1))
+					p.ask(d, key, refund(1, receiptOf(b.State)), take(1))
 				}
 			}
 		},

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// replaces expects of Replace that it does, or does not.
+// replaces expects that Replace succeeds or not.
 func (p *probe) replaces(d *backend.Definition, key string, old, next backend.State, want bool, why string) {
 	done, err := replaceOne(p.ctx, p.b, d, key, old, next)
 	p.works("Replace", err)
@@ -36,7 +36,7 @@ func (p *probe) oldState(d *backend.Definition, key string) backend.State {
 	return b.State
 }
 
-// differing are states that are not s, each by one thing.
+// differing returns states that differ from s in one field each.
 func differing(s backend.State) (list []backend.State) {
 	changes := []func(*backend.State){
 		func(s *backend.State) { s.Missing++ },
@@ -63,7 +63,7 @@ func differing(s backend.State) (list []backend.State) {
 	return list
 }
 
-// crowded is a state with something taken in every second of many segments.
+// crowded returns a state with something taken in every second of many segments.
 func crowded(d *backend.Definition, now int64) backend.State {
 	s := d.InitialState(now)
 	for i := d.Segments - 1; i >= 0; i -= 2 {
@@ -124,7 +124,7 @@ var replaceCases = []testCase{
 		run: func(p *probe) {
 			for _, l := range timed(9) {
 				d, key := p.define(l), l.Kind.String()
-				p.ask(d, key, lend(2))
+				p.ask(d, key, takeBlock(2))
 				next := newer(d, nil)
 				old := p.oldState(next, key)
 				p.takes(d, key, 1, 1, "7 are left")
@@ -201,7 +201,7 @@ var replaceCases = []testCase{
 	{
 		name: "of one call some keys are decided and some are not",
 		run: func(p *probe) {
-			d := p.define(slowly(5))
+			d := p.define(slowLimits(5))
 			next := newer(d, nil)
 			p.takes(d, "b", 1, 1, "it is full")
 			p.takes(next, "c", 1, 1, "it is full")

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// fast are limits all of which come back in that time.
+// fast returns limits whose permits have all come back after that time.
 func fast(permits int64, in time.Duration) []backend.Limits {
 	period := in.Microseconds()
 	return []backend.Limits{
@@ -24,7 +24,7 @@ var timeCases = []testCase{
 			for _, l := range fast(5, 200*time.Millisecond) {
 				d, key := p.define(l), l.Kind.String()
 				p.takes(d, key, 5, 5, "it is full")
-				for n := range int64(2) { // the model holds each of the answers against the time
+				for n := range int64(2) { // the model checks both answers
 					p.eventually("permits come back", func() bool { return p.ask(d, key, take(1+n)).Granted[0] > 0 })
 				}
 			}
@@ -62,8 +62,8 @@ var timeCases = []testCase{
 				d.Name += fmt.Sprint(i)
 				first := p.takes(d, "k", 6, 6, "it is full")
 				next := newer(d, func(d *backend.Definition) { d.Permits = 9 })
-				// A newer definition shows whether anything is stored, and changes nothing. That
-				// it is kept is for the model to say, which knows until when.
+				// A newer definition shows whether anything is stored, and changes nothing. The model knows until when
+				// it must be.
 				full := d.FullAt(first.State)
 				p.eventually("time goes by", func() bool { return p.ask(next, "k", take(0)).Now >= full })
 			}
@@ -72,7 +72,7 @@ var timeCases = []testCase{
 	{
 		name: "the time of a decision is the server's, and goes on",
 		run: func(p *probe) {
-			d := p.define(slowly(5))
+			d := p.define(slowLimits(5))
 			for range 20 {
 				before := p.now()
 				b := p.ask(d, "", take(0))

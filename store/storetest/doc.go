@@ -1,4 +1,4 @@
-// Package storetest is for whoever writes a [backend.Backend], and for tests of what uses
-// one: [Run] puts a Backend through a suite, and [Memory] is one in memory, whose
-// server can be made slow, deaf, forgetful or wrong about the time.
+// Package storetest is for authors of a [backend.Backend] and for tests of code that uses a store. [Run] runs a
+// conformance suite on a Backend. [Memory] is a Backend in memory whose server can be slow, lose answers, forget
+// everything or have a wrong clock.
 package storetest

@@ -10,32 +10,29 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A Memory is a [backend.Backend] in memory, for tests: it decides with
-// [backend.Definition.Decide], so what it does is right by definition. Its clock is
-// time.Now, which is fake inside testing/synctest; there it must be made inside the
-// bubble. Several Stores can share one Memory, and are then like several instances of a
-// service.
+// A Memory is a [backend.Backend] in memory, for tests. It decides by [backend.Definition.Decide]. Its clock is
+// time.Now, which is fake inside testing/synctest; there the Memory must be made inside the bubble. Several Stores that
+// share one Memory are like several instances of a service.
 //
-// The zero Memory is not usable; make one with [NewMemory]. It is safe for use by many
-// goroutines at once.
+// The zero value is not usable; make a Memory with [NewMemory]. It is safe for use by many goroutines at once.
 type Memory struct {
-	trouble trouble
+	faults faults
 
 	mu          sync.Mutex
-	step        int64 // µs by which the server's clock is ahead of ours
+	step        int64 // µs by which the server's clock is ahead of time.Now
 	definitions map[string]*backend.Definition
 	states      map[target]backend.State
-	rooms       map[target]*room
-	fence       int64 // the last one: of all keys, and never again the same
-	sweepAt     int   // how many keys there are when the full ones are looked for
+	leases      map[target]*keyLeases
+	fence       int64 // the last one of all keys
+	sweepAt     int   // the number of keys at which full ones are dropped
 	listeners   map[*listener]struct{}
-	deaf        bool
+	noListen    bool
 }
 
-// A target is what a state belongs to.
+// A target is a key of a limiter.
 type target struct{ name, key string }
 
-// NewMemory returns a Memory in which nothing is.
+// NewMemory returns an empty Memory.
 func NewMemory() *Memory {
 	m := &Memory{listeners: map[*listener]struct{}{}}
 	m.forget()
@@ -44,7 +41,7 @@ func NewMemory() *Memory {
 
 var _ backend.Backend = (*Memory)(nil)
 
-// Now is the server's time in microseconds since 1970.
+// Now returns the server's time in µs since 1970.
 func (m *Memory) Now() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -53,15 +50,15 @@ func (m *Memory) Now() int64 {
 
 func (m *Memory) now() int64 { return time.Now().UnixMicro() + m.step }
 
-// Step makes the server's clock jump by d, which may be negative.
+// Step makes the server's clock jump by d, which can be negative.
 func (m *Memory) Step(d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.step += d.Microseconds()
 }
 
-// Forget empties the Memory, like the restart of a server that keeps nothing: states,
-// leases and definitions are gone. Those who listen go on listening: see [Memory.NoListen].
+// Forget drops all states, leases and definitions, as the restart of a server without a disk does. Calls of Listen go
+// on; see [Memory.NoListen].
 func (m *Memory) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -71,33 +68,33 @@ func (m *Memory) Forget() {
 func (m *Memory) forget() {
 	m.definitions = map[string]*backend.Definition{}
 	m.states = map[target]backend.State{}
-	m.rooms = map[target]*room{}
+	m.leases = map[target]*keyLeases{}
 }
 
-// Keys is how many keys the Memory has anything stored of. A key that is full, or of
-// which nobody holds anything, is not kept.
+// Keys returns for how many keys anything is stored. Nothing is stored for a key that is full, or of which no permits
+// are held.
 func (m *Memory) Keys() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sweep()
-	return len(m.states) + len(m.rooms)
+	return len(m.states) + len(m.leases)
 }
 
-// sweep drops the keys that are as if they had never been used.
+// sweep drops full keys and expired leases.
 func (m *Memory) sweep() {
 	now := m.now()
 	maps.DeleteFunc(m.states, func(_ target, s backend.State) bool { return fullAt(s) <= now })
-	maps.DeleteFunc(m.rooms, func(_ target, r *room) bool { r.expire(now); return len(r.leases) == 0 })
-	m.sweepAt = 2*(len(m.states)+len(m.rooms)) + 1000
+	maps.DeleteFunc(m.leases, func(_ target, kl *keyLeases) bool { kl.expire(now); return len(kl.leases) == 0 })
+	m.sweepAt = 2*(len(m.states)+len(m.leases)) + 1000
 }
 
 func (m *Memory) sweepIfLarge() {
-	if len(m.states)+len(m.rooms) > m.sweepAt {
+	if len(m.states)+len(m.leases) > m.sweepAt {
 		m.sweep()
 	}
 }
 
-// fullAt is [backend.Definition.FullAt] by the grid that the state was written under.
+// fullAt is [backend.Definition.FullAt] by the schedule of the state.
 func fullAt(s backend.State) int64 {
 	d := backend.Definition{
 		Limits: backend.Limits{Kind: s.Kind, Period: s.Period, Refill: s.Refill, Segments: s.Segments},
@@ -106,7 +103,7 @@ func fullAt(s backend.State) int64 {
 	return d.FullAt(s)
 }
 
-// Decide decides all batches.
+// Decide implements [backend.Backend].
 func (m *Memory) Decide(ctx context.Context, batches []*backend.Batch) error {
 	return roundTrip(ctx, m, "Decide", m.reachBatches(ctx, batches), m.decide)
 }
@@ -151,7 +148,7 @@ func (m *Memory) store(k target, s backend.State, now int64) {
 	m.states[k] = s
 }
 
-// Replace writes each Next whose Old is what is stored.
+// Replace implements [backend.Backend].
 func (m *Memory) Replace(ctx context.Context, all []*backend.Replacement) error {
 	var some []*backend.Replacement
 	for _, r := range all {
@@ -177,7 +174,7 @@ func sameState(a, b backend.State) bool {
 	return a.Schedule == b.Schedule && a.Tick == b.Tick && a.Missing == b.Missing && a.RefundFloor == b.RefundFloor && slices.Equal(a.Taken, b.Taken)
 }
 
-// Load returns the definition of that name, and the time.
+// Load implements [backend.Backend].
 func (m *Memory) Load(ctx context.Context, name string) (*backend.Definition, int64, error) {
 	var d *backend.Definition
 	var now int64
@@ -191,7 +188,7 @@ func (m *Memory) Load(ctx context.Context, name string) (*backend.Definition, in
 	return d, now, nil
 }
 
-// Define makes next the definition if the one in force has the version old.
+// Define implements [backend.Backend].
 func (m *Memory) Define(ctx context.Context, old int64, next *backend.Definition) (bool, error) {
 	var done bool
 	if err := m.reachDefinition(ctx, next.Name); err != nil {
@@ -211,11 +208,11 @@ func (m *Memory) Define(ctx context.Context, old int64, next *backend.Definition
 	return done && err == nil, err
 }
 
-// Interruptible is true: methods return when their context ends.
+// Interruptible returns true.
 func (m *Memory) Interruptible() bool { return true }
 
-// Close does nothing: others may share the Memory.
+// Close does nothing, because other Stores can share the Memory.
 func (m *Memory) Close() error {
-	m.trouble.count("Close")
+	m.faults.count("Close")
 	return nil
 }

@@ -27,7 +27,7 @@ func took(ctx context.Context, m *Memory, d *backend.Definition) (granted bool, 
 func TestAMemoryWithoutItsServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory()
-		d := definition(m, slowly(2))
+		d := definition(m, slowLimits(2))
 		away := errors.New("away")
 		m.Fail(away)
 		b := &backend.Batch{Definition: d, Requests: []backend.Request{take(1)}}
@@ -35,11 +35,11 @@ func TestAMemoryWithoutItsServer(t *testing.T) {
 		assert.Equal(t, &backend.Batch{Definition: d, Requests: []backend.Request{take(1)}}, b, "an error answers nothing")
 		assert.ErrorIs(t, m.Listen(t.Context(), nil, nil), away)
 		m.Fail(nil)
-		m.Lose(true)
+		m.LoseAnswers(true)
 		granted, err := took(t.Context(), m, d)
 		assert.Error(t, err)
 		assert.False(t, granted)
-		m.Lose(false)
+		m.LoseAnswers(false)
 		granted, _ = took(t.Context(), m, d)
 		assert.True(t, granted)
 		granted, err = took(t.Context(), m, d)
@@ -55,12 +55,12 @@ func TestAMemoryThatIsSlow(t *testing.T) {
 		m := NewMemory()
 		begin := time.Now()
 		m.Delay(3 * time.Second)
-		granted, _ := took(t.Context(), m, definition(m, slowly(2)))
+		granted, _ := took(t.Context(), m, definition(m, slowLimits(2)))
 		assert.True(t, granted)
 		assert.Equal(t, 3*time.Second, time.Since(begin))
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		_, err := took(ctx, m, definition(m, slowly(2)))
+		_, err := took(ctx, m, definition(m, slowLimits(2)))
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, 5*time.Second, time.Since(begin))
 		m.Delay(0)
@@ -80,7 +80,7 @@ func TestAMemoryThatIsSlow(t *testing.T) {
 func TestAMemoryWhoseClockSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory()
-		d := definition(m, slowly(1))
+		d := definition(m, slowLimits(1))
 		granted, _ := took(t.Context(), m, d)
 		assert.True(t, granted)
 		m.Step(-24 * time.Hour)
@@ -93,10 +93,10 @@ func TestAMemoryWhoseClockSteps(t *testing.T) {
 		granted, _ = took(t.Context(), m, d)
 		assert.True(t, granted)
 		held := definition(m, concurrency(1))
-		a := hold(held, "", "a", 1, time.Minute)
+		a := leaseRequest(held, "", "a", 1, time.Minute)
 		require.NoError(t, m.Acquire(t.Context(), []*backend.LeaseRequest{a}))
 		m.Step(-time.Hour)
-		b := hold(held, "", "b", 1, time.Minute)
+		b := leaseRequest(held, "", "b", 1, time.Minute)
 		require.NoError(t, m.Acquire(t.Context(), []*backend.LeaseRequest{b}))
 		assert.Equal(t, time.Minute.Microseconds(), b.NextExpiry, "no lease ends later than its TTL from now")
 	})
@@ -105,11 +105,11 @@ func TestAMemoryWhoseClockSteps(t *testing.T) {
 func TestAMemoryForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory()
-		d := definition(m, slowly(1))
+		d := definition(m, slowLimits(1))
 		_, err := m.Define(t.Context(), 0, d)
 		require.NoError(t, err)
 		_, _ = took(t.Context(), m, d)
-		require.NoError(t, m.Acquire(t.Context(), []*backend.LeaseRequest{hold(definition(m, concurrency(1)), "", "a", 1, time.Minute)}))
+		require.NoError(t, m.Acquire(t.Context(), []*backend.LeaseRequest{leaseRequest(definition(m, concurrency(1)), "", "a", 1, time.Minute)}))
 		assert.Equal(t, 2, m.Keys())
 		time.Sleep(time.Hour)
 		assert.Zero(t, m.Keys(), "nothing is held, and the window is full")
@@ -125,7 +125,7 @@ func TestAMemoryForgets(t *testing.T) {
 func TestManyFullKeysAreDroppedUnasked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory()
-		d := definition(m, slowly(1))
+		d := definition(m, slowLimits(1))
 		for i := range 2000 {
 			require.NoError(t, m.Decide(t.Context(), []*backend.Batch{{Definition: d, Key: string(rune(i)), Requests: []backend.Request{take(1)}}}))
 		}
@@ -147,13 +147,13 @@ func TestAMemoryThatIsCutOff(t *testing.T) {
 			ended <- m.Listen(t.Context(), func() {}, func(n backend.Notice) { heard = append(heard, n) })
 		}()
 		synctest.Wait()
-		d := definition(m, slowly(1))
+		d := definition(m, slowLimits(1))
 		_, err := m.Define(t.Context(), 0, d)
 		require.NoError(t, err)
 		synctest.Wait()
 		assert.Equal(t, []backend.Notice{{Name: "it"}}, heard)
 		m.NoListen(true)
-		assert.ErrorIs(t, <-ended, errCut)
+		assert.ErrorIs(t, <-ended, errDisconnected)
 		assert.ErrorIs(t, m.Listen(t.Context(), nil, nil), errors.ErrUnsupported)
 		m.NoListen(false)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -7,38 +7,37 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// errCut is what a Listen ends with that was cut off.
-var errCut = errors.New("storetest: the connection was lost")
+var errDisconnected = errors.New("storetest: the connection was lost")
 
-// A listener is one call of Listen. Its notices wait for it without end, so that nobody
-// waits for a slow one. Memory.mu guards it.
+// A listener is one call of Listen. Its notices are queued without a bound, so that no other call waits for it.
+// Memory.mu guards it.
 type listener struct {
-	notices []backend.Notice
-	some    chan struct{} // has room for one
-	cut     chan struct{} // closed when the connection is lost
+	notices      []backend.Notice
+	signal       chan struct{} // one signal: there are notices
+	disconnected chan struct{} // closed when the connection is lost
 }
 
-// NoListen makes Listen return [errors.ErrUnsupported], and cuts those who listen off: their
-// Listen returns another error. NoListen(false) lets others listen again.
+// NoListen(true) makes Listen return [errors.ErrUnsupported], and running calls of Listen another error.
+// NoListen(false) ends that.
 func (m *Memory) NoListen(on bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.deaf = on
+	m.noListen = on
 	if !on {
 		return
 	}
 	for l := range m.listeners {
-		close(l.cut)
+		close(l.disconnected)
 		delete(m.listeners, l)
 	}
 }
 
-// Listen calls notice for what happens, until ctx ends or [Memory.NoListen] cuts it off.
+// Listen implements [backend.Backend].
 func (m *Memory) Listen(ctx context.Context, ready func(), notice func(backend.Notice)) error {
-	l := &listener{some: make(chan struct{}, 1), cut: make(chan struct{})}
+	l := &listener{signal: make(chan struct{}, 1), disconnected: make(chan struct{})}
 	deaf := false
 	err := m.call(ctx, "Listen", func() {
-		if deaf = m.deaf; !deaf {
+		if deaf = m.noListen; !deaf {
 			m.listeners[l] = struct{}{}
 		}
 	})
@@ -58,9 +57,9 @@ func (m *Memory) deliver(ctx context.Context, l *listener, notice func(backend.N
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-l.cut:
-			return errCut
-		case <-l.some:
+		case <-l.disconnected:
+			return errDisconnected
+		case <-l.signal:
 		}
 		m.mu.Lock()
 		notices := l.notices
@@ -78,13 +77,13 @@ func (m *Memory) stopListening(l *listener) {
 	delete(m.listeners, l)
 }
 
-// tell leaves a notice for all who listen, and does not wait for them.
+// tell queues a notice for all listeners.
 func (m *Memory) tell(n backend.Notice) {
 	for l := range m.listeners {
 		l.notices = append(l.notices, n)
 		select {
-		case l.some <- struct{}{}:
-		default: // it knows already
+		case l.signal <- struct{}{}:
+		default: // signaled already
 		}
 	}
 }

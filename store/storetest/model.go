@@ -7,17 +7,15 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A model is what a server must know: the state of each key that was ever asked for. It
-// goes by the time that the server answered with.
+// A model has the state of each key that was ever used, by the times that the server answered with.
 type model map[target]backend.State
 
-// answered holds a batch that was answered against the model, which then knows what has
-// happened. It returns what is wrong, "" if nothing is.
-func (m model) answered(b *backend.Batch) string {
+// check compares an answered batch with the model and advances the model. It returns what is wrong, or "".
+func (m model) check(b *backend.Batch) string {
 	k := target{b.Definition.Name, b.Key}
 	s, ok := m[k]
 	if !ok || fullAt(s) <= b.Now && s.Version != b.Definition.Version && b.Outcome == backend.Decided {
-		s = b.Definition.InitialState(b.Now) // it may have been forgotten, or not
+		s = b.Definition.InitialState(b.Now) // the server may have forgotten it, or not
 	}
 	switch {
 	case s.Version > b.Definition.Version:
@@ -49,7 +47,7 @@ func mustBe(b *backend.Batch, want backend.Outcome, name string) string {
 	return fmt.Sprintf("outcome %d, not %s", b.Outcome, name)
 }
 
-// differ says how a state differs from what it should be; "": it does not.
+// differ returns how a state differs from the expected one, or "".
 func differ(got, want backend.State) string {
 	if got = tidy(got); sameState(got, tidy(want)) {
 		return ""
@@ -57,14 +55,13 @@ func differ(got, want backend.State) string {
 	return fmt.Sprintf("the state %+v, not %+v", got, want)
 }
 
-// tidy leaves out segments in which nothing was taken.
+// tidy drops empty segments.
 func tidy(s backend.State) backend.State {
 	s.Taken = slices.DeleteFunc(slices.Clone(s.Taken), func(t backend.Segment) bool { return t.Permits == 0 })
 	return s
 }
 
-// advanced is a state as it is at that moment, by its own grid. What stores keep of it may
-// be from any earlier one.
+// advanced returns a state at a moment, by its own schedule. A store may have written it earlier.
 func advanced(s backend.State, now int64) backend.State {
 	d := backend.Definition{
 		Limits: backend.Limits{Kind: s.Kind, Period: s.Period, Refill: s.Refill, Segments: s.Segments},
@@ -76,17 +73,17 @@ func advanced(s backend.State, now int64) backend.State {
 	return d.Advance(s, now)
 }
 
-// marks plays a batch that was decided ask by ask, and returns the mark of each grant.
-func marks(d *backend.Definition, before backend.State, now int64, asks []backend.Request) []backend.Receipt {
-	list := make([]backend.Receipt, len(asks))
+// receiptsOf carries out a batch request by request, and returns the receipt of each grant.
+func receiptsOf(d *backend.Definition, before backend.State, now int64, requests []backend.Request) []backend.Receipt {
+	list := make([]backend.Receipt, len(requests))
 	s := d.Advance(before, now)
 	previous := []int64{0}
-	for i, a := range asks {
+	for i, a := range requests {
 		if !a.IfPrevious || previous[0] != backend.Rejected {
 			a.IfPrevious = false
 			s = d.Decide(s, now, []backend.Request{a}, previous)
 		}
-		list[i] = markOf(s)
+		list[i] = receiptOf(s)
 	}
 	return list
 }

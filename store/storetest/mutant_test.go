@@ -18,7 +18,7 @@ type mutant struct {
 	asks    func(b *backend.Batch)                              // before a decision
 	decide  func(m *Memory, b *backend.Batch)                   // instead of it
 	after   func(m *Memory, k target, b *backend.Batch)         // of it
-	hold    func(m *Memory, h *backend.LeaseRequest)            // instead
+	acquire func(m *Memory, h *backend.LeaseRequest)            // instead
 	held    func(m *Memory, h *backend.LeaseRequest)            // after it
 	renew   func(m *Memory, h *backend.LeaseRequest)            // instead
 	release func(m *Memory, h *backend.LeaseRequest)            // instead
@@ -49,8 +49,8 @@ func (m *mutant) Decide(ctx context.Context, batches []*backend.Batch) error {
 		return m.decideInTwoSteps(ctx, batches)
 	}
 	return roundTrip(m.context(ctx), m.Memory, "Decide", batches, func(b *backend.Batch) {
-		d, asks, key := b.Definition, b.Requests, b.Key
-		b.Requests, b.Key = slices.Clone(asks), m.keyOf(b.Definition.Name, key)
+		d, requests, key := b.Definition, b.Requests, b.Key
+		b.Requests, b.Key = slices.Clone(requests), m.keyOf(b.Definition.Name, key)
 		if m.asks != nil {
 			m.asks(b)
 		}
@@ -62,7 +62,7 @@ func (m *mutant) Decide(ctx context.Context, batches []*backend.Batch) error {
 		if m.after != nil {
 			m.after(m.Memory, target{b.Definition.Name, b.Key}, b)
 		}
-		b.Definition, b.Requests, b.Key = d, asks, key
+		b.Definition, b.Requests, b.Key = d, requests, key
 	})
 }
 
@@ -111,12 +111,12 @@ func (m *mutant) Define(ctx context.Context, old int64, next *backend.Definition
 	return m.Memory.Define(ctx, old, next)
 }
 
-func (m *mutant) Acquire(ctx context.Context, holds []*backend.LeaseRequest) error {
-	return m.each(ctx, "Acquire", holds, func(h *backend.LeaseRequest) {
-		if m.hold != nil {
-			m.hold(m.Memory, h)
+func (m *mutant) Acquire(ctx context.Context, requests []*backend.LeaseRequest) error {
+	return m.each(ctx, "Acquire", requests, func(h *backend.LeaseRequest) {
+		if m.acquire != nil {
+			m.acquire(m.Memory, h)
 		} else {
-			m.Memory.hold(h)
+			m.Memory.acquire(h)
 		}
 		if m.held != nil {
 			m.held(m.Memory, h)
@@ -124,22 +124,22 @@ func (m *mutant) Acquire(ctx context.Context, holds []*backend.LeaseRequest) err
 	})
 }
 
-func (m *mutant) Renew(ctx context.Context, holds []*backend.LeaseRequest) error {
+func (m *mutant) Renew(ctx context.Context, requests []*backend.LeaseRequest) error {
 	if m.renew == nil {
-		return m.Memory.Renew(ctx, holds)
+		return m.Memory.Renew(ctx, requests)
 	}
-	return m.each(ctx, "Renew", holds, func(h *backend.LeaseRequest) { m.renew(m.Memory, h) })
+	return m.each(ctx, "Renew", requests, func(h *backend.LeaseRequest) { m.renew(m.Memory, h) })
 }
 
-func (m *mutant) Release(ctx context.Context, holds []*backend.LeaseRequest) error {
+func (m *mutant) Release(ctx context.Context, requests []*backend.LeaseRequest) error {
 	if m.release == nil {
-		return m.Memory.Release(ctx, holds)
+		return m.Memory.Release(ctx, requests)
 	}
-	return m.each(ctx, "Release", holds, func(h *backend.LeaseRequest) { m.release(m.Memory, h) })
+	return m.each(ctx, "Release", requests, func(h *backend.LeaseRequest) { m.release(m.Memory, h) })
 }
 
-func (m *mutant) each(ctx context.Context, method string, holds []*backend.LeaseRequest, do func(*backend.LeaseRequest)) error {
-	return roundTrip(ctx, m.Memory, method, holds, do)
+func (m *mutant) each(ctx context.Context, method string, requests []*backend.LeaseRequest, do func(*backend.LeaseRequest)) error {
+	return roundTrip(ctx, m.Memory, method, requests, do)
 }
 
 func (m *mutant) Listen(ctx context.Context, ready func(), notice func(backend.Notice)) error {

@@ -100,7 +100,7 @@ var mutants = map[string]struct {
 	"defines over another":        {"a definition is created once", mutant{define: func(m *Memory, old *int64, next *backend.Definition) { *old = inForce(m, next.Name) }}},
 	"defines after any version":   {"a definition is replaced by who", mutant{define: definesAfterAny}},
 	"decides by any definition":   {"nothing is decided by an older definition", mutant{decide: anyDefinition}},
-	"holds by any definition":     {"nothing is decided by an older definition", mutant{hold: anyDefinitionHolds}},
+	"holds by any definition":     {"nothing is decided by an older definition", mutant{acquire: anyDefinitionHolds}},
 	"replaces only the first":     {"many states are replaced in one call", mutant{replace: onlyTheFirst()}},
 	"forgets whose limits":        {"a definition is kept with all", mutant{define: func(_ *Memory, _ *int64, next *backend.Definition) { next.Origin = backend.Origin{} }}},
 	"forgets what was reached":    {"a definition is kept with all", mutant{define: func(_ *Memory, _ *int64, next *backend.Definition) { next.Reached = false }}},
@@ -108,63 +108,63 @@ var mutants = map[string]struct {
 	"tells nobody of releases":    {"all who listen hear of a release", mutant{deaf: func(n backend.Notice) (backend.Notice, bool) { return n, !n.Released }}},
 	"tells no key":                {"all who listen hear of a release", mutant{deaf: func(n backend.Notice) (backend.Notice, bool) { n.Key = ""; return n, true }}},
 	"does not hear a context":     {"a context that has ended ends every call", mutant{deadCtx: true}},
-	"holds one too many": {"no more is held than there is", mutant{hold: func(m *Memory, h *backend.LeaseRequest) {
+	"holds one too many": {"no more is held than there is", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
 		d := h.Definition
 		h.Definition = newer(d, func(more *backend.Definition) { more.Version--; more.Permits++ })
-		m.hold(h)
+		m.acquire(h)
 		h.Definition = d
 	}}},
-	"a zero holds one": {"a hold of no permits", mutant{hold: func(m *Memory, h *backend.LeaseRequest) { h.Permits = max(h.Permits, 1); m.hold(h) }}},
-	"holds twice": {"who asks again because the answer was lost holds it once", mutant{hold: func(m *Memory, h *backend.LeaseRequest) {
+	"a zero holds one": {"a hold of no permits", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) { h.Permits = max(h.Permits, 1); m.acquire(h) }}},
+	"holds twice": {"who asks again because the answer was lost holds it once", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
 		id := h.ID
 		m.fence++
 		h.ID += time.Now().String()
-		m.hold(h)
+		m.acquire(h)
 		h.ID = id
 	}}},
-	"holds again until the first end": {"who asks again because the answer was lost holds it from", mutant{hold: func(m *Memory, h *backend.LeaseRequest) {
-		if i := m.room(h, m.now()).find(h.ID); i >= 0 && h.Permits > 0 {
-			end := m.room(h, m.now()).leases[i].end
-			m.hold(h)
-			m.room(h, m.now()).leases[i].end = end
+	"holds again until the first end": {"who asks again because the answer was lost holds it from", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
+		if i := m.keyLeases(h, m.now()).find(h.ID); i >= 0 && h.Permits > 0 {
+			end := m.keyLeases(h, m.now()).leases[i].end
+			m.acquire(h)
+			m.keyLeases(h, m.now()).leases[i].end = end
 			return
 		}
-		m.hold(h)
+		m.acquire(h)
 	}}},
 	"fences fall":       {"the fences of a key rise", mutant{held: func(_ *Memory, h *backend.LeaseRequest) { h.Fence = 1_000_000 - h.Fence }}},
 	"one fence for all": {"the fences of a key rise", mutant{held: func(_ *Memory, h *backend.LeaseRequest) { h.Fence = 1 }}},
-	"leases never end":  {"a lease that is not renewed ends", mutant{hold: func(m *Memory, h *backend.LeaseRequest) { h.TTL *= 1_000_000; m.hold(h) }}},
-	"leases end too soon": {"a lease that is not renewed ends", mutant{hold: func(m *Memory, h *backend.LeaseRequest) {
+	"leases never end":  {"a lease that is not renewed ends", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) { h.TTL *= 1_000_000; m.acquire(h) }}},
+	"leases end too soon": {"a lease that is not renewed ends", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
 		ttl := h.TTL
 		h.TTL /= 2
-		m.hold(h)
+		m.acquire(h)
 		h.TTL = ttl
 	}}},
-	"all leases end at once": {"only the lease ends", mutant{hold: func(m *Memory, h *backend.LeaseRequest) {
-		m.hold(h)
-		r := m.room(h, m.now())
-		for i := range r.leases {
-			r.leases[i].end = r.leases[0].end
+	"all leases end at once": {"only the lease ends", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
+		m.acquire(h)
+		kl := m.keyLeases(h, m.now())
+		for i := range kl.leases {
+			kl.leases[i].end = kl.leases[0].end
 		}
 	}}},
 	"Renew does nothing":    {"a lease that is renewed goes on", mutant{renew: func(_ *Memory, h *backend.LeaseRequest) { h.OK = true }}},
-	"Renew raises the dead": {"a lease that is not renewed ends", mutant{renew: func(m *Memory, h *backend.LeaseRequest) { m.hold(h); h.OK = true }}},
+	"Renew raises the dead": {"a lease that is not renewed ends", mutant{renew: func(m *Memory, h *backend.LeaseRequest) { m.acquire(h); h.OK = true }}},
 	"Release says always OK": {"a Release that is repeated", mutant{release: func(m *Memory, h *backend.LeaseRequest) {
-		m.ifThere(h, m.now(), func(r *room, i int) { r.leases = append(r.leases[:i], r.leases[i+1:]...) })
+		m.withLease(h, m.now(), func(kl *keyLeases, i int) { kl.leases = append(kl.leases[:i], kl.leases[i+1:]...) })
 		h.OK = true
 	}}},
 	"Release frees another's": {"a Release that is repeated", mutant{release: func(m *Memory, h *backend.LeaseRequest) {
-		r := m.room(h, m.now())
-		i := r.find(h.ID)
-		if h.OK = i >= 0; len(r.leases) > 0 {
+		kl := m.keyLeases(h, m.now())
+		i := kl.find(h.ID)
+		if h.OK = i >= 0; len(kl.leases) > 0 {
 			i = max(i, 0)
-			r.leases = append(r.leases[:i], r.leases[i+1:]...)
+			kl.leases = append(kl.leases[:i], kl.leases[i+1:]...)
 		}
 	}}},
-	"goes by the first limit": {"under a lowered limit", mutant{hold: func(m *Memory, h *backend.LeaseRequest) {
+	"goes by the first limit": {"under a lowered limit", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
 		d := h.Definition
 		h.Definition = newer(d, func(d *backend.Definition) { d.Permits = 3 })
-		m.hold(h)
+		m.acquire(h)
 		h.Definition = d
 	}}},
 	"says when a lease ends, not in how long": {"who is rejected hears", mutant{held: func(m *Memory, h *backend.LeaseRequest) {
@@ -172,10 +172,10 @@ var mutants = map[string]struct {
 			h.NextExpiry += m.now()
 		}
 	}}},
-	"holds fewer than none": {"a hold of permits below 0", mutant{hold: func(m *Memory, h *backend.LeaseRequest) {
-		if m.hold(h); h.Permits < 0 {
-			r := m.room(h, m.now())
-			r.leases = append(r.leases, lease{id: h.ID, permits: h.Permits, end: m.now() + h.TTL, ttl: h.TTL})
+	"holds fewer than none": {"a hold of permits below 0", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
+		if m.acquire(h); h.Permits < 0 {
+			kl := m.keyLeases(h, m.now())
+			kl.leases = append(kl.leases, lease{id: h.ID, permits: h.Permits, end: m.now() + h.TTL, ttl: h.TTL})
 		}
 	}}},
 	"charges less than nothing": {"numbers below 0", mutant{decide: func(m *Memory, b *backend.Batch) {
@@ -187,9 +187,9 @@ var mutants = map[string]struct {
 			}
 		}
 	}}},
-	"holds by an older definition": {"a hold by an older definition", mutant{hold: func(m *Memory, h *backend.LeaseRequest) {
-		m.room(h, m.now()).version = 0
-		m.hold(h)
+	"holds by an older definition": {"a hold by an older definition", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
+		m.keyLeases(h, m.now()).version = 0
+		m.acquire(h)
 	}}},
 }
 
@@ -293,7 +293,7 @@ func anyDefinition(m *Memory, b *backend.Batch) {
 func anyDefinitionHolds(m *Memory, h *backend.LeaseRequest) {
 	d := m.definitions[h.Definition.Name]
 	delete(m.definitions, h.Definition.Name)
-	m.hold(h)
+	m.acquire(h)
 	if d != nil {
 		m.definitions[d.Name] = d
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// usualPatience is how long something that must happen may take: a busy server is no fault.
+// usualPatience is how long something that must happen can take; a busy server is no failure.
 const usualPatience = 20 * time.Second
 
-// A probe is what a case works with: a Backend, a model of what the server knows, and words
-// for what is expected. Only the case's own goroutine uses it.
+// A probe is what a case works with: a Backend, a model of the server, and methods for expectations. Only the case's
+// goroutine uses it.
 type probe struct {
 	t        testing.TB
 	s        Subject
@@ -27,11 +27,11 @@ type probe struct {
 	cancel context.CancelFunc
 	b      backend.Backend
 	opened []backend.Backend
-	name   string // of the case's limiter: nobody else's
+	name   string // of the case's own limiter
 	model  model
 }
 
-// stopCase is panicked with when the rest of a case makes no sense any more.
+// A stopCase is the value of a panic that ends a case.
 type stopCase struct{}
 
 func newProbe(t testing.TB, s Subject) *probe {
@@ -42,7 +42,7 @@ func newProbe(t testing.TB, s Subject) *probe {
 	return p
 }
 
-// another is one more instance on the same server.
+// another returns one more instance on the same server.
 func (p *probe) another() backend.Backend {
 	b := p.s.New(p.t)
 	p.opened = append(p.opened, b)
@@ -58,7 +58,7 @@ func (p *probe) end() {
 	}
 }
 
-// note records a failure and goes on.
+// note records a failure; the case continues.
 func (p *probe) note(want string, got any) {
 	p.failures = append(p.failures, fmt.Sprintf("expected that %s; got: %v", want, got))
 }
@@ -69,48 +69,46 @@ func (p *probe) fail(want string, got any) {
 	panic(stopCase{})
 }
 
-// check fails unless ok.
 func (p *probe) check(ok bool, want string, got any) {
 	if !ok {
 		p.fail(want, got)
 	}
 }
 
-// works fails if there is an error.
 func (p *probe) works(method string, err error) {
 	if err != nil {
 		p.fail(method+" succeeds", fmt.Sprintf("error %q", err))
 	}
 }
 
-// now is the server's time.
+// now returns the server's time.
 func (p *probe) now() int64 {
 	_, now, err := p.b.Load(p.ctx, p.name)
 	p.works("Load", err)
 	return now
 }
 
-// eventually asks until the answer is true.
+// eventually waits until ok returns true.
 func (p *probe) eventually(want string, ok func() bool) {
-	for end := time.Now().Add(p.patience); !ok(); time.Sleep(3 * time.Millisecond) { // for the server's time to go by
+	for end := time.Now().Add(p.patience); !ok(); time.Sleep(3 * time.Millisecond) { // so that the server's time passes
 		if time.Now().After(end) {
 			p.fail(want, fmt.Sprintf("nothing of that in %v", p.patience))
 		}
 	}
 }
 
-// define returns a definition of the case's limiter whose grid begins now.
+// define returns a definition of the case's limiter whose schedule starts now.
 func (p *probe) define(l backend.Limits) *backend.Definition {
 	now := p.now()
 	return &backend.Definition{Name: p.name, Limits: l, Version: now, Anchor: now}
 }
 
-// slowly are limits of which nothing comes back while a case runs.
-func slowly(permits int64) backend.Limits {
+// slowLimits are limits of which nothing comes back while a case runs.
+func slowLimits(permits int64) backend.Limits {
 	return backend.Limits{Kind: backend.KindFixedWindow, Permits: permits, Period: time.Hour.Microseconds()}
 }
 
-// newer returns the definition that comes after d, on the same grid.
+// newer returns a definition that follows d on the same schedule.
 func newer(d *backend.Definition, change func(*backend.Definition)) *backend.Definition {
 	next := *d
 	next.Version++
@@ -120,8 +118,7 @@ func newer(d *backend.Definition, change func(*backend.Definition)) *backend.Def
 	return &next
 }
 
-// decide has all batches decided by the case's Backend, and holds each answer against the
-// model.
+// decide has the case's Backend decide all batches, and checks each answer against the model.
 func (p *probe) decide(batches ...*backend.Batch) {
 	p.decideBy(p.b, batches...)
 }
@@ -130,7 +127,7 @@ func (p *probe) decideBy(b backend.Backend, batches ...*backend.Batch) {
 	sortBatches(batches)
 	p.works("Decide", b.Decide(p.ctx, batches))
 	for _, b := range batches {
-		if wrong := p.model.answered(b); wrong != "" {
+		if wrong := p.model.check(b); wrong != "" {
 			p.fail(fmt.Sprintf("key %q of %+v, asked for %+v, answers as Definition.Decide does", b.Key, *b.Definition, b.Requests), wrong)
 		}
 	}
@@ -143,13 +140,13 @@ func sortBatches(batches []*backend.Batch) {
 }
 
 // ask decides one batch.
-func (p *probe) ask(d *backend.Definition, key string, asks ...backend.Request) *backend.Batch {
-	b := &backend.Batch{Definition: d, Key: key, Requests: asks}
+func (p *probe) ask(d *backend.Definition, key string, requests ...backend.Request) *backend.Batch {
+	b := &backend.Batch{Definition: d, Key: key, Requests: requests}
 	p.decide(b)
 	return b
 }
 
-// takes expects that so many are granted, or [backend.Rejected].
+// takes expects that n permits are answered with want, which can be [backend.Rejected].
 func (p *probe) takes(d *backend.Definition, key string, n, want int64, why string) *backend.Batch {
 	b := p.ask(d, key, take(n))
 	p.check(b.Outcome == backend.Decided && b.Granted[0] == want, fmt.Sprintf("taking %d of %q answers %d: %s", n, key, want, why), describe(b))
@@ -162,7 +159,7 @@ func describe(b *backend.Batch) string {
 
 func take(n int64) backend.Request { return backend.Request{Min: n, Max: n} }
 
-func lend(n int64) backend.Request { return backend.Request{Min: n, Max: n, Block: true} }
+func takeBlock(n int64) backend.Request { return backend.Request{Min: n, Max: n, Block: true} }
 
 func upTo(n int64) backend.Request { return backend.Request{Min: 1, Max: n} }
 
@@ -172,10 +169,10 @@ func refund(n int64, m backend.Receipt) backend.Request {
 	return backend.Request{Op: backend.OpRefund, Max: n, Receipt: m}
 }
 
-func giveBack(n int64, m backend.Receipt) backend.Request {
+func returnBlock(n int64, m backend.Receipt) backend.Request {
 	return backend.Request{Op: backend.OpReturnBlock, Max: n, Receipt: m}
 }
 
-func markOf(s backend.State) backend.Receipt {
+func receiptOf(s backend.State) backend.Receipt {
 	return backend.Receipt{Tick: s.Tick, Missing: s.Missing}
 }

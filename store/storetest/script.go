@@ -8,35 +8,34 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A script asks a Backend at random, about a few keys of a few definitions of one kind.
+// A script sends random requests about a few keys of a few limiters of one kind.
 type script struct {
 	p       *probe
 	random  *rand.Rand
-	targets []scripted
-	// clock is the time that was set, 0: none is.
+	targets []scriptTarget
+	// the time that was set; 0: none
 	clock int64
 }
 
-// A scripted target is a key of a script, with what was granted of it lately.
-type scripted struct {
+// A scriptTarget is a key of a script, with its last grants.
+type scriptTarget struct {
 	d      *backend.Definition
 	key    string
 	grants []grant
 }
 
 type grant struct {
-	n    int64
-	mark backend.Receipt
+	n       int64
+	receipt backend.Receipt
 }
 
 const scriptCalls = 50
 
-// play plays one script.
 func play(p *probe, kind backend.Kind, seed uint64, setTime bool) {
 	s := &script{p: p, random: rand.New(rand.NewPCG(seed, uint64(kind)))}
 	now := p.now()
 	if setTime {
-		now += (60 * 24 * time.Hour).Microseconds() // not behind what the server itself takes for the time
+		now += (60 * 24 * time.Hour).Microseconds() // after every time that the server itself has seen
 		s.clock = now
 		p.s.SetTime(p.t, p.b, now)
 	}
@@ -44,11 +43,11 @@ func play(p *probe, kind backend.Kind, seed uint64, setTime bool) {
 		d := &backend.Definition{Name: fmt.Sprint(p.name, "-", seed, "-", i), Limits: s.limits(kind, setTime), Version: now}
 		d.Anchor = now + s.random.Int64N(7*d.Period) - 5*d.Period
 		for j := range 1 + s.random.IntN(2) {
-			s.targets = append(s.targets, scripted{d: d, key: fmt.Sprint("key", j)})
+			s.targets = append(s.targets, scriptTarget{d: d, key: fmt.Sprint("key", j)})
 		}
 	}
 	for range scriptCalls {
-		jumps := setTime && (s.nearLine() > 0 || s.random.IntN(2) == 0)
+		jumps := setTime && (s.nearTick() > 0 || s.random.IntN(2) == 0)
 		if jumps {
 			s.jump()
 		}
@@ -56,8 +55,8 @@ func play(p *probe, kind backend.Kind, seed uint64, setTime bool) {
 	}
 }
 
-// limits are small, so that all of their edges are met. A period is so long that a state
-// does not run out while the time stands still, or so short that lines are met.
+// limits returns small limits, so that their edges are reached. A period is so long that no state runs out while the
+// time stands still, or so short that ticks pass.
 func (s *script) limits(kind backend.Kind, setTime bool) backend.Limits {
 	l := backend.Limits{Kind: kind, Permits: 1 + s.random.Int64N(12)}
 	l.Period = []int64{170, 1_000, 5_003, 60_000_000}[s.random.IntN(4)]
@@ -73,8 +72,7 @@ func (s *script) limits(kind backend.Kind, setTime bool) backend.Limits {
 	return l
 }
 
-// jump sets the time: a little or much later, or earlier, and now and then to a line or to
-// right before it.
+// jump sets the time: a little or much later, or earlier, and sometimes to a tick or right before one.
 func (s *script) jump() {
 	d := s.targets[s.random.IntN(len(s.targets))].d
 	by := s.random.Int64N(d.Period)
@@ -88,7 +86,7 @@ func (s *script) jump() {
 	case 3:
 		by = d.Period - (s.clock-d.Anchor)%d.Period - s.random.Int64N(2)
 	}
-	switch near := s.nearLine(); {
+	switch near := s.nearTick(); {
 	case near > 0:
 		by = max(by, near)
 	case s.random.IntN(5) == 0:
@@ -99,8 +97,8 @@ func (s *script) jump() {
 	s.p.s.SetTime(s.p.t, s.p.b, s.clock)
 }
 
-// write makes the server write every key down. What changes nothing it need not write; it
-// may then not know, when the clock steps back, how late it has been.
+// write makes the server write every key. It need not write a decision that changes nothing; after the clock has
+// stepped back, it would then not know how late it was.
 func (s *script) write() {
 	var batches []*backend.Batch
 	for _, t := range s.targets {
@@ -109,10 +107,9 @@ func (s *script) write() {
 	s.p.decide(batches...)
 }
 
-// nearLine is how long it is until those lines are over that come within seconds, 0 if
-// there are none. The server may forget then what is full by then, though the time that
-// was set stands still. So the script must go on, and not back.
-func (s *script) nearLine() (near int64) {
+// nearTick returns how long it takes until all ticks of the next seconds have passed, or 0. The server may then forget
+// what is full, although the time that was set stands still; therefore, the script must not set it back.
+func (s *script) nearTick() (near int64) {
 	for _, t := range s.targets {
 		into := (s.clock - t.d.Anchor) % t.d.Period
 		if into < 0 {
@@ -125,11 +122,11 @@ func (s *script) nearLine() (near int64) {
 	return near
 }
 
-// call asks about some of the keys at once, or about all of them.
+// call sends requests about some keys at once, or about all of them.
 func (s *script) call(all bool) {
 	var batches []*backend.Batch
 	var before []backend.State
-	var asked []*scripted
+	var asked []*scriptTarget
 	for i := range s.targets {
 		t := &s.targets[i]
 		if !all && len(batches) > 0 && s.random.IntN(2) == 0 {
@@ -137,7 +134,7 @@ func (s *script) call(all bool) {
 		}
 		b := &backend.Batch{Definition: t.d, Key: t.key}
 		for range 1 + s.random.IntN(4) {
-			b.Requests = append(b.Requests, s.ask(t))
+			b.Requests = append(b.Requests, s.request(t))
 		}
 		batches, asked = append(batches, b), append(asked, t)
 		before = append(before, s.p.model[target{t.d.Name, t.key}])
@@ -148,7 +145,7 @@ func (s *script) call(all bool) {
 		if before[i].Period == 0 {
 			before[i] = b.Definition.InitialState(b.Now)
 		}
-		for j, m := range marks(b.Definition, before[i], b.Now, b.Requests) {
+		for j, m := range receiptsOf(b.Definition, before[i], b.Now, b.Requests) {
 			if n := b.Granted[j]; n > 0 && b.Requests[j].Op <= backend.OpCharge {
 				asked[i].grants = append(asked[i].grants, grant{n, m})
 			}
@@ -162,13 +159,13 @@ func (s *script) checkTime(b *backend.Batch) {
 	}
 }
 
-func (s *script) ask(t *scripted) backend.Request {
-	a := s.anyAsk(t)
+func (s *script) request(t *scriptTarget) backend.Request {
+	a := s.anyRequest(t)
 	a.IfPrevious = s.random.IntN(4) == 0
 	return a
 }
 
-func (s *script) anyAsk(t *scripted) backend.Request {
+func (s *script) anyRequest(t *scriptTarget) backend.Request {
 	n := s.random.Int64N(t.d.Permits + 2)
 	switch s.random.IntN(12) {
 	case 0:
@@ -181,16 +178,16 @@ func (s *script) anyAsk(t *scripted) backend.Request {
 		return charge(n)
 	case 6, 7:
 		g := s.grant(t)
-		return refund(g.n, g.mark)
+		return refund(g.n, g.receipt)
 	case 8, 9:
 		g := s.grant(t)
-		return giveBack(g.n, g.mark)
+		return returnBlock(g.n, g.receipt)
 	}
 	return take(min(n, 1+s.random.Int64N(3)))
 }
 
-// grant is one of the last ones, or part of it, or one that never was.
-func (s *script) grant(t *scripted) grant {
+// grant returns one of the last grants, a part of it, or one that never was.
+func (s *script) grant(t *scriptTarget) grant {
 	if len(t.grants) == 0 || s.random.IntN(10) == 0 {
 		state := s.p.model[target{t.d.Name, t.key}]
 		return grant{s.random.Int64N(5), backend.Receipt{Tick: state.Tick + s.random.Int64N(5) - 2, Missing: s.random.Int64N(2 * t.d.Permits)}}

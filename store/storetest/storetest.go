@@ -7,44 +7,40 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A Feature is something that a Backend may lack; features are combined with |.
+// A Feature is something that a Backend can lack. Features are combined with |.
 type Feature uint32
 
-// The features that the suite has cases about.
+// The features that cases of the suite need.
 const (
-	// Listen: [backend.Backend.Listen] tells of what happens. A Backend that lacks it
-	// returns [errors.ErrUnsupported], which is what is checked then.
+	// Listen: [backend.Backend.Listen] sends notices. A Backend without it returns [errors.ErrUnsupported], which the
+	// suite then checks.
 	Listen Feature = 1 << iota
 )
 
-// A Subject is a Backend as the suite sees it. New must be set.
+// A Subject is the Backend that is tested. New is required.
 type Subject struct {
-	// New returns a Backend. Those that it returns are as many instances of a service:
-	// they share one server. Cases run in parallel, so it must be safe for that; each uses
-	// names of its own. The suite closes what New returned at the end of the case, before
-	// what New registered with t.Cleanup is run.
+	// New returns a Backend. All that it returns are instances of one service, on the same server. It must be safe for
+	// use by parallel cases, which use different names. At the end of a case, the suite closes what New has returned,
+	// before the functions run that New has registered with t.Cleanup.
 	New func(t testing.TB) backend.Backend
 
-	// SetTime makes micros, in µs since 1970, the time by which b decides about buckets
-	// and windows from now on. The time may stand still then, or go on from there. It is
-	// called only for times some weeks or more in the future, which may be before the one
-	// that it was last called with.
+	// SetTime sets the time by which b decides about buckets and windows, in µs since 1970. The time can stand still
+	// then or go on. It is called only with times some weeks or more in the future, which can be before the last one.
 	//
-	// nil: only as much time goes by as the cases take.
+	// If nil, only as much time passes as the cases take.
 	SetTime func(t testing.TB, b backend.Backend, micros int64)
 
-	// Keys returns how many keys of the bucket or window are stored. nil: that keys are
-	// forgotten when they are full is not checked.
+	// Keys returns how many keys of a bucket or window are stored. If nil, the suite does not check that full keys are
+	// forgotten.
 	Keys func(t testing.TB, b backend.Backend, name string) int
 
 	// Lacks are the features that this Backend does not have.
 	Lacks Feature
 
-	patience time.Duration // how long something that must happen may take; 0: long
+	patience time.Duration // of each wait; 0: usualPatience
 }
 
-// Run puts s through every case about its features, each in a subtest of its own whose
-// name says what is expected.
+// Run runs every case that s has the features for, each in its own subtest.
 func Run(t *testing.T, s Subject) {
 	t.Helper()
 	if s.New == nil {
@@ -55,7 +51,7 @@ func Run(t *testing.T, s Subject) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel() // much of the time is spent waiting for the server
+			t.Parallel() // cases mostly wait for the server
 			for _, failure := range c.check(t, s) {
 				t.Error(failure)
 			}
@@ -67,9 +63,9 @@ func Run(t *testing.T, s Subject) {
 type testCase struct {
 	name  string // a sentence
 	needs Feature
-	// lacks: only for those that lack it.
+	// only for subjects without it
 	lacks Feature
-	// setTime, keys: only with what the Subject may have.
+	// only for subjects that have these
 	setTime, keys bool
 	run           func(p *probe)
 }
@@ -79,7 +75,7 @@ func (c testCase) concerns(s Subject) bool {
 		(!c.setTime || s.SetTime != nil) && (!c.keys || s.Keys != nil)
 }
 
-// check runs the case and returns what was wrong.
+// check runs the case and returns its failures.
 func (c testCase) check(t testing.TB, s Subject) (failures []string) {
 	p := newProbe(t, s)
 	func() {
@@ -94,12 +90,11 @@ func (c testCase) check(t testing.TB, s Subject) (failures []string) {
 	return p.failures
 }
 
-// cases returns all there are.
 func cases() []testCase {
 	var all []testCase
 	for _, some := range [][]testCase{
 		decideCases, scriptCases, timeCases, rangeCases, keyCases, replaceCases, defineCases,
-		holdCases, leaseCases, listenCases, contextCases, concurrentCases,
+		acquireCases, leaseCases, listenCases, contextCases, concurrentCases,
 	} {
 		all = append(all, some...)
 	}

@@ -48,7 +48,7 @@ func keysOf(m *Memory, name string) (n int) {
 			n++
 		}
 	}
-	for k := range m.rooms {
+	for k := range m.leases {
 		if k.name == name {
 			n++
 		}

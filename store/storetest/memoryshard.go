@@ -7,31 +7,31 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// SetShards divides the Memory into parts, as a Redis Cluster is: of says which part a key is in. nil, as in the
-// beginning: it is one part. It must be called before any Store is made.
+// SetShards divides the Memory into shards, like a Redis Cluster; of returns the shard of a key. If nil, which is the
+// default, there is one shard. It must be called before a Store is made.
 func (m *Memory) SetShards(of func(name, key string) string) {
-	m.trouble.set(func(t *trouble) { t.partOf = of })
+	m.faults.set(func(t *faults) { t.shardOf = of })
 }
 
-// ShardOf returns the part of a key; see [backend.Sharded].
+// ShardOf implements [backend.Sharded].
 func (m *Memory) ShardOf(name, key string) (part string) {
-	m.trouble.set(func(t *trouble) {
-		if t.partOf != nil {
-			part = t.partOf(name, key)
+	m.faults.set(func(t *faults) {
+		if t.shardOf != nil {
+			part = t.shardOf(name, key)
 		}
 	})
 	return part
 }
 
-// FailShard makes every question about a key in that part fail with err, until it is called with nil.
+// FailShard makes every request about a key in that shard fail with err, until FailShard with nil.
 func (m *Memory) FailShard(part string, err error) {
-	m.trouble.set(func(t *trouble) { put(&t.parts, part, err) })
+	m.faults.set(func(t *faults) { put(&t.shards, part, err) })
 }
 
-// StallShard makes every call that asks about a key in that part wait until its context ends, or until StallPart
-// with false.
+// StallShard(shard, true) makes every call with a key in that shard wait until its context ends, or until
+// StallShard(shard, false).
 func (m *Memory) StallShard(part string, on bool) {
-	m.trouble.set(func(t *trouble) {
+	m.faults.set(func(t *faults) {
 		switch stalled := t.stalled[part]; {
 		case on && stalled == nil:
 			put(&t.stalled, part, make(chan struct{}))
@@ -42,10 +42,10 @@ func (m *Memory) StallShard(part string, on bool) {
 	})
 }
 
-// FailKey makes every question about one key fail with err, as one under which something else is stored, until it is
-// called with nil. With the key "" Load and Define of that name fail, too, with [backend.ErrDefinition].
+// FailKey makes every request about one key fail with err, as if something else were stored under it, until FailKey
+// with nil. With the key "", Load and Define of that name fail, too, with [backend.ErrDefinition].
 func (m *Memory) FailKey(name, key string, err error) {
-	m.trouble.set(func(t *trouble) { put(&t.keys, target{name, key}, err) })
+	m.faults.set(func(t *faults) { put(&t.keys, target{name, key}, err) })
 }
 
 func put[K, V comparable](m *map[K]V, k K, v V) {
@@ -58,11 +58,11 @@ func put[K, V comparable](m *map[K]V, k K, v V) {
 	}
 }
 
-// reach waits where the part of a key is stalled, and returns what is wrong with the key.
+// reach waits while the shard of a key is stalled, and returns what is wrong with the key.
 func (m *Memory) reach(ctx context.Context, name, key string) (backend.Outcome, error) {
 	part := m.ShardOf(name, key)
 	var stalled chan struct{}
-	m.trouble.set(func(t *trouble) { stalled = t.stalled[part] })
+	m.faults.set(func(t *faults) { stalled = t.stalled[part] })
 	if stalled != nil {
 		select {
 		case <-stalled:
@@ -71,7 +71,7 @@ func (m *Memory) reach(ctx context.Context, name, key string) (backend.Outcome, 
 		}
 	}
 	var away, broken error
-	m.trouble.set(func(t *trouble) { away, broken = t.parts[part], t.keys[target{name, key}] })
+	m.faults.set(func(t *faults) { away, broken = t.shards[part], t.keys[target{name, key}] })
 	switch {
 	case away != nil:
 		return backend.Unreachable, away
@@ -81,7 +81,7 @@ func (m *Memory) reach(ctx context.Context, name, key string) (backend.Outcome, 
 	return 0, nil
 }
 
-// reachDefinition is reach for the definition of that name.
+// reachDefinition is reach for a definition.
 func (m *Memory) reachDefinition(ctx context.Context, name string) error {
 	outcome, err := m.reach(ctx, name, "")
 	if outcome == backend.Failed {
@@ -90,7 +90,7 @@ func (m *Memory) reachDefinition(ctx context.Context, name string) error {
 	return err
 }
 
-// reachBatches returns those that can be asked, and answers the others.
+// reachBatches returns those that can be decided, and sets the outcome of the others.
 func (m *Memory) reachBatches(ctx context.Context, all []*backend.Batch) (some []*backend.Batch) {
 	for _, b := range all {
 		if outcome, err := m.reach(ctx, b.Definition.Name, b.Key); err != nil {
@@ -102,7 +102,7 @@ func (m *Memory) reachBatches(ctx context.Context, all []*backend.Batch) (some [
 	return some
 }
 
-func (m *Memory) reachHolds(ctx context.Context, all []*backend.LeaseRequest) (some []*backend.LeaseRequest) {
+func (m *Memory) reachLeases(ctx context.Context, all []*backend.LeaseRequest) (some []*backend.LeaseRequest) {
 	for _, h := range all {
 		if outcome, err := m.reach(ctx, h.Definition.Name, h.Key); err != nil {
 			h.Outcome, h.Err = outcome, err

@@ -7,45 +7,41 @@ import (
 	"time"
 )
 
-// errLost is the error of a call whose answer was lost.
-var errLost = errors.New("storetest: the answer was lost")
+var errAnswerLost = errors.New("storetest: the answer was lost")
 
-// A trouble is what is wrong with the way to the server. The zero trouble is none.
-type trouble struct {
+// faults are what is wrong with the connection to the server. The zero value has none.
+type faults struct {
 	mu    sync.Mutex
 	calls map[string]int
 	err   error
 	lose  bool
 	delay time.Duration
-	stall chan struct{} // closed when it is over; nil: there is none
+	stall chan struct{} // closed at its end; nil: no stall
 
-	partOf  func(name, key string) string
-	parts   map[string]error
+	shardOf func(name, key string) string
+	shards  map[string]error
 	stalled map[string]chan struct{}
 	keys    map[target]error
 }
 
-// Fail makes every method return err, and do nothing, until Fail(nil). Those who listen
-// already go on listening.
+// Fail makes every method return err and do nothing, until Fail(nil). Calls of Listen go on.
 func (m *Memory) Fail(err error) {
-	m.trouble.set(func(t *trouble) { t.err = err })
+	m.faults.set(func(t *faults) { t.err = err })
 }
 
-// Lose makes every method do what it is asked, and then answer with an error.
-func (m *Memory) Lose(on bool) {
-	m.trouble.set(func(t *trouble) { t.lose = on })
+// LoseAnswers(true) makes every method do its work and then return an error.
+func (m *Memory) LoseAnswers(on bool) {
+	m.faults.set(func(t *faults) { t.lose = on })
 }
 
-// Delay makes every call take d: one half of it before the server does what is asked, the
-// other until the answer is there. 0, as in the beginning: no time.
+// Delay makes every call take d: half of it before the server does its work, half after. The default is 0.
 func (m *Memory) Delay(d time.Duration) {
-	m.trouble.set(func(t *trouble) { t.delay = d })
+	m.faults.set(func(t *faults) { t.delay = d })
 }
 
-// Stall makes every method wait, until its context ends, or until Stall(false); then it
-// goes on.
+// Stall(true) makes every method wait until its context ends, or until Stall(false).
 func (m *Memory) Stall(on bool) {
-	m.trouble.set(func(t *trouble) {
+	m.faults.set(func(t *faults) {
 		switch {
 		case on && t.stall == nil:
 			t.stall = make(chan struct{})
@@ -56,11 +52,10 @@ func (m *Memory) Stall(on bool) {
 	})
 }
 
-// Calls is how often these methods have been called, those that failed included: with
-// none, all methods.
+// Calls returns how often these methods were called, with those that failed. Without arguments it counts all methods.
 func (m *Memory) Calls(methods ...string) int {
 	n := 0
-	m.trouble.set(func(t *trouble) {
+	m.faults.set(func(t *faults) {
 		for _, name := range methods {
 			n += t.calls[name]
 		}
@@ -73,14 +68,14 @@ func (m *Memory) Calls(methods ...string) int {
 	return n
 }
 
-func (t *trouble) set(f func(*trouble)) {
+func (t *faults) set(f func(*faults)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f(t)
 }
 
-func (t *trouble) count(method string) {
-	t.set(func(t *trouble) {
+func (t *faults) count(method string) {
+	t.set(func(t *faults) {
 		if t.calls == nil {
 			t.calls = map[string]int{}
 		}
@@ -88,13 +83,13 @@ func (t *trouble) count(method string) {
 	})
 }
 
-// there is the way to the server.
-func (t *trouble) there(ctx context.Context, method string) error {
+// arrive is the request's way to the server.
+func (t *faults) arrive(ctx context.Context, method string) error {
 	t.count(method)
 	if err := t.pause(ctx); err != nil {
 		return err
 	}
-	if err := t.standStill(ctx); err != nil {
+	if err := t.waitStall(ctx); err != nil {
 		return err
 	}
 	t.mu.Lock()
@@ -102,8 +97,8 @@ func (t *trouble) there(ctx context.Context, method string) error {
 	return t.err
 }
 
-// back is the way of the answer.
-func (t *trouble) back(ctx context.Context) error {
+// reply is the answer's way back.
+func (t *faults) reply(ctx context.Context) error {
 	t.mu.Lock()
 	lost := t.lose
 	t.mu.Unlock()
@@ -111,13 +106,13 @@ func (t *trouble) back(ctx context.Context) error {
 		return err
 	}
 	if lost {
-		return errLost
+		return errAnswerLost
 	}
 	return nil
 }
 
 // pause takes half of the delay.
-func (t *trouble) pause(ctx context.Context) error {
+func (t *faults) pause(ctx context.Context) error {
 	t.mu.Lock()
 	d := t.delay / 2
 	t.mu.Unlock()
@@ -134,7 +129,7 @@ func (t *trouble) pause(ctx context.Context) error {
 	}
 }
 
-func (t *trouble) standStill(ctx context.Context) error {
+func (t *faults) waitStall(ctx context.Context) error {
 	for {
 		t.mu.Lock()
 		stall := t.stall
@@ -150,20 +145,19 @@ func (t *trouble) standStill(ctx context.Context) error {
 	}
 }
 
-// call makes a round trip and does f at the server, alone.
+// call makes a round trip, in which f has the server to itself.
 func (m *Memory) call(ctx context.Context, method string, f func()) error {
-	if err := m.trouble.there(ctx, method); err != nil {
+	if err := m.faults.arrive(ctx, method); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	m.sweepIfLarge()
 	f()
 	m.mu.Unlock()
-	return m.trouble.back(ctx)
+	return m.faults.reply(ctx)
 }
 
-// roundTrip is call for a list of things that have room for the answers: these are only
-// written if the answer comes back.
+// roundTrip is call for a list whose items have room for the answers, which are written only if the answer arrives.
 func roundTrip[T any](ctx context.Context, m *Memory, method string, list []*T, do func(*T)) error {
 	answers := make([]T, len(list))
 	for i, item := range list {
