@@ -10,45 +10,46 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-go/weir/internal/isnil"
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/store/backend"
 )
 
-// BackendOptions configure a [Backend]. The zero value is good.
+// BackendOptions configure a [Backend]. The zero value has the defaults.
 type BackendOptions struct {
-	// Prefix is what all keys and the channel begin with. Limiters of the same prefix and name are
-	// the same. It has no braces. "" is "weir".
+	// Prefix is the beginning of all keys and of the channel. Limiters with the same prefix and name are the same. It
+	// must have no braces. The default is "weir".
 	Prefix string `yaml:"prefix" json:"prefix"`
 }
 
-// A Backend keeps the state of limiters in Redis. It is a [backend.Backend]; most callers hand
-// it to store.New and are done with it.
+// A Backend keeps the state of limiters in Redis. It is a [backend.Backend]; most programs call [New] instead, which
+// makes a Store on one.
 //
-// Its methods are safe for use by many goroutines at once. What they return are the errors of the
-// client and the server, wrapped. The zero Backend is not usable; make one with [NewBackend].
+// Its methods are safe for use by many goroutines at once. They return the errors of the client and the server,
+// wrapped. The zero value is not usable; make a Backend with [NewBackend].
 //
-// go-redis does not end a call when its context does: while it waits for an answer, only the client's
-// ReadTimeout counts, and with the option ContextTimeoutEnabled the context's deadline. Set
-// that one, or a short ReadTimeout.
+// go-redis does not end a call when its context ends: while it waits for an answer, only the client's ReadTimeout
+// counts and, with ContextTimeoutEnabled, the context's deadline. Set ContextTimeoutEnabled, or a short ReadTimeout.
 type Backend struct {
 	client  redis.UniversalClient
 	scripts *scripts
 	names   names
 	silence time.Duration // see Listen
 
-	cluster *redis.ClusterClient // nil: it is no Cluster
-	mapped  atomic.Bool          // the client knows which server has which slot
+	cluster    *redis.ClusterClient // nil without a Cluster
+	slotsKnown atomic.Bool          // the client knows which server has which slot
 
 	plans    boundedMap[*backend.Definition, *plan]
 	limiters boundedMap[string, *limiterPlaces]
 
-	greeting greeting
+	warmup warmup
 }
 
 var _ backend.Backend = (*Backend)(nil)
 
-// NewBackend returns a Backend on a client, which stays the caller's: it is not closed. Nothing is sent to the
-// server yet. A *redis.Ring is refused: its servers do not hear of each other's notices, and it
-// moves keys when one of them is away.
+// NewBackend returns a Backend on a client, which it does not close. Nil options have the defaults. Nothing is sent to
+// the server yet. A *redis.Ring is refused: its servers do not receive each other's notices, and it moves keys when one
+// of them is away.
 func NewBackend(client redis.UniversalClient, options *BackendOptions) (*Backend, error) {
 	var o BackendOptions
 	if options != nil {
@@ -58,37 +59,28 @@ func NewBackend(client redis.UniversalClient, options *BackendOptions) (*Backend
 }
 
 func newBackend(client redis.UniversalClient, o BackendOptions, clock clock) (*Backend, error) {
-	var problems []error
-	switch c := client.(type) {
-	case nil:
-		problems = append(problems, errors.New("client: missing"))
-	case *redis.Client:
-		if c == nil {
-			problems = append(problems, errors.New("client: missing"))
-		}
-	case *redis.ClusterClient:
-		if c == nil {
-			problems = append(problems, errors.New("client: missing"))
-		}
-	case *redis.Ring:
-		problems = append(problems, errors.New("client: a Ring cannot be used: use a Cluster"))
+	var p validate.Problems
+	if _, ring := client.(*redis.Ring); ring {
+		p.Add("client", nil, "must not be a Ring: use a Cluster")
+	} else if isnil.Value(client) {
+		p.Add("client", nil, "must not be nil")
 	}
 	if strings.ContainsAny(o.Prefix, "{}") {
-		problems = append(problems, fmt.Errorf("prefix: %q has braces", o.Prefix))
+		p.Add("Prefix", o.Prefix, "must have no braces")
 	}
-	if len(problems) > 0 {
-		return nil, fmt.Errorf("weirredis: %w", errors.Join(problems...))
+	if err := p.Err("weirredis"); err != nil {
+		return nil, err
 	}
 	if o.Prefix == "" {
 		o.Prefix = "weir"
 	}
 	b := &Backend{client: client, scripts: newScripts(clock), names: names{prefix: o.Prefix}, silence: 10 * time.Second}
 	b.cluster, _ = client.(*redis.ClusterClient)
-	b.greeting.init()
+	b.warmup.init()
 	return b, nil
 }
 
-// Interruptible tells whether the client heeds contexts: see its option ContextTimeoutEnabled.
+// Interruptible reports whether the client has the option ContextTimeoutEnabled.
 func (b *Backend) Interruptible() bool {
 	switch c := b.client.(type) {
 	case *redis.Client:
@@ -99,14 +91,14 @@ func (b *Backend) Interruptible() bool {
 	return false
 }
 
-// Close ends what the Backend does in the background. The client is the caller's, and stays open.
+// Close ends what the Backend does in the background. It does not close the client.
 func (b *Backend) Close() error {
-	b.greeting.cancel()
+	b.warmup.cancel()
 	return nil
 }
 
-// wrap says what was asked when err happened. A context that has ended is told by its own error, too: go-redis may
-// report a closed connection or a timeout instead.
+// wrap adds the operation to err. If ctx has ended, it adds the context's error, too: go-redis can report a closed
+// connection or a timeout instead.
 func wrap(ctx context.Context, what string, err error) error {
 	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
 		err = fmt.Errorf("%w (%w)", err, ended)

@@ -6,50 +6,50 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A call is one run of a script. All scripts have one key, or several in one slot, and answer with a string.
+// A call is one run of a script. Every script has one key, or several in one slot, and answers with a string.
 type call struct {
 	script script
-	args   []any // the command as it is sent: "evalsha", the hash, "1", the key, arguments
+	args   []any // the command: "evalsha", the hash, the number of keys, the keys, arguments
 	cmd    *redis.StringCmd
 }
 
-// once is a command that go-redis does not send again when the answer does not come: it may have been
-// carried out. What a server of a Cluster answers about where to ask is followed.
-type once struct{ *redis.StringCmd }
+// unrepeated is a command that go-redis does not send again if no answer comes, because it may have been carried out. A
+// Cluster's redirections are followed.
+type unrepeated struct{ *redis.StringCmd }
 
-func (once) NoRetry() bool { return true }
+func (unrepeated) NoRetry() bool { return true }
 
-func (c once) Clone() redis.Cmder { return once{c.StringCmd.Clone().(*redis.StringCmd)} }
+func (c unrepeated) Clone() redis.Cmder { return unrepeated{c.StringCmd.Clone().(*redis.StringCmd)} }
 
-func (c *call) command(ctx context.Context) once {
+func (c *call) command(ctx context.Context) unrepeated {
 	c.cmd = redis.NewStringCmd(ctx, c.args...)
 	c.cmd.SetFirstKeyPos(3)
-	return once{c.cmd}
+	return unrepeated{c.cmd}
 }
 
-// whole makes the script itself be sent, after which the server knows it.
-func (c *call) whole() { c.args[0], c.args[1] = "eval", c.script.source }
+// sendSource makes the script itself be sent; then the server knows it.
+func (c *call) sendSource() { c.args[0], c.args[1] = "eval", c.script.source }
 
-// run runs one script and returns what it answers.
+// run runs one script and returns its answer.
 func (b *Backend) run(ctx context.Context, c *call) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
 	err := b.client.Process(ctx, c.command(ctx))
-	if forgotten(err) {
-		c.whole()
+	if scriptUnknown(err) {
+		c.sendSource()
 		err = b.client.Process(ctx, c.command(ctx))
 	}
 	if err != nil {
-		b.greetAfter(ctx)
+		b.warmUpAfter(ctx)
 		return "", err
 	}
 	b.answered()
 	return c.cmd.Val(), nil
 }
 
-// runAll runs scripts in one round trip. The error is that nothing is known of any of them, and that the servers
-// may be away; a call that failed where others did not, or for a reason that is its key's, has an error of its own.
+// runAll runs scripts in one round trip. An error means that nothing is known of any of them, and that the servers may
+// be away. If a call failed and others did not, or failed because of its key, the error is in its cmd.
 func (b *Backend) runAll(ctx context.Context, calls []call) error {
 	if len(calls) == 0 {
 		return nil
@@ -63,14 +63,14 @@ func (b *Backend) runAll(ctx context.Context, calls []call) error {
 		b.answered()
 		return nil
 	}
-	// A server that has lost its scripts has done nothing for those, and only those are sent again.
+	// A server that has lost its scripts has not carried these out; only they are sent again.
 	again := all[:0]
 	for i := range calls {
 		if calls[i].cmd == nil {
 			return failed
 		}
-		if forgotten(calls[i].cmd.Err()) {
-			calls[i].whole()
+		if scriptUnknown(calls[i].cmd.Err()) {
+			calls[i].sendSource()
 			again = append(again, &calls[i])
 		}
 	}
@@ -78,7 +78,7 @@ func (b *Backend) runAll(ctx context.Context, calls []call) error {
 		failed = b.pipeline(ctx, again)
 	}
 	for i := range calls {
-		if err := calls[i].cmd.Err(); err == nil || ofTheKey(err) {
+		if err := calls[i].cmd.Err(); err == nil || keyError(err) {
 			return nil
 		}
 	}
@@ -97,10 +97,10 @@ func (b *Backend) pipeline(ctx context.Context, calls []*call) error {
 	}
 	_, err := p.Exec(ctx)
 	if err != nil {
-		b.greetAfter(ctx)
+		b.warmUpAfter(ctx)
 	}
 	return err
 }
 
-// forgotten tells whether the server has answered that it does not know a script.
-func forgotten(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }
+// scriptUnknown reports whether the server does not know the script.
+func scriptUnknown(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }

@@ -11,24 +11,24 @@ import (
 
 var _ backend.Sharded = (*Backend)(nil)
 
-// ended is a context that has ended: with it nothing is sent.
+// ended is a context that has ended, so that MasterForKey sends nothing.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// ShardOf returns the address of the server of a Cluster that has a key, as far as the client knows. The client follows
-// a slot that moves, or whose server was replaced, as soon as a server reports it. Without a Cluster there is one
-// part, "".
+// ShardOf returns the address of the Cluster's server that has a key, as far as the client knows. The client follows a
+// slot that moves, or whose server was replaced, as soon as a server reports it. Without a Cluster there is one shard,
+// "".
 func (b *Backend) ShardOf(name, key string) string {
-	if b.cluster == nil || !b.mapped.Load() {
+	if b.cluster == nil || !b.slotsKnown.Load() {
 		return ""
 	}
-	return b.partAt(b.places(name).of(key))
+	return b.serverAt(b.places(name).of(key))
 }
 
-func (b *Backend) partAt(p *place) string {
+func (b *Backend) serverAt(p *place) string {
 	server, err := b.cluster.MasterForKey(ended, p.start)
 	if err != nil {
 		return ""
@@ -37,23 +37,24 @@ func (b *Backend) partAt(p *place) string {
 }
 
 // answered notes that a server of the Cluster has answered: from now on the client knows which server has which slot,
-// and MasterForKey does not have to ask.
+// and MasterForKey need not ask.
 func (b *Backend) answered() {
-	if b.cluster != nil && !b.mapped.Load() {
-		b.mapped.Store(true)
+	if b.cluster != nil && !b.slotsKnown.Load() {
+		b.slotsKnown.Store(true)
 	}
 }
 
-// elsewhere yields a place of the limiter on each server of the Cluster but that of the definition, up to three.
-func (b *Backend) elsewhere(l *limiterPlaces) []*place {
-	if b.cluster == nil || !b.mapped.Load() {
+// placesElsewhere returns a place of the limiter on each server of the Cluster except that of the definition, three at
+// most.
+func (b *Backend) placesElsewhere(l *limiterPlaces) []*place {
+	if b.cluster == nil || !b.slotsKnown.Load() {
 		return nil
 	}
-	seen := map[string]bool{"": true, b.partAt(l.of("")): true}
+	seen := map[string]bool{"": true, b.serverAt(l.of("")): true}
 	var some []*place
-	for i := range placesOf {
+	for i := range numPlaces {
 		p := l.at(i)
-		if at := b.partAt(p); !seen[at] && len(some) < 3 {
+		if at := b.serverAt(p); !seen[at] && len(some) < 3 {
 			seen[at] = true
 			some = append(some, p)
 		}
@@ -61,10 +62,10 @@ func (b *Backend) elsewhere(l *limiterPlaces) []*place {
 	return some
 }
 
-// subscribe listens at any server of a Cluster: they all tell what is published at one of them. The channel's own
-// server would be missed by everybody while it is away.
+// subscribe listens at any server of a Cluster, because each of them forwards what is published at another. If all
+// instances listened at the channel's own server, all would miss notices while that is away.
 func (b *Backend) subscribe(ctx context.Context) *redis.PubSub {
-	if b.cluster != nil && b.mapped.Load() {
+	if b.cluster != nil && b.slotsKnown.Load() {
 		if server, err := b.cluster.MasterForKey(ended, rand.Text()); err == nil {
 			return server.Subscribe(ctx, b.names.channel())
 		}

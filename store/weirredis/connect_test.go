@@ -85,7 +85,7 @@ func TestBackend_GreetsAClusterWithHooksThatMisbehave(t *testing.T) {
 					misbehave()
 				}))
 			})
-			newTestBackend(t, client).greet(t.Context())
+			newTestBackend(t, client).warmUp(t.Context())
 			require.EqualValues(t, 2, greeted.Load())
 		})
 	}

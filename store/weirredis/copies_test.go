@@ -13,7 +13,7 @@ import (
 // copiesAre reports whether all copies of a definition have a version.
 func copiesAre(t *testing.T, b *Backend, name string, version int64) bool {
 	t.Helper()
-	for i := range placesOf {
+	for i := range numPlaces {
 		text, err := b.client.Get(t.Context(), b.names.copyOf(name, i)).Result()
 		if err != nil || len(text) < 8 || number(text, 0) != version {
 			return false
@@ -37,8 +37,8 @@ func TestLoad_CopiesWhatAProcessThatHasEndedDidNot(t *testing.T) {
 	done, err = b.Define(t.Context(), d.Version, &next)
 	require.NoError(t, err)
 	require.True(t, done && copiesAre(t, b, d.Name, next.Version))
-	for i := range placesOf {
-		if i != placeOf("") && i > placesOf/2 { // the process has ended in the middle
+	for i := range numPlaces {
+		if i != placeOf("") && i > numPlaces/2 { // the process has ended in the middle
 			require.NoError(t, client.Set(t.Context(), b.names.copyOf(d.Name, i), old, 0).Err())
 		}
 	}

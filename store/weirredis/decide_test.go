@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
@@ -24,9 +25,9 @@ func slowBucket(permits int64) *backend.Definition {
 	}
 }
 
-func ask(t testing.TB, b *Backend, d *backend.Definition, key string, asks ...backend.Request) *backend.Batch {
+func ask(t testing.TB, b *Backend, d *backend.Definition, key string, requests ...backend.Request) *backend.Batch {
 	t.Helper()
-	batch := &backend.Batch{Definition: d, Key: key, Requests: asks}
+	batch := &backend.Batch{Definition: d, Key: key, Requests: requests}
 	require.NoError(t, b.Decide(t.Context(), []*backend.Batch{batch}))
 	return batch
 }
@@ -44,8 +45,8 @@ func TestStateIsForgottenWhenItIsFull(t *testing.T) {
 		case backend.KindSlidingWindow:
 			d.Refill, d.Segments = 0, 3
 		}
-		for _, asks := range [][]backend.Request{{take(3)}, {take(1), take(2)}} {
-			batch := ask(t, b, d, "k", asks...)
+		for _, requests := range [][]backend.Request{{take(3)}, {take(1), take(2)}} {
+			batch := ask(t, b, d, "k", requests...)
 			got := client.PExpireTime(t.Context(), b.names.state(d.Name, "k")).Val()
 			full := d.FullAt(batch.State)
 			require.Equal(t, full/1000+1, got.Milliseconds(), "%v", kind)
@@ -64,9 +65,9 @@ func TestNothingIsWrittenWhenNothingChanges(t *testing.T) {
 	key := b.names.state(d.Name, "")
 	stored := client.Get(t.Context(), key).Val()
 	require.LessOrEqual(t, len(stored), 44, "Redis keeps a string of up to 44 bytes with its key")
-	for _, asks := range [][]backend.Request{{take(1)}, {take(0)}, {take(1), take(2)}, {{Op: backend.OpRefund, Max: 1}}, {}} {
-		ask(t, b, d, "", asks...)
-		require.Equal(t, stored, client.Get(t.Context(), key).Val(), "%+v", asks)
+	for _, requests := range [][]backend.Request{{take(1)}, {take(0)}, {take(1), take(2)}, {{Op: backend.OpRefund, Max: 1}}, {}} {
+		ask(t, b, d, "", requests...)
+		require.Equal(t, stored, client.Get(t.Context(), key).Val(), "%+v", requests)
 	}
 	ask(t, b, d, "other", take(3))
 	ask(t, b, d, "other", take(3), take(0))
@@ -100,8 +101,9 @@ func TestBadInputIsAnError(t *testing.T) {
 
 	for _, c := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil), (*redis.Ring)(nil)} {
 		_, err := NewBackend(c, &BackendOptions{Prefix: "{x}"})
-		require.ErrorContains(t, err, "client: ")
-		require.ErrorContains(t, err, "prefix: ")
+		require.ErrorIs(t, err, weir.ErrInvalidOptions)
+		require.ErrorContains(t, err, "client must not be ")
+		require.ErrorContains(t, err, "Prefix must have no braces")
 	}
 }
 
@@ -135,16 +137,16 @@ func TestAFailureIsThatOfOneKey(t *testing.T) {
 		require.Equal(t, []backend.Outcome{backend.Failed, backend.Failed, backend.Decided}, []backend.Outcome{bad.Outcome, broken.Outcome, good.Outcome}, junk)
 	}
 
-	holds := []*backend.LeaseRequest{
+	requests := []*backend.LeaseRequest{
 		{Definition: d, Key: "bad", ID: "1", Permits: 1, TTL: 1e6}, {Definition: d, Key: "good", ID: "2", Permits: 1, TTL: 1e6},
 	}
-	require.NoError(t, b.Acquire(t.Context(), holds))
-	require.Equal(t, backend.Failed, holds[0].Outcome)
-	require.ErrorContains(t, holds[0].Err, "WRONGTYPE")
-	require.True(t, holds[1].OK)
-	holds[1].Fence = 0
-	require.NoError(t, b.Release(t.Context(), holds[1:]))
-	require.True(t, holds[1].OK, "a lease whose fence is not known can be given back")
+	require.NoError(t, b.Acquire(t.Context(), requests))
+	require.Equal(t, backend.Failed, requests[0].Outcome)
+	require.ErrorContains(t, requests[0].Err, "WRONGTYPE")
+	require.True(t, requests[1].OK)
+	requests[1].Fence = 0
+	require.NoError(t, b.Release(t.Context(), requests[1:]))
+	require.True(t, requests[1].OK, "a lease whose fence is not known can be given back")
 }
 
 // What is wrong with one limiter's definition is nothing to the other limiters, and is not the store's.
@@ -322,11 +324,11 @@ func TestBackendIsConcurrentSafe(t *testing.T) {
 func TestPlansOfOldDefinitionsAreDropped(t *testing.T) {
 	b := newTestBackend(t, redis.NewClient(&redis.Options{}))
 	defer func() { _ = b.client.Close() }()
-	for range 3 * mostPlans {
+	for range 3 * maxPlans {
 		_, err := b.plan(slowBucket(5))
 		require.NoError(t, err)
 	}
 	n := 0
 	b.plans.m.Range(func(any, any) bool { n++; return true })
-	require.LessOrEqual(t, n, mostPlans)
+	require.LessOrEqual(t, n, maxPlans)
 }

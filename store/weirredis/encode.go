@@ -9,25 +9,29 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A stored state is three doubles: the version, the time when it was written, what is missing. Then the
-// grid as gridBytes writes it, of which the first byte is the kind. Then of a bucket held as a double if it
-// is not 0, of a window for each segment its line and its permits as doubles.
+// A stored state is a header of three doubles: the version, the time when it was written, and what is missing. Then
+// comes the schedule as scheduleBytes writes it, whose first byte is the kind, plus withFloor if a refund floor follows.
+// Then comes the refund floor of a bucket as a double, or for each segment of a sliding window its tick and its permits
+// as doubles.
 //
-// The answer to asks is such a state, or one in which another byte stands in place of the grid, with what
-// follows there after it.
+// The answer to requests is such a state, or a header, one of these bytes and what follows there. With answerGranted and
+// answerRejected, the refund floor of a bucket always follows.
 const (
 	headerSize = 3 * 8
+	withFloor  = 128
 
-	answerGranted  = 253 // the numbers granted; then what is held or taken
-	answerRejected = 254 // of one Take: what is held or taken
-	answerOld      = 255 // the state that is stored
+	answerNewer    = 252 // the header has the version of a newer definition; nothing follows
+	answerGranted  = 253 // the number granted to each request; then the refund floor or the segments
+	answerRejected = 254 // a single request was rejected; then the refund floor or the segments
+	answerOld      = 255 // the stored state, which is of an older definition
 )
 
-var errAnswer = errors.New("the answer is not to be understood")
+var (
+	errAnswer = errors.New("unexpected reply from the script")
+	errStored = errors.New("unexpected stored state")
+)
 
-var errStored = errors.New("the stored state is not to be understood")
-
-// newerVersion reads what scripts answer that find a state of a newer definition.
+// newerVersion reads the version of a newer definition.
 func newerVersion(answer string) (int64, error) {
 	version := number(answer, 0)
 	if version < 0 || version > exact {
@@ -36,8 +40,8 @@ func newerVersion(answer string) (int64, error) {
 	return version, nil
 }
 
-// gridBytes is a grid without its version.
-func gridBytes(g backend.Schedule) string {
+// scheduleBytes returns a schedule without its version.
+func scheduleBytes(g backend.Schedule) string {
 	b := []byte{byte(g.Kind)}
 	b = binary.AppendVarint(b, g.Anchor-g.Version) // mostly 0
 	b = binary.AppendVarint(b, g.Period)
@@ -46,10 +50,12 @@ func gridBytes(g backend.Schedule) string {
 	return string(b)
 }
 
-// readGrid reads what gridBytes has written, and returns what follows.
-func readGrid(version int64, s string) (backend.Schedule, string, error) {
+// readSchedule reads what scheduleBytes has written, and returns what follows, and whether that begins with a refund
+// floor.
+func readSchedule(version int64, s string) (schedule backend.Schedule, rest string, hasFloor bool, err error) {
 	r := strings.NewReader(s)
 	kind, err := r.ReadByte()
+	hasFloor, kind = kind&withFloor != 0, kind&^withFloor
 	var n [4]int64
 	for i := range n {
 		if err == nil {
@@ -57,42 +63,44 @@ func readGrid(version int64, s string) (backend.Schedule, string, error) {
 		}
 	}
 	if err != nil || n[1] <= 0 || kind < byte(backend.KindTokenBucket) || kind > byte(backend.KindSlidingWindow) {
-		return backend.Schedule{}, "", errStored
+		return backend.Schedule{}, "", false, errStored
 	}
 	g := backend.Schedule{
 		Version: version, Kind: backend.Kind(kind),
 		Anchor: n[0] + version, Period: n[1], Refill: n[2], Segments: n[3],
 	}
-	return g, s[len(s)-r.Len():], nil
+	return g, s[len(s)-r.Len():], hasFloor, nil
 }
 
-// readState reads a stored state of whatever definition.
+// readState reads a stored state of any definition.
 func readState(s string) (backend.State, error) {
 	if len(s) <= headerSize {
 		return backend.State{}, fmt.Errorf("%w: it is too short", errStored)
 	}
-	g, rest, err := readGrid(number(s, 0), s[headerSize:])
+	g, rest, hasFloor, err := readSchedule(number(s, 0), s[headerSize:])
 	if err != nil {
 		return backend.State{}, err
 	}
-	state := backend.State{Schedule: g, Tick: lineAt(g, number(s, 8)), Missing: number(s, 16)}
-	return state, readRest(&state, rest)
+	state := backend.State{Schedule: g, Tick: tickAt(g, number(s, 8)), Missing: number(s, 16)}
+	return state, readRest(&state, rest, hasFloor)
 }
 
-// readRest reads what follows the grid.
-func readRest(s *backend.State, rest string) error {
+// readRest reads what follows the schedule.
+func readRest(s *backend.State, rest string, hasFloor bool) error {
+	if s.Kind != backend.KindSlidingWindow {
+		switch {
+		case hasFloor && len(rest) == 8:
+			s.RefundFloor = number(rest, 0)
+		case hasFloor || rest != "":
+			return fmt.Errorf("%w: %d bytes follow the schedule", errStored, len(rest))
+		}
+		return nil
+	}
+	if hasFloor || len(rest)%16 != 0 {
+		return fmt.Errorf("%w: a segment is incomplete", errStored)
+	}
 	if rest == "" {
 		return nil
-	}
-	if s.Kind != backend.KindSlidingWindow {
-		if len(rest) != 8 {
-			return fmt.Errorf("%w: it has %d bytes too many", errStored, len(rest)-8)
-		}
-		s.RefundFloor = number(rest, 0)
-		return nil
-	}
-	if len(rest)%16 != 0 {
-		return fmt.Errorf("%w: it has an incomplete segment", errStored)
 	}
 	s.Taken = make([]backend.Segment, len(rest)/16)
 	for i := range s.Taken {
@@ -101,35 +109,37 @@ func readRest(s *backend.State, rest string) error {
 	return nil
 }
 
-// stateBytes is a state as it is stored, "" if it is full, which is not stored. The scripts write the same.
+// stateBytes returns a state as the scripts store it, or "" if it is full, which is not stored.
 func stateBytes(s backend.State) string {
 	if s.Missing <= 0 {
 		return ""
 	}
-	return doubles(float64(s.Version), float64(timeOf(s.Schedule, s.Tick)), float64(s.Missing)) + gridBytes(s.Schedule) + restBytes(s)
+	return doubles(float64(s.Version), float64(tickTime(s.Schedule, s.Tick)), float64(s.Missing)) + restBytes(s)
 }
 
+// restBytes returns what follows the header.
 func restBytes(s backend.State) string {
+	schedule := scheduleBytes(s.Schedule)
 	if s.Kind != backend.KindSlidingWindow {
 		if s.RefundFloor <= 0 {
-			return ""
+			return schedule
 		}
-		return doubles(float64(s.RefundFloor))
+		return string([]byte{schedule[0] | withFloor}) + schedule[1:] + doubles(float64(s.RefundFloor))
 	}
 	numbers := make([]float64, 0, 2*len(s.Taken))
 	for _, t := range s.Taken {
 		numbers = append(numbers, float64(t.Tick), float64(t.Permits))
 	}
-	return doubles(numbers...)
+	return schedule + doubles(numbers...)
 }
 
-// lineAt is the last line of a grid at the moment t.
-func lineAt(g backend.Schedule, t int64) int64 {
-	line := (t - g.Anchor) / g.Period
+// tickAt returns the last tick at the moment t.
+func tickAt(g backend.Schedule, t int64) int64 {
+	tick := (t - g.Anchor) / g.Period
 	if (t-g.Anchor)%g.Period < 0 {
-		line--
+		tick--
 	}
-	return line
+	return tick
 }
 
-func timeOf(g backend.Schedule, line int64) int64 { return g.Anchor + line*g.Period }
+func tickTime(s backend.Schedule, tick int64) int64 { return s.Anchor + tick*s.Period }

@@ -9,19 +9,19 @@ import (
 )
 
 func TestStatesCanBeReadAgain(t *testing.T) {
-	grid := backend.Schedule{Version: 1_795_000_000_000_000, Kind: backend.KindTokenBucket, Anchor: 1_794_000_000_000_001, Period: 1_000_003, Refill: 1 << 50}
-	sliding := grid
+	schedule := backend.Schedule{Version: 1_795_000_000_000_000, Kind: backend.KindTokenBucket, Anchor: 1_794_000_000_000_001, Period: 1_000_003, Refill: 1 << 50}
+	sliding := schedule
 	sliding.Kind, sliding.Refill, sliding.Segments = backend.KindSlidingWindow, 0, 10
 	for _, s := range []backend.State{
-		{Schedule: grid, Tick: 5, Missing: 1},
-		{Schedule: grid, Tick: -5, Missing: 1 << 51, RefundFloor: 1 << 50},
+		{Schedule: schedule, Tick: 5, Missing: 1},
+		{Schedule: schedule, Tick: -5, Missing: 1 << 51, RefundFloor: 1 << 50},
 		{Schedule: sliding, Tick: 12, Missing: 4, Taken: []backend.Segment{{Tick: 3, Permits: 1}, {Tick: 12, Permits: 3}}},
 	} {
 		got, err := readState(stateBytes(s))
 		require.NoError(t, err)
 		require.Equal(t, s, got)
 	}
-	require.Empty(t, stateBytes(backend.State{Schedule: grid, Tick: 5}), "a full state is not stored")
+	require.Empty(t, stateBytes(backend.State{Schedule: schedule, Tick: 5}), "a full state is not stored")
 }
 
 func FuzzReadState(f *testing.F) {
@@ -48,7 +48,7 @@ func FuzzReadAnswer(f *testing.F) {
 		if two {
 			batch.Requests = append(batch.Requests, take(2))
 		}
-		if p.read(batch, answer) == nil {
+		if p.readAnswer(batch, answer) == nil {
 			require.NotZero(t, batch.Outcome)
 		}
 	})

@@ -10,9 +10,9 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// ofTheKey reports whether an error is that of one key, and says nothing of the server: something else is stored
-// under the key, or the script does not understand what is.
-func ofTheKey(err error) bool {
+// keyError reports whether an error concerns only one key: something else is stored under it, or the script does not
+// understand what is.
+func keyError(err error) bool {
 	if err == nil {
 		return false
 	}
@@ -24,17 +24,17 @@ func ofTheKey(err error) bool {
 		return false
 	}
 	text := answer.Error()
-	// An error of a command in a script, such as READONLY or OOM, begins with its own code. ERR with the place in
-	// the script is the script's own: a number that is none, a text that is too short.
+	// An error of a command in a script, such as READONLY or OOM, begins with its own code. ERR with a position in the
+	// script is an error of the script itself, such as a string that is too short.
 	return strings.HasPrefix(text, "WRONGTYPE") || strings.HasPrefix(text, "ERR") && strings.Contains(text, "user_script:")
 }
 
-// ofDefinition marks the error of one limiter's definition.
-func ofDefinition(err error) error { return fmt.Errorf("%w: %w", backend.ErrDefinition, err) }
+// definitionError marks an error of one limiter's definition.
+func definitionError(err error) error { return fmt.Errorf("%w: %w", backend.ErrDefinition, err) }
 
-// outcomeOf is the Outcome of a key that could not be asked because of err.
+// outcomeOf returns the Outcome of a key that failed with err.
 func outcomeOf(err error) backend.Outcome {
-	if ofTheKey(err) {
+	if keyError(err) {
 		return backend.Failed
 	}
 	return backend.Unreachable

@@ -33,10 +33,10 @@ func steeredLeases(t *testing.T) (*steered, func(time.Duration)) {
 	return b, move
 }
 
-func (s *steered) hold(t *testing.T, holds ...*backend.LeaseRequest) {
+func (s *steered) hold(t *testing.T, requests ...*backend.LeaseRequest) {
 	t.Helper()
-	require.NoError(t, s.Acquire(t.Context(), holds))
-	for _, h := range holds {
+	require.NoError(t, s.Acquire(t.Context(), requests))
+	for _, h := range requests {
 		require.Equal(t, backend.Decided, h.Outcome)
 	}
 }
@@ -69,10 +69,10 @@ func TestLeasesEnd(t *testing.T) {
 	require.True(t, e.OK, "a has ended")
 	require.EqualValues(t, 3, e.InUse)
 
-	holds := []*backend.LeaseRequest{a, c, e}
-	require.NoError(t, b.Renew(t.Context(), holds))
+	requests := []*backend.LeaseRequest{a, c, e}
+	require.NoError(t, b.Renew(t.Context(), requests))
 	require.Equal(t, []bool{false, true, true}, []bool{a.OK, c.OK, e.OK})
-	require.NoError(t, b.Release(t.Context(), holds))
+	require.NoError(t, b.Release(t.Context(), requests))
 	require.Equal(t, []bool{false, true, true}, []bool{a.OK, c.OK, e.OK})
 	probe := lease(d, "", 0, 0)
 	b.hold(t, probe)
@@ -172,24 +172,24 @@ func TestManyLeases(t *testing.T) {
 	b, move := steeredLeases(t)
 	const n = 1000
 	d := slots(n)
-	holds := make([]*backend.LeaseRequest, n+1)
-	for i := range holds {
-		holds[i] = lease(d, fmt.Sprint(i), 1, time.Minute)
+	requests := make([]*backend.LeaseRequest, n+1)
+	for i := range requests {
+		requests[i] = lease(d, fmt.Sprint(i), 1, time.Minute)
 	}
-	b.hold(t, holds...)
-	for i, h := range holds {
+	b.hold(t, requests...)
+	for i, h := range requests {
 		require.Equal(t, i < n, h.OK, i)
 	}
 	move(time.Second)
-	require.NoError(t, b.Renew(t.Context(), holds[1:n]))
-	b.hold(t, holds[n])
-	require.InDelta(t, 59_500_000, holds[n].NextExpiry, 500_000)
-	require.NoError(t, b.Release(t.Context(), holds[n/2:n]))
-	b.hold(t, holds[n])
-	require.EqualValues(t, n/2+1, holds[n].InUse)
+	require.NoError(t, b.Renew(t.Context(), requests[1:n]))
+	b.hold(t, requests[n])
+	require.InDelta(t, 59_500_000, requests[n].NextExpiry, 500_000)
+	require.NoError(t, b.Release(t.Context(), requests[n/2:n]))
+	b.hold(t, requests[n])
+	require.EqualValues(t, n/2+1, requests[n].InUse)
 	move(time.Hour)
-	b.hold(t, holds[:1]...)
-	require.EqualValues(t, 1, holds[0].InUse, "all have ended")
+	b.hold(t, requests[:1]...)
+	require.EqualValues(t, 1, requests[0].InUse, "all have ended")
 	require.EqualValues(t, 2, b.client.HLen(t.Context(), b.names.leases(d.Name, "k")).Val(), "and are gone")
 }
 
@@ -228,7 +228,7 @@ func TestLeasesThatCannotBe(t *testing.T) {
 		require.Equal(t, backend.Decided, right.Outcome)
 	}
 	for _, h := range []*backend.LeaseRequest{{}, lease(d, "", 1, time.Second), lease(d, "a", 1, 0)} {
-		fails("hold", b.Acquire, h)
+		fails("acquire", b.Acquire, h)
 	}
 	fails("renew", b.Renew, lease(d, "a", 1, 0))
 	fails("release", b.Release, lease(d, "", 1, 0))

@@ -10,14 +10,14 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// Listen calls notice for what happens at any instance until ctx ends or the connection is lost, which is
-// noticed within 20 s if nothing tells of it. It has a connection of its own.
+// Listen implements [backend.Backend]. A lost connection is noticed within 20 s even if nothing reports it. Listen has
+// its own connection.
 func (b *Backend) Listen(ctx context.Context, ready func(), notice func(backend.Notice)) error {
 	if err := ctx.Err(); err != nil {
 		return wrap(ctx, "listen", err)
 	}
 	sub := b.subscribe(ctx)
-	// What waits for a message does not look at the context.
+	// ReceiveTimeout does not watch the context.
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
@@ -27,13 +27,13 @@ func (b *Backend) Listen(ctx context.Context, ready func(), notice func(backend.
 		if !stop() {
 			<-ended
 		}
-		_ = sub.Close() // the second time it does nothing
+		_ = sub.Close() // the second call does nothing
 	}()
 	return wrap(ctx, "listen", b.listen(ctx, sub, ready, notice))
 }
 
 func (b *Backend) listen(ctx context.Context, sub *redis.PubSub, ready func(), notice func(backend.Notice)) error {
-	// After a silence the server is asked whether it is there still, and has as long to answer.
+	// After a silence, a ping asks whether the server is there; it has as long to answer.
 	subscribed, asked := false, false
 	for {
 		if err := ctx.Err(); err != nil {
@@ -55,13 +55,13 @@ func (b *Backend) listen(ctx context.Context, sub *redis.PubSub, ready func(), n
 		switch m := message.(type) {
 		case *redis.Subscription:
 			if subscribed {
-				// go-redis has made a new connection; what was said in between is lost.
+				// go-redis has reconnected; notices in between are lost.
 				return errors.New("the connection was lost")
 			}
 			subscribed = true
 			ready()
 		case *redis.Message:
-			if n, ok := b.names.notice(m.Payload); ok { // anybody may publish anything
+			if n, ok := b.names.notice(m.Payload); ok { // others can publish anything
 				notice(n)
 			}
 		}

@@ -60,17 +60,17 @@ type modelled struct {
 func (m *modelled) step() {
 	m.now = max(m.now+min(m.jump(), 1<<42), in2100-1<<40) // times above 2^53 µs are in the year 2255
 	m.b.setTime(m.t, m.now)
-	asks := m.asks()
-	batch := &backend.Batch{Definition: m.d, Key: m.key, Requests: asks}
+	requests := m.asks()
+	batch := &backend.Batch{Definition: m.d, Key: m.key, Requests: requests}
 	require.NoError(m.t, m.b.Decide(m.t.Context(), []*backend.Batch{batch}))
 
 	before := m.d.InitialState(m.now)
 	if m.stored != nil {
 		before = *m.stored
 	}
-	want := make([]int64, len(asks))
-	after := m.d.Decide(before, m.now, asks, want)
-	about := fmt.Sprintf("%+v at %d from %+v, asked %+v", *m.d, m.now, before, asks)
+	want := make([]int64, len(requests))
+	after := m.d.Decide(before, m.now, requests, want)
+	about := fmt.Sprintf("%+v at %d from %+v, asked %+v", *m.d, m.now, before, requests)
 	require.Equal(m.t, backend.Decided, batch.Outcome, about)
 	require.Equal(m.t, m.now, batch.Now, about)
 	require.True(m.t, slices.Equal(want, batch.Granted), "%v, not %v: %s", batch.Granted, want, about)
@@ -107,8 +107,8 @@ func (m *modelled) asks() []backend.Request {
 		n := m.amount()
 		return []backend.Request{{Min: n, Max: n}}
 	}
-	asks := make([]backend.Request, m.random.IntN(5))
-	for i := range asks {
+	requests := make([]backend.Request, m.random.IntN(5))
+	for i := range requests {
 		a := backend.Request{Op: backend.Op(m.random.IntN(4)), IfPrevious: m.random.IntN(2) == 0}
 		a.Max = m.amount()
 		a.Min = []int64{0, 1, a.Max}[m.random.IntN(3)]
@@ -120,9 +120,9 @@ func (m *modelled) asks() []backend.Request {
 				a.Receipt = m.marks[m.random.IntN(len(m.marks))]
 			}
 		}
-		asks[i] = a
+		requests[i] = a
 	}
-	return asks
+	return requests
 }
 
 func (m *modelled) amount() int64 {

@@ -9,48 +9,48 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// names are the names of what is stored. Different limiters and keys have different ones, and which
-// limiter and key one is of can be read from it: a notice is the name of what has changed.
+// names builds the names of everything that is stored. Different limiters and keys have different names. A name shows
+// its limiter and key, because a notice is the name of what has changed.
 //
-// The keys of a limiter are divided among so many places, each in one slot of a Cluster. Each place has a copy of the
-// limiter's definition, so that a script finds it beside the state that it decides about, on whatever server that is.
+// The keys of a limiter are divided among numPlaces places, each in one slot of a Cluster. Each place has a copy of the
+// limiter's definition, so that a script finds it next to the state that it decides about, on whatever server that is.
 // The definition itself is in the place of the key "".
 type names struct{ prefix string }
 
-// placesOf is how many places the keys of a limiter are divided among.
-const placesOf = 128
+// numPlaces is how many places the keys of a limiter are divided among.
+const numPlaces = 128
 
-// placeOf is the place of a key: FNV-1a, which must never change.
+// placeOf returns the place of a key. It is FNV-1a and must never change.
 func placeOf(key string) int {
 	h := uint32(2166136261)
 	for i := range len(key) {
 		h = (h ^ uint32(key[i])) * 16777619
 	}
-	return int(h % placesOf)
+	return int(h % numPlaces)
 }
 
-// state is where the state of a key is.
+// state returns the name of a key's state.
 func (n names) state(limiter, key string) string {
 	return n.place(limiter, placeOf(key)) + stateMark + key
 }
 
-// leases is where the leases of a key are.
+// leases returns the name of a key's leases.
 func (n names) leases(limiter, key string) string {
 	return n.place(limiter, placeOf(key)) + leasesMark + key
 }
 
-// definition is where the definition of a limiter is.
+// definition returns the name of a limiter's definition.
 func (n names) definition(limiter string) string { return n.copyOf(limiter, placeOf("")) }
 
-// copyOf is where the copy of the definition is for the keys of that place.
+// copyOf returns the name of a place's copy of the definition.
 func (n names) copyOf(limiter string, place int) string { return n.place(limiter, place) + defMark }
 
-// place is what the names of all that is in a place begin with.
+// place returns the beginning of all names in a place.
 func (n names) place(limiter string, place int) string {
 	return fmt.Sprintf("%s%s:%02x}", n.start(), nameEscaper.Replace(limiter), place)
 }
 
-// start is what the names of everything but the channel begin with.
+// start returns the beginning of all names but the channel's.
 func (n names) start() string { return n.prefix + ":{" }
 
 const (
@@ -59,10 +59,10 @@ const (
 	defMark    = ":def"
 )
 
-// channel is where notices are sent.
+// channel returns the channel of notices.
 func (n names) channel() string { return n.prefix + ":notices" }
 
-// notice returns what a message on the channel tells; ok is false if it is none of ours.
+// notice parses a message on the channel; ok is false for messages of others.
 func (n names) notice(message string) (notice backend.Notice, ok bool) {
 	rest, ours := strings.CutPrefix(message, n.start())
 	tag, rest, closed := strings.Cut(rest, "}")
@@ -75,28 +75,28 @@ func (n names) notice(message string) (notice backend.Notice, ok bool) {
 	return notice, notice.Released
 }
 
-// In the names of limiters no byte may end what they are in. A key stands at the end, and is as it is.
+// No byte of a limiter's name may end the part of the name that it is in. A key is at the end, and unchanged.
 var (
 	nameEscaper = strings.NewReplacer("%", "%25", "}", "%7D", ":", "%3A")
 	unescape    = strings.NewReplacer("%25", "%", "%7D", "}", "%3A", ":")
 )
 
-// A limiterPlaces has the places of one limiter, as far as they were needed.
+// A limiterPlaces has the places of one limiter, made when they are needed.
 type limiterPlaces struct {
 	names names
 	name  string
-	made  [placesOf]atomic.Pointer[place]
+	made  [numPlaces]atomic.Pointer[place]
 
-	copied  atomic.Pointer[copied] // what is known of the copies of the definition
-	copying atomic.Bool            // they are being checked, or are about to be
+	copied  atomic.Pointer[copiedVersion] // the last complete check of the copies
+	copying atomic.Bool                   // a check is under way or planned
 }
 
-// A place has the names that are needed for each question about a key in it.
+// A place has the names that calls about its keys need.
 type place struct {
-	start   string // what all names begin with
-	states  string // what the names of states begin with
-	def     any    // the name of the copy of the definition, in the form in which it is an argument
-	unkeyed any    // the name of the state of the key ""
+	start   string // the beginning of all names
+	states  string // the beginning of the names of states
+	def     any    // the name of the copy of the definition, a string
+	unkeyed any    // the name of the state of the key "", a string
 }
 
 // of returns the place of a key.
@@ -113,7 +113,7 @@ func (l *limiterPlaces) at(i int) *place {
 	return p
 }
 
-// state is the name of the state of a key, as an argument.
+// state returns the name of a key's state, a string.
 func (p *place) state(key string) any {
 	if key == "" {
 		return p.unkeyed
@@ -121,7 +121,7 @@ func (p *place) state(key string) any {
 	return p.states + key
 }
 
-// A bounded map forgets everything when it has too much.
+// A boundedMap drops everything when it is full.
 type boundedMap[K comparable, V any] struct {
 	m     sync.Map
 	count atomic.Int64
@@ -143,15 +143,15 @@ func (b *boundedMap[K, V]) store(k K, v V, most int64) {
 	b.m.Store(k, v)
 }
 
-// mostPlaces bounds of how many limiters the places are kept.
-const mostPlaces = 4096
+// maxPlaces bounds for how many limiters places are kept.
+const maxPlaces = 4096
 
-// places returns those of a limiter.
+// places returns the places of a limiter.
 func (b *Backend) places(limiter string) *limiterPlaces {
 	if l, ok := b.limiters.load(limiter); ok {
 		return l
 	}
 	l := &limiterPlaces{names: b.names, name: limiter}
-	b.limiters.store(limiter, l, mostPlaces)
+	b.limiters.store(limiter, l, maxPlaces)
 	return l
 }

@@ -6,21 +6,20 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// Options configure a [store.Store] on Redis. The zero Options are good.
+// Options configure a [store.Store] on Redis. The zero value has the defaults.
 type Options struct {
-	// Prefix is what all keys and the channel begin with; "" is "weir".
+	// Prefix is the beginning of all keys and of the channel. The default is "weir".
 	Prefix string `json:"prefix,omitempty" yaml:"prefix,omitempty"`
 
 	store.Options `yaml:",inline"`
 }
 
-// New returns a Store whose limiters are in Redis. The client stays the caller's, who closes it after the
-// Store. Nothing is sent to the server yet, and the server need not be there.
+// New returns a Store whose limiters are in Redis. Nil options have the defaults. Close the client after the Store,
+// which does not close it. New sends nothing, so the server can be away.
 //
-// The client should have ContextTimeoutEnabled, so that calls end when their time is over.
+// The client should have ContextTimeoutEnabled, so that calls end in time. A *redis.Ring is refused.
 //
-// All instances that have the same server, Prefix and limiter's name share the limiter. A *redis.Ring is
-// refused.
+// All instances with the same server, Prefix and limiter's name share the limiter.
 func New(client redis.UniversalClient, options *Options) (*store.Store, error) {
 	var o Options
 	if options != nil {

@@ -9,66 +9,66 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A plan is what of a definition is the same for all decisions. It is not changed once it is made.
+// A plan is what all decisions by one definition have in common. It is not changed.
 type plan struct {
-	def         *backend.Definition
-	grid        backend.Schedule
-	stored      string // the grid as it is in stored states
-	places      *limiterPlaces
-	limits      string // what is handed to scripts for any asks: numbers, then stored
-	one         any    // what is handed to scripts for one permit: numbers, then stored
-	take, asks  script
-	slides      bool
-	refillsOnce bool // nothing can be lent and counted line by line: all comes back at once
+	def            *backend.Definition
+	schedule       backend.Schedule
+	stored         string // the schedule as it is in stored states
+	places         *limiterPlaces
+	limits         string // the first argument for any requests: numbers, then stored
+	takeOne        any    // the argument for one permit: numbers, then stored
+	take, requests script
+	slides         bool
+	refillsOnce    bool // all permits come back on one tick, so blocks need no refund floor
 }
 
-// mostPlans bounds what is kept of definitions that are not in use any more.
-const mostPlans = 4096
+// maxPlans bounds what is kept of definitions that are out of use.
+const maxPlans = 4096
 
 func (b *Backend) plan(d *backend.Definition) (*plan, error) {
 	if p, ok := b.plans.load(d); ok {
 		return p, nil
 	}
-	if err := checkTimed(d); err != nil {
+	if err := checkDefinition(d); err != nil {
 		return nil, err
 	}
 	p := b.newPlan(d)
-	b.plans.store(d, p, mostPlans)
+	b.plans.store(d, p, maxPlans)
 	return p, nil
 }
 
 func (b *Backend) newPlan(d *backend.Definition) *plan {
-	p := &plan{def: d, grid: d.Schedule(), places: b.places(d.Name)}
-	p.stored = gridBytes(p.grid)
+	p := &plan{def: d, schedule: d.Schedule(), places: b.places(d.Name)}
+	p.stored = scheduleBytes(p.schedule)
 	p.slides, p.refillsOnce = d.Kind == backend.KindSlidingWindow, d.Refill == 0
 	last := float64(d.Refill)
-	p.take, p.asks = b.scripts.take, b.scripts.asks
+	p.take, p.requests = b.scripts.take, b.scripts.requests
 	switch {
 	case p.slides:
 		last = float64(d.Segments)
-		p.take, p.asks = b.scripts.takeSliding, b.scripts.asksSliding
+		p.take, p.requests = b.scripts.takeSliding, b.scripts.requestsSliding
 	case d.Refill == 0:
-		last = 1e300 // all, however many lines later
+		last = 1e300 // everything comes back, however many ticks pass
 	}
 	p.limits = doubles(float64(d.Version), float64(d.Anchor), float64(d.Period), float64(d.Permits), last)
-	p.one = p.forTake(1)
+	p.takeOne = p.forTake(1)
 	p.limits += p.stored
 	return p
 }
 
-// forTake is what is handed to scripts for a Take of n.
+// forTake returns the argument for taking n permits.
 func (p *plan) forTake(n int64) string {
 	const numbers = 5 * 8
 	return p.limits[:numbers] + doubles(float64(n)) + p.stored
 }
 
-// Numbers up to this are exact in a double, which is what scripts reckon with.
+// exact is the largest number up to which doubles, which scripts compute with, are exact.
 const exact = 1 << 53
 
-// errDefinition is the error of a definition that nothing can be decided by.
+// errDefinition means that nothing can be decided by a definition.
 var errDefinition = errors.New("the definition cannot be used")
 
-func checkTimed(d *backend.Definition) error {
+func checkDefinition(d *backend.Definition) error {
 	if d == nil {
 		return fmt.Errorf("%w: there is none", errDefinition)
 	}
@@ -86,7 +86,7 @@ func checkTimed(d *backend.Definition) error {
 	return nil
 }
 
-// doubles writes numbers as scripts read them.
+// doubles returns numbers as scripts read them.
 func doubles(numbers ...float64) string {
 	b := make([]byte, 0, 8*len(numbers))
 	for _, n := range numbers {
@@ -95,7 +95,7 @@ func doubles(numbers ...float64) string {
 	return string(b)
 }
 
-// number reads what doubles has written, at an offset. -1 is in place of what nobody has written.
+// number reads a number that doubles has written. It returns -1 for one that it cannot have written.
 func number(s string, at int) int64 {
 	var bits uint64
 	for i := 7; i >= 0; i-- {

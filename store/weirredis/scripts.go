@@ -10,36 +10,35 @@ import (
 //go:embed lua/*.lua
 var sources embed.FS
 
-// A clock is how scripts learn the time. Tests have another.
+// A clock is how scripts get the time. Tests have another one.
 type clock struct {
 	now    string // statements that set the local variable now, in µs since 1970
-	expiry string // an expression: when to forget what is not needed after full (µs), for PXAT
+	expiry string // an expression for PXAT: when to delete what is full at full (µs)
 }
 
-// serverClock: a key is forgotten up to a millisecond later than it could be, and never before.
+// serverClock deletes a key up to a millisecond later than possible, and never earlier.
 var serverClock = clock{
 	now:    "local t=redis.call('TIME')\nlocal now=t[1]*1000000+t[2]",
 	expiry: "string.format('%d',full/1000+1)",
 }
 
-// A script is known to the server by its hash, after it was sent once.
+// A script is known to the server by its hash after it was sent once.
 type script struct {
-	source, sha any // strings; in the form in which they are arguments
+	source, sha any // strings
 }
 
-// scripts are all there are.
 type scripts struct {
-	take, asks, takeSliding, asksSliding, replace script
-	hold, renew, release                          script
-	load, define, copy                            script
+	take, requests, takeSliding, requestsSliding, replace script
+	acquire, renew, release                               script
+	load, define, copy                                    script
 }
 
 func newScripts(c clock) *scripts {
 	return &scripts{
-		take: c.script("take"), asks: c.script("asks"),
-		takeSliding: c.script("take_sliding"), asksSliding: c.script("asks_sliding"),
+		take: c.script("take"), requests: c.script("requests"),
+		takeSliding: c.script("take_sliding"), requestsSliding: c.script("requests_sliding"),
 		replace: c.script("replace"),
-		hold:    c.script("hold"), renew: c.script("renew"), release: c.script("release"),
+		acquire: c.script("acquire"), renew: c.script("renew"), release: c.script("release"),
 		load: c.script("load"), define: c.script("define"), copy: c.script("copy"),
 	}
 }
@@ -47,14 +46,14 @@ func newScripts(c clock) *scripts {
 func (c clock) script(name string) script {
 	source, err := sources.ReadFile("lua/" + name + ".lua")
 	if err != nil {
-		panic(err) // it is in this package: a test would have seen it
+		panic(err) // unreachable: the file is embedded
 	}
 	text := strings.NewReplacer("{clock}", c.now, "{expiry}", c.expiry).Replace(withoutComments(string(source)))
 	sum := sha1.Sum([]byte(text))
 	return script{source: text, sha: hex.EncodeToString(sum[:])}
 }
 
-// withoutComments makes what is sent to a server that has lost its scripts shorter.
+// withoutComments shortens what is sent to a server that has lost its scripts.
 func withoutComments(source string) string {
 	var b strings.Builder
 	for line := range strings.Lines(source) {

@@ -1,5 +1,5 @@
--- Gives leases back. ARGV[1]: the channel. Then for each lease two arguments: the ID; its fence as a double, 0: any.
--- The hash is as in hold.lua.
+-- Releases leases. ARGV[1]: the channel. Then for each lease two arguments: the ID; its fence as a double, 0: any.
+-- The hash is as in acquire.lua.
 {clock}
 local call,unpack,pack=redis.call,struct.unpack,struct.pack
 local k=KEYS[1]
@@ -29,7 +29,7 @@ end
 if gone[1] then
   if used==0 then first=0 end
   call('HSET',k,'',pack('<ddddddd',v0,fence,used,first,last,expiry,wanted))
-  -- Only if somebody was turned away lately: every instance hears it.
+  -- Only if a waiting caller was rejected lately, because every instance receives it.
   if wanted>now then redis.pcall('PUBLISH',ARGV[1],k) end
 end
 return table.concat(answers)

@@ -1,5 +1,4 @@
--- Puts off the end of leases. For each lease two arguments: the ID; fence, TTL as doubles.
--- The hash is as in hold.lua.
+-- Renews leases. For each lease two arguments: the ID; fence, TTL as doubles. The hash is as in acquire.lua.
 {clock}
 local call,unpack,pack=redis.call,struct.unpack,struct.pack
 local k=KEYS[1]

@@ -1,32 +1,33 @@
--- One Take of a sliding window, so many permits or none.
+-- One request of a sliding window that takes n permits or none.
 --
--- ARGV[1]: version, anchor, period, permits, segments, n as doubles, then the grid as it is stored.
--- A state is: version, time, missing as doubles, the grid, and for each segment in which something
--- was taken its line and its permits as doubles, the oldest first. It is also the answer.
--- KEYS[2] has the limiter's definition, if there is one: its version as a double comes first.
+-- ARGV[1]: version, anchor, period, permits, segments, n as doubles, then the schedule as it is stored.
+-- A state is: version, time, missing as doubles, the schedule, and for each segment in which permits were taken its tick and
+-- its permits as doubles, the oldest first. It is also the answer.
+-- KEYS[2] has the limiter's definition, if there is one. Its version, as a double, comes first.
 {clock}
 local call,unpack,pack=redis.call,struct.unpack,struct.pack
 local a=ARGV[1]
 local ver,anchor,period,permits,segs,n=unpack('<dddddd',a)
 local def=call('GETRANGE',KEYS[2],0,7)
-if def~='' and unpack('<d',def)>ver then return def end
+local newest=def~='' and unpack('<d',def) or 0
+if newest>ver then return pack('<dddB',newest,now,0,252) end
 local v=call('GET',KEYS[1])
-local line,missing,lines,taken=now-(now-anchor)%period,0,0,''
-local cur=(line-anchor)/period
+local tick,missing,ticks,taken=now-(now-anchor)%period,0,0,''
+local cur=(tick-anchor)/period
 if v then
   local v0,at,m=unpack('<ddd',v)
   if v0~=ver then
-    if v0>ver then return pack('<d',v0) end
+    if v0>ver then return pack('<dddB',v0,now,0,252) end
     return pack('<dddB',ver,now,0,255)..v
   end
   missing=m
   local pos=#a-23
-  lines=(line-(at-(at-anchor)%period))/period
-  if lines<0 then
+  ticks=(tick-(at-(at-anchor)%period))/period
+  if ticks<0 then
     local t={}
     for i=pos,#v,16 do
       local l,p=unpack('<dd',v,i)
-      t[#t+1]=pack('<dd',l+lines,p)
+      t[#t+1]=pack('<dd',l+ticks,p)
     end
     taken=table.concat(t)
   else
@@ -42,7 +43,7 @@ end
 local no=missing+n>permits
 if no then
   v=pack('<dddB',ver,now,missing,254)..taken
-  if lines>=0 then return v end
+  if ticks>=0 then return v end
 else
   missing=missing+n
   local before=0
@@ -55,7 +56,7 @@ else
   end
   taken=taken..pack('<dd',cur,before+n)
 end
-local full=line+segs*period
+local full=tick+segs*period
 if full>9e18 then full=9e18 end
 local s=pack('<ddd',ver,now,missing)..string.sub(a,49)..taken
 call('SET',KEYS[1],s,'PXAT',{expiry})

@@ -1,30 +1,31 @@
--- Gives leases. KEYS[1] is a hash: a lease by its ID, and under '' what is known of all of them.
+-- Acquires leases. KEYS[1] is a hash: a lease by its ID, and under '' what is known of all of them.
 --
--- ARGV[1]: version, limit as doubles. Then for each lease two arguments: the ID; permits, TTL, and whether
--- somebody waits for it (0 or 1) as doubles.
+-- ARGV[1]: version, limit as doubles. Then for each lease two arguments: the ID; permits, TTL, and whether its caller waits
+-- (0 or 1) as doubles.
 -- A lease is: permits, fence, end, TTL as doubles. Under '' is, as doubles:
 --   version, the last fence, permits in use, the first end, the time of the last change, when the key
---   expires, and until when somebody may be waiting to hear of a release.
--- The first end is 0 if there is no lease, and negative if it is only known that none ends before: the
--- lease that it was of has been renewed or released since. So leases are looked through only when
--- one may have ended, and not each time.
--- KEYS[2] has the limiter's definition, if there is one: its version as a double comes first.
+--   expires, and until when a caller may wait for the notice of a release.
+-- The first end is 0 if there is no lease, and negative if it is only known that no lease ends before: the lease that it was
+-- of has been renewed or released since. So leases are looked through only when one may have ended, and not each time.
+-- KEYS[2] has the limiter's definition, if there is one. Its version, as a double, comes first.
+-- The answer is 'L' and for each lease 1 or 0, the permits in use, and the fence or the time until the first end as doubles;
+-- or 'N' and the version of a newer definition as a double.
 {clock}
 local call,unpack,pack=redis.call,struct.unpack,struct.pack
 local k=KEYS[1]
 local ver,limit=unpack('<dd',ARGV[1])
 local def=call('GETRANGE',KEYS[2],0,7)
-if def~='' and unpack('<d',def)>ver then return def end
+if def~='' and unpack('<d',def)>ver then return 'N'..def end
 local ids={''}
 for i=2,#ARGV,2 do ids[i/2+1]=ARGV[i] end
 local got=call('HMGET',k,_G.unpack(ids))
 local v0,fence,used,first,last,expiry,wanted=ver,0,0,0,now,0,0
 local known=got[1]
 if known then v0,fence,used,first,last,expiry,wanted=unpack('<ddddddd',known) end
-if v0>ver then return pack('<d',v0) end
+if v0>ver then return 'N'..pack('<d',v0) end
 local changed=known and v0<ver
 if first~=0 and math.abs(first)<=now or now<last then
-  -- A lease may have ended, or the clock has stepped back: then no lease ends later than its TTL from now.
+  -- A lease may have ended, or the clock has stepped back; then no lease ends later than its TTL from now.
   local all=call('HGETALL',k)
   used,first,changed=0,0,true
   for i=1,#all,2 do
@@ -51,7 +52,7 @@ for i=2,#ARGV,2 do
   local lease=p>0 and (got[i/2+1] or given[id])
   local ok,third=1,0
   if lease then
-    -- Asked again, because the answer was lost.
+    -- Sent again, because the answer was lost.
     local p0,f,e0=unpack('<ddd',lease)
     local e=now+ttl
     if p0==used or e<math.abs(first) then first=e elseif e0==first then first=-first end
@@ -97,7 +98,7 @@ for i=2,#ARGV,2 do
     end
     if first~=0 then third=math.abs(first)-now end
     if waits==1 and first~=0 then
-      -- Who waits asks again when the first lease ends, at the latest.
+      -- A waiting caller asks again when the first lease ends, at the latest.
       local need=math.max(now,math.abs(first))+30000000
       if wanted<need then
         wanted=need+30000000
@@ -114,4 +115,4 @@ if changed then
   call('HSET',k,_G.unpack(write))
   if latest>0 then call('PEXPIREAT',k,{expiry}) end
 end
-return table.concat(answers)
+return 'L'..table.concat(answers)

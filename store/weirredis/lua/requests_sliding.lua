@@ -1,28 +1,29 @@
--- Any asks of a sliding window: Definition.Decide in Lua.
+-- Any requests of a sliding window: Definition.Decide in Lua.
 --
--- ARGV[1]: version, anchor, period, permits, segments as doubles, then the grid as it is stored.
--- ARGV[2]: the asks, as in asks.lua. The state is as in take_sliding.lua.
--- KEYS[2] has the limiter's definition, if there is one: its version as a double comes first.
+-- ARGV[1]: version, anchor, period, permits, segments as doubles, then the schedule as it is stored.
+-- ARGV[2]: the requests, as in requests.lua. The state is as in take_sliding.lua.
+-- KEYS[2] has the limiter's definition, if there is one. Its version, as a double, comes first.
 {clock}
 local call,unpack,pack=redis.call,struct.unpack,struct.pack
-local a,asks=ARGV[1],ARGV[2]
+local a,requests=ARGV[1],ARGV[2]
 local ver,anchor,period,permits,segs=unpack('<ddddd',a)
 local def=call('GETRANGE',KEYS[2],0,7)
-if def~='' and unpack('<d',def)>ver then return def end
+local newest=def~='' and unpack('<d',def) or 0
+if newest>ver then return pack('<dddB',newest,now,0,252) end
 local v=call('GET',KEYS[1])
-local line,missing,lines=now-(now-anchor)%period,0,0
-local cur=(line-anchor)/period
+local tick,missing,ticks=now-(now-anchor)%period,0,0
+local cur=(tick-anchor)/period
 local at,took={},{}
 if v then
   local v0,t=unpack('<dd',v)
   if v0~=ver then
-    if v0>ver then return pack('<d',v0) end
+    if v0>ver then return pack('<dddB',v0,now,0,252) end
     return pack('<dddB',ver,now,0,255)..v
   end
-  lines=(line-(t-(t-anchor)%period))/period
+  ticks=(tick-(t-(t-anchor)%period))/period
   for i=#a-15,#v,16 do
     local l,p=unpack('<dd',v,i)
-    if lines<0 then l=l+lines end
+    if ticks<0 then l=l+ticks end
     if l>cur-segs then
       at[#at+1]=l
       took[#took+1]=p
@@ -31,9 +32,9 @@ if v then
   end
 end
 local min,max=math.min,math.max
-local answers,changed,prev={},lines<0 and missing>0,0
-for i=1,#asks,34 do
-  local op,flags,lo,hi,mline=unpack('<BBddd',asks,i)
+local answers,changed,prev={},ticks<0 and missing>0,0
+for i=1,#requests,34 do
+  local op,flags,lo,hi,rtick=unpack('<BBddd',requests,i)
   local n
   if flags%2==1 and prev==-1 then
     n=-1
@@ -56,7 +57,7 @@ for i=1,#asks,34 do
   else
     n=0
     for j=1,#at do
-      if at[j]==mline then
+      if at[j]==rtick then
         n=min(hi,took[j])
         took[j]=took[j]-n
         missing=missing-n

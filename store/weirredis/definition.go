@@ -12,13 +12,13 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// Load returns the definition of a limiter, or nil if there is none, and the time of the server that has it. While that
-// server of a Cluster is away, Load returns a copy from another server.
+// Load implements [backend.Backend]. If the server of a Cluster that has the definition is away, it returns a copy from
+// another server.
 func (b *Backend) Load(ctx context.Context, name string) (*backend.Definition, int64, error) {
 	l := b.places(name)
 	d, now, err := b.loadInTime(ctx, l)
-	if err != nil && !ofTheKey(err) && ctx.Err() == nil {
-		for _, p := range b.elsewhere(l) {
+	if err != nil && !keyError(err) && ctx.Err() == nil {
+		for _, p := range b.placesElsewhere(l) {
 			if copied, at, err := b.loadAt(ctx, name, p); err == nil && copied != nil {
 				return copied, at, nil
 			}
@@ -30,7 +30,7 @@ func (b *Backend) Load(ctx context.Context, name string) (*backend.Definition, i
 	return d, now, err
 }
 
-// loadInTime loads the definition itself, and leaves half of the time for the copies where there are some.
+// loadInTime loads the definition itself. In a Cluster, it leaves half of the time for the copies.
 func (b *Backend) loadInTime(ctx context.Context, l *limiterPlaces) (*backend.Definition, int64, error) {
 	if end, ok := ctx.Deadline(); ok && b.cluster != nil {
 		var cancel context.CancelFunc
@@ -54,35 +54,35 @@ func (b *Backend) loadAt(ctx context.Context, name string, p *place) (*backend.D
 		return nil, now, nil
 	}
 	if len(answer) < 8 {
-		return nil, 0, ofDefinition(fmt.Errorf("weirredis: load: the definition of %q is too short", name))
+		return nil, 0, definitionError(fmt.Errorf("weirredis: load: the definition of %q is too short", name))
 	}
 	d := &backend.Definition{}
 	if err := json.Unmarshal([]byte(answer[8:]), d); err != nil {
-		return nil, 0, ofDefinition(fmt.Errorf("weirredis: load: the definition of %q: %w", name, err))
+		return nil, 0, definitionError(fmt.Errorf("weirredis: load: the definition of %q: %w", name, err))
 	}
-	d.Name = name // JSON cannot say every byte
+	d.Name = name // JSON cannot have every byte
 	return d, now, nil
 }
 
 // wrapOfDefinition is wrap for an error of the script that reads or writes a definition.
 func wrapOfDefinition(ctx context.Context, what string, err error) error {
-	if ofTheKey(err) {
-		return ofDefinition(wrap(ctx, what, err))
+	if keyError(err) {
+		return definitionError(wrap(ctx, what, err))
 	}
 	return wrap(ctx, what, err)
 }
 
-// Define makes next the definition of its name if the one in force has the version old, and tells all who listen.
+// Define implements [backend.Backend].
 func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definition) (bool, error) {
 	if next == nil {
-		return false, ofDefinition(errors.New("weirredis: define: no definition"))
+		return false, definitionError(errors.New("weirredis: define: no definition"))
 	}
 	if next.Version <= 0 || next.Version > exact {
-		return false, ofDefinition(fmt.Errorf("weirredis: define: limiter %q: %d is not a version", next.Name, next.Version))
+		return false, definitionError(fmt.Errorf("weirredis: define: limiter %q: %d is not a version", next.Name, next.Version))
 	}
 	text, err := json.Marshal(next)
 	if err != nil {
-		return false, ofDefinition(fmt.Errorf("weirredis: define: limiter %q: %w", next.Name, err))
+		return false, definitionError(fmt.Errorf("weirredis: define: limiter %q: %w", next.Name, err))
 	}
 	s := b.scripts.define
 	answer, err := b.run(ctx, &call{script: s, args: []any{
@@ -97,23 +97,23 @@ func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definitio
 	}
 	l := b.places(next.Name)
 	if b.copyTo(ctx, l, next.Version, text) {
-		l.copied.Store(&copied{next.Version, time.Now()})
+		l.copied.Store(&copiedVersion{next.Version, time.Now()})
 	}
 	return true, nil
 }
 
-// copyTo tells all places of a limiter of its definition, in one round trip. It reports whether all of them have
-// heard: one that is on a server that is away cannot, and decides nothing until it is back.
+// copyTo writes the definition to all places of a limiter in one round trip, and reports whether all have it. A place
+// on a server that is away does not get it, and decides nothing until the server is back.
 func (b *Backend) copyTo(ctx context.Context, l *limiterPlaces, version int64, text []byte) bool {
-	if end, ok := ctx.Deadline(); ok { // a server that does not answer must not make of a success a timeout
+	if end, ok := ctx.Deadline(); ok { // a server that does not answer must not turn success into a timeout
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(end)*3/4)
 		defer cancel()
 	}
 	s := b.scripts.copy
 	var copied any = doubles(float64(version)) + string(text)
-	calls := make([]call, 0, placesOf)
-	for i := range placesOf {
+	calls := make([]call, 0, numPlaces)
+	for i := range numPlaces {
 		if i != placeOf("") {
 			calls = append(calls, call{script: s, args: []any{"evalsha", s.sha, "1", l.at(i).def, copied}})
 		}
@@ -129,25 +129,25 @@ func (b *Backend) copyTo(ctx context.Context, l *limiterPlaces, version int64, t
 	return true
 }
 
-// A copied is the version that all places of a limiter had at a moment.
-type copied struct {
+// A copiedVersion is the version that all places of a limiter had at a moment.
+type copiedVersion struct {
 	version int64
 	at      time.Time
 }
 
 const (
-	// checkCopiesAfter is how long the process that has set a definition has to copy it. Up to twice as long at random
-	// keeps instances from checking all at once.
+	// checkCopiesAfter is how long the process that has set a definition has to copy it. Other processes wait up to
+	// twice as long at random, so that they do not check together.
 	checkCopiesAfter = time.Second
-	// checkCopiesEvery is how often a process checks copies that were right: a server may lose them later.
+	// checkCopiesEvery is how often a process checks copies that were complete, because a server can lose them later.
 	checkCopiesEvery = time.Minute
 	// copyTimeout bounds a check.
 	copyTimeout = 2 * time.Second
 )
 
-// checkCopies checks in the background whether the servers have copies of a definition that was loaded, and copies it if
-// one has not: the process that has set it may have ended, or one of the servers may have been away, before all
-// places were told. It is called again with the next Load.
+// checkCopies checks in the background whether the servers have copies of a loaded definition, and copies it if one has
+// not: the process that set it may have ended before all places had it, or a server may have been away. The next Load
+// calls it again.
 func (b *Backend) checkCopies(l *limiterPlaces, d *backend.Definition) {
 	if c := l.copied.Load(); c != nil && c.version == d.Version && time.Since(c.at) < checkCopiesEvery {
 		return
@@ -158,11 +158,11 @@ func (b *Backend) checkCopies(l *limiterPlaces, d *backend.Definition) {
 	time.AfterFunc(checkCopiesAfter+rand.N(checkCopiesAfter), func() {
 		defer l.copying.Store(false)
 		recovered.Call(clientHooks, func() {
-			ctx, cancel := context.WithTimeout(b.greeting.ctx, copyTimeout)
+			ctx, cancel := context.WithTimeout(b.warmup.ctx, copyTimeout)
 			defer cancel()
 			begun := time.Now()
 			if b.copiesHave(ctx, l, d.Version) || b.copyDefinition(ctx, l, d) {
-				l.copied.Store(&copied{d.Version, begun})
+				l.copied.Store(&copiedVersion{d.Version, begun})
 			}
 		})
 	})
@@ -173,19 +173,19 @@ func (b *Backend) copyDefinition(ctx context.Context, l *limiterPlaces, d *backe
 	return err == nil && b.copyTo(ctx, l, d.Version, text)
 }
 
-// copiesHave reports whether each server has a copy of that version or a later one. Of each server it reads the copy
+// copiesHave reports whether each server has a copy of that version or a later one. It reads the copy of each server
 // that is written last.
 func (b *Backend) copiesHave(ctx context.Context, l *limiterPlaces, version int64) bool {
-	if b.cluster != nil && !b.mapped.Load() {
+	if b.cluster != nil && !b.slotsKnown.Load() {
 		return false
 	}
 	s := b.scripts.load
 	seen := map[string]bool{}
 	var calls []call
-	for i := range placesOf {
-		p, at := l.at(placesOf-1-i), ""
+	for i := range numPlaces {
+		p, at := l.at(numPlaces-1-i), ""
 		if b.cluster != nil {
-			at = b.partAt(p)
+			at = b.serverAt(p)
 		}
 		if !seen[at] {
 			seen[at] = true

@@ -1,0 +1,58 @@
+package weirredis
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-go/weir/internal/recovered"
+)
+
+// A warmup makes a connection ready for calls. go-redis dials in the background, and a dial outlives the call that
+// wanted the connection. With ContextTimeoutEnabled, the handshake does not: the first call of a connection sends it,
+// it takes up to two round trips, and if the call's context ends meanwhile, the connection is closed. With a round trip
+// of 200 ms and a CallTimeout of 500 ms no call would ever succeed. Therefore, after a call that had too little time,
+// one ping with more time is sent for all of them.
+type warmup struct {
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	busy   atomic.Bool
+}
+
+// warmupTimeout bounds a warmup, with the dial.
+const warmupTimeout = 10 * time.Second
+
+// clientHooks names the client's hooks in the log.
+const clientHooks = "weirredis: hooks of the client"
+
+func (g *warmup) init() { g.ctx, g.cancel = context.WithCancel(context.Background()) }
+
+// warmUpAfter is called after a failed call. It does not wait.
+func (b *Backend) warmUpAfter(ctx context.Context) {
+	g := &b.warmup
+	if ctx.Err() == nil || g.ctx.Err() != nil || !b.Interruptible() || !g.busy.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer g.busy.Store(false)
+		recovered.Call(clientHooks, func() {
+			ctx, cancel := context.WithTimeout(g.ctx, warmupTimeout)
+			defer cancel()
+			b.warmUp(ctx)
+		})
+	}()
+}
+
+// warmUp ignores errors, which the next call gets itself.
+func (b *Backend) warmUp(ctx context.Context) {
+	if b.cluster == nil {
+		b.client.Ping(ctx)
+		return
+	}
+	_ = b.cluster.ForEachMaster(ctx, func(ctx context.Context, server *redis.Client) error {
+		recovered.Call(clientHooks, func() { server.Ping(ctx) }) // on a goroutine of go-redis
+		return nil
+	})
+}
