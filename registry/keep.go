@@ -1,9 +1,10 @@
 package registry
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
+
+	"github.com/weir-go/weir/internal/validate"
 )
 
 // A Kept says how the registry makes something that has a state and is to outlive
@@ -20,6 +21,17 @@ type Kept[T any, O comparable] struct {
 	// it as it was. While it runs, builds of pipelines that use the same T wait, for
 	// 10 s at most. If nil, other options make another T.
 	Reconfigure func(t T, o O) error
+}
+
+func (k Kept[T, O]) validate() error {
+	var p validate.Problems
+	if k.Kind == "" {
+		p.Add("Kept.Kind", nil, "must be set")
+	}
+	if k.Make == nil {
+		p.Add("Kept.Make", nil, "must be set")
+	}
+	return p.Err("registry")
 }
 
 // A keeping is what must stay for a kept thing to be the same one. It is comparable.
@@ -42,8 +54,8 @@ type keeping struct {
 // If it cannot be made the build fails, and what is returned is the zero T.
 func Keep[T any, O comparable](b *Builder, name string, o O, k Kept[T, O]) T {
 	var none T
-	if k.Kind == "" || k.Make == nil {
-		b.problem(errors.New("registry: Keep needs a Kind and a Make function"))
+	if err := k.validate(); err != nil {
+		b.problem(err)
 		return none
 	}
 	key := useKey{k.Kind, name}

@@ -132,8 +132,8 @@ func TestKeepMakesAnotherWhereItCannotReconfigure(t *testing.T) {
 func TestKeepProblemsFailTheBuild(t *testing.T) {
 	w := &workshop{step: 1}
 	for want, keep := range map[string]func(b *registry.Builder){
-		"needs a Kind and a Make function":     func(b *registry.Builder) { registry.Keep(b, "all", 1, registry.Kept[int, int]{}) },
-		"a tally of the registry needs a name": func(b *registry.Builder) { registry.Keep(b, "", 1, w.kept()) },
+		"registry: Kept.Kind must be set; Kept.Make must be set": func(b *registry.Builder) { registry.Keep(b, "all", 1, registry.Kept[int, int]{}) },
+		"a tally of the registry needs a name":                   func(b *registry.Builder) { registry.Keep(b, "", 1, w.kept()) },
 		`tally "all": boom`: func(b *registry.Builder) {
 			k := w.kept()
 			k.Make = func(int) (counting, error) { return counting{}, errors.New("boom") }

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"sync/atomic"
 
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -60,6 +61,13 @@ func Partitioned[R any, K comparable, O LimiterOptions](b *Builder, name string,
 	return in.limiter
 }
 
+// notSet is the error of a call that needs that argument.
+func notSet(argument string) error {
+	var p validate.Problems
+	p.Add(argument, nil, "must not be nil")
+	return p.Err("registry")
+}
+
 // nothing is in the place of a limiter that could not be made.
 func nothing[R any, K comparable]() *limiter.PartitionedLimiter[R, K] {
 	none := func(R) (p limiter.Partition[K]) { return p }
@@ -76,7 +84,7 @@ type keyed[R any, K comparable, O LimiterOptions] struct {
 
 func (p *keyed[R, K, O]) start(key func(R) K, each O, o limiter.PartitionedOptions) (*limiter.PartitionedLimiter[R, K], error) {
 	if key == nil {
-		return nil, fmt.Errorf("%w: the key function is nil", limiter.ErrInvalidOptions)
+		return nil, notSet("key")
 	}
 	if err := each.Validate(); err != nil {
 		return nil, err

@@ -165,7 +165,7 @@ func TestSharedOfAReloadThatFails(t *testing.T) {
 func TestSharedInvalid(t *testing.T) {
 	c := newCloud(t)
 	for want, f := range map[string]func(b *registry.Builder){
-		"the store is nil":    func(b *registry.Builder) { registry.Shared(b, nil, "l", bucketOptions(1), nil) },
+		"s must not be nil":   func(b *registry.Builder) { registry.Shared(b, nil, "l", bucketOptions(1), nil) },
 		"ManualReplenishment": func(b *registry.Builder) { registry.Shared(b, c.s, "l", manual(bucketOptions(1)), nil) },
 		"TokenLimit":          func(b *registry.Builder) { registry.Shared(b, c.s, "l", bucketOptions(0), nil) },
 		"Block": func(b *registry.Builder) {

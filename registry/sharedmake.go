@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
@@ -50,7 +49,7 @@ func makeSharedPartitioned[O LimiterOptions](s *store.Store, name string, o O, h
 // there already, which gets the options when nothing can be refused any more.
 func (m maker[L, O]) refuses(s *store.Store, name string, o O, how store.LimiterOptions) error {
 	if s == nil {
-		return fmt.Errorf("%w: the store is nil", limiter.ErrInvalidOptions)
+		return notSet("s")
 	}
 	return store.Check(name, o, &how)
 }

@@ -31,7 +31,7 @@ func (d *decoder) options(n *node, v reflect.Value, path string, more extras) *s
 		d.add(n, path, "must be a mapping of options, found %v%s", n, hintAtDefaults(n))
 		return nil
 	}
-	s := &structure{at: n, path: path, fields: fieldsOf(v.Elem().Type()), values: make(map[string]*node), failed: make(map[string]bool)}
+	s := &structure{at: n, path: path, typ: v.Elem().Type(), fields: fieldsOf(v.Elem().Type()), values: make(map[string]*node), failed: make(map[string]bool)}
 	for _, e := range n.entries {
 		if decode := more[e.key.text]; decode != nil {
 			decode(e.value, child(path, e.key.text))
@@ -69,7 +69,8 @@ func hintAtDefaults(n *node) string {
 type structure struct {
 	at     *node
 	path   string
-	fields []field
+	typ    reflect.Type     // of the struct
+	fields []field          // of the struct
 	values map[string]*node // of the fields that are there, by name
 	failed map[string]bool  // fields that have a problem already, by name
 }

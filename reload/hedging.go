@@ -4,6 +4,7 @@ import (
 	"errors"
 	"reflect"
 
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/strategies/hedge"
@@ -15,16 +16,14 @@ type hedgingOptions struct {
 	Budget        string `yaml:"budget,omitempty"`
 }
 
-// errDelayAtOnce is for files, in which a delay of 0 cannot be written.
-var errDelayAtOnce = errors.New("hedge: invalid options: Delay must be left out with AtOnce")
-
-// Validate says of a delay with at_once what a file can do about it.
+// Validate says of a delay with at_once what a file can do about it, where a delay of 0 cannot be written.
 func (o hedgingOptions) Validate() error {
-	var err error
+	var p validate.Problems
 	if o.AtOnce && o.Delay != 0 {
-		err, o.Delay = errDelayAtOnce, 0
+		p.Add("Delay", nil, "must be left out with {AtOnce}")
+		o.Delay = 0
 	}
-	return errors.Join(err, o.Options.Validate())
+	return errors.Join(p.Err("hedge"), o.Options.Validate())
 }
 
 func decodeHedging(d *decoder, n *node, path string, s *strategyModel) {

@@ -198,7 +198,7 @@ func TestStart_Require(t *testing.T) {
 
 		o.Require = []string{""}
 		_, err = reload.Start(t.Context(), w.registry, w.path, o)
-		require.ErrorContains(t, err, "Require has an empty name")
+		require.ErrorContains(t, err, "Require[0] must not be empty")
 	})
 }
 

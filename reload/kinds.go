@@ -1,12 +1,11 @@
 package reload
 
 import (
-	"errors"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
@@ -25,7 +24,7 @@ type Kinds struct {
 	limiters   map[string]*limiterKind
 	functions  map[purpose]map[string]any
 	lenient    bool
-	wrong      []error
+	wrong      validate.Problems // of the registrations
 }
 
 // NewKinds returns Kinds with weir's own.
@@ -37,8 +36,8 @@ func NewKinds() *Kinds { return &Kinds{} }
 // the tag has omitempty; "-" keeps it out of files. Durations, numbers, texts,
 // truth values, what has UnmarshalText, and structs, slices and maps of those can
 // be decoded. A tag `reload:"off"` lets a field take "off" for -1. If O or *O has a
-// Validate method it is asked, and an error that names a field, as weir's own do,
-// is reported where that is written.
+// method Validate() error, it is called with the decoded options. Each problem of a
+// [weir.OptionsError] is reported where its field is written, any other error at the options.
 //
 // The first field called "name", if there is one, is taken for the name in
 // telemetry: it must be unique in a pipeline. build runs for each version of a
@@ -98,7 +97,7 @@ func (k *Kinds) allows(what, kind string, options reflect.Type, isNil bool, take
 		k.refuse("%s kind %q: the options must be a struct, not %v", what, kind, options)
 	default:
 		if err := decodable(options); err != nil {
-			k.refuse("%s kind %q: %w; tag it %q", what, kind, err, "-")
+			k.refuse("%s kind %q: %v; tag it %q", what, kind, err, "-")
 			return false
 		}
 		return true
@@ -106,16 +105,14 @@ func (k *Kinds) allows(what, kind string, options reflect.Type, isNil bool, take
 	return false
 }
 
-func (k *Kinds) refuse(format string, args ...any) {
-	k.wrong = append(k.wrong, fmt.Errorf("reload: "+format, args...))
-}
+func (k *Kinds) refuse(format string, args ...any) { k.wrong.Add("", nil, format, args...) }
 
-// err returns what is wrong with the registrations.
+// err returns a [weir.OptionsError] with everything that is wrong with the registrations, or nil.
 func (k *Kinds) err() error {
 	if k == nil {
 		return nil
 	}
-	return errors.Join(k.wrong...)
+	return k.wrong.Err("reload")
 }
 
 // ownKinds are what a nil Kinds stands for. It is one so that files can be compared.

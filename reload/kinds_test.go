@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
@@ -35,7 +36,7 @@ type inner struct {
 
 func (s shedding) Validate() error {
 	if s.Threshold > 1 {
-		return errors.Join(errors.New("Threshold is above 1"), errors.New("that cannot be"))
+		return &weir.OptionsError{Package: "shedding", Fields: []weir.FieldError{{Path: "Threshold", Problem: "must be at most 1", Value: s.Threshold}}}
 	}
 	return nil
 }
@@ -150,27 +151,30 @@ func TestRegistrationsThatAreWrong(t *testing.T) {
 	k.Assume("lock", "x")
 
 	_, err := reload.Parse("any.yaml", []byte("nonsense"), k)
-	assert.EqualError(t, err, `reload: strategy kind "retry": the name is taken
-reload: strategy kind "two words": the name must be of letters, digits, _ and -
-reload: strategy kind "nothing": the function is nil
-reload: strategy kind "number": the options must be a struct, not int
-reload: strategy kind "untagged": field F: func() cannot be written in a file; tag it "-"
-reload: strategy kind "endless": field Again: reload_test.endless contains itself; tag it "-"
-reload: strategy kind "byNumber": field M: map[int]int: the keys of a map must be strings; tag it "-"
-reload: limiter kind "shadow": the name is taken
-reload: a key function needs a name
-reload: the key function "nil" is nil
-reload: there is a key function "twice" already
-reload: the handle function "nil" is nil
-reload: the permits function "nil" is nil
-reload: the fallback action "nil" is nil
-reload: the circuit control "nil" is nil
-reload: the chaos error "nil" is nil
-reload: the chaos outcome "nil" is nil
-reload: the chaos behavior "nil" is nil
-reload: there is a chaos error "twice" already
-reload: there is a key function "twice" already
-reload: there is nothing to register as "lock", there are behavior, control, error, fallback, handle, key, outcome, permits, store`)
+	assert.EqualError(t, err, "reload: "+strings.Join([]string{
+		`strategy kind "retry": the name is taken`,
+		`strategy kind "two words": the name must be of letters, digits, _ and -`,
+		`strategy kind "nothing": the function is nil`,
+		`strategy kind "number": the options must be a struct, not int`,
+		`strategy kind "untagged": field F: func() cannot be written in a file; tag it "-"`,
+		`strategy kind "endless": field Again: reload_test.endless contains itself; tag it "-"`,
+		`strategy kind "byNumber": field M: map[int]int: the keys of a map must be strings; tag it "-"`,
+		`limiter kind "shadow": the name is taken`,
+		`a key function needs a name`,
+		`the key function "nil" is nil`,
+		`there is a key function "twice" already`,
+		`the handle function "nil" is nil`,
+		`the permits function "nil" is nil`,
+		`the fallback action "nil" is nil`,
+		`the circuit control "nil" is nil`,
+		`the chaos error "nil" is nil`,
+		`the chaos outcome "nil" is nil`,
+		`the chaos behavior "nil" is nil`,
+		`there is a chaos error "twice" already`,
+		`there is a key function "twice" already`,
+		`there is nothing to register as "lock", there are behavior, control, error, fallback, handle, key, outcome, permits, store`,
+	}, "; "))
+	require.ErrorIs(t, err, weir.ErrInvalidOptions)
 	_, err = k.Schema()
 	assert.Error(t, err)
 }
@@ -187,7 +191,7 @@ func TestValidatePanics(t *testing.T) {
 	_, err := reload.Parse("f", []byte("pipelines: {a: {strategies: [fragile: {}]}}"), k)
 	assert.EqualError(t, err, "f:1:1: reading it panicked: runtime error: integer divide by zero")
 	_, err = reload.Parse("f", []byte("pipelines: {a: {strategies: [fragile: {size: 5}]}}"), k)
-	assert.EqualError(t, err, "f:1:46: pipelines.a.strategies[0].fragile.size: size makes 2, must not")
+	assert.EqualError(t, err, "f:1:39: pipelines.a.strategies[0].fragile: Size makes 2, must not")
 }
 
 type endless struct{ Again *endless }

@@ -130,7 +130,7 @@ func TestOwnOptions(t *testing.T) {
 	k := reload.NewKinds()
 	registerEverything(k)
 	for text, want := range map[string]string{
-		"{threshold: 2}":                       "f:1:42: pipelines.a.strategies[0].shedding: that cannot be\nf:1:54: pipelines.a.strategies[0].shedding.threshold: threshold is above 1",
+		"{threshold: 2}":                       "f:1:54: pipelines.a.strategies[0].shedding.threshold: threshold must be at most 1, got 2",
 		"{threshold: x}":                       "f:1:54: pipelines.a.strategies[0].shedding.threshold: must be a number, found the text \"x\"",
 		"{threshold: .inf}":                    "f:1:54: pipelines.a.strategies[0].shedding.threshold: must be a number in decimal digits, found .inf",
 		"{}":                                   "f:1:42: pipelines.a.strategies[0].shedding: threshold is missing",

@@ -35,7 +35,7 @@ func storedExample(k backend.Kind) any {
 func (d *decoder) checkStored(o interface{ Validate() error }, s *structure, k backend.Kind) {
 	if o.Validate() == nil {
 		if err := refusal(o, store.LimiterOptions{}); err != nil {
-			d.wrong(err, s)
+			d.invalid(err, s)
 		}
 		return
 	}
@@ -48,7 +48,7 @@ func (d *decoder) checkStored(o interface{ Validate() error }, s *structure, k b
 			continue
 		}
 		if err := refusal(one.Interface(), store.LimiterOptions{}); err != nil {
-			d.wrong(err, s)
+			d.invalid(err, s)
 		}
 	}
 }

@@ -3,13 +3,13 @@ package reload
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/strategies/adaptive"
@@ -98,12 +98,11 @@ type timeoutOptions struct {
 	timeout.Options `yaml:",inline"`
 }
 
-// Validate says what a timeout says when it is made; a file cannot leave it out.
+// Validate checks what [timeout.New] takes beside its options.
 func (o timeoutOptions) Validate() error {
-	if o.Timeout <= 0 {
-		return fmt.Errorf("timeout: invalid options: Timeout is %v, must be more than 0", o.Timeout)
-	}
-	return nil
+	var p validate.Problems
+	p.Positive("Timeout", o.Timeout)
+	return p.Err("timeout")
 }
 
 type pipelineOptions struct {

@@ -2,82 +2,162 @@ package reload
 
 import (
 	"cmp"
+	"errors"
 	"reflect"
-	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/weir-go/weir"
 )
 
-// validate asks the struct that v points to what is wrong with it, and finds the
-// places for the answers: weir's own options say "TokenLimit is 0, must be …; …".
+// validate calls the Validate method of the struct that v points to, if it has one, and adds what it returns.
 func (d *decoder) validate(v reflect.Value, s *structure) {
 	checked, ok := reflect.TypeAssert[interface{ Validate() error }](v)
 	if !ok {
 		return
 	}
 	if err := checked.Validate(); err != nil {
-		d.wrong(err, s)
+		d.invalid(err, s)
 	}
 }
 
-// wrong adds a problem for each thing that err says of the struct.
-func (d *decoder) wrong(err error, s *structure) {
-	for _, clause := range clauses(err) {
-		d.clause(clause, s)
-	}
-}
-
-// clauses takes an error apart into what is wrong with each field.
-func clauses(err error) []string {
+// invalid adds a problem for each thing that err says of the struct: for each field of a [weir.OptionsError] where
+// that field is written, and for any other error at the struct. Errors that were joined are added one by one.
+func (d *decoder) invalid(err error, s *structure) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []string
-		var texts []string
-		for _, e := range joined.Unwrap() {
-			all = append(all, clauses(e)...)
-			texts = append(texts, e.Error())
-		}
-		if strings.Join(texts, "\n") == err.Error() { // errors.Join: there is nothing but these
-			return all
-		}
-	}
-	return strings.Split(err.Error(), "; ")
-}
-
-// goNames finds what may be the name of a field.
-var goNames = regexp.MustCompile(`[A-Z]\w*`)
-
-// clause adds one problem where the first field that it names is written. If that
-// has a problem already there is no need for another: what was not decoded is 0.
-func (d *decoder) clause(clause string, s *structure) {
-	byGoName := make(map[string]field, len(s.fields))
-	for _, f := range s.fields {
-		byGoName[f.goName] = f
-	}
-	subject, begins := "", 0
-	for _, at := range goNames.FindAllStringIndex(clause, -1) {
-		f, ok := byGoName[clause[at[0]:at[1]]]
-		if ok && s.failed[f.name] {
+		all := joined.Unwrap()
+		if whole := errors.Join(all...); whole != nil && whole.Error() == err.Error() { // err has no text of its own
+			for _, one := range all {
+				d.invalid(one, s)
+			}
 			return
 		}
-		if ok && subject == "" {
-			subject, begins = f.name, at[0]
-		}
 	}
-	if subject == "" {
-		if len(s.failed) == 0 {
-			d.add(s.at, s.path, "%s", clause)
+	options, ok := errors.AsType[*weir.OptionsError](err)
+	if !ok {
+		if !d.invalidText(err, s) && len(s.failed) == 0 {
+			d.add(s.at, s.path, "%v", err)
 		}
 		return
 	}
-	// What comes before the name is the prefix of the whole error.
-	if prefix := clause[:begins]; strings.HasSuffix(prefix, ": ") {
-		clause = clause[begins:]
+	for _, f := range options.Fields {
+		d.invalidField(f, s)
 	}
-	clause = goNames.ReplaceAllStringFunc(clause, func(word string) string {
-		return cmp.Or(byGoName[word].name, word)
+}
+
+// invalidField adds the problem f where the field is written or, if the file leaves it out, at the mapping that it
+// belongs to. If decoding the field, or another one that the problem names, has failed already, f is not added: the
+// field that Validate has seen was 0.
+func (d *decoder) invalidField(f weir.FieldError, s *structure) {
+	at := s.locate(f.Path)
+	failed := s.failed[at.outermost] || at.outermost == "" && len(s.failed) > 0
+	text := f.Text(at.name, func(goName string) string {
+		name := at.rename(goName)
+		failed = failed || s.failed[name]
+		return name
 	})
-	if at := s.values[subject]; at != nil {
-		d.add(at, child(s.path, subject), "%s", clause)
-		return
+	if !failed {
+		d.add(at.node, at.path, "%s", text)
 	}
-	d.add(s.at, s.path, "%s", clause)
+}
+
+// A location is where the problem of a field is reported, and what the field is called there.
+type location struct {
+	node *node // of the field or, if the file leaves it out, of the nearest mapping or list around it
+	path string
+	name string // of the field, in the file; "": none
+	// outermost is the name of the field of the outermost struct that the path has led to, or into.
+	outermost string
+	fields    []field      // of the struct that the field is in
+	typ       reflect.Type // of the field; nil: not known
+	missing   bool         // the file leaves the field out
+}
+
+// locate follows the path of a [weir.FieldError], which has the names of fields in Go, through the mapping that s was
+// decoded from. What is not found keeps its name in Go.
+func (s *structure) locate(goPath string) location {
+	l := location{node: s.at, path: s.path, fields: s.fields, typ: s.typ}
+	for goPath != "" {
+		goPath = strings.TrimPrefix(goPath, ".")
+		if key, ok := strings.CutPrefix(goPath, "["); ok {
+			key, goPath, _ = strings.Cut(key, "]")
+			l = l.element(key)
+		} else {
+			end := max(strings.IndexAny(goPath+".", ".["), 1)
+			l = l.inField(goPath[:end])
+			goPath = goPath[end:]
+		}
+		l.outermost = cmp.Or(l.outermost, l.name)
+	}
+	return l
+}
+
+// inField returns the location of a field of the struct at l.
+func (l location) inField(goName string) location {
+	l.fields = nil
+	if l.typ != nil && l.typ.Kind() == reflect.Struct && !isText(l.typ) {
+		l.fields = fieldsOf(l.typ)
+	}
+	name := goName
+	l.typ = nil
+	if f := byGoName(l.fields, goName); f != nil && !f.function {
+		name, l.typ = f.name, pointedTo(f.typ)
+	}
+	if l.missing {
+		l.name += "." + name
+		return l
+	}
+	l.name = name
+	return l.at(l.node.get(name), child(l.path, name))
+}
+
+// element returns the location of an element of the list or map at l.
+func (l location) element(key string) location {
+	l.name += "[" + key + "]"
+	typ := l.typ
+	l.typ = nil
+	switch {
+	case typ != nil && typ.Kind() == reflect.Slice:
+		l.typ = pointedTo(typ.Elem())
+		if i, err := strconv.Atoi(key); err == nil && i >= 0 && i < len(l.node.items) {
+			return l.at(l.node.items[i], element(l.path, i))
+		}
+	case typ != nil && typ.Kind() == reflect.Map:
+		l.typ = pointedTo(typ.Elem())
+		return l.at(l.node.get(key), child(l.path, key))
+	}
+	return l.at(nil, "")
+}
+
+// at returns l at that node, or where it is if the file leaves the node out.
+func (l location) at(n *node, path string) location {
+	if n == nil || l.missing {
+		l.missing = true
+		return l
+	}
+	l.node, l.path = n, path
+	return l
+}
+
+func pointedTo(t reflect.Type) reflect.Type {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t
+}
+
+// rename returns the name in the file of a field of the same struct, or goName if there is none.
+func (l location) rename(goName string) string {
+	if f := byGoName(l.fields, goName); f != nil {
+		return f.name
+	}
+	return goName
+}
+
+func byGoName(fields []field, goName string) *field {
+	if i := slices.IndexFunc(fields, func(f field) bool { return f.goName == goName }); i >= 0 {
+		return &fields[i]
+	}
+	return nil
 }

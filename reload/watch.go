@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-go/weir/internal/goroutine"
 	"github.com/weir-go/weir/internal/recovered"
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload/internal/filewatch"
 )
@@ -134,11 +135,11 @@ func Start(ctx context.Context, r *registry.Registry, path string, o *Options) (
 	if err := w.options.Kinds.err(); err != nil {
 		return nil, err
 	}
-	if slices.Contains(w.options.Require, "") {
-		return nil, errors.New("reload: invalid options: Require has an empty name")
-	}
-	if err := w.takeOver(w.options.After); err != nil {
+	if err := w.options.validate(r); err != nil {
 		return nil, err
+	}
+	if before := w.options.After; before != nil {
+		w.inForce, w.unsure = before.inForce, before.unsure
 	}
 	hangup, stopHangup := w.hangup()
 	if err := w.begin(ctx, hangup); err != nil {
@@ -168,20 +169,30 @@ func (w *Watcher) run(ctx context.Context, stopHangup func()) {
 	}
 }
 
-// takeOver begins with what another Watcher has put in force.
-func (w *Watcher) takeOver(before *Watcher) error {
-	if before == nil {
-		return nil
+// validate returns what is wrong with the options of a Watcher of r.
+func (o *Options) validate(r *registry.Registry) error {
+	var p validate.Problems
+	if i := slices.Index(o.Require, ""); i >= 0 {
+		p.Add(fmt.Sprintf("Require[%d]", i), nil, "must not be empty")
 	}
-	if before.registry != w.registry {
-		return errors.New("reload: Options.After is a Watcher of another registry")
+	if o.After != nil {
+		switch {
+		case o.After.registry != r:
+			p.Add("After", nil, "must be a Watcher of the same registry")
+		case !o.After.stopped():
+			p.Add("After", nil, "must be a Watcher that was stopped")
+		}
 	}
+	return p.Err("reload")
+}
+
+// stopped reports whether w no longer watches.
+func (w *Watcher) stopped() bool {
 	select {
-	case <-before.done:
-		w.inForce, w.unsure = before.inForce, before.unsure
-		return nil
+	case <-w.done:
+		return true
 	default:
-		return errors.New("reload: Options.After is a Watcher that was not stopped")
+		return false
 	}
 }
 

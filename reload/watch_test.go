@@ -305,9 +305,9 @@ func TestWatchAfterAnother(t *testing.T) {
 		o := w.options()
 		o.After = w.watcher
 		_, err = reload.Start(t.Context(), w.registry, w.path, o)
-		require.EqualError(t, err, "reload: Options.After is a Watcher that was not stopped")
+		require.EqualError(t, err, "reload: After must be a Watcher that was stopped")
 		_, err = reload.Start(t.Context(), registry.New(nil), w.path, o)
-		require.EqualError(t, err, "reload: Options.After is a Watcher of another registry")
+		require.EqualError(t, err, "reload: After must be a Watcher of the same registry")
 
 		w.watcher.Stop()
 		next, err := reload.Start(t.Context(), w.registry, w.path, o)

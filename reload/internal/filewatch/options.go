@@ -2,12 +2,11 @@ package filewatch
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
 	"os"
-	"strings"
 	"time"
+
+	"github.com/weir-go/weir/internal/validate"
 )
 
 // What a zero in the [Options] stands for.
@@ -80,30 +79,26 @@ func (o *Options) withDefaults() Options {
 	return full
 }
 
-// Validate returns every problem in one error, or nil. New calls it.
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. New calls it.
 func (o *Options) Validate() error {
 	if o == nil {
 		o = &Options{}
 	}
-	var problems []string
-	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	var p validate.Problems
 	if o.Path == "" {
-		add("Path is empty")
+		p.Add("Path", nil, "must be set")
 	}
 	if o.Load == nil {
-		add("Load is nil")
+		p.Add("Load", nil, "must be set")
 	}
 	if o.Interval != 0 && o.Interval != -1 && o.Interval < shortest {
-		add("Interval is %v, must be at least %v, or 0 for %v, or -1 for none", o.Interval, shortest, DefaultInterval)
+		p.Add("Interval", o.Interval, "must be at least %v, 0 for %v, or -1 for none", shortest, DefaultInterval)
 	}
 	if o.Settle != 0 && o.Settle < shortest {
-		add("Settle is %v, must be at least %v, or 0 for %v", o.Settle, shortest, DefaultSettle)
+		p.Add("Settle", o.Settle, "must be at least %v, or 0 for %v", shortest, DefaultSettle)
 	}
 	if o.MaxSize < -1 {
-		add("MaxSize is %d, must be at least 0, or -1 for no limit", o.MaxSize)
+		p.Add("MaxSize", o.MaxSize, "must be at least 0, or -1 for no limit")
 	}
-	if len(problems) == 0 {
-		return nil
-	}
-	return errors.New("reload: invalid options: " + strings.Join(problems, "; "))
+	return p.Err("reload")
 }

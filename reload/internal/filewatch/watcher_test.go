@@ -22,14 +22,14 @@ func TestValidate(t *testing.T) {
 		options *filewatch.Options
 		want    string
 	}{
-		{"nil", nil, "reload: invalid options: Path is empty; Load is nil"},
-		{"everything", &filewatch.Options{Interval: -2, Settle: -1, MaxSize: -2}, "reload: invalid options: Path is empty; Load is nil; " +
-			"Interval is -2ns, must be at least 1ms, or 0 for 2s, or -1 for none; " +
-			"Settle is -1ns, must be at least 1ms, or 0 for 200ms; " +
-			"MaxSize is -2, must be at least 0, or -1 for no limit"},
-		{"units forgotten", &filewatch.Options{Path: "x", Load: load, Interval: 2, Settle: 200}, "reload: invalid options: " +
-			"Interval is 2ns, must be at least 1ms, or 0 for 2s, or -1 for none; " +
-			"Settle is 200ns, must be at least 1ms, or 0 for 200ms"},
+		{"nil", nil, "reload: Path must be set; Load must be set"},
+		{"everything", &filewatch.Options{Interval: -2, Settle: -1, MaxSize: -2}, "reload: Path must be set; Load must be set; " +
+			"Interval must be at least 1ms, 0 for 2s, or -1 for none, got -2ns; " +
+			"Settle must be at least 1ms, or 0 for 200ms, got -1ns; " +
+			"MaxSize must be at least 0, or -1 for no limit, got -2"},
+		{"units forgotten", &filewatch.Options{Path: "x", Load: load, Interval: 2, Settle: 200}, "reload: " +
+			"Interval must be at least 1ms, 0 for 2s, or -1 for none, got 2ns; " +
+			"Settle must be at least 1ms, or 0 for 200ms, got 200ns"},
 		{"defaults", &filewatch.Options{Path: "x", Load: load}, ""},
 		{"least", &filewatch.Options{Path: "x", Load: load, Interval: time.Millisecond, Settle: time.Millisecond, MaxSize: 1}, ""},
 		{"off", &filewatch.Options{Path: "x", Load: load, Interval: -1, MaxSize: -1}, ""},
