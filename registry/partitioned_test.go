@@ -119,7 +119,7 @@ func TestPartitionedOfFailedBuild(t *testing.T) {
 
 func TestPartitionedInvalid(t *testing.T) {
 	for field, f := range map[string]func(b *registry.Builder){
-		"key function": func(b *registry.Builder) {
+		"key must not be nil": func(b *registry.Builder) {
 			registry.Partitioned[string, string](b, "users", nil, bucketOptions(1), limiter.PartitionedOptions{})
 		},
 		"TokenLimit": func(b *registry.Builder) {

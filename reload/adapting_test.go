@@ -28,7 +28,7 @@ func TestAdaptiveLimiterSurvivesAReload(t *testing.T) {
 // A throttler that is not told what fails never rejects.
 func TestThrottlerIsToldWhatFails(t *testing.T) {
 	k := reload.NewKinds()
-	k.Handle("nothing", func(any, error) bool { return false })
+	k.RegisterHandle("nothing", func(any, error) bool { return false })
 	for limiters, want := range map[string]bool{
 		"throttler: {min_executions: off}":                  true,
 		"throttler: {min_executions: off}, handle: nothing": false,

@@ -6,13 +6,13 @@
 //	    token_bucket: {token_limit: 100, tokens_per_period: 10, replenishment_period: 100ms, queue_limit: 50}
 //	  per-client:
 //	    partitioned:
-//	      key: client_ip           # a function that the program registers, see Kinds.Key
+//	      key: client_ip           # a function that the program registers, see Kinds.RegisterKey
 //	      max_partitions: 10000
 //	      each:
 //	        fixed_window: {permit_limit: 20, window: 1s}
 //	  logins:
 //	    token_bucket: {token_limit: 100, tokens_per_period: 100, replenishment_period: 1s}
-//	    store: redis             # shared by all instances; see Kinds.Store
+//	    store: redis             # shared by all instances; see Kinds.RegisterStore
 //	  both:
 //	    chain: [upstream, per-client]   # all must grant, in this order
 //	pipelines:

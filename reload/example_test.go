@@ -161,10 +161,10 @@ pipelines:
 	//   1. each execution takes a permit of work (per_processor with each: 3)
 }
 
-func ExampleKinds_Key() {
+func ExampleKinds_RegisterKey() {
 	type user struct{}
 	kinds := reload.NewKinds()
-	kinds.Key("user", func(ctx context.Context) string {
+	kinds.RegisterKey("user", func(ctx context.Context) string {
 		name, _ := ctx.Value(user{}).(string)
 		return name
 	})
@@ -201,9 +201,9 @@ pipelines:
 	// bob: <nil>
 }
 
-func ExampleKinds_Fallback() {
+func ExampleKinds_RegisterFallback() {
 	kinds := reload.NewKinds()
-	kinds.Fallback("no_stock", fallback.Value("sold out"))
+	kinds.RegisterFallback("no_stock", fallback.Value("sold out"))
 	f, err := reload.Parse("weir.yaml", []byte(`
 budgets:
   warehouse: {ratio: 0.1}

@@ -56,8 +56,8 @@ func TestCircuitSurvivesAReload(t *testing.T) {
 	const file = "pipelines: {a: {strategies: [timeout: {timeout: 1s}, circuit_breaker: {break_duration: 1h, consecutive_failures: 2, handle: all}]}}"
 	handles := func() *reload.Kinds {
 		k := reload.NewKinds()
-		k.Handle("all", func(_ any, err error) bool { return err != nil })
-		k.Handle("any", func(_ any, err error) bool { return err != nil })
+		k.RegisterHandle("all", func(_ any, err error) bool { return err != nil })
+		k.RegisterHandle("any", func(_ any, err error) bool { return err != nil })
 		return k
 	}
 	k := handles()
@@ -98,7 +98,7 @@ func TestCircuitSurvivesAReload(t *testing.T) {
 func TestControl(t *testing.T) {
 	var ops circuitbreaker.Control
 	k := reload.NewKinds()
-	k.Control("ops", &ops)
+	k.RegisterControl("ops", &ops)
 	r := follow(t)
 	p := r.apply("pipelines: {a: {strategies: [circuit_breaker: {failure_ratio: off, control: ops}]}}", k)
 	require.NoError(t, run(t, p))
@@ -134,8 +134,8 @@ pipelines: {a: {strategies: [retry: {max_retries: 2, delay: off, budget: extra},
 
 func TestFallback(t *testing.T) {
 	k := reload.NewKinds()
-	k.Fallback("cached", fallback.Value("cached"))
-	k.Handle("boom", func(_ any, err error) bool { return errors.Is(err, errBoom) })
+	k.RegisterFallback("cached", fallback.Value("cached"))
+	k.RegisterHandle("boom", func(_ any, err error) bool { return errors.Is(err, errBoom) })
 	p := follow(t).apply("pipelines: {a: {strategies: [fallback: {action: cached, handle: boom}]}}", k)
 	for err, want := range map[error]string{nil: "fresh", errBoom: "cached", errTransient: ""} {
 		got, failed := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (string, error) {
@@ -158,10 +158,10 @@ func TestHedging(t *testing.T) {
 
 func TestChaos(t *testing.T) {
 	k := reload.NewKinds()
-	k.Error("boom", errBoom)
-	k.Outcome("stale", func(context.Context) (chaos.Result, bool) { return chaos.Result{Value: "stale"}, true })
+	k.RegisterError("boom", errBoom)
+	k.RegisterOutcome("stale", func(context.Context) (chaos.Result, bool) { return chaos.Result{Value: "stale"}, true })
 	flushed := 0
-	k.Behavior("flush", func(context.Context) error { flushed++; return nil })
+	k.RegisterBehavior("flush", func(context.Context) error { flushed++; return nil })
 	r := follow(t)
 	execute := func(strategies string) (string, error) {
 		p := r.apply("pipelines: {a: {strategies: ["+strategies+"]}}", k)

@@ -3,7 +3,6 @@ package reload
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/store"
@@ -12,8 +11,8 @@ import (
 	"github.com/weir-go/weir/strategies/fallback"
 )
 
-// A purpose is what something of the program's is registered for, in the words of
-// messages. Things for different purposes may have the same name.
+// A purpose is what a function or value of the program is registered for, in the words of error messages. Two of
+// different purposes can have the same name.
 type purpose string
 
 const (
@@ -28,61 +27,61 @@ const (
 	limiterStore    purpose = "store"
 )
 
-// Key adds a function that a partitioned limiter can name as its key: it finds in
-// the context of an execution whose limiter is to be asked.
-func (k *Kinds) Key(name string, key func(ctx context.Context) string) {
+// RegisterKey registers a function that a partitioned limiter can name as its key. It returns, for the context of an
+// execution, the key whose limiter decides.
+func (k *Kinds) RegisterKey(name string, key func(ctx context.Context) string) {
 	k.register(keyFunction, name, key)
 }
 
-// Handle adds a function that a strategy can name as its handle, which says what a
-// failure is to it: a retry, a circuit breaker, a fallback, hedging, and a rate limiter that adapts, see
-// [github.com/weir-go/weir/strategies/retry.Options].
-func (k *Kinds) Handle(name string, handle func(result any, err error) bool) {
+// RegisterHandle registers a function that a strategy can name as its handle. It reports whether the outcome of an
+// execution is a failure to a retry, a circuit breaker, a fallback, hedging, or a rate limiter with an adaptive limiter;
+// see [github.com/weir-go/weir/strategies/retry.Options].
+func (k *Kinds) RegisterHandle(name string, handle func(result any, err error) bool) {
 	k.register(handleFunction, name, handle)
 }
 
-// Permits adds a function that a rate limiter can name as its permits: what an
-// execution costs.
-func (k *Kinds) Permits(name string, permits func(ctx context.Context) int) {
+// RegisterPermits registers a function that a rate limiter can name as its permits. It returns how many permits an
+// execution takes.
+func (k *Kinds) RegisterPermits(name string, permits func(ctx context.Context) int) {
 	k.register(permitsFunction, name, permits)
 }
 
-// Fallback adds what a fallback can name as its action: it finds something to put in
-// the place of what failed. [fallback.Value] and [fallback.Func] make actions.
-func (k *Kinds) Fallback(name string, action fallback.Action) {
+// RegisterFallback registers what a fallback can name as its action. It returns what replaces a failed outcome.
+// [fallback.Value] and [fallback.Func] make actions.
+func (k *Kinds) RegisterFallback(name string, action fallback.Action) {
 	k.register(fallbackAction, name, action)
 }
 
-// Control adds what a circuit breaker can name as its control: with it the program
-// opens and closes the circuits of all that name it.
-func (k *Kinds) Control(name string, control *circuitbreaker.Control) {
+// RegisterControl registers what a circuit breaker can name as its control. With it the program opens and closes the
+// circuits of all that name it.
+func (k *Kinds) RegisterControl(name string, control *circuitbreaker.Control) {
 	k.register(circuitControl, name, control)
 }
 
-// Error adds what a chaos_fault can name as its error.
-func (k *Kinds) Error(name string, err error) {
+// RegisterError registers what a chaos_fault can name as its error.
+func (k *Kinds) RegisterError(name string, err error) {
 	k.register(chaosError, name, err)
 }
 
-// Outcome adds a function that a chaos_outcome can name as its outcome: it makes up
-// what is returned. If ok is false nothing is injected.
-func (k *Kinds) Outcome(name string, outcome func(ctx context.Context) (r chaos.Result, ok bool)) {
+// RegisterOutcome registers a function that a chaos_outcome can name as its outcome. It returns what the execution
+// returns instead of running. If ok is false, the execution runs.
+func (k *Kinds) RegisterOutcome(name string, outcome func(ctx context.Context) (r chaos.Result, ok bool)) {
 	k.register(chaosOutcome, name, outcome)
 }
 
-// Behavior adds a function that a chaos_behavior can name as its behavior: it does
-// something before the call. If it returns an error there is no call.
-func (k *Kinds) Behavior(name string, behavior func(ctx context.Context) error) {
+// RegisterBehavior registers a function that a chaos_behavior can name as its behavior. It is called before the
+// execution runs. If it returns an error, the execution does not run and returns that error.
+func (k *Kinds) RegisterBehavior(name string, behavior func(ctx context.Context) error) {
 	k.register(chaosBehavior, name, behavior)
 }
 
-// Store adds what a limiter can name as its store, in which its state then is. It stays the
-// program's, which closes it after the registry.
-func (k *Kinds) Store(name string, s *store.Store) {
+// RegisterStore registers what a limiter can name as its store, which then holds its state. The program closes s, after
+// the registry.
+func (k *Kinds) RegisterStore(name string, s *store.Store) {
 	k.register(limiterStore, name, s)
 }
 
-// register adds something that a file can name.
+// register registers a function or value that a file can name.
 func (k *Kinds) register(what purpose, name string, thing any) {
 	switch {
 	case name == "":
@@ -96,39 +95,7 @@ func (k *Kinds) register(what purpose, name string, thing any) {
 	}
 }
 
-// registrations are the purposes by the methods of Kinds, in small letters.
-var registrations = map[string]purpose{
-	"key":      keyFunction,
-	"handle":   handleFunction,
-	"permits":  permitsFunction,
-	"fallback": fallbackAction,
-	"control":  circuitControl,
-	"error":    chaosError,
-	"outcome":  chaosOutcome,
-	"behavior": chaosBehavior,
-	"store":    limiterStore,
-}
-
-// Registrations returns what [Kinds.Assume] takes.
-func Registrations() []string { return keysOf(registrations) }
-
-// Assume is for tools that look at files of programs that they are not: a file can
-// name it as if the program had registered it. what is the method of Kinds that the
-// program does it with, in small letters, such as "handle". A pipeline that needs it
-// cannot be built. See [Kinds.AcceptUnknown] for names that the tool does not know.
-func (k *Kinds) Assume(what, name string) {
-	p, ok := registrations[what]
-	if !ok {
-		k.refuse("there is nothing to register as %q, there are %s", what, strings.Join(Registrations(), ", "))
-		return
-	}
-	k.register(p, name, assumed{})
-}
-
-// assumed stands for something of a program's that is not there.
-type assumed struct{}
-
-// with returns m with an entry more; m may be nil.
+// with returns m with one more entry; m can be nil.
 func with[K comparable, V any](m map[K]V, key K, v V) map[K]V {
 	if m == nil {
 		m = make(map[K]V)
@@ -137,8 +104,8 @@ func with[K comparable, V any](m map[K]V, key K, v V) map[K]V {
 	return m
 }
 
-// registered returns what the program registered. Of a file that was read with
-// [Kinds.AcceptUnknown] it may not be there.
+// registered returns what the program has registered for that purpose. The error is for files that were parsed with
+// [Kinds.AcceptUnknown]: for all others Parse has checked that it is there.
 func registered[F any](k *Kinds, what purpose, name string) (F, error) {
 	f, ok := k.functions[what][name].(F)
 	if !ok {
@@ -147,7 +114,7 @@ func registered[F any](k *Kinds, what purpose, name string) (F, error) {
 	return f, nil
 }
 
-// handle returns the handle function of that name, nil for no name.
+// handle returns the handle function of that name, or nil if name is empty.
 func (k *Kinds) handle(name string) (func(any, error) bool, error) {
 	if name == "" {
 		return nil, nil
@@ -155,7 +122,7 @@ func (k *Kinds) handle(name string) (func(any, error) bool, error) {
 	return registered[func(any, error) bool](k, handleFunction, name)
 }
 
-// function checks the name of something of the program's.
+// function checks that n names something that the program has registered for that purpose.
 func (d *decoder) function(n *node, path string, what purpose) {
 	known := d.kinds.functions[what]
 	if known[n.text] != nil || d.kinds.lenient {

@@ -143,8 +143,8 @@ pipelines:
 // Pipelines of two files that share a limiter must mean the same keys.
 func TestPartitioned_KeyFunctionsThatDiffer(t *testing.T) {
 	kinds := reload.NewKinds()
-	kinds.Key("user", func(context.Context) string { return "u" })
-	kinds.Key("ip", func(context.Context) string { return "i" })
+	kinds.RegisterKey("user", func(context.Context) string { return "u" })
+	kinds.RegisterKey("ip", func(context.Context) string { return "i" })
 	file := func(pipeline, key string) *reload.File {
 		return parse(t, "limiters: {per: {partitioned: {key: "+key+", each: {concurrency: {permit_limit: 1}}}}}\n"+
 			"pipelines: {"+pipeline+": {strategies: [rate_limiter: {limiter: per}]}}", kinds)

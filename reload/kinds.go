@@ -77,13 +77,6 @@ func RegisterLimiter[O any](k *Kinds, kind string, build func(b *registry.Builde
 	k.limiters[kind] = limiterOf(build)
 }
 
-// AcceptUnknown is for tools that look at files of programs that they are not:
-// functions and kinds that are not registered are accepted, and the options of such
-// kinds are not looked at. A kind whose name is close to a known one still counts
-// as misspelt. A [File] that has any can be explained and compared, but building a
-// pipeline that needs one fails.
-func (k *Kinds) AcceptUnknown() { k.lenient = true }
-
 // allows tells whether a kind can be registered, and notes why not.
 func (k *Kinds) allows(what, kind string, options reflect.Type, isNil bool, taken []string) bool {
 	switch {

@@ -21,17 +21,17 @@ import (
 // functions are those that the files in testdata name.
 func functions() *reload.Kinds {
 	k := reload.NewKinds()
-	k.Key("client_ip", clientIP)
-	k.Key("tenant", clientIP)
-	k.Handle("transient", func(_ any, err error) bool { return errors.Is(err, errTransient) })
-	k.Permits("cost", func(context.Context) int { return 2 })
-	k.Fallback("cached", fallback.Value("cached"))
-	k.Control("ops", new(circuitbreaker.Control))
-	k.Error("boom", errTransient)
-	k.Outcome("stale", func(context.Context) (chaos.Result, bool) { return chaos.Result{Value: "stale"}, true })
-	k.Behavior("flush", func(context.Context) error { return nil })
-	k.Store("redis", newStore(storetest.NewMemory()))
-	k.Store("postgres", newStore(storetest.NewMemory()))
+	k.RegisterKey("client_ip", clientIP)
+	k.RegisterKey("tenant", clientIP)
+	k.RegisterHandle("transient", func(_ any, err error) bool { return errors.Is(err, errTransient) })
+	k.RegisterPermits("cost", func(context.Context) int { return 2 })
+	k.RegisterFallback("cached", fallback.Value("cached"))
+	k.RegisterControl("ops", new(circuitbreaker.Control))
+	k.RegisterError("boom", errTransient)
+	k.RegisterOutcome("stale", func(context.Context) (chaos.Result, bool) { return chaos.Result{Value: "stale"}, true })
+	k.RegisterBehavior("flush", func(context.Context) error { return nil })
+	k.RegisterStore("redis", newStore(storetest.NewMemory()))
+	k.RegisterStore("postgres", newStore(storetest.NewMemory()))
 	return k
 }
 

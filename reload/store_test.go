@@ -44,8 +44,8 @@ func newInstance(t *testing.T, m *storetest.Memory) *instance {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Close()) })
 	k := reload.NewKinds()
-	k.Key("tenant", clientIP)
-	k.Store("redis", s)
+	k.RegisterKey("tenant", clientIP)
+	k.RegisterStore("redis", s)
 	return &instance{Registry: newRegistry(t), kinds: k}
 }
 
@@ -123,9 +123,9 @@ func TestStoresThatProgramsDoNotHave(t *testing.T) {
 
 	lenient, assuming := reload.NewKinds(), reload.NewKinds()
 	lenient.AcceptUnknown()
-	lenient.Key("tenant", clientIP)
+	lenient.RegisterKey("tenant", clientIP)
 	assuming.Assume("store", "redis")
-	assuming.Key("tenant", clientIP)
+	assuming.RegisterKey("tenant", clientIP)
 	for _, k := range []*reload.Kinds{lenient, assuming} {
 		f := parse(t, text, k)
 		err := newRegistry(t).Apply(t.Context(), f.Change(nil))

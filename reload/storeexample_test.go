@@ -14,7 +14,7 @@ import (
 
 // Two instances of a program share a limiter. Without its last line it would be each
 // instance's own.
-func ExampleKinds_Store() {
+func ExampleKinds_RegisterStore() {
 	const file = `
 limiters:
   logins:
@@ -32,7 +32,7 @@ pipelines:
 			panic(err)
 		}
 		kinds := reload.NewKinds()
-		kinds.Store("redis", redis)
+		kinds.RegisterStore("redis", redis)
 		f, err := reload.Parse("weir.yaml", []byte(file), kinds)
 		if err != nil {
 			panic(err)

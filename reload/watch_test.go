@@ -288,7 +288,7 @@ func TestStartValidatesItsOptions(t *testing.T) {
 	_, err := reload.Start(t.Context(), registry.New(nil), "weir.yaml", &reload.Options{Interval: 2})
 	require.ErrorContains(t, err, "Interval")
 	kinds := reload.NewKinds()
-	kinds.Key("", nil)
+	kinds.RegisterKey("", nil)
 	_, err = reload.Start(t.Context(), registry.New(nil), "weir.yaml", &reload.Options{Kinds: kinds})
 	require.Error(t, err)
 }

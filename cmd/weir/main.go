@@ -110,7 +110,7 @@ func (c *command) flags(name string) *flag.FlagSet {
 	f.Usage = func() {} // with knows whether it is asked for
 	f.BoolVar(&c.strict, "strict", false, "accept weir's own kinds only, and the functions that are given")
 	for _, what := range reload.Registrations() {
-		f.Func(what, "the `name` of what the program registers with Kinds."+strings.ToUpper(what[:1])+what[1:], func(name string) error {
+		f.Func(what, "the `name` of what the program registers with Kinds.Register"+strings.ToUpper(what[:1])+what[1:], func(name string) error {
 			c.kinds.Assume(what, name)
 			return nil
 		})

@@ -340,30 +340,30 @@ var registryRows = []row{
 		return drill{do: b.uses("p"), also: b.uses("p")}
 	}},
 
-	{"reload.Kinds.Handle(handle)", caller, func(x *scene) drill {
-		return x.filed(kinds(func(k *reload.Kinds) { k.Handle("h", x.handles) }), "retry: {handle: h}", errBoom)
+	{"reload.Kinds.RegisterHandle(handle)", caller, func(x *scene) drill {
+		return x.filed(kinds(func(k *reload.Kinds) { k.RegisterHandle("h", x.handles) }), "retry: {handle: h}", errBoom)
 	}},
-	{"reload.Kinds.Permits(permits)", caller, func(x *scene) drill {
-		k := kinds(func(k *reload.Kinds) { k.Permits("n", func(ctx context.Context) int { x.hit(ctx); return 1 }) })
+	{"reload.Kinds.RegisterPermits(permits)", caller, func(x *scene) drill {
+		k := kinds(func(k *reload.Kinds) { k.RegisterPermits("n", func(ctx context.Context) int { x.hit(ctx); return 1 }) })
 		return x.filed(k, "rate_limiter: {permits: n, concurrency: {permit_limit: 4}}", nil)
 	}},
-	{"reload.Kinds.Key(key)", caller, func(x *scene) drill {
-		k := kinds(func(k *reload.Kinds) { k.Key("k", func(ctx context.Context) string { x.hit(ctx); return "a" }) })
+	{"reload.Kinds.RegisterKey(key)", caller, func(x *scene) drill {
+		k := kinds(func(k *reload.Kinds) { k.RegisterKey("k", func(ctx context.Context) string { x.hit(ctx); return "a" }) })
 		return x.filed(k, "rate_limiter: {partitioned: {key: k, each: {concurrency: {permit_limit: 4}}}}", nil)
 	}},
-	{"reload.Kinds.Fallback(action)", caller, func(x *scene) drill {
+	{"reload.Kinds.RegisterFallback(action)", caller, func(x *scene) drill {
 		k := kinds(func(k *reload.Kinds) {
-			k.Fallback("f", func(ctx context.Context, _ any, _ error) (any, error) { x.hit(ctx); return nil, nil })
+			k.RegisterFallback("f", func(ctx context.Context, _ any, _ error) (any, error) { x.hit(ctx); return nil, nil })
 		})
 		return x.filed(k, "fallback: {action: f}", errBoom)
 	}},
-	{"reload.Kinds.Behavior(behavior)", caller, func(x *scene) drill {
-		k := kinds(func(k *reload.Kinds) { k.Behavior("b", func(ctx context.Context) error { x.hit(ctx); return nil }) })
+	{"reload.Kinds.RegisterBehavior(behavior)", caller, func(x *scene) drill {
+		k := kinds(func(k *reload.Kinds) { k.RegisterBehavior("b", func(ctx context.Context) error { x.hit(ctx); return nil }) })
 		return x.filed(k, "chaos_behavior: {behavior: b, enabled: true, rate: 1}", nil)
 	}},
-	{"reload.Kinds.Outcome(outcome)", caller, func(x *scene) drill {
+	{"reload.Kinds.RegisterOutcome(outcome)", caller, func(x *scene) drill {
 		k := kinds(func(k *reload.Kinds) {
-			k.Outcome("o", func(ctx context.Context) (chaos.Result, bool) { x.hit(ctx); return chaos.Result{Err: errBoom}, true })
+			k.RegisterOutcome("o", func(ctx context.Context) (chaos.Result, bool) { x.hit(ctx); return chaos.Result{Err: errBoom}, true })
 		})
 		return x.filed(k, "chaos_outcome: {outcome: o, enabled: true, rate: 1}", nil)
 	}},
