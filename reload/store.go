@@ -1,10 +1,8 @@
 package reload
 
 import (
-	"errors"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
@@ -30,11 +28,7 @@ func (m storeModel) Validate() error {
 	if m.kind == 0 {
 		how.LeaseTTL = 0
 	}
-	err := refusal(storedExample(m.kind), how)
-	if err == nil {
-		return nil
-	}
-	return errors.New(strings.ReplaceAll(err.Error(), "FallBackLocally", store.FallBackLocally.String()))
+	return refusal(storedExample(m.kind), how)
 }
 
 // splitStore returns the mapping of a limiter without its store, and that, nil if there is

@@ -31,7 +31,7 @@ func TestBadOptionsAreAllNamed(t *testing.T) {
 		"LocalShare must be more than 0 and at most 1, got 0":                         {Outage: store.FallBackLocally},
 		"LocalShare must be more than 0 and at most 1, got 1.5":                       {Outage: store.FallBackLocally, LocalShare: 1.5},
 		"LocalShare must be more than 0 and at most 1, got NaN":                       {Outage: store.FallBackLocally, LocalShare: math.NaN()},
-		"LocalShare must be 0 unless Outage is FallBackLocally, got 0.5":              {LocalShare: 0.5},
+		"LocalShare must be 0 unless Outage is fall_back_locally, got 0.5":            {LocalShare: 0.5},
 		"Block must be from 0 to 1073741824, got -1":                                  {Block: -1},
 		"LeaseTTL must be 0 except for concurrency, got 1s":                           {LeaseTTL: time.Second},
 	} {

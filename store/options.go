@@ -107,7 +107,7 @@ func (o LimiterOptions) validate(p *validate.Problems, kind backend.Kind) {
 	case o.Outage == FallBackLocally && !(o.LocalShare > 0 && o.LocalShare <= 1):
 		p.Add("LocalShare", o.LocalShare, "must be more than 0 and at most 1")
 	case o.Outage != FallBackLocally && o.LocalShare != 0:
-		p.Add("LocalShare", o.LocalShare, "must be 0 unless {Outage} is FallBackLocally")
+		p.Add("LocalShare", o.LocalShare, "must be 0 unless {Outage} is %v", FallBackLocally)
 	}
 	if o.Block < 0 || o.Block > maxBlock {
 		p.Add("Block", o.Block, "must be from 0 to %d", maxBlock)
