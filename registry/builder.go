@@ -12,18 +12,17 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// A BuildFunc builds one version of a pipeline: it reads its configuration, adds
-// strategies to b and returns. It runs when the pipeline is first asked for and at
-// every reload, and it must not keep b. It does not run concurrently for one
-// pipeline, except that a reload does not wait for a first build that several reloads have
-// overtaken.
+// A BuildFunc builds one version of a pipeline: it reads its configuration, adds strategies to b and returns. It runs
+// when the pipeline is first asked for and at every reload. It must not use b after it has returned. It does not run
+// concurrently for one pipeline, with one exception: a first build that several reloads have overtaken goes on while
+// a reload builds the pipeline.
 //
-// It must not wait for a reload of the registry: a reload that begins on its goroutine
-// returns [ErrReloading]. See [Registry.Reload] for other goroutines.
+// It must not wait for a reload of the registry: a reload that begins on its goroutine returns [ErrReloading]. See
+// [Registry.Reload] for other goroutines.
 //
-// If it returns an error or panics, which makes a [PanicError], or if the strategies
-// are not valid, nothing comes of the build: what it gave to [Builder.OnDispose] runs, what the strategies
-// own is closed, and limiters that only it asked for are closed.
+// If it returns an error, panics (the error is a [PanicError]) or adds strategies that are not valid, the build is
+// discarded: the functions given to [Builder.OnDispose] run, what the strategies own is closed, and limiters that
+// only this build has asked for are closed.
 type BuildFunc func(b *Builder) error
 
 // A Builder is what a [BuildFunc] builds with. It is not safe for concurrent use.
@@ -43,10 +42,9 @@ type Builder struct {
 // Add adds strategies, the outermost first.
 func (b *Builder) Add(s ...pipeline.Strategy) { b.strategies = append(b.strategies, s...) }
 
-// OnDispose has f called once, when this version is discarded: when it was
-// replaced, removed or closed and its last execution has ended, or when the build
-// comes to nothing. The last one given is called first. An error or a panic is
-// reported as [EventDisposeFailed] and does not keep the others from being called.
+// OnDispose registers f to be called once when this version is disposed of: when it was replaced, removed or closed
+// and its last execution has ended, or when the build is discarded. The function that was registered last is called
+// first. An error or a panic is reported as [EventDisposeFailed], and the other functions are called.
 func (b *Builder) OnDispose(f func() error) {
 	if f == nil {
 		b.problem(errors.New("OnDispose: the function is nil"))
@@ -55,9 +53,8 @@ func (b *Builder) OnDispose(f func() error) {
 	b.disposers = append(b.disposers, f)
 }
 
-// Pipeline returns another pipeline of the registry, to be embedded in this one
-// with [pipeline.Embed]. It is built if need be; a pipeline that would contain
-// itself is an [ErrCycle].
+// Pipeline returns another pipeline of the registry, to be embedded in this one with [pipeline.Embed]. If it has not
+// been built, Pipeline builds it. The error is [ErrCycle] if the pipeline would contain itself.
 func (b *Builder) Pipeline(name string) (*pipeline.Pipeline, error) {
 	if b.change != nil {
 		if i := b.change.usual[name]; i != nil {

@@ -12,43 +12,40 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// A Change is what [Registry.Apply] does: as a whole, or not at all.
+// A Change is what [Registry.Apply] does, as a whole or not at all.
 type Change struct {
-	// Define has the build functions of pipelines that are new or that are to be
-	// built anew, by another function or the same one.
+	// Define has the build functions of pipelines that are new or are to be built again, by another function or the
+	// same one.
 	Define map[string]BuildFunc
-	// Remove names pipelines that are to be there no more. Executions on their
-	// handles return [ErrRemoved]. Defining the name again revives the handle of
-	// [Registry.Get]; other instances are gone for good. A pipeline that another one
-	// contains cannot be removed without that. A name that is there twice counts once.
+	// Remove names pipelines to remove. Executions on their handles return [ErrRemoved]. If a name is defined again,
+	// the handle of [Registry.Get] works again; handles of other instances do not. A pipeline that another one
+	// contains can only be removed together with that. A name that is listed twice counts once.
 	Remove []string
 }
 
-// Reload builds the named pipelines again, all instances of each, or with no name
-// all that have been built, and puts the new versions in force, all of them or
-// none. Those that have not been built yet are left alone.
+// Reload builds the named pipelines again, all instances of each, and puts the new versions in force, all of them or
+// none. Without names it builds all pipelines that have been built. A pipeline that has not been built is left alone.
 //
-// If it fails everything stays as it was, and later reloads are not affected. Each pipeline that could not be built, or whose build is at odds with another
-// pipeline, is reported as [EventReloadFailed]. The error has all that went wrong;
-// it is [ErrNotDefined] for an unknown name.
+// If it fails, everything stays as it was, and later reloads are not affected. Each pipeline that could not be built,
+// or whose build is at odds with another pipeline, is reported as [EventReloadFailed]. The error joins everything
+// that went wrong; it is [ErrNotDefined] for an unknown name.
 //
-// Reload returns when the new versions serve; the old ones are drained and
-// disposed of in the background. A context that ends between two builds ends the reload.
+// Reload returns when the new versions are in force. The old versions are drained and disposed of in the background.
+// If ctx ends between two builds, the reload ends.
 //
-// One reload runs at a time. Others wait for it, until their context ends, the registry is
-// closed, or they have waited 10 s for the same reload, which returns [ErrReloading]: it may
-// be waiting for them. If a build function, also that of a first build, or a Listener of a
-// reload calls Reload on its own goroutine, that returns ErrReloading at once.
+// One reload runs at a time. Another one waits for it until its own ctx ends, the registry is closed, or it has
+// waited 10 s for the same reload; then it returns [ErrReloading], because that reload may be waiting for it. If a
+// build function, a first build included, or a Listener of a reload calls Reload on its own goroutine, Reload returns
+// ErrReloading at once.
 func (r *Registry) Reload(ctx context.Context, names ...string) error {
 	return r.change(ctx, func(c *change) error { return c.reload(names) })
 }
 
-// Apply defines, redefines and removes pipelines, all in one: every pipeline
-// that is defined is built, with all its instances, before anything changes, and
-// if one fails nothing does. It is [Registry.Reload] in all other respects.
+// Apply defines, redefines and removes pipelines in one change: every pipeline that is defined is built, with all its
+// instances, before anything changes, and if one fails, nothing changes. In all other respects it is
+// [Registry.Reload].
 //
-// The removal of a pipeline that Get or GetInstance has returned is reported as
-// [EventRemoved].
+// The removal of a pipeline that Get or GetInstance has returned is reported as [EventRemoved].
 func (r *Registry) Apply(ctx context.Context, c Change) error { return r.apply(ctx, c, true) }
 
 func (r *Registry) apply(ctx context.Context, c Change, warn bool) error {

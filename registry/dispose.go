@@ -268,18 +268,15 @@ func (f *failures) all() error {
 	return errors.Join(f.errs...)
 }
 
-// Close closes the registry and all its pipelines: executions that begin later
-// return [ErrClosed] with [pipeline.ErrClosed]. It waits until ctx ends for first
-// builds that run, whose results are discarded, and for the executions that run, at most
-// [Options.DrainTimeout] for each version. Then it disposes of everything and returns what
-// went wrong.
+// Close closes the registry and all its pipelines: executions that begin later return [ErrClosed] with
+// [pipeline.ErrClosed]. It waits for first builds, whose results are discarded, and for executions, at most
+// [Options.DrainTimeout] for each version. Then it disposes of all versions and returns what went wrong.
 //
-// When ctx ends, what still runs is not waited for any longer: Close returns at
-// once with the context's error among the others, and disposing goes on in the background.
-// Calling it again, also at the same time, waits in the same way for the same, and
-// returns what has gone wrong with it. A build function of a first build and functions
-// that run when a version is disposed of can call Close: there it does not wait, and the
-// error says so.
+// If ctx ends earlier, Close returns the context's error joined with what went wrong so far, and disposing goes on in
+// the background without waiting for executions. Another call waits in the same way and returns the same errors.
+//
+// If a build function of a first build, or a function that runs while a version is disposed of, calls Close, Close
+// does not wait and returns an error that says so.
 func (r *Registry) Close(ctx context.Context) error {
 	r.closing.Do(r.startClosing)
 	select {

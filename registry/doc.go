@@ -1,10 +1,9 @@
-// Package registry keeps named pipelines: defined once, built when they are first
-// asked for, rebuilt as often as their configuration changes, without losing what
-// their limiters have counted and without leaking what is replaced.
+// Package registry keeps named pipelines. A pipeline is defined by a function, built when it is first asked for, and
+// built again by each reload. A reload keeps what limiters have counted, and disposes of what it replaces.
 //
 //	r := registry.New(nil)
 //	err := r.Define("orders", func(b *registry.Builder) error {
-//		limits := current() // read your configuration here: it is read anew by each reload
+//		limits := current() // read the configuration here: the function runs again at each reload
 //		b.Add(
 //			ratelimit.New(b.TokenBucket("orders", limits.Bucket), nil),
 //			timeout.New(limits.Timeout, nil),
@@ -12,24 +11,32 @@
 //		return nil
 //	})
 //	...
-//	orders, err := r.Get("orders") // the same handle for ever
+//	orders, err := r.Get("orders") // the handle stays the same: keep it
 //	...
 //	err = r.Reload(ctx) // after the configuration has changed
 //
-// Most programs want [Registry.Define], [Registry.Get] and [Registry.Reload], and
-// those whose pipelines stand in a file want package reload, which calls them.
+// Most programs need [Registry.Define], [Registry.Get] and [Registry.Reload]. Programs whose pipelines are described
+// in a file use package reload, which calls them.
 //
 // # What a reload does
 //
-// The build functions run again, all of them before anything changes. If one fails
-// or panics, everything stays as it was. Otherwise the limiters that the new
-// versions ask for by name get their new limits in place, keeping what was counted,
-// and all handles change to their new versions. Executions that run already, those
-// that wait in a limiter's queue included, end on the version on which they began,
-// with the new limits where they wait for a limiter of the registry; when the last one has ended, what was replaced is disposed of: first the functions
-// given to [Builder.OnDispose], in reverse order, then what the strategies own, then
-// the limiters that no version uses any more.
+// All build functions run before anything changes. If one fails or panics, everything stays as it was. Otherwise the
+// limiters that the new versions name get their new limits in place, keeping what they have counted, and all handles
+// change to their new versions.
 //
-// [Shared] is for limiters that several instances of a program have in common: what is
-// counted is in a store, and stays there whatever becomes of the registry.
+// An execution that has begun ends on the version on which it began, also if it waits in a limiter's queue; a limiter
+// of the registry decides about it by the new limits. When the last execution on a replaced version has ended, the
+// version is disposed of: first the functions given to [Builder.OnDispose] run, the last one first, then what its
+// strategies own is closed, then the limiters that no version uses any more.
+//
+// [Shared] returns a limiter that several instances of a program share. Its state is in a store and outlives the
+// registry.
+//
+// # Where to read
+//
+//   - registry.go: Registry, Define, Get: the names and their handles.
+//   - builder.go: Builder and what becomes of a build function.
+//   - change.go: Reload and Apply: all builds of one change.
+//   - commit.go: a change comes into force, all of it or nothing.
+//   - dispose.go: replaced versions, and Close.
 package registry

@@ -2,8 +2,7 @@ package registry
 
 import "fmt"
 
-// A faultError is an error for which some pipelines are to blame, and others that
-// are part of the same change are not.
+// A faultError is an error for which only some of the pipelines of a change are to blame.
 type faultError struct {
 	error
 	of []id
@@ -12,34 +11,31 @@ type faultError struct {
 func (e *faultError) Unwrap() error { return e.error }
 
 var (
-	// ErrClosed is returned by the methods of a closed [Registry], and by
-	// executions of its pipelines, where it comes with [pipeline.ErrClosed].
+	// ErrClosed is returned by the methods of a closed [Registry]. Executions of its pipelines return it together
+	// with [pipeline.ErrClosed].
 	ErrClosed = named("registry.ErrClosed", "registry: closed")
-	// ErrNotDefined means that there is no definition of that name.
+	// ErrNotDefined means that no pipeline of that name is defined.
 	ErrNotDefined = named("registry.ErrNotDefined", "registry: not defined")
-	// ErrDefined means that there is a definition of that name already.
+	// ErrDefined means that a pipeline of that name is defined already.
 	ErrDefined = named("registry.ErrDefined", "registry: defined already")
-	// ErrRemoved is returned by executions of a pipeline whose definition or
-	// instance was removed, where it comes with [pipeline.ErrClosed], and by a build of
-	// one that contains such a pipeline.
+	// ErrRemoved is returned by executions of a pipeline whose definition or instance was removed, together with
+	// [pipeline.ErrClosed], and by the build of a pipeline that contains a removed one.
 	ErrRemoved = named("registry.ErrRemoved", "registry: removed")
-	// ErrTooManyInstances is for an instance beyond [Options.MaxInstances].
+	// ErrTooManyInstances means that a pipeline has [Options.MaxInstances] instances already.
 	ErrTooManyInstances = named("registry.ErrTooManyInstances", "registry: too many instances")
-	// ErrCycle means that a pipeline contains itself, maybe through others.
+	// ErrCycle means that a pipeline contains itself, directly or through others.
 	ErrCycle = named("registry.ErrCycle", "registry: a pipeline contains itself")
-	// ErrReloading means that a reload would wait for itself, for example one that a build
-	// function or a Listener of a reload begins. See [Registry.Reload].
+	// ErrReloading means that a reload would wait for itself, for example because a build function or a Listener of a
+	// reload has called Reload. See [Registry.Reload].
 	ErrReloading = named("registry.ErrReloading", "registry: a reload or a first build is under way")
-	// ErrLimiterConflict means that pipelines want a limiter of the same name
-	// with different options.
+	// ErrLimiterConflict means that pipelines name the same limiter with different options.
 	ErrLimiterConflict = named("registry.ErrLimiterConflict", "registry: limiter options disagree")
-	// ErrDrainTimeout means that a version was disposed of while executions still ran on
-	// it, see [Options.DrainTimeout].
+	// ErrDrainTimeout means that a version was disposed of while executions still ran on it. See
+	// [Options.DrainTimeout].
 	ErrDrainTimeout = named("registry.ErrDrainTimeout", "registry: executions still running")
 )
 
-// A namedError says its name to telemetry, as error.type: all that errors.New makes
-// looks the same there.
+// A namedError has a name for telemetry (the attribute error.type), where all errors of errors.New look the same.
 type namedError struct{ name, text string }
 
 func named(name, text string) error { return &namedError{name, text} }
@@ -47,16 +43,16 @@ func named(name, text string) error { return &namedError{name, text} }
 func (e *namedError) Error() string     { return e.text }
 func (e *namedError) ErrorType() string { return e.name }
 
-// PanicError is the error of a build whose [BuildFunc] panicked.
+// A PanicError is the error of a build whose [BuildFunc] has panicked.
 type PanicError struct {
-	// Value is what it panicked with.
+	// Value is the value of the panic.
 	Value any
-	// Stack is where. It is not part of the text: that goes into logs, and is the
-	// same each time it happens.
+	// Stack is the stack trace of the panic. It is not part of the text, so that the same panic has the same text
+	// each time.
 	Stack []byte
 }
 
-// Error says what it panicked with.
+// Error returns the value of the panic.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
 // Unwrap returns Value if it is an error.

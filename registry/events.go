@@ -9,21 +9,20 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// The events of a registry. They come to [Options.Listener] with the name and the
-// instance of the pipeline, and no strategy.
+// The events of a registry. [Options.Listener] gets them with the name and the instance of the pipeline, and without a
+// strategy.
 const (
-	// EventReload: a new version is in force; Duration is how long its build took.
+	// EventReload means that a new version is in force. Duration is how long its build took. Its severity is
 	// Information.
 	EventReload = "OnReload"
-	// EventReloadFailed: the version in force stays; Err says why. Error.
+	// EventReloadFailed means that the version in force stays. Err is the reason. Its severity is Error.
 	EventReloadFailed = "ReloadFailed"
-	// EventRemoved: a reload has removed a pipeline that [Registry.Get] or
-	// [Registry.GetInstance] has returned; its executions return [ErrRemoved] until
-	// the name is defined again. [Registry.Remove] and [Registry.RemoveInstance] do not
-	// report it. Warning.
+	// EventRemoved means that a change has removed a pipeline that [Registry.Get] or [Registry.GetInstance] has
+	// returned. Its executions return [ErrRemoved] until the name is defined again. [Registry.Remove] and
+	// [Registry.RemoveInstance] do not report it. Its severity is Warning.
 	EventRemoved = "OnPipelineRemoved"
-	// EventDisposeFailed: something went wrong when a version was disposed of; Err
-	// says what. [ErrDrainTimeout] if executions still ran on it. Error.
+	// EventDisposeFailed means that disposing of a version has failed. Err is the reason: [ErrDrainTimeout] if
+	// executions still ran on it. Its severity is Error.
 	EventDisposeFailed = "DisposeFailed"
 )
 

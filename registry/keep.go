@@ -7,19 +7,16 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 )
 
-// A Kept says how the registry makes something that has a state and is to outlive
-// the version for which it was made: a budget, a circuit breaker, a limiter of the
-// program's own. See [Keep].
+// A Kept describes how the registry makes something with a state that outlives the version for which it was made: a
+// budget, a circuit breaker, a limiter of the program. See [Keep].
 type Kept[T any, O comparable] struct {
-	// Kind is what it is called in errors, such as "budget". Things of different
-	// kinds may have the same name.
+	// Kind is what errors call it, such as "budget". Two of different kinds can have the same name. It must be set.
 	Kind string
-	// Make makes one. If it has a Close method, that is called when no version
-	// uses it any more.
+	// Make makes one. If the result has a Close method, that is called when no version uses it any more. Make must be
+	// set.
 	Make func(o O) (T, error)
-	// Reconfigure gives a live one other options, or returns an error and leaves
-	// it as it was. While it runs, builds of pipelines that use the same T wait, for
-	// 10 s at most. If nil, other options make another T.
+	// Reconfigure gives an existing T other options, or returns an error and leaves it as it was. While it runs,
+	// builds of pipelines that use the same T wait, for at most 10 s. If nil, other options make another T.
 	Reconfigure func(t T, o O) error
 }
 
@@ -40,18 +37,17 @@ type keeping struct {
 	options any          // if other options make another one; else nil
 }
 
-// Keep returns the registry's T of that name and kind. It is made if there is none,
-// and if there is one it stays; when the version that is being built comes into
-// force it gets the options o. What [Builder.TokenBucket] says about sharing, about
-// pipelines that disagree and about closing holds for it, too. Things of another kind
-// and limiters may have the same name.
+// Keep returns the registry's T of that name and kind. If there is none, it is made. If there is one, it stays, and
+// gets the options o when the version that is being built comes into force. Like [Builder.TokenBucket], it is shared
+// by the pipelines that name it, its options must be the same in all of them, and it is closed when no version uses
+// it any more. Limiters, and things of another kind, can have the same name.
 //
-// Options are compared with ==, so a field of an interface type must hold something
-// comparable, and no number may be NaN. Errors name fields of the options, not values.
-// Make, Reconfigure and Close run without any lock of the registry. If one of them
-// calls the registry and would wait for itself, it gets [ErrReloading].
+// Options are compared with ==, so a field of an interface type must hold a comparable value, and no number may be
+// NaN. Errors name fields of the options, but not their values, which may be secret. Make, Reconfigure and Close run
+// without a lock of the registry. If one of them calls the registry and would wait for itself, the call returns
+// [ErrReloading].
 //
-// If it cannot be made the build fails, and what is returned is the zero T.
+// If T cannot be made, the build fails, and Keep returns the zero T.
 func Keep[T any, O comparable](b *Builder, name string, o O, k Kept[T, O]) T {
 	var none T
 	if err := k.validate(); err != nil {

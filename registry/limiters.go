@@ -88,38 +88,31 @@ var (
 	}
 )
 
-// TokenBucket returns the registry's token bucket of that name. It is made if
-// there is none, and if there is one it stays, with what it has counted; it gets
-// the options o when the version that is being built comes into force.
+// TokenBucket returns the registry's token bucket of that name. If there is none, it is made. If there is one, it
+// stays, with what it has counted, and gets the options o when the version that is being built comes into force.
 //
-// Pipelines that use the same name share it; if they want different options, the
-// build fails with [ErrLimiterConflict]. It is closed when no version uses it any
-// more. A reload that asks for another kind of limiter under the same name gets a
-// new one, and the old one is closed when nobody uses it; the same holds for another
-// ManualReplenishment, which cannot change on a live limiter.
+// Pipelines that use the same name share it, and so do the instances of a pipeline unless [Builder.Instance] is part
+// of the name. If two pipelines give it different options, the build fails with [ErrLimiterConflict]. It is closed
+// when no version uses it any more. If a reload asks for another kind of limiter under the same name, it gets a new
+// limiter, and the old one is closed when no version uses it; the same holds for another ManualReplenishment, which
+// cannot change on an existing limiter.
 //
-// Instances of a pipeline share it, too, unless [Builder.Instance] is made part of
-// the name.
-//
-// Options that are invalid make the build fail; what is returned then is of no use.
+// If the options are invalid, the build fails, and the limiter that is returned must not be used after it.
 func (b *Builder) TokenBucket(name string, o limiter.TokenBucketOptions) *limiter.TokenBucket {
 	return own(b, tokenBuckets, name, manually("token bucket", o.ManualReplenishment), o)
 }
 
-// FixedWindow returns the registry's fixed window of that name; see
-// [Builder.TokenBucket].
+// FixedWindow returns the registry's fixed window of that name. See [Builder.TokenBucket].
 func (b *Builder) FixedWindow(name string, o limiter.FixedWindowOptions) *limiter.FixedWindow {
 	return own(b, fixedWindows, name, manually("fixed window", o.ManualReplenishment), o)
 }
 
-// SlidingWindow returns the registry's sliding window of that name; see
-// [Builder.TokenBucket].
+// SlidingWindow returns the registry's sliding window of that name. See [Builder.TokenBucket].
 func (b *Builder) SlidingWindow(name string, o limiter.SlidingWindowOptions) *limiter.SlidingWindow {
 	return own(b, slidingWindows, name, manually("sliding window", o.ManualReplenishment), o)
 }
 
-// Concurrency returns the registry's concurrency limiter of that name; see
-// [Builder.TokenBucket].
+// Concurrency returns the registry's concurrency limiter of that name. See [Builder.TokenBucket].
 func (b *Builder) Concurrency(name string, o limiter.ConcurrencyOptions) *limiter.Concurrency {
 	return own(b, concurrencies, name, "concurrency", o)
 }
@@ -325,17 +318,16 @@ func (o *observed) end() error {
 	return nil
 }
 
-// A LimiterInfo describes a limiter that the registry owns.
+// A LimiterInfo describes a limiter of the registry.
 type LimiterInfo struct {
-	Name      string   // the one that the Builder was given
+	Name      string   // as given to the Builder
 	Kind      string   // such as "token bucket"
-	Options   any      // those in force, such as a limiter.TokenBucketOptions, a PartitionedOptions or SharedOptions
+	Options   any      // the options in force, such as a limiter.TokenBucketOptions, a PartitionedOptions or SharedOptions
 	Limiter   any      // such as a *limiter.TokenBucket or a *store.TokenBucket
-	Pipelines []string // who uses it, each as name or name/instance, sorted
+	Pipelines []string // the pipelines that use it, each as name or name/instance, sorted
 }
 
-// Limiters yields the limiters that versions in force use, by name and in that
-// order.
+// Limiters yields the limiters that versions in force use, sorted by name.
 func (r *Registry) Limiters() iter.Seq2[string, LimiterInfo] {
 	return func(yield func(string, LimiterInfo) bool) {
 		infos := r.limiterInfos()

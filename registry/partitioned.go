@@ -9,36 +9,31 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// LimiterOptions are the options of one of the limiters that a partitioned one can
-// have for each key.
+// LimiterOptions are the options of one of the limiters that a partitioned limiter can have for each key.
 type LimiterOptions interface {
 	comparable
 	limiter.TokenBucketOptions | limiter.FixedWindowOptions | limiter.SlidingWindowOptions | limiter.ConcurrencyOptions
 	Validate() error
 }
 
-// PartitionedOptions are the [LimiterInfo.Options] of a partitioned limiter: what
-// can change in place.
+// PartitionedOptions are the [LimiterInfo.Options] of a partitioned limiter. All of them can change in place.
 type PartitionedOptions[O LimiterOptions] struct {
 	Each O
 	limiter.PartitionedOptions
 }
 
-// Partitioned returns the registry's partitioned limiter of that name: one limiter
-// with the options each for every key that key returns. It is kept across reloads
-// as [Builder.TokenBucket] describes; when the options change, every partition gets
-// them in place, and no call is decided by the old ones from the moment on at which the
-// first partition has the new ones.
+// Partitioned returns the registry's partitioned limiter of that name: a limiter with the options each for every key
+// that the function key returns. It is kept across reloads like that of [Builder.TokenBucket]. When the options
+// change, every partition gets them in place. From the moment at which the first partition has the new options no
+// call is decided by the old ones.
 //
-// The limiter has one key function: that of the version that came into force last,
-// also for executions that began before and for other pipelines. Functions cannot be
-// compared, so there is no error if two pipelines that share the limiter give
-// different ones. For example, if one pipeline's function returns the user and the
-// other's the tenant, the requests of both count by tenant once the second pipeline is
-// in force. Pipelines that key their requests in different ways need limiters of
-// different names. In files, package reload checks that pipelines name the same function.
+// The limiter has one key function: that of the version that came into force last. It is used for all pipelines, and
+// also for executions that began earlier. Functions cannot be compared, so it is no error if two pipelines that share
+// the limiter give different ones. For example, if one pipeline's function returns the user and the other's the
+// tenant, the requests of both count by tenant once the second pipeline is in force. Pipelines with different keys
+// need limiters of different names. For pipelines in a file, package reload checks that they name the same function.
 //
-// Two types of keys, of resources or of limiters make two limiters.
+// Another type of R, K or O makes another limiter.
 func Partitioned[R any, K comparable, O LimiterOptions](b *Builder, name string, key func(R) K, each O, o limiter.PartitionedOptions) *limiter.PartitionedLimiter[R, K] {
 	p := &keyed[R, K, O]{}
 	fresh, err := p.start(key, each, o)

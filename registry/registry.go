@@ -14,43 +14,37 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// DefaultDrainTimeout and DefaultMaxInstances are what a zero in the [Options]
-// stands for.
+// DefaultDrainTimeout and DefaultMaxInstances are the values of options that are 0.
 const (
 	DefaultDrainTimeout = 30 * time.Second
 	DefaultMaxInstances = 1000
 )
 
-// Options are the options of a [Registry]. The zero Options are the defaults.
+// Options are the options of a [Registry]. The zero value has the defaults.
 type Options struct {
-	// Listener is told what happens in every pipeline of the registry, and of
-	// reloads: [EventReload], [EventReloadFailed], [EventRemoved], [EventDisposeFailed].
-	// If it has
-	// a method Forget(pipeline.Source), that is called when a pipeline or instance
-	// was removed or closed, and its last execution on any version has ended. If the
-	// Listener panics at an event of the registry, that is logged with slog.Default and
-	// the reload goes on.
+	// Listener is told of the events of every pipeline of the registry, and of [EventReload], [EventReloadFailed],
+	// [EventRemoved] and [EventDisposeFailed]. If it has a method Forget(pipeline.Source), that is called when a
+	// pipeline or instance was removed or closed and its last execution on any version has ended. If the Listener
+	// panics at an event of the registry, the panic is logged with [slog.Default] and the change goes on. If nil,
+	// events are not reported.
 	Listener pipeline.Listener
-	// Instance is the instance name that [Registry.Get] uses for a pipeline, such
-	// as the region that the program runs in; nil: "". It is asked once for each
-	// definition.
+	// Instance returns the instance name that [Registry.Get] uses for a pipeline, such as the region that the program
+	// runs in. It is called once for each definition. If nil, the instance name is empty.
 	Instance func(name string) string
-	// DrainTimeout is how long the executions on a replaced version may take
-	// before it is disposed of all the same, which is reported; 0 is 30 s, less
-	// than 0 is for ever.
+	// DrainTimeout is how long the executions on a replaced version can take before the version is disposed of while
+	// they still run, which is reported as [ErrDrainTimeout]. 0 means 30 s. If negative, there is no limit.
 	DrainTimeout time.Duration
-	// MaxInstances is how many instances a definition may have besides the one
-	// of [Registry.Get]; 0 is 1000, less than 0 is any number.
+	// MaxInstances is how many instances a definition can have beside the one of [Registry.Get]. 0 means 1000. If
+	// negative, there is no limit.
 	MaxInstances int
-	// ObserveLimiter is called for each limiter that the registry owns, but for
-	// partitioned ones, which have no statistics as a whole, when it comes into force; stop, if it is not nil, when it is closed. It is where
-	// telemetry registers gauges. It must not call the registry. A panic is logged with
-	// slog.Default.
+	// ObserveLimiter is called for each limiter of the registry when it comes into force, for example to register
+	// gauges. The function that it returns is called when the limiter is closed; it can be nil. ObserveLimiter is not
+	// called for partitioned limiters, which have no statistics as a whole. It must not call the registry. If it
+	// panics, the panic is logged with [slog.Default].
 	ObserveLimiter func(name string, l limiter.StatisticsProvider) (stop func())
 }
 
-// A Registry has named pipelines. Make one with [New]. It is safe for concurrent
-// use.
+// A Registry has named pipelines. Make one with [New]. It is safe for concurrent use.
 type Registry struct {
 	options Options
 	// slot is taken by whoever reloads: one at a time, so that each sees what the
@@ -127,7 +121,7 @@ func (i *instance) get() *pipeline.Pipeline {
 	return i.handle.Pipeline()
 }
 
-// New returns a registry without pipelines. A nil o means the defaults.
+// New returns a registry without pipelines. If o is nil, the options have their defaults.
 func New(o *Options) *Registry {
 	r := &Registry{
 		slot:        make(chan struct{}, 1),
@@ -156,9 +150,8 @@ func New(o *Options) *Registry {
 	return r
 }
 
-// Define says how the pipeline of that name is built. Nothing is built before
-// it is asked for. The error is [ErrDefined] if the name is taken. The names of
-// pipelines and instances have at most 256 bytes.
+// Define defines the pipeline of that name: build builds it when it is first asked for. The error is [ErrDefined] if
+// the name is taken. Names of pipelines and instances have at most 256 bytes.
 func (r *Registry) Define(name string, build BuildFunc) error {
 	if err := checkDefinition(name, build); err != nil {
 		return err
@@ -253,19 +246,16 @@ func (r *Registry) definition(name, usual string) *definition {
 	return d
 }
 
-// Get returns the pipeline of that name, built if need be. The handle stays the
-// same across reloads, and when the name is removed and defined again: keep it, and
-// run everything through it.
+// Get returns the pipeline of that name. If it has not been built, Get builds it. The handle stays the same across
+// reloads, and when the name is removed and defined again: keep it, and execute everything through it.
 //
-// A pipeline is built once, however many callers ask for it at the same time; the
-// others wait for as long as the build takes, or until the registry is closed. If the
-// build fails all of them get the error, and the next call tries again. The error is
+// If several callers ask for a pipeline at the same time, it is built once; the others wait until the build ends or
+// the registry is closed. If the build fails, all of them get the error, and the next call builds again. The error is
 // [ErrNotDefined] if there is no definition, and [ErrClosed] after Close.
 //
-// A [BuildFunc] should use [Builder.Pipeline] instead, which knows what is built
-// together. If a BuildFunc calls Get on its own goroutine and the pipeline waits for
-// that build, Get returns [ErrCycle]; on another goroutine Get waits until the registry
-// is closed.
+// A [BuildFunc] should call [Builder.Pipeline] instead, which knows what is built together. If a BuildFunc calls Get
+// on its own goroutine and the pipeline waits for that build, Get returns [ErrCycle]; on another goroutine Get waits
+// until the registry is closed.
 func (r *Registry) Get(name string) (*pipeline.Pipeline, error) {
 	i, err := r.find(name, nil)
 	if err != nil {
@@ -324,11 +314,9 @@ func (r *Registry) defined(name string) (*definition, error) {
 	}
 }
 
-// GetInstance is [Registry.Get] for one of several instances of a pipeline, built
-// by the same function: one for each region, say, or each tenant. The error is
-// [ErrTooManyInstances] if there would be more of them than [Options.MaxInstances].
-// A name of an instance that has more than 256 bytes is an error, too.
-// See [Registry.RemoveInstance].
+// GetInstance is [Registry.Get] for one of several instances of a pipeline, which the same function builds: one for
+// each region or tenant, for example. The error is [ErrTooManyInstances] if there would be more than
+// [Options.MaxInstances]. See [Registry.RemoveInstance].
 func (r *Registry) GetInstance(name, instance string) (*pipeline.Pipeline, error) {
 	i, err := r.findInstance(id{name, instance})
 	if err != nil {
@@ -344,8 +332,8 @@ func (r *Registry) findInstance(want id) (*instance, error) {
 	return r.buildFirst(want, nil)
 }
 
-// GetOrDefine is [Registry.Get], after defining the pipeline if it is not. One that
-// is defined keeps its definition.
+// GetOrDefine is [Registry.Get], after [Registry.Define] if the pipeline is not defined. If it is defined, it keeps
+// its definition, and build is ignored.
 func (r *Registry) GetOrDefine(name string, build BuildFunc) (*pipeline.Pipeline, error) {
 	if err := r.Define(name, build); err != nil && !errors.Is(err, ErrDefined) {
 		return nil, err
@@ -353,8 +341,7 @@ func (r *Registry) GetOrDefine(name string, build BuildFunc) (*pipeline.Pipeline
 	return r.Get(name)
 }
 
-// All yields the pipelines that have been built, by name and instance, in that
-// order. A name comes once for each instance.
+// All yields the pipelines that have been built, sorted by name and instance. A name comes once for each instance.
 func (r *Registry) All() iter.Seq2[string, *pipeline.Pipeline] {
 	return func(yield func(string, *pipeline.Pipeline) bool) {
 		for _, i := range r.built() {

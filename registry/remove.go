@@ -5,17 +5,16 @@ import (
 	"fmt"
 )
 
-// Remove removes the definitions of those names with all their instances; see
-// [Change.Remove]. Unknown names are an [ErrNotDefined], and then nothing is removed.
+// Remove removes the definitions of those names with all their instances. See [Change.Remove]. If a name is unknown,
+// the error is [ErrNotDefined], and nothing is removed.
 func (r *Registry) Remove(ctx context.Context, names ...string) error {
 	return r.apply(ctx, Change{Remove: names}, false)
 }
 
-// RemoveInstance removes one of the instances that [Registry.GetInstance] made; the
-// one of [Registry.Get] goes only with its definition. Executions on its handle
-// return [ErrRemoved] from now on; the next GetInstance of that name makes a new one
-// with another handle. Those that run go on to their end. It does nothing if there
-// is no such instance.
+// RemoveInstance removes an instance that [Registry.GetInstance] has made. Executions on its handle return
+// [ErrRemoved] from then on; those that run go on to their end. The next GetInstance of that name makes a new
+// instance with another handle. The instance of [Registry.Get] can only be removed with its definition, which is an
+// error here. If there is no such instance, RemoveInstance does nothing.
 func (r *Registry) RemoveInstance(name, instance string) error {
 	r.mu.Lock()
 	retired, err := r.takeOutInstance(name, instance)

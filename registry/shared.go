@@ -7,47 +7,42 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// SharedOptions are the [LimiterInfo.Options] of a limiter whose state is in a store. The
-// limits can change in place; another How makes another limiter.
+// SharedOptions are the [LimiterInfo.Options] of a limiter whose state is in a store. Limits can change in place.
+// Another How makes another limiter.
 type SharedOptions[O LimiterOptions] struct {
-	// Limits are those that the pipelines want. An instance that was reconfigured later
-	// may have set others.
+	// Limits are those that the pipelines name. An instance that was reconfigured later may have set others in the
+	// store.
 	Limits O
 	How    store.LimiterOptions
 }
 
-// Shared returns the registry's limiter of that name whose permits are shared with all other
-// instances that use s: the store's token bucket if o are [limiter.TokenBucketOptions], and
-// so on. A nil how means the defaults. What [Builder.TokenBucket] says about sharing among
-// pipelines, about reloads and about closing holds for it, too; s stays the program's, which
-// closes it after the registry.
+// Shared returns the registry's limiter of that name whose permits all instances of the program share that use s: the
+// store's token bucket if o are [limiter.TokenBucketOptions], and so on. If how is nil, it has its defaults. Like
+// [Builder.TokenBucket], it is shared by the pipelines that name it, kept across reloads, and closed when no version
+// uses it. The program closes s, after the registry.
 //
-// New limits go to the store when the version that is being built comes into force, for all
-// instances; those of a limiter that is new do so when it is first asked. A reload does not
-// wait for that, and does not fail because the store is away: the limits are set when it is
-// back. Limits that do not change are not set again, so that an instance that is reloaded
-// does not undo what another one has set.
+// New limits are set in the store when the version that is being built comes into force, for all instances; those of
+// a new limiter when it is first asked. A reload does not wait for the store and does not fail while the store is
+// unavailable: the limits are set when it is available again. Limits that do not change are not set again, so that an
+// instance that is reloaded does not undo what another one has set.
 //
-// Another store and another how make another limiter, like another kind. It finds in the same
-// store what the old one has left there, so that nothing is given out twice; each has a queue
-// of its own, and what the old one has borrowed (see [store.LimiterOptions]) stays with it until it
-// is used or goes back. The old one is closed when no version uses it any more.
+// Another store, another how or another kind makes another limiter. In the same store it finds what the old one has
+// left there, so that no permit is granted twice. Each has a queue of its own, and permits that the old one has
+// borrowed (see [store.LimiterOptions]) stay with it until they are used or returned. The old one is closed when no
+// version uses it.
 //
-// A reload that changes the kind or the store sets the limits there like one that changes the
-// limits. If one of the two kinds is a concurrency limiter, instances that are not reloaded yet
-// reject until they are, and report [store.EventOverruled].
+// A reload that changes the kind or the store also sets the limits. If one of the two kinds is a concurrency limiter,
+// instances that are not reloaded yet reject until they are, and report [store.Overruled].
 //
-// [Options.ObserveLimiter] gets it as it is: each look at its statistics is a round trip, and
-// waits for [store.Options.CallTimeout] at the longest. While the store counts as away nothing
-// is asked, and the figures are the last ones known. All instances tell of the same permits:
-// look at one of them, not at the sum.
+// [Options.ObserveLimiter] gets this limiter. Each call of its Statistics is a round trip of at most
+// [store.Options.CallTimeout]; while the store is unavailable it returns the last known figures. All instances report
+// the same permits: read one of them, not the sum.
 func Shared[O LimiterOptions](b *Builder, s *store.Store, name string, o O, how *store.LimiterOptions) *store.Limiter[O] {
 	return share(b, s, name, "shared "+eachKind(o), o, how, makeShared[O])
 }
 
-// SharedPartitioned is [Shared] for a limiter for each key: [limiter.Translate] finds the key
-// in what a pipeline is partitioned by. It has no options besides those of each limiter, as
-// a key that is not in use costs nothing.
+// SharedPartitioned is [Shared] for a limiter for each key. [limiter.Translate] finds the key in what a pipeline is
+// partitioned by. It has no options beside those of each limiter, because a key that is not in use has no cost.
 func SharedPartitioned[O LimiterOptions](b *Builder, s *store.Store, name string, each O, how *store.LimiterOptions) *store.Partitioned[O] {
 	return share(b, s, name, "shared partitioned "+eachKind(each), each, how, makeSharedPartitioned[O])
 }

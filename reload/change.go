@@ -8,15 +8,13 @@ import (
 	"github.com/weir-go/weir/registry"
 )
 
-// Change returns what has to be done to a registry that has what previous
-// describes, for it to have what f describes: give it to
-// [registry.Registry.Apply]. With a nil previous everything is defined.
+// Change returns the change for [registry.Registry.Apply] that turns a registry with the pipelines of previous into
+// one with those of f. If previous is nil, all pipelines are defined.
 //
-// Pipelines that mean what they meant are left alone: comments, the order of
-// fields and of pipelines, aliases and the way a value is written make no
-// difference. A change of a shared limiter or a budget concerns all pipelines that
-// use it, and it keeps what it has counted. If the two were not parsed with
-// the same [Kinds], everything is defined anew: the functions may be others.
+// Pipelines that mean the same in both files are left alone: comments, the order of fields and of pipelines, aliases
+// and the way a value is written make no difference. A changed limiter or budget that is shared changes all pipelines
+// that use it, and keeps what it has counted. If the two files were parsed with different [Kinds], all pipelines are
+// defined again, because their functions can be different.
 func (f *File) Change(previous *File) registry.Change {
 	c := registry.Change{Define: make(map[string]registry.BuildFunc)}
 	before := make(map[string]*pipelineModel)

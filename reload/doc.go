@@ -1,5 +1,4 @@
-// Package reload describes pipelines in a file, YAML or JSON, and keeps a registry
-// in step with it.
+// Package reload describes pipelines in a file, YAML or JSON, and keeps a registry in step with the file.
 //
 //	limiters:                      # shared, by name
 //	  upstream:
@@ -12,72 +11,65 @@
 //	        fixed_window: {permit_limit: 20, window: 1s}
 //	  logins:
 //	    token_bucket: {token_limit: 100, tokens_per_period: 100, replenishment_period: 1s}
-//	    store: redis             # shared by all instances; see Kinds.RegisterStore
+//	    store: redis               # shared by all instances, see Kinds.RegisterStore
 //	  both:
 //	    chain: [upstream, per-client]   # all must grant, in this order
 //	pipelines:
 //	  orders:
-//	    strategies:                # outermost first
+//	    strategies:                # the outermost first
 //	      - retry: {max_retries: 5, backoff: exponential, delay: 100ms, jitter: true}
 //	      - rate_limiter: {limiter: both}
 //	      - timeout: {timeout: 2s}
 //	  reports:
 //	    strategies:
-//	      - rate_limiter: {concurrency: {permit_limit: 4}}   # its own
-//	      - pipeline: {name: orders}                         # another one of the file
+//	      - rate_limiter: {concurrency: {permit_limit: 4}}   # a limiter of its own
+//	      - pipeline: {name: orders}                         # another pipeline of the file
 //
-// Most programs want [Start], which loads a file and watches it. It is made of parts
-// that also serve alone: [Parse] reads, [File.Change] says what that changes,
-// [registry.Registry.Apply] does it, and [File.Explain] says it in words:
+// Most programs need [Start], which loads a file and watches it. Its steps can also be called one by one: [Parse]
+// reads a file, [File.Change] compares it with the previous one, [registry.Registry.Apply] puts the change in force,
+// and [File.Explain] describes the file in words:
 //
 //	f, err := reload.Parse("weir.yaml", data, kinds)
 //	...
 //	err = r.Apply(ctx, f.Change(previous))
 //
-// # What can be written
+// # What a file can contain
 //
-// Strategies are rate_limiter, retry, timeout, circuit_breaker, fallback, hedging,
-// pipeline, and chaos_fault, chaos_latency, chaos_outcome and chaos_behavior, which do
-// nothing unless they say enabled: true. Limiters are token_bucket, fixed_window,
-// sliding_window, concurrency, unlimited, adaptive, throttler, partitioned and chain.
-// A program can add its own, see [Kinds]. Their fields are those of the options of package limiter and of
-// the strategies' packages. What is a function or a value there, such as the handle of
-// a retry or the action of a fallback, is the name of one that the program has
-// registered. A rate_limiter has one limiter besides, and a retry and hedging may name
-// a budget that stands under budgets. [Schema] has all of it for editors.
+// The strategies are rate_limiter, retry, timeout, circuit_breaker, fallback, hedging, pipeline, and chaos_fault,
+// chaos_latency, chaos_outcome and chaos_behavior, which do nothing unless they have enabled: true. The limiters are
+// token_bucket, fixed_window, sliding_window, concurrency, unlimited, adaptive, throttler, partitioned and chain. A
+// program can add its own, see [Kinds].
 //
-// A limiter of one of the first four kinds, or a partitioned one, may have a store beside
-// its kind: the name of one, or a mapping with its name and how to deal with it, see
-// [github.com/weir-go/weir/store.LimiterOptions]. Then its permits are those of all instances
-// of the program, by the same name.
+// The fields of each are those of its options in package limiter or the strategy's package. A field that is a
+// function or a value there, such as the handle of a retry or the action of a fallback, is in the file the name of a
+// function or value that the program has registered. In addition a rate_limiter has one limiter, and a retry and
+// hedging can name a budget from the field budgets. [Schema] describes all of it for editors.
 //
-// A shared limiter goes by its name in the registry, too; one that is written in a
-// strategy by "pipeline/strategy". Under those names they keep what they have
-// counted from one version of the file to the next. That is why two strategies of a
-// pipeline cannot have one name: the second retry needs a name of its own. A budget
-// keeps what it has counted by its name, and gets its new options. A circuit breaker
-// keeps its state by "pipeline/strategy" as long as nothing about it changes; one that
-// changes is made anew, and starts closed.
+// A limiter of one of the first four kinds, or a partitioned one, can have a store beside its kind: the name of a
+// store, or a mapping with its name and the options of [github.com/weir-go/weir/store.LimiterOptions]. All instances
+// of the program then share its permits, by the name of the limiter.
 //
-// # Strict
+// A shared limiter has its name in the registry, too. A limiter that is written in a strategy is called
+// "pipeline/strategy" there. Under these names limiters keep what they have counted from one version of the file to
+// the next. That is why two strategies of a pipeline cannot have the same name: the second retry needs a name of its
+// own. A budget keeps what it has counted under its name and gets its new options. A circuit breaker keeps its state
+// under "pipeline/strategy" as long as none of its options change; otherwise it is made again and starts closed.
 //
-// Everything that is wrong is reported at once, with line and column and what would
-// be right: unknown fields, wrong types, values out of range, names that nothing
-// has, pipelines and chains that contain themselves, keys that are there twice.
+// # What is refused
 //
-//   - Durations are texts with a unit, such as 250ms or 1m30s.
-//   - Whole numbers are decimal; 010 means different things to different readers.
-//   - "off" is, where a field takes it, what -1 is in a program, such as for a retry's
-//     max_retries and delay; -1 will do, too. "forever" is max_retries without end.
-//   - A 0 that would stand for a default which is not 0 is refused, because it does
-//     not look like it: leave the field out instead.
-//   - What has no value, as in "retry:" alone, is refused; {} is all defaults.
-//   - A file without pipelines is refused, because half a file may look like that,
-//     unless it says allow_empty: true.
-//   - Aliases and merge keys work; top-level fields that begin with x- are a place
-//     for their anchors. Tags are refused. What an anchor stands for is reported
-//     where the anchor is.
-//   - A file has one document, at most 1 MiB, in UTF-8. JSON is read as the YAML
-//     that it is, but for characters escaped in two halves (\ud83d\ude00): write
-//     them as they are.
+// Everything that is wrong with a file is reported at once, with line and column and what would be right: unknown
+// fields, wrong types, values out of range, unknown names, pipelines and chains that contain themselves, duplicate
+// keys.
+//
+//   - A duration is a text with a unit, such as 250ms or 1m30s.
+//   - A whole number is decimal: YAML readers disagree about 010.
+//   - "off" stands for -1 where a field takes it, such as max_retries and delay of a retry. -1 is accepted, too.
+//     "forever" is max_retries without a limit.
+//   - A 0 that would stand for another default value is refused: leave the field out instead.
+//   - A field without a value, as in "retry:" alone, is refused; {} means all defaults.
+//   - A file without pipelines is refused unless it has allow_empty: true, because half a file can look like that.
+//   - Aliases and merge keys work. Top-level fields that begin with x- are ignored; they are a place for anchors. Tags
+//     are refused. A problem in what an alias stands for is reported at the anchor.
+//   - A file has one document, at most 1 MiB, in UTF-8. JSON is read as YAML, except for characters that are escaped
+//     in two halves (\ud83d\ude00): write these characters as they are.
 package reload

@@ -8,10 +8,9 @@ import (
 	"strings"
 )
 
-// Explain writes what the pipelines do, in words, those named or with no name all
-// of them. A line stands for a strategy, the outermost first. Options of a
-// program's own kinds that have a method Explain() string are asked for theirs. The
-// error is about a name that the file does not have, or w's.
+// Explain writes to w what the named pipelines do, in words, or all pipelines if there are no names. Each strategy is
+// one line, the outermost first. If the options of a program's own kind have a method Explain() string, its result is
+// used. The error is that of w, or says that the file has no pipeline of a name.
 func (f *File) Explain(w io.Writer, names ...string) error {
 	e := explainer{file: f, byName: make(map[string]*pipelineModel), retrying: make(map[string]bool)}
 	for _, p := range f.pipelines {

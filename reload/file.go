@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A File is a file that was read and found to be right. It does not change, and
-// can be used by many goroutines. Make one with [Parse].
+// A File is a file that was parsed without problems. Make one with [Parse]. It does not change, and is safe for
+// concurrent use.
 type File struct {
 	name      string
 	kinds     *Kinds
@@ -25,17 +25,15 @@ type pipelineModel struct {
 	places     []Problem // of the strategies, without a message
 }
 
-// Parse reads a file, YAML or JSON, and checks everything in it that can be checked
-// without building: names, types, values, references, cycles. It has no side
-// effects. name is the file's, for messages; k says which kinds and functions there
-// are, nil stands for weir's own and none.
+// Parse reads a file, YAML or JSON, and checks everything in it that can be checked without building pipelines:
+// names, types, values, references, cycles. It has no side effects. Errors call the file name. k has the kinds and
+// functions of the program; nil stands for weir's own kinds and no functions.
 //
-// The work for a file is bounded: 1 MiB, values nested 100 deep, aliases that stand for
-// 100,000 values, chains that stand for 1000 limiters, 10,000 limiters, budgets and
-// pipelines each, names of 256 bytes. The first 1000 problems are reported. What they show
-// of the file is shortened.
+// The error is a [*FileError] with every problem, or a [weir.OptionsError] that says what is wrong with k.
 //
-// The error is a [*FileError] with every problem, or says what is wrong with k.
+// The work is bounded: a file has at most 1 MiB, values nested 100 deep, aliases that stand for 100,000 values,
+// chains that stand for 1000 limiters, 10,000 limiters, budgets and pipelines each, and names of 256 bytes. The first
+// 1000 problems are reported. Messages shorten what they quote from the file.
 func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
 	if err := k.err(); err != nil {
 		return nil, err

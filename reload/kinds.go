@@ -11,14 +11,15 @@ import (
 	"github.com/weir-go/weir/registry"
 )
 
-// Kinds are what a file can name: kinds of strategies and limiters, and functions
-// of the program. The zero Kinds, and a nil one, have weir's own kinds and no
-// functions. A program adds its own with [RegisterStrategy], [RegisterLimiter] and the
-// methods of Kinds that take a name, before it gives the Kinds to [Parse] and not
-// afterwards.
+// Kinds are the kinds of strategies and limiters, and the functions and values of the program, that a file can name.
+// The zero value, and nil, have weir's own kinds and no functions.
 //
-// What is wrong with a registration is reported by Parse, all of it at once. Kinds
-// can be used by many goroutines as long as none registers.
+// A program registers its own with [RegisterStrategy], [RegisterLimiter] and the methods of Kinds that begin with
+// Register, before it passes the Kinds to [Parse] or [Start]. The two are functions because a method cannot have type
+// parameters. Registering returns no error: Parse and Start return one [weir.OptionsError] with everything that is
+// wrong with the registrations.
+//
+// Kinds are safe for concurrent use once everything is registered.
 type Kinds struct {
 	strategies map[string]*strategyKind
 	limiters   map[string]*limiterKind
@@ -27,21 +28,20 @@ type Kinds struct {
 	wrong      validate.Problems // of the registrations
 }
 
-// NewKinds returns Kinds with weir's own.
+// NewKinds returns Kinds with weir's own kinds and no functions.
 func NewKinds() *Kinds { return &Kinds{} }
 
-// RegisterStrategy adds a kind of strategy, to be written as kind: {…}. O is the
-// struct that its options are decoded into. A field is called what its yaml tag,
-// or else its json tag, or else its name in snake case says; it is required unless
-// the tag has omitempty; "-" keeps it out of files. Durations, numbers, texts,
-// truth values, what has UnmarshalText, and structs, slices and maps of those can
-// be decoded. A tag `reload:"off"` lets a field take "off" for -1. If O or *O has a
-// method Validate() error, it is called with the decoded options. Each problem of a
+// RegisterStrategy registers a kind of strategy, which a file writes as kind: {…}. O is the struct that the options
+// are decoded into. build is called for each version of a pipeline that has such a strategy.
+//
+// A field is called what its yaml tag says, or else its json tag, or else its name in snake case. It is required
+// unless the tag has omitempty. The tag "-" keeps it out of files. Durations, numbers, texts, booleans, types with
+// UnmarshalText, and structs, slices and maps of these can be decoded. The tag `reload:"off"` lets a field take "off"
+// for -1. If O or *O has a method Validate() error, it is called with the decoded options. Each problem of a
 // [weir.OptionsError] is reported where its field is written, any other error at the options.
 //
-// The first field called "name", if there is one, is taken for the name in
-// telemetry: it must be unique in a pipeline. build runs for each version of a
-// pipeline that has the strategy, when the registry builds that.
+// A field "name" of type string, if there is one, is the name in telemetry: it must be unique in a pipeline, and is
+// the kind unless set.
 func RegisterStrategy[O any](k *Kinds, kind string, build func(b *registry.Builder, o O) (pipeline.Strategy, error)) {
 	t := reflect.TypeFor[O]()
 	if !k.allows("strategy", kind, t, build == nil, k.strategyNames()) {
@@ -62,11 +62,10 @@ func RegisterStrategy[O any](k *Kinds, kind string, build func(b *registry.Build
 	k.strategies[kind] = made
 }
 
-// RegisterLimiter adds a kind of limiter; for O see [RegisterStrategy]. build runs
-// for each version of a pipeline that uses such a limiter, with the name that the
-// limiter has in the file, or "pipeline/strategy" for one that is written in a
-// strategy. Whatever must outlive a version is to be kept elsewhere, by that name;
-// what need not is given to [registry.Builder.OnDispose].
+// RegisterLimiter registers a kind of limiter; see [RegisterStrategy] for O. build is called for each version of a
+// pipeline that uses such a limiter, with the name that the limiter has in the file, or "pipeline/strategy" for one
+// that is written in a strategy. To keep a limiter from one version to the next, build calls [registry.Keep] with
+// that name; to release one with its version, it calls [registry.Builder.OnDispose].
 func RegisterLimiter[O any](k *Kinds, kind string, build func(b *registry.Builder, name string, o O) (limiter.Limiter, error)) {
 	if !k.allows("limiter", kind, reflect.TypeFor[O](), build == nil, append(k.limiterNames(), "limiter", "name", "shadow", "permits", "handle", storeField)) {
 		return

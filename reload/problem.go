@@ -8,16 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// A Problem is one thing that is wrong with a file, and what would be right.
+// A Problem is one thing that is wrong with a file.
 type Problem struct {
-	// Line and Column say where, counted from 1; columns count characters. What
-	// comes from an alias is where its anchor is.
+	// Line and Column are counted from 1; columns count characters. A problem in what an alias stands for is at its
+	// anchor.
 	Line, Column int
-	// Path says where in the structure, as in
-	// "pipelines.orders.strategies[1].retry.max_retries"; "" is the file as a
-	// whole.
+	// Path is the place in the structure, such as "pipelines.orders.strategies[1].retry.max_retries"; it is empty for
+	// the file as a whole.
 	Path string
-	// Message says what is wrong.
+	// Message says what is wrong and what would be right.
 	Message string
 }
 
@@ -29,17 +28,16 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%d:%d: %s: %s", p.Line, p.Column, p.Path, p.Message)
 }
 
-// FileError is the error of a file that cannot be used. Get at it with
-// [errors.AsType].
+// FileError is the error of a file that cannot be used. Find it in an error with [errors.AsType].
 type FileError struct {
 	// File is the name that [Parse] was given.
 	File string
-	// Problems are all that were found, in the order of the file; never empty.
+	// Problems are all problems that were found, in the order of the file. There is at least one.
 	Problems []Problem
 }
 
-// Error has one line a problem: "file:line:column: path: message". The text is at most
-// 64 KiB long, the last line then says how many problems it leaves out.
+// Error returns one line for each problem: "file:line:column: path: message". The text has at most 64 KiB; the last
+// line then says how many problems are left out.
 func (e *FileError) Error() string {
 	var b strings.Builder
 	for i, p := range e.Problems {

@@ -13,13 +13,12 @@ import (
 //go:embed schema.json
 var schema []byte
 
-// Schema returns the JSON schema (draft 2020-12) of files that name weir's own
-// kinds: that of reload/schema.json. An editor that knows it completes and checks
-// while one types. It is looser than [Parse], which knows what belongs together.
+// Schema returns the JSON schema (draft 2020-12) of files with weir's own kinds, which is also the file
+// reload/schema.json. Editors use it to complete and check a file. It accepts files that [Parse] refuses, because it
+// does not compare fields with each other.
 func Schema() []byte { return slices.Clone(schema) }
 
-// Schema is [Schema] with the kinds and functions of k: for a program to write out
-// for its users.
+// Schema returns [Schema] with the kinds and functions of k, for a program to give to its users.
 func (k *Kinds) Schema() ([]byte, error) {
 	if err := k.err(); err != nil {
 		return nil, err

@@ -18,55 +18,52 @@ import (
 	"github.com/weir-go/weir/reload/internal/filewatch"
 )
 
-// Options say how [Start] watches a file. The zero Options are the defaults.
+// Options are the options of [Start]. The zero value has the defaults.
 type Options struct {
-	// Kinds are what the file can name besides weir's own.
+	// Kinds are the kinds and functions of the program that the file can name. If nil, there are weir's own kinds and
+	// no functions.
 	Kinds *Kinds
-	// Interval is the time between two looks at the file; 0 is 2 s. With -1 only
-	// [Watcher.Reload], and SIGHUP if Hangup is set, read it again.
+	// Interval is the time between two looks at the file; 0 means 2 s. If it is -1, the file is only read again by
+	// [Watcher.Reload], and by SIGHUP if Hangup is set.
 	Interval time.Duration
-	// Settle is the time between the two reads that must agree before a content
-	// is taken for one that somebody has finished writing; 0 is 200 ms. The first
-	// load takes that long, too.
+	// Settle is the time between two reads that must agree before their content is loaded, so that a file that is
+	// being written is not loaded; 0 means 200 ms. The first load takes that long, too.
 	Settle time.Duration
-	// AllowMissing has Start return without an error if the file is not there yet.
-	// Its pipelines are defined as soon as it is.
+	// AllowMissing reports whether Start succeeds if the file does not exist. Its pipelines are defined as soon as it
+	// exists. If false, Start returns an error.
 	AllowMissing bool
-	// After is a Watcher of the same registry that was stopped: this one takes over
-	// its pipelines, and removes those that its own file does not have. Without it
-	// they count as defined elsewhere. The file may be another one.
+	// After is a Watcher of the same registry that was stopped. The new Watcher takes over its pipelines, and removes
+	// those that its own file does not have. The file can be another one. If nil, pipelines of an earlier Watcher
+	// count as defined by the program, and a file with one of them is refused.
 	After *Watcher
-	// Require names pipelines that the program needs. A file without one of them is
-	// refused like an invalid one, so that calls do not fail when a pipeline is renamed
-	// in the file and not in the program. If empty, a file can leave out any pipeline;
-	// leaving out one that the program uses is logged as a warning.
+	// Require names pipelines that the program needs. A file without one of them is refused like an invalid one, so
+	// that calls do not fail when a pipeline is renamed in the file and not in the program. If empty, a file can
+	// leave out any pipeline; leaving out one that the program uses is logged as a warning.
 	Require []string
-	// Hangup reports whether SIGHUP reads the file again, on systems that have it,
-	// instead of ending the process. If false, the signal is not handled here, and by
-	// Go's default it ends the process.
+	// Hangup reports whether SIGHUP reads the file again, on systems that have this signal, instead of ending the
+	// process. If false, the signal is not handled here, and by Go's default it ends the process.
 	Hangup bool
-	// IgnoreHangup does nothing.
+	// IgnoreHangup has no effect.
 	//
-	// Deprecated: SIGHUP is left alone unless Hangup is set.
+	// Deprecated: SIGHUP is not handled unless Hangup is set.
 	IgnoreHangup bool
-	// Logger gets a line for each version of the file that came into force or was
-	// refused, but for the first one if [Start] returns the error; nil is
-	// slog.Default(). A handler that panics is recovered.
+	// Logger gets a line for each version of the file that came into force or was refused, except a refused first
+	// one, whose error [Start] returns. If nil, it is [slog.Default]. If its handler panics, the panic is recovered
+	// and the load goes on.
 	Logger *slog.Logger
-	// Reporter is told of each attempt to load, in turn. Telemetry is one.
+	// Reporter is told of each attempt to load; package telemetry has one. If nil, attempts are not reported.
 	Reporter Reporter
 }
 
-// A Reporter is told that a version of the file came into force, with a nil error,
-// or why it did not. If it panics, that is logged and the load goes on. The file is not
-// looked at again before the Reporter has returned. If it calls [Watcher.Reload], that
-// returns an error; if it calls [Watcher.Stop], that does not wait for it.
+// A Reporter is told of each attempt to load, one at a time: err is nil if the file came into force, and otherwise
+// the reason why it did not. The file is not looked at again before ConfigReloaded has returned. If it panics, the
+// panic is logged and the load goes on. If it calls [Watcher.Reload], that returns an error; if it calls
+// [Watcher.Stop], that does not wait for it.
 type Reporter interface {
 	ConfigReloaded(at time.Time, err error)
 }
 
-// A Watcher keeps a registry in step with a file. Make one with [Start]. It is safe
-// for concurrent use.
+// A Watcher keeps a registry in step with a file. Make one with [Start]. It is safe for concurrent use.
 type Watcher struct {
 	path     string
 	registry *registry.Registry
@@ -87,25 +84,24 @@ type Watcher struct {
 	status Status
 }
 
-// Status says how the file and the registry stand to each other.
+// Status is the state of a [Watcher].
 type Status struct {
 	Path string
-	// Loads and Failures count the attempts to load that ended well and that did
-	// not. A file that cannot be read is one failure for as long as that lasts.
+	// Loads and Failures are the numbers of attempts to load that have succeeded and failed. As long as a file cannot
+	// be read for the same reason, that is one failure.
 	Loads, Failures int
-	// LastAttempt and LastLoad are the times of the last attempt and of the last
-	// that ended well; zero: there was none.
+	// LastAttempt and LastLoad are the times of the last attempt and of the last one that succeeded. The zero time
+	// means that there was none.
 	LastAttempt, LastLoad time.Time
-	// Err is what is wrong now; nil: the file is in force.
+	// Err is what is wrong with the file. If nil, the file is in force.
 	Err error
-	// Pipelines are those that the file in force describes, in its order.
+	// Pipelines are the names of the pipelines of the file in force, in its order.
 	Pipelines []string
 }
 
-// Start loads the file at path into r, and watches it from then on: whenever its
-// content changes, what that changes is built and put in force, all of it or
-// nothing. After any failure the last good content stays in force, and watching
-// goes on.
+// Start loads the file at path into r and watches it: whenever the content changes, Start's goroutine builds what the
+// change concerns and puts it in force, all of it or nothing. After any failure the last good content stays in force,
+// and watching goes on until [Watcher.Stop].
 //
 //	w, err := reload.Start(ctx, r, "weir.yaml", nil)
 //	if err != nil {
@@ -114,15 +110,14 @@ type Status struct {
 //	defer w.Stop()
 //	orders, err := r.Get("orders")
 //
-// A change is noticed within [Options.Interval] however it is made: written in
-// place, moved there, deleted and written anew, or by a symlink that points
-// elsewhere, as Kubernetes does with a ConfigMap. A content that is refused because
-// of what stands in it is not tried again before it changes; one that could not be
-// built is, after 5 s, then ever more rarely down to once a minute.
+// A change is noticed within [Options.Interval], however it is made: the file is written in place, replaced, deleted
+// and written again, or a symbolic link leads elsewhere, as with a Kubernetes ConfigMap. If the file cannot be
+// parsed, it is not tried again before its content changes. If it cannot be built, it is tried again after 5 s, and
+// then at growing intervals of up to a minute.
 //
-// The pipelines of the file are its own: one that the program has defined under the
-// same name is an error. ctx is for the first load; Stop ends the watching. A nil o
-// means the defaults.
+// The pipelines of the file belong to the Watcher: if the program has defined one under the same name, the file is
+// refused. ctx is only for the first load. If o is nil, the options have their defaults. Wrong options are a
+// [weir.OptionsError].
 func Start(ctx context.Context, r *registry.Registry, path string, o *Options) (*Watcher, error) {
 	w := &Watcher{path: path, registry: r, done: make(chan struct{}), status: Status{Path: path}}
 	if o != nil {
@@ -227,12 +222,10 @@ func (w *Watcher) hangup() (<-chan os.Signal, func()) {
 	return filewatch.NotifyHangup()
 }
 
-// Stop ends the watching and waits until nothing of it is left. What is in force
-// stays; the registry is not closed. It may be called again. See [Options.After]
-// for how another Watcher goes on with the same pipelines.
+// Stop ends the watching and waits until the Watcher's goroutine has ended. What is in force stays, and the registry
+// stays open. Stop can be called again. See [Options.After] for a Watcher that continues with the same pipelines.
 //
-// A function that runs while the file is loaded, such as a build function, can call
-// Stop: there it does not wait.
+// If a function that runs while the file is loaded, such as a build function, calls Stop, it does not wait.
 func (w *Watcher) Stop() {
 	w.cancel()
 	if goroutine.ID() != w.watching.Load() {
@@ -240,12 +233,12 @@ func (w *Watcher) Stop() {
 	}
 }
 
-// Reload reads the file now and puts it in force, unless it is in force already. It
-// returns what is wrong with the file. It works after Stop, too, and takes at least [Options.Settle].
+// Reload reads the file now and puts it in force, unless it is in force already. It returns what is wrong with the
+// file. It works after Stop, too. It takes at least [Options.Settle].
 //
-// A function that runs while the file is loaded, such as a build function, gets
-// [registry.ErrReloading]. If it waits for a Reload that it has started on another
-// goroutine, both wait until that Reload's ctx ends, so give that a deadline.
+// If a function that runs while the file is loaded, such as a build function, calls Reload, it returns
+// [registry.ErrReloading]. If that function waits for a Reload on another goroutine, both wait until the ctx of that
+// Reload ends, so give it a deadline.
 func (w *Watcher) Reload(ctx context.Context) error {
 	if here := goroutine.ID(); here != 0 && w.loading.Load() == here {
 		return fmt.Errorf("reload: %s: %w on this goroutine, which would wait for itself", w.path, registry.ErrReloading)
@@ -253,7 +246,7 @@ func (w *Watcher) Reload(ctx context.Context) error {
 	return w.file.Reload(ctx)
 }
 
-// Status returns how things are.
+// Status returns the current state.
 func (w *Watcher) Status() Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()
