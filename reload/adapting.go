@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/strategies/adaptive"
 )
 
@@ -62,12 +63,11 @@ func (d *decoder) checkAdapting(f *File) {
 			}
 			own, perhaps := s.limiter.adapts()
 			at := p.places[i]
-			place := &node{line: at.Line, column: at.Column}
 			if o.Shadow && own {
-				d.add(place, child(at.Path, "shadow"), "it is not for an adaptive limiter or a throttler, which learns nothing from executions that go past it")
+				d.Add(at.Node, document.Child(at.Path, "shadow"), "it is not for an adaptive limiter or a throttler, which learns nothing from executions that go past it")
 			}
 			if o.Handle != "" && !perhaps {
-				d.add(place, child(at.Path, "handle"), "only an adaptive limiter or a throttler learns what came of an execution, this limiter is neither")
+				d.Add(at.Node, document.Child(at.Path, "handle"), "only an adaptive limiter or a throttler learns what came of an execution, this limiter is neither")
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"reflect"
 
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/strategies/budget"
 )
 
@@ -16,29 +17,29 @@ type budgetModel struct {
 
 // A budgetRef is where a budget is named, and whose it is.
 type budgetRef struct {
-	*node
+	*document.Node
 	path string
 	by   *strategyModel
 }
 
 // budgets decodes the budgets of a file.
-func (d *decoder) budgets(n *node, f *File) {
-	if n.kind != mapping {
-		d.add(n, budgetsField, "must be a mapping of names to budgets, found %v", n)
+func (d *decoder) budgets(n *document.Node, f *File) {
+	if n.Kind != document.Mapping {
+		d.Add(n, budgetsField, "must be a mapping of names to budgets, found %v", n)
 		return
 	}
 	d.named(n, budgetsField, "budgets")
-	for _, e := range n.entries {
-		b := &budgetModel{name: e.key.text}
-		d.options(e.value, reflect.ValueOf(&b.options), child(budgetsField, b.name), nil)
+	for _, e := range n.Entries {
+		b := &budgetModel{name: e.Key.Text}
+		d.options(e.Value, reflect.ValueOf(&b.options), document.Child(budgetsField, b.name), nil)
 		f.budgets = append(f.budgets, b)
 	}
 }
 
 // budgetOf notes the budget that a strategy names.
-func (d *decoder) budgetOf(n *node, path string, s *strategyModel) {
-	if name := n.get("budget"); name != nil && name.kind == text {
-		d.budgetRefs = append(d.budgetRefs, budgetRef{name, child(path, "budget"), s})
+func (d *decoder) budgetOf(n *document.Node, path string, s *strategyModel) {
+	if name := n.Get("budget"); name != nil && name.Kind == document.Text {
+		d.budgetRefs = append(d.budgetRefs, budgetRef{name, document.Child(path, "budget"), s})
 	}
 }
 
@@ -50,8 +51,8 @@ func (d *decoder) referBudgets(f *File) {
 	}
 	names := f.Budgets()
 	for _, r := range d.budgetRefs {
-		if r.by.budget = known[r.text]; r.by.budget == nil {
-			d.add(r.node, r.path, "there is no budget %s, %s", shortened(r.text), d.instead(r.text, names, "the file has no budgets"))
+		if r.by.budget = known[r.Text]; r.by.budget == nil {
+			d.Add(r.Node, r.path, "there is no budget %s, %s", document.Quoted(r.Text), d.Instead(r.Text, names, "the file has no budgets"))
 		}
 	}
 }

@@ -48,7 +48,7 @@ func (f *File) builder(p *pipelineModel) registry.BuildFunc {
 			made, err := s.build(b, f.kinds)
 			if err != nil {
 				at := p.places[i]
-				return fmt.Errorf("%s:%d:%d: %s: %w", cmp.Or(f.name, "(file)"), at.Line, at.Column, at.Path, err)
+				return fmt.Errorf("%s:%d:%d: %s: %w", cmp.Or(f.name, "(file)"), at.Node.Line, at.Node.Column, at.Path, err)
 			}
 			b.Add(made)
 		}

@@ -4,13 +4,15 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+
+	"github.com/weir-go/weir/reload/internal/document"
 )
 
 // A decoder turns nodes into options. It goes on after a problem, to find them
 // all.
 type decoder struct {
-	problems
-	suggester
+	document.Problems
+	document.Suggester
 	kinds *Kinds
 	// What is looked up when everything is decoded.
 	limiterRefs  []limiterRef
@@ -22,35 +24,35 @@ type decoder struct {
 
 // extras are fields of a mapping that are not fields of the struct it is decoded
 // into.
-type extras map[string]func(value *node, path string)
+type extras map[string]func(value *document.Node, path string)
 
 // options decodes a mapping into the struct that v points to, and validates it. It
 // returns where everything was, nil if n is no mapping.
-func (d *decoder) options(n *node, v reflect.Value, path string, more extras) *structure {
-	if n.kind != mapping {
-		d.add(n, path, "must be a mapping of options, found %v%s", n, hintAtDefaults(n))
+func (d *decoder) options(n *document.Node, v reflect.Value, path string, more extras) *structure {
+	if n.Kind != document.Mapping {
+		d.Add(n, path, "must be a mapping of options, found %v%s", n, hintAtDefaults(n))
 		return nil
 	}
-	s := &structure{at: n, path: path, typ: v.Elem().Type(), fields: fieldsOf(v.Elem().Type()), values: make(map[string]*node), failed: make(map[string]bool)}
-	for _, e := range n.entries {
-		if decode := more[e.key.text]; decode != nil {
-			decode(e.value, child(path, e.key.text))
+	s := &structure{at: n, path: path, typ: v.Elem().Type(), fields: fieldsOf(v.Elem().Type()), values: make(map[string]*document.Node), failed: make(map[string]bool)}
+	for _, e := range n.Entries {
+		if decode := more[e.Key.Text]; decode != nil {
+			decode(e.Value, document.Child(path, e.Key.Text))
 			continue
 		}
-		if f := s.field(e.key.text); f != nil {
-			before := len(d.problems)
+		if f := s.field(e.Key.Text); f != nil {
+			before := len(d.Problems)
 			d.field(f, v.Elem().FieldByIndex(f.index), e, path)
-			s.values[f.name] = e.value
-			if len(d.problems) > before {
+			s.values[f.name] = e.Value
+			if len(d.Problems) > before {
 				s.failed[f.name] = true
 			}
 			continue
 		}
-		d.unknownField(e.key, path, s.fields, more)
+		d.unknownField(e.Key, path, s.fields, more)
 	}
 	for _, f := range s.fields {
-		if f.required && !f.function && s.values[f.name] == nil && n.get(f.name) == nil {
-			d.add(n, path, "%s is missing", f.name)
+		if f.required && !f.function && s.values[f.name] == nil && n.Get(f.name) == nil {
+			d.Add(n, path, "%s is missing", f.name)
 			s.failed[f.name] = true
 		}
 	}
@@ -58,8 +60,8 @@ func (d *decoder) options(n *node, v reflect.Value, path string, more extras) *s
 	return s
 }
 
-func hintAtDefaults(n *node) string {
-	if n.kind == null {
+func hintAtDefaults(n *document.Node) string {
+	if n.Kind == document.Null {
 		return "; {} is one without any"
 	}
 	return ""
@@ -67,12 +69,12 @@ func hintAtDefaults(n *node) string {
 
 // A structure is a mapping that was decoded into a struct.
 type structure struct {
-	at     *node
+	at     *document.Node
 	path   string
-	typ    reflect.Type     // of the struct
-	fields []field          // of the struct
-	values map[string]*node // of the fields that are there, by name
-	failed map[string]bool  // fields that have a problem already, by name
+	typ    reflect.Type              // of the struct
+	fields []field                   // of the struct
+	values map[string]*document.Node // of the fields that are there, by name
+	failed map[string]bool           // fields that have a problem already, by name
 }
 
 func (s *structure) field(name string) *field {
@@ -84,25 +86,25 @@ func (s *structure) field(name string) *field {
 }
 
 // field decodes one field.
-func (d *decoder) field(f *field, v reflect.Value, e entry, path string) {
-	path = child(path, f.name)
-	if f.special(e.value, v) {
+func (d *decoder) field(f *field, v reflect.Value, e document.Entry, path string) {
+	path = document.Child(path, f.name)
+	if f.special(e.Value, v) {
 		return
 	}
-	before := len(d.problems)
-	d.value(e.value, v, path, f.rule)
-	if len(d.problems) == before && f.zero != "" && v.IsZero() {
-		d.add(e.value, path, "0 would stand for the default, which is %s: leave %s out for that%s", f.zero, f.name, f.orOff())
+	before := len(d.Problems)
+	d.value(e.Value, v, path, f.rule)
+	if len(d.Problems) == before && f.zero != "" && v.IsZero() {
+		d.Add(e.Value, path, "0 would stand for the default, which is %s: leave %s out for that%s", f.zero, f.name, f.orOff())
 	}
-	if f.names != "" && e.value.kind == text {
-		d.function(e.value, path, f.names)
+	if f.names != "" && e.Value.Kind == document.Text {
+		d.function(e.Value, path, f.names)
 	}
 }
 
 // special sets what a word stands for, or -1, where it stands for something.
-func (r rule) special(n *node, v reflect.Value) bool {
+func (r rule) special(n *document.Node, v reflect.Value) bool {
 	for _, w := range r.words {
-		if n.kind == text && n.text == w.text || w == off && n.kind == integer && n.text == "-1" {
+		if n.Kind == document.Text && n.Text == w.text || w == off && n.Kind == document.Integer && n.Text == "-1" {
 			return w.set(v)
 		}
 	}
@@ -129,11 +131,11 @@ func (r rule) orOff() string {
 	return ""
 }
 
-func (d *decoder) unknownField(key *node, path string, fields []field, more extras) {
+func (d *decoder) unknownField(key *document.Node, path string, fields []field, more extras) {
 	var names []string
 	for _, f := range fields {
-		if f.function && f.name == key.text && more[f.name] == nil {
-			d.add(key, child(path, key.text), "%s is a function of the program's, a file cannot set it", shortened(key.text))
+		if f.function && f.name == key.Text && more[f.name] == nil {
+			d.Add(key, document.Child(path, key.Text), "%s is a function of the program's, a file cannot set it", document.Quoted(key.Text))
 			return
 		}
 		if !f.function {
@@ -142,11 +144,11 @@ func (d *decoder) unknownField(key *node, path string, fields []field, more extr
 	}
 	names = append(names, slices.Collect(maps.Keys(more))...)
 	slices.Sort(names)
-	d.add(key, path, "unknown field %s, %s", shortened(key.text), d.instead(key.text, names, "there are none here"))
+	d.Add(key, path, "unknown field %s, %s", document.Quoted(key.Text), d.Instead(key.Text, names, "there are none here"))
 }
 
 // value decodes n into v, which can be set.
-func (d *decoder) value(n *node, v reflect.Value, path string, r rule) {
+func (d *decoder) value(n *document.Node, v reflect.Value, path string, r rule) {
 	t := v.Type()
 	switch {
 	case isText(t):
@@ -167,26 +169,26 @@ func (d *decoder) value(n *node, v reflect.Value, path string, r rule) {
 	}
 }
 
-func (d *decoder) list(n *node, v reflect.Value, path string, r rule) {
-	if n.kind != list {
-		d.add(n, path, "must be a list, found %v", n)
+func (d *decoder) list(n *document.Node, v reflect.Value, path string, r rule) {
+	if n.Kind != document.List {
+		d.Add(n, path, "must be a list, found %v", n)
 		return
 	}
-	v.Set(reflect.MakeSlice(v.Type(), len(n.items), len(n.items)))
-	for i, item := range n.items {
-		d.value(item, v.Index(i), element(path, i), r)
+	v.Set(reflect.MakeSlice(v.Type(), len(n.Items), len(n.Items)))
+	for i, item := range n.Items {
+		d.value(item, v.Index(i), document.Element(path, i), r)
 	}
 }
 
-func (d *decoder) mapOf(n *node, v reflect.Value, path string, r rule) {
-	if n.kind != mapping {
-		d.add(n, path, "must be a mapping, found %v", n)
+func (d *decoder) mapOf(n *document.Node, v reflect.Value, path string, r rule) {
+	if n.Kind != document.Mapping {
+		d.Add(n, path, "must be a mapping, found %v", n)
 		return
 	}
-	v.Set(reflect.MakeMapWithSize(v.Type(), len(n.entries)))
-	for _, e := range n.entries {
+	v.Set(reflect.MakeMapWithSize(v.Type(), len(n.Entries)))
+	for _, e := range n.Entries {
 		value := reflect.New(v.Type().Elem()).Elem()
-		d.value(e.value, value, child(path, e.key.text), r)
-		v.SetMapIndex(reflect.ValueOf(e.key.text).Convert(v.Type().Key()), value)
+		d.value(e.Value, value, document.Child(path, e.Key.Text), r)
+		v.SetMapIndex(reflect.ValueOf(e.Key.Text).Convert(v.Type().Key()), value)
 	}
 }

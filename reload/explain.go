@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/weir-go/weir/reload/internal/document"
 )
 
 // Explain writes to w what the named pipelines do, in words, or all pipelines if there are no names. Each strategy is
@@ -19,7 +21,7 @@ func (f *File) Explain(w io.Writer, names ...string) error {
 	wanted := setOf(names)
 	for _, name := range names {
 		if e.byName[name] == nil {
-			return fmt.Errorf("reload: there is no pipeline %s in the file, %s", shortened(name), new(suggester).instead(name, f.Pipelines(), "nor any other"))
+			return fmt.Errorf("reload: there is no pipeline %s in the file, %s", document.Quoted(name), new(document.Suggester).Instead(name, f.Pipelines(), "nor any other"))
 		}
 	}
 	e.findUsers()
@@ -32,7 +34,7 @@ func (f *File) Explain(w io.Writer, names ...string) error {
 	if len(names) == 0 {
 		e.unused(&b)
 	}
-	_, err := io.WriteString(w, visible(b.String()))
+	_, err := io.WriteString(w, document.Visible(b.String()))
 	return err
 }
 
@@ -73,12 +75,12 @@ func (e *explainer) use(l *limiterModel, by string, seen map[*limiterModel]bool)
 func (e *explainer) unused(b *strings.Builder) {
 	for _, l := range e.file.limiters {
 		if len(e.users[l]) == 0 {
-			fmt.Fprintf(b, "limiter %s is used by no pipeline\n", shown(l.name))
+			fmt.Fprintf(b, "limiter %s is used by no pipeline\n", document.Name(l.name))
 		}
 	}
 	for _, m := range e.file.budgets {
 		if len(e.spenders[m]) == 0 {
-			fmt.Fprintf(b, "budget %s is used by no pipeline\n", shown(m.name))
+			fmt.Fprintf(b, "budget %s is used by no pipeline\n", document.Name(m.name))
 		}
 	}
 }
@@ -86,7 +88,7 @@ func (e *explainer) unused(b *strings.Builder) {
 // pipeline writes one pipeline. What is inside of a retry, or of
 // hedging, happens for each attempt.
 func (e *explainer) pipeline(b *strings.Builder, p *pipelineModel) {
-	fmt.Fprintf(b, "%s\n", shown(p.name))
+	fmt.Fprintf(b, "%s\n", document.Name(p.name))
 	if len(p.strategies) == 0 {
 		b.WriteString("  nothing but the call\n")
 	}
@@ -132,15 +134,15 @@ func (e *explainer) strategy(p *pipelineModel, s *strategyModel, subject string)
 	case rateLimiterOptions:
 		words = subject + " " + explainRateLimiter(o) + " of " + e.limiter(p, s.limiter)
 		if o.Handle != "" {
-			words += "; a failure is what " + shown(o.Handle) + " takes for one"
+			words += "; a failure is what " + document.Name(o.Handle) + " takes for one"
 		}
 	case pipelineOptions:
-		words = fmt.Sprintf("%s runs through the pipeline %s", subject, shown(o.Name))
+		words = fmt.Sprintf("%s runs through the pipeline %s", subject, document.Name(o.Name))
 	default:
 		words = fmt.Sprintf("%s runs through %s", subject, explainOwn(s.kind, s.options))
 	}
 	if kind := e.file.kinds.strategy(s.kind); kind != nil && s.name != kind.usual {
-		words += fmt.Sprintf("; called %s", shown(s.name))
+		words += fmt.Sprintf("; called %s", document.Name(s.name))
 	}
 	return words
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/hedge"
 )
@@ -38,7 +39,7 @@ func explainCircuitRules(o circuitbreaker.Options) string {
 	if o.ConsecutiveFailures > 0 {
 		rules = append(rules, fmt.Sprintf("%d in a row", o.ConsecutiveFailures))
 	}
-	return alternatives(rules)
+	return document.Alternatives(rules)
 }
 
 // as says whose word counts for what a failure is.
@@ -90,7 +91,7 @@ func (e *explainer) budget(p *pipelineModel, s *strategyModel) string {
 	if m == nil || !e.retries(s) {
 		return ""
 	}
-	return fmt.Sprintf(", out of the budget %s%s (%s)", shown(m.name), sharedWith(e.spenders[m], p.name), m.explain())
+	return fmt.Sprintf(", out of the budget %s%s (%s)", document.Name(m.name), sharedWith(e.spenders[m], p.name), m.explain())
 }
 
 func (m *budgetModel) explain() string {

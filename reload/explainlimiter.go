@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/strategies/adaptive"
 )
 
@@ -26,7 +27,7 @@ func (e *explainer) limiter(p *pipelineModel, l *limiterModel) string {
 	if l.name == "" {
 		return "its own " + e.limits(p, l)
 	}
-	return fmt.Sprintf("%s%s (%s)", shown(l.name), sharedWith(e.users[l], p.name), e.limits(p, l))
+	return fmt.Sprintf("%s%s (%s)", document.Name(l.name), sharedWith(e.users[l], p.name), e.limits(p, l))
 }
 
 // sharedWith says which others use something.
@@ -36,7 +37,7 @@ func sharedWith(users []string, itself string) string {
 		return ""
 	}
 	for i, name := range others {
-		others[i] = shown(name)
+		others[i] = document.Name(name)
 	}
 	return ", shared with " + strings.Join(others, ", ")
 }

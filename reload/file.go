@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/weir-go/weir/reload/internal/document"
 )
 
 // A File is a file that was parsed without problems. Make one with [Parse]. It does not change, and is safe for
@@ -15,14 +17,14 @@ type File struct {
 	budgets   []*budgetModel   // in the order of the file
 	pipelines []*pipelineModel // in the order of the file
 
-	pipelinesAt *node // where they begin
+	pipelinesAt *document.Node // where they begin
 }
 
 // A pipelineModel is a pipeline as the file describes it.
 type pipelineModel struct {
 	name       string
 	strategies []*strategyModel
-	places     []Problem // of the strategies, without a message
+	places     []document.Place // of the strategies
 }
 
 // Parse reads a file, YAML or JSON, and checks everything in it that can be checked without building pipelines:
@@ -42,8 +44,8 @@ func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
 	// mistake in the YAML library or in a Validate method.
 	defer func() {
 		if p := recover(); p != nil {
-			var found problems
-			found.add(&node{line: 1, column: 1}, "", "reading it panicked: %v", p)
+			var found document.Problems
+			found.Add(&document.Node{Line: 1, Column: 1}, "", "reading it panicked: %v", p)
 			f, err = nil, newFileError(name, found)
 		}
 	}()
@@ -51,17 +53,17 @@ func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
 }
 
 func parse(name string, data []byte, k *Kinds) (*File, error) {
-	root, found := parseDocument(data)
+	root, found := document.Parse(data)
 	if root == nil && len(found) > 0 {
 		return nil, newFileError(name, found)
 	}
-	d := &decoder{problems: found, kinds: k}
+	d := &decoder{Problems: found, kinds: k}
 	if root == nil {
-		root = &node{kind: mapping, line: 1, column: 1}
+		root = &document.Node{Kind: document.Mapping, Line: 1, Column: 1}
 	}
 	f := &File{name: name, kinds: k, pipelinesAt: root}
 	d.file(root, f)
-	if err := newFileError(name, d.problems); err != nil {
+	if err := newFileError(name, d.Problems); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -106,57 +108,54 @@ const (
 	schemaField     = "$schema" // what an editor finds the schema by
 )
 
-// The bounds of what a file can name. A store takes shorter names still.
-const (
-	maxNames      = 10_000 // of limiters, of budgets and of pipelines each
-	maxNameLength = 256    // bytes
-)
+// maxNames bounds how many limiters, budgets and pipelines a file has, of each.
+const maxNames = 10_000
 
 // named checks how many names of one kind there are, and how long they are.
-func (d *decoder) named(n *node, path, what string) {
-	if len(n.entries) > maxNames {
-		d.add(n.entries[maxNames].key, path, "there are %d %s, a file has at most %d", len(n.entries), what, maxNames)
+func (d *decoder) named(n *document.Node, path, what string) {
+	if len(n.Entries) > maxNames {
+		d.Add(n.Entries[maxNames].Key, path, "there are %d %s, a file has at most %d", len(n.Entries), what, maxNames)
 	}
-	for _, e := range n.entries {
-		d.nameLength(e.key, path)
+	for _, e := range n.Entries {
+		d.nameLength(e.Key, path)
 	}
 }
 
-func (d *decoder) nameLength(name *node, path string) {
-	if len(name.text) > maxNameLength {
-		d.add(name, path, "the name %s has %d bytes, must have at most %d", shortened(name.text), len(name.text), maxNameLength)
+func (d *decoder) nameLength(name *document.Node, path string) {
+	if len(name.Text) > document.MaxName {
+		d.Add(name, path, "the name %s has %d bytes, must have at most %d", document.Quoted(name.Text), len(name.Text), document.MaxName)
 	}
 }
 
 // ignoredPrefix begins the fields of a file that are there for their anchors.
 const ignoredPrefix = "x-"
 
-func (d *decoder) file(root *node, f *File) {
-	if root.kind != mapping {
-		d.add(root, "", "a file must be a mapping with %s, found %v", pipelinesField, root)
+func (d *decoder) file(root *document.Node, f *File) {
+	if root.Kind != document.Mapping {
+		d.Add(root, "", "a file must be a mapping with %s, found %v", pipelinesField, root)
 		return
 	}
-	for _, e := range root.entries {
-		switch e.key.text {
+	for _, e := range root.Entries {
+		switch e.Key.Text {
 		case limitersField:
-			d.sharedLimiters(e.value, f)
+			d.sharedLimiters(e.Value, f)
 		case budgetsField:
-			d.budgets(e.value, f)
+			d.budgets(e.Value, f)
 		case pipelinesField:
-			f.pipelinesAt = e.key
-			d.pipelines(e.value, f)
+			f.pipelinesAt = e.Key
+			d.pipelines(e.Value, f)
 		case schemaField:
-			if e.value.kind != text {
-				d.add(e.value, schemaField, "must be text, the address of the schema, found %v", e.value)
+			if e.Value.Kind != document.Text {
+				d.Add(e.Value, schemaField, "must be text, the address of the schema, found %v", e.Value)
 			}
 		case allowEmptyField:
-			if e.value.kind != boolean {
-				d.add(e.value, allowEmptyField, "must be true or false, found %v", e.value)
+			if e.Value.Kind != document.Boolean {
+				d.Add(e.Value, allowEmptyField, "must be true or false, found %v", e.Value)
 			}
 		default:
-			if !strings.HasPrefix(e.key.text, ignoredPrefix) {
+			if !strings.HasPrefix(e.Key.Text, ignoredPrefix) {
 				fields := []string{limitersField, budgetsField, pipelinesField, allowEmptyField}
-				d.add(e.key, "", "unknown field %s, %s", shortened(e.key.text), d.instead(e.key.text, fields, ""))
+				d.Add(e.Key, "", "unknown field %s, %s", document.Quoted(e.Key.Text), d.Instead(e.Key.Text, fields, ""))
 			}
 		}
 	}
@@ -167,39 +166,39 @@ func (d *decoder) file(root *node, f *File) {
 
 // checkEmpty keeps a file that was cut off, or is being written, from removing
 // everything.
-func (d *decoder) checkEmpty(root *node) {
-	if p := root.get(pipelinesField); p != nil && (p.kind != mapping || len(p.entries) > 0) {
+func (d *decoder) checkEmpty(root *document.Node) {
+	if p := root.Get(pipelinesField); p != nil && (p.Kind != document.Mapping || len(p.Entries) > 0) {
 		return // it says so itself, or is not empty
 	}
-	if allowed := root.get(allowEmptyField); allowed != nil && !strings.EqualFold(allowed.text, "false") {
+	if allowed := root.Get(allowEmptyField); allowed != nil && !strings.EqualFold(allowed.Text, "false") {
 		return
 	}
-	d.add(root, "", "the file has no %s; if that is meant, add %s: true", pipelinesField, allowEmptyField)
+	d.Add(root, "", "the file has no %s; if that is meant, add %s: true", pipelinesField, allowEmptyField)
 }
 
-func (d *decoder) sharedLimiters(n *node, f *File) {
-	if n.kind != mapping {
-		d.add(n, limitersField, "must be a mapping of names to limiters, found %v", n)
+func (d *decoder) sharedLimiters(n *document.Node, f *File) {
+	if n.Kind != document.Mapping {
+		d.Add(n, limitersField, "must be a mapping of names to limiters, found %v", n)
 		return
 	}
 	d.named(n, limitersField, "limiters")
-	for _, e := range n.entries {
-		d.in = e.key.text
-		path := child(limitersField, e.key.text)
-		if l := d.oneLimiter(e.value, path); l != nil {
-			l.name = e.key.text
-			d.storedName(e.key, path, l.name, l)
+	for _, e := range n.Entries {
+		d.in = e.Key.Text
+		path := document.Child(limitersField, e.Key.Text)
+		if l := d.oneLimiter(e.Value, path); l != nil {
+			l.name = e.Key.Text
+			d.storedName(e.Key, path, l.name, l)
 			f.limiters = append(f.limiters, l)
 		} else {
 			// It has its problem. What names it need not have another.
-			f.limiters = append(f.limiters, &limiterModel{name: e.key.text})
+			f.limiters = append(f.limiters, &limiterModel{name: e.Key.Text})
 		}
 	}
 	d.in = ""
 }
 
 // oneLimiter decodes a mapping of one kind to its options, and maybe a store beside it.
-func (d *decoder) oneLimiter(n *node, path string) *limiterModel {
+func (d *decoder) oneLimiter(n *document.Node, path string) *limiterModel {
 	kinds := d.kinds.limiterNames()
 	kind, store := d.splitStore(n, path, kinds)
 	e, ok := d.oneKind(kind, path, "limiter", kinds)
@@ -207,20 +206,20 @@ func (d *decoder) oneLimiter(n *node, path string) *limiterModel {
 	if !ok {
 		return nil
 	}
-	return d.limiter(e.key.text, e.value, child(path, e.key.text), in)
+	return d.limiter(e.Key.Text, e.Value, document.Child(path, e.Key.Text), in)
 }
 
 // eachLimiter decodes the limiter of a partitioned one.
-func (d *decoder) eachLimiter(n *node, path string, in *storeModel) *limiterModel {
+func (d *decoder) eachLimiter(n *document.Node, path string, in *storeModel) *limiterModel {
 	e, ok := d.oneKind(d.withoutStore(n, path), path, eachKey, partitionable)
 	if !ok {
 		return nil
 	}
-	return d.limiter(e.key.text, e.value, child(path, e.key.text), in)
+	return d.limiter(e.Key.Text, e.Value, document.Child(path, e.Key.Text), in)
 }
 
 // limiter decodes the options of a limiter.
-func (d *decoder) limiter(kind string, options *node, path string, in *storeModel) *limiterModel {
+func (d *decoder) limiter(kind string, options *document.Node, path string, in *storeModel) *limiterModel {
 	l := &limiterModel{kind: kind, store: in}
 	if k := d.kinds.limiter(kind); k != nil {
 		k.decode(d, options, path, l)
@@ -229,61 +228,61 @@ func (d *decoder) limiter(kind string, options *node, path string, in *storeMode
 }
 
 // oneKind returns the only entry of a mapping if it is one of the kinds.
-func (d *decoder) oneKind(n *node, path, what string, kinds []string) (entry, bool) {
-	if n.kind != mapping {
-		d.add(n, path, "must be a mapping of a kind of %s to its options, found %v; the kinds are %s", what, n, strings.Join(kinds, ", "))
-		return entry{}, false
+func (d *decoder) oneKind(n *document.Node, path, what string, kinds []string) (document.Entry, bool) {
+	if n.Kind != document.Mapping {
+		d.Add(n, path, "must be a mapping of a kind of %s to its options, found %v; the kinds are %s", what, n, strings.Join(kinds, ", "))
+		return document.Entry{}, false
 	}
-	if len(n.entries) != 1 {
-		if len(n.entries) == 0 {
-			d.add(n, path, "the kind of %s is missing, it is one of %s", what, strings.Join(kinds, ", "))
-			return entry{}, false
+	if len(n.Entries) != 1 {
+		if len(n.Entries) == 0 {
+			d.Add(n, path, "the kind of %s is missing, it is one of %s", what, strings.Join(kinds, ", "))
+			return document.Entry{}, false
 		}
-		second := n.entries[1].key
-		d.add(second, path, "a %s has one kind, %s comes after %s; is the indentation right?", what, shortened(second.text), shortened(n.entries[0].key.text))
+		second := n.Entries[1].Key
+		d.Add(second, path, "a %s has one kind, %s comes after %s; is the indentation right?", what, document.Quoted(second.Text), document.Quoted(n.Entries[0].Key.Text))
 	}
-	e := n.entries[0]
-	if slices.Contains(kinds, e.key.text) {
-		return e, len(n.entries) == 1
+	e := n.Entries[0]
+	if slices.Contains(kinds, e.Key.Text) {
+		return e, len(n.Entries) == 1
 	}
-	if what != eachKey && d.kinds.accepts(e.key.text, kinds) {
+	if what != eachKey && d.kinds.accepts(e.Key.Text, kinds) {
 		return e, true
 	}
-	d.add(e.key, path, "unknown kind of %s %s, %s", what, shortened(e.key.text), d.instead(e.key.text, kinds, ""))
-	return entry{}, false
+	d.Add(e.Key, path, "unknown kind of %s %s, %s", what, document.Quoted(e.Key.Text), d.Instead(e.Key.Text, kinds, ""))
+	return document.Entry{}, false
 }
 
-func (d *decoder) pipelines(n *node, f *File) {
-	if n.kind != mapping {
-		d.add(n, pipelinesField, "must be a mapping of names to pipelines, found %v", n)
+func (d *decoder) pipelines(n *document.Node, f *File) {
+	if n.Kind != document.Mapping {
+		d.Add(n, pipelinesField, "must be a mapping of names to pipelines, found %v", n)
 		return
 	}
 	d.named(n, pipelinesField, "pipelines")
-	for _, e := range n.entries {
-		f.pipelines = append(f.pipelines, d.onePipeline(e, child(pipelinesField, e.key.text)))
+	for _, e := range n.Entries {
+		f.pipelines = append(f.pipelines, d.onePipeline(e, document.Child(pipelinesField, e.Key.Text)))
 	}
 }
 
-func (d *decoder) onePipeline(e entry, path string) *pipelineModel {
+func (d *decoder) onePipeline(e document.Entry, path string) *pipelineModel {
 	const field = "strategies"
-	p := &pipelineModel{name: e.key.text}
+	p := &pipelineModel{name: e.Key.Text}
 	d.pipeline = p.name
-	if e.value.kind != mapping {
-		d.add(e.value, path, "must be a mapping with %s, found %v", field, e.value)
+	if e.Value.Kind != document.Mapping {
+		d.Add(e.Value, path, "must be a mapping with %s, found %v", field, e.Value)
 		return p
 	}
-	for _, of := range e.value.entries {
-		if of.key.text != field {
-			d.add(of.key, path, "unknown field %s, %s", shortened(of.key.text), d.instead(of.key.text, []string{field}, ""))
+	for _, of := range e.Value.Entries {
+		if of.Key.Text != field {
+			d.Add(of.Key, path, "unknown field %s, %s", document.Quoted(of.Key.Text), d.Instead(of.Key.Text, []string{field}, ""))
 		}
 	}
-	strategies := e.value.get(field)
-	path = child(path, field)
+	strategies := e.Value.Get(field)
+	path = document.Child(path, field)
 	switch {
 	case strategies == nil:
-		d.add(e.value, child(pipelinesField, e.key.text), "%s is missing: a list, outermost first", field)
-	case strategies.kind != list:
-		d.add(strategies, path, "must be a list of strategies, outermost first, found %v", strategies)
+		d.Add(e.Value, document.Child(pipelinesField, e.Key.Text), "%s is missing: a list, outermost first", field)
+	case strategies.Kind != document.List:
+		d.Add(strategies, path, "must be a list of strategies, outermost first, found %v", strategies)
 	default:
 		d.strategies(strategies, path, p)
 	}
@@ -292,41 +291,41 @@ func (d *decoder) onePipeline(e entry, path string) *pipelineModel {
 
 // strategies decodes the strategies of p. Two of a name would be one in telemetry,
 // and would share what the registry keeps by that name.
-func (d *decoder) strategies(n *node, path string, p *pipelineModel) {
-	first := make(map[string]*node)
-	for i, item := range n.items {
-		at := element(path, i)
+func (d *decoder) strategies(n *document.Node, path string, p *pipelineModel) {
+	first := make(map[string]*document.Node)
+	for i, item := range n.Items {
+		at := document.Element(path, i)
 		e, ok := d.oneKind(item, at, "strategy", d.kinds.strategyNames())
 		if !ok {
 			continue
 		}
-		s := &strategyModel{kind: e.key.text}
-		at = child(at, s.kind)
+		s := &strategyModel{kind: e.Key.Text}
+		at = document.Child(at, s.kind)
 		d.strategy(e, at, s)
 		p.strategies = append(p.strategies, s)
-		p.places = append(p.places, Problem{Line: e.key.line, Column: e.key.column, Path: at})
-		named := cmp.Or(e.value.get("name"), e.key)
-		if s.name == "" || named.kind != text {
+		p.places = append(p.places, document.Place{Node: e.Key, Path: at})
+		named := cmp.Or(e.Value.Get("name"), e.Key)
+		if s.name == "" || named.Kind != document.Text {
 			continue // it has no name, or one that is wrong
 		}
 		d.nameLength(named, at)
 		if before := first[s.name]; before != nil {
-			d.add(named, at, "the pipeline has a strategy called %s already, in line %d; give this one another name", shortened(s.name), before.line)
+			d.Add(named, at, "the pipeline has a strategy called %s already, in line %d; give this one another name", document.Quoted(s.name), before.Line)
 		} else {
-			first[s.name] = e.key
+			first[s.name] = e.Key
 		}
 	}
 }
 
-func (d *decoder) strategy(e entry, path string, s *strategyModel) {
+func (d *decoder) strategy(e document.Entry, path string, s *strategyModel) {
 	kind := d.kinds.strategy(s.kind)
 	switch {
 	case kind == nil:
 		return // it is accepted unknown
 	case kind.decode != nil:
-		kind.decode(d, e.value, path, s)
+		kind.decode(d, e.Value, path, s)
 	default:
-		s.options = d.decodeOptions(e.value, kind.options, path, nil)
+		s.options = d.decodeOptions(e.Value, kind.options, path, nil)
 	}
 	s.name = kind.strategyName(s.options)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/weir-go/weir/internal/isnil"
+	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/strategies/chaos"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
@@ -123,10 +124,10 @@ func (k *Kinds) handle(name string) (func(any, error) bool, error) {
 }
 
 // function checks that n names something that the program has registered for that purpose.
-func (d *decoder) function(n *node, path string, what purpose) {
+func (d *decoder) function(n *document.Node, path string, what purpose) {
 	known := d.kinds.functions[what]
-	if known[n.text] != nil || d.kinds.lenient {
+	if known[n.Text] != nil || d.kinds.lenient {
 		return
 	}
-	d.add(n, path, "the program has registered no %s %s, %s", what, shortened(n.text), d.instead(n.text, keysOf(known), "nor any other"))
+	d.Add(n, path, "the program has registered no %s %s, %s", what, document.Quoted(n.Text), d.Instead(n.Text, keysOf(known), "nor any other"))
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/strategies/hedge"
 )
 
@@ -26,7 +27,7 @@ func (o hedgingOptions) Validate() error {
 	return errors.Join(p.Err("hedge"), o.Options.Validate())
 }
 
-func decodeHedging(d *decoder, n *node, path string, s *strategyModel) {
+func decodeHedging(d *decoder, n *document.Node, path string, s *strategyModel) {
 	s.options = d.decodeOptions(n, reflect.TypeFor[hedgingOptions](), path, nil)
 	d.budgetOf(n, path, s)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload/internal/document"
 )
 
 // Kinds are the kinds of strategies and limiters, and the functions and values of the program, that a file can name.
@@ -79,7 +80,7 @@ func RegisterLimiter[O any](k *Kinds, kind string, build func(b *registry.Builde
 // allows tells whether a kind can be registered, and notes why not.
 func (k *Kinds) allows(what, kind string, options reflect.Type, isNil bool, taken []string) bool {
 	switch {
-	case !plainKey(kind):
+	case !document.PlainKey(kind):
 		k.refuse("%s kind %q: the name must be of letters, digits, _ and -", what, kind)
 	case isNil:
 		k.refuse("%s kind %q: the function is nil", what, kind)
@@ -142,5 +143,5 @@ func (k *Kinds) limiterNames() []string {
 // accepts tells whether an unknown name is to be taken as one that the program
 // will know.
 func (k *Kinds) accepts(name string, known []string) bool {
-	return k.lenient && nearest(name, known) == ""
+	return k.lenient && document.Nearest(name, known) == ""
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload/internal/document"
 )
 
 // A limiterModel is a limiter as the file describes it. It has no places, so that
@@ -23,7 +24,7 @@ type limiterModel struct {
 // A limiterKind is how the limiters of one kind are decoded and made.
 type limiterKind struct {
 	options reflect.Type
-	decode  func(d *decoder, n *node, path string, l *limiterModel)
+	decode  func(d *decoder, n *document.Node, path string, l *limiterModel)
 	build   func(b *registry.Builder, k *Kinds, name string, l *limiterModel) (limiter.Limiter, error)
 }
 
@@ -67,7 +68,7 @@ func unlimited(*registry.Builder, string, struct{}) (limiter.Limiter, error) {
 func limiterOf[O any](build func(b *registry.Builder, name string, o O) (limiter.Limiter, error)) *limiterKind {
 	return &limiterKind{
 		options: reflect.TypeFor[O](),
-		decode: func(d *decoder, n *node, path string, l *limiterModel) {
+		decode: func(d *decoder, n *document.Node, path string, l *limiterModel) {
 			var o O
 			d.options(n, reflect.ValueOf(&o), path, nil)
 			l.options = o
@@ -90,15 +91,15 @@ const eachKey = "limiter for each key"
 // partitionable are the kinds that a partitioned limiter can have for each key.
 var partitionable = []string{"concurrency", "fixed_window", "sliding_window", "token_bucket"}
 
-func decodePartitioned(d *decoder, n *node, path string, l *limiterModel) {
+func decodePartitioned(d *decoder, n *document.Node, path string, l *limiterModel) {
 	var o partitionedOptions
-	s := d.options(n, reflect.ValueOf(&o), path, extras{"each": func(each *node, path string) {
+	s := d.options(n, reflect.ValueOf(&o), path, extras{"each": func(each *document.Node, path string) {
 		l.each = d.eachLimiter(each, path, l.store)
 	}})
 	l.options = o
 	d.noPartitions(l, s)
-	if n.kind == mapping && n.get("each") == nil {
-		d.add(n, path, "each is missing: the limiter that every key gets, one of %s", oneOf(partitionable))
+	if n.Kind == document.Mapping && n.Get("each") == nil {
+		d.Add(n, path, "each is missing: the limiter that every key gets, one of %s", document.OneOf(partitionable))
 	}
 }
 
@@ -159,29 +160,29 @@ func (p *byContext) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 func inContext(ctx context.Context) context.Context { return ctx }
 
 // decodeChain decodes a list of names of shared limiters.
-func decodeChain(d *decoder, n *node, path string, l *limiterModel) {
-	if n.kind != list || len(n.items) == 0 {
-		d.add(n, path, "must be a list of the names of limiters, found %s", foundList(n))
+func decodeChain(d *decoder, n *document.Node, path string, l *limiterModel) {
+	if n.Kind != document.List || len(n.Items) == 0 {
+		d.Add(n, path, "must be a list of the names of limiters, found %s", foundList(n))
 		return
 	}
-	l.members = make([]*limiterModel, len(n.items))
+	l.members = make([]*limiterModel, len(n.Items))
 	first := make(map[string]bool)
-	for i, item := range n.items {
-		at := element(path, i)
-		if item.kind != text {
-			d.add(item, at, "must be the name of a limiter, found %v", item)
+	for i, item := range n.Items {
+		at := document.Element(path, i)
+		if item.Kind != document.Text {
+			d.Add(item, at, "must be the name of a limiter, found %v", item)
 			continue
 		}
-		if first[item.text] {
-			d.add(item, at, "the limiter %s is in the chain already", shortened(item.text))
+		if first[item.Text] {
+			d.Add(item, at, "the limiter %s is in the chain already", document.Quoted(item.Text))
 		}
-		first[item.text] = true
+		first[item.Text] = true
 		d.limiterRefs = append(d.limiterRefs, limiterRef{reference{item, at, d.in}, func(m *limiterModel) { l.members[i] = m }})
 	}
 }
 
-func foundList(n *node) string {
-	if n.kind == list {
+func foundList(n *document.Node) string {
+	if n.Kind == document.List {
 		return "an empty list"
 	}
 	return n.String()

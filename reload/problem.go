@@ -1,11 +1,10 @@
 package reload
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/weir-go/weir/reload/internal/document"
 )
 
 // A Problem is one thing that is wrong with a file.
@@ -58,43 +57,19 @@ func (e *FileError) Error() string {
 }
 
 // newFileError returns nil if there is no problem.
-func newFileError(file string, problems []Problem) error {
-	if len(problems) == 0 {
+func newFileError(file string, found document.Problems) error {
+	if len(found) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(problems, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-	})
-	// What an anchor stands for is looked at once for each alias, and mended once.
-	many := len(problems) >= maxProblems
-	seen := make(map[Problem]bool, len(problems))
-	problems = slices.DeleteFunc(problems, func(p Problem) bool {
-		p.Path = ""
-		known := seen[p]
-		seen[p] = true
-		return known
-	})
-	if many {
-		last := problems[len(problems)-1]
-		last.Path, last.Message = "", "there are more problems, those that were found first are listed"
-		problems = append(problems, last)
+	e := &FileError{File: file}
+	for _, p := range found.Sorted() {
+		e.Problems = append(e.Problems, Problem(p))
 	}
-	return &FileError{File: file, Problems: problems}
+	return e
 }
 
-// problems collects what is wrong with a file.
-type problems []Problem
-
-// maxProblems bounds the work for a file that is something else altogether.
-const maxProblems = 1000
-
-// The bounds of texts, in bytes. What a message shows of the file is shortened where the message is made; a
-// message of the YAML library, or of an option's own Validate or UnmarshalText, is only cut.
-const (
-	maxMessage = 4 << 10
-	maxPath    = 1 << 10
-	maxError   = 64 << 10 // of FileError.Error
-)
+// maxError bounds the text of a FileError, in bytes.
+const maxError = 64 << 10
 
 // setOf returns the names as a set.
 func setOf(names []string) map[string]bool {
@@ -103,52 +78,4 @@ func setOf(names []string) map[string]bool {
 		set[name] = true
 	}
 	return set
-}
-
-func (p *problems) add(at *node, path, format string, args ...any) {
-	if len(*p) >= maxProblems {
-		return
-	}
-	message := visible(cut(fmt.Sprintf(format, args...), maxMessage))
-	*p = append(*p, Problem{Line: at.line, Column: at.column, Path: cut(path, maxPath), Message: cut(message, maxMessage)})
-}
-
-// cut is text of at most that many bytes, or one … more.
-func cut(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	for most > 0 && !utf8.RuneStart(text[most]) {
-		most--
-	}
-	return text[:most] + "…"
-}
-
-// child is the path of what stands under a key. A key that is longer than a name may be is shortened.
-func child(path, key string) string {
-	if len(key) > maxNameLength {
-		return fmt.Sprintf("%s[%s]", path, shortened(key))
-	}
-	if !plainKey(key) {
-		return fmt.Sprintf("%s[%q]", path, key)
-	}
-	if path == "" {
-		return key
-	}
-	return path + "." + key
-}
-
-// element is the path of an element of a list.
-func element(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
-
-// plainKey tells whether a key needs no quotes in a path.
-func plainKey(key string) bool {
-	for _, r := range key {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '-':
-		default:
-			return false
-		}
-	}
-	return key != ""
 }

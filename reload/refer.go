@@ -3,11 +3,13 @@ package reload
 import (
 	"slices"
 	"strings"
+
+	"github.com/weir-go/weir/reload/internal/document"
 )
 
 // A reference is a name that something else in the file should have.
 type reference struct {
-	*node
+	*document.Node
 	path string
 	in   string // the shared limiter or the pipeline that it is in
 }
@@ -27,9 +29,9 @@ func (d *decoder) refer(f *File) {
 	limiters := f.Limiters()
 	var chains []reference
 	for _, r := range d.limiterRefs {
-		l := shared[r.text]
+		l := shared[r.Text]
 		if l == nil {
-			d.add(r.node, r.path, "there is no limiter %s, %s", shortened(r.text), d.instead(r.text, limiters, "the file has no limiters"))
+			d.Add(r.Node, r.path, "there is no limiter %s, %s", document.Quoted(r.Text), d.Instead(r.Text, limiters, "the file has no limiters"))
 			continue
 		}
 		r.set(l)
@@ -37,12 +39,12 @@ func (d *decoder) refer(f *File) {
 			chains = append(chains, r.reference)
 		}
 	}
-	before := len(d.problems)
+	before := len(d.Problems)
 	d.cycles("limiter", limiters, chains)
-	if len(d.problems) == before {
+	if len(d.Problems) == before {
 		d.chainLengths(limiters, chains)
 	}
-	if len(d.problems) == before {
+	if len(d.Problems) == before {
 		d.checkAdapting(f)
 	}
 	d.referBudgets(f)
@@ -54,8 +56,8 @@ func (d *decoder) refer(f *File) {
 	}
 	var embedded []reference
 	for _, r := range d.pipelineRefs {
-		if !known[r.text] {
-			d.add(r.node, r.path, "there is no pipeline %s in the file, %s", shortened(r.text), d.instead(r.text, names, ""))
+		if !known[r.Text] {
+			d.Add(r.Node, r.path, "there is no pipeline %s in the file, %s", document.Quoted(r.Text), d.Instead(r.Text, names, ""))
 			continue
 		}
 		embedded = append(embedded, r)
@@ -76,16 +78,16 @@ func (d *decoder) cycles(what string, names []string, references []reference) {
 		way = append(way, name)
 		place[name] = len(way)
 		for _, r := range leaving[name] {
-			switch at := place[r.text]; {
+			switch at := place[r.Text]; {
 			case at > 0:
 				var round []string
-				for _, name := range listed(way[at-1:]) {
-					round = append(round, shown(name))
+				for _, name := range document.Listed(way[at-1:]) {
+					round = append(round, document.Name(name))
 				}
-				round = append(round, shown(r.text))
-				d.add(r.node, r.path, "a %s cannot contain itself: %s", what, strings.Join(round, " -> "))
+				round = append(round, document.Name(r.Text))
+				d.Add(r.Node, r.path, "a %s cannot contain itself: %s", what, strings.Join(round, " -> "))
 			case at == 0:
-				visit(r.text)
+				visit(r.Text)
 			}
 		}
 		way = way[:len(way)-1]
@@ -119,9 +121,9 @@ func (d *decoder) chainLengths(names []string, references []reference) {
 		}
 		all := 0
 		for _, r := range members[name] {
-			n := length(r.text)
+			n := length(r.Text)
 			if all += n; all > maxChain && all-n <= maxChain && n <= maxChain {
-				d.add(r.node, r.path, "the chain stands for more than %d limiters", maxChain)
+				d.Add(r.Node, r.path, "the chain stands for more than %d limiters", maxChain)
 			}
 		}
 		lengths[name] = min(all, maxChain+1)
@@ -138,10 +140,10 @@ func (d *decoder) ownNames(f *File) {
 	d.setApart(f)
 	taken := make(map[string]string)
 	for _, b := range f.budgets {
-		taken["budget "+b.name] = "the budget " + shown(b.name)
+		taken["budget "+b.name] = "the budget " + document.Name(b.name)
 	}
 	for _, l := range f.limiters {
-		taken[l.name] = "the limiter " + shown(l.name)
+		taken[l.name] = "the limiter " + document.Name(l.name)
 	}
 	for _, p := range f.pipelines {
 		for i, s := range p.strategies {
@@ -151,14 +153,14 @@ func (d *decoder) ownNames(f *File) {
 			}
 			name, at := s.ownName(p.name, ""), p.places[i]
 			if s.limiter != nil && what == "limiter" {
-				d.storedName(&node{line: at.Line, column: at.Column}, at.Path, name, s.limiter)
+				d.storedName(at.Node, at.Path, name, s.limiter)
 			}
-			its := "that of the pipeline " + shown(p.name)
+			its := "that of the pipeline " + document.Name(p.name)
 			if other := taken[prefix+name]; other == its {
 				continue // of two strategies of one name, which is a problem already
 			} else if other != "" {
-				d.add(&node{line: at.Line, column: at.Column}, at.Path, "its %s would be called %s, as %s is; give the strategy another name",
-					what, shortened(prefix+name), other)
+				d.Add(at.Node, at.Path, "its %s would be called %s, as %s is; give the strategy another name",
+					what, document.Quoted(prefix+name), other)
 				continue
 			}
 			taken[prefix+name] = its
@@ -209,8 +211,8 @@ func (d *decoder) checkApart(f *File) {
 	for _, l := range f.limiters {
 		for i := range l.name {
 			if strings.HasPrefix(l.name[i:], "//") && apart[l.name[:i]] {
-				d.add(f.pipelinesAt, limitersField, "the limiter %s has a name that an instance of the pipeline %s could have for its own; give it one without //",
-					shown(l.name), shown(l.name[:i]))
+				d.Add(f.pipelinesAt, limitersField, "the limiter %s has a name that an instance of the pipeline %s could have for its own; give it one without //",
+					document.Name(l.name), document.Name(l.name[:i]))
 				break
 			}
 		}
@@ -218,8 +220,8 @@ func (d *decoder) checkApart(f *File) {
 	for _, p := range f.pipelines {
 		for i := range p.name {
 			if strings.HasPrefix(p.name[i:], "//") && apart[p.name[:i]] {
-				d.add(f.pipelinesAt, child(pipelinesField, p.name), "the pipeline %s has a name that an instance of the pipeline %s could have for its own; give it one without //",
-					shown(p.name), shown(p.name[:i]))
+				d.Add(f.pipelinesAt, document.Child(pipelinesField, p.name), "the pipeline %s has a name that an instance of the pipeline %s could have for its own; give it one without //",
+					document.Name(p.name), document.Name(p.name[:i]))
 				break
 			}
 		}

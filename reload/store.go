@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -33,16 +34,16 @@ func (m storeModel) Validate() error {
 
 // splitStore returns the mapping of a limiter without its store, and that, nil if there is
 // none.
-func (d *decoder) splitStore(n *node, path string, kinds []string) (rest *node, found *entry) {
+func (d *decoder) splitStore(n *document.Node, path string, kinds []string) (rest *document.Node, found *document.Entry) {
 	known := append(slices.Clone(kinds), storeField)
-	return n.without(func(e entry) bool {
+	return n.Without(func(e document.Entry) bool {
 		switch {
-		case e.key.text == storeField:
+		case e.Key.Text == storeField:
 			found = &e
-		case slices.Contains(kinds, e.key.text) || nearest(e.key.text, known) != storeField:
+		case slices.Contains(kinds, e.Key.Text) || document.Nearest(e.Key.Text, known) != storeField:
 			return false
 		default:
-			d.add(e.key, path, "unknown field %s, did you mean %q?", shortened(e.key.text), storeField)
+			d.Add(e.Key, path, "unknown field %s, did you mean %q?", document.Quoted(e.Key.Text), storeField)
 		}
 		return true
 	}), found
@@ -50,42 +51,26 @@ func (d *decoder) splitStore(n *node, path string, kinds []string) (rest *node, 
 
 // withoutStore returns the mapping of the limiter for each key, which has no store of its
 // own.
-func (d *decoder) withoutStore(n *node, path string) *node {
-	return n.without(func(e entry) bool {
-		is := e.key.text == storeField
+func (d *decoder) withoutStore(n *document.Node, path string) *document.Node {
+	return n.Without(func(e document.Entry) bool {
+		is := e.Key.Text == storeField
 		if is {
-			d.add(e.key, path, "%s is for all keys: it stands beside partitioned", storeField)
+			d.Add(e.Key, path, "%s is for all keys: it stands beside partitioned", storeField)
 		}
 		return is
 	})
 }
 
-// without returns the mapping without some entries; n itself if there are none.
-func (n *node) without(which func(entry) bool) *node {
-	var kept []entry
-	for _, e := range n.entries {
-		if !which(e) {
-			kept = append(kept, e)
-		}
-	}
-	if len(kept) == len(n.entries) {
-		return n
-	}
-	rest := *n
-	rest.entries = kept
-	return &rest
-}
-
 // storeAmong decodes the store among the fields of a rate limiter, and says so in more.
-func (d *decoder) storeAmong(n *node, path string, more extras) *storeModel {
-	more[storeField] = func(*node, string) {} // it is decoded here, before the limiter
-	var found *entry
-	var limiter entry
-	for _, e := range n.entries {
+func (d *decoder) storeAmong(n *document.Node, path string, more extras) *storeModel {
+	more[storeField] = func(*document.Node, string) {} // it is decoded here, before the limiter
+	var found *document.Entry
+	var limiter document.Entry
+	for _, e := range n.Entries {
 		switch {
-		case e.key.text == storeField:
+		case e.Key.Text == storeField:
 			found = &e
-		case limiter.key == nil && (e.key.text == "limiter" || d.kinds.limiter(e.key.text) != nil):
+		case limiter.Key == nil && (e.Key.Text == "limiter" || d.kinds.limiter(e.Key.Text) != nil):
 			limiter = e
 		}
 	}
@@ -94,46 +79,46 @@ func (d *decoder) storeAmong(n *node, path string, more extras) *storeModel {
 
 // storeOf decodes the store of a limiter, of which the kind may not be known. It returns nil
 // if there is none.
-func (d *decoder) storeOf(e *entry, path string, of entry) *storeModel {
+func (d *decoder) storeOf(e *document.Entry, path string, of document.Entry) *storeModel {
 	switch {
 	case e == nil:
 		return nil
-	case of.key != nil && of.key.text == "limiter":
-		d.add(e.key, path, "%s is for a limiter of its own: a shared one has it under %s", storeField, limitersField)
+	case of.Key != nil && of.Key.Text == "limiter":
+		d.Add(e.Key, path, "%s is for a limiter of its own: a shared one has it under %s", storeField, limitersField)
 		return nil
-	case of.key != nil && of.key.text == "chain":
-		d.add(e.key, path, "a chain has no %s, each of its limiters has its own or none", storeField)
+	case of.Key != nil && of.Key.Text == "chain":
+		d.Add(e.Key, path, "a chain has no %s, each of its limiters has its own or none", storeField)
 		return nil
-	case of.key != nil && !slices.Contains(storable, of.key.text):
-		d.add(e.key, path, "%s cannot be in a %s, only %s can", of.key.text, storeField, alternatives(storable))
+	case of.Key != nil && !slices.Contains(storable, of.Key.Text):
+		d.Add(e.Key, path, "%s cannot be in a %s, only %s can", of.Key.Text, storeField, document.Alternatives(storable))
 		return nil
 	}
 	m := &storeModel{kind: storeKind(of)}
-	path = child(path, storeField)
-	switch e.value.kind {
-	case text:
-		m.Name = e.value.text
-		d.function(e.value, path, limiterStore)
-	case mapping:
-		d.options(e.value, reflect.ValueOf(m), path, nil)
+	path = document.Child(path, storeField)
+	switch e.Value.Kind {
+	case document.Text:
+		m.Name = e.Value.Text
+		d.function(e.Value, path, limiterStore)
+	case document.Mapping:
+		d.options(e.Value, reflect.ValueOf(m), path, nil)
 	default:
-		d.add(e.value, path, "must be the name of a store, or a mapping with its name and options, found %v", e.value)
+		d.Add(e.Value, path, "must be the name of a store, or a mapping with its name and options, found %v", e.Value)
 	}
 	return m
 }
 
 // storeKind is what a store calls the kind of a limiter.
-func storeKind(of entry) backend.Kind {
-	if of.key == nil {
+func storeKind(of document.Entry) backend.Kind {
+	if of.Key == nil {
 		return 0
 	}
-	if of.key.text == "partitioned" {
-		if each := of.value.get("each"); each != nil && len(each.entries) > 0 {
-			return storeKind(each.entries[0])
+	if of.Key.Text == "partitioned" {
+		if each := of.Value.Get("each"); each != nil && len(each.Entries) > 0 {
+			return storeKind(each.Entries[0])
 		}
 	}
 	for k := backend.KindTokenBucket; k <= backend.KindConcurrency; k++ {
-		if k.String() == of.key.text {
+		if k.String() == of.Key.Text {
 			return k
 		}
 	}
@@ -141,8 +126,8 @@ func storeKind(of entry) backend.Kind {
 }
 
 // storedName checks what a limiter that has a store is called there.
-func (d *decoder) storedName(at *node, path, name string, l *limiterModel) {
+func (d *decoder) storedName(at *document.Node, path, name string, l *limiterModel) {
 	if l.store != nil && !storedNameOK(name) {
-		d.add(at, path, "a limiter with a %s must have a name of at most 200 ASCII letters, digits and ._-/, found %s", storeField, shortened(name))
+		d.Add(at, path, "a limiter with a %s must have a name of at most 200 ASCII letters, digits and ._-/, found %s", storeField, document.Quoted(name))
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/store"
 )
 
@@ -14,7 +15,7 @@ import (
 func storableOf[O registry.LimiterOptions](build func(b *registry.Builder, name string, o O) (limiter.Limiter, error)) *limiterKind {
 	return &limiterKind{
 		options: reflect.TypeFor[O](),
-		decode: func(d *decoder, n *node, path string, l *limiterModel) {
+		decode: func(d *decoder, n *document.Node, path string, l *limiterModel) {
 			var o O
 			s := d.options(n, reflect.ValueOf(&o), path, nil)
 			l.options = o

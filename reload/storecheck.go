@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -60,7 +61,7 @@ func (d *decoder) noPartitions(l *limiterModel, s *structure) {
 	}
 	for _, field := range []string{"idle_timeout", "max_partitions"} {
 		if at := s.values[field]; at != nil {
-			d.add(at, child(s.path, field), "%s means nothing in a %s, where a key that is not in use costs nothing: leave it out", field, storeField)
+			d.Add(at, document.Child(s.path, field), "%s means nothing in a %s, where a key that is not in use costs nothing: leave it out", field, storeField)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/strategies/adaptive"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
@@ -32,7 +33,7 @@ type strategyModel struct {
 type strategyKind struct {
 	options reflect.Type
 	usual   string // the name without a name; "" if it has none
-	decode  func(d *decoder, n *node, path string, s *strategyModel)
+	decode  func(d *decoder, n *document.Node, path string, s *strategyModel)
 	build   func(b *registry.Builder, k *Kinds, s *strategyModel) (pipeline.Strategy, error)
 }
 
@@ -112,7 +113,7 @@ type pipelineOptions struct {
 func keysOf[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // decodeOptions decodes into a new struct of that type.
-func (d *decoder) decodeOptions(n *node, t reflect.Type, path string, more extras) any {
+func (d *decoder) decodeOptions(n *document.Node, t reflect.Type, path string, more extras) any {
 	v := reflect.New(t)
 	d.options(n, v, path, more)
 	return v.Elem().Interface()
@@ -139,41 +140,41 @@ func (f field) isName() bool {
 }
 
 // decodeRateLimiter decodes the options and the one limiter among them.
-func decodeRateLimiter(d *decoder, n *node, path string, s *strategyModel) {
-	more := extras{"limiter": func(name *node, path string) {
-		if name.kind != text {
-			d.add(name, path, "must be the name of a limiter, found %v", name)
+func decodeRateLimiter(d *decoder, n *document.Node, path string, s *strategyModel) {
+	more := extras{"limiter": func(name *document.Node, path string) {
+		if name.Kind != document.Text {
+			d.Add(name, path, "must be the name of a limiter, found %v", name)
 			return
 		}
 		d.limiterRefs = append(d.limiterRefs, limiterRef{reference{name, path, ""}, func(l *limiterModel) { s.limiter = l }})
 	}}
 	in := d.storeAmong(n, path, more)
 	for _, kind := range d.kinds.limiterNames() {
-		more[kind] = func(options *node, path string) { s.limiter = d.limiter(kind, options, path, in) }
+		more[kind] = func(options *document.Node, path string) { s.limiter = d.limiter(kind, options, path, in) }
 	}
 	d.acceptLimiters(n, more, s)
 	s.options = d.decodeOptions(n, reflect.TypeFor[rateLimiterOptions](), path, more)
-	if n.kind != mapping {
+	if n.Kind != document.Mapping {
 		return
 	}
-	var limiters []entry
-	for _, e := range n.entries {
-		if more[e.key.text] != nil && e.key.text != storeField {
+	var limiters []document.Entry
+	for _, e := range n.Entries {
+		if more[e.Key.Text] != nil && e.Key.Text != storeField {
 			limiters = append(limiters, e)
 		}
 	}
-	kinds := oneOf(append([]string{"limiter"}, d.kinds.limiterNames()...))
+	kinds := document.OneOf(append([]string{"limiter"}, d.kinds.limiterNames()...))
 	switch {
 	case len(limiters) == 0:
-		d.add(n, path, "the limiter is missing: one of %s", kinds)
+		d.Add(n, path, "the limiter is missing: one of %s", kinds)
 	case len(limiters) > 1:
-		d.add(limiters[1].key, path, "%s is a second limiter, there is %s; a chain has several", limiters[1].key.text, limiters[0].key.text)
+		d.Add(limiters[1].Key, path, "%s is a second limiter, there is %s; a chain has several", limiters[1].Key.Text, limiters[0].Key.Text)
 	}
 }
 
 // acceptLimiters takes fields that are not known for kinds of limiters, where that
 // is wanted.
-func (d *decoder) acceptLimiters(n *node, more extras, s *strategyModel) {
+func (d *decoder) acceptLimiters(n *document.Node, more extras, s *strategyModel) {
 	if !d.kinds.lenient {
 		return
 	}
@@ -181,9 +182,9 @@ func (d *decoder) acceptLimiters(n *node, more extras, s *strategyModel) {
 	for _, f := range fieldsOf(reflect.TypeFor[rateLimiterOptions]()) {
 		known = append(known, f.name)
 	}
-	for _, e := range n.entries {
-		if d.kinds.accepts(e.key.text, known) {
-			more[e.key.text] = func(*node, string) { s.limiter = &limiterModel{kind: e.key.text} }
+	for _, e := range n.Entries {
+		if d.kinds.accepts(e.Key.Text, known) {
+			more[e.Key.Text] = func(*document.Node, string) { s.limiter = &limiterModel{kind: e.Key.Text} }
 		}
 	}
 }
@@ -235,7 +236,7 @@ func (s *strategyModel) ownName(pipeline, instance string) string {
 
 var instanceEscapes = strings.NewReplacer("%", "%25", "/", "%2F")
 
-func decodeRetry(d *decoder, n *node, path string, s *strategyModel) {
+func decodeRetry(d *decoder, n *document.Node, path string, s *strategyModel) {
 	s.options = d.decodeOptions(n, reflect.TypeFor[retryOptions](), path, nil)
 	d.budgetOf(n, path, s)
 }
@@ -256,10 +257,10 @@ func buildTimeout(_ *registry.Builder, _ *Kinds, s *strategyModel) (pipeline.Str
 	return timeout.New(o.Timeout, &o.Options), nil
 }
 
-func decodeEmbedded(d *decoder, n *node, path string, s *strategyModel) {
+func decodeEmbedded(d *decoder, n *document.Node, path string, s *strategyModel) {
 	s.options = d.decodeOptions(n, reflect.TypeFor[pipelineOptions](), path, nil)
-	if name := n.get("name"); name != nil && name.kind == text {
-		d.pipelineRefs = append(d.pipelineRefs, reference{name, child(path, "name"), d.pipeline})
+	if name := n.Get("name"); name != nil && name.Kind == document.Text {
+		d.pipelineRefs = append(d.pipelineRefs, reference{name, document.Child(path, "name"), d.pipeline})
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/reload/internal/document"
 )
 
 // validate calls the Validate method of the struct that v points to, if it has one, and adds what it returns.
@@ -37,7 +38,7 @@ func (d *decoder) invalid(err error, s *structure) {
 	options, ok := errors.AsType[*weir.OptionsError](err)
 	if !ok {
 		if !d.invalidText(err, s) && len(s.failed) == 0 {
-			d.add(s.at, s.path, "%v", err)
+			d.Add(s.at, s.path, "%v", err)
 		}
 		return
 	}
@@ -58,13 +59,13 @@ func (d *decoder) invalidField(f weir.FieldError, s *structure) {
 		return name
 	})
 	if !failed {
-		d.add(at.node, at.path, "%s", text)
+		d.Add(at.node, at.path, "%s", text)
 	}
 }
 
 // A location is where the problem of a field is reported, and what the field is called there.
 type location struct {
-	node *node // of the field or, if the file leaves it out, of the nearest mapping or list around it
+	node *document.Node // of the field or, if the file leaves it out, of the nearest mapping or list around it
 	path string
 	name string // of the field, in the file; "": none
 	// outermost is the name of the field of the outermost struct that the path has led to, or into.
@@ -109,7 +110,7 @@ func (l location) inField(goName string) location {
 		return l
 	}
 	l.name = name
-	return l.at(l.node.get(name), child(l.path, name))
+	return l.at(l.node.Get(name), document.Child(l.path, name))
 }
 
 // element returns the location of an element of the list or map at l.
@@ -120,18 +121,18 @@ func (l location) element(key string) location {
 	switch {
 	case typ != nil && typ.Kind() == reflect.Slice:
 		l.typ = pointedTo(typ.Elem())
-		if i, err := strconv.Atoi(key); err == nil && i >= 0 && i < len(l.node.items) {
-			return l.at(l.node.items[i], element(l.path, i))
+		if i, err := strconv.Atoi(key); err == nil && i >= 0 && i < len(l.node.Items) {
+			return l.at(l.node.Items[i], document.Element(l.path, i))
 		}
 	case typ != nil && typ.Kind() == reflect.Map:
 		l.typ = pointedTo(typ.Elem())
-		return l.at(l.node.get(key), child(l.path, key))
+		return l.at(l.node.Get(key), document.Child(l.path, key))
 	}
 	return l.at(nil, "")
 }
 
 // at returns l at that node, or where it is if the file leaves the node out.
-func (l location) at(n *node, path string) location {
+func (l location) at(n *document.Node, path string) location {
 	if n == nil || l.missing {
 		l.missing = true
 		return l

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"regexp"
 	"strings"
+
+	"github.com/weir-go/weir/reload/internal/document"
 )
 
 // invalidText finds the places of fields by the Go names in the text of an error of weir's own that is no
@@ -40,7 +42,7 @@ func (d *decoder) clause(clause string, s *structure) {
 	}
 	if subject == "" {
 		if len(s.failed) == 0 {
-			d.add(s.at, s.path, "%s", clause)
+			d.Add(s.at, s.path, "%s", clause)
 		}
 		return
 	}
@@ -52,8 +54,8 @@ func (d *decoder) clause(clause string, s *structure) {
 		return cmp.Or(names[word].name, word)
 	})
 	if at := s.values[subject]; at != nil {
-		d.add(at, child(s.path, subject), "%s", clause)
+		d.Add(at, document.Child(s.path, subject), "%s", clause)
 		return
 	}
-	d.add(s.at, s.path, "%s", clause)
+	d.Add(s.at, s.path, "%s", clause)
 }

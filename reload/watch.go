@@ -15,6 +15,7 @@ import (
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/filewatch"
 )
 
@@ -282,7 +283,7 @@ func (w *Watcher) load(ctx context.Context, content []byte) error {
 		"file", w.path, "pipelines", len(f.pipelines), "built", len(c.Define), "removed", len(c.Remove))
 	if len(lost) > 0 {
 		w.log(ctx, slog.LevelWarn, "configuration no longer has pipelines that the program uses: their executions fail. "+
-			"If that is not meant, put them back; reload.Options.Require refuses such a file", "file", w.path, "pipelines", listed(lost))
+			"If that is not meant, put them back; reload.Options.Require refuses such a file", "file", w.path, "pipelines", document.Listed(lost))
 	}
 	return w.loaded(f, nil)
 }
@@ -343,19 +344,11 @@ func (f *File) require(names []string) error {
 	d := &decoder{}
 	for _, name := range names {
 		if !known[name] {
-			d.add(f.pipelinesAt, pipelinesField, "the program requires the pipeline %s, which is not there; %s",
-				shortened(name), d.instead(name, f.Pipelines(), "there is none"))
+			d.Add(f.pipelinesAt, pipelinesField, "the program requires the pipeline %s, which is not there; %s",
+				document.Quoted(name), d.Instead(name, f.Pipelines(), "there is none"))
 		}
 	}
-	return newFileError(f.name, d.problems)
-}
-
-// listed is the beginning of a list of names that may be long.
-func listed(names []string) []string {
-	if len(names) <= mostListed {
-		return names
-	}
-	return append(slices.Clone(names[:mostListed]), fmt.Sprintf("and %d others", len(names)-mostListed))
+	return newFileError(f.name, d.Problems)
 }
 
 // log writes a line. A handler is the program's: the load does not depend on it.
@@ -374,10 +367,10 @@ func (w *Watcher) checkOwner(c registry.Change) error {
 	}
 	slices.Sort(taken)
 	var errs []error
-	for _, name := range taken[:min(len(taken), mostListed)] {
+	for _, name := range taken[:min(len(taken), document.MostListed)] {
 		errs = append(errs, fmt.Errorf("reload: %s: pipeline %q is defined elsewhere already", w.path, name))
 	}
-	if more := len(taken) - mostListed; more > 0 {
+	if more := len(taken) - document.MostListed; more > 0 {
 		errs = append(errs, fmt.Errorf("reload: %s: so are %d other pipelines", w.path, more))
 	}
 	return errors.Join(errs...)

@@ -1,55 +1,55 @@
-package reload
+package document
 
 import (
 	"math"
 	"strings"
 )
 
-// mostListed is how many names a message lists.
-const mostListed = 12
+// MostListed is how many names a message lists.
+const MostListed = 12
 
-// mostCompared bounds the work for one name, and mostComparedInAll that for a file: one with
-// thousands of misspelt names is something else, and suggestions for it help little.
+// mostCompared bounds how many names one name is compared with, and mostComparedInAll the comparisons for a file: a file
+// with thousands of misspelt names is no configuration.
 const (
 	mostCompared      = 1000
 	mostComparedInAll = 20_000
 )
 
-// mostSuggested is how long a name may be for a suggestion.
+// mostSuggested bounds the length of names that are suggested, in bytes.
 const mostSuggested = 64
 
-// A suggester finds what was meant by misspelt names, until it has done enough work.
-type suggester struct{ compared int }
+// A Suggester finds the names that misspelt ones may stand for, until it has compared mostComparedInAll names.
+type Suggester struct{ compared int }
 
-// instead says what could have been meant: the nearest of names, or all of them.
-// none is what to say when there are none.
-func (s *suggester) instead(got string, names []string, none string) string {
+// Instead returns what the file could say instead of got: the nearest of the names, or else all of them. If there are
+// no names, it returns none.
+func (s *Suggester) Instead(got string, names []string, none string) string {
 	if len(names) == 0 {
 		return none
 	}
 	if s.compared < mostComparedInAll {
 		s.compared += min(len(names), mostCompared)
-		if near := nearest(got, names); near != "" {
-			return "did you mean " + shortened(near) + "?"
+		if near := Nearest(got, names); near != "" {
+			return "did you mean " + Quoted(near) + "?"
 		}
 	}
-	shownNames := make([]string, 0, mostListed)
-	for _, name := range names[:min(len(names), mostListed)] {
-		shownNames = append(shownNames, shown(name))
+	shownNames := make([]string, 0, MostListed)
+	for _, name := range names[:min(len(names), MostListed)] {
+		shownNames = append(shownNames, Name(name))
 	}
 	switch {
 	case len(names) == 1:
 		return "there is only " + shownNames[0]
-	case len(names) > mostListed:
+	case len(names) > MostListed:
 		return "there are " + strings.Join(shownNames, ", ") + " and others"
 	default:
 		return "there are " + strings.Join(shownNames, ", ")
 	}
 }
 
-// nearest returns the name that is most like got, "" if none is much like it: a
-// third of the letters may differ, or got may be the beginning of just one.
-func nearest(got string, names []string) string {
+// Nearest returns the name that is most like got, or "" if none is: at most a third of the letters differ, or got is
+// the beginning of exactly one name.
+func Nearest(got string, names []string) string {
 	if len(got) > 2*mostSuggested {
 		return ""
 	}
@@ -84,13 +84,12 @@ func nearest(got string, names []string) string {
 
 var separators = strings.NewReplacer("_", "", "-", "", " ", "")
 
-// normal makes maxRetries, max-retries and max_retries the same.
+// normal returns the same for maxRetries, max-retries and max_retries.
 func normal(name string) string {
 	return separators.Replace(strings.ToLower(name))
 }
 
-// distance is how many letters have to be inserted, removed, replaced or swapped
-// with their neighbour to make b of a.
+// distance returns how many letters must be inserted, removed, replaced or swapped with a neighbour to turn a into b.
 func distance(a, b string) int {
 	var rows [3][2*mostSuggested + 1]int
 	before, last, row := rows[0][:len(b)+1], rows[1][:len(b)+1], rows[2][:len(b)+1]

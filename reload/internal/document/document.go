@@ -1,4 +1,12 @@
-package reload
+// Package document reads a YAML or JSON file into nodes that know their position, and makes the texts of messages about
+// them. It knows nothing of what the file means.
+//
+//   - document.go: Parse checks what the YAML library does not check, and calls it.
+//   - convert.go: from the library's nodes to ours, without aliases, merge keys and duplicate keys.
+//   - node.go: Node.
+//   - problem.go: Problems, and the paths in them.
+//   - quote.go and suggest.go: how messages quote the file, and "did you mean".
+package document
 
 import (
 	"bytes"
@@ -10,28 +18,27 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// maxSize is how large a file may be. A Kubernetes ConfigMap holds as much.
+// maxSize bounds the size of a file, in bytes: the size of a Kubernetes ConfigMap.
 const maxSize = 1 << 20
 
-// parseDocument reads YAML, and JSON as the part of YAML that it is. It is all
-// that knows the YAML library. The node is nil for an empty document, and if there
-// are problems that leave nothing to look at.
-func parseDocument(data []byte) (root *node, found problems) {
+// Parse reads YAML, or JSON, which is read as YAML. The root is nil if the document is empty, or if the problems
+// leave nothing to decode.
+func Parse(data []byte) (root *Node, found Problems) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if at, problem := unreadable(data); problem != "" {
-		found.add(at, "", "%s", problem)
+		found.Add(at, "", "%s", problem)
 		return nil, found
 	}
 	if at, problem := excessive(data); problem != "" {
-		found.add(at, "", "%s", problem)
+		found.Add(at, "", "%s", problem)
 		return nil, found
 	}
 	var documents []yaml.Node
-	// Duplicate keys are looked for further down, to find them all.
+	// The library would stop at the first duplicate key; the converter reports them all.
 	err := yaml.Load(data, &documents, yaml.WithAllDocuments(), yaml.WithUniqueKeys(false))
 	if err != nil {
 		at, message := syntaxError(data, err)
-		found.add(at, "", "%s", message)
+		found.Add(at, "", "%s", message)
 		return nil, found
 	}
 	if len(documents) == 0 || len(documents[0].Content) == 0 {
@@ -39,20 +46,20 @@ func parseDocument(data []byte) (root *node, found problems) {
 	}
 	if len(documents) > 1 {
 		second := documents[1]
-		found.add(&node{line: second.Line, column: second.Column}, "", "a second document begins here, a file has only one")
+		found.Add(&Node{Line: second.Line, Column: second.Column}, "", "a second document begins here, a file has only one")
 	}
 	c := converter{expanding: make(map[*yaml.Node]bool)}
 	root = c.convert(documents[0].Content[0], "")
 	if c.tooMany {
 		root = nil // what is left out would be missed
 	}
-	return root, append(found, c.problems...)
+	return root, append(found, c.Problems...)
 }
 
-// unreadable finds what the library rejects without saying where, and what it takes
-// for the end of a line as no editor does.
-func unreadable(data []byte) (at *node, problem string) {
-	at = &node{line: 1, column: 1}
+// unreadable finds characters that the library refuses without a position, and those that it takes for line breaks
+// and editors do not.
+func unreadable(data []byte) (at *Node, problem string) {
+	at = &Node{Line: 1, Column: 1}
 	if len(data) > maxSize {
 		return at, fmt.Sprintf("the file has %d bytes, must have at most %d", len(data), maxSize)
 	}
@@ -62,27 +69,27 @@ func unreadable(data []byte) (at *node, problem string) {
 		case r == utf8.RuneError && size == 1:
 			return at, fmt.Sprintf("the byte 0x%02x is not UTF-8", data[0])
 		case r == '\n', r == '\r' && !bytes.HasPrefix(data, []byte("\r\n")):
-			at.line, at.column = at.line+1, 0
+			at.Line, at.Column = at.Line+1, 0
 		case r != '\t' && r != '\r' && !printable(r):
 			return at, fmt.Sprintf("the character %U cannot be in a file", r)
 		}
-		at.column++
+		at.Column++
 		data = data[size:]
 	}
 	return at, ""
 }
 
-// The bounds of what the library is given to read. It takes a second and hundreds of megabytes for what one MiB can
-// hold without them.
+// The bounds of what the library is given: without them it takes a second and hundreds of megabytes for some files of
+// 1 MiB.
 const (
 	maxDocuments = 100     // lines that begin or end one
 	maxFlow      = 200_000 // the characters [ { and , in all: a list of numbers has one for each
 )
 
-// excessive finds what would take the library long. It compares each %TAG directive with all before it, so they
-// are not read at all: tags cannot be used anyway.
-func excessive(data []byte) (at *node, problem string) {
-	at = &node{column: 1}
+// excessive finds what the library would take long to read. It compares each %TAG directive with all before it, so a
+// file with one is refused: tags cannot be used anyway.
+func excessive(data []byte) (at *Node, problem string) {
+	at = &Node{Column: 1}
 	documents, flow := 0, 0
 	for len(data) > 0 {
 		line, rest := data, []byte(nil)
@@ -93,7 +100,7 @@ func excessive(data []byte) (at *node, problem string) {
 			}
 		}
 		data = rest
-		at.line++
+		at.Line++
 		switch {
 		case bytes.HasPrefix(line, []byte("%TAG")):
 			return at, "a %TAG directive cannot be used, leave it out"
@@ -111,7 +118,7 @@ func excessive(data []byte) (at *node, problem string) {
 	return at, ""
 }
 
-// printable tells whether YAML has the character and takes it for no line break.
+// printable reports whether the character can be in a YAML file and is no line break.
 func printable(r rune) bool {
 	switch {
 	case r < ' ', r >= 0x7f && r < 0xa0: // control characters
@@ -125,15 +132,15 @@ func printable(r rune) bool {
 	}
 }
 
-// syntaxError says where the error of the library is and what it means.
-func syntaxError(data []byte, err error) (at *node, message string) {
-	at = &node{line: 1, column: 1}
+// syntaxError returns the position and the text of an error of the library.
+func syntaxError(data []byte, err error) (at *Node, message string) {
+	at = &Node{Line: 1, Column: 1}
 	load, ok := errors.AsType[*yaml.LoadError](err)
 	if !ok {
 		return at, "cannot be read as YAML: " + err.Error()
 	}
 	if load.Mark.Line > 0 {
-		at.line, at.column = load.Mark.Line, max(load.Mark.Column, 1)
+		at.Line, at.Column = load.Mark.Line, max(load.Mark.Column, 1)
 	}
 	if tabAt(data, at) {
 		return at, "a tab cannot indent, use spaces"
@@ -149,16 +156,16 @@ func syntaxError(data []byte, err error) (at *node, message string) {
 	return at, message
 }
 
-// tabAt tells whether there is a tab, with nothing but blanks before it.
-func tabAt(data []byte, at *node) bool {
+// tabAt reports whether there is a tab with nothing but blanks before it.
+func tabAt(data []byte, at *Node) bool {
 	ends := strings.NewReplacer("\r\n", "\n", "\r", "\n")
-	lines := strings.SplitN(ends.Replace(string(data)), "\n", at.line+1)
-	if at.line > len(lines) {
+	lines := strings.SplitN(ends.Replace(string(data)), "\n", at.Line+1)
+	if at.Line > len(lines) {
 		return false
 	}
-	line := []rune(lines[at.line-1])
-	if at.column > len(line) || line[at.column-1] != '\t' {
+	line := []rune(lines[at.Line-1])
+	if at.Column > len(line) || line[at.Column-1] != '\t' {
 		return false
 	}
-	return strings.TrimSpace(string(line[:at.column])) == ""
+	return strings.TrimSpace(string(line[:at.Column])) == ""
 }

@@ -1,0 +1,169 @@
+package document
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// maxExpanded bounds how many values all aliases stand for: in ten lines they can stand for billions.
+const maxExpanded = 100_000
+
+// maxDepth bounds how deep values are nested. Valid files need about ten levels.
+const maxDepth = 100
+
+// A converter makes nodes of the library's nodes. It resolves aliases and merge keys, and reports duplicate keys.
+type converter struct {
+	Problems
+	expanding map[*yaml.Node]bool // the anchors around the current node
+	expanded  int                 // how many nodes are from aliases
+	tooMany   bool
+	depth     int
+}
+
+// convert returns the node for n, which is at that path.
+func (c *converter) convert(n *yaml.Node, path string) *Node {
+	if len(c.expanding) > 0 {
+		c.expanded++
+	}
+	made := &Node{Line: n.Line, Column: n.Column, Text: n.Value}
+	if c.depth++; c.depth > maxDepth {
+		c.Add(made, "", "values are nested more than %d deep", maxDepth)
+		c.depth--
+		return made
+	}
+	defer func() { c.depth-- }()
+	if n.Kind != yaml.AliasNode && n.Style&yaml.TaggedStyle != 0 {
+		c.Add(made, path, "the tag %s cannot be used, leave it out", escaped(n.Tag))
+	}
+	switch n.Kind {
+	case yaml.AliasNode:
+		return c.alias(n, made, path)
+	case yaml.MappingNode:
+		made.Kind = Mapping
+		c.mapping(n, made, path)
+	case yaml.SequenceNode:
+		made.Kind = List
+		for i, item := range n.Content {
+			made.Items = append(made.Items, c.convert(item, Element(path, i)))
+		}
+	default:
+		made.Kind = scalarKind(n)
+	}
+	return made
+}
+
+// escaped returns a tag for a message, on one line: %0D in a tag stands for a line break.
+func escaped(tag string) string {
+	quoted := strconv.Quote(Beginning(tag))
+	return quoted[1 : len(quoted)-1]
+}
+
+// scalarKind returns the kind of a scalar by the tag that the library has resolved.
+func scalarKind(n *yaml.Node) Kind {
+	switch n.Tag {
+	case "!!null":
+		return Null
+	case "!!int":
+		return Integer
+	case "!!float":
+		if strings.Trim(n.Value, "+-0123456789") == "" { // too large for the library, or -0
+			return Integer
+		}
+		return Decimal
+	case "!!bool":
+		return Boolean
+	default:
+		if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0 && number.MatchString(n.Value) {
+			return Decimal // too large for the library, such as 1e999, and a number to other readers
+		}
+		return Text
+	}
+}
+
+// number matches what is a number in YAML and in JSON.
+var number = regexp.MustCompile(`^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$`)
+
+// alias returns the node that n stands for.
+func (c *converter) alias(n *yaml.Node, made *Node, path string) *Node {
+	switch {
+	case c.expanding[n.Alias]:
+		c.Add(made, path, "the alias *%s stands inside of what it stands for", Beginning(n.Value))
+		return made
+	case c.expanded > maxExpanded:
+		if !c.tooMany {
+			c.Add(made, path, "aliases stand for more than %d values", maxExpanded)
+		}
+		c.tooMany = true
+		return made
+	}
+	c.expanding[n.Alias] = true
+	defer delete(c.expanding, n.Alias)
+	return c.convert(n.Alias, path)
+}
+
+// mapping fills made with the entries of n. Merged entries come last, and only those whose keys n does not have
+// itself.
+func (c *converter) mapping(n *yaml.Node, made *Node, path string) {
+	first := make(map[string]*Node)
+	var merged []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if key.Tag == "!!merge" {
+			merged = append(merged, value)
+			continue
+		}
+		k := c.key(key, path)
+		if k == nil {
+			continue
+		}
+		v := c.convert(value, Child(path, k.Text))
+		if before := first[k.Text]; before != nil {
+			c.Add(k, path, "%s is there twice, first in line %d", Quoted(k.Text), before.Line)
+			continue
+		}
+		first[k.Text] = k
+		made.Entries = append(made.Entries, Entry{k, v})
+	}
+	for _, m := range merged {
+		c.merge(m, made, first, path)
+	}
+}
+
+// key returns nil and adds a problem if n cannot be a key.
+func (c *converter) key(n *yaml.Node, path string) *Node {
+	at := &Node{Line: n.Line, Column: n.Column, Kind: Text, Text: n.Value}
+	switch {
+	case n.Kind != yaml.ScalarNode:
+		c.Add(at, path, "a key must be text")
+	case n.Style&yaml.TaggedStyle != 0:
+		c.Add(at, path, "the tag %s cannot be used, leave it out", escaped(n.Tag))
+	case n.Value == "":
+		c.Add(at, path, "a key is missing")
+	default:
+		return at
+	}
+	return nil
+}
+
+// merge adds the entries of the value of a key "<<", which is a mapping or a list of mappings.
+func (c *converter) merge(n *yaml.Node, made *Node, first map[string]*Node, path string) {
+	sources := []*Node{c.convert(n, path)}
+	if sources[0].Kind == List {
+		sources = sources[0].Items
+	}
+	for _, s := range sources {
+		if s.Kind != Mapping {
+			c.Add(s, path, "<< takes a mapping or a list of mappings, found %v", s)
+			continue
+		}
+		for _, e := range s.Entries {
+			if first[e.Key.Text] == nil {
+				first[e.Key.Text] = e.Key
+				made.Entries = append(made.Entries, e)
+			}
+		}
+	}
+}
