@@ -37,16 +37,16 @@ func throttler(b *registry.Builder, name string, o adaptive.ThrottlerOptions) (l
 	return t, nil
 }
 
-// adapts tells whether l, or a member of it, is to be told what came of executions.
+// adapts reports whether l, or a member of it, is to be told what came of executions.
 // A program's own kind may want to be: that is for its users to know.
-func (l *limiterModel) adapts() (own, perhaps bool) {
+func adapts(l *limiterModel) (own, perhaps bool) {
 	switch l.options.(type) {
 	case adaptive.LimiterOptions, adaptive.ThrottlerOptions:
 		return true, true
 	}
 	perhaps = ownLimiters[l.kind] == nil
 	for _, m := range l.members {
-		o, p := m.adapts()
+		o, p := adapts(m)
 		own, perhaps = own || o, perhaps || p
 	}
 	return own, perhaps
@@ -55,13 +55,13 @@ func (l *limiterModel) adapts() (own, perhaps bool) {
 // checkAdapting looks for rate limiters that want of their limiter what it does not
 // do. The chains must not be circles.
 func (d *decoder) checkAdapting(f *File) {
-	for _, p := range f.pipelines {
+	for _, p := range f.has.pipelines {
 		for i, s := range p.strategies {
 			o, ok := s.options.(rateLimiterOptions)
-			if !ok || !s.limiter.complete() {
+			if !ok || !complete(s.limiter) {
 				continue
 			}
-			own, perhaps := s.limiter.adapts()
+			own, perhaps := adapts(s.limiter)
 			at := p.places[i]
 			if o.Shadow && own {
 				d.Add(at.Node, document.Child(at.Path, "shadow"), "it is not for an adaptive limiter or a throttler, which learns nothing from executions that go past it")
@@ -74,6 +74,6 @@ func (d *decoder) checkAdapting(f *File) {
 }
 
 // complete tells whether everything that l is made of was found.
-func (l *limiterModel) complete() bool {
-	return l != nil && !slices.ContainsFunc(l.members, func(m *limiterModel) bool { return !m.complete() })
+func complete(l *limiterModel) bool {
+	return l != nil && !slices.ContainsFunc(l.members, func(m *limiterModel) bool { return !complete(m) })
 }

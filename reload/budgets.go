@@ -8,13 +8,6 @@ import (
 	"github.com/weir-go/weir/strategies/budget"
 )
 
-// A budgetModel is a budget as the file describes it. All budgets are shared, by
-// name.
-type budgetModel struct {
-	name    string
-	options budget.Options
-}
-
 // A budgetRef is where a budget is named, and whose it is.
 type budgetRef struct {
 	*document.Node
@@ -32,7 +25,7 @@ func (d *decoder) budgets(n *document.Node, f *File) {
 	for _, e := range n.Entries {
 		b := &budgetModel{name: e.Key.Text}
 		d.options(e.Value, reflect.ValueOf(&b.options), document.Child(budgetsField, b.name), nil)
-		f.budgets = append(f.budgets, b)
+		f.has.budgets = append(f.has.budgets, b)
 	}
 }
 
@@ -45,8 +38,8 @@ func (d *decoder) budgetOf(n *document.Node, path string, s *strategyModel) {
 
 // referBudgets looks up the budgets that are named.
 func (d *decoder) referBudgets(f *File) {
-	known := make(map[string]*budgetModel, len(f.budgets))
-	for _, b := range f.budgets {
+	known := make(map[string]*budgetModel, len(f.has.budgets))
+	for _, b := range f.has.budgets {
 		known[b.name] = b
 	}
 	names := f.Budgets()
@@ -57,18 +50,9 @@ func (d *decoder) referBudgets(f *File) {
 	}
 }
 
-// full returns the options with the defaults. What is off is -1.
-func (m *budgetModel) full() budget.Options {
-	made, err := budget.New(&m.options)
-	if err != nil { // Parse has seen to it
-		return m.options
-	}
-	return made.Options()
-}
-
-// keep returns the registry's budget of that name, nil for no budget. It stays from
+// keepBudget returns the registry's budget of that name, nil for no budget. It stays from
 // one version of the file to the next, with what was counted and taken.
-func (m *budgetModel) keep(b *registry.Builder) budget.Budget {
+func keepBudget(b *registry.Builder, m *budgetModel) budget.Budget {
 	if m == nil {
 		return nil
 	}

@@ -19,11 +19,11 @@ func (f *File) Change(previous *File) registry.Change {
 	c := registry.Change{Define: make(map[string]registry.BuildFunc)}
 	before := make(map[string]*pipelineModel)
 	if previous != nil {
-		for _, p := range previous.pipelines {
+		for _, p := range previous.has.pipelines {
 			before[p.name] = p
 		}
 	}
-	for _, p := range f.pipelines {
+	for _, p := range f.has.pipelines {
 		was := before[p.name]
 		if was == nil || previous.kinds != f.kinds || !reflect.DeepEqual(was.strategies, p.strategies) {
 			c.Define[p.name] = f.builder(p)
@@ -31,7 +31,7 @@ func (f *File) Change(previous *File) registry.Change {
 		delete(before, p.name)
 	}
 	if previous != nil {
-		for _, p := range previous.pipelines { // in their order
+		for _, p := range previous.has.pipelines { // in their order
 			if before[p.name] != nil {
 				c.Remove = append(c.Remove, p.name)
 			}
@@ -45,7 +45,7 @@ func (f *File) Change(previous *File) registry.Change {
 func (f *File) builder(p *pipelineModel) registry.BuildFunc {
 	return func(b *registry.Builder) error {
 		for i, s := range p.strategies {
-			made, err := s.build(b, f.kinds)
+			made, err := buildStrategy(b, f.kinds, s)
 			if err != nil {
 				at := p.places[i]
 				return fmt.Errorf("%s:%d:%d: %s: %w", cmp.Or(f.name, "(file)"), at.Node.Line, at.Node.Column, at.Path, err)

@@ -8,37 +8,6 @@ import (
 	"github.com/weir-go/weir/strategies/chaos"
 )
 
-type chaosFaultOptions struct {
-	chaos.FaultOptions `yaml:",inline"`
-	Error              string `yaml:"error,omitempty"`
-}
-
-type chaosLatencyOptions struct {
-	chaos.LatencyOptions `yaml:",inline"`
-}
-
-type chaosOutcomeOptions struct {
-	Outcome              string `yaml:"outcome"`
-	chaos.OutcomeOptions `yaml:",inline"`
-}
-
-type chaosBehaviorOptions struct {
-	Behavior              string `yaml:"behavior"`
-	chaos.BehaviorOptions `yaml:",inline"`
-}
-
-// Validate leaves it to the decoder to say that the outcome is missing.
-func (o chaosOutcomeOptions) Validate() error {
-	o.ResultFunc = func(context.Context) (chaos.Result, bool) { return chaos.Result{}, false }
-	return o.OutcomeOptions.Validate()
-}
-
-// Validate leaves it to the decoder to say that the behavior is missing.
-func (o chaosBehaviorOptions) Validate() error {
-	o.BehaviorOptions.Behavior = func(context.Context) error { return nil }
-	return o.BehaviorOptions.Validate()
-}
-
 func buildChaosFault(_ *registry.Builder, k *Kinds, s *strategyModel) (pipeline.Strategy, error) {
 	from := s.options.(chaosFaultOptions)
 	o := from.FaultOptions

@@ -10,29 +10,11 @@ import (
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
 
-type circuitBreakerOptions struct {
-	circuitbreaker.Options `yaml:",inline"`
-	Handle                 string `yaml:"handle,omitempty"`
-	Control                string `yaml:"control,omitempty"`
-}
-
-// Validate takes a control into account that is to be looked up when the circuit
-// breaker is made: a circuit may be opened by nothing else.
-func (o circuitBreakerOptions) Validate() error {
-	if o.Control != "" {
-		o.Options.Control = new(circuitbreaker.Control)
-	}
-	return o.Options.Validate()
-}
-
 // A circuitKey is what makes a circuit another one: all that the file says of it.
 type circuitKey struct {
 	functions *Kinds // in which its functions are, if it names any: others may be called the same
 	options   string
 }
-
-// circuitKind is what the registry calls a circuit breaker.
-const circuitKind = "circuit breaker"
 
 // buildCircuitBreaker returns the registry's circuit breaker of that name, which
 // keeps its state as long as nothing about it changes. One that changes is made anew,

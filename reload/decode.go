@@ -88,13 +88,13 @@ func (s *structure) field(name string) *field {
 // field decodes one field.
 func (d *decoder) field(f *field, v reflect.Value, e document.Entry, path string) {
 	path = document.Child(path, f.name)
-	if f.special(e.Value, v) {
+	if special(f.rule, e.Value, v) {
 		return
 	}
 	before := len(d.Problems)
 	d.value(e.Value, v, path, f.rule)
 	if len(d.Problems) == before && f.zero != "" && v.IsZero() {
-		d.Add(e.Value, path, "0 would stand for the default, which is %s: leave %s out for that%s", f.zero, f.name, f.orOff())
+		d.Add(e.Value, path, "0 would stand for the default, which is %s: leave %s out for that%s", f.zero, f.name, orOff(f.rule))
 	}
 	if f.names != "" && e.Value.Kind == document.Text {
 		d.function(e.Value, path, f.names)
@@ -102,7 +102,7 @@ func (d *decoder) field(f *field, v reflect.Value, e document.Entry, path string
 }
 
 // special sets what a word stands for, or -1, where it stands for something.
-func (r rule) special(n *document.Node, v reflect.Value) bool {
+func special(r rule, n *document.Node, v reflect.Value) bool {
 	for _, w := range r.words {
 		if n.Kind == document.Text && n.Text == w.text || w == off && n.Kind == document.Integer && n.Text == "-1" {
 			return w.set(v)
@@ -111,20 +111,7 @@ func (r rule) special(n *document.Node, v reflect.Value) bool {
 	return false
 }
 
-// set sets v to what the word stands for, if it can be.
-func (w word) set(v reflect.Value) bool {
-	switch {
-	case v.CanInt():
-		v.SetInt(w.value)
-	case v.CanFloat():
-		v.SetFloat(float64(w.value))
-	default:
-		return false
-	}
-	return true
-}
-
-func (r rule) orOff() string {
+func orOff(r rule) string {
 	if slices.Contains(r.words, off) {
 		return `, or write "off" for none`
 	}

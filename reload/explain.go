@@ -10,19 +10,20 @@ import (
 	"github.com/weir-go/weir/reload/internal/document"
 )
 
-// Explain writes to w what the named pipelines do, in words, or all pipelines if there are no names. Each strategy is
-// one line, the outermost first. If the options of a program's own kind have a method Explain() string, its result is
-// used. The error is that of w, or says that the file has no pipeline of a name.
-func (f *File) Explain(w io.Writer, names ...string) error {
+// writeExplanation writes what the named pipelines of f do, or all of them without names.
+func writeExplanation(w io.Writer, f fileModel, names ...string) error {
 	e := explainer{file: f, byName: make(map[string]*pipelineModel), retrying: make(map[string]bool)}
+	var all []string
 	for _, p := range f.pipelines {
 		e.byName[p.name] = p
+		all = append(all, p.name)
 	}
-	wanted := setOf(names)
+	wanted := make(map[string]bool, len(names))
 	for _, name := range names {
 		if e.byName[name] == nil {
-			return fmt.Errorf("reload: there is no pipeline %s in the file, %s", document.Quoted(name), new(document.Suggester).Instead(name, f.Pipelines(), "nor any other"))
+			return fmt.Errorf("reload: there is no pipeline %s in the file, %s", document.Quoted(name), new(document.Suggester).Instead(name, all, "nor any other"))
 		}
+		wanted[name] = true
 	}
 	e.findUsers()
 	var b strings.Builder
@@ -40,7 +41,7 @@ func (f *File) Explain(w io.Writer, names ...string) error {
 
 // An explainer knows what stands elsewhere in the file.
 type explainer struct {
-	file     *File
+	file     fileModel
 	byName   map[string]*pipelineModel
 	users    map[*limiterModel][]string // pipelines that use a shared limiter
 	spenders map[*budgetModel][]string  // pipelines that use a budget
@@ -126,9 +127,19 @@ func (e *explainer) strategy(p *pipelineModel, s *strategyModel, subject string)
 	case retryOptions:
 		words = subject + " " + explainRetry(o) + e.budget(p, s)
 	case hedgingOptions:
-		words = o.explain(subject) + e.budget(p, s)
-	case interface{ explain(subject string) string }:
-		words = o.explain(subject)
+		words = explainHedging(o, subject) + e.budget(p, s)
+	case circuitBreakerOptions:
+		words = explainCircuitBreaker(o, subject)
+	case fallbackOptions:
+		words = explainFallback(o, subject)
+	case chaosFaultOptions:
+		words = explainFault(o, subject)
+	case chaosLatencyOptions:
+		words = explainLatency(o, subject)
+	case chaosOutcomeOptions:
+		words = explainChaos(o.Options, subject, "return what "+o.Outcome+" makes up")
+	case chaosBehaviorOptions:
+		words = explainChaos(o.Options, subject, "run "+o.Behavior+" first")
 	case timeoutOptions:
 		words = fmt.Sprintf("%s may take %s", subject, briefly(o.Timeout))
 	case rateLimiterOptions:
@@ -141,7 +152,7 @@ func (e *explainer) strategy(p *pipelineModel, s *strategyModel, subject string)
 	default:
 		words = fmt.Sprintf("%s runs through %s", subject, explainOwn(s.kind, s.options))
 	}
-	if kind := e.file.kinds.strategy(s.kind); kind != nil && s.name != kind.usual {
+	if s.name != s.usual {
 		words += fmt.Sprintf("; called %s", document.Name(s.name))
 	}
 	return words
@@ -167,14 +178,4 @@ func explainOwn(kind string, options any) string {
 		return kind
 	}
 	return kind + " with " + strings.Join(set, ", ")
-}
-
-// written is a value as it could be written in a file, or nearly.
-func (f field) written(v reflect.Value) string {
-	for _, w := range f.words {
-		if v.CanInt() && v.Int() == w.value || v.CanFloat() && v.Float() == float64(w.value) {
-			return w.text
-		}
-	}
-	return fmt.Sprint(reflect.Indirect(v))
 }

@@ -20,7 +20,7 @@ func explainChaos(o chaos.Options, subject, what string) string {
 	return words
 }
 
-func (o chaosFaultOptions) explain(subject string) string {
+func explainFault(o chaosFaultOptions, subject string) string {
 	what := "fail"
 	if o.Error != "" {
 		what += " with " + o.Error
@@ -28,18 +28,10 @@ func (o chaosFaultOptions) explain(subject string) string {
 	return explainChaos(o.Options, subject, what)
 }
 
-func (o chaosLatencyOptions) explain(subject string) string {
+func explainLatency(o chaosLatencyOptions, subject string) string {
 	what := "take no longer"
 	if latency := cmp.Or(o.Latency, chaos.DefaultLatency); latency > 0 {
 		what = "take " + briefly(latency) + " longer"
 	}
 	return explainChaos(o.Options, subject, what)
-}
-
-func (o chaosOutcomeOptions) explain(subject string) string {
-	return explainChaos(o.Options, subject, "return what "+o.Outcome+" makes up")
-}
-
-func (o chaosBehaviorOptions) explain(subject string) string {
-	return explainChaos(o.Options, subject, "run "+o.Behavior+" first")
 }

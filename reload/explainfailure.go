@@ -12,7 +12,7 @@ import (
 )
 
 // explain explains a circuit breaker.
-func (o circuitBreakerOptions) explain(subject string) string {
+func explainCircuitBreaker(o circuitBreakerOptions, subject string) string {
 	full := circuitbreaker.New(&o.Options).Options() // with the defaults
 	words := subject + " fails fast"
 	if rules := explainCircuitRules(full); rules != "" {
@@ -54,7 +54,7 @@ func as(handle string) string {
 func percent(ratio float64) string { return strconv.FormatFloat(ratio*100, 'g', 6, 64) + "%" }
 
 // explain explains a fallback.
-func (o fallbackOptions) explain(subject string) string {
+func explainFallback(o fallbackOptions, subject string) string {
 	words := subject + " falls back to " + o.Action
 	if o.Handle != "" {
 		words += " if " + o.Handle + " says so"
@@ -63,7 +63,7 @@ func (o fallbackOptions) explain(subject string) string {
 }
 
 // explain explains hedging, but for the budget.
-func (o hedgingOptions) explain(subject string) string {
+func explainHedging(o hedgingOptions, subject string) string {
 	hedges := cmp.Or(o.MaxHedges, hedge.DefaultMaxHedges)
 	if hedges < 0 {
 		return subject + " is not hedged"
@@ -91,10 +91,10 @@ func (e *explainer) budget(p *pipelineModel, s *strategyModel) string {
 	if m == nil || !e.retries(s) {
 		return ""
 	}
-	return fmt.Sprintf(", out of the budget %s%s (%s)", document.Name(m.name), sharedWith(e.spenders[m], p.name), m.explain())
+	return fmt.Sprintf(", out of the budget %s%s (%s)", document.Name(m.name), sharedWith(e.spenders[m], p.name), explainBudget(m))
 }
 
-func (m *budgetModel) explain() string {
+func explainBudget(m *budgetModel) string {
 	o := m.full()
 	var parts []string
 	if o.Ratio > 0 {

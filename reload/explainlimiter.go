@@ -43,7 +43,7 @@ func sharedWith(users []string, itself string) string {
 }
 
 func (e *explainer) limits(p *pipelineModel, l *limiterModel) string {
-	return e.limitsAlone(p, l) + l.store.explain()
+	return e.limitsAlone(p, l) + explainStore(l.store)
 }
 
 func (e *explainer) limitsAlone(p *pipelineModel, l *limiterModel) string {

@@ -8,7 +8,7 @@ import (
 )
 
 // explain says where the state of a limiter is, and what is special about it.
-func (m *storeModel) explain() string {
+func explainStore(m *storeModel) string {
 	if m == nil {
 		return ""
 	}

@@ -6,12 +6,6 @@ import (
 	"github.com/weir-go/weir/strategies/fallback"
 )
 
-type fallbackOptions struct {
-	Action           string `yaml:"action"`
-	fallback.Options `yaml:",inline"`
-	Handle           string `yaml:"handle,omitempty"`
-}
-
 func buildFallback(_ *registry.Builder, k *Kinds, s *strategyModel) (pipeline.Strategy, error) {
 	from := s.options.(fallbackOptions)
 	action, err := registered[fallback.Action](k, fallbackAction, from.Action)

@@ -176,3 +176,17 @@ func enumOf(t reflect.Type) []string {
 	}
 	return texts
 }
+
+func (f field) isName() bool {
+	return f.name == "name" && !f.function && f.typ.Kind() == reflect.String
+}
+
+// written is a value as it could be written in a file, or nearly.
+func (f field) written(v reflect.Value) string {
+	for _, w := range f.words {
+		if v.CanInt() && v.Int() == w.value || v.CanFloat() && v.Float() == float64(w.value) {
+			return w.text
+		}
+	}
+	return fmt.Sprint(reflect.Indirect(v))
+}

@@ -2,6 +2,7 @@ package reload
 
 import (
 	"cmp"
+	"io"
 	"slices"
 	"strings"
 
@@ -11,20 +12,10 @@ import (
 // A File is a file that was parsed without problems. Make one with [Parse]. It does not change, and is safe for
 // concurrent use.
 type File struct {
-	name      string
-	kinds     *Kinds
-	limiters  []*limiterModel  // shared, in the order of the file
-	budgets   []*budgetModel   // in the order of the file
-	pipelines []*pipelineModel // in the order of the file
-
-	pipelinesAt *document.Node // where they begin
-}
-
-// A pipelineModel is a pipeline as the file describes it.
-type pipelineModel struct {
-	name       string
-	strategies []*strategyModel
-	places     []document.Place // of the strategies
+	name        string
+	kinds       *Kinds
+	has         fileModel
+	pipelinesAt *document.Node // where the pipelines begin
 }
 
 // Parse reads a file, YAML or JSON, and checks everything in it that can be checked without building pipelines:
@@ -72,10 +63,17 @@ func parse(name string, data []byte, k *Kinds) (*File, error) {
 // Name returns the name that Parse was given.
 func (f *File) Name() string { return f.name }
 
+// Explain writes to w what the named pipelines do, in words, or all pipelines if there are no names. Each strategy is
+// one line, the outermost first. If the options of a program's own kind have a method Explain() string, its result is
+// used. The error is that of w, or says that the file has no pipeline of a name.
+func (f *File) Explain(w io.Writer, names ...string) error {
+	return writeExplanation(w, f.has, names...)
+}
+
 // Pipelines returns the names of the pipelines, in the order of the file.
 func (f *File) Pipelines() []string {
-	names := make([]string, len(f.pipelines))
-	for i, p := range f.pipelines {
+	names := make([]string, len(f.has.pipelines))
+	for i, p := range f.has.pipelines {
 		names[i] = p.name
 	}
 	return names
@@ -83,8 +81,8 @@ func (f *File) Pipelines() []string {
 
 // Limiters returns the names of the shared limiters, in the order of the file.
 func (f *File) Limiters() []string {
-	names := make([]string, len(f.limiters))
-	for i, l := range f.limiters {
+	names := make([]string, len(f.has.limiters))
+	for i, l := range f.has.limiters {
 		names[i] = l.name
 	}
 	return names
@@ -92,21 +90,12 @@ func (f *File) Limiters() []string {
 
 // Budgets returns the names of the budgets, in the order of the file.
 func (f *File) Budgets() []string {
-	names := make([]string, len(f.budgets))
-	for i, b := range f.budgets {
+	names := make([]string, len(f.has.budgets))
+	for i, b := range f.has.budgets {
 		names[i] = b.name
 	}
 	return names
 }
-
-// The fields of a file.
-const (
-	limitersField   = "limiters"
-	budgetsField    = "budgets"
-	pipelinesField  = "pipelines"
-	allowEmptyField = "allow_empty"
-	schemaField     = "$schema" // what an editor finds the schema by
-)
 
 // maxNames bounds how many limiters, budgets and pipelines a file has, of each.
 const maxNames = 10_000
@@ -126,9 +115,6 @@ func (d *decoder) nameLength(name *document.Node, path string) {
 		d.Add(name, path, "the name %s has %d bytes, must have at most %d", document.Quoted(name.Text), len(name.Text), document.MaxName)
 	}
 }
-
-// ignoredPrefix begins the fields of a file that are there for their anchors.
-const ignoredPrefix = "x-"
 
 func (d *decoder) file(root *document.Node, f *File) {
 	if root.Kind != document.Mapping {
@@ -188,10 +174,10 @@ func (d *decoder) sharedLimiters(n *document.Node, f *File) {
 		if l := d.oneLimiter(e.Value, path); l != nil {
 			l.name = e.Key.Text
 			d.storedName(e.Key, path, l.name, l)
-			f.limiters = append(f.limiters, l)
+			f.has.limiters = append(f.has.limiters, l)
 		} else {
 			// It has its problem. What names it need not have another.
-			f.limiters = append(f.limiters, &limiterModel{name: e.Key.Text})
+			f.has.limiters = append(f.has.limiters, &limiterModel{name: e.Key.Text})
 		}
 	}
 	d.in = ""
@@ -259,7 +245,7 @@ func (d *decoder) pipelines(n *document.Node, f *File) {
 	}
 	d.named(n, pipelinesField, "pipelines")
 	for _, e := range n.Entries {
-		f.pipelines = append(f.pipelines, d.onePipeline(e, document.Child(pipelinesField, e.Key.Text)))
+		f.has.pipelines = append(f.has.pipelines, d.onePipeline(e, document.Child(pipelinesField, e.Key.Text)))
 	}
 }
 
@@ -327,5 +313,5 @@ func (d *decoder) strategy(e document.Entry, path string, s *strategyModel) {
 	default:
 		s.options = d.decodeOptions(e.Value, kind.options, path, nil)
 	}
-	s.name = kind.strategyName(s.options)
+	s.name, s.usual = kind.strategyName(s.options), kind.usual
 }

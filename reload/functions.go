@@ -12,22 +12,6 @@ import (
 	"github.com/weir-go/weir/strategies/fallback"
 )
 
-// A purpose is what a function or value of the program is registered for, in the words of error messages. Two of
-// different purposes can have the same name.
-type purpose string
-
-const (
-	keyFunction     purpose = "key function"
-	handleFunction  purpose = "handle function"
-	permitsFunction purpose = "permits function"
-	fallbackAction  purpose = "fallback action"
-	circuitControl  purpose = "circuit control"
-	chaosError      purpose = "chaos error"
-	chaosOutcome    purpose = "chaos outcome"
-	chaosBehavior   purpose = "chaos behavior"
-	limiterStore    purpose = "store"
-)
-
 // RegisterKey registers a function that a partitioned limiter can name as its key. It returns, for the context of an
 // execution, the key whose limiter decides.
 func (k *Kinds) RegisterKey(name string, key func(ctx context.Context) string) {

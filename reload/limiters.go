@@ -10,17 +10,6 @@ import (
 	"github.com/weir-go/weir/reload/internal/document"
 )
 
-// A limiterModel is a limiter as the file describes it. It has no places, so that
-// two of them are equal if they mean the same.
-type limiterModel struct {
-	name    string // of a shared one
-	kind    string
-	options any             // a struct; of a chain nil, and of kinds that are not known
-	each    *limiterModel   // of a partitioned one
-	members []*limiterModel // of a chain, shared ones
-	store   *storeModel     // where its state is, and that of each; nil: in the process
-}
-
 // A limiterKind is how the limiters of one kind are decoded and made.
 type limiterKind struct {
 	options reflect.Type
@@ -79,17 +68,8 @@ func limiterOf[O any](build func(b *registry.Builder, name string, o O) (limiter
 	}
 }
 
-// partitionedOptions are those of a partitioned limiter but for each.
-type partitionedOptions struct {
-	Key                        string `yaml:"key"`
-	limiter.PartitionedOptions `yaml:",inline"`
-}
-
 // eachKey is what the limiter of a partitioned one is called in messages.
 const eachKey = "limiter for each key"
-
-// partitionable are the kinds that a partitioned limiter can have for each key.
-var partitionable = []string{"concurrency", "fixed_window", "sliding_window", "token_bucket"}
 
 func decodePartitioned(d *decoder, n *document.Node, path string, l *limiterModel) {
 	var o partitionedOptions
@@ -192,15 +172,15 @@ func buildChain(b *registry.Builder, k *Kinds, _ string, l *limiterModel) (limit
 	members := make([]limiter.Limiter, len(l.members))
 	for i, m := range l.members {
 		var err error
-		if members[i], err = m.build(b, k, m.name); err != nil {
+		if members[i], err = buildLimiter(b, k, m.name, m); err != nil {
 			return nil, err
 		}
 	}
 	return limiter.Chain(members...)
 }
 
-// build returns the limiter. name is what the registry keeps it by, where it does.
-func (l *limiterModel) build(b *registry.Builder, k *Kinds, name string) (limiter.Limiter, error) {
+// buildLimiter returns the limiter l. If the registry keeps it, name is its name there.
+func buildLimiter(b *registry.Builder, k *Kinds, name string, l *limiterModel) (limiter.Limiter, error) {
 	kind := k.limiter(l.kind)
 	if kind == nil {
 		return nil, fmt.Errorf("there is no limiter kind %q", l.kind)

@@ -22,8 +22,8 @@ type limiterRef struct {
 
 // refer looks up what is named in the file.
 func (d *decoder) refer(f *File) {
-	shared := make(map[string]*limiterModel, len(f.limiters))
-	for _, l := range f.limiters {
+	shared := make(map[string]*limiterModel, len(f.has.limiters))
+	for _, l := range f.has.limiters {
 		shared[l.name] = l
 	}
 	limiters := f.Limiters()
@@ -139,13 +139,13 @@ func (d *decoder) chainLengths(names []string, references []reference) {
 func (d *decoder) ownNames(f *File) {
 	d.setApart(f)
 	taken := make(map[string]string)
-	for _, b := range f.budgets {
+	for _, b := range f.has.budgets {
 		taken["budget "+b.name] = "the budget " + document.Name(b.name)
 	}
-	for _, l := range f.limiters {
+	for _, l := range f.has.limiters {
 		taken[l.name] = "the limiter " + document.Name(l.name)
 	}
-	for _, p := range f.pipelines {
+	for _, p := range f.has.pipelines {
 		for i, s := range p.strategies {
 			prefix, what, keeps := s.keeps()
 			if !keeps {
@@ -180,10 +180,10 @@ func (d *decoder) setApart(f *File) {
 			}
 		}
 	}
-	for _, l := range f.limiters {
+	for _, l := range f.has.limiters {
 		add(l.name)
 	}
-	for _, p := range f.pipelines {
+	for _, p := range f.has.pipelines {
 		add(p.name)
 		for _, s := range p.strategies {
 			if strings.Contains(s.name, "/") {
@@ -191,7 +191,7 @@ func (d *decoder) setApart(f *File) {
 			}
 		}
 	}
-	for _, p := range f.pipelines {
+	for _, p := range f.has.pipelines {
 		for _, s := range p.strategies {
 			s.apart = continued[p.name]
 		}
@@ -202,13 +202,13 @@ func (d *decoder) setApart(f *File) {
 // checkApart refuses names that would be those of instances that are kept apart.
 func (d *decoder) checkApart(f *File) {
 	apart := make(map[string]bool)
-	for _, p := range f.pipelines {
+	for _, p := range f.has.pipelines {
 		apart[p.name] = slices.ContainsFunc(p.strategies, func(s *strategyModel) bool {
 			_, _, keeps := s.keeps()
 			return keeps
 		})
 	}
-	for _, l := range f.limiters {
+	for _, l := range f.has.limiters {
 		for i := range l.name {
 			if strings.HasPrefix(l.name[i:], "//") && apart[l.name[:i]] {
 				d.Add(f.pipelinesAt, limitersField, "the limiter %s has a name that an instance of the pipeline %s could have for its own; give it one without //",
@@ -217,7 +217,7 @@ func (d *decoder) checkApart(f *File) {
 			}
 		}
 	}
-	for _, p := range f.pipelines {
+	for _, p := range f.has.pipelines {
 		for i := range p.name {
 			if strings.HasPrefix(p.name[i:], "//") && apart[p.name[:i]] {
 				d.Add(f.pipelinesAt, document.Child(pipelinesField, p.name), "the pipeline %s has a name that an instance of the pipeline %s could have for its own; give it one without //",
@@ -226,13 +226,4 @@ func (d *decoder) checkApart(f *File) {
 			}
 		}
 	}
-}
-
-// keeps tells whether the registry keeps something of the strategy's own by its name,
-// what that is, and what the registry puts before the name.
-func (s *strategyModel) keeps() (prefix, what string, ok bool) {
-	if s.kind == "circuit_breaker" {
-		return circuitKind + " ", "circuit", true
-	}
-	return "", "limiter", s.limiter != nil && s.limiter.name == "" && s.limiter.kind != "chain"
 }

@@ -141,3 +141,16 @@ var (
 	queueOrder = described("Who is served first.")
 	manual     = described("Only the program moves time on, with TryReplenish.")
 )
+
+// set sets v to what the word stands for, if it can be.
+func (w word) set(v reflect.Value) bool {
+	switch {
+	case v.CanInt():
+		v.SetInt(w.value)
+	case v.CanFloat():
+		v.SetFloat(float64(w.value))
+	default:
+		return false
+	}
+	return true
+}

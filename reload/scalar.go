@@ -61,7 +61,7 @@ var wholeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 func (d *decoder) whole(n *document.Node, path string, r rule, set func(digits string) error) {
 	switch {
 	case n.Kind != document.Integer:
-		d.Add(n, path, "must be %s, found %v", r.orWords("a whole number"), n)
+		d.Add(n, path, "must be %s, found %v", orWords(r, "a whole number"), n)
 	case !wholeNumber.MatchString(n.Text):
 		d.Add(n, path, "must be a whole number in plain decimal digits, found %s", document.Beginning(n.Text))
 	case set(n.Text) != nil:
@@ -70,7 +70,7 @@ func (d *decoder) whole(n *document.Node, path string, r rule, set func(digits s
 }
 
 // orWords adds what a field takes besides words to those.
-func (r rule) orWords(wanted string) string {
+func orWords(r rule, wanted string) string {
 	var all []string
 	for _, w := range r.words {
 		all = append(all, strconv.Quote(w.text))
@@ -80,7 +80,7 @@ func (r rule) orWords(wanted string) string {
 
 func (d *decoder) fraction(n *document.Node, v reflect.Value, path string, r rule) {
 	if n.Kind != document.Integer && n.Kind != document.Decimal {
-		d.Add(n, path, "must be %s, found %v", r.orWords("a number"), n)
+		d.Add(n, path, "must be %s, found %v", orWords(r, "a number"), n)
 		return
 	}
 	f, err := strconv.ParseFloat(n.Text, v.Type().Bits())
@@ -92,7 +92,7 @@ func (d *decoder) fraction(n *document.Node, v reflect.Value, path string, r rul
 }
 
 func (d *decoder) duration(n *document.Node, v reflect.Value, path string, r rule) {
-	wanted := r.orWords(`a duration with its unit, such as "250ms"`)
+	wanted := orWords(r, `a duration with its unit, such as "250ms"`)
 	switch n.Kind {
 	case document.Text:
 		t, err := time.ParseDuration(n.Text)

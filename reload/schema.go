@@ -2,12 +2,7 @@ package reload
 
 import (
 	_ "embed" // schema.json
-	"encoding/json"
-	"reflect"
 	"slices"
-	"strings"
-
-	"github.com/weir-go/weir/strategies/budget"
 )
 
 //go:embed schema.json
@@ -23,252 +18,23 @@ func (k *Kinds) Schema() ([]byte, error) {
 	if err := k.err(); err != nil {
 		return nil, err
 	}
-	return k.orOwn().schema()
+	return makeSchema(k.orOwn().schemaInput())
 }
 
-type object = map[string]any
-
-// schema makes the schema from the types that are decoded into.
-func (k *Kinds) schema() ([]byte, error) {
-	s := object{
-		"$schema":     "https://json-schema.org/draft/2020-12/schema",
-		"$id":         "https://github.com/weir-go/weir/reload/schema.json",
-		"title":       "weir pipelines",
-		"description": "Pipelines and their limiters, as weir's package reload reads them.",
-		"type":        "object",
-		"properties": object{
-			limitersField: object{
-				"description":          "Limiters that pipelines share, by name.",
-				"type":                 "object",
-				"additionalProperties": object{"$ref": "#/$defs/limiter"},
-			},
-			budgetsField: object{
-				"description":          "Budgets of extra attempts that pipelines share, by name.",
-				"type":                 "object",
-				"additionalProperties": object{"$ref": "#/$defs/budget"},
-			},
-			pipelinesField: object{
-				"description":          "Pipelines, by name.",
-				"type":                 "object",
-				"additionalProperties": object{"$ref": "#/$defs/pipeline"},
-			},
-			allowEmptyField: object{"description": "A file without pipelines is meant.", "type": "boolean"},
-			schemaField:     object{"description": "The address of this schema, for editors; weir ignores it.", "type": "string"},
-		},
-		"patternProperties":    object{"^" + ignoredPrefix: object{"description": "Ignored: a place for anchors."}},
-		"additionalProperties": false,
-		"anyOf": []any{
-			object{"required": []string{pipelinesField}, "properties": object{pipelinesField: object{"minProperties": 1}}},
-			object{"required": []string{allowEmptyField}, "properties": object{allowEmptyField: object{"const": true}}},
-		},
-		"$defs": k.definitions(),
+// schemaInput returns what the schema says of k. With [Kinds.AcceptUnknown] a field can have any name.
+func (k *Kinds) schemaInput() schemaInput {
+	var in schemaInput
+	for _, name := range k.strategyNames() {
+		in.strategies = append(in.strategies, kindOptions{name: name, options: k.strategy(name).options})
 	}
-	text, err := json.MarshalIndent(s, "", "  ")
-	return append(text, '\n'), err
-}
-
-func (k *Kinds) definitions() object {
-	defs := object{
-		"limiter":  k.limiterSchema(),
-		"each":     oneKindSchema("limiter.", partitionable),
-		"strategy": oneKindSchema("strategy.", k.strategyNames()),
-		"budget":   structSchema(reflect.TypeFor[budget.Options]()),
-		"store":    k.kindSchema(reflect.TypeFor[storeModel]()),
-		"pipeline": object{
-			"type": "object",
-			"properties": object{"strategies": object{
-				"description": "The strategies, outermost first.",
-				"type":        "array",
-				"items":       object{"$ref": "#/$defs/strategy"},
-			}},
-			"required":             []string{"strategies"},
-			"additionalProperties": false,
-		},
-		"duration": object{
-			"description": `A number with a unit, such as "250ms" or "1m30s"; the units are ns, us, ms, s, m and h.`,
-			"type":        "string",
-			"pattern":     `^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*$`,
-		},
-		"limiter.chain": object{
-			"description": "Names of limiters: all must grant, in this order.",
-			"type":        "array",
-			"items":       object{"type": "string"},
-			"minItems":    1,
-			"uniqueItems": true,
-		},
+	for _, name := range k.limiterNames() {
+		in.limiters = append(in.limiters, kindOptions{name: name, options: k.limiter(name).options})
 	}
-	for _, kind := range k.limiterNames() {
-		if t := k.limiter(kind).options; t != nil {
-			defs["limiter."+kind] = k.kindSchema(t)
+	if !k.lenient {
+		in.functions = make(map[purpose][]string)
+		for what, named := range k.functions {
+			in.functions[what] = keysOf(named)
 		}
 	}
-	for _, kind := range k.strategyNames() {
-		defs["strategy."+kind] = k.kindSchema(k.strategy(kind).options)
-	}
-	k.refine(defs)
-	return defs
-}
-
-// refine adds what does not show in the types.
-func (k *Kinds) refine(defs object) {
-	partitioned := defs["limiter.partitioned"].(object)
-	properties(partitioned)["each"] = object{"$ref": "#/$defs/each", "description": "The limiter that every key gets."}
-	partitioned["required"] = []string{"each", "key"}
-
-	limiters := defs["strategy.rate_limiter"].(object)
-	properties(limiters)["limiter"] = object{"type": "string", "description": "The name of a limiter under limiters."}
-	for _, kind := range k.limiterNames() {
-		properties(limiters)[kind] = object{"$ref": "#/$defs/limiter." + kind}
-	}
-	limiters["oneOf"] = eachRequired(append([]string{"limiter"}, k.limiterNames()...))
-	k.addStore(limiters)
-
-	share := properties(defs["store"].(object))["local_share"].(object)
-	share["exclusiveMinimum"], share["maximum"] = 0, 1
-}
-
-// limiterSchema is a mapping of one kind to its options, and maybe a store.
-func (k *Kinds) limiterSchema() object {
-	s := oneKindSchema("limiter.", k.limiterNames())
-	delete(s, "minProperties")
-	delete(s, "maxProperties")
-	s["oneOf"] = eachRequired(k.limiterNames())
-	k.addStore(s)
-	return s
-}
-
-// addStore lets a limiter have a store, if it is of a kind that can.
-func (k *Kinds) addStore(limiter object) {
-	name := object{"type": "string"}
-	if names := keysOf(k.functions[limiterStore]); len(names) > 0 && !k.lenient {
-		name["enum"] = names
-	}
-	properties(limiter)[storeField] = object{
-		"description": "Where the state of the limiter is, for instances to share it: the name of a store, or that with options; in the process unless set.",
-		"anyOf":       []any{name, object{"$ref": "#/$defs/store"}},
-	}
-	limiter["dependentSchemas"] = object{storeField: object{"anyOf": eachRequired(storable)}}
-}
-
-// eachRequired is a choice of fields, each of which must be there to be chosen.
-func eachRequired(fields []string) []any {
-	var all []any
-	for _, f := range fields {
-		all = append(all, object{"required": []string{f}})
-	}
-	return all
-}
-
-func properties(schema object) object { return schema["properties"].(object) }
-
-// kindSchema is the schema of the options of a kind. It lists what of the program's
-// a field can name, where that is known.
-func (k *Kinds) kindSchema(t reflect.Type) object {
-	s := structSchema(t)
-	for _, f := range fieldsOf(t) {
-		if names := keysOf(k.functions[f.names]); len(names) > 0 && !k.lenient {
-			properties(s)[f.name].(object)["enum"] = names
-		}
-	}
-	return s
-}
-
-// oneKindSchema is a mapping of one kind to its options.
-func oneKindSchema(prefix string, kinds []string) object {
-	p := object{}
-	for _, kind := range kinds {
-		p[kind] = object{"$ref": "#/$defs/" + prefix + kind}
-	}
-	return object{"type": "object", "properties": p, "additionalProperties": false, "minProperties": 1, "maxProperties": 1}
-}
-
-func structSchema(t reflect.Type) object {
-	p := object{}
-	var required []string
-	for _, f := range fieldsOf(t) {
-		if f.function {
-			continue
-		}
-		s := typeSchema(f.typ, f.rule)
-		if f.doc != "" {
-			s["description"] = f.doc
-		}
-		p[f.name] = s
-		if f.required {
-			required = append(required, f.name)
-		}
-	}
-	s := object{"type": "object", "properties": p, "additionalProperties": false}
-	if len(required) > 0 {
-		s["required"] = required
-	}
-	return s
-}
-
-// typeSchema is what values of a type look like in a file.
-func typeSchema(t reflect.Type, r rule) object {
-	s := plainSchema(t, r)
-	var texts []string
-	for _, w := range r.words {
-		texts = append(texts, w.text)
-	}
-	if texts == nil {
-		return s
-	}
-	choice := []any{s, object{"enum": texts}}
-	if slices.Contains(r.words, off) {
-		choice = append(choice, object{"const": off.value})
-	}
-	return object{"anyOf": choice}
-}
-
-func plainSchema(t reflect.Type, r rule) object {
-	switch {
-	case isText(t):
-		s := object{"type": "string"}
-		if texts := enumOf(t); texts != nil {
-			s["enum"] = texts
-		}
-		return s
-	case t == durationType:
-		return object{"$ref": "#/$defs/duration"}
-	}
-	switch t.Kind() {
-	case reflect.Pointer:
-		return plainSchema(t.Elem(), r)
-	case reflect.Struct:
-		return structSchema(t)
-	case reflect.Slice:
-		return object{"type": "array", "items": typeSchema(t.Elem(), r)}
-	case reflect.Map:
-		return object{"type": "object", "additionalProperties": typeSchema(t.Elem(), r)}
-	case reflect.String:
-		return object{"type": "string"}
-	case reflect.Bool:
-		return object{"type": "boolean"}
-	default:
-		return numberSchema(t, r)
-	}
-}
-
-func numberSchema(t reflect.Type, r rule) object {
-	s := object{"type": "integer"}
-	fraction := t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64
-	if fraction {
-		s["type"] = "number"
-	}
-	if r.most != 0 {
-		s["maximum"] = r.most
-	}
-	switch {
-	case r.zero != "" && r.least <= 0 && fraction: // off has its own place
-		s["exclusiveMinimum"] = 0
-	case r.zero != "" && r.least <= 0:
-		s["minimum"] = 1
-	case r.bound:
-		s["minimum"] = r.least
-	case strings.HasPrefix(t.Kind().String(), "uint"):
-		s["minimum"] = 0
-	}
-	return s
+	return in
 }

@@ -5,32 +5,8 @@ import (
 	"slices"
 
 	"github.com/weir-go/weir/reload/internal/document"
-	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
 )
-
-// storeField stands beside the kind of a limiter, under limiters and in a rate_limiter alike:
-// in-process or not is no matter of the kind, and one line more or less.
-const storeField = "store"
-
-// A storeModel says in which store the state of a limiter is, and how that is dealt with.
-type storeModel struct {
-	Name                 string `yaml:"name"`
-	store.LimiterOptions `yaml:",inline"`
-	kind                 backend.Kind // of the limiter, or of that for each key; 0: not known
-}
-
-// storable are the kinds that can have a store.
-var storable = append(slices.Clone(partitionable), "partitioned")
-
-// Validate asks a store. What depends on a kind that is not known it does not see.
-func (m storeModel) Validate() error {
-	how := m.LimiterOptions
-	if m.kind == 0 {
-		how.LeaseTTL = 0
-	}
-	return refusal(storedExample(m.kind), how)
-}
 
 // splitStore returns the mapping of a limiter without its store, and that, nil if there is
 // none.

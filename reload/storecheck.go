@@ -2,34 +2,11 @@ package reload
 
 import (
 	"reflect"
-	"time"
 
-	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
 )
-
-// refusal returns what a store says of a limiter with these options.
-func refusal(o any, how store.LimiterOptions) error { return store.Check("any", o, &how) }
-
-func storedNameOK(name string) bool {
-	return store.Check(name, storedExample(0), nil) == nil
-}
-
-// storedExample are options of a kind that every store takes; of 0 those of any.
-func storedExample(k backend.Kind) any {
-	switch k {
-	case backend.KindTokenBucket:
-		return limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second}
-	case backend.KindSlidingWindow:
-		return limiter.SlidingWindowOptions{PermitLimit: 1, Window: time.Second, SegmentsPerWindow: 1}
-	case backend.KindConcurrency:
-		return limiter.ConcurrencyOptions{PermitLimit: 1}
-	default:
-		return limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Second}
-	}
-}
 
 // checkStored adds what a store says of the options of a limiter. Where they are not valid
 // anyway each field is looked at by itself, to find all that is wrong at once.

@@ -6,10 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
-	"time"
 
-	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload/internal/document"
@@ -18,16 +15,6 @@ import (
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
 )
-
-// A strategyModel is a strategy as the file describes it, without places.
-type strategyModel struct {
-	kind    string
-	name    string        // in telemetry; "" if it is not known
-	options any           // a struct; nil of kinds that are not known
-	limiter *limiterModel // of a rate limiter
-	budget  *budgetModel  // of what makes more attempts, if it has one
-	apart   bool          // other names of the file could be those of instances, see ownName
-}
 
 // A strategyKind is how the strategies of one kind are decoded and made.
 type strategyKind struct {
@@ -82,34 +69,6 @@ var ownStrategies = map[string]*strategyKind{
 	},
 }
 
-type rateLimiterOptions struct {
-	ratelimit.Options `yaml:",inline"`
-	Permits           string `yaml:"permits,omitempty"`
-	Handle            string `yaml:"handle,omitempty"`
-}
-
-type retryOptions struct {
-	retry.Options `yaml:",inline"`
-	Handle        string `yaml:"handle,omitempty"`
-	Budget        string `yaml:"budget,omitempty"`
-}
-
-type timeoutOptions struct {
-	Timeout         time.Duration `yaml:"timeout"`
-	timeout.Options `yaml:",inline"`
-}
-
-// Validate checks what [timeout.New] takes beside its options.
-func (o timeoutOptions) Validate() error {
-	var p validate.Problems
-	p.Positive("Timeout", o.Timeout)
-	return p.Err("timeout")
-}
-
-type pipelineOptions struct {
-	Name string `yaml:"name"`
-}
-
 func keysOf[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // decodeOptions decodes into a new struct of that type.
@@ -133,10 +92,6 @@ func (k *strategyKind) strategyName(options any) string {
 		}
 	}
 	return k.usual
-}
-
-func (f field) isName() bool {
-	return f.name == "name" && !f.function && f.typ.Kind() == reflect.String
 }
 
 // decodeRateLimiter decodes the options and the one limiter among them.
@@ -202,14 +157,14 @@ func buildRateLimiter(b *registry.Builder, k *Kinds, s *strategyModel) (pipeline
 	if name == "" {
 		name = s.ownName(b.Name, b.Instance)
 	}
-	l, err := s.limiter.build(b, k, name)
+	l, err := buildLimiter(b, k, name, s.limiter)
 	if err != nil {
 		return nil, err
 	}
 	if p, ok := l.(*byContext); ok {
 		return ratelimit.NewPartitioned(p.Partitioned, inContext, &o), nil
 	}
-	if learns, _ := s.limiter.adapts(); !learns && from.Handle == "" {
+	if learns, _ := adapts(s.limiter); !learns && from.Handle == "" {
 		return ratelimit.New(l, &o), nil
 	}
 	handle, err := k.handle(from.Handle)
@@ -218,23 +173,6 @@ func buildRateLimiter(b *registry.Builder, k *Kinds, s *strategyModel) (pipeline
 	}
 	return adaptive.New(l, &adaptive.Options{Name: s.name, Permits: o.Permits, Handle: handle}), nil
 }
-
-// ownName is what the registry keeps the limiter, or the circuit, of one strategy by:
-// "pipeline/strategy", or "pipeline/instance/strategy". Where another name of the file could
-// be the latter, such as that of a pipeline "pipeline/instance", it is
-// "pipeline//instance/strategy", with the slashes of the instance escaped.
-func (s *strategyModel) ownName(pipeline, instance string) string {
-	switch {
-	case instance == "":
-		return pipeline + "/" + s.name
-	case s.apart || strings.Contains(instance, "/"):
-		return pipeline + "//" + instanceEscapes.Replace(instance) + "/" + s.name
-	default:
-		return pipeline + "/" + instance + "/" + s.name
-	}
-}
-
-var instanceEscapes = strings.NewReplacer("%", "%25", "/", "%2F")
 
 func decodeRetry(d *decoder, n *document.Node, path string, s *strategyModel) {
 	s.options = d.decodeOptions(n, reflect.TypeFor[retryOptions](), path, nil)
@@ -248,7 +186,7 @@ func buildRetry(b *registry.Builder, k *Kinds, s *strategyModel) (pipeline.Strat
 	if o.Handle, err = k.handle(from.Handle); err != nil {
 		return nil, err
 	}
-	o.Budget = s.budget.keep(b)
+	o.Budget = keepBudget(b, s.budget)
 	return retry.New(&o), nil
 }
 
@@ -272,8 +210,8 @@ func buildEmbedded(b *registry.Builder, _ *Kinds, s *strategyModel) (pipeline.St
 	return pipeline.Embed(p), nil
 }
 
-// build returns the strategy.
-func (s *strategyModel) build(b *registry.Builder, k *Kinds) (pipeline.Strategy, error) {
+// buildStrategy returns the strategy s.
+func buildStrategy(b *registry.Builder, k *Kinds, s *strategyModel) (pipeline.Strategy, error) {
 	kind := k.strategy(s.kind)
 	if kind == nil {
 		return nil, errors.New("there is no such kind of strategy")

@@ -280,7 +280,7 @@ func (w *Watcher) load(ctx context.Context, content []byte) error {
 		return w.loaded(nil, err)
 	}
 	w.log(ctx, slog.LevelInfo, "configuration loaded",
-		"file", w.path, "pipelines", len(f.pipelines), "built", len(c.Define), "removed", len(c.Remove))
+		"file", w.path, "pipelines", len(f.has.pipelines), "built", len(c.Define), "removed", len(c.Remove))
 	if len(lost) > 0 {
 		w.log(ctx, slog.LevelWarn, "configuration no longer has pipelines that the program uses: their executions fail. "+
 			"If that is not meant, put them back; reload.Options.Require refuses such a file", "file", w.path, "pipelines", document.Listed(lost))

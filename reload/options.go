@@ -1,0 +1,135 @@
+package reload
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/strategies/chaos"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+	"github.com/weir-go/weir/strategies/fallback"
+	"github.com/weir-go/weir/strategies/hedge"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/strategies/timeout"
+)
+
+type rateLimiterOptions struct {
+	ratelimit.Options `yaml:",inline"`
+	Permits           string `yaml:"permits,omitempty"`
+	Handle            string `yaml:"handle,omitempty"`
+}
+
+type retryOptions struct {
+	retry.Options `yaml:",inline"`
+	Handle        string `yaml:"handle,omitempty"`
+	Budget        string `yaml:"budget,omitempty"`
+}
+
+type timeoutOptions struct {
+	Timeout         time.Duration `yaml:"timeout"`
+	timeout.Options `yaml:",inline"`
+}
+
+// Validate checks what [timeout.New] takes beside its options.
+func (o timeoutOptions) Validate() error {
+	var p validate.Problems
+	p.Positive("Timeout", o.Timeout)
+	return p.Err("timeout")
+}
+
+type pipelineOptions struct {
+	Name string `yaml:"name"`
+}
+
+// partitionedOptions are those of a partitioned limiter but for each.
+type partitionedOptions struct {
+	Key                        string `yaml:"key"`
+	limiter.PartitionedOptions `yaml:",inline"`
+}
+
+type circuitBreakerOptions struct {
+	circuitbreaker.Options `yaml:",inline"`
+	Handle                 string `yaml:"handle,omitempty"`
+	Control                string `yaml:"control,omitempty"`
+}
+
+// Validate takes a control into account that is to be looked up when the circuit
+// breaker is made: a circuit may be opened by nothing else.
+func (o circuitBreakerOptions) Validate() error {
+	if o.Control != "" {
+		o.Options.Control = new(circuitbreaker.Control)
+	}
+	return o.Options.Validate()
+}
+
+type fallbackOptions struct {
+	Action           string `yaml:"action"`
+	fallback.Options `yaml:",inline"`
+	Handle           string `yaml:"handle,omitempty"`
+}
+
+type hedgingOptions struct {
+	hedge.Options `yaml:",inline"`
+	Handle        string `yaml:"handle,omitempty"`
+	Budget        string `yaml:"budget,omitempty"`
+}
+
+// Validate says of a delay with at_once what a file can do about it, where a delay of 0 cannot be written.
+func (o hedgingOptions) Validate() error {
+	var p validate.Problems
+	if o.AtOnce && o.Delay != 0 {
+		p.Add("Delay", nil, "must be left out with {AtOnce}")
+		o.Delay = 0
+	}
+	return errors.Join(p.Err("hedge"), o.Options.Validate())
+}
+
+type chaosFaultOptions struct {
+	chaos.FaultOptions `yaml:",inline"`
+	Error              string `yaml:"error,omitempty"`
+}
+
+type chaosLatencyOptions struct {
+	chaos.LatencyOptions `yaml:",inline"`
+}
+
+type chaosOutcomeOptions struct {
+	Outcome              string `yaml:"outcome"`
+	chaos.OutcomeOptions `yaml:",inline"`
+}
+
+type chaosBehaviorOptions struct {
+	Behavior              string `yaml:"behavior"`
+	chaos.BehaviorOptions `yaml:",inline"`
+}
+
+// Validate leaves it to the decoder to say that the outcome is missing.
+func (o chaosOutcomeOptions) Validate() error {
+	o.ResultFunc = func(context.Context) (chaos.Result, bool) { return chaos.Result{}, false }
+	return o.OutcomeOptions.Validate()
+}
+
+// Validate leaves it to the decoder to say that the behavior is missing.
+func (o chaosBehaviorOptions) Validate() error {
+	o.BehaviorOptions.Behavior = func(context.Context) error { return nil }
+	return o.BehaviorOptions.Validate()
+}
+
+// A purpose is what a function or value of the program is registered for, in the words of error messages. Two of
+// different purposes can have the same name.
+type purpose string
+
+const (
+	keyFunction     purpose = "key function"
+	handleFunction  purpose = "handle function"
+	permitsFunction purpose = "permits function"
+	fallbackAction  purpose = "fallback action"
+	circuitControl  purpose = "circuit control"
+	chaosError      purpose = "chaos error"
+	chaosOutcome    purpose = "chaos outcome"
+	chaosBehavior   purpose = "chaos behavior"
+	limiterStore    purpose = "store"
+)
