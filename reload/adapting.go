@@ -7,6 +7,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload/internal/document"
+	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/strategies/adaptive"
 )
 
@@ -39,13 +40,13 @@ func throttler(b *registry.Builder, name string, o adaptive.ThrottlerOptions) (l
 
 // adapts reports whether l, or a member of it, is to be told what came of executions.
 // A program's own kind may want to be: that is for its users to know.
-func adapts(l *limiterModel) (own, perhaps bool) {
-	switch l.options.(type) {
+func adapts(l *model.Limiter) (own, perhaps bool) {
+	switch l.Options.(type) {
 	case adaptive.LimiterOptions, adaptive.ThrottlerOptions:
 		return true, true
 	}
-	perhaps = ownLimiters[l.kind] == nil
-	for _, m := range l.members {
+	perhaps = ownLimiters[l.Kind] == nil
+	for _, m := range l.Members {
 		o, p := adapts(m)
 		own, perhaps = own || o, perhaps || p
 	}
@@ -55,14 +56,14 @@ func adapts(l *limiterModel) (own, perhaps bool) {
 // checkAdapting looks for rate limiters that want of their limiter what it does not
 // do. The chains must not be circles.
 func (d *decoder) checkAdapting(f *File) {
-	for _, p := range f.has.pipelines {
-		for i, s := range p.strategies {
-			o, ok := s.options.(rateLimiterOptions)
-			if !ok || !complete(s.limiter) {
+	for _, p := range f.has.Pipelines {
+		for i, s := range p.Strategies {
+			o, ok := s.Options.(model.RateLimiterOptions)
+			if !ok || !complete(s.Limiter) {
 				continue
 			}
-			own, perhaps := adapts(s.limiter)
-			at := p.places[i]
+			own, perhaps := adapts(s.Limiter)
+			at := p.Places[i]
 			if o.Shadow && own {
 				d.Add(at.Node, document.Child(at.Path, "shadow"), "it is not for an adaptive limiter or a throttler, which learns nothing from executions that go past it")
 			}
@@ -74,6 +75,6 @@ func (d *decoder) checkAdapting(f *File) {
 }
 
 // complete tells whether everything that l is made of was found.
-func complete(l *limiterModel) bool {
-	return l != nil && !slices.ContainsFunc(l.members, func(m *limiterModel) bool { return !complete(m) })
+func complete(l *model.Limiter) bool {
+	return l != nil && !slices.ContainsFunc(l.Members, func(m *model.Limiter) bool { return !complete(m) })
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload/internal/document"
+	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/strategies/budget"
 )
 
@@ -12,25 +13,25 @@ import (
 type budgetRef struct {
 	*document.Node
 	path string
-	by   *strategyModel
+	by   *model.Strategy
 }
 
 // budgets decodes the budgets of a file.
 func (d *decoder) budgets(n *document.Node, f *File) {
 	if n.Kind != document.Mapping {
-		d.Add(n, budgetsField, "must be a mapping of names to budgets, found %v", n)
+		d.Add(n, model.BudgetsField, "must be a mapping of names to budgets, found %v", n)
 		return
 	}
-	d.named(n, budgetsField, "budgets")
+	d.named(n, model.BudgetsField, "budgets")
 	for _, e := range n.Entries {
-		b := &budgetModel{name: e.Key.Text}
-		d.options(e.Value, reflect.ValueOf(&b.options), document.Child(budgetsField, b.name), nil)
-		f.has.budgets = append(f.has.budgets, b)
+		b := &model.Budget{Name: e.Key.Text}
+		d.options(e.Value, reflect.ValueOf(&b.Options), document.Child(model.BudgetsField, b.Name), nil)
+		f.has.Budgets = append(f.has.Budgets, b)
 	}
 }
 
 // budgetOf notes the budget that a strategy names.
-func (d *decoder) budgetOf(n *document.Node, path string, s *strategyModel) {
+func (d *decoder) budgetOf(n *document.Node, path string, s *model.Strategy) {
 	if name := n.Get("budget"); name != nil && name.Kind == document.Text {
 		d.budgetRefs = append(d.budgetRefs, budgetRef{name, document.Child(path, "budget"), s})
 	}
@@ -38,13 +39,13 @@ func (d *decoder) budgetOf(n *document.Node, path string, s *strategyModel) {
 
 // referBudgets looks up the budgets that are named.
 func (d *decoder) referBudgets(f *File) {
-	known := make(map[string]*budgetModel, len(f.has.budgets))
-	for _, b := range f.has.budgets {
-		known[b.name] = b
+	known := make(map[string]*model.Budget, len(f.has.Budgets))
+	for _, b := range f.has.Budgets {
+		known[b.Name] = b
 	}
 	names := f.Budgets()
 	for _, r := range d.budgetRefs {
-		if r.by.budget = known[r.Text]; r.by.budget == nil {
+		if r.by.Budget = known[r.Text]; r.by.Budget == nil {
 			d.Add(r.Node, r.path, "there is no budget %s, %s", document.Quoted(r.Text), d.Instead(r.Text, names, "the file has no budgets"))
 		}
 	}
@@ -52,11 +53,11 @@ func (d *decoder) referBudgets(f *File) {
 
 // keepBudget returns the registry's budget of that name, nil for no budget. It stays from
 // one version of the file to the next, with what was counted and taken.
-func keepBudget(b *registry.Builder, m *budgetModel) budget.Budget {
+func keepBudget(b *registry.Builder, m *model.Budget) budget.Budget {
 	if m == nil {
 		return nil
 	}
-	return registry.Keep(b, m.name, m.options, registry.Kept[*budget.Ratio, budget.Options]{
+	return registry.Keep(b, m.Name, m.Options, registry.Kept[*budget.Ratio, budget.Options]{
 		Kind:        "budget",
 		Make:        func(o budget.Options) (*budget.Ratio, error) { return budget.New(&o) },
 		Reconfigure: func(r *budget.Ratio, o budget.Options) error { return r.Reconfigure(&o) },

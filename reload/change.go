@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload/internal/model"
 )
 
 // Change returns the change for [registry.Registry.Apply] that turns a registry with the pipelines of previous into
@@ -17,23 +18,23 @@ import (
 // defined again, because their functions can be different.
 func (f *File) Change(previous *File) registry.Change {
 	c := registry.Change{Define: make(map[string]registry.BuildFunc)}
-	before := make(map[string]*pipelineModel)
+	before := make(map[string]*model.Pipeline)
 	if previous != nil {
-		for _, p := range previous.has.pipelines {
-			before[p.name] = p
+		for _, p := range previous.has.Pipelines {
+			before[p.Name] = p
 		}
 	}
-	for _, p := range f.has.pipelines {
-		was := before[p.name]
-		if was == nil || previous.kinds != f.kinds || !reflect.DeepEqual(was.strategies, p.strategies) {
-			c.Define[p.name] = f.builder(p)
+	for _, p := range f.has.Pipelines {
+		was := before[p.Name]
+		if was == nil || previous.kinds != f.kinds || !reflect.DeepEqual(was.Strategies, p.Strategies) {
+			c.Define[p.Name] = f.builder(p)
 		}
-		delete(before, p.name)
+		delete(before, p.Name)
 	}
 	if previous != nil {
-		for _, p := range previous.has.pipelines { // in their order
-			if before[p.name] != nil {
-				c.Remove = append(c.Remove, p.name)
+		for _, p := range previous.has.Pipelines { // in their order
+			if before[p.Name] != nil {
+				c.Remove = append(c.Remove, p.Name)
 			}
 		}
 	}
@@ -42,12 +43,12 @@ func (f *File) Change(previous *File) registry.Change {
 
 // builder returns the function that builds p. Whatever fails says where in the file
 // it is described.
-func (f *File) builder(p *pipelineModel) registry.BuildFunc {
+func (f *File) builder(p *model.Pipeline) registry.BuildFunc {
 	return func(b *registry.Builder) error {
-		for i, s := range p.strategies {
+		for i, s := range p.Strategies {
 			made, err := buildStrategy(b, f.kinds, s)
 			if err != nil {
-				at := p.places[i]
+				at := p.Places[i]
 				return fmt.Errorf("%s:%d:%d: %s: %w", cmp.Or(f.name, "(file)"), at.Node.Line, at.Node.Column, at.Path, err)
 			}
 			b.Add(made)

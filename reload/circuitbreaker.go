@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
 
@@ -19,9 +20,9 @@ type circuitKey struct {
 // buildCircuitBreaker returns the registry's circuit breaker of that name, which
 // keeps its state as long as nothing about it changes. One that changes is made anew,
 // closed: what was counted by other rules says little.
-func buildCircuitBreaker(b *registry.Builder, k *Kinds, s *strategyModel) (pipeline.Strategy, error) {
-	from := s.options.(circuitBreakerOptions)
-	o, err := from.made(k)
+func buildCircuitBreaker(b *registry.Builder, k *Kinds, s *model.Strategy) (pipeline.Strategy, error) {
+	from := s.Options.(model.CircuitBreakerOptions)
+	o, err := circuitOptions(from, k)
 	if err != nil {
 		return nil, err
 	}
@@ -29,8 +30,8 @@ func buildCircuitBreaker(b *registry.Builder, k *Kinds, s *strategyModel) (pipel
 	if from.Handle != "" || from.Control != "" {
 		key.functions = k
 	}
-	made := registry.Keep(b, s.ownName(b.Name, b.Instance), key, registry.Kept[*circuitbreaker.Strategy, circuitKey]{
-		Kind: circuitKind,
+	made := registry.Keep(b, s.OwnName(b.Name, b.Instance), key, registry.Kept[*circuitbreaker.Strategy, circuitKey]{
+		Kind: model.CircuitKind,
 		Make: func(circuitKey) (*circuitbreaker.Strategy, error) {
 			c := circuitbreaker.New(o)
 			return c, c.Validate()
@@ -42,14 +43,14 @@ func buildCircuitBreaker(b *registry.Builder, k *Kinds, s *strategyModel) (pipel
 	return made, nil
 }
 
-// made returns the options with what they name.
-func (o circuitBreakerOptions) made(k *Kinds) (*circuitbreaker.Options, error) {
+// circuitOptions returns the options with what they name.
+func circuitOptions(o model.CircuitBreakerOptions, k *Kinds) (*circuitbreaker.Options, error) {
 	var err error
 	if o.Options.Handle, err = k.handle(o.Handle); err != nil {
 		return nil, err
 	}
 	if o.Control != "" {
-		o.Options.Control, err = registered[*circuitbreaker.Control](k, circuitControl, o.Control)
+		o.Options.Control, err = registered[*circuitbreaker.Control](k, model.CircuitControl, o.Control)
 	}
 	return &o.Options, err
 }
@@ -58,9 +59,9 @@ func (o circuitBreakerOptions) made(k *Kinds) (*circuitbreaker.Options, error) {
 func writtenOptions(options any) string {
 	v := reflect.ValueOf(options)
 	var all []string
-	for _, f := range fieldsOf(v.Type()) {
-		if !f.function {
-			all = append(all, fmt.Sprintf("%s: %#v", f.name, v.FieldByIndex(f.index)))
+	for _, f := range model.FieldsOf(v.Type()) {
+		if !f.Function {
+			all = append(all, fmt.Sprintf("%s: %#v", f.Name, v.FieldByIndex(f.Index)))
 		}
 	}
 	return strings.Join(all, ", ")

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weir-go/weir/reload/internal/document"
+	"github.com/weir-go/weir/reload/internal/model"
 )
 
 // A decoder turns nodes into options. It goes on after a problem, to find them
@@ -33,7 +34,7 @@ func (d *decoder) options(n *document.Node, v reflect.Value, path string, more e
 		d.Add(n, path, "must be a mapping of options, found %v%s", n, hintAtDefaults(n))
 		return nil
 	}
-	s := &structure{at: n, path: path, typ: v.Elem().Type(), fields: fieldsOf(v.Elem().Type()), values: make(map[string]*document.Node), failed: make(map[string]bool)}
+	s := &structure{at: n, path: path, typ: v.Elem().Type(), fields: model.FieldsOf(v.Elem().Type()), values: make(map[string]*document.Node), failed: make(map[string]bool)}
 	for _, e := range n.Entries {
 		if decode := more[e.Key.Text]; decode != nil {
 			decode(e.Value, document.Child(path, e.Key.Text))
@@ -41,19 +42,19 @@ func (d *decoder) options(n *document.Node, v reflect.Value, path string, more e
 		}
 		if f := s.field(e.Key.Text); f != nil {
 			before := len(d.Problems)
-			d.field(f, v.Elem().FieldByIndex(f.index), e, path)
-			s.values[f.name] = e.Value
+			d.field(f, v.Elem().FieldByIndex(f.Index), e, path)
+			s.values[f.Name] = e.Value
 			if len(d.Problems) > before {
-				s.failed[f.name] = true
+				s.failed[f.Name] = true
 			}
 			continue
 		}
 		d.unknownField(e.Key, path, s.fields, more)
 	}
 	for _, f := range s.fields {
-		if f.required && !f.function && s.values[f.name] == nil && n.Get(f.name) == nil {
-			d.Add(n, path, "%s is missing", f.name)
-			s.failed[f.name] = true
+		if f.Required && !f.Function && s.values[f.Name] == nil && n.Get(f.Name) == nil {
+			d.Add(n, path, "%s is missing", f.Name)
+			s.failed[f.Name] = true
 		}
 	}
 	d.validate(v, s)
@@ -72,13 +73,13 @@ type structure struct {
 	at     *document.Node
 	path   string
 	typ    reflect.Type              // of the struct
-	fields []field                   // of the struct
+	fields []model.Field             // of the struct
 	values map[string]*document.Node // of the fields that are there, by name
 	failed map[string]bool           // fields that have a problem already, by name
 }
 
-func (s *structure) field(name string) *field {
-	i := slices.IndexFunc(s.fields, func(f field) bool { return f.name == name && !f.function })
+func (s *structure) field(name string) *model.Field {
+	i := slices.IndexFunc(s.fields, func(f model.Field) bool { return f.Name == name && !f.Function })
 	if i < 0 {
 		return nil
 	}
@@ -86,47 +87,47 @@ func (s *structure) field(name string) *field {
 }
 
 // field decodes one field.
-func (d *decoder) field(f *field, v reflect.Value, e document.Entry, path string) {
-	path = document.Child(path, f.name)
-	if special(f.rule, e.Value, v) {
+func (d *decoder) field(f *model.Field, v reflect.Value, e document.Entry, path string) {
+	path = document.Child(path, f.Name)
+	if special(f.Rule, e.Value, v) {
 		return
 	}
 	before := len(d.Problems)
-	d.value(e.Value, v, path, f.rule)
-	if len(d.Problems) == before && f.zero != "" && v.IsZero() {
-		d.Add(e.Value, path, "0 would stand for the default, which is %s: leave %s out for that%s", f.zero, f.name, orOff(f.rule))
+	d.value(e.Value, v, path, f.Rule)
+	if len(d.Problems) == before && f.Zero != "" && v.IsZero() {
+		d.Add(e.Value, path, "0 would stand for the default, which is %s: leave %s out for that%s", f.Zero, f.Name, orOff(f.Rule))
 	}
-	if f.names != "" && e.Value.Kind == document.Text {
-		d.function(e.Value, path, f.names)
+	if f.Names != "" && e.Value.Kind == document.Text {
+		d.function(e.Value, path, f.Names)
 	}
 }
 
 // special sets what a word stands for, or -1, where it stands for something.
-func special(r rule, n *document.Node, v reflect.Value) bool {
-	for _, w := range r.words {
-		if n.Kind == document.Text && n.Text == w.text || w == off && n.Kind == document.Integer && n.Text == "-1" {
-			return w.set(v)
+func special(r model.Rule, n *document.Node, v reflect.Value) bool {
+	for _, w := range r.Words {
+		if n.Kind == document.Text && n.Text == w.Text || w == model.Off && n.Kind == document.Integer && n.Text == "-1" {
+			return w.Set(v)
 		}
 	}
 	return false
 }
 
-func orOff(r rule) string {
-	if slices.Contains(r.words, off) {
+func orOff(r model.Rule) string {
+	if slices.Contains(r.Words, model.Off) {
 		return `, or write "off" for none`
 	}
 	return ""
 }
 
-func (d *decoder) unknownField(key *document.Node, path string, fields []field, more extras) {
+func (d *decoder) unknownField(key *document.Node, path string, fields []model.Field, more extras) {
 	var names []string
 	for _, f := range fields {
-		if f.function && f.name == key.Text && more[f.name] == nil {
+		if f.Function && f.Name == key.Text && more[f.Name] == nil {
 			d.Add(key, document.Child(path, key.Text), "%s is a function of the program's, a file cannot set it", document.Quoted(key.Text))
 			return
 		}
-		if !f.function {
-			names = append(names, f.name)
+		if !f.Function {
+			names = append(names, f.Name)
 		}
 	}
 	names = append(names, slices.Collect(maps.Keys(more))...)
@@ -135,12 +136,12 @@ func (d *decoder) unknownField(key *document.Node, path string, fields []field, 
 }
 
 // value decodes n into v, which can be set.
-func (d *decoder) value(n *document.Node, v reflect.Value, path string, r rule) {
+func (d *decoder) value(n *document.Node, v reflect.Value, path string, r model.Rule) {
 	t := v.Type()
 	switch {
-	case isText(t):
+	case model.IsText(t):
 		d.text(n, v, path)
-	case t == durationType:
+	case t == model.DurationType:
 		d.duration(n, v, path, r)
 	case t.Kind() == reflect.Pointer:
 		v.Set(reflect.New(t.Elem()))
@@ -156,7 +157,7 @@ func (d *decoder) value(n *document.Node, v reflect.Value, path string, r rule) 
 	}
 }
 
-func (d *decoder) list(n *document.Node, v reflect.Value, path string, r rule) {
+func (d *decoder) list(n *document.Node, v reflect.Value, path string, r model.Rule) {
 	if n.Kind != document.List {
 		d.Add(n, path, "must be a list, found %v", n)
 		return
@@ -167,7 +168,7 @@ func (d *decoder) list(n *document.Node, v reflect.Value, path string, r rule) {
 	}
 }
 
-func (d *decoder) mapOf(n *document.Node, v reflect.Value, path string, r rule) {
+func (d *decoder) mapOf(n *document.Node, v reflect.Value, path string, r model.Rule) {
 	if n.Kind != document.Mapping {
 		d.Add(n, path, "must be a mapping, found %v", n)
 		return

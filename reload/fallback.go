@@ -3,12 +3,13 @@ package reload
 import (
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/strategies/fallback"
 )
 
-func buildFallback(_ *registry.Builder, k *Kinds, s *strategyModel) (pipeline.Strategy, error) {
-	from := s.options.(fallbackOptions)
-	action, err := registered[fallback.Action](k, fallbackAction, from.Action)
+func buildFallback(_ *registry.Builder, k *Kinds, s *model.Strategy) (pipeline.Strategy, error) {
+	from := s.Options.(model.FallbackOptions)
+	action, err := registered[fallback.Action](k, model.FallbackAction, from.Action)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/weir-go/weir/reload/internal/document"
+	"github.com/weir-go/weir/reload/internal/explain"
+	"github.com/weir-go/weir/reload/internal/model"
 )
 
 // A File is a file that was parsed without problems. Make one with [Parse]. It does not change, and is safe for
@@ -14,7 +16,7 @@ import (
 type File struct {
 	name        string
 	kinds       *Kinds
-	has         fileModel
+	has         model.File
 	pipelinesAt *document.Node // where the pipelines begin
 }
 
@@ -67,32 +69,32 @@ func (f *File) Name() string { return f.name }
 // one line, the outermost first. If the options of a program's own kind have a method Explain() string, its result is
 // used. The error is that of w, or says that the file has no pipeline of a name.
 func (f *File) Explain(w io.Writer, names ...string) error {
-	return writeExplanation(w, f.has, names...)
+	return explain.Write(w, f.has, names...)
 }
 
 // Pipelines returns the names of the pipelines, in the order of the file.
 func (f *File) Pipelines() []string {
-	names := make([]string, len(f.has.pipelines))
-	for i, p := range f.has.pipelines {
-		names[i] = p.name
+	names := make([]string, len(f.has.Pipelines))
+	for i, p := range f.has.Pipelines {
+		names[i] = p.Name
 	}
 	return names
 }
 
 // Limiters returns the names of the shared limiters, in the order of the file.
 func (f *File) Limiters() []string {
-	names := make([]string, len(f.has.limiters))
-	for i, l := range f.has.limiters {
-		names[i] = l.name
+	names := make([]string, len(f.has.Limiters))
+	for i, l := range f.has.Limiters {
+		names[i] = l.Name
 	}
 	return names
 }
 
 // Budgets returns the names of the budgets, in the order of the file.
 func (f *File) Budgets() []string {
-	names := make([]string, len(f.has.budgets))
-	for i, b := range f.has.budgets {
-		names[i] = b.name
+	names := make([]string, len(f.has.Budgets))
+	for i, b := range f.has.Budgets {
+		names[i] = b.Name
 	}
 	return names
 }
@@ -118,29 +120,29 @@ func (d *decoder) nameLength(name *document.Node, path string) {
 
 func (d *decoder) file(root *document.Node, f *File) {
 	if root.Kind != document.Mapping {
-		d.Add(root, "", "a file must be a mapping with %s, found %v", pipelinesField, root)
+		d.Add(root, "", "a file must be a mapping with %s, found %v", model.PipelinesField, root)
 		return
 	}
 	for _, e := range root.Entries {
 		switch e.Key.Text {
-		case limitersField:
+		case model.LimitersField:
 			d.sharedLimiters(e.Value, f)
-		case budgetsField:
+		case model.BudgetsField:
 			d.budgets(e.Value, f)
-		case pipelinesField:
+		case model.PipelinesField:
 			f.pipelinesAt = e.Key
 			d.pipelines(e.Value, f)
-		case schemaField:
+		case model.SchemaField:
 			if e.Value.Kind != document.Text {
-				d.Add(e.Value, schemaField, "must be text, the address of the schema, found %v", e.Value)
+				d.Add(e.Value, model.SchemaField, "must be text, the address of the schema, found %v", e.Value)
 			}
-		case allowEmptyField:
+		case model.AllowEmptyField:
 			if e.Value.Kind != document.Boolean {
-				d.Add(e.Value, allowEmptyField, "must be true or false, found %v", e.Value)
+				d.Add(e.Value, model.AllowEmptyField, "must be true or false, found %v", e.Value)
 			}
 		default:
-			if !strings.HasPrefix(e.Key.Text, ignoredPrefix) {
-				fields := []string{limitersField, budgetsField, pipelinesField, allowEmptyField}
+			if !strings.HasPrefix(e.Key.Text, model.IgnoredPrefix) {
+				fields := []string{model.LimitersField, model.BudgetsField, model.PipelinesField, model.AllowEmptyField}
 				d.Add(e.Key, "", "unknown field %s, %s", document.Quoted(e.Key.Text), d.Instead(e.Key.Text, fields, ""))
 			}
 		}
@@ -153,38 +155,38 @@ func (d *decoder) file(root *document.Node, f *File) {
 // checkEmpty keeps a file that was cut off, or is being written, from removing
 // everything.
 func (d *decoder) checkEmpty(root *document.Node) {
-	if p := root.Get(pipelinesField); p != nil && (p.Kind != document.Mapping || len(p.Entries) > 0) {
+	if p := root.Get(model.PipelinesField); p != nil && (p.Kind != document.Mapping || len(p.Entries) > 0) {
 		return // it says so itself, or is not empty
 	}
-	if allowed := root.Get(allowEmptyField); allowed != nil && !strings.EqualFold(allowed.Text, "false") {
+	if allowed := root.Get(model.AllowEmptyField); allowed != nil && !strings.EqualFold(allowed.Text, "false") {
 		return
 	}
-	d.Add(root, "", "the file has no %s; if that is meant, add %s: true", pipelinesField, allowEmptyField)
+	d.Add(root, "", "the file has no %s; if that is meant, add %s: true", model.PipelinesField, model.AllowEmptyField)
 }
 
 func (d *decoder) sharedLimiters(n *document.Node, f *File) {
 	if n.Kind != document.Mapping {
-		d.Add(n, limitersField, "must be a mapping of names to limiters, found %v", n)
+		d.Add(n, model.LimitersField, "must be a mapping of names to limiters, found %v", n)
 		return
 	}
-	d.named(n, limitersField, "limiters")
+	d.named(n, model.LimitersField, "limiters")
 	for _, e := range n.Entries {
 		d.in = e.Key.Text
-		path := document.Child(limitersField, e.Key.Text)
+		path := document.Child(model.LimitersField, e.Key.Text)
 		if l := d.oneLimiter(e.Value, path); l != nil {
-			l.name = e.Key.Text
-			d.storedName(e.Key, path, l.name, l)
-			f.has.limiters = append(f.has.limiters, l)
+			l.Name = e.Key.Text
+			d.storedName(e.Key, path, l.Name, l)
+			f.has.Limiters = append(f.has.Limiters, l)
 		} else {
 			// It has its problem. What names it need not have another.
-			f.has.limiters = append(f.has.limiters, &limiterModel{name: e.Key.Text})
+			f.has.Limiters = append(f.has.Limiters, &model.Limiter{Name: e.Key.Text})
 		}
 	}
 	d.in = ""
 }
 
 // oneLimiter decodes a mapping of one kind to its options, and maybe a store beside it.
-func (d *decoder) oneLimiter(n *document.Node, path string) *limiterModel {
+func (d *decoder) oneLimiter(n *document.Node, path string) *model.Limiter {
 	kinds := d.kinds.limiterNames()
 	kind, store := d.splitStore(n, path, kinds)
 	e, ok := d.oneKind(kind, path, "limiter", kinds)
@@ -196,8 +198,8 @@ func (d *decoder) oneLimiter(n *document.Node, path string) *limiterModel {
 }
 
 // eachLimiter decodes the limiter of a partitioned one.
-func (d *decoder) eachLimiter(n *document.Node, path string, in *storeModel) *limiterModel {
-	e, ok := d.oneKind(d.withoutStore(n, path), path, eachKey, partitionable)
+func (d *decoder) eachLimiter(n *document.Node, path string, in *model.Store) *model.Limiter {
+	e, ok := d.oneKind(d.withoutStore(n, path), path, eachKey, model.Partitionable)
 	if !ok {
 		return nil
 	}
@@ -205,8 +207,8 @@ func (d *decoder) eachLimiter(n *document.Node, path string, in *storeModel) *li
 }
 
 // limiter decodes the options of a limiter.
-func (d *decoder) limiter(kind string, options *document.Node, path string, in *storeModel) *limiterModel {
-	l := &limiterModel{kind: kind, store: in}
+func (d *decoder) limiter(kind string, options *document.Node, path string, in *model.Store) *model.Limiter {
+	l := &model.Limiter{Kind: kind, Store: in}
 	if k := d.kinds.limiter(kind); k != nil {
 		k.decode(d, options, path, l)
 	}
@@ -240,19 +242,19 @@ func (d *decoder) oneKind(n *document.Node, path, what string, kinds []string) (
 
 func (d *decoder) pipelines(n *document.Node, f *File) {
 	if n.Kind != document.Mapping {
-		d.Add(n, pipelinesField, "must be a mapping of names to pipelines, found %v", n)
+		d.Add(n, model.PipelinesField, "must be a mapping of names to pipelines, found %v", n)
 		return
 	}
-	d.named(n, pipelinesField, "pipelines")
+	d.named(n, model.PipelinesField, "pipelines")
 	for _, e := range n.Entries {
-		f.has.pipelines = append(f.has.pipelines, d.onePipeline(e, document.Child(pipelinesField, e.Key.Text)))
+		f.has.Pipelines = append(f.has.Pipelines, d.onePipeline(e, document.Child(model.PipelinesField, e.Key.Text)))
 	}
 }
 
-func (d *decoder) onePipeline(e document.Entry, path string) *pipelineModel {
+func (d *decoder) onePipeline(e document.Entry, path string) *model.Pipeline {
 	const field = "strategies"
-	p := &pipelineModel{name: e.Key.Text}
-	d.pipeline = p.name
+	p := &model.Pipeline{Name: e.Key.Text}
+	d.pipeline = p.Name
 	if e.Value.Kind != document.Mapping {
 		d.Add(e.Value, path, "must be a mapping with %s, found %v", field, e.Value)
 		return p
@@ -266,7 +268,7 @@ func (d *decoder) onePipeline(e document.Entry, path string) *pipelineModel {
 	path = document.Child(path, field)
 	switch {
 	case strategies == nil:
-		d.Add(e.Value, document.Child(pipelinesField, e.Key.Text), "%s is missing: a list, outermost first", field)
+		d.Add(e.Value, document.Child(model.PipelinesField, e.Key.Text), "%s is missing: a list, outermost first", field)
 	case strategies.Kind != document.List:
 		d.Add(strategies, path, "must be a list of strategies, outermost first, found %v", strategies)
 	default:
@@ -277,7 +279,7 @@ func (d *decoder) onePipeline(e document.Entry, path string) *pipelineModel {
 
 // strategies decodes the strategies of p. Two of a name would be one in telemetry,
 // and would share what the registry keeps by that name.
-func (d *decoder) strategies(n *document.Node, path string, p *pipelineModel) {
+func (d *decoder) strategies(n *document.Node, path string, p *model.Pipeline) {
 	first := make(map[string]*document.Node)
 	for i, item := range n.Items {
 		at := document.Element(path, i)
@@ -285,33 +287,33 @@ func (d *decoder) strategies(n *document.Node, path string, p *pipelineModel) {
 		if !ok {
 			continue
 		}
-		s := &strategyModel{kind: e.Key.Text}
-		at = document.Child(at, s.kind)
+		s := &model.Strategy{Kind: e.Key.Text}
+		at = document.Child(at, s.Kind)
 		d.strategy(e, at, s)
-		p.strategies = append(p.strategies, s)
-		p.places = append(p.places, document.Place{Node: e.Key, Path: at})
+		p.Strategies = append(p.Strategies, s)
+		p.Places = append(p.Places, document.Place{Node: e.Key, Path: at})
 		named := cmp.Or(e.Value.Get("name"), e.Key)
-		if s.name == "" || named.Kind != document.Text {
+		if s.Name == "" || named.Kind != document.Text {
 			continue // it has no name, or one that is wrong
 		}
 		d.nameLength(named, at)
-		if before := first[s.name]; before != nil {
-			d.Add(named, at, "the pipeline has a strategy called %s already, in line %d; give this one another name", document.Quoted(s.name), before.Line)
+		if before := first[s.Name]; before != nil {
+			d.Add(named, at, "the pipeline has a strategy called %s already, in line %d; give this one another name", document.Quoted(s.Name), before.Line)
 		} else {
-			first[s.name] = e.Key
+			first[s.Name] = e.Key
 		}
 	}
 }
 
-func (d *decoder) strategy(e document.Entry, path string, s *strategyModel) {
-	kind := d.kinds.strategy(s.kind)
+func (d *decoder) strategy(e document.Entry, path string, s *model.Strategy) {
+	kind := d.kinds.strategy(s.Kind)
 	switch {
 	case kind == nil:
 		return // it is accepted unknown
 	case kind.decode != nil:
 		kind.decode(d, e.Value, path, s)
 	default:
-		s.options = d.decodeOptions(e.Value, kind.options, path, nil)
+		s.Options = d.decodeOptions(e.Value, kind.options, path, nil)
 	}
-	s.name, s.usual = kind.strategyName(s.options), kind.usual
+	s.Name, s.Usual = kind.strategyName(s.Options), kind.usual
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/reload/internal/document"
+	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/strategies/chaos"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
@@ -15,59 +16,59 @@ import (
 // RegisterKey registers a function that a partitioned limiter can name as its key. It returns, for the context of an
 // execution, the key whose limiter decides.
 func (k *Kinds) RegisterKey(name string, key func(ctx context.Context) string) {
-	k.register(keyFunction, name, key)
+	k.register(model.KeyFunction, name, key)
 }
 
 // RegisterHandle registers a function that a strategy can name as its handle. It reports whether the outcome of an
 // execution is a failure to a retry, a circuit breaker, a fallback, hedging, or a rate limiter with an adaptive limiter;
 // see [github.com/weir-go/weir/strategies/retry.Options].
 func (k *Kinds) RegisterHandle(name string, handle func(result any, err error) bool) {
-	k.register(handleFunction, name, handle)
+	k.register(model.HandleFunction, name, handle)
 }
 
 // RegisterPermits registers a function that a rate limiter can name as its permits. It returns how many permits an
 // execution takes.
 func (k *Kinds) RegisterPermits(name string, permits func(ctx context.Context) int) {
-	k.register(permitsFunction, name, permits)
+	k.register(model.PermitsFunction, name, permits)
 }
 
 // RegisterFallback registers what a fallback can name as its action. It returns what replaces a failed outcome.
 // [fallback.Value] and [fallback.Func] make actions.
 func (k *Kinds) RegisterFallback(name string, action fallback.Action) {
-	k.register(fallbackAction, name, action)
+	k.register(model.FallbackAction, name, action)
 }
 
 // RegisterControl registers what a circuit breaker can name as its control. With it the program opens and closes the
 // circuits of all that name it.
 func (k *Kinds) RegisterControl(name string, control *circuitbreaker.Control) {
-	k.register(circuitControl, name, control)
+	k.register(model.CircuitControl, name, control)
 }
 
 // RegisterError registers what a chaos_fault can name as its error.
 func (k *Kinds) RegisterError(name string, err error) {
-	k.register(chaosError, name, err)
+	k.register(model.ChaosError, name, err)
 }
 
 // RegisterOutcome registers a function that a chaos_outcome can name as its outcome. It returns what the execution
 // returns instead of running. If ok is false, the execution runs.
 func (k *Kinds) RegisterOutcome(name string, outcome func(ctx context.Context) (r chaos.Result, ok bool)) {
-	k.register(chaosOutcome, name, outcome)
+	k.register(model.ChaosOutcome, name, outcome)
 }
 
 // RegisterBehavior registers a function that a chaos_behavior can name as its behavior. It is called before the
 // execution runs. If it returns an error, the execution does not run and returns that error.
 func (k *Kinds) RegisterBehavior(name string, behavior func(ctx context.Context) error) {
-	k.register(chaosBehavior, name, behavior)
+	k.register(model.ChaosBehavior, name, behavior)
 }
 
 // RegisterStore registers what a limiter can name as its store, which then holds its state. The program closes s, after
 // the registry.
 func (k *Kinds) RegisterStore(name string, s *store.Store) {
-	k.register(limiterStore, name, s)
+	k.register(model.LimiterStore, name, s)
 }
 
 // register registers a function or value that a file can name.
-func (k *Kinds) register(what purpose, name string, thing any) {
+func (k *Kinds) register(what model.Purpose, name string, thing any) {
 	switch {
 	case name == "":
 		k.refuse("a %s needs a name", what)
@@ -91,7 +92,7 @@ func with[K comparable, V any](m map[K]V, key K, v V) map[K]V {
 
 // registered returns what the program has registered for that purpose. The error is for files that were parsed with
 // [Kinds.AcceptUnknown]: for all others Parse has checked that it is there.
-func registered[F any](k *Kinds, what purpose, name string) (F, error) {
+func registered[F any](k *Kinds, what model.Purpose, name string) (F, error) {
 	f, ok := k.functions[what][name].(F)
 	if !ok {
 		return f, fmt.Errorf("there is no %s %q", what, name)
@@ -104,11 +105,11 @@ func (k *Kinds) handle(name string) (func(any, error) bool, error) {
 	if name == "" {
 		return nil, nil
 	}
-	return registered[func(any, error) bool](k, handleFunction, name)
+	return registered[func(any, error) bool](k, model.HandleFunction, name)
 }
 
 // function checks that n names something that the program has registered for that purpose.
-func (d *decoder) function(n *document.Node, path string, what purpose) {
+func (d *decoder) function(n *document.Node, path string, what model.Purpose) {
 	known := d.kinds.functions[what]
 	if known[n.Text] != nil || d.kinds.lenient {
 		return

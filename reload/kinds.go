@@ -10,6 +10,7 @@ import (
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload/internal/document"
+	"github.com/weir-go/weir/reload/internal/model"
 )
 
 // Kinds are the kinds of strategies and limiters, and the functions and values of the program, that a file can name.
@@ -24,7 +25,7 @@ import (
 type Kinds struct {
 	strategies map[string]*strategyKind
 	limiters   map[string]*limiterKind
-	functions  map[purpose]map[string]any
+	functions  map[model.Purpose]map[string]any
 	lenient    bool
 	wrong      validate.Problems // of the registrations
 }
@@ -53,11 +54,11 @@ func RegisterStrategy[O any](k *Kinds, kind string, build func(b *registry.Build
 	}
 	made := &strategyKind{
 		options: t,
-		build: func(b *registry.Builder, _ *Kinds, s *strategyModel) (pipeline.Strategy, error) {
-			return build(b, s.options.(O))
+		build: func(b *registry.Builder, _ *Kinds, s *model.Strategy) (pipeline.Strategy, error) {
+			return build(b, s.Options.(O))
 		},
 	}
-	if slices.ContainsFunc(fieldsOf(t), func(f field) bool { return f.isName() }) {
+	if slices.ContainsFunc(model.FieldsOf(t), func(f model.Field) bool { return f.IsName() }) {
 		made.usual = kind
 	}
 	k.strategies[kind] = made
@@ -68,7 +69,7 @@ func RegisterStrategy[O any](k *Kinds, kind string, build func(b *registry.Build
 // that is written in a strategy. To keep a limiter from one version to the next, build calls [registry.Keep] with
 // that name; to release one with its version, it calls [registry.Builder.OnDispose].
 func RegisterLimiter[O any](k *Kinds, kind string, build func(b *registry.Builder, name string, o O) (limiter.Limiter, error)) {
-	if !k.allows("limiter", kind, reflect.TypeFor[O](), build == nil, append(k.limiterNames(), "limiter", "name", "shadow", "permits", "handle", storeField)) {
+	if !k.allows("limiter", kind, reflect.TypeFor[O](), build == nil, append(k.limiterNames(), "limiter", "name", "shadow", "permits", "handle", model.StoreField)) {
 		return
 	}
 	if k.limiters == nil {
@@ -89,7 +90,7 @@ func (k *Kinds) allows(what, kind string, options reflect.Type, isNil bool, take
 	case options.Kind() != reflect.Struct:
 		k.refuse("%s kind %q: the options must be a struct, not %v", what, kind, options)
 	default:
-		if err := decodable(options); err != nil {
+		if err := model.Decodable(options); err != nil {
 			k.refuse("%s kind %q: %v; tag it %q", what, kind, err, "-")
 			return false
 		}

@@ -8,13 +8,14 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload/internal/document"
+	"github.com/weir-go/weir/reload/internal/model"
 )
 
 // A limiterKind is how the limiters of one kind are decoded and made.
 type limiterKind struct {
 	options reflect.Type
-	decode  func(d *decoder, n *document.Node, path string, l *limiterModel)
-	build   func(b *registry.Builder, k *Kinds, name string, l *limiterModel) (limiter.Limiter, error)
+	decode  func(d *decoder, n *document.Node, path string, l *model.Limiter)
+	build   func(b *registry.Builder, k *Kinds, name string, l *model.Limiter) (limiter.Limiter, error)
 }
 
 var ownLimiters map[string]*limiterKind
@@ -28,7 +29,7 @@ func init() { // not in the declaration: a partitioned limiter has limiters
 		"unlimited":      limiterOf(unlimited),
 		"adaptive":       limiterOf(adaptiveLimiter),
 		"throttler":      limiterOf(throttler),
-		"partitioned":    {options: reflect.TypeFor[partitionedOptions](), decode: decodePartitioned, build: buildPartitioned},
+		"partitioned":    {options: reflect.TypeFor[model.PartitionedOptions](), decode: decodePartitioned, build: buildPartitioned},
 		"chain":          {decode: decodeChain, build: buildChain},
 	}
 }
@@ -57,13 +58,13 @@ func unlimited(*registry.Builder, string, struct{}) (limiter.Limiter, error) {
 func limiterOf[O any](build func(b *registry.Builder, name string, o O) (limiter.Limiter, error)) *limiterKind {
 	return &limiterKind{
 		options: reflect.TypeFor[O](),
-		decode: func(d *decoder, n *document.Node, path string, l *limiterModel) {
+		decode: func(d *decoder, n *document.Node, path string, l *model.Limiter) {
 			var o O
 			d.options(n, reflect.ValueOf(&o), path, nil)
-			l.options = o
+			l.Options = o
 		},
-		build: func(b *registry.Builder, _ *Kinds, name string, l *limiterModel) (limiter.Limiter, error) {
-			return build(b, name, l.options.(O))
+		build: func(b *registry.Builder, _ *Kinds, name string, l *model.Limiter) (limiter.Limiter, error) {
+			return build(b, name, l.Options.(O))
 		},
 	}
 }
@@ -71,30 +72,30 @@ func limiterOf[O any](build func(b *registry.Builder, name string, o O) (limiter
 // eachKey is what the limiter of a partitioned one is called in messages.
 const eachKey = "limiter for each key"
 
-func decodePartitioned(d *decoder, n *document.Node, path string, l *limiterModel) {
-	var o partitionedOptions
+func decodePartitioned(d *decoder, n *document.Node, path string, l *model.Limiter) {
+	var o model.PartitionedOptions
 	s := d.options(n, reflect.ValueOf(&o), path, extras{"each": func(each *document.Node, path string) {
-		l.each = d.eachLimiter(each, path, l.store)
+		l.Each = d.eachLimiter(each, path, l.Store)
 	}})
-	l.options = o
+	l.Options = o
 	d.noPartitions(l, s)
 	if n.Kind == document.Mapping && n.Get("each") == nil {
-		d.Add(n, path, "each is missing: the limiter that every key gets, one of %s", document.OneOf(partitionable))
+		d.Add(n, path, "each is missing: the limiter that every key gets, one of %s", document.OneOf(model.Partitionable))
 	}
 }
 
-func buildPartitioned(b *registry.Builder, k *Kinds, name string, l *limiterModel) (limiter.Limiter, error) {
-	o := l.options.(partitionedOptions)
-	key, err := registered[func(context.Context) string](k, keyFunction, o.Key)
+func buildPartitioned(b *registry.Builder, k *Kinds, name string, l *model.Limiter) (limiter.Limiter, error) {
+	o := l.Options.(model.PartitionedOptions)
+	key, err := registered[func(context.Context) string](k, model.KeyFunction, o.Key)
 	if err != nil {
 		return nil, err
 	}
-	if l.store != nil {
+	if l.Store != nil {
 		return buildInStore(b, k, name, l, key)
 	}
 	keepKey(b, name, o.Key, key)
 	p := &byContext{}
-	switch each := l.each.options.(type) {
+	switch each := l.Each.Options.(type) {
 	case limiter.TokenBucketOptions:
 		p.Partitioned = registry.Partitioned(b, name, key, each, o.PartitionedOptions)
 	case limiter.FixedWindowOptions:
@@ -140,12 +141,12 @@ func (p *byContext) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 func inContext(ctx context.Context) context.Context { return ctx }
 
 // decodeChain decodes a list of names of shared limiters.
-func decodeChain(d *decoder, n *document.Node, path string, l *limiterModel) {
+func decodeChain(d *decoder, n *document.Node, path string, l *model.Limiter) {
 	if n.Kind != document.List || len(n.Items) == 0 {
 		d.Add(n, path, "must be a list of the names of limiters, found %s", foundList(n))
 		return
 	}
-	l.members = make([]*limiterModel, len(n.Items))
+	l.Members = make([]*model.Limiter, len(n.Items))
 	first := make(map[string]bool)
 	for i, item := range n.Items {
 		at := document.Element(path, i)
@@ -157,7 +158,7 @@ func decodeChain(d *decoder, n *document.Node, path string, l *limiterModel) {
 			d.Add(item, at, "the limiter %s is in the chain already", document.Quoted(item.Text))
 		}
 		first[item.Text] = true
-		d.limiterRefs = append(d.limiterRefs, limiterRef{reference{item, at, d.in}, func(m *limiterModel) { l.members[i] = m }})
+		d.limiterRefs = append(d.limiterRefs, limiterRef{reference{item, at, d.in}, func(m *model.Limiter) { l.Members[i] = m }})
 	}
 }
 
@@ -168,11 +169,11 @@ func foundList(n *document.Node) string {
 	return n.String()
 }
 
-func buildChain(b *registry.Builder, k *Kinds, _ string, l *limiterModel) (limiter.Limiter, error) {
-	members := make([]limiter.Limiter, len(l.members))
-	for i, m := range l.members {
+func buildChain(b *registry.Builder, k *Kinds, _ string, l *model.Limiter) (limiter.Limiter, error) {
+	members := make([]limiter.Limiter, len(l.Members))
+	for i, m := range l.Members {
 		var err error
-		if members[i], err = buildLimiter(b, k, m.name, m); err != nil {
+		if members[i], err = buildLimiter(b, k, m.Name, m); err != nil {
 			return nil, err
 		}
 	}
@@ -180,10 +181,10 @@ func buildChain(b *registry.Builder, k *Kinds, _ string, l *limiterModel) (limit
 }
 
 // buildLimiter returns the limiter l. If the registry keeps it, name is its name there.
-func buildLimiter(b *registry.Builder, k *Kinds, name string, l *limiterModel) (limiter.Limiter, error) {
-	kind := k.limiter(l.kind)
+func buildLimiter(b *registry.Builder, k *Kinds, name string, l *model.Limiter) (limiter.Limiter, error) {
+	kind := k.limiter(l.Kind)
 	if kind == nil {
-		return nil, fmt.Errorf("there is no limiter kind %q", l.kind)
+		return nil, fmt.Errorf("there is no limiter kind %q", l.Kind)
 	}
 	made, err := kind.build(b, k, name, l)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/weir-go/weir/reload/internal/document"
+	"github.com/weir-go/weir/reload/internal/model"
 )
 
 // A reference is a name that something else in the file should have.
@@ -17,14 +18,14 @@ type reference struct {
 // A limiterRef is where a shared limiter is named, and what to do when it is found.
 type limiterRef struct {
 	reference
-	set func(*limiterModel)
+	set func(*model.Limiter)
 }
 
 // refer looks up what is named in the file.
 func (d *decoder) refer(f *File) {
-	shared := make(map[string]*limiterModel, len(f.has.limiters))
-	for _, l := range f.has.limiters {
-		shared[l.name] = l
+	shared := make(map[string]*model.Limiter, len(f.has.Limiters))
+	for _, l := range f.has.Limiters {
+		shared[l.Name] = l
 	}
 	limiters := f.Limiters()
 	var chains []reference
@@ -139,23 +140,23 @@ func (d *decoder) chainLengths(names []string, references []reference) {
 func (d *decoder) ownNames(f *File) {
 	d.setApart(f)
 	taken := make(map[string]string)
-	for _, b := range f.has.budgets {
-		taken["budget "+b.name] = "the budget " + document.Name(b.name)
+	for _, b := range f.has.Budgets {
+		taken["budget "+b.Name] = "the budget " + document.Name(b.Name)
 	}
-	for _, l := range f.has.limiters {
-		taken[l.name] = "the limiter " + document.Name(l.name)
+	for _, l := range f.has.Limiters {
+		taken[l.Name] = "the limiter " + document.Name(l.Name)
 	}
-	for _, p := range f.has.pipelines {
-		for i, s := range p.strategies {
-			prefix, what, keeps := s.keeps()
+	for _, p := range f.has.Pipelines {
+		for i, s := range p.Strategies {
+			prefix, what, keeps := s.Keeps()
 			if !keeps {
 				continue
 			}
-			name, at := s.ownName(p.name, ""), p.places[i]
-			if s.limiter != nil && what == "limiter" {
-				d.storedName(at.Node, at.Path, name, s.limiter)
+			name, at := s.OwnName(p.Name, ""), p.Places[i]
+			if s.Limiter != nil && what == "limiter" {
+				d.storedName(at.Node, at.Path, name, s.Limiter)
 			}
-			its := "that of the pipeline " + document.Name(p.name)
+			its := "that of the pipeline " + document.Name(p.Name)
 			if other := taken[prefix+name]; other == its {
 				continue // of two strategies of one name, which is a problem already
 			} else if other != "" {
@@ -180,20 +181,20 @@ func (d *decoder) setApart(f *File) {
 			}
 		}
 	}
-	for _, l := range f.has.limiters {
-		add(l.name)
+	for _, l := range f.has.Limiters {
+		add(l.Name)
 	}
-	for _, p := range f.has.pipelines {
-		add(p.name)
-		for _, s := range p.strategies {
-			if strings.Contains(s.name, "/") {
-				add(p.name + "/" + s.name)
+	for _, p := range f.has.Pipelines {
+		add(p.Name)
+		for _, s := range p.Strategies {
+			if strings.Contains(s.Name, "/") {
+				add(p.Name + "/" + s.Name)
 			}
 		}
 	}
-	for _, p := range f.has.pipelines {
-		for _, s := range p.strategies {
-			s.apart = continued[p.name]
+	for _, p := range f.has.Pipelines {
+		for _, s := range p.Strategies {
+			s.Apart = continued[p.Name]
 		}
 	}
 	d.checkApart(f)
@@ -202,26 +203,26 @@ func (d *decoder) setApart(f *File) {
 // checkApart refuses names that would be those of instances that are kept apart.
 func (d *decoder) checkApart(f *File) {
 	apart := make(map[string]bool)
-	for _, p := range f.has.pipelines {
-		apart[p.name] = slices.ContainsFunc(p.strategies, func(s *strategyModel) bool {
-			_, _, keeps := s.keeps()
+	for _, p := range f.has.Pipelines {
+		apart[p.Name] = slices.ContainsFunc(p.Strategies, func(s *model.Strategy) bool {
+			_, _, keeps := s.Keeps()
 			return keeps
 		})
 	}
-	for _, l := range f.has.limiters {
-		for i := range l.name {
-			if strings.HasPrefix(l.name[i:], "//") && apart[l.name[:i]] {
-				d.Add(f.pipelinesAt, limitersField, "the limiter %s has a name that an instance of the pipeline %s could have for its own; give it one without //",
-					document.Name(l.name), document.Name(l.name[:i]))
+	for _, l := range f.has.Limiters {
+		for i := range l.Name {
+			if strings.HasPrefix(l.Name[i:], "//") && apart[l.Name[:i]] {
+				d.Add(f.pipelinesAt, model.LimitersField, "the limiter %s has a name that an instance of the pipeline %s could have for its own; give it one without //",
+					document.Name(l.Name), document.Name(l.Name[:i]))
 				break
 			}
 		}
 	}
-	for _, p := range f.has.pipelines {
-		for i := range p.name {
-			if strings.HasPrefix(p.name[i:], "//") && apart[p.name[:i]] {
-				d.Add(f.pipelinesAt, document.Child(pipelinesField, p.name), "the pipeline %s has a name that an instance of the pipeline %s could have for its own; give it one without //",
-					document.Name(p.name), document.Name(p.name[:i]))
+	for _, p := range f.has.Pipelines {
+		for i := range p.Name {
+			if strings.HasPrefix(p.Name[i:], "//") && apart[p.Name[:i]] {
+				d.Add(f.pipelinesAt, document.Child(model.PipelinesField, p.Name), "the pipeline %s has a name that an instance of the pipeline %s could have for its own; give it one without //",
+					document.Name(p.Name), document.Name(p.Name[:i]))
 				break
 			}
 		}

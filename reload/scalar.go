@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/reload/internal/document"
+	"github.com/weir-go/weir/reload/internal/model"
 )
 
 // scalar decodes numbers, texts and truth values.
-func (d *decoder) scalar(n *document.Node, v reflect.Value, path string, r rule) {
+func (d *decoder) scalar(n *document.Node, v reflect.Value, path string, r model.Rule) {
 	switch {
 	case v.Kind() == reflect.String:
 		if n.Kind != document.Text {
@@ -58,7 +59,7 @@ func inQuotes(n *document.Node) string {
 // for ten.
 var wholeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 
-func (d *decoder) whole(n *document.Node, path string, r rule, set func(digits string) error) {
+func (d *decoder) whole(n *document.Node, path string, r model.Rule, set func(digits string) error) {
 	switch {
 	case n.Kind != document.Integer:
 		d.Add(n, path, "must be %s, found %v", orWords(r, "a whole number"), n)
@@ -70,15 +71,15 @@ func (d *decoder) whole(n *document.Node, path string, r rule, set func(digits s
 }
 
 // orWords adds what a field takes besides words to those.
-func orWords(r rule, wanted string) string {
+func orWords(r model.Rule, wanted string) string {
 	var all []string
-	for _, w := range r.words {
-		all = append(all, strconv.Quote(w.text))
+	for _, w := range r.Words {
+		all = append(all, strconv.Quote(w.Text))
 	}
 	return document.Alternatives(append(all, wanted))
 }
 
-func (d *decoder) fraction(n *document.Node, v reflect.Value, path string, r rule) {
+func (d *decoder) fraction(n *document.Node, v reflect.Value, path string, r model.Rule) {
 	if n.Kind != document.Integer && n.Kind != document.Decimal {
 		d.Add(n, path, "must be %s, found %v", orWords(r, "a number"), n)
 		return
@@ -91,7 +92,7 @@ func (d *decoder) fraction(n *document.Node, v reflect.Value, path string, r rul
 	v.SetFloat(f)
 }
 
-func (d *decoder) duration(n *document.Node, v reflect.Value, path string, r rule) {
+func (d *decoder) duration(n *document.Node, v reflect.Value, path string, r model.Rule) {
 	wanted := orWords(r, `a duration with its unit, such as "250ms"`)
 	switch n.Kind {
 	case document.Text:
@@ -108,7 +109,7 @@ func (d *decoder) duration(n *document.Node, v reflect.Value, path string, r rul
 
 // text decodes into what reads text itself.
 func (d *decoder) text(n *document.Node, v reflect.Value, path string) {
-	texts := enumOf(v.Type())
+	texts := model.EnumOf(v.Type())
 	if n.Kind != document.Text {
 		if texts == nil {
 			d.Add(n, path, "must be text, found %v", n)

@@ -5,21 +5,22 @@ import (
 	"slices"
 
 	"github.com/weir-go/weir/reload/internal/document"
+	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/store/backend"
 )
 
 // splitStore returns the mapping of a limiter without its store, and that, nil if there is
 // none.
 func (d *decoder) splitStore(n *document.Node, path string, kinds []string) (rest *document.Node, found *document.Entry) {
-	known := append(slices.Clone(kinds), storeField)
+	known := append(slices.Clone(kinds), model.StoreField)
 	return n.Without(func(e document.Entry) bool {
 		switch {
-		case e.Key.Text == storeField:
+		case e.Key.Text == model.StoreField:
 			found = &e
-		case slices.Contains(kinds, e.Key.Text) || document.Nearest(e.Key.Text, known) != storeField:
+		case slices.Contains(kinds, e.Key.Text) || document.Nearest(e.Key.Text, known) != model.StoreField:
 			return false
 		default:
-			d.Add(e.Key, path, "unknown field %s, did you mean %q?", document.Quoted(e.Key.Text), storeField)
+			d.Add(e.Key, path, "unknown field %s, did you mean %q?", document.Quoted(e.Key.Text), model.StoreField)
 		}
 		return true
 	}), found
@@ -29,22 +30,22 @@ func (d *decoder) splitStore(n *document.Node, path string, kinds []string) (res
 // own.
 func (d *decoder) withoutStore(n *document.Node, path string) *document.Node {
 	return n.Without(func(e document.Entry) bool {
-		is := e.Key.Text == storeField
+		is := e.Key.Text == model.StoreField
 		if is {
-			d.Add(e.Key, path, "%s is for all keys: it stands beside partitioned", storeField)
+			d.Add(e.Key, path, "%s is for all keys: it stands beside partitioned", model.StoreField)
 		}
 		return is
 	})
 }
 
 // storeAmong decodes the store among the fields of a rate limiter, and says so in more.
-func (d *decoder) storeAmong(n *document.Node, path string, more extras) *storeModel {
-	more[storeField] = func(*document.Node, string) {} // it is decoded here, before the limiter
+func (d *decoder) storeAmong(n *document.Node, path string, more extras) *model.Store {
+	more[model.StoreField] = func(*document.Node, string) {} // it is decoded here, before the limiter
 	var found *document.Entry
 	var limiter document.Entry
 	for _, e := range n.Entries {
 		switch {
-		case e.Key.Text == storeField:
+		case e.Key.Text == model.StoreField:
 			found = &e
 		case limiter.Key == nil && (e.Key.Text == "limiter" || d.kinds.limiter(e.Key.Text) != nil):
 			limiter = e
@@ -55,26 +56,26 @@ func (d *decoder) storeAmong(n *document.Node, path string, more extras) *storeM
 
 // storeOf decodes the store of a limiter, of which the kind may not be known. It returns nil
 // if there is none.
-func (d *decoder) storeOf(e *document.Entry, path string, of document.Entry) *storeModel {
+func (d *decoder) storeOf(e *document.Entry, path string, of document.Entry) *model.Store {
 	switch {
 	case e == nil:
 		return nil
 	case of.Key != nil && of.Key.Text == "limiter":
-		d.Add(e.Key, path, "%s is for a limiter of its own: a shared one has it under %s", storeField, limitersField)
+		d.Add(e.Key, path, "%s is for a limiter of its own: a shared one has it under %s", model.StoreField, model.LimitersField)
 		return nil
 	case of.Key != nil && of.Key.Text == "chain":
-		d.Add(e.Key, path, "a chain has no %s, each of its limiters has its own or none", storeField)
+		d.Add(e.Key, path, "a chain has no %s, each of its limiters has its own or none", model.StoreField)
 		return nil
-	case of.Key != nil && !slices.Contains(storable, of.Key.Text):
-		d.Add(e.Key, path, "%s cannot be in a %s, only %s can", of.Key.Text, storeField, document.Alternatives(storable))
+	case of.Key != nil && !slices.Contains(model.Storable, of.Key.Text):
+		d.Add(e.Key, path, "%s cannot be in a %s, only %s can", of.Key.Text, model.StoreField, document.Alternatives(model.Storable))
 		return nil
 	}
-	m := &storeModel{kind: storeKind(of)}
-	path = document.Child(path, storeField)
+	m := model.NewStore(storeKind(of))
+	path = document.Child(path, model.StoreField)
 	switch e.Value.Kind {
 	case document.Text:
 		m.Name = e.Value.Text
-		d.function(e.Value, path, limiterStore)
+		d.function(e.Value, path, model.LimiterStore)
 	case document.Mapping:
 		d.options(e.Value, reflect.ValueOf(m), path, nil)
 	default:
@@ -102,8 +103,8 @@ func storeKind(of document.Entry) backend.Kind {
 }
 
 // storedName checks what a limiter that has a store is called there.
-func (d *decoder) storedName(at *document.Node, path, name string, l *limiterModel) {
-	if l.store != nil && !storedNameOK(name) {
-		d.Add(at, path, "a limiter with a %s must have a name of at most 200 ASCII letters, digits and ._-/, found %s", storeField, document.Quoted(name))
+func (d *decoder) storedName(at *document.Node, path, name string, l *model.Limiter) {
+	if l.Store != nil && !model.StoredName(name) {
+		d.Add(at, path, "a limiter with a %s must have a name of at most 200 ASCII letters, digits and ._-/, found %s", model.StoreField, document.Quoted(name))
 	}
 }

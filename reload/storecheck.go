@@ -4,6 +4,7 @@ import (
 	"reflect"
 
 	"github.com/weir-go/weir/reload/internal/document"
+	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -12,7 +13,7 @@ import (
 // anyway each field is looked at by itself, to find all that is wrong at once.
 func (d *decoder) checkStored(o interface{ Validate() error }, s *structure, k backend.Kind) {
 	if o.Validate() == nil {
-		if err := refusal(o, store.LimiterOptions{}); err != nil {
+		if err := model.CheckStored(o, store.LimiterOptions{}); err != nil {
 			d.invalid(err, s)
 		}
 		return
@@ -20,25 +21,25 @@ func (d *decoder) checkStored(o interface{ Validate() error }, s *structure, k b
 	from := reflect.ValueOf(o)
 	for i := range from.NumField() {
 		one := reflect.New(from.Type()).Elem()
-		one.Set(reflect.ValueOf(storedExample(k)))
+		one.Set(reflect.ValueOf(model.StoredExample(k)))
 		one.Field(i).Set(from.Field(i))
 		if one.Interface().(interface{ Validate() error }).Validate() != nil {
 			continue
 		}
-		if err := refusal(one.Interface(), store.LimiterOptions{}); err != nil {
+		if err := model.CheckStored(one.Interface(), store.LimiterOptions{}); err != nil {
 			d.invalid(err, s)
 		}
 	}
 }
 
 // noPartitions refuses what a partitioned limiter has no use for in a store.
-func (d *decoder) noPartitions(l *limiterModel, s *structure) {
-	if l.store == nil || s == nil {
+func (d *decoder) noPartitions(l *model.Limiter, s *structure) {
+	if l.Store == nil || s == nil {
 		return
 	}
 	for _, field := range []string{"idle_timeout", "max_partitions"} {
 		if at := s.values[field]; at != nil {
-			d.Add(at, document.Child(s.path, field), "%s means nothing in a %s, where a key that is not in use costs nothing: leave it out", field, storeField)
+			d.Add(at, document.Child(s.path, field), "%s means nothing in a %s, where a key that is not in use costs nothing: leave it out", field, model.StoreField)
 		}
 	}
 }

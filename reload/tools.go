@@ -1,5 +1,9 @@
 package reload
 
+import (
+	"github.com/weir-go/weir/reload/internal/model"
+)
+
 import "strings"
 
 // What is in this file serves tools that look at files of programs that they are not, such as weir's own command
@@ -26,16 +30,16 @@ func (k *Kinds) Assume(what, name string) {
 func Registrations() []string { return keysOf(registrations) }
 
 // registrations are the purposes by what [Registrations] calls them.
-var registrations = map[string]purpose{
-	"key":      keyFunction,
-	"handle":   handleFunction,
-	"permits":  permitsFunction,
-	"fallback": fallbackAction,
-	"control":  circuitControl,
-	"error":    chaosError,
-	"outcome":  chaosOutcome,
-	"behavior": chaosBehavior,
-	"store":    limiterStore,
+var registrations = map[string]model.Purpose{
+	"key":      model.KeyFunction,
+	"handle":   model.HandleFunction,
+	"permits":  model.PermitsFunction,
+	"fallback": model.FallbackAction,
+	"control":  model.CircuitControl,
+	"error":    model.ChaosError,
+	"outcome":  model.ChaosOutcome,
+	"behavior": model.ChaosBehavior,
+	"store":    model.LimiterStore,
 }
 
 // assumed is registered for what only the program has.

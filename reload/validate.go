@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/reload/internal/document"
+	"github.com/weir-go/weir/reload/internal/model"
 )
 
 // validate calls the Validate method of the struct that v points to, if it has one, and adds what it returns.
@@ -70,9 +71,9 @@ type location struct {
 	name string // of the field, in the file; "": none
 	// outermost is the name of the field of the outermost struct that the path has led to, or into.
 	outermost string
-	fields    []field      // of the struct that the field is in
-	typ       reflect.Type // of the field; nil: not known
-	missing   bool         // the file leaves the field out
+	fields    []model.Field // of the struct that the field is in
+	typ       reflect.Type  // of the field; nil: not known
+	missing   bool          // the file leaves the field out
 }
 
 // locate follows the path of a [weir.FieldError], which has the names of fields in Go, through the mapping that s was
@@ -97,13 +98,13 @@ func (s *structure) locate(goPath string) location {
 // inField returns the location of a field of the struct at l.
 func (l location) inField(goName string) location {
 	l.fields = nil
-	if l.typ != nil && l.typ.Kind() == reflect.Struct && !isText(l.typ) {
-		l.fields = fieldsOf(l.typ)
+	if l.typ != nil && l.typ.Kind() == reflect.Struct && !model.IsText(l.typ) {
+		l.fields = model.FieldsOf(l.typ)
 	}
 	name := goName
 	l.typ = nil
-	if f := byGoName(l.fields, goName); f != nil && !f.function {
-		name, l.typ = f.name, pointedTo(f.typ)
+	if f := byGoName(l.fields, goName); f != nil && !f.Function {
+		name, l.typ = f.Name, pointedTo(f.Type)
 	}
 	if l.missing {
 		l.name += "." + name
@@ -151,13 +152,13 @@ func pointedTo(t reflect.Type) reflect.Type {
 // rename returns the name in the file of a field of the same struct, or goName if there is none.
 func (l location) rename(goName string) string {
 	if f := byGoName(l.fields, goName); f != nil {
-		return f.name
+		return f.Name
 	}
 	return goName
 }
 
-func byGoName(fields []field, goName string) *field {
-	if i := slices.IndexFunc(fields, func(f field) bool { return f.goName == goName }); i >= 0 {
+func byGoName(fields []model.Field, goName string) *model.Field {
+	if i := slices.IndexFunc(fields, func(f model.Field) bool { return f.GoName == goName }); i >= 0 {
 		return &fields[i]
 	}
 	return nil

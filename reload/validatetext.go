@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weir-go/weir/reload/internal/document"
+	"github.com/weir-go/weir/reload/internal/model"
 )
 
 // invalidText finds the places of fields by the Go names in the text of an error of weir's own that is no
@@ -26,18 +27,18 @@ var goNames = regexp.MustCompile(`[A-Z]\w*`)
 // clause adds one problem where the first field that it names is written. If that
 // has a problem already there is no need for another: what was not decoded is 0.
 func (d *decoder) clause(clause string, s *structure) {
-	names := make(map[string]field, len(s.fields))
+	names := make(map[string]model.Field, len(s.fields))
 	for _, f := range s.fields {
-		names[f.goName] = f
+		names[f.GoName] = f
 	}
 	subject, begins := "", 0
 	for _, at := range goNames.FindAllStringIndex(clause, -1) {
 		f, ok := names[clause[at[0]:at[1]]]
-		if ok && s.failed[f.name] {
+		if ok && s.failed[f.Name] {
 			return
 		}
 		if ok && subject == "" {
-			subject, begins = f.name, at[0]
+			subject, begins = f.Name, at[0]
 		}
 	}
 	if subject == "" {
@@ -51,7 +52,7 @@ func (d *decoder) clause(clause string, s *structure) {
 		clause = clause[begins:]
 	}
 	clause = goNames.ReplaceAllStringFunc(clause, func(word string) string {
-		return cmp.Or(names[word].name, word)
+		return cmp.Or(names[word].Name, word)
 	})
 	if at := s.values[subject]; at != nil {
 		d.Add(at, document.Child(s.path, subject), "%s", clause)

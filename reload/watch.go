@@ -17,6 +17,7 @@ import (
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/filewatch"
+	"github.com/weir-go/weir/reload/internal/model"
 )
 
 // Options are the options of [Start]. The zero value has the defaults.
@@ -280,7 +281,7 @@ func (w *Watcher) load(ctx context.Context, content []byte) error {
 		return w.loaded(nil, err)
 	}
 	w.log(ctx, slog.LevelInfo, "configuration loaded",
-		"file", w.path, "pipelines", len(f.has.pipelines), "built", len(c.Define), "removed", len(c.Remove))
+		"file", w.path, "pipelines", len(f.has.Pipelines), "built", len(c.Define), "removed", len(c.Remove))
 	if len(lost) > 0 {
 		w.log(ctx, slog.LevelWarn, "configuration no longer has pipelines that the program uses: their executions fail. "+
 			"If that is not meant, put them back; reload.Options.Require refuses such a file", "file", w.path, "pipelines", document.Listed(lost))
@@ -344,7 +345,7 @@ func (f *File) require(names []string) error {
 	d := &decoder{}
 	for _, name := range names {
 		if !known[name] {
-			d.Add(f.pipelinesAt, pipelinesField, "the program requires the pipeline %s, which is not there; %s",
+			d.Add(f.pipelinesAt, model.PipelinesField, "the program requires the pipeline %s, which is not there; %s",
 				document.Quoted(name), d.Instead(name, f.Pipelines(), "there is none"))
 		}
 	}

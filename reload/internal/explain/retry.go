@@ -1,4 +1,4 @@
-package reload
+package explain
 
 import (
 	"cmp"
@@ -7,10 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/strategies/retry"
 )
 
-func explainRetry(o retryOptions) string {
+func explainRetry(o model.RetryOptions) string {
 	full := retry.New(&o.Options).Options() // with the defaults
 	var b strings.Builder
 	switch {

@@ -1,9 +1,10 @@
-package reload
+package explain
 
 import (
 	"cmp"
 	"strings"
 
+	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/strategies/chaos"
 )
 
@@ -20,7 +21,7 @@ func explainChaos(o chaos.Options, subject, what string) string {
 	return words
 }
 
-func explainFault(o chaosFaultOptions, subject string) string {
+func explainFault(o model.ChaosFaultOptions, subject string) string {
 	what := "fail"
 	if o.Error != "" {
 		what += " with " + o.Error
@@ -28,7 +29,7 @@ func explainFault(o chaosFaultOptions, subject string) string {
 	return explainChaos(o.Options, subject, what)
 }
 
-func explainLatency(o chaosLatencyOptions, subject string) string {
+func explainLatency(o model.ChaosLatencyOptions, subject string) string {
 	what := "take no longer"
 	if latency := cmp.Or(o.Latency, chaos.DefaultLatency); latency > 0 {
 		what = "take " + briefly(latency) + " longer"

@@ -1,4 +1,4 @@
-package reload
+package model
 
 import (
 	"maps"
@@ -12,67 +12,67 @@ import (
 )
 
 // A rule is what a file wants to know of a field besides its type.
-type rule struct {
+type Rule struct {
 	// words are texts that stand for numbers which mean something special.
-	words []word
+	Words []Word
 	// zero: a 0 would stand for a default that it does not look like, and is
 	// refused in a file, where a field can be left out instead. It says which.
-	zero string
+	Zero string
 	// least is the smallest value for the schema; the check is the Validate
 	// method's.
-	least float64
-	bound bool // least is set
+	Least float64
+	Bound bool // least is set
 	// most is the largest value for the schema, 0 for any; the check is the Validate
 	// method's.
-	most float64
+	Most float64
 	// names is what the field names of the program's.
-	names purpose
+	Names Purpose
 	// doc is the description for the schema.
-	doc string
+	Doc string
 }
 
-type word struct {
-	text  string
-	value int64
+type Word struct {
+	Text  string
+	Value int64
 }
 
 var (
-	off     = word{"off", -1}
-	forever = word{"forever", math.MaxInt}
+	Off     = Word{"off", -1}
+	Forever = Word{"forever", math.MaxInt}
 )
 
 // ruleOf returns the rule of a field of struct t. A program's own structs say
 // `reload:"off"` where -1 switches something off.
-func ruleOf(t reflect.Type, f reflect.StructField) rule {
+func ruleOf(t reflect.Type, f reflect.StructField) Rule {
 	if r, ok := rules[t][f.Name]; ok {
 		return r
 	}
-	var r rule
+	var r Rule
 	for option := range strings.SplitSeq(f.Tag.Get("reload"), ",") {
-		if option == off.text {
-			r.words = append(r.words, off)
+		if option == Off.Text {
+			r.Words = append(r.Words, Off)
 		}
 	}
 	return r
 }
 
-func described(doc string) rule              { return rule{doc: doc} }
-func naming(what purpose, doc string) rule   { return rule{names: what, doc: doc} }
-func atLeast(least float64, doc string) rule { return rule{least: least, bound: true, doc: doc} }
+func described(doc string) Rule              { return Rule{Doc: doc} }
+func naming(what Purpose, doc string) Rule   { return Rule{Names: what, Doc: doc} }
+func atLeast(least float64, doc string) Rule { return Rule{Least: least, Bound: true, Doc: doc} }
 
 // rules are those of weir's own options. A test holds that none is missing and
 // that each least is what Validate says.
 var rules = joined(limiterRules, strategyRules)
 
-func joined(parts ...map[reflect.Type]map[string]rule) map[reflect.Type]map[string]rule {
-	all := make(map[reflect.Type]map[string]rule)
+func joined(parts ...map[reflect.Type]map[string]Rule) map[reflect.Type]map[string]Rule {
+	all := make(map[reflect.Type]map[string]Rule)
 	for _, p := range parts {
 		maps.Copy(all, p)
 	}
 	return all
 }
 
-var limiterRules = map[reflect.Type]map[string]rule{
+var limiterRules = map[reflect.Type]map[string]Rule{
 	reflect.TypeFor[limiter.ConcurrencyOptions](): {
 		"PermitLimit": atLeast(1, "How many permits may be held at once."),
 		"QueueLimit":  queueLimit, "QueueOrder": queueOrder,
@@ -95,32 +95,32 @@ var limiterRules = map[reflect.Type]map[string]rule{
 		"QueueLimit":          queueLimit, "QueueOrder": queueOrder, "ManualReplenishment": manual,
 	},
 	reflect.TypeFor[limiter.PartitionedOptions](): {
-		"IdleTimeout":   {zero: "10s", doc: "A partition that was idle for longer is forgotten; 10s unless set."},
+		"IdleTimeout":   {Zero: "10s", Doc: "A partition that was idle for longer is forgotten; 10s unless set."},
 		"MaxPartitions": atLeast(0, "How many partitions there may be; 0: any number. Set it where keys come from outside."),
 	},
 	reflect.TypeFor[adaptive.LimiterOptions](): {
-		"MinLimit":          {zero: "1", doc: "The lowest limit; 1 unless set."},
-		"MaxLimit":          {zero: "200", doc: "The highest limit; 200 unless set."},
-		"InitialLimit":      {zero: "20", doc: "The limit to begin with; 20 unless set, or what is nearest to it between the lowest and the highest."},
-		"MaxLimitFactor":    {zero: "5", least: 1, bound: true, doc: "The limit stays below so many times what has run at once lately; 5 unless set."},
+		"MinLimit":          {Zero: "1", Doc: "The lowest limit; 1 unless set."},
+		"MaxLimit":          {Zero: "200", Doc: "The highest limit; 200 unless set."},
+		"InitialLimit":      {Zero: "20", Doc: "The limit to begin with; 20 unless set, or what is nearest to it between the lowest and the highest."},
+		"MaxLimitFactor":    {Zero: "5", Least: 1, Bound: true, Doc: "The limit stays below so many times what has run at once lately; 5 unless set."},
 		"MaxLimitWindow":    described("For how long the most that ran at once is remembered for that; 0s: only since the last change."),
 		"QueueLimit":        queueLimit,
 		"QueueOrder":        queueOrder,
-		"MinWindow":         {zero: "1s", doc: "The shortest time between two changes of the limit; 1s unless set."},
-		"MaxWindow":         {zero: "30s", doc: "The longest time between two changes of the limit, where executions are long; 30s unless set."},
-		"MinSamples":        {zero: "50", doc: "How many executions must have succeeded between two changes; 50 unless set."},
-		"Quantile":          {zero: "0.9", doc: "Which quantile of the execution times stands for all of them, below 1; 0.9 unless set."},
-		"BaselineAge":       {zero: "10", doc: "Over how many samples of the execution time the usual time is averaged; 10 unless set."},
-		"CorrelationWindow": {zero: "50", least: 2, bound: true, doc: "Over how many changes it is looked whether more at once made anything quicker; 50 unless set."},
+		"MinWindow":         {Zero: "1s", Doc: "The shortest time between two changes of the limit; 1s unless set."},
+		"MaxWindow":         {Zero: "30s", Doc: "The longest time between two changes of the limit, where executions are long; 30s unless set."},
+		"MinSamples":        {Zero: "50", Doc: "How many executions must have succeeded between two changes; 50 unless set."},
+		"Quantile":          {Zero: "0.9", Doc: "Which quantile of the execution times stands for all of them, below 1; 0.9 unless set."},
+		"BaselineAge":       {Zero: "10", Doc: "Over how many samples of the execution time the usual time is averaged; 10 unless set."},
+		"CorrelationWindow": {Zero: "50", Least: 2, Bound: true, Doc: "Over how many changes it is looked whether more at once made anything quicker; 50 unless set."},
 	},
 	reflect.TypeFor[adaptive.ThrottlerOptions](): {
-		"FailureRate":      {zero: "0.1", doc: "The part of executions that may fail without anything being rejected, below 1; 0.1 unless set."},
-		"Period":           {zero: "1m", doc: "How far back executions count, 20ms or more; 1m unless set."},
-		"MinExecutions":    {words: []word{off}, zero: "10", doc: "How many executions there must have been before any is rejected; 10 unless set."},
-		"MaxRejectionRate": {zero: "0.9", most: 1, doc: "The largest part that is rejected, whatever fails; 0.9 unless set."},
+		"FailureRate":      {Zero: "0.1", Doc: "The part of executions that may fail without anything being rejected, below 1; 0.1 unless set."},
+		"Period":           {Zero: "1m", Doc: "How far back executions count, 20ms or more; 1m unless set."},
+		"MinExecutions":    {Words: []Word{Off}, Zero: "10", Doc: "How many executions there must have been before any is rejected; 10 unless set."},
+		"MaxRejectionRate": {Zero: "0.9", Most: 1, Doc: "The largest part that is rejected, whatever fails; 0.9 unless set."},
 	},
-	reflect.TypeFor[storeModel](): {
-		"Name": naming(limiterStore, "What the program has registered to keep the state in."),
+	reflect.TypeFor[Store](): {
+		"Name": naming(LimiterStore, "What the program has registered to keep the state in."),
 	},
 	reflect.TypeFor[store.LimiterOptions](): {
 		"Outage":          described("What happens while the store is away; fail_closed unless set."),
@@ -129,10 +129,10 @@ var limiterRules = map[reflect.Type]map[string]rule{
 		"CacheRejections": described("Reject a key that has nothing left without asking until time has brought something back. Not for concurrency."),
 		"NoCoalescing":    described("Make every call a round trip of its own."),
 		"Generation":      atLeast(0, "Orders the limits that programs are deployed with: a larger one replaces limits of a smaller one, and those that Reconfigure or a reload has set."),
-		"LeaseTTL":        {zero: "30s", doc: "For concurrency: how long after an instance has died its permits are free again, 100ms or more; 30s unless set."},
+		"LeaseTTL":        {Zero: "30s", Doc: "For concurrency: how long after an instance has died its permits are free again, 100ms or more; 30s unless set."},
 	},
-	reflect.TypeFor[partitionedOptions](): {
-		"Key": naming(keyFunction, "The function of the program's that finds the key."),
+	reflect.TypeFor[PartitionedOptions](): {
+		"Key": naming(KeyFunction, "The function of the program's that finds the key."),
 	},
 }
 
@@ -143,12 +143,12 @@ var (
 )
 
 // set sets v to what the word stands for, if it can be.
-func (w word) set(v reflect.Value) bool {
+func (w Word) Set(v reflect.Value) bool {
 	switch {
 	case v.CanInt():
-		v.SetInt(w.value)
+		v.SetInt(w.Value)
 	case v.CanFloat():
-		v.SetFloat(float64(w.value))
+		v.SetFloat(float64(w.Value))
 	default:
 		return false
 	}

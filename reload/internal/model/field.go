@@ -1,4 +1,4 @@
-package reload
+package model
 
 import (
 	"encoding"
@@ -12,14 +12,14 @@ import (
 
 // A field is a field of an options struct that a file can set, or could if it
 // were no function.
-type field struct {
-	goName   string
-	name     string // in a file
-	index    []int
-	typ      reflect.Type
-	required bool
-	function bool // tagged "-": it cannot be written
-	rule
+type Field struct {
+	GoName   string
+	Name     string // in a file
+	Index    []int
+	Type     reflect.Type
+	Required bool
+	Function bool // tagged "-": it cannot be written
+	Rule
 }
 
 // fieldsOf returns the fields of a struct in the order of their declaration, those
@@ -27,9 +27,9 @@ type field struct {
 // what they would say to package yaml; without omitempty a field is required.
 //
 // The fields must not be changed: they are kept for the next time.
-func fieldsOf(t reflect.Type) []field {
+func FieldsOf(t reflect.Type) []Field {
 	if known, ok := knownFields.Load(t); ok {
-		return known.([]field)
+		return known.([]Field)
 	}
 	all := findFields(t)
 	knownFields.Store(t, all)
@@ -39,28 +39,28 @@ func fieldsOf(t reflect.Type) []field {
 // knownFields has the fields of types, as many as a program has registered.
 var knownFields sync.Map
 
-func findFields(t reflect.Type) []field {
-	var all []field
+func findFields(t reflect.Type) []Field {
+	var all []Field
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, options := tagOf(f)
 		switch {
 		case f.Anonymous && (name == "" || strings.Contains(options, "inline")) && f.Type.Kind() == reflect.Struct:
-			for _, inner := range fieldsOf(f.Type) {
-				inner.index = append([]int{i}, inner.index...)
+			for _, inner := range FieldsOf(f.Type) {
+				inner.Index = append([]int{i}, inner.Index...)
 				all = put(all, inner, false)
 			}
 		case !f.IsExported():
 		case name == "-":
-			all = put(all, field{goName: f.Name, name: snake(f.Name), function: true}, true)
+			all = put(all, Field{GoName: f.Name, Name: snake(f.Name), Function: true}, true)
 		default:
-			all = put(all, field{
-				goName:   f.Name,
-				name:     name,
-				index:    f.Index,
-				typ:      f.Type,
-				required: !strings.Contains(options, "omitempty"),
-				rule:     ruleOf(t, f),
+			all = put(all, Field{
+				GoName:   f.Name,
+				Name:     name,
+				Index:    f.Index,
+				Type:     f.Type,
+				Required: !strings.Contains(options, "omitempty"),
+				Rule:     ruleOf(t, f),
 			}, true)
 		}
 	}
@@ -68,9 +68,9 @@ func findFields(t reflect.Type) []field {
 }
 
 // put adds f. Where there is one of that name it stays, unless f hides it.
-func put(all []field, f field, hides bool) []field {
+func put(all []Field, f Field, hides bool) []Field {
 	for i := range all {
-		if all[i].name == f.name {
+		if all[i].Name == f.Name {
 			if hides {
 				all[i] = f
 			}
@@ -109,21 +109,21 @@ func snake(name string) string {
 }
 
 var (
-	durationType    = reflect.TypeFor[time.Duration]()
+	DurationType    = reflect.TypeFor[time.Duration]()
 	unmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
 	marshalerType   = reflect.TypeFor[encoding.TextMarshaler]()
 )
 
 // isText tells whether values of the type are written as text that they read
 // themselves.
-func isText(t reflect.Type) bool { return reflect.PointerTo(t).Implements(unmarshalerType) }
+func IsText(t reflect.Type) bool { return reflect.PointerTo(t).Implements(unmarshalerType) }
 
 // decodable returns what in a type cannot be decoded from a file, or nil.
-func decodable(t reflect.Type, inside ...reflect.Type) error {
+func Decodable(t reflect.Type, inside ...reflect.Type) error {
 	if slices.Contains(inside, t) {
 		return fmt.Errorf("%v contains itself", t)
 	}
-	if isText(t) {
+	if IsText(t) {
 		return nil
 	}
 	inside = append(inside, t)
@@ -133,12 +133,12 @@ func decodable(t reflect.Type, inside ...reflect.Type) error {
 		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		return nil
 	case reflect.Pointer, reflect.Slice:
-		return decodable(t.Elem(), inside...)
+		return Decodable(t.Elem(), inside...)
 	case reflect.Map:
 		if t.Key().Kind() != reflect.String {
 			return fmt.Errorf("%v: the keys of a map must be strings", t)
 		}
-		return decodable(t.Elem(), inside...)
+		return Decodable(t.Elem(), inside...)
 	case reflect.Struct:
 		return decodableFields(t, inside)
 	default:
@@ -147,12 +147,12 @@ func decodable(t reflect.Type, inside ...reflect.Type) error {
 }
 
 func decodableFields(t reflect.Type, inside []reflect.Type) error {
-	for _, f := range fieldsOf(t) {
-		if f.function {
+	for _, f := range FieldsOf(t) {
+		if f.Function {
 			continue
 		}
-		if err := decodable(f.typ, inside...); err != nil {
-			return fmt.Errorf("field %s: %w", f.goName, err)
+		if err := Decodable(f.Type, inside...); err != nil {
+			return fmt.Errorf("field %s: %w", f.GoName, err)
 		}
 	}
 	return nil
@@ -160,8 +160,8 @@ func decodableFields(t reflect.Type, inside []reflect.Type) error {
 
 // enumOf returns the texts of a type that is one of a few, in their order, and nil
 // for any other type.
-func enumOf(t reflect.Type) []string {
-	if !isText(t) || !t.Implements(marshalerType) || !reflect.Zero(t).CanUint() {
+func EnumOf(t reflect.Type) []string {
+	if !IsText(t) || !t.Implements(marshalerType) || !reflect.Zero(t).CanUint() {
 		return nil
 	}
 	var texts []string
@@ -177,15 +177,15 @@ func enumOf(t reflect.Type) []string {
 	return texts
 }
 
-func (f field) isName() bool {
-	return f.name == "name" && !f.function && f.typ.Kind() == reflect.String
+func (f Field) IsName() bool {
+	return f.Name == "name" && !f.Function && f.Type.Kind() == reflect.String
 }
 
 // written is a value as it could be written in a file, or nearly.
-func (f field) written(v reflect.Value) string {
-	for _, w := range f.words {
-		if v.CanInt() && v.Int() == w.value || v.CanFloat() && v.Float() == float64(w.value) {
-			return w.text
+func (f Field) Written(v reflect.Value) string {
+	for _, w := range f.Words {
+		if v.CanInt() && v.Int() == w.Value || v.CanFloat() && v.Float() == float64(w.Value) {
+			return w.Text
 		}
 	}
 	return fmt.Sprint(reflect.Indirect(v))

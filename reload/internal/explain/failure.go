@@ -1,4 +1,4 @@
-package reload
+package explain
 
 import (
 	"cmp"
@@ -7,12 +7,13 @@ import (
 	"strings"
 
 	"github.com/weir-go/weir/reload/internal/document"
+	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/hedge"
 )
 
 // explain explains a circuit breaker.
-func explainCircuitBreaker(o circuitBreakerOptions, subject string) string {
+func explainCircuitBreaker(o model.CircuitBreakerOptions, subject string) string {
 	full := circuitbreaker.New(&o.Options).Options() // with the defaults
 	words := subject + " fails fast"
 	if rules := explainCircuitRules(full); rules != "" {
@@ -54,7 +55,7 @@ func as(handle string) string {
 func percent(ratio float64) string { return strconv.FormatFloat(ratio*100, 'g', 6, 64) + "%" }
 
 // explain explains a fallback.
-func explainFallback(o fallbackOptions, subject string) string {
+func explainFallback(o model.FallbackOptions, subject string) string {
 	words := subject + " falls back to " + o.Action
 	if o.Handle != "" {
 		words += " if " + o.Handle + " says so"
@@ -63,7 +64,7 @@ func explainFallback(o fallbackOptions, subject string) string {
 }
 
 // explain explains hedging, but for the budget.
-func explainHedging(o hedgingOptions, subject string) string {
+func explainHedging(o model.HedgingOptions, subject string) string {
 	hedges := cmp.Or(o.MaxHedges, hedge.DefaultMaxHedges)
 	if hedges < 0 {
 		return subject + " is not hedged"
@@ -86,16 +87,16 @@ func explainHedging(o hedgingOptions, subject string) string {
 }
 
 // budget explains where further attempts come from.
-func (e *explainer) budget(p *pipelineModel, s *strategyModel) string {
-	m := s.budget
+func (e *explainer) budget(p *model.Pipeline, s *model.Strategy) string {
+	m := s.Budget
 	if m == nil || !e.retries(s) {
 		return ""
 	}
-	return fmt.Sprintf(", out of the budget %s%s (%s)", document.Name(m.name), sharedWith(e.spenders[m], p.name), explainBudget(m))
+	return fmt.Sprintf(", out of the budget %s%s (%s)", document.Name(m.Name), sharedWith(e.spenders[m], p.Name), explainBudget(m))
 }
 
-func explainBudget(m *budgetModel) string {
-	o := m.full()
+func explainBudget(m *model.Budget) string {
+	o := m.Full()
 	var parts []string
 	if o.Ratio > 0 {
 		parts = append(parts, percent(o.Ratio)+" of the executions")

@@ -1,4 +1,4 @@
-package reload
+package model
 
 import (
 	"context"
@@ -16,41 +16,41 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-type rateLimiterOptions struct {
+type RateLimiterOptions struct {
 	ratelimit.Options `yaml:",inline"`
 	Permits           string `yaml:"permits,omitempty"`
 	Handle            string `yaml:"handle,omitempty"`
 }
 
-type retryOptions struct {
+type RetryOptions struct {
 	retry.Options `yaml:",inline"`
 	Handle        string `yaml:"handle,omitempty"`
 	Budget        string `yaml:"budget,omitempty"`
 }
 
-type timeoutOptions struct {
+type TimeoutOptions struct {
 	Timeout         time.Duration `yaml:"timeout"`
 	timeout.Options `yaml:",inline"`
 }
 
 // Validate checks what [timeout.New] takes beside its options.
-func (o timeoutOptions) Validate() error {
+func (o TimeoutOptions) Validate() error {
 	var p validate.Problems
 	p.Positive("Timeout", o.Timeout)
 	return p.Err("timeout")
 }
 
-type pipelineOptions struct {
+type PipelineOptions struct {
 	Name string `yaml:"name"`
 }
 
 // partitionedOptions are those of a partitioned limiter but for each.
-type partitionedOptions struct {
+type PartitionedOptions struct {
 	Key                        string `yaml:"key"`
 	limiter.PartitionedOptions `yaml:",inline"`
 }
 
-type circuitBreakerOptions struct {
+type CircuitBreakerOptions struct {
 	circuitbreaker.Options `yaml:",inline"`
 	Handle                 string `yaml:"handle,omitempty"`
 	Control                string `yaml:"control,omitempty"`
@@ -58,27 +58,27 @@ type circuitBreakerOptions struct {
 
 // Validate takes a control into account that is to be looked up when the circuit
 // breaker is made: a circuit may be opened by nothing else.
-func (o circuitBreakerOptions) Validate() error {
+func (o CircuitBreakerOptions) Validate() error {
 	if o.Control != "" {
 		o.Options.Control = new(circuitbreaker.Control)
 	}
 	return o.Options.Validate()
 }
 
-type fallbackOptions struct {
+type FallbackOptions struct {
 	Action           string `yaml:"action"`
 	fallback.Options `yaml:",inline"`
 	Handle           string `yaml:"handle,omitempty"`
 }
 
-type hedgingOptions struct {
+type HedgingOptions struct {
 	hedge.Options `yaml:",inline"`
 	Handle        string `yaml:"handle,omitempty"`
 	Budget        string `yaml:"budget,omitempty"`
 }
 
 // Validate says of a delay with at_once what a file can do about it, where a delay of 0 cannot be written.
-func (o hedgingOptions) Validate() error {
+func (o HedgingOptions) Validate() error {
 	var p validate.Problems
 	if o.AtOnce && o.Delay != 0 {
 		p.Add("Delay", nil, "must be left out with {AtOnce}")
@@ -87,49 +87,49 @@ func (o hedgingOptions) Validate() error {
 	return errors.Join(p.Err("hedge"), o.Options.Validate())
 }
 
-type chaosFaultOptions struct {
+type ChaosFaultOptions struct {
 	chaos.FaultOptions `yaml:",inline"`
 	Error              string `yaml:"error,omitempty"`
 }
 
-type chaosLatencyOptions struct {
+type ChaosLatencyOptions struct {
 	chaos.LatencyOptions `yaml:",inline"`
 }
 
-type chaosOutcomeOptions struct {
+type ChaosOutcomeOptions struct {
 	Outcome              string `yaml:"outcome"`
 	chaos.OutcomeOptions `yaml:",inline"`
 }
 
-type chaosBehaviorOptions struct {
+type ChaosBehaviorOptions struct {
 	Behavior              string `yaml:"behavior"`
 	chaos.BehaviorOptions `yaml:",inline"`
 }
 
 // Validate leaves it to the decoder to say that the outcome is missing.
-func (o chaosOutcomeOptions) Validate() error {
+func (o ChaosOutcomeOptions) Validate() error {
 	o.ResultFunc = func(context.Context) (chaos.Result, bool) { return chaos.Result{}, false }
 	return o.OutcomeOptions.Validate()
 }
 
 // Validate leaves it to the decoder to say that the behavior is missing.
-func (o chaosBehaviorOptions) Validate() error {
+func (o ChaosBehaviorOptions) Validate() error {
 	o.BehaviorOptions.Behavior = func(context.Context) error { return nil }
 	return o.BehaviorOptions.Validate()
 }
 
 // A purpose is what a function or value of the program is registered for, in the words of error messages. Two of
 // different purposes can have the same name.
-type purpose string
+type Purpose string
 
 const (
-	keyFunction     purpose = "key function"
-	handleFunction  purpose = "handle function"
-	permitsFunction purpose = "permits function"
-	fallbackAction  purpose = "fallback action"
-	circuitControl  purpose = "circuit control"
-	chaosError      purpose = "chaos error"
-	chaosOutcome    purpose = "chaos outcome"
-	chaosBehavior   purpose = "chaos behavior"
-	limiterStore    purpose = "store"
+	KeyFunction     Purpose = "key function"
+	HandleFunction  Purpose = "handle function"
+	PermitsFunction Purpose = "permits function"
+	FallbackAction  Purpose = "fallback action"
+	CircuitControl  Purpose = "circuit control"
+	ChaosError      Purpose = "chaos error"
+	ChaosOutcome    Purpose = "chaos outcome"
+	ChaosBehavior   Purpose = "chaos behavior"
+	LimiterStore    Purpose = "store"
 )

@@ -1,4 +1,4 @@
-package reload
+package schema
 
 import (
 	"encoding/json"
@@ -6,25 +6,26 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/strategies/budget"
 )
 
 type object = map[string]any
 
 // A kindOptions is a kind of strategy or limiter, and the struct that its options are decoded into.
-type kindOptions struct {
-	name    string
-	options reflect.Type // nil: none
+type Kind struct {
+	Name    string
+	Options reflect.Type // nil: none
 }
 
 // A schemaInput is what a schema has beside what is the same in all.
-type schemaInput struct {
-	strategies, limiters []kindOptions
-	functions            map[purpose][]string // what the program has registered; a field whose purpose has none takes any name
+type Input struct {
+	Strategies, Limiters []Kind
+	Functions            map[model.Purpose][]string // what the program has registered; a field whose purpose has none takes any name
 }
 
 // makeSchema makes the schema from the types that are decoded into.
-func makeSchema(k schemaInput) ([]byte, error) {
+func Make(k Input) ([]byte, error) {
 	s := object{
 		"$schema":     "https://json-schema.org/draft/2020-12/schema",
 		"$id":         "https://github.com/weir-go/weir/reload/schema.json",
@@ -32,29 +33,29 @@ func makeSchema(k schemaInput) ([]byte, error) {
 		"description": "Pipelines and their limiters, as weir's package reload reads them.",
 		"type":        "object",
 		"properties": object{
-			limitersField: object{
+			model.LimitersField: object{
 				"description":          "Limiters that pipelines share, by name.",
 				"type":                 "object",
 				"additionalProperties": object{"$ref": "#/$defs/limiter"},
 			},
-			budgetsField: object{
+			model.BudgetsField: object{
 				"description":          "Budgets of extra attempts that pipelines share, by name.",
 				"type":                 "object",
 				"additionalProperties": object{"$ref": "#/$defs/budget"},
 			},
-			pipelinesField: object{
+			model.PipelinesField: object{
 				"description":          "Pipelines, by name.",
 				"type":                 "object",
 				"additionalProperties": object{"$ref": "#/$defs/pipeline"},
 			},
-			allowEmptyField: object{"description": "A file without pipelines is meant.", "type": "boolean"},
-			schemaField:     object{"description": "The address of this schema, for editors; weir ignores it.", "type": "string"},
+			model.AllowEmptyField: object{"description": "A file without pipelines is meant.", "type": "boolean"},
+			model.SchemaField:     object{"description": "The address of this schema, for editors; weir ignores it.", "type": "string"},
 		},
-		"patternProperties":    object{"^" + ignoredPrefix: object{"description": "Ignored: a place for anchors."}},
+		"patternProperties":    object{"^" + model.IgnoredPrefix: object{"description": "Ignored: a place for anchors."}},
 		"additionalProperties": false,
 		"anyOf": []any{
-			object{"required": []string{pipelinesField}, "properties": object{pipelinesField: object{"minProperties": 1}}},
-			object{"required": []string{allowEmptyField}, "properties": object{allowEmptyField: object{"const": true}}},
+			object{"required": []string{model.PipelinesField}, "properties": object{model.PipelinesField: object{"minProperties": 1}}},
+			object{"required": []string{model.AllowEmptyField}, "properties": object{model.AllowEmptyField: object{"const": true}}},
 		},
 		"$defs": k.definitions(),
 	}
@@ -62,13 +63,13 @@ func makeSchema(k schemaInput) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-func (k schemaInput) definitions() object {
+func (k Input) definitions() object {
 	defs := object{
 		"limiter":  k.limiterSchema(),
-		"each":     oneKindSchema("limiter.", partitionable),
-		"strategy": oneKindSchema("strategy.", namesOf(k.strategies)),
+		"each":     oneKindSchema("limiter.", model.Partitionable),
+		"strategy": oneKindSchema("strategy.", namesOf(k.Strategies)),
 		"budget":   structSchema(reflect.TypeFor[budget.Options]()),
-		"store":    k.kindSchema(reflect.TypeFor[storeModel]()),
+		"store":    k.kindSchema(reflect.TypeFor[model.Store]()),
 		"pipeline": object{
 			"type": "object",
 			"properties": object{"strategies": object{
@@ -92,30 +93,30 @@ func (k schemaInput) definitions() object {
 			"uniqueItems": true,
 		},
 	}
-	for _, kind := range k.limiters {
-		if kind.options != nil {
-			defs["limiter."+kind.name] = k.kindSchema(kind.options)
+	for _, kind := range k.Limiters {
+		if kind.Options != nil {
+			defs["limiter."+kind.Name] = k.kindSchema(kind.Options)
 		}
 	}
-	for _, kind := range k.strategies {
-		defs["strategy."+kind.name] = k.kindSchema(kind.options)
+	for _, kind := range k.Strategies {
+		defs["strategy."+kind.Name] = k.kindSchema(kind.Options)
 	}
 	k.refine(defs)
 	return defs
 }
 
 // refine adds what does not show in the types.
-func (k schemaInput) refine(defs object) {
+func (k Input) refine(defs object) {
 	partitioned := defs["limiter.partitioned"].(object)
 	properties(partitioned)["each"] = object{"$ref": "#/$defs/each", "description": "The limiter that every key gets."}
 	partitioned["required"] = []string{"each", "key"}
 
 	limiters := defs["strategy.rate_limiter"].(object)
 	properties(limiters)["limiter"] = object{"type": "string", "description": "The name of a limiter under limiters."}
-	for _, kind := range namesOf(k.limiters) {
+	for _, kind := range namesOf(k.Limiters) {
 		properties(limiters)[kind] = object{"$ref": "#/$defs/limiter." + kind}
 	}
-	limiters["oneOf"] = eachRequired(append([]string{"limiter"}, namesOf(k.limiters)...))
+	limiters["oneOf"] = eachRequired(append([]string{"limiter"}, namesOf(k.Limiters)...))
 	k.addStore(limiters)
 
 	share := properties(defs["store"].(object))["local_share"].(object)
@@ -123,32 +124,32 @@ func (k schemaInput) refine(defs object) {
 }
 
 // limiterSchema is a mapping of one kind to its options, and maybe a store.
-func (k schemaInput) limiterSchema() object {
-	s := oneKindSchema("limiter.", namesOf(k.limiters))
+func (k Input) limiterSchema() object {
+	s := oneKindSchema("limiter.", namesOf(k.Limiters))
 	delete(s, "minProperties")
 	delete(s, "maxProperties")
-	s["oneOf"] = eachRequired(namesOf(k.limiters))
+	s["oneOf"] = eachRequired(namesOf(k.Limiters))
 	k.addStore(s)
 	return s
 }
 
 // addStore lets a limiter have a store, if it is of a kind that can.
-func (k schemaInput) addStore(limiter object) {
+func (k Input) addStore(limiter object) {
 	name := object{"type": "string"}
-	if names := k.functions[limiterStore]; len(names) > 0 {
+	if names := k.Functions[model.LimiterStore]; len(names) > 0 {
 		name["enum"] = names
 	}
-	properties(limiter)[storeField] = object{
+	properties(limiter)[model.StoreField] = object{
 		"description": "Where the state of the limiter is, for instances to share it: the name of a store, or that with options; in the process unless set.",
 		"anyOf":       []any{name, object{"$ref": "#/$defs/store"}},
 	}
-	limiter["dependentSchemas"] = object{storeField: object{"anyOf": eachRequired(storable)}}
+	limiter["dependentSchemas"] = object{model.StoreField: object{"anyOf": eachRequired(model.Storable)}}
 }
 
-func namesOf(kinds []kindOptions) []string {
+func namesOf(kinds []Kind) []string {
 	names := make([]string, len(kinds))
 	for i, k := range kinds {
-		names[i] = k.name
+		names[i] = k.Name
 	}
 	return names
 }
@@ -166,11 +167,11 @@ func properties(schema object) object { return schema["properties"].(object) }
 
 // kindSchema is the schema of the options of a kind. It lists what of the program's
 // a field can name, where that is known.
-func (k schemaInput) kindSchema(t reflect.Type) object {
+func (k Input) kindSchema(t reflect.Type) object {
 	s := structSchema(t)
-	for _, f := range fieldsOf(t) {
-		if names := k.functions[f.names]; len(names) > 0 {
-			properties(s)[f.name].(object)["enum"] = names
+	for _, f := range model.FieldsOf(t) {
+		if names := k.Functions[f.Names]; len(names) > 0 {
+			properties(s)[f.Name].(object)["enum"] = names
 		}
 	}
 	return s
@@ -188,17 +189,17 @@ func oneKindSchema(prefix string, kinds []string) object {
 func structSchema(t reflect.Type) object {
 	p := object{}
 	var required []string
-	for _, f := range fieldsOf(t) {
-		if f.function {
+	for _, f := range model.FieldsOf(t) {
+		if f.Function {
 			continue
 		}
-		s := typeSchema(f.typ, f.rule)
-		if f.doc != "" {
-			s["description"] = f.doc
+		s := typeSchema(f.Type, f.Rule)
+		if f.Doc != "" {
+			s["description"] = f.Doc
 		}
-		p[f.name] = s
-		if f.required {
-			required = append(required, f.name)
+		p[f.Name] = s
+		if f.Required {
+			required = append(required, f.Name)
 		}
 	}
 	s := object{"type": "object", "properties": p, "additionalProperties": false}
@@ -209,31 +210,31 @@ func structSchema(t reflect.Type) object {
 }
 
 // typeSchema is what values of a type look like in a file.
-func typeSchema(t reflect.Type, r rule) object {
+func typeSchema(t reflect.Type, r model.Rule) object {
 	s := plainSchema(t, r)
 	var texts []string
-	for _, w := range r.words {
-		texts = append(texts, w.text)
+	for _, w := range r.Words {
+		texts = append(texts, w.Text)
 	}
 	if texts == nil {
 		return s
 	}
 	choice := []any{s, object{"enum": texts}}
-	if slices.Contains(r.words, off) {
-		choice = append(choice, object{"const": off.value})
+	if slices.Contains(r.Words, model.Off) {
+		choice = append(choice, object{"const": model.Off.Value})
 	}
 	return object{"anyOf": choice}
 }
 
-func plainSchema(t reflect.Type, r rule) object {
+func plainSchema(t reflect.Type, r model.Rule) object {
 	switch {
-	case isText(t):
+	case model.IsText(t):
 		s := object{"type": "string"}
-		if texts := enumOf(t); texts != nil {
+		if texts := model.EnumOf(t); texts != nil {
 			s["enum"] = texts
 		}
 		return s
-	case t == durationType:
+	case t == model.DurationType:
 		return object{"$ref": "#/$defs/duration"}
 	}
 	switch t.Kind() {
@@ -254,22 +255,22 @@ func plainSchema(t reflect.Type, r rule) object {
 	}
 }
 
-func numberSchema(t reflect.Type, r rule) object {
+func numberSchema(t reflect.Type, r model.Rule) object {
 	s := object{"type": "integer"}
 	fraction := t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64
 	if fraction {
 		s["type"] = "number"
 	}
-	if r.most != 0 {
-		s["maximum"] = r.most
+	if r.Most != 0 {
+		s["maximum"] = r.Most
 	}
 	switch {
-	case r.zero != "" && r.least <= 0 && fraction: // off has its own place
+	case r.Zero != "" && r.Least <= 0 && fraction: // off has its own place
 		s["exclusiveMinimum"] = 0
-	case r.zero != "" && r.least <= 0:
+	case r.Zero != "" && r.Least <= 0:
 		s["minimum"] = 1
-	case r.bound:
-		s["minimum"] = r.least
+	case r.Bound:
+		s["minimum"] = r.Least
 	case strings.HasPrefix(t.Kind().String(), "uint"):
 		s["minimum"] = 0
 	}

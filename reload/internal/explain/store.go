@@ -1,14 +1,15 @@
-package reload
+package explain
 
 import (
 	"fmt"
 	"strings"
 
+	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/store"
 )
 
 // explain says where the state of a limiter is, and what is special about it.
-func explainStore(m *storeModel) string {
+func explainStore(m *model.Store) string {
 	if m == nil {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package reload
+package explain
 
 import (
 	"fmt"
@@ -8,10 +8,11 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/reload/internal/document"
+	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/strategies/adaptive"
 )
 
-func explainRateLimiter(o rateLimiterOptions) string {
+func explainRateLimiter(o model.RateLimiterOptions) string {
 	words := "takes a permit"
 	if o.Permits != "" {
 		words = "takes as many permits as " + o.Permits + " says"
@@ -23,11 +24,11 @@ func explainRateLimiter(o rateLimiterOptions) string {
 }
 
 // limiter explains a limiter as one of a pipeline.
-func (e *explainer) limiter(p *pipelineModel, l *limiterModel) string {
-	if l.name == "" {
+func (e *explainer) limiter(p *model.Pipeline, l *model.Limiter) string {
+	if l.Name == "" {
 		return "its own " + e.limits(p, l)
 	}
-	return fmt.Sprintf("%s%s (%s)", document.Name(l.name), sharedWith(e.users[l], p.name), e.limits(p, l))
+	return fmt.Sprintf("%s%s (%s)", document.Name(l.Name), sharedWith(e.users[l], p.Name), e.limits(p, l))
 }
 
 // sharedWith says which others use something.
@@ -42,12 +43,12 @@ func sharedWith(users []string, itself string) string {
 	return ", shared with " + strings.Join(others, ", ")
 }
 
-func (e *explainer) limits(p *pipelineModel, l *limiterModel) string {
-	return e.limitsAlone(p, l) + explainStore(l.store)
+func (e *explainer) limits(p *model.Pipeline, l *model.Limiter) string {
+	return e.limitsAlone(p, l) + explainStore(l.Store)
 }
 
-func (e *explainer) limitsAlone(p *pipelineModel, l *limiterModel) string {
-	switch o := l.options.(type) {
+func (e *explainer) limitsAlone(p *model.Pipeline, l *model.Limiter) string {
+	switch o := l.Options.(type) {
 	case limiter.TokenBucketOptions:
 		return fmt.Sprintf("token bucket: bursts of %d, then %s", o.TokenLimit, rate(o.TokensPerPeriod, o.ReplenishmentPeriod)) +
 			queue(o.QueueLimit, o.QueueOrder, o.ManualReplenishment)
@@ -64,18 +65,18 @@ func (e *explainer) limitsAlone(p *pipelineModel, l *limiterModel) string {
 		return explainAdaptive(o) + queue(o.QueueLimit, o.QueueOrder, false)
 	case adaptive.ThrottlerOptions:
 		return explainThrottler(o)
-	case partitionedOptions:
-		return fmt.Sprintf("limiter for each %s, a %s", o.Key, e.limitsAlone(p, l.each)) + partitions(o.PartitionedOptions)
+	case model.PartitionedOptions:
+		return fmt.Sprintf("limiter for each %s, a %s", o.Key, e.limitsAlone(p, l.Each)) + partitions(o.PartitionedOptions)
 	case nil:
-		if l.kind == "chain" {
+		if l.Kind == "chain" {
 			return e.chain(p, l)
 		}
 	case struct{}:
-		if l.kind == "unlimited" {
+		if l.Kind == "unlimited" {
 			return "unlimited limiter: it only counts"
 		}
 	}
-	return explainOwn(l.kind, l.options)
+	return explainOwn(l.Kind, l.Options)
 }
 
 func explainAdaptive(o adaptive.LimiterOptions) string {
@@ -95,9 +96,9 @@ func explainThrottler(o adaptive.ThrottlerOptions) string {
 		percent(o.MaxRejectionRate), percent(o.FailureRate), max(o.MinExecutions, 1), briefly(o.Period))
 }
 
-func (e *explainer) chain(p *pipelineModel, l *limiterModel) string {
+func (e *explainer) chain(p *model.Pipeline, l *model.Limiter) string {
 	var members []string
-	for _, m := range l.members {
+	for _, m := range l.Members {
 		members = append(members, e.limiter(p, m))
 	}
 	return "chain: " + strings.Join(members, " and then ")
