@@ -71,7 +71,7 @@ func ExampleLimiter_handler() {
 // The middleware under test reserves 100 tokens for a request, and the handler charges what it has used.
 func ExampleLimiter_charge() {
 	tokens := weirtest.NewLimiter(weirtest.Grant())
-	limits := weir.Must(weirhttp.New(weirhttp.Options{
+	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
 		Global: weirhttp.Policy{
 			Limiter: tokens,
 			Cost:    func(*http.Request) int { return 100 },
