@@ -337,8 +337,8 @@ func TestChain_ContextFirst(t *testing.T) {
 	assert.Equal(t, Statistics{AvailablePermits: 1}, c.Statistics())
 }
 
-// Two chains that share limiters in the same order, under contention: nobody is
-// stuck, nothing is lost.
+// Two chains that share limiters in the same order, under contention: no caller
+// is stuck, no permit is lost.
 func TestChain_ConcurrentSafe(t *testing.T) {
 	slots, bucket := concurrent(3), weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 1 << 30, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
 	last := concurrent(2)

@@ -179,7 +179,7 @@ func TestChannel_CloseWhileLimiterGrants(t *testing.T) {
 	}
 }
 
-// Close must reach those who wait in the limiter's queue, without closing it.
+// Close must reach senders in the limiter's queue, without closing the limiter.
 func TestChannel_CloseEndsSendsInQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 5}))
@@ -309,11 +309,11 @@ func TestChannel_CancelledReceive(t *testing.T) {
 		_, err := ch.Receive(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, time.Second, time.Since(start))
-		require.ErrorIs(t, ch.TrySend(t.Context(), 1), limiter.ErrChannelFull, "nobody receives any more")
+		require.ErrorIs(t, ch.TrySend(t.Context(), 1), limiter.ErrChannelFull, "there is no receiver any more")
 	})
 }
 
-// Who waits for room is next in line, before those who come later.
+// Senders that wait for room come before later senders.
 func TestChannel_RoomGoesToWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ch := newChannel[int](t, limiter.NewUnlimited(), 1)
@@ -391,13 +391,13 @@ func TestChannel_Unbuffered(t *testing.T) {
 			assert.Equal(t, 2, v)
 		}()
 		synctest.Wait()
-		require.NoError(t, ch.TrySend(t.Context(), 2), "somebody receives")
+		require.NoError(t, ch.TrySend(t.Context(), 2), "there is a receiver")
 		synctest.Wait()
 		require.EqualValues(t, 0, books.held.Load())
 	})
 }
 
-// Without a buffer, an item that nobody received before Close was not sent.
+// Without a buffer, an item that was not received before Close was not sent.
 func TestChannel_UnbufferedClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		books := &ledger{}
@@ -455,7 +455,7 @@ func TestChannel_All(t *testing.T) {
 			require.Zero(t, v)
 			break
 		}
-		require.Equal(t, 3, ch.Len(), "one who breaks off loses none")
+		require.Equal(t, 3, ch.Len(), "breaking out of the loop loses no item")
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

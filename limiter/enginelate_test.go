@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/limiter/limitertest"
 )
 
-// timedKinds are those whose permits come back with time.
+// timedKinds are the kinds whose permits come back with time.
 var timedKinds = []limitertest.Kind{limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.TokenBucket}
 
 // A timer may come many periods late. Each waiter then gets the permit of a line of its own, and what came due
@@ -65,7 +65,7 @@ func TestAcquire_LateTimer(t *testing.T) {
 }
 
 // In real time, where callers also spin for permits that are due in a few microseconds: no permit is
-// granted twice, none is lost, and those who leave take none along.
+// granted twice, none is lost, and waiters that leave take none along.
 func TestAcquire_LateTimerConcurrentSafe(t *testing.T) {
 	for _, k := range timedKinds {
 		t.Run(k.String(), func(t *testing.T) {

@@ -23,11 +23,10 @@ type CPUTimes struct{ Busy, Total uint64 }
 // everything while it is not. Leases have nothing to give back. Put it first in
 // a [limiter.Chain]: it is cheap to ask.
 //
-// How busy the machine is is the mean between the last two samples of its
-// source. Where that is not known, at first and after the source has failed, the
-// limiter grants: a guard that cannot see must not close the road. It owns no
-// goroutine: whoever comes first when a sample is due takes it, and the others
-// go by the one before.
+// The load of the machine is the mean between the last two samples of its
+// source. If it is not known, at first and after the source has failed, the
+// limiter grants. It has no goroutine: the first call after a sample is due takes
+// it, and concurrent calls use the one before.
 //
 // The zero CPULimiter is not usable; make one with [NewCPULimiter]. It is safe
 // for use by many goroutines at once.
@@ -108,11 +107,11 @@ func (c *CPULimiter) untilDue() time.Duration {
 	if c.every == 0 {
 		return 0
 	}
-	// A source that takes long may be past its time.
+	// The next sample can be overdue while a slow source is asked.
 	return max(time.Duration(c.due.Load())-time.Since(c.start), time.Nanosecond)
 }
 
-// sample asks the source if that is due and nobody else is at it.
+// sample asks the source if that is due and no other call does.
 func (c *CPULimiter) sample() {
 	if time.Since(c.start) < time.Duration(c.due.Load()) || !c.sampling.TryLock() {
 		return
@@ -120,7 +119,7 @@ func (c *CPULimiter) sample() {
 	defer c.sampling.Unlock()
 	now := time.Since(c.start)
 	if now < time.Duration(c.due.Load()) {
-		return // somebody has just been here
+		return // another call has just asked
 	}
 	c.due.Store(int64(now + c.every))
 	t, err := c.source()

@@ -26,7 +26,7 @@ func WithReason(l limiter.Limiter, reason string) limiter.Limiter {
 
 // idleReasoned is a reasoned limiter that knows whether it is idle. It is a type
 // of its own because there is no answer that would do for one that does not know:
-// "in use" would keep it for ever where idle limiters are forgotten.
+// "in use" would keep it forever in a program that drops idle limiters.
 type idleReasoned struct {
 	reasoned
 	limiter.Idler

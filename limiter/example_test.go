@@ -216,12 +216,12 @@ func ExampleChainPartitioned() {
 		return limiter.Partition[string]{Key: tenant, New: two}
 	}, nil)
 	defer tenants.Close()
-	everybody, _ := limiter.NewPartitioned(func(string) limiter.Partition[string] {
+	total, _ := limiter.NewPartitioned(func(string) limiter.Partition[string] {
 		return limiter.Partition[string]{New: three}
 	}, nil)
-	defer everybody.Close()
+	defer total.Close()
 
-	both, err := limiter.ChainPartitioned(tenants, everybody)
+	both, err := limiter.ChainPartitioned(tenants, total)
 	if err != nil {
 		panic(err)
 	}

@@ -34,7 +34,7 @@ func permitsLeft(l Limiter) int64 {
 	return untracked(l).(StatisticsProvider).Statistics().AvailablePermits
 }
 
-// Who estimates and adjusts in the same moment leaves the limiter as who knew.
+// An estimate that is adjusted at the same moment leaves the limiter as if the cost had been known.
 func TestLease_AdjustAtOnce(t *testing.T) {
 	for name, open := range adjustables() {
 		t.Run(name, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestLease_AdjustAtOnce(t *testing.T) {
 						g, err := guessed.TryAcquire(t.Context(), estimate)
 						require.NoError(t, err)
 						if int64(cost) > permitsLeft(guessed)+int64(estimate) || !g.Acquired() {
-							break // one who knew would have been rejected
+							break // with the cost known, it would have been rejected
 						}
 						adjusted, ok := g.Adjust(cost)
 						require.True(t, ok)
@@ -174,7 +174,7 @@ func TestLease_AdjustNotPossible(t *testing.T) {
 	l, err := both.TryAcquire(t.Context(), 1)
 	require.NoError(t, err)
 	l, ok := NewMetadataKey[int]("more").With(l, 1).Adjust(3)
-	require.True(t, ok, "of a chain those that can")
+	require.True(t, ok, "the members of the chain that can")
 	assert.EqualValues(t, 2, bucket.Statistics().AvailablePermits)
 	assert.EqualValues(t, 1, c.Statistics().AvailablePermits)
 	l.Release()

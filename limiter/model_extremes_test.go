@@ -12,7 +12,7 @@ import (
 )
 
 // Numbers and times at the end of what their types hold: nothing overflows, and
-// nobody is told to retry in the past.
+// no RetryAfter is in the past.
 
 func extremes(t *testing.T, k limitertest.Kind, l limitertest.Limits, f func(lim limiter.Limiter)) {
 	t.Helper()

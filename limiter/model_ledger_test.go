@@ -54,7 +54,7 @@ func (g *grantLedger) grant(at time.Duration, n int) {
 	}
 }
 
-// reconfigure begins anew where the grid changes.
+// reconfigure begins again if the grid changes.
 func (g *grantLedger) reconfigure(now time.Duration, to limitertest.Limits) {
 	every, old := to.Step(g.kind), g.limits
 	if g.kind != limitertest.Concurrency && (every != old.Step(g.kind) || to.Period != old.Period) {

@@ -85,7 +85,7 @@ func (r *run) wrong(format string, args ...any) {
 	}
 }
 
-// settle lets everybody run, and compares what came of it.
+// settle lets all goroutines run, and compares the results.
 func (r *run) settle() {
 	synctest.Wait()
 	for _, c := range r.calls {
@@ -210,8 +210,8 @@ func (r *run) ask(want *naive.Request, done bool, how func(context.Context, int)
 	r.settle()
 }
 
-// finish takes everybody off the limiter, one by one while all is well, and sees
-// that nothing was lost.
+// finish ends all calls, one by one while all is well, and checks that no permit
+// was lost.
 func (r *run) finish() {
 	r.fire()
 	r.settle()
@@ -236,8 +236,8 @@ func (r *run) finish() {
 	synctest.Wait()
 }
 
-// inOrder sees that nobody was overtaken where the order is OldestFirst: whoever
-// came later was not granted permits earlier.
+// inOrder checks that no waiter was overtaken if the order is OldestFirst: a later
+// one was not granted permits earlier.
 func (r *run) inOrder() {
 	var last *call
 	for _, c := range r.calls {

@@ -28,7 +28,7 @@ const (
 	opAcquire               // Acquire(n) in a goroutine
 	opAcquireDone           // Acquire(n) with a context that is done
 	opBurst                 // Acquire(1) n times
-	opCancel                // cancel the n-th of those who wait
+	opCancel                // cancel the n-th waiter
 	opAdvance               // n eighths of the time between two grid lines
 	opToLine                // to the n-th next grid line, off nanoseconds later
 	opRelease               // release the n-th lease, whether it was before or not
@@ -172,8 +172,8 @@ func someStep(src source, l limitertest.Limits) step {
 	return step{op: opLook}
 }
 
-// steps between two grid lines that scripts use: some that nobody would, and
-// some that are no multiples of others.
+// steps between two grid lines that scripts use: some are unusual, and some are no
+// multiples of others.
 var gridSteps = []time.Duration{10 * time.Millisecond, time.Millisecond, 7, 1, 2, 3 * time.Second, 333_333_333}
 
 func someLimits(k limitertest.Kind, src source) limitertest.Limits {
@@ -252,7 +252,7 @@ func otherStep(src source, d time.Duration) time.Duration {
 	return gridSteps[src.intN(len(gridSteps))]
 }
 
-// usable tells whether a limiter takes these limits.
+// usable reports whether a limiter accepts these limits.
 func usable(k limitertest.Kind, l limitertest.Limits) bool {
 	switch k {
 	case limitertest.Concurrency:

@@ -21,7 +21,7 @@ const (
 	stressHigh    = 7
 )
 
-// A stress is a limiter with many who use it in real time, and what they got.
+// A stress is a limiter with many callers in real time, and what they got.
 type stress struct {
 	l                              limiter.Limiter
 	held, most                     atomic.Int64
@@ -104,7 +104,7 @@ func (s *stress) run(t *testing.T, meanwhile func(i int)) (elapsed time.Duration
 	select {
 	case <-done:
 	case <-time.After(10 * time.Second):
-		t.Fatal("somebody waits for ever")
+		t.Fatal("a caller waits forever")
 	}
 	if wrong := s.wrong.Load(); wrong != nil {
 		t.Error(wrong)
@@ -151,8 +151,8 @@ func TestLimiters_StressConcurrentSafe(t *testing.T) {
 	}
 }
 
-// verify compares the sums of those who asked with what the limiter says, and
-// with what it may grant.
+// verify compares the callers' sums with the limiter's statistics, and with what it
+// can grant.
 func (s *stress) verify(t *testing.T, k limitertest.Kind, elapsed time.Duration) {
 	t.Helper()
 	if k == limitertest.Concurrency && s.most.Load() > stressHigh {
@@ -169,17 +169,17 @@ func (s *stress) verify(t *testing.T, k limitertest.Kind, elapsed time.Duration)
 		AvailablePermits: stressHigh, SuccessfulLeases: s.successes.Load(), FailedLeases: s.rejections.Load(),
 	}
 	if got := s.l.(limiter.StatisticsProvider).Statistics(); got != want {
-		t.Errorf("after everybody left the statistics are %+v, want %+v", got, want)
+		t.Errorf("after all callers left the statistics are %+v, want %+v", got, want)
 	}
 	if _, ok := s.l.(limiter.Idler).IdleDuration(); !ok {
-		t.Error("nobody uses it, but it is not idle")
+		t.Error("it is unused, but not idle")
 	}
 	if lease, err := s.l.TryAcquire(context.Background(), stressHigh); err != nil || !lease.Acquired() {
 		t.Errorf("the whole limit should be there: %+v %v", lease, err)
 	}
 }
 
-// A limiter may be closed while everything goes on: everybody comes back.
+// A limiter can be closed at any time: all callers come back.
 func TestLimiters_StressCloseConcurrentSafe(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.String(), func(t *testing.T) {
@@ -208,7 +208,7 @@ func TestLimiters_StressCloseConcurrentSafe(t *testing.T) {
 				}
 				got := l.(limiter.StatisticsProvider).Statistics()
 				if got.QueuedPermits != 0 || got.SuccessfulLeases != s.successes.Load() || got.FailedLeases != s.rejections.Load() {
-					t.Errorf("the last figures are %+v, want nobody queued, %d successes and %d failures",
+					t.Errorf("the last figures are %+v, want an empty queue, %d successes and %d failures",
 						got, s.successes.Load(), s.rejections.Load())
 				}
 			}

@@ -15,11 +15,10 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Faults of other limiters that could have been ours. Those that are not here are
-// rules of the conformance suite and the model: waiters who give up, orders of the
-// queue, exact times.
+// Faults of other limiters that could have been ours. The conformance suite and the
+// model have rules for others: waiters that give up, orders of the queue, exact times.
 
-// x/time/rate (golang/go#65508) and httprate: somebody who has read the clock and
+// x/time/rate (golang/go#65508) and httprate: a caller that has read the clock and
 // takes the lock late sets time back, and the same period is refilled twice, or a
 // window's counts are gone.
 func TestAcquire_LateMoment(t *testing.T) {
@@ -53,7 +52,7 @@ func TestAcquire_LateMoment(t *testing.T) {
 	})
 }
 
-// A program's limiters may be made outside a testing/synctest bubble and used in
+// A program's limiters can be made outside a testing/synctest bubble and used in
 // one, where it is another year.
 func TestLimiters_InAndOutOfBubbles(t *testing.T) {
 	for name, l := range map[string]interface {
@@ -137,8 +136,8 @@ func TestPartitioned_HotKeyConcurrentSafe(t *testing.T) {
 	assert.Equal(t, Statistics{SuccessfulLeases: limit, FailedLeases: goroutines*each - limit}, s)
 }
 
-// go-concurrency-limits: a releaser misses the waiter that is just queueing up,
-// who then stalls until a timeout.
+// go-concurrency-limits: a release misses a waiter that is just being queued, and
+// the waiter stalls until a timeout.
 func TestConcurrency_ReleaseServesWaiterConcurrentSafe(t *testing.T) {
 	l := weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1, QueueLimit: 16}))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

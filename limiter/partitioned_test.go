@@ -80,7 +80,7 @@ func TestPartitioned_PartitionCalledOnce(t *testing.T) {
 
 func TestPartitioned_StatisticsOfUnknownKey(t *testing.T) {
 	p := newPartitioned(t, oneAtATime, PartitionedOptions{})
-	s, err := p.Statistics("nobody")
+	s, err := p.Statistics("unknown")
 	require.NoError(t, err)
 	assert.Zero(t, s)
 	assert.Zero(t, p.Len())
@@ -133,7 +133,7 @@ func TestPartitioned_SlowFactory(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := p.TryAcquire(ctx, "slow", 1)
-		require.ErrorIs(t, err, context.DeadlineExceeded, "a context ends the wait for somebody else's factory")
+		require.ErrorIs(t, err, context.DeadlineExceeded, "a context ends the wait for another caller's factory")
 		wg.Wait()
 		assert.Equal(t, time.Minute, time.Since(start))
 		s, err := p.Statistics("slow")
@@ -161,7 +161,7 @@ func TestPartitioned_FailingFactory(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		assert.Equal(t, 1, calls, "those who came meanwhile get the same error")
+		assert.Equal(t, 1, calls, "callers that came meanwhile get the same error")
 		assert.Zero(t, p.Len())
 		mustAcquire(t, p, "a", 1)
 		assert.Equal(t, 2, calls)
@@ -247,7 +247,7 @@ func TestPartitioned_ForgetsIdle(t *testing.T) {
 
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		assert.Equal(t, 1, p.Len(), "who holds a permit is not forgotten")
+		assert.Equal(t, 1, p.Len(), "a limiter with a lease is not forgotten")
 		held.Release()
 		time.Sleep(2*time.Minute + 1)
 		synctest.Wait()
@@ -556,8 +556,7 @@ func TestPartitioned_ForgetWhileUsedConcurrentSafe(t *testing.T) {
 	assert.Zero(t, p.count.Load())
 }
 
-// Limiters that go by the clock are asked without anything that keeps them from
-// being forgotten. Who comes too late asks anew, and is never told of a closed one.
+// Clocked limiters are used without a pin. A caller that comes too late asks again, and never gets ErrClosed.
 func TestPartitioned_UseWhileForgottenConcurrentSafe(t *testing.T) {
 	for name, factory := range map[string]Factory[int]{
 		"bucket":         TokenBucketFactory[int](TokenBucketOptions{TokenLimit: 100, TokensPerPeriod: 100, ReplenishmentPeriod: 1, QueueLimit: 100}),
@@ -633,8 +632,8 @@ func TestChainPartitioned_RejectionCostsNothing(t *testing.T) {
 	perUser := newPartitioned(t, TokenBucketFactory[string](TokenBucketOptions{
 		TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
 	}), PartitionedOptions{})
-	everybody := newPartitioned(t, func(string) (Limiter, error) { return NewConcurrency(ConcurrencyOptions{PermitLimit: 1}) }, PartitionedOptions{})
-	both, err := ChainPartitioned[string](perUser, Translate(everybody, func(string) string { return "" }))
+	total := newPartitioned(t, func(string) (Limiter, error) { return NewConcurrency(ConcurrencyOptions{PermitLimit: 1}) }, PartitionedOptions{})
+	both, err := ChainPartitioned[string](perUser, Translate(total, func(string) string { return "" }))
 	require.NoError(t, err)
 
 	held := mustAcquire(t, both, "a", 1)

@@ -75,10 +75,10 @@ func TestPartitioned_Reconfigure(t *testing.T) {
 		require.ErrorIs(t, p.Reconfigure(PartitionedOptions{MaxPartitions: -1}), ErrInvalidOptions)
 		time.Sleep(30 * time.Second)
 		require.NoError(t, p.Reconfigure(PartitionedOptions{MaxPartitions: 1, IdleTimeout: time.Minute}))
-		assert.Equal(t, 3, p.Len(), "nobody is thrown out at once")
+		assert.Equal(t, 3, p.Len(), "no partition is forgotten at once")
 		l, err := p.TryAcquire(t.Context(), 0, 1)
 		require.NoError(t, err)
-		assert.Empty(t, l.Reason(), "who is there may stay")
+		assert.Empty(t, l.Reason(), "a known key stays")
 
 		time.Sleep(31 * time.Second)
 		assert.Equal(t, 1, p.Len(), "idle for longer than the new time")

@@ -102,7 +102,7 @@ func TestEviction_KnownKeysLeaveRecencyAlone(t *testing.T) {
 	assert.NotEqual(t, turn, p.recency.Load())
 }
 
-// A single one of many that is idle is found, and taken only by who needs its place.
+// The only idle one of many partitions is found, and evicted only if its place is needed.
 func TestEviction_FindsOnlyIdlePartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 5000

@@ -113,8 +113,8 @@ func TestShard_Size(t *testing.T) {
 	assert.EqualValues(t, 64, unsafe.Sizeof(shard[string]{}))
 }
 
-// Who looks without the lock never finds another key's entry, and finds an entry
-// that nobody touches whatever happens around it, if not at once then soon.
+// find without the lock never finds another key's entry, and finds an entry that
+// stays in the table, whatever happens around it, if not at once then soon.
 func TestTable_FindConcurrentSafe(t *testing.T) {
 	tab, seed := table[int]{}, maphash.MakeSeed()
 	const lasting, keys = 100, 3000

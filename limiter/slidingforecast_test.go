@@ -15,7 +15,7 @@ import (
 )
 
 // The scripts of TestModel take permits in a few segments. Here hundreds of them are behind the forecast for a caller
-// who is rejected while others wait: waiters for few and many permits, for zero, and for more than one window has.
+// that is rejected while others wait: waiters for few and many permits, for zero, and for more than one window has.
 func TestSlidingWindow_ForecastOfManySegments(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {

@@ -92,7 +92,7 @@ func TestWait_DoneContextAndRange(t *testing.T) {
 	assert.Equal(t, 1, refunded)
 }
 
-// Many callers of Wait, some of whom leave, get what a limiter without room for them has to give, and no more.
+// Many callers of Wait, of which some leave, get what a limiter without room for them has to give, and no more.
 func TestWait_ConcurrentSafe(t *testing.T) {
 	for _, procs := range []int{1, runtime.GOMAXPROCS(0)} {
 		was := runtime.GOMAXPROCS(procs)
