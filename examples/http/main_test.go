@@ -31,7 +31,7 @@ never more than 4 requests were worked on at a time
 everything came through in the end, and everything adds up
 `
 
-func TestEverythingComesThroughAndAddsUp(t *testing.T) {
+func TestRunOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		l := newPipes()
@@ -51,19 +51,18 @@ func TestEverythingComesThroughAndAddsUp(t *testing.T) {
 	})
 }
 
-// Time cannot be made up where there is a network, so this takes its two seconds. A
-// slow machine may spread the requests otherwise: no counts are compared but by the
-// program itself.
-func TestOnTheNetwork(t *testing.T) {
+// With a real network there is no fake time, so this takes two seconds. A slow machine can spread the requests differently,
+// so only the program itself compares counts.
+func TestRun(t *testing.T) {
 	var out bytes.Buffer
 	if err := run(t.Context(), &out); err != nil {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 }
 
-func TestAnInterruptEndsIt(t *testing.T) {
+func TestRunOn_Interrupt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// No deadline: with one nobody would even begin to wait for what comes later.
+		// Without a deadline: a retry does not begin a wait that outlasts one.
 		ctx, cancel := context.WithCancel(t.Context())
 		defer time.AfterFunc(500*time.Millisecond, cancel).Stop()
 		var out bytes.Buffer
@@ -74,7 +73,7 @@ func TestAnInterruptEndsIt(t *testing.T) {
 	})
 }
 
-func TestWhatDoesNotAddUpIsAnError(t *testing.T) {
+func TestConclude_CountsThatDiffer(t *testing.T) {
 	a, err := newAPI()
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +103,7 @@ func TestWhatDoesNotAddUpIsAnError(t *testing.T) {
 	}
 }
 
-func TestTheServerSaysWhatIsLeft(t *testing.T) {
+func TestAPI_Headers(t *testing.T) {
 	a, err := newAPI()
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +121,7 @@ func TestTheServerSaysWhatIsLeft(t *testing.T) {
 	}
 }
 
-// pipes is a network inside the process: one inside which time can be made up.
+// pipes is a network inside the process, which works with fake time.
 type pipes struct {
 	conns  chan net.Conn
 	closed context.Context

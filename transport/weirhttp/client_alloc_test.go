@@ -16,7 +16,7 @@ import (
 
 // The exchange with its first attempt, its callback, and the map of its header (two); the
 // fifth is the stub's response.
-func TestTransportAllocations(t *testing.T) {
+func TestTransport_Allocations(t *testing.T) {
 	r := benchmarkRequest(t)
 	base := stub{body: emptyBody{strings.NewReader("")}}
 	for name, want := range map[string]float64{"none": 5, "retry": 5, "limit": 5, "timeout": 7} {
@@ -31,7 +31,7 @@ func TestTransportAllocations(t *testing.T) {
 	}
 }
 
-func TestGateAllocations(t *testing.T) {
+func TestGate_Allocations(t *testing.T) {
 	gate, err := weirhttp.NewGate(nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func BenchmarkGate(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, name := range []string{"nobodyPaused", "anotherPaused"} {
+	for _, name := range []string{"notPaused", "anotherPaused"} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -65,8 +65,8 @@ func BenchmarkGate(b *testing.B) {
 	}
 }
 
-// A transport without a pipeline is one that does nothing.
-func TestTransportWithoutAPipeline(t *testing.T) {
+// A Transport without a pipeline only sends requests.
+func TestTransport_WithoutAPipeline(t *testing.T) {
 	base := &fakeBase{answer: inTurn(http.StatusTeapot)}
 	for _, p := range []*pipeline.Pipeline{nil, new(pipeline.Pipeline)} {
 		resp, err := weir.Must(weirhttp.NewTransport(p, &weirhttp.TransportOptions{Base: base})).RoundTrip(newRequest(t, http.MethodGet, url, ""))

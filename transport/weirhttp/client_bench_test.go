@@ -18,7 +18,7 @@ import (
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
-// stub is a base transport that does as little as one can.
+// stub is a base transport that does as little as possible.
 type stub struct{ body io.ReadCloser }
 
 func (s stub) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -41,7 +41,7 @@ func benchmarkRequest(tb testing.TB) *http.Request {
 	return r
 }
 
-// pipelinesToMeasure are from nothing to everything that a client usually has.
+// pipelinesToMeasure returns pipelines from an empty one to one with all strategies that a client usually has.
 func pipelinesToMeasure(tb testing.TB) map[string]*pipeline.Pipeline {
 	tb.Helper()
 	perHost, err := limiter.NewPartitioned(func(host string) limiter.Partition[string] {

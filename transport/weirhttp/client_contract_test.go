@@ -30,8 +30,8 @@ import (
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
-// contract is the contract of http.RoundTripper, a test for each clause. They run with
-// http.Transport, which is right by definition, and with ours around it.
+// contract is the contract of http.RoundTripper, a test for each clause. The tests run with http.Transport as the
+// reference, and with a weirhttp.Transport around it.
 type contract struct {
 	http.RoundTripper
 	server *httptest.Server
@@ -90,8 +90,8 @@ func TestTransport_RoundTripperContract(t *testing.T) {
 				shared.ExpectContinueTimeout = time.Minute
 				for clause, test := range contractClauses {
 					t.Run(clause, func(t *testing.T) {
-						// Each clause has connections of its own: those of HTTP/2 are idle some time after their last
-						// stream has ended, and those of a hedge's losers come late.
+						// Each clause has its own connections: those of HTTP/2 are idle some time after their last
+						// stream has ended, and those of a hedge's losers are made late.
 						base := shared.Clone()
 						defer base.CloseIdleConnections()
 						test(&contract{wrap(base), server, http2}, t)
@@ -170,7 +170,7 @@ func (c *contract) get(t *testing.T, path string) *http.Response {
 	return resp
 }
 
-// signallingBody says when it is closed, which may be after RoundTrip.
+// signallingBody signals when it is closed, which can be after RoundTrip.
 type signallingBody struct {
 	io.Reader
 	closed chan struct{}
@@ -250,7 +250,7 @@ func (c *contract) bodyIsClosed(t *testing.T) {
 	}
 }
 
-// Under the race detector: nothing reads the request any more.
+// The race detector reports it if anything still reads the request.
 func (c *contract) requestMayBeReused(t *testing.T) {
 	r := c.request(t, http.MethodGet, "/echo", nil)
 	r.Header["X-Values"] = []string{"a", "b"}
@@ -299,8 +299,7 @@ func (c *contract) concurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
-// trailerBody fills in the trailer when it has been read, as the documentation of
-// http.Request says.
+// trailerBody fills in the trailer when it has been read, as http.Request documents it.
 type trailerBody struct {
 	io.Reader
 	r *http.Request
@@ -360,7 +359,7 @@ func (c *contract) expectContinue(t *testing.T) {
 	body.wait(t)
 }
 
-// iotestPanics must not be read.
+// iotestPanics panics if it is read.
 type iotestPanics struct{}
 
 func (iotestPanics) Read([]byte) (int, error) { panic("read") }
@@ -450,7 +449,7 @@ func (c *contract) closeIdleConnections(t *testing.T) {
 	}
 }
 
-// CloseIdleConnections is that of the transport: http.Client looks for it.
+// CloseIdleConnections makes http.Client find the method of the transport.
 func (c *contract) CloseIdleConnections() {
 	if idle, ok := c.RoundTripper.(interface{ CloseIdleConnections() }); ok {
 		idle.CloseIdleConnections()

@@ -17,11 +17,10 @@ import (
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
-// answers is what a server answers to its requests, which are counted from 0.
+// answers returns the answer of a server to request number i, from 0.
 type answers func(r *http.Request, number int) (*http.Response, error)
 
-// fakeBase is a base transport without a network that knows what became of every
-// body it was given or has given.
+// fakeBase is a base transport without a network. It tracks the bodies of all requests and responses.
 type fakeBase struct {
 	answer answers
 
@@ -63,8 +62,8 @@ func (f *fakeBase) count() int {
 	return len(f.requests)
 }
 
-// countedBody is closed once, and cannot be read when the request's context has ended:
-// as net/http's bodies are.
+// countedBody behaves as the bodies of net/http: it is closed once, and cannot be read when the request's context has
+// ended.
 type countedBody struct {
 	io.ReadCloser
 	base *fakeBase
@@ -97,7 +96,7 @@ func answering(status int, header ...string) *http.Response {
 	return &http.Response{StatusCode: status, Header: h, Body: textBody(http.StatusText(status)), ContentLength: -1}
 }
 
-// inTurn answers with the statuses, one after the other, and then with the last.
+// inTurn answers with the statuses in turn, and then always with the last.
 func inTurn(statuses ...int) answers {
 	return func(_ *http.Request, number int) (*http.Response, error) {
 		return answering(statuses[min(number, len(statuses)-1)]), nil
@@ -138,7 +137,7 @@ func newRequest(t *testing.T, method, url, body string) *http.Request {
 	return r
 }
 
-// failing is a round trip that is to fail.
+// failing returns the error of a round trip that must fail.
 func failing(t *testing.T, transport http.RoundTripper, r *http.Request) error {
 	t.Helper()
 	resp, err := transport.RoundTrip(r)
@@ -161,9 +160,8 @@ func readAll(t *testing.T, resp *http.Response) string {
 	return string(body)
 }
 
-// hedging runs next again every delay until one of at most attempts succeeds: as a
-// hedge does, in goroutines with contexts of their own. It returns without waiting
-// for the losers; done tells when they have ended.
+// hedging runs next again after every delay until one of the attempts succeeds, each in a goroutine with its own context,
+// as a hedge does. It returns without waiting for the losers; done is for waiting until they have ended.
 type hedging struct {
 	delay    time.Duration
 	attempts int

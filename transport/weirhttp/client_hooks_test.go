@@ -22,7 +22,7 @@ import (
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
-// hookedBody calls the hooks that it has.
+// hookedBody calls its hooks.
 type hookedBody struct {
 	io.ReadCloser
 	read, close func()
@@ -42,8 +42,8 @@ func (b *hookedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// misbehaviors are what a function of the program can do. ctx is the request's and has a
-// deadline; again makes another request with the same transport.
+// misbehaviors are what a function of the program can do. ctx is that of the request and has a deadline; again makes
+// another request with the same Transport.
 var misbehaviors = map[string]func(ctx context.Context, again func()){
 	"panic":  func(context.Context, func()) { panic("bad") },
 	"Goexit": func(context.Context, func()) { runtime.Goexit() },
@@ -52,8 +52,7 @@ var misbehaviors = map[string]func(ctx context.Context, again func()){
 }
 
 // Each hook of the client panics, leaves its goroutine, blocks until it is cancelled, or calls
-// back, on the caller's goroutine and on that of a hedge. Everything is closed, and the
-// transport goes on working.
+// back, on the caller's goroutine and on that of a hedge. Everything is closed, and the Transport still works.
 func TestTransport_HooksThatMisbehave(t *testing.T) {
 	hooks := map[string]func(o *weirhttp.TransportOptions, r *http.Request, bad func()){
 		"Key": func(o *weirhttp.TransportOptions, _ *http.Request, bad func()) {
@@ -127,8 +126,7 @@ func TestTransport_HooksThatMisbehave(t *testing.T) {
 	}
 }
 
-// A body that is thrown away panics where it is closed on a timer of ours, and does not
-// end the process.
+// If a discarded body panics when the timer closes it, the process does not end.
 func TestTransport_BodyThatPanicsWhileItIsDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := plainBase(func(r *http.Request) (*http.Response, error) {
@@ -158,7 +156,7 @@ func TestTransport_CancelChannelEndsAWait(t *testing.T) {
 	})
 }
 
-// A network timeout is a context.DeadlineExceeded, and is retried all the same.
+// A network timeout matches context.DeadlineExceeded, and is retried nevertheless.
 func TestRetryable_NetworkTimeoutWhileTheCallerWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: func(_ *http.Request, number int) (*http.Response, error) {
@@ -173,8 +171,7 @@ func TestRetryable_NetworkTimeoutWhileTheCallerWaits(t *testing.T) {
 	})
 }
 
-// http.Client.Timeout is a deadline of the request's context: there is no time left for
-// another attempt.
+// http.Client.Timeout is a deadline of the request's context, so there is no time for another attempt.
 func TestRetryable_ClientTimeoutEndsTheRequestsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ctx context.Context
@@ -213,7 +210,7 @@ func TestRetryable_RequestsThatCannotBeSent(t *testing.T) {
 	}
 }
 
-// The server's clock is compared with itself.
+// A Retry-After date counts from the response's Date, by the server's clock.
 func TestTransport_RetryAfterDateCountsFromTheResponsesDate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		there := time.Now().Add(-3 * time.Hour).UTC() // a clock that is wrong
@@ -231,7 +228,7 @@ func TestTransport_RetryAfterDateCountsFromTheResponsesDate(t *testing.T) {
 	})
 }
 
-// uncomparableContext panics where it is compared with ==.
+// uncomparableContext panics if it is compared with ==.
 type uncomparableContext struct {
 	context.Context
 	_ []int

@@ -63,9 +63,8 @@ func serve(t *testing.T, handler http.HandlerFunc) (*httptest.Server, *counting)
 	return server, base
 }
 
-// The body comes when the timeout's context is long gone, over a real connection,
-// and the connection is used again.
-func TestNetBodyOutlivesTheTimeout(t *testing.T) {
+// The body arrives after the timeout's context has ended, over a real connection, and the connection is used again.
+func TestTransport_NetBodyOutlivesTheTimeout(t *testing.T) {
 	server, base := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "first ")
 		_ = http.NewResponseController(w).Flush()
@@ -94,7 +93,7 @@ func TestNetBodyOutlivesTheTimeout(t *testing.T) {
 }
 
 // The connection of a failure is used by the next attempt.
-func TestNetFailuresKeepTheirConnection(t *testing.T) {
+func TestTransport_NetFailuresKeepTheirConnection(t *testing.T) {
 	var requests atomic.Int64
 	server, base := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -123,7 +122,7 @@ func TestNetFailuresKeepTheirConnection(t *testing.T) {
 }
 
 // Every hop of a redirect goes through the pipeline, as a request to its own host.
-func TestNetRedirects(t *testing.T) {
+func TestTransport_NetRedirects(t *testing.T) {
 	target, base := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		fmt.Fprintf(w, "%s %s", r.Method, body)
@@ -147,9 +146,9 @@ func TestNetRedirects(t *testing.T) {
 	assert.Equal(t, base.opened.Load(), base.closed.Load())
 }
 
-// Everything at once: failures, slow ones, hedges, timeouts, callers who go away while
-// they wait or while they read. In the end every body is closed.
-func TestNetNoBodyIsLostConcurrentSafe(t *testing.T) {
+// Failures, slow answers, hedges, timeouts, and callers that go away while they wait or read, all at the same time. In the
+// end every body is closed.
+func TestTransport_NetNoBodyIsLostConcurrentSafe(t *testing.T) {
 	var requests atomic.Int64
 	server, base := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		n := requests.Add(1)
@@ -207,8 +206,8 @@ func TestNetNoBodyIsLostConcurrentSafe(t *testing.T) {
 	t.Logf("%d requests, %d answers, %d bodies", requests.Load(), answered.Load(), base.opened.Load())
 }
 
-// HTTP/2 ends a stream when its request's context ends, also one that is being read.
-func TestNetBodyOutlivesTheTimeoutHTTP2(t *testing.T) {
+// HTTP/2 ends a stream when its request's context ends, even while it is read.
+func TestTransport_NetBodyOutlivesTheTimeoutHTTP2(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.Proto)
 		_ = http.NewResponseController(w).Flush()

@@ -25,8 +25,8 @@ import (
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
-// The request belongs to the caller again when the body is closed. The attempts that a
-// hedge has left behind go on with the request as it was.
+// The caller can reuse the request when the body is closed. Attempts that a hedge has abandoned go on with the request as
+// it was.
 func TestTransport_LateAttemptsDoNotSeeTheNextRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		changed := make(chan struct{})
@@ -84,8 +84,7 @@ func TestTransport_LateAttemptsDoNotSeeTheNextRequest(t *testing.T) {
 	})
 }
 
-// A response that counts as a failure names the request as it was sent, whenever the
-// error is written.
+// A StatusError names the request as it was sent, whenever Error is called.
 func TestStatusError_ErrorAfterTheRequestWasReused(t *testing.T) {
 	var failure error
 	keep := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
@@ -103,8 +102,8 @@ func TestStatusError_ErrorAfterTheRequestWasReused(t *testing.T) {
 	assert.EqualError(t, failure, "weirhttp: GET api.example.com: 503 Service Unavailable")
 }
 
-// RoundTrip does not return while an attempt calls GetBody, and afterwards GetBody is
-// not called: what it reads may be reused then.
+// RoundTrip does not return while an attempt calls GetBody, and GetBody is not called after it: the caller can reuse what
+// GetBody reads.
 func TestTransport_GetBodyIsCalledWithinRoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var getBody func() (io.ReadCloser, error)
@@ -142,7 +141,7 @@ func closeBody(r *http.Request) {
 	}
 }
 
-// A GetBody that fails is the error, and not a reason for another attempt.
+// If GetBody fails, its error is returned, and there is no other attempt.
 func TestTransport_GetBodyFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: inTurn(503)}
@@ -158,7 +157,7 @@ func TestTransport_GetBodyFails(t *testing.T) {
 	})
 }
 
-// Two bodies at the same time would fill in the one trailer.
+// Two bodies at the same time would fill in the same trailer.
 func TestTransport_RequestWithATrailerIsNotHedged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: func(r *http.Request, _ int) (*http.Response, error) { return after(time.Minute, r, 200) }}
@@ -172,8 +171,7 @@ func TestTransport_RequestWithATrailerIsNotHedged(t *testing.T) {
 	})
 }
 
-// What may not be sent twice does not end with the refusal of a hedge while the first
-// attempt can still succeed.
+// The refusal of a second attempt is not the result of a hedge while the first attempt can still succeed.
 func TestTransport_RefusalDoesNotWinAgainstTheAttemptThatRuns(t *testing.T) {
 	for _, handle := range []func(any, error) bool{nil, weirhttp.Retryable} {
 		for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPost} {
@@ -191,8 +189,7 @@ func TestTransport_RefusalDoesNotWinAgainstTheAttemptThatRuns(t *testing.T) {
 	}
 }
 
-// Many loops that each reuse one request, as pollers do, with everything at once, over
-// real connections. The race detector watches.
+// Many loops that each reuse one request, as pollers do, over real connections, under the race detector.
 func TestTransport_PollingWithOneRequestConcurrentSafe(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprint("http2=", http2), func(t *testing.T) {

@@ -16,9 +16,9 @@ import (
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
-// The strategies of weir with the transport, not only those made for these tests.
+// The other tests use a hedge of their own; this one uses that of weir.
 
-func TestTransportWithHedge(t *testing.T) {
+func TestTransport_Hedge(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			base := &fakeBase{answer: func(r *http.Request, number int) (*http.Response, error) {
@@ -33,7 +33,7 @@ func TestTransportWithHedge(t *testing.T) {
 			began := time.Now()
 			resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
 			require.NoError(t, err)
-			assert.Equal(t, 3*time.Second, time.Since(began), "nobody waits for the loser")
+			assert.Equal(t, 3*time.Second, time.Since(began), "the caller does not wait for the loser")
 			assert.Equal(t, "Created", readAll(t, resp))
 			time.Sleep(time.Minute)
 			synctest.Wait()
@@ -52,8 +52,8 @@ func TestTransportWithHedge(t *testing.T) {
 	}
 }
 
-// The breaker sees failures that the caller gets as responses.
-func TestTransportWithCircuitBreaker(t *testing.T) {
+// The breaker counts failures that the caller gets as responses.
+func TestTransport_CircuitBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: inTurn(503, 503, 200)}
 		breaker := circuitbreaker.New(&circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 2, BreakDuration: 10 * time.Second})
@@ -95,7 +95,7 @@ func TestTransport_CircuitBreakerIgnoresRefusals(t *testing.T) {
 	})
 }
 
-// The base may see the Cancel channel before the context of the strategies has ended, and its error says nothing of it.
+// The base can see the Cancel channel before the context of the strategies has ended, and its error does not say so.
 func TestTransport_CancelChannelIsNoFailure(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {

@@ -24,7 +24,7 @@ import (
 
 const url = "https://api.example.com/orders/7"
 
-func TestTransportRetriesUntilItSucceeds(t *testing.T) {
+func TestTransport_RetriesUntilItSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: inTurn(503, 429, 502, 200)}
 		transport := roundTripper(t, base, nil, retrying(retry.Options{}))
@@ -40,7 +40,7 @@ func TestTransportRetriesUntilItSucceeds(t *testing.T) {
 	})
 }
 
-func TestTransportReturnsTheLastResponse(t *testing.T) {
+func TestTransport_ReturnsTheLastResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: inTurn(503, 503, 429)}
 		transport := roundTripper(t, base, nil, retrying(retry.Options{MaxRetries: 2}))
@@ -53,7 +53,7 @@ func TestTransportReturnsTheLastResponse(t *testing.T) {
 	})
 }
 
-func TestTransportWhatIsSentAgain(t *testing.T) {
+func TestTransport_SendsIdempotentRequestsAgain(t *testing.T) {
 	for _, c := range []struct {
 		name, method, body string
 		change             func(r *http.Request)
@@ -97,14 +97,14 @@ func TestTransportWhatIsSentAgain(t *testing.T) {
 					attempts, wait = 2, retry.DefaultDelay
 				}
 				assert.Equal(t, attempts, base.count())
-				assert.Equal(t, wait, time.Since(began), "nobody waits for what is not sent again")
+				assert.Equal(t, wait, time.Since(began), "no wait for a request that is not sent again")
 				assert.Equal(t, base.opened.Load(), base.closed.Load())
 			})
 		})
 	}
 }
 
-func TestTransportIdempotentOption(t *testing.T) {
+func TestTransportOptions_Idempotent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: inTurn(503, 200)}
 		transport := roundTripper(t, base, &weirhttp.TransportOptions{
@@ -117,9 +117,9 @@ func TestTransportIdempotentOption(t *testing.T) {
 	})
 }
 
-// A pipeline from a configuration file has a retry without Retryable: the request is
-// not sent again all the same, and the answer is the server's.
-func TestTransportRefusesWhatAPlainRetryTries(t *testing.T) {
+// A pipeline from a configuration file has a retry without Retryable. The request is not sent again either, and the caller
+// gets the answer of the server.
+func TestTransport_RefusesAttemptsOfAPlainRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: inTurn(503)}
 		transport := roundTripper(t, base, nil, retry.New(nil))
@@ -140,7 +140,7 @@ func TestTransportRefusesWhatAPlainRetryTries(t *testing.T) {
 	})
 }
 
-func TestTransportTimedOutPostIsNotRetried(t *testing.T) {
+func TestTransport_TimedOutPostIsNotRetried(t *testing.T) {
 	for _, method := range []string{http.MethodPost, http.MethodGet} {
 		t.Run(method, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestTransportTimedOutPostIsNotRetried(t *testing.T) {
 	}
 }
 
-func TestTransportErrorsAreTheirOwn(t *testing.T) {
+func TestTransport_ReturnsTheErrorOfTheBase(t *testing.T) {
 	down := errors.New("connection refused")
 	base := &fakeBase{answer: func(*http.Request, int) (*http.Response, error) { return nil, down }}
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -168,8 +168,8 @@ func TestTransportErrorsAreTheirOwn(t *testing.T) {
 	}
 }
 
-// A timeout's context ends when the strategy returns. The body has to outlive that.
-func TestTransportBodyOutlivesTheTimeout(t *testing.T) {
+// A timeout's context ends when the strategy returns. The body can be read after that.
+func TestTransport_BodyOutlivesTheTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: inTurn(200)}
 		for range 3 { // the timeout arms its context in advance once it was asked for Done
@@ -185,7 +185,7 @@ func TestTransportBodyOutlivesTheTimeout(t *testing.T) {
 	})
 }
 
-func TestTransportBodyEndsWithTheCaller(t *testing.T) {
+func TestTransport_BodyEndsWithTheCaller(t *testing.T) {
 	base := &fakeBase{answer: inTurn(200)}
 	transport := roundTripper(t, base, nil, timeout.New(time.Hour, nil))
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -199,8 +199,8 @@ func TestTransportBodyEndsWithTheCaller(t *testing.T) {
 	assert.NoError(t, resp.Body.Close())
 }
 
-// The context of an attempt is the strategies' until the response is there.
-func TestTransportContextOfAnAttempt(t *testing.T) {
+// The context of an attempt ends with that of the strategies until the response is there.
+func TestTransport_ContextOfAnAttempt(t *testing.T) {
 	type key struct{}
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: func(r *http.Request, _ int) (*http.Response, error) {
@@ -227,8 +227,8 @@ func TestTransportContextOfAnAttempt(t *testing.T) {
 	})
 }
 
-// A response that comes when the strategies have given up is closed.
-func TestTransportResponseAtTheLastMoment(t *testing.T) {
+// A response that arrives when the strategies have given up is closed.
+func TestTransport_ResponseAtTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: func(r *http.Request, _ int) (*http.Response, error) {
 			<-r.Context().Done()
@@ -241,7 +241,7 @@ func TestTransportResponseAtTheLastMoment(t *testing.T) {
 	})
 }
 
-func TestTransportRetryAfter(t *testing.T) {
+func TestTransport_RetryAfter(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		header func() string
@@ -277,8 +277,8 @@ func TestTransportRetryAfter(t *testing.T) {
 	}
 }
 
-// There is no use in waiting beyond the deadline: the caller gets what there is.
-func TestTransportRetryAfterBeyondTheDeadline(t *testing.T) {
+// A retry does not wait beyond the deadline: the caller gets the last response.
+func TestTransport_RetryAfterBeyondTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: func(*http.Request, int) (*http.Response, error) {
 			return answering(503, "Retry-After", "30"), nil
@@ -295,7 +295,7 @@ func TestTransportRetryAfterBeyondTheDeadline(t *testing.T) {
 	})
 }
 
-func TestTransportCallerGoesWhileItWaits(t *testing.T) {
+func TestTransport_CallerEndsDuringTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: inTurn(503)}
 		transport := roundTripper(t, base, nil, retrying(retry.Options{}))
@@ -307,7 +307,7 @@ func TestTransportCallerGoesWhileItWaits(t *testing.T) {
 	})
 }
 
-func TestTransportRejectionIsAnErrorAndClosesTheBody(t *testing.T) {
+func TestTransport_RejectionClosesTheBody(t *testing.T) {
 	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
 	defer l.Close()
 	lease, err := l.TryAcquire(t.Context(), 1)
@@ -329,7 +329,7 @@ type closing struct {
 
 func (c *closing) Close() error { c.closed = true; return nil }
 
-func TestTransportStrategiesSeeTheFailure(t *testing.T) {
+func TestTransport_StrategiesSeeTheFailure(t *testing.T) {
 	base := &fakeBase{answer: func(*http.Request, int) (*http.Response, error) {
 		return answering(429, "Retry-After", "3"), nil
 	}}
@@ -353,7 +353,7 @@ func TestTransportStrategiesSeeTheFailure(t *testing.T) {
 	assert.Equal(t, "weirhttp: GET api.example.com: 429 Too Many Requests, retry after 3s", seen.Error())
 }
 
-func TestTransportFailedOption(t *testing.T) {
+func TestTransportOptions_Failed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: inTurn(404, 200)}
 		transport := roundTripper(t, base, &weirhttp.TransportOptions{
@@ -367,8 +367,8 @@ func TestTransportFailedOption(t *testing.T) {
 	})
 }
 
-// A fallback's response is the caller's; the one that it replaces is closed.
-func TestTransportAnotherResponse(t *testing.T) {
+// The caller gets the response of a fallback; the one that it replaces is closed.
+func TestTransport_StrategyReturnsAnotherResponse(t *testing.T) {
 	base := &fakeBase{answer: inTurn(503)}
 	another := &http.Response{StatusCode: http.StatusOK, Body: textBody("from the cache")}
 	fallback := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
@@ -384,7 +384,7 @@ func TestTransportAnotherResponse(t *testing.T) {
 	assert.EqualValues(t, 1, base.closed.Load())
 }
 
-func TestTransportStrategyChangesAResponse(t *testing.T) {
+func TestTransport_StrategyChangesAResponse(t *testing.T) {
 	base := &fakeBase{answer: inTurn(200)}
 	change := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 		value, err := next.Run(ctx)
@@ -403,7 +403,7 @@ func TestTransportStrategyChangesAResponse(t *testing.T) {
 	assert.Equal(t, "OK", readAll(t, resp))
 }
 
-func TestTransportNothingComesOut(t *testing.T) {
+func TestTransport_PipelineReturnsNothing(t *testing.T) {
 	nothing := pipeline.StrategyFunc(func(context.Context, pipeline.Next) (any, error) { return nil, nil })
 	err := failing(t, roundTripper(t, &fakeBase{}, nil, nothing), newRequest(t, http.MethodGet, url, ""))
 	assert.ErrorContains(t, err, "neither a response nor an error")
@@ -412,7 +412,7 @@ func TestTransportNothingComesOut(t *testing.T) {
 	assert.ErrorContains(t, err, "base transport returned neither")
 }
 
-func TestTransportPanics(t *testing.T) {
+func TestTransport_Panics(t *testing.T) {
 	base := &fakeBase{answer: inTurn(503, 503)}
 	panicking := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 		_, _ = next.Run(ctx)
@@ -430,7 +430,7 @@ func TestTransportPanics(t *testing.T) {
 	}
 }
 
-func TestTransportRequestIsNotChanged(t *testing.T) {
+func TestTransport_RequestIsNotChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: func(r *http.Request, number int) (*http.Response, error) {
 			assert.Equal(t, []string{"one"}, r.Header.Values("X-Mine"))
@@ -449,7 +449,7 @@ func TestTransportRequestIsNotChanged(t *testing.T) {
 	})
 }
 
-func TestTransportOptionsValidate(t *testing.T) {
+func TestTransportOptions_Validate(t *testing.T) {
 	o := &weirhttp.TransportOptions{MaxRetryAfter: -2}
 	_, err := weirhttp.NewTransport(nil, o)
 	require.ErrorIs(t, err, weir.ErrInvalidOptions)

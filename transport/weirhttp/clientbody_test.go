@@ -17,7 +17,7 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-// readFull reads until the end, which is no error.
+// readFull reads until p is full or the body ends.
 func readFull(resp *http.Response, p []byte) (int, error) {
 	n := 0
 	for n < len(p) {
@@ -33,7 +33,7 @@ func readFull(resp *http.Response, p []byte) (int, error) {
 	return n, nil
 }
 
-// endless is a body that never ends, and takes its time if it has any.
+// endless is a body that never ends, with a delay before each Read.
 type endless struct {
 	each time.Duration
 	read int
@@ -62,7 +62,7 @@ func (e *endless) Close() error {
 	return nil
 }
 
-func TestTransportDrainsAtMostFourKiB(t *testing.T) {
+func TestTransport_DrainsAtMostFourKiB(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body := &endless{done: make(chan struct{})}
 		base := &fakeBase{answer: func(r *http.Request, number int) (*http.Response, error) {
@@ -82,8 +82,8 @@ func TestTransportDrainsAtMostFourKiB(t *testing.T) {
 	})
 }
 
-// A server that does not get its failure out does not hold up the next attempt.
-func TestTransportDrainsForAShortTimeOnly(t *testing.T) {
+// A server that sends the body of a failure slowly does not hold up the next attempt.
+func TestTransport_DrainsForAShortTimeOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body := &endless{each: time.Second, done: make(chan struct{})}
 		base := &fakeBase{answer: func(r *http.Request, number int) (*http.Response, error) {
@@ -115,12 +115,12 @@ func (d *duplex) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// plainBase is a base that leaves bodies as they are.
+// plainBase is a base that does not change bodies.
 type plainBase func(*http.Request) (*http.Response, error)
 
 func (f plainBase) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func TestTransportUpgrade(t *testing.T) {
+func TestTransport_Upgrade(t *testing.T) {
 	body := &duplex{ReadCloser: textBody("hello")}
 	var ctx context.Context
 	base := plainBase(func(r *http.Request) (*http.Response, error) {
@@ -143,7 +143,7 @@ func TestTransportUpgrade(t *testing.T) {
 	assert.Error(t, ctx.Err())
 }
 
-func TestTransportNoBody(t *testing.T) {
+func TestTransport_NoBody(t *testing.T) {
 	for _, body := range []io.ReadCloser{nil, http.NoBody} {
 		var ctx context.Context
 		base := plainBase(func(r *http.Request) (*http.Response, error) {
@@ -153,13 +153,13 @@ func TestTransportNoBody(t *testing.T) {
 		resp, err := roundTripper(t, base, nil, timeout.New(time.Minute, nil)).RoundTrip(newRequest(t, http.MethodGet, url, ""))
 		require.NoError(t, err)
 		assert.Equal(t, http.NoBody, resp.Body)
-		assert.Error(t, ctx.Err(), "nobody has to close it")
+		assert.Error(t, ctx.Err(), "an empty body need not be closed")
 		assert.NoError(t, resp.Body.Close())
 	}
 }
 
 // Close ends a Read that waits.
-func TestTransportCloseWhileReadingConcurrentSafe(t *testing.T) {
+func TestTransport_CloseWhileReadingConcurrentSafe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := plainBase(func(r *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: http.StatusOK, Body: &endless{each: time.Hour, done: make(chan struct{})}, Request: r}, nil
@@ -174,8 +174,8 @@ func TestTransportCloseWhileReadingConcurrentSafe(t *testing.T) {
 	})
 }
 
-// A retry by a response that is no failure keeps it open; in the end it is closed.
-func TestTransportRetriesByTheResult(t *testing.T) {
+// If a retry handles a response that is not a failure, it stays open until the end, and is closed then.
+func TestTransport_RetriesByTheResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: inTurn(404, 404, 200)}
 		transport := roundTripper(t, base, nil, retrying(retry.Options{Handle: retry.Result(func(resp *http.Response, _ error) bool {
@@ -189,8 +189,8 @@ func TestTransportRetriesByTheResult(t *testing.T) {
 	})
 }
 
-// A strategy still reads the body of a failure as the next attempt begins: it is not condensed,
-// and it is closed in the end, with the attempt that it belongs to.
+// If a strategy still reads the body of a failure when the next attempt begins, the body is not buffered. It is closed in
+// the end, and its attempt ends.
 func TestTransport_FailureThatAStrategyReadsIsClosed(t *testing.T) {
 	for _, panics := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -97,7 +97,7 @@ func TestAttemptContext_Ended(t *testing.T) {
 	}
 }
 
-// lateContext panics once it is late.
+// lateContext panics once late is set.
 type lateContext struct {
 	context.Context
 	late atomic.Bool
@@ -110,8 +110,7 @@ func (c *lateContext) Deadline() (time.Time, bool) {
 	return c.Context.Deadline()
 }
 
-// The goroutine that waits for the channel does not call the caller's context, whose panic
-// would end the process there.
+// The goroutine that waits for the channel does not call the caller's context: a panic there would end the process.
 func TestWithCancelChannel_ContextThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		parent := &lateContext{Context: t.Context()}

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-// after answers after a while, or when the context ends, whichever is first.
+// after answers after d, or when the context ends.
 func after(d time.Duration, r *http.Request, status int) (*http.Response, error) {
 	select {
 	case <-time.After(d):
@@ -26,7 +26,7 @@ func after(d time.Duration, r *http.Request, status int) (*http.Response, error)
 	}
 }
 
-func TestHedgeTakesTheFastestAndClosesTheOthers(t *testing.T) {
+func TestTransport_HedgeClosesAllButTheFastest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: func(r *http.Request, number int) (*http.Response, error) {
 			return after([]time.Duration{time.Minute, time.Second, time.Minute}[number], r, 200+number)
@@ -49,8 +49,8 @@ func TestHedgeTakesTheFastestAndClosesTheOthers(t *testing.T) {
 	})
 }
 
-// A loser that does not heed its context answers when nobody wants it any more.
-func TestHedgeLateLosersAreClosed(t *testing.T) {
+// A loser that ignores its context answers when the caller has its answer already.
+func TestTransport_HedgeClosesLateResponses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: func(_ *http.Request, number int) (*http.Response, error) {
 			time.Sleep(time.Minute - time.Duration(number)*30*time.Second)
@@ -69,7 +69,7 @@ func TestHedgeLateLosersAreClosed(t *testing.T) {
 	})
 }
 
-func TestHedgeAllFail(t *testing.T) {
+func TestTransport_HedgeAllFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: func(r *http.Request, number int) (*http.Response, error) {
 			return after(time.Duration(3-number)*10*time.Second, r, 502+number%2)
@@ -85,8 +85,8 @@ func TestHedgeAllFail(t *testing.T) {
 	})
 }
 
-// What is not safe is not sent twice at the same time, even if it is idempotent.
-func TestHedgeLeavesAPutAlone(t *testing.T) {
+// A request whose method is not safe is not sent twice at the same time, even if it is idempotent.
+func TestTransport_HedgeDoesNotRepeatAPut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, method := range []string{http.MethodPut, http.MethodPost} {
 			base := &fakeBase{answer: func(r *http.Request, _ int) (*http.Response, error) {
@@ -110,7 +110,7 @@ func TestHedgeLeavesAPutAlone(t *testing.T) {
 	})
 }
 
-func TestHedgeOfRetriesWithTimeouts(t *testing.T) {
+func TestTransport_HedgeOfRetriesWithTimeouts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: func(r *http.Request, number int) (*http.Response, error) {
 			if number == 4 {
@@ -131,8 +131,8 @@ func TestHedgeOfRetriesWithTimeouts(t *testing.T) {
 	})
 }
 
-// A pipeline that comes back after the answer sends nothing.
-func TestTransportAttemptAfterTheAnswer(t *testing.T) {
+// An attempt that begins after the answer sends nothing.
+func TestTransport_AttemptAfterTheAnswer(t *testing.T) {
 	base := &fakeBase{answer: inTurn(200)}
 	var late func() error
 	keep := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
@@ -148,9 +148,8 @@ func TestTransportAttemptAfterTheAnswer(t *testing.T) {
 
 var errLost = errors.New("connection lost")
 
-// A hedge may return the first failure when the last one was of another kind: its
-// body was read so far that it is still there.
-func TestTransportAnEarlierFailureIsReturned(t *testing.T) {
+// A hedge can return the first failure if the last one is an error. The body of the first is buffered by then.
+func TestTransport_EarlierFailureIsReturned(t *testing.T) {
 	for _, c := range []struct {
 		name, body string
 		err        string

@@ -29,7 +29,7 @@ func newGate(t *testing.T, l limiter.Partitioned[string], o *weirhttp.GateOption
 	return gate
 }
 
-func TestGatePausesAHost(t *testing.T) {
+func TestGate_Pause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := newGate(t, nil, nil)
 		ctx := t.Context()
@@ -58,7 +58,7 @@ func TestGatePausesAHost(t *testing.T) {
 	})
 }
 
-func TestGateWaits(t *testing.T) {
+func TestGate_Acquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := newGate(t, nil, &weirhttp.GateOptions{QueueLimit: 2})
 		gate.Pause("a", 10*time.Second)
@@ -81,7 +81,7 @@ func TestGateWaits(t *testing.T) {
 	})
 }
 
-func TestGateWaitEndsWithTheContext(t *testing.T) {
+func TestGate_AcquireEndsWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := newGate(t, nil, &weirhttp.GateOptions{QueueLimit: 1})
 		gate.Pause("a", time.Minute)
@@ -106,7 +106,7 @@ func TestGateWaitEndsWithTheContext(t *testing.T) {
 	})
 }
 
-func TestGateIsBounded(t *testing.T) {
+func TestGate_MaxHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := newGate(t, nil, &weirhttp.GateOptions{MaxHosts: 3})
 		paused := func() (hosts []int) {
@@ -120,17 +120,17 @@ func TestGateIsBounded(t *testing.T) {
 		for i := range 10 {
 			gate.Pause(strconv.Itoa(i), time.Duration(10-i)*time.Second)
 		}
-		assert.Equal(t, []int{0, 1, 2}, paused(), "those that end first give way")
+		assert.Equal(t, []int{0, 1, 2}, paused(), "the pauses that end first are forgotten")
 		gate.Pause("10", time.Minute)
 		assert.Equal(t, []int{0, 1, 10}, paused())
 		time.Sleep(20 * time.Second)
 		gate.Pause("11", time.Second)
 		gate.Pause("12", time.Second)
-		assert.Equal(t, []int{10, 11, 12}, paused(), "those that have ended make room")
+		assert.Equal(t, []int{10, 11, 12}, paused(), "pauses that have ended are forgotten")
 	})
 }
 
-func TestGateAsksTheLimiterBehind(t *testing.T) {
+func TestGate_AsksTheLimiterBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one := limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour})
 		behind, err := limiter.NewPartitioned(func(host string) limiter.Partition[string] {
@@ -150,15 +150,15 @@ func TestGateAsksTheLimiterBehind(t *testing.T) {
 	})
 }
 
-func TestGateOptionsValidate(t *testing.T) {
+func TestGateOptions_Validate(t *testing.T) {
 	_, err := weirhttp.NewGate(nil, &weirhttp.GateOptions{MaxHosts: -1, QueueLimit: -1})
 	assert.ErrorIs(t, err, weir.ErrInvalidOptions)
 	assert.ErrorContains(t, err, "MaxHosts must be at least 1, or 0 for 1024, got -1")
 	assert.ErrorContains(t, err, "QueueLimit must be at least 0, got -1")
 }
 
-// One request learns that the server is busy, and all of them hold back.
-func TestGateInATransport(t *testing.T) {
+// One request gets Retry-After, and all requests to the host wait.
+func TestGate_InATransport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var early atomic.Int64
@@ -194,7 +194,7 @@ func TestGateInATransport(t *testing.T) {
 	})
 }
 
-func TestGateOtherStatusesDoNotPause(t *testing.T) {
+func TestGate_OtherStatusesDoNotPause(t *testing.T) {
 	base := &fakeBase{answer: func(_ *http.Request, number int) (*http.Response, error) {
 		return answering([]int{502, 200, 301, 429}[number], "Retry-After", []string{"9", "9", "9", "0"}[number]), nil
 	}}
@@ -210,7 +210,7 @@ func TestGateOtherStatusesDoNotPause(t *testing.T) {
 	}
 }
 
-func TestGateConcurrentSafe(t *testing.T) {
+func TestGate_ConcurrentSafe(t *testing.T) {
 	gate := newGate(t, nil, &weirhttp.GateOptions{MaxHosts: 4, QueueLimit: 3})
 	var wg sync.WaitGroup
 	for i := range 8 {
@@ -229,9 +229,8 @@ func TestGateConcurrentSafe(t *testing.T) {
 	wg.Wait()
 }
 
-// A request that waits keeps its place when the pause is renewed, also where another
-// comes at the moment when it notices.
-func TestGate_RenewedPauseKeepsThePlacesOfThoseThatWait(t *testing.T) {
+// A request that waits keeps its place when the pause is renewed, even if another request comes at that moment.
+func TestGate_RenewedPauseKeepsTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := newGate(t, nil, &weirhttp.GateOptions{QueueLimit: 1})
 		gate.Pause("a", time.Second)
@@ -271,9 +270,9 @@ func (c *askedContext) Deadline() (time.Time, bool) {
 	return c.Context.Deadline()
 }
 
-// A pause is renewed after it has ended for the clock, and before those who wait have
-// noticed: they wait for the end of the new one.
-func TestGate_PausesThatRequestsWaitForAreNotForgotten(t *testing.T) {
+// A pause is renewed after its end, but before the requests that wait have seen that it ended: they wait for the end of
+// the new one.
+func TestGate_KeepsPausesThatRequestsWaitFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := newGate(t, nil, &weirhttp.GateOptions{QueueLimit: 1, MaxHosts: 1})
 		gate.Pause("a", time.Second)
@@ -297,7 +296,7 @@ func TestGate_PausesThatRequestsWaitForAreNotForgotten(t *testing.T) {
 	})
 }
 
-// panickingContext panics when a wait begins.
+// panickingContext panics in Done, which a wait calls.
 type panickingContext struct{ context.Context }
 
 func (panickingContext) Done() <-chan struct{} { panic("Done") }
@@ -328,7 +327,7 @@ func TestGate_TransportPausesForMaxRetryAfterAtMost(t *testing.T) {
 	})
 }
 
-// funcLimiter is a keyed limiter that is just a function.
+// funcLimiter is a keyed limiter made of a function.
 type funcLimiter func(ctx context.Context) (limiter.Lease, error)
 
 func (f funcLimiter) Acquire(ctx context.Context, _ string, _ int) (limiter.Lease, error) {
@@ -339,8 +338,7 @@ func (f funcLimiter) TryAcquire(ctx context.Context, _ string, _ int) (limiter.L
 	return f(ctx)
 }
 
-// Whatever the limiter behind does, a request that waited for the end of a pause has given its
-// place back.
+// Whatever the limiter behind the gate does, a request that has waited for the end of a pause has left the queue.
 func TestGate_LimiterThatMisbehaves(t *testing.T) {
 	for how, misbehave := range misbehaviors {
 		for _, wait := range []bool{false, true} {

@@ -19,14 +19,14 @@ func keyRequest(header ...string) *http.Request {
 	return r
 }
 
-func TestHeaderKey(t *testing.T) {
+func TestHeader(t *testing.T) {
 	key := weirhttp.Header("x-api-key")
 	assert.Equal(t, "abc", key(keyRequest("X-Api-Key", "abc", "X-Api-Key", "def")))
 	assert.Empty(t, key(keyRequest()))
 	assert.Equal(t, "shop.example", weirhttp.Header("host")(keyRequest()))
 }
 
-func TestKeysAreBounded(t *testing.T) {
+func TestKey_IsBounded(t *testing.T) {
 	key := weirhttp.Header("X-Api-Key")
 	longest := strings.Repeat("x", 128)
 	assert.Equal(t, longest, key(keyRequest("X-Api-Key", longest)))
@@ -35,20 +35,20 @@ func TestKeysAreBounded(t *testing.T) {
 	assert.Len(t, digest, len("sha256:")+64)
 	assert.NotEqual(t, digest, key(keyRequest("X-Api-Key", longest+"y")))
 	assert.Equal(t, digest, key(keyRequest("X-Api-Key", longest+"x")))
-	assert.NotEqual(t, digest, key(keyRequest("X-Api-Key", digest)), "nobody can claim it")
+	assert.NotEqual(t, digest, key(keyRequest("X-Api-Key", digest)), "a client cannot send the digest of another key")
 
 	subject := weirhttp.Subject(func(*http.Request) string { return strings.Repeat("x", 1<<20) })
 	assert.Len(t, subject(keyRequest()), len(digest))
 	assert.Len(t, weirhttp.Composite(subject, subject)(keyRequest()), len(digest))
 }
 
-func TestSubjectKey(t *testing.T) {
+func TestSubject(t *testing.T) {
 	key := weirhttp.Subject(func(r *http.Request) string { return r.Header.Get("X-User") })
 	assert.Equal(t, "anna", key(keyRequest("X-User", "anna")))
 	assert.Panics(t, func() { weirhttp.Subject(nil) })
 }
 
-func TestRouteKey(t *testing.T) {
+func TestRoute(t *testing.T) {
 	key := weirhttp.Route()
 	assert.Empty(t, key(keyRequest()))
 	var got string
@@ -58,7 +58,7 @@ func TestRouteKey(t *testing.T) {
 	assert.Equal(t, "GET /orders/{id}", got)
 }
 
-func TestCompositeKeyIsNotAmbiguous(t *testing.T) {
+func TestComposite_IsNotAmbiguous(t *testing.T) {
 	a, b := weirhttp.Header("A"), weirhttp.Header("B")
 	key := weirhttp.Composite(a, b)
 	assert.Equal(t, "3:x:y1:z", key(keyRequest("A", "x:y", "B", "z")))
@@ -68,7 +68,7 @@ func TestCompositeKeyIsNotAmbiguous(t *testing.T) {
 	assert.Empty(t, weirhttp.Composite()(keyRequest()))
 }
 
-func FuzzCompositeKey(f *testing.F) {
+func FuzzComposite(f *testing.F) {
 	f.Add("a", "b", "ab", "")
 	f.Add("1:a", "", "", "1:a")
 	f.Add(strings.Repeat("x", 100), strings.Repeat("y", 100), "z", "z")

@@ -32,7 +32,7 @@ func addressRequest(remote, header string, lines ...string) *http.Request {
 	return r
 }
 
-func TestClientAddressOfTheConnection(t *testing.T) {
+func TestClientAddress_OfTheConnection(t *testing.T) {
 	for _, c := range []struct {
 		remote, want string
 		bits         int
@@ -59,7 +59,7 @@ func TestClientAddressOfTheConnection(t *testing.T) {
 	assert.Equal(t, "192.0.2.1", weir.Must(weirhttp.ClientAddress(nil))(addressRequest("192.0.2.1:1", "X-Forwarded-For", "198.51.100.7")))
 }
 
-func TestClientAddressBehindProxies(t *testing.T) {
+func TestClientAddress_BehindProxies(t *testing.T) {
 	for _, c := range []struct {
 		name, remote string
 		lines        []string
@@ -92,7 +92,7 @@ func TestClientAddressBehindProxies(t *testing.T) {
 	}
 }
 
-func TestClientAddressForwarded(t *testing.T) {
+func TestClientAddress_Forwarded(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		lines []string
@@ -124,12 +124,12 @@ func TestClientAddressForwarded(t *testing.T) {
 	}
 }
 
-func TestClientAddressOtherHeader(t *testing.T) {
+func TestClientAddress_OtherHeader(t *testing.T) {
 	key := weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{Trusted: trust(t, "::ffff:10.0.0.0/104"), Header: "cf-connecting-ip"}))
 	assert.Equal(t, "198.51.100.7", key(addressRequest("10.0.0.1:1", "CF-Connecting-IP", "198.51.100.7")))
 }
 
-func TestClientAddressOptionsValidate(t *testing.T) {
+func TestAddressOptions_Validate(t *testing.T) {
 	o := &weirhttp.AddressOptions{Trusted: []netip.Prefix{{}}, IPv6Bits: 129, Header: "not a header"}
 	_, err := weirhttp.ClientAddress(o)
 	for _, field := range []string{"Trusted[0] must be a valid prefix", "IPv6Bits must be from 1 to 128, or 0 for 64, got 129", `Header must be the name of a header, got "not a header"`} {
@@ -142,7 +142,7 @@ func TestClientAddressOptionsValidate(t *testing.T) {
 	assert.Equal(t, "[192.0.2.1/32 10.1.2.3/8]", fmt.Sprint(trusted))
 }
 
-func TestClientAddressAllocations(t *testing.T) {
+func TestClientAddress_Allocations(t *testing.T) {
 	direct := weir.Must(weirhttp.ClientAddress(nil))
 	behind := weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{Trusted: trust(t, "10.0.0.0/8")}))
 	forwarded := weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{Trusted: trust(t, "10.0.0.0/8"), Header: "Forwarded"}))
@@ -163,23 +163,22 @@ func TestClientAddressAllocations(t *testing.T) {
 
 var sink string
 
-// Whatever a client sends in front, the proxy's own word decides.
-func FuzzXForwardedFor(f *testing.F) {
+// Whatever a client sends first, the element that the proxy appends decides.
+func FuzzClientAddress_XForwardedFor(f *testing.F) {
 	for _, s := range []string{"", "1.1.1.1", "1.1.1.1, 2.2.2.2", ",,", "[::1]:80", "10.0.0.1, nonsense", "\"", ";", "for=1.1.1.1", "::ffff:1.2.3.4%eth0"} {
 		f.Add(s)
 	}
 	fuzzForwarded(f, "X-Forwarded-For", "198.51.100.7")
 }
 
-func FuzzForwarded(f *testing.F) {
+func FuzzClientAddress_Forwarded(f *testing.F) {
 	for _, s := range []string{"", "for=1.1.1.1", `for="1.1.1.1`, `for="a\`, "for=1.1.1.1;for=2.2.2.2", `x=", for="`, ",;,", `for="[2001:db8::1]:80";by=x`, "for"} {
 		f.Add(s)
 	}
 	fuzzForwarded(f, "Forwarded", "for=198.51.100.7")
 }
 
-// fuzzForwarded sends what a client made up, with the proxy's element on the same line
-// and on one of its own.
+// fuzzForwarded sends text of a client, with the proxy's element on the same line and on a line of its own.
 func fuzzForwarded(f *testing.F, header, proxys string) {
 	f.Helper()
 	key := weir.Must(weirhttp.ClientAddress(&weirhttp.AddressOptions{Trusted: trust(f, "10.0.0.0/8"), Header: header}))
@@ -187,7 +186,7 @@ func fuzzForwarded(f *testing.F, header, proxys string) {
 		if got := key(addressRequest("10.0.0.1:1", header, made, proxys)); got != "198.51.100.7" {
 			t.Errorf("%q and the proxy's own line: %q", made, got)
 		}
-		// On one line a mistake may cost the whole line, but never gives another client's address.
+		// On one line a mistake can invalidate the whole line, but never leads to another address.
 		if got := key(addressRequest("10.0.0.1:1", header, made+", "+proxys)); got != "198.51.100.7" && got != "10.0.0.1" {
 			t.Errorf("%q and the proxy's on the same line: %q", made, got)
 		}

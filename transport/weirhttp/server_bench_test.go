@@ -16,12 +16,12 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-// nobody is a ResponseWriter that costs nothing.
-type nobody struct{ header http.Header }
+// discardWriter is a ResponseWriter that does nothing.
+type discardWriter struct{ header http.Header }
 
-func (n nobody) Header() http.Header         { return n.header }
-func (n nobody) Write(p []byte) (int, error) { return len(p), nil }
-func (n nobody) WriteHeader(int)             {}
+func (n discardWriter) Header() http.Header         { return n.header }
+func (n discardWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (n discardWriter) WriteHeader(int)             {}
 
 var served = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 
@@ -47,7 +47,7 @@ func keyedHandler(t testing.TB) http.Handler {
 }
 
 func benchmarkHandler(b *testing.B, h http.Handler, r *http.Request) {
-	w := nobody{make(http.Header)}
+	w := discardWriter{make(http.Header)}
 	b.ReportAllocs()
 	for b.Loop() {
 		h.ServeHTTP(w, r)
@@ -76,7 +76,7 @@ func BenchmarkServer(b *testing.B) {
 			"per-user": {Partitioned: keyedBuckets(b, math.MaxInt32), Key: Header("X-Api-Key"), Quota: 100, Window: time.Hour},
 		}}))
 		h := l.Handler(served, "per-user")
-		w, r := nobody{make(http.Header)}, keyedRequest()
+		w, r := discardWriter{make(http.Header)}, keyedRequest()
 		b.ReportAllocs()
 		for b.Loop() {
 			clear(w.header)
@@ -89,10 +89,9 @@ func BenchmarkServer(b *testing.B) {
 	})
 }
 
-// The call is the context, so that the request and the call are all that is
-// allocated.
-func TestServerAllocations(t *testing.T) {
-	h, r, w := keyedHandler(t), keyedRequest(), nobody{make(http.Header)}
+// The call is the context, so only the call and the copy of the request are allocated.
+func TestServer_Allocations(t *testing.T) {
+	h, r, w := keyedHandler(t), keyedRequest(), discardWriter{make(http.Header)}
 	h.ServeHTTP(w, r) // makes the partition
 	assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() { h.ServeHTTP(w, r) }), 2.0)
 }

@@ -26,8 +26,7 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-// wrappings are what the server's side may put around a handler. "nothing" is the
-// reference: what net/http does by itself.
+// wrappings returns the middleware that the package can put around a handler. "nothing" is the reference: net/http alone.
 func wrappings(t time.Duration) map[string]func(http.Handler) http.Handler {
 	return map[string]func(http.Handler) http.Handler{
 		"nothing":                 func(h http.Handler) http.Handler { return h },
@@ -41,7 +40,7 @@ func wrappings(t time.Duration) map[string]func(http.Handler) http.Handler {
 	}
 }
 
-// serveWith is serve with the timeouts of the server.
+// serveWith is serve with a server that set changes.
 func serveWith(t testing.TB, h http.Handler, http2 bool, set func(*http.Server)) *httptest.Server {
 	s := httptest.NewUnstartedServer(h)
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -66,8 +65,8 @@ func everyWrapping(t *testing.T, limit time.Duration, test func(t *testing.T, wr
 	}
 }
 
-// A client that is there is served, however long the server's ReadTimeout has passed,
-// and so is the next request on its connection.
+// A client that is still connected is served after the server's ReadTimeout has passed, and so is the next request on its
+// connection.
 func TestServer_ReadTimeoutEndsNoLiveClient(t *testing.T) {
 	const readTimeout = 500 * time.Millisecond
 	everyWrapping(t, time.Minute, func(t *testing.T, wrap func(http.Handler) http.Handler, http2 bool) {
@@ -103,7 +102,7 @@ func TestServer_ReadTimeoutEndsNoLiveClient(t *testing.T) {
 	})
 }
 
-// The requests of a client that does not wait for the answers come one after the other.
+// The requests of a client that does not wait for answers are served in order.
 func TestServer_PipelinedRequests(t *testing.T) {
 	const readTimeout = 200 * time.Millisecond
 	for name, wrap := range wrappings(time.Minute) {
@@ -144,8 +143,7 @@ func TestServer_PipelinedRequests(t *testing.T) {
 	}
 }
 
-// The protection that the server's own timeouts are stays as it is, and so do deadlines
-// that middleware further out has set.
+// The server's own timeouts stay in force, and so do deadlines that middleware further out has set.
 func TestServer_OwnTimeoutsStay(t *testing.T) {
 	const short = 300 * time.Millisecond
 	deadline := func(set func(*http.ResponseController, time.Time) error) func(http.Handler) http.Handler {
@@ -210,7 +208,7 @@ func TestServer_OwnTimeoutsStay(t *testing.T) {
 	}
 }
 
-// An answer that is later than its handler's time is delivered, over every version.
+// An answer after the end of its handler's time is delivered, over every version of HTTP.
 func TestServer_LateAnswerIsDelivered(t *testing.T) {
 	everyWrapping(t, 20*time.Millisecond, func(t *testing.T, wrap func(http.Handler) http.Handler, http2 bool) {
 		s := serve(t, wrap(handler(func(w http.ResponseWriter, r *http.Request) {
@@ -226,7 +224,7 @@ func TestServer_LateAnswerIsDelivered(t *testing.T) {
 	})
 }
 
-// A stream that has been cut is no whole answer.
+// A client does not take a stream that was cut off for a complete answer.
 func TestServer_CutStreamIsNoWholeAnswer(t *testing.T) {
 	for name, wrap := range wrappings(20 * time.Millisecond) {
 		if !strings.Contains(name, "imeout") {
@@ -252,7 +250,7 @@ func TestServer_CutStreamIsNoWholeAnswer(t *testing.T) {
 	}
 }
 
-// form is a form with a file that does not fit into memory.
+// form returns a form with a file that is too large for memory.
 func form(t testing.TB) (contentType string, body io.Reader) {
 	var text bytes.Buffer
 	w := multipart.NewWriter(&text)
@@ -305,8 +303,8 @@ func TestServer_TemporaryFilesAreRemoved(t *testing.T) {
 	}
 }
 
-// What a mux and ParseForm write to the request is seen by middleware outside, as it is
-// without weir, also if the handler panics.
+// Middleware further out sees what a mux and ParseForm write to the request, as it does without weir, even if the handler
+// panics.
 func TestServer_RequestIsFilledForMiddlewareOutside(t *testing.T) {
 	for name, wrap := range wrappings(time.Minute) {
 		for _, panics := range []bool{false, true} {
@@ -344,7 +342,7 @@ func TestServer_RequestIsFilledForMiddlewareOutside(t *testing.T) {
 	}
 }
 
-// A trailer that was not announced is there when the body has been read.
+// A trailer that was not announced is set when the body has been read.
 func TestServer_Trailer(t *testing.T) {
 	for name, wrap := range wrappings(time.Minute) {
 		t.Run(name, func(t *testing.T) {
@@ -382,8 +380,8 @@ func TestServer_TooLargeBodyClosesTheConnection(t *testing.T) {
 	}
 }
 
-// Many clients at once, of which some hang up and some handlers panic: nothing is left
-// behind. The goroutines are counted by the end of the package's tests.
+// Many clients at the same time, some of which hang up, with handlers some of which panic: nothing is left behind. TestMain
+// checks the goroutines.
 func TestServer_AbortsAndPanicsConcurrentSafe(t *testing.T) {
 	const clients, each = 8, 40
 	versions(t, func(t *testing.T, http2 bool) {

@@ -23,9 +23,8 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-// A strategy that comes back when all is over gets neither the ResponseWriter nor
-// permits that nobody would give back.
-func TestNoAttemptAfterTheAnswer(t *testing.T) {
+// An attempt after the end of the request gets neither the ResponseWriter nor permits, which would never be released.
+func TestThrough_NoAttemptAfterTheAnswer(t *testing.T) {
 	var late func() error
 	keep := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 		late = func() error { _, err := next.Run(ctx); return err }
@@ -45,9 +44,8 @@ func TestNoAttemptAfterTheAnswer(t *testing.T) {
 	assert.EqualValues(t, 1, slots.Statistics().AvailablePermits)
 }
 
-// Who has taken over the connection has its deadlines, too, whatever was left of the
-// request's body.
-func TestHijackedConnectionKeepsItsDeadlines(t *testing.T) {
+// The deadlines of a hijacked connection are the handler's, even if some of the request's body was left.
+func TestServer_HijackedConnectionKeepsItsDeadlines(t *testing.T) {
 	hijacked := make(chan net.Conn, 1)
 	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: yes(), Timeout: time.Minute}}))
 	s := serve(t, l.MustWrap()(handler(func(w http.ResponseWriter, r *http.Request) {
@@ -66,17 +64,17 @@ func TestHijackedConnectionKeepsItsDeadlines(t *testing.T) {
 	fmt.Fprintf(client, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab")
 	conn := <-hijacked
 	defer conn.Close()
-	time.Sleep(20 * time.Millisecond) // the handler returns
-	go func() { time.Sleep(3 * time.Second); client.Close() }()
+	time.Sleep(20 * time.Millisecond)                                     // the handler returns
+	defer time.AfterFunc(3*time.Second, func() { client.Close() }).Stop() // ends the Read if it has no deadline
 	_, err = conn.Read(make([]byte, 10))
 	var timedOut net.Error
 	require.ErrorAs(t, err, &timedOut)
 	assert.True(t, timedOut.Timeout())
 }
 
-// Over HTTP/1 the server reads the rest of a body before it sends an answer, and it
-// does that when the handler writes: also then a slow client holds no permit.
-func TestSlowLorisWhoseBodyIsNotRead(t *testing.T) {
+// Over HTTP/1, net/http reads the rest of a body when the handler writes. Even then a slow client holds no permit beyond
+// the Timeout.
+func TestServer_SlowClientWhoseBodyIsNotRead(t *testing.T) {
 	large := strings.Repeat("x", 1<<16)
 	for name, h := range map[string]handler{
 		"a large answer": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, large) },
@@ -104,9 +102,9 @@ func TestSlowLorisWhoseBodyIsNotRead(t *testing.T) {
 	}
 }
 
-// A handler that has run out of time has failed, and a circuit breaker further out
-// has to see that; a limiter that rejects says nothing about the handler.
-func TestTimeoutsAreFailuresOfTheHandler(t *testing.T) {
+// A circuit breaker further out sees a handler that ran out of time as a failure. A limiter that rejects says nothing about
+// the handler.
+func TestThrough_TimeoutIsAFailureOfTheHandler(t *testing.T) {
 	waits := handler(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	timedOut := weir.Must(pipeline.New("t", timeout.New(time.Millisecond, nil)))
 	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
@@ -136,9 +134,9 @@ func TestTimeoutsAreFailuresOfTheHandler(t *testing.T) {
 	}
 }
 
-// What a handler has prepared for an answer that it never gave is not in ours: a
-// cache would keep a 503 for as long as the page.
-func TestAnswerHasNothingOfTheHandlersHeader(t *testing.T) {
+// An answer in place of the handler's has none of the headers that the handler prepared: a cache would keep a 503 for as
+// long as the page.
+func TestThrough_AnswerHasNotTheHandlersHeader(t *testing.T) {
 	gives := handler(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "public, max-age=3600")
 		w.Header().Add("X-Of", "handler")
@@ -163,9 +161,8 @@ func TestAnswerHasNothingOfTheHandlersHeader(t *testing.T) {
 	}
 }
 
-// Handlers around each other tell, too: a client that comes back in time for the
-// inner one must not be too early for the outer one.
-func TestRetryAfterIsNotEarlierThanWhatWasTold(t *testing.T) {
+// With nested handlers, a client that comes back in time for the inner policy must not be too early for the outer one.
+func TestServer_RetryAfterIsNotEarlierThanTheQuota(t *testing.T) {
 	l := weir.Must(NewLimits(&LimitsOptions{Headers: Draft11, Policies: map[string]Policy{
 		`one";t=9`: {Limiter: bucket(t, 1)}, "many": {Limiter: bucket(t, 5)}, "no": {Limiter: no()},
 	}}))
@@ -174,7 +171,7 @@ func TestRetryAfterIsNotEarlierThanWhatWasTold(t *testing.T) {
 		w := get(l.Handler(inner, "many"))
 		assert.Equal(t, "2", w.Result().Header.Get("Retry-After"))
 		assert.Len(t, w.Result().Header["Ratelimit"], 1)
-		assert.NotContains(t, w.Result().Header.Get("Ratelimit"), ";t=", "it holds up nobody")
+		assert.NotContains(t, w.Result().Header.Get("Ratelimit"), ";t=", "the policy is not exhausted")
 	}
 	w := get(l.Handler(l.Handler(served, "no"), `one";t=9`))
 	assert.Equal(t, 429, w.Code)
@@ -188,7 +185,7 @@ func (afterError) Error() string                     { return "open" }
 func (afterError) Is(target error) bool              { return target == pipeline.ErrRejected }
 func (afterError) RetryAfter() (time.Duration, bool) { return 1500 * time.Millisecond, true }
 
-func TestPerKeyIsBoundedByDefault(t *testing.T) {
+func TestPerKey_IsBoundedByDefault(t *testing.T) {
 	factory := limiter.ConcurrencyFactory[string](limiter.ConcurrencyOptions{PermitLimit: 1})
 	for _, c := range []struct{ max, keys, granted int }{{0, DefaultMaxPartitions + 1, DefaultMaxPartitions}, {10, 11, 10}, {-1, DefaultMaxPartitions + 1, DefaultMaxPartitions + 1}} {
 		l, err := PerKey(factory, &limiter.PartitionedOptions{MaxPartitions: c.max})
@@ -206,8 +203,8 @@ func TestPerKeyIsBoundedByDefault(t *testing.T) {
 	}
 }
 
-// A lease that panics when it is given back does not keep the others.
-func TestPanicsGiveBackTheRest(t *testing.T) {
+// If a lease panics when it is given back, the others are given back nevertheless.
+func TestServer_PanicOfALeaseKeepsNoOther(t *testing.T) {
 	first := yes()
 	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"first": {Limiter: first}, "panics": {Limiter: panicking{}}, "no": {Limiter: no()}}}))
 	assert.Panics(t, func() { get(l.Handler(served, "first", "panics", "no")) })
@@ -224,8 +221,8 @@ func (p panicking) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return p.TryAcquire(ctx, n)
 }
 
-// Handlers may charge from several goroutines, also when they have returned.
-func TestChargeConcurrentSafe(t *testing.T) {
+// Handlers can call Charge from several goroutines, even after they have returned.
+func TestCharge_AllPoliciesConcurrentSafe(t *testing.T) {
 	spent, slots := bucket(t, 1000), concurrency(t, 1000, 0)
 	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
 		"spent": {Limiter: spent, Metered: true, Cost: func(*http.Request) int { return 10 }}, "lent": {Limiter: slots, Metered: true},
@@ -249,9 +246,8 @@ func TestChargeConcurrentSafe(t *testing.T) {
 	assert.EqualValues(t, 1000, slots.Statistics().AvailablePermits)
 }
 
-// The deadlines that a handler sets are in force before ours, and what it puts off does
-// not put off ours.
-func TestDeadlinesOfTheHandlerAndOurs(t *testing.T) {
+// A deadline that the handler sets applies if it is earlier than the Timeout, and cannot postpone the Timeout.
+func TestServer_DeadlinesOfTheHandler(t *testing.T) {
 	past, none := func() time.Time { return time.Now().Add(-time.Second) }, func() time.Time { return time.Time{} }
 	for name, c := range map[string]struct {
 		timeout  time.Duration
@@ -293,7 +289,7 @@ func TestDeadlinesOfTheHandlerAndOurs(t *testing.T) {
 	}
 }
 
-// The deadlines that middleware further out and the handler set are left alone.
+// Deadlines of the handler and of middleware further out stay in force.
 func TestServer_DeadlinesOfTheProgramStay(t *testing.T) {
 	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: yes(), Timeout: time.Minute}, Policies: map[string]Policy{"p": {Limiter: yes(), Timeout: time.Second}}}))
 	near, far := time.Now().Add(time.Second/2), time.Now().Add(time.Hour)

@@ -97,7 +97,7 @@ func ExampleLimitsOptions_onRejected() {
 	// /reports alice 429 3600
 }
 
-// What a request costs is often known only when it is done.
+// The cost of a request is often known only after it is done.
 func ExampleCharge() {
 	tokens := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
 		TokenLimit: 1000, TokensPerPeriod: 1000, ReplenishmentPeriod: time.Minute,
@@ -121,7 +121,7 @@ func ExampleCharge() {
 	// 650 left
 }
 
-// A handler that has a time to answer in, and after that one that says so.
+// A handler with a time limit, and the answer after it.
 func ExampleThrough() {
 	p := weir.Must(pipeline.New("orders", timeout.New(time.Millisecond, nil)))
 	slow := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
@@ -129,7 +129,7 @@ func ExampleThrough() {
 	// Output: /orders alice 503
 }
 
-// A policy that is a pipeline of a registry: a reload changes it.
+// A policy that is a pipeline of a registry; a reload changes it.
 func ExamplePipelinePolicy() {
 	limit := 1
 	r := registry.New(nil)

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// always answers every request alike, and counts.
+// always gives every request the same answer, and counts.
 type always struct {
 	grant      bool
 	retryAfter time.Duration
@@ -92,7 +92,7 @@ func bucket(t testing.TB, tokens int) *limiter.TokenBucket {
 	return l
 }
 
-// recording remembers what it is told.
+// recording records events and measurements.
 type recording struct {
 	mu           sync.Mutex
 	events       []pipeline.Event
@@ -111,7 +111,7 @@ func (l *recording) OnMeasurement(_ context.Context, e pipeline.Event) {
 	l.measurements = append(l.measurements, e)
 }
 
-// names are the names of what was reported with the policies they are about.
+// names returns the names of events with the names of their policies.
 func names(events []pipeline.Event) []string {
 	var all []string
 	for _, e := range events {

@@ -48,7 +48,7 @@ func (t *trap) reach(hook string, ctx context.Context) {
 	}
 }
 
-// trapped is a limiter, its leases and a listener that all run into the trap.
+// trapped is a limiter, its leases and a listener, which all reach the trap.
 type trapped struct {
 	*trap
 	slots *limiter.Concurrency
@@ -95,7 +95,7 @@ func (l *trapped) OnMeasurement(ctx context.Context, e pipeline.Event) {
 	l.reach("Listener.OnMeasurement "+e.Name, ctx)
 }
 
-// trappedBody and trappedWriter are what middleware of the program may put in place.
+// trappedBody and trappedWriter are what middleware of the program can use.
 type trappedBody struct {
 	io.Reader
 	*trap
@@ -128,7 +128,7 @@ func (w trappedWriter) Write(p []byte) (int, error) {
 
 func (w trappedWriter) Flush() { w.reach("ResponseWriter.Flush", nil) }
 
-// trappedHandler is a route with everything that the program can set.
+// trappedHandler returns a route with every option that is a function.
 func trappedHandler(t *testing.T, x *trapped) http.Handler {
 	var keyed limiter.Partitioned[string] = x
 	body := func(hook string) Body {
@@ -183,8 +183,8 @@ func trappedHandler(t *testing.T, x *trapped) http.Handler {
 	return mux
 }
 
-// hooks are all functions of the program that the server's side calls, and where they
-// are called: at which path, and whether the limiter rejects.
+// hooks are all functions of the program that the middleware calls, with the path of the request that reaches them, and
+// whether the limiter must reject for that.
 var hooks = map[string]struct {
 	path    string
 	rejects bool
@@ -269,7 +269,7 @@ func TestServer_HooksMayDoAnything(t *testing.T) {
 
 // A new field with a function of the program needs a row above.
 func TestServer_HooksAreAllTested(t *testing.T) {
-	// Limiters and their like are tested by their methods.
+	// Limiters are tested by their methods.
 	known := []string{"Policy.Limiter", "Policy.Partitioned", "Policy.Requests"}
 	for _, o := range []any{LimitsOptions{}, Policy{}, ThroughOptions{}} {
 		of := reflect.TypeOf(o)
@@ -284,7 +284,7 @@ func TestServer_HooksAreAllTested(t *testing.T) {
 	}
 }
 
-// One request's Charges on several goroutines are all counted.
+// All calls of Charge for one request on several goroutines count.
 func TestCharge_ConcurrentSafe(t *testing.T) {
 	const calls = 50
 	tokens := bucket(t, 1000)
@@ -305,7 +305,7 @@ func TestCharge_ConcurrentSafe(t *testing.T) {
 	assert.EqualValues(t, 1000-1-2*calls, tokens.Statistics().AvailablePermits)
 }
 
-// lender lends its permits, and counts what has come back.
+// lender lends its permits, and counts those that come back.
 type lender struct {
 	mu      sync.Mutex
 	hold    chan struct{} // Adjust waits for it
@@ -325,8 +325,7 @@ func (o *lender) Adjust(int, int64, int) (int64, bool) {
 	return 1, true
 }
 
-// A handler that returns while a Charge of it runs on does not wait for it, and nothing
-// is lost.
+// A handler that returns while one of its calls of Charge is running does not wait for it, and no permit is lost.
 func TestCharge_HandlerReturnsMeanwhile(t *testing.T) {
 	o := &lender{hold: make(chan struct{}), inside: make(chan struct{})}
 	granter := limiter.NewGranter(o)

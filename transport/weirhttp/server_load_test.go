@@ -24,7 +24,7 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-// tally counts what is measured, by policy.
+// tally counts measurements by policy.
 type tally struct {
 	mu                                  sync.Mutex
 	granted, rejected, canceled, leases map[string]int
@@ -52,7 +52,7 @@ func (l *tally) OnMeasurement(_ context.Context, e pipeline.Event) {
 	}
 }
 
-// countedBody counts bodies that are open.
+// countedBody counts open bodies.
 type countedBody struct {
 	io.Reader
 	open *atomic.Int64
@@ -64,14 +64,14 @@ func (b *countedBody) Close() error {
 	return nil
 }
 
-// load is what the clients have seen.
+// load counts the answers that the clients got.
 type load struct {
 	status  [600]atomic.Int64
 	aborted atomic.Int64
 	open    atomic.Int64 // bodies that clients have sent
 }
 
-// send sends one request, and may hang up while it is on its way.
+// send sends one request, and sometimes hangs up during it.
 func (l *load) send(t *testing.T, client *http.Client, url string, user, i int) {
 	ctx := context.Background()
 	abort := i%50 == user%50
@@ -119,7 +119,7 @@ func raceDetector() bool {
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
-func TestLoadLeavesNothingBehindConcurrentSafe(t *testing.T) {
+func TestServer_LoadLeavesNothingBehindConcurrentSafe(t *testing.T) {
 	const clients = 64
 	requests := 50_000
 	switch {
@@ -197,7 +197,7 @@ func TestLoadLeavesNothingBehindConcurrentSafe(t *testing.T) {
 	checkLimiters(t, slots, perUser, int(ran.Load()), heard)
 }
 
-// checkLimiters compares what was measured with what the limiters have counted.
+// checkLimiters compares the measurements with the statistics of the limiters.
 func checkLimiters(t *testing.T, slots *limiter.Concurrency, perUser *limiter.PartitionedLimiter[string, string], ran int, heard *tally) {
 	t.Helper()
 	of := slots.Statistics()

@@ -20,7 +20,7 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-// serve starts a server on this machine, over HTTP/2 if wanted.
+// serve starts a local server, with HTTP/2 if http2 is true.
 func serve(t testing.TB, h http.Handler, http2 bool) *httptest.Server {
 	s := httptest.NewUnstartedServer(h)
 	s.EnableHTTP2 = http2
@@ -65,7 +65,7 @@ func eventually(t testing.TB, what func() bool, text string) {
 	require.Eventually(t, what, 10*time.Second, time.Millisecond, text)
 }
 
-func TestAbortWhileQueuedFreesTheSlot(t *testing.T) {
+func TestServer_AbortWhileQueuedFreesTheSlot(t *testing.T) {
 	versions(t, func(t *testing.T, http2 bool) {
 		slots := concurrency(t, 1, 1)
 		first := bucket(t, 10)
@@ -107,7 +107,7 @@ func TestAbortWhileQueuedFreesTheSlot(t *testing.T) {
 
 		heard.mu.Lock()
 		defer heard.mu.Unlock()
-		assert.Empty(t, heard.events, "nobody was rejected")
+		assert.Empty(t, heard.events, "no request was rejected")
 		canceled := 0
 		for _, m := range heard.measurements {
 			if m.Err != nil {
@@ -120,7 +120,7 @@ func TestAbortWhileQueuedFreesTheSlot(t *testing.T) {
 	})
 }
 
-// A slowLoris is a body of which one byte comes, and no more.
+// slowLoris returns a body of which only the first byte ever comes.
 func slowLoris(t testing.TB) io.Reader {
 	r, w := io.Pipe()
 	go func() { _, _ = w.Write([]byte("x")) }()
@@ -128,7 +128,7 @@ func slowLoris(t testing.TB) io.Reader {
 	return r
 }
 
-func TestSlowLorisHoldsNoPermitBeyondTheTimeout(t *testing.T) {
+func TestServer_SlowClientHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 	readsAll := handler(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.ReadAll(r.Body); err != nil {
 			return // what it would answer is another matter
@@ -158,7 +158,7 @@ func TestSlowLorisHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 	}
 	wraps["a short one in a long one"] = inAnother(50*time.Millisecond, time.Hour)
 	wraps["a long one in a short one"] = inAnother(time.Hour, 50*time.Millisecond)
-	// A proxy reads the body on another goroutine, and answers 502 by itself.
+	// A proxy reads the body on another goroutine, and answers 502.
 	backend := serve(t, readsAll, false)
 	wraps["behind a policy's Timeout a proxy"] = func(slots limiter.Limiter) http.Handler {
 		proxy := proxyTo(t, backend.URL)
@@ -191,9 +191,8 @@ func TestSlowLorisHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 	}
 }
 
-// One that takes a long time after the body was read, but not too long, is not
-// disturbed by the deadline of the connection.
-func TestDeadlineOfTheBodyDoesNotEndTheRequest(t *testing.T) {
+// The read deadline does not disturb a handler that goes on within its Timeout after it has read the body.
+func TestServer_DeadlineOfTheBodyDoesNotEndTheRequest(t *testing.T) {
 	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: yes(), Timeout: 30 * time.Millisecond}}}))
 	s := serve(t, l.Handler(handler(func(w http.ResponseWriter, r *http.Request) {
 		_, err := io.ReadAll(r.Body)
@@ -209,8 +208,8 @@ func TestDeadlineOfTheBodyDoesNotEndTheRequest(t *testing.T) {
 	assert.Equal(t, "late", body)
 }
 
-// A client that does not read does not hold a permit either.
-func TestSlowReaderHoldsNoPermitBeyondTheTimeout(t *testing.T) {
+// A client that does not read the answer holds no permit beyond the Timeout.
+func TestServer_SlowReaderHoldsNoPermitBeyondTheTimeout(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a second")
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-// wrapped are handlers in everything that this package has.
+// wrapped returns h in all middleware of the package.
 func wrapped(t testing.TB, h http.Handler) http.Handler {
 	p := weir.Must(pipeline.New("t", timeout.New(time.Minute, nil)))
 	l := weir.Must(NewLimits(&LimitsOptions{
@@ -33,7 +33,7 @@ func wrapped(t testing.TB, h http.Handler) http.Handler {
 	return Through(p, nil)(l.Handler(h, "pipeline", "bucket"))
 }
 
-func TestServerSentEvents(t *testing.T) {
+func TestServer_ServerSentEvents(t *testing.T) {
 	versions(t, func(t *testing.T, http2 bool) {
 		next, gone := make(chan string), make(chan struct{})
 		s := serve(t, wrapped(t, handler(func(w http.ResponseWriter, r *http.Request) {
@@ -68,7 +68,7 @@ func TestServerSentEvents(t *testing.T) {
 	})
 }
 
-func TestHijackedConnection(t *testing.T) {
+func TestServer_HijackedConnection(t *testing.T) {
 	s := serve(t, wrapped(t, handler(func(w http.ResponseWriter, r *http.Request) {
 		_, ok := w.(http.Hijacker)
 		assert.True(t, ok)
@@ -87,7 +87,7 @@ func TestHijackedConnection(t *testing.T) {
 	upgrade(t, s.Listener.Addr().String())
 }
 
-// upgrade talks to a server as a WebSocket's client would begin.
+// upgrade upgrades a connection as a client of a WebSocket does.
 func upgrade(t *testing.T, address string) {
 	conn, err := net.Dial("tcp", address)
 	require.NoError(t, err)
@@ -104,7 +104,7 @@ func upgrade(t *testing.T, address string) {
 	assert.Equal(t, "you said hello\n", line)
 }
 
-func TestDeadlinesThroughResponseController(t *testing.T) {
+func TestServer_DeadlinesThroughResponseController(t *testing.T) {
 	versions(t, func(t *testing.T, http2 bool) {
 		s := serve(t, wrapped(t, handler(func(w http.ResponseWriter, _ *http.Request) {
 			c := http.NewResponseController(w)
@@ -138,9 +138,9 @@ func proxyTo(t testing.TB, target string) *httputil.ReverseProxy {
 	}
 }
 
-// The middleware around a proxy, and a proxy before the middleware; an answer, a
-// rejection and an upgraded connection through both.
-func TestReverseProxyInFrontAndBehind(t *testing.T) {
+// An answer, a rejection and an upgraded connection go through the middleware around a proxy and through a proxy in front
+// of the middleware.
+func TestServer_ReverseProxyInFrontAndBehind(t *testing.T) {
 	echo := handler(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {
 			body, _ := io.ReadAll(r.Body)

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-func TestNewNamesAllThatIsWrong(t *testing.T) {
+func TestNewLimits_ReportsAllProblems(t *testing.T) {
 	var none *limiter.TokenBucket
 	_, err := NewLimits(&LimitsOptions{
 		Global: Policy{MaxWait: time.Second},
@@ -38,7 +38,7 @@ func TestNewNamesAllThatIsWrong(t *testing.T) {
 	}
 }
 
-func TestUnknownPolicyIsAnErrorAtStart(t *testing.T) {
+func TestLimits_WrapUnknownPolicy(t *testing.T) {
 	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"a": {Limiter: yes()}}}))
 	_, err := l.Wrap("a", "b", "c")
 	require.ErrorIs(t, err, ErrUnknownPolicy)
@@ -53,8 +53,8 @@ func TestUnknownPolicyIsAnErrorAtStart(t *testing.T) {
 	assert.Panics(t, func() { l.MustWrap("a")(nil) })
 }
 
-// What ASP.NET's middleware does, as far as it is right.
-func TestWhoRejectsAndWhoAnswers(t *testing.T) {
+// The table follows the tests of ASP.NET's middleware.
+func TestLimits_WhichPolicyAnswers(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		global, policy limiter.Limiter
@@ -91,7 +91,7 @@ func TestWhoRejectsAndWhoAnswers(t *testing.T) {
 	}
 }
 
-func TestOnRejectedIsToldWhichAndWhy(t *testing.T) {
+func TestLimitsOptions_OnRejected(t *testing.T) {
 	var got Rejection
 	l := weir.Must(NewLimits(&LimitsOptions{
 		Policies: map[string]Policy{"p": {Limiter: no()}},
@@ -110,8 +110,8 @@ func TestOnRejectedIsToldWhichAndWhy(t *testing.T) {
 	assert.NoError(t, got.Err)
 }
 
-// A policy is a type of the program's own: what it has is in its methods.
-func TestStatusGoesByTheCause(t *testing.T) {
+// A policy can be made by a method of the program.
+func TestPolicy_StatusByTheCause(t *testing.T) {
 	full := concurrency(t, 1, 0)
 	_, _ = full.TryAcquire(t.Context(), 1)
 	spent := bucket(t, 1)
@@ -152,7 +152,7 @@ func TestStatusGoesByTheCause(t *testing.T) {
 	}
 }
 
-func TestRejectedRequestCostsNothing(t *testing.T) {
+func TestLimits_RejectedRequestCostsNothing(t *testing.T) {
 	global, first, second := bucket(t, 10), bucket(t, 10), yes()
 	last := no()
 	l := weir.Must(NewLimits(&LimitsOptions{
@@ -174,7 +174,7 @@ func TestRejectedRequestCostsNothing(t *testing.T) {
 	second.check(t, 2, 1, 1)
 }
 
-func TestGlobalLimiterIsChargedOnce(t *testing.T) {
+func TestLimits_GlobalLimiterIsChargedOnce(t *testing.T) {
 	global := yes()
 	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: global}, Policies: map[string]Policy{"p": {Limiter: no()}, "q": {Limiter: yes()}}}))
 	assert.Equal(t, 429, get(l.Handler(served, "p")).Code)
@@ -187,7 +187,7 @@ func TestGlobalLimiterIsChargedOnce(t *testing.T) {
 	global.check(t, 3, 2, 1)
 }
 
-func TestInlinePoliciesWithEqualKeysDoNotCollide(t *testing.T) {
+func TestLimits_WrapInlineEqualKeys(t *testing.T) {
 	l := weir.Must(NewLimits(&LimitsOptions{}))
 	alice := func(*http.Request) string { return "alice" }
 	var wraps []http.Handler
@@ -202,7 +202,7 @@ func TestInlinePoliciesWithEqualKeysDoNotCollide(t *testing.T) {
 	}
 }
 
-func TestExemptSkipsTheGlobalLimiterToo(t *testing.T) {
+func TestLimits_Exempt(t *testing.T) {
 	global := no()
 	l := weir.Must(NewLimits(&LimitsOptions{
 		Global:   Policy{Limiter: global},
@@ -228,7 +228,7 @@ func TestExemptSkipsTheGlobalLimiterToo(t *testing.T) {
 	assert.Equal(t, 429, w.Code)
 }
 
-func TestAbortedRequestIsNoRejection(t *testing.T) {
+func TestLimits_AbortedRequestIsNoRejection(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	first := yes()
@@ -244,7 +244,7 @@ func TestAbortedRequestIsNoRejection(t *testing.T) {
 	first.check(t, 1, 0, 1)
 }
 
-func TestMaxWait(t *testing.T) {
+func TestPolicy_MaxWait(t *testing.T) {
 	full := concurrency(t, 1, 10)
 	lease, _ := full.TryAcquire(t.Context(), 1)
 	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
@@ -264,7 +264,7 @@ func TestMaxWait(t *testing.T) {
 	assert.EqualValues(t, 1, full.Statistics().AvailablePermits)
 }
 
-func TestPanicsReleaseTheLeases(t *testing.T) {
+func TestServer_PanicReleasesTheLeases(t *testing.T) {
 	a, b := yes(), yes()
 	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: a}, Policies: map[string]Policy{"p": {Limiter: b}}}))
 	assert.PanicsWithValue(t, http.ErrAbortHandler, func() {

@@ -22,7 +22,7 @@ func within(t *testing.T, l *Limits, f func(r *http.Request), route ...string) {
 	require.True(t, ran, "rejected: %d", w.Code)
 }
 
-func TestLeaseIsInTheContext(t *testing.T) {
+func TestLeaseFrom(t *testing.T) {
 	slots := concurrency(t, 2, 0)
 	l := weir.Must(NewLimits(&LimitsOptions{
 		Global:   Policy{Limiter: slots},
@@ -60,7 +60,7 @@ func TestLeaseIsInTheContext(t *testing.T) {
 	assert.ErrorIs(t, err, ErrNotCharged)
 }
 
-func TestChargeAfterTheFact(t *testing.T) {
+func TestCharge(t *testing.T) {
 	perUser := keyedBuckets(t, 100)
 	key := Header("X-Api-Key")
 	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
@@ -78,7 +78,7 @@ func TestChargeAfterTheFact(t *testing.T) {
 		assert.Equal(t, 25, charged)
 		assert.EqualValues(t, 65, left())
 
-		charged, err = Charge(r.Context(), -25) // what was taken besides, exactly
+		charged, err = Charge(r.Context(), -25) // exactly what was taken in addition
 		require.NoError(t, err)
 		assert.Equal(t, -25, charged)
 		assert.EqualValues(t, 90, left())
@@ -101,13 +101,13 @@ func TestChargeAfterTheFact(t *testing.T) {
 		charged, err = Charge(r.Context(), 0)
 		require.NoError(t, err)
 		assert.Zero(t, charged)
-		_, err = Charge(r.Context(), 1, "nobody")
+		_, err = Charge(r.Context(), 1, "unknown")
 		assert.ErrorIs(t, err, ErrNotCharged)
 	}, "requests", "tokens")
 	assert.EqualValues(t, 100, left())
 }
 
-func TestRefundOfAPart(t *testing.T) {
+func TestCharge_PartialRefund(t *testing.T) {
 	b, slots := bucket(t, 10), concurrency(t, 10, 0)
 	four := func(*http.Request) int { return 4 }
 	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
@@ -125,7 +125,7 @@ func TestRefundOfAPart(t *testing.T) {
 	}, "spent", "lent")
 }
 
-func TestChargedPermitsOfAConcurrencyLimitComeBack(t *testing.T) {
+func TestCharge_ConcurrencyLimit(t *testing.T) {
 	slots := concurrency(t, 5, 0)
 	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: slots}}}))
 	within(t, l, func(r *http.Request) {

@@ -56,7 +56,7 @@ func getPath(h http.Handler, path string) *httptest.ResponseRecorder {
 	return w
 }
 
-// The handler is found wherever it is registered: in a mux in a mux, and behind what this package puts around it.
+// The handler is found in a mux in a mux, and behind the middleware of this package.
 func TestLimits_ExemptIsFound(t *testing.T) {
 	h := handler(func(http.ResponseWriter, *http.Request) {})
 	p := weir.Must(pipeline.New("p"))

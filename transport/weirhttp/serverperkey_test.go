@@ -58,7 +58,7 @@ func TestPerIP(t *testing.T) {
 	})
 }
 
-func TestPerIP_WrongNumbersPanic(t *testing.T) {
+func TestPerIP_PanicsIfInvalid(t *testing.T) {
 	for _, window := range []time.Duration{1, 7, 1001, time.Second, time.Minute + 1} {
 		assert.NotPanics(t, func() { weirhttp.PerIP(1, window) }, window)
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
-// heard keeps the events of a test.
+// heard records the events of a test.
 type heard struct{ events []pipeline.Event }
 
 func TestPolicy_FailOpenWithAStoreThatIsAway(t *testing.T) {
@@ -106,7 +106,7 @@ func TestPolicy_SeverityOfARejection(t *testing.T) {
 	}
 }
 
-// A limiter that has taken no decision by then has not rejected the request.
+// A limiter that has not decided within MaxWait has not rejected the request.
 func TestPolicy_FailOpenWithMaxWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		err      error
@@ -154,7 +154,7 @@ type unanswered struct{ error }
 func (e unanswered) Unwrap() error   { return e.error }
 func (e unanswered) Undecided() bool { return true }
 
-// As long as a store hangs and is not known to be away, FailOpen lets requests through that it does not answer in time.
+// While a store hangs and is not yet known to be away, FailOpen admits requests that it does not answer in time.
 func TestPolicy_FailOpenWhileAStoreHangs(t *testing.T) {
 	for name, how := range map[string]*store.LimiterOptions{"coalesced": nil, "alone": {NoCoalescing: true}, "lent": {Block: 10}} {
 		t.Run(name, func(t *testing.T) {

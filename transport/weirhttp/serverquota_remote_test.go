@@ -17,13 +17,13 @@ import (
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
-// remote is a limiter on another machine: asking it costs, and its answers say what is left.
+// remote is a limiter on another machine: its statistics take a round trip, and its leases know what remains.
 type remote struct {
 	answer limiter.Lease
 	asked  int
 }
 
-// left is the owner of leases of which it is known what is left.
+// left is the owner of leases that know what remains.
 type left int64
 
 func (left) Release(int, int64)                   {}
@@ -46,7 +46,7 @@ func (r *remote) Statistics() limiter.Statistics {
 	return limiter.Statistics{AvailablePermits: 9}
 }
 
-func TestFiguresComeFromTheAnswerWhereThatHasThem(t *testing.T) {
+func TestQuota_RemainingOfTheLease(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer limiter.Lease
 		field  string
@@ -67,12 +67,12 @@ func TestFiguresComeFromTheAnswerWhereThatHasThem(t *testing.T) {
 			w := httptest.NewRecorder()
 			limits.Handler(http.NotFoundHandler(), "p").ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 			assert.Equal(t, c.field, w.Header().Get("RateLimit"))
-			assert.Equal(t, c.asked, l.asked, "how often the limiter was asked besides")
+			assert.Equal(t, c.asked, l.asked, "calls of Statistics")
 		})
 	}
 }
 
-func TestALimiterThatCannotBeAskedIsNoQuotaOfTheClient(t *testing.T) {
+func TestQuota_LimiterThatCannotBeAsked(t *testing.T) {
 	l := &remote{answer: limiter.Rejected(time.Second, limiter.ReasonUnavailable)}
 	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{Policies: map[string]weirhttp.Policy{"p": {Limiter: l}}})
 	require.NoError(t, err)

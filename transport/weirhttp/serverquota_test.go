@@ -17,7 +17,7 @@ import (
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
-func TestHeadersTellWhatIsLeft(t *testing.T) {
+func TestLimitsOptions_Headers(t *testing.T) {
 	one := bucket(t, 2)
 	l := weir.Must(NewLimits(&LimitsOptions{Headers: Draft11, Policies: map[string]Policy{
 		"shared":   {Limiter: one},
@@ -43,7 +43,7 @@ func TestHeadersTellWhatIsLeft(t *testing.T) {
 	assert.Equal(t, "0", w.Result().Header.Get("X-RateLimit-Remaining"))
 }
 
-func TestRegistryReloadChangesThePolicy(t *testing.T) {
+func TestLimitsOptions_RegistryReload(t *testing.T) {
 	limit := 1
 	r := registry.New(nil)
 	defer r.Close(context.WithoutCancel(t.Context()))
@@ -76,7 +76,7 @@ func TestRegistryReloadChangesThePolicy(t *testing.T) {
 	assert.Equal(t, 429, get(h).Code)
 }
 
-func TestEventsAndMeasurementsNameThePolicy(t *testing.T) {
+func TestLimitsOptions_Listener(t *testing.T) {
 	heard := &recording{}
 	l := weir.Must(NewLimits(&LimitsOptions{
 		Name: "shop", Listener: heard,
@@ -105,7 +105,7 @@ func TestEventsAndMeasurementsNameThePolicy(t *testing.T) {
 	}
 }
 
-// choosy is a Listener that may not be interested.
+// choosy is a Listener that can decline events.
 type choosy struct {
 	recording
 	enabled bool
@@ -113,9 +113,9 @@ type choosy struct {
 
 func (c *choosy) Enabled(context.Context) bool { return c.enabled }
 
-// Who is not interested when a request begins is told nothing of it, so that no
-// lease ends for them that has not begun.
-func TestListenerIsAskedOnceForARequest(t *testing.T) {
+// A Listener that declines a request when it begins gets nothing of it, so that it never sees the end of a lease without
+// the beginning.
+func TestLimitsOptions_ListenerIsAskedOnceForARequest(t *testing.T) {
 	heard := &choosy{}
 	l := weir.Must(NewLimits(&LimitsOptions{Listener: heard, Policies: map[string]Policy{"ok": {Limiter: yes()}, "no": {Limiter: no()}}}))
 	get(l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { heard.enabled = true }), "ok"))
@@ -131,7 +131,7 @@ func TestListenerIsAskedOnceForARequest(t *testing.T) {
 	assert.Equal(t, 200, get(weir.Must(NewLimits(&LimitsOptions{Listener: none, Global: Policy{Limiter: yes()}})).MustWrap()(served)).Code)
 }
 
-func TestTimeoutOfAPolicy(t *testing.T) {
+func TestPolicy_Timeout(t *testing.T) {
 	heard := &recording{}
 	held := yes()
 	l := weir.Must(NewLimits(&LimitsOptions{Listener: heard, Policies: map[string]Policy{

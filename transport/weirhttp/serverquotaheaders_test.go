@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestRetryAfterSecondsRoundsUp(t *testing.T) {
+func TestWholeSeconds(t *testing.T) {
 	for d, want := range map[time.Duration]int64{
 		-time.Second: 0, 0: 0, 1: 1, time.Second: 1, time.Second + 1: 2,
 		math.MaxInt64: 9223372037, 90 * time.Second: 90,
@@ -37,27 +37,27 @@ func TestWriteRetryAfter(t *testing.T) {
 	assert.Equal(t, "1", h.Get("Retry-After"))
 }
 
-func TestWriteLimitsDraft11(t *testing.T) {
+func TestQuota_WriteDraft11(t *testing.T) {
 	h := make(http.Header)
 	quota{policy: "burst", permits: 100, window: time.Minute, remaining: 50, reset: 30 * time.Second}.write(h, Draft11)
 	quota{policy: `a "day" \ über`, permits: math.MaxInt64, remaining: -1}.write(h, Draft11)
 	assert.Equal(t, []string{`"burst";q=100;w=60`, `"a \"day\" \\ ?ber";q=999999999999999`}, h.Values("RateLimit-Policy"))
 	assert.Equal(t, []string{`"burst";r=50;t=30`, `"a \"day\" \\ ?ber";r=0`}, h.Values("RateLimit"))
-	assert.Empty(t, h.Get("Retry-After"), "nobody was rejected")
+	assert.Empty(t, h.Get("Retry-After"), "no request was rejected")
 }
 
-func TestWriteLimitsWithRetryAfter(t *testing.T) {
+func TestQuota_WriteWithRetryAfter(t *testing.T) {
 	h := make(http.Header)
 	writeRetryAfter(h, 2*time.Second)
 	quota{policy: "day", permits: 5000, remaining: 4000, reset: time.Hour}.write(h, Draft11)
 	assert.Equal(t, `"day";r=4000`, h.Get("RateLimit"))
-	assert.Equal(t, "2", h.Get("Retry-After"), "the day holds up nobody")
+	assert.Equal(t, "2", h.Get("Retry-After"), "the daily quota is not exhausted")
 	quota{policy: "burst", permits: 10, remaining: 0, reset: 4500 * time.Millisecond}.write(h, Draft11)
 	assert.Equal(t, `"burst";r=0;t=5`, h.Values("RateLimit")[1])
 	assert.Equal(t, "5", h.Get("Retry-After"), "not earlier than t")
 }
 
-func TestWriteLimitsLegacy(t *testing.T) {
+func TestQuota_WriteLegacy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := make(http.Header)
 		time.Sleep(time.Millisecond)
@@ -74,13 +74,13 @@ func TestWriteLimitsLegacy(t *testing.T) {
 	})
 }
 
-func TestWriteLimitsNone(t *testing.T) {
+func TestQuota_WriteNone(t *testing.T) {
 	h := make(http.Header)
 	quota{policy: "burst", permits: 10, reset: time.Second}.write(h, NoHeaders)
 	assert.Empty(t, h)
 }
 
-func TestHeadersText(t *testing.T) {
+func TestHeaders_Text(t *testing.T) {
 	for _, kind := range []Headers{NoHeaders, Legacy, Draft11} {
 		text, err := kind.MarshalText()
 		require.NoError(t, err)
@@ -94,7 +94,7 @@ func TestHeadersText(t *testing.T) {
 	assert.ErrorContains(t, new(Headers).UnmarshalText([]byte("all")), `"all" must be "none", "legacy" or "draft-11"`)
 }
 
-func TestWriteLimitsAllocations(t *testing.T) {
+func TestQuota_WriteAllocations(t *testing.T) {
 	h := make(http.Header)
 	q := quota{policy: "burst", permits: 100, window: time.Minute, remaining: 50, reset: 30 * time.Second}
 	assert.Equal(t, 3.0, testing.AllocsPerRun(100, func() {
@@ -103,8 +103,8 @@ func TestWriteLimitsAllocations(t *testing.T) {
 	}), "the text and two slices")
 }
 
-// Whatever a policy is called, the field stays one string with parameters.
-func FuzzPolicyName(f *testing.F) {
+// Whatever the name of a policy is, the field is one string with parameters.
+func FuzzQuota_PolicyName(f *testing.F) {
 	for _, s := range []string{"burst", "", `"`, `\`, "a\r\nSet-Cookie: x", "ü", "\xff", ";q=1, "} {
 		f.Add(s)
 	}
@@ -123,7 +123,7 @@ func FuzzPolicyName(f *testing.F) {
 	})
 }
 
-func FuzzRetryAfter(f *testing.F) {
+func FuzzParseRetryAfter(f *testing.F) {
 	for _, s := range []string{"", "0", "120", "-1", " 7 ", "1.5", "99999999999999999999", "Wed, 21 Oct 2026 07:28:00 GMT", "Wednesday, 21-Oct-26 07:28:00 GMT", "soon"} {
 		f.Add(s)
 	}
@@ -164,7 +164,7 @@ func TestParseRetryAfter(t *testing.T) {
 	})
 }
 
-func TestBodies(t *testing.T) {
+func TestBody(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		body        Body

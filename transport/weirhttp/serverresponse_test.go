@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// The methods that a ResponseWriter may have, for every mixture of them.
+// ResponseWriters with every combination of the optional methods.
 type (
 	canF struct{ did *string }
 	canH struct{ did *string }
@@ -44,177 +44,177 @@ func (c canC) CloseNotify() <-chan bool {
 }
 
 func writers(did *string) map[string]http.ResponseWriter {
-	n := nobody{make(http.Header)}
+	n := discardWriter{make(http.Header)}
 	f, h, r, p, c := canF{did}, canH{did}, canR{did}, canP{did}, canC{did}
 	return map[string]http.ResponseWriter{
 		"": n,
 		"F": struct {
-			nobody
+			discardWriter
 			canF
 		}{n, f},
 		"H": struct {
-			nobody
+			discardWriter
 			canH
 		}{n, h},
 		"FH": struct {
-			nobody
+			discardWriter
 			canF
 			canH
 		}{n, f, h},
 		"R": struct {
-			nobody
+			discardWriter
 			canR
 		}{n, r},
 		"FR": struct {
-			nobody
+			discardWriter
 			canF
 			canR
 		}{n, f, r},
 		"HR": struct {
-			nobody
+			discardWriter
 			canH
 			canR
 		}{n, h, r},
 		"FHR": struct {
-			nobody
+			discardWriter
 			canF
 			canH
 			canR
 		}{n, f, h, r},
 		"P": struct {
-			nobody
+			discardWriter
 			canP
 		}{n, p},
 		"FP": struct {
-			nobody
+			discardWriter
 			canF
 			canP
 		}{n, f, p},
 		"HP": struct {
-			nobody
+			discardWriter
 			canH
 			canP
 		}{n, h, p},
 		"FHP": struct {
-			nobody
+			discardWriter
 			canF
 			canH
 			canP
 		}{n, f, h, p},
 		"RP": struct {
-			nobody
+			discardWriter
 			canR
 			canP
 		}{n, r, p},
 		"FRP": struct {
-			nobody
+			discardWriter
 			canF
 			canR
 			canP
 		}{n, f, r, p},
 		"HRP": struct {
-			nobody
+			discardWriter
 			canH
 			canR
 			canP
 		}{n, h, r, p},
 		"FHRP": struct {
-			nobody
+			discardWriter
 			canF
 			canH
 			canR
 			canP
 		}{n, f, h, r, p},
 		"C": struct {
-			nobody
+			discardWriter
 			canC
 		}{n, c},
 		"FC": struct {
-			nobody
+			discardWriter
 			canF
 			canC
 		}{n, f, c},
 		"HC": struct {
-			nobody
+			discardWriter
 			canH
 			canC
 		}{n, h, c},
 		"FHC": struct {
-			nobody
+			discardWriter
 			canF
 			canH
 			canC
 		}{n, f, h, c},
 		"RC": struct {
-			nobody
+			discardWriter
 			canR
 			canC
 		}{n, r, c},
 		"FRC": struct {
-			nobody
+			discardWriter
 			canF
 			canR
 			canC
 		}{n, f, r, c},
 		"HRC": struct {
-			nobody
+			discardWriter
 			canH
 			canR
 			canC
 		}{n, h, r, c},
 		"FHRC": struct {
-			nobody
+			discardWriter
 			canF
 			canH
 			canR
 			canC
 		}{n, f, h, r, c},
 		"PC": struct {
-			nobody
+			discardWriter
 			canP
 			canC
 		}{n, p, c},
 		"FPC": struct {
-			nobody
+			discardWriter
 			canF
 			canP
 			canC
 		}{n, f, p, c},
 		"HPC": struct {
-			nobody
+			discardWriter
 			canH
 			canP
 			canC
 		}{n, h, p, c},
 		"FHPC": struct {
-			nobody
+			discardWriter
 			canF
 			canH
 			canP
 			canC
 		}{n, f, h, p, c},
 		"RPC": struct {
-			nobody
+			discardWriter
 			canR
 			canP
 			canC
 		}{n, r, p, c},
 		"FRPC": struct {
-			nobody
+			discardWriter
 			canF
 			canR
 			canP
 			canC
 		}{n, f, r, p, c},
 		"HRPC": struct {
-			nobody
+			discardWriter
 			canH
 			canR
 			canP
 			canC
 		}{n, h, r, p, c},
 		"FHRPC": struct {
-			nobody
+			discardWriter
 			canF
 			canH
 			canR
@@ -243,7 +243,7 @@ func use(w http.ResponseWriter) {
 	}
 }
 
-// hiding is a wrapper that hides what the inner one has, but for a ResponseController.
+// hiding hides the methods of the inner one from all but a ResponseController.
 type hiding struct{ inner http.ResponseWriter }
 
 func (h hiding) Header() http.Header         { return h.inner.Header() }
@@ -294,7 +294,7 @@ func TestResponse_HasWhatTheInnerOneHas(t *testing.T) {
 
 func second(_ net.Conn, _ *bufio.ReadWriter, err error) error { return err }
 
-// net/http's own writers keep what they have.
+// The response has the methods that the writers of net/http have.
 func TestResponse_HasWhatTheServersHave(t *testing.T) {
 	everyWrapping(t, time.Minute, func(t *testing.T, wrap func(http.Handler) http.Handler, http2 bool) {
 		s := serve(t, wrap(handler(func(w http.ResponseWriter, _ *http.Request) {
@@ -335,7 +335,7 @@ func TestResponse_HasWhatTheServersHave(t *testing.T) {
 	})
 }
 
-func TestWhenAResponseHasBegun(t *testing.T) {
+func TestResponse_Begun(t *testing.T) {
 	for i, c := range []struct {
 		do     func(w http.ResponseWriter)
 		status int
@@ -352,7 +352,7 @@ func TestWhenAResponseHasBegun(t *testing.T) {
 		{func(w http.ResponseWriter) { _, _ = w.Write(nil) }, 200},
 		{func(w http.ResponseWriter) { _, _ = io.WriteString(w, "x") }, 200},
 	} {
-		w := newResponse(nobody{make(http.Header)})
+		w := newResponse(discardWriter{make(http.Header)})
 		c.do(w.writer())
 		assert.Equal(t, c.status, w.status, fmt.Sprint(i))
 	}

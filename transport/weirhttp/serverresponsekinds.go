@@ -88,13 +88,47 @@ func (b below) Write(p []byte) (int, error) { return b.w.Write(p) }
 func (b below) WriteHeader(status int)      { b.w.WriteHeader(status) }
 func (b below) Unwrap() http.ResponseWriter { return b.w.inner }
 
-// own embeds a response as an unexported field.
-type own = *response
-
 const (
 	hasFlush = 1 << iota
 	hasHijack
 	hasReadFrom
+)
+
+// The kinds of response by Flush (F), Hijack (H) and ReadFrom (R).
+type (
+	responseF struct {
+		*response
+		flusher
+	}
+	responseH struct {
+		*response
+		hijacker
+	}
+	responseFH struct {
+		*response
+		flusher
+		hijacker
+	}
+	responseR struct {
+		*response
+		readerFrom
+	}
+	responseFR struct {
+		*response
+		flusher
+		readerFrom
+	}
+	responseHR struct {
+		*response
+		hijacker
+		readerFrom
+	}
+	responseFHR struct {
+		*response
+		flusher
+		hijacker
+		readerFrom
+	}
 )
 
 // writer returns the response with the optional methods of the inner one.
@@ -123,234 +157,170 @@ func (w *response) writer() http.ResponseWriter {
 	}
 }
 
+// plain returns the response with those methods.
 func (w *response) plain(has int) http.ResponseWriter {
-	f, h, r := flusher{w}, hijacker{w}, readerFrom{w}
+	switch has {
+	case hasFlush:
+		return responseF{w, flusher{w}}
+	case hasHijack:
+		return responseH{w, hijacker{w}}
+	case hasFlush | hasHijack:
+		return responseFH{w, flusher{w}, hijacker{w}}
+	case hasReadFrom:
+		return responseR{w, readerFrom{w}}
+	case hasFlush | hasReadFrom:
+		return responseFR{w, flusher{w}, readerFrom{w}}
+	case hasHijack | hasReadFrom:
+		return responseHR{w, hijacker{w}, readerFrom{w}}
+	case hasFlush | hasHijack | hasReadFrom:
+		return responseFHR{w, flusher{w}, hijacker{w}, readerFrom{w}}
+	default:
+		return w
+	}
+}
+
+// pushing is plain with Push.
+func (w *response) pushing(has int, p http.Pusher) http.ResponseWriter {
 	switch has {
 	case hasFlush:
 		return struct {
-			own
-			flusher
-		}{w, f}
+			responseF
+			http.Pusher
+		}{responseF{w, flusher{w}}, p}
 	case hasHijack:
 		return struct {
-			own
-			hijacker
-		}{w, h}
+			responseH
+			http.Pusher
+		}{responseH{w, hijacker{w}}, p}
 	case hasFlush | hasHijack:
 		return struct {
-			own
-			flusher
-			hijacker
-		}{w, f, h}
+			responseFH
+			http.Pusher
+		}{responseFH{w, flusher{w}, hijacker{w}}, p}
 	case hasReadFrom:
 		return struct {
-			own
-			readerFrom
-		}{w, r}
+			responseR
+			http.Pusher
+		}{responseR{w, readerFrom{w}}, p}
 	case hasFlush | hasReadFrom:
 		return struct {
-			own
-			flusher
-			readerFrom
-		}{w, f, r}
+			responseFR
+			http.Pusher
+		}{responseFR{w, flusher{w}, readerFrom{w}}, p}
 	case hasHijack | hasReadFrom:
 		return struct {
-			own
-			hijacker
-			readerFrom
-		}{w, h, r}
+			responseHR
+			http.Pusher
+		}{responseHR{w, hijacker{w}, readerFrom{w}}, p}
 	case hasFlush | hasHijack | hasReadFrom:
 		return struct {
-			own
-			flusher
-			hijacker
-			readerFrom
-		}{w, f, h, r}
-	}
-	return w
-}
-
-func (w *response) pushing(has int, p http.Pusher) http.ResponseWriter {
-	f, h, r := flusher{w}, hijacker{w}, readerFrom{w}
-	switch has {
-	case 0:
+			responseFHR
+			http.Pusher
+		}{responseFHR{w, flusher{w}, hijacker{w}, readerFrom{w}}, p}
+	default:
 		return struct {
-			own
+			*response
 			http.Pusher
 		}{w, p}
-	case hasFlush:
-		return struct {
-			own
-			flusher
-			http.Pusher
-		}{w, f, p}
-	case hasHijack:
-		return struct {
-			own
-			hijacker
-			http.Pusher
-		}{w, h, p}
-	case hasFlush | hasHijack:
-		return struct {
-			own
-			flusher
-			hijacker
-			http.Pusher
-		}{w, f, h, p}
-	case hasReadFrom:
-		return struct {
-			own
-			readerFrom
-			http.Pusher
-		}{w, r, p}
-	case hasFlush | hasReadFrom:
-		return struct {
-			own
-			flusher
-			readerFrom
-			http.Pusher
-		}{w, f, r, p}
-	case hasHijack | hasReadFrom:
-		return struct {
-			own
-			hijacker
-			readerFrom
-			http.Pusher
-		}{w, h, r, p}
-	case hasFlush | hasHijack | hasReadFrom:
-		return struct {
-			own
-			flusher
-			hijacker
-			readerFrom
-			http.Pusher
-		}{w, f, h, r, p}
 	}
-	return w
 }
 
+// notifying is plain with CloseNotify.
 func (w *response) notifying(has int, n http.CloseNotifier) http.ResponseWriter { //nolint:staticcheck // CloseNotifier
-	f, h, r := flusher{w}, hijacker{w}, readerFrom{w}
 	switch has {
-	case 0:
+	case hasFlush:
 		return struct {
-			own
+			responseF
+			http.CloseNotifier
+		}{responseF{w, flusher{w}}, n}
+	case hasHijack:
+		return struct {
+			responseH
+			http.CloseNotifier
+		}{responseH{w, hijacker{w}}, n}
+	case hasFlush | hasHijack:
+		return struct {
+			responseFH
+			http.CloseNotifier
+		}{responseFH{w, flusher{w}, hijacker{w}}, n}
+	case hasReadFrom:
+		return struct {
+			responseR
+			http.CloseNotifier
+		}{responseR{w, readerFrom{w}}, n}
+	case hasFlush | hasReadFrom:
+		return struct {
+			responseFR
+			http.CloseNotifier
+		}{responseFR{w, flusher{w}, readerFrom{w}}, n}
+	case hasHijack | hasReadFrom:
+		return struct {
+			responseHR
+			http.CloseNotifier
+		}{responseHR{w, hijacker{w}, readerFrom{w}}, n}
+	case hasFlush | hasHijack | hasReadFrom:
+		return struct {
+			responseFHR
+			http.CloseNotifier
+		}{responseFHR{w, flusher{w}, hijacker{w}, readerFrom{w}}, n}
+	default:
+		return struct {
+			*response
 			http.CloseNotifier
 		}{w, n}
-	case hasFlush:
-		return struct {
-			own
-			flusher
-			http.CloseNotifier
-		}{w, f, n}
-	case hasHijack:
-		return struct {
-			own
-			hijacker
-			http.CloseNotifier
-		}{w, h, n}
-	case hasFlush | hasHijack:
-		return struct {
-			own
-			flusher
-			hijacker
-			http.CloseNotifier
-		}{w, f, h, n}
-	case hasReadFrom:
-		return struct {
-			own
-			readerFrom
-			http.CloseNotifier
-		}{w, r, n}
-	case hasFlush | hasReadFrom:
-		return struct {
-			own
-			flusher
-			readerFrom
-			http.CloseNotifier
-		}{w, f, r, n}
-	case hasHijack | hasReadFrom:
-		return struct {
-			own
-			hijacker
-			readerFrom
-			http.CloseNotifier
-		}{w, h, r, n}
-	case hasFlush | hasHijack | hasReadFrom:
-		return struct {
-			own
-			flusher
-			hijacker
-			readerFrom
-			http.CloseNotifier
-		}{w, f, h, r, n}
 	}
-	return w
 }
 
+// pushingAndNotifying is plain with Push and CloseNotify.
 func (w *response) pushingAndNotifying(has int, p http.Pusher, n http.CloseNotifier) http.ResponseWriter { //nolint:staticcheck // CloseNotifier
-	f, h, r := flusher{w}, hijacker{w}, readerFrom{w}
 	switch has {
-	case 0:
+	case hasFlush:
 		return struct {
-			own
+			responseF
+			http.Pusher
+			http.CloseNotifier
+		}{responseF{w, flusher{w}}, p, n}
+	case hasHijack:
+		return struct {
+			responseH
+			http.Pusher
+			http.CloseNotifier
+		}{responseH{w, hijacker{w}}, p, n}
+	case hasFlush | hasHijack:
+		return struct {
+			responseFH
+			http.Pusher
+			http.CloseNotifier
+		}{responseFH{w, flusher{w}, hijacker{w}}, p, n}
+	case hasReadFrom:
+		return struct {
+			responseR
+			http.Pusher
+			http.CloseNotifier
+		}{responseR{w, readerFrom{w}}, p, n}
+	case hasFlush | hasReadFrom:
+		return struct {
+			responseFR
+			http.Pusher
+			http.CloseNotifier
+		}{responseFR{w, flusher{w}, readerFrom{w}}, p, n}
+	case hasHijack | hasReadFrom:
+		return struct {
+			responseHR
+			http.Pusher
+			http.CloseNotifier
+		}{responseHR{w, hijacker{w}, readerFrom{w}}, p, n}
+	case hasFlush | hasHijack | hasReadFrom:
+		return struct {
+			responseFHR
+			http.Pusher
+			http.CloseNotifier
+		}{responseFHR{w, flusher{w}, hijacker{w}, readerFrom{w}}, p, n}
+	default:
+		return struct {
+			*response
 			http.Pusher
 			http.CloseNotifier
 		}{w, p, n}
-	case hasFlush:
-		return struct {
-			own
-			flusher
-			http.Pusher
-			http.CloseNotifier
-		}{w, f, p, n}
-	case hasHijack:
-		return struct {
-			own
-			hijacker
-			http.Pusher
-			http.CloseNotifier
-		}{w, h, p, n}
-	case hasFlush | hasHijack:
-		return struct {
-			own
-			flusher
-			hijacker
-			http.Pusher
-			http.CloseNotifier
-		}{w, f, h, p, n}
-	case hasReadFrom:
-		return struct {
-			own
-			readerFrom
-			http.Pusher
-			http.CloseNotifier
-		}{w, r, p, n}
-	case hasFlush | hasReadFrom:
-		return struct {
-			own
-			flusher
-			readerFrom
-			http.Pusher
-			http.CloseNotifier
-		}{w, f, r, p, n}
-	case hasHijack | hasReadFrom:
-		return struct {
-			own
-			hijacker
-			readerFrom
-			http.Pusher
-			http.CloseNotifier
-		}{w, h, r, p, n}
-	case hasFlush | hasHijack | hasReadFrom:
-		return struct {
-			own
-			flusher
-			hijacker
-			readerFrom
-			http.Pusher
-			http.CloseNotifier
-		}{w, f, h, r, p, n}
 	}
-	return w
 }

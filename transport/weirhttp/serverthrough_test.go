@@ -29,7 +29,7 @@ func around(t testing.TB, o *ThroughOptions, s ...pipeline.Strategy) func(http.H
 	return Through(p, o)
 }
 
-// seeing remembers what a strategy in its place would see.
+// seeing records the error that a strategy in its place sees.
 func seeing(err *error) pipeline.Strategy {
 	return pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 		v, e := next.Run(ctx)
@@ -38,7 +38,7 @@ func seeing(err *error) pipeline.Strategy {
 	})
 }
 
-// ends runs the rest and then ends in an error, or in a value.
+// ends runs the rest, and then returns value and err.
 func ends(value any, err error) pipeline.Strategy {
 	return pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 		_, _ = next.Run(ctx)
@@ -46,12 +46,12 @@ func ends(value any, err error) pipeline.Strategy {
 	})
 }
 
-// instead does not run the rest at all.
+// instead returns value and err without running the rest.
 func instead(value any, err error) pipeline.Strategy {
 	return pipeline.StrategyFunc(func(context.Context, pipeline.Next) (any, error) { return value, err })
 }
 
-func TestStrategiesSeeTheStatus(t *testing.T) {
+func TestThrough_StrategiesSeeTheStatus(t *testing.T) {
 	var seen error
 	for status, failed := range map[int]bool{200: false, 404: false, 499: false, 500: true, 503: true} {
 		w := get(around(t, nil, seeing(&seen))(answering(status)))
@@ -83,7 +83,7 @@ func answering(status int) http.Handler {
 	return handler(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 }
 
-func TestWhatAPipelineAnswers(t *testing.T) {
+func TestThrough_Answers(t *testing.T) {
 	spent := bucket(t, 1)
 	_, _ = spent.TryAcquire(t.Context(), 1)
 	closed := weir.Must(pipeline.New("closed"))
@@ -103,7 +103,7 @@ func TestWhatAPipelineAnswers(t *testing.T) {
 		{"closed", pipeline.Embed(closed), 503, "Service Unavailable\n", ""},
 		{"another error", instead(nil, errStore), 500, "Internal Server Error\n", ""},
 		{"a page", instead(page, nil), 200, "from the cache", ""},
-		{"nobody", instead(nil, nil), 503, "Service Unavailable\n", ""},
+		{"no answer", instead(nil, nil), 503, "Service Unavailable\n", ""},
 		{"a wrong type", instead(7, nil), 500, "Internal Server Error\n", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -122,8 +122,8 @@ func TestWhatAPipelineAnswers(t *testing.T) {
 	assert.Panics(t, func() { Through(closed, nil)(nil) })
 }
 
-// A timeout that comes when the response has begun leaves it as it is.
-func TestTimeoutNeverMixesItsBodyIn(t *testing.T) {
+// A timeout after the response has begun does not change the response.
+func TestThrough_TimeoutDoesNotMixItsAnswerIn(t *testing.T) {
 	begun := handler(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "half a ")
 		<-r.Context().Done()
@@ -147,7 +147,7 @@ func saying(body string) http.Handler {
 	return handler(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })
 }
 
-func TestNoRetryOfAHandlerThatHasBegun(t *testing.T) {
+func TestThrough_NoRetryAfterTheAnswerHasBegun(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		handle func(any, error) bool
@@ -186,9 +186,9 @@ func TestNoRetryOfAHandlerThatHasBegun(t *testing.T) {
 	}
 }
 
-// A strategy may run the handler on a goroutine of its own, more than once, and
-// not wait for it: none of that reaches the client.
-func TestHandlerNeverRunsTwiceAtOnce(t *testing.T) {
+// A strategy that runs the handler on other goroutines, more than once, and without waiting for it, has no effect on the
+// client.
+func TestThrough_HandlerNeverRunsTwiceAtOnce(t *testing.T) {
 	hasty := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 		started := make(chan struct{})
 		ctx2 := context.WithValue(ctx, callKeyForTest{}, started)
@@ -211,7 +211,7 @@ func TestHandlerNeverRunsTwiceAtOnce(t *testing.T) {
 
 type callKeyForTest struct{}
 
-func TestPipelinePolicyAndTheOthers(t *testing.T) {
+func TestPipelinePolicy_WithOtherPolicies(t *testing.T) {
 	before, after := yes(), no()
 	var seen error
 	p := weir.Must(pipeline.New("p", seeing(&seen)))
