@@ -21,9 +21,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/weir-go/weir/internal/realtime"
 )
 
 func main() {
@@ -110,10 +111,6 @@ func againArgs(args []string, pkg string, tests []string) []string {
 	}
 	return append(all, "-count=1", "-run=^("+strings.Join(tests, "|")+")$", pkg)
 }
-
-// notLate matches what a test prints that has failed for another reason than that it was late.
-var notLate = regexp.MustCompile(`WARNING: DATA RACE|panic: |fatal error: |were granted of|server's clock, at most|` +
-	`were held at once|granted by limits of|granted, limit|found unexpected goroutines`)
 
 // An event is a line of `go test -json`; see go doc test2json.
 type event struct {
@@ -251,7 +248,7 @@ func (r *report) testFailed(e event) {
 	r.failedInside[e.Package]++
 	if printed := r.running[e.Package][e.Test]; printed != nil {
 		r.print(printed.String())
-		if notLate.MatchString(printed.String()) {
+		if realtime.NotLate.MatchString(printed.String()) {
 			r.final[e.Package] = true
 		}
 	}

@@ -2,43 +2,44 @@ package weirpostgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/store/backend"
 )
 
-// BackendOptions are how a Backend uses its database. The zero BackendOptions are the defaults.
+// BackendOptions configure how a [Backend] uses its database. The zero value has the defaults.
 type BackendOptions struct {
-	// Schema is the schema with the tables; "": weir. Letters, digits and _, not beginning with a digit.
+	// Schema is the schema of the tables. It has letters, digits and _, and does not begin with a digit. The default is
+	// weir.
 	Schema string `json:"schema,omitempty" yaml:"schema,omitempty"`
-	// AsynchronousCommit: decisions do not wait until they are on the server's disk, and are several times
-	// faster. If the server crashes, what was granted in the last moments (three times wal_writer_delay, 0.6 s as
-	// the server comes) may be granted again. Leases are not concerned, only their release: a lost one ends
-	// with its time. Zero: as the session's synchronous_commit says.
+	// AsynchronousCommit, if true, makes decisions several times faster: they do not wait for the server's disk. If the
+	// server crashes, permits of the last moments (three times wal_writer_delay, by default 0.6 s) can be granted
+	// again. Leases still wait; only their release does not, and a lost one ends with its TTL. If false, the session's
+	// synchronous_commit applies.
 	AsynchronousCommit bool `json:"asynchronous_commit,omitempty" yaml:"asynchronous_commit,omitempty"`
-	// NoSweep: this instance leaves it to others to delete rows that no key needs any more. Otherwise,
-	// while decisions are made, it looks through 1 MB of each table every ten seconds, or earlier after 1000 to 64,000
-	// decisions, the fewer the more is found. While much is found, it looks up to four times a second.
+	// NoSweep, if true, leaves deleting unused rows to other instances. By default, while decisions are made, this
+	// instance sweeps 1 MB of each table every ten seconds, or earlier after 1000 to 64,000 decisions: the more rows it
+	// finds, the fewer. While it finds many, it sweeps up to four times a second.
 	NoSweep bool `json:"no_sweep,omitempty" yaml:"no_sweep,omitempty"`
 }
 
-// A Backend keeps the state of limiters in PostgreSQL. It is safe for use by many goroutines at once.
-// The zero Backend is not usable; make one with [NewBackend].
+// A Backend keeps the state of limiters in PostgreSQL. It is safe for use by many goroutines at once. The zero value is
+// not usable; make a Backend with [NewBackend].
 type Backend struct {
 	pool    *pgxpool.Pool
 	schema  string
 	channel string
 	async   bool
-	plain   bool // the pool keeps prepared statements, and the usual question is put as a plain statement
+	plain   bool // the pool keeps prepared statements, and single takes use the plain statement
 	sql     statements
-	recent  recentTrouble
+	detours recentDetours
 	locks   recentLocks
 
-	deciding keyed[*backend.Batch]
+	decisions keyedStatement[*backend.Batch]
 
 	sweeper sweeper
 }
@@ -48,35 +49,35 @@ var _ backend.Backend = (*Backend)(nil)
 // statements are the texts that are sent, made once so that pgx finds them prepared.
 type statements struct {
 	decide, decideMany             string
-	decideUsual, replace           string
-	hold, renew, release           string
+	decideSingle, replace          string
+	acquire, renew, release        string
 	load, create, redefine, notify string
 	sweep                          string
 
 	lockedStates, lockedSemaphores, lockedLeases string
 }
 
-// NewBackend returns a Backend that uses the pool. It sends nothing: whether the schema is there is seen at the
-// first call. The pool stays the caller's, and is closed after the Backend.
+// NewBackend returns a Backend that uses the pool, which it does not close. Nil options have the defaults. It sends
+// nothing: the first call shows whether the schema exists. Close the pool after the Backend.
 func NewBackend(pool *pgxpool.Pool, options *BackendOptions) (*Backend, error) {
 	var o BackendOptions
 	if options != nil {
 		o = *options
 	}
 	if pool == nil {
-		return nil, errors.New("weirpostgres: the pool is nil")
+		return nil, &weir.OptionsError{Package: "weirpostgres", Fields: []weir.FieldError{{Path: "pool", Problem: "must not be nil"}}}
 	}
 	schema, err := schemaName(o.Schema)
 	if err != nil {
 		return nil, err
 	}
 	b := &Backend{
-		pool: pool, schema: schema, channel: channelOf(schema), async: o.AsynchronousCommit, plain: preparing(pool),
+		pool: pool, schema: schema, channel: channelOf(schema), async: o.AsynchronousCommit, plain: keepsStatements(pool),
 		sql: statementsOf(schema, o.AsynchronousCommit),
 	}
-	b.recent.init()
+	b.detours.init()
 	b.locks.init()
-	b.deciding = b.decides()
+	b.decisions = b.newDecisions()
 	b.sweeper.init(b, !o.NoSweep)
 	return b, nil
 }
@@ -88,14 +89,14 @@ func statementsOf(schema string, async bool) statements {
 		first += `, set_config('synchronous_commit', 'off', true)`
 	}
 	return statements{
-		decideUsual: s(usualStatement(first)),
-		// A newer definition answers before anything is decided. The statement's snapshot shows what was
-		// committed before it was sent.
+		decideSingle: s(singleStatement(first)),
+		// A newer definition answers before anything is decided. The statement's snapshot shows what was committed
+		// before the statement was sent.
 		decide: s(`select coalesce(
 				(select array[2, 0, d.version] from "weir".definitions d where d.name = $1::text and d.version > ($3::bigint[])[3]),
 				"weir".decide($1::text, $2::bytea, $3::bigint[]))
 			from (select ` + waitFor("$4") + `) w`),
-		// unnest gives rows in the order of the arrays, and so keys are locked in it.
+		// unnest returns rows in the order of the arrays, so keys are locked in that order.
 		decideMany: s(`select coalesce(
 				(select array[2, 0, d.version] from "weir".definitions d where d.name = u.name and d.version > ($5::bigint[])[u.first+2]),
 				"weir".decide(u.name, u.key, ($5::bigint[])[u.first:u.last]))
@@ -105,7 +106,7 @@ func statementsOf(schema string, async bool) statements {
 				($6::bigint[])[9*u.i-8:9*u.i], ($7::bigint[])[u.new_first:u.new_last])
 			from (select ` + waitFor("$12") + `) w, unnest($1::text[], $2::bytea[], $8::int[], $9::int[], $10::int[], $11::int[])
 			with ordinality u(name, key, old_first, old_last, new_first, new_last, i)`),
-		hold: s(`select coalesce(
+		acquire: s(`select coalesce(
 				(select array[d.version] from "weir".definitions d where d.name = u.name and d.version > u.version),
 				"weir".hold(u.name, u.key, array[u.version, u.most, u.waiting],
 				($8::bytea[])[u.first:u.last], ($9::bigint[])[2*u.first-1:2*u.last]))
@@ -139,24 +140,24 @@ func statementsOf(schema string, async bool) statements {
 	}
 }
 
-// waitFor bounds the statement's waits for locks that come later, for the statement only. It is done before the first
-// row is looked at, because a subquery with it is not taken apart.
+// waitFor sets lock_timeout for this statement. It is set before the first row is read, because a subquery with
+// set_config is not flattened.
 func waitFor(ms string) string { return `set_config('lock_timeout', ` + ms + `::text, true)` }
 
-// Close ends what the Backend does in the background, and waits for it. The pool stays open.
+// Close ends what the Backend does in the background, and waits for it. It does not close the pool.
 func (b *Backend) Close() error {
 	b.sweeper.close()
 	return nil
 }
 
-// query sends a statement, and calls row for each row of the answer. A statement that a deadlock or
-// a serialization failure has ended has done nothing and is sent once more.
+// query sends a statement, and calls row for each row of the answer. A statement that was ended by a deadlock or a
+// serialization failure has done nothing, and is sent once more.
 func (b *Backend) query(ctx context.Context, what, sql string, args []any, row func(pgx.Rows) error) error {
 	err := b.queryOnce(ctx, sql, args, row)
-	if worthRepeating(err) {
+	if repeatable(err) {
 		err = b.queryOnce(ctx, sql, args, row)
 	}
-	return b.explained(what, err)
+	return b.explain(what, err)
 }
 
 func (b *Backend) queryOnce(ctx context.Context, sql string, args []any, row func(pgx.Rows) error) error {
@@ -167,7 +168,7 @@ func (b *Backend) queryOnce(ctx context.Context, sql string, args []any, row fun
 	defer conn.Release()
 	rows, err := conn.Query(ctx, sql, args...)
 	if err != nil {
-		return forgets(conn, err)
+		return release(conn, err)
 	}
 	defer rows.Close()
 	for rows.Next() {
@@ -175,10 +176,10 @@ func (b *Backend) queryOnce(ctx context.Context, sql string, args []any, row fun
 			return err
 		}
 	}
-	return forgets(conn, rows.Err())
+	return release(conn, rows.Err())
 }
 
-// queryAll is query where the answer must have n rows; row gets their numbers.
+// queryAll is query for a statement that must return n rows; row gets their index.
 func (b *Backend) queryAll(ctx context.Context, what, sql string, args []any, n int, row func(i int, rows pgx.Rows) error) error {
 	var i int
 	one := func(rows pgx.Rows) error {
@@ -188,12 +189,12 @@ func (b *Backend) queryAll(ctx context.Context, what, sql string, args []any, n 
 		return row(i-1, rows)
 	}
 	err := b.queryOnce(ctx, sql, args, one)
-	if worthRepeating(err) {
+	if repeatable(err) {
 		i = 0
 		err = b.queryOnce(ctx, sql, args, one)
 	}
 	if err == nil && i != n {
 		err = fmt.Errorf("the server gave %d answers to %d questions", i, n)
 	}
-	return b.explained(what, err)
+	return b.explain(what, err)
 }

@@ -143,12 +143,12 @@ func BenchmarkHold(b *testing.B) {
 		be := newBackend(b, pool, BackendOptions{Schema: schema})
 		d := fixed(concurrency(b, be, "together", 100_000))
 		for b.Loop() {
-			holds := make([]*backend.LeaseRequest, 32)
-			for i := range holds {
-				holds[i] = &backend.LeaseRequest{Definition: d, ID: fmt.Sprint(rand.Uint64()), Permits: 1, TTL: 60_000_000}
+			requests := make([]*backend.LeaseRequest, 32)
+			for i := range requests {
+				requests[i] = &backend.LeaseRequest{Definition: d, ID: fmt.Sprint(rand.Uint64()), Permits: 1, TTL: 60_000_000}
 			}
-			require.NoError(b, be.Acquire(b.Context(), holds))
-			require.NoError(b, be.Release(b.Context(), holds))
+			require.NoError(b, be.Acquire(b.Context(), requests))
+			require.NoError(b, be.Release(b.Context(), requests))
 		}
 		b.ReportMetric(32*float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
 	})

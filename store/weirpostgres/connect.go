@@ -82,9 +82,9 @@ func prepare(ctx context.Context, conn *pgxpool.Conn, sql string) error {
 	return nil
 }
 
-// forgets closes a connection whose server does not have a prepared statement any more, or has it with another result:
+// release closes a connection whose server does not have a prepared statement any more, or has it with another result:
 // a program with the same pool has sent "deallocate all", for example.
-func forgets(conn *pgxpool.Conn, err error) error {
+func release(conn *pgxpool.Conn, err error) error {
 	if code := codeOf(err); code == undefinedStatement || code == featureNotSupported {
 		closeConn(conn.Conn())
 	}

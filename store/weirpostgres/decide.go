@@ -15,8 +15,8 @@ import (
 func (b *Backend) Decide(ctx context.Context, batches []*backend.Batch) error {
 	good := batches
 	for i, batch := range batches {
-		if err := checkGrid(batch.Definition); err != nil {
-			batch.Outcome, batch.Err = backend.Failed, b.explained("decide", err)
+		if err := checkSchedule(batch.Definition); err != nil {
+			batch.Outcome, batch.Err = backend.Failed, b.explain("decide", err)
 			if len(good) == len(batches) {
 				good = batches[:i:i]
 			}
@@ -24,15 +24,15 @@ func (b *Backend) Decide(ctx context.Context, batches []*backend.Batch) error {
 			good = append(good, batch)
 		}
 	}
-	err := askApart(ctx, b, good, b.deciding)
+	err := askSeparately(ctx, b, good, b.decisions)
 	if err == nil {
 		b.sweeper.decided(len(good))
 	}
 	return err
 }
 
-func (b *Backend) decides() keyed[*backend.Batch] {
-	return keyed[*backend.Batch]{
+func (b *Backend) newDecisions() keyedStatement[*backend.Batch] {
+	return keyedStatement[*backend.Batch]{
 		locked: b.sql.lockedStates,
 		row:    func(batch *backend.Batch) row { return row{"states", batch.Definition.Name, batch.Key, ""} },
 		ask: func(ctx context.Context, batches []*backend.Batch, wait time.Duration) error {
@@ -46,17 +46,17 @@ func (b *Backend) decides() keyed[*backend.Batch] {
 }
 
 func (b *Backend) decideOne(ctx context.Context, batch *backend.Batch, wait time.Duration) error {
-	at := b.recent.of(batch)
+	at := b.detours.of(batch)
 	look := at.look(batch)
-	if b.plain && !look && usual(batch) {
+	if b.plain && !look && singleTake(batch) {
 		begun := time.Now()
-		done, err := b.decideUsual(ctx, batch, wait)
+		done, err := b.decideSingle(ctx, batch, wait)
 		if done || err != nil {
 			return err
 		}
 		at.trouble()
 		look = true // most likely it will be rejected
-		wait = max(wait-time.Since(begun), leastLockWait)
+		wait = max(wait-time.Since(begun), minLockWait)
 	}
 	n := appendBatch(make([]int64, 0, header+perAsk*len(batch.Requests)), batch, b.async, look)
 	args := []any{batch.Definition.Name, keyBytes(batch.Key), n, lockTimeout(wait)}
@@ -68,10 +68,10 @@ func (b *Backend) decideOne(ctx context.Context, batch *backend.Batch, wait time
 func (b *Backend) decideMany(ctx context.Context, batches []*backend.Batch, wait time.Duration) error {
 	names, keys := make([]string, len(batches)), make([][]byte, len(batches))
 	first, last := make([]int32, len(batches)), make([]int32, len(batches))
-	places := make([]place, len(batches))
+	places := make([]detourCount, len(batches))
 	var n []int64
 	for i, batch := range batches {
-		places[i] = b.recent.of(batch)
+		places[i] = b.detours.of(batch)
 		names[i], keys[i] = batch.Definition.Name, keyBytes(batch.Key)
 		first[i] = int32(len(n) + 1)
 		n = appendBatch(n, batch, b.async, places[i].look(batch))
@@ -83,7 +83,7 @@ func (b *Backend) decideMany(ctx context.Context, batches []*backend.Batch, wait
 	})
 }
 
-func scanBatch(rows pgx.Rows, batch *backend.Batch, at place) error {
+func scanBatch(rows pgx.Rows, batch *backend.Batch, at detourCount) error {
 	var n []int64
 	if err := rows.Scan(&n); err != nil {
 		return err
@@ -95,36 +95,35 @@ func scanBatch(rows pgx.Rows, batch *backend.Batch, at place) error {
 	return nil
 }
 
-// recentTrouble remembers which keys were not simply granted something when they were last asked about. Of those the
-// server looks at the row before it locks it, which is for nothing where there is something left, but a rejection then
-// costs no lock and writes nothing. It stays so until a key was granted something untilCalm times in a row: many that
-// are asked for too much are granted something now and then. Keys that share a place mislead each other, which costs
-// a little time and nothing else.
-type recentTrouble struct {
+// recentDetours remembers which keys were not simply granted something at their last request. For these keys the server
+// reads the row before it locks it, so that a rejection locks and writes nothing. A key counts until it was granted
+// something lookAhead times in a row, because a key that is asked for too much is granted something now and then. Keys
+// with the same count mislead each other, which costs only a little time.
+type recentDetours struct {
 	seed   maphash.Seed
 	places [4096]atomic.Int32
 }
 
-const untilCalm = 16
+const lookAhead = 16
 
-// A place counts down to calm.
-type place struct{ left *atomic.Int32 }
+// A detourCount counts down to 0 while detours are not needed.
+type detourCount struct{ left *atomic.Int32 }
 
-func (r *recentTrouble) init() { r.seed = maphash.MakeSeed() }
+func (r *recentDetours) init() { r.seed = maphash.MakeSeed() }
 
-func (r *recentTrouble) of(b *backend.Batch) place {
+func (r *recentDetours) of(b *backend.Batch) detourCount {
 	h := maphash.String(r.seed, b.Definition.Name) ^ maphash.String(r.seed, b.Key)*31
-	return place{&r.places[h%uint64(len(r.places))]}
+	return detourCount{&r.places[h%uint64(len(r.places))]}
 }
 
-// look tells whether the row should be read first. What takes nothing never needs the lock.
-func (p place) look(b *backend.Batch) bool {
+// look reports whether to read the row first. A request that takes nothing never needs the lock.
+func (p detourCount) look(b *backend.Batch) bool {
 	return p.left.Load() > 0 || len(b.Requests) > 0 && b.Requests[0].Op == backend.OpTake && b.Requests[0].Max == 0
 }
 
-func (p place) trouble() { p.left.Store(untilCalm) }
+func (p detourCount) trouble() { p.left.Store(lookAhead) }
 
-func (p place) remember(b *backend.Batch) {
+func (p detourCount) remember(b *backend.Batch) {
 	if b.Outcome != backend.Decided || len(b.Granted) > 0 && b.Granted[0] == backend.Rejected {
 		p.trouble()
 	} else if n := p.left.Load(); n > 0 {
@@ -132,17 +131,17 @@ func (p place) remember(b *backend.Batch) {
 	}
 }
 
-// Replace writes each Next whose Old is what is stored, in one statement.
+// Replace implements [backend.Backend] in one statement.
 func (b *Backend) Replace(ctx context.Context, all []*backend.Replacement) error {
 	good := make([]*backend.Replacement, 0, len(all))
 	for _, r := range all {
-		if err := checkGrid(r.Definition); err != nil {
-			r.Outcome, r.Err = backend.Failed, b.explained("replace", err)
+		if err := checkSchedule(r.Definition); err != nil {
+			r.Outcome, r.Err = backend.Failed, b.explain("replace", err)
 		} else {
 			good = append(good, r)
 		}
 	}
-	return askApart(ctx, b, good, keyed[*backend.Replacement]{
+	return askSeparately(ctx, b, good, keyedStatement[*backend.Replacement]{
 		locked: b.sql.lockedStates,
 		row:    func(r *backend.Replacement) row { return row{"states", r.Definition.Name, r.Key, ""} },
 		ask:    b.replaceTogether,

@@ -1,31 +1,29 @@
-// Package weirpostgres keeps the state of limiters in PostgreSQL, version 13 or later, where many instances
-// share them.
+// Package weirpostgres keeps the state of limiters in PostgreSQL, version 13 or later, where many instances share them.
 //
-// [Migrate] creates the schema, or who manages schemas otherwise runs the files in the folder migrations. Then
-// [NewBackend] makes what the package store builds limiters on, from a pool that stays the caller's.
+// [Migrate] creates the schema; programs with their own migration tool run the files in the folder migrations. Then
+// [New] returns a Store on a pool.
 //
-// Each call is one statement in a transaction of its own, which decides by the server's clock. A plain upsert answers
-// the usual question; all else is done by functions of the schema, now and then in a second call where the upsert could
-// not grant what was asked. Nothing depends on the state of a session, besides prepared statements. The server's
-// sessions must be at isolation level read committed, which is the default.
+// Each call is one statement in its own transaction, which decides by the server's clock. A plain upsert decides most
+// requests; functions of the schema decide all others, in a second statement if the upsert could not grant what was
+// asked. Apart from prepared statements, nothing depends on the state of a session. The sessions must have isolation level
+// read committed, which is the default.
 //
 // # Behind PgBouncer
 //
-// In session mode there is nothing to do. In transaction mode a prepared statement is not there for the next
-// transaction, so unless PgBouncer keeps track of them (1.21 and later, max_prepared_statements) the pool must
-// be told not to prepare any: default_query_exec_mode=exec in its connection string, or
-// pgx.QueryExecModeExec in its configuration; cache_describe and simple_protocol work, too. Then the functions
-// decide everything, since the server would plan the upsert anew each time. Nobody can listen
-// through it, which Listen finds out, and then everything is polled. A pool of its own for the Backend, straight
-// to the server, is faster and can listen.
+// Session mode needs nothing. In transaction mode a prepared statement does not exist in the next transaction. Unless
+// PgBouncer tracks prepared statements (1.21 and later, max_prepared_statements), the pool must not prepare any:
+// set default_query_exec_mode=exec in its connection string, or pgx.QueryExecModeExec in its configuration;
+// cache_describe and simple_protocol work, too. Then the functions decide everything, because the server would plan the
+// upsert each time. Listen does not work through transaction mode, finds that out, and limiters poll. A separate
+// pool for the Backend, directly to the server, is faster and can listen.
 //
-// # What to look after
+// # Operation
 //
-// Those who write one key wait for each other until the one before is on the server's disk. More connections do not make
-// that faster: in one measurement a pool of 2 wrote a key half as often again as a pool of 32. Rejections and many
-// keys gain from more.
+// Sessions that write the same key wait for each other until the earlier one is on the server's disk. More connections do
+// not make that faster: in one measurement a pool of 2 wrote a key 1.5 times as often as a pool of 32. Rejections and
+// many keys gain from more connections.
 //
-// A transaction that stays open for long, anywhere in the database, keeps PostgreSQL from tidying up the versions
-// of rows that are updated often: a hot key becomes slower by and by, up to tenfold and more. Set
+// A transaction that stays open for long, anywhere in the database, keeps PostgreSQL from removing old versions of rows
+// that are updated often: a hot key becomes slower over time, by a factor of ten and more. Set
 // idle_in_transaction_session_timeout.
 package weirpostgres

@@ -7,11 +7,11 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// maxKey is the longest key that is stored as it is. Of longer ones the beginning is, and a digest of the whole:
-// together longer than maxKey, so that no key can be mistaken for one of those.
+// maxKey is the length of the longest key that is stored as it is. A longer one is stored as its beginning and a digest
+// of all of it, which together are longer than maxKey, so that no other key is stored alike.
 const maxKey = 1000
 
-// keyBytes is a key as it is stored. It is never nil, which would be null.
+// keyBytes returns a key as it is stored. It is never nil, which would be null.
 func keyBytes(key string) []byte {
 	if len(key) <= maxKey {
 		return []byte(key)
@@ -21,19 +21,19 @@ func keyBytes(key string) []byte {
 }
 
 const (
-	header   = 9 // numbers before the first ask
+	header   = 9 // numbers before the first request
 	perAsk   = 5
 	answer   = 5  // numbers before the first answer
 	oldState = 11 // numbers of a state of an older definition, before what was taken
 )
 
-// The bits of an ask that stand beside its Op.
+// The flags of a request, added to its Op.
 const (
 	bitPrevious = 4
 	bitLend     = 8
 )
 
-// appendBatch appends what the function decide is told of a batch besides its key.
+// appendBatch appends the arguments of the function decide, apart from the key.
 func appendBatch(n []int64, b *backend.Batch, async, look bool) []int64 {
 	d := b.Definition
 	n = append(n, bit(async), bit(look), d.Version, int64(d.Kind), d.Permits, d.Anchor, d.Period, d.Refill, d.Segments)
@@ -57,12 +57,12 @@ func bit(b bool) int64 {
 	return 0
 }
 
-// bounded keeps a number where the server can add and subtract it. No line of a grid is anywhere near.
+// bounded keeps a number in a range in which the server can add and subtract. No tick is near its ends.
 func bounded(n int64) int64 { return min(max(n, -1<<60), 1<<60) }
 
-var errAnswer = errors.New("the server's answer is not understood: its functions are not those of this program")
+var errAnswer = errors.New("unexpected reply: the functions in the schema are not those of this program")
 
-// readAnswer takes apart what the function decide has returned.
+// readAnswer sets the answers from what the function decide has returned.
 func readAnswer(b *backend.Batch, n []int64) error {
 	if len(n) < 3 {
 		return errAnswer
@@ -98,8 +98,8 @@ func segments(n []int64) []backend.Segment {
 	return taken
 }
 
-// states are as the statement replace takes them: the numbers of all, and what was taken of all, with the places of
-// each state's, from 1.
+// states are the arguments of the statement replace: the numbers and the taken permits of all states, and from where to
+// where those of each are, from 1.
 type states struct {
 	numbers, taken []int64
 	first, last    []int32

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// SQLSTATEs that we know what to do about.
+// SQLSTATEs with their own treatment.
 const (
 	serializationFailure = "40001"
 	deadlockDetected     = "40P01"
@@ -26,7 +26,7 @@ const (
 	featureNotSupported  = "0A000"
 )
 
-func worthRepeating(err error) bool {
+func repeatable(err error) bool {
 	code := codeOf(err)
 	return code == serializationFailure || code == deadlockDetected
 }
@@ -38,10 +38,10 @@ func codeOf(err error) string {
 	return ""
 }
 
-// ofTheKeys reports whether a statement has failed because of the rows of some key, such as a number that is out of
-// range or text that is too long for an index. Then nothing has been done for the other keys, either, and they can be
-// asked about without that one.
-func ofTheKeys(err error) bool {
+// keyErrors reports whether a statement has failed because of the rows of some key, such as a number that is out of
+// range or text that is too long for an index. Then nothing was done for the other keys either, and they can be decided
+// without that one.
+func keyErrors(err error) bool {
 	code := codeOf(err)
 	for _, class := range []string{"22", "23", "54", "P0"} { // data, constraints, limits of the program, raised by a trigger
 		if strings.HasPrefix(code, class) {
@@ -51,11 +51,11 @@ func ofTheKeys(err error) bool {
 	return false
 }
 
-// ofDefinition marks the error of one limiter's definition.
-func ofDefinition(err error) error { return fmt.Errorf("%w: %w", backend.ErrDefinition, err) }
+// definitionError marks an error of one limiter's definition.
+func definitionError(err error) error { return fmt.Errorf("%w: %w", backend.ErrDefinition, err) }
 
-// explained says what was asked, and where we know it what to do about the error.
-func (b *Backend) explained(what string, err error) error {
+// explain adds the operation to err and, for some errors, what to do about it.
+func (b *Backend) explain(what string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -75,10 +75,10 @@ func (b *Backend) explained(what string, err error) error {
 	return fmt.Errorf("weirpostgres: %s: %s%w", what, hint, err)
 }
 
-// maxName is the longest name, in bytes: name and key have to fit into a row of an index, and into a notice.
+// maxName is the length of the longest name, in bytes: name and key must fit into a row of an index, and into a notice.
 const maxName = 500
 
-// checkName returns an error for what a text in PostgreSQL cannot be.
+// checkName returns an error for a name that a text in PostgreSQL cannot have.
 func checkName(name string) error {
 	switch {
 	case len(name) > maxName:
@@ -96,8 +96,8 @@ func checkDefinition(d *backend.Definition) error {
 	return checkName(d.Name)
 }
 
-// checkGrid is checkDefinition for what is decided by a grid: the server is to divide by the period.
-func checkGrid(d *backend.Definition) error {
+// checkSchedule is checkDefinition for buckets and windows: the server divides by the period.
+func checkSchedule(d *backend.Definition) error {
 	if err := checkDefinition(d); err != nil {
 		return err
 	}

@@ -21,13 +21,13 @@ import (
 func everything(ctx context.Context, b *Backend) map[string]error {
 	d := &backend.Definition{Name: "a", Version: 1, Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: 5, Period: 1_000_000}}
 	c := &backend.Definition{Name: "c", Version: 1, Limits: backend.Limits{Kind: backend.KindConcurrency, Permits: 5}}
-	holds := []*backend.LeaseRequest{{Definition: c, ID: "x", Permits: 1, TTL: 1_000_000}}
+	requests := []*backend.LeaseRequest{{Definition: c, ID: "x", Permits: 1, TTL: 1_000_000}}
 	_, replace := replaceOne(ctx, b, d, "k", backend.State{}, backend.State{})
 	_, _, load := b.Load(ctx, "a")
 	_, define := b.Define(ctx, 0, d)
 	return map[string]error{
 		"decide": b.Decide(ctx, []*backend.Batch{take(d, "k", 1)}), "replace": replace, "load": load, "define": define,
-		"hold": b.Acquire(ctx, holds), "renew": b.Renew(ctx, holds), "release": b.Release(ctx, holds),
+		"acquire": b.Acquire(ctx, requests), "renew": b.Renew(ctx, requests), "release": b.Release(ctx, requests),
 	}
 }
 
@@ -49,7 +49,7 @@ func TestReadOnlyServerIsAnError(t *testing.T) {
 	b := newBackend(t, pool, BackendOptions{Schema: schema})
 	for what, err := range everything(t.Context(), b) {
 		switch what {
-		case "decide", "hold", "define", "replace", "renew", "release":
+		case "decide", "acquire", "define", "replace", "renew", "release":
 			assert.ErrorContains(t, err, "the server is read-only", what)
 		default:
 			assert.NoError(t, err, what)
@@ -116,7 +116,7 @@ func TestBadInputIsAnError(t *testing.T) {
 	seats := bad(func(d *backend.Definition) {
 		d.Name, d.Limits = "seats", backend.Limits{Kind: backend.KindConcurrency, Permits: 5}
 	})
-	for name, ask := range map[string]func(context.Context, []*backend.LeaseRequest) error{"hold": b.Acquire, "renew": b.Renew, "release": b.Release} {
+	for name, ask := range map[string]func(context.Context, []*backend.LeaseRequest) error{"acquire": b.Acquire, "renew": b.Renew, "release": b.Release} {
 		wrong := &backend.LeaseRequest{Definition: bad(func(d *backend.Definition) { d.Name = "a\x00b" }), Key: "a", ID: "1", Permits: 1, TTL: 1e7}
 		right := &backend.LeaseRequest{Definition: seats, Key: "b", ID: "2", Permits: 1, TTL: 1e7}
 		require.NoError(t, ask(t.Context(), []*backend.LeaseRequest{wrong, right}), "it is nothing to other keys")

@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// echoWait is how long a notice of our own may take to come back. Behind PgBouncer in transaction mode it
+	// echoWait bounds how long a notice of this connection takes to come back. Behind PgBouncer in transaction mode it
 	// never does.
 	echoWait = 2 * time.Second
-	// checkAfter is how long nothing may be heard until the connection is looked at: one that was
-	// lost silently looks like one on which nothing happens.
+	// checkAfter is after how long a silence the connection is checked, because one that was lost can look like one
+	// without notices.
 	checkAfter = 20 * time.Second
 	checkWait  = 5 * time.Second
 	closeWait  = time.Second
 )
 
-// Listen listens on a connection that it takes out of the pool, which may open another one for it.
+// Listen implements [backend.Backend]. It takes a connection out of the pool, which can open another one for it.
 func (b *Backend) Listen(ctx context.Context, ready func(), notice func(backend.Notice)) error {
 	pooled, err := b.pool.Acquire(ctx)
 	if err != nil {
-		return b.explained("listen", err)
+		return b.explain("listen", err)
 	}
 	conn := pooled.Hijack()
 	defer func() {
@@ -41,7 +41,7 @@ func (b *Backend) Listen(ctx context.Context, ready func(), notice func(backend.
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}
-	return b.explained("listen", err)
+	return b.explain("listen", err)
 }
 
 func (b *Backend) listenOn(ctx context.Context, conn *pgx.Conn, ready func(), notice func(backend.Notice)) error {
@@ -63,7 +63,7 @@ func (b *Backend) listenOn(ctx context.Context, conn *pgx.Conn, ready func(), no
 	}
 }
 
-// echo sees to it that notices arrive. What others send meanwhile happened before we were ready.
+// echo checks that notices arrive. Notices of others that arrive meanwhile are of changes before Listen was ready.
 func (b *Backend) echo(ctx context.Context, conn *pgx.Conn) error {
 	ours := "e" + rand.Text()
 	if _, err := b.pool.Exec(ctx, b.sql.notify, b.channel, ours); err != nil {
@@ -84,7 +84,7 @@ func (b *Backend) echo(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// next waits for a notice, and looks at the connection now and then.
+// next waits for a notice, and checks the connection now and then.
 func next(ctx context.Context, conn *pgx.Conn) (payload string, err error) {
 	for {
 		quiet, cancel := context.WithTimeout(ctx, checkAfter)
@@ -106,10 +106,10 @@ func next(ctx context.Context, conn *pgx.Conn) (payload string, err error) {
 	}
 }
 
-// channelOf is the channel of a schema, as the function tell has it.
+// channelOf returns the channel of a schema, as the function tell has it.
 func channelOf(schema string) string { return inSchema(`weir:"weir"`, schema) }
 
-// parseNotice reads what the function tell has sent: d (a new definition) or r (a release), the name and the key in
+// parseNotice parses what the function tell has sent: d (a new definition) or r (a release), the name and the key in
 // base64.
 func parseNotice(payload string) (n backend.Notice, ok bool) {
 	if payload == "" || payload[0] != 'd' && payload[0] != 'r' {

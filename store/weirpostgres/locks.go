@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-go/weir/internal/clock"
 )
 
 // A row that another session has locked, such as one that an operator has updated in a transaction that is still open,
@@ -20,13 +22,13 @@ import (
 // others from the start.
 
 const (
-	// usualLockWait is how long a statement waits for locks where the call has no deadline. Otherwise it is half of the
+	// maxLockWait is how long a statement waits for locks where the call has no deadline. Otherwise it is half of the
 	// time that the call has: the rest is for asking about the other keys.
-	usualLockWait = 5 * time.Second
-	// leastLockWait keeps short waits from mistaking an instance that has just written the row for a lock.
-	leastLockWait = 10 * time.Millisecond
-	// leastAloneWait is leastLockWait for a key that is asked about alone, after others whose rows were locked, too.
-	leastAloneWait = 2 * time.Millisecond
+	maxLockWait = 5 * time.Second
+	// minLockWait keeps short waits from mistaking an instance that has just written the row for a lock.
+	minLockWait = 10 * time.Millisecond
+	// minSingleWait is leastLockWait for a key that is asked about alone, after others whose rows were locked, too.
+	minSingleWait = 2 * time.Millisecond
 	// lockedFor is how long a key is asked about apart after its row was found locked.
 	lockedFor = time.Second
 )
@@ -37,9 +39,9 @@ var errLocked = errors.New("another session keeps the row of the key locked")
 func lockWait(ctx context.Context) time.Duration {
 	end, ok := ctx.Deadline()
 	if !ok {
-		return usualLockWait
+		return maxLockWait
 	}
-	return max(time.Until(end)/2, leastLockWait)
+	return max(time.Until(end)/2, minLockWait)
 }
 
 // lockTimeout is a wait as the setting lock_timeout has it, where 0 would be no limit.
@@ -56,21 +58,21 @@ func statementLocked(table, condition string) string {
 		where not` + of + ` for no key update skip locked)`
 }
 
-// A row is what a key's row is found by. The id is that of a lease.
+// A row identifies the row of a key. The id is that of a lease.
 type row struct{ table, name, key, id string }
 
-// A keyed question is what a statement asks about many keys.
-type keyed[T any] struct {
+// A keyedStatement is a statement about many keys.
+type keyedStatement[T any] struct {
 	locked string // see statementLocked
 	row    func(T) row
 	ask    func(context.Context, []T, time.Duration) error // one statement that waits so long for locks
 	fail   func(T, error)                                  // sets the outcome Failed
 }
 
-// askApart asks about all keys, in one statement where that works. Like every function below, it returns an error only
-// if no key has been answered. Otherwise the answers would be lost with what they took, so a later error, such as a
-// connection that breaks, is the outcome of the keys that it hit.
-func askApart[T any](ctx context.Context, b *Backend, all []T, q keyed[T]) error {
+// askSeparately asks about all keys, in one statement if that works. Like every function below, it returns an error
+// only if no key has been answered. Otherwise the answers would be lost with what they took; therefore, a later error,
+// such as a connection that breaks, is the outcome of the keys that it hit.
+func askSeparately[T any](ctx context.Context, b *Backend, all []T, q keyedStatement[T]) error {
 	wait := lockWait(ctx)
 	free, held, err := splitRemembered(ctx, b, all, q)
 	if err != nil {
@@ -78,11 +80,11 @@ func askApart[T any](ctx context.Context, b *Backend, all []T, q keyed[T]) error
 	}
 	return q.inParts(free, held,
 		func(free []T) error { return askDivided(ctx, b, free, q, wait) },
-		func(held []T) error { return askAlone(ctx, b, held, q, shorter(ctx, wait, 10)) })
+		func(held []T) error { return askOneByOne(ctx, b, held, q, shorter(ctx, wait, 10)) })
 }
 
 // inParts asks about first, then about second.
-func (q keyed[T]) inParts(first, second []T, askFirst, askSecond func([]T) error) error {
+func (q keyedStatement[T]) inParts(first, second []T, askFirst, askSecond func([]T) error) error {
 	if err := askFirst(first); err != nil {
 		return err
 	}
@@ -95,12 +97,12 @@ func (q keyed[T]) inParts(first, second []T, askFirst, askSecond func([]T) error
 }
 
 // inHalves does in two steps what has failed in one: a key that fails the statement ends up alone.
-func (q keyed[T]) inHalves(all []T, ask func([]T) error) error {
+func (q keyedStatement[T]) inHalves(all []T, ask func([]T) error) error {
 	middle := len(all) / 2
 	return q.inParts(all[:middle:middle], all[middle:], ask, ask)
 }
 
-func (q keyed[T]) failAll(all []T, err error) {
+func (q keyedStatement[T]) failAll(all []T, err error) {
 	for _, x := range all {
 		q.fail(x, err)
 	}
@@ -110,7 +112,7 @@ func (q keyed[T]) failAll(all []T, err error) {
 // shorter, and a healthy key in the last ones would fail because another instance has just written its row. A context
 // that ends soon shortens the wait further.
 func shorter(ctx context.Context, wait, n time.Duration) time.Duration {
-	wait = max(wait/n, leastLockWait)
+	wait = max(wait/n, minLockWait)
 	if end, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(end)/2)
 	}
@@ -118,7 +120,7 @@ func shorter(ctx context.Context, wait, n time.Duration) time.Duration {
 }
 
 // askDivided asks in one statement, and if the statement fails because of some keys, about the others without them.
-func askDivided[T any](ctx context.Context, b *Backend, all []T, q keyed[T], wait time.Duration) error {
+func askDivided[T any](ctx context.Context, b *Backend, all []T, q keyedStatement[T], wait time.Duration) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -126,7 +128,7 @@ func askDivided[T any](ctx context.Context, b *Backend, all []T, q keyed[T], wai
 	switch {
 	case codeOf(err) == lockNotAvailable:
 		return askAroundLocked(ctx, b, all, q, wait)
-	case !ofTheKeys(err):
+	case !keyErrors(err):
 		return err
 	case len(all) > 1:
 		return q.inHalves(all, func(half []T) error { return askDivided(ctx, b, half, q, wait) })
@@ -136,7 +138,7 @@ func askDivided[T any](ctx context.Context, b *Backend, all []T, q keyed[T], wai
 }
 
 // askAroundLocked goes on after a statement that has waited so long for a lock in vain.
-func askAroundLocked[T any](ctx context.Context, b *Backend, all []T, q keyed[T], wait time.Duration) error {
+func askAroundLocked[T any](ctx context.Context, b *Backend, all []T, q keyedStatement[T], wait time.Duration) error {
 	locked, _, err := lockedNow(ctx, b, all, q)
 	if err != nil {
 		return err
@@ -152,23 +154,23 @@ func askAroundLocked[T any](ctx context.Context, b *Backend, all []T, q keyed[T]
 	}
 	switch {
 	case len(all) == 1 && len(held) == 1: // it was waited for
-		q.fail(all[0], b.explained("lock", errLocked))
+		q.fail(all[0], b.explain("lock", errLocked))
 		return nil
 	case len(all) == 1: // it has become free just now
-		return askAlone(ctx, b, all, q, shorter(ctx, wait, 10))
+		return askOneByOne(ctx, b, all, q, shorter(ctx, wait, 10))
 	case len(held) == 0: // a row that another session is inserting is not seen
 		return q.inHalves(all, func(half []T) error { return askDivided(ctx, b, half, q, shorter(ctx, wait, 10)) })
 	}
 	return q.inParts(free, held,
 		func(free []T) error { return askDivided(ctx, b, free, q, shorter(ctx, wait, 2)) },
-		func(held []T) error { return askAlone(ctx, b, held, q, shorter(ctx, wait, 10)) })
+		func(held []T) error { return askOneByOne(ctx, b, held, q, shorter(ctx, wait, 10)) })
 }
 
-// askAlone asks about keys whose rows were locked a moment ago, one by one. They share the wait, so that one that stays
+// askOneByOne asks about keys whose rows were locked a moment ago, one by one. They share the wait, so that one that stays
 // locked does not keep the others from being asked about. So many keys that the call would end meanwhile are not all
 // asked about; the order is random, so that these are not always the same ones.
-func askAlone[T any](ctx context.Context, b *Backend, held []T, q keyed[T], wait time.Duration) error {
-	each := max(wait/time.Duration(max(len(held), 1)), leastAloneWait)
+func askOneByOne[T any](ctx context.Context, b *Backend, held []T, q keyedStatement[T], wait time.Duration) error {
+	each := max(wait/time.Duration(max(len(held), 1)), minSingleWait)
 	end := time.Now().Add(lockWait(ctx))
 	for answered, i := range rand.Perm(len(held)) {
 		err := errLocked
@@ -180,8 +182,8 @@ func askAlone[T any](ctx context.Context, b *Backend, held []T, q keyed[T], wait
 			continue
 		case errors.Is(err, errLocked) || codeOf(err) == lockNotAvailable:
 			b.locks.remember(q.row(held[i]))
-			err = b.explained("lock", errLocked)
-		case !ofTheKeys(err) && answered == 0:
+			err = b.explain("lock", errLocked)
+		case !keyErrors(err) && answered == 0:
 			return err
 		}
 		q.fail(held[i], err)
@@ -191,7 +193,7 @@ func askAlone[T any](ctx context.Context, b *Backend, held []T, q keyed[T], wait
 
 // lockedNow returns which rows are locked, without waiting for them, and which are not there or are just being inserted
 // by another session.
-func lockedNow[T any](ctx context.Context, b *Backend, all []T, q keyed[T]) (locked, unseen []bool, err error) {
+func lockedNow[T any](ctx context.Context, b *Backend, all []T, q keyedStatement[T]) (locked, unseen []bool, err error) {
 	names, keys, ids := make([]string, len(all)), make([][]byte, len(all)), make([][]byte, len(all))
 	for i, x := range all {
 		r := q.row(x)
@@ -214,7 +216,7 @@ func lockedNow[T any](ctx context.Context, b *Backend, all []T, q keyed[T]) (loc
 
 // splitRemembered returns as held the keys whose rows were found locked lately and are still locked, or cannot be seen:
 // another session may still be inserting them, and a statement about all keys would wait for it at every call.
-func splitRemembered[T any](ctx context.Context, b *Backend, all []T, q keyed[T]) (free, held []T, err error) {
+func splitRemembered[T any](ctx context.Context, b *Backend, all []T, q keyedStatement[T]) (free, held []T, err error) {
 	if !b.locks.any() {
 		return all, nil, nil
 	}
@@ -251,14 +253,14 @@ func splitRemembered[T any](ctx context.Context, b *Backend, all []T, q keyed[T]
 // trip.
 type recentLocks struct {
 	seed   maphash.Seed
-	last   atomic.Int64       // when any was remembered, since base
-	places [4096]atomic.Int64 // when one of the place was
+	last   atomic.Int64       // when any was remembered
+	places [4096]atomic.Int64 // when a row of that place was
 }
 
 func (r *recentLocks) init() { r.seed = maphash.MakeSeed() }
 
 func (r *recentLocks) remember(x row) {
-	now := max(int64(time.Since(base)), 1)
+	now := max(int64(clock.Now()), 1)
 	r.place(x).Store(now)
 	r.last.Store(now)
 }
@@ -269,7 +271,7 @@ func (r *recentLocks) has(x row) bool { return recent(r.place(x).Load()) }
 // any reports whether has may be true of any row.
 func (r *recentLocks) any() bool { return recent(r.last.Load()) }
 
-func recent(at int64) bool { return at != 0 && int64(time.Since(base))-at < int64(lockedFor) }
+func recent(at int64) bool { return at != 0 && int64(clock.Now())-at < int64(lockedFor) }
 
 func (r *recentLocks) place(x row) *atomic.Int64 {
 	return &r.places[maphash.Comparable(r.seed, x)%uint64(len(r.places))]

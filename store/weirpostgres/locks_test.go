@@ -148,7 +148,7 @@ func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 			}
 		}
 		unlock := lockRow(t, b, pool, "semaphores", "b")
-		check("hold", holds("second"), b.Acquire)
+		check("acquire", holds("second"), b.Acquire)
 		unlock()
 		unlock = lockRow(t, b, pool, "leases", "b")
 		defer unlock()
@@ -166,7 +166,7 @@ func TestAskApart_LateErrorIsThatOfTheKeysItHit(t *testing.T) {
 		err         error
 	}
 	ofAKey, broken := &pgconn.PgError{Code: "22003"}, errors.New("the connection broke")
-	asking := keyed[*question]{
+	asking := keyedStatement[*question]{
 		row:  func(q *question) row { return row{} },
 		fail: func(q *question, err error) { q.err = err },
 		ask: func(_ context.Context, all []*question, _ time.Duration) error {
@@ -183,18 +183,18 @@ func TestAskApart_LateErrorIsThatOfTheKeysItHit(t *testing.T) {
 	}
 	t.Run("after others", func(t *testing.T) {
 		all := []*question{{}, {}, {key: true}, {broken: true}}
-		require.NoError(t, askApart(t.Context(), &b, all, asking))
+		require.NoError(t, askSeparately(t.Context(), &b, all, asking))
 		for i, want := range []error{nil, nil, ofAKey, broken} {
 			require.Equal(t, want, all[i].err, i)
 		}
 	})
 	t.Run("before others", func(t *testing.T) {
 		all := []*question{{broken: true}, {}, {key: true}, {}}
-		require.ErrorIs(t, askApart(t.Context(), &b, all, asking), broken)
+		require.ErrorIs(t, askSeparately(t.Context(), &b, all, asking), broken)
 	})
 	t.Run("one by one", func(t *testing.T) {
 		all := []*question{{broken: true}, {broken: true}, {}, {}}
-		err := askAlone(t.Context(), &b, all, asking, time.Second)
+		err := askOneByOne(t.Context(), &b, all, asking, time.Second)
 		if err != nil {
 			require.ErrorIs(t, err, broken)
 			return // the first that was asked about
@@ -214,15 +214,15 @@ type blocking struct {
 	outcomes  map[string]error
 }
 
-func (q *blocking) keyed(b *Backend) keyed[string] {
-	return keyed[string]{
+func (q *blocking) keyed(b *Backend) keyedStatement[string] {
+	return keyedStatement[string]{
 		locked: b.sql.lockedStates,
 		row:    func(key string) row { return row{"states", "a", key, ""} },
 		fail:   func(key string, err error) { q.outcomes[key] = err },
 		ask: func(_ context.Context, keys []string, wait time.Duration) error {
 			q.asked, q.waits = append(q.asked, keys), append(q.waits, wait)
 			for _, key := range keys {
-				if q.forever[key] || q.contended[key] && wait < leastAloneWait {
+				if q.forever[key] || q.contended[key] && wait < minSingleWait {
 					return &pgconn.PgError{Code: lockNotAvailable}
 				}
 			}
@@ -246,14 +246,14 @@ func TestAskApart_RowThatCannotBeSeen(t *testing.T) {
 	for call := range 3 {
 		q.asked, q.waits, q.outcomes = nil, nil, map[string]error{}
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		require.NoError(t, askApart(ctx, b, keys, q.keyed(b)))
+		require.NoError(t, askSeparately(ctx, b, keys, q.keyed(b)))
 		cancel()
 		require.Len(t, q.outcomes, len(keys))
 		for key, err := range q.outcomes {
 			require.Equal(t, q.forever[key], errors.Is(err, errLocked), key)
 		}
 		for i, wait := range q.waits {
-			require.GreaterOrEqual(t, wait, leastLockWait, "%d of call %d", i, call)
+			require.GreaterOrEqual(t, wait, minLockWait, "%d of call %d", i, call)
 		}
 		for _, asked := range q.asked {
 			alone := call == 0 || len(asked) == 1 || !slices.Contains(asked, "k17")
@@ -285,10 +285,10 @@ func TestAskAlone_AsksEachKeyOnce(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		begun := time.Now()
-		require.NoError(t, askAlone(ctx, &b, keys, asking, 25*time.Millisecond))
+		require.NoError(t, askOneByOne(ctx, &b, keys, asking, 25*time.Millisecond))
 		require.Len(t, q.asked, len(keys))
 		require.NoError(t, q.outcomes["k00"])
-		require.LessOrEqual(t, time.Since(begun), 39*leastAloneWait)
+		require.LessOrEqual(t, time.Since(begun), 39*minSingleWait)
 
 		q.asked, begun = nil, time.Now()
 		for i := range 1000 {
@@ -296,8 +296,8 @@ func TestAskAlone_AsksEachKeyOnce(t *testing.T) {
 			q.forever[keys[len(keys)-1]] = true
 		}
 		left, _ := ctx.Deadline()
-		require.NoError(t, askAlone(ctx, &b, keys, asking, 25*time.Millisecond))
-		require.LessOrEqual(t, time.Since(begun), left.Sub(begun)/2+leastAloneWait, "the call does not take all the time there is")
+		require.NoError(t, askOneByOne(ctx, &b, keys, asking, 25*time.Millisecond))
+		require.LessOrEqual(t, time.Since(begun), left.Sub(begun)/2+minSingleWait, "the call does not take all the time there is")
 		require.ErrorIs(t, q.outcomes["l0"], errLocked)
 	})
 }

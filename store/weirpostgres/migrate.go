@@ -12,22 +12,22 @@ var files embed.FS
 
 var migrations = pgmigrate.Set{Package: "weirpostgres", Files: files, Table: "migrations"}
 
-// A Migration is one step in making the schema, to be run once and in a transaction.
+// A Migration is one step in making the schema. Run it once, in a transaction.
 type Migration = pgmigrate.Migration
 
 // A Beginner begins transactions: a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx.
 type Beginner = pgmigrate.Beginner
 
-// DefaultSchema is the schema where none is named.
+// DefaultSchema is the schema if none is named.
 const DefaultSchema = pgmigrate.DefaultSchema
 
-// Migrations returns all steps, in order, for those who run them with a tool of their own. schema "" is weir, and
-// then they are the files in the folder migrations as they are.
+// Migrations returns all steps in order, for programs that run them with their own tool. With an empty schema they are
+// for DefaultSchema, and equal to the files in the folder migrations.
 func Migrations(schema string) ([]Migration, error) { return migrations.Migrations(schema) }
 
-// Migrate creates the schema, "": weir, or brings it up to date, in one transaction. Where there is nothing to do
-// it changes nothing and needs no right to. Many instances may call it at the same time. A schema that is newer
-// than this program is left as it is, and works.
+// Migrate creates the schema or brings it up to date, in one transaction. An empty schema stands for DefaultSchema. If
+// there is nothing to do, it changes nothing and needs no privileges to. Many instances can call it at the same time. A
+// schema that is newer than this program works, and stays as it is.
 func Migrate(ctx context.Context, db Beginner, schema string) error {
 	return migrations.Migrate(ctx, db, schema)
 }

@@ -100,7 +100,7 @@ func TestSchemaNames(t *testing.T) {
 		assert.ErrorContains(t, Migrate(t.Context(), pool, name), "the schema's name", name)
 	}
 	_, err := NewBackend(nil, nil)
-	assert.ErrorContains(t, err, "pool is nil")
+	assert.ErrorContains(t, err, "pool must not be nil")
 }
 
 // catalog is what a schema consists of, as text that does not name it.

@@ -6,8 +6,8 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// Options configure a [store.Store] on PostgreSQL. The zero Options are the defaults. For the fields that are
-// not of store.Options see [BackendOptions].
+// Options configure a [store.Store] on PostgreSQL. The zero value has the defaults. [BackendOptions] describes the
+// fields that are not of store.Options.
 type Options struct {
 	Schema             string `json:"schema,omitempty" yaml:"schema,omitempty"`
 	AsynchronousCommit bool   `json:"asynchronous_commit,omitempty" yaml:"asynchronous_commit,omitempty"`
@@ -16,11 +16,11 @@ type Options struct {
 	store.Options `yaml:",inline"`
 }
 
-// New returns a Store whose limiters are in PostgreSQL. The pool stays the caller's, who closes it after the
-// Store. Nothing is sent to the server yet, and the server need not be there; [Migrate] must have made the
-// tables when the first limiter is used.
+// New returns a Store whose limiters are in PostgreSQL. Nil options have the defaults. Close the pool after the Store,
+// which does not close it. New sends nothing, so the server can be away. [Migrate] must have made the tables when the
+// first limiter is used.
 //
-// All instances that have the same database, Schema and limiter's name share the limiter.
+// All instances with the same database, Schema and limiter's name share the limiter.
 func New(pool *pgxpool.Pool, options *Options) (*store.Store, error) {
 	var o Options
 	if options != nil {

@@ -48,6 +48,6 @@ func TestSharedPollingThroughPgBouncer(t *testing.T) {
 	s := drillSubject()
 	place := bouncerPlace(t)
 	s.Place = func(testing.TB) string { return place }
-	drill.AReleaseWakesElsewhere(t, s, false)
-	drill.ListeningIsFoundImpossible(t, s)
+	drill.ReleaseWakes(t, s, false)
+	drill.ListenUnsupported(t, s)
 }

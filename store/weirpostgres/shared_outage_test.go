@@ -17,10 +17,10 @@ func TestSharedOutages(t *testing.T) {
 	drill.Retried(t, func() {
 		s := drillSubject()
 		server := testserver.NewPostgres(t)
-		for _, trouble := range []drill.Trouble{drill.Stalled(server), drill.Killed(server, true)} {
+		for _, trouble := range []drill.Fault{drill.Stalled(server), drill.Killed(server, true)} {
 			place, _ := newPlace(t, server)
 			drill.Outage(t, s, place, trouble)
-			drill.LeavingInTrouble(t, s, place, trouble)
+			drill.CloseDuringFault(t, s, place, trouble)
 		}
 		if testing.Short() {
 			return
@@ -30,23 +30,23 @@ func TestSharedOutages(t *testing.T) {
 			drill.Outage(t, s, place, emptied(server, schema))
 		})
 		direct, through, proxy := behindProxy(t, server)
-		for _, trouble := range append(drill.NetworkTroubles(proxy), postgresTroubles(server)...) {
+		for _, trouble := range append(drill.NetworkFaults(proxy), postgresTroubles(server)...) {
 			_, schema := newPlace(t, server)
 			url, _, _ := strings.Cut(through, " ")
 			drill.Outage(t, s, url+" "+schema, trouble)
-			drill.LeavingInTrouble(t, s, url+" "+schema, trouble)
+			drill.CloseDuringFault(t, s, url+" "+schema, trouble)
 		}
 		t.Run("an exhausted pool", func(t *testing.T) { exhausted(t, s, direct) })
-		t.Run("delayed", func(t *testing.T) { drill.ADelayIsNoOutage(t, s, through, proxy) })
-		t.Run("cut all the time", func(t *testing.T) { drill.CutAllTheTime(t, s, direct, through, proxy) })
+		t.Run("delayed", func(t *testing.T) { drill.DelayIsNoOutage(t, s, through, proxy) })
+		t.Run("cut all the time", func(t *testing.T) { drill.FrequentDisconnects(t, s, direct, through, proxy) })
 	})
 }
 
 // emptied: the server is there and has no schema, until somebody calls Migrate.
-func emptied(server *testserver.Server, schema string) drill.Trouble {
-	return drill.Trouble{
-		Name:    "restarted with an empty folder",
-		Forgets: true,
+func emptied(server *testserver.Server, schema string) drill.Fault {
+	return drill.Fault{
+		Name:      "restarted with an empty folder",
+		LosesData: true,
 		Begin: func(t testing.TB) {
 			require.NoError(t, server.Restart(true))
 			_, _, err := newBackend(t, connect(t, server.URL, nil), BackendOptions{Schema: schema}).Load(context.Background(), "x")
@@ -58,7 +58,7 @@ func emptied(server *testserver.Server, schema string) drill.Trouble {
 	}
 }
 
-func postgresTroubles(server *testserver.Server) []drill.Trouble {
+func postgresTroubles(server *testserver.Server) []drill.Fault {
 	// By a connection that was there before: afterwards there may be no room for another.
 	set := func(t testing.TB, admin *pgxpool.Pool, sql ...string) {
 		t.Helper()
@@ -68,10 +68,10 @@ func postgresTroubles(server *testserver.Server) []drill.Trouble {
 	}
 	var admin *pgxpool.Pool
 	all := "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and backend_type = 'client backend'"
-	return []drill.Trouble{
+	return []drill.Fault{
 		{
-			Name: "read-only",
-			Says: "read-only",
+			Name:      "read-only",
+			ErrorText: "read-only",
 			Begin: func(t testing.TB) {
 				set(t, connect(t, server.URL, nil), "alter system set default_transaction_read_only = on", "select pg_reload_conf()")
 			},
@@ -103,7 +103,7 @@ func exhausted(t *testing.T, s drill.Subject, direct string) {
 		return b, disconnect, err
 	}
 	var taken []*pgxpool.Conn
-	drill.Outage(t, s, direct, drill.Trouble{
+	drill.Outage(t, s, direct, drill.Fault{
 		Name: "by others",
 		Begin: func(t testing.TB) {
 			for len(pools) > 0 {

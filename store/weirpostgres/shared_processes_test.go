@@ -8,12 +8,12 @@ import (
 
 func TestSharedProcesses(t *testing.T) {
 	s := drillSubject()
-	t.Run("shares", func(t *testing.T) { drill.SharesAreExact(t, s) })
-	t.Run("refills", func(t *testing.T) { drill.RefillsAreExact(t, s) })
-	t.Run("holds", func(t *testing.T) { drill.NeverMoreIsHeld(t, s) })
-	t.Run("a killed holder", func(t *testing.T) { drill.Retried(t, func() { drill.AKilledHolderKeepsItsPermitForTheTTL(t, s) }) })
-	t.Run("a holder", func(t *testing.T) { drill.Retried(t, func() { drill.AHolderKeepsItsPermit(t, s) }) })
-	t.Run("a stopped holder", func(t *testing.T) { drill.Retried(t, func() { drill.AStoppedHolderLearnsThatItHasLostItsLease(t, s) }) })
-	t.Run("a share each", func(t *testing.T) { drill.Retried(t, func() { drill.WaitingInstancesGetTheirShare(t, s) }) })
-	t.Run("a rolling deployment", func(t *testing.T) { drill.ARollingDeploymentNeverGrantsMore(t, s) })
+	t.Run("shares", func(t *testing.T) { drill.Shares(t, s) })
+	t.Run("refills", func(t *testing.T) { drill.Refills(t, s) })
+	t.Run("holds", func(t *testing.T) { drill.HeldWithinLimit(t, s) })
+	t.Run("a killed holder", func(t *testing.T) { drill.Retried(t, func() { drill.KilledHolder(t, s) }) })
+	t.Run("a holder", func(t *testing.T) { drill.Retried(t, func() { drill.LivingHolder(t, s) }) })
+	t.Run("a stopped holder", func(t *testing.T) { drill.Retried(t, func() { drill.StoppedHolder(t, s) }) })
+	t.Run("a share each", func(t *testing.T) { drill.Retried(t, func() { drill.FairShares(t, s) }) })
+	t.Run("a rolling deployment", func(t *testing.T) { drill.RollingDeployment(t, s) })
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/recovered"
 )
 
@@ -17,32 +18,28 @@ const (
 	sweepRarely  = 64 * sweepAfter  // where there is little to delete
 	sweepAtLeast = 10 * time.Second // if there are any
 	sweepAtMost  = 250 * time.Millisecond
-	sweepMuch    = sweepAfter / 2 // rows deleted at once: the next sweep is four times as soon
+	sweepMany    = sweepAfter / 2 // rows deleted at once: the next sweep is four times as soon
 	sweepPages   = 128            // of 8 kB as the server comes: far more than a thousand new keys fill
 	sweepTimeout = 10 * time.Second
 )
 
-// base is where times are counted from.
-var base = time.Now()
-
-// A sweeper deletes rows that nobody needs, now and then, while decisions are made. No clock ticks for it and
-// nothing runs in between.
+// A sweeper deletes rows that no key needs any more. Decisions start it; it has no timer and no goroutine in between.
 type sweeper struct {
 	b      *Backend
 	on     bool
-	left   atomic.Int64 // decisions until the next time
-	last   atomic.Int64 // when it was, since base
-	every  atomic.Int64 // ns from one sweep to the next, where decisions are rare
+	left   atomic.Int64 // decisions until the next sweep
+	last   atomic.Int64 // when the last sweep was
+	every  atomic.Int64 // ns between sweeps if decisions are rare
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu      sync.Mutex // guards closed, busy, and that nothing is started after close
+	mu      sync.Mutex // guards closed and busy, and starting a sweep
 	closed  bool
 	running sync.WaitGroup
 	busy    bool
 
-	// Of the one sweep that is under way, or of who starts the next:
-	page  int64 // where to go on
+	// For the sweep that is under way, or the goroutine that starts the next one:
+	page  int64 // where to continue
 	after int64 // decisions between two sweeps
 }
 
@@ -54,12 +51,12 @@ func (s *sweeper) init(b *Backend, on bool) {
 	s.restart()
 }
 
-// decided counts decisions, and starts a sweep if it is time for one.
+// decided counts decisions, and starts a sweep if one is due.
 func (s *sweeper) decided(n int) {
 	if !s.on {
 		return
 	}
-	if s.left.Add(int64(-n)) > 0 && int64(time.Since(base))-s.last.Load() < s.every.Load() {
+	if s.left.Add(int64(-n)) > 0 && int64(clock.Now())-s.last.Load() < s.every.Load() {
 		return
 	}
 	s.mu.Lock()
@@ -70,7 +67,7 @@ func (s *sweeper) decided(n int) {
 	s.busy = true
 	s.restart()
 	s.running.Go(func() {
-		defer func() { // deferred: there would be no other sweep if a hook called runtime.Goexit
+		defer func() { // deferred, because a hook that calls runtime.Goexit must not end sweeping
 			s.restart()
 			s.mu.Lock()
 			s.busy = false
@@ -83,11 +80,10 @@ func (s *sweeper) decided(n int) {
 
 func (s *sweeper) restart() {
 	s.left.Store(s.after)
-	s.last.Store(int64(time.Since(base)))
+	s.last.Store(int64(clock.Now()))
 }
 
-// sweep looks through one range of pages, the next one each time. Instances begin anywhere, so that several do
-// not follow each other.
+// sweep sweeps the next range of pages. Instances start at random pages, so that they do not follow each other.
 func (s *sweeper) sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
@@ -102,7 +98,7 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	} else {
 		s.after = max(s.after/2, sweepAfter)
 	}
-	if every := time.Duration(s.every.Load()); gone >= sweepMuch {
+	if every := time.Duration(s.every.Load()); gone >= sweepMany {
 		s.every.Store(int64(max(every/4, sweepAtMost)))
 	} else {
 		s.every.Store(int64(min(2*every, sweepAtLeast)))
@@ -129,7 +125,7 @@ func (b *Backend) sweepRange(ctx context.Context, first, count int64) (gone, pag
 	return gone, pages, err
 }
 
-// close ends a sweep that is under way, waits for it, and lets none begin.
+// close ends the sweep that is under way, waits for it, and prevents others.
 func (s *sweeper) close() {
 	s.mu.Lock()
 	s.closed = true

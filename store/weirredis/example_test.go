@@ -1,27 +1,44 @@
 package weirredis_test
 
 import (
+	"context"
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store/weirredis"
 )
 
-// The client stays yours: close it after what uses it. Without ContextTimeoutEnabled the deadline of a
-// context does not end a call.
-func ExampleNewBackend() {
+// Without ContextTimeoutEnabled the deadline of a context does not end a call.
+func ExampleNew() {
 	client := redis.NewUniversalClient(&redis.UniversalOptions{
-		Addrs:                 []string{"127.0.0.1:6379"},
+		Addrs:                 []string{"redis:6379"},
 		ContextTimeoutEnabled: true,
 	})
 	defer func() { _ = client.Close() }()
+	shared := weir.Must(weirredis.New(client, nil))
+	defer func() { _ = shared.Close() }()
 
-	backend, err := weirredis.NewBackend(client, &weirredis.BackendOptions{Prefix: "shop"})
+	logins := weir.Must(shared.PartitionedTokenBucket("logins", limiter.TokenBucketOptions{
+		TokenLimit: 5, TokensPerPeriod: 1, ReplenishmentPeriod: time.Minute,
+	}, nil))
+	lease := weir.Must(logins.TryAcquire(context.Background(), "ann", 1))
+	fmt.Println(lease.Acquired())
+}
+
+// Close the client after the backend. Nothing is sent before the backend is used.
+func ExampleNewBackend() {
+	client := redis.NewClient(&redis.Options{Addr: "redis:6379", ContextTimeoutEnabled: true})
+	defer func() { _ = client.Close() }()
+
+	b, err := weirredis.NewBackend(client, &weirredis.BackendOptions{Prefix: "shop"})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("nothing is sent before it is needed:", backend.Close())
-	// Output: nothing is sent before it is needed: <nil>
+	fmt.Println(b.Interruptible(), b.Close())
+	// Output: true <nil>
 }

@@ -30,32 +30,32 @@ func TestSharedOutages(t *testing.T) {
 
 		direct, through, proxy := behindProxy(t, server)
 		url, _, _ := strings.Cut(through, " ")
-		outages(t, s, url, append(drill.NetworkTroubles(proxy), redisTroubles(server, proxy)...)...)
-		t.Run("delayed", func(t *testing.T) { drill.ADelayIsNoOutage(t, s, through, proxy) })
-		t.Run("cut all the time", func(t *testing.T) { drill.CutAllTheTime(t, s, direct, through, proxy) })
+		outages(t, s, url, append(drill.NetworkFaults(proxy), redisTroubles(server, proxy)...)...)
+		t.Run("delayed", func(t *testing.T) { drill.DelayIsNoOutage(t, s, through, proxy) })
+		t.Run("cut all the time", func(t *testing.T) { drill.FrequentDisconnects(t, s, direct, through, proxy) })
 	})
 }
 
 // outages sees stores through troubles, and has others leave in the middle of them.
-func outages(t *testing.T, s drill.Subject, url string, troubles ...drill.Trouble) {
+func outages(t *testing.T, s drill.Subject, url string, troubles ...drill.Fault) {
 	for _, trouble := range troubles {
 		drill.Outage(t, s, placeAt(url), trouble)
-		drill.LeavingInTrouble(t, s, placeAt(url), trouble)
+		drill.CloseDuringFault(t, s, placeAt(url), trouble)
 	}
 }
 
-func redisTroubles(server *testserver.Server, proxy *testserver.Proxy) []drill.Trouble {
+func redisTroubles(server *testserver.Server, proxy *testserver.Proxy) []drill.Fault {
 	set := func(args ...any) func(t testing.TB) {
 		return func(t testing.TB) { require.NoError(t, connect(t, server.URL).Do(context.Background(), args...).Err()) }
 	}
 	var admin *redis.Client
-	return []drill.Trouble{
+	return []drill.Fault{
 		{
 			Name:  "read-only: a replica without its master",
-			Begin: set("replicaof", "127.0.0.1", "1"), End: set("replicaof", "no", "one"), Says: "READONLY",
+			Begin: set("replicaof", "127.0.0.1", "1"), End: set("replicaof", "no", "one"), ErrorText: "READONLY",
 		}, {
 			Name:  "read-only: too few replicas",
-			Begin: set("config", "set", "min-replicas-to-write", "1"), End: set("config", "set", "min-replicas-to-write", "0"), Says: "NOREPLICAS",
+			Begin: set("config", "set", "min-replicas-to-write", "1"), End: set("config", "set", "min-replicas-to-write", "0"), ErrorText: "NOREPLICAS",
 		}, {
 			Name: "out of connections",
 			Begin: func(t testing.TB) {

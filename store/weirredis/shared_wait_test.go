@@ -18,28 +18,28 @@ func behindProxy(t testing.TB, server *testserver.Server) (direct, through strin
 func TestSharedWaiting(t *testing.T) {
 	drill.Retried(t, func() {
 		s := drillSubject()
-		t.Run("listening", func(t *testing.T) { drill.AReleaseWakesElsewhere(t, s, true) })
-		t.Run("polling", func(t *testing.T) { drill.AReleaseWakesElsewhere(t, s, false) })
+		t.Run("listening", func(t *testing.T) { drill.ReleaseWakes(t, s, true) })
+		t.Run("polling", func(t *testing.T) { drill.ReleaseWakes(t, s, false) })
 		t.Run("without ears", func(t *testing.T) {
 			direct, through, proxy := behindProxy(t, testserver.Redis(t))
-			drill.WithoutEarsItPolls(t, s, direct, through, proxy)
+			drill.PollsWithoutListening(t, s, direct, through, proxy)
 		})
-		t.Run("many for a bucket", func(t *testing.T) { drill.ManyWaitersAskSeldom(t, s) })
-		t.Run("many for seats", func(t *testing.T) { drill.ManyHoldersAskSeldom(t, s) })
+		t.Run("many for a bucket", func(t *testing.T) { drill.CallsOfManyWaiters(t, s) })
+		t.Run("many for seats", func(t *testing.T) { drill.CallsOfManyHolders(t, s) })
 	})
 }
 
 func TestSharedReconfigure(t *testing.T) {
 	s := drillSubject()
-	t.Run("at the next call", func(t *testing.T) { drill.NewLimitsAreSeenAtTheNextCall(t, s) })
-	t.Run("keys, listening", func(t *testing.T) { drill.NewLimitsOfKeysAreSeen(t, s, true) })
-	t.Run("keys, refreshing", func(t *testing.T) { drill.NewLimitsOfKeysAreSeen(t, s, false) })
+	t.Run("at the next call", func(t *testing.T) { drill.NewLimits(t, s) })
+	t.Run("keys, listening", func(t *testing.T) { drill.NewLimitsOfKeys(t, s, true) })
+	t.Run("keys, refreshing", func(t *testing.T) { drill.NewLimitsOfKeys(t, s, false) })
 }
 
 func TestSharedChain(t *testing.T) {
 	s := drillSubject()
 	second := testserver.NewRedis(t)
-	drill.ARejectedChainGivesBack(t, s, s.Place(t), placeAt(second.URL))
+	drill.RejectedChain(t, s, s.Place(t), placeAt(second.URL))
 	_, through, proxy := behindProxy(t, second)
-	drill.ALostRefundIsReported(t, s, through, proxy)
+	drill.LostRefund(t, s, through, proxy)
 }

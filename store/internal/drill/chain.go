@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// events are those that a Store has told.
+// events are the events of a Store.
 type events struct {
 	mu  sync.Mutex
 	all []store.Event
@@ -36,7 +36,7 @@ func (e *events) of(kinds ...store.EventKind) (found []store.Event) {
 	return found
 }
 
-// no rejects, after it has done something.
+// no calls the function and rejects.
 type no func()
 
 func (f no) TryAcquire(context.Context, int) (limiter.Lease, error) {
@@ -46,8 +46,8 @@ func (f no) TryAcquire(context.Context, int) (limiter.Lease, error) {
 
 func (f no) Acquire(ctx context.Context, n int) (limiter.Lease, error) { return f.TryAcquire(ctx, n) }
 
-// ARejectedChainGivesBack is the drill: limiters at two places, of which the second has nothing left, and one of this process.
-func ARejectedChainGivesBack(t *testing.T, s Subject, first, second string) {
+// RejectedChain is the drill: limiters at two places, of which the second has nothing left, and one of this process.
+func RejectedChain(t *testing.T, s Subject, first, second string) {
 	limits := limitertest.Limits{Permits: 10, Period: time.Hour, TokensPerPeriod: 1, Segments: 4}
 	for _, k := range kinds {
 		t.Run(k.String(), func(t *testing.T) {
@@ -69,8 +69,8 @@ func ARejectedChainGivesBack(t *testing.T, s Subject, first, second string) {
 	}
 }
 
-// ALostRefundIsReported is the drill: the store is away when a chain that was rejected wants to give back.
-func ALostRefundIsReported(t *testing.T, s Subject, through string, network Network) {
+// LostRefund is the drill: the store is away when a chain that was rejected wants to give back.
+func LostRefund(t *testing.T, s Subject, through string, network Network) {
 	var told events
 	a := s.store(t, through, store.Options{CallTimeout: outageTimeout, OnEvent: told.tell})
 	bucket := must(build(a, name("chain"), limitertest.TokenBucket, oldLimits, nil))(t)

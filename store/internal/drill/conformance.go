@@ -16,17 +16,17 @@ var kinds = []limitertest.Kind{
 	limitertest.TokenBucket, limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.Concurrency,
 }
 
-// A Variant is a way to use limiters that limitertest has to judge.
+// A Variant is a way of using limiters that limitertest tests.
 type Variant struct {
 	Name      string
-	Instances int // Stores that are asked in turn
+	Instances int // Stores that are used in turn
 	Keyed     bool
 	How       *store.LimiterOptions
 	Kinds     []limitertest.Kind // nil: all
 	Lacks     limitertest.Feature
 }
 
-// Variants are the ways that are worth judging on every store. With -short it is the usual one.
+// Variants returns the ways that are tested on every store. With -short it is only the usual one.
 func Variants() []Variant {
 	all := []Variant{{Name: "usual", Instances: 1}}
 	if testing.Short() {
@@ -34,7 +34,7 @@ func Variants() []Variant {
 	}
 	return append(all,
 		Variant{Name: "one key", Instances: 1, Keyed: true},
-		// Each instance has a queue of its own, so nothing is said about those.
+		// Each instance has its own queue, so queues are not tested.
 		Variant{Name: "two instances in turn", Instances: 2, Lacks: limitertest.Queue | limitertest.NewestFirst},
 	)
 }
@@ -84,35 +84,35 @@ func (v Variant) subject(b backend.Backend, stores []*store.Store, k limitertest
 		New: func(t testing.TB, l limitertest.Limits) limiter.Limiter {
 			name := name("conformance")
 			all := v.instances(t, by, stores, name, k, l)
-			awaitLine(t, b, name, tolerance/4)
+			awaitTick(t, b, name, tolerance/4)
 			if len(all) == 1 {
 				return all[0]
 			}
-			turns := inTurn{all, new(atomic.Int64)}
+			turns := roundRobin{all, new(atomic.Int64)}
 			return made{turns, turns.reconfigure}
 		},
 		Reconfigure: func(l limiter.Limiter, to limitertest.Limits) error { return l.(made).reconfigure(to) },
 	}
 }
 
-// beginning has room for as many limiters as may be made at once: else all cases begin together, and the first of
+// startSlots has room for as many limiters as may be made at once: else all cases begin together, and the first of
 // their times are those of an overloaded machine.
-var beginning = make(chan struct{}, 4)
+var startSlots = make(chan struct{}, 4)
 
 func (v Variant) instances(t testing.TB, by builder, stores []*store.Store, name string, k limitertest.Kind, l limitertest.Limits) (all []made) {
-	beginning <- struct{}{}
-	defer func() { <-beginning }()
+	startSlots <- struct{}{}
+	defer func() { <-startSlots }()
 	for _, s := range stores {
 		one := must(by(s, name, k, l, v.How))(t)
-		one.Statistics() // the grid begins when the store hears of the limiter
+		one.Statistics() // the schedule starts when the store first sees the limiter
 		all = append(all, one)
 	}
 	return all
 }
 
-// awaitLine returns on a line of the limiter's grid. That began a round trip ago or more: to the cases it is to begin
+// awaitTick returns on a line of the limiter's grid. That began a round trip ago or more: to the cases it is to begin
 // when they have the limiter, as that of a limiter in the process does.
-func awaitLine(t testing.TB, b backend.Backend, name string, accuracy time.Duration) {
+func awaitTick(t testing.TB, b backend.Backend, name string, accuracy time.Duration) {
 	for {
 		sent := time.Now()
 		d, now, err := b.Load(context.Background(), name)
@@ -126,33 +126,33 @@ func awaitLine(t testing.TB, b backend.Backend, name string, accuracy time.Durat
 			continue
 		}
 		left := time.Duration(d.Period-(now-d.Anchor)%d.Period) * time.Microsecond
-		line := got.Add(left)        // or up to a round trip ago, but not later
-		time.Sleep(time.Until(line)) // cases sleep, too: it is about time
+		line := got.Add(left)        // or up to a round trip earlier, but not later
+		time.Sleep(time.Until(line)) // cases sleep, too, because they test times
 		if time.Since(line) < accuracy {
 			return
 		}
 	}
 }
 
-// inTurn asks several instances, each time the next.
-type inTurn struct {
+// roundRobin asks several instances, each time the next.
+type roundRobin struct {
 	all  []made
 	next *atomic.Int64
 }
 
-func (i inTurn) one() made { return i.all[int(i.next.Add(1))%len(i.all)] }
+func (i roundRobin) one() made { return i.all[int(i.next.Add(1))%len(i.all)] }
 
-func (i inTurn) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
+func (i roundRobin) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return i.one().TryAcquire(ctx, n)
 }
 
-func (i inTurn) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+func (i roundRobin) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return i.one().Acquire(ctx, n)
 }
 
-func (i inTurn) reconfigure(l limitertest.Limits) error { return i.one().reconfigure(l) }
+func (i roundRobin) reconfigure(l limitertest.Limits) error { return i.one().reconfigure(l) }
 
-func (i inTurn) Statistics() limiter.Statistics {
+func (i roundRobin) Statistics() limiter.Statistics {
 	all := i.all[0].Statistics()
 	for _, l := range i.all[1:] {
 		st := l.Statistics()
@@ -163,7 +163,7 @@ func (i inTurn) Statistics() limiter.Statistics {
 	return all
 }
 
-func (i inTurn) Close() error {
+func (i roundRobin) Close() error {
 	for _, l := range i.all {
 		_ = l.Close()
 	}

@@ -25,13 +25,13 @@ func inMemory() Subject {
 
 func TestDrillsOfOneProcess(t *testing.T) {
 	s := inMemory()
-	AReleaseWakesElsewhere(t, s, true)
-	ManyWaitersAskSeldom(t, s)
-	ManyHoldersAskSeldom(t, s)
-	NewLimitsAreSeenAtTheNextCall(t, s)
-	NewLimitsOfKeysAreSeen(t, s, true)
-	NewLimitsOfKeysAreSeen(t, s, false)
-	ARejectedChainGivesBack(t, s, s.Place(t), s.Place(t))
+	ReleaseWakes(t, s, true)
+	CallsOfManyWaiters(t, s)
+	CallsOfManyHolders(t, s)
+	NewLimits(t, s)
+	NewLimitsOfKeys(t, s, true)
+	NewLimitsOfKeys(t, s, false)
+	RejectedChain(t, s, s.Place(t), s.Place(t))
 }
 
 func TestMostHeld(t *testing.T) {
@@ -39,9 +39,9 @@ func TestMostHeld(t *testing.T) {
 	during := func(from, to, permits int) span {
 		return span{from: begun.Add(time.Duration(from)), to: begun.Add(time.Duration(to)), permits: int64(permits)}
 	}
-	require.Zero(t, mostHeld(nil))
-	require.EqualValues(t, 3, mostHeld([]span{during(1, 4, 1), during(2, 3, 2), during(4, 9, 2)}))
-	require.EqualValues(t, 4, mostHeld([]span{during(1, 5, 1), during(2, 3, 2), during(4, 9, 3)}))
+	require.Zero(t, maxHeld(nil))
+	require.EqualValues(t, 3, maxHeld([]span{during(1, 4, 1), during(2, 3, 2), during(4, 9, 2)}))
+	require.EqualValues(t, 4, maxHeld([]span{during(1, 5, 1), during(2, 3, 2), during(4, 9, 3)}))
 }
 
 func TestWhatFailedIsFound(t *testing.T) {

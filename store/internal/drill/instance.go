@@ -39,10 +39,10 @@ type job struct {
 
 // What an instance can be told to do.
 const (
-	takeAll  = "take all"  // ask for every key until nothing is left
-	takeOn   = "take on"   // wait for permits again and again
-	holdOn   = "hold on"   // wait for leases and release them again and again
-	holdOnce = "hold once" // one lease, released at the second word
+	takeAll     = "take all"  // ask for every key until nothing is left
+	takeForever = "take on"   // wait for permits again and again
+	leaseOn     = "hold on"   // wait for leases and release them again and again
+	leaseOnce   = "hold once" // one lease, released at the second word
 )
 
 // Main is the instance where this process was started as one, and then does not return. It is to be called before
@@ -78,14 +78,14 @@ func runInstance(open Opener, text string) error {
 	if err != nil {
 		return err
 	}
-	w := worker{job: j, words: make(chan struct{})}
+	w := worker{job: j, commands: make(chan struct{})}
 	if err := w.make(s); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	go w.listen(cancel)
 	say("ready")
-	<-w.words
+	<-w.commands
 	err = w.work(ctx)
 	say("done")
 	if closing := s.Close(); err == nil {

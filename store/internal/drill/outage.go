@@ -15,49 +15,49 @@ import (
 
 var outageLimits = limitertest.Limits{Permits: 100, Period: time.Hour, TokensPerPeriod: 1, Segments: 4, QueueLimit: 100}
 
-// localLimit is what an instance gives out that falls back locally.
+// localLimit is what an instance grants by falling back locally.
 const localLimit = 10
 
-// margin is how much longer than CallTimeout a call may take on a machine that is busy with other tests.
+// margin is how much longer than CallTimeout a call can take on a busy machine.
 const margin = 700 * time.Millisecond
 
-// Outage sees limiters of each policy through a trouble.
-func Outage(t *testing.T, s Subject, place string, trouble Trouble) {
+// Outage runs limiters of each outage policy through a fault.
+func Outage(t *testing.T, s Subject, place string, trouble Fault) {
 	t.Run(trouble.Name, func(t *testing.T) {
 		if s.NoLeaks != nil {
 			s.NoLeaks(t)
 		}
-		var patients []*patient
+		var patients []*faultyStore
 		for _, how := range []store.LimiterOptions{
 			{Outage: store.FailClosed}, {Outage: store.FailOpen, NoCoalescing: true},
 			{Outage: store.FallBackLocally, LocalShare: float64(localLimit) / float64(outageLimits.Permits)},
 		} {
 			patients = append(patients, newPatient(t, s, place, how))
 		}
-		together := func(stage func(*patient)) {
+		together := func(stage func(*faultyStore)) {
 			var all sync.WaitGroup
 			for _, p := range patients {
 				all.Go(func() { stage(p) })
 			}
 			all.Wait()
 		}
-		together((*patient).isWell)
+		together((*faultyStore).answersByStore)
 		trouble.Begin(t)
-		together((*patient).fallsIll)
-		together(func(p *patient) { p.isIll(trouble) })
+		together((*faultyStore).losesStore)
+		together(func(p *faultyStore) { p.answersByPolicy(trouble) })
 		trouble.End(t)
-		together((*patient).getsWell)
-		together(func(p *patient) { p.isWellAgain(trouble.Forgets) })
+		together((*faultyStore).recovers)
+		together(func(p *faultyStore) { p.hasRecovered(trouble.LosesData) })
 		for _, p := range patients {
-			p.definitionIsThere(s.backend(t, place))
+			p.definitionExists(s.backend(t, place))
 		}
-		together((*patient).leaves)
-		together((*patient).wasToldOnce)
+		together((*faultyStore).closesInTime)
+		together((*faultyStore).reportedOnce)
 	})
 }
 
-// A patient is a store in trouble, with limiters of one policy. Its methods are called from goroutines of their own.
-type patient struct {
+// A faultyStore is a store in trouble, with limiters of one policy. Its methods are called from goroutines of their own.
+type faultyStore struct {
 	t      testing.TB
 	name   string
 	how    store.LimiterOptions
@@ -66,13 +66,13 @@ type patient struct {
 	told   events
 	bucket made
 	seats  made
-	taken  int64 // what the store has granted of the bucket
-	local  int64 // what was granted without it
-	unsure int64 // calls that failed and may have been carried out
+	taken  int64 // granted by the store, of the bucket
+	local  int64 // granted without the store
+	unsure int64 // failed calls that may have been carried out
 }
 
-func newPatient(t testing.TB, s Subject, place string, how store.LimiterOptions) *patient {
-	p := &patient{t: t, name: name("outage"), how: how, place: place}
+func newPatient(t testing.TB, s Subject, place string, how store.LimiterOptions) *faultyStore {
+	p := &faultyStore{t: t, name: name("outage"), how: how, place: place}
 	p.s = s.store(t, place, store.Options{
 		CallTimeout: outageTimeout, ProbeInterval: probeInterval, RefreshInterval: time.Second, OnEvent: p.told.tell,
 	})
@@ -82,25 +82,25 @@ func newPatient(t testing.TB, s Subject, place string, how store.LimiterOptions)
 	return p
 }
 
-func (p *patient) errorf(format string, args ...any) {
+func (p *faultyStore) errorf(format string, args ...any) {
 	p.t.Errorf("%v: "+format, append([]any{p.how.Outage}, args...)...)
 }
 
-// isWell: the store is asked.
-func (p *patient) isWell() {
+// answersByStore: the store is asked.
+func (p *faultyStore) answersByStore() {
 	ok := inTime(func() bool { p.take(); return p.taken == 5 })
 	var err error
-	held := inTime(func() bool { // a first use also sets the limits, and may take longer than a call on a busy machine
+	held := inTime(func() bool { // the first use also sets the limits, and can take longer than a call on a busy machine
 		_, err = answered(p.seats.TryAcquire(context.Background(), 1))
 		return err == nil
 	})
-	if !held || !ok { // it is held on
+	if !held || !ok { // it is held to the end
 		p.errorf("%d were granted: %v", p.taken, err)
 	}
 }
 
-// take asks for one permit, and checks how long that takes and what the answer is.
-func (p *patient) take() (took time.Duration) {
+// take takes one permit, and checks how long that takes and what the answer is.
+func (p *faultyStore) take() (took time.Duration) {
 	begun := time.Now()
 	lease, err := p.bucket.TryAcquire(context.Background(), 1)
 	took = time.Since(begun)
@@ -140,20 +140,20 @@ func (p *patient) take() (took time.Duration) {
 	return took
 }
 
-// fallsIll: single calls fail, until the store counts as away.
-func (p *patient) fallsIll() {
+// losesStore: single calls fail, until the store counts as away.
+func (p *faultyStore) losesStore() {
 	for end := time.Now().Add(patience); p.s.Health().Err == nil; {
 		if p.take(); time.Now().After(end) {
 			p.errorf("the store never counts as away")
 			return
 		}
-		time.Sleep(time.Millisecond) // else thousands of permits are asked for while nothing has happened yet
+		time.Sleep(time.Millisecond) // without it, thousands of permits are taken before the fault takes effect
 		p.unsure = p.s.Counters().Failures
 	}
 }
 
-// isIll: every answer is the policy's and costs nothing, whatever is asked, and the store is looked for by one call.
-func (p *patient) isIll(trouble Trouble) {
+// answersByPolicy: every answer is the policy's and costs nothing, whatever is asked, and the store is looked for by one call.
+func (p *faultyStore) answersByPolicy(trouble Fault) {
 	took := make([]time.Duration, 1001)
 	for i := range took {
 		took[i] = p.take()
@@ -177,7 +177,7 @@ func (p *patient) isIll(trouble Trouble) {
 	if n, most := p.s.Counters().Calls-before.Calls, int64(time.Since(begun)/(probeInterval*8/10))+3; n > most {
 		p.errorf("%d calls to a store that is away, at most %d are right", n, most)
 	}
-	if err := p.s.Health().Err; err == nil || !strings.Contains(err.Error(), trouble.Says) {
+	if err := p.s.Health().Err; err == nil || !strings.Contains(err.Error(), trouble.ErrorText) {
 		p.errorf("the store is away because of: %v", err)
 	}
 }

@@ -21,21 +21,21 @@ type process struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	stderr bytes.Buffer
-	read   chan struct{} // closed when it has nothing more to say
+	read   chan struct{} // closed at the end of its output
 	killed time.Time
 
 	mu    sync.Mutex
 	lines []line
 }
 
-// A line is what an instance has said; see job.
+// A line is a line of an instance's output; see job.
 type line struct {
 	what string
 	args []int64
 	at   time.Time
 }
 
-// startAll starts as many instances as there are jobs, and lets them begin together.
+// startAll starts an instance for each job, and lets them begin together.
 func startAll(t testing.TB, jobs ...job) []*process {
 	t.Helper()
 	all := prepareAll(t, jobs...)
@@ -43,7 +43,7 @@ func startAll(t testing.TB, jobs ...job) []*process {
 	return all
 }
 
-// prepareAll starts instances, which wait for a word.
+// prepareAll starts instances, which wait for a command.
 func prepareAll(t testing.TB, jobs ...job) []*process {
 	t.Helper()
 	var all []*process
@@ -51,18 +51,18 @@ func prepareAll(t testing.TB, jobs ...job) []*process {
 		all = append(all, start(t, j))
 	}
 	for _, p := range all {
-		p.says("ready")
+		p.await("ready")
 	}
 	return all
 }
 
 func beginAll(all []*process) {
 	for _, p := range all {
-		p.word()
+		p.send()
 	}
 }
 
-// same are n times the same job.
+// same returns n copies of a job.
 func same(n int, j job) []job {
 	jobs := make([]job, n)
 	for i := range jobs {
@@ -75,7 +75,7 @@ func start(t testing.TB, j job) *process {
 	t.Helper()
 	text := must(json.Marshal(j))(t)
 	p := &process{t: t, cmd: exec.Command(os.Args[0]), read: make(chan struct{})}
-	// The race detector by itself waits a second at the end.
+	// The race detector waits a second at the end by default.
 	p.cmd.Env = append(os.Environ(), instanceVariable+"="+string(text), "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	p.cmd.Stderr = &p.stderr
 	p.stdin = must(p.cmd.StdinPipe())(t)
@@ -85,7 +85,7 @@ func start(t testing.TB, j job) *process {
 	}
 	go p.listen(stdout)
 	t.Cleanup(func() {
-		p.kill() // nothing, where it has ended
+		p.kill() // no effect after its end
 		if t.Failed() && p.stderr.Len() > 0 {
 			t.Logf("an instance said: %s", p.stderr.Bytes())
 		}
@@ -103,7 +103,7 @@ func (p *process) listen(stdout io.Reader) {
 			l.args = append(l.args, n)
 		}
 		if len(l.args) == 0 {
-			continue // it was killed in the middle of a word
+			continue // killed in the middle of a line
 		}
 		l.at = time.Unix(0, l.args[len(l.args)-1])
 		p.mu.Lock()
@@ -112,8 +112,8 @@ func (p *process) listen(stdout io.Reader) {
 	}
 }
 
-// said are all lines of a kind.
-func (p *process) said(what string) (all []line) {
+// linesOf are all lines of a kind.
+func (p *process) linesOf(what string) (all []line) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.lines {
@@ -124,31 +124,31 @@ func (p *process) said(what string) (all []line) {
 	return all
 }
 
-// says waits for the first line of a kind.
-func (p *process) says(what string) line {
+// await waits for the first line of a kind.
+func (p *process) await(what string) line {
 	p.t.Helper()
 	eventually(p.t, "an instance says "+what, func() bool {
 		select {
 		case <-p.read:
-			if len(p.said(what)) == 0 {
+			if len(p.linesOf(what)) == 0 {
 				p.kill()
 				p.t.Fatalf("an instance has ended without saying %s: %s", what, p.stderr.Bytes())
 			}
 		default:
 		}
-		return len(p.said(what)) > 0
+		return len(p.linesOf(what)) > 0
 	})
-	return p.said(what)[0]
+	return p.linesOf(what)[0]
 }
 
-// word tells it something; what, it knows.
-func (p *process) word() {
+// send tells it something; what, it knows.
+func (p *process) send() {
 	if _, err := p.stdin.Write([]byte("\n")); err != nil {
 		p.t.Error(err)
 	}
 }
 
-// kill ends it as a crash would.
+// kill ends the process as a crash does.
 func (p *process) kill() {
 	if p.cmd.ProcessState != nil {
 		return
@@ -158,10 +158,10 @@ func (p *process) kill() {
 		p.t.Error(err)
 	}
 	<-p.read
-	_ = p.cmd.Wait() // that it was killed is no news
+	_ = p.cmd.Wait() // the error is that it was killed
 }
 
-// finish waits until it has ended by itself; hurry: what goes on for ever is to end.
+// finish waits until the process has ended by itself; hurry ends work that is unlimited.
 func (p *process) finish(hurry bool) {
 	p.t.Helper()
 	if p.cmd.ProcessState != nil {
@@ -184,7 +184,7 @@ func (p *process) finish(hurry bool) {
 func finishAll(all []*process, hurry bool) {
 	for _, p := range all {
 		if hurry && p.cmd.ProcessState == nil {
-			_ = p.stdin.Close() // all of them at the same time
+			_ = p.stdin.Close() // all at the same time
 		}
 	}
 	for _, p := range all {

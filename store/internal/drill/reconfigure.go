@@ -14,8 +14,8 @@ var (
 	newLimits = limitertest.Limits{Permits: 10, Period: time.Hour, TokensPerPeriod: 1, Segments: 4}
 )
 
-// NewLimitsAreSeenAtTheNextCall by another instance, also if nobody has told it.
-func NewLimitsAreSeenAtTheNextCall(t *testing.T, s Subject) {
+// NewLimits by another instance, also if nobody has told it.
+func NewLimits(t *testing.T, s Subject) {
 	for _, k := range kinds {
 		t.Run(k.String(), func(t *testing.T) {
 			_, both := s.twoStores(t, k, oldLimits, store.Options{NoListen: true, RefreshInterval: time.Hour})
@@ -31,7 +31,7 @@ func NewLimitsAreSeenAtTheNextCall(t *testing.T, s Subject) {
 				t.Fatal(err)
 			}
 			if k == limitertest.Concurrency {
-				take() // a Reconfigure itself leaves no trace at the leases: the first one by the new limits does
+				take() // Reconfigure does not touch the leases; the first one by the new limits does
 			}
 			for range newLimits.Permits - held {
 				lease := must(answered(both[1].TryAcquire(t.Context(), 1)))(t)
@@ -42,13 +42,13 @@ func NewLimitsAreSeenAtTheNextCall(t *testing.T, s Subject) {
 			if lease := must(answered(both[1].TryAcquire(t.Context(), 1)))(t); lease.Acquired() {
 				t.Fatal("granted beyond the new limits")
 			}
-			oneSaysOld(t, both, oldLimits)
+			checkReconfigure(t, both, oldLimits)
 		})
 	}
 }
 
-// oneSaysOld has the limits lowered by one instance, and the other one follow them at once.
-func oneSaysOld(t *testing.T, both [2]made, lower limitertest.Limits) {
+// checkReconfigure has the limits lowered by one instance, and the other one follow them at once.
+func checkReconfigure(t *testing.T, both [2]made, lower limitertest.Limits) {
 	t.Helper()
 	if err := both[1].reconfigure(lower); err != nil {
 		t.Fatal(err)
@@ -58,8 +58,8 @@ func oneSaysOld(t *testing.T, both [2]made, lower limitertest.Limits) {
 	}
 }
 
-// NewLimitsOfKeysAreSeen at a notice, or after RefreshInterval.
-func NewLimitsOfKeysAreSeen(t *testing.T, s Subject, listens bool) {
+// NewLimitsOfKeys at a notice, or after RefreshInterval.
+func NewLimitsOfKeys(t *testing.T, s Subject, listens bool) {
 	o := store.Options{RefreshInterval: time.Hour}
 	if !listens {
 		o = store.Options{RefreshInterval: 200 * time.Millisecond, NoListen: true}
@@ -80,7 +80,7 @@ func NewLimitsOfKeysAreSeen(t *testing.T, s Subject, listens bool) {
 		t.Fatal(err)
 	}
 	eventually(t, "the other instance sees the new limits", func() bool {
-		take(b, "asked", 1) // who uses it looks
+		take(b, "asked", 1) // every use looks
 		return b.Options().TokenLimit == newLimits.Permits
 	})
 	t.Logf("listening %v: seen after %v", listens, time.Since(begun))

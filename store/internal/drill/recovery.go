@@ -10,9 +10,9 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// getsWell: the store is found while a crowd asks all the time. What the crowd has asked in vain does not come upon it
+// recovers: the store is found while a crowd asks all the time. What the crowd has asked in vain does not come upon it
 // now, and who asks together shares a round trip.
-func (p *patient) getsWell() {
+func (p *faultyStore) recovers() {
 	const people = 50
 	ctx, cancel := context.WithCancel(context.Background())
 	var crowd sync.WaitGroup
@@ -30,7 +30,7 @@ func (p *patient) getsWell() {
 		p.errorf("the store is not found: %v", p.s.Health().Err)
 	}
 	calls, most := p.s.Counters().Calls, -asked.Load()
-	time.Sleep(200 * time.Millisecond) // what comes at once, and what comes a moment later
+	time.Sleep(200 * time.Millisecond) // calls at once, and calls a moment later
 	calls, most = p.s.Counters().Calls-calls, most+asked.Load()
 	cancel()
 	crowd.Wait()
@@ -44,8 +44,8 @@ func (p *patient) getsWell() {
 	p.t.Logf("%v: %d calls after the recovery, at most %d are right", p.how.Outage, calls, most)
 }
 
-// isWellAgain: everything is as before the trouble, but for what the server has forgotten.
-func (p *patient) isWellAgain(forgets bool) {
+// hasRecovered: everything is as before the trouble, but for what the server has forgotten.
+func (p *faultyStore) hasRecovered(forgets bool) {
 	if forgets {
 		p.taken, p.unsure = 0, 0 // nothing that was granted before is known any more
 	}
@@ -65,10 +65,10 @@ func (p *patient) isWellAgain(forgets bool) {
 	}
 }
 
-// definitionIsThere, again if the server has forgotten it: other instances need it.
-func (p *patient) definitionIsThere(b backend.Backend) {
+// definitionExists, again if the server has forgotten it: other instances need it.
+func (p *faultyStore) definitionExists(b backend.Backend) {
 	if !inTime(func() bool {
-		_, _ = p.bucket.TryAcquire(context.Background(), 0) // whoever uses it looks, every RefreshInterval
+		_, _ = p.bucket.TryAcquire(context.Background(), 0) // every use looks after RefreshInterval
 		d, _, err := b.Load(context.Background(), p.name)
 		return err == nil && d != nil && d.Permits == int64(outageLimits.Permits)
 	}) {
@@ -76,8 +76,8 @@ func (p *patient) definitionIsThere(b backend.Backend) {
 	}
 }
 
-// leaves: Close takes no longer than a call.
-func (p *patient) leaves() {
+// closesInTime: Close takes no longer than a call.
+func (p *faultyStore) closesInTime() {
 	begun := time.Now()
 	if err := p.s.Close(); err != nil {
 		p.errorf("Close: %v", err)
@@ -87,8 +87,8 @@ func (p *patient) leaves() {
 	}
 }
 
-// wasToldOnce that the store was lost, and that it was found.
-func (p *patient) wasToldOnce() {
+// reportedOnce that the store was lost, and that it was found.
+func (p *faultyStore) reportedOnce() {
 	all := p.told.of(store.EventStoreLost, store.EventStoreRecovered)
 	if len(all) != 2 || all[0].Kind != store.EventStoreLost || all[0].Err == nil || all[1].Kind != store.EventStoreRecovered || all[1].Away <= 0 {
 		p.errorf("told: %+v", all)

@@ -9,14 +9,14 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A flow is how instances take what comes while they are at it.
+// A flow is how instances take what comes back meanwhile.
 type flow struct {
 	name      string
 	kind      limitertest.Kind
 	processes int
 	how       store.LimiterOptions
 	kills     int
-	stops     int // so many others are stopped until the end
+	stops     int // how many others are stopped until the end
 }
 
 func flows() []flow {
@@ -40,12 +40,12 @@ const (
 	flowRefill = 20
 )
 
-// RefillsAreExact has instances wait for what comes back, and compares what they get with what the server's clock says
+// Refills has instances wait for what comes back, and compares what they get with what the server's clock says
 // there was.
-func RefillsAreExact(t *testing.T, s Subject) {
+func Refills(t *testing.T, s Subject) {
 	for _, f := range flows() {
 		t.Run(f.name, func(t *testing.T) {
-			t.Parallel() // each waits for its refills most of the time
+			t.Parallel() // each mostly waits for its refills
 			f.run(t, s)
 		})
 	}
@@ -57,7 +57,7 @@ func (f flow) run(t *testing.T, s Subject) {
 	limits := limitertest.Limits{Permits: flowLimit, Period: flowPeriod, TokensPerPeriod: flowRefill, Segments: 2, QueueLimit: 1000}
 	all := prepareAll(t, same(f.processes, job{
 		Place: place, Name: name("flow"), Kind: f.kind, How: f.how, Permits: []int{1, 2}, Limits: limits,
-		Goroutines: 2 * goroutines, Work: takeOn,
+		Goroutines: 2 * goroutines, Work: takeForever,
 	})...)
 	before := clock(t, b)
 	beginAll(all)
@@ -106,9 +106,9 @@ func (f flow) comes() int64 {
 	}
 }
 
-// pass lets time go by on the server's clock.
+// pass waits until the server's clock has advanced by d.
 func pass(t testing.TB, b backend.Backend, d time.Duration) {
 	for end := clock(t, b) + d.Microseconds(); clock(t, b) < end; {
-		time.Sleep(5 * time.Millisecond) // the server's time cannot be waited for otherwise
+		time.Sleep(5 * time.Millisecond) // there is no event for the server's time
 	}
 }

@@ -11,15 +11,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-go/weir/internal/realtime"
 )
 
-const elsewhere = "WEIR_DRILL_ELSEWHERE"
+const childVariable = "WEIR_DRILL_ELSEWHERE"
 
 // Wide runs f, which must be the whole test, as [Retried] does, and many parallel cases may be under way at once: in
 // a test process there are no more than processors, and almost all of the time cases are asleep.
 func Wide(t *testing.T, atOnce int, f func()) {
 	t.Helper()
-	if os.Getenv(elsewhere) == "" {
+	if os.Getenv(childVariable) == "" {
 		t.Parallel() // with others like it, after the tests that need the machine
 	}
 	note(t, inProcess(t, atOnce, f))
@@ -45,7 +47,7 @@ func note(t *testing.T, again string) {
 // inProcess returns what was tried again, and why.
 func inProcess(t *testing.T, atOnce int, f func()) (again string) {
 	t.Helper()
-	if os.Getenv(elsewhere) != "" {
+	if os.Getenv(childVariable) != "" {
 		f()
 		return ""
 	}
@@ -61,7 +63,7 @@ func inProcess(t *testing.T, atOnce int, f func()) (again string) {
 		return ""
 	}
 	failed := failures(first)
-	if len(failed) == 0 || len(failed) > 40 || noSecondChance.MatchString(first) {
+	if len(failed) == 0 || len(failed) > 40 || realtime.NotLate.MatchString(first) {
 		t.Fatalf("%v\n%s", err, first)
 	}
 	if second, err := run(t, pattern(failed), min(atOnce, 8)); err != nil {
@@ -90,14 +92,12 @@ func run(t *testing.T, tests string, atOnce int) (string, error) {
 		args = append(args, "-test.timeout="+max(time.Until(deadline)-5*time.Second, time.Second).String())
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
-	cmd.Env = append(os.Environ(), elsewhere+"=1")
+	cmd.Env = append(os.Environ(), childVariable+"=1")
 	out, err := cmd.CombinedOutput()
 	return unremarkable.ReplaceAllString(string(out), ""), err
 }
 
 var unremarkable = regexp.MustCompile(`(?m)^\s*(=== |--- PASS: |PASS$).*\n`)
-
-var noSecondChance = regexp.MustCompile(`(?m)^(WARNING: DATA RACE|panic: |fatal error: )|were granted of`)
 
 var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+) `)
 

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/realtime"
 )
 
 func TestRetried(t *testing.T) {
@@ -16,7 +18,7 @@ func TestRetried(t *testing.T) {
 	}
 	t.Run("fails only once", func(t *testing.T) {
 		again := inProcess(t, 1, func() {
-			if os.Getenv(elsewhere) == "" {
+			if os.Getenv(childVariable) == "" {
 				t.Fatal("it runs in the process of the others")
 			}
 			if _, err := os.Stat(os.Getenv(been)); err != nil {
@@ -24,7 +26,7 @@ func TestRetried(t *testing.T) {
 				t.Error("too late")
 			}
 		})
-		if os.Getenv(elsewhere) == "" {
+		if os.Getenv(childVariable) == "" {
 			assert.Contains(t, again, "TestRetried/fails_only_once\n")
 			assert.Contains(t, again, "too late")
 		}
@@ -42,9 +44,9 @@ func TestRetried_Parts(t *testing.T) {
 	failed := failures(out)
 	assert.Equal(t, []string{"TestA/the_first", "TestA/a+b", "TestB"}, failed)
 	assert.Equal(t, `^(TestA|TestB)$/^(the_first|a\+b)$`, pattern(failed))
-	assert.False(t, noSecondChance.MatchString(out))
+	assert.False(t, realtime.NotLate.MatchString(out))
 	for _, fatal := range []string{"WARNING: DATA RACE\n", "panic: ouch\n", "fatal error: all goroutines are asleep\n", "    x.go:1: 101 were granted of 100\n"} {
-		assert.True(t, noSecondChance.MatchString(out+fatal), fatal)
+		assert.True(t, realtime.NotLate.MatchString(out+fatal), fatal)
 	}
 	for asked, want := range map[string]string{
 		"": "^(TestA)$/^(b)$", "TestA": "^(TestA)$/^(b)$", "Test/b": "^(TestA)$/^(b)$", "A/b/c/d": "^(TestA)$/^(b)$/c/d",

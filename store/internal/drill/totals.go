@@ -8,12 +8,12 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// granted is what the instances were granted, by key.
+// granted returns what the instances were granted, by key.
 func granted(all []*process) map[int64]int64 {
 	sums := map[int64]int64{}
 	for _, p := range all {
-		for _, l := range p.said("g") {
-			if len(l.args) == 3 { // else it was killed in the middle of a word
+		for _, l := range p.linesOf("g") {
+			if len(l.args) == 3 { // else killed in the middle of a line
 				sums[l.args[0]] += l.args[1]
 			}
 		}
@@ -30,8 +30,8 @@ type share struct {
 	limit     int // of each key
 	permits   []int
 	how       store.LimiterOptions
-	blocks    bool // what is in blocks at the end may be missing
-	kills     int  // so many instances are killed in the middle
+	blocks    bool // permits in blocks at the end can be missing
+	kills     int  // how many instances are killed in the middle
 }
 
 // goroutines is how many calls each instance has under way.
@@ -56,8 +56,8 @@ func shares() []share {
 	return all
 }
 
-// SharesAreExact has instances take all there is, and counts.
-func SharesAreExact(t *testing.T, s Subject) {
+// Shares has instances take all there is, and counts.
+func Shares(t *testing.T, s Subject) {
 	for _, sh := range shares() {
 		t.Run(sh.name, func(t *testing.T) { sh.run(t, s) })
 	}
@@ -70,8 +70,8 @@ func (sh share) run(t *testing.T, s Subject) {
 		Goroutines: goroutines * min(sh.processes, 4), Work: takeAll,
 	})...)
 	for i := range sh.kills {
-		eventually(t, "it is in the middle", func() bool { return len(all[i].said("g")) > sh.limit/20 })
-		if len(all[i].said("done")) > 0 {
+		eventually(t, "it is in the middle", func() bool { return len(all[i].linesOf("g")) > sh.limit/20 })
+		if len(all[i].linesOf("done")) > 0 {
 			t.Error("it was done before it could be killed")
 		}
 		all[i].kill()
@@ -86,7 +86,7 @@ func (sh share) judge(t *testing.T, got map[int64]int64) {
 	if sh.blocks {
 		least -= int64(sh.processes * sh.how.Block)
 	}
-	least -= int64(sh.kills * goroutines * min(sh.processes, 4)) // what was in flight
+	least -= int64(sh.kills * goroutines * min(sh.processes, 4)) // calls under way
 	sum, wrong := int64(0), 0
 	for key := range int64(keys) {
 		sum += got[key]

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A Network is what a testserver.Proxy does.
+// A Network is a testserver.Proxy.
 type Network interface {
 	Delay(time.Duration)
 	Cut()
@@ -22,7 +22,7 @@ type Network interface {
 	Blackhole(bool)
 }
 
-// awaitListening waits for a store that listens; not ok: it polls by intent.
+// awaitListening waits until a store listens. If not ok, it is not meant to.
 func awaitListening(t testing.TB, s *store.Store, ok bool) {
 	t.Helper()
 	if ok {
@@ -39,7 +39,7 @@ func handOver(t testing.TB, seats [2]made, times int) (took []time.Duration) {
 		next := make(chan limiter.Lease)
 		go func() { next <- acquire(t, seats[(i+1)%2]) }()
 		eventually(t, "the other one waits", func() bool { return seats[(i+1)%2].Statistics().QueuedPermits == 1 })
-		// What was asked before it waited is answered by then, and it is known in the store that somebody waits.
+		// By then, the earlier requests are answered, and the store knows that a caller waits.
 		time.Sleep(20 * time.Millisecond)
 		released := time.Now()
 		lease.Release()
@@ -50,7 +50,7 @@ func handOver(t testing.TB, seats [2]made, times int) (took []time.Duration) {
 	return took
 }
 
-// acquire may be called from any goroutine.
+// acquire can be called from any goroutine.
 func acquire(t testing.TB, l limiter.Limiter) limiter.Lease {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -66,33 +66,33 @@ func median(all []time.Duration) time.Duration {
 	return all[len(all)/2]
 }
 
-// twoStores have the same limiter each.
+// twoStores returns the same limiter in two stores.
 func (s Subject) twoStores(t testing.TB, k limitertest.Kind, l limitertest.Limits, o store.Options) (stores [2]*store.Store, both [2]made) {
 	place, name := s.Place(t), name("both")
 	for i := range both {
 		stores[i] = s.store(t, place, o)
 		both[i] = must(build(stores[i], name, k, l, nil))(t)
-		both[i].Statistics() // from now on it may listen
+		both[i].Statistics() // from now on it can listen
 	}
 	return stores, both
 }
 
-// AReleaseWakesElsewhere is the drill: at once where the stores listen, else when they poll.
-func AReleaseWakesElsewhere(t *testing.T, s Subject, listens bool) {
+// ReleaseWakes is the drill: at once where the stores listen, else when they poll.
+func ReleaseWakes(t *testing.T, s Subject, listens bool) {
 	stores, seats := s.twoStores(t, limitertest.Concurrency, oneSeat, store.Options{NoListen: !listens})
 	for _, st := range stores {
 		awaitListening(t, st, listens)
 	}
 	took := median(handOver(t, seats, short(20, 10)))
 	t.Logf("listening %v: a release was heard of after %v", listens, took)
-	// Where it listens it polls after half a second at the earliest.
+	// With notices, it polls after half a second at the earliest.
 	if most := 250 * time.Millisecond; took > most {
 		t.Errorf("%v from a release to the next holder, at most %v is right", took, most)
 	}
 }
 
-// ListeningIsFoundImpossible behind what does not pass notices on, and is told once.
-func ListeningIsFoundImpossible(t *testing.T, s Subject) {
+// ListenUnsupported behind what does not pass notices on, and is told once.
+func ListenUnsupported(t *testing.T, s Subject) {
 	var told events
 	st := s.store(t, s.Place(t), store.Options{OnEvent: told.tell})
 	must(build(st, name("deaf"), limitertest.Concurrency, oneSeat, nil))(t).Statistics()
@@ -102,21 +102,21 @@ func ListeningIsFoundImpossible(t *testing.T, s Subject) {
 	}
 }
 
-// ears are a backend that listens by another connection than it asks by.
-type ears struct {
+// splitListener are a backend that listens by another connection than it asks by.
+type splitListener struct {
 	backend.Backend
 	by backend.Backend
 }
 
-func (e ears) Listen(ctx context.Context, ready func(), notice func(backend.Notice)) error {
+func (e splitListener) Listen(ctx context.Context, ready func(), notice func(backend.Notice)) error {
 	return e.by.Listen(ctx, ready, notice)
 }
 
-// WithoutEarsItPolls is the drill: the connection by which a waiter listens is cut, and cannot be made again for a while. through is
+// PollsWithoutListening is the drill: the connection by which a waiter listens is cut, and cannot be made again for a while. through is
 // the same place as direct, by the network.
-func WithoutEarsItPolls(t *testing.T, s Subject, direct, through string, network Network) {
+func PollsWithoutListening(t *testing.T, s Subject, direct, through string, network Network) {
 	name := name("deaf")
-	deaf := storeOn(t, ears{s.backend(t, direct), s.backend(t, through)}, store.Options{})
+	deaf := storeOn(t, splitListener{s.backend(t, direct), s.backend(t, through)}, store.Options{})
 	well := s.store(t, direct, store.Options{})
 	var seats [2]made
 	for i, st := range []*store.Store{well, deaf} {
@@ -145,9 +145,9 @@ func WithoutEarsItPolls(t *testing.T, s Subject, direct, through string, network
 	}
 }
 
-// ManyWaitersAskSeldom is the drill: those who wait for a bucket in two instances are all served, and each instance asks for all of
+// CallsOfManyWaiters is the drill: those who wait for a bucket in two instances are all served, and each instance asks for all of
 // its own together.
-func ManyWaitersAskSeldom(t *testing.T, s Subject) {
+func CallsOfManyWaiters(t *testing.T, s Subject) {
 	const waiters, refill, period = 100, 20, 100 * time.Millisecond
 	limits := limitertest.Limits{Permits: refill, Period: period, TokensPerPeriod: refill, QueueLimit: waiters}
 	stores, buckets := s.twoStores(t, limitertest.TokenBucket, limits, store.Options{})
@@ -182,8 +182,8 @@ func calls(stores [2]*store.Store) int64 {
 	return stores[0].Counters().Calls + stores[1].Counters().Calls
 }
 
-// ManyHoldersAskSeldom is the same for leases that come and go.
-func ManyHoldersAskSeldom(t *testing.T, s Subject) {
+// CallsOfManyHolders is the same for leases that come and go.
+func CallsOfManyHolders(t *testing.T, s Subject) {
 	const waiters = 50
 	stores, seats := s.twoStores(t, limitertest.Concurrency, limitertest.Limits{Permits: 2, QueueLimit: waiters}, store.Options{})
 	for _, st := range stores {
@@ -194,7 +194,7 @@ func ManyHoldersAskSeldom(t *testing.T, s Subject) {
 	for i := range 2 * waiters {
 		all.Go(func() {
 			lease := acquire(t, seats[i%2])
-			time.Sleep(5 * time.Millisecond) // it is what the lease is for
+			time.Sleep(5 * time.Millisecond) // the work that needs the lease
 			lease.Release()
 		})
 	}

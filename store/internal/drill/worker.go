@@ -18,10 +18,10 @@ import (
 // A worker does an instance's job.
 type worker struct {
 	job
-	words  chan struct{} // a word from outside
-	ids    atomic.Int64
-	taking func(ctx context.Context, key, n int) (limiter.Lease, error)
-	having func(ctx context.Context, key, n int) (limiter.Lease, error)
+	commands chan struct{} // a command arrived
+	ids      atomic.Int64
+	taking   func(ctx context.Context, key, n int) (limiter.Lease, error)
+	having   func(ctx context.Context, key, n int) (limiter.Lease, error)
 }
 
 func (w *worker) make(s *store.Store) error {
@@ -44,15 +44,15 @@ func (w *worker) make(s *store.Store) error {
 // listen passes words on, each a line, until the input ends.
 func (w *worker) listen(over func()) {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		w.words <- struct{}{}
+		w.commands <- struct{}{}
 	}
 	over()
 }
 
-// work ends without an error if ctx has ended.
+// work returns nil if ctx has ended.
 func (w *worker) work(ctx context.Context) error {
 	does := map[string]func(context.Context, int) error{
-		takeAll: w.takeAll, takeOn: w.takeOn, holdOn: w.holdOn, holdOnce: w.holdOnce,
+		takeAll: w.takeAll, takeForever: w.takeOn, leaseOn: w.holdOn, leaseOnce: w.holdOnce,
 	}[w.Work]
 	results := make(chan error, w.Goroutines)
 	for i := range w.Goroutines {
@@ -112,7 +112,7 @@ func (w *worker) holdOn(ctx context.Context, _ int) error {
 			return errors.New("the queue has no room")
 		}
 		id := w.hold(lease)
-		time.Sleep(time.Duration(rand.IntN(5_000)) * time.Microsecond) // it is what the lease is for
+		time.Sleep(time.Duration(rand.IntN(5_000)) * time.Microsecond) // the work that needs the lease
 		say("r %d", id)
 		lease.Release()
 	}
@@ -130,7 +130,7 @@ func (w *worker) holdOnce(ctx context.Context, _ int) error {
 		case <-lost:
 			say("l %d", id)
 			lost = nil
-		case <-w.words:
+		case <-w.commands:
 			say("r %d", id)
 			lease.Release()
 			return nil
@@ -148,7 +148,7 @@ func (w *worker) hold(lease limiter.Lease) int64 {
 	return id
 }
 
-// answered makes an error of what was answered without the store.
+// answered returns an error if the store did not decide.
 func answered(lease limiter.Lease, err error) (limiter.Lease, error) {
 	if reason, without := store.OutageKey.From(lease); without {
 		return lease, fmt.Errorf("the store was not asked: %w", reason)

@@ -1,8 +1,8 @@
--- weir 2: decisions about buckets and windows. What they are is written in Go: store.Definition.Decide.
+-- weir 2: decisions about buckets and windows. What they are is written in Go: backend.Definition.Decide.
 
--- n:       async, look, version, kind, permits, anchor, period, refill, segments, then five numbers for each ask:
---          op + 4 (if previous) + 8 (lend), min, max, line of the mark, after of the mark
--- returns: 1, now, line, missing, held, a number for each ask, then taken    decided
+-- n:       async, look, version, kind, permits, anchor, period, refill, segments, then five numbers for each request:
+--          op + 4 (if previous) + 8 (block), min, max, tick and missing of the receipt
+-- returns: 1, now, line, missing, held, a number for each request, then taken  decided
 --          2, now, version                                                   outdated
 --          3, now, line, missing, held, version, kind, anchor, period, refill, segments, then taken    old state
 --
@@ -105,7 +105,7 @@ begin
             exit;
           end loop;
         else
-          mark := n[i+4]; -- what of the mark is still unpaid
+          mark := n[i+4]; -- what of the receipt is still unpaid
           lines := here - n[i+3];
           if lines > 0 then
             mark := case when d_refill = 0 or mark <= 0 or lines > mark / d_refill then 0 else mark - lines * d_refill end;
@@ -146,7 +146,7 @@ begin
       else
         insert into "weir".states values (a_name, a_key, d_version, n[4], n[6], d_period, d_refill, n[9], here, missing, held, t, taken)
           on conflict do nothing;
-        if not found then -- somebody else was first
+        if not found then -- another session was first
           look := false;
           continue;
         end if;

@@ -1,8 +1,8 @@
 -- weir 3: the leases of concurrency limiters.
 --
--- A hold locks the key's row, so that holds of one key come one after the other. A release or a renewal touches
--- nothing but the row of its lease: it never waits for a hold of somebody else, and what has ended is counted
--- by the next hold.
+-- An acquisition locks the key's row, so that those of one key come one after the other. A release or a renewal touches
+-- nothing but the row of its lease: it never waits for an acquisition, and what has ended is counted
+-- by the next acquisition.
 
 -- The lock between those who begin to wait and those who release: see hold.
 create function "weir".doorbell(a_name text, a_key bytea) returns bigint language sql immutable as $$
@@ -10,7 +10,7 @@ create function "weir".doorbell(a_name text, a_key bytea) returns bigint languag
 $$;
 
 -- Drops the leases of a key that have ended, and returns the sum of their permits. The key's row must be locked.
--- A lease that somebody is just releasing or renewing is left to the next one.
+-- A lease that another session is just releasing or renewing is left to the next call.
 create function "weir".fold(a_name text, a_key bytea, t bigint) returns bigint
 language plpgsql volatile set enable_seqscan = off as $$
 declare freed bigint;
@@ -34,7 +34,7 @@ begin
   return coalesce(ends - t, 0);
 end $$;
 
--- Holds of one key, in their order.
+-- Acquisitions of one key, in their order.
 --
 -- n:       version, permits of the limiter, waiting
 -- wants:   permits and TTL of each
@@ -43,7 +43,7 @@ create function "weir".hold(a_name text, a_key bytea, n bigint[], ids bytea[], w
 language plpgsql volatile set enable_seqscan = off as $$
 declare
   most constant bigint := n[2];
-  bell constant bigint := 10000000; -- for how long releases are told of
+  bell constant bigint := 10000000; -- for how long releases send notices
   t bigint := "weir".clock();
   v bigint; used bigint; last bigint; waits bigint; dead bigint; same boolean; rings boolean;
   answers bigint[] := '{}'; p bigint; ends bigint; old bigint;
@@ -82,8 +82,8 @@ begin
     for i in 1 .. array_length(ids, 1) loop answers := answers || array[2, 0, 0, 0, 0, v]; end loop;
     return answers;
   end if;
-  -- Whoever begins to wait lets the releases under way finish first, and is then either granted what they
-  -- brought, or on record before the next release looks whether somebody waits.
+  -- A caller that begins to wait lets the releases under way finish first, and is then either granted what they
+  -- brought, or on record before the next release looks for waiting callers.
   if rings then perform pg_advisory_xact_lock("weir".doorbell(a_name, a_key)); end if;
   t := "weir".clock();
   if rings then waits := t + bell; end if;
@@ -94,7 +94,7 @@ begin
 
   for i in 1 .. array_length(ids, 1) loop
     p := wants[2*i-1];
-    if p > 0 and same then -- asked again, because the answer was lost?
+    if p > 0 and same then -- sent again, because the answer was lost?
       update "weir".leases l set until = t + wants[2*i]
         where l.name = a_name and l.key = a_key and l.id = ids[i] and l.until > t returning l.fence into old;
       if found then
@@ -111,7 +111,7 @@ begin
         ends := null;
         answers := answers || array[1, 1, used - dead, 0, last, 0];
         continue;
-      end if; -- what ended under this ID somebody is just touching: he will be gone in a moment
+      end if; -- another session is just ending the lease with this ID
     end if;
     ends := coalesce(ends, "weir".next_end(a_name, a_key, t));
     answers := answers || array[1, (p = 0 and used - dead < most)::int, used - dead, ends, 0, 0];
@@ -137,7 +137,7 @@ begin
   return found;
 end $$;
 
--- tell: whether somebody may wait who can be told. What is lost with the server ends with its TTL, so this one
+-- tell: whether a caller that can be notified may wait. What is lost with the server ends with its TTL, so this one
 -- may commit asynchronously.
 create function "weir".release(a_name text, a_key bytea, a_id bytea, a_fence bigint, async boolean, tell boolean) returns boolean
 language plpgsql volatile set enable_seqscan = off as $$

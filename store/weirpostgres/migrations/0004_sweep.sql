@@ -1,7 +1,7 @@
--- weir 4: sweeping away what nobody needs.
+-- weir 4: deleting rows that no key needs any more.
 
 -- Deletes what has become useless in a range of pages of states, and in the same range of semaphores. What
--- somebody has locked is left. A state goes when it says no more than none would (store.Definition.FullAt); one of
+-- another session has locked is left. A state is deleted when it says no more than none would (backend.Definition.FullAt); one of
 -- an older definition, which goes on by the new one from when that came into force, after the longest that this
 -- could take. In floating point, where nothing overflows, and a millisecond late for its rounding. Returns how many rows went, and how many pages the larger of the tables has.
 create function "weir".sweep(first bigint, pages bigint) returns bigint[]
@@ -27,7 +27,7 @@ begin
           else greatest(s.missing - 1, 0) / d.refill + 2 end)::float8 < t - 1000)
       for update of s skip locked));
   get diagnostics gone = row_count;
-  -- Locked first, and looked at then: nobody can hold anything of the key meanwhile. The row stays as long as
+  -- Locked first, and looked at then: no lease of the key can be acquired meanwhile. The row stays as long as
   -- the clock is not past its last fence.
   for k in select s.name, s.key from "weir".semaphores s
       where s.ctid >= a and s.ctid < b and s.fence < t and s.waiting < t for update skip locked loop

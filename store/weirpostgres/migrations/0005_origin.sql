@@ -1,4 +1,4 @@
--- weir 5: whose limits those in force are: see store.Origin.
+-- weir 5: whose limits those in force are: see backend.Origin.
 
 alter table "weir".definitions
   add column generation bigint not null default 0,

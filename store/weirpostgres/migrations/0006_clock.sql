@@ -13,7 +13,7 @@ begin
     where l.name = a_name and l.key = a_key order by l.name desc, l.key desc, l.until desc limit 1), false);
 end $$;
 
--- Holds of one key, in their order.
+-- Acquisitions of one key, in their order.
 --
 -- n:       version, permits of the limiter, waiting
 -- wants:   permits and TTL of each
@@ -22,7 +22,7 @@ create or replace function "weir".hold(a_name text, a_key bytea, n bigint[], ids
 language plpgsql volatile set enable_seqscan = off as $$
 declare
   most constant bigint := n[2];
-  bell constant bigint := 10000000; -- for how long releases are told of
+  bell constant bigint := 10000000; -- for how long releases send notices
   t bigint := "weir".clock();
   v bigint; used bigint; last bigint; waits bigint; dead bigint; same boolean; rings boolean;
   answers bigint[] := '{}'; p bigint; ends bigint; old bigint;
@@ -66,8 +66,8 @@ begin
     for i in 1 .. array_length(ids, 1) loop answers := answers || array[2, 0, 0, 0, 0, v]; end loop;
     return answers;
   end if;
-  -- Whoever begins to wait lets the releases under way finish first, and is then either granted what they
-  -- brought, or on record before the next release looks whether somebody waits.
+  -- A caller that begins to wait lets the releases under way finish first, and is then either granted what they
+  -- brought, or on record before the next release looks for waiting callers.
   if rings then perform pg_advisory_xact_lock("weir".doorbell(a_name, a_key)); end if;
   t := "weir".clock();
   if rings then waits := t + bell; end if;
@@ -85,7 +85,7 @@ begin
 
   for i in 1 .. array_length(ids, 1) loop
     p := wants[2*i-1];
-    if p > 0 and same then -- asked again, because the answer was lost?
+    if p > 0 and same then -- sent again, because the answer was lost?
       update "weir".leases l set until = t + wants[2*i], ttl = wants[2*i]
         where l.name = a_name and l.key = a_key and l.id = ids[i] and l.until > t returning l.fence into old;
       if found then
@@ -102,7 +102,7 @@ begin
         ends := null;
         answers := answers || array[1, 1, used - dead, 0, last, 0];
         continue;
-      end if; -- what ended under this ID somebody is just touching: he will be gone in a moment
+      end if; -- another session is just ending the lease with this ID
     end if;
     ends := coalesce(ends, "weir".next_end(a_name, a_key, t));
     answers := answers || array[1, (p = 0 and used - dead < most)::int, used - dead, ends, 0, 0];

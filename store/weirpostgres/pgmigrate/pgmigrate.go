@@ -1,5 +1,5 @@
-// Package pgmigrate makes the tables of weir's packages that keep their state in PostgreSQL and brings them up to date.
-// Programs call the function Migrate of the package whose tables they need, which is made with this one.
+// Package pgmigrate makes the tables of weir's packages that keep their state in PostgreSQL, and brings them up to
+// date. Programs call the function Migrate of the package whose tables they need.
 package pgmigrate
 
 import (
@@ -13,19 +13,18 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Set is the migrations of one package. All sets may share a schema: each has a table of its own that says how far it
-// has come.
+// A Set is the migrations of one package. Sets can share a schema: each has its own table with its version.
 type Set struct {
-	Package string // begins the texts of errors
+	Package string // the beginning of error texts
 	Files   fs.FS  // has a folder migrations with files NNNN_name.sql
 	Table   string // where each migration inserts its version
 }
 
-// A Migration is one step in making the schema, to be run once and in a transaction.
+// A Migration is one step in making the schema. Run it once, in a transaction.
 type Migration struct {
 	Version int    // 1, 2, 3…
 	Name    string // the file's, in the folder migrations
-	SQL     string // several statements, for the schema that was asked for
+	SQL     string // several statements, for the requested schema
 }
 
 // A Beginner begins transactions: a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx.
@@ -62,8 +61,8 @@ func (s Set) Migrations(schema string) ([]Migration, error) {
 }
 
 // Migrate creates the tables or brings them up to date, in one transaction. If there is nothing to do, it changes
-// nothing and needs no right to. Many instances may call it at the same time. A schema that is newer than this program
-// is left as it is, and works.
+// nothing and needs no privileges to. Many instances can call it at the same time. A schema that is newer than this
+// program works, and stays as it is.
 func (s Set) Migrate(ctx context.Context, db Beginner, schema string) error {
 	schema, err := s.SchemaName(schema)
 	if err != nil {
@@ -117,7 +116,7 @@ func (s Set) run(ctx context.Context, tx pgx.Tx, schema string, all []Migration)
 // DefaultSchema is the schema if none is named.
 const DefaultSchema = "weir"
 
-// A schema's name stands in quotes in texts of all kinds, and in the name of a channel, which has at most 63 bytes.
+// A schema's name is in quotes in many texts, and in the name of a channel, which has at most 63 bytes.
 var validSchema = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,47}$`)
 
 // SchemaName returns the schema's name with the default filled in, or an error if it cannot be one.

@@ -11,13 +11,13 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// ADelayIsNoOutage as long as it is shorter than the timeout.
-func ADelayIsNoOutage(t *testing.T, s Subject, through string, network Network) {
+// DelayIsNoOutage as long as it is shorter than the timeout.
+func DelayIsNoOutage(t *testing.T, s Subject, through string, network Network) {
 	if s.NoLeaks != nil {
 		s.NoLeaks(t)
 	}
 	p := newPatient(t, s, through, store.LimiterOptions{Outage: store.FailClosed})
-	p.isWell()
+	p.answersByStore()
 	const delay = outageTimeout / 6 // in each direction
 	network.Delay(delay)
 	defer network.Delay(0)
@@ -37,17 +37,17 @@ func ADelayIsNoOutage(t *testing.T, s Subject, through string, network Network) 
 	if !ok {
 		t.Errorf("%d are left, at most %d are right, after %d calls failed", left, most, p.s.Counters().Failures)
 	}
-	p.leaves()
+	p.closesInTime()
 }
 
-// CutAllTheTime is the drill: connections break again and again. Then nobody knows how much is granted, but never more than the
+// FrequentDisconnects is the drill: connections break again and again. Then nobody knows how much is granted, but never more than the
 // limit, no call takes long, and afterwards everything is as it was.
-func CutAllTheTime(t *testing.T, s Subject, direct, through string, network Network) {
+func FrequentDisconnects(t *testing.T, s Subject, direct, through string, network Network) {
 	if s.NoLeaks != nil {
 		s.NoLeaks(t)
 	}
 	p := newPatient(t, s, through, store.LimiterOptions{Outage: store.FailClosed})
-	p.isWell()
+	p.answersByStore()
 	network.Delay(2 * time.Millisecond) // so that there is always something on its way that is lost
 	ctx, stop := context.WithTimeout(t.Context(), time.Duration(short(2000, 500))*time.Millisecond)
 	defer stop()
@@ -82,5 +82,5 @@ func CutAllTheTime(t *testing.T, s Subject, direct, through string, network Netw
 		t.Errorf("%d are left after %d were granted", left, p.taken)
 	}
 	t.Logf("%d were granted, %d are left, %d of %d calls failed", p.taken, left, failed, p.s.Counters().Calls)
-	p.leaves()
+	p.closesInTime()
 }

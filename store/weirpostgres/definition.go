@@ -9,10 +9,10 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// Load returns the definition of that name, and the server's time.
+// Load implements [backend.Backend].
 func (b *Backend) Load(ctx context.Context, name string) (d *backend.Definition, now int64, err error) {
 	if err := checkName(name); err != nil {
-		return nil, 0, ofDefinition(b.explained("load", err))
+		return nil, 0, definitionError(b.explain("load", err))
 	}
 	err = b.queryAll(ctx, "load", b.sql.load, []any{name}, 1, func(_ int, rows pgx.Rows) error {
 		var version, kind, permits, period, refill, segments, anchor *int64
@@ -37,14 +37,14 @@ func (b *Backend) Load(ctx context.Context, name string) (d *backend.Definition,
 	return d, now, nil
 }
 
-// Define makes next the definition if the one in force has the version old.
+// Define implements [backend.Backend].
 func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definition) (done bool, err error) {
 	if err := checkDefinition(next); err != nil {
-		return false, ofDefinition(b.explained("define", err))
+		return false, definitionError(b.explain("define", err))
 	}
 	if next.Version <= 0 {
 		err := errors.New("a version must be more than 0, which stands for no definition")
-		return false, ofDefinition(b.explained("define", err))
+		return false, definitionError(b.explain("define", err))
 	}
 	sql := b.sql.redefine
 	if old == 0 {
@@ -55,8 +55,8 @@ func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definitio
 		next.Generation, next.Explicit, next.Made, next.By, next.Past, lockTimeout(lockWait(ctx)),
 	}
 	err = b.query(ctx, "define", sql, args, func(pgx.Rows) error { done = true; return nil })
-	if codeOf(err) == lockNotAvailable || ofTheKeys(err) {
-		err = ofDefinition(err)
+	if codeOf(err) == lockNotAvailable || keyErrors(err) {
+		err = definitionError(err)
 	}
 	return done && err == nil, err
 }

@@ -94,28 +94,28 @@ func TestLeasesConcurrentSafe(t *testing.T) {
 		all.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(w), 1))
 			for i := range 40 {
-				var holds []*backend.LeaseRequest
+				var requests []*backend.LeaseRequest
 				for k := range places {
 					for range random.IntN(3) {
-						holds = append(holds, lease(d, fmt.Sprint(k), fmt.Sprint(w, i, k, random.Int()), 1+random.Int64N(2)))
-						holds[len(holds)-1].Waiting = random.IntN(2) == 0
+						requests = append(requests, lease(d, fmt.Sprint(k), fmt.Sprint(w, i, k, random.Int()), 1+random.Int64N(2)))
+						requests[len(requests)-1].Waiting = random.IntN(2) == 0
 					}
 				}
-				if !assert.NoError(t, b.Acquire(context.Background(), holds)) {
+				if !assert.NoError(t, b.Acquire(context.Background(), requests)) {
 					return
 				}
-				holds = slices.DeleteFunc(holds, func(h *backend.LeaseRequest) bool { return !h.OK })
-				for _, h := range holds {
+				requests = slices.DeleteFunc(requests, func(h *backend.LeaseRequest) bool { return !h.OK })
+				for _, h := range requests {
 					k := h.Key[0] - '0'
 					assert.LessOrEqual(t, inUse[k].Add(h.Permits), int64(limit))
 					last[k].Store(max(last[k].Load(), h.Fence))
 				}
-				assert.NoError(t, b.Renew(context.Background(), holds))
-				for _, h := range holds {
+				assert.NoError(t, b.Renew(context.Background(), requests))
+				for _, h := range requests {
 					inUse[h.Key[0]-'0'].Add(-h.Permits)
 				}
-				assert.NoError(t, b.Release(context.Background(), holds))
-				for _, h := range holds {
+				assert.NoError(t, b.Release(context.Background(), requests))
+				for _, h := range requests {
 					assert.True(t, h.OK)
 				}
 				if i%10 == 0 {
@@ -140,17 +140,17 @@ func TestSameHoldTwiceConcurrentSafe(t *testing.T) {
 	b, _ := shared(t)
 	d := concurrency(t, b, "c", 10)
 	for i := range 50 {
-		holds := make([]*backend.LeaseRequest, 4)
+		requests := make([]*backend.LeaseRequest, 4)
 		var all sync.WaitGroup
-		for j := range holds {
-			holds[j] = lease(d, fmt.Sprint(i), "same", 3)
-			all.Go(func() { assert.NoError(t, b.Acquire(context.Background(), holds[j:j+1])) })
+		for j := range requests {
+			requests[j] = lease(d, fmt.Sprint(i), "same", 3)
+			all.Go(func() { assert.NoError(t, b.Acquire(context.Background(), requests[j:j+1])) })
 		}
 		all.Wait()
-		for _, h := range holds {
+		for _, h := range requests {
 			assert.True(t, h.OK)
 			assert.EqualValues(t, 3, h.InUse)
-			assert.Equal(t, holds[0].Fence, h.Fence)
+			assert.Equal(t, requests[0].Fence, h.Fence)
 		}
 	}
 }
@@ -181,12 +181,12 @@ func TestManyPermits(t *testing.T) {
 	require.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{a}))
 	require.True(t, a.OK)
 	assert.EqualValues(t, 1, count(t, pool, inSchema(`select count(*) from "weir".leases`, b.schema)))
-	var holds []*backend.LeaseRequest
+	var requests []*backend.LeaseRequest
 	for i := range 2000 {
-		holds = append(holds, lease(d, "", fmt.Sprint(i), 25))
+		requests = append(requests, lease(d, "", fmt.Sprint(i), 25))
 	}
-	require.NoError(t, b.Acquire(t.Context(), holds))
-	for _, h := range holds {
+	require.NoError(t, b.Acquire(t.Context(), requests))
+	for _, h := range requests {
 		assert.True(t, h.OK)
 	}
 	one := lease(d, "", "one more", 1)

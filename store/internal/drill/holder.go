@@ -28,10 +28,10 @@ func newHolder(t *testing.T, s Subject, ttl time.Duration) holder {
 	place, name, how := s.Place(t), name("seat"), store.LimiterOptions{LeaseTTL: ttl}
 	p := startAll(t, job{
 		Place: place, Name: name, Kind: limitertest.Concurrency, Limits: oneSeat, How: how,
-		Permits: []int{1}, Goroutines: 1, Work: holdOnce,
+		Permits: []int{1}, Goroutines: 1, Work: leaseOnce,
 	})[0]
 	seats := must(build(s.store(t, place, store.Options{}), name, limitertest.Concurrency, oneSeat, &how))(t)
-	return holder{p, seats, ttl, p.says("h")}
+	return holder{p, seats, ttl, p.await("h")}
 }
 
 // next waits for the permit.
@@ -46,15 +46,15 @@ func (h holder) next(t *testing.T) limiter.Lease {
 	return lease
 }
 
-// AKilledHolderKeepsItsPermitForTheTTL kills one right after it was given the permit, before the lease was renewed.
-func AKilledHolderKeepsItsPermitForTheTTL(t *testing.T, s Subject) {
+// KilledHolder kills one right after it was given the permit, before the lease was renewed.
+func KilledHolder(t *testing.T, s Subject) {
 	const ttl = 3 * time.Second
 	h := newHolder(t, s, ttl)
 	h.kill()
 	if h.killed.Sub(h.held.at) > ttl/3 {
 		t.Skip("the machine is so busy that the lease may have been renewed")
 	}
-	begun := h.said("ready")[0].at // before the lease
+	begun := h.linesOf("ready")[0].at // before the lease
 	defer h.next(t).Release()
 	now := time.Now()
 	if after := now.Sub(begun); after < ttl {
@@ -65,8 +65,8 @@ func AKilledHolderKeepsItsPermitForTheTTL(t *testing.T, s Subject) {
 	}
 }
 
-// AHolderKeepsItsPermit as long as it lives, and gives it back at once.
-func AHolderKeepsItsPermit(t *testing.T, s Subject) {
+// LivingHolder as long as it lives, and gives it back at once.
+func LivingHolder(t *testing.T, s Subject) {
 	const ttl = time.Second
 	h := newHolder(t, s, ttl)
 	end := h.held.at.Add(3*ttl + ttl/2)
@@ -77,31 +77,31 @@ func AHolderKeepsItsPermit(t *testing.T, s Subject) {
 		}
 		time.Sleep(20 * time.Millisecond) // there is nothing to wait for: nothing is to happen
 	}
-	if len(h.said("l")) > 0 {
+	if len(h.linesOf("l")) > 0 {
 		t.Fatal("the lease was lost")
 	}
-	h.word()
+	h.send()
 	h.next(t).Release()
 	h.finish(false)
 }
 
-// AStoppedHolderLearnsThatItHasLostItsLease is the drill: SIGSTOP for longer than the TTL. Meanwhile another one has the permit, and
+// StoppedHolder is the drill: SIGSTOP for longer than the TTL. Meanwhile another one has the permit, and
 // what the first does with its lease when it goes on is of no effect.
-func AStoppedHolderLearnsThatItHasLostItsLease(t *testing.T, s Subject) {
+func StoppedHolder(t *testing.T, s Subject) {
 	const ttl = time.Second
 	h := newHolder(t, s, ttl)
 	h.pause()
 	lease := h.next(t)
-	if len(h.said("l")) > 0 {
+	if len(h.linesOf("l")) > 0 {
 		t.Fatal("a process that is stopped speaks")
 	}
 	if fence, _ := store.FenceKey.From(lease); fence <= h.held.args[2] {
 		t.Errorf("the new holder's fence is %d, the old one's was %d", fence, h.held.args[2])
 	}
 	h.resume()
-	h.says("l")
-	h.word()
-	h.says("r")
+	h.await("l")
+	h.send()
+	h.await("r")
 	h.finish(false)
 	lost, _ := store.LostKey.From(lease)
 	for end := time.Now().Add(2 * ttl); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {

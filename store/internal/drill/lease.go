@@ -26,10 +26,10 @@ func spans(all []*process) (held []span) {
 			end = p.killed
 		}
 		until := map[int64]time.Time{}
-		for _, l := range p.said("r") {
+		for _, l := range p.linesOf("r") {
 			until[l.args[0]] = l.at
 		}
-		for _, l := range p.said("h") {
+		for _, l := range p.linesOf("h") {
 			if len(l.args) != 4 {
 				continue // it was killed in the middle of a word
 			}
@@ -43,8 +43,8 @@ func spans(all []*process) (held []span) {
 	return held
 }
 
-// mostHeld is the largest number of permits held at once.
-func mostHeld(all []span) (most int64) {
+// maxHeld is the largest number of permits held at once.
+func maxHeld(all []span) (most int64) {
 	type change struct {
 		at time.Time
 		by int64
@@ -62,9 +62,9 @@ func mostHeld(all []span) (most int64) {
 	return most
 }
 
-// NeverMoreIsHeld has instances hold leases of one to three permits, kills some of them, and looks at what was held at
+// HeldWithinLimit has instances hold leases of one to three permits, kills some of them, and looks at what was held at
 // once.
-func NeverMoreIsHeld(t *testing.T, s Subject) {
+func HeldWithinLimit(t *testing.T, s Subject) {
 	for _, c := range []struct {
 		name             string
 		processes, kills int
@@ -76,21 +76,21 @@ func NeverMoreIsHeld(t *testing.T, s Subject) {
 			how := store.LimiterOptions{LeaseTTL: ttl}
 			all := startAll(t, same(c.processes, job{
 				Place: place, Name: name, Kind: limitertest.Concurrency, Limits: limits, How: how,
-				Permits: []int{1, 1, 2, 3}, Goroutines: 4, Work: holdOn,
+				Permits: []int{1, 1, 2, 3}, Goroutines: 4, Work: leaseOn,
 			})...)
 			for i := range c.processes {
-				eventually(t, "each instance has its turns", func() bool { return len(all[i].said("r")) >= 5 })
+				eventually(t, "each instance has its turns", func() bool { return len(all[i].linesOf("r")) >= 5 })
 			}
 			for i := range c.kills {
 				all[i].kill()
 			}
 			for i := c.kills; i < c.processes; i++ {
-				had := len(all[i].said("r"))
-				eventually(t, "the others go on", func() bool { return len(all[i].said("r")) >= had+5 })
+				had := len(all[i].linesOf("r"))
+				eventually(t, "the others go on", func() bool { return len(all[i].linesOf("r")) >= had+5 })
 			}
 			finishAll(all, true)
 			held := spans(all)
-			if most := mostHeld(held); most > limit {
+			if most := maxHeld(held); most > limit {
 				t.Errorf("%d were held at once, the limit is %d", most, limit)
 			}
 			seats := must(build(s.store(t, place, store.Options{}), name, limitertest.Concurrency, limits, &how))(t)
@@ -99,7 +99,7 @@ func NeverMoreIsHeld(t *testing.T, s Subject) {
 			if c.kills == 0 && time.Since(begun) > ttl/2 {
 				t.Errorf("it took %v until everything had come back", time.Since(begun))
 			}
-			t.Logf("%d leases, %d permits at once", len(held), mostHeld(held))
+			t.Logf("%d leases, %d permits at once", len(held), maxHeld(held))
 		})
 	}
 }

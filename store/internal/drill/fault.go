@@ -13,14 +13,14 @@ type Server interface {
 	Restart(empty bool) error
 }
 
-// A Trouble is what keeps a store from answering, and how it ends.
-type Trouble struct {
+// A Fault is what keeps a store from answering, and how it ends.
+type Fault struct {
 	Name       string
 	Begin, End func(t testing.TB)
-	// Forgets: afterwards the server knows nothing of what was before.
-	Forgets bool
-	// Says is part of the error.
-	Says string
+	// LosesData: afterwards the server knows nothing of what was before.
+	LosesData bool
+	// ErrorText is part of the error.
+	ErrorText string
 }
 
 const (
@@ -31,16 +31,16 @@ const (
 )
 
 // Stalled is a drill: the server's processes are stopped where they are.
-func Stalled(server Server) Trouble {
-	return Trouble{Name: "stalled", Begin: func(testing.TB) { server.Pause() }, End: func(testing.TB) { server.Resume() }}
+func Stalled(server Server) Fault {
+	return Fault{Name: "stalled", Begin: func(testing.TB) { server.Pause() }, End: func(testing.TB) { server.Resume() }}
 }
 
 // Killed is a drill: the server crashes, and is started again. keeps: it has its data then.
-func Killed(server Server, keeps bool) Trouble {
-	return Trouble{
-		Name:    map[bool]string{true: "killed and back with its data", false: "killed and back empty"}[keeps],
-		Forgets: !keeps,
-		Begin:   func(testing.TB) { server.Kill() },
+func Killed(server Server, keeps bool) Fault {
+	return Fault{
+		Name:      map[bool]string{true: "killed and back with its data", false: "killed and back empty"}[keeps],
+		LosesData: !keeps,
+		Begin:     func(testing.TB) { server.Kill() },
 		End: func(t testing.TB) {
 			if err := server.Restart(false); err != nil {
 				t.Fatal(err)
@@ -49,9 +49,9 @@ func Killed(server Server, keeps bool) Trouble {
 	}
 }
 
-// NetworkTroubles are those on the way to a server.
-func NetworkTroubles(network Network) []Trouble {
-	return []Trouble{
+// NetworkFaults are those on the way to a server.
+func NetworkFaults(network Network) []Fault {
+	return []Fault{
 		{
 			Name:  "refused",
 			Begin: func(testing.TB) { network.Refuse(true); network.Cut() },

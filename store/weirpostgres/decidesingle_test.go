@@ -131,7 +131,7 @@ func TestUsualWays(t *testing.T) {
 			w.key = "rejected"
 			now(6, byFunction) // more than there can be: nothing is written
 			now(4, byFunction) // which counts as a rejection, for a while
-			for range untilCalm - 1 {
+			for range lookAhead - 1 {
 				at += 3_000_000
 				now(4, byFunction)
 			}
@@ -151,7 +151,7 @@ func TestUsualWays(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, done)
 			w.s[[2]string{d.Name, w.key}] = d.Convert(b.State)
-			for range untilCalm {
+			for range lookAhead {
 				at += 1_000_000
 				now(1, byFunction)
 			}
@@ -204,7 +204,7 @@ func TestUsualWayIsForTheUsualQuestion(t *testing.T) {
 	w.decide(at, d, backend.Request{Min: 2, Max: 2, Block: true}, byFunction, at)
 	b := w.decide(at, d, n(1), byBoth, at)
 	assert.EqualValues(t, 3, b.State.RefundFloor)
-	for range untilCalm - 1 {
+	for range lookAhead - 1 {
 		at += 1_000_000
 		w.decide(at, d, n(1), byFunction, at)
 	}
@@ -238,7 +238,7 @@ func TestUsualStatementIsExact(t *testing.T) {
 			batch := take(d, "", min(d.Permits, size(d.Permits)))
 			batch.Granted = make([]int64, 1)
 			w.key = d.Name
-			done, err := w.b.decideUsual(t.Context(), batch, usualLockWait)
+			done, err := w.b.decideSingle(t.Context(), batch, maxLockWait)
 			require.NoError(t, err, "%+v", d)
 			s, ok := w.s[[2]string{d.Name, w.key}]
 			if !ok {
@@ -290,7 +290,7 @@ func TestUsualStatementWaits(t *testing.T) {
 			require.NoError(t, err)
 			theirs := take(d, w.key, 2)
 			var line, missing, now int64
-			require.NoError(t, tx.QueryRow(t.Context(), w.b.sql.decideUsual, append(usualArgs(theirs), "0")...).Scan(&line, &missing, &now))
+			require.NoError(t, tx.QueryRow(t.Context(), w.b.sql.decideSingle, append(singleArgs(theirs), "0")...).Scan(&line, &missing, &now))
 			require.Equal(t, at+c.later, now)
 			done := make(chan struct{})
 			go func() {

@@ -1,0 +1,52 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/storetest"
+)
+
+// Two instances of a service share a limit. A real service has weirredis or weirpostgres in place of the memory.
+func ExampleStore() {
+	server := storetest.NewMemory()
+	login := limiter.TokenBucketOptions{TokenLimit: 3, TokensPerPeriod: 3, ReplenishmentPeriod: time.Hour}
+	ctx := context.Background()
+	for _, instance := range []string{"first", "second"} {
+		shared := weir.Must(store.New(server, nil))
+		defer func() { _ = shared.Close() }()
+		logins := weir.Must(shared.PartitionedTokenBucket("logins", login, &store.LimiterOptions{Outage: store.FailOpen}))
+		for range 2 {
+			lease := weir.Must(logins.TryAcquire(ctx, "ann", 1))
+			fmt.Println(instance, lease.Acquired())
+		}
+	}
+	// Output:
+	// first true
+	// first true
+	// second true
+	// second false
+}
+
+// While the store is away, the outage policy decides, and the lease says why.
+func ExampleLimiterOptions() {
+	server := storetest.NewMemory()
+	shared := weir.Must(store.New(server, nil))
+	defer func() { _ = shared.Close() }()
+	window := limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}
+	exports := weir.Must(shared.FixedWindow("exports", window, &store.LimiterOptions{Outage: store.FallBackLocally, LocalShare: 1}))
+
+	server.Fail(fmt.Errorf("connection refused"))
+	for range 2 {
+		lease := weir.Must(exports.TryAcquire(context.Background(), 1))
+		reason, away := store.OutageKey.From(lease)
+		fmt.Println(lease.Acquired(), away, reason)
+	}
+	// Output:
+	// true true store: unavailable: connection refused
+	// false true store: unavailable: connection refused
+}
