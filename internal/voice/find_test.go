@@ -6,6 +6,7 @@ import (
 	"go/scanner"
 	"go/token"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -13,8 +14,11 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
+// A ban is one or more words, in lower case, and what to write in their place.
+type ban struct{ words, instead string }
+
 // banned are the words, in lower case, each with what to write instead.
-var banned = []struct{ words, instead string }{
+var banned = []ban{
 	{`nobody`, `name who or what is meant, as in "no caller"`},
 	{`somebody`, `name who is meant, as in "a caller"`},
 	{`whoever`, `name who is meant, as in "the caller"`},
@@ -38,26 +42,22 @@ var banned = []struct{ words, instead string }{
 	{`lest`, `"so that … not"`},
 }
 
+// byFirstWord has the indexes of banned by the first of their words.
+var byFirstWord = func() map[string][]int {
+	m := map[string][]int{}
+	for i, b := range banned {
+		first, _, _ := strings.Cut(b.words, " ")
+		m[first] = append(m[first], i)
+	}
+	return m
+}()
+
 var (
-	bannedPattern = regexp.MustCompile(`(?i)` + anyOfBanned())
-	// quotedPattern matches a banned word that is quoted by itself, as a rule about words does it.
-	quotedPattern = regexp.MustCompile(`(?i)\\?["“]` + anyOfBanned() + `\\?["”]`)
+	// quotedPattern matches one to four words in quotation marks, as a rule about words has them.
+	quotedPattern = regexp.MustCompile(`\\?["“]\(?\w+(?:\s+\w+){0,3}\)?\\?["”]`)
 	// codePattern matches a code span, which can go on in the next line but not in the next paragraph.
 	codePattern = regexp.MustCompile("`(?:[^`\n]|\n[^`\n])+`")
 )
-
-// anyOfBanned is the pattern of all banned words. Between the words of a phrase can be a line break.
-func anyOfBanned() string {
-	var alternatives []string
-	for _, b := range banned {
-		p := strings.ReplaceAll(regexp.QuoteMeta(b.words), " ", `\s+`)
-		if p[0] != '\\' {
-			p = `\b` + p + `\b`
-		}
-		alternatives = append(alternatives, p)
-	}
-	return "(?:" + strings.Join(alternatives, "|") + ")"
-}
 
 // A finding is one banned word.
 type finding struct {
@@ -71,26 +71,63 @@ func (f finding) String() string {
 	return fmt.Sprintf("%s:%d: %s: write %s", f.file, f.line, f.words, f.instead)
 }
 
-// find returns the banned words in prose, but for code spans and words that are quoted by themselves.
+// find returns the banned words in prose, except in code spans and where they are quoted by themselves.
 func find(prose []byte) []finding {
-	if !bannedPattern.Match(prose) {
+	if len(scan(prose)) == 0 {
 		return nil // most files
 	}
-	for _, p := range []*regexp.Regexp{codePattern, quotedPattern} {
-		prose = p.ReplaceAllFunc(prose, func(m []byte) []byte { return blank(m) })
-	}
+	prose = codePattern.ReplaceAllFunc(prose, blank)
+	prose = quotedPattern.ReplaceAllFunc(prose, func(quoted []byte) []byte {
+		text := strings.Trim(strings.ToLower(string(quoted)), `\"“”`)
+		if slices.ContainsFunc(banned, func(b ban) bool { return b.words == strings.Join(strings.Fields(text), " ") }) {
+			return blank(quoted)
+		}
+		return quoted
+	})
+	return scan(prose)
+}
+
+// scan returns the banned words in prose. It looks up word by word, because a regular expression of all banned words
+// takes seconds for the repository.
+func scan(prose []byte) []finding {
+	prose = bytes.ToLower(prose)
 	var found []finding
-	for _, at := range bannedPattern.FindAllIndex(prose, -1) {
-		f := finding{line: 1 + bytes.Count(prose[:at[0]], []byte("\n"))}
-		f.words = strings.ToLower(strings.Join(strings.Fields(string(prose[at[0]:at[1]])), " "))
-		for _, b := range banned {
-			if b.words == f.words {
-				f.instead = b.instead
+	for i := 0; i < len(prose); {
+		end := i
+		if bytes.HasPrefix(prose[i:], []byte(`(null)`)) { // the only banned word with brackets
+			end = i + len(`(null)`)
+		}
+		for end < len(prose) && isWordByte(prose[end]) {
+			end++
+		}
+		for _, b := range byFirstWord[string(prose[i:end])] {
+			if hasWords(prose[i:], banned[b].words) {
+				line := 1 + bytes.Count(prose[:i], []byte("\n"))
+				found = append(found, finding{line: line, words: banned[b].words, instead: banned[b].instead})
 			}
 		}
-		found = append(found, f)
+		i = max(end, i+1)
 	}
 	return found
+}
+
+// hasWords reports whether prose begins with the words. There can be line breaks between them.
+func hasWords(prose []byte, words string) bool {
+	for word := range strings.FieldsSeq(words) {
+		prose = bytes.TrimLeft(prose, " \t\n")
+		if !bytes.HasPrefix(prose, []byte(word)) {
+			return false
+		}
+		if prose = prose[len(word):]; len(prose) > 0 && isWordByte(prose[0]) {
+			return false
+		}
+	}
+	return true
+}
+
+// isWordByte reports whether b, in lower case, belongs to a word.
+func isWordByte(b byte) bool {
+	return 'a' <= b && b <= 'z' || '0' <= b && b <= '9' || b == '_'
 }
 
 // blank returns text with every byte replaced by 0, except line breaks.
