@@ -18,8 +18,8 @@ import (
 	"github.com/weir-go/weir/telemetry"
 )
 
-// An execution allocates as much as it does when nobody listens.
-func TestAllocationsOfAnExecution(t *testing.T) {
+// An execution allocates as much as without a listener.
+func TestOnEvent_AllocationsOfAnExecution(t *testing.T) {
 	measure := func(l pipeline.Listener, fn func(context.Context) error) float64 {
 		p := ordinary(t, l)
 		ctx := pipeline.WithOperation(t.Context(), "list")
@@ -29,13 +29,13 @@ func TestAllocationsOfAnExecution(t *testing.T) {
 	canceled := func(context.Context) error { return context.Canceled }
 	for name, fn := range map[string]func(context.Context) error{"success": succeed, "failure": canceled} {
 		bare := measure(nil, fn)
-		assert.Equal(t, bare, measure(unheard(t), fn), name)
+		assert.Equal(t, bare, measure(unread(t), fn), name)
 		assert.Equal(t, bare, measure(newTelemetry(t, heard), fn), name)
 	}
 }
 
-// A span allocates what the SDK and its options do.
-func TestAllocationsOfSpans(t *testing.T) {
+// A span allocates as much as the SDK and its options.
+func TestOnEvent_AllocationsOfSpans(t *testing.T) {
 	tracer := sdktrace.NewTracerProvider().Tracer("bare")
 	attributes := trace.WithAttributes(attribute.String("event.name", "PipelineExecuted"),
 		attribute.String("event.severity", "Information"), attribute.String("pipeline.name", "orders"))
@@ -49,7 +49,7 @@ func TestAllocationsOfSpans(t *testing.T) {
 	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { l.OnEvent(t.Context(), executed) }), bare)
 }
 
-func TestAllocationsOfEvents(t *testing.T) {
+func TestOnEvent_Allocations(t *testing.T) {
 	o, _ := withReader(telemetry.Options{MaxSeries: 20})
 	l := newTelemetry(t, o)
 	source := pipeline.Source{Pipeline: "orders", Strategy: "Retry"}
@@ -71,7 +71,7 @@ func TestAllocationsOfEvents(t *testing.T) {
 	for range operations {
 		beyond()
 	}
-	assert.Zero(t, testing.AllocsPerRun(100, beyond), "also beyond the bound")
+	assert.Zero(t, testing.AllocsPerRun(100, beyond), "beyond the bound, too")
 	for _, name := range []string{ratelimit.MeasureRequest, ratelimit.MeasureLease} {
 		assert.Zero(t, testing.AllocsPerRun(100, func() { l.OnMeasurement(t.Context(), pipeline.Event{Name: name, Source: source}) }), name)
 	}

@@ -25,13 +25,13 @@ const (
 	keyState     = "state"
 	keyDuration  = "duration"
 	keyStore     = "store.name"
-	keyPart      = "store.part"
+	keyShard     = "store.shard"
 	keyDecidedBy = "decided_by"
 	keyLimiter   = "limiter.name"
 	keyOverflow  = "otel.metric.overflow"
 )
 
-// appendString leaves out what is empty: an attribute is there only if it applies.
+// appendString appends an attribute, unless the value is empty.
 func appendString(attrs []attribute.KeyValue, key attribute.Key, value string) []attribute.KeyValue {
 	if value == "" {
 		return attrs
@@ -39,31 +39,32 @@ func appendString(attrs []attribute.KeyValue, key attribute.Key, value string) [
 	return append(attrs, key.String(value))
 }
 
+// appendSource appends the names of s that are not empty.
 func appendSource(attrs []attribute.KeyValue, s pipeline.Source) []attribute.KeyValue {
 	attrs = appendString(attrs, keyPipeline, s.Pipeline)
 	attrs = appendString(attrs, keyInstance, s.Instance)
 	return appendString(attrs, keyStrategy, s.Strategy)
 }
 
-// appendAttempt adds what only an attempt has.
+// appendAttempt appends the attributes that only an attempt has.
 func appendAttempt(attrs []attribute.KeyValue, number int, handled bool) []attribute.KeyValue {
 	return append(attrs, attribute.Int(keyAttempt, number), attribute.Bool(keyHandled, handled))
 }
 
-// The bounds of strings that leave the process, in bytes.
+// The bounds of exported strings, in bytes.
 const (
 	maxValue = 1 << 10 // of an attribute
-	maxText  = 4 << 10 // of an error's text on a span
+	maxText  = 4 << 10 // of the text of an error on a span
 )
 
-// sendable returns s as an exporter can send it: one string that is not UTF-8 makes a collector refuse the whole
-// batch. Of a string of more than that many bytes only the beginning is left.
+// sendable returns s as valid UTF-8 of at most most bytes. A single string that is not UTF-8 makes a collector refuse the
+// whole batch. A longer string is cut, and ends in "…".
 func sendable(s string, most int) string {
 	if len(s) <= most && utf8.ValidString(s) {
 		return s
 	}
 	whole := len(s) <= most
-	s = strings.ToValidUTF8(s[:min(len(s), most)], "\uFFFD") // which may be longer
+	s = strings.ToValidUTF8(s[:min(len(s), most)], "\uFFFD") // a replaced byte becomes three
 	if whole && len(s) <= most {
 		return s
 	}
@@ -74,7 +75,7 @@ func sendable(s string, most int) string {
 	return s[:end] + "…"
 }
 
-// withSendable makes the values of attrs, in place, such as an exporter can send.
+// withSendable replaces the strings in attrs by sendable ones, in place.
 func withSendable(attrs []attribute.KeyValue) []attribute.KeyValue {
 	for i, a := range attrs {
 		switch a.Value.Type() {
@@ -91,7 +92,7 @@ func withSendable(attrs []attribute.KeyValue) []attribute.KeyValue {
 	return attrs
 }
 
-// attributes are those of the log line and the span event, without the result.
+// attributes returns the attributes that the log line and the span event have in common: all but the result.
 func (o *occurrence) attributes() []attribute.KeyValue {
 	attrs := make([]attribute.KeyValue, 0, len(o.extra)+10)
 	attrs = append(attrs, attribute.String(keyEvent, o.Name), attribute.String(keySeverity, o.Severity.String()))

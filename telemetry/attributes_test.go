@@ -24,8 +24,8 @@ type noStatistics struct{}
 
 func (noStatistics) Statistics() limiter.Statistics { return limiter.Statistics{} }
 
-// A collector refuses a batch in which one string is not UTF-8, and names can come from anywhere.
-func TestAttributes_CanBeSent(t *testing.T) {
+// A collector refuses a batch if one string is not UTF-8, and names can come from a request.
+func TestAttributes_AreValidUTF8AndShort(t *testing.T) {
 	bad := "a\xff\xfe" + strings.Repeat("é", 1<<20)
 	alternating := strings.Repeat("a\xff", 500)
 	var out bytes.Buffer

@@ -23,8 +23,7 @@ import (
 	"github.com/weir-go/weir/telemetry"
 )
 
-// ordinary is the pipeline that costs are stated for: a retry, a timeout and a
-// rate limiter that grants.
+// ordinary returns the pipeline whose costs the documentation states: a retry, a timeout and a rate limiter that grants.
 func ordinary(tb testing.TB, l pipeline.Listener) *pipeline.Pipeline {
 	tb.Helper()
 	permits := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1000}))
@@ -46,8 +45,8 @@ func newTelemetry(tb testing.TB, o telemetry.Options) *telemetry.Telemetry {
 	return t
 }
 
-// unheard has listeners whom nobody listens to in turn.
-func unheard(tb testing.TB) *telemetry.Telemetry {
+// unread returns a Telemetry whose metrics, spans and log lines are not read.
+func unread(tb testing.TB) *telemetry.Telemetry {
 	return newTelemetry(tb, telemetry.Options{
 		MeterProvider:  metricnoop.NewMeterProvider(),
 		TracerProvider: tracenoop.NewTracerProvider(),
@@ -60,7 +59,7 @@ func withReader(o telemetry.Options) (telemetry.Options, *sdkmetric.ManualReader
 	return o, reader
 }
 
-// What telemetry costs is the difference to the first.
+// The cost of telemetry is the difference to the first benchmark.
 func BenchmarkExecute(b *testing.B) {
 	heard := func(o telemetry.Options) pipeline.Listener {
 		o, _ = withReader(o)
@@ -74,7 +73,7 @@ func BenchmarkExecute(b *testing.B) {
 		l    pipeline.Listener
 	}{
 		{"listener=none", nil},
-		{"listener=noop", unheard(b)},
+		{"listener=noop", unread(b)},
 		{"listener=sdk", heard(telemetry.Options{})},
 		{"listener=sdk+spans", heard(telemetry.Options{Spans: true, TracerProvider: sdktrace.NewTracerProvider()})},
 		{"listener=sdk+lease_duration", heard(telemetry.Options{LeaseDuration: true})},
@@ -95,8 +94,7 @@ func BenchmarkExecute(b *testing.B) {
 	}
 }
 
-// What the SDK takes for the two durations of such an execution, recorded by hand with attributes made once, and
-// for the two spans. Telemetry costs this and what it adds.
+// The cost of the SDK alone for one execution: two durations, recorded with attributes that are made once, and two spans.
 func BenchmarkBare(b *testing.B) {
 	o, _ := withReader(telemetry.Options{})
 	meter := o.MeterProvider.Meter("bare")
@@ -135,7 +133,7 @@ func BenchmarkBare(b *testing.B) {
 	})
 }
 
-// What one reading of the clock takes: durations have two each, whoever measures.
+// The cost of one reading of the clock. Each duration needs two.
 func BenchmarkClock(b *testing.B) {
 	began := time.Now()
 	for b.Loop() {
@@ -155,8 +153,7 @@ func spanOptions(event string, attrs []attribute.KeyValue) []trace.SpanStartOpti
 	return []trace.SpanStartOption{trace.WithAttributes(attrs...)}
 }
 
-// empty does nothing: what is left is the pipeline's own part in telemetry, which
-// reads the clock seven times.
+// empty does nothing. What remains is the cost of the pipeline itself, which reads the clock seven times.
 type empty struct{}
 
 func (empty) OnEvent(context.Context, pipeline.Event)       {}

@@ -11,30 +11,30 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// The states of a circuit, as strategies/circuitbreaker reports that they begin.
+// circuitStates are the states of a circuit, each with the event of strategies/circuitbreaker that reports its beginning.
 var circuitStates = []struct{ event, state string }{
 	{"OnCircuitClosed", "closed"},
 	{"OnCircuitOpened", "open"},
 	{"OnCircuitHalfOpened", "half_open"},
 }
 
-// A circuit is a strategy that has one of circuitStates, or is "isolated", which counts as open.
+// A circuit is a strategy with a state: one of circuitStates, or "isolated", which counts as open.
 type circuit interface{ CircuitState() string }
 
-// circuitSeries are the series of one circuit: one for each state, 1 for the state in force.
+// circuitSeries are the series of one circuit: one for each state, which is 1 for the current state and 0 for the others.
 //
-// The state is that of the last event, until a registry replaces the pipeline: then it is the state of the
-// circuit in the version in force. Events do not decide after that, because the circuit of a version that is
-// being drained goes on to report them, and a new circuit reports nothing until it opens.
+// The current state is that of the last event, until a registry replaces the pipeline. From then on it is the state of the
+// circuit in the version in force. Events do not count any more, because the circuit of a version that is being drained
+// still reports them, and a new circuit reports none until it opens.
 type circuitSeries struct {
 	state  atomic.Int32 // an index of circuitStates
-	states []*series    // nil: there is no room for them, and the circuit is counted with others
+	states []*series    // nil beyond the limit: the circuit is counted in the circuitOverflow
 	kept   bool         // the series count for the limit
 }
 
-// circuit notes the state that an event is about, if it is about one. A circuit has no series before its first
-// event: it is closed until then.
-func (s *store) circuit(from *source, event string) {
+// circuit records the state of a circuit if the event reports one. A circuit has no series before its first event: it is
+// closed until then.
+func (s *seriesSet) circuit(from *source, event string) {
 	if !strings.HasPrefix(event, "OnCircuit") {
 		return
 	}
@@ -46,7 +46,7 @@ func (s *store) circuit(from *source, event string) {
 }
 
 // circuitAt returns the series of the circuit at from.
-func (s *store) circuitAt(from *source) *circuitSeries {
+func (s *seriesSet) circuitAt(from *source) *circuitSeries {
 	if c := from.circuits.Load(); c != nil {
 		return c
 	}
@@ -58,7 +58,7 @@ func (s *store) circuitAt(from *source) *circuitSeries {
 	c := &circuitSeries{}
 	if s.keptCircuits+len(circuitStates) <= s.limit {
 		for _, state := range circuitStates {
-			c.states = append(c.states, newSeries(appendSource([]attribute.KeyValue{attribute.String(keyState, state.state)}, from.of)...))
+			c.states = append(c.states, newSeries(appendSource([]attribute.KeyValue{attribute.String(keyState, state.state)}, from.id)...))
 		}
 		if c.kept = !from.removed; c.kept {
 			s.keptCircuits += len(circuitStates)
@@ -68,38 +68,38 @@ func (s *store) circuitAt(from *source) *circuitSeries {
 	return c
 }
 
-// forgetCircuit ends the series of the circuit at from. It is called under the lock of the store.
-func (s *store) forgetCircuit(from *source) {
+// forgetCircuit removes the series of the circuit at from. It is called with the mutex held.
+func (s *seriesSet) forgetCircuit(from *source) {
 	if c := from.circuits.Swap(nil); c != nil && c.kept {
 		s.keptCircuits -= len(circuitStates)
 	}
 }
 
-// A circuitRest counts the circuits that have no series of their own, by state.
-type circuitRest struct {
+// A circuitOverflow counts the circuits without series, by state.
+type circuitOverflow struct {
 	counts [3]int64
-	some   bool
+	any    bool // there is a circuit without series
 }
 
-var circuitRestOptions = func() (all [3][]metric.ObserveOption) {
+var circuitOverflowOptions = func() (all [3][]metric.ObserveOption) {
 	for i, state := range circuitStates {
 		all[i] = newSeries(attribute.String(keyState, state.state), attribute.Bool(keyOverflow, true)).observe
 	}
 	return all
 }()
 
-func (r *circuitRest) observe(o metric.Observer, i *instruments) {
-	if !r.some {
+func (c *circuitOverflow) observe(o metric.Observer, i *instruments) {
+	if !c.any {
 		return
 	}
-	for n, options := range circuitRestOptions {
-		o.ObserveInt64(i.circuits, r.counts[n], options...)
+	for n, options := range circuitOverflowOptions {
+		o.ObserveInt64(i.circuits, c.counts[n], options...)
 	}
 }
 
-// observe exports the state of inForce, or that of the last event if inForce is nil. A circuit without series of
-// its own is added to rest.
-func (c *circuitSeries) observe(o metric.Observer, i *instruments, inForce *circuit, rest *circuitRest) {
+// observe exports the state of inForce, or that of the last event if inForce is nil. A circuit without series is added to
+// overflow.
+func (c *circuitSeries) observe(o metric.Observer, i *instruments, inForce *circuit, overflow *circuitOverflow) {
 	now := circuitStates[c.state.Load()].state
 	if inForce != nil {
 		recovered.Call("telemetry: CircuitState", func() { now = (*inForce).CircuitState() })
@@ -107,27 +107,27 @@ func (c *circuitSeries) observe(o metric.Observer, i *instruments, inForce *circ
 	if now == "isolated" {
 		now = "open"
 	}
-	rest.some = rest.some || c.states == nil
+	overflow.any = overflow.any || c.states == nil
 	for n, state := range circuitStates {
 		in := int64(0)
 		if state.state == now {
 			in = 1
 		}
 		if c.states == nil {
-			rest.counts[n] += in
+			overflow.counts[n] += in
 		} else {
 			o.ObserveInt64(i.circuits, in, c.states[n].observe...)
 		}
 	}
 }
 
-// InForce exports the state of the circuits of p from now on. A registry calls it when it has replaced the
-// version of a pipeline.
+// InForce exports the state of the circuits of p from now on. A registry calls it when it has replaced the version of a
+// pipeline.
 func (t *Telemetry) InForce(p *pipeline.Pipeline) {
 	circuits := map[pipeline.Source]circuit{}
-	of := pipeline.Source{Pipeline: p.Name(), Instance: p.Instance()}
+	id := pipeline.Source{Pipeline: p.Name(), Instance: p.Instance()}
 	findCircuits(p, circuits)
-	t.series.putCircuits(of, circuits)
+	t.series.putCircuits(id, circuits)
 }
 
 // findCircuits adds the circuits of p and of the pipelines that it contains.
@@ -142,17 +142,17 @@ func findCircuits(p *pipeline.Pipeline, circuits map[pipeline.Source]circuit) {
 	}
 }
 
-// putCircuits puts circuits in force, and ends the series of those that the pipeline of has no more.
-func (s *store) putCircuits(of pipeline.Source, circuits map[pipeline.Source]circuit) {
+// putCircuits puts circuits in force, and removes the series of the circuits that the pipeline id no longer has.
+func (s *seriesSet) putCircuits(id pipeline.Source, circuits map[pipeline.Source]circuit) {
 	for source, c := range circuits {
-		if from := s.source(&source); from != s.rest {
+		if from := s.source(&source); from != s.overflow {
 			from.inForce.Store(&c)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for source, from := range *s.sources.Load() {
-		if source.Pipeline == of.Pipeline && source.Instance == of.Instance && circuits[source] == nil {
+		if source.Pipeline == id.Pipeline && source.Instance == id.Instance && circuits[source] == nil {
 			from.inForce.Store(nil)
 			s.forgetCircuit(from)
 		}

@@ -56,8 +56,8 @@ func newBreaker(control *circuitbreaker.Control) *circuitbreaker.Strategy {
 	return circuitbreaker.New(&circuitbreaker.Options{ConsecutiveFailures: 1, BreakDuration: time.Minute, Control: control})
 }
 
-// An alert on an open circuit ends when a reload replaces it, also while executions run on the old one.
-func TestCircuitState_OfACircuitThatAReloadReplaced(t *testing.T) {
+// An alert on an open circuit ends when a reload replaces the circuit, even while executions run on the old one.
+func TestInForce_ReplacedCircuit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBreakers(t, func(b *registry.Builder) error { b.Add(newBreaker(nil)); return nil })
 		defer b.close(t)
@@ -80,8 +80,8 @@ func TestCircuitState_OfACircuitThatAReloadReplaced(t *testing.T) {
 	})
 }
 
-// The execution that opens the circuit may be one on the version before.
-func TestCircuitState_OfACircuitThatOpensWhileItIsDrained(t *testing.T) {
+// The execution that opens the circuit can belong to the previous version.
+func TestInForce_CircuitOpensWhileDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBreakers(t, func(b *registry.Builder) error { b.Add(newBreaker(nil)); return nil })
 		defer b.close(t)
@@ -95,7 +95,7 @@ func TestCircuitState_OfACircuitThatOpensWhileItIsDrained(t *testing.T) {
 	})
 }
 
-func TestCircuitState_OfACircuitThatAReloadKept(t *testing.T) {
+func TestInForce_KeptCircuit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		control := new(circuitbreaker.Control)
 		kept := newBreaker(control)
@@ -115,7 +115,7 @@ func TestCircuitState_OfACircuitThatAReloadKept(t *testing.T) {
 	})
 }
 
-func TestCircuitState_OfACircuitThatAReloadRemoved(t *testing.T) {
+func TestInForce_RemovedCircuit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		add := true
 		b := newBreakers(t, func(b *registry.Builder) error {
@@ -133,7 +133,7 @@ func TestCircuitState_OfACircuitThatAReloadRemoved(t *testing.T) {
 }
 
 // A registry reports the outer pipeline only.
-func TestCircuitState_OfACircuitInAnEmbeddedPipeline(t *testing.T) {
+func TestInForce_CircuitInEmbeddedPipeline(t *testing.T) {
 	l, reader := started(t, telemetry.Options{})
 	build := func() *pipeline.Pipeline {
 		inner := weir.Must(pipeline.Config{Name: "inner", Listener: l, Strategies: []pipeline.Strategy{newBreaker(nil)}}.Build())
@@ -146,9 +146,9 @@ func TestCircuitState_OfACircuitInAnEmbeddedPipeline(t *testing.T) {
 	assert.Zero(t, collect(t, reader)["weir.circuit_breaker.state"].at(t, open).value)
 }
 
-// The three series of a circuit count for MaxSeries. Circuits beyond it are counted by state, and one that is
-// forgotten makes room.
-func TestCircuitState_MaxSeries(t *testing.T) {
+// The three series of a circuit count for MaxSeries. Circuits beyond it are counted by state, until another circuit is
+// forgotten.
+func TestOptions_MaxSeriesOfCircuits(t *testing.T) {
 	l, reader := started(t, telemetry.Options{MaxSeries: 10})
 	reports := func(n int, event string) {
 		source := pipeline.Source{Pipeline: fmt.Sprint("p", n), Strategy: "CB"}

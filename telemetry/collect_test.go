@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
-// An instrument is what was collected of one.
+// An instrument has the points that were collected of one instrument.
 type instrument struct {
 	kind, unit string
 	points     []point
@@ -23,7 +23,7 @@ type point struct {
 	count      uint64  // a histogram's
 }
 
-// collect reads everything, by the name of the instrument.
+// collect reads all instruments, by name.
 func collect(t *testing.T, reader *sdkmetric.ManualReader) map[string]instrument {
 	t.Helper()
 	var read metricdata.ResourceMetrics
@@ -88,7 +88,7 @@ func (i instrument) at(t *testing.T, attributes map[string]any) point {
 	return i.points[n]
 }
 
-// sum is that of all points with this attribute.
+// sum returns the sum of all points with this attribute.
 func (i instrument) sum(key string, value any) (sum float64) {
 	for _, p := range i.points {
 		if p.attributes[key] == value {

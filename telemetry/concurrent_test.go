@@ -18,8 +18,8 @@ import (
 	"github.com/weir-go/weir/telemetry"
 )
 
-// Nothing that is counted gets lost, however many make the series at once.
-func TestCountingConcurrentSafe(t *testing.T) {
+// No event is lost when many goroutines make the series at the same time.
+func TestOnEvent_ConcurrentSafe(t *testing.T) {
 	const goroutines, executions, pipelines = 8, 200, 5
 	l, reader := started(t, telemetry.Options{MaxSeries: 12})
 	var wg sync.WaitGroup
@@ -58,7 +58,7 @@ func TestCountingConcurrentSafe(t *testing.T) {
 	assert.LessOrEqual(t, len(metrics["weir.strategy.events"].points), 12+pipelines)
 }
 
-func TestEverythingAtOnceConcurrentSafe(t *testing.T) {
+func TestTelemetry_ConcurrentSafe(t *testing.T) {
 	shared := []attribute.KeyValue{attribute.String("zone", "b"), attribute.String("region", "eu")}
 	l, reader := started(t, telemetry.Options{
 		MaxSeries: 3, LeaseDuration: true,

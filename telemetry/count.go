@@ -9,11 +9,11 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// mostAttempts is the highest attempt.number of metrics; later attempts count for
-// it. Whoever retries for ever would make series for ever.
-const mostAttempts = 100
+// maxAttempt is the highest attempt.number of metrics. Later attempts count as this one: a retry without an end would
+// otherwise make series without an end.
+const maxAttempt = 100
 
-// kindOf returns the instrument that counts an event.
+// kindOf returns the kind of an event of that name.
 func kindOf(event string) kind {
 	switch event {
 	case pipeline.EventPipelineExecuted:
@@ -25,29 +25,29 @@ func kindOf(event string) kind {
 	}
 }
 
-// keyOf returns what tells the series of e apart.
+// keyOf returns the key of e among the series of kind i.
 func keyOf(i kind, e *pipeline.Event, errorType string, extra []attribute.KeyValue) key {
 	k := key{operation: e.Operation, errorType: errorType}
 	if extra != nil {
-		set := attribute.NewSet(slices.Clone(extra)...) // it sorts what it is given
+		set := attribute.NewSet(slices.Clone(extra)...) // NewSet sorts its arguments in place
 		k.extra = set.Equivalent()
 	}
 	switch i {
 	case executions:
-		// Neither the event nor its severity is an attribute: they are the same for
-		// every execution, and the SDK pays for each attribute of each recording.
+		// Neither the event nor its severity is an attribute: they are the same for every execution, and each
+		// attribute makes each recording slower.
 	case attempts:
-		k.severity, k.attempt, k.handled = e.Severity, min(e.Attempt, mostAttempts), e.Handled
+		k.severity, k.attempt, k.handled = e.Severity, min(e.Attempt, maxAttempt), e.Handled
 	default:
 		k.event, k.severity = e.Name, e.Severity
 	}
 	return k
 }
 
-// count does what metrics there are for e.
+// count records e in the metrics.
 func (t *Telemetry) count(ctx context.Context, e *pipeline.Event, errorType string, extra []attribute.KeyValue) {
 	from, i := t.series.source(&e.Source), kindOf(e.Name)
-	s := from.tables[i].usual(i, e, errorType, extra)
+	s := from.tables[i].findPlain(i, e, errorType, extra)
 	if s == nil {
 		k := keyOf(i, e, errorType, extra)
 		s = t.series.series(from, i, &k, extra)
@@ -59,22 +59,23 @@ func (t *Telemetry) count(ctx context.Context, e *pipeline.Event, errorType stri
 		t.instruments.attempts.Record(ctx, e.Duration.Seconds(), s.record...)
 	default:
 		s.count.Add(1)
-		if from != t.series.rest {
+		if from != t.series.overflow {
 			t.series.circuit(from, e.Name)
 		}
 	}
 }
 
-// usual returns the first series of the table if that is plain and the one of e. It does without the key.
-func (t *table) usual(i kind, e *pipeline.Event, errorType string, extra []attribute.KeyValue) *series {
+// findPlain returns the first series of the table if it is plain and the series of e, else nil. It is faster than find,
+// because e needs no key.
+func (t *table) findPlain(i kind, e *pipeline.Event, errorType string, extra []attribute.KeyValue) *series {
 	first := t.first.Load()
-	if first == nil || !first.plain || errorType != "" || extra != nil || !same(first.key.operation, e.Operation) {
+	if first == nil || !first.plain || errorType != "" || extra != nil || !equal(first.key.operation, e.Operation) {
 		return nil
 	}
 	switch k := &first.key; {
 	case i == attempts && (e.Attempt != 0 || e.Handled || k.severity != e.Severity):
 		return nil
-	case i == events && (k.severity != e.Severity || !same(k.event, e.Name)):
+	case i == events && (k.severity != e.Severity || !equal(k.event, e.Name)):
 		return nil
 	}
 	return first.series

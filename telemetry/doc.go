@@ -1,33 +1,40 @@
-// Package telemetry tells OpenTelemetry and slog what happens in pipelines:
-// metrics, events on the current span, log lines.
+// Package telemetry exports what happens in pipelines: metrics and spans through OpenTelemetry, log lines through slog.
 //
 //	t, err := telemetry.New(&telemetry.Options{Logger: slog.Default()})
 //	…
 //	defer t.Close()
 //	p, err := pipeline.Config{Name: "orders", Strategies: …, Listener: t}.Build()
 //
-// With a registry it is the registry's Listener, and its ObserveLimiter is what
-// the registry calls for the limiters that it owns:
+// With a registry, a [Telemetry] is the registry's Listener. The registry calls its ObserveLimiter for the limiters that
+// it owns:
 //
 //	r := registry.New(&registry.Options{Listener: t, ObserveLimiter: t.ObserveLimiter})
 //
-// Every instrument, every event and every attribute is in docs/telemetry.md,
-// beside what it is called in Polly.
+// [Telemetry.ObserveStore] exports the state of a store of shared limiters, and [Telemetry.OnStoreEvent] logs its events.
+// The page docs/telemetry.md lists every instrument, event and attribute.
 //
 // # Cardinality
 //
-// Metrics have the names of the pipeline, its instance and its strategies, the
-// operation of [pipeline.WithOperation], the type of an error, and the number of an
-// attempt. The key of a partition is never an attribute. How many different
-// combinations are kept has a bound, see [Options.MaxSeries]; what a program adds
-// with [Options.Enrich] counts, too.
+// The attributes of metrics are the names of the pipeline, its instance and its strategies, the operation of
+// [pipeline.WithOperation], the type of an error, and the number of an attempt. The key of a partition is never an
+// attribute. [Options.MaxSeries] bounds the number of combinations, including those of attributes that [Options.Enrich]
+// adds.
 //
 // # Cost
 //
-// An execution asks once whether anybody wants to know, and if nobody does it
-// reports nothing. What is counted is counted in atomics of our own, which are
-// read when metrics are collected; only durations go to OpenTelemetry at once. No
-// execution allocates for its metrics, once a combination of attributes has been
-// seen. An event is put together for a span or a log only if the span records and
-// the log would take the line.
+// When an execution begins, the pipeline asks [Telemetry.Enabled]. If no metric is read, no span records and the logger
+// would write nothing, the execution reports nothing. Counters are atomics of this package that are read when metrics are
+// collected; only durations are recorded in OpenTelemetry at once. An execution allocates nothing for its metrics once
+// its combination of attributes has been seen. Span events and log lines are built only if the span records or the logger
+// would write the line.
+//
+// # For maintainers
+//
+// Five files, in the order in which an event goes through them:
+//
+//   - telemetry.go has OnEvent.
+//   - count.go finds the series of an event and counts it.
+//   - series.go keeps the series, and says what bounds them.
+//   - log.go and span.go write the log line and the span event.
+//   - observe.go exports what was counted when metrics are collected.
 package telemetry

@@ -28,9 +28,8 @@ import (
 	"github.com/weir-go/weir/telemetry"
 )
 
-// The tables of docs/telemetry.md are what is emitted: nothing is missing there,
-// and nothing is there that does not happen.
-func TestDocumentationIsWhatIsEmitted(t *testing.T) {
+// The tables of docs/telemetry.md list exactly the events and instruments that are emitted.
+func TestDocumentation_ListsWhatIsEmitted(t *testing.T) {
 	page, err := os.ReadFile("../docs/telemetry.md")
 	require.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
@@ -40,7 +39,7 @@ func TestDocumentationIsWhatIsEmitted(t *testing.T) {
 	})
 }
 
-// An event as a row of the table has it; severities are in the order of their names.
+// An eventRow is a row of the table of events. The severities are sorted by name.
 type eventRow struct {
 	severities          []string
 	instrument, message string
@@ -111,8 +110,7 @@ func tableBelow(t *testing.T, page, heading string) (rows [][]string) {
 
 func code(cell string) string { return strings.Trim(cell, "`") }
 
-// emitEverything drives real pipelines through all that can happen, and returns
-// what came out. It runs in a bubble of synctest.
+// emitEverything makes pipelines emit every event and every metric, and returns them. It runs in a bubble of synctest.
 func emitEverything(t *testing.T) emitted {
 	t.Helper()
 	var log bytes.Buffer
@@ -176,7 +174,7 @@ func (seen *emitted) readMetrics(metrics map[string]instrument) {
 		}
 		seen.instruments[name] = row
 	}
-	// These have one event each, and do not say which.
+	// These count one event each, without the attribute event.name.
 	if metrics["weir.pipeline.duration"].points != nil {
 		counted("PipelineExecuted", "weir.pipeline.duration")
 	}
@@ -185,7 +183,7 @@ func (seen *emitted) readMetrics(metrics map[string]instrument) {
 	}
 }
 
-// union keeps the names sorted.
+// union adds name to the sorted names.
 func union(names []string, name string) []string {
 	i, found := slices.BinarySearch(names, name)
 	if found {
@@ -199,8 +197,7 @@ var errBoom = errors.New("boom")
 func succeed(context.Context) error { return nil }
 func fail(context.Context) error    { return errBoom }
 
-// driveStrategies: success, failure to the end, a timeout, a rejection, and a
-// request that waits in the queue.
+// driveStrategies has a success, a failure of all attempts, a timeout, a rejection, and a request that waits in the queue.
 func driveStrategies(ctx context.Context, t *testing.T, l pipeline.Listener) {
 	t.Helper()
 	permits := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
@@ -231,7 +228,7 @@ func driveStrategies(ctx context.Context, t *testing.T, l pipeline.Listener) {
 	full.Release()
 }
 
-// driveShadow: what would be a rejection, and a limiter that fails.
+// driveShadow has a rejection in shadow mode, and a limiter that fails.
 func driveShadow(ctx context.Context, t *testing.T, l pipeline.Listener) {
 	t.Helper()
 	permits := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
@@ -245,8 +242,8 @@ func driveShadow(ctx context.Context, t *testing.T, l pipeline.Listener) {
 	require.NoError(t, p.Execute(ctx, succeed))
 }
 
-// driveRegistry has a registry put a version in force, and fail to build and to
-// dispose of another. Its limiter is observed until stop is called.
+// driveRegistry has a registry that puts a version in force, and fails to build and to dispose of another. Its limiter is
+// observed until stop is called.
 func driveRegistry(ctx context.Context, t *testing.T, l *telemetry.Telemetry) (stop func()) {
 	t.Helper()
 	r := registry.New(&registry.Options{
@@ -269,7 +266,7 @@ func driveRegistry(ctx context.Context, t *testing.T, l *telemetry.Telemetry) (s
 	require.ErrorIs(t, r.Reload(ctx), errBoom)
 	gone, err := r.GetOrDefine("gone", func(*registry.Builder) error { return nil })
 	require.NoError(t, err)
-	// The figures of a pipeline that was removed are forgotten with its last execution.
+	// The series of a removed pipeline are forgotten with its last execution.
 	running, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -20,17 +20,17 @@ import (
 	"github.com/weir-go/weir/strategies/retry"
 )
 
-// run sends one call through strategies.
+// run executes fn through the strategies.
 func run(ctx context.Context, l pipeline.Listener, fn func(context.Context) error, strategies ...pipeline.Strategy) error {
 	p := weir.Must(pipeline.Config{Name: "more", Instance: "eu-1", Listener: l, Strategies: strategies}.Build())
 	return p.Execute(ctx, fn)
 }
 
-// comeBackIn is a failure that asks for a wait.
-type comeBackIn time.Duration
+// retryIn is an error with that RetryAfter.
+type retryIn time.Duration
 
-func (comeBackIn) Error() string                       { return "come back later" }
-func (d comeBackIn) RetryAfter() (time.Duration, bool) { return time.Duration(d), true }
+func (retryIn) Error() string                       { return "retry later" }
+func (d retryIn) RetryAfter() (time.Duration, bool) { return time.Duration(d), true }
 
 // driveBreaker opens a circuit, lets a probe through, and closes it.
 func driveBreaker(ctx context.Context, t *testing.T, l pipeline.Listener) {
@@ -42,7 +42,7 @@ func driveBreaker(ctx context.Context, t *testing.T, l pipeline.Listener) {
 	require.NoError(t, run(ctx, l, succeed, breaker))
 }
 
-// driveOthers has every other strategy report what it can.
+// driveOthers makes every other strategy report its events.
 func driveOthers(ctx context.Context, t *testing.T, l pipeline.Listener) {
 	t.Helper()
 	require.NoError(t, run(ctx, l, fail, fallback.New(fallback.Value[any](nil), nil)))
@@ -52,7 +52,7 @@ func driveOthers(ctx context.Context, t *testing.T, l pipeline.Listener) {
 	nothing := weir.Must(budget.New(&budget.Options{Ratio: -1, MinPerSecond: -1}))
 	assert.ErrorIs(t, run(ctx, l, fail, retry.New(&retry.Options{Budget: nothing})), budget.ErrExhausted)
 
-	later := func(context.Context) error { return comeBackIn(time.Hour) }
+	later := func(context.Context) error { return retryIn(time.Hour) }
 	assert.ErrorIs(t, run(ctx, l, later, retry.New(nil)), retry.ErrMaxRetryAfter)
 
 	on := chaos.Options{Enabled: true, Rate: 1}

@@ -11,16 +11,13 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// errorType says of what kind err is, in few different words: the attribute
-// error.type.
+// errorType returns the attribute error.type of err, which has few different values:
 //
-//   - What an error of the tree says itself, with a method ErrorType() string.
-//   - "context.DeadlineExceeded" and "context.Canceled" for whatever is one of
-//     them.
-//   - Else the type of the first error that is not just a wrapper of package fmt or
-//     errors, as Go writes it: "*net.OpError". What errors.New made has no type
-//     that would say anything; those of this module go by their name, as
-//     "pipeline.ErrClosed".
+//   - the result of a method ErrorType() string of an error in the tree;
+//   - else "context.DeadlineExceeded" or "context.Canceled" if err is one of them;
+//   - else the name of the first error that is not a wrapper of package fmt or errors, if it is a variable of this module,
+//     such as "pipeline.ErrClosed";
+//   - else its type, such as "*net.OpError".
 func errorType(err error) string {
 	if e, ok := errors.AsType[typedError](err); ok {
 		if name := e.ErrorType(); name != "" {
@@ -35,7 +32,7 @@ func errorType(err error) string {
 	}
 	err = unwrapped(err)
 	of := reflect.TypeOf(err)
-	if of == plainError { // else it might be of a type that is no key of a map
+	if of == plainError { // an error of another type may not be comparable, and then a map panics
 		if name, ok := sentinels[err]; ok {
 			return name
 		}
@@ -43,7 +40,7 @@ func errorType(err error) string {
 	return of.String()
 }
 
-// A typedError is asked by OpenTelemetry's own instrumentation, too.
+// A typedError has the method that the instrumentation of OpenTelemetry looks for, too.
 type typedError interface {
 	error
 	ErrorType() string
@@ -56,13 +53,13 @@ var (
 	joinError  = reflect.TypeOf(errors.Join(errors.ErrUnsupported))
 )
 
-// unwrapped goes down to the first error that is more than a wrapper.
+// unwrapped returns the first error of the tree that is more than a wrapper.
 func unwrapped(err error) error {
 	for {
 		switch reflect.TypeOf(err) {
 		case wrapError:
 			inner := errors.Unwrap(err)
-			if inner == nil { // %w of a nil
+			if inner == nil { // %w of nil
 				return err
 			}
 			err = inner
@@ -78,6 +75,7 @@ func unwrapped(err error) error {
 	}
 }
 
+// sentinels are the error variables of this module, which all have the same type.
 var sentinels = map[error]string{
 	pipeline.ErrRejected:   "pipeline.ErrRejected",
 	pipeline.ErrClosed:     "pipeline.ErrClosed",

@@ -24,7 +24,7 @@ type named struct{ name string }
 func (n named) Error() string     { return "named" }
 func (n named) ErrorType() string { return n.name }
 
-// unhashable is no key of a map.
+// unhashable cannot be the key of a map.
 type unhashable []string
 
 func (unhashable) Error() string { return "many" }
@@ -63,8 +63,8 @@ func TestErrorType(t *testing.T) {
 	}
 }
 
-// What a registry reports says what went wrong, and not how the error was made.
-func TestErrorTypesOfARegistry(t *testing.T) {
+// The error type of an event of a registry is that of the cause, and not that of the wrapper.
+func TestErrorType_OfARegistry(t *testing.T) {
 	var got []string
 	r := registry.New(&registry.Options{Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
 		got = append(got, e.Name+" "+errorType(e.Err))
@@ -103,13 +103,13 @@ func TestErrorTypesOfARegistry(t *testing.T) {
 	}, got)
 }
 
-func TestErrorTypeDoesNotAllocate(t *testing.T) {
+func TestErrorType_Allocations(t *testing.T) {
 	err := fmt.Errorf("a: %w", fmt.Errorf("b: %w", &net.OpError{Err: syscall.ECONNREFUSED}))
 	assert.Zero(t, testing.AllocsPerRun(100, func() { errorType(err) }))
 }
 
-// What strategies/ratelimit measures is known here by name only.
-func TestMeasurementsHaveTheNamesOfTheRateLimiter(t *testing.T) {
+// Package telemetry does not import strategies/ratelimit, and repeats the names of its measurements.
+func TestOnMeasurement_NamesOfTheRateLimiter(t *testing.T) {
 	assert.Equal(t, ratelimit.MeasureRequest, measureRequest)
 	assert.Equal(t, ratelimit.MeasureLease, measureLease)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-go/weir/telemetry"
 )
 
-// withoutTime makes lines that are the same each time.
+// withoutTime removes the time and the duration, which differ each time.
 func withoutTime(_ []string, a slog.Attr) slog.Attr {
 	if a.Key == slog.TimeKey || a.Key == "duration" {
 		return slog.Attr{}
@@ -27,12 +27,9 @@ func withoutTime(_ []string, a slog.Attr) slog.Attr {
 }
 
 func Example() {
-	t, err := telemetry.New(&telemetry.Options{
+	t := weir.Must(telemetry.New(&telemetry.Options{
 		Logger: slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: withoutTime})),
-	})
-	if err != nil {
-		panic(err)
-	}
+	}))
 	defer t.Close()
 
 	p := weir.Must(pipeline.Config{
@@ -55,10 +52,7 @@ func Example() {
 
 func ExampleTelemetry_ObserveLimiter() {
 	reader := sdkmetric.NewManualReader() // a program has one that exports
-	t, err := telemetry.New(&telemetry.Options{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))})
-	if err != nil {
-		panic(err)
-	}
+	t := weir.Must(telemetry.New(&telemetry.Options{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))}))
 	defer t.Close()
 
 	permits := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 3}))
@@ -86,7 +80,7 @@ func ExampleTelemetry_ObserveLimiter() {
 }
 
 func ExampleOptions_severityFunc() {
-	t, err := telemetry.New(&telemetry.Options{
+	t := weir.Must(telemetry.New(&telemetry.Options{
 		Logger: slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: withoutTime})),
 		SeverityFunc: func(e pipeline.Event) pipeline.Severity {
 			switch e.Name {
@@ -98,10 +92,7 @@ func ExampleOptions_severityFunc() {
 				return e.Severity
 			}
 		},
-	})
-	if err != nil {
-		panic(err)
-	}
+	}))
 	defer t.Close()
 
 	p := weir.Must(pipeline.Config{Name: "orders", Listener: t}.Build())
@@ -111,10 +102,7 @@ func ExampleOptions_severityFunc() {
 }
 
 func ExampleTelemetry_Status() {
-	t, err := telemetry.New(&telemetry.Options{})
-	if err != nil {
-		panic(err)
-	}
+	t := weir.Must(telemetry.New(nil))
 	defer t.Close()
 
 	t.ConfigReloaded(time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC), nil)

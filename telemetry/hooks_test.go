@@ -23,9 +23,9 @@ func (h badHandler) Enabled(context.Context, slog.Level) bool { return true }
 
 func (h badHandler) Handle(context.Context, slog.Record) error { h.f(); return nil }
 
-// A function of the program that panics, or leaves the goroutine, does so on the goroutine of the execution.
-// What happened is counted all the same.
-func TestOnEvent_CountsWhateverTheProgramsFunctionsDo(t *testing.T) {
+// A function of the program that panics, or ends the goroutine, does so on the goroutine of the execution. The event is
+// counted nevertheless.
+func TestOnEvent_FunctionOfTheProgramPanics(t *testing.T) {
 	for what, bad := range map[string]func(){"panic": func() { panic("bad") }, "Goexit": runtime.Goexit} {
 		for name, o := range map[string]telemetry.Options{
 			"Enrich": {Enrich: func(_ context.Context, _ pipeline.Event, attrs []attribute.KeyValue) []attribute.KeyValue {

@@ -17,10 +17,9 @@ import (
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
-// The five instruments of ASP.NET's rate limiting, under our names, through the
-// middleware: each policy under its own name, so that what was really waited for
-// shows.
-func TestMiddlewareMetrics(t *testing.T) {
+// The middleware reports the five instruments of ASP.NET's rate limiting, each policy under its own name, so that the
+// waits of each can be seen.
+func TestOnMeasurement_OfHTTPMiddleware(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, reader := started(t, telemetry.Options{LeaseDuration: true})
 		slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))

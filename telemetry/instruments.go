@@ -10,33 +10,32 @@ import (
 
 // The names of instruments.
 const (
-	nameEvents       = "weir.strategy.events"
-	nameExecutions   = "weir.pipeline.duration"
-	nameAttempts     = "weir.attempt.duration"
-	nameRequests     = "weir.rate_limiter.requests"
-	nameActive       = "weir.rate_limiter.lease.active"
-	nameLeases       = "weir.rate_limiter.lease.duration"
-	nameQueueTime    = "weir.rate_limiter.queue.duration"
-	nameQueued       = "weir.rate_limiter.queue.active"
-	nameAvailable    = "weir.rate_limiter.permit.available"
-	nameCircuits     = "weir.circuit_breaker.state"
-	nameStoreThere   = "weir.store.available"
-	nameStoreCalls   = "weir.store.calls"
-	nameStoreDecided = "weir.store.decisions"
-	nameReloads      = "weir.config.reloads"
-	nameReloadOK     = "weir.config.last_reload.successful"
-	nameReloadOKTime = "weir.config.last_reload.success.timestamp"
+	nameEvents         = "weir.strategy.events"
+	nameExecutions     = "weir.pipeline.duration"
+	nameAttempts       = "weir.attempt.duration"
+	nameRequests       = "weir.rate_limiter.requests"
+	nameActive         = "weir.rate_limiter.lease.active"
+	nameLeases         = "weir.rate_limiter.lease.duration"
+	nameQueueTime      = "weir.rate_limiter.queue.duration"
+	nameQueued         = "weir.rate_limiter.queue.active"
+	nameAvailable      = "weir.rate_limiter.permit.available"
+	nameCircuits       = "weir.circuit_breaker.state"
+	nameStoreAvailable = "weir.store.available"
+	nameStoreCalls     = "weir.store.calls"
+	nameStoreDecisions = "weir.store.decisions"
+	nameReloads        = "weir.config.reloads"
+	nameReloadOK       = "weir.config.last_reload.successful"
+	nameReloadOKTime   = "weir.config.last_reload.success.timestamp"
 )
 
-// Where the buckets of histograms end, in seconds: those of semantic conventions
-// for requests, and finer ones for what may be over at once.
+// The bounds of the buckets of histograms, in seconds: those of the semantic conventions for requests, and finer ones for
+// waits, which can be over at once.
 var (
 	durationBuckets = []float64{.005, .01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10}
 	waitBuckets     = []float64{.0001, .0005, .001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 )
 
-// instruments are all that there are. Histograms are told at once; the rest is
-// read from t.observe.
+// instruments are all instruments. Histograms are recorded at once; the others are read by [Telemetry.observe].
 type instruments struct {
 	executions, attempts, leases, queueTime metric.Float64Histogram
 
@@ -50,10 +49,10 @@ type instruments struct {
 	reloadOK                  metric.Int64ObservableGauge
 	reloadOKTime              metric.Float64ObservableGauge
 
-	asked []metric.Float64Histogram // by recording
+	histograms []metric.Float64Histogram // the histograms that can record
 }
 
-// make makes them of m. Without leases their duration is not recorded.
+// make makes the instruments of m. The histogram of lease durations records only with leases.
 func (i *instruments) make(m metric.Meter, leases bool) error {
 	f := factory{meter: m}
 	i.executions = f.histogram(nameExecutions, "How long an execution of a pipeline took.", durationBuckets)
@@ -70,18 +69,17 @@ func (i *instruments) make(m metric.Meter, leases bool) error {
 	i.available = f.gauge(nameAvailable, "{permit}", "How many permits of a limiter could be taken now.")
 	i.queued = f.gauge(nameQueued, "{permit}", "How many permits of a limiter are waited for.")
 	i.circuits = f.gauge(nameCircuits, "", "1 for the state that a circuit is in, 0 for the others.")
-	i.storeAvailable = f.gauge(nameStoreThere, "", "1 while the store of shared limiters can be asked, else 0.")
+	i.storeAvailable = f.gauge(nameStoreAvailable, "", "1 while the store of shared limiters can be asked, else 0.")
 	i.storeCalls = f.counter(nameStoreCalls, "{call}", "How many round trips to the store of shared limiters were made.")
-	i.storeDecisions = f.counter(nameStoreDecided, "{decision}", "How many answers shared limiters have given.")
+	i.storeDecisions = f.counter(nameStoreDecisions, "{decision}", "How many answers shared limiters have given.")
 	// No unit: "1" would be exported to Prometheus with the suffix _ratio.
 	i.reloadOK = f.gauge(nameReloadOK, "", "1 if the configuration could be loaded the last time, else 0.")
 	i.reloadOKTime = f.floatGauge(nameReloadOKTime, "s", "When a configuration could be loaded the last time, in seconds since 1970.")
-	i.asked = withoutNoop(i.executions, i.attempts, i.queueTime, i.leases)
+	i.histograms = withoutNoop(i.executions, i.attempts, i.queueTime, i.leases)
 	return errors.Join(f.errs...)
 }
 
-// withoutNoop leaves out those that will never record: to ask them takes as long
-// as to ask any.
+// withoutNoop returns the histograms that can record. Enabled takes as long for the others.
 func withoutNoop(all ...metric.Float64Histogram) []metric.Float64Histogram {
 	var kept []metric.Float64Histogram
 	for _, h := range all {
@@ -92,9 +90,9 @@ func withoutNoop(all ...metric.Float64Histogram) []metric.Float64Histogram {
 	return kept
 }
 
-// recording tells whether any of the histograms goes anywhere.
+// recording reports whether any of the histograms is read.
 func (i *instruments) recording(ctx context.Context) bool {
-	for _, h := range i.asked {
+	for _, h := range i.histograms {
 		if h.Enabled(ctx) {
 			return true
 		}
@@ -102,6 +100,7 @@ func (i *instruments) recording(ctx context.Context) bool {
 	return false
 }
 
+// observables returns the instruments that observe sets.
 func (i *instruments) observables() []metric.Observable {
 	return []metric.Observable{
 		i.events, i.requests, i.active, i.available, i.queued, i.circuits, i.reloads, i.reloadOK, i.reloadOKTime,
@@ -109,7 +108,7 @@ func (i *instruments) observables() []metric.Observable {
 	}
 }
 
-// A factory keeps the errors of many instruments.
+// A factory makes instruments and collects the errors.
 type factory struct {
 	meter metric.Meter
 	errs  []error

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// Critical is above every level that slog has a name for.
+// levelCritical is above every level that slog has a name for.
 const levelCritical = slog.LevelError + 4
 
 var levels = [...]slog.Level{
@@ -19,7 +19,7 @@ var levels = [...]slog.Level{
 	pipeline.SeverityCritical:    levelCritical,
 }
 
-// message is the constant part of what Polly logs; the rest is in the attributes.
+// message returns the message of the log line, which is the constant part of Polly's; the rest is in the attributes.
 func message(event string) string {
 	switch event {
 	case pipeline.EventPipelineExecuting:
@@ -33,6 +33,7 @@ func message(event string) string {
 	}
 }
 
+// log writes the log line of o, unless its severity is SeverityNone.
 func (t *Telemetry) log(ctx context.Context, o *occurrence) {
 	if o.Severity == pipeline.SeverityNone {
 		return
@@ -43,9 +44,9 @@ func (t *Telemetry) log(ctx context.Context, o *occurrence) {
 	}
 }
 
-// level returns the level of the line. The lines of what went well are for debugging, because a program has as
-// many of them as it has calls. A SeverityFunc that returns another severity for them changes that; one that
-// returns the event's own severity, maybe to change another event only, does not.
+// level returns the level of the line. A successful execution or attempt is logged at Debug, because a program has one
+// such line for each call. A SeverityFunc that returns another severity for them changes that. One that returns the
+// event's own severity does not: it may be there to change other events.
 func (o *occurrence) level() slog.Level {
 	if o.Severity == pipeline.SeverityInformation && o.Severity == o.own && o.Err == nil &&
 		(o.Name == pipeline.EventPipelineExecuted || o.Name == pipeline.EventExecutionAttempt) {
@@ -54,6 +55,7 @@ func (o *occurrence) level() slog.Level {
 	return levels[o.Severity]
 }
 
+// logAttributes returns the attributes of the log line.
 func (t *Telemetry) logAttributes(o *occurrence) []slog.Attr {
 	attributes := o.attributes()
 	attrs := make([]slog.Attr, 0, len(attributes)+2)
@@ -71,8 +73,8 @@ func (t *Telemetry) logAttributes(o *occurrence) []slog.Attr {
 	return attrs
 }
 
-// shownResult returns what the line shows of a result; nil is nothing. Without a ResultFormatter no value gets
-// into the log: what a program computes may be secret.
+// shownResult returns what the line shows of a result; nil is nothing. Without a ResultFormatter no value gets into the
+// log, because results can be secret.
 func (t *Telemetry) shownResult(result any) any {
 	if result == nil {
 		return nil
@@ -86,8 +88,7 @@ func (t *Telemetry) shownResult(result any) any {
 	return nil
 }
 
-// hasDuration reports whether the event has a duration to show. That of an execution or an attempt is shown
-// even if it is 0.
+// hasDuration reports whether the line shows a duration. That of an execution or an attempt is shown even if it is 0.
 func (o *occurrence) hasDuration() bool {
 	return o.Duration > 0 || o.Name == pipeline.EventPipelineExecuted || o.Name == pipeline.EventExecutionAttempt
 }

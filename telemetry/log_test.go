@@ -17,7 +17,7 @@ import (
 	"github.com/weir-go/weir/telemetry"
 )
 
-// logged returns the lines that the events become, without their times.
+// logged returns the log lines of the events, without their times.
 func logged(t *testing.T, o telemetry.Options, level slog.Level, events ...pipeline.Event) []string {
 	t.Helper()
 	var log bytes.Buffer
@@ -37,7 +37,7 @@ func logged(t *testing.T, o telemetry.Options, level slog.Level, events ...pipel
 	return strings.Split(strings.TrimSpace(log.String()), "\n")
 }
 
-func TestLogLines(t *testing.T) {
+func TestLog(t *testing.T) {
 	source := pipeline.Source{Pipeline: "orders", Instance: "eu-1", Strategy: "Retry"}
 	whole := pipeline.Source{Pipeline: "orders"}
 	got := logged(t, telemetry.Options{}, slog.LevelDebug,
@@ -56,7 +56,7 @@ func TestLogLines(t *testing.T) {
 	}, got)
 }
 
-func TestLogLevels(t *testing.T) {
+func TestLog_Levels(t *testing.T) {
 	event := pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning}
 	assert.Empty(t, logged(t, telemetry.Options{}, slog.LevelError, event), "a level that the log does not take")
 
@@ -75,7 +75,7 @@ func TestLogLevels(t *testing.T) {
 	}
 }
 
-func TestResultFormatter(t *testing.T) {
+func TestOptions_ResultFormatter(t *testing.T) {
 	event := func(result any, err error) pipeline.Event {
 		return pipeline.Event{Name: "E", Severity: pipeline.SeverityError, Result: result, Err: err}
 	}
@@ -105,7 +105,7 @@ func TestResultFormatter(t *testing.T) {
 	}
 }
 
-func TestEnrichedLogLines(t *testing.T) {
+func TestLog_Enrich(t *testing.T) {
 	o := telemetry.Options{Enrich: func(_ context.Context, _ pipeline.Event, attrs []attribute.KeyValue) []attribute.KeyValue {
 		return append(attrs, attribute.String("region", "eu"), attribute.String("event.name", "other"))
 	}}
@@ -113,8 +113,8 @@ func TestEnrichedLogLines(t *testing.T) {
 	assert.Equal(t, []string{`level=ERROR msg="Resilience event occurred" event.name=E event.severity=Error region=eu`}, lines)
 }
 
-// The lines of what went well are as many as there are calls.
-func TestLogLevels_OfSuccess(t *testing.T) {
+// A program has as many lines of successful calls as it has calls, so they are logged at Debug.
+func TestLog_LevelOfSuccess(t *testing.T) {
 	executed := pipeline.Event{Name: pipeline.EventPipelineExecuted, Severity: pipeline.SeverityInformation}
 	attempt := pipeline.Event{Name: pipeline.EventExecutionAttempt, Severity: pipeline.SeverityInformation}
 	failed, failedAttempt := executed, attempt
@@ -145,8 +145,8 @@ func TestLogLevels_OfSuccess(t *testing.T) {
 	assert.Equal(t, []string{"level=DEBUG", "level=WARN"}, levels(one)[:2], "only what it changes")
 }
 
-// README's own options must not write what calls return into the log.
-func TestLog_HasNoValues(t *testing.T) {
+// With the options of the README, the results of calls are not logged.
+func TestLog_ShowsNoResults(t *testing.T) {
 	type user struct{ Name, PasswordHash string }
 	var log bytes.Buffer
 	l := newTelemetry(t, telemetry.Options{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})

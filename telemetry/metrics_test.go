@@ -16,14 +16,14 @@ import (
 	"github.com/weir-go/weir/telemetry"
 )
 
-// started makes a Telemetry that a reader collects from.
+// started returns a Telemetry and the reader of its metrics.
 func started(t *testing.T, o telemetry.Options) (*telemetry.Telemetry, *sdkmetric.ManualReader) {
 	t.Helper()
 	o, reader := withReader(o)
 	return newTelemetry(t, o), reader
 }
 
-func TestDurationsAreInSeconds(t *testing.T) {
+func TestOnEvent_DurationsInSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, reader := started(t, telemetry.Options{})
 		p := ordinary(t, l)
@@ -45,7 +45,7 @@ func TestDurationsAreInSeconds(t *testing.T) {
 	})
 }
 
-func TestFailuresHaveAnErrorType(t *testing.T) {
+func TestOnEvent_ErrorType(t *testing.T) {
 	l, reader := started(t, telemetry.Options{})
 	p := weir.Must(pipeline.Config{Name: "orders", Instance: "eu-1", Listener: l}.Build())
 	require.Error(t, p.Execute(t.Context(), func(context.Context) error { return context.Canceled }))
@@ -59,7 +59,7 @@ func TestFailuresHaveAnErrorType(t *testing.T) {
 	assert.EqualValues(t, 1, executing.value)
 }
 
-func TestSeriesAreToldApart(t *testing.T) {
+func TestOnEvent_Series(t *testing.T) {
 	l, reader := started(t, telemetry.Options{})
 	orders, jobs := pipeline.Source{Pipeline: "orders"}, pipeline.Source{Pipeline: "jobs"}
 	for _, e := range []pipeline.Event{
@@ -79,7 +79,7 @@ func TestSeriesAreToldApart(t *testing.T) {
 	assert.EqualValues(t, 2, twice.value)
 }
 
-func TestAttemptsOfMetricsEnd(t *testing.T) {
+func TestOnEvent_HighestAttempt(t *testing.T) {
 	l, reader := started(t, telemetry.Options{})
 	for n := range 1000 {
 		l.OnEvent(t.Context(), pipeline.Event{Name: pipeline.EventExecutionAttempt, Severity: pipeline.SeverityWarning, Attempt: n, Handled: true})
@@ -90,7 +90,7 @@ func TestAttemptsOfMetricsEnd(t *testing.T) {
 	assert.EqualValues(t, 900, last.count)
 }
 
-func TestSeverityFunc(t *testing.T) {
+func TestOptions_SeverityFunc(t *testing.T) {
 	for _, tt := range []struct {
 		returned pipeline.Severity
 		shown    string
@@ -109,7 +109,7 @@ func TestSeverityFunc(t *testing.T) {
 	}
 }
 
-func TestEnrich(t *testing.T) {
+func TestOptions_Enrich(t *testing.T) {
 	shared := []attribute.KeyValue{attribute.String("zone", "b"), attribute.String("event.name", "other"), attribute.String("region", "eu")}
 	l, reader := started(t, telemetry.Options{Enrich: func(_ context.Context, e pipeline.Event, attrs []attribute.KeyValue) []attribute.KeyValue {
 		assert.Empty(t, attrs)

@@ -6,14 +6,12 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// observe is called when metrics are collected. A series that it does not observe is no longer
-// exported.
-//
-// It returns no error: a reader drops the whole collection for one.
+// observe exports counters and gauges when metrics are collected. A series that it does not observe is no longer
+// exported. It returns no error, because a reader would drop the whole collection.
 func (t *Telemetry) observe(ctx context.Context, o metric.Observer) error {
 	t.collected.Store(true)
 	limiters := t.limiters.ask(ctx, t.options.MaxSeries)
-	var circuits circuitRest
+	var circuits circuitOverflow
 	t.series.each(func(s *source) {
 		s.tables[events].each(func(s *series) {
 			o.ObserveInt64(t.instruments.events, s.count.Load(), s.observe...)
@@ -30,12 +28,4 @@ func (t *Telemetry) observe(ctx context.Context, o metric.Observer) error {
 	t.reloads.observe(o, &t.instruments)
 	t.stores.observe(o, &t.instruments)
 	return nil
-}
-
-// each calls f for every source.
-func (s *store) each(f func(*source)) {
-	for _, from := range *s.sources.Load() {
-		f(from)
-	}
-	f(s.rest)
 }

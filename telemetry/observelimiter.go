@@ -16,25 +16,24 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// statisticsTimeout is how long a collection waits for the statistics of limiters. All limiters are asked
-// at once, so it bounds the collection, too.
+// statisticsTimeout bounds the wait of a collection for the statistics of limiters. All limiters are asked at once.
 const statisticsTimeout = time.Second
 
-// limiters are the limiters that are observed. The zero value has none.
+// limiters are the observed limiters. The zero value has none.
 type limiters struct {
 	mu     sync.Mutex
 	byName map[string]*namedLimiter
 	added  int
 }
 
-// A namedLimiter has the limiters that are observed by one name. It exists as long as there is one, so that
-// replacing a limiter does not move the name beyond the bound on series.
+// A namedLimiter has the limiters that are observed by one name. It keeps its order while it has any, so that replacing a
+// limiter does not move the name beyond the bound on series.
 type namedLimiter struct {
-	order int // of names, by when they were added
+	order int // the number of names that were added before
 	all   []*observedLimiter
 }
 
-// An observedLimiter is asked by one goroutine at a time, however many collections there are.
+// An observedLimiter is asked by one goroutine at a time, even if collections overlap.
 type observedLimiter struct {
 	limiter limiter.StatisticsProvider
 	options []metric.ObserveOption
@@ -43,16 +42,15 @@ type observedLimiter struct {
 	open *question // nil if the limiter is not being asked
 }
 
-// ObserveLimiter exports the available permits of l and those that are waited for, until stop is called,
-// with name as the attribute limiter.name. Of two limiters with one name the newer one is exported.
-// [Options.MaxSeries] bounds the names; the limiters beyond it are added up. stop can be called more than once.
+// ObserveLimiter exports the available and the queued permits of l until stop is called, with name as the attribute
+// limiter.name. Of several limiters with the same name the newest is exported. [Options.MaxSeries] bounds the names; the
+// limiters beyond it are added up. stop can be called more than once.
 //
-// Statistics is called on a goroutine of its own for each collection of metrics. A limiter that has not
-// answered within a second, or that panics, is missing from that collection; it is not asked again before it
-// has answered.
+// Each collection of metrics calls Statistics of all limiters at once, each on its own goroutine. A limiter that does not
+// answer within a second, or that panics, is missing from that collection. It is not asked again before it has answered.
 //
-// A registry calls ObserveLimiter for the limiters that it owns. For others call it where the limiter is made,
-// and stop where it is closed. It is not meant for the limiters behind a partition key.
+// A registry calls ObserveLimiter for the limiters that it owns. For other limiters, call it where the limiter is made,
+// and call stop where it is closed. It is not meant for the limiters behind a partition key.
 func (t *Telemetry) ObserveLimiter(name string, l limiter.StatisticsProvider) (stop func()) {
 	o := &observedLimiter{
 		limiter: l,
@@ -90,7 +88,7 @@ func (l *limiters) remove(name string, o *observedLimiter) {
 	}
 }
 
-// newest returns the newest limiter of each name, the names in the order in which they were added.
+// newest returns the newest limiter of each name, in the order in which the names were added.
 func (l *limiters) newest() []*observedLimiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,7 +104,7 @@ func (l *limiters) newest() []*observedLimiter {
 	return newest
 }
 
-// limiterFigures are what the limiters have answered in one collection.
+// limiterFigures are the answers of the limiters in one collection.
 type limiterFigures []limiterFigure
 
 type limiterFigure struct {
@@ -116,7 +114,7 @@ type limiterFigure struct {
 
 var overflowOptions = []metric.ObserveOption{metric.WithAttributeSet(attribute.NewSet(attribute.Bool(keyOverflow, true)))}
 
-// ask asks all limiters at once. Those beyond the limit are added up.
+// ask asks all limiters at once. The answers of the limiters beyond the limit are added up.
 func (l *limiters) ask(ctx context.Context, limit int) limiterFigures {
 	all := l.newest()
 	if len(all) == 0 {
@@ -129,8 +127,8 @@ func (l *limiters) ask(ctx context.Context, limit int) limiterFigures {
 		questions[i] = o.ask()
 	}
 	var figures limiterFigures
-	rest := limiterFigure{options: overflowOptions}
-	overflow := false
+	overflow := limiterFigure{options: overflowOptions}
+	overflowed := false
 	for i, q := range questions {
 		s, ok := q.wait(ctx)
 		switch {
@@ -138,13 +136,13 @@ func (l *limiters) ask(ctx context.Context, limit int) limiterFigures {
 		case i < limit:
 			figures = append(figures, limiterFigure{s.AvailablePermits, s.QueuedPermits, all[i].options})
 		default:
-			overflow = true
-			rest.available = saturate.Add(rest.available, s.AvailablePermits)
-			rest.queued = saturate.Add(rest.queued, s.QueuedPermits)
+			overflowed = true
+			overflow.available = saturate.Add(overflow.available, s.AvailablePermits)
+			overflow.queued = saturate.Add(overflow.queued, s.QueuedPermits)
 		}
 	}
-	if overflow {
-		figures = append(figures, rest)
+	if overflowed {
+		figures = append(figures, overflow)
 	}
 	return figures
 }
@@ -160,8 +158,8 @@ func (f limiterFigures) observe(o metric.Observer, i *instruments) {
 type question struct {
 	done       chan struct{} // closed when the call has returned
 	statistics limiter.Statistics
-	answered   bool        // before done: Statistics has returned, and not panicked
-	late       atomic.Bool // a collection has waited for it in vain; others do not
+	answered   bool        // written before done is closed: Statistics has returned and not panicked
+	late       atomic.Bool // a collection has timed out; later ones do not wait for the same call
 }
 
 // ask begins a question, or joins the one that is open.
@@ -175,7 +173,7 @@ func (o *observedLimiter) ask() *question {
 	return o.open
 }
 
-// answer calls Statistics, which may be the program's own: it may panic, block, or leave the goroutine.
+// answer calls Statistics. A limiter of the program can panic in it, block, or end the goroutine.
 func (o *observedLimiter) answer(q *question) {
 	defer func() {
 		o.mu.Lock()
@@ -191,14 +189,15 @@ func (o *observedLimiter) answer(q *question) {
 			q.statistics = o.limiter.Statistics()
 			return
 		}
-		// A limiter in a store that does not answer returns what it knows, while the collection still waits.
+		// A shared limiter whose store does not answer returns what it knows after this time, while the collection still
+		// waits.
 		ctx, cancel := context.WithTimeout(context.Background(), statisticsTimeout*3/4)
 		defer cancel()
 		q.statistics = asker.StatisticsContext(ctx)
 	})
 }
 
-// wait waits for the answer until ctx is done; ok is false if there is none.
+// wait waits for the answer until ctx is done. ok is false if there is no answer.
 func (q *question) wait(ctx context.Context) (s limiter.Statistics, ok bool) {
 	select {
 	case <-q.done:

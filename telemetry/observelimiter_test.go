@@ -41,7 +41,7 @@ func defaultLog(t *testing.T) *bytes.Buffer {
 	return &log
 }
 
-func TestObserveLimiter_IsBounded(t *testing.T) {
+func TestObserveLimiter_MaxSeries(t *testing.T) {
 	l, reader := started(t, telemetry.Options{MaxSeries: 2})
 	stop := l.ObserveLimiter("l0", permits(10))
 	for n := range 4 {
@@ -63,8 +63,8 @@ func TestObserveLimiter_IsBounded(t *testing.T) {
 	assert.Equal(t, float64(math.MaxInt64), available().at(t, overflow).value)
 }
 
-// A limiter of the program's own may do anything when it is asked. The others are collected.
-func TestObserveLimiter_StatisticsOfTheProgram(t *testing.T) {
+// The Statistics of one limiter can panic. The other limiters are collected nevertheless.
+func TestObserveLimiter_StatisticsPanics(t *testing.T) {
 	for name, bad := range map[string]statistics{
 		"panics":               func() limiter.Statistics { panic("out of order") },
 		"leaves the goroutine": func() limiter.Statistics { runtime.Goexit(); return limiter.Statistics{} },
@@ -86,7 +86,7 @@ func TestObserveLimiter_StatisticsOfTheProgram(t *testing.T) {
 	}
 }
 
-func TestObserveLimiter_StatisticsThatBlock(t *testing.T) {
+func TestObserveLimiter_StatisticsBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, reader := started(t, telemetry.Options{})
 		released := make(chan struct{})
@@ -106,8 +106,8 @@ func TestObserveLimiter_StatisticsThatBlock(t *testing.T) {
 	})
 }
 
-// Two readers that collect at once both get the answer.
-func TestObserveLimiter_TwoCollectionsConcurrentSafe(t *testing.T) {
+// Two readers that collect at the same time both get the answer.
+func TestObserveLimiter_ConcurrentSafe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		readers := []*sdkmetric.ManualReader{sdkmetric.NewManualReader(), sdkmetric.NewManualReader()}
 		l := newTelemetry(t, telemetry.Options{
@@ -127,8 +127,8 @@ func TestObserveLimiter_TwoCollectionsConcurrentSafe(t *testing.T) {
 	})
 }
 
-// A limiter that calls back into the Telemetry that asks it.
-func TestObserveLimiter_StatisticsThatStopObserving(t *testing.T) {
+// Statistics can call methods of the Telemetry that calls it.
+func TestObserveLimiter_StatisticsCallsStop(t *testing.T) {
 	l, reader := started(t, telemetry.Options{})
 	var stop func()
 	stop = l.ObserveLimiter("self", statistics(func() limiter.Statistics {
@@ -140,8 +140,8 @@ func TestObserveLimiter_StatisticsThatStopObserving(t *testing.T) {
 	collect(t, reader)["weir.rate_limiter.permit.available"].at(t, map[string]any{"limiter.name": "other"})
 }
 
-// Ten limiters of a store that answers in 300 ms took a collection of 3 s.
-func TestObserveLimiter_InASlowStore(t *testing.T) {
+// All limiters are asked at once: ten limiters of a store that answers in 300 ms do not take 3 s.
+func TestObserveLimiter_SlowStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, reader := started(t, telemetry.Options{})
 		m := storetest.NewMemory()

@@ -10,39 +10,38 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	sharing "github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store"
 )
 
-// sharedStores are the stores of shared limiters that are observed. The zero value has
-// none.
-type sharedStores struct {
+// observedStores are the stores of shared limiters that are observed. The zero value has none.
+type observedStores struct {
 	mu  sync.Mutex
 	all []*observedStore
 }
 
+// An observedStore is a store with the options of its series.
 type observedStore struct {
-	store                              *sharing.Store
-	name                               string
-	plain                              []metric.ObserveOption
-	success, failure                   []metric.ObserveOption
-	asked, remembered, borrowed, alone []metric.ObserveOption
+	store                               *store.Store
+	name                                string
+	plain                               []metric.ObserveOption
+	success, failure                    []metric.ObserveOption
+	byStore, byCache, byBlock, byOutage []metric.ObserveOption // decided by
 
-	succeeded atomic.Int64 // the most calls that were seen to succeed
+	succeeded atomic.Int64 // the highest number of successful calls so far
 }
 
-// ObserveStore exports how the store of shared limiters is doing, until stop is called, with
-// name as the attribute store.name: whether the store and each part of it (see backend.Sharded) are
-// available, the round trips, and where decisions came from. It does not call the store. stop can be called more
-// than once.
-func (t *Telemetry) ObserveStore(name string, s *sharing.Store) (stop func()) {
+// ObserveStore exports the state of a store of shared limiters until stop is called, with name as the attribute
+// store.name: whether the store and each shard of it are available, its round trips, and where decisions came from. It
+// makes no round trip itself. stop can be called more than once.
+func (t *Telemetry) ObserveStore(name string, s *store.Store) (stop func()) {
 	with := func(more ...attribute.KeyValue) []metric.ObserveOption {
 		return newSeries(append(more, attribute.String(keyStore, name))...).observe
 	}
 	o := &observedStore{
 		store: s, name: name, plain: with(),
 		success: with(attribute.String(keyResult, "success")), failure: with(attribute.String(keyResult, "failure")),
-		asked: with(attribute.String(keyDecidedBy, "store")), remembered: with(attribute.String(keyDecidedBy, "cache")),
-		borrowed: with(attribute.String(keyDecidedBy, "block")), alone: with(attribute.String(keyDecidedBy, "outage")),
+		byStore: with(attribute.String(keyDecidedBy, "store")), byCache: with(attribute.String(keyDecidedBy, "cache")),
+		byBlock: with(attribute.String(keyDecidedBy, "block")), byOutage: with(attribute.String(keyDecidedBy, "outage")),
 	}
 	t.stores.mu.Lock()
 	t.stores.all = append(t.stores.all, o)
@@ -54,7 +53,7 @@ func (t *Telemetry) ObserveStore(name string, s *sharing.Store) (stop func()) {
 	}
 }
 
-func (s *sharedStores) observe(o metric.Observer, i *instruments) {
+func (s *observedStores) observe(o metric.Observer, i *instruments) {
 	s.mu.Lock()
 	all := slices.Clone(s.all)
 	s.mu.Unlock()
@@ -67,21 +66,22 @@ func (s *observedStore) observe(o metric.Observer, i *instruments) {
 	h := s.store.Health()
 	o.ObserveInt64(i.storeAvailable, oneIfNil(h.Err), s.plain...)
 	for _, p := range h.Shards {
-		if p.Shard != "" { // else the store itself
+		if p.Shard != "" { // "" is the store itself
 			o.ObserveInt64(i.storeAvailable, oneIfNil(p.Err), metric.WithAttributes(withSendable([]attribute.KeyValue{
-				attribute.String(keyStore, s.name), attribute.String(keyPart, p.Shard),
+				attribute.String(keyStore, s.name), attribute.String(keyShard, p.Shard),
 			})...))
 		}
 	}
 	c := s.store.Counters()
 	o.ObserveInt64(i.storeCalls, s.successes(c), s.success...)
 	o.ObserveInt64(i.storeCalls, c.Failures, s.failure...)
-	o.ObserveInt64(i.storeDecisions, c.Decisions, s.asked...)
-	o.ObserveInt64(i.storeDecisions, c.Cached, s.remembered...)
-	o.ObserveInt64(i.storeDecisions, c.FromBlocks, s.borrowed...)
-	o.ObserveInt64(i.storeDecisions, c.Outages, s.alone...)
+	o.ObserveInt64(i.storeDecisions, c.Decisions, s.byStore...)
+	o.ObserveInt64(i.storeDecisions, c.Cached, s.byCache...)
+	o.ObserveInt64(i.storeDecisions, c.FromBlocks, s.byBlock...)
+	o.ObserveInt64(i.storeDecisions, c.Outages, s.byOutage...)
 }
 
+// oneIfNil returns 1 if err is nil, else 0.
 func oneIfNil(err error) int64 {
 	if err != nil {
 		return 0
@@ -89,9 +89,9 @@ func oneIfNil(err error) int64 {
 	return 1
 }
 
-// successes returns the calls that have not failed. A call that is under way is counted in Calls already, and
-// when it fails, Calls less Failures goes down. A counter must not: its readers take that for a restart.
-func (s *observedStore) successes(c sharing.Counters) int64 {
+// successes returns the number of calls that have not failed. It never goes down, although Calls - Failures does when a
+// call that has begun fails: the readers of a counter would take that for a restart of the program.
+func (s *observedStore) successes(c store.Counters) int64 {
 	now := c.Calls - c.Failures
 	for {
 		most := s.succeeded.Load()
@@ -104,11 +104,12 @@ func (s *observedStore) successes(c sharing.Counters) int64 {
 	}
 }
 
-// OnStoreEvent returns a function for the option OnEvent of a [sharing.Store]. It writes a log line for each
-// event, with name as store.name and the part, if there is one, as store.part. Events that cost callers permits,
-// or make the limit inexact, are warnings or errors. The partition's key is not in the line. Without [Options.Logger] the function does nothing.
-func (t *Telemetry) OnStoreEvent(name string) func(sharing.Event) {
-	return func(e sharing.Event) {
+// OnStoreEvent returns a function for the option OnEvent of a [store.Store]. It writes a log line for each event, with
+// name as store.name and the shard, if the event has one, as store.shard. Events that cost callers permits or make a
+// limit inexact are warnings or errors. The key of the partition is not in the line. Without [Options.Logger] the
+// function does nothing.
+func (t *Telemetry) OnStoreEvent(name string) func(store.Event) {
+	return func(e store.Event) {
 		if t.options.Logger == nil {
 			return
 		}
@@ -119,7 +120,7 @@ func (t *Telemetry) OnStoreEvent(name string) func(sharing.Event) {
 		}
 		attrs := []slog.Attr{slog.String(keyEvent, e.Kind.String()), slog.String(keyStore, name)}
 		if e.Shard != "" {
-			attrs = append(attrs, slog.String(keyPart, e.Shard))
+			attrs = append(attrs, slog.String(keyShard, e.Shard))
 		}
 		if e.Limiter != "" {
 			attrs = append(attrs, slog.String(keyLimiter, e.Limiter))
@@ -137,11 +138,11 @@ func (t *Telemetry) OnStoreEvent(name string) func(sharing.Event) {
 	}
 }
 
-func storeLevel(k sharing.EventKind) slog.Level {
+func storeLevel(k store.EventKind) slog.Level {
 	switch k {
-	case sharing.EventStoreLost, sharing.EventLeaseLost:
+	case store.EventStoreLost, store.EventLeaseLost:
 		return slog.LevelError
-	case sharing.EventRefundLost, sharing.EventListenFailed, sharing.EventOverruled:
+	case store.EventRefundLost, store.EventListenFailed, store.EventOverruled:
 		return slog.LevelWarn
 	default:
 		return slog.LevelInfo

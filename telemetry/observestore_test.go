@@ -19,8 +19,7 @@ import (
 	"github.com/weir-go/weir/telemetry"
 )
 
-// driveStore observes a store of shared limiters that has decided something, until stop is
-// called.
+// driveStore observes a store of shared limiters that has made a decision, until stop is called.
 func driveStore(ctx context.Context, t *testing.T, l *telemetry.Telemetry) (stop func()) {
 	t.Helper()
 	m := storetest.NewMemory()
@@ -83,8 +82,8 @@ func TestObserveStore(t *testing.T) {
 	})
 }
 
-// One server of a cluster that is away is known by its name.
-func TestObserveStore_Parts(t *testing.T) {
+// If one server of a cluster is away, its name is in the metrics.
+func TestObserveStore_Shards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, reader := started(t, telemetry.Options{})
 		m := storetest.NewMemory()
@@ -105,24 +104,24 @@ func TestObserveStore_Parts(t *testing.T) {
 			return collect(t, reader)["weir.store.available"].at(t, attrs).value
 		}
 		assert.EqualValues(t, 0, available(map[string]any{}))
-		assert.EqualValues(t, 1, available(map[string]any{"store.part": "server-a"}))
-		assert.EqualValues(t, 0, available(map[string]any{"store.part": "server-b"}))
+		assert.EqualValues(t, 1, available(map[string]any{"store.shard": "server-a"}))
+		assert.EqualValues(t, 0, available(map[string]any{"store.shard": "server-b"}))
 	})
 }
 
-func TestStoreEventsAreLogLines(t *testing.T) {
+func TestOnStoreEvent(t *testing.T) {
 	var log bytes.Buffer
 	l := newTelemetry(t, telemetry.Options{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelInfo}))})
 	tell := l.OnStoreEvent("redis")
 	for want, e := range map[string]store.Event{
-		`level=ERROR msg="Limiter store event occurred" event.name="store lost" store.name=redis result=gone`:                          {Kind: store.EventStoreLost, Err: errors.New("gone")},
-		`level=INFO msg="Limiter store event occurred" event.name="store recovered" store.name=redis duration=2s`:                      {Kind: store.EventStoreRecovered, Away: 2 * time.Second},
-		`level=WARN msg="Limiter store event occurred" event.name="refund lost" store.name=redis limiter.name=calls permits=3`:         {Kind: store.EventRefundLost, Limiter: "calls", Key: "ann", Permits: 3},
-		`level=ERROR msg="Limiter store event occurred" event.name="lease lost" store.name=redis limiter.name=jobs permits=1`:          {Kind: store.EventLeaseLost, Limiter: "jobs", Permits: 1},
-		`level=WARN msg="Limiter store event occurred" event.name="listen failed" store.name=redis result=gone`:                        {Kind: store.EventListenFailed, Err: errors.New("gone")},
-		`level=INFO msg="Limiter store event occurred" event.name=reconfigured store.name=redis limiter.name=calls`:                    {Kind: store.EventReconfigured, Limiter: "calls"},
-		`level=WARN msg="Limiter store event occurred" event.name=overruled store.name=redis limiter.name=calls result=older`:          {Kind: store.EventOverruled, Limiter: "calls", Err: errors.New("older")},
-		`level=ERROR msg="Limiter store event occurred" event.name="store lost" store.name=redis store.part=10.0.0.1:6379 result=gone`: {Kind: store.EventStoreLost, Shard: "10.0.0.1:6379", Err: errors.New("gone")},
+		`level=ERROR msg="Limiter store event occurred" event.name="store lost" store.name=redis result=gone`:                           {Kind: store.EventStoreLost, Err: errors.New("gone")},
+		`level=INFO msg="Limiter store event occurred" event.name="store recovered" store.name=redis duration=2s`:                       {Kind: store.EventStoreRecovered, Away: 2 * time.Second},
+		`level=WARN msg="Limiter store event occurred" event.name="refund lost" store.name=redis limiter.name=calls permits=3`:          {Kind: store.EventRefundLost, Limiter: "calls", Key: "ann", Permits: 3},
+		`level=ERROR msg="Limiter store event occurred" event.name="lease lost" store.name=redis limiter.name=jobs permits=1`:           {Kind: store.EventLeaseLost, Limiter: "jobs", Permits: 1},
+		`level=WARN msg="Limiter store event occurred" event.name="listen failed" store.name=redis result=gone`:                         {Kind: store.EventListenFailed, Err: errors.New("gone")},
+		`level=INFO msg="Limiter store event occurred" event.name=reconfigured store.name=redis limiter.name=calls`:                     {Kind: store.EventReconfigured, Limiter: "calls"},
+		`level=WARN msg="Limiter store event occurred" event.name=overruled store.name=redis limiter.name=calls result=older`:           {Kind: store.EventOverruled, Limiter: "calls", Err: errors.New("older")},
+		`level=ERROR msg="Limiter store event occurred" event.name="store lost" store.name=redis store.shard=10.0.0.1:6379 result=gone`: {Kind: store.EventStoreLost, Shard: "10.0.0.1:6379", Err: errors.New("gone")},
 	} {
 		log.Reset()
 		tell(e)
@@ -132,14 +131,14 @@ func TestStoreEventsAreLogLines(t *testing.T) {
 	}
 }
 
-// The first thing that a program without a Logger learned of a lost store was that it had ended.
-func TestOnStoreEvent_WithoutALogger(t *testing.T) {
+// Without a Logger an event of a store is ignored.
+func TestOnStoreEvent_WithoutLogger(t *testing.T) {
 	l := newTelemetry(t, telemetry.Options{})
 	assert.NotPanics(t, func() { l.OnStoreEvent("redis")(store.Event{Kind: store.EventStoreLost, Err: errBoom}) })
 }
 
-// A call that is under way counts as one that has succeeded, until it fails.
-func TestStoreCalls_NeverGoDown(t *testing.T) {
+// A call counts as successful from its beginning until it fails.
+func TestObserveStore_CallsNeverGoDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, reader := started(t, telemetry.Options{})
 		m := storetest.NewMemory()

@@ -13,65 +13,67 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// What strategies/ratelimit measures, under the names that it documents.
+// The names of the measurements of strategies/ratelimit.
 const (
 	measureRequest = "RateLimiterRequest"
 	measureLease   = "RateLimiterLease"
 )
 
-// leastWait is what weir.rate_limiter.queue.duration leaves out: an answer that
-// took less was not waited for in any queue.
-const leastWait = 10 * time.Microsecond
+// minWait is the shortest wait that weir.rate_limiter.queue.duration records. A request that took less has not waited in a
+// queue.
+const minWait = 10 * time.Microsecond
 
-// A result is what came of a request for permits.
+// A result is the outcome of a request for permits.
 type result int
 
 const (
 	acquired result = iota
 	rejected
-	canceled // the context ended while it waited
-	failed   // the limiter took no decision
-	results
+	canceled // the context ended during the wait
+	failed   // the limiter returned an error
+	resultCount
 )
 
-var resultNames = [results]string{acquired: "acquired", rejected: "rejected", canceled: "canceled", failed: "failed"}
+var resultNames = [resultCount]string{acquired: "acquired", rejected: "rejected", canceled: "canceled", failed: "failed"}
 
+// resultOf returns the result of a request that returned err.
 func resultOf(ctx context.Context, err error) result {
 	switch {
 	case err == nil:
 		return acquired
 	case errors.Is(err, pipeline.ErrRejected):
 		return rejected
-	case ctx.Err() != nil && pipeline.IsContextError(err): // a store's timeout is none
+	case ctx.Err() != nil && pipeline.IsContextError(err): // the timeout of a store is a failure
 		return canceled
 	default:
 		return failed
 	}
 }
 
-// limiterSeries are the series of the rate limiter at one source. They have no attributes of a single
-// execution. A lease is counted up and down in the same limiterSeries, also if the source is forgotten or gets
-// series of its own while the lease is held: BeginMeasurement hands the limiterSeries to EndMeasurement.
+// limiterSeries are the series of the rate limiter at one source. They have no attributes of single executions. A lease is
+// counted up and down in the same limiterSeries, even if the source is forgotten while the lease is held: EndMeasurement
+// gets the limiterSeries that BeginMeasurement returned.
 type limiterSeries struct {
 	holding
 	from     *source
-	requests [results]atomic.Pointer[series] // how many, and how long they waited; nil until there is one
+	requests [resultCount]atomic.Pointer[series] // their number and their waits; nil until the first one
 	active   *series
 }
 
 // holding is embedded under a name that is not exported.
 type holding = untimed.Holding
 
-func (s *store) newLimiterSeries(from *source) *limiterSeries {
+func (s *seriesSet) newLimiterSeries(from *source) *limiterSeries {
 	return &limiterSeries{
-		holding: untimed.HoldingIf(!s.timesLeases),
+		holding: untimed.HoldingIf(!s.measuresLeases),
 		from:    from,
-		active:  newSeries(limiterAttributes(from, from == s.rest)...),
+		active:  newSeries(limiterAttributes(from, from == s.overflow)...),
 	}
 }
 
+// limiterAttributes returns the attributes of the source, and that of the overflow.
 func limiterAttributes(from *source, overflow bool) []attribute.KeyValue {
-	attrs := appendSource(nil, from.of)
+	attrs := appendSource(nil, from.id)
 	if overflow {
 		attrs = append(attrs, attribute.Bool(keyOverflow, true))
 	}
@@ -79,7 +81,7 @@ func limiterAttributes(from *source, overflow bool) []attribute.KeyValue {
 }
 
 // limiterAt returns the series of the rate limiter at from.
-func (s *store) limiterAt(from *source) *limiterSeries {
+func (s *seriesSet) limiterAt(from *source) *limiterSeries {
 	if l := from.limiter.Load(); l != nil {
 		return l
 	}
@@ -87,14 +89,13 @@ func (s *store) limiterAt(from *source) *limiterSeries {
 	return from.limiter.Load()
 }
 
-// requestsOf returns the series of the requests to l with the result r: one of its own, or where there is no
-// room, the one that all share.
-func (s *store) requestsOf(l *limiterSeries, r result) *series {
+// requestsOf returns the series of the requests to l with the result r, or beyond the limit that of the overflow.
+func (s *seriesSet) requestsOf(l *limiterSeries, r result) *series {
 	if found := l.requests[r].Load(); found != nil {
 		return found
 	}
-	if l.from != s.rest && s.requestsFull.Load() {
-		l = s.limiterAt(s.rest)
+	if l.from != s.overflow && s.requestsFull.Load() {
+		l = s.limiterAt(s.overflow)
 		if found := l.requests[r].Load(); found != nil {
 			return found
 		}
@@ -104,25 +105,25 @@ func (s *store) requestsOf(l *limiterSeries, r result) *series {
 	return s.addRequests(l, r)
 }
 
-// addRequests is called under the lock of the store.
-func (s *store) addRequests(l *limiterSeries, r result) *series {
-	if l.from != s.rest && s.keptRequests >= s.limit {
-		l = s.limiterAt(s.rest)
+// addRequests is requestsOf with the mutex held. It adds the series if there is none.
+func (s *seriesSet) addRequests(l *limiterSeries, r result) *series {
+	if l.from != s.overflow && s.keptRequests >= s.limit {
+		l = s.limiterAt(s.overflow)
 	}
 	if found := l.requests[r].Load(); found != nil {
 		return found
 	}
-	added := newSeries(append(limiterAttributes(l.from, l.from == s.rest), attribute.String(keyResult, resultNames[r]))...)
+	added := newSeries(append(limiterAttributes(l.from, l.from == s.overflow), attribute.String(keyResult, resultNames[r]))...)
 	l.requests[r].Store(added)
-	if l.from != s.rest && !l.from.removed {
+	if l.from != s.overflow && !l.from.removed {
 		s.keptRequests++
 		s.requestsFull.Store(s.keptRequests >= s.limit)
 	}
 	return added
 }
 
-// forgetRequests gives the room of the requests at from back. It is called under the lock of the store.
-func (s *store) forgetRequests(from *source) {
+// forgetRequests takes the requests at from off keptRequests. It is called with the mutex held.
+func (s *seriesSet) forgetRequests(from *source) {
 	l := from.limiter.Load()
 	if l == nil {
 		return
@@ -135,9 +136,8 @@ func (s *store) forgetRequests(from *source) {
 	s.requestsFull.Store(s.keptRequests >= s.limit)
 }
 
-// OnMeasurement counts what a rate limiter answers, and how many leases are held.
-// Measurements of other names are of no interest to it. It implements
-// [pipeline.Measurer].
+// OnMeasurement counts the answers of rate limiters and the leases that are held. It ignores other measurements. It
+// implements [pipeline.Measurer].
 func (t *Telemetry) OnMeasurement(ctx context.Context, e pipeline.Event) {
 	switch e.Name {
 	case measureRequest:
@@ -147,8 +147,7 @@ func (t *Telemetry) OnMeasurement(ctx context.Context, e pipeline.Event) {
 	}
 }
 
-// BeginMeasurement is OnMeasurement for a request that was granted. It implements
-// [pipeline.LeaseMeasurer].
+// BeginMeasurement is OnMeasurement for a granted request. It implements [pipeline.LeaseMeasurer].
 func (t *Telemetry) BeginMeasurement(ctx context.Context, e pipeline.Event) (begun any) {
 	if e.Name == measureRequest {
 		return t.requested(ctx, &e)
@@ -157,14 +156,14 @@ func (t *Telemetry) BeginMeasurement(ctx context.Context, e pipeline.Event) (beg
 	return nil
 }
 
-// EndMeasurement ends what BeginMeasurement began: the lease is no longer counted. It
-// implements [pipeline.LeaseMeasurer].
+// EndMeasurement ends the lease that BeginMeasurement has counted. It implements [pipeline.LeaseMeasurer].
 func (t *Telemetry) EndMeasurement(ctx context.Context, e pipeline.Event, begun any) {
 	if l, ok := begun.(*limiterSeries); ok {
 		t.released(ctx, &e, l)
 	}
 }
 
+// requested counts a request and returns the series in which its lease is counted.
 func (t *Telemetry) requested(ctx context.Context, e *pipeline.Event) *limiterSeries {
 	l := t.series.limiterAt(t.series.source(&e.Source))
 	r := resultOf(ctx, e.Err)
@@ -173,12 +172,13 @@ func (t *Telemetry) requested(ctx context.Context, e *pipeline.Event) *limiterSe
 	if r == acquired {
 		l.active.count.Add(1)
 	}
-	if e.Duration >= leastWait {
+	if e.Duration >= minWait {
 		t.instruments.queueTime.Record(ctx, e.Duration.Seconds(), requests.record...)
 	}
 	return l
 }
 
+// released counts the end of a lease.
 func (t *Telemetry) released(ctx context.Context, e *pipeline.Event, l *limiterSeries) {
 	decrease(&l.active.count)
 	if t.options.LeaseDuration {
@@ -186,8 +186,8 @@ func (t *Telemetry) released(ctx context.Context, e *pipeline.Event, l *limiterS
 	}
 }
 
-// decrease does not go below 0: a lease that is measured without BeginMeasurement may have been acquired at a
-// source that was forgotten since.
+// decrease subtracts 1, but does not go below 0: a lease that is measured without BeginMeasurement can have been acquired
+// before its source was forgotten.
 func decrease(n *atomic.Int64) {
 	if n.Add(-1) < 0 {
 		n.Add(1)

@@ -15,9 +15,10 @@ import (
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/telemetry"
+	"github.com/weir-go/weir/weirtest"
 )
 
-func TestWhatARateLimiterAnswers(t *testing.T) {
+func TestOnMeasurement_Results(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, reader := started(t, telemetry.Options{LeaseDuration: true})
 		permits := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
@@ -49,7 +50,7 @@ func TestWhatARateLimiterAnswers(t *testing.T) {
 		for _, result := range []string{"acquired", "rejected", "canceled", "failed"} {
 			assert.EqualValues(t, 1, metrics["weir.rate_limiter.requests"].at(t, at(result)).value, result)
 		}
-		require.Len(t, metrics["weir.rate_limiter.queue.duration"].points, 1, "only one has waited")
+		require.Len(t, metrics["weir.rate_limiter.queue.duration"].points, 1, "one request has waited")
 		waited := metrics["weir.rate_limiter.queue.duration"].at(t, at("canceled"))
 		assert.InDelta(t, 1, waited.value, 1e-9)
 		held := metrics["weir.rate_limiter.lease.duration"].at(t, at(""))
@@ -58,23 +59,15 @@ func TestWhatARateLimiterAnswers(t *testing.T) {
 	})
 }
 
-// measurements keeps what is measured.
-type measurements struct {
-	pipeline.ListenerFunc
-	all []pipeline.Event
-}
-
-func (m *measurements) OnMeasurement(_ context.Context, e pipeline.Event) { m.all = append(m.all, e) }
-
-// Under a timeout the context tells whether a request has waited, and nothing reads the clock for a lease whose
-// duration Telemetry does not record. Another listener must not notice.
-func TestRateLimiterUnderATimeout(t *testing.T) {
+// Under a timeout the context knows whether a request has waited, and the clock is not read for a lease whose duration
+// Telemetry does not record. Another listener sees no difference.
+func TestOnMeasurement_UnderATimeout(t *testing.T) {
 	for _, lease := range []bool{false, true} {
 		for _, withOther := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				tel, reader := started(t, telemetry.Options{LeaseDuration: lease})
 				var l pipeline.Listener = tel
-				other := &measurements{ListenerFunc: func(context.Context, pipeline.Event) {}}
+				other := new(weirtest.Recorder)
 				if withOther {
 					l = pipeline.Listeners(tel, other)
 				}
@@ -103,7 +96,7 @@ func TestRateLimiterUnderATimeout(t *testing.T) {
 				}
 				if withOther {
 					var durations []time.Duration
-					for _, e := range other.all {
+					for _, e := range other.Measurements() {
 						durations = append(durations, e.Duration)
 					}
 					assert.Equal(t, []time.Duration{
@@ -115,7 +108,7 @@ func TestRateLimiterUnderATimeout(t *testing.T) {
 	}
 }
 
-// timing is a listener of a program around ours.
+// timing is a listener of a program that calls a Telemetry.
 type timing struct {
 	*telemetry.Telemetry
 	slow time.Duration
@@ -132,7 +125,7 @@ func (l *timing) EndMeasurement(ctx context.Context, e pipeline.Event, begun any
 	l.Telemetry.EndMeasurement(ctx, e, begun)
 }
 
-func TestTelemetryInsideAnotherListener(t *testing.T) {
+func TestTelemetry_InsideAnotherListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tel, reader := started(t, telemetry.Options{})
 		l := &timing{Telemetry: tel}
@@ -148,7 +141,7 @@ func TestTelemetryInsideAnotherListener(t *testing.T) {
 	})
 }
 
-func TestLeaseDurationIsAskedFor(t *testing.T) {
+func TestOptions_LeaseDuration(t *testing.T) {
 	l, reader := started(t, telemetry.Options{})
 	require.NoError(t, ordinary(t, l).Execute(t.Context(), succeed))
 	metrics := collect(t, reader)
@@ -156,8 +149,8 @@ func TestLeaseDurationIsAskedFor(t *testing.T) {
 	assert.Contains(t, metrics, "weir.rate_limiter.lease.active")
 }
 
-// A caller must not be able to make series by being somebody.
-func TestPartitionKeysAreNoAttributes(t *testing.T) {
+// The key of a caller makes no series.
+func TestOnMeasurement_PartitionKeyIsNoAttribute(t *testing.T) {
 	l, reader := started(t, telemetry.Options{LeaseDuration: true})
 	permits, err := limiter.NewPartitioned(func(tenant string) limiter.Partition[string] {
 		return limiter.Partition[string]{Key: tenant, New: limiter.ConcurrencyFactory[string](limiter.ConcurrencyOptions{PermitLimit: 1})}

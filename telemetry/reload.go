@@ -8,25 +8,23 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Status is how loading the configuration went. The zero Status is that of a
-// program that has loaded none.
+// Status describes how loading the configuration went. The zero value is that of a program that has loaded none.
 type Status struct {
-	LastAttempt time.Time // when it was loaded the last time, whatever came of it
-	LastSuccess time.Time // when it could be loaded the last time
-	LastError   error     // why the last attempt failed; nil: it did not
+	LastAttempt time.Time // the time of the last attempt
+	LastSuccess time.Time // the time of the last successful attempt
+	LastError   error     // the error of the last attempt; nil if it was successful
 	Successes   int64
 	Failures    int64
 }
 
-// reloads has the Status, and what is exported of it.
+// reloads has the Status, and exports it.
 type reloads struct {
 	mu     sync.Mutex
 	status Status
 }
 
-// ConfigReloaded says that a configuration was loaded at that time, the first one
-// included; err is why it could not be, or nil. Whoever watches a configuration
-// file calls it.
+// ConfigReloaded records an attempt to load the configuration at that time, the first one included. err is nil if it was
+// successful. A watcher of a configuration file calls it, such as that of package reload.
 func (t *Telemetry) ConfigReloaded(at time.Time, err error) {
 	t.reloads.mu.Lock()
 	defer t.reloads.mu.Unlock()
@@ -40,7 +38,7 @@ func (t *Telemetry) ConfigReloaded(at time.Time, err error) {
 	s.LastSuccess = at
 }
 
-// Status returns how loading the configuration went so far.
+// Status returns how loading the configuration has gone so far.
 func (t *Telemetry) Status() Status {
 	t.reloads.mu.Lock()
 	defer t.reloads.mu.Unlock()

@@ -13,14 +13,14 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// A kind is an instrument that has series for different events.
+// A kind is an instrument with a series for each combination of what events say.
 type kind int
 
 const (
 	events kind = iota
 	executions
 	attempts
-	kinds
+	kindCount
 )
 
 // A key tells apart the series of one source and kind.
@@ -31,24 +31,24 @@ type key struct {
 	errorType string
 	attempt   int
 	handled   bool
-	extra     attribute.Distinct // of what Enrich added
+	extra     attribute.Distinct // the attributes that Enrich added
 }
 
 // is reports whether k and o are equal.
 func (k *key) is(o *key) bool {
 	return k.severity == o.severity && k.attempt == o.attempt && k.handled == o.handled && k.extra == o.extra &&
-		same(k.event, o.event) && same(k.operation, o.operation) && same(k.errorType, o.errorType)
+		equal(k.event, o.event) && equal(k.operation, o.operation) && equal(k.errorType, o.errorType)
 }
 
-// same is a == b for strings that nearly always lie in the same place: then it does without the call that compares
-// bytes, which an event would make a dozen times.
-func same(a, b string) bool {
+// equal is a == b, faster for two strings that are nearly always the same one in memory: an event compares a dozen of
+// them, and each == of strings of the same length calls a function that compares bytes.
+func equal(a, b string) bool {
 	return len(a) == len(b) && (len(a) == 0 || unsafe.StringData(a) == unsafe.StringData(b) || a == b)
 }
 
-// attributes are what k says of a series of kind i, without its source.
+// attributes returns the attributes of a series of kind i, without those of its source.
 func (k *key) attributes(i kind, extra []attribute.KeyValue) []attribute.KeyValue {
-	attrs := slices.Clone(extra) // first: of two with one name the last counts
+	attrs := slices.Clone(extra) // first, because the last of two attributes with the same name counts
 	attrs = appendString(attrs, keyEvent, k.event)
 	if i != executions {
 		attrs = append(attrs, attribute.String(keySeverity, k.severity.String()))
@@ -61,12 +61,12 @@ func (k *key) attributes(i kind, extra []attribute.KeyValue) []attribute.KeyValu
 	return attrs
 }
 
-// A series is one combination of attributes of one instrument. The options hold
-// the attributes: made once, they cost nothing to hand on.
+// A series is one combination of attributes of one instrument. Its options hold the attributes. They are made once, so
+// that recording allocates nothing.
 type series struct {
 	record  []metric.RecordOption
 	observe []metric.ObserveOption
-	count   atomic.Int64              // of events; the SDK keeps what histograms have
+	count   atomic.Int64              // of events; what histograms record is in the SDK
 	span    atomic.Pointer[spanStart] // nil until there is a span
 }
 
@@ -75,29 +75,31 @@ func newSeries(attrs ...attribute.KeyValue) *series {
 	return &series{record: []metric.RecordOption{o}, observe: []metric.ObserveOption{o}}
 }
 
-// A source is what is kept for one [pipeline.Source].
+// A source has the series of one [pipeline.Source].
 type source struct {
-	of       pipeline.Source
-	tables   [kinds]table
-	limiter  atomic.Pointer[limiterSeries] // nil until it is asked for
-	circuits atomic.Pointer[circuitSeries] // nil until it has an event
+	id       pipeline.Source
+	tables   [kindCount]table
+	limiter  atomic.Pointer[limiterSeries] // nil until the first measurement
+	circuits atomic.Pointer[circuitSeries] // nil until the first event of a circuit
 	inForce  atomic.Pointer[circuit]       // nil until a registry has replaced the pipeline
-	removed  bool                          // guarded by the store
+	removed  bool                          // by forget; guarded by the mutex of the set
 }
 
-// A table has the series of one kind. It is read without a lock.
+// A table has the series of one source and kind. It is read without a lock.
 type table struct {
-	first    atomic.Pointer[entry] // the first plain one, which nearly all events are for, or else the first
+	first    atomic.Pointer[entry] // the first plain series, which nearly all events are for, or else the first one
 	all      atomic.Pointer[map[key]*series]
-	overflow atomic.Pointer[series] // for what there is no room for
+	overflow atomic.Pointer[series] // for the keys beyond the limit
 }
 
+// An entry is a series with its key.
 type entry struct {
 	key    key
 	series *series
-	plain  bool // of a first attempt that went well, and without attributes of Enrich
+	plain  bool // the series of a successful first attempt without attributes of Enrich
 }
 
+// find returns the series of k, or nil.
 func (t *table) find(k *key) *series {
 	if first := t.first.Load(); first != nil && first.key.is(k) {
 		return first.series
@@ -108,51 +110,55 @@ func (t *table) find(k *key) *series {
 	return nil
 }
 
-// A store has the series of all sources. What is read while pipelines run is
-// never changed but replaced, under the lock: there are few changes once every
-// pipeline has been used.
-type store struct {
-	sources atomic.Pointer[map[pipeline.Source]*source]
-	front   [256]atomic.Pointer[source] // some of them, by slot
-	rest    *source                     // of those for which there is no room; it has no attributes
-	full    [kinds]atomic.Bool          // no room for further series
+// A seriesSet has the series of all sources. The maps that executions read are not changed but replaced, with the mutex
+// held: once every pipeline has been used there are few changes.
+//
+// Every limit holds for the series of sources that have not been removed: kept[i] is their number for kind i, and full[i]
+// is kept[i] >= limit. Where a limit is reached, the overflow of the table or of the set takes what comes. A source that
+// forget has removed can still be in the hands of an execution. It goes on to count there, is no longer exported, and
+// does not change kept.
+type seriesSet struct {
+	sources  atomic.Pointer[map[pipeline.Source]*source]
+	cache    [256]atomic.Pointer[source] // some of the sources, by slot
+	overflow *source                     // for the sources beyond the limit; it has no attributes
+	full     [kindCount]atomic.Bool
 
-	requestsFull atomic.Bool // no room for further series of requests to rate limiters
+	requestsFull atomic.Bool // keptRequests >= limit
 
-	timesLeases bool // their durations are recorded
+	measuresLeases bool // lease durations are recorded
 
 	mu           sync.Mutex
 	limit        int
-	kept         [kinds]int
-	keptRequests int
-	keptCircuits int
+	kept         [kindCount]int
+	keptRequests int // series of requests to rate limiters
+	keptCircuits int // series of circuits
 }
 
-func (s *store) init(limit int, timesLeases bool) {
-	s.limit, s.timesLeases = limit, timesLeases
-	s.rest = new(source)
+func (s *seriesSet) init(limit int, measuresLeases bool) {
+	s.limit, s.measuresLeases = limit, measuresLeases
+	s.overflow = new(source)
 	s.sources.Store(&map[pipeline.Source]*source{})
 }
 
-// source returns what is kept for of.
-func (s *store) source(of *pipeline.Source) *source {
-	if found := s.front[slot(of)].Load(); found != nil &&
-		same(found.of.Strategy, of.Strategy) && same(found.of.Pipeline, of.Pipeline) && same(found.of.Instance, of.Instance) {
+// source returns the source of id, or the overflow beyond the limit.
+func (s *seriesSet) source(id *pipeline.Source) *source {
+	if found := s.cache[slot(id)].Load(); found != nil &&
+		equal(found.id.Strategy, id.Strategy) && equal(found.id.Pipeline, id.Pipeline) && equal(found.id.Instance, id.Instance) {
 		return found
 	}
-	if found := (*s.sources.Load())[*of]; found != nil {
+	if found := (*s.sources.Load())[*id]; found != nil {
 		return found
 	}
-	return s.addSource(*of)
+	return s.addSource(*id)
 }
 
-// slot is a poor hash, and four times as fast as the map's. Comparing costs next
-// to nothing: the strings of a source are nearly always the same ones. It goes by what they
-// say and not by where they are, because after a reload they are elsewhere.
-func slot(of *pipeline.Source) uint8 {
-	return ends(of.Pipeline) + 3*ends(of.Instance) + 7*ends(of.Strategy)
+// slot is a weak hash that takes a quarter of the time of a map's. A collision costs a look into the map. It reads the
+// text of the names and not their addresses, because after a reload the same names have other addresses.
+func slot(id *pipeline.Source) uint8 {
+	return ends(id.Pipeline) + 3*ends(id.Instance) + 7*ends(id.Strategy)
 }
 
+// ends is a hash of the length and the two ends of s.
 func ends(s string) uint8 {
 	if s == "" {
 		return 0
@@ -160,54 +166,62 @@ func ends(s string) uint8 {
 	return uint8(len(s)) + 5*s[0] + 11*s[len(s)-1]
 }
 
-func (s *store) addSource(of pipeline.Source) *source {
+func (s *seriesSet) addSource(id pipeline.Source) *source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := *s.sources.Load()
-	if found := all[of]; found != nil {
+	if found := all[id]; found != nil {
 		return found
 	}
 	if len(all) >= s.limit {
-		return s.rest
+		return s.overflow
 	}
-	added := &source{of: of}
+	added := &source{id: id}
 	changed := maps.Clone(all)
-	changed[of] = added
+	changed[id] = added
 	s.sources.Store(&changed)
-	s.front[slot(&of)].CompareAndSwap(nil, added)
+	s.cache[slot(&id)].CompareAndSwap(nil, added)
 	return added
 }
 
-// series returns the series of kind i for k. extra are the attributes that k.extra
+// each calls f for every source and for the overflow.
+func (s *seriesSet) each(f func(*source)) {
+	for _, from := range *s.sources.Load() {
+		f(from)
+	}
+	f(s.overflow)
+}
+
+// series returns the series of kind i for k, or the overflow beyond the limit. extra are the attributes that k.extra
 // stands for.
-func (s *store) series(from *source, i kind, k *key, extra []attribute.KeyValue) *series {
+func (s *seriesSet) series(from *source, i kind, k *key, extra []attribute.KeyValue) *series {
 	t := &from.tables[i]
 	if found := t.find(k); found != nil {
 		return found
 	}
-	if o := t.overflow.Load(); o != nil && (from == s.rest || s.full[i].Load()) {
+	if o := t.overflow.Load(); o != nil && (from == s.overflow || s.full[i].Load()) {
 		return o
 	}
 	return s.add(from, i, k, extra)
 }
 
-// own returns the series of kind i for k if it has one of its own, else nil.
-func (s *store) own(from *source, i kind, k *key) *series {
+// own returns the series of kind i for k, or nil beyond the limit.
+func (s *seriesSet) own(from *source, i kind, k *key) *series {
 	s.series(from, i, k, nil)
 	return from.tables[i].find(k)
 }
 
-func (s *store) add(from *source, i kind, k *key, extra []attribute.KeyValue) *series {
+func (s *seriesSet) add(from *source, i kind, k *key, extra []attribute.KeyValue) *series {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := &from.tables[i]
 	if found := t.find(k); found != nil {
 		return found
 	}
-	if from == s.rest || s.kept[i] >= s.limit {
-		return t.overflowOf(from.of)
+	if from == s.overflow || s.kept[i] >= s.limit {
+		return t.overflowOf(from.id)
 	}
-	added := newSeries(appendSource(k.attributes(i, extra), from.of)...)
+	added := newSeries(appendSource(k.attributes(i, extra), from.id)...)
 	t.put(k, added)
 	if !from.removed {
 		s.kept[i]++
@@ -216,7 +230,7 @@ func (s *store) add(from *source, i kind, k *key, extra []attribute.KeyValue) *s
 	return added
 }
 
-// put is called under the lock of the store.
+// put adds a series. It is called with the mutex of the set held.
 func (t *table) put(k *key, added *series) {
 	changed := map[key]*series{}
 	if all := t.all.Load(); all != nil {
@@ -230,27 +244,29 @@ func (t *table) put(k *key, added *series) {
 	}
 }
 
-// overflowOf is called under the lock of the store.
-func (t *table) overflowOf(of pipeline.Source) *series {
+// overflowOf returns the overflow of the table, which belongs to the source id. It is called with the mutex of the set
+// held.
+func (t *table) overflowOf(id pipeline.Source) *series {
 	if o := t.overflow.Load(); o != nil {
 		return o
 	}
-	o := newSeries(appendSource([]attribute.KeyValue{attribute.Bool(keyOverflow, true)}, of)...)
+	o := newSeries(appendSource([]attribute.KeyValue{attribute.Bool(keyOverflow, true)}, id)...)
 	t.overflow.Store(o)
 	return o
 }
 
-func (s *store) forget(of pipeline.Source) {
+// forget removes the sources of the pipeline and instance of id, or only one of them if id has a strategy.
+func (s *seriesSet) forget(id pipeline.Source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	kept := maps.Clone(*s.sources.Load())
-	for name, from := range kept {
-		if name.Pipeline != of.Pipeline || name.Instance != of.Instance || of.Strategy != "" && name.Strategy != of.Strategy {
+	left := maps.Clone(*s.sources.Load())
+	for name, from := range left {
+		if name.Pipeline != id.Pipeline || name.Instance != id.Instance || id.Strategy != "" && name.Strategy != id.Strategy {
 			continue
 		}
-		delete(kept, name)
+		delete(left, name)
 		from.removed = true
-		s.front[slot(&name)].CompareAndSwap(from, nil)
+		s.cache[slot(&name)].CompareAndSwap(from, nil)
 		for i := range from.tables {
 			s.kept[i] -= from.tables[i].len()
 			s.full[i].Store(s.kept[i] >= s.limit)
@@ -258,7 +274,7 @@ func (s *store) forget(of pipeline.Source) {
 		s.forgetRequests(from)
 		s.forgetCircuit(from)
 	}
-	s.sources.Store(&kept)
+	s.sources.Store(&left)
 }
 
 func (t *table) len() int {

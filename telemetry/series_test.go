@@ -23,9 +23,8 @@ func event(pipelineName, strategy, operation string) pipeline.Event {
 	}
 }
 
-// Operation keys come from users: beyond the bound the sums are right, and what
-// was there before stays apart.
-func TestSeriesAreBounded(t *testing.T) {
+// Operation keys can come from users. Beyond the bound the sums are right, and the series from before stay apart.
+func TestOptions_MaxSeries(t *testing.T) {
 	l, reader := started(t, telemetry.Options{MaxSeries: 10})
 	for n := range 100 {
 		for range 2 {
@@ -44,7 +43,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	assert.EqualValues(t, 1, jobs.value)
 }
 
-func TestEachInstrumentHasABoundOfItsOwn(t *testing.T) {
+func TestOptions_MaxSeriesOfEachInstrument(t *testing.T) {
 	l, reader := started(t, telemetry.Options{MaxSeries: 1})
 	for _, operation := range []string{"a", "b"} {
 		e := event("orders", "", operation)
@@ -59,7 +58,7 @@ func TestEachInstrumentHasABoundOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestSourcesAreBounded(t *testing.T) {
+func TestOptions_MaxSeriesOfSources(t *testing.T) {
 	l, reader := started(t, telemetry.Options{MaxSeries: 3})
 	for n := range 10 {
 		e := event(fmt.Sprint("p", n), "", "")
@@ -107,7 +106,7 @@ func TestForget(t *testing.T) {
 	l.Forget(source("orders", "", ""))
 	assert.Equal(t, []string{"jobs/eu/Retry"}, seen())
 
-	// An execution that was running has held a lease which is forgotten.
+	// A lease that was held when its source was forgotten is not counted.
 	l.OnMeasurement(t.Context(), pipeline.Event{Name: "RateLimiterLease", Source: all[0]})
 	for _, s := range all[:3] { // there is room for them again
 		l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning, Source: s})
@@ -123,8 +122,8 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// A pipeline beyond the bound may get series of its own while it holds a lease.
-func TestLeaseActive_AtTheBound(t *testing.T) {
+// A pipeline beyond the bound can get its own series while it holds a lease.
+func TestBeginMeasurement_BeyondMaxSeries(t *testing.T) {
 	l, reader := started(t, telemetry.Options{MaxSeries: 1})
 	held := make(chan struct{})
 	release := make(chan struct{})
@@ -150,8 +149,8 @@ func TestLeaseActive_AtTheBound(t *testing.T) {
 	}
 }
 
-// What was forgotten while it was held is not taken from what is held now.
-func TestLeaseActive_Forgotten(t *testing.T) {
+// The end of a lease whose source was forgotten does not reduce the number of leases that are held now.
+func TestBeginMeasurement_Forgotten(t *testing.T) {
 	l, reader := started(t, telemetry.Options{})
 	request := pipeline.Event{Name: "RateLimiterRequest", Source: pipeline.Source{Pipeline: "orders"}}
 	lease := pipeline.Event{Name: "RateLimiterLease", Source: request.Source}
@@ -167,7 +166,7 @@ func TestLeaseActive_Forgotten(t *testing.T) {
 	assert.Zero(t, active())
 }
 
-func TestRateLimiterRequests_AreBounded(t *testing.T) {
+func TestOptions_MaxSeriesOfRequests(t *testing.T) {
 	l, reader := started(t, telemetry.Options{MaxSeries: 10})
 	rejected := &ratelimit.RejectedError{}
 	for n := range 10 {
@@ -192,8 +191,8 @@ func TestRateLimiterRequests_AreBounded(t *testing.T) {
 	assert.EqualValues(t, 1, own.value)
 }
 
-// Where the strings of a source and an operation lie is a guess at which they are, and no more.
-func TestSeries_StringsInOtherPlaces(t *testing.T) {
+// Two equal strings with different addresses belong to the same series.
+func TestOnEvent_EqualStringsWithOtherAddresses(t *testing.T) {
 	l, reader := started(t, telemetry.Options{})
 	for range 3 {
 		for _, name := range []string{"orders", "ordert", "order"} {

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// addEvent puts the event on a span that records. Of the result it shows an
-// error's text only: a span is no place for values.
+// addEvent adds the event to a span that records. Of the result it shows only the text of an error: results can be large
+// and secret.
 func (t *Telemetry) addEvent(span trace.Span, o *occurrence) {
 	if o.Severity < t.options.SpanSeverity {
 		return
@@ -41,14 +41,13 @@ func (t *Telemetry) addSpan(ctx context.Context, o *occurrence) {
 	span.End(trace.WithTimestamp(ended))
 }
 
-// A spanStart is what the spans of one series have in common. An option with attributes is made once, like those
-// of metrics.
+// A spanStart has what the spans of one series have in common, so that the option with the attributes is made once.
 type spanStart struct {
 	name       string
 	attributes trace.SpanStartEventOption
 }
 
-// spanStart returns what the span of o is made with; nil if it has none.
+// spanStart returns the spanStart of o, or nil if o has no span.
 func (t *Telemetry) spanStart(o *occurrence) *spanStart {
 	name := "pipeline"
 	switch o.Name {
@@ -58,9 +57,9 @@ func (t *Telemetry) spanStart(o *occurrence) *spanStart {
 	default:
 		return nil
 	}
-	// The key of a series says all that is in the span, but for what metrics leave out.
+	// The attributes of a series are those of the span, except in the cases that metrics do not tell apart.
 	var s *series
-	if o.extra == nil && o.Attempt < mostAttempts && (o.Severity == pipeline.SeverityInformation || name == "attempt") {
+	if o.extra == nil && o.Attempt < maxAttempt && (o.Severity == pipeline.SeverityInformation || name == "attempt") {
 		from, i := t.series.source(&o.Source), kindOf(o.Name)
 		k := keyOf(i, &o.Event, o.errorType, nil)
 		s = t.series.own(from, i, &k)

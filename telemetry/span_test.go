@@ -30,7 +30,7 @@ func retried(l pipeline.Listener) *pipeline.Pipeline {
 	}}.Build())
 }
 
-func TestEventsOnTheCurrentSpan(t *testing.T) {
+func TestOnEvent_SpanEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		provider, spans := recorder()
 		ctx, span := provider.Tracer("test").Start(t.Context(), "request")
@@ -58,7 +58,7 @@ func TestEventsOnTheCurrentSpan(t *testing.T) {
 	})
 }
 
-func TestSpanSeverity(t *testing.T) {
+func TestOptions_SpanSeverity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		provider, spans := recorder()
 		ctx, span := provider.Tracer("test").Start(t.Context(), "request")
@@ -70,7 +70,7 @@ func TestSpanSeverity(t *testing.T) {
 	})
 }
 
-func TestASpanThatDoesNotRecordGetsNothing(t *testing.T) {
+func TestOnEvent_SpanThatDoesNotRecord(t *testing.T) {
 	provider, spans := recorder(sdktrace.WithSampler(sdktrace.NeverSample()))
 	ctx, span := provider.Tracer("test").Start(t.Context(), "request")
 	l := newTelemetry(t, telemetry.Options{})
@@ -80,7 +80,7 @@ func TestASpanThatDoesNotRecordGetsNothing(t *testing.T) {
 	assert.Empty(t, spans.Ended())
 }
 
-func TestSpansOfExecutionsAndAttempts(t *testing.T) {
+func TestOptions_Spans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		provider, spans := recorder()
 		ctx, request := provider.Tracer("test").Start(t.Context(), "request")
@@ -116,8 +116,8 @@ func TestSpansOfExecutionsAndAttempts(t *testing.T) {
 	})
 }
 
-// What spans of one series have in common is made once: nothing of another event may be in it.
-func TestSpans_EachHasItsOwnAttributes(t *testing.T) {
+// The options that the spans of one series share have no attributes of a single event.
+func TestOptions_SpansHaveTheirOwnAttributes(t *testing.T) {
 	for _, max := range []int{1, 1000} { // also where there is no room for series
 		provider, spans := recorder()
 		l, _ := started(t, telemetry.Options{TracerProvider: provider, Spans: true, MaxSeries: max, SeverityFunc: func(e pipeline.Event) pipeline.Severity {

@@ -16,27 +16,27 @@ import (
 
 const scope = "github.com/weir-go/weir/telemetry"
 
-// Telemetry is a [pipeline.Listener] and a [pipeline.Measurer]. Make one with
-// [New]; the zero Telemetry is of no use. It is safe for concurrent use.
+// Telemetry is a [pipeline.Listener] and a [pipeline.Measurer]. Make one with [New]; the zero value is not usable. It is
+// safe for concurrent use.
 type Telemetry struct {
 	instant
 	options     Options
 	tracer      trace.Tracer // nil without Options.Spans
-	onlyCounts  bool         // an event without an error, as long as no span records
+	onlyCounts  bool         // an event without an error is only counted, unless a span records
 	instruments instruments
 	callback    metric.Registration
-	series      store
+	series      seriesSet
 	limiters    limiters
 	reloads     reloads
-	stores      sharedStores
-	collected   atomic.Bool // somebody has read our counters
+	stores      observedStores
+	collected   atomic.Bool // the counters have been read
 }
 
 // instant is embedded under a name that is not exported.
 type instant = deadline.Instant
 
-// New makes a Telemetry. The error is that of options, which [errors.Is]
-// [ErrInvalidOptions], or of a MeterProvider that makes no instruments.
+// New makes a Telemetry. If options is nil, they are the defaults. The error is a [weir.OptionsError], or that of a
+// MeterProvider that cannot make the instruments.
 func New(options *Options) (*Telemetry, error) {
 	var o Options
 	if options != nil {
@@ -49,7 +49,7 @@ func New(options *Options) (*Telemetry, error) {
 		options:    o.withDefaults(),
 		onlyCounts: o.Logger == nil && o.Enrich == nil && o.SeverityFunc == nil && !o.Spans,
 	}
-	t.instant = deadline.InstantIf(true, t) // of what Options have, only OnEvent calls functions
+	t.instant = deadline.InstantIf(true, t) // only OnEvent calls functions of the Options, and measurements do not
 	t.series.init(t.options.MaxSeries, o.LeaseDuration)
 	if o.Spans {
 		t.tracer = tracerProvider(o).Tracer(scope)
@@ -80,57 +80,54 @@ func tracerProvider(o Options) trace.TracerProvider {
 	return o.TracerProvider
 }
 
-// Close ends the export of what is read when metrics are collected: counters and
-// gauges. Call it when no execution reports to t any more; what is reported
-// nevertheless goes on to the histograms, the spans and the log. Calling it again
-// does nothing.
+// Close ends the export of counters and gauges. Call it when no execution reports to t any more: later events are still
+// recorded by the histograms, the spans and the log. Further calls do nothing.
 func (t *Telemetry) Close() error { return t.callback.Unregister() }
 
-// Enabled tells whether anybody wants to know of an execution in ctx: the metrics
-// have a reader, the span of ctx records, or the Logger would take a line. A
-// pipeline asks when an execution begins, and if not reports nothing.
+// Enabled reports whether an event in ctx would be exported: the metrics have a reader, the span of ctx records, or the
+// Logger would write a line. A pipeline calls it when an execution begins. If it returns false, the execution reports
+// nothing.
 func (t *Telemetry) Enabled(ctx context.Context) bool {
 	return t.measuring(ctx) || t.tracer != nil || t.logging(ctx) || trace.SpanFromContext(ctx).IsRecording()
 }
 
-// measuring tells whether metrics go anywhere. An observable does not say whether
-// it is read, so that shows only when it has been: a program that drops every
-// histogram and keeps the counters counts from the first collection on.
+// measuring reports whether metrics are read. OpenTelemetry says so of a histogram, but of a counter only by reading it.
+// So a program that drops every histogram and keeps the counters counts from the first collection on.
 func (t *Telemetry) measuring(ctx context.Context) bool {
-	return len(t.instruments.asked) != 0 && (t.collected.Load() || t.instruments.recording(ctx))
+	return len(t.instruments.histograms) != 0 && (t.collected.Load() || t.instruments.recording(ctx))
 }
 
+// logging reports whether the Logger would write a line of some level.
 func (t *Telemetry) logging(ctx context.Context) bool {
 	return t.options.Logger != nil && t.options.Logger.Enabled(ctx, levelCritical)
 }
 
-// An occurrence is an event with what is said about it everywhere.
+// An occurrence is an event with what metrics, spans and log lines add to it.
 type occurrence struct {
-	pipeline.Event                      // its Severity is what SeverityFunc says
-	own            pipeline.Severity    // that of the event itself
+	pipeline.Event                      // its Severity is the one that SeverityFunc returned
+	own            pipeline.Severity    // the event's own
 	errorType      string               // "" for success
-	extra          []attribute.KeyValue // of Enrich
+	extra          []attribute.KeyValue // the attributes of Enrich
 }
 
-// OnEvent counts, writes the log line, and adds the span event. It implements
-// [pipeline.Listener].
+// OnEvent counts the event, writes the log line, and adds the span event. It implements [pipeline.Listener].
 //
-// A panic of Enrich, SeverityFunc, ResultFormatter, an error's methods or the Logger's handler reaches
-// the caller of the execution. The event is counted all the same.
+// If Enrich, SeverityFunc, ResultFormatter, a method of an error or the handler of the Logger panics, the panic reaches
+// the caller of the execution. The event is counted nevertheless.
 func (t *Telemetry) OnEvent(ctx context.Context, e pipeline.Event) {
 	span := trace.SpanFromContext(ctx)
-	if e.Err == nil && t.onlyCounts && !span.IsRecording() { // nearly always, so this way is short
-		if len(t.instruments.asked) != 0 { // Enabled has said whether they go anywhere
+	if e.Err == nil && t.onlyCounts && !span.IsRecording() { // nearly every event
+		if len(t.instruments.histograms) != 0 { // Enabled has found that they are read
 			t.count(ctx, &e, "", nil)
 		}
 		return
 	}
-	t.tell(ctx, &occurrence{Event: e, own: e.Severity}, span)
+	t.process(ctx, &occurrence{Event: e, own: e.Severity}, span)
 }
 
-// tell is OnEvent where there is more to do than to count.
-func (t *Telemetry) tell(ctx context.Context, o *occurrence, span trace.Span) {
-	t.examine(ctx, o)
+// process is OnEvent for an event that is not only counted.
+func (t *Telemetry) process(ctx context.Context, o *occurrence, span trace.Span) {
+	t.complete(ctx, o)
 	if t.options.Logger != nil {
 		t.log(ctx, o)
 	}
@@ -142,8 +139,8 @@ func (t *Telemetry) tell(ctx context.Context, o *occurrence, span trace.Span) {
 	}
 }
 
-// examine fills in what is known of o, and counts it, also if a function of the program panics on the way.
-func (t *Telemetry) examine(ctx context.Context, o *occurrence) {
+// complete fills in the fields that the event does not have, and counts it, even if a function of the program panics.
+func (t *Telemetry) complete(ctx context.Context, o *occurrence) {
 	if t.measuring(ctx) {
 		defer func() { t.count(ctx, &o.Event, o.errorType, o.extra) }()
 	}
@@ -158,7 +155,7 @@ func (t *Telemetry) examine(ctx context.Context, o *occurrence) {
 	}
 }
 
-// severity takes what is no severity for None.
+// severity returns s, or SeverityNone if s is no severity.
 func severity(s pipeline.Severity) pipeline.Severity {
 	if s > pipeline.SeverityCritical {
 		return pipeline.SeverityNone
@@ -166,14 +163,12 @@ func severity(s pipeline.Severity) pipeline.Severity {
 	return s
 }
 
-// Forget drops every series kept for the pipeline and instance of source, or for
-// one strategy of it if that is set. A registry calls it when a pipeline was
-// removed and its last execution has ended. What comes of that pipeline later
-// begins at 0.
+// Forget drops all series of the pipeline and instance of source. If source has a Strategy, it drops the series of that
+// strategy only. A registry calls it when a pipeline has been removed and its last execution has ended. Later events of
+// that pipeline count from 0.
 //
-// The SDK keeps what a histogram has recorded, and has no way to take it back: a
-// reader of cumulative temporality, such as Prometheus, goes on to see the
-// durations of a pipeline that is gone, unchanged.
+// The SDK keeps what a histogram has recorded and cannot remove it: a reader of cumulative temporality, such as
+// Prometheus, continues to see the unchanged durations of a removed pipeline.
 func (t *Telemetry) Forget(source pipeline.Source) { t.series.forget(source) }
 
 var _ pipeline.LeaseMeasurer = (*Telemetry)(nil)

@@ -16,18 +16,15 @@ import (
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/telemetry"
 )
 
-func TestOptionsAreValidated(t *testing.T) {
-	_, err := telemetry.New(&telemetry.Options{MaxSeries: -1})
-	require.ErrorIs(t, err, telemetry.ErrInvalidOptions)
-	assert.EqualError(t, err, "telemetry: invalid options: MaxSeries is -1, must be at least 1, or 0 for 1000")
-
-	_, err = telemetry.New(&telemetry.Options{MaxSeries: -2, SpanSeverity: 9})
-	require.ErrorIs(t, err, telemetry.ErrInvalidOptions)
-	assert.EqualError(t, err, "telemetry: invalid options: SpanSeverity is Severity(9), must be one of None to Critical; MaxSeries is -2, must be at least 1, or 0 for 1000")
+func TestNew_WrongOptions(t *testing.T) {
+	_, err := telemetry.New(&telemetry.Options{MaxSeries: -2, SpanSeverity: 9})
+	require.ErrorIs(t, err, weir.ErrInvalidOptions)
+	assert.EqualError(t, err, "telemetry: SpanSeverity must be one of None to Critical, got Severity(9); MaxSeries must be at least 1, or 0 for 1000, got -2")
 }
 
 type failingProvider struct{ metricnoop.MeterProvider }
@@ -40,52 +37,52 @@ func (failingMeter) Float64Histogram(string, ...metric.Float64HistogramOption) (
 	return nil, errBoom
 }
 
-func TestAProviderThatFails(t *testing.T) {
+func TestNew_ProviderFails(t *testing.T) {
 	_, err := telemetry.New(&telemetry.Options{MeterProvider: failingProvider{}})
 	require.ErrorIs(t, err, errBoom)
-	require.NotErrorIs(t, err, telemetry.ErrInvalidOptions)
+	require.NotErrorIs(t, err, weir.ErrInvalidOptions)
 	assert.True(t, strings.HasPrefix(err.Error(), "telemetry: "), err)
 }
 
 func TestEnabled(t *testing.T) {
-	assert.False(t, unheard(t).Enabled(t.Context()))
+	assert.False(t, unread(t).Enabled(t.Context()))
 
 	heard, _ := withReader(telemetry.Options{})
 	assert.True(t, newTelemetry(t, heard).Enabled(t.Context()), "metrics that are read")
 
-	unread := telemetry.Options{MeterProvider: sdkmetric.NewMeterProvider()}
-	assert.False(t, newTelemetry(t, unread).Enabled(t.Context()), "metrics without a reader")
+	notRead := telemetry.Options{MeterProvider: sdkmetric.NewMeterProvider()}
+	assert.False(t, newTelemetry(t, notRead).Enabled(t.Context()), "metrics without a reader")
 
-	unread.Logger = slog.New(slog.DiscardHandler)
-	assert.False(t, newTelemetry(t, unread).Enabled(t.Context()), "a log that takes nothing")
+	notRead.Logger = slog.New(slog.DiscardHandler)
+	assert.False(t, newTelemetry(t, notRead).Enabled(t.Context()), "a log that takes nothing")
 
-	unread.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError + 4}))
-	assert.True(t, newTelemetry(t, unread).Enabled(t.Context()), "a log that takes what is critical")
+	notRead.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError + 4}))
+	assert.True(t, newTelemetry(t, notRead).Enabled(t.Context()), "a log that takes what is critical")
 
 	provider, _ := recorder()
 	ctx, span := provider.Tracer("test").Start(t.Context(), "request")
 	defer span.End()
-	assert.True(t, unheard(t).Enabled(ctx), "a span that records")
+	assert.True(t, unread(t).Enabled(ctx), "a span that records")
 }
 
-// Views may drop every histogram; the counters go on all the same.
-func TestCountersWithoutHistograms(t *testing.T) {
+// Views can drop every histogram. The counters are exported nevertheless.
+func TestEnabled_CountersWithoutHistograms(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	noHistograms := sdkmetric.NewView(sdkmetric.Instrument{Kind: sdkmetric.InstrumentKindHistogram}, sdkmetric.Stream{Aggregation: sdkmetric.AggregationDrop{}})
 	l := newTelemetry(t, telemetry.Options{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithView(noHistograms))})
 	p := ordinary(t, l)
 	require.NoError(t, p.Execute(t.Context(), succeed))
-	assert.Empty(t, collect(t, reader), "nobody has asked until now")
+	assert.Empty(t, collect(t, reader), "not read before")
 	require.NoError(t, p.Execute(t.Context(), succeed))
 	assert.NotEmpty(t, collect(t, reader)["weir.strategy.events"].points)
 }
 
 var globalIsSet atomic.Bool
 
-// The global providers may be set after a Telemetry was made.
-func TestGlobalProvider(t *testing.T) {
+// The global providers can be set after New.
+func TestNew_GlobalProvider(t *testing.T) {
 	if globalIsSet.Swap(true) {
-		t.Skip("what was made before the global provider was set follows it once in a process")
+		t.Skip("instruments follow the global provider only once in a process")
 	}
 	l := newTelemetry(t, telemetry.Options{})
 	p := ordinary(t, l)
@@ -111,8 +108,8 @@ func TestClose(t *testing.T) {
 	l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning})
 }
 
-// Whoever imports weir is to choose an SDK, and its version, for himself.
-func TestTheSDKIsForTests(t *testing.T) {
+// The program chooses the SDK and its version, so this package does not import it.
+func TestImports_NoSDK(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
 	for _, name := range files {
