@@ -13,20 +13,20 @@ import (
 
 var errNotMade = errors.New("it could not be made")
 
-// adaptiveLimiter returns the registry's adaptive limiter of that name. What it has
-// found out it keeps as long as its options stay the same.
+// adaptiveLimiter returns the registry's adaptive limiter of that name. It keeps what it has learnt as long as its
+// options stay the same.
 func adaptiveLimiter(b *registry.Builder, name string, o adaptive.LimiterOptions) (limiter.Limiter, error) {
 	l := registry.Keep(b, name, writtenOptions(o), registry.Kept[*adaptive.Limiter, string]{
 		Kind: "adaptive limiter",
 		Make: func(string) (*adaptive.Limiter, error) { return adaptive.NewLimiter(o) },
 	})
-	if l == nil { // the registry knows why
+	if l == nil { // the registry reports the reason
 		return nil, errNotMade
 	}
 	return l, nil
 }
 
-// throttler returns the registry's throttler of that name, as adaptiveLimiter does.
+// throttler returns the registry's throttler of that name. Like an adaptive limiter, it keeps what it has learnt.
 func throttler(b *registry.Builder, name string, o adaptive.ThrottlerOptions) (limiter.Limiter, error) {
 	t := registry.Keep(b, name, o, registry.Kept[*adaptive.Throttler, adaptive.ThrottlerOptions]{
 		Kind: "throttler",
@@ -38,8 +38,8 @@ func throttler(b *registry.Builder, name string, o adaptive.ThrottlerOptions) (l
 	return t, nil
 }
 
-// adapts reports whether l, or a member of it, is to be told what came of executions.
-// A program's own kind may want to be: that is for its users to know.
+// adapts reports whether l or one of its members learns from the outcomes of executions. A program's own kind perhaps
+// does.
 func adapts(l *model.Limiter) (own, perhaps bool) {
 	switch l.Options.(type) {
 	case adaptive.LimiterOptions, adaptive.ThrottlerOptions:
@@ -53,8 +53,7 @@ func adapts(l *model.Limiter) (own, perhaps bool) {
 	return own, perhaps
 }
 
-// checkAdapting looks for rate limiters that want of their limiter what it does not
-// do. The chains must not be circles.
+// checkAdapting refuses rate limiters with options that their limiter does not support. No chain may contain itself.
 func (d *decoder) checkAdapting(f *File) {
 	for _, p := range f.has.Pipelines {
 		for i, s := range p.Strategies {
@@ -74,7 +73,7 @@ func (d *decoder) checkAdapting(f *File) {
 	}
 }
 
-// complete tells whether everything that l is made of was found.
+// complete reports whether l and all its members were found.
 func complete(l *model.Limiter) bool {
 	return l != nil && !slices.ContainsFunc(l.Members, func(m *model.Limiter) bool { return !complete(m) })
 }

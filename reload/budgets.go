@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/strategies/budget"
 )
 
-// A budgetRef is where a budget is named, and whose it is.
+// A budgetRef is a place where a strategy names a budget.
 type budgetRef struct {
 	*document.Node
 	path string
@@ -30,14 +30,14 @@ func (d *decoder) budgets(n *document.Node, f *File) {
 	}
 }
 
-// budgetOf notes the budget that a strategy names.
+// budgetOf records the budget that a strategy names, for referBudgets.
 func (d *decoder) budgetOf(n *document.Node, path string, s *model.Strategy) {
 	if name := n.Get("budget"); name != nil && name.Kind == document.Text {
 		d.budgetRefs = append(d.budgetRefs, budgetRef{name, document.Child(path, "budget"), s})
 	}
 }
 
-// referBudgets looks up the budgets that are named.
+// referBudgets resolves the budgets that strategies name.
 func (d *decoder) referBudgets(f *File) {
 	known := make(map[string]*model.Budget, len(f.has.Budgets))
 	for _, b := range f.has.Budgets {
@@ -51,8 +51,8 @@ func (d *decoder) referBudgets(f *File) {
 	}
 }
 
-// keepBudget returns the registry's budget of that name, nil for no budget. It stays from
-// one version of the file to the next, with what was counted and taken.
+// keepBudget returns the registry's budget of that name, or nil if m is nil. It keeps what it has counted from one
+// version of the file to the next.
 func keepBudget(b *registry.Builder, m *model.Budget) budget.Budget {
 	if m == nil {
 		return nil

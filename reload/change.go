@@ -32,7 +32,7 @@ func (f *File) Change(previous *File) registry.Change {
 		delete(before, p.Name)
 	}
 	if previous != nil {
-		for _, p := range previous.has.Pipelines { // in their order
+		for _, p := range previous.has.Pipelines {
 			if before[p.Name] != nil {
 				c.Remove = append(c.Remove, p.Name)
 			}
@@ -41,8 +41,7 @@ func (f *File) Change(previous *File) registry.Change {
 	return c
 }
 
-// builder returns the function that builds p. Whatever fails says where in the file
-// it is described.
+// builder returns the function that builds p. Its errors say where in the file the strategy is.
 func (f *File) builder(p *model.Pipeline) registry.BuildFunc {
 	return func(b *registry.Builder) error {
 		for i, s := range p.Strategies {

@@ -11,15 +11,15 @@ import (
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
 
-// A circuitKey is what makes a circuit another one: all that the file says of it.
+// A circuitKey identifies a circuit breaker: one with another key is made again.
 type circuitKey struct {
-	functions *Kinds // in which its functions are, if it names any: others may be called the same
+	functions *Kinds // if it names functions: in other Kinds the same names can stand for other functions
 	options   string
 }
 
-// buildCircuitBreaker returns the registry's circuit breaker of that name, which
-// keeps its state as long as nothing about it changes. One that changes is made anew,
-// closed: what was counted by other rules says little.
+// buildCircuitBreaker returns the registry's circuit breaker of that name. It keeps its state as long as nothing
+// about it changes. If something changes, it is made again and starts closed, because what it has counted was counted
+// by other rules.
 func buildCircuitBreaker(b *registry.Builder, k *Kinds, s *model.Strategy) (pipeline.Strategy, error) {
 	from := s.Options.(model.CircuitBreakerOptions)
 	o, err := circuitOptions(from, k)
@@ -37,13 +37,13 @@ func buildCircuitBreaker(b *registry.Builder, k *Kinds, s *model.Strategy) (pipe
 			return c, c.Validate()
 		},
 	})
-	if made == nil { // the registry knows why
+	if made == nil { // the registry reports the reason
 		return nil, errNotMade
 	}
 	return made, nil
 }
 
-// circuitOptions returns the options with what they name.
+// circuitOptions replaces names of functions by the functions.
 func circuitOptions(o model.CircuitBreakerOptions, k *Kinds) (*circuitbreaker.Options, error) {
 	var err error
 	if o.Options.Handle, err = k.handle(o.Handle); err != nil {
@@ -55,7 +55,7 @@ func circuitOptions(o model.CircuitBreakerOptions, k *Kinds) (*circuitbreaker.Op
 	return &o.Options, err
 }
 
-// writtenOptions returns all that a file says of some options.
+// writtenOptions returns a text that has all that a file says of the options.
 func writtenOptions(options any) string {
 	v := reflect.ValueOf(options)
 	var all []string

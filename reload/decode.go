@@ -9,26 +9,23 @@ import (
 	"github.com/weir-go/weir/reload/internal/model"
 )
 
-// A decoder turns nodes into options. It goes on after a problem, to find them
-// all.
+// A decoder turns nodes into the model. It goes on after a problem, to find all of them.
 type decoder struct {
 	document.Problems
 	document.Suggester
 	kinds *Kinds
-	// What is looked up when everything is decoded.
+	// The names that refer resolves when everything is decoded.
 	limiterRefs  []limiterRef
 	budgetRefs   []budgetRef
 	pipelineRefs []reference
-	in           string // the shared limiter that is being decoded, if it is one
+	in           string // the shared limiter that is being decoded; "": none
 	pipeline     string // the pipeline that is being decoded
 }
 
-// extras are fields of a mapping that are not fields of the struct it is decoded
-// into.
+// extras decode fields of a mapping that are not fields of the struct that it is decoded into.
 type extras map[string]func(value *document.Node, path string)
 
-// options decodes a mapping into the struct that v points to, and validates it. It
-// returns where everything was, nil if n is no mapping.
+// options decodes a mapping into the struct that v points to, and validates it. It returns nil if n is no mapping.
 func (d *decoder) options(n *document.Node, v reflect.Value, path string, more extras) *structure {
 	if n.Kind != document.Mapping {
 		d.Add(n, path, "must be a mapping of options, found %v%s", n, hintAtDefaults(n))
@@ -74,8 +71,8 @@ type structure struct {
 	path   string
 	typ    reflect.Type              // of the struct
 	fields []model.Field             // of the struct
-	values map[string]*document.Node // of the fields that are there, by name
-	failed map[string]bool           // fields that have a problem already, by name
+	values map[string]*document.Node // of the fields that the file has, by name
+	failed map[string]bool           // the names of fields that have a problem
 }
 
 func (s *structure) field(name string) *model.Field {
@@ -86,7 +83,7 @@ func (s *structure) field(name string) *model.Field {
 	return &s.fields[i]
 }
 
-// field decodes one field.
+// field decodes the value of f into v.
 func (d *decoder) field(f *model.Field, v reflect.Value, e document.Entry, path string) {
 	path = document.Child(path, f.Name)
 	if special(f.Rule, e.Value, v) {
@@ -102,7 +99,7 @@ func (d *decoder) field(f *model.Field, v reflect.Value, e document.Entry, path 
 	}
 }
 
-// special sets what a word stands for, or -1, where it stands for something.
+// special sets v to the number that a word stands for, and reports whether n is one of the words or, for "off", -1.
 func special(r model.Rule, n *document.Node, v reflect.Value) bool {
 	for _, w := range r.Words {
 		if n.Kind == document.Text && n.Text == w.Text || w == model.Off && n.Kind == document.Integer && n.Text == "-1" {
@@ -135,7 +132,7 @@ func (d *decoder) unknownField(key *document.Node, path string, fields []model.F
 	d.Add(key, path, "unknown field %s, %s", document.Quoted(key.Text), d.Instead(key.Text, names, "there are none here"))
 }
 
-// value decodes n into v, which can be set.
+// value decodes n into v.
 func (d *decoder) value(n *document.Node, v reflect.Value, path string, r model.Rule) {
 	t := v.Type()
 	switch {

@@ -33,8 +33,7 @@ func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
 	if err := k.err(); err != nil {
 		return nil, err
 	}
-	// No file is to take a running program with it, not even one that finds a
-	// mistake in the YAML library or in a Validate method.
+	// A file must not end a running program, even if it makes the YAML library or a Validate method panic.
 	defer func() {
 		if p := recover(); p != nil {
 			var found document.Problems
@@ -99,10 +98,10 @@ func (f *File) Budgets() []string {
 	return names
 }
 
-// maxNames bounds how many limiters, budgets and pipelines a file has, of each.
+// maxNames bounds the number of limiters, of budgets and of pipelines in a file.
 const maxNames = 10_000
 
-// named checks how many names of one kind there are, and how long they are.
+// named checks the number and the lengths of the names that are keys of n.
 func (d *decoder) named(n *document.Node, path, what string) {
 	if len(n.Entries) > maxNames {
 		d.Add(n.Entries[maxNames].Key, path, "there are %d %s, a file has at most %d", len(n.Entries), what, maxNames)
@@ -152,11 +151,11 @@ func (d *decoder) file(root *document.Node, f *File) {
 	d.checkEmpty(root)
 }
 
-// checkEmpty keeps a file that was cut off, or is being written, from removing
-// everything.
+// checkEmpty refuses a file without pipelines, unless that is allowed: a file that was cut off or is being written
+// would remove everything.
 func (d *decoder) checkEmpty(root *document.Node) {
 	if p := root.Get(model.PipelinesField); p != nil && (p.Kind != document.Mapping || len(p.Entries) > 0) {
-		return // it says so itself, or is not empty
+		return // it has a problem already, or is not empty
 	}
 	if allowed := root.Get(model.AllowEmptyField); allowed != nil && !strings.EqualFold(allowed.Text, "false") {
 		return
@@ -178,14 +177,14 @@ func (d *decoder) sharedLimiters(n *document.Node, f *File) {
 			d.storedName(e.Key, path, l.Name, l)
 			f.has.Limiters = append(f.has.Limiters, l)
 		} else {
-			// It has its problem. What names it need not have another.
+			// Its problem is reported. Those that name it need no further one.
 			f.has.Limiters = append(f.has.Limiters, &model.Limiter{Name: e.Key.Text})
 		}
 	}
 	d.in = ""
 }
 
-// oneLimiter decodes a mapping of one kind to its options, and maybe a store beside it.
+// oneLimiter decodes a mapping of one kind of limiter to its options, with or without a store.
 func (d *decoder) oneLimiter(n *document.Node, path string) *model.Limiter {
 	kinds := d.kinds.limiterNames()
 	kind, store := d.splitStore(n, path, kinds)
@@ -197,7 +196,7 @@ func (d *decoder) oneLimiter(n *document.Node, path string) *model.Limiter {
 	return d.limiter(e.Key.Text, e.Value, document.Child(path, e.Key.Text), in)
 }
 
-// eachLimiter decodes the limiter of a partitioned one.
+// eachLimiter decodes the limiter that a partitioned one has for each key.
 func (d *decoder) eachLimiter(n *document.Node, path string, in *model.Store) *model.Limiter {
 	e, ok := d.oneKind(d.withoutStore(n, path), path, eachKey, model.Partitionable)
 	if !ok {
@@ -215,7 +214,7 @@ func (d *decoder) limiter(kind string, options *document.Node, path string, in *
 	return l
 }
 
-// oneKind returns the only entry of a mapping if it is one of the kinds.
+// oneKind returns the only entry of a mapping, if its key is one of the kinds.
 func (d *decoder) oneKind(n *document.Node, path, what string, kinds []string) (document.Entry, bool) {
 	if n.Kind != document.Mapping {
 		d.Add(n, path, "must be a mapping of a kind of %s to its options, found %v; the kinds are %s", what, n, strings.Join(kinds, ", "))
@@ -277,8 +276,8 @@ func (d *decoder) onePipeline(e document.Entry, path string) *model.Pipeline {
 	return p
 }
 
-// strategies decodes the strategies of p. Two of a name would be one in telemetry,
-// and would share what the registry keeps by that name.
+// strategies decodes the strategies of p. It refuses two of the same name, which telemetry could not tell apart and
+// for which the registry would keep the same limiter.
 func (d *decoder) strategies(n *document.Node, path string, p *model.Pipeline) {
 	first := make(map[string]*document.Node)
 	for i, item := range n.Items {
@@ -294,7 +293,7 @@ func (d *decoder) strategies(n *document.Node, path string, p *model.Pipeline) {
 		p.Places = append(p.Places, document.Place{Node: e.Key, Path: at})
 		named := cmp.Or(e.Value.Get("name"), e.Key)
 		if s.Name == "" || named.Kind != document.Text {
-			continue // it has no name, or one that is wrong
+			continue // it has no valid name
 		}
 		d.nameLength(named, at)
 		if before := first[s.Name]; before != nil {
@@ -309,7 +308,7 @@ func (d *decoder) strategy(e document.Entry, path string, s *model.Strategy) {
 	kind := d.kinds.strategy(s.Kind)
 	switch {
 	case kind == nil:
-		return // it is accepted unknown
+		return // AcceptUnknown
 	case kind.decode != nil:
 		kind.decode(d, e.Value, path, s)
 	default:

@@ -78,7 +78,7 @@ func RegisterLimiter[O any](k *Kinds, kind string, build func(b *registry.Builde
 	k.limiters[kind] = limiterOf(build)
 }
 
-// allows tells whether a kind can be registered, and notes why not.
+// allows reports whether a kind can be registered. If not, it records the reason.
 func (k *Kinds) allows(what, kind string, options reflect.Type, isNil bool, taken []string) bool {
 	switch {
 	case !document.PlainKey(kind):
@@ -109,7 +109,7 @@ func (k *Kinds) err() error {
 	return k.wrong.Err("reload")
 }
 
-// ownKinds are what a nil Kinds stands for. It is one so that files can be compared.
+// ownKinds is what nil Kinds stand for. All such files have the same Kinds, so that they can be compared.
 var ownKinds = &Kinds{}
 
 func (k *Kinds) orOwn() *Kinds {
@@ -141,8 +141,7 @@ func (k *Kinds) limiterNames() []string {
 	return append(slices.Sorted(maps.Keys(ownLimiters)), slices.Sorted(maps.Keys(k.limiters))...)
 }
 
-// accepts tells whether an unknown name is to be taken as one that the program
-// will know.
+// accepts reports whether AcceptUnknown applies to a name: it is not close to a known one.
 func (k *Kinds) accepts(name string, known []string) bool {
 	return k.lenient && document.Nearest(name, known) == ""
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/reload/internal/model"
 )
 
-// A limiterKind is how the limiters of one kind are decoded and made.
+// A limiterKind decodes and builds the limiters of one kind.
 type limiterKind struct {
 	options reflect.Type
 	decode  func(d *decoder, n *document.Node, path string, l *model.Limiter)
@@ -20,7 +20,7 @@ type limiterKind struct {
 
 var ownLimiters map[string]*limiterKind
 
-func init() { // not in the declaration: a partitioned limiter has limiters
+func init() { // not in the declaration, which would refer to itself: a partitioned limiter has limiters
 	ownLimiters = map[string]*limiterKind{
 		"token_bucket":   storableOf(bucket),
 		"fixed_window":   storableOf(fixedWindow),
@@ -54,7 +54,7 @@ func unlimited(*registry.Builder, string, struct{}) (limiter.Limiter, error) {
 	return limiter.NewUnlimited(), nil
 }
 
-// limiterOf is a kind whose options are a struct and nothing else.
+// limiterOf returns the kind whose options are just the struct O.
 func limiterOf[O any](build func(b *registry.Builder, name string, o O) (limiter.Limiter, error)) *limiterKind {
 	return &limiterKind{
 		options: reflect.TypeFor[O](),
@@ -69,7 +69,7 @@ func limiterOf[O any](build func(b *registry.Builder, name string, o O) (limiter
 	}
 }
 
-// eachKey is what the limiter of a partitioned one is called in messages.
+// eachKey is what messages call the limiter that a partitioned one has for each key.
 const eachKey = "limiter for each key"
 
 func decodePartitioned(d *decoder, n *document.Node, path string, l *model.Limiter) {
@@ -108,14 +108,14 @@ func buildPartitioned(b *registry.Builder, k *Kinds, name string, l *model.Limit
 	return p, nil
 }
 
-// A keyIdentity is by what a partitioned limiter finds its keys.
+// A keyIdentity identifies the key function of a partitioned limiter.
 type keyIdentity struct {
 	Key  string  // the name in the file
-	code uintptr // of the function: programs with several Kinds may mean others by one name
+	code uintptr // of the function: in other Kinds the same name can stand for another function
 }
 
-// keepKey makes pipelines that share a limiter agree about its key, as they agree about its
-// limits. Without it the last that is built would decide for the others.
+// keepKey makes a build fail if two pipelines share a limiter and name different key functions. Otherwise the key
+// function of the pipeline that was built last would be used for both.
 func keepKey(b *registry.Builder, name, key string, f func(context.Context) string) {
 	registry.Keep(b, name, keyIdentity{key, reflect.ValueOf(f).Pointer()}, registry.Kept[struct{}, keyIdentity]{
 		Kind:        "key function of the limiter",
@@ -124,7 +124,7 @@ func keepKey(b *registry.Builder, name, key string, f func(context.Context) stri
 	})
 }
 
-// byContext is a limiter for each context as one limiter, as a chain wants it.
+// byContext makes a partitioned limiter, whose resource is the context, a [limiter.Limiter] that a chain can have.
 type byContext struct {
 	limiter.Partitioned[context.Context]
 }
@@ -137,7 +137,7 @@ func (p *byContext) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return p.Partitioned.Acquire(ctx, ctx, n)
 }
 
-// inContext is the resource of a limiter for each context.
+// inContext returns the resource of a partitioned limiter: the context.
 func inContext(ctx context.Context) context.Context { return ctx }
 
 // decodeChain decodes a list of names of shared limiters.

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
-// decodeRateLimiter decodes the options and the one limiter among them.
+// decodeRateLimiter decodes the options, and the limiter, which is written among them.
 func decodeRateLimiter(d *decoder, n *document.Node, path string, s *model.Strategy) {
 	more := extras{"limiter": func(name *document.Node, path string) {
 		if name.Kind != document.Text {
@@ -45,8 +45,7 @@ func decodeRateLimiter(d *decoder, n *document.Node, path string, s *model.Strat
 	}
 }
 
-// acceptLimiters takes fields that are not known for kinds of limiters, where that
-// is wanted.
+// acceptLimiters makes unknown fields kinds of limiters, if AcceptUnknown applies to them.
 func (d *decoder) acceptLimiters(n *document.Node, more extras, s *model.Strategy) {
 	if !d.kinds.lenient {
 		return

@@ -8,20 +8,20 @@ import (
 	"github.com/weir-go/weir/reload/internal/model"
 )
 
-// A reference is a name that something else in the file should have.
+// A reference is a place where the file names something else of the file.
 type reference struct {
 	*document.Node
 	path string
-	in   string // the shared limiter or the pipeline that it is in
+	in   string // the shared limiter or the pipeline around it
 }
 
-// A limiterRef is where a shared limiter is named, and what to do when it is found.
+// A limiterRef is a place where a shared limiter is named. set is called with the limiter.
 type limiterRef struct {
 	reference
 	set func(*model.Limiter)
 }
 
-// refer looks up what is named in the file.
+// refer resolves all names of limiters, budgets and pipelines, and refuses cycles.
 func (d *decoder) refer(f *File) {
 	shared := make(map[string]*model.Limiter, len(f.has.Limiters))
 	for _, l := range f.has.Limiters {
@@ -66,14 +66,14 @@ func (d *decoder) refer(f *File) {
 	d.cycles("pipeline", names, embedded)
 }
 
-// cycles reports each reference that leads back to where it is.
+// cycles adds a problem for each reference that closes a cycle.
 func (d *decoder) cycles(what string, names []string, references []reference) {
 	leaving := make(map[string][]reference)
 	for _, r := range references {
 		leaving[r.in] = append(leaving[r.in], r)
 	}
 	var way []string
-	place := make(map[string]int) // on the way, from 1; -1: done
+	place := make(map[string]int) // the position in way, from 1; -1: done
 	var visit func(name string)
 	visit = func(name string) {
 		way = append(way, name)
@@ -101,11 +101,11 @@ func (d *decoder) cycles(what string, names []string, references []reference) {
 	}
 }
 
-// maxChain is how many limiters a chain may stand for. A chain of chains of chains doubles
-// with each line of the file.
+// maxChain bounds how many limiters a chain stands for: with chains of chains the number can double with each line of
+// a file.
 const maxChain = 1000
 
-// chainLengths refuses chains that are too long. There must be no cycles.
+// chainLengths refuses chains that are too long. No chain may contain itself.
 func (d *decoder) chainLengths(names []string, references []reference) {
 	members := make(map[string][]reference)
 	for _, r := range references {
@@ -135,8 +135,8 @@ func (d *decoder) chainLengths(names []string, references []reference) {
 	}
 }
 
-// ownNames looks for limiters and circuits of strategies that the registry would take
-// for others: a pipeline "a/b" and a strategy "c" make the same name as "a" and "b/c".
+// ownNames refuses strategies whose limiter or circuit breaker would have the name of another one in the registry: a
+// strategy "c" of a pipeline "a/b" and a strategy "b/c" of a pipeline "a" give the same name.
 func (d *decoder) ownNames(f *File) {
 	d.setApart(f)
 	taken := make(map[string]string)
@@ -158,7 +158,7 @@ func (d *decoder) ownNames(f *File) {
 			}
 			its := "that of the pipeline " + document.Name(p.Name)
 			if other := taken[prefix+name]; other == its {
-				continue // of two strategies of one name, which is a problem already
+				continue // two strategies have the same name, which is reported
 			} else if other != "" {
 				d.Add(at.Node, at.Path, "its %s would be called %s, as %s is; give the strategy another name",
 					what, document.Quoted(prefix+name), other)
@@ -169,9 +169,8 @@ func (d *decoder) ownNames(f *File) {
 	}
 }
 
-// setApart finds the pipelines whose instances could be taken for something else of the file
-// by the usual name, because another name continues theirs after a slash. One with a name
-// that has "//" in it is kept apart as well.
+// setApart sets Apart for the strategies of a pipeline if another name in the file continues the name of the pipeline
+// after a slash: the part after the slash could be the name of an instance.
 func (d *decoder) setApart(f *File) {
 	continued := make(map[string]bool)
 	add := func(name string) {
@@ -200,7 +199,7 @@ func (d *decoder) setApart(f *File) {
 	d.checkApart(f)
 }
 
-// checkApart refuses names that would be those of instances that are kept apart.
+// checkApart refuses names with "//" that could be those of instances whose names are kept apart.
 func (d *decoder) checkApart(f *File) {
 	apart := make(map[string]bool)
 	for _, p := range f.has.Pipelines {

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/reload/internal/model"
 )
 
-// scalar decodes numbers, texts and truth values.
+// scalar decodes numbers, texts and booleans.
 func (d *decoder) scalar(n *document.Node, v reflect.Value, path string, r model.Rule) {
 	switch {
 	case v.Kind() == reflect.String:
@@ -55,8 +55,7 @@ func inQuotes(n *document.Node) string {
 	return fmt.Sprintf("; write %q, with the quotes", n.Text)
 }
 
-// wholeNumber is what is read the same by everybody: YAML takes 010 for eight, or
-// for ten.
+// wholeNumber matches numbers that all YAML readers read the same: 010 is eight to some, and ten to others.
 var wholeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 
 func (d *decoder) whole(n *document.Node, path string, r model.Rule, set func(digits string) error) {
@@ -70,7 +69,7 @@ func (d *decoder) whole(n *document.Node, path string, r model.Rule, set func(di
 	}
 }
 
-// orWords adds what a field takes besides words to those.
+// orWords returns what a field takes: the words of the rule, or else wanted.
 func orWords(r model.Rule, wanted string) string {
 	var all []string
 	for _, w := range r.Words {
@@ -107,7 +106,7 @@ func (d *decoder) duration(n *document.Node, v reflect.Value, path string, r mod
 	}
 }
 
-// text decodes into what reads text itself.
+// text decodes into a type with UnmarshalText.
 func (d *decoder) text(n *document.Node, v reflect.Value, path string) {
 	texts := model.EnumOf(v.Type())
 	if n.Kind != document.Text {

@@ -10,8 +10,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// splitStore returns the mapping of a limiter without its store, and that, nil if there is
-// none.
+// splitStore returns the mapping of a limiter without its store, and the store; nil: it has none.
 func (d *decoder) splitStore(n *document.Node, path string, kinds []string) (rest *document.Node, found *document.Entry) {
 	known := append(slices.Clone(kinds), model.StoreField)
 	return n.Without(func(e document.Entry) bool {
@@ -27,8 +26,7 @@ func (d *decoder) splitStore(n *document.Node, path string, kinds []string) (res
 	}), found
 }
 
-// withoutStore returns the mapping of the limiter for each key, which has no store of its
-// own.
+// withoutStore returns the mapping of the limiter for each key, which cannot have a store of its own.
 func (d *decoder) withoutStore(n *document.Node, path string) *document.Node {
 	return n.Without(func(e document.Entry) bool {
 		is := e.Key.Text == model.StoreField
@@ -39,9 +37,9 @@ func (d *decoder) withoutStore(n *document.Node, path string) *document.Node {
 	})
 }
 
-// storeAmong decodes the store among the fields of a rate limiter, and says so in more.
+// storeAmong decodes the store among the fields of a rate limiter, and adds the field to more.
 func (d *decoder) storeAmong(n *document.Node, path string, more extras) *model.Store {
-	more[model.StoreField] = func(*document.Node, string) {} // it is decoded here, before the limiter
+	more[model.StoreField] = func(*document.Node, string) {} // decoded below, before the limiter
 	var found *document.Entry
 	var limiter document.Entry
 	for _, e := range n.Entries {
@@ -55,8 +53,7 @@ func (d *decoder) storeAmong(n *document.Node, path string, more extras) *model.
 	return d.storeOf(found, path, limiter)
 }
 
-// storeOf decodes the store of a limiter, of which the kind may not be known. It returns nil
-// if there is none.
+// storeOf decodes the store of a limiter, whose kind can be unknown. It returns nil if there is none.
 func (d *decoder) storeOf(e *document.Entry, path string, of document.Entry) *model.Store {
 	switch {
 	case e == nil:
@@ -85,7 +82,7 @@ func (d *decoder) storeOf(e *document.Entry, path string, of document.Entry) *mo
 	return m
 }
 
-// storeKind is what a store calls the kind of a limiter.
+// storeKind returns a store's name for the kind of a limiter.
 func storeKind(of document.Entry) backend.Kind {
 	if of.Key == nil {
 		return 0
@@ -103,15 +100,15 @@ func storeKind(of document.Entry) backend.Kind {
 	return 0
 }
 
-// storedName checks what a limiter that has a store is called there.
+// storedName checks the name of a limiter that has a store.
 func (d *decoder) storedName(at *document.Node, path, name string, l *model.Limiter) {
 	if l.Store != nil && !model.StoredName(name) {
 		d.Add(at, path, "a limiter with a %s must have a name of at most 200 ASCII letters, digits and ._-/, found %s", model.StoreField, document.Quoted(name))
 	}
 }
 
-// checkStored adds what a store says of the options of a limiter. Where they are not valid
-// anyway each field is looked at by itself, to find all that is wrong at once.
+// checkStored adds what a store says of the options of a limiter. A store does not look at options that are invalid
+// in themselves; then each field is checked on its own, to find everything at once.
 func (d *decoder) checkStored(o interface{ Validate() error }, s *structure, k backend.Kind) {
 	if o.Validate() == nil {
 		if err := model.CheckStored(o, store.LimiterOptions{}); err != nil {
@@ -133,7 +130,7 @@ func (d *decoder) checkStored(o interface{ Validate() error }, s *structure, k b
 	}
 }
 
-// noPartitions refuses what a partitioned limiter has no use for in a store.
+// noPartitions refuses options of a partitioned limiter that have no meaning in a store.
 func (d *decoder) noPartitions(l *model.Limiter, s *structure) {
 	if l.Store == nil || s == nil {
 		return

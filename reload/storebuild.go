@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// storableOf is [limiterOf] for a kind that can have a store.
+// storableOf is limiterOf for a kind that can have a store.
 func storableOf[O registry.LimiterOptions](build func(b *registry.Builder, name string, o O) (limiter.Limiter, error)) *limiterKind {
 	return &limiterKind{
 		options: reflect.TypeFor[O](),
@@ -37,8 +37,8 @@ func storableOf[O registry.LimiterOptions](build func(b *registry.Builder, name 
 	}
 }
 
-// buildInStore is buildPartitioned for a limiter with a store. Each version finds keys by its
-// own function: there is nothing else in the process that would have to be told of another.
+// buildInStore is buildPartitioned for a limiter with a store. Each version has its own key function: nothing in the
+// process is shared.
 func buildInStore(b *registry.Builder, k *Kinds, name string, l *model.Limiter, key func(context.Context) string) (limiter.Limiter, error) {
 	s, err := registered[*store.Store](k, model.LimiterStore, l.Store.Name)
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-// A strategyKind is how the strategies of one kind are decoded and made.
+// A strategyKind decodes and builds the strategies of one kind.
 type strategyKind struct {
 	options reflect.Type
-	usual   string // the name without a name; "" if it has none
+	usual   string // the name in telemetry unless it is set; "": none
 	decode  func(d *decoder, n *document.Node, path string, s *model.Strategy)
 	build   func(b *registry.Builder, k *Kinds, s *model.Strategy) (pipeline.Strategy, error)
 }
@@ -71,14 +71,14 @@ var ownStrategies = map[string]*strategyKind{
 
 func keysOf[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// decodeOptions decodes into a new struct of that type.
+// decodeOptions decodes into a new struct of that type and returns it.
 func (d *decoder) decodeOptions(n *document.Node, t reflect.Type, path string, more extras) any {
 	v := reflect.New(t)
 	d.options(n, v, path, more)
 	return v.Elem().Interface()
 }
 
-// strategyName returns what a strategy is called in telemetry.
+// strategyName returns the name of a strategy in telemetry.
 func (k *strategyKind) strategyName(options any) string {
 	if k.usual == "" {
 		return ""

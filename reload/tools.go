@@ -42,5 +42,5 @@ var registrations = map[string]model.Purpose{
 	"store":    model.LimiterStore,
 }
 
-// assumed is registered for what only the program has.
+// assumed stands for a function or value that only the program has.
 type assumed struct{}

@@ -45,10 +45,6 @@ type Options struct {
 	// Hangup reports whether SIGHUP reads the file again, on systems that have this signal, instead of ending the
 	// process. If false, the signal is not handled here, and by Go's default it ends the process.
 	Hangup bool
-	// IgnoreHangup has no effect.
-	//
-	// Deprecated: SIGHUP is not handled unless Hangup is set.
-	IgnoreHangup bool
 	// Logger gets a line for each version of the file that came into force or was refused, except a refused first
 	// one, whose error [Start] returns. If nil, it is [slog.Default]. If its handler panics, the panic is recovered
 	// and the load goes on.
@@ -73,11 +69,11 @@ type Watcher struct {
 	file     *filewatch.Watcher
 	cancel   context.CancelFunc
 	done     chan struct{}
-	inForce  *File // belongs to the load, one at a time
-	// unsure are the names of the pipelines that are this Watcher's if it is not known which file is in force;
-	// then the next file is put in force as a whole. If nil, inForce is in force. It belongs to the load.
+	inForce  *File // used by the load only, one at a time
+	// unsure are the names of the pipelines of this Watcher if it is not known which file is in force; then the next
+	// file is put in force as a whole. If nil, inForce is in force. Used by the load only.
 	unsure   map[string]bool
-	starting bool // the first load runs, whose error Start returns
+	starting bool // during the first load, whose error Start returns
 
 	loading  atomic.Uint64 // the goroutine that loads; 0: none
 	watching atomic.Uint64 // the goroutine that watches
@@ -149,8 +145,7 @@ func Start(ctx context.Context, r *registry.Registry, path string, o *Options) (
 	return w, nil
 }
 
-// run watches until ctx ends. If a function of the program leaves the goroutine,
-// another one goes on.
+// run watches until ctx ends. If a function of the program calls [runtime.Goexit], another goroutine goes on.
 func (w *Watcher) run(ctx context.Context, stopHangup func()) {
 	defer func() {
 		if ctx.Err() == nil {
@@ -193,7 +188,7 @@ func (w *Watcher) stopped() bool {
 	}
 }
 
-// begin loads for the first time.
+// begin makes the file watcher and loads for the first time.
 func (w *Watcher) begin(ctx context.Context, hangup <-chan os.Signal) error {
 	var err error
 	w.file, err = filewatch.New(&filewatch.Options{
@@ -217,6 +212,7 @@ func (w *Watcher) begin(ctx context.Context, hangup <-chan os.Signal) error {
 	return err
 }
 
+// hangup returns the channel of SIGHUP, nil if it is not wanted, and the function that ends it.
 func (w *Watcher) hangup() (<-chan os.Signal, func()) {
 	if !w.options.Hangup {
 		return nil, func() {}
@@ -257,7 +253,7 @@ func (w *Watcher) Status() Status {
 	return s
 }
 
-// load puts a content in force.
+// load puts the content in force. It runs on one goroutine at a time.
 func (w *Watcher) load(ctx context.Context, content []byte) error {
 	w.loading.Store(goroutine.ID())
 	defer w.loading.Store(0)
@@ -276,7 +272,7 @@ func (w *Watcher) load(ctx context.Context, content []byte) error {
 	lost := slices.DeleteFunc(slices.Clone(c.Remove), func(name string) bool { return !w.registry.InUse(name) })
 	if err := w.apply(ctx, f, c); err != nil {
 		if ctx.Err() != nil {
-			return err // the caller has left: that says nothing about the file
+			return err // the caller has given up, which says nothing about the file
 		}
 		return w.loaded(nil, err)
 	}
@@ -289,7 +285,7 @@ func (w *Watcher) load(ctx context.Context, content []byte) error {
 	return w.loaded(f, nil)
 }
 
-// change returns what has to be done for the registry to have what f describes.
+// change returns the change that gives the registry what f describes.
 func (w *Watcher) change(f *File) registry.Change {
 	if w.unsure == nil {
 		return f.Change(w.inForce)
@@ -304,8 +300,8 @@ func (w *Watcher) change(f *File) registry.Change {
 	return c
 }
 
-// apply puts f in force. If Apply does not return, because a function of the program has left the goroutine or
-// panicked, f may be in force or not: a Listener is told after the change, a build function runs before it.
+// apply puts f in force. If Apply does not return, because a function of the program has panicked or called
+// [runtime.Goexit], f may be in force or not: build functions run before the change, the Listener after it.
 func (w *Watcher) apply(ctx context.Context, f *File, c registry.Change) error {
 	returned := false
 	defer func() {
@@ -327,7 +323,7 @@ func (w *Watcher) apply(ctx context.Context, f *File, c registry.Change) error {
 	return err
 }
 
-// owned returns the names of the pipelines that a file has put in force.
+// owned returns the names of the pipelines that belong to this Watcher.
 func (w *Watcher) owned() map[string]bool {
 	switch {
 	case w.unsure != nil:
@@ -339,7 +335,7 @@ func (w *Watcher) owned() map[string]bool {
 	}
 }
 
-// require returns an error if the file does not have one of those pipelines.
+// require returns an error if the file lacks one of those pipelines.
 func (f *File) require(names []string) error {
 	known := setOf(f.Pipelines())
 	d := &decoder{}
@@ -352,12 +348,12 @@ func (f *File) require(names []string) error {
 	return newFileError(f.name, d.Problems)
 }
 
-// log writes a line. A handler is the program's: the load does not depend on it.
+// log writes a line. If the handler of the program panics, the load goes on.
 func (w *Watcher) log(ctx context.Context, level slog.Level, message string, args ...any) {
 	recovered.Call("reload: Logger", func() { w.options.Logger.Log(ctx, level, message, args...) })
 }
 
-// checkOwner keeps the file from taking over what the program has defined itself.
+// checkOwner refuses to redefine a pipeline that the program has defined.
 func (w *Watcher) checkOwner(c registry.Change) error {
 	before := w.owned()
 	var taken []string
@@ -377,12 +373,12 @@ func (w *Watcher) checkOwner(c registry.Change) error {
 	return errors.Join(errs...)
 }
 
-// loadError is an error that load has reported, but for the log.
+// A loadError is an error of load, which has been noted in the status but not logged.
 type loadError struct{ error }
 
 func (e *loadError) Unwrap() error { return e.error }
 
-// loaded notes how a load ended.
+// loaded notes the result of a load.
 func (w *Watcher) loaded(f *File, err error) error {
 	w.note(f, err)
 	if err == nil {
@@ -391,9 +387,9 @@ func (w *Watcher) loaded(f *File, err error) error {
 	return &loadError{err}
 }
 
-// problem is told when another thing is wrong than before, or nothing any more.
+// problem is called by the file watcher when the problem is another one than before, or none any more.
 func (w *Watcher) problem(err error) {
-	if w.loading.CompareAndSwap(0, goroutine.ID()) { // the Reporter may be called
+	if w.loading.CompareAndSwap(0, goroutine.ID()) { // note calls the Reporter
 		defer w.loading.Store(0)
 	}
 	if err == nil {
@@ -417,8 +413,7 @@ func (w *Watcher) problem(err error) {
 	w.log(context.Background(), slog.LevelError, message, args...)
 }
 
-// asBefore notes that the file is again what is in force, if it is so without a
-// load.
+// asBefore notes that the file is what is in force again, without a load.
 func (w *Watcher) asBefore() {
 	w.mu.Lock()
 	wrong := w.status.Err != nil
@@ -429,7 +424,7 @@ func (w *Watcher) asBefore() {
 	}
 }
 
-// note keeps the status, and reports.
+// note updates the status and tells the Reporter.
 func (w *Watcher) note(f *File, err error) {
 	now := time.Now()
 	w.mu.Lock()

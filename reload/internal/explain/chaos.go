@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir/strategies/chaos"
 )
 
-// explainChaos says in how many of the executions something is done, and whether.
+// explainChaos says in what part of the executions a strategy does something.
 func explainChaos(o chaos.Options, subject, what string) string {
 	part := "none"
 	if rate := cmp.Or(o.Rate, chaos.DefaultRate); rate > 0 {

@@ -1,3 +1,7 @@
+// Package explain describes the pipelines of a file in words, one line for each strategy.
+//
+//   - explain.go: Write, and what is said of pipelines and strategies.
+//   - limiter.go, store.go, retry.go, failure.go, chaos.go: what is said of their options.
 package explain
 
 import (
@@ -11,7 +15,8 @@ import (
 	"github.com/weir-go/weir/reload/internal/model"
 )
 
-// writeExplanation writes what the named pipelines of f do, or all of them without names.
+// Write writes what the named pipelines of f do, or all pipelines if there are no names. The error is that of w, or
+// says that f has no pipeline of a name.
 func Write(w io.Writer, f model.File, names ...string) error {
 	e := explainer{file: f, byName: make(map[string]*model.Pipeline), retrying: make(map[string]bool)}
 	var all []string
@@ -40,15 +45,16 @@ func Write(w io.Writer, f model.File, names ...string) error {
 	return err
 }
 
-// An explainer knows what stands elsewhere in the file.
+// An explainer has what the lines of one pipeline need of the others.
 type explainer struct {
 	file     model.File
 	byName   map[string]*model.Pipeline
-	users    map[*model.Limiter][]string // pipelines that use a shared limiter
-	spenders map[*model.Budget][]string  // pipelines that use a budget
-	retrying map[string]bool             // pipelines that run what is inside more than once
+	users    map[*model.Limiter][]string // the pipelines that use a shared limiter
+	spenders map[*model.Budget][]string  // the pipelines that use a budget
+	retrying map[string]bool             // pipelines in which a strategy makes further attempts
 }
 
+// findUsers sets users and spenders.
 func (e *explainer) findUsers() {
 	e.users = make(map[*model.Limiter][]string)
 	e.spenders = make(map[*model.Budget][]string)
@@ -63,6 +69,7 @@ func (e *explainer) findUsers() {
 	}
 }
 
+// use adds a pipeline to the users of l and of the members of l.
 func (e *explainer) use(l *model.Limiter, by string, seen map[*model.Limiter]bool) {
 	if l == nil || seen[l] {
 		return
@@ -74,6 +81,7 @@ func (e *explainer) use(l *model.Limiter, by string, seen map[*model.Limiter]boo
 	}
 }
 
+// unused writes the limiters and budgets that no pipeline uses.
 func (e *explainer) unused(b *strings.Builder) {
 	for _, l := range e.file.Limiters {
 		if len(e.users[l]) == 0 {
@@ -87,8 +95,7 @@ func (e *explainer) unused(b *strings.Builder) {
 	}
 }
 
-// pipeline writes one pipeline. What is inside of a retry, or of
-// hedging, happens for each attempt.
+// pipeline writes one pipeline. The strategies inside a retry or hedging run for each attempt.
 func (e *explainer) pipeline(b *strings.Builder, p *model.Pipeline) {
 	fmt.Fprintf(b, "%s\n", document.Name(p.Name))
 	if len(p.Strategies) == 0 {
@@ -103,7 +110,7 @@ func (e *explainer) pipeline(b *strings.Builder, p *model.Pipeline) {
 	}
 }
 
-// retries tells whether what is inside of s may run more than once.
+// retries reports whether s can run what is inside it more than once.
 func (e *explainer) retries(s *model.Strategy) bool {
 	switch o := s.Options.(type) {
 	case model.RetryOptions:
@@ -122,6 +129,7 @@ func (e *explainer) retries(s *model.Strategy) bool {
 	}
 }
 
+// strategy returns the line of s. subject is what runs through s: each execution, or each attempt.
 func (e *explainer) strategy(p *model.Pipeline, s *model.Strategy, subject string) string {
 	var words string
 	switch o := s.Options.(type) {
@@ -159,7 +167,7 @@ func (e *explainer) strategy(p *model.Pipeline, s *model.Strategy, subject strin
 	return words
 }
 
-// explainOwn is for kinds of the program.
+// explainOwn describes the options of a kind of the program.
 func explainOwn(kind string, options any) string {
 	if options == nil {
 		return kind + ", which only the program knows"

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/strategies/hedge"
 )
 
-// explain explains a circuit breaker.
+// explainCircuitBreaker describes a circuit breaker.
 func explainCircuitBreaker(o model.CircuitBreakerOptions, subject string) string {
 	full := circuitbreaker.New(&o.Options).Options() // with the defaults
 	words := subject + " fails fast"
@@ -31,7 +31,7 @@ func explainCircuitBreaker(o model.CircuitBreakerOptions, subject string) string
 	return words
 }
 
-// explainCircuitRules says what opens a circuit.
+// explainCircuitRules describes what opens the circuit.
 func explainCircuitRules(o circuitbreaker.Options) string {
 	var rules []string
 	if o.FailureRatio > 0 {
@@ -43,7 +43,7 @@ func explainCircuitRules(o circuitbreaker.Options) string {
 	return document.Alternatives(rules)
 }
 
-// as says whose word counts for what a failure is.
+// as names the function that reports failures, if there is one.
 func as(handle string) string {
 	if handle == "" {
 		return ""
@@ -51,10 +51,10 @@ func as(handle string) string {
 	return " as " + handle + " tells"
 }
 
-// percent is a ratio in words: 0.001 is 0.1%.
+// percent returns a ratio as a percentage: 0.001 is 0.1%.
 func percent(ratio float64) string { return strconv.FormatFloat(ratio*100, 'g', 6, 64) + "%" }
 
-// explain explains a fallback.
+// explainFallback describes a fallback.
 func explainFallback(o model.FallbackOptions, subject string) string {
 	words := subject + " falls back to " + o.Action
 	if o.Handle != "" {
@@ -63,7 +63,7 @@ func explainFallback(o model.FallbackOptions, subject string) string {
 	return words
 }
 
-// explain explains hedging, but for the budget.
+// explainHedging describes hedging, without its budget.
 func explainHedging(o model.HedgingOptions, subject string) string {
 	hedges := cmp.Or(o.MaxHedges, hedge.DefaultMaxHedges)
 	if hedges < 0 {
@@ -86,7 +86,7 @@ func explainHedging(o model.HedgingOptions, subject string) string {
 	return words
 }
 
-// budget explains where further attempts come from.
+// budget describes the budget that further attempts of s are taken from.
 func (e *explainer) budget(p *model.Pipeline, s *model.Strategy) string {
 	m := s.Budget
 	if m == nil || !e.retries(s) {
@@ -95,6 +95,7 @@ func (e *explainer) budget(p *model.Pipeline, s *model.Strategy) string {
 	return fmt.Sprintf(", out of the budget %s%s (%s)", document.Name(m.Name), sharedWith(e.spenders[m], p.Name), explainBudget(m))
 }
 
+// explainBudget describes the options of a budget.
 func explainBudget(m *model.Budget) string {
 	o := m.Full()
 	var parts []string

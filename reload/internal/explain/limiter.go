@@ -23,7 +23,7 @@ func explainRateLimiter(o model.RateLimiterOptions) string {
 	return words
 }
 
-// limiter explains a limiter as one of a pipeline.
+// limiter describes the limiter of a strategy of p.
 func (e *explainer) limiter(p *model.Pipeline, l *model.Limiter) string {
 	if l.Name == "" {
 		return "its own " + e.limits(p, l)
@@ -31,7 +31,7 @@ func (e *explainer) limiter(p *model.Pipeline, l *model.Limiter) string {
 	return fmt.Sprintf("%s%s (%s)", document.Name(l.Name), sharedWith(e.users[l], p.Name), e.limits(p, l))
 }
 
-// sharedWith says which others use something.
+// sharedWith names the users other than itself.
 func sharedWith(users []string, itself string) string {
 	others := slices.DeleteFunc(slices.Clone(users), func(name string) bool { return name == itself })
 	if len(others) == 0 {
@@ -43,10 +43,12 @@ func sharedWith(users []string, itself string) string {
 	return ", shared with " + strings.Join(others, ", ")
 }
 
+// limits describes the limits of l and its store.
 func (e *explainer) limits(p *model.Pipeline, l *model.Limiter) string {
 	return e.limitsAlone(p, l) + explainStore(l.Store)
 }
 
+// limitsAlone describes the limits of l.
 func (e *explainer) limitsAlone(p *model.Pipeline, l *model.Limiter) string {
 	switch o := l.Options.(type) {
 	case limiter.TokenBucketOptions:
@@ -80,16 +82,16 @@ func (e *explainer) limitsAlone(p *model.Pipeline, l *model.Limiter) string {
 }
 
 func explainAdaptive(o adaptive.LimiterOptions) string {
-	// Only these have to do with each other; the others may make it large.
+	// The defaults of these depend on each other. The other options can make the limiter large.
 	l, err := adaptive.NewLimiter(adaptive.LimiterOptions{MinLimit: o.MinLimit, MaxLimit: o.MaxLimit, InitialLimit: o.InitialLimit})
-	if err == nil { // Parse has seen to it
+	if err == nil { // Parse has refused others
 		o = l.Options()
 	}
 	return fmt.Sprintf("adaptive limiter: %d to %d at once, %d at first", o.MinLimit, o.MaxLimit, o.InitialLimit)
 }
 
 func explainThrottler(o adaptive.ThrottlerOptions) string {
-	if t, err := adaptive.NewThrottler(o); err == nil { // Parse has seen to it
+	if t, err := adaptive.NewThrottler(o); err == nil { // Parse has refused others
 		o = t.Options()
 	}
 	return fmt.Sprintf("throttler: it rejects up to %s while more than %s of at least %d in %s fail",
@@ -104,6 +106,7 @@ func (e *explainer) chain(p *model.Pipeline, l *model.Limiter) string {
 	return "chain: " + strings.Join(members, " and then ")
 }
 
+// queue describes the queue of a limiter, and manual replenishment.
 func queue(limit int, order limiter.QueueOrder, manual bool) string {
 	words := "; nobody waits"
 	if limit > 0 {
@@ -129,14 +132,13 @@ func partitions(o limiter.PartitionedOptions) string {
 	return words
 }
 
-// units are what rates are told in.
+// units are the units of rates.
 var units = []struct {
 	length time.Duration
 	name   string
 }{{time.Second, "a second"}, {time.Minute, "a minute"}, {time.Hour, "an hour"}}
 
-// rate says how many come in a period, and in a unit of time where that is a whole
-// number.
+// rate says how many permits there are in a period, and in a unit of time if that is a whole number.
 func rate(n int, period time.Duration) string {
 	for _, u := range units {
 		if period == u.length {
@@ -152,7 +154,7 @@ func rate(n int, period time.Duration) string {
 	return words
 }
 
-// times is n × unit / period where that is whole and does not overflow.
+// times returns n × unit / period. ok is false if that is no whole number or overflows.
 func times(n int, unit, period time.Duration) (int64, bool) {
 	product := int64(n) * int64(unit)
 	if product/int64(unit) != int64(n) || product%int64(period) != 0 {
@@ -161,7 +163,7 @@ func times(n int, unit, period time.Duration) (int64, bool) {
 	return product / int64(period), true
 }
 
-// briefly is d without what is 0 at its end: 1m, not 1m0s.
+// briefly formats d without zeros at the end: 1m, not 1m0s.
 func briefly(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {

@@ -11,6 +11,7 @@ import (
 	"github.com/weir-go/weir/strategies/retry"
 )
 
+// explainRetry describes a retry, without its budget.
 func explainRetry(o model.RetryOptions) string {
 	full := retry.New(&o.Options).Options() // with the defaults
 	var b strings.Builder
@@ -56,7 +57,7 @@ func explainWaits(o retry.Options) string {
 	return words
 }
 
-// explainBackoff lists the first waits, up to where they stay the same.
+// explainBackoff lists the first waits, up to the one from which they stay the same.
 func explainBackoff(o retry.Options) string {
 	const most = 3
 	var waits []string
@@ -77,7 +78,7 @@ func explainBackoff(o retry.Options) string {
 	return words
 }
 
-// wait is the backoff after an attempt without jitter.
+// wait returns the backoff after that attempt, counted from 0, without jitter.
 func wait(o retry.Options, attempt int) time.Duration {
 	factor := map[retry.Backoff]time.Duration{
 		retry.Linear:      time.Duration(attempt + 1),

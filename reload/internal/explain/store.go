@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// explain says where the state of a limiter is, and what is special about it.
+// explainStore describes the store of a limiter.
 func explainStore(m *model.Store) string {
 	if m == nil {
 		return ""

@@ -10,23 +10,20 @@ import (
 	"time"
 )
 
-// A field is a field of an options struct that a file can set, or could if it
-// were no function.
+// A Field is a field of an options struct. If it is a function, a file cannot set it.
 type Field struct {
 	GoName   string
 	Name     string // in a file
 	Index    []int
 	Type     reflect.Type
 	Required bool
-	Function bool // tagged "-": it cannot be written
+	Function bool // tagged "-": a file cannot set it
 	Rule
 }
 
-// fieldsOf returns the fields of a struct in the order of their declaration, those
-// of embedded structs among them, where no field of its own has the name. Tags say
-// what they would say to package yaml; without omitempty a field is required.
-//
-// The fields must not be changed: they are kept for the next time.
+// FieldsOf returns the fields of a struct in the order of their declaration, with those of embedded structs that it
+// does not hide. A yaml tag, or else a json tag, means what it means to package yaml; without omitempty the field is
+// required. The result is shared: it must not be changed.
 func FieldsOf(t reflect.Type) []Field {
 	if known, ok := knownFields.Load(t); ok {
 		return known.([]Field)
@@ -36,9 +33,10 @@ func FieldsOf(t reflect.Type) []Field {
 	return all
 }
 
-// knownFields has the fields of types, as many as a program has registered.
+// knownFields has the fields of each struct type that FieldsOf was called with.
 var knownFields sync.Map
 
+// findFields does what FieldsOf says.
 func findFields(t reflect.Type) []Field {
 	var all []Field
 	for i := range t.NumField() {
@@ -67,7 +65,7 @@ func findFields(t reflect.Type) []Field {
 	return all
 }
 
-// put adds f. Where there is one of that name it stays, unless f hides it.
+// put adds f to all. If all has a field of that name, f replaces it if hides is true, and is dropped otherwise.
 func put(all []Field, f Field, hides bool) []Field {
 	for i := range all {
 		if all[i].Name == f.Name {
@@ -80,7 +78,7 @@ func put(all []Field, f Field, hides bool) []Field {
 	return append(all, f)
 }
 
-// tagOf returns the name of a field in a file and what else its tag says.
+// tagOf returns the name of a field in a file and the options of its tag.
 func tagOf(f reflect.StructField) (name, options string) {
 	tag, ok := f.Tag.Lookup("yaml")
 	if !ok {
@@ -93,7 +91,7 @@ func tagOf(f reflect.StructField) (name, options string) {
 	return name, options
 }
 
-// snake makes max_retries of MaxRetries.
+// snake turns MaxRetries into max_retries.
 func snake(name string) string {
 	var b strings.Builder
 	for i, r := range name {
@@ -114,11 +112,11 @@ var (
 	marshalerType   = reflect.TypeFor[encoding.TextMarshaler]()
 )
 
-// isText tells whether values of the type are written as text that they read
-// themselves.
+// IsText reports whether the type has an UnmarshalText method.
 func IsText(t reflect.Type) bool { return reflect.PointerTo(t).Implements(unmarshalerType) }
 
-// decodable returns what in a type cannot be decoded from a file, or nil.
+// Decodable returns an error that names what in a type cannot be decoded from a file, or nil. inside are the types
+// around t.
 func Decodable(t reflect.Type, inside ...reflect.Type) error {
 	if slices.Contains(inside, t) {
 		return fmt.Errorf("%v contains itself", t)
@@ -158,8 +156,8 @@ func decodableFields(t reflect.Type, inside []reflect.Type) error {
 	return nil
 }
 
-// enumOf returns the texts of a type that is one of a few, in their order, and nil
-// for any other type.
+// EnumOf returns the texts of an unsigned number type that is written as one of a few texts, in the order of the
+// numbers. For any other type it returns nil.
 func EnumOf(t reflect.Type) []string {
 	if !IsText(t) || !t.Implements(marshalerType) || !reflect.Zero(t).CanUint() {
 		return nil
@@ -177,11 +175,12 @@ func EnumOf(t reflect.Type) []string {
 	return texts
 }
 
+// IsName reports whether the field is the name of a strategy in telemetry.
 func (f Field) IsName() bool {
 	return f.Name == "name" && !f.Function && f.Type.Kind() == reflect.String
 }
 
-// written is a value as it could be written in a file, or nearly.
+// Written returns a value of the field about as a file has it, for Explain.
 func (f Field) Written(v reflect.Value) string {
 	for _, w := range f.Words {
 		if v.CanInt() && v.Int() == w.Value || v.CanFloat() && v.Float() == float64(w.Value) {

@@ -1,3 +1,11 @@
+// Package model is what a file describes, as data: the decoder of package reload makes it, and package reload builds
+// pipelines of it, compares two of it, and hands it to package explain. It also has the structs that the options are
+// decoded into, and what is to be known of their fields.
+//
+//   - model.go: File, Pipeline, Strategy, Limiter, Budget, Store.
+//   - options.go: the options of weir's own kinds, with the names of functions in place of functions.
+//   - field.go: the fields of an options struct by their names in a file.
+//   - rule.go and rulestrategy.go: what a file can say of each field besides its type, and its description.
 package model
 
 import (
@@ -12,72 +20,71 @@ import (
 	"github.com/weir-go/weir/strategies/budget"
 )
 
-// The fields of a file.
+// The top-level fields of a file.
 const (
 	LimitersField   = "limiters"
 	BudgetsField    = "budgets"
 	PipelinesField  = "pipelines"
 	AllowEmptyField = "allow_empty"
-	SchemaField     = "$schema" // what an editor finds the schema by
+	SchemaField     = "$schema" // the address of the schema, for editors
 )
 
-// ignoredPrefix begins the fields of a file that are there for their anchors.
+// IgnoredPrefix begins the names of top-level fields that are ignored: they are a place for anchors.
 const IgnoredPrefix = "x-"
 
-// storeField stands beside the kind of a limiter, under limiters and in a rate_limiter alike:
-// in-process or not is no matter of the kind, and one line more or less.
+// StoreField is the field beside the kind of a limiter, under limiters and in a rate_limiter alike, so that moving a
+// limiter into a store adds one line to a file.
 const StoreField = "store"
 
-// partitionable are the kinds that a partitioned limiter can have for each key.
+// Partitionable are the kinds of limiters that a partitioned limiter can have for each key.
 var Partitionable = []string{"concurrency", "fixed_window", "sliding_window", "token_bucket"}
 
-// storable are the kinds that can have a store.
+// Storable are the kinds of limiters that can have a store.
 var Storable = append(slices.Clone(Partitionable), "partitioned")
 
-// A fileModel is what a file describes.
+// A File is what a file describes, in its order.
 type File struct {
-	Limiters  []*Limiter  // shared, in the order of the file
-	Budgets   []*Budget   // in the order of the file
-	Pipelines []*Pipeline // in the order of the file
+	Limiters  []*Limiter // the shared ones
+	Budgets   []*Budget
+	Pipelines []*Pipeline
 }
 
-// A pipelineModel is a pipeline as the file describes it.
+// A Pipeline is a pipeline of the file.
 type Pipeline struct {
 	Name       string
 	Strategies []*Strategy
 	Places     []document.Place // of the strategies
 }
 
-// A strategyModel is a strategy as the file describes it, without places.
+// A Strategy is a strategy of a pipeline. It has no places, so that [reflect.DeepEqual] reports whether two of them
+// mean the same.
 type Strategy struct {
 	Kind    string
-	Name    string   // in telemetry; "" if it is not known
-	Usual   string   // the name of the kind without a name; "" if it has none
-	Options any      // a struct; nil of kinds that are not known
+	Name    string   // in telemetry; "": not known
+	Usual   string   // the name in telemetry unless it is set; "": none
+	Options any      // a struct; nil if the kind is not known
 	Limiter *Limiter // of a rate limiter
-	Budget  *Budget  // of what makes more attempts, if it has one
-	Apart   bool     // other names of the file could be those of instances, see ownName
+	Budget  *Budget  // of a retry or hedging; nil: none
+	Apart   bool     // see OwnName
 }
 
-// A limiterModel is a limiter as the file describes it. It has no places, so that
-// two of them are equal if they mean the same.
+// A Limiter is a limiter of the file. Like a [Strategy], it has no places.
 type Limiter struct {
-	Name    string // of a shared one
+	Name    string // of a shared limiter; "": it is written in a strategy
 	Kind    string
-	Options any        // a struct; of a chain nil, and of kinds that are not known
-	Each    *Limiter   // of a partitioned one
-	Members []*Limiter // of a chain, shared ones
-	Store   *Store     // where its state is, and that of each; nil: in the process
+	Options any        // a struct; nil for a chain, and if the kind is not known
+	Each    *Limiter   // of a partitioned limiter: the limiter of each key
+	Members []*Limiter // of a chain: shared limiters
+	Store   *Store     // where the state is; nil: in the process
 }
 
-// A budgetModel is a budget as the file describes it. All budgets are shared, by
-// name.
+// A Budget is a budget of the file. All budgets are shared, by name.
 type Budget struct {
 	Name    string
 	Options budget.Options
 }
 
-// A storeModel says in which store the state of a limiter is, and how that is dealt with.
+// A Store is the store of a limiter and the options of the limiter in it.
 type Store struct {
 	Name                 string `yaml:"name"`
 	store.LimiterOptions `yaml:",inline"`
@@ -91,10 +98,10 @@ func NewStore(kind backend.Kind) *Store { return &Store{kind: kind} }
 // Kind returns the kind that NewStore was given. It is no field: a file cannot set it.
 func (m *Store) Kind() backend.Kind { return m.kind }
 
-// ownName is what the registry keeps the limiter, or the circuit, of one strategy by:
-// "pipeline/strategy", or "pipeline/instance/strategy". Where another name of the file could
-// be the latter, such as that of a pipeline "pipeline/instance", it is
-// "pipeline//instance/strategy", with the slashes of the instance escaped.
+// OwnName returns the name in the registry of the strategy's own limiter or circuit breaker: "pipeline/strategy", or
+// "pipeline/instance/strategy" for an instance. If Apart, the latter can be the name of something else in the file,
+// such as the limiter of a pipeline "pipeline/instance"; the name then is "pipeline//instance/strategy", with the
+// slashes of the instance escaped.
 func (s *Strategy) OwnName(pipeline, instance string) string {
 	switch {
 	case instance == "":
@@ -108,8 +115,8 @@ func (s *Strategy) OwnName(pipeline, instance string) string {
 
 var instanceEscapes = strings.NewReplacer("%", "%25", "/", "%2F")
 
-// keeps tells whether the registry keeps something of the strategy's own by its name,
-// what that is, and what the registry puts before the name.
+// Keeps reports whether the registry keeps something by OwnName. If so, what is what that is, and prefix is what the
+// registry puts before the name.
 func (s *Strategy) Keeps() (prefix, what string, ok bool) {
 	if s.Kind == "circuit_breaker" {
 		return CircuitKind + " ", "circuit", true
@@ -117,16 +124,17 @@ func (s *Strategy) Keeps() (prefix, what string, ok bool) {
 	return "", "limiter", s.Limiter != nil && s.Limiter.Name == "" && s.Limiter.Kind != "chain"
 }
 
-// full returns the options with the defaults. What is off is -1.
+// Full returns the options with their defaults. What is off is -1.
 func (m *Budget) Full() budget.Options {
 	made, err := budget.New(&m.Options)
-	if err != nil { // Parse has seen to it
+	if err != nil { // Parse has refused it
 		return m.Options
 	}
 	return made.Options()
 }
 
-// Validate asks a store. What depends on a kind that is not known it does not see.
+// Validate returns what a store says of the options. If the kind of limiter is not known, only what depends on no
+// kind is checked.
 func (m Store) Validate() error {
 	how := m.LimiterOptions
 	if m.kind == 0 {
@@ -135,18 +143,18 @@ func (m Store) Validate() error {
 	return CheckStored(StoredExample(m.kind), how)
 }
 
-// circuitKind is what the registry calls a circuit breaker.
+// CircuitKind is the [github.com/weir-go/weir/registry.Kept.Kind] of circuit breakers.
 const CircuitKind = "circuit breaker"
 
-// refusal returns what a store says of a limiter with these options.
+// CheckStored returns what a store says of a limiter with these options.
 func CheckStored(o any, how store.LimiterOptions) error { return store.Check("any", o, &how) }
 
-// storedNameOK reports whether a limiter in a store can have that name.
+// StoredName reports whether a limiter in a store can have that name.
 func StoredName(name string) bool {
 	return store.Check(name, StoredExample(0), nil) == nil
 }
 
-// storedExample are options of a kind that every store takes; of 0 those of any.
+// StoredExample returns valid options of that kind; 0 stands for any kind.
 func StoredExample(k backend.Kind) any {
 	switch k {
 	case backend.KindTokenBucket:

@@ -16,48 +16,53 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
+// RateLimiterOptions are the options of a rate_limiter, except its limiter.
 type RateLimiterOptions struct {
 	ratelimit.Options `yaml:",inline"`
 	Permits           string `yaml:"permits,omitempty"`
 	Handle            string `yaml:"handle,omitempty"`
 }
 
+// RetryOptions are the options of a retry.
 type RetryOptions struct {
 	retry.Options `yaml:",inline"`
 	Handle        string `yaml:"handle,omitempty"`
 	Budget        string `yaml:"budget,omitempty"`
 }
 
+// TimeoutOptions are the options of a timeout.
 type TimeoutOptions struct {
 	Timeout         time.Duration `yaml:"timeout"`
 	timeout.Options `yaml:",inline"`
 }
 
-// Validate checks what [timeout.New] takes beside its options.
+// Validate checks the first argument of [timeout.New]. Its options have nothing to check.
 func (o TimeoutOptions) Validate() error {
 	var p validate.Problems
 	p.Positive("Timeout", o.Timeout)
 	return p.Err("timeout")
 }
 
+// PipelineOptions are the options of a pipeline that is embedded.
 type PipelineOptions struct {
 	Name string `yaml:"name"`
 }
 
-// partitionedOptions are those of a partitioned limiter but for each.
+// PartitionedOptions are the options of a partitioned limiter, except each.
 type PartitionedOptions struct {
 	Key                        string `yaml:"key"`
 	limiter.PartitionedOptions `yaml:",inline"`
 }
 
+// CircuitBreakerOptions are the options of a circuit_breaker.
 type CircuitBreakerOptions struct {
 	circuitbreaker.Options `yaml:",inline"`
 	Handle                 string `yaml:"handle,omitempty"`
 	Control                string `yaml:"control,omitempty"`
 }
 
-// Validate takes a control into account that is to be looked up when the circuit
-// breaker is made: a circuit may be opened by nothing else.
+// Validate puts a Control in place of the name of one: without a Control the options are invalid if nothing else
+// opens the circuit.
 func (o CircuitBreakerOptions) Validate() error {
 	if o.Control != "" {
 		o.Options.Control = new(circuitbreaker.Control)
@@ -65,19 +70,21 @@ func (o CircuitBreakerOptions) Validate() error {
 	return o.Options.Validate()
 }
 
+// FallbackOptions are the options of a fallback.
 type FallbackOptions struct {
 	Action           string `yaml:"action"`
 	fallback.Options `yaml:",inline"`
 	Handle           string `yaml:"handle,omitempty"`
 }
 
+// HedgingOptions are the options of hedging.
 type HedgingOptions struct {
 	hedge.Options `yaml:",inline"`
 	Handle        string `yaml:"handle,omitempty"`
 	Budget        string `yaml:"budget,omitempty"`
 }
 
-// Validate says of a delay with at_once what a file can do about it, where a delay of 0 cannot be written.
+// Validate refuses any delay beside at_once: a file cannot write the delay of 0 that the options ask for.
 func (o HedgingOptions) Validate() error {
 	var p validate.Problems
 	if o.AtOnce && o.Delay != 0 {
@@ -87,32 +94,36 @@ func (o HedgingOptions) Validate() error {
 	return errors.Join(p.Err("hedge"), o.Options.Validate())
 }
 
+// ChaosFaultOptions are the options of a chaos_fault.
 type ChaosFaultOptions struct {
 	chaos.FaultOptions `yaml:",inline"`
 	Error              string `yaml:"error,omitempty"`
 }
 
+// ChaosLatencyOptions are the options of a chaos_latency.
 type ChaosLatencyOptions struct {
 	chaos.LatencyOptions `yaml:",inline"`
 }
 
+// ChaosOutcomeOptions are the options of a chaos_outcome.
 type ChaosOutcomeOptions struct {
 	Outcome              string `yaml:"outcome"`
 	chaos.OutcomeOptions `yaml:",inline"`
 }
 
+// ChaosBehaviorOptions are the options of a chaos_behavior.
 type ChaosBehaviorOptions struct {
 	Behavior              string `yaml:"behavior"`
 	chaos.BehaviorOptions `yaml:",inline"`
 }
 
-// Validate leaves it to the decoder to say that the outcome is missing.
+// Validate puts a function in place of its name. The decoder reports a name that is missing.
 func (o ChaosOutcomeOptions) Validate() error {
 	o.ResultFunc = func(context.Context) (chaos.Result, bool) { return chaos.Result{}, false }
 	return o.OutcomeOptions.Validate()
 }
 
-// Validate leaves it to the decoder to say that the behavior is missing.
+// Validate puts a function in place of its name. The decoder reports a name that is missing.
 func (o ChaosBehaviorOptions) Validate() error {
 	o.BehaviorOptions.Behavior = func(context.Context) error { return nil }
 	return o.BehaviorOptions.Validate()

@@ -11,26 +11,24 @@ import (
 	"github.com/weir-go/weir/strategies/adaptive"
 )
 
-// A rule is what a file wants to know of a field besides its type.
+// A Rule is what a file can say of a field besides its type, and the description of the field.
 type Rule struct {
-	// words are texts that stand for numbers which mean something special.
+	// Words are texts that stand for special numbers.
 	Words []Word
-	// zero: a 0 would stand for a default that it does not look like, and is
-	// refused in a file, where a field can be left out instead. It says which.
+	// Zero, if it is not empty, is the default value. A 0 would stand for it and is refused.
 	Zero string
-	// least is the smallest value for the schema; the check is the Validate
-	// method's.
+	// Least is the smallest value, if Bound is set. It is for the schema; Validate methods check it.
 	Least float64
-	Bound bool // least is set
-	// most is the largest value for the schema, 0 for any; the check is the Validate
-	// method's.
+	Bound bool
+	// Most is the largest value; 0: any. It is for the schema; Validate methods check it.
 	Most float64
-	// names is what the field names of the program's.
+	// Names, if it is not empty, is the purpose of the functions that the field names.
 	Names Purpose
-	// doc is the description for the schema.
+	// Doc is the description in the schema.
 	Doc string
 }
 
+// A Word is a text that stands for a number.
 type Word struct {
 	Text  string
 	Value int64
@@ -41,8 +39,8 @@ var (
 	Forever = Word{"forever", math.MaxInt}
 )
 
-// ruleOf returns the rule of a field of struct t. A program's own structs say
-// `reload:"off"` where -1 switches something off.
+// ruleOf returns the rule of a field of the struct t. The structs of a program have the tag `reload:"off"` where -1
+// means off.
 func ruleOf(t reflect.Type, f reflect.StructField) Rule {
 	if r, ok := rules[t][f.Name]; ok {
 		return r
@@ -60,8 +58,8 @@ func described(doc string) Rule              { return Rule{Doc: doc} }
 func naming(what Purpose, doc string) Rule   { return Rule{Names: what, Doc: doc} }
 func atLeast(least float64, doc string) Rule { return Rule{Least: least, Bound: true, Doc: doc} }
 
-// rules are those of weir's own options. A test holds that none is missing and
-// that each least is what Validate says.
+// rules are the rules of the fields of weir's own options. A test holds that none is missing and that they agree with
+// the Validate methods.
 var rules = joined(limiterRules, strategyRules)
 
 func joined(parts ...map[reflect.Type]map[string]Rule) map[reflect.Type]map[string]Rule {
@@ -142,7 +140,7 @@ var (
 	manual     = described("Only the program moves time on, with TryReplenish.")
 )
 
-// set sets v to what the word stands for, if it can be.
+// Set sets v to the number, and reports whether v is one.
 func (w Word) Set(v reflect.Value) bool {
 	switch {
 	case v.CanInt():

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-// strategyRules are the part of the rules that is about strategies and budgets.
+// strategyRules are the rules of strategies and budgets.
 var strategyRules = map[reflect.Type]map[string]Rule{
 	reflect.TypeFor[ratelimit.Options](): {
 		"Name":   name("RateLimiter"),

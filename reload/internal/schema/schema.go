@@ -1,3 +1,4 @@
+// Package schema makes the JSON schema of files from the structs that their options are decoded into.
 package schema
 
 import (
@@ -12,19 +13,19 @@ import (
 
 type object = map[string]any
 
-// A kindOptions is a kind of strategy or limiter, and the struct that its options are decoded into.
+// A Kind is a kind of strategy or limiter, and the struct of its options.
 type Kind struct {
 	Name    string
 	Options reflect.Type // nil: none
 }
 
-// A schemaInput is what a schema has beside what is the same in all.
+// An Input is what differs between the schemas of programs.
 type Input struct {
 	Strategies, Limiters []Kind
-	Functions            map[model.Purpose][]string // what the program has registered; a field whose purpose has none takes any name
+	Functions            map[model.Purpose][]string // the names that the program has registered; for a purpose without any, every name is valid
 }
 
-// makeSchema makes the schema from the types that are decoded into.
+// Make returns the schema.
 func Make(k Input) ([]byte, error) {
 	s := object{
 		"$schema":     "https://json-schema.org/draft/2020-12/schema",
@@ -63,6 +64,7 @@ func Make(k Input) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
+// definitions returns the schemas that the others refer to by name.
 func (k Input) definitions() object {
 	defs := object{
 		"limiter":  k.limiterSchema(),
@@ -105,7 +107,7 @@ func (k Input) definitions() object {
 	return defs
 }
 
-// refine adds what does not show in the types.
+// refine adds what the types do not show.
 func (k Input) refine(defs object) {
 	partitioned := defs["limiter.partitioned"].(object)
 	properties(partitioned)["each"] = object{"$ref": "#/$defs/each", "description": "The limiter that every key gets."}
@@ -123,7 +125,7 @@ func (k Input) refine(defs object) {
 	share["exclusiveMinimum"], share["maximum"] = 0, 1
 }
 
-// limiterSchema is a mapping of one kind to its options, and maybe a store.
+// limiterSchema is the schema of a mapping of one kind to its options, with or without a store.
 func (k Input) limiterSchema() object {
 	s := oneKindSchema("limiter.", namesOf(k.Limiters))
 	delete(s, "minProperties")
@@ -133,7 +135,7 @@ func (k Input) limiterSchema() object {
 	return s
 }
 
-// addStore lets a limiter have a store, if it is of a kind that can.
+// addStore adds the store to the schema of a limiter. Only some kinds can have one.
 func (k Input) addStore(limiter object) {
 	name := object{"type": "string"}
 	if names := k.Functions[model.LimiterStore]; len(names) > 0 {
@@ -154,7 +156,7 @@ func namesOf(kinds []Kind) []string {
 	return names
 }
 
-// eachRequired is a choice of fields, each of which must be there to be chosen.
+// eachRequired returns one schema for each field, which requires that field.
 func eachRequired(fields []string) []any {
 	var all []any
 	for _, f := range fields {
@@ -165,8 +167,7 @@ func eachRequired(fields []string) []any {
 
 func properties(schema object) object { return schema["properties"].(object) }
 
-// kindSchema is the schema of the options of a kind. It lists what of the program's
-// a field can name, where that is known.
+// kindSchema is the schema of the options of a kind. It lists the names of functions that the program has registered.
 func (k Input) kindSchema(t reflect.Type) object {
 	s := structSchema(t)
 	for _, f := range model.FieldsOf(t) {
@@ -177,7 +178,7 @@ func (k Input) kindSchema(t reflect.Type) object {
 	return s
 }
 
-// oneKindSchema is a mapping of one kind to its options.
+// oneKindSchema is the schema of a mapping of one kind to its options.
 func oneKindSchema(prefix string, kinds []string) object {
 	p := object{}
 	for _, kind := range kinds {
@@ -209,7 +210,7 @@ func structSchema(t reflect.Type) object {
 	return s
 }
 
-// typeSchema is what values of a type look like in a file.
+// typeSchema is the schema of the values of a type, with the words of the rule.
 func typeSchema(t reflect.Type, r model.Rule) object {
 	s := plainSchema(t, r)
 	var texts []string
@@ -265,7 +266,7 @@ func numberSchema(t reflect.Type, r model.Rule) object {
 		s["maximum"] = r.Most
 	}
 	switch {
-	case r.Zero != "" && r.Least <= 0 && fraction: // off has its own place
+	case r.Zero != "" && r.Least <= 0 && fraction: // "off" and -1 are in typeSchema
 		s["exclusiveMinimum"] = 0
 	case r.Zero != "" && r.Least <= 0:
 		s["minimum"] = 1
