@@ -16,6 +16,8 @@ var ErrInvalidOptions = errors.New("weir: invalid options")
 type OptionsError struct {
 	// Package is the name of the package that the options belong to, such as "limiter".
 	Package string
+	// Name is the name of what the options are for, such as that of a pipeline. It is empty if there is none.
+	Name string
 	// Fields has one entry for each problem; at least one.
 	Fields []FieldError
 }
@@ -25,8 +27,8 @@ type OptionsError struct {
 //	limiter: TokenLimit must be at least 1, got 0; ReplenishmentPeriod must be more than 0, got 0s
 func (e *OptionsError) Error() string {
 	var b strings.Builder
-	if e.Package != "" {
-		b.WriteString(e.Package + ": ")
+	if prefix := strings.TrimSpace(e.Package + " " + e.Name); prefix != "" {
+		b.WriteString(prefix + ": ")
 	}
 	for i, f := range e.Fields {
 		if i > 0 {
@@ -58,7 +60,7 @@ type FieldError struct {
 	Path string
 	// Problem says what would be right, such as "must be at least 1". The name of another field of the same options
 	// stands in braces, such as "must be divisible by {SegmentsPerWindow}", so that a program can replace it by the
-	// name that the field has in a file.
+	// name that the field has in a file. If Err is not nil, Problem has the text of Err, and braces in it have no meaning.
 	Problem string
 	// Value is the value that the field has. If nil, the text of the error shows none.
 	Value any
@@ -80,7 +82,7 @@ func (f FieldError) Text(path string, rename func(field string) string) string {
 	for {
 		before, after, found := strings.Cut(rest, "{")
 		name, tail, closed := strings.Cut(after, "}")
-		if !found || !closed {
+		if f.Err != nil || !found || !closed {
 			b.WriteString(rest)
 			break
 		}

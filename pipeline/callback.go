@@ -7,9 +7,8 @@ import (
 	"reflect"
 )
 
-// A callback is the innermost end of an execution. Its implementations are
-// function types: a func value is one pointer, so an interface holds it without
-// allocating.
+// A callback is what an execution comes to after the last strategy. Its implementations are pointers and functions,
+// which an interface holds without an allocation.
 type callback interface {
 	run(ctx context.Context) (any, error)
 }
@@ -27,27 +26,22 @@ func (f producer[T]) run(ctx context.Context) (any, error) {
 	return v, err
 }
 
-// ExecuteValue runs fn through p and returns what comes out, like
-// [Pipeline.Execute], with a value. A value that comes with an error is
-// returned with it.
+// ExecuteValue runs fn through p like [Pipeline.Execute], and returns the value that comes out, too. A value that comes
+// with an error is returned with it.
 //
-// Strategies see the value as an any. A pointer, map, channel or func goes into
-// an any as it is; any other T costs one allocation for each run of fn, as Go's
-// conversion does, unless the pipeline has neither strategies nor a Listener.
-// Return a pointer where that matters.
+// Strategies see the value as an any. If T is neither a pointer, nor a map, a channel or a func, the conversion costs
+// one allocation for each run of fn, unless the pipeline has neither strategies nor a Listener.
 //
-// A strategy that makes up a value of another type is a mistake in the program:
-// the error is [ErrResultType] and names both types and the pipeline. Where the
-// strategy also returns an error, that is returned and the value dropped. A
-// strategy that returns (nil, nil) gives the zero T where T has a nil, and the
-// error where it has none.
+// If a strategy returns a value of another type, as a fallback can, the error is [ErrResultType] and names both types
+// and the pipeline. If the strategy also returns an error, that is returned and the value dropped. If a strategy
+// returns (nil, nil), the result is the zero T if T can be nil, else ErrResultType.
 func ExecuteValue[T any](ctx context.Context, p *Pipeline, fn func(context.Context) (T, error)) (T, error) {
 	var zero T
 	if fn == nil {
 		return zero, errNilCallback(p)
 	}
 	v := p.load()
-	if v.bare {
+	if v.mode == modeBare {
 		if ctx.Err() != nil {
 			return zero, ContextError(ctx)
 		}
@@ -63,7 +57,7 @@ func ExecuteValue[T any](ctx context.Context, p *Pipeline, fn func(context.Conte
 	return zero, err
 }
 
-// checkNil tells whether value, which is no T, may stand for the zero T.
+// checkNil returns nil if value, which is not a T, stands for the zero T, else an ErrResultType.
 func checkNil[T any](p *Pipeline, value any) error {
 	want := reflect.TypeFor[T]()
 	if value == nil && hasNil(want.Kind()) {
@@ -76,6 +70,7 @@ func checkNil[T any](p *Pipeline, value any) error {
 	return fmt.Errorf("%w: %swant %v, got %s", ErrResultType, prefixed("pipeline", p.Name()), want, got)
 }
 
+// hasNil reports whether values of that kind can be nil.
 func hasNil(k reflect.Kind) bool {
 	switch k {
 	case reflect.Interface, reflect.Pointer, reflect.Map, reflect.Slice, reflect.Func, reflect.Chan, reflect.UnsafePointer:
@@ -93,3 +88,20 @@ func errNilCallback(p *Pipeline) error {
 }
 
 var errNoCallback = errors.New("the callback is nil")
+
+// HandleResult makes a function for the field Handle that the options of several strategies have, of a function that
+// knows the type of the results. T must be the type that [ExecuteValue] is called for.
+//
+//   - For a nil result, handle is called with the zero T.
+//   - For a result of another type that comes with an error, handle is called with the zero T and the error.
+//   - For a result of another type without an error, handle is not called, and the outcome is not handled. This is not
+//     an error, because one pipeline can run callbacks of several types.
+func HandleResult[T any](handle func(T, error) bool) func(result any, err error) bool {
+	return func(result any, err error) bool {
+		v, ok := result.(T)
+		if !ok && result != nil && err == nil {
+			return false
+		}
+		return handle(v, err)
+	}
+}

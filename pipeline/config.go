@@ -2,73 +2,66 @@ package pipeline
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
-	"strings"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/deadline"
 	"github.com/weir-go/weir/internal/isnil"
+	"github.com/weir-go/weir/internal/validate"
 )
 
-// Config is what a Pipeline is made of. The zero Config makes a pipeline without
-// a name that runs the callback and nothing else.
+// A Config says what a Pipeline consists of. The zero Config makes a pipeline without a name that runs the callback
+// and nothing else.
 type Config struct {
-	// Name is how the pipeline is called in telemetry and errors.
+	// Name is the pipeline's name in telemetry and errors.
 	Name string
-	// Instance tells pipelines of the same name apart: a region, a tenant.
+	// Instance distinguishes pipelines of the same name, such as those of a region or a tenant.
 	Instance string
-	// Strategies are run in this order: the first is the outermost.
+	// Strategies run in this order: the first is the outermost.
 	Strategies []Strategy
-	// Listener is told what happens. nil, also a nil pointer or func inside the
-	// interface: nobody is, and nothing is paid for it.
+	// Listener receives the events. If nil, or an interface that holds a nil pointer or func, no events are made, and
+	// executions do not pay for them.
 	Listener Listener
 }
 
-// New makes a pipeline of strategies, outermost first, that nobody listens to.
-// See [Config.Build] for more and for the errors.
+// New makes a pipeline of strategies, the outermost first, without a Listener. See [Config.Build] for the errors.
 func New(name string, strategies ...Strategy) (*Pipeline, error) {
 	return Config{Name: name, Strategies: strategies}.Build()
 }
 
-// Build makes the pipeline. It returns every problem at once in one error that
-// [errors.Is] [ErrInvalidConfig]: strategies that are nil, and what the Validate
-// methods of the others say, each with the strategy's position and name.
+// Build makes the pipeline. The error is a [weir.OptionsError] with every problem: the strategies that are nil, and
+// what the Validate methods of the others return. Its paths are such as "Strategies[1]" and
+// "Strategies[1].MaxRetries".
 func (c Config) Build() (*Pipeline, error) {
-	if problems := c.problems(); len(problems) > 0 {
-		return nil, &configError{name: c.Name, problems: problems}
+	if err := c.validate(); err != nil {
+		return nil, err
 	}
 	p := new(Pipeline)
 	p.current.Store(c.compile(nil))
 	return p, nil
 }
 
-func (c Config) problems() []error {
-	var found []error
+// validate returns a [weir.OptionsError] with everything that is wrong with c, or nil.
+func (c Config) validate() error {
+	var p validate.Problems
 	for i, s := range c.Strategies {
+		path := fmt.Sprintf("Strategies[%d]", i)
 		if isnil.Value(s) {
-			found = append(found, fmt.Errorf("strategy %d is nil", i+1))
-			continue
-		}
-		v, ok := s.(interface{ Validate() error })
-		if !ok {
-			continue
-		}
-		if err := v.Validate(); err != nil {
-			found = append(found, fmt.Errorf("strategy %d (%s): %w", i+1, describe(s), err))
+			p.Add(path, nil, "must not be nil")
+		} else if v, ok := s.(interface{ Validate() error }); ok {
+			p.Include(path, v.Validate())
 		}
 	}
-	return found
-}
-
-// describe returns the name of s for an error text.
-func describe(s Strategy) string {
-	if name := strategyName(s); name != "" {
-		return name
+	err, wrong := p.Err("pipeline").(*weir.OptionsError) //nolint:errorlint // Err returns it unwrapped
+	if !wrong {
+		return nil
 	}
-	return reflect.TypeOf(s).String()
+	err.Name = c.Name
+	return err
 }
 
-// compile links the steps; there is nothing left to decide when they run.
+// compile makes the version of c, whose executions t counts; if t is nil, they are not counted. It links the steps, so
+// that an execution has nothing left to decide.
 func (c Config) compile(t *tracker) *version {
 	listener := c.Listener
 	if isnil.Value(listener) {
@@ -81,53 +74,28 @@ func (c Config) compile(t *tracker) *version {
 		strategies: slices.Clone(c.Strategies),
 		tracker:    t,
 	}
-	v.direct = len(v.strategies) == 0 && listener == nil
-	v.uncounted = t == nil
-	v.bare = v.direct && v.uncounted
-	v.unheard = v.link(nil)
+	v.mode = modeOf(len(v.strategies) == 0 && listener == nil, t != nil)
+	v.quiet = v.link(nil)
 	if listener != nil {
-		v.entry = v.link(listener)
+		v.observed = v.link(listener)
 	}
 	return v
 }
 
-// link returns the entry to the steps of all strategies.
+// link returns the entry to a chain of steps, one for each strategy, that report to listener.
 func (v *version) link(listener Listener) step {
-	// One slice for all: the steps of an execution lie side by side.
+	// One slice for all, so that the steps of an execution are neighbors in memory.
 	steps := make([]step, len(v.strategies)+1)
 	measurer := measurerOf(listener)
 	leases, _ := measurer.(LeaseMeasurer)
-	atOnce := measurer == nil || measuresAtOnce(measurer)
+	instant := measurer == nil || measuresInstantly(measurer)
 	steps[0] = step{listener: listener, measurer: measurer, source: v.source, tracker: v.tracker}
 	for i, s := range v.strategies {
 		steps[i+1] = step{
-			strategy: s, listener: listener, measurer: measurer, leases: leases, atOnce: atOnce,
-			source: v.sourceOf(i), tracker: v.tracker, instant: atOnce && deadline.IsInstant(s),
+			strategy: s, listener: listener, measurer: measurer, leases: leases, measuresInstantly: instant,
+			source: v.sourceOf(i), tracker: v.tracker, takesEarly: instant && deadline.IsInstant(s),
 		}
 		steps[i].next = &steps[i+1]
 	}
 	return steps[0]
 }
-
-// configError has every problem of a Config.
-type configError struct {
-	name     string
-	problems []error
-}
-
-func (e *configError) Error() string {
-	var b strings.Builder
-	b.WriteString(ErrInvalidConfig.Error())
-	if e.name != "" {
-		b.WriteString(" " + e.name)
-	}
-	for i, p := range e.problems {
-		b.WriteString([2]string{": ", "; "}[min(i, 1)])
-		b.WriteString(p.Error())
-	}
-	return b.String()
-}
-
-func (e *configError) Is(target error) bool { return target == ErrInvalidConfig }
-
-func (e *configError) Unwrap() []error { return e.problems }

@@ -29,7 +29,7 @@ func (o *owner) Close() error {
 	return o.closeErr
 }
 
-func TestBuildNamesEveryProblemAtOnce(t *testing.T) {
+func TestConfig_BuildReturnsEveryProblem(t *testing.T) {
 	bad, worse := errors.New("too small"), errors.New("too large")
 	_, err := pipeline.New("orders",
 		&owner{name: "First", invalid: bad},
@@ -41,16 +41,22 @@ func TestBuildNamesEveryProblemAtOnce(t *testing.T) {
 		pipeline.Embed(nil),
 	)
 	require.Error(t, err)
-	assert.EqualError(t, err, "pipeline: invalid configuration orders: "+
-		"strategy 1 (First): too small; strategy 2 is nil; strategy 4 is nil; strategy 5 is nil; "+
-		"strategy 6 (*pipeline_test.owner): too large; strategy 7 (pipeline.embedded): the embedded pipeline is nil")
-	for _, target := range []error{pipeline.ErrInvalidConfig, bad, worse} {
+	assert.EqualError(t, err, "pipeline orders: "+
+		"Strategies[0] is invalid: too small; Strategies[1] must not be nil; Strategies[3] must not be nil; "+
+		"Strategies[4] must not be nil; Strategies[5] is invalid: too large; Strategies[6].Pipeline must not be nil")
+	for _, target := range []error{weir.ErrInvalidOptions, bad, worse} {
 		assert.ErrorIs(t, err, target)
 	}
+	options, ok := errors.AsType[*weir.OptionsError](err)
+	require.True(t, ok)
+	assert.Equal(t, "pipeline", options.Package)
+	assert.Equal(t, "orders", options.Name)
+	_, err = pipeline.New("", nil)
+	assert.EqualError(t, err, "pipeline: Strategies[0] must not be nil")
 	assert.Panics(t, func() { weir.Must(pipeline.New("orders", nil)) })
 }
 
-func TestConfigMayBeUsedAgainAndChanged(t *testing.T) {
+func TestConfig_BuildCopiesTheStrategies(t *testing.T) {
 	var log []string
 	c := pipeline.Config{Name: "a", Instance: "eu-1", Strategies: []pipeline.Strategy{named{"one", &log}}}
 	p := weir.Must(c.Build())
@@ -61,7 +67,7 @@ func TestConfigMayBeUsedAgainAndChanged(t *testing.T) {
 	assert.Equal(t, "eu-1", p.Instance())
 }
 
-func TestStrategiesInOrder(t *testing.T) {
+func TestPipeline_Strategies(t *testing.T) {
 	var log []string
 	inner := weir.Must(pipeline.New("inner"))
 	p := weir.Must(pipeline.New("p", named{"one", &log}, passThrough{}, pipeline.Embed(inner)))
@@ -78,7 +84,7 @@ func TestStrategiesInOrder(t *testing.T) {
 	}
 }
 
-func TestCloseClosesAllInOrderJoinsErrorsAndIsIdempotent(t *testing.T) {
+func TestPipeline_CloseClosesAllInOrder(t *testing.T) {
 	var closed []string
 	first, second := errors.New("first"), errors.New("second")
 	p := weir.Must(pipeline.New("p",
@@ -104,14 +110,14 @@ func TestCloseClosesAllInOrderJoinsErrorsAndIsIdempotent(t *testing.T) {
 	assert.Equal(t, "p", p.Name())
 }
 
-func TestEmptyPipelineCanBeClosed(t *testing.T) {
+func TestPipeline_CloseWithoutStrategies(t *testing.T) {
 	p := weir.Must(pipeline.New("p"))
 	require.NoError(t, p.Close())
 	_, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (int, error) { return 1, nil })
 	assert.ErrorIs(t, err, pipeline.ErrClosed)
 }
 
-func TestCloseConcurrentSafe(t *testing.T) {
+func TestPipeline_CloseConcurrent(t *testing.T) {
 	var closed []string
 	p := weir.Must(pipeline.New("p", &owner{name: "a", closed: &closed}))
 	var wg sync.WaitGroup
@@ -130,7 +136,7 @@ func TestCloseConcurrentSafe(t *testing.T) {
 	assert.Equal(t, []string{"a"}, closed)
 }
 
-func TestEmbedNeverClosesAndKeepsItsOwnName(t *testing.T) {
+func TestEmbed_KeepsNameAndIsNotClosed(t *testing.T) {
 	var closed []string
 	var outerEvents, innerEvents []pipeline.Event
 	inner := weir.Must(pipeline.Config{

@@ -5,36 +5,34 @@ import (
 	"reflect"
 )
 
-// A Description says what a pipeline is made of, and how it is just now. It is for
-// pages that people look at, and for tests.
+// A Description says what a pipeline consists of and what state it is in. It is for status pages and tests.
 type Description struct {
 	Name     string `json:"name"`
 	Instance string `json:"instance,omitempty"`
-	// Running is how many executions run on the version in force. Only pipelines
-	// of a registry or a [Reloadable] count them; of others it is 0.
+	// Running is the number of executions on the version in force. It is 0 unless the pipeline belongs to a registry or
+	// a [Reloadable], because others do not count executions.
 	Running int `json:"running"`
-	// Strategies are described in order, the outermost first.
+	// Strategies has one entry for each strategy, the outermost first.
 	Strategies []StrategyDescription `json:"strategies"`
 }
 
 // A StrategyDescription describes one strategy of a pipeline.
 type StrategyDescription struct {
-	// Name is what it is called in telemetry.
+	// Name is the name in telemetry.
 	Name string `json:"name"`
 	// Kind is the package that its type comes from, such as "retry".
 	Kind string `json:"kind"`
-	// Options are what the strategy was made with, if it says so; usually a struct
-	// of options with the defaults filled in.
+	// Options are the options of the strategy, usually a struct with the defaults filled in; nil if the strategy does
+	// not describe itself.
 	Options any `json:"options,omitempty"`
-	// State is what the strategy says about how it is just now, such as the
-	// statistics of its limiter; nil: nothing.
+	// State is the present state of the strategy, such as the statistics of its limiter; nil if it has none.
 	State any `json:"state,omitempty"`
-	// Pipeline describes the pipeline that is embedded here; nil: none is.
+	// Pipeline describes the pipeline that is embedded here, see [Embed]; nil for any other strategy.
 	Pipeline *Description `json:"pipeline,omitempty"`
 }
 
-// Describe describes the pipeline as it is now. A strategy takes part by a method
-// Describe() (options, state any).
+// Describe describes the pipeline as it is now. The Options and State of a strategy are what its method
+// Describe() (options, state any) returns.
 func (p *Pipeline) Describe() Description {
 	v := p.load()
 	d := Description{
@@ -63,6 +61,7 @@ func describeStrategy(name string, s Strategy) StrategyDescription {
 	return d
 }
 
+// kindOf returns the last element of the path of the package that has the type of s.
 func kindOf(s Strategy) string {
 	t := reflect.TypeOf(s)
 	if t.Kind() == reflect.Pointer {

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-func TestDescribe(t *testing.T) {
+func TestPipeline_Describe(t *testing.T) {
 	bucket := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 3}))
 	keyed, err := limiter.NewPartitioned(func(k string) limiter.Partition[string] {
 		return limiter.Partition[string]{Key: k, New: limiter.UnlimitedFactory[string]()}
@@ -66,10 +66,10 @@ func TestDescribe(t *testing.T) {
 	assert.Equal(t, pipeline.Description{Strategies: []pipeline.StrategyDescription{}}, (*pipeline.Pipeline)(nil).Describe())
 }
 
-func TestDescribeCountsWhoRunsOnAReloadable(t *testing.T) {
+func TestReloadable_DescribeCountsExecutions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := pipeline.NewReloadable("orders", "")
-		r.Put(prepare(t))
+		weir.Must(r.Put(prepare(t)))
 		go func() {
 			_ = r.Pipeline().Execute(t.Context(), func(context.Context) error { time.Sleep(time.Second); return nil })
 		}()

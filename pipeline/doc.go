@@ -1,39 +1,39 @@
-// Package pipeline runs a program's calls through named pipelines of ordered
-// strategies: rate limits, timeouts, retries and whatever else is a [Strategy].
+// Package pipeline runs a program's calls through named pipelines of ordered strategies, such as rate limits, timeouts
+// and retries. Every [Strategy] can be part of one.
 //
 //	orders, err := pipeline.New("orders",
 //		retry.New(nil),                                // outermost
-//		timeout.New(2*time.Second, nil),               // a limit for every attempt
-//		ratelimit.New(bucket, nil),                    // a permit for every attempt
+//		timeout.New(2*time.Second, nil),               // a limit for each attempt
+//		ratelimit.New(bucket, nil),                    // a permit for each attempt
 //	)
 //	…
 //	order, err := pipeline.ExecuteValue(ctx, orders, func(ctx context.Context) (*Order, error) {
 //		return client.Order(ctx, id)
 //	})
 //
-// A Pipeline is made once and used by many goroutines for as long as the program
-// lives. Running one allocates nothing by itself.
+// Make a Pipeline once. Many goroutines can use it, for as long as the program runs. Executing it allocates nothing by
+// itself.
+//
+// Most programs need [New], [Pipeline.Execute] and [ExecuteValue]. [Config] is for a pipeline with a [Listener].
+// [Strategy] and [Next] are for authors of strategies, and [Reloadable] is what a registry is made of.
 //
 // # Errors
 //
-// What the callback returns comes back as it is, unless a strategy has a reason
-// to replace it. Every strategy that turns an execution away does so with an
-// error that [errors.Is] [ErrRejected]. Where such an error knows when another
-// try is worth it, [RetryAfter] says so.
+// What the callback returns comes back as it is, unless a strategy has a reason to replace it. The error of every
+// strategy that rejects an execution matches [ErrRejected]. If such an error knows when the next attempt can succeed,
+// [RetryAfter] returns that.
 //
 // # Contexts
 //
-// An execution whose context is done runs nothing: the context is looked at when
-// the execution begins, and again before each run of the callback. See
-// [ContextError] for what comes back.
+// An execution whose context is done runs nothing: the context is checked when the execution begins, and again before
+// each run of the callback. The error is [ContextError].
 //
-// An error that is [context.DeadlineExceeded] is a failure like any other as long as
-// the execution's own context is not done: a server that does not answer within
-// http.Client.Timeout, or within a deadline that the callback sets, has failed. An
-// error that is [context.Canceled] says that the work was given up, and is none.
+// An error that matches [context.DeadlineExceeded] is a failure like any other as long as the execution's own context
+// is not done: a server that does not answer within http.Client.Timeout, or within a deadline that the callback sets,
+// has failed. An error that matches [context.Canceled] says that the work was given up, and is not a failure.
 //
 // # Panics
 //
-// A panic of the callback, and a [runtime.Goexit], goes to the caller unchanged.
-// Strategies give back what they hold on the way.
+// A panic of the callback, and a [runtime.Goexit], reaches the caller unchanged. Strategies release what they hold on
+// the way.
 package pipeline

@@ -2,13 +2,13 @@ package pipeline
 
 import (
 	"context"
-	"errors"
+
+	"github.com/weir-go/weir/internal/validate"
 )
 
-// Embed makes a Strategy of a pipeline, so that it can stand inside another one.
-// It keeps its name, its Listener and its events, and closing the outer pipeline
-// does not close it. An execution costs one allocation more. A nil p is a
-// Validate error.
+// Embed makes a Strategy of a pipeline, so that the pipeline can be part of another one. It keeps its name, its
+// Listener and its events, and closing the outer pipeline does not close it. It costs one allocation for each
+// execution. If p is nil, building the outer pipeline fails.
 func Embed(p *Pipeline) Strategy { return embedded{p} }
 
 type embedded struct{ pipeline *Pipeline }
@@ -21,21 +21,23 @@ func (e embedded) Name() string { return e.pipeline.Name() }
 
 // Validate returns an error if the pipeline is nil.
 func (e embedded) Validate() error {
+	var p validate.Problems
 	if e.pipeline == nil {
-		return errors.New("the embedded pipeline is nil")
+		p.Add("Pipeline", nil, "must not be nil")
 	}
-	return nil
+	return p.Err("pipeline")
 }
 
+// Execute runs next through the pipeline.
 func (e embedded) Execute(ctx context.Context, next Next) (any, error) {
 	v := e.pipeline.load()
-	if v.bare {
+	if v.mode == modeBare {
 		return next.Run(ctx)
 	}
-	return e.pipeline.run(ctx, v, &rest{next})
+	return e.pipeline.run(ctx, v, &outerNext{next})
 }
 
-// rest is what is left of the outer pipeline, as the inner one's callback.
-type rest struct{ Next }
+// outerNext is what remains of the outer pipeline, as the callback of the embedded one.
+type outerNext struct{ Next }
 
-func (r *rest) run(ctx context.Context) (any, error) { return r.Run(ctx) }
+func (n *outerNext) run(ctx context.Context) (any, error) { return n.Run(ctx) }

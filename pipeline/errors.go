@@ -7,28 +7,22 @@ import (
 	"time"
 )
 
-// Errors of pipelines. Some come wrapped in a text with the details: compare
-// with [errors.Is].
+// Errors of pipelines. Some are wrapped in a text with the details: compare with [errors.Is].
 var (
-	// ErrRejected is matched by every error with which a strategy turns an
-	// execution away: a rate limiter's, an open circuit's, a timeout's.
+	// ErrRejected is matched by every error with which a strategy rejects an execution, such as those of a rate
+	// limiter, an open circuit and a timeout.
 	ErrRejected = errors.New("pipeline: execution rejected")
-	// ErrClosed is returned by executions that start after [Pipeline.Close].
+	// ErrClosed is returned by executions that begin after [Pipeline.Close].
 	ErrClosed = errors.New("pipeline: closed")
-	// ErrInvalidConfig is returned by [Config.Build] and [New].
-	ErrInvalidConfig = errors.New("pipeline: invalid configuration")
-	// ErrResultType is returned by [ExecuteValue] where a strategy made up a
-	// value that is not of the caller's type.
+	// ErrResultType is returned by [ExecuteValue] if a strategy returned a value that is not of the caller's type.
 	ErrResultType = errors.New("pipeline: a strategy returned a value of the wrong type")
-	// ErrAborted is the Err of a PipelineExecuted event whose execution did not
-	// return: it panicked or called [runtime.Goexit]. No execution returns it.
+	// ErrAborted is the Err of a PipelineExecuted event whose execution did not return: it panicked or called
+	// [runtime.Goexit]. No execution returns it.
 	ErrAborted = errors.New("pipeline: execution panicked or left its goroutine")
 )
 
-// ContextError returns nil if ctx is not done, else an error that [errors.Is]
-// both ctx.Err() and [context.Cause](ctx). It is what an execution returns that
-// finds its context done, and what a strategy should return that gives up
-// because of its context.
+// ContextError returns nil if ctx is not done, else an error that matches both ctx.Err() and [context.Cause](ctx). An
+// execution whose context is done returns it, and so should a strategy that gives up because its context is done.
 func ContextError(ctx context.Context) error {
 	err := ctx.Err()
 	if err == nil {
@@ -45,38 +39,34 @@ func ContextError(ctx context.Context) error {
 	}
 }
 
-// IsContextError reports whether err, or what it wraps, is [context.Canceled] or
-// [context.DeadlineExceeded].
+// IsContextError reports whether err, or an error that it wraps, is [context.Canceled] or [context.DeadlineExceeded].
 //
-// It does not say whose context has ended. The timeouts of package net and of
-// [net/http.Client] match context.DeadlineExceeded, too, and such a timeout is a
-// failure like any other. So the strategies of weir leave a context.DeadlineExceeded
-// alone only if the execution's own context is done: ctx.Err() != nil. They leave
+// It does not say whose context has ended. The timeouts of package net and of [net/http.Client] match
+// context.DeadlineExceeded, too, and are failures like any other. So the strategies of weir leave a
+// context.DeadlineExceeded alone only if the execution's own context is done: ctx.Err() != nil. They leave
 // context.Canceled alone in any case.
 func IsContextError(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// RetryAfter returns how long err asks its caller to wait before another try. ok
-// is false if it does not say.
+// RetryAfter returns how long err asks the caller to wait before the next attempt. ok is false if err does not say.
 //
 // An error says so with a method
 //
 //	RetryAfter() (time.Duration, bool)
 //
-// or, where it has a field of that name,
-//
-//	RetryDelay() (time.Duration, bool)
-//
-// The whole tree of err is searched, as [errors.As] does. An error that says
-// something speaks for all that it wraps; of joined errors the one that asks for
-// the longest wait counts. The result is never negative.
+// RetryAfter searches the whole tree of err, as [errors.As] does. An error that has an answer hides the errors that it
+// wraps. Of joined errors the longest wait counts. The result is never negative.
 func RetryAfter(err error) (d time.Duration, ok bool) {
 	for err != nil {
-		if d, ok = ownRetryAfter(err); ok {
-			return max(d, 0), true
+		if e, is := err.(interface {
+			RetryAfter() (time.Duration, bool)
+		}); is {
+			if d, ok = e.RetryAfter(); ok {
+				return max(d, 0), true
+			}
 		}
-		switch e := err.(type) { //nolint:errorlint // this is the walk that errors.As would do, one step of it
+		switch e := err.(type) { //nolint:errorlint // one step of the walk that errors.As does
 		case interface{ Unwrap() error }:
 			err = e.Unwrap()
 		case interface{ Unwrap() []error }:
@@ -88,6 +78,7 @@ func RetryAfter(err error) (d time.Duration, ok bool) {
 	return 0, false
 }
 
+// longestRetryAfter returns the longest wait that one of errs asks for.
 func longestRetryAfter(errs []error) (longest time.Duration, ok bool) {
 	for _, err := range errs {
 		if d, known := RetryAfter(err); known {
@@ -95,20 +86,4 @@ func longestRetryAfter(errs []error) (longest time.Duration, ok bool) {
 		}
 	}
 	return longest, ok
-}
-
-func ownRetryAfter(err error) (time.Duration, bool) {
-	if e, is := err.(interface {
-		RetryAfter() (time.Duration, bool)
-	}); is {
-		if d, ok := e.RetryAfter(); ok {
-			return d, true
-		}
-	}
-	if e, is := err.(interface {
-		RetryDelay() (time.Duration, bool)
-	}); is {
-		return e.RetryDelay()
-	}
-	return 0, false
 }

@@ -37,7 +37,7 @@ func (reporter) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	return next.Run(ctx)
 }
 
-func TestEventsOfAnExecution(t *testing.T) {
+func TestPipeline_ExecuteReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []pipeline.Event
 		p := weir.Must(pipeline.Config{
@@ -59,7 +59,7 @@ func TestEventsOfAnExecution(t *testing.T) {
 	})
 }
 
-func TestListeningTellsWhetherAnybodyIs(t *testing.T) {
+func TestNext_Listening(t *testing.T) {
 	var listening []bool
 	asker := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 		listening = append(listening, next.Listening())
@@ -72,7 +72,7 @@ func TestListeningTellsWhetherAnybodyIs(t *testing.T) {
 	assert.Equal(t, []bool{false, false, true}, listening)
 }
 
-func TestListenersTellsAllInOrder(t *testing.T) {
+func TestListeners_CallsAllInOrder(t *testing.T) {
 	assert.Nil(t, pipeline.Listeners())
 	assert.Nil(t, pipeline.Listeners(nil, pipeline.ListenerFunc(nil)))
 	var order []string
@@ -98,19 +98,19 @@ func TestOperation(t *testing.T) {
 	assert.NoError(t, ctx.Err())
 }
 
-func TestSeverityText(t *testing.T) {
+func TestSeverity_Text(t *testing.T) {
 	text, err := json.Marshal([]pipeline.Severity{pipeline.SeverityNone, pipeline.SeverityDebug, pipeline.SeverityInformation, pipeline.SeverityWarning, pipeline.SeverityError, pipeline.SeverityCritical})
 	require.NoError(t, err)
 	assert.JSONEq(t, `["None","Debug","Information","Warning","Error","Critical"]`, string(text))
 	var s pipeline.Severity
 	require.NoError(t, s.UnmarshalText([]byte("warning")))
 	assert.Equal(t, pipeline.SeverityWarning, s)
-	assert.ErrorContains(t, s.UnmarshalText([]byte("loud")), `severity "loud" must be one of None, Debug`)
+	assert.ErrorContains(t, s.UnmarshalText([]byte("loud")), `Severity must be one of None, Debug`)
 	_, err = pipeline.Severity(99).MarshalText()
-	assert.ErrorContains(t, err, "Severity(99) is no severity")
+	assert.ErrorContains(t, err, `got "Severity(99)"`)
 }
 
-func TestSourceText(t *testing.T) {
+func TestSource_Text(t *testing.T) {
 	assert.Equal(t, "orders/eu-1/RateLimiter", pipeline.Source{Pipeline: "orders", Instance: "eu-1", Strategy: "RateLimiter"}.String())
 	assert.Empty(t, pipeline.Source{}.String())
 	assert.Equal(t, "orders/RateLimiter", pipeline.Source{Pipeline: "orders", Strategy: "RateLimiter"}.String())

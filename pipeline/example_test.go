@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
@@ -57,7 +58,7 @@ func ExampleNew_problems() {
 	_, err := pipeline.New("orders", nil, pipeline.Embed(nil))
 	fmt.Println(err)
 	// Output:
-	// pipeline: invalid configuration orders: strategy 1 is nil; strategy 2 (pipeline.embedded): the embedded pipeline is nil
+	// pipeline orders: Strategies[0] must not be nil; Strategies[1].Pipeline must not be nil
 }
 
 func ExampleEmbed() {
@@ -76,3 +77,9 @@ func ExampleRetryAfter() {
 	fmt.Println(pipeline.RetryAfter(err))
 	// Output: 2s true
 }
+
+// busyError says when it is worth trying again.
+type busyError struct{}
+
+func (busyError) Error() string                     { return "busy" }
+func (busyError) RetryAfter() (time.Duration, bool) { return 2 * time.Second, true }

@@ -11,40 +11,70 @@ import (
 	"github.com/weir-go/weir/internal/clock"
 )
 
-// A Pipeline runs callbacks through its strategies. Make one with [New] or
-// [Config.Build]; the zero Pipeline and a nil *Pipeline run the callback and
-// nothing else. It is safe for concurrent use, and must not be copied.
+// A Pipeline runs callbacks through its strategies. Make one with [New] or [Config.Build]. The zero Pipeline and a nil
+// *Pipeline run the callback and nothing else. It is safe for concurrent use, and must not be copied.
 type Pipeline struct {
-	// What executions run on. Each loads it once and stays with it, so that
-	// another version can be put in its place while they run. nil: a zero Pipeline.
+	// current is what executions run on. Each execution loads it once, so that a Reloadable can replace it while they
+	// run. It is nil in a zero Pipeline.
 	current atomic.Pointer[version]
 
 	reloadable bool // it belongs to a Reloadable
 
-	closing onlyOnce
+	closing onceWithError
 }
 
-// A version is what was built from one Config. It never changes.
+// A version is what one Config was compiled to. It never changes.
 type version struct {
-	source     Source // of the pipeline as a whole: no strategy
-	listener   Listener
-	chooser    chooser // the listener, if it is one
+	mode       mode
+	source     Source   // of the pipeline as a whole: no strategy
+	listener   Listener // nil if there is none
+	chooser    chooser  // the listener, if it is one
 	strategies []Strategy
-	entry      step // stands before the first strategy
-	unheard    step // the same for an execution that the listener does not want to hear of
-	uncounted  bool // open, and nobody counts
-	direct     bool // open, without strategies and without a listener
-	bare       bool // direct and uncounted
-	closed     bool
-	why        error    // of one that is closed: more about it, or nil
-	tracker    *tracker // counts executions; nil: nobody will ask
+	tracker    *tracker // counts the executions of a Reloadable's version, else nil
 
-	// last has, of one that a Reloadable retired to, the version before that, until
-	// it is closed, too: see runLast.
-	last *atomic.Pointer[version]
+	// The steps exist twice, so that an execution that reports nothing does not look at the listener in each step.
+	observed step // the entry to the steps that report; only with a listener
+	quiet    step // the entry to the steps that do not
+
+	closedBy error                    // modeClosed: more about the reason, or nil
+	previous *atomic.Pointer[version] // see runPrevious
 }
 
-var zeroVersion = &version{uncounted: true, direct: true, bare: true}
+// A mode is what executions do on a version:
+//
+//	mode             counted by tracker   runs strategies and reports   what it is
+//	modeClosed       no                   no: returns ErrClosed         closed, or a Reloadable without a version
+//	modeBare         no                   no: just the callback         no strategies and no listener
+//	modePlain        no                   yes                           any other pipeline
+//	modeCountedBare  yes                  no: just the callback         modeBare, in a Reloadable
+//	modeCounted      yes                  yes                           modePlain, in a Reloadable
+//
+// So tracker is nil in the first three. Every mode checks the context before the callback runs.
+type mode uint8
+
+const (
+	modeClosed mode = iota
+	modeBare
+	modePlain
+	modeCountedBare
+	modeCounted
+)
+
+// modeOf returns the mode of a version that is open.
+func modeOf(bare, counted bool) mode {
+	switch {
+	case bare && counted:
+		return modeCountedBare
+	case bare:
+		return modeBare
+	case counted:
+		return modeCounted
+	default:
+		return modePlain
+	}
+}
+
+var zeroVersion = &version{mode: modeBare}
 
 // load returns the version that an execution starting now runs on.
 func (p *Pipeline) load() *version {
@@ -57,64 +87,65 @@ func (p *Pipeline) load() *version {
 	return zeroVersion
 }
 
-// Execute runs fn through the pipeline and returns what comes out. Values that a
-// strategy makes up are of no interest here and are dropped.
+// Execute runs fn through the pipeline and returns what comes out. A value that a strategy returns is dropped; see
+// [ExecuteValue].
 //
-// The error is fn's own unless a strategy replaced it, the error of a context
-// that was done before fn could run, or [ErrClosed].
+// The error is fn's own unless a strategy replaced it, [ContextError] if ctx was done before fn could run, or
+// [ErrClosed].
 func (p *Pipeline) Execute(ctx context.Context, fn func(context.Context) error) error {
 	if fn == nil {
 		return errNilCallback(p)
 	}
 	v := p.load()
-	if v.bare {
+	switch v.mode {
+	case modeBare:
 		if ctx.Err() != nil {
 			return ContextError(ctx)
 		}
 		return fn(ctx)
-	}
-	if v.uncounted { // run without its calls, as nearly all executions go this way
-		if v.heard(ctx) {
+	case modePlain: // version.run without its calls, because nearly all executions come here
+		if v.isObserved(ctx) {
 			_, err := v.runObserved(ctx, action(fn))
 			return err
 		}
 		if ctx.Err() != nil {
 			return ContextError(ctx)
 		}
-		first := v.unheard.next
+		first := v.quiet.next
 		if first == nil {
 			return fn(ctx)
 		}
 		_, err := first.strategy.Execute(ctx, Next{step: first, callback: action(fn)})
 		return err
+	case modeCountedBare:
+		return executeCountedBare(ctx, p, v, fn)
+	default:
+		_, err := p.run(ctx, v, action(fn))
+		return err
 	}
-	if v.direct {
-		return executeCounted(ctx, p, v, fn)
-	}
-	_, err := p.run(ctx, v, action(fn))
-	return err
 }
 
-// run runs c on v, which was the current version just now.
+// run runs c on v, which load returned before.
 func (p *Pipeline) run(ctx context.Context, v *version, c callback) (any, error) {
 	if v.tracker != nil {
-		return p.runTracked(ctx, v, c)
+		return p.runCounted(ctx, v, c)
 	}
 	return v.run(ctx, c)
 }
 
+// run runs c on v, whatever its mode, and does not count the execution.
 func (v *version) run(ctx context.Context, c callback) (any, error) {
-	if v.closed {
-		return v.runLast(ctx, c)
+	if v.mode == modeClosed {
+		return v.runPrevious(ctx, c)
 	}
-	if v.heard(ctx) {
+	if v.isObserved(ctx) {
 		return v.runObserved(ctx, c)
 	}
-	return v.unheard.enter(ctx, c)
+	return v.quiet.enter(ctx, c)
 }
 
-// heard reports whether somebody listens to an execution.
-func (v *version) heard(ctx context.Context) bool {
+// isObserved reports whether the listener wants the events of an execution.
+func (v *version) isObserved(ctx context.Context) bool {
 	return v.listener != nil && (v.chooser == nil || v.chooser.Enabled(ctx))
 }
 
@@ -122,7 +153,7 @@ func (v *version) heard(ctx context.Context) bool {
 func (s *step) enter(ctx context.Context, c callback) (any, error) {
 	first := s.next
 	if first == nil {
-		return Next{step: s, callback: c}.Run(ctx) // which looks before the callback
+		return Next{step: s, callback: c}.Run(ctx) // Run checks the context before the callback
 	}
 	if ctx.Err() != nil {
 		return nil, ContextError(ctx)
@@ -130,23 +161,23 @@ func (s *step) enter(ctx context.Context, c callback) (any, error) {
 	return first.strategy.Execute(ctx, Next{step: first, callback: c})
 }
 
-// runObserved is run where somebody listens. It is a function of its own so that
-// nobody else pays for the clock and the defer.
+// runObserved runs c and reports the beginning and the end. It is a function of its own so that executions without
+// events do not pay for the clock and the defer.
 func (v *version) runObserved(ctx context.Context, c callback) (value any, err error) {
 	e := Event{Name: EventPipelineExecuting, Severity: SeverityDebug, Source: v.source, Operation: Operation(ctx)}
 	v.listener.OnEvent(ctx, e)
 	began := clock.Now()
-	err = ErrAborted // stays if the callback panics or leaves the goroutine
+	err = ErrAborted // stays if the callback panics or calls Goexit
 	defer func() {
 		e.Name, e.Severity = EventPipelineExecuted, SeverityInformation
 		e.Result, e.Err, e.Duration = value, err, clock.Now()-began
 		v.listener.OnEvent(ctx, e)
 	}()
-	value, err = v.entry.enter(ctx, c)
+	value, err = v.observed.enter(ctx, c)
 	return value, err
 }
 
-// Name returns the name that the pipeline was made with.
+// Name returns [Config.Name].
 func (p *Pipeline) Name() string { return p.load().source.Pipeline }
 
 // Instance returns [Config.Instance].
@@ -154,11 +185,10 @@ func (p *Pipeline) Instance() string { return p.load().source.Instance }
 
 // Closed reports whether executions that begin now return [ErrClosed]: the pipeline was closed, or the
 // registry or [Reloadable] that it belongs to has no version of it.
-func (p *Pipeline) Closed() bool { return p.load().closed }
+func (p *Pipeline) Closed() bool { return p.load().mode == modeClosed }
 
-// Strategies yields the strategies, outermost first, each with the [Source]
-// under which it reports. A pipeline inside the pipeline, see [Embed], is one
-// strategy, and has a method Pipeline() *Pipeline.
+// Strategies yields the strategies, the outermost first, each with the [Source] under which it reports. An embedded
+// pipeline, see [Embed], is one strategy, and has a method Pipeline() *Pipeline.
 func (p *Pipeline) Strategies() iter.Seq2[Source, Strategy] {
 	v := p.load()
 	return func(yield func(Source, Strategy) bool) {
@@ -170,21 +200,20 @@ func (p *Pipeline) Strategies() iter.Seq2[Source, Strategy] {
 	}
 }
 
+// sourceOf returns the Source of the i-th strategy.
 func (v *version) sourceOf(i int) Source {
 	s := v.source
 	s.Strategy = strategyName(v.strategies[i])
 	return s
 }
 
-// Close closes the strategies that have a Close method, in order, all of them,
-// and returns their errors joined. From then on executions return [ErrClosed].
-// Those that run already are not waited for; one that comes back to a strategy
-// that is now closed, as a retry's next attempt may, gets that strategy's error.
+// Close closes the strategies that have a Close method, in order, and returns their errors joined. Executions that
+// begin later return [ErrClosed]. Close does not wait for those that run already; one that comes back to a closed
+// strategy, as the next attempt of a retry can, gets that strategy's error.
 //
-// Calling it again does nothing and returns the same; while the first call runs, as in
-// a Close of a strategy that calls this one, it returns nil at once. A strategy closes
-// only what it made itself, never a limiter or a pipeline that was passed to it. A
-// pipeline of a registry or a [Reloadable] is not closed, and the error says so.
+// A second call does nothing and returns the same error. While the first call runs, as in a strategy's Close that
+// calls this one, it returns nil at once. A strategy closes only what it made itself, never a limiter or a pipeline
+// that was passed to it. A pipeline of a registry or a [Reloadable] cannot be closed: Close returns an error.
 func (p *Pipeline) Close() error {
 	if p == nil {
 		return nil
@@ -197,25 +226,26 @@ func (p *Pipeline) Close() error {
 
 func (p *Pipeline) close() error {
 	open := p.load()
-	shut := *open
-	shut.closed, shut.uncounted, shut.direct, shut.bare = true, false, false, false
-	p.current.Store(&shut)
+	closed := *open
+	closed.mode = modeClosed
+	p.current.Store(&closed)
 
 	return open.closeStrategies()
 }
 
+// closedError returns the [ErrClosed] of an execution on a closed version.
 func (v *version) closedError() error {
 	name := v.source.Pipeline
 	switch {
-	case v.why == nil && name == "":
+	case v.closedBy == nil && name == "":
 		return ErrClosed
-	case v.why == nil:
+	case v.closedBy == nil:
 		return fmt.Errorf("%w: %s", ErrClosed, name)
-	case errors.Is(v.why, ErrClosed):
-		return fmt.Errorf("%s%w", prefixed("pipeline", name), v.why)
+	case errors.Is(v.closedBy, ErrClosed):
+		return fmt.Errorf("%s%w", prefixed("pipeline", name), v.closedBy)
 	case name == "":
-		return fmt.Errorf("%w: %w", ErrClosed, v.why)
+		return fmt.Errorf("%w: %w", ErrClosed, v.closedBy)
 	default:
-		return fmt.Errorf("%w: %s: %w", ErrClosed, name, v.why)
+		return fmt.Errorf("%w: %s: %w", ErrClosed, name, v.closedBy)
 	}
 }

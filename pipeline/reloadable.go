@@ -10,21 +10,19 @@ import (
 	"sync/atomic"
 )
 
-// A Reloadable has a Pipeline whose strategies are replaced while it is in use.
-// It is what a registry is made of; most programs want that instead. Make one
-// with [NewReloadable]. It is safe for concurrent use.
+// A Reloadable has a Pipeline whose strategies can be replaced while it is in use. It is what a registry is made of;
+// most programs use a registry. Make one with [NewReloadable]. It is safe for concurrent use.
 //
-// Every execution runs on one version from its beginning to its end. Those that
-// begin after [Reloadable.Put] has returned run on the new version; those that run
-// on the old one are counted, and [Retired] tells when the last one has ended.
+// Every execution runs on one version from its beginning to its end. Executions that begin after [Reloadable.Put] has
+// returned run on the new version. Those that run on the old one are counted, and [Retired] tells when the last one
+// has ended.
 type Reloadable struct {
 	name, instance string
 	pipeline       Pipeline
-	mu             sync.Mutex // whoever replaces
+	mu             sync.Mutex // held to replace the version
 }
 
-// NewReloadable returns a Reloadable whose Pipeline has no version yet: until
-// there is one its executions return [ErrClosed].
+// NewReloadable returns a Reloadable whose Pipeline has no version yet: its executions return [ErrClosed].
 func NewReloadable(name, instance string) *Reloadable {
 	r := &Reloadable{name: name, instance: instance}
 	r.pipeline.reloadable = true
@@ -34,76 +32,78 @@ func NewReloadable(name, instance string) *Reloadable {
 
 var errNoVersion = fmt.Errorf("%w: it was not built yet", ErrClosed)
 
-// Pipeline returns the handle. It is the same for ever, and cannot be closed but
-// through r.
+// Pipeline returns the pipeline. It is always the same, and only r can close it.
 func (r *Reloadable) Pipeline() *Pipeline { return &r.pipeline }
 
 // A Prepared is a version of a pipeline that is valid and ready to run.
 type Prepared struct {
 	version *version
-	used    bool // guarded by the Reloadable that it was put in
+	used    atomic.Bool // Put was called with it
 }
 
-// Prepare makes a version of c for [Reloadable.Put]. Errors are those of
-// [Config.Build].
+// Prepare makes a version of c for [Reloadable.Put]. Errors are those of [Config.Build].
 func (c Config) Prepare() (*Prepared, error) {
-	if problems := c.problems(); len(problems) > 0 {
-		return nil, &configError{name: c.Name, problems: problems}
+	if err := c.validate(); err != nil {
+		return nil, err
 	}
 	return &Prepared{version: c.compile(newTracker())}, nil
 }
 
-// Discard closes the strategies of a version that will not be used after all.
+// Discard closes the strategies of a version that will not be used.
 func (p *Prepared) Discard() error { return p.version.closeStrategies() }
 
-// Put makes p the version that executions run on from now on, and returns the one
-// that it replaces. p has the name and instance that it was prepared with. It
-// panics if p has been put anywhere before.
-func (r *Reloadable) Put(p *Prepared) *Retired {
+var errPutTwice = errors.New("pipeline: Put was called twice with the same version")
+
+// Put makes p the version that executions run on from now on, and returns the version that it replaces. p keeps the
+// name and instance that it was prepared with. If Put was called with p before, for any Reloadable, it returns an error
+// and changes nothing.
+func (r *Reloadable) Put(p *Prepared) (*Retired, error) {
+	if !p.used.CompareAndSwap(false, true) {
+		return nil, errPutTwice
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if p.used {
-		panic("pipeline: this version has been put somewhere already")
-	}
-	p.used = true
-	return r.replace(p.version)
+	return r.replace(p.version), nil
 }
 
-// Retire leaves r without a version: executions return an error that is
-// [ErrClosed] and why, if why is not nil. Put gives it one again.
+// Retire leaves r without a version: executions return an error that matches [ErrClosed] and, if it is not nil,
+// reason. A later Put gives it a version again.
 //
-// Executions of another Reloadable's version that embeds this one still find the
-// version that was retired, until that is closed: to close it is for when those, too,
-// are drained.
-func (r *Reloadable) Retire(why error) *Retired {
+// Executions on a version of another Reloadable that embeds this pipeline still run on the version that was retired,
+// until [Retired.Close]. So call that when those executions have ended, too.
+func (r *Reloadable) Retire(reason error) *Retired {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	v := r.without(why)
+	v := r.without(reason)
 	old := r.pipeline.current.Load()
-	if v.last = old.last; !old.closed {
-		v.last = new(atomic.Pointer[version])
-		v.last.Store(old)
+	if v.previous = old.previous; old.mode != modeClosed {
+		v.previous = new(atomic.Pointer[version])
+		v.previous.Store(old)
 	}
 	retired := r.replace(v)
-	retired.last = v.last
+	retired.previous = v.previous
 	return retired
 }
 
-// runLast is what an execution comes to that meets a version which is closed. One
-// on a counted version of an outer pipeline began when there was something here: it
-// runs on that, and whoever retired it waits for the outer one.
-func (v *version) runLast(ctx context.Context, c callback) (any, error) {
-	outer, ok := c.(*rest)
-	if !ok || outer.step.tracker == nil || v.last == nil {
+// runPrevious is version.run of a closed version.
+//
+// Usually it returns ErrClosed. But a reload can remove a pipeline together with the pipelines that embed it. An
+// execution of an outer one that began before the reload can come to this one after it, and would fail although its
+// own version is still in force for it. So it runs on the version that Retire replaced. That is not closed meanwhile:
+// the outer version counts the execution, and Retired.Close, which empties previous, waits for it.
+func (v *version) runPrevious(ctx context.Context, c callback) (any, error) {
+	outer, ok := c.(*outerNext)
+	if !ok || outer.step.tracker == nil || v.previous == nil {
 		return nil, v.closedError()
 	}
-	last := v.last.Load()
-	if last == nil {
+	previous := v.previous.Load()
+	if previous == nil {
 		return nil, v.closedError()
 	}
-	return last.run(ctx, c)
+	return previous.run(ctx, c)
 }
 
+// replace makes v the current version. r.mu is held.
 func (r *Reloadable) replace(v *version) *Retired {
 	old := r.pipeline.current.Swap(v)
 	if old.tracker != nil {
@@ -112,18 +112,19 @@ func (r *Reloadable) replace(v *version) *Retired {
 	return &Retired{version: old}
 }
 
-func (r *Reloadable) without(why error) *version {
-	return &version{source: Source{Pipeline: r.name, Instance: r.instance}, closed: true, why: why}
+// without returns a closed version.
+func (r *Reloadable) without(reason error) *version {
+	return &version{mode: modeClosed, source: Source{Pipeline: r.name, Instance: r.instance}, closedBy: reason}
 }
 
 // A Retired is a version that was replaced.
 type Retired struct {
-	version *version
-	last    *atomic.Pointer[version] // where those find it who may yet come to it; nil: nobody may
-	closing onlyOnce
+	version  *version
+	previous *atomic.Pointer[version] // where runPrevious finds the version, or nil
+	closing  onceWithError
 }
 
-// Drained is closed when the last execution on the version has ended.
+// Drained returns a channel that is closed when the last execution on the version has ended.
 func (r *Retired) Drained() <-chan struct{} {
 	if r.version.tracker == nil {
 		return closedChannel
@@ -137,7 +138,7 @@ var closedChannel = func() <-chan struct{} {
 	return c
 }()
 
-// Running is how many executions still run on the version.
+// Running returns how many executions still run on the version.
 func (r *Retired) Running() int {
 	if r.version.tracker == nil {
 		return 0
@@ -145,8 +146,7 @@ func (r *Retired) Running() int {
 	return r.version.tracker.running()
 }
 
-// Wait waits until the last execution on the version has ended. The error is that
-// of the context.
+// Wait waits until the last execution on the version has ended. If ctx ends before, it returns [ContextError].
 func (r *Retired) Wait(ctx context.Context) error {
 	select {
 	case <-r.Drained():
@@ -161,26 +161,25 @@ func (r *Retired) Wait(ctx context.Context) error {
 	}
 }
 
-// Close closes the strategies, as [Pipeline.Close] does. Call it when the version
-// is drained; executions that still run may meet what is closed. Calling it again
-// does nothing and returns the same.
+// Close closes the strategies, as [Pipeline.Close] does. Call it when the version is drained: an execution that still
+// runs can come to a closed strategy. A second call does nothing and returns the same error.
 func (r *Retired) Close() error {
 	return r.closing.do(func() error {
-		if r.last != nil {
-			r.last.CompareAndSwap(r.version, nil)
+		if r.previous != nil {
+			r.previous.CompareAndSwap(r.version, nil)
 		}
 		return r.version.closeStrategies()
 	})
 }
 
-// onlyOnce runs a function once and keeps its error. Unlike a [sync.Once] it lets the function call back:
+// onceWithError runs a function once and keeps its error. Unlike [sync.OnceValue] it lets the function call itself:
 // while the function runs, other calls return nil at once.
-type onlyOnce struct {
+type onceWithError struct {
 	begun atomic.Bool
 	err   atomic.Pointer[error]
 }
 
-func (o *onlyOnce) do(f func() error) (err error) {
+func (o *onceWithError) do(f func() error) (err error) {
 	if o.begun.CompareAndSwap(false, true) {
 		err = f()
 		o.err.Store(&err)
@@ -192,24 +191,23 @@ func (o *onlyOnce) do(f func() error) (err error) {
 	return nil
 }
 
-// runTracked runs c on the current version, and counts it there.
-func (p *Pipeline) runTracked(ctx context.Context, v *version, c callback) (any, error) {
-	v, place := p.enter(v)
-	if place == nil {
+// runCounted runs c on the current version, which counts it. v is what load returned before.
+func (p *Pipeline) runCounted(ctx context.Context, v *version, c callback) (any, error) {
+	v, counted := p.enter(v)
+	if counted == nil {
 		return v.run(ctx, c)
 	}
-	defer v.tracker.leave(place)
+	defer v.tracker.leave(counted)
 	return v.run(ctx, c)
 }
 
-// executeCounted is Execute where nothing stands between the caller and fn but that
-// it is counted.
-func executeCounted(ctx context.Context, p *Pipeline, v *version, fn func(context.Context) error) error {
-	now, place := p.enter(v)
-	if place != nil {
-		defer now.tracker.leave(place)
+// executeCountedBare is Execute of a v in modeCountedBare.
+func executeCountedBare(ctx context.Context, p *Pipeline, v *version, fn func(context.Context) error) error {
+	now, counted := p.enter(v)
+	if counted != nil {
+		defer now.tracker.leave(counted)
 	}
-	if !now.direct {
+	if now.mode != modeCountedBare { // v was replaced
 		_, err := now.run(ctx, action(fn))
 		return err
 	}
@@ -219,22 +217,22 @@ func executeCounted(ctx context.Context, p *Pipeline, v *version, fn func(contex
 	return fn(ctx)
 }
 
-// enter counts an execution on the current version, which is v unless it was
-// replaced, and returns it. A version that does not count has no place.
-func (p *Pipeline) enter(v *version) (*version, *part) {
+// enter counts an execution on the current version, which is v unless it was replaced, and returns the version and
+// the shard to leave. The shard is nil if the version does not count.
+func (p *Pipeline) enter(v *version) (*version, *shard) {
 	for v.tracker != nil {
-		place := v.tracker.enter()
+		counted := v.tracker.enter()
 		now := p.current.Load()
 		if now == v {
-			return v, place
+			return v, counted
 		}
-		v.tracker.leave(place) // it was replaced between the two
+		v.tracker.leave(counted) // v was replaced before the execution was counted
 		v = now
 	}
 	return v, nil
 }
 
-// closeStrategies closes them in order, all of them, also if one leaves the goroutine.
+// closeStrategies closes the strategies in order, even if the Close of one calls Goexit.
 func (v *version) closeStrategies() (err error) {
 	var errs []error
 	defer func() { err = errors.Join(errs...) }()
@@ -248,8 +246,8 @@ func (v *version) closeStrategies() (err error) {
 	return nil
 }
 
-// closeStrategy makes an error of a panic: the other strategies are to be closed,
-// too.
+// closeStrategy closes s if it has a Close method. It returns a panic as an error, so that the other strategies are
+// closed, too.
 func closeStrategy(s Strategy) (err error) {
 	closer, ok := s.(io.Closer)
 	if !ok {

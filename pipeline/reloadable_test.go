@@ -56,7 +56,7 @@ func answer(t testing.TB, p *pipeline.Pipeline, wait func()) int {
 	return *n
 }
 
-func TestReloadableWithoutAVersion(t *testing.T) {
+func TestReloadable_WithoutAVersion(t *testing.T) {
 	r := pipeline.NewReloadable("orders", "eu")
 	p := r.Pipeline()
 	assert.Equal(t, "orders", p.Name())
@@ -73,17 +73,17 @@ func TestReloadableWithoutAVersion(t *testing.T) {
 	require.NoError(t, r.Retire(nil).Wait(t.Context()), "there is nothing to wait for")
 }
 
-func TestReloadableAnExecutionStaysOnItsVersion(t *testing.T) {
+func TestReloadable_ExecutionStaysOnItsVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var closed atomic.Int64
 		r := pipeline.NewReloadable("orders", "")
 		p := r.Pipeline()
-		r.Put(prepare(t, numbered{1, &closed}))
+		weir.Must(r.Put(prepare(t, numbered{1, &closed})))
 
 		slow := make(chan int)
 		go func() { slow <- answer(t, p, func() { time.Sleep(time.Minute) }) }()
 		synctest.Wait()
-		old := r.Put(prepare(t, numbered{number: 2}))
+		old := weir.Must(r.Put(prepare(t, numbered{number: 2})))
 
 		assert.Equal(t, 2, answer(t, p, func() {}))
 		assert.Equal(t, 1, old.Running())
@@ -101,44 +101,46 @@ func TestReloadableAnExecutionStaysOnItsVersion(t *testing.T) {
 	})
 }
 
-func TestReloadableTheHandleIsNotClosedByItsUsers(t *testing.T) {
+func TestReloadable_PipelineCannotBeClosed(t *testing.T) {
 	var closed atomic.Int64
 	r := pipeline.NewReloadable("orders", "")
-	r.Put(prepare(t, numbered{1, &closed}))
+	weir.Must(r.Put(prepare(t, numbered{1, &closed})))
 	require.ErrorContains(t, r.Pipeline().Close(), "orders belongs to a registry")
 	assert.Zero(t, closed.Load())
 	assert.Equal(t, 1, answer(t, r.Pipeline(), func() {}))
 }
 
-func TestReloadablePutsAVersionOnce(t *testing.T) {
+func TestReloadable_PutTwice(t *testing.T) {
 	r := pipeline.NewReloadable("orders", "")
 	v := prepare(t)
-	r.Put(v)
-	assert.Panics(t, func() { r.Put(v) })
-	_, err := pipeline.Config{Strategies: []pipeline.Strategy{nil}}.Prepare()
-	require.ErrorIs(t, err, pipeline.ErrInvalidConfig)
+	_, err := r.Put(v)
+	require.NoError(t, err)
+	_, err = r.Put(v)
+	require.EqualError(t, err, "pipeline: Put was called twice with the same version")
+	_, err = pipeline.Config{Strategies: []pipeline.Strategy{nil}}.Prepare()
+	require.ErrorIs(t, err, weir.ErrInvalidOptions)
 }
 
-func TestReloadableAnExecutionThatPanicsOrLeavesIsNotCountedForEver(t *testing.T) {
+func TestReloadable_DrainedAfterAPanic(t *testing.T) {
 	r := pipeline.NewReloadable("orders", "")
-	r.Put(prepare(t, passThrough{}))
+	weir.Must(r.Put(prepare(t, passThrough{})))
 	assert.Panics(t, func() {
 		_ = r.Pipeline().Execute(t.Context(), func(context.Context) error { panic("boom") })
 	})
-	require.NoError(t, r.Put(prepare(t)).Wait(t.Context()))
+	require.NoError(t, weir.Must(r.Put(prepare(t))).Wait(t.Context()))
 }
 
 // A pipeline inside another one counts, also where it has no strategies.
-func TestReloadableCountsEmbeddedExecutions(t *testing.T) {
+func TestReloadable_CountsEmbeddedExecutions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := pipeline.NewReloadable("inner", "")
-		r.Put(prepare(t))
+		weir.Must(r.Put(prepare(t)))
 		outer := weir.Must(pipeline.New("outer", pipeline.Embed(r.Pipeline())))
 		go func() {
 			_ = outer.Execute(t.Context(), func(context.Context) error { time.Sleep(time.Second); return nil })
 		}()
 		synctest.Wait()
-		old := r.Put(prepare(t))
+		old := weir.Must(r.Put(prepare(t)))
 		assert.Equal(t, 1, old.Running())
 		<-old.Drained()
 		assert.Zero(t, old.Running())
@@ -160,10 +162,10 @@ func (g *gate) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	return next.Run(ctx)
 }
 
-func TestReloadableDrainedMeansNobodyIsLeftConcurrentSafe(t *testing.T) {
+func TestRetired_DrainedConcurrent(t *testing.T) {
 	r := pipeline.NewReloadable("orders", "")
 	current := &gate{}
-	r.Put(prepare(t, current))
+	weir.Must(r.Put(prepare(t, current)))
 	var stop atomic.Bool
 	var users sync.WaitGroup
 	for range 4 {
@@ -178,7 +180,7 @@ func TestReloadableDrainedMeansNobodyIsLeftConcurrentSafe(t *testing.T) {
 	}
 	for range 100 {
 		next := &gate{}
-		old := r.Put(prepare(t, next))
+		old := weir.Must(r.Put(prepare(t, next)))
 		<-old.Drained()
 		current.drained.Store(true)
 		if n := current.inside.Load(); n != 0 {
@@ -190,9 +192,9 @@ func TestReloadableDrainedMeansNobodyIsLeftConcurrentSafe(t *testing.T) {
 	users.Wait()
 }
 
-func TestReloadableCostsNoAllocation(t *testing.T) {
+func TestReloadable_ExecuteAllocatesNothing(t *testing.T) {
 	r := pipeline.NewReloadable("orders", "")
-	r.Put(prepare(t, passThrough{}))
+	weir.Must(r.Put(prepare(t, passThrough{})))
 	ctx := t.Context()
 	fn := func(context.Context) error { return nil }
 	allocates(t, "Reloadable", 0, func() { _ = r.Pipeline().Execute(ctx, fn) })
@@ -201,7 +203,7 @@ func TestReloadableCostsNoAllocation(t *testing.T) {
 func BenchmarkReloadable(b *testing.B) {
 	fn := func(context.Context) error { return nil }
 	r := pipeline.NewReloadable("bench", "")
-	r.Put(prepare(b, passThrough{}))
+	weir.Must(r.Put(prepare(b, passThrough{})))
 	for name, p := range map[string]*pipeline.Pipeline{
 		"plain":      weir.Must(pipeline.New("bench", passThrough{})),
 		"reloadable": r.Pipeline(),

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// String returns the name and instance, "orders/eu-1", or "pipeline" if it has
-// neither.
+// String returns the name and instance, as in "orders/eu-1", or "pipeline" if both are empty.
 func (p *Pipeline) String() string { return cmp.Or(p.load().source.String(), "pipeline") }
 
 // LogValue implements [slog.LogValuer]: a pipeline is logged as its String.
@@ -17,8 +16,7 @@ func (p *Pipeline) LogValue() slog.Value { return slog.StringValue(p.String()) }
 // LogValue implements [slog.LogValuer]: a source is logged as its String.
 func (s Source) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// String returns the name and the names of the strategies, outermost first:
-// "orders: Retry, RateLimiter".
+// String returns the name and the names of the strategies, the outermost first: "orders: Retry, RateLimiter".
 func (d Description) String() string {
 	name := cmp.Or(joinParts(d.Name, d.Instance), "pipeline")
 	if len(d.Strategies) == 0 {
@@ -27,8 +25,8 @@ func (d Description) String() string {
 	return name + ": " + strings.Join(d.strategyNames(), ", ")
 }
 
-// LogValue implements [slog.LogValuer]: a group of the name, the instance, how many
-// executions run, and the names of the strategies.
+// LogValue implements [slog.LogValuer]: a group of the name, the instance, the number of running executions, and the
+// names of the strategies.
 func (d Description) LogValue() slog.Value {
 	attrs := []slog.Attr{slog.String("name", d.Name)}
 	if d.Instance != "" {
@@ -45,8 +43,7 @@ func (d Description) strategyNames() []string {
 	return names
 }
 
-// String returns what happened and where, without the Result:
-// "OnRetry Warning orders/Retry: boom".
+// String returns what happened and where, without the Result: "OnRetry Warning orders/Retry: boom".
 func (e Event) String() string {
 	text := fmt.Sprintf("%s %v", e.Name, e.Severity)
 	if source := e.Source.String(); source != "" {
@@ -58,8 +55,8 @@ func (e Event) String() string {
 	return text
 }
 
-// LogValue implements [slog.LogValuer]: a group of the fields that are set, without
-// the Result, which is a value of the program's.
+// LogValue implements [slog.LogValuer]: a group of the fields that are set, without the Result, which can be
+// confidential.
 func (e Event) LogValue() slog.Value {
 	attrs := []slog.Attr{slog.String("name", e.Name), slog.String("severity", e.Severity.String())}
 	if source := e.Source.String(); source != "" {

@@ -50,16 +50,16 @@ func TestEvent_TextHasNoResult(t *testing.T) {
 
 func TestErrors_WithoutAName(t *testing.T) {
 	_, err := pipeline.New("", nil)
-	assert.EqualError(t, err, "pipeline: invalid configuration: strategy 1 is nil")
+	assert.EqualError(t, err, "pipeline: Strategies[0] must not be nil")
 	_, err = pipeline.New("orders", nil)
-	assert.EqualError(t, err, "pipeline: invalid configuration orders: strategy 1 is nil")
+	assert.EqualError(t, err, "pipeline orders: Strategies[0] must not be nil")
 	p := weir.Must(pipeline.New(""))
 	assert.NoError(t, p.Close())
 	assert.EqualError(t, p.Execute(context.Background(), func(context.Context) error { return nil }), "pipeline: closed")
 }
 
 // A strategy's Close may close the pipeline again.
-func TestPipeline_CloseThatCallsBack(t *testing.T) {
+func TestPipeline_CloseCallsItself(t *testing.T) {
 	s := new(closing)
 	s.pipeline = weir.Must(pipeline.New("orders", s))
 	assert.ErrorIs(t, s.pipeline.Close(), errBoom)

@@ -8,86 +8,92 @@ import (
 	"unsafe"
 )
 
-// A tracker counts the executions that run on one version of a pipeline, so that
-// whoever replaced it knows when the last one has ended.
+// A tracker counts the executions that run on one version of a pipeline, so that a Reloadable knows when the last one
+// has ended on a version that was replaced.
 //
-// It is a counter in parts, each in a cache line of its own: processors that
-// counted in one place would spend more time on that than on the pipeline. Doug
-// Lea's LongAdder is the model.
+// The counter is in shards, each in its own cache line, as in Doug Lea's LongAdder: processors that count in one place
+// would spend more time on that than on the pipeline. An execution enters and leaves the same shard, so no shard falls
+// below 0, and the sum of all is 0 if and only if no execution runs.
+//
+// retire sets retired before it sums up the shards, and leave changes its shard before it looks at retired. So one of
+// the two sees the other, and drained is closed.
 type tracker struct {
-	parts   []part
-	shift   uint
+	shards  []shard
+	shift   uint // what place shifts by, for an index into shards
 	retired atomic.Bool
-	drained chan struct{} // closed when the version is retired and the last one has left
-	once    sync.Once
+	drained chan struct{} // closed when the version is retired and the last execution has ended
+	once    sync.Once     // closes drained
 }
 
-// A part is entered and left by the same execution, so it never falls below 0,
-// and what it says is true for itself.
-type part struct {
+// A shard is a counter that fills a cache line.
+type shard struct {
 	n atomic.Int64
 	_ [56]byte
 }
 
-// Two goroutines that run at once should rarely have the same part.
+// Two goroutines that run at once should rarely share a shard.
 const (
-	partsEach = 8 // for each processor
-	mostParts = 64
+	shardsPerProcessor = 8
+	maxShards          = 64
 )
 
 func newTracker() *tracker {
 	n := 1
-	for n < partsEach*runtime.GOMAXPROCS(0) && n < mostParts {
+	for n < shardsPerProcessor*runtime.GOMAXPROCS(0) && n < maxShards {
 		n *= 2
 	}
 	return &tracker{
-		parts:   make([]part, n),
+		shards:  make([]shard, n),
 		shift:   uint(64 - bits.Len(uint(n-1))), //nolint:gosec // between 59 and 64
 		drained: make(chan struct{}),
 	}
 }
 
-// enter counts an execution. The part that it returns is to be left.
-func (t *tracker) enter() *part {
-	p := &t.parts[t.place()]
-	p.n.Add(1)
-	return p
+// enter counts an execution. The caller leaves the shard that it returns.
+func (t *tracker) enter() *shard {
+	s := &t.shards[t.place()]
+	s.n.Add(1)
+	return s
 }
 
-// place picks a part by where the goroutine's stack is: the same one each time for
-// a goroutine that does nothing else, and different ones for most that run at once.
+// place returns the index of the shard of this goroutine. It is the same each time for a goroutine that does nothing
+// else, and differs between most that run at once.
+//
+// It is a hash of the address of the stack. Go gives a program neither the number of the goroutine nor that of the
+// processor, a random number costs more than the count itself, and a pool, as sync.Pool is, loses what a garbage
+// collection frees. An address that changes because the stack grew leads to another shard, which is just as right: the
+// execution leaves the shard that it entered.
 func (t *tracker) place() uint64 {
 	var here byte
 	stack := uint64(uintptr(unsafe.Pointer(&here))) >> 11 // stacks are at least 2 KiB
 	return stack * 0x9E3779B97F4A7C15 >> t.shift
 }
 
-func (t *tracker) leave(p *part) {
-	// Whoever retires sets the flag before looking at the parts, and this changes
-	// its part before looking at the flag: one of the two sees the other.
-	if p.n.Add(-1) == 0 && t.retired.Load() {
-		t.finish()
+// leave counts that an execution has ended.
+func (t *tracker) leave(s *shard) {
+	if s.n.Add(-1) == 0 && t.retired.Load() {
+		t.closeIfDrained()
 	}
 }
 
-// retire is called when nobody finds the version any more. Who found it before
-// and enters only now leaves again at once.
+// retire is called when the version was replaced. An execution that loaded the version before and enters only now
+// leaves again at once: see Pipeline.enter.
 func (t *tracker) retire() {
 	t.retired.Store(true)
-	t.finish()
+	t.closeIfDrained()
 }
 
-// finish closes drained if nobody is left.
-func (t *tracker) finish() {
+func (t *tracker) closeIfDrained() {
 	if t.running() == 0 {
 		t.once.Do(func() { close(t.drained) })
 	}
 }
 
+// running returns how many executions run.
 func (t *tracker) running() int {
 	n := int64(0)
-	for i := range t.parts {
-		n += t.parts[i].n.Load()
+	for i := range t.shards {
+		n += t.shards[i].n.Load()
 	}
 	return int(n)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/limiter"
 )
@@ -91,7 +92,7 @@ func (r *Registry) putInForce(c candidates) committed {
 				u.begin()
 			}
 		}
-		old := i.handle.Put(b.prepared)
+		old := weir.Must(i.handle.Put(b.prepared)) // prepared just now, and put only here
 		if replaced != nil {
 			done.retired = append(done.retired, r.disposal(replaced, old))
 		}

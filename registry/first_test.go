@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 )
@@ -158,9 +159,9 @@ func TestInvalidStrategiesFailTheBuild(t *testing.T) {
 		return nil
 	}))
 	_, err := r.Get("orders")
-	assert.ErrorIs(t, err, pipeline.ErrInvalidConfig)
+	assert.ErrorIs(t, err, weir.ErrInvalidOptions)
 	assert.ErrorIs(t, err, errBoom)
-	assert.ErrorContains(t, err, "strategy 2 is nil")
+	assert.ErrorContains(t, err, "Strategies[1] must not be nil")
 	assert.Equal(t, []string{"OnDispose 2", "OnDispose 1", "close 1", "close 2"}, j.take())
 }
 
@@ -275,7 +276,7 @@ func TestNilPointerAsStrategy(t *testing.T) {
 	r := open(t, &registry.Options{Listener: &l})
 	require.NoError(t, r.Define("orders", with((*closing)(nil))))
 	_, err := r.Get("orders")
-	assert.ErrorContains(t, err, "strategy 1 is nil")
+	assert.ErrorContains(t, err, "Strategies[0] must not be nil")
 	assert.NotContains(t, err.Error(), "panic")
 	assert.Empty(t, l.take())
 }

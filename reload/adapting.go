@@ -18,7 +18,7 @@ var errNotMade = errors.New("it could not be made")
 func adaptiveLimiter(b *registry.Builder, name string, o adaptive.LimiterOptions) (limiter.Limiter, error) {
 	l := registry.Keep(b, name, writtenOptions(o), registry.Kept[*adaptive.Limiter, string]{
 		Kind: "adaptive limiter",
-		Make: func(string) (*adaptive.Limiter, error) { return adaptive.NewLimiter(o) },
+		Make: func(string) (*adaptive.Limiter, error) { return adaptive.NewLimiter(&o) },
 	})
 	if l == nil { // the registry reports the reason
 		return nil, errNotMade
@@ -30,7 +30,7 @@ func adaptiveLimiter(b *registry.Builder, name string, o adaptive.LimiterOptions
 func throttler(b *registry.Builder, name string, o adaptive.ThrottlerOptions) (limiter.Limiter, error) {
 	t := registry.Keep(b, name, o, registry.Kept[*adaptive.Throttler, adaptive.ThrottlerOptions]{
 		Kind: "throttler",
-		Make: adaptive.NewThrottler,
+		Make: func(o adaptive.ThrottlerOptions) (*adaptive.Throttler, error) { return adaptive.NewThrottler(&o) },
 	})
 	if t == nil {
 		return nil, errNotMade

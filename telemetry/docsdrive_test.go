@@ -14,10 +14,10 @@ import (
 	"github.com/weir-go/weir/strategies/budget"
 	"github.com/weir-go/weir/strategies/chaos"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
-	weirfailsafe "github.com/weir-go/weir/strategies/failsafe"
 	"github.com/weir-go/weir/strategies/fallback"
 	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/strategies/weirfailsafe"
 )
 
 // run executes fn through the strategies.

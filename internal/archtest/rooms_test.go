@@ -50,7 +50,7 @@ var rooms = []room{
 	{name: "strategies/chaos", mayImport: []string{"pipeline"}},
 	{name: "strategies/fallback", mayImport: []string{"pipeline", "strategies/internal/judge"}},
 	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter", "strategies/internal/judge", "internal/deadline", "internal/untimed"}},
-	{name: "strategies/internal/judge"},
+	{name: "strategies/internal/judge", mayImport: []string{"pipeline"}},
 	// What retry and hedge share: each limits its extra attempts by it, and neither needs the other.
 	{name: "strategies/budget"},
 	{name: "strategies/hedge", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget"}},
@@ -65,7 +65,7 @@ var rooms = []room{
 		thirdParty: []string{"github.com/failsafe-go/failsafe-go"},
 	},
 	{
-		name:       "strategies/failsafe",
+		name:       "strategies/weirfailsafe",
 		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit"},
 		thirdParty: []string{"github.com/failsafe-go/failsafe-go"},
 	},
@@ -111,6 +111,7 @@ var rooms = []room{
 	// What all packages share: the error of wrong options and Must.
 	{name: ".", everyone: true},
 	{name: "internal/validate", everyone: true, mayImport: []string{"."}},
+	{name: "internal/textenum", everyone: true, mayImport: []string{"internal/validate"}},
 	{name: "internal/clock", everyone: true},
 	{name: "internal/saturate", everyone: true},
 	{name: "internal/isnil", everyone: true},

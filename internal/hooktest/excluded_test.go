@@ -2,15 +2,15 @@ package hooktest
 
 // excluded are the hooks without a row, each with the reason.
 var excluded = map[string]string{
-	"weir.FieldError.Text(rename)": "it is called by the program, which gives it a function of its own",
-	"budget.Refund(b)":             "calls Refund of a Refunder and nothing else, on the caller's goroutine",
-	"failsafe.RetryAfter(exec)":    "what failsafe-go hands to its own delay functions",
-	"jobs.Beginner.Begin":          "a pool of connections, of the driver's",
-	"jobs.Declaration.Work(work)":  "called by River, with functions of its own, on River's goroutine",
-	"jobs.Migrate(db)":             "a pool of connections, of the driver's",
-	"jobs.Options.MeterProvider":   "an SDK of OpenTelemetry",
-	"jobs.Options.OnEvent":         "called by internal/eventqueue, whose own tests drive it as the rows here would",
-	"jobs.Throttled(worker)":       "called by River, on River's goroutine",
+	"weir.FieldError.Text(rename)":  "it is called by the program, which gives it a function of its own",
+	"budget.Refund(b)":              "calls Refund of a Refunder and nothing else, on the caller's goroutine",
+	"weirfailsafe.RetryAfter(exec)": "what failsafe-go hands to its own delay functions",
+	"jobs.Beginner.Begin":           "a pool of connections, of the driver's",
+	"jobs.Declaration.Work(work)":   "called by River, with functions of its own, on River's goroutine",
+	"jobs.Migrate(db)":              "a pool of connections, of the driver's",
+	"jobs.Options.MeterProvider":    "an SDK of OpenTelemetry",
+	"jobs.Options.OnEvent":          "called by internal/eventqueue, whose own tests drive it as the rows here would",
+	"jobs.Throttled(worker)":        "called by River, on River's goroutine",
 
 	"pipeline.BeginMeasurement(m)": "calls the Measurer and nothing else; its methods have rows",
 	"pipeline.EndMeasurement(m)":   "calls the Measurer and nothing else; its methods have rows",

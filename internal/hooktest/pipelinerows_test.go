@@ -93,7 +93,7 @@ func (closing) Execute(ctx context.Context, next pipeline.Next) (any, error) { r
 func (c closing) Close() error                                               { c.x.hit(); return nil }
 
 func adaptiveLimiter(x *scene) *adaptive.Limiter {
-	l := must(adaptive.NewLimiter(adaptive.LimiterOptions{}))
+	l := must(adaptive.NewLimiter(nil))
 	x.then(func() { _ = l.Close() })
 	return l
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	failsafego "github.com/failsafe-go/failsafe-go"
+	"github.com/failsafe-go/failsafe-go"
 	"github.com/failsafe-go/failsafe-go/retrypolicy"
 
 	"github.com/weir-go/weir"
@@ -14,12 +14,12 @@ import (
 	"github.com/weir-go/weir/strategies/adaptive"
 	"github.com/weir-go/weir/strategies/chaos"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
-	failsafe "github.com/weir-go/weir/strategies/failsafe"
 	"github.com/weir-go/weir/strategies/fallback"
 	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/strategies/weirfailsafe"
 )
 
 // between runs a strategy with rate limiters around and inside it, whose permits must not be lost.
@@ -89,8 +89,8 @@ func (x *scene) hedged(o *hedge.Options) drill {
 }
 
 // policy runs a failsafe-go policy that is made of a limiter.
-func (x *scene) policy(l limiter.Limiter, o *failsafe.LimiterOptions) drill {
-	executor := failsafego.With(failsafe.FromLimiter[any](l, o))
+func (x *scene) policy(l limiter.Limiter, o *weirfailsafe.LimiterOptions) drill {
+	executor := failsafe.With(must(weirfailsafe.FromLimiter[any](l, o)))
 	return drill{do: func() {
 		_ = executor.WithContext(x.context()).Run(func() error { return nil })
 	}}
@@ -128,7 +128,7 @@ var strategyRows = []row{
 		}}))
 	}},
 	{"adaptive.LimiterOptions.OnLimitChanged", caller, func(x *scene) drill {
-		l := must(adaptive.NewLimiter(adaptive.LimiterOptions{
+		l := must(adaptive.NewLimiter(&adaptive.LimiterOptions{
 			MinLimit: 1, InitialLimit: 10, MaxLimit: 100, MinWindow: time.Millisecond, MaxWindow: time.Millisecond, MinSamples: 1,
 			OnLimitChanged: func(int, int) { x.hit() },
 		}))
@@ -155,8 +155,8 @@ var strategyRows = []row{
 	{"retry.Options.Handle", caller, func(x *scene) drill {
 		return x.between(errBoom, retry.New(&retry.Options{Handle: x.handles}))
 	}},
-	{"retry.Result(handle)", caller, func(x *scene) drill {
-		return x.between(errBoom, retry.New(&retry.Options{Handle: retry.Result(func(_ any, err error) bool { x.hit(); return err != nil })}))
+	{"pipeline.HandleResult(handle)", caller, func(x *scene) drill {
+		return x.between(errBoom, retry.New(&retry.Options{Handle: pipeline.HandleResult(func(_ any, err error) bool { x.hit(); return err != nil })}))
 	}},
 	{"retry.Options.DelayFunc", caller, func(x *scene) drill {
 		return x.between(errBoom, retry.New(&retry.Options{DelayFunc: func(ctx context.Context, _ int, _ any, _ error) (time.Duration, bool) {
@@ -182,8 +182,8 @@ var strategyRows = []row{
 		}}
 	}},
 
-	{"timeout.Options.Func", caller, func(x *scene) drill {
-		return x.between(nil, timeout.New(0, &timeout.Options{Func: func(ctx context.Context) time.Duration { x.hit(ctx); return time.Second }}))
+	{"timeout.Options.TimeoutFunc", caller, func(x *scene) drill {
+		return x.between(nil, timeout.New(0, &timeout.Options{TimeoutFunc: func(ctx context.Context) time.Duration { x.hit(ctx); return time.Second }}))
 	}},
 	{"timeout.Options.OnTimeout", caller, func(x *scene) drill {
 		p := x.pipeline(ratelimit.New(x.limiter(), nil),
@@ -219,10 +219,6 @@ var strategyRows = []row{
 	}},
 	{"fallback.Options.Handle", caller, func(x *scene) drill {
 		return x.between(errBoom, fallback.New(fallback.Value[any](1), &fallback.Options{Handle: x.handles}))
-	}},
-	{"fallback.Result(handle)", caller, func(x *scene) drill {
-		handle := fallback.Result(func(_ any, err error) bool { x.hit(); return err != nil })
-		return x.between(errBoom, fallback.New(fallback.Value[any](1), &fallback.Options{Handle: handle}))
 	}},
 	{"fallback.Options.OnFallback", caller, func(x *scene) drill {
 		return x.between(errBoom, fallback.New(fallback.Value[any](1), &fallback.Options{OnFallback: func(ctx context.Context, _ fallback.Outcome) { x.hit(ctx) }}))
@@ -269,20 +265,20 @@ var strategyRows = []row{
 		return x.between(nil, chaos.NewBehavior(&chaos.BehaviorOptions{Options: always, Behavior: func(ctx context.Context) error { x.hit(ctx); return nil }}))
 	}},
 
-	{"failsafe.New(policies)", caller, func(x *scene) drill {
-		policy := retrypolicy.NewBuilder[any]().OnRetry(func(failsafego.ExecutionEvent[any]) { x.hit() }).Build()
-		return x.between(errBoom, failsafe.New(nil, policy))
+	{"weirfailsafe.New(policies)", caller, func(x *scene) drill {
+		policy := retrypolicy.NewBuilder[any]().OnRetry(func(failsafe.ExecutionEvent[any]) { x.hit() }).Build()
+		return x.between(errBoom, weirfailsafe.New(nil, policy))
 	}},
-	{"failsafe.FromLimiter(l)", caller, func(x *scene) drill { return x.policy(x.user("Acquire"), nil) }},
-	{"failsafe.LimiterOptions.Listener", caller, func(x *scene) drill {
-		return x.policy(x.user(""), &failsafe.LimiterOptions{Listener: listener{x, "OnMeasurement"}})
+	{"weirfailsafe.FromLimiter(l)", caller, func(x *scene) drill { return x.policy(x.user("Acquire"), nil) }},
+	{"weirfailsafe.LimiterOptions.Listener", caller, func(x *scene) drill {
+		return x.policy(x.user(""), &weirfailsafe.LimiterOptions{Listener: listener{x, "OnMeasurement"}})
 	}},
-	{"failsafe.LimiterOptions.MapError", caller, func(x *scene) drill {
-		return x.policy(x.full(), &failsafe.LimiterOptions{MapError: func(err error) error { x.hit(); return err }})
+	{"weirfailsafe.LimiterOptions.MapError", caller, func(x *scene) drill {
+		return x.policy(x.full(), &weirfailsafe.LimiterOptions{MapError: func(err error) error { x.hit(); return err }})
 	}},
-	{"failsafe.PolicyOptions.MapError", caller, func(x *scene) drill {
+	{"weirfailsafe.PolicyOptions.MapError", caller, func(x *scene) drill {
 		p := x.pipeline(ratelimit.New(x.limiter(), nil), ratelimit.New(x.full(), nil))
-		executor := failsafego.With(failsafe.FromPipeline[any](p, &failsafe.PolicyOptions{MapError: func(err error) error {
+		executor := failsafe.With(weirfailsafe.FromPipeline[any](p, &weirfailsafe.PolicyOptions{MapError: func(err error) error {
 			x.hit()
 			return errors.Join(err)
 		}}))

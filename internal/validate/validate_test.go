@@ -20,7 +20,7 @@ func TestProblems(t *testing.T) {
 	none.Include("Inner", nil)
 	require.NoError(t, none.Err("limiter"))
 
-	cause := errors.New("no such policy")
+	cause := errors.New("no such {policy}")
 	var inner, outer validate.Problems
 	inner.AtLeast("Limit", 0, 1)
 	inner.Add("", nil, "Limit and Rate exclude each other")
@@ -34,7 +34,7 @@ func TestProblems(t *testing.T) {
 	require.EqualError(t, err, "limiter: Period must be more than 0, got -1s; Delay must be at least 0, got -1ns; "+
 		`Name must have no spaces, got "a b"; Window must be divisible by Segments, which is 7, got 1s; `+
 		"Policies[login].Limit must be at least 1, got 0; Policies[login] Limit and Rate exclude each other; "+
-		"Fallback is invalid: no such policy")
+		"Fallback is invalid: no such {policy}")
 	require.ErrorIs(t, err, weir.ErrInvalidOptions)
 	require.ErrorIs(t, err, cause)
 	options, ok := errors.AsType[*weir.OptionsError](err)

@@ -18,8 +18,8 @@ func TestAllocations(t *testing.T) {
 		limiter limiter.Limiter
 		most    float64
 	}{
-		"limiter":   {weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{MinLimit: 10, MaxLimit: 10})), 6},
-		"throttler": {weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{})), 5},
+		"limiter":   {weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{MinLimit: 10, MaxLimit: 10})), 6},
+		"throttler": {weir.Must(adaptive.NewThrottler(nil)), 5},
 	} {
 		p, ctx := weir.Must(pipeline.New("orders", adaptive.New(c.limiter, nil))), t.Context()
 		if got := testing.AllocsPerRun(200, func() { _ = p.Execute(ctx, succeed) }); got > c.most {
@@ -32,8 +32,8 @@ func TestAllocations(t *testing.T) {
 
 func BenchmarkExecute(b *testing.B) {
 	for name, l := range map[string]limiter.Limiter{
-		"limiter":   weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{MinLimit: 10, MaxLimit: 10})),
-		"throttler": weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{})),
+		"limiter":   weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{MinLimit: 10, MaxLimit: 10})),
+		"throttler": weir.Must(adaptive.NewThrottler(nil)),
 	} {
 		b.Run(name, func(b *testing.B) {
 			p, ctx := weir.Must(pipeline.New("orders", adaptive.New(l, nil))), context.Background()

@@ -13,7 +13,7 @@ func TestLimiterConformance(t *testing.T) {
 	limitertest.Run(t, limitertest.Subject{
 		Kind: limitertest.Concurrency,
 		New: func(t testing.TB, l limitertest.Limits) limiter.Limiter {
-			made, err := adaptive.NewLimiter(adaptive.LimiterOptions{
+			made, err := adaptive.NewLimiter(&adaptive.LimiterOptions{
 				MinLimit: l.Permits, MaxLimit: l.Permits,
 				QueueLimit: l.QueueLimit, QueueOrder: l.Order,
 				MinSamples: 1, MinWindow: 1, // the engine looks as often as it can
@@ -31,7 +31,7 @@ func TestThrottlerConformance(t *testing.T) {
 	limitertest.Run(t, limitertest.Subject{
 		Kind: limitertest.Unlimited,
 		New: func(t testing.TB, _ limitertest.Limits) limiter.Limiter {
-			made, err := adaptive.NewThrottler(adaptive.ThrottlerOptions{})
+			made, err := adaptive.NewThrottler(nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,26 +8,25 @@ import (
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
-// A Description is what [Strategy.Describe] says about the options.
+// A Description is what [Strategy.Describe] returns as the options.
 type Description struct {
 	Options
 	// Limiter is the type of the limiter, such as "adaptive.Limiter".
 	Limiter string `json:"limiter"`
-	// Limits are its options, if it has a method Options that returns one value.
+	// Limits are its options, if it has a method Options that returns one value; otherwise nil.
 	Limits any `json:"limits,omitempty"`
 }
 
-// A State is what [Strategy.Describe] says about how a [Limiter] or a [Throttler]
-// is just now.
+// A State is what [Strategy.Describe] returns as the state of a [Limiter] or a [Throttler].
 type State struct {
 	limiter.Statistics
-	// Limit is today's limit; 0 for a Throttler.
+	// Limit is the present limit; 0 for a Throttler.
 	Limit int `json:"limit,omitempty"`
-	// RejectionRate is that of a Throttler.
+	// RejectionRate is [Throttler.RejectionRate]; 0 for a Limiter.
 	RejectionRate float64 `json:"rejection_rate,omitempty"`
 }
 
-// String returns the limit or the share that is rejected, and the figures.
+// String returns the limit or the rejection rate, and the statistics.
 func (s State) String() string {
 	if s.Limit == 0 {
 		return fmt.Sprintf("rejects %.3g, %v", s.RejectionRate, s.Statistics)
@@ -38,9 +37,8 @@ func (s State) String() string {
 // LogValue implements [slog.LogValuer] with [State.String].
 func (s State) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// Describe says what the strategy is made of, as a [Description], and how its
-// limiter is just now: as a [State], or as the strategy of package ratelimit says
-// it of other limiters. It is for [pipeline.Pipeline.Describe].
+// Describe returns a [Description], and the state of the limiter: a [State], or for other limiters what
+// [ratelimit.Strategy.Describe] returns. It is for [pipeline.Pipeline.Describe].
 func (s *Strategy) Describe() (options, state any) {
 	described, state := ratelimit.New(s.limiter, nil).Describe()
 	d := Description{Options: s.options}

@@ -1,48 +1,41 @@
-// Package adaptive has limiters whose limit nobody sets: they find it out from
-// how the executions that they let through fare.
+// Package adaptive has limiters that find their limit themselves, from the executions that they let through.
 //
-//   - A [Limiter] limits how many run at once. It compares how long executions
-//     take lately with how long they usually take: while that does not grow, its
-//     limit rises, and when work piles up in what they call, it falls.
-//   - A [Throttler] rejects some, at random: the more, the more of the latest
-//     executions failed. It is the client's side of overload, for a server that
-//     answers with errors when it has too much to do.
+//   - A [Limiter] limits how many executions run at once. It compares how long executions take now with how long they
+//     usually take: while that does not grow, its limit rises, and when work queues up in what they call, it falls.
+//   - A [Throttler] rejects a random share of the executions: the more of the latest have failed, the larger the share. It
+//     is a client's protection of a server that answers with errors when it is overloaded.
 //
-// Both are a [limiter.Limiter], so they can be chained, partitioned, and asked
-// by whatever asks a limiter. The strategy of this package, [New], is how a
-// pipeline uses one, because it also tells the limiter what came of the execution:
+// Both are a [limiter.Limiter], so they can be chained, partitioned, and used like any other. In a pipeline use the
+// strategy of this package, [New], because it also hands the outcome of each execution to the limiter:
 //
-//	l, err := adaptive.NewLimiter(adaptive.LimiterOptions{MaxLimit: 500})
+//	l, err := adaptive.NewLimiter(&adaptive.LimiterOptions{MaxLimit: 500})
 //	…
 //	p, err := pipeline.New("orders",
 //		adaptive.New(l, nil),
 //		timeout.New(2*time.Second, nil), // inside, so that a timeout counts as a failure
 //	)
 //
-// The arithmetic of the limits is that of failsafe-go.
+// The limits are computed by failsafe-go.
 //
-// # What came of it
+// # Outcomes
 //
-// Releasing the lease says that the execution was a success: it took as long as
-// it took. Whoever acquires leases without the strategy says otherwise with
+// Releasing a lease records a success. Code that acquires leases without the strategy records other outcomes by calling
 // [Fail] or [Ignore] before Release, which then does nothing.
 //
-// A [Limiter] learns from successes only. Failures say little about how long the
-// work takes: an error that comes at once would look as if there was room for
-// more. So a failure just gives the permits back, and does not lower the limit by
-// itself; failures that are slow, as timeouts are, show in the executions that
-// still succeed. A [Throttler] counts successes and failures.
+// A [Limiter] learns only from successes. Failures say little about how long the work takes: an error that comes at once
+// would look as if more executions could run. So a failure just releases the permits, and does not lower the limit by
+// itself. Failures that are slow, such as timeouts, show in the executions that still succeed. A [Throttler] counts
+// successes and failures.
 //
 // # Pitfalls
 //
-// A limiter learns nothing from executions that go past it, and the wrong thing
-// from executions that are of different kinds: keep one for each kind, with
-// [limiter.NewPartitioned] where there are many. A partition that was forgotten
-// begins anew with InitialLimit.
+// A limiter learns nothing from executions that bypass it, and the wrong thing from executions of different kinds: make
+// one for each kind, with [limiter.NewPartitioned] if there are many. A partition that was dropped begins again with
+// InitialLimit.
 //
-// What is measured is the time between grant and release. A retry belongs
-// outside of the limiter: inside, its waits would count as work.
+// The time that counts is that between grant and release. A retry belongs outside the limiter: inside, its waits would
+// count as work.
 //
-// With little traffic the limit of a [Limiter] falls to MaxLimitFactor times what
-// really runs at once. That is meant: nothing is known about more than that.
+// With little traffic the limit of a [Limiter] falls to MaxLimitFactor times the number of executions that run at once.
+// That is intended: the limiter knows nothing about more than that.
 package adaptive

@@ -11,7 +11,7 @@ import (
 )
 
 func Example() {
-	l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 1, MaxLimit: 500}))
+	l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 1, MaxLimit: 500}))
 	defer l.Close()
 	p := weir.Must(pipeline.New("orders", adaptive.New(l, nil)))
 
@@ -31,7 +31,7 @@ func Example() {
 }
 
 func ExampleThrottler() {
-	th := weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{}))
+	th := weir.Must(adaptive.NewThrottler(nil))
 	p := weir.Must(pipeline.New("orders", adaptive.New(th, nil)))
 	calls, rejected := 0, 0
 	for range 1000 {
@@ -51,7 +51,7 @@ func ExampleThrottler() {
 }
 
 func ExampleFail() {
-	l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{}))
+	l := weir.Must(adaptive.NewLimiter(nil))
 	defer l.Close()
 
 	work := func(ctx context.Context) error {

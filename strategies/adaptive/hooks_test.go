@@ -35,7 +35,7 @@ func (m *misbehaving) OnMeasurement(_ context.Context, e pipeline.Event) {
 func TestStrategy_MeasurerThatDoesNotReturn(t *testing.T) {
 	for how, leave := range map[string]func(){"panic": func() { panic("measurer") }, "goexit": runtime.Goexit} {
 		for _, name := range []string{ratelimit.MeasureRequest, ratelimit.MeasureLease} {
-			slots, err := adaptive.NewLimiter(adaptive.LimiterOptions{MinLimit: 1, InitialLimit: 1, MaxLimit: 1})
+			slots, err := adaptive.NewLimiter(&adaptive.LimiterOptions{MinLimit: 1, InitialLimit: 1, MaxLimit: 1})
 			require.NoError(t, err)
 			p := weir.Must(pipeline.Config{
 				Strategies: []pipeline.Strategy{adaptive.New(slots, nil)},
@@ -61,7 +61,7 @@ func TestLimiterOptions_OnLimitChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l *adaptive.Limiter
 		available, changes := int64(0), 0
-		l, err := adaptive.NewLimiter(adaptive.LimiterOptions{
+		l, err := adaptive.NewLimiter(&adaptive.LimiterOptions{
 			InitialLimit: 4, MinSamples: 1, MinWindow: time.Millisecond, MaxWindow: time.Millisecond,
 			OnLimitChanged: func(_, current int) {
 				changes++

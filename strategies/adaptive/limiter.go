@@ -13,59 +13,57 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// A Limiter is a concurrency limiter that finds out its limit by itself, see the
-// package comment. Make one with [NewLimiter], and use it with [New] or tell it
-// with [Fail] what it should not learn from. It is safe for concurrent use.
+// A Limiter is a concurrency limiter that computes its limit from how long executions take, see the package comment. Make
+// one with [NewLimiter]. Use it with the strategy that [New] makes, or call [Fail] and [Ignore] for executions that it
+// should not learn from. It is safe for concurrent use.
 //
-// A lease of n permits stands for one execution that weighs as much as n others:
-// its time is counted once. An n above today's limit, but not above MaxLimit, is
-// rejected rather than an error; it would have to wait for the limit, not for
-// others. A lease of no permits is not learned from.
+// A lease of n permits is that of one execution that weighs as much as n others: its time counts once. An n above the
+// present limit, but not above MaxLimit, is rejected rather than an error, because the limit can rise. The Limiter does
+// not learn from a lease of 0 permits.
 //
-// Permits and the queue are those of a [limiter.Concurrency], so the limiter
-// behaves like one at each moment; what is failsafe-go's is the limit.
+// Permits and the queue are those of a [limiter.Concurrency], so the limiter behaves like one whose limit changes. The
+// limit is that of failsafe-go's limiter.
 type Limiter struct {
 	options LimiterOptions
 	permits *limiter.Concurrency
-	// What computes the limit. It counts along what runs, but nobody waits for it
-	// to agree: see measure.
-	engine adaptivelimiter.AdaptiveLimiter[any]
+	engine  adaptivelimiter.AdaptiveLimiter[any] // computes the limit, see measure
 
-	current    atomic.Int64 // the limit that permits has
-	undone     atomic.Int64 // grants that came to nothing
-	outOfReach atomic.Int64 // rejections above today's limit
-	closed     atomic.Bool
-	changing   sync.Mutex // held to change current
+	current       atomic.Int64 // the limit that permits has; written with mu held
+	undone        atomic.Int64 // grants that were refunded
+	rejectedAbove atomic.Int64 // rejections of an n above the limit
+	closed        atomic.Bool
+	mu            sync.Mutex // held to change the limit
 }
 
-// NewLimiter makes a limiter with InitialLimit permits there. The error is a
-// [limiter.ErrInvalidOptions].
-func NewLimiter(o LimiterOptions) (*Limiter, error) {
+// NewLimiter makes a limiter with InitialLimit permits. If o is nil, it has the defaults. The error is a
+// [weir.OptionsError].
+func NewLimiter(o *LimiterOptions) (*Limiter, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	o = o.withDefaults()
-	permits, err := limiter.NewConcurrency(o.permits(o.InitialLimit))
+	full := o.withDefaults()
+	permits, err := limiter.NewConcurrency(full.permits(full.InitialLimit))
 	if err != nil {
 		return nil, err
 	}
-	l := &Limiter{options: o, permits: permits, engine: o.engine()}
-	l.current.Store(int64(o.InitialLimit))
+	l := &Limiter{options: full, permits: permits, engine: full.engine()}
+	l.current.Store(int64(full.InitialLimit))
 	return l, nil
 }
 
-// TryAcquire takes n permits if they are there now.
+// TryAcquire takes n permits if they are free.
 func (l *Limiter) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
 	lease, err := l.permits.TryAcquire(ctx, n)
 	return l.answer(ctx, n, lease, err)
 }
 
-// Acquire takes n permits, and waits for them in the queue where there is room.
+// Acquire takes n permits. If they are not free and the queue has room, it waits.
 func (l *Limiter) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	lease, err := l.permits.Acquire(ctx, n)
 	return l.answer(ctx, n, lease, err)
 }
 
+// answer makes the lease of the engine's and the permits' of what the limiter of the permits returned.
 func (l *Limiter) answer(ctx context.Context, n int, lease limiter.Lease, err error) (limiter.Lease, error) {
 	switch {
 	case err != nil:
@@ -73,11 +71,11 @@ func (l *Limiter) answer(ctx context.Context, n int, lease limiter.Lease, err er
 	case !lease.Acquired() || n == 0:
 		return lease, nil
 	}
-	t := &tracked{to: l, took: took{permits: lease, samples: l.measure(n)}}
+	t := &tracked{to: l, permits: lease, samples: l.measure(n)}
 	return t.lease(n, limiterKey), nil
 }
 
-// refuse tells an n that can be granted some other day from one that never can.
+// refuse makes a rejection of an error about n if n can be granted when the limit is higher.
 func (l *Limiter) refuse(ctx context.Context, n int, err error) (limiter.Lease, error) {
 	switch {
 	case !errors.Is(err, limiter.ErrPermitCount) || n < 0 || n > l.options.MaxLimit:
@@ -87,26 +85,20 @@ func (l *Limiter) refuse(ctx context.Context, n int, err error) (limiter.Lease, 
 	case l.closed.Load():
 		return limiter.Lease{}, limiter.ErrClosed
 	}
-	l.outOfReach.Add(1)
+	l.rejectedAbove.Add(1)
 	return limiter.Rejected(0, limiter.ReasonLimitLowered), nil
 }
 
-// took is what a lease has taken.
-type took struct {
-	permits limiter.Lease
-	samples samples
-}
-
-// samples are what the engine counts for a lease: one for each permit, so that it
-// knows how full the limiter is.
+// samples are the permits of the engine that a lease has: as many as the lease has permits, so that the engine knows how
+// many are in use. The engine measures an execution by the first.
 type samples struct {
-	first adaptivelimiter.Permit
-	rest  []adaptivelimiter.Permit
+	first  adaptivelimiter.Permit
+	others []adaptivelimiter.Permit
 }
 
-// measure starts the clock of an execution. The engine has room for it, since it
-// is told first of what is over, and last asked for what begins; but where its
-// limit fell in this very moment it has not, and then this one is not measured.
+// measure makes the engine measure an execution, from now on. The engine usually has n permits left, because they are
+// taken from it after those of l.permits, and given back to it before. If its limit has just fallen it has fewer, and then
+// the execution is measured with fewer, or not at all.
 func (l *Limiter) measure(n int) samples {
 	var s samples
 	s.first, _ = l.engine.TryAcquirePermit()
@@ -115,41 +107,40 @@ func (l *Limiter) measure(n int) samples {
 		if !ok {
 			break
 		}
-		s.rest = append(s.rest, permit)
+		s.others = append(s.others, permit)
 	}
 	return s
 }
 
-// settle implements what a tracked lease tells.
+// settle ends a tracked lease: the engine learns from it, and its permits are released.
 func (l *Limiter) settle(t *tracked, o outcome) {
-	if first := t.took.samples.first; first != nil {
+	if first := t.samples.first; first != nil {
 		if o == success {
 			first.Record()
 		} else {
 			first.Drop()
 		}
 	}
-	for _, permit := range t.took.samples.rest {
+	for _, permit := range t.samples.others {
 		permit.Drop()
 	}
 	if o == undone && !l.closed.Load() {
 		l.undone.Add(1)
 	}
 	was, is := l.follow()
-	t.took.permits.Release() // to those who wait, by the new limit
+	t.permits.Release() // after follow, so that waiters get permits by the new limit
 	if was != is && l.options.OnLimitChanged != nil {
 		l.options.OnLimitChanged(was, is)
 	}
 }
 
-// follow makes the limit in force the one that the engine has come to. It returns what it was and what it
-// is, the same if nothing changed.
+// follow puts the engine's limit in force. It returns the old and the new limit, which are the same if nothing changed.
 func (l *Limiter) follow() (was, is int) {
 	if current := l.current.Load(); int64(l.engine.Limit()) == current {
 		return int(current), int(current)
 	}
-	l.changing.Lock()
-	defer l.changing.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	was, is = int(l.current.Load()), l.engine.Limit()
 	if was != is && l.permits.Reconfigure(l.options.permits(is)) == nil { // an error: it is closed
 		l.current.Store(int64(is))
@@ -159,26 +150,25 @@ func (l *Limiter) follow() (was, is int) {
 	return was, is
 }
 
-// Limit returns today's limit.
+// Limit returns the present limit.
 func (l *Limiter) Limit() int { return int(l.current.Load()) }
 
-// Options returns the options, with the defaults filled in.
+// Options returns the options with the defaults filled in.
 func (l *Limiter) Options() LimiterOptions { return l.options }
 
 // Statistics returns the current figures; those of a closed limiter are its last.
 func (l *Limiter) Statistics() limiter.Statistics {
 	s := l.permits.Statistics()
 	s.SuccessfulLeases -= l.undone.Load()
-	s.FailedLeases += l.outOfReach.Load()
+	s.FailedLeases += l.rejectedAbove.Load()
 	return s
 }
 
-// IdleDuration returns for how long all permits have been there; ok is false
-// while some are held. What was learned may be old by then, but is not forgotten.
+// IdleDuration returns how long all permits have been free; ok is false while some are held. What the limiter has learned
+// is kept.
 func (l *Limiter) IdleDuration() (idle time.Duration, ok bool) { return l.permits.IdleDuration() }
 
-// Close sends the waiters away. From then on TryAcquire and Acquire return
-// [limiter.ErrClosed]. It never fails.
+// Close ends the waits in the queue. From then on TryAcquire and Acquire return [limiter.ErrClosed]. It always returns nil.
 func (l *Limiter) Close() error {
 	l.closed.Store(true)
 	return l.permits.Close()

@@ -61,7 +61,7 @@ func release(l limiter.Lease) { l.Release() }
 func TestLimitRisesWhileThereIsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var changes []int
-		l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{
+		l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{
 			InitialLimit: 5, MaxLimit: 40,
 			OnLimitChanged: func(old, current int) {
 				if len(changes) > 0 {
@@ -80,7 +80,7 @@ func TestLimitRisesWhileThereIsRoom(t *testing.T) {
 
 func TestLimitFallsWhenWorkPilesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 40, MaxLimit: 100}))
+		l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 40, MaxLimit: 100}))
 		load(l, make(server, 60), 40, 20*time.Second, release)
 		require.GreaterOrEqual(t, l.Limit(), 40)
 		before := l.Limit()
@@ -92,7 +92,7 @@ func TestLimitFallsWhenWorkPilesUp(t *testing.T) {
 func TestFailuresAreNotLearnedFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, end := range map[string]func(limiter.Lease){"fail": adaptive.Fail, "ignore": adaptive.Ignore} {
-			l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 5}))
+			l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 5}))
 			highest := load(l, make(server, 100), 10, 20*time.Second, end)
 			assert.Equal(t, 5, highest, name)
 			s := l.Statistics()
@@ -103,7 +103,7 @@ func TestFailuresAreNotLearnedFrom(t *testing.T) {
 }
 
 func TestPermitsAboveTodaysLimit(t *testing.T) {
-	l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 5, MaxLimit: 40, QueueLimit: 100}))
+	l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 5, MaxLimit: 40, QueueLimit: 100}))
 	ctx := t.Context()
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
@@ -130,7 +130,7 @@ func TestPermitsAboveTodaysLimit(t *testing.T) {
 // A heavy execution fills the limiter as several would, and its time counts once.
 func TestHeavyExecutions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 10, MinSamples: 4}))
+		l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 10, MinSamples: 4}))
 		ctx := t.Context()
 		for range 20 {
 			first, err := l.TryAcquire(ctx, 6)
@@ -150,8 +150,8 @@ func TestHeavyExecutions(t *testing.T) {
 
 func TestChainTellsBoth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		throttler := weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{MinExecutions: -1}))
-		adaptiveLimiter := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 5}))
+		throttler := weir.Must(adaptive.NewThrottler(&adaptive.ThrottlerOptions{MinExecutions: -1}))
+		adaptiveLimiter := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 5}))
 		chain := weir.Must(limiter.Chain(throttler, adaptiveLimiter))
 		began := time.Now()
 		var wg sync.WaitGroup
@@ -172,8 +172,8 @@ func TestChainTellsBoth(t *testing.T) {
 }
 
 func TestChainThatCameToNothing(t *testing.T) {
-	throttler := weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{}))
-	adaptiveLimiter := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 5}))
+	throttler := weir.Must(adaptive.NewThrottler(nil))
+	adaptiveLimiter := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 5}))
 	full := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
 	_, err := full.TryAcquire(t.Context(), 1)
 	require.NoError(t, err)
@@ -188,7 +188,7 @@ func TestChainThatCameToNothing(t *testing.T) {
 }
 
 func TestLimiterConcurrentSafe(t *testing.T) {
-	l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{
+	l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{
 		InitialLimit: 5, MaxLimit: 20, QueueLimit: 5, MinWindow: 1, MinSamples: 1,
 		OnLimitChanged: func(int, int) {},
 	}))
@@ -214,27 +214,28 @@ func TestLimiterConcurrentSafe(t *testing.T) {
 }
 
 func TestLimiterOptions(t *testing.T) {
-	_, err := adaptive.NewLimiter(adaptive.LimiterOptions{
+	_, err := adaptive.NewLimiter(&adaptive.LimiterOptions{
 		MinLimit: 10, MaxLimit: 5, MaxLimitFactor: 0.5, MaxLimitWindow: -1, QueueLimit: -1, QueueOrder: 7,
 		MinWindow: time.Hour, MaxWindow: time.Minute, MinSamples: -1, Quantile: 1, BaselineAge: -1, CorrelationWindow: 1,
 	})
-	require.ErrorIs(t, err, limiter.ErrInvalidOptions)
+	require.ErrorIs(t, err, weir.ErrInvalidOptions)
 	for _, field := range []string{
-		"MaxLimit is", "InitialLimit is", "MaxLimitFactor is", "MaxLimitWindow is", "QueueLimit is", "QueueOrder is",
-		"MaxWindow is", "MinSamples is", "Quantile is", "BaselineAge is", "CorrelationWindow is",
+		"MaxLimit must", "InitialLimit must", "MaxLimitFactor must", "MaxLimitWindow must", "QueueLimit must", "QueueOrder must",
+		"MaxWindow must", "MinSamples must", "Quantile must", "BaselineAge must", "CorrelationWindow must",
 	} {
 		assert.ErrorContains(t, err, field)
 	}
-	_, err = adaptive.NewLimiter(adaptive.LimiterOptions{MinLimit: -1, MinWindow: -1})
-	assert.ErrorContains(t, err, "MinLimit is -1")
-	assert.ErrorContains(t, err, "MinWindow is")
+	_, err = adaptive.NewLimiter(&adaptive.LimiterOptions{MinLimit: -1, MinWindow: -1})
+	assert.ErrorContains(t, err, "MinLimit must be at least 1, got -1")
+	assert.ErrorContains(t, err, "MinWindow must be more than 0, got -1ns")
 
 	for _, o := range []adaptive.LimiterOptions{{MaxLimit: 3}, {MinLimit: 30}, {MinWindow: time.Minute}} {
-		l, err := adaptive.NewLimiter(o)
+		l, err := adaptive.NewLimiter(&o)
 		require.NoError(t, err)
-		assert.NoError(t, l.Options().Validate())
+		full := l.Options()
+		assert.NoError(t, full.Validate())
 	}
-	o := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{})).Options()
+	o := weir.Must(adaptive.NewLimiter(nil)).Options()
 	assert.Equal(t, adaptive.LimiterOptions{
 		MinLimit: 1, MaxLimit: 200, InitialLimit: 20, MaxLimitFactor: 5, MinWindow: time.Second, MaxWindow: 30 * time.Second,
 		MinSamples: 50, Quantile: 0.9, BaselineAge: 10, CorrelationWindow: 50,

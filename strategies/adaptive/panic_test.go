@@ -12,7 +12,7 @@ import (
 
 func TestPanicOfOnLimitChangedLosesNoPermits(t *testing.T) {
 	panics := 0
-	l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{
+	l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{
 		InitialLimit: 10, MaxLimit: 20, MinWindow: 1, MinSamples: 1,
 		OnLimitChanged: func(int, int) { panics++; panic("oh") },
 	}))

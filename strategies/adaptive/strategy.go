@@ -4,50 +4,47 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/isnil"
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/internal/judge"
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
-// Options are what can be said about the strategy besides its limiter. The zero
-// Options are the defaults.
+// Options are the options of a strategy, except its limiter. The zero Options are the defaults.
 type Options struct {
-	// Name is how the strategy is called in telemetry; "" is "AdaptiveLimiter".
+	// Name is the strategy's name in telemetry. The default is "AdaptiveLimiter".
 	Name string `json:"name,omitempty" yaml:"name,omitempty"`
-	// Permits is what an execution weighs; nil is 1 for each. With 0 nothing is
-	// learned from it.
+	// Permits returns the weight of an execution. If nil, each weighs 1. The limiter does not learn from an execution of
+	// weight 0. A weight below 0 is a [limiter.ErrPermitCount].
 	Permits func(ctx context.Context) int `json:"-" yaml:"-"`
-	// Handle reports whether an outcome is a failure. If nil, every error is a failure
-	// except the error of an execution that was cancelled. Any other outcome is a
-	// success, but is ignored if the execution's context has ended. A rejection by a
-	// strategy further inside, such as a rate limiter's, is also ignored, unless
-	// Handle says that it is a failure.
+	// Handle reports whether an outcome is a failure. If nil, every error is a failure except that of an execution that
+	// was cancelled. Any other outcome is a success, but is ignored if the execution's context has ended. A rejection by
+	// a strategy further inside, such as a rate limiter's, is ignored, too, unless Handle returns true for it.
+	// [pipeline.HandleResult] makes one of a function that knows the type of the results.
 	Handle func(result any, err error) bool `json:"-" yaml:"-"`
-	// OnRejected is called for every rejection, after the event and before the
-	// error is returned. If it returns an error, that one is returned instead.
+	// OnRejected is called for every rejection, after the event. If it returns an error, the execution returns that error
+	// instead of the [ratelimit.RejectedError].
 	OnRejected func(ctx context.Context, r ratelimit.Rejection) error `json:"-" yaml:"-"`
 }
 
-// A Strategy asks a limiter before an execution goes on, and tells it what came
-// of it. Make one with [New]. It is safe for concurrent use.
+// A Strategy takes permits from a limiter before an execution goes on, and hands the outcome of the execution to the
+// limiter. Make one with [New]. It is safe for concurrent use.
 type Strategy struct {
 	options Options
 	limiter limiter.Limiter
-	owned   *Limiter // nil: the limiter was passed in
+	owned   *Limiter // the limiter if the strategy made it, else nil
 	problem error    // what Validate returns
 }
 
-// New wraps l: a [Limiter], a [Throttler], or what they are part of, such as a
-// chain of both. With a nil l the strategy makes and owns a [Limiter] with the
-// zero [LimiterOptions]. A nil o means the defaults. An l that was passed in is
-// never closed by the strategy.
+// New makes a strategy of a [Limiter], a [Throttler], or a limiter that they are part of, such as a chain of both. It
+// never closes l. If l is nil, the strategy makes and owns a Limiter with the default options. If l is an interface that
+// holds a nil pointer, making a pipeline of the strategy fails. If o is nil, it has the defaults.
 //
-// A limiter that has nothing of this package is used as the strategy of package
-// ratelimit would.
+// With any other limiter it does what the strategy of package ratelimit does.
 func New(l limiter.Limiter, o *Options) *Strategy {
 	s := &Strategy{limiter: l}
 	if o != nil {
@@ -55,34 +52,38 @@ func New(l limiter.Limiter, o *Options) *Strategy {
 	}
 	setDefault(&s.options.Name, "AdaptiveLimiter")
 	if l == nil {
-		s.owned, s.problem = NewLimiter(LimiterOptions{})
+		s.owned, s.problem = NewLimiter(nil)
 		s.limiter = s.owned
-	} else if v := reflect.ValueOf(l); v.Kind() == reflect.Pointer && v.IsNil() {
-		s.problem = errNilLimiter
+	} else if isnil.Value(l) {
+		s.problem = errNilLimiter()
 	}
 	return s
 }
 
-var errNilLimiter = errors.New("adaptive: the limiter is nil")
+func errNilLimiter() error {
+	var p validate.Problems
+	p.Add("Limiter", nil, "must not be nil")
+	return p.Err("adaptive")
+}
 
 // Name returns [Options.Name], or "AdaptiveLimiter".
 func (s *Strategy) Name() string { return s.options.Name }
 
-// Options returns the options, with the defaults filled in.
+// Options returns the options with the defaults filled in.
 func (s *Strategy) Options() Options { return s.options }
 
-// Limiter returns the limiter that the strategy asks.
+// Limiter returns the limiter.
 func (s *Strategy) Limiter() limiter.Limiter { return s.limiter }
 
-// Validate returns what is wrong with what the strategy was made of, or nil.
+// Validate returns a [weir.OptionsError] if the limiter is nil.
 func (s *Strategy) Validate() error {
 	if s.limiter == nil { // made without New
-		return errNilLimiter
+		return errNilLimiter()
 	}
 	return s.problem
 }
 
-// Close closes the limiter if the strategy made it, and does nothing if not.
+// Close closes the limiter if the strategy made it.
 func (s *Strategy) Close() error {
 	if s.owned == nil {
 		return nil
@@ -90,8 +91,8 @@ func (s *Strategy) Close() error {
 	return s.owned.Close()
 }
 
-// Execute asks the limiter, runs next, and tells the limiter what came of it. A
-// panic is a failure. It implements [pipeline.Strategy].
+// Execute takes the permits, runs next, and hands the outcome to the limiter. A panic is a failure. It implements
+// [pipeline.Strategy].
 func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	if next.Measuring() {
 		return s.measured(ctx, next)
@@ -103,8 +104,7 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 	return s.run(ctx, next, lease)
 }
 
-// measured is Execute where somebody measures. What it measures is what the
-// strategy of package ratelimit does, under the same names.
+// measured is Execute with a Measurer. The measurements are those of package ratelimit, with the same names.
 func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error) {
 	asked := clock.Now()
 	lease, err := s.acquire(ctx)
@@ -114,14 +114,14 @@ func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error
 		answer.Err = rejection(next, lease)
 	}
 	if err != nil || !lease.Acquired() {
-		Ignore(lease) // before the Measurer, which may panic
+		Ignore(lease) // before the Measurer, which can panic
 		next.Measure(ctx, answer)
 		return s.notGranted(ctx, next, lease, err)
 	}
 	var begun any
 	measured := false
 	defer func() {
-		if !measured { // the Measurer panics, and next has not run
+		if !measured { // the Measurer panicked, and next has not run
 			end(lease, ignored)
 			return
 		}
@@ -132,6 +132,7 @@ func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error
 	return s.run(ctx, next, lease)
 }
 
+// acquire asks the limiter for the permits of an execution.
 func (s *Strategy) acquire(ctx context.Context) (limiter.Lease, error) {
 	if s.options.Permits == nil {
 		return s.limiter.Acquire(ctx, 1)
@@ -143,19 +144,21 @@ func (s *Strategy) acquire(ctx context.Context) (limiter.Lease, error) {
 	return s.limiter.Acquire(ctx, n)
 }
 
+// run runs next and ends the lease by its outcome.
 func (s *Strategy) run(ctx context.Context, next pipeline.Next, lease limiter.Lease) (value any, err error) {
-	o := failure // stays if next panics or leaves the goroutine
+	o := failure // stays if next panics or calls Goexit
 	defer func() { end(lease, o) }()
 	value, err = next.Run(ctx)
 	if err == nil && s.options.Handle == nil && ctx.Err() == nil {
-		o = success // the way that most executions go
+		o = success // most executions end here
 		return value, nil
 	}
-	o = ignored // for the case that Handle panics
+	o = ignored // stays if Handle panics
 	o = s.outcome(ctx, value, err)
 	return value, err
 }
 
+// outcome returns how the result of an execution counts.
 func (s *Strategy) outcome(ctx context.Context, value any, err error) outcome {
 	switch {
 	case s.options.Handle != nil && s.options.Handle(value, err):
@@ -171,11 +174,10 @@ func (s *Strategy) outcome(ctx context.Context, value any, err error) outcome {
 	}
 }
 
-// notGranted is for an execution that was not granted anything: by an error,
-// which is no rejection, or by a rejection.
+// notGranted ends an execution that got no permits: by an error, which is not a rejection, or by a rejection.
 func (s *Strategy) notGranted(ctx context.Context, next pipeline.Next, lease limiter.Lease, err error) (any, error) {
 	if err != nil {
-		Ignore(lease) // a limiter written elsewhere may have granted all the same
+		Ignore(lease) // a limiter of the program can grant permits and return an error
 		return nil, judge.Uncalled(fmt.Errorf("adaptive: %v: %w", next.Source(), err))
 	}
 	rejected := rejection(next, lease)
@@ -188,14 +190,8 @@ func (s *Strategy) notGranted(ctx context.Context, next pipeline.Next, lease lim
 	return nil, rejected
 }
 
-// rejection is the error that package ratelimit would return: whoever answers for
-// a rejected execution need not know by what kind of limiter it was rejected.
+// rejection returns the error of a rejection. It is that of package ratelimit, so that a program handles one type of
+// rejection, whichever limiter rejects.
 func rejection(next pipeline.Next, lease limiter.Lease) *ratelimit.RejectedError {
-	after, _ := lease.RetryAfter()
-	return &ratelimit.RejectedError{
-		RetryAfter: max(after, 0),
-		Reason:     lease.Reason(),
-		Source:     next.Source(),
-		Lease:      lease,
-	}
+	return &ratelimit.RejectedError{Reason: lease.Reason(), Source: next.Source(), Lease: lease}
 }

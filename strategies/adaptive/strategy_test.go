@@ -26,7 +26,7 @@ var errBoom = errors.New("boom")
 // rejection rate is 0 for a success or nothing, and 0.5 for a failure; a success
 // before a failure makes it less.
 func counting() *adaptive.Throttler {
-	return weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{MinExecutions: -1, MaxRejectionRate: 0.5}))
+	return weir.Must(adaptive.NewThrottler(&adaptive.ThrottlerOptions{MinExecutions: -1, MaxRejectionRate: 0.5}))
 }
 
 // told is what th was told: it is told of a failure more, and says how much that
@@ -103,7 +103,7 @@ func TestPanicAndGoexitAreFailures(t *testing.T) {
 	for name, leave := range map[string]func(){"panic": func() { panic("boom") }, "goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			th := counting()
-			l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 1}))
+			l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 1}))
 			p := weir.Must(pipeline.New("orders", adaptive.New(weir.Must(limiter.Chain(th, l)), nil)))
 			var wg sync.WaitGroup
 			wg.Go(func() {
@@ -122,7 +122,7 @@ func TestPanicAndGoexitAreFailures(t *testing.T) {
 }
 
 func TestRejection(t *testing.T) {
-	l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 1}))
+	l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 1}))
 	var events []pipeline.Event
 	var asked []ratelimit.Rejection
 	instead := errors.New("come back tomorrow")
@@ -174,7 +174,7 @@ func TestRejection(t *testing.T) {
 }
 
 func TestPermitsFunc(t *testing.T) {
-	l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 5}))
+	l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 5}))
 	n := 5
 	p := weir.Must(pipeline.New("orders", adaptive.New(l, &adaptive.Options{Permits: func(context.Context) int { return n }})))
 	require.NoError(t, p.Execute(t.Context(), func(context.Context) error {
@@ -200,12 +200,12 @@ func TestOwnedLimiter(t *testing.T) {
 
 	var none *adaptive.Limiter
 	_, err = pipeline.New("orders", adaptive.New(none, nil))
-	assert.ErrorContains(t, err, "strategy 1 (AdaptiveLimiter): adaptive: the limiter is nil")
+	assert.ErrorContains(t, err, "Strategies[0].Limiter must not be nil")
 	assert.Error(t, new(adaptive.Strategy).Validate())
 }
 
 func TestDescribe(t *testing.T) {
-	l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 7}))
+	l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 7}))
 	bucket := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 3}))
 	p := weir.Must(pipeline.New("orders",
 		adaptive.New(l, nil), adaptive.New(counting(), &adaptive.Options{Name: "Throttler"}), adaptive.New(bucket, nil)))
@@ -239,7 +239,7 @@ func (m *measurer) OnMeasurement(_ context.Context, e pipeline.Event) {
 
 func TestMeasurements(t *testing.T) {
 	m := &measurer{ListenerFunc: func(context.Context, pipeline.Event) {}}
-	l := weir.Must(adaptive.NewLimiter(adaptive.LimiterOptions{InitialLimit: 1}))
+	l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 1}))
 	p := weir.Must(pipeline.Config{Name: "orders", Strategies: []pipeline.Strategy{adaptive.New(l, nil)}, Listener: m}.Build())
 	require.NoError(t, p.Execute(t.Context(), func(ctx context.Context) error {
 		require.ErrorIs(t, p.Execute(ctx, func(context.Context) error { return nil }), pipeline.ErrRejected)

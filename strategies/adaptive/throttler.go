@@ -10,6 +10,7 @@ import (
 	"github.com/failsafe-go/failsafe-go/adaptivethrottler"
 
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 )
@@ -17,63 +18,70 @@ import (
 // ReasonFailureRate is the reason that a [Throttler] gives for a rejection.
 const ReasonFailureRate = "failure rate too high"
 
-// ThrottlerOptions say when a [Throttler] begins to reject, and how much. The zero
-// ThrottlerOptions are the defaults.
+// ThrottlerOptions say when a [Throttler] begins to reject, and how much. The zero ThrottlerOptions are the defaults.
 type ThrottlerOptions struct {
-	// FailureRate is the part of executions that may fail without anything being
-	// rejected; 0 is 0.1.
+	// FailureRate is the share of executions up to which failures cause no rejections. The default is 0.1.
 	FailureRate float64 `json:"failure_rate,omitempty" yaml:"failure_rate,omitempty"`
-	// Period is how far back executions count; 0 is 1 minute. It is at least 20 ms.
+	// Period is how long executions count, at least 20 ms. The default is 1 minute.
 	Period time.Duration `json:"period,omitempty" yaml:"period,omitempty"`
-	// MinExecutions is how many executions there must have been in the Period
-	// before any is rejected; 0 is 10, -1 is none: then the first failure counts.
+	// MinExecutions is the number of executions in the Period from which on some are rejected. The default is 10. With -1
+	// there is no such number: the first failure can cause rejections.
 	MinExecutions int `json:"min_executions,omitempty" yaml:"min_executions,omitempty"`
-	// MaxRejectionRate is the largest part that is rejected, whatever fails; 0 is
-	// 0.9. What is let through is what shows that things are better, so with 1
-	// nothing shows until the Period is over.
+	// MaxRejectionRate is the largest share that is rejected. The executions that are let through show when the server has
+	// recovered, so with 1 the throttler learns that only after the Period. The default is 0.9.
 	MaxRejectionRate float64 `json:"max_rejection_rate,omitempty" yaml:"max_rejection_rate,omitempty"`
 }
 
-func (o ThrottlerOptions) withDefaults() ThrottlerOptions {
-	setDefault(&o.FailureRate, 0.1)
-	setDefault(&o.Period, time.Minute)
-	setDefault(&o.MinExecutions, 10)
-	setDefault(&o.MaxRejectionRate, 0.9)
-	return o
+// withDefaults returns o with the defaults filled in. A nil o stands for the zero ThrottlerOptions.
+func (o *ThrottlerOptions) withDefaults() ThrottlerOptions {
+	var full ThrottlerOptions
+	if o != nil {
+		full = *o
+	}
+	setDefault(&full.FailureRate, 0.1)
+	setDefault(&full.Period, time.Minute)
+	setDefault(&full.MinExecutions, 10)
+	setDefault(&full.MaxRejectionRate, 0.9)
+	return full
 }
 
-// shortestPeriod leaves each of the 20 parts that the engine counts in a length.
+// shortestPeriod is the shortest Period of which each of the 20 parts that the engine counts in has a length.
 const shortestPeriod = 20 * time.Millisecond
 
-// Validate returns a [limiter.ErrInvalidOptions] that names every field that is
-// wrong, or nil.
-func (o ThrottlerOptions) Validate() error {
-	o = o.withDefaults()
-	var p problems
-	p.unless(o.FailureRate > 0 && o.FailureRate < 1, "FailureRate is %v, must be between 0 and 1, or 0 for 0.1", o.FailureRate)
-	p.unless(o.Period >= shortestPeriod, "Period is %v, must be at least %v, or 0 for 1m", o.Period, shortestPeriod)
-	p.unless(o.MinExecutions >= -1, "MinExecutions is %d, must be at least 1, 0 for 10, or -1 for none", o.MinExecutions)
-	p.unless(o.MaxRejectionRate > 0 && o.MaxRejectionRate <= 1,
-		"MaxRejectionRate is %v, must be more than 0 and at most 1, or 0 for 0.9", o.MaxRejectionRate)
-	return p.err()
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. [NewThrottler] calls it; a program
+// that reads options from a file can call it earlier.
+func (o *ThrottlerOptions) Validate() error {
+	f := o.withDefaults()
+	var p validate.Problems
+	if !(f.FailureRate > 0 && f.FailureRate < 1) {
+		p.Add("FailureRate", f.FailureRate, "must be between 0 and 1")
+	}
+	if f.Period < shortestPeriod {
+		p.Add("Period", f.Period, "must be at least %v", shortestPeriod)
+	}
+	if f.MinExecutions < -1 {
+		p.Add("MinExecutions", f.MinExecutions, "must be at least 1, or -1 for none")
+	}
+	if !(f.MaxRejectionRate > 0 && f.MaxRejectionRate <= 1) {
+		p.Add("MaxRejectionRate", f.MaxRejectionRate, "must be more than 0 and at most 1")
+	}
+	return p.Err("adaptive")
 }
 
-func (o ThrottlerOptions) engine() adaptivethrottler.AdaptiveThrottler[any] {
+// engine makes the throttler of failsafe-go. o is valid, with the defaults filled in.
+func (o *ThrottlerOptions) engine() adaptivethrottler.AdaptiveThrottler[any] {
 	return adaptivethrottler.NewBuilder[any]().
 		WithFailureRateThreshold(o.FailureRate, uint(max(o.MinExecutions, 0)), o.Period).
 		WithMaxRejectionRate(o.MaxRejectionRate).
 		Build()
 }
 
-// A Throttler rejects executions at random while too many of the latest have
-// failed, see the package comment. Make one with [NewThrottler]; tell it with
-// [New] or [Fail] what failed, or it will never reject. It is safe for concurrent
-// use.
+// A Throttler rejects executions at random while too many of the latest have failed, see the package comment. Make one
+// with [NewThrottler]. Use it with the strategy that [New] makes, or call [Fail] for executions that failed; otherwise it
+// never rejects. It is safe for concurrent use.
 //
-// It has no permits to run out of: any n that is not negative is one execution,
-// for which one decision is taken. An n of 0 asks what the decision would be, and
-// nothing is learned from its lease. Acquire never waits, and a rejection knows no
-// RetryAfter.
+// It has no number of permits: any n above 0 is one execution, and an n of 0 asks for the decision only, without an
+// execution to learn from. Acquire never waits, and a rejection has no RetryAfter.
 type Throttler struct {
 	options ThrottlerOptions
 	engine  adaptivethrottler.AdaptiveThrottler[any]
@@ -81,23 +89,22 @@ type Throttler struct {
 	granted  atomic.Int64
 	rejected atomic.Int64
 	held     atomic.Int64 // leases whose outcome is not known
-	learned  atomic.Int64 // on sinceStart's clock: when a success or failure was counted
+	learned  atomic.Int64 // when the last outcome was counted, by clock.Now
 	closed   atomic.Bool
 }
 
-// NewThrottler makes a throttler that has seen nothing. The error is a
-// [limiter.ErrInvalidOptions].
-func NewThrottler(o ThrottlerOptions) (*Throttler, error) {
+// NewThrottler makes a throttler without counts. If o is nil, it has the defaults. The error is a [weir.OptionsError].
+func NewThrottler(o *ThrottlerOptions) (*Throttler, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	o = o.withDefaults()
-	t := &Throttler{options: o, engine: o.engine()}
-	t.learned.Store(int64(clock.Now() - o.Period))
+	full := o.withDefaults()
+	t := &Throttler{options: full, engine: full.engine()}
+	t.learned.Store(int64(clock.Now() - full.Period))
 	return t, nil
 }
 
-// TryAcquire decides whether an execution may go ahead.
+// TryAcquire decides whether an execution goes on.
 func (t *Throttler) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
 	if n < 0 {
 		return limiter.Lease{}, fmt.Errorf("adaptive: %w: %d", limiter.ErrPermitCount, n)
@@ -105,7 +112,7 @@ func (t *Throttler) TryAcquire(ctx context.Context, n int) (limiter.Lease, error
 	return t.Acquire(ctx, n)
 }
 
-// Acquire decides whether an execution may go ahead. It never waits.
+// Acquire decides whether an execution goes on. It never waits.
 func (t *Throttler) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	switch {
 	case ctx.Err() != nil:
@@ -114,7 +121,7 @@ func (t *Throttler) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 		return limiter.Lease{}, fmt.Errorf("adaptive: %w: %d", limiter.ErrPermitCount, n)
 	case t.closed.Load():
 		return limiter.Lease{}, limiter.ErrClosed
-	case !t.engine.TryAcquirePermit() && t.forgotten() < 0:
+	case !t.engine.TryAcquirePermit() && t.sinceForgotten() < 0:
 		t.rejected.Add(1)
 		return limiter.Rejected(0, ReasonFailureRate), nil
 	}
@@ -126,7 +133,7 @@ func (t *Throttler) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return (&tracked{to: t}).lease(n, throttlerKey), nil
 }
 
-// settle implements what a tracked lease tells.
+// settle ends a tracked lease: the engine learns from it.
 func (t *Throttler) settle(_ *tracked, o outcome) {
 	switch o {
 	case success:
@@ -141,17 +148,17 @@ func (t *Throttler) settle(_ *tracked, o outcome) {
 	t.held.Add(-1)
 }
 
+// takeBack makes a grant not count.
 func (t *Throttler) takeBack() { t.granted.Add(-1) }
 
-// RejectionRate returns the part of executions, from 0 to 1, that was to be
-// rejected when a decision was last taken.
+// RejectionRate returns the share of executions, from 0 to 1, that was rejected at the time of the last decision.
 func (t *Throttler) RejectionRate() float64 { return t.engine.RejectionRate() }
 
-// Options returns the options, with the defaults filled in.
+// Options returns the options with the defaults filled in.
 func (t *Throttler) Options() ThrottlerOptions { return t.options }
 
-// Statistics returns how many were let through and how many were not. What is
-// available is always [math.MaxInt64]: there is nothing to run out of.
+// Statistics returns how many executions were let through and how many were rejected. AvailablePermits is always
+// [math.MaxInt64].
 func (t *Throttler) Statistics() limiter.Statistics {
 	return limiter.Statistics{
 		AvailablePermits: math.MaxInt64,
@@ -160,25 +167,25 @@ func (t *Throttler) Statistics() limiter.Statistics {
 	}
 }
 
-// IdleDuration returns for how long the throttler has had nothing to remember: no
-// execution runs, and the last one that counted ended more than a Period ago.
+// IdleDuration returns how long the throttler has had no counts: no execution runs, and the last one that counted ended
+// more than a Period ago. ok is false if it has counts.
 func (t *Throttler) IdleDuration() (idle time.Duration, ok bool) {
-	// held is read first: who ends an execution says when before it lets go.
+	// held is read first, because settle writes learned before held.
 	if t.held.Load() > 0 {
 		return 0, false
 	}
-	idle = t.forgotten()
+	idle = t.sinceForgotten()
 	return max(idle, 0), idle >= 0
 }
 
-// forgotten is for how long there has been nothing to remember; less than 0:
-// there is something. The engine must not be asked then: it forgets only when it
-// counts again, so one that rejects everything would do so for ever.
-func (t *Throttler) forgotten() time.Duration {
+// sinceForgotten returns how long ago the last count left the Period; it is below 0 if there are counts. Acquire ignores
+// a rejection of the engine after that: the engine drops old counts only when it counts again, so an engine that rejects
+// everything would do so forever.
+func (t *Throttler) sinceForgotten() time.Duration {
 	return clock.Now() - time.Duration(t.learned.Load()) - t.options.Period
 }
 
-// Close makes TryAcquire and Acquire return [limiter.ErrClosed]. It never fails.
+// Close makes TryAcquire and Acquire return [limiter.ErrClosed]. It always returns nil.
 func (t *Throttler) Close() error {
 	t.closed.Store(true)
 	return nil

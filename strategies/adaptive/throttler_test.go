@@ -18,7 +18,7 @@ import (
 
 func TestThrottler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		th := weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{}))
+		th := weir.Must(adaptive.NewThrottler(nil))
 		ctx := t.Context()
 		// run runs so many executions, of which every fails-th fails, and counts those rejected.
 		run := func(executions, fails int) (rejected int) {
@@ -56,7 +56,7 @@ func TestThrottler(t *testing.T) {
 // failsafe-go's window moves on only when something is counted.
 func TestThrottlerThatRejectsEverythingRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		th := weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{
+		th := weir.Must(adaptive.NewThrottler(&adaptive.ThrottlerOptions{
 			MinExecutions: -1, FailureRate: 0.001, MaxRejectionRate: 1, Period: time.Second,
 		}))
 		acquired := func() bool {
@@ -79,7 +79,7 @@ func TestThrottlerThatRejectsEverythingRecovers(t *testing.T) {
 }
 
 func TestThrottlerIgnores(t *testing.T) {
-	th := weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{MinExecutions: -1, MaxRejectionRate: 1}))
+	th := weir.Must(adaptive.NewThrottler(&adaptive.ThrottlerOptions{MinExecutions: -1, MaxRejectionRate: 1}))
 	for range 50 {
 		lease, err := th.TryAcquire(t.Context(), 1)
 		require.NoError(t, err)
@@ -94,7 +94,7 @@ func TestThrottlerIgnores(t *testing.T) {
 
 func TestThrottlerIsIdleWhenItRemembersNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		th := weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{}))
+		th := weir.Must(adaptive.NewThrottler(nil))
 		idle := func() time.Duration {
 			d, ok := th.IdleDuration()
 			if !ok {
@@ -117,19 +117,19 @@ func TestThrottlerIsIdleWhenItRemembersNothing(t *testing.T) {
 }
 
 func TestThrottlerOptions(t *testing.T) {
-	_, err := adaptive.NewThrottler(adaptive.ThrottlerOptions{FailureRate: 1, Period: 1, MinExecutions: -2, MaxRejectionRate: 2})
-	require.ErrorIs(t, err, limiter.ErrInvalidOptions)
-	for _, field := range []string{"FailureRate is", "Period is", "MinExecutions is", "MaxRejectionRate is"} {
+	_, err := adaptive.NewThrottler(&adaptive.ThrottlerOptions{FailureRate: 1, Period: 1, MinExecutions: -2, MaxRejectionRate: 2})
+	require.ErrorIs(t, err, weir.ErrInvalidOptions)
+	for _, field := range []string{"FailureRate must", "Period must", "MinExecutions must", "MaxRejectionRate must"} {
 		assert.ErrorContains(t, err, field)
 	}
 	assert.Equal(t, adaptive.ThrottlerOptions{FailureRate: 0.1, Period: time.Minute, MinExecutions: 10, MaxRejectionRate: 0.9},
-		weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{})).Options())
+		weir.Must(adaptive.NewThrottler(nil)).Options())
 }
 
 // Executions that waited in a queue inside until their time was over have called nothing.
 func TestThrottler_WaitsInVainAreNoFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		throttler := weir.Must(adaptive.NewThrottler(adaptive.ThrottlerOptions{}))
+		throttler := weir.Must(adaptive.NewThrottler(nil))
 		l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 10}))
 		lease, err := l.TryAcquire(t.Context(), 1)
 		require.NoError(t, err)

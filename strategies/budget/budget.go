@@ -8,52 +8,55 @@ import (
 	"sync"
 )
 
-// A Budget says how many attempts there may be on top of the first ones. It is safe
-// for concurrent use. [New] makes the one that nearly everybody wants; another
-// might keep one for each tenant, and find it by the context.
+// A Budget limits the extra attempts: those after the first of each execution. It must be safe for concurrent use. Most
+// programs use a [Ratio], which [New] makes. A program's own Budget can, for example, keep a Ratio for each tenant, and
+// find it by the context.
 type Budget interface {
-	// Count counts an execution: a strategy calls it before the first attempt.
+	// Count counts an execution. A strategy calls it before the first attempt.
 	Count(ctx context.Context)
-	// TryAcquire takes an extra attempt out of the budget, and tells whether there
-	// was one left. It does not wait.
+	// TryAcquire takes an extra attempt from the budget, and reports whether there was one left. It does not wait.
 	TryAcquire(ctx context.Context) bool
 }
 
-// A Refunder is a [Budget] that takes back an extra attempt which was acquired and then
-// not made. [Ratio] is one.
+// A Refunder is a [Budget] that takes back an extra attempt which was acquired and then not made. [Ratio] is one.
 type Refunder interface {
 	// Refund gives one extra attempt back.
 	Refund(ctx context.Context)
 }
 
-// Refund gives an extra attempt back to b if it is a [Refunder], and does nothing if
-// it is not.
+// Refund gives an extra attempt back to b if b is a [Refunder].
 func Refund(ctx context.Context, b Budget) {
 	if r, ok := b.(Refunder); ok {
 		r.Refund(ctx)
 	}
 }
 
-// ErrExhausted is why there was no other attempt. A retry joins it with the last
+// ErrExhausted says that there was no other attempt because the budget was exhausted. A retry joins it with the last
 // failure: [errors.Is] finds both.
 var ErrExhausted = errors.New("budget: exhausted")
 
-// EventExhausted is the event of an attempt that was not made because the budget
-// is exhausted; its Source is the strategy that would have made it. Warning.
+// EventExhausted is the event of an attempt that was not made because the budget was exhausted. Its Source is the
+// strategy that would have made the attempt. Warning.
 const EventExhausted = "OnBudgetExhausted"
 
-// A Ratio is a [Budget] of so many extra attempts for each execution, and a few
-// each second besides. A nil *Ratio allows everything.
+// A Ratio is a [Budget] that allows a share of the executions in a sliding window, and a number for each second of the
+// window in addition. Make one with [New]. A nil *Ratio allows every attempt. It is safe for concurrent use.
+//
+// TryAcquire allows an extra attempt if
+//
+//	taken + 1 ≤ Ratio × executions + MinPerSecond × Window in seconds
+//
+// where executions and taken are those within the Window.
 type Ratio struct {
 	executions ring
 
-	deciding sync.Mutex // for what follows
-	options  Options    // in force, what is off is 0
-	taken    ring
-	refused  int64
+	mu      sync.Mutex // guards what follows
+	options Options    // with the defaults filled in; what is off is 0
+	taken   ring
+	refused int64
 }
 
-// New makes a budget. A nil o means the defaults.
+// New makes a budget. If o is nil, it has the defaults. The error is a [weir.OptionsError].
 func New(o *Options) (*Ratio, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -74,8 +77,8 @@ func (r *Ratio) TryAcquire(context.Context) bool {
 		return true
 	}
 	now := slotNow()
-	r.deciding.Lock()
-	defer r.deciding.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	executions, taken := r.inWindow(now)
 	if float64(taken)+1 > r.options.allowed(executions) {
 		r.refused++
@@ -85,61 +88,61 @@ func (r *Ratio) TryAcquire(context.Context) bool {
 	return true
 }
 
-// Refund implements [Refunder]. It removes the oldest attempt of the window, so the others count for
-// as long as before, or longer.
+// Refund implements [Refunder]. It removes the oldest extra attempt of the window, so that a refund never allows more
+// than if the attempt had not been taken.
 func (r *Ratio) Refund(context.Context) {
 	if r == nil {
 		return
 	}
-	r.deciding.Lock()
-	defer r.deciding.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.taken.takeBack(slotNow(), r.options.slots())
 }
 
+// inWindow returns what was counted in the window that ends with the slot now. r.mu is held.
 func (r *Ratio) inWindow(now uint64) (executions, taken uint64) {
 	n := r.options.slots()
 	return r.executions.sum(now, n), r.taken.sum(now, n)
 }
 
-// Reconfigure changes the options. What was counted and taken stays so, also where
-// the window is longer now: nobody gets a fresh budget.
+// Reconfigure changes the options. What was counted and taken before still counts, also in a longer window. If o is nil,
+// the options become the defaults. If the error, a [weir.OptionsError], is not nil, nothing changes.
 func (r *Ratio) Reconfigure(o *Options) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	r.deciding.Lock()
-	defer r.deciding.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.options = o.withDefaults()
 	return nil
 }
 
-// Options returns the options in force with the defaults filled in: New makes the
-// same of them again.
+// Options returns the options in force with the defaults filled in. New makes an equal budget of them.
 func (r *Ratio) Options() Options {
 	if r == nil {
 		return Options{}
 	}
-	r.deciding.Lock()
-	defer r.deciding.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return r.options.written()
 }
 
-// Statistics say how a budget is just now.
+// Statistics are the figures of a budget at one moment.
 type Statistics struct {
-	Executions int64 `json:"executions"` // counted within the window
+	Executions int64 `json:"executions"` // executions within the window
 	Taken      int64 `json:"taken"`      // extra attempts within the window
-	Available  int64 `json:"available"`  // so many more there may be now
-	Refused    int64 `json:"refused"`    // extra attempts since the budget was made
+	Available  int64 `json:"available"`  // extra attempts that are allowed now
+	Refused    int64 `json:"refused"`    // extra attempts that were refused since the budget was made
 }
 
-// Statistics returns how the budget is just now.
+// Statistics returns the present figures.
 func (r *Ratio) Statistics() Statistics {
 	if r == nil {
 		return Statistics{}
 	}
 	now := slotNow()
-	r.deciding.Lock()
-	defer r.deciding.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	executions, taken := r.inWindow(now)
 	return Statistics{
 		Executions: int64(executions),
@@ -157,7 +160,7 @@ func (s Statistics) String() string {
 // String returns the String of r's Statistics.
 func (r *Ratio) String() string {
 	if r == nil {
-		return "everything is allowed"
+		return "every attempt is allowed"
 	}
 	return r.Statistics().String()
 }

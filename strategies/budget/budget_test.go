@@ -128,8 +128,8 @@ func TestNilBudgetAllowsEverything(t *testing.T) {
 
 func TestValidateNamesEveryField(t *testing.T) {
 	_, err := budget.New(&budget.Options{Ratio: math.NaN(), MinPerSecond: -2, Window: 61 * time.Second})
-	assert.EqualError(t, err, "budget: invalid options: Ratio is NaN, must be at least 0, or -1 for none; "+
-		"MinPerSecond is -2, must be at least 0, or -1 for none; Window is 1m1s, must be from 1s to 1m0s")
+	assert.EqualError(t, err, "budget: Ratio must be at least 0, or -1 for none, got NaN; "+
+		"MinPerSecond must be at least 0, or -1 for none, got -2; Window must be from 1s to 1m0s, got 1m1s")
 	for _, o := range []budget.Options{{Ratio: -0.5}, {Ratio: math.Inf(1)}, {Window: time.Second - 1}, {Window: -1}} {
 		assert.Error(t, o.Validate(), "%+v", o)
 	}

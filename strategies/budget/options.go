@@ -1,14 +1,13 @@
 package budget
 
 import (
-	"errors"
-	"fmt"
 	"math"
-	"strings"
 	"time"
+
+	"github.com/weir-go/weir/internal/validate"
 )
 
-// What a zero in the [Options] stands for.
+// The defaults of [Options].
 const (
 	DefaultRatio        = 0.2
 	DefaultMinPerSecond = 10
@@ -18,23 +17,22 @@ const (
 // LongestWindow is the longest [Options.Window].
 const LongestWindow = time.Minute
 
-// Options say how many extra attempts there may be. The zero Options are the
-// defaults: within ten seconds a fifth of the executions, and a hundred.
+// Options say how many extra attempts are allowed. The zero Options are the defaults: within ten seconds a fifth of the
+// executions, and a hundred in addition.
 type Options struct {
-	// Ratio is how many extra attempts there may be for each execution of the
-	// window, 0.1 for one in ten; 0 is 0.2, -1 is none.
+	// Ratio is the number of extra attempts for each execution of the window, such as 0.1 for one in ten. The default
+	// is 0.2; -1 is none.
 	Ratio float64 `json:"ratio,omitempty" yaml:"ratio,omitempty"`
-	// MinPerSecond is how many there may be besides for each second of the window,
-	// all of them at once, too; 0 is 10, -1 is none. It is for times of few
-	// executions, and those just after the start.
+	// MinPerSecond is the number of extra attempts that are allowed in addition for each second of the window; all of
+	// them can come at once. The default is 10; -1 is none. It matters when there are few executions, as after the
+	// start of the program.
 	MinPerSecond int `json:"min_per_second,omitempty" yaml:"min_per_second,omitempty"`
-	// Window is how long what was counted and taken matters, to a quarter of a
-	// second; 0 is 10 s. From a second to a minute.
+	// Window is how long executions and extra attempts count, to a quarter of a second. It is from a second to a
+	// minute. The default is 10 s.
 	Window time.Duration `json:"window,omitempty" yaml:"window,omitempty"`
 }
 
-// withDefaults returns o, or the zero Options for nil, with what a zero stands
-// for. What is off is 0 afterwards.
+// withDefaults returns o with the defaults filled in. What is off is 0 in it. A nil o stands for the zero Options.
 func (o *Options) withDefaults() Options {
 	var full Options
 	if o != nil {
@@ -58,7 +56,7 @@ func (o *Options) withDefaults() Options {
 	return full
 }
 
-// written is the way back from withDefaults.
+// written returns o, which comes from withDefaults, with -1 for what is off.
 func (o Options) written() Options {
 	if o.Ratio == 0 {
 		o.Ratio = -1
@@ -69,39 +67,35 @@ func (o Options) written() Options {
 	return o
 }
 
-// allowed returns how many extra attempts a window of so many executions may have.
+// allowed returns how many extra attempts are allowed in a window with that many executions.
 func (o Options) allowed(executions uint64) float64 {
 	least := float64(o.MinPerSecond) * o.Window.Seconds()
 	return o.Ratio*float64(executions) + least
 }
 
-// slots returns how many slots a window has.
+// slots returns the number of slots of the window.
 func (o Options) slots() uint64 { return uint64((o.Window + slot - 1) / slot) }
 
-// Validate returns every problem in one error, or nil. [New] calls it; a
-// configuration file's reader may want it earlier.
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. [New] and Reconfigure call it; a
+// program that reads options from a file can call it earlier.
 func (o *Options) Validate() error {
 	if o == nil {
 		return nil
 	}
-	var problems []string
-	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	var p validate.Problems
 	if r := o.Ratio; r != -1 && (r < 0 || math.IsNaN(r) || math.IsInf(r, 0)) {
-		add("Ratio is %v, must be at least 0, or -1 for none", r)
+		p.Add("Ratio", r, "must be at least 0, or -1 for none")
 	}
 	if o.MinPerSecond < -1 {
-		add("MinPerSecond is %d, must be at least 0, or -1 for none", o.MinPerSecond)
+		p.Add("MinPerSecond", o.MinPerSecond, "must be at least 0, or -1 for none")
 	}
 	if w := o.Window; w != 0 && (w < time.Second || w > LongestWindow) {
-		add("Window is %v, must be from %v to %v", w, time.Second, LongestWindow)
+		p.Add("Window", w, "must be from %v to %v", time.Second, LongestWindow)
 	}
-	if len(problems) == 0 {
-		return nil
-	}
-	return errors.New("budget: invalid options: " + strings.Join(problems, "; "))
+	return p.Err("budget")
 }
 
-// saturated returns f without what is behind its point, as far as an int64 goes.
+// saturated returns f rounded down, or the limit that is nearest to it, of 0 and the largest int64.
 func saturated(f float64) int64 {
 	switch {
 	case f <= 0:

@@ -7,34 +7,34 @@ import (
 	"github.com/weir-go/weir/internal/clock"
 )
 
-// slot is how finely time is divided. It does not depend on the window, so that
-// that can change while what was counted stays.
+// slot is the length of a slot of time. It does not depend on the window, so that Reconfigure can change the window and
+// keep what was counted.
 const slot = time.Second / 4
 
 // slotNow returns the number of the present slot.
 func slotNow() uint64 { return uint64((clock.Now() + ahead) / slot) }
 
-// ahead keeps the numbers above 0: in a bubble of testing/synctest it is the year
-// 2000, long before the process started. A fixed number of slots.
+// ahead is a number of slots that is added so that slot numbers are above 0: in a testing/synctest bubble, where the
+// clock begins in the year 2000, clock.Now is negative.
 const ahead = 1 << 33 * slot
 
-// remembered is how many slots a ring has: a little more than LongestWindow.
+// remembered is the number of slots of a ring: a little more than a LongestWindow has.
 const remembered = 256
 
-// countBits is how many bits of a slot's word are its count: more than can be
-// counted in its time. The rest is its number, enough for another 68 years.
+// countBits is the number of bits of a slot's word that are its count: more than can be counted in a quarter of a
+// second. The other bits are the number of the slot, enough for another 68 years.
 const countBits = 30
 
-// A ring counts by slots of time, without a lock. A word is the number of a slot
-// and its count in one, so that it changes hands in one step. The zero ring has
-// counted nothing.
+// A ring counts by slots of time, without a lock. A word holds the number of a slot and its count, so that one
+// compare-and-swap both begins a slot and drops the old count. The zero ring has counted nothing.
 type ring [remembered]atomic.Uint64
 
+// add counts one in the slot now.
 func (r *ring) add(now uint64) {
 	word := &r[now%remembered]
 	for {
 		old := word.Load()
-		if old>>countBits >= now { // later: we were held up, and count where we are
+		if old>>countBits >= now { // above now if this goroutine was delayed: it counts in the later slot
 			word.Add(1)
 			return
 		}
@@ -44,8 +44,8 @@ func (r *ring) add(now uint64) {
 	}
 }
 
-// takeBack counts one less in the oldest of the last n slots that has counted. No
-// other goroutine may change the ring meanwhile.
+// takeBack counts one less in the oldest of the last n slots that has a count. No other goroutine may change the ring
+// meanwhile.
 func (r *ring) takeBack(now, n uint64) {
 	for i := n; i > 0; i-- {
 		at := now - (i - 1)
@@ -57,7 +57,7 @@ func (r *ring) takeBack(now, n uint64) {
 	}
 }
 
-// sum returns what was counted in the last n slots, the present one included.
+// sum returns what was counted in the last n slots, of which now is the last.
 func (r *ring) sum(now, n uint64) (sum uint64) {
 	for i := range n {
 		at := now - i

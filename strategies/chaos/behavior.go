@@ -3,40 +3,40 @@ package chaos
 import (
 	"context"
 
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 )
 
 // BehaviorOptions are the options of a [Behavior].
 type BehaviorOptions struct {
 	Options `yaml:",inline"`
-	// Behavior is what is done: a cache is emptied, a connection closed. It must be
-	// set. If it returns an error that is the outcome, and the callback does not run.
+	// Behavior does the harm, such as emptying a cache or closing a connection. It must be set. If it returns an error,
+	// the callback does not run, and the error is the outcome.
 	Behavior func(ctx context.Context) error `json:"-" yaml:"-"`
 }
 
-// Validate returns every problem in one error, or nil.
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Making a pipeline calls it; a
+// program that reads options from a file can call it earlier.
 func (o *BehaviorOptions) Validate() error {
 	if o == nil {
 		o = new(BehaviorOptions)
 	}
-	var p problems
-	p.common(&o.Options)
+	var p validate.Problems
+	o.Options.validate(&p)
 	if o.Behavior == nil {
-		p.add("Behavior is missing, must be set")
+		p.Add("Behavior", nil, "must be set")
 	}
-	return p.err()
+	return p.Err("chaos")
 }
 
-// A Behavior is a strategy that does something before it runs what comes after it.
-// Make one with [NewBehavior]; the zero Behavior does nothing. It is safe for
-// concurrent use if its function is.
+// A Behavior is a strategy that calls a function before it runs what comes after it. Make one with [NewBehavior]. The
+// zero Behavior calls none. It is safe for concurrent use if the function is.
 type Behavior struct {
 	gate
 	options BehaviorOptions
 }
 
-// NewBehavior makes a strategy that injects a behaviour. Without one, making a
-// pipeline of it fails.
+// NewBehavior makes a strategy that injects a behavior. If o is invalid, making a pipeline of the strategy fails.
 func NewBehavior(o *BehaviorOptions) *Behavior {
 	s := new(Behavior)
 	if o != nil {
@@ -47,16 +47,15 @@ func NewBehavior(o *BehaviorOptions) *Behavior {
 	return s
 }
 
-// Options returns the options, with the defaults filled in.
+// Options returns the options with the defaults filled in.
 func (s *Behavior) Options() BehaviorOptions { return s.options }
 
-// Describe says what the strategy is made of: its [BehaviorOptions]. It is for
-// [pipeline.Pipeline.Describe].
+// Describe returns the [BehaviorOptions]. It is for [pipeline.Pipeline.Describe].
 func (s *Behavior) Describe() (options, state any) { return s.options, nil }
 
-// Execute runs next, after the behaviour. It implements [pipeline.Strategy].
+// Execute runs next, after the behavior. It implements [pipeline.Strategy].
 func (s *Behavior) Execute(ctx context.Context, next pipeline.Next) (any, error) {
-	inject, err := s.opens(ctx)
+	inject, err := s.injects(ctx)
 	if err != nil {
 		return nil, err
 	}

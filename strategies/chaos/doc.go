@@ -1,6 +1,5 @@
-// Package chaos has strategies that do harm on purpose, to find out whether a
-// program bears it: [Fault] fails, [Latency] takes its time, [Outcome] makes up a
-// result, and [Behavior] does whatever it is told to before the callback runs.
+// Package chaos has strategies that do harm on purpose, to find out whether a program can handle it: [Fault] fails,
+// [Latency] waits, [Outcome] returns a made-up result, and [Behavior] calls a function before the callback runs.
 //
 //	on := chaos.Options{EnabledFunc: isTester, Rate: 0.05}
 //	p, err := pipeline.New("orders",
@@ -10,46 +9,42 @@
 //		chaos.NewFault(&chaos.FaultOptions{Options: on, Err: io.ErrUnexpectedEOF}), // innermost
 //	)
 //
-// # When they do
+// # When something is injected
 //
-// They are off unless [Options.Enabled] or [Options.EnabledFunc] says otherwise, and
-// then harm a random part of the executions, one in a thousand unless [Options.Rate]
-// or [Options.RateFunc] says otherwise. A strategy that is off allocates nothing and
-// reads no clock, so it can stay in a pipeline and wait for its day: a function can
-// ask for the environment, or in the context for the user that the execution is for,
-// and [Options.Enabled] can be set in the file that package reload follows.
+// The strategies are off unless [Options.Enabled] or [Options.EnabledFunc] switches them on. Then they harm a random
+// share of the executions, one in a thousand unless [Options.Rate] or [Options.RateFunc] says otherwise. A strategy that
+// is off allocates nothing and reads no clock, so it can stay in a pipeline: EnabledFunc can look for the environment,
+// or in the context for the user that the execution is for, and Enabled can be set in the file that package reload
+// follows.
 //
-// What is asked is asked in this order: EnabledFunc, RateFunc, chance. The context is
-// looked at before, after each function, and again after what was injected. If it has
-// ended nothing is injected any more and nothing runs: the error is
-// [pipeline.ContextError].
+// EnabledFunc is called first, then RateFunc, then the random number is drawn. The context is checked before, after each
+// function, and again after what was injected. If it has ended, nothing is injected any more and nothing runs: the error
+// is [pipeline.ContextError].
 //
-// # Where they stand
+// # Order
 //
-// Innermost, as a rule, in the place of what fails in earnest: then everything
-// outside is put to the test. Inside of a retry each attempt takes its chance: at a
-// rate of 0.1 one execution in a thousand meets a fault three times running. Outside
-// of a retry a fault fails the whole execution. Outside of a limiter it takes no
-// permit.
+// Usually innermost, in the place of the call that can fail: then everything outside is tested. Inside a retry each
+// attempt draws its own number: at a rate of 0.1 one execution in a thousand has a fault three times in a row. Outside a
+// retry a fault fails the whole execution. Outside a limiter it takes no permit.
 //
-// Of several, each takes its own chance. Those inside of one that fails are not asked:
-// a latency outside of a fault delays faults, too, and one inside of it does not.
+// Each of several strategies draws its own number. A strategy that fails keeps those inside it from running: a latency
+// outside a fault delays faults, too, and one inside it does not.
 //
 // # Pitfalls
 //
-//   - A fault that matches [context.DeadlineExceeded] is a failure like any other as
-//     long as the execution's context is not done. To try out timeouts inject latency.
-//   - The value of an [Outcome] must be of the type that [pipeline.ExecuteValue] is
-//     called for, else that returns [pipeline.ErrResultType]: mind that 0 is an int.
-//   - A pointer in [OutcomeOptions.Results] is the same for all executions. What can
-//     be used once, as the body of a response, is for [OutcomeOptions.ResultFunc].
+//   - A fault that matches [context.DeadlineExceeded] is a failure like any other as long as the execution's context is
+//     not done. To test timeouts, inject latency.
+//   - The value of an [Outcome] must be of the type that [pipeline.ExecuteValue] is called for, else that returns
+//     [pipeline.ErrResultType]. The constant 0 is an int.
+//   - A pointer in [OutcomeOptions.Results] is the same for all executions. Use [OutcomeOptions.ResultFunc] for what can
+//     be used only once, such as the body of a response.
 //   - An outcome or a fault takes the place of the callback, which does not run.
-//   - A circuit breaker, a limiter that adapts and an alert see no difference between
-//     a fault of ours and a real one. That is the point; start with a low rate.
+//   - A circuit breaker, an adaptive limiter and an alert cannot tell an injected fault from a real one. That is the
+//     purpose; start with a low rate.
 //
 // # In a configuration file
 //
-// Rates, latencies and whether a strategy is on can be written in a file; results,
-// errors and behaviours are the program's, and a file can name what it registered. A
-// fault needs no name: without one it is [ErrInjected].
+// A file can set rates, latencies and whether a strategy is on. Results, errors and behaviors are the program's; a file
+// refers to them by the name under which the program registered them. A fault needs no name: the default is
+// [ErrInjected].
 package chaos

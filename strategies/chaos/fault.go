@@ -6,39 +6,41 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 )
 
-// ErrInjected is the error of a [Fault] that was given no other. It comes wrapped in
-// a text that names the strategy.
+// ErrInjected is the default error of a [Fault]. It is wrapped in a text that names the strategy.
 var ErrInjected = errors.New("injected fault")
 
-// FaultOptions are the options of a [Fault]. At most one of Err, Errors and ErrFunc
-// can be set; with none the error is [ErrInjected].
+// FaultOptions are the options of a [Fault]. At most one of Err, Errors and ErrFunc can be set. If none is, the error is
+// [ErrInjected].
 type FaultOptions struct {
 	Options `yaml:",inline"`
 	// Err is the error.
 	Err error `json:"-" yaml:"-"`
-	// Errors are errors of which one is picked at random.
+	// Errors are several errors, one of which is picked at random each time.
 	Errors []WeightedError `json:"-" yaml:"-"`
-	// ErrFunc makes the error; nil: nothing is injected.
+	// ErrFunc returns the error. If it returns nil, nothing is injected.
 	ErrFunc func(ctx context.Context) error `json:"-" yaml:"-"`
 }
 
 // A WeightedError is one of the errors that a [Fault] picks from.
 type WeightedError struct {
-	Err error // nil: nothing is injected where this one is picked
-	// Weight says how often it is picked in proportion to the others; 0 is 100.
+	// Err is the error. If nil, nothing is injected when it is picked.
+	Err error
+	// Weight says how often it is picked in proportion to the others. The default is 100.
 	Weight int
 }
 
-// Validate returns every problem in one error, or nil.
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Making a pipeline calls it; a
+// program that reads options from a file can call it earlier.
 func (o *FaultOptions) Validate() error {
 	if o == nil {
 		return nil
 	}
-	var p problems
-	p.common(&o.Options)
+	var p validate.Problems
+	o.Options.validate(&p)
 	sources := 0
 	for _, set := range []bool{o.Err != nil, len(o.Errors) > 0, o.ErrFunc != nil} {
 		if set {
@@ -46,26 +48,24 @@ func (o *FaultOptions) Validate() error {
 		}
 	}
 	if sources > 1 {
-		p.add("Err, Errors and ErrFunc are set more than one at a time")
+		p.Add("", nil, "must have at most one of {Err}, {Errors} and {ErrFunc}")
 	}
 	for i, e := range o.Errors {
-		if e.Weight < 0 {
-			p.add("Errors[%d].Weight is %d, must be at least 0", i, e.Weight)
-		}
+		p.AtLeast(fmt.Sprintf("Errors[%d].Weight", i), e.Weight, 0)
 	}
-	return p.err()
+	return p.Err("chaos")
 }
 
-// A Fault is a strategy that fails in place of what comes after it. Make one with
-// [NewFault]; the zero Fault injects nothing. It is safe for concurrent use.
+// A Fault is a strategy that fails in place of what comes after it. Make one with [NewFault]. The zero Fault injects
+// nothing. It is safe for concurrent use.
 type Fault struct {
 	gate
 	options FaultOptions
-	wheel   wheel // of the Errors
+	picker  weightedPicker // of the Errors
 }
 
-// NewFault makes a strategy that injects errors. A nil o means the defaults: it is
-// off.
+// NewFault makes a strategy that injects errors. If o is nil, it has the defaults and is off. If o is invalid, making a
+// pipeline of the strategy fails.
 func NewFault(o *FaultOptions) *Fault {
 	s := new(Fault)
 	if o != nil {
@@ -75,21 +75,20 @@ func NewFault(o *FaultOptions) *Fault {
 	s.options.Options = s.common
 	s.options.Errors = slices.Clone(s.options.Errors)
 	for _, e := range s.options.Errors {
-		s.wheel.add(e.Weight)
+		s.picker.add(e.Weight)
 	}
 	return s
 }
 
-// Options returns the options, with the defaults filled in.
+// Options returns the options with the defaults filled in.
 func (s *Fault) Options() FaultOptions { return s.options }
 
-// Describe says what the strategy is made of: its [FaultOptions]. It is for
-// [pipeline.Pipeline.Describe].
+// Describe returns the [FaultOptions]. It is for [pipeline.Pipeline.Describe].
 func (s *Fault) Describe() (options, state any) { return s.options, nil }
 
 // Execute returns an error or runs next. It implements [pipeline.Strategy].
 func (s *Fault) Execute(ctx context.Context, next pipeline.Next) (any, error) {
-	inject, err := s.opens(ctx)
+	inject, err := s.injects(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -113,8 +112,8 @@ func (s *Fault) fault(ctx context.Context, next pipeline.Next) error {
 		return o.ErrFunc(ctx)
 	case o.Err != nil:
 		return o.Err
-	case len(s.wheel) > 0:
-		return o.Errors[s.wheel.pick(s.random())].Err
+	case len(s.picker) > 0:
+		return o.Errors[s.picker.pick(s.random())].Err
 	default:
 		return fmt.Errorf("chaos: %v: %w", next.Source(), ErrInjected)
 	}

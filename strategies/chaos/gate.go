@@ -7,14 +7,14 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// A gate is what the strategies have in common: it decides whether something is
-// injected. The zero gate never opens.
+// A gate decides whether something is injected. Every strategy embeds one. The zero gate injects nothing.
 type gate struct {
 	common  Options // with the defaults filled in
-	on      bool    // it may open
+	on      bool    // injects can return true
 	problem error   // what Validate returns
 }
 
+// newGate makes the gate of a strategy with that default name, whose Validate returns problem.
 func newGate(o Options, name string, problem error) gate {
 	return gate{
 		common:  o.withDefaults(name),
@@ -23,15 +23,15 @@ func newGate(o Options, name string, problem error) gate {
 	}
 }
 
-// Name returns how the strategy is called in telemetry.
+// Name returns the strategy's name in telemetry.
 func (g *gate) Name() string { return g.common.Name }
 
 // Validate returns what is wrong with the options, or nil.
 func (g *gate) Validate() error { return g.problem }
 
-// opens decides for one execution. Each function of the program's may take its time,
-// so the context is looked at after each; the error is its.
-func (g *gate) opens(ctx context.Context) (bool, error) {
+// injects reports whether something is injected in an execution. The error is a ContextError; the context is checked
+// after each function of the program, because the function can take long.
+func (g *gate) injects(ctx context.Context) (bool, error) {
 	if !g.on {
 		return false, nil
 	}
@@ -54,7 +54,7 @@ func (g *gate) opens(ctx context.Context) (bool, error) {
 			return false, pipeline.ContextError(ctx)
 		}
 	}
-	// One that is not a number stays so, and is never more than another.
+	// A NaN stays one here, and no number is below it.
 	return g.random() < min(max(rate, 0), 1), nil
 }
 
@@ -85,20 +85,19 @@ func (g *gate) call(ctx context.Context, next pipeline.Next, i Injection) {
 	}
 }
 
-// proceed runs what comes next after something was done that may have taken its time.
+// proceed runs next after a function of the program or a wait, during which the context can have ended.
 func proceed(ctx context.Context, next pipeline.Next) (any, error) {
-	if ctx.Err() != nil { // a strategy that comes next might not look
+	if ctx.Err() != nil { // the strategy that comes next need not check it
 		return nil, pipeline.ContextError(ctx)
 	}
 	return next.Run(ctx)
 }
 
-// A wheel picks one of several by their weights. It holds the sums of the weights up
-// to each.
-type wheel []float64
+// A weightedPicker picks an index by weights. It holds, for each index, the sum of the weights up to it.
+type weightedPicker []float64
 
-// add adds the weight of one more; 0 is [DefaultWeight].
-func (w *wheel) add(weight int) {
+// add appends an index with that weight, or with [DefaultWeight] if it is 0.
+func (w *weightedPicker) add(weight int) {
 	if weight == 0 {
 		weight = DefaultWeight
 	}
@@ -109,8 +108,8 @@ func (w *wheel) add(weight int) {
 	*w = append(*w, sum)
 }
 
-// pick returns the index that belongs to a number from 0 up to 1.
-func (w wheel) pick(random float64) int {
+// pick returns the index for a random number from 0 up to but not including 1.
+func (w weightedPicker) pick(random float64) int {
 	last := len(w) - 1
 	for i, sum := range w[:last] {
 		if random*w[last] < sum {

@@ -4,41 +4,43 @@ import (
 	"context"
 	"time"
 
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 )
 
 // LatencyOptions are the options of a [Latency].
 type LatencyOptions struct {
 	Options `yaml:",inline"`
-	// Latency is how long to wait; 0 is 30 s, -1 is not at all.
+	// Latency is how long to wait. The default is 30 s; -1 is no wait.
 	Latency time.Duration `json:"latency,omitempty" yaml:"latency,omitempty"`
-	// LatencyFunc, where set, gives the wait of each execution, in place of Latency;
-	// zero or less: nothing is injected.
+	// LatencyFunc returns the wait of an execution. If it is 0 or less, nothing is injected. If LatencyFunc is not nil,
+	// Latency is ignored.
 	LatencyFunc func(ctx context.Context) time.Duration `json:"-" yaml:"-"`
 }
 
-// Validate returns every problem in one error, or nil.
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Making a pipeline calls it; a
+// program that reads options from a file can call it earlier.
 func (o *LatencyOptions) Validate() error {
 	if o == nil {
 		return nil
 	}
-	var p problems
-	p.common(&o.Options)
+	var p validate.Problems
+	o.Options.validate(&p)
 	if o.Latency < -1 {
-		p.add("Latency is %v, must be at least 0, or -1 for none", o.Latency)
+		p.Add("Latency", o.Latency, "must be at least 0, or -1 for none")
 	}
-	return p.err()
+	return p.Err("chaos")
 }
 
-// A Latency is a strategy that waits before it runs what comes after it. Make one
-// with [NewLatency]; the zero Latency injects nothing. It is safe for concurrent use.
+// A Latency is a strategy that waits before it runs what comes after it. Make one with [NewLatency]. The zero Latency
+// injects nothing. It is safe for concurrent use.
 type Latency struct {
 	gate
 	options LatencyOptions
 }
 
-// NewLatency makes a strategy that injects waits. A nil o means the defaults: it is
-// off.
+// NewLatency makes a strategy that injects waits. If o is nil, it has the defaults and is off. If o is invalid, making a
+// pipeline of the strategy fails.
 func NewLatency(o *LatencyOptions) *Latency {
 	s := new(Latency)
 	if o != nil {
@@ -52,17 +54,16 @@ func NewLatency(o *LatencyOptions) *Latency {
 	return s
 }
 
-// Options returns the options, with the defaults filled in.
+// Options returns the options with the defaults filled in.
 func (s *Latency) Options() LatencyOptions { return s.options }
 
-// Describe says what the strategy is made of: its [LatencyOptions]. It is for
-// [pipeline.Pipeline.Describe].
+// Describe returns the [LatencyOptions]. It is for [pipeline.Pipeline.Describe].
 func (s *Latency) Describe() (options, state any) { return s.options, nil }
 
-// Execute runs next, after a wait that ends with the context, as a slow call would.
-// It implements [pipeline.Strategy].
+// Execute runs next, after a wait that ends early if the context ends, as a slow call would. It implements
+// [pipeline.Strategy].
 func (s *Latency) Execute(ctx context.Context, next pipeline.Next) (any, error) {
-	inject, err := s.opens(ctx)
+	inject, err := s.injects(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +86,7 @@ func (s *Latency) Execute(ctx context.Context, next pipeline.Next) (any, error) 
 	return proceed(ctx, next)
 }
 
-// wait waits for d and returns nil, or why the context ended meanwhile.
+// wait waits for d. If ctx ends before, it returns the ContextError.
 func wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

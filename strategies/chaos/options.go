@@ -2,72 +2,67 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 )
 
-// What a zero in the options stands for.
+// The defaults of the options.
 const (
 	DefaultRate    = 0.001
 	DefaultLatency = 30 * time.Second
 	DefaultWeight  = 100
 )
 
-// The events of this package, of executions in which something was injected. All
-// are Information.
+// The events of this package. Each says that something was injected. All are Information.
 const (
-	// EventFault: before the error is returned, which is Err.
+	// EventFault: an error is about to be returned, which is Err.
 	EventFault = "Chaos.OnFault"
-	// EventLatency: before the wait, whose length is Duration.
+	// EventLatency: a wait is about to begin, whose length is Duration.
 	EventLatency = "Chaos.OnLatency"
-	// EventOutcome: before the outcome is returned, which is Result and Err.
+	// EventOutcome: an outcome is about to be returned, which is Result and Err.
 	EventOutcome = "Chaos.OnOutcome"
-	// EventBehavior: after the behaviour; Err is what that returned.
+	// EventBehavior: the behavior was run; Err is the error that it returned.
 	EventBehavior = "Chaos.OnBehavior"
 )
 
-// Options are what the strategies of this package have in common: when they do
-// something. The zero Options inject nothing, because they are not enabled.
+// Options say when something is injected. All strategies of this package have them. The zero Options inject nothing,
+// because they are not enabled.
 //
-// The functions are called by all executions at once.
+// The functions are called by many executions at once.
 type Options struct {
-	// Name is how the strategy is called in telemetry; "" is "Chaos.Fault",
-	// "Chaos.Latency", "Chaos.Outcome" or "Chaos.Behavior".
+	// Name is the strategy's name in telemetry. The default is "Chaos.Fault", "Chaos.Latency", "Chaos.Outcome" or
+	// "Chaos.Behavior".
 	Name string `json:"name,omitempty" yaml:"name,omitempty"`
 	// Enabled switches the strategy on.
 	Enabled bool `json:"enabled,omitempty" yaml:"enabled,omitempty"`
-	// EnabledFunc, where set, tells whether it is on for an execution, in place of
-	// Enabled.
+	// EnabledFunc reports whether the strategy is on for an execution. If it is not nil, Enabled is ignored.
 	EnabledFunc func(ctx context.Context) bool `json:"-" yaml:"-"`
-	// Rate is the part of the executions in which something is injected, up to 1,
-	// which is all; 0 is 0.001, -1 is none.
+	// Rate is the share of the executions in which something is injected, up to 1 for all. The default is 0.001; -1 is
+	// none.
 	Rate float64 `json:"rate,omitempty" yaml:"rate,omitempty"`
-	// RateFunc, where set, gives the rate for an execution, in place of Rate. Here 0
-	// and less is never, and 1 and more is always.
+	// RateFunc returns the rate for an execution: 0 or less is never, and 1 or more is always. If it is not nil, Rate is
+	// ignored.
 	RateFunc func(ctx context.Context) float64 `json:"-" yaml:"-"`
-	// Rand returns a random number from 0 up to but not including 1; nil is that of
-	// math/rand. It is for tests.
+	// Rand returns a random number from 0 up to but not including 1. If nil, it is that of math/rand/v2. It is for tests.
 	Rand func() float64 `json:"-" yaml:"-"`
-	// OnInjected is called after the event. Where there is a wait, it is called after
-	// that, and not at all if the context has ended meanwhile.
+	// OnInjected is called after the event; for a [Latency], after the wait, and not if the context ended during the
+	// wait.
 	OnInjected func(ctx context.Context, i Injection) `json:"-" yaml:"-"`
 }
 
-// An Injection is what [Options.OnInjected] is told. What a field does not apply to
-// leaves it zero.
+// An Injection is what was injected, as [Options.OnInjected] gets it. A field that does not apply is zero.
 type Injection struct {
-	Source  pipeline.Source // which pipeline and which strategy
-	Value   any             // Outcome: what is returned
-	Err     error           // Fault, Outcome: what is returned; Behavior: what it returned
-	Latency time.Duration   // Latency: what was waited for
+	Source  pipeline.Source // the strategy and its pipeline
+	Value   any             // Outcome: the value that is returned
+	Err     error           // Fault, Outcome: the error that is returned; Behavior: the error that it returned
+	Latency time.Duration   // Latency: the wait
 }
 
-// withDefaults returns o with what a zero stands for.
+// withDefaults returns o with the defaults filled in.
 func (o Options) withDefaults(name string) Options {
 	if o.Name == "" {
 		o.Name = name
@@ -78,23 +73,11 @@ func (o Options) withDefaults(name string) Options {
 	return o
 }
 
-// problems lists what is wrong with some options.
-type problems []string
-
-func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Sprintf(format, args...)) }
-
-// common adds what is wrong with the options that all have.
-func (p *problems) common(o *Options) {
-	if o.Rate != -1 && !(o.Rate >= 0 && o.Rate <= 1) { // a NaN is not, either
-		p.add("Rate is %v, must be from 0 to 1, or -1 for never", o.Rate)
+// validate adds what is wrong with o to p.
+func (o *Options) validate(p *validate.Problems) {
+	if o.Rate != -1 && !(o.Rate >= 0 && o.Rate <= 1) { // also if it is NaN
+		p.Add("Rate", o.Rate, "must be from 0 to 1, or -1 for never")
 	}
-}
-
-func (p *problems) err() error {
-	if len(*p) == 0 {
-		return nil
-	}
-	return errors.New("chaos: invalid options: " + strings.Join(*p, "; "))
 }
 
 // String returns what was injected, without the Value: "orders/Chaos.Fault: injected: boom".
@@ -112,7 +95,7 @@ func (i Injection) String() string {
 	return text
 }
 
-// LogValue implements [slog.LogValuer]. The Value, a value of the program's, is left out.
+// LogValue implements [slog.LogValuer]. It leaves out the Value, which can be confidential.
 func (i Injection) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("source", i.Source.String()), slog.Any("error", i.Err), slog.Duration("latency", i.Latency))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/chaos"
 )
@@ -23,29 +24,29 @@ func TestValidateNamesEveryField(t *testing.T) {
 	}{
 		{
 			chaos.NewFault(&chaos.FaultOptions{Options: bad, Err: errBoom, Errors: []chaos.WeightedError{{Weight: 1}, {Weight: -3}}}),
-			"Rate is 1.5, must be from 0 to 1, or -1 for never; Err, Errors and ErrFunc are set more than one at a time; " +
-				"Errors[1].Weight is -3, must be at least 0",
+			"Rate must be from 0 to 1, or -1 for never, got 1.5; must have at most one of Err, Errors and ErrFunc; " +
+				"Errors[1].Weight must be at least 0, got -3",
 		},
 		{
 			chaos.NewLatency(&chaos.LatencyOptions{Options: chaos.Options{Rate: math.NaN()}, Latency: -2}),
-			"Rate is NaN, must be from 0 to 1, or -1 for never; Latency is -2ns, must be at least 0, or -1 for none",
+			"Rate must be from 0 to 1, or -1 for never, got NaN; Latency must be at least 0, or -1 for none, got -2ns",
 		},
 		{
 			chaos.NewOutcome(&chaos.OutcomeOptions{Options: chaos.Options{Rate: -0.5}}),
-			"Rate is -0.5, must be from 0 to 1, or -1 for never; Results and ResultFunc are both missing, one must be set",
+			"Rate must be from 0 to 1, or -1 for never, got -0.5; must have either Results or ResultFunc",
 		},
 		{
 			chaos.NewOutcome(&chaos.OutcomeOptions{
 				Results:    []chaos.Result{{Weight: -1}},
 				ResultFunc: func(context.Context) (chaos.Result, bool) { return chaos.Result{}, false },
 			}),
-			"Results and ResultFunc are both set, there can be only one; Results[0].Weight is -1, must be at least 0",
+			"must have either Results or ResultFunc; Results[0].Weight must be at least 0, got -1",
 		},
-		{chaos.NewOutcome(nil), "Results and ResultFunc are both missing, one must be set"},
-		{chaos.NewBehavior(nil), "Behavior is missing, must be set"},
-		{chaos.NewBehavior(&chaos.BehaviorOptions{Options: bad}), "Rate is 1.5, must be from 0 to 1, or -1 for never; Behavior is missing, must be set"},
+		{chaos.NewOutcome(nil), "must have either Results or ResultFunc"},
+		{chaos.NewBehavior(nil), "Behavior must be set"},
+		{chaos.NewBehavior(&chaos.BehaviorOptions{Options: bad}), "Rate must be from 0 to 1, or -1 for never, got 1.5; Behavior must be set"},
 	} {
-		assert.EqualError(t, tt.s.Validate(), "chaos: invalid options: "+tt.want)
+		assert.EqualError(t, tt.s.Validate(), "chaos: "+tt.want)
 	}
 	for kind, build := range makers {
 		for _, rate := range []float64{-1, 0, 1} {
@@ -53,7 +54,7 @@ func TestValidateNamesEveryField(t *testing.T) {
 			assert.NoError(t, err)
 		}
 		_, err := pipeline.New("orders", build(bad))
-		assert.ErrorIs(t, err, pipeline.ErrInvalidConfig, kind)
+		assert.ErrorIs(t, err, weir.ErrInvalidOptions, kind)
 	}
 	assert.NoError(t, (*chaos.FaultOptions)(nil).Validate())
 	assert.NoError(t, (*chaos.LatencyOptions)(nil).Validate())

@@ -2,22 +2,19 @@ package circuitbreaker
 
 import "sync/atomic"
 
-// A Control opens and closes circuits by hand: those of all the strategies whose
-// [Options.Control] it is. The zero Control is ready for use and leaves the
-// circuits alone. It is safe for concurrent use and must not be copied.
+// A Control opens and closes by hand the circuits of all strategies whose [Options.Control] it is. The zero Control is
+// ready to use and leaves the circuits alone. It is safe for concurrent use, and must not be copied.
 //
-// An order is in force at once, for strategies that are made later, too. A strategy
-// carries it out when next it has an execution, or a probe that ends, and that is
-// the execution which reports the event and calls [Options.OnOpened] or
-// [Options.OnClosed]. So a Control knows no strategies, and keeps none alive.
+// An order applies at once, and to strategies that are made later, too. A strategy carries it out in its next execution,
+// or when a probe ends; that execution reports the event and calls [Options.OnOpened] or [Options.OnClosed]. So a Control
+// has no references to strategies.
 type Control struct {
-	// orders is twice the number of orders given, and one more while isolated. It
-	// only ever grows, so that a strategy sees from it that there was an order.
+	// orders is 2 × the number of orders, plus 1 if the last one was Isolate. It only grows, so that a strategy sees that
+	// there was an order since it last looked.
 	orders atomic.Uint64
 }
 
-// Isolate opens the circuits until [Control.Close]. Executions that are under way
-// go on, and their outcomes do not count.
+// Isolate opens the circuits until [Control.Close]. Executions that run already go on, and their outcomes do not count.
 func (c *Control) Isolate() {
 	for {
 		old := c.orders.Load()
@@ -27,8 +24,7 @@ func (c *Control) Isolate() {
 	}
 }
 
-// Close closes the circuits, whatever opened them, and has them forget what they
-// counted.
+// Close closes the circuits, whatever opened them, and resets their counts.
 func (c *Control) Close() {
 	for {
 		old := c.orders.Load()
@@ -38,7 +34,8 @@ func (c *Control) Close() {
 	}
 }
 
-// Isolated tells whether the last order was Isolate.
+// Isolated reports whether the last order was Isolate.
 func (c *Control) Isolated() bool { return isolates(c.orders.Load()) }
 
+// isolates reports whether orders, with that value, ends with Isolate.
 func isolates(order uint64) bool { return order&1 == 1 }

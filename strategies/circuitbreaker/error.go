@@ -7,23 +7,20 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// OpenError is the error of an execution that was rejected because the circuit
-// does not let it through. It [errors.Is] [pipeline.ErrRejected].
+// An OpenError is the error of an execution that the circuit rejected. It matches [pipeline.ErrRejected].
 type OpenError struct {
-	// RetryAfter is when it is worth trying again: when the break is over, or, of
-	// a half-open circuit, when a probe's place would be given to another, unless
-	// the circuit has opened again by then. 0: not known, of an isolated circuit.
-	RetryAfter time.Duration
 	// State is the circuit's: Open, HalfOpen or Isolated.
 	State State
-	// Source says which pipeline and which strategy rejected.
+	// Source is the strategy that rejected, and its pipeline.
 	Source pipeline.Source
-	// Err is the error of the execution that opened the circuit, if it had one. It
-	// is not unwrapped: it is another execution's.
+	// Err is the error of the execution that opened the circuit, if it had one. It is not unwrapped, because it is
+	// another execution's.
 	Err error
+
+	retryAfter time.Duration // 0 if it is not known
 }
 
-// Error says which circuit it is and when to come back, as far as that is known:
+// Error returns a text with the Source, the State, and the wait if it is known:
 //
 //	circuitbreaker: orders/CircuitBreaker: the circuit is open, retry after 4s
 func (e *OpenError) Error() string {
@@ -35,24 +32,25 @@ func (e *OpenError) Error() string {
 	if e.Source != (pipeline.Source{}) {
 		text = fmt.Sprintf("circuitbreaker: %v: the circuit is %s", e.Source, how)
 	}
-	if e.RetryAfter > 0 {
-		text += fmt.Sprintf(", retry after %v", e.RetryAfter)
+	if e.retryAfter > 0 {
+		text += fmt.Sprintf(", retry after %v", e.retryAfter)
 	}
 	return text
 }
 
-// Is tells whether target is [pipeline.ErrRejected].
+// Is reports whether target is [pipeline.ErrRejected].
 func (e *OpenError) Is(target error) bool { return target == pipeline.ErrRejected }
 
-// NotCalled returns true: what the circuit protects was not called. Another circuit breaker around this one
-// does not count the rejection.
+// NotCalled returns true: the circuit did not let the call through. Another circuit breaker outside this one does not
+// count the rejection.
 func (e *OpenError) NotCalled() bool { return true }
 
-// RetryDelay returns RetryAfter; ok is false if it is not known. See
+// RetryAfter returns how long to wait before the next attempt: until the break is over or, if the circuit is half open,
+// until another execution can take the place of a probe. ok is false if that is not known, as of an isolated circuit. See
 // [pipeline.RetryAfter].
-func (e *OpenError) RetryDelay() (d time.Duration, ok bool) {
+func (e *OpenError) RetryAfter() (d time.Duration, ok bool) {
 	if e == nil {
 		return 0, false
 	}
-	return e.RetryAfter, e.RetryAfter > 0
+	return e.retryAfter, e.retryAfter > 0
 }

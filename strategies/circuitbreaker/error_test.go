@@ -21,7 +21,7 @@ import (
 )
 
 func TestOpenErrorIsARejection(t *testing.T) {
-	var err error = &circuitbreaker.OpenError{RetryAfter: 4 * time.Second, State: circuitbreaker.Open, Source: source, Err: context.Canceled}
+	var err error = circuitbreaker.NewOpenError(circuitbreaker.Open, source, context.Canceled, 4*time.Second)
 	require.EqualError(t, err, "circuitbreaker: orders/CircuitBreaker: the circuit is open, retry after 4s")
 	wrapped := fmt.Errorf("list: %w", err)
 	require.ErrorIs(t, wrapped, pipeline.ErrRejected)
@@ -29,7 +29,7 @@ func TestOpenErrorIsARejection(t *testing.T) {
 	after, ok := pipeline.RetryAfter(wrapped)
 	assert.True(t, ok)
 	assert.Equal(t, 4*time.Second, after)
-	_, ok = (*circuitbreaker.OpenError)(nil).RetryDelay()
+	_, ok = (*circuitbreaker.OpenError)(nil).RetryAfter()
 	assert.False(t, ok)
 }
 

@@ -20,8 +20,8 @@ func Example() {
 	call := func(context.Context) error { return errors.New("unavailable") }
 	for range 5 {
 		err := p.Execute(context.Background(), call)
-		if open, ok := errors.AsType[*circuitbreaker.OpenError](err); ok {
-			fmt.Println("not called, again in", open.RetryAfter.Round(time.Minute))
+		if after, ok := pipeline.RetryAfter(err); ok {
+			fmt.Println("not called, again in", after.Round(time.Minute))
 			continue
 		}
 		fmt.Println(err)

@@ -76,7 +76,9 @@ func (c *circuit) rejects(t *testing.T, state circuitbreaker.State, after time.D
 	open, ok := errors.AsType[*circuitbreaker.OpenError](err)
 	require.True(t, ok, "not rejected: %v", err)
 	assert.Equal(t, state, open.State)
-	assert.Equal(t, after, open.RetryAfter)
+	wait, known := open.RetryAfter()
+	assert.Equal(t, after, wait)
+	assert.Equal(t, after > 0, known)
 	assert.Equal(t, source, open.Source)
 	assert.Equal(t, state, c.State())
 	return open

@@ -108,7 +108,8 @@ func (h *history) start() {
 		require.False(h.t, ok, "rejected: %v", err)
 		open, is := errors.AsType[*circuitbreaker.OpenError](err)
 		require.True(h.t, is)
-		require.Equal(h.t, wait, open.RetryAfter)
+		after, _ := open.RetryAfter()
+		require.Equal(h.t, wait, after)
 		require.Equal(h.t, h.naive.state, open.State)
 	default:
 		require.True(h.t, ok, "let through")

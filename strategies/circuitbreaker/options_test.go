@@ -43,17 +43,17 @@ func TestValidateNamesEveryField(t *testing.T) {
 	all := circuitbreaker.Options{
 		FailureRatio: 1.5, MinimumThroughput: -1, SamplingDuration: -1, ConsecutiveFailures: -2, BreakDuration: -3, HalfOpenProbes: -4,
 	}
-	const want = "circuitbreaker: invalid options: " +
-		"FailureRatio is 1.5, must be more than 0 and at most 1, or -1 for off; " +
-		"MinimumThroughput is -1, must be at least 0; " +
-		"SamplingDuration is -1ns, must be at least 0; " +
-		"ConsecutiveFailures is -2, must be at least 0; " +
-		"BreakDuration is -3ns, must be at least 0; " +
-		"HalfOpenProbes is -4, must be at least 0"
-	require.EqualError(t, all.Validate(), want)
+	require.EqualError(t, all.Validate(), "circuitbreaker: "+
+		"FailureRatio must be more than 0 and at most 1, or -1 for off, got 1.5; "+
+		"MinimumThroughput must be at least 0, got -1; "+
+		"SamplingDuration must be at least 0, got -1ns; "+
+		"ConsecutiveFailures must be at least 0, got -2; "+
+		"BreakDuration must be at least 0, got -3ns; "+
+		"HalfOpenProbes must be at least 0, got -4")
 	_, err := pipeline.New("orders", circuitbreaker.New(&all))
-	require.ErrorContains(t, err, want)
-	require.EqualError(t, new(circuitbreaker.Strategy).Validate(), "circuitbreaker: the strategy was made without New")
+	require.ErrorContains(t, err, "pipeline orders: Strategies[0].FailureRatio must be more than 0 and at most 1, or -1 for off, got 1.5; "+
+		"Strategies[0].MinimumThroughput must be at least 0, got -1; ")
+	require.EqualError(t, new(circuitbreaker.Strategy).Validate(), "circuitbreaker: must be made with New")
 }
 
 func TestFailureRatioIsARatio(t *testing.T) {
@@ -87,9 +87,9 @@ func TestStateTexts(t *testing.T) {
 		assert.Equal(t, state, back)
 	}
 	_, err := circuitbreaker.State(4).MarshalText()
-	require.EqualError(t, err, "circuitbreaker: State(4) is no state")
+	require.EqualError(t, err, `circuitbreaker: State must be one of closed, open, half_open, isolated, got "State(4)"`)
 	require.EqualError(t, new(circuitbreaker.State).UnmarshalText([]byte("ajar")),
-		`circuitbreaker: state "ajar" must be one of closed, open, half_open, isolated`)
+		`circuitbreaker: State must be one of closed, open, half_open, isolated, got "ajar"`)
 }
 
 // A configuration file can hold the options as they are.
@@ -118,7 +118,7 @@ func TestOptionsInAFile(t *testing.T) {
 	}, got)
 
 	_, err = reload.Parse("weir.yaml", options("failure_ratio: 2", "half_open_probes: -1", "handle: mine"), kinds)
-	require.ErrorContains(t, err, "failure_ratio is 2, must be more than 0 and at most 1")
-	require.ErrorContains(t, err, "half_open_probes is -1, must be at least 0")
+	require.ErrorContains(t, err, "failure_ratio must be more than 0 and at most 1")
+	require.ErrorContains(t, err, "half_open_probes must be at least 0, got -1")
 	require.ErrorContains(t, err, "a function of the program's")
 }

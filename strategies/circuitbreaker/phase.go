@@ -8,30 +8,29 @@ import (
 	"github.com/weir-go/weir/internal/clock"
 )
 
-// A phase is the time between two transitions. An execution keeps the phase that
-// let it through and tells that one what came of it, so that outcomes from before
-// a transition find a phase which is over and change nothing.
+// A phase is the time between two transitions. An execution keeps the phase that let it through, and its outcome counts in
+// that phase. So the outcome of an execution from before a transition counts in a phase that has ended, and changes
+// nothing.
 type phase struct {
 	state State
-	// ended is set by the one outcome that ends the phase, before the next phase
-	// is in force.
+	// ended is set, once, by the outcome that ends the phase, before the next phase is in force.
 	ended atomic.Bool
 
-	// Closed.
-	window      *window // nil: the ratio does not matter
+	// Closed:
+	window      *window // nil if FailureRatio is off
 	consecutive atomic.Int64
 
-	// Open and HalfOpen.
+	// Open and HalfOpen:
 	length   time.Duration // of the break
-	until    time.Duration // the end of the break, on sinceStart's clock
-	attempts int           // how often it was half open since it was last closed
-	cause    error         // what the execution returned that opened it
+	until    time.Duration // the end of the break, by clock.Now
+	attempts int           // see Transition.HalfOpenAttempts
+	cause    error         // see OpenError.Err
 
-	// HalfOpen, under the strategy's lock.
+	// HalfOpen, guarded by Strategy.mu:
 	probes probes
 }
 
-// newClosed returns the phase that a circuit begins with.
+// newClosed returns a phase of a closed circuit without counts.
 func newClosed(o *Options) *phase {
 	p := &phase{state: Closed}
 	if o.FailureRatio != -1 {
@@ -40,6 +39,7 @@ func newClosed(o *Options) *phase {
 	return p
 }
 
+// counts returns the counts of the window, if there is one.
 func (p *phase) counts(now time.Duration) counts {
 	if p.window == nil {
 		return counts{}
@@ -47,12 +47,12 @@ func (p *phase) counts(now time.Duration) counts {
 	return p.window.counts(now)
 }
 
-// rejects tells whether the phase lets nobody through at that time.
+// rejects reports whether the phase lets no execution through at now.
 func (p *phase) rejects(now time.Duration) bool {
 	return p.state == Isolated || p.state == Open && now < p.until
 }
 
-// wait returns how long the break still takes, 0 if there is none.
+// wait returns how long the break still takes, or 0 if there is none.
 func (p *phase) wait(now time.Duration) time.Duration {
 	if p.state != Open {
 		return 0
@@ -60,46 +60,53 @@ func (p *phase) wait(now time.Duration) time.Duration {
 	return max(p.until-now, 0)
 }
 
-// halfOpen returns the phase after the break.
+// halfOpen returns the phase after the break of p.
 func (p *phase) halfOpen() *phase {
 	return &phase{state: HalfOpen, length: p.length, attempts: p.attempts + 1, cause: p.cause}
 }
 
 // probes are the executions that a half-open circuit lets through.
+//
+// There are HalfOpenProbes places, and each probe that has succeeded keeps its place:
+//
+//	succeeded + len(running) ≤ HalfOpenProbes
+//
+// A probe that does not return would keep the circuit half open forever. So after the length of a break its place can be
+// given to another.
 type probes struct {
-	running   []probe // those that have a place, the longest running first
-	last      uint64  // the last ticket
+	running   []probe // those that have a place, the one that began first at the front
+	last      uint64  // the last ticket that admit has returned
 	succeeded int
 }
 
+// A probe is an execution that has a place.
 type probe struct {
 	ticket uint64
-	since  time.Duration
+	began  time.Duration
 }
 
-// admit gives a place to one more probe, of as many as still have to succeed. If
-// there is none left it takes that of the longest running one, provided that has
-// had it for as long as a break; else it says when that will be.
-func (p *probes) admit(now time.Duration, places int, patience time.Duration) (ticket uint64, wait time.Duration) {
+// admit gives a place to one more probe and returns its ticket. If there is none, the ticket is 0, and wait is how long
+// it takes until a probe loses its place. timeout is the time after which it does.
+func (p *probes) admit(now time.Duration, places int, timeout time.Duration) (ticket uint64, wait time.Duration) {
 	for p.succeeded+len(p.running) >= places {
 		if len(p.running) == 0 {
-			return 0, patience // just about to close
+			return 0, timeout // the circuit is about to close
 		}
-		// The clock was read before the lock was taken: it may be behind.
-		if had := max(now-p.running[0].since, 0); had < patience {
-			return 0, patience - had
+		// The caller reads the clock before it takes the lock, so now can be before the beginning of a probe.
+		if had := max(now-p.running[0].began, 0); had < timeout {
+			return 0, timeout - had
 		}
 		p.running = slices.Delete(p.running, 0, 1)
 	}
 	if n := len(p.running); n > 0 {
-		now = max(now, p.running[n-1].since)
+		now = max(now, p.running[n-1].began)
 	}
 	p.last++
-	p.running = append(p.running, probe{ticket: p.last, since: now})
+	p.running = append(p.running, probe{ticket: p.last, began: now})
 	return p.last, 0
 }
 
-// release takes a probe's place back, if it has one.
+// release frees the place of the probe with that ticket, if it has one.
 func (p *probes) release(ticket uint64) {
 	p.running = slices.DeleteFunc(p.running, func(r probe) bool { return r.ticket == ticket })
 }

@@ -2,83 +2,63 @@ package circuitbreaker
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/textenum"
 )
 
-// State is what a circuit does with executions. Its text form is "closed",
-// "open", "half_open" or "isolated".
+// A State says what a circuit does with executions. Its text form is "closed", "open", "half_open" or "isolated".
 type State uint8
 
 // The states. A new circuit is Closed.
 const (
-	Closed   State = iota // everything is let through
-	Open                  // nothing is, until the break is over
-	HalfOpen              // a few executions are, as probes
-	Isolated              // nothing is, until somebody closes it: see [Control]
+	Closed   State = iota // lets every execution through
+	Open                  // rejects executions until the break is over
+	HalfOpen              // lets a few executions through, as probes
+	Isolated              // rejects executions until [Control.Close]
 )
 
-var states = [...]string{Closed: "closed", Open: "open", HalfOpen: "half_open", Isolated: "isolated"}
+var states = textenum.Texts[State]{Package: "circuitbreaker", Type: "State", Texts: []string{
+	Closed: "closed", Open: "open", HalfOpen: "half_open", Isolated: "isolated",
+}}
 
-// String returns the text form, or State(n) for what is none.
-func (s State) String() string {
-	if int(s) < len(states) {
-		return states[s]
-	}
-	return fmt.Sprintf("State(%d)", uint8(s))
-}
+// String returns the text form, or State(n) for any other number.
+func (s State) String() string { return states.String(s) }
 
 // MarshalText implements [encoding.TextMarshaler].
-func (s State) MarshalText() ([]byte, error) {
-	if int(s) >= len(states) {
-		return nil, fmt.Errorf("circuitbreaker: %v is no state", s)
-	}
-	return []byte(states[s]), nil
-}
+func (s State) MarshalText() ([]byte, error) { return states.Marshal(s) }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (s *State) UnmarshalText(text []byte) error {
-	for state, name := range states {
-		if name == string(text) {
-			*s = State(state)
-			return nil
-		}
-	}
-	return fmt.Errorf("circuitbreaker: state %q must be one of %s", text, strings.Join(states[:], ", "))
-}
+func (s *State) UnmarshalText(text []byte) error { return states.Unmarshal(s, text) }
 
-// Statistics are how a circuit is just now. What does not apply to its State is 0.
+// Statistics are the figures of a circuit at one moment. A figure that does not apply to its State is 0.
 type Statistics struct {
 	State State `json:"state"`
-	// Throughput and Failures count what is in the sampling window of a closed
-	// circuit; 0 if [Options.FailureRatio] is off.
+	// Throughput and Failures are the counts of the sampling window of a closed circuit; 0 if [Options.FailureRatio] is
+	// off.
 	Throughput int64 `json:"throughput"`
 	Failures   int64 `json:"failures"`
-	// ConsecutiveFailures is how many failures there were in a row; 0 if
-	// [Options.ConsecutiveFailures] is off.
+	// ConsecutiveFailures is the number of failures in a row; 0 if [Options.ConsecutiveFailures] is off.
 	ConsecutiveFailures int64 `json:"consecutive_failures"`
-	// Probes is how many probes of a half-open circuit have not returned; one whose
-	// place was given to another is not counted.
+	// Probes is the number of running probes of a half-open circuit, without those whose place was given to another.
 	Probes int `json:"probes"`
-	// RetryAfter is how long the break of an open circuit still takes. It is open
-	// until an execution comes, also if that is 0.
+	// RetryAfter is how long the break of an open circuit still takes. If it is 0, the next execution makes the circuit
+	// half open.
 	RetryAfter time.Duration `json:"retry_after"`
 }
 
-// State returns what the circuit does with executions just now.
+// State returns the present state.
 func (s *Strategy) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state()
 }
 
-// CircuitState returns the text form of State. Telemetry reads it from the circuits that a reload has put in
-// force.
+// CircuitState returns the text form of State. Telemetry reads it from the circuits that a reload has put in force.
 func (s *Strategy) CircuitState() string { return s.State().String() }
 
-// state is State, with the lock held.
+// state is State. s.mu is held.
 func (s *Strategy) state() State {
 	if !s.ordered() {
 		return s.current.Load().state
@@ -89,12 +69,12 @@ func (s *Strategy) state() State {
 	return Closed
 }
 
-// Statistics returns how the circuit is just now.
+// Statistics returns the present figures.
 func (s *Strategy) Statistics() Statistics {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stats, p := Statistics{State: s.state()}, s.current.Load()
-	if s.ordered() { // and not carried out: what p counted is of no account
+	if s.ordered() { // p's counts no longer apply
 		return stats
 	}
 	switch p.state {
@@ -110,7 +90,7 @@ func (s *Strategy) Statistics() Statistics {
 	return stats
 }
 
-// String returns the state and what it is judged by: "closed, 3 of 10 failed, 2 failed in a row".
+// String returns the state and the figures that are not 0: "closed, 3 of 10 failed, 2 failed in a row".
 func (s Statistics) String() string {
 	text := s.State.String()
 	if s.Throughput > 0 {

@@ -9,16 +9,15 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// The events of this package. Rejections have none: an open circuit has plenty,
-// and each is the Err of its execution.
+// The events of this package. A rejection is not an event, because an open circuit has many, and each is the Err of its
+// execution.
 const (
-	// EventOpened: the circuit was opened, for Duration, by an execution that came
-	// to Result and Err; or it was isolated, and there is none of these. Error.
+	// EventOpened: the circuit was opened for Duration, by an execution with that Result and Err; or it was isolated, and
+	// all three are zero. Error.
 	EventOpened = "OnCircuitOpened"
-	// EventClosed: the circuit was closed, by a probe that came to Result and Err,
-	// or by hand. Information.
+	// EventClosed: the circuit was closed, by a probe with that Result and Err, or by hand. Information.
 	EventClosed = "OnCircuitClosed"
-	// EventHalfOpened: the first probe is let through. Warning.
+	// EventHalfOpened: the first probe is about to run. Warning.
 	EventHalfOpened = "OnCircuitHalfOpened"
 )
 
@@ -32,69 +31,69 @@ func (s *Strategy) succeeded(p *phase) {
 	}
 }
 
-// failed counts a failure of a closed circuit, and opens it if that was one too many.
+// failed counts a failure of a closed circuit, and opens the circuit if that is one too many.
 func (s *Strategy) failed(ctx context.Context, next pipeline.Next, p *phase, result any, err error) {
 	if p.ended.Load() {
 		return
 	}
 	now, o := clock.Now(), &s.options
-	var row int64
+	var inARow int64
 	var sum counts
 	if o.ConsecutiveFailures > 0 {
-		row = p.consecutive.Add(1)
+		inARow = p.consecutive.Add(1)
 	}
 	if p.window != nil {
 		p.window.failed(now)
 		sum = p.window.counts(now)
 	}
-	if p.window != nil && sum.tooMany(o) || row > 0 && row >= int64(o.ConsecutiveFailures) {
+	if p.window != nil && sum.open(o) || inARow > 0 && inARow >= int64(o.ConsecutiveFailures) {
 		s.open(ctx, next, p, now, &Transition{
-			From: Closed, Throughput: sum.throughput, Failures: sum.failures, ConsecutiveFailures: row,
+			From: Closed, Throughput: sum.throughput, Failures: sum.failures, ConsecutiveFailures: inARow,
 			Result: result, Err: err,
 		})
 	}
 }
 
-// probed takes note of what came of a probe.
+// probed counts the outcome of a probe.
 func (s *Strategy) probed(ctx context.Context, next pipeline.Next, a admission, v verdict, result any, err error) {
 	t := Transition{From: HalfOpen, HalfOpenAttempts: a.phase.attempts, Result: result, Err: err}
-	if v == failure { // its place stays taken: nobody is to take it while the circuit opens
+	if v == failure { // the probe keeps its place, so that no other begins while the circuit opens
 		s.open(ctx, next, a.phase, clock.Now(), &t)
 		return
 	}
 	s.announce(ctx, next, s.leave(a, v, &t))
 }
 
-// leave takes the place of a probe back, and closes the circuit if enough of them
-// have succeeded. It returns what that brought about.
+// leave frees the place of a probe that did not fail, and closes the circuit if enough have succeeded. It returns the
+// transition to announce, or nil.
 func (s *Strategy) leave(a admission, v verdict, t *Transition) *Transition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	news := s.obey()
+	pending := s.obey()
 	p := a.phase
 	if s.current.Load() != p {
-		return news
+		return pending
 	}
 	p.probes.release(a.ticket)
 	if v != success {
-		return news
+		return pending
 	}
 	p.probes.succeeded++
 	if p.probes.succeeded < s.options.HalfOpenProbes || !p.ended.CompareAndSwap(false, true) {
-		return news
+		return pending
 	}
 	s.current.Store(newClosed(&s.options))
 	t.To = Closed
 	return t
 }
 
-// open ends p, unless another outcome has done so, by opening the circuit.
+// open opens the circuit, unless another outcome has ended p.
 func (s *Strategy) open(ctx context.Context, next pipeline.Next, p *phase, now time.Duration, t *Transition) {
 	if !p.ended.CompareAndSwap(false, true) {
 		return
 	}
 	t.To, t.Source, t.BreakDuration = Open, next.Source(), s.options.BreakDuration
-	// It opens also if BreakDurationFunc panics: p has ended.
+	// The circuit opens even if BreakDurationFunc panics, because p has ended.
 	defer func() { s.announce(ctx, next, s.putOpen(p, now, t)) }()
 	if s.options.BreakDurationFunc == nil {
 		return
@@ -104,13 +103,13 @@ func (s *Strategy) open(ctx context.Context, next pipeline.Next, p *phase, now t
 	}
 }
 
-// putOpen puts the phase in force that comes after p. It returns what came of that.
+// putOpen replaces p by an open phase. It returns the transition to announce, or nil.
 func (s *Strategy) putOpen(p *phase, now time.Duration, t *Transition) *Transition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	news := s.obey()
+	pending := s.obey()
 	if s.current.Load() != p {
-		return news // an order was faster
+		return pending // an order of the Control came first
 	}
 	s.current.Store(&phase{
 		state:    Open,
@@ -122,8 +121,8 @@ func (s *Strategy) putOpen(p *phase, now time.Duration, t *Transition) *Transiti
 	return t
 }
 
-// obey carries out the last order of the Control, with the lock held. It returns
-// the transition that it was, if it was any.
+// obey carries out the last order of the Control, if there is one. It returns the transition to announce, or nil. s.mu is
+// held.
 func (s *Strategy) obey() *Transition {
 	if !s.ordered() {
 		return nil
@@ -135,7 +134,7 @@ func (s *Strategy) obey() *Transition {
 		t.To = Isolated
 		s.current.Store(&phase{state: Isolated})
 	} else {
-		s.current.Store(newClosed(&s.options)) // also if it is closed: to close is to begin anew
+		s.current.Store(newClosed(&s.options)) // also if it is closed: the counts are reset
 	}
 	if t.From == t.To {
 		return nil
@@ -143,7 +142,7 @@ func (s *Strategy) obey() *Transition {
 	return t
 }
 
-// announce tells everybody who wants to know of t; nil: there is nothing to tell.
+// announce reports t and calls the function of the options for it. If t is nil, it does nothing.
 func (s *Strategy) announce(ctx context.Context, next pipeline.Next, t *Transition) {
 	if t == nil {
 		return

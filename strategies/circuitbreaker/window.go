@@ -6,28 +6,31 @@ import (
 	"time"
 )
 
-// segments is how many steps a window slides on in.
+// segments is the number of segments of a window.
 const segments = 10
 
-// A window counts outcomes in the segments of the sampling duration: in the one
-// that now is in and in those before it. To count takes no lock.
+// A window counts the outcomes of the sampling duration, in segments of a tenth of it: the present segment and the nine
+// before it count. Counting takes no lock.
+//
+// The segment with the number n covers [began + (n-1)×width, began + n×width), and is kept at index n % segments.
 type window struct {
-	began    time.Duration // the first segment's beginning, on sinceStart's clock
+	began    time.Duration // by clock.Now
 	width    time.Duration // of a segment
-	mu       sync.Mutex    // held to begin a segment
+	mu       sync.Mutex    // held to reuse a segment
 	segments [segments]segment
 }
 
-// A segment counts the outcomes of one stretch of time. Which one that is, says
-// its number; 0: none. An outcome that takes longer to be counted than the whole
-// window is long may land in a later stretch, which is not worth a lock.
+// A segment counts the outcomes of one period. A goroutine that is delayed for longer than the whole window between at
+// and counting counts in a later period. That is accepted, because a lock would cost every execution.
 type segment struct {
-	number              atomic.Int64
+	number              atomic.Int64 // of the period; 0 if it has none
 	succeeded, failures atomic.Int64
 }
 
+// counts are the sums of a window.
 type counts struct{ throughput, failures int64 }
 
+// newWindow makes a window of that length that begins now.
 func newWindow(sampling, now time.Duration) *window {
 	width := sampling / segments
 	if sampling%segments != 0 {
@@ -36,24 +39,26 @@ func newWindow(sampling, now time.Duration) *window {
 	return &window{began: now, width: width}
 }
 
+// succeeded counts a success.
 func (w *window) succeeded(now time.Duration) {
 	if s := w.at(now); s != nil {
 		s.succeeded.Add(1)
 	}
 }
 
+// failed counts a failure.
 func (w *window) failed(now time.Duration) {
 	if s := w.at(now); s != nil {
 		s.failures.Add(1)
 	}
 }
 
-// number returns which segment now is in, 1 for the first.
+// number returns the number of the segment that covers now.
 func (w *window) number(now time.Duration) int64 {
 	return int64(max(now-w.began, 0)/w.width) + 1
 }
 
-// at returns the segment that now is in, nil if it is over already.
+// at returns the segment that covers now, or nil if a later one has replaced it.
 func (w *window) at(now time.Duration) *segment {
 	number := w.number(now)
 	s := &w.segments[number%segments]
@@ -63,23 +68,23 @@ func (w *window) at(now time.Duration) *segment {
 	return w.begin(s, number)
 }
 
-// begin makes s the segment of that number.
+// begin makes s the segment of that number, and returns it, or nil if it is a later one already.
 func (w *window) begin(s *segment, number int64) *segment {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if old := s.number.Load(); old == number {
-		return s // somebody else was here first
+		return s // another goroutine was first
 	} else if old > number {
-		return nil // whoever read the clock was long in coming
+		return nil // stale reading of the clock: the segment has been reused
 	}
-	s.number.Store(0) // so that nobody takes the old counts for new ones
+	s.number.Store(0) // so that no other goroutine takes the old counts for new ones
 	s.succeeded.Store(0)
 	s.failures.Store(0)
 	s.number.Store(number)
 	return s
 }
 
-// counts adds up what is in the window.
+// counts returns the sums of the segments that are in the window at now.
 func (w *window) counts(now time.Duration) counts {
 	var sum counts
 	oldest := max(w.number(now)-segments+1, 1)
@@ -93,9 +98,9 @@ func (w *window) counts(now time.Duration) counts {
 	return sum
 }
 
-// tooMany tells whether these are too many failures. It divides because 7/100 is
-// the same float64 as 0.07, whereas 0.07*100 is more than 7.
-func (c counts) tooMany(o *Options) bool {
+// open reports whether the circuit opens with these counts. It divides because 7/100 is the same float64 as 0.07, whereas
+// 0.07*100 is more than 7.
+func (c counts) open(o *Options) bool {
 	return c.throughput >= int64(o.MinimumThroughput) &&
 		float64(c.failures)/float64(c.throughput) >= o.FailureRatio
 }

@@ -75,10 +75,10 @@ func ExampleOptions() {
 	//  there is no such thing
 }
 
-func ExampleResult() {
+func ExampleOptions_handle() {
 	// A result that will not do, and no error.
 	p := weir.Must(pipeline.New("offers", fallback.New(fallback.Value([]string{"the usual"}), &fallback.Options{
-		Handle: fallback.Result(func(offers []string, err error) bool { return err != nil || len(offers) == 0 }),
+		Handle: pipeline.HandleResult(func(offers []string, err error) bool { return err != nil || len(offers) == 0 }),
 	})))
 	fmt.Println(pipeline.ExecuteValue(context.Background(), p, func(context.Context) ([]string, error) {
 		return nil, nil

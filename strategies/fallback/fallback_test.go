@@ -177,7 +177,7 @@ func TestFuncKnowsTheType(t *testing.T) {
 
 func TestHandleSeesResults(t *testing.T) {
 	p := with(fallback.Value("instead"), &fallback.Options{
-		Handle: fallback.Result(func(s string, err error) bool { return err == nil && s == "" }),
+		Handle: pipeline.HandleResult(func(s string, err error) bool { return err == nil && s == "" }),
 	})
 	for outcome, want := range map[string]string{"": "instead", "fine": "fine"} {
 		v, err := pipeline.ExecuteValue(t.Context(), p, returning(outcome, nil))
@@ -186,16 +186,6 @@ func TestHandleSeesResults(t *testing.T) {
 	}
 	_, err := pipeline.ExecuteValue(t.Context(), p, returning("", errBoom))
 	assert.Same(t, errBoom, err, "only what it says")
-}
-
-func TestResultPredicate(t *testing.T) {
-	var got []string
-	handle := fallback.Result(func(n int, err error) bool { got = append(got, fmt.Sprint(n, " ", err)); return true })
-	assert.True(t, handle(5, nil))
-	assert.True(t, handle(nil, nil))
-	assert.True(t, handle("text", errBoom))
-	assert.False(t, handle("text", nil), "a result of another type is not this predicate's to judge")
-	assert.Equal(t, []string{"5 <nil>", "0 <nil>", "0 boom"}, got)
 }
 
 func TestEventThenCallbackThenAction(t *testing.T) {
@@ -232,8 +222,8 @@ func TestPanicIsNotHandled(t *testing.T) {
 func TestOptionsAreValidatedAndDescribed(t *testing.T) {
 	for _, action := range []fallback.Action{nil, fallback.Func[int](nil)} {
 		_, err := pipeline.New("orders", fallback.New(action, nil))
-		assert.ErrorIs(t, err, pipeline.ErrInvalidConfig)
-		assert.ErrorContains(t, err, "fallback: the action is nil")
+		assert.ErrorIs(t, err, weir.ErrInvalidOptions)
+		assert.ErrorContains(t, err, "Strategies[0].Action must not be nil")
 	}
 	assert.Error(t, new(fallback.Strategy).Validate(), "made without New")
 

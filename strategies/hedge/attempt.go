@@ -10,78 +10,78 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// An outcome is what came of one attempt.
+// An outcome is the outcome of one attempt.
 type outcome struct {
-	number  int
-	result  any
-	err     error
-	took    time.Duration // only if somebody listens
-	panicky *PanicError   // it panicked
-	gone    bool          // it called runtime.Goexit
+	number   int // 0 for the first attempt
+	result   any
+	err      error
+	took     time.Duration // only if there is a listener
+	panicked *PanicError   // not nil if the attempt panicked
+	exited   bool          // the attempt called runtime.Goexit
 }
 
-// returned tells whether the attempt returned, as nearly all do.
-func (o *outcome) returned() bool { return o.panicky == nil && !o.gone }
+// returned reports whether the attempt returned, as nearly all do.
+func (o *outcome) returned() bool { return o.panicked == nil && !o.exited }
 
-// deliver goes on with o as if the attempt had run right here.
+// deliver ends this goroutine's call as the attempt ended: it returns, panics or calls Goexit.
 func (o *outcome) deliver() (any, error) {
 	switch {
-	case o.panicky != nil:
-		panic(o.panicky.Value)
-	case o.gone:
+	case o.panicked != nil:
+		panic(o.panicked.Value)
+	case o.exited:
 		runtime.Goexit()
 	}
 	return o.result, o.err
 }
 
-// dispose tells f of an outcome that did not win. A nil f does not want to know.
+// dispose hands an outcome that did not win to f, if f is not nil.
 func (o *outcome) dispose(f func(result any, err error)) {
 	switch {
 	case f == nil:
-	case o.panicky != nil:
-		f(nil, o.panicky)
-	case o.gone:
+	case o.panicked != nil:
+		f(nil, o.panicked)
+	case o.exited:
 		f(nil, pipeline.ErrAborted)
 	default:
 		f(o.result, o.err)
 	}
 }
 
-// A PanicError is what [Options.Dispose] is told of an attempt that panicked and
-// was not the one to decide. No execution returns it: a panic that decides goes on
-// in the goroutine of the caller.
+// A PanicError is the error that [Options.Dispose] gets of an attempt that panicked and lost. No execution returns it: a
+// panic that decides goes on in the goroutine of the caller.
 type PanicError struct {
-	Value any    // what it panicked with
-	Stack []byte // where
+	Value any    // the value of the panic
+	Stack []byte // the stack of the goroutine that panicked
 }
 
+// Error returns a text with the Value.
 func (e *PanicError) Error() string { return fmt.Sprintf("hedge: an attempt panicked: %v", e.Value) }
 
-// Unwrap returns the value of the panic if it is an error.
+// Unwrap returns the Value if it is an error.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
 }
 
-// Attempt returns which attempt of its hedge a callback is: 0 for the first, and
-// outside of any. Use it to send each to another server.
+// Attempt returns the number of the attempt that ctx is the context of: 0 for the first, and if ctx is not that of an
+// attempt. A callback can use it to call another server with each attempt.
 func Attempt(ctx context.Context) int {
-	if n, ok := ctx.Value(numberKey{}).(*numbered); ok {
-		return n.number
+	if c, ok := ctx.Value(attemptKey{}).(*attemptContext); ok {
+		return c.number
 	}
 	return 0
 }
 
-// numbered is its own value: one allocation to make, none to read.
-type numbered struct {
+// An attemptContext is the value that it holds, so that it takes one allocation to make and none to read.
+type attemptContext struct {
 	context.Context
 	number int
 }
 
-type numberKey struct{}
+type attemptKey struct{}
 
-func (c *numbered) Value(key any) any {
-	if _, ok := key.(numberKey); ok {
+func (c *attemptContext) Value(key any) any {
+	if _, ok := key.(attemptKey); ok {
 		return c
 	}
 	return c.Context.Value(key)
@@ -89,15 +89,14 @@ func (c *numbered) Value(key any) any {
 
 // withNumber returns a context whose Attempt is number.
 func withNumber(ctx context.Context, number int) context.Context {
-	if Attempt(ctx) == number { // the first one, unless this hedge is inside of another
+	if Attempt(ctx) == number { // the first attempt, unless this hedge is inside another
 		return ctx
 	}
-	return &numbered{ctx, number}
+	return &attemptContext{ctx, number}
 }
 
-// Dispose makes a function for [Options.Dispose] of one that knows the type. It is
-// called with the results that are a T, whether with an error or without, and not
-// with nil.
+// Dispose makes a function for [Options.Dispose] of one that knows the type of the results. It is called with every
+// result that is a T and not nil, whether it comes with an error or not.
 func Dispose[T any](dispose func(T)) func(result any, err error) {
 	return func(result any, _ error) {
 		if v, ok := result.(T); ok && !isNilResult(v) {
@@ -106,8 +105,8 @@ func Dispose[T any](dispose func(T)) func(result any, err error) {
 	}
 }
 
-// isNilResult reports whether v is nil, or an interface that holds one. A callback that fails often returns a nil
-// pointer, map or channel with its error.
+// isNilResult reports whether v is nil, or an interface that holds nil. A callback that fails often returns a nil pointer,
+// map or channel with its error.
 func isNilResult(v any) bool {
 	switch r := reflect.ValueOf(v); r.Kind() {
 	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Func, reflect.Chan:

@@ -2,34 +2,31 @@ package hedge
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
 	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
-// An execution is one call of Execute, as far as it does not matter whether there
-// are several attempts at a time. What belongs to it is touched in the caller's
-// goroutine only.
+// An execution is one call of Execute: what sequential and concurrent attempts have in common. Only the caller's
+// goroutine uses it.
 type execution struct {
 	options   *Options
 	ctx       context.Context // the caller's
 	next      pipeline.Next
 	listening bool
 
-	most      int   // so many attempts there may be, the first included
-	started   int   // so many there were
-	exhausted bool  // the budget said no, and no event has said so
-	charged   bool  // the budget was charged for an attempt that has not started
-	cut       error // the error of the caller's context, if that kept a hedge from starting
+	most      int   // the highest number of attempts, the first included
+	started   int   // the number of attempts that have started
+	exhausted bool  // the budget refused an attempt, and this was not reported yet
+	charged   bool  // an attempt was taken from the budget, and has not started
+	cut       error // the ContextError of the caller's context, if that kept a hedge from starting
 
 	hasFirst bool
 	first    outcome // of the first attempt, once it was handled
 
 	hasWinner bool
-	returning bool    // the winner was reported, and is about to be returned
+	returning bool    // the winner was reported, and Execute is about to return it
 	winner    outcome // the one that Execute returns
 }
 
@@ -37,12 +34,12 @@ func newExecution(ctx context.Context, next pipeline.Next, o *Options) execution
 	return execution{options: o, ctx: ctx, next: next, listening: next.Listening(), most: o.MaxHedges + 1}
 }
 
-// handles reports whether an outcome does not win.
+// handles reports whether an outcome is handled, that is, does not win.
 func (e *execution) handles(o *outcome) bool {
 	if e.options.Handle != nil {
 		judged := false
 		defer func() {
-			if !judged { // it panics, and nobody else has the outcome
+			if !judged { // Handle panics, and the outcome would be lost
 				e.dispose(o)
 			}
 		}()
@@ -53,13 +50,13 @@ func (e *execution) handles(o *outcome) bool {
 	return o.err != nil && !judge.Ended(e.ctx, o.err)
 }
 
-// handled does what there is to do about an outcome that did not win while so many
-// other attempts run, and tells whether another attempt is to start in its place.
+// handled reports an outcome that did not win. running is the number of other attempts. It returns whether another
+// attempt starts in its place.
 func (e *execution) handled(o outcome, running int) (again bool) {
 	if o.number == 0 {
 		e.first, e.hasFirst = o, true
 	} else {
-		defer e.dispose(&o) // when those who are told of it have seen it
+		defer e.dispose(&o) // after the listener and OnHedge have seen it
 	}
 	again = e.mayStart()
 	severity := pipeline.SeverityWarning
@@ -75,8 +72,8 @@ func (e *execution) handled(o outcome, running int) (again bool) {
 	return e.stillMay()
 }
 
-// mayStart reports whether there may be another attempt. What keeps it from starting
-// keeps all others of this execution, too.
+// mayStart reports whether another attempt can start, and takes it from the budget. After it has returned false, no
+// attempt of this execution can start.
 func (e *execution) mayStart() bool {
 	if e.started >= e.most {
 		return false
@@ -94,8 +91,8 @@ func (e *execution) mayStart() bool {
 	return false
 }
 
-// stillMay reports whether the attempt that was announced may start: the functions that were told of it may
-// have taken their time.
+// stillMay reports whether the attempt that was announced can start: the context can have ended while the listener and
+// OnHedge ran.
 func (e *execution) stillMay() bool {
 	if e.cut = pipeline.ContextError(e.ctx); e.cut == nil {
 		return true
@@ -105,7 +102,7 @@ func (e *execution) stillMay() bool {
 	return false
 }
 
-// refund gives back what the budget was charged for an attempt that does not start.
+// refund gives an attempt that does not start back to the budget.
 func (e *execution) refund() {
 	if e.charged {
 		e.charged = false
@@ -113,7 +110,7 @@ func (e *execution) refund() {
 	}
 }
 
-// refundUncalled gives back what the budget was charged for an attempt that called nothing.
+// refundUncalled gives an attempt that called nothing back to the budget.
 func (e *execution) refundUncalled(o *outcome) {
 	if e.options.Budget != nil && o.number > 0 && judge.NotCalled(o.err) {
 		budget.Refund(e.ctx, e.options.Budget)
@@ -124,18 +121,13 @@ func (e *execution) refundUncalled(o *outcome) {
 func (e *execution) allHandled() (any, error) {
 	e.winner, e.hasWinner, e.returning = e.first, true, true
 	e.hasFirst = false
-	result, err := e.first.result, e.first.err
-	switch {
-	case e.cut == nil || errors.Is(err, e.cut):
-		return result, err
-	case err == nil: // a result that was not wanted
-		return result, fmt.Errorf("hedge: gave up after attempt %d: %w", e.started, e.cut)
-	default:
-		return result, judge.GaveUp("hedge", err, e.started, e.cut)
+	if e.cut == nil {
+		return e.first.result, e.first.err
 	}
+	return e.first.result, judge.GaveUp("hedge", e.first.err, e.started, e.cut)
 }
 
-// disposeFirst disposes of the first outcome if another attempt decided.
+// disposeFirst disposes of the outcome of the first attempt if another attempt decided.
 func (e *execution) disposeFirst() {
 	if e.hasFirst {
 		e.hasFirst = false
@@ -152,16 +144,15 @@ func (e *execution) win(o *outcome) {
 	e.returning = true
 }
 
-// disposeWinnerUnless is deferred until everything else is done, which sets *done. A winner that is not
-// returned after all, because a function of the program panics or leaves the goroutine, is disposed of.
+// disposeWinnerUnless is deferred before all other steps of finishing; the last of them sets *done. If a function of the
+// program panics or calls Goexit in between, Execute does not return the winner, and disposeWinnerUnless disposes of it.
 func (e *execution) disposeWinnerUnless(done *bool) {
 	if e.hasWinner && (!e.returning || !*done) {
 		e.dispose(&e.winner)
 	}
 }
 
-// report reports how an attempt ended. A severity above Information stands for one
-// that was handled.
+// report reports the outcome of an attempt, see [judge.ReportAttempt].
 func (e *execution) report(o *outcome, severity pipeline.Severity) {
 	if !e.listening {
 		return
@@ -170,34 +161,23 @@ func (e *execution) report(o *outcome, severity pipeline.Severity) {
 	if !o.returned() {
 		err = pipeline.ErrAborted
 	}
-	e.next.Report(e.ctx, pipeline.Event{
-		Name:     pipeline.EventExecutionAttempt,
-		Severity: severity,
-		Result:   o.result,
-		Err:      err,
-		Attempt:  o.number,
-		Handled:  severity > pipeline.SeverityInformation,
-		Duration: o.took,
+	judge.ReportAttempt(e.ctx, e.next, pipeline.Event{
+		Severity: severity, Result: o.result, Err: err, Attempt: o.number, Duration: o.took,
 	})
 }
 
-// announce tells who wants to know that there will be another attempt, and after
-// which outcome, if that is why.
+// announce reports that another attempt is about to start, and calls OnHedge. after is the outcome that it starts
+// after, or the zero outcome.
 func (e *execution) announce(after *outcome) {
 	if e.listening {
 		e.reportHedge(EventHedging, after)
 	}
 	if e.options.OnHedge != nil {
-		e.options.OnHedge(e.ctx, Hedge{
-			Number: e.started,
-			Result: after.result,
-			Err:    after.err,
-			Source: e.next.Source(),
-		})
+		e.options.OnHedge(e.ctx, Hedge{Number: e.started, Result: after.result, Err: after.err, Source: e.next.Source()})
 	}
 }
 
-// reportExhausted reports that the budget had no other attempt, the first time.
+// reportExhausted reports that the budget refused an attempt, once for each time.
 func (e *execution) reportExhausted(after *outcome) {
 	if e.exhausted && e.listening {
 		e.reportHedge(budget.EventExhausted, after)
@@ -205,12 +185,9 @@ func (e *execution) reportExhausted(after *outcome) {
 	e.exhausted = false
 }
 
+// reportHedge reports an event about the attempt that is next.
 func (e *execution) reportHedge(name string, after *outcome) {
 	e.next.Report(e.ctx, pipeline.Event{
-		Name:     name,
-		Severity: pipeline.SeverityWarning,
-		Result:   after.result,
-		Err:      after.err,
-		Attempt:  e.started,
+		Name: name, Severity: pipeline.SeverityWarning, Result: after.result, Err: after.err, Attempt: e.started,
 	})
 }

@@ -9,34 +9,34 @@ import (
 	"github.com/weir-go/weir/strategies/budget"
 )
 
-// EventHedging is the event of a hedge that is about to start, with its number,
-// 1 for the first, and the outcome that was handled, if that is why. Warning.
+// EventHedging is the event of a hedge that is about to start. Attempt is its number, 1 for the first. Result and Err
+// are the outcome that was handled, if the hedge starts because of that. Warning.
 const EventHedging = "OnHedging"
 
-// ErrLost is the [context.Cause] of an attempt that is no longer wanted, and the Err
-// of its ExecutionAttempt event.
+// ErrLost is the [context.Cause] of an attempt that was abandoned because another one decided, and the Err of its
+// ExecutionAttempt event.
 var ErrLost = errors.New("hedge: another attempt decided")
 
-// A Strategy makes more attempts beside one that takes long. It is safe for
-// concurrent use and keeps nothing from one execution to the next.
+// A Strategy makes more attempts beside one that takes long. Make one with [New]. It is safe for concurrent use, and
+// keeps nothing from one execution to the next.
 type Strategy struct {
-	options Options
-	problem error
-	inTurn  bool
+	options    Options
+	problem    error // what Validate returns
+	sequential bool
 }
 
-// New makes a hedging strategy. A nil o means the defaults.
+// New makes a hedging strategy. If o is nil, it has the defaults. If o is invalid, making a pipeline of the strategy
+// fails.
 func New(o *Options) *Strategy {
 	s := &Strategy{options: o.withDefaults(), problem: o.Validate()}
-	s.inTurn = s.options.inTurn()
+	s.sequential = s.options.sequential()
 	return s
 }
 
 // Name returns [Options.Name], or "Hedging".
 func (s *Strategy) Name() string { return s.options.Name }
 
-// Options returns the options with the defaults filled in: New makes the same of
-// them again.
+// Options returns the options with the defaults filled in. New makes an equal strategy of them.
 func (s *Strategy) Options() Options {
 	o := s.options
 	if o.MaxHedges == 0 {
@@ -45,8 +45,8 @@ func (s *Strategy) Options() Options {
 	return o
 }
 
-// Describe says what the strategy is made of: its [Options], and how its Budget is
-// just now, if that has [budget.Statistics]. It is for [pipeline.Pipeline.Describe].
+// Describe returns the [Options], and the [budget.Statistics] of the Budget if it has some. It is for
+// [pipeline.Pipeline.Describe].
 func (s *Strategy) Describe() (options, state any) {
 	if b, ok := s.options.Budget.(interface{ Statistics() budget.Statistics }); ok {
 		state = b.Statistics()
@@ -57,22 +57,22 @@ func (s *Strategy) Describe() (options, state any) {
 // Validate returns what is wrong with the options, or nil.
 func (s *Strategy) Validate() error { return s.problem }
 
-// Execute runs next until an outcome wins or all were handled, several times at
-// once where it takes long. It implements [pipeline.Strategy].
+// Execute runs next until an outcome wins or all were handled, several times at once if an attempt takes long. It
+// implements [pipeline.Strategy].
 func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	if s.options.Budget != nil {
 		s.options.Budget.Count(ctx)
 	}
-	if s.inTurn {
+	if s.sequential {
 		e := newExecution(ctx, next, &s.options)
-		return e.inTurn()
+		return e.runSequentially()
 	}
 	return newRace(ctx, next, &s.options).run()
 }
 
-// inTurn makes one attempt after the other in the caller's goroutine.
-func (e *execution) inTurn() (any, error) {
-	defer e.finishInTurn()
+// runSequentially makes one attempt after the other in the caller's goroutine.
+func (e *execution) runSequentially() (any, error) {
+	defer e.finishSequential()
 	for {
 		o := e.attempt()
 		e.refundUncalled(&o)
@@ -86,19 +86,21 @@ func (e *execution) inTurn() (any, error) {
 	}
 }
 
-func (e *execution) finishInTurn() {
+// finishSequential disposes of the outcomes that Execute does not return.
+func (e *execution) finishSequential() {
 	done := false
 	defer e.disposeWinnerUnless(&done)
 	e.settle()
 	done = true
 }
 
-// settle does what is left to do when no attempt runs.
+// settle ends an execution of which no attempt runs any more.
 func (e *execution) settle() {
 	defer e.refund()
 	e.disposeFirst()
 }
 
+// attempt makes the next attempt in the caller's goroutine.
 func (e *execution) attempt() outcome {
 	o := outcome{number: e.started}
 	e.started++

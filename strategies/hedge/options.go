@@ -2,71 +2,65 @@ package hedge
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
 )
 
-// What a zero in the [Options] stands for, and the most there may be.
+// The defaults of [Options], and the highest MaxHedges.
 const (
 	DefaultDelay     = 2 * time.Second
 	DefaultMaxHedges = 1
 	MostHedges       = 10
 )
 
-// Options say when there are more attempts, how many, and which outcome wins. The
-// zero Options are the defaults: one hedge after 2 s, or when the first attempt has
-// failed before.
+// Options say when more attempts start, how many, and which outcome wins. The zero Options are the defaults: one hedge
+// after 2 s, or earlier if the first attempt fails earlier.
 type Options struct {
-	// Name is how the strategy is called in telemetry; "" is "Hedging".
+	// Name is the strategy's name in telemetry. The default is "Hedging".
 	Name string `json:"name,omitempty" yaml:"name,omitempty"`
-	// Delay is how long an attempt has before the next one starts beside it; 0 is
-	// 2 s. With -1 the next one starts only when it has ended and was handled.
+	// Delay is how long an attempt runs before the next one starts beside it. The default is 2 s. With -1 the next one
+	// starts only when the attempt has ended and was handled.
 	Delay time.Duration `json:"delay,omitempty" yaml:"delay,omitempty"`
-	// AtOnce starts all attempts together. There is no Delay then.
+	// AtOnce starts all attempts together. Delay must be 0 then.
 	AtOnce bool `json:"at_once,omitempty" yaml:"at_once,omitempty"`
-	// DelayFunc gives the delay after the start of the given attempt, 0 for the
-	// first, in place of Delay: 0 is none, less is Delay's -1. It is called in the
+	// DelayFunc returns the delay after the start of the given attempt, 0 for the first, in place of Delay. If it is 0,
+	// the next attempt starts at once; if it is below 0, only when the attempt was handled. DelayFunc is called in the
 	// caller's goroutine.
 	DelayFunc func(ctx context.Context, attempt int) time.Duration `json:"-" yaml:"-"`
-	// MaxHedges is how many attempts there may be besides the first; 0 is 1, -1 is
-	// none, 10 is the most.
+	// MaxHedges is the number of attempts after the first, at most 10. The default is 1; -1 is none.
 	MaxHedges int `json:"max_hedges,omitempty" yaml:"max_hedges,omitempty"`
-	// Handle reports whether an outcome does not win. It is called in the caller's
-	// goroutine. If nil, every error is handled except [context.Canceled], and
-	// [context.DeadlineExceeded] once the caller's context is done.
-	// retry.Result makes a Handle of a predicate that knows the type.
+	// Handle reports whether an outcome is handled, that is, does not win. It is called in the caller's goroutine. If
+	// nil, every error is handled except [context.Canceled], and [context.DeadlineExceeded] once the caller's context
+	// is done. [pipeline.HandleResult] makes one of a function that knows the type of the results.
 	Handle func(result any, err error) bool `json:"-" yaml:"-"`
-	// Budget, where set, is asked before each hedge; share one among all who make
-	// attempts on the same thing, see package budget. When it is exhausted there
-	// are no more hedges in the execution. A hedge that called nothing, because a limiter
-	// or a circuit further inside rejected it, is given back.
+	// Budget limits the hedges of all strategies that share it. Share one among the strategies that call the same
+	// server, see package budget. If nil, there is no such limit. If the budget has no hedge left, the execution starts
+	// no more. A hedge that called nothing, because a limiter or a circuit further inside rejected it, is given back.
 	Budget budget.Budget `json:"-" yaml:"-"`
-	// OnHedge is called before each hedge, after the event, in the caller's
-	// goroutine: as long as it takes, no attempt wins.
+	// OnHedge is called before each hedge, after the event, in the caller's goroutine. No attempt wins until it returns.
 	OnHedge func(ctx context.Context, h Hedge) `json:"-" yaml:"-"`
-	// Dispose is given the outcome of every attempt that did not win, errors and
-	// nil results, too; see the package comment. [Dispose] makes one of a function
-	// that knows the type. It is called by several goroutines, also after the
-	// execution; a panic there is logged with [slog.Default].
+	// Dispose gets the outcome of every attempt that did not win, including errors and nil results; see the package
+	// comment. [Dispose] makes one of a function that knows the type of the results. It is called by several
+	// goroutines, also after the execution; a panic there is logged with [slog.Default].
 	Dispose func(result any, err error) `json:"-" yaml:"-"`
 }
 
-// A Hedge is what [Options.OnHedge] is told: an attempt that is about to start.
+// A Hedge is an attempt that is about to start, as [Options.OnHedge] gets it. Result and Err are the outcome of the
+// attempt that was handled, if the hedge starts because of that.
 type Hedge struct {
-	Number int             // 1 for the first hedge, as [Attempt] returns it
-	Result any             // of the attempt that was handled, if that is why
-	Err    error           // of the attempt that was handled, if that is why
-	Source pipeline.Source // which pipeline and which strategy
+	Number int // 1 for the first hedge, as [Attempt] returns it
+	Result any
+	Err    error
+	Source pipeline.Source // the strategy and its pipeline
 }
 
-// withDefaults returns o, or the zero Options for nil, with what a zero stands
-// for. MaxHedges is 0 for none afterwards; Delay is 0 with AtOnce.
+// withDefaults returns o with the defaults filled in. In it MaxHedges is 0 for none, and Delay is 0 with AtOnce. A nil o
+// stands for the zero Options.
 func (o *Options) withDefaults() Options {
 	var full Options
 	if o != nil {
@@ -87,7 +81,7 @@ func (o *Options) withDefaults() Options {
 	return full
 }
 
-// delay returns how long the given attempt has: see DelayFunc.
+// delay returns the delay after the start of the given attempt, as DelayFunc does.
 func (o *Options) delay(ctx context.Context, attempt int) time.Duration {
 	if o.DelayFunc != nil {
 		return o.DelayFunc(ctx, attempt)
@@ -95,38 +89,34 @@ func (o *Options) delay(ctx context.Context, attempt int) time.Duration {
 	return o.Delay
 }
 
-// inTurn tells whether there is never more than one attempt at a time.
-func (o *Options) inTurn() bool {
+// sequential reports whether there is never more than one attempt at a time.
+func (o *Options) sequential() bool {
 	return o.MaxHedges <= 0 || o.Delay < 0 && o.DelayFunc == nil
 }
 
-// Validate returns every problem in one error, or nil. Making a pipeline calls
-// it; a configuration file's reader may want it earlier.
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Making a pipeline calls it; a
+// program that reads options from a file can call it earlier.
 func (o *Options) Validate() error {
 	if o == nil {
 		return nil
 	}
-	var problems []string
-	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	var p validate.Problems
 	if o.Delay < -1 {
-		add("Delay is %v, must be at least 0, or -1 for none", o.Delay)
+		p.Add("Delay", o.Delay, "must be at least 0, or -1 for none")
 	}
 	if o.AtOnce && o.Delay != 0 {
-		add("Delay is %v, must be 0 with AtOnce", o.Delay)
+		p.Add("Delay", o.Delay, "must be 0 with {AtOnce}")
 	}
 	if o.AtOnce && o.DelayFunc != nil {
-		add("DelayFunc is set, must be nil with AtOnce")
+		p.Add("DelayFunc", nil, "must be nil with {AtOnce}")
 	}
 	if o.MaxHedges < -1 || o.MaxHedges > MostHedges {
-		add("MaxHedges is %d, must be from 0 to %d, or -1 for none", o.MaxHedges, MostHedges)
+		p.Add("MaxHedges", o.MaxHedges, "must be from 0 to %d, or -1 for none", MostHedges)
 	}
-	if len(problems) == 0 {
-		return nil
-	}
-	return errors.New("hedge: invalid options: " + strings.Join(problems, "; "))
+	return p.Err("hedge")
 }
 
-// String returns which hedge starts and why, without the Result: "orders/Hedging: hedge 1: boom".
+// String returns the number of the hedge and the Err, without the Result: "orders/Hedging: hedge 1: boom".
 func (h Hedge) String() string {
 	text := fmt.Sprintf("hedge %d", h.Number)
 	if source := h.Source.String(); source != "" {
@@ -138,7 +128,7 @@ func (h Hedge) String() string {
 	return text
 }
 
-// LogValue implements [slog.LogValuer]. The Result, a value of the program's, is left out.
+// LogValue implements [slog.LogValuer]. It leaves out the Result, which can be confidential.
 func (h Hedge) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("source", h.Source.String()), slog.Int("number", h.Number), slog.Any("error", h.Err))
 }

@@ -37,7 +37,7 @@ func TestOptionsComeFromAFileAsTheyAre(t *testing.T) {
 func TestValidateNamesEveryField(t *testing.T) {
 	assert.NoError(t, (*hedge.Options)(nil).Validate())
 	bad := hedge.New(&hedge.Options{Delay: -2, AtOnce: true, MaxHedges: 11, DelayFunc: func(context.Context, int) time.Duration { return 0 }})
-	assert.EqualError(t, bad.Validate(), "hedge: invalid options: Delay is -2ns, must be at least 0, or -1 for none; "+
-		"Delay is -2ns, must be 0 with AtOnce; DelayFunc is set, must be nil with AtOnce; "+
-		"MaxHedges is 11, must be from 0 to 10, or -1 for none")
+	assert.EqualError(t, bad.Validate(), "hedge: Delay must be at least 0, or -1 for none, got -2ns; "+
+		"Delay must be 0 with AtOnce, got -2ns; DelayFunc must be nil with AtOnce; "+
+		"MaxHedges must be from 0 to 10, or -1 for none, got 11")
 }

@@ -8,20 +8,18 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// A race is an execution with several attempts at a time. Each has its goroutine;
-// everything else happens in the caller's, which waits for the next attempt that
-// ends, or the moment to start one.
+// A race is an execution with several attempts at a time. Each attempt has a goroutine; everything else happens in the
+// caller's, which waits until an attempt ends or the next one is to start.
 //
-// It is made anew for each execution although its channel and its timer could be
-// used again: one that was made in a bubble of testing/synctest must not be used
-// outside of it.
+// A race is not pooled, although its channel and its timer could be used again: what was made in a testing/synctest
+// bubble must not be used outside it.
 type race struct {
 	execution
-	done    chan int // the numbers of attempts; with room for all, so that none waits
-	timer   *time.Timer
-	runners [MostHedges + 1]*runner // by number; nil: its outcome was received
-	primary runner                  // the first of them: it is always needed
-	running int
+	done    chan int                // the number of each attempt that has ended; buffered for all, so that no runner waits
+	timer   *time.Timer             // for the next attempt; nil until it is needed
+	runners [MostHedges + 1]*runner // by number; nil if the attempt has not started or its outcome was received
+	primary runner                  // of the first attempt, here to save an allocation
+	running int                     // the number of attempts whose outcome was not received
 }
 
 func newRace(ctx context.Context, next pipeline.Next, o *Options) *race {
@@ -30,13 +28,14 @@ func newRace(ctx context.Context, next pipeline.Next, o *Options) *race {
 	return r
 }
 
+// run makes the attempts and returns the outcome that decides.
 func (r *race) run() (any, error) {
-	defer r.finish() // also where a function of the options panics
+	defer r.finish() // also if a function of the options panics
 	r.startNext()
 	for {
-		o, came := r.await()
+		o, ended := r.await()
 		switch {
-		case !came:
+		case !ended:
 			r.hedge()
 		case !o.returned() || !r.handles(&o):
 			r.abandon()
@@ -50,8 +49,7 @@ func (r *race) run() (any, error) {
 	}
 }
 
-// hedge makes another attempt because those that run take long, and reports whether
-// there may be one.
+// hedge starts another attempt because those that run take long, and reports whether it did.
 func (r *race) hedge() bool {
 	var none outcome
 	if !r.mayStart() {
@@ -66,8 +64,7 @@ func (r *race) hedge() bool {
 	return true
 }
 
-// startNext starts an attempt, and sets the timer for the one after it. Without a
-// delay that one starts, too.
+// startNext starts an attempt, and sets the timer for the one after it. If the delay is 0, that one starts, too.
 func (r *race) startNext() {
 	r.start()
 	if r.started >= r.most {
@@ -81,7 +78,7 @@ func (r *race) startNext() {
 	r.setTimer(delay)
 }
 
-// setTimer sets the timer for the next attempt. Zero or less is for none.
+// setTimer sets the timer for the next attempt, or stops it if d is 0 or less.
 func (r *race) setTimer(d time.Duration) {
 	switch {
 	case d > 0 && r.timer == nil:
@@ -93,6 +90,7 @@ func (r *race) setTimer(d time.Duration) {
 	}
 }
 
+// start starts an attempt.
 func (r *race) start() {
 	a := &r.primary
 	if r.started > 0 {
@@ -110,25 +108,26 @@ func (r *race) start() {
 	go a.run()
 }
 
-// await returns the next outcome, or none where the time for a hedge comes first.
-func (r *race) await() (o outcome, came bool) {
-	var due <-chan time.Time
+// await returns the outcome of the next attempt that ends. ended is false if the timer fires first.
+func (r *race) await() (o outcome, ended bool) {
+	var timer <-chan time.Time
 	if r.timer != nil {
-		due = r.timer.C
+		timer = r.timer.C
 	}
 	select {
 	case number := <-r.done:
 		return r.receive(number), true
-	case <-due:
+	case <-timer:
 	}
 	select {
-	case number := <-r.done: // at the same time: there may be no need for a hedge
+	case number := <-r.done: // at the same time, so a hedge can be unnecessary
 		return r.receive(number), true
 	default:
 		return outcome{}, false
 	}
 }
 
+// receive takes the outcome of an attempt that has ended.
 func (r *race) receive(number int) outcome {
 	a := r.runners[number]
 	r.runners[number] = nil
@@ -137,8 +136,7 @@ func (r *race) receive(number int) outcome {
 	return a.outcome
 }
 
-// abandon ends the contexts of all attempts that run. From then on each looks after
-// its outcome itself, unless it has one already.
+// abandon cancels the contexts of all attempts that run. Each disposes of its outcome itself, unless it has ended before.
 func (r *race) abandon() {
 	r.setTimer(-1)
 	if r.running == 0 {
@@ -148,26 +146,26 @@ func (r *race) abandon() {
 		if a == nil {
 			continue
 		}
-		if a.fate.CompareAndSwap(fateRunning, fateAbandoned) {
-			a.lost = true // before it can tell that it is
+		if a.state.CompareAndSwap(stateRunning, stateAbandoned) {
+			a.lost = true
 		}
 		a.cancel(ErrLost)
 	}
 }
 
-// finish reports the attempts that lost, and disposes of the outcomes that there
-// are. Nothing of a race is reported later, when the pipeline may be gone. A function of
-// the program that panics or leaves the goroutine meanwhile skips nothing of it.
+// finish reports the attempts that lost, and disposes of the outcomes that the race has. Nothing is reported later, when
+// the pipeline can be closed. If a function of the program panics or calls Goexit in one step, the others are still
+// made.
 func (r *race) finish() {
 	done := false
 	defer r.disposeWinnerUnless(&done)
-	r.abandon() // done before, unless a function of the options panicked
-	r.finishOthers()
+	r.abandon() // if a function of the options panicked, run has not called it
+	r.finishLosers()
 	done = true
 }
 
-// finishOthers is what finish does about each attempt. The steps are deferred, the last one first.
-func (r *race) finishOthers() {
+// finishLosers reports each attempt that lost, or disposes of its outcome. It defers the steps, the last one first.
+func (r *race) finishLosers() {
 	defer r.settle()
 	for number := r.started - 1; number >= 0; number-- { // a range over slices.Backward would allocate
 		a := r.runners[number]
@@ -182,6 +180,7 @@ func (r *race) finishOthers() {
 	}
 }
 
+// reportLost reports an attempt that was abandoned while it ran.
 func (r *race) reportLost(number int, a *runner) {
 	if r.listening {
 		r.report(&outcome{number: number, err: ErrLost, took: clock.Now() - a.began}, pipeline.SeverityInformation)

@@ -10,59 +10,59 @@ import (
 	"github.com/weir-go/weir/internal/recovered"
 )
 
-// A runner is one attempt of a race.
+// A runner is one attempt of a race, in a goroutine of its own.
 type runner struct {
 	race    *race
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
-	began   time.Duration // only if somebody listens
-	fate    atomic.Uint32
-	lost    bool    // the race's: its fate is fateAbandoned
-	outcome outcome // the attempt's alone until its fate is fateEnded
+	began   time.Duration // only if there is a listener
+	state   atomic.Uint32
+	lost    bool    // state is stateAbandoned; only the race's goroutine uses it
+	outcome outcome // the runner's until state is stateEnded, then the race's
 }
 
-// The fates of an attempt. It is running until either it ends or it is abandoned,
-// whichever comes first: that decides who looks after its outcome.
+// The states of a runner. Exactly one of two steps leaves stateRunning: the end of the attempt or the end of the race.
+// In stateEnded the race disposes of the outcome, in stateAbandoned the runner does.
 const (
-	fateRunning uint32 = iota
-	fateEnded
-	fateAbandoned
+	stateRunning uint32 = iota
+	stateEnded
+	stateAbandoned
 )
 
-// run is the attempt's goroutine.
+// run makes the attempt.
 func (a *runner) run() {
 	defer a.end()
-	a.outcome.gone = true // stays if it does not return
+	a.outcome.exited = true // stays if the attempt panics or calls Goexit
 	a.outcome.result, a.outcome.err = a.race.next.Run(a.ctx)
-	a.outcome.gone = false
+	a.outcome.exited = false
 }
 
-// end hands the outcome on. It is deferred, and recovers.
+// end hands the outcome to the race. It is deferred, and recovers a panic of the attempt.
 func (a *runner) end() {
 	o := &a.outcome
-	if o.gone {
+	if o.exited {
 		if v := recover(); v != nil {
-			o.gone, o.panicky = false, &PanicError{Value: v, Stack: debug.Stack()}
+			o.exited, o.panicked = false, &PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}
 	if a.race.listening {
 		o.took = clock.Now() - a.began
 	}
 	a.cancel(nil)
-	if a.fate.CompareAndSwap(fateRunning, fateEnded) {
+	if a.state.CompareAndSwap(stateRunning, stateEnded) {
 		a.race.done <- o.number
 		return
 	}
-	a.disposeAlone()
+	a.disposeAbandoned()
 }
 
-// disposeAlone disposes of an outcome that came after the execution had ended. There is no caller any more
-// to whom a panic could go on: that of the attempt goes to Dispose, or to the log where there is none, and
-// that of Dispose to the log.
-func (a *runner) disposeAlone() {
+// disposeAbandoned disposes of an outcome that came after the execution had ended. There is no caller to whom a panic
+// could go on. So a panic of the attempt goes to Dispose, or to the log if Dispose is nil, and a panic of Dispose goes
+// to the log.
+func (a *runner) disposeAbandoned() {
 	o, dispose := &a.outcome, a.race.options.Dispose
-	if dispose == nil && o.panicky != nil {
-		recovered.Report("hedge: an attempt that lost", o.panicky.Value, o.panicky.Stack)
+	if dispose == nil && o.panicked != nil {
+		recovered.Report("hedge: an attempt that lost", o.panicked.Value, o.panicked.Stack)
 		return
 	}
 	recovered.Call("hedge: Dispose", func() { o.dispose(dispose) })

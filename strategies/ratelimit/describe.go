@@ -7,19 +7,18 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// A Description is what [Strategy.Describe] says about the options.
+// A Description is what [Strategy.Describe] returns as the options.
 type Description struct {
 	Options
 	// Limiter is the type of the limiter, such as "limiter.TokenBucket".
 	Limiter string `json:"limiter"`
-	// Limits are its options in force, if it has a method Options that returns
-	// one value, as the limiters of package limiter do.
+	// Limits are its options in force, if it has a method Options that returns one value, as the limiters of package
+	// limiter have; otherwise nil.
 	Limits any `json:"limits,omitempty"`
 }
 
-// Describe says what the strategy is made of, as a [Description], and how its
-// limiter is just now: its [limiter.Statistics], the number of its partitions, or
-// nil if it says neither. It is for [pipeline.Pipeline.Describe].
+// Describe returns a [Description], and the state of the limiter: its [limiter.Statistics], the number of its partitions
+// as [Partitions], or nil if it has neither. It is for [pipeline.Pipeline.Describe].
 func (s *Strategy) Describe() (options, state any) {
 	var l any = s.limiter
 	if p, ok := l.(interface{ inner() any }); ok {
@@ -38,10 +37,10 @@ func (s *Strategy) Describe() (options, state any) {
 	return d, state
 }
 
-// Partitions is the state of a strategy whose limiter is partitioned: how many
-// partitions there are.
+// Partitions is the state of a strategy whose limiter is partitioned: the number of partitions.
 type Partitions int
 
+// typeName returns the name of the type of l with its package and without type arguments.
 func typeName(l any) string {
 	t := reflect.TypeOf(l)
 	if t == nil {
@@ -52,7 +51,7 @@ func typeName(l any) string {
 	}
 	name := t.Name()
 	for i, c := range name {
-		if c == '[' { // the types of a generic one would make it unreadable
+		if c == '[' { // type arguments would make it unreadable
 			name = name[:i]
 			break
 		}

@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -11,131 +10,117 @@ import (
 	"github.com/weir-go/weir/internal/deadline"
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/untimed"
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
-// DefaultPermitLimit is the limit of the concurrency limiter that a strategy
-// makes for itself when it is given none.
+// DefaultPermitLimit is the limit of the concurrency limiter that [New] makes if it is given none.
 const DefaultPermitLimit = 1000
 
 // The events of this package.
 const (
-	// EventRejected: an execution was rejected; Err is the [*RejectedError]. Error.
+	// EventRejected: an execution was rejected. Err is the [*RejectedError]. Its severity is Error.
 	EventRejected = "OnRateLimiterRejected"
-	// EventShadowRejected: one would have been, without [Options.Shadow]; Err is
-	// what it would have got. Warning.
+	// EventShadowRejected: an execution would have been rejected without [Options.Shadow], with Err. Warning.
 	EventShadowRejected = "OnRateLimiterShadowRejected"
-	// EventShadowError: the limiter failed, and because of [Options.Shadow] the
-	// execution went on; Err is what it would have got. Warning.
+	// EventShadowError: the limiter failed, and the execution would have failed with Err without [Options.Shadow].
+	// Warning.
 	EventShadowError = "OnRateLimiterShadowError"
 )
 
-// What is measured for a [pipeline.Measurer].
+// The measurements for a [pipeline.Measurer].
 const (
-	// MeasureRequest: the limiter has answered. Duration is how long that was
-	// waited for; Err is nil if the permits were granted, a [*RejectedError], or
-	// what else the limiter returned, as when the context ended.
+	// MeasureRequest: the limiter has answered. Duration is how long the execution waited. Err is nil if the permits were
+	// granted, a [*RejectedError], or another error of the limiter, as when the context ended.
 	MeasureRequest = "RateLimiterRequest"
-	// MeasureLease: an execution that held permits has ended; Duration is how
-	// long it held them.
+	// MeasureLease: an execution that held permits has ended. Duration is how long it held them.
 	MeasureLease = "RateLimiterLease"
 )
 
-// Options are what can be said about the strategy besides its limiter. The zero
-// Options are the defaults.
+// Options are the options of a strategy, except its limiter. The zero Options are the defaults.
 type Options struct {
-	// Name is how the strategy is called in telemetry; "" is "RateLimiter".
+	// Name is the strategy's name in telemetry. The default is "RateLimiter".
 	Name string `json:"name,omitempty" yaml:"name,omitempty"`
-	// Permits is the cost of an execution; nil is 1 for each. With 0 the
-	// execution takes nothing and goes on if anything is left; less than 0 is a
-	// [limiter.ErrPermitCount].
+	// Permits returns the cost of an execution. If nil, each costs 1. An execution that costs 0 takes nothing and goes
+	// on if a permit is left. A cost below 0 is a [limiter.ErrPermitCount].
 	Permits func(ctx context.Context) int `json:"-" yaml:"-"`
-	// OnRejected is called for every rejection, after the event and before the
-	// error is returned. If it returns an error, that one is returned instead. A
-	// circuit breaker around the strategy counts it as a failure, unless it has a
-	// method NotCalled() bool that returns true, as [RejectedError] has.
+	// OnRejected is called for every rejection, after the event. If it returns an error, the execution returns that
+	// error instead of the [RejectedError]. A circuit breaker outside counts such an error as a failure, unless it has a
+	// method NotCalled() bool that returns true, as RejectedError has.
 	OnRejected func(ctx context.Context, r Rejection) error `json:"-" yaml:"-"`
-	// Shadow: decide and report, but never reject. The limiter is asked without
-	// waiting in its queue, its permits are held as ever, OnRejected is not
-	// called, and an execution that would have been rejected goes on.
+	// Shadow makes the strategy decide and report, but never reject. It takes permits without waiting in the limiter's
+	// queue, and holds them as usual. An execution that would have been rejected goes on, and OnRejected is not called.
 	Shadow bool `json:"shadow,omitempty" yaml:"shadow,omitempty"`
 }
 
-// A Rejection is what [Options.OnRejected] is told.
+// A Rejection is a rejected execution, as [Options.OnRejected] gets it.
 type Rejection struct {
-	Source pipeline.Source // which pipeline and which strategy rejected
+	Source pipeline.Source // the strategy and its pipeline
 	Lease  limiter.Lease   // the limiter's answer
 }
 
-// A Strategy takes permits of a limiter for an execution. Make one with [New] or
-// [NewPartitioned]. It is safe for concurrent use.
+// A Strategy takes permits from a limiter for each execution. Make one with [New] or [NewPartitioned]. It is safe for
+// concurrent use.
 type Strategy struct {
 	instant
 	options Options
 	limiter limiter.Limiter
-	owned   io.Closer // nil: the limiter was passed in
+	owned   io.Closer // the limiter if the strategy made it, else nil
 	problem error     // what Validate returns
 }
 
-// instant is embedded under a name that is not exported.
+// instant has a name that is not exported, so that the embedded field has none either.
 type instant = deadline.Instant
 
-// New wraps l. With a nil l the strategy makes and owns a concurrency limiter of
-// 1000 permits and no queue. A nil o means the defaults. An l that was passed in
-// is never closed by the strategy.
+// New makes a strategy that takes permits from l. It never closes l. If l is nil, the strategy makes and owns a
+// concurrency limiter of 1000 permits and no queue. If l is an interface that holds a nil pointer, making a pipeline of
+// the strategy fails. If o is nil, it has the defaults.
 func New(l limiter.Limiter, o *Options) *Strategy {
-	s := newStrategy(o)
-	if l != nil {
-		s.use(l, isnil.Value(l))
+	if l == nil {
+		own, err := limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: DefaultPermitLimit})
+		s := newStrategy(own, o, err)
+		s.owned = own
 		return s
 	}
-	own, err := limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: DefaultPermitLimit})
-	s.use(own, false)
-	s.owned, s.problem = own, err
-	return s
+	return newStrategy(l, o, checkLimiter(l, true))
 }
 
-// NewPartitioned wraps a limiter that is partitioned by what resource finds in
-// the context of an execution: a tenant, a user, a request. It is never closed
-// by the strategy. Both l and resource must be set; if one is not, making a
-// pipeline of the strategy fails.
+// NewPartitioned makes a strategy that takes permits from a limiter which is partitioned by what resource finds in the
+// context of an execution: a tenant, a user, a request. It never closes l. If l or resource is nil, making a pipeline of
+// the strategy fails. If o is nil, it has the defaults.
 func NewPartitioned[R any](l limiter.Partitioned[R], resource func(ctx context.Context) R, o *Options) *Strategy {
-	s := newStrategy(o)
-	s.use(&partitioned[R]{limiter: l, resource: resource}, isnil.Value(l))
-	if resource == nil {
-		s.problem = errors.Join(s.problem, errNilResource)
-	}
-	return s
+	return newStrategy(&partitioned[R]{limiter: l, resource: resource}, o, checkLimiter(l, resource != nil))
 }
 
-var (
-	errNilLimiter  = errors.New("ratelimit: the limiter is nil")
-	errNilResource = errors.New("ratelimit: the resource function is nil")
-)
+// checkLimiter returns a [weir.OptionsError] if the limiter or the resource function of a strategy is nil.
+func checkLimiter(l any, hasResource bool) error {
+	var p validate.Problems
+	if isnil.Value(l) {
+		p.Add("Limiter", nil, "must not be nil")
+	}
+	if !hasResource {
+		p.Add("Resource", nil, "must not be nil")
+	}
+	return p.Err("ratelimit")
+}
 
-func newStrategy(o *Options) *Strategy {
-	s := new(Strategy)
+// newStrategy makes a strategy whose Validate returns problem.
+func newStrategy(l limiter.Limiter, o *Options, problem error) *Strategy {
+	s := &Strategy{limiter: l, problem: problem}
 	if o != nil {
 		s.options = *o
 	}
 	if s.options.Name == "" {
 		s.options.Name = "RateLimiter"
 	}
+	s.instant = deadline.InstantIf(s.options.Permits == nil && waitsForDone(l), s)
 	return s
 }
 
-func (s *Strategy) use(l limiter.Limiter, isNil bool) {
-	s.limiter = l
-	s.instant = deadline.InstantIf(s.options.Permits == nil && waitsForDone(l), s)
-	if isNil {
-		s.problem = errNilLimiter
-	}
-}
-
-// waitsForDone reports whether all that takes time in an Acquire of l is a wait that the Done of its context ends.
-// Limiters written elsewhere, and those that call functions of the program, may take their time otherwise.
+// waitsForDone reports whether an Acquire of l takes no time except for a wait that Done of its context ends. Other
+// limiters, and those that call functions of the program, can take time otherwise.
 func waitsForDone(l limiter.Limiter) bool {
 	switch l.(type) {
 	case *limiter.TokenBucket, *limiter.FixedWindow, *limiter.SlidingWindow, *limiter.Concurrency, *limiter.Unlimited:
@@ -148,11 +133,10 @@ func waitsForDone(l limiter.Limiter) bool {
 // Name returns [Options.Name], or "RateLimiter".
 func (s *Strategy) Name() string { return s.options.Name }
 
-// Options returns the options, with the defaults filled in.
+// Options returns the options with the defaults filled in.
 func (s *Strategy) Options() Options { return s.options }
 
-// Limiter returns the limiter that the strategy asks; nil for a partitioned one,
-// which answers only for a resource.
+// Limiter returns the limiter, or nil if the strategy was made with [NewPartitioned].
 func (s *Strategy) Limiter() limiter.Limiter {
 	if _, ok := s.limiter.(interface{ partitioned() }); ok {
 		return nil
@@ -160,15 +144,15 @@ func (s *Strategy) Limiter() limiter.Limiter {
 	return s.limiter
 }
 
-// Validate returns what is wrong with what the strategy was made of, or nil.
+// Validate returns a [weir.OptionsError] if the limiter or the resource function is nil.
 func (s *Strategy) Validate() error {
-	if s.limiter == nil && s.problem == nil { // made without New
-		return errNilLimiter
+	if s.limiter == nil { // made without New
+		return checkLimiter(nil, true)
 	}
 	return s.problem
 }
 
-// Close closes the limiter if the strategy made it, and does nothing if not.
+// Close closes the limiter if the strategy made it.
 func (s *Strategy) Close() error {
 	if s.owned == nil {
 		return nil
@@ -176,15 +160,15 @@ func (s *Strategy) Close() error {
 	return s.owned.Close()
 }
 
-// Execute takes the permits, runs next, and gives them back when it has
-// returned, panicked or left the goroutine. It implements [pipeline.Strategy].
+// Execute takes the permits, runs next, and releases them, also if next panics or calls Goexit. It implements
+// [pipeline.Strategy].
 func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	if next.Measuring() {
 		return s.measured(ctx, next)
 	}
 	lease, err := s.acquire(ctx)
 	if err != nil {
-		lease.Release() // a limiter written elsewhere may have granted all the same
+		lease.Release() // a limiter of the program can grant permits and return an error
 		return s.failed(deadline.Full(ctx), next, err)
 	}
 	if !lease.Acquired() {
@@ -194,8 +178,8 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 	return next.Run(ctx)
 }
 
-// measured is Execute where somebody measures. It is a function of its own so
-// that nobody else pays for the clock.
+// measured is Execute with a Measurer. It is a function of its own so that executions without one do not pay for the
+// clock.
 func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error) {
 	asked := deadline.NowIn(ctx)
 	lease, err := s.acquire(ctx)
@@ -213,38 +197,40 @@ func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error
 		next.Measure(full, answer)
 		return s.failed(full, next, err)
 	}
-	h := holding{ctx: full, next: next, lease: lease, since: answered}
-	defer h.end()
-	h.begun = next.MeasureBegin(full, answer)
-	h.measured = true
+	m := measuredLease{ctx: full, next: next, lease: lease, granted: answered}
+	defer m.release()
+	m.begun = next.MeasureBegin(full, answer)
+	m.measuring = true
 	return next.Run(ctx)
 }
 
-// A holding is a lease that is measured while it is held. It stays on the stack.
-type holding struct {
-	ctx      context.Context
-	next     pipeline.Next
-	lease    limiter.Lease
-	since    time.Duration
-	begun    any
-	measured bool // the Measurer has returned
+// A measuredLease is a lease whose end is measured. It stays on the stack.
+type measuredLease struct {
+	ctx       context.Context
+	next      pipeline.Next
+	lease     limiter.Lease
+	granted   time.Duration // by clock.Now
+	begun     any           // from MeasureBegin
+	measuring bool          // MeasureBegin has returned
 }
 
-func (h *holding) end() {
-	if h.measured {
-		defer h.measureEnd() // also if the lease's Release panics
+// release releases the lease, and measures that.
+func (m *measuredLease) release() {
+	if m.measuring {
+		defer m.measureEnd() // also if Release panics
 	}
-	h.lease.Release()
+	m.lease.Release()
 }
 
-func (h *holding) measureEnd() {
+func (m *measuredLease) measureEnd() {
 	e := pipeline.Event{Name: MeasureLease}
-	if !untimed.Is(h.begun) {
-		e.Duration = clock.Now() - h.since
+	if !untimed.Is(m.begun) {
+		e.Duration = clock.Now() - m.granted
 	}
-	h.next.MeasureEnd(h.ctx, e, h.begun)
+	m.next.MeasureEnd(m.ctx, e, m.begun)
 }
 
+// acquire asks the limiter for the permits of an execution.
 func (s *Strategy) acquire(ctx context.Context) (limiter.Lease, error) {
 	n := 1
 	if s.options.Permits != nil {
@@ -258,19 +244,20 @@ func (s *Strategy) acquire(ctx context.Context) (limiter.Lease, error) {
 	return s.limiter.Acquire(ctx, n)
 }
 
-// failed is for a limiter that took no decision. That is no rejection: nothing
-// is known of the load, and trying again later may not help.
+// failed ends an execution for which the limiter returned an error. That is not a rejection: it says nothing about the
+// load, and another attempt later need not help.
 func (s *Strategy) failed(ctx context.Context, next pipeline.Next, err error) (any, error) {
 	err = fmt.Errorf("ratelimit: %v: %w", next.Source(), err)
 	if !s.options.Shadow {
 		return nil, judge.Uncalled(err)
 	}
-	if ctx.Err() == nil { // else the rest says so itself
+	if ctx.Err() == nil { // else next.Run returns the error of the context
 		next.Report(ctx, pipeline.Event{Name: EventShadowError, Severity: pipeline.SeverityWarning, Err: err})
 	}
 	return next.Run(ctx)
 }
 
+// rejected ends an execution that the limiter rejected.
 func (s *Strategy) rejected(ctx context.Context, next pipeline.Next, lease limiter.Lease) (any, error) {
 	if s.options.Shadow && !next.Listening() {
 		return next.Run(ctx)
@@ -278,6 +265,7 @@ func (s *Strategy) rejected(ctx context.Context, next pipeline.Next, lease limit
 	return s.reject(ctx, next, newRejectedError(next.Source(), lease))
 }
 
+// reject reports err and returns it, or runs next in Shadow.
 func (s *Strategy) reject(ctx context.Context, next pipeline.Next, err *RejectedError) (any, error) {
 	if s.options.Shadow {
 		next.Report(ctx, pipeline.Event{Name: EventShadowRejected, Severity: pipeline.SeverityWarning, Err: err})
@@ -292,8 +280,7 @@ func (s *Strategy) reject(ctx context.Context, next pipeline.Next, err *Rejected
 	return nil, err
 }
 
-// partitioned is a partitioned limiter as seen from one strategy: the resource
-// is in the context.
+// partitioned makes a Limiter of a partitioned limiter: it finds the resource in the context.
 type partitioned[R any] struct {
 	limiter  limiter.Partitioned[R]
 	resource func(ctx context.Context) R

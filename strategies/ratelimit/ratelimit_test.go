@@ -114,7 +114,7 @@ func TestRejection(t *testing.T) {
 	assert.ErrorIs(t, err, pipeline.ErrRejected)
 	rejected, ok := errors.AsType[*ratelimit.RejectedError](err)
 	require.True(t, ok)
-	assert.Equal(t, ratelimit.RejectedError{RetryAfter: 4 * time.Second, Reason: "queue limit reached", Source: source, Lease: f.answer}, *rejected)
+	assert.Equal(t, ratelimit.RejectedError{Reason: "queue limit reached", Source: source, Lease: f.answer}, *rejected)
 	assert.Equal(t, ratelimit.Rejection{Source: source, Lease: f.answer}, told)
 	assert.Equal(t, []string{"OnRateLimiterRejected", "OnRejected"}, order, "the event comes first")
 	assert.Equal(t, []pipeline.Event{{Name: ratelimit.EventRejected, Severity: pipeline.SeverityError, Source: source, Err: rejected}}, events)
@@ -204,7 +204,7 @@ func TestNames(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	const noLimiter, noResource = "ratelimit: the limiter is nil", "ratelimit: the resource function is nil"
+	const noLimiter, noResource = "Limiter must not be nil", "Resource must not be nil"
 	who := func(context.Context) string { return "" }
 	var typedNil *fake
 	var nobody limiter.Partitioned[string]
@@ -215,11 +215,11 @@ func TestValidate(t *testing.T) {
 		{ratelimit.New(typedNil, nil), noLimiter},
 		{ratelimit.NewPartitioned(nobody, who, nil), noLimiter},
 		{ratelimit.NewPartitioned[string](tenants{}, nil, nil), noResource},
-		{ratelimit.NewPartitioned(nobody, nil, nil), noLimiter + "\n" + noResource},
+		{ratelimit.NewPartitioned(nobody, nil, nil), noLimiter + "; " + noResource},
 	} {
-		assert.EqualError(t, c.strategy.Validate(), c.want)
+		assert.EqualError(t, c.strategy.Validate(), "ratelimit: "+c.want)
 		_, err := pipeline.New("orders", c.strategy)
-		assert.ErrorIs(t, err, pipeline.ErrInvalidConfig)
+		assert.ErrorIs(t, err, weir.ErrInvalidOptions)
 	}
 	assert.NoError(t, ratelimit.New(granting(), nil).Validate())
 }

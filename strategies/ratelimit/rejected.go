@@ -9,25 +9,21 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// RejectedError is the error of an execution that a limiter rejected. It
-// [errors.Is] [pipeline.ErrRejected].
+// A RejectedError is the error of an execution that a limiter rejected. It matches [pipeline.ErrRejected].
 type RejectedError struct {
-	// RetryAfter is the time after which it is worth trying again; 0: not known.
-	RetryAfter time.Duration
-	// Reason is what the limiter says beyond "too few permits", which is "".
+	// Reason is the limiter's reason, or "" if it is just that there were too few permits.
 	Reason string
-	// Source says which pipeline and which strategy rejected.
+	// Source is the strategy that rejected, and its pipeline.
 	Source pipeline.Source
-	// Lease is the limiter's answer, for what else it says.
+	// Lease is the limiter's answer.
 	Lease limiter.Lease
 }
 
 func newRejectedError(source pipeline.Source, lease limiter.Lease) *RejectedError {
-	after, _ := lease.RetryAfter()
-	return &RejectedError{RetryAfter: max(after, 0), Reason: lease.Reason(), Source: source, Lease: lease}
+	return &RejectedError{Reason: lease.Reason(), Source: source, Lease: lease}
 }
 
-// Error says who rejected, why, and when to come back, as far as that is known:
+// Error returns a text with the Source, and with the Reason and the wait if they are known:
 //
 //	ratelimit: orders/RateLimiter: rejected: no permit free, retry after 4s
 func (e *RejectedError) Error() string {
@@ -35,8 +31,8 @@ func (e *RejectedError) Error() string {
 	if e.Reason != "" {
 		details = append(details, e.Reason)
 	}
-	if e.RetryAfter > 0 {
-		details = append(details, fmt.Sprintf("retry after %v", e.RetryAfter))
+	if after, ok := e.RetryAfter(); ok {
+		details = append(details, fmt.Sprintf("retry after %v", after))
 	}
 	text := "ratelimit: rejected"
 	if e.Source != (pipeline.Source{}) {
@@ -48,18 +44,19 @@ func (e *RejectedError) Error() string {
 	return text
 }
 
-// Is tells whether target is [pipeline.ErrRejected].
+// Is reports whether target is [pipeline.ErrRejected].
 func (e *RejectedError) Is(target error) bool { return target == pipeline.ErrRejected }
 
-// NotCalled returns true: what the limiter protects was not called. A circuit breaker around the limiter
-// does not count the rejection.
+// NotCalled returns true: the limiter did not let the call through. A circuit breaker outside does not count the
+// rejection.
 func (e *RejectedError) NotCalled() bool { return true }
 
-// RetryDelay returns RetryAfter; ok is false if it is not known. See
+// RetryAfter returns how long to wait before the next attempt; ok is false if the limiter does not know. See
 // [pipeline.RetryAfter].
-func (e *RejectedError) RetryDelay() (d time.Duration, ok bool) {
+func (e *RejectedError) RetryAfter() (d time.Duration, ok bool) {
 	if e == nil {
 		return 0, false
 	}
-	return e.RetryAfter, e.RetryAfter > 0
+	d, _ = e.Lease.RetryAfter()
+	return max(d, 0), d > 0
 }

@@ -1,59 +1,41 @@
 package retry
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"time"
 
 	"github.com/weir-go/weir/internal/saturate"
+	"github.com/weir-go/weir/internal/textenum"
 )
 
-// Backoff says how waits grow from one retry to the next. It is written
-// "constant", "linear" or "exponential" in configuration files.
+// A Backoff says how the waits grow from one retry to the next. Its text form is "constant", "linear" or "exponential".
 type Backoff uint8
 
-// The kinds of backoff, for a Delay of d.
+// The kinds of backoff, with their waits for a Delay of d. The zero value is Constant.
 const (
-	Constant    Backoff = iota // d, d, d, d; the zero value
+	Constant    Backoff = iota // d, d, d, d
 	Linear                     // d, 2d, 3d, 4d
 	Exponential                // d, 2d, 4d, 8d
 )
 
-var backoffs = [...]string{Constant: "constant", Linear: "linear", Exponential: "exponential"}
+var backoffs = textenum.Texts[Backoff]{Package: "retry", Type: "Backoff", Texts: []string{
+	Constant: "constant", Linear: "linear", Exponential: "exponential",
+}}
 
-// String returns the text form, or Backoff(n) for what is none.
-func (b Backoff) String() string {
-	if int(b) < len(backoffs) {
-		return backoffs[b]
-	}
-	return fmt.Sprintf("Backoff(%d)", uint8(b))
-}
+// String returns the text form, or Backoff(n) for any other number.
+func (b Backoff) String() string { return backoffs.String(b) }
 
 // MarshalText implements [encoding.TextMarshaler].
-func (b Backoff) MarshalText() ([]byte, error) {
-	if int(b) >= len(backoffs) {
-		return nil, fmt.Errorf("retry: %v is no backoff", b)
-	}
-	return []byte(backoffs[b]), nil
-}
+func (b Backoff) MarshalText() ([]byte, error) { return backoffs.Marshal(b) }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (b *Backoff) UnmarshalText(text []byte) error {
-	for backoff, name := range backoffs {
-		if name == string(text) {
-			*b = Backoff(backoff)
-			return nil
-		}
-	}
-	return fmt.Errorf("retry: backoff %q must be %q, %q or %q", text, Constant, Linear, Exponential)
-}
+func (b *Backoff) UnmarshalText(text []byte) error { return backoffs.Unmarshal(b, text) }
 
-// longest is what durations saturate at.
+// longest is the longest duration. Delays that would be longer stop at it.
 const longest = time.Duration(math.MaxInt64)
 
-// delay returns the backoff after the given attempt without jitter or a cap. It
-// saturates.
+// delay returns the backoff after the given attempt, without jitter and without MaxDelay, or longest if it is longer.
 func (b Backoff) delay(base time.Duration, attempt int) time.Duration {
 	if base <= 0 {
 		return 0
@@ -74,7 +56,7 @@ func (b Backoff) delay(base time.Duration, attempt int) time.Duration {
 	}
 }
 
-// spread returns d with jitter; see the package comment.
+// spread returns d with jitter, see the package comment.
 func (b Backoff) spread(d time.Duration) time.Duration {
 	if b == Exponential {
 		return upTo(d)

@@ -71,7 +71,7 @@ func TestBackoffText(t *testing.T) {
 	var back []Backoff
 	require.NoError(t, json.Unmarshal(text, &back))
 	assert.Equal(t, []Backoff{Constant, Linear, Exponential}, back)
-	assert.ErrorContains(t, new(Backoff).UnmarshalText([]byte("cubic")), `backoff "cubic" must be "constant", "linear" or "exponential"`)
+	assert.ErrorContains(t, new(Backoff).UnmarshalText([]byte("cubic")), `Backoff must be one of constant, linear, exponential, got "cubic"`)
 	_, err = Backoff(9).MarshalText()
 	assert.ErrorContains(t, err, "Backoff(9)")
 }
@@ -92,7 +92,8 @@ func TestValidateNamesEveryField(t *testing.T) {
 	assert.NoError(t, (*Options)(nil).Validate())
 	assert.NoError(t, (&Options{MaxRetries: Forever, Delay: -1, Backoff: Exponential}).Validate())
 	bad := New(&Options{MaxRetries: -2, Backoff: 7, Delay: -2, MaxDelay: -1, MaxRetryAfter: -2, MaxDuration: -1})
-	assert.EqualError(t, bad.Validate(), "retry: invalid options: MaxRetries is -2, must be at least 0, or -1 for none; "+
-		"Backoff is 7, must be Constant, Linear or Exponential; Delay is -2ns, must be at least 0, or -1 for none; "+
-		"MaxDelay is -1ns, must be at least 0; MaxRetryAfter is -2ns, must be at least 0, or -1 for no limit; MaxDuration is -1ns, must be at least 0")
+	assert.EqualError(t, bad.Validate(), "retry: MaxRetries must be at least 0, or -1 for none, got -2; "+
+		"Backoff must be Constant, Linear or Exponential, got Backoff(7); Delay must be at least 0, or -1 for none, got -2ns; "+
+		"MaxDelay must be at least 0, got -1ns; MaxRetryAfter must be at least 0, or -1 for no limit, got -2ns; "+
+		"MaxDuration must be at least 0, got -1ns")
 }

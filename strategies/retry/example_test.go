@@ -34,12 +34,12 @@ func Example() {
 	// in the end: <nil>
 }
 
-func ExampleResult() {
+func ExampleOptions_handle() {
 	// Wait for a job to finish: a result to retry, and no error.
 	p := weir.Must(pipeline.New("jobs", retry.New(&retry.Options{
 		MaxRetries: retry.Forever,
 		Delay:      time.Millisecond,
-		Handle:     retry.Result(func(state string, err error) bool { return err == nil && state == "running" }),
+		Handle:     pipeline.HandleResult(func(state string, err error) bool { return err == nil && state == "running" }),
 	})))
 	states := []string{"running", "running", "done"}
 	state, err := pipeline.ExecuteValue(context.Background(), p, func(context.Context) (string, error) {

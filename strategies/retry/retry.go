@@ -11,24 +11,24 @@ import (
 	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
-// EventRetry is the event of an attempt that will be followed by another, with
-// its number and error, before the wait. Warning.
+// EventRetry is the event of an attempt that will be followed by another, with its Attempt, Result and Err, before the
+// wait. Warning.
 const EventRetry = "OnRetry"
 
-// EventMaxRetryAfter is the event of a failure that is returned because it asks for
-// a longer wait than [Options.MaxRetryAfter], with the attempt's number and error.
-// Duration is the wait that the failure asks for. Warning.
+// EventMaxRetryAfter is the event of a failure that is returned because it asks for a longer wait than
+// [Options.MaxRetryAfter], with its Attempt, Result and Err. Duration is the wait that the failure asks for. Warning.
 const EventMaxRetryAfter = "OnMaxRetryAfter"
 
-// A Strategy runs what comes after it again when it failed. It is safe for
-// concurrent use and keeps nothing from one execution to the next.
+// A Strategy runs what comes after it again if it failed. Make one with [New]. It is safe for concurrent use, and keeps
+// nothing from one execution to the next.
 type Strategy struct {
 	options  Options
 	problem  error
-	observed bool // something wants to know of every execution, whatever comes of it
+	observed bool // Handle, MaxDuration or Budget need the first attempt even if it succeeds
 }
 
-// New makes a retry strategy. A nil o means the defaults.
+// New makes a retry strategy. If o is nil, it has the defaults. If o is invalid, making a pipeline of the strategy
+// fails.
 func New(o *Options) *Strategy {
 	s := &Strategy{options: o.withDefaults(), problem: o.Validate()}
 	s.observed = s.options.Handle != nil || s.options.MaxDuration > 0 || s.options.Budget != nil
@@ -38,8 +38,7 @@ func New(o *Options) *Strategy {
 // Name returns [Options.Name], or "Retry".
 func (s *Strategy) Name() string { return s.options.Name }
 
-// Options returns the options with the defaults filled in: New makes the same of
-// them again.
+// Options returns the options with the defaults filled in. New makes an equal strategy of them.
 func (s *Strategy) Options() Options {
 	o := s.options
 	if o.MaxRetries == 0 {
@@ -51,8 +50,8 @@ func (s *Strategy) Options() Options {
 	return o
 }
 
-// Describe says what the strategy is made of: its [Options], and how its Budget is
-// just now, if that has [budget.Statistics]. It is for [pipeline.Pipeline.Describe].
+// Describe returns the [Options], and the [budget.Statistics] of the Budget if it has some. It is for
+// [pipeline.Pipeline.Describe].
 func (s *Strategy) Describe() (options, state any) {
 	if b, ok := s.options.Budget.(interface{ Statistics() budget.Statistics }); ok {
 		state = b.Statistics()
@@ -63,22 +62,20 @@ func (s *Strategy) Describe() (options, state any) {
 // Validate returns what is wrong with the options, or nil.
 func (s *Strategy) Validate() error { return s.problem }
 
-// Execute runs next until an outcome is not to be retried, or no retry is left.
-// It implements [pipeline.Strategy].
+// Execute runs next until an outcome is not to be retried, or no retry is left. It implements [pipeline.Strategy].
 func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	if s.observed || next.Listening() {
 		return s.executeObserved(ctx, next)
 	}
 	result, err := next.Run(ctx)
 	if err == nil {
-		return result, nil // the way that most executions go, kept short
+		return result, nil // most executions end here
 	}
 	e := execution{options: &s.options, next: next}
 	return e.follow(ctx, outcome{result: result, err: err})
 }
 
-// executeObserved is Execute where somebody wants to know about the first
-// attempt, whatever came of it.
+// executeObserved is Execute if the strategy is observed or there is a listener.
 func (s *Strategy) executeObserved(ctx context.Context, next pipeline.Next) (any, error) {
 	e := execution{options: &s.options, next: next, listening: next.Listening()}
 	if s.options.MaxDuration > 0 {
@@ -95,7 +92,7 @@ func (s *Strategy) executeObserved(ctx context.Context, next pipeline.Next) (any
 	return e.follow(ctx, o)
 }
 
-// follow does about o what there is to do, up to the last outcome.
+// follow makes the retries that follow o, and returns the last outcome.
 func (e *execution) follow(ctx context.Context, o outcome) (any, error) {
 	for ; ; o = e.retried(ctx, o.attempt+1) {
 		if !e.handles(ctx, o) {
@@ -110,32 +107,31 @@ func (e *execution) follow(ctx context.Context, o outcome) (any, error) {
 		if longest := e.options.MaxRetryAfter; asked > longest && longest >= 0 {
 			e.reportAttempt(ctx, &o, pipeline.SeverityError)
 			e.report(ctx, o, EventMaxRetryAfter, asked)
-			return o.result, gaveUp(o, ErrMaxRetryAfter)
+			return o.result, o.gaveUp(ErrMaxRetryAfter)
 		}
 		if reason := e.cannotSurvive(ctx, delay); reason != nil {
 			e.reportAttempt(ctx, &o, pipeline.SeverityError)
-			return o.result, gaveUp(o, reason)
+			return o.result, o.gaveUp(reason)
 		}
 		if e.options.Budget != nil && !e.options.Budget.TryAcquire(ctx) {
 			e.reportAttempt(ctx, &o, pipeline.SeverityError)
 			e.report(ctx, o, budget.EventExhausted, 0)
-			return o.result, gaveUp(o, budget.ErrExhausted)
+			return o.result, o.gaveUp(budget.ErrExhausted)
 		}
 		if reason := e.wait(ctx, o, delay); reason != nil {
 			if e.options.OnRetry != nil {
-				o.result = nil // it was OnRetry's to close
+				o.result = nil // OnRetry can have closed it
 			}
-			return o.result, gaveUp(o, reason)
+			return o.result, o.gaveUp(reason)
 		}
 	}
 }
 
-// wait tells of the retry that follows o, and waits for it. It returns why that is
-// not made, or nil. A retry that is not made costs the budget nothing, also where a
-// function of the options panics.
+// wait reports the retry that follows o, and waits for it. It returns the reason why the retry is not made, or nil. A
+// retry that is not made costs the budget nothing, even if a function of the options panics.
 func (e *execution) wait(ctx context.Context, o outcome, delay time.Duration) (reason error) {
 	if e.options.Budget != nil {
-		reason = pipeline.ErrAborted // stays if it does not return
+		reason = pipeline.ErrAborted // stays if a function of the options panics
 		defer func() {
 			if reason != nil {
 				budget.Refund(ctx, e.options.Budget)
@@ -144,13 +140,13 @@ func (e *execution) wait(ctx context.Context, o outcome, delay time.Duration) (r
 	}
 	e.reportAttempt(ctx, &o, pipeline.SeverityWarning)
 	e.announce(ctx, o, delay)
-	if reason = e.cannotSurvive(ctx, delay); reason != nil { // announce may have taken its time
+	if reason = e.cannotSurvive(ctx, delay); reason != nil { // announce can have taken long
 		return reason
 	}
 	return sleep(ctx, delay)
 }
 
-// handles reports whether an outcome is one to retry.
+// handles reports whether an outcome is to be retried.
 func (e *execution) handles(ctx context.Context, o outcome) bool {
 	if e.options.Handle != nil {
 		return e.options.Handle(o.result, o.err)
@@ -158,7 +154,7 @@ func (e *execution) handles(ctx context.Context, o outcome) bool {
 	return o.err != nil && !judge.Ended(ctx, o.err) && mayRetry(o.err)
 }
 
-// mayRetry reports whether err lets itself be retried: its method Retryable, if it has one, returns true.
+// mayRetry returns what the method Retryable of err returns, or true if it has none.
 func mayRetry(err error) bool {
 	e, ok := errors.AsType[interface {
 		error
@@ -172,17 +168,23 @@ type execution struct {
 	options   *Options
 	next      pipeline.Next
 	listening bool
-	began     time.Duration // on sinceStart's clock; only with MaxDuration
+	began     time.Duration // by clock.Now; only with MaxDuration
 }
 
-// An outcome is what came of one attempt.
+// An outcome is the outcome of one attempt.
 type outcome struct {
 	result  any
 	err     error
-	attempt int
-	took    time.Duration // only if somebody listens
+	attempt int           // 0 for the first
+	took    time.Duration // only if there is a listener
 }
 
+// gaveUp returns the error of an execution that ends with o for that reason.
+func (o *outcome) gaveUp(reason error) error {
+	return judge.GaveUp("retry", o.err, o.attempt+1, reason)
+}
+
+// attempt makes the attempt of that number.
 func (e *execution) attempt(ctx context.Context, number int) outcome {
 	o := outcome{attempt: number}
 	if !e.listening {
@@ -195,7 +197,7 @@ func (e *execution) attempt(ctx context.Context, number int) outcome {
 	return o
 }
 
-// retried is an attempt that the budget was charged for. If nothing was called, that costs it nothing.
+// retried makes an attempt that was taken from the budget, and gives it back if nothing was called.
 func (e *execution) retried(ctx context.Context, number int) outcome {
 	o := e.attempt(ctx, number)
 	if e.options.Budget != nil && judge.NotCalled(o.err) {
@@ -204,24 +206,16 @@ func (e *execution) retried(ctx context.Context, number int) outcome {
 	return o
 }
 
-// reportAttempt reports how an attempt ended. A severity above Information
-// stands for one that was handled.
+// reportAttempt reports the outcome of an attempt, see [judge.ReportAttempt].
 func (e *execution) reportAttempt(ctx context.Context, o *outcome, severity pipeline.Severity) {
-	if !e.listening {
-		return
+	if e.listening {
+		judge.ReportAttempt(ctx, e.next, pipeline.Event{
+			Severity: severity, Result: o.result, Err: o.err, Attempt: o.attempt, Duration: o.took,
+		})
 	}
-	e.next.Report(ctx, pipeline.Event{
-		Name:     pipeline.EventExecutionAttempt,
-		Severity: severity,
-		Result:   o.result,
-		Err:      o.err,
-		Attempt:  o.attempt,
-		Handled:  severity > pipeline.SeverityInformation,
-		Duration: o.took,
-	})
 }
 
-// report reports why there is no other attempt after o.
+// report reports a warning about o: that a retry follows, or why none does.
 func (e *execution) report(ctx context.Context, o outcome, event string, d time.Duration) {
 	if e.listening {
 		e.next.Report(ctx, pipeline.Event{
@@ -235,24 +229,10 @@ func (e *execution) report(ctx context.Context, o outcome, event string, d time.
 	}
 }
 
-// announce tells who wants to know that there will be another attempt.
+// announce reports the retry that follows o, and calls OnRetry.
 func (e *execution) announce(ctx context.Context, o outcome, delay time.Duration) {
-	if e.listening {
-		e.next.Report(ctx, pipeline.Event{
-			Name:     EventRetry,
-			Severity: pipeline.SeverityWarning,
-			Result:   o.result,
-			Err:      o.err,
-			Attempt:  o.attempt,
-		})
-	}
+	e.report(ctx, o, EventRetry, 0)
 	if e.options.OnRetry != nil {
-		e.options.OnRetry(ctx, Attempt{
-			Number: o.attempt,
-			Delay:  delay,
-			Result: o.result,
-			Err:    o.err,
-			Source: e.next.Source(),
-		})
+		e.options.OnRetry(ctx, Attempt{Number: o.attempt, Delay: delay, Result: o.result, Err: o.err, Source: e.next.Source()})
 	}
 }

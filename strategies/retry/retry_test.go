@@ -106,7 +106,7 @@ func TestOptions_HandleByDefault(t *testing.T) {
 }
 
 func TestHandleSeesResults(t *testing.T) {
-	p := with(&retry.Options{Delay: -1, Handle: retry.Result(func(n int, err error) bool { return n < 3 && err == nil })})
+	p := with(&retry.Options{Delay: -1, Handle: pipeline.HandleResult(func(n int, err error) bool { return n < 3 && err == nil })})
 	calls := 0
 	n, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (int, error) { calls++; return calls, nil })
 	require.NoError(t, err)
@@ -116,17 +116,6 @@ func TestHandleSeesResults(t *testing.T) {
 	n, err = pipeline.ExecuteValue(t.Context(), p, func(context.Context) (int, error) { calls++; return calls, nil })
 	require.NoError(t, err, "used up: the last outcome as it is")
 	assert.Equal(t, -6, n)
-}
-
-func TestResultPredicate(t *testing.T) {
-	var got []string
-	handle := retry.Result(func(n int, err error) bool { got = append(got, fmt.Sprint(n, " ", err)); return true })
-	assert.True(t, handle(5, nil))
-	assert.True(t, handle(nil, nil))
-	assert.True(t, handle(nil, errBoom))
-	assert.True(t, handle("text", errBoom))
-	assert.False(t, handle("text", nil), "a result of another type is not this predicate's to judge")
-	assert.Equal(t, []string{"5 <nil>", "0 <nil>", "0 boom", "0 boom"}, got)
 }
 
 // failsafe-go throws it away.
@@ -219,7 +208,7 @@ func TestMaxDurationLimitsTheWhole(t *testing.T) {
 type busy time.Duration
 
 func (b busy) Error() string                     { return "busy" }
-func (b busy) RetryDelay() (time.Duration, bool) { return time.Duration(b), true }
+func (b busy) RetryAfter() (time.Duration, bool) { return time.Duration(b), true }
 
 func TestWaitsAsLongAsTheFailureAsksFor(t *testing.T) {
 	cases := []struct {

@@ -264,7 +264,7 @@ func TestModesFuncSetsTheLimitPerExecution(t *testing.T) {
 		execute := func(fn func(context.Context) error) error {
 			asked := limit
 			limit = time.Hour // while it is trained
-			p := m.pipeline(t, 0, &timeout.Options{Func: func(context.Context) time.Duration { return limit }})
+			p := m.pipeline(t, 0, &timeout.Options{TimeoutFunc: func(context.Context) time.Duration { return limit }})
 			limit = asked
 			return p.Execute(t.Context(), fn)
 		}

@@ -160,7 +160,7 @@ func TestNestedTimeouts(t *testing.T) {
 func TestFuncSetsTheLimitPerExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
-		p := make1(0, &timeout.Options{Func: func(ctx context.Context) time.Duration {
+		p := make1(0, &timeout.Options{TimeoutFunc: func(ctx context.Context) time.Duration {
 			d, _ := ctx.Value(key{}).(time.Duration)
 			return d
 		}})
@@ -200,7 +200,7 @@ func TestOptions(t *testing.T) {
 	assert.NoError(t, s.Validate())
 	assert.Equal(t, "Quick", timeout.New(1, &timeout.Options{Name: "Quick"}).Name())
 	_, err := pipeline.New("orders", timeout.New(-1, nil))
-	assert.ErrorContains(t, err, "strategy 1 (Timeout): timeout: the timeout is -1ns, must be more than 0, or 0 for 30s")
+	assert.ErrorContains(t, err, "Strategies[0].Timeout must be more than 0, got -1ns")
 	forever := make1(1<<63-1, nil)
 	assert.NoError(t, forever.Execute(t.Context(), func(ctx context.Context) error {
 		_ = ctx.Done()

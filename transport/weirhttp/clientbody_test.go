@@ -178,7 +178,7 @@ func TestTransport_CloseWhileReadingConcurrentSafe(t *testing.T) {
 func TestTransport_RetriesByTheResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: inTurn(404, 404, 200)}
-		transport := roundTripper(t, base, nil, retrying(retry.Options{Handle: retry.Result(func(resp *http.Response, _ error) bool {
+		transport := roundTripper(t, base, nil, retrying(retry.Options{Handle: pipeline.HandleResult(func(resp *http.Response, _ error) bool {
 			return resp != nil && resp.StatusCode == http.StatusNotFound
 		})}))
 		resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))

@@ -93,6 +93,5 @@ func (c *call) measureLease(g *grant) {
 
 // rejectedError returns the rejection as strategies/ratelimit reports it to listeners.
 func rejectedError(p *policy, lease limiter.Lease) *ratelimit.RejectedError {
-	after, _ := lease.RetryAfter()
-	return &ratelimit.RejectedError{RetryAfter: max(after, 0), Reason: lease.Reason(), Source: p.source, Lease: lease}
+	return &ratelimit.RejectedError{Reason: lease.Reason(), Source: p.source, Lease: lease}
 }

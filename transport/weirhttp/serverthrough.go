@@ -147,7 +147,7 @@ func (t *through) statusOf(r *http.Request, err error) int {
 		}
 	}
 	if limited, ok := errors.AsType[*ratelimit.RejectedError](err); ok {
-		if limited.RetryAfter > 0 && limited.Reason != limiter.ReasonUnavailable {
+		if _, known := limited.RetryAfter(); known && limited.Reason != limiter.ReasonUnavailable {
 			return http.StatusTooManyRequests
 		}
 		return http.StatusServiceUnavailable

@@ -83,7 +83,7 @@ func (e *explainer) limitsAlone(p *model.Pipeline, l *model.Limiter) string {
 
 func explainAdaptive(o adaptive.LimiterOptions) string {
 	// The defaults of these depend on each other. The other options can make the limiter large.
-	l, err := adaptive.NewLimiter(adaptive.LimiterOptions{MinLimit: o.MinLimit, MaxLimit: o.MaxLimit, InitialLimit: o.InitialLimit})
+	l, err := adaptive.NewLimiter(&adaptive.LimiterOptions{MinLimit: o.MinLimit, MaxLimit: o.MaxLimit, InitialLimit: o.InitialLimit})
 	if err == nil { // Parse has refused others
 		o = l.Options()
 	}
@@ -91,7 +91,7 @@ func explainAdaptive(o adaptive.LimiterOptions) string {
 }
 
 func explainThrottler(o adaptive.ThrottlerOptions) string {
-	if t, err := adaptive.NewThrottler(o); err == nil { // Parse has refused others
+	if t, err := adaptive.NewThrottler(&o); err == nil { // Parse has refused others
 		o = t.Options()
 	}
 	return fmt.Sprintf("throttler: it rejects up to %s while more than %s of at least %d in %s fail",

@@ -1,4 +1,5 @@
-// Package judge has the questions about an error that several strategies ask by default.
+// Package judge has what several strategies do about the outcome of an attempt: they ask what its error says, report
+// it, and say why they gave up.
 package judge
 
 import (
@@ -6,27 +7,29 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/weir-go/weir/pipeline"
 )
 
-// Ended reports whether err says that the execution was given up, rather than that what it called failed:
-// err is [context.Canceled], or it is [context.DeadlineExceeded] and the execution's own context is done.
+// Ended reports whether err says that the execution was given up, rather than that what it called failed: err matches
+// [context.Canceled], or it matches [context.DeadlineExceeded] and the execution's own context is done.
 //
-// A context.DeadlineExceeded under a live context is a failure. The timeouts of package net and of
-// http.Client match it, and so does a deadline that the callback sets for itself. A server that hangs
-// would otherwise be neither retried nor replaced.
+// A context.DeadlineExceeded under a live context is a failure. The timeouts of package net and of http.Client match
+// it, and so does a deadline that the callback sets for itself. A server that hangs would otherwise be neither retried
+// nor replaced.
 func Ended(ctx context.Context, err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil
 }
 
-// NotCalled reports whether err says that nothing was called: a strategy rejected the execution before.
-// Such an error has a method NotCalled() bool, as a rate limiter's rejection and an open circuit's have. It
-// says nothing about what would have been called. Of errors that are joined all must say so: a call that
-// has failed is not undone by a rejection of the next one.
+// NotCalled reports whether err says that nothing was called, because a strategy rejected the execution before. Such an
+// error has a method NotCalled() bool, as a rate limiter's rejection and an open circuit's have. It says nothing about
+// what would have been called. Joined errors must all say so: a rejection of the second call does not undo the failure
+// of the first.
 func NotCalled(err error) bool {
 	if e, ok := err.(interface{ NotCalled() bool }); ok {
 		return e.NotCalled()
 	}
-	switch e := err.(type) { //nolint:errorlint // this is what unwraps
+	switch e := err.(type) { //nolint:errorlint // the types that unwrap
 	case interface{ Unwrap() error }:
 		return NotCalled(e.Unwrap())
 	case interface{ Unwrap() []error }:
@@ -44,9 +47,25 @@ type uncalledError struct{ error }
 func (e *uncalledError) Unwrap() error   { return e.error }
 func (e *uncalledError) NotCalled() bool { return true }
 
-// GaveUp joins the last failure of so many attempts with the reason why there is no other.
+// ReportAttempt reports e, which has the outcome of an attempt, as an [pipeline.EventExecutionAttempt]. An attempt of
+// a severity above Information was handled.
+func ReportAttempt(ctx context.Context, next pipeline.Next, e pipeline.Event) {
+	e.Name = pipeline.EventExecutionAttempt
+	e.Handled = e.Severity > pipeline.SeverityInformation
+	next.Report(ctx, e)
+}
+
+// GaveUp returns last, the error of the last attempt, joined with the reason why no other follows. attempts counts the
+// last one. A nil last is that of an attempt whose result was handled.
 func GaveUp(strategy string, last error, attempts int, reason error) error {
-	return &gaveUpError{strategy, last, attempts, reason}
+	switch {
+	case last == nil:
+		return fmt.Errorf("%s: gave up after attempt %d: %w", strategy, attempts, reason)
+	case errors.Is(last, reason):
+		return last
+	default:
+		return &gaveUpError{strategy, last, attempts, reason}
+	}
 }
 
 type gaveUpError struct {
@@ -62,5 +81,5 @@ func (e *gaveUpError) Error() string {
 
 func (e *gaveUpError) Unwrap() []error { return []error{e.last, e.reason} }
 
-// NotCalled is what the last failure says: the reason is no call that has failed.
+// NotCalled is that of the last failure, because the reason is not the failure of a call.
 func (e *gaveUpError) NotCalled() bool { return NotCalled(e.last) }

@@ -18,9 +18,9 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
-	weirfailsafe "github.com/weir-go/weir/strategies/failsafe"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/strategies/weirfailsafe"
 )
 
 // get returns the status and the body.
@@ -56,7 +56,7 @@ func TestHTTPHandler(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "hello")
 	})
-	limited := httptest.NewServer(failsafehttp.NewHandler(answer, weirfailsafe.FromLimiter[*http.Response](bucket(1), nil)))
+	limited := httptest.NewServer(failsafehttp.NewHandler(answer, weir.Must(weirfailsafe.FromLimiter[*http.Response](bucket(1), nil))))
 	defer limited.Close()
 	client := newClient(t, nil)
 	status, body := get(t, client, limited.URL)
@@ -95,7 +95,7 @@ func TestHTTPClient(t *testing.T) {
 	p := weir.Must(pipeline.New("client",
 		retry.New(&retry.Options{
 			Delay: -1,
-			Handle: retry.Result(func(r *http.Response, err error) bool {
+			Handle: pipeline.HandleResult(func(r *http.Response, err error) bool {
 				return err != nil || r.StatusCode == http.StatusBadGateway
 			}),
 			OnRetry: func(_ context.Context, a retry.Attempt) {
@@ -121,7 +121,7 @@ func TestHTTPClientIsLimited(t *testing.T) {
 	defer server.Close()
 	window := 100 * time.Millisecond
 	l := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: window}))
-	limited := weirfailsafe.FromLimiter[*http.Response](l, nil)
+	limited := weir.Must(weirfailsafe.FromLimiter[*http.Response](l, nil))
 
 	impatient := newClient(t, func(base http.RoundTripper) http.RoundTripper {
 		return failsafehttp.NewRoundTripper(base, limited)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
-	weirfailsafe "github.com/weir-go/weir/strategies/failsafe"
+	"github.com/weir-go/weir/strategies/weirfailsafe"
 )
 
 // A callback without a result is none for the strategies outside, too.

@@ -32,7 +32,7 @@ func (n named) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	return next.Run(ctx)
 }
 
-func TestStrategiesRunOutermostFirst(t *testing.T) {
+func TestPipeline_ExecuteRunsOutermostFirst(t *testing.T) {
 	var log []string
 	p := weir.Must(pipeline.New("p", named{"a", &log}, named{"b", &log}))
 	err := p.Execute(t.Context(), func(context.Context) error {
@@ -43,7 +43,7 @@ func TestStrategiesRunOutermostFirst(t *testing.T) {
 	assert.Equal(t, []string{"enter a", "enter b", "callback", "leave b", "leave a"}, log)
 }
 
-func TestZeroAndNilPipelineRunTheCallbackOnly(t *testing.T) {
+func TestPipeline_ZeroAndNil(t *testing.T) {
 	for name, p := range map[string]*pipeline.Pipeline{"nil": nil, "zero": new(pipeline.Pipeline)} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, errBoom, p.Execute(t.Context(), func(context.Context) error { return errBoom }))
@@ -63,14 +63,14 @@ func TestZeroAndNilPipelineRunTheCallbackOnly(t *testing.T) {
 	assert.ErrorIs(t, zero.Execute(t.Context(), func(context.Context) error { return nil }), pipeline.ErrClosed)
 }
 
-func TestNilCallbackIsAnError(t *testing.T) {
+func TestPipeline_ExecuteNilCallback(t *testing.T) {
 	p := weir.Must(pipeline.New("orders"))
 	assert.EqualError(t, p.Execute(t.Context(), nil), "pipeline: orders: the callback is nil")
 	_, err := pipeline.ExecuteValue[int](t.Context(), nil, nil)
 	assert.EqualError(t, err, "pipeline: the callback is nil")
 }
 
-func TestZeroNextIsAnError(t *testing.T) {
+func TestNext_Zero(t *testing.T) {
 	var next pipeline.Next
 	_, err := next.Run(t.Context())
 	assert.EqualError(t, err, "pipeline: Run of a zero Next")
@@ -80,7 +80,7 @@ func TestZeroNextIsAnError(t *testing.T) {
 }
 
 // failsafe-go's limiter and bulkhead ran the function about half the time here.
-func TestDoneContextRunsNothing(t *testing.T) {
+func TestPipeline_ExecuteDoneContext(t *testing.T) {
 	cause := errors.New("the user went away")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
@@ -102,7 +102,7 @@ func TestDoneContextRunsNothing(t *testing.T) {
 	}
 }
 
-func TestContextDoneOnTheWayStopsBeforeTheCallback(t *testing.T) {
+func TestNext_RunContextDoneBeforeTheCallback(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	canceller := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 		cancel()
@@ -117,7 +117,7 @@ func TestContextDoneOnTheWayStopsBeforeTheCallback(t *testing.T) {
 	assert.Equal(t, context.Canceled, weir.Must(pipeline.New("p", canceller, between)).Execute(ctx, callback))
 }
 
-func TestPanicGoesToTheCallerUnchanged(t *testing.T) {
+func TestPipeline_ExecutePanic(t *testing.T) {
 	var log []string
 	var events []pipeline.Event
 	for _, l := range []pipeline.Listener{nil, collect(&events)} {
@@ -132,7 +132,7 @@ func TestPanicGoesToTheCallerUnchanged(t *testing.T) {
 	assert.Equal(t, pipeline.ErrAborted, events[1].Err)
 }
 
-func TestGoexitEndsTheGoroutine(t *testing.T) {
+func TestPipeline_ExecuteGoexit(t *testing.T) {
 	var log []string
 	p := weir.Must(pipeline.New("p", named{"a", &log}))
 	var wg sync.WaitGroup
@@ -146,7 +146,7 @@ func TestGoexitEndsTheGoroutine(t *testing.T) {
 
 // Each run of a Next has its own result, so that attempts that run at the same
 // time cannot mix theirs up.
-func TestNextRunsConcurrentSafe(t *testing.T) {
+func TestNext_RunConcurrent(t *testing.T) {
 	const runs = 8
 	hedge := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 		seen := make(chan int64, runs)
@@ -191,7 +191,7 @@ func TestNextRunsConcurrentSafe(t *testing.T) {
 	callers.Wait()
 }
 
-func TestNextMayBeRunManyTimes(t *testing.T) {
+func TestNext_RunManyTimes(t *testing.T) {
 	twice := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 		if _, err := next.Run(ctx); err == nil {
 			return nil, errors.New("the first should have failed")
@@ -211,12 +211,12 @@ func TestNextMayBeRunManyTimes(t *testing.T) {
 	assert.Equal(t, 2, v)
 }
 
-func TestExecuteIgnoresValues(t *testing.T) {
+func TestPipeline_ExecuteDropsValues(t *testing.T) {
 	maker := pipeline.StrategyFunc(func(context.Context, pipeline.Next) (any, error) { return "made up", nil })
 	assert.NoError(t, weir.Must(pipeline.New("p", maker)).Execute(t.Context(), func(context.Context) error { return errBoom }))
 }
 
-func TestContextIsHandedOn(t *testing.T) {
+func TestNext_RunHandsOnTheContext(t *testing.T) {
 	type key struct{}
 	p := weir.Must(pipeline.New("p", pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 		return next.Run(context.WithValue(ctx, key{}, "value"))

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// rejections are the errors with which policies turn an execution away.
+// rejections are the errors with which policies of failsafe-go reject an execution.
 var rejections = []error{
 	adaptivelimiter.ErrExceeded,
 	adaptivethrottler.ErrExceeded,
@@ -28,46 +28,47 @@ var rejections = []error{
 	timeout.ErrExceeded,
 }
 
+// isRejection reports whether err is a rejection by a policy of failsafe-go.
 func isRejection(err error) bool {
 	return slices.ContainsFunc(rejections, func(r error) bool { return errors.Is(err, r) })
 }
 
-// RejectedError is the error of an execution that a policy of failsafe-go turned
-// away. It [errors.Is] [pipeline.ErrRejected], and what Err is.
+// A RejectedError is the error of an execution that a policy of failsafe-go rejected. It matches [pipeline.ErrRejected],
+// and what Err matches.
 type RejectedError struct {
-	// Source says which pipeline and which strategy rejected.
+	// Source is the strategy that rejected, and its pipeline.
 	Source pipeline.Source
 	// Err is failsafe-go's error, such as circuitbreaker.ErrOpen.
 	Err error
 
-	retryAfter time.Duration
+	retryAfter time.Duration // 0 if it is not known
 }
 
+// Error returns a text with the Source and Err.
 func (e *RejectedError) Error() string {
-	return fmt.Sprintf("failsafe: %v: rejected: %v", e.Source, e.Err)
+	return fmt.Sprintf("weirfailsafe: %v: rejected: %v", e.Source, e.Err)
 }
 
-// Is tells whether target is [pipeline.ErrRejected].
+// Is reports whether target is [pipeline.ErrRejected].
 func (e *RejectedError) Is(target error) bool { return target == pipeline.ErrRejected }
 
 // Unwrap returns Err.
 func (e *RejectedError) Unwrap() error { return e.Err }
 
-// Timeout tells whether a timeout was exceeded, as a [net.Error] would.
+// Timeout reports whether a timeout was exceeded, as the method of a [net.Error] does.
 func (e *RejectedError) Timeout() bool { return errors.Is(e.Err, timeout.ErrExceeded) }
 
-// NotCalled reports whether the callback was not called: true for every rejection but a timeout. A circuit
-// breaker around the strategy does not count such a rejection.
+// NotCalled reports whether the callback was not called: true for every rejection except a timeout. A circuit breaker
+// outside does not count such a rejection.
 func (e *RejectedError) NotCalled() bool { return !e.Timeout() }
 
-// RetryAfter returns when an open circuit will let an execution through again; ok
-// is false for other rejections, of which failsafe-go does not know. See
-// [pipeline.RetryAfter].
+// RetryAfter returns how long an open circuit stays open; ok is false for other rejections, for which failsafe-go does not
+// know a time. See [pipeline.RetryAfter].
 func (e *RejectedError) RetryAfter() (d time.Duration, ok bool) {
 	return e.retryAfter, e.retryAfter > 0
 }
 
-// remainingDelay is for how long the circuits of the strategy stay open.
+// remainingDelay returns how long the circuits of the strategy stay open.
 func (s *Strategy[R]) remainingDelay(err error) (longest time.Duration) {
 	if !errors.Is(err, circuitbreaker.ErrOpen) {
 		return 0

@@ -25,20 +25,20 @@ func (e *policyExecutor[R]) Apply(inner func(failsafe.Execution[R]) *common.Poli
 		if err == nil {
 			return result(value, nil, run.last.Load())
 		}
-		// Where an outer policy has cancelled the execution, its result stands.
-		if canceled, stands := run.exec.IsCanceledWithResult(); canceled {
-			return stands
+		// If an outer policy has cancelled the execution, its result counts.
+		if canceled, decided := run.exec.IsCanceledWithResult(); canceled {
+			return decided
 		}
 		return result(value, e.policy.mapError(err), run.last.Load())
 	}
 }
 
-// A policyRun is one execution of failsafe-go on its way through the pipeline,
-// which may run what is inside several times, and at once.
+// A policyRun is one execution of failsafe-go in the pipeline, which can run the inner policies several times, and at
+// once.
 type policyRun[R any] struct {
 	exec  policy.ExecutionInternal[R]
 	inner func(failsafe.Execution[R]) *common.PolicyResult[R]
-	began atomic.Bool
+	began atomic.Bool // an attempt has begun
 	last  atomic.Pointer[common.PolicyResult[R]]
 }
 
@@ -55,11 +55,12 @@ func (r *policyRun[R]) attempt(ctx context.Context) (R, error) {
 	return got.Result, got.Error
 }
 
-// begin returns the execution for an attempt that ctx limits.
+// begin returns the execution for an attempt with that context, and a function that the caller calls when the attempt has
+// ended.
 //
-// The first attempt whose context is cancelled by nobody but failsafe-go has the
-// execution itself. Another has one of its own, which failsafe-go counts, and one
-// whose context can end besides is cancelled with it.
+// The first attempt runs with the execution itself, unless the pipeline has given it a context that can end on its own.
+// Any other attempt runs with a copy, which failsafe-go counts as an attempt. A copy is cancelled when the context that
+// the pipeline has given it ends.
 func (r *policyRun[R]) begin(ctx context.Context) (exec policy.ExecutionInternal[R], end func(), err error) {
 	again := r.began.Swap(true)
 	own := ctx.Done() != r.exec.Context().Done()
@@ -67,11 +68,11 @@ func (r *policyRun[R]) begin(ctx context.Context) (exec policy.ExecutionInternal
 		return r.exec, func() {}, nil
 	}
 	exec = r.exec.CopyForCancellable().(policy.ExecutionInternal[R])
-	end = func() { exec.Cancel(nil) } // later, if a response is still being read
+	end = func() { exec.Cancel(nil) } // failsafe-go does this later if a response is still being read
 	if again {
-		if stands := exec.InitializeRetry(); stands != nil {
+		if decided := exec.InitializeRetry(); decided != nil {
 			end()
-			return nil, nil, lost(exec, stands)
+			return nil, nil, errDecided(exec, decided)
 		}
 	}
 	if own {
@@ -84,12 +85,12 @@ func (r *policyRun[R]) begin(ctx context.Context) (exec policy.ExecutionInternal
 	return exec, end, nil
 }
 
-// lost returns the error of an attempt that does not begin because the execution was cancelled with a
-// result. That result can be a success: a hedge policy cancels the losing attempts with the winner's
-// result. Such an attempt ends with the error of its context, and Apply returns the result.
-func lost[R any](exec failsafe.Execution[R], stands *common.PolicyResult[R]) error {
-	if stands.Error != nil {
-		return stands.Error
+// errDecided returns the error of an attempt that does not begin because the execution was cancelled with a result. That
+// result can be a success: a hedge policy cancels the losing attempts with the winner's result. Such an attempt ends with
+// the error of its context, and Apply returns the result.
+func errDecided[R any](exec failsafe.Execution[R], decided *common.PolicyResult[R]) error {
+	if decided.Error != nil {
+		return decided.Error
 	}
 	if err := pipeline.ContextError(exec.Context()); err != nil {
 		return err

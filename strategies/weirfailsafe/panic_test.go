@@ -21,7 +21,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
-	weirfailsafe "github.com/weir-go/weir/strategies/failsafe"
+	"github.com/weir-go/weir/strategies/weirfailsafe"
 )
 
 // leave runs a callback that does not return, and tells what the caller's
@@ -92,9 +92,9 @@ func TestPanicIsNotTriedAgain(t *testing.T) {
 			require.ErrorIs(t, failure, pipeline.ErrAborted)
 			assert.Contains(t, string(failure.Stack), "panic_test.go", "it says where")
 			if failure.Value == nil {
-				assert.EqualError(t, failure, "failsafe: the callback called runtime.Goexit")
+				assert.EqualError(t, failure, "weirfailsafe: the callback called runtime.Goexit")
 			} else {
-				assert.EqualError(t, failure, "failsafe: the callback panicked: net/http: abort Handler")
+				assert.EqualError(t, failure, "weirfailsafe: the callback panicked: net/http: abort Handler")
 				assert.ErrorIs(t, failure, http.ErrAbortHandler)
 			}
 		}

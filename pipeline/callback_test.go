@@ -28,7 +28,7 @@ func execute[T any](t *testing.T, p *pipeline.Pipeline) (T, error) {
 	})
 }
 
-func TestWrongTypeIsAnErrorThatNamesBothAndThePipeline(t *testing.T) {
+func TestExecuteValue_WrongType(t *testing.T) {
 	v, err := execute[int](t, returning("text", nil))
 	assert.Zero(t, v)
 	assert.ErrorIs(t, err, pipeline.ErrResultType)
@@ -40,13 +40,13 @@ func TestWrongTypeIsAnErrorThatNamesBothAndThePipeline(t *testing.T) {
 	assert.ErrorContains(t, err, "want io.Reader, got int")
 }
 
-func TestWrongTypeWithAnErrorIsThatError(t *testing.T) {
+func TestExecuteValue_WrongTypeWithAnError(t *testing.T) {
 	v, err := execute[int](t, returning("text", errBoom))
 	assert.Zero(t, v)
 	assert.Same(t, errBoom, err)
 }
 
-func TestNilValueIsZeroOnlyWhereTheTypeHasNil(t *testing.T) {
+func TestExecuteValue_NilValue(t *testing.T) {
 	p := returning(nil, nil)
 	check := func(name string, err error, fine bool) {
 		t.Helper()
@@ -79,13 +79,13 @@ func TestNilValueIsZeroOnlyWhereTheTypeHasNil(t *testing.T) {
 	check("chan", err, true)
 }
 
-func TestNilValueWithAnErrorIsThatError(t *testing.T) {
+func TestExecuteValue_NilValueWithAnError(t *testing.T) {
 	v, err := execute[int](t, returning(nil, errBoom))
 	assert.Zero(t, v)
 	assert.Same(t, errBoom, err)
 }
 
-func TestValueComesBackWithItsError(t *testing.T) {
+func TestExecuteValue_ValueWithAnError(t *testing.T) {
 	for _, p := range []*pipeline.Pipeline{nil, weir.Must(pipeline.New("p", passThrough{}))} {
 		v, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (string, error) { return "partial", errBoom })
 		assert.Equal(t, "partial", v)
@@ -93,7 +93,7 @@ func TestValueComesBackWithItsError(t *testing.T) {
 	}
 }
 
-func TestInterfaceTypesKeepWhatIsInside(t *testing.T) {
+func TestExecuteValue_InterfaceTypes(t *testing.T) {
 	p := weir.Must(pipeline.New("p", passThrough{}))
 	v, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (error, error) { return errBoom, nil })
 	require.NoError(t, err)
@@ -112,3 +112,14 @@ func TestInterfaceTypesKeepWhatIsInside(t *testing.T) {
 type stringer struct{}
 
 func (*stringer) String() string { return "" }
+
+func TestHandleResult(t *testing.T) {
+	var got []string
+	handle := pipeline.HandleResult(func(n int, err error) bool { got = append(got, fmt.Sprint(n, " ", err)); return true })
+	assert.True(t, handle(5, nil))
+	assert.True(t, handle(nil, nil))
+	assert.True(t, handle(nil, errBoom))
+	assert.True(t, handle("text", errBoom))
+	assert.False(t, handle("text", nil), "handle knows nothing about results of another type")
+	assert.Equal(t, []string{"5 <nil>", "0 <nil>", "0 boom", "0 boom"}, got)
+}

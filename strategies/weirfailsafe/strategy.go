@@ -11,41 +11,40 @@ import (
 	"github.com/failsafe-go/failsafe-go"
 	"github.com/failsafe-go/failsafe-go/common"
 
+	"github.com/weir-go/weir/internal/isnil"
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 )
 
 // The events of this package.
 const (
-	// EventRejected: a policy turned an execution away; Err is the
-	// [*RejectedError]. Error.
+	// EventRejected: a policy rejected an execution. Err is the [*RejectedError]. Its severity is Error.
 	EventRejected = "OnFailsafeRejected"
-	// EventPanic: the callback panicked or left its goroutine; Err is the
-	// [*PanicError], with the stack that is lost when the panic goes on from the
-	// caller's goroutine. Critical. A panic of the listener is logged with [slog.Default] here.
+	// EventPanic: the callback panicked or called [runtime.Goexit]. Err is the [*PanicError], with the stack, which is
+	// lost when the panic goes on in the caller's goroutine. Critical. A panic of the listener during this event is
+	// logged with [slog.Default].
 	EventPanic = "OnFailsafePanic"
 )
 
-// Options are what can be said about the strategy besides its policies. The zero
-// Options are the defaults.
+// Options are the options of a strategy, except its policies. The zero Options are the defaults.
 type Options struct {
-	// Name is how the strategy is called in telemetry; "" is "Failsafe".
+	// Name is the strategy's name in telemetry. The default is "Failsafe".
 	Name string `json:"name,omitempty" yaml:"name,omitempty"`
 }
 
-// A Strategy runs what comes after it through policies of failsafe-go. Make one
-// with [New]; without policies it does nothing. It is safe for concurrent use.
+// A Strategy runs what comes after it through policies of failsafe-go. Make one with [New]. It is safe for concurrent use.
 type Strategy[R any] struct {
 	options  Options
 	policies []failsafe.Policy[R]
 	executor failsafe.Executor[R]
-	problem  error
+	problem  error // what Validate returns
 }
 
-// New makes a strategy of policies, outermost first. A nil o means the defaults.
+// New makes a strategy of policies, the outermost first. Without policies it does nothing. If o is nil, it has the
+// defaults.
 //
-// R is any, or the type of the results where the policies look at them; then the
-// pipeline must be used for results of that type or none. Another is a
-// [pipeline.ErrResultType].
+// R is any, or the type of the results if the policies look at them. Then the results of the pipeline must be of that type
+// or nil; any other is a [pipeline.ErrResultType].
 func New[R any](o *Options, policies ...failsafe.Policy[R]) *Strategy[R] {
 	s := &Strategy[R]{policies: slices.Clone(policies)}
 	if o != nil {
@@ -62,27 +61,27 @@ func New[R any](o *Options, policies ...failsafe.Policy[R]) *Strategy[R] {
 // Name returns [Options.Name], or "Failsafe".
 func (s *Strategy[R]) Name() string { return s.options.Name }
 
-// Options returns the options, with the defaults filled in.
+// Options returns the options with the defaults filled in.
 func (s *Strategy[R]) Options() Options { return s.options }
 
-// Validate returns what is wrong with the policies, or nil.
+// Validate returns a [weir.OptionsError] if a policy is nil, does not fit results of type R, or panics when it is used.
 func (s *Strategy[R]) Validate() error {
 	if s.executor == nil {
-		return errors.New("failsafe: the strategy was made without New")
+		var p validate.Problems
+		p.Add("", nil, "must be made with New")
+		return p.Err("weirfailsafe")
 	}
 	return s.problem
 }
 
-// A Description is what [Strategy.Describe] says about the options.
+// A Description is what [Strategy.Describe] returns as the options.
 type Description struct {
 	Options
-	// Policies are the packages that the policies come from, outermost first, such
-	// as "retrypolicy".
+	// Policies are the names of the packages of the policies, such as "retrypolicy", the outermost first.
 	Policies []string `json:"policies"`
 }
 
-// Describe says what the strategy is made of, as a [Description]. It is for
-// [pipeline.Pipeline.Describe].
+// Describe returns a [Description]. It is for [pipeline.Pipeline.Describe].
 func (s *Strategy[R]) Describe() (options, state any) {
 	d := Description{Options: s.options, Policies: make([]string, 0, len(s.policies))}
 	for _, p := range s.policies {
@@ -91,6 +90,7 @@ func (s *Strategy[R]) Describe() (options, state any) {
 	return d, nil
 }
 
+// kindOf returns the name of the package of a policy.
 func kindOf(policy any) string {
 	t := reflect.TypeOf(policy)
 	if t == nil {
@@ -102,31 +102,32 @@ func kindOf(policy any) string {
 	return path.Base(t.PkgPath())
 }
 
-// check finds policies that failsafe-go would panic about when they are first used.
+// check returns a [weir.OptionsError] with the policies for which failsafe-go would panic in the first execution.
 func (s *Strategy[R]) check() error {
-	var problems []error
-	for i, p := range s.policies {
-		if err := checkPolicy(p); err != nil {
-			problems = append(problems, fmt.Errorf("policy %d (%s): %w", i+1, kindOf(p), err))
+	var p validate.Problems
+	for i, policy := range s.policies {
+		path := fmt.Sprintf("Policies[%d]", i)
+		if isnil.Value(policy) {
+			p.Add(path, nil, "must not be nil")
+			continue
 		}
+		p.Include(path, checkPolicy(policy))
 	}
-	return errors.Join(problems...)
+	return p.Err("weirfailsafe")
 }
 
+// checkPolicy returns an error if ToExecutor of p panics or returns no executor of results of type R.
 func checkPolicy[R any](p failsafe.Policy[R]) (err error) {
-	if v := reflect.ValueOf(p); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return errors.New("failsafe: it is nil")
-	}
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("failsafe: ToExecutor panics: %v", r)
+			err = fmt.Errorf("ToExecutor panics: %v", r)
 		}
 	}()
 	var zero R
 	e := p.ToExecutor(zero)
 	type inner = func(failsafe.Execution[R]) *common.PolicyResult[R]
 	if _, ok := e.(interface{ Apply(inner) inner }); !ok {
-		return fmt.Errorf("failsafe: ToExecutor returns a %T, which is no executor of results of type %v", e, reflect.TypeFor[R]())
+		return fmt.Errorf("ToExecutor returns a %T, which is not an executor of results of type %v", e, reflect.TypeFor[R]())
 	}
 	return nil
 }
@@ -140,7 +141,7 @@ func (s *Strategy[R]) Execute(ctx context.Context, next pipeline.Next) (any, err
 		return nil, pipeline.ContextError(ctx)
 	}
 	limited, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil) // also attempts that the policies do not wait for
+	defer cancel(nil) // for attempts that the policies do not wait for
 	e := &execution[R]{next: next, cancel: cancel}
 	value, err := s.executor.WithContext(limited).GetWithExecution(e.attempt)
 	if problem := e.finish(); problem != nil {
@@ -152,9 +153,9 @@ func (s *Strategy[R]) Execute(ctx context.Context, next pipeline.Next) (any, err
 	return s.failed(ctx, next, value, err)
 }
 
-// failed makes what a pipeline returns of an error of the executor.
+// failed makes the outcome of the strategy of an error of the executor.
 func (s *Strategy[R]) failed(ctx context.Context, next pipeline.Next, value R, err error) (any, error) {
-	if ctx.Err() != nil && (err == context.Canceled || err == context.DeadlineExceeded) { //nolint:errorlint // the bare error of the context, to which the cause is to be added
+	if ctx.Err() != nil && (err == context.Canceled || err == context.DeadlineExceeded) { //nolint:errorlint // only the bare error, which lacks the cause
 		return value, pipeline.ContextError(ctx)
 	}
 	if !isRejection(err) || errors.Is(err, pipeline.ErrRejected) {

@@ -16,11 +16,6 @@ type retryAfter time.Duration
 func (r retryAfter) Error() string                     { return "busy" }
 func (r retryAfter) RetryAfter() (time.Duration, bool) { return time.Duration(r), r != 0 }
 
-type retryDelay time.Duration
-
-func (r retryDelay) Error() string                     { return "busy" }
-func (r retryDelay) RetryDelay() (time.Duration, bool) { return time.Duration(r), r != 0 }
-
 // retryWrapper says something itself only if it knows, and wraps another.
 type retryWrapper struct {
 	retryAfter
@@ -29,7 +24,7 @@ type retryWrapper struct {
 
 func (r retryWrapper) Unwrap() error { return r.inner }
 
-func TestRetryAfterSearchesTheTree(t *testing.T) {
+func TestRetryAfter(t *testing.T) {
 	const s = time.Second
 	cases := []struct {
 		name string
@@ -39,12 +34,11 @@ func TestRetryAfterSearchesTheTree(t *testing.T) {
 	}{
 		{"nil", nil, 0, false},
 		{"plain", errBoom, 0, false},
-		{"RetryAfter", retryAfter(s), s, true},
-		{"RetryDelay", retryDelay(2 * s), 2 * s, true},
+		{"known", retryAfter(s), s, true},
 		{"not known", retryAfter(0), 0, false},
 		{"negative", retryAfter(-s), 0, true},
-		{"wrapped", fmt.Errorf("a: %w", fmt.Errorf("b: %w", retryDelay(s))), s, true},
-		{"joined: the longest", errors.Join(errBoom, retryAfter(s), retryDelay(3*s), retryAfter(2*s)), 3 * s, true},
+		{"wrapped", fmt.Errorf("a: %w", fmt.Errorf("b: %w", retryAfter(s))), s, true},
+		{"joined: the longest", errors.Join(errBoom, retryAfter(s), retryAfter(3*s), retryAfter(2*s)), 3 * s, true},
 		{"joined, none", errors.Join(errBoom, errBoom), 0, false},
 		{"joined inside of wrapped", fmt.Errorf("a: %w, %w", errBoom, errors.Join(retryAfter(s))), s, true},
 		{"the outer one speaks for the inner", retryWrapper{retryAfter(s), retryAfter(5 * s)}, s, true},

@@ -22,10 +22,10 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
-	weirfailsafe "github.com/weir-go/weir/strategies/failsafe"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/strategies/weirfailsafe"
 )
 
 func bucket(permits int) *limiter.FixedWindow {
@@ -93,7 +93,7 @@ func TestOuterPoliciesCancelThePipeline(t *testing.T) {
 		_, err := full.TryAcquire(t.Context(), 1)
 		require.NoError(t, err)
 		began := time.Now()
-		err = failsafe.With[any](failsafetimeout.New[any](time.Second), weirfailsafe.FromLimiter[any](full, nil)).
+		err = failsafe.With[any](failsafetimeout.New[any](time.Second), weir.Must(weirfailsafe.FromLimiter[any](full, nil))).
 			Run(func() error { t.Error("it ran"); return nil })
 		assert.Equal(t, failsafetimeout.ErrExceeded, err, "what the outer policy says stands")
 		assert.Equal(t, time.Second, time.Since(began))
@@ -101,7 +101,7 @@ func TestOuterPoliciesCancelThePipeline(t *testing.T) {
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		err = failsafe.With[any](weirfailsafe.FromLimiter[any](full, nil)).WithContext(ctx).Run(func() error { return nil })
+		err = failsafe.With[any](weir.Must(weirfailsafe.FromLimiter[any](full, nil))).WithContext(ctx).Run(func() error { return nil })
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }
@@ -110,10 +110,11 @@ func TestFromLimiter(t *testing.T) {
 	l := bucket(2)
 	var events []string
 	cost := 1
-	policy := weirfailsafe.FromLimiter[any](l, &weirfailsafe.LimiterOptions{
+	policy, err := weirfailsafe.FromLimiter[any](l, &weirfailsafe.LimiterOptions{
 		Strategy: ratelimit.Options{Permits: func(context.Context) int { return cost }},
 		Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) { events = append(events, e.Name) }),
 	})
+	require.NoError(t, err)
 	executor := failsafe.WithAny[string](policy)
 	got, err := executor.Get(func() (string, error) { return "value", nil })
 	require.NoError(t, err)
@@ -137,9 +138,11 @@ func TestFromLimiter(t *testing.T) {
 	require.ErrorIs(t, err, limiter.ErrClosed)
 	require.NotErrorIs(t, err, ratelimiter.ErrExceeded)
 
-	assert.Panics(t, func() { weirfailsafe.FromLimiter[any](nil, nil) })
+	_, err = weirfailsafe.FromLimiter[any](nil, nil)
+	assert.EqualError(t, err, "weirfailsafe: Limiter must not be nil")
 	var none *limiter.TokenBucket
-	assert.Panics(t, func() { weirfailsafe.FromLimiter[any](none, nil) })
+	_, err = weirfailsafe.FromLimiter[any](none, nil)
+	assert.ErrorIs(t, err, weir.ErrInvalidOptions)
 }
 
 // A server's tap handle runs on the goroutine that reads the connection.
@@ -148,7 +151,7 @@ func TestATapHandleDoesNotWait(t *testing.T) {
 	held, err := full.TryAcquire(t.Context(), 1)
 	require.NoError(t, err)
 	ctx := context.WithValue(t.Context(), policy.CheckOnlyKey, true) // as failsafegrpc does
-	executor := failsafe.With[any](weirfailsafe.FromLimiter[any](full, nil)).WithContext(ctx)
+	executor := failsafe.With[any](weir.Must(weirfailsafe.FromLimiter[any](full, nil))).WithContext(ctx)
 	require.ErrorIs(t, executor.Run(func() error { return nil }), ratelimiter.ErrExceeded)
 	held.Release()
 	require.NoError(t, executor.Run(func() error { return nil }))
@@ -181,7 +184,7 @@ func TestMapError(t *testing.T) {
 		}
 		return s.code
 	}
-	rejecting := failsafe.Policy[any](weirfailsafe.FromLimiter[any](l, &weirfailsafe.LimiterOptions{MapError: toStatus}))
+	rejecting := failsafe.Policy[any](weir.Must(weirfailsafe.FromLimiter[any](l, &weirfailsafe.LimiterOptions{MapError: toStatus})))
 	assert.Equal(t, "RESOURCE_EXHAUSTED", run(rejecting, func() error { return nil }))
 
 	options := &weirfailsafe.PolicyOptions{MapError: toStatus}
@@ -195,7 +198,7 @@ func TestRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := bucket(1)
 		again := retrypolicy.NewBuilder[string]().WithDelay(time.Second).WithDelayFunc(weirfailsafe.RetryAfter).Build()
-		executor := failsafe.With[string](again, weirfailsafe.FromLimiter[string](l, nil))
+		executor := failsafe.With[string](again, weir.Must(weirfailsafe.FromLimiter[string](l, nil)))
 		began := time.Now()
 		for range 2 {
 			_, err := executor.Get(func() (string, error) { return "", nil })

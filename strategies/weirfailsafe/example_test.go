@@ -17,7 +17,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
-	weirfailsafe "github.com/weir-go/weir/strategies/failsafe"
+	"github.com/weir-go/weir/strategies/weirfailsafe"
 )
 
 func Example() {
@@ -31,7 +31,7 @@ func Example() {
 	// Output:
 	// unavailable false
 	// unavailable false
-	// failsafe: orders/Failsafe: rejected: circuit breaker open true
+	// weirfailsafe: orders/Failsafe: rejected: circuit breaker open true
 }
 
 //nolint:bodyclose // policies and pipelines for responses, which are closed by those who get them
@@ -42,7 +42,7 @@ func ExampleFromLimiter() {
 	defer bucket.Close()
 
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
-	handler := failsafehttp.NewHandler(hello, weirfailsafe.FromLimiter[*http.Response](bucket, nil))
+	handler := failsafehttp.NewHandler(hello, weir.Must(weirfailsafe.FromLimiter[*http.Response](bucket, nil)))
 	for range 2 {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))

@@ -11,7 +11,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
-	weirfailsafe "github.com/weir-go/weir/strategies/failsafe"
+	"github.com/weir-go/weir/strategies/weirfailsafe"
 )
 
 var policies = map[string]func() []failsafe.Policy[any]{

@@ -13,8 +13,8 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
-	weirfailsafe "github.com/weir-go/weir/strategies/failsafe"
 	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/strategies/weirfailsafe"
 )
 
 // A hedge policy cancels the losers with the winner's successful result. A loser whose pipeline makes

@@ -15,8 +15,7 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// An execution is one call of Execute. The executor may run several attempts, at
-// once, and after the execution has ended.
+// An execution is one call of Execute. The executor can run several attempts, at once, and after the execution has ended.
 type execution[R any] struct {
 	next   pipeline.Next
 	cancel context.CancelCauseFunc
@@ -24,15 +23,15 @@ type execution[R any] struct {
 
 	mu      sync.Mutex
 	ended   bool
-	aborted *PanicError // the first attempt that did not return
-	problem error       // the first that returned what it must not
+	aborted *PanicError // of the first attempt that did not return
+	problem error       // of the first attempt whose result is not an R
 }
 
-// attempt is what the executor runs.
+// attempt is the callback of the executor.
 func (e *execution[R]) attempt(exec failsafe.Execution[R]) (R, error) {
 	ctx := exec.Context()
 	var a attempt[R]
-	if ctx.Err() != nil { // policies run their callback with such a context, too
+	if ctx.Err() != nil { // policies of failsafe-go run their callback even then
 		return a.value, pipeline.ContextError(ctx)
 	}
 	returned := make(chan struct{})
@@ -44,14 +43,14 @@ func (e *execution[R]) attempt(exec failsafe.Execution[R]) (R, error) {
 	return a.value, a.err
 }
 
-// An attempt is what came of one.
+// An attempt is the outcome of an attempt.
 type attempt[R any] struct {
 	value R
 	err   error
 }
 
-// run runs the rest of the pipeline. It is on a goroutine of its own because a
-// Goexit cannot be stopped: the executor must go on, and end, without it.
+// run runs next. It is called in a goroutine of its own, because a Goexit cannot be stopped: the executor must go on, and
+// end, without it.
 func (e *execution[R]) run(ctx context.Context, a *attempt[R]) {
 	returned := false
 	defer func() {
@@ -73,8 +72,7 @@ func (e *execution[R]) run(ctx context.Context, a *attempt[R]) {
 	}
 }
 
-// abort remembers a panic, and lets the policies come to an end: none of them is
-// to try again.
+// abort keeps a panic for finish, and cancels the execution, so that no policy makes another attempt.
 func (e *execution[R]) abort(ctx context.Context, p *PanicError) {
 	e.mu.Lock()
 	if !e.ended && e.aborted == nil {
@@ -82,15 +80,15 @@ func (e *execution[R]) abort(ctx context.Context, p *PanicError) {
 	}
 	e.mu.Unlock()
 	defer e.cancel(p)
-	// This goroutine is the bridge's: a panic of the listener would end the process.
-	// The caller gets the callback's panic.
-	recovered.Call("failsafe: Listener", func() {
+	// This is a goroutine of this package: a panic of the listener would end the process. The caller gets the panic of
+	// the callback.
+	recovered.Call("weirfailsafe: Listener", func() {
 		e.next.Report(ctx, pipeline.Event{Name: EventPanic, Severity: pipeline.SeverityCritical, Err: p})
 	})
 }
 
-// mismatch does the same for a value that the policies cannot be shown. Where it
-// came with an error, that is the matter, and the value is dropped.
+// mismatch is abort for a value that is not an R. It returns the error of the attempt. If the value came with an error,
+// that is the error of the attempt, and the value is dropped.
 func (e *execution[R]) mismatch(value any, err error) error {
 	if err != nil {
 		return err
@@ -105,9 +103,8 @@ func (e *execution[R]) mismatch(value any, err error) error {
 	return err
 }
 
-// result is what the executor's value is to the pipeline: none if that is all the
-// callback had, and no zero R, which would be a result of a type that strategies
-// outside may not know.
+// result returns the value of the executor as the pipeline's. If the callback returned no value, it is nil rather than the
+// zero R, which would be a result of a type that strategies outside need not know.
 func (e *execution[R]) result(value R) any {
 	if e.none.Load() {
 		if v := reflect.ValueOf(value); !v.IsValid() || v.IsZero() {
@@ -117,8 +114,8 @@ func (e *execution[R]) result(value R) any {
 	return value
 }
 
-// finish lets the panic of an attempt go on from here, where the caller can catch
-// it. What else must reach the caller, it returns.
+// finish continues the panic or Goexit of an attempt in the caller's goroutine. It returns the problem of a result that is
+// not an R.
 func (e *execution[R]) finish() error {
 	e.mu.Lock()
 	e.ended = true
@@ -133,24 +130,25 @@ func (e *execution[R]) finish() error {
 	panic(aborted.Value)
 }
 
-// PanicError is what policies are told of a callback that panicked or called
-// [runtime.Goexit]. It [errors.Is] [pipeline.ErrAborted]. No execution returns it.
+// A PanicError is the error that policies get for a callback that panicked or called [runtime.Goexit]. It matches
+// [pipeline.ErrAborted]. No execution returns it.
 type PanicError struct {
-	Value any    // what the callback panicked with; nil for a Goexit
-	Stack []byte // where
+	Value any    // the value of the panic; nil for a Goexit
+	Stack []byte // the stack of the goroutine that panicked
 }
 
+// Error returns a text with the Value.
 func (e *PanicError) Error() string {
 	if e.Value == nil {
-		return "failsafe: the callback called runtime.Goexit"
+		return "weirfailsafe: the callback called runtime.Goexit"
 	}
-	return fmt.Sprintf("failsafe: the callback panicked: %v", e.Value)
+	return fmt.Sprintf("weirfailsafe: the callback panicked: %v", e.Value)
 }
 
-// Is tells whether target is [pipeline.ErrAborted].
+// Is reports whether target is [pipeline.ErrAborted].
 func (e *PanicError) Is(target error) bool { return target == pipeline.ErrAborted }
 
-// Unwrap returns the value of the panic if it is an error.
+// Unwrap returns the Value if it is an error.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err

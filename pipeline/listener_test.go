@@ -41,7 +41,7 @@ func (m measured) Execute(ctx context.Context, next pipeline.Next) (any, error) 
 	return next.Run(ctx)
 }
 
-func TestMeasurementsGoToMeasurersOnly(t *testing.T) {
+func TestNext_MeasureCallsOnlyMeasurers(t *testing.T) {
 	var isMeasuring, isListening bool
 	var heard []pipeline.Event
 	m := &measuring{}
@@ -75,7 +75,7 @@ func TestMeasurementsGoToMeasurersOnly(t *testing.T) {
 	}
 }
 
-func TestAListenerThatIsNotEnabledHearsNothing(t *testing.T) {
+func TestListener_NotEnabled(t *testing.T) {
 	var isMeasuring, isListening bool
 	m := &measuring{off: true}
 	for name, l := range map[string]pipeline.Listener{"one": m, "several": pipeline.Listeners(m, &measuring{off: true})} {
@@ -102,7 +102,7 @@ type forgetful struct {
 
 func (f *forgetful) Forget(s pipeline.Source) { f.forgotten = append(f.forgotten, s) }
 
-func TestListenersForget(t *testing.T) {
+func TestListeners_Forget(t *testing.T) {
 	f := &forgetful{}
 	l := pipeline.Listeners(&measuring{}, f)
 	source := pipeline.Source{Pipeline: "orders", Instance: "eu"}
@@ -110,7 +110,7 @@ func TestListenersForget(t *testing.T) {
 	assert.Equal(t, []pipeline.Source{source}, f.forgotten)
 }
 
-func TestTheOutcomeIsInTheEvent(t *testing.T) {
+func TestEvent_HasTheOutcome(t *testing.T) {
 	var events []pipeline.Event
 	p := weir.Must(pipeline.Config{Listener: collect(&events)}.Build())
 	_, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (string, error) { return "fine", nil })
@@ -158,7 +158,7 @@ func TestListeners_LeaseMeasurers(t *testing.T) {
 }
 
 // The caller gets nothing that it could end.
-func TestListeners_EndWhatHasBegunIfAnotherPanics(t *testing.T) {
+func TestListeners_EndMeasurementIfAnotherPanics(t *testing.T) {
 	nothing := func(context.Context, pipeline.Event) {}
 	a := &leasing{ListenerFunc: nothing, name: "a"}
 	bad := &leasing{ListenerFunc: nothing, bad: func() { panic("bad") }}

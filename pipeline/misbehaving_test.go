@@ -49,7 +49,7 @@ func (h *hooked) Enabled(ctx context.Context) bool {
 // Each function of the program panics, leaves the goroutine, blocks until it is cancelled, runs the
 // pipeline again, or puts another version in its place. A version that was replaced is drained all the
 // same, and the pipeline goes on working.
-func TestReloadable_HooksThatMisbehave(t *testing.T) {
+func TestReloadable_FunctionsThatMisbehave(t *testing.T) {
 	type replacing struct {
 		*pipeline.Reloadable
 		prepare func() *pipeline.Prepared
@@ -61,7 +61,7 @@ func TestReloadable_HooksThatMisbehave(t *testing.T) {
 		"block":  func(ctx context.Context, _ *replacing) { <-ctx.Done() },
 		"again":  func(ctx context.Context, r *replacing) { _ = r.Pipeline().Execute(ctx, succeeding) },
 		"replace": func(ctx context.Context, r *replacing) {
-			r.retired = append(r.retired, r.Put(r.prepare()))
+			r.retired = append(r.retired, weir.Must(r.Put(r.prepare())))
 			_ = r.Pipeline().Describe()
 			_ = r.Pipeline().Execute(ctx, succeeding)
 		},
@@ -92,7 +92,7 @@ func TestReloadable_HooksThatMisbehave(t *testing.T) {
 							assert.NoError(t, err)
 							return prepared
 						}
-						r.Put(r.prepare())
+						weir.Must(r.Put(r.prepare()))
 						returned := false
 						ended := make(chan struct{})
 						go func() {

@@ -21,8 +21,8 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
-	weirfailsafe "github.com/weir-go/weir/strategies/failsafe"
 	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/strategies/weirfailsafe"
 )
 
 func TestPoliciesRunInOneExecutor(t *testing.T) {
@@ -86,9 +86,9 @@ func TestRejections(t *testing.T) {
 		err    error
 		text   string
 	}{
-		{opened, circuitbreaker.ErrOpen, "failsafe: orders/Failsafe: rejected: circuit breaker open"},
-		{full, bulkhead.ErrFull, "failsafe: orders/Failsafe: rejected: bulkhead full"},
-		{spent, ratelimiter.ErrExceeded, "failsafe: orders/Failsafe: rejected: rate limit exceeded"},
+		{opened, circuitbreaker.ErrOpen, "weirfailsafe: orders/Failsafe: rejected: circuit breaker open"},
+		{full, bulkhead.ErrFull, "weirfailsafe: orders/Failsafe: rejected: bulkhead full"},
+		{spent, ratelimiter.ErrExceeded, "weirfailsafe: orders/Failsafe: rejected: rate limit exceeded"},
 	} {
 		r := new(recorder)
 		err := with(weirfailsafe.New(nil, c.policy), r).Execute(t.Context(), func(context.Context) error {
@@ -245,9 +245,9 @@ func TestOptions(t *testing.T) {
 	assert.Error(t, new(weirfailsafe.Strategy[any]).Validate())
 
 	_, err := pipeline.New("orders", weirfailsafe.New(nil, failsafe.Policy[any](nil), broken{}, failsafe.Policy[any](panics{})))
-	require.ErrorContains(t, err, "policy 1 (nil): failsafe: it is nil")
-	require.ErrorContains(t, err, "policy 2 (failsafe_test): failsafe: ToExecutor returns a int, which is no executor of results of type interface {}")
-	require.ErrorContains(t, err, "policy 3 (failsafe_test): failsafe: ToExecutor panics: boom")
+	require.ErrorContains(t, err, "Strategies[0].Policies[0] must not be nil")
+	require.ErrorContains(t, err, "Strategies[0].Policies[1] is invalid: ToExecutor returns a int, which is not an executor of results of type interface {}")
+	require.ErrorContains(t, err, "Strategies[0].Policies[2] is invalid: ToExecutor panics: boom")
 }
 
 type broken struct{}
