@@ -45,7 +45,7 @@ type bucket struct {
 
 func (b *bucket) state() *bucketState { return b.current.Load() }
 
-// bucketState is what a bucket has besides its counts. A shared one is never written to.
+// bucketState has the limits of a bucket and all but its commonest counts. A shared one is never written to.
 type bucketState struct {
 	noneUntil atomic.Int64 // if not 0, no permit comes back before that moment; see acquire
 	refused   atomic.Int64 // leases rejected because of noneUntil

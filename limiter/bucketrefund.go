@@ -86,7 +86,7 @@ func (b *bucket) noteLow() {
 	}
 }
 
-// addLow adds a low that is later than the others, and drops those that are not below it.
+// addLow adds a low that is later than the others, and drops earlier lows that are not below it.
 func addLow(lows []low, l low) []low {
 	for len(lows) > 0 && lows[len(lows)-1].missing >= l.missing {
 		lows = lows[:len(lows)-1]

@@ -3,7 +3,7 @@ package limiter
 import "sync/atomic"
 
 // fullState rejects callers that ask a full limiter for one permit without the limiter's lock, so that a flood of them
-// does not hold up those that release. One permit is in range of every limiter.
+// does not hold up releases. One permit is in range of every limiter.
 //
 // Bit 0 is set only while no permit is free and the limiter is open, bit 1 only while in addition no caller can queue.
 // The bits above them count the rejections, so that each is decided and counted at one moment. The two lowest bits

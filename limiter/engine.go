@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// common is what limiters have besides their arithmetic. It is guarded by the limiter's lock.
+// common is what all limiters have in common, whatever their arithmetic. It is guarded by the limiter's lock.
 type common struct {
 	limit  int64
 	failed int64 // leases rejected

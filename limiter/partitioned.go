@@ -90,7 +90,7 @@ type PartitionedLimiter[R any, K comparable] struct {
 	closed     atomic.Bool
 	anyClocked atomic.Bool // a limiter has been made that needs the clock
 
-	// New keys write to the fields below. The gap keeps them out of the cache line of those that every call reads.
+	// New keys write to the fields below. Every call reads the fields above, and the gap keeps these in another cache line.
 	_            [8]uint64
 	count        atomic.Int64  // partitions, and those being made
 	manualCount  atomic.Int64  // of these, those whose TryReplenish has to be called
@@ -276,7 +276,7 @@ func (p *PartitionedLimiter[R, K]) Statistics(resource R) (Statistics, error) {
 	return Statistics{}, nil
 }
 
-// Len returns the number of partitions, those that are being made included.
+// Len returns the number of partitions, including partitions that are being made.
 func (p *PartitionedLimiter[R, K]) Len() int { return int(p.count.Load()) }
 
 // Close closes every partition's limiter. It returns their errors, and the first error of a partition that was

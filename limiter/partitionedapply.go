@@ -87,7 +87,7 @@ func (s *shard[K]) pinAll() []*entry[K] {
 // New partitions are made by their factory: let it make the new kind of limiter before.
 //
 // change can be called several times for a limiter, one call at a time, by any goroutine that calls Apply or asks for
-// permits. The errors of those that ask for permits are ignored. change must not ask p for permits of other keys, and
+// permits. Errors of calls that ask for permits are ignored. change must not ask p for permits of other keys, and
 // must not call Apply: calls of Apply wait for each other.
 func (p *PartitionedLimiter[R, K]) Apply(change func(key K, l Limiter) error) error {
 	if change == nil {

@@ -63,7 +63,7 @@ func TestPartitioned_PanicLogRate(t *testing.T) {
 	})
 }
 
-// Limiters that do not answer, such as those that ask a dead server, are each called once, are logged, and do not
+// Limiters that do not answer, such as limiters that ask a dead server, are each called once, are logged, and do not
 // hold up the others for long.
 func TestPartitioned_BlockedHooks(t *testing.T) {
 	const bad, good = 300, 20

@@ -26,8 +26,8 @@ func (w *SlidingWindow) forecast(n int) int64 {
 	return lines
 }
 
-// windowForecast is a [forecast] of a sliding window: the permits that were taken in it, and those that the forecast
-// has taken, in the order in which they leave the window.
+// windowForecast is a [forecast] of a sliding window: the permits that were taken in it, and permits that the forecast
+// itself has taken, in the order in which they leave the window.
 type windowForecast struct {
 	window *SlidingWindow
 	line   int64 // lines gone by

@@ -7,8 +7,7 @@ import "time"
 // more than the new limit are rejected.
 //
 // A new Window or number of segments begins where the current segment began. Permits that were taken in a segment are
-// then counted in the new segment that leaves last among those that they could belong to, so no permit comes back too
-// early.
+// then counted in the last new segment that they could belong to, so no permit comes back too early.
 //
 // ManualReplenishment cannot change. The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
 func (w *SlidingWindow) Reconfigure(o SlidingWindowOptions) error {
@@ -52,8 +51,8 @@ func (w *SlidingWindow) regrid(at, period int64, segments int) {
 	}
 }
 
-// resegment moves the permits to the segments of a grid whose current one begins at line. An old segment ends with its
-// last instant, and the new segment with that instant leaves last among those that its permits could belong to.
+// resegment moves the permits to the segments of a grid whose current one begins at line. The permits of an old segment
+// go to the new segment that has its last instant, which is the last one that they could belong to.
 func (w *SlidingWindow) resegment(at, line, period int64, segments int) {
 	current := at - 1 // the last instant of the current segment, if another one begins now
 	if line == w.line {

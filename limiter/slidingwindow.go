@@ -17,7 +17,7 @@ import (
 // The zero SlidingWindow is not usable, and its methods say so; make one with [NewSlidingWindow].
 type SlidingWindow struct {
 	mu       sync.Mutex
-	taken    int64 // permits ever granted, without those that were refunded; wraps around
+	taken    int64 // permits ever granted, without refunded ones; wraps around
 	left     int64 // of taken, the permits that have left the window
 	before   int64 // of taken, the permits before the current segment
 	past     pastSegments
