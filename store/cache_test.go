@@ -17,7 +17,7 @@ func newMemory() *storetest.Memory { return storetest.NewMemory() }
 
 var caching = &store.LimiterOptions{CacheRejections: true}
 
-func TestAnExhaustedKeyIsNotAskedAbout(t *testing.T) {
+func TestCacheRejections_NoCall(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(10, 1, time.Second, 0, caching)
 		w.granted(l, 10)
@@ -41,7 +41,7 @@ func TestAnExhaustedKeyIsNotAskedAbout(t *testing.T) {
 	})
 }
 
-func TestFewerThanWereRejectedAreAskedFor(t *testing.T) {
+func TestCacheRejections_FewerPermits(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(10, 1, time.Second, 0, caching)
 		w.granted(l, 7)
@@ -53,7 +53,7 @@ func TestFewerThanWereRejectedAreAskedFor(t *testing.T) {
 	})
 }
 
-func TestReconfigureForgetsRejections(t *testing.T) {
+func TestCacheRejections_Reconfigure(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.bucket(10, 1, time.Hour, 0, caching)
 		b := w.bucket(10, 1, time.Hour, 0, caching)
@@ -68,7 +68,7 @@ func TestReconfigureForgetsRejections(t *testing.T) {
 }
 
 // New limits are seen also where all is answered from what is known, and nobody tells.
-func TestNewLimitsAreSeenThroughTheCache(t *testing.T) {
+func TestCacheRejections_NewLimits(t *testing.T) {
 	for name, how := range map[string]*store.LimiterOptions{"rejections": caching, "block": {Block: 100}} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -89,7 +89,7 @@ func TestNewLimitsAreSeenThroughTheCache(t *testing.T) {
 }
 
 // A waiter does not ask either, and is served when time has brought something.
-func TestWaitersAskWhenTimeHasBroughtSomething(t *testing.T) {
+func TestCacheRejections_Waiters(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(10, 1, time.Second, 5, caching)
 		w.granted(l, 10)
@@ -105,7 +105,7 @@ func TestWaitersAskWhenTimeHasBroughtSomething(t *testing.T) {
 	})
 }
 
-func TestACachedRejectionDoesNotAllocate(t *testing.T) {
+func TestCacheRejections_NoAllocation(t *testing.T) {
 	s := aStore(t, newMemory(), store.Options{})
 	p := must2(s.PartitionedTokenBucket("it", bucketOf(1, 1, time.Hour, 0), caching))(t)
 	ctx := t.Context()
@@ -119,7 +119,7 @@ func TestACachedRejectionDoesNotAllocate(t *testing.T) {
 }
 
 // What is remembered of keys is forgotten when it says nothing any more.
-func TestKeysAreForgotten(t *testing.T) {
+func TestKeyTable_Evicts(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{NoListen: true})
 		p := must2(s.PartitionedTokenBucket("keys", bucketOf(1, 1, time.Second, 2), caching))(t)
@@ -149,7 +149,7 @@ func BenchmarkCachedRejection(b *testing.B) {
 }
 
 // A raise elsewhere ends remembered rejections: at once where the instance is told, else with the next refresh.
-func TestCache_RejectionsEndWithARaise(t *testing.T) {
+func TestCacheRejections_Raise(t *testing.T) {
 	hour := func(limit int) limiter.FixedWindowOptions {
 		return limiter.FixedWindowOptions{PermitLimit: limit, Window: time.Hour}
 	}

@@ -26,7 +26,7 @@ func (w *world) chain(all ...limiter.Limiter) limiter.Limiter {
 	return must2(limiter.Chain(all...))(w.T)
 }
 
-func TestARejectedChainGivesBackRemotely(t *testing.T) {
+func TestChain_RefundsInTheStore(t *testing.T) {
 	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "lent": {Block: 8}, "alone": {NoCoalescing: true}} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -45,7 +45,7 @@ func TestARejectedChainGivesBackRemotely(t *testing.T) {
 	}
 }
 
-func TestALostRefundIsReported(t *testing.T) {
+func TestChain_LostRefund(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(10, 1, time.Hour, 0, nil)
 		w.granted(l, 0)
@@ -70,7 +70,7 @@ func (f rejectingAfter) Acquire(ctx context.Context, n int) (limiter.Lease, erro
 	return f.TryAcquire(ctx, n)
 }
 
-func TestARefundServesTheQueueHereAndIsSeenElsewhere(t *testing.T) {
+func TestChain_RefundServesTheQueue(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(10, 1, time.Hour, 10, nil)
 		elsewhere := w.bucket(10, 1, time.Hour, 10, nil)
@@ -84,7 +84,7 @@ func TestARefundServesTheQueueHereAndIsSeenElsewhere(t *testing.T) {
 	})
 }
 
-func TestAdjust(t *testing.T) {
+func TestLease_Adjust(t *testing.T) {
 	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "lent": {Block: 8}} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -112,7 +112,7 @@ func TestAdjust(t *testing.T) {
 	}
 }
 
-func TestWhatWasAdjustedIsRefundedWhole(t *testing.T) {
+func TestLease_RefundAfterAdjust(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(100, 1, time.Hour, 0, nil)
 		lease := w.granted(l, 10)

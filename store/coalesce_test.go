@@ -34,7 +34,7 @@ func (w *world) together(n int, ask func(i int) (limiter.Lease, error)) (granted
 	return sum.Load()
 }
 
-func TestCallsForOneKeyShareRoundTrips(t *testing.T) {
+func TestBatcher_CallsForOneKey(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(300, 1, time.Hour, 0, nil)
 		w.granted(l, 0)
@@ -47,7 +47,7 @@ func TestCallsForOneKeyShareRoundTrips(t *testing.T) {
 	})
 }
 
-func TestCallsForManyKeysShareRoundTrips(t *testing.T) {
+func TestBatcher_CallsForManyKeys(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
 		p := must2(s.PartitionedTokenBucket("keys", bucketOf(1, 1, time.Hour, 0), nil))(t)
@@ -58,7 +58,7 @@ func TestCallsForManyKeysShareRoundTrips(t *testing.T) {
 	})
 }
 
-func TestNoCoalescing(t *testing.T) {
+func TestBatcher_NoCoalescing(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(30, 1, time.Hour, 0, &store.LimiterOptions{NoCoalescing: true})
 		w.granted(l, 0)
@@ -70,7 +70,7 @@ func TestNoCoalescing(t *testing.T) {
 }
 
 // What comes together is decided as if it had come one by one.
-func TestAFlightIsGreedyInTheOrderOfArrival(t *testing.T) {
+func TestBatcher_OrderOfArrival(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(10, 1, time.Hour, 0, nil)
 		w.granted(l, 0)
@@ -91,7 +91,7 @@ func TestAFlightIsGreedyInTheOrderOfArrival(t *testing.T) {
 	})
 }
 
-func TestACallerThatLeavesGetsItsPermitsBack(t *testing.T) {
+func TestBatcher_CallerLeaves(t *testing.T) {
 	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}, {Block: 8}} {
 		t.Run(fmt.Sprintf("%+v", how), func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -114,7 +114,7 @@ func TestACallerThatLeavesGetsItsPermitsBack(t *testing.T) {
 	}
 }
 
-func TestAHolderThatLeavesGetsItsPermitsBack(t *testing.T) {
+func TestBatcher_CallerOfALeaseLeaves(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.seats(4, 0, store.Options{}, nil)
 		w.granted(l, 0)
@@ -131,7 +131,7 @@ func TestAHolderThatLeavesGetsItsPermitsBack(t *testing.T) {
 
 // A key whose limiter was reconfigured has to be converted; who asks for another does not wait
 // for that, and many keys at once are all converted in time.
-func TestARetryDoesNotHurtOthersOnTheFlight(t *testing.T) {
+func TestBatcher_RetryOfOneKey(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{CallTimeout: 100 * time.Millisecond})
 		p := must2(s.PartitionedTokenBucket("keys", bucketOf(5, 1, time.Hour, 0), nil))(t)
@@ -167,7 +167,7 @@ func TestARetryDoesNotHurtOthersOnTheFlight(t *testing.T) {
 }
 
 // One key that cannot be converted fails alone.
-func TestAKeyThatCannotBeConvertedFailsAlone(t *testing.T) {
+func TestBatcher_FailedConversion(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
 		p := must2(s.PartitionedTokenBucket("keys", bucketOf(5, 1, time.Hour, 0), nil))(t)
@@ -188,7 +188,7 @@ func TestAKeyThatCannotBeConvertedFailsAlone(t *testing.T) {
 
 // Batches are sorted, and no two are of the same key, as a Backend may expect: also where a
 // limiter was closed and made anew.
-func TestBatchesAreSortedAndOfDifferentKeys(t *testing.T) {
+func TestBatcher_BatchesAreSorted(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
 		w.see = func(batches []*backend.Batch) {

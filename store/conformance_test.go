@@ -209,7 +209,7 @@ func TestConformanceWithoutCoalescing(t *testing.T) {
 func TestConformanceOfOneKey(t *testing.T) { conformance(t, buildKeyed, usual, 0, 1) }
 
 // A refund comes back to a block, which is no more after a refill of a bucket.
-func TestConformanceOfLent(t *testing.T) {
+func TestConformanceOfBlocks(t *testing.T) {
 	lent := func(limitertest.Kind) *store.LimiterOptions { return &store.LimiterOptions{Block: 8} }
 	conformance(t, build, lent, 0, 1, limitertest.FixedWindow, limitertest.SlidingWindow)
 	conformance(t, build, lent, limitertest.Refund, 1, limitertest.TokenBucket)

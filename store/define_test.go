@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-func TestNewLimitsAreSeenElsewhere(t *testing.T) {
+func TestReconfigure_OtherInstances(t *testing.T) {
 	for name, how := range map[string]struct {
 		o     store.Options
 		after time.Duration
@@ -44,7 +44,7 @@ func TestNewLimitsAreSeenElsewhere(t *testing.T) {
 	}
 }
 
-func TestTheLastConstructorWins(t *testing.T) {
+func TestFirstUse_LastConstructor(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.bucket(10, 1, time.Hour, 0, nil)
 		w.granted(a, 8)
@@ -60,7 +60,7 @@ func TestTheLastConstructorWins(t *testing.T) {
 
 // A Reconfigure that returned is not undone by the first question of the same limiter, which
 // was on its way with the limits of the constructor.
-func TestReconfigureWhileTheFirstQuestionIsUnderWay(t *testing.T) {
+func TestReconfigure_DuringTheFirstLoad(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(10, 1, time.Hour, 0, nil)
 		w.Delay(100 * time.Millisecond)
@@ -79,7 +79,7 @@ func TestReconfigureWhileTheFirstQuestionIsUnderWay(t *testing.T) {
 
 // A store that has forgotten everything is told again, and by whoever knows the newest limits;
 // also if its clock is behind what it was.
-func TestAStoreThatWasRestartedEmpty(t *testing.T) {
+func TestDefinition_StoreRestartedEmpty(t *testing.T) {
 	for _, step := range []time.Duration{0, -time.Hour, time.Hour} {
 		for _, kind := range []string{"bucket", "seats"} {
 			t.Run(step.String()+" "+kind, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestAStoreThatWasRestartedEmpty(t *testing.T) {
 	}
 }
 
-func TestReconfigureAfterTheClockHasSteppedBack(t *testing.T) {
+func TestReconfigure_AfterAStepBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a, b := w.bucket(10, 1, time.Minute, 0, nil), w.bucket(10, 1, time.Minute, 0, nil)
 		w.granted(a, 5)
@@ -189,7 +189,7 @@ func TestLimiter_AnotherKindHasItsName(t *testing.T) {
 	}
 }
 
-func TestReconfigureOfTheQueue(t *testing.T) {
+func TestReconfigure_Queue(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(10, 1, time.Hour, 5, nil)
 		w.granted(l, 10)
@@ -205,7 +205,7 @@ func TestReconfigureOfTheQueue(t *testing.T) {
 	})
 }
 
-func TestReconfigureWithoutTheStoreChangesNothing(t *testing.T) {
+func TestReconfigure_StoreAway(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(10, 1, time.Hour, 5, nil)
 		w.granted(l, 1)
@@ -218,7 +218,7 @@ func TestReconfigureWithoutTheStoreChangesNothing(t *testing.T) {
 }
 
 // What happened between the first question and the moment from which one listens is not missed.
-func TestNewLimitsBeforeListeningHasBegun(t *testing.T) {
+func TestReconfigure_BeforeListening(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.bucket(10, 1, time.Hour, 0, nil)
 		w.granted(a, 1)

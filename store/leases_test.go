@@ -29,7 +29,7 @@ func isLost(lease limiter.Lease) bool {
 	}
 }
 
-func TestLeasesAreRenewedForAsLongAsTheyAreHeld(t *testing.T) {
+func TestLease_Renewed(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l, other := w.seats(2, 0, store.Options{}, short(3*time.Second)), w.seats(2, 0, store.Options{}, short(3*time.Second))
 		lease := w.granted(l, 2)
@@ -47,7 +47,7 @@ func TestLeasesAreRenewedForAsLongAsTheyAreHeld(t *testing.T) {
 }
 
 // A lease with a short TTL is renewed in time also while one with a long TTL is held.
-func TestAShortLeaseBesidesALongOne(t *testing.T) {
+func TestLease_ShortNextToLong(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
 		long := must2(s.Concurrency("long", limiter.ConcurrencyOptions{PermitLimit: 1}, short(10*time.Hour)))(t)
@@ -63,7 +63,7 @@ func TestAShortLeaseBesidesALongOne(t *testing.T) {
 
 // An instance that cannot renew is told when its lease has ended, not later than others can
 // have it; what it releases then is of no effect.
-func TestALostLease(t *testing.T) {
+func TestLease_Lost(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		sick := &hooked{Memory: w.Memory}
 		s := aStore(t, sick, store.Options{OnEvent: w.events.add})
@@ -99,7 +99,7 @@ func TestALostLease(t *testing.T) {
 }
 
 // The store has lost the lease, as one without a disk does.
-func TestALeaseThatTheStoreHasForgotten(t *testing.T) {
+func TestLease_LostByTheStore(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.seats(1, 0, store.Options{}, short(3*time.Second))
 		lease := w.granted(l, 1)
@@ -112,7 +112,7 @@ func TestALeaseThatTheStoreHasForgotten(t *testing.T) {
 	})
 }
 
-func TestAReleaseDuringAnOutageIsTriedAgain(t *testing.T) {
+func TestLease_ReleaseDuringAnOutage(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.seats(1, 5, store.Options{}, short(30*time.Second))
 		other := w.seats(1, 5, store.Options{}, short(30*time.Second))
@@ -127,7 +127,7 @@ func TestAReleaseDuringAnOutageIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestReleaseAfterClose(t *testing.T) {
+func TestLease_ReleaseAfterClose(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
 		l := must2(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 2}, short(3*time.Second)))(t)
@@ -151,7 +151,7 @@ func TestReleaseAfterClose(t *testing.T) {
 	})
 }
 
-func TestManyLeasesAreRenewedTogether(t *testing.T) {
+func TestLease_ManyRenewedTogether(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
 		p := must2(s.PartitionedConcurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1}, short(30*time.Second)))(t)
@@ -176,7 +176,7 @@ func TestManyLeasesAreRenewedTogether(t *testing.T) {
 }
 
 // While nothing is held there is no goroutine but the one that listens.
-func TestNoGoroutineWhileNothingIsHeld(t *testing.T) {
+func TestLease_NoGoroutineWithoutLeases(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.seats(1, 5, store.Options{NoListen: true}, nil)
 		b := must2(w.instance(store.Options{NoListen: true}).TokenBucket("b", bucketOf(100, 1, time.Second, 5), &store.LimiterOptions{Block: 10}))(t)

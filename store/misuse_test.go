@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-func TestBadOptionsAreAllNamed(t *testing.T) {
+func TestOptions_AllProblemsAreNamed(t *testing.T) {
 	_, err := store.New(nil, nil)
 	require.ErrorIs(t, err, weir.ErrInvalidOptions)
 	_, err = store.New(newMemory(), &store.Options{CallTimeout: -1, FailureThreshold: -1, ProbeInterval: -1, RefreshInterval: -1})
@@ -67,7 +67,7 @@ func TestBadOptionsAreAllNamed(t *testing.T) {
 	}
 }
 
-func TestTheSameNameTwice(t *testing.T) {
+func TestStore_SameNameTwice(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
 		o := bucketOf(10, 1, time.Hour, 0)
@@ -89,7 +89,7 @@ func TestTheSameNameTwice(t *testing.T) {
 	})
 }
 
-func TestPermitsOutOfRange(t *testing.T) {
+func TestLimiter_PermitsOutOfRange(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for _, k := range kinds {
 			calls, decisions := w.Calls("Decide", "Acquire", "Load", "Define"), w.Calls("Decide", "Acquire")
@@ -119,7 +119,7 @@ func TestPermitsOutOfRange(t *testing.T) {
 	})
 }
 
-func TestAfterClose(t *testing.T) {
+func TestLimiter_AfterClose(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
 		l := must2(s.TokenBucket("b", bucketOf(10, 1, time.Hour, 5), nil))(t)
@@ -150,7 +150,7 @@ func TestAfterClose(t *testing.T) {
 }
 
 // Close waits for what was released and refunded, and not for a store that stands still.
-func TestCloseGivesBackWhatNobodyTook(t *testing.T) {
+func TestClose_GivesBackUndelivered(t *testing.T) {
 	for round := range 40 {
 		inWorld(t, func(t *testing.T, w *world) {
 			for kind, limited := range map[string]func(*store.Store) limiter.Limiter{
@@ -190,7 +190,7 @@ func TestCloseGivesBackWhatNobodyTook(t *testing.T) {
 	}
 }
 
-func TestCloseSettles(t *testing.T) {
+func TestClose_WaitsUntilIdle(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
 		l := must2(s.TokenBucket("b", bucketOf(10, 1, time.Hour, 5), nil))(t)

@@ -13,7 +13,7 @@ import (
 )
 
 // However many notices come in, one question for the definition is under way at a time, and the last change is seen.
-func TestNotice_AFlood(t *testing.T) {
+func TestNotice_Flood(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		slow := &hooked{Memory: w.Memory}
 		l := must2(aStore(t, slow, store.Options{CallTimeout: time.Minute}).TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)

@@ -62,7 +62,7 @@ func eachPolicy(t *testing.T, f func(t *testing.T, w *world, s *store.Store, l l
 	}
 }
 
-func TestAStoreThatFailsComesAndGoes(t *testing.T) {
+func TestOutage_FailsAndRecovers(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, w *world, s *store.Store, l limiter.Limiter, how store.LimiterOptions) {
 		w.granted(l, 1).Release()
 		w.hooked.Fail(errDead)
@@ -94,7 +94,7 @@ func TestAStoreThatFailsComesAndGoes(t *testing.T) {
 	})
 }
 
-func TestAStoreThatIsAwayWhenTheProgramStarts(t *testing.T) {
+func TestOutage_AtTheStart(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, w *world, s *store.Store, l limiter.Limiter, how store.LimiterOptions) {
 		w.hooked.Fail(errDead)
 		w.answersWithout(l, how)
@@ -108,7 +108,7 @@ func TestAStoreThatIsAwayWhenTheProgramStarts(t *testing.T) {
 
 // Nobody waits longer than CallTimeout for a store that stands still, whether its client
 // looks at the context or not; and nothing is leaked when it goes on.
-func TestAStoreThatStalls(t *testing.T) {
+func TestOutage_Stall(t *testing.T) {
 	for _, obeys := range []bool{true, false} {
 		for _, before := range []bool{true, false} {
 			t.Run(fmt.Sprintf("obeys %v, known before %v", obeys, before), func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestAStoreThatStalls(t *testing.T) {
 
 // What was carried out though the answer was lost is given back: leases at once, permits
 // with their time.
-func TestLostAnswers(t *testing.T) {
+func TestOutage_LostAnswers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.seats(4, 0, store.Options{}, nil)
 		w.granted(l, 1).Release()
@@ -173,7 +173,7 @@ func TestLostAnswers(t *testing.T) {
 }
 
 // A store that answers a little later than it may is as good as none, and says so once.
-func TestASlowStore(t *testing.T) {
+func TestOutage_SlowStore(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(10, 1, time.Hour, 0, nil)
 		w.granted(l, 0)
@@ -193,7 +193,7 @@ func TestASlowStore(t *testing.T) {
 	})
 }
 
-func TestAStoreThatCanOnlyBeRead(t *testing.T) {
+func TestOutage_ReadOnlyStore(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		inWorld(t, func(t *testing.T, w *world) {
 			l := w.bucket(10, 1, time.Hour, 0, &store.LimiterOptions{Outage: store.FailOpen})
@@ -217,7 +217,7 @@ func TestAStoreThatCanOnlyBeRead(t *testing.T) {
 }
 
 // The policy is for those, too, who wait when the store is lost.
-func TestWaitersDuringAnOutage(t *testing.T) {
+func TestOutage_Waiters(t *testing.T) {
 	for _, how := range policies[:3] {
 		t.Run(how.Outage.String(), func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -250,7 +250,7 @@ func TestWaitersDuringAnOutage(t *testing.T) {
 }
 
 // When the store is back, those who wait do not all ask at once, and those who come share.
-func TestRecoveryWithoutAStampede(t *testing.T) {
+func TestOutage_RecoveryIsSpread(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
 		p := must2(s.PartitionedTokenBucket("keys", bucketOf(1, 1, time.Hour, 5), nil))(t)
@@ -272,7 +272,7 @@ func TestRecoveryWithoutAStampede(t *testing.T) {
 }
 
 // Whoever listens to events may take its time, and may ask the limiter that it is about.
-func TestAListenerMayBlockAndAsk(t *testing.T) {
+func TestOptions_OnEventBlocks(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var l *store.TokenBucket
 		told := make(chan store.EventKind, 10)

@@ -20,7 +20,7 @@ import (
 
 // A limit that is raised turns away no key that has permits left, however many keys are asked at once:
 // their states are converted together.
-func TestReconfigure_TurnsNobodyAway(t *testing.T) {
+func TestReconfigure_RejectsNoCaller(t *testing.T) {
 	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
 		inWorld(t, func(t *testing.T, w *world) {
 			const keys = 3000
@@ -46,7 +46,7 @@ func TestReconfigure_TurnsNobodyAway(t *testing.T) {
 
 // As soon as Reconfigure has returned, nothing is granted by the limits before it, by no instance, whether it listens or
 // not, and also where nothing is stored of the key.
-func TestReconfigure_IsInForceEverywhereAtOnce(t *testing.T) {
+func TestReconfigure_AllInstancesAtOnce(t *testing.T) {
 	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}, {Block: 10}} {
 		inWorld(t, func(t *testing.T, w *world) {
 			o := store.Options{NoListen: true, RefreshInterval: time.Hour}
@@ -76,7 +76,7 @@ func TestReconfigure_IsInForceEverywhereAtOnce(t *testing.T) {
 }
 
 // What was borrowed before the change may still be given out, for a second at the longest.
-func TestReconfigure_WhatWasBorrowedBefore(t *testing.T) {
+func TestReconfigure_Blocks(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		o := store.Options{NoListen: true, RefreshInterval: time.Hour}
 		how := &store.LimiterOptions{Block: 100}
@@ -166,7 +166,7 @@ func (b *stormy) Load(ctx context.Context, name string) (*backend.Definition, in
 
 // However often a limiter is reconfigured, callers are answered as soon as their limits are known, and turned away only
 // after CallTimeout.
-func TestReconfigure_AStormTurnsCallersAwayAfterCallTimeout(t *testing.T) {
+func TestReconfigure_EndlessReconfigures(t *testing.T) {
 	for name, make := range map[string]func(s *store.Store) limiter.Partitioned[string]{
 		"windows": func(s *store.Store) limiter.Partitioned[string] {
 			p, _ := s.PartitionedFixedWindow("x", limiter.FixedWindowOptions{PermitLimit: 101, Window: time.Hour}, nil)
@@ -206,7 +206,7 @@ func TestReconfigure_AStormTurnsCallersAwayAfterCallTimeout(t *testing.T) {
 }
 
 // Reconfigure goes on while others do the same.
-func TestReconfigure_WhileOthersDo(t *testing.T) {
+func TestReconfigure_Concurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &stormy{Memory: storetest.NewMemory()}
 		l := must2(aStore(t, b, store.Options{NoListen: true}).TokenBucket("x", bucketOf(101, 1, time.Hour, 0), nil))(t)

@@ -74,7 +74,7 @@ func (s *Store) shardOf(name, key string) *shard {
 
 // shardName asks the backend. If that panics, the shard is not known.
 func (s *Store) shardName(name, key string) (in string) {
-	recovered.Call("store: PartOf", func() { in = s.shards.nameOf(name, key) })
+	recovered.Call("store: Backend.ShardOf", func() { in = s.shards.nameOf(name, key) })
 	return in
 }
 

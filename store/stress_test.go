@@ -18,7 +18,7 @@ import (
 
 // Everything at once, with troubles, and closed in the middle of it. It means something under
 // the race detector, and in that it ends.
-func TestEverythingAtOnceConcurrentSafe(t *testing.T) {
+func TestStore_ConcurrentSafe(t *testing.T) {
 	b := &hooked{Memory: newMemory()}
 	var troubles atomic.Int64
 	b.hook(func(string) error {
@@ -95,7 +95,7 @@ func uses(t *testing.T, s *store.Store) (all []func(context.Context, *rand.Rand)
 }
 
 // Never are more held than there are, by two instances, whatever is lost on the way.
-func TestNeverMoreHeldThanThereAreConcurrentSafe(t *testing.T) {
+func TestLease_ConcurrentSafe(t *testing.T) {
 	b := &hooked{Memory: newMemory()}
 	var troubles, held, most atomic.Int64
 	b.hook(nil, func(string) error {

@@ -15,7 +15,7 @@ import (
 
 // Two instances whose callers wait for the same permits both make progress, and ask about as
 // often as something comes back.
-func TestWaitersOfTwoInstancesMakeNoStorm(t *testing.T) {
+func TestQueue_CallsOfTwoInstances(t *testing.T) {
 	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "cached": caching, "lent": {Block: 4}} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -52,7 +52,7 @@ func TestWaitersOfTwoInstancesMakeNoStorm(t *testing.T) {
 	}
 }
 
-func TestWaitersAreServedInTheirOrder(t *testing.T) {
+func TestQueue_Order(t *testing.T) {
 	for _, order := range []limiter.QueueOrder{limiter.OldestFirst, limiter.NewestFirst} {
 		inWorld(t, func(t *testing.T, w *world) {
 			o := bucketOf(1, 1, 100*time.Millisecond, 10)
@@ -79,7 +79,7 @@ func TestWaitersAreServedInTheirOrder(t *testing.T) {
 }
 
 // Who waits for none is served when the first permit is there, whatever the head needs.
-func TestAZeroIsServedPastTheHead(t *testing.T) {
+func TestQueue_ZeroPermits(t *testing.T) {
 	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "lent": {Block: 4}} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -99,7 +99,7 @@ func TestAZeroIsServedPastTheHead(t *testing.T) {
 
 // A newcomer who finds the queue empty does not wait for as long as those would have waited who
 // have left.
-func TestWhoComesAfterAllHaveLeftIsNotHeldUp(t *testing.T) {
+func TestQueue_AfterAllHaveLeft(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(10, 1, time.Second, 20, nil)
 		w.granted(l, 9)
@@ -113,7 +113,7 @@ func TestWhoComesAfterAllHaveLeftIsNotHeldUp(t *testing.T) {
 	})
 }
 
-func TestAReleaseElsewhereWakesAWaiterAtOnce(t *testing.T) {
+func TestQueue_ReleaseNotice(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a, b := w.seats(1, 5, store.Options{}, nil), w.seats(1, 5, store.Options{}, nil)
 		lease := w.granted(a, 1)
@@ -126,7 +126,7 @@ func TestAReleaseElsewhereWakesAWaiterAtOnce(t *testing.T) {
 	})
 }
 
-func TestAReleaseElsewhereIsPolledForWithoutListening(t *testing.T) {
+func TestQueue_PollsWithoutListening(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		quiet := store.Options{NoListen: true}
 		a, b := w.seats(1, 5, quiet, nil), w.seats(1, 5, quiet, nil)
@@ -143,7 +143,7 @@ func TestAReleaseElsewhereIsPolledForWithoutListening(t *testing.T) {
 
 // When the connection on which one listens is cut, one polls until it is there again, and
 // then nothing is missed.
-func TestListeningFailsAndRecovers(t *testing.T) {
+func TestListen_FailsAndRecovers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.seats(1, 5, store.Options{}, nil)
 		s := w.instance(store.Options{RefreshInterval: time.Hour})
@@ -178,7 +178,7 @@ func TestListeningFailsAndRecovers(t *testing.T) {
 	})
 }
 
-func TestCancelledWaitersAndClose(t *testing.T) {
+func TestQueue_CancelAndClose(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
 		l := must2(s.TokenBucket("it", bucketOf(10, 1, time.Hour, 20), nil))(t)
@@ -201,7 +201,7 @@ func TestCancelledWaitersAndClose(t *testing.T) {
 	})
 }
 
-func TestALimitLoweredElsewhereSendsWaitersAway(t *testing.T) {
+func TestQueue_LimitLoweredElsewhere(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a, b := w.bucket(10, 1, time.Hour, 20, nil), w.bucket(10, 1, time.Hour, 20, nil)
 		w.granted(a, 10)
@@ -218,7 +218,7 @@ func TestALimitLoweredElsewhereSendsWaitersAway(t *testing.T) {
 }
 
 // A rejection of a concurrency limiter knows no time, also not that of the next look.
-func TestNoRetryAfterWhereTimeDoesNotHelp(t *testing.T) {
+func TestQueue_NoRetryAfterForConcurrency(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.seats(4, 2, store.Options{}, nil)
 		w.granted(l, 4)
@@ -246,7 +246,7 @@ func TestAcquire_ReasonWithoutAQueue(t *testing.T) {
 }
 
 // Times beyond what a Duration holds are as long as that, and no reason to ask all the time.
-func TestVeryLongWaits(t *testing.T) {
+func TestQueue_VeryLongWaits(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(1000, 1, 50*365*24*time.Hour, 2000, caching)
 		w.granted(l, 1000)

@@ -107,7 +107,7 @@ func randomLimits(random *rand.Rand, k Kind) Limits {
 
 // A store that converts a state, at once or when it next sees it, grants what a limiter in
 // the process grants that is reconfigured.
-func TestConvertDoesWhatReconfigureDoes(t *testing.T) {
+func TestConvert_AsReconfigure(t *testing.T) {
 	for _, k := range []Kind{KindTokenBucket, KindFixedWindow, KindSlidingWindow} {
 		t.Run(k.String(), func(t *testing.T) {
 			for seed := range uint64(400) {
@@ -138,7 +138,7 @@ func runTwin(t *testing.T, k Kind, seed uint64) {
 }
 
 // What was granted counts under another kind, too.
-func TestAnotherKindKeepsWhatIsMissing(t *testing.T) {
+func TestConvert_OtherKind(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, from := range kindsOfThree(random) {
 		for _, to := range kindsOfThree(random) {
@@ -153,7 +153,7 @@ func TestAnotherKindKeepsWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestAStateThatIsNotToBeUnderstoodIsAFreshOne(t *testing.T) {
+func TestConvert_UnknownState(t *testing.T) {
 	d := NewDefinition("it", Limits{Kind: KindFixedWindow, Permits: 3, Period: 10}, 1000)
 	for _, s := range []State{{}, {Schedule: Schedule{Kind: KindConcurrency, Period: 5}, Missing: 3}, {Schedule: Schedule{Kind: KindFixedWindow}, Missing: 3}} {
 		assert.Equal(t, d.InitialState(1000), d.Convert(s))
@@ -162,7 +162,7 @@ func TestAStateThatIsNotToBeUnderstoodIsAFreshOne(t *testing.T) {
 
 // The clock steps back behind the definition in force, which is then changed: that is no
 // reason for a fresh burst.
-func TestAChangeAfterAStepBackGrantsNothing(t *testing.T) {
+func TestConvert_AfterAStepBack(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, l := range kindsOfThree(random) {
 		for _, period := range []int64{l.Period, 7, 13} {

@@ -109,6 +109,9 @@ func (g *Schedule) TickTime(line int64) int64 {
 // TickAt returns the last tick that is reached at the moment t.
 func (d *Definition) TickAt(t int64) int64 { return floorDiv(t-d.Anchor, d.Period) }
 
+// TickAt returns the last tick that is reached at the moment t.
+func (g *Schedule) TickAt(t int64) int64 { return floorDiv(t-g.Anchor, g.Period) }
+
 func (d *Definition) TickTime(line int64) int64 {
 	return saturate.Add(d.Anchor, saturate.Mul(line, d.Period))
 }

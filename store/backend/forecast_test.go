@@ -25,7 +25,7 @@ func anyState(random *rand.Rand, d *Definition) (State, int64) {
 }
 
 // Wait is exact: so much later it is granted, and a microsecond sooner it is not.
-func TestWaitIsWhenItIsGranted(t *testing.T) {
+func TestWait_IsExact(t *testing.T) {
 	for seed := range uint64(3_000) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		for _, l := range kindsOfThree(random) {
@@ -45,7 +45,7 @@ func TestWaitIsWhenItIsGranted(t *testing.T) {
 }
 
 // From FullAt on a state is as if there were none, and before then it is not.
-func TestAStateSaysSomethingUntilFullAt(t *testing.T) {
+func TestFullAt_IsExact(t *testing.T) {
 	for seed := range uint64(3_000) {
 		random := rand.New(rand.NewPCG(seed, 2))
 		for _, l := range kindsOfThree(random) {
@@ -64,7 +64,7 @@ func TestAStateSaysSomethingUntilFullAt(t *testing.T) {
 	}
 }
 
-func TestWaitOfWhatIsThereIsZero(t *testing.T) {
+func TestWait_Available(t *testing.T) {
 	d := &Definition{Limits: Limits{Kind: KindFixedWindow, Permits: 3, Period: 10}, Version: 1}
 	s := d.InitialState(5)
 	assert.Zero(t, d.Wait(s, 5, 3))

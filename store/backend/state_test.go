@@ -116,7 +116,7 @@ func (g *ledger) refundPlain() {
 	i := g.random.IntN(len(g.plain))
 	p := g.plain[i]
 	if p.refunded != g.refunded && p.line != g.s.Tick {
-		return // see TestARefundCanBeWrongByWhatOthersRefundedMeanwhile
+		return // see TestDecide_RefundAfterOtherRefunds
 	}
 	g.plain = append(g.plain[:i], g.plain[i+1:]...)
 	g.used[p.line] -= p.n
@@ -137,7 +137,7 @@ func (g *ledger) tooMany() (worst int64) {
 
 // In no interval of lines is more used than a bucket allows, whoever lends, uses what was
 // lent as late as it can, returns it, and refunds.
-func TestLentPermitsAreNeverUsedBesidesWhatTheyWerePaidWith(t *testing.T) {
+func TestDecide_BlocksNeverExceedTheLimit(t *testing.T) {
 	for seed := range uint64(4_000) {
 		random := rand.New(rand.NewPCG(seed, 7))
 		d := &Definition{Limits: Limits{Kind: KindTokenBucket, Permits: 1 + random.Int64N(8), Period: 10, Refill: 1 + random.Int64N(3)}, Version: 1}
@@ -207,7 +207,7 @@ func kindsOfThree(random *rand.Rand) []Limits {
 }
 
 // What was taken and refunded leaves a key no fuller than if it had never been taken.
-func TestARefundNeverGivesTooMuch(t *testing.T) {
+func TestDecide_RefundNeverGivesTooMuch(t *testing.T) {
 	for seed := range uint64(1_500) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		for _, l := range kindsOfThree(random) {
@@ -222,7 +222,7 @@ func TestARefundNeverGivesTooMuch(t *testing.T) {
 
 // The mark of a grant knows nothing of what others have refunded since. Once lines have
 // gone by it can be worth more than the grant, by as much as that.
-func TestARefundCanBeWrongByWhatOthersRefundedMeanwhile(t *testing.T) {
+func TestDecide_RefundAfterOtherRefunds(t *testing.T) {
 	d := &Definition{Limits: Limits{Kind: KindTokenBucket, Permits: 10, Period: 10, Refill: 1}, Version: 1}
 	granted := make([]int64, 2)
 	s := d.Decide(d.InitialState(0), 0, []Request{{Min: 5, Max: 5}, {Min: 5, Max: 5}}, granted)
@@ -268,7 +268,7 @@ func atMost(l Limits, elapsed int64) int64 {
 
 // The server's clock steps once. No more is granted than the longer of the two times
 // brings, and nobody waits for longer than a full window after it.
-func TestAStepOfTheClockGrantsLittleAndLocksNobodyOut(t *testing.T) {
+func TestAdvance_ClockStep(t *testing.T) {
 	for seed := range uint64(600) {
 		random := rand.New(rand.NewPCG(seed, 11))
 		for _, l := range kindsOfThree(random) {
@@ -293,7 +293,7 @@ func TestAStepOfTheClockGrantsLittleAndLocksNobodyOut(t *testing.T) {
 	}
 }
 
-func TestNothingOverflows(t *testing.T) {
+func TestDecide_NoOverflow(t *testing.T) {
 	for _, l := range []Limits{
 		{Kind: KindTokenBucket, Permits: MaxPermits, Period: MaxPeriod, Refill: 1},
 		{Kind: KindTokenBucket, Permits: MaxPermits, Period: 1, Refill: MaxPermits},

@@ -24,7 +24,7 @@ func took(ctx context.Context, m *Memory, d *backend.Definition) (granted bool, 
 	return err == nil && b.Granted[0] == 1, err
 }
 
-func TestAMemoryWithoutItsServer(t *testing.T) {
+func TestMemory_Fail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory()
 		d := definition(m, slowLimits(2))
@@ -50,7 +50,7 @@ func TestAMemoryWithoutItsServer(t *testing.T) {
 	})
 }
 
-func TestAMemoryThatIsSlow(t *testing.T) {
+func TestMemory_Delay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory()
 		begin := time.Now()
@@ -77,7 +77,7 @@ func TestAMemoryThatIsSlow(t *testing.T) {
 	})
 }
 
-func TestAMemoryWhoseClockSteps(t *testing.T) {
+func TestMemory_Step(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory()
 		d := definition(m, slowLimits(1))
@@ -102,7 +102,7 @@ func TestAMemoryWhoseClockSteps(t *testing.T) {
 	})
 }
 
-func TestAMemoryForgets(t *testing.T) {
+func TestMemory_Forget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory()
 		d := definition(m, slowLimits(1))
@@ -122,7 +122,7 @@ func TestAMemoryForgets(t *testing.T) {
 	})
 }
 
-func TestManyFullKeysAreDroppedUnasked(t *testing.T) {
+func TestMemory_DropsFullKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory()
 		d := definition(m, slowLimits(1))
@@ -138,7 +138,7 @@ func TestManyFullKeysAreDroppedUnasked(t *testing.T) {
 	})
 }
 
-func TestAMemoryThatIsCutOff(t *testing.T) {
+func TestMemory_NoListen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory()
 		ended := make(chan error, 1)

@@ -251,7 +251,7 @@ func checkOne(t *testing.T, s Subject, name string) (failures []string, ok bool)
 }
 
 // Every fault is noticed by the case that is about it.
-func TestEveryFaultIsNoticed(t *testing.T) {
+func TestRun_FindsEveryFault(t *testing.T) {
 	for fault, m := range mutants {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()
@@ -267,7 +267,7 @@ func TestEveryFaultIsNoticed(t *testing.T) {
 }
 
 // Two who look and then take may meet, or not; they have several chances.
-func TestARaceIsNoticed(t *testing.T) {
+func TestRun_FindsARace(t *testing.T) {
 	for _, name := range []string{"of one key nobody gets", "calls about overlapping sets"} {
 		noticed := false
 		for try := 0; try < 20 && !noticed; try++ {

@@ -56,21 +56,21 @@ func keysOf(m *Memory, name string) (n int) {
 	return n
 }
 
-func TestMemoryPasses(t *testing.T) { Run(t, memories()) }
+func TestRun_Memory(t *testing.T) { Run(t, memories()) }
 
 // On one server all cases are at once, and real time is all there is.
-func TestMemoryPassesAsOneServer(t *testing.T) {
+func TestRun_MemoryAsOneServer(t *testing.T) {
 	m := NewMemory()
 	Run(t, Subject{New: func(testing.TB) backend.Backend { return m }})
 }
 
-func TestMemoryThatCannotListenPasses(t *testing.T) {
+func TestRun_MemoryWithoutListen(t *testing.T) {
 	m := NewMemory()
 	m.NoListen(true)
 	Run(t, Subject{New: func(testing.TB) backend.Backend { return m }, Lacks: Listen})
 }
 
-func TestCaseNamesAreUniqueSentences(t *testing.T) {
+func TestCases_UniqueNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range cases() {
 		if seen[c.name] {
@@ -82,7 +82,7 @@ func TestCaseNamesAreUniqueSentences(t *testing.T) {
 	}
 }
 
-func TestOddKeysAndNamesAreUnique(t *testing.T) {
+func TestCases_UniqueOddKeys(t *testing.T) {
 	for _, list := range [][]string{oddKeys(), oddNames()} {
 		seen := map[string]bool{}
 		for _, s := range list {

@@ -85,7 +85,7 @@ func TestServerThatIsAwayIsAnError(t *testing.T) {
 	}
 }
 
-func TestBadInputIsAnError(t *testing.T) {
+func TestDecide_InvalidInput(t *testing.T) {
 	b, _ := shared(t)
 	good := bucket(t, b, "a", 5, 1, 1000)
 	bad := func(change func(*backend.Definition)) *backend.Definition {

@@ -3,7 +3,6 @@ package weirpostgres_test
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 

@@ -23,7 +23,7 @@ func copiesAre(t *testing.T, b *Backend, name string, version int64) bool {
 }
 
 // A process has set a definition and ended before it was copied. Another one that loads it copies it.
-func TestLoad_CopiesWhatAProcessThatHasEndedDidNot(t *testing.T) {
+func TestLoad_CompletesCopies(t *testing.T) {
 	b, client := shared(t)
 	other := newTestBackend(t, client)
 	other.names = b.names
@@ -48,7 +48,7 @@ func TestLoad_CopiesWhatAProcessThatHasEndedDidNot(t *testing.T) {
 }
 
 // A server of a Cluster was away during a Define, and the process that called it is gone when the server is back.
-func TestCluster_AServerThatMissedADefinition(t *testing.T) {
+func TestCluster_MissedDefinition(t *testing.T) {
 	client, _, servers := newClusterOf(t, 2)
 	b, other := newTestBackend(t, client), newTestBackend(t, client)
 	other.names = b.names

@@ -34,7 +34,7 @@ func ask(t testing.TB, b *Backend, d *backend.Definition, key string, requests .
 
 func take(n int64) backend.Request { return backend.Request{Min: n, Max: n} }
 
-func TestStateIsForgottenWhenItIsFull(t *testing.T) {
+func TestDecide_FullStateIsDeleted(t *testing.T) {
 	b, client := shared(t)
 	for _, kind := range []backend.Kind{backend.KindTokenBucket, backend.KindFixedWindow, backend.KindSlidingWindow} {
 		d := slowBucket(10)
@@ -58,7 +58,7 @@ func TestStateIsForgottenWhenItIsFull(t *testing.T) {
 	}
 }
 
-func TestNothingIsWrittenWhenNothingChanges(t *testing.T) {
+func TestDecide_UnchangedIsNotWritten(t *testing.T) {
 	b, client := shared(t)
 	d := slowBucket(2)
 	ask(t, b, d, "", take(2))
@@ -74,7 +74,7 @@ func TestNothingIsWrittenWhenNothingChanges(t *testing.T) {
 	require.Zero(t, client.Exists(t.Context(), b.names.state(d.Name, "other")).Val())
 }
 
-func TestBadInputIsAnError(t *testing.T) {
+func TestDecide_InvalidInput(t *testing.T) {
 	b, client := shared(t)
 	for name, change := range map[string]func(*backend.Definition){
 		"kind":    func(d *backend.Definition) { d.Kind = backend.KindConcurrency },
@@ -118,7 +118,7 @@ func failure(t testing.TB, b *Backend, batches ...*backend.Batch) error {
 }
 
 // What is wrong with one key, or with the server that has it, is nothing to the others.
-func TestAFailureIsThatOfOneKey(t *testing.T) {
+func TestDecide_OneKeyFails(t *testing.T) {
 	b, client := shared(t)
 	d := slowBucket(2)
 	require.NoError(t, client.LPush(t.Context(), b.names.state(d.Name, "bad"), "x").Err())
@@ -201,7 +201,7 @@ func TestDefinitionError_StaysWithTheLimiter(t *testing.T) {
 }
 
 // A decision whose answer did not come may have been made: go-redis must not send it again.
-func TestDecisionIsSentOnce(t *testing.T) {
+func TestDecide_IsSentOnce(t *testing.T) {
 	server := testserver.NewRedis(t)
 	o, err := redis.ParseURL(server.URL)
 	require.NoError(t, err)
@@ -223,7 +223,7 @@ func TestDecisionIsSentOnce(t *testing.T) {
 	}
 }
 
-func TestErrorsOfTheServerComeBack(t *testing.T) {
+func TestDecide_ServerErrors(t *testing.T) {
 	client := connect(t, testserver.NewRedis(t).URL)
 	b := newTestBackend(t, client)
 	d := slowBucket(100)
@@ -247,7 +247,7 @@ func TestErrorsOfTheServerComeBack(t *testing.T) {
 	require.ErrorIs(t, b.Decide(ctx, []*backend.Batch{takeOne(d, "")}), context.Canceled)
 }
 
-func TestServerThatHasLostItsScripts(t *testing.T) {
+func TestDecide_LostScripts(t *testing.T) {
 	server := testserver.NewRedis(t)
 	client := connect(t, server.URL)
 	b := newTestBackend(t, client)
@@ -281,7 +281,7 @@ func TestServerThatHasLostItsScripts(t *testing.T) {
 	require.EqualValues(t, 1, ask(t, b, d, "k", take(0)).State.Missing, "it is empty")
 }
 
-func TestUsualDecisionAllocates(t *testing.T) {
+func TestDecide_Allocations(t *testing.T) {
 	b, client := shared(t)
 	d := slowBucket(1 << 40)
 	sha := client.ScriptLoad(t.Context(), "return 'a string, as long as a state'").Val()
@@ -298,7 +298,7 @@ func TestUsualDecisionAllocates(t *testing.T) {
 	require.LessOrEqual(t, allocs, floor+3, "what any script costs is %v; the key is made, and put into an interface", floor)
 }
 
-func TestBackendIsConcurrentSafe(t *testing.T) {
+func TestBackend_ConcurrentSafe(t *testing.T) {
 	b, _ := shared(t)
 	definitions := make([]*backend.Definition, 8)
 	for i := range definitions {
@@ -321,7 +321,7 @@ func TestBackendIsConcurrentSafe(t *testing.T) {
 	require.EqualValues(t, 800, ask(t, b, definitions[0], "a", take(0)).State.Missing)
 }
 
-func TestPlansOfOldDefinitionsAreDropped(t *testing.T) {
+func TestPlan_OldOnesAreDropped(t *testing.T) {
 	b := newTestBackend(t, redis.NewClient(&redis.Options{}))
 	defer func() { _ = b.client.Close() }()
 	for range 3 * maxPlans {

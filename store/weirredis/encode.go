@@ -81,7 +81,7 @@ func readState(s string) (backend.State, error) {
 	if err != nil {
 		return backend.State{}, err
 	}
-	state := backend.State{Schedule: g, Tick: tickAt(g, number(s, 8)), Missing: number(s, 16)}
+	state := backend.State{Schedule: g, Tick: g.TickAt(number(s, 8)), Missing: number(s, 16)}
 	return state, readRest(&state, rest, hasFloor)
 }
 
@@ -114,7 +114,7 @@ func stateBytes(s backend.State) string {
 	if s.Missing <= 0 {
 		return ""
 	}
-	return doubles(float64(s.Version), float64(tickTime(s.Schedule, s.Tick)), float64(s.Missing)) + restBytes(s)
+	return doubles(float64(s.Version), float64(s.TickTime(s.Tick)), float64(s.Missing)) + restBytes(s)
 }
 
 // restBytes returns what follows the header.
@@ -132,14 +132,3 @@ func restBytes(s backend.State) string {
 	}
 	return schedule + doubles(numbers...)
 }
-
-// tickAt returns the last tick at the moment t.
-func tickAt(g backend.Schedule, t int64) int64 {
-	tick := (t - g.Anchor) / g.Period
-	if (t-g.Anchor)%g.Period < 0 {
-		tick--
-	}
-	return tick
-}
-
-func tickTime(s backend.Schedule, tick int64) int64 { return s.Anchor + tick*s.Period }

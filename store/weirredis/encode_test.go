@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-func TestStatesCanBeReadAgain(t *testing.T) {
+func TestState_RoundTrip(t *testing.T) {
 	schedule := backend.Schedule{Version: 1_795_000_000_000_000, Kind: backend.KindTokenBucket, Anchor: 1_794_000_000_000_001, Period: 1_000_003, Refill: 1 << 50}
 	sliding := schedule
 	sliding.Kind, sliding.Refill, sliding.Segments = backend.KindSlidingWindow, 0, 10

@@ -41,7 +41,7 @@ func (s *steered) hold(t *testing.T, requests ...*backend.LeaseRequest) {
 	}
 }
 
-func TestLeasesEnd(t *testing.T) {
+func TestLease_Ends(t *testing.T) {
 	b, move := steeredLeases(t)
 	d := slots(3)
 	a, c := lease(d, "a", 1, 10*time.Second), lease(d, "c", 2, 20*time.Second)
@@ -80,7 +80,7 @@ func TestLeasesEnd(t *testing.T) {
 	require.Zero(t, probe.InUse)
 }
 
-func TestLeaseThatIsAskedForAgain(t *testing.T) {
+func TestAcquire_SentAgain(t *testing.T) {
 	b, move := steeredLeases(t)
 	d := slots(3)
 	a := lease(d, "a", 2, 10*time.Second)
@@ -107,7 +107,7 @@ func TestLeaseThatIsAskedForAgain(t *testing.T) {
 	require.False(t, wrong.OK)
 }
 
-func TestFencesGrow(t *testing.T) {
+func TestAcquire_FencesGrow(t *testing.T) {
 	b, move := steeredLeases(t)
 	d := slots(1)
 	last := int64(0)
@@ -127,7 +127,7 @@ func TestFencesGrow(t *testing.T) {
 	require.Greater(t, h.Fence, last, "the server has forgotten the key")
 }
 
-func TestLeasesWhenTheClockStepsBack(t *testing.T) {
+func TestLease_ClockStepsBack(t *testing.T) {
 	b, move := steeredLeases(t)
 	d := slots(1)
 	b.hold(t, lease(d, "a", 1, 10*time.Second))
@@ -144,7 +144,7 @@ func TestLeasesWhenTheClockStepsBack(t *testing.T) {
 	require.True(t, h.OK)
 }
 
-func TestLeasesUnderOtherDefinitions(t *testing.T) {
+func TestLease_OtherDefinition(t *testing.T) {
 	b, _ := steeredLeases(t)
 	d, next := slots(2), slots(1)
 	next.Version++
@@ -168,7 +168,7 @@ func TestLeasesUnderOtherDefinitions(t *testing.T) {
 	}
 }
 
-func TestManyLeases(t *testing.T) {
+func TestLease_Many(t *testing.T) {
 	b, move := steeredLeases(t)
 	const n = 1000
 	d := slots(n)
@@ -193,7 +193,7 @@ func TestManyLeases(t *testing.T) {
 	require.EqualValues(t, 2, b.client.HLen(t.Context(), b.names.leases(d.Name, "k")).Val(), "and are gone")
 }
 
-func TestLeasesAreForgotten(t *testing.T) {
+func TestLease_Deleted(t *testing.T) {
 	b, client := shared(t)
 	d := slots(5)
 	h := lease(d, "a", 1, time.Minute)
@@ -215,7 +215,7 @@ func TestLeasesAreForgotten(t *testing.T) {
 }
 
 // A lease that cannot be asked about fails by itself.
-func TestLeasesThatCannotBe(t *testing.T) {
+func TestLease_Invalid(t *testing.T) {
 	b, _ := shared(t)
 	d := slots(5)
 	ctx := t.Context()

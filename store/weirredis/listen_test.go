@@ -58,7 +58,7 @@ func (l *listening) end(t *testing.T) error {
 }
 
 // Whoever holds without anybody being turned away tells nobody; that all hear of every release is not for free.
-func TestReleaseIsToldToThoseWhoWait(t *testing.T) {
+func TestRelease_Notice(t *testing.T) {
 	b, client := shared(t)
 	l := listen(t, b)
 	d := slots(1)
@@ -84,7 +84,7 @@ func TestReleaseIsToldToThoseWhoWait(t *testing.T) {
 	require.ErrorIs(t, l.end(t), context.Canceled)
 }
 
-func TestListenEndsWithTheConnection(t *testing.T) {
+func TestListen_ConnectionLost(t *testing.T) {
 	client := connect(t, testserver.NewRedis(t).URL)
 	b := newTestBackend(t, client)
 	l := listen(t, b)
@@ -92,7 +92,7 @@ func TestListenEndsWithTheConnection(t *testing.T) {
 	require.ErrorContains(t, l.end(t), "weirredis: listen: ")
 }
 
-func TestListenEndsWhenTheServerIsSilent(t *testing.T) {
+func TestListen_SilentServer(t *testing.T) {
 	server := testserver.NewRedis(t)
 	b := newTestBackend(t, connect(t, server.URL))
 	b.silence = 50 * time.Millisecond
@@ -106,7 +106,7 @@ func TestListenEndsWhenTheServerIsSilent(t *testing.T) {
 	server.Resume()
 }
 
-func TestListenWithoutServer(t *testing.T) {
+func TestListen_NoServer(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	defer func() { require.NoError(t, client.Close()) }()
 	b := newTestBackend(t, client)

@@ -14,7 +14,7 @@ import (
 
 // The scripts answer as Definition.Decide does, while the clock goes on, stands still and jumps. What they do not
 // write, because nothing was granted, is not in the model either.
-func TestScriptsAnswerAsDecide(t *testing.T) {
+func TestScripts_Model(t *testing.T) {
 	client := connect(t, testserver.Redis(t).URL)
 	b := newSteered(t, client, freshPrefix())
 	for seed := range uint64(150) {

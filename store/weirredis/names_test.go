@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-func TestNamesOfKeys(t *testing.T) {
+func TestNames_Keys(t *testing.T) {
 	n := names{prefix: "weir"}
 	for _, c := range []struct{ limiter, key, want string }{
 		{"api", "", "weir:{api:45}:s:"},
@@ -25,7 +25,7 @@ func TestNamesOfKeys(t *testing.T) {
 	require.Equal(t, "weir:{api:45}:def", n.definition("api"))
 }
 
-func TestMessagesThatAreNotNotices(t *testing.T) {
+func TestNames_OtherMessages(t *testing.T) {
 	n := names{prefix: "weir"}
 	for _, message := range []string{"", "x", "weir", "weir:", "weir:{a:45}", "weir:{a}:l:", "weir:{a:45}:s:k", "weir:{a:45:def", "other:{a:45}:def", "weir:{a:45:l:"} {
 		_, ok := n.notice(message)

@@ -26,7 +26,7 @@ func (p *plan) readAnswer(batch *backend.Batch, answer string) error {
 		return errAnswer
 	}
 	batch.Outcome = backend.Decided
-	batch.State = backend.State{Schedule: p.schedule, Tick: tickAt(p.schedule, batch.Now), Missing: number(answer, 16)}
+	batch.State = backend.State{Schedule: p.schedule, Tick: p.schedule.TickAt(batch.Now), Missing: number(answer, 16)}
 	return readRest(&batch.State, rest, hasFloor)
 }
 

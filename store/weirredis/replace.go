@@ -42,7 +42,7 @@ func (b *Backend) replacement(r *backend.Replacement) (call, error) {
 		return call{}, fmt.Errorf("%w: limiter %q: the old state has no period", errDefinition, r.Definition.Name)
 	}
 	g := old.Schedule
-	was := doubles(float64(g.Version), float64(g.Anchor), float64(g.Period), float64(tickTime(g, old.Tick)), float64(old.Missing)) + restBytes(old)
+	was := doubles(float64(g.Version), float64(g.Anchor), float64(g.Period), float64(old.TickTime(old.Tick)), float64(old.Missing)) + restBytes(old)
 	full := doubles(float64(r.Definition.FullAt(r.Next)))
 	s := b.scripts.replace
 	key := p.places.of(r.Key).state(r.Key)

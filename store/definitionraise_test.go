@@ -16,7 +16,7 @@ import (
 )
 
 // An instance whose callers all ask for more permits than the limit that it knows learns of a raised limit.
-func TestRaise_CallersWhoWantMoreThanTheOldLimit(t *testing.T) {
+func TestAcquire_ChecksForARaise(t *testing.T) {
 	for name, ask := range map[string]func(w *world, s *store.Store) func() (limiter.Lease, error){
 		"TryAcquire": func(w *world, s *store.Store) func() (limiter.Lease, error) {
 			l := must2(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(w.T)
@@ -54,7 +54,7 @@ func TestRaise_CallersWhoWantMoreThanTheOldLimit(t *testing.T) {
 }
 
 // Callers who want too much ask the store together, once a second at most, and not while it is away.
-func TestRaise_AFloodOfCallersWhoWantTooMuch(t *testing.T) {
+func TestAcquire_RaiseChecksAreShared(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := must2(w.instance(store.Options{NoListen: true, RefreshInterval: time.Hour}).TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
 		use(t, l)

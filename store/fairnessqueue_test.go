@@ -30,7 +30,7 @@ func (w *world) withRival(queue int, order limiter.QueueOrder) (l, rival *store.
 }
 
 // Leaving permits to others turns no caller away who could have them.
-func TestAcquire_RivalsTurnNobodyAway(t *testing.T) {
+func TestFairness_RejectsNoCaller(t *testing.T) {
 	for _, order := range []limiter.QueueOrder{limiter.OldestFirst, limiter.NewestFirst} {
 		t.Run(order.String(), func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -52,7 +52,7 @@ func TestAcquire_RivalsTurnNobodyAway(t *testing.T) {
 }
 
 // A caller that waits for many permits is not starved by those that want one.
-func TestAcquire_RivalsOrNotTheHeadIsServedFirst(t *testing.T) {
+func TestFairness_KeepsTheQueueOrder(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.Delay(time.Millisecond)
 		l := w.bucket(10, 1, 100*time.Millisecond, 20, nil)
@@ -74,7 +74,7 @@ func TestAcquire_RivalsOrNotTheHeadIsServedFirst(t *testing.T) {
 }
 
 // No caller waits for the sake of other instances if there is enough for all.
-func TestAcquire_EnoughForAllIsNoRivalry(t *testing.T) {
+func TestFairness_EnoughForAll(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.Delay(time.Millisecond)
 		l, other := w.withRival(100, limiter.OldestFirst)
@@ -98,7 +98,7 @@ func TestAcquire_EnoughForAllIsNoRivalry(t *testing.T) {
 }
 
 // A moment that was chosen for one waiter holds up no other caller.
-func TestAcquire_StepBackIsThatOfItsWaiter(t *testing.T) {
+func TestFairness_StepBackEndsWithItsWaiter(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(10, 1, 100*time.Millisecond, 10, nil)
 		w.granted(l, 10)
@@ -118,7 +118,7 @@ func TestAcquire_StepBackIsThatOfItsWaiter(t *testing.T) {
 }
 
 // A caller that waits in an instance that leaves permits to others is answered as soon as the store counts as away.
-func TestAcquire_OutageWhileItLeavesPermitsToOthers(t *testing.T) {
+func TestFairness_OutageDuringARest(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.Delay(time.Millisecond)
 		l, _ := w.withRival(100, limiter.OldestFirst)

@@ -11,7 +11,7 @@ import (
 
 // The answers to two calls that were under way together may come in either order. What the other one has taken is no
 // rival's; what stays unexplained is.
-func TestRivalry_OwnCallsAreNoRivals(t *testing.T) {
+func TestFairness_OwnCallsAreNoRivals(t *testing.T) {
 	d := &backend.Definition{Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: 100, Period: int64(time.Minute / time.Microsecond)}}
 	begun := time.Now()
 	at := func(ms int) time.Time { return begun.Add(time.Duration(ms) * time.Millisecond) }
@@ -32,7 +32,7 @@ func TestRivalry_OwnCallsAreNoRivals(t *testing.T) {
 }
 
 // A server whose clock was set back does not make all answers late.
-func TestRivalry_ServerClockSetBack(t *testing.T) {
+func TestFairness_ServerClockSetBack(t *testing.T) {
 	d := &backend.Definition{Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: 100, Period: 1_000_000}}
 	begun := time.Now()
 	var r fairness
@@ -46,7 +46,7 @@ func TestRivalry_ServerClockSetBack(t *testing.T) {
 }
 
 // What is known of rivals may be newer than what is known of the key.
-func TestKnown_HasNothingWithoutADefinition(t *testing.T) {
+func TestAnswerState_WithoutDefinition(t *testing.T) {
 	var k answerState
 	require.False(t, k.has(1, time.Now()))
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // A backend that panics or ends our goroutines where it listens, loads and is looked for ends nothing else.
-func TestBackend_PanicsOnOurGoroutines(t *testing.T) {
+func TestBackend_PanicsInTheBackground(t *testing.T) {
 	for _, rude := range []func(){func() { panic("out of order") }, runtime.Goexit} {
 		inWorld(t, func(t *testing.T, w *world) {
 			s := w.instance(store.Options{})
@@ -45,7 +45,7 @@ func TestBackend_PanicsOnOurGoroutines(t *testing.T) {
 
 // A backend that is asked without another goroutine panics, or ends the goroutine, while it is asked for a queue: the
 // queue goes on.
-func TestBackend_PanicsWhereAQueueIsServed(t *testing.T) {
+func TestBackend_PanicsWhileAQueueIsServed(t *testing.T) {
 	for name, rude := range map[string]func(){"panic": func() { panic("out of order") }, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {

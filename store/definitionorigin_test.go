@@ -33,7 +33,7 @@ func use(t *testing.T, l limiter.Limiter) {
 }
 
 // However late an old program comes, the limits of the newer one stay.
-func TestFirstUse_OfAnOldProgramThatIsLate(t *testing.T) {
+func TestFirstUse_LateOldProgram(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		old, late := w.program(1000, 0), w.program(1000, 0)
 		use(t, old)
@@ -56,7 +56,7 @@ func TestFirstUse_OfAnOldProgramThatIsLate(t *testing.T) {
 }
 
 // Nothing was in force when the newer program came first.
-func TestFirstUse_OfAnOldProgramThatWasNeverUsed(t *testing.T) {
+func TestFirstUse_UnusedOldProgram(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		old, newer := w.program(1000, 0), w.program(10, 0)
 		use(t, newer)
@@ -146,7 +146,7 @@ func TestFirstUse_Generation(t *testing.T) {
 }
 
 // Limits that ReconfigureLater could not set for a while do not replace those that were set since it was called.
-func TestReconfigureLater_WhoseStoreWasAway(t *testing.T) {
+func TestReconfigureLater_StoreAway(t *testing.T) {
 	for name, set := range map[string]func(t *testing.T, w *world, a *store.TokenBucket){
 		"Reconfigure": func(t *testing.T, _ *world, a *store.TokenBucket) {
 			require.NoError(t, a.Reconfigure(bucketOf(50, 1, time.Hour, 0)))
@@ -236,7 +236,7 @@ func TestReconfigure_ToTheLimitsInForce(t *testing.T) {
 
 // The store forgets everything, and an older program is the first to use it again. The newer limits come back as soon
 // as an instance that knows them asks. Limits that are newer still stay.
-func TestFirstUse_OfAStoreThatHasForgotten(t *testing.T) {
+func TestFirstUse_StoreLostDefinition(t *testing.T) {
 	for name, kept := range map[string]bool{"an older program's": false, "a newer program's": true} {
 		for _, o := range []store.Options{{}, {NoListen: true}} {
 			t.Run(name, func(t *testing.T) {
@@ -288,7 +288,7 @@ func TestFirstUse_OfAStoreThatHasForgotten(t *testing.T) {
 
 // The same where the limits that the store has forgotten were a program's, and the one that is late was made before it
 // or has limits of before.
-func TestFirstUse_OfAStoreThatHasForgottenADeployment(t *testing.T) {
+func TestFirstUse_StoreLostDeployment(t *testing.T) {
 	for _, limit := range []int{1000, 77} {
 		inWorld(t, func(t *testing.T, w *world) {
 			late := w.program(limit, 0)

@@ -99,7 +99,7 @@ var lendings = map[string]lending{
 
 // Several instances at different rates, some of which stop, refund, or die with what they have
 // borrowed, never grant more in sum than the limit; and not much less where all want more.
-func TestLentPermitsNeverExceedTheLimitInSum(t *testing.T) {
+func TestBlock_SumNeverExceedsTheLimit(t *testing.T) {
 	for name, kind := range lendings {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(4) {
@@ -149,7 +149,7 @@ func (w *world) use(l limiter.Limiter, g *grants, random *rand.Rand, pause time.
 	}
 }
 
-func TestBlocksGrowWithTheRateAndShrink(t *testing.T) {
+func TestBlock_SizeFollowsTheRate(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(1_000_000, 1, time.Hour, 0, &store.LimiterOptions{Block: 100})
 		elsewhere := w.bucket(1_000_000, 1, time.Hour, 0, nil)
@@ -172,7 +172,7 @@ func TestBlocksGrowWithTheRateAndShrink(t *testing.T) {
 	})
 }
 
-func TestABlockIsNeverMoreThanAQuarterOfTheLimit(t *testing.T) {
+func TestBlock_AtMostAQuarterOfTheLimit(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(40, 1, time.Hour, 0, &store.LimiterOptions{Block: 1000})
 		elsewhere := w.bucket(40, 1, time.Hour, 0, nil)
@@ -183,7 +183,7 @@ func TestABlockIsNeverMoreThanAQuarterOfTheLimit(t *testing.T) {
 	})
 }
 
-func TestUnusedBlocksAreReturnedAfterASecondAndNothingStays(t *testing.T) {
+func TestBlock_UnusedIsReturned(t *testing.T) {
 	for name, kind := range lendings {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -204,7 +204,7 @@ func TestUnusedBlocksAreReturnedAfterASecondAndNothingStays(t *testing.T) {
 }
 
 // A window that an idle instance has borrowed of is whole for the others after a second.
-func TestHowLongAnIdleBlockDelaysOthers(t *testing.T) {
+func TestBlock_IdleDelaysOthers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		window := limiter.FixedWindowOptions{PermitLimit: 400, Window: time.Hour}
 		l := must2(w.instance(store.Options{}).FixedWindow("it", window, &store.LimiterOptions{Block: 100}))(t)
@@ -220,7 +220,7 @@ func TestHowLongAnIdleBlockDelaysOthers(t *testing.T) {
 	})
 }
 
-func TestCloseReturnsBlocks(t *testing.T) {
+func TestBlock_ReturnedByClose(t *testing.T) {
 	for _, whole := range []bool{false, true} {
 		t.Run(fmt.Sprint(whole), func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -243,7 +243,7 @@ func TestCloseReturnsBlocks(t *testing.T) {
 }
 
 // A new limit is no matter of old blocks: neither here, nor at an instance that hears of it.
-func TestReconfigureReturnsBlocks(t *testing.T) {
+func TestBlock_ReturnedByReconfigure(t *testing.T) {
 	for _, to := range []limiter.TokenBucketOptions{
 		bucketOf(50, 1, time.Hour, 0), bucketOf(1000, 1, time.Hour, 0), bucketOf(400, 100, time.Second, 0),
 	} {
@@ -271,7 +271,7 @@ func TestReconfigureReturnsBlocks(t *testing.T) {
 	}
 }
 
-func TestALentRefundIsHadAgainAndALostOneIsReported(t *testing.T) {
+func TestBlock_Refund(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(400, 1, time.Hour, 0, &store.LimiterOptions{Block: 100})
 		for range 20 {
@@ -287,7 +287,7 @@ func TestALentRefundIsHadAgainAndALostOneIsReported(t *testing.T) {
 	})
 }
 
-func TestAStepOfTheClockDoesNotStopLending(t *testing.T) {
+func TestBlock_ClockStep(t *testing.T) {
 	for _, step := range []time.Duration{-time.Hour, time.Hour} {
 		inWorld(t, func(t *testing.T, w *world) {
 			l := w.bucket(400, 10, time.Second, 0, &store.LimiterOptions{Block: 100})
@@ -309,7 +309,7 @@ func TestAStepOfTheClockDoesNotStopLending(t *testing.T) {
 	}
 }
 
-func TestLendingDoesNotAllocate(t *testing.T) {
+func TestBlock_NoAllocation(t *testing.T) {
 	s := aStore(t, newMemory(), store.Options{})
 	l := must2(s.TokenBucket("it", bucketOf(math.MaxInt32, 1, time.Hour, 0), &store.LimiterOptions{Block: 1 << 20}))(t)
 	p := must2(s.PartitionedTokenBucket("them", bucketOf(math.MaxInt32, 1, time.Hour, 0), &store.LimiterOptions{Block: 1 << 20}))(t)

@@ -42,7 +42,7 @@ func (w *world) ask(p limiter.Partitioned[string], key string) limiter.Lease {
 }
 
 // The other parts are asked as if nothing had happened, and the lost one is looked for where it is.
-func TestParts_OneIsLost(t *testing.T) {
+func TestShard_OneIsLost(t *testing.T) {
 	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
 		for _, lost := range []string{"a", "b"} { // a has the definition
 			t.Run(fmt.Sprint(lost, how != nil), func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestParts_OneIsLost(t *testing.T) {
 }
 
 // Questions about one part that stands still do not hold up questions about another.
-func TestParts_OneStandsStill(t *testing.T) {
+func TestShard_OneStalls(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.divided()
 		s := w.instance(store.Options{})
@@ -114,7 +114,7 @@ func TestParts_OneStandsStill(t *testing.T) {
 }
 
 // Leases of a part that is lost are kept trying, those of the others are renewed and released.
-func TestParts_Leases(t *testing.T) {
+func TestShard_Leases(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.divided()
 		s := w.instance(store.Options{})
@@ -141,7 +141,7 @@ func TestParts_Leases(t *testing.T) {
 }
 
 // A server that is replaced is not looked for until the end of time: its keys are elsewhere.
-func TestParts_OneThatHasNoKeysAnyMore(t *testing.T) {
+func TestShard_WithoutKeys(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		where := "old"
 		var mu sync.Mutex
@@ -169,7 +169,7 @@ func TestParts_OneThatHasNoKeysAnyMore(t *testing.T) {
 }
 
 // However many parts a backend makes up, what is kept of them is bounded, and those that are gone are forgotten.
-func TestParts_Many(t *testing.T) {
+func TestShard_Many(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		n := 0
 		w.SetShards(func(name, _ string) string {
@@ -297,7 +297,7 @@ func TestDefinitionError_ResetsNoFailures(t *testing.T) {
 }
 
 // One pause that fails several round trips at once is one failure.
-func TestGuard_APauseCountsOnce(t *testing.T) {
+func TestBreaker_PauseCountsOnce(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
 		p := w.keys(s, 1000, nil)

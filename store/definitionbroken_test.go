@@ -39,7 +39,7 @@ func (b *broken) Acquire(ctx context.Context, holds []*backend.LeaseRequest) err
 }
 
 // One key whose state has an impossible version has an error of its own. Nothing changes for the limiter's other keys.
-func TestHeardOf_AKeyWithAnImpossibleVersion(t *testing.T) {
+func TestAwaitVersion_ImpossibleVersion(t *testing.T) {
 	year2223 := int64(8e15)
 	for name, make := range map[string]func(s *store.Store) (l limiter.Partitioned[string], reconfigure func() error){
 		"windows": func(s *store.Store) (limiter.Partitioned[string], func() error) {

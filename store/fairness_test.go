@@ -66,7 +66,7 @@ func (f *fleet) shares() (shares []int64) {
 }
 
 // Over 1,000 permits each instance gets at least half its even share, and the limit is used up.
-func TestLimiter_FairBetweenInstances(t *testing.T) {
+func TestFairness_BetweenInstances(t *testing.T) {
 	const permits = 1000
 	bucket := func(limit, refill int, period time.Duration) any { return bucketOf(limit, refill, period, 100) }
 	fixed := func(limit int, window time.Duration) any {
