@@ -31,11 +31,11 @@ type Builder struct {
 	Name, Instance string
 
 	registry   *Registry
-	change     *change  // what it is part of; nil: the first build
-	attempt    *attempt // the first build that it is; nil: part of a change
+	change     *change     // what it is part of; nil: the first build
+	firstBuild *firstBuild // the first build that it is; nil: part of a change
 	strategies []pipeline.Strategy
 	disposers  []func() error
-	uses       map[useKey]*use
+	uses       map[resourceKey]*resourceUse
 	problems   []error
 }
 
@@ -57,11 +57,11 @@ func (b *Builder) OnDispose(f func() error) {
 // been built, Pipeline builds it. The error is [ErrCycle] if the pipeline would contain itself.
 func (b *Builder) Pipeline(name string) (*pipeline.Pipeline, error) {
 	if b.change != nil {
-		if i := b.change.usual[name]; i != nil {
+		if i := b.change.defaults[name]; i != nil {
 			return i.handle.Pipeline(), nil // it is built by the same change
 		}
 	}
-	i, err := b.registry.find(name, b.attempt)
+	i, err := b.registry.find(name, b.firstBuild)
 	if err != nil {
 		return nil, err
 	}
@@ -77,12 +77,12 @@ type build struct {
 	prepared   *pipeline.Prepared // nil: it failed
 	contains   []*pipeline.Pipeline
 	disposers  []func() error
-	uses       map[useKey]*use // what is the registry's
+	uses       map[resourceKey]*resourceUse // what is the registry's
 }
 
 // build runs a build function. What it returns is to be put in force or discarded.
-func (r *Registry) build(i *instance, f BuildFunc, c *change, a *attempt) (made *build, err error) {
-	b := &Builder{Name: i.name, Instance: i.instance, registry: r, change: c, attempt: a, uses: make(map[useKey]*use)}
+func (r *Registry) build(i *instance, f BuildFunc, c *change, a *firstBuild) (made *build, err error) {
+	b := &Builder{Name: i.name, Instance: i.instance, registry: r, change: c, firstBuild: a, uses: make(map[resourceKey]*resourceUse)}
 	v := &build{instance: i, uses: b.uses}
 	defer func() { // also if f leaves the goroutine
 		if made != nil {

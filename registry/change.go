@@ -61,30 +61,30 @@ func (r *Registry) apply(ctx context.Context, c Change, warn bool) error {
 		}
 	}
 	return r.change(ctx, func(made *change) error {
-		made.warn = warn
+		made.reportLost = warn
 		return made.apply(c)
 	})
 }
 
 // A change builds pipelines and puts them in force together.
 type change struct {
-	registry *Registry
-	ctx      context.Context //nolint:containedctx // of the one call that it is part of
-	here     uint64          // the goroutine of that call
-	define   map[string]BuildFunc
-	remove   []string
-	warn     bool // of what the program has got and is removed
-	affected []*definition
-	usual    map[string]*instance // of those that it builds: what Get returns, by name
-	builds   map[*instance]*build
-	took     map[*instance]time.Duration
+	registry   *Registry
+	ctx        context.Context //nolint:containedctx // of the one call that it is part of
+	goroutine  uint64          // the goroutine of that call
+	define     map[string]BuildFunc
+	remove     []string
+	reportLost bool // of what the program has got and is removed
+	affected   []*definition
+	defaults   map[string]*instance // of those that it builds: what Get returns, by name
+	builds     map[*instance]*build
+	took       map[*instance]time.Duration
 }
 
 // change waits for its turn, has plan say what is to be built, builds that and puts
 // it in force.
 func (r *Registry) change(ctx context.Context, plan func(*change) error) error {
 	here := goroutine.ID()
-	if r.builds(here) {
+	if r.changesOn(here) {
 		return fmt.Errorf("%w on this goroutine, which would wait for itself", ErrReloading)
 	}
 	if err := r.takeSlot(ctx); err != nil {
@@ -93,22 +93,22 @@ func (r *Registry) change(ctx context.Context, plan func(*change) error) error {
 	defer r.leaveSlot()
 	r.changing.Store(here)
 	c := &change{
-		registry: r,
-		ctx:      ctx,
-		here:     here,
-		usual:    make(map[string]*instance),
-		builds:   make(map[*instance]*build),
-		took:     make(map[*instance]time.Duration),
+		registry:  r,
+		ctx:       ctx,
+		goroutine: here,
+		defaults:  make(map[string]*instance),
+		builds:    make(map[*instance]*build),
+		took:      make(map[*instance]time.Duration),
 	}
 	defer c.abandon() // what did not come into force, also if a build function leaves the goroutine
 	if err := plan(c); err != nil {
 		return err
 	}
-	return c.carryOut()
+	return c.run()
 }
 
 // builds reports whether a reload or a first build runs on that goroutine.
-func (r *Registry) builds(here uint64) bool {
+func (r *Registry) changesOn(here uint64) bool {
 	if here == 0 {
 		return false
 	}
@@ -117,7 +117,7 @@ func (r *Registry) builds(here uint64) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.builders[here] != nil
+	return r.firstBuilds[here] != nil
 }
 
 // maxWait is how long a reload waits for one that does not end. A build function that
@@ -139,7 +139,7 @@ func (r *Registry) takeSlot(ctx context.Context) error {
 			return fmt.Errorf("registry: before reloading: %w", pipeline.ContextError(ctx))
 		case <-ctx.Done():
 			return fmt.Errorf("registry: before reloading: %w", pipeline.ContextError(ctx))
-		case <-r.closes:
+		case <-r.closeCalled:
 			return ErrClosed
 		case <-stuck.C:
 			if r.changes.Load() == ended {
@@ -179,7 +179,7 @@ func (c *change) reload(names []string) error {
 		if !seen[d] {
 			seen[d] = true
 			c.affected = append(c.affected, d)
-			d.outdate()
+			d.markOutdated()
 		}
 	}
 	return errors.Join(errs...)
@@ -191,7 +191,7 @@ func (c *change) apply(want Change) error {
 	usual := make(map[string]string, len(want.Define))
 	for name := range want.Define {
 		var err error
-		if usual[name], err = r.usualInstance(name); err != nil {
+		if usual[name], err = r.defaultInstance(name); err != nil {
 			return err
 		}
 	}
@@ -212,10 +212,10 @@ func (c *change) apply(want Change) error {
 	c.define, c.remove = want.Define, want.Remove
 	for _, name := range slices.Sorted(maps.Keys(want.Define)) {
 		d := r.definition(name, usual[name])
-		if d.instances[d.usual] == nil {
-			d.add(d.usual)
+		if d.instances[d.defaultInstance] == nil {
+			d.add(d.defaultInstance)
 		}
-		c.usual[name] = d.instances[d.usual]
+		c.defaults[name] = d.instances[d.defaultInstance]
 		c.affected = append(c.affected, d)
 	}
 	return nil
@@ -223,11 +223,11 @@ func (c *change) apply(want Change) error {
 
 // carryOut builds what is to be built, and then, if nobody has built anything else
 // meanwhile, puts it in force.
-func (c *change) carryOut() error {
+func (c *change) run() error {
 	r := c.registry
 	for {
 		r.mu.Lock()
-		missing, closed := c.missing(), r.closed
+		missing, closed := c.unbuilt(), r.closed
 		r.mu.Unlock()
 		if closed {
 			return ErrClosed
@@ -235,7 +235,7 @@ func (c *change) carryOut() error {
 		if err := c.build(missing); err != nil {
 			return err
 		}
-		done, err := r.commit(c.here, c.candidates)
+		done, err := r.commit(c.goroutine, c.candidates)
 		switch {
 		case errors.Is(err, errMissing):
 			continue
@@ -244,8 +244,8 @@ func (c *change) carryOut() error {
 		case err != nil:
 			return c.failed(err)
 		}
-		c.came(done)
-		r.settle(done)
+		c.keepCommitted(done)
+		r.afterCommit(done)
 		c.report(done)
 		return nil
 	}
@@ -255,11 +255,11 @@ func (c *change) carryOut() error {
 var errMissing = errors.New("registry: not everything is built")
 
 // report reports what has come into force, and what the program has lost.
-func (c *change) report(done committed) {
+func (c *change) report(done commitResult) {
 	for _, b := range done.builds {
 		c.registry.reportReload(c.ctx, b.instance.id, b.instance.handle.Pipeline(), c.took[b.instance])
 	}
-	if !c.warn {
+	if !c.reportLost {
 		return
 	}
 	for _, i := range done.lost {
@@ -268,12 +268,12 @@ func (c *change) report(done committed) {
 }
 
 // missing returns the instances that are still to be built. The registry is locked.
-func (c *change) missing() []*instance {
+func (c *change) unbuilt() []*instance {
 	var missing []*instance
 	for _, d := range c.affected {
 		for _, i := range d.instances {
 			_, asked := c.define[d.name]
-			if (i.current != nil || i.attempt.overtaken() || asked && i == c.usual[d.name]) && c.builds[i] == nil {
+			if (i.current != nil || i.firstBuild.overtaken() || asked && i == c.defaults[d.name]) && c.builds[i] == nil {
 				missing = append(missing, i)
 			}
 		}
@@ -298,7 +298,7 @@ func (c *change) build(missing []*instance) error {
 }
 
 func (c *change) rebuild(i *instance) (err error) {
-	err = errLeft // stays if the build function leaves the goroutine
+	err = errBuildLeft // stays if the build function leaves the goroutine
 	defer func() {
 		if err != nil {
 			c.registry.reportFailure(c.ctx, i.id, EventReloadFailed, err)
@@ -323,14 +323,14 @@ func (c *change) buildFunc(d *definition) BuildFunc {
 }
 
 // candidates returns what is to come into force. The registry is locked.
-func (c *change) candidates() (candidates, error) {
+func (c *change) candidates() (staged, error) {
 	if c.registry.closed {
-		return candidates{}, ErrClosed
+		return staged{}, ErrClosed
 	}
-	if len(c.missing()) > 0 {
-		return candidates{}, errMissing
+	if len(c.unbuilt()) > 0 {
+		return staged{}, errMissing
 	}
-	found := candidates{define: c.define, remove: c.remove}
+	found := staged{define: c.define, remove: c.remove}
 	for i, b := range c.builds {
 		if !i.removed {
 			found.builds = append(found.builds, b)
@@ -341,7 +341,7 @@ func (c *change) candidates() (candidates, error) {
 }
 
 // came notes which builds are not to be abandoned.
-func (c *change) came(done committed) {
+func (c *change) keepCommitted(done commitResult) {
 	for _, b := range done.builds {
 		delete(c.builds, b.instance)
 	}
@@ -353,7 +353,7 @@ func (c *change) failed(err error) error {
 	instances := slices.SortedFunc(maps.Keys(c.builds), func(a, b *instance) int { return compare(a.id, b.id) })
 	fault, known := errors.AsType[*faultError](err)
 	for _, i := range instances {
-		if known && !slices.Contains(fault.of, i.id) {
+		if known && !slices.Contains(fault.pipelines, i.id) {
 			continue
 		}
 		c.registry.reportFailure(c.ctx, i.id, EventReloadFailed, err)
@@ -363,7 +363,7 @@ func (c *change) failed(err error) error {
 
 // abandon discards what did not come into force.
 func (c *change) abandon() {
-	defer c.undefine()
+	defer c.dropEmptyDefinitions()
 	for _, b := range c.builds {
 		// Each is discarded, also if a function of the one before leaves the goroutine.
 		defer func() { _ = c.registry.discard(c.ctx, b) }() // reported
@@ -372,13 +372,13 @@ func (c *change) abandon() {
 
 // undefine takes out the definitions that the change has made room for and that did
 // not come to anything.
-func (c *change) undefine() {
+func (c *change) dropEmptyDefinitions() {
 	r := c.registry
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name := range c.define {
 		if d := r.definitions[name]; d != nil && d.build == nil {
-			r.bury(d)
+			r.removeDefinition(d)
 		}
 	}
 }

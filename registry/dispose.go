@@ -25,10 +25,10 @@ type disposal struct {
 // disposal returns the disposal of a version that was just replaced. It is to be
 // run. The registry is locked.
 func (r *Registry) disposal(b *build, retired *pipeline.Retired) *disposal {
-	r.disposals.Add(1)
+	r.disposalsRunning.Add(1)
 	r.draining[b.instance.id]++
 	d := &disposal{registry: r, build: b, retired: retired, drained: make(chan struct{}), ended: make(chan struct{})}
-	r.running[d] = true
+	r.undrained[d] = true
 	return d
 }
 
@@ -47,7 +47,7 @@ func (r *Registry) drainOuterFirst(retired []*disposal) {
 	if len(inner) == 0 {
 		return
 	}
-	for outer := range r.running {
+	for outer := range r.undrained {
 		for _, b := range buildsIn(outer.build.contains, inner) {
 			of[b].after = append(of[b].after, outer)
 		}
@@ -59,7 +59,7 @@ func (r *Registry) drainOuterFirst(retired []*disposal) {
 func (d *disposal) run() {
 	r := d.registry
 	here := goroutine.ID()
-	r.disposes(here, true)
+	r.setDisposing(here, true)
 	defer d.end(here)
 	var errs []error
 	defer func() { d.report(errs) }()
@@ -70,19 +70,19 @@ func (d *disposal) run() {
 		errs = append(errs, err)
 	}
 	r.mu.Lock()
-	delete(r.running, d)
+	delete(r.undrained, d)
 	r.mu.Unlock()
 	close(d.drained)
 }
 
 // disposes notes that versions are disposed of on that goroutine, or not any more.
-func (r *Registry) disposes(here uint64, does bool) {
+func (r *Registry) setDisposing(here uint64, does bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if does {
-		r.disposers[here] = true
+		r.disposing[here] = true
 	} else {
-		delete(r.disposers, here)
+		delete(r.disposing, here)
 	}
 }
 
@@ -106,9 +106,9 @@ func (d *disposal) end(here uint64) {
 	defer func() {
 		close(d.ended)
 		defer func() {
-			r.disposes(here, false)
+			r.setDisposing(here, false)
 			if !waited {
-				r.disposals.Done()
+				r.disposalsRunning.Done()
 			}
 		}()
 		r.forget(d.build.instance.id)
@@ -121,7 +121,7 @@ func (d *disposal) end(here uint64) {
 		}
 		if !waited {
 			waited = true
-			r.disposals.Done()
+			r.disposalsRunning.Done()
 		}
 		<-over
 	}
@@ -137,11 +137,11 @@ func (d *disposal) drain() error {
 	began := time.Now()
 	for _, outer := range d.after {
 		if !d.wait(outer.drained, began) {
-			return d.late()
+			return d.overdue()
 		}
 	}
 	if !d.wait(d.retired.Drained(), began) {
-		return d.late()
+		return d.overdue()
 	}
 	return nil
 }
@@ -163,13 +163,13 @@ func (d *disposal) wait(done <-chan struct{}, began time.Time) bool {
 	case <-done:
 		return true
 	case <-late:
-	case <-d.registry.hurry:
+	case <-d.registry.drainNow:
 	}
 	return false
 }
 
 // late says how many executions still run, if any do.
-func (d *disposal) late() error {
+func (d *disposal) overdue() error {
 	if n := d.retired.Running(); n > 0 {
 		return fmt.Errorf("%w: %d on a version of pipeline %s that is disposed of", ErrDrainTimeout, n, d.build.instance.id)
 	}
@@ -278,9 +278,9 @@ func (f *failures) all() error {
 // If a build function of a first build, or a function that runs while a version is disposed of, calls Close, Close
 // does not wait and returns an error that says so.
 func (r *Registry) Close(ctx context.Context) error {
-	r.closing.Do(r.startClosing)
+	r.closeOnce.Do(r.startClosing)
 	select {
-	case <-r.disposed:
+	case <-r.allDisposed:
 		return r.failures.all()
 	default:
 	}
@@ -288,10 +288,10 @@ func (r *Registry) Close(ctx context.Context) error {
 		return errors.Join(errCloseInside, r.failures.all())
 	}
 	select {
-	case <-r.disposed:
+	case <-r.allDisposed:
 		return r.failures.all()
 	case <-ctx.Done():
-		r.hurrying.Do(func() { close(r.hurry) })
+		r.drainNowOnce.Do(func() { close(r.drainNow) })
 		return errors.Join(fmt.Errorf("registry: closing: %w", pipeline.ContextError(ctx)), r.failures.all())
 	}
 }
@@ -302,27 +302,27 @@ var errCloseInside = errors.New("registry: closing: the caller is one of those t
 func (r *Registry) waitsFor(here uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return here != 0 && (r.builders[here] != nil || r.disposers[here])
+	return here != 0 && (r.firstBuilds[here] != nil || r.disposing[here])
 }
 
 // startClosing does not wait for anything: each call of Close does that for as long
 // as its own context allows.
 func (r *Registry) startClosing() {
 	r.failures.start()
-	retired := r.closeHandles()
-	close(r.closes)
+	retired := r.retireAll()
+	close(r.closeCalled)
 	for _, d := range retired {
 		go d.run()
 	}
 	go func() {
-		r.attempts.Wait()
-		r.disposals.Wait()
-		close(r.disposed)
+		r.firstBuildsRunning.Wait()
+		r.disposalsRunning.Wait()
+		close(r.allDisposed)
 	}()
 }
 
 // closeHandles leaves every handle without a version.
-func (r *Registry) closeHandles() []*disposal {
+func (r *Registry) retireAll() []*disposal {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
@@ -330,7 +330,7 @@ func (r *Registry) closeHandles() []*disposal {
 	var retired []*disposal
 	for _, d := range r.definitions {
 		for _, i := range d.instances {
-			retired = r.takeOut(retired, i, ErrClosed)
+			retired = r.retire(retired, i, ErrClosed)
 		}
 	}
 	r.drainOuterFirst(retired)
@@ -339,7 +339,7 @@ func (r *Registry) closeHandles() []*disposal {
 
 // takeOut leaves the handle of an instance without a version. The registry is
 // locked.
-func (r *Registry) takeOut(retired []*disposal, i *instance, why error) []*disposal {
+func (r *Registry) retire(retired []*disposal, i *instance, why error) []*disposal {
 	r.setNotReady(i)
 	old := i.handle.Retire(why)
 	if i.current != nil {

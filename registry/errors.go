@@ -5,7 +5,7 @@ import "fmt"
 // A faultError is an error for which only some of the pipelines of a change are to blame.
 type faultError struct {
 	error
-	of []id
+	pipelines []id
 }
 
 func (e *faultError) Unwrap() error { return e.error }

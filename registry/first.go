@@ -11,11 +11,11 @@ import (
 
 // An attempt is the first build of a pipeline, which all other callers that want it
 // wait for.
-type attempt struct {
+type firstBuild struct {
 	done    chan struct{}
 	err     error
-	waiting *attempt // what this one waits for: a pipeline that it embeds
-	around  *attempt // the one whose build function runs on the same goroutine; nil: none
+	waiting *firstBuild // what this one waits for: a pipeline that it embeds
+	outer   *firstBuild // the one whose build function runs on the same goroutine; nil: none
 
 	// A change that begins while the first build runs makes it out of date: the
 	// build may have read the old configuration. It runs again then. When that has
@@ -27,16 +27,16 @@ type attempt struct {
 
 const maxOutdated = 2
 
-var errLeft = errors.New("registry: the build function left its goroutine")
+var errBuildLeft = errors.New("registry: the build function left its goroutine")
 
 // overtaken reports whether changes build the pipeline themselves.
-func (a *attempt) overtaken() bool { return a != nil && a.outdatedFor >= maxOutdated }
+func (a *firstBuild) overtaken() bool { return a != nil && a.outdatedFor >= maxOutdated }
 
 // outdate makes the first builds of d that run out of date. The registry is locked.
-func (d *definition) outdate() {
+func (d *definition) markOutdated() {
 	for _, i := range d.instances {
-		if i.attempt != nil && !i.attempt.overtaken() {
-			i.attempt.outdated = true
+		if i.firstBuild != nil && !i.firstBuild.overtaken() {
+			i.firstBuild.outdated = true
 		}
 	}
 }
@@ -44,11 +44,11 @@ func (d *definition) outdate() {
 // buildFirst returns an instance that has not been built, or had not a moment ago. by
 // is the first build that wants it, nil if that is not known: then it is the one whose
 // build function runs on this goroutine, if one does.
-func (r *Registry) buildFirst(want id, by *attempt) (*instance, error) {
+func (r *Registry) firstBuild(want id, by *firstBuild) (*instance, error) {
 	here := goroutine.ID()
 	r.mu.Lock()
 	if by == nil {
-		by = r.builders[here]
+		by = r.firstBuilds[here]
 	}
 	i, err := r.instance(want)
 	if err != nil {
@@ -59,7 +59,7 @@ func (r *Registry) buildFirst(want id, by *attempt) (*instance, error) {
 		r.mu.Unlock()
 		return i, nil
 	}
-	if a := i.attempt; a != nil {
+	if a := i.firstBuild; a != nil {
 		err := by.wait(a)
 		r.mu.Unlock()
 		if err != nil {
@@ -69,25 +69,25 @@ func (r *Registry) buildFirst(want id, by *attempt) (*instance, error) {
 		select {
 		case <-a.done:
 			return i, a.err
-		case <-r.closes:
+		case <-r.closeCalled:
 			return nil, ErrClosed
 		}
 	}
-	a := &attempt{done: make(chan struct{}), err: errLeft}
-	i.attempt = a
+	a := &firstBuild{done: make(chan struct{}), err: errBuildLeft}
+	i.firstBuild = a
 	_ = by.wait(a) // nothing can be waiting for it yet
-	a.around, r.builders[here] = r.builders[here], a
-	r.attempts.Add(1)
+	a.outer, r.firstBuilds[here] = r.firstBuilds[here], a
+	r.firstBuildsRunning.Add(1)
 	r.mu.Unlock()
 
 	defer r.stopWaiting(by)
-	r.buildInstance(i, a, here)
+	r.runFirstBuild(i, a, here)
 	return i, a.err
 }
 
 // wait notes that a waits for first, or returns ErrCycle if first is waiting for a
 // already. The registry is locked.
-func (a *attempt) wait(first *attempt) error {
+func (a *firstBuild) wait(first *firstBuild) error {
 	if a == nil {
 		return nil
 	}
@@ -100,7 +100,7 @@ func (a *attempt) wait(first *attempt) error {
 	return nil
 }
 
-func (r *Registry) stopWaiting(by *attempt) {
+func (r *Registry) stopWaiting(by *firstBuild) {
 	if by == nil {
 		return
 	}
@@ -122,10 +122,10 @@ func (r *Registry) instance(want id) (*instance, error) {
 		return nil, err
 	}
 	others := len(d.instances)
-	if _, there := d.instances[d.usual]; there {
+	if _, there := d.instances[d.defaultInstance]; there {
 		others--
 	}
-	if most := r.options.MaxInstances; want.instance != d.usual && most > 0 && others >= most {
+	if most := r.options.MaxInstances; want.instance != d.defaultInstance && most > 0 && others >= most {
 		return nil, fmt.Errorf("%w: %q has %d", ErrTooManyInstances, want.name, others)
 	}
 	return d.add(want.instance), nil
@@ -142,31 +142,31 @@ func (d *definition) add(name string) *instance {
 }
 
 // buildInstance makes the first version of i. Whatever becomes of it, a says so.
-func (r *Registry) buildInstance(i *instance, a *attempt, here uint64) {
+func (r *Registry) runFirstBuild(i *instance, a *firstBuild, here uint64) {
 	defer func() {
-		defer r.attempts.Done()
+		defer r.firstBuildsRunning.Done()
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		i.attempt = nil
-		if r.builders[here] = a.around; a.around == nil {
-			delete(r.builders, here)
+		i.firstBuild = nil
+		if r.firstBuilds[here] = a.outer; a.outer == nil {
+			delete(r.firstBuilds, here)
 		}
 		if a.err != nil {
 			r.forgetUnbuilt(i)
 		}
 		close(a.done)
 	}()
-	for r.tryFirst(i, a, here) {
+	for r.tryFirstBuild(i, a, here) {
 	}
 }
 
 // tryFirst builds once. It returns true if the build is out of date.
-func (r *Registry) tryFirst(i *instance, a *attempt, here uint64) (again bool) {
+func (r *Registry) tryFirstBuild(i *instance, a *firstBuild, here uint64) (again bool) {
 	r.mu.Lock()
 	f := i.definition.build
 	a.outdated = false
 	r.mu.Unlock()
-	a.err = errLeft // stays if the build function leaves the goroutine
+	a.err = errBuildLeft // stays if the build function leaves the goroutine
 	if f == nil {
 		a.err = fmt.Errorf("%w: %q", ErrNotDefined, i.name)
 		return false
@@ -189,16 +189,16 @@ func (r *Registry) tryFirst(i *instance, a *attempt, here uint64) (again bool) {
 			_ = r.discard(context.Background(), b) // reported; it is no reason not to have the pipeline
 		}
 	}()
-	c, err := r.commit(here, func() (candidates, error) {
+	c, err := r.commit(here, func() (staged, error) {
 		if again, err := r.superseded(i, a, nil); again || err != nil || i.current != nil {
-			return candidates{}, errSuperseded
+			return staged{}, errSuperseded
 		}
-		return candidates{builds: []*build{b}}, nil
+		return staged{builds: []*build{b}}, nil
 	})
 	switch {
 	case err == nil:
 		put, a.err = true, nil
-		r.settle(c)
+		r.afterCommit(c)
 	case errors.Is(err, errSuperseded):
 		conclude(nil)
 	default:
@@ -213,7 +213,7 @@ var errSuperseded = errors.New("registry: superseded")
 // superseded returns what is to be done instead of putting a first build in force
 // that has ended with err: build again, or nothing but to return the error, if there is
 // one. The registry is locked.
-func (r *Registry) superseded(i *instance, a *attempt, err error) (again bool, _ error) {
+func (r *Registry) superseded(i *instance, a *firstBuild, err error) (again bool, _ error) {
 	switch {
 	case r.closed:
 		return false, errors.Join(ErrClosed, err)
@@ -232,7 +232,7 @@ func (r *Registry) superseded(i *instance, a *attempt, err error) (again bool, _
 // forgetUnbuilt keeps names whose first build fails from filling the registry, but
 // not handles that somebody may have. The registry is locked.
 func (r *Registry) forgetUnbuilt(i *instance) {
-	if i.current == nil && !i.handed && i.definition.instances[i.instance] == i && i.instance != i.definition.usual {
+	if i.current == nil && !i.wasInForce && i.definition.instances[i.instance] == i && i.instance != i.definition.defaultInstance {
 		delete(i.definition.instances, i.instance)
 	}
 }

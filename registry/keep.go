@@ -32,7 +32,7 @@ func (k Kept[T, O]) validate() error {
 }
 
 // A keeping is what must stay for a kept thing to be the same one. It is comparable.
-type keeping struct {
+type keptIdentity struct {
 	types   reflect.Type // of the Kept: two of them may have the same Kind
 	options any          // if other options make another one; else nil
 }
@@ -54,7 +54,7 @@ func Keep[T any, O comparable](b *Builder, name string, o O, k Kept[T, O]) T {
 		b.problem(err)
 		return none
 	}
-	key := useKey{k.Kind, name}
+	key := resourceKey{k.Kind, name}
 	if name == "" {
 		b.problem(fmt.Errorf("a %s of the registry needs a name", k.Kind))
 		return none
@@ -63,33 +63,33 @@ func Keep[T any, O comparable](b *Builder, name string, o O, k Kept[T, O]) T {
 		b.problem(fmt.Errorf("%v: its options cannot be compared: a field holds a slice, a map, a function or a NaN", key))
 		return none
 	}
-	id := limiterID{useKey: key, kind: k.Kind, of: keeping{types: reflect.TypeFor[Kept[T, O]]()}}
+	id := resourceID{resourceKey: key, kind: k.Kind, identity: keptIdentity{types: reflect.TypeFor[Kept[T, O]]()}}
 	if k.Reconfigure == nil {
-		id.of = keeping{reflect.TypeFor[Kept[T, O]](), o}
+		id.identity = keptIdentity{reflect.TypeFor[Kept[T, O]](), o}
 	}
-	if used, err := b.use(id, o, nil); used != nil || err != nil {
-		return kept[T](b, used, err)
+	if used, err := b.useResource(id, o, nil); used != nil || err != nil {
+		return resourceValue[T](b, used, err)
 	}
 	fresh, err := k.Make(o)
 	if err != nil {
 		b.problem(fmt.Errorf("%v: %w", key, err))
 		return none
 	}
-	made := &ownedLimiter{limiter: fresh, kept: true, reconfigure: func(o any) error { return k.Reconfigure(fresh, o.(O)) }}
-	used, err := b.use(id, o, func() (*ownedLimiter, error) { return made, nil })
+	made := &resource{value: fresh, kept: true, reconfigure: func(o any) error { return k.Reconfigure(fresh, o.(O)) }}
+	used, err := b.useResource(id, o, func() (*resource, error) { return made, nil })
 	if used != made { // another build was faster
 		if err := made.close(); err != nil {
 			b.problem(fmt.Errorf("%v: closing a spare one: %w", key, err))
 		}
 	}
-	return kept[T](b, used, err)
+	return resourceValue[T](b, used, err)
 }
 
-func kept[T any](b *Builder, used *ownedLimiter, err error) (t T) {
+func resourceValue[T any](b *Builder, used *resource, err error) (t T) {
 	if err != nil {
 		b.problem(err)
 		return t
 	}
-	t, _ = used.limiter.(T) // a T that is an interface may be nil
+	t, _ = used.value.(T) // a T that is an interface may be nil
 	return t
 }

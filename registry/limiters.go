@@ -16,73 +16,73 @@ import (
 
 // A useKey is what something of the registry is called. Limiters and each kind of what
 // [Keep] keeps have names of their own.
-type useKey struct {
+type resourceKey struct {
 	space string // "" for limiters, or a Kept's Kind
 	name  string
 }
 
 // String is what errors call it.
-func (k useKey) String() string { return fmt.Sprintf("%s %q", cmp.Or(k.space, "limiter"), k.name) }
+func (k resourceKey) String() string { return fmt.Sprintf("%s %q", cmp.Or(k.space, "limiter"), k.name) }
 
 // A limiterID names a limiter of the registry: limiters of different kinds are
 // different ones, whatever their name.
-type limiterID struct {
-	useKey
-	kind string
-	of   any // the types of a partitioned limiter, as two of them may be called the same; a sharing; a keeping
+type resourceID struct {
+	resourceKey
+	kind     string
+	identity any // the types of a partitioned limiter, as two of them may be called the same; a sharing; a keeping
 }
 
 // kept reports whether it is of [Keep].
-func (i limiterID) kept() bool { return i.space != "" }
+func (i resourceID) isKept() bool { return i.space != "" }
 
-func newLimiterID(name, kind string, of any) limiterID {
-	return limiterID{useKey{name: name}, kind, of}
+func newResourceID(name, kind string, of any) resourceID {
+	return resourceID{resourceKey{name: name}, kind, of}
 }
 
 // An ownedLimiter is a limiter that the registry made. It is closed when no
 // version, staged, in force or draining, uses it any more.
-type ownedLimiter struct {
-	id          limiterID
-	limiter     any
+type resource struct {
+	id          resourceID
+	value       any
 	reconfigure func(options any) error
-	options     any            // those in force; of a comparable type
-	keyed       any            // what stands behind a partitioned limiter
-	kept        bool           // it is no limiter, see [Keep]
-	shared      bool           // its state is in a store, see [Shared]
-	users       int            // guarded by the registry's mu, as busy
-	busy        *reconfiguring // what gives it other options just now
-	observed    observed
+	options     any              // those in force; of a comparable type
+	partitioned any              // what stands behind a partitioned limiter
+	kept        bool             // it is no limiter, see [Keep]
+	shared      bool             // its state is in a store, see [Shared]
+	users       int              // guarded by the registry's mu, as busy
+	busy        *reconfiguration // what gives it other options just now
+	observation observation
 }
 
 // A use is one version's wish for a limiter with those options.
-type use struct {
-	*ownedLimiter
-	options any
-	begin   func() // what else is to be done when the version comes into force; may be nil
+type resourceUse struct {
+	*resource
+	options  any
+	onCommit func() // what else is to be done when the version comes into force; may be nil
 }
 
 // A kind is how the limiters of one kind are made.
-type kind[L limiter.Limiter, O comparable] struct {
+type limiterKind[L limiter.Limiter, O comparable] struct {
 	name        string
 	make        func(O) (L, error)
 	reconfigure func(L, O) error
-	something   O // options that are valid, for the place of a limiter that could not be made
+	valid       O // options that are valid, for the place of a limiter that could not be made
 }
 
 var (
-	tokenBuckets = kind[*limiter.TokenBucket, limiter.TokenBucketOptions]{
+	tokenBuckets = limiterKind[*limiter.TokenBucket, limiter.TokenBucketOptions]{
 		"token bucket", limiter.NewTokenBucket, (*limiter.TokenBucket).Reconfigure,
 		limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: 1},
 	}
-	fixedWindows = kind[*limiter.FixedWindow, limiter.FixedWindowOptions]{
+	fixedWindows = limiterKind[*limiter.FixedWindow, limiter.FixedWindowOptions]{
 		"fixed window", limiter.NewFixedWindow, (*limiter.FixedWindow).Reconfigure,
 		limiter.FixedWindowOptions{PermitLimit: 1, Window: 1},
 	}
-	slidingWindows = kind[*limiter.SlidingWindow, limiter.SlidingWindowOptions]{
+	slidingWindows = limiterKind[*limiter.SlidingWindow, limiter.SlidingWindowOptions]{
 		"sliding window", limiter.NewSlidingWindow, (*limiter.SlidingWindow).Reconfigure,
 		limiter.SlidingWindowOptions{PermitLimit: 1, Window: 1, SegmentsPerWindow: 1},
 	}
-	concurrencies = kind[*limiter.Concurrency, limiter.ConcurrencyOptions]{
+	concurrencies = limiterKind[*limiter.Concurrency, limiter.ConcurrencyOptions]{
 		"concurrency", limiter.NewConcurrency, (*limiter.Concurrency).Reconfigure,
 		limiter.ConcurrencyOptions{PermitLimit: 1},
 	}
@@ -99,25 +99,25 @@ var (
 //
 // If the options are invalid, the build fails, and the limiter that is returned must not be used after it.
 func (b *Builder) TokenBucket(name string, o limiter.TokenBucketOptions) *limiter.TokenBucket {
-	return own(b, tokenBuckets, name, manually("token bucket", o.ManualReplenishment), o)
+	return useOwn(b, tokenBuckets, name, withReplenishment("token bucket", o.ManualReplenishment), o)
 }
 
 // FixedWindow returns the registry's fixed window of that name. See [Builder.TokenBucket].
 func (b *Builder) FixedWindow(name string, o limiter.FixedWindowOptions) *limiter.FixedWindow {
-	return own(b, fixedWindows, name, manually("fixed window", o.ManualReplenishment), o)
+	return useOwn(b, fixedWindows, name, withReplenishment("fixed window", o.ManualReplenishment), o)
 }
 
 // SlidingWindow returns the registry's sliding window of that name. See [Builder.TokenBucket].
 func (b *Builder) SlidingWindow(name string, o limiter.SlidingWindowOptions) *limiter.SlidingWindow {
-	return own(b, slidingWindows, name, manually("sliding window", o.ManualReplenishment), o)
+	return useOwn(b, slidingWindows, name, withReplenishment("sliding window", o.ManualReplenishment), o)
 }
 
 // Concurrency returns the registry's concurrency limiter of that name. See [Builder.TokenBucket].
 func (b *Builder) Concurrency(name string, o limiter.ConcurrencyOptions) *limiter.Concurrency {
-	return own(b, concurrencies, name, "concurrency", o)
+	return useOwn(b, concurrencies, name, "concurrency", o)
 }
 
-func manually(kind string, manual bool) string {
+func withReplenishment(kind string, manual bool) string {
 	if manual {
 		return kind + ", replenished by hand"
 	}
@@ -125,16 +125,16 @@ func manually(kind string, manual bool) string {
 }
 
 // own returns the limiter of that name and kind, and notes that this build uses it.
-func own[L limiter.Limiter, O comparable](b *Builder, k kind[L, O], name, kindName string, o O) L {
+func useOwn[L limiter.Limiter, O comparable](b *Builder, k limiterKind[L, O], name, kindName string, o O) L {
 	fresh, err := k.make(o)
 	if err != nil {
 		b.problem(fmt.Errorf("limiter %q: %w", name, err))
-		fresh, _ = k.make(k.something)
+		fresh, _ = k.make(k.valid)
 		return fresh
 	}
-	used, err := b.use(newLimiterID(name, kindName, nil), o, func() (*ownedLimiter, error) {
-		return &ownedLimiter{
-			limiter:     fresh,
+	used, err := b.useResource(newResourceID(name, kindName, nil), o, func() (*resource, error) {
+		return &resource{
+			value:       fresh,
 			reconfigure: func(o any) error { return k.reconfigure(fresh, o.(O)) },
 		}, nil
 	})
@@ -142,21 +142,21 @@ func own[L limiter.Limiter, O comparable](b *Builder, k kind[L, O], name, kindNa
 		b.problem(err)
 		return fresh
 	}
-	return used.limiter.(L)
+	return used.value.(L)
 }
 
 // use returns the registry's limiter of that id, the one that fresh returns if
 // there is none, and counts this build among its users. With a nil fresh it returns
 // nil if there is none.
-func (b *Builder) use(want limiterID, options any, fresh func() (*ownedLimiter, error)) (*ownedLimiter, error) {
+func (b *Builder) useResource(want resourceID, options any, fresh func() (*resource, error)) (*resource, error) {
 	if want.name == "" {
 		return nil, fmt.Errorf("a %s of the registry needs a name", want.kind)
 	}
-	if u := b.uses[want.useKey]; u != nil {
+	if u := b.uses[want.resourceKey]; u != nil {
 		if u.id != want || u.options != options {
-			return nil, conflict(b.id(), u, b.id(), &use{ownedLimiter: &ownedLimiter{id: want}, options: options})
+			return nil, conflict(b.id(), u, b.id(), &resourceUse{resource: &resource{id: want}, options: options})
 		}
-		return u.ownedLimiter, nil
+		return u.resource, nil
 	}
 	r := b.registry
 	r.mu.Lock()
@@ -172,10 +172,10 @@ func (b *Builder) use(want limiterID, options any, fresh func() (*ownedLimiter, 
 		}
 		l.id, l.options = want, options
 		r.limiters[want] = l
-		r.namesakes[want.useKey]++
+		r.sameName[want.resourceKey]++
 	}
 	l.users++
-	b.uses[want.useKey] = &use{ownedLimiter: l, options: options}
+	b.uses[want.resourceKey] = &resourceUse{resource: l, options: options}
 	return l, nil
 }
 
@@ -183,14 +183,14 @@ func (b *Builder) id() id { return id{b.Name, b.Instance} }
 
 // conflict says what the pipelines a and b disagree about. It names the fields that
 // differ, and values only of weir's own options: the program's may be secret.
-func conflict(a id, ua *use, b id, ub *use) error {
-	if ua.id.kept() {
+func conflict(a id, ua *resourceUse, b id, ub *resourceUse) error {
+	if ua.id.isKept() {
 		err := fmt.Errorf("%w: %v: pipeline %s and pipeline %s do not want the same: %s",
-			ErrLimiterConflict, ua.id.useKey, a, b, difference(ua.options, ub.options))
+			ErrLimiterConflict, ua.id.resourceKey, a, b, difference(ua.options, ub.options))
 		return &faultError{err, []id{a, b}}
 	}
 	err := fmt.Errorf("%w: %v: pipeline %s wants a %s with %+v, pipeline %s a %s with %+v",
-		ErrLimiterConflict, ua.id.useKey, a, ua.id.kind, ua.options, b, ub.id.kind, ub.options)
+		ErrLimiterConflict, ua.id.resourceKey, a, ua.id.kind, ua.options, b, ub.id.kind, ub.options)
 	if ua.id.kind == ub.id.kind && ua.options == ub.options {
 		err = fmt.Errorf("%w, in another store or of other types", err)
 	}
@@ -220,12 +220,12 @@ func difference(a, b any) string {
 // agree returns an error if the versions that would be in force do not want the same of a
 // limiter that more than one of them names. All but the first few, which are new,
 // are known to agree with each other.
-func agree(inForce []*build, fresh int) error {
+func checkConflicts(inForce []*build, fresh int) error {
 	type wish struct {
 		by  id
-		use *use
+		use *resourceUse
 	}
-	wishes := make(map[useKey]wish)
+	wishes := make(map[resourceKey]wish)
 	for i, b := range inForce {
 		for key, u := range b.uses {
 			w, ok := wishes[key]
@@ -243,17 +243,17 @@ func agree(inForce []*build, fresh int) error {
 
 // release is called when a build does not use its limiters any more. It closes
 // those that no build uses; failed is called with what goes wrong.
-func (r *Registry) release(uses map[useKey]*use, failed func(error)) {
-	var unused []*ownedLimiter
+func (r *Registry) release(uses map[resourceKey]*resourceUse, failed func(error)) {
+	var unused []*resource
 	r.mu.Lock()
 	for _, u := range uses {
 		u.users--
 		if u.users == 0 {
 			delete(r.limiters, u.id)
-			if r.namesakes[u.id.useKey]--; r.namesakes[u.id.useKey] == 0 {
-				delete(r.namesakes, u.id.useKey)
+			if r.sameName[u.id.resourceKey]--; r.sameName[u.id.resourceKey] == 0 {
+				delete(r.sameName, u.id.resourceKey)
 			}
-			unused = append(unused, u.ownedLimiter)
+			unused = append(unused, u.resource)
 		}
 	}
 	r.mu.Unlock()
@@ -268,17 +268,17 @@ func (r *Registry) release(uses map[useKey]*use, failed func(error)) {
 }
 
 // close closes the limiter, and ends that it is observed.
-func (l *ownedLimiter) close() (err error) {
+func (l *resource) close() (err error) {
 	defer func() {
-		if c, ok := l.limiter.(io.Closer); ok {
+		if c, ok := l.value.(io.Closer); ok {
 			err = errors.Join(err, guarded(c.Close))
 		}
 	}()
-	return guarded(l.observed.end)
+	return guarded(l.observation.end)
 }
 
 // observed is what [Options.ObserveLimiter] said of a limiter.
-type observed struct {
+type observation struct {
 	mu    sync.Mutex
 	begun bool
 	ended bool
@@ -287,7 +287,7 @@ type observed struct {
 
 // begin calls observe, once and unless the limiter is closed by now. If it is closed
 // meanwhile, begin calls stop itself.
-func (o *observed) begin(observe func() (stop func())) {
+func (o *observation) begin(observe func() (stop func())) {
 	o.mu.Lock()
 	if o.begun || o.ended {
 		o.mu.Unlock()
@@ -306,7 +306,7 @@ func (o *observed) begin(observe func() (stop func())) {
 	}
 }
 
-func (o *observed) end() error {
+func (o *observation) end() error {
 	o.mu.Lock()
 	o.ended = true
 	stop := o.stop
@@ -359,7 +359,7 @@ func (r *Registry) limiterInfos() map[string]*LimiterInfo {
 			}
 			name := key.name
 			if infos[name] == nil {
-				infos[name] = &LimiterInfo{Name: name, Kind: u.id.kind, Options: u.ownedLimiter.options, Limiter: u.limiter}
+				infos[name] = &LimiterInfo{Name: name, Kind: u.id.kind, Options: u.resource.options, Limiter: u.value}
 			}
 			infos[name].Pipelines = append(infos[name].Pipelines, i.String())
 		}

@@ -35,24 +35,24 @@ type PartitionedOptions[O LimiterOptions] struct {
 //
 // Another type of R, K or O makes another limiter.
 func Partitioned[R any, K comparable, O LimiterOptions](b *Builder, name string, key func(R) K, each O, o limiter.PartitionedOptions) *limiter.PartitionedLimiter[R, K] {
-	p := &keyed[R, K, O]{}
+	p := &adjustablePartitioned[R, K, O]{}
 	fresh, err := p.start(key, each, o)
 	if err != nil {
 		b.problem(fmt.Errorf("limiter %q: %w", name, err))
-		return nothing[R, K]()
+		return placeholderPartitioned[R, K]()
 	}
 	want := PartitionedOptions[O]{each, o}
 	kind := fmt.Sprintf("partitioned %s by %v of %v", eachKind(each), reflect.TypeFor[K](), reflect.TypeFor[R]())
-	id := newLimiterID(name, kind, reflect.TypeFor[keyed[R, K, O]]())
-	used, err := b.use(id, want, func() (*ownedLimiter, error) {
-		return &ownedLimiter{limiter: fresh, reconfigure: p.reconfigure, keyed: p}, nil
+	id := newResourceID(name, kind, reflect.TypeFor[adjustablePartitioned[R, K, O]]())
+	used, err := b.useResource(id, want, func() (*resource, error) {
+		return &resource{value: fresh, reconfigure: p.reconfigure, partitioned: p}, nil
 	})
 	if err != nil {
 		b.problem(err)
 		return fresh
 	}
-	in := used.keyed.(*keyed[R, K, O])
-	b.uses[id.useKey].begin = func() { in.key.Store(&key) }
+	in := used.partitioned.(*adjustablePartitioned[R, K, O])
+	b.uses[id.resourceKey].onCommit = func() { in.key.Store(&key) }
 	return in.limiter
 }
 
@@ -64,20 +64,20 @@ func notSet(argument string) error {
 }
 
 // nothing is in the place of a limiter that could not be made.
-func nothing[R any, K comparable]() *limiter.PartitionedLimiter[R, K] {
+func placeholderPartitioned[R any, K comparable]() *limiter.PartitionedLimiter[R, K] {
 	none := func(R) (p limiter.Partition[K]) { return p }
 	p, _ := limiter.NewPartitioned(none, nil)
 	return p
 }
 
 // keyed is a partitioned limiter whose key function and options can change.
-type keyed[R any, K comparable, O LimiterOptions] struct {
+type adjustablePartitioned[R any, K comparable, O LimiterOptions] struct {
 	limiter *limiter.PartitionedLimiter[R, K]
 	key     atomic.Pointer[func(R) K]
 	factory atomic.Pointer[limiter.Factory[K]]
 }
 
-func (p *keyed[R, K, O]) start(key func(R) K, each O, o limiter.PartitionedOptions) (*limiter.PartitionedLimiter[R, K], error) {
+func (p *adjustablePartitioned[R, K, O]) start(key func(R) K, each O, o limiter.PartitionedOptions) (*limiter.PartitionedLimiter[R, K], error) {
 	if key == nil {
 		return nil, notSet("key")
 	}
@@ -95,7 +95,7 @@ func (p *keyed[R, K, O]) start(key func(R) K, each O, o limiter.PartitionedOptio
 }
 
 // use has new partitions made with those options.
-func (p *keyed[R, K, O]) use(each O) {
+func (p *adjustablePartitioned[R, K, O]) use(each O) {
 	var f limiter.Factory[K]
 	switch o := any(each).(type) {
 	case limiter.TokenBucketOptions:
@@ -112,7 +112,7 @@ func (p *keyed[R, K, O]) use(each O) {
 
 // reconfigure first has new partitions made with the new options, so that none is
 // made with the old ones after those that there are have got them.
-func (p *keyed[R, K, O]) reconfigure(options any) error {
+func (p *adjustablePartitioned[R, K, O]) reconfigure(options any) error {
 	o := options.(PartitionedOptions[O])
 	if err := p.limiter.Reconfigure(o.PartitionedOptions); err != nil {
 		return err
@@ -129,11 +129,11 @@ func (p *keyed[R, K, O]) reconfigure(options any) error {
 func eachKind(each any) string {
 	switch o := each.(type) {
 	case limiter.TokenBucketOptions:
-		return manually("token bucket", o.ManualReplenishment)
+		return withReplenishment("token bucket", o.ManualReplenishment)
 	case limiter.FixedWindowOptions:
-		return manually("fixed window", o.ManualReplenishment)
+		return withReplenishment("fixed window", o.ManualReplenishment)
 	case limiter.SlidingWindowOptions:
-		return manually("sliding window", o.ManualReplenishment)
+		return withReplenishment("sliding window", o.ManualReplenishment)
 	default:
 		return "concurrency"
 	}

@@ -61,22 +61,22 @@ type Registry struct {
 	mu          sync.Mutex // guards what follows; never held while the program's functions run
 	definitions map[string]*definition
 	removed     map[string]*removedHandle // of names without a definition, for as long as the program has them
-	limiters    map[limiterID]*ownedLimiter
-	builders    map[uint64]*attempt // first builds, by the goroutine that each runs on
-	disposers   map[uint64]bool     // the goroutines that versions are disposed of on
-	namesakes   map[useKey]int      // how many of the limiters have that name
-	draining    map[id]int          // versions that were replaced and whose executions have not ended
-	running     map[*disposal]bool  // versions that were replaced and are not drained
+	limiters    map[resourceID]*resource
+	firstBuilds map[uint64]*firstBuild // first builds, by the goroutine that each runs on
+	disposing   map[uint64]bool        // the goroutines that versions are disposed of on
+	sameName    map[resourceKey]int    // how many of the limiters have that name
+	draining    map[id]int             // versions that were replaced and whose executions have not ended
+	undrained   map[*disposal]bool     // versions that were replaced and are not drained
 	closed      bool
 
-	disposals sync.WaitGroup
-	attempts  sync.WaitGroup // first builds
-	hurry     chan struct{}  // closed when Close does not want to wait any longer
-	hurrying  sync.Once
-	closing   sync.Once
-	closes    chan struct{} // closed when Close is called
-	disposed  chan struct{} // closed when Close has nothing more to wait for
-	failures  failures
+	disposalsRunning   sync.WaitGroup
+	firstBuildsRunning sync.WaitGroup // first builds
+	drainNow           chan struct{}  // closed when Close does not want to wait any longer
+	drainNowOnce       sync.Once
+	closeOnce          sync.Once
+	closeCalled        chan struct{} // closed when Close is called
+	allDisposed        chan struct{} // closed when Close has nothing more to wait for
+	failures           failures
 }
 
 // id names one pipeline.
@@ -95,10 +95,10 @@ func (i id) source() pipeline.Source {
 
 // A definition says how the pipelines of one name are built.
 type definition struct {
-	name      string
-	usual     string    // the instance that Get returns
-	build     BuildFunc // nil: it is not defined yet, or was removed
-	instances map[string]*instance
+	name            string
+	defaultInstance string    // the instance that Get returns
+	build           BuildFunc // nil: it is not defined yet, or was removed
+	instances       map[string]*instance
 }
 
 // An instance is one pipeline.
@@ -107,16 +107,16 @@ type instance struct {
 	definition *definition
 	handle     *pipeline.Reloadable
 	current    *build      // nil: not built yet, or removed
-	attempt    *attempt    // nil: no first build is under way
+	firstBuild *firstBuild // nil: no first build is under way
 	removed    bool        // it or its definition; there may be a new one of that name
-	handed     bool        // it has been in force, so that the program may have the handle
-	got        atomic.Bool // Get or GetInstance has returned the handle
+	wasInForce bool        // it has been in force, so that the program may have the handle
+	handedOut  atomic.Bool // Get or GetInstance has returned the handle
 }
 
 // get returns the handle to the program.
-func (i *instance) get() *pipeline.Pipeline {
-	if !i.got.Load() { // a store each time would be shared by all who call
-		i.got.Store(true)
+func (i *instance) handOut() *pipeline.Pipeline {
+	if !i.handedOut.Load() { // a store each time would be shared by all who call
+		i.handedOut.Store(true)
 	}
 	return i.handle.Pipeline()
 }
@@ -127,15 +127,15 @@ func New(o *Options) *Registry {
 		slot:        make(chan struct{}, 1),
 		definitions: make(map[string]*definition),
 		removed:     make(map[string]*removedHandle),
-		limiters:    make(map[limiterID]*ownedLimiter),
-		builders:    make(map[uint64]*attempt),
-		disposers:   make(map[uint64]bool),
-		namesakes:   make(map[useKey]int),
+		limiters:    make(map[resourceID]*resource),
+		firstBuilds: make(map[uint64]*firstBuild),
+		disposing:   make(map[uint64]bool),
+		sameName:    make(map[resourceKey]int),
 		draining:    make(map[id]int),
-		running:     make(map[*disposal]bool),
-		hurry:       make(chan struct{}),
-		closes:      make(chan struct{}),
-		disposed:    make(chan struct{}),
+		undrained:   make(map[*disposal]bool),
+		drainNow:    make(chan struct{}),
+		closeCalled: make(chan struct{}),
+		allDisposed: make(chan struct{}),
 	}
 	if o != nil {
 		r.options = *o
@@ -156,7 +156,7 @@ func (r *Registry) Define(name string, build BuildFunc) error {
 	if err := checkDefinition(name, build); err != nil {
 		return err
 	}
-	usual, err := r.usualInstance(name)
+	usual, err := r.defaultInstance(name)
 	if err != nil {
 		return err
 	}
@@ -183,12 +183,12 @@ func (r *Registry) Defined(name string) bool {
 
 // usualInstance returns the instance that Get uses. A definition that there is has
 // been asked about.
-func (r *Registry) usualInstance(name string) (string, error) {
+func (r *Registry) defaultInstance(name string) (string, error) {
 	if r.options.Instance == nil {
 		return "", nil
 	}
 	r.mu.Lock()
-	usual, known := r.knownUsual(name)
+	usual, known := r.knownDefaultInstance(name)
 	r.mu.Unlock()
 	if known {
 		return usual, nil
@@ -199,12 +199,12 @@ func (r *Registry) usualInstance(name string) (string, error) {
 
 // knownUsual returns the instance that Get uses, if there is a definition of that
 // name or the program has the handle of one that was removed. The registry is locked.
-func (r *Registry) knownUsual(name string) (usual string, known bool) {
+func (r *Registry) knownDefaultInstance(name string) (usual string, known bool) {
 	if d := r.definitions[name]; d != nil {
-		return d.usual, true
+		return d.defaultInstance, true
 	}
 	if h := r.removed[name]; h != nil && h.handle.Value() != nil {
-		return h.usual, true
+		return h.defaultInstance, true
 	}
 	return "", false
 }
@@ -226,21 +226,21 @@ const maxNameLength = 256
 
 func checkLength(what, name string) error {
 	if len(name) > maxNameLength {
-		return fmt.Errorf("registry: the name of the %s %s, must have at most %d", what, measured(name), maxNameLength)
+		return fmt.Errorf("registry: the name of the %s %s, must have at most %d", what, shortName(name), maxNameLength)
 	}
 	return nil
 }
 
 // measured is the beginning of a name that is too long, and its length.
-func measured(name string) string { return fmt.Sprintf("%q… has %d bytes", name[:60], len(name)) }
+func shortName(name string) string { return fmt.Sprintf("%q… has %d bytes", name[:60], len(name)) }
 
 // definition returns the definition of that name, an empty one if there is none.
 // The registry is locked.
 func (r *Registry) definition(name, usual string) *definition {
 	d := r.definitions[name]
 	if d == nil {
-		d = &definition{name: name, usual: usual, instances: make(map[string]*instance)}
-		r.revive(d)
+		d = &definition{name: name, defaultInstance: usual, instances: make(map[string]*instance)}
+		r.restoreHandle(d)
 		r.definitions[name] = d
 	}
 	return d
@@ -261,7 +261,7 @@ func (r *Registry) Get(name string) (*pipeline.Pipeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	return i.get(), nil
+	return i.handOut(), nil
 }
 
 // InUse reports whether Get or GetInstance has returned a handle of the pipeline since it was defined.
@@ -269,14 +269,14 @@ func (r *Registry) InUse(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d := r.definitions[name]
-	return d != nil && len(d.gotten()) > 0
+	return d != nil && len(d.handedOut()) > 0
 }
 
 // gotten returns the instances whose handles the program has, in order. The registry is locked.
-func (d *definition) gotten() []*instance {
+func (d *definition) handedOut() []*instance {
 	var all []*instance
 	for _, i := range d.instances {
-		if i.got.Load() {
+		if i.handedOut.Load() {
 			all = append(all, i)
 		}
 	}
@@ -285,7 +285,7 @@ func (d *definition) gotten() []*instance {
 }
 
 // find returns the instance that Get returns the handle of, built if need be.
-func (r *Registry) find(name string, by *attempt) (*instance, error) {
+func (r *Registry) find(name string, by *firstBuild) (*instance, error) {
 	if i, ok := r.ready.Load(name); ok {
 		return i.(*instance), nil
 	}
@@ -295,7 +295,7 @@ func (r *Registry) find(name string, by *attempt) (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.buildFirst(id{name, d.usual}, by)
+	return r.firstBuild(id{name, d.defaultInstance}, by)
 }
 
 // defined returns the definition of a name that has one. The registry is locked.
@@ -308,7 +308,7 @@ func (r *Registry) defined(name string) (*definition, error) {
 	case d != nil && d.build != nil:
 		return d, nil
 	case len(name) > maxNameLength:
-		return nil, fmt.Errorf("%w: the name %s, must have at most %d", ErrNotDefined, measured(name), maxNameLength)
+		return nil, fmt.Errorf("%w: the name %s, must have at most %d", ErrNotDefined, shortName(name), maxNameLength)
 	default:
 		return nil, fmt.Errorf("%w: %q", ErrNotDefined, name)
 	}
@@ -322,14 +322,14 @@ func (r *Registry) GetInstance(name, instance string) (*pipeline.Pipeline, error
 	if err != nil {
 		return nil, err
 	}
-	return i.get(), nil
+	return i.handOut(), nil
 }
 
 func (r *Registry) findInstance(want id) (*instance, error) {
 	if i, ok := r.ready.Load(want); ok {
 		return i.(*instance), nil
 	}
-	return r.buildFirst(want, nil)
+	return r.firstBuild(want, nil)
 }
 
 // GetOrDefine is [Registry.Get], after [Registry.Define] if the pipeline is not defined. If it is defined, it keeps

@@ -17,13 +17,13 @@ func (r *Registry) Remove(ctx context.Context, names ...string) error {
 // error here. If there is no such instance, RemoveInstance does nothing.
 func (r *Registry) RemoveInstance(name, instance string) error {
 	r.mu.Lock()
-	retired, err := r.takeOutInstance(name, instance)
+	retired, err := r.retireInstance(name, instance)
 	r.mu.Unlock()
-	r.settle(committed{retired: retired})
+	r.afterCommit(commitResult{retired: retired})
 	return err
 }
 
-func (r *Registry) takeOutInstance(name, instance string) ([]*disposal, error) {
+func (r *Registry) retireInstance(name, instance string) ([]*disposal, error) {
 	if r.closed {
 		return nil, ErrClosed
 	}
@@ -32,12 +32,12 @@ func (r *Registry) takeOutInstance(name, instance string) ([]*disposal, error) {
 		return nil, nil
 	}
 	i := d.instances[instance]
-	if instance == d.usual {
+	if instance == d.defaultInstance {
 		return nil, fmt.Errorf("registry: %s is what Get returns: remove the pipeline instead", i.id)
 	}
 	i.removed = true
 	delete(d.instances, instance)
-	retired := r.takeOut(nil, i, ErrRemoved)
+	retired := r.retire(nil, i, ErrRemoved)
 	r.drainOuterFirst(retired)
 	return retired, nil
 }

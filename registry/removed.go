@@ -11,25 +11,25 @@ import (
 // no definition any more. Defining the name again revives it. The registry does not
 // keep it alive: a name whose handle the program has dropped takes no room.
 type removedHandle struct {
-	usual   string
-	handle  weak.Pointer[pipeline.Reloadable]
-	got     bool
-	cleanup runtime.Cleanup
+	defaultInstance string
+	handle          weak.Pointer[pipeline.Reloadable]
+	handedOut       bool
+	cleanup         runtime.Cleanup
 }
 
 // bury takes a definition out, and remembers the handle of its usual instance if it
 // has been in force. The registry is locked.
-func (r *Registry) bury(d *definition) {
+func (r *Registry) removeDefinition(d *definition) {
 	delete(r.definitions, d.name)
 	d.build = nil
 	for _, i := range d.instances {
 		i.removed = true
 	}
-	i := d.instances[d.usual]
-	if i == nil || !i.handed {
+	i := d.instances[d.defaultInstance]
+	if i == nil || !i.wasInForce {
 		return
 	}
-	h := &removedHandle{usual: d.usual, handle: weak.Make(i.handle), got: i.got.Load()}
+	h := &removedHandle{defaultInstance: d.defaultInstance, handle: weak.Make(i.handle), handedOut: i.handedOut.Load()}
 	// The cleanup must not keep the registry alive, which has the handle of what is defined again.
 	h.cleanup = runtime.AddCleanup(i.handle, func(d droppedHandle) { d.forget() }, droppedHandle{weak.Make(r), d.name})
 	r.removed[d.name] = h
@@ -37,7 +37,7 @@ func (r *Registry) bury(d *definition) {
 
 // revive gives a new definition the handle that the program has of one that was
 // removed. The registry is locked.
-func (r *Registry) revive(d *definition) {
+func (r *Registry) restoreHandle(d *definition) {
 	h := r.removed[d.name]
 	if h == nil {
 		return
@@ -48,10 +48,10 @@ func (r *Registry) revive(d *definition) {
 	if handle == nil {
 		return
 	}
-	d.usual = h.usual
-	i := d.add(d.usual)
-	i.handle, i.handed = handle, true
-	i.got.Store(h.got)
+	d.defaultInstance = h.defaultInstance
+	i := d.add(d.defaultInstance)
+	i.handle, i.wasInForce = handle, true
+	i.handedOut.Store(h.handedOut)
 }
 
 // A droppedHandle names a handle that the program has dropped.

@@ -38,13 +38,13 @@ type SharedOptions[O LimiterOptions] struct {
 // [store.Options.CallTimeout]; while the store is unavailable it returns the last known figures. All instances report
 // the same permits: read one of them, not the sum.
 func Shared[O LimiterOptions](b *Builder, s *store.Store, name string, o O, how *store.LimiterOptions) *store.Limiter[O] {
-	return share(b, s, name, "shared "+eachKind(o), o, how, makeShared[O])
+	return useShared(b, s, name, "shared "+eachKind(o), o, how, makeShared[O])
 }
 
 // SharedPartitioned is [Shared] for a limiter for each key. [limiter.Translate] finds the key in what a pipeline is
 // partitioned by. It has no options beside those of each limiter, because a key that is not in use has no cost.
 func SharedPartitioned[O LimiterOptions](b *Builder, s *store.Store, name string, each O, how *store.LimiterOptions) *store.Partitioned[O] {
-	return share(b, s, name, "shared partitioned "+eachKind(each), each, how, makeSharedPartitioned[O])
+	return useShared(b, s, name, "shared partitioned "+eachKind(each), each, how, makeSharedPartitioned[O])
 }
 
 func (o SharedOptions[O]) limits() any { return o.Limits }
@@ -53,8 +53,8 @@ func (o SharedOptions[O]) limits() any { return o.Limits }
 // because the kind, the store or the limits are different: a reload is a change on purpose, while the first
 // use of a limiter may not bring older limits back. It is called before the versions that use them are in
 // force. The registry is locked.
-func (r *Registry) setSharedLimits(c candidates) {
-	was := make(map[useKey]*use)
+func (r *Registry) setSharedLimits(c staged) {
+	was := make(map[resourceKey]*resourceUse)
 	replaced := func(b *build) {
 		if b != nil {
 			maps.Copy(was, b.uses)
@@ -70,7 +70,7 @@ func (r *Registry) setSharedLimits(c candidates) {
 	}
 	for _, b := range c.builds {
 		for key, u := range b.uses {
-			if old := was[key]; u.shared && old != nil && !old.setsLike(u) {
+			if old := was[key]; u.shared && old != nil && !old.sameLimits(u) {
 				_ = u.reconfigure(u.options) // the error is that the store is closed
 			}
 		}
@@ -78,11 +78,11 @@ func (r *Registry) setSharedLimits(c candidates) {
 }
 
 // setsLike reports whether u needs not set its limits because the limiter before, old, has set the same.
-func (old *use) setsLike(u *use) bool {
-	if old.ownedLimiter == u.ownedLimiter {
+func (old *resourceUse) sameLimits(u *resourceUse) bool {
+	if old.resource == u.resource {
 		return true
 	}
-	if !old.shared || old.id.kind != u.id.kind || old.id.of.(sharing).store != u.id.of.(sharing).store {
+	if !old.shared || old.id.kind != u.id.kind || old.id.identity.(sharedIdentity).store != u.id.identity.(sharedIdentity).store {
 		return false
 	}
 	type limited interface{ limits() any }
@@ -90,42 +90,42 @@ func (old *use) setsLike(u *use) bool {
 }
 
 // A sharing is what must stay for a limiter to be the same one. It is comparable.
-type sharing struct {
+type sharedIdentity struct {
 	store *store.Store
 	how   store.LimiterOptions
 }
 
-var _ map[sharing]bool // it is a part of a key
+var _ map[sharedIdentity]bool // it is a part of a key
 
 // inStore is what the registry needs of a limiter of a store.
-type inStore[O any] interface {
+type storeLimiter[O any] interface {
 	ReconfigureLater(o O) error
 	Close() error
 }
 
 // share returns the limiter of that name and kind, and notes that this build uses it.
-func share[L inStore[O], O LimiterOptions](b *Builder, s *store.Store, name, kind string, o O, how *store.LimiterOptions, by maker[L, O]) L {
-	in := sharing{store: s}
+func useShared[L storeLimiter[O], O LimiterOptions](b *Builder, s *store.Store, name, kind string, o O, how *store.LimiterOptions, by maker[L, O]) L {
+	in := sharedIdentity{store: s}
 	if how != nil {
 		in.how = *how
 	}
 	if err := by.refuses(s, name, o, in.how); err != nil {
 		b.problem(fmt.Errorf("limiter %q: %w", name, err))
-		return by.closed()
+		return by.placeholder()
 	}
-	used, err := b.use(newLimiterID(name, kind, in), SharedOptions[O]{o, in.how}, func() (*ownedLimiter, error) {
+	used, err := b.useResource(newResourceID(name, kind, in), SharedOptions[O]{o, in.how}, func() (*resource, error) {
 		l, err := by(s, name, o, in.how)
 		if err != nil {
 			return nil, fmt.Errorf("limiter %q: %w", name, err)
 		}
-		return &ownedLimiter{limiter: l, shared: true, reconfigure: func(o any) error {
+		return &resource{value: l, shared: true, reconfigure: func(o any) error {
 			// A store may be away: the registry does not wait for it.
 			return l.ReconfigureLater(o.(SharedOptions[O]).Limits)
 		}}, nil
 	})
 	if err != nil {
 		b.problem(err)
-		return by.closed()
+		return by.placeholder()
 	}
-	return used.limiter.(L)
+	return used.value.(L)
 }

@@ -56,15 +56,15 @@ func (m maker[L, O]) refuses(s *store.Store, name string, o O, how store.Limiter
 
 // closed is in the place of a limiter that could not be made: the build function can go on
 // with it.
-func (m maker[L, O]) closed() L {
-	s := newNowhere()
-	l, _ := m(s, "none", something[O](), store.LimiterOptions{})
+func (m maker[L, O]) placeholder() L {
+	s := newPlaceholderStore()
+	l, _ := m(s, "none", validOptions[O](), store.LimiterOptions{})
 	_ = s.Close()
 	return l
 }
 
 // something is valid.
-func something[O LimiterOptions]() (o O) {
+func validOptions[O LimiterOptions]() (o O) {
 	switch o := any(&o).(type) {
 	case *limiter.TokenBucketOptions:
 		*o = limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second}
@@ -79,17 +79,17 @@ func something[O LimiterOptions]() (o O) {
 }
 
 // nowhere is the backend of a store whose limiters are used for nothing.
-type nowhere struct{ backend.Backend }
+type placeholderBackend struct{ backend.Backend }
 
-var errNowhere = errors.New("registry: there is no store")
+var errPlaceholder = errors.New("registry: there is no store")
 
-func newNowhere() *store.Store {
-	s, _ := store.New(nowhere{}, nil)
+func newPlaceholderStore() *store.Store {
+	s, _ := store.New(placeholderBackend{}, nil)
 	return s
 }
 
-func (nowhere) Load(context.Context, string) (*backend.Definition, int64, error) {
-	return nil, 0, errNowhere
+func (placeholderBackend) Load(context.Context, string) (*backend.Definition, int64, error) {
+	return nil, 0, errPlaceholder
 }
 
-func (nowhere) Close() error { return nil }
+func (placeholderBackend) Close() error { return nil }
