@@ -103,7 +103,7 @@ type ListenerFunc func(ctx context.Context, e Event)
 // OnEvent calls f.
 func (f ListenerFunc) OnEvent(ctx context.Context, e Event) { f(ctx, e) }
 
-// Listeners returns a Listener that hands events to each of ls, in order. Those that are nil are left out. If none is
+// Listeners returns a Listener that hands events to each of ls, in order. It leaves out nil listeners. If none is
 // left, it returns nil.
 func Listeners(ls ...Listener) Listener {
 	var all fanOut

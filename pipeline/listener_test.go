@@ -48,7 +48,7 @@ func TestNext_MeasureCallsOnlyMeasurers(t *testing.T) {
 	for name, l := range map[string]pipeline.Listener{
 		"one":              m,
 		"one of several":   pipeline.Listeners(collect(&heard), m),
-		"nobody":           nil,
+		"no chooser":       nil,
 		"no measurer":      collect(&heard),
 		"no measurer of 2": pipeline.Listeners(collect(&heard), collect(&heard)),
 	} {

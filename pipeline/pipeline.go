@@ -208,7 +208,7 @@ func (v *version) sourceOf(i int) Source {
 }
 
 // Close closes the strategies that have a Close method, in order, and returns their errors joined. Executions that
-// begin later return [ErrClosed]. Close does not wait for those that run already; one that comes back to a closed
+// begin later return [ErrClosed]. Close does not wait for running executions; one that comes back to a closed
 // strategy, as the next attempt of a retry can, gets that strategy's error.
 //
 // A second call does nothing and returns the same error. While the first call runs, as in a strategy's Close that

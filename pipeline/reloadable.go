@@ -14,7 +14,7 @@ import (
 // most programs use a registry. Make one with [NewReloadable]. It is safe for concurrent use.
 //
 // Every execution runs on one version from its beginning to its end. Executions that begin after [Reloadable.Put] has
-// returned run on the new version. Those that run on the old one are counted, and [Retired] tells when the last one
+// returned run on the new version. Executions on the old one are counted, and [Retired] tells when the last one
 // has ended.
 type Reloadable struct {
 	name, instance string

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// lastWall is a reading of both clocks that is as good as a new one until the wall clock is set.
+// lastWall is a reading of both clocks that can be used like a new one until the wall clock is set.
 var lastWall atomic.Pointer[time.Time]
 
-// wallClock returns a reading of both clocks, which are as far apart as they are now. It allocates
-// only after the wall clock was set, or has drifted.
+// wallClock returns a reading of both clocks, with the difference between them that they have now. It allocates only if
+// the wall clock was set, or has drifted by a millisecond, since the last call.
 func wallClock() *time.Time {
 	now := time.Now()
 	if hasNoMonotonic(now) {

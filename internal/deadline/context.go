@@ -1,4 +1,7 @@
-// Package deadline has the context that a timeout gives to what it limits.
+// Package deadline has the context of an execution that package timeout limits.
+//
+// In reading order: context.go has the [Context], clock.go its Deadline in terms of the wall clock, and early.go the
+// [Early] form in which strategies hand it on.
 package deadline
 
 import (
@@ -13,41 +16,38 @@ import (
 // A Limit is what the contexts of many executions have in common.
 type Limit struct {
 	After time.Duration
-	Cause error // the cause of a context that ends in time
+	Cause error // the context.Cause of a context whose deadline has passed
 }
 
-// A Context is the context of an execution with a timeout. As long as nobody asks
-// for Done it answers from the clock. The first who does arms it: from then on
-// it speaks for a context of the standard library's. That, rather than a channel
-// and a timer of its own, is why contexts made from it, also from a value
-// context around it, hang on it without a goroutine, end with the same error and
-// have the same cause: the context package finds one of its own.
+// A Context is the context of an execution with a timeout. Until Done is called, Err reads the clock, and there is no
+// timer. The first call of Done arms the Context: from then on its methods are those of a context of the standard
+// library. So a context that is made from it, even from a value context around it, needs no goroutine, ends with the same
+// error and has the same cause, because package context finds one of its own inside.
 //
-// Once Err is not nil it stays the same, and Done is closed: an Err that the
-// clock or the parent decides arms it, too.
+// Once Err has returned an error, it returns the same one forever, and Done is closed: an Err that the clock or the
+// parent decides arms the Context, too.
 //
-// Its size counts, as each execution allocates one that nobody asks for Done.
+// Its size matters, because an execution that does not call Done allocates nothing else.
 type Context struct {
 	parent   context.Context
 	limit    *Limit
-	deadline time.Duration             // on Now's clock, and before the parent's
-	wall     atomic.Pointer[time.Time] // what Deadline counts from, from its first call on
-	// nil, or ended, or what a standard context was made. It goes from nil to ended, and from either to
-	// a standard context, which stays.
+	deadline time.Duration             // by clock.Now, and before the parent's
+	wall     atomic.Pointer[time.Time] // what Deadline is computed from; nil until its first call
+	// state is nil, then ended if Finish comes first, then the standard context, which stays. It can skip ended.
 	state atomic.Pointer[armed]
 }
 
-// An armed is the standard context that a Context speaks for.
+// An armed is the standard context of a Context.
 type armed struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-// ended is the state of a Context that is finished and that nobody had asked for Done.
+// ended is the state of a Context that was finished before it was armed.
 var ended = new(armed)
 
-// New returns a context that ends at the moment deadline, which is before parent's own. It is to be
-// finished.
+// New returns a context that ends at the moment deadline, which must be before the deadline of parent. The caller must
+// call Finish.
 func New(parent context.Context, l *Limit, deadline time.Duration) *Context {
 	return &Context{parent: parent, limit: l, deadline: deadline}
 }
@@ -67,9 +67,8 @@ func EndsBy(ctx context.Context, moment time.Duration) bool {
 	return clock.Of(at) <= moment
 }
 
-// Deadline returns ours: it is earlier than the parent's. It is told from the
-// wall clock as that is at the first call, because others may be told of it, and
-// stays the same.
+// Deadline returns the deadline in terms of the wall clock as that is at the first call, because a caller can hand it to
+// another machine. Later calls return the same.
 func (c *Context) Deadline() (time.Time, bool) {
 	from := c.wall.Load()
 	if from == nil {
@@ -79,7 +78,7 @@ func (c *Context) Deadline() (time.Time, bool) {
 	return from.Add(c.deadline - clock.Of(*from)), true
 }
 
-// String does not look at what changes: fmt would, and race with arm.
+// String does not read fields that change: without it, fmt would, and race with arm.
 func (c *Context) String() string {
 	return fmt.Sprintf("%v.timeout(%v)", c.parent, c.limit.After)
 }
@@ -87,7 +86,7 @@ func (c *Context) String() string {
 // Done arms the context.
 func (c *Context) Done() <-chan struct{} { return c.arm().Done() }
 
-// Err looks at the parent and the clock until the context is armed.
+// Err reads the parent's Err and the clock until the context is armed.
 func (c *Context) Err() error {
 	if c.state.Load() == nil && early(c.parent) == nil && clock.Now() < c.deadline {
 		return nil
@@ -95,8 +94,8 @@ func (c *Context) Err() error {
 	return c.arm().Err()
 }
 
-// Value is the parent's. Once armed it is asked through the armed context, which
-// makes itself known to the context package that way.
+// Value returns the parent's value. If the Context is armed, it does so through the standard context, which package
+// context finds by a key of its own.
 func (c *Context) Value(key any) any {
 	if a := c.state.Load(); a != nil && a != ended {
 		return a.ctx.Value(key)
@@ -104,13 +103,12 @@ func (c *Context) Value(key any) any {
 	return c.parent.Value(key)
 }
 
-// AfterFunc is [context.AfterFunc] of the armed context. It is for those who
-// look for the method; the context package needs it no longer.
+// AfterFunc is [context.AfterFunc] of the armed context, for code that looks for the method.
 func (c *Context) AfterFunc(f func()) (stop func() bool) {
 	return context.AfterFunc(c.arm(), f)
 }
 
-// arm returns the context that this one speaks for, and makes it if nobody has.
+// arm returns the standard context, and makes it if there is none yet.
 func (c *Context) arm() context.Context {
 	for {
 		a := c.state.Load()
@@ -128,13 +126,12 @@ func (c *Context) arm() context.Context {
 		if c.state.CompareAndSwap(a, made) {
 			return made.ctx
 		}
-		made.cancel() // somebody else was first
+		made.cancel() // another goroutine was first
 	}
 }
 
-// Finish ends the context, with [context.Canceled] unless somebody has seen it end,
-// and tells whether somebody had asked for Done.
-func (c *Context) Finish() (asked bool) {
+// Finish ends the context, with [context.Canceled] unless it has ended before, and reports whether it was armed.
+func (c *Context) Finish() (armed bool) {
 	if c.state.CompareAndSwap(nil, ended) {
 		return false
 	}

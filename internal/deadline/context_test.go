@@ -36,7 +36,7 @@ func TestContext_EarlyDoesNotReadTheClock(t *testing.T) {
 		c := limited(t.Context())
 		defer c.Finish()
 		time.Sleep(time.Minute)
-		assert.NoError(t, c.Early().Err(), "nobody has asked for Done")
+		assert.NoError(t, c.Early().Err(), "Done was not called")
 		assert.Equal(t, context.DeadlineExceeded, c.Err())
 		assert.Equal(t, context.DeadlineExceeded, c.Early().Err(), "once it has ended it has ended for both")
 	})
@@ -89,7 +89,7 @@ func TestNowIn(t *testing.T) {
 		endless := deadline.New(t.Context(), &deadline.Limit{After: 1<<63 - 1, Cause: late.Cause}, 1<<63-1)
 		defer endless.Finish()
 		time.Sleep(time.Second / 2)
-		assert.Equal(t, began, deadline.NowIn(c.Early()), "nobody waits with it, so no time goes by")
+		assert.Equal(t, began, deadline.NowIn(c.Early()), "not armed, so no time goes by")
 		for name, ctx := range map[string]context.Context{"full": c, "other": t.Context(), "endless": endless.Early()} {
 			assert.Equal(t, began+time.Second/2, deadline.NowIn(ctx), name)
 		}

@@ -8,15 +8,15 @@ import (
 	"github.com/weir-go/weir/internal/clock"
 )
 
-// An Early is a Context on its way from the timeout to the callback, as long as it passes only
-// strategies that are [Instant]: no time goes by there unless a strategy waits for Done, which arms the
-// context. So its Err does not read the clock. Several ask on the way whether the context has ended, and
-// to read the clock for each took half of the time of such an execution.
+// An Early is a Context on its way from the timeout to the callback, as long as it passes only strategies that are
+// [Instant]. No time goes by there, unless a strategy waits for Done, which arms the context. So its Err does not read the
+// clock: pipeline and several strategies call Err on the way, and reading the clock each time took half of the time of
+// such an execution.
 //
-// Only instant strategies and package pipeline see an Early. Everybody else gets its [Full] context.
+// Only instant strategies and package pipeline get an Early. All other code gets its [Full] context.
 type Early Context
 
-// Early returns c as instant strategies see it.
+// Early returns c in the form for instant strategies.
 func (c *Context) Early() *Early { return (*Early)(c) }
 
 // Full returns the Context of an [Early], and any other context as it is.
@@ -27,7 +27,7 @@ func Full(ctx context.Context) context.Context {
 	return ctx
 }
 
-// early is the Err of an ancestor: its deadline is later, so its clock need not be asked.
+// early returns the Err of the parent of a Context, without the clock: the parent's deadline is later.
 func early(ctx context.Context) error {
 	if c, ok := ctx.(*Context); ok {
 		return c.Early().Err()
@@ -35,7 +35,7 @@ func early(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Err looks at the parent until the context is armed, and not at the clock.
+// Err is the Err of the Context, but does not read the clock.
 func (e *Early) Err() error {
 	c := (*Context)(e)
 	if c.state.Load() == nil && early(c.parent) == nil {
@@ -56,8 +56,8 @@ func (e *Early) Value(key any) any { return (*Context)(e).Value(key) }
 // String is that of the Context.
 func (e *Early) String() string { return (*Context)(e).String() }
 
-// NowIn is Now where ctx is handed on. It does not read the clock if ctx is an Early that nobody waits with: no
-// time has gone by since it was made.
+// NowIn returns clock.Now in an instant strategy that got ctx. If ctx is an Early and not armed, it does not read the
+// clock, because no time has gone by since ctx was made.
 func NowIn(ctx context.Context) time.Duration {
 	if e, ok := ctx.(*Early); ok {
 		if c := (*Context)(e); c.state.Load() == nil && c.deadline < math.MaxInt64 {
@@ -67,14 +67,14 @@ func NowIn(ctx context.Context) time.Duration {
 	return clock.Now()
 }
 
-// Instant is embedded in a strategy that takes an [Early] context, and in a listener that may be told of an
-// execution with one. Such a strategy takes no time before it runs the rest of the pipeline, except by waiting for
-// Done, and hands the context to nobody else without [Full]. Such a listener takes no time, and calls no function of
-// the program.
+// An Instant is embedded in a strategy that takes an [Early] context, and in a listener that can be called during an
+// execution with one. Such a strategy takes no time before it runs next, except by waiting for Done, and hands the context
+// to other code only as its [Full] context. Such a listener takes no time, and calls no function of the program.
+//
+// The zero Instant is that of a strategy or a listener that is not instant.
 type Instant struct{ self any }
 
-// InstantIf returns the Instant of self, a pointer to what it is embedded in, if that is one; else the Instant of
-// what is none.
+// InstantIf returns the Instant to embed in what self points to, which is instant if is.
 func InstantIf(is bool, self any) Instant {
 	if !is {
 		self = nil
@@ -84,8 +84,8 @@ func InstantIf(is bool, self any) Instant {
 
 func (i Instant) instantSelf() any { return i.self }
 
-// IsInstant reports whether a strategy or a listener is instant. One of the program that embeds an instant one has
-// its methods, and is none.
+// IsInstant reports whether a strategy or a listener is instant. A type of the program that embeds an instant one has its
+// methods, but is not instant.
 func IsInstant(v any) bool {
 	i, ok := v.(interface{ instantSelf() any })
 	return ok && i.instantSelf() == v

@@ -1,11 +1,11 @@
-// Package untimed is how a measurer says that it does not want to know how long something was held.
+// Package untimed lets a measurer say that it does not need to know how long something was held.
 package untimed
 
-// Holding is embedded in what a pipeline.LeaseMeasurer returns of BeginMeasurement. The Duration of the end is then 0,
-// and no clock is read for it.
+// A Holding is embedded in what BeginMeasurement of a pipeline.LeaseMeasurer returns. If it is untimed, the Duration of the
+// end is 0, and the strategy does not read the clock for it.
 type Holding struct{ is bool }
 
-// HoldingIf returns a Holding that is untimed, or is not.
+// HoldingIf returns a Holding that is untimed if is.
 func HoldingIf(is bool) Holding { return Holding{is} }
 
 func (h Holding) untimed() bool { return h.is }

@@ -9,7 +9,7 @@ import (
 )
 
 // Where the limit cannot change, the limiter is a concurrency limiter in all.
-func TestLimiterConformance(t *testing.T) {
+func TestLimiter_Conformance(t *testing.T) {
 	limitertest.Run(t, limitertest.Subject{
 		Kind: limitertest.Concurrency,
 		New: func(t testing.TB, l limitertest.Limits) limiter.Limiter {
@@ -27,7 +27,7 @@ func TestLimiterConformance(t *testing.T) {
 }
 
 // As long as nothing fails, a throttler grants everything.
-func TestThrottlerConformance(t *testing.T) {
+func TestThrottler_Conformance(t *testing.T) {
 	limitertest.Run(t, limitertest.Subject{
 		Kind: limitertest.Unlimited,
 		New: func(t testing.TB, _ limitertest.Limits) limiter.Limiter {

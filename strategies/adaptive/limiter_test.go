@@ -58,7 +58,7 @@ func load(l *adaptive.Limiter, s server, clients int, d time.Duration, end func(
 
 func release(l limiter.Lease) { l.Release() }
 
-func TestLimitRisesWhileThereIsRoom(t *testing.T) {
+func TestLimiter_LimitRises(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var changes []int
 		l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{
@@ -78,7 +78,7 @@ func TestLimitRisesWhileThereIsRoom(t *testing.T) {
 	})
 }
 
-func TestLimitFallsWhenWorkPilesUp(t *testing.T) {
+func TestLimiter_LimitFalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 40, MaxLimit: 100}))
 		load(l, make(server, 60), 40, 20*time.Second, release)
@@ -89,7 +89,7 @@ func TestLimitFallsWhenWorkPilesUp(t *testing.T) {
 	})
 }
 
-func TestFailuresAreNotLearnedFrom(t *testing.T) {
+func TestLimiter_DoesNotLearnFromFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, end := range map[string]func(limiter.Lease){"fail": adaptive.Fail, "ignore": adaptive.Ignore} {
 			l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 5}))
@@ -102,7 +102,7 @@ func TestFailuresAreNotLearnedFrom(t *testing.T) {
 	})
 }
 
-func TestPermitsAboveTodaysLimit(t *testing.T) {
+func TestLimiter_PermitsAboveTheLimit(t *testing.T) {
 	l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 5, MaxLimit: 40, QueueLimit: 100}))
 	ctx := t.Context()
 	ended, cancel := context.WithCancel(ctx)
@@ -128,7 +128,7 @@ func TestPermitsAboveTodaysLimit(t *testing.T) {
 }
 
 // A heavy execution fills the limiter as several would, and its time counts once.
-func TestHeavyExecutions(t *testing.T) {
+func TestLimiter_SeveralPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 10, MinSamples: 4}))
 		ctx := t.Context()
@@ -148,7 +148,7 @@ func TestHeavyExecutions(t *testing.T) {
 	})
 }
 
-func TestChainTellsBoth(t *testing.T) {
+func TestFail_Chain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		throttler := weir.Must(adaptive.NewThrottler(&adaptive.ThrottlerOptions{MinExecutions: -1}))
 		adaptiveLimiter := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 5}))
@@ -171,7 +171,7 @@ func TestChainTellsBoth(t *testing.T) {
 	})
 }
 
-func TestChainThatCameToNothing(t *testing.T) {
+func TestLimiter_RefundedInAChain(t *testing.T) {
 	throttler := weir.Must(adaptive.NewThrottler(nil))
 	adaptiveLimiter := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 5}))
 	full := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
@@ -187,7 +187,7 @@ func TestChainThatCameToNothing(t *testing.T) {
 	assert.Zero(t, throttler.Statistics().SuccessfulLeases)
 }
 
-func TestLimiterConcurrentSafe(t *testing.T) {
+func TestLimiter_Concurrent(t *testing.T) {
 	l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{
 		InitialLimit: 5, MaxLimit: 20, QueueLimit: 5, MinWindow: 1, MinSamples: 1,
 		OnLimitChanged: func(int, int) {},
@@ -213,7 +213,7 @@ func TestLimiterConcurrentSafe(t *testing.T) {
 	assert.EqualValues(t, 8*500, s.SuccessfulLeases+s.FailedLeases)
 }
 
-func TestLimiterOptions(t *testing.T) {
+func TestLimiterOptions_Validate(t *testing.T) {
 	_, err := adaptive.NewLimiter(&adaptive.LimiterOptions{
 		MinLimit: 10, MaxLimit: 5, MaxLimitFactor: 0.5, MaxLimitWindow: -1, QueueLimit: -1, QueueOrder: 7,
 		MinWindow: time.Hour, MaxWindow: time.Minute, MinSamples: -1, Quantile: 1, BaselineAge: -1, CorrelationWindow: 1,

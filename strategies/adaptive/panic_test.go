@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/strategies/adaptive"
 )
 
-func TestPanicOfOnLimitChangedLosesNoPermits(t *testing.T) {
+func TestLimiterOptions_OnLimitChangedPanics(t *testing.T) {
 	panics := 0
 	l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{
 		InitialLimit: 10, MaxLimit: 20, MinWindow: 1, MinSamples: 1,

@@ -34,7 +34,7 @@ func counting() *adaptive.Throttler {
 func told(t *testing.T, th *adaptive.Throttler) string {
 	t.Helper()
 	for {
-		_, _ = th.TryAcquire(t.Context(), 0) // decides anew, and so brings the rate up to date
+		_, _ = th.TryAcquire(t.Context(), 0) // decides again, which updates the rate
 		before := th.RejectionRate()
 		lease, err := th.TryAcquire(t.Context(), 1)
 		require.NoError(t, err)
@@ -54,7 +54,7 @@ func told(t *testing.T, th *adaptive.Throttler) string {
 	}
 }
 
-func TestWhatTheLimiterIsTold(t *testing.T) {
+func TestStrategy_Outcomes(t *testing.T) {
 	only := func(err error) func(any, error) bool {
 		return func(_ any, got error) bool { return errors.Is(got, err) }
 	}
@@ -73,8 +73,8 @@ func TestWhatTheLimiterIsTold(t *testing.T) {
 		{name: "a limiter's rejection that is handled", err: &ratelimit.RejectedError{}, handle: func(any, error) bool { return true }, want: "failure"},
 		{name: "a timeout further in", err: &timeout.Error{After: 1}, want: "failure"},
 		{name: "a cancellation", err: fmt.Errorf("query: %w", context.Canceled), want: "nothing"},
-		{name: "a success for nobody", cancel: true, want: "nothing"},
-		{name: "an error for nobody", err: errBoom, cancel: true, want: "failure"},
+		{name: "a success after the caller gave up", cancel: true, want: "nothing"},
+		{name: "an error after the caller gave up", err: errBoom, cancel: true, want: "failure"},
 		{name: "handled", err: errBoom, handle: only(errBoom), want: "failure"},
 		{name: "not handled", err: errBoom, handle: only(errors.ErrUnsupported), want: "success"},
 		{name: "a deadline that is not handled", err: context.DeadlineExceeded, handle: only(errBoom), want: "nothing"},
@@ -99,7 +99,7 @@ func TestWhatTheLimiterIsTold(t *testing.T) {
 	}
 }
 
-func TestPanicAndGoexitAreFailures(t *testing.T) {
+func TestStrategy_PanicAndGoexit(t *testing.T) {
 	for name, leave := range map[string]func(){"panic": func() { panic("boom") }, "goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			th := counting()
@@ -121,7 +121,7 @@ func TestPanicAndGoexitAreFailures(t *testing.T) {
 	}
 }
 
-func TestRejection(t *testing.T) {
+func TestStrategy_Rejection(t *testing.T) {
 	l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 1}))
 	var events []pipeline.Event
 	var asked []ratelimit.Rejection
@@ -173,7 +173,7 @@ func TestRejection(t *testing.T) {
 	assert.Len(t, events, 2, "an error is not reported as a rejection")
 }
 
-func TestPermitsFunc(t *testing.T) {
+func TestOptions_Permits(t *testing.T) {
 	l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 5}))
 	n := 5
 	p := weir.Must(pipeline.New("orders", adaptive.New(l, &adaptive.Options{Permits: func(context.Context) int { return n }})))
@@ -185,7 +185,7 @@ func TestPermitsFunc(t *testing.T) {
 	assert.ErrorIs(t, p.Execute(t.Context(), func(context.Context) error { return nil }), limiter.ErrPermitCount)
 }
 
-func TestOwnedLimiter(t *testing.T) {
+func TestStrategy_CloseClosesItsOwnLimiter(t *testing.T) {
 	s := adaptive.New(nil, nil)
 	p := weir.Must(pipeline.New("orders", s))
 	require.NoError(t, p.Execute(t.Context(), func(context.Context) error { return nil }))
@@ -204,7 +204,7 @@ func TestOwnedLimiter(t *testing.T) {
 	assert.Error(t, new(adaptive.Strategy).Validate())
 }
 
-func TestDescribe(t *testing.T) {
+func TestStrategy_Describe(t *testing.T) {
 	l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 7}))
 	bucket := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 3}))
 	p := weir.Must(pipeline.New("orders",
@@ -237,7 +237,7 @@ func (m *measurer) OnMeasurement(_ context.Context, e pipeline.Event) {
 	m.measured = append(m.measured, fmt.Sprintf("%s %v", e.Name, e.Err != nil))
 }
 
-func TestMeasurements(t *testing.T) {
+func TestStrategy_Measures(t *testing.T) {
 	m := &measurer{ListenerFunc: func(context.Context, pipeline.Event) {}}
 	l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 1}))
 	p := weir.Must(pipeline.Config{Name: "orders", Strategies: []pipeline.Strategy{adaptive.New(l, nil)}, Listener: m}.Build())

@@ -54,7 +54,7 @@ func TestThrottler(t *testing.T) {
 }
 
 // failsafe-go's window moves on only when something is counted.
-func TestThrottlerThatRejectsEverythingRecovers(t *testing.T) {
+func TestThrottler_Recovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		th := weir.Must(adaptive.NewThrottler(&adaptive.ThrottlerOptions{
 			MinExecutions: -1, FailureRate: 0.001, MaxRejectionRate: 1, Period: time.Second,
@@ -78,7 +78,7 @@ func TestThrottlerThatRejectsEverythingRecovers(t *testing.T) {
 	})
 }
 
-func TestThrottlerIgnores(t *testing.T) {
+func TestThrottler_Ignore(t *testing.T) {
 	th := weir.Must(adaptive.NewThrottler(&adaptive.ThrottlerOptions{MinExecutions: -1, MaxRejectionRate: 1}))
 	for range 50 {
 		lease, err := th.TryAcquire(t.Context(), 1)
@@ -92,7 +92,7 @@ func TestThrottlerIgnores(t *testing.T) {
 	assert.Zero(t, th.RejectionRate())
 }
 
-func TestThrottlerIsIdleWhenItRemembersNothing(t *testing.T) {
+func TestThrottler_IdleDuration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		th := weir.Must(adaptive.NewThrottler(nil))
 		idle := func() time.Duration {
@@ -116,7 +116,7 @@ func TestThrottlerIsIdleWhenItRemembersNothing(t *testing.T) {
 	})
 }
 
-func TestThrottlerOptions(t *testing.T) {
+func TestThrottlerOptions_Validate(t *testing.T) {
 	_, err := adaptive.NewThrottler(&adaptive.ThrottlerOptions{FailureRate: 1, Period: 1, MinExecutions: -2, MaxRejectionRate: 2})
 	require.ErrorIs(t, err, weir.ErrInvalidOptions)
 	for _, field := range []string{"FailureRate must", "Period must", "MinExecutions must", "MaxRejectionRate must"} {
@@ -127,7 +127,7 @@ func TestThrottlerOptions(t *testing.T) {
 }
 
 // Executions that waited in a queue inside until their time was over have called nothing.
-func TestThrottler_WaitsInVainAreNoFailures(t *testing.T) {
+func TestThrottler_IgnoresFailedWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		throttler := weir.Must(adaptive.NewThrottler(nil))
 		l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 10}))

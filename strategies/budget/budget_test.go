@@ -35,7 +35,7 @@ func left(t *testing.T, b budget.Budget) (n int) {
 	return n
 }
 
-func TestRatioOfTheExecutions(t *testing.T) {
+func TestRatio_TryAcquire(t *testing.T) {
 	b := weir.Must(budget.New(&budget.Options{Ratio: 0.1, MinPerSecond: off}))
 	assert.Zero(t, left(t, b), "nothing was executed")
 	counted(t, b, 9)
@@ -50,7 +50,7 @@ func TestRatioOfTheExecutions(t *testing.T) {
 	assert.Equal(t, 5, left(t, b), "more than one each")
 }
 
-func TestDefaults(t *testing.T) {
+func TestOptions_Defaults(t *testing.T) {
 	b := weir.Must(budget.New(nil))
 	assert.Equal(t, 10*10, left(t, b), "ten for each second of the window, at once")
 	counted(t, b, 1000)
@@ -59,14 +59,14 @@ func TestDefaults(t *testing.T) {
 	assert.Equal(t, budget.Statistics{Executions: 1000, Taken: 300, Refused: 2}, b.Statistics())
 }
 
-func TestNothingIsAllowed(t *testing.T) {
+func TestRatio_NothingAllowed(t *testing.T) {
 	b := weir.Must(budget.New(&budget.Options{Ratio: off, MinPerSecond: off}))
 	counted(t, b, 1000)
 	assert.Zero(t, left(t, b))
 	assert.Equal(t, budget.Options{Ratio: off, MinPerSecond: off, Window: 10 * time.Second}, b.Options())
 }
 
-func TestWhatIsOldIsForgotten(t *testing.T) {
+func TestRatio_Window(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, window := range []time.Duration{time.Second, 10 * time.Second, 1300 * time.Millisecond, budget.LongestWindow} {
 			b := weir.Must(budget.New(&budget.Options{Ratio: 0.5, MinPerSecond: 1, Window: window}))
@@ -85,7 +85,7 @@ func TestWhatIsOldIsForgotten(t *testing.T) {
 	})
 }
 
-func TestFailuresAtARateGetTheirShare(t *testing.T) {
+func TestRatio_SteadyRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := weir.Must(budget.New(&budget.Options{Ratio: 0.1, MinPerSecond: 1}))
 		granted := 0
@@ -102,7 +102,7 @@ func TestFailuresAtARateGetTheirShare(t *testing.T) {
 	})
 }
 
-func TestReconfigureKeepsWhatWasTaken(t *testing.T) {
+func TestRatio_Reconfigure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := weir.Must(budget.New(&budget.Options{Ratio: 0.5, MinPerSecond: off}))
 		counted(t, b, 100)
@@ -118,7 +118,7 @@ func TestReconfigureKeepsWhatWasTaken(t *testing.T) {
 	})
 }
 
-func TestNilBudgetAllowsEverything(t *testing.T) {
+func TestRatio_Nil(t *testing.T) {
 	var b *budget.Ratio
 	b.Count(t.Context())
 	assert.True(t, b.TryAcquire(t.Context()))
@@ -126,7 +126,7 @@ func TestNilBudgetAllowsEverything(t *testing.T) {
 	assert.Zero(t, b.Options())
 }
 
-func TestValidateNamesEveryField(t *testing.T) {
+func TestOptions_Validate(t *testing.T) {
 	_, err := budget.New(&budget.Options{Ratio: math.NaN(), MinPerSecond: -2, Window: 61 * time.Second})
 	assert.EqualError(t, err, "budget: Ratio must be at least 0, or -1 for none, got NaN; "+
 		"MinPerSecond must be at least 0, or -1 for none, got -2; Window must be from 1s to 1m0s, got 1m1s")
@@ -136,20 +136,20 @@ func TestValidateNamesEveryField(t *testing.T) {
 	assert.Panics(t, func() { weir.Must(budget.New(&budget.Options{Window: 1})) })
 }
 
-func TestExtremeOptionsSaturate(t *testing.T) {
+func TestRatio_ExtremeOptions(t *testing.T) {
 	b := weir.Must(budget.New(&budget.Options{Ratio: math.MaxFloat64, MinPerSecond: math.MaxInt}))
 	counted(t, b, 100)
 	assert.True(t, b.TryAcquire(t.Context()))
 	assert.Equal(t, int64(math.MaxInt64), b.Statistics().Available)
 }
 
-func TestOptionsComeFromAFileAsTheyAre(t *testing.T) {
+func TestOptions_JSON(t *testing.T) {
 	var o budget.Options
 	require.NoError(t, json.Unmarshal([]byte(`{"ratio":0.1,"min_per_second":-1,"window":1000000000}`), &o))
 	assert.Equal(t, budget.Options{Ratio: 0.1, MinPerSecond: -1, Window: time.Second}, o)
 }
 
-func TestBudgetConcurrentSafe(t *testing.T) {
+func TestRatio_Concurrent(t *testing.T) {
 	b := weir.Must(budget.New(&budget.Options{Ratio: 0.25, MinPerSecond: off, Window: budget.LongestWindow}))
 	var wg sync.WaitGroup
 	var granted atomic.Int64

@@ -27,14 +27,14 @@ func TestFault(t *testing.T) {
 	}, log)
 }
 
-func TestFaultWithoutAnError(t *testing.T) {
+func TestFault_DefaultError(t *testing.T) {
 	err := with(chaos.NewFault(&chaos.FaultOptions{Options: always})).Execute(t.Context(), func(context.Context) error { return nil })
 	assert.ErrorIs(t, err, chaos.ErrInjected)
 	assert.NotErrorIs(t, err, pipeline.ErrRejected)
 	assert.EqualError(t, err, "chaos: orders/Chaos.Fault: injected fault")
 }
 
-func TestFaultOfAFunction(t *testing.T) {
+func TestFaultOptions_ErrFunc(t *testing.T) {
 	var log []string
 	fault := errBoom
 	p := listened(&log, always, func(o chaos.Options) pipeline.Strategy {
@@ -50,7 +50,7 @@ func TestFaultOfAFunction(t *testing.T) {
 	assert.Equal(t, []string{"ran"}, log, "nil: no injection")
 }
 
-func TestWeights(t *testing.T) {
+func TestFault_Weights(t *testing.T) {
 	errA, errB := errors.New("a"), errors.New("b")
 	draws := []float64{}
 	p := with(chaos.NewFault(&chaos.FaultOptions{
@@ -70,7 +70,7 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-func TestFaultsInsideARetryAreRetried(t *testing.T) {
+func TestFault_InsideARetry(t *testing.T) {
 	draws := []float64{0.01, 0.02, 0.9}
 	p := with(retry.New(&retry.Options{Delay: -1}), makers["Chaos.Fault"](chaos.Options{Enabled: true, Rate: 0.1, Rand: func() float64 {
 		d := draws[0]
@@ -123,7 +123,7 @@ func lasting(d time.Duration) func(context.Context) time.Duration {
 	return func(context.Context) time.Duration { return d }
 }
 
-func TestLatencyEndsWithTheContext(t *testing.T) {
+func TestLatency_EndsWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cause := errors.New("the user went away")
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -140,7 +140,7 @@ func TestLatencyEndsWithTheContext(t *testing.T) {
 	})
 }
 
-func TestLatencyMakesATimeoutOutside(t *testing.T) {
+func TestLatency_InsideATimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := with(timeout.New(time.Second, nil), chaos.NewLatency(&chaos.LatencyOptions{Options: always}))
 		err := p.Execute(t.Context(), func(context.Context) error { panic("must not run") })
@@ -170,7 +170,7 @@ func TestOutcome(t *testing.T) {
 		"Execute has no use for the value")
 }
 
-func TestOutcomeOfAFunction(t *testing.T) {
+func TestOutcomeOptions_ResultFunc(t *testing.T) {
 	result, ok := chaos.Result{Value: "stale"}, true
 	p := with(chaos.NewOutcome(&chaos.OutcomeOptions{Options: always, ResultFunc: func(context.Context) (chaos.Result, bool) { return result, ok }}))
 	for _, want := range []string{"stale", "fresh"} {
@@ -181,7 +181,7 @@ func TestOutcomeOfAFunction(t *testing.T) {
 	}
 }
 
-func TestOutcomesByWeight(t *testing.T) {
+func TestOutcome_Weights(t *testing.T) {
 	p := with(chaos.NewOutcome(&chaos.OutcomeOptions{
 		Options: chaos.Options{Enabled: true, Rate: 1, Rand: func() float64 { return 0.5 }},
 		Results: []chaos.Result{{Value: "a", Weight: 1}, {Value: "b", Weight: 1}, {Value: "c", Weight: 1}},
@@ -221,7 +221,7 @@ func TestBehavior(t *testing.T) {
 }
 
 // A strategy inside might do something although the context has ended.
-func TestNothingRunsIfTheContextEndsDuringAnInjection(t *testing.T) {
+func TestStrategies_ContextEndsDuringAnInjection(t *testing.T) {
 	ended := func(cancel func()) []pipeline.Strategy {
 		o := always
 		o.OnInjected = func(context.Context, chaos.Injection) { cancel() }

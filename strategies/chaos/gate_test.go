@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/strategies/chaos"
 )
 
-// injects tells whether o lets something happen.
+// injects reports whether o lets something be injected.
 func injects(t *testing.T, o chaos.Options) bool {
 	t.Helper()
 	injected := false
@@ -24,7 +24,7 @@ func injects(t *testing.T, o chaos.Options) bool {
 	return injected
 }
 
-func TestWhenSomethingIsInjected(t *testing.T) {
+func TestOptions_WhenSomethingIsInjected(t *testing.T) {
 	yes, no := func(context.Context) bool { return true }, func(context.Context) bool { return false }
 	rate := func(r float64) func(context.Context) float64 { return func(context.Context) float64 { return r } }
 	random := func(r float64) func() float64 { return func() float64 { return r } }
@@ -56,7 +56,7 @@ func TestWhenSomethingIsInjected(t *testing.T) {
 	}
 }
 
-func TestZeroStrategiesInjectNothing(t *testing.T) {
+func TestStrategies_Zero(t *testing.T) {
 	for _, s := range []pipeline.Strategy{
 		new(chaos.Fault), new(chaos.Latency), new(chaos.Outcome), new(chaos.Behavior),
 		chaos.NewFault(nil), chaos.NewLatency(nil),
@@ -67,7 +67,7 @@ func TestZeroStrategiesInjectNothing(t *testing.T) {
 	}
 }
 
-func TestContextIsLookedAtAfterEachFunction(t *testing.T) {
+func TestOptions_ContextEndsInAFunction(t *testing.T) {
 	cause := errors.New("the user went away")
 	for kind, build := range makers {
 		for _, end := range []string{"before", "EnabledFunc", "RateFunc"} {
@@ -108,7 +108,7 @@ func TestContextIsLookedAtAfterEachFunction(t *testing.T) {
 	}
 }
 
-func TestRateIsAboutRight(t *testing.T) {
+func TestOptions_Rate(t *testing.T) {
 	n := 0
 	p := with(chaos.NewFault(&chaos.FaultOptions{Options: chaos.Options{
 		Enabled:    true,
@@ -121,7 +121,7 @@ func TestRateIsAboutRight(t *testing.T) {
 	assert.InDelta(t, 2500, n, 500, "more than eleven standard deviations")
 }
 
-func TestExecutionsConcurrentSafe(t *testing.T) {
+func TestStrategies_Concurrent(t *testing.T) {
 	var injected atomic.Int64
 	o := chaos.Options{Enabled: true, Rate: 0.5, OnInjected: func(context.Context, chaos.Injection) { injected.Add(1) }}
 	var all []pipeline.Strategy

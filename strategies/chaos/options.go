@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
 // The defaults of the options.
@@ -82,17 +83,11 @@ func (o *Options) validate(p *validate.Problems) {
 
 // String returns what was injected, without the Value: "orders/Chaos.Fault: injected: boom".
 func (i Injection) String() string {
-	text := "injected"
+	what := "injected"
 	if i.Latency > 0 {
-		text += fmt.Sprintf(" %v", i.Latency)
+		what += fmt.Sprintf(" %v", i.Latency)
 	}
-	if source := i.Source.String(); source != "" {
-		text = source + ": " + text
-	}
-	if i.Err != nil {
-		text += ": " + i.Err.Error()
-	}
-	return text
+	return judge.Text(i.Source, what, i.Err)
 }
 
 // LogValue implements [slog.LogValuer]. It leaves out the Value, which can be confidential.

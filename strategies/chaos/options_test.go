@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/strategies/chaos"
 )
 
-func TestValidateNamesEveryField(t *testing.T) {
+func TestOptions_Validate(t *testing.T) {
 	bad := chaos.Options{Rate: 1.5}
 	for _, tt := range []struct {
 		s    interface{ Validate() error }
@@ -60,7 +60,7 @@ func TestValidateNamesEveryField(t *testing.T) {
 	assert.NoError(t, (*chaos.LatencyOptions)(nil).Validate())
 }
 
-func TestDefaults(t *testing.T) {
+func TestOptions_Defaults(t *testing.T) {
 	assert.Equal(t, chaos.FaultOptions{Options: chaos.Options{Name: "Chaos.Fault", Rate: 0.001}}, chaos.NewFault(nil).Options())
 	assert.Equal(t,
 		chaos.LatencyOptions{Options: chaos.Options{Name: "Chaos.Latency", Rate: 0.001}, Latency: 30 * time.Second},
@@ -72,7 +72,7 @@ func TestDefaults(t *testing.T) {
 	assert.Equal(t, set, chaos.NewLatency(&set).Options(), "what is set stays as it is")
 }
 
-func TestNamesAndDescriptions(t *testing.T) {
+func TestStrategies_Describe(t *testing.T) {
 	for kind, build := range makers {
 		d := with(build(chaos.Options{})).Describe().Strategies[0]
 		assert.Equal(t, kind, d.Name)
@@ -84,13 +84,13 @@ func TestNamesAndDescriptions(t *testing.T) {
 	}
 }
 
-func TestOptionsComeFromAFileAsTheyAre(t *testing.T) {
+func TestOptions_JSON(t *testing.T) {
 	var o chaos.LatencyOptions
 	require.NoError(t, json.Unmarshal([]byte(`{"name":"Slow","enabled":true,"rate":0.5,"latency":1000}`), &o))
 	assert.Equal(t, chaos.LatencyOptions{Options: chaos.Options{Name: "Slow", Enabled: true, Rate: 0.5}, Latency: 1000}, o)
 }
 
-func TestListsAreCopied(t *testing.T) {
+func TestNewFault_CopiesErrors(t *testing.T) {
 	errs := []chaos.WeightedError{{Err: errBoom}}
 	s := chaos.NewFault(&chaos.FaultOptions{Options: always, Errors: errs})
 	errs[0].Err = nil

@@ -31,8 +31,8 @@ func together(goroutines, times int, f func(n int)) {
 	wg.Wait()
 }
 
-// Probes that come to nothing make room for others, never for too many.
-func TestProbesConcurrentSafe(t *testing.T) {
+// Probes that do not count free their places for others, never for too many.
+func TestStrategy_ProbesConcurrent(t *testing.T) {
 	for _, probes := range []int{1, 3} {
 		synctest.Test(t, func(t *testing.T) {
 			o := atOnce(probes)
@@ -66,7 +66,7 @@ func TestProbesConcurrentSafe(t *testing.T) {
 	}
 }
 
-func TestCountingConcurrentSafe(t *testing.T) {
+func TestWindow_Concurrent(t *testing.T) {
 	s := circuitbreaker.New(&circuitbreaker.Options{
 		FailureRatio: 1, MinimumThroughput: 1 << 30, SamplingDuration: time.Hour, ConsecutiveFailures: 1 << 30,
 	})
@@ -78,7 +78,7 @@ func TestCountingConcurrentSafe(t *testing.T) {
 }
 
 // However many failures come at once, one of them opens the circuit.
-func TestOneOpensConcurrentSafe(t *testing.T) {
+func TestStrategy_OpensOnceConcurrent(t *testing.T) {
 	for range 20 {
 		var opened, asked, ran atomic.Int64
 		s := circuitbreaker.New(&circuitbreaker.Options{
@@ -104,7 +104,7 @@ func TestOneOpensConcurrentSafe(t *testing.T) {
 }
 
 // Everything at once: nothing gets stuck.
-func TestEverythingConcurrentSafe(t *testing.T) {
+func TestStrategy_Concurrent(t *testing.T) {
 	control := new(circuitbreaker.Control)
 	ignore := func(context.Context, circuitbreaker.Transition) {}
 	s := circuitbreaker.New(&circuitbreaker.Options{

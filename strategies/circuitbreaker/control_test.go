@@ -18,7 +18,7 @@ func controlled() (circuitbreaker.Options, *circuitbreaker.Control) {
 	return o, o.Control
 }
 
-func TestIsolateAndClose(t *testing.T) {
+func TestControl_IsolateAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, control := controlled()
 		c := newCircuit(t, o)
@@ -45,7 +45,7 @@ func TestIsolateAndClose(t *testing.T) {
 	})
 }
 
-func TestCloseClosesWhateverOpened(t *testing.T) {
+func TestControl_CloseAfterFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, control := controlled()
 		c := afterTheBreak(t, o)
@@ -58,7 +58,7 @@ func TestCloseClosesWhateverOpened(t *testing.T) {
 	})
 }
 
-func TestCloseForgetsWhatWasCounted(t *testing.T) {
+func TestControl_CloseResetsTheCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, control := controlled()
 		o.ConsecutiveFailures = 2
@@ -73,7 +73,7 @@ func TestCloseForgetsWhatWasCounted(t *testing.T) {
 }
 
 // An order is not undone by an outcome that comes after it.
-func TestOutcomesGiveWayToOrders(t *testing.T) {
+func TestControl_OrderBeforeAnOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, control := controlled()
 		c := newCircuit(t, o)
@@ -93,7 +93,7 @@ func TestOutcomesGiveWayToOrders(t *testing.T) {
 	})
 }
 
-func TestControlIsShared(t *testing.T) {
+func TestControl_Shared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, control := controlled()
 		one, other := newCircuit(t, o), newCircuit(t, o)
@@ -112,7 +112,7 @@ func TestControlIsShared(t *testing.T) {
 	})
 }
 
-func TestOrdersThatNobodySaw(t *testing.T) {
+func TestControl_SeveralOrders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, control := controlled()
 		c := newCircuit(t, o)

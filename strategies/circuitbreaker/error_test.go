@@ -20,12 +20,12 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-func TestOpenErrorIsARejection(t *testing.T) {
+func TestOpenError(t *testing.T) {
 	var err error = circuitbreaker.NewOpenError(circuitbreaker.Open, source, context.Canceled, 4*time.Second)
 	require.EqualError(t, err, "circuitbreaker: orders/CircuitBreaker: the circuit is open, retry after 4s")
 	wrapped := fmt.Errorf("list: %w", err)
 	require.ErrorIs(t, wrapped, pipeline.ErrRejected)
-	require.NotErrorIs(t, wrapped, context.Canceled, "that was somebody else's")
+	require.NotErrorIs(t, wrapped, context.Canceled, "it is another execution's")
 	after, ok := pipeline.RetryAfter(wrapped)
 	assert.True(t, ok)
 	assert.Equal(t, 4*time.Second, after)
@@ -34,7 +34,7 @@ func TestOpenErrorIsARejection(t *testing.T) {
 }
 
 // A retry outside waits until the break is over, and its attempt is the probe.
-func TestRetryOutsideWaitsForTheBreak(t *testing.T) {
+func TestOpenError_RetryWaitsForTheBreak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := atOnce(1)
 		p := weir.Must(pipeline.New("orders",
@@ -128,7 +128,7 @@ func TestStrategy_ProbeRejectedByALimiter(t *testing.T) {
 	})
 }
 
-func TestPipelinesShareACircuit(t *testing.T) {
+func TestStrategy_SharedByPipelines(t *testing.T) {
 	o := atOnce(1)
 	s := circuitbreaker.New(&o)
 	one, other := weir.Must(pipeline.New("one", s)), weir.Must(pipeline.New("other", s))
@@ -138,7 +138,7 @@ func TestPipelinesShareACircuit(t *testing.T) {
 	assert.Equal(t, "other", open.Source.Pipeline)
 }
 
-func TestDescribe(t *testing.T) {
+func TestStrategy_Describe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCircuit(t, circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 2})
 		c.times(t, 1, fail)

@@ -29,11 +29,11 @@ func afterTheBreak(t *testing.T, o circuitbreaker.Options) *circuit {
 	time.Sleep(5*time.Second - 1)
 	c.rejects(t, circuitbreaker.Open, 1)
 	time.Sleep(time.Nanosecond)
-	assert.Equal(t, circuitbreaker.Statistics{State: circuitbreaker.Open}, c.Statistics(), "until somebody comes")
+	assert.Equal(t, circuitbreaker.Statistics{State: circuitbreaker.Open}, c.Statistics(), "until an execution comes")
 	return c
 }
 
-func TestProbeThatSucceedsCloses(t *testing.T) {
+func TestStrategy_ProbeSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := afterTheBreak(t, atOnce(1))
 		c.times(t, 1, succeed)
@@ -47,7 +47,7 @@ func TestProbeThatSucceedsCloses(t *testing.T) {
 	})
 }
 
-func TestProbeThatFailsOpensAgain(t *testing.T) {
+func TestStrategy_ProbeFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := afterTheBreak(t, atOnce(1))
 		probe := c.start(t.Context())
@@ -58,7 +58,7 @@ func TestProbeThatFailsOpensAgain(t *testing.T) {
 	})
 }
 
-func TestWhileProbedTheRestIsRejected(t *testing.T) {
+func TestStrategy_RejectsWhileProbed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := afterTheBreak(t, atOnce(1))
 		probe := c.start(t.Context())
@@ -71,7 +71,7 @@ func TestWhileProbedTheRestIsRejected(t *testing.T) {
 	})
 }
 
-func TestSeveralProbes(t *testing.T) {
+func TestOptions_HalfOpenProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := afterTheBreak(t, atOnce(3))
 		a, b := c.start(t.Context()), c.start(t.Context())
@@ -85,7 +85,7 @@ func TestSeveralProbes(t *testing.T) {
 	})
 }
 
-func TestFirstProbeThatFailsDecides(t *testing.T) {
+func TestStrategy_FirstFailedProbeDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := afterTheBreak(t, atOnce(3))
 		c.times(t, 2, succeed)
@@ -102,8 +102,8 @@ func TestFirstProbeThatFailsDecides(t *testing.T) {
 	})
 }
 
-// A probe whose caller has gone away says nothing, and makes room for another.
-func TestCancelledProbe(t *testing.T) {
+// A probe whose caller has gone away does not count, and frees its place for another.
+func TestStrategy_CancelledProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := afterTheBreak(t, atOnce(1))
 		for range 3 {
@@ -120,7 +120,7 @@ func TestCancelledProbe(t *testing.T) {
 	})
 }
 
-func TestProbeThatNeverReturnsLosesItsPlace(t *testing.T) {
+func TestStrategy_ProbeThatDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := afterTheBreak(t, atOnce(2))
 		first := c.start(t.Context())
@@ -142,7 +142,7 @@ func TestProbeThatNeverReturnsLosesItsPlace(t *testing.T) {
 }
 
 // Else what always takes longer than a break would never close the circuit.
-func TestSlowProbeCountsWhileTheCircuitIsHalfOpen(t *testing.T) {
+func TestStrategy_SlowProbeCounts(t *testing.T) {
 	for _, end := range []func(context.Context) error{succeed, fail} {
 		synctest.Test(t, func(t *testing.T) {
 			c := afterTheBreak(t, atOnce(1))
@@ -159,7 +159,7 @@ func TestSlowProbeCountsWhileTheCircuitIsHalfOpen(t *testing.T) {
 }
 
 // A cancelled probe whose place was given away must not free another's.
-func TestSlowCancelledProbeFreesNothing(t *testing.T) {
+func TestStrategy_SlowCancelledProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := afterTheBreak(t, atOnce(1))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -173,7 +173,7 @@ func TestSlowCancelledProbeFreesNothing(t *testing.T) {
 	})
 }
 
-func TestPanicAndGoexitAreFailures(t *testing.T) {
+func TestStrategy_PanicAndGoexit(t *testing.T) {
 	for name, leave := range map[string]func(context.Context) error{
 		"panic":  func(context.Context) error { panic("boom") },
 		"Goexit": func(context.Context) error { runtime.Goexit(); return nil },
@@ -195,7 +195,7 @@ func TestPanicAndGoexitAreFailures(t *testing.T) {
 }
 
 // The functions of the Options may panic, too, and wedge nothing.
-func TestPanicOfAFunction(t *testing.T) {
+func TestStrategy_PanicOfAFunction(t *testing.T) {
 	boom := func(context.Context, circuitbreaker.Transition) { panic("boom") }
 	tests := []struct {
 		name string
@@ -233,7 +233,7 @@ func TestPanicOfAFunction(t *testing.T) {
 }
 
 // While it is asked for the length, the circuit has made up its mind.
-func TestBreakDurationFuncIsAskedOnce(t *testing.T) {
+func TestOptions_BreakDurationFuncIsCalledOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c *circuit
 		var during func()
@@ -260,7 +260,7 @@ func TestBreakDurationFuncIsAskedOnce(t *testing.T) {
 	})
 }
 
-func TestBreakDurationFunc(t *testing.T) {
+func TestOptions_BreakDurationFunc(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []circuitbreaker.Transition
 		var opened []time.Duration
@@ -296,6 +296,6 @@ func TestBreakDurationFunc(t *testing.T) {
 		for range 4 {
 			_ = p.Execute(t.Context(), fail)
 		}
-		assert.Zero(t, told[3].HalfOpenAttempts, "to close is to begin anew")
+		assert.Zero(t, told[3].HalfOpenAttempts, "closing resets the number")
 	})
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // Whatever happens in whatever order, a circuit does what the naive one does.
-func TestRandomHistories(t *testing.T) {
+func TestStrategy_Model(t *testing.T) {
 	histories := uint64(400)
 	if testing.Short() {
 		histories = 40

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
 // The defaults of [Options].
@@ -131,14 +132,7 @@ func (o *Options) Validate() error {
 
 // String returns the Source, the states and the Err: "orders/CircuitBreaker: closed to open: boom".
 func (t Transition) String() string {
-	text := fmt.Sprintf("%v to %v", t.From, t.To)
-	if source := t.Source.String(); source != "" {
-		text = source + ": " + text
-	}
-	if t.Err != nil {
-		text += ": " + t.Err.Error()
-	}
-	return text
+	return judge.Text(t.Source, fmt.Sprintf("%v to %v", t.From, t.To), t.Err)
 }
 
 // LogValue implements [slog.LogValuer]. It leaves out the Result, which can be confidential.

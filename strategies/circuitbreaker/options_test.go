@@ -15,7 +15,7 @@ import (
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
 
-func TestDefaults(t *testing.T) {
+func TestOptions_Defaults(t *testing.T) {
 	want := circuitbreaker.Options{
 		Name: "CircuitBreaker", FailureRatio: 0.1, MinimumThroughput: 100, SamplingDuration: 30 * time.Second,
 		BreakDuration: 5 * time.Second, HalfOpenProbes: 1,
@@ -29,7 +29,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-func TestOptionsMakeTheSameAgain(t *testing.T) {
+func TestStrategy_Options(t *testing.T) {
 	given := circuitbreaker.Options{
 		Name: "db", FailureRatio: -1, MinimumThroughput: 1, SamplingDuration: time.Second, ConsecutiveFailures: 3,
 		BreakDuration: time.Minute, HalfOpenProbes: 2, Control: new(circuitbreaker.Control),
@@ -39,7 +39,7 @@ func TestOptionsMakeTheSameAgain(t *testing.T) {
 	assert.Equal(t, given, circuitbreaker.New(&made).Options())
 }
 
-func TestValidateNamesEveryField(t *testing.T) {
+func TestOptions_Validate(t *testing.T) {
 	all := circuitbreaker.Options{
 		FailureRatio: 1.5, MinimumThroughput: -1, SamplingDuration: -1, ConsecutiveFailures: -2, BreakDuration: -3, HalfOpenProbes: -4,
 	}
@@ -56,7 +56,7 @@ func TestValidateNamesEveryField(t *testing.T) {
 	require.EqualError(t, new(circuitbreaker.Strategy).Validate(), "circuitbreaker: must be made with New")
 }
 
-func TestFailureRatioIsARatio(t *testing.T) {
+func TestOptions_ValidateFailureRatio(t *testing.T) {
 	for ratio, valid := range map[float64]bool{
 		0: true, 1: true, 1e-9: true, -1: true,
 		-0.5: false, -2: false, 1.0001: false, math.NaN(): false, math.Inf(1): false, math.Inf(-1): false,
@@ -66,14 +66,14 @@ func TestFailureRatioIsARatio(t *testing.T) {
 	}
 }
 
-func TestSomethingMustOpenTheCircuit(t *testing.T) {
+func TestOptions_ValidateNothingOpens(t *testing.T) {
 	o := circuitbreaker.Options{FailureRatio: -1}
 	require.ErrorContains(t, o.Validate(), "nothing would open the circuit")
 	o.Control = new(circuitbreaker.Control)
 	require.NoError(t, o.Validate())
 }
 
-func TestStateTexts(t *testing.T) {
+func TestState_Text(t *testing.T) {
 	for state, text := range map[circuitbreaker.State]string{
 		circuitbreaker.Closed: "closed", circuitbreaker.Open: "open",
 		circuitbreaker.HalfOpen: "half_open", circuitbreaker.Isolated: "isolated",

@@ -74,7 +74,7 @@ func (p *phase) halfOpen() *phase {
 // A probe that does not return would keep the circuit half open forever. So after the length of a break its place can be
 // given to another.
 type probes struct {
-	running   []probe // those that have a place, the one that began first at the front
+	running   []probe // with a place, the one that began first at the front
 	last      uint64  // the last ticket that admit has returned
 	succeeded int
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-func TestRatioOpensAtTheMinimumThroughput(t *testing.T) {
+func TestOptions_MinimumThroughput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCircuit(t, circuitbreaker.Options{})
 		c.times(t, 99, fail)
@@ -34,7 +34,7 @@ func TestRatioOpensAtTheMinimumThroughput(t *testing.T) {
 	})
 }
 
-func TestRatioIsExact(t *testing.T) {
+func TestOptions_FailureRatio(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCircuit(t, circuitbreaker.Options{FailureRatio: 0.07})
 		c.times(t, 94, succeed)
@@ -49,7 +49,7 @@ func TestRatioIsExact(t *testing.T) {
 	})
 }
 
-func TestWindowSlides(t *testing.T) {
+func TestOptions_SamplingDuration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCircuit(t, circuitbreaker.Options{FailureRatio: 0.5, MinimumThroughput: 4, SamplingDuration: 10 * time.Second})
 		c.times(t, 3, fail)
@@ -63,7 +63,7 @@ func TestWindowSlides(t *testing.T) {
 	})
 }
 
-func TestConsecutiveFailures(t *testing.T) {
+func TestOptions_ConsecutiveFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCircuit(t, circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 3})
 		c.times(t, 2, fail)
@@ -78,7 +78,7 @@ func TestConsecutiveFailures(t *testing.T) {
 	})
 }
 
-func TestEitherRuleWillDo(t *testing.T) {
+func TestOptions_BothRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := circuitbreaker.Options{FailureRatio: 0.5, MinimumThroughput: 6, ConsecutiveFailures: 3}
 		c := newCircuit(t, o)
@@ -93,7 +93,7 @@ func TestEitherRuleWillDo(t *testing.T) {
 	})
 }
 
-func TestWhatCounts(t *testing.T) {
+func TestStrategy_WhatCounts(t *testing.T) {
 	notFound := errors.New("not found")
 	result := func(err error) func(context.Context) error { return func(context.Context) error { return err } }
 	handle := func(_ any, err error) bool { return err != nil && !errors.Is(err, notFound) }
@@ -143,7 +143,7 @@ func TestWhatCounts(t *testing.T) {
 	}
 }
 
-func TestResultsAreHandled(t *testing.T) {
+func TestOptions_HandleResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := circuitbreaker.New(&circuitbreaker.Options{
 			ConsecutiveFailures: 1, Handle: func(r any, _ error) bool { return r == 503 },
@@ -159,7 +159,7 @@ func TestResultsAreHandled(t *testing.T) {
 	})
 }
 
-func TestAContextThatIsDoneCountsForNothing(t *testing.T) {
+func TestStrategy_DoneContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCircuit(t, circuitbreaker.Options{ConsecutiveFailures: 1})
 		done, cancel := context.WithCancel(t.Context())
@@ -180,7 +180,7 @@ func TestAContextThatIsDoneCountsForNothing(t *testing.T) {
 }
 
 // What was let through before a transition does not count after it.
-func TestLateOutcomesDoNotCount(t *testing.T) {
+func TestStrategy_LateOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCircuit(t, circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 2})
 		slow := []started{c.start(t.Context()), c.start(t.Context()), c.start(t.Context()), c.start(t.Context())}
@@ -198,7 +198,7 @@ func TestLateOutcomesDoNotCount(t *testing.T) {
 	})
 }
 
-func TestExtremeDurations(t *testing.T) {
+func TestOptions_ExtremeDurations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCircuit(t, circuitbreaker.Options{
 			MinimumThroughput: 2, SamplingDuration: math.MaxInt64, BreakDuration: math.MaxInt64, HalfOpenProbes: math.MaxInt,

@@ -118,16 +118,7 @@ func (s *Strategy) handles(ctx context.Context, result any, err error) bool {
 }
 
 // String returns the Source and the Err, without the Result: "orders/Fallback: replaced: boom".
-func (o Outcome) String() string {
-	text := "replaced"
-	if source := o.Source.String(); source != "" {
-		text = source + ": " + text
-	}
-	if o.Err != nil {
-		text += ": " + o.Err.Error()
-	}
-	return text
-}
+func (o Outcome) String() string { return judge.Text(o.Source, "replaced", o.Err) }
 
 // LogValue implements [slog.LogValuer]. It leaves out the Result, which can be confidential.
 func (o Outcome) LogValue() slog.Value {

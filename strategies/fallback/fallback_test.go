@@ -33,7 +33,7 @@ func returning[T any](v T, err error) func(context.Context) (T, error) {
 	return func(context.Context) (T, error) { return v, err }
 }
 
-func TestSuccessIsLeftAlone(t *testing.T) {
+func TestStrategy_Success(t *testing.T) {
 	p := with(func(context.Context, any, error) (any, error) { panic("not needed") }, nil)
 	v, err := pipeline.ExecuteValue(t.Context(), p, returning("fine", nil))
 	assert.NoError(t, err)
@@ -68,7 +68,7 @@ func TestOptions_HandleByDefault(t *testing.T) {
 	assert.Equal(t, "instead", v)
 }
 
-func TestOutcomeOfTheActionIsTheOutcome(t *testing.T) {
+func TestStrategy_OutcomeOfTheAction(t *testing.T) {
 	worse := errors.New("worse")
 	p := with(func(_ context.Context, result any, err error) (any, error) {
 		return result.(string) + " mended", fmt.Errorf("%w: %w", worse, err)
@@ -79,12 +79,12 @@ func TestOutcomeOfTheActionIsTheOutcome(t *testing.T) {
 	assert.ErrorIs(t, err, errBoom)
 }
 
-func TestExecuteDropsTheValue(t *testing.T) {
+func TestStrategy_ExecuteWithoutAValue(t *testing.T) {
 	p := with(fallback.Value(42), nil)
 	assert.NoError(t, p.Execute(t.Context(), func(context.Context) error { return errBoom }))
 }
 
-func TestActionGetsTheContextOfTheCaller(t *testing.T) {
+func TestAction_GetsTheCallersContext(t *testing.T) {
 	type key struct{}
 	p := weir.Must(pipeline.New("orders",
 		fallback.New(func(ctx context.Context, _ any, _ error) (any, error) {
@@ -99,7 +99,7 @@ func TestActionGetsTheContextOfTheCaller(t *testing.T) {
 	assert.Equal(t, "mine", v)
 }
 
-func TestActionRunsThoughTheContextHasEnded(t *testing.T) {
+func TestAction_RunsAfterTheContextHasEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	v, err := pipeline.ExecuteValue(ctx, with(fallback.Value("instead"), nil), func(context.Context) (string, error) {
 		cancel()
@@ -109,7 +109,7 @@ func TestActionRunsThoughTheContextHasEnded(t *testing.T) {
 	assert.Equal(t, "instead", v)
 }
 
-func TestNothingRunsInAContextThatHasEnded(t *testing.T) {
+func TestStrategy_DoneContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	p := with(fallback.Value("instead"), nil)
@@ -118,7 +118,7 @@ func TestNothingRunsInAContextThatHasEnded(t *testing.T) {
 	assert.Empty(t, v)
 }
 
-func TestTimeoutInsideIsHandled(t *testing.T) {
+func TestStrategy_TimeoutInside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := weir.Must(pipeline.New("orders", fallback.New(fallback.Value("instead"), nil), timeout.New(time.Second, nil)))
 		began := time.Now()
@@ -132,7 +132,7 @@ func TestTimeoutInsideIsHandled(t *testing.T) {
 	})
 }
 
-func TestInsideOfARetryItHidesTheFailure(t *testing.T) {
+func TestStrategy_InsideARetry(t *testing.T) {
 	p := weir.Must(pipeline.New("orders", retry.New(nil), fallback.New(fallback.Value("instead"), nil)))
 	calls := 0
 	_, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (string, error) { calls++; return "", errBoom })
@@ -140,7 +140,7 @@ func TestInsideOfARetryItHidesTheFailure(t *testing.T) {
 	assert.Equal(t, 1, calls)
 }
 
-func TestTypesOfValues(t *testing.T) {
+func TestValue_Types(t *testing.T) {
 	_, err := pipeline.ExecuteValue(t.Context(), with(fallback.Value(0), nil), returning(1.5, errBoom))
 	assert.ErrorIs(t, err, pipeline.ErrResultType)
 	assert.ErrorContains(t, err, "orders: want float64, got int")
@@ -160,7 +160,7 @@ func TestTypesOfValues(t *testing.T) {
 	}
 }
 
-func TestFuncKnowsTheType(t *testing.T) {
+func TestFunc(t *testing.T) {
 	p := with(fallback.Func(func(_ context.Context, n int, err error) (int, error) {
 		assert.ErrorIs(t, err, errBoom)
 		return n + 1, nil
@@ -175,7 +175,7 @@ func TestFuncKnowsTheType(t *testing.T) {
 	assert.ErrorIs(t, err, pipeline.ErrResultType, "one of another type, too, and what comes of it does not fit")
 }
 
-func TestHandleSeesResults(t *testing.T) {
+func TestOptions_HandleResults(t *testing.T) {
 	p := with(fallback.Value("instead"), &fallback.Options{
 		Handle: pipeline.HandleResult(func(s string, err error) bool { return err == nil && s == "" }),
 	})
@@ -188,7 +188,7 @@ func TestHandleSeesResults(t *testing.T) {
 	assert.Same(t, errBoom, err, "only what it says")
 }
 
-func TestEventThenCallbackThenAction(t *testing.T) {
+func TestOptions_OnFallback(t *testing.T) {
 	var log []string
 	o := &fallback.Options{OnFallback: func(_ context.Context, o fallback.Outcome) {
 		log = append(log, fmt.Sprint("callback ", o.Result, " ", o.Err, " ", o.Source))
@@ -213,13 +213,13 @@ func TestEventThenCallbackThenAction(t *testing.T) {
 	assert.Empty(t, log)
 }
 
-func TestPanicIsNotHandled(t *testing.T) {
+func TestStrategy_Panic(t *testing.T) {
 	assert.PanicsWithValue(t, "boom", func() {
 		_ = with(fallback.Value(1), nil).Execute(t.Context(), func(context.Context) error { panic("boom") })
 	})
 }
 
-func TestOptionsAreValidatedAndDescribed(t *testing.T) {
+func TestStrategy_ValidateAndDescribe(t *testing.T) {
 	for _, action := range []fallback.Action{nil, fallback.Func[int](nil)} {
 		_, err := pipeline.New("orders", fallback.New(action, nil))
 		assert.ErrorIs(t, err, weir.ErrInvalidOptions)
@@ -239,7 +239,7 @@ func TestOptionsAreValidatedAndDescribed(t *testing.T) {
 	assert.Equal(t, "Cache", fallback.New(fallback.Value(1), &o).Name())
 }
 
-func TestExecutionsConcurrentSafe(t *testing.T) {
+func TestStrategy_Concurrent(t *testing.T) {
 	p := with(fallback.Func(func(_ context.Context, n int, _ error) (int, error) { return n + 1, nil }), nil)
 	var wg sync.WaitGroup
 	for worker := range 16 {

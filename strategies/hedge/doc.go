@@ -30,7 +30,7 @@
 //
 // # When the caller's context ends
 //
-// The contexts of the attempts end, too, and no more attempts start. Execute waits for those that run, as other
+// The contexts of the attempts end, too, and no more attempts start. Execute waits for running attempts, as other
 // strategies do, and returns a success even if it comes late. But the first outcome that is not handled still decides,
 // and by default a context error is not handled once the caller's context is done. So Execute returns when one attempt
 // returns that error, and a later success of another attempt goes to Dispose. If the end of the context kept an attempt

@@ -34,7 +34,7 @@ func listened(o hedge.Options, into *[]string) *pipeline.Pipeline {
 		})}.Build())
 }
 
-func TestEvents(t *testing.T) {
+func TestStrategy_Events(t *testing.T) {
 	none := &budget.Options{Ratio: -1, MinPerSecond: -1}
 	cases := []struct {
 		name    string
@@ -99,7 +99,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-func TestBudgetLimitsHedges(t *testing.T) {
+func TestOptions_Budget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		extra := weir.Must(budget.New(&budget.Options{Ratio: 0.1, MinPerSecond: -1}))
 		strategy := hedge.New(&hedge.Options{AtOnce: true, MaxHedges: 2, Budget: extra})

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/strategies/hedge"
 )
 
-func TestResultIsDisposedOfWhenHandlePanics(t *testing.T) {
+func TestOptions_HandlePanics(t *testing.T) {
 	for _, delay := range []time.Duration{0, -1} {
 		var disposed []any
 		p := with(&hedge.Options{
@@ -29,7 +29,7 @@ func TestResultIsDisposedOfWhenHandlePanics(t *testing.T) {
 }
 
 // One attempt that listens is enough for the execution to end with the context.
-func TestSuccessAfterTheContextsErrorIsDisposedOf(t *testing.T) {
+func TestStrategy_SuccessAfterAContextError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*s)
 		defer cancel()

@@ -65,7 +65,7 @@ const (
 	s  = time.Second
 )
 
-func TestWhoWinsAndWhen(t *testing.T) {
+func TestStrategy_WhichAttemptWins(t *testing.T) {
 	other := errors.New("other")
 	cases := []struct {
 		name    string
@@ -111,7 +111,7 @@ func TestWhoWinsAndWhen(t *testing.T) {
 	}
 }
 
-func TestLosersAreToldAtOnce(t *testing.T) {
+func TestStrategy_CancelsLosers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := make(chan [2]error, 2)
 		err := with(&hedge.Options{Delay: s, MaxHedges: 2}).Execute(t.Context(), func(ctx context.Context) error {
@@ -129,7 +129,7 @@ func TestLosersAreToldAtOnce(t *testing.T) {
 	})
 }
 
-func TestContextOfTheWinnerEndsWithIt(t *testing.T) {
+func TestStrategy_WinnersContext(t *testing.T) {
 	var kept context.Context
 	require.NoError(t, with(nil).Execute(t.Context(), func(ctx context.Context) error {
 		kept = ctx
@@ -138,7 +138,7 @@ func TestContextOfTheWinnerEndsWithIt(t *testing.T) {
 	assert.Equal(t, context.Canceled, context.Cause(kept))
 }
 
-func TestLateSuccessIsKept(t *testing.T) {
+func TestStrategy_LateSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), s)
 		defer cancel()
@@ -150,7 +150,7 @@ func TestLateSuccessIsKept(t *testing.T) {
 	})
 }
 
-func TestContextEndsAndAllWereHandled(t *testing.T) {
+func TestStrategy_ContextEndsAndAllWereHandled(t *testing.T) {
 	for _, delay := range []time.Duration{0, -1} {
 		synctest.Test(t, func(t *testing.T) {
 			cause := errors.New("the user went away")
@@ -171,7 +171,7 @@ func TestContextEndsAndAllWereHandled(t *testing.T) {
 	}
 }
 
-func TestContextEndsAfterAnUnwantedResult(t *testing.T) {
+func TestStrategy_ContextEndsAfterAHandledResult(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	p := with(&hedge.Options{Handle: func(any, error) bool { return true }})
 	v, err := pipeline.ExecuteValue(ctx, p, func(context.Context) (string, error) { cancel(); return "unwanted", nil })
@@ -179,7 +179,7 @@ func TestContextEndsAfterAnUnwantedResult(t *testing.T) {
 	assert.EqualError(t, err, "hedge: gave up after attempt 1: context canceled")
 }
 
-func TestListeningAttemptEndsWithTheCallersContext(t *testing.T) {
+func TestStrategy_AttemptEndsWithTheCallersContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*s)
 		defer cancel()
@@ -198,14 +198,14 @@ func TestListeningAttemptEndsWithTheCallersContext(t *testing.T) {
 	})
 }
 
-func TestHandleSeesResults(t *testing.T) {
+func TestOptions_HandleResults(t *testing.T) {
 	p := with(&hedge.Options{AtOnce: true, MaxHedges: 3, Handle: func(result any, _ error) bool { return result.(int) < 2 }})
 	n, err := pipeline.ExecuteValue(t.Context(), p, func(ctx context.Context) (int, error) { return hedge.Attempt(ctx), nil })
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, n, 2)
 }
 
-func TestAttemptOfAHedgeInsideOfAnother(t *testing.T) {
+func TestAttempt_NestedHedges(t *testing.T) {
 	var seen []string
 	inner := with(&hedge.Options{Delay: -1})
 	_ = with(&hedge.Options{Delay: -1}).Execute(t.Context(), func(outer context.Context) error {
@@ -218,7 +218,7 @@ func TestAttemptOfAHedgeInsideOfAnother(t *testing.T) {
 	assert.Zero(t, hedge.Attempt(t.Context()))
 }
 
-func TestExecutionsConcurrentSafe(t *testing.T) {
+func TestStrategy_Concurrent(t *testing.T) {
 	var opened, closed atomic.Int64
 	p := with(&hedge.Options{Delay: time.Microsecond, MaxHedges: 3, Dispose: hedge.Dispose(func(*int) { closed.Add(1) })})
 	var wg sync.WaitGroup

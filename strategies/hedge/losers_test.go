@@ -36,14 +36,14 @@ func (b *bin) contents() []string {
 	return slices.Clone(b.all)
 }
 
-func TestDispose(t *testing.T) {
+func TestOptions_Dispose(t *testing.T) {
 	cases := []struct {
 		name         string
 		options      hedge.Options
 		script       script
 		before, late []string // when Execute returns, and later
 	}{
-		{"nobody loses", hedge.Options{}, script{{takes: s}}, nil, nil},
+		{"no loser", hedge.Options{}, script{{takes: s}}, nil, nil},
 		{"a deaf loser", hedge.Options{}, script{{takes: 9 * s, deaf: true}, {}}, nil, []string{"0 <nil>"}},
 		{"the first was handled", hedge.Options{}, script{{takes: s, err: errBoom}, {takes: s}}, []string{"0 boom"}, nil},
 		{"the first is returned", hedge.Options{}, script{{takes: s, err: errBoom}, {takes: s, err: errBoom}}, []string{"1 boom"}, nil},
@@ -70,7 +70,7 @@ func TestDispose(t *testing.T) {
 	}
 }
 
-func TestDisposeOfALoserThatListens(t *testing.T) {
+func TestOptions_DisposeOfACancelledLoser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var disposed bin
 		var began []time.Duration
@@ -81,7 +81,7 @@ func TestDisposeOfALoserThatListens(t *testing.T) {
 	})
 }
 
-func TestResultsThatComeTogetherAreAllDisposedOf(t *testing.T) {
+func TestOptions_DisposeOfSimultaneousResults(t *testing.T) {
 	for range 50 {
 		synctest.Test(t, func(t *testing.T) {
 			disposed := make(chan int, 11)
@@ -103,7 +103,7 @@ func TestResultsThatComeTogetherAreAllDisposedOf(t *testing.T) {
 	}
 }
 
-func TestDisposeKnowsTheType(t *testing.T) {
+func TestDispose(t *testing.T) {
 	var disposed []*int
 	dispose := hedge.Dispose(func(p *int) { disposed = append(disposed, p) })
 	one := new(1)
@@ -120,7 +120,7 @@ func TestDisposeKnowsTheType(t *testing.T) {
 	assert.Equal(t, 1, n, "what cannot be nil is not")
 }
 
-func TestPanicReachesTheCallerUnchanged(t *testing.T) {
+func TestStrategy_Panic(t *testing.T) {
 	value := &struct{ text string }{"oh"}
 	for name, c := range map[string]struct {
 		options *hedge.Options
@@ -142,7 +142,7 @@ func TestPanicReachesTheCallerUnchanged(t *testing.T) {
 	}
 }
 
-func TestPanicOfALoserHarmsNobody(t *testing.T) {
+func TestStrategy_PanicOfALoser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost := make(chan error, 1)
 		var began []time.Duration
@@ -167,7 +167,7 @@ func TestPanicOfALoserHarmsNobody(t *testing.T) {
 	})
 }
 
-func TestGoexitReachesTheCaller(t *testing.T) {
+func TestStrategy_Goexit(t *testing.T) {
 	for _, delay := range []time.Duration{0, -1} {
 		returned, finished := false, make(chan struct{})
 		go func() {
@@ -180,7 +180,7 @@ func TestGoexitReachesTheCaller(t *testing.T) {
 	}
 }
 
-func TestGoexitOfALoser(t *testing.T) {
+func TestStrategy_GoexitOfALoser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost := make(chan error, 1)
 		p := with(&hedge.Options{Dispose: func(_ any, err error) { lost <- err }})
@@ -196,7 +196,7 @@ func TestGoexitOfALoser(t *testing.T) {
 }
 
 // A panic of a function of the options leaves no attempt running.
-func TestPanicOfAnOptionEndsAllAttempts(t *testing.T) {
+func TestStrategy_PanicOfAFunction(t *testing.T) {
 	boom := func() { panic("option") }
 	for name, o := range map[string]*hedge.Options{
 		"OnHedge":   {OnHedge: func(context.Context, hedge.Hedge) { boom() }},

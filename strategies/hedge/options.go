@@ -9,6 +9,7 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
+	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
 // The defaults of [Options], and the highest MaxHedges.
@@ -117,16 +118,7 @@ func (o *Options) Validate() error {
 }
 
 // String returns the number of the hedge and the Err, without the Result: "orders/Hedging: hedge 1: boom".
-func (h Hedge) String() string {
-	text := fmt.Sprintf("hedge %d", h.Number)
-	if source := h.Source.String(); source != "" {
-		text = source + ": " + text
-	}
-	if h.Err != nil {
-		text += ": " + h.Err.Error()
-	}
-	return text
-}
+func (h Hedge) String() string { return judge.Text(h.Source, fmt.Sprintf("hedge %d", h.Number), h.Err) }
 
 // LogValue implements [slog.LogValuer]. It leaves out the Result, which can be confidential.
 func (h Hedge) LogValue() slog.Value {

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/strategies/hedge"
 )
 
-func TestDefaults(t *testing.T) {
+func TestOptions_Defaults(t *testing.T) {
 	assert.Equal(t, hedge.Options{Name: "Hedging", Delay: 2 * time.Second, MaxHedges: 1}, hedge.New(nil).Options())
 	assert.Equal(t, "Hedging", hedge.New(nil).Name())
 	for _, o := range []hedge.Options{
@@ -28,13 +28,13 @@ func TestDefaults(t *testing.T) {
 	assert.Nil(t, state)
 }
 
-func TestOptionsComeFromAFileAsTheyAre(t *testing.T) {
+func TestOptions_JSON(t *testing.T) {
 	var o hedge.Options
 	require.NoError(t, json.Unmarshal([]byte(`{"name":"Twice","delay":1000,"at_once":true,"max_hedges":-1}`), &o))
 	assert.Equal(t, hedge.Options{Name: "Twice", Delay: 1000, AtOnce: true, MaxHedges: -1}, o)
 }
 
-func TestValidateNamesEveryField(t *testing.T) {
+func TestOptions_Validate(t *testing.T) {
 	assert.NoError(t, (*hedge.Options)(nil).Validate())
 	bad := hedge.New(&hedge.Options{Delay: -2, AtOnce: true, MaxHedges: 11, DelayFunc: func(context.Context, int) time.Duration { return 0 }})
 	assert.EqualError(t, bad.Validate(), "hedge: Delay must be at least 0, or -1 for none, got -2ns; "+

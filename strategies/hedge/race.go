@@ -49,7 +49,7 @@ func (r *race) run() (any, error) {
 	}
 }
 
-// hedge starts another attempt because those that run take long, and reports whether it did.
+// hedge starts another attempt because the running ones take long, and reports whether it did.
 func (r *race) hedge() bool {
 	var none outcome
 	if !r.mayStart() {

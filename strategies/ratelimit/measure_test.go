@@ -25,7 +25,7 @@ func (m *measurer) OnMeasurement(_ context.Context, e pipeline.Event) {
 	m.measured = append(m.measured, e)
 }
 
-func TestMeasurements(t *testing.T) {
+func TestStrategy_Measures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &measurer{ListenerFunc: func(context.Context, pipeline.Event) {}}
 		l := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Second, QueueLimit: 1}))
@@ -63,7 +63,7 @@ func TestMeasurements(t *testing.T) {
 	})
 }
 
-func TestMeasurementsOfAPanic(t *testing.T) {
+func TestStrategy_MeasuresAPanic(t *testing.T) {
 	m := &measurer{ListenerFunc: func(context.Context, pipeline.Event) {}}
 	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
 	p := weir.Must(pipeline.Config{Strategies: []pipeline.Strategy{ratelimit.New(l, nil)}, Listener: m}.Build())

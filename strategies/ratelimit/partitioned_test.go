@@ -26,7 +26,7 @@ func (m tenants) Acquire(ctx context.Context, who string, n int) (limiter.Lease,
 	return m[who].Acquire(ctx, n)
 }
 
-func TestPartitioned(t *testing.T) {
+func TestNewPartitioned(t *testing.T) {
 	type tenant struct{}
 	who := func(ctx context.Context) string { return ctx.Value(tenant{}).(string) }
 	m := tenants{"good": granting(), "bad": rejecting(time.Second, "")}

@@ -119,8 +119,8 @@ func newStrategy(l limiter.Limiter, o *Options, problem error) *Strategy {
 	return s
 }
 
-// waitsForDone reports whether an Acquire of l takes no time except for a wait that Done of its context ends. Other
-// limiters, and those that call functions of the program, can take time otherwise.
+// waitsForDone reports whether an Acquire of l takes no time except for a wait that Done of its context ends. A limiter
+// of the program, or one that calls functions of the program, can take time otherwise.
 func waitsForDone(l limiter.Limiter) bool {
 	switch l.(type) {
 	case *limiter.TokenBucket, *limiter.FixedWindow, *limiter.SlidingWindow, *limiter.Concurrency, *limiter.Unlimited:

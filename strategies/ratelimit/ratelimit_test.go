@@ -65,7 +65,7 @@ func observe(s *ratelimit.Strategy, events *[]pipeline.Event, order *[]string) *
 
 func nothing(context.Context) error { return nil }
 
-func TestLeaseIsHeldUntilTheRestReturned(t *testing.T) {
+func TestStrategy_HoldsTheLease(t *testing.T) {
 	f := granting()
 	p := weir.Must(pipeline.New("orders", ratelimit.New(f, nil)))
 	err := p.Execute(t.Context(), func(context.Context) error {
@@ -78,8 +78,8 @@ func TestLeaseIsHeldUntilTheRestReturned(t *testing.T) {
 	assert.Empty(t, f.tried)
 }
 
-// failsafe-go's bulkhead loses the permit for ever.
-func TestLeaseIsReleasedOnPanicAndGoexit(t *testing.T) {
+// failsafe-go's bulkhead never gets the permit back.
+func TestStrategy_ReleasesAfterPanicAndGoexit(t *testing.T) {
 	for name, leave := range map[string]func(){"panic": func() { panic("boom") }, "goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			f := granting()
@@ -100,7 +100,7 @@ func TestLeaseIsReleasedOnPanicAndGoexit(t *testing.T) {
 	}
 }
 
-func TestRejection(t *testing.T) {
+func TestStrategy_Rejection(t *testing.T) {
 	f := rejecting(4*time.Second, "queue limit reached")
 	var events []pipeline.Event
 	var order []string
@@ -124,14 +124,14 @@ func TestRejection(t *testing.T) {
 	assert.Equal(t, 4*time.Second, d)
 }
 
-func TestOnRejectedErrorReplacesTheRejection(t *testing.T) {
+func TestOptions_OnRejected(t *testing.T) {
 	p := weir.Must(pipeline.New("orders", ratelimit.New(rejecting(0, ""), &ratelimit.Options{
 		OnRejected: func(context.Context, ratelimit.Rejection) error { return errBoom },
 	})))
 	assert.Same(t, errBoom, p.Execute(t.Context(), nothing))
 }
 
-func TestRejectedErrorText(t *testing.T) {
+func TestRejectedError_Error(t *testing.T) {
 	for want, f := range map[string]*fake{
 		"ratelimit: orders/RateLimiter: rejected":                                      rejecting(0, ""),
 		"ratelimit: orders/RateLimiter: rejected: retry after 1.5s":                    rejecting(1500*time.Millisecond, ""),
@@ -146,7 +146,7 @@ func TestRejectedErrorText(t *testing.T) {
 	assert.False(t, ok, "not known is not 0")
 }
 
-func TestLimiterErrorGoesOutWrappedAndIsNoRejection(t *testing.T) {
+func TestStrategy_ErrorOfTheLimiter(t *testing.T) {
 	f := granting()
 	f.err = limiter.ErrClosed
 	var events []pipeline.Event
@@ -162,7 +162,7 @@ func TestLimiterErrorGoesOutWrappedAndIsNoRejection(t *testing.T) {
 	assert.Equal(t, 1, f.released, "a lease that came with the error is not kept")
 }
 
-func TestPermits(t *testing.T) {
+func TestOptions_Permits(t *testing.T) {
 	type cost struct{}
 	f := granting()
 	p := weir.Must(pipeline.New("orders", ratelimit.New(f, &ratelimit.Options{
@@ -178,7 +178,7 @@ func TestPermits(t *testing.T) {
 	assert.Equal(t, []int{7, 0}, f.acquired, "whatever the limiter would say")
 }
 
-func TestOnlyItsOwnLimiterIsClosed(t *testing.T) {
+func TestStrategy_CloseClosesItsOwnLimiter(t *testing.T) {
 	f := granting()
 	given := weir.Must(pipeline.New("orders", ratelimit.New(f, nil)))
 	require.NoError(t, given.Close())
@@ -198,24 +198,24 @@ func TestOnlyItsOwnLimiterIsClosed(t *testing.T) {
 	assert.ErrorIs(t, err, limiter.ErrClosed)
 }
 
-func TestNames(t *testing.T) {
+func TestStrategy_Name(t *testing.T) {
 	assert.Equal(t, "RateLimiter", ratelimit.New(granting(), nil).Name())
 	assert.Equal(t, "Tenant", ratelimit.New(granting(), &ratelimit.Options{Name: "Tenant"}).Name())
 }
 
-func TestValidate(t *testing.T) {
+func TestStrategy_Validate(t *testing.T) {
 	const noLimiter, noResource = "Limiter must not be nil", "Resource must not be nil"
 	who := func(context.Context) string { return "" }
 	var typedNil *fake
-	var nobody limiter.Partitioned[string]
+	var missing limiter.Partitioned[string]
 	for _, c := range []struct {
 		strategy *ratelimit.Strategy
 		want     string
 	}{
 		{ratelimit.New(typedNil, nil), noLimiter},
-		{ratelimit.NewPartitioned(nobody, who, nil), noLimiter},
+		{ratelimit.NewPartitioned(missing, who, nil), noLimiter},
 		{ratelimit.NewPartitioned[string](tenants{}, nil, nil), noResource},
-		{ratelimit.NewPartitioned(nobody, nil, nil), noLimiter + "; " + noResource},
+		{ratelimit.NewPartitioned(missing, nil, nil), noLimiter + "; " + noResource},
 	} {
 		assert.EqualError(t, c.strategy.Validate(), "ratelimit: "+c.want)
 		_, err := pipeline.New("orders", c.strategy)
@@ -224,7 +224,7 @@ func TestValidate(t *testing.T) {
 	assert.NoError(t, ratelimit.New(granting(), nil).Validate())
 }
 
-func TestLimitHoldsConcurrentSafe(t *testing.T) {
+func TestStrategy_Concurrent(t *testing.T) {
 	const limit = 3
 	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: limit, QueueLimit: 2}))
 	defer l.Close()

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
-func TestShadowDecidesAndReportsButNeverRejects(t *testing.T) {
+func TestOptions_Shadow(t *testing.T) {
 	var events []pipeline.Event
 	var order []string
 	ran := 0
@@ -26,7 +26,7 @@ func TestShadowDecidesAndReportsButNeverRejects(t *testing.T) {
 
 	granted := granting()
 	require.NoError(t, observe(ratelimit.New(granted, shadow), &events, &order).Execute(t.Context(), run))
-	assert.Equal(t, 1, granted.released, "permits are held as ever")
+	assert.Equal(t, 1, granted.released, "permits are held as usual")
 	assert.Empty(t, events)
 
 	f := rejecting(time.Second, "queue limit reached")
@@ -48,7 +48,7 @@ func TestShadowDecidesAndReportsButNeverRejects(t *testing.T) {
 	require.NoError(t, weir.Must(pipeline.New("quiet", ratelimit.New(f, shadow))).Execute(t.Context(), run))
 }
 
-func TestShadowDoesNotReviveADoneContext(t *testing.T) {
+func TestOptions_ShadowDoneContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var events []pipeline.Event
 	f := &fake{err: context.Canceled}

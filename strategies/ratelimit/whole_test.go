@@ -24,7 +24,7 @@ func bucket(tokens int, period time.Duration) *limiter.TokenBucket {
 }
 
 // Nothing in failsafe-go honours what an inner limiter asks for.
-func TestRetryWaitsAsLongAsTheLimiterAsks(t *testing.T) {
+func TestStrategy_InsideARetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := bucket(1, 10*time.Second)
 		defer l.Close()
@@ -43,7 +43,7 @@ func TestRetryWaitsAsLongAsTheLimiterAsks(t *testing.T) {
 	})
 }
 
-func TestTimeoutEndsTheWaitInTheQueueAndIsRetried(t *testing.T) {
+func TestStrategy_TimeoutOfAWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
 		defer l.Close()

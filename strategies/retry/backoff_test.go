@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/internal/saturate"
 )
 
-func TestBackoffGrows(t *testing.T) {
+func TestBackoff_Delay(t *testing.T) {
 	const s = time.Second
 	for backoff, want := range map[Backoff][]time.Duration{
 		Constant:    {s, s, s, s, s},
@@ -25,7 +25,7 @@ func TestBackoffGrows(t *testing.T) {
 	}
 }
 
-func TestBackoffSaturates(t *testing.T) {
+func TestBackoff_DelaySaturates(t *testing.T) {
 	for _, backoff := range []Backoff{Constant, Linear, Exponential} {
 		for _, base := range []time.Duration{1, 3, time.Second, longest / 2, longest - 1, longest} {
 			last := time.Duration(0)
@@ -46,7 +46,7 @@ func TestBackoffSaturates(t *testing.T) {
 	assert.Equal(t, longest, saturate.Add(longest-1, 2))
 }
 
-func TestJitterStaysInItsRange(t *testing.T) {
+func TestBackoff_Spread(t *testing.T) {
 	const d = 100 * time.Millisecond
 	for backoff, bounds := range map[Backoff][2]time.Duration{
 		Constant: {75 * time.Millisecond, 125 * time.Millisecond}, Linear: {75 * time.Millisecond, 125 * time.Millisecond}, Exponential: {0, d},
@@ -64,7 +64,7 @@ func TestJitterStaysInItsRange(t *testing.T) {
 	assert.Zero(t, upTo(-5))
 }
 
-func TestBackoffText(t *testing.T) {
+func TestBackoff_Text(t *testing.T) {
 	text, err := json.Marshal([]Backoff{Constant, Linear, Exponential})
 	require.NoError(t, err)
 	assert.JSONEq(t, `["constant","linear","exponential"]`, string(text))
@@ -76,19 +76,19 @@ func TestBackoffText(t *testing.T) {
 	assert.ErrorContains(t, err, "Backoff(9)")
 }
 
-func TestOptionsComeFromAFileAsTheyAre(t *testing.T) {
+func TestOptions_JSON(t *testing.T) {
 	var o Options
 	require.NoError(t, json.Unmarshal([]byte(`{"max_retries":-1,"backoff":"exponential","delay":1000,"max_delay":2000,"jitter":true,"max_duration":3000,"max_retry_after":4000,"ignore_retry_after":true}`), &o))
 	assert.Equal(t, Options{MaxRetries: -1, Backoff: Exponential, Delay: 1000, MaxDelay: 2000, Jitter: true, MaxDuration: 3000, MaxRetryAfter: 4000, IgnoreRetryAfter: true}, o)
 }
 
-func TestDefaults(t *testing.T) {
+func TestOptions_Defaults(t *testing.T) {
 	assert.Equal(t, Options{Name: "Retry", MaxRetries: 3, Delay: 2 * time.Second, MaxRetryAfter: time.Minute}, (*Options)(nil).withDefaults())
 	o := Options{Name: "Again", MaxRetries: -1, Delay: -1, MaxRetryAfter: -1}
 	assert.Equal(t, Options{Name: "Again", MaxRetryAfter: -1}, o.withDefaults())
 }
 
-func TestValidateNamesEveryField(t *testing.T) {
+func TestOptions_Validate(t *testing.T) {
 	assert.NoError(t, (*Options)(nil).Validate())
 	assert.NoError(t, (&Options{MaxRetries: Forever, Delay: -1, Backoff: Exponential}).Validate())
 	bad := New(&Options{MaxRetries: -2, Backoff: 7, Delay: -2, MaxDelay: -1, MaxRetryAfter: -2, MaxDuration: -1})

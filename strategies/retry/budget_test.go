@@ -21,7 +21,7 @@ func share(ratio float64) *budget.Ratio {
 	return weir.Must(budget.New(&budget.Options{Ratio: ratio, MinPerSecond: -1}))
 }
 
-func TestBudgetLimitsRetries(t *testing.T) {
+func TestOptions_Budget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		extra, calls := share(2), 0
 		strategy := retry.New(&retry.Options{Budget: extra})
@@ -36,7 +36,7 @@ func TestBudgetLimitsRetries(t *testing.T) {
 	})
 }
 
-func TestBudgetIsSharedAndOnlyRetriesTakeFromIt(t *testing.T) {
+func TestOptions_SharedBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		extra, calls := share(0.25), 0
 		busy, quiet := with(&retry.Options{Budget: extra}), with(&retry.Options{Budget: extra, MaxRetries: -1})
@@ -49,14 +49,14 @@ func TestBudgetIsSharedAndOnlyRetriesTakeFromIt(t *testing.T) {
 	})
 }
 
-func TestExhaustedBudgetLeavesAnUnwantedResultToTheCaller(t *testing.T) {
+func TestOptions_ExhaustedBudgetAndResult(t *testing.T) {
 	p := with(&retry.Options{Budget: share(0.1), Handle: func(any, error) bool { return true }})
 	v, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (string, error) { return "unwanted", nil })
 	assert.Equal(t, "unwanted", v)
 	assert.EqualError(t, err, "retry: gave up after attempt 1: budget: exhausted")
 }
 
-func TestEventOfAnExhaustedBudget(t *testing.T) {
+func TestStrategy_EventOfAnExhaustedBudget(t *testing.T) {
 	var log []string
 	var exhausted []pipeline.Event
 	p := weir.Must(pipeline.Config{Name: "p", Strategies: []pipeline.Strategy{retry.New(&retry.Options{Budget: share(0.1)})},
@@ -75,7 +75,7 @@ func TestEventOfAnExhaustedBudget(t *testing.T) {
 	}}, exhausted)
 }
 
-func TestAllocationsWithABudget(t *testing.T) {
+func TestAllocations_Budget(t *testing.T) {
 	p, ctx := with(&retry.Options{Delay: -1, Budget: share(1)}), t.Context()
 	calls := 0
 	if got := testing.AllocsPerRun(200, func() { _ = p.Execute(ctx, func(context.Context) error { return nil }) }); got != 0 {

@@ -32,7 +32,7 @@ func listened(o retry.Options, into *[]string) *pipeline.Pipeline {
 		})}.Build())
 }
 
-func TestEventsOfRetriesThatSucceedInTheEnd(t *testing.T) {
+func TestStrategy_Events(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log []string
 		calls := 0
@@ -54,7 +54,7 @@ func TestEventsOfRetriesThatSucceedInTheEnd(t *testing.T) {
 	})
 }
 
-func TestEventOfTheLastAttemptIsAnError(t *testing.T) {
+func TestStrategy_EventOfTheLastAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log []string
 		calls := 0

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
+	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
 // Forever is the [Options.MaxRetries] to retry until an attempt succeeds or the context ends.
@@ -131,14 +132,7 @@ func (o *Options) Validate() error {
 
 // String returns the attempt and the wait, without the Result: "orders/Retry: attempt 0, next after 2s: boom".
 func (a Attempt) String() string {
-	text := fmt.Sprintf("attempt %d, next after %v", a.Number, a.Delay)
-	if source := a.Source.String(); source != "" {
-		text = source + ": " + text
-	}
-	if a.Err != nil {
-		text += ": " + a.Err.Error()
-	}
-	return text
+	return judge.Text(a.Source, fmt.Sprintf("attempt %d, next after %v", a.Number, a.Delay), a.Err)
 }
 
 // LogValue implements [slog.LogValuer]. It leaves out the Result, which can be confidential.

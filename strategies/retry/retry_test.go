@@ -38,7 +38,7 @@ func failing(n int, err error, calls *int) func(context.Context) error {
 	}
 }
 
-func TestDefaultsAreThreeRetriesTwoSecondsApart(t *testing.T) {
+func TestStrategy_Defaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls, began := 0, time.Now()
 		err := with(nil).Execute(t.Context(), failing(math.MaxInt, errBoom, &calls))
@@ -48,7 +48,7 @@ func TestDefaultsAreThreeRetriesTwoSecondsApart(t *testing.T) {
 	})
 }
 
-func TestRetriesUntilItSucceeds(t *testing.T) {
+func TestStrategy_RetriesUntilSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls, began := 0, time.Now()
 		p := with(&retry.Options{MaxRetries: retry.Forever, Delay: time.Second, Backoff: retry.Exponential, MaxDelay: time.Minute})
@@ -58,7 +58,7 @@ func TestRetriesUntilItSucceeds(t *testing.T) {
 	})
 }
 
-func TestForeverDoesNotOverflow(t *testing.T) {
+func TestForever(t *testing.T) {
 	calls := 0
 	p := with(&retry.Options{MaxRetries: retry.Forever, Delay: 1, Backoff: retry.Exponential, MaxDelay: 1, Jitter: true})
 	synctest.Test(t, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestForeverDoesNotOverflow(t *testing.T) {
 	assert.Equal(t, 10001, calls)
 }
 
-func TestNoRetriesAndNoDelay(t *testing.T) {
+func TestOptions_Off(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls, began := 0, time.Now()
 		assert.Same(t, errBoom, with(&retry.Options{MaxRetries: -1}).Execute(t.Context(), failing(9, errBoom, &calls)))
@@ -105,7 +105,7 @@ func TestOptions_HandleByDefault(t *testing.T) {
 	})
 }
 
-func TestHandleSeesResults(t *testing.T) {
+func TestOptions_HandleResults(t *testing.T) {
 	p := with(&retry.Options{Delay: -1, Handle: pipeline.HandleResult(func(n int, err error) bool { return n < 3 && err == nil })})
 	calls := 0
 	n, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (int, error) { calls++; return calls, nil })
@@ -119,7 +119,7 @@ func TestHandleSeesResults(t *testing.T) {
 }
 
 // failsafe-go throws it away.
-func TestLateSuccessIsKept(t *testing.T) {
+func TestStrategy_LateSuccess(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	v, err := pipeline.ExecuteValue(ctx, with(nil), func(context.Context) (string, error) {
 		cancel()
@@ -129,7 +129,7 @@ func TestLateSuccessIsKept(t *testing.T) {
 	assert.Equal(t, "late", v)
 }
 
-func TestContextEndsDuringAttempt(t *testing.T) {
+func TestStrategy_ContextEndsDuringAnAttempt(t *testing.T) {
 	cause := errors.New("the user went away")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	calls := 0
@@ -145,7 +145,7 @@ func TestContextEndsDuringAttempt(t *testing.T) {
 	assert.EqualError(t, err, "boom; retry: gave up after attempt 1: context canceled: the user went away")
 }
 
-func TestContextEndsDuringWait(t *testing.T) {
+func TestStrategy_ContextEndsDuringAWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
@@ -158,7 +158,7 @@ func TestContextEndsDuringWait(t *testing.T) {
 	})
 }
 
-func TestContextEndsAfterAnUnwantedResult(t *testing.T) {
+func TestStrategy_ContextEndsAfterAHandledResult(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	p := with(&retry.Options{Handle: func(any, error) bool { return true }})
 	v, err := pipeline.ExecuteValue(ctx, p, func(context.Context) (string, error) { cancel(); return "unwanted", nil })
@@ -168,7 +168,7 @@ func TestContextEndsAfterAnUnwantedResult(t *testing.T) {
 }
 
 // failsafe-go waits although the deadline comes first.
-func TestWaitThatTheDeadlineCannotSurviveIsNotStarted(t *testing.T) {
+func TestStrategy_WaitBeyondTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, limit := range []time.Duration{2 * time.Second, time.Second} { // just as long is too short, too
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -184,7 +184,7 @@ func TestWaitThatTheDeadlineCannotSurviveIsNotStarted(t *testing.T) {
 	})
 }
 
-func TestMaxDurationLimitsTheWhole(t *testing.T) {
+func TestOptions_MaxDuration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, calls := time.Now(), 0
 		p := with(&retry.Options{MaxRetries: retry.Forever, MaxDuration: 5 * time.Second})
@@ -210,7 +210,7 @@ type busy time.Duration
 func (b busy) Error() string                     { return "busy" }
 func (b busy) RetryAfter() (time.Duration, bool) { return time.Duration(b), true }
 
-func TestWaitsAsLongAsTheFailureAsksFor(t *testing.T) {
+func TestStrategy_RetryAfter(t *testing.T) {
 	cases := []struct {
 		name        string
 		options     retry.Options
@@ -249,7 +249,7 @@ func always(d time.Duration) func(context.Context, int, any, error) (time.Durati
 	return func(context.Context, int, any, error) (time.Duration, bool) { return d, true }
 }
 
-func TestDelayFuncIsToldTheAttempt(t *testing.T) {
+func TestOptions_DelayFunc(t *testing.T) {
 	var seen []string
 	calls := 0
 	p := with(&retry.Options{MaxRetries: 2, Delay: -1, DelayFunc: func(_ context.Context, attempt int, result any, err error) (time.Duration, bool) {
@@ -260,7 +260,7 @@ func TestDelayFuncIsToldTheAttempt(t *testing.T) {
 	assert.Equal(t, []string{"0 <nil> boom", "1 <nil> boom"}, seen, "not after the last")
 }
 
-func TestPanicIsNotRetried(t *testing.T) {
+func TestStrategy_Panic(t *testing.T) {
 	calls := 0
 	assert.PanicsWithValue(t, "boom", func() {
 		_ = with(nil).Execute(t.Context(), func(context.Context) error { calls++; panic("boom") })
@@ -268,7 +268,7 @@ func TestPanicIsNotRetried(t *testing.T) {
 	assert.Equal(t, 1, calls)
 }
 
-func TestExecutionsConcurrentSafe(t *testing.T) {
+func TestStrategy_Concurrent(t *testing.T) {
 	p := with(&retry.Options{Delay: time.Microsecond, Jitter: true, Backoff: retry.Exponential})
 	var wg sync.WaitGroup
 	var total atomic.Int64

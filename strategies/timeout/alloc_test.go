@@ -13,7 +13,7 @@ func TestAllocations(t *testing.T) {
 		fn    func(ctx context.Context) error
 		extra float64 // above context.WithTimeout
 	}{
-		{"nobody asks", func(ctx context.Context) error { _, _ = ctx.Deadline(); return ctx.Err() }, -3},
+		{"Done is not called", func(ctx context.Context) error { _, _ = ctx.Deadline(); return ctx.Err() }, -3},
 		{"asked for Done", func(ctx context.Context) error { _ = ctx.Done(); return nil }, 0},
 		{"a child", func(ctx context.Context) error {
 			_, cancel := context.WithCancel(ctx)
@@ -33,6 +33,6 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 	if got := testing.AllocsPerRun(200, func() { _ = p.Execute(ctx, callbacks[0].fn) }); got != 1 {
-		t.Errorf("%v allocations where nobody asks for Done, want 1", got)
+		t.Errorf("%v allocations without Done, want 1", got)
 	}
 }

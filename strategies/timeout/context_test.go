@@ -33,7 +33,7 @@ func isClosed(done <-chan struct{}) bool {
 	}
 }
 
-func TestContextAnswersFromTheClock(t *testing.T) {
+func TestContext_ErrReadsTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		within(t, context.WithValue(t.Context(), key{}, "value"), func(ctx context.Context) {
@@ -52,7 +52,7 @@ func TestContextAnswersFromTheClock(t *testing.T) {
 	})
 }
 
-func TestContextDoneClosesOnTime(t *testing.T) {
+func TestContext_Done(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		within(t, t.Context(), func(ctx context.Context) {
@@ -65,7 +65,7 @@ func TestContextDoneClosesOnTime(t *testing.T) {
 	})
 }
 
-func TestContextCauseNamesTheTimeoutAlsoInChildren(t *testing.T) {
+func TestContext_Cause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		within(t, t.Context(), func(ctx context.Context) {
 			value := context.WithValue(ctx, key{}, 1)
@@ -90,7 +90,7 @@ func TestContextCauseNamesTheTimeoutAlsoInChildren(t *testing.T) {
 	})
 }
 
-func TestContextCauseIsTheParentsWhereThatEndsFirst(t *testing.T) {
+func TestContext_CauseOfTheParent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, ask := range []bool{false, true} {
 			parent, cancel := context.WithCancelCause(t.Context())
@@ -113,7 +113,7 @@ func TestContextCauseIsTheParentsWhereThatEndsFirst(t *testing.T) {
 	})
 }
 
-func TestContextErrStaysWhenTheParentEndsLater(t *testing.T) {
+func TestContext_ErrStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		parent, cancel := context.WithCancelCause(t.Context())
 		within(t, parent, func(ctx context.Context) {
@@ -126,7 +126,7 @@ func TestContextErrStaysWhenTheParentEndsLater(t *testing.T) {
 	})
 }
 
-func TestContextIsCancelledWhenTheStrategyReturns(t *testing.T) {
+func TestContext_CancelledAfterTheExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, ask := range []bool{false, true} {
 			var kept context.Context
@@ -148,7 +148,7 @@ func TestContextIsCancelledWhenTheStrategyReturns(t *testing.T) {
 	})
 }
 
-func TestContextAfterFunc(t *testing.T) {
+func TestContext_AfterFunc(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		within(t, t.Context(), func(ctx context.Context) {
 			method, ok := ctx.(interface{ AfterFunc(func()) func() bool })
@@ -168,7 +168,7 @@ func TestContextAfterFunc(t *testing.T) {
 }
 
 // Children, also those of a value context in between, cost no goroutine.
-func TestContextChildrenStartNoGoroutine(t *testing.T) {
+func TestContext_ChildrenStartNoGoroutine(t *testing.T) {
 	err := make1(time.Hour, nil).Execute(t.Context(), func(ctx context.Context) error {
 		before := runtime.NumGoroutine()
 		for range 50 {
@@ -184,7 +184,7 @@ func TestContextChildrenStartNoGoroutine(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestContextConcurrentSafe(t *testing.T) {
+func TestContext_Concurrent(t *testing.T) {
 	for round := range 200 {
 		limit := time.Duration(round%5) * 50 * time.Microsecond
 		parent, cancel := context.WithCancel(t.Context())
@@ -237,11 +237,11 @@ func use(t *testing.T, ctx context.Context, user int) {
 	}
 }
 
-func TestContextAskedFirstLongAfterTheStrategyReturned(t *testing.T) {
+func TestContext_UsedAfterTheExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var kept context.Context
 		within(t, t.Context(), func(ctx context.Context) { kept = ctx })
-		time.Sleep(time.Minute) // its deadline passed when nobody cared any more
+		time.Sleep(time.Minute) // its deadline passed after the execution
 		assert.Equal(t, context.Canceled, kept.Err())
 		assert.True(t, isClosed(kept.Done()))
 	})

@@ -96,7 +96,7 @@ func (l sleepyLimiter) Acquire(ctx context.Context, n int) (limiter.Lease, error
 	return l.TryAcquire(context.WithoutCancel(ctx), n)
 }
 
-func TestStrategy_EveryoneSeesAContextThatReadsTheClock(t *testing.T) {
+func TestStrategy_ContextReadsTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := 0
 		see := func(ctx context.Context) {

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-func TestModesContext(t *testing.T) {
+func TestModes_Context(t *testing.T) {
 	inBothModes(t, func(t *testing.T, m mode) {
 		began := time.Now()
 		parent := context.WithValue(t.Context(), key{}, "value")
@@ -46,7 +46,7 @@ func TestModesContext(t *testing.T) {
 	})
 }
 
-func TestModesChildrenEndWithTheCause(t *testing.T) {
+func TestModes_CauseOfChildren(t *testing.T) {
 	inBothModes(t, func(t *testing.T, m mode) {
 		parent, cancelParent := context.WithCancelCause(t.Context())
 		for _, ends := range []string{"our deadline", "the parent", "the strategy returns"} {
@@ -92,7 +92,7 @@ func TestModesChildrenEndWithTheCause(t *testing.T) {
 	})
 }
 
-func TestModesPanicAndGoexitFinishTheContext(t *testing.T) {
+func TestModes_PanicAndGoexit(t *testing.T) {
 	inBothModes(t, func(t *testing.T, m mode) {
 		p := m.pipeline(t, time.Hour, nil)
 		for name, leave := range map[string]func(){"panic": func() { panic("boom") }, "goexit": runtime.Goexit} {
@@ -125,8 +125,8 @@ func TestModesPanicAndGoexitFinishTheContext(t *testing.T) {
 }
 
 // Callers that ask and callers that do not share one strategy, so that both
-// modes run side by side and the habit changes all the time.
-func TestModesMixedConcurrentSafe(t *testing.T) {
+// modes run at the same time and the predictions change all the time.
+func TestModes_Concurrent(t *testing.T) {
 	p := make1(100*time.Microsecond, nil)
 	var callers sync.WaitGroup
 	for caller := range 8 {

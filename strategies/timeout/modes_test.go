@@ -18,9 +18,8 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-// A mode is one of the two ways in which an execution gets its context: armed
-// when somebody asks for Done, or from the start. Whatever a caller can see is
-// the same in both; the tests in this file run in each.
+// A mode is one of the two contexts that an execution can get: one that is armed when Done is called, or one that is armed
+// from the start. Callers see no difference; the tests in this file run in both modes.
 type mode bool
 
 const (
@@ -75,7 +74,7 @@ func (m mode) check(t *testing.T, ctx context.Context) {
 	require.Equal(t, m == lazily, ours, "not the mode under test: %T", ctx)
 }
 
-func TestModesTimedOut(t *testing.T) {
+func TestModes_TimedOut(t *testing.T) {
 	inBothModes(t, func(t *testing.T, m mode) {
 		var order []string
 		var events []pipeline.Event
@@ -113,7 +112,7 @@ func TestModesTimedOut(t *testing.T) {
 	})
 }
 
-func TestModesWhichFailuresAreTimeouts(t *testing.T) {
+func TestModes_WhichFailuresAreTimeouts(t *testing.T) {
 	cases := []struct {
 		name string
 		err  func(ctx context.Context) error
@@ -160,7 +159,7 @@ func TestModesWhichFailuresAreTimeouts(t *testing.T) {
 	}
 }
 
-func TestModesValueThatComesWithAnotherErrorIsKept(t *testing.T) {
+func TestModes_ValueWithAnotherError(t *testing.T) {
 	inBothModes(t, func(t *testing.T, m mode) {
 		v, err := pipeline.ExecuteValue(t.Context(), m.pipeline(t, time.Second, nil), func(context.Context) (string, error) {
 			time.Sleep(time.Minute)
@@ -177,7 +176,7 @@ func TestModesValueThatComesWithAnotherErrorIsKept(t *testing.T) {
 	})
 }
 
-func TestModesCallersOwnEndIsNotATimeoutOfOurs(t *testing.T) {
+func TestModes_CallersContextEnds(t *testing.T) {
 	inBothModes(t, func(t *testing.T, m mode) {
 		execute := func(ctx context.Context, fn func(context.Context) error) error { // a new one each: it learns
 			return m.pipeline(t, time.Minute, nil).Execute(ctx, fn)
@@ -225,7 +224,7 @@ func TestModesCallersOwnEndIsNotATimeoutOfOurs(t *testing.T) {
 	})
 }
 
-func TestModesNestedTimeouts(t *testing.T) {
+func TestModes_NestedTimeouts(t *testing.T) {
 	inBothModes(t, func(t *testing.T, m mode) {
 		for _, innerFirst := range []bool{false, true} {
 			order := []pipeline.Strategy{
@@ -243,7 +242,7 @@ func TestModesNestedTimeouts(t *testing.T) {
 	})
 }
 
-func TestModesStepsBehindStopWhenTheTimeIsUp(t *testing.T) {
+func TestModes_StrategiesInsideStop(t *testing.T) {
 	inBothModes(t, func(t *testing.T, m mode) {
 		slow := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 			time.Sleep(time.Second) // like a queue that does not look at its context
@@ -258,7 +257,7 @@ func TestModesStepsBehindStopWhenTheTimeIsUp(t *testing.T) {
 	})
 }
 
-func TestModesFuncSetsTheLimitPerExecution(t *testing.T) {
+func TestModes_TimeoutFunc(t *testing.T) {
 	inBothModes(t, func(t *testing.T, m mode) {
 		var limit time.Duration
 		execute := func(fn func(context.Context) error) error {

@@ -31,7 +31,7 @@ func untilDone(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func TestTimedOut(t *testing.T) {
+func TestStrategy_TimedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []pipeline.Event
 		var order []string
@@ -68,7 +68,7 @@ func TestTimedOut(t *testing.T) {
 	})
 }
 
-func TestWhichFailuresAreTimeouts(t *testing.T) {
+func TestStrategy_WhichFailuresAreTimeouts(t *testing.T) {
 	cases := []struct {
 		name string
 		err  func(ctx context.Context) error
@@ -102,7 +102,7 @@ func TestWhichFailuresAreTimeouts(t *testing.T) {
 	}
 }
 
-func TestContextErrorBeforeOurDeadlineIsNotATimeout(t *testing.T) {
+func TestStrategy_ContextErrorBeforeTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, failure := range []error{context.Canceled, context.DeadlineExceeded} {
 			err := make1(time.Second, nil).Execute(t.Context(), func(context.Context) error { return failure })
@@ -111,7 +111,7 @@ func TestContextErrorBeforeOurDeadlineIsNotATimeout(t *testing.T) {
 	})
 }
 
-func TestCallersOwnEndIsNotATimeoutOfOurs(t *testing.T) {
+func TestStrategy_CallersContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := make1(time.Minute, nil)
 		cause := errors.New("the user went away")
@@ -143,7 +143,7 @@ func TestCallersOwnEndIsNotATimeoutOfOurs(t *testing.T) {
 	})
 }
 
-func TestNestedTimeouts(t *testing.T) {
+func TestStrategy_Nested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, outer := timeout.New(time.Second, &timeout.Options{Name: "inner"}), timeout.New(time.Minute, &timeout.Options{Name: "outer"})
 		for _, order := range [][]pipeline.Strategy{{outer, inner}, {inner, outer}} {
@@ -157,7 +157,7 @@ func TestNestedTimeouts(t *testing.T) {
 	})
 }
 
-func TestFuncSetsTheLimitPerExecution(t *testing.T) {
+func TestOptions_TimeoutFunc(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
 		p := make1(0, &timeout.Options{TimeoutFunc: func(ctx context.Context) time.Duration {
@@ -179,7 +179,7 @@ func TestFuncSetsTheLimitPerExecution(t *testing.T) {
 	})
 }
 
-func TestStepsBehindStopWhenTheTimeIsUp(t *testing.T) {
+func TestStrategy_StrategiesInsideStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 			time.Sleep(time.Second) // like a queue that does not look at its context
@@ -209,7 +209,7 @@ func TestOptions(t *testing.T) {
 }
 
 // A panic in failsafe-go loses what was held. Ours is the context.
-func TestPanicAndGoexitFinishTheContext(t *testing.T) {
+func TestStrategy_PanicAndGoexit(t *testing.T) {
 	p := make1(time.Hour, nil)
 	for name, leave := range map[string]func(){"panic": func() { panic("boom") }, "goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {

@@ -48,7 +48,7 @@ func newClient(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) *ht
 }
 
 //nolint:bodyclose // policies and pipelines for responses, which are closed by those who get them
-func TestHTTPHandler(t *testing.T) {
+func TestFromLimiter_HTTPHandler(t *testing.T) {
 	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
 			<-r.Context().Done() // the pipeline's timeout reaches the handler
@@ -80,7 +80,7 @@ func TestHTTPHandler(t *testing.T) {
 }
 
 //nolint:bodyclose // policies and pipelines for responses, which are closed by those who get them
-func TestHTTPClient(t *testing.T) {
+func TestFromPipeline_HTTPClient(t *testing.T) {
 	calls := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if calls++; calls < 3 {
@@ -116,7 +116,7 @@ func TestHTTPClient(t *testing.T) {
 }
 
 //nolint:bodyclose // policies and pipelines for responses, which are closed by those who get them
-func TestHTTPClientIsLimited(t *testing.T) {
+func TestFromLimiter_HTTPClient(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer server.Close()
 	window := 100 * time.Millisecond

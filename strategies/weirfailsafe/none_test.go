@@ -14,7 +14,7 @@ import (
 )
 
 // A callback without a result is none for the strategies outside, too.
-func TestNoResultForPoliciesOfSeveralTypes(t *testing.T) {
+func TestStrategy_NoResult(t *testing.T) {
 	p := weir.Must(pipeline.New("orders",
 		weirfailsafe.New(nil, retrypolicy.NewBuilder[int]().Build()),
 		weirfailsafe.New(nil, retrypolicy.NewBuilder[string]().Build()),

@@ -41,7 +41,7 @@ func leave(p *pipeline.Pipeline, callback func(context.Context)) (recovered any,
 func panicking(context.Context) { panic(http.ErrAbortHandler) }
 func exiting(context.Context)   { runtime.Goexit() }
 
-func TestPanicLosesNoPermit(t *testing.T) {
+func TestStrategy_PanicReleasesPermits(t *testing.T) {
 	full := bulkhead.New[any](1)
 	p := with(weirfailsafe.New(nil, full), nil)
 	for range 3 {
@@ -56,7 +56,7 @@ func TestPanicLosesNoPermit(t *testing.T) {
 	}
 }
 
-func TestPanicDoesNotWedgeAHalfOpenCircuit(t *testing.T) {
+func TestStrategy_PanicInAHalfOpenCircuit(t *testing.T) {
 	for name, callback := range map[string]func(context.Context){"panic": panicking, "goexit": exiting} {
 		breaker := circuitbreaker.NewBuilder[any]().WithDelay(time.Minute).Build()
 		breaker.HalfOpen()
@@ -71,7 +71,7 @@ func TestPanicDoesNotWedgeAHalfOpenCircuit(t *testing.T) {
 	}
 }
 
-func TestPanicIsNotTriedAgain(t *testing.T) {
+func TestStrategy_PanicIsNotRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		for _, callback := range []func(context.Context){panicking, exiting} {
@@ -101,7 +101,7 @@ func TestPanicIsNotTriedAgain(t *testing.T) {
 	})
 }
 
-func TestPanicOfAHedge(t *testing.T) {
+func TestStrategy_PanicOfAHedge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := with(weirfailsafe.New[any](nil, hedgepolicy.NewWithDelay[any](time.Second)), nil)
 		recovered, left := leave(p, panicking)
@@ -110,8 +110,8 @@ func TestPanicOfAHedge(t *testing.T) {
 	})
 }
 
-// An attempt that nobody waits for any more cannot panic to the caller.
-func TestPanicOfALoser(t *testing.T) {
+// An attempt that the executor no longer waits for cannot panic in the caller.
+func TestStrategy_PanicOfALoser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var events []pipeline.Event
@@ -142,7 +142,7 @@ func TestPanicOfALoser(t *testing.T) {
 	})
 }
 
-func TestStrategyConcurrentSafe(t *testing.T) {
+func TestStrategy_Concurrent(t *testing.T) {
 	full := bulkhead.NewBuilder[any](4).WithMaxWaitTime(time.Minute).Build()
 	p := with(weirfailsafe.New(nil, retrypolicy.NewWithDefaults[any](), full), nil)
 	var wg sync.WaitGroup
@@ -168,8 +168,8 @@ func TestStrategyConcurrentSafe(t *testing.T) {
 	}
 }
 
-// It reports on a goroutine where nobody could recover.
-func TestListenerThatPanicsAboutAPanic(t *testing.T) {
+// The report is made in a goroutine of the package, where the caller cannot recover.
+func TestStrategy_ListenerPanics(t *testing.T) {
 	told := 0
 	p := weir.Must(pipeline.Config{
 		Strategies: []pipeline.Strategy{weirfailsafe.New(nil, retrypolicy.NewBuilder[any]().Build())},

@@ -32,7 +32,7 @@ func bucket(permits int) *limiter.FixedWindow {
 	return weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: permits, Window: time.Minute}))
 }
 
-func TestFromPipelineRunsTheRest(t *testing.T) {
+func TestFromPipeline(t *testing.T) {
 	for name, p := range map[string]*pipeline.Pipeline{
 		"nil": nil, "zero": new(pipeline.Pipeline), "empty": weir.Must(pipeline.New("orders")),
 		"timeout": weir.Must(pipeline.New("orders", timeout.New(time.Minute, nil))),
@@ -52,7 +52,7 @@ func TestFromPipelineRunsTheRest(t *testing.T) {
 	}
 }
 
-func TestFromPipelineRetries(t *testing.T) {
+func TestFromPipeline_Retries(t *testing.T) {
 	p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1})))
 	var attempts []int
 	inner := bulkhead.New[string](1)
@@ -69,7 +69,7 @@ func TestFromPipelineRetries(t *testing.T) {
 	assert.Equal(t, []int{1, 2, 3}, attempts, "failsafe-go counts them")
 }
 
-func TestFromPipelineCancelsTheCallback(t *testing.T) {
+func TestFromPipeline_CancelsTheCallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1, MaxRetries: 1}), timeout.New(time.Second, nil)))
 		began := time.Now()
@@ -87,7 +87,7 @@ func TestFromPipelineCancelsTheCallback(t *testing.T) {
 	})
 }
 
-func TestOuterPoliciesCancelThePipeline(t *testing.T) {
+func TestFromPipeline_OuterPolicyCancels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
 		_, err := full.TryAcquire(t.Context(), 1)
@@ -146,7 +146,7 @@ func TestFromLimiter(t *testing.T) {
 }
 
 // A server's tap handle runs on the goroutine that reads the connection.
-func TestATapHandleDoesNotWait(t *testing.T) {
+func TestFromLimiter_TapHandleDoesNotWait(t *testing.T) {
 	full := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
 	held, err := full.TryAcquire(t.Context(), 1)
 	require.NoError(t, err)
@@ -158,7 +158,7 @@ func TestATapHandleDoesNotWait(t *testing.T) {
 }
 
 // The place where a gRPC status is made: status.FromError wants a type of its own.
-func TestMapError(t *testing.T) {
+func TestPolicyOptions_MapError(t *testing.T) {
 	type status struct {
 		error
 		code string
@@ -212,7 +212,7 @@ func TestRetryAfter(t *testing.T) {
 	})
 }
 
-func TestPolicyConcurrentSafe(t *testing.T) {
+func TestFromPipeline_Concurrent(t *testing.T) {
 	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 4, QueueLimit: 100}))
 	p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1}), timeout.New(time.Minute, nil), ratelimit.New(l, nil)))
 	executor := failsafe.With(weirfailsafe.FromPipeline[int](p, nil), retrypolicy.NewWithDefaults[int]())

@@ -25,7 +25,7 @@ import (
 	"github.com/weir-go/weir/strategies/weirfailsafe"
 )
 
-func TestPoliciesRunInOneExecutor(t *testing.T) {
+func TestStrategy_OneExecutor(t *testing.T) {
 	attempts := 0
 	var seen int
 	p := with(weirfailsafe.New(nil,
@@ -46,7 +46,7 @@ func TestPoliciesRunInOneExecutor(t *testing.T) {
 }
 
 //nolint:bodyclose // policies and pipelines for responses, which are closed by those who get them
-func TestTypedPolicies(t *testing.T) {
+func TestStrategy_TypedPolicies(t *testing.T) {
 	retrying := retrypolicy.NewBuilder[*http.Response]().
 		HandleIf(func(r *http.Response, _ error) bool { return r != nil && r.StatusCode == http.StatusBadGateway }).
 		ReturnLastFailure().Build()
@@ -74,7 +74,7 @@ func TestTypedPolicies(t *testing.T) {
 	assert.Equal(t, errBoom, err)
 }
 
-func TestRejections(t *testing.T) {
+func TestRejectedError(t *testing.T) {
 	opened := circuitbreaker.NewBuilder[any]().WithDelay(time.Minute).Build()
 	opened.Open()
 	full := bulkhead.New[any](1)
@@ -110,7 +110,7 @@ func TestRejections(t *testing.T) {
 	}
 }
 
-func TestErrorsThatAreNoRejections(t *testing.T) {
+func TestStrategy_OtherErrors(t *testing.T) {
 	r := new(recorder)
 	p := with(weirfailsafe.New(nil, retrypolicy.NewBuilder[any]().WithMaxRetries(1).Build()), r)
 	err := p.Execute(t.Context(), func(context.Context) error { return errBoom })
@@ -127,7 +127,7 @@ func TestErrorsThatAreNoRejections(t *testing.T) {
 }
 
 // weir's retry waits as long as the circuit asks for.
-func TestRetryAroundACircuit(t *testing.T) {
+func TestRejectedError_RetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		breaker := circuitbreaker.NewBuilder[any]().WithDelay(time.Minute).Build()
 		p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1}), weirfailsafe.New(nil, breaker)))
@@ -144,7 +144,7 @@ func TestRetryAroundACircuit(t *testing.T) {
 	})
 }
 
-func TestTimeoutCancelsTheCallback(t *testing.T) {
+func TestStrategy_TimeoutCancelsTheCallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := with(weirfailsafe.New(nil, retrypolicy.NewWithDefaults[any](), timeout.New[any](time.Second)), nil)
 		began := time.Now()
@@ -163,7 +163,7 @@ func TestTimeoutCancelsTheCallback(t *testing.T) {
 
 // What failsafe-go does by itself with a policy for any type. If this fails,
 // failsafe-go has mended it, and FromPipeline need not warn of it any more.
-func TestWithAnyStillDoesNotCancel(t *testing.T) {
+func TestFromPipeline_WithAnyDoesNotCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, err := failsafe.WithAny[string](timeout.New[any](time.Second)).GetWithExecution(func(exec failsafe.Execution[string]) (string, error) {
 			select {
@@ -177,7 +177,7 @@ func TestWithAnyStillDoesNotCancel(t *testing.T) {
 	})
 }
 
-func TestContext(t *testing.T) {
+func TestStrategy_Context(t *testing.T) {
 	cause := errors.New("the user went away")
 	for _, policy := range []failsafe.Policy[any]{
 		bulkhead.New[any](1), ratelimiter.NewBursty[any](10, time.Hour), retrypolicy.NewWithDefaults[any](), timeout.New[any](time.Hour),
@@ -202,7 +202,7 @@ func TestContext(t *testing.T) {
 	}
 }
 
-func TestAWaitEndsWithTheContext(t *testing.T) {
+func TestStrategy_WaitEndsWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := bulkhead.NewBuilder[any](1).WithMaxWaitTime(time.Hour).Build()
 		require.True(t, full.TryAcquirePermit())
@@ -214,7 +214,7 @@ func TestAWaitEndsWithTheContext(t *testing.T) {
 	})
 }
 
-func TestHedge(t *testing.T) {
+func TestStrategy_Hedge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := with(weirfailsafe.New[any](nil, hedgepolicy.NewWithDelay[any](time.Second)), nil)
 		began, calls := time.Now(), make(chan int, 2)
@@ -234,7 +234,7 @@ func TestHedge(t *testing.T) {
 	})
 }
 
-func TestOptions(t *testing.T) {
+func TestStrategy_Validate(t *testing.T) {
 	assert.Equal(t, "Failsafe", weirfailsafe.New[any](nil).Name())
 	s := weirfailsafe.New(&weirfailsafe.Options{Name: "Circuit"}, circuitbreaker.NewWithDefaults[any](), failsafe.Policy[any](bulkhead.New[any](1)))
 	assert.Equal(t, "Circuit", s.Name())

@@ -1,5 +1,5 @@
-// Package judge has what several strategies do about the outcome of an attempt: they ask what its error says, report
-// it, and say why they gave up.
+// Package judge has what several strategies do about an outcome: they ask what its error says, report it, describe it in
+// a text, and say why they gave up.
 package judge
 
 import (
@@ -53,6 +53,18 @@ func ReportAttempt(ctx context.Context, next pipeline.Next, e pipeline.Event) {
 	e.Name = pipeline.EventExecutionAttempt
 	e.Handled = e.Severity > pipeline.SeverityInformation
 	next.Report(ctx, e)
+}
+
+// Text describes what happened to an outcome, for a String method: "orders/Retry: attempt 0, next after 2s: boom". It
+// leaves out a Source that is zero and an error that is nil.
+func Text(source pipeline.Source, what string, err error) string {
+	if s := source.String(); s != "" {
+		what = s + ": " + what
+	}
+	if err != nil {
+		what += ": " + err.Error()
+	}
+	return what
 }
 
 // GaveUp returns last, the error of the last attempt, joined with the reason why no other follows. attempts counts the

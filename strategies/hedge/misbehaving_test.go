@@ -86,7 +86,7 @@ func TestStrategy_LoserThatPanicsIsLogged(t *testing.T) {
 }
 
 // Every outcome is disposed of exactly once, whichever function of the program does not return.
-func TestStrategy_DisposesOfAllWhenAHookDoesNotReturn(t *testing.T) {
+func TestStrategy_DisposesOfAllIfAFunctionDoesNotReturn(t *testing.T) {
 	for how, leave := range leaving {
 		for _, hook := range []string{"Dispose", "Handle", "winner's report", "loser's report"} {
 			t.Run(hook+" "+how, func(t *testing.T) {

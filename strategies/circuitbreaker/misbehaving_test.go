@@ -62,7 +62,7 @@ var hooks = map[string]func(o *circuitbreaker.Options, f func(ctx context.Contex
 
 // Whatever a function of the program does, no probe of a half-open circuit stays counted when its
 // execution is over, and the circuit closes as soon as what it protects works again.
-func TestStrategy_HooksThatMisbehave(t *testing.T) {
+func TestStrategy_FunctionsThatMisbehave(t *testing.T) {
 	for hook, set := range hooks {
 		for how, misbehave := range misbehaviors {
 			for _, at := range []int{0, 1, 2} { // the execution that opens it, the probe that fails, the probe that succeeds

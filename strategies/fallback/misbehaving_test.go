@@ -16,7 +16,7 @@ import (
 
 // Each function of the program panics, leaves the goroutine, blocks until it is cancelled, or calls
 // back. The first two go through to the caller, and the strategy goes on working.
-func TestStrategy_HooksThatMisbehave(t *testing.T) {
+func TestStrategy_FunctionsThatMisbehave(t *testing.T) {
 	misbehaviors := map[string]func(ctx context.Context, again func(ctx context.Context)){
 		"panic":  func(context.Context, func(context.Context)) { panic("hook") },
 		"goexit": func(context.Context, func(context.Context)) { runtime.Goexit() },

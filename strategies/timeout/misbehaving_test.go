@@ -29,7 +29,7 @@ func (p *parent) Done() <-chan struct{} {
 
 // Each function of the program panics, leaves the goroutine, blocks until it is cancelled, or calls
 // back. The callback's context ends in every case, and the strategy goes on working.
-func TestStrategy_HooksThatMisbehave(t *testing.T) {
+func TestStrategy_FunctionsThatMisbehave(t *testing.T) {
 	misbehaviors := map[string]func(ctx context.Context, p *pipeline.Pipeline){
 		"panic":  func(context.Context, *pipeline.Pipeline) { panic("hook") },
 		"goexit": func(context.Context, *pipeline.Pipeline) { runtime.Goexit() },

@@ -38,7 +38,7 @@ func (h *hooked) Refund(ctx context.Context) {
 }
 
 // A budget of the program's panics, leaves the goroutine, blocks until it is cancelled, or runs
-// another execution. The extra attempts that were taken are those that were made.
+// another execution. As many extra attempts were taken as were made.
 func TestBudget_MethodsThatMisbehave(t *testing.T) {
 	misbehaviors := map[string]func(ctx context.Context, again func(ctx context.Context)){
 		"panic":  func(context.Context, func(context.Context)) { panic("hook") },

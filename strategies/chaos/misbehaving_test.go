@@ -17,7 +17,7 @@ import (
 // Each function of the program panics, leaves the goroutine, blocks until it is cancelled, or calls
 // back. The first two go through to the caller; after a block the callback does not run; and the
 // strategy goes on working.
-func TestStrategies_HooksThatMisbehave(t *testing.T) {
+func TestStrategies_FunctionsThatMisbehave(t *testing.T) {
 	misbehaviors := map[string]func(ctx context.Context, again func(ctx context.Context)){
 		"panic":  func(context.Context, func(context.Context)) { panic("hook") },
 		"goexit": func(context.Context, func(context.Context)) { runtime.Goexit() },
