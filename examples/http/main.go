@@ -4,8 +4,8 @@
 //
 // The server works on four requests at a time, and others wait. Fay has the free plan, three requests a second, and Pat
 // the paid plan, six a second. Both send more than that at once. Requests above the plan get 429 with Retry-After; the
-// clients wait for that long and send them again, until all have succeeded. In the end the program compares the counts of
-// the clients, the handlers and the limiters.
+// clients wait for that long and send them again, until all have succeeded. In the end the program compares the counts
+// of the clients, the handlers and the limiters.
 package main
 
 import (

@@ -51,8 +51,8 @@ func TestRunOn(t *testing.T) {
 	})
 }
 
-// With a real network there is no fake time, so this takes two seconds. A slow machine can spread the requests differently,
-// so only the program itself compares counts.
+// With a real network there is no fake time, so this takes two seconds. A slow machine can spread the requests
+// differently, so only the program itself compares counts.
 func TestRun(t *testing.T) {
 	var out bytes.Buffer
 	if err := run(t.Context(), &out); err != nil {

@@ -28,7 +28,6 @@ var notYet = []string{
 	"docs",
 	"docs/decisions",
 	"examples/cluster",
-	"examples/http",
 	"examples/reload",
 	"internal/apigolden",
 	"internal/archtest",
@@ -52,7 +51,6 @@ var notYet = []string{
 	"store/weirpostgres/migrations",
 	"store/weirredis",
 	"store/weirredis/lua",
-	"transport/weirhttp",
 }
 
 func TestVoice(t *testing.T) {

@@ -95,18 +95,19 @@ func failedByDefault(resp *http.Response) bool {
 //
 //	retry.New(&retry.Options{Handle: weirhttp.Retryable})
 //
-// Whatever a strategy does, a request is sent a second time only if it is idempotent and has no body or a GetBody. While
-// the first attempt is still running, its method must also be safe. So a hedge hedges a GET, but not a PUT.
+// Whatever a strategy does, a request is sent a second time only if it is idempotent and has no body or a GetBody.
+// While the first attempt is still running, its method must also be safe. So a hedge hedges a GET, but not a PUT.
 //
 // # Bodies
 //
 // The caller can read the body of its response after the strategies are done: the end of a timeout or of a hedge does
-// not end the body, only the caller's own context does. As always, the caller must read the body to its end or close it.
+// not end the body, only the caller's own context does. As always, the caller must read the body to its end or close
+// it.
 //
 // All other responses are closed. Before another attempt, up to 4 KiB of the body of a failure are read, so that its
-// connection can be used again. If a retry handles responses that are not failures, they stay open until it is done: let
-// [TransportOptions.Failed] report them instead. A strategy that returns a response of its own must not give it a body
-// that wraps the body of another response.
+// connection can be used again. If a retry handles responses that are not failures, they stay open until it is done:
+// let [TransportOptions.Failed] report them instead. A strategy that returns a response of its own must not give it a
+// body that wraps the body of another response.
 type Transport struct {
 	pipeline *pipeline.Pipeline
 	options  TransportOptions

@@ -160,8 +160,8 @@ func readAll(t *testing.T, resp *http.Response) string {
 	return string(body)
 }
 
-// hedging runs next again after every delay until one of the attempts succeeds, each in a goroutine with its own context,
-// as a hedge does. It returns without waiting for the losers; done is for waiting until they have ended.
+// hedging runs next again after every delay until one of the attempts succeeds, each in a goroutine with its own
+// context, as a hedge does. It returns without waiting for the losers; done is for waiting until they have ended.
 type hedging struct {
 	delay    time.Duration
 	attempts int

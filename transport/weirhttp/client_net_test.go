@@ -146,8 +146,8 @@ func TestTransport_NetRedirects(t *testing.T) {
 	assert.Equal(t, base.opened.Load(), base.closed.Load())
 }
 
-// Failures, slow answers, hedges, timeouts, and callers that go away while they wait or read, all at the same time. In the
-// end every body is closed.
+// Failures, slow answers, hedges, timeouts, and callers that go away while they wait or read, all at the same time. In
+// the end every body is closed.
 func TestTransport_NetNoBodyIsLostConcurrentSafe(t *testing.T) {
 	var requests atomic.Int64
 	server, base := serve(t, func(w http.ResponseWriter, r *http.Request) {

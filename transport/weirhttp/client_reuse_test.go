@@ -25,8 +25,8 @@ import (
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
-// The caller can reuse the request when the body is closed. Attempts that a hedge has abandoned go on with the request as
-// it was.
+// The caller can reuse the request when the body is closed. Attempts that a hedge has abandoned go on with the request
+// as it was.
 func TestTransport_LateAttemptsDoNotSeeTheNextRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		changed := make(chan struct{})
@@ -102,8 +102,8 @@ func TestStatusError_ErrorAfterTheRequestWasReused(t *testing.T) {
 	assert.EqualError(t, failure, "weirhttp: GET api.example.com: 503 Service Unavailable")
 }
 
-// RoundTrip does not return while an attempt calls GetBody, and GetBody is not called after it: the caller can reuse what
-// GetBody reads.
+// RoundTrip does not return while an attempt calls GetBody, and GetBody is not called after it: the caller can reuse
+// what GetBody reads.
 func TestTransport_GetBodyIsCalledWithinRoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var getBody func() (io.ReadCloser, error)

@@ -74,7 +74,7 @@ func TestTransport_SendsIdempotentRequestsAgain(t *testing.T) {
 			r.Header["X-Idempotency-Key"] = nil
 		}},
 		{name: "PUT without GetBody", method: "PUT", body: "x", change: func(r *http.Request) { r.GetBody = nil }},
-		{name: "GET with NoBody", method: "GET", again: true, change: func(r *http.Request) {
+		{name: "GET with an empty body", method: "GET", again: true, change: func(r *http.Request) {
 			r.Body, r.GetBody = http.NoBody, nil
 		}},
 	} {
@@ -117,8 +117,8 @@ func TestTransportOptions_Idempotent(t *testing.T) {
 	})
 }
 
-// A pipeline from a configuration file has a retry without Retryable. The request is not sent again either, and the caller
-// gets the answer of the server.
+// A pipeline from a configuration file has a retry without Retryable. The request is not sent again either, and the
+// caller gets the answer of the server.
 func TestTransport_RefusesAttemptsOfAPlainRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: inTurn(503)}

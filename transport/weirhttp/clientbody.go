@@ -143,8 +143,8 @@ func (b *body) discard(drain bool) {
 	}
 }
 
-// shut closes base. It ends the attempt first, for a Close that waits for that; a body that was read to its end has freed
-// its connection already.
+// shut closes base. It ends the attempt first, for a Close that waits for that; a body that was read to its end has
+// freed its connection already.
 func (b *body) shut() {
 	b.ctx.end()
 	_ = b.base.Close() // an error has no consequence for a discarded body

@@ -189,8 +189,8 @@ func TestTransport_RetriesByTheResult(t *testing.T) {
 	})
 }
 
-// If a strategy still reads the body of a failure when the next attempt begins, the body is not buffered. It is closed in
-// the end, and its attempt ends.
+// If a strategy still reads the body of a failure when the next attempt begins, the body is not buffered. It is closed
+// in the end, and its attempt ends.
 func TestTransport_FailureThatAStrategyReadsIsClosed(t *testing.T) {
 	for _, panics := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

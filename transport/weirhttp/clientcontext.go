@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// An attemptContext is the context of an attempt whose strategies gave it one that ends when they are done, as a timeout
-// or a hedge does. With theirs, the base would stop delivering the body that the caller is about to read. So this one
-// ends
+// An attemptContext is the context of an attempt whose strategies gave it one that ends when they are done, as a
+// timeout or a hedge does. With theirs, the base would stop delivering the body that the caller is about to read. So
+// this one ends
 //
 //   - with the strategies' context, until the response is there and detach is called;
 //   - with the caller's context from then on;
@@ -132,9 +132,9 @@ func (c *attemptContext) Deadline() (time.Time, bool) {
 	return c.strategies.Deadline()
 }
 
-// Value returns the value of the strategies' context. The exception is the key by which the context package looks for an
-// ancestor that it can hook onto: there it must find the armed context, not one that ends with the strategies. That key
-// is unexported, but its value is a context, which shows it.
+// Value returns the value of the strategies' context. The exception is the key by which the context package looks for
+// an ancestor that it can hook onto: there it must find the armed context, not one that ends with the strategies. That
+// key is unexported, but its value is a context, which shows it.
 func (c *attemptContext) Value(key any) any {
 	value := c.strategies.Value(key)
 	if _, ok := key.(exchangeKey); ok {

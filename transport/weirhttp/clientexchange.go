@@ -13,9 +13,9 @@ import (
 // An exchange is one request with all attempts at it. It is also the context that the pipeline runs with, so that
 // strategies find it.
 //
-// The caller can reuse the request when RoundTrip has returned and the body of the response is closed, but an attempt of
-// a hedge can run for longer. So request is read only under mu while settled is false, and attempts work on their own
-// copies.
+// The caller can reuse the request when RoundTrip has returned and the body of the response is closed, but an attempt
+// of a hedge can run for longer. So request is read only under mu while settled is false, and attempts work on their
+// own copies.
 type exchange struct {
 	context.Context // the caller's; it also ends with the request's Cancel channel
 
@@ -29,7 +29,7 @@ type exchange struct {
 
 	mu        sync.Mutex
 	sent      int           // attempts that were made
-	running   int           // of them, those that have not ended
+	running   int           // attempts that have not ended
 	settled   bool          // the caller has its answer
 	bodies    int           // calls of the request's GetBody under way
 	noBodies  chan struct{} // closed when bodies is 0; nil if nothing waits for that
@@ -108,8 +108,8 @@ func (x *exchange) send(ctx context.Context) (*http.Response, error) {
 	return resp, err
 }
 
-// begin returns another attempt with its copy of the caller's request, or refuses it. The stale attempts are those whose
-// connections the new one can use.
+// begin returns another attempt with its copy of the caller's request, or refuses it. The stale attempts are those
+// whose connections the new one can use.
 func (x *exchange) begin(ctx context.Context) (a *attempt, stale []*attempt, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -207,8 +207,9 @@ func (a *attempt) endWithError(err error) error {
 	return err
 }
 
-// awaitCancel waits until the context of the exchange has ended, if the request's Cancel channel is closed. The base can
-// see the closed channel first, and its error does not say that the request was cancelled: strategies check the context.
+// awaitCancel waits until the context of the exchange has ended, if the request's Cancel channel is closed. The base
+// can see the closed channel first, and its error does not say that the request was cancelled: strategies check the
+// context.
 func (a *attempt) awaitCancel() {
 	select {
 	case <-a.request.Cancel: //nolint:staticcheck // deprecated, and http.Client sets it
@@ -250,8 +251,8 @@ func (a *attempt) record(o outcome) bool {
 	return true
 }
 
-// close lets no other attempt begin, and waits for calls of the request's GetBody. After it the exchange does not read the
-// caller's request.
+// close lets no other attempt begin, and waits for calls of the request's GetBody. After it the exchange does not read
+// the caller's request.
 func (x *exchange) close() (sent int, last outcome, responses []*attempt) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -324,8 +325,8 @@ func (a *attempt) deliver() *http.Response {
 	return a.response
 }
 
-// restoreRequest sets the response's request to the caller's. Strategies see the attempt's copy, because they can look at
-// the response after the caller has reused the request.
+// restoreRequest sets the response's request to the caller's. Strategies see the attempt's copy, because they can look
+// at the response after the caller has reused the request.
 func (a *attempt) restoreRequest(resp *http.Response) {
 	if resp.Request == &a.request {
 		resp.Request = a.exchange.request

@@ -71,8 +71,8 @@ type Gate struct {
 // neverPaused is before every moment. It is not 0, because clock.Now can be negative in a test.
 const neverPaused = math.MinInt64
 
-// A pause is that of one host. It stays in [Gate].hosts until it has ended and no request waits for it: so requests that
-// wait see that it is renewed, and keep their places.
+// A pause is that of one host. It stays in [Gate].hosts until it has ended and no request waits for it: so requests
+// that wait see that it is renewed, and keep their places.
 type pause struct {
 	until   time.Duration // as of clock.Now
 	waiting int
@@ -117,8 +117,8 @@ func (g *Gate) Pause(host string, d time.Duration) {
 	g.latest.Store(max(g.latest.Load(), int64(until)))
 }
 
-// makeRoomLocked makes room for another pause that lasts until then. It returns false if the gate is full, and that pause
-// would end before all others that can be forgotten.
+// makeRoomLocked makes room for another pause that lasts until then. It returns false if the gate is full, and that
+// pause would end before all others that can be forgotten.
 func (g *Gate) makeRoomLocked(now, until time.Duration) bool {
 	if len(g.hosts) < g.options.MaxHosts {
 		return true
@@ -201,8 +201,8 @@ func (g *Gate) Acquire(ctx context.Context, host string, n int) (limiter.Lease, 
 	return g.behind.Acquire(ctx, host, n)
 }
 
-// wait waits for the end of the host's pause. left is above 0 if the caller must not wait: the queue is full, or the pause
-// outlasts the deadline.
+// wait waits for the end of the host's pause. left is above 0 if the caller must not wait: the queue is full, or the
+// pause outlasts the deadline.
 func (g *Gate) wait(ctx context.Context, host string) (left time.Duration, err error) {
 	g.mu.Lock()
 	p := g.hosts[host]

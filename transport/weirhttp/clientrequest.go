@@ -13,8 +13,8 @@ func (o *TransportOptions) repeatable(r *http.Request) bool {
 	return (!hasBody(r) || r.GetBody != nil) && o.Idempotent(r)
 }
 
-// overlappable reports whether two attempts at the request may run at the same time. If it has a body and a trailer they
-// may not, because both bodies would fill the same trailer.
+// overlappable reports whether two attempts at the request may run at the same time. If it has a body and a trailer
+// they may not, because both bodies would fill the same trailer.
 func overlappable(r *http.Request) bool {
 	return isSafe(r.Method) && (len(r.Trailer) == 0 || !hasBody(r))
 }

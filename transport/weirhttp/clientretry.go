@@ -47,8 +47,8 @@ func (e *StatusError) Error() string {
 	return text
 }
 
-// RetryAfter returns the wait that the response asks for, up to [TransportOptions.MaxRetryAfter]; ok is false if it asks
-// for none. See [pipeline.RetryAfter].
+// RetryAfter returns the wait that the response asks for, up to [TransportOptions.MaxRetryAfter]; ok is false if it
+// asks for none. See [pipeline.RetryAfter].
 func (e *StatusError) RetryAfter() (d time.Duration, ok bool) { return e.retryAfter, e.asks }
 
 // Retryable reports whether the request may be sent again.
@@ -79,8 +79,8 @@ func (e *finalError) Retryable() bool { return false }
 //     speak TLS, a URL without a host or with an unknown scheme, an invalid method or header, too many redirects.
 //
 // It returns true for all other errors. So a timeout of the network, such as a dialer's or
-// [http.Transport.ResponseHeaderTimeout], is retried although it matches [context.DeadlineExceeded]: the caller's context
-// decides whether the caller's time has run out, and a retry checks that itself.
+// [http.Transport.ResponseHeaderTimeout], is retried although it matches [context.DeadlineExceeded]: the caller's
+// context decides whether the caller's time has run out, and a retry checks that itself.
 func Retryable(_ any, err error) bool {
 	if timedOut, ok := errors.AsType[*timeout.Error](err); ok {
 		retryable, says := saysRetryable(timedOut.Err) // timedOut does not unwrap it
@@ -138,7 +138,7 @@ func permanent(err error) bool {
 // A refusal is the error of an attempt that was not made, or that ended after the caller had its answer.
 type refusal struct {
 	text  string
-	later bool // the attempt can be made when those that run have ended
+	later bool // the attempt can be made when the running attempts have ended
 }
 
 func (e *refusal) Error() string { return e.text }
@@ -146,8 +146,8 @@ func (e *refusal) Error() string { return e.text }
 // Is reports whether target is [pipeline.ErrRejected].
 func (e *refusal) Is(target error) bool { return target == pipeline.ErrRejected }
 
-// Retryable reports whether the same attempt can be made later. If it returns false, a retry stops. If it returns true, a
-// hedge whose Handle is [Retryable] goes on waiting for the attempt that still runs.
+// Retryable reports whether the same attempt can be made later. If it returns false, a retry stops. If it returns true,
+// a hedge whose Handle is [Retryable] goes on waiting for the attempt that still runs.
 func (e *refusal) Retryable() bool { return e.later }
 
 // NotCalled returns true: a circuit breaker or an adaptive limiter inside the strategy that made the attempt must not
@@ -188,8 +188,8 @@ func (x *exchange) applyRetryAfter(resp *http.Response) (d time.Duration, ok boo
 	return d, true
 }
 
-// parseRetryAfter parses both forms, seconds and a date. A date counts from the Date of the response, so that the server's
-// clock is compared with itself, or from the local clock if there is no valid Date. A date in the past is 0.
+// parseRetryAfter parses both forms, seconds and a date. A date counts from the Date of the response, so that the
+// server's clock is compared with itself, or from the local clock if there is no valid Date. A date in the past is 0.
 func parseRetryAfter(text string, date []string) (d time.Duration, ok bool) {
 	text = strings.Trim(text, " \t")
 	if text == "" {

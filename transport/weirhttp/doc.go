@@ -27,18 +27,19 @@
 // # Pipelines
 //
 // [Through] runs handlers in a whole pipeline: timeouts, concurrency limits, circuit breakers that see the status.
-// [PipelinePolicy] makes a policy of a pipeline, so that a pipeline that a registry reloads applies to the next request.
+// [PipelinePolicy] makes a policy of a pipeline, so that a pipeline that a registry reloads applies to the next
+// request.
 //
 // # Where the middleware goes
 //
-// Put it outside the handlers that compute an answer, and inside authentication if a key comes from there. Over
-// HTTP/1, net/http does not notice that a client aborts a request with a body until the handler has read the body: bound
-// the wait of such requests with [Policy.MaxWait].
+// Put it outside the handlers that compute an answer, and inside authentication if a key comes from there. Over HTTP/1,
+// net/http does not notice that a client aborts a request with a body until the handler has read the body: bound the
+// wait of such requests with [Policy.MaxWait].
 //
 // # For maintainers
 //
-// Files that begin with server are the middleware, those that begin with client the round tripper; both use the keys.
-// Begin with these:
+// Files that begin with server are the middleware, files that begin with client are the round tripper; both use the
+// keys. Begin with these:
 //
 //   - serverrequest.go: the way of a request through its policies to the handler and back.
 //   - serverpolicy.go: what a policy is, and how it asks its limiter.

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// A Key returns the key of a request: requests with the same key share a limiter. It is called for every request, and must
-// be safe for concurrent use.
+// A Key returns the key of a request: requests with the same key share a limiter. It is called for every request, and
+// must be safe for concurrent use.
 //
 // The keys of this package are never longer than 128 bytes, whatever a client sends: a longer one is replaced by its
 // digest. The number of different keys is bounded elsewhere; see [PerKey].
@@ -21,9 +21,9 @@ const (
 	digestPrefix = "sha256:"
 )
 
-// bounded returns s, or its digest if s is longer than maxKeyLength. A string that looks like a digest is replaced, too:
-// otherwise a client could use the key of another by sending its digest. The digest is the same on every machine, because
-// several machines can share the state of a key in a store.
+// bounded returns s, or its digest if s is longer than maxKeyLength. A string that looks like a digest is replaced,
+// too: otherwise a client could use the key of another by sending its digest. The digest is the same on every machine,
+// because several machines can share the state of a key in a store.
 func bounded(s string) string {
 	if len(s) <= maxKeyLength && !strings.HasPrefix(s, digestPrefix) {
 		return s
@@ -35,8 +35,8 @@ func bounded(s string) string {
 	return string(text[:])
 }
 
-// Header returns the Key that is the value of a request header, such as X-Api-Key; the first value if there are several.
-// All requests without the header have the key "".
+// Header returns the Key that is the value of a request header, such as X-Api-Key; the first value if there are
+// several. All requests without the header have the key "".
 //
 // Use a header only if a proxy or middleware in front has checked it. Otherwise a client can send a new value with each
 // request, and get a new limiter each time.
@@ -53,17 +53,17 @@ func Header(name string) Key {
 	}
 }
 
-// Route returns the Key that is the pattern of the [http.ServeMux] that the request matched, such as "GET /orders/{id}":
-// all orders share a limiter, and a client cannot make up keys by making up paths. All requests that matched no pattern
-// have the key "".
+// Route returns the Key that is the pattern of the [http.ServeMux] that the request matched, such as "GET
+// /orders/{id}": all orders share a limiter, and a client cannot make up keys by making up paths. All requests that
+// matched no pattern have the key "".
 //
 // The mux sets the pattern, so wrap the handlers that are registered with it, not the mux.
 func Route() Key {
 	return func(r *http.Request) string { return bounded(r.Pattern) }
 }
 
-// Subject returns the Key that f finds in the request, such as the user that authentication has put into its context, or
-// the tenant of a verified token. Keys are made for route registration: Subject panics if f is nil.
+// Subject returns the Key that f finds in the request, such as the user that authentication has put into its context,
+// or the tenant of a verified token. Keys are made for route registration: Subject panics if f is nil.
 func Subject(f func(r *http.Request) string) Key {
 	if f == nil {
 		panic("weirhttp: Subject: the function must not be nil")

@@ -97,11 +97,11 @@ func ParseTrusted(networks ...string) ([]netip.Prefix, error) {
 // If o is nil, the defaults apply. The error is a [weir.OptionsError].
 //
 // The client is the peer of the connection. If that is a trusted proxy, the header is read from its end, over all its
-// lines: every proxy appends the address that it sees, so the last address that is not a trusted proxy's is the client's.
-// The addresses before it can be made up. Reading stops at text that is not an address, after 64 addresses and after 16
-// KiB; the last proxy then counts as the client. An IPv4 address inside an IPv6 address (::ffff:0:0/96, 64:ff9b::/96)
-// counts as IPv4. Connections without an address, such as those over a Unix socket, share the key "unknown"; see
-// [AddressOptions.TrustUnix].
+// lines: every proxy appends the address that it sees, so the last address that is not a trusted proxy's is the
+// client's. The addresses before it can be made up. Reading stops at text that is not an address, after 64 addresses
+// and after 16 KiB; the last proxy then counts as the client. An IPv4 address inside an IPv6 address (::ffff:0:0/96,
+// 64:ff9b::/96) counts as IPv4. Connections without an address, such as those over a Unix socket, share the key
+// "unknown"; see [AddressOptions.TrustUnix].
 func ClientAddress(o *AddressOptions) (Key, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// parseAddress parses an address with or without a port, with or without brackets, and returns it with its part of s. The
-// address is not valid if s is no address. An IPv4 address inside an IPv6 address becomes IPv4, and a zone is dropped.
+// parseAddress parses an address with or without a port, with or without brackets, and returns it with its part of s.
+// The address is not valid if s is no address. An IPv4 address inside an IPv6 address becomes IPv4, and a zone is
+// dropped.
 func parseAddress(s string) (text string, addr netip.Addr) {
 	if rest, ok := strings.CutPrefix(s, "["); ok {
 		host, port, found := strings.Cut(rest, "]")
@@ -63,8 +64,8 @@ func elementsOf(line string, forwarded bool) elements {
 	return elements{nodes: nodes, malformed: !ok}
 }
 
-// last returns the last element and the elements before it. An element of a Forwarded is its for parameter, "" if it has
-// none.
+// last returns the last element and the elements before it. An element of a Forwarded is its for parameter, "" if it
+// has none.
 func (e elements) last() (element string, before elements, ok bool) {
 	if n := len(e.nodes); n > 0 {
 		element, e.nodes = e.nodes[n-1], e.nodes[:n-1]

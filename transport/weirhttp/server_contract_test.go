@@ -26,7 +26,8 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-// wrappings returns the middleware that the package can put around a handler. "nothing" is the reference: net/http alone.
+// wrappings returns the middleware that the package can put around a handler. "nothing" is the reference: net/http
+// alone.
 func wrappings(t time.Duration) map[string]func(http.Handler) http.Handler {
 	return map[string]func(http.Handler) http.Handler{
 		"nothing":                 func(h http.Handler) http.Handler { return h },
@@ -65,8 +66,8 @@ func everyWrapping(t *testing.T, limit time.Duration, test func(t *testing.T, wr
 	}
 }
 
-// A client that is still connected is served after the server's ReadTimeout has passed, and so is the next request on its
-// connection.
+// A client that is still connected is served after the server's ReadTimeout has passed, and so is the next request on
+// its connection.
 func TestServer_ReadTimeoutEndsNoLiveClient(t *testing.T) {
 	const readTimeout = 500 * time.Millisecond
 	everyWrapping(t, time.Minute, func(t *testing.T, wrap func(http.Handler) http.Handler, http2 bool) {
@@ -303,8 +304,8 @@ func TestServer_TemporaryFilesAreRemoved(t *testing.T) {
 	}
 }
 
-// Middleware further out sees what a mux and ParseForm write to the request, as it does without weir, even if the handler
-// panics.
+// Middleware further out sees what a mux and ParseForm write to the request, as it does without weir, even if the
+// handler panics.
 func TestServer_RequestIsFilledForMiddlewareOutside(t *testing.T) {
 	for name, wrap := range wrappings(time.Minute) {
 		for _, panics := range []bool{false, true} {
@@ -380,8 +381,8 @@ func TestServer_TooLargeBodyClosesTheConnection(t *testing.T) {
 	}
 }
 
-// Many clients at the same time, some of which hang up, with handlers some of which panic: nothing is left behind. TestMain
-// checks the goroutines.
+// Many clients at the same time, some of which hang up, with handlers some of which panic: nothing is left behind.
+// TestMain checks the goroutines.
 func TestServer_AbortsAndPanicsConcurrentSafe(t *testing.T) {
 	const clients, each = 8, 40
 	versions(t, func(t *testing.T, http2 bool) {

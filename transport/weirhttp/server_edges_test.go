@@ -72,8 +72,8 @@ func TestServer_HijackedConnectionKeepsItsDeadlines(t *testing.T) {
 	assert.True(t, timedOut.Timeout())
 }
 
-// Over HTTP/1, net/http reads the rest of a body when the handler writes. Even then a slow client holds no permit beyond
-// the Timeout.
+// Over HTTP/1, net/http reads the rest of a body when the handler writes. Even then a slow client holds no permit
+// beyond the Timeout.
 func TestServer_SlowClientWhoseBodyIsNotRead(t *testing.T) {
 	large := strings.Repeat("x", 1<<16)
 	for name, h := range map[string]handler{
@@ -102,8 +102,8 @@ func TestServer_SlowClientWhoseBodyIsNotRead(t *testing.T) {
 	}
 }
 
-// A circuit breaker further out sees a handler that ran out of time as a failure. A limiter that rejects says nothing about
-// the handler.
+// A circuit breaker further out sees a handler that ran out of time as a failure. A limiter that rejects says nothing
+// about the handler.
 func TestThrough_TimeoutIsAFailureOfTheHandler(t *testing.T) {
 	waits := handler(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	timedOut := weir.Must(pipeline.New("t", timeout.New(time.Millisecond, nil)))
@@ -134,8 +134,8 @@ func TestThrough_TimeoutIsAFailureOfTheHandler(t *testing.T) {
 	}
 }
 
-// An answer in place of the handler's has none of the headers that the handler prepared: a cache would keep a 503 for as
-// long as the page.
+// An answer in place of the handler's has none of the headers that the handler prepared: a cache would keep a 503 for
+// as long as the page.
 func TestThrough_AnswerHasNotTheHandlersHeader(t *testing.T) {
 	gives := handler(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "public, max-age=3600")

@@ -305,7 +305,7 @@ func TestCharge_ConcurrentSafe(t *testing.T) {
 	assert.EqualValues(t, 1000-1-2*calls, tokens.Statistics().AvailablePermits)
 }
 
-// lender lends its permits, and counts those that come back.
+// lender lends its permits, and counts the permits that come back.
 type lender struct {
 	mu      sync.Mutex
 	hold    chan struct{} // Adjust waits for it

@@ -138,8 +138,8 @@ func proxyTo(t testing.TB, target string) *httputil.ReverseProxy {
 	}
 }
 
-// An answer, a rejection and an upgraded connection go through the middleware around a proxy and through a proxy in front
-// of the middleware.
+// An answer, a rejection and an upgraded connection go through the middleware around a proxy and through a proxy in
+// front of the middleware.
 func TestServer_ReverseProxyInFrontAndBehind(t *testing.T) {
 	echo := handler(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {

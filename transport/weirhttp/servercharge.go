@@ -20,7 +20,7 @@ var (
 )
 
 // Charge corrects what a request has cost, once that is known: it takes n more permits, or gives -n back as if they had
-// not been taken. It applies to the policies of those names, or without names to those that are [Policy.Metered].
+// not been taken. It applies to the policies of those names, or without names to all [Policy.Metered] ones.
 //
 //	limits.Handler(completions, "tokens-per-minute") // Cost is an estimate, Metered
 //	…
@@ -28,8 +28,8 @@ var (
 //
 // It never waits, and works after the client has gone. Buckets and windows go into debt: later requests are rejected
 // until time has paid for it. A limiter that lends its permits, or is not one of package limiter, grants only what it
-// has, and those permits go back when the handler returns. charged is how much more the request costs than before, below
-// 0 for a refund; with several policies it is the smallest change.
+// has, and those permits go back when the handler returns. charged is how much more the request costs than before,
+// below 0 for a refund; with several policies it is the smallest change.
 //
 // The error is or joins [ErrNotCharged], [ErrPartialRefund] and errors of limiters.
 func Charge(ctx context.Context, n int, policies ...string) (charged int, err error) {
@@ -167,8 +167,8 @@ func (x *correction) end(c *call, lease limiter.Lease) (later int) {
 	return later
 }
 
-// topUp takes n more permits, or as many as there are. How many a limiter has is not known beforehand, and other requests
-// take some meanwhile: so topUp asks for half as many whenever it is rejected.
+// topUp takes n more permits, or as many as there are. How many a limiter has is not known beforehand, and other
+// requests take some meanwhile: so topUp asks for half as many whenever it is rejected.
 func (c *call) topUp(p *policy, n int) (taken int, err error) {
 	ctx := context.WithoutCancel(c)
 	granted, ok := c.grantOf(p)

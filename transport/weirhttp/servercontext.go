@@ -10,8 +10,8 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// RequestFrom returns the request that the context of a handler belongs to, as it was when its route asked the policies.
-// It returns nil if there is none. Limiters in the pipeline of a [PipelinePolicy] find their key with it.
+// RequestFrom returns the request that the context of a handler belongs to, as it was when its route asked the
+// policies. It returns nil if there is none. Limiters in the pipeline of a [PipelinePolicy] find their key with it.
 func RequestFrom(ctx context.Context) *http.Request {
 	if c := callOf(ctx); c != nil {
 		return c.request

@@ -9,8 +9,8 @@ import "net/http"
 // wraps the mux. The mux may be in another mux, and [Through] and l may wrap the handler in it; other middleware around
 // the handler hides it.
 //
-// With other routers the policies further out are asked. If they admit the request, what they granted is given back when
-// the request reaches h, as if it had not been taken; a request that they reject does not reach h. Use
+// With other routers the policies further out are asked. If they admit the request, what they granted is given back
+// when the request reaches h, as if it had not been taken; a request that they reject does not reach h. Use
 // [LimitsOptions.Exempt] there.
 func (l *Limits) Exempt(h http.Handler) http.Handler {
 	l.exempts.Store(true)

@@ -58,7 +58,7 @@ func (c *call) end() {
 	c.release(held)
 }
 
-// cut removes the grants after the first keep ones from the call and returns them. refund is for those that Charge
+// cut removes the grants after the first keep ones from the call and returns them. refund is for the grants that Charge
 // corrects at the moment.
 func (c *call) cut(keep int, refund bool) []grant {
 	c.mu.Lock()

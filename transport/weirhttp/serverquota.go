@@ -95,8 +95,8 @@ type refill struct {
 	period  time.Duration
 }
 
-// quotaSizeOf returns a function for the permits and the window of the quota: those that the policy names, or those of
-// its limiter, which a reload can change. It returns nil if neither has them.
+// quotaSizeOf returns a function for the permits and the window of the quota: as the policy names them, or as its
+// limiter has them, which a reload can change. It returns nil if neither has them.
 func quotaSizeOf(p *Policy) func() (quota, refill) {
 	named := quota{permits: p.Quota, window: p.Window}
 	if named.permits > 0 {

@@ -113,8 +113,8 @@ type choosy struct {
 
 func (c *choosy) Enabled(context.Context) bool { return c.enabled }
 
-// A Listener that declines a request when it begins gets nothing of it, so that it never sees the end of a lease without
-// the beginning.
+// A Listener that declines a request when it begins gets nothing of it, so that it never sees the end of a lease
+// without the beginning.
 func TestLimitsOptions_ListenerIsAskedOnceForARequest(t *testing.T) {
 	heard := &choosy{}
 	l := weir.Must(NewLimits(&LimitsOptions{Listener: heard, Policies: map[string]Policy{"ok": {Limiter: yes()}, "no": {Limiter: no()}}}))

@@ -1,12 +1,13 @@
 package weirhttp
 
 import (
-	"fmt"
 	"math"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-go/weir/internal/textenum"
 )
 
 // Headers selects the header fields that tell a client how much of its quota is left, in answers to admitted and to
@@ -27,37 +28,21 @@ const (
 	Draft11
 )
 
-var headersTexts = [...]string{NoHeaders: "none", Legacy: "legacy", Draft11: "draft-11"}
+var headersTexts = textenum.Texts[Headers]{Package: "weirhttp", Type: "Headers", Texts: []string{
+	NoHeaders: "none", Legacy: "legacy", Draft11: "draft-11",
+}}
 
-// String returns the text form, or Headers(n) if k is none of the constants.
-func (k Headers) String() string {
-	if int(k) < len(headersTexts) {
-		return headersTexts[k]
-	}
-	return fmt.Sprintf("Headers(%d)", uint8(k))
-}
+// String returns the text form, or Headers(n) for any other number.
+func (k Headers) String() string { return headersTexts.String(k) }
 
 // MarshalText implements [encoding.TextMarshaler].
-func (k Headers) MarshalText() ([]byte, error) {
-	if int(k) >= len(headersTexts) {
-		return nil, fmt.Errorf("weirhttp: %v must be NoHeaders, Legacy or Draft11", k)
-	}
-	return []byte(headersTexts[k]), nil
-}
+func (k Headers) MarshalText() ([]byte, error) { return headersTexts.Marshal(k) }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (k *Headers) UnmarshalText(text []byte) error {
-	for kind, name := range headersTexts {
-		if name == string(text) {
-			*k = Headers(kind)
-			return nil
-		}
-	}
-	return fmt.Errorf("weirhttp: headers %q must be %q, %q or %q", text, NoHeaders, Legacy, Draft11)
-}
+func (k *Headers) UnmarshalText(text []byte) error { return headersTexts.Unmarshal(k, text) }
 
-// The names of the fields in the form of [http.CanonicalHeaderKey], so that a map access can replace Set, which computes
-// that form each time.
+// The names of the fields in the form of [http.CanonicalHeaderKey], so that a map access can replace Set, which
+// computes that form each time.
 const (
 	retryAfterField      = "Retry-After"
 	policyField          = "Ratelimit-Policy"
@@ -76,8 +61,9 @@ type quota struct {
 	reset     time.Duration // until there is more; 0: not known
 }
 
-// writeRetryAfter sets Retry-After to d if d is known, that is above 0, and later than the one that is set. It is called
-// before the quota is written, and keeps the rule of quota.write with lines that a handler further out has written.
+// writeRetryAfter sets Retry-After to d if d is known, that is above 0, and later than the one that is set. It is
+// called before the quota is written, and keeps the rule of quota.write with lines that a handler further out has
+// written.
 func writeRetryAfter(h http.Header, d time.Duration) {
 	if d <= 0 {
 		return
@@ -140,8 +126,8 @@ func wholeSeconds(d time.Duration) int64 {
 
 // write adds the fields of one policy. It is called once for each policy, after writeRetryAfter.
 //
-// Rule: Retry-After is never earlier than the t of a RateLimit line. If the policy is exhausted, Retry-After moves to t;
-// if not, the line has no t, because a client need not wait until there is even more.
+// Rule: Retry-After is never earlier than the t of a RateLimit line. If the policy is exhausted, Retry-After moves to
+// t; if not, the line has no t, because a client need not wait until there is even more.
 func (q quota) write(h http.Header, kind Headers) {
 	q.permits, q.remaining = max(q.permits, 0), max(q.remaining, 0)
 	switch kind {

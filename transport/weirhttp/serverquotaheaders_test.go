@@ -91,7 +91,7 @@ func TestHeaders_Text(t *testing.T) {
 	}
 	_, err := Headers(9).MarshalText()
 	assert.ErrorContains(t, err, "Headers(9)")
-	assert.ErrorContains(t, new(Headers).UnmarshalText([]byte("all")), `"all" must be "none", "legacy" or "draft-11"`)
+	assert.ErrorContains(t, new(Headers).UnmarshalText([]byte("all")), `Headers must be one of none, legacy, draft-11, got "all"`)
 }
 
 func TestQuota_WriteAllocations(t *testing.T) {

@@ -23,8 +23,8 @@ func PlainText(w http.ResponseWriter, _ *http.Request, rejection Rejection) {
 
 // ProblemJSON is a [Body] of problem details, RFC 9457. Their type is one of draft-ietf-httpapi-ratelimit-headers-11:
 // an exceeded quota if the status is 429, reduced capacity if it is 503; else it is "about:blank". The policy that
-// rejected the request is in violated-policies. The reason and the error are left out: they are for the program, not for
-// its clients.
+// rejected the request is in violated-policies. The reason and the error are left out: they are for the program, not
+// for its clients.
 func ProblemJSON(w http.ResponseWriter, _ *http.Request, rejection Rejection) {
 	status := statusOf(rejection)
 	p := problem{Type: "about:blank", Title: textOf(status), Status: status}

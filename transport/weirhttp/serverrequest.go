@@ -97,8 +97,8 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request, i int) {
 	c.route.next.ServeHTTP(w, r)
 }
 
-// admit asks the limiter of one policy. If ok is false, the request is to be turned away with the rejection. key is what
-// Policy.Key returned, which is called once.
+// admit asks the limiter of one policy. If ok is false, the request is to be turned away with the rejection. key is
+// what Policy.Key returned, which is called once.
 func (c *call) admit(p *policy, r *http.Request) (key string, rejection Rejection, ok bool) {
 	ctx := r.Context()
 	n := 1

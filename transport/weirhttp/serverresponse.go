@@ -94,8 +94,8 @@ func (w *response) drains() bool {
 	return w.body != nil && w.written < headBytes && !w.body.ended()
 }
 
-// enter begins a call that can wait for the client; leave ends it. If the time is over, enter makes the connection fail:
-// otherwise net/http would end an answer that is half written as if it were complete.
+// enter begins a call that can wait for the client; leave ends it. If the time is over, enter makes the connection
+// fail: otherwise net/http would end an answer that is half written as if it were complete.
 func (w *response) enter() (drains bool, err error) {
 	if err := w.writes.enter(); err != nil {
 		w.writes.expireOnce()
@@ -225,7 +225,8 @@ func (w *response) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// readFrom copies as the inner one does, such as with sendfile. If the source fails at once, the response has not begun.
+// readFrom copies as the inner one does, such as with sendfile. If the source fails at once, the response has not
+// begun.
 func (w *response) readFrom(src io.Reader) (n int64, err error) {
 	w.limit()
 	defer func() {

@@ -8,7 +8,7 @@ import (
 )
 
 // The optional methods of a ResponseWriter. Handlers look for them with type assertions and do something else if one is
-// missing, so a wrapper must have exactly those that the inner one has. A method set is fixed when the program is
+// missing, so a wrapper must have exactly the methods that the inner one has. A method set is fixed when the program is
 // compiled, hence a struct for each combination below.
 type (
 	flusher    struct{ w *response }

@@ -66,11 +66,11 @@ func (onceError) Retryable() bool { return false }
 //
 // Strategies see a status from 500 on as a [*HandlerError]. If the context of the handler ends and the handler returns
 // without having begun to answer, they see the error of that context. If the pipeline ends with an error and the
-// response has not begun, the client gets an answer for that error, with Retry-After if it is known; a response that has
-// begun stays as it is. A strategy can answer in place of the handler by returning an [http.Handler] as the value.
+// response has not begun, the client gets an answer for that error, with Retry-After if it is known; a response that
+// has begun stays as it is. A strategy can answer in place of the handler by returning an [http.Handler] as the value.
 //
-// The handler runs again only if it has not begun to answer and the request has no body, and never twice at once. Give a
-// retry [Retryable] as its Handle; otherwise it waits for an attempt that cannot be made.
+// The handler runs again only if it has not begun to answer and the request has no body, and never twice at once. Give
+// a retry [Retryable] as its Handle; otherwise it waits for an attempt that cannot be made.
 //
 // When the context of the handler reaches its deadline, reading the request's body fails, and a second later writing
 // fails, so a slow client does not keep the handler. Otherwise the ResponseWriter is as before: it has Flush, Hijack,

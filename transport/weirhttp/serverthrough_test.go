@@ -186,8 +186,8 @@ func TestThrough_NoRetryAfterTheAnswerHasBegun(t *testing.T) {
 	}
 }
 
-// A strategy that runs the handler on other goroutines, more than once, and without waiting for it, has no effect on the
-// client.
+// A strategy that runs the handler on other goroutines, more than once, and without waiting for it, has no effect on
+// the client.
 func TestThrough_HandlerNeverRunsTwiceAtOnce(t *testing.T) {
 	hasty := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 		started := make(chan struct{})

@@ -12,9 +12,9 @@ import (
 //
 // It does not set a deadline of the connection in advance. The server (ReadTimeout, WriteTimeout) and the program set
 // those, and they cannot be read, so a cutoff could not restore them. Only if a call is under way when the time is over
-// does the cutoff set the deadline, to a moment in the past. A later call fails without touching the connection. While no
-// call is under way the connection belongs to net/http: over HTTP/1 it already reads the next request or watches for the
-// client to hang up, and a deadline would end that.
+// does the cutoff set the deadline, to a moment in the past. A later call fails without touching the connection. While
+// no call is under way the connection belongs to net/http: over HTTP/1 it already reads the next request or watches for
+// the client to hang up, and a deadline would end that.
 type cutoff struct {
 	expire func() // sets the deadline to one that has passed
 
@@ -54,8 +54,8 @@ func (c *cutoff) enter() error {
 	return nil
 }
 
-// enterLate is enter for a call that must be made even if the time is over. Then it gets an eighth of writeGrace, so that
-// an answer can still be written after it.
+// enterLate is enter for a call that must be made even if the time is over. Then it gets an eighth of writeGrace, so
+// that an answer can still be written after it.
 func (c *cutoff) enterLate() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A late call resets the timer while expire is still running. The calls of expire run one after the other, and close waits
-// for all of them: otherwise the next request on the connection would get a deadline that has passed.
+// A late call resets the timer while expire is still running. The calls of expire run one after the other, and close
+// waits for all of them: otherwise the next request on the connection would get a deadline that has passed.
 func TestCutoff_CloseWaitsForEveryExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var inside, calls atomic.Int32
