@@ -10,6 +10,8 @@ import (
 	"github.com/riverqueue/river/rivertype"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 // lockKeys locks all keys, as a batch of another process does, until unlock is called.
@@ -72,7 +74,7 @@ func TestAcquire_DeadlineOverInSemaphoreWithRoom(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
 	require.NoError(t, th.SetSemaphore(t.Context(), "s", SemaphoreOptions{MaxCount: 5}))
-	d := MustDeclare(Throttle{Limits: []Limit{{Semaphore: "s", Owner: "x", Mode: Acquire, Deadline: time.Hour}}})
+	d := weir.Must(Declare(Throttle{Limits: []Limit{{Semaphore: "s", Owner: "x", Mode: Acquire, Deadline: time.Hour}}}))
 	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
 	w.exec(`update "weir".jobs_holders set until = now() - interval '1 minute'`)
 	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
@@ -84,7 +86,7 @@ func TestRelease_InTheTransactionOfAcquire(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
 	limit := func(mode Mode) *Declaration {
-		return MustDeclare(Throttle{Limits: []Limit{{Mutex: "m", Owner: "b", Mode: mode}}})
+		return weir.Must(Declare(Throttle{Limits: []Limit{{Mutex: "m", Owner: "b", Mode: mode}}}))
 	}
 	require.NoError(t, start(th, w.job("a", nil), onMutex).running(t).end(nil))
 	th.flush()
@@ -117,7 +119,7 @@ func TestDynamicWindow_KeyIsSwept(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
 	require.NoError(t, th.SetDynamicWindow(t.Context(), "d", DynamicWindowOptions{Interval: time.Hour, Limit: 1}))
-	d := MustDeclare(Throttle{Limits: []Limit{{DynamicWindow: "d", Key: "k"}}})
+	d := weir.Must(Declare(Throttle{Limits: []Limit{{DynamicWindow: "d", Key: "k"}}}))
 	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
 	w.exec(`update "weir".jobs_keys set state = '', expires = now() - interval '1 hour' where key = 'k'`)
 
@@ -161,8 +163,8 @@ func (w *world) awaitBroughtBack(s *started) {
 // Who waits is brought back when a slot is released much sooner than was expected.
 func TestBroughtBack(t *testing.T) {
 	slow := `update "weir".jobs_keys set hold = 60000000`
-	strict := MustDeclare(Throttle{Strict: true, Limits: []Limit{{Mutex: "m"}}})
-	both := MustDeclare(Throttle{Limits: []Limit{{Semaphore: "s"}}})
+	strict := weir.Must(Declare(Throttle{Strict: true, Limits: []Limit{{Mutex: "m"}}}))
+	both := weir.Must(Declare(Throttle{Limits: []Limit{{Semaphore: "s"}}}))
 	for name, test := range map[string]func(*world, *Throttler){
 		"jobs before it were cancelled": func(w *world, th *Throttler) {
 			first := start(th, w.job("a", nil), onMutex).running(w.t)
@@ -177,7 +179,7 @@ func TestBroughtBack(t *testing.T) {
 		"a job before it has a least delay": func(w *world, th *Throttler) {
 			first := start(th, w.job("a", nil), onMutex).running(w.t)
 			w.exec(slow)
-			w.sentAway(th, MustDeclare(Throttle{MinDelay: time.Hour, Limits: []Limit{{Mutex: "m"}}}))
+			w.sentAway(th, weir.Must(Declare(Throttle{MinDelay: time.Hour, Limits: []Limit{{Mutex: "m"}}})))
 			last := w.sentAway(th, onMutex)
 			require.NoError(w.t, first.end(nil))
 			w.awaitBroughtBack(last)
@@ -200,7 +202,7 @@ func TestBroughtBack(t *testing.T) {
 			w.state(first.JobRow, rivertype.JobStateCompleted)
 			w.awaitBroughtBack(last)
 		},
-		"nobody waited when the semaphore was granted": func(w *world, th *Throttler) {
+		"no job waited when the semaphore was granted": func(w *world, th *Throttler) {
 			require.NoError(w.t, th.SetSemaphore(w.t.Context(), "s", SemaphoreOptions{MaxCount: 1}))
 			first := start(th, w.job("a", nil), both).running(w.t)
 			w.exec(slow)
@@ -241,8 +243,8 @@ func TestSweep_ReservationsOfCancelledJobs(t *testing.T) {
 	require.NoError(t, th.SetDynamicWindow(t.Context(), "d", DynamicWindowOptions{Limit: 2, Interval: time.Hour}))
 	require.NoError(t, th.SetFixedWindow(t.Context(), "f", FixedWindowOptions{Limit: 3, Interval: time.Hour}))
 	for name, d := range map[string]*Declaration{
-		"dynamic": MustDeclare(Throttle{Limits: []Limit{{DynamicWindow: "d", Key: "k"}}}),
-		"fixed":   MustDeclare(Throttle{Limits: []Limit{{FixedWindow: "f"}}}),
+		"dynamic": weir.Must(Declare(Throttle{Limits: []Limit{{DynamicWindow: "d", Key: "k"}}})),
+		"fixed":   weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "f"}}})),
 	} {
 		t.Run(name, func(t *testing.T) {
 			ref, limit := Ref{Type: FixedWindow, Name: "f"}, 3
@@ -273,7 +275,7 @@ func TestInspect_WaitersOfWindows(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
 	require.NoError(t, th.SetDynamicWindow(t.Context(), "d", DynamicWindowOptions{Limit: 1, Interval: time.Hour}))
-	d := MustDeclare(Throttle{Limits: []Limit{{DynamicWindow: "d", Key: "k"}}})
+	d := weir.Must(Declare(Throttle{Limits: []Limit{{DynamicWindow: "d", Key: "k"}}}))
 	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
 	for range 3 {
 		w.sentAway(th, d)
@@ -310,7 +312,7 @@ func TestDecide_PlaceIsKept(t *testing.T) {
 			s.owners["another"] = b.now
 		}
 		w.now = now
-		w.tidy()
+		w.prune()
 		b.rows[onMutex] = &keyRow{id: onMutex, ref: Ref{Type: Mutex}, slots: s, kept: map[string]bool{}}
 		b.rows[onWindow] = &keyRow{id: onWindow, rules: rules{bucket: hour, buckets: 1, limit: 1}, window: w}
 		b.known = stored

@@ -29,7 +29,7 @@ type database struct {
 	live map[int64]int64 // by key, how many rows counted when all were looked at; 0: few
 }
 
-// fewHolders is how many rows of jobs_holders a key may have before those that do not count any more are removed.
+// fewHolders is the number of rows of jobs_holders that a key may have before the rows that no longer count are removed.
 const fewHolders = 1000
 
 type readDefinition struct {
@@ -40,7 +40,7 @@ type readDefinition struct {
 // maxIDs bounds how many rows are remembered.
 const maxIDs = 100_000
 
-// resolve fills in the rows of all needs and makes those that are missing. An ask that names what does not exist gets its
+// resolve fills in the rows of all needs and makes the missing ones. An ask that names what does not exist gets its
 // error.
 func (d *database) resolve(ctx context.Context, asks []*ask) error {
 	missing := map[Ref]bool{}
@@ -224,7 +224,7 @@ func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) 
 		if !more {
 			return again, nil
 		}
-		again = append(again, never...) // there may be more behind those that were read
+		again = append(again, never...) // there can be more rows than were read
 		if rows, err = conn.Query(ctx, d.sql.lost, sorted(never)); err != nil {
 			return nil, err
 		}

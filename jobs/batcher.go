@@ -13,7 +13,7 @@ import (
 
 // A batcher collects what the jobs of this process ask and release, and has it done in one transaction after the other:
 // while one is under way, what comes is for the next. Jobs that wait in their workers ask again when a slot that they
-// need is released here, and from time to time for those that are released elsewhere.
+// need is released here, and from time to time for slots that are released elsewhere.
 type batcher struct {
 	do      func(context.Context, []*ask, []release, int) error
 	timeout time.Duration // of one transaction

@@ -214,7 +214,7 @@ func TestBatcher_ContextEnds(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			d := inTransaction(t, verdict{granted: true, leased: true, rows: 1, contended: []int64{77}})
 			require.Len(t, d.seen(), 2)
-			assert.Equal(t, []int64{1}, d.seen()[1].releases, "what nobody uses is released")
+			assert.Equal(t, []int64{1}, d.seen()[1].releases, "an unused slot is released")
 		})
 	})
 	t.Run("while it is granted in strict mode", func(t *testing.T) {
@@ -328,7 +328,7 @@ func TestBatcher_ReleasedHere(t *testing.T) {
 		require.Len(t, d.seen(), 1)
 		assert.Equal(t, []int64{3}, d.seen()[0].jobs)
 		assert.Equal(t, []int64{100}, d.seen()[0].releases)
-		assert.Equal(t, 16-4, d.seen()[0].room, "those that go on waiting take room")
+		assert.Equal(t, 16-4, d.seen()[0].room, "the jobs that still wait take room")
 
 		time.Sleep(time.Millisecond)
 		d.change(func() { d.took = time.Millisecond })
@@ -339,7 +339,7 @@ func TestBatcher_ReleasedHere(t *testing.T) {
 		b.release(release{run: run{job: 104}, contended: []int64{72}})
 		time.Sleep(2 * time.Millisecond)
 		require.Len(t, d.seen(), 2)
-		assert.Empty(t, d.seen()[0].jobs, "nobody waits for it")
+		assert.Empty(t, d.seen()[0].jobs, "no job waits for it")
 		assert.Equal(t, []int64{3, 4, 7}, d.seen()[1].jobs)
 		b.close()
 	})
@@ -512,7 +512,7 @@ func TestBatcher_Close(t *testing.T) {
 	})
 }
 
-// A hook of the pool that panics or ends its goroutine hangs nobody, and the next transactions are as before.
+// A hook of the pool that panics or ends its goroutine blocks no caller, and the next transactions work as before.
 func TestBatcher_HooksThatPanic(t *testing.T) {
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.DiscardHandler))

@@ -13,6 +13,8 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivertype"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 type noopArgs struct {
@@ -95,7 +97,7 @@ func (w *world) drain(jobs int, throttle *Throttle, withNoop bool) time.Duration
 		require.NoError(w.t, err)
 		defer t.Close()
 		config.Plugins = []rivertype.Plugin{t.Plugin()}
-		worker = Throttled(worker, MustDeclare(*throttle))
+		worker = Throttled(worker, weir.Must(Declare(*throttle)))
 	}
 	river.AddWorker(workers, worker)
 	client, err := river.NewClient(riverpgxv5.New(w.pool), config)

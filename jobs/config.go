@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/validate"
 )
 
 // A Config is what a configuration file says: limiters, and throttles for kinds of jobs by their names. [ParseConfig]
@@ -74,19 +78,41 @@ func ParseConfig(text []byte) (Config, error) {
 	}
 	if err == nil {
 		if more := d.Decode(&more); !errors.Is(more, io.EOF) {
-			return c, fmt.Errorf("%w: there is more than one document", ErrInvalidOptions)
+			return c, refused(errors.New("there is more than one document"))
 		}
 		if err = prepareNode(&document); err == nil {
 			err = document.Load(&c, yaml.WithV3Defaults(), yaml.WithKnownFields())
 		}
 	}
 	if err != nil {
-		return Config{}, fmt.Errorf("%w: %s", ErrInvalidOptions, strings.ReplaceAll(err.Error(), ErrInvalidOptions.Error()+": ", ""))
+		return Config{}, refused(errors.New(strings.ReplaceAll(err.Error(), "jobs: ", "")))
 	}
 	if _, _, err := c.parse(); err != nil {
-		return Config{}, err
+		return Config{}, withFileNames(err)
 	}
 	return c, nil
+}
+
+var (
+	fieldName    = regexp.MustCompile(`\{[A-Z]\w*\}`)
+	innerCapital = regexp.MustCompile(`\B[A-Z]`)
+)
+
+// withFileNames returns err with the names that fields have in a file: max_count for MaxCount.
+func withFileNames(err error) error {
+	o, ok := errors.AsType[*weir.OptionsError](err)
+	if !ok {
+		return err
+	}
+	inFile := func(name string) string {
+		return strings.ToLower(innerCapital.ReplaceAllString(name, "_$0"))
+	}
+	for i := range o.Fields {
+		f := &o.Fields[i]
+		f.Path = inFile(f.Path)
+		f.Problem = fieldName.ReplaceAllStringFunc(f.Problem, func(name string) string { return inFile(name[1 : len(name)-1]) })
+	}
+	return err
 }
 
 // prepareNode refuses elements of lists that have no value: the decoder would leave them out, and a limit that was half
@@ -106,39 +132,43 @@ func prepareNode(n *yaml.Node) error {
 	return nil
 }
 
-// definition returns the name and the options that d has.
-func (d Definition) definition() (string, definition, error) {
+// definition returns the name and the options that d has, and the field that has the name. ok is false if d is wrong.
+func (d Definition) definition(p *validate.Problems) (ref Ref, options definition, field string, ok bool) {
 	type named struct {
+		field   string
 		name    string
 		options definition
-		used    Definition // what is used of d
+		used    Definition // the fields of d that belong to the options
 	}
 	var all []named
 	if d.Semaphore != "" {
-		all = append(all, named{d.Semaphore, SemaphoreOptions{MaxCount: d.MaxCount}, Definition{Semaphore: d.Semaphore, MaxCount: d.MaxCount}})
+		all = append(all, named{"Semaphore", d.Semaphore, SemaphoreOptions{MaxCount: d.MaxCount}, Definition{Semaphore: d.Semaphore, MaxCount: d.MaxCount}})
 	}
 	if d.FixedWindow != "" {
-		all = append(all, named{d.FixedWindow, FixedWindowOptions{Limit: d.Limit, Interval: d.Interval},
+		all = append(all, named{"FixedWindow", d.FixedWindow, FixedWindowOptions{Limit: d.Limit, Interval: d.Interval},
 			Definition{FixedWindow: d.FixedWindow, Limit: d.Limit, Interval: d.Interval}})
 	}
 	if d.SlidingWindow != "" {
-		all = append(all, named{d.SlidingWindow, SlidingWindowOptions{Limit: d.Limit, Interval: d.Interval, Buckets: d.Buckets},
+		all = append(all, named{"SlidingWindow", d.SlidingWindow, SlidingWindowOptions{Limit: d.Limit, Interval: d.Interval, Buckets: d.Buckets},
 			Definition{SlidingWindow: d.SlidingWindow, Limit: d.Limit, Interval: d.Interval, Buckets: d.Buckets}})
 	}
 	if d.DynamicWindow != "" {
 		used := d
 		used.MaxCount = 0
-		all = append(all, named{d.DynamicWindow, DynamicWindowOptions{Limit: d.Limit, Interval: d.Interval, Buckets: d.Buckets, Capacity: d.Capacity,
+		all = append(all, named{"DynamicWindow", d.DynamicWindow, DynamicWindowOptions{Limit: d.Limit, Interval: d.Interval, Buckets: d.Buckets, Capacity: d.Capacity,
 			MinLimit: d.MinLimit, MaxLimit: d.MaxLimit, MaxKeys: d.MaxKeys, AtOnce: d.AtOnce}, used})
 	}
 	if len(all) != 1 {
-		return "", nil, fmt.Errorf("must have one of semaphore, fixed_window, sliding_window and dynamic_window, has %d", len(all))
+		p.Add("", len(all), "must have one of {Semaphore}, {FixedWindow}, {SlidingWindow} and {DynamicWindow}")
+		return Ref{}, nil, "", false
 	}
-	if all[0].used != d {
-		return "", nil, fmt.Errorf("%v has options that are not for a %s", Ref{Type: all[0].options.limiterType(), Name: all[0].name},
-			strings.ReplaceAll(string(all[0].options.limiterType()), "_", " "))
+	one := all[0]
+	ref = Ref{Type: one.options.limiterType(), Name: one.name}
+	if one.used != d {
+		p.Add("", nil, "must have only the options of a %s", strings.ReplaceAll(string(ref.Type), "_", " "))
+		return Ref{}, nil, "", false
 	}
-	return all[0].name, all[0].options, nil
+	return ref, one.options, one.field, true
 }
 
 // A setting is a Definition that has been checked.
@@ -155,45 +185,39 @@ type kindRule struct {
 	*parsed
 }
 
-// parse checks a configuration. Errors name its fields as they are in a file.
+// parse checks a configuration.
 func (c Config) parse() ([]setting, kindRules, error) {
-	p := problems{file: true}
+	var p validate.Problems
 	var settings []setting
 	seen := map[Ref]bool{}
 	for i, d := range c.Limiters {
-		name, options, err := d.definition()
-		if err != nil {
-			p.add("limiters[%d]: %v", i, err)
-			continue
+		var inner validate.Problems
+		if ref, options, field, ok := d.definition(&inner); ok {
+			checkName(&inner, field, ref.Name)
+			options.check(&inner)
+			if seen[ref] {
+				inner.Add(field, short(ref.Name), "must not be there twice")
+			}
+			seen[ref] = true
+			settings = append(settings, setting{ref, options})
 		}
-		ref := Ref{Type: options.limiterType(), Name: name}
-		bad := problems{file: true}
-		if problem := badName(name); problem != "" {
-			bad.add("the name %.120q %s", name, problem)
-		}
-		options.check(&bad)
-		if seen[ref] {
-			bad.add("it is there twice")
-		}
-		seen[ref] = true
-		p.include(fmt.Sprintf("limiters[%d]: %v: ", i, ref), bad)
-		settings = append(settings, setting{ref, options})
+		p.Include(fmt.Sprintf("Limiters[%d]", i), inner.Err("jobs"))
 	}
 	var rules kindRules
 	for i, k := range c.Throttles {
+		var inner validate.Problems
 		if len(k.Kinds) == 0 {
-			p.add("throttles[%d]: kinds is empty", i)
+			inner.Add("Kinds", nil, "must not be empty")
 		}
-		for _, kind := range k.Kinds {
+		for j, kind := range k.Kinds {
 			if kind == "" || strings.Contains(strings.TrimSuffix(kind, "*"), "*") {
-				p.add("throttles[%d]: the kind %q must not be empty, and have * at its end only", i, kind)
+				inner.Add(fmt.Sprintf("Kinds[%d]", j), short(kind), "must not be empty, and have * at its end only")
 			}
 		}
-		bad := problems{file: true}
-		rules = append(rules, kindRule{kinds: k.Kinds, parsed: k.check(&bad)})
-		p.include(fmt.Sprintf("throttles[%d]: ", i), bad)
+		rules = append(rules, kindRule{kinds: k.Kinds, parsed: k.check(&inner)})
+		p.Include(fmt.Sprintf("Throttles[%d]", i), inner.Err("jobs"))
 	}
-	return settings, rules, p.err()
+	return settings, rules, p.Err("jobs")
 }
 
 // of returns the throttles of a kind.

@@ -7,6 +7,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/validate"
 )
 
 const configYAML = `# limits of what sends mail
@@ -130,8 +133,8 @@ func TestParseConfig_NamesTheLine(t *testing.T) {
 		{"text\n", "line 1: cannot construct"},
 		{"throttles:\n  - kinds: a\n", "line 2: cannot construct"},
 		{"throttles:\n  - kinds: [a]\n    limits: [{mutex: m, key: {x}}]\n", "line 3: cannot construct"},
-		{"throttles:\n  - kinds: [a]\n    action: delete\n", `line 3: action is "delete", must be snooze or cancel`},
-		{"throttles:\n  - kinds: [a]\n    limits: [{mutex: m, owner: o, mode: hold}]\n", `line 3: mode is "hold", must be acquire_and_release or acquire or release`},
+		{"throttles:\n  - kinds: [a]\n    action: delete\n", `line 3: action must be snooze or cancel, got "delete"`},
+		{"throttles:\n  - kinds: [a]\n    limits: [{mutex: m, owner: o, mode: hold}]\n", `line 3: mode must be acquire_and_release or acquire or release, got "hold"`},
 		{"throttles:\n  - kinds: [a]\n    limits: [{mutex: m, owner: o, mode: acquire, deadline: -2}]\n", "line 3: cannot construct"},
 		{"limiters:\n\t- semaphore: a\n", "line 2: found character that cannot start any token"},
 		{"limiters: [\n", "line 2: did not find"},
@@ -148,7 +151,7 @@ func TestParseConfig_NamesTheLine(t *testing.T) {
 		{`{"limiters": [}`, "line 1: did not find"},
 	} {
 		got, err := ParseConfig([]byte(c.text))
-		require.ErrorIs(t, err, ErrInvalidOptions, "%q", c.text)
+		require.ErrorIs(t, err, weir.ErrInvalidOptions, "%q", c.text)
 		assert.ErrorContains(t, err, c.want, "%q", c.text)
 		assert.Equal(t, 1, strings.Count(err.Error(), "jobs: "), "%v", err)
 		assert.Zero(t, got)
@@ -156,32 +159,32 @@ func TestParseConfig_NamesTheLine(t *testing.T) {
 }
 
 func TestParseConfig_NamesTheField(t *testing.T) {
-	const none = "must have one of semaphore, fixed_window, sliding_window and dynamic_window, has "
+	const none = " must have one of semaphore, fixed_window, sliding_window and dynamic_window, got "
 	for _, c := range []struct{ text, want string }{
-		{"limiters: [{}]", "limiters[0]: " + none + "0"},
-		{"limiters: [{max_count: 1}]", "limiters[0]: " + none + "0"},
-		{"limiters: [{semaphore: a, fixed_window: a}]", "limiters[0]: " + none + "2"},
-		{"limiters: [{semaphore: a, max_count: 1}, {semaphore: b}]", `limiters[1]: semaphore "b": max_count is 0, must be 1 to`},
-		{"limiters: [{semaphore: a, max_count: 1, limit: 2}]", `limiters[0]: semaphore "a" has options that are not for a semaphore`},
-		{"limiters: [{fixed_window: a, limit: 1, interval: 1s, buckets: 1}]", `limiters[0]: fixed window "a" has options that are not for a fixed window`},
-		{"limiters: [{sliding_window: a, limit: 1, interval: 1s, buckets: 1, capacity: 5}]", "has options that are not for a sliding window"},
-		{"limiters: [{dynamic_window: a, limit: 1, interval: 1s, max_count: 5}]", "has options that are not for a dynamic window"},
-		{"limiters: [{semaphore: a, max_count: 1}, {semaphore: a, max_count: 1}]", `limiters[1]: semaphore "a": it is there twice`},
-		{"limiters: [&a {semaphore: a, max_count: 1}, *a]", `limiters[1]: semaphore "a": it is there twice`},
-		{`limiters: [{semaphore: "a\0b", max_count: 1}]`, `limiters[0]: semaphore "a\x00b": the name "a\x00b" must be valid UTF-8 without control characters`},
-		{"limiters: [{semaphore: " + strings.Repeat("n", 101) + ", max_count: 1}]", "has 101 bytes, must have 1 to 100"},
-		{"limiters: [{sliding_window: a}]", `limit is 0, must be 1 to 1000000000; limiters[0]: sliding window "a": interval is 0s`},
-		{"throttles: [{}]", "throttles[0]: kinds is empty"},
-		{"throttles: [{kinds: []}]", "throttles[0]: kinds is empty"},
-		{"throttles: [{kinds: ['']}]", `throttles[0]: the kind "" must not be empty, and have * at its end only`},
-		{"throttles: [{kinds: ['a*b']}]", `throttles[0]: the kind "a*b" must not be empty`},
-		{"throttles: [{kinds: ['**']}]", `throttles[0]: the kind "**" must not be empty`},
-		{"throttles: [{kinds: [a], limits: [{}]}]", "throttles[0]: limits[0]: must have one of mutex, semaphore"},
-		{"throttles: [{kinds: [a], min_delay: -1s}]", "throttles[0]: min_delay is -1s, must be 0 to 87600h0m0s"},
-		{"throttles: [{kinds: [a], limits: [{mutex: m, key: '{'}]}]", `throttles[0]: limits[0]: key is "{", must have { and }`},
+		{"limiters: [{}]", "limiters[0]" + none + "0"},
+		{"limiters: [{max_count: 1}]", "limiters[0]" + none + "0"},
+		{"limiters: [{semaphore: a, fixed_window: a}]", "limiters[0]" + none + "2"},
+		{"limiters: [{semaphore: a, max_count: 1}, {semaphore: b}]", "limiters[1].max_count must be 1 to"},
+		{"limiters: [{semaphore: a, max_count: 1, limit: 2}]", "limiters[0] must have only the options of a semaphore"},
+		{"limiters: [{fixed_window: a, limit: 1, interval: 1s, buckets: 1}]", "limiters[0] must have only the options of a fixed window"},
+		{"limiters: [{sliding_window: a, limit: 1, interval: 1s, buckets: 1, capacity: 5}]", "must have only the options of a sliding window"},
+		{"limiters: [{dynamic_window: a, limit: 1, interval: 1s, max_count: 5}]", "must have only the options of a dynamic window"},
+		{"limiters: [{semaphore: a, max_count: 1}, {semaphore: a, max_count: 1}]", `limiters[1].semaphore must not be there twice, got "a"`},
+		{"limiters: [&a {semaphore: a, max_count: 1}, *a]", `limiters[1].semaphore must not be there twice, got "a"`},
+		{`limiters: [{semaphore: "a\0b", max_count: 1}]`, `limiters[0].semaphore must be valid UTF-8 without control characters, got "a\x00b"`},
+		{"limiters: [{semaphore: " + strings.Repeat("n", 101) + ", max_count: 1}]", "limiters[0].semaphore must have 1 to 100 bytes"},
+		{"limiters: [{sliding_window: a}]", "limiters[0].limit must be 1 to 1000000000, got 0; limiters[0].interval must be 1s to"},
+		{"throttles: [{}]", "throttles[0].kinds must not be empty"},
+		{"throttles: [{kinds: []}]", "throttles[0].kinds must not be empty"},
+		{"throttles: [{kinds: ['']}]", `throttles[0].kinds[0] must not be empty, and have * at its end only, got ""`},
+		{"throttles: [{kinds: ['a*b']}]", `throttles[0].kinds[0] must not be empty, and have * at its end only, got "a*b"`},
+		{"throttles: [{kinds: ['**']}]", `throttles[0].kinds[0] must not be empty, and have * at its end only, got "**"`},
+		{"throttles: [{kinds: [a], limits: [{}]}]", "throttles[0].limits[0] must have one of mutex, semaphore"},
+		{"throttles: [{kinds: [a], min_delay: -1s}]", "throttles[0].min_delay must be 0 to 87600h0m0s, got -1s"},
+		{"throttles: [{kinds: [a], limits: [{mutex: m, key: '{'}]}]", `throttles[0].limits[0].key must have braces around the name of a field, and no others, got "{"`},
 	} {
 		_, err := ParseConfig([]byte(c.text))
-		require.ErrorIs(t, err, ErrInvalidOptions, "%q", c.text)
+		require.ErrorIs(t, err, weir.ErrInvalidOptions, "%q", c.text)
 		assert.ErrorContains(t, err, c.want, "%q", c.text)
 		assert.Equal(t, 1, strings.Count(err.Error(), "jobs: "), "%v", err)
 	}
@@ -209,7 +212,7 @@ func TestParseConfig_Hostile(t *testing.T) {
 		"many":          "limiters:\n" + strings.Repeat("- {}\n", 500),
 	} {
 		_, err := ParseConfig([]byte(text))
-		assert.ErrorIs(t, err, ErrInvalidOptions, name)
+		assert.ErrorIs(t, err, weir.ErrInvalidOptions, name)
 	}
 }
 
@@ -244,7 +247,7 @@ func FuzzParseConfig(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		c, err := ParseConfig(text)
 		if err != nil {
-			require.ErrorIs(t, err, ErrInvalidOptions)
+			require.ErrorIs(t, err, weir.ErrInvalidOptions)
 			return
 		}
 		settings, rules, err := c.parse()
@@ -253,14 +256,22 @@ func FuzzParseConfig(f *testing.F) {
 		require.Len(t, rules, len(c.Throttles))
 		for _, s := range settings {
 			require.Empty(t, wrong(s.options))
-			require.Empty(t, badName(s.ref.Name))
+			requireName(t, s.ref.Name)
 		}
 		for _, r := range rules {
 			require.NotEmpty(t, r.kinds)
 			for _, u := range r.uses {
-				require.Empty(t, badName(u.ref.Name))
+				requireName(t, u.ref.Name)
 				require.GreaterOrEqual(t, u.deadline, time.Duration(0))
 			}
 		}
 	})
+}
+
+// requireName fails if name cannot be the name of a limiter.
+func requireName(t *testing.T, name string) {
+	t.Helper()
+	var p validate.Problems
+	checkName(&p, "Name", name)
+	require.NoError(t, p.Err("jobs"))
 }

@@ -143,8 +143,8 @@ func (b *batch) decide(asks []*ask, lease int64) {
 	}
 }
 
-// toBringBack returns the waiters that are to come back now, because their turn is near, by key. Not those that were sent
-// away just now: for River they are still running.
+// toBringBack returns the waiters that are to come back now, because their turn is near, by key. Not the jobs that this
+// transaction snoozes: for River they are still running.
 func (b *batch) toBringBack(lead int64) map[int64][]waiter {
 	next := map[int64][]waiter{}
 	for id, row := range b.rows {
@@ -280,7 +280,7 @@ func (b *batch) keepPlace(a *ask, n need, w waiting) {
 	b.join(place{n.id, a.job}, w)
 }
 
-// leave removes a job from those that wait for a key.
+// leave removes a job from the waiters of a key.
 func (b *batch) leave(p place) {
 	delete(b.known, p)
 	delete(b.wait, p)
@@ -290,7 +290,7 @@ func (b *batch) leave(p place) {
 	}
 }
 
-// join puts a job among those that wait for a key.
+// join adds a job to the waiters of a key.
 func (b *batch) join(p place, w waiting) {
 	old, was := b.known[p]
 	if !was {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// BenchmarkDecide is what a transaction of 1000 asks costs besides the database: reading the states, deciding, and writing
+// BenchmarkDecide is the cost of a transaction of 1000 asks without the database: reading the states, deciding, and writing
 // the states of windows. One operation is the whole batch.
 func BenchmarkDecide(b *testing.B) {
 	for _, c := range []struct {

@@ -502,7 +502,7 @@ func TestDecide_MinDelay(t *testing.T) {
 			m.decide(a)
 			require.False(t, a.result.granted)
 			assert.False(t, a.result.present, "it leaves its worker")
-			assert.NotEmpty(t, a.result.by.Name, "%d: who asks learns which limiter it was", i)
+			assert.NotEmpty(t, a.result.by.Name, "%d: the result names the limiter", i)
 			if waits {
 				assert.GreaterOrEqual(t, a.result.wake, m.now+90*second, "%d", i)
 				assert.LessOrEqual(t, a.result.wake, m.now+10*60*second, "%d", i)
@@ -624,7 +624,7 @@ func TestDecide_Contended(t *testing.T) {
 	m.set("w", FixedWindowOptions{Limit: 10, Interval: time.Minute})
 	a := m.job(1, m.mutex("m"), m.semaphore("s"), m.fixed("w"))
 	m.decide(a)
-	assert.Equal(t, []int64{1}, a.result.contended, "nobody waits for the semaphore")
+	assert.Equal(t, []int64{1}, a.result.contended, "no job waits for the semaphore")
 	b, c := m.job(2, m.semaphore("s")), m.job(3, m.semaphore("s"))
 	m.decide(b, c)
 	assert.Empty(t, b.result.contended)

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-go/weir/internal/validate"
 )
 
 // SetSemaphore makes a semaphore or changes it. It is in force at once, for all programs. To set what is set already does
@@ -37,12 +39,10 @@ func (t *Throttler) SetDynamicWindow(ctx context.Context, name string, o Dynamic
 
 func (t *Throttler) setOne(ctx context.Context, name string, o definition) error {
 	ref := Ref{Type: o.limiterType(), Name: name}
-	var p problems
-	if problem := badName(name); problem != "" {
-		p.add("the name %.120q %s", name, problem)
-	}
+	var p validate.Problems
+	checkName(&p, "name", name)
 	o.check(&p)
-	if err := p.err(); err != nil {
+	if err := p.Err("jobs"); err != nil {
 		return fmt.Errorf("set %v: %w", ref, err)
 	}
 	return t.apply(ctx, []setting{{ref, o}}, nil)
@@ -173,7 +173,7 @@ func list(jobs []int64) string {
 // [ErrUnknownLimiter]; a mutex is made again by the next job that names it.
 func (t *Throttler) Remove(ctx context.Context, limiter Ref) error {
 	if limiter.Key != "" {
-		return fmt.Errorf("%w: Remove %v: Key must be empty: a limiter is removed with all its keys", ErrInvalidOptions, limiter)
+		return invalid("Key", short(limiter.Key), "must be empty, because a limiter is removed with all its keys")
 	}
 	used := &InUseError{Limiter: limiter}
 	err := pgx.BeginTxFunc(ctx, t.pool, readCommitted, func(tx pgx.Tx) error {

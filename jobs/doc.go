@@ -13,10 +13,10 @@
 //
 //	func (*ShipWorker) Work(ctx context.Context, job *river.Job[ShipArgs]) error { … }
 //
-//	var shipping = jobs.MustDeclare(jobs.Throttle{Limits: []jobs.Limit{
+//	var shipping = weir.Must(jobs.Declare(jobs.Throttle{Limits: []jobs.Limit{
 //		{Mutex: "orders", Key: "{order}"},
 //		{FixedWindow: "carrier"},
-//	}})
+//	}}))
 //
 //	func run(ctx context.Context, pool *pgxpool.Pool) error {
 //		if err := jobs.Migrate(ctx, pool, ""); err != nil {
@@ -49,7 +49,7 @@
 //		return nil
 //	}
 //
-// Most callers need no more than this: [Migrate] and [New] when the program starts, [MustDeclare] with [Throttled] for
+// Most callers need no more than this: [Migrate] and [New] when the program starts, [Declare] with [Throttled] for
 // what their jobs need, the methods of [Throttler] that begin with Set for how much there is of it, and
 // [Throttler.Plugin] for the River client. [ParseConfig] reads limiters and throttles from a file instead.
 //
@@ -59,10 +59,10 @@
 //
 // # Zero values
 //
-// The zero [Throttle] has no limits. The zero [Options] are the defaults, and so is nil in their place. The zero [Mode] is
-// [AcquireAndRelease]. The zero [Action] of a Throttle is that of the Options, and theirs is [Snooze]. The zero [Config]
-// sets nothing. A zero [Limit] is an error. [Throttler] and [Declaration] have no zero value that is of use: [New] and
-// [Declare] make them.
+// The zero [Throttle] has no limits. The zero [Options] have the defaults, and nil stands for them. The zero [Mode] is
+// [AcquireAndRelease]. The zero [Action] of a Throttle is that of the Options, and the zero Action of the Options is
+// [Snooze]. The zero [Config] sets nothing. A zero [Limit] is an error. The zero values of [Throttler] and [Declaration] are
+// not usable: [New] and [Declare] make them.
 //
 // # For maintainers
 //

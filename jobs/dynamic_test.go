@@ -154,7 +154,7 @@ func TestDynamicWindow_LimitWithCapacity(t *testing.T) {
 	assert.Equal(t, []int64{4, 4, 4, 4, 4, 0, 0}, m.fill(keys))
 	m.now += 60 * second
 	slices.Reverse(keys)
-	assert.Equal(t, []int64{4, 4, 4, 4, 4, 0, 0}, m.fill(keys), "whoever comes first")
+	assert.Equal(t, []int64{4, 4, 4, 4, 4, 0, 0}, m.fill(keys), "in any order")
 	m = newDynamic(t, DynamicWindowOptions{Interval: time.Minute, Capacity: 23, Limit: 4})
 	assert.Equal(t, []int64{4, 4, 4, 4, 4, 0}, m.fill(keyNames(6)), "what is left over is too little for a sixth")
 	m = newDynamic(t, DynamicWindowOptions{Interval: time.Minute, Limit: 4})
@@ -203,7 +203,7 @@ func TestDynamicWindow_MaxKeys(t *testing.T) {
 			d.keys[key].start()
 		}
 	}
-	assert.True(t, d.admits(keys[5], false), "those that take part go on")
+	assert.True(t, d.admits(keys[5], false), "the keys that take part go on")
 	assert.Equal(t, d.now+1, d.firstFree(keys[1000], d.now), "it waits until others have left")
 
 	m = newDynamic(t, DynamicWindowOptions{Interval: time.Hour, Limit: 2, MaxKeys: 2})

@@ -3,16 +3,15 @@ package jobs
 import (
 	"errors"
 	"fmt"
-	"regexp"
-	"strings"
 	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/validate"
 )
 
-// Errors of this package. They come wrapped in a text with the details: compare with [errors.Is].
+// Errors of this package. They come wrapped in a text with the details: compare with [errors.Is]. Options, declarations
+// and configurations that are wrong are a [weir.OptionsError].
 var (
-	// ErrInvalidOptions is returned for options, declarations and configurations that cannot be; the text names
-	// each field and what would be right.
-	ErrInvalidOptions = errors.New("jobs: invalid options")
 	// ErrUnknownLimiter: a job names a limiter that was never set or has been removed. The job fails with it.
 	ErrUnknownLimiter = errors.New("jobs: unknown limiter")
 	// ErrKey: a key cannot be made of the job's arguments, or it is too long. The job fails with it.
@@ -40,37 +39,17 @@ type ThrottledError struct {
 
 func (e *ThrottledError) Error() string { return "jobs: throttled by " + e.Limiter.String() }
 
-// problems collects what is wrong with some options. A format has the names of fields in braces, as they are in Go.
-type problems struct {
-	list []string
-	file bool // they are of a configuration file, where MaxCount is max_count
+// invalid returns a [weir.OptionsError] of one field.
+func invalid(path string, value any, problem string, args ...any) error {
+	var p validate.Problems
+	p.Add(path, value, problem, args...)
+	return p.Err("jobs")
 }
 
-func (p *problems) add(format string, args ...any) {
-	format = fieldName.ReplaceAllStringFunc(format, func(name string) string {
-		if name = name[1 : len(name)-1]; p.file {
-			name = strings.ToLower(innerCapital.ReplaceAllString(name, "_$0"))
-		}
-		return name
-	})
-	p.list = append(p.list, fmt.Sprintf(format, args...))
+// refused returns a [weir.OptionsError] with the text of err, which can be the user's: its braces are not names of fields.
+func refused(err error) error {
+	return &weir.OptionsError{Package: "jobs", Fields: []weir.FieldError{{Problem: err.Error(), Err: err}}}
 }
 
-// include adds the problems of something inside.
-func (p *problems) include(where string, inner problems) {
-	for _, problem := range inner.list {
-		p.list = append(p.list, where+problem)
-	}
-}
-
-var (
-	fieldName    = regexp.MustCompile(`\{[A-Z]\w*\}`)
-	innerCapital = regexp.MustCompile(`\B[A-Z]`)
-)
-
-func (p *problems) err() error {
-	if len(p.list) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w: %s", ErrInvalidOptions, strings.Join(p.list, "; "))
-}
+// short returns the beginning of a text of the caller, so that an error stays readable.
+func short(text string) string { return fmt.Sprintf("%.120s", text) }

@@ -5,30 +5,33 @@ import (
 	"time"
 )
 
-// An EventKind is what an [Event] reports.
+// An EventKind says what an [Event] reports. The zero value is not a kind.
 type EventKind uint8
 
-// The kinds of events. There is no zero EventKind.
+// The kinds of events.
 const (
-	// JobThrottled: a job was sent away and comes back at Next.
-	JobThrottled EventKind = iota + 1
-	// JobCancelled: a job was throttled, and cancelled because of that.
-	JobCancelled
-	// JobFailed: a job could not be throttled as it is declared and failed: Err says why.
-	JobFailed
-	// SlotLost: a job is running and does not hold any more what it was granted; see [ErrLost].
-	SlotLost
-	// DatabaseLost: a transaction has failed with Err. Until DatabaseRecovered, throttled jobs are snoozed.
-	DatabaseLost
-	// DatabaseRecovered: a transaction has succeeded again.
-	DatabaseRecovered
+	// EventJobThrottled: a job was snoozed and comes back at Next.
+	EventJobThrottled EventKind = iota + 1
+	// EventJobCancelled: a job was throttled, and cancelled because of that.
+	EventJobCancelled
+	// EventJobFailed: a job could not be throttled as it is declared and failed: Err says why.
+	EventJobFailed
+	// EventSlotLost: a running job no longer holds what it was granted; see [ErrLost].
+	EventSlotLost
+	// EventDatabaseLost: a transaction has failed with Err. Until EventDatabaseRecovered, throttled jobs are snoozed.
+	EventDatabaseLost
+	// EventDatabaseRecovered: a transaction has succeeded again.
+	EventDatabaseRecovered
 )
 
-var eventNames = [...]string{"no event", "job throttled", "job cancelled", "job failed", "slot lost", "database lost", "database recovered"}
+var eventNames = [...]string{
+	EventJobThrottled: "job throttled", EventJobCancelled: "job cancelled", EventJobFailed: "job failed", EventSlotLost: "slot lost",
+	EventDatabaseLost: "database lost", EventDatabaseRecovered: "database recovered",
+}
 
-// String returns the kind in words.
+// String returns the kind in words, or EventKind(n) if n is not a kind.
 func (k EventKind) String() string {
-	if int(k) < len(eventNames) {
+	if k > 0 && int(k) < len(eventNames) {
 		return eventNames[k]
 	}
 	return fmt.Sprintf("EventKind(%d)", uint8(k))
@@ -37,9 +40,9 @@ func (k EventKind) String() string {
 // An Event is handed to [Options.OnEvent].
 type Event struct {
 	Kind    EventKind
-	Job     int64     // its ID; 0: it is about the database
+	Job     int64     // the ID of the job; 0 if the event is about the database
 	JobKind string    // the kind of the job
-	Limiter Ref       // JobThrottled, JobCancelled: the limiter that makes the job wait longest
-	Next    time.Time // JobThrottled: when the job comes back. JobCancelled: when it could have run
-	Err     error
+	Limiter Ref       // EventJobThrottled, EventJobCancelled: the limiter that makes the job wait longest
+	Next    time.Time // EventJobThrottled: when the job comes back. EventJobCancelled: when it could have run
+	Err     error     // why a job failed, or a transaction
 }

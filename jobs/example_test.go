@@ -13,6 +13,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivertype"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/jobs"
 )
 
@@ -33,10 +34,10 @@ func (*ShipWorker) Work(_ context.Context, job *river.Job[ShipArgs]) error {
 }
 
 // Two jobs of one order never run at the same time, and at most 5000 begin in an hour.
-var shipping = jobs.MustDeclare(jobs.Throttle{Limits: []jobs.Limit{
+var shipping = weir.Must(jobs.Declare(jobs.Throttle{Limits: []jobs.Limit{
 	{Mutex: "orders", Key: "{order}"},
 	{FixedWindow: "carrier"},
-}})
+}}))
 
 func Example() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -87,10 +88,10 @@ type MailArgs struct {
 
 func (MailArgs) Kind() string { return "mail" }
 
-var mailing = jobs.MustDeclare(jobs.Throttle{Limits: []jobs.Limit{
+var mailing = weir.Must(jobs.Declare(jobs.Throttle{Limits: []jobs.Limit{
 	{Semaphore: "smtp"},
 	{DynamicWindow: "newsletter", Key: "{tenant}"},
-}})
+}}))
 
 // Plugins throttles all jobs with these arguments, whatever worker they have.
 func (MailArgs) Plugins() []rivertype.Plugin { return mailing.Plugins() }
@@ -107,21 +108,21 @@ func ExampleDeclare() {
 		{DynamicWindow: "newsletter"},
 		{Mutex: "orders", Key: "{tenant}{order}"},
 	}})
-	fmt.Println(errors.Is(err, jobs.ErrInvalidOptions))
+	fmt.Println(errors.Is(err, weir.ErrInvalidOptions))
 	// Output: true
 }
 
 // A batch holds a mutex from its first job to its last.
 func ExampleLimit_acquire() {
-	start := jobs.MustDeclare(jobs.Throttle{Limits: []jobs.Limit{
+	start := weir.Must(jobs.Declare(jobs.Throttle{Limits: []jobs.Limit{
 		{Mutex: "import", Owner: "{batch}", Mode: jobs.Acquire, Deadline: 2 * time.Hour},
-	}})
-	part := jobs.MustDeclare(jobs.Throttle{Limits: []jobs.Limit{
+	}}))
+	part := weir.Must(jobs.Declare(jobs.Throttle{Limits: []jobs.Limit{
 		{Mutex: "import", Owner: "{batch}"},
-	}})
-	end := jobs.MustDeclare(jobs.Throttle{Limits: []jobs.Limit{
+	}}))
+	end := weir.Must(jobs.Declare(jobs.Throttle{Limits: []jobs.Limit{
 		{Mutex: "import", Owner: "{batch}", Mode: jobs.Release},
-	}})
+	}}))
 	_, _, _ = start, part, end // each for the worker of such jobs
 }
 

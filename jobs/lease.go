@@ -14,7 +14,8 @@ import (
 
 const sweepInterval = time.Minute
 
-// keep renews the leases of running jobs, tells those that have lost theirs, and removes what is not needed any more.
+// keep renews the leases of running jobs, ends the contexts of jobs that have lost theirs, and removes rows that no longer
+// count.
 func (t *Throttler) keep() {
 	ended := false
 	defer func() {
@@ -89,7 +90,7 @@ func (t *Throttler) renew() {
 func (t *Throttler) lose(s *session, why error) {
 	delete(t.sessions, s)
 	s.cancel(why)
-	t.events.Add(Event{Kind: SlotLost, Job: s.job.ID, JobKind: s.job.Kind, Err: why})
+	t.events.Add(Event{Kind: EventSlotLost, Job: s.job.ID, JobKind: s.job.Kind, Err: why})
 }
 
 // sweep removes what is left of jobs that never came back, and keys that mean nothing any more. What fails is left for the

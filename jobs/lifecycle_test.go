@@ -11,6 +11,8 @@ import (
 	"github.com/riverqueue/river/rivertype"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 // declaredArgs declares its throttle on the type.
@@ -22,7 +24,7 @@ type declaredArgs struct {
 func (declaredArgs) Kind() string                { return "declared" }
 func (declaredArgs) Plugins() []rivertype.Plugin { return onKey.Plugins() }
 
-var onKey = MustDeclare(Throttle{Limits: []Limit{{Mutex: "declared", Key: "{key}"}}})
+var onKey = weir.Must(Declare(Throttle{Limits: []Limit{{Mutex: "declared", Key: "{key}"}}}))
 
 type cancelArgs struct {
 	Key string `json:"key"`
@@ -58,8 +60,8 @@ func TestLifeCycle(t *testing.T) {
 		return ctx.Err()
 	}))
 	river.AddWorker(workers, Throttled(river.WorkFunc(func(context.Context, *river.Job[cancelArgs]) error { return nil }),
-		MustDeclare(Throttle{Action: Cancel, Limits: []Limit{{Mutex: "declared", Key: "{key}"}}})))
-	river.AddWorker(workers, Throttled(&failWorker{}, MustDeclare(Throttle{Limits: []Limit{{FixedWindow: "api"}}})))
+		weir.Must(Declare(Throttle{Action: Cancel, Limits: []Limit{{Mutex: "declared", Key: "{key}"}}}))))
+	river.AddWorker(workers, Throttled(&failWorker{}, weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "api"}}}))))
 	client, err := river.NewClient(riverpgxv5.New(w.pool), &river.Config{
 		Schema: w.river, Workers: workers, Queues: map[string]river.QueueConfig{"default": {MaxWorkers: 10}}, TestOnly: true,
 		FetchPollInterval: 20 * time.Millisecond, FetchCooldown: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/weir-go/weir/internal/validate"
 )
 
 // SemaphoreOptions configure a semaphore.
@@ -75,7 +77,7 @@ const (
 // A definition is what a limiter is set to.
 type definition interface {
 	limiterType() Type
-	check(p *problems)
+	check(p *validate.Problems)
 }
 
 func (SemaphoreOptions) limiterType() Type     { return Semaphore }
@@ -83,77 +85,80 @@ func (FixedWindowOptions) limiterType() Type   { return FixedWindow }
 func (SlidingWindowOptions) limiterType() Type { return SlidingWindow }
 func (DynamicWindowOptions) limiterType() Type { return DynamicWindow }
 
-func (o SemaphoreOptions) check(p *problems) { p.count("MaxCount", o.MaxCount, 1) }
+func (o SemaphoreOptions) check(p *validate.Problems) { checkCount(p, "MaxCount", o.MaxCount, 1) }
 
-func (o FixedWindowOptions) check(p *problems) {
-	p.count("Limit", o.Limit, 1)
-	p.window(o.Interval, 1, 1)
+func (o FixedWindowOptions) check(p *validate.Problems) {
+	checkCount(p, "Limit", o.Limit, 1)
+	checkWindow(p, o.Interval, 1, 1)
 }
 
-func (o SlidingWindowOptions) check(p *problems) {
-	p.count("Limit", o.Limit, 1)
-	p.window(o.Interval, o.Buckets, 1)
+func (o SlidingWindowOptions) check(p *validate.Problems) {
+	checkCount(p, "Limit", o.Limit, 1)
+	checkWindow(p, o.Interval, o.Buckets, 1)
 }
 
-func (o DynamicWindowOptions) check(p *problems) {
-	p.window(o.Interval, o.Buckets, 0)
+func (o DynamicWindowOptions) check(p *validate.Problems) {
+	checkWindow(p, o.Interval, o.Buckets, 0)
 	for _, f := range []struct {
 		name string
 		n    int
 	}{{"Limit", o.Limit}, {"Capacity", o.Capacity}, {"MinLimit", o.MinLimit}, {"MaxLimit", o.MaxLimit}} {
-		p.count(f.name, f.n, 0)
+		checkCount(p, f.name, f.n, 0)
 	}
 	if o.MaxKeys < 0 || o.MaxKeys > mostMaxKeys {
-		p.add("{MaxKeys} is %d, must be 0 to %d", o.MaxKeys, mostMaxKeys)
+		p.Add("MaxKeys", o.MaxKeys, "must be 0 to %d", mostMaxKeys)
 	}
 	rebalanced := o.MinLimit != 0 || o.MaxLimit != 0
 	if rebalanced && o.Limit > 0 {
-		p.add("{Limit} is %d, must be 0 with {MinLimit} or {MaxLimit}", o.Limit)
+		p.Add("Limit", o.Limit, "must be 0 with {MinLimit} or {MaxLimit}")
 	}
 	switch {
 	case o.Capacity < 0:
 	case o.Capacity == 0 && rebalanced:
-		p.add("{MinLimit} and {MaxLimit} need {Capacity}, which is 0")
+		p.Add("Capacity", 0, "must be at least 1 with {MinLimit} or {MaxLimit}")
 	case o.Capacity == 0 && o.Limit == 0:
-		p.add("{Limit} is 0, must be at least 1 without {Capacity}")
+		p.Add("Limit", 0, "must be at least 1 without {Capacity}")
 	case o.Capacity > 0:
-		p.most("Limit", o.Limit, "Capacity", o.Capacity)
-		p.most("MinLimit", o.MinLimit, "Capacity", o.Capacity)
-		p.most("MaxLimit", o.MaxLimit, "Capacity", o.Capacity)
+		checkAtMost(p, "Limit", o.Limit, "Capacity", o.Capacity)
+		checkAtMost(p, "MinLimit", o.MinLimit, "Capacity", o.Capacity)
+		checkAtMost(p, "MaxLimit", o.MaxLimit, "Capacity", o.Capacity)
 		if o.MaxLimit > 0 && o.MinLimit <= o.Capacity {
-			p.most("MinLimit", o.MinLimit, "MaxLimit", o.MaxLimit)
+			checkAtMost(p, "MinLimit", o.MinLimit, "MaxLimit", o.MaxLimit)
 		}
 	}
 	if o.AtOnce && o.Capacity == 0 {
-		p.add("{AtOnce} needs {Capacity}, which is 0")
+		p.Add("Capacity", 0, "must be at least 1 with {AtOnce}")
 	}
 }
 
-func (p *problems) count(field string, n, least int) {
+// checkCount adds a problem if n is not between least and maxCount.
+func checkCount(p *validate.Problems, field string, n, least int) {
 	if n < least || n > maxCount {
-		p.add("{"+field+"} is %d, must be %d to %d", n, least, maxCount)
+		p.Add(field, n, "must be %d to %d", least, maxCount)
 	}
 }
 
-func (p *problems) most(field string, n int, other string, most int) {
-	if n > most {
-		p.add("{"+field+"} is %d, must be at most {"+other+"}, %d", n, most)
+// checkAtMost adds a problem if n is above the value of the field other.
+func checkAtMost(p *validate.Problems, field string, n int, other string, value int) {
+	if n > value {
+		p.Add(field, n, "must be at most {%s}, which is %d", other, value)
 	}
 }
 
-func (p *problems) window(interval time.Duration, buckets, least int) {
+// checkWindow adds the problems of an interval in at least that many buckets.
+func checkWindow(p *validate.Problems, interval time.Duration, buckets, least int) {
 	long := interval >= time.Second && interval <= maxWindow
 	if !long {
-		p.add("{Interval} is %v, must be 1s to %v", interval, maxWindow)
+		p.Add("Interval", interval, "must be 1s to %v", maxWindow)
 	}
 	switch {
 	case buckets < least || buckets > maxBuckets:
-		p.add("{Buckets} is %d, must be %d to %d", buckets, least, maxBuckets)
+		p.Add("Buckets", buckets, "must be %d to %d", least, maxBuckets)
 	case !long:
 	case buckets > 1 && interval/time.Duration(buckets) < time.Second:
-		p.add("{Buckets} is %d, must be at most %d: a bucket of an interval of %v must be at least 1s", buckets, interval/time.Second, interval)
+		p.Add("Buckets", buckets, "must be at most %d, so that {Interval}, which is %v, has buckets of at least 1s", interval/time.Second, interval)
 	case interval%(time.Duration(max(buckets, 1))*time.Millisecond) != 0:
-		p.add("{Interval} is %v, divided by {Buckets} it must be whole milliseconds", interval)
+		p.Add("Interval", interval, "must be whole milliseconds when divided by {Buckets}")
 	}
 }
 

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -10,12 +11,21 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/validate"
 )
 
-func wrong(o definition) []string {
-	var p problems
+// wrong returns the texts of what is wrong with o.
+func wrong(o definition) (texts []string) {
+	var p validate.Problems
 	o.check(&p)
-	return p.list
+	if err, ok := errors.AsType[*weir.OptionsError](p.Err("jobs")); ok {
+		for _, f := range err.Fields {
+			texts = append(texts, f.Error())
+		}
+	}
+	return texts
 }
 
 func TestOptions_ThatAreRight(t *testing.T) {
@@ -43,47 +53,47 @@ func TestOptions_NameEveryWrongField(t *testing.T) {
 		o    definition
 		want []string
 	}{
-		{SemaphoreOptions{}, []string{"MaxCount is 0, must be 1 to 1000000000"}},
-		{SemaphoreOptions{MaxCount: -1}, []string{"MaxCount is -1, must be 1 to"}},
-		{SemaphoreOptions{MaxCount: maxCount + 1}, []string{"MaxCount is 1000000001, must be 1 to 1000000000"}},
+		{SemaphoreOptions{}, []string{"MaxCount must be 1 to 1000000000, got 0"}},
+		{SemaphoreOptions{MaxCount: -1}, []string{"MaxCount must be 1 to"}},
+		{SemaphoreOptions{MaxCount: maxCount + 1}, []string{"MaxCount must be 1 to 1000000000, got 1000000001"}},
 
-		{FixedWindowOptions{}, []string{"Limit is 0, must be 1 to 1000000000", "Interval is 0s, must be 1s to 87600h0m0s"}},
-		{FixedWindowOptions{Limit: 1, Interval: s - 1}, []string{"Interval is 999.999999ms, must be 1s to"}},
-		{FixedWindowOptions{Limit: 1, Interval: -s}, []string{"Interval is -1s, must be 1s to"}},
-		{FixedWindowOptions{Limit: 1, Interval: s + 1}, []string{"Interval is 1.000000001s, divided by Buckets it must be whole milliseconds"}},
-		{FixedWindowOptions{Limit: 1, Interval: maxWindow + time.Millisecond}, []string{"Interval is 87600h0m0.001s, must be 1s to 87600h0m0s"}},
-		{FixedWindowOptions{Limit: 1, Interval: math.MaxInt64}, []string{"Interval is 2562047h47m16.854775807s, must be"}},
+		{FixedWindowOptions{}, []string{"Limit must be 1 to 1000000000, got 0", "Interval must be 1s to 87600h0m0s, got 0s"}},
+		{FixedWindowOptions{Limit: 1, Interval: s - 1}, []string{"Interval must be 1s to"}},
+		{FixedWindowOptions{Limit: 1, Interval: -s}, []string{"Interval must be 1s to"}},
+		{FixedWindowOptions{Limit: 1, Interval: s + 1}, []string{"Interval must be whole milliseconds when divided by Buckets, got 1.000000001s"}},
+		{FixedWindowOptions{Limit: 1, Interval: maxWindow + time.Millisecond}, []string{"Interval must be 1s to 87600h0m0s, got 87600h0m0.001s"}},
+		{FixedWindowOptions{Limit: 1, Interval: math.MaxInt64}, []string{"Interval must be 1s to 87600h0m0s, got 2562047h47m16.854775807s"}},
 		{FixedWindowOptions{Limit: 1, Interval: math.MinInt64}, []string{"must be 1s to"}},
 
-		{SlidingWindowOptions{}, []string{"Limit is 0", "Interval is 0s", "Buckets is 0, must be 1 to 1000"}},
-		{SlidingWindowOptions{Limit: 1, Interval: 10 * s}, []string{"Buckets is 0, must be 1 to 1000"}},
-		{SlidingWindowOptions{Limit: 1, Interval: 10 * s, Buckets: -1}, []string{"Buckets is -1, must be 1 to 1000"}},
-		{SlidingWindowOptions{Limit: 1, Interval: 1e6 * s, Buckets: 1001}, []string{"Buckets is 1001, must be 1 to 1000"}},
-		{SlidingWindowOptions{Limit: -1, Interval: 0, Buckets: 1001}, []string{"Limit is -1", "Interval is 0s", "Buckets is 1001, must be 1 to 1000"}},
-		{SlidingWindowOptions{Limit: 1, Interval: 10 * s, Buckets: 11}, []string{"Buckets is 11, must be at most 10: a bucket of an interval of 10s must be at least 1s"}},
-		{SlidingWindowOptions{Limit: 1, Interval: 10 * s, Buckets: 3}, []string{"Interval is 10s, divided by Buckets it must be whole milliseconds"}},
-		{SlidingWindowOptions{Limit: 1, Interval: 10 * s, Buckets: math.MaxInt}, []string{fmt.Sprintf("Buckets is %d, must be 1 to 1000", math.MaxInt)}},
+		{SlidingWindowOptions{}, []string{"Limit must be 1", "Interval must be 1s", "Buckets must be 1 to 1000, got 0"}},
+		{SlidingWindowOptions{Limit: 1, Interval: 10 * s}, []string{"Buckets must be 1 to 1000, got 0"}},
+		{SlidingWindowOptions{Limit: 1, Interval: 10 * s, Buckets: -1}, []string{"Buckets must be 1 to 1000, got -1"}},
+		{SlidingWindowOptions{Limit: 1, Interval: 1e6 * s, Buckets: 1001}, []string{"Buckets must be 1 to 1000, got 1001"}},
+		{SlidingWindowOptions{Limit: -1, Interval: 0, Buckets: 1001}, []string{"Limit must be 1 to", "Interval must be 1s to", "Buckets must be 1 to 1000, got 1001"}},
+		{SlidingWindowOptions{Limit: 1, Interval: 10 * s, Buckets: 11}, []string{"Buckets must be at most 10, so that Interval, which is 10s, has buckets of at least 1s, got 11"}},
+		{SlidingWindowOptions{Limit: 1, Interval: 10 * s, Buckets: 3}, []string{"Interval must be whole milliseconds when divided by Buckets, got 10s"}},
+		{SlidingWindowOptions{Limit: 1, Interval: 10 * s, Buckets: math.MaxInt}, []string{fmt.Sprintf("Buckets must be 1 to 1000, got %d", math.MaxInt)}},
 
-		{DynamicWindowOptions{}, []string{"Interval is 0s", "Limit is 0, must be at least 1 without Capacity"}},
+		{DynamicWindowOptions{}, []string{"Interval must be 1s to", "Limit must be at least 1 without Capacity, got 0"}},
 		{DynamicWindowOptions{Interval: s, Limit: -1, Capacity: -2, MinLimit: -3, MaxLimit: -4, Buckets: -5, MaxKeys: -6}, []string{
-			"Limit is -1, must be 0 to", "Capacity is -2, must be 0 to", "MinLimit is -3, must be 0 to", "MaxLimit is -4, must be 0 to",
-			"Buckets is -5, must be 0 to 1000", "MaxKeys is -6, must be 0 to 10000"}},
-		{DynamicWindowOptions{Interval: s, Limit: 1, MaxKeys: mostMaxKeys + 1}, []string{"MaxKeys is 10001, must be 0 to 10000"}},
-		{DynamicWindowOptions{Interval: 0, Limit: 1, Buckets: 1001}, []string{"Interval is 0s", "Buckets is 1001, must be 0 to 1000"}},
-		{DynamicWindowOptions{Interval: 10 * s, Limit: 1, Buckets: 11}, []string{"Buckets is 11, must be at most 10"}},
-		{DynamicWindowOptions{Interval: s, MinLimit: 2}, []string{"MinLimit and MaxLimit need Capacity, which is 0"}},
-		{DynamicWindowOptions{Interval: s, MaxLimit: 2}, []string{"MinLimit and MaxLimit need Capacity, which is 0"}},
-		{DynamicWindowOptions{Interval: s, Limit: 1, MinLimit: 2, Capacity: 9}, []string{"Limit is 1, must be 0 with MinLimit or MaxLimit"}},
-		{DynamicWindowOptions{Interval: s, Limit: 1, MinLimit: 2}, []string{"MinLimit and MaxLimit need Capacity", "Limit is 1, must be 0 with MinLimit or MaxLimit"}},
-		{DynamicWindowOptions{Interval: s, MaxLimit: 10, Capacity: 9}, []string{"MaxLimit is 10, must be at most Capacity, 9"}},
-		{DynamicWindowOptions{Interval: s, MinLimit: 10, Capacity: 9}, []string{"MinLimit is 10, must be at most Capacity, 9"}},
-		{DynamicWindowOptions{Interval: s, Limit: 10, Capacity: 9}, []string{"Limit is 10, must be at most Capacity, 9"}},
+			"Limit must be 0 to", "Capacity must be 0 to", "MinLimit must be 0 to", "MaxLimit must be 0 to",
+			"Buckets must be 0 to 1000, got -5", "MaxKeys must be 0 to 10000, got -6"}},
+		{DynamicWindowOptions{Interval: s, Limit: 1, MaxKeys: mostMaxKeys + 1}, []string{"MaxKeys must be 0 to 10000, got 10001"}},
+		{DynamicWindowOptions{Interval: 0, Limit: 1, Buckets: 1001}, []string{"Interval must be 1s to", "Buckets must be 0 to 1000, got 1001"}},
+		{DynamicWindowOptions{Interval: 10 * s, Limit: 1, Buckets: 11}, []string{"Buckets must be at most 10"}},
+		{DynamicWindowOptions{Interval: s, MinLimit: 2}, []string{"Capacity must be at least 1 with MinLimit or MaxLimit, got 0"}},
+		{DynamicWindowOptions{Interval: s, MaxLimit: 2}, []string{"Capacity must be at least 1 with MinLimit or MaxLimit, got 0"}},
+		{DynamicWindowOptions{Interval: s, Limit: 1, MinLimit: 2, Capacity: 9}, []string{"Limit must be 0 with MinLimit or MaxLimit, got 1"}},
+		{DynamicWindowOptions{Interval: s, Limit: 1, MinLimit: 2}, []string{"Capacity must be at least 1 with MinLimit or MaxLimit", "Limit must be 0 with MinLimit or MaxLimit, got 1"}},
+		{DynamicWindowOptions{Interval: s, MaxLimit: 10, Capacity: 9}, []string{"MaxLimit must be at most Capacity, which is 9, got 10"}},
+		{DynamicWindowOptions{Interval: s, MinLimit: 10, Capacity: 9}, []string{"MinLimit must be at most Capacity, which is 9, got 10"}},
+		{DynamicWindowOptions{Interval: s, Limit: 10, Capacity: 9}, []string{"Limit must be at most Capacity, which is 9, got 10"}},
 		{DynamicWindowOptions{Interval: s, MinLimit: 11, MaxLimit: 10, Capacity: 9}, []string{
-			"MinLimit is 11, must be at most Capacity, 9", "MaxLimit is 10, must be at most Capacity, 9"}},
-		{DynamicWindowOptions{Interval: s, MinLimit: 3, MaxLimit: 2, Capacity: 9}, []string{"MinLimit is 3, must be at most MaxLimit, 2"}},
+			"MinLimit must be at most Capacity, which is 9, got 11", "MaxLimit must be at most Capacity, which is 9, got 10"}},
+		{DynamicWindowOptions{Interval: s, MinLimit: 3, MaxLimit: 2, Capacity: 9}, []string{"MinLimit must be at most MaxLimit, which is 2, got 3"}},
 		{DynamicWindowOptions{Interval: s, Limit: 10, MinLimit: 10, MaxLimit: 10, Capacity: 9}, []string{
-			"Limit is 10, must be 0 with", "Limit is 10, must be at most Capacity, 9", "MinLimit is 10, must be at most Capacity", "MaxLimit is 10, must be at most Capacity"}},
-		{DynamicWindowOptions{Interval: s, Limit: 3, AtOnce: true}, []string{"AtOnce needs Capacity, which is 0"}},
+			"Limit must be 0 with", "Limit must be at most Capacity, which is 9, got 10", "MinLimit must be at most Capacity, which is 9, got 10", "MaxLimit must be at most Capacity, which is 9, got 10"}},
+		{DynamicWindowOptions{Interval: s, Limit: 3, AtOnce: true}, []string{"Capacity must be at least 1 with AtOnce, got 0"}},
 	} {
 		got := wrong(c.o)
 		assert.Len(t, got, len(c.want), "%T%+v: %q", c.o, c.o, got)

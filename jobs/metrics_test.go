@@ -8,6 +8,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/weir-go/weir"
 )
 
 func TestMetrics(t *testing.T) {
@@ -17,7 +19,7 @@ func TestMetrics(t *testing.T) {
 	first := start(th, w.job("a", nil), onMutex).running(t)
 	second := start(th, w.job("a", nil), onMutex)
 	second.throttled(t)
-	d := MustDeclare(Throttle{Action: Cancel, Limits: []Limit{{Mutex: "m"}}})
+	d := weir.Must(Declare(Throttle{Action: Cancel, Limits: []Limit{{Mutex: "m"}}}))
 	<-start(th, w.job("a", nil), d).done
 
 	figures := func() map[string]float64 {

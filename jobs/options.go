@@ -5,42 +5,43 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/weir-go/weir/internal/validate"
 )
 
-// Options configure a [Throttler]. The zero Options are the defaults.
+// Options configure a [Throttler]. The zero value has the defaults.
 type Options struct {
-	// Schema is where [Migrate] made the tables. If it is empty, it is weir.
+	// Schema is the schema in which [Migrate] made the tables. If empty, it is weir.
 	Schema string
-	// RiverSchema is River's schema, as in river.Config. If it is empty, River's tables are found by the search path.
+	// RiverSchema is River's schema, as in river.Config. If empty, River's tables are found by the search path.
 	RiverSchema string
-	// Config has limiters to set and throttles of kinds. It can be replaced by [Throttler.Apply].
+	// Config has limiters to set, and throttles for kinds of jobs. [Throttler.Apply] replaces it.
 	Config Config
 
-	// Action is what happens to throttled jobs whose [Throttle] does not say it. If it is 0, it is Snooze.
+	// Action is what happens to throttled jobs whose [Throttle] has none. If 0, it is Snooze.
 	Action Action
-	// MinDelay is the least time for which a throttled job is snoozed, for jobs whose [Throttle] does not say it. If it is
-	// 0, jobs come back as soon as they have a chance. River brings them back with the precision of its FetchPollInterval.
+	// MinDelay is the shortest time for which a throttled job is snoozed, for jobs whose [Throttle] has none. If 0, jobs come
+	// back as soon as they have a chance. River brings them back with the precision of its FetchPollInterval.
 	MinDelay time.Duration
 
-	// HandOver is how long a job may wait in its worker when its turn to hold a mutex or a semaphore is as near as that.
-	// River takes up to its FetchPollInterval to bring a job back, and slots that are held for less than that would lie
-	// idle. Whoever has to wait longer leaves its worker at once. If it is 0, it is 1s; -1 turns it off.
+	// HandOver is the longest time that a job waits in its worker for its turn to hold a mutex or a semaphore. A job that is
+	// expected to wait longer leaves its worker at once. If 0, it is 1s; -1 turns it off.
+	//
+	// River takes up to its FetchPollInterval to bring a job back. Without HandOver, slots that are held for less than that
+	// would be idle most of the time.
 	HandOver time.Duration
-	// HandOverWorkers is how many jobs of this Throttler may wait in their workers at a time, at most 10,000. If it is 0, it
-	// is 16.
+	// HandOverWorkers is how many jobs of this Throttler may wait in their workers at a time, at most 10,000. If 0, it is 16.
 	HandOverWorkers int
 
-	// Lease is for how long a slot stays taken after its process has died, in relaxed mode. It is renewed all the time. A
-	// job whose lease cannot be renewed in time is told by its context, see [ErrLost]. If it is 0, it is 30s; it must be at
-	// least 1s.
+	// Lease is how long a slot stays taken after its process has died, in relaxed mode. Leases of running jobs are renewed. If
+	// a lease cannot be renewed in time, the context of the job ends with [ErrLost]. If 0, it is 30s; it must be at least 1s.
 	Lease time.Duration
-	// CallTimeout bounds each transaction. If it is 0, it is 10s. Jobs that could not ask within it are snoozed.
+	// CallTimeout bounds each transaction. If 0, it is 10s. Jobs without an answer by then are snoozed.
 	CallTimeout time.Duration
 
-	// MeterProvider makes the instruments for metrics. If it is nil, it is the global one of OpenTelemetry.
+	// MeterProvider makes the instruments for metrics. If nil, it is the global one of OpenTelemetry.
 	MeterProvider metric.MeterProvider
-	// OnEvent, if not nil, is called with what an operator should know, one event after the other, on a goroutine of the
-	// Throttler.
+	// OnEvent, if not nil, is called with events for operators, one at a time, on a goroutine of the Throttler.
 	OnEvent func(Event)
 }
 
@@ -58,21 +59,22 @@ var validRiverSchema = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,47}$`)
 
 // withDefaults returns the options with defaults filled in, or what is wrong with them.
 func (o Options) withDefaults() (Options, error) {
-	var p problems
+	var p validate.Problems
+	const schema = "must be letters, digits and _, not begin with a digit, and have at most 48 of them"
 	if _, err := migrations.SchemaName(o.Schema); err != nil {
-		p.add("Schema is %q, must be letters, digits and _, not begin with a digit, and have at most 48 of them", o.Schema)
+		p.Add("Schema", short(o.Schema), schema)
 	}
 	if o.RiverSchema != "" && !validRiverSchema.MatchString(o.RiverSchema) {
-		p.add("RiverSchema is %q, must be letters, digits and _, not begin with a digit, and have at most 48 of them", o.RiverSchema)
+		p.Add("RiverSchema", short(o.RiverSchema), schema)
 	}
 	if int(o.Action) >= len(actionNames) {
-		p.add("Action is %v, must be Snooze or Cancel", o.Action)
+		p.Add("Action", o.Action, "must be Snooze or Cancel")
 	}
 	if o.Action == 0 {
 		o.Action = Snooze
 	}
 	if o.MinDelay < 0 || o.MinDelay > maxDelay {
-		p.add("MinDelay is %v, must be 0 to %v", o.MinDelay, maxDelay)
+		p.Add("MinDelay", o.MinDelay, "must be 0 to %v", maxDelay)
 	}
 	switch {
 	case o.HandOver == 0:
@@ -80,25 +82,26 @@ func (o Options) withDefaults() (Options, error) {
 	case o.HandOver == -1:
 		o.HandOver = 0
 	case o.HandOver < 0 || o.HandOver > time.Minute:
-		p.add("HandOver is %v, must be -1 or 0 to 1m", o.HandOver)
+		p.Add("HandOver", o.HandOver, "must be -1 or 0 to 1m")
 	}
 	switch {
 	case o.HandOverWorkers == 0:
 		o.HandOverWorkers = defaultHandOverWorkers
 	case o.HandOverWorkers < 0 || o.HandOverWorkers > maxHandOverWorkers:
-		p.add("HandOverWorkers is %d, must be 0 to %d", o.HandOverWorkers, maxHandOverWorkers)
+		p.Add("HandOverWorkers", o.HandOverWorkers, "must be 0 to %d", maxHandOverWorkers)
 	}
-	o.Lease = p.duration("Lease", o.Lease, defaultLease, time.Second)
-	o.CallTimeout = p.duration("CallTimeout", o.CallTimeout, defaultCallTimeout, time.Millisecond)
-	return o, p.err()
+	o.Lease = duration(&p, "Lease", o.Lease, defaultLease, time.Second)
+	o.CallTimeout = duration(&p, "CallTimeout", o.CallTimeout, defaultCallTimeout, time.Millisecond)
+	return o, p.Err("jobs")
 }
 
-func (p *problems) duration(field string, d, otherwise, least time.Duration) time.Duration {
+// duration returns d, or otherwise if d is 0. It adds a problem if d is neither 0 nor at least least.
+func duration(p *validate.Problems, field string, d, otherwise, least time.Duration) time.Duration {
 	switch {
 	case d == 0:
 		return otherwise
 	case d < least || d > maxDelay:
-		p.add("%s is %v, must be 0 or %v to %v", field, d, least, maxDelay)
+		p.Add(field, d, "must be 0 or %v to %v", least, maxDelay)
 	}
 	return d
 }

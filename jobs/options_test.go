@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 func TestOptions_Defaults(t *testing.T) {
@@ -34,28 +36,28 @@ func TestOptions_NameWhatIsWrong(t *testing.T) {
 		o    Options
 		want string
 	}{
-		{Options{Schema: "1a"}, `Schema is "1a", ` + schema},
-		{Options{Schema: `a"b`}, `Schema is "a\"b", ` + schema},
-		{Options{Schema: strings.Repeat("s", 49)}, "Schema is "},
-		{Options{RiverSchema: "a-b"}, `RiverSchema is "a-b", ` + schema},
-		{Options{RiverSchema: "a\n"}, `RiverSchema is "a\n", ` + schema},
-		{Options{RiverSchema: "ä"}, "RiverSchema is "},
-		{Options{RiverSchema: strings.Repeat("s", 49)}, "RiverSchema is "},
-		{Options{Action: 3}, "Action is Action(3), must be Snooze or Cancel"},
-		{Options{MinDelay: -1}, "MinDelay is -1ns, must be 0 to 87600h0m0s"},
-		{Options{MinDelay: math.MaxInt64}, "MinDelay is 2562047h47m16.854775807s, must be 0 to 87600h0m0s"},
-		{Options{HandOver: -2}, "HandOver is -2ns, must be -1 or 0 to 1m"},
-		{Options{HandOver: time.Minute + 1}, "HandOver is 1m0.000000001s, must be -1 or 0 to 1m"},
-		{Options{HandOverWorkers: -1}, "HandOverWorkers is -1, must be 0 to 10000"},
-		{Options{HandOverWorkers: 10_001}, "HandOverWorkers is 10001, must be 0 to 10000"},
-		{Options{Lease: time.Second - 1}, "Lease is 999.999999ms, must be 0 or 1s to 87600h0m0s"},
-		{Options{Lease: -1}, "Lease is -1ns, must be 0 or 1s to 87600h0m0s"},
-		{Options{Lease: maxDelay + 1}, "Lease is 87600h0m0.000000001s, must be 0 or 1s to 87600h0m0s"},
-		{Options{CallTimeout: 1}, "CallTimeout is 1ns, must be 0 or 1ms to 87600h0m0s"},
-		{Options{CallTimeout: math.MinInt64}, "CallTimeout is -2562047h47m16.854775808s, must be 0 or 1ms to"},
+		{Options{Schema: "1a"}, "Schema " + schema + `, got "1a"`},
+		{Options{Schema: `a"b`}, "Schema " + schema + `, got "a\"b"`},
+		{Options{Schema: strings.Repeat("s", 49)}, "Schema must be letters"},
+		{Options{RiverSchema: "a-b"}, "RiverSchema " + schema + `, got "a-b"`},
+		{Options{RiverSchema: "a\n"}, "RiverSchema " + schema + `, got "a\n"`},
+		{Options{RiverSchema: "ä"}, "RiverSchema must be letters"},
+		{Options{RiverSchema: strings.Repeat("s", 49)}, "RiverSchema must be letters"},
+		{Options{Action: 3}, "Action must be Snooze or Cancel, got Action(3)"},
+		{Options{MinDelay: -1}, "MinDelay must be 0 to 87600h0m0s, got -1ns"},
+		{Options{MinDelay: math.MaxInt64}, "MinDelay must be 0 to 87600h0m0s, got 2562047h47m16.854775807s"},
+		{Options{HandOver: -2}, "HandOver must be -1 or 0 to 1m, got -2ns"},
+		{Options{HandOver: time.Minute + 1}, "HandOver must be -1 or 0 to 1m, got 1m0.000000001s"},
+		{Options{HandOverWorkers: -1}, "HandOverWorkers must be 0 to 10000, got -1"},
+		{Options{HandOverWorkers: 10_001}, "HandOverWorkers must be 0 to 10000, got 10001"},
+		{Options{Lease: time.Second - 1}, "Lease must be 0 or 1s to 87600h0m0s, got 999.999999ms"},
+		{Options{Lease: -1}, "Lease must be 0 or 1s to 87600h0m0s, got -1ns"},
+		{Options{Lease: maxDelay + 1}, "Lease must be 0 or 1s to 87600h0m0s, got 87600h0m0.000000001s"},
+		{Options{CallTimeout: 1}, "CallTimeout must be 0 or 1ms to 87600h0m0s, got 1ns"},
+		{Options{CallTimeout: math.MinInt64}, "CallTimeout must be 0 or 1ms to"},
 	} {
 		_, err := c.o.withDefaults()
-		require.ErrorIs(t, err, ErrInvalidOptions, c.want)
+		require.ErrorIs(t, err, weir.ErrInvalidOptions, c.want)
 		assert.ErrorContains(t, err, c.want)
 		assert.Equal(t, 1, strings.Count(err.Error(), "must be"), "%v", err)
 	}
@@ -65,9 +67,9 @@ func TestOptions_NameWhatIsWrong(t *testing.T) {
 }
 
 func TestEventKind_String(t *testing.T) {
-	assert.Equal(t, "job throttled", JobThrottled.String())
-	assert.Equal(t, "database recovered", DatabaseRecovered.String())
-	assert.Equal(t, "no event", EventKind(0).String())
+	assert.Equal(t, "job throttled", EventJobThrottled.String())
+	assert.Equal(t, "database recovered", EventDatabaseRecovered.String())
+	assert.Equal(t, "EventKind(0)", EventKind(0).String())
 	assert.Equal(t, "EventKind(7)", EventKind(7).String())
 }
 
@@ -157,7 +159,7 @@ func TestThrottler_Asked(t *testing.T) {
 	t.Run("twice with different owners or modes", func(t *testing.T) {
 		for _, l := range []Limit{{Mutex: "m", Owner: "other"}, {Mutex: "m", Owner: "o", Mode: Release}} {
 			_, err := th.asked(&session{job: job, declared: []*parsed{parse(Throttle{Limits: []Limit{{Mutex: "m", Owner: "o"}, l}})}})
-			assert.ErrorIs(t, err, ErrInvalidOptions)
+			assert.ErrorIs(t, err, weir.ErrInvalidOptions)
 			assert.ErrorContains(t, err, `job 7 needs mutex "m" twice, with different owners or modes`)
 		}
 	})

@@ -59,7 +59,7 @@ func (p *plugin) Work(ctx context.Context, job *rivertype.JobRow, work func(cont
 		if other.throttler == p.throttler { // the client has the plugin twice
 			return work(ctx)
 		}
-		return fmt.Errorf("%w: the River client has plugins of two Throttlers: a job is throttled by one", ErrInvalidOptions)
+		return refused(errors.New("the River client has plugins of two Throttlers, and a job is throttled by one"))
 	}
 	s := &session{throttler: p.throttler, job: job}
 	if p.throttler != nil {
@@ -115,15 +115,6 @@ func Declare(t Throttle) (*Declaration, error) {
 	d := &Declaration{parsed: p}
 	d.middleware, d.plugins = []rivertype.WorkerMiddleware{&pending{parsed: p}}, []rivertype.Plugin{d}
 	return d, nil
-}
-
-// MustDeclare is [Declare] for variables of a package. It panics if the throttle is wrong.
-func MustDeclare(t Throttle) *Declaration {
-	d, err := Declare(t)
-	if err != nil {
-		panic(err)
-	}
-	return d
 }
 
 // Plugins returns the declaration for the method Plugins of a type of arguments. All its jobs are throttled, whatever
@@ -222,7 +213,7 @@ func (t *Throttler) throttled(ctx context.Context, s *session, v verdict) error 
 	next := time.UnixMicro(v.wake)
 	why := map[string]any{"throttled_by": v.by, "until": next.UTC()}
 	_ = river.MetadataSet(ctx, metadataKey, why) // for those who look at the job; it fails outside of River only
-	t.events.Add(Event{Kind: JobThrottled, Job: s.job.ID, JobKind: s.job.Kind, Limiter: v.by, Next: next})
+	t.events.Add(Event{Kind: EventJobThrottled, Job: s.job.ID, JobKind: s.job.Kind, Limiter: v.by, Next: next})
 	// River adds the duration to this machine's clock and compares with the database's. So a difference between the two
 	// goes into the duration, which may be negative.
 	return &rivertype.JobSnoozeError{Duration: next.Sub(t.now())}
@@ -231,7 +222,7 @@ func (t *Throttler) throttled(ctx context.Context, s *session, v verdict) error 
 func (t *Throttler) cancelled(ctx context.Context, s *session, v verdict) error {
 	next := time.UnixMicro(v.wake)
 	_ = river.MetadataSet(ctx, metadataKey, map[string]any{"throttled_by": v.by})
-	t.events.Add(Event{Kind: JobCancelled, Job: s.job.ID, JobKind: s.job.Kind, Limiter: v.by, Next: next})
+	t.events.Add(Event{Kind: EventJobCancelled, Job: s.job.ID, JobKind: s.job.Kind, Limiter: v.by, Next: next})
 	return river.JobCancel(&ThrottledError{Limiter: v.by, Next: next})
 }
 

@@ -124,7 +124,7 @@ func (p process) client(ctx context.Context, pool *pgxpool.Pool) (*river.Client[
 	}
 	river.AddWorker(workers, Throttled(worker, d))
 	t, err := New(ctx, pool, &Options{Schema: p.Schema, RiverSchema: p.River, Lease: p.Lease, OnEvent: func(e Event) {
-		if e.Kind != JobThrottled {
+		if e.Kind != EventJobThrottled {
 			fmt.Fprintln(os.Stderr, e.Kind, e.Job, e.Err)
 		}
 	}})

@@ -14,7 +14,7 @@ type slots struct {
 	max     int64
 	hold    int64            // the mean time for which a slot is held; 0: not known yet
 	owners  map[string]int64 // who holds a slot, and since when
-	others  int64            // how many hold one besides, at most, when there are slots for all who ask
+	others  int64            // at most how many others hold one, if there are slots for all asks
 	waiters []waiter         // by job; the first maxWaiters of them
 	waiting int64            // how many there are in all
 	learned bool             // hold has changed

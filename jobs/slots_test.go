@@ -112,7 +112,7 @@ func TestSlots_Turn(t *testing.T) {
 		{"one more than there are", slotsOf(1, hold, now, now-hold/2), hold},
 		{"two more than there are, one ahead", slotsOf(2, hold, now, now-hold/4, now-hold/2, now-hold*3/4).with(ahead(1)...), hold},
 		{"those behind do not count", slotsOf(1, hold, now).with(waiter{job: 5000, wake: now}), hold},
-		{"those that do not come do not count", slotsOf(1, hold, now).with(waiter{job: 1, wake: now - second}), hold},
+		{"waiters that do not come do not count", slotsOf(1, hold, now).with(waiter{job: 1, wake: now - second}), hold},
 		{"nothing known", slotsOf(1, 0, now), firstHold},
 		{"nothing known but that it is held", slotsOf(1, 0, now-second), second / 8},
 		{"more than can be said", slotsOf(1, maxPeriod, now).with(ahead(1000)...), maxPeriod},
@@ -199,7 +199,7 @@ func TestSlots_Pull(t *testing.T) {
 	s.waiters[1].wake = now
 	assert.Equal(t, []int64{2, 3}, jobs(s.pull(now, 160*ms)))
 	s.waiters[2].earliest = now + 1
-	assert.Equal(t, []int64{3, 4}, jobs(s.pull(now, 160*ms)), "one with a least delay keeps nobody from coming")
+	assert.Equal(t, []int64{3, 4}, jobs(s.pull(now, 160*ms)), "a job with a MinDelay keeps no other from coming")
 	assert.Empty(t, slotsOf(1, hold).pull(now, second))
 	assert.Equal(t, []int64{3}, jobs(slotsOf(1, second).with(waiter{job: 3, wake: now + second}).pull(now, 0)), "the slot is free")
 }
@@ -226,8 +226,8 @@ func TestSlots_JoinAndLeave(t *testing.T) {
 	}
 }
 
-// A simulation is a River client with many workers on the clock of a memory: it polls, brings jobs back when they were
-// snoozed to, and lets those that may wait in their workers.
+// A simulation is a River client with many workers on the clock of a memory: it polls, brings jobs back at the end of their
+// snooze, and lets jobs wait in their workers if they may.
 type simulation struct {
 	*memory
 	poll, hold int64
@@ -327,7 +327,7 @@ func newSimulation(t *testing.T, jobs int, poll, hold int64, needs func(job int6
 
 // Jobs on one mutex, and on a semaphore, as River runs them: never too many at once, all of them done, in time, in few
 // runs and nearly in order. If jobs are much shorter than River's poll interval, more than a second of it passes between
-// those that are brought back.
+// two jobs that are brought back.
 func TestSlots_ManyJobs(t *testing.T) {
 	for _, c := range []struct {
 		jobs       int

@@ -81,8 +81,8 @@ func newStatements(schema, riverSchema string) *statements {
 			cross join lateral (select * from "weir".jobs_holders h where h.key = q.key and h.owner = q.owner offset 0) h
 			left join RIVER j on j.id = h.job`),
 		// How many rows there are, as a row with mode -1, and then the rows. If there are fewer than slots, also with all who
-		// ask, it does not matter which of them still count. They are looked at when there are many, so that those that do
-		// not count any more are removed.
+		// ask, it does not matter which of them still count. They are looked at when there are many, so that the rows
+		// that no longer count are removed.
 		holders: s(`with c as materialized (
 				select q.key, q.enough, (select count(*) from "weir".jobs_holders h where h.key = q.key) as n
 				from unnest($1::bigint[], $2::bigint[]) q (key, enough))
@@ -146,8 +146,7 @@ func newStatements(schema, riverSchema string) *statements {
 			join "weir".jobs_waiters w on w.key = k.id join RIVER j on j.id = w.job
 			where k.limiter = any($1) and j.state in ('available', 'scheduled') and j.scheduled_at > now() for update of j skip locked)`),
 
-		// A lease that has ended is not renewed: who asks next removes the row. Rows that somebody else has locked are being
-		// removed.
+		// A lease that has ended is not renewed: the next ask removes the row. A locked row is being removed.
 		renew: s(`with renewed as (update "weir".jobs_holders d set until = clock_timestamp() + make_interval(secs => $3::bigint / 1000000.0)
 				from (select h.key, h.owner, h.job from unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
 					join "weir".jobs_holders h on h.job = q.job and h.attempted = q.attempted

@@ -8,10 +8,12 @@ import (
 	"github.com/riverqueue/river/rivertype"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
-// The table of docs/jobs.md: whether a slot is held in each state of the job that has taken it, whoever has brought the
-// job there. Nothing but the job's own row is changed: its worker goes on.
+// The table of docs/jobs.md: whether a slot is held in each state of the job that has taken it, no matter what has
+// brought the job there. Only the row of the job is changed: its worker goes on.
 func TestStatesAndModes(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
@@ -51,7 +53,7 @@ func TestStatesAndModes(t *testing.T) {
 				held, mode = cell.strict, "strict"
 			}
 			t.Run(cell.name+", "+mode, func(t *testing.T) {
-				d := MustDeclare(Throttle{Strict: strict, Limits: []Limit{{Mutex: mode, Key: "{order}"}}})
+				d := weir.Must(Declare(Throttle{Strict: strict, Limits: []Limit{{Mutex: mode, Key: "{order}"}}}))
 				first := start(th, w.job("a", orderArgs{i}), d).running(t)
 				cell.happens(first.JobRow)
 				second := start(th, w.job("b", orderArgs{i}), d)
@@ -66,11 +68,11 @@ func TestStatesAndModes(t *testing.T) {
 	}
 }
 
-// A discarded job that somebody retries by hand after another job has taken the slot waits for it.
+// A discarded job that is retried by hand after another job has taken the slot waits for it.
 func TestRetriedByHandTooLate(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
-	d := MustDeclare(Throttle{Strict: true, Limits: []Limit{{Mutex: "m"}}})
+	d := weir.Must(Declare(Throttle{Strict: true, Limits: []Limit{{Mutex: "m"}}}))
 	first := start(th, w.job("a", nil), d).running(t)
 	require.NoError(t, first.end(nil))
 	w.state(first.JobRow, rivertype.JobStateDiscarded)
@@ -85,7 +87,7 @@ func TestRetriedByHandTooLate(t *testing.T) {
 func TestStrictReentry(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
-	d := MustDeclare(Throttle{Strict: true, Limits: []Limit{{Mutex: "m"}}})
+	d := weir.Must(Declare(Throttle{Strict: true, Limits: []Limit{{Mutex: "m"}}}))
 	first := start(th, w.job("a", nil), d).running(t)
 	before, _ := Fence(first.ctx)
 	require.Error(t, first.end(assert.AnError))
@@ -106,7 +108,7 @@ func TestZombie(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		w := newWorld(t)
 		th := w.throttler(Options{HandOver: -1})
-		d := MustDeclare(Throttle{Strict: strict, Limits: []Limit{{Mutex: "m"}}})
+		d := weir.Must(Declare(Throttle{Strict: strict, Limits: []Limit{{Mutex: "m"}}}))
 		zombie := start(th, w.job("a", nil), d).running(t)
 		again := start(th, w.rerun(zombie.JobRow), d).running(t) // River has rescued it
 		th.renew()
@@ -121,7 +123,7 @@ func TestZombie(t *testing.T) {
 	}
 }
 
-// A lease that has ended is lost, even if nobody has taken the slot yet: otherwise a renewal and another job's ask at
+// A lease that has ended is lost, even if no other job has taken the slot yet: otherwise a renewal and another job's ask at
 // the same moment could both succeed.
 func TestLeaseThatHasEndedIsNotRenewed(t *testing.T) {
 	w := newWorld(t)
@@ -163,7 +165,7 @@ func TestOperatorReleases(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
 	require.NoError(t, th.SetSemaphore(t.Context(), "s", SemaphoreOptions{MaxCount: 1}))
-	d := MustDeclare(Throttle{Limits: []Limit{{Semaphore: "s", Key: "k{order}"}}})
+	d := weir.Must(Declare(Throttle{Limits: []Limit{{Semaphore: "s", Key: "k{order}"}}}))
 	job := start(th, w.job("a", orderArgs{1}), d).running(t)
 	ref := Ref{Semaphore, "s", "k1"}
 	released, err := th.ReleaseJob(t.Context(), Ref{Semaphore, "s", "other"}, job.ID)

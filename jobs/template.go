@@ -35,8 +35,9 @@ func (f field) String() string {
 	return s
 }
 
-func parseTemplate(text string) (template, error) {
-	t := template{texts: []string{""}, escaped: "%"}
+// parseTemplate returns the template of a text, or what is wrong with it.
+func parseTemplate(text string) (t template, problem string) {
+	t = template{texts: []string{""}, escaped: "%"}
 	rest := text
 	for {
 		i := strings.IndexAny(rest, "{}")
@@ -45,14 +46,14 @@ func parseTemplate(text string) (template, error) {
 		}
 		end := strings.IndexAny(rest[i+1:], "{}")
 		if rest[i] != '{' || end < 0 || rest[i+1+end] != '}' {
-			return template{}, fmt.Errorf("is %.120q, must have { and } around the name of a field", text)
+			return template{}, "must have braces around the name of a field, and no others"
 		}
 		if i == 0 && len(t.fields) > 0 {
-			return template{}, fmt.Errorf("is %.120q, must have text between two fields: without it different values could make the same key", text)
+			return template{}, "must have text between two fields: without it different values could make the same key"
 		}
-		f, err := parseField(rest[i+1 : i+1+end])
-		if err != nil {
-			return template{}, fmt.Errorf("is %.120q, %w", text, err)
+		f, ok := parseField(rest[i+1 : i+1+end])
+		if !ok {
+			return template{}, "must not have a field with an empty name"
 		}
 		t.texts[len(t.texts)-1] = rest[:i]
 		t.fields, t.texts = append(t.fields, f), append(t.texts, "")
@@ -62,34 +63,32 @@ func parseTemplate(text string) (template, error) {
 	for i := 1; i < len(t.fields); i++ {
 		r, _ := utf8.DecodeRuneInString(t.texts[i])
 		if strings.ContainsRune("%0123456789ABCDEF", r) {
-			return template{}, fmt.Errorf("is %.120q, the text between two fields must not begin with %%, a digit or A to F: escaped values have these", text)
+			return template{}, "must not begin a text between two fields with %, a digit or A to F: escaped values have these"
 		}
 		t.escaped += string(r)
 	}
-	if problem := badKey(strings.Join(t.texts, "")); text != "" && problem != "" && problem != emptyKey {
-		return template{}, fmt.Errorf("is %.120q, %s", text, problem)
+	if problem := badKey(strings.Join(t.texts, "")); text != "" && problem != emptyKey {
+		return t, problem
 	}
-	return t, nil
+	return t, ""
 }
 
-func parseField(s string) (field, error) {
+// parseField returns the field that a text in braces names; ok is false if a part of its name is empty.
+func parseField(s string) (f field, ok bool) {
 	name, inMetadata := strings.CutPrefix(s, "metadata:")
-	f := field{metadata: inMetadata, path: strings.Split(name, ".")}
-	if slices.Contains(f.path, "") {
-		return field{}, fmt.Errorf("the field {%.120s} has an empty name", s)
-	}
-	return f, nil
+	f = field{metadata: inMetadata, path: strings.Split(name, ".")}
+	return f, !slices.Contains(f.path, "")
 }
 
-const emptyKey = "is empty"
+const emptyKey = "must not be empty"
 
-// badKey returns what is wrong with a key that has been filled in, or "".
+// badKey returns what is wrong with a filled-in key, or "".
 func badKey(key string) string {
 	switch {
 	case key == "":
 		return emptyKey
 	case len(key) > maxKey:
-		return fmt.Sprintf("has %d bytes, must have at most %d", len(key), maxKey)
+		return fmt.Sprintf("must have at most %d bytes", maxKey)
 	case strings.ContainsFunc(key, unprintable):
 		return "must be valid UTF-8 without control characters"
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/weir-go/weir/internal/validate"
 )
 
 // A Throttle says which limits the jobs of a kind run under. All of them hold: a job starts when it gets every one, and
@@ -14,17 +16,17 @@ type Throttle struct {
 	// Limits are what a job needs to start. Their order does not matter.
 	Limits []Limit `yaml:"limits,omitempty"`
 	// Strict holds the slots of mutexes and semaphores until the job is completed, cancelled, discarded or deleted, so
-	// that no other job sees what a half-done one has left. If false, they are held while the job is running. Windows are
-	// the same in both modes.
+	// that no other job runs between two attempts of this one. If false, they are held while the job is running. Windows
+	// work the same in both modes.
 	Strict bool `yaml:"strict,omitempty"`
-	// Action is what happens to a job that is throttled. If it is 0, it is that of [Options].
+	// Action is what happens to a throttled job. If 0, it is that of [Options].
 	Action Action `yaml:"action,omitempty"`
-	// MinDelay is the least time for which a throttled job is snoozed. If it is 0, it is that of [Options].
+	// MinDelay is the shortest time for which a throttled job is snoozed. If 0, it is that of [Options].
 	MinDelay time.Duration `yaml:"min_delay,omitempty"`
 }
 
-// A Limit names a limiter and what of it a job takes. Exactly one of the first five fields is set. Each type of limiter
-// has names of its own: the mutex "orders" and the semaphore "orders" have nothing to do with each other.
+// A Limit names a limiter, and says what a job takes of it. Exactly one of the first five fields must be set. Each type of
+// limiter has its own names: the mutex "orders" and the semaphore "orders" are independent.
 type Limit struct {
 	Mutex         string `yaml:"mutex,omitempty"`
 	Semaphore     string `yaml:"semaphore,omitempty"`
@@ -32,21 +34,22 @@ type Limit struct {
 	SlidingWindow string `yaml:"sliding_window,omitempty"`
 	DynamicWindow string `yaml:"dynamic_window,omitempty"`
 
-	// Key divides the limiter: each key has a mutex, a count or a window of its own. It is a text in which {field} stands
-	// for a field of the job's arguments as they are in JSON, {field.inner} for one inside of another, and
-	// {metadata:field} for one of the job's metadata. A field must be a string that is not empty, a number or a boolean.
-	// Two fields need text between them, and the character with which it begins is written as %XX in values, as % and
-	// control characters are, so that different texts never make the same key; the number 1 and the string "1" do. If Key is empty, all jobs share the
-	// limiter; dynamic windows need it.
+	// Key divides the limiter: each key has its own mutex, count or window. It is a text in which {field} stands for a field
+	// of the job's arguments in JSON, {field.inner} for a field inside another, and {metadata:field} for a field of the job's
+	// metadata. The value must be a string that is not empty, a number or a boolean. Two fields need text between them. If
+	// Key is empty, all jobs share the limiter; a dynamic window must have a Key.
+	//
+	// Different values never make the same key, except that the number 1 and the string "1" do: the first character of a
+	// text between two fields is written as %XX in values, as are % and control characters.
 	Key string `yaml:"key,omitempty"`
 
-	// Owner is who holds a mutex or a semaphore, a template as Key is. Jobs of the same owner share one slot. If it is
-	// empty, it is the job itself: a job that is run again is let in to what it holds already.
+	// Owner is the holder of a mutex or a semaphore, a template like Key. Jobs of the same owner share one slot. If empty, it
+	// is the job itself: a job that runs again keeps the slot that it holds.
 	Owner string `yaml:"owner,omitempty"`
 	// Mode is for mutexes and semaphores that a job takes for others: see [Acquire] and [Release].
 	Mode Mode `yaml:"mode,omitempty"`
-	// Deadline releases what a job has taken with [Acquire] after this time, for when no job comes to release it. If it is
-	// 0, it is 24 hours; -1 turns it off, and then an operator can release it with [Throttler.Release].
+	// Deadline releases what a job has taken with [Acquire] after this time, if no job has released it before. If 0, it is 24
+	// hours; -1 turns it off, and then an operator can release it with [Throttler.Release].
 	Deadline time.Duration `yaml:"deadline,omitempty"`
 }
 
@@ -85,7 +88,7 @@ func (r Ref) String() string {
 type Action uint8
 
 const (
-	// Snooze sends the job away until it has a chance. It costs no attempt.
+	// Snooze snoozes the job until it has a chance. It costs no attempt.
 	Snooze Action = iota + 1
 	// Cancel cancels the job. Its errors have a [ThrottledError].
 	Cancel
@@ -108,17 +111,17 @@ func (a *Action) UnmarshalText(text []byte) error {
 	return err
 }
 
-// A Mode says when a job takes a mutex or a semaphore and when it gives it back.
+// A Mode says when a job takes a mutex or a semaphore, and when it releases it.
 type Mode uint8
 
 const (
 	// AcquireAndRelease takes a slot when the job starts and releases it when it ends. It is the zero Mode.
 	AcquireAndRelease Mode = iota
-	// Acquire takes a slot that stays taken when the job ends, for the [Limit.Owner], until a job of that owner with
-	// Release has run, its Deadline is over, or [Throttler.Release] is called.
+	// Acquire takes a slot for the [Limit.Owner] that stays taken when the job ends: until a job of that owner with Release
+	// has run, the Deadline is over, or [Throttler.Release] is called.
 	Acquire
-	// Release takes nothing. When the job ends, what its [Limit.Owner] holds is released. It is never throttled by this
-	// limit, also if the owner holds nothing.
+	// Release takes nothing. When the job ends, the slot that its [Limit.Owner] holds is released. This limit never throttles
+	// the job, even if the owner holds nothing.
 	Release
 )
 
@@ -139,6 +142,7 @@ func (m *Mode) UnmarshalText(text []byte) error {
 	return err
 }
 
+// nameOf returns the name of the constant i, or the number if there is none.
 func nameOf(names []string, i uint8, what string) string {
 	if int(i) < len(names) {
 		return names[i]
@@ -146,41 +150,47 @@ func nameOf(names []string, i uint8, what string) string {
 	return fmt.Sprintf("%s(%d)", what, i)
 }
 
+// textOf is MarshalText for the constant i of the type what.
 func textOf(names []string, i uint8, what string) ([]byte, error) {
 	if int(i) >= len(names) {
-		return nil, fmt.Errorf("%w: no %s has number %d", ErrInvalidOptions, what, i)
+		return nil, invalid(what, i, "must be less than %d", len(names))
 	}
 	return []byte(names[i]), nil
 }
 
+// indexOf is UnmarshalText for a constant of the type what.
 func indexOf(names []string, text []byte, what string) (uint8, error) {
 	for i, name := range names {
 		if name == string(text) {
 			return uint8(i), nil
 		}
 	}
-	return 0, fmt.Errorf("%w: %s is %.100q, must be %s", ErrInvalidOptions, what, text, strings.TrimPrefix(strings.Join(names, " or "), " or "))
+	return 0, invalid(what, short(string(text)), "must be %s", strings.TrimPrefix(strings.Join(names, " or "), " or "))
 }
 
-// ref returns the limiter that l names, without a key.
-func (l Limit) ref(p *problems) (Ref, bool) {
-	var refs []Ref
-	for _, f := range []Ref{
-		{Type: Mutex, Name: l.Mutex},
-		{Type: Semaphore, Name: l.Semaphore},
-		{Type: FixedWindow, Name: l.FixedWindow},
-		{Type: SlidingWindow, Name: l.SlidingWindow},
-		{Type: DynamicWindow, Name: l.DynamicWindow},
+// ref returns the limiter that l names, without a key, and the field that has the name. ok is false if there is not exactly
+// one.
+func (l Limit) ref(p *validate.Problems) (ref Ref, field string, ok bool) {
+	found := 0
+	for _, f := range []struct {
+		field string
+		ref   Ref
+	}{
+		{"Mutex", Ref{Type: Mutex, Name: l.Mutex}},
+		{"Semaphore", Ref{Type: Semaphore, Name: l.Semaphore}},
+		{"FixedWindow", Ref{Type: FixedWindow, Name: l.FixedWindow}},
+		{"SlidingWindow", Ref{Type: SlidingWindow, Name: l.SlidingWindow}},
+		{"DynamicWindow", Ref{Type: DynamicWindow, Name: l.DynamicWindow}},
 	} {
-		if f.Name != "" {
-			refs = append(refs, f)
+		if f.ref.Name != "" {
+			ref, field = f.ref, f.field
+			found++
 		}
 	}
-	if len(refs) != 1 {
-		p.add("must have one of {Mutex}, {Semaphore}, {FixedWindow}, {SlidingWindow} and {DynamicWindow}, has %d", len(refs))
-		return Ref{}, false
+	if found != 1 {
+		p.Add("", found, "must have one of {Mutex}, {Semaphore}, {FixedWindow}, {SlidingWindow} and {DynamicWindow}")
 	}
-	return refs[0], true
+	return ref, field, found == 1
 }
 
 const (
@@ -194,15 +204,14 @@ const (
 	defaultDeadline = 24 * time.Hour
 )
 
-// badName returns what is wrong with a limiter's name, or "".
-func badName(name string) string {
+// checkName adds what is wrong with the name of a limiter in that field.
+func checkName(p *validate.Problems, field, name string) {
 	switch {
 	case name == "" || len(name) > maxName:
-		return fmt.Sprintf("has %d bytes, must have 1 to %d", len(name), maxName)
+		p.Add(field, short(name), "must have 1 to %d bytes", maxName)
 	case strings.ContainsFunc(name, unprintable):
-		return "must be valid UTF-8 without control characters"
+		p.Add(field, name, "must be valid UTF-8 without control characters")
 	}
-	return ""
 }
 
 // A use is a Limit that has been checked, with its templates.
@@ -222,67 +231,66 @@ type parsed struct {
 	minDelay time.Duration
 }
 
+// parse checks t.
 func (t Throttle) parse() (*parsed, error) {
-	var p problems
+	var p validate.Problems
 	out := t.check(&p)
-	return out, p.err()
+	return out, p.Err("jobs")
 }
 
-func (t Throttle) check(p *problems) *parsed {
+// check is parse that adds the problems to p.
+func (t Throttle) check(p *validate.Problems) *parsed {
 	out := &parsed{strict: t.Strict, action: t.Action, minDelay: t.MinDelay}
 	if int(t.Action) >= len(actionNames) {
-		p.add("{Action} is %v, must be snooze or cancel", t.Action)
+		p.Add("Action", t.Action, "must be snooze or cancel")
 	}
 	if t.MinDelay < 0 || t.MinDelay > maxDelay {
-		p.add("{MinDelay} is %v, must be 0 to %v", t.MinDelay, maxDelay)
+		p.Add("MinDelay", t.MinDelay, "must be 0 to %v", maxDelay)
 	}
 	if len(t.Limits) > maxLimits {
-		p.add("{Limits} has %d, must have at most %d", len(t.Limits), maxLimits)
+		p.Add("Limits", len(t.Limits), "must have at most %d elements", maxLimits)
 	}
 	for i, l := range t.Limits {
-		inner := problems{file: p.file}
+		var inner validate.Problems
 		out.uses = append(out.uses, l.check(&inner))
-		where := problems{file: p.file}
-		where.add("{Limits}[%d]: ", i)
-		p.include(where.list[0], inner)
+		p.Include(fmt.Sprintf("Limits[%d]", i), inner.Err("jobs"))
 	}
 	return out
 }
 
-func (l Limit) check(p *problems) use {
-	ref, ok := l.ref(p)
+// check returns l as a use, and adds what is wrong with it to p.
+func (l Limit) check(p *validate.Problems) use {
+	ref, field, ok := l.ref(p)
 	if !ok {
 		return use{}
 	}
-	if problem := badName(ref.Name); problem != "" {
-		p.add("the name %.120q %s", ref.Name, problem)
-	}
+	checkName(p, field, ref.Name)
 	u := use{ref: ref, mode: l.Mode, deadline: l.Deadline}
-	var err error
-	if u.key, err = parseTemplate(l.Key); err != nil {
-		p.add("{Key} %v", err)
+	var problem string
+	if u.key, problem = parseTemplate(l.Key); problem != "" {
+		p.Add("Key", short(l.Key), problem)
 	}
-	if u.owner, err = parseTemplate(l.Owner); err != nil {
-		p.add("{Owner} %v", err)
+	if u.owner, problem = parseTemplate(l.Owner); problem != "" {
+		p.Add("Owner", short(l.Owner), problem)
 	}
 	if ref.Type == DynamicWindow && l.Key == "" {
-		p.add("{Key} is empty: a dynamic window has a window for each key")
+		p.Add("Key", nil, "must not be empty: a dynamic window has a window for each key")
 	}
 	if !ref.Type.slots() && (l.Owner != "" || l.Mode != 0 || l.Deadline != 0) {
-		p.add("{Owner}, {Mode} and {Deadline} are for mutexes and semaphores")
+		p.Add("", nil, "must not have {Owner}, {Mode} or {Deadline}, which are for mutexes and semaphores")
 		return u
 	}
 	switch {
 	case int(l.Mode) >= len(modeNames):
-		p.add("{Mode} is %v, must be acquire_and_release, acquire or release", l.Mode)
+		p.Add("Mode", l.Mode, "must be acquire_and_release, acquire or release")
 	case l.Mode != AcquireAndRelease && l.Owner == "":
-		p.add("{Owner} is empty: with {Mode} %v it says whose slot it is", l.Mode)
+		p.Add("Owner", nil, "must not be empty with {Mode} %v: it says whose slot it is", l.Mode)
 	case l.Mode != Acquire && l.Deadline != 0:
-		p.add("{Deadline} is %v, must be 0: it is for {Mode} acquire", l.Deadline)
+		p.Add("Deadline", l.Deadline, "must be 0 unless {Mode} is acquire")
 	case l.Deadline == -1:
 		u.deadline = 0
 	case l.Deadline < 0 || l.Deadline > maxDelay:
-		p.add("{Deadline} is %v, must be -1 or 0 to %v", l.Deadline, maxDelay)
+		p.Add("Deadline", l.Deadline, "must be -1 or 0 to %v", maxDelay)
 	case l.Mode == Acquire && l.Deadline == 0:
 		u.deadline = defaultDeadline
 	}

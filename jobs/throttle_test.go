@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 func TestAction_Text(t *testing.T) {
@@ -24,14 +26,14 @@ func TestAction_Text(t *testing.T) {
 	for _, action := range []Action{3, math.MaxUint8} {
 		assert.Equal(t, fmt.Sprintf("Action(%d)", action), action.String())
 		_, err := action.MarshalText()
-		assert.ErrorContains(t, err, fmt.Sprintf("no action has number %d", action))
-		assert.ErrorIs(t, err, ErrInvalidOptions)
+		assert.ErrorContains(t, err, fmt.Sprintf("action must be less than 3, got %d", action))
+		assert.ErrorIs(t, err, weir.ErrInvalidOptions)
 	}
 	for _, text := range []string{"Snooze", " snooze", "snooze\n", "1", "delete"} {
 		action := Cancel
 		err := action.UnmarshalText([]byte(text))
-		assert.ErrorIs(t, err, ErrInvalidOptions, "%q", text)
-		assert.ErrorContains(t, err, fmt.Sprintf("action is %q, must be snooze or cancel", text))
+		assert.ErrorIs(t, err, weir.ErrInvalidOptions, "%q", text)
+		assert.ErrorContains(t, err, fmt.Sprintf("action must be snooze or cancel, got %q", text))
 		assert.Equal(t, Cancel, action, "left alone")
 	}
 }
@@ -49,14 +51,14 @@ func TestMode_Text(t *testing.T) {
 	for _, mode := range []Mode{3, math.MaxUint8} {
 		assert.Equal(t, fmt.Sprintf("Mode(%d)", mode), mode.String())
 		_, err := mode.MarshalText()
-		assert.ErrorContains(t, err, fmt.Sprintf("no mode has number %d", mode))
-		assert.ErrorIs(t, err, ErrInvalidOptions)
+		assert.ErrorContains(t, err, fmt.Sprintf("mode must be less than 3, got %d", mode))
+		assert.ErrorIs(t, err, weir.ErrInvalidOptions)
 	}
 	for _, text := range []string{"", "Acquire", "acquire ", "2"} {
 		mode := Release
 		err := mode.UnmarshalText([]byte(text))
-		assert.ErrorIs(t, err, ErrInvalidOptions, "%q", text)
-		assert.ErrorContains(t, err, fmt.Sprintf("mode is %q, must be acquire_and_release or acquire or release", text))
+		assert.ErrorIs(t, err, weir.ErrInvalidOptions, "%q", text)
+		assert.ErrorContains(t, err, fmt.Sprintf("mode must be acquire_and_release or acquire or release, got %q", text))
 		assert.Equal(t, Release, mode, "left alone")
 	}
 }
@@ -108,7 +110,7 @@ func TestThrottle_Parse(t *testing.T) {
 }
 
 func TestThrottle_NamesWhatIsWrong(t *testing.T) {
-	const none = "must have one of Mutex, Semaphore, FixedWindow, SlidingWindow and DynamicWindow, has "
+	const none = "must have one of Mutex, Semaphore, FixedWindow, SlidingWindow and DynamicWindow, got "
 	for _, c := range []struct {
 		limit Limit
 		want  []string
@@ -117,47 +119,47 @@ func TestThrottle_NamesWhatIsWrong(t *testing.T) {
 		{Limit{Key: "{x}"}, []string{none + "0"}},
 		{Limit{Mutex: "a", Semaphore: "a"}, []string{none + "2"}},
 		{Limit{Mutex: "a", Semaphore: "a", FixedWindow: "a", SlidingWindow: "a", DynamicWindow: "a"}, []string{none + "5"}},
-		{Limit{Mutex: strings.Repeat("n", maxName+1)}, []string{"has 101 bytes, must have 1 to 100"}},
-		{Limit{Mutex: "a\x00"}, []string{`the name "a\x00" must be valid UTF-8 without control characters`}},
+		{Limit{Mutex: strings.Repeat("n", maxName+1)}, []string{"Mutex must have 1 to 100 bytes"}},
+		{Limit{Mutex: "a\x00"}, []string{`Mutex must be valid UTF-8 without control characters, got "a\x00"`}},
 		{Limit{Mutex: "\xff"}, []string{"must be valid UTF-8 without control characters"}},
-		{Limit{Mutex: "a", Key: "{"}, []string{`Key is "{", must have { and } around the name of a field`}},
-		{Limit{Mutex: "a", Key: "{", Owner: "}"}, []string{`Key is "{"`, `Owner is "}"`}},
-		{Limit{DynamicWindow: "a"}, []string{"Key is empty: a dynamic window has a window for each key"}},
-		{Limit{FixedWindow: "a", Owner: "o"}, []string{"Owner, Mode and Deadline are for mutexes and semaphores"}},
-		{Limit{SlidingWindow: "a", Mode: Release}, []string{"Owner, Mode and Deadline are for mutexes and semaphores"}},
-		{Limit{DynamicWindow: "a", Key: "k", Deadline: -1}, []string{"Owner, Mode and Deadline are for mutexes and semaphores"}},
-		{Limit{Mutex: "a", Mode: 3}, []string{"Mode is Mode(3), must be acquire_and_release, acquire or release"}},
-		{Limit{Mutex: "a", Mode: Acquire}, []string{"Owner is empty: with Mode acquire it says whose slot it is"}},
-		{Limit{Mutex: "a", Mode: Release}, []string{"Owner is empty: with Mode release it says whose slot it is"}},
-		{Limit{Mutex: "a", Deadline: time.Hour}, []string{"Deadline is 1h0m0s, must be 0: it is for Mode acquire"}},
-		{Limit{Mutex: "a", Deadline: -1}, []string{"Deadline is -1ns, must be 0: it is for Mode acquire"}},
-		{Limit{Mutex: "a", Owner: "o", Mode: Release, Deadline: time.Hour}, []string{"Deadline is 1h0m0s, must be 0"}},
-		{Limit{Mutex: "a", Owner: "o", Mode: Acquire, Deadline: -2}, []string{"Deadline is -2ns, must be -1 or 0 to 87600h0m0s"}},
-		{Limit{Mutex: "a", Owner: "o", Mode: Acquire, Deadline: math.MaxInt64}, []string{"Deadline is 2562047h47m16.854775807s, must be -1 or 0 to 87600h0m0s"}},
+		{Limit{Mutex: "a", Key: "{"}, []string{`Key must have braces around the name of a field, and no others, got "{"`}},
+		{Limit{Mutex: "a", Key: "{", Owner: "}"}, []string{"Key must have braces", "Owner must have braces"}},
+		{Limit{DynamicWindow: "a"}, []string{"Key must not be empty: a dynamic window has a window for each key"}},
+		{Limit{FixedWindow: "a", Owner: "o"}, []string{"must not have Owner, Mode or Deadline, which are for mutexes and semaphores"}},
+		{Limit{SlidingWindow: "a", Mode: Release}, []string{"must not have Owner, Mode or Deadline, which are for mutexes and semaphores"}},
+		{Limit{DynamicWindow: "a", Key: "k", Deadline: -1}, []string{"must not have Owner, Mode or Deadline, which are for mutexes and semaphores"}},
+		{Limit{Mutex: "a", Mode: 3}, []string{"Mode must be acquire_and_release, acquire or release, got Mode(3)"}},
+		{Limit{Mutex: "a", Mode: Acquire}, []string{"Owner must not be empty with Mode acquire: it says whose slot it is"}},
+		{Limit{Mutex: "a", Mode: Release}, []string{"Owner must not be empty with Mode release: it says whose slot it is"}},
+		{Limit{Mutex: "a", Deadline: time.Hour}, []string{"Deadline must be 0 unless Mode is acquire, got 1h0m0s"}},
+		{Limit{Mutex: "a", Deadline: -1}, []string{"Deadline must be 0 unless Mode is acquire, got -1ns"}},
+		{Limit{Mutex: "a", Owner: "o", Mode: Release, Deadline: time.Hour}, []string{"Deadline must be 0"}},
+		{Limit{Mutex: "a", Owner: "o", Mode: Acquire, Deadline: -2}, []string{"Deadline must be -1 or 0 to 87600h0m0s, got -2ns"}},
+		{Limit{Mutex: "a", Owner: "o", Mode: Acquire, Deadline: math.MaxInt64}, []string{"Deadline must be -1 or 0 to 87600h0m0s, got 2562047h47m16.854775807s"}},
 	} {
 		_, err := Throttle{Limits: []Limit{{Mutex: "right"}, c.limit}}.parse()
-		require.ErrorIs(t, err, ErrInvalidOptions, "%+v", c.limit)
+		require.ErrorIs(t, err, weir.ErrInvalidOptions, "%+v", c.limit)
 		for _, want := range c.want {
 			assert.ErrorContains(t, err, want, "%+v", c.limit)
 		}
-		assert.Equal(t, len(c.want), strings.Count(err.Error(), "Limits[1]: "), "%v", err)
+		assert.Equal(t, len(c.want), strings.Count(err.Error(), "Limits[1]"), "%v", err)
 		assert.NotContains(t, err.Error(), "Limits[0]")
 	}
 	for _, c := range []struct {
 		throttle Throttle
 		want     string
 	}{
-		{Throttle{Action: 3}, "Action is Action(3), must be snooze or cancel"},
-		{Throttle{MinDelay: -1}, "MinDelay is -1ns, must be 0 to 87600h0m0s"},
-		{Throttle{MinDelay: maxDelay + 1}, "MinDelay is 87600h0m0.000000001s, must be 0 to 87600h0m0s"},
-		{Throttle{Limits: make([]Limit, maxLimits+1)}, "Limits has 21, must have at most 20"},
+		{Throttle{Action: 3}, "Action must be snooze or cancel, got Action(3)"},
+		{Throttle{MinDelay: -1}, "MinDelay must be 0 to 87600h0m0s, got -1ns"},
+		{Throttle{MinDelay: maxDelay + 1}, "MinDelay must be 0 to 87600h0m0s, got 87600h0m0.000000001s"},
+		{Throttle{Limits: make([]Limit, maxLimits+1)}, "Limits must have at most 20 elements, got 21"},
 	} {
 		_, err := c.throttle.parse()
-		assert.ErrorIs(t, err, ErrInvalidOptions)
+		assert.ErrorIs(t, err, weir.ErrInvalidOptions)
 		assert.ErrorContains(t, err, c.want)
 	}
 	_, err := Throttle{Action: 9, MinDelay: -5, Limits: []Limit{{}, {Mutex: "a", Key: "}"}}}.parse()
-	for _, want := range []string{"Action is", "MinDelay is", "Limits[0]: ", "Limits[1]: "} {
+	for _, want := range []string{"Action must", "MinDelay must", "Limits[0] must", "Limits[1].Key must"} {
 		assert.ErrorContains(t, err, want, "all at once")
 	}
 }
@@ -167,7 +169,7 @@ func TestThrottle_BoundsErrors(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	for _, l := range []Limit{{Mutex: long}, {Mutex: "a", Key: long}, {Mutex: "a", Key: long + "{"}, {Mutex: "a", Owner: "{" + long + ".}"}} {
 		_, err := Throttle{Limits: []Limit{l}}.parse()
-		require.ErrorIs(t, err, ErrInvalidOptions)
+		require.ErrorIs(t, err, weir.ErrInvalidOptions)
 		assert.Less(t, len(err.Error()), 1000)
 	}
 }
@@ -176,8 +178,8 @@ func TestDeclare_Errors(t *testing.T) {
 	wrong := Throttle{Limits: []Limit{{}}}
 	d, err := Declare(wrong)
 	assert.Nil(t, d)
-	assert.ErrorIs(t, err, ErrInvalidOptions)
-	assert.PanicsWithError(t, err.Error(), func() { MustDeclare(wrong) })
+	assert.ErrorIs(t, err, weir.ErrInvalidOptions)
+	assert.PanicsWithError(t, err.Error(), func() { weir.Must(Declare(wrong)) })
 	d, err = Declare(Throttle{})
 	require.NoError(t, err)
 	assert.Len(t, d.Plugins(), 1)

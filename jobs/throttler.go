@@ -124,9 +124,9 @@ func (t *Throttler) report(err error) {
 	t.mu.Unlock()
 	switch {
 	case err != nil && !was:
-		t.events.Add(Event{Kind: DatabaseLost, Err: err})
+		t.events.Add(Event{Kind: EventDatabaseLost, Err: err})
 	case err == nil && was:
-		t.events.Add(Event{Kind: DatabaseRecovered})
+		t.events.Add(Event{Kind: EventDatabaseRecovered})
 	}
 }
 
@@ -163,7 +163,7 @@ func (t *Throttler) begin(ctx context.Context, s *session) error {
 
 // fail reports that a job fails because it cannot be throttled.
 func (t *Throttler) fail(s *session, err error) error {
-	t.events.Add(Event{Kind: JobFailed, Job: s.job.ID, JobKind: s.job.Kind, Err: err})
+	t.events.Add(Event{Kind: EventJobFailed, Job: s.job.ID, JobKind: s.job.Kind, Err: err})
 	return err
 }
 
@@ -235,7 +235,7 @@ func (a *ask) add(n need) error {
 		if other.owner == n.owner && other.mode == n.mode {
 			return nil
 		}
-		return fmt.Errorf("%w: job %d needs %v twice, with different owners or modes", ErrInvalidOptions, a.job, n.ref)
+		return refused(fmt.Errorf("job %d needs %v twice, with different owners or modes", a.job, n.ref))
 	}
 	a.needs = append(a.needs, n)
 	return nil

@@ -11,9 +11,11 @@ import (
 	"github.com/riverqueue/river/rivertype"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
-var onOrders = MustDeclare(Throttle{Limits: []Limit{{Mutex: "orders", Key: "{order}"}}})
+var onOrders = weir.Must(Declare(Throttle{Limits: []Limit{{Mutex: "orders", Key: "{order}"}}}))
 
 type orderArgs struct {
 	Order int `json:"order"`
@@ -52,7 +54,7 @@ func TestSemaphoreLowered(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
 	require.NoError(t, th.SetSemaphore(t.Context(), "newsletter", SemaphoreOptions{MaxCount: 3}))
-	d := MustDeclare(Throttle{Limits: []Limit{{Semaphore: "newsletter"}}})
+	d := weir.Must(Declare(Throttle{Limits: []Limit{{Semaphore: "newsletter"}}}))
 	var running []*started
 	for range 3 {
 		running = append(running, start(th, w.job("a", nil), d).running(t))
@@ -71,7 +73,7 @@ func TestKeyedSemaphore(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
 	require.NoError(t, th.SetSemaphore(t.Context(), "tenants", SemaphoreOptions{MaxCount: 2}))
-	d := MustDeclare(Throttle{Limits: []Limit{{Semaphore: "tenants", Key: "{order}"}}})
+	d := weir.Must(Declare(Throttle{Limits: []Limit{{Semaphore: "tenants", Key: "{order}"}}}))
 	for tenant := range 3 {
 		for range 2 {
 			defer start(th, w.job("a", orderArgs{tenant}), d).running(t).end(nil)
@@ -87,7 +89,7 @@ func TestFixedWindow(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{})
 	require.NoError(t, th.SetFixedWindow(t.Context(), "github", FixedWindowOptions{Limit: 2, Interval: 1000 * time.Hour}))
-	d := MustDeclare(Throttle{Limits: []Limit{{FixedWindow: "github"}}})
+	d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "github"}}}))
 	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
 	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
 	third := start(th, w.job("a", nil), d)
@@ -122,11 +124,11 @@ func TestWindowsCountExecutions(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{})
 	require.NoError(t, th.SetFixedWindow(t.Context(), "api", FixedWindowOptions{Limit: 2, Interval: 1000 * time.Hour}))
-	d := MustDeclare(Throttle{Limits: []Limit{{FixedWindow: "api"}, {Mutex: "m"}}})
+	d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "api"}, {Mutex: "m"}}}))
 	first := start(th, w.job("a", nil), d).running(t)
 	second := w.job("b", nil)
 	for range 5 { // by the mutex
-		start(th, w.rerun(second), MustDeclare(Throttle{MinDelay: time.Second, Limits: []Limit{{FixedWindow: "api"}, {Mutex: "m"}}})).throttled(t)
+		start(th, w.rerun(second), weir.Must(Declare(Throttle{MinDelay: time.Second, Limits: []Limit{{FixedWindow: "api"}, {Mutex: "m"}}}))).throttled(t)
 	}
 	require.Error(t, first.end(assert.AnError))
 	th.flush()
@@ -149,9 +151,9 @@ func TestSeveralLimits(t *testing.T) {
 	th := w.throttler(Options{HandOver: -1})
 	require.NoError(t, th.SetSemaphore(t.Context(), "s", SemaphoreOptions{MaxCount: 1}))
 	require.NoError(t, th.SetFixedWindow(t.Context(), "f", FixedWindowOptions{Limit: 10, Interval: 1000 * time.Hour}))
-	both := MustDeclare(Throttle{Limits: []Limit{{FixedWindow: "f"}, {Mutex: "m"}, {Semaphore: "s"}}})
-	m := MustDeclare(Throttle{Limits: []Limit{{Mutex: "m"}}})
-	s := MustDeclare(Throttle{Limits: []Limit{{Semaphore: "s"}}})
+	both := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "f"}, {Mutex: "m"}, {Semaphore: "s"}}}))
+	m := weir.Must(Declare(Throttle{Limits: []Limit{{Mutex: "m"}}}))
+	s := weir.Must(Declare(Throttle{Limits: []Limit{{Semaphore: "s"}}}))
 	first := start(th, w.job("a", nil), m).running(t)
 	refused := start(th, w.job("a", nil), both)
 	refused.throttled(t)
@@ -176,7 +178,7 @@ func TestSeveralLimitsConcurrentSafe(t *testing.T) {
 	held := map[string]int64{}
 	for client := range 2 {
 		th := w.throttlerOn(newPool(t, w.pool.Config().ConnString(), 5), Options{OnEvent: func(e Event) {
-			if e.Kind != JobThrottled {
+			if e.Kind != EventJobThrottled {
 				t.Error(e)
 			}
 		}})
@@ -186,7 +188,7 @@ func TestSeveralLimitsConcurrentSafe(t *testing.T) {
 				if i%2 == 0 {
 					mine[0], mine[1] = mine[1], mine[0]
 				}
-				d := MustDeclare(Throttle{Limits: []Limit{{Mutex: mine[0]}, {Mutex: mine[1]}}})
+				d := weir.Must(Declare(Throttle{Limits: []Limit{{Mutex: mine[0]}, {Mutex: mine[1]}}}))
 				job := w.job("x", nil)
 				for n := 0; n < 5; {
 					s := start(th, job, d)
@@ -232,16 +234,16 @@ throttles:
 	start(th, w.job("receipt", nil), nil).throttled(t)
 	require.NoError(t, start(th, w.job("newsletter", nil), nil).running(t).end(nil)) // another kind
 	// What the job declares comes on top, and what both declare counts once.
-	d := MustDeclare(Throttle{Limits: []Limit{{Mutex: "m"}, {Semaphore: "smtp"}}})
+	d := weir.Must(Declare(Throttle{Limits: []Limit{{Mutex: "m"}, {Semaphore: "smtp"}}}))
 	start(th, w.job("receipt", nil), d).throttled(t)
 	require.NoError(t, first.end(nil))
 	th.flush()
 	w.exec(`delete from "weir".jobs_waiters`) // they do not come back
 	second := start(th, w.job("receipt", nil), d).running(t)
-	start(th, w.job("other", nil), MustDeclare(Throttle{Limits: []Limit{{Mutex: "m"}}})).throttled(t)
+	start(th, w.job("other", nil), weir.Must(Declare(Throttle{Limits: []Limit{{Mutex: "m"}}}))).throttled(t)
 	require.NoError(t, second.end(nil))
 
-	// Applied anew, it is in force for jobs that start from now on.
+	// Applied again, it is in force for jobs that start from now on.
 	require.ErrorIs(t, th.Apply(t.Context(), Config{Throttles: []KindThrottle{{Kinds: []string{"*"}, Throttle: Throttle{Limits: []Limit{{Semaphore: "none"}}}}}}), ErrUnknownLimiter)
 	require.NoError(t, th.Apply(t.Context(), Config{}))
 	defer start(th, w.job("receipt", nil), nil).running(t).end(nil)
@@ -274,12 +276,12 @@ func TestFailsByName(t *testing.T) {
 		{"object", Limit{Mutex: "m", Key: "{x}"}, args{"x": args{}}, ErrKey, "is an object"},
 		{"inside of a string", Limit{Mutex: "m", Key: "{x.y}"}, args{"x": "s"}, ErrKey, "x is not an object"},
 		{"empty", Limit{Mutex: "m", Key: "{x}"}, args{"x": ""}, ErrKey, "is empty"},
-		{"too long", Limit{Mutex: "m", Key: "{x}"}, args{"x": strings.Repeat("x", 256)}, ErrKey, "has 256 bytes"},
+		{"too long", Limit{Mutex: "m", Key: "{x}"}, args{"x": strings.Repeat("x", 256)}, ErrKey, "must have at most 255 bytes"},
 		{"owner", Limit{Mutex: "m", Owner: "{metadata:batch}"}, nil, ErrKey, "{metadata:batch}"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			job := w.job("a", c.args)
-			s := start(th, job, MustDeclare(Throttle{Limits: []Limit{c.limit}}))
+			s := start(th, job, weir.Must(Declare(Throttle{Limits: []Limit{c.limit}})))
 			<-s.done
 			require.ErrorIs(t, s.err, c.is)
 			require.ErrorContains(t, s.err, c.says)
@@ -288,7 +290,7 @@ func TestFailsByName(t *testing.T) {
 			assert.Eventually(t, func() bool {
 				mu.Lock()
 				defer mu.Unlock()
-				return len(events) > 0 && events[len(events)-1].Job == job.ID && events[len(events)-1].Kind == JobFailed
+				return len(events) > 0 && events[len(events)-1].Job == job.ID && events[len(events)-1].Kind == EventJobFailed
 			}, 5*time.Second, time.Millisecond)
 		})
 	}
@@ -307,11 +309,11 @@ func TestFailsByName(t *testing.T) {
 	})
 	t.Run("check", func(t *testing.T) {
 		require.NoError(t, th.Check(t.Context(), onMutex, onOrders))
-		require.ErrorIs(t, th.Check(t.Context(), onMutex, MustDeclare(Throttle{Limits: []Limit{{FixedWindow: "none"}}})), ErrUnknownLimiter)
+		require.ErrorIs(t, th.Check(t.Context(), onMutex, weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "none"}}}))), ErrUnknownLimiter)
 	})
 }
 
-var onMutex = MustDeclare(Throttle{Limits: []Limit{{Mutex: "m"}}})
+var onMutex = weir.Must(Declare(Throttle{Limits: []Limit{{Mutex: "m"}}}))
 
 func TestRemove(t *testing.T) {
 	w := newWorld(t)
@@ -320,7 +322,7 @@ func TestRemove(t *testing.T) {
 	ref := Ref{Type: Semaphore, Name: "s"}
 	require.NoError(t, th.Remove(ctx, ref))
 	require.NoError(t, th.SetSemaphore(ctx, "s", SemaphoreOptions{MaxCount: 1}))
-	d := MustDeclare(Throttle{Limits: []Limit{{Semaphore: "s"}}})
+	d := weir.Must(Declare(Throttle{Limits: []Limit{{Semaphore: "s"}}}))
 	first := start(th, w.job("a", nil), d).running(t)
 	second := start(th, w.job("a", nil), d)
 	second.throttled(t)
@@ -341,14 +343,14 @@ func TestRemove(t *testing.T) {
 	require.ErrorIs(t, third.err, ErrUnknownLimiter)
 	require.NoError(t, th.SetSemaphore(ctx, "s", SemaphoreOptions{MaxCount: 1}))
 	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
-	require.ErrorIs(t, th.Remove(ctx, Ref{Semaphore, "s", "k"}), ErrInvalidOptions)
+	require.ErrorIs(t, th.Remove(ctx, Ref{Semaphore, "s", "k"}), weir.ErrInvalidOptions)
 }
 
 func TestCancel(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{})
 	first := start(th, w.job("a", nil), onMutex).running(t)
-	d := MustDeclare(Throttle{Action: Cancel, Limits: []Limit{{Mutex: "m"}}})
+	d := weir.Must(Declare(Throttle{Action: Cancel, Limits: []Limit{{Mutex: "m"}}}))
 	second := start(th, w.job("a", nil), d)
 	<-second.done
 	var cancel *river.JobCancelError
@@ -365,7 +367,7 @@ func TestMinDelay(t *testing.T) {
 	th := w.throttler(Options{MinDelay: time.Minute})
 	first := start(th, w.job("a", nil), onMutex).running(t)
 	assert.InDelta(t, time.Minute, start(th, w.job("a", nil), onMutex).throttled(t).Duration, float64(time.Second))
-	d := MustDeclare(Throttle{MinDelay: time.Hour, Limits: []Limit{{Mutex: "m"}}})
+	d := weir.Must(Declare(Throttle{MinDelay: time.Hour, Limits: []Limit{{Mutex: "m"}}}))
 	assert.InDelta(t, time.Hour, start(th, w.job("a", nil), d).throttled(t).Duration, float64(time.Second))
 	require.NoError(t, first.end(nil))
 }
@@ -379,7 +381,7 @@ func TestBatches(t *testing.T) {
 		Batch string `json:"batch"`
 	}
 	limit := func(mode Mode, deadline time.Duration) *Declaration {
-		return MustDeclare(Throttle{Limits: []Limit{{Semaphore: "batches", Owner: "{batch}", Mode: mode, Deadline: deadline}}})
+		return weir.Must(Declare(Throttle{Limits: []Limit{{Semaphore: "batches", Owner: "{batch}", Mode: mode, Deadline: deadline}}}))
 	}
 	ref := Ref{Type: Semaphore, Name: "batches"}
 	begin, inside, end := limit(Acquire, 0), limit(AcquireAndRelease, 0), limit(Release, 0)
@@ -405,7 +407,7 @@ func TestBatches(t *testing.T) {
 	th.flush()
 	require.NoError(t, start(th, w.rerun(waiting.JobRow), begin).running(t).end(nil))
 
-	// Nobody comes to release: an operator does, or the deadline.
+	// No job comes to release the slot: an operator does, or the deadline.
 	released, err := th.Release(t.Context(), ref, "two")
 	require.NoError(t, err)
 	assert.True(t, released)
@@ -426,13 +428,13 @@ func TestReleaseStrict(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
 	limit := func(mode Mode) *Declaration {
-		return MustDeclare(Throttle{Strict: true, Limits: []Limit{{Mutex: "m", Owner: "b", Mode: mode}}})
+		return weir.Must(Declare(Throttle{Strict: true, Limits: []Limit{{Mutex: "m", Owner: "b", Mode: mode}}}))
 	}
 	require.NoError(t, start(th, w.job("begin", nil), limit(Acquire)).running(t).end(nil))
 	last := start(th, w.job("end", nil), limit(Release)).running(t)
 	require.Error(t, last.end(assert.AnError))
 	w.state(last.JobRow, rivertype.JobStateRetryable)
-	other := MustDeclare(Throttle{Limits: []Limit{{Mutex: "m"}}})
+	other := weir.Must(Declare(Throttle{Limits: []Limit{{Mutex: "m"}}}))
 	waits := start(th, w.job("other", nil), other)
 	waits.throttled(t)
 	again := start(th, w.rerun(last.JobRow), limit(Release)).running(t)
@@ -475,7 +477,7 @@ func TestDatabaseAway(t *testing.T) {
 	require.Eventually(t, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(events) == 2 && events[0] == DatabaseLost && events[1] == DatabaseRecovered
+		return len(events) == 2 && events[0] == EventDatabaseLost && events[1] == EventDatabaseRecovered
 	}, 5*time.Second, time.Millisecond)
 	th.Close()
 	start(th, w.job("a", nil), onMutex).throttled(t)
@@ -525,7 +527,7 @@ func TestPluginTwiceAndOfTwoThrottlers(t *testing.T) {
 	w := newWorld(t)
 	th, other := w.throttler(Options{}), w.throttler(Options{})
 	require.NoError(t, th.SetFixedWindow(t.Context(), "f", FixedWindowOptions{Limit: 100, Interval: time.Hour}))
-	d := MustDeclare(Throttle{Limits: []Limit{{FixedWindow: "f"}}})
+	d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "f"}}}))
 	run := func(a, b *plugin) error {
 		job := w.job("a", nil)
 		return a.Work(t.Context(), job, func(ctx context.Context) error {
@@ -545,7 +547,7 @@ func TestPluginTwiceAndOfTwoThrottlers(t *testing.T) {
 	one, two := th.Plugin().(*plugin), other.Plugin().(*plugin)
 	require.NoError(t, run(one, th.Plugin().(*plugin)))
 	assert.Equal(t, 1, must(th.Inspect(t.Context(), Ref{Type: FixedWindow, Name: "f"})).Used)
-	require.ErrorIs(t, run(one, two), ErrInvalidOptions)
+	require.ErrorIs(t, run(one, two), weir.ErrInvalidOptions)
 }
 
 // A job that waits in its worker when the client stops costs no attempt.

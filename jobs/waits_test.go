@@ -6,13 +6,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 // A waiter with a least delay is not brought back before it.
 func TestMinDelayWhenTheTurnComesSooner(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
-	d := MustDeclare(Throttle{MinDelay: time.Minute, Limits: []Limit{{Mutex: "m"}}})
+	d := weir.Must(Declare(Throttle{MinDelay: time.Minute, Limits: []Limit{{Mutex: "m"}}}))
 	first := start(th, w.job("a", nil), onMutex).running(t)
 	patient := start(th, w.job("a", nil), d)
 	patient.throttled(t)
@@ -38,7 +40,7 @@ func TestHoldOfABatchIsLearned(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
 	limit := func(mode Mode) *Declaration {
-		return MustDeclare(Throttle{Limits: []Limit{{Mutex: "m", Owner: "b", Mode: mode}}})
+		return weir.Must(Declare(Throttle{Limits: []Limit{{Mutex: "m", Owner: "b", Mode: mode}}}))
 	}
 	require.NoError(t, start(th, w.job("begin", nil), limit(Acquire)).running(t).end(nil))
 	w.exec(`update "weir".jobs_holders set acquired = acquired - interval '1 hour'`)

@@ -81,7 +81,7 @@ func readWindow(state string, r rules, now int64) (*window, error) {
 		w.add(bucket{at: last, started: n[1]})
 		w.add(bucket{at: begun, reserved: n[2]})
 	}
-	w.tidy()
+	w.prune()
 	return w, nil
 }
 
@@ -107,9 +107,9 @@ func (w *window) add(b bucket) {
 	to.reserved += b.reserved
 }
 
-// tidy removes what has no effect any more. If an execution began later than now, the clock was set back: within a
-// window the time stands still until it is reached again; what is further ahead was never true or is of no use now.
-func (w *window) tidy() {
+// prune removes what has no effect any more. If an execution began later than now, the clock was set back: within a
+// window the time stands still until it is reached again; what is further ahead was never true or no longer counts.
+func (w *window) prune() {
 	latest := w.now + 2*w.buckets
 	for _, b := range w.list {
 		if b.started > 0 && b.at > w.now && b.at-w.now <= w.buckets && b.at < latest {

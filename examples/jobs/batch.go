@@ -12,6 +12,7 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/jobs"
 )
 
@@ -39,17 +40,17 @@ var (
 	// The start job takes the mutex and leaves it taken. While another batch has it, the
 	// start job waits. If a part is discarded, no end job comes, and the mutex is
 	// released when the deadline is over.
-	onStart = jobs.MustDeclare(jobs.Throttle{Limits: []jobs.Limit{
+	onStart = weir.Must(jobs.Declare(jobs.Throttle{Limits: []jobs.Limit{
 		{Mutex: "import", Owner: "{batch}", Mode: jobs.Acquire, Deadline: time.Hour},
-	}})
+	}}))
 	// Parts share what their batch holds, so they never wait for each other.
-	onPart = jobs.MustDeclare(jobs.Throttle{Limits: []jobs.Limit{
+	onPart = weir.Must(jobs.Declare(jobs.Throttle{Limits: []jobs.Limit{
 		{Mutex: "import", Owner: "{batch}"},
-	}})
+	}}))
 	// The end job releases the mutex when it ends.
-	onEnd = jobs.MustDeclare(jobs.Throttle{Limits: []jobs.Limit{
+	onEnd = weir.Must(jobs.Declare(jobs.Throttle{Limits: []jobs.Limit{
 		{Mutex: "import", Owner: "{batch}", Mode: jobs.Release},
-	}})
+	}}))
 )
 
 // batches are inserted at once and run one after the other.

@@ -11,6 +11,7 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/jobs"
 )
 
@@ -24,9 +25,9 @@ func (mailArgs) Kind() string { return "mail" }
 
 // perTenant is the limit that mails run under. {tenant} is the field of the arguments
 // above: each tenant has a window of its own, and all of them share the capacity.
-var perTenant = jobs.MustDeclare(jobs.Throttle{Limits: []jobs.Limit{
+var perTenant = weir.Must(jobs.Declare(jobs.Throttle{Limits: []jobs.Limit{
 	{DynamicWindow: "newsletter", Key: "{tenant}"},
-}})
+}}))
 
 // Plugins throttles all jobs with these arguments, whatever worker they have.
 func (mailArgs) Plugins() []rivertype.Plugin { return perTenant.Plugins() }

@@ -36,8 +36,6 @@ var notYet = []string{
 	"internal/release",
 	"internal/repo",
 	"internal/testserver",
-	"jobs",
-	"jobs/migrations",
 	"registry",
 	"reload",
 	"reload/internal/filewatch",

@@ -42,7 +42,7 @@ create table "weir".jobs_keys (
 -- Who holds a slot of a mutex or a semaphore. Whether the row still counts is derived from the row of the job:
 --   mode 0, relaxed: while that run of the job is running and the lease has not ended
 --   mode 1, strict: while the job is not finalized
---   mode 2, kept: until somebody releases it or until is over
+--   mode 2, kept: until it is released or the time until is over
 -- key is that of a row in jobs_keys. It is no foreign key, because checking one would be a third of the cost of a job:
 -- rows are written only while the key's row is locked, and who deletes that one deletes them, too.
 create table "weir".jobs_holders (
