@@ -34,7 +34,7 @@ func TestCacheRejections_NoCall(t *testing.T) {
 		}
 		w.pass(125*time.Millisecond - 1)
 		w.rejected(l, 1)
-		require.Equal(t, calls, w.Calls(), "nobody asks before time has brought something")
+		require.Equal(t, calls, w.Calls(), "no call before time has restored something")
 		w.pass(1)
 		w.granted(l, 1)
 		require.Equal(t, calls+1, w.Calls())
@@ -67,7 +67,7 @@ func TestCacheRejections_Reconfigure(t *testing.T) {
 	})
 }
 
-// New limits are seen also where all is answered from what is known, and nobody tells.
+// New limits are seen even if every answer comes from memory and no notice arrives.
 func TestCacheRejections_NewLimits(t *testing.T) {
 	for name, how := range map[string]*store.LimiterOptions{"rejections": caching, "block": {Block: 100}} {
 		t.Run(name, func(t *testing.T) {

@@ -143,7 +143,7 @@ func (u *pendingGroup) resend(s *Store) {
 type attempts struct {
 	n     int
 	since time.Time // the begin, or the first failure
-	last  time.Time // Acquire: the permits in use, with those that were just granted
+	last  time.Time // the start of the last attempt
 }
 
 const (

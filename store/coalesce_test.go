@@ -129,7 +129,7 @@ func TestBatcher_CallerOfALeaseLeaves(t *testing.T) {
 	})
 }
 
-// A key whose limiter was reconfigured has to be converted; who asks for another does not wait
+// A key whose limiter was reconfigured has to be converted; callers of other keys do not wait
 // for that, and many keys at once are all converted in time.
 func TestBatcher_RetryOfOneKey(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -187,7 +187,7 @@ func TestBatcher_FailedConversion(t *testing.T) {
 }
 
 // Batches are sorted, and no two are of the same key, as a Backend may expect: also where a
-// limiter was closed and made anew.
+// limiter was closed and made again.
 func TestBatcher_BatchesAreSorted(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})

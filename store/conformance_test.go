@@ -76,7 +76,7 @@ func oneKeyOf[O any](p interface {
 	}
 	return made{oneKey{p, statistics, p.Close, new(atomic.Pointer[limiter.Statistics])}, func(l limitertest.Limits) error {
 		err := p.Reconfigure(options(l))
-		statistics(theKey) // a key is converted when somebody asks for it
+		statistics(theKey) // a key is converted when it is used
 		return err
 	}}
 }

@@ -77,8 +77,8 @@ func TestReconfigure_DuringTheFirstLoad(t *testing.T) {
 	})
 }
 
-// A store that has forgotten everything is told again, and by whoever knows the newest limits;
-// also if its clock is behind what it was.
+// A store that has forgotten everything is told again by the instance that knows the newest limits,
+// even if its clock is behind what it was.
 func TestDefinition_StoreRestartedEmpty(t *testing.T) {
 	for _, step := range []time.Duration{0, -time.Hour, time.Hour} {
 		for _, kind := range []string{"bucket", "seats"} {

@@ -145,7 +145,7 @@ func TestFirstUse_Generation(t *testing.T) {
 	})
 }
 
-// Limits that ReconfigureLater could not set for a while do not replace those that were set since it was called.
+// Limits that ReconfigureLater could not set for a while do not replace limits that were set since the call.
 func TestReconfigureLater_StoreAway(t *testing.T) {
 	for name, set := range map[string]func(t *testing.T, w *world, a *store.TokenBucket){
 		"Reconfigure": func(t *testing.T, _ *world, a *store.TokenBucket) {

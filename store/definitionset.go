@@ -19,7 +19,7 @@ const (
 	forReconfigureLater                     // set by ReconfigureLater, unless others were set since the call
 )
 
-// define makes sure that the store has the wanted limits, or adopts those that overrule them. Other instances can
+// define makes sure that the store has the wanted limits, or adopts the limits that overrule them. Other instances can
 // define at the same time; here the caller holds lockDefinition. It takes defineTimeouts at most. by is when the
 // limiter was made or reconfigured, and is ignored for forRestore.
 func (c *core) define(wanted backend.Limits, why defineReason, by stamp) error {

@@ -187,7 +187,7 @@ func (r *fairness) adjustPart(d *backend.Definition, storeNow, own int64, reject
 // jitter returns d, a quarter more or less at random.
 func jitter(d float64) time.Duration { return time.Duration(d * (0.75 + rand.Float64()/2)) }
 
-// startTick starts the accounts of a tick. All parts shrink a little, so that something is left for those that are too
+// startTick starts the accounts of a tick. All parts shrink a little, so that something is left for parts that are too
 // small, and grow by half of what was left over.
 func (r *fairness) startTick(line, there int64) {
 	if r.allowance > 0 && r.atStart > 1 {

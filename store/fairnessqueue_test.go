@@ -51,7 +51,7 @@ func TestFairness_RejectsNoCaller(t *testing.T) {
 	}
 }
 
-// A caller that waits for many permits is not starved by those that want one.
+// A caller that waits for many permits is not starved by callers that want one.
 func TestFairness_KeepsTheQueueOrder(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.Delay(time.Millisecond)

@@ -125,7 +125,7 @@ func timed(f func()) time.Duration {
 	return time.Since(begun)
 }
 
-// events are those that an operator was told of.
+// events are the events of a Store.
 type events struct {
 	mu  sync.Mutex
 	all []store.Event

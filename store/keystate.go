@@ -147,7 +147,7 @@ func (k *answerState) has(n int64, at time.Time) bool {
 // left returns how many permits were available at the last answer.
 func (k *answerState) left() int64 { return k.def.Permits - k.state.Missing }
 
-// remember keeps an answer for those that need it: a queue, to tell newcomers how long it takes, and a limiter that
+// remember keeps an answer if it is needed: by a queue, to tell newcomers how long it takes, and by a limiter that
 // caches rejections.
 func (c *core) remember(q *call, n int64) {
 	ks := c.keys.lock(q.key, c.o.CacheRejections || c.queueing.Load().limit > 0)

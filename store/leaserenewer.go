@@ -143,7 +143,7 @@ func (r *leaseRenewer) pause() (time.Duration, bool) {
 	return least, true
 }
 
-// renewDue renews leases that were not renewed for a third of their TTL, and ends those that have expired.
+// renewDue renews leases that were not renewed for a third of their TTL, and ends expired ones.
 func (r *leaseRenewer) renewDue(now time.Time) {
 	var due, ended, over []*heldLease
 	r.mu.Lock()

@@ -106,7 +106,7 @@ func TestOutage_AtTheStart(t *testing.T) {
 	})
 }
 
-// Nobody waits longer than CallTimeout for a store that stands still, whether its client
+// No caller waits longer than CallTimeout for a store that stands still, whether its client
 // looks at the context or not; and nothing is leaked when it goes on.
 func TestOutage_Stall(t *testing.T) {
 	for _, obeys := range []bool{true, false} {
@@ -227,7 +227,7 @@ func TestOutage_Waiters(t *testing.T) {
 				w.waits(a)
 				w.hooked.Fail(errDead)
 				for range 3 {
-					l.Statistics() // somebody finds out
+					l.Statistics() // a call finds out
 				}
 				w.pass(100 * time.Millisecond)
 				switch how.Outage {
@@ -271,7 +271,7 @@ func TestOutage_RecoveryIsSpread(t *testing.T) {
 	})
 }
 
-// Whoever listens to events may take its time, and may ask the limiter that it is about.
+// OnEvent can block, and can call the limiter of the event.
 func TestOptions_OnEventBlocks(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var l *store.TokenBucket

@@ -91,7 +91,7 @@ func (ks *keyState) letOthersFirst() bool {
 	return true
 }
 
-// serve requests for the waiters ws in order, and if zeros for those that want no permits. It returns how long to wait
+// serve asks for the waiters ws in order, and if zeros for waiters for no permits. It returns how long to wait
 // before the next round.
 func (ks *keyState) serve(ws []*waiter, zeros bool) (wait time.Duration) {
 	c := ks.c

@@ -168,7 +168,7 @@ func TestShard_WithoutKeys(t *testing.T) {
 	})
 }
 
-// However many parts a backend makes up, what is kept of them is bounded, and those that are gone are forgotten.
+// However many shards a backend makes up, what is kept of them is bounded, and shards without keys are forgotten.
 func TestShard_Many(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		n := 0

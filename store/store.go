@@ -29,7 +29,7 @@ type Store struct {
 
 	ctx        context.Context // ends with Close
 	cancel     context.CancelFunc
-	goroutines sync.WaitGroup // those that end soon after ctx
+	goroutines sync.WaitGroup // they end soon after ctx
 
 	renewer  leaseRenewer
 	returner blockReturner

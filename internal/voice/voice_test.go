@@ -41,14 +41,6 @@ var notYet = []string{
 	"reload/internal/filewatch",
 	"reload/testdata/invalid",
 	"scripts",
-	"store",
-	"store/backend",
-	"store/internal/drill",
-	"store/storetest",
-	"store/weirpostgres",
-	"store/weirpostgres/migrations",
-	"store/weirredis",
-	"store/weirredis/lua",
 }
 
 func TestVoice(t *testing.T) {

@@ -128,7 +128,7 @@ type LeaseRequest struct {
 	// OK: Acquire: the permits were granted or, with Permits == 0, one is free. Renew, Release: the lease had not
 	// ended.
 	OK    bool
-	InUse int64 // Acquire: the permits in use, with those that were just granted
+	InUse int64 // Acquire: the permits in use, including those just granted
 	// OutdatedDefinition: the version of the newer definition.
 	Version int64
 	// NextExpiry is, if Acquire was rejected, how many µs from now the first lease ends unless it is renewed; 0 if not

@@ -135,8 +135,8 @@ func (g *ledger) tooMany() (worst int64) {
 	return worst
 }
 
-// In no interval of lines is more used than a bucket allows, whoever lends, uses what was
-// lent as late as it can, returns it, and refunds.
+// In no interval of ticks is more used than a bucket allows, however instances borrow blocks, use them as late as
+// possible, return them, and refund.
 func TestDecide_BlocksNeverExceedTheLimit(t *testing.T) {
 	for seed := range uint64(4_000) {
 		random := rand.New(rand.NewPCG(seed, 7))
@@ -267,7 +267,7 @@ func atMost(l Limits, elapsed int64) int64 {
 }
 
 // The server's clock steps once. No more is granted than the longer of the two times
-// brings, and nobody waits for longer than a full window after it.
+// brings, and no caller waits for longer than a full window after it.
 func TestAdvance_ClockStep(t *testing.T) {
 	for seed := range uint64(600) {
 		random := rand.New(rand.NewPCG(seed, 11))

@@ -82,7 +82,7 @@ var acquireCases = []testCase{
 		},
 	},
 	{
-		name: "what is held of one key is of no account to another",
+		name: "leases of one key do not count for another",
 		run: func(p *probe) {
 			d := p.define(concurrency(1))
 			other := *d
@@ -146,7 +146,7 @@ var acquireCases = []testCase{
 		name: "a lease that was never given is not there",
 		run: func(p *probe) {
 			d := p.define(concurrency(2))
-			p.ended(leaseRequest(d, "", "a", 1, time.Minute), "nobody holds anything")
+			p.ended(leaseRequest(d, "", "a", 1, time.Minute), "there are no leases")
 			p.granted(leaseRequest(d, "", "b", 2, time.Minute), 2, "nothing was held")
 			a := p.rejected(leaseRequest(d, "", "a", 1, time.Minute), 2, "all is held")
 			p.ended(a, "it was rejected")
@@ -154,7 +154,7 @@ var acquireCases = []testCase{
 		},
 	},
 	{
-		name: "who asks again because the answer was lost holds it once",
+		name: "a lease that is requested again because the answer was lost is one lease",
 		run: func(p *probe) {
 			d := p.define(concurrency(3))
 			a := p.granted(leaseRequest(d, "", "a", 2, time.Minute), 2, "nothing was held")

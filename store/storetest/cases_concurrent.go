@@ -24,14 +24,14 @@ func (p *probe) contend(f func(i int, b backend.Backend) error) {
 	all.Wait()
 	for _, err := range errs {
 		if err != nil {
-			p.fail("nobody who contends gets an error", err)
+			p.fail("no concurrent call gets an error", err)
 		}
 	}
 }
 
 var concurrentCases = []testCase{
 	{
-		name: "of one key nobody gets what somebody else has (ConcurrentSafe)",
+		name: "no permit of a key is granted twice (ConcurrentSafe)",
 		run: func(p *probe) {
 			for _, l := range timed(200) {
 				d, key := p.define(l), l.Kind.String()

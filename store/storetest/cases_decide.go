@@ -57,7 +57,7 @@ var decideCases = []testCase{
 		},
 	},
 	{
-		name: "who waits behind somebody who is rejected is rejected",
+		name: "a request after a rejected one is rejected if it says so",
 		run: func(p *probe) {
 			ifPrevious := backend.Request{Min: 1, Max: 1, IfPrevious: true}
 			for _, l := range timed(4) {
@@ -92,7 +92,7 @@ var decideCases = []testCase{
 		},
 	},
 	{
-		name: "what was lent is given back while nobody has taken any since",
+		name: "a block is given back while nothing was taken since",
 		run: func(p *probe) {
 			d := p.define(bucketOf(6, 1))
 			loan := p.ask(d, "", takeBlock(3))
@@ -102,7 +102,7 @@ var decideCases = []testCase{
 			loan = p.ask(d, "", takeBlock(2))
 			p.takes(d, "", 1, 1, "one is left")
 			b = p.ask(d, "", returnBlock(2, receiptOf(loan.State)))
-			p.check(b.Granted[0] == 0, "nothing is given back: somebody has taken one since", describe(b))
+			p.check(b.Granted[0] == 0, "nothing is given back: one was taken since", describe(b))
 		},
 	},
 	{

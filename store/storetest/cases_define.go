@@ -54,7 +54,7 @@ func (p *probe) outdated(b backend.Backend, d *backend.Definition, key string, l
 
 var defineCases = []testCase{
 	{
-		name: "a name that nobody has defined has no definition",
+		name: "a new name has no definition",
 		run: func(p *probe) {
 			d, now, err := p.b.Load(p.ctx, p.name)
 			p.works("Load", err)

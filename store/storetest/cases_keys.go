@@ -67,7 +67,7 @@ var keyCases = []testCase{
 			for i, name := range oddNames() {
 				d := p.define(slowLimits(int64(i) + 1))
 				d.Name = p.name + name
-				p.defines(p.b, 0, d, true, "nobody has defined it")
+				p.defines(p.b, 0, d, true, "it is new")
 			}
 			for i, name := range oddNames() {
 				d := p.loads(p.b, p.name+name)

@@ -119,7 +119,7 @@ var leaseCases = []testCase{
 		},
 	},
 	{
-		name: "who asks again because the answer was lost holds it from then on",
+		name: "a lease that is requested again lasts from then on",
 		run: func(p *probe) {
 			d := p.define(concurrency(2))
 			p.steadily(func(key string) {

@@ -84,7 +84,7 @@ func (p *probe) ends(l *listening) {
 
 var listenCases = []testCase{
 	{
-		name: "all who listen hear of a new definition, whoever made it", needs: Listen,
+		name: "all listeners get a notice of a new definition", needs: Listen,
 		run: func(p *probe) {
 			other := p.another()
 			mine, theirs := p.listen(p.b), p.listen(other)
@@ -100,7 +100,7 @@ var listenCases = []testCase{
 		},
 	},
 	{
-		name: "all who listen hear of a release that somebody waits for", needs: Listen,
+		name: "all listeners get a notice of a release that a caller waits for", needs: Listen,
 		run: func(p *probe) {
 			other := p.another()
 			mine, theirs := p.listen(p.b), p.listen(other)
@@ -142,7 +142,7 @@ var listenCases = []testCase{
 		},
 	},
 	{
-		name: "who stops listening can listen again, and nobody waits for who is slow", needs: Listen,
+		name: "a listener can stop and listen again, and no call waits for a slow one", needs: Listen,
 		run: func(p *probe) {
 			slow := make(chan struct{})
 			ctx, cancel := context.WithCancel(p.ctx)

@@ -88,7 +88,7 @@ func TestMemory_Step(t *testing.T) {
 		assert.False(t, granted, "what is missing stays missing")
 		time.Sleep(time.Hour)
 		granted, _ = took(t.Context(), m, d)
-		assert.True(t, granted, "nobody waits for the old time")
+		assert.True(t, granted, "no caller waits for the old time")
 		m.Step(time.Hour)
 		granted, _ = took(t.Context(), m, d)
 		assert.True(t, granted)

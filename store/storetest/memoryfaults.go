@@ -52,7 +52,7 @@ func (m *Memory) Stall(on bool) {
 	})
 }
 
-// Calls returns how often these methods were called, with those that failed. Without arguments it counts all methods.
+// Calls returns how often these methods were called, including failed calls. Without arguments it counts all methods.
 func (m *Memory) Calls(methods ...string) int {
 	n := 0
 	m.faults.set(func(t *faults) {

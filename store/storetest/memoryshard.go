@@ -90,7 +90,7 @@ func (m *Memory) reachDefinition(ctx context.Context, name string) error {
 	return err
 }
 
-// reachBatches returns those that can be decided, and sets the outcome of the others.
+// reachBatches returns the batches that can be decided, and sets the outcome of the others.
 func (m *Memory) reachBatches(ctx context.Context, all []*backend.Batch) (some []*backend.Batch) {
 	for _, b := range all {
 		if outcome, err := m.reach(ctx, b.Definition.Name, b.Key); err != nil {

@@ -24,13 +24,13 @@ var mutants = map[string]struct {
 			a.Max = 1
 		}
 	})}},
-	"lets others pass": {"who waits behind", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) { a.IfPrevious = false })}},
+	"lets others pass": {"a request after a rejected one", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) { a.IfPrevious = false })}},
 	"charges what is there": {"a charge is owed", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) {
 		if a.Op == backend.OpCharge {
 			a.Op, a.Min = backend.OpTake, 1
 		}
 	})}},
-	"lends as it takes": {"what was lent is given back", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) { a.Block = false })}},
+	"lends as it takes": {"a block is given back", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) { a.Block = false })}},
 	"refunds loans":     {"a token_bucket answers as the model does, whatever", mutant{after: afterwards(func(_ *backend.Batch, s *backend.State) { s.RefundFloor = 0 })}},
 	"returns as it refunds": {"a token_bucket answers as the model does, whatever", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) {
 		if a.Op == backend.OpReturnBlock {
@@ -78,7 +78,7 @@ var mutants = map[string]struct {
 	"never forgets": {"a key is forgotten when", mutant{after: func(m *Memory, k target, b *backend.Batch) {
 		m.states[target{k.name, k.key + "kept"}] = backend.State{Schedule: b.State.Schedule, Tick: b.State.Tick + 1_000_000}
 	}}},
-	"reckons in floats of 32 bits": {"large and small numbers", mutant{after: afterwards(func(_ *backend.Batch, s *backend.State) { s.Missing = int64(float32(s.Missing)) })}},
+	"computes in floats of 32 bits": {"large and small numbers", mutant{after: afterwards(func(_ *backend.Batch, s *backend.State) { s.Missing = int64(float32(s.Missing)) })}},
 	"owes without end": {"no more can be owed", mutant{after: func(_ *Memory, _ target, b *backend.Batch) {
 		for i, a := range b.Requests {
 			if a.Op == backend.OpCharge {
@@ -86,28 +86,28 @@ var mutants = map[string]struct {
 			}
 		}
 	}}},
-	"keys end at a NUL":           {"a key is any bytes", mutant{key: upToNUL}},
-	"keys are valid UTF-8":        {"a key is any bytes", mutant{key: validUTF8}},
-	"keys are 255 bytes":          {"a key is any bytes", mutant{key: func(_, key string) string { return key[:min(len(key), 255)] }}},
-	"keys are trimmed":            {"a key is any bytes", mutant{key: func(_, key string) string { return strings.TrimSpace(key) }}},
-	"keys do not tell the case":   {"a key is any bytes", mutant{key: func(_, key string) string { return strings.ToLower(key) }}},
-	"a name and a key run into":   {"a name is a name", mutant{asks: joined}},
-	"asks an old state":           {"a state of an older definition", mutant{decide: func(m *Memory, b *backend.Batch) { reversion(m, b); m.decide(b) }}},
-	"asks a newer state":          {"a state of a newer definition", mutant{decide: outdatedToo}},
-	"replaces whatever is there":  {"a state that has moved on", mutant{replace: func(m *Memory, k target, old, _ *backend.State) { *old = m.states[k] }}},
-	"compares what is missing":    {"a state that has moved on", mutant{replace: comparesMissing}},
-	"compares the sum":            {"a state of many segments", mutant{replace: comparesMissing}},
-	"defines over another":        {"a definition is created once", mutant{define: func(m *Memory, old *int64, next *backend.Definition) { *old = inForce(m, next.Name) }}},
-	"defines after any version":   {"a definition is replaced by who", mutant{define: definesAfterAny}},
-	"decides by any definition":   {"nothing is decided by an older definition", mutant{decide: anyDefinition}},
-	"holds by any definition":     {"nothing is decided by an older definition", mutant{acquire: anyDefinitionHolds}},
-	"replaces only the first":     {"many states are replaced in one call", mutant{replace: onlyTheFirst()}},
-	"forgets whose limits":        {"a definition is kept with all", mutant{define: func(_ *Memory, _ *int64, next *backend.Definition) { next.Origin = backend.Origin{} }}},
-	"forgets what was reached":    {"a definition is kept with all", mutant{define: func(_ *Memory, _ *int64, next *backend.Definition) { next.Reached = false }}},
-	"tells nobody of definitions": {"all who listen hear of a new", mutant{deaf: func(n backend.Notice) (backend.Notice, bool) { return n, n.Released }}},
-	"tells nobody of releases":    {"all who listen hear of a release", mutant{deaf: func(n backend.Notice) (backend.Notice, bool) { return n, !n.Released }}},
-	"tells no key":                {"all who listen hear of a release", mutant{deaf: func(n backend.Notice) (backend.Notice, bool) { n.Key = ""; return n, true }}},
-	"does not hear a context":     {"a context that has ended ends every call", mutant{deadCtx: true}},
+	"keys end at a NUL":              {"a key is any bytes", mutant{key: upToNUL}},
+	"keys are valid UTF-8":           {"a key is any bytes", mutant{key: validUTF8}},
+	"keys are 255 bytes":             {"a key is any bytes", mutant{key: func(_, key string) string { return key[:min(len(key), 255)] }}},
+	"keys are trimmed":               {"a key is any bytes", mutant{key: func(_, key string) string { return strings.TrimSpace(key) }}},
+	"keys do not tell the case":      {"a key is any bytes", mutant{key: func(_, key string) string { return strings.ToLower(key) }}},
+	"a name and a key run into":      {"a name is a name", mutant{asks: joined}},
+	"asks an old state":              {"a state of an older definition", mutant{decide: func(m *Memory, b *backend.Batch) { reversion(m, b); m.decide(b) }}},
+	"asks a newer state":             {"a state of a newer definition", mutant{decide: outdatedToo}},
+	"replaces whatever is there":     {"a state that has moved on", mutant{replace: func(m *Memory, k target, old, _ *backend.State) { *old = m.states[k] }}},
+	"compares what is missing":       {"a state that has moved on", mutant{replace: comparesMissing}},
+	"compares the sum":               {"a state of many segments", mutant{replace: comparesMissing}},
+	"defines over another":           {"a definition is created once", mutant{define: func(m *Memory, old *int64, next *backend.Definition) { *old = inForce(m, next.Name) }}},
+	"defines after any version":      {"a definition is replaced by who", mutant{define: definesAfterAny}},
+	"decides by any definition":      {"nothing is decided by an older definition", mutant{decide: anyDefinition}},
+	"holds by any definition":        {"nothing is decided by an older definition", mutant{acquire: anyDefinitionHolds}},
+	"replaces only the first":        {"many states are replaced in one call", mutant{replace: onlyTheFirst()}},
+	"forgets whose limits":           {"a definition is kept with all", mutant{define: func(_ *Memory, _ *int64, next *backend.Definition) { next.Origin = backend.Origin{} }}},
+	"forgets what was reached":       {"a definition is kept with all", mutant{define: func(_ *Memory, _ *int64, next *backend.Definition) { next.Reached = false }}},
+	"sends no notice of definitions": {"all listeners get a notice of a new", mutant{deaf: func(n backend.Notice) (backend.Notice, bool) { return n, n.Released }}},
+	"sends no notice of releases":    {"all listeners get a notice of a release", mutant{deaf: func(n backend.Notice) (backend.Notice, bool) { return n, !n.Released }}},
+	"tells no key":                   {"all listeners get a notice of a release", mutant{deaf: func(n backend.Notice) (backend.Notice, bool) { n.Key = ""; return n, true }}},
+	"does not hear a context":        {"a context that has ended ends every call", mutant{deadCtx: true}},
 	"holds one too many": {"no more is held than there is", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
 		d := h.Definition
 		h.Definition = newer(d, func(more *backend.Definition) { more.Version--; more.Permits++ })
@@ -115,14 +115,14 @@ var mutants = map[string]struct {
 		h.Definition = d
 	}}},
 	"a zero holds one": {"a hold of no permits", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) { h.Permits = max(h.Permits, 1); m.acquire(h) }}},
-	"holds twice": {"who asks again because the answer was lost holds it once", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
+	"holds twice": {"a lease that is requested again because the answer was lost is one lease", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
 		id := h.ID
 		m.fence++
 		h.ID += time.Now().String()
 		m.acquire(h)
 		h.ID = id
 	}}},
-	"holds again until the first end": {"who asks again because the answer was lost holds it from", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
+	"holds again until the first end": {"a lease that is requested again lasts from", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
 		if i := m.keyLeases(h, m.now()).find(h.ID); i >= 0 && h.Permits > 0 {
 			end := m.keyLeases(h, m.now()).leases[i].end
 			m.acquire(h)
@@ -268,7 +268,7 @@ func TestRun_FindsEveryFault(t *testing.T) {
 
 // Two who look and then take may meet, or not; they have several chances.
 func TestRun_FindsARace(t *testing.T) {
-	for _, name := range []string{"of one key nobody gets", "calls about overlapping sets"} {
+	for _, name := range []string{"no permit of a key is granted twice", "calls about overlapping sets"} {
 		noticed := false
 		for try := 0; try < 20 && !noticed; try++ {
 			failures, _ := checkOne(t, mutant{racy: true}.subject(), name)

@@ -260,7 +260,7 @@ func TestUsualStatementIsExact(t *testing.T) {
 	}
 }
 
-// Somebody else has the row while the statement waits, at a later time and beyond a line.
+// Another session has the row while the statement waits, at a later time and beyond a line.
 func TestUsualStatementWaits(t *testing.T) {
 	for name, c := range map[string]struct {
 		first    bool  // the row is new

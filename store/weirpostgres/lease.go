@@ -78,7 +78,7 @@ func (b *Backend) acquireTogether(ctx context.Context, requests []*backend.Lease
 	})
 }
 
-// groups are requests as the server takes them: those that follow each other with the same key and definition are
+// groups are requests as the server takes them: requests that follow each other with the same key and definition are
 // decided together.
 type groups struct {
 	names                   []string

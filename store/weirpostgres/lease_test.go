@@ -37,7 +37,7 @@ func listen(t *testing.T, b *Backend) <-chan backend.Notice {
 	return notices
 }
 
-// A notice takes a lock that all who commit one share, so there is none where nobody waits.
+// A notice takes a lock that all who commit one share, so there is none without waiting callers.
 func TestReleaseTellsWhoWaits(t *testing.T) {
 	b, _ := shared(t)
 	notices := listen(t, b)
@@ -55,7 +55,7 @@ func TestReleaseTellsWhoWaits(t *testing.T) {
 	assert.Equal(t, backend.Notice{Name: "c", Key: "true", Released: true}, <-notices)
 }
 
-// Whoever is rejected while it waits is told of the release that it did not see, however close the two are.
+// A waiting caller that was rejected gets the notice of the release that it did not see, however close the two are.
 func TestNoReleaseIsMissedConcurrentSafe(t *testing.T) {
 	b, _ := shared(t)
 	notices := listen(t, b)
@@ -77,7 +77,7 @@ func TestNoReleaseIsMissedConcurrentSafe(t *testing.T) {
 		case n := <-notices:
 			require.Equal(t, key, n.Key)
 		case <-time.After(10 * time.Second):
-			t.Fatal("nobody told of a release")
+			t.Fatal("no notice of a release")
 		}
 	}
 }
@@ -195,7 +195,7 @@ func TestManyPermits(t *testing.T) {
 	assert.EqualValues(t, 100_000, one.InUse)
 }
 
-// The row of a key goes away when nobody holds anything, and the fences rise all the same.
+// The row of a key goes away when it has no leases, and the fences rise all the same.
 func TestFencesRiseAfterASweep(t *testing.T) {
 	server := testserver.Postgres(t)
 	pool := connect(t, server.URL, nil)

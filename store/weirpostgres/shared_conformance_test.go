@@ -43,7 +43,7 @@ func bouncerPlace(t testing.TB) string {
 	return testserver.NewPgBouncer(t, server).URL + "&default_query_exec_mode=exec " + schema
 }
 
-// Nobody can listen through it, which the store finds out by itself.
+// Listen does not work through it, which the store finds out by itself.
 func TestSharedPollingThroughPgBouncer(t *testing.T) {
 	s := drillSubject()
 	place := bouncerPlace(t)

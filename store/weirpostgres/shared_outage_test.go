@@ -42,7 +42,7 @@ func TestSharedOutages(t *testing.T) {
 	})
 }
 
-// emptied: the server is there and has no schema, until somebody calls Migrate.
+// emptied: the server is there and has no schema, until Migrate is called.
 func emptied(server *testserver.Server, schema string) drill.Fault {
 	return drill.Fault{
 		Name:      "restarted with an empty folder",
@@ -92,7 +92,7 @@ func postgresTroubles(server *testserver.Server) []drill.Fault {
 	}
 }
 
-// exhausted: the pool that the store was given has no connection left, because somebody else uses them all.
+// exhausted: the pool that the store was given has no connection left, because they are all in use.
 func exhausted(t *testing.T, s drill.Subject, direct string) {
 	pools := make(chan *pgxpool.Pool, 10)
 	s.Open = func(place string) (backend.Backend, func(), error) {

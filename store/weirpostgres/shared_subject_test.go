@@ -39,7 +39,7 @@ func openPlace(place string) (backend.Backend, func(), error) {
 	return b, func() { closeBoth(b, pool) }, err
 }
 
-// closeBoth closes the backend, too, for those that no Store has; a second time does nothing.
+// closeBoth closes the backend, too, for backends without a Store; a second time does nothing.
 func closeBoth(b *Backend, pool *pgxpool.Pool) {
 	if b != nil {
 		_ = b.Close()

@@ -111,7 +111,7 @@ func TestSweepDeletesWhatIsFull(t *testing.T) {
 	left := func() int { return keys(t, s.Backend, "a") + keys(t, s.Backend, "w") }
 	s.setTime(d.Anchor + 999_999)
 	assert.Equal(t, 400, left())
-	s.setTime(d.Anchor + 1_002_000) // those that took 1 are full, and 2 ms for the rounding
+	s.setTime(d.Anchor + 1_002_000) // the keys that took 1 are full, and 2 ms for the rounding
 	assert.Equal(t, 380, left())
 	s.setTime(d.Anchor + 5_002_000) // up to 5, and the windows
 	assert.Equal(t, 100, left())
@@ -131,7 +131,7 @@ func TestSweepDeletesWhatIsFull(t *testing.T) {
 	assert.Zero(t, left())
 }
 
-// Deciding is enough: nobody has to call anything.
+// Deciding is enough: no other call is needed.
 func TestSweepsByItself(t *testing.T) {
 	pool := connect(t, testserver.Postgres(t).URL, nil)
 	b := newBackend(t, pool, BackendOptions{Schema: freshSchema(t, pool)})
@@ -146,7 +146,7 @@ func TestSweepsByItself(t *testing.T) {
 	}, 20*time.Second, 10*time.Millisecond)
 }
 
-// A row that somebody has locked does not hold up a sweep.
+// A row that another session has locked does not hold up a sweep.
 func TestSweepSkipsWhatIsLocked(t *testing.T) {
 	b, pool := shared(t)
 	d := bucket(t, b, "a", 10, 1, 1)

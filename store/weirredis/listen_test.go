@@ -57,7 +57,7 @@ func (l *listening) end(t *testing.T) error {
 	}
 }
 
-// Whoever holds without anybody being turned away tells nobody; that all hear of every release is not for free.
+// A release sends a notice only if a waiting caller was rejected, because every instance receives each notice.
 func TestRelease_Notice(t *testing.T) {
 	b, client := shared(t)
 	l := listen(t, b)
@@ -66,7 +66,7 @@ func TestRelease_Notice(t *testing.T) {
 	a, other := lease(d, "a", 1, time.Minute), lease(d, "b", 1, time.Minute)
 	require.NoError(t, b.Acquire(ctx, []*backend.LeaseRequest{a}))
 	require.NoError(t, b.Acquire(ctx, []*backend.LeaseRequest{other}))
-	require.NoError(t, b.Release(ctx, []*backend.LeaseRequest{a})) // nobody waits
+	require.NoError(t, b.Release(ctx, []*backend.LeaseRequest{a})) // no caller waits
 
 	require.NoError(t, client.Publish(ctx, b.names.channel(), "nonsense").Err())
 	other.Waiting = true

@@ -39,8 +39,8 @@ func Variants() []Variant {
 	)
 }
 
-// NotCoalesced is judged by itself: every call of a case goes alone, and hundreds of them hold up other cases. It is of
-// no account for concurrency, and the windows are like the bucket.
+// NotCoalesced runs apart from the other variants: every call is a round trip of its own, and hundreds of them delay other cases.
+// The option is ignored for concurrency, and windows behave like the bucket.
 func NotCoalesced() Variant {
 	return Variant{
 		Name: "not coalesced", Instances: 1, How: &store.LimiterOptions{NoCoalescing: true},

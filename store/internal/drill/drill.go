@@ -25,10 +25,10 @@ type Opener func(place string) (b backend.Backend, disconnect func(), err error)
 // A Subject is a store as the drills see it. Open and Place must be set.
 type Subject struct {
 	Open Opener
-	// Place returns a place on the server that all tests share where nobody has been before.
+	// Place returns an unused place on the server that all tests share.
 	Place func(t testing.TB) string
-	// NoLeaks remembers which goroutines there are, and fails the test if there are others at its end, before
-	// what was registered with t.Cleanup earlier is run. nil: nobody looks.
+	// NoLeaks remembers which goroutines exist, and fails the test if there are others at its end, before the
+	// functions run that were registered with t.Cleanup earlier. If nil, leaks are not looked for.
 	NoLeaks func(t testing.TB)
 	// Calls is how many calls of limiters the server itself has counted at a place. nil: it does not count.
 	Calls func(t testing.TB, place string) int64

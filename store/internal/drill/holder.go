@@ -16,7 +16,7 @@ const late = 4 * time.Second
 
 var oneSeat = limitertest.Limits{Permits: 1, QueueLimit: 10}
 
-// A holder is an instance that has the only permit, and somebody here who wants it.
+// A holder is an instance that has the only permit, and a caller in this process that waits for it.
 type holder struct {
 	*process
 	seats made

@@ -24,7 +24,7 @@ const instanceVariable = "WEIR_DRILL_INSTANCE"
 //	done                   it has released it, or has nothing more to do
 //
 // one a line, each with the machine's time in ns at the end, and each is written before anything else is done. It
-// ends when its input does, and with whoever has started it.
+// ends with its input, and with the process that has started it.
 type job struct {
 	Place      string
 	Name       string
@@ -98,6 +98,6 @@ func runInstance(open Opener, text string) error {
 func say(format string, args ...any) {
 	line := fmt.Sprintf(format, args...) + fmt.Sprintf(" %d\n", time.Now().UnixNano())
 	if _, err := os.Stdout.WriteString(line); err != nil {
-		os.Exit(1) // nobody hears it any more
+		os.Exit(1) // the parent has ended
 	}
 }

@@ -85,7 +85,7 @@ func buildKeyed(s *store.Store, name string, k limitertest.Kind, l limitertest.L
 	one := oneKey{by, new(atomic.Pointer[limiter.Statistics])}
 	return made{one, func(l limitertest.Limits) error {
 		err := reconfigure(l)
-		_, _ = by.Statistics(theKey) // a key is converted when somebody asks for it
+		_, _ = by.Statistics(theKey) // a key is converted when it is used
 		return err
 	}}, nil
 }

@@ -40,7 +40,7 @@ func DelayIsNoOutage(t *testing.T, s Subject, through string, network Network) {
 	p.closesInTime()
 }
 
-// FrequentDisconnects is the drill: connections break again and again. Then nobody knows how much is granted, but never more than the
+// FrequentDisconnects is the drill: connections break again and again. Then it is not known how much is granted, but never more than the
 // limit, no call takes long, and afterwards everything is as it was.
 func FrequentDisconnects(t *testing.T, s Subject, direct, through string, network Network) {
 	if s.NoLeaks != nil {

@@ -171,7 +171,7 @@ func (p *faultyStore) answersByPolicy(trouble Fault) {
 	before, begun := p.s.Counters(), time.Now()
 	ok := inTime(func() bool { p.take(); return p.s.Counters().Failures >= before.Failures+1 })
 	if !ok {
-		p.errorf("nobody looks for the store")
+		p.errorf("the store is not probed")
 	}
 	// A probe every fifth less than the interval, and what was under way; leases and listeners ask nothing.
 	if n, most := p.s.Counters().Calls-before.Calls, int64(time.Since(begun)/(probeInterval*8/10))+3; n > most {

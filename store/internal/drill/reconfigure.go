@@ -14,7 +14,7 @@ var (
 	newLimits = limitertest.Limits{Permits: 10, Period: time.Hour, TokensPerPeriod: 1, Segments: 4}
 )
 
-// NewLimits by another instance, also if nobody has told it.
+// NewLimits tests that new limits are seen at the next call of another instance, with and without notices.
 func NewLimits(t *testing.T, s Subject) {
 	for _, k := range kinds {
 		t.Run(k.String(), func(t *testing.T) {

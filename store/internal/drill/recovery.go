@@ -11,7 +11,7 @@ import (
 )
 
 // recovers: the store is found while a crowd asks all the time. What the crowd has asked in vain does not come upon it
-// now, and who asks together shares a round trip.
+// now, and callers that arrive together share a round trip.
 func (p *faultyStore) recovers() {
 	const people = 50
 	ctx, cancel := context.WithCancel(context.Background())

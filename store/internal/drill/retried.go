@@ -101,7 +101,7 @@ var unremarkable = regexp.MustCompile(`(?m)^\s*(=== |--- PASS: |PASS$).*\n`)
 
 var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+) `)
 
-// failures are the names of the tests that failed, without those that failed only because a part of them did.
+// failures are the names of the tests that failed, without tests that failed only because a part of them did.
 func failures(out string) (leaves []string) {
 	var all []string
 	for _, m := range failure.FindAllStringSubmatch(out, -1) {

@@ -49,7 +49,7 @@ create table "weir".states (
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 1000);
 
 -- One row for each key of a concurrency limiter of which something is held. in_use is the sum of the permits of
--- all rows in leases, also of those that have ended and are not yet tidied away. waiting: until when releases are
+-- all rows in leases, also of ended ones that are not deleted yet. waiting: until when releases are
 -- to be told of.
 create table "weir".semaphores (
   name    text collate "C" not null,
