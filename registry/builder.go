@@ -25,14 +25,14 @@ import (
 // only this build has asked for are closed.
 type BuildFunc func(b *Builder) error
 
-// A Builder is what a [BuildFunc] builds with. It is not safe for concurrent use.
+// A Builder is passed to a [BuildFunc]. It is not safe for concurrent use.
 type Builder struct {
 	// Name and Instance are those of the pipeline that is built.
 	Name, Instance string
 
 	registry   *Registry
-	change     *change     // what it is part of; nil: the first build
-	firstBuild *firstBuild // the first build that it is; nil: part of a change
+	change     *change     // the change that it is part of; nil: it is a first build
+	firstBuild *firstBuild // nil: it is part of a change
 	strategies []pipeline.Strategy
 	disposers  []func() error
 	uses       map[resourceKey]*resourceUse
@@ -58,7 +58,7 @@ func (b *Builder) OnDispose(f func() error) {
 func (b *Builder) Pipeline(name string) (*pipeline.Pipeline, error) {
 	if b.change != nil {
 		if i := b.change.defaults[name]; i != nil {
-			return i.handle.Pipeline(), nil // it is built by the same change
+			return i.handle.Pipeline(), nil // the same change builds it
 		}
 	}
 	i, err := b.registry.find(name, b.firstBuild)
@@ -70,21 +70,21 @@ func (b *Builder) Pipeline(name string) (*pipeline.Pipeline, error) {
 
 func (b *Builder) problem(err error) { b.problems = append(b.problems, err) }
 
-// A build is one version of one pipeline.
+// A build is a version of one pipeline.
 type build struct {
 	instance   *instance
 	strategies []pipeline.Strategy
-	prepared   *pipeline.Prepared // nil: it failed
+	prepared   *pipeline.Prepared // nil: the build has failed
 	contains   []*pipeline.Pipeline
 	disposers  []func() error
-	uses       map[resourceKey]*resourceUse // what is the registry's
+	uses       map[resourceKey]*resourceUse // limiters and things of Keep
 }
 
-// build runs a build function. What it returns is to be put in force or discarded.
+// build runs a build function. The build that it returns must be put in force or discarded.
 func (r *Registry) build(i *instance, f BuildFunc, c *change, a *firstBuild) (made *build, err error) {
 	b := &Builder{Name: i.name, Instance: i.instance, registry: r, change: c, firstBuild: a, uses: make(map[resourceKey]*resourceUse)}
 	v := &build{instance: i, uses: b.uses}
-	defer func() { // also if f leaves the goroutine
+	defer func() { // also if f calls runtime.Goexit
 		if made != nil {
 			return
 		}
@@ -102,7 +102,7 @@ func (r *Registry) build(i *instance, f BuildFunc, c *change, a *firstBuild) (ma
 	return v, nil
 }
 
-// run makes an error of a panic.
+// run calls f and prepares the pipeline. A panic of f is a PanicError.
 func (b *Builder) run(f BuildFunc, v *build) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -118,11 +118,11 @@ func (b *Builder) run(f BuildFunc, v *build) (err error) {
 	return err
 }
 
-// closeAll closes what the strategies of a build own that came to nothing.
+// closeAll closes the strategies of a build that is discarded.
 func closeAll(strategies []pipeline.Strategy) (err error) {
 	var errs []error
 	defer func() { err = errors.Join(errs...) }()
-	for _, s := range slices.Backward(strategies) { // the first one is closed first
+	for _, s := range slices.Backward(strategies) { // deferred, so the first one is closed first
 		if c, ok := s.(io.Closer); ok && !isnil.Value(s) {
 			defer finish(c.Close, func(err error) { errs = append(errs, err) })
 		}
@@ -130,8 +130,7 @@ func closeAll(strategies []pipeline.Strategy) (err error) {
 	return nil
 }
 
-// guarded calls f and makes an error of a panic: what comes after it is to be
-// called, too.
+// guarded calls f and returns a panic as an error, so that what comes after f is done.
 func guarded(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -141,7 +140,7 @@ func guarded(f func() error) (err error) {
 	return f()
 }
 
-// contained returns the pipelines that are embedded among these strategies.
+// contained returns the pipelines that are embedded directly among the strategies.
 func contained(strategies []pipeline.Strategy) []*pipeline.Pipeline {
 	var all []*pipeline.Pipeline
 	for _, s := range strategies {

@@ -49,7 +49,7 @@ func (r *Registry) Reload(ctx context.Context, names ...string) error {
 func (r *Registry) Apply(ctx context.Context, c Change) error { return r.apply(ctx, c, true) }
 
 func (r *Registry) apply(ctx context.Context, c Change, warn bool) error {
-	// A build function may change the caller's map while its change is under way, and a name may be there twice.
+	// A build function can modify the caller's map during the change, and a name can be listed twice.
 	c = Change{Define: maps.Clone(c.Define), Remove: unique(c.Remove)}
 	removed := setOf(c.Remove)
 	for _, name := range slices.Sorted(maps.Keys(c.Define)) {
@@ -66,22 +66,21 @@ func (r *Registry) apply(ctx context.Context, c Change, warn bool) error {
 	})
 }
 
-// A change builds pipelines and puts them in force together.
+// A change builds pipelines and puts them in force together. It is one call of Reload or Apply.
 type change struct {
 	registry   *Registry
-	ctx        context.Context //nolint:containedctx // of the one call that it is part of
-	goroutine  uint64          // the goroutine of that call
+	ctx        context.Context //nolint:containedctx // a change ends with the call
+	goroutine  uint64          // the goroutine of the call, see [Registry.changesOn]
 	define     map[string]BuildFunc
 	remove     []string
-	reportLost bool // of what the program has got and is removed
+	reportLost bool // report removed pipelines whose handles the program has
 	affected   []*definition
-	defaults   map[string]*instance // of those that it builds: what Get returns, by name
+	defaults   map[string]*instance // the default instances of the pipelines to build, by name
 	builds     map[*instance]*build
 	took       map[*instance]time.Duration
 }
 
-// change waits for its turn, has plan say what is to be built, builds that and puts
-// it in force.
+// change waits for its turn, lets plan say what to build, builds it and puts it in force.
 func (r *Registry) change(ctx context.Context, plan func(*change) error) error {
 	here := goroutine.ID()
 	if r.changesOn(here) {
@@ -100,14 +99,15 @@ func (r *Registry) change(ctx context.Context, plan func(*change) error) error {
 		builds:    make(map[*instance]*build),
 		took:      make(map[*instance]time.Duration),
 	}
-	defer c.abandon() // what did not come into force, also if a build function leaves the goroutine
+	defer c.abandon() // also if a build function calls runtime.Goexit
 	if err := plan(c); err != nil {
 		return err
 	}
 	return c.run()
 }
 
-// builds reports whether a reload or a first build runs on that goroutine.
+// changesOn reports whether a change or a first build runs on the goroutine here. If it does, its build function has
+// called Reload, which would wait for its own end.
 func (r *Registry) changesOn(here uint64) bool {
 	if here == 0 {
 		return false
@@ -120,8 +120,8 @@ func (r *Registry) changesOn(here uint64) bool {
 	return r.firstBuilds[here] != nil
 }
 
-// maxWait is how long a reload waits for one that does not end. A build function that
-// waits for a reload on another goroutine would never return without it.
+// maxWait is how long a change waits for one that does not end. Without it, a build function that waits for a Reload
+// on another goroutine would never return.
 const maxWait = 10 * time.Second
 
 // takeSlot waits until no other change runs.
@@ -135,7 +135,7 @@ func (r *Registry) takeSlot(ctx context.Context) error {
 			if ctx.Err() == nil {
 				return nil
 			}
-			<-r.slot // both were ready
+			<-r.slot // the context had ended, too
 			return fmt.Errorf("registry: before reloading: %w", pipeline.ContextError(ctx))
 		case <-ctx.Done():
 			return fmt.Errorf("registry: before reloading: %w", pipeline.ContextError(ctx))
@@ -156,7 +156,7 @@ func (r *Registry) leaveSlot() {
 	<-r.slot
 }
 
-// reload plans to build those names again.
+// reload plans to build those names again; without names, all that have been built.
 func (c *change) reload(names []string) error {
 	r := c.registry
 	r.mu.Lock()
@@ -185,7 +185,7 @@ func (c *change) reload(names []string) error {
 	return errors.Join(errs...)
 }
 
-// apply plans what the user asked for.
+// apply plans the definitions and removals of want.
 func (c *change) apply(want Change) error {
 	r := c.registry
 	usual := make(map[string]string, len(want.Define))
@@ -221,8 +221,7 @@ func (c *change) apply(want Change) error {
 	return nil
 }
 
-// carryOut builds what is to be built, and then, if nobody has built anything else
-// meanwhile, puts it in force.
+// run builds what is to be built and puts it in force. If instances have been added meanwhile, it builds them first.
 func (c *change) run() error {
 	r := c.registry
 	for {
@@ -235,7 +234,7 @@ func (c *change) run() error {
 		if err := c.build(missing); err != nil {
 			return err
 		}
-		done, err := r.commit(c.goroutine, c.candidates)
+		done, err := r.commit(c.goroutine, c.staged)
 		switch {
 		case errors.Is(err, errMissing):
 			continue
@@ -251,10 +250,10 @@ func (c *change) run() error {
 	}
 }
 
-// errMissing is that other instances have come up that are to be built, too.
+// errMissing means that instances have been added that the change has to build, too.
 var errMissing = errors.New("registry: not everything is built")
 
-// report reports what has come into force, and what the program has lost.
+// report reports the new versions, and the removed pipelines whose handles the program has.
 func (c *change) report(done commitResult) {
 	for _, b := range done.builds {
 		c.registry.reportReload(c.ctx, b.instance.id, b.instance.handle.Pipeline(), c.took[b.instance])
@@ -267,7 +266,7 @@ func (c *change) report(done commitResult) {
 	}
 }
 
-// missing returns the instances that are still to be built. The registry is locked.
+// unbuilt returns the instances that are still to be built. The caller holds r.mu.
 func (c *change) unbuilt() []*instance {
 	var missing []*instance
 	for _, d := range c.affected {
@@ -282,7 +281,7 @@ func (c *change) unbuilt() []*instance {
 	return missing
 }
 
-// build builds each of them, to the last one even if some fail.
+// build builds all of them, also if some fail.
 func (c *change) build(missing []*instance) error {
 	var errs []error
 	for _, i := range missing {
@@ -297,8 +296,9 @@ func (c *change) build(missing []*instance) error {
 	return errors.Join(errs...)
 }
 
+// rebuild builds one instance, and reports a failure.
 func (c *change) rebuild(i *instance) (err error) {
-	err = errBuildLeft // stays if the build function leaves the goroutine
+	err = errBuildLeft // stays if the build function calls runtime.Goexit
 	defer func() {
 		if err != nil {
 			c.registry.reportFailure(c.ctx, i.id, EventReloadFailed, err)
@@ -313,6 +313,7 @@ func (c *change) rebuild(i *instance) (err error) {
 	return nil
 }
 
+// buildFunc returns the build function that the change defines for d, or else the one that d has.
 func (c *change) buildFunc(d *definition) BuildFunc {
 	if f := c.define[d.name]; f != nil {
 		return f
@@ -322,8 +323,8 @@ func (c *change) buildFunc(d *definition) BuildFunc {
 	return d.build
 }
 
-// candidates returns what is to come into force. The registry is locked.
-func (c *change) candidates() (staged, error) {
+// staged returns what is to come into force. The caller holds r.mu.
+func (c *change) staged() (staged, error) {
 	if c.registry.closed {
 		return staged{}, ErrClosed
 	}
@@ -340,15 +341,14 @@ func (c *change) candidates() (staged, error) {
 	return found, nil
 }
 
-// came notes which builds are not to be abandoned.
+// keepCommitted removes the builds that are in force from those that abandon discards.
 func (c *change) keepCommitted(done commitResult) {
 	for _, b := range done.builds {
 		delete(c.builds, b.instance)
 	}
 }
 
-// failed reports that versions which were built did not come into force, for those
-// that are to blame.
+// failed reports err for the pipelines that are to blame for it: their builds have not come into force.
 func (c *change) failed(err error) error {
 	instances := slices.SortedFunc(maps.Keys(c.builds), func(a, b *instance) int { return compare(a.id, b.id) })
 	fault, known := errors.AsType[*faultError](err)
@@ -361,17 +361,17 @@ func (c *change) failed(err error) error {
 	return err
 }
 
-// abandon discards what did not come into force.
+// abandon discards the builds that have not come into force.
 func (c *change) abandon() {
 	defer c.dropEmptyDefinitions()
 	for _, b := range c.builds {
-		// Each is discarded, also if a function of the one before leaves the goroutine.
+		// Deferred, so that each is discarded even if a function of another one calls runtime.Goexit.
 		defer func() { _ = c.registry.discard(c.ctx, b) }() // reported
 	}
 }
 
-// undefine takes out the definitions that the change has made room for and that did
-// not come to anything.
+// dropEmptyDefinitions removes the definitions that apply has added and that have no build function, because the
+// change has failed.
 func (c *change) dropEmptyDefinitions() {
 	r := c.registry
 	r.mu.Lock()

@@ -9,28 +9,25 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// candidates are what is to come into force together.
+// A staged has what is to come into force together.
 type staged struct {
 	builds []*build
 	define map[string]BuildFunc
 	remove []string
 }
 
-// A committed is what is left to do, without the registry's lock, when versions
-// have come into force.
+// A commitResult is what is left to do after a commit without r.mu.
 type commitResult struct {
 	builds  []*build
 	retired []*disposal
-	lost    []*instance // that were removed although the program has got them
+	lost    []*instance // removed instances whose handles the program has
 }
 
-// commit puts in force what prepare returns, all of it or nothing. prepare is called
-// with the registry locked, maybe more than once; commit returns its error. here is
-// the goroutine.
+// commit puts in force what prepare returns, all of it or nothing. It calls prepare with r.mu locked, perhaps more
+// than once, and returns its error. here is the number of the calling goroutine.
 //
-// A Reconfigure function may be the program's, and take long, so it runs without the
-// registry's lock. Meanwhile the limiter is busy: a commit that concerns it waits, and
-// all others go on. Afterwards everything is checked again.
+// A Reconfigure function can be the program's and take long, so it is called without r.mu. Meanwhile its limiter is
+// busy: a commit that uses it waits, all others go on. Everything is checked again afterwards.
 func (r *Registry) commit(here uint64, prepare func() (staged, error)) (commitResult, error) {
 	for {
 		done, t, err := r.tryCommit(here, prepare)
@@ -49,8 +46,8 @@ func (r *Registry) commit(here uint64, prepare func() (staged, error)) (commitRe
 	}
 }
 
-// tryCommit commits if no limiter has to be reconfigured. Otherwise it returns the
-// reconfiguring that is to be run, or, if that is another goroutine's, waited for.
+// tryCommit commits if no limiter has to be reconfigured. Otherwise it returns the reconfiguration to run or, if it
+// is that of another goroutine, to wait for.
 func (r *Registry) tryCommit(here uint64, prepare func() (staged, error)) (commitResult, *reconfiguration, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,7 +61,7 @@ func (r *Registry) tryCommit(here uint64, prepare func() (staged, error)) (commi
 			case t == nil:
 			case t.goroutine == here && here != 0:
 				return commitResult{}, nil, fmt.Errorf("%w: a Reconfigure function wants %v", ErrReloading, u.id)
-			default: // what it comes to is not known yet
+			default: // its result is not known yet
 				return commitResult{}, t, nil
 			}
 		}
@@ -78,8 +75,7 @@ func (r *Registry) tryCommit(here uint64, prepare func() (staged, error)) (commi
 	return r.putInForce(c), nil, nil
 }
 
-// putInForce puts in force what was checked, and whose limiters have their options.
-// The registry is locked.
+// putInForce puts in force what has been checked and whose limiters have their options. The caller holds r.mu.
 func (r *Registry) putInForce(c staged) commitResult {
 	done := commitResult{builds: c.builds}
 	r.setSharedLimits(c)
@@ -115,9 +111,9 @@ func (r *Registry) putInForce(c staged) commitResult {
 	return done
 }
 
-// check returns why the builds cannot be in force with what else would be. What is in
-// force has been checked: one of thousands of instances need not be compared with
-// the others if it has nothing that could be at odds with them.
+// check returns why the builds cannot be in force together with the others. Those in force have been checked, so a
+// build is not compared with them if it shares no limiter and embeds no pipeline: there can be thousands of
+// instances.
 func (r *Registry) check(builds []*build, remove map[string]bool) error {
 	sharing, containing := false, false
 	for _, b := range builds {
@@ -127,7 +123,7 @@ func (r *Registry) check(builds []*build, remove map[string]bool) error {
 	if !sharing && !containing && len(remove) == 0 {
 		return nil
 	}
-	inForce := r.inForceWith(builds, remove) // those first
+	inForce := r.inForceWith(builds, remove) // builds first
 	if err := checkConflicts(inForce, len(builds)); err != nil {
 		return err
 	}
@@ -142,8 +138,8 @@ func (r *Registry) check(builds []*build, remove map[string]bool) error {
 	return r.checkRemoved(inForce, remove)
 }
 
-// shares reports whether any other version, staged, in force or draining, has a limiter
-// of a name that this one has. The registry is locked.
+// sharesResource reports whether another version, staged, in force or draining, uses a limiter of a name that b uses.
+// The caller holds r.mu.
 func (r *Registry) sharesResource(b *build) bool {
 	for key, u := range b.uses {
 		if u.users > 1 || r.sameName[key] > 1 {
@@ -153,6 +149,7 @@ func (r *Registry) sharesResource(b *build) bool {
 	return false
 }
 
+// setReady lets Get and GetInstance return the instance without r.mu.
 func (r *Registry) setReady(i *instance) {
 	r.ready.Store(i.id, i)
 	if i.instance == i.definition.defaultInstance {
@@ -167,8 +164,8 @@ func (r *Registry) setNotReady(i *instance) {
 	}
 }
 
-// inForceWith returns the builds that would be in force: those, and then the others
-// but for the pipelines of those names.
+// inForceWith returns the builds that would be in force: first those given, then the others without the pipelines of
+// those names. The caller holds r.mu.
 func (r *Registry) inForceWith(builds []*build, without map[string]bool) []*build {
 	all := append([]*build(nil), builds...)
 	replaced := make(map[*instance]bool, len(builds))
@@ -188,8 +185,8 @@ func (r *Registry) inForceWith(builds []*build, without map[string]bool) []*buil
 	return all
 }
 
-// settle does what is to be done after a commit. A panic of the program's functions does not reach the
-// caller, who would take the commit for one that failed.
+// afterCommit does what is left to do after a commit. Panics of the program's functions are recovered: the caller
+// would take the commit for one that failed.
 func (r *Registry) afterCommit(c commitResult) {
 	for _, d := range c.retired {
 		go d.run()
@@ -201,6 +198,7 @@ func (r *Registry) afterCommit(c commitResult) {
 	}
 }
 
+// observe calls ObserveLimiter once for each limiter.
 func (r *Registry) observe(l *resource) {
 	s, ok := l.value.(limiter.StatisticsProvider)
 	if !ok || r.options.ObserveLimiter == nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/weir-go/weir/internal/goroutine"
@@ -12,18 +11,17 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// A disposal is a version that is not in force any more.
+// A disposal disposes of a version that was replaced, removed or closed.
 type disposal struct {
 	registry *Registry
 	build    *build
 	retired  *pipeline.Retired
-	drained  chan struct{} // closed when it is, or has been waited for for long enough
-	ended    chan struct{} // closed when no execution will come to it any more
-	after    []*disposal   // versions whose executions may still come to this one
+	drained  chan struct{} // closed when the version is drained or the wait for it has ended
+	ended    chan struct{} // closed when no execution can reach the version any more
+	after    []*disposal   // versions with executions that can still reach this one
 }
 
-// disposal returns the disposal of a version that was just replaced. It is to be
-// run. The registry is locked.
+// disposal returns the disposal of a version that was just replaced. It must be run. The caller holds r.mu.
 func (r *Registry) disposal(b *build, retired *pipeline.Retired) *disposal {
 	r.disposalsRunning.Add(1)
 	r.draining[b.instance.id]++
@@ -32,9 +30,8 @@ func (r *Registry) disposal(b *build, retired *pipeline.Retired) *disposal {
 	return d
 }
 
-// drainOuterFirst has versions that nothing takes the place of wait for those that
-// contain them: an execution there may have yet to come to the inner one. The
-// registry is locked.
+// drainOuterFirst makes versions that have no successor wait for the versions that contain them: an execution that
+// runs there can still reach the inner version. The caller holds r.mu.
 func (r *Registry) drainOuterFirst(retired []*disposal) {
 	inner := make(map[*pipeline.Pipeline]*build)
 	of := make(map[*build]*disposal)
@@ -54,8 +51,8 @@ func (r *Registry) drainOuterFirst(retired []*disposal) {
 	}
 }
 
-// run waits for the last execution, and disposes of the version. What is deferred runs
-// also if a function of the program leaves the goroutine.
+// run waits for the last execution and disposes of the version. The steps are deferred, so that all of them run even
+// if a function of the program calls [runtime.Goexit].
 func (d *disposal) run() {
 	r := d.registry
 	here := goroutine.ID()
@@ -75,7 +72,7 @@ func (d *disposal) run() {
 	close(d.drained)
 }
 
-// disposes notes that versions are disposed of on that goroutine, or not any more.
+// setDisposing records that the goroutine here runs a disposal, or no longer does: Close does not wait there.
 func (r *Registry) setDisposing(here uint64, does bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,9 +94,8 @@ func (d *disposal) report(errs []error) {
 	r.reportFailure(context.Background(), i, EventDisposeFailed, err)
 }
 
-// end tells the listener when there will be no more events of the version. Executions
-// that have outlived [Options.DrainTimeout] still report some; Close does not wait for
-// them.
+// end calls the Forget method of the listener when no execution can report events of the version any more. Close does
+// not wait for executions that have outlived [Options.DrainTimeout].
 func (d *disposal) end(here uint64) {
 	r := d.registry
 	waited := false
@@ -131,8 +127,7 @@ func (d *disposal) end(here uint64) {
 	late(d.retired.Drained())
 }
 
-// drain waits until no execution runs on the version or may yet come to it, or for
-// as long as it may.
+// drain waits until no execution runs on the version or can still reach it, or until the wait ends.
 func (d *disposal) drain() error {
 	began := time.Now()
 	for _, outer := range d.after {
@@ -146,10 +141,10 @@ func (d *disposal) drain() error {
 	return nil
 }
 
-// wait returns false if it has waited for long enough.
+// wait waits for done and returns false if DrainTimeout or the context of Close has ended first.
 func (d *disposal) wait(done <-chan struct{}, began time.Time) bool {
 	select {
-	case <-done: // needs no timer
+	case <-done: // without a timer
 		return true
 	default:
 	}
@@ -168,7 +163,7 @@ func (d *disposal) wait(done <-chan struct{}, began time.Time) bool {
 	return false
 }
 
-// late says how many executions still run, if any do.
+// overdue returns an error with the number of executions that still run, or nil if there are none.
 func (d *disposal) overdue() error {
 	if n := d.retired.Running(); n > 0 {
 		return fmt.Errorf("%w: %d on a version of pipeline %s that is disposed of", ErrDrainTimeout, n, d.build.instance.id)
@@ -176,20 +171,20 @@ func (d *disposal) overdue() error {
 	return nil
 }
 
-// disposeOf disposes of a version: its functions in reverse order, what its
-// strategies own, limiters that no build uses any more. failed is called with what goes
-// wrong. A function that leaves the goroutine does not keep the others from being called.
+// disposeOf disposes of a version: it calls the functions of OnDispose in reverse order, closes what the strategies
+// own, and releases the limiters. It calls failed with what goes wrong. A function that calls [runtime.Goexit] does
+// not keep the others from being called.
 func (r *Registry) disposeOf(b *build, closeStrategies func() error, failed func(error)) {
 	defer r.release(b.uses, failed)
 	defer finish(closeStrategies, failed)
-	for _, f := range b.disposers { // the last one is called first
+	for _, f := range b.disposers { // deferred, so the last one is called first
 		defer finish(f, func(err error) { failed(fmt.Errorf("OnDispose: %w", err)) })
 	}
 }
 
 var errHookLeft = errors.New("it left its goroutine")
 
-// finish calls f, and failed if f fails, panics or leaves the goroutine.
+// finish calls f. It calls failed if f returns an error, panics or calls [runtime.Goexit].
 func finish(f func() error, failed func(error)) {
 	err := errHookLeft
 	defer func() {
@@ -200,8 +195,7 @@ func finish(f func() error, failed func(error)) {
 	err = guarded(f)
 }
 
-// discard disposes of a build that never came into force. What goes wrong is
-// reported, and returned.
+// discard disposes of a build that has never been in force. What goes wrong is reported and returned.
 func (r *Registry) discard(ctx context.Context, b *build) (err error) {
 	var errs []error
 	defer func() {
@@ -218,9 +212,8 @@ func (r *Registry) discard(ctx context.Context, b *build) (err error) {
 	return nil
 }
 
-// forget is called when the executions on a version of that pipeline have ended. If no
-// other version is in force or draining it tells the listener that there will be no more
-// events of it.
+// forget is called when a version of that pipeline has no executions any more. If no other version is in force or
+// draining, it calls the Forget method of the listener.
 func (r *Registry) forget(i id) {
 	r.mu.Lock()
 	r.draining[i]--
@@ -235,116 +228,8 @@ func (r *Registry) forget(i id) {
 	}
 }
 
-// inForce reports whether there is a version of that pipeline. The registry is locked.
+// inForce reports whether a version of that pipeline is in force. The caller holds r.mu.
 func (r *Registry) inForce(i id) bool {
 	d := r.definitions[i.name]
 	return d != nil && d.instances[i.instance] != nil && d.instances[i.instance].current != nil
-}
-
-// failures collects what went wrong while the registry was closing.
-type failures struct {
-	mu     sync.Mutex
-	record bool
-	errs   []error
-}
-
-func (f *failures) add(i id, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.record {
-		f.errs = append(f.errs, fmt.Errorf("registry: disposing of pipeline %s: %w", i, err))
-	}
-}
-
-func (f *failures) start() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.record = true
-}
-
-func (f *failures) all() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return errors.Join(f.errs...)
-}
-
-// Close closes the registry and all its pipelines: executions that begin later return [ErrClosed] with
-// [pipeline.ErrClosed]. It waits for first builds, whose results are discarded, and for executions, at most
-// [Options.DrainTimeout] for each version. Then it disposes of all versions and returns what went wrong.
-//
-// If ctx ends earlier, Close returns the context's error joined with what went wrong so far, and disposing goes on in
-// the background without waiting for executions. Another call waits in the same way and returns the same errors.
-//
-// If a build function of a first build, or a function that runs while a version is disposed of, calls Close, Close
-// does not wait and returns an error that says so.
-func (r *Registry) Close(ctx context.Context) error {
-	r.closeOnce.Do(r.startClosing)
-	select {
-	case <-r.allDisposed:
-		return r.failures.all()
-	default:
-	}
-	if r.waitsFor(goroutine.ID()) {
-		return errors.Join(errCloseInside, r.failures.all())
-	}
-	select {
-	case <-r.allDisposed:
-		return r.failures.all()
-	case <-ctx.Done():
-		r.drainNowOnce.Do(func() { close(r.drainNow) })
-		return errors.Join(fmt.Errorf("registry: closing: %w", pipeline.ContextError(ctx)), r.failures.all())
-	}
-}
-
-var errCloseInside = errors.New("registry: closing: the caller is one of those that Close waits for; it goes on behind it")
-
-// waitsFor reports whether Close waits for what runs on that goroutine.
-func (r *Registry) waitsFor(here uint64) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return here != 0 && (r.firstBuilds[here] != nil || r.disposing[here])
-}
-
-// startClosing does not wait for anything: each call of Close does that for as long
-// as its own context allows.
-func (r *Registry) startClosing() {
-	r.failures.start()
-	retired := r.retireAll()
-	close(r.closeCalled)
-	for _, d := range retired {
-		go d.run()
-	}
-	go func() {
-		r.firstBuildsRunning.Wait()
-		r.disposalsRunning.Wait()
-		close(r.allDisposed)
-	}()
-}
-
-// closeHandles leaves every handle without a version.
-func (r *Registry) retireAll() []*disposal {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.closed = true
-	r.ready.Clear()
-	var retired []*disposal
-	for _, d := range r.definitions {
-		for _, i := range d.instances {
-			retired = r.retire(retired, i, ErrClosed)
-		}
-	}
-	r.drainOuterFirst(retired)
-	return retired
-}
-
-// takeOut leaves the handle of an instance without a version. The registry is
-// locked.
-func (r *Registry) retire(retired []*disposal, i *instance, why error) []*disposal {
-	r.setNotReady(i)
-	old := i.handle.Retire(why)
-	if i.current != nil {
-		retired = append(retired, r.disposal(i.current, old))
-		i.current = nil
-	}
-	return retired
 }

@@ -26,8 +26,8 @@ const (
 	EventDisposeFailed = "DisposeFailed"
 )
 
-// report tells the Listener. A panic of the Listener is logged and does not reach the caller: what is
-// reported has happened, and the caller of Apply would take a change that is in force for one that failed.
+// report calls the Listener. A panic of the Listener is logged and does not reach the caller of Apply, who would take
+// a change that is in force for one that failed.
 func (r *Registry) report(ctx context.Context, i id, e pipeline.Event) {
 	if r.options.Listener == nil {
 		return
@@ -45,7 +45,7 @@ func (r *Registry) reportLost(ctx context.Context, i id) {
 	r.report(ctx, i, pipeline.Event{Name: EventRemoved, Severity: pipeline.SeverityWarning, Err: fmt.Errorf("%w: %s, which the program has got", ErrRemoved, i)})
 }
 
-// reportReload is called when the version that p runs on was replaced.
+// reportReload reports that a new version of p is in force.
 func (r *Registry) reportReload(ctx context.Context, i id, p *pipeline.Pipeline, took time.Duration) {
 	if l, ok := r.options.Listener.(interface{ InForce(p *pipeline.Pipeline) }); ok {
 		recovered.Call("registry: Listener.InForce", func() { l.InForce(p) })

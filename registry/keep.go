@@ -31,10 +31,10 @@ func (k Kept[T, O]) validate() error {
 	return p.Err("registry")
 }
 
-// A keeping is what must stay for a kept thing to be the same one. It is comparable.
+// A keptIdentity is the identity of a thing of [Keep] in its resourceID. It is comparable.
 type keptIdentity struct {
-	types   reflect.Type // of the Kept: two of them may have the same Kind
-	options any          // if other options make another one; else nil
+	types   reflect.Type // of the Kept: two can have the same Kind
+	options any          // if other options make another one; otherwise nil
 }
 
 // Keep returns the registry's T of that name and kind. If there is none, it is made. If there is one, it stays, and
@@ -77,19 +77,20 @@ func Keep[T any, O comparable](b *Builder, name string, o O, k Kept[T, O]) T {
 	}
 	made := &resource{value: fresh, kept: true, reconfigure: func(o any) error { return k.Reconfigure(fresh, o.(O)) }}
 	used, err := b.useResource(id, o, func() (*resource, error) { return made, nil })
-	if used != made { // another build was faster
+	if used != made { // another build has made one in the meantime
 		if err := made.close(); err != nil {
-			b.problem(fmt.Errorf("%v: closing a spare one: %w", key, err))
+			b.problem(fmt.Errorf("%v: closing one that is not needed: %w", key, err))
 		}
 	}
 	return resourceValue[T](b, used, err)
 }
 
+// resourceValue returns the T of a resource. If there is an error, the build fails.
 func resourceValue[T any](b *Builder, used *resource, err error) (t T) {
 	if err != nil {
 		b.problem(err)
 		return t
 	}
-	t, _ = used.value.(T) // a T that is an interface may be nil
+	t, _ = used.value.(T) // T can be an interface and its value nil
 	return t
 }

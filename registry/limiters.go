@@ -1,72 +1,19 @@
 package registry
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
-	"io"
 	"iter"
-	"reflect"
 	"slices"
-	"strings"
-	"sync"
 
 	"github.com/weir-go/weir/limiter"
 )
 
-// A useKey is what something of the registry is called. Limiters and each kind of what
-// [Keep] keeps have names of their own.
-type resourceKey struct {
-	space string // "" for limiters, or a Kept's Kind
-	name  string
-}
-
-// String is what errors call it.
-func (k resourceKey) String() string { return fmt.Sprintf("%s %q", cmp.Or(k.space, "limiter"), k.name) }
-
-// A limiterID names a limiter of the registry: limiters of different kinds are
-// different ones, whatever their name.
-type resourceID struct {
-	resourceKey
-	kind     string
-	identity any // the types of a partitioned limiter, as two of them may be called the same; a sharing; a keeping
-}
-
-// kept reports whether it is of [Keep].
-func (i resourceID) isKept() bool { return i.space != "" }
-
-func newResourceID(name, kind string, of any) resourceID {
-	return resourceID{resourceKey{name: name}, kind, of}
-}
-
-// An ownedLimiter is a limiter that the registry made. It is closed when no
-// version, staged, in force or draining, uses it any more.
-type resource struct {
-	id          resourceID
-	value       any
-	reconfigure func(options any) error
-	options     any              // those in force; of a comparable type
-	partitioned any              // what stands behind a partitioned limiter
-	kept        bool             // it is no limiter, see [Keep]
-	shared      bool             // its state is in a store, see [Shared]
-	users       int              // guarded by the registry's mu, as busy
-	busy        *reconfiguration // what gives it other options just now
-	observation observation
-}
-
-// A use is one version's wish for a limiter with those options.
-type resourceUse struct {
-	*resource
-	options  any
-	onCommit func() // what else is to be done when the version comes into force; may be nil
-}
-
-// A kind is how the limiters of one kind are made.
+// A limiterKind makes and reconfigures the limiters of one kind.
 type limiterKind[L limiter.Limiter, O comparable] struct {
 	name        string
 	make        func(O) (L, error)
 	reconfigure func(L, O) error
-	valid       O // options that are valid, for the place of a limiter that could not be made
+	valid       O // valid options for a placeholder of a limiter that could not be made
 }
 
 var (
@@ -117,6 +64,8 @@ func (b *Builder) Concurrency(name string, o limiter.ConcurrencyOptions) *limite
 	return useOwn(b, concurrencies, name, "concurrency", o)
 }
 
+// withReplenishment returns the kind of a limiter: limiters with and without ManualReplenishment are of different
+// kinds.
 func withReplenishment(kind string, manual bool) string {
 	if manual {
 		return kind + ", replenished by hand"
@@ -124,7 +73,7 @@ func withReplenishment(kind string, manual bool) string {
 	return kind
 }
 
-// own returns the limiter of that name and kind, and notes that this build uses it.
+// useOwn returns the limiter of that name and kind and records that this build uses it.
 func useOwn[L limiter.Limiter, O comparable](b *Builder, k limiterKind[L, O], name, kindName string, o O) L {
 	fresh, err := k.make(o)
 	if err != nil {
@@ -143,179 +92,6 @@ func useOwn[L limiter.Limiter, O comparable](b *Builder, k limiterKind[L, O], na
 		return fresh
 	}
 	return used.value.(L)
-}
-
-// use returns the registry's limiter of that id, the one that fresh returns if
-// there is none, and counts this build among its users. With a nil fresh it returns
-// nil if there is none.
-func (b *Builder) useResource(want resourceID, options any, fresh func() (*resource, error)) (*resource, error) {
-	if want.name == "" {
-		return nil, fmt.Errorf("a %s of the registry needs a name", want.kind)
-	}
-	if u := b.uses[want.resourceKey]; u != nil {
-		if u.id != want || u.options != options {
-			return nil, conflict(b.id(), u, b.id(), &resourceUse{resource: &resource{id: want}, options: options})
-		}
-		return u.resource, nil
-	}
-	r := b.registry
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	l := r.limiters[want]
-	if l == nil && fresh == nil {
-		return nil, nil
-	}
-	if l == nil {
-		var err error
-		if l, err = fresh(); err != nil {
-			return nil, err
-		}
-		l.id, l.options = want, options
-		r.limiters[want] = l
-		r.sameName[want.resourceKey]++
-	}
-	l.users++
-	b.uses[want.resourceKey] = &resourceUse{resource: l, options: options}
-	return l, nil
-}
-
-func (b *Builder) id() id { return id{b.Name, b.Instance} }
-
-// conflict says what the pipelines a and b disagree about. It names the fields that
-// differ, and values only of weir's own options: the program's may be secret.
-func conflict(a id, ua *resourceUse, b id, ub *resourceUse) error {
-	if ua.id.isKept() {
-		err := fmt.Errorf("%w: %v: pipeline %s and pipeline %s do not want the same: %s",
-			ErrLimiterConflict, ua.id.resourceKey, a, b, difference(ua.options, ub.options))
-		return &faultError{err, []id{a, b}}
-	}
-	err := fmt.Errorf("%w: %v: pipeline %s wants a %s with %+v, pipeline %s a %s with %+v",
-		ErrLimiterConflict, ua.id.resourceKey, a, ua.id.kind, ua.options, b, ub.id.kind, ub.options)
-	if ua.id.kind == ub.id.kind && ua.options == ub.options {
-		err = fmt.Errorf("%w, in another store or of other types", err)
-	}
-	return &faultError{err, []id{a, b}}
-}
-
-// difference names the fields in which two options differ.
-func difference(a, b any) string {
-	va, vb := reflect.ValueOf(a), reflect.ValueOf(b)
-	if va.Type() != vb.Type() {
-		return "the options are of other types"
-	}
-	var names []string
-	if va.Kind() == reflect.Struct {
-		for i := range va.NumField() {
-			if f := va.Type().Field(i); f.IsExported() && !va.Field(i).Equal(vb.Field(i)) {
-				names = append(names, f.Name)
-			}
-		}
-	}
-	if len(names) == 0 {
-		return "the options differ"
-	}
-	return "the options differ in " + strings.Join(names, ", ")
-}
-
-// agree returns an error if the versions that would be in force do not want the same of a
-// limiter that more than one of them names. All but the first few, which are new,
-// are known to agree with each other.
-func checkConflicts(inForce []*build, fresh int) error {
-	type wish struct {
-		by  id
-		use *resourceUse
-	}
-	wishes := make(map[resourceKey]wish)
-	for i, b := range inForce {
-		for key, u := range b.uses {
-			w, ok := wishes[key]
-			if !ok {
-				if i < fresh {
-					wishes[key] = wish{b.instance.id, u}
-				}
-			} else if w.use.id != u.id || w.use.options != u.options {
-				return conflict(w.by, w.use, b.instance.id, u)
-			}
-		}
-	}
-	return nil
-}
-
-// release is called when a build does not use its limiters any more. It closes
-// those that no build uses; failed is called with what goes wrong.
-func (r *Registry) release(uses map[resourceKey]*resourceUse, failed func(error)) {
-	var unused []*resource
-	r.mu.Lock()
-	for _, u := range uses {
-		u.users--
-		if u.users == 0 {
-			delete(r.limiters, u.id)
-			if r.sameName[u.id.resourceKey]--; r.sameName[u.id.resourceKey] == 0 {
-				delete(r.sameName, u.id.resourceKey)
-			}
-			unused = append(unused, u.resource)
-		}
-	}
-	r.mu.Unlock()
-	for _, l := range unused {
-		// Each is closed, also if the one before leaves the goroutine.
-		defer func() {
-			if err := l.close(); err != nil {
-				failed(err)
-			}
-		}()
-	}
-}
-
-// close closes the limiter, and ends that it is observed.
-func (l *resource) close() (err error) {
-	defer func() {
-		if c, ok := l.value.(io.Closer); ok {
-			err = errors.Join(err, guarded(c.Close))
-		}
-	}()
-	return guarded(l.observation.end)
-}
-
-// observed is what [Options.ObserveLimiter] said of a limiter.
-type observation struct {
-	mu    sync.Mutex
-	begun bool
-	ended bool
-	stop  func()
-}
-
-// begin calls observe, once and unless the limiter is closed by now. If it is closed
-// meanwhile, begin calls stop itself.
-func (o *observation) begin(observe func() (stop func())) {
-	o.mu.Lock()
-	if o.begun || o.ended {
-		o.mu.Unlock()
-		return
-	}
-	o.begun = true
-	o.mu.Unlock()
-	stop := observe()
-	o.mu.Lock()
-	if !o.ended {
-		o.stop, stop = stop, nil
-	}
-	o.mu.Unlock()
-	if stop != nil {
-		stop()
-	}
-}
-
-func (o *observation) end() error {
-	o.mu.Lock()
-	o.ended = true
-	stop := o.stop
-	o.stop = nil
-	o.mu.Unlock()
-	if stop != nil {
-		stop()
-	}
-	return nil
 }
 
 // A LimiterInfo describes a limiter of the registry.

@@ -56,27 +56,29 @@ func Partitioned[R any, K comparable, O LimiterOptions](b *Builder, name string,
 	return in.limiter
 }
 
-// notSet is the error of a call that needs that argument.
+// notSet is the error of a call whose argument of that name is nil.
 func notSet(argument string) error {
 	var p validate.Problems
 	p.Add(argument, nil, "must not be nil")
 	return p.Err("registry")
 }
 
-// nothing is in the place of a limiter that could not be made.
+// placeholderPartitioned returns a limiter in place of one that could not be made, so that the build function can go
+// on.
 func placeholderPartitioned[R any, K comparable]() *limiter.PartitionedLimiter[R, K] {
 	none := func(R) (p limiter.Partition[K]) { return p }
 	p, _ := limiter.NewPartitioned(none, nil)
 	return p
 }
 
-// keyed is a partitioned limiter whose key function and options can change.
+// adjustablePartitioned is a partitioned limiter whose key function and options can change.
 type adjustablePartitioned[R any, K comparable, O LimiterOptions] struct {
 	limiter *limiter.PartitionedLimiter[R, K]
 	key     atomic.Pointer[func(R) K]
 	factory atomic.Pointer[limiter.Factory[K]]
 }
 
+// start makes the limiter.
 func (p *adjustablePartitioned[R, K, O]) start(key func(R) K, each O, o limiter.PartitionedOptions) (*limiter.PartitionedLimiter[R, K], error) {
 	if key == nil {
 		return nil, notSet("key")
@@ -94,7 +96,7 @@ func (p *adjustablePartitioned[R, K, O]) start(key func(R) K, each O, o limiter.
 	return p.limiter, err
 }
 
-// use has new partitions made with those options.
+// use sets the options of new partitions.
 func (p *adjustablePartitioned[R, K, O]) use(each O) {
 	var f limiter.Factory[K]
 	switch o := any(each).(type) {
@@ -110,8 +112,8 @@ func (p *adjustablePartitioned[R, K, O]) use(each O) {
 	p.factory.Store(&f)
 }
 
-// reconfigure first has new partitions made with the new options, so that none is
-// made with the old ones after those that there are have got them.
+// reconfigure sets the options of new partitions before it changes the existing ones. In the other order a partition
+// could be made with the old options after the walk over the existing ones.
 func (p *adjustablePartitioned[R, K, O]) reconfigure(options any) error {
 	o := options.(PartitionedOptions[O])
 	if err := p.limiter.Reconfigure(o.PartitionedOptions); err != nil {
@@ -126,6 +128,7 @@ func (p *adjustablePartitioned[R, K, O]) reconfigure(options any) error {
 	})
 }
 
+// eachKind returns the kind of the limiter of each key.
 func eachKind(each any) string {
 	switch o := each.(type) {
 	case limiter.TokenBucketOptions:

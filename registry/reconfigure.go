@@ -5,22 +5,21 @@ import (
 	"time"
 )
 
-// A reconfiguring gives limiters other options, all of them or none. Until it is over
-// the limiters are busy, and belong to the goroutine that it runs on.
+// A reconfiguration gives limiters other options, all of them or none. Until it is over the limiters are busy: only
+// its goroutine may change them.
 type reconfiguration struct {
 	registry  *Registry
 	goroutine uint64
-	uses      []*resourceUse // one of each limiter, in the order in which they get their options
-	by        []id           // the pipeline that each is for
-	undo      []func()       // what gives them back what they had
-	committed bool           // they keep what they got
-	over      chan struct{}  // closed when they are not busy any more
+	uses      []*resourceUse // one of each limiter, in the order of their reconfiguration
+	by        []id           // the pipelines that the uses belong to
+	undo      []func()       // set the options that the limiters had
+	committed bool           // the limiters keep the new options
+	over      chan struct{}  // closed when the limiters are not busy any more
 }
 
-// reconfiguring returns what gives the limiters the options that the builds want, nil
-// if they all have them, and makes the limiters busy. Those in a store come last: other
-// instances see at once what is told there, and are not to see what is then taken back.
-// The registry is locked.
+// startReconfiguration returns the reconfiguration that gives the limiters the options that the builds want, and
+// makes the limiters busy. It returns nil if they have these options. Limiters in a store come last: other instances
+// see new limits at once, and must not see limits that are then undone. The caller holds r.mu.
 func (r *Registry) startReconfiguration(builds []*build, here uint64) *reconfiguration {
 	t := &reconfiguration{registry: r, goroutine: here, over: make(chan struct{})}
 	for _, shared := range []bool{false, true} {
@@ -39,9 +38,9 @@ func (r *Registry) startReconfiguration(builds []*build, here uint64) *reconfigu
 	return t
 }
 
-// commit gives the limiters their options and puts in force what prepare returns. If
-// one refuses, it and those before it get back what they had: a partitioned one may
-// have gone half the way. again is true if other limiters are to be reconfigured by now.
+// commit reconfigures the limiters and puts in force what prepare returns. If a limiter refuses its options, it and
+// those before it get their old options again; a partitioned one may have changed some of its partitions. again is
+// true if other limiters have to be reconfigured by now.
 func (t *reconfiguration) commit(prepare func() (staged, error)) (done commitResult, err error, again bool) {
 	defer t.end()
 	for i, u := range t.uses {
@@ -69,7 +68,7 @@ func (t *reconfiguration) commit(prepare func() (staged, error)) (done commitRes
 	return r.putInForce(c), nil, false
 }
 
-// suits reports whether the limiters have what the builds want. The registry is locked.
+// suffices reports whether the limiters have the options that the builds want. The caller holds r.mu.
 func (t *reconfiguration) suffices(builds []*build) bool {
 	got := make(map[*resource]any, len(t.uses))
 	for _, u := range t.uses {
@@ -89,14 +88,15 @@ func (t *reconfiguration) suffices(builds []*build) bool {
 	return true
 }
 
+// reconfigure gives one limiter its new options.
 func (t *reconfiguration) reconfigure(u *resourceUse) error {
 	l, before := u.resource, u.resource.options
-	t.undo = append(t.undo, func() { _ = guarded(func() error { return l.reconfigure(before) }) }) // they were valid before
+	t.undo = append(t.undo, func() { _ = guarded(func() error { return l.reconfigure(before) }) }) // no error: they were in force
 	return guarded(func() error { return l.reconfigure(u.options) })
 }
 
-// end gives the limiters back, with what they had unless they keep what they got. It
-// goes on if a function leaves the goroutine.
+// end makes the limiters free again, with their old options unless the commit has succeeded. The steps are deferred,
+// so that all of them run even if a function calls [runtime.Goexit].
 func (t *reconfiguration) end() {
 	defer func() {
 		t.registry.mu.Lock()
@@ -110,14 +110,14 @@ func (t *reconfiguration) end() {
 		return
 	}
 	for _, f := range t.undo {
-		defer f() // the last one first
+		defer f() // in reverse order
 	}
 }
 
-// await waits until a reconfiguring of another goroutine is over.
+// waitFor waits until a reconfiguration of another goroutine is over.
 func (r *Registry) waitFor(t *reconfiguration) error {
 	select {
-	case <-t.over: // needs no timer
+	case <-t.over: // without a timer
 		return nil
 	default:
 	}

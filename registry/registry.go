@@ -47,31 +47,29 @@ type Options struct {
 // A Registry has named pipelines. Make one with [New]. It is safe for concurrent use.
 type Registry struct {
 	options Options
-	// slot is taken by whoever reloads: one at a time, so that each sees what the
-	// one before has done.
+	// slot is taken by the change that runs. One runs at a time, so that each sees the result of the one before.
 	slot chan struct{}
-	// changing is the goroutine that has the slot; 0: none.
+	// changing is the number of the goroutine that has the slot; 0: none.
 	changing atomic.Uint64
-	// changes counts how often the slot was given back.
+	// changes is how often the slot was given back.
 	changes atomic.Uint64
-	// ready has the instances that Get and GetInstance return the handles of, by
-	// name and by id, so that they take no lock.
+	// ready has the instances that have been built, by name and by id, so that Get and GetInstance take no lock.
 	ready sync.Map
 
-	mu          sync.Mutex // guards what follows; never held while the program's functions run
+	mu          sync.Mutex // guards what follows; never held while functions of the program run
 	definitions map[string]*definition
-	removed     map[string]*removedHandle // of names without a definition, for as long as the program has them
+	removed     map[string]*removedHandle // of names without a definition, while the program has the handle
 	limiters    map[resourceID]*resource
-	firstBuilds map[uint64]*firstBuild // first builds, by the goroutine that each runs on
-	disposing   map[uint64]bool        // the goroutines that versions are disposed of on
-	sameName    map[resourceKey]int    // how many of the limiters have that name
-	draining    map[id]int             // versions that were replaced and whose executions have not ended
-	undrained   map[*disposal]bool     // versions that were replaced and are not drained
+	firstBuilds map[uint64]*firstBuild // by the number of the goroutine
+	disposing   map[uint64]bool        // the numbers of the goroutines that run disposals
+	sameName    map[resourceKey]int    // how many limiters have that name
+	draining    map[id]int             // how many replaced versions have executions
+	undrained   map[*disposal]bool     // of replaced versions that are not drained
 	closed      bool
 
 	disposalsRunning   sync.WaitGroup
-	firstBuildsRunning sync.WaitGroup // first builds
-	drainNow           chan struct{}  // closed when Close does not want to wait any longer
+	firstBuildsRunning sync.WaitGroup
+	drainNow           chan struct{} // closed when the context of Close has ended
 	drainNowOnce       sync.Once
 	closeOnce          sync.Once
 	closeCalled        chan struct{} // closed when Close is called
@@ -79,7 +77,7 @@ type Registry struct {
 	failures           failures
 }
 
-// id names one pipeline.
+// An id is the name of a pipeline and of its instance.
 type id struct{ name, instance string }
 
 func (i id) String() string {
@@ -93,29 +91,29 @@ func (i id) source() pipeline.Source {
 	return pipeline.Source{Pipeline: i.name, Instance: i.instance}
 }
 
-// A definition says how the pipelines of one name are built.
+// A definition has the build function and the instances of a pipeline.
 type definition struct {
 	name            string
 	defaultInstance string    // the instance that Get returns
-	build           BuildFunc // nil: it is not defined yet, or was removed
+	build           BuildFunc // nil: not defined yet, or removed
 	instances       map[string]*instance
 }
 
-// An instance is one pipeline.
+// An instance is an instance of a pipeline, with its handle.
 type instance struct {
 	id
 	definition *definition
 	handle     *pipeline.Reloadable
 	current    *build      // nil: not built yet, or removed
 	firstBuild *firstBuild // nil: no first build is under way
-	removed    bool        // it or its definition; there may be a new one of that name
-	wasInForce bool        // it has been in force, so that the program may have the handle
+	removed    bool        // it, or its definition; there can be a new one of that name
+	wasInForce bool        // the program may have the handle
 	handedOut  atomic.Bool // Get or GetInstance has returned the handle
 }
 
-// get returns the handle to the program.
+// handOut returns the handle to the program and records that it has it.
 func (i *instance) handOut() *pipeline.Pipeline {
-	if !i.handedOut.Load() { // a store each time would be shared by all who call
+	if !i.handedOut.Load() { // storing each time would make all callers write to one cache line
 		i.handedOut.Store(true)
 	}
 	return i.handle.Pipeline()
@@ -181,8 +179,7 @@ func (r *Registry) Defined(name string) bool {
 	return err == nil
 }
 
-// usualInstance returns the instance that Get uses. A definition that there is has
-// been asked about.
+// defaultInstance returns the instance name that Get uses. [Options.Instance] is called once for each definition.
 func (r *Registry) defaultInstance(name string) (string, error) {
 	if r.options.Instance == nil {
 		return "", nil
@@ -197,8 +194,8 @@ func (r *Registry) defaultInstance(name string) (string, error) {
 	return usual, checkLength("instance", usual)
 }
 
-// knownUsual returns the instance that Get uses, if there is a definition of that
-// name or the program has the handle of one that was removed. The registry is locked.
+// knownDefaultInstance returns the instance name that Get uses, if the name has a definition or the program has the
+// handle of a removed one. The caller holds r.mu.
 func (r *Registry) knownDefaultInstance(name string) (usual string, known bool) {
 	if d := r.definitions[name]; d != nil {
 		return d.defaultInstance, true
@@ -231,11 +228,11 @@ func checkLength(what, name string) error {
 	return nil
 }
 
-// measured is the beginning of a name that is too long, and its length.
+// shortName returns the beginning and the length of a name that is too long.
 func shortName(name string) string { return fmt.Sprintf("%q… has %d bytes", name[:60], len(name)) }
 
-// definition returns the definition of that name, an empty one if there is none.
-// The registry is locked.
+// definition returns the definition of that name. If there is none, it adds one without a build function. The caller
+// holds r.mu.
 func (r *Registry) definition(name, usual string) *definition {
 	d := r.definitions[name]
 	if d == nil {
@@ -272,7 +269,7 @@ func (r *Registry) InUse(name string) bool {
 	return d != nil && len(d.handedOut()) > 0
 }
 
-// gotten returns the instances whose handles the program has, in order. The registry is locked.
+// handedOut returns the instances whose handles the program has, sorted. The caller holds r.mu.
 func (d *definition) handedOut() []*instance {
 	var all []*instance
 	for _, i := range d.instances {
@@ -284,7 +281,8 @@ func (d *definition) handedOut() []*instance {
 	return all
 }
 
-// find returns the instance that Get returns the handle of, built if need be.
+// find returns the instance whose handle Get returns. If it has not been built, find builds it. by is the first build
+// that asks for it, if that is known.
 func (r *Registry) find(name string, by *firstBuild) (*instance, error) {
 	if i, ok := r.ready.Load(name); ok {
 		return i.(*instance), nil
@@ -298,7 +296,7 @@ func (r *Registry) find(name string, by *firstBuild) (*instance, error) {
 	return r.firstBuild(id{name, d.defaultInstance}, by)
 }
 
-// defined returns the definition of a name that has one. The registry is locked.
+// defined returns the definition of a name, or ErrNotDefined if it has no build function. The caller holds r.mu.
 func (r *Registry) defined(name string) (*definition, error) {
 	if r.closed {
 		return nil, ErrClosed
@@ -352,7 +350,7 @@ func (r *Registry) All() iter.Seq2[string, *pipeline.Pipeline] {
 	}
 }
 
-// built returns the instances that are in force, in order.
+// built returns the instances that are in force, sorted.
 func (r *Registry) built() []*instance {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,10 +1,15 @@
 package registry
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"time"
 
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // SharedOptions are the [LimiterInfo.Options] of a limiter whose state is in a store. Limits can change in place.
@@ -49,10 +54,9 @@ func SharedPartitioned[O LimiterOptions](b *Builder, s *store.Store, name string
 
 func (o SharedOptions[O]) limits() any { return o.Limits }
 
-// setSharedLimits has those limiters of c set their limits that are in place of another one of the name
-// because the kind, the store or the limits are different: a reload is a change on purpose, while the first
-// use of a limiter may not bring older limits back. It is called before the versions that use them are in
-// force. The registry is locked.
+// setSharedLimits sets the limits of limiters in a store that replace another one of the same name with another kind,
+// store or limits: a reload changes limits on purpose, while the first use of a limiter must not restore old ones. It
+// is called before the versions that use them are in force. The caller holds r.mu.
 func (r *Registry) setSharedLimits(c staged) {
 	was := make(map[resourceKey]*resourceUse)
 	replaced := func(b *build) {
@@ -71,13 +75,13 @@ func (r *Registry) setSharedLimits(c staged) {
 	for _, b := range c.builds {
 		for key, u := range b.uses {
 			if old := was[key]; u.shared && old != nil && !old.sameLimits(u) {
-				_ = u.reconfigure(u.options) // the error is that the store is closed
+				_ = u.reconfigure(u.options) // fails only if the store is closed
 			}
 		}
 	}
 }
 
-// setsLike reports whether u needs not set its limits because the limiter before, old, has set the same.
+// sameLimits reports whether old has set the limits of u already.
 func (old *resourceUse) sameLimits(u *resourceUse) bool {
 	if old.resource == u.resource {
 		return true
@@ -89,21 +93,21 @@ func (old *resourceUse) sameLimits(u *resourceUse) bool {
 	return old.options.(limited).limits() == u.options.(limited).limits()
 }
 
-// A sharing is what must stay for a limiter to be the same one. It is comparable.
+// A sharedIdentity is the identity of a limiter in a store in its resourceID.
 type sharedIdentity struct {
 	store *store.Store
 	how   store.LimiterOptions
 }
 
-var _ map[sharedIdentity]bool // it is a part of a key
+var _ map[sharedIdentity]bool // it is comparable
 
-// inStore is what the registry needs of a limiter of a store.
+// storeLimiter is what the registry needs of a limiter in a store.
 type storeLimiter[O any] interface {
 	ReconfigureLater(o O) error
 	Close() error
 }
 
-// share returns the limiter of that name and kind, and notes that this build uses it.
+// useShared returns the limiter of that name and kind and records that this build uses it.
 func useShared[L storeLimiter[O], O LimiterOptions](b *Builder, s *store.Store, name, kind string, o O, how *store.LimiterOptions, by maker[L, O]) L {
 	in := sharedIdentity{store: s}
 	if how != nil {
@@ -119,7 +123,7 @@ func useShared[L storeLimiter[O], O LimiterOptions](b *Builder, s *store.Store, 
 			return nil, fmt.Errorf("limiter %q: %w", name, err)
 		}
 		return &resource{value: l, shared: true, reconfigure: func(o any) error {
-			// A store may be away: the registry does not wait for it.
+			// The store may be unavailable: the registry does not wait for it.
 			return l.ReconfigureLater(o.(SharedOptions[O]).Limits)
 		}}, nil
 	})
@@ -129,3 +133,86 @@ func useShared[L storeLimiter[O], O LimiterOptions](b *Builder, s *store.Store, 
 	}
 	return used.value.(L)
 }
+
+// A maker makes the limiter in a store for its type of options.
+type maker[L any, O LimiterOptions] func(s *store.Store, name string, o O, how store.LimiterOptions) (L, error)
+
+func makeShared[O LimiterOptions](s *store.Store, name string, o O, how store.LimiterOptions) (*store.Limiter[O], error) {
+	var l any
+	var err error
+	switch o := any(o).(type) {
+	case limiter.TokenBucketOptions:
+		l, err = s.TokenBucket(name, o, &how)
+	case limiter.FixedWindowOptions:
+		l, err = s.FixedWindow(name, o, &how)
+	case limiter.SlidingWindowOptions:
+		l, err = s.SlidingWindow(name, o, &how)
+	case limiter.ConcurrencyOptions:
+		l, err = s.Concurrency(name, o, &how)
+	}
+	return l.(*store.Limiter[O]), err
+}
+
+func makeSharedPartitioned[O LimiterOptions](s *store.Store, name string, o O, how store.LimiterOptions) (*store.Partitioned[O], error) {
+	var l any
+	var err error
+	switch o := any(o).(type) {
+	case limiter.TokenBucketOptions:
+		l, err = s.PartitionedTokenBucket(name, o, &how)
+	case limiter.FixedWindowOptions:
+		l, err = s.PartitionedFixedWindow(name, o, &how)
+	case limiter.SlidingWindowOptions:
+		l, err = s.PartitionedSlidingWindow(name, o, &how)
+	case limiter.ConcurrencyOptions:
+		l, err = s.PartitionedConcurrency(name, o, &how)
+	}
+	return l.(*store.Partitioned[O]), err
+}
+
+// refuses returns what a store says of the options. It is also called for an existing limiter, which gets the options
+// when it is too late to refuse them.
+func (m maker[L, O]) refuses(s *store.Store, name string, o O, how store.LimiterOptions) error {
+	if s == nil {
+		return notSet("s")
+	}
+	return store.Check(name, o, &how)
+}
+
+// placeholder returns a closed limiter in place of one that could not be made, so that the build function can go on.
+func (m maker[L, O]) placeholder() L {
+	s := newPlaceholderStore()
+	l, _ := m(s, "none", validOptions[O](), store.LimiterOptions{})
+	_ = s.Close()
+	return l
+}
+
+// validOptions returns options that are valid.
+func validOptions[O LimiterOptions]() (o O) {
+	switch o := any(&o).(type) {
+	case *limiter.TokenBucketOptions:
+		*o = limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second}
+	case *limiter.FixedWindowOptions:
+		*o = limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Second}
+	case *limiter.SlidingWindowOptions:
+		*o = limiter.SlidingWindowOptions{PermitLimit: 1, Window: time.Second, SegmentsPerWindow: 1}
+	case *limiter.ConcurrencyOptions:
+		*o = limiter.ConcurrencyOptions{PermitLimit: 1}
+	}
+	return o
+}
+
+// placeholderBackend is the backend of the store of placeholders, which are never used.
+type placeholderBackend struct{ backend.Backend }
+
+var errPlaceholder = errors.New("registry: there is no store")
+
+func newPlaceholderStore() *store.Store {
+	s, _ := store.New(placeholderBackend{}, nil)
+	return s
+}
+
+func (placeholderBackend) Load(context.Context, string) (*backend.Definition, int64, error) {
+	return nil, 0, errPlaceholder
+}
+
+func (placeholderBackend) Close() error { return nil }

@@ -9,18 +9,16 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// An attempt is the first build of a pipeline, which all other callers that want it
-// wait for.
+// A firstBuild is the first build of a pipeline. All other callers that want the pipeline wait for it.
 type firstBuild struct {
 	done    chan struct{}
 	err     error
-	waiting *firstBuild // what this one waits for: a pipeline that it embeds
-	outer   *firstBuild // the one whose build function runs on the same goroutine; nil: none
+	waiting *firstBuild // the one that this one waits for, because it embeds that pipeline
+	outer   *firstBuild // the one whose build function has begun this one on the same goroutine; nil: none
 
-	// A change that begins while the first build runs makes it out of date: the
-	// build may have read the old configuration. It runs again then. When that has
-	// happened maxOutdated times the changes do not wait for it to keep up with them:
-	// they build the pipeline themselves, and it is ready with the next one.
+	// A change that begins during the first build makes it outdated: it may have read the old configuration, so it
+	// runs again. When that has happened maxOutdated times, changes no longer wait for it: they build the pipeline
+	// themselves, and it is ready with the next change.
 	outdated    bool
 	outdatedFor int
 }
@@ -32,7 +30,7 @@ var errBuildLeft = errors.New("registry: the build function left its goroutine")
 // overtaken reports whether changes build the pipeline themselves.
 func (a *firstBuild) overtaken() bool { return a != nil && a.outdatedFor >= maxOutdated }
 
-// outdate makes the first builds of d that run out of date. The registry is locked.
+// markOutdated makes the first builds of d that run outdated. The caller holds r.mu.
 func (d *definition) markOutdated() {
 	for _, i := range d.instances {
 		if i.firstBuild != nil && !i.firstBuild.overtaken() {
@@ -41,9 +39,9 @@ func (d *definition) markOutdated() {
 	}
 }
 
-// buildFirst returns an instance that has not been built, or had not a moment ago. by
-// is the first build that wants it, nil if that is not known: then it is the one whose
-// build function runs on this goroutine, if one does.
+// firstBuild returns the instance want. If it has not been built, firstBuild builds it or waits for its first build.
+// by is the first build that asks for it; nil if that is not known: then it is the first build that runs on this
+// goroutine, if there is one.
 func (r *Registry) firstBuild(want id, by *firstBuild) (*instance, error) {
 	here := goroutine.ID()
 	r.mu.Lock()
@@ -75,7 +73,7 @@ func (r *Registry) firstBuild(want id, by *firstBuild) (*instance, error) {
 	}
 	a := &firstBuild{done: make(chan struct{}), err: errBuildLeft}
 	i.firstBuild = a
-	_ = by.wait(a) // nothing can be waiting for it yet
+	_ = by.wait(a) // no error: nothing waits for a yet
 	a.outer, r.firstBuilds[here] = r.firstBuilds[here], a
 	r.firstBuildsRunning.Add(1)
 	r.mu.Unlock()
@@ -85,8 +83,8 @@ func (r *Registry) firstBuild(want id, by *firstBuild) (*instance, error) {
 	return i, a.err
 }
 
-// wait notes that a waits for first, or returns ErrCycle if first is waiting for a
-// already. The registry is locked.
+// wait records that a waits for first. It returns ErrCycle if first waits for a, directly or through others. The
+// caller holds r.mu.
 func (a *firstBuild) wait(first *firstBuild) error {
 	if a == nil {
 		return nil
@@ -109,7 +107,7 @@ func (r *Registry) stopWaiting(by *firstBuild) {
 	by.waiting = nil
 }
 
-// instance returns the instance of that id, made if need be. The registry is locked.
+// instance returns the instance want, and adds it to its definition if it is new. The caller holds r.mu.
 func (r *Registry) instance(want id) (*instance, error) {
 	d, err := r.defined(want.name)
 	if err != nil {
@@ -131,6 +129,7 @@ func (r *Registry) instance(want id) (*instance, error) {
 	return d.add(want.instance), nil
 }
 
+// add adds an instance without a version.
 func (d *definition) add(name string) *instance {
 	i := &instance{
 		id:         id{d.name, name},
@@ -141,7 +140,7 @@ func (d *definition) add(name string) *instance {
 	return i
 }
 
-// buildInstance makes the first version of i. Whatever becomes of it, a says so.
+// runFirstBuild makes the first version of i. The error is in a.
 func (r *Registry) runFirstBuild(i *instance, a *firstBuild, here uint64) {
 	defer func() {
 		defer r.firstBuildsRunning.Done()
@@ -160,13 +159,13 @@ func (r *Registry) runFirstBuild(i *instance, a *firstBuild, here uint64) {
 	}
 }
 
-// tryFirst builds once. It returns true if the build is out of date.
+// tryFirstBuild builds once. It returns true if the build is outdated.
 func (r *Registry) tryFirstBuild(i *instance, a *firstBuild, here uint64) (again bool) {
 	r.mu.Lock()
 	f := i.definition.build
 	a.outdated = false
 	r.mu.Unlock()
-	a.err = errBuildLeft // stays if the build function leaves the goroutine
+	a.err = errBuildLeft // stays if the build function calls runtime.Goexit
 	if f == nil {
 		a.err = fmt.Errorf("%w: %q", ErrNotDefined, i.name)
 		return false
@@ -184,9 +183,9 @@ func (r *Registry) tryFirstBuild(i *instance, a *firstBuild, here uint64) (again
 		return again
 	}
 	put := false
-	defer func() { // also if a Reconfigure leaves the goroutine
+	defer func() { // also if a Reconfigure calls runtime.Goexit
 		if !put {
-			_ = r.discard(context.Background(), b) // reported; it is no reason not to have the pipeline
+			_ = r.discard(context.Background(), b) // reported
 		}
 	}()
 	c, err := r.commit(here, func() (staged, error) {
@@ -207,12 +206,12 @@ func (r *Registry) tryFirstBuild(i *instance, a *firstBuild, here uint64) (again
 	return again
 }
 
-// errSuperseded is that the result of a first build is not needed, or out of date.
+// errSuperseded means that the first build is outdated, or is not needed any more.
 var errSuperseded = errors.New("registry: superseded")
 
-// superseded returns what is to be done instead of putting a first build in force
-// that has ended with err: build again, or nothing but to return the error, if there is
-// one. The registry is locked.
+// superseded decides what happens instead of putting a first build in force that ended with err: it is built again,
+// or the error that superseded returns is its result. Without either, the build comes into force. The caller holds
+// r.mu.
 func (r *Registry) superseded(i *instance, a *firstBuild, err error) (again bool, _ error) {
 	switch {
 	case r.closed:
@@ -221,7 +220,7 @@ func (r *Registry) superseded(i *instance, a *firstBuild, err error) (again bool
 		return false, errors.Join(fmt.Errorf("%w: %q", ErrNotDefined, i.name), err)
 	case i.removed:
 		return false, errors.Join(fmt.Errorf("%w: %s", ErrRemoved, i.id), err)
-	case i.current != nil: // a change has built it meanwhile
+	case i.current != nil: // a change has built it in the meantime
 		return false, nil
 	case a.outdated:
 		return true, nil
@@ -229,8 +228,8 @@ func (r *Registry) superseded(i *instance, a *firstBuild, err error) (again bool
 	return false, err
 }
 
-// forgetUnbuilt keeps names whose first build fails from filling the registry, but
-// not handles that somebody may have. The registry is locked.
+// forgetUnbuilt removes an instance whose first build has failed, so that such names do not fill the registry. It
+// stays if the program may have its handle. The caller holds r.mu.
 func (r *Registry) forgetUnbuilt(i *instance) {
 	if i.current == nil && !i.wasInForce && i.definition.instances[i.instance] == i && i.instance != i.definition.defaultInstance {
 		delete(i.definition.instances, i.instance)

@@ -7,8 +7,7 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// checkCycles finds a pipeline that would contain itself: its executions would
-// never end.
+// checkCycles finds a pipeline that would contain itself, whose executions would never end.
 func checkCycles(inForce []*build) error {
 	byHandle := make(map[*pipeline.Pipeline]*build, len(inForce))
 	for _, b := range inForce {
@@ -47,8 +46,8 @@ func checkCycles(inForce []*build) error {
 	return nil
 }
 
-// buildsIn returns the builds behind pipelines, and behind what is embedded in
-// those that are not the registry's.
+// buildsIn returns the builds of the pipelines. In place of a pipeline that is not of the registry it returns the
+// builds of those embedded in it.
 func buildsIn(pipelines []*pipeline.Pipeline, byHandle map[*pipeline.Pipeline]*build) []*build {
 	var found []*build
 	for _, p := range pipelines {
@@ -61,8 +60,7 @@ func buildsIn(pipelines []*pipeline.Pipeline, byHandle map[*pipeline.Pipeline]*b
 	return found
 }
 
-// checkContained finds a build that contains a pipeline which was removed, or closed,
-// since the build function has got it.
+// checkContained finds a build with a pipeline that was removed or closed after the build function had got it.
 func checkContained(inForce, builds []*build) error {
 	there := make(map[*pipeline.Pipeline]bool, len(inForce))
 	for _, b := range inForce {
@@ -77,8 +75,8 @@ func checkContained(inForce, builds []*build) error {
 	return nil
 }
 
-// closedIn returns a pipeline that is closed, among these and what is embedded in those
-// that are not the registry's; nil: there is none.
+// closedIn returns a closed pipeline among the pipelines and those embedded in them, or nil. Pipelines in there are
+// open.
 func closedIn(pipelines []*pipeline.Pipeline, there map[*pipeline.Pipeline]bool) *pipeline.Pipeline {
 	for _, p := range pipelines {
 		if there[p] {
@@ -94,7 +92,7 @@ func closedIn(pipelines []*pipeline.Pipeline, there map[*pipeline.Pipeline]bool)
 	return nil
 }
 
-// containedIn returns the pipelines that are embedded in one.
+// containedIn returns the pipelines that are embedded directly in p.
 func containedIn(p *pipeline.Pipeline) []*pipeline.Pipeline {
 	var inner []pipeline.Strategy
 	for _, s := range p.Strategies() {
@@ -103,8 +101,7 @@ func containedIn(p *pipeline.Pipeline) []*pipeline.Pipeline {
 	return contained(inner)
 }
 
-// checkRemoved finds a pipeline that contains one of those that are to be removed:
-// it could not run any more.
+// checkRemoved finds a pipeline that contains one of those to be removed and could not run without it.
 func (r *Registry) checkRemoved(inForce []*build, remove map[string]bool) error {
 	gone := make(map[*pipeline.Pipeline]*build)
 	for name := range remove {

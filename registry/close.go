@@ -1,0 +1,117 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/weir-go/weir/internal/goroutine"
+	"github.com/weir-go/weir/pipeline"
+)
+
+// failures collects what goes wrong from Close on.
+type failures struct {
+	mu     sync.Mutex
+	record bool
+	errs   []error
+}
+
+func (f *failures) add(i id, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.record {
+		f.errs = append(f.errs, fmt.Errorf("registry: disposing of pipeline %s: %w", i, err))
+	}
+}
+
+func (f *failures) start() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.record = true
+}
+
+func (f *failures) all() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return errors.Join(f.errs...)
+}
+
+// Close closes the registry and all its pipelines: executions that begin later return [ErrClosed] with
+// [pipeline.ErrClosed]. It waits for first builds, whose results are discarded, and for executions, at most
+// [Options.DrainTimeout] for each version. Then it disposes of all versions and returns what went wrong.
+//
+// If ctx ends earlier, Close returns the context's error joined with what went wrong so far, and disposing goes on in
+// the background without waiting for executions. Another call waits in the same way and returns the same errors.
+//
+// If a build function of a first build, or a function that runs while a version is disposed of, calls Close, Close
+// does not wait and returns an error that says so.
+func (r *Registry) Close(ctx context.Context) error {
+	r.closeOnce.Do(r.startClosing)
+	select {
+	case <-r.allDisposed:
+		return r.failures.all()
+	default:
+	}
+	if r.waitsFor(goroutine.ID()) {
+		return errors.Join(errCloseInside, r.failures.all())
+	}
+	select {
+	case <-r.allDisposed:
+		return r.failures.all()
+	case <-ctx.Done():
+		r.drainNowOnce.Do(func() { close(r.drainNow) })
+		return errors.Join(fmt.Errorf("registry: closing: %w", pipeline.ContextError(ctx)), r.failures.all())
+	}
+}
+
+var errCloseInside = errors.New("registry: closing: the caller is one of those that Close waits for; it goes on behind it")
+
+// waitsFor reports whether Close waits for a function that runs on the goroutine here.
+func (r *Registry) waitsFor(here uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return here != 0 && (r.firstBuilds[here] != nil || r.disposing[here])
+}
+
+// startClosing retires all pipelines and does not wait: each call of Close waits as long as its own context allows.
+func (r *Registry) startClosing() {
+	r.failures.start()
+	retired := r.retireAll()
+	close(r.closeCalled)
+	for _, d := range retired {
+		go d.run()
+	}
+	go func() {
+		r.firstBuildsRunning.Wait()
+		r.disposalsRunning.Wait()
+		close(r.allDisposed)
+	}()
+}
+
+// retireAll takes the version of every handle away.
+func (r *Registry) retireAll() []*disposal {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	r.ready.Clear()
+	var retired []*disposal
+	for _, d := range r.definitions {
+		for _, i := range d.instances {
+			retired = r.retire(retired, i, ErrClosed)
+		}
+	}
+	r.drainOuterFirst(retired)
+	return retired
+}
+
+// retire takes the version of the handle of an instance away and appends its disposal. The caller holds r.mu.
+func (r *Registry) retire(retired []*disposal, i *instance, why error) []*disposal {
+	r.setNotReady(i)
+	old := i.handle.Retire(why)
+	if i.current != nil {
+		retired = append(retired, r.disposal(i.current, old))
+		i.current = nil
+	}
+	return retired
+}

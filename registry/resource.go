@@ -1,0 +1,228 @@
+package registry
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"sync"
+)
+
+// A resourceKey is the name of a resource. Limiters, and each Kind of [Kept], have names of their own.
+type resourceKey struct {
+	space string // "" for limiters, or a Kept's Kind
+	name  string
+}
+
+// String returns the name as errors have it.
+func (k resourceKey) String() string { return fmt.Sprintf("%s %q", cmp.Or(k.space, "limiter"), k.name) }
+
+// A resourceID identifies a resource. Two of the same name and different kinds are different resources.
+type resourceID struct {
+	resourceKey
+	kind     string
+	identity any // the types of a partitioned limiter; a sharedIdentity; a keptIdentity; otherwise nil
+}
+
+// isKept reports whether it is a thing of Keep.
+func (i resourceID) isKept() bool { return i.space != "" }
+
+func newResourceID(name, kind string, of any) resourceID {
+	return resourceID{resourceKey{name: name}, kind, of}
+}
+
+// A resource is a limiter, or a thing of [Keep], that the registry has made. It is closed when no version uses it:
+// staged, in force or draining.
+type resource struct {
+	id          resourceID
+	value       any
+	reconfigure func(options any) error
+	options     any              // those in force; of a comparable type
+	partitioned any              // an adjustablePartitioned; otherwise nil
+	kept        bool             // a thing of [Keep], no limiter
+	shared      bool             // a limiter in a store, see [Shared]
+	users       int              // builds that use it; guarded by r.mu, like busy
+	busy        *reconfiguration // what gives it other options at the moment
+	observation observation
+}
+
+// A resourceUse is a resource and the options that one build wants it to have.
+type resourceUse struct {
+	*resource
+	options  any
+	onCommit func() // called when the version comes into force; can be nil
+}
+
+// useResource returns the resource with that id and records that this build uses it. If there is none, it adds the
+// one that fresh returns; if fresh is nil, it returns nil.
+func (b *Builder) useResource(want resourceID, options any, fresh func() (*resource, error)) (*resource, error) {
+	if want.name == "" {
+		return nil, fmt.Errorf("a %s of the registry needs a name", want.kind)
+	}
+	if u := b.uses[want.resourceKey]; u != nil {
+		if u.id != want || u.options != options {
+			return nil, conflict(b.id(), u, b.id(), &resourceUse{resource: &resource{id: want}, options: options})
+		}
+		return u.resource, nil
+	}
+	r := b.registry
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.limiters[want]
+	if l == nil && fresh == nil {
+		return nil, nil
+	}
+	if l == nil {
+		var err error
+		if l, err = fresh(); err != nil {
+			return nil, err
+		}
+		l.id, l.options = want, options
+		r.limiters[want] = l
+		r.sameName[want.resourceKey]++
+	}
+	l.users++
+	b.uses[want.resourceKey] = &resourceUse{resource: l, options: options}
+	return l, nil
+}
+
+func (b *Builder) id() id { return id{b.Name, b.Instance} }
+
+// conflict returns the error of two pipelines that want different things of one resource. It names the fields that
+// differ, but values only of weir's own options: those of the program can be secret.
+func conflict(a id, ua *resourceUse, b id, ub *resourceUse) error {
+	if ua.id.isKept() {
+		err := fmt.Errorf("%w: %v: pipeline %s and pipeline %s do not want the same: %s",
+			ErrLimiterConflict, ua.id.resourceKey, a, b, difference(ua.options, ub.options))
+		return &faultError{err, []id{a, b}}
+	}
+	err := fmt.Errorf("%w: %v: pipeline %s wants a %s with %+v, pipeline %s a %s with %+v",
+		ErrLimiterConflict, ua.id.resourceKey, a, ua.id.kind, ua.options, b, ub.id.kind, ub.options)
+	if ua.id.kind == ub.id.kind && ua.options == ub.options {
+		err = fmt.Errorf("%w, in another store or of other types", err)
+	}
+	return &faultError{err, []id{a, b}}
+}
+
+// difference names the fields in which two options differ.
+func difference(a, b any) string {
+	va, vb := reflect.ValueOf(a), reflect.ValueOf(b)
+	if va.Type() != vb.Type() {
+		return "the options are of other types"
+	}
+	var names []string
+	if va.Kind() == reflect.Struct {
+		for i := range va.NumField() {
+			if f := va.Type().Field(i); f.IsExported() && !va.Field(i).Equal(vb.Field(i)) {
+				names = append(names, f.Name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return "the options differ"
+	}
+	return "the options differ in " + strings.Join(names, ", ")
+}
+
+// checkConflicts returns an error if two builds want different options of one resource. Only the first fresh builds
+// are new; the others have been compared with each other.
+func checkConflicts(inForce []*build, fresh int) error {
+	type wish struct {
+		by  id
+		use *resourceUse
+	}
+	wishes := make(map[resourceKey]wish)
+	for i, b := range inForce {
+		for key, u := range b.uses {
+			w, ok := wishes[key]
+			if !ok {
+				if i < fresh {
+					wishes[key] = wish{b.instance.id, u}
+				}
+			} else if w.use.id != u.id || w.use.options != u.options {
+				return conflict(w.by, w.use, b.instance.id, u)
+			}
+		}
+	}
+	return nil
+}
+
+// release is called when a build does not use its resources any more. It closes those that no build uses and calls
+// failed with what goes wrong.
+func (r *Registry) release(uses map[resourceKey]*resourceUse, failed func(error)) {
+	var unused []*resource
+	r.mu.Lock()
+	for _, u := range uses {
+		u.users--
+		if u.users == 0 {
+			delete(r.limiters, u.id)
+			if r.sameName[u.id.resourceKey]--; r.sameName[u.id.resourceKey] == 0 {
+				delete(r.sameName, u.id.resourceKey)
+			}
+			unused = append(unused, u.resource)
+		}
+	}
+	r.mu.Unlock()
+	for _, l := range unused {
+		// Deferred, so that each is closed even if the Close of another one calls runtime.Goexit.
+		defer func() {
+			if err := l.close(); err != nil {
+				failed(err)
+			}
+		}()
+	}
+}
+
+// close closes the resource and calls the function that ObserveLimiter has returned for it.
+func (l *resource) close() (err error) {
+	defer func() {
+		if c, ok := l.value.(io.Closer); ok {
+			err = errors.Join(err, guarded(c.Close))
+		}
+	}()
+	return guarded(l.observation.end)
+}
+
+// An observation is the call of [Options.ObserveLimiter] for one limiter, and the function that it has returned.
+type observation struct {
+	mu    sync.Mutex
+	begun bool
+	ended bool
+	stop  func()
+}
+
+// begin calls observe, once, unless the limiter is closed. If the limiter is closed during the call, begin calls
+// stop.
+func (o *observation) begin(observe func() (stop func())) {
+	o.mu.Lock()
+	if o.begun || o.ended {
+		o.mu.Unlock()
+		return
+	}
+	o.begun = true
+	o.mu.Unlock()
+	stop := observe()
+	o.mu.Lock()
+	if !o.ended {
+		o.stop, stop = stop, nil
+	}
+	o.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+}
+
+// end calls stop, if observe has returned it.
+func (o *observation) end() error {
+	o.mu.Lock()
+	o.ended = true
+	stop := o.stop
+	o.stop = nil
+	o.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	return nil
+}
