@@ -358,7 +358,9 @@ var registryRows = []row{
 		return x.filed(k, "fallback: {action: f}", errBoom)
 	}},
 	{"reload.Kinds.RegisterBehavior(behavior)", caller, func(x *scene) drill {
-		k := kinds(func(k *reload.Kinds) { k.RegisterBehavior("b", func(ctx context.Context) error { x.hit(ctx); return nil }) })
+		k := kinds(func(k *reload.Kinds) {
+			k.RegisterBehavior("b", func(ctx context.Context) error { x.hit(ctx); return nil })
+		})
 		return x.filed(k, "chaos_behavior: {behavior: b, enabled: true, rate: 1}", nil)
 	}},
 	{"reload.Kinds.RegisterOutcome(outcome)", caller, func(x *scene) drill {

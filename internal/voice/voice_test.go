@@ -38,7 +38,10 @@ var notYet = []string{
 	"internal/testserver",
 	"registry",
 	"reload",
+	"reload/internal/document",
+	"reload/internal/explain",
 	"reload/internal/filewatch",
+	"reload/internal/model",
 	"reload/testdata/invalid",
 	"scripts",
 }
