@@ -240,7 +240,7 @@ func TestApplyDuringFirstBuild(t *testing.T) {
 	}
 }
 
-// The same for an instance that Apply does not build, because nobody has it yet.
+// The same for an instance that Apply does not build, because its handle has not been returned yet.
 func TestApplyDuringFirstBuildOfAnotherInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, nil)

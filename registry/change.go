@@ -341,7 +341,7 @@ func (c *change) staged() (staged, error) {
 	return found, nil
 }
 
-// keepCommitted removes the builds that are in force from those that abandon discards.
+// keepCommitted takes the builds that are in force from abandon, which discards the rest.
 func (c *change) keepCommitted(done commitResult) {
 	for _, b := range done.builds {
 		delete(c.builds, b.instance)

@@ -65,7 +65,7 @@ func (r *Registry) Close(ctx context.Context) error {
 	}
 }
 
-var errCloseInside = errors.New("registry: closing: the caller is one of those that Close waits for; it goes on behind it")
+var errCloseInside = errors.New("registry: closing: Close would wait for its caller; closing goes on in the background")
 
 // waitsFor reports whether Close waits for a function that runs on the goroutine here.
 func (r *Registry) waitsFor(here uint64) bool {

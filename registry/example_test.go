@@ -28,7 +28,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	orders, err := r.Get("orders") // the same handle for ever
+	orders, err := r.Get("orders") // the handle stays the same
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -20,7 +20,7 @@ func TestGetBuildsOnceConcurrentSafe(t *testing.T) {
 	r := open(t, nil)
 	var n numbered
 	require.NoError(t, r.Define("orders", n.build))
-	assert.Zero(t, n.made(), "nothing is built before somebody asks")
+	assert.Zero(t, n.made(), "nothing is built before Get")
 
 	handles := make([]*pipeline.Pipeline, 200)
 	var wg sync.WaitGroup
@@ -92,7 +92,7 @@ func TestFailedBuildIsReportedToAllWhoAskedAndTriedAgain(t *testing.T) {
 	}
 }
 
-// A build that leaves its goroutine takes whoever called it along, and nobody else.
+// A build that calls runtime.Goexit ends the goroutine that called Get, and no other.
 func TestGoexitInFirstBuild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, nil)

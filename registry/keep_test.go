@@ -157,8 +157,7 @@ func TestKeepProblemsFailTheBuild(t *testing.T) {
 	}
 }
 
-// The registry stays usable: what panics is somebody else's, and runs while the
-// registry is locked.
+// The registry stays usable after a panic of a Reconfigure function.
 func TestReconfigureThatPanics(t *testing.T) {
 	r := open(t, nil)
 	limit := 1

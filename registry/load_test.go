@@ -157,7 +157,7 @@ func TestReloadsUnderLoadConcurrentSafe(t *testing.T) {
 	assert.Equal(t, 1, r.OwnedLimiters())
 }
 
-// Every reload closes the limiter of the version before it, and nobody notices.
+// Every reload closes the limiter of the version before it, and no execution fails.
 func TestChangesOfKindUnderLoadConcurrentSafe(t *testing.T) {
 	r := open(t, nil)
 	now := 0

@@ -149,7 +149,7 @@ func checkConflicts(inForce []*build, fresh int) error {
 	return nil
 }
 
-// release is called when a build does not use its resources any more. It closes those that no build uses and calls
+// release is called when a build does not use its resources any more. It closes resources that no build uses and calls
 // failed with what goes wrong.
 func (r *Registry) release(uses map[resourceKey]*resourceUse, failed func(error)) {
 	var unused []*resource

@@ -15,7 +15,7 @@ import (
 // SharedOptions are the [LimiterInfo.Options] of a limiter whose state is in a store. Limits can change in place.
 // Another How makes another limiter.
 type SharedOptions[O LimiterOptions] struct {
-	// Limits are those that the pipelines name. An instance that was reconfigured later may have set others in the
+	// Limits are the limits that the pipelines name. An instance that was reconfigured later may have set others in the
 	// store.
 	Limits O
 	How    store.LimiterOptions

@@ -180,7 +180,7 @@ func TestSharedInvalid(t *testing.T) {
 		"ASCII": func(b *registry.Builder) { registry.Shared(b, c.s, "l l", bucketOptions(1), nil) },
 		"0 bytes": func(b *registry.Builder) {
 			l := registry.Shared(b, c.s, "", bucketOptions(1), nil)
-			_, err := l.TryAcquire(t.Context(), 1) // what is returned can be used, but is of no use
+			_, err := l.TryAcquire(t.Context(), 1) // it returns an error and does not panic
 			assert.ErrorIs(t, err, limiter.ErrClosed)
 		},
 	} {

@@ -60,8 +60,7 @@ func testSharedPartitioned[O registry.LimiterOptions](t *testing.T, options func
 	})
 }
 
-// Whoever collects metrics asks the store each time, and a store that is away no more than
-// it takes to find that out.
+// Each look at the statistics is a round trip, but not while the store is unavailable.
 func TestObservingASharedLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t)
@@ -75,7 +74,7 @@ func TestObservingASharedLimiter(t *testing.T) {
 		w := &wants[limiter.TokenBucketOptions]{s: c.s, o: bucketOptions(10)}
 		require.NoError(t, r.Define("orders", w.build))
 		get(t, r, "orders")
-		assert.Zero(t, c.Calls(), "nobody has looked yet")
+		assert.Zero(t, c.Calls(), "no statistics yet")
 		isTaken(t, w.got, 3)
 		assert.EqualValues(t, 7, look().AvailablePermits)
 		before := c.Calls("Decide")

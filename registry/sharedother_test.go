@@ -167,7 +167,7 @@ func (p partitionOf[O]) Acquire(ctx context.Context, n int) (limiter.Lease, erro
 	return p.Partitioned.Acquire(ctx, "ann", n)
 }
 
-// One that nobody uses any more is closed; the next of its name is another one.
+// A limiter that no version uses is closed; the next one of its name is another.
 func TestSharedComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t)

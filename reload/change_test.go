@@ -84,7 +84,7 @@ func TestApply(t *testing.T) {
 	rejected := &ratelimit.RejectedError{}
 	require.ErrorAs(t, run(t, orders), &rejected)
 
-	// One token more, and none anew; the pipeline that embeds the other goes.
+	// One token more, and no full bucket; the pipeline that embeds the other goes.
 	second := parse(t, strings.NewReplacer("token_limit: 2", "token_limit: 3", "outer:", "renamed:").Replace(before), k)
 	require.NoError(t, r.Apply(t.Context(), second.Change(first)))
 	require.NoError(t, run(t, orders))

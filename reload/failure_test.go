@@ -125,7 +125,7 @@ pipelines: {a: {strategies: [retry: {max_retries: 2, delay: off, budget: extra},
 	require.ErrorIs(t, err, budget.ErrExhausted)
 	assert.Equal(t, 4, f.calls, "a first attempt, and three that come on top")
 
-	// One more a second are three more, and none anew.
+	// One more a second are three more, and the budget is not a new one.
 	p = r.apply(strings.Replace(file, "min_per_second: 1", "min_per_second: 2", 1), nil)
 	f = failing{}
 	require.ErrorIs(t, p.Execute(t.Context(), f.call), budget.ErrExhausted)

@@ -177,7 +177,7 @@ func (d *decoder) sharedLimiters(n *document.Node, f *File) {
 			d.storedName(e.Key, path, l.Name, l)
 			f.has.Limiters = append(f.has.Limiters, l)
 		} else {
-			// Its problem is reported. Those that name it need no further one.
+			// Its problem is reported; its names elsewhere in the file are not reported as unknown.
 			f.has.Limiters = append(f.has.Limiters, &model.Limiter{Name: e.Key.Text})
 		}
 	}

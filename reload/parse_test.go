@@ -18,7 +18,7 @@ import (
 	"github.com/weir-go/weir/strategies/fallback"
 )
 
-// functions are those that the files in testdata name.
+// functions have what the files in testdata name.
 func functions() *reload.Kinds {
 	k := reload.NewKinds()
 	k.RegisterKey("client_ip", clientIP)
@@ -35,7 +35,7 @@ func functions() *reload.Kinds {
 	return k
 }
 
-// newStore returns a store that needs not be closed, as long as nobody asks it.
+// newStore returns a store that need not be closed because it is not asked.
 func newStore(b backend.Backend) *store.Store {
 	s, err := store.New(b, &store.Options{NoListen: true})
 	if err != nil {
@@ -123,7 +123,7 @@ func TestManyProblems(t *testing.T) {
 	failure, ok := errors.AsType[*reload.FileError](err)
 	require.True(t, ok)
 	assert.Len(t, failure.Problems, 1001)
-	assert.Equal(t, "there are more problems, those that were found first are listed", failure.Problems[1000].Message)
+	assert.Equal(t, "there are more problems, the first 1000 are listed", failure.Problems[1000].Message)
 }
 
 func TestOwnOptions(t *testing.T) {

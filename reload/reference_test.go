@@ -73,7 +73,7 @@ type definition struct {
 	Maximum     *float64              `json:"maximum"`
 }
 
-// table has a row for each field, those that are required first.
+// table has a row for each field, required ones first.
 func (d definition) table() string {
 	if len(d.Properties) == 0 {
 		if d.Description != "" {

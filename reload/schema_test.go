@@ -18,7 +18,7 @@ import (
 	"github.com/weir-go/weir/reload"
 )
 
-var update = flag.Bool("update", false, "write schema.json and the golden files of testdata anew")
+var update = flag.Bool("update", false, "write schema.json and the golden files of testdata")
 
 const howToUpdate = "if the change is meant, run go test ./reload -update, and read the diff"
 
@@ -56,7 +56,7 @@ func TestSchemaAgainstStrategies(t *testing.T) {
 		"chaos_latency: {latency: 0s}",
 		"rate_limiter: {name: d, throttler: {}, shadow: true}",
 		"rate_limiter: {name: e, unlimited: {}, handle: transient}",
-		"rate_limiter: {name: f, adaptive: {}, handle: nobody}",
+		"rate_limiter: {name: f, adaptive: {}, handle: unknown}",
 		"chaos_latency: {name: d, latency: -5s}",
 		"chaos_behavior: {name: f, behavior: flash}",
 		"rate_limiter: {name: b, sliding_window: {permit_limit: 1, window: 1s, segments_per_window: 7}}",

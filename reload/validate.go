@@ -38,7 +38,7 @@ func (d *decoder) invalid(err error, s *structure) {
 	}
 	options, ok := errors.AsType[*weir.OptionsError](err)
 	if !ok {
-		if !d.invalidText(err, s) && len(s.failed) == 0 {
+		if len(s.failed) == 0 {
 			d.Add(s.at, s.path, "%v", err)
 		}
 		return

@@ -35,7 +35,7 @@ type Options struct {
 	// exists. If false, Start returns an error.
 	AllowMissing bool
 	// After is a Watcher of the same registry that was stopped. The new Watcher takes over its pipelines, and removes
-	// those that its own file does not have. The file can be another one. If nil, pipelines of an earlier Watcher
+	// the pipelines that its own file does not have. The file can be another one. If nil, pipelines of an earlier Watcher
 	// count as defined by the program, and a file with one of them is refused.
 	After *Watcher
 	// Require names pipelines that the program needs. A file without one of them is refused like an invalid one, so

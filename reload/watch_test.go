@@ -129,7 +129,7 @@ func TestWatchKeepsTheLastGoodOne(t *testing.T) {
 	})
 }
 
-// Whoever asks and does not wait for the answer leaves no trace: the file is still
+// A Reload whose context ends leaves no trace: the file is still
 // what is in force.
 func TestWatchReloadThatIsInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -189,7 +189,7 @@ func TestWatchAPipelineThatIsGoneSaysSo(t *testing.T) {
 
 		w.write(t, windows(5))
 		pass(3 * time.Second)
-		require.NoError(t, try(orders), "the handle is valid for ever")
+		require.NoError(t, try(orders), "the handle is still valid")
 	})
 }
 

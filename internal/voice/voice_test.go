@@ -36,13 +36,6 @@ var notYet = []string{
 	"internal/release",
 	"internal/repo",
 	"internal/testserver",
-	"registry",
-	"reload",
-	"reload/internal/document",
-	"reload/internal/explain",
-	"reload/internal/filewatch",
-	"reload/internal/model",
-	"reload/testdata/invalid",
 	"scripts",
 }
 

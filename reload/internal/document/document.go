@@ -56,8 +56,8 @@ func Parse(data []byte) (root *Node, found Problems) {
 	return root, append(found, c.Problems...)
 }
 
-// unreadable finds characters that the library refuses without a position, and those that it takes for line breaks
-// and editors do not.
+// unreadable finds characters that the library refuses without a position, and characters that it takes for line
+// breaks and editors do not.
 func unreadable(data []byte) (at *Node, problem string) {
 	at = &Node{Line: 1, Column: 1}
 	if len(data) > maxSize {

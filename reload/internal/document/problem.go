@@ -51,7 +51,7 @@ func (p Problems) Sorted() []Problem {
 	})
 	if many {
 		last := all[len(all)-1]
-		last.Path, last.Message = "", "there are more problems, those that were found first are listed"
+		last.Path, last.Message = "", fmt.Sprintf("there are more problems, the first %d are listed", maxProblems)
 		all = append(all, last)
 	}
 	return all

@@ -108,7 +108,7 @@ func (e *explainer) chain(p *model.Pipeline, l *model.Limiter) string {
 
 // queue describes the queue of a limiter, and manual replenishment.
 func queue(limit int, order limiter.QueueOrder, manual bool) string {
-	words := "; nobody waits"
+	words := "; no queue"
 	if limit > 0 {
 		words = fmt.Sprintf("; up to %d wait", limit)
 		if order == limiter.NewestFirst {

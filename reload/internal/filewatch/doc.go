@@ -16,45 +16,37 @@
 //	}
 //	go w.Run(ctx)
 //
-// One that may start without its file looks at the error first:
+// A program that can start without the file checks the error first:
 //
 //	if read, ok := errors.AsType[*filewatch.ReadError](err); ok && read.Missing() {
-//		err = nil // Run takes the file up when it appears
+//		err = nil // Run loads the file when it exists
 //	}
 //
-// # What counts as a change
+// # What is a change
 //
-// The file is read through whatever symbolic links lead to it, every two seconds,
-// and the hash of its content is compared. Neither inodes nor times are looked
-// at: a ConfigMap's update changes no file but the target of a link two
-// directories away, an editor puts another file in place, two writes within a
-// second may leave the same time behind, and some file systems report no events.
+// The file is read every two seconds, through all symbolic links that lead to it, and the hash of its content is
+// compared. Inodes and times are not compared: the update of a ConfigMap changes only the target of a link two
+// directories away, an editor puts another file in place, two writes within a second can have the same time, and some
+// file systems report no events.
 //
-// A change is believed when two reads, 200 ms apart, agree about it. A file that
-// is being written disagrees with itself, so nobody gets the first half of it;
-// and one that is away for a moment, because an editor renamed it, is not
-// reported missing. A writer that pauses for longer than that in the middle of
-// the file gets the half loaded, which a strict decoder refuses; the rest is the
-// next change.
+// A change counts when two reads, 200 ms apart, agree. A file that is being written gives different reads, so half of
+// it is not loaded; a file that is missing for a moment, because an editor has renamed it, is not reported as
+// missing. If a writer pauses in the middle of the file for longer than that, the half is loaded, which a strict
+// decoder refuses; the rest is the next change.
 //
 // # What happens on a failure
 //
-// Whatever fails, what was loaded last stays and watching goes on. Each state of
-// failure is reported once, when it begins or becomes another, and once more when
-// it is over: see [Options.Problem].
+// After any failure the content that was loaded last stays in force, and watching goes on. Each failure is reported
+// once when it begins or changes, and once when it is over: see [Options.Problem].
 //
-// Content that was refused is loaded again when it changes or somebody asks, by
-// [Watcher.Reload] or a signal. It is also tried again without that, after 5 s, 10 s
-// and so on up to a minute apart, because what failed may have been something
-// else, a database that building a limiter needs, and a file that is right should
-// not stay unloaded because nobody was awake when the database came back. Who
-// knows that the content itself is at fault says so with [Permanent], and spares
-// the attempts.
+// A content that was refused is loaded again when it changes, by [Watcher.Reload] and by a signal. It is also tried
+// again after 5 s, 10 s and so on, at most a minute apart: the reason can be outside of the file, such as a database
+// that building a limiter needs, and the file must be loaded when the database is back. A load function that knows
+// that the content itself is wrong returns [Permanent], which ends the attempts.
 //
-// # What it cannot see
+// # What is not noticed
 //
-// Inside a container, a single file that was mounted by itself (a Docker bind
-// mount of a file, a ConfigMap volume with subPath) stays the old file however
-// often it is replaced outside. Mount the directory. On a network file system
-// whose server hangs a read hangs with it, and no context ends that.
+// Inside a container, a single file that is mounted by itself (a Docker bind mount of a file, a ConfigMap volume with
+// subPath) stays the old file when it is replaced outside. Mount the directory. If the server of a network file
+// system hangs, a read hangs with it, and no context ends that.
 package filewatch

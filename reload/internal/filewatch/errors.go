@@ -9,29 +9,27 @@ import (
 )
 
 var (
-	// ErrNotRegular is that there is something else than a file: a directory, a
-	// pipe. An empty directory is what container runtimes put where a file was to
-	// be mounted that does not exist.
+	// ErrNotRegular means that the path leads to something other than a file: a directory or a pipe. Container
+	// runtimes put an empty directory where a file that does not exist was to be mounted.
 	ErrNotRegular = regularfile.ErrNotRegular
-	// ErrTooLarge is that the file has more than [Options.MaxSize] bytes.
+	// ErrTooLarge means that the file has more than [Options.MaxSize] bytes.
 	ErrTooLarge = regularfile.ErrTooLarge
-	// ErrUnsettled is that the file kept changing from read to read.
+	// ErrUnsettled means that no two reads in a row agreed.
 	ErrUnsettled = errors.New("keeps changing")
-	// ErrRunning is what Run returns while another Run of the same Watcher goes on.
+	// ErrRunning is returned by Run while another Run of the same Watcher runs.
 	ErrRunning = errors.New("reload: Run is running already")
 
-	errLeft = errors.New("reload: loading left its goroutine")
+	errLoadLeft = errors.New("reload: loading left its goroutine")
 )
 
-// A ReadError is that the file could not be read, so that there was nothing to
-// load.
+// A ReadError means that the file could not be read, so that there was nothing to load.
 type ReadError struct {
 	Path string
 	Err  error // of the operating system, or ErrNotRegular, ErrTooLarge, ErrUnsettled
 }
 
-// newReadError takes the path and the operation out of the operating system's
-// error: which of several calls found it is no difference.
+// newReadError leaves the path and the operation of the operating system's error out, so that the same problem has
+// the same text, whichever call has found it.
 func newReadError(path string, err error) *ReadError {
 	if of, ok := errors.AsType[*fs.PathError](err); ok {
 		err = of.Err
@@ -46,13 +44,13 @@ func (e *ReadError) Error() string {
 // Unwrap returns Err.
 func (e *ReadError) Unwrap() error { return e.Err }
 
-// Missing tells whether there is no file, or the link to it leads nowhere.
+// Missing reports whether there is no file, or the link to it leads nowhere.
 func (e *ReadError) Missing() bool { return errors.Is(e.Err, fs.ErrNotExist) }
 
-// A PanicError is that Load panicked.
+// A PanicError means that Load has panicked.
 type PanicError struct {
-	Value any    // what it panicked with
-	Stack []byte // where; not in the text, so that the same panic has the same text
+	Value any    // of the panic
+	Stack []byte // not in the text, so that the same panic has the same text
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("reload: loading panicked: %v", e.Value) }
@@ -63,9 +61,9 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// Permanent wraps an error of [Options.Load] that the same content would cause
-// again, such as one of syntax: it is not retried until the content changes or
-// somebody asks. The text stays as it is. Permanent(nil) is nil.
+// Permanent wraps an error of [Options.Load] that the same content would cause again, such as a syntax error: the
+// content is not tried again until it changes, or by Reload or a signal. The text stays the same. Permanent(nil) is
+// nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -79,7 +77,7 @@ func (e *permanentError) Error() string { return e.err.Error() }
 
 func (e *permanentError) Unwrap() error { return e.err }
 
-// sameText tells whether two errors say the same, or both are nil.
+// sameText reports whether two errors have the same text, or both are nil.
 func sameText(a, b error) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil

@@ -27,7 +27,7 @@ type keeper struct {
 	began time.Time
 	path  string
 	watch *filewatch.Watcher
-	fail  func(content string) error // besides; set before it runs
+	fail  func(content string) error // called in addition; set before it runs
 
 	mu       sync.Mutex
 	failure  error

@@ -7,14 +7,13 @@ import (
 	"time"
 )
 
-// The waits between two attempts to load the same content double from the one to
-// the other.
+// The waits between two attempts to load the same content double from firstRetry to lastRetry.
 const (
 	firstRetry = 5 * time.Second
 	lastRetry  = time.Minute
 )
 
-// load calls Load, and makes an error of a panic.
+// load calls Load and returns a panic as an error.
 func (w *Watcher) load(ctx context.Context, content []byte) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -24,8 +23,7 @@ func (w *Watcher) load(ctx context.Context, content []byte) (err error) {
 	return w.options.Load(ctx, content)
 }
 
-// A retry is when content that was refused is tried again. The zero retry is
-// never.
+// A retry is the time at which refused content is tried again. The zero value means never.
 type retry struct {
 	at   time.Time
 	wait time.Duration
@@ -33,7 +31,7 @@ type retry struct {
 
 func (r retry) due() bool { return r.wait > 0 && !time.Now().Before(r.at) }
 
-// after returns the retry that follows one that ended like that.
+// after returns the next retry after an attempt with that result.
 func (r retry) after(err error) retry {
 	if _, permanent := errors.AsType[*permanentError](err); permanent || err == nil {
 		return retry{}

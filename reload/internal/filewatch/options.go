@@ -9,55 +9,51 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 )
 
-// What a zero in the [Options] stands for.
+// The values of options that are 0.
 const (
 	DefaultInterval = 2 * time.Second
 	DefaultSettle   = 200 * time.Millisecond
 	DefaultMaxSize  = 8 << 20
 )
 
-// shortest is the least Interval and Settle. Below it there is no use in it, and
-// mostly a number whose unit was forgotten.
-const shortest = time.Millisecond
+// minInterval is the smallest Interval and Settle. A smaller one mostly is a number without a unit.
+const minInterval = time.Millisecond
 
-// Options say which file is watched and who is told. Path and Load are required.
+// Options are the options of a [Watcher]. Path and Load are required.
 type Options struct {
-	// Path is the file, or a symbolic link to it. A relative one stands for where
-	// it leads from the working directory at the time of [New].
+	// Path is the file, or a symbolic link to it. A relative path is relative to the working directory at the time of
+	// [New].
 	Path string
-	// Interval is the time between two polls; 0 is 2 s, -1 is no polls at all: then
-	// the file is read only by Reload and for a signal, and nothing is retried.
+	// Interval is the time between two polls; 0 means 2 s. If it is -1, there are no polls: the file is only read by
+	// Reload and for a signal, and nothing is tried again.
 	Interval time.Duration
-	// Settle is the time between the two reads that must agree; 0 is 200 ms.
+	// Settle is the time between the two reads that must agree; 0 means 200 ms.
 	Settle time.Duration
-	// MaxSize is the most bytes that the file may have; 0 is 8 MiB, -1: there is no
-	// limit.
+	// MaxSize is how many bytes the file can have; 0 means 8 MiB, -1 no limit.
 	MaxSize int64
-	// Load takes new content, which it may keep. An error, or a panic, refuses it:
-	// what was loaded before must then still be in force. Load is never called
-	// concurrently with itself, and must not call Reload.
+	// Load gets new content, which it can keep. If it returns an error or panics, the content is refused, and what
+	// was loaded before must still be in force. Load is not called concurrently with itself, and must not call
+	// Reload.
 	//
-	// The context is Run's or Reload's. What Load makes should not hang on it: a
-	// caller's context may end as soon as Reload has returned. If the context has
-	// ended when Load fails, the content does not count as refused.
+	// The context is that of Run or Reload. What Load makes should not depend on it: a caller's context can end as
+	// soon as Reload has returned. If the context has ended when Load fails, the content does not count as refused.
 	Load func(ctx context.Context, content []byte) error
-	// Problem is called when another thing is wrong than before, or nothing any
-	// more: then with nil. That is a [ReadError] if the file could not be read, and
-	// otherwise what Load returned. Errors with the same text are the same thing,
-	// so one that lasts is reported once; one that somebody asked for, with Reload
-	// or a signal, is always reported. Calls follow one another; they must not call
-	// Reload. A panic of it goes to the caller of Run or Reload. If nil, it is not called.
+	// Problem is called when the problem changes: with a [ReadError] if the file could not be read, with Load's error
+	// if the content was refused, and with nil when the problem is over. Errors with the same text are the same
+	// problem, so one that lasts is reported once; a failure of Reload, or for a signal, is always reported. Problem
+	// is not called concurrently with itself, and must not call Reload. If it panics, the panic reaches the caller of
+	// Run or Reload. If nil, problems are not reported.
 	Problem func(err error)
-	// Signals makes Run reload the file for every signal that comes from it, as
-	// Reload does; usually [NotifyHangup]'s. nil: there are none.
+	// Signals makes Run reload the file for every signal that comes from it; usually the channel of [NotifyHangup].
+	// If nil, there are none.
 	Signals <-chan os.Signal
 }
 
-// maxMaxSize leaves room for the one byte more that tells that a file is too large.
-const maxMaxSize = math.MaxInt64 - 1
+// noMaxSize is the MaxSize without a limit. It leaves room for the one byte that shows that a file is too large.
+const noMaxSize = math.MaxInt64 - 1
 
-// withDefaults returns o with what a zero stands for. What is off is 0
-// afterwards, and a size without a limit the largest there is.
+// withDefaults returns o with the defaults. Interval is 0 if there are no polls, and MaxSize is noMaxSize if there is
+// no limit.
 func (o *Options) withDefaults() Options {
 	full := *o
 	switch full.Interval {
@@ -73,9 +69,9 @@ func (o *Options) withDefaults() Options {
 	case 0:
 		full.MaxSize = DefaultMaxSize
 	case -1:
-		full.MaxSize = maxMaxSize
+		full.MaxSize = noMaxSize
 	}
-	full.MaxSize = min(full.MaxSize, maxMaxSize)
+	full.MaxSize = min(full.MaxSize, noMaxSize)
 	return full
 }
 
@@ -91,11 +87,11 @@ func (o *Options) Validate() error {
 	if o.Load == nil {
 		p.Add("Load", nil, "must be set")
 	}
-	if o.Interval != 0 && o.Interval != -1 && o.Interval < shortest {
-		p.Add("Interval", o.Interval, "must be at least %v, 0 for %v, or -1 for none", shortest, DefaultInterval)
+	if o.Interval != 0 && o.Interval != -1 && o.Interval < minInterval {
+		p.Add("Interval", o.Interval, "must be at least %v, 0 for %v, or -1 for none", minInterval, DefaultInterval)
 	}
-	if o.Settle != 0 && o.Settle < shortest {
-		p.Add("Settle", o.Settle, "must be at least %v, or 0 for %v", shortest, DefaultSettle)
+	if o.Settle != 0 && o.Settle < minInterval {
+		p.Add("Settle", o.Settle, "must be at least %v, or 0 for %v", minInterval, DefaultSettle)
 	}
 	if o.MaxSize < -1 {
 		p.Add("MaxSize", o.MaxSize, "must be at least 0, or -1 for no limit")

@@ -48,7 +48,7 @@ func TestReloadLoadsWhatHasNotChanged(t *testing.T) {
 		k.until(5 * time.Second)
 		k.expect([]string{"bad"}, []string{"refused: bad"})
 		assert.EqualError(t, k.watch.Reload(t.Context()), "refused: bad")
-		k.expect([]string{"bad"}, []string{"refused: bad"}) // somebody asked
+		k.expect([]string{"bad"}, []string{"refused: bad"}) // Reload reports it again
 
 		require.NoError(t, os.Remove(k.path))
 		k.until(10 * time.Second)

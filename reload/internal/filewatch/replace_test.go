@@ -25,8 +25,7 @@ type replacement struct {
 	// prepare puts the old content there and returns the path to watch; nil: a
 	// plain file.
 	prepare func(t *testing.T, dir string) (path string)
-	// replace puts the new content there; between any two steps that somebody else
-	// could see it calls pause.
+	// replace puts the new content there. It calls pause between any two steps that another process could see.
 	replace func(t *testing.T, path string, pause func())
 }
 
@@ -82,7 +81,7 @@ var replacements = []replacement{
 		},
 	},
 	{
-		name: "a link that is made anew", // ln -sfn
+		name: "a link that is made again", // ln -sfn
 		prepare: func(t *testing.T, dir string) string {
 			write(t, filepath.Join(dir, "v1.yaml"), oldContent)
 			write(t, filepath.Join(dir, "v2.yaml"), newContent)
@@ -157,7 +156,7 @@ func updateConfigMap(t *testing.T, dir, content string, pause func()) {
 }
 
 // However the new content gets there, and whenever between two polls or two reads
-// that happens: it is loaded, and nobody hears of the moments between.
+// that happens: it is loaded, and the states in between are not reported.
 func TestEveryWayOfReplacingTheFile(t *testing.T) {
 	for _, r := range replacements {
 		t.Run(r.name, func(t *testing.T) {

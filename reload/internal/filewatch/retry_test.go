@@ -78,7 +78,7 @@ func TestRetriesEndWithTheFile(t *testing.T) {
 	})
 }
 
-// What somebody asked for begins the waits anew, too.
+// A Reload starts the waits again, too.
 func TestRetriesStartAnewAfterReload(t *testing.T) {
 	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
 		k.failWith(errBoom)

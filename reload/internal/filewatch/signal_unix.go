@@ -8,12 +8,11 @@ import (
 	"syscall"
 )
 
-// NotifyHangup returns a channel for [Options.Signals] that has a SIGHUP, and the
-// function that ends that. Where there is no such signal the channel is nil.
+// NotifyHangup returns a channel for [Options.Signals] with SIGHUP, and a function that ends it. Where there is no
+// such signal, the channel is nil.
 //
-// From here on a SIGHUP does not end the process any more, as it does again after
-// stop: call it last of all. Signals that come while one is waiting to be served
-// are served with it.
+// From then on SIGHUP does not end the process until stop is called: call stop last. Signals that come while one is
+// waiting are handled with it.
 func NotifyHangup() (signals <-chan os.Signal, stop func()) {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGHUP)

@@ -51,7 +51,7 @@ func TestHangup(t *testing.T) {
 	assert.ErrorIs(t, <-done, context.Canceled)
 }
 
-// Opening a pipe that nobody writes into would wait for ever.
+// Opening a pipe without a writer would wait forever.
 func TestPipe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "weir.yaml")

@@ -9,30 +9,29 @@ import (
 	"time"
 )
 
-// A Watcher calls Load with the content of a file whenever it has changed. Make
-// it with New. Most callers call Reload once, for the first load, and leave the
-// rest to Run. It is safe for concurrent use.
+// A Watcher calls Load with the content of a file whenever the content has changed. Make one with New. Most callers
+// call Reload once, for the first load, and then Run. It is safe for concurrent use.
 type Watcher struct {
 	options Options
 	running atomic.Bool
-	problem atomic.Pointer[error] // the last that Problem was told, or would have been
+	problem atomic.Pointer[error] // the last one that was or would have been reported
 
-	// turn has room for one: who reads and loads. A mutex could not be waited for
-	// with a context.
+	// turn is held while the file is read and loaded. It is a channel because waiting for a mutex does not end with a
+	// context.
 	turn chan struct{}
-	// What follows belongs to whose turn it is.
-	last    sight // that settled last, without its content
-	inForce sight // that was loaded last, without its content
-	retry   retry // of last, if it was refused
+	// The following fields are used by the holder of turn.
+	last    snapshot // the last one that two reads have agreed about, without its content
+	inForce snapshot // the last one that was loaded, without its content
+	retry   retry    // for last, if it was refused
 }
 
-// New makes a Watcher, and reads nothing yet.
+// New returns a Watcher. It does not read the file.
 func New(o *Options) (*Watcher, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	w := &Watcher{options: o.withDefaults(), turn: make(chan struct{}, 1)}
-	if !filepath.IsAbs(o.Path) { // an absolute one is left alone: Abs cleans it, which may lead elsewhere where there are links
+	if !filepath.IsAbs(o.Path) { // Abs would clean an absolute one, which leads elsewhere if there are links
 		path, err := filepath.Abs(o.Path)
 		if err != nil {
 			return nil, fmt.Errorf("reload: no absolute path for %s: %w", o.Path, err)
@@ -42,9 +41,8 @@ func New(o *Options) (*Watcher, error) {
 	return w, nil
 }
 
-// Problem returns what is wrong at the moment: why the file cannot be read, or
-// why its content was refused. nil: what the file says is in force, or nobody
-// has looked yet.
+// Problem returns why the file cannot be read or why its content was refused. It is nil if the content is in force,
+// and before the first read.
 func (w *Watcher) Problem() error {
 	if p := w.problem.Load(); p != nil {
 		return *p
@@ -52,9 +50,8 @@ func (w *Watcher) Problem() error {
 	return nil
 }
 
-// Run watches until the context ends, and returns its cause. It polls at once,
-// and then at every Interval. It starts no goroutine; when it has returned,
-// nothing is left of it. Reload goes on working.
+// Run watches until the context ends, and returns the context's cause. It polls at once, and then at every Interval,
+// on the calling goroutine. Reload still works afterwards.
 func (w *Watcher) Run(ctx context.Context) error {
 	if !w.running.CompareAndSwap(false, true) {
 		return ErrRunning
@@ -81,41 +78,40 @@ func (w *Watcher) Run(ctx context.Context) error {
 				signals = nil
 				continue
 			}
-			_ = w.Reload(ctx) // Problem is told
+			_ = w.Reload(ctx) // reported
 		}
 	}
 }
 
-// Reload reads the file now and loads it, even if it has not changed or was
-// refused before. It returns nil if the content is in force, Load's error, a
-// [ReadError], or the context's cause. As everywhere two reads must agree, so it
-// takes at least as long as Settle. It needs no Run.
+// Reload reads the file now and loads it, even if it has not changed or was refused before. It returns nil if the
+// content is in force, and otherwise Load's error, a [ReadError], or the context's cause. Two reads must agree, so it
+// takes at least as long as Settle. It does not need Run.
 func (w *Watcher) Reload(ctx context.Context) error {
 	if err := w.begin(ctx); err != nil {
 		return err
 	}
 	defer w.end()
-	seen, err := w.settle(ctx, w.look())
+	seen, err := w.settle(ctx, w.read())
 	if err != nil {
 		return err
 	}
 	if seen.err != nil {
-		w.conclude(seen, seen.err, asked)
+		w.conclude(seen, seen.err, byRequest)
 		return seen.err
 	}
-	return w.offer(ctx, seen, asked)
+	return w.offer(ctx, seen, byRequest)
 }
 
-// poll looks whether there is something to do.
+// poll reads the file and loads it if it has changed or is to be tried again.
 func (w *Watcher) poll(ctx context.Context) {
 	if w.begin(ctx) != nil {
 		return
 	}
 	defer w.end()
-	seen := w.look()
-	if seen.alike(w.last) {
+	seen := w.read()
+	if seen.equal(w.last) {
 		if w.retry.due() {
-			_ = w.offer(ctx, seen, unasked)
+			_ = w.offer(ctx, seen, byPoll)
 		}
 		return
 	}
@@ -123,35 +119,35 @@ func (w *Watcher) poll(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	w.take(ctx, seen)
+	w.handle(ctx, seen)
 }
 
-// take does what there is to do about what a poll saw when it had settled.
-func (w *Watcher) take(ctx context.Context, seen sight) {
+// handle handles what a poll has read.
+func (w *Watcher) handle(ctx context.Context, seen snapshot) {
 	switch {
-	case seen.alike(w.last): // back to it before it had settled
+	case seen.equal(w.last): // it has changed and changed back
 	case seen.err != nil:
-		w.conclude(seen, seen.err, unasked)
-	case seen.alike(w.inForce): // back to it after something that went wrong
-		w.conclude(seen, nil, unasked)
+		w.conclude(seen, seen.err, byPoll)
+	case seen.equal(w.inForce): // it has changed back after a failure
+		w.conclude(seen, nil, byPoll)
 	default:
-		_ = w.offer(ctx, seen, unasked)
+		_ = w.offer(ctx, seen, byPoll)
 	}
 }
 
-// offer loads what was seen. It concludes also if Load leaves the goroutine: the next
-// look, on another goroutine, would load the same at once again, and again.
-func (w *Watcher) offer(ctx context.Context, seen sight, by occasion) (err error) {
-	err = errLeft
+// offer loads the content. It also concludes if Load calls [runtime.Goexit]: the next poll, on another goroutine,
+// would load the same content again at once.
+func (w *Watcher) offer(ctx context.Context, seen snapshot, by requested) (err error) {
+	err = errLoadLeft
 	defer func() {
-		if _, panicked := errors.AsType[*PanicError](err); panicked || errors.Is(err, errLeft) {
-			w.inForce = sight{} // what Load has put in force is not known: going back to that content needs a load
+		if _, panicked := errors.AsType[*PanicError](err); panicked || errors.Is(err, errLoadLeft) {
+			w.inForce = snapshot{} // it is not known what is in force: the next content is loaded in any case
 		}
 		switch {
 		case err == nil:
 			w.inForce = seen.withoutContent()
 		case ctx.Err() != nil:
-			return // it was interrupted, which says nothing about the content
+			return // Load was interrupted, which says nothing about the content
 		}
 		w.conclude(seen, err, by)
 	}()
@@ -159,34 +155,34 @@ func (w *Watcher) offer(ctx context.Context, seen sight, by occasion) (err error
 	return err
 }
 
-// An occasion is whether somebody is waiting for the answer.
-type occasion bool
+// requested is whether a caller has requested the load or a poll has found it necessary.
+type requested bool
 
 const (
-	unasked occasion = false
-	asked   occasion = true
+	byPoll    requested = false
+	byRequest requested = true
 )
 
-// conclude keeps what came of the last sight, and tells it if it is news.
-func (w *Watcher) conclude(seen sight, problem error, by occasion) {
-	again := by == unasked && seen.alike(w.last)
+// conclude records the result for seen and reports it, unless a poll finds the same problem again.
+func (w *Watcher) conclude(seen snapshot, problem error, by requested) {
+	again := by == byPoll && seen.equal(w.last)
 	w.last = seen.withoutContent()
 	switch {
-	case seen.err != nil: // every poll tries that again
+	case seen.err != nil: // every poll reads again
 		w.retry = retry{}
 	case again:
 		w.retry = w.retry.after(problem)
 	default:
 		w.retry = retry{}.after(problem)
 	}
-	news := !sameText(problem, w.Problem()) || by == asked && problem != nil
+	news := !sameText(problem, w.Problem()) || by == byRequest && problem != nil
 	w.problem.Store(&problem)
 	if news && w.options.Problem != nil {
 		w.options.Problem(problem)
 	}
 }
 
-// begin waits for its turn to read and load; end gives it on.
+// begin takes turn, and end gives it back.
 func (w *Watcher) begin(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -2,7 +2,6 @@ package model
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/weir-go/weir/internal/validate"
@@ -91,7 +90,8 @@ func (o HedgingOptions) Validate() error {
 		p.Add("Delay", nil, "must be left out with {AtOnce}")
 		o.Delay = 0
 	}
-	return errors.Join(p.Err("hedge"), o.Options.Validate())
+	p.Include("", o.Options.Validate())
+	return p.Err("hedge")
 }
 
 // ChaosFaultOptions are the options of a chaos_fault.

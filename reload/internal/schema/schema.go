@@ -31,7 +31,7 @@ func Make(k Input) ([]byte, error) {
 		"$schema":     "https://json-schema.org/draft/2020-12/schema",
 		"$id":         "https://github.com/weir-go/weir/reload/schema.json",
 		"title":       "weir pipelines",
-		"description": "Pipelines and their limiters, as weir's package reload reads them.",
+		"description": "Pipelines and their limiters, for package reload of weir.",
 		"type":        "object",
 		"properties": object{
 			model.LimitersField: object{
@@ -49,7 +49,7 @@ func Make(k Input) ([]byte, error) {
 				"type":                 "object",
 				"additionalProperties": object{"$ref": "#/$defs/pipeline"},
 			},
-			model.AllowEmptyField: object{"description": "A file without pipelines is meant.", "type": "boolean"},
+			model.AllowEmptyField: object{"description": "Accept a file without pipelines.", "type": "boolean"},
 			model.SchemaField:     object{"description": "The address of this schema, for editors; weir ignores it.", "type": "string"},
 		},
 		"patternProperties":    object{"^" + model.IgnoredPrefix: object{"description": "Ignored: a place for anchors."}},
@@ -142,7 +142,7 @@ func (k Input) addStore(limiter object) {
 		name["enum"] = names
 	}
 	properties(limiter)[model.StoreField] = object{
-		"description": "Where the state of the limiter is, for instances to share it: the name of a store, or that with options; in the process unless set.",
+		"description": "The store of the limiter's state, which instances share: its name, or its name and options. In the process unless set.",
 		"anyOf":       []any{name, object{"$ref": "#/$defs/store"}},
 	}
 	limiter["dependentSchemas"] = object{model.StoreField: object{"anyOf": eachRequired(model.Storable)}}
