@@ -15,7 +15,7 @@ import (
 
 // The next instance costs what the first did, however many there are. What grew with
 // them would allocate.
-func TestOneOfManyInstancesCostsWhatOneOfFewDoes(t *testing.T) {
+func TestGetInstance_CostDoesNotDependOnTheirNumber(t *testing.T) {
 	r := open(t, &registry.Options{MaxInstances: -1})
 	require.NoError(t, r.Define("tenants", func(b *registry.Builder) error {
 		b.Add(ratelimit.New(b.Concurrency(b.Instance, one(1)), nil))
@@ -34,7 +34,7 @@ func TestOneOfManyInstancesCostsWhatOneOfFewDoes(t *testing.T) {
 	assert.InDelta(t, few, testing.AllocsPerRun(50, next), 500, "and not thousands: others allocate, too")
 }
 
-func TestAllocations(t *testing.T) {
+func TestPipeline_Allocations(t *testing.T) {
 	r := open(t, nil)
 	require.NoError(t, r.Define("none", with()))
 	require.NoError(t, r.Define("one", with(passThrough{})))

@@ -54,7 +54,7 @@ func TestApply(t *testing.T) {
 	assert.Equal(t, 1, changed.made(), "the new function is used from now on")
 }
 
-func TestApplyThatFailsChangesNothing(t *testing.T) {
+func TestApply_FailureChangesNothing(t *testing.T) {
 	var l recorder
 	r := open(t, &registry.Options{Listener: &l})
 	var changed, removed numbered
@@ -88,7 +88,7 @@ func TestApplyThatFailsChangesNothing(t *testing.T) {
 	assert.Equal(t, 3, versionOf(t, get(t, r, "unbuilt")))
 }
 
-func TestApplyOfNonsense(t *testing.T) {
+func TestApply_InvalidChange(t *testing.T) {
 	r := open(t, nil)
 	require.NoError(t, r.Define("orders", with()))
 	for what, c := range map[string]registry.Change{
@@ -123,7 +123,7 @@ func TestRemove(t *testing.T) {
 	assert.Equal(t, "a", p.Name())
 }
 
-func TestDefiningAgainRevivesTheHandle(t *testing.T) {
+func TestDefine_AgainRestoresTheHandle(t *testing.T) {
 	revive := map[string]func(r *registry.Registry, f registry.BuildFunc) error{
 		"Define": func(r *registry.Registry, f registry.BuildFunc) error {
 			if err := r.Define("orders", f); err != nil {
@@ -154,7 +154,7 @@ func TestDefiningAgainRevivesTheHandle(t *testing.T) {
 }
 
 // A revival that fails must not lose the handle that it would have revived.
-func TestRevivalThatFailsKeepsTheHandle(t *testing.T) {
+func TestApply_FailureKeepsTheRemovedHandle(t *testing.T) {
 	r := open(t, nil)
 	var f fickle
 	require.NoError(t, r.Define("orders", f.build))
@@ -178,7 +178,7 @@ func TestRevivalThatFailsKeepsTheHandle(t *testing.T) {
 }
 
 // What another pipeline contains cannot be taken from under it.
-func TestRemoveWhatIsContained(t *testing.T) {
+func TestRemove_ContainedPipeline(t *testing.T) {
 	r := open(t, nil)
 	require.NoError(t, r.Define("inner", with()))
 	outer := func(b *registry.Builder) error {
@@ -198,7 +198,7 @@ func TestRemoveWhatIsContained(t *testing.T) {
 }
 
 // Instances of a definition that was removed take no room.
-func TestRemovedInstancesDoNotCount(t *testing.T) {
+func TestRemoveInstance_DoesNotCountAsInstance(t *testing.T) {
 	r := open(t, &registry.Options{MaxInstances: 1})
 	for range 3 {
 		require.NoError(t, r.Define("orders", with()))
@@ -210,7 +210,7 @@ func TestRemovedInstancesDoNotCount(t *testing.T) {
 
 // A removed definition's first build that is under way comes to nothing; so does
 // one whose definition Apply has replaced.
-func TestApplyDuringFirstBuild(t *testing.T) {
+func TestApply_DuringFirstBuild(t *testing.T) {
 	for name, c := range map[string]struct {
 		change registry.Change
 		want   int
@@ -241,7 +241,7 @@ func TestApplyDuringFirstBuild(t *testing.T) {
 }
 
 // The same for an instance that Apply does not build, because its handle has not been returned yet.
-func TestApplyDuringFirstBuildOfAnotherInstance(t *testing.T) {
+func TestApply_DuringFirstBuildOfAnotherInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, nil)
 		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {

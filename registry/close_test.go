@@ -17,7 +17,7 @@ import (
 )
 
 // PR16, PR18: everything says that it is closed.
-func TestClosed(t *testing.T) {
+func TestRegistry_AfterClose(t *testing.T) {
 	r := registry.New(nil)
 	require.NoError(t, r.Define("built", with()))
 	require.NoError(t, r.Define("unbuilt", with()))
@@ -50,7 +50,7 @@ func TestClosed(t *testing.T) {
 }
 
 // PR17: a handle belongs to the registry.
-func TestHandleCannotBeClosed(t *testing.T) {
+func TestGet_HandleCannotBeClosed(t *testing.T) {
 	r := open(t, nil)
 	var j journal
 	require.NoError(t, r.Define("orders", noted(&j)))
@@ -61,7 +61,7 @@ func TestHandleCannotBeClosed(t *testing.T) {
 }
 
 // DP2: what was made elsewhere survives.
-func TestCloseLeavesOutsidersAlone(t *testing.T) {
+func TestClose_PipelinesOfTheProgramStayOpen(t *testing.T) {
 	r := registry.New(nil)
 	l := weir.Must(limiter.NewConcurrency(one(1)))
 	defer func() { require.NoError(t, l.Close()) }()
@@ -74,7 +74,7 @@ func TestCloseLeavesOutsidersAlone(t *testing.T) {
 	assert.True(t, isOpen(t, l))
 }
 
-func TestCloseWaits(t *testing.T) {
+func TestClose_Waits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := registry.New(nil)
 		var j journal
@@ -90,7 +90,7 @@ func TestCloseWaits(t *testing.T) {
 	})
 }
 
-func TestCloseTimesOut(t *testing.T) {
+func TestClose_DrainTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := registry.New(&registry.Options{DrainTimeout: 3 * time.Second})
 		var j journal
@@ -111,7 +111,7 @@ func TestCloseTimesOut(t *testing.T) {
 	})
 }
 
-func TestCloseWithContext(t *testing.T) {
+func TestClose_ContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := registry.New(&registry.Options{DrainTimeout: -1})
 		var j journal
@@ -134,7 +134,7 @@ func TestCloseWithContext(t *testing.T) {
 }
 
 // Each call of Close waits for as long as its own context allows.
-func TestCloseAtTheSameTime(t *testing.T) {
+func TestClose_Twice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := registry.New(nil)
 		var j journal
@@ -170,7 +170,7 @@ func TestCloseAtTheSameTime(t *testing.T) {
 	})
 }
 
-func TestCloseDuringFirstBuild(t *testing.T) {
+func TestClose_DuringFirstBuild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := registry.New(nil)
 		var j journal
@@ -187,7 +187,7 @@ func TestCloseDuringFirstBuild(t *testing.T) {
 	})
 }
 
-func TestCloseDuringReload(t *testing.T) {
+func TestClose_DuringReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l recorder
 		r := registry.New(&registry.Options{Listener: &l})
@@ -216,7 +216,7 @@ func TestCloseDuringReload(t *testing.T) {
 	})
 }
 
-func TestCloseConcurrentSafe(t *testing.T) {
+func TestClose_ConcurrentSafe(t *testing.T) {
 	for range 100 {
 		r := registry.New(nil)
 		var n numbered

@@ -16,7 +16,7 @@ import (
 )
 
 // Reloads come one after the other, and executions always find a version.
-func TestReloadConcurrentSafe(t *testing.T) {
+func TestReload_ConcurrentSafe(t *testing.T) {
 	r := open(t, nil)
 	var n numbered
 	require.NoError(t, r.Define("orders", n.build))
@@ -50,7 +50,7 @@ func TestReloadConcurrentSafe(t *testing.T) {
 }
 
 // First builds, reloads, removals and executions of the same names at once.
-func TestEverythingAtOnceConcurrentSafe(t *testing.T) {
+func TestRegistry_ConcurrentSafe(t *testing.T) {
 	r := open(t, nil)
 	var n numbered
 	names := []string{"a", "b", "c"}
@@ -94,7 +94,7 @@ func TestEverythingAtOnceConcurrentSafe(t *testing.T) {
 
 // Names come and go, by several ways at once. A handle that was got once works whenever its name is there, and
 // in the end nothing is left.
-func TestNamesThatComeAndGoConcurrentSafe(t *testing.T) {
+func TestApply_NamesComeAndGoConcurrentSafe(t *testing.T) {
 	r := registry.New(&registry.Options{Listener: pipeline.ListenerFunc(func(context.Context, pipeline.Event) {})})
 	build := func(b *registry.Builder) error {
 		b.Add(ratelimit.New(b.Concurrency("shared", one(1000)), nil))

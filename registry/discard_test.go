@@ -14,7 +14,7 @@ import (
 )
 
 // What a failed build made is disposed of like a version, and its limiters with it.
-func TestFailedBuildIsDisposedOf(t *testing.T) {
+func TestOnDispose_FailedBuild(t *testing.T) {
 	ends := map[string]func(b *registry.Builder) error{
 		"error":   func(*registry.Builder) error { return errBoom },
 		"panic":   func(*registry.Builder) error { panic("boom") },
@@ -48,7 +48,7 @@ func TestFailedBuildIsDisposedOf(t *testing.T) {
 }
 
 // What goes wrong then is reported, and does not hide why the build failed.
-func TestDisposingOfFailedBuildFails(t *testing.T) {
+func TestOnDispose_FailsAfterFailedBuild(t *testing.T) {
 	other := errors.New("other")
 	var l recorder
 	r := open(t, &registry.Options{Listener: &l})
@@ -72,7 +72,7 @@ func TestDisposingOfFailedBuildFails(t *testing.T) {
 }
 
 // Builds that succeeded are disposed of if the reload that they were for fails.
-func TestGoodBuildsOfFailedReloadAreDisposedOf(t *testing.T) {
+func TestOnDispose_OtherBuildsOfFailedReload(t *testing.T) {
 	var l recorder
 	var j journal
 	r := open(t, &registry.Options{Listener: &l})
@@ -96,7 +96,7 @@ func TestGoodBuildsOfFailedReloadAreDisposedOf(t *testing.T) {
 
 // A first build that a change has overtaken is disposed of; what goes wrong with
 // that is no reason not to have the pipeline.
-func TestDisposingOfOvertakenFirstBuildFails(t *testing.T) {
+func TestOnDispose_FailsAfterOvertakenFirstBuild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l recorder
 		r := open(t, &registry.Options{Listener: &l})
@@ -117,7 +117,7 @@ func TestDisposingOfOvertakenFirstBuildFails(t *testing.T) {
 }
 
 // A build that fails has not touched what is in force.
-func TestFailedBuildReconfiguresNothing(t *testing.T) {
+func TestReload_FailedBuildReconfiguresNothing(t *testing.T) {
 	r := open(t, nil)
 	var live, staged *limiter.Concurrency
 	limit, fail := 3, false

@@ -43,7 +43,7 @@ func noteLimiters(j *journal) func(string, limiter.StatisticsProvider) func() {
 	}
 }
 
-func TestDisposeOrder(t *testing.T) {
+func TestOnDispose_Order(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
 		r := open(t, &registry.Options{ObserveLimiter: noteLimiters(&j)})
@@ -59,7 +59,7 @@ func TestDisposeOrder(t *testing.T) {
 	})
 }
 
-func TestDisposeOnceEach(t *testing.T) {
+func TestOnDispose_OnceEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, nil)
 		const n = 1000
@@ -91,7 +91,7 @@ func TestDisposeOnceEach(t *testing.T) {
 }
 
 // ET1, ET4: the last of ten.
-func TestDisposeWaitsForRunningExecutions(t *testing.T) {
+func TestOnDispose_WaitsForExecutions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, &registry.Options{DrainTimeout: -1})
 		var j journal
@@ -114,7 +114,7 @@ func TestDisposeWaitsForRunningExecutions(t *testing.T) {
 }
 
 // An execution that panics or leaves its goroutine has ended, too.
-func TestDisposeAfterPanic(t *testing.T) {
+func TestOnDispose_AfterPanicOfAnExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, &registry.Options{DrainTimeout: -1})
 		var j journal
@@ -128,7 +128,7 @@ func TestDisposeAfterPanic(t *testing.T) {
 }
 
 // Who waits in a limiter's queue has begun, and goes on to the end on that version.
-func TestDisposeWaitsForTheQueue(t *testing.T) {
+func TestOnDispose_WaitsForTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, &registry.Options{DrainTimeout: -1})
 		var j journal
@@ -197,7 +197,7 @@ func TestDrainTimeout(t *testing.T) {
 	}
 }
 
-func TestErrorsAndPanicsOfDisposing(t *testing.T) {
+func TestOnDispose_ErrorsAndPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l recorder
 		var j journal

@@ -15,7 +15,7 @@ import (
 )
 
 // RC1, RC3, RC4: each event as it is.
-func TestEvents(t *testing.T) {
+func TestListener_Events(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l recorder
 		r := open(t, &registry.Options{Listener: &l, DrainTimeout: time.Minute})
@@ -57,7 +57,7 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-func TestListenerHearsExecutions(t *testing.T) {
+func TestListener_EventsOfExecutions(t *testing.T) {
 	var heard []string
 	r := open(t, &registry.Options{Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
 		heard = append(heard, e.Name+" "+e.Source.String())
@@ -73,7 +73,7 @@ func TestListenerHearsExecutions(t *testing.T) {
 }
 
 // A nil pointer as listener is none, as it is for a pipeline.
-func TestNilListener(t *testing.T) {
+func TestListener_Nil(t *testing.T) {
 	for _, l := range []pipeline.Listener{nil, (*recorder)(nil), pipeline.ListenerFunc(nil)} {
 		r := open(t, &registry.Options{Listener: l})
 		require.NoError(t, r.Define("orders", with()))
@@ -84,7 +84,7 @@ func TestNilListener(t *testing.T) {
 	}
 }
 
-func TestForget(t *testing.T) {
+func TestListener_Forget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l recorder
 		r := registry.New(&registry.Options{Listener: &l, DrainTimeout: -1})
@@ -120,7 +120,7 @@ func TestForget(t *testing.T) {
 }
 
 // There is one of that name again by the time that the last execution ends.
-func TestForgetNotWhatIsBack(t *testing.T) {
+func TestListener_ForgetNotWhenDefinedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l recorder
 		r := open(t, &registry.Options{Listener: &l, DrainTimeout: -1})

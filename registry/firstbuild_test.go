@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/registry"
 )
 
-func TestGetBuildsOnceConcurrentSafe(t *testing.T) {
+func TestGet_BuildsOnceConcurrentSafe(t *testing.T) {
 	r := open(t, nil)
 	var n numbered
 	require.NoError(t, r.Define("orders", n.build))
@@ -59,7 +59,7 @@ func stampede(r *registry.Registry, n int, release func()) []outcome {
 	return outcomes
 }
 
-func TestFailedBuildIsReportedToAllWhoAskedAndTriedAgain(t *testing.T) {
+func TestGet_FailedBuildIsTriedAgain(t *testing.T) {
 	fail := map[string]func() error{
 		"error": func() error { return errBoom },
 		"panic": func() error { panic(errBoom.Error()) },
@@ -93,7 +93,7 @@ func TestFailedBuildIsReportedToAllWhoAskedAndTriedAgain(t *testing.T) {
 }
 
 // A build that calls runtime.Goexit ends the goroutine that called Get, and no other.
-func TestGoexitInFirstBuild(t *testing.T) {
+func TestGet_GoexitInFirstBuild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, nil)
 		release := make(chan struct{})
@@ -120,7 +120,7 @@ func TestGoexitInFirstBuild(t *testing.T) {
 	})
 }
 
-func TestGoexitInSecondTryOfFirstBuild(t *testing.T) {
+func TestGet_GoexitInSecondTryOfFirstBuild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, nil)
 		release := make(chan struct{})
@@ -149,7 +149,7 @@ func TestGoexitInSecondTryOfFirstBuild(t *testing.T) {
 	})
 }
 
-func TestInvalidStrategiesFailTheBuild(t *testing.T) {
+func TestGet_InvalidStrategies(t *testing.T) {
 	r := open(t, nil)
 	var j journal
 	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
@@ -165,7 +165,7 @@ func TestInvalidStrategiesFailTheBuild(t *testing.T) {
 	assert.Equal(t, []string{"OnDispose 2", "OnDispose 1", "close 1", "close 2"}, j.take())
 }
 
-func TestNilOnDisposeFailsTheBuild(t *testing.T) {
+func TestOnDispose_Nil(t *testing.T) {
 	r := open(t, nil)
 	require.NoError(t, r.Define("orders", func(b *registry.Builder) error { b.OnDispose(nil); return nil }))
 	_, err := r.Get("orders")
@@ -217,7 +217,7 @@ func TestGetOrDefine(t *testing.T) {
 	assert.ErrorIs(t, err, errBoom)
 }
 
-func TestGetOrDefineConcurrentSafe(t *testing.T) {
+func TestGetOrDefine_ConcurrentSafe(t *testing.T) {
 	r := open(t, nil)
 	var n numbered
 	var wg sync.WaitGroup
@@ -231,7 +231,7 @@ func TestGetOrDefineConcurrentSafe(t *testing.T) {
 	assert.Equal(t, 1, n.made())
 }
 
-func TestBuilderKnowsWhatItBuilds(t *testing.T) {
+func TestBuilder_NameAndInstance(t *testing.T) {
 	r := open(t, &registry.Options{Instance: func(name string) string { return "of " + name }})
 	var seen []string
 	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
@@ -247,7 +247,7 @@ func TestBuilderKnowsWhatItBuilds(t *testing.T) {
 }
 
 // A first build that takes long must not publish what it read before a reload.
-func TestFirstBuildDuringReloadReadsAgain(t *testing.T) {
+func TestGet_FirstBuildDuringReloadRunsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, nil)
 		var config, builds atomic.Int64
@@ -271,7 +271,7 @@ func TestFirstBuildDuringReloadReadsAgain(t *testing.T) {
 }
 
 // A nil pointer among the strategies is named, and nothing is called on it.
-func TestNilPointerAsStrategy(t *testing.T) {
+func TestGet_NilPointerAsStrategy(t *testing.T) {
 	var l recorder
 	r := open(t, &registry.Options{Listener: &l})
 	require.NoError(t, r.Define("orders", with((*closing)(nil))))

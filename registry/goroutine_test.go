@@ -11,7 +11,7 @@ import (
 )
 
 // A build function that goes round the Builder gets an error, and does not hang.
-func TestGetOfWhatWaitsForItselfIsACycle(t *testing.T) {
+func TestGet_OnTheGoroutineOfItsBuild(t *testing.T) {
 	r := open(t, nil)
 	asking := func(name string) registry.BuildFunc {
 		return func(b *registry.Builder) error {
@@ -37,7 +37,7 @@ func TestGetOfWhatWaitsForItselfIsACycle(t *testing.T) {
 	require.ErrorIs(t, err, registry.ErrCycle, "nothing is left of the first time")
 }
 
-func TestAReloadThatWaitsForItselfIsAnError(t *testing.T) {
+func TestReload_OnTheGoroutineOfAReload(t *testing.T) {
 	var r *registry.Registry
 	var heard error
 	r = open(t, &registry.Options{Listener: pipeline.ListenerFunc(func(ctx context.Context, e pipeline.Event) {

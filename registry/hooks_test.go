@@ -450,7 +450,7 @@ func TestKeep_NamesOfOtherKinds(t *testing.T) {
 }
 
 // What an execution reports that outlives DrainTimeout comes before Forget.
-func TestForget_AfterStragglers(t *testing.T) {
+func TestListener_ForgetAfterStragglers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l recorder
 		r := registry.New(&registry.Options{Listener: &l, DrainTimeout: time.Second})
@@ -475,7 +475,7 @@ func TestForget_AfterStragglers(t *testing.T) {
 }
 
 // Close does not wait for them: it has waited for DrainTimeout.
-func TestForget_StragglersDoNotHoldUpClose(t *testing.T) {
+func TestClose_DoesNotWaitForStragglers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := registry.New(&registry.Options{DrainTimeout: time.Second})
 		require.NoError(t, r.Define("orders", with()))

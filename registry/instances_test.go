@@ -23,7 +23,7 @@ func getInstance(t *testing.T, r *registry.Registry, name, instance string) *pip
 }
 
 // PR02: a hundred instances of one definition.
-func TestInstances(t *testing.T) {
+func TestGetInstance(t *testing.T) {
 	var l recorder
 	r := open(t, &registry.Options{Listener: &l})
 	var n numbered
@@ -51,7 +51,7 @@ func TestInstances(t *testing.T) {
 	assert.Len(t, l.take(), 101)
 }
 
-func TestUsualInstance(t *testing.T) {
+func TestOptions_Instance(t *testing.T) {
 	asked := make(map[string]int)
 	r := open(t, &registry.Options{Instance: func(name string) string { asked[name]++; return name + "-eu" }})
 	require.NoError(t, r.Define("a", with()))
@@ -68,7 +68,7 @@ func TestUsualInstance(t *testing.T) {
 	}
 }
 
-func TestAllIsInOrder(t *testing.T) {
+func TestAll_Order(t *testing.T) {
 	r := open(t, nil)
 	for _, name := range []string{"b", "a", "c"} {
 		require.NoError(t, r.Define(name, with()))
@@ -125,7 +125,7 @@ func TestRemoveInstance(t *testing.T) {
 	}
 }
 
-func TestRemoveInstanceDuringFirstBuild(t *testing.T) {
+func TestRemoveInstance_DuringFirstBuild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, nil)
 		var j journal
@@ -151,7 +151,7 @@ func TestRemoveInstanceDuringFirstBuild(t *testing.T) {
 }
 
 // An instance that is removed while a reload builds it stays removed.
-func TestRemoveInstanceDuringReload(t *testing.T) {
+func TestRemoveInstance_DuringReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l recorder
 		r := open(t, &registry.Options{Listener: &l})
@@ -176,7 +176,7 @@ func TestRemoveInstanceDuringReload(t *testing.T) {
 	})
 }
 
-func TestMaxInstances(t *testing.T) {
+func TestOptions_MaxInstances(t *testing.T) {
 	r := open(t, &registry.Options{MaxInstances: 2})
 	var f fickle
 	require.NoError(t, r.Define("orders", f.build))
@@ -200,7 +200,7 @@ func TestMaxInstances(t *testing.T) {
 	assert.ErrorIs(t, err, registry.ErrTooManyInstances)
 }
 
-func TestMaxInstancesDefaults(t *testing.T) {
+func TestOptions_MaxInstancesDefault(t *testing.T) {
 	for most, want := range map[int]int{0: 1000, -1: 1100} {
 		r := open(t, &registry.Options{MaxInstances: most})
 		require.NoError(t, r.Define("orders", with()))
@@ -216,7 +216,7 @@ func TestMaxInstancesDefaults(t *testing.T) {
 	}
 }
 
-func TestMaxInstancesConcurrentSafe(t *testing.T) {
+func TestOptions_MaxInstancesConcurrentSafe(t *testing.T) {
 	r := open(t, &registry.Options{MaxInstances: 7})
 	require.NoError(t, r.Define("orders", with()))
 	var made atomic.Int64

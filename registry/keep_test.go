@@ -67,7 +67,7 @@ func (w *workshop) build(b *registry.Builder) error {
 	return nil
 }
 
-func TestKeepKeepsItsStateAndGetsItsOptions(t *testing.T) {
+func TestKeep_StateAndOptions(t *testing.T) {
 	r := open(t, nil)
 	w := &workshop{step: 1}
 	require.NoError(t, r.Define("orders", w.build))
@@ -107,7 +107,7 @@ func TestKeep_NilOfAnInterface(t *testing.T) {
 	require.NoError(t, r.Close(t.Context()))
 }
 
-func TestKeepMakesAnotherWhereItCannotReconfigure(t *testing.T) {
+func TestKeep_WithoutReconfigure(t *testing.T) {
 	r := open(t, nil)
 	w := &workshop{step: 1}
 	var kept []counting
@@ -129,7 +129,7 @@ func TestKeepMakesAnotherWhereItCannotReconfigure(t *testing.T) {
 	assert.Equal(t, 1, kept[2].closed)
 }
 
-func TestKeepProblemsFailTheBuild(t *testing.T) {
+func TestKeep_Problems(t *testing.T) {
 	w := &workshop{step: 1}
 	for want, keep := range map[string]func(b *registry.Builder){
 		"registry: Kept.Kind must be set; Kept.Make must be set": func(b *registry.Builder) { registry.Keep(b, "all", 1, registry.Kept[int, int]{}) },
@@ -158,7 +158,7 @@ func TestKeepProblemsFailTheBuild(t *testing.T) {
 }
 
 // The registry stays usable after a panic of a Reconfigure function.
-func TestReconfigureThatPanics(t *testing.T) {
+func TestKept_ReconfigurePanics(t *testing.T) {
 	r := open(t, nil)
 	limit := 1
 	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {

@@ -95,7 +95,7 @@ func isOpen(t *testing.T, l limiter.Limiter) bool {
 	return err == nil
 }
 
-func TestLimiterIsKeptAndReconfigured(t *testing.T) {
+func TestTokenBucket_KeptAndReconfigured(t *testing.T) {
 	for _, s := range subjects {
 		t.Run(s.kind, func(t *testing.T) {
 			r := open(t, nil)
@@ -133,7 +133,7 @@ func TestLimiterIsKeptAndReconfigured(t *testing.T) {
 
 // Under one name every change of kind makes another limiter. The old one stays open
 // until its version has drained.
-func TestChangeOfKind(t *testing.T) {
+func TestTokenBucket_ChangeOfKind(t *testing.T) {
 	type made struct {
 		kind string
 		make func(b *registry.Builder, n int) limiter.Limiter
@@ -181,7 +181,7 @@ func TestChangeOfKind(t *testing.T) {
 }
 
 // Back to the first kind before its version has drained: it is still there.
-func TestChangeOfKindAndBack(t *testing.T) {
+func TestTokenBucket_ChangeOfKindAndBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, &registry.Options{DrainTimeout: -1})
 		now := 0

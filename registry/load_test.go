@@ -20,7 +20,7 @@ import (
 
 // A thousand reloads, one a millisecond, each with another limit, while more is
 // asked for than any limit allows.
-func TestReloadsNeverGrantMoreThanTheLargestLimit(t *testing.T) {
+func TestReload_GrantsNoMoreThanTheLargestLimit(t *testing.T) {
 	const window, reloads, most = 20 * time.Millisecond, 1000, 10
 	limits := []int{3, most, 5, 1, 8}
 	for _, queue := range []int{0, 5} {
@@ -73,7 +73,7 @@ func TestReloadsNeverGrantMoreThanTheLargestLimit(t *testing.T) {
 
 // A bucket never gives more than its size and what has flowed in, whatever happens to
 // the limits.
-func TestReloadsNeverRefillABucket(t *testing.T) {
+func TestReload_DoesNotRefillABucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, nil)
 		size := 10
@@ -130,7 +130,7 @@ func load(t *testing.T, p *pipeline.Pipeline, call func(context.Context) error) 
 	}
 }
 
-func TestReloadsUnderLoadConcurrentSafe(t *testing.T) {
+func TestReload_UnderLoadConcurrentSafe(t *testing.T) {
 	const most = 4
 	r := open(t, nil)
 	limit := 1
@@ -158,7 +158,7 @@ func TestReloadsUnderLoadConcurrentSafe(t *testing.T) {
 }
 
 // Every reload closes the limiter of the version before it, and no execution fails.
-func TestChangesOfKindUnderLoadConcurrentSafe(t *testing.T) {
+func TestReload_ChangesOfKindUnderLoadConcurrentSafe(t *testing.T) {
 	r := open(t, nil)
 	now := 0
 	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
@@ -175,7 +175,7 @@ func TestChangesOfKindUnderLoadConcurrentSafe(t *testing.T) {
 }
 
 // The same for limiters that come and go with pipelines that share them.
-func TestLimitersComeAndGoUnderLoadConcurrentSafe(t *testing.T) {
+func TestReload_LimitersComeAndGoConcurrentSafe(t *testing.T) {
 	r := open(t, nil)
 	build := func(b *registry.Builder) error {
 		b.Add(ratelimit.New(b.Concurrency("shared", limiter.ConcurrencyOptions{PermitLimit: 100}), nil))

@@ -43,7 +43,7 @@ func spend(t *testing.T, l *limiter.PartitionedLimiter[string, string], user str
 	require.True(t, lease.Acquired())
 }
 
-func TestPartitionedIsKeptAndReconfigured(t *testing.T) {
+func TestPartitioned_KeptAndReconfigured(t *testing.T) {
 	t.Run("token bucket", func(t *testing.T) { testPartitioned(t, bucketOptions) })
 	t.Run("fixed window", func(t *testing.T) { testPartitioned(t, windowOptions) })
 	t.Run("sliding window", func(t *testing.T) { testPartitioned(t, slidingOptions) })
@@ -83,7 +83,7 @@ func testPartitioned[O registry.LimiterOptions](t *testing.T, options func(int) 
 	assert.ErrorIs(t, err, limiter.ErrClosed)
 }
 
-func TestPartitionedKeyFunctionIsReplaced(t *testing.T) {
+func TestPartitioned_KeyFunctionIsReplaced(t *testing.T) {
 	r := open(t, nil)
 	key, each, o := same, bucketOptions(10), limiter.PartitionedOptions{}
 	l := keyed(t, r, &key, &each, &o)
@@ -97,7 +97,7 @@ func TestPartitionedKeyFunctionIsReplaced(t *testing.T) {
 }
 
 // A build that fails leaves the key function alone, and the options.
-func TestPartitionedOfFailedBuild(t *testing.T) {
+func TestPartitioned_FailedBuild(t *testing.T) {
 	r := open(t, nil)
 	fail := false
 	var l *limiter.PartitionedLimiter[string, string]
@@ -117,7 +117,7 @@ func TestPartitionedOfFailedBuild(t *testing.T) {
 	assert.Equal(t, 8, left(t, l, "ANN"))
 }
 
-func TestPartitionedInvalid(t *testing.T) {
+func TestPartitioned_InvalidOptions(t *testing.T) {
 	for field, f := range map[string]func(b *registry.Builder){
 		"key must not be nil": func(b *registry.Builder) {
 			registry.Partitioned[string, string](b, "users", nil, bucketOptions(1), limiter.PartitionedOptions{})
@@ -140,7 +140,7 @@ func TestPartitionedInvalid(t *testing.T) {
 
 // Another type of key, of resource or of limiter is another limiter, also where
 // two types have the same name.
-func TestPartitionedOfOtherTypes(t *testing.T) {
+func TestPartitioned_OtherTypes(t *testing.T) {
 	type user string
 	var o limiter.PartitionedOptions
 	asked := []registry.BuildFunc{
@@ -186,7 +186,7 @@ func TestPartitionedOfOtherTypes(t *testing.T) {
 
 // While the limits change partitions are made; when the reload has returned every one
 // of them has the new limits, whenever it was made, and so has each that is made later.
-func TestPartitionedReconfiguredWhileMadeConcurrentSafe(t *testing.T) {
+func TestPartitioned_ReconfiguredWhileMadeConcurrentSafe(t *testing.T) {
 	r := open(t, nil)
 	key, each, o := same, bucketOptions(1), limiter.PartitionedOptions{IdleTimeout: time.Hour}
 	l := keyed(t, r, &key, &each, &o)

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/registry"
 )
 
-func TestReloadKeepsTheHandle(t *testing.T) {
+func TestReload_KeepsTheHandle(t *testing.T) {
 	r := open(t, nil)
 	var n numbered
 	require.NoError(t, r.Define("orders", n.build))
@@ -29,7 +29,7 @@ func TestReloadKeepsTheHandle(t *testing.T) {
 	}
 }
 
-func TestExecutionsEndOnTheVersionOnWhichTheyBegan(t *testing.T) {
+func TestReload_ExecutionsEndOnTheirVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, nil)
 		var n numbered
@@ -45,7 +45,7 @@ func TestExecutionsEndOnTheVersionOnWhichTheyBegan(t *testing.T) {
 	})
 }
 
-func TestReloadOfWhatIsNotBuiltBuildsNothing(t *testing.T) {
+func TestReload_NotBuilt(t *testing.T) {
 	r := open(t, nil)
 	var built, unbuilt numbered
 	require.NoError(t, r.Define("built", built.build))
@@ -57,7 +57,7 @@ func TestReloadOfWhatIsNotBuiltBuildsNothing(t *testing.T) {
 	assert.Zero(t, unbuilt.made())
 }
 
-func TestReloadOfUnknownName(t *testing.T) {
+func TestReload_UnknownName(t *testing.T) {
 	r := open(t, nil)
 	var n numbered
 	require.NoError(t, r.Define("orders", n.build))
@@ -86,7 +86,7 @@ func (f *fickle) build(b *registry.Builder) error {
 func (f *fickle) do(b registry.BuildFunc) { f.instead.Store(&b) }
 func (f *fickle) calmDown()               { f.instead.Store(nil) }
 
-func TestReloadThatFailsChangesNothing(t *testing.T) {
+func TestReload_FailureChangesNothing(t *testing.T) {
 	fail := map[string]registry.BuildFunc{
 		"error":   func(*registry.Builder) error { return errBoom },
 		"panic":   func(*registry.Builder) error { panic("boom") },
@@ -124,7 +124,7 @@ func TestReloadThatFailsChangesNothing(t *testing.T) {
 
 // The text of a panic is the same each time, so that it can be told from another
 // one; where it came from stands beside it.
-func TestPanicOfABuild(t *testing.T) {
+func TestReload_BuildPanics(t *testing.T) {
 	r := open(t, nil)
 	var f fickle
 	require.NoError(t, r.Define("orders", f.build))
@@ -135,11 +135,11 @@ func TestPanicOfABuild(t *testing.T) {
 	assert.ErrorIs(t, err, errBoom)
 	panicked, ok := errors.AsType[*registry.PanicError](err)
 	require.True(t, ok)
-	assert.Contains(t, string(panicked.Stack), "TestPanicOfABuild")
+	assert.Contains(t, string(panicked.Stack), "TestReload_BuildPanics")
 	assert.EqualError(t, r.Reload(t.Context()), err.Error())
 }
 
-func TestReloadReportsEverythingThatWentWrong(t *testing.T) {
+func TestReload_JoinsErrors(t *testing.T) {
 	var l recorder
 	r := open(t, &registry.Options{Listener: &l})
 	var one, two fickle
@@ -156,7 +156,7 @@ func TestReloadReportsEverythingThatWentWrong(t *testing.T) {
 }
 
 // A build that leaves its goroutine takes Reload's caller along, and nothing else.
-func TestGoexitInReload(t *testing.T) {
+func TestReload_Goexit(t *testing.T) {
 	var l recorder
 	r := open(t, &registry.Options{Listener: &l})
 	var one, two fickle
@@ -178,7 +178,7 @@ func TestGoexitInReload(t *testing.T) {
 	assert.Equal(t, 3, versionOf(t, p))
 }
 
-func TestReloadWithContextThatEndedBefore(t *testing.T) {
+func TestReload_ContextEndedBefore(t *testing.T) {
 	r := open(t, nil)
 	var n numbered
 	require.NoError(t, r.Define("orders", n.build))
@@ -199,7 +199,7 @@ func TestReloadWithContextThatEndedBefore(t *testing.T) {
 	assert.Equal(t, 1, versionOf(t, p))
 }
 
-func TestReloadWhoseContextEndsBetweenTwoBuilds(t *testing.T) {
+func TestReload_ContextEndsBetweenBuilds(t *testing.T) {
 	var l recorder
 	r := open(t, &registry.Options{Listener: &l})
 	var one, two fickle
@@ -221,7 +221,7 @@ func TestReloadWhoseContextEndsBetweenTwoBuilds(t *testing.T) {
 	assert.Empty(t, l.take(), "no pipeline is at fault")
 }
 
-func TestReloadWhoseContextEndsWhileAnotherRuns(t *testing.T) {
+func TestReload_ContextEndsWhileAnotherRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, nil)
 		var f fickle

@@ -54,7 +54,7 @@ func isTaken(t *testing.T, l limiter.Limiter, n int) {
 	require.True(t, lease.Acquired())
 }
 
-func TestSharedIsKeptAndReconfigured(t *testing.T) {
+func TestShared_KeptAndReconfigured(t *testing.T) {
 	t.Run("token bucket", func(t *testing.T) { testShared(t, bucketOptions) })
 	t.Run("fixed window", func(t *testing.T) { testShared(t, windowOptions) })
 	t.Run("sliding window", func(t *testing.T) { testShared(t, slidingOptions) })
@@ -104,7 +104,7 @@ func testShared[O registry.LimiterOptions](t *testing.T, options func(int) O) {
 }
 
 // A reload does not wait for the store, and does not fail without it.
-func TestSharedIsReconfiguredWhenTheStoreIsBack(t *testing.T) {
+func TestShared_ReconfiguredWhenTheStoreIsBack(t *testing.T) {
 	for name, trouble := range map[string]struct{ begin, end func(*cloud) }{
 		"away":    {func(c *cloud) { c.Fail(errBoom) }, func(c *cloud) { c.Fail(nil) }},
 		"stalled": {func(c *cloud) { c.Stall(true) }, func(c *cloud) { c.Stall(false) }},
@@ -136,7 +136,7 @@ func TestSharedIsReconfiguredWhenTheStoreIsBack(t *testing.T) {
 }
 
 // Nothing is said to the store that would have to be taken back.
-func TestSharedOfAReloadThatFails(t *testing.T) {
+func TestShared_FailedReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t)
 		r := open(t, nil)
@@ -162,7 +162,7 @@ func TestSharedOfAReloadThatFails(t *testing.T) {
 	})
 }
 
-func TestSharedInvalid(t *testing.T) {
+func TestShared_InvalidOptions(t *testing.T) {
 	c := newCloud(t)
 	for want, f := range map[string]func(b *registry.Builder){
 		"s must not be nil":   func(b *registry.Builder) { registry.Shared(b, nil, "l", bucketOptions(1), nil) },
@@ -198,7 +198,7 @@ func manual(o limiter.TokenBucketOptions) limiter.TokenBucketOptions {
 	return o
 }
 
-func TestSharedOfAClosedStore(t *testing.T) {
+func TestShared_ClosedStore(t *testing.T) {
 	c := newCloud(t)
 	require.NoError(t, c.s.Close())
 	r := open(t, nil)
@@ -209,7 +209,7 @@ func TestSharedOfAClosedStore(t *testing.T) {
 	assert.ErrorContains(t, err, `limiter "l"`)
 }
 
-func TestPipelinesDisagreeAboutTheStore(t *testing.T) {
+func TestShared_ConflictOfStores(t *testing.T) {
 	c := newCloud(t)
 	r := open(t, nil)
 	a := &wants[limiter.TokenBucketOptions]{s: c.s, o: bucketOptions(10)}

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/reload"
 )
 
-func TestAdaptiveLimiterSurvivesAReload(t *testing.T) {
+func TestAdaptive_KeptByReload(t *testing.T) {
 	const file = "pipelines: {a: {strategies: [timeout: {timeout: 1h}, rate_limiter: {adaptive: {max_limit: 1}}]}}"
 	r := follow(t)
 	p := r.apply(file, nil)
@@ -26,7 +26,7 @@ func TestAdaptiveLimiterSurvivesAReload(t *testing.T) {
 }
 
 // A throttler that is not told what fails never rejects.
-func TestThrottlerIsToldWhatFails(t *testing.T) {
+func TestThrottler_LearnsFailures(t *testing.T) {
 	k := reload.NewKinds()
 	k.RegisterHandle("nothing", func(any, error) bool { return false })
 	for limiters, want := range map[string]bool{

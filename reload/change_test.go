@@ -106,7 +106,7 @@ func run(t *testing.T, p *pipeline.Pipeline) error {
 	return p.Execute(t.Context(), func(context.Context) error { return nil })
 }
 
-func TestPartitionsAndChains(t *testing.T) {
+func TestApply_PartitionsAndChains(t *testing.T) {
 	r := newRegistry(t)
 	f := parse(t, `
 limiters:
@@ -143,7 +143,7 @@ pipelines:
 	assert.NoError(t, as("x", shadow, nothing))
 }
 
-func TestInstancesHaveTheirOwnLimiters(t *testing.T) {
+func TestApply_InstancesHaveTheirOwnLimiters(t *testing.T) {
 	r := newRegistry(t)
 	f := parse(t, "pipelines: {a: {strategies: [rate_limiter: {concurrency: {permit_limit: 1}}]}}", nil)
 	require.NoError(t, r.Apply(t.Context(), f.Change(nil)))

@@ -21,7 +21,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-func TestExplainSome(t *testing.T) {
+func TestExplain_NamedPipelines(t *testing.T) {
 	name := "testdata/example.yaml"
 	f, err := reload.Parse(name, read(t, name), functions())
 	require.NoError(t, err)
@@ -40,7 +40,7 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, os.ErrClosed }
 
-func TestExplainOwnKinds(t *testing.T) {
+func TestExplain_KindsOfTheProgram(t *testing.T) {
 	k := reload.NewKinds()
 	registerEverything(k)
 	f, err := reload.Parse("own.yaml", []byte(ownKindsFile), k)

@@ -52,7 +52,7 @@ func (f *following) apply(text string, k *reload.Kinds) *pipeline.Pipeline {
 	return p
 }
 
-func TestCircuitSurvivesAReload(t *testing.T) {
+func TestCircuitBreaker_KeptByReload(t *testing.T) {
 	const file = "pipelines: {a: {strategies: [timeout: {timeout: 1s}, circuit_breaker: {break_duration: 1h, consecutive_failures: 2, handle: all}]}}"
 	handles := func() *reload.Kinds {
 		k := reload.NewKinds()
@@ -95,7 +95,7 @@ func TestCircuitSurvivesAReload(t *testing.T) {
 	}
 }
 
-func TestControl(t *testing.T) {
+func TestCircuitBreaker_Control(t *testing.T) {
 	var ops circuitbreaker.Control
 	k := reload.NewKinds()
 	k.RegisterControl("ops", &ops)
@@ -111,7 +111,7 @@ func TestControl(t *testing.T) {
 	require.NoError(t, run(t, p))
 }
 
-func TestBudgetSurvivesAReload(t *testing.T) { synctest.Test(t, testBudgetSurvivesAReload) }
+func TestBudget_KeptByReload(t *testing.T) { synctest.Test(t, testBudgetSurvivesAReload) }
 
 func testBudgetSurvivesAReload(t *testing.T) {
 	const file = `
@@ -187,7 +187,7 @@ func TestChaos(t *testing.T) {
 	assert.ErrorIs(t, err, errBoom)
 }
 
-func TestChangeOfABudget(t *testing.T) {
+func TestBudget_Change(t *testing.T) {
 	const file = `
 budgets: {extra: {}, idle: {}}
 pipelines:

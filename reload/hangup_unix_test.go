@@ -19,7 +19,7 @@ import (
 )
 
 // The one test with real time: signals come from outside of every bubble.
-func TestWatchHangup(t *testing.T) {
+func TestStart_Hangup(t *testing.T) {
 	w := &watched{registry: registry.New(nil), path: filepath.Join(t.TempDir(), "weir.yaml")}
 	w.write(t, windows(1))
 	watcher, err := reload.Start(t.Context(), w.registry, w.path, &reload.Options{

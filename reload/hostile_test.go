@@ -116,7 +116,7 @@ func TestParse_NamesOfInstances(t *testing.T) {
 }
 
 // What Parse accepts can be built.
-func TestNamesOfOtherKinds(t *testing.T) {
+func TestApply_SameNameOfOtherKinds(t *testing.T) {
 	r := newRegistry(t)
 	f := parse(t, `
 limiters:
@@ -343,7 +343,7 @@ func TestWatcher_HooksCanDoAnything(t *testing.T) {
 }
 
 // Renaming everything does not take the square of it.
-func TestRenamingManyPipelines(t *testing.T) {
+func TestWatcher_RenamesManyPipelines(t *testing.T) {
 	names := func(prefix string) string {
 		var b bytes.Buffer
 		b.WriteString("pipelines:\n")

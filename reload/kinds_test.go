@@ -99,7 +99,7 @@ pipelines:
       - rate_limiter: {remote: {address: x}, name: Second, shadow: true}
 `
 
-func TestOwnKinds(t *testing.T) {
+func TestRegisterStrategy(t *testing.T) {
 	k := reload.NewKinds()
 	registerEverything(k)
 	f, err := reload.Parse("own.yaml", []byte(ownKindsFile), k)
@@ -114,7 +114,7 @@ func TestOwnKinds(t *testing.T) {
 	assert.EqualError(t, p.Execute(t.Context(), func(context.Context) error { return nil }), "shed at 0.5")
 }
 
-func TestOwnKindFailsToBuild(t *testing.T) {
+func TestRegisterStrategy_BuildFails(t *testing.T) {
 	k := reload.NewKinds()
 	registerEverything(k)
 	f, err := reload.Parse("own.yaml", []byte("pipelines:\n  orders:\n    strategies:\n      - shedding: {threshold: 0.25}\n"), k)
@@ -123,7 +123,7 @@ func TestOwnKindFailsToBuild(t *testing.T) {
 	assert.ErrorContains(t, err, "own.yaml:4:9: pipelines.orders.strategies[0].shedding: cannot shed a quarter")
 }
 
-func TestRegistrationsThatAreWrong(t *testing.T) {
+func TestKinds_InvalidRegistrations(t *testing.T) {
 	k := reload.NewKinds()
 	strategy := func(*registry.Builder, shedding) (pipeline.Strategy, error) { return nil, nil }
 	reload.RegisterStrategy(k, "retry", strategy)
@@ -185,7 +185,7 @@ type fragile struct {
 
 func (f fragile) Validate() error { return fmt.Errorf("Size makes %d, must not", 10/f.Size) }
 
-func TestValidatePanics(t *testing.T) {
+func TestParse_ValidatePanics(t *testing.T) {
 	k := reload.NewKinds()
 	reload.RegisterStrategy(k, "fragile", func(*registry.Builder, fragile) (pipeline.Strategy, error) { return nil, nil })
 	_, err := reload.Parse("f", []byte("pipelines: {a: {strategies: [fragile: {}]}}"), k)
@@ -196,7 +196,7 @@ func TestValidatePanics(t *testing.T) {
 
 type endless struct{ Again *endless }
 
-func TestAcceptUnknown(t *testing.T) {
+func TestKinds_AcceptUnknown(t *testing.T) {
 	k := reload.NewKinds()
 	k.AcceptUnknown()
 	f, err := reload.Parse("own.yaml", []byte(strings.ReplaceAll(ownKindsFile, "shedding", "brownout")), k)
@@ -207,7 +207,7 @@ func TestAcceptUnknown(t *testing.T) {
 	assert.EqualError(t, err, `x.yaml:1:30: pipelines.a.strategies[0]: unknown kind of strategy "retyr", did you mean "retry"?`)
 }
 
-func TestAcceptedUnknownCannotBeBuilt(t *testing.T) {
+func TestKinds_AcceptUnknownCannotBeBuilt(t *testing.T) {
 	k := reload.NewKinds()
 	k.AcceptUnknown()
 	for strategy, want := range map[string]string{

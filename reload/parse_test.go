@@ -44,7 +44,7 @@ func newStore(b backend.Backend) *store.Store {
 	return s
 }
 
-func TestValidFiles(t *testing.T) {
+func TestParse_ValidFiles(t *testing.T) {
 	k := functions()
 	for _, name := range files(t, "testdata/*.yaml", "testdata/*.json", "testdata/valid/*.yaml", "testdata/valid/*.json") {
 		f, err := reload.Parse(name, read(t, name), k)
@@ -59,7 +59,7 @@ func TestValidFiles(t *testing.T) {
 }
 
 // The messages are there to be read: see the golden files.
-func TestInvalidFiles(t *testing.T) {
+func TestParse_InvalidFiles(t *testing.T) {
 	for _, name := range files(t, "testdata/invalid/*.yaml") {
 		_, err := reload.Parse(name, read(t, name), functions())
 		require.Error(t, err, name)
@@ -67,7 +67,7 @@ func TestInvalidFiles(t *testing.T) {
 	}
 }
 
-func TestSyntax(t *testing.T) {
+func TestParse_Syntax(t *testing.T) {
 	const empty = "the file has no pipelines; if that is meant, add allow_empty: true"
 	for name, c := range map[string]struct{ text, want string }{
 		"tab":             {"pipelines:\n\torders: {}", "f:2:1: a tab cannot indent, use spaces"},
@@ -106,7 +106,7 @@ func TestSyntax(t *testing.T) {
 	}
 }
 
-func TestFileError(t *testing.T) {
+func TestFileError_Error(t *testing.T) {
 	_, err := reload.Parse("", []byte("pipelines: {a: {strategies: [retry: {max_retrys: 5}]}}"), nil)
 	failure, ok := errors.AsType[*reload.FileError](err)
 	require.True(t, ok)
@@ -118,7 +118,7 @@ func TestFileError(t *testing.T) {
 	assert.EqualError(t, err, `1:38: pipelines.a.strategies[0].retry: unknown field "max_retrys", did you mean "max_retries"?`)
 }
 
-func TestManyProblems(t *testing.T) {
+func TestParse_ManyProblems(t *testing.T) {
 	_, err := reload.Parse("f", []byte("limiters: {a: {concurrency: {permit_limit: 1}}}\npipelines:\n"+strings.Repeat("  : 1\n", 2000)), nil)
 	failure, ok := errors.AsType[*reload.FileError](err)
 	require.True(t, ok)
@@ -126,7 +126,7 @@ func TestManyProblems(t *testing.T) {
 	assert.Equal(t, "there are more problems, the first 1000 are listed", failure.Problems[1000].Message)
 }
 
-func TestOwnOptions(t *testing.T) {
+func TestParse_OptionsOfTheProgram(t *testing.T) {
 	k := reload.NewKinds()
 	registerEverything(k)
 	for text, want := range map[string]string{

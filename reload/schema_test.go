@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write schema.json and the golden files 
 
 const howToUpdate = "if the change is meant, run go test ./reload -update, and read the diff"
 
-func TestSchemaIsUpToDate(t *testing.T) {
+func TestSchema_UpToDate(t *testing.T) {
 	generated, err := reload.NewKinds().Schema()
 	require.NoError(t, err)
 	if *update {
@@ -32,7 +32,7 @@ func TestSchemaIsUpToDate(t *testing.T) {
 	assert.Equal(t, string(generated), string(reload.Schema()), howToUpdate)
 }
 
-func TestSchemaAgainstFiles(t *testing.T) {
+func TestSchema_Files(t *testing.T) {
 	for _, name := range files(t, "testdata/*.yaml", "testdata/*.json", "testdata/valid/*.yaml", "testdata/valid/*.json") {
 		assert.NoError(t, checkSchema(t, reload.Schema(), read(t, name)), name)
 	}
@@ -46,7 +46,7 @@ func TestSchemaAgainstFiles(t *testing.T) {
 
 // What Parse finds wrong with one strategy, the schema finds, too, unless it takes
 // arithmetic.
-func TestSchemaAgainstStrategies(t *testing.T) {
+func TestSchema_Strategies(t *testing.T) {
 	looser := []string{
 		"timeout: {timeout: 0s}",
 		"circuit_breaker: {name: h, failure_ratio: off}",
@@ -78,7 +78,7 @@ func TestSchemaAgainstStrategies(t *testing.T) {
 	assert.Greater(t, checked, 20)
 }
 
-func TestSchemaOfOwnKinds(t *testing.T) {
+func TestSchema_KindsOfTheProgram(t *testing.T) {
 	k := reload.NewKinds()
 	registerEverything(k)
 	schema, err := k.Schema()

@@ -75,7 +75,7 @@ func (i *instance) granted(t *testing.T, name, user string, n int) (granted int)
 	return granted
 }
 
-func TestInstancesShareWhatHasAStore(t *testing.T) {
+func TestStore_SharedByInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMemory()
 		a, b := newInstance(t, m), newInstance(t, m)
@@ -99,7 +99,7 @@ func TestInstancesShareWhatHasAStore(t *testing.T) {
 	})
 }
 
-func TestNewLimitsGoToAllInstances(t *testing.T) {
+func TestStore_NewLimitsGoToAllInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMemory()
 		a, b := newInstance(t, m), newInstance(t, m)
@@ -115,7 +115,7 @@ func TestNewLimitsGoToAllInstances(t *testing.T) {
 	})
 }
 
-func TestStoresThatProgramsDoNotHave(t *testing.T) {
+func TestStore_NotRegistered(t *testing.T) {
 	text := "limiters: {l: {concurrency: {permit_limit: 1}, store: redis}, p: {partitioned: {key: tenant, each: {concurrency: {permit_limit: 1}}}, store: redis}}\n" +
 		"pipelines: {a: {strategies: [rate_limiter: {limiter: l}]}, b: {strategies: [rate_limiter: {limiter: p}]}}"
 	_, err := reload.Parse("f", []byte(text), nil)
@@ -140,7 +140,7 @@ func TestStoresThatProgramsDoNotHave(t *testing.T) {
 }
 
 // What an instance is called shows only when it is built.
-func TestStoredNameOfAnInstance(t *testing.T) {
+func TestStore_NameOfAnInstance(t *testing.T) {
 	i := newInstance(t, storetest.NewMemory())
 	require.NoError(t, i.Apply(t.Context(), parse(t, storedFile, i.kinds).Change(nil)))
 	_, err := i.GetInstance("own", "eu-1")
@@ -150,7 +150,7 @@ func TestStoredNameOfAnInstance(t *testing.T) {
 	assert.ErrorContains(t, err, "must be of ASCII letters")
 }
 
-func TestChangeOfAStore(t *testing.T) {
+func TestStore_Change(t *testing.T) {
 	i := newInstance(t, storetest.NewMemory())
 	previous := parse(t, storedFile, i.kinds)
 	for name, c := range map[string]struct {

@@ -78,7 +78,7 @@ func windows(limit int) string {
 	return "pipelines: {orders: {strategies: [{rate_limiter: {fixed_window: {permit_limit: " + strconv.Itoa(limit) + ", window: 1h}}}]}}"
 }
 
-func TestWatchFollowsTheFile(t *testing.T) {
+func TestWatcher_FollowsTheFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, windows(1))
 		orders, err := w.registry.Get("orders")
@@ -103,7 +103,7 @@ func TestWatchFollowsTheFile(t *testing.T) {
 	})
 }
 
-func TestWatchKeepsTheLastGoodOne(t *testing.T) {
+func TestWatcher_KeepsTheLastGoodFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, windows(1))
 		orders, err := w.registry.Get("orders")
@@ -131,7 +131,7 @@ func TestWatchKeepsTheLastGoodOne(t *testing.T) {
 
 // A Reload whose context ends leaves no trace: the file is still
 // what is in force.
-func TestWatchReloadThatIsInterrupted(t *testing.T) {
+func TestWatcher_ReloadIsInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, windows(1))
 		slow := atomic.Bool{}
@@ -157,7 +157,7 @@ func TestWatchReloadThatIsInterrupted(t *testing.T) {
 }
 
 // A build that panics is tried again, and told of once: it is the same each time.
-func TestWatchABuildThatPanics(t *testing.T) {
+func TestWatcher_BuildPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &watched{registry: registry.New(nil), path: filepath.Join(t.TempDir(), "weir.yaml")}
 		o := w.options()
@@ -176,7 +176,7 @@ func TestWatchABuildThatPanics(t *testing.T) {
 	})
 }
 
-func TestWatchAPipelineThatIsGoneSaysSo(t *testing.T) {
+func TestWatcher_PipelineIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, windows(1))
 		orders, err := w.registry.Get("orders")
@@ -193,7 +193,7 @@ func TestWatchAPipelineThatIsGoneSaysSo(t *testing.T) {
 	})
 }
 
-func TestWatchAFileThatIsMissing(t *testing.T) {
+func TestStart_MissingFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &watched{registry: registry.New(nil), path: filepath.Join(t.TempDir(), "weir.yaml")}
 		o := w.options()
@@ -224,7 +224,7 @@ func TestWatchAFileThatIsMissing(t *testing.T) {
 	})
 }
 
-func TestWatchLeavesWhatTheProgramHasDefined(t *testing.T) {
+func TestStart_PipelineDefinedByTheProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &watched{registry: registry.New(nil), path: filepath.Join(t.TempDir(), "weir.yaml")}
 		w.write(t, windows(1))
@@ -235,7 +235,7 @@ func TestWatchLeavesWhatTheProgramHasDefined(t *testing.T) {
 }
 
 // What could not be built may be possible later, without a change of the file.
-func TestWatchTriesAgainWhatCouldNotBeBuilt(t *testing.T) {
+func TestWatcher_TriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &watched{registry: registry.New(nil), path: filepath.Join(t.TempDir(), "weir.yaml")}
 		w.write(t, windows(1))
@@ -264,7 +264,7 @@ func TestWatchTriesAgainWhatCouldNotBeBuilt(t *testing.T) {
 	})
 }
 
-func TestWatchReloadAndStop(t *testing.T) {
+func TestWatcher_ReloadAndStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &watched{registry: registry.New(nil), path: filepath.Join(t.TempDir(), "weir.yaml")}
 		w.write(t, windows(1))
@@ -284,7 +284,7 @@ func TestWatchReloadAndStop(t *testing.T) {
 	})
 }
 
-func TestStartValidatesItsOptions(t *testing.T) {
+func TestStart_InvalidOptions(t *testing.T) {
 	_, err := reload.Start(t.Context(), registry.New(nil), "weir.yaml", &reload.Options{Interval: 2})
 	require.ErrorContains(t, err, "Interval")
 	kinds := reload.NewKinds()
@@ -293,7 +293,7 @@ func TestStartValidatesItsOptions(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestWatchAfterAnother(t *testing.T) {
+func TestStart_After(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, windows(1))
 		orders, err := w.registry.Get("orders")

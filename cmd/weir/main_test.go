@@ -111,7 +111,7 @@ pipelines: {login: {strategies: [rate_limiter: {limiter: logins}]}}
 	assert.Equal(t, 1, r.status)
 	assert.Contains(t, r.err, `no store "redis", there is only postgres`)
 	assert.Equal(t, 0, weir(file, "check", "-strict", "-store", "redis", "-").status)
-	assert.Contains(t, weir(strings.Replace(file, "lease_ttl: 5s", "block: 5", 1), "check", "-").err, "block and cache_rejections must not be set for concurrency")
+	assert.Contains(t, weir(strings.Replace(file, "lease_ttl: 5s", "block: 5", 1), "check", "-").err, "block must be at most 1 for concurrency")
 	assert.Contains(t, weir(file, "explain", "-").out, "in the store redis")
 }
 

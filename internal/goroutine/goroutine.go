@@ -1,4 +1,4 @@
-// Package goroutine says which goroutine a function runs on.
+// Package goroutine finds out on which goroutine a function runs. It is the only place that does.
 package goroutine
 
 import (
@@ -7,12 +7,12 @@ import (
 	"strconv"
 )
 
-// ID returns the number of the goroutine that it is called on, 0 if that cannot be found out. Go has no call
-// for it; a stack trace begins with "goroutine 18 [running]:".
+// ID returns the number of the calling goroutine, or 0 if it cannot be found. Go has no call for it; a stack trace
+// begins with "goroutine 18 [running]:".
 //
-// It serves one purpose: a function of the program that waits for its own caller, such as a build function
-// that reloads the registry, would hang, and gets an error instead. Call it only where something is built,
-// loaded or disposed of: it takes about a microsecond.
+// It serves one purpose: a function of the program that would wait for its own caller, such as a build function that
+// reloads the registry, gets an error instead of hanging. A context cannot tell that: the function gets none, or
+// calls with another one. Call ID only where something is built, loaded or disposed of: it takes about a microsecond.
 func ID() uint64 {
 	var trace [64]byte
 	fields := bytes.Fields(trace[:runtime.Stack(trace[:], false)])

@@ -1,5 +1,5 @@
-// Package regularfile reads files that may be anything: a path of the user's can lead to a pipe or a device,
-// where opening or reading waits for another process, possibly forever.
+// Package regularfile reads files whose path comes from the user: it can lead to a pipe or a device, where opening or
+// reading waits for another process, possibly forever.
 package regularfile
 
 import (
@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	// ErrNotRegular means that the path leads to something else than a file: a directory, a pipe.
+	// ErrNotRegular means that the path leads to something other than a file: a directory, a pipe.
 	ErrNotRegular = errors.New("not a regular file")
 	// ErrTooLarge means that the file has more bytes than the caller wants.
 	ErrTooLarge = errors.New("too large")

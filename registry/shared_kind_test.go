@@ -16,7 +16,7 @@ import (
 
 // Another store, way of sharing or kind makes another limiter, beside the old one as long as
 // that is in use.
-func TestSharedOtherwise(t *testing.T) {
+func TestShared_OtherStoreOrOptions(t *testing.T) {
 	for name, change := range map[string]func(c *cloud, w *wants[limiter.TokenBucketOptions]){
 		"outage": func(_ *cloud, w *wants[limiter.TokenBucketOptions]) { w.how.Outage = store.FailOpen },
 		"block":  func(_ *cloud, w *wants[limiter.TokenBucketOptions]) { w.how.Block = 4 },
@@ -62,7 +62,7 @@ func TestSharedOtherwise(t *testing.T) {
 }
 
 // The reload sets what is in force in the store, also if that kind and its limits were in force before.
-func TestSharedBecomesAnotherKind(t *testing.T) {
+func TestShared_OtherKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t)
 		r := open(t, nil)
@@ -111,7 +111,7 @@ func TestSharedBecomesAnotherKind(t *testing.T) {
 }
 
 // A limiter that is still in use by an execution, and is wanted again, sets its limits again.
-func TestSharedBecomesAnotherKind_AndBack(t *testing.T) {
+func TestShared_OtherKindAndBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t)
 		r := open(t, nil)
@@ -138,7 +138,7 @@ func TestSharedBecomesAnotherKind_AndBack(t *testing.T) {
 }
 
 // Another instance's limits stay where a reload changes only how the permits are shared.
-func TestSharedOtherwise_SetsNoLimits(t *testing.T) {
+func TestShared_OtherOptionsSetNoLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t)
 		r := open(t, nil)
@@ -168,7 +168,7 @@ func (p partitionOf[O]) Acquire(ctx context.Context, n int) (limiter.Lease, erro
 }
 
 // A limiter that no version uses is closed; the next one of its name is another.
-func TestSharedComesBack(t *testing.T) {
+func TestShared_UsedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t)
 		r := open(t, nil)

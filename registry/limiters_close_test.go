@@ -15,7 +15,7 @@ import (
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
-func TestInvalidLimiterOptions(t *testing.T) {
+func TestTokenBucket_InvalidOptions(t *testing.T) {
 	for field, f := range map[string]registry.BuildFunc{
 		"TokensPerPeriod": func(b *registry.Builder) error {
 			l := b.TokenBucket("mine", limiter.TokenBucketOptions{TokenLimit: 1, ReplenishmentPeriod: 1})
@@ -59,7 +59,7 @@ func TestInvalidLimiterOptions(t *testing.T) {
 	}
 }
 
-func TestLimiterWithoutName(t *testing.T) {
+func TestTokenBucket_WithoutName(t *testing.T) {
 	r := open(t, nil)
 	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
 		b.Concurrency("", one(1))
@@ -70,7 +70,7 @@ func TestLimiterWithoutName(t *testing.T) {
 }
 
 // Who waits in the queue of a limiter gets what a reload gives it.
-func TestReloadServesTheQueue(t *testing.T) {
+func TestTokenBucket_ReloadServesTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, nil)
 		limit := 1
@@ -90,7 +90,7 @@ func TestReloadServesTheQueue(t *testing.T) {
 	})
 }
 
-func TestLimiterIsClosedWithItsLastUser(t *testing.T) {
+func TestTokenBucket_ClosedWithItsLastUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, nil)
 		limiters := make(map[string]*limiter.Concurrency)
@@ -130,7 +130,7 @@ func TestLimiterIsClosedWithItsLastUser(t *testing.T) {
 }
 
 // OnDispose may close what the version owns itself (DP1).
-func TestOnDisposeClosesAnOwnLimiter(t *testing.T) {
+func TestOnDispose_ClosesALimiterOfTheProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, nil)
 		var all []*limiter.Concurrency
@@ -150,7 +150,7 @@ func TestOnDisposeClosesAnOwnLimiter(t *testing.T) {
 
 // A program that closes a limiter of the registry cannot change it any more; nothing
 // else changes with it either.
-func TestLimiterThatRefuses(t *testing.T) {
+func TestReload_LimiterRefusesOptions(t *testing.T) {
 	var events recorder
 	r := open(t, &registry.Options{Listener: &events})
 	limiters := make(map[string]*limiter.Concurrency)

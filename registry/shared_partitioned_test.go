@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-func TestSharedPartitionedIsKept(t *testing.T) {
+func TestSharedPartitioned_Kept(t *testing.T) {
 	t.Run("token bucket", func(t *testing.T) { testSharedPartitioned(t, bucketOptions) })
 	t.Run("fixed window", func(t *testing.T) { testSharedPartitioned(t, windowOptions) })
 	t.Run("sliding window", func(t *testing.T) { testSharedPartitioned(t, slidingOptions) })
@@ -61,7 +61,7 @@ func testSharedPartitioned[O registry.LimiterOptions](t *testing.T, options func
 }
 
 // Each look at the statistics is a round trip, but not while the store is unavailable.
-func TestObservingASharedLimiter(t *testing.T) {
+func TestShared_ObserveLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t)
 		var look func() limiter.Statistics
@@ -94,7 +94,7 @@ func TestObservingASharedLimiter(t *testing.T) {
 }
 
 // Reloads, first builds and executions at the same time, with limits and sharing that change.
-func TestSharedReloadsConcurrentSafe(t *testing.T) {
+func TestShared_ReloadsConcurrentSafe(t *testing.T) {
 	c := newCloud(t)
 	r := open(t, nil)
 	var mu sync.Mutex

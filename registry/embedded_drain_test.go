@@ -26,7 +26,7 @@ func (slowly) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 
 // An execution that has begun in an outer pipeline comes to its end, also if the
 // pipelines that it has yet to come to are taken out meanwhile.
-func TestExecutionsEndInsideOfWhatIsTakenOut(t *testing.T) {
+func TestRemove_ExecutionsEndInContainedPipelines(t *testing.T) {
 	without := func(*registry.Builder) error { return nil }
 	for name, takeOut := range map[string]func(*registry.Registry) error{
 		"all removed": func(r *registry.Registry) error { return r.Remove(context.Background(), "outer", "middle", "inner") },

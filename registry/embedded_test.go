@@ -29,7 +29,7 @@ func containing(names ...string) registry.BuildFunc {
 	}
 }
 
-func TestPipelinesInPipelines(t *testing.T) {
+func TestBuilder_Pipeline(t *testing.T) {
 	r := open(t, nil)
 	var n numbered
 	require.NoError(t, r.Define("inner", n.build))
@@ -44,7 +44,7 @@ func TestPipelinesInPipelines(t *testing.T) {
 	assert.Equal(t, 3, versionOf(t, outer))
 }
 
-func TestPipelineThatIsNotThere(t *testing.T) {
+func TestBuilder_PipelineNotDefined(t *testing.T) {
 	r := open(t, nil)
 	require.NoError(t, r.Define("outer", containing("inner")))
 	_, err := r.Get("outer")
@@ -64,7 +64,7 @@ func ring(t *testing.T, r *registry.Registry, n int, build func(next string) reg
 	}
 }
 
-func TestCycle(t *testing.T) {
+func TestBuilder_PipelineCycle(t *testing.T) {
 	for n := range 4 {
 		n++
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestCycle(t *testing.T) {
 
 // Every member of the ring is asked for at the same time, and each build sleeps so
 // that all of them have begun before the first asks for the next.
-func TestCycleOfConcurrentFirstBuilds(t *testing.T) {
+func TestBuilder_PipelineCycleOfConcurrentFirstBuilds(t *testing.T) {
 	for n := range 4 {
 		n++
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestCycleOfConcurrentFirstBuilds(t *testing.T) {
 	}
 }
 
-func TestCycleOfFirstBuildsConcurrentSafe(t *testing.T) {
+func TestBuilder_PipelineCycleConcurrentSafe(t *testing.T) {
 	for range 300 {
 		r := registry.New(nil)
 		ring(t, r, 2, func(next string) registry.BuildFunc { return containing(next) })
@@ -127,7 +127,7 @@ func TestCycleOfFirstBuildsConcurrentSafe(t *testing.T) {
 }
 
 // A build function may do without the pipeline that it cannot have.
-func TestCycleThatIsGivenUp(t *testing.T) {
+func TestBuilder_PipelineCycleResolved(t *testing.T) {
 	r := open(t, nil)
 	require.NoError(t, r.Define("a", containing("b")))
 	require.NoError(t, r.Define("b", func(b *registry.Builder) error {
@@ -139,7 +139,7 @@ func TestCycleThatIsGivenUp(t *testing.T) {
 	assert.Equal(t, 7, versionOf(t, get(t, r, "a")))
 }
 
-func TestCycleByReload(t *testing.T) {
+func TestReload_Cycle(t *testing.T) {
 	var l recorder
 	r := open(t, &registry.Options{Listener: &l})
 	back := false
@@ -164,7 +164,7 @@ func TestCycleByReload(t *testing.T) {
 }
 
 // The way round may lead through a pipeline that is not the registry's.
-func TestCycleThroughAnOutsider(t *testing.T) {
+func TestReload_CycleThroughAPipelineOfTheProgram(t *testing.T) {
 	r := open(t, nil)
 	require.NoError(t, r.Define("orders", with(version(1))))
 	orders := get(t, r, "orders")
@@ -176,7 +176,7 @@ func TestCycleThroughAnOutsider(t *testing.T) {
 	assert.Equal(t, 1, versionOf(t, outsider))
 }
 
-func TestCycleByApply(t *testing.T) {
+func TestApply_Cycle(t *testing.T) {
 	r := open(t, nil)
 	for n := range 3 {
 		define := make(map[string]registry.BuildFunc)
@@ -193,7 +193,7 @@ func TestCycleByApply(t *testing.T) {
 }
 
 // A rebuild may be the first to ask for a pipeline.
-func TestReloadBuildsWhatItContains(t *testing.T) {
+func TestReload_BuildsContainedPipelines(t *testing.T) {
 	r := open(t, nil)
 	deep := false
 	require.NoError(t, r.Define("inner", with(version(9))))

@@ -36,7 +36,7 @@ func (s *sharer) build(b *registry.Builder) error {
 	return nil
 }
 
-func TestPipelinesShareALimiter(t *testing.T) {
+func TestTokenBucket_SharedByPipelines(t *testing.T) {
 	r := open(t, nil)
 	s := share(t, r, "a", "b")
 	get(t, r, "a")
@@ -72,7 +72,7 @@ func conflicts(t *testing.T, err error) {
 	assert.ErrorContains(t, err, "pipeline b ")
 }
 
-func TestPipelinesDisagree(t *testing.T) {
+func TestTokenBucket_ConflictOfPipelines(t *testing.T) {
 	for name, disagree := range map[string]func(*sharer, string){
 		"limit": func(s *sharer, name string) { s.limit[name]++ },
 		"kind":  func(s *sharer, name string) { s.kind[name]++ },
@@ -109,7 +109,7 @@ func TestPipelinesDisagree(t *testing.T) {
 	}
 }
 
-func TestOnePipelineDisagreesWithItself(t *testing.T) {
+func TestTokenBucket_ConflictInOnePipeline(t *testing.T) {
 	for name, second := range map[string]func(*registry.Builder){
 		"limit": func(b *registry.Builder) { b.Concurrency("l", one(2)) },
 		"kind":  func(b *registry.Builder) { b.TokenBucket("l", bucketOptions(1)) },
@@ -128,7 +128,7 @@ func TestOnePipelineDisagreesWithItself(t *testing.T) {
 }
 
 // Instances are pipelines like others: what they share is to be the same.
-func TestInstancesDisagree(t *testing.T) {
+func TestTokenBucket_ConflictOfInstances(t *testing.T) {
 	r := open(t, nil)
 	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
 		b.Concurrency("l", one(1+len(b.Instance)))
@@ -142,7 +142,7 @@ func TestInstancesDisagree(t *testing.T) {
 
 // First builds, at the same time, that do not agree: some pipelines are built, all
 // of which agree.
-func TestDisagreeingFirstBuildsConcurrentSafe(t *testing.T) {
+func TestTokenBucket_ConflictOfFirstBuildsConcurrentSafe(t *testing.T) {
 	for range 100 {
 		r := registry.New(nil)
 		s := share(t, r, "a", "b", "c", "d")
