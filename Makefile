@@ -132,9 +132,9 @@ servers: ## install Redis and PostgreSQL for the tests, where that can be done
 # The target vet has vetted the tests already, which would take another minute here.
 # Tests that need a server start it by internal/testserver, which finds what scripts/servers installed. Where a
 # server is missing they skip themselves, saying so; where both are there, none may. REALTIME are packages whose tests
-# go by real time. They run when the others are done, and what fails runs again alone: next to those that compute, a
-# slow machine answers too late. Of the others, those that take long come first, so that there is something to do beside
-# each.
+# go by real time. They run when the others are done, and what fails runs again alone: on a slow machine an
+# answer comes too late while other tests compute. Of the others, the packages that take long come first, so that short
+# ones run beside them.
 LONG     = ./jobs ./limiter ./store
 REALTIME = ./store/weirpostgres ./store/weirredis ./transport/weirhttp
 .PHONY: unit
@@ -149,8 +149,8 @@ unit: servers ## every test of every module under the race detector
 bench: ## run benchmarks: PKG=work BENCH=. COUNT=1 BENCHTIME=1s
 	@$(GO) test -run '^$$' -bench '$(value BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) -timeout 0 -p 1 $(PKG)
 
-# `make bench` runs each benchmark COUNT times before the next. Here a round runs all of them once, so that those that are
-# compared are near each other in time each time, and what else the machine does meets all of them alike.
+# `make bench` runs each benchmark COUNT times before the next. Here a round runs all of them once, so that the
+# benchmarks that are compared run at nearly the same time, and other work of the machine slows all of them alike.
 .PHONY: bench-rounds
 bench-rounds: ## run benchmarks of the one package PKG in COUNT=1 rounds: BENCH=. BENCHTIME=1s
 	@dir=$$(mktemp -d)
@@ -178,7 +178,7 @@ lint: ## golangci-lint, built from source at a fixed version; the first run take
 	done
 
 .PHONY: api
-api: ## write api/ anew after a change of the exported API that is meant
+api: ## write api/ again after an intended change of the exported API
 	@$(GO) test ./internal/apigolden -run TestExportedAPI -count=1 -update
 
 .PHONY: tidy

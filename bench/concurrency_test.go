@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// more than there are goroutines: nobody is turned away, nobody waits
+// more than there are goroutines: no caller is rejected, and none waits
 const roomy = 64
 
 func newConcurrency(permits, queue int) *limiter.Concurrency {

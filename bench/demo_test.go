@@ -99,7 +99,7 @@ type demoTable struct {
 	client   bool // whose clock counts
 }
 
-// setUp creates the table anew; it is dropped when the test has ended.
+// setUp creates an empty table. It is dropped at the end of the test.
 func (d demo) setUp(t testing.TB, pool *pgxpool.Pool, users int, interval time.Duration, client bool) demoTable {
 	t.Helper()
 	table := newTable(t, pool, d.create)

@@ -95,9 +95,9 @@ var bytesOf = []struct {
 	}},
 }
 
-// The bytes that a key takes whose limiter is full again, without the text of the key: those that nothing has happened to
-// but a permit taken, and those that did more than that before. bytes/key-touched is the same after one more call of each
-// key, for limiters that find only then that they are full.
+// The bytes that a key takes whose limiter is full again, without the text of the key: for keys that have only taken a
+// permit, and for keys that have done more. bytes/key-touched is the same after one more call of each key, for limiters
+// that find only then that they are full.
 func BenchmarkKeyBytes(b *testing.B) {
 	for _, l := range lives {
 		n := l.keys

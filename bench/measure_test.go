@@ -17,14 +17,14 @@ import (
 // into an int of 32 bits.
 const plenty = 1 << 30
 
-// ctx is everybody's context: what a context costs is not what is compared.
+// ctx is the context of all contenders: the cost of contexts is not compared.
 var ctx = context.Background()
 
 // A contender is one way to do the work of a benchmark.
 type contender struct {
 	name string
-	// start makes everything anew and returns what one goroutine repeats. The result tells whether it went
-	// as the benchmark expects: a contender that rejects where all others grant does other work than they.
+	// start makes new state and returns the function that one goroutine repeats. Its result reports whether the
+	// call went as the benchmark expects: a contender that rejects where all others grant does other work.
 	start func(b *testing.B) func() bool
 }
 

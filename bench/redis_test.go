@@ -43,7 +43,7 @@ func BenchmarkRedis(b *testing.B) {
 				return err == nil && r.Allowed == 1, err
 			})
 		}},
-		// It tries again where somebody else was faster, but not for ever.
+		// It tries again if another caller was faster, but not forever.
 		{name: "throttled", want: anything, open: func(b *testing.B, keys []string) func(string) (bool, error) {
 			client := redisClient(b, goroutines)
 			s, err := goredisstore.NewCtx(client, newPrefix(b))

@@ -19,11 +19,11 @@ const goroutines = 32
 // A remote is a contender whose state is in a server.
 type remote struct {
 	name string
-	// want is what every call must come to; anything is for those that fail under load, which is then reported.
+	// want is the answer that every call must get; anything is for contenders that fail under load, which is reported.
 	want answer
 	// local: hardly a call leaves the process, so that two looks at the clock would be most of it: one of 61 is timed.
 	local bool
-	// open makes everything anew and returns what one call is.
+	// open makes new state and returns the function of one call.
 	open func(b *testing.B, keys []string) func(key string) (bool, error)
 }
 
@@ -126,7 +126,7 @@ func (c remote) swarm(b *testing.B, keys []string, call func(key string) (bool, 
 	b.ReportMetric(float64(times[0].quantile(0.99).Nanoseconds()), "p99-ns")
 }
 
-// solo is the time of one call where nobody else asks.
+// solo measures one call at a time, without other callers.
 func (c remote) solo(b *testing.B, key string, call func(key string) (bool, error)) {
 	alone(b, func() bool {
 		granted, err := call(key)

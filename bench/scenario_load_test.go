@@ -20,7 +20,7 @@ var loads = []load{
 	{"evenly", 4, []time.Duration{
 		0, time.Second, -time.Second, 10 * time.Second, -10 * time.Second, 30 * time.Second, -30 * time.Second,
 	}, 700 * time.Millisecond, sendEvenly}, // the three last until a second permit is there
-	// All of a second in one go, as if somebody had opened a page with a hundred pictures.
+	// All of a second in one go, as if a user had opened a page with a hundred pictures.
 	{"in bursts", 32, []time.Duration{0}, 300 * time.Millisecond, sendBursts},
 	// From as many clients as the rate says, each of which asks again as soon as it has its answer.
 	{"without a pause", 32, []time.Duration{0}, 300 * time.Millisecond, sendWithoutPause},

@@ -29,8 +29,8 @@ var (
 	windowOptions = limiter.FixedWindowOptions{PermitLimit: plenty, Window: time.Second}
 )
 
-// stores are the contenders of the keyed benchmarks. Nobody forgets a key while they run: they measure
-// finding a bucket and taking from it.
+// stores are the contenders of the keyed benchmarks. No contender forgets a key while they run: they
+// measure finding a bucket and taking from it.
 var stores = []storeContender{
 	{"weir-partitioned", partitionedStore(limiter.TokenBucketFactory[string](bucketOptions), noBound)},
 	{"go-limiter", goLimiterStore(memorystore.Config{Tokens: plenty, Interval: time.Second})},

@@ -16,7 +16,7 @@ import (
 
 // BenchmarkWaiters measures how much of a limiter's rate goroutines get that wait for it all the time. With
 // short periods a timer is later than several of them, and what came due meanwhile must not be lost.
-// share-% is the permits granted in percent of those that came due; cpu-% is the processor time in percent
+// share-% is the permits granted in percent of the permits that came due; cpu-% is the processor time in percent
 // of one processor.
 func BenchmarkWaiters(b *testing.B) {
 	for _, period := range []time.Duration{

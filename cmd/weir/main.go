@@ -4,14 +4,13 @@
 //	weir explain FILE [PIPELINE...]  # each pipeline in words
 //	weir schema                      # the JSON schema of the format, for editors
 //
-// A FILE of "-" is the standard input; any other must be a regular file, and not a pipe. The exit status is 0 if all is well, 1 if a
-// file is wrong, and 2 if the command is, a file cannot be read, or the output cannot
-// be written.
+// A FILE of "-" is the standard input. Any other FILE must be a regular file, and not a pipe. The exit status is 0 if all
+// files are right, 1 if a file is wrong, and 2 if the command line is wrong, a file cannot be read, or the output cannot be
+// written.
 //
-// A program may have kinds and functions of its own, which weir does not know: it
-// accepts any that are not spelt much like one that it knows. With -strict a file
-// may name only weir's own kinds, and what is given by -key, -handle, -permits,
-// -fallback, -control, -error, -outcome, -behavior and -store.
+// A program can register its own kinds and functions, which weir does not know. It accepts any name that is not spelled
+// much like a name that it knows. With -strict a file may name only weir's own kinds, and the names given by -key,
+// -handle, -permits, -fallback, -control, -error, -outcome, -behavior and -store.
 package main
 
 import (
@@ -29,9 +28,9 @@ import (
 
 // The exit statuses.
 const (
-	fine    = 0
-	wrong   = 1
-	trouble = 2
+	exitOK      = 0
+	exitInvalid = 1 // a file is wrong
+	exitError   = 2
 )
 
 func main() {
@@ -54,12 +53,12 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	status := c.run(args)
 	if out.err != nil {
 		c.complain("weir: %v\n", out.err)
-		return trouble
+		return exitError
 	}
 	return status
 }
 
-// An output remembers that it could not be written.
+// An output keeps the first error of writing.
 type output struct {
 	to  io.Writer
 	err error
@@ -80,20 +79,20 @@ func (c *command) run(args []string) int {
 	}
 	switch name {
 	case "check":
-		return c.with(name, args, 1, c.check)
+		return c.withFlags(name, args, 1, c.check)
 	case "explain":
-		return c.with(name, args, 1, c.explain)
+		return c.withFlags(name, args, 1, c.explain)
 	case "schema":
-		return c.with(name, args, 0, c.schema)
+		return c.withFlags(name, args, 0, c.schema)
 	case "help", "-h", "-help", "--help":
 		c.help(c.flags(name), c.stdout)
-		return fine
+		return exitOK
 	case "":
 		c.help(c.flags(name), c.stderr)
 	default:
 		c.complain("weir: unknown command %q, must be check, explain or schema\n", name)
 	}
-	return trouble
+	return exitError
 }
 
 // A command is one run of the program.
@@ -104,10 +103,11 @@ type command struct {
 	strict         bool
 }
 
+// flags returns the flags of a command, which set the fields of c.
 func (c *command) flags(name string) *flag.FlagSet {
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.SetOutput(c.stderr)
-	f.Usage = func() {} // with knows whether it is asked for
+	f.Usage = func() {} // withFlags calls help, because it knows where to print it
 	f.BoolVar(&c.strict, "strict", false, "accept weir's own kinds only, and the functions that are given")
 	for _, what := range reload.Registrations() {
 		f.Func(what, "the `name` of what the program registers with Kinds.Register"+strings.ToUpper(what[:1])+what[1:], func(name string) error {
@@ -118,6 +118,7 @@ func (c *command) flags(name string) *flag.FlagSet {
 	return f
 }
 
+// help prints the usage and the flags.
 func (c *command) help(f *flag.FlagSet, to io.Writer) {
 	say(to, "%s", usage)
 	f.SetOutput(to)
@@ -125,19 +126,19 @@ func (c *command) help(f *flag.FlagSet, to io.Writer) {
 	f.SetOutput(c.stderr)
 }
 
-// with reads the flags, and does it with the other arguments.
-func (c *command) with(name string, args []string, least int, do func(args []string) int) int {
+// withFlags parses the flags, and calls do with the other arguments, which must be at least least.
+func (c *command) withFlags(name string, args []string, least int, do func(args []string) int) int {
 	f := c.flags(name)
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		c.help(f, c.stdout)
-		return fine
+		return exitOK
 	case err != nil:
 		c.help(f, c.stderr)
-		return trouble
+		return exitError
 	case f.NArg() < least:
 		c.complain("weir %s: which file?\n", name)
-		return trouble
+		return exitError
 	}
 	if !c.strict {
 		c.kinds.AcceptUnknown()
@@ -145,12 +146,12 @@ func (c *command) with(name string, args []string, least int, do func(args []str
 	return do(f.Args())
 }
 
-// check checks every file, and says of each that is right that it is.
+// check checks every file, and prints a line for each valid one.
 func (c *command) check(files []string) int {
-	status := fine
+	status := exitOK
 	for _, name := range files {
 		f, problem := c.parse(name)
-		if problem == fine {
+		if problem == exitOK {
 			say(c.stdout, "%s: ok: %s\n", name, summary(f))
 		}
 		status = max(status, problem)
@@ -158,6 +159,7 @@ func (c *command) check(files []string) int {
 	return status
 }
 
+// summary returns how much of each kind f has.
 func summary(f *reload.File) string {
 	words := count(len(f.Pipelines()), "pipeline") + ", " + count(len(f.Limiters()), "shared limiter")
 	if budgets := len(f.Budgets()); budgets > 0 {
@@ -175,54 +177,56 @@ func count(n int, what string) string {
 
 func (c *command) explain(args []string) int {
 	f, problem := c.parse(args[0])
-	if problem != fine {
+	if problem != exitOK {
 		return problem
 	}
 	if err := f.Explain(c.stdout, args[1:]...); err != nil {
 		c.complain("weir: %v\n", err)
-		return trouble
+		return exitError
 	}
-	return fine
+	return exitOK
 }
 
 func (c *command) schema(args []string) int {
 	if len(args) > 0 {
 		c.complain("weir schema: takes no file, found %s\n", strings.Join(args, " "))
-		return trouble
+		return exitError
 	}
 	if _, err := c.stdout.Write(reload.Schema()); err != nil {
 		c.complain("weir: %v\n", err)
-		return trouble
+		return exitError
 	}
-	return fine
+	return exitOK
 }
 
-// parse reads a file, and says what is wrong with it.
+// parse parses a file, and prints its errors. The status is exitOK if there are none.
 func (c *command) parse(name string) (*reload.File, int) {
 	content, err := c.read(name)
 	if err != nil {
 		c.complain("weir: %v\n", err)
-		return nil, trouble
+		return nil, exitError
 	}
 	f, err := reload.Parse(name, content, c.kinds)
 	if err == nil {
-		return f, fine
+		return f, exitOK
 	}
 	c.complain("%v\n", err)
 	if _, ok := errors.AsType[*reload.FileError](err); !ok {
-		return nil, trouble // the flags are at fault
+		return nil, exitError // the flags are wrong
 	}
-	return nil, wrong
+	return nil, exitInvalid
 }
 
+// complain prints to the standard error.
 func (c *command) complain(format string, args ...any) { say(c.stderr, format, args...) }
 
-// say prints. What cannot be written to the standard output, run reports.
+// say prints. It ignores errors, because run reports those of the standard output.
 func say(to io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(to, format, args...) }
 
-// maxRead is how much of a file is read: more than Parse takes, and not all of /dev/zero.
+// maxRead bounds the bytes that are read of a file: more than Parse accepts, and not all of /dev/zero.
 const maxRead = 8 << 20
 
+// read returns the content of a file, or of the standard input.
 func (c *command) read(name string) ([]byte, error) {
 	if name != "-" {
 		content, err := regularfile.Read(name, maxRead)

@@ -68,7 +68,7 @@ func TestCheck(t *testing.T) {
 	assert.Equal(t, 0, r.status)
 }
 
-func TestCheckStrictly(t *testing.T) {
+func TestCheck_Strict(t *testing.T) {
 	r := weir(good, "check", "-strict", "-")
 	assert.Equal(t, 1, r.status)
 	assert.Contains(t, r.err, "client_ip")
@@ -77,7 +77,7 @@ func TestCheckStrictly(t *testing.T) {
 	assert.Equal(t, 0, r.status, r.err)
 }
 
-func TestCheckStrictlyWhatProgramsRegister(t *testing.T) {
+func TestCheck_StrictWithRegistrations(t *testing.T) {
 	const file = `
 budgets: {extra: {ratio: 0.1}}
 pipelines:
@@ -101,7 +101,7 @@ pipelines:
 	assert.Equal(t, 0, r.status, r.err)
 }
 
-func TestCheckStores(t *testing.T) {
+func TestCheck_Stores(t *testing.T) {
 	const file = `
 limiters: {logins: {concurrency: {permit_limit: 2}, store: {name: redis, lease_ttl: 5s}}}
 pipelines: {login: {strategies: [rate_limiter: {limiter: logins}]}}
@@ -167,7 +167,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 
-func TestOutputThatCannotBeWritten(t *testing.T) {
+func TestRun_OutputFails(t *testing.T) {
 	for _, args := range [][]string{{"check", "-"}, {"explain", "-"}, {"schema"}, {"help"}, {"check", "-h"}} {
 		var stderr bytes.Buffer
 		assert.Equal(t, 2, run(args, strings.NewReader(good), full{}, &stderr), args)
@@ -176,7 +176,7 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 }
 
 // An endless file is not read to its end.
-func TestInputWithoutEnd(t *testing.T) {
+func TestRun_EndlessInput(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	assert.Equal(t, 2, run([]string{"check", "-"}, endless{}, &stdout, &stderr))
 	assert.Contains(t, stderr.String(), "-: too large: it has more than 8388608 bytes")
@@ -186,7 +186,7 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-func TestFileThatCannotBeRead(t *testing.T) {
+func TestRun_UnreadableFile(t *testing.T) {
 	dir := t.TempDir()
 	r := weir("", "check", dir)
 	assert.Equal(t, 2, r.status)

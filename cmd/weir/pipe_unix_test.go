@@ -12,7 +12,7 @@ import (
 )
 
 // A pipe that nothing writes into does not hang the command. A test that fails hangs here.
-func TestPipe(t *testing.T) {
+func TestRun_Pipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, syscall.Mkfifo(path, 0o600))
 	r := weir("", "check", path)

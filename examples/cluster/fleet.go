@@ -77,7 +77,7 @@ func (i *instance) kill() error {
 	return nil
 }
 
-// stop ends those that live, and waits for them.
+// stop ends the instances that still run, and waits for them.
 func (all fleet) stop() {
 	for _, i := range all {
 		if !i.killed {

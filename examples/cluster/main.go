@@ -135,6 +135,6 @@ func (t *table) verdict() error {
 	if t.inexact > 0 {
 		return errors.New("some windows granted another number than the limit")
 	}
-	fmt.Fprintf(t.w, "\nevery window granted exactly %d calls, whoever was there to take them\n", rule.PermitLimit)
+	fmt.Fprintf(t.w, "\nevery window granted exactly %d calls, no matter which instances took them\n", rule.PermitLimit)
 	return nil
 }

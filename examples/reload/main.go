@@ -130,7 +130,7 @@ func call(ctx context.Context, service *pipeline.Pipeline, j *journal) {
 	}
 }
 
-// An editor is somebody with an editor.
+// An editor changes the file as a person with a text editor does.
 type editor struct{ path string }
 
 func (e *editor) write(content string) error {

@@ -24,7 +24,7 @@ import (
 	"github.com/weir-go/weir/internal/repo"
 )
 
-var update = flag.Bool("update", false, "write api/ anew from the packages as they are")
+var update = flag.Bool("update", false, "write api/ again from the packages")
 
 const howToUpdate = "if the change is meant, run `make api`, read the diff of api/ and commit it with the change"
 
@@ -38,7 +38,7 @@ func TestExportedAPI(t *testing.T) {
 	require.NoError(t, err)
 	rendered, err := exportedAPI(root)
 	if *update {
-		// Those that compile are written all the same, but nothing is removed.
+		// The packages that compile are written nevertheless, but nothing is removed.
 		require.NoError(t, write(filepath.Join(root, "api"), rendered, err == nil))
 		require.NoError(t, err, "these packages do not compile and keep the file they had")
 		return

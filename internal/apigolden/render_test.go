@@ -125,8 +125,8 @@ func (r *renderer) structType(name, head string, s *types.Struct) {
 	r.add("4 "+name, "%s", text)
 }
 
-// fields lists the exported fields, those promoted from an embedded unexported struct too, and tells
-// whether there are unexported ones.
+// fields lists the exported fields, including those promoted from an embedded unexported struct, and reports whether
+// there are unexported ones.
 func (r *renderer) fields(key, prefix string, s *types.Struct) (unexported bool) {
 	for i := range s.NumFields() {
 		f := s.Field(i)

@@ -51,7 +51,7 @@ func TestHotPathReadsNoWallClock(t *testing.T) {
 	}
 }
 
-// hot tells whether the calls of a program run through the room. What serves tests only does not count.
+// hot reports whether the calls of a program run through the room. Code for tests does not count.
 func hot(room string) bool {
 	switch room {
 	case "limiter/limitertest", "limiter/internal/naive":

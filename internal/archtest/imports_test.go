@@ -30,7 +30,7 @@ func TestImportsFollowTheTable(t *testing.T) {
 	}
 }
 
-// violations says in what p breaks the table.
+// violations returns how p breaks the table.
 func violations(p repo.Package) []string {
 	from, ok := roomOf(p.Room())
 	if !ok {
@@ -50,7 +50,7 @@ func violations(p repo.Package) []string {
 	return out
 }
 
-// forbidden says why code of the room that is not a test may not import the path; "" if it may.
+// forbidden returns why code of the room that is not a test may not import the path, or "" if it may.
 func (r room) forbidden(path string) string {
 	switch dir, ours := ourDir(path); {
 	case ours:
@@ -64,7 +64,7 @@ func (r room) forbidden(path string) string {
 	case path == "testing" && !r.testing:
 		return "code that is not a test has no use for testing"
 	case !standard(path) && !inModules(r.thirdParty, path):
-		return "besides the standard library it may have only " + list(r.thirdParty)
+		return "beyond the standard library it may have only " + list(r.thirdParty)
 	}
 	return ""
 }
@@ -76,11 +76,11 @@ func (r room) forbiddenInTests(path string) string {
 		if !ok {
 			return "a directory without a row in the table"
 		}
-		if to.nobody && to.name != r.name {
+		if to.leaf && to.name != r.name {
 			return "nothing imports " + to.name
 		}
 	case !standard(path) && !inModules(slices.Concat(r.thirdParty, r.testOnly, everyTest), path):
-		return "besides the standard library its tests may have only " + list(slices.Concat(r.thirdParty, r.testOnly, everyTest))
+		return "beyond the standard library its tests may have only " + list(slices.Concat(r.thirdParty, r.testOnly, everyTest))
 	}
 	return ""
 }
@@ -93,7 +93,7 @@ func ourDir(path string) (dir string, ours bool) {
 	return strings.CutPrefix(path, repo.Module+"/")
 }
 
-// standard tells whether the path is of the standard library: only there has the first element no dot.
+// standard reports whether the path is of the standard library: only there the first element has no dot.
 func standard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".")

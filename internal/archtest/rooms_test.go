@@ -12,24 +12,24 @@ import (
 // right below one. What lies in a room's own "internal" belongs to the room unless it has its own row.
 //
 // A pattern in mayImport is a room, "x/*" for all rooms right below x, or "..." for everything but
-// the rooms marked nobody. Patterns in thirdParty are module paths; "..." is any.
+// the rooms marked leaf. Patterns in thirdParty are module paths; "..." is any.
 type room struct {
 	name       string
 	mayImport  []string // rooms, for code that is not a test
 	thirdParty []string // modules, for code that is not a test
-	testOnly   []string // modules, for tests, besides those in everyTest
+	testOnly   []string // modules, for tests, in addition to everyTest
 	testing    bool     // code that is not a test may import "testing"
-	nobody     bool     // nothing imports it, tests included
-	everyone   bool     // every room may import it, but for those that are for everyone, too
+	leaf       bool     // nothing imports it, tests included
+	everyone   bool     // every room may import it, except rooms that are for everyone themselves
 }
 
-// everyTest is what the tests of every room may import besides the standard library.
+// everyTest is what the tests of every room may import in addition to the standard library.
 var everyTest = []string{"github.com/stretchr/testify", "go.uber.org/goleak"}
 
 // rooms is who may import whom. A new directory gets its row here, in the change that makes it. A row lists
 // what the room needs, not what it might need one day.
 //
-// Tests are looser: they may import any room that is not marked nobody, because an example or a
+// Tests are looser: they may import any room that is not marked leaf, because an example or a
 // conformance test shows rooms working together, and the compiler forbids a cycle there too.
 var rooms = []room{
 	{name: "limiter"},
@@ -101,12 +101,12 @@ var rooms = []room{
 		thirdParty: []string{"github.com/riverqueue/river", "github.com/jackc/pgx/v5", "go.yaml.in/yaml/v4", "go.opentelemetry.io/otel"},
 	},
 
-	{name: "cmd/weir", mayImport: []string{"reload", "internal/regularfile"}, nobody: true},
+	{name: "cmd/weir", mayImport: []string{"reload", "internal/regularfile"}, leaf: true},
 
 	// The examples and the comparisons with peers may use anything, and nothing uses them.
-	{name: "examples/*", mayImport: []string{"..."}, thirdParty: []string{"..."}, nobody: true},
-	{name: "bench", mayImport: []string{"..."}, thirdParty: []string{"..."}, nobody: true},
-	{name: "bench/soak", mayImport: []string{"..."}, thirdParty: []string{"..."}, nobody: true},
+	{name: "examples/*", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
+	{name: "bench", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
+	{name: "bench/soak", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
 
 	// What all packages share: the error of wrong options and Must.
 	{name: ".", everyone: true},
@@ -130,17 +130,17 @@ var rooms = []room{
 	// What watches over the repository itself.
 	{name: "internal/repo"},
 	{name: "internal/testserver", testing: true},
-	{name: "internal/readme", nobody: true},
-	{name: "internal/testreport", mayImport: []string{"internal/realtime"}, nobody: true},
+	{name: "internal/readme", leaf: true},
+	{name: "internal/testreport", mayImport: []string{"internal/realtime"}, leaf: true},
 	// What make test and the drills agree on about tests that go by real time.
 	{name: "internal/realtime"},
-	{name: "internal/archtest", nobody: true},
-	{name: "internal/voice", nobody: true},
+	{name: "internal/archtest", leaf: true},
+	{name: "internal/voice", leaf: true},
 	{
-		name: "internal/hooktest", nobody: true,
+		name: "internal/hooktest", leaf: true,
 		testOnly: []string{"github.com/failsafe-go/failsafe-go", "go.opentelemetry.io/otel"},
 	},
-	{name: "internal/apigolden", nobody: true},
+	{name: "internal/apigolden", leaf: true},
 }
 
 // roomOf finds the row of a directory, given as a slash-separated path below the root.
@@ -156,7 +156,7 @@ func roomOf(dir string) (room, bool) {
 	return room{}, false
 }
 
-// matches tells whether dir is what the pattern names. It is a room's name or ends in "/*".
+// matches reports whether dir is what the pattern names. It is a room's name or ends in "/*".
 func matches(pattern, dir string) bool {
 	if parent, ok := strings.CutSuffix(pattern, "/*"); ok {
 		return path.Dir(dir) == parent
@@ -164,7 +164,7 @@ func matches(pattern, dir string) bool {
 	return pattern == dir
 }
 
-// mayImportRoom tells whether code of r that is not a test may import the room to.
+// mayImportRoom reports whether code of r that is not a test may import the room to.
 func (r room) mayImportRoom(to room) bool {
 	if r.name == to.name {
 		return true // its own internal directory
@@ -172,7 +172,7 @@ func (r room) mayImportRoom(to room) bool {
 	if to.everyone && !r.everyone {
 		return true
 	}
-	if to.nobody {
+	if to.leaf {
 		return false
 	}
 	return slices.ContainsFunc(r.mayImport, func(pattern string) bool {
@@ -180,7 +180,7 @@ func (r room) mayImportRoom(to room) bool {
 	})
 }
 
-// inModules tells whether the import path is in one of the modules.
+// inModules reports whether the import path is in one of the modules.
 func inModules(modules []string, importPath string) bool {
 	return slices.ContainsFunc(modules, func(module string) bool {
 		return module == "..." || importPath == module || strings.HasPrefix(importPath, module+"/")

@@ -265,7 +265,7 @@ func (r row) check(x *scene, d drill, log *defaultLog) {
 	}
 	for _, f := range []func(){d.also, d.do} {
 		if o, ok := within(start(f)); !ok || o.panicked != nil {
-			x.Errorf("afterwards it is of no use: %v %+v", ok, o)
+			x.Errorf("it does not work afterwards: %v %+v", ok, o)
 		}
 	}
 	time.Sleep(time.Minute)

@@ -221,7 +221,7 @@ func declared(b *ast.BlockStmt) (names []string) {
 func identifiers(file *ast.File) map[string]bool {
 	names := make(map[string]bool)
 	ast.Inspect(file, func(n ast.Node) bool {
-		if s, ok := n.(*ast.SelectorExpr); ok { // what is selected is somebody else's name
+		if s, ok := n.(*ast.SelectorExpr); ok { // the selected name belongs to another package
 			ast.Inspect(s.X, func(n ast.Node) bool {
 				if i, ok := n.(*ast.Ident); ok {
 					names[i.Name] = true
@@ -259,7 +259,7 @@ func TestComplete(t *testing.T) {
 	code, err := complete("order, err := client.Order(ctx, id)\n")
 	require.NoError(t, err)
 	assert.Contains(t, code, "import \"context\"\n")
-	assert.NotContains(t, code, "limiter", "nobody asked for it")
+	assert.NotContains(t, code, "limiter", "the code does not use it")
 	assert.Contains(t, code, "type Order struct{}\n", "what is granted needs it")
 	assert.Contains(t, code, "_ = order\n_ = err\nreturn nil\n")
 	compile(t, code)

@@ -34,7 +34,7 @@ func (m module) isReleased() bool {
 // modules are those of the repository.
 type modules struct {
 	root     string   // the path of the root module
-	released []module // each after those that it requires
+	released []module // each after the modules that it requires
 	others   []module
 }
 
@@ -78,7 +78,7 @@ func findModules(files []string, read func(file string) (string, error)) (module
 	return ms, err
 }
 
-// ordered returns the released modules, each after those that it requires.
+// ordered returns the released modules, each after the modules that it requires.
 func ordered(ms modules) ([]module, error) {
 	var done []module
 	waiting := slices.Clone(ms.released)

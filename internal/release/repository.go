@@ -58,7 +58,7 @@ func lines(out string) []string {
 	return strings.Split(out, "\n")
 }
 
-// files returns the paths of the work tree's files below its root: those that git has and those that git add would add.
+// files returns the paths of the work tree's files below its root: the files that git has and the files that git add would add.
 func (r repository) files(ctx context.Context) ([]string, error) {
 	out, err := r.git(ctx, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	if err != nil {

@@ -107,8 +107,8 @@ func List(root string, args ...string) ([]Package, error) {
 	}
 }
 
-// touch looks at every Go file. `go test` keeps the results of a test until a file changes
-// that the test itself looked at; those that only `go list` reads would not count.
+// touch looks at every Go file. `go test` keeps the result of a test until a file changes that the test itself has looked
+// at. Files that only `go list` reads would not count.
 func touch(root string) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

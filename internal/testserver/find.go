@@ -59,8 +59,8 @@ func version(path string) int {
 // highestPort leaves room for the second port of a Redis in cluster mode, which is 10000 above the first.
 const highestPort = 55535
 
-// freePort is a port of 127.0.0.1 that is free now. Those that are too high are held until one is found, so that
-// the system names others.
+// freePort returns a port of 127.0.0.1 that is free now. It holds ports that are too high until it has found one, so that
+// the system offers others.
 func freePort() (int, error) {
 	for range 100 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

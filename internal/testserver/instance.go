@@ -72,7 +72,7 @@ func (in *instance) addr() string { return net.JoinHostPort("127.0.0.1", strconv
 func (in *instance) data() string { return filepath.Join(in.dir, "data") }
 func (in *instance) log() string  { return filepath.Join(in.dir, "log") }
 
-// fill makes the folder of data anew.
+// fill replaces the folder of data by a new one.
 func (in *instance) fill(ctx context.Context) error {
 	if err := os.RemoveAll(in.data()); err != nil {
 		return err
@@ -121,8 +121,8 @@ func (in *instance) start(ctx context.Context) error {
 	return nil
 }
 
-// await looks again and again, because a process has no other way to tell that it is ready. Its log is asked
-// besides the port, because somebody else's server may be what answers there.
+// await polls until the process is ready. It looks at the log as well as the port, because another server can answer on
+// the port.
 func (in *instance) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, in.patience, fmt.Errorf("not ready after %v", in.patience))
 	defer cancel()

@@ -145,7 +145,7 @@ func (l *link) write(to *net.TCPConn, queue <-chan chunk) {
 	}
 }
 
-// wait tells whether the link is still there at the time.
+// wait waits until due, and reports whether the link still exists then.
 func (l *link) wait(due time.Time) bool {
 	timer := time.NewTimer(time.Until(due)) // at once without a delay
 	defer timer.Stop()

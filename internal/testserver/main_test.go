@@ -107,7 +107,7 @@ func query(t *testing.T, addr, sql string) string {
 	return s.query(t, sql)
 }
 
-// refused tells whether nothing listens there.
+// refused reports whether nothing listens at addr.
 func refused(addr string) bool {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {

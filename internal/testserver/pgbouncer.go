@@ -42,7 +42,7 @@ func NewPgBouncer(t testing.TB, s *Server) *Server {
 		patience: 30 * time.Second,
 		command: func(data string, port int) (*exec.Cmd, error) {
 			file := filepath.Join(data, "pgbouncer.ini")
-			// The folder is readable to its owner only, and the file is root's where that is somebody else.
+			// Only the owner of the folder can read it. If that is not root, the file belongs to root.
 			return exec.Command(program, file), os.WriteFile(file, []byte(bouncerConfig(target, s.Addr(), port)), 0o644)
 		},
 	})
@@ -59,7 +59,7 @@ func bouncerConfig(target *url.URL, addr string, port int) string {
 	if tls == "" {
 		tls = "prefer"
 	}
-	// auth_type any: whoever comes is the user of the database line.
+	// auth_type any: every client becomes the user of the database line.
 	return fmt.Sprintf(`[databases]
 * = host=%s port=%s %s
 [pgbouncer]

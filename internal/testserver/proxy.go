@@ -63,7 +63,7 @@ func (p *Proxy) Cut() {
 	clear(p.links)
 }
 
-// Refuse closes new connections at once, while it is on. Those that are there stay.
+// Refuse closes new connections at once, while it is on. Existing connections stay open.
 func (p *Proxy) Refuse(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,7 +110,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// add tells whether the link may live.
+// add adds a link, and reports whether new links are accepted.
 func (p *Proxy) add(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,7 +129,7 @@ func (p *Proxy) remove(l *link) {
 	delete(p.links, l)
 }
 
-// swallow tells whether what a link has in hand is lost, and when it is due at the other side if not.
+// swallow reports whether the data that a link holds is lost, and otherwise when it is due at the other side.
 func (p *Proxy) swallow(l *link) (lost bool, due time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,12 +8,12 @@ import (
 // Addr is host:port.
 func (s *Server) Addr() string { return s.addr }
 
-// Own tells whether we started it. If not, an environment variable named it, and Kill, Pause, Resume and
-// Restart are not for it.
+// Own reports whether this package has started the server. If not, an environment variable names it, and Kill, Pause,
+// Resume and Restart must not be called.
 func (s *Server) Own() bool { return s.own != nil }
 
-// Kill ends it as a crash would: SIGKILL, to all its processes. It returns when nothing listens any more. Its
-// data stay as they are, for Restart.
+// Kill ends the server as a crash would: SIGKILL to all its processes. It returns when nothing listens any more. The data
+// stays as it is, for Restart.
 func (s *Server) Kill() {
 	in := s.mine("Kill")
 	in.mu.Lock()
@@ -21,8 +21,8 @@ func (s *Server) Kill() {
 	in.kill()
 }
 
-// Pause stops all its processes where they are: connections stay open, and nothing answers. The system goes on
-// accepting connections for it.
+// Pause stops all processes of the server: connections stay open, and nothing answers. The system still accepts
+// connections.
 func (s *Server) Pause() {
 	in := s.mine("Pause")
 	in.mu.Lock()
@@ -38,9 +38,8 @@ func (s *Server) Resume() {
 	in.resume()
 }
 
-// Restart starts it again on the same port, after Kill or after stopping it first, and returns when it
-// answers. PostgreSQL keeps its data unless they are to be empty. Redis has none to keep, unless it was
-// started with arguments that make it write them.
+// Restart starts the server again on the same port, after Kill or after stopping it first, and returns when it answers.
+// PostgreSQL keeps its data, unless empty is true. Redis has none to keep, unless its arguments make it write data.
 func (s *Server) Restart(empty bool) error {
 	if s.own == nil {
 		return errors.New("testserver: Restart of a server that an environment variable named")
@@ -50,7 +49,8 @@ func (s *Server) Restart(empty bool) error {
 	return s.own.restart(context.Background(), empty)
 }
 
-// Stop ends it and removes its data. A server that we did not start goes on, and a second Stop does nothing.
+// Stop ends the server and removes its data. It does nothing to a server that this package has not started, and nothing
+// the second time.
 func (s *Server) Stop() {
 	if s.own == nil {
 		return
@@ -61,7 +61,7 @@ func (s *Server) Stop() {
 	forget(s)
 }
 
-// mine panics for a server that is not ours: to kill what somebody else relies on cannot be meant.
+// mine panics for a server that this package has not started, because other programs can depend on it.
 func (s *Server) mine(method string) *instance {
 	if s.own == nil {
 		panic("testserver: " + method + " of a server that an environment variable named; use NewRedis or NewPostgres")

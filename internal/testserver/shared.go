@@ -21,7 +21,7 @@ func (l *lazy) get(start func(context.Context) (*Server, error)) (*Server, error
 	return l.server, l.err
 }
 
-// running are the servers that we started and that nobody stopped yet.
+// running are the started servers that have not been stopped.
 var running = struct {
 	sync.Mutex
 	servers map[*Server]struct{}
@@ -39,7 +39,7 @@ func forget(s *Server) {
 	delete(running.servers, s)
 }
 
-// stopAll stops side by side what still runs.
+// stopAll stops all running servers at the same time.
 func stopAll() {
 	running.Lock()
 	var left []*Server
@@ -55,16 +55,16 @@ func stopAll() {
 	wg.Wait()
 }
 
-// Main runs m and stops whatever was started. It is for a TestMain:
+// Main runs m and stops the servers that were started. It is for a TestMain:
 //
 //	func TestMain(m *testing.M) { os.Exit(testserver.Main(m)) }
 func Main(m *testing.M) int {
-	defer stopAll() // not after the call: a test may panic
+	defer stopAll() // deferred, because a test can panic
 	return m.Run()
 }
 
-// Runner is Main for whoever takes a testing.M and runs it, goleak above all: it then looks for goroutines
-// when the servers are stopped.
+// Runner is Main for functions that take a testing.M and run it, such as those of goleak, which then looks for goroutines
+// after the servers have been stopped.
 //
 //	func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Runner(m)) }
 func Runner(m *testing.M) interface{ Run() int } { return runner{m} }

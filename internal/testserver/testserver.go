@@ -40,8 +40,8 @@ const (
 // that wraps it says what to do.
 var ErrNotFound = errors.New("testserver: no server found")
 
-// A Server is a server that tests speak to. Most callers want its URL and nothing else. There is none without
-// one of this package's functions: the zero value is of no use.
+// A Server is a server for tests. Most callers need only its URL. The functions of this package make one; the zero value is
+// not usable.
 type Server struct {
 	// URL is redis://127.0.0.1:port/0 or postgres://postgres@127.0.0.1:port/postgres?sslmode=disable, or what
 	// the environment variable said.
@@ -107,8 +107,8 @@ func ownedBy(t testing.TB, s *Server) *Server {
 	return s
 }
 
-// required tells whether a test without a server fails. It never does for want of a second server where
-// somebody named the one to use.
+// required reports whether a test without a server fails. If the variable unlessNamed names the server to use, a test that
+// needs a second one does not fail.
 func required(unlessNamed string) bool {
 	return os.Getenv(requireServers) == "1" && os.Getenv(unlessNamed) == ""
 }

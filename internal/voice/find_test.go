@@ -180,7 +180,8 @@ func goProse(file string, source []byte) []byte {
 			}
 			copy(prose[start+1:end-1], source[start+1:end-1])
 			if joined {
-				copy(prose[last[0].end-1:start+1], bytes.Repeat([]byte(" "), start+2-last[0].end))
+				between := prose[last[0].end-1 : start+1]
+				copy(between, bytes.ReplaceAll(blank(between), []byte{0}, []byte(" ")))
 			}
 		}
 		last[0], last[1] = last[1], struct {
@@ -220,6 +221,7 @@ func TestFind(t *testing.T) {
 		{"a general comment", "a.go", `package a¶/* nobody */`, []string{`2 nobody`}},
 		{"a string", "a.go", `package a¶var e = errors.New("a: nobody")`, []string{`2 nobody`}},
 		{"a raw string", "a.go", `package a¶var e = 'a:¶nobody'`, []string{`3 nobody`}},
+		{"after a string in two parts", "a.go", `package a¶var e = "a " +¶	"b"¶// nobody`, []string{`4 nobody`}},
 		{"a string in two parts", "a.go", `package a¶var e = "those " +¶	"that"`, []string{`2 those that`}},
 		{"two strings", "a.go", `package a¶var e = f("those ",¶	"that")`, nil},
 		{"a quotation in a string", "a.go", `package a¶var e = "no \"anew\" here"`, nil},

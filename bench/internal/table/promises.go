@@ -47,8 +47,7 @@ the difference, of what the two came to in the same round; where one of them ran
 difference of their medians.
 `
 
-// printPromises prints what became of each promise about which something was measured, and tells whether all
-// of these are kept.
+// printPromises prints the result of each promise with a measurement, and reports whether all of these are kept.
 func (m *measurements) printPromises(w *strings.Builder) bool {
 	fmt.Fprint(w, "| | ours | peer | measured | promised | |\n|---|--:|--:|--:|--:|---|\n")
 	all := true
