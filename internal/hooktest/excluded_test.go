@@ -2,6 +2,7 @@ package hooktest
 
 // excluded are the hooks without a row, each with the reason.
 var excluded = map[string]string{
+	"retry.Result(handle)":          "it is pipeline.HandleResult, which has a row",
 	"weir.FieldError.Text(rename)":  "it is called by the program, which gives it a function of its own",
 	"budget.Refund(b)":              "calls Refund of a Refunder and nothing else, on the caller's goroutine",
 	"weirfailsafe.RetryAfter(exec)": "what failsafe-go hands to its own delay functions",

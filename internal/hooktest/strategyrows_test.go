@@ -182,8 +182,8 @@ var strategyRows = []row{
 		}}
 	}},
 
-	{"timeout.Options.TimeoutFunc", caller, func(x *scene) drill {
-		return x.between(nil, timeout.New(0, &timeout.Options{TimeoutFunc: func(ctx context.Context) time.Duration { x.hit(ctx); return time.Second }}))
+	{"timeout.Options.Func", caller, func(x *scene) drill {
+		return x.between(nil, timeout.New(0, &timeout.Options{Func: func(ctx context.Context) time.Duration { x.hit(ctx); return time.Second }}))
 	}},
 	{"timeout.Options.OnTimeout", caller, func(x *scene) drill {
 		p := x.pipeline(ratelimit.New(x.limiter(), nil),

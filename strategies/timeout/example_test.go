@@ -27,7 +27,7 @@ func Example() {
 func ExampleOptions() {
 	slow := func(ctx context.Context) bool { return pipeline.Operation(ctx) == "report" }
 	p := weir.Must(pipeline.New("orders", timeout.New(0, &timeout.Options{
-		TimeoutFunc: func(ctx context.Context) time.Duration {
+		Func: func(ctx context.Context) time.Duration {
 			if slow(ctx) {
 				return 0 // as long as it takes
 			}

@@ -257,13 +257,13 @@ func TestModes_StrategiesInsideStop(t *testing.T) {
 	})
 }
 
-func TestModes_TimeoutFunc(t *testing.T) {
+func TestModes_Func(t *testing.T) {
 	inBothModes(t, func(t *testing.T, m mode) {
 		var limit time.Duration
 		execute := func(fn func(context.Context) error) error {
 			asked := limit
 			limit = time.Hour // while it is trained
-			p := m.pipeline(t, 0, &timeout.Options{TimeoutFunc: func(context.Context) time.Duration { return limit }})
+			p := m.pipeline(t, 0, &timeout.Options{Func: func(context.Context) time.Duration { return limit }})
 			limit = asked
 			return p.Execute(t.Context(), fn)
 		}

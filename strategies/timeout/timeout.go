@@ -22,9 +22,9 @@ const EventTimeout = "OnTimeout"
 type Options struct {
 	// Name is the strategy's name in telemetry. The default is "Timeout".
 	Name string `json:"name,omitempty" yaml:"name,omitempty"`
-	// TimeoutFunc returns the limit of an execution. If it is 0 or less, the execution has none. If TimeoutFunc is nil,
+	// Func returns the limit of an execution. If it is 0 or less, the execution has none. If Func is nil,
 	// every execution has the limit that the strategy was made with.
-	TimeoutFunc func(ctx context.Context) time.Duration `json:"-" yaml:"-"`
+	Func func(ctx context.Context) time.Duration `json:"-" yaml:"-"`
 	// OnTimeout is called with the caller's context and the limit, after the event and before the error is returned.
 	OnTimeout func(ctx context.Context, d time.Duration) `json:"-" yaml:"-"`
 }
@@ -38,7 +38,7 @@ type Strategy struct {
 }
 
 // New makes a timeout of d; 0 is 30 s. If d is below 0, making a pipeline of the strategy fails. If o is nil, it has the
-// defaults. With [Options.TimeoutFunc] d is not used, but must still be valid.
+// defaults. With [Options.Func] d is not used, but must still be valid.
 func New(d time.Duration, o *Options) *Strategy {
 	s := &Strategy{after: d}
 	if o != nil {
@@ -65,7 +65,7 @@ func (s *Strategy) Options() Options { return s.options }
 // A Description is what [Strategy.Describe] returns as the options.
 type Description struct {
 	Options
-	// Timeout is the limit, unless TimeoutFunc returns one for each execution.
+	// Timeout is the limit, unless Func returns one for each execution.
 	Timeout time.Duration `json:"timeout"`
 }
 
@@ -84,8 +84,8 @@ func (s *Strategy) Validate() error {
 // Execute runs next with a context that ends after the limit. It implements [pipeline.Strategy].
 func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	after := s.after
-	if s.options.TimeoutFunc != nil {
-		if after = s.options.TimeoutFunc(ctx); after <= 0 {
+	if s.options.Func != nil {
+		if after = s.options.Func(ctx); after <= 0 {
 			return next.Run(ctx)
 		}
 	}

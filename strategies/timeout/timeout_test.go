@@ -157,10 +157,10 @@ func TestStrategy_Nested(t *testing.T) {
 	})
 }
 
-func TestOptions_TimeoutFunc(t *testing.T) {
+func TestOptions_Func(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
-		p := make1(0, &timeout.Options{TimeoutFunc: func(ctx context.Context) time.Duration {
+		p := make1(0, &timeout.Options{Func: func(ctx context.Context) time.Duration {
 			d, _ := ctx.Value(key{}).(time.Duration)
 			return d
 		}})
