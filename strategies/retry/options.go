@@ -131,7 +131,9 @@ func (o *Options) Validate() error {
 }
 
 // Result makes an [Options.Handle] of a function that knows the type of the results. It is [pipeline.HandleResult].
-func Result[T any](handle func(T, error) bool) func(any, error) bool { return pipeline.HandleResult(handle) }
+func Result[T any](handle func(T, error) bool) func(any, error) bool {
+	return pipeline.HandleResult(handle)
+}
 
 // String returns the attempt and the wait, without the Result: "orders/Retry: attempt 0, next after 2s: boom".
 func (a Attempt) String() string {

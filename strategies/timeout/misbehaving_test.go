@@ -52,8 +52,8 @@ func TestStrategy_FunctionsThatMisbehave(t *testing.T) {
 						}
 						p = weir.Must(pipeline.Config{
 							Strategies: []pipeline.Strategy{timeout.New(0, &timeout.Options{
-								Func: func(ctx context.Context) time.Duration { at("Func", ctx); return time.Second },
-								OnTimeout:   func(ctx context.Context, _ time.Duration) { at("OnTimeout", ctx) },
+								Func:      func(ctx context.Context) time.Duration { at("Func", ctx); return time.Second },
+								OnTimeout: func(ctx context.Context, _ time.Duration) { at("OnTimeout", ctx) },
 							})},
 							Listener: pipeline.ListenerFunc(func(ctx context.Context, e pipeline.Event) {
 								if e.Name == timeout.EventTimeout {
