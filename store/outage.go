@@ -2,13 +2,12 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -29,34 +28,18 @@ const (
 	FallBackLocally
 )
 
-var outages = [...]string{FailClosed: "fail_closed", FailOpen: "fail_open", FallBackLocally: "fall_back_locally"}
+var outages = textenum.Texts[OutagePolicy]{Package: "store", Type: "OutagePolicy", Texts: []string{
+	FailClosed: "fail_closed", FailOpen: "fail_open", FallBackLocally: "fall_back_locally",
+}}
 
 // String returns the text form, or OutagePolicy(n) if o is unknown.
-func (o OutagePolicy) String() string {
-	if int(o) < len(outages) {
-		return outages[o]
-	}
-	return fmt.Sprintf("OutagePolicy(%d)", uint8(o))
-}
+func (o OutagePolicy) String() string { return outages.String(o) }
 
 // MarshalText implements [encoding.TextMarshaler].
-func (o OutagePolicy) MarshalText() ([]byte, error) {
-	if int(o) >= len(outages) {
-		return nil, fmt.Errorf("%w: %v is no outage policy", weir.ErrInvalidOptions, o)
-	}
-	return []byte(outages[o]), nil
-}
+func (o OutagePolicy) MarshalText() ([]byte, error) { return outages.Marshal(o) }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (o *OutagePolicy) UnmarshalText(text []byte) error {
-	for i, name := range outages {
-		if name == string(text) {
-			*o = OutagePolicy(i)
-			return nil
-		}
-	}
-	return fmt.Errorf("%w: outage policy %q must be %q, %q or %q", weir.ErrInvalidOptions, text, outages[0], outages[1], outages[2])
-}
+func (o *OutagePolicy) UnmarshalText(text []byte) error { return outages.Unmarshal(o, text) }
 
 // withoutStore answers by the outage policy; err is why the store could not be asked.
 func (c *core) withoutStore(key string, n int, err error) limiter.Lease {
