@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/limiter/internal/naive"
 	"github.com/weir-go/weir/limiter/limitertest"
 )
 
@@ -58,36 +56,4 @@ func TestRun_CustomLimiter(t *testing.T) {
 		},
 		Lacks: limitertest.Queue | limitertest.ZeroPermits | limitertest.Statistics | limitertest.Idle | limitertest.Close,
 	})
-}
-
-// What a store will look like: real time, late answers, a grid that starts
-// anywhere.
-func TestRun_RealTime(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	limitertest.Run(t, limitertest.Subject{
-		Kind: limitertest.FixedWindow,
-		New: func(_ testing.TB, l limitertest.Limits) limiter.Limiter {
-			return remote{naive.NewLimiter(limitertest.FixedWindow, l, naive.None)}
-		},
-		Lacks: limitertest.Queue | limitertest.Statistics | limitertest.Idle | limitertest.Close |
-			limitertest.Manual | limitertest.Refund | limitertest.Anchored,
-		RealTime:  true,
-		Tolerance: 20 * time.Millisecond,
-		Unit:      400 * time.Millisecond,
-	})
-}
-
-// remote answers late, and can do nothing but the two calls.
-type remote struct{ l *naive.Limiter }
-
-func (r remote) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
-	time.Sleep(time.Millisecond)
-	return r.l.TryAcquire(ctx, n)
-}
-
-func (r remote) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
-	time.Sleep(time.Millisecond)
-	return r.l.Acquire(ctx, n)
 }

@@ -170,9 +170,10 @@ type Subject struct {
 	// -parallel than usual makes them quicker.
 	RealTime bool
 
-	// Tolerance is how late an answer or a wake-up can come in real time: the round trip to a store, and more on a busy
-	// machine. A case that fails when something came later is run again, up to five times. Without RealTime it is
-	// ignored. If 0, it is 10 ms.
+	// Tolerance is how late an answer or a wake-up can come in real time: the round trip to a store. A case that fails
+	// when something came later is run again, up to five times. If the machine itself was late, which the suite
+	// measures beside each case, the next try has a Tolerance and a Unit that are larger by as much, up to 16 times.
+	// Without RealTime it is ignored. If 0, it is 10 ms.
 	Tolerance time.Duration
 
 	// Resolution is the smallest step of time that the limiter knows. Answers about time can be wrong by as much. If 0,
@@ -182,6 +183,19 @@ type Subject struct {
 	// Unit is the period of the limits that the suite asks for. It must be divisible by 20. If 0, it is 40 times the
 	// Tolerance in real time, and otherwise 100 ms.
 	Unit time.Duration
+}
+
+// withDefaults returns s with the times that it leaves open.
+func (s Subject) withDefaults() Subject {
+	if !s.RealTime {
+		s.Tolerance = 0
+	} else if s.Tolerance <= 0 {
+		s.Tolerance = 10 * time.Millisecond
+	}
+	if s.Unit <= 0 {
+		s.Unit = max(40*s.Tolerance, 100*time.Millisecond)
+	}
+	return s
 }
 
 // Run runs every case about the kind and the features of s, each in a subtest whose name says what is expected.
@@ -235,23 +249,63 @@ func (c testCase) concerns(s Subject) bool {
 // check runs the case and returns what was wrong. It reports nothing to t itself unless the limiter left a goroutine
 // behind.
 func (c testCase) check(t *testing.T, s Subject) (failures []string) {
-	if s.RealTime {
-		late := true
-		for tries := 0; tries < mostTries && late; tries++ {
-			if tries > 0 {
-				t.Logf("again, because an answer or a wake-up came too late: %v", failures)
-			}
-			failures, late = c.inside(t, s)
-			late = late && len(failures) > 0
-		}
+	s = s.withDefaults()
+	if !s.RealTime {
+		synctest.Test(t, func(t *testing.T) { failures, _ = c.inside(t, s) })
 		return failures
 	}
-	synctest.Test(t, func(t *testing.T) { failures, _ = c.inside(t, s) })
-	return failures
+	factor := time.Duration(1)
+	for try := 1; ; try++ {
+		slower := s
+		slower.Tolerance, slower.Unit = factor*s.Tolerance, factor*s.Unit
+		failures, late, machine := c.measured(t, slower)
+		if len(failures) == 0 || try == mostTries || !late && machine <= slower.Tolerance {
+			return failures
+		}
+		factor = min(max(factor, 4*machine/s.Tolerance), mostFactor)
+		t.Logf("again, with a Tolerance of %v: an answer or a wake-up came too late, and a timer of this machine %v too late: %v",
+			factor*s.Tolerance, machine, failures)
+	}
 }
 
-// mostTries is how often a case is run if the machine is too busy.
-const mostTries = 5
+const (
+	mostTries  = 5  // how often a case is run if something came too late
+	mostFactor = 16 // how much slower it is run at most
+)
+
+// measured is inside in real time. machine is how late this machine alone was meanwhile.
+func (c testCase) measured(t *testing.T, s Subject) (failures []string, late bool, machine time.Duration) {
+	stop := measureLateness(s.Tolerance / 4)
+	defer func() { machine = stop() }() // deferred, because New may end the test
+	failures, late = c.inside(t, s)
+	return failures, late, 0
+}
+
+// measureLateness sleeps for a moment again and again until stop is called, which returns by how much the longest of
+// these sleeps was too long. It is a variable for the tests of the suite.
+var measureLateness = func(moment time.Duration) (stop func() time.Duration) {
+	done, result := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		timer := time.NewTimer(moment)
+		defer timer.Stop()
+		var longest time.Duration
+		for {
+			due := time.Now().Add(moment)
+			timer.Reset(moment)
+			select {
+			case <-timer.C:
+				longest = max(longest, time.Since(due))
+			case <-done:
+				result <- max(longest, time.Since(due))
+				return
+			}
+		}
+	}()
+	return func() time.Duration {
+		close(done)
+		return <-result
+	}
+}
 
 // inside runs the case once. late reports that in real time something took longer than the Tolerance, so that the
 // failures can be the machine's.

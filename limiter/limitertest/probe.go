@@ -37,14 +37,6 @@ type stopCase struct{}
 
 func newProbe(t testing.TB, s Subject, rule string) *probe {
 	p := &probe{t: t, s: s, rule: rule}
-	if !s.RealTime {
-		p.s.Tolerance = 0
-	} else if s.Tolerance <= 0 {
-		p.s.Tolerance = 10 * time.Millisecond
-	}
-	if s.Unit <= 0 {
-		p.s.Unit = max(40*p.s.Tolerance, 100*time.Millisecond)
-	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }

@@ -57,45 +57,70 @@ func TestSubject_Lacks(t *testing.T) {
 	}
 }
 
-// In real time, a case that fails because an answer came later than the Tolerance is run again.
+// remoteSubject is the naive fixed window as a store would have it: it answers late, and its grid starts anywhere.
+func remoteSubject(newLimiter func(l limitertest.Limits) limiter.Limiter) limitertest.Subject {
+	return limitertest.Subject{
+		Kind: limitertest.FixedWindow,
+		New:  func(_ testing.TB, l limitertest.Limits) limiter.Limiter { return newLimiter(l) },
+		Lacks: limitertest.Queue | limitertest.Statistics | limitertest.Idle | limitertest.Close |
+			limitertest.Manual | limitertest.Refund | limitertest.Anchored,
+		RealTime:  true,
+		Tolerance: 20 * time.Millisecond,
+		Unit:      400 * time.Millisecond,
+	}
+}
+
+// The bubble's clock stands for the real one. A machine that is busy would fail a real-time test of a correct limiter.
+func TestRun_RealTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, failures := range limitertest.Check(t, remoteSubject(func(l limitertest.Limits) limiter.Limiter {
+			return remote{naive.NewLimiter(limitertest.FixedWindow, l, naive.None)}
+		})) {
+			t.Errorf("%s: %v", name, failures)
+		}
+	})
+}
+
+// In real time, a case that fails because an answer came later than the Tolerance is run again, and with more time if
+// that was the machine's doing.
 func TestRun_RealTimeLateAnswers(t *testing.T) {
-	const unit = 400 * time.Millisecond
 	for name, test := range map[string]struct {
-		stalls int // limiters whose third answer takes longer than a window
-		fault  naive.Fault
-		passes bool
+		stalls  int           // limiters whose fifth answer, just before a grid line, is late
+		stall   time.Duration // by so much
+		machine time.Duration // a timer of the machine is that late
+		fault   naive.Fault
+		passes  bool
+		tries   int
 	}{
-		"a machine that stands still now and then": {3, naive.None, true},
-		"one that always does":                     {1000, naive.None, false},
-		"a limiter with a fault":                   {0, naive.NoRetryAfter, false},
+		"a machine that stands still now and then":      {3, 400 * time.Millisecond, 0, naive.None, true, 4},
+		"a limiter that always answers late":            {1000, 400 * time.Millisecond, 0, naive.None, false, 5},
+		"a limiter that always answers a little late":   {1000, 90 * time.Millisecond, 0, naive.None, false, 5},
+		"a machine that is always a little late":        {1000, 90 * time.Millisecond, 90 * time.Millisecond, naive.None, true, 2},
+		"a machine that is always too late by far":      {1000, 4 * time.Second, 4 * time.Second, naive.None, false, 5},
+		"a limiter with a fault":                        {0, 0, 0, naive.NoRetryAfter, false, 1},
+		"a limiter with a fault on a machine that lags": {1000, 90 * time.Millisecond, 90 * time.Millisecond, naive.NoRetryAfter, false, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
+			limitertest.PretendLateness(t, test.machine)
 			synctest.Test(t, func(t *testing.T) {
 				made := 0
-				failures, ok := limitertest.CheckOne(t, limitertest.Subject{
-					Kind: limitertest.FixedWindow,
-					New: func(_ testing.TB, l limitertest.Limits) limiter.Limiter {
-						made++
-						r := &stalling{remote: remote{naive.NewLimiter(limitertest.FixedWindow, l, test.fault)}}
-						if made <= test.stalls {
-							r.stall = unit
-						}
-						return r
-					},
-					Lacks:     limitertest.Queue | limitertest.Statistics | limitertest.Idle | limitertest.Close | limitertest.Manual,
-					RealTime:  true,
-					Tolerance: 20 * time.Millisecond,
-					Unit:      unit,
-				}, "a fixed window says to retry at the next window")
+				failures, ok := limitertest.CheckOne(t, remoteSubject(func(l limitertest.Limits) limiter.Limiter {
+					made++
+					r := &stalling{remote: remote{naive.NewLimiter(limitertest.FixedWindow, l, test.fault)}}
+					if made <= test.stalls {
+						r.stall = test.stall
+					}
+					return r
+				}), "a fixed window says to retry at the next window")
 				require.True(t, ok)
 				require.Equal(t, test.passes, len(failures) == 0, failures)
-				require.LessOrEqual(t, made, 5)
+				require.Equal(t, test.tries, made)
 			})
 		})
 	}
 }
 
-// A stalling limiter takes longer for its third answer.
+// A stalling limiter takes longer for its fifth answer.
 type stalling struct {
 	remote
 	stall time.Duration
@@ -103,8 +128,21 @@ type stalling struct {
 }
 
 func (s *stalling) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
-	if s.calls++; s.calls == 3 {
+	if s.calls++; s.calls == 5 {
 		time.Sleep(s.stall)
 	}
 	return s.remote.TryAcquire(ctx, n)
+}
+
+// remote answers late, and can do nothing but the two calls.
+type remote struct{ l *naive.Limiter }
+
+func (r remote) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
+	time.Sleep(time.Millisecond)
+	return r.l.TryAcquire(ctx, n)
+}
+
+func (r remote) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	time.Sleep(time.Millisecond)
+	return r.l.Acquire(ctx, n)
 }
