@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"fmt"
-	"log/slog"
 	"strings"
 )
 
@@ -26,9 +25,6 @@ func (l Lease) String() string {
 	return text.String()
 }
 
-// LogValue implements [slog.LogValuer] with [Lease.String].
-func (l Lease) LogValue() slog.Value { return slog.StringValue(l.String()) }
-
 // MarshalText implements [encoding.TextMarshaler] with [Lease.String]: JSON has that text for a Lease inside of another
 // value, such as a rejection in a log line. There is no UnmarshalText.
 func (l Lease) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
@@ -38,17 +34,3 @@ func (s Statistics) String() string {
 	return fmt.Sprintf("%d available, %d queued, %d granted, %d rejected",
 		s.AvailablePermits, s.QueuedPermits, s.SuccessfulLeases, s.FailedLeases)
 }
-
-// LogValue implements [slog.LogValuer] with a group of the figures.
-func (s Statistics) LogValue() slog.Value {
-	return slog.GroupValue(
-		slog.Int64("available_permits", s.AvailablePermits), slog.Int64("queued_permits", s.QueuedPermits),
-		slog.Int64("successful_leases", s.SuccessfulLeases), slog.Int64("failed_leases", s.FailedLeases),
-	)
-}
-
-// String returns "partition" and the key.
-func (p Partition[K]) String() string { return fmt.Sprintf("partition %v", p.Key) }
-
-// String returns the number of partitions.
-func (p *PartitionedLimiter[R, K]) String() string { return fmt.Sprintf("%d partitions", p.Len()) }

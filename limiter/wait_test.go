@@ -145,7 +145,6 @@ func TestLease_String(t *testing.T) {
 		"granted 0 permits":        limiter.Granted(0, func() {}),
 		"rejected":                 limiter.Lease{},
 		"rejected: full":           limiter.Rejected(0, "full"),
-		"partition a":              limiter.Partition[string]{Key: "a"},
 		"rejected, retry after 1s": limiter.Rejected(time.Second, ""),
 		"rejected: queue limit reached, retry after 941ms": reason,
 		"5 available, 4 queued, 3 granted, 2 rejected":     limiter.Statistics{AvailablePermits: 5, QueuedPermits: 4, SuccessfulLeases: 3, FailedLeases: 2},
@@ -161,5 +160,5 @@ func TestLease_String(t *testing.T) {
 	}}))
 	log.Info("m", "lease", reason, "s", limiter.Statistics{AvailablePermits: 5})
 	assert.Equal(t, `level=INFO msg=m lease="rejected: queue limit reached, retry after 941ms" `+
-		"s.available_permits=5 s.queued_permits=0 s.successful_leases=0 s.failed_leases=0\n", out.String())
+		"s=\"5 available, 0 queued, 0 granted, 0 rejected\"\n", out.String())
 }
