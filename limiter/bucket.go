@@ -31,7 +31,7 @@ import (
 //
 // Memory. A program can have a million buckets, one for each key, and few of them ever have waiters. So the buckets of
 // one family share one state, which is never written to, and a bucket has six words. A bucket gets a state of its own
-// with its first waiter or refund, or when a count no longer fits; see common. It goes back to the shared state when a
+// with its first waiter or refund, or when a count no longer fits; see own. It goes back to the shared state when a
 // line fills it; see share.
 type bucket struct {
 	mu      sync.Mutex
@@ -163,7 +163,7 @@ func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Leas
 		return l, nil
 	}
 	if wait && s.queue.limit > 0 {
-		return join(ctx, nil, b, now, n)
+		return join(ctx, b, now, n)
 	}
 	b.countFailed()
 	at := later(b.line, linesToCover(over, s.refill), s.period)
@@ -223,14 +223,14 @@ func (b *bucket) take(s *bucketState, n int) Lease {
 
 // carryGranted moves the count of granted leases, which has wrapped around, to a state of the bucket's own.
 func (b *bucket) carryGranted() {
-	b.common()
+	b.own()
 	b.state().granted += 1 << 32
 }
 
 // countFailed counts a rejected lease.
 func (b *bucket) countFailed() {
 	if b.failed++; b.failed == 0 {
-		b.common().failed += 1 << 32
+		b.own().failed += 1 << 32
 	}
 }
 
@@ -244,10 +244,7 @@ func (b *bucket) acquireRarely(ctx context.Context, ctxErr error, now int64, n i
 		b.mu.Unlock()
 		return l, nil
 	}
-	if wait {
-		return join(ctx, ctxErr, b, now, n)
-	}
-	return refuse(ctx, ctxErr, b, now, n)
+	return refuse(ctx, ctxErr, b, now, n, wait)
 }
 
 // admits reports whether n permits can be granted at once.
@@ -280,16 +277,8 @@ func (b *bucket) Statistics() Statistics {
 
 // IdleDuration returns for how long the limiter has been full: since the grid line that filled it, or since it was
 // made.
-func (b *bucket) IdleDuration() (idle time.Duration, ok bool) { return b.idleAsOf(moment()) }
+func (b *bucket) IdleDuration() (idle time.Duration, ok bool) { return idleAsOf(b, moment()) }
 
-// idleAsOf is IdleDuration at the moment now.
-func (b *bucket) idleAsOf(now int64) (idle time.Duration, ok bool) {
-	b.lock()
-	defer b.mu.Unlock()
-	return b.idleFor(now)
-}
-
-// idleFor is idleAsOf for a bucket that is locked.
 func (b *bucket) idleFor(now int64) (idle time.Duration, ok bool) {
 	if !b.state().closed {
 		b.catchUp(now)
@@ -302,17 +291,6 @@ func (b *bucket) idleFor(now int64) (idle time.Duration, ok bool) {
 		since = b.state().idleAt
 	}
 	return time.Duration(max(now-since, 0)), true
-}
-
-// closeIfIdle closes the limiter and returns true if it has been idle for more than that many nanoseconds.
-func (b *bucket) closeIfIdle(longer, now int64) bool {
-	b.lock()
-	defer b.mu.Unlock()
-	if idle, ok := b.idleFor(now); !ok || int64(idle) <= longer {
-		return false
-	}
-	b.close()
-	return true
 }
 
 // TryReplenish catches up with every whole period that has passed and returns true. If the limiter replenishes by
@@ -355,12 +333,11 @@ func (b *bucket) Close() error {
 	return nil
 }
 
-// close is Close for a bucket that is locked and up to date.
 func (b *bucket) close() {
-	switch {
-	case b.state().closed:
-	case b.state().shared:
-		b.current.Store(b.state().sharedClosed)
+	switch s := b.state(); {
+	case s.closed:
+	case s.shared:
+		b.current.Store(s.sharedClosed)
 	default:
 		closeEngine(b)
 	}
@@ -389,8 +366,8 @@ var notMade = shareable(&bucketState{common: common{closed: true}})
 
 func (b *bucket) view() *common { return &b.state().common }
 
-// common returns what this bucket has for itself. If its state is shared, the bucket gets a state of its own.
-func (b *bucket) common() *common {
+// own returns what only this bucket has. If its state is shared, the bucket gets a state of its own.
+func (b *bucket) own() *common {
 	if s := b.state(); s.shared {
 		own := newBucketState(s.limits())
 		own.family, own.closed, own.since = s.family, s.closed, b.line

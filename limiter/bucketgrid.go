@@ -138,7 +138,7 @@ func (b *bucket) reconfigure(l bucketLimits) error {
 	if s := b.state(); s.shared && (b.missing > 0 || !another) {
 		b.current.Store(s.family.state(l))
 	} else {
-		b.common()
+		b.own()
 		b.state().refill = l.refill
 	}
 	if another {

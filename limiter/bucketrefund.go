@@ -34,7 +34,7 @@ func (b *bucket) takeBack(n int, worth func() int64, line int64) {
 	}
 	b.catchUp(now)
 	if b.granted == 0 {
-		b.common()
+		b.own()
 		b.state().granted--
 	} else {
 		b.granted--
@@ -48,7 +48,7 @@ func (b *bucket) back(now int64, n int, worth func() int64, line int64) {
 	if back == 0 {
 		return
 	}
-	b.common()
+	b.own()
 	b.missing -= back
 	b.state().refunded += back
 	b.lower(line, back)

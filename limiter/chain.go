@@ -30,7 +30,7 @@ func Chain(limiters ...Limiter) (*Chained, error) {
 	if err := checkMembers(limiters); err != nil {
 		return nil, err
 	}
-	return &Chained{limiters: append([]Limiter(nil), limiters...)}, nil
+	return &Chained{limiters: slices.Clone(limiters)}, nil
 }
 
 // checkMembers returns the error of a chain of those limiters, or nil.
@@ -49,27 +49,24 @@ func checkMembers[L any](limiters []L) error {
 
 // TryAcquire takes n permits of every limiter if they are free.
 func (c *Chained) TryAcquire(ctx context.Context, n int) (Lease, error) {
-	if err := checkArguments(ctx, n, false); err != nil {
-		return Lease{}, err
-	}
-	if c.closed.Load() {
-		return Lease{}, ErrClosed
-	}
-	return takeAll(len(c.limiters), n, &c.granted, func(i int) (Lease, error) {
-		return c.limiters[i].TryAcquire(ctx, n)
-	})
+	return c.acquire(ctx, n, false)
 }
 
 // Acquire takes n permits of every limiter, and waits at each in its turn.
-func (c *Chained) Acquire(ctx context.Context, n int) (Lease, error) {
-	if err := checkArguments(ctx, n, true); err != nil {
+func (c *Chained) Acquire(ctx context.Context, n int) (Lease, error) { return c.acquire(ctx, n, true) }
+
+func (c *Chained) acquire(ctx context.Context, n int, wait bool) (Lease, error) {
+	if err := argumentError(ctx, n, wait); err != nil {
 		return Lease{}, err
 	}
 	if c.closed.Load() {
 		return Lease{}, ErrClosed
 	}
 	return takeAll(len(c.limiters), n, &c.granted, func(i int) (Lease, error) {
-		return c.limiters[i].Acquire(ctx, n)
+		if wait {
+			return c.limiters[i].Acquire(ctx, n)
+		}
+		return c.limiters[i].TryAcquire(ctx, n)
 	})
 }
 

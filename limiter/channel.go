@@ -27,17 +27,8 @@ type RejectedError struct {
 	Lease Lease
 }
 
-// Error returns the reason, and when to retry, as far as they are known.
-func (e *RejectedError) Error() string {
-	text := "limiter: rejected"
-	if reason := e.Lease.Reason(); reason != "" {
-		text += ": " + reason
-	}
-	if d, ok := e.Lease.RetryAfter(); ok {
-		text += fmt.Sprintf("; retry after %v", d)
-	}
-	return text
-}
+// Error returns [Lease.String] after "limiter: ".
+func (e *RejectedError) Error() string { return "limiter: " + e.Lease.String() }
 
 // RetryAfter returns the lease's RetryAfter, for which a retry strategy waits. ok is false if it is not known.
 func (e *RejectedError) RetryAfter() (time.Duration, bool) { return e.Lease.RetryAfter() }

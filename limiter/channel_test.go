@@ -129,8 +129,8 @@ func TestRejectedError_Error(t *testing.T) {
 	for want, lease := range map[string]limiter.Lease{
 		"limiter: rejected":                            {},
 		"limiter: rejected: too hot":                   limiter.Rejected(0, "too hot"),
-		"limiter: rejected; retry after 2s":            limiter.Rejected(2*time.Second, ""),
-		"limiter: rejected: too hot; retry after 1m0s": limiter.Rejected(time.Minute, "too hot"),
+		"limiter: rejected, retry after 2s":            limiter.Rejected(2*time.Second, ""),
+		"limiter: rejected: too hot, retry after 1m0s": limiter.Rejected(time.Minute, "too hot"),
 	} {
 		require.EqualError(t, &limiter.RejectedError{Lease: lease}, want)
 	}

@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"context"
-	"sync"
 	"time"
 )
 
@@ -14,13 +13,12 @@ import (
 // are there, so with [OldestFirst] it is not starved. The zero Concurrency is not usable, and its methods say so; make
 // one with [NewConcurrency].
 type Concurrency struct {
-	mu          sync.Mutex
 	full        fullState
 	used        int64 // permits held; above the limit after that was lowered
 	granted     int64
 	unused      *slot // a list of slots without a lease
 	unusedCount int
-	shared      common
+	core
 
 	idleSince int64 // when it became full; unknown if not read
 	unasked   int   // releases to full since the last call of IdleDuration
@@ -49,7 +47,7 @@ func NewConcurrency(o ConcurrencyOptions) (*Concurrency, error) {
 	}
 	return &Concurrency{
 		idleSince: moment(),
-		shared:    common{limit: int64(o.PermitLimit), queue: queue{limit: o.QueueLimit, order: o.QueueOrder}},
+		core:      newCore(o.PermitLimit, o.QueueLimit, o.QueueOrder),
 	}, nil
 }
 
@@ -83,22 +81,19 @@ func (c *Concurrency) acquire(ctx context.Context, n int, wait bool) (Lease, err
 
 // admits reports whether n permits can be granted at once.
 func (c *Concurrency) admits(n int) bool {
-	return c.shared.inRange(n) && !c.shared.closed && mayPass(&c.shared.queue, c.free(), n)
+	return c.inRange(n) && !c.closed && mayPass(&c.queue, c.free(), n)
 }
 
 // refuse answers a call that was not granted at once. c is locked; refuse unlocks it.
 func (c *Concurrency) refuse(ctx context.Context, ctxErr error, n int, wait bool) (Lease, error) {
-	plain := ctxErr == nil && c.shared.limit > 0 && c.shared.inRange(n) && !c.shared.closed
+	plain := ctxErr == nil && c.inRange(n) && !c.closed
 	if plain && c.free() <= 0 {
-		c.full.note(c.shared.queue.limit > 0)
+		c.full.note(c.queue.limit > 0)
 	}
-	switch {
-	case wait:
-		return join(ctx, ctxErr, c, 0, n)
-	case !plain:
-		return refuse(ctx, ctxErr, c, 0, n)
+	if wait || !plain {
+		return refuse(ctx, ctxErr, c, 0, n, wait)
 	}
-	c.shared.failed++ // as refuse does, without an interface
+	c.failed++ // as the function refuse does, without an interface
 	c.mu.Unlock()
 	return Lease{}, nil
 }
@@ -114,7 +109,7 @@ func (c *Concurrency) Reconfigure(o ConcurrencyOptions) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.shared.reconfigurable(); err != nil {
+	if err := c.reconfigurable(); err != nil {
 		return err
 	}
 	c.full.clear()
@@ -128,9 +123,9 @@ func (c *Concurrency) Statistics() Statistics {
 	defer c.mu.Unlock()
 	return Statistics{
 		AvailablePermits: max(c.free(), 0),
-		QueuedPermits:    c.shared.queue.permits,
+		QueuedPermits:    c.queue.permits,
 		SuccessfulLeases: c.granted,
-		FailedLeases:     c.shared.failed + c.full.rejections(),
+		FailedLeases:     c.failed + c.full.rejections(),
 	}
 }
 
@@ -158,21 +153,14 @@ func (c *Concurrency) IdleDuration() (idle time.Duration, ok bool) {
 func (c *Concurrency) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.shared.closed {
-		c.full.clear()
-		closeEngine(c)
-	}
+	c.full.clear()
+	closeEngine(c)
 	return nil
 }
 
-func (c *Concurrency) lock()           { c.mu.Lock() }
-func (c *Concurrency) unlock()         { c.mu.Unlock() }
-func (c *Concurrency) view() *common   { return &c.shared }
-func (c *Concurrency) common() *common { return &c.shared }
-func (c *Concurrency) countFailed()    { c.shared.failed++ }
-func (c *Concurrency) catchUp(int64)   {}
-func (c *Concurrency) free() int64     { return c.shared.limit - c.used }
-func (c *Concurrency) when(int) int64  { return never }
+func (c *Concurrency) catchUp(int64)  {}
+func (c *Concurrency) free() int64    { return c.limit - c.used }
+func (c *Concurrency) when(int) int64 { return never }
 
 func (c *Concurrency) retryAfter(int64, int) time.Duration { return 0 }
 
@@ -198,7 +186,7 @@ func (c *Concurrency) release(int, int64) {}
 func (c *Concurrency) refund(int, int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.shared.closed {
+	if !c.closed {
 		c.granted--
 	}
 }
@@ -206,7 +194,7 @@ func (c *Concurrency) refund(int, int64) {
 func (l *slot) release(n int, serial int64) {
 	c := l.from
 	c.mu.Lock()
-	if l.serial == serial && !c.shared.closed {
+	if l.serial == serial && !c.closed {
 		c.back(l, n)
 	}
 	c.mu.Unlock()
@@ -215,7 +203,7 @@ func (l *slot) release(n int, serial int64) {
 func (l *slot) refund(n int, serial int64) {
 	c := l.from
 	c.mu.Lock()
-	if l.serial == serial && !c.shared.closed {
+	if l.serial == serial && !c.closed {
 		c.granted--
 		c.back(l, n)
 	}
@@ -229,7 +217,7 @@ func (c *Concurrency) back(l *slot, n int) {
 	c.unusedCount++
 	c.used -= int64(n)
 	c.full.clear()
-	if !c.shared.queue.empty() {
+	if !c.queue.empty() {
 		serve(c, 0)
 	}
 	if c.used == 0 {
@@ -254,8 +242,8 @@ func (c *Concurrency) Options() ConcurrencyOptions {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return ConcurrencyOptions{
-		PermitLimit: int(c.shared.limit),
-		QueueLimit:  c.shared.queue.limit,
-		QueueOrder:  c.shared.queue.order,
+		PermitLimit: int(c.limit),
+		QueueLimit:  c.queue.limit,
+		QueueOrder:  c.queue.order,
 	}
 }

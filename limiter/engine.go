@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"time"
 )
 
@@ -21,7 +22,7 @@ type common struct {
 }
 
 // inRange reports whether n permits could ever be granted.
-func (c *common) inRange(n int) bool { return n >= 0 && int64(n) <= c.limit }
+func (c *common) inRange(n int) bool { return int64(n) <= c.limit && (n > 0 || n == 0 && c.limit > 0) }
 
 // reconfigurable returns the error of a Reconfigure that must not begin, or nil.
 func (c *common) reconfigurable() error {
@@ -37,16 +38,32 @@ func (c *common) reconfigurable() error {
 // notMadeText is the error text of a limiter whose limit is 0: no constructor makes one.
 const notMadeText = "the limiter is a zero value; make it with its constructor, such as NewTokenBucket"
 
+// A core is common, and its lock, in a limiter that never shares them.
+type core struct {
+	mu sync.Mutex
+	common
+}
+
+func newCore(limit, queueLimit int, order QueueOrder) core {
+	return core{common: common{limit: int64(limit), queue: queue{limit: queueLimit, order: order}}}
+}
+
+func (c *core) lock()         { c.mu.Lock() }
+func (c *core) unlock()       { c.mu.Unlock() }
+func (c *core) view() *common { return &c.common }
+func (c *core) own() *common  { return &c.common }
+func (c *core) countFailed()  { c.failed++ }
+
 // An engine is a limiter as the code that all limiters share sees it. All methods but lock are called with the lock
 // held. Each limiter grants the common case itself, where an interface call would cost too much; this code begins where
 // permits are missing.
 type engine interface {
 	lock()
 	unlock()
-	// view returns what common does, for reading only.
+	// view is for reading only: buckets can share it.
 	view() *common
-	// common can allocate a state for a bucket that had none of its own.
-	common() *common
+	// own is view for writing. A bucket that shares its state gets one of its own.
+	own() *common
 	countFailed()
 	// catchUp brings the permits to the moment now, and serves the queue if permits came back.
 	catchUp(now int64)
@@ -59,6 +76,33 @@ type engine interface {
 	// retryAfter returns how long a caller that was refused n permits now should wait, or 0 if time alone will not
 	// help.
 	retryAfter(now int64, n int) time.Duration
+}
+
+// A clocked limiter is an engine whose idle duration follows from the clock: a bucket or a window.
+type clocked interface {
+	engine
+	// idleFor returns for how long the limiter has been idle at the moment now.
+	idleFor(now int64) (idle time.Duration, ok bool)
+	// close closes the limiter, which is up to date.
+	close()
+}
+
+// idleAsOf is IdleDuration at the moment now.
+func idleAsOf(c clocked, now int64) (idle time.Duration, ok bool) {
+	c.lock()
+	defer c.unlock()
+	return c.idleFor(now)
+}
+
+// closeIfIdle closes the limiter and returns true if it has been idle for more than that many nanoseconds.
+func closeIfIdle(c clocked, longer, now int64) bool {
+	c.lock()
+	defer c.unlock()
+	if idle, ok := c.idleFor(now); !ok || int64(idle) <= longer {
+		return false
+	}
+	c.close()
+	return true
 }
 
 // The metadata of rejections is made once, so that rejecting allocates nothing.
@@ -76,42 +120,36 @@ func mayPass(q *queue, free int64, n int) bool {
 	return free >= weight(n) && (q.empty() || n == 0 || q.order == NewestFirst)
 }
 
-// refuse answers a TryAcquire that was not granted. e is locked; refuse unlocks it. ctxErr is ctx's error from before
+// refuse answers a call that was not granted at once: with an error if the limiter could not decide, and otherwise with a
+// rejection, or a place in the queue if wait is true. e is locked; refuse unlocks it. ctxErr is ctx's error from before
 // the lock was taken.
-func refuse(ctx context.Context, ctxErr error, e engine, now int64, n int) (Lease, error) {
+func refuse(ctx context.Context, ctxErr error, e engine, now int64, n int, wait bool) (Lease, error) {
 	c := e.view()
-	limit, inRange, closed := c.limit, c.limit > 0 && c.inRange(n), c.closed
-	if inRange && ctxErr == nil && !closed {
+	limit, inRange, closed := c.limit, c.inRange(n), c.closed
+	switch {
+	case ctxErr != nil || !inRange || closed:
+	case wait:
+		return join(ctx, e, now, n)
+	default:
 		l := reject(e, now, n, noReason)
 		e.unlock()
 		return l, nil
 	}
-	e.unlock()
+	e.unlock() // before a method of ctx is called, which can panic
 	switch {
+	case ctxErr != nil && (wait || inRange):
+		return Lease{}, contextError(ctx)
 	case !inRange:
 		return Lease{}, permitCountError(n, limit)
-	case ctxErr != nil:
-		return Lease{}, contextError(ctx)
 	default:
 		return Lease{}, ErrClosed
 	}
 }
 
-// join answers an Acquire that was not granted at once: the caller waits in the queue if there is room. e is locked;
-// join unlocks it. ctxErr is ctx's error from before the lock was taken.
-func join(ctx context.Context, ctxErr error, e engine, now int64, n int) (Lease, error) {
+// join puts the caller of an Acquire into the queue and waits, or rejects it if there is no room. e is locked; join
+// unlocks it.
+func join(ctx context.Context, e engine, now int64, n int) (Lease, error) {
 	c := e.view()
-	if limit, inRange := c.limit, c.limit > 0 && c.inRange(n); ctxErr != nil || !inRange || c.closed {
-		e.unlock()
-		switch {
-		case ctxErr != nil:
-			return Lease{}, contextError(ctx)
-		case !inRange:
-			return Lease{}, permitCountError(n, limit)
-		default:
-			return Lease{}, ErrClosed
-		}
-	}
 	if !c.queue.fits(n) && (c.queue.order == OldestFirst || weight(n) > int64(c.queue.limit)) {
 		reason := queueLimit
 		if c.queue.limit == 0 {
@@ -123,7 +161,7 @@ func join(ctx context.Context, ctxErr error, e engine, now int64, n int) (Lease,
 	}
 	w := newWaiter(n)
 	admit(e, now, w)
-	due, early := shouldSpin(e.common(), now)
+	due, early := shouldSpin(e.own(), now)
 	e.unlock()
 	if early {
 		spin(e, w, due)
@@ -157,7 +195,7 @@ func spin(e engine, w *waiter, due int64) {
 	}
 	e.lock()
 	defer e.unlock()
-	c := e.common()
+	c := e.own()
 	c.spinning = false
 	if !c.closed {
 		e.catchUp(moment())
@@ -167,7 +205,7 @@ func spin(e engine, w *waiter, due int64) {
 // admit puts w into the queue. If there is no room, the oldest waiters leave first. Their RetryAfter takes w into
 // account.
 func admit(e engine, now int64, w *waiter) {
-	q := &e.common().queue
+	q := &e.own().queue
 	var out []*waiter
 	for !q.fits(w.n) {
 		oldest := q.oldest
@@ -222,7 +260,7 @@ func leave(e engine, w *waiter) (answered bool) {
 	if !w.queued {
 		return true
 	}
-	e.common().queue.remove(w)
+	e.own().queue.remove(w)
 	serve(e, now)
 	return false
 }
@@ -241,7 +279,7 @@ func serve(e engine, now int64) {
 
 // serveWaiters is serve without the timer, for one of several moments in a row.
 func serveWaiters(e engine, now int64) {
-	q := &e.common().queue
+	q := &e.own().queue
 	if q.zeros > 0 && e.free() > 0 {
 		serveZeros(e, now)
 	}
@@ -253,7 +291,7 @@ func serveWaiters(e engine, now int64) {
 
 // serveZeros grants the requests for 0 permits. They take nothing, so their place in the queue does not matter.
 func serveZeros(e engine, now int64) {
-	q := &e.common().queue
+	q := &e.own().queue
 	for w := q.oldest; w != nil && q.zeros > 0; {
 		next := w.newer
 		if w.n == 0 {
@@ -266,7 +304,7 @@ func serveZeros(e engine, now int64) {
 
 // arm sets the timer for the next moment at which a waiter can be served, or stops it if there is none.
 func arm(e engine, now int64) {
-	c := e.common()
+	c := e.own()
 	at := int64(never)
 	if w := c.queue.first(); w != nil {
 		at = e.when(max(w.n, 1))
@@ -301,7 +339,7 @@ func tick(e engine) {
 	if c := e.view(); c.closed || c.timer == nil {
 		return
 	}
-	e.common().armed = never
+	e.own().armed = never
 	now := moment()
 	e.catchUp(now)
 	arm(e, now)
@@ -309,7 +347,10 @@ func tick(e engine) {
 
 // closeEngine rejects all waiters and closes e, which is locked and up to date.
 func closeEngine(e engine) {
-	c := e.common()
+	c := e.own()
+	if c.closed {
+		return
+	}
 	c.closed = true
 	disarm(c)
 	for w := c.queue.oldest; w != nil; w = c.queue.oldest {
@@ -321,7 +362,7 @@ func closeEngine(e engine) {
 // relimit sets the limits of the permits and of the queue, rejects waiters for more than the new limit, and serves the
 // others.
 func relimit(e engine, now, limit int64, queue int, order QueueOrder) {
-	c := e.common()
+	c := e.own()
 	c.limit, c.queue.limit, c.queue.order = limit, queue, order
 	for w := c.queue.oldest; w != nil; {
 		next := w.newer
@@ -344,6 +385,18 @@ func permitCountError(n int, limit int64) error {
 		return fmt.Errorf("%w: %s", ErrPermitCount, notMadeText)
 	}
 	return fmt.Errorf("%w: %d is above the limit of %d", ErrPermitCount, n, limit)
+}
+
+// argumentError returns the error that a limiter returns before it looks at its permits, or nil.
+func argumentError(ctx context.Context, n int, wait bool) error {
+	done := ctx.Err() != nil
+	switch {
+	case done && (wait || n >= 0):
+		return contextError(ctx)
+	case n < 0:
+		return permitCountError(n, 0)
+	}
+	return nil
 }
 
 // contextError returns the error of a context that is done, with its cause if one was set.

@@ -7,7 +7,7 @@ func HoldTimer(l Limiter) {
 	if e, ok := engineOf(l); ok {
 		e.lock()
 		defer e.unlock()
-		if c := e.common(); c.timer != nil {
+		if c := e.own(); c.timer != nil {
 			c.timer.Stop()
 		}
 	}
@@ -17,7 +17,7 @@ func HoldTimer(l Limiter) {
 func FireTimer(l Limiter) {
 	if e, ok := engineOf(l); ok {
 		e.lock()
-		e.common().armed = never // so that the timer is set again
+		e.own().armed = never // so that the timer is set again
 		e.unlock()
 		tick(e)
 	}

@@ -121,7 +121,7 @@ func (w *SlidingWindow) adjustCost(n int, held int64, cost int, tag int64) (owne
 	now := moment()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.shared.closed {
+	if w.closed {
 		return w, tag, true
 	}
 	w.catchUp(now)
@@ -131,7 +131,7 @@ func (w *SlidingWindow) adjustCost(n int, held int64, cost int, tag int64) (owne
 	if cost < n {
 		back := min(int64(n-cost), held)
 		w.giveBack(back, tag)
-		if !w.shared.queue.empty() {
+		if !w.queue.empty() {
 			serve(w, now)
 		}
 		return &windowCharge{w, held - back}, tag, true
@@ -150,7 +150,7 @@ func (w *SlidingWindow) charge(now, n int64) (taken int64) {
 	}
 	taken = min(n, max(maxDebt-w.used(), 0))
 	w.taken += taken
-	if !w.shared.queue.empty() {
+	if !w.queue.empty() {
 		arm(w, now)
 	}
 	return taken

@@ -194,7 +194,7 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 	e := s.table.find(hash, part.Key)
 	pinned := false
 	if e == nil {
-		if err := checkArguments(ctx, n, wait); err != nil {
+		if err := argumentError(ctx, n, wait); err != nil {
 			return Lease{}, err
 		}
 		var lease Lease
@@ -211,7 +211,7 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 		}
 	}
 	if !pinned {
-		if err := checkArguments(ctx, n, wait); err != nil {
+		if err := argumentError(ctx, n, wait); err != nil {
 			return Lease{}, err
 		}
 		if !e.pin() {
@@ -237,18 +237,6 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 		return e.limiter().Acquire(ctx, n)
 	}
 	return e.limiter().TryAcquire(ctx, n)
-}
-
-// checkArguments returns the error that a limiter returns before it looks at its permits, or nil.
-func checkArguments(ctx context.Context, n int, wait bool) error {
-	done := ctx.Err() != nil
-	switch {
-	case done && (wait || n >= 0):
-		return contextError(ctx)
-	case n < 0:
-		return permitCountError(n, 0)
-	}
-	return nil
 }
 
 // Statistics returns the figures of the resource's limiter. If there is none, or if it is no [StatisticsProvider], they

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 
 	"github.com/weir-go/weir/internal/isnil"
@@ -18,65 +19,51 @@ func Translate[Outer, Inner any](p Partitioned[Inner], f func(Outer) Inner) Part
 	if f == nil {
 		problems.Add("f", nil, "must not be nil")
 	}
-	if err := problems.Err("limiter"); err != nil {
-		return untranslatable[Outer]{err}
-	}
-	return translated[Outer, Inner]{inner: p, f: f}
+	err := problems.Err("limiter")
+	return &partitionedFunc[Outer]{func(ctx context.Context, resource Outer, n int, wait bool) (Lease, error) {
+		if err != nil {
+			return Lease{}, err
+		}
+		return ask(ctx, p, f(resource), n, wait)
+	}}
 }
 
-// untranslatable is what Translate returns for arguments that are nil.
-type untranslatable[Outer any] struct{ err error }
-
-func (u untranslatable[Outer]) TryAcquire(context.Context, Outer, int) (Lease, error) {
-	return Lease{}, u.err
-}
-
-func (u untranslatable[Outer]) Acquire(context.Context, Outer, int) (Lease, error) {
-	return Lease{}, u.err
-}
-
-type translated[Outer, Inner any] struct {
-	inner Partitioned[Inner]
-	f     func(Outer) Inner
-}
-
-func (t translated[Outer, Inner]) TryAcquire(ctx context.Context, resource Outer, n int) (Lease, error) {
-	return t.inner.TryAcquire(ctx, t.f(resource), n)
-}
-
-func (t translated[Outer, Inner]) Acquire(ctx context.Context, resource Outer, n int) (Lease, error) {
-	return t.inner.Acquire(ctx, t.f(resource), n)
-}
-
-// ChainPartitioned returns a limiter that asks all of limiters, in that order, as
-// a [Chained] limiter does: a rejected call costs nothing. The error is a [weir.OptionsError] if there are none, or if
+// ChainPartitioned returns a limiter that asks all of limiters, in that order, as a [Chained] limiter does: a
+// rejected call costs nothing. The error is a [weir.OptionsError] if there are none, or if
 // one is nil. There is nothing to close, because it owns none of them.
 func ChainPartitioned[R any](limiters ...Partitioned[R]) (Partitioned[R], error) {
 	if err := checkMembers(limiters); err != nil {
 		return nil, err
 	}
-	return &chainedPartitioned[R]{limiters: append([]Partitioned[R](nil), limiters...)}, nil
+	members := slices.Clone(limiters)
+	granted := new(atomic.Int64)
+	return &partitionedFunc[R]{func(ctx context.Context, resource R, n int, wait bool) (Lease, error) {
+		if err := argumentError(ctx, n, wait); err != nil {
+			return Lease{}, err
+		}
+		return takeAll(len(members), n, granted, func(i int) (Lease, error) {
+			return ask(ctx, members[i], resource, n, wait)
+		})
+	}}, nil
 }
 
-type chainedPartitioned[R any] struct {
-	limiters []Partitioned[R]
-	granted  atomic.Int64
+// A partitionedFunc is a [Partitioned] limiter whose two methods are one function.
+type partitionedFunc[R any] struct {
+	acquire func(ctx context.Context, resource R, n int, wait bool) (Lease, error)
 }
 
-func (c *chainedPartitioned[R]) TryAcquire(ctx context.Context, resource R, n int) (Lease, error) {
-	if n < 0 {
-		return Lease{}, permitCountError(n, 0)
+func (p *partitionedFunc[R]) TryAcquire(ctx context.Context, resource R, n int) (Lease, error) {
+	return p.acquire(ctx, resource, n, false)
+}
+
+func (p *partitionedFunc[R]) Acquire(ctx context.Context, resource R, n int) (Lease, error) {
+	return p.acquire(ctx, resource, n, true)
+}
+
+// ask calls Acquire of p if wait is true, and otherwise TryAcquire.
+func ask[R any](ctx context.Context, p Partitioned[R], resource R, n int, wait bool) (Lease, error) {
+	if wait {
+		return p.Acquire(ctx, resource, n)
 	}
-	return takeAll(len(c.limiters), n, &c.granted, func(i int) (Lease, error) {
-		return c.limiters[i].TryAcquire(ctx, resource, n)
-	})
-}
-
-func (c *chainedPartitioned[R]) Acquire(ctx context.Context, resource R, n int) (Lease, error) {
-	if err := checkArguments(ctx, n, true); err != nil {
-		return Lease{}, err
-	}
-	return takeAll(len(c.limiters), n, &c.granted, func(i int) (Lease, error) {
-		return c.limiters[i].Acquire(ctx, resource, n)
-	})
+	return p.TryAcquire(ctx, resource, n)
 }

@@ -126,13 +126,11 @@ func (e *entry[K]) mustAsk() bool { return e.kind == customKind && e.tracked().i
 
 // replenisher returns the limiter if TryReplenish has to be called, or nil.
 func (e *entry[K]) replenisher() Replenisher {
-	switch e.kind {
-	case customKind:
-		return e.tracked().manual
-	case tokenBucketKind, fixedWindowKind, slidingWindowKind:
-		if r := e.limiter().(Replenisher); !r.AutoReplenishing() {
-			return r
-		}
+	if t := e.tracked(); t != nil {
+		return t.manual
+	}
+	if r, ok := e.limiter().(Replenisher); ok && !r.AutoReplenishing() {
+		return r
 	}
 	return nil
 }
@@ -140,32 +138,20 @@ func (e *entry[K]) replenisher() Replenisher {
 // idleAsOf returns for how long the limiter has been idle at a moment. It is called for limiters that can be asked with
 // a lock held.
 func (e *entry[K]) idleAsOf(now int64) (idle time.Duration, ok bool) {
-	switch e.kind {
-	case tokenBucketKind:
-		return (*TokenBucket)(e.of).idleAsOf(now)
-	case fixedWindowKind:
-		return (*FixedWindow)(e.of).idleAsOf(now)
-	case slidingWindowKind:
-		return (*SlidingWindow)(e.of).idleAsOf(now)
-	default:
-		return e.limiter().(Idler).IdleDuration()
+	if e.clocked() {
+		return idleAsOf(e.clockedLimiter(), now)
 	}
+	return e.limiter().(Idler).IdleDuration()
 }
 
 // closeIfIdle reports whether the limiter has been idle for more than that many nanoseconds, so that it can be
 // forgotten. If it has, and the limiter is clocked, it is closed in the same step.
 func (e *entry[K]) closeIfIdle(longer, now int64) bool {
-	switch e.kind {
-	case tokenBucketKind:
-		return (*TokenBucket)(e.of).closeIfIdle(longer, now)
-	case fixedWindowKind:
-		return (*FixedWindow)(e.of).closeIfIdle(longer, now)
-	case slidingWindowKind:
-		return (*SlidingWindow)(e.of).closeIfIdle(longer, now)
-	default:
-		d, idle := e.idleAsOf(now)
-		return idle && int64(d) > longer
+	if e.clocked() {
+		return closeIfIdle(e.clockedLimiter(), longer, now)
 	}
+	d, idle := e.idleAsOf(now)
+	return idle && int64(d) > longer
 }
 
 // clocked reports whether the limiter is a bucket or a window of this package, which rule 4 lets callers use without a
@@ -174,13 +160,19 @@ func (e *entry[K]) clocked() bool {
 	return e.kind == tokenBucketKind || e.kind == fixedWindowKind || e.kind == slidingWindowKind
 }
 
-// askClocked asks a clocked limiter; ours is false if it is none.
+// clockedLimiter returns the limiter, which is clocked. A bucket is the only field of a TokenBucket and a FixedWindow.
+func (e *entry[K]) clockedLimiter() clocked {
+	if e.kind == slidingWindowKind {
+		return (*SlidingWindow)(e.of)
+	}
+	return (*bucket)(e.of)
+}
+
+// askClocked asks a clocked limiter, without an interface. ours is false if the limiter is not clocked.
 func (e *entry[K]) askClocked(ctx context.Context, now int64, n int, wait bool) (lease Lease, err error, ours bool) {
 	switch e.kind {
-	case tokenBucketKind:
-		lease, err = (*TokenBucket)(e.of).acquire(ctx, now, n, wait)
-	case fixedWindowKind:
-		lease, err = (*FixedWindow)(e.of).acquire(ctx, now, n, wait)
+	case tokenBucketKind, fixedWindowKind:
+		lease, err = (*bucket)(e.of).acquire(ctx, now, n, wait)
 	case slidingWindowKind:
 		lease, err = (*SlidingWindow)(e.of).acquire(ctx, now, n, wait)
 	default:

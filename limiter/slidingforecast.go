@@ -6,11 +6,11 @@ import "sync"
 // waited for, if they and the newcomer's fit into one window. The permits of the waiters leave the window after all
 // that are in it now, so the newcomer is served on the line on which the sum is free.
 func (w *SlidingWindow) ahead(n int) (permits int64, ok bool) {
-	q := &w.shared.queue
+	q := &w.queue
 	if q.empty() {
 		return 0, true
 	}
-	return q.permits, n > 0 && q.order == OldestFirst && q.permits <= w.shared.limit-int64(n)
+	return q.permits, n > 0 && q.order == OldestFirst && q.permits <= w.limit-int64(n)
 }
 
 // windowForecasts has used forecasts: a flood of callers needs one for each rejection by a limiter with a long queue.
@@ -21,7 +21,7 @@ func (w *SlidingWindow) forecast(n int) int64 {
 	f := windowForecasts.Get().(*windowForecast)
 	defer windowForecasts.Put(f)
 	*f = windowForecast{window: w}
-	lines := linesAhead(f, &w.shared.queue, n)
+	lines := linesAhead(f, &w.queue, n)
 	f.window = nil
 	return lines
 }
@@ -41,7 +41,7 @@ type windowForecast struct {
 
 func (f *windowForecast) linesUntil(n int64) int64 {
 	used := f.window.used() - f.left
-	over := used + f.held - (f.window.shared.limit - n)
+	over := used + f.held - (f.window.limit - n)
 	switch {
 	case over <= 0:
 		return 0

@@ -17,7 +17,7 @@ func (w *SlidingWindow) Reconfigure(o SlidingWindowOptions) error {
 	now := moment()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.shared.reconfigurable(); err != nil {
+	if err := w.reconfigurable(); err != nil {
 		return err
 	}
 	if o.ManualReplenishment != w.manual {
@@ -116,11 +116,11 @@ func (w *SlidingWindow) Options() SlidingWindowOptions {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return SlidingWindowOptions{
-		PermitLimit:         int(w.shared.limit),
+		PermitLimit:         int(w.limit),
 		Window:              time.Duration(w.window()),
 		SegmentsPerWindow:   int(w.segments),
-		QueueLimit:          w.shared.queue.limit,
-		QueueOrder:          w.shared.queue.order,
+		QueueLimit:          w.queue.limit,
+		QueueOrder:          w.queue.order,
 		ManualReplenishment: w.manual,
 	}
 }

@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/weir-go/weir/internal/saturate"
@@ -16,7 +15,6 @@ import (
 // Use it for "at most n in a minute, whichever minute". A [FixedWindow] lets twice that through around a window's edge.
 // The zero SlidingWindow is not usable, and its methods say so; make one with [NewSlidingWindow].
 type SlidingWindow struct {
-	mu       sync.Mutex
 	taken    int64 // permits ever granted, without refunded ones; wraps around
 	left     int64 // of taken, the permits that have left the window
 	before   int64 // of taken, the permits before the current segment
@@ -30,7 +28,7 @@ type SlidingWindow struct {
 	idleAt   int64       // if not 0, since when an unused window has been idle, instead of line
 	anchor   int64       // where this grid began
 	former   *formerGrid // nil: there was no other grid
-	shared   common
+	core
 }
 
 // NewSlidingWindow returns an unused limiter. The error is a [weir.OptionsError].
@@ -46,7 +44,7 @@ func NewSlidingWindow(o SlidingWindowOptions) (*SlidingWindow, error) {
 		asOf:     now,
 		period:   o.segment(),
 		manual:   o.ManualReplenishment,
-		shared:   common{limit: int64(o.PermitLimit), queue: queue{limit: o.QueueLimit, order: o.QueueOrder}},
+		core:     newCore(o.PermitLimit, o.QueueLimit, o.QueueOrder),
 	}, nil
 }
 
@@ -74,19 +72,16 @@ func (w *SlidingWindow) acquire(ctx context.Context, now int64, n int, wait bool
 		w.mu.Unlock()
 		return l, nil
 	}
-	if wait {
-		return join(ctx, ctxErr, w, now, n)
-	}
-	return refuse(ctx, ctxErr, w, now, n)
+	return refuse(ctx, ctxErr, w, now, n, wait)
 }
 
 // admits reports whether n permits can be granted at once.
 func (w *SlidingWindow) admits(now int64, n int) bool {
-	if !w.shared.inRange(n) || w.shared.closed {
+	if !w.inRange(n) || w.closed {
 		return false
 	}
 	w.catchUp(now)
-	return mayPass(&w.shared.queue, w.free(), n)
+	return mayPass(&w.queue, w.free(), n)
 }
 
 // Statistics returns the current figures, or the last ones of a closed limiter.
@@ -94,50 +89,29 @@ func (w *SlidingWindow) Statistics() Statistics {
 	now := moment()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.shared.closed {
+	if !w.closed {
 		w.catchUp(now)
 	}
 	return Statistics{
 		AvailablePermits: max(w.free(), 0),
-		QueuedPermits:    w.shared.queue.permits,
+		QueuedPermits:    w.queue.permits,
 		SuccessfulLeases: w.granted,
-		FailedLeases:     w.shared.failed,
+		FailedLeases:     w.failed,
 	}
 }
 
 // IdleDuration returns for how long the whole window has been unused: since the grid line on which its last used
 // segment left, or since it was made.
-func (w *SlidingWindow) IdleDuration() (idle time.Duration, ok bool) { return w.idleAsOf(moment()) }
+func (w *SlidingWindow) IdleDuration() (idle time.Duration, ok bool) { return idleAsOf(w, moment()) }
 
-// idleAsOf is IdleDuration at the moment now.
-func (w *SlidingWindow) idleAsOf(now int64) (idle time.Duration, ok bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.idleFor(now)
-}
-
-// idleFor is idleAsOf for a window that is locked.
 func (w *SlidingWindow) idleFor(now int64) (idle time.Duration, ok bool) {
-	if !w.shared.closed {
+	if !w.closed {
 		w.catchUp(now)
 	}
 	if w.used() > 0 {
 		return 0, false
 	}
 	return time.Duration(max(now-w.idleSince(), 0)), true
-}
-
-// closeIfIdle closes the limiter and returns true if it has been idle for more than that many nanoseconds.
-func (w *SlidingWindow) closeIfIdle(longer, now int64) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if idle, ok := w.idleFor(now); !ok || int64(idle) <= longer {
-		return false
-	}
-	if !w.shared.closed {
-		closeEngine(w)
-	}
-	return true
 }
 
 // idleSince returns since when an unused window has been idle.
@@ -154,7 +128,7 @@ func (w *SlidingWindow) TryReplenish() bool {
 	now := moment()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.manual || w.shared.closed {
+	if !w.manual || w.closed {
 		return false
 	}
 	w.asOf = max(w.asOf, now)
@@ -178,19 +152,16 @@ func (w *SlidingWindow) Close() error {
 	now := moment()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.shared.closed {
+	if !w.closed {
 		w.catchUp(now)
-		closeEngine(w)
+		w.close()
 	}
 	return nil
 }
 
-func (w *SlidingWindow) lock()           { w.mu.Lock() }
-func (w *SlidingWindow) unlock()         { w.mu.Unlock() }
-func (w *SlidingWindow) view() *common   { return &w.shared }
-func (w *SlidingWindow) common() *common { return &w.shared }
-func (w *SlidingWindow) countFailed()    { w.shared.failed++ }
-func (w *SlidingWindow) free() int64     { return w.shared.limit - w.used() }
+func (w *SlidingWindow) close() { closeEngine(w) }
+
+func (w *SlidingWindow) free() int64 { return w.limit - w.used() }
 
 // used returns how many permits were taken in the window; that can be above the limit after it was lowered.
 func (w *SlidingWindow) used() int64 { return w.taken - w.left }
@@ -221,7 +192,7 @@ func (w *SlidingWindow) leaveSegment(now int64) {
 	case otherClock(elapsed):
 		w.shift(elapsed)
 	case elapsed < w.period:
-	case w.shared.queue.empty():
+	case w.queue.empty():
 		w.slide(at)
 	default:
 		if !w.manual {
@@ -240,8 +211,8 @@ func (w *SlidingWindow) shift(by int64) {
 
 // serveLines is [bucket.serveLines] for a window.
 func (w *SlidingWindow) serveLines(now int64) {
-	for !w.shared.queue.empty() {
-		next := max(w.freeAt(w.shared.queue.needs()), saturate.Add(w.line, w.period))
+	for !w.queue.empty() {
+		next := max(w.freeAt(w.queue.needs()), saturate.Add(w.line, w.period))
 		if next > now {
 			return
 		}
@@ -368,13 +339,13 @@ func (w *SlidingWindow) refund(n int, tag int64) {
 	now := moment()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.shared.closed {
+	if w.closed {
 		return
 	}
 	w.catchUp(now)
 	w.granted--
 	w.giveBack(int64(n), tag)
-	if !w.shared.queue.empty() {
+	if !w.queue.empty() {
 		serve(w, now)
 	}
 }

@@ -26,27 +26,18 @@ func NewUnlimited() *Unlimited {
 // TryAcquire grants any number of permits. The error is [ErrPermitCount] for a negative n, the context's error, or
 // [ErrClosed].
 func (u *Unlimited) TryAcquire(ctx context.Context, n int) (Lease, error) {
-	switch {
-	case n < 0:
-		return Lease{}, permitCountError(n, math.MaxInt64)
-	case ctx.Err() != nil:
-		return Lease{}, contextError(ctx)
-	}
-	return u.grant(n)
+	return u.acquire(ctx, n, false)
 }
 
 // Acquire is TryAcquire, but checks the context first.
 func (u *Unlimited) Acquire(ctx context.Context, n int) (Lease, error) {
-	switch {
-	case ctx.Err() != nil:
-		return Lease{}, contextError(ctx)
-	case n < 0:
-		return Lease{}, permitCountError(n, math.MaxInt64)
-	}
-	return u.grant(n)
+	return u.acquire(ctx, n, true)
 }
 
-func (u *Unlimited) grant(n int) (Lease, error) {
+func (u *Unlimited) acquire(ctx context.Context, n int, wait bool) (Lease, error) {
+	if err := argumentError(ctx, n, wait); err != nil {
+		return Lease{}, err
+	}
 	if u.closed.Load() {
 		return Lease{}, ErrClosed
 	}
