@@ -82,7 +82,7 @@ func TestModel_NoticesFaults(t *testing.T) {
 		if elsewhere[f] {
 			continue
 		}
-		t.Run(f.String(), func(t *testing.T) {
+		t.Run(string(f), func(t *testing.T) {
 			broken := func(k limitertest.Kind, l limitertest.Limits) (limiter.Limiter, error) {
 				return naive.NewLimiter(k, l, f), nil
 			}

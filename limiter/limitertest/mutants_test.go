@@ -83,7 +83,7 @@ func TestCases_NoticeFaults(t *testing.T) {
 			on = kinds
 		}
 		for _, k := range on {
-			t.Run(f.String()+"/"+k.String(), func(t *testing.T) {
+			t.Run(string(f)+"/"+k.String(), func(t *testing.T) {
 				failures, ok := limitertest.CheckOne(t, naively(k, f), m.caught)
 				if !ok {
 					t.Fatalf("there is no case %q for %v", m.caught, k)

@@ -1,133 +1,67 @@
 package naive
 
-import "github.com/weir-go/weir/limiter/limitertest"
+// A Fault is one thing that a limiter can do wrong, by its name.
+type Fault string
 
-// A Fault is one thing that a limiter can do wrong. The zero Fault is none.
-type Fault uint8
+// None is the fault of a correct limiter.
+const None Fault = ""
 
-// What may be wrong.
-const (
-	None Fault = iota
-	OverGrant
-	ZeroBlocked
-	ZeroTakes
-	ZeroWaitsFree
-	RangeRejected
-	Barging
-	NoBarging
-	WrongOrder
-	SkipsHead
-	CountsWaiters
-	PushesOutNewest
-	LosesPermits
-	KeepsRoom
-	StuckAfterCancel
-	CountsCancelled
-	DeafToContext
-	OpenAfterClose
-	ReleasesAfterClose
-	CountsClosed
-	ClosedIsError
-	EarlyRetry
-	LateRetry
-	WholePeriods
-	IgnoresQueue
-	NoRetryAfter
-	IdleTouched
-	IdleSinceLook
-	DoubleRelease
-	OneLineOnly
-	Drift
-	SavesUp
-	ServeEachLine
-	FreshBurst
-	ClampsUse
-	NoServeOnRaise
-	KeepsTooLarge
-	NoRefund
-	RefundsTooLate
-	IgnoresDoneContext
-	RangeBeforeContext
-	ContextBeforeRange
-	NoCause
-	RacyGrant
-	LateTimer
-	ServesLateOnce
-	ChargesLate
-	lastFault
+// What can be wrong.
+var (
+	OverGrant          = fault("OverGrant")
+	ZeroBlocked        = fault("ZeroBlocked")
+	ZeroTakes          = fault("ZeroTakes")
+	ZeroWaitsFree      = fault("ZeroWaitsFree")
+	RangeRejected      = fault("RangeRejected")
+	Barging            = fault("Barging")
+	NoBarging          = fault("NoBarging")
+	WrongOrder         = fault("WrongOrder")
+	SkipsHead          = fault("SkipsHead")
+	CountsWaiters      = fault("CountsWaiters")
+	PushesOutNewest    = fault("PushesOutNewest")
+	LosesPermits       = fault("LosesPermits")
+	KeepsRoom          = fault("KeepsRoom")
+	StuckAfterCancel   = fault("StuckAfterCancel")
+	CountsCancelled    = fault("CountsCancelled")
+	DeafToContext      = fault("DeafToContext")
+	OpenAfterClose     = fault("OpenAfterClose")
+	ReleasesAfterClose = fault("ReleasesAfterClose")
+	CountsClosed       = fault("CountsClosed")
+	ClosedIsError      = fault("ClosedIsError")
+	EarlyRetry         = fault("EarlyRetry")
+	LateRetry          = fault("LateRetry")
+	WholePeriods       = fault("WholePeriods")
+	IgnoresQueue       = fault("IgnoresQueue")
+	NoRetryAfter       = fault("NoRetryAfter")
+	IdleTouched        = fault("IdleTouched")
+	IdleSinceLook      = fault("IdleSinceLook")
+	DoubleRelease      = fault("DoubleRelease")
+	OneLineOnly        = fault("OneLineOnly")
+	Drift              = fault("Drift")
+	SavesUp            = fault("SavesUp")
+	ServeEachLine      = fault("ServeEachLine")
+	FreshBurst         = fault("FreshBurst")
+	ClampsUse          = fault("ClampsUse")
+	NoServeOnRaise     = fault("NoServeOnRaise")
+	KeepsTooLarge      = fault("KeepsTooLarge")
+	NoRefund           = fault("NoRefund")
+	RefundsTooLate     = fault("RefundsTooLate")
+	IgnoresDoneContext = fault("IgnoresDoneContext")
+	RangeBeforeContext = fault("RangeBeforeContext")
+	ContextBeforeRange = fault("ContextBeforeRange")
+	NoCause            = fault("NoCause")
+	RacyGrant          = fault("RacyGrant")
+	LateTimer          = fault("LateTimer")
+	ServesLateOnce     = fault("ServesLateOnce")
+	ChargesLate        = fault("ChargesLate")
 )
 
-// faultNames are the constants, in their order.
-var faultNames = [...]string{
-	None:               "None",
-	OverGrant:          "OverGrant",
-	ZeroBlocked:        "ZeroBlocked",
-	ZeroTakes:          "ZeroTakes",
-	ZeroWaitsFree:      "ZeroWaitsFree",
-	RangeRejected:      "RangeRejected",
-	Barging:            "Barging",
-	NoBarging:          "NoBarging",
-	WrongOrder:         "WrongOrder",
-	SkipsHead:          "SkipsHead",
-	CountsWaiters:      "CountsWaiters",
-	PushesOutNewest:    "PushesOutNewest",
-	LosesPermits:       "LosesPermits",
-	KeepsRoom:          "KeepsRoom",
-	StuckAfterCancel:   "StuckAfterCancel",
-	CountsCancelled:    "CountsCancelled",
-	DeafToContext:      "DeafToContext",
-	OpenAfterClose:     "OpenAfterClose",
-	ReleasesAfterClose: "ReleasesAfterClose",
-	CountsClosed:       "CountsClosed",
-	ClosedIsError:      "ClosedIsError",
-	EarlyRetry:         "EarlyRetry",
-	LateRetry:          "LateRetry",
-	WholePeriods:       "WholePeriods",
-	IgnoresQueue:       "IgnoresQueue",
-	NoRetryAfter:       "NoRetryAfter",
-	IdleTouched:        "IdleTouched",
-	IdleSinceLook:      "IdleSinceLook",
-	DoubleRelease:      "DoubleRelease",
-	OneLineOnly:        "OneLineOnly",
-	Drift:              "Drift",
-	SavesUp:            "SavesUp",
-	ServeEachLine:      "ServeEachLine",
-	FreshBurst:         "FreshBurst",
-	ClampsUse:          "ClampsUse",
-	NoServeOnRaise:     "NoServeOnRaise",
-	KeepsTooLarge:      "KeepsTooLarge",
-	NoRefund:           "NoRefund",
-	RefundsTooLate:     "RefundsTooLate",
-	IgnoresDoneContext: "IgnoresDoneContext",
-	RangeBeforeContext: "RangeBeforeContext",
-	ContextBeforeRange: "ContextBeforeRange",
-	NoCause:            "NoCause",
-	RacyGrant:          "RacyGrant",
-	LateTimer:          "LateTimer",
-	ServesLateOnce:     "ServesLateOnce",
-	ChargesLate:        "ChargesLate",
-}
+var faults []Fault
 
-// String returns the name of the constant.
-func (f Fault) String() string { return faultNames[f] }
+// Faults returns all faults.
+func Faults() []Fault { return faults }
 
-// Faults returns all faults but None.
-func Faults() []Fault {
-	var all []Fault
-	for f := None + 1; f < lastFault; f++ {
-		all = append(all, f)
-	}
-	return all
-}
-
-// reconfigureFaults does wrong what some faults do wrong in Reconfigure.
-func (m *Model) reconfigureFaults(limitertest.Limits) {
-	switch m.Fault {
-	case FreshBurst:
-		m.spent = nil
-	case ClampsUse:
-		if over := m.used() - m.Limits.Permits; over > 0 {
-			m.giveBack(over)
-		}
-	}
+func fault(name string) Fault {
+	faults = append(faults, Fault(name))
+	return Fault(name)
 }

@@ -129,7 +129,12 @@ func (m *Model) Reconfigure(to limitertest.Limits) {
 	if m.timed() && (to.Period != old.Period || to.Step(m.Kind) != step) {
 		m.newGrid(step, used)
 	}
-	m.reconfigureFaults(old)
+	switch m.Fault {
+	case FreshBurst:
+		m.spent = nil
+	case ClampsUse:
+		m.giveBack(m.used() - m.Limits.Permits)
+	}
 	m.queue = slices.DeleteFunc(m.queue, func(r *Request) bool {
 		lowered := r.N > to.Permits && m.Fault != KeepsTooLarge
 		if lowered {
