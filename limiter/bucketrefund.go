@@ -1,31 +1,25 @@
 package limiter
 
-// Permits of a bucket are spent, not lent.
-func (b *bucket) release(int, int64) {}
-
-// refund undoes a grant of a bucket whose state was shared. tag is what was spent after it.
-func (b *bucket) refund(n int, tag int64) {
-	b.takeBack(n, func() int64 { return b.worth(tag) }, never)
-}
-
-// worth returns what a grant with that tag is worth; see [bucket].
-func (b *bucket) worth(tag int64) int64 { return tag - b.paid() }
-
-// paid returns how many of all permits ever taken the lines have paid for; see [bucket].
-func (b *bucket) paid() int64 { return b.spent - b.missing - b.state().refunded }
-
-// ownBucket is a bucket with a state of its own as the owner of a lease, whose tag is the line of the grant.
+// An ownBucket is a bucket as the owner of a lease that was granted from a state of its own. The tag is a line.
 type ownBucket bucket
 
+// Permits of a bucket are spent, not lent.
+func (b *bucket) release(int, int64)    {}
 func (o *ownBucket) release(int, int64) {}
 
-func (o *ownBucket) refund(n int, line int64) {
-	b := (*bucket)(o)
-	b.takeBack(n, func() int64 { return b.leastSince(line) }, line)
+func (b *bucket) refund(n int, tag int64)     { b.takeBack(n, tag, false) }
+func (o *ownBucket) refund(n int, line int64) { (*bucket)(o).takeBack(n, line, true) }
+
+func (b *bucket) adjust(n int, tag int64, cost int) (owner, int64, bool) {
+	return b.adjustCost(n, tag, false, cost)
 }
 
-// takeBack undoes a grant of n permits. line is that of the grant, or never if it is not known.
-func (b *bucket) takeBack(n int, worth func() int64, line int64) {
+func (o *ownBucket) adjust(n int, line int64, cost int) (owner, int64, bool) {
+	return (*bucket)(o).adjustCost(n, line, true, cost)
+}
+
+// takeBack undoes a grant of n permits. tagIsLine reports whether its state was the bucket's own.
+func (b *bucket) takeBack(n int, tag int64, tagIsLine bool) {
 	now := moment()
 	b.lock()
 	defer b.mu.Unlock()
@@ -39,26 +33,80 @@ func (b *bucket) takeBack(n int, worth func() int64, line int64) {
 	} else {
 		b.granted--
 	}
-	b.back(now, n, worth, line)
+	b.giveBack(now, b.worth(n, tag, tagIsLine), tag, tagIsLine)
 }
 
-// back gives back what a grant of n permits is worth, and serves the queue.
-func (b *bucket) back(now int64, n int, worth func() int64, line int64) {
-	back := min(max(worth(), 0), int64(n), b.missing)
-	if back == 0 {
+// adjustCost changes what a grant of n permits has cost. The tag of the adjusted lease is what lines have paid for, and
+// what the lease is worth now. So lines pay for the lease before they pay for permits that were taken after it, and the
+// lease is never worth too much; see [bucket].
+func (b *bucket) adjustCost(n int, tag int64, tagIsLine bool, cost int) (owner, int64, bool) {
+	now := moment()
+	b.lock()
+	defer b.mu.Unlock()
+	if b.state().closed {
+		return b, tag, true
+	}
+	b.catchUp(now)
+	unpaid := b.worth(n, tag, tagIsLine)
+	if cost < n {
+		back := min(int64(n-cost), unpaid)
+		b.giveBack(now, back, tag, tagIsLine)
+		unpaid -= back
+	} else {
+		unpaid += b.charge(now, cost-n)
+	}
+	return b, b.paid() + unpaid, true
+}
+
+// worth returns what a grant of n permits is worth; see [bucket].
+func (b *bucket) worth(n int, tag int64, tagIsLine bool) int64 {
+	worth := tag - b.paid()
+	if tagIsLine {
+		worth = b.leastSince(tag)
+	}
+	return min(max(worth, 0), int64(n), b.missing)
+}
+
+// paid returns how many of all permits ever taken the lines have paid for; see [bucket].
+func (b *bucket) paid() int64 { return b.spent - b.missing - b.state().refunded }
+
+// giveBack gives back n permits of a grant, which are missing, and serves the queue.
+func (b *bucket) giveBack(now, n, tag int64, tagIsLine bool) {
+	if n == 0 {
 		return
 	}
 	b.own()
-	b.missing -= back
-	b.state().refunded += back
-	b.lower(line, back)
+	b.missing -= n
+	b.state().refunded += n
+	if !tagIsLine {
+		tag = unknown // before all lines
+	}
+	b.lower(tag, n)
 	if !b.state().queue.empty() {
 		serve(b, now)
 	}
 }
 
+// charge takes n permits, even if they are not there.
+func (b *bucket) charge(now int64, n int) (taken int64) {
+	if n == 0 {
+		return 0
+	}
+	if b.missing == 0 {
+		b.wake(b.at(now))
+	}
+	taken = min(int64(n), max(maxDebt-b.missing, 0))
+	b.missing += taken
+	b.spent += taken
+	if !b.state().queue.empty() {
+		arm(b, now) // the waiters have to wait longer
+	}
+	return taken
+}
+
 // A low is how many permits were missing right after a line. The lows of a state are in the order of their lines, and
-// each is below all later ones: the others are the least of no time since a grant.
+// each is below all later ones. An earlier low that is not below a later one is not needed: leastSince returns the later
+// one for each line before both.
 type low struct{ line, missing int64 }
 
 // maxLows is how many lows are kept. When there are more, the two oldest become one, so that too little is given back
@@ -108,11 +156,11 @@ func (b *bucket) leastSince(line int64) int64 {
 	return never
 }
 
-// lower lowers what was missing after later lines to what would have been missing without the grant.
+// lower lowers what was missing right after lines later than that one.
 func (b *bucket) lower(line, by int64) {
 	lows := b.state().lows[:0]
 	for _, l := range b.state().lows {
-		if line == never || l.line > line {
+		if l.line > line {
 			l.missing = max(l.missing-by, 0)
 		}
 		lows = addLow(lows, l)

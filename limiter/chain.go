@@ -224,6 +224,21 @@ func (c *chainLease) refund(int, int64) {
 	}
 }
 
+// adjust adjusts the leases of all members that can. The others, which lend, keep what they hold.
+func (c *chainLease) adjust(_ int, tag int64, cost int) (owner, int64, bool) {
+	changed := &chainLease{leases: make([]Lease, len(c.leases)), granted: c.granted, before: c}
+	did := false
+	for i, l := range c.leases {
+		adjusted, ok := l.Adjust(cost)
+		changed.leases[i] = adjusted
+		did = did || ok
+	}
+	if !did {
+		return c, tag, false
+	}
+	return changed, tag, true
+}
+
 // inReverse calls f for all leases, the last one first, even if f panics.
 func inReverse(leases []Lease, f func(Lease)) {
 	if len(leases) == 0 {

@@ -14,9 +14,9 @@ import (
 type Lease struct {
 	// Four words at most: the compiler keeps no larger struct in registers.
 
-	owner owner // takes the permits back; with metadata, or metadata alone if the lease was rejected; or nil
-	n     int   // granted: the permits; rejected: see encodeRemaining
-	tag   int64 // granted: by what owner knows the grant; rejected: RetryAfter in nanoseconds
+	owner owner // granted: takes the permits back; a *metadata if values were added; rejected: a *metadata or nil
+	n     int   // granted: the permits; rejected: see remainingUnknown
+	tag   int64 // granted: tells owner which grant it is; rejected: RetryAfter in nanoseconds
 }
 
 // An owner takes back what it granted. n and tag are those of the lease.
@@ -27,8 +27,15 @@ type owner interface {
 	refund(n int, tag int64)
 }
 
-// metadata is an owner that stands before the owner of a lease and adds a value to the lease. It never changes, so a
-// copy of a lease to which a value is added leaves the other copies as they are.
+// An adjuster is an owner whose grants can be adjusted to what the work has cost, because their permits are spent.
+type adjuster interface {
+	// adjust makes a grant of n permits one of cost permits, and returns the owner and the tag of the adjusted lease.
+	// ok reports whether it did.
+	adjust(n int, tag int64, cost int) (o owner, newTag int64, ok bool)
+}
+
+// metadata wraps the owner of a lease and adds a value to the lease. It never changes, so adding a value to a copy of a
+// lease leaves the other copies as they are.
 type metadata struct {
 	owner owner // nil: the lease is rejected
 	name  string
@@ -40,8 +47,8 @@ func (m *metadata) release(n int, tag int64) { m.owner.release(n, tag) }
 func (m *metadata) refund(n int, tag int64)  { m.owner.refund(n, tag) }
 
 // A rejected lease has no permits, so its n says how many permits the limiter had left: a field for that would be a fifth
-// word. The n is 0 in a lease without metadata and remainingUnknown in one with metadata, which must not be taken for an
-// acquired one; or what encodeRemaining returns.
+// word. If it is known, n is what encodeRemaining returns, and else 0, or remainingUnknown in a lease with metadata,
+// because Acquired takes a lease with an owner and an n of 0 for granted.
 const remainingUnknown = -1
 
 // encodeRemaining returns the n of a rejected lease whose limiter had left permits. It has room for 31 bits, because an
@@ -58,6 +65,14 @@ func decodeRemaining(n int) (left int64, known bool) {
 	return int64(remainingUnknown - 1 - n), true
 }
 
+// source returns the owner of l without metadata, or nil.
+func (l Lease) source() owner {
+	if m := l.metadata(); m != nil {
+		return m.owner
+	}
+	return l.owner
+}
+
 // metadata returns the values that were added to the lease, the newest first, or nil.
 func (l Lease) metadata() *metadata {
 	m, _ := l.owner.(*metadata)
@@ -66,10 +81,7 @@ func (l Lease) metadata() *metadata {
 
 // with returns l with a value added to it.
 func (l Lease) with(name string, value any) Lease {
-	m := &metadata{owner: l.owner, name: name, value: value, next: l.metadata()}
-	if m.next != nil {
-		m.owner = m.next.owner
-	}
+	m := &metadata{owner: l.source(), name: name, value: value, next: l.metadata()}
 	if l.Acquired() {
 		l.owner = m
 		return l
@@ -126,11 +138,7 @@ func (l Lease) Remaining() (n int64, ok bool) {
 	if !l.Acquired() {
 		return decodeRemaining(l.n)
 	}
-	o := l.owner
-	if m := l.metadata(); m != nil {
-		o = m.owner
-	}
-	if g, is := o.(*Granter); is {
+	if g, is := l.source().(*Granter); is {
 		if c, is := g.by.(LeaseCounter); is {
 			return c.Remaining(l.n, l.tag)
 		}
@@ -163,6 +171,33 @@ func (l Lease) Refund() {
 		l.owner.refund(l.n, l.tag)
 	}
 }
+
+// Adjust charges what the work has really cost, if that is known only when it is done: bytes sent, rows read, tokens of
+// a language model. It returns the lease as one of n permits; a negative n counts as 0. If too many permits were taken,
+// the rest goes back to where it was taken from, unless it has come back by itself. If too few were taken, the others
+// are taken now, even if they are not there: then the limiter owes them, and grants nothing until time has paid for
+// them.
+//
+// Adjust works for windows, buckets and unlimited limiters, whose permits are spent, also in chains and in partitions
+// that were not forgotten since. ok is false, and nothing changes, if the lease is not acquired, if its permits are
+// only lent, as those of a [Concurrency] are, or if a custom limiter cannot adjust. Call it once, and use the lease
+// that it returns: an older copy still has the old number of permits.
+func (l Lease) Adjust(n int) (adjusted Lease, ok bool) {
+	a, ok := l.source().(adjuster)
+	if !ok || !l.Acquired() {
+		return l, false
+	}
+	n = max(n, 0)
+	o, tag, ok := a.adjust(l.n, l.tag, n)
+	if !ok {
+		return l, false
+	}
+	l.n, l.tag = n, tag
+	return l.ownedBy(o), true
+}
+
+// maxDebt caps what a limiter can owe, so that sums do not overflow.
+const maxDebt = never / 2
 
 // Metadata yields what is known about the lease, by name: [RetryAfterKey] and [ReasonKey] if they are present, and what was
 // added with [MetadataKey.With]. Each name is yielded once.

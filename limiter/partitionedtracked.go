@@ -111,3 +111,11 @@ func (t *trackedLease) settle(f func(Lease)) {
 	}()
 	f(t.lease)
 }
+
+func (t *trackedLease) adjust(_ int, tag int64, cost int) (owner, int64, bool) {
+	lease, ok := t.lease.Adjust(cost)
+	if !ok {
+		return t, tag, false
+	}
+	return &trackedLease{lease: lease, by: t.by, before: t}, tag, true
+}

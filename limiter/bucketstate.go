@@ -1,6 +1,76 @@
 package limiter
 
-import "sync"
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// bucketState has the limits of a bucket and all but its commonest counts. A shared one is never written to.
+type bucketState struct {
+	noneUntil atomic.Int64 // if not 0, no permit comes back before that moment; see acquire
+	refused   atomic.Int64 // leases rejected because of noneUntil
+
+	refill int64   // permits that come back on each line
+	period int64   // nanoseconds between two lines
+	lines  divisor // by period
+	idleAt int64   // if not 0, since when a full bucket has been idle, instead of line
+	manual bool
+	shared bool
+	common
+
+	asOf    int64 // manual: the moment of the last TryReplenish
+	granted int64 // leases granted that the bucket does not count
+
+	refunded int64 // permits that were refunded since line
+	lows     []low // not in a shared state
+	since    int64 // the line on which the bucket got this state for itself
+
+	family       *bucketFamily // nil: the state of a bucket without a family
+	sharedClosed *bucketState  // what a shared one becomes when its bucket is closed
+}
+
+// refillAll is the refill of a bucket in which all permits come back on each line.
+const refillAll = math.MaxInt64
+
+// bucketLimits are the options of a token bucket or a fixed window.
+type bucketLimits struct {
+	limit, refill int64
+	period        time.Duration
+	queueLimit    int
+	queueOrder    QueueOrder
+	manual        bool
+}
+
+// newBucketState returns a state with those limits for one bucket.
+func newBucketState(l bucketLimits) *bucketState {
+	return &bucketState{
+		common: common{limit: l.limit, queue: queue{limit: l.queueLimit, order: l.queueOrder}},
+		refill: l.refill, period: int64(l.period), lines: newDivisor(max(int64(l.period), 1)), manual: l.manual,
+		since: unknown,
+	}
+}
+
+func (s *bucketState) limits() bucketLimits {
+	return bucketLimits{
+		limit: s.limit, refill: s.refill, period: time.Duration(s.period),
+		queueLimit: s.queue.limit, queueOrder: s.queue.order, manual: s.manual,
+	}
+}
+
+// notMade is the state of a zero TokenBucket or FixedWindow: closed, without permits.
+var notMade = shareable(&bucketState{common: common{closed: true}})
+
+// own returns what only this bucket has. If its state is shared, the bucket gets a state of its own.
+func (b *bucket) own() *common {
+	if s := b.state(); s.shared {
+		own := newBucketState(s.limits())
+		own.family, own.closed, own.since = s.family, s.closed, b.line
+		b.current.Store(own)
+	}
+	return &b.state().common
+}
 
 // A bucketFamily has the states that the buckets of one factory share, one for each set of limits that they have had
 // lately.
