@@ -66,33 +66,19 @@ func (e *PanicError) Unwrap() error {
 // Attempt returns the number of the attempt that ctx is the context of: 0 for the first, and if ctx is not that of an
 // attempt. A callback can use it to call another server with each attempt.
 func Attempt(ctx context.Context) int {
-	if c, ok := ctx.Value(attemptKey{}).(*attemptContext); ok {
-		return c.number
-	}
-	return 0
+	number, _ := ctx.Value(attemptKey{}).(int)
+	return number
 }
 
-// An attemptContext is the value that it holds, so that it takes one allocation to make and none to read.
-type attemptContext struct {
-	context.Context
-	number int
-}
-
+// attemptKey is the key of the number of the attempt.
 type attemptKey struct{}
-
-func (c *attemptContext) Value(key any) any {
-	if _, ok := key.(attemptKey); ok {
-		return c
-	}
-	return c.Context.Value(key)
-}
 
 // withNumber returns a context whose Attempt is number.
 func withNumber(ctx context.Context, number int) context.Context {
 	if Attempt(ctx) == number { // the first attempt, unless this hedge is inside another
 		return ctx
 	}
-	return &attemptContext{ctx, number}
+	return context.WithValue(ctx, attemptKey{}, number) // an int below 256 becomes an any without an allocation
 }
 
 // Dispose makes a function for [Options.Dispose] of one that knows the type of the results. It is called with every

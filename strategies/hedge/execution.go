@@ -3,6 +3,7 @@ package hedge
 import (
 	"context"
 
+	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
 	"github.com/weir-go/weir/strategies/internal/judge"
@@ -16,96 +17,144 @@ type execution struct {
 	next      pipeline.Next
 	listening bool
 
-	most      int   // the highest number of attempts, the first included
-	started   int   // the number of attempts that have started
-	exhausted bool  // the budget refused an attempt, and this was not reported yet
-	charged   bool  // an attempt was taken from the budget, and has not started
-	cut       error // the ContextError of the caller's context, if that kept a hedge from starting
+	max        int   // the highest number of attempts, the first included
+	started    int   // the number of attempts that have started
+	exhausted  bool  // the budget refused an attempt, and this was not reported yet
+	acquired   bool  // an attempt was taken from the budget, and has not started
+	contextErr error // the ContextError of the caller's context, if that kept an attempt from starting
 
 	hasFirst bool
 	first    outcome // of the first attempt, once it was handled
 
-	hasWinner bool
-	returning bool    // the winner was reported, and Execute is about to return it
+	hasWinner bool    // the winner is disposed of, unless keepWinner comes first
+	reported  bool    // the listener has seen the winner
 	winner    outcome // the one that Execute returns
 }
 
 func newExecution(ctx context.Context, next pipeline.Next, o *Options) execution {
-	return execution{options: o, ctx: ctx, next: next, listening: next.Listening(), most: o.MaxHedges + 1}
+	return execution{options: o, ctx: ctx, next: next, listening: next.Listening(), max: max(o.MaxHedges, 0) + 1}
 }
 
-// handles reports whether an outcome is handled, that is, does not win.
-func (e *execution) handles(o *outcome) bool {
-	if e.options.Handle != nil {
-		judged := false
-		defer func() {
-			if !judged { // Handle panics, and the outcome would be lost
-				e.dispose(o)
-			}
-		}()
-		handled := e.options.Handle(o.result, o.err)
-		judged = true
-		return handled
+// runSequentially makes one attempt after the other in the caller's goroutine.
+func (e *execution) runSequentially() (any, error) {
+	defer e.finishSequential()
+	for {
+		o := e.attempt()
+		e.refundUncalled(&o)
+		if !e.isHandled(&o) {
+			e.win(&o)
+			return o.result, o.err
+		}
+		if !e.afterHandled(o, 0) {
+			return e.allHandled()
+		}
 	}
-	return o.err != nil && !judge.Ended(e.ctx, o.err)
 }
 
-// handled reports an outcome that did not win. running is the number of other attempts. It returns whether another
-// attempt starts in its place.
-func (e *execution) handled(o outcome, running int) (again bool) {
+// attempt makes the next attempt in the caller's goroutine.
+func (e *execution) attempt() outcome {
+	o := outcome{number: e.started}
+	e.started++
+	e.acquired = false
+	ctx := withNumber(e.ctx, o.number)
+	if !e.listening {
+		o.result, o.err = e.next.Run(ctx)
+		return o
+	}
+	began := clock.Now()
+	o.result, o.err = e.next.Run(ctx)
+	o.took = clock.Now() - began
+	return o
+}
+
+// isHandled reports whether an outcome is handled, that is, does not win.
+func (e *execution) isHandled(o *outcome) bool {
+	if e.options.Handle == nil {
+		return o.err != nil && !judge.Ended(e.ctx, o.err)
+	}
+	returned := false
+	defer func() {
+		if !returned { // Handle panics, and the outcome would be lost
+			e.dispose(o)
+		}
+	}()
+	handled := e.options.Handle(o.result, o.err)
+	returned = true
+	return handled
+}
+
+// afterHandled reports an outcome that was handled, and returns whether another attempt starts after it. running is the
+// number of other attempts.
+func (e *execution) afterHandled(o outcome, running int) (again bool) {
 	if o.number == 0 {
 		e.first, e.hasFirst = o, true
 	} else {
 		defer e.dispose(&o) // after the listener and OnHedge have seen it
 	}
-	again = e.mayStart()
+	again = e.acquire()
 	severity := pipeline.SeverityWarning
 	if !again && running == 0 {
 		severity = pipeline.SeverityError
 	}
 	e.report(&o, severity)
-	if !again {
-		e.reportExhausted(&o)
-		return false
-	}
-	e.announce(&o)
-	return e.stillMay()
+	return e.announce(again, &o)
 }
 
-// mayStart reports whether another attempt can start, and takes it from the budget. After it has returned false, no
+// acquire reports whether another attempt can start, and takes it from the budget. After it has returned false, no
 // attempt of this execution can start.
-func (e *execution) mayStart() bool {
-	if e.started >= e.most {
+func (e *execution) acquire() bool {
+	if e.started >= e.max {
 		return false
 	}
-	if e.cut = pipeline.ContextError(e.ctx); e.cut == nil {
+	if e.contextErr = pipeline.ContextError(e.ctx); e.contextErr == nil {
 		if e.options.Budget == nil {
 			return true
 		}
-		if e.charged = e.options.Budget.TryAcquire(e.ctx); e.charged {
+		if e.acquired = e.options.Budget.TryAcquire(e.ctx); e.acquired {
 			return true
 		}
 		e.exhausted = true
 	}
-	e.most = e.started
+	e.max = e.started
 	return false
 }
 
-// stillMay reports whether the attempt that was announced can start: the context can have ended while the listener and
-// OnHedge ran.
-func (e *execution) stillMay() bool {
-	if e.cut = pipeline.ContextError(e.ctx); e.cut == nil {
+// announce announces the attempt that acquire has allowed to the listener and OnHedge, and reports whether it starts: the
+// context can end meanwhile. after is the outcome that it starts after, or the zero outcome. If allowed is false, announce
+// only reports that the budget is exhausted.
+func (e *execution) announce(allowed bool, after *outcome) bool {
+	if !allowed {
+		if e.exhausted {
+			e.exhausted = false
+			e.reportNext(budget.EventExhausted, after)
+		}
+		return false
+	}
+	e.reportNext(EventHedging, after)
+	if e.options.OnHedge != nil {
+		e.options.OnHedge(e.ctx, Hedge{Number: e.started, Result: after.result, Err: after.err, Source: e.next.Source()})
+	}
+	if e.contextErr = pipeline.ContextError(e.ctx); e.contextErr == nil {
 		return true
 	}
-	e.most = e.started
+	e.max = e.started
 	e.refund()
 	return false
 }
 
+// reportNext reports an event about the attempt that would be next.
+func (e *execution) reportNext(event string, after *outcome) {
+	if e.listening {
+		e.next.Report(e.ctx, pipeline.Event{
+			Name: event, Severity: pipeline.SeverityWarning, Result: after.result, Err: after.err, Attempt: e.started,
+		})
+	}
+}
+
 // refund gives an attempt that does not start back to the budget.
 func (e *execution) refund() {
-	if e.charged {
-		e.charged = false
+	if e.acquired {
+		e.acquired = false
 		budget.Refund(e.ctx, e.options.Budget)
 	}
 }
@@ -117,39 +166,21 @@ func (e *execution) refundUncalled(o *outcome) {
 	}
 }
 
-// allHandled returns the outcome of an execution that nothing won.
+// allHandled returns the outcome of an execution that no attempt won.
 func (e *execution) allHandled() (any, error) {
-	e.winner, e.hasWinner, e.returning = e.first, true, true
+	e.winner, e.hasWinner, e.reported = e.first, true, true
 	e.hasFirst = false
-	if e.cut == nil {
+	if e.contextErr == nil {
 		return e.first.result, e.first.err
 	}
-	return e.first.result, judge.GaveUp("hedge", e.first.err, e.started, e.cut)
+	return e.first.result, judge.GaveUp("hedge", e.first.err, e.started, e.contextErr)
 }
-
-// disposeFirst disposes of the outcome of the first attempt if another attempt decided.
-func (e *execution) disposeFirst() {
-	if e.hasFirst {
-		e.hasFirst = false
-		e.dispose(&e.first)
-	}
-}
-
-func (e *execution) dispose(o *outcome) { o.dispose(e.options.Dispose) }
 
 // win reports the outcome that Execute returns.
 func (e *execution) win(o *outcome) {
 	e.winner, e.hasWinner = *o, o.returned()
 	e.report(o, pipeline.SeverityInformation)
-	e.returning = true
-}
-
-// disposeWinnerUnless is deferred before all other steps of finishing; the last of them sets *done. If a function of the
-// program panics or calls Goexit in between, Execute does not return the winner, and disposeWinnerUnless disposes of it.
-func (e *execution) disposeWinnerUnless(done *bool) {
-	if e.hasWinner && (!e.returning || !*done) {
-		e.dispose(&e.winner)
-	}
+	e.reported = true
 }
 
 // report reports the outcome of an attempt, see [judge.ReportAttempt].
@@ -166,28 +197,30 @@ func (e *execution) report(o *outcome, severity pipeline.Severity) {
 	})
 }
 
-// announce reports that another attempt is about to start, and calls OnHedge. after is the outcome that it starts
-// after, or the zero outcome.
-func (e *execution) announce(after *outcome) {
-	if e.listening {
-		e.reportHedge(EventHedging, after)
-	}
-	if e.options.OnHedge != nil {
-		e.options.OnHedge(e.ctx, Hedge{Number: e.started, Result: after.result, Err: after.err, Source: e.next.Source()})
+// finishSequential disposes of the outcomes that Execute does not return.
+func (e *execution) finishSequential() {
+	defer e.disposeWinner()
+	e.settle()
+	e.keepWinner()
+}
+
+// settle ends an execution of which no attempt runs any more. It disposes of the first outcome if another attempt won.
+func (e *execution) settle() {
+	defer e.refund()
+	if e.hasFirst {
+		e.hasFirst = false
+		e.dispose(&e.first)
 	}
 }
 
-// reportExhausted reports that the budget refused an attempt, once for each time.
-func (e *execution) reportExhausted(after *outcome) {
-	if e.exhausted && e.listening {
-		e.reportHedge(budget.EventExhausted, after)
+// keepWinner is the last step of finishing, and disposeWinner is deferred before all of them. If a function of the
+// program panics or calls Goexit before keepWinner, Execute does not return the winner, and disposeWinner disposes of it.
+func (e *execution) keepWinner() { e.hasWinner = e.hasWinner && !e.reported }
+
+func (e *execution) disposeWinner() {
+	if e.hasWinner {
+		e.dispose(&e.winner)
 	}
-	e.exhausted = false
 }
 
-// reportHedge reports an event about the attempt that is next.
-func (e *execution) reportHedge(name string, after *outcome) {
-	e.next.Report(e.ctx, pipeline.Event{
-		Name: name, Severity: pipeline.SeverityWarning, Result: after.result, Err: after.err, Attempt: e.started,
-	})
-}
+func (e *execution) dispose(o *outcome) { o.dispose(e.options.Dispose) }

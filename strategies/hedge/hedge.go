@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
 )
@@ -37,13 +36,7 @@ func New(o *Options) *Strategy {
 func (s *Strategy) Name() string { return s.options.Name }
 
 // Options returns the options with the defaults filled in. New makes an equal strategy of them.
-func (s *Strategy) Options() Options {
-	o := s.options
-	if o.MaxHedges == 0 {
-		o.MaxHedges = -1
-	}
-	return o
-}
+func (s *Strategy) Options() Options { return s.options }
 
 // Describe returns the [Options], and the [budget.Statistics] of the Budget if it has some. It is for
 // [pipeline.Pipeline.Describe].
@@ -51,7 +44,7 @@ func (s *Strategy) Describe() (options, state any) {
 	if b, ok := s.options.Budget.(interface{ Statistics() budget.Statistics }); ok {
 		state = b.Statistics()
 	}
-	return s.Options(), state
+	return s.options, state
 }
 
 // Validate returns what is wrong with the options, or nil.
@@ -68,50 +61,4 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 		return e.runSequentially()
 	}
 	return newRace(ctx, next, &s.options).run()
-}
-
-// runSequentially makes one attempt after the other in the caller's goroutine.
-func (e *execution) runSequentially() (any, error) {
-	defer e.finishSequential()
-	for {
-		o := e.attempt()
-		e.refundUncalled(&o)
-		if !e.handles(&o) {
-			e.win(&o)
-			return o.result, o.err
-		}
-		if !e.handled(o, 0) {
-			return e.allHandled()
-		}
-	}
-}
-
-// finishSequential disposes of the outcomes that Execute does not return.
-func (e *execution) finishSequential() {
-	done := false
-	defer e.disposeWinnerUnless(&done)
-	e.settle()
-	done = true
-}
-
-// settle ends an execution of which no attempt runs any more.
-func (e *execution) settle() {
-	defer e.refund()
-	e.disposeFirst()
-}
-
-// attempt makes the next attempt in the caller's goroutine.
-func (e *execution) attempt() outcome {
-	o := outcome{number: e.started}
-	e.started++
-	e.charged = false
-	ctx := withNumber(e.ctx, o.number)
-	if !e.listening {
-		o.result, o.err = e.next.Run(ctx)
-		return o
-	}
-	began := clock.Now()
-	o.result, o.err = e.next.Run(ctx)
-	o.took = clock.Now() - began
-	return o
 }

@@ -1,6 +1,7 @@
 package hedge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -60,25 +61,14 @@ type Hedge struct {
 	Source pipeline.Source // the strategy and its pipeline
 }
 
-// withDefaults returns o with the defaults filled in. In it MaxHedges is 0 for none, and Delay is 0 with AtOnce. A nil o
-// stands for the zero Options.
+// withDefaults returns o with the defaults filled in. A nil o stands for the zero Options.
 func (o *Options) withDefaults() Options {
-	var full Options
-	if o != nil {
-		full = *o
+	full := *cmp.Or(o, new(Options))
+	full.Name = cmp.Or(full.Name, "Hedging")
+	if !full.AtOnce {
+		full.Delay = cmp.Or(full.Delay, DefaultDelay)
 	}
-	if full.Name == "" {
-		full.Name = "Hedging"
-	}
-	if full.Delay == 0 && !full.AtOnce {
-		full.Delay = DefaultDelay
-	}
-	switch full.MaxHedges {
-	case 0:
-		full.MaxHedges = DefaultMaxHedges
-	case -1:
-		full.MaxHedges = 0
-	}
+	full.MaxHedges = cmp.Or(full.MaxHedges, DefaultMaxHedges)
 	return full
 }
 

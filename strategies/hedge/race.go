@@ -2,9 +2,12 @@ package hedge
 
 import (
 	"context"
+	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -24,7 +27,7 @@ type race struct {
 
 func newRace(ctx context.Context, next pipeline.Next, o *Options) *race {
 	r := &race{execution: newExecution(ctx, next, o)}
-	r.done = make(chan int, r.most)
+	r.done = make(chan int, r.max)
 	return r
 }
 
@@ -36,12 +39,14 @@ func (r *race) run() (any, error) {
 		o, ended := r.await()
 		switch {
 		case !ended:
-			r.hedge()
-		case !o.returned() || !r.handles(&o):
+			if r.mayHedge() {
+				r.startNext()
+			}
+		case !o.returned() || !r.isHandled(&o):
 			r.abandon()
 			r.win(&o)
 			return o.deliver()
-		case r.handled(o, r.running):
+		case r.afterHandled(o, r.running):
 			r.startNext()
 		case r.running == 0:
 			return r.allHandled()
@@ -49,33 +54,23 @@ func (r *race) run() (any, error) {
 	}
 }
 
-// hedge starts another attempt because the running ones take long, and reports whether it did.
-func (r *race) hedge() bool {
-	var none outcome
-	if !r.mayStart() {
-		r.reportExhausted(&none)
-		return false
-	}
-	r.announce(&none)
-	if !r.stillMay() {
-		return false
-	}
-	r.startNext()
-	return true
-}
+// mayHedge announces an attempt beside running ones that take long, and reports whether it starts.
+func (r *race) mayHedge() bool { return r.announce(r.acquire(), &outcome{}) }
 
 // startNext starts an attempt, and sets the timer for the one after it. If the delay is 0, that one starts, too.
 func (r *race) startNext() {
-	r.start()
-	if r.started >= r.most {
-		r.setTimer(-1)
-		return
+	for {
+		r.start()
+		if r.started >= r.max {
+			r.setTimer(-1)
+			return
+		}
+		delay := r.options.delay(r.ctx, r.started-1)
+		if delay != 0 || !r.mayHedge() {
+			r.setTimer(delay)
+			return
+		}
 	}
-	delay := r.options.delay(r.ctx, r.started-1)
-	if delay == 0 && r.hedge() {
-		return
-	}
-	r.setTimer(delay)
 }
 
 // setTimer sets the timer for the next attempt, or stops it if d is 0 or less.
@@ -103,7 +98,7 @@ func (r *race) start() {
 	}
 	r.runners[r.started] = a
 	r.started++
-	r.charged = false
+	r.acquired = false
 	r.running++
 	go a.run()
 }
@@ -157,11 +152,10 @@ func (r *race) abandon() {
 // the pipeline can be closed. If a function of the program panics or calls Goexit in one step, the others are still
 // made.
 func (r *race) finish() {
-	done := false
-	defer r.disposeWinnerUnless(&done)
+	defer r.disposeWinner()
 	r.abandon() // if a function of the options panicked, run has not called it
 	r.finishLosers()
-	done = true
+	r.keepWinner()
 }
 
 // finishLosers reports each attempt that lost, or disposes of its outcome. It defers the steps, the last one first.
@@ -185,4 +179,62 @@ func (r *race) reportLost(number int, a *runner) {
 	if r.listening {
 		r.report(&outcome{number: number, err: ErrLost, took: clock.Now() - a.began}, pipeline.SeverityInformation)
 	}
+}
+
+// A runner is one attempt of a race, in a goroutine of its own.
+type runner struct {
+	race    *race
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	began   time.Duration // only if there is a listener
+	state   atomic.Uint32
+	lost    bool    // state is stateAbandoned; only the race's goroutine uses it
+	outcome outcome // the runner's until state is stateEnded, then the race's
+}
+
+// The states of a runner. Exactly one of two steps leaves stateRunning: the end of the attempt or the end of the race.
+// In stateEnded the race disposes of the outcome, in stateAbandoned the runner does.
+const (
+	stateRunning uint32 = iota
+	stateEnded
+	stateAbandoned
+)
+
+// run makes the attempt.
+func (a *runner) run() {
+	defer a.end()
+	a.outcome.exited = true // stays if the attempt panics or calls Goexit
+	a.outcome.result, a.outcome.err = a.race.next.Run(a.ctx)
+	a.outcome.exited = false
+}
+
+// end hands the outcome to the race. It is deferred, and recovers a panic of the attempt.
+func (a *runner) end() {
+	o := &a.outcome
+	if o.exited {
+		if v := recover(); v != nil {
+			o.exited, o.panicked = false, &PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}
+	if a.race.listening {
+		o.took = clock.Now() - a.began
+	}
+	a.cancel(nil)
+	if a.state.CompareAndSwap(stateRunning, stateEnded) {
+		a.race.done <- o.number
+		return
+	}
+	a.disposeAbandoned()
+}
+
+// disposeAbandoned disposes of an outcome that came after the execution had ended. There is no caller to whom a panic
+// could go on. So a panic of the attempt goes to Dispose, or to the log if Dispose is nil, and a panic of Dispose goes
+// to the log.
+func (a *runner) disposeAbandoned() {
+	o, dispose := &a.outcome, a.race.options.Dispose
+	if dispose == nil && o.panicked != nil {
+		recovered.Report("hedge: an attempt that lost", o.panicked.Value, o.panicked.Stack)
+		return
+	}
+	recovered.Call("hedge: Dispose", func() { o.dispose(dispose) })
 }
