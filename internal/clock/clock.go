@@ -1,7 +1,10 @@
-// Package clock reads the monotonic clock.
+// Package clock reads the monotonic clock, and waits by it.
 package clock
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // start is what moments count from. [time.Since] of a time that is kept reads only the monotonic clock, and costs
 // half of what [time.Now] does.
@@ -13,3 +16,16 @@ func Now() time.Duration { return time.Since(start) }
 
 // Of returns t as a moment, in terms of the monotonic clock if t has a reading of it.
 func Of(t time.Time) time.Duration { return t.Sub(start) }
+
+// Sleep waits for d, or until ctx ends.
+func Sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,6 +1,7 @@
 package clock_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,5 +21,19 @@ func TestNow(t *testing.T) {
 		time.Sleep(time.Hour)
 		assert.Equal(t, began+time.Hour, clock.Now())
 		assert.Equal(t, clock.Now(), clock.Of(time.Now()))
+	})
+}
+
+func TestSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := clock.Now()
+		clock.Sleep(t.Context(), 0)
+		assert.Equal(t, began, clock.Now())
+		clock.Sleep(t.Context(), time.Hour)
+		assert.Equal(t, began+time.Hour, clock.Now())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		clock.Sleep(ctx, time.Hour)
+		assert.Equal(t, began+time.Hour+time.Minute, clock.Now())
 	})
 }

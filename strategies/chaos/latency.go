@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 )
@@ -79,20 +80,10 @@ func (s *Latency) Execute(ctx context.Context, next pipeline.Next) (any, error) 
 	}
 	i := Injection{Latency: latency}
 	s.report(ctx, next, EventLatency, i)
-	if err := wait(ctx, latency); err != nil {
-		return nil, err
+	clock.Sleep(ctx, latency)
+	if ctx.Err() != nil {
+		return nil, pipeline.ContextError(ctx)
 	}
 	s.call(ctx, next, i)
 	return proceed(ctx, next)
-}
-
-// wait waits for d. If ctx ends before, it returns the ContextError.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return pipeline.ContextError(ctx)
 }

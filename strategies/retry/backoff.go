@@ -32,25 +32,19 @@ func (b Backoff) MarshalText() ([]byte, error) { return backoffs.Marshal(b) }
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (b *Backoff) UnmarshalText(text []byte) error { return backoffs.Unmarshal(b, text) }
 
-// longest is the longest duration. Delays that would be longer stop at it.
 const longest = time.Duration(math.MaxInt64)
 
 // delay returns the backoff after the given attempt, without jitter and without MaxDelay, or longest if it is longer.
 func (b Backoff) delay(base time.Duration, attempt int) time.Duration {
-	if base <= 0 {
-		return 0
-	}
+	base = max(base, 0) // -1 is no backoff
 	switch b {
 	case Linear:
-		if int64(attempt) >= int64(longest/base) {
-			return longest
-		}
-		return base * (time.Duration(attempt) + 1)
+		return saturate.Mul(base, saturate.Add(time.Duration(attempt), 1))
 	case Exponential:
-		if attempt >= 63 || base > longest>>attempt {
-			return longest
+		if attempt > 62 {
+			return saturate.Mul(base, longest)
 		}
-		return base << attempt
+		return saturate.Mul(base, 1<<attempt)
 	default:
 		return base
 	}

@@ -1,6 +1,7 @@
 package retry
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -79,30 +80,13 @@ type Attempt struct {
 	Source pipeline.Source // the strategy and its pipeline
 }
 
-// withDefaults returns o with the defaults filled in. What is off is 0 in it. A nil o stands for the zero Options.
+// withDefaults returns o with the defaults filled in. A nil o stands for the zero Options.
 func (o *Options) withDefaults() Options {
-	var full Options
-	if o != nil {
-		full = *o
-	}
-	if full.Name == "" {
-		full.Name = "Retry"
-	}
-	switch full.MaxRetries {
-	case 0:
-		full.MaxRetries = DefaultMaxRetries
-	case -1:
-		full.MaxRetries = 0
-	}
-	switch full.Delay {
-	case 0:
-		full.Delay = DefaultDelay
-	case -1:
-		full.Delay = 0
-	}
-	if full.MaxRetryAfter == 0 {
-		full.MaxRetryAfter = DefaultMaxRetryAfter
-	}
+	full := *cmp.Or(o, new(Options))
+	full.Name = cmp.Or(full.Name, "Retry")
+	full.MaxRetries = cmp.Or(full.MaxRetries, DefaultMaxRetries)
+	full.Delay = cmp.Or(full.Delay, DefaultDelay)
+	full.MaxRetryAfter = cmp.Or(full.MaxRetryAfter, DefaultMaxRetryAfter)
 	return full
 }
 
