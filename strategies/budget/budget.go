@@ -51,7 +51,7 @@ type Ratio struct {
 	executions ring
 
 	mu      sync.Mutex // guards what follows
-	options Options    // with the defaults filled in; what is off is 0
+	options Options    // with the defaults filled in
 	taken   ring
 	refused int64
 }
@@ -124,7 +124,7 @@ func (r *Ratio) Options() Options {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.options.written()
+	return r.options
 }
 
 // Statistics are the figures of a budget at one moment.

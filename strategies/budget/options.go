@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -32,49 +33,22 @@ type Options struct {
 	Window time.Duration `json:"window,omitempty" yaml:"window,omitempty"`
 }
 
-// withDefaults returns o with the defaults filled in. What is off is 0 in it. A nil o stands for the zero Options.
+// withDefaults returns o with the defaults filled in. A nil o stands for the zero Options.
 func (o *Options) withDefaults() Options {
-	var full Options
-	if o != nil {
-		full = *o
-	}
-	switch full.Ratio {
-	case 0:
-		full.Ratio = DefaultRatio
-	case -1:
-		full.Ratio = 0
-	}
-	switch full.MinPerSecond {
-	case 0:
-		full.MinPerSecond = DefaultMinPerSecond
-	case -1:
-		full.MinPerSecond = 0
-	}
-	if full.Window == 0 {
-		full.Window = DefaultWindow
-	}
+	full := *cmp.Or(o, new(Options))
+	full.Ratio = cmp.Or(full.Ratio, DefaultRatio)
+	full.MinPerSecond = cmp.Or(full.MinPerSecond, DefaultMinPerSecond)
+	full.Window = cmp.Or(full.Window, DefaultWindow)
 	return full
 }
 
-// written returns o, which comes from withDefaults, with -1 for what is off.
-func (o Options) written() Options {
-	if o.Ratio == 0 {
-		o.Ratio = -1
-	}
-	if o.MinPerSecond == 0 {
-		o.MinPerSecond = -1
-	}
-	return o
-}
-
 // allowed returns how many extra attempts are allowed in a window with that many executions.
-func (o Options) allowed(executions uint64) float64 {
-	least := float64(o.MinPerSecond) * o.Window.Seconds()
-	return o.Ratio*float64(executions) + least
+func (o *Options) allowed(executions uint64) float64 {
+	return max(o.Ratio, 0)*float64(executions) + float64(max(o.MinPerSecond, 0))*o.Window.Seconds()
 }
 
 // slots returns the number of slots of the window.
-func (o Options) slots() uint64 { return uint64((o.Window + slot - 1) / slot) }
+func (o *Options) slots() uint64 { return uint64((o.Window + slot - 1) / slot) }
 
 // Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. [New] and Reconfigure call it; a
 // program that reads options from a file can call it earlier.
@@ -95,14 +69,10 @@ func (o *Options) Validate() error {
 	return p.Err("budget")
 }
 
-// saturated returns f rounded down, or the limit that is nearest to it, of 0 and the largest int64.
+// saturated returns f rounded down, but at least 0 and at most the largest int64.
 func saturated(f float64) int64 {
-	switch {
-	case f <= 0:
-		return 0
-	case f >= math.MaxInt64:
+	if f >= math.MaxInt64 {
 		return math.MaxInt64
-	default:
-		return int64(f)
 	}
+	return int64(max(f, 0))
 }
