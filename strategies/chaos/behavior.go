@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/weir-go/weir/internal/validate"
@@ -18,9 +19,7 @@ type BehaviorOptions struct {
 // Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Making a pipeline calls it; a
 // program that reads options from a file can call it earlier.
 func (o *BehaviorOptions) Validate() error {
-	if o == nil {
-		o = new(BehaviorOptions)
-	}
+	o = cmp.Or(o, new(BehaviorOptions))
 	var p validate.Problems
 	o.Options.validate(&p)
 	if o.Behavior == nil {
@@ -31,42 +30,16 @@ func (o *BehaviorOptions) Validate() error {
 
 // A Behavior is a strategy that calls a function before it runs what comes after it. Make one with [NewBehavior]. The
 // zero Behavior calls none. It is safe for concurrent use if the function is.
-type Behavior struct {
-	gate
-	options BehaviorOptions
-}
+type Behavior struct{ gate[BehaviorOptions] }
 
 // NewBehavior makes a strategy that injects a behavior. If o is invalid, making a pipeline of the strategy fails.
 func NewBehavior(o *BehaviorOptions) *Behavior {
-	s := new(Behavior)
-	if o != nil {
-		s.options = *o
-	}
-	s.gate = newGate(s.options.Options, "Chaos.Behavior", o.Validate())
-	s.options.Options = s.common
-	return s
-}
-
-// Options returns the options with the defaults filled in.
-func (s *Behavior) Options() BehaviorOptions { return s.options }
-
-// Describe returns the [BehaviorOptions]. It is for [pipeline.Pipeline.Describe].
-func (s *Behavior) Describe() (options, state any) { return s.options, nil }
-
-// Execute runs next, after the behavior. It implements [pipeline.Strategy].
-func (s *Behavior) Execute(ctx context.Context, next pipeline.Next) (any, error) {
-	inject, err := s.injects(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if !inject {
-		return next.Run(ctx)
-	}
-	i := Injection{Err: s.options.Behavior(ctx)}
-	s.report(ctx, next, EventBehavior, i)
-	s.call(ctx, next, i)
-	if i.Err != nil {
-		return nil, i.Err
-	}
-	return proceed(ctx, next)
+	full := *cmp.Or(o, new(BehaviorOptions))
+	full.setDefaults("Chaos.Behavior")
+	return &Behavior{newGate(full, full.Options, o.Validate(), injector{
+		event: EventBehavior,
+		injection: func(ctx context.Context, _ pipeline.Next) (Injection, bool) {
+			return Injection{Err: full.Behavior(ctx)}, true
+		},
+	})}
 }

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,62 +59,34 @@ func (o *FaultOptions) Validate() error {
 
 // A Fault is a strategy that fails in place of what comes after it. Make one with [NewFault]. The zero Fault injects
 // nothing. It is safe for concurrent use.
-type Fault struct {
-	gate
-	options FaultOptions
-	picker  weightedPicker // of the Errors
-}
+type Fault struct{ gate[FaultOptions] }
 
 // NewFault makes a strategy that injects errors. If o is nil, it has the defaults and is off. If o is invalid, making a
 // pipeline of the strategy fails.
 func NewFault(o *FaultOptions) *Fault {
-	s := new(Fault)
-	if o != nil {
-		s.options = *o
-	}
-	s.gate = newGate(s.options.Options, "Chaos.Fault", o.Validate())
-	s.options.Options = s.common
-	s.options.Errors = slices.Clone(s.options.Errors)
-	for _, e := range s.options.Errors {
-		s.picker.add(e.Weight)
-	}
-	return s
+	full := *cmp.Or(o, new(FaultOptions))
+	full.setDefaults("Chaos.Fault")
+	full.Errors = slices.Clone(full.Errors)
+	picker := newPicker(full.Errors, func(e WeightedError) int { return e.Weight })
+	return &Fault{newGate(full, full.Options, o.Validate(), injector{
+		event:    EventFault,
+		replaces: true,
+		injection: func(ctx context.Context, next pipeline.Next) (Injection, bool) {
+			err := full.err(ctx, next, picker)
+			return Injection{Err: err}, err != nil
+		},
+	})}
 }
 
-// Options returns the options with the defaults filled in.
-func (s *Fault) Options() FaultOptions { return s.options }
-
-// Describe returns the [FaultOptions]. It is for [pipeline.Pipeline.Describe].
-func (s *Fault) Describe() (options, state any) { return s.options, nil }
-
-// Execute returns an error or runs next. It implements [pipeline.Strategy].
-func (s *Fault) Execute(ctx context.Context, next pipeline.Next) (any, error) {
-	inject, err := s.injects(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if !inject {
-		return next.Run(ctx)
-	}
-	fault := s.fault(ctx, next)
-	if fault == nil {
-		return proceed(ctx, next)
-	}
-	i := Injection{Err: fault}
-	s.report(ctx, next, EventFault, i)
-	s.call(ctx, next, i)
-	return nil, fault
-}
-
-// fault returns the error to inject, or nil.
-func (s *Fault) fault(ctx context.Context, next pipeline.Next) error {
-	switch o := &s.options; {
+// err returns the error to inject, or nil.
+func (o *FaultOptions) err(ctx context.Context, next pipeline.Next, picker weightedPicker) error {
+	switch {
 	case o.ErrFunc != nil:
 		return o.ErrFunc(ctx)
 	case o.Err != nil:
 		return o.Err
-	case len(s.picker) > 0:
-		return o.Errors[s.picker.pick(s.random())].Err
+	case len(o.Errors) > 0:
+		return o.Errors[picker.pick(o.random())].Err
 	default:
 		return fmt.Errorf("chaos: %v: %w", next.Source(), ErrInjected)
 	}

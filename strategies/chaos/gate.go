@@ -1,37 +1,86 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 
+	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/pipeline"
 )
 
-// A gate decides whether something is injected. Every strategy embeds one. The zero gate injects nothing.
-type gate struct {
-	common  Options // with the defaults filled in
-	on      bool    // injects can return true
+// A gate is what the strategies of this package have in common; O is the type of their options. The zero gate injects
+// nothing.
+type gate[O any] struct {
+	options O       // with the defaults filled in
+	common  Options // those of options
 	problem error   // what Validate returns
+	on      bool    // something can be injected
+	injector
 }
 
-// newGate makes the gate of a strategy with that default name, whose Validate returns problem.
-func newGate(o Options, name string, problem error) gate {
-	return gate{
-		common:  o.withDefaults(name),
-		on:      (o.Enabled || o.EnabledFunc != nil) && (o.Rate >= 0 || o.RateFunc != nil),
-		problem: problem,
-	}
+// An injector is what the strategies of this package differ in.
+type injector struct {
+	event    string
+	replaces bool // what is injected takes the place of the callback
+	// injection returns what to inject; ok is false for nothing.
+	injection func(ctx context.Context, next pipeline.Next) (i Injection, ok bool)
 }
 
-// Name returns the strategy's name in telemetry.
-func (g *gate) Name() string { return g.common.Name }
+// newGate makes the gate of a strategy whose options are full, and whose Validate returns problem. common are those of
+// full.
+func newGate[O any](full O, common Options, problem error, i injector) gate[O] {
+	on := (common.Enabled || common.EnabledFunc != nil) && (common.Rate >= 0 || common.RateFunc != nil)
+	return gate[O]{options: full, common: common, problem: problem, on: on, injector: i}
+}
+
+// Name returns [Options.Name], or the default.
+func (g *gate[O]) Name() string { return g.common.Name }
+
+// Options returns the [FaultOptions], [LatencyOptions], [OutcomeOptions] or [BehaviorOptions] with the defaults filled in.
+func (g *gate[O]) Options() O { return g.options }
+
+// Describe returns the options. It is for [pipeline.Pipeline.Describe].
+func (g *gate[O]) Describe() (options, state any) { return g.options, nil }
 
 // Validate returns what is wrong with the options, or nil.
-func (g *gate) Validate() error { return g.problem }
+func (g *gate[O]) Validate() error { return g.problem }
+
+// Execute injects something, or runs next, or both. It implements [pipeline.Strategy].
+func (g *gate[O]) Execute(ctx context.Context, next pipeline.Next) (any, error) {
+	inject, err := g.injects(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !inject {
+		return next.Run(ctx)
+	}
+	i, ok := g.injection(ctx, next)
+	if !ok {
+		return proceed(ctx, next)
+	}
+	next.Report(ctx, pipeline.Event{
+		Name: g.event, Severity: pipeline.SeverityInformation, Result: i.Value, Err: i.Err, Duration: i.Latency,
+	})
+	if i.Latency > 0 {
+		clock.Sleep(ctx, i.Latency)
+		if ctx.Err() != nil {
+			return nil, pipeline.ContextError(ctx)
+		}
+	}
+	if g.common.OnInjected != nil {
+		i.Source = next.Source()
+		g.common.OnInjected(ctx, i)
+	}
+	if g.replaces || i.Err != nil {
+		return i.Value, i.Err
+	}
+	return proceed(ctx, next)
+}
 
 // injects reports whether something is injected in an execution. The error is a ContextError; the context is checked
 // after each function of the program, because the function can take long.
-func (g *gate) injects(ctx context.Context) (bool, error) {
+func (g *gate[O]) injects(ctx context.Context) (bool, error) {
 	if !g.on {
 		return false, nil
 	}
@@ -55,34 +104,7 @@ func (g *gate) injects(ctx context.Context) (bool, error) {
 		}
 	}
 	// A NaN stays one here, and no number is below it.
-	return g.random() < min(max(rate, 0), 1), nil
-}
-
-// random returns a number from 0 up to but not including 1.
-func (g *gate) random() float64 {
-	if g.common.Rand != nil {
-		return g.common.Rand()
-	}
-	return rand.Float64()
-}
-
-// report sends the event of an injection.
-func (g *gate) report(ctx context.Context, next pipeline.Next, event string, i Injection) {
-	next.Report(ctx, pipeline.Event{
-		Name:     event,
-		Severity: pipeline.SeverityInformation,
-		Result:   i.Value,
-		Err:      i.Err,
-		Duration: i.Latency,
-	})
-}
-
-// call calls [Options.OnInjected].
-func (g *gate) call(ctx context.Context, next pipeline.Next, i Injection) {
-	if g.common.OnInjected != nil {
-		i.Source = next.Source()
-		g.common.OnInjected(ctx, i)
-	}
+	return g.common.random() < min(max(rate, 0), 1), nil
 }
 
 // proceed runs next after a function of the program or a wait, during which the context can have ended.
@@ -93,19 +115,25 @@ func proceed(ctx context.Context, next pipeline.Next) (any, error) {
 	return next.Run(ctx)
 }
 
+// random returns a number from 0 up to but not including 1.
+func (o *Options) random() float64 {
+	if o.Rand != nil {
+		return o.Rand()
+	}
+	return rand.Float64()
+}
+
 // A weightedPicker picks an index by weights. It holds, for each index, the sum of the weights up to it.
 type weightedPicker []float64
 
-// add appends an index with that weight, or with [DefaultWeight] if it is 0.
-func (w *weightedPicker) add(weight int) {
-	if weight == 0 {
-		weight = DefaultWeight
+// newPicker makes a picker of the indexes of items. A weight of 0 is [DefaultWeight].
+func newPicker[T any](items []T, weight func(T) int) weightedPicker {
+	w, sum := make(weightedPicker, len(items)), 0.0
+	for i, item := range items {
+		sum += float64(cmp.Or(weight(item), DefaultWeight))
+		w[i] = sum
 	}
-	sum := float64(weight)
-	if n := len(*w); n > 0 {
-		sum += (*w)[n-1]
-	}
-	*w = append(*w, sum)
+	return w
 }
 
 // pick returns the index for a random number from 0 up to but not including 1.

@@ -1,10 +1,10 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"time"
 
-	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 )
@@ -33,57 +33,24 @@ func (o *LatencyOptions) Validate() error {
 	return p.Err("chaos")
 }
 
-// A Latency is a strategy that waits before it runs what comes after it. Make one with [NewLatency]. The zero Latency
-// injects nothing. It is safe for concurrent use.
-type Latency struct {
-	gate
-	options LatencyOptions
-}
+// A Latency is a strategy that waits before it runs what comes after it. The wait ends early if the context ends, as a
+// slow call would. Make one with [NewLatency]. The zero Latency injects nothing. It is safe for concurrent use.
+type Latency struct{ gate[LatencyOptions] }
 
 // NewLatency makes a strategy that injects waits. If o is nil, it has the defaults and is off. If o is invalid, making a
 // pipeline of the strategy fails.
 func NewLatency(o *LatencyOptions) *Latency {
-	s := new(Latency)
-	if o != nil {
-		s.options = *o
-	}
-	s.gate = newGate(s.options.Options, "Chaos.Latency", o.Validate())
-	s.options.Options = s.common
-	if s.options.Latency == 0 {
-		s.options.Latency = DefaultLatency
-	}
-	return s
-}
-
-// Options returns the options with the defaults filled in.
-func (s *Latency) Options() LatencyOptions { return s.options }
-
-// Describe returns the [LatencyOptions]. It is for [pipeline.Pipeline.Describe].
-func (s *Latency) Describe() (options, state any) { return s.options, nil }
-
-// Execute runs next, after a wait that ends early if the context ends, as a slow call would. It implements
-// [pipeline.Strategy].
-func (s *Latency) Execute(ctx context.Context, next pipeline.Next) (any, error) {
-	inject, err := s.injects(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if !inject {
-		return next.Run(ctx)
-	}
-	latency := s.options.Latency
-	if s.options.LatencyFunc != nil {
-		latency = s.options.LatencyFunc(ctx)
-	}
-	if latency <= 0 {
-		return proceed(ctx, next)
-	}
-	i := Injection{Latency: latency}
-	s.report(ctx, next, EventLatency, i)
-	clock.Sleep(ctx, latency)
-	if ctx.Err() != nil {
-		return nil, pipeline.ContextError(ctx)
-	}
-	s.call(ctx, next, i)
-	return proceed(ctx, next)
+	full := *cmp.Or(o, new(LatencyOptions))
+	full.setDefaults("Chaos.Latency")
+	full.Latency = cmp.Or(full.Latency, DefaultLatency)
+	return &Latency{newGate(full, full.Options, o.Validate(), injector{
+		event: EventLatency,
+		injection: func(ctx context.Context, _ pipeline.Next) (Injection, bool) {
+			latency := full.Latency
+			if full.LatencyFunc != nil {
+				latency = full.LatencyFunc(ctx)
+			}
+			return Injection{Latency: latency}, latency > 0
+		},
+	})}
 }

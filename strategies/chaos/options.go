@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -63,15 +64,10 @@ type Injection struct {
 	Latency time.Duration   // Latency: the wait
 }
 
-// withDefaults returns o with the defaults filled in.
-func (o Options) withDefaults(name string) Options {
-	if o.Name == "" {
-		o.Name = name
-	}
-	if o.Rate == 0 {
-		o.Rate = DefaultRate
-	}
-	return o
+// setDefaults fills in the defaults. name is that of the Name.
+func (o *Options) setDefaults(name string) {
+	o.Name = cmp.Or(o.Name, name)
+	o.Rate = cmp.Or(o.Rate, DefaultRate)
 }
 
 // validate adds what is wrong with o to p.
