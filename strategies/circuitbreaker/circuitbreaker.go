@@ -25,7 +25,7 @@ type Strategy struct {
 	problem error // what Validate returns
 
 	current atomic.Pointer[phase] // the phase in force; written with mu held
-	obeyed  atomic.Uint64         // Control.orders when the last order was carried out; written with mu held
+	applied atomic.Uint64         // the version of the Control that was carried out; written with mu held
 
 	mu sync.Mutex // never held while a function of the program runs
 }
@@ -35,7 +35,7 @@ type Strategy struct {
 func New(o *Options) *Strategy {
 	s := &Strategy{options: o.withDefaults(), problem: o.Validate()}
 	if c := s.options.Control; c != nil {
-		s.obeyed.Store(c.orders.Load() &^ 1) // if isolated, the order is still to be carried out
+		s.applied.Store(c.version.Load() &^ 1) // an Isolate is still to be carried out
 	}
 	s.current.Store(newClosed(&s.options))
 	return s
@@ -65,19 +65,19 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 	if ctx.Err() != nil { // not counted, because the deadline has passed before the call
 		return nil, pipeline.ContextError(ctx)
 	}
-	if p := s.current.Load(); p.state == Closed && !s.ordered() {
+	if p := s.current.Load(); p.state == Closed && !s.controlChanged() {
 		return s.run(ctx, next, p) // most executions go this way
 	}
 	return s.executeGuarded(ctx, next)
 }
 
-// ordered reports whether there is an order of the Control to carry out.
-func (s *Strategy) ordered() bool {
+// controlChanged reports whether there is a call of the Control to carry out.
+func (s *Strategy) controlChanged() bool {
 	c := s.options.Control
-	return c != nil && c.orders.Load() != s.obeyed.Load()
+	return c != nil && c.version.Load() != s.applied.Load()
 }
 
-// executeGuarded is Execute if the circuit is not closed or there is an order.
+// executeGuarded is Execute if the circuit is not closed or the Control has changed.
 func (s *Strategy) executeGuarded(ctx context.Context, next pipeline.Next) (any, error) {
 	a := s.admit()
 	if a.ticket != 0 {
@@ -102,12 +102,12 @@ type admission struct {
 // admit decides whether the circuit lets an execution through.
 func (s *Strategy) admit() admission {
 	now := clock.Now()
-	if p := s.current.Load(); p.rejects(now) && !s.ordered() {
+	if p := s.current.Load(); p.rejects(now) && !s.controlChanged() {
 		return admission{phase: p, wait: p.wait(now)} // without the lock, because an open circuit has many
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a := admission{pending: s.obey()}
+	a := admission{pending: s.applyControl()}
 	p := s.current.Load()
 	if p.state == Open && !p.rejects(now) {
 		p = p.halfOpen()
@@ -121,7 +121,7 @@ func (s *Strategy) admit() admission {
 	case Open, Isolated:
 		a.wait = p.wait(now)
 	case HalfOpen:
-		a.ticket, a.wait = p.probes.admit(now, s.options.HalfOpenProbes, p.length)
+		a.ticket, a.wait = p.probes.start(now, s.options.HalfOpenProbes, p.length)
 		a.admitted = a.ticket != 0
 	}
 	return a
@@ -132,7 +132,7 @@ func (s *Strategy) run(ctx context.Context, next pipeline.Next, p *phase) (resul
 	returned := false
 	defer func() {
 		if !returned { // a panic or Goexit
-			s.failed(ctx, next, p, nil, pipeline.ErrAborted)
+			s.countFailure(ctx, next, p, nil, pipeline.ErrAborted)
 		}
 	}()
 	result, err = next.Run(ctx)
@@ -140,9 +140,9 @@ func (s *Strategy) run(ctx context.Context, next pipeline.Next, p *phase) (resul
 	returned = true
 	switch v {
 	case success:
-		s.succeeded(p)
+		s.countSuccess(p)
 	case failure:
-		s.failed(ctx, next, p, result, err)
+		s.countFailure(ctx, next, p, result, err)
 	}
 	return result, err
 }
@@ -150,7 +150,7 @@ func (s *Strategy) run(ctx context.Context, next pipeline.Next, p *phase) (resul
 // probe runs a probe of a half-open circuit. Its place is freed even if it panics.
 func (s *Strategy) probe(ctx context.Context, next pipeline.Next, a admission) (result any, err error) {
 	v, outcome := neither, error(nil)
-	defer func() { s.probed(ctx, next, a, v, result, outcome) }()
+	defer func() { s.countProbe(ctx, next, a, v, result, outcome) }()
 	s.announce(ctx, next, a.pending)
 	v, outcome = failure, pipeline.ErrAborted // until it has returned
 	result, err = next.Run(ctx)

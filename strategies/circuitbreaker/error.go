@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
 // An OpenError is the error of an execution that the circuit rejected. It matches [pipeline.ErrRejected].
@@ -28,14 +29,10 @@ func (e *OpenError) Error() string {
 	if e.State == HalfOpen {
 		how = "half open, and being probed"
 	}
-	text := "circuitbreaker: the circuit is " + how
-	if e.Source != (pipeline.Source{}) {
-		text = fmt.Sprintf("circuitbreaker: %v: the circuit is %s", e.Source, how)
-	}
 	if e.retryAfter > 0 {
-		text += fmt.Sprintf(", retry after %v", e.retryAfter)
+		how += fmt.Sprintf(", retry after %v", e.retryAfter)
 	}
-	return text
+	return "circuitbreaker: " + judge.Text(e.Source, "the circuit is "+how, nil)
 }
 
 // Is reports whether target is [pipeline.ErrRejected].

@@ -1,6 +1,7 @@
 package circuitbreaker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -88,24 +89,14 @@ type Transition struct {
 
 // withDefaults returns o with the defaults filled in. A nil o stands for the zero Options.
 func (o *Options) withDefaults() Options {
-	var full Options
-	if o != nil {
-		full = *o
-	}
-	setDefault(&full.Name, "CircuitBreaker")
-	setDefault(&full.FailureRatio, DefaultFailureRatio)
-	setDefault(&full.MinimumThroughput, DefaultMinimumThroughput)
-	setDefault(&full.SamplingDuration, DefaultSamplingDuration)
-	setDefault(&full.BreakDuration, DefaultBreakDuration)
-	setDefault(&full.HalfOpenProbes, DefaultHalfOpenProbes)
+	full := *cmp.Or(o, new(Options))
+	full.Name = cmp.Or(full.Name, "CircuitBreaker")
+	full.FailureRatio = cmp.Or(full.FailureRatio, DefaultFailureRatio)
+	full.MinimumThroughput = cmp.Or(full.MinimumThroughput, DefaultMinimumThroughput)
+	full.SamplingDuration = cmp.Or(full.SamplingDuration, DefaultSamplingDuration)
+	full.BreakDuration = cmp.Or(full.BreakDuration, DefaultBreakDuration)
+	full.HalfOpenProbes = cmp.Or(full.HalfOpenProbes, DefaultHalfOpenProbes)
 	return full
-}
-
-// setDefault sets *v to d if it is zero.
-func setDefault[T comparable](v *T, d T) {
-	if *v == *new(T) {
-		*v = d
-	}
 }
 
 // Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Making a pipeline calls it; a

@@ -39,14 +39,6 @@ func newClosed(o *Options) *phase {
 	return p
 }
 
-// counts returns the counts of the window, if there is one.
-func (p *phase) counts(now time.Duration) counts {
-	if p.window == nil {
-		return counts{}
-	}
-	return p.window.counts(now)
-}
-
 // rejects reports whether the phase lets no execution through at now.
 func (p *phase) rejects(now time.Duration) bool {
 	return p.state == Isolated || p.state == Open && now < p.until
@@ -75,7 +67,7 @@ func (p *phase) halfOpen() *phase {
 // given to another.
 type probes struct {
 	running   []probe // with a place, the one that began first at the front
-	last      uint64  // the last ticket that admit has returned
+	last      uint64  // the last ticket that start has returned
 	succeeded int
 }
 
@@ -85,9 +77,9 @@ type probe struct {
 	began  time.Duration
 }
 
-// admit gives a place to one more probe and returns its ticket. If there is none, the ticket is 0, and wait is how long
+// start gives a place to one more probe and returns its ticket. If there is none, the ticket is 0, and wait is how long
 // it takes until a probe loses its place. timeout is the time after which it does.
-func (p *probes) admit(now time.Duration, places int, timeout time.Duration) (ticket uint64, wait time.Duration) {
+func (p *probes) start(now time.Duration, places int, timeout time.Duration) (ticket uint64, wait time.Duration) {
 	for p.succeeded+len(p.running) >= places {
 		if len(p.running) == 0 {
 			return 0, timeout // the circuit is about to close

@@ -49,38 +49,29 @@ type Statistics struct {
 }
 
 // State returns the present state.
-func (s *Strategy) State() State {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.state()
-}
+func (s *Strategy) State() State { return s.Statistics().State }
 
 // CircuitState returns the text form of State. Telemetry reads it from the circuits that a reload has put in force.
 func (s *Strategy) CircuitState() string { return s.State().String() }
-
-// state is State. s.mu is held.
-func (s *Strategy) state() State {
-	if !s.ordered() {
-		return s.current.Load().state
-	}
-	if s.options.Control.Isolated() {
-		return Isolated
-	}
-	return Closed
-}
 
 // Statistics returns the present figures.
 func (s *Strategy) Statistics() Statistics {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	stats, p := Statistics{State: s.state()}, s.current.Load()
-	if s.ordered() { // p's counts no longer apply
-		return stats
+	if s.controlChanged() { // the counts of the phase no longer apply
+		if s.options.Control.Isolated() {
+			return Statistics{State: Isolated}
+		}
+		return Statistics{State: Closed}
 	}
+	p := s.current.Load()
+	stats := Statistics{State: p.state}
 	switch p.state {
 	case Closed:
-		counted := p.counts(clock.Now())
-		stats.Throughput, stats.Failures = counted.throughput, counted.failures
+		if p.window != nil {
+			sum := p.window.sum(clock.Now())
+			stats.Throughput, stats.Failures = sum.throughput, sum.failures
+		}
 		stats.ConsecutiveFailures = p.consecutive.Load()
 	case Open:
 		stats.RetryAfter = p.wait(clock.Now())

@@ -21,18 +21,20 @@ const (
 	EventHalfOpened = "OnCircuitHalfOpened"
 )
 
-// succeeded counts a success of a closed circuit.
-func (s *Strategy) succeeded(p *phase) {
+// countSuccess counts a success of a closed circuit.
+func (s *Strategy) countSuccess(p *phase) {
 	if s.options.ConsecutiveFailures > 0 && p.consecutive.Load() != 0 {
 		p.consecutive.Store(0)
 	}
 	if p.window != nil {
-		p.window.succeeded(clock.Now())
+		if segment := p.window.at(clock.Now()); segment != nil {
+			segment.successes.Add(1)
+		}
 	}
 }
 
-// failed counts a failure of a closed circuit, and opens the circuit if that is one too many.
-func (s *Strategy) failed(ctx context.Context, next pipeline.Next, p *phase, result any, err error) {
+// countFailure counts a failure of a closed circuit, and opens the circuit if that is one too many.
+func (s *Strategy) countFailure(ctx context.Context, next pipeline.Next, p *phase, result any, err error) {
 	if p.ended.Load() {
 		return
 	}
@@ -43,10 +45,12 @@ func (s *Strategy) failed(ctx context.Context, next pipeline.Next, p *phase, res
 		inARow = p.consecutive.Add(1)
 	}
 	if p.window != nil {
-		p.window.failed(now)
-		sum = p.window.counts(now)
+		if segment := p.window.at(now); segment != nil {
+			segment.failures.Add(1)
+		}
+		sum = p.window.sum(now)
 	}
-	if p.window != nil && sum.open(o) || inARow > 0 && inARow >= int64(o.ConsecutiveFailures) {
+	if p.window != nil && sum.tooMany(o) || inARow > 0 && inARow >= int64(o.ConsecutiveFailures) {
 		s.open(ctx, next, p, now, &Transition{
 			From: Closed, Throughput: sum.throughput, Failures: sum.failures, ConsecutiveFailures: inARow,
 			Result: result, Err: err,
@@ -54,22 +58,22 @@ func (s *Strategy) failed(ctx context.Context, next pipeline.Next, p *phase, res
 	}
 }
 
-// probed counts the outcome of a probe.
-func (s *Strategy) probed(ctx context.Context, next pipeline.Next, a admission, v verdict, result any, err error) {
+// countProbe counts the outcome of a probe.
+func (s *Strategy) countProbe(ctx context.Context, next pipeline.Next, a admission, v verdict, result any, err error) {
 	t := Transition{From: HalfOpen, HalfOpenAttempts: a.phase.attempts, Result: result, Err: err}
 	if v == failure { // the probe keeps its place, so that no other begins while the circuit opens
 		s.open(ctx, next, a.phase, clock.Now(), &t)
 		return
 	}
-	s.announce(ctx, next, s.leave(a, v, &t))
+	s.announce(ctx, next, s.endProbe(a, v, &t))
 }
 
-// leave frees the place of a probe that did not fail, and closes the circuit if enough have succeeded. It returns the
+// endProbe frees the place of a probe that did not fail, and closes the circuit if enough have succeeded. It returns the
 // transition to announce, or nil.
-func (s *Strategy) leave(a admission, v verdict, t *Transition) *Transition {
+func (s *Strategy) endProbe(a admission, v verdict, t *Transition) *Transition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pending := s.obey()
+	pending := s.applyControl()
 	p := a.phase
 	if s.current.Load() != p {
 		return pending
@@ -94,7 +98,7 @@ func (s *Strategy) open(ctx context.Context, next pipeline.Next, p *phase, now t
 	}
 	t.To, t.Source, t.BreakDuration = Open, next.Source(), s.options.BreakDuration
 	// The circuit opens even if BreakDurationFunc panics, because p has ended.
-	defer func() { s.announce(ctx, next, s.putOpen(p, now, t)) }()
+	defer func() { s.announce(ctx, next, s.replaceByOpen(p, now, t)) }()
 	if s.options.BreakDurationFunc == nil {
 		return
 	}
@@ -103,13 +107,13 @@ func (s *Strategy) open(ctx context.Context, next pipeline.Next, p *phase, now t
 	}
 }
 
-// putOpen replaces p by an open phase. It returns the transition to announce, or nil.
-func (s *Strategy) putOpen(p *phase, now time.Duration, t *Transition) *Transition {
+// replaceByOpen replaces p by an open phase. It returns the transition to announce, or nil.
+func (s *Strategy) replaceByOpen(p *phase, now time.Duration, t *Transition) *Transition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pending := s.obey()
+	pending := s.applyControl()
 	if s.current.Load() != p {
-		return pending // an order of the Control came first
+		return pending // the Control came first
 	}
 	s.current.Store(&phase{
 		state:    Open,
@@ -121,16 +125,16 @@ func (s *Strategy) putOpen(p *phase, now time.Duration, t *Transition) *Transiti
 	return t
 }
 
-// obey carries out the last order of the Control, if there is one. It returns the transition to announce, or nil. s.mu is
+// applyControl carries out the last call of the Control, if it has changed. It returns the transition to announce, or nil. s.mu is
 // held.
-func (s *Strategy) obey() *Transition {
-	if !s.ordered() {
+func (s *Strategy) applyControl() *Transition {
+	if !s.controlChanged() {
 		return nil
 	}
-	order := s.options.Control.orders.Load()
-	s.obeyed.Store(order)
+	version := s.options.Control.version.Load()
+	s.applied.Store(version)
 	t := &Transition{From: s.current.Load().state, To: Closed, Manual: true}
-	if isolates(order) {
+	if isolated(version) {
 		t.To = Isolated
 		s.current.Store(&phase{state: Isolated})
 	} else {

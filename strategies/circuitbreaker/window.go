@@ -24,7 +24,7 @@ type window struct {
 // and counting counts in a later period. That is accepted, because a lock would cost every execution.
 type segment struct {
 	number              atomic.Int64 // of the period; 0 if it has none
-	succeeded, failures atomic.Int64
+	successes, failures atomic.Int64
 }
 
 // counts are the sums of a window.
@@ -37,20 +37,6 @@ func newWindow(sampling, now time.Duration) *window {
 		width++ // never 0
 	}
 	return &window{began: now, width: width}
-}
-
-// succeeded counts a success.
-func (w *window) succeeded(now time.Duration) {
-	if s := w.at(now); s != nil {
-		s.succeeded.Add(1)
-	}
-}
-
-// failed counts a failure.
-func (w *window) failed(now time.Duration) {
-	if s := w.at(now); s != nil {
-		s.failures.Add(1)
-	}
 }
 
 // number returns the number of the segment that covers now.
@@ -78,29 +64,29 @@ func (w *window) begin(s *segment, number int64) *segment {
 		return nil // stale reading of the clock: the segment has been reused
 	}
 	s.number.Store(0) // so that no other goroutine takes the old counts for new ones
-	s.succeeded.Store(0)
+	s.successes.Store(0)
 	s.failures.Store(0)
 	s.number.Store(number)
 	return s
 }
 
-// counts returns the sums of the segments that are in the window at now.
-func (w *window) counts(now time.Duration) counts {
+// sum returns the sums of the segments that are in the window at now.
+func (w *window) sum(now time.Duration) counts {
 	var sum counts
 	oldest := max(w.number(now)-segments+1, 1)
 	for i := range w.segments {
 		if s := &w.segments[i]; s.number.Load() >= oldest {
 			failures := s.failures.Load()
 			sum.failures += failures
-			sum.throughput += failures + s.succeeded.Load()
+			sum.throughput += failures + s.successes.Load()
 		}
 	}
 	return sum
 }
 
-// open reports whether the circuit opens with these counts. It divides because 7/100 is the same float64 as 0.07, whereas
+// tooMany reports whether the circuit opens with these counts. It divides because 7/100 is the same float64 as 0.07, whereas
 // 0.07*100 is more than 7.
-func (c counts) open(o *Options) bool {
+func (c counts) tooMany(o *Options) bool {
 	return c.throughput >= int64(o.MinimumThroughput) &&
 		float64(c.failures)/float64(c.throughput) >= o.FailureRatio
 }
