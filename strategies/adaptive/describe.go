@@ -41,15 +41,12 @@ func (s State) LogValue() slog.Value { return slog.StringValue(s.String()) }
 // [ratelimit.Strategy.Describe] returns. It is for [pipeline.Pipeline.Describe].
 func (s *Strategy) Describe() (options, state any) {
 	described, state := ratelimit.New(s.limiter, nil).Describe()
-	d := Description{Options: s.options}
-	if same, ok := described.(ratelimit.Description); ok {
-		d.Limiter, d.Limits = same.Limiter, same.Limits
-	}
+	same := described.(ratelimit.Description)
 	switch l := s.limiter.(type) {
 	case *Limiter:
 		state = State{Statistics: l.Statistics(), Limit: l.Limit()}
 	case *Throttler:
 		state = State{Statistics: l.Statistics(), RejectionRate: l.RejectionRate()}
 	}
-	return d, state
+	return Description{Options: s.options, Limiter: same.Limiter, Limits: same.Limits}, state
 }

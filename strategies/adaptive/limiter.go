@@ -17,19 +17,18 @@ import (
 // one with [NewLimiter]. Use it with the strategy that [New] makes, or call [Fail] and [Ignore] for executions that it
 // should not learn from. It is safe for concurrent use.
 //
-// A lease of n permits is that of one execution that weighs as much as n others: its time counts once. An n above the
-// present limit, but not above MaxLimit, is rejected rather than an error, because the limit can rise. The Limiter does
-// not learn from a lease of 0 permits.
+// A lease of n permits belongs to one execution, which weighs as much as n others, and whose time counts once. If n is
+// above the present limit, but not above MaxLimit, the lease is rejected; that is not an error, because the limit can
+// rise. The Limiter does not learn from a lease of 0 permits.
 //
-// Permits and the queue are those of a [limiter.Concurrency], so the limiter behaves like one whose limit changes. The
-// limit is that of failsafe-go's limiter.
+// The Limiter behaves like a [limiter.Concurrency] whose limit changes.
 type Limiter struct {
 	options LimiterOptions
 	permits *limiter.Concurrency
-	engine  adaptivelimiter.AdaptiveLimiter[any] // computes the limit, see measure
+	engine  adaptivelimiter.AdaptiveLimiter[any] // failsafe-go's, which computes the limit; see measure
 
 	current       atomic.Int64 // the limit that permits has; written with mu held
-	undone        atomic.Int64 // grants that were refunded
+	refunded      atomic.Int64 // grants that were refunded
 	rejectedAbove atomic.Int64 // rejections of an n above the limit
 	closed        atomic.Bool
 	mu            sync.Mutex // held to change the limit
@@ -54,30 +53,23 @@ func NewLimiter(o *LimiterOptions) (*Limiter, error) {
 // TryAcquire takes n permits if they are free.
 func (l *Limiter) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
 	lease, err := l.permits.TryAcquire(ctx, n)
-	return l.answer(ctx, n, lease, err)
+	return l.track(ctx, n, lease, err)
 }
 
 // Acquire takes n permits. If they are not free and the queue has room, it waits.
 func (l *Limiter) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	lease, err := l.permits.Acquire(ctx, n)
-	return l.answer(ctx, n, lease, err)
+	return l.track(ctx, n, lease, err)
 }
 
-// answer makes the lease of the engine's and the permits' of what the limiter of the permits returned.
-func (l *Limiter) answer(ctx context.Context, n int, lease limiter.Lease, err error) (limiter.Lease, error) {
+// track returns the lease for what the limiter of the permits returned: one that the engine learns from, if it granted
+// them. Its error about an n that a higher limit would allow becomes a rejection.
+func (l *Limiter) track(ctx context.Context, n int, lease limiter.Lease, err error) (limiter.Lease, error) {
 	switch {
-	case err != nil:
-		return l.refuse(ctx, n, err)
-	case !lease.Acquired() || n == 0:
+	case err == nil && (!lease.Acquired() || n == 0):
 		return lease, nil
-	}
-	t := &tracked{to: l, permits: lease, samples: l.measure(n)}
-	return t.lease(n, limiterKey), nil
-}
-
-// refuse makes a rejection of an error about n if n can be granted when the limit is higher.
-func (l *Limiter) refuse(ctx context.Context, n int, err error) (limiter.Lease, error) {
-	switch {
+	case err == nil:
+		return (&grant{by: l, permits: lease, samples: l.measure(n)}).lease(n, limiterKey), nil
 	case !errors.Is(err, limiter.ErrPermitCount) || n < 0 || n > l.options.MaxLimit:
 		return limiter.Lease{}, err
 	case ctx.Err() != nil:
@@ -89,16 +81,16 @@ func (l *Limiter) refuse(ctx context.Context, n int, err error) (limiter.Lease, 
 	return limiter.Rejected(0, limiter.ReasonLimitLowered), nil
 }
 
-// samples are the permits of the engine that a lease has: as many as the lease has permits, so that the engine knows how
-// many are in use. The engine measures an execution by the first.
+// samples are the permits that a grant has taken from the engine: as many as from l.permits, so that the engine knows how
+// many are in use. The engine measures the execution by the first.
 type samples struct {
 	first  adaptivelimiter.Permit
 	others []adaptivelimiter.Permit
 }
 
-// measure makes the engine measure an execution, from now on. The engine usually has n permits left, because they are
-// taken from it after those of l.permits, and given back to it before. If its limit has just fallen it has fewer, and then
-// the execution is measured with fewer, or not at all.
+// measure makes the engine measure an execution from now on. The engine usually has n permits left, because they are
+// taken from it after those of l.permits, and go back to it before those. If its limit has just fallen, it has fewer, and
+// the execution is measured with fewer or not at all.
 func (l *Limiter) measure(n int) samples {
 	var s samples
 	s.first, _ = l.engine.TryAcquirePermit()
@@ -112,30 +104,31 @@ func (l *Limiter) measure(n int) samples {
 	return s
 }
 
-// settle ends a tracked lease: the engine learns from it, and its permits are released.
-func (l *Limiter) settle(t *tracked, o outcome) {
-	if first := t.samples.first; first != nil {
+// settle makes the engine learn from a grant, and releases its permits.
+func (l *Limiter) settle(g *grant, o outcome) {
+	if first := g.samples.first; first != nil {
 		if o == success {
 			first.Record()
 		} else {
 			first.Drop()
 		}
 	}
-	for _, permit := range t.samples.others {
+	for _, permit := range g.samples.others {
 		permit.Drop()
 	}
-	if o == undone && !l.closed.Load() {
-		l.undone.Add(1)
+	if o == refunded && !l.closed.Load() {
+		l.refunded.Add(1)
 	}
-	was, is := l.follow()
-	t.permits.Release() // after follow, so that waiters get permits by the new limit
+	was, is := l.adoptLimit()
+	g.permits.Release() // after adoptLimit, so that waiters get permits by the new limit
 	if was != is && l.options.OnLimitChanged != nil {
 		l.options.OnLimitChanged(was, is)
 	}
 }
 
-// follow puts the engine's limit in force. It returns the old and the new limit, which are the same if nothing changed.
-func (l *Limiter) follow() (was, is int) {
+// adoptLimit puts the engine's limit in force. It returns the old and the new limit, which are the same if nothing
+// changed.
+func (l *Limiter) adoptLimit() (was, is int) {
 	if current := l.current.Load(); int64(l.engine.Limit()) == current {
 		return int(current), int(current)
 	}
@@ -159,7 +152,7 @@ func (l *Limiter) Options() LimiterOptions { return l.options }
 // Statistics returns the current figures; those of a closed limiter are its last.
 func (l *Limiter) Statistics() limiter.Statistics {
 	s := l.permits.Statistics()
-	s.SuccessfulLeases -= l.undone.Load()
+	s.SuccessfulLeases -= l.refunded.Load()
 	s.FailedLeases += l.rejectedAbove.Load()
 	return s
 }

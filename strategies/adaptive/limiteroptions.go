@@ -1,6 +1,7 @@
 package adaptive
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -19,11 +20,11 @@ type LimiterOptions struct {
 	MaxLimit int `json:"max_limit,omitempty" yaml:"max_limit,omitempty"`
 	// InitialLimit is the first limit. The default is 20, or the nearest number between MinLimit and MaxLimit.
 	InitialLimit int `json:"initial_limit,omitempty" yaml:"initial_limit,omitempty"`
-	// MaxLimitFactor bounds the limit to that multiple of the highest number of executions that ran at once recently, so
-	// that it leaves that much for a sudden burst. The default is 5.
+	// MaxLimitFactor times the highest number of executions that ran at once recently is an upper bound of the limit: so
+	// much larger can a sudden burst be. The default is 5.
 	MaxLimitFactor float64 `json:"max_limit_factor,omitempty" yaml:"max_limit_factor,omitempty"`
-	// MaxLimitWindow is how long the highest number of executions at once counts for MaxLimitFactor. Set it if the load
-	// goes up and down. If 0, the number counts since the last change of the limit.
+	// MaxLimitWindow is how long "recently" is for MaxLimitFactor. Set it if the load goes up and down. If 0, it is the
+	// time since the last change of the limit.
 	MaxLimitWindow time.Duration `json:"max_limit_window,omitempty" yaml:"max_limit_window,omitempty"`
 
 	// QueueLimit is the number of permits that callers can wait for. If 0, there is no queue. Time in the queue does not
@@ -39,10 +40,11 @@ type LimiterOptions struct {
 	MaxWindow time.Duration `json:"max_window,omitempty" yaml:"max_window,omitempty"`
 	// MinSamples is the number of executions that must have succeeded between two changes. The default is 50.
 	MinSamples int `json:"min_samples,omitempty" yaml:"min_samples,omitempty"`
-	// Quantile is the quantile of their times that the limiter uses. The default is 0.9.
+	// Quantile is the quantile of the times of these executions that the limiter compares with the usual time, from 0 to
+	// 1. The default is 0.9.
 	Quantile float64 `json:"quantile,omitempty" yaml:"quantile,omitempty"`
-	// BaselineAge is the number of such times that the usual time is an average of. With a higher number it takes longer
-	// until a new time is the usual one. The default is 10.
+	// BaselineAge is the number of quantiles whose average is the usual time. With a higher number it takes longer until a
+	// new time is the usual one. The default is 10.
 	BaselineAge int `json:"baseline_age,omitempty" yaml:"baseline_age,omitempty"`
 	// CorrelationWindow is the number of changes over which the limiter compares the number of executions at once with
 	// the throughput. The default is 50.
@@ -55,29 +57,18 @@ type LimiterOptions struct {
 
 // withDefaults returns o with the defaults filled in. A nil o stands for the zero LimiterOptions.
 func (o *LimiterOptions) withDefaults() LimiterOptions {
-	var full LimiterOptions
-	if o != nil {
-		full = *o
-	}
-	setDefault(&full.MinLimit, 1)
-	setDefault(&full.MaxLimit, 200)
-	setDefault(&full.InitialLimit, max(full.MinLimit, min(20, full.MaxLimit)))
-	setDefault(&full.MaxLimitFactor, 5)
-	setDefault(&full.MinWindow, time.Second)
-	setDefault(&full.MaxWindow, max(30*time.Second, full.MinWindow))
-	setDefault(&full.MinSamples, 50)
-	setDefault(&full.Quantile, 0.9)
-	setDefault(&full.BaselineAge, 10)
-	setDefault(&full.CorrelationWindow, 50)
+	full := *cmp.Or(o, new(LimiterOptions))
+	full.MinLimit = cmp.Or(full.MinLimit, 1)
+	full.MaxLimit = cmp.Or(full.MaxLimit, 200)
+	full.InitialLimit = cmp.Or(full.InitialLimit, max(full.MinLimit, min(20, full.MaxLimit)))
+	full.MaxLimitFactor = cmp.Or(full.MaxLimitFactor, 5)
+	full.MinWindow = cmp.Or(full.MinWindow, time.Second)
+	full.MaxWindow = cmp.Or(full.MaxWindow, max(30*time.Second, full.MinWindow))
+	full.MinSamples = cmp.Or(full.MinSamples, 50)
+	full.Quantile = cmp.Or(full.Quantile, 0.9)
+	full.BaselineAge = cmp.Or(full.BaselineAge, 10)
+	full.CorrelationWindow = cmp.Or(full.CorrelationWindow, 50)
 	return full
-}
-
-// setDefault sets *field to value if it is zero.
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // highestLimit is low enough that sums of permits cannot overflow.

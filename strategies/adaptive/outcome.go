@@ -13,40 +13,39 @@ const (
 	success outcome = iota
 	failure
 	ignored
-	undone // ignored, and the grant does not count either
+	refunded // ignored, and the grant does not count either
 )
 
-// A tracked is what a limiter of this package attaches to each lease of an execution. The first outcome that it gets
-// counts.
-type tracked struct {
+// A grant is what a limiter of this package attaches to the lease of an execution. The first outcome that it gets counts.
+type grant struct {
 	done atomic.Bool
-	to   interface{ settle(t *tracked, o outcome) } // the limiter
+	by   interface{ settle(g *grant, o outcome) } // the limiter
 
 	// Of a Limiter:
 	permits limiter.Lease
 	samples samples
 }
 
-// end hands the first outcome to the limiter.
-func (t *tracked) end(o outcome) {
-	if t.done.CompareAndSwap(false, true) {
-		t.to.settle(t, o)
+// settle hands the first outcome to the limiter.
+func (g *grant) settle(o outcome) {
+	if g.done.CompareAndSwap(false, true) {
+		g.by.settle(g, o)
 	}
 }
 
-func (t *tracked) succeed() { t.end(success) }
-func (t *tracked) undo()    { t.end(undone) }
+func (g *grant) release() { g.settle(success) }
+func (g *grant) refund()  { g.settle(refunded) }
 
-// The keys by which Fail and Ignore find the tracked of a lease, also of a chain's. A chain keeps one value for each key.
+// The keys by which Fail and Ignore find the grant of a lease, also of a chain's. A chain keeps one value for each key.
 // So each type of limiter has its key, and a throttler and a limiter in one chain both learn.
 var (
-	limiterKey   = limiter.NewMetadataKey[*tracked]("ADAPTIVE_LIMITER")
-	throttlerKey = limiter.NewMetadataKey[*tracked]("ADAPTIVE_THROTTLER")
+	limiterKey   = limiter.NewMetadataKey[*grant]("ADAPTIVE_LIMITER")
+	throttlerKey = limiter.NewMetadataKey[*grant]("ADAPTIVE_THROTTLER")
 )
 
-// lease makes the lease of t.
-func (t *tracked) lease(n int, key limiter.MetadataKey[*tracked]) limiter.Lease {
-	return key.With(limiter.GrantedRefundable(n, t.succeed, t.undo), t)
+// lease makes the lease of g.
+func (g *grant) lease(n int, key limiter.MetadataKey[*grant]) limiter.Lease {
+	return key.With(limiter.GrantedRefundable(n, g.release, g.refund), g)
 }
 
 // Fail records that the execution which held the lease failed, and releases the lease. If the lease was released before,
@@ -54,19 +53,19 @@ func (t *tracked) lease(n int, key limiter.MetadataKey[*tracked]) limiter.Lease 
 //
 // Of the limiters of a chain the first [Limiter] and the first [Throttler] record the failure; a second one of the same
 // type counts a success.
-func Fail(l limiter.Lease) { end(l, failure) }
+func Fail(l limiter.Lease) { settle(l, failure) }
 
 // Ignore releases the lease, and the limiter does not learn from its execution: the caller gave up, or it never began.
 // Otherwise it is like [Fail].
-func Ignore(l limiter.Lease) { end(l, ignored) }
+func Ignore(l limiter.Lease) { settle(l, ignored) }
 
-// end hands o to the limiters of l, and releases l.
-func end(l limiter.Lease, o outcome) {
+// settle hands o to the limiters of l, and releases l.
+func settle(l limiter.Lease, o outcome) {
 	defer l.Release() // the other leases of a chain, also if OnLimitChanged panics
-	if t, ok := throttlerKey.From(l); ok {
-		t.end(o)
+	if g, ok := throttlerKey.From(l); ok {
+		g.settle(o)
 	}
-	if t, ok := limiterKey.From(l); ok {
-		t.end(o)
+	if g, ok := limiterKey.From(l); ok {
+		g.settle(o)
 	}
 }

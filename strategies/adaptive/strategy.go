@@ -1,10 +1,12 @@
 package adaptive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/validate"
@@ -21,10 +23,10 @@ type Options struct {
 	// Permits returns the weight of an execution. If nil, each weighs 1. The limiter does not learn from an execution of
 	// weight 0. A weight below 0 is a [limiter.ErrPermitCount].
 	Permits func(ctx context.Context) int `json:"-" yaml:"-"`
-	// Handle reports whether an outcome is a failure. If nil, every error is a failure except that of an execution that
-	// was cancelled. Any other outcome is a success, but is ignored if the execution's context has ended. A rejection by
-	// a strategy further inside, such as a rate limiter's, is ignored, too, unless Handle returns true for it.
-	// [pipeline.HandleResult] makes one of a function that knows the type of the results.
+	// Handle reports whether an outcome is a failure. If nil, every error is a failure except [context.Canceled] and a
+	// rejection by a strategy further inside, such as a rate limiter's. The limiter ignores an outcome that is not a
+	// failure if it is such a rejection or a context error, or if the execution's context has ended; any other is a
+	// success. [pipeline.HandleResult] makes one of a function that knows the type of the results.
 	Handle func(result any, err error) bool `json:"-" yaml:"-"`
 	// OnRejected is called for every rejection, after the event. If it returns an error, the execution returns that error
 	// instead of the [ratelimit.RejectedError].
@@ -37,7 +39,6 @@ type Strategy struct {
 	options Options
 	limiter limiter.Limiter
 	owned   *Limiter // the limiter if the strategy made it, else nil
-	problem error    // what Validate returns
 }
 
 // New makes a strategy of a [Limiter], a [Throttler], or a limiter that they are part of, such as a chain of both. It
@@ -46,24 +47,13 @@ type Strategy struct {
 //
 // With any other limiter it does what the strategy of package ratelimit does.
 func New(l limiter.Limiter, o *Options) *Strategy {
-	s := &Strategy{limiter: l}
-	if o != nil {
-		s.options = *o
-	}
-	setDefault(&s.options.Name, "AdaptiveLimiter")
+	s := &Strategy{limiter: l, options: *cmp.Or(o, new(Options))}
+	s.options.Name = cmp.Or(s.options.Name, "AdaptiveLimiter")
 	if l == nil {
-		s.owned, s.problem = NewLimiter(nil)
+		s.owned = weir.Must(NewLimiter(nil))
 		s.limiter = s.owned
-	} else if isnil.Value(l) {
-		s.problem = errNilLimiter()
 	}
 	return s
-}
-
-func errNilLimiter() error {
-	var p validate.Problems
-	p.Add("Limiter", nil, "must not be nil")
-	return p.Err("adaptive")
 }
 
 // Name returns [Options.Name], or "AdaptiveLimiter".
@@ -77,10 +67,11 @@ func (s *Strategy) Limiter() limiter.Limiter { return s.limiter }
 
 // Validate returns a [weir.OptionsError] if the limiter is nil.
 func (s *Strategy) Validate() error {
-	if s.limiter == nil { // made without New
-		return errNilLimiter()
+	var p validate.Problems
+	if isnil.Value(s.limiter) {
+		p.Add("Limiter", nil, "must not be nil")
 	}
-	return s.problem
+	return p.Err("adaptive")
 }
 
 // Close closes the limiter if the strategy made it.
@@ -110,10 +101,10 @@ func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error
 	lease, err := s.acquire(ctx)
 	answered := clock.Now()
 	answer := pipeline.Event{Name: ratelimit.MeasureRequest, Duration: answered - asked, Err: err}
-	if err == nil && !lease.Acquired() {
-		answer.Err = rejection(next, lease)
-	}
 	if err != nil || !lease.Acquired() {
+		if err == nil {
+			answer.Err = rejection(next, lease)
+		}
 		Ignore(lease) // before the Measurer, which can panic
 		next.Measure(ctx, answer)
 		return s.notGranted(ctx, next, lease, err)
@@ -122,7 +113,7 @@ func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error
 	measured := false
 	defer func() {
 		if !measured { // the Measurer panicked, and next has not run
-			end(lease, ignored)
+			Ignore(lease)
 			return
 		}
 		next.MeasureEnd(ctx, pipeline.Event{Name: ratelimit.MeasureLease, Duration: clock.Now() - answered}, begun)
@@ -134,12 +125,11 @@ func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error
 
 // acquire asks the limiter for the permits of an execution.
 func (s *Strategy) acquire(ctx context.Context) (limiter.Lease, error) {
-	if s.options.Permits == nil {
-		return s.limiter.Acquire(ctx, 1)
-	}
-	n := s.options.Permits(ctx)
-	if n < 0 {
-		return limiter.Lease{}, fmt.Errorf("%w: Permits returned %d, must be at least 0", limiter.ErrPermitCount, n)
+	n := 1
+	if s.options.Permits != nil {
+		if n = s.options.Permits(ctx); n < 0 {
+			return limiter.Lease{}, fmt.Errorf("%w: Permits returned %d, must be at least 0", limiter.ErrPermitCount, n)
+		}
 	}
 	return s.limiter.Acquire(ctx, n)
 }
@@ -147,7 +137,7 @@ func (s *Strategy) acquire(ctx context.Context) (limiter.Lease, error) {
 // run runs next and ends the lease by its outcome.
 func (s *Strategy) run(ctx context.Context, next pipeline.Next, lease limiter.Lease) (value any, err error) {
 	o := failure // stays if next panics or calls Goexit
-	defer func() { end(lease, o) }()
+	defer func() { settle(lease, o) }()
 	value, err = next.Run(ctx)
 	if err == nil && s.options.Handle == nil && ctx.Err() == nil {
 		o = success // most executions end here

@@ -1,6 +1,7 @@
 package adaptive
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -34,14 +35,11 @@ type ThrottlerOptions struct {
 
 // withDefaults returns o with the defaults filled in. A nil o stands for the zero ThrottlerOptions.
 func (o *ThrottlerOptions) withDefaults() ThrottlerOptions {
-	var full ThrottlerOptions
-	if o != nil {
-		full = *o
-	}
-	setDefault(&full.FailureRate, 0.1)
-	setDefault(&full.Period, time.Minute)
-	setDefault(&full.MinExecutions, 10)
-	setDefault(&full.MaxRejectionRate, 0.9)
+	full := *cmp.Or(o, new(ThrottlerOptions))
+	full.FailureRate = cmp.Or(full.FailureRate, 0.1)
+	full.Period = cmp.Or(full.Period, time.Minute)
+	full.MinExecutions = cmp.Or(full.MinExecutions, 10)
+	full.MaxRejectionRate = cmp.Or(full.MaxRejectionRate, 0.9)
 	return full
 }
 
@@ -127,14 +125,14 @@ func (t *Throttler) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	}
 	t.granted.Add(1)
 	if n == 0 {
-		return limiter.GrantedRefundable(0, nil, t.takeBack), nil
+		return limiter.GrantedRefundable(0, nil, t.refund), nil
 	}
 	t.held.Add(1)
-	return (&tracked{to: t}).lease(n, throttlerKey), nil
+	return (&grant{by: t}).lease(n, throttlerKey), nil
 }
 
-// settle ends a tracked lease: the engine learns from it.
-func (t *Throttler) settle(_ *tracked, o outcome) {
+// settle makes the engine learn from a grant.
+func (t *Throttler) settle(_ *grant, o outcome) {
 	switch o {
 	case success:
 		t.engine.RecordSuccess()
@@ -142,14 +140,14 @@ func (t *Throttler) settle(_ *tracked, o outcome) {
 	case failure:
 		t.engine.RecordFailure()
 		t.learned.Store(int64(clock.Now()))
-	case undone:
-		t.takeBack()
+	case refunded:
+		t.refund()
 	}
 	t.held.Add(-1)
 }
 
-// takeBack makes a grant not count.
-func (t *Throttler) takeBack() { t.granted.Add(-1) }
+// refund makes a grant not count.
+func (t *Throttler) refund() { t.granted.Add(-1) }
 
 // RejectionRate returns the share of executions, from 0 to 1, that was rejected at the time of the last decision.
 func (t *Throttler) RejectionRate() float64 { return t.engine.RejectionRate() }
