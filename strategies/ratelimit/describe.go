@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"path"
 	"reflect"
+	"strings"
 
 	"github.com/weir-go/weir/limiter"
 )
@@ -21,8 +22,8 @@ type Description struct {
 // as [Partitions], or nil if it has neither. It is for [pipeline.Pipeline.Describe].
 func (s *Strategy) Describe() (options, state any) {
 	var l any = s.limiter
-	if p, ok := l.(interface{ inner() any }); ok {
-		l = p.inner()
+	if w, ok := l.(wrapper); ok {
+		l, _ = w.inner()
 	}
 	d := Description{Options: s.options, Limiter: typeName(l)}
 	if m := reflect.ValueOf(l).MethodByName("Options"); m.IsValid() && m.Type().NumIn() == 0 && m.Type().NumOut() == 1 {
@@ -49,12 +50,6 @@ func typeName(l any) string {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	name := t.Name()
-	for i, c := range name {
-		if c == '[' { // type arguments would make it unreadable
-			name = name[:i]
-			break
-		}
-	}
+	name, _, _ := strings.Cut(t.Name(), "[") // type arguments would make it unreadable
 	return path.Base(t.PkgPath()) + "." + name
 }

@@ -1,11 +1,12 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/deadline"
 	"github.com/weir-go/weir/internal/isnil"
@@ -67,54 +68,35 @@ type Strategy struct {
 	instant
 	options Options
 	limiter limiter.Limiter
-	owned   io.Closer // the limiter if the strategy made it, else nil
-	problem error     // what Validate returns
+	owned   *limiter.Concurrency // the limiter if the strategy made it, else nil
 }
 
-// instant has a name that is not exported, so that the embedded field has none either.
+// instant makes the embedded field unexported.
 type instant = deadline.Instant
 
 // New makes a strategy that takes permits from l. It never closes l. If l is nil, the strategy makes and owns a
 // concurrency limiter of 1000 permits and no queue. If l is an interface that holds a nil pointer, making a pipeline of
 // the strategy fails. If o is nil, it has the defaults.
 func New(l limiter.Limiter, o *Options) *Strategy {
-	if l == nil {
-		own, err := limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: DefaultPermitLimit})
-		s := newStrategy(own, o, err)
-		s.owned = own
-		return s
+	if l != nil {
+		return newStrategy(l, o)
 	}
-	return newStrategy(l, o, checkLimiter(l, true))
+	own := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: DefaultPermitLimit}))
+	s := newStrategy(own, o)
+	s.owned = own
+	return s
 }
 
 // NewPartitioned makes a strategy that takes permits from a limiter which is partitioned by what resource finds in the
 // context of an execution: a tenant, a user, a request. It never closes l. If l or resource is nil, making a pipeline of
 // the strategy fails. If o is nil, it has the defaults.
 func NewPartitioned[R any](l limiter.Partitioned[R], resource func(ctx context.Context) R, o *Options) *Strategy {
-	return newStrategy(&partitioned[R]{limiter: l, resource: resource}, o, checkLimiter(l, resource != nil))
+	return newStrategy(&partitioned[R]{limiter: l, resource: resource}, o)
 }
 
-// checkLimiter returns a [weir.OptionsError] if the limiter or the resource function of a strategy is nil.
-func checkLimiter(l any, hasResource bool) error {
-	var p validate.Problems
-	if isnil.Value(l) {
-		p.Add("Limiter", nil, "must not be nil")
-	}
-	if !hasResource {
-		p.Add("Resource", nil, "must not be nil")
-	}
-	return p.Err("ratelimit")
-}
-
-// newStrategy makes a strategy whose Validate returns problem.
-func newStrategy(l limiter.Limiter, o *Options, problem error) *Strategy {
-	s := &Strategy{limiter: l, problem: problem}
-	if o != nil {
-		s.options = *o
-	}
-	if s.options.Name == "" {
-		s.options.Name = "RateLimiter"
-	}
+func newStrategy(l limiter.Limiter, o *Options) *Strategy {
+	s := &Strategy{limiter: l, options: *cmp.Or(o, new(Options))}
+	s.options.Name = cmp.Or(s.options.Name, "RateLimiter")
 	s.instant = deadline.InstantIf(s.options.Permits == nil && waitsForDone(l), s)
 	return s
 }
@@ -138,7 +120,7 @@ func (s *Strategy) Options() Options { return s.options }
 
 // Limiter returns the limiter, or nil if the strategy was made with [NewPartitioned].
 func (s *Strategy) Limiter() limiter.Limiter {
-	if _, ok := s.limiter.(interface{ partitioned() }); ok {
+	if _, ok := s.limiter.(wrapper); ok {
 		return nil
 	}
 	return s.limiter
@@ -146,10 +128,19 @@ func (s *Strategy) Limiter() limiter.Limiter {
 
 // Validate returns a [weir.OptionsError] if the limiter or the resource function is nil.
 func (s *Strategy) Validate() error {
-	if s.limiter == nil { // made without New
-		return checkLimiter(nil, true)
+	var l any = s.limiter
+	hasResource := true
+	if w, ok := l.(wrapper); ok {
+		l, hasResource = w.inner()
 	}
-	return s.problem
+	var p validate.Problems
+	if isnil.Value(l) {
+		p.Add("Limiter", nil, "must not be nil")
+	}
+	if !hasResource {
+		p.Add("Resource", nil, "must not be nil")
+	}
+	return p.Err("ratelimit")
 }
 
 // Close closes the limiter if the strategy made it.
@@ -286,8 +277,12 @@ type partitioned[R any] struct {
 	resource func(ctx context.Context) R
 }
 
-func (p *partitioned[R]) partitioned() {}
-func (p *partitioned[R]) inner() any   { return p.limiter }
+// A wrapper is a partitioned of any R.
+type wrapper interface {
+	inner() (partitionedLimiter any, hasResource bool)
+}
+
+func (p *partitioned[R]) inner() (any, bool) { return p.limiter, p.resource != nil }
 
 func (p *partitioned[R]) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return p.limiter.TryAcquire(ctx, p.resource(ctx), n)

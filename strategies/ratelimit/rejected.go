@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
 // A RejectedError is the error of an execution that a limiter rejected. It matches [pipeline.ErrRejected].
@@ -34,10 +35,7 @@ func (e *RejectedError) Error() string {
 	if after, ok := e.RetryAfter(); ok {
 		details = append(details, fmt.Sprintf("retry after %v", after))
 	}
-	text := "ratelimit: rejected"
-	if e.Source != (pipeline.Source{}) {
-		text = fmt.Sprintf("ratelimit: %v: rejected", e.Source)
-	}
+	text := "ratelimit: " + judge.Text(e.Source, "rejected", nil)
 	if len(details) > 0 {
 		text += ": " + strings.Join(details, ", ")
 	}
