@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 
@@ -66,13 +67,8 @@ type Strategy struct {
 // New makes a fallback to what action returns. If action is nil, making a pipeline of the strategy fails. If o is nil, it
 // has the defaults.
 func New(action Action, o *Options) *Strategy {
-	s := &Strategy{action: action}
-	if o != nil {
-		s.options = *o
-	}
-	if s.options.Name == "" {
-		s.options.Name = "Fallback"
-	}
+	s := &Strategy{action: action, options: *cmp.Or(o, new(Options))}
+	s.options.Name = cmp.Or(s.options.Name, "Fallback")
 	return s
 }
 

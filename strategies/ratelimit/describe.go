@@ -1,7 +1,7 @@
 package ratelimit
 
 import (
-	"path"
+	"fmt"
 	"reflect"
 	"strings"
 
@@ -41,15 +41,8 @@ func (s *Strategy) Describe() (options, state any) {
 // Partitions is the state of a strategy whose limiter is partitioned: the number of partitions.
 type Partitions int
 
-// typeName returns the name of the type of l with its package and without type arguments.
+// typeName returns the name of the type of l with its package and without type arguments, which would make it unreadable.
 func typeName(l any) string {
-	t := reflect.TypeOf(l)
-	if t == nil {
-		return ""
-	}
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	name, _, _ := strings.Cut(t.Name(), "[") // type arguments would make it unreadable
-	return path.Base(t.PkgPath()) + "." + name
+	name, _, _ := strings.Cut(strings.TrimPrefix(fmt.Sprintf("%T", l), "*"), "[")
+	return name
 }

@@ -27,10 +27,7 @@ type Error struct {
 
 // Error returns a text with the Source and After.
 func (e *Error) Error() string {
-	if e.Source == (pipeline.Source{}) {
-		return fmt.Sprintf("timeout: no result within %v", e.After)
-	}
-	return fmt.Sprintf("timeout: %v: no result within %v", e.Source, e.After)
+	return "timeout: " + judge.Text(e.Source, fmt.Sprintf("no result within %v", e.After), nil)
 }
 
 // Is reports whether target is [pipeline.ErrRejected].

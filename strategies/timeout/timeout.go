@@ -1,6 +1,7 @@
 package timeout
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 	"time"
@@ -34,22 +35,14 @@ type Strategy struct {
 	after     time.Duration
 	options   Options
 	predictor donePredictor
-	limit     atomic.Pointer[limit] // of the last execution, and usually of the next one, too
+	last      atomic.Pointer[shared] // of the last execution, and usually of the next one, too
 }
 
 // New makes a timeout of d; 0 is 30 s. If d is below 0, making a pipeline of the strategy fails. If o is nil, it has the
 // defaults. With [Options.Func] d is not used, but must still be valid.
 func New(d time.Duration, o *Options) *Strategy {
-	s := &Strategy{after: d}
-	if o != nil {
-		s.options = *o
-	}
-	if s.after == 0 {
-		s.after = DefaultTimeout
-	}
-	if s.options.Name == "" {
-		s.options.Name = "Timeout"
-	}
+	s := &Strategy{after: cmp.Or(d, DefaultTimeout), options: *cmp.Or(o, new(Options))}
+	s.options.Name = cmp.Or(s.options.Name, "Timeout")
 	return s
 }
 
@@ -97,41 +90,42 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 
 // runWithTimer runs next with a context of the standard library, for an execution that is expected to call Done.
 func (s *Strategy) runWithTimer(ctx context.Context, next pipeline.Next, after time.Duration) (any, error) {
-	if callers, ok := ctx.Deadline(); ok && time.Until(callers) <= after {
+	if end, ok := ctx.Deadline(); ok && time.Until(end) <= after {
 		return next.Run(ctx) // the caller's deadline comes first, and is not a timeout of this strategy
 	}
-	cause := &s.limitOf(after, next.Source()).cause
+	cause := &s.sharedBy(after, next.Source()).cause
 	limited, cancel := context.WithTimeoutCause(ctx, after, cause)
 	defer cancel()
 	value, err := next.Run(limited)
 	if err == nil {
 		return value, nil
 	}
-	if ends, _ := limited.Deadline(); time.Until(ends) > 0 || !timedOut(ctx, cause, err) {
+	if end, _ := limited.Deadline(); time.Until(end) > 0 || !timedOut(ctx, cause, err) {
 		return value, err
 	}
 	return nil, s.failed(ctx, next, cause, err)
 }
 
-// shortestEarly is the shortest limit that does not pass on the way through the strategies to the callback.
+// shortestEarly is the shortest limit with which an execution gets a [deadline.Early]. A shorter one can pass while the
+// strategies further inside run, and an Early would not notice that.
 const shortestEarly = time.Millisecond
 
 // runWithoutTimer runs next with a [deadline.Context], for an execution that is not expected to call Done, and learns
 // whether it did.
 func (s *Strategy) runWithoutTimer(ctx context.Context, next pipeline.Next, after time.Duration) (any, error) {
-	ends := saturate.Add(clock.Now(), after)
-	if deadline.EndsBy(ctx, ends) {
+	end := saturate.Add(clock.Now(), after)
+	if deadline.EndsBy(ctx, end) {
 		return next.Run(ctx) // as in runWithTimer
 	}
-	l := s.limitOf(after, next.Source())
-	limited := deadline.New(ctx, &l.Limit, ends)
+	l := s.sharedBy(after, next.Source())
+	limited := deadline.New(ctx, &l.Limit, end)
 	defer s.finish(limited)
 	var inner context.Context = limited
 	if after >= shortestEarly {
 		inner = limited.Early()
 	}
 	value, err := next.Run(inner)
-	if err == nil || clock.Now() < ends || !timedOut(ctx, &l.cause, err) {
+	if err == nil || clock.Now() < end || !timedOut(ctx, &l.cause, err) {
 		return value, err
 	}
 	return nil, s.failed(ctx, next, &l.cause, err)
@@ -140,21 +134,21 @@ func (s *Strategy) runWithoutTimer(ctx context.Context, next pipeline.Next, afte
 // finish ends c and learns whether Done was called.
 func (s *Strategy) finish(c *deadline.Context) { s.predictor.learn(c.Finish()) }
 
-// A limit is what the executions with the same length and Source have in common.
-type limit struct {
+// A shared is what executions with the same limit and Source have in common.
+type shared struct {
 	deadline.Limit
 	cause Error // Limit.Cause points to it
 }
 
-// limitOf returns the limit of an execution. It keeps the last one, so that executions usually share one.
-func (s *Strategy) limitOf(after time.Duration, source pipeline.Source) *limit {
-	if l := s.limit.Load(); l != nil && l.cause.Source.Pipeline == source.Pipeline &&
+// sharedBy returns what executions with that limit and source share. It keeps the last one, so that it seldom allocates.
+func (s *Strategy) sharedBy(after time.Duration, source pipeline.Source) *shared {
+	if l := s.last.Load(); l != nil && l.cause.Source.Pipeline == source.Pipeline &&
 		l.cause.Source.Instance == source.Instance && l.cause.Source.Strategy == source.Strategy && l.After == after {
 		return l
 	}
-	l := &limit{cause: Error{After: after, Source: source}}
+	l := &shared{cause: Error{After: after, Source: source}}
 	l.Limit = deadline.Limit{After: after, Cause: &l.cause}
-	s.limit.Store(l)
+	s.last.Store(l)
 	return l
 }
 

@@ -1,6 +1,7 @@
 package weirfailsafe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,11 +34,7 @@ type PolicyOptions struct {
 // add to the context do not, because failsafe-go has no way to hand them on. Use the policy in failsafe.With or Compose,
 // not in WithAny or ComposeAny, which do not hand on a cancellation either.
 func FromPipeline[R any](p *pipeline.Pipeline, o *PolicyOptions) failsafe.Policy[R] {
-	made := &pipelinePolicy[R]{pipeline: p}
-	if o != nil {
-		made.options = *o
-	}
-	return made
+	return &pipelinePolicy[R]{pipeline: p, options: *cmp.Or(o, new(PolicyOptions))}
 }
 
 // LimiterOptions are the options of a policy that [FromLimiter] makes. The zero LimiterOptions are the defaults.
@@ -61,9 +58,7 @@ func FromLimiter[R any](l limiter.Limiter, o *LimiterOptions) (failsafe.ResultAg
 		p.Add("Limiter", nil, "must not be nil")
 		return nil, p.Err("weirfailsafe")
 	}
-	if o == nil {
-		o = new(LimiterOptions)
-	}
+	o = cmp.Or(o, new(LimiterOptions))
 	p, err := pipeline.Config{
 		Strategies: []pipeline.Strategy{ratelimit.New(checkOnlyLimiter{l}, &o.Strategy)},
 		Listener:   o.Listener,

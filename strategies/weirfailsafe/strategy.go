@@ -1,12 +1,13 @@
 package weirfailsafe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/failsafe-go/failsafe-go"
 	"github.com/failsafe-go/failsafe-go/common"
@@ -46,13 +47,8 @@ type Strategy[R any] struct {
 // R is any, or the type of the results if the policies look at them. Then the results of the pipeline must be of that type
 // or nil; any other is a [pipeline.ErrResultType].
 func New[R any](o *Options, policies ...failsafe.Policy[R]) *Strategy[R] {
-	s := &Strategy[R]{policies: slices.Clone(policies)}
-	if o != nil {
-		s.options = *o
-	}
-	if s.options.Name == "" {
-		s.options.Name = "Failsafe"
-	}
+	s := &Strategy[R]{options: *cmp.Or(o, new(Options)), policies: slices.Clone(policies)}
+	s.options.Name = cmp.Or(s.options.Name, "Failsafe")
 	s.executor = failsafe.With(s.policies...)
 	s.problem = s.check()
 	return s
@@ -85,21 +81,15 @@ type Description struct {
 func (s *Strategy[R]) Describe() (options, state any) {
 	d := Description{Options: s.options, Policies: make([]string, 0, len(s.policies))}
 	for _, p := range s.policies {
-		d.Policies = append(d.Policies, kindOf(p))
+		d.Policies = append(d.Policies, packageOf(p))
 	}
 	return d, nil
 }
 
-// kindOf returns the name of the package of a policy.
-func kindOf(policy any) string {
-	t := reflect.TypeOf(policy)
-	if t == nil {
-		return "nil"
-	}
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	return path.Base(t.PkgPath())
+// packageOf returns the name of the package of a policy.
+func packageOf(policy any) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(fmt.Sprintf("%T", policy), "*"), ".")
+	return name
 }
 
 // check returns a [weir.OptionsError] with the policies for which failsafe-go would panic in the first execution.
