@@ -108,15 +108,15 @@ func statementsOf(schema string, async bool) statements {
 			with ordinality u(name, key, old_first, old_last, new_first, new_last, i)`),
 		acquire: s(`select coalesce(
 				(select array[d.version] from "weir".definitions d where d.name = u.name and d.version > u.version),
-				"weir".hold(u.name, u.key, array[u.version, u.most, u.waiting],
+				"weir".acquire(u.name, u.key, array[u.version, u.most, u.waiting],
 				($8::bytea[])[u.first:u.last], ($9::bigint[])[2*u.first-1:2*u.last]))
 			from (select ` + waitFor("$10") + `) w,
 			unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::int[])
 			u(name, key, version, most, waiting, first, last)`),
 		renew: s(`select "weir".renew(u.name, u.key, u.id, u.fence, u.ttl)
 			from (select ` + waitFor("$6") + `) w, unnest($1::text[], $2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[]) u(name, key, id, fence, ttl)`),
-		release: s(`select "weir".release(u.name, u.key, u.id, u.fence, $5::boolean, u.tell)
-			from (select ` + waitFor("$7") + `) w, unnest($1::text[], $2::bytea[], $3::bytea[], $4::bigint[], $6::boolean[]) u(name, key, id, fence, tell)`),
+		release: s(`select "weir".release(u.name, u.key, u.id, u.fence, $5::boolean, u.notifies)
+			from (select ` + waitFor("$7") + `) w, unnest($1::text[], $2::bytea[], $3::bytea[], $4::bigint[], $6::boolean[]) u(name, key, id, fence, notifies)`),
 		load: s(`select "weir".clock(), d.version, d.kind, d.permits, d.period, d.refill, d.segments, d.anchor, d.reached,
 				d.generation, d.explicit, d.made, d.made_by, d.past
 			from (select) one left join "weir".definitions d on d.name = $1::text`),
@@ -125,12 +125,12 @@ func statementsOf(schema string, async bool) statements {
 				select $1::text, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::boolean,
 					$11::bigint, $12::boolean, $13::bigint, $14::text, $15::text from (select ` + waitFor("$16") + `) w
 				on conflict do nothing returning name)
-			select "weir".tell('d', name, ''), $2::bigint from made`),
+			select "weir".send_notice('d', name, ''), $2::bigint from made`),
 		redefine: s(`with made as (update "weir".definitions set version = $3::bigint, kind = $4::bigint, permits = $5::bigint,
 				period = $6::bigint, refill = $7::bigint, segments = $8::bigint, anchor = $9::bigint, reached = $10::boolean,
 				generation = $11::bigint, explicit = $12::boolean, made = $13::bigint, made_by = $14::text, past = $15::text
 				from (select ` + waitFor("$16") + `) w where name = $1::text and version = $2::bigint returning name)
-			select "weir".tell('d', name, '') from made`),
+			select "weir".send_notice('d', name, '') from made`),
 		notify: `select pg_notify($1::text, $2::text)`,
 		sweep:  s(`select "weir".sweep($1::bigint, $2::bigint)`),
 

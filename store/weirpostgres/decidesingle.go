@@ -34,16 +34,16 @@ import (
 // whatever was: no more are counted, so the product does not overflow. first is what else must run before the row is
 // written. $14 is lock_timeout.
 func singleStatement(first string) string {
-	const paid = `least(greatest(excluded.line - s.line, 0), $11) * $12`
-	return `insert into "weir".states as s (name, key, version, kind, anchor, period, refill, segments, line, missing, held, at)
+	const paid = `least(greatest(excluded.tick - s.tick, 0), $11) * $12`
+	return `insert into "weir".states as s (name, key, version, kind, anchor, period, refill, segments, tick, missing, refund_floor, written)
 		select $1::text, $2::bytea, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint, 0,
 			(c.t - $8::bigint) / $6 - $9::bigint, $10::bigint, 0, c.t
 			from (select "weir".clock() as t` + first + `) c
 			where not exists (select from "weir".definitions d where d.name = $1::text and d.version > $3::bigint)
-		on conflict (name, key) do update set line = greatest(s.line, excluded.line), at = greatest(s.at, excluded.at),
+		on conflict (name, key) do update set tick = greatest(s.tick, excluded.tick), written = greatest(s.written, excluded.written),
 			missing = greatest(s.missing - ` + paid + `, 0) + $10
-			where s.version = $3 and s.held = 0 and s.missing - ` + paid + ` <= $13::bigint and excluded.at >= s.at - ` + patience + `
-		returning line, missing, at`
+			where s.version = $3 and s.refund_floor = 0 and s.missing - ` + paid + ` <= $13::bigint and excluded.written >= s.written - ` + patience + `
+		returning tick, missing, written`
 }
 
 const (

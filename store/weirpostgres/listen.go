@@ -106,10 +106,10 @@ func next(ctx context.Context, conn *pgx.Conn) (payload string, err error) {
 	}
 }
 
-// channelOf returns the channel of a schema, as the function tell has it.
+// channelOf returns the channel of a schema, as the function send_notice has it.
 func channelOf(schema string) string { return inSchema(`weir:"weir"`, schema) }
 
-// parseNotice parses what the function tell has sent: d (a new definition) or r (a release), the name and the key in
+// parseNotice parses what the function send_notice has sent: d (a new definition) or r (a release), the name and the key in
 // base64.
 func parseNotice(payload string) (n backend.Notice, ok bool) {
 	if payload == "" || payload[0] != 'd' && payload[0] != 'r' {

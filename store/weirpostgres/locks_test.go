@@ -381,7 +381,8 @@ func TestStore_LockedDefinitionIsTheTroubleOfItsLimiter(t *testing.T) {
 		_, err = tx.Exec(t.Context(), inSchema(`select from "weir".definitions where name = 'known' for update`, schema))
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), inSchema(`insert into "weir".definitions
-			select 'fresh', version, kind, permits, period, refill, segments, anchor, reached from "weir".definitions`, schema))
+			select 'fresh', version, kind, permits, period, refill, segments, anchor, reached, generation, explicit, made, made_by, past
+			from "weir".definitions`, schema))
 		require.NoError(t, err)
 		for range 4 {
 			require.ErrorIs(t, known.Reconfigure(limits(20)), backend.ErrDefinition)

@@ -1,8 +1,8 @@
 -- weir 1: the tables, and the clock.
 --
--- These files can be run as they are, in their order, each in a transaction: psql -1 -f 0001_tables.sql. For
--- another schema replace "weir", with its quotes, everywhere. What a file has made is never changed by a later
--- one in a way that an older program would notice: a function that does something else has another name.
+-- These files can be run as they are, in their order, each in a transaction: psql -1 -f 0001_tables.sql. For another
+-- schema, replace "weir", with its quotes, everywhere. A later file never changes what an earlier one has made in a way
+-- that an older program would notice: a function that does something else has another name.
 
 do $$ begin
   if to_regnamespace('"weir"') is null then
@@ -15,68 +15,81 @@ create table "weir".migrations (
   applied timestamptz not null default now()
 );
 
+-- One row for each limiter: backend.Definition.
 create table "weir".definitions (
-  name     text collate "C" primary key,
-  version  bigint not null,
-  kind     bigint not null,
-  permits  bigint not null,
-  period   bigint not null,
-  refill   bigint not null,
-  segments bigint not null,
-  anchor   bigint not null,
-  reached  boolean not null
+  name       text collate "C" primary key,
+  version    bigint not null,
+  kind       bigint not null,
+  permits    bigint not null,
+  period     bigint not null,
+  refill     bigint not null,
+  segments   bigint not null,
+  anchor     bigint not null,
+  reached    boolean not null,
+  generation bigint not null,
+  explicit   boolean not null,
+  made       bigint not null,
+  made_by    text not null,
+  past       text not null
 );
 
--- One row for each key of a bucket or a window. Pages are left half empty and nothing but the primary key is
--- indexed, so that an update needs no work in an index (HOT) and its page is tidied up by the next one. An index
--- on a column that changes would end that. at: when the row was last written; line is the one of that moment.
--- taken: line and permits of one segment after the other.
+-- One row for each key of a bucket or window: backend.State, and when the row was last written. taken has the tick and
+-- the permits of one segment after the other.
+--
+-- Pages are left half empty, and only the primary key is indexed, so that an update needs no work in an index (HOT) and
+-- the next one reuses its space. An index on a column that changes would end that.
 create table "weir".states (
-  name     text collate "C" not null,
-  key      bytea not null,
-  version  bigint not null,
-  kind     bigint not null,
-  anchor   bigint not null,
-  period   bigint not null,
-  refill   bigint not null,
-  segments bigint not null,
-  line     bigint not null,
-  missing  bigint not null,
-  held     bigint not null,
-  at       bigint not null,
-  taken    bigint[],
+  name         text collate "C" not null,
+  key          bytea not null,
+  version      bigint not null,
+  kind         bigint not null,
+  anchor       bigint not null,
+  period       bigint not null,
+  refill       bigint not null,
+  segments     bigint not null,
+  tick         bigint not null,
+  missing      bigint not null,
+  refund_floor bigint not null,
+  written      bigint not null,
+  taken        bigint[],
   primary key (name, key)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 1000);
 
--- One row for each key of a concurrency limiter of which something is held. in_use is the sum of the permits of
--- all rows in leases, also of ended ones that are not deleted yet. waiting: until when releases are
--- to be told of.
+-- One row for each key of a concurrency limiter that has leases. in_use is the sum of the permits of its rows in
+-- leases, with those that have expired and are not deleted yet. Until notify_until, releases send notices.
 create table "weir".semaphores (
-  name    text collate "C" not null,
-  key     bytea not null,
-  version bigint not null,
-  in_use  bigint not null,
-  fence   bigint not null,
-  waiting bigint not null,
+  name         text collate "C" not null,
+  key          bytea not null,
+  version      bigint not null,
+  in_use       bigint not null,
+  fence        bigint not null,
+  notify_until bigint not null,
   primary key (name, key)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 1000);
 
--- A lease that was released ends at 0.
+-- A released lease expires at 0.
 create table "weir".leases (
   name    text collate "C" not null,
   key     bytea not null,
   id      bytea not null,
   permits bigint not null,
   fence   bigint not null,
-  until   bigint not null,
+  expires bigint not null,
+  ttl     bigint not null,
   primary key (name, key, id)
 ) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
 
-create index leases_until on "weir".leases (name, key, until);
+create index leases_expires on "weir".leases (name, key, expires);
 
 -- The only clock: µs since 1970. Never now(), which is when the transaction began: before it waited for a lock.
 create function "weir".clock() returns bigint language sql volatile as $$
   select (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+$$;
+
+-- Sends a notice to all instances: d for a new definition, r for a release; then the name and the key in base64.
+create function "weir".send_notice(what text, a_name text, a_key bytea) returns void language sql volatile as $$
+  select pg_notify('weir:"weir"', what || translate(
+    encode(convert_to(a_name, 'UTF8'), 'base64') || '.' || encode(a_key, 'base64'), E'\n', ''))
 $$;
 
 insert into "weir".migrations (version) values (1);

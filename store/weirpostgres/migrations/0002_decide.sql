@@ -1,76 +1,80 @@
--- weir 2: decisions about buckets and windows. What they are is written in Go: backend.Definition.Decide.
+-- weir 2: decisions about buckets and windows. backend.Definition.Decide is the same in Go.
 
 -- n:       async, look, version, kind, permits, anchor, period, refill, segments, then five numbers for each request:
 --          op + 4 (if previous) + 8 (block), min, max, tick and missing of the receipt
--- returns: 1, now, line, missing, held, a number for each request, then taken  decided
---          2, now, version                                                   outdated
---          3, now, line, missing, held, version, kind, anchor, period, refill, segments, then taken    old state
+-- returns: 1, now, tick, missing, refund floor, a number for each request, then taken               decided
+--          2, now, version                                                                          outdated definition
+--          3, now, tick, missing, refund floor, version, kind, anchor, period, refill, segments, then taken
+--                                                                                                   outdated state
 --
--- With look the row is first read as the snapshot shows it: a key that has nothing left is answered without a
--- lock and without writing, since what was exhausted can become free meanwhile only by time, a refund, or other
--- limits, and then this question came before that. The clock is read after the row is locked, so that time does
--- not run backwards in a row. No sequential scan: a plan made while the table is small would keep it.
+-- With look, the row is first read as the snapshot shows it, so that a key without permits is answered without a lock
+-- and without a write. That is right although the row can be newer: only time, a refund or other limits make permits
+-- available, and this decision came before them. Without look, or if something is to be written, the row is locked.
+-- Then the clock is read after the lock, so that time does not run backwards within a row. There is no sequential scan,
+-- because a plan that was made while the table was small would keep it.
 create function "weir".decide(a_name text, a_key bytea, n bigint[]) returns bigint[]
 language plpgsql volatile set enable_seqscan = off as $$
 <<ours>>
 declare
-  d_version  constant bigint := n[3];
-  d_permits  constant bigint := n[5];
-  d_period   constant bigint := n[7];
-  d_refill   constant bigint := n[8];
-  sliding    constant boolean := n[4] = 3;
-  look     boolean := n[2] = 1;
-  there    boolean; changed boolean;
-  place tid; v bigint; line bigint; missing bigint; held bigint; taken bigint[]; kept bigint[]; -- the row
-  t bigint; here bigint; lines bigint; previous bigint; granted bigint[]; -- now
-  op bigint; most bigint; mark bigint; g bigint; i int;
+  d_version constant bigint := n[3];
+  d_permits constant bigint := n[5];
+  d_period  constant bigint := n[7];
+  d_refill  constant bigint := n[8];
+  sliding   constant boolean := n[4] = 3;
+  look boolean := n[2] = 1;
+  -- The row.
+  found_row boolean; place tid; version bigint; tick bigint; missing bigint; refund_floor bigint; taken bigint[];
+  -- The decision.
+  t bigint; tick_now bigint; ticks bigint; kept bigint[]; changed boolean; granted bigint[]; previous bigint;
+  -- One request.
+  i int; op bigint; most bigint; unpaid bigint; g bigint;
 begin
   loop
     if look then
-      select s.version, s.line, s.missing, s.held, s.taken into v, line, missing, held, taken
+      select s.version, s.tick, s.missing, s.refund_floor, s.taken into version, tick, missing, refund_floor, taken
         from "weir".states s where s.name = a_name and s.key = a_key;
     else
-      select s.ctid, s.version, s.line, s.missing, s.held, s.taken into place, v, line, missing, held, taken
+      select s.ctid, s.version, s.tick, s.missing, s.refund_floor, s.taken into place, version, tick, missing, refund_floor, taken
         from "weir".states s where s.name = a_name and s.key = a_key for no key update;
     end if;
-    there := found;
+    found_row := found;
     t := "weir".clock();
-    here := (t - n[6]) / d_period;
-    if (t - n[6]) % d_period < 0 then here := here - 1; end if;
+    tick_now := (t - n[6]) / d_period;
+    if (t - n[6]) % d_period < 0 then tick_now := tick_now - 1; end if;
 
     changed := false;
-    if not there then
-      missing := 0; held := 0; taken := null;
-    elsif v <> d_version then
-      if v > d_version then return array[2, t, v]; end if;
-      select array[3, t, s.line, s.missing, s.held, s.version, s.kind, s.anchor, s.period, s.refill, s.segments] || s.taken into kept
+    if not found_row then
+      missing := 0; refund_floor := 0; taken := null;
+    elsif version <> d_version then
+      if version > d_version then return array[2, t, version]; end if;
+      select array[3, t, s.tick, s.missing, s.refund_floor, s.version, s.kind, s.anchor, s.period, s.refill, s.segments] || s.taken into kept
         from "weir".states s where s.name = a_name and s.key = a_key and s.version < d_version;
-      continue when not found; -- replaced since
+      continue when not found; -- it was replaced meanwhile
       return kept;
     else
-      lines := here - line;
-      changed := lines < 0; -- the server's clock was set back, and the row has to be
+      ticks := tick_now - tick;
+      changed := ticks < 0; -- the clock has stepped back, and the row must follow
       if sliding then
         kept := null; missing := 0;
         for j in 1 .. coalesce(array_length(taken, 1), 0) by 2 loop
-          if taken[j] + least(lines, 0) > here - n[9] then
-            kept := array_append(array_append(kept, taken[j] + least(lines, 0)), taken[j+1]);
+          if taken[j] + least(ticks, 0) > tick_now - n[9] then
+            kept := array_append(array_append(kept, taken[j] + least(ticks, 0)), taken[j+1]);
             missing := missing + taken[j+1];
           end if;
         end loop;
         taken := kept;
-      elsif lines > 0 then
-        -- Divided, not multiplied: nothing can overflow.
-        missing := case when d_refill = 0 or lines > missing / d_refill then 0 else missing - lines * d_refill end;
-        if held > 0 then
-          held := case when d_refill = 0 or lines > held / d_refill then 0 else held - lines * d_refill end;
+      elsif ticks > 0 then
+        -- The comparison divides, because ticks * d_refill can overflow.
+        missing := case when d_refill = 0 or ticks > missing / d_refill then 0 else missing - ticks * d_refill end;
+        if refund_floor > 0 then
+          refund_floor := case when d_refill = 0 or ticks > refund_floor / d_refill then 0 else refund_floor - ticks * d_refill end;
         end if;
       end if;
     end if;
 
-    -- One question that is rejected: what is asked most when much is asked, so it is worth a short cut.
+    -- A short cut for one request that is rejected, which is the usual one under overload.
     if d_permits - missing < greatest(n[11], 1) and n[10] & 3 = 0 and n[15] is null and not changed and taken is null then
-      return array[1, t, here, missing, held, -1];
+      return array[1, t, tick_now, missing, refund_floor, -1];
     end if;
 
     previous := 0; granted := '{}'; i := 10;
@@ -83,18 +87,18 @@ begin
       end if;
       most := n[i+2];
       case op & 3
-      when 0 then
+      when 0 then -- backend.OpTake
         if d_permits - missing < greatest(n[i+1], 1) then
           g := -1;
         else
           g := greatest(least(most, d_permits - missing), 0);
           missing := missing + g;
-          if op & 8 > 0 and d_refill > 0 and held <> missing then held := missing; changed := true; end if;
+          if op & 8 > 0 and d_refill > 0 and refund_floor <> missing then refund_floor := missing; changed := true; end if;
         end if;
-      when 1 then
+      when 1 then -- backend.OpCharge
         g := greatest(least(most, 2251799813685248 - missing), 0);
         missing := missing + g;
-      else
+      else -- backend.OpRefund, backend.OpReturnBlock
         g := 0;
         if sliding then
           for j in 1 .. coalesce(array_length(taken, 1), 0) by 2 loop
@@ -105,16 +109,16 @@ begin
             exit;
           end loop;
         else
-          mark := n[i+4]; -- what of the receipt is still unpaid
-          lines := here - n[i+3];
-          if lines > 0 then
-            mark := case when d_refill = 0 or mark <= 0 or lines > mark / d_refill then 0 else mark - lines * d_refill end;
+          unpaid := n[i+4];
+          ticks := tick_now - n[i+3];
+          if ticks > 0 then
+            unpaid := case when d_refill = 0 or unpaid <= 0 or ticks > unpaid / d_refill then 0 else unpaid - ticks * d_refill end;
           end if;
           if op & 3 = 2 or d_refill = 0 then
-            g := greatest(least(most, mark, missing - held), 0);
-          elsif mark = missing then
+            g := greatest(least(most, unpaid, missing - refund_floor), 0);
+          elsif unpaid = missing then
             g := greatest(least(most, missing), 0);
-            held := least(held, missing - g);
+            refund_floor := least(refund_floor, missing - g);
           end if;
         end if;
         missing := missing - g;
@@ -123,10 +127,10 @@ begin
       if op & 3 < 2 and g > 0 then
         changed := true;
         if sliding then
-          if taken[array_length(taken, 1) - 1] = here then
+          if taken[array_length(taken, 1) - 1] = tick_now then
             taken[array_length(taken, 1)] := taken[array_length(taken, 1)] + g;
           else
-            taken := coalesce(taken, '{}') || here || g;
+            taken := coalesce(taken, '{}') || tick_now || g;
           end if;
         end if;
       end if;
@@ -135,16 +139,17 @@ begin
       i := i + 5;
     end loop;
 
-    if changed and look and there then
+    if changed and look and found_row then
       look := false;
       continue;
     end if;
     if changed then
       if n[1] = 1 then perform set_config('synchronous_commit', 'off', true); end if;
-      if there then
-        update "weir".states s set line = here, missing = ours.missing, held = ours.held, at = t, taken = ours.taken where s.ctid = place;
+      if found_row then
+        update "weir".states s set tick = tick_now, missing = ours.missing, refund_floor = ours.refund_floor, written = t, taken = ours.taken
+          where s.ctid = place;
       else
-        insert into "weir".states values (a_name, a_key, d_version, n[4], n[6], d_period, d_refill, n[9], here, missing, held, t, taken)
+        insert into "weir".states values (a_name, a_key, d_version, n[4], n[6], d_period, d_refill, n[9], tick_now, missing, refund_floor, t, taken)
           on conflict do nothing;
         if not found then -- another session was first
           look := false;
@@ -152,21 +157,21 @@ begin
         end if;
       end if;
     end if;
-    return array[1, t, here, missing, held] || granted || taken;
+    return array[1, t, tick_now, missing, refund_floor] || granted || taken;
   end loop;
 end $$;
 
--- Writes n (line, missing, held, version, kind, anchor, period, refill, segments) and taken, if the row is
--- what old and old_taken say. It is as if that had been written when its line began.
+-- Writes n (tick, missing, refund floor, version, kind, anchor, period, refill, segments) and new_taken if the row is
+-- as old and old_taken say. It counts as written when its tick was reached.
 create function "weir".replace(a_name text, a_key bytea, async boolean, old bigint[], old_taken bigint[], n bigint[], new_taken bigint[])
 returns boolean language plpgsql volatile set enable_seqscan = off as $$
 begin
   if async then perform set_config('synchronous_commit', 'off', true); end if;
   update "weir".states s set
-      line = n[1], missing = n[2], held = n[3], version = n[4], kind = n[5], anchor = n[6], period = n[7], refill = n[8], segments = n[9],
-      at = least(greatest(n[6] + n[1]::numeric * n[7], -9e18), 9e18), taken = nullif(new_taken, '{}')
+      tick = n[1], missing = n[2], refund_floor = n[3], version = n[4], kind = n[5], anchor = n[6], period = n[7], refill = n[8], segments = n[9],
+      written = least(greatest(n[6] + n[1]::numeric * n[7], -9e18), 9e18), taken = nullif(new_taken, '{}')
     where s.name = a_name and s.key = a_key and coalesce(s.taken, '{}') = old_taken
-      and s.line = old[1] and s.missing = old[2] and s.held = old[3] and s.version = old[4] and s.kind = old[5]
+      and s.tick = old[1] and s.missing = old[2] and s.refund_floor = old[3] and s.version = old[4] and s.kind = old[5]
       and s.anchor = old[6] and s.period = old[7] and s.refill = old[8] and s.segments = old[9];
   return found;
 end $$;
