@@ -79,7 +79,7 @@ func newReloaded(b *testing.B, keys int) *reloaded {
 	r := &reloaded{b: b, registry: registry.New(nil), keys: keyNames(keys), limit: plenty}
 	check(b, r.registry.Define("api", func(b *registry.Builder) error {
 		o := limiter.TokenBucketOptions{TokenLimit: r.limit, TokensPerPeriod: 1, ReplenishmentPeriod: 1000 * time.Hour}
-		perKey := registry.Partitioned(b, "user", func(key string) string { return key }, o, noBound)
+		perKey := registry.Partitioned(b, "user", func(key string) string { return key }, o, &noBound)
 		if r.perKey == nil { // a reload keeps it, and others read it meanwhile
 			r.perKey = perKey
 		}

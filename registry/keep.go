@@ -75,7 +75,7 @@ func Keep[T any, O comparable](b *Builder, name string, o O, k Kept[T, O]) T {
 		b.problem(fmt.Errorf("%v: %w", key, err))
 		return none
 	}
-	made := &resource{value: fresh, kept: true, reconfigure: func(o any) error { return k.Reconfigure(fresh, o.(O)) }}
+	made := &resource{value: fresh, reconfigure: func(o any) error { return k.Reconfigure(fresh, o.(O)) }}
 	used, err := b.useResource(id, o, func() (*resource, error) { return made, nil })
 	if used != made { // another build has made one in the meantime
 		if err := made.close(); err != nil {

@@ -3,37 +3,69 @@ package registry
 import (
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
+	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
 )
 
-// A limiterKind makes and reconfigures the limiters of one kind.
-type limiterKind[L limiter.Limiter, O comparable] struct {
-	name        string
-	make        func(O) (L, error)
-	reconfigure func(L, O) error
-	valid       O // valid options for a placeholder of a limiter that could not be made
+// LimiterOptions are the options of one of the kinds of limiters.
+type LimiterOptions interface {
+	comparable
+	limiter.TokenBucketOptions | limiter.FixedWindowOptions | limiter.SlidingWindowOptions | limiter.ConcurrencyOptions
+	Validate() error
 }
 
-var (
-	tokenBuckets = limiterKind[*limiter.TokenBucket, limiter.TokenBucketOptions]{
-		"token bucket", limiter.NewTokenBucket, (*limiter.TokenBucket).Reconfigure,
-		limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: 1},
+// A limiterKind has what the registry knows about the limiters with the options O.
+type limiterKind[O LimiterOptions] struct {
+	name            string
+	manual          func(O) bool // reports whether the options have ManualReplenishment
+	valid           O            // for a placeholder of a limiter that could not be made
+	makeShared      sharedMaker[*store.Limiter[O], O]
+	makePartitioned sharedMaker[*store.Partitioned[O], O]
+}
+
+// limiterKinds has one limiterKind for each type of options.
+var limiterKinds = []any{
+	limiterKind[limiter.TokenBucketOptions]{
+		name: "token bucket", manual: func(o limiter.TokenBucketOptions) bool { return o.ManualReplenishment },
+		valid:      limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second},
+		makeShared: (*store.Store).TokenBucket, makePartitioned: (*store.Store).PartitionedTokenBucket,
+	},
+	limiterKind[limiter.FixedWindowOptions]{
+		name: "fixed window", manual: func(o limiter.FixedWindowOptions) bool { return o.ManualReplenishment },
+		valid:      limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Second},
+		makeShared: (*store.Store).FixedWindow, makePartitioned: (*store.Store).PartitionedFixedWindow,
+	},
+	limiterKind[limiter.SlidingWindowOptions]{
+		name: "sliding window", manual: func(o limiter.SlidingWindowOptions) bool { return o.ManualReplenishment },
+		valid:      limiter.SlidingWindowOptions{PermitLimit: 1, Window: time.Second, SegmentsPerWindow: 1},
+		makeShared: (*store.Store).SlidingWindow, makePartitioned: (*store.Store).PartitionedSlidingWindow,
+	},
+	limiterKind[limiter.ConcurrencyOptions]{
+		name: "concurrency", manual: func(limiter.ConcurrencyOptions) bool { return false },
+		valid:      limiter.ConcurrencyOptions{PermitLimit: 1},
+		makeShared: (*store.Store).Concurrency, makePartitioned: (*store.Store).PartitionedConcurrency,
+	},
+}
+
+func kindOf[O LimiterOptions]() limiterKind[O] {
+	i := slices.IndexFunc(limiterKinds, func(k any) bool { _, ok := k.(limiterKind[O]); return ok })
+	return limiterKinds[i].(limiterKind[O])
+}
+
+// kindName returns the name of the kind of a limiter. ManualReplenishment cannot change on an existing limiter, so
+// limiters with and without it are of different kinds.
+func kindName[O LimiterOptions](o O) string {
+	k := kindOf[O]()
+	if k.manual(o) {
+		return k.name + ", replenished by hand"
 	}
-	fixedWindows = limiterKind[*limiter.FixedWindow, limiter.FixedWindowOptions]{
-		"fixed window", limiter.NewFixedWindow, (*limiter.FixedWindow).Reconfigure,
-		limiter.FixedWindowOptions{PermitLimit: 1, Window: 1},
-	}
-	slidingWindows = limiterKind[*limiter.SlidingWindow, limiter.SlidingWindowOptions]{
-		"sliding window", limiter.NewSlidingWindow, (*limiter.SlidingWindow).Reconfigure,
-		limiter.SlidingWindowOptions{PermitLimit: 1, Window: 1, SegmentsPerWindow: 1},
-	}
-	concurrencies = limiterKind[*limiter.Concurrency, limiter.ConcurrencyOptions]{
-		"concurrency", limiter.NewConcurrency, (*limiter.Concurrency).Reconfigure,
-		limiter.ConcurrencyOptions{PermitLimit: 1},
-	}
-)
+	return k.name
+}
 
 // TokenBucket returns the registry's token bucket of that name. If there is none, it is made. If there is one, it
 // stays, with what it has counted, and gets the options o when the version that is being built comes into force.
@@ -46,46 +78,39 @@ var (
 //
 // If the options are invalid, the build fails, and the limiter that is returned must not be used after it.
 func (b *Builder) TokenBucket(name string, o limiter.TokenBucketOptions) *limiter.TokenBucket {
-	return useOwn(b, tokenBuckets, name, withReplenishment("token bucket", o.ManualReplenishment), o)
+	return useOwn(b, name, o, limiter.NewTokenBucket)
 }
 
 // FixedWindow returns the registry's fixed window of that name. See [Builder.TokenBucket].
 func (b *Builder) FixedWindow(name string, o limiter.FixedWindowOptions) *limiter.FixedWindow {
-	return useOwn(b, fixedWindows, name, withReplenishment("fixed window", o.ManualReplenishment), o)
+	return useOwn(b, name, o, limiter.NewFixedWindow)
 }
 
 // SlidingWindow returns the registry's sliding window of that name. See [Builder.TokenBucket].
 func (b *Builder) SlidingWindow(name string, o limiter.SlidingWindowOptions) *limiter.SlidingWindow {
-	return useOwn(b, slidingWindows, name, withReplenishment("sliding window", o.ManualReplenishment), o)
+	return useOwn(b, name, o, limiter.NewSlidingWindow)
 }
 
 // Concurrency returns the registry's concurrency limiter of that name. See [Builder.TokenBucket].
 func (b *Builder) Concurrency(name string, o limiter.ConcurrencyOptions) *limiter.Concurrency {
-	return useOwn(b, concurrencies, name, "concurrency", o)
+	return useOwn(b, name, o, limiter.NewConcurrency)
 }
 
-// withReplenishment returns the kind of a limiter: limiters with and without ManualReplenishment are of different
-// kinds.
-func withReplenishment(kind string, manual bool) string {
-	if manual {
-		return kind + ", replenished by hand"
-	}
-	return kind
+// ownLimiter is what the registry needs of a limiter in this process.
+type ownLimiter[O any] interface {
+	limiter.Limiter
+	Reconfigure(o O) error
 }
 
 // useOwn returns the limiter of that name and kind and records that this build uses it.
-func useOwn[L limiter.Limiter, O comparable](b *Builder, k limiterKind[L, O], name, kindName string, o O) L {
-	fresh, err := k.make(o)
+func useOwn[L ownLimiter[O], O LimiterOptions](b *Builder, name string, o O, newLimiter func(O) (L, error)) L {
+	fresh, err := newLimiter(o)
 	if err != nil {
 		b.problem(fmt.Errorf("limiter %q: %w", name, err))
-		fresh, _ = k.make(k.valid)
-		return fresh
+		return weir.Must(newLimiter(kindOf[O]().valid))
 	}
-	used, err := b.useResource(newResourceID(name, kindName, nil), o, func() (*resource, error) {
-		return &resource{
-			value:       fresh,
-			reconfigure: func(o any) error { return k.reconfigure(fresh, o.(O)) },
-		}, nil
+	used, err := b.useResource(newResourceID(name, kindName(o), nil), o, func() (*resource, error) {
+		return &resource{value: fresh, reconfigure: func(o any) error { return fresh.Reconfigure(o.(O)) }}, nil
 	})
 	if err != nil {
 		b.problem(err)
@@ -107,12 +132,7 @@ type LimiterInfo struct {
 func (r *Registry) Limiters() iter.Seq2[string, LimiterInfo] {
 	return func(yield func(string, LimiterInfo) bool) {
 		infos := r.limiterInfos()
-		names := make([]string, 0, len(infos))
-		for name := range infos {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		for _, name := range names {
+		for _, name := range slices.Sorted(maps.Keys(infos)) {
 			if !yield(name, *infos[name]) {
 				return
 			}
@@ -130,7 +150,7 @@ func (r *Registry) limiterInfos() map[string]*LimiterInfo {
 			continue
 		}
 		for key, u := range i.current.uses {
-			if u.kept {
+			if u.id.isKept() {
 				continue
 			}
 			name := key.name

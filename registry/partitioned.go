@@ -9,13 +9,6 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// LimiterOptions are the options of one of the limiters that a partitioned limiter can have for each key.
-type LimiterOptions interface {
-	comparable
-	limiter.TokenBucketOptions | limiter.FixedWindowOptions | limiter.SlidingWindowOptions | limiter.ConcurrencyOptions
-	Validate() error
-}
-
 // PartitionedOptions are the [LimiterInfo.Options] of a partitioned limiter. All of them can change in place.
 type PartitionedOptions[O LimiterOptions] struct {
 	Each O
@@ -23,7 +16,7 @@ type PartitionedOptions[O LimiterOptions] struct {
 }
 
 // Partitioned returns the registry's partitioned limiter of that name: a limiter with the options each for every key
-// that the function key returns. It is kept across reloads like that of [Builder.TokenBucket]. When the options
+// that the function key returns. If o is nil, it has its defaults. The limiter is kept across reloads like that of [Builder.TokenBucket]. When the options
 // change, every partition gets them in place. From the moment at which the first partition has the new options no
 // call is decided by the old ones.
 //
@@ -34,15 +27,18 @@ type PartitionedOptions[O LimiterOptions] struct {
 // need limiters of different names. For pipelines in a file, package reload checks that they name the same function.
 //
 // Another type of R, K or O makes another limiter.
-func Partitioned[R any, K comparable, O LimiterOptions](b *Builder, name string, key func(R) K, each O, o limiter.PartitionedOptions) *limiter.PartitionedLimiter[R, K] {
+func Partitioned[R any, K comparable, O LimiterOptions](b *Builder, name string, key func(R) K, each O, o *limiter.PartitionedOptions) *limiter.PartitionedLimiter[R, K] {
+	want := PartitionedOptions[O]{Each: each}
+	if o != nil {
+		want.PartitionedOptions = *o
+	}
 	p := &adjustablePartitioned[R, K, O]{}
-	fresh, err := p.start(key, each, o)
+	fresh, err := p.start(key, want)
 	if err != nil {
 		b.problem(fmt.Errorf("limiter %q: %w", name, err))
 		return placeholderPartitioned[R, K]()
 	}
-	want := PartitionedOptions[O]{each, o}
-	kind := fmt.Sprintf("partitioned %s by %v of %v", eachKind(each), reflect.TypeFor[K](), reflect.TypeFor[R]())
+	kind := fmt.Sprintf("partitioned %s by %v of %v", kindName(each), reflect.TypeFor[K](), reflect.TypeFor[R]())
 	id := newResourceID(name, kind, reflect.TypeFor[adjustablePartitioned[R, K, O]]())
 	used, err := b.useResource(id, want, func() (*resource, error) {
 		return &resource{value: fresh, reconfigure: p.reconfigure, partitioned: p}, nil
@@ -79,20 +75,20 @@ type adjustablePartitioned[R any, K comparable, O LimiterOptions] struct {
 }
 
 // start makes the limiter.
-func (p *adjustablePartitioned[R, K, O]) start(key func(R) K, each O, o limiter.PartitionedOptions) (*limiter.PartitionedLimiter[R, K], error) {
+func (p *adjustablePartitioned[R, K, O]) start(key func(R) K, o PartitionedOptions[O]) (*limiter.PartitionedLimiter[R, K], error) {
 	if key == nil {
 		return nil, notSet("key")
 	}
-	if err := each.Validate(); err != nil {
+	if err := o.Each.Validate(); err != nil {
 		return nil, err
 	}
 	p.key.Store(&key)
-	p.use(each)
+	p.use(o.Each)
 	var err error
 	factory := limiter.Factory[K](func(k K) (limiter.Limiter, error) { return (*p.factory.Load())(k) })
 	p.limiter, err = limiter.NewPartitioned(func(resource R) limiter.Partition[K] {
 		return limiter.Partition[K]{Key: (*p.key.Load())(resource), New: factory}
-	}, &o)
+	}, &o.PartitionedOptions)
 	return p.limiter, err
 }
 
@@ -126,18 +122,4 @@ func (p *adjustablePartitioned[R, K, O]) reconfigure(options any) error {
 		}
 		return nil
 	})
-}
-
-// eachKind returns the kind of the limiter of each key.
-func eachKind(each any) string {
-	switch o := each.(type) {
-	case limiter.TokenBucketOptions:
-		return withReplenishment("token bucket", o.ManualReplenishment)
-	case limiter.FixedWindowOptions:
-		return withReplenishment("fixed window", o.ManualReplenishment)
-	case limiter.SlidingWindowOptions:
-		return withReplenishment("sliding window", o.ManualReplenishment)
-	default:
-		return "concurrency"
-	}
 }

@@ -22,7 +22,7 @@ func keyed[O registry.LimiterOptions](t *testing.T, r *registry.Registry, key *f
 	t.Helper()
 	var l *limiter.PartitionedLimiter[string, string]
 	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
-		l = registry.Partitioned(b, "users", *key, *each, *o)
+		l = registry.Partitioned(b, "users", *key, *each, o)
 		return nil
 	}))
 	return &l
@@ -103,10 +103,10 @@ func TestPartitioned_FailedBuild(t *testing.T) {
 	var l *limiter.PartitionedLimiter[string, string]
 	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
 		if fail {
-			registry.Partitioned(b, "users", strings.ToLower, bucketOptions(99), limiter.PartitionedOptions{})
+			registry.Partitioned(b, "users", strings.ToLower, bucketOptions(99), nil)
 			return errBoom
 		}
-		l = registry.Partitioned(b, "users", same, bucketOptions(10), limiter.PartitionedOptions{})
+		l = registry.Partitioned(b, "users", same, bucketOptions(10), nil)
 		return nil
 	}))
 	get(t, r, "orders")
@@ -120,13 +120,13 @@ func TestPartitioned_FailedBuild(t *testing.T) {
 func TestPartitioned_InvalidOptions(t *testing.T) {
 	for field, f := range map[string]func(b *registry.Builder){
 		"key must not be nil": func(b *registry.Builder) {
-			registry.Partitioned[string, string](b, "users", nil, bucketOptions(1), limiter.PartitionedOptions{})
+			registry.Partitioned[string, string](b, "users", nil, bucketOptions(1), nil)
 		},
 		"TokenLimit": func(b *registry.Builder) {
-			registry.Partitioned(b, "users", same, bucketOptions(0), limiter.PartitionedOptions{})
+			registry.Partitioned(b, "users", same, bucketOptions(0), nil)
 		},
 		"MaxPartitions": func(b *registry.Builder) {
-			registry.Partitioned(b, "users", same, bucketOptions(1), limiter.PartitionedOptions{MaxPartitions: -1})
+			registry.Partitioned(b, "users", same, bucketOptions(1), &limiter.PartitionedOptions{MaxPartitions: -1})
 		},
 	} {
 		r := open(t, nil)
@@ -142,7 +142,7 @@ func TestPartitioned_InvalidOptions(t *testing.T) {
 // two types have the same name.
 func TestPartitioned_OtherTypes(t *testing.T) {
 	type user string
-	var o limiter.PartitionedOptions
+	var o *limiter.PartitionedOptions
 	asked := []registry.BuildFunc{
 		func(b *registry.Builder) error {
 			registry.Partitioned(b, "users", same, bucketOptions(1), o)

@@ -41,7 +41,6 @@ type resource struct {
 	reconfigure func(options any) error
 	options     any              // those in force; of a comparable type
 	partitioned any              // an adjustablePartitioned; otherwise nil
-	kept        bool             // a thing of [Keep], no limiter
 	shared      bool             // a limiter in a store, see [Shared]
 	users       int              // builds that use it; guarded by r.mu, like busy
 	busy        *reconfiguration // what gives it other options at the moment

@@ -5,9 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"time"
 
-	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -43,13 +42,13 @@ type SharedOptions[O LimiterOptions] struct {
 // [store.Options.CallTimeout]; while the store is unavailable it returns the last known figures. All instances report
 // the same permits: read one of them, not the sum.
 func Shared[O LimiterOptions](b *Builder, s *store.Store, name string, o O, how *store.LimiterOptions) *store.Limiter[O] {
-	return useShared(b, s, name, "shared "+eachKind(o), o, how, makeShared[O])
+	return useShared(b, s, name, "shared ", o, how, kindOf[O]().makeShared)
 }
 
 // SharedPartitioned is [Shared] for a limiter for each key. [limiter.Translate] finds the key in what a pipeline is
 // partitioned by. It has no options beside those of each limiter, because a key that is not in use has no cost.
 func SharedPartitioned[O LimiterOptions](b *Builder, s *store.Store, name string, each O, how *store.LimiterOptions) *store.Partitioned[O] {
-	return useShared(b, s, name, "shared partitioned "+eachKind(each), each, how, makeSharedPartitioned[O])
+	return useShared(b, s, name, "shared partitioned ", each, how, kindOf[O]().makePartitioned)
 }
 
 func (o SharedOptions[O]) limits() any { return o.Limits }
@@ -107,18 +106,29 @@ type storeLimiter[O any] interface {
 	Close() error
 }
 
-// useShared returns the limiter of that name and kind and records that this build uses it.
-func useShared[L storeLimiter[O], O LimiterOptions](b *Builder, s *store.Store, name, kind string, o O, how *store.LimiterOptions, by maker[L, O]) L {
-	in := sharedIdentity{store: s}
+// A sharedMaker makes a limiter in a store.
+type sharedMaker[L any, O LimiterOptions] func(s *store.Store, name string, o O, how *store.LimiterOptions) (L, error)
+
+// useShared returns the limiter of that name and kind and records that this build uses it. prefix is the beginning of
+// the name of the kind.
+func useShared[L storeLimiter[O], O LimiterOptions](b *Builder, s *store.Store, name, prefix string, o O, how *store.LimiterOptions, newLimiter sharedMaker[L, O]) L {
+	identity := sharedIdentity{store: s}
 	if how != nil {
-		in.how = *how
+		identity.how = *how
 	}
-	if err := by.refuses(s, name, o, in.how); err != nil {
+	var err error
+	if s == nil {
+		err = notSet("s")
+	} else {
+		err = store.Check(name, o, &identity.how) // of an existing limiter, too: when it gets the options it is too late to refuse them
+	}
+	if err != nil {
 		b.problem(fmt.Errorf("limiter %q: %w", name, err))
-		return by.placeholder()
+		return placeholderShared(newLimiter)
 	}
-	used, err := b.useResource(newResourceID(name, kind, in), SharedOptions[O]{o, in.how}, func() (*resource, error) {
-		l, err := by(s, name, o, in.how)
+	id := newResourceID(name, prefix+kindName(o), identity)
+	used, err := b.useResource(id, SharedOptions[O]{o, identity.how}, func() (*resource, error) {
+		l, err := newLimiter(s, name, o, &identity.how)
 		if err != nil {
 			return nil, fmt.Errorf("limiter %q: %w", name, err)
 		}
@@ -129,90 +139,27 @@ func useShared[L storeLimiter[O], O LimiterOptions](b *Builder, s *store.Store, 
 	})
 	if err != nil {
 		b.problem(err)
-		return by.placeholder()
+		return placeholderShared(newLimiter)
 	}
 	return used.value.(L)
 }
 
-// A maker makes the limiter in a store for its type of options.
-type maker[L any, O LimiterOptions] func(s *store.Store, name string, o O, how store.LimiterOptions) (L, error)
-
-func makeShared[O LimiterOptions](s *store.Store, name string, o O, how store.LimiterOptions) (*store.Limiter[O], error) {
-	var l any
-	var err error
-	switch o := any(o).(type) {
-	case limiter.TokenBucketOptions:
-		l, err = s.TokenBucket(name, o, &how)
-	case limiter.FixedWindowOptions:
-		l, err = s.FixedWindow(name, o, &how)
-	case limiter.SlidingWindowOptions:
-		l, err = s.SlidingWindow(name, o, &how)
-	case limiter.ConcurrencyOptions:
-		l, err = s.Concurrency(name, o, &how)
-	}
-	return l.(*store.Limiter[O]), err
-}
-
-func makeSharedPartitioned[O LimiterOptions](s *store.Store, name string, o O, how store.LimiterOptions) (*store.Partitioned[O], error) {
-	var l any
-	var err error
-	switch o := any(o).(type) {
-	case limiter.TokenBucketOptions:
-		l, err = s.PartitionedTokenBucket(name, o, &how)
-	case limiter.FixedWindowOptions:
-		l, err = s.PartitionedFixedWindow(name, o, &how)
-	case limiter.SlidingWindowOptions:
-		l, err = s.PartitionedSlidingWindow(name, o, &how)
-	case limiter.ConcurrencyOptions:
-		l, err = s.PartitionedConcurrency(name, o, &how)
-	}
-	return l.(*store.Partitioned[O]), err
-}
-
-// refuses returns what a store says of the options. It is also called for an existing limiter, which gets the options
-// when it is too late to refuse them.
-func (m maker[L, O]) refuses(s *store.Store, name string, o O, how store.LimiterOptions) error {
-	if s == nil {
-		return notSet("s")
-	}
-	return store.Check(name, o, &how)
-}
-
-// placeholder returns a closed limiter in place of one that could not be made, so that the build function can go on.
-func (m maker[L, O]) placeholder() L {
-	s := newPlaceholderStore()
-	l, _ := m(s, "none", validOptions[O](), store.LimiterOptions{})
+// placeholderShared returns a limiter of a closed store in place of one that could not be made, so that the build
+// function can go on.
+func placeholderShared[L any, O LimiterOptions](newLimiter sharedMaker[L, O]) L {
+	s := weir.Must(store.New(noBackend{}, nil))
+	l, _ := newLimiter(s, "none", kindOf[O]().valid, nil)
 	_ = s.Close()
 	return l
 }
 
-// validOptions returns options that are valid.
-func validOptions[O LimiterOptions]() (o O) {
-	switch o := any(&o).(type) {
-	case *limiter.TokenBucketOptions:
-		*o = limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second}
-	case *limiter.FixedWindowOptions:
-		*o = limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Second}
-	case *limiter.SlidingWindowOptions:
-		*o = limiter.SlidingWindowOptions{PermitLimit: 1, Window: time.Second, SegmentsPerWindow: 1}
-	case *limiter.ConcurrencyOptions:
-		*o = limiter.ConcurrencyOptions{PermitLimit: 1}
-	}
-	return o
+// noBackend is the backend of placeholders.
+type noBackend struct{ backend.Backend }
+
+var errNoStore = errors.New("registry: there is no store")
+
+func (noBackend) Load(context.Context, string) (*backend.Definition, int64, error) {
+	return nil, 0, errNoStore
 }
 
-// placeholderBackend is the backend of the store of placeholders, which are never used.
-type placeholderBackend struct{ backend.Backend }
-
-var errPlaceholder = errors.New("registry: there is no store")
-
-func newPlaceholderStore() *store.Store {
-	s, _ := store.New(placeholderBackend{}, nil)
-	return s
-}
-
-func (placeholderBackend) Load(context.Context, string) (*backend.Definition, int64, error) {
-	return nil, 0, errPlaceholder
-}
-
-func (placeholderBackend) Close() error { return nil }
+func (noBackend) Close() error { return nil }

@@ -97,13 +97,13 @@ func buildPartitioned(b *registry.Builder, k *Kinds, name string, l *model.Limit
 	p := &byContext{}
 	switch each := l.Each.Options.(type) {
 	case limiter.TokenBucketOptions:
-		p.Partitioned = registry.Partitioned(b, name, key, each, o.PartitionedOptions)
+		p.Partitioned = registry.Partitioned(b, name, key, each, &o.PartitionedOptions)
 	case limiter.FixedWindowOptions:
-		p.Partitioned = registry.Partitioned(b, name, key, each, o.PartitionedOptions)
+		p.Partitioned = registry.Partitioned(b, name, key, each, &o.PartitionedOptions)
 	case limiter.SlidingWindowOptions:
-		p.Partitioned = registry.Partitioned(b, name, key, each, o.PartitionedOptions)
+		p.Partitioned = registry.Partitioned(b, name, key, each, &o.PartitionedOptions)
 	case limiter.ConcurrencyOptions:
-		p.Partitioned = registry.Partitioned(b, name, key, each, o.PartitionedOptions)
+		p.Partitioned = registry.Partitioned(b, name, key, each, &o.PartitionedOptions)
 	}
 	return p, nil
 }

@@ -333,7 +333,7 @@ var registryRows = []row{
 	{"registry.Partitioned(key)", caller, func(x *scene) drill {
 		b := x.registry(registry.Options{}, func(b *registry.Builder) error {
 			l := registry.Partitioned(b, "keyed", func(s string) string { x.hit(); return s },
-				limiter.ConcurrencyOptions{PermitLimit: 1}, limiter.PartitionedOptions{})
+				limiter.ConcurrencyOptions{PermitLimit: 1}, nil)
 			b.Add(ratelimit.NewPartitioned(l, pipeline.Operation, nil))
 			return nil
 		})

@@ -136,7 +136,7 @@ func ExamplePipelinePolicy() {
 	perUser, err := r.GetOrDefine("per-user", func(b *registry.Builder) error {
 		buckets := registry.Partitioned(b, "per-user", weirhttp.Header("X-Api-Key"), limiter.TokenBucketOptions{
 			TokenLimit: limit, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
-		}, limiter.PartitionedOptions{MaxPartitions: 100_000})
+		}, &limiter.PartitionedOptions{MaxPartitions: 100_000})
 		b.Add(ratelimit.NewPartitioned(buckets, weirhttp.RequestFrom, nil))
 		return nil
 	})

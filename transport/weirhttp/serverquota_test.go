@@ -49,7 +49,7 @@ func TestLimitsOptions_RegistryReload(t *testing.T) {
 	defer r.Close(context.WithoutCancel(t.Context()))
 	require.NoError(t, r.Define("per-user", func(b *registry.Builder) error {
 		each := limiter.TokenBucketOptions{TokenLimit: limit, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}
-		perUser := registry.Partitioned(b, "per-user", Header("X-Api-Key"), each, limiter.PartitionedOptions{})
+		perUser := registry.Partitioned(b, "per-user", Header("X-Api-Key"), each, nil)
 		b.Add(ratelimit.NewPartitioned(perUser, RequestFrom, nil))
 		return nil
 	}))
