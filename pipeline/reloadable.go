@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/weir-go/weir/internal/recovered"
 )
 
 // A Reloadable has a Pipeline whose strategies can be replaced while it is in use. It is what a registry is made of;
@@ -232,31 +232,11 @@ func (p *Pipeline) enter(v *version) (*version, *shard) {
 	return v, nil
 }
 
-// closeStrategies closes the strategies in order, even if the Close of one calls Goexit.
-func (v *version) closeStrategies() (err error) {
+// closeStrategies closes the strategies in order.
+func (v *version) closeStrategies() error {
 	var errs []error
-	defer func() { err = errors.Join(errs...) }()
-	for i, s := range slices.Backward(v.strategies) {
-		defer func() {
-			if err := closeStrategy(s); err != nil {
-				errs = append(errs, fmt.Errorf("pipeline: closing %v: %w", v.sourceOf(i), err))
-			}
-		}()
-	}
-	return nil
-}
-
-// closeStrategy closes s if it has a Close method. It returns a panic as an error, so that the other strategies are
-// closed, too.
-func closeStrategy(s Strategy) (err error) {
-	closer, ok := s.(io.Closer)
-	if !ok {
-		return nil
-	}
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
-		}
-	}()
-	return closer.Close()
+	recovered.CloseAll(v.strategies, func(i int, err error) {
+		errs = append(errs, fmt.Errorf("pipeline: closing %v: %w", v.sourceOf(i), err))
+	})
+	return errors.Join(errs...)
 }

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"runtime/debug"
-	"slices"
+	"time"
 
-	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -78,6 +76,7 @@ type build struct {
 	contains   []*pipeline.Pipeline
 	disposers  []func() error
 	uses       map[resourceKey]*resourceUse // limiters and things of Keep
+	took       time.Duration                // how long the build function ran, in a change
 }
 
 // build runs a build function. The build that it returns must be put in force or discarded.
@@ -116,28 +115,6 @@ func (b *Builder) run(f BuildFunc, v *build) (err error) {
 	v.prepared, err = c.Prepare()
 	v.contains = contained(b.strategies)
 	return err
-}
-
-// closeAll closes the strategies of a build that is discarded.
-func closeAll(strategies []pipeline.Strategy) (err error) {
-	var errs []error
-	defer func() { err = errors.Join(errs...) }()
-	for _, s := range slices.Backward(strategies) { // deferred, so the first one is closed first
-		if c, ok := s.(io.Closer); ok && !isnil.Value(s) {
-			defer finish(c.Close, func(err error) { errs = append(errs, err) })
-		}
-	}
-	return nil
-}
-
-// guarded calls f and returns a panic as an error, so that what comes after f is done.
-func guarded(f func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
-		}
-	}()
-	return f()
 }
 
 // contained returns the pipelines that are embedded directly among the strategies.

@@ -38,7 +38,7 @@ type Change struct {
 // build function, a first build included, or a Listener of a reload calls Reload on its own goroutine, Reload returns
 // ErrReloading at once.
 func (r *Registry) Reload(ctx context.Context, names ...string) error {
-	return r.change(ctx, func(c *change) error { return c.reload(names) })
+	return r.change(ctx, func(c *change) error { return c.planReload(names) })
 }
 
 // Apply defines, redefines and removes pipelines in one change: every pipeline that is defined is built, with all its
@@ -48,56 +48,49 @@ func (r *Registry) Reload(ctx context.Context, names ...string) error {
 // The removal of a pipeline that Get or GetInstance has returned is reported as [EventRemoved].
 func (r *Registry) Apply(ctx context.Context, c Change) error { return r.apply(ctx, c, true) }
 
-func (r *Registry) apply(ctx context.Context, c Change, warn bool) error {
+// apply is Apply. EventRemoved is reported only if reportRemoved.
+func (r *Registry) apply(ctx context.Context, want Change, reportRemoved bool) error {
 	// A build function can modify the caller's map during the change, and a name can be listed twice.
-	c = Change{Define: maps.Clone(c.Define), Remove: unique(c.Remove)}
-	removed := setOf(c.Remove)
-	for _, name := range slices.Sorted(maps.Keys(c.Define)) {
-		if err := checkDefinition(name, c.Define[name]); err != nil {
+	define, remove := maps.Clone(want.Define), slices.Compact(slices.Sorted(slices.Values(want.Remove)))
+	for _, name := range slices.Sorted(maps.Keys(define)) {
+		if err := checkDefinition(name, define[name]); err != nil {
 			return err
 		}
-		if removed[name] {
+		if _, removed := slices.BinarySearch(remove, name); removed {
 			return fmt.Errorf("registry: %q is both defined and removed", name)
 		}
 	}
-	return r.change(ctx, func(made *change) error {
-		made.reportLost = warn
-		return made.apply(c)
+	return r.change(ctx, func(c *change) error {
+		c.define, c.remove, c.reportRemoved = define, remove, reportRemoved
+		return c.planDefinitions()
 	})
 }
 
 // A change builds pipelines and puts them in force together. It is one call of Reload or Apply.
 type change struct {
-	registry   *Registry
-	ctx        context.Context //nolint:containedctx // a change ends with the call
-	goroutine  uint64          // the goroutine of the call, see [Registry.changesOn]
-	define     map[string]BuildFunc
-	remove     []string
-	reportLost bool // report removed pipelines whose handles the program has
-	affected   []*definition
-	defaults   map[string]*instance // the default instances of the pipelines to build, by name
-	builds     map[*instance]*build
-	took       map[*instance]time.Duration
+	registry      *Registry
+	ctx           context.Context //nolint:containedctx // a change ends with the call
+	goid          uint64          // the goroutine of the call
+	define        map[string]BuildFunc
+	remove        []string // sorted
+	reportRemoved bool     // report removed pipelines whose handles the program has
+	affected      []*definition
+	defaults      map[string]*instance // the default instances of the pipelines to define, by name
+	builds        map[*instance]*build // those not in force yet
 }
 
 // change waits for its turn, lets plan say what to build, builds it and puts it in force.
 func (r *Registry) change(ctx context.Context, plan func(*change) error) error {
-	here := goroutine.ID()
-	if r.changesOn(here) {
+	goid := goroutine.ID()
+	if r.changesOn(goid) {
 		return fmt.Errorf("%w on this goroutine, which would wait for itself", ErrReloading)
 	}
-	if err := r.takeSlot(ctx); err != nil {
+	if err := r.slot.take(ctx, goid, r.closeCalled); err != nil {
 		return err
 	}
-	defer r.leaveSlot()
-	r.changing.Store(here)
+	defer r.slot.leave()
 	c := &change{
-		registry:  r,
-		ctx:       ctx,
-		goroutine: here,
-		defaults:  make(map[string]*instance),
-		builds:    make(map[*instance]*build),
-		took:      make(map[*instance]time.Duration),
+		registry: r, ctx: ctx, goid: goid, defaults: make(map[string]*instance), builds: make(map[*instance]*build),
 	}
 	defer c.abandon() // also if a build function calls runtime.Goexit
 	if err := plan(c); err != nil {
@@ -106,92 +99,49 @@ func (r *Registry) change(ctx context.Context, plan func(*change) error) error {
 	return c.run()
 }
 
-// changesOn reports whether a change or a first build runs on the goroutine here. If it does, its build function has
+// changesOn reports whether a change or a first build runs on the goroutine goid. If it does, its build function has
 // called Reload, which would wait for its own end.
-func (r *Registry) changesOn(here uint64) bool {
-	if here == 0 {
+func (r *Registry) changesOn(goid uint64) bool {
+	if goid == 0 {
 		return false
-	}
-	if r.changing.Load() == here {
-		return true
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.firstBuilds[here] != nil
+	return r.slot.goid.Load() == goid || r.firstBuilds[goid] != nil
 }
 
-// maxWait is how long a change waits for one that does not end. Without it, a build function that waits for a Reload
-// on another goroutine would never return.
-const maxWait = 10 * time.Second
-
-// takeSlot waits until no other change runs.
-func (r *Registry) takeSlot(ctx context.Context) error {
-	stuck := time.NewTimer(maxWait)
-	defer stuck.Stop()
-	for {
-		ended := r.changes.Load()
-		select {
-		case r.slot <- struct{}{}:
-			if ctx.Err() == nil {
-				return nil
-			}
-			<-r.slot // the context had ended, too
-			return fmt.Errorf("registry: before reloading: %w", pipeline.ContextError(ctx))
-		case <-ctx.Done():
-			return fmt.Errorf("registry: before reloading: %w", pipeline.ContextError(ctx))
-		case <-r.closeCalled:
-			return ErrClosed
-		case <-stuck.C:
-			if r.changes.Load() == ended {
-				return fmt.Errorf("%w, and has not ended for %v", ErrReloading, maxWait)
-			}
-			stuck.Reset(maxWait)
-		}
-	}
-}
-
-func (r *Registry) leaveSlot() {
-	r.changing.Store(0)
-	r.changes.Add(1)
-	<-r.slot
-}
-
-// reload plans to build those names again; without names, all that have been built.
-func (c *change) reload(names []string) error {
+// planReload plans to build those names again; without names, all that have been built.
+func (c *change) planReload(names []string) error {
 	r := c.registry
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.closed {
+		return ErrClosed
+	}
 	if len(names) == 0 {
 		names = slices.Sorted(maps.Keys(r.definitions))
 		names = slices.DeleteFunc(names, func(n string) bool { return r.definitions[n].build == nil })
 	}
 	var errs []error
-	if r.closed {
-		return ErrClosed
-	}
-	seen := make(map[*definition]bool, len(names))
-	for _, name := range names {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
 		d, err := r.defined(name)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if !seen[d] {
-			seen[d] = true
-			c.affected = append(c.affected, d)
-			d.markOutdated()
-		}
+		c.affected = append(c.affected, d)
+		d.markOutdated()
 	}
 	return errors.Join(errs...)
 }
 
-// apply plans the definitions and removals of want.
-func (c *change) apply(want Change) error {
+// planDefinitions plans the definitions and removals of the change.
+func (c *change) planDefinitions() error {
 	r := c.registry
-	usual := make(map[string]string, len(want.Define))
-	for name := range want.Define {
+	defaultNames := make(map[string]string, len(c.define))
+	for name := range c.define {
 		var err error
-		if usual[name], err = r.defaultInstance(name); err != nil {
+		if defaultNames[name], err = r.defaultInstance(name); err != nil {
 			return err
 		}
 	}
@@ -201,17 +151,15 @@ func (c *change) apply(want Change) error {
 		return ErrClosed
 	}
 	var errs []error
-	for _, name := range want.Remove {
-		if _, err := r.defined(name); err != nil {
-			errs = append(errs, err)
-		}
+	for _, name := range c.remove {
+		_, err := r.defined(name)
+		errs = append(errs, err)
 	}
-	if len(errs) > 0 {
-		return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
-	c.define, c.remove = want.Define, want.Remove
-	for _, name := range slices.Sorted(maps.Keys(want.Define)) {
-		d := r.definition(name, usual[name])
+	for _, name := range slices.Sorted(maps.Keys(c.define)) {
+		d := r.definition(name, defaultNames[name])
 		if d.instances[d.defaultInstance] == nil {
 			d.add(d.defaultInstance)
 		}
@@ -234,16 +182,19 @@ func (c *change) run() error {
 		if err := c.build(missing); err != nil {
 			return err
 		}
-		done, err := r.commit(c.goroutine, c.staged)
+		done, err := r.commit(c.goid, c.staged)
 		switch {
 		case errors.Is(err, errMissing):
 			continue
 		case errors.Is(err, ErrClosed):
 			return err
 		case err != nil:
-			return c.failed(err)
+			c.reportFault(err)
+			return err
 		}
-		c.keepCommitted(done)
+		for _, b := range done.builds {
+			delete(c.builds, b.instance) // abandon discards the rest
+		}
 		r.afterCommit(done)
 		c.report(done)
 		return nil
@@ -256,13 +207,12 @@ var errMissing = errors.New("registry: not everything is built")
 // report reports the new versions, and the removed pipelines whose handles the program has.
 func (c *change) report(done commitResult) {
 	for _, b := range done.builds {
-		c.registry.reportReload(c.ctx, b.instance.id, b.instance.handle.Pipeline(), c.took[b.instance])
+		c.registry.reportReload(c.ctx, b)
 	}
-	if !c.reportLost {
-		return
-	}
-	for _, i := range done.lost {
-		c.registry.reportLost(c.ctx, i.id)
+	if c.reportRemoved {
+		for _, i := range done.removed {
+			c.registry.reportRemoved(c.ctx, i.id)
+		}
 	}
 }
 
@@ -271,13 +221,12 @@ func (c *change) unbuilt() []*instance {
 	var missing []*instance
 	for _, d := range c.affected {
 		for _, i := range d.instances {
-			_, asked := c.define[d.name]
-			if (i.current != nil || i.firstBuild.overtaken() || asked && i == c.defaults[d.name]) && c.builds[i] == nil {
+			if (i.current != nil || i.firstBuild.overtaken() || i == c.defaults[d.name]) && c.builds[i] == nil {
 				missing = append(missing, i)
 			}
 		}
 	}
-	slices.SortFunc(missing, func(a, b *instance) int { return compare(a.id, b.id) })
+	slices.SortFunc(missing, byID)
 	return missing
 }
 
@@ -289,9 +238,7 @@ func (c *change) build(missing []*instance) error {
 			errs = append(errs, fmt.Errorf("registry: reloading: %w", pipeline.ContextError(c.ctx)))
 			break
 		}
-		if err := c.rebuild(i); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, c.rebuild(i))
 	}
 	return errors.Join(errs...)
 }
@@ -309,7 +256,8 @@ func (c *change) rebuild(i *instance) (err error) {
 	if err != nil {
 		return err
 	}
-	c.builds[i], c.took[i] = b, time.Since(began)
+	b.took = time.Since(began)
+	c.builds[i] = b
 	return nil
 }
 
@@ -337,28 +285,18 @@ func (c *change) staged() (staged, error) {
 			found.builds = append(found.builds, b)
 		}
 	}
-	slices.SortFunc(found.builds, func(a, b *build) int { return compare(a.instance.id, b.instance.id) })
+	slices.SortFunc(found.builds, func(a, b *build) int { return byID(a.instance, b.instance) })
 	return found, nil
 }
 
-// keepCommitted takes the builds that are in force from abandon, which discards the rest.
-func (c *change) keepCommitted(done commitResult) {
-	for _, b := range done.builds {
-		delete(c.builds, b.instance)
-	}
-}
-
-// failed reports err for the pipelines that are to blame for it: their builds have not come into force.
-func (c *change) failed(err error) error {
-	instances := slices.SortedFunc(maps.Keys(c.builds), func(a, b *instance) int { return compare(a.id, b.id) })
+// reportFault reports err for the pipelines that are to blame for it.
+func (c *change) reportFault(err error) {
 	fault, known := errors.AsType[*faultError](err)
-	for _, i := range instances {
-		if known && !slices.Contains(fault.pipelines, i.id) {
-			continue
+	for _, i := range slices.SortedFunc(maps.Keys(c.builds), byID) {
+		if !known || slices.Contains(fault.pipelines, i.id) {
+			c.registry.reportFailure(c.ctx, i.id, EventReloadFailed, err)
 		}
-		c.registry.reportFailure(c.ctx, i.id, EventReloadFailed, err)
 	}
-	return err
 }
 
 // abandon discards the builds that have not come into force.
@@ -381,25 +319,4 @@ func (c *change) dropEmptyDefinitions() {
 			r.removeDefinition(d)
 		}
 	}
-}
-
-// unique returns the names in their order, each once.
-func unique(names []string) []string {
-	seen := make(map[string]bool, len(names))
-	var once []string
-	for _, name := range names {
-		if !seen[name] {
-			seen[name] = true
-			once = append(once, name)
-		}
-	}
-	return once
-}
-
-func setOf(names []string) map[string]bool {
-	set := make(map[string]bool, len(names))
-	for _, name := range names {
-		set[name] = true
-	}
-	return set
 }

@@ -4,38 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/weir-go/weir/internal/goroutine"
 	"github.com/weir-go/weir/pipeline"
 )
-
-// failures collects what goes wrong from Close on.
-type failures struct {
-	mu     sync.Mutex
-	record bool
-	errs   []error
-}
-
-func (f *failures) add(i id, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.record {
-		f.errs = append(f.errs, fmt.Errorf("registry: disposing of pipeline %s: %w", i, err))
-	}
-}
-
-func (f *failures) start() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.record = true
-}
-
-func (f *failures) all() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return errors.Join(f.errs...)
-}
 
 // Close closes the registry and all its pipelines: executions that begin later return [ErrClosed] with
 // [pipeline.ErrClosed]. It waits for first builds, whose results are discarded, and for executions, at most
@@ -50,22 +22,29 @@ func (r *Registry) Close(ctx context.Context) error {
 	r.closeOnce.Do(r.startClosing)
 	select {
 	case <-r.allDisposed:
-		return r.failures.all()
+		return r.failures()
 	default:
 	}
 	if r.waitsFor(goroutine.ID()) {
-		return errors.Join(errCloseInside, r.failures.all())
+		return errors.Join(errCloseInside, r.failures())
 	}
 	select {
 	case <-r.allDisposed:
-		return r.failures.all()
+		return r.failures()
 	case <-ctx.Done():
 		r.drainNowOnce.Do(func() { close(r.drainNow) })
-		return errors.Join(fmt.Errorf("registry: closing: %w", pipeline.ContextError(ctx)), r.failures.all())
+		return errors.Join(fmt.Errorf("registry: closing: %w", pipeline.ContextError(ctx)), r.failures())
 	}
 }
 
 var errCloseInside = errors.New("registry: closing: Close would wait for its caller; closing goes on in the background")
+
+// failures returns what has gone wrong since Close was called.
+func (r *Registry) failures() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return errors.Join(r.failed...)
+}
 
 // waitsFor reports whether Close waits for a function that runs on the goroutine here.
 func (r *Registry) waitsFor(here uint64) bool {
@@ -76,7 +55,6 @@ func (r *Registry) waitsFor(here uint64) bool {
 
 // startClosing retires all pipelines and does not wait: each call of Close waits as long as its own context allows.
 func (r *Registry) startClosing() {
-	r.failures.start()
 	retired := r.retireAll()
 	close(r.closeCalled)
 	for _, d := range retired {

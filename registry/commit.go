@@ -2,6 +2,7 @@ package registry
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weir-go/weir"
@@ -13,14 +14,14 @@ import (
 type staged struct {
 	builds []*build
 	define map[string]BuildFunc
-	remove []string
+	remove []string // sorted
 }
 
 // A commitResult is what is left to do after a commit without r.mu.
 type commitResult struct {
 	builds  []*build
 	retired []*disposal
-	lost    []*instance // removed instances whose handles the program has
+	removed []*instance // those whose handles the program has
 }
 
 // commit puts in force what prepare returns, all of it or nothing. It calls prepare with r.mu locked, perhaps more
@@ -66,7 +67,7 @@ func (r *Registry) tryCommit(here uint64, prepare func() (staged, error)) (commi
 			}
 		}
 	}
-	if err := r.check(c.builds, setOf(c.remove)); err != nil {
+	if err := r.check(c.builds, c.remove); err != nil {
 		return commitResult{}, nil, err
 	}
 	if t := r.startReconfiguration(c.builds, here); t != nil {
@@ -101,7 +102,7 @@ func (r *Registry) putInForce(c staged) commitResult {
 	}
 	for _, name := range c.remove {
 		d := r.definitions[name]
-		done.lost = append(done.lost, d.handedOut()...)
+		done.removed = append(done.removed, d.handedOut()...)
 		for _, i := range d.instances {
 			done.retired = r.retire(done.retired, i, ErrRemoved)
 		}
@@ -114,7 +115,7 @@ func (r *Registry) putInForce(c staged) commitResult {
 // check returns why the builds cannot be in force together with the others. Those in force have been checked, so a
 // build is not compared with them if it shares no limiter and embeds no pipeline: there can be thousands of
 // instances.
-func (r *Registry) check(builds []*build, remove map[string]bool) error {
+func (r *Registry) check(builds []*build, remove []string) error {
 	sharing, containing := false, false
 	for _, b := range builds {
 		sharing = sharing || r.sharesResource(b)
@@ -166,14 +167,14 @@ func (r *Registry) setNotReady(i *instance) {
 
 // inForceWith returns the builds that would be in force: first those given, then the others without the pipelines of
 // those names. The caller holds r.mu.
-func (r *Registry) inForceWith(builds []*build, without map[string]bool) []*build {
-	all := append([]*build(nil), builds...)
+func (r *Registry) inForceWith(builds []*build, without []string) []*build {
+	all := slices.Clone(builds)
 	replaced := make(map[*instance]bool, len(builds))
 	for _, b := range builds {
 		replaced[b.instance] = true
 	}
 	for _, d := range r.definitions {
-		if without[d.name] {
+		if _, leaves := slices.BinarySearch(without, d.name); leaves {
 			continue
 		}
 		for _, i := range d.instances {

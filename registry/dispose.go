@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir/internal/goroutine"
+	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/pipeline"
 )
@@ -90,7 +92,11 @@ func (d *disposal) report(errs []error) {
 		return
 	}
 	r, i := d.registry, d.build.instance.id
-	r.failures.add(i, err)
+	r.mu.Lock()
+	if r.closed {
+		r.failed = append(r.failed, fmt.Errorf("registry: disposing of pipeline %s: %w", i, err))
+	}
+	r.mu.Unlock()
 	r.reportFailure(context.Background(), i, EventDisposeFailed, err)
 }
 
@@ -176,23 +182,10 @@ func (d *disposal) overdue() error {
 // not keep the others from being called.
 func (r *Registry) disposeOf(b *build, closeStrategies func() error, failed func(error)) {
 	defer r.release(b.uses, failed)
-	defer finish(closeStrategies, failed)
+	defer recovered.Finish(closeStrategies, failed)
 	for _, f := range b.disposers { // deferred, so the last one is called first
-		defer finish(f, func(err error) { failed(fmt.Errorf("OnDispose: %w", err)) })
+		defer recovered.Finish(f, func(err error) { failed(fmt.Errorf("OnDispose: %w", err)) })
 	}
-}
-
-var errHookLeft = errors.New("it left its goroutine")
-
-// finish calls f. It calls failed if f returns an error, panics or calls [runtime.Goexit].
-func finish(f func() error, failed func(error)) {
-	err := errHookLeft
-	defer func() {
-		if err != nil {
-			failed(err)
-		}
-	}()
-	err = guarded(f)
 }
 
 // discard disposes of a build that has never been in force. What goes wrong is reported and returned.
@@ -205,7 +198,10 @@ func (r *Registry) discard(ctx context.Context, b *build) (err error) {
 	}()
 	r.disposeOf(b, func() error {
 		if b.prepared == nil {
-			return closeAll(b.strategies)
+			var errs []error
+			there := slices.DeleteFunc(b.strategies, func(s pipeline.Strategy) bool { return isnil.Value(s) })
+			recovered.CloseAll(there, func(_ int, err error) { errs = append(errs, err) })
+			return errors.Join(errs...)
 		}
 		return b.prepared.Discard()
 	}, func(err error) { errs = append(errs, err) })

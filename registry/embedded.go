@@ -102,9 +102,9 @@ func containedIn(p *pipeline.Pipeline) []*pipeline.Pipeline {
 }
 
 // checkRemoved finds a pipeline that contains one of those to be removed and could not run without it.
-func (r *Registry) checkRemoved(inForce []*build, remove map[string]bool) error {
+func (r *Registry) checkRemoved(inForce []*build, remove []string) error {
 	gone := make(map[*pipeline.Pipeline]*build)
-	for name := range remove {
+	for _, name := range remove {
 		for _, i := range r.definitions[name].instances {
 			gone[i.handle.Pipeline()] = &build{instance: i}
 		}

@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/pipeline"
@@ -41,14 +40,14 @@ func (r *Registry) reportFailure(ctx context.Context, i id, name string, err err
 	r.report(ctx, i, pipeline.Event{Name: name, Severity: pipeline.SeverityError, Err: err})
 }
 
-func (r *Registry) reportLost(ctx context.Context, i id) {
+func (r *Registry) reportRemoved(ctx context.Context, i id) {
 	r.report(ctx, i, pipeline.Event{Name: EventRemoved, Severity: pipeline.SeverityWarning, Err: fmt.Errorf("%w: %s, which the program has got", ErrRemoved, i)})
 }
 
-// reportReload reports that a new version of p is in force.
-func (r *Registry) reportReload(ctx context.Context, i id, p *pipeline.Pipeline, took time.Duration) {
+// reportReload reports that b is in force.
+func (r *Registry) reportReload(ctx context.Context, b *build) {
 	if l, ok := r.options.Listener.(interface{ InForce(p *pipeline.Pipeline) }); ok {
-		recovered.Call("registry: Listener.InForce", func() { l.InForce(p) })
+		recovered.Call("registry: Listener.InForce", func() { l.InForce(b.instance.handle.Pipeline()) })
 	}
-	r.report(ctx, i, pipeline.Event{Name: EventReload, Severity: pipeline.SeverityInformation, Duration: took})
+	r.report(ctx, b.instance.id, pipeline.Event{Name: EventReload, Severity: pipeline.SeverityInformation, Duration: b.took})
 }

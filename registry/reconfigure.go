@@ -3,6 +3,8 @@ package registry
 import (
 	"fmt"
 	"time"
+
+	"github.com/weir-go/weir/internal/recovered"
 )
 
 // A reconfiguration gives limiters other options, all of them or none. Until it is over the limiters are busy: only
@@ -53,7 +55,7 @@ func (t *reconfiguration) commit(prepare func() (staged, error)) (done commitRes
 	defer r.mu.Unlock()
 	c, err := prepare()
 	if err == nil {
-		err = r.check(c.builds, setOf(c.remove))
+		err = r.check(c.builds, c.remove)
 	}
 	if err != nil {
 		return commitResult{}, err, false
@@ -91,8 +93,8 @@ func (t *reconfiguration) suffices(builds []*build) bool {
 // reconfigure gives one limiter its new options.
 func (t *reconfiguration) reconfigure(u *resourceUse) error {
 	l, before := u.resource, u.resource.options
-	t.undo = append(t.undo, func() { _ = guarded(func() error { return l.reconfigure(before) }) }) // no error: they were in force
-	return guarded(func() error { return l.reconfigure(u.options) })
+	t.undo = append(t.undo, func() { _ = recovered.Error(func() error { return l.reconfigure(before) }) }) // no error: they were in force
+	return recovered.Error(func() error { return l.reconfigure(u.options) })
 }
 
 // end makes the limiters free again, with their old options unless the commit has succeeded. The steps are deferred,

@@ -47,12 +47,7 @@ type Options struct {
 // A Registry has named pipelines. Make one with [New]. It is safe for concurrent use.
 type Registry struct {
 	options Options
-	// slot is taken by the change that runs. One runs at a time, so that each sees the result of the one before.
-	slot chan struct{}
-	// changing is the number of the goroutine that has the slot; 0: none.
-	changing atomic.Uint64
-	// changes is how often the slot was given back.
-	changes atomic.Uint64
+	slot    slot
 	// ready has the instances that have been built, by name and by id, so that Get and GetInstance take no lock.
 	ready sync.Map
 
@@ -66,6 +61,7 @@ type Registry struct {
 	draining    map[id]int             // how many replaced versions have executions
 	undrained   map[*disposal]bool     // of replaced versions that are not drained
 	closed      bool
+	failed      []error // what went wrong in disposals since closed
 
 	disposalsRunning   sync.WaitGroup
 	firstBuildsRunning sync.WaitGroup
@@ -74,7 +70,6 @@ type Registry struct {
 	closeOnce          sync.Once
 	closeCalled        chan struct{} // closed when Close is called
 	allDisposed        chan struct{} // closed when Close has nothing more to wait for
-	failures           failures
 }
 
 // An id is the name of a pipeline and of its instance.
@@ -122,7 +117,7 @@ func (i *instance) handOut() *pipeline.Pipeline {
 // New returns a registry without pipelines. If o is nil, the options have their defaults.
 func New(o *Options) *Registry {
 	r := &Registry{
-		slot:        make(chan struct{}, 1),
+		slot:        slot{taken: make(chan struct{}, 1)},
 		definitions: make(map[string]*definition),
 		removed:     make(map[string]*removedHandle),
 		limiters:    make(map[resourceID]*resource),
@@ -277,7 +272,7 @@ func (d *definition) handedOut() []*instance {
 			all = append(all, i)
 		}
 	}
-	slices.SortFunc(all, func(a, b *instance) int { return compare(a.id, b.id) })
+	slices.SortFunc(all, byID)
 	return all
 }
 
@@ -362,10 +357,11 @@ func (r *Registry) built() []*instance {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b *instance) int { return compare(a.id, b.id) })
+	slices.SortFunc(all, byID)
 	return all
 }
 
-func compare(a, b id) int {
+// byID compares instances by the names of their pipelines, and then by their own.
+func byID(a, b *instance) int {
 	return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.instance, b.instance))
 }

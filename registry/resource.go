@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+
+	"github.com/weir-go/weir/internal/recovered"
 )
 
 // A resourceKey is the name of a resource. Limiters, and each Kind of [Kept], have names of their own.
@@ -178,10 +180,10 @@ func (r *Registry) release(uses map[resourceKey]*resourceUse, failed func(error)
 func (l *resource) close() (err error) {
 	defer func() {
 		if c, ok := l.value.(io.Closer); ok {
-			err = errors.Join(err, guarded(c.Close))
+			err = errors.Join(err, recovered.Error(c.Close))
 		}
 	}()
-	return guarded(l.observation.end)
+	return recovered.Error(l.observation.end)
 }
 
 // An observation is the call of [Options.ObserveLimiter] for one limiter, and the function that it has returned.

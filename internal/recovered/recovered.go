@@ -1,17 +1,19 @@
-// Package recovered runs the program's functions on goroutines that weir started.
+// Package recovered calls functions of the program so that weir goes on after their panics.
 //
-// A panic in a callback ends the process unless something on the same goroutine recovers it. On the
-// caller's goroutine that is up to the caller: net/http recovers a handler's panic, for example, and a
-// test reports it. On a timer's goroutine nothing does, and a program would end at night because a
-// user's IdleDuration dereferenced nil. So every function of the program that weir calls on a goroutine
-// of its own is called through [Call].
+// On the caller's goroutine a panic of a callback is up to the caller: net/http recovers that of a handler, for example.
+// On a goroutine that weir started nothing recovers it, and the program would end because an IdleDuration dereferences
+// nil. So every function of the program that weir calls on a goroutine of its own is called through [Call], and functions
+// that release something through [Finish], so that the others are called, too.
 package recovered
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"time"
 )
 
@@ -28,6 +30,39 @@ func Call(hook string, f func()) (returned bool) {
 	}()
 	f()
 	return true
+}
+
+// Error calls f and returns its error, or its panic as an error.
+func Error(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return f()
+}
+
+var errLeft = errors.New("it left its goroutine")
+
+// Finish calls f. It calls failed if f returns an error, panics or calls [runtime.Goexit].
+func Finish(f func() error, failed func(error)) {
+	err := errLeft
+	defer func() {
+		if err != nil {
+			failed(err)
+		}
+	}()
+	err = Error(f)
+}
+
+// CloseAll closes those of all that have a Close method, in order, each of them even if the Close of another one panics
+// or calls [runtime.Goexit]. It calls failed with the index of each one that fails.
+func CloseAll[T any](all []T, failed func(i int, err error)) {
+	for i, each := range slices.Backward(all) { // deferred, so the first one is closed first
+		if c, ok := any(each).(io.Closer); ok {
+			defer Finish(c.Close, func(err error) { failed(i, err) })
+		}
+	}
 }
 
 // Overdue logs at the level Error that a call of hook has not returned within that time.

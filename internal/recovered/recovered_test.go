@@ -3,7 +3,9 @@ package recovered_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
+	"runtime"
 	"testing"
 	"time"
 
@@ -50,6 +52,33 @@ func TestCall_ReportsThroughAPanickingLogHandler(t *testing.T) {
 type panicking struct{ slog.Handler }
 
 func (panicking) Enabled(context.Context, slog.Level) bool { panic("the log is full") }
+
+type closer func() error
+
+func (c closer) Close() error { return c() }
+
+func TestCloseAll(t *testing.T) {
+	var closed []int
+	closing := func(i int, f func() error) closer {
+		return func() error { closed = append(closed, i); return f() }
+	}
+	failed := map[int]string{}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		recovered.CloseAll([]any{
+			closing(0, func() error { return nil }),
+			closing(1, func() error { return errors.New("full") }),
+			"not a closer", nil,
+			closing(4, func() error { panic("ouch") }),
+			closing(5, func() error { runtime.Goexit(); return nil }),
+			closing(6, func() error { return nil }),
+		}, func(i int, err error) { failed[i] = err.Error() })
+	}()
+	<-done
+	assert.Equal(t, []int{0, 1, 4, 5, 6}, closed)
+	assert.Equal(t, map[int]string{1: "full", 4: "panic: ouch", 5: "it left its goroutine"}, failed)
+}
 
 func TestOverdue(t *testing.T) {
 	var out bytes.Buffer

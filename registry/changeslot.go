@@ -1,0 +1,55 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir/pipeline"
+)
+
+// maxWait is how long a change waits for one that does not end. Without it, a build function that waits for a Reload
+// on another goroutine would never return.
+const maxWait = 10 * time.Second
+
+// A slot is taken by the change that runs. One runs at a time, so that each sees the result of the one before.
+type slot struct {
+	taken  chan struct{}
+	goid   atomic.Uint64 // the number of the goroutine that has the slot; 0: none
+	leaves atomic.Uint64 // how often the slot was left
+}
+
+// take waits until no other change runs. It gives up when ctx or closed ends, or when the same change has had the slot
+// for maxWait.
+func (s *slot) take(ctx context.Context, goid uint64, closed <-chan struct{}) error {
+	stuck := time.NewTimer(maxWait)
+	defer stuck.Stop()
+	for {
+		leaves := s.leaves.Load()
+		select {
+		case s.taken <- struct{}{}:
+			if ctx.Err() != nil { // it had ended, too
+				<-s.taken
+				return fmt.Errorf("registry: before reloading: %w", pipeline.ContextError(ctx))
+			}
+			s.goid.Store(goid)
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("registry: before reloading: %w", pipeline.ContextError(ctx))
+		case <-closed:
+			return ErrClosed
+		case <-stuck.C:
+			if s.leaves.Load() == leaves {
+				return fmt.Errorf("%w, and has not ended for %v", ErrReloading, maxWait)
+			}
+			stuck.Reset(maxWait)
+		}
+	}
+}
+
+func (s *slot) leave() {
+	s.goid.Store(0)
+	s.leaves.Add(1)
+	<-s.taken
+}
