@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -113,6 +114,9 @@ func (b *Builder) run(f BuildFunc, v *build) (err error) {
 	}
 	c := pipeline.Config{Name: b.Name, Instance: b.Instance, Strategies: b.strategies, Listener: b.registry.options.Listener}
 	v.prepared, err = c.Prepare()
+	if wrong, ok := errors.AsType[*weir.OptionsError](err); ok {
+		wrong.Name = "" // the error of the build begins with it
+	}
 	v.contains = contained(b.strategies)
 	return err
 }
