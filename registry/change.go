@@ -182,7 +182,7 @@ func (c *change) run() error {
 		if err := c.build(missing); err != nil {
 			return err
 		}
-		done, err := r.commit(c.goid, c.staged)
+		done, err := r.commit(c.goid, c.stage)
 		switch {
 		case errors.Is(err, errMissing):
 			continue
@@ -271,15 +271,15 @@ func (c *change) buildFunc(d *definition) BuildFunc {
 	return d.build
 }
 
-// staged returns what is to come into force. The caller holds r.mu.
-func (c *change) staged() (staged, error) {
+// stage returns what is to come into force. The caller holds r.mu.
+func (c *change) stage() (stagedBuilds, error) {
 	if c.registry.closed {
-		return staged{}, ErrClosed
+		return stagedBuilds{}, ErrClosed
 	}
 	if len(c.unbuilt()) > 0 {
-		return staged{}, errMissing
+		return stagedBuilds{}, errMissing
 	}
-	found := staged{define: c.define, remove: c.remove}
+	found := stagedBuilds{define: c.define, remove: c.remove}
 	for i, b := range c.builds {
 		if !i.removed {
 			found.builds = append(found.builds, b)

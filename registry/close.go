@@ -32,7 +32,7 @@ func (r *Registry) Close(ctx context.Context) error {
 	case <-r.allDisposed:
 		return r.failures()
 	case <-ctx.Done():
-		r.drainNowOnce.Do(func() { close(r.drainNow) })
+		r.drainNow()
 		return errors.Join(fmt.Errorf("registry: closing: %w", pipeline.ContextError(ctx)), r.failures())
 	}
 }
@@ -46,11 +46,11 @@ func (r *Registry) failures() error {
 	return errors.Join(r.failed...)
 }
 
-// waitsFor reports whether Close waits for a function that runs on the goroutine here.
-func (r *Registry) waitsFor(here uint64) bool {
+// waitsFor reports whether Close waits for a function that runs on the goroutine goid.
+func (r *Registry) waitsFor(goid uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return here != 0 && (r.firstBuilds[here] != nil || r.disposing[here])
+	return goid != 0 && (r.firstBuilds[goid] != nil || r.disposing[goid])
 }
 
 // startClosing retires all pipelines and does not wait: each call of Close waits as long as its own context allows.

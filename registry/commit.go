@@ -10,8 +10,8 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// A staged has what is to come into force together.
-type staged struct {
+// stagedBuilds are what is to come into force together, with the definitions and removals of their change.
+type stagedBuilds struct {
 	builds []*build
 	define map[string]BuildFunc
 	remove []string // sorted
@@ -25,17 +25,17 @@ type commitResult struct {
 }
 
 // commit puts in force what prepare returns, all of it or nothing. It calls prepare with r.mu locked, perhaps more
-// than once, and returns its error. here is the number of the calling goroutine.
+// than once, and returns its error. goid is the number of the calling goroutine.
 //
 // A Reconfigure function can be the program's and take long, so it is called without r.mu. Meanwhile its limiter is
 // busy: a commit that uses it waits, all others go on. Everything is checked again afterwards.
-func (r *Registry) commit(here uint64, prepare func() (staged, error)) (commitResult, error) {
+func (r *Registry) commit(goid uint64, prepare func() (stagedBuilds, error)) (commitResult, error) {
 	for {
-		done, t, err := r.tryCommit(here, prepare)
+		done, t, err := r.tryCommit(goid, prepare)
 		if t == nil {
 			return done, err
 		}
-		if t.goroutine == here {
+		if t.goroutine == goid {
 			if done, err, again := t.commit(prepare); !again {
 				return done, err
 			}
@@ -49,7 +49,7 @@ func (r *Registry) commit(here uint64, prepare func() (staged, error)) (commitRe
 
 // tryCommit commits if no limiter has to be reconfigured. Otherwise it returns the reconfiguration to run or, if it
 // is that of another goroutine, to wait for.
-func (r *Registry) tryCommit(here uint64, prepare func() (staged, error)) (commitResult, *reconfiguration, error) {
+func (r *Registry) tryCommit(goid uint64, prepare func() (stagedBuilds, error)) (commitResult, *reconfiguration, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, err := prepare()
@@ -60,7 +60,7 @@ func (r *Registry) tryCommit(here uint64, prepare func() (staged, error)) (commi
 		for _, u := range b.uses {
 			switch t := u.busy; {
 			case t == nil:
-			case t.goroutine == here && here != 0:
+			case t.goroutine == goid && goid != 0:
 				return commitResult{}, nil, fmt.Errorf("%w: a Reconfigure function wants %v", ErrReloading, u.id)
 			default: // its result is not known yet
 				return commitResult{}, t, nil
@@ -70,14 +70,14 @@ func (r *Registry) tryCommit(here uint64, prepare func() (staged, error)) (commi
 	if err := r.check(c.builds, c.remove); err != nil {
 		return commitResult{}, nil, err
 	}
-	if t := r.startReconfiguration(c.builds, here); t != nil {
+	if t := r.startReconfiguration(c.builds, goid); t != nil {
 		return commitResult{}, t, nil
 	}
 	return r.putInForce(c), nil, nil
 }
 
 // putInForce puts in force what has been checked and whose limiters have their options. The caller holds r.mu.
-func (r *Registry) putInForce(c staged) commitResult {
+func (r *Registry) putInForce(c stagedBuilds) commitResult {
 	done := commitResult{builds: c.builds}
 	r.setSharedLimits(c)
 	for _, b := range c.builds {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
+	"sync"
 
 	"github.com/weir-go/weir/internal/goroutine"
 	"github.com/weir-go/weir/internal/isnil"
@@ -57,9 +57,9 @@ func (r *Registry) drainOuterFirst(retired []*disposal) {
 // if a function of the program calls [runtime.Goexit].
 func (d *disposal) run() {
 	r := d.registry
-	here := goroutine.ID()
-	r.setDisposing(here, true)
-	defer d.end(here)
+	goid := goroutine.ID()
+	r.setDisposing(goid, true)
+	defer d.end(goid)
 	var errs []error
 	defer func() { d.report(errs) }()
 	defer func() {
@@ -74,14 +74,14 @@ func (d *disposal) run() {
 	close(d.drained)
 }
 
-// setDisposing records that the goroutine here runs a disposal, or no longer does: Close does not wait there.
-func (r *Registry) setDisposing(here uint64, does bool) {
+// setDisposing records that the goroutine goid runs a disposal, or no longer does: Close does not wait there.
+func (r *Registry) setDisposing(goid uint64, does bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if does {
-		r.disposing[here] = true
+		r.disposing[goid] = true
 	} else {
-		delete(r.disposing, here)
+		delete(r.disposing, goid)
 	}
 }
 
@@ -102,77 +102,53 @@ func (d *disposal) report(errs []error) {
 
 // end calls the Forget method of the listener when no execution can report events of the version any more. Close does
 // not wait for executions that have outlived [Options.DrainTimeout].
-func (d *disposal) end(here uint64) {
+func (d *disposal) end(goid uint64) {
 	r := d.registry
-	waited := false
-	defer func() {
-		close(d.ended)
-		defer func() {
-			r.setDisposing(here, false)
-			if !waited {
-				r.disposalsRunning.Done()
-			}
-		}()
-		r.forget(d.build.instance.id)
-	}()
-	late := func(over <-chan struct{}) {
+	closeNeedNotWait := sync.OnceFunc(r.disposalsRunning.Done)
+	defer closeNeedNotWait()
+	defer r.setDisposing(goid, false)
+	defer r.forget(d.build.instance.id)
+	defer close(d.ended)
+	wait := func(over <-chan struct{}) {
 		select {
 		case <-over:
-			return
+		default:
+			closeNeedNotWait()
+			<-over
+		}
+	}
+	for _, outer := range d.after {
+		wait(outer.ended)
+	}
+	wait(d.retired.Drained())
+}
+
+// drain waits until no execution runs on the version or can still reach it. If DrainTimeout or the context of Close ends
+// first and executions still run on the version, it returns ErrDrainTimeout.
+func (d *disposal) drain() error {
+	ctx, cancel := d.registry.drainContext, func() {}
+	if most := d.registry.options.DrainTimeout; most > 0 {
+		ctx, cancel = context.WithTimeout(ctx, most)
+	}
+	defer cancel()
+	var drained []<-chan struct{}
+	for _, outer := range d.after {
+		drained = append(drained, outer.drained)
+	}
+	for _, c := range append(drained, d.retired.Drained()) {
+		select {
+		case <-c: // even if ctx has ended, too
+			continue
 		default:
 		}
-		if !waited {
-			waited = true
-			r.disposalsRunning.Done()
+		select {
+		case <-c:
+		case <-ctx.Done():
+			if n := d.retired.Running(); n > 0 {
+				return fmt.Errorf("%w: %d on a version of pipeline %s that is disposed of", ErrDrainTimeout, n, d.build.instance.id)
+			}
+			return nil
 		}
-		<-over
-	}
-	for _, outer := range d.after {
-		late(outer.ended)
-	}
-	late(d.retired.Drained())
-}
-
-// drain waits until no execution runs on the version or can still reach it, or until the wait ends.
-func (d *disposal) drain() error {
-	began := time.Now()
-	for _, outer := range d.after {
-		if !d.wait(outer.drained, began) {
-			return d.overdue()
-		}
-	}
-	if !d.wait(d.retired.Drained(), began) {
-		return d.overdue()
-	}
-	return nil
-}
-
-// wait waits for done and returns false if DrainTimeout or the context of Close has ended first.
-func (d *disposal) wait(done <-chan struct{}, began time.Time) bool {
-	select {
-	case <-done: // without a timer
-		return true
-	default:
-	}
-	var late <-chan time.Time
-	if most := d.registry.options.DrainTimeout; most > 0 {
-		t := time.NewTimer(most - time.Since(began))
-		defer t.Stop()
-		late = t.C
-	}
-	select {
-	case <-done:
-		return true
-	case <-late:
-	case <-d.registry.drainNow:
-	}
-	return false
-}
-
-// overdue returns an error with the number of executions that still run, or nil if there are none.
-func (d *disposal) overdue() error {
-	if n := d.retired.Running(); n > 0 {
-		return fmt.Errorf("%w: %d on a version of pipeline %s that is disposed of", ErrDrainTimeout, n, d.build.instance.id)
 	}
 	return nil
 }

@@ -38,5 +38,5 @@
 //   - builder.go: Builder and what becomes of a build function.
 //   - change.go: Reload and Apply: all builds of one change.
 //   - commit.go: a change comes into force, all of it or nothing.
-//   - dispose.go: replaced versions, and Close.
+//   - dispose.go: what becomes of the versions that are replaced.
 package registry

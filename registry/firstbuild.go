@@ -28,7 +28,7 @@ const maxOutdated = 2
 var errBuildLeft = errors.New("registry: the build function left its goroutine")
 
 // overtaken reports whether changes build the pipeline themselves.
-func (a *firstBuild) overtaken() bool { return a != nil && a.outdatedFor >= maxOutdated }
+func (f *firstBuild) overtaken() bool { return f != nil && f.outdatedFor >= maxOutdated }
 
 // markOutdated makes the first builds of d that run outdated. The caller holds r.mu.
 func (d *definition) markOutdated() {
@@ -39,72 +39,67 @@ func (d *definition) markOutdated() {
 	}
 }
 
-// firstBuild returns the instance want. If it has not been built, firstBuild builds it or waits for its first build.
-// by is the first build that asks for it; nil if that is not known: then it is the first build that runs on this
+// getOrBuild returns the instance want. If it has not been built, getOrBuild builds it or waits for its first build.
+// requester is the first build that asks for it; nil if that is not known: then it is the first build that runs on this
 // goroutine, if there is one.
-func (r *Registry) firstBuild(want id, by *firstBuild) (*instance, error) {
-	here := goroutine.ID()
+func (r *Registry) getOrBuild(want id, requester *firstBuild) (*instance, error) {
+	goid := goroutine.ID()
 	r.mu.Lock()
-	if by == nil {
-		by = r.firstBuilds[here]
+	if requester == nil {
+		requester = r.firstBuilds[goid]
 	}
 	i, err := r.instance(want)
-	if err != nil {
+	if err != nil || i.current != nil {
 		r.mu.Unlock()
-		return nil, err
+		return i, err
 	}
-	if i.current != nil {
-		r.mu.Unlock()
-		return i, nil
+	first := i.firstBuild
+	begins := first == nil
+	if begins {
+		first = &firstBuild{done: make(chan struct{}), err: errBuildLeft, outer: r.firstBuilds[goid]}
+		i.firstBuild, r.firstBuilds[goid] = first, first
+		r.firstBuildsRunning.Add(1)
 	}
-	if a := i.firstBuild; a != nil {
-		err := by.wait(a)
-		r.mu.Unlock()
-		if err != nil {
-			return nil, fmt.Errorf("%w: %s", err, want)
-		}
-		defer r.stopWaiting(by)
-		select {
-		case <-a.done:
-			return i, a.err
-		case <-r.closeCalled:
-			return nil, ErrClosed
-		}
-	}
-	a := &firstBuild{done: make(chan struct{}), err: errBuildLeft}
-	i.firstBuild = a
-	_ = by.wait(a) // no error: nothing waits for a yet
-	a.outer, r.firstBuilds[here] = r.firstBuilds[here], a
-	r.firstBuildsRunning.Add(1)
+	err = requester.wait(first) // no error if it begins: nothing waits for it yet
 	r.mu.Unlock()
-
-	defer r.stopWaiting(by)
-	r.runFirstBuild(i, a, here)
-	return i, a.err
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, want)
+	}
+	defer r.stopWaiting(requester)
+	if begins {
+		r.runFirstBuild(i, first, goid)
+		return i, first.err
+	}
+	select {
+	case <-first.done:
+		return i, first.err
+	case <-r.closeCalled:
+		return nil, ErrClosed
+	}
 }
 
-// wait records that a waits for first. It returns ErrCycle if first waits for a, directly or through others. The
+// wait records that f waits for other. It returns ErrCycle if other waits for f, directly or through others. The
 // caller holds r.mu.
-func (a *firstBuild) wait(first *firstBuild) error {
-	if a == nil {
+func (f *firstBuild) wait(other *firstBuild) error {
+	if f == nil {
 		return nil
 	}
-	for other := first; other != nil; other = other.waiting {
-		if other == a {
+	for each := other; each != nil; each = each.waiting {
+		if each == f {
 			return ErrCycle
 		}
 	}
-	a.waiting = first
+	f.waiting = other
 	return nil
 }
 
-func (r *Registry) stopWaiting(by *firstBuild) {
-	if by == nil {
+func (r *Registry) stopWaiting(f *firstBuild) {
+	if f == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	by.waiting = nil
+	f.waiting = nil
 }
 
 // instance returns the instance want, and adds it to its definition if it is new. The caller holds r.mu.
@@ -140,44 +135,44 @@ func (d *definition) add(name string) *instance {
 	return i
 }
 
-// runFirstBuild makes the first version of i. The error is in a.
-func (r *Registry) runFirstBuild(i *instance, a *firstBuild, here uint64) {
+// runFirstBuild makes the first version of i. The error is in first.
+func (r *Registry) runFirstBuild(i *instance, first *firstBuild, goid uint64) {
 	defer func() {
 		defer r.firstBuildsRunning.Done()
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		i.firstBuild = nil
-		if r.firstBuilds[here] = a.outer; a.outer == nil {
-			delete(r.firstBuilds, here)
+		if r.firstBuilds[goid] = first.outer; first.outer == nil {
+			delete(r.firstBuilds, goid)
 		}
-		if a.err != nil {
+		if first.err != nil {
 			r.forgetUnbuilt(i)
 		}
-		close(a.done)
+		close(first.done)
 	}()
-	for r.tryFirstBuild(i, a, here) {
+	for r.tryFirstBuild(i, first, goid) {
 	}
 }
 
 // tryFirstBuild builds once. It returns true if the build is outdated.
-func (r *Registry) tryFirstBuild(i *instance, a *firstBuild, here uint64) (again bool) {
+func (r *Registry) tryFirstBuild(i *instance, first *firstBuild, goid uint64) (again bool) {
 	r.mu.Lock()
 	f := i.definition.build
-	a.outdated = false
+	first.outdated = false
 	r.mu.Unlock()
-	a.err = errBuildLeft // stays if the build function calls runtime.Goexit
+	first.err = errBuildLeft // stays if the build function calls runtime.Goexit
 	if f == nil {
-		a.err = fmt.Errorf("%w: %q", ErrNotDefined, i.name)
+		first.err = fmt.Errorf("%w: %q", ErrNotDefined, i.name)
 		return false
 	}
 	conclude := func(err error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if again, a.err = r.superseded(i, a, err); again {
-			a.outdatedFor++
+		if again, first.err = r.superseded(i, first, err); again {
+			first.outdatedFor++
 		}
 	}
-	b, err := r.build(i, f, nil, a)
+	b, err := r.build(i, f, nil, first)
 	if err != nil {
 		conclude(err)
 		return again
@@ -188,31 +183,31 @@ func (r *Registry) tryFirstBuild(i *instance, a *firstBuild, here uint64) (again
 			_ = r.discard(context.Background(), b) // reported
 		}
 	}()
-	c, err := r.commit(here, func() (staged, error) {
-		if again, err := r.superseded(i, a, nil); again || err != nil || i.current != nil {
-			return staged{}, errSuperseded
+	c, err := r.commit(goid, func() (stagedBuilds, error) {
+		if again, err := r.superseded(i, first, nil); again || err != nil || i.current != nil {
+			return stagedBuilds{}, errSuperseded
 		}
-		return staged{builds: []*build{b}}, nil
+		return stagedBuilds{builds: []*build{b}}, nil
 	})
-	switch {
-	case err == nil:
-		put, a.err = true, nil
+	if err == nil {
+		put, first.err = true, nil
 		r.afterCommit(c)
-	case errors.Is(err, errSuperseded):
-		conclude(nil)
-	default:
-		conclude(err)
+		return false
 	}
+	if errors.Is(err, errSuperseded) {
+		err = nil
+	}
+	conclude(err)
 	return again
 }
 
 // errSuperseded means that the first build is outdated, or is not needed any more.
 var errSuperseded = errors.New("registry: superseded")
 
-// superseded decides what happens instead of putting a first build in force that ended with err: it is built again,
-// or the error that superseded returns is its result. Without either, the build comes into force. The caller holds
-// r.mu.
-func (r *Registry) superseded(i *instance, a *firstBuild, err error) (again bool, _ error) {
+// superseded returns what becomes of a first build whose build function ended with err: it runs again, or it ends with
+// the error that superseded returns. If that is nil, it comes into force unless a change has built the instance. The
+// caller holds r.mu.
+func (r *Registry) superseded(i *instance, first *firstBuild, err error) (again bool, _ error) {
 	switch {
 	case r.closed:
 		return false, errors.Join(ErrClosed, err)
@@ -222,7 +217,7 @@ func (r *Registry) superseded(i *instance, a *firstBuild, err error) (again bool
 		return false, errors.Join(fmt.Errorf("%w: %s", ErrRemoved, i.id), err)
 	case i.current != nil: // a change has built it in the meantime
 		return false, nil
-	case a.outdated:
+	case first.outdated:
 		return true, nil
 	}
 	return false, err

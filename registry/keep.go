@@ -55,10 +55,6 @@ func Keep[T any, O comparable](b *Builder, name string, o O, k Kept[T, O]) T {
 		return none
 	}
 	key := resourceKey{k.Kind, name}
-	if name == "" {
-		b.problem(fmt.Errorf("a %s of the registry needs a name", k.Kind))
-		return none
-	}
 	if !reflect.ValueOf(&o).Elem().Comparable() || o != o { //nolint:gocritic // a NaN is not equal to itself
 		b.problem(fmt.Errorf("%v: its options cannot be compared: a field holds a slice, a map, a function or a NaN", key))
 		return none

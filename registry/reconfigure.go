@@ -22,8 +22,8 @@ type reconfiguration struct {
 // startReconfiguration returns the reconfiguration that gives the limiters the options that the builds want, and
 // makes the limiters busy. It returns nil if they have these options. Limiters in a store come last: other instances
 // see new limits at once, and must not see limits that are then undone. The caller holds r.mu.
-func (r *Registry) startReconfiguration(builds []*build, here uint64) *reconfiguration {
-	t := &reconfiguration{registry: r, goroutine: here, over: make(chan struct{})}
+func (r *Registry) startReconfiguration(builds []*build, goid uint64) *reconfiguration {
+	t := &reconfiguration{registry: r, goroutine: goid, over: make(chan struct{})}
 	for _, shared := range []bool{false, true} {
 		for _, b := range builds {
 			for _, u := range b.uses {
@@ -43,7 +43,7 @@ func (r *Registry) startReconfiguration(builds []*build, here uint64) *reconfigu
 // commit reconfigures the limiters and puts in force what prepare returns. If a limiter refuses its options, it and
 // those before it get their old options again; a partitioned one may have changed some of its partitions. again is
 // true if other limiters have to be reconfigured by now.
-func (t *reconfiguration) commit(prepare func() (staged, error)) (done commitResult, err error, again bool) {
+func (t *reconfiguration) commit(prepare func() (stagedBuilds, error)) (done commitResult, err error, again bool) {
 	defer t.end()
 	for i, u := range t.uses {
 		if err := t.reconfigure(u); err != nil {

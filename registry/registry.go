@@ -2,6 +2,7 @@ package registry
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -65,8 +66,8 @@ type Registry struct {
 
 	disposalsRunning   sync.WaitGroup
 	firstBuildsRunning sync.WaitGroup
-	drainNow           chan struct{} // closed when the context of Close has ended
-	drainNowOnce       sync.Once
+	drainContext       context.Context    //nolint:containedctx // ends when the context of a Close has ended
+	drainNow           context.CancelFunc // ends drainContext
 	closeOnce          sync.Once
 	closeCalled        chan struct{} // closed when Close is called
 	allDisposed        chan struct{} // closed when Close has nothing more to wait for
@@ -126,10 +127,10 @@ func New(o *Options) *Registry {
 		sameName:    make(map[resourceKey]int),
 		draining:    make(map[id]int),
 		undrained:   make(map[*disposal]bool),
-		drainNow:    make(chan struct{}),
 		closeCalled: make(chan struct{}),
 		allDisposed: make(chan struct{}),
 	}
+	r.drainContext, r.drainNow = context.WithCancel(context.Background())
 	if o != nil {
 		r.options = *o
 		r.options.Listener = pipeline.Listeners(o.Listener) // nil if it is a nil pointer
@@ -149,7 +150,7 @@ func (r *Registry) Define(name string, build BuildFunc) error {
 	if err := checkDefinition(name, build); err != nil {
 		return err
 	}
-	usual, err := r.defaultInstance(name)
+	defaultName, err := r.defaultInstance(name)
 	if err != nil {
 		return err
 	}
@@ -158,7 +159,7 @@ func (r *Registry) Define(name string, build BuildFunc) error {
 	if r.closed {
 		return ErrClosed
 	}
-	d := r.definition(name, usual)
+	d := r.definition(name, defaultName)
 	if d.build != nil {
 		return fmt.Errorf("%w: %q", ErrDefined, name)
 	}
@@ -180,18 +181,18 @@ func (r *Registry) defaultInstance(name string) (string, error) {
 		return "", nil
 	}
 	r.mu.Lock()
-	usual, known := r.knownDefaultInstance(name)
+	defaultName, known := r.knownDefaultInstance(name)
 	r.mu.Unlock()
 	if known {
-		return usual, nil
+		return defaultName, nil
 	}
-	usual = r.options.Instance(name)
-	return usual, checkLength("instance", usual)
+	defaultName = r.options.Instance(name)
+	return defaultName, checkLength("instance", defaultName)
 }
 
 // knownDefaultInstance returns the instance name that Get uses, if the name has a definition or the program has the
 // handle of a removed one. The caller holds r.mu.
-func (r *Registry) knownDefaultInstance(name string) (usual string, known bool) {
+func (r *Registry) knownDefaultInstance(name string) (defaultName string, known bool) {
 	if d := r.definitions[name]; d != nil {
 		return d.defaultInstance, true
 	}
@@ -228,10 +229,10 @@ func shortName(name string) string { return fmt.Sprintf("%q… has %d bytes", na
 
 // definition returns the definition of that name. If there is none, it adds one without a build function. The caller
 // holds r.mu.
-func (r *Registry) definition(name, usual string) *definition {
+func (r *Registry) definition(name, defaultName string) *definition {
 	d := r.definitions[name]
 	if d == nil {
-		d = &definition{name: name, defaultInstance: usual, instances: make(map[string]*instance)}
+		d = &definition{name: name, defaultInstance: defaultName, instances: make(map[string]*instance)}
 		r.restoreHandle(d)
 		r.definitions[name] = d
 	}
@@ -276,9 +277,9 @@ func (d *definition) handedOut() []*instance {
 	return all
 }
 
-// find returns the instance whose handle Get returns. If it has not been built, find builds it. by is the first build
-// that asks for it, if that is known.
-func (r *Registry) find(name string, by *firstBuild) (*instance, error) {
+// find returns the instance whose handle Get returns. If it has not been built, find builds it. requester is
+// as in getOrBuild.
+func (r *Registry) find(name string, requester *firstBuild) (*instance, error) {
 	if i, ok := r.ready.Load(name); ok {
 		return i.(*instance), nil
 	}
@@ -288,7 +289,7 @@ func (r *Registry) find(name string, by *firstBuild) (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.firstBuild(id{name, d.defaultInstance}, by)
+	return r.getOrBuild(id{name, d.defaultInstance}, requester)
 }
 
 // defined returns the definition of a name, or ErrNotDefined if it has no build function. The caller holds r.mu.
@@ -322,7 +323,7 @@ func (r *Registry) findInstance(want id) (*instance, error) {
 	if i, ok := r.ready.Load(want); ok {
 		return i.(*instance), nil
 	}
-	return r.firstBuild(want, nil)
+	return r.getOrBuild(want, nil)
 }
 
 // GetOrDefine is [Registry.Get], after [Registry.Define] if the pipeline is not defined. If it is defined, it keeps

@@ -56,7 +56,7 @@ func (o SharedOptions[O]) limits() any { return o.Limits }
 // setSharedLimits sets the limits of limiters in a store that replace another one of the same name with another kind,
 // store or limits: a reload changes limits on purpose, while the first use of a limiter must not restore old ones. It
 // is called before the versions that use them are in force. The caller holds r.mu.
-func (r *Registry) setSharedLimits(c staged) {
+func (r *Registry) setSharedLimits(c stagedBuilds) {
 	was := make(map[resourceKey]*resourceUse)
 	replaced := func(b *build) {
 		if b != nil {
