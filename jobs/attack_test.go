@@ -103,7 +103,7 @@ func TestRelease_InTheTransactionOfAcquire(t *testing.T) {
 	require.Eventually(t, func() bool {
 		th.batcher.mu.Lock()
 		defer th.batcher.mu.Unlock()
-		return len(th.batcher.asks) == 2
+		return len(th.batcher.requests) == 2
 	}, 10*time.Second, time.Millisecond)
 	unlock()
 	for range 3 {
@@ -125,12 +125,12 @@ func TestDynamicWindow_KeyIsSwept(t *testing.T) {
 
 	sweep, err := w.pool.Begin(t.Context())
 	require.NoError(t, err)
-	ids, err := pgx.CollectRows(must(sweep.Query(t.Context(), th.sql.expired)), pgx.RowTo[int64])
+	ids, err := pgx.CollectRows(must(sweep.Query(t.Context(), th.sql.lockExpiredKeys)), pgx.RowTo[int64])
 	require.NoError(t, err)
 	results, job := make(chan *started), w.job("a", nil)
 	go func() { results <- start(th, job, d) }()
 	w.awaitLocked(1)
-	_, err = sweep.Exec(t.Context(), th.sql.sweepKeys, ids)
+	_, err = sweep.Exec(t.Context(), th.sql.removeExpiredKeys, ids)
 	require.NoError(t, err)
 	require.NoError(t, sweep.Commit(t.Context()))
 
@@ -169,7 +169,7 @@ func TestBroughtBack(t *testing.T) {
 		"jobs before it were cancelled": func(w *world, th *Throttler) {
 			first := start(th, w.job("a", nil), onMutex).running(w.t)
 			w.exec(slow)
-			for range 2 * maxPull {
+			for range 2 * maxBroughtBack {
 				w.state(w.sentAway(th, onMutex).JobRow, rivertype.JobStateCancelled)
 			}
 			last := w.sentAway(th, onMutex)
@@ -224,7 +224,7 @@ func TestBroughtBack(t *testing.T) {
 			w.exec(slow)
 			last := w.sentAway(th, strict)
 			w.state(first.JobRow, rivertype.JobStateDiscarded)
-			require.NoError(w.t, th.sweepOnce(w.t.Context()))
+			require.NoError(w.t, th.tryCleanUp(w.t.Context()))
 			w.awaitBroughtBack(last)
 			require.NoError(w.t, first.end(nil))
 		},
@@ -260,7 +260,7 @@ func TestSweep_ReservationsOfCancelledJobs(t *testing.T) {
 			last := w.sentAway(th, d)
 			require.Greater(t, last.throttled(t).Duration, 4*time.Hour)
 			assert.Equal(t, 5*limit+1, must(th.Inspect(t.Context(), ref)).Reserved)
-			require.NoError(t, th.sweepOnce(t.Context()))
+			require.NoError(t, th.tryCleanUp(t.Context()))
 			w.awaitBroughtBack(last)
 			require.Eventually(t, func() bool {
 				return must(th.Inspect(t.Context(), ref)).Reserved == 1
@@ -290,12 +290,12 @@ func BenchmarkDecide_GrantsWhatWasReserved(b *testing.B) {
 	for range b.N {
 		batch := newBatch(1_000_000)
 		batch.rows[1] = &keyRow{id: 1, rules: rules{bucket: 1_000_000, buckets: 1, limit: 100_000}, window: &window{width: 1_000_000, buckets: 1, now: 1}}
-		var asks []*ask
+		var reqs []*request
 		for job := range int64(maxBatch) {
-			asks = append(asks, &ask{job: job, waits: true, needs: []need{{id: 1}}})
-			batch.known[place{1, job}] = waiting{bucket: 1}
+			reqs = append(reqs, &request{job: job, snoozes: true, needs: []need{{id: 1}}})
+			batch.waiters[waiterID{1, job}] = waiterRow{bucket: 1}
 		}
-		batch.decide(asks, 1)
+		batch.decide(reqs, 1)
 	}
 }
 
@@ -303,7 +303,7 @@ func BenchmarkDecide_GrantsWhatWasReserved(b *testing.B) {
 func TestDecide_PlaceIsKept(t *testing.T) {
 	const hour = 3600 * 1000 * ms
 	const onMutex, onWindow = 1, 2
-	stored := map[place]waiting{}
+	stored := map[waiterID]waiterRow{}
 	w := &window{width: hour, buckets: 1, now: 100}
 	decide := func(now int64, held bool, jobs ...int64) (granted []int64) {
 		b := newBatch(now * hour)
@@ -313,21 +313,21 @@ func TestDecide_PlaceIsKept(t *testing.T) {
 		}
 		w.now = now
 		w.prune()
-		b.rows[onMutex] = &keyRow{id: onMutex, ref: Ref{Type: Mutex}, slots: s, kept: map[string]bool{}}
+		b.rows[onMutex] = &keyRow{id: onMutex, ref: Ref{Type: Mutex}, slots: s, keptOwners: map[string]bool{}}
 		b.rows[onWindow] = &keyRow{id: onWindow, rules: rules{bucket: hour, buckets: 1, limit: 1}, window: w}
-		b.known = stored
-		var asks []*ask
+		b.waiters = stored
+		var reqs []*request
 		for _, job := range jobs {
-			a := &ask{job: job, waits: true, needs: []need{{id: onWindow}}}
+			req := &request{job: job, snoozes: true, needs: []need{{id: onWindow}}}
 			if job == 1 {
-				a.needs = append(a.needs, need{id: onMutex, ref: Ref{Type: Mutex}, owner: "one"})
+				req.needs = append(req.needs, need{id: onMutex, ref: Ref{Type: Mutex}, owner: "one"})
 			}
-			asks = append(asks, a)
+			reqs = append(reqs, req)
 		}
-		b.decide(asks, 1)
-		for _, a := range asks {
-			if a.result.granted {
-				granted = append(granted, a.job)
+		b.decide(reqs, 1)
+		for _, req := range reqs {
+			if req.decision.granted {
+				granted = append(granted, req.job)
 			}
 		}
 		return granted
@@ -337,5 +337,5 @@ func TestDecide_PlaceIsKept(t *testing.T) {
 	require.Equal(t, []int64{10}, decide(101, true, 1, 10)) // the place of job 1 is for another
 	require.Equal(t, []int64{1}, decide(102, false, 1))
 	require.Empty(t, decide(102, false, 2))
-	require.Len(t, w.list, 4) // 102, and the places of 2, 3 and 4
+	require.Len(t, w.filled, 4) // 102, and the places of 2, 3 and 4
 }

@@ -15,21 +15,21 @@ import (
 // while one is under way, what comes is for the next. Jobs that wait in their workers ask again when a slot that they
 // need is released here, and from time to time for slots that are released elsewhere.
 type batcher struct {
-	do      func(context.Context, []*ask, []release, int) error
-	timeout time.Duration // of one transaction
-	room    int           // how many jobs may wait in their workers
-	result  func(error)   // is told how each transaction ended
+	transact func(context.Context, []*request, []release, int) error
+	timeout  time.Duration // of one transaction
+	room     int           // how many jobs may wait in their workers
+	report   func(error)   // is told how each transaction ended
 
 	mu       sync.Mutex
-	asks     []*ask
+	requests []*request
 	releases []release
-	looks    []look // by time
+	rechecks []recheck // by time
 	closed   bool
 	wake     chan struct{} // something has come; of size 1
 	done     chan struct{} // run has ended
 
-	present  []*ask // wait in their workers; only run uses it
-	failures int    // in a row; only run uses it
+	inWorkers []*request // wait in their workers; only run uses it
+	failures  int        // in a row; only run uses it
 }
 
 const (
@@ -38,7 +38,7 @@ const (
 	// A job that waits in its worker asks again after half the time it is expected to wait, between these. If others here
 	// come before it, it only says from time to time that it is there.
 	minAgain, maxAgain = 5 * time.Millisecond, 100 * time.Millisecond
-	sayAgain           = presentFor / 2 * time.Microsecond
+	repeatEvery        = inWorkerFor / 2 * time.Microsecond
 	// River starts the jobs that it has fetched together one after the other. The first one that asks waits for the others,
 	// so that the lowest ID comes first.
 	linger = 500 * time.Microsecond
@@ -46,44 +46,44 @@ const (
 	minPause, maxPause = 50 * time.Millisecond, time.Second
 )
 
-func newBatcher(timeout time.Duration, room int, do func(context.Context, []*ask, []release, int) error, result func(error)) *batcher {
-	b := &batcher{do: do, timeout: timeout, room: room, result: result, wake: make(chan struct{}, 1), done: make(chan struct{})}
+func newBatcher(timeout time.Duration, room int, do func(context.Context, []*request, []release, int) error, result func(error)) *batcher {
+	b := &batcher{transact: do, timeout: timeout, room: room, report: result, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	go b.run()
 	return b
 }
 
 // ask waits until the job is granted what it needs or sent away, or the context ends.
-func (b *batcher) ask(ctx context.Context, a *ask) (verdict, error) {
-	a.done = make(chan verdict, 1)
+func (b *batcher) decide(ctx context.Context, req *request) (decision, error) {
+	req.answered = make(chan decision, 1)
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
-		return verdict{}, ErrClosed
+		return decision{}, ErrClosed
 	}
-	b.asks = append(b.asks, a)
+	b.requests = append(b.requests, req)
 	b.mu.Unlock()
 	b.signal()
 	select {
-	case v := <-a.done:
-		return v, v.err
+	case result := <-req.answered:
+		return result, result.err
 	case <-ctx.Done():
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	a.left = true
+	req.abandoned = true
 	select {
-	case v := <-a.done:
-		return v, v.err
+	case result := <-req.answered:
+		return result, result.err
 	default:
-		return verdict{}, context.Cause(ctx)
+		return decision{}, context.Cause(ctx)
 	}
 }
 
 // leave has jobs that never come give back the places that they have reserved.
-func (b *batcher) leave(jobs map[int64][]need) {
+func (b *batcher) withdraw(jobs map[int64][]need) {
 	b.mu.Lock()
 	for job, needs := range jobs {
-		b.asks = append(b.asks, &ask{job: job, leaves: true, needs: needs, done: make(chan verdict, 1), left: true})
+		b.requests = append(b.requests, &request{job: job, withdraws: true, needs: needs, answered: make(chan decision, 1), abandoned: true})
 	}
 	b.mu.Unlock()
 	b.signal()
@@ -99,30 +99,30 @@ func (b *batcher) release(r release) {
 }
 
 // A look is at keys whose slots may be free then, to bring back those who wait for them.
-type look struct {
+type recheck struct {
 	at   time.Time
 	keys []int64
 }
 
 const (
 	// recorded is after what time River has written down in most cases how a run has ended.
-	recorded = 300 * time.Millisecond
+	recordDelay = 300 * time.Millisecond
 	// lookEvery bounds how often keys are looked at.
-	lookEvery = 100 * time.Millisecond
+	recheckEvery = 100 * time.Millisecond
 )
 
 // later has keys looked at after a while.
-func (b *batcher) later(keys []int64, delay time.Duration) {
+func (b *batcher) recheckLater(keys []int64, delay time.Duration) {
 	if len(keys) == 0 {
 		return
 	}
 	b.mu.Lock()
-	at := time.Now().Add(delay + lookEvery).Truncate(lookEvery)
-	i, found := slices.BinarySearchFunc(b.looks, at, func(l look, at time.Time) int { return l.at.Compare(at) })
+	at := time.Now().Add(delay + recheckEvery).Truncate(recheckEvery)
+	i, found := slices.BinarySearchFunc(b.rechecks, at, func(l recheck, at time.Time) int { return l.at.Compare(at) })
 	if !found {
-		b.looks = slices.Insert(b.looks, i, look{at: at})
+		b.rechecks = slices.Insert(b.rechecks, i, recheck{at: at})
 	}
-	b.looks[i].keys = append(b.looks[i].keys, keys...)
+	b.rechecks[i].keys = append(b.rechecks[i].keys, keys...)
 	b.mu.Unlock()
 	b.signal()
 }
@@ -159,11 +159,11 @@ func (b *batcher) run() {
 	}
 	for {
 		b.mu.Lock()
-		asks, releases, closed := b.take()
+		reqs, releases, closed := b.take()
 		b.mu.Unlock()
 		switch {
-		case len(asks)+len(releases) > 0:
-			b.batch(asks, releases)
+		case len(reqs)+len(releases) > 0:
+			b.runBatch(reqs, releases)
 			if b.failures > 0 {
 				b.pause()
 			}
@@ -171,7 +171,7 @@ func (b *batcher) run() {
 			ended = true
 			return
 		default:
-			again.Reset(b.untilAgain())
+			again.Reset(b.untilNext())
 			select {
 			case <-b.wake:
 				if b.onlyAsks() {
@@ -187,7 +187,7 @@ func (b *batcher) run() {
 func (b *batcher) onlyAsks() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.asks) > 0 && len(b.releases) == 0 && !b.closed
+	return len(b.requests) > 0 && len(b.releases) == 0 && !b.closed
 }
 
 func (b *batcher) pause() {
@@ -210,22 +210,22 @@ func (b *batcher) pause() {
 }
 
 // take returns what the next transaction is for. The caller holds b.mu.
-func (b *batcher) take() (asks []*ask, releases []release, closed bool) {
+func (b *batcher) take() (reqs []*request, releases []release, closed bool) {
 	if b.closed {
-		for _, a := range append(b.asks, b.present...) {
-			a.answer(verdict{err: ErrClosed})
+		for _, req := range append(b.requests, b.inWorkers...) {
+			req.answer(decision{err: ErrClosed})
 		}
-		b.asks, b.present = nil, nil
+		b.requests, b.inWorkers = nil, nil
 	}
-	b.asks = slices.DeleteFunc(b.asks, func(a *ask) bool { return a.left && !a.leaves }) // windows would count a job that does not run
-	n := min(len(b.asks), maxBatch)
-	asks, b.asks = b.asks[:n:n], b.asks[n:]
+	b.requests = slices.DeleteFunc(b.requests, func(req *request) bool { return req.abandoned && !req.withdraws }) // windows would count a job that does not run
+	n := min(len(b.requests), maxBatch)
+	reqs, b.requests = b.requests[:n:n], b.requests[n:]
 	releases, b.releases = b.releases, nil
 
 	now := time.Now()
-	for len(b.looks) > 0 && !b.looks[0].at.After(now) && !b.closed {
-		releases = append(releases, release{contended: sorted(b.looks[0].keys)})
-		b.looks = b.looks[1:]
+	for len(b.rechecks) > 0 && !b.rechecks[0].at.After(now) && !b.closed {
+		releases = append(releases, release{contended: sorted(b.rechecks[0].keys)})
+		b.rechecks = b.rechecks[1:]
 	}
 	freed := map[int64]int{} // by key, how many slots
 	for _, r := range releases {
@@ -233,48 +233,48 @@ func (b *batcher) take() (asks []*ask, releases []release, closed bool) {
 			freed[key]++
 		}
 	}
-	kept := b.present[:0]
-	for _, a := range b.present { // by job
-		include := !now.Before(a.again)
-		a.each(func(key int64) {
+	kept := b.inWorkers[:0]
+	for _, req := range b.inWorkers { // by job
+		include := !now.Before(req.askAgain)
+		req.eachKey(func(key int64) {
 			if freed[key] > 0 {
 				freed[key]--
 				include = true
 			}
 		})
 		switch {
-		case a.left:
+		case req.abandoned:
 		case include:
-			a.stays = max(a.until.Sub(now), 0).Microseconds()
-			asks = append(asks, a)
+			req.handOver = max(req.handOverEnd.Sub(now), 0).Microseconds()
+			reqs = append(reqs, req)
 		default:
-			kept = append(kept, a)
+			kept = append(kept, req)
 		}
 	}
-	clear(b.present[len(kept):])
-	b.present = kept
-	return asks, releases, b.closed
+	clear(b.inWorkers[len(kept):])
+	b.inWorkers = kept
+	return reqs, releases, b.closed
 }
 
-func (a *ask) each(f func(key int64)) {
-	for i := range a.needs {
-		f(a.needs[i].id)
+func (req *request) eachKey(f func(key int64)) {
+	for i := range req.needs {
+		f(req.needs[i].id)
 	}
 }
 
 // answer is called once, with batcher.mu held.
-func (a *ask) answer(v verdict) { a.done <- v }
+func (req *request) answer(result decision) { req.answered <- result }
 
 // untilAgain is how long run may sleep.
-func (b *batcher) untilAgain() time.Duration {
+func (b *batcher) untilNext() time.Duration {
 	d := time.Hour
-	for _, a := range b.present {
-		d = min(d, time.Until(a.again))
+	for _, req := range b.inWorkers {
+		d = min(d, time.Until(req.askAgain))
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.looks) > 0 {
-		d = min(d, time.Until(b.looks[0].at))
+	if len(b.rechecks) > 0 {
+		d = min(d, time.Until(b.rechecks[0].at))
 	}
 	return d
 }
@@ -282,71 +282,71 @@ func (b *batcher) untilAgain() time.Duration {
 // errHook: what panicked is in the log.
 var errHook = errors.New("jobs: a hook of the pool has panicked or called runtime.Goexit")
 
-func (b *batcher) batch(asks []*ask, releases []release) {
+func (b *batcher) runBatch(reqs []*request, releases []release) {
 	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
 	defer cancel()
 	err := errHook
-	defer func() { b.deliver(asks, releases, err) }() // deferred: the asks are answered also if a hook calls Goexit
-	recovered.Call("jobs: a batch", func() { err = b.do(ctx, asks, releases, b.room-len(b.present)) })
+	defer func() { b.deliver(reqs, releases, err) }() // deferred: the asks are answered also if a hook calls Goexit
+	recovered.Call("jobs: a batch", func() { err = b.transact(ctx, reqs, releases, b.room-len(b.inWorkers)) })
 }
 
 // deliver hands out the answers of a transaction.
-func (b *batcher) deliver(asks []*ask, releases []release, err error) {
-	b.result(err)
+func (b *batcher) deliver(reqs []*request, releases []release, err error) {
+	b.report(err)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	for _, a := range asks {
-		v := a.result
+	for _, req := range reqs {
+		result := req.decision
 		if err != nil {
-			v = verdict{err: err}
+			result = decision{err: err}
 		}
 		switch {
-		case v.err == nil && v.present && !a.left:
-			a.asked = now
-			b.present = append(b.present, a)
-		case a.left && v.granted && v.leased:
-			b.releases = append(b.releases, a.release(v))
-		case !a.left:
-			a.answer(v)
+		case result.err == nil && result.inWorker && !req.abandoned:
+			req.asked = now
+			b.inWorkers = append(b.inWorkers, req)
+		case req.abandoned && result.granted && result.leased:
+			b.releases = append(b.releases, req.newRelease(result))
+		case !req.abandoned:
+			req.answer(result)
 		}
 	}
-	b.schedule()
+	b.scheduleAgain()
 	if err == nil {
 		b.failures = 0
 		return
 	}
 	b.failures++
-	b.again(releases)
+	b.keepReleases(releases)
 }
 
 // schedule sets when the jobs that wait in their workers ask again.
-func (b *batcher) schedule() {
-	slices.SortStableFunc(b.present, func(x, y *ask) int { return cmp.Compare(x.job, y.job) })
+func (b *batcher) scheduleAgain() {
+	slices.SortStableFunc(b.inWorkers, func(x, y *request) int { return cmp.Compare(x.job, y.job) })
 	first := map[int64]bool{} // by key: a job that comes before was seen
-	for _, a := range b.present {
+	for _, req := range b.inWorkers {
 		behind := true
-		a.each(func(key int64) {
+		req.eachKey(func(key int64) {
 			behind = behind && first[key]
 			first[key] = true
 		})
-		wait := sayAgain
+		wait := repeatEvery
 		if !behind {
-			wait = min(max(time.Duration(a.result.turn/2)*time.Microsecond, minAgain), maxAgain)
+			wait = min(max(time.Duration(req.decision.expectedWait/2)*time.Microsecond, minAgain), maxAgain)
 		}
-		a.again = a.asked.Add(wait)
+		req.askAgain = req.asked.Add(wait)
 	}
 }
 
 // again keeps releases that could not be written for the next transaction. What is never written is released when the
 // job's row shows that it has ended, or with the lease.
-func (b *batcher) again(releases []release) {
+func (b *batcher) keepReleases(releases []release) {
 	if !b.closed {
 		all := append(releases, b.releases...)
 		b.releases = all[:min(len(all), 2*maxBatch)]
 	}
 }
 
-func (a *ask) release(v verdict) release {
-	return release{run: run{a.job, a.attempted.UnixMicro()}, attempted: a.attempted, contended: v.contended}
+func (req *request) newRelease(result decision) release {
+	return release{run: runID{req.job, req.attempted.UnixMicro()}, attempted: req.attempted, contended: result.contended}
 }

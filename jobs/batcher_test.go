@@ -19,7 +19,7 @@ import (
 // A fakeDatabase answers asks as answer says, after took.
 type fakeDatabase struct {
 	mu       sync.Mutex
-	answer   func(a *ask) verdict
+	answer   func(req *request) decision
 	fail     func(call int) error
 	took     time.Duration
 	calls    []call
@@ -36,14 +36,14 @@ type call struct {
 
 var errDatabase = errors.New("the database is away")
 
-func grantAll(*ask) verdict { return verdict{granted: true} }
+func grantAll(*request) decision { return decision{granted: true} }
 
-func (d *fakeDatabase) do(ctx context.Context, asks []*ask, releases []release, room int) error {
+func (d *fakeDatabase) do(ctx context.Context, reqs []*request, releases []release, room int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c := call{room: room}
-	for _, a := range asks {
-		c.jobs, c.stays = append(c.jobs, a.job), append(c.stays, a.stays)
+	for _, req := range reqs {
+		c.jobs, c.stays = append(c.jobs, req.job), append(c.stays, req.handOver)
 	}
 	for _, r := range releases {
 		c.releases = append(c.releases, r.run.job)
@@ -62,8 +62,8 @@ func (d *fakeDatabase) do(ctx context.Context, asks []*ask, releases []release, 
 			return err
 		}
 	}
-	for _, a := range asks {
-		a.result = d.answer(a)
+	for _, req := range reqs {
+		req.decision = d.answer(req)
 	}
 	return nil
 }
@@ -99,27 +99,27 @@ func (d *fakeDatabase) change(f func()) {
 	}
 }
 
-func askFor(job int64, keys ...int64) *ask {
-	a := &ask{job: job, attempted: time.UnixMicro(job), until: time.Now().Add(time.Second)}
+func askFor(job int64, keys ...int64) *request {
+	req := &request{job: job, attempted: time.UnixMicro(job), handOverEnd: time.Now().Add(time.Second)}
 	for _, key := range keys {
-		a.needs = append(a.needs, need{id: key})
+		req.needs = append(req.needs, need{id: key})
 	}
-	return a
+	return req
 }
 
 // An answer is what an ask got, and when.
 type answer struct {
-	verdict
+	decision
 	err error
 	at  time.Duration
 }
 
 // ask asks on a goroutine of its own.
-func (b *batcher) goAsk(ctx context.Context, a *ask) <-chan answer {
+func (b *batcher) goAsk(ctx context.Context, req *request) <-chan answer {
 	got := make(chan answer, 1)
 	go func() {
-		v, err := b.ask(ctx, a)
-		got <- answer{v, err, time.Since(start0)}
+		result, err := b.decide(ctx, req)
+		got <- answer{result, err, time.Since(start0)}
 	}()
 	return got
 }
@@ -127,23 +127,23 @@ func (b *batcher) goAsk(ctx context.Context, a *ask) <-chan answer {
 func TestBatcher_DeliversAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := errors.New("refused")
-		d := &fakeDatabase{answer: func(a *ask) verdict {
-			if a.job == 3 {
-				return verdict{err: refused}
+		d := &fakeDatabase{answer: func(req *request) decision {
+			if req.job == 3 {
+				return decision{err: refused}
 			}
-			return verdict{granted: a.job%2 == 0, fence: a.job}
+			return decision{granted: req.job%2 == 0, fence: req.job}
 		}}
 		b := d.batcher(16)
 		defer b.close()
 		for job := range int64(5) {
-			v, err := b.ask(t.Context(), askFor(job))
+			result, err := b.decide(t.Context(), askFor(job))
 			if job == 3 {
 				assert.Equal(t, refused, err)
 				continue
 			}
 			require.NoError(t, err)
-			assert.Equal(t, job, v.fence)
-			assert.Equal(t, job%2 == 0, v.granted)
+			assert.Equal(t, job, result.fence)
+			assert.Equal(t, job%2 == 0, result.granted)
 		}
 		assert.Len(t, d.seen(), 5)
 		assert.Equal(t, make([]error, 5), d.reported, "an ask's error is not that of the transaction")
@@ -160,7 +160,7 @@ func TestBatcher_CollectsWhileOneIsUnderWay(t *testing.T) {
 		synctest.Wait()
 		for job := range int64(2*maxBatch + 10) {
 			got = append(got, b.goAsk(t.Context(), askFor(job+2)))
-			b.release(release{run: run{job: job}})
+			b.release(release{run: runID{job: job}})
 		}
 		for _, c := range got {
 			assert.NoError(t, (<-c).err)
@@ -178,13 +178,13 @@ func TestBatcher_CollectsWhileOneIsUnderWay(t *testing.T) {
 
 func TestBatcher_ContextEnds(t *testing.T) {
 	cause := errors.New("the cause")
-	setup := func(t *testing.T, v verdict) (*fakeDatabase, *batcher, context.Context, context.CancelCauseFunc) {
-		d := &fakeDatabase{took: time.Second, answer: func(*ask) verdict { return v }}
+	setup := func(t *testing.T, result decision) (*fakeDatabase, *batcher, context.Context, context.CancelCauseFunc) {
+		d := &fakeDatabase{took: time.Second, answer: func(*request) decision { return result }}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		return d, d.batcher(16), ctx, cancel
 	}
-	inTransaction := func(t *testing.T, v verdict) *fakeDatabase {
-		d, b, ctx, cancel := setup(t, v)
+	inTransaction := func(t *testing.T, result decision) *fakeDatabase {
+		d, b, ctx, cancel := setup(t, result)
 		got := b.goAsk(ctx, askFor(1, 77))
 		time.Sleep(500 * time.Millisecond)
 		cancel(cause)
@@ -197,7 +197,7 @@ func TestBatcher_ContextEnds(t *testing.T) {
 	}
 	t.Run("before it is asked", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			d, b, ctx, cancel := setup(t, verdict{granted: true})
+			d, b, ctx, cancel := setup(t, decision{granted: true})
 			first := b.goAsk(t.Context(), askFor(1))
 			synctest.Wait()
 			second := b.goAsk(ctx, askFor(2))
@@ -212,26 +212,26 @@ func TestBatcher_ContextEnds(t *testing.T) {
 	})
 	t.Run("while it is granted a lease", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			d := inTransaction(t, verdict{granted: true, leased: true, rows: 1, contended: []int64{77}})
+			d := inTransaction(t, decision{granted: true, leased: true, heldRows: 1, contended: []int64{77}})
 			require.Len(t, d.seen(), 2)
 			assert.Equal(t, []int64{1}, d.seen()[1].releases, "an unused slot is released")
 		})
 	})
 	t.Run("while it is granted in strict mode", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			d := inTransaction(t, verdict{granted: true, rows: 1})
+			d := inTransaction(t, decision{granted: true, heldRows: 1})
 			assert.Len(t, d.seen(), 1, "the job's row shows when it ends")
 		})
 	})
 	t.Run("while it is told to wait in its worker", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			d := inTransaction(t, verdict{present: true, turn: second})
+			d := inTransaction(t, decision{inWorker: true, expectedWait: second})
 			assert.Len(t, d.seen(), 1)
 		})
 	})
 	t.Run("while it waits in its worker", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			d, b, ctx, cancel := setup(t, verdict{present: true, turn: second})
+			d, b, ctx, cancel := setup(t, decision{inWorker: true, expectedWait: second})
 			got := b.goAsk(ctx, askFor(1))
 			time.Sleep(1010 * time.Millisecond)
 			cancel(cause)
@@ -239,14 +239,14 @@ func TestBatcher_ContextEnds(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			assert.Len(t, d.seen(), 1, "it asks no more")
 			b.close()
-			assert.Empty(t, b.present)
+			assert.Empty(t, b.inWorkers)
 		})
 	})
 	t.Run("had ended before", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			_, b, ctx, cancel := setup(t, verdict{granted: true})
+			_, b, ctx, cancel := setup(t, decision{granted: true})
 			cancel(cause)
-			_, err := b.ask(ctx, askFor(1))
+			_, err := b.decide(ctx, askFor(1))
 			assert.Equal(t, cause, err)
 			b.close()
 		})
@@ -257,11 +257,11 @@ func TestBatcher_PresentJobsAskAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := map[int64]bool{}
 		d := &fakeDatabase{}
-		d.answer = func(a *ask) verdict {
-			if free[a.job] {
-				return verdict{granted: true}
+		d.answer = func(req *request) decision {
+			if free[req.job] {
+				return decision{granted: true}
 			}
-			return verdict{present: true, turn: map[int64]int64{1: 2 * ms, 2: 60 * ms, 3: 60 * ms, 4: 100 * second}[a.job]}
+			return decision{inWorker: true, expectedWait: map[int64]int64{1: 2 * ms, 2: 60 * ms, 3: 60 * ms, 4: 100 * second}[req.job]}
 		}
 		b := d.batcher(16)
 		var got []<-chan answer
@@ -283,7 +283,7 @@ func TestBatcher_PresentJobsAskAgain(t *testing.T) {
 		}
 		assert.InDelta(t, minAgain, every(1), float64(time.Millisecond), "no more often than that")
 		assert.InDelta(t, 30*time.Millisecond, every(2), float64(2*time.Millisecond), "in half the time that it is expected to wait")
-		assert.InDelta(t, sayAgain, every(3), float64(sayAgain/3), "2 comes before it: only to say that it is there")
+		assert.InDelta(t, repeatEvery, every(3), float64(repeatEvery/3), "2 comes before it: only to say that it is there")
 		assert.InDelta(t, maxAgain, every(4), float64(10*time.Millisecond), "no less often than that")
 		for _, c := range d.seen() {
 			for i, job := range c.jobs {
@@ -314,7 +314,7 @@ func TestBatcher_PresentJobsAskAgain(t *testing.T) {
 // A slot that is released here lets the next jobs ask at once: as many as slots were released, in the order of their IDs.
 func TestBatcher_ReleasedHere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &fakeDatabase{answer: func(*ask) verdict { return verdict{present: true, turn: 1000 * second} }}
+		d := &fakeDatabase{answer: func(*request) decision { return decision{inWorker: true, expectedWait: 1000 * second} }}
 		b := d.batcher(16)
 		for _, job := range []int64{5, 3, 4, 6} {
 			b.goAsk(t.Context(), askFor(job, 71))
@@ -323,7 +323,7 @@ func TestBatcher_ReleasedHere(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(time.Millisecond)
 		d.change(nil)
-		b.release(release{run: run{job: 100}, contended: []int64{71}})
+		b.release(release{run: runID{job: 100}, contended: []int64{71}})
 		synctest.Wait()
 		require.Len(t, d.seen(), 1)
 		assert.Equal(t, []int64{3}, d.seen()[0].jobs)
@@ -332,11 +332,11 @@ func TestBatcher_ReleasedHere(t *testing.T) {
 
 		time.Sleep(time.Millisecond)
 		d.change(func() { d.took = time.Millisecond })
-		b.release(release{run: run{job: 101}})
+		b.release(release{run: runID{job: 101}})
 		synctest.Wait()
-		b.release(release{run: run{job: 102}, contended: []int64{71, 73}})
-		b.release(release{run: run{job: 103}, contended: []int64{71}})
-		b.release(release{run: run{job: 104}, contended: []int64{72}})
+		b.release(release{run: runID{job: 102}, contended: []int64{71, 73}})
+		b.release(release{run: runID{job: 103}, contended: []int64{71}})
+		b.release(release{run: runID{job: 104}, contended: []int64{72}})
 		time.Sleep(2 * time.Millisecond)
 		require.Len(t, d.seen(), 2)
 		assert.Empty(t, d.seen()[0].jobs, "no job waits for it")
@@ -354,10 +354,10 @@ func TestBatcher_FailedTransaction(t *testing.T) {
 			return nil
 		}}
 		b := d.batcher(16)
-		b.release(release{run: run{job: 100}})
-		_, err := b.ask(t.Context(), askFor(1))
+		b.release(release{run: runID{job: 100}})
+		_, err := b.decide(t.Context(), askFor(1))
 		assert.Equal(t, errDatabase, err, "the asks fail with it")
-		b.release(release{run: run{job: 101}})
+		b.release(release{run: runID{job: 101}})
 		time.Sleep(10 * time.Second)
 		require.Len(t, d.seen(), 9)
 		var pauses []time.Duration
@@ -369,9 +369,9 @@ func TestBatcher_FailedTransaction(t *testing.T) {
 		assert.Equal(t, []time.Duration{50 * s, 100 * s, 200 * s, 400 * s, 800 * s, 1000 * s, 1000 * s, 1000 * s}, pauses)
 		assert.Equal(t, []int64{100, 101}, d.seen()[8].releases)
 		assert.Equal(t, append(slices.Repeat([]error{errDatabase}, 8), nil), d.reported)
-		v, err := b.ask(t.Context(), askFor(2))
+		result, err := b.decide(t.Context(), askFor(2))
 		require.NoError(t, err)
-		assert.True(t, v.granted)
+		assert.True(t, result.granted)
 		assert.Empty(t, d.seen()[9].releases)
 		b.close()
 	})
@@ -380,7 +380,7 @@ func TestBatcher_FailedTransaction(t *testing.T) {
 // A job that waits in its worker learns that a transaction has failed.
 func TestBatcher_FailedTransactionOfPresentJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &fakeDatabase{answer: func(*ask) verdict { return verdict{present: true, turn: second} }}
+		d := &fakeDatabase{answer: func(*request) decision { return decision{inWorker: true, expectedWait: second} }}
 		d.fail = func(call int) error {
 			if call == 2 {
 				return errDatabase
@@ -388,7 +388,7 @@ func TestBatcher_FailedTransactionOfPresentJobs(t *testing.T) {
 			return nil
 		}
 		b := d.batcher(16)
-		_, err := b.ask(t.Context(), askFor(1, 71))
+		_, err := b.decide(t.Context(), askFor(1, 71))
 		assert.Equal(t, errDatabase, err)
 		assert.Equal(t, maxAgain, time.Since(start0))
 		b.close()
@@ -418,11 +418,11 @@ func TestBatcher_Timeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDatabase{took: time.Hour}
 		b := d.batcher(16)
-		_, err := b.ask(t.Context(), askFor(1))
+		_, err := b.decide(t.Context(), askFor(1))
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.InDelta(t, 10*time.Second, time.Since(start0), float64(linger))
 		d.change(func() { d.took = 0 })
-		_, err = b.ask(t.Context(), askFor(1))
+		_, err = b.decide(t.Context(), askFor(1))
 		assert.NoError(t, err)
 		b.close()
 	})
@@ -431,7 +431,9 @@ func TestBatcher_Timeout(t *testing.T) {
 func TestBatcher_Close(t *testing.T) {
 	t.Run("answers everybody and writes what was released", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			d := &fakeDatabase{answer: func(a *ask) verdict { return verdict{present: a.job < 3, turn: 1000 * second, granted: a.job == 3} }}
+			d := &fakeDatabase{answer: func(req *request) decision {
+				return decision{inWorker: req.job < 3, expectedWait: 1000 * second, granted: req.job == 3}
+			}}
 			b := d.batcher(16)
 			present := []<-chan answer{b.goAsk(t.Context(), askFor(1, 71)), b.goAsk(t.Context(), askFor(2, 71))}
 			synctest.Wait()
@@ -440,7 +442,7 @@ func TestBatcher_Close(t *testing.T) {
 			time.Sleep(linger)
 			synctest.Wait()
 			next := b.goAsk(t.Context(), askFor(4))
-			b.release(release{run: run{job: 100}})
+			b.release(release{run: runID{job: 100}})
 			synctest.Wait()
 			closed := make(chan struct{})
 			go func() {
@@ -456,9 +458,9 @@ func TestBatcher_Close(t *testing.T) {
 			last := d.seen()[len(d.seen())-1]
 			assert.Equal(t, []int64{100}, last.releases)
 			assert.Empty(t, last.jobs)
-			_, err := b.ask(t.Context(), askFor(5))
+			_, err := b.decide(t.Context(), askFor(5))
 			assert.ErrorIs(t, err, ErrClosed)
-			b.release(release{run: run{job: 101}})
+			b.release(release{run: runID{job: 101}})
 			b.close()
 			time.Sleep(time.Minute)
 			assert.Equal(t, []int64{100}, d.seen()[len(d.seen())-1].releases)
@@ -466,7 +468,7 @@ func TestBatcher_Close(t *testing.T) {
 	})
 	t.Run("a job that is told to wait by the transaction under way", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			d := &fakeDatabase{took: time.Second, answer: func(*ask) verdict { return verdict{present: true} }}
+			d := &fakeDatabase{took: time.Second, answer: func(*request) decision { return decision{inWorker: true} }}
 			b := d.batcher(16)
 			got := b.goAsk(t.Context(), askFor(1))
 			synctest.Wait()
@@ -476,7 +478,7 @@ func TestBatcher_Close(t *testing.T) {
 	})
 	t.Run("a job that left is granted by the transaction under way", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			d := &fakeDatabase{took: time.Second, answer: func(*ask) verdict { return verdict{granted: true, leased: true} }}
+			d := &fakeDatabase{took: time.Second, answer: func(*request) decision { return decision{granted: true, leased: true} }}
 			b := d.batcher(16)
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			defer cancel()
@@ -524,11 +526,11 @@ func TestBatcher_HooksThatPanic(t *testing.T) {
 				var broken atomic.Bool
 				broken.Store(true)
 				d := &fakeDatabase{answer: grantAll}
-				do := func(ctx context.Context, asks []*ask, releases []release, room int) error {
+				do := func(ctx context.Context, reqs []*request, releases []release, room int) error {
 					if calls.Add(1); broken.Load() {
 						hook()
 					}
-					return d.do(ctx, asks, releases, room)
+					return d.do(ctx, reqs, releases, room)
 				}
 				b := newBatcher(time.Second, 16, do, func(err error) {
 					if broken.Load() {
@@ -536,16 +538,16 @@ func TestBatcher_HooksThatPanic(t *testing.T) {
 					}
 				})
 				for job := range int64(3) {
-					b.release(release{run: run{job: job}})
-					_, err := b.ask(t.Context(), askFor(job))
+					b.release(release{run: runID{job: job}})
+					_, err := b.decide(t.Context(), askFor(job))
 					assert.Equal(t, errHook, err)
 				}
 				time.Sleep(time.Minute)
 				assert.Less(t, calls.Load(), int64(100), "it pauses between")
 				broken.Store(false)
-				v, err := b.ask(t.Context(), askFor(9))
+				result, err := b.decide(t.Context(), askFor(9))
 				require.NoError(t, err)
-				assert.True(t, v.granted)
+				assert.True(t, result.granted)
 				assert.Equal(t, []int64{0, 1, 2}, d.seen()[0].releases, "kept")
 				broken.Store(true)
 				got := b.goAsk(t.Context(), askFor(10))
@@ -559,18 +561,18 @@ func TestBatcher_HooksThatPanic(t *testing.T) {
 // The verdicts of many jobs at once, with contexts that end and slots that are released meanwhile.
 func TestBatcher_ConcurrentSafe(t *testing.T) {
 	var holds atomic.Int64
-	do := func(_ context.Context, asks []*ask, releases []release, room int) error {
+	do := func(_ context.Context, reqs []*request, releases []release, room int) error {
 		runtime.Gosched()
 		holds.Add(-int64(len(releases)))
-		for _, a := range asks {
+		for _, req := range reqs {
 			switch {
-			case a.job%7 == 0:
-				a.result = verdict{}
+			case req.job%7 == 0:
+				req.decision = decision{}
 			case holds.Load() < 5:
 				holds.Add(1)
-				a.result = verdict{granted: true, leased: true, rows: 1, contended: []int64{a.needs[0].id}}
+				req.decision = decision{granted: true, leased: true, heldRows: 1, contended: []int64{req.needs[0].id}}
 			default:
-				a.result = verdict{present: room > 0, turn: ms}
+				req.decision = decision{inWorker: room > 0, expectedWait: ms}
 				room--
 			}
 		}
@@ -587,13 +589,13 @@ func TestBatcher_ConcurrentSafe(t *testing.T) {
 		wg.Go(func() {
 			for i := range int64(40) {
 				ctx, cancel := context.WithCancel(context.Background())
-				a := askFor(g*100+i, i%3)
+				req := askFor(g*100+i, i%3)
 				if i%5 == 0 {
 					go cancel()
 				}
-				v, err := b.ask(ctx, a)
-				if err == nil && v.granted {
-					b.release(a.release(v))
+				result, err := b.decide(ctx, req)
+				if err == nil && result.granted {
+					b.release(req.newRelease(result))
 				}
 				cancel()
 			}
@@ -603,24 +605,24 @@ func TestBatcher_ConcurrentSafe(t *testing.T) {
 	b.close()
 	assert.Zero(t, holds.Load(), "all that was granted was released")
 	assert.Zero(t, failed.Load())
-	_, err := b.ask(t.Context(), askFor(1))
+	_, err := b.decide(t.Context(), askFor(1))
 	assert.ErrorIs(t, err, ErrClosed)
 }
 
 // Jobs ask and the batcher is closed at the same time: each gets an answer.
 func TestBatcher_CloseConcurrentSafe(t *testing.T) {
 	for range 50 {
-		b := newBatcher(time.Second, 16, func(_ context.Context, asks []*ask, _ []release, _ int) error {
-			for _, a := range asks {
-				a.result = verdict{granted: a.job%2 == 0, present: a.job%2 != 0, turn: ms}
+		b := newBatcher(time.Second, 16, func(_ context.Context, reqs []*request, _ []release, _ int) error {
+			for _, req := range reqs {
+				req.decision = decision{granted: req.job%2 == 0, inWorker: req.job%2 != 0, expectedWait: ms}
 			}
 			return nil
 		}, func(error) {})
 		var wg sync.WaitGroup
 		for job := range int64(20) {
 			wg.Go(func() {
-				v, err := b.ask(context.Background(), askFor(job, 1))
-				assert.True(t, err == nil && v.granted || errors.Is(err, ErrClosed), "%v", err)
+				result, err := b.decide(context.Background(), askFor(job, 1))
+				assert.True(t, err == nil && result.granted || errors.Is(err, ErrClosed), "%v", err)
 			})
 		}
 		wg.Go(b.close)

@@ -78,14 +78,14 @@ func ParseConfig(text []byte) (Config, error) {
 	}
 	if err == nil {
 		if more := d.Decode(&more); !errors.Is(more, io.EOF) {
-			return c, refused(errors.New("there is more than one document"))
+			return c, optionsError(errors.New("there is more than one document"))
 		}
 		if err = prepareNode(&document); err == nil {
 			err = document.Load(&c, yaml.WithV3Defaults(), yaml.WithKnownFields())
 		}
 	}
 	if err != nil {
-		return Config{}, refused(errors.New(strings.ReplaceAll(err.Error(), "jobs: ", "")))
+		return Config{}, optionsError(errors.New(strings.ReplaceAll(err.Error(), "jobs: ", "")))
 	}
 	if _, _, err := c.parse(); err != nil {
 		return Config{}, withFileNames(err)
@@ -133,11 +133,11 @@ func prepareNode(n *yaml.Node) error {
 }
 
 // definition returns the name and the options that d has, and the field that has the name. ok is false if d is wrong.
-func (d Definition) definition(p *validate.Problems) (ref Ref, options definition, field string, ok bool) {
+func (d Definition) definition(p *validate.Problems) (ref Ref, options limiterOptions, field string, ok bool) {
 	type named struct {
 		field   string
 		name    string
-		options definition
+		options limiterOptions
 		used    Definition // the fields of d that belong to the options
 	}
 	var all []named
@@ -172,23 +172,23 @@ func (d Definition) definition(p *validate.Problems) (ref Ref, options definitio
 }
 
 // A setting is a Definition that has been checked.
-type setting struct {
+type checkedDefinition struct {
 	ref     Ref
-	options definition
+	options limiterOptions
 }
 
 // kindRules are the throttles of a Config that have been checked.
-type kindRules []kindRule
+type kindThrottles []parsedKindThrottle
 
-type kindRule struct {
+type parsedKindThrottle struct {
 	kinds []string
-	*parsed
+	*parsedThrottle
 }
 
 // parse checks a configuration.
-func (c Config) parse() ([]setting, kindRules, error) {
+func (c Config) parse() ([]checkedDefinition, kindThrottles, error) {
 	var p validate.Problems
-	var settings []setting
+	var settings []checkedDefinition
 	seen := map[Ref]bool{}
 	for i, d := range c.Limiters {
 		var inner validate.Problems
@@ -199,11 +199,11 @@ func (c Config) parse() ([]setting, kindRules, error) {
 				inner.Add(field, short(ref.Name), "must not be there twice")
 			}
 			seen[ref] = true
-			settings = append(settings, setting{ref, options})
+			settings = append(settings, checkedDefinition{ref, options})
 		}
 		p.Include(fmt.Sprintf("Limiters[%d]", i), inner.Err("jobs"))
 	}
-	var rules kindRules
+	var rules kindThrottles
 	for i, k := range c.Throttles {
 		var inner validate.Problems
 		if len(k.Kinds) == 0 {
@@ -214,19 +214,19 @@ func (c Config) parse() ([]setting, kindRules, error) {
 				inner.Add(fmt.Sprintf("Kinds[%d]", j), short(kind), "must not be empty, and have * at its end only")
 			}
 		}
-		rules = append(rules, kindRule{kinds: k.Kinds, parsed: k.check(&inner)})
+		rules = append(rules, parsedKindThrottle{kinds: k.Kinds, parsedThrottle: k.check(&inner)})
 		p.Include(fmt.Sprintf("Throttles[%d]", i), inner.Err("jobs"))
 	}
 	return settings, rules, p.Err("jobs")
 }
 
 // of returns the throttles of a kind.
-func (rules kindRules) of(kind string) (ts []*parsed) {
+func (rules kindThrottles) of(kind string) (ts []*parsedThrottle) {
 	for _, r := range rules {
 		for _, k := range r.kinds {
 			prefix, open := strings.CutSuffix(k, "*")
 			if kind == k || open && strings.HasPrefix(kind, prefix) {
-				ts = append(ts, r.parsed)
+				ts = append(ts, r.parsedThrottle)
 				break
 			}
 		}

@@ -98,8 +98,8 @@ func TestParseConfig(t *testing.T) {
 	settings, rules, err := want.parse()
 	require.NoError(t, err)
 	require.Len(t, settings, 5)
-	assert.Equal(t, setting{Ref{Type: Semaphore, Name: "smtp"}, SemaphoreOptions{MaxCount: 10}}, settings[0])
-	assert.Equal(t, setting{Ref{Type: DynamicWindow, Name: "other"}, DynamicWindowOptions{Interval: 1500 * time.Millisecond, Limit: 4}}, settings[4])
+	assert.Equal(t, checkedDefinition{Ref{Type: Semaphore, Name: "smtp"}, SemaphoreOptions{MaxCount: 10}}, settings[0])
+	assert.Equal(t, checkedDefinition{Ref{Type: DynamicWindow, Name: "other"}, DynamicWindowOptions{Interval: 1500 * time.Millisecond, Limit: 4}}, settings[4])
 	assert.Len(t, rules, 2)
 }
 
@@ -234,7 +234,7 @@ func TestKindRules_Of(t *testing.T) {
 		}
 		assert.Equal(t, want, got, "%q", kind)
 	}
-	assert.Empty(t, kindRules(nil).of("mail"))
+	assert.Empty(t, kindThrottles(nil).of("mail"))
 }
 
 // What ParseConfig accepts can be set and used, and nothing makes it panic.
@@ -260,7 +260,7 @@ func FuzzParseConfig(f *testing.F) {
 		}
 		for _, r := range rules {
 			require.NotEmpty(t, r.kinds)
-			for _, u := range r.uses {
+			for _, u := range r.limits {
 				requireName(t, u.ref.Name)
 				require.GreaterOrEqual(t, u.deadline, time.Duration(0))
 			}

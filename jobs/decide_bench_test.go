@@ -11,25 +11,25 @@ import (
 func BenchmarkDecide(b *testing.B) {
 	for _, c := range []struct {
 		name  string
-		setup func(m *memory) func(i int64) *ask
+		setup func(m *memory) func(i int64) *request
 	}{
-		{"fixed window, all granted", func(m *memory) func(int64) *ask {
+		{"fixed window, all granted", func(m *memory) func(int64) *request {
 			m.set("w", FixedWindowOptions{Limit: maxCount, Interval: time.Hour})
-			return func(i int64) *ask { return m.job(i, m.fixed("w")) }
+			return func(i int64) *request { return m.job(i, m.fixed("w")) }
 		}},
-		{"fixed window, 40 a second", func(m *memory) func(int64) *ask {
+		{"fixed window, 40 a second", func(m *memory) func(int64) *request {
 			m.set("w", FixedWindowOptions{Limit: 40, Interval: time.Second})
-			return func(i int64) *ask { return m.job(i, m.fixed("w")) }
+			return func(i int64) *request { return m.job(i, m.fixed("w")) }
 		}},
-		{"1000 fixed windows", func(m *memory) func(int64) *ask {
+		{"1000 fixed windows", func(m *memory) func(int64) *request {
 			m.set("w", FixedWindowOptions{Limit: 40, Interval: time.Second})
-			return func(i int64) *ask {
+			return func(i int64) *request {
 				n := m.fixed("w")
 				n.ref.Key = fmt.Sprint(i)
 				return m.job(i, n)
 			}
 		}},
-		{"window of 1000 buckets, 1000 reserved", func(m *memory) func(int64) *ask {
+		{"window of 1000 buckets, 1000 reserved", func(m *memory) func(int64) *request {
 			m.set("w", SlidingWindowOptions{Limit: 1000, Interval: 1000 * time.Second, Buckets: 1000})
 			key := m.key(m.sliding("w").ref)
 			w := mustRead(m.t, "", m.rulesOf(key.ref), m.now)
@@ -38,9 +38,9 @@ func BenchmarkDecide(b *testing.B) {
 				w.bucket(w.now+1+i).reserved++
 			}
 			key.state = w.String()
-			return func(i int64) *ask { return m.job(i, m.sliding("w")) }
+			return func(i int64) *request { return m.job(i, m.sliding("w")) }
 		}},
-		{"window of 1000 buckets, minimum delays", func(m *memory) func(int64) *ask {
+		{"window of 1000 buckets, minimum delays", func(m *memory) func(int64) *request {
 			m.set("w", SlidingWindowOptions{Limit: 1000, Interval: 1000 * time.Second, Buckets: 1000})
 			key := m.key(m.sliding("w").ref)
 			w := mustRead(m.t, "", m.rulesOf(key.ref), m.now)
@@ -49,40 +49,40 @@ func BenchmarkDecide(b *testing.B) {
 				w.bucket(w.now+1+i).reserved++
 			}
 			key.state = w.String()
-			return func(i int64) *ask {
-				a := m.job(i, m.sliding("w"))
-				a.minDelay = i % 7 * 60 * second
-				return a
+			return func(i int64) *request {
+				req := m.job(i, m.sliding("w"))
+				req.minDelay = i % 7 * 60 * second
+				return req
 			}
 		}},
-		{"mutex, 1000 come", func(m *memory) func(int64) *ask {
-			return func(i int64) *ask { return m.job(i, m.mutex("m")) }
+		{"mutex, 1000 come", func(m *memory) func(int64) *request {
+			return func(i int64) *request { return m.job(i, m.mutex("m")) }
 		}},
-		{"mutex, 1000 wait and come", func(m *memory) func(int64) *ask {
+		{"mutex, 1000 wait and come", func(m *memory) func(int64) *request {
 			m.waits(m.mutex("m"), 1, 1000)
-			return func(i int64) *ask { return m.job(i, m.mutex("m")) }
+			return func(i int64) *request { return m.job(i, m.mutex("m")) }
 		}},
-		{"mutex, 10000 wait and 1000 others come", func(m *memory) func(int64) *ask {
+		{"mutex, 10000 wait and 1000 others come", func(m *memory) func(int64) *request {
 			m.waits(m.mutex("m"), 1, 10_000)
-			return func(i int64) *ask { return m.job(i+10_000, m.mutex("m")) }
+			return func(i int64) *request { return m.job(i+10_000, m.mutex("m")) }
 		}},
-		{"semaphore of 1000, held, 1000 wait, 1000 come", func(m *memory) func(int64) *ask {
+		{"semaphore of 1000, held, 1000 wait, 1000 come", func(m *memory) func(int64) *request {
 			m.set("s", SemaphoreOptions{MaxCount: 1000})
 			n := m.semaphore("s")
 			for i := range int64(1000) {
-				m.holders[slot{m.id(n.ref), fmt.Sprint("owner ", i), -1 - i}] = &memoryHolder{
-					holder: holder{key: m.id(n.ref), owner: fmt.Sprint("owner ", i), job: -1 - i, mode: keptRow}, acquired: m.now - i*second}
+				m.holders[holderID{m.id(n.ref), fmt.Sprint("owner ", i), -1 - i}] = &memoryHolder{
+					holderRow: holderRow{key: m.id(n.ref), owner: fmt.Sprint("owner ", i), job: -1 - i, mode: keptRow}, acquired: m.now - i*second}
 			}
 			m.key(n.ref).hold = 100 * second
 			m.waits(n, 1, 1000)
-			return func(i int64) *ask { return m.job(i+1000, n) }
+			return func(i int64) *request { return m.job(i+1000, n) }
 		}},
-		{"semaphore of 1000, all granted that waited", func(m *memory) func(int64) *ask {
+		{"semaphore of 1000, all granted that waited", func(m *memory) func(int64) *request {
 			m.set("s", SemaphoreOptions{MaxCount: 1000})
 			m.waits(m.semaphore("s"), 1, 1000)
-			return func(i int64) *ask { return m.job(i, m.semaphore("s")) }
+			return func(i int64) *request { return m.job(i, m.semaphore("s")) }
 		}},
-		{"20 mutexes each, granted, 20000 rows of waiters", func(m *memory) func(int64) *ask {
+		{"20 mutexes each, granted, 20000 rows of waiters", func(m *memory) func(int64) *request {
 			needs := func(i int64) (ns []need) {
 				for k := range 20 {
 					n := m.mutex(fmt.Sprint("m", k))
@@ -96,25 +96,25 @@ func BenchmarkDecide(b *testing.B) {
 					m.waits(n, i+1, 1)
 				}
 			}
-			return func(i int64) *ask { return m.job(i, needs(i)...) }
+			return func(i int64) *request { return m.job(i, needs(i)...) }
 		}},
-		{"dynamic window, 1000 keys, 60 buckets, granted", func(m *memory) func(int64) *ask {
+		{"dynamic window, 1000 keys, 60 buckets, granted", func(m *memory) func(int64) *request {
 			m.dynamicKeys(DynamicWindowOptions{Interval: time.Minute, Buckets: 60, Capacity: 1_000_000, MinLimit: 1}, 1000)
-			return func(i int64) *ask { return m.job(i, m.dynamic("d", fmt.Sprint("key ", i%1000))) }
+			return func(i int64) *request { return m.job(i, m.dynamic("d", fmt.Sprint("key ", i%1000))) }
 		}},
-		{"dynamic window, 1000 keys, 60 buckets, used up", func(m *memory) func(int64) *ask {
+		{"dynamic window, 1000 keys, 60 buckets, used up", func(m *memory) func(int64) *request {
 			m.dynamicKeys(DynamicWindowOptions{Interval: time.Minute, Buckets: 60, Capacity: 60_000, MinLimit: 1}, 1000)
-			return func(i int64) *ask { return m.job(i, m.dynamic("d", fmt.Sprint("key ", i%1000))) }
+			return func(i int64) *request { return m.job(i, m.dynamic("d", fmt.Sprint("key ", i%1000))) }
 		}},
-		{"dynamic window, 1000 keys, 60 buckets, shares used up", func(m *memory) func(int64) *ask {
+		{"dynamic window, 1000 keys, 60 buckets, shares used up", func(m *memory) func(int64) *request {
 			m.dynamicKeys(DynamicWindowOptions{Interval: time.Minute, Buckets: 60, Capacity: 60_000, MinLimit: 1, AtOnce: true}, 1000)
-			return func(i int64) *ask { return m.job(i, m.dynamic("d", fmt.Sprint("key ", i%1000))) }
+			return func(i int64) *request { return m.job(i, m.dynamic("d", fmt.Sprint("key ", i%1000))) }
 		}},
-		{"dynamic window, 1000 keys, others come", func(m *memory) func(int64) *ask {
+		{"dynamic window, 1000 keys, others come", func(m *memory) func(int64) *request {
 			m.dynamicKeys(DynamicWindowOptions{Interval: time.Minute, Buckets: 60, Limit: 100}, 1000)
-			return func(i int64) *ask { return m.job(i, m.dynamic("d", fmt.Sprint("other ", i))) }
+			return func(i int64) *request { return m.job(i, m.dynamic("d", fmt.Sprint("other ", i))) }
 		}},
-		{"window of 1000 buckets, 1000 with places come too early", func(m *memory) func(int64) *ask {
+		{"window of 1000 buckets, 1000 with places come too early", func(m *memory) func(int64) *request {
 			m.set("w", SlidingWindowOptions{Limit: 1000, Interval: 1000 * time.Second, Buckets: 1000})
 			key := m.key(m.sliding("w").ref)
 			w := mustRead(m.t, "", m.rulesOf(key.ref), m.now)
@@ -122,36 +122,36 @@ func BenchmarkDecide(b *testing.B) {
 				w.bucket(w.now-i).started++
 			}
 			key.state = w.String()
-			return m.came(func(i int64) *ask { return m.job(i, m.sliding("w")) })
+			return m.came(func(i int64) *request { return m.job(i, m.sliding("w")) })
 		}},
-		{"dynamic window, 1000 keys, 1000 with places come too early", func(m *memory) func(int64) *ask {
+		{"dynamic window, 1000 keys, 1000 with places come too early", func(m *memory) func(int64) *request {
 			m.dynamicKeys(DynamicWindowOptions{Interval: time.Minute, Buckets: 60, Capacity: 60_000, MinLimit: 1}, 1000)
-			return m.came(func(i int64) *ask { return m.job(i, m.dynamic("d", fmt.Sprint("key ", i%1000))) })
+			return m.came(func(i int64) *request { return m.job(i, m.dynamic("d", fmt.Sprint("key ", i%1000))) })
 		}},
-		{"dynamic window, 1 key, 1000 with places come too early", func(m *memory) func(int64) *ask {
+		{"dynamic window, 1 key, 1000 with places come too early", func(m *memory) func(int64) *request {
 			m.dynamicKeys(DynamicWindowOptions{Interval: time.Minute, Buckets: 60, Capacity: 60}, 1)
-			return m.came(func(i int64) *ask { return m.job(i, m.dynamic("d", "key 0")) })
+			return m.came(func(i int64) *request { return m.job(i, m.dynamic("d", "key 0")) })
 		}},
-		{"dynamic window, 1 key, used up", func(m *memory) func(int64) *ask {
+		{"dynamic window, 1 key, used up", func(m *memory) func(int64) *request {
 			m.dynamicKeys(DynamicWindowOptions{Interval: time.Minute, Buckets: 60, Capacity: 60}, 1)
-			return func(i int64) *ask { return m.job(i, m.dynamic("d", "key 0")) }
+			return func(i int64) *request { return m.job(i, m.dynamic("d", "key 0")) }
 		}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			m := newMemory(b)
 			next := c.setup(m)
-			var asks []*ask
+			var reqs []*request
 			for i := range int64(maxBatch) {
-				asks = append(asks, next(i+1))
+				reqs = append(reqs, next(i+1))
 			}
 			var granted int
 			b.ReportAllocs()
 			for b.Loop() {
 				b.StopTimer()
-				in := m.read(asks)
+				in := m.read(reqs)
 				b.StartTimer()
 				batch := in.batch(m)
-				batch.decide(asks, m.lease)
+				batch.decide(reqs, m.lease)
 				batch.toBringBack(m.lead)
 				for _, row := range batch.rows {
 					if row.window != nil && row.window.changed {
@@ -159,8 +159,8 @@ func BenchmarkDecide(b *testing.B) {
 					}
 				}
 				granted = 0
-				for _, a := range asks {
-					if a.result.granted {
+				for _, req := range reqs {
+					if req.decision.granted {
 						granted++
 					}
 				}
@@ -171,12 +171,12 @@ func BenchmarkDecide(b *testing.B) {
 }
 
 // came makes the jobs ask once.
-func (m *memory) came(next func(i int64) *ask) func(i int64) *ask {
-	var asks []*ask
+func (m *memory) came(next func(i int64) *request) func(i int64) *request {
+	var reqs []*request
 	for i := range int64(maxBatch) {
-		asks = append(asks, next(i+1))
+		reqs = append(reqs, next(i+1))
 	}
-	m.decide(asks...)
+	m.decide(reqs...)
 	return next
 }
 
@@ -184,7 +184,7 @@ func (m *memory) came(next func(i int64) *ask) func(i int64) *ask {
 func (m *memory) waits(n need, first, jobs int64) {
 	id := m.id(n.ref)
 	for i := range jobs {
-		m.waiters[place{id, first + i}] = waiting{wake: m.now + i*10*ms, bucket: -1}
+		m.waiters[waiterID{id, first + i}] = waiterRow{wake: m.now + i*10*ms, bucket: -1}
 	}
 	m.keys[id-1].waiting += jobs
 }
@@ -211,7 +211,7 @@ func BenchmarkReadWindow(b *testing.B) {
 	state := w.String()
 	b.ReportAllocs()
 	for b.Loop() {
-		if len(mustRead(b, state, r, 1_700_000_000*second).list) != 1000 {
+		if len(mustRead(b, state, r, 1_700_000_000*second).filled) != 1000 {
 			b.Fatal("not read")
 		}
 	}

@@ -13,10 +13,10 @@ import (
 
 const hour = 3600 * second
 
-func granted(asks ...*ask) (jobs []int64) {
-	for _, a := range asks {
-		if a.result.granted {
-			jobs = append(jobs, a.job)
+func granted(reqs ...*request) (jobs []int64) {
+	for _, req := range reqs {
+		if req.decision.granted {
+			jobs = append(jobs, req.job)
 		}
 	}
 	return jobs
@@ -33,11 +33,11 @@ func TestDecide_AllOrNothing(t *testing.T) {
 	var rows []string
 	for i := range needs { // whatever the order of the limits
 		needs = append(needs[1:], needs[0])
-		a := m.job(2, needs...)
-		m.decide(a)
-		require.False(t, a.result.granted)
-		assert.Equal(t, Ref{Type: FixedWindow, Name: "full"}, a.result.by)
-		assert.Equal(t, m.now+hour, a.result.wake)
+		req := m.job(2, needs...)
+		m.decide(req)
+		require.False(t, req.decision.granted)
+		assert.Equal(t, Ref{Type: FixedWindow, Name: "full"}, req.decision.limiter)
+		assert.Equal(t, m.now+hour, req.decision.wake)
 		assert.Empty(t, m.holders)
 		assert.Len(t, m.waiters, 1, "it waits for what refused it only")
 		for _, key := range m.keys {
@@ -53,12 +53,12 @@ func TestDecide_AllOrNothing(t *testing.T) {
 		m.check()
 	}
 	m.now += hour
-	a := m.job(2, needs...)
-	m.decide(a)
-	assert.True(t, a.result.granted)
+	req := m.job(2, needs...)
+	m.decide(req)
+	assert.True(t, req.decision.granted)
 	assert.Len(t, m.holders, 2)
 	assert.Empty(t, m.waiters)
-	assert.Equal(t, 2, a.result.rows)
+	assert.Equal(t, 2, req.decision.heldRows)
 	m.check()
 }
 
@@ -68,26 +68,26 @@ func TestDecide_InOrderOfJobIDs(t *testing.T) {
 		m := newMemory(t)
 		m.set("s", SemaphoreOptions{MaxCount: 3})
 		m.set("w", FixedWindowOptions{Limit: 7, Interval: time.Minute})
-		var asks []*ask
+		var reqs []*request
 		for _, id := range rnd.Perm(20) {
-			asks = append(asks, m.job(int64(id+1), m.semaphore("s")), m.job(int64(id+101), m.fixed("w")))
+			reqs = append(reqs, m.job(int64(id+1), m.semaphore("s")), m.job(int64(id+101), m.fixed("w")))
 		}
-		m.decide(asks...)
-		slices.SortFunc(asks, func(x, y *ask) int { return int(x.job - y.job) })
-		assert.Equal(t, []int64{1, 2, 3, 101, 102, 103, 104, 105, 106, 107}, granted(asks...))
+		m.decide(reqs...)
+		slices.SortFunc(reqs, func(x, y *request) int { return int(x.job - y.job) })
+		assert.Equal(t, []int64{1, 2, 3, 101, 102, 103, 104, 105, 106, 107}, granted(reqs...))
 		wake, fence := int64(0), int64(0)
-		for _, a := range asks[3:20] {
-			assert.GreaterOrEqual(t, a.result.wake, wake, "job %d comes back after those before it", a.job)
-			wake = a.result.wake
+		for _, req := range reqs[3:20] {
+			assert.GreaterOrEqual(t, req.decision.wake, wake, "job %d comes back after those before it", req.job)
+			wake = req.decision.wake
 		}
-		for _, a := range asks {
-			if a.result.granted {
-				assert.Greater(t, a.result.fence, fence)
-				fence = a.result.fence
+		for _, req := range reqs {
+			if req.decision.granted {
+				assert.Greater(t, req.decision.fence, fence)
+				fence = req.decision.fence
 			}
 		}
-		for i, a := range asks[27:] {
-			assert.Equal(t, m.now+(1+int64(i/7))*60*second, a.result.wake, "job %d", a.job)
+		for i, req := range reqs[27:] {
+			assert.Equal(t, m.now+(1+int64(i/7))*60*second, req.decision.wake, "job %d", req.job)
 		}
 		m.check()
 	}
@@ -104,7 +104,7 @@ func TestDecide_ReentryByOwner(t *testing.T) {
 	assert.Equal(t, []int64{5, 6, 7}, granted(one, two, third), "jobs of one owner share a slot")
 	waits := m.job(4, m.semaphore("s"))
 	m.decide(waits)
-	require.False(t, waits.result.granted)
+	require.False(t, waits.decision.granted)
 
 	m.set("s", SemaphoreOptions{MaxCount: 1}) // lowered below what is held
 	m.now++
@@ -125,25 +125,25 @@ func TestDecide_ReentryByOwner(t *testing.T) {
 	m.now += second
 	waits = m.job(4, m.semaphore("s"))
 	m.decide(waits)
-	assert.True(t, waits.result.granted)
+	assert.True(t, waits.decision.granted)
 	m.check()
 }
 
 func TestDecide_LoweredSemaphore(t *testing.T) {
 	m := newMemory(t)
 	m.set("s", SemaphoreOptions{MaxCount: 5})
-	var held []*ask
+	var held []*request
 	for id := range int64(5) {
 		held = append(held, m.job(id+1, m.semaphore("s")))
 	}
 	m.decide(held...)
 	m.set("s", SemaphoreOptions{MaxCount: 2})
-	for i, a := range held {
+	for i, req := range held {
 		newcomer := m.job(9, m.semaphore("s"))
 		m.decide(newcomer)
-		assert.False(t, newcomer.result.granted, "%d are held", 5-i)
+		assert.False(t, newcomer.decision.granted, "%d are held", 5-i)
 		m.now += second
-		m.end(a, true)
+		m.end(req, true)
 		if 5-i-1 < 2 {
 			break
 		}
@@ -151,59 +151,59 @@ func TestDecide_LoweredSemaphore(t *testing.T) {
 	m.now += 10 * second
 	newcomer := m.job(9, m.semaphore("s"))
 	m.decide(newcomer)
-	assert.True(t, newcomer.result.granted)
+	assert.True(t, newcomer.decision.granted)
 }
 
 func TestDecide_Relaxed(t *testing.T) {
 	m := newMemory(t)
-	a := m.job(1, m.mutex("m"))
-	m.decide(a)
-	assert.Equal(t, 1, a.result.rows)
-	assert.True(t, a.result.leased)
-	assert.True(t, a.result.fenced)
-	assert.Equal(t, []int64{m.id(Ref{Type: Mutex, Name: "m"})}, a.result.contended)
-	h := m.holders[slot{1, "job 1", 1}]
+	req := m.job(1, m.mutex("m"))
+	m.decide(req)
+	assert.Equal(t, 1, req.decision.heldRows)
+	assert.True(t, req.decision.leased)
+	assert.True(t, req.decision.fenced)
+	assert.Equal(t, []int64{m.id(Ref{Type: Mutex, Name: "m"})}, req.decision.contended)
+	h := m.holders[holderID{1, "job 1", 1}]
 	assert.EqualValues(t, relaxedRow, h.mode)
 	assert.Equal(t, m.now+m.lease, h.until)
 
 	m.now += m.lease - 1
 	other := m.job(2, m.mutex("m"))
 	m.decide(other)
-	require.False(t, other.result.granted, "until the lease ends")
+	require.False(t, other.decision.granted, "until the lease ends")
 	m.now += 2
-	m.waiters = map[place]waiting{} // the job does not come back
+	m.waiters = map[waiterID]waiterRow{} // the job does not come back
 	m.key(other.needs[0].ref).waiting = 0
 	third := m.job(3, m.mutex("m"))
 	m.decide(third)
-	assert.True(t, third.result.granted, "a worker that died keeps it no longer")
+	assert.True(t, third.decision.granted, "a worker that died keeps it no longer")
 	assert.Len(t, m.holders, 1, "the dead row is removed")
-	assert.Greater(t, third.result.fence, a.result.fence)
+	assert.Greater(t, third.decision.fence, req.decision.fence)
 }
 
 func TestDecide_Strict(t *testing.T) {
 	m := newMemory(t)
-	a := m.job(1, m.mutex("m"))
-	a.strict = true
-	m.decide(a)
-	assert.Equal(t, 1, a.result.rows)
-	assert.False(t, a.result.leased)
-	h := m.holders[slot{1, "job 1", 1}]
+	req := m.job(1, m.mutex("m"))
+	req.strict = true
+	m.decide(req)
+	assert.Equal(t, 1, req.decision.heldRows)
+	assert.False(t, req.decision.leased)
+	h := m.holders[holderID{1, "job 1", 1}]
 	assert.EqualValues(t, strictRow, h.mode)
 	assert.Zero(t, h.until)
-	m.end(a, false)
+	m.end(req, false)
 	m.now += 1000 * hour
 	other := m.job(2, m.mutex("m"))
 	m.decide(other)
-	assert.False(t, other.result.granted, "until the job is final, however long that takes")
+	assert.False(t, other.decision.granted, "until the job is final, however long that takes")
 	again := m.job(1, m.mutex("m"))
 	again.strict = true
 	m.decide(again)
-	assert.True(t, again.result.granted, "its own retry re-enters")
+	assert.True(t, again.decision.granted, "its own retry re-enters")
 	m.end(again, true)
 	m.now += second
 	other = m.job(2, m.mutex("m"))
 	m.decide(other)
-	assert.True(t, other.result.granted)
+	assert.True(t, other.decision.granted)
 }
 
 // A batch: a job takes a mutex for an owner, others of the owner run under it, another one gives it back.
@@ -219,10 +219,10 @@ func TestDecide_AcquireAndReleaseByOthers(t *testing.T) {
 	}
 	begin := m.job(1, with(Acquire, "a"))
 	m.decide(begin)
-	require.True(t, begin.result.granted)
-	assert.Zero(t, begin.result.rows, "nothing to release or to renew for the job")
-	assert.True(t, begin.result.fenced)
-	h := m.holders[slot{1, "owner a", 1}]
+	require.True(t, begin.decision.granted)
+	assert.Zero(t, begin.decision.heldRows, "nothing to release or to renew for the job")
+	assert.True(t, begin.decision.fenced)
+	h := m.holders[holderID{1, "owner a", 1}]
 	assert.EqualValues(t, keptRow, h.mode)
 	assert.Equal(t, m.now+hour, h.until)
 	m.end(begin, true)
@@ -230,7 +230,7 @@ func TestDecide_AcquireAndReleaseByOthers(t *testing.T) {
 	m.now += second
 	again := m.job(11, with(Acquire, "a"))
 	m.decide(again)
-	assert.True(t, again.result.granted)
+	assert.True(t, again.decision.granted)
 	assert.Len(t, m.holders, 1, "the deadline stays what it was")
 	m.end(again, true)
 
@@ -239,7 +239,7 @@ func TestDecide_AcquireAndReleaseByOthers(t *testing.T) {
 	m.decide(inner, other, release)
 	assert.Equal(t, []int64{2, 4}, granted(inner, other, release), "a release is never throttled, also of what is not held")
 	assert.Len(t, m.holders, 2)
-	assert.Zero(t, release.result.rows)
+	assert.Zero(t, release.decision.heldRows)
 	m.end(inner, true)
 	m.end(release, true)
 	assert.Len(t, m.holders, 1, "what was taken for the owner stays")
@@ -247,24 +247,24 @@ func TestDecide_AcquireAndReleaseByOthers(t *testing.T) {
 	m.now += second
 	end := m.job(5, with(Release, "a"))
 	m.decide(end)
-	require.True(t, end.result.granted)
-	assert.Equal(t, 1, end.result.rows)
-	assert.Equal(t, []int64{1}, end.result.contended)
+	require.True(t, end.decision.granted)
+	assert.Equal(t, 1, end.decision.heldRows)
+	assert.Equal(t, []int64{1}, end.decision.contended)
 	require.Len(t, m.holders, 1, "the row is the job's now")
-	assert.EqualValues(t, relaxedRow, m.holders[slot{1, "owner a", 5}].mode)
+	assert.EqualValues(t, relaxedRow, m.holders[holderID{1, "owner a", 5}].mode)
 	waits := m.job(3, with(Acquire, "b"))
 	m.decide(waits)
-	assert.False(t, waits.result.granted, "until the end of the job that releases")
+	assert.False(t, waits.decision.granted, "until the end of the job that releases")
 	m.end(end, true)
 	m.now += second
 	waits = m.job(3, with(Acquire, "b"))
 	m.decide(waits)
-	assert.True(t, waits.result.granted)
+	assert.True(t, waits.decision.granted)
 	m.now += hour
 	m.end(waits, true)
 	last := m.job(6, with(Acquire, "c"))
 	m.decide(last)
-	assert.True(t, last.result.granted, "the deadline is over")
+	assert.True(t, last.decision.granted, "the deadline is over")
 	m.check()
 }
 
@@ -283,10 +283,10 @@ func TestDecide_ReleaseAndAcquireInOneBatch(t *testing.T) {
 	a.mode = Acquire
 	again := m.job(4, a)
 	m.decide(again)
-	assert.True(t, again.result.granted, "the owner takes it again while the job that releases it runs")
+	assert.True(t, again.decision.granted, "the owner takes it again while the job that releases it runs")
 	m.end(release, true)
 	assert.Len(t, m.holders, 1)
-	assert.EqualValues(t, keptRow, m.holders[slot{1, "owner a", 4}].mode)
+	assert.EqualValues(t, keptRow, m.holders[holderID{1, "owner a", 4}].mode)
 	m.check()
 }
 
@@ -324,21 +324,21 @@ func TestDecide_WaitedForOtherLimits(t *testing.T) {
 	require.Len(t, m.waiters, 2)
 	now := m.job(2, m.mutex("other"))
 	m.decide(now)
-	assert.True(t, now.result.granted)
+	assert.True(t, now.decision.granted)
 	assert.Empty(t, m.waiters)
 }
 
 func TestDecide_Reservations(t *testing.T) {
 	m := newMemory(t)
 	m.set("w", SlidingWindowOptions{Limit: 2, Interval: time.Minute, Buckets: 6})
-	var asks []*ask
+	var reqs []*request
 	for id := range int64(7) {
-		asks = append(asks, m.job(id+1, m.sliding("w")))
+		reqs = append(reqs, m.job(id+1, m.sliding("w")))
 	}
-	m.decide(asks...)
-	assert.Equal(t, []int64{1, 2}, granted(asks...))
+	m.decide(reqs...)
+	assert.Equal(t, []int64{1, 2}, granted(reqs...))
 	for i, minutes := range []int64{1, 1, 2, 2, 3} {
-		assert.Equal(t, m.now+minutes*60*second, asks[i+2].result.wake)
+		assert.Equal(t, m.now+minutes*60*second, reqs[i+2].decision.wake)
 	}
 	m.check()
 	rows := m.describe()
@@ -349,20 +349,20 @@ func TestDecide_Reservations(t *testing.T) {
 	m.now += 60 * second
 	newcomer := m.job(8, m.sliding("w"))
 	m.decide(newcomer)
-	assert.False(t, newcomer.result.granted, "the places are taken")
-	assert.Equal(t, m.now+120*second, newcomer.result.wake)
+	assert.False(t, newcomer.decision.granted, "the places are taken")
+	assert.Equal(t, m.now+120*second, newcomer.decision.wake)
 	late := m.job(3, m.sliding("w"))
 	m.decide(late)
-	assert.True(t, late.result.granted)
+	assert.True(t, late.decision.granted)
 	m.now += 30 * second // 4 comes late: its place was in a bucket that has passed
 	late = m.job(4, m.sliding("w"))
 	m.decide(late)
-	assert.True(t, late.result.granted)
-	assert.Equal(t, 30*second, late.result.late)
+	assert.True(t, late.decision.granted)
+	assert.Equal(t, 30*second, late.decision.late)
 	m.now += 30 * second
-	a, b := m.job(5, m.sliding("w")), m.job(6, m.sliding("w"))
-	m.decide(b, a)
-	assert.Equal(t, []int64{5}, granted(a, b), "checked again at the start: 4 is in the window still")
+	req, b := m.job(5, m.sliding("w")), m.job(6, m.sliding("w"))
+	m.decide(b, req)
+	assert.Equal(t, []int64{5}, granted(req, b), "checked again at the start: 4 is in the window still")
 	m.check()
 }
 
@@ -371,20 +371,20 @@ func TestDecide_LoweredWindow(t *testing.T) {
 	m := newMemory(t)
 	m.set("w", FixedWindowOptions{Limit: 10, Interval: time.Minute})
 	run := func() (n int) {
-		var asks []*ask
+		var reqs []*request
 		for id := range int64(30) {
 			if !m.final[id+1] {
-				asks = append(asks, m.job(id+1, m.fixed("w")))
+				reqs = append(reqs, m.job(id+1, m.fixed("w")))
 			}
 		}
-		m.decide(asks...)
+		m.decide(reqs...)
 		m.check()
-		for _, a := range asks {
-			if a.result.granted {
-				m.final[a.job] = true
+		for _, req := range reqs {
+			if req.decision.granted {
+				m.final[req.job] = true
 			}
 		}
-		return len(granted(asks...))
+		return len(granted(reqs...))
 	}
 	assert.Equal(t, 10, run())
 	m.set("w", FixedWindowOptions{Limit: 3, Interval: time.Minute})
@@ -413,16 +413,16 @@ func TestDecide_OtherBucketsWhileJobsWait(t *testing.T) {
 			m.check()
 			m.set("w", after)
 			m.now += second
-			var asks []*ask
+			var reqs []*request
 			for id := range int64(20) {
-				asks = append(asks, m.job(id+1, m.sliding("w")))
+				reqs = append(reqs, m.job(id+1, m.sliding("w")))
 			}
-			m.decide(asks...)
+			m.decide(reqs...)
 			if len(m.waiters) > 0 {
 				m.check()
 				continue
 			}
-			assert.Len(t, granted(asks...), 20, "%d to %d", i, j)
+			assert.Len(t, granted(reqs...), 20, "%d to %d", i, j)
 		}
 	}
 }
@@ -432,27 +432,27 @@ func TestDecide_SeveralWindows(t *testing.T) {
 	m.set("minute", FixedWindowOptions{Limit: 1, Interval: time.Minute})
 	m.set("hour", FixedWindowOptions{Limit: 2, Interval: time.Hour})
 	m.set("seven", FixedWindowOptions{Limit: 1, Interval: 7 * time.Minute})
-	var asks []*ask
+	var reqs []*request
 	for id := range int64(6) {
-		asks = append(asks, m.job(id+1, m.fixed("minute"), m.fixed("hour"), m.fixed("seven")))
+		reqs = append(reqs, m.job(id+1, m.fixed("minute"), m.fixed("hour"), m.fixed("seven")))
 	}
-	m.decide(asks...)
-	assert.Equal(t, []int64{1}, granted(asks...))
+	m.decide(reqs...)
+	assert.Equal(t, []int64{1}, granted(reqs...))
 	m.check()
-	next := asks[1].result
+	next := reqs[1].decision
 	assert.Zero(t, next.wake%(60*second))
 	for runs := 0; len(m.final) < 6; runs++ { // all of them start, one in seven minutes and two in an hour
 		require.Less(t, runs, 3*60*4)
 		m.now += 60 * second
-		for _, a := range asks {
-			if !m.final[a.job] && !a.result.granted && a.result.wake <= m.now {
-				again := m.job(a.job, m.fixed("minute"), m.fixed("hour"), m.fixed("seven"))
+		for _, req := range reqs {
+			if !m.final[req.job] && !req.decision.granted && req.decision.wake <= m.now {
+				again := m.job(req.job, m.fixed("minute"), m.fixed("hour"), m.fixed("seven"))
 				m.decide(again)
-				a.result = again.result
+				req.decision = again.decision
 				m.check()
 			}
-			if a.result.granted {
-				m.final[a.job] = true
+			if req.decision.granted {
+				m.final[req.job] = true
 			}
 		}
 	}
@@ -466,13 +466,13 @@ func TestDecide_CancelTakesNoPlace(t *testing.T) {
 	m.decide(m.job(1, m.mutex("m"), m.fixed("w")))
 	rows := m.describe()
 	for _, needs := range [][]need{{m.mutex("m")}, {m.fixed("w")}, {m.mutex("m"), m.fixed("w")}, {m.fixed("w"), m.mutex("m"), m.mutex("free")}} {
-		a := m.job(2, needs...)
-		a.waits, a.stays = false, second
-		m.decide(a)
-		assert.False(t, a.result.granted)
-		assert.False(t, a.result.present)
-		assert.NotEmpty(t, a.result.by.Name)
-		assert.Greater(t, a.result.wake, m.now)
+		req := m.job(2, needs...)
+		req.snoozes, req.handOver = false, second
+		m.decide(req)
+		assert.False(t, req.decision.granted)
+		assert.False(t, req.decision.inWorker)
+		assert.NotEmpty(t, req.decision.limiter.Name)
+		assert.Greater(t, req.decision.wake, m.now)
 		assert.Subset(t, m.describe(), rows)
 		assert.Empty(t, m.waiters)
 		assert.Len(t, m.holders, 1)
@@ -481,10 +481,10 @@ func TestDecide_CancelTakesNoPlace(t *testing.T) {
 	for _, needs := range [][]need{{m.mutex("m")}, {m.fixed("w")}, {m.mutex("m"), m.fixed("w")}} {
 		m.decide(m.job(3, needs...))
 		require.Len(t, m.waiters, len(needs))
-		a := m.job(3, needs...) // its declaration has changed meanwhile
-		a.waits = false
-		m.decide(a)
-		assert.False(t, a.result.granted)
+		req := m.job(3, needs...) // its declaration has changed meanwhile
+		req.snoozes = false
+		m.decide(req)
+		assert.False(t, req.decision.granted)
 		assert.Empty(t, m.waiters, "it leaves the place that it had")
 		m.check()
 	}
@@ -497,18 +497,18 @@ func TestDecide_MinDelay(t *testing.T) {
 	m.decide(m.job(1, m.mutex("m"), m.fixed("w")))
 	for i, needs := range [][]need{{m.mutex("m")}, {m.fixed("w")}, {m.mutex("m"), m.fixed("w")}, {m.fixed("w"), m.mutex("m")}} {
 		for _, waits := range []bool{true, false} {
-			a := m.job(int64(i+2), needs...)
-			a.minDelay, a.stays, a.waits, a.lead = 90*second, second, waits, second
-			m.decide(a)
-			require.False(t, a.result.granted)
-			assert.False(t, a.result.present, "it leaves its worker")
-			assert.NotEmpty(t, a.result.by.Name, "%d: the result names the limiter", i)
+			req := m.job(int64(i+2), needs...)
+			req.minDelay, req.handOver, req.snoozes, req.lead = 90*second, second, waits, second
+			m.decide(req)
+			require.False(t, req.decision.granted)
+			assert.False(t, req.decision.inWorker, "it leaves its worker")
+			assert.NotEmpty(t, req.decision.limiter.Name, "%d: the result names the limiter", i)
 			if waits {
-				assert.GreaterOrEqual(t, a.result.wake, m.now+90*second, "%d", i)
-				assert.LessOrEqual(t, a.result.wake, m.now+10*60*second, "%d", i)
+				assert.GreaterOrEqual(t, req.decision.wake, m.now+90*second, "%d", i)
+				assert.LessOrEqual(t, req.decision.wake, m.now+10*60*second, "%d", i)
 				for p, w := range m.waiters {
-					if p.job == a.job {
-						assert.Equal(t, a.result.wake, w.wake, "%d", i)
+					if p.job == req.job {
+						assert.Equal(t, req.decision.wake, w.wake, "%d", i)
 					}
 				}
 				assert.Empty(t, m.pulled)
@@ -522,12 +522,12 @@ func TestDecide_MinDelay(t *testing.T) {
 func TestDecide_PullsNoJobThatHasJustBeenSentAway(t *testing.T) {
 	m := newMemory(t)
 	m.decide(m.job(1, m.mutex("m")))
-	a := m.job(2, m.mutex("m"))
-	a.minDelay = 60 * second
-	m.decide(a)
+	req := m.job(2, m.mutex("m"))
+	req.minDelay = 60 * second
+	m.decide(req)
 	assert.Empty(t, m.pulled)
 	for p, w := range m.waiters {
-		assert.Equal(t, a.result.wake, w.wake, "%+v", p)
+		assert.Equal(t, req.decision.wake, w.wake, "%+v", p)
 	}
 }
 
@@ -536,26 +536,26 @@ func TestDecide_Late(t *testing.T) {
 	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
 	first := m.job(1, m.fixed("w"))
 	m.decide(first)
-	assert.EqualValues(t, -1, first.result.late, "it was not sent away")
+	assert.EqualValues(t, -1, first.decision.late, "it was not sent away")
 	m.decide(m.job(2, m.fixed("w")))
 	m.now += 61 * second
-	a := m.job(2, m.fixed("w"))
-	m.decide(a)
-	assert.Equal(t, second, a.result.late)
+	req := m.job(2, m.fixed("w"))
+	m.decide(req)
+	assert.Equal(t, second, req.decision.late)
 	m.decide(m.job(3, m.fixed("w")))
 	early := m.job(3, m.fixed("w"))
 	m.decide(early)
-	assert.Negative(t, early.result.late)
+	assert.Negative(t, early.decision.late)
 }
 
 func TestDecide_TooFarAhead(t *testing.T) {
 	m := newMemory(t)
 	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Second})
-	var asks []*ask
+	var reqs []*request
 	for id := range int64(1200) {
-		asks = append(asks, m.job(id+1, m.fixed("w")))
+		reqs = append(reqs, m.job(id+1, m.fixed("w")))
 	}
-	m.decide(asks...)
+	m.decide(reqs...)
 	m.check()
 	reserved := 0
 	for p, w := range m.waiters {
@@ -572,7 +572,7 @@ func TestDecide_TooFarAhead(t *testing.T) {
 	m.now += 600 * second
 	again := m.job(1200, m.fixed("w"))
 	m.decide(again)
-	assert.GreaterOrEqual(t, m.waiters[place{1, 1200}].bucket, int64(0), "it has a place when it asks again")
+	assert.GreaterOrEqual(t, m.waiters[waiterID{1, 1200}].bucket, int64(0), "it has a place when it asks again")
 	m.check()
 }
 
@@ -581,10 +581,10 @@ func TestDecide_PresentInWorkers(t *testing.T) {
 	m.room = 2
 	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
 	m.decide(m.job(1, m.mutex("m"), m.fixed("w")))
-	asks := func(id, stays int64, needs ...need) *ask {
-		a := m.job(id, needs...)
-		a.stays = stays
-		return a
+	asks := func(id, stays int64, needs ...need) *request {
+		req := m.job(id, needs...)
+		req.handOver = stays
+		return req
 	}
 	short, long, window, both := asks(2, 1, m.mutex("m")), asks(3, second, m.mutex("m")), asks(4, second, m.fixed("w")), asks(5, second, m.mutex("m"), m.fixed("w"))
 	delayed := asks(6, second, m.mutex("m"))
@@ -593,41 +593,41 @@ func TestDecide_PresentInWorkers(t *testing.T) {
 	m.decide(short, long, window, both, delayed, leaves)
 	for _, a := range []*struct {
 		name string
-		*ask
+		*request
 		want bool
 	}{{"its turn is too far", short, false}, {"near", long, true}, {"a window", window, false}, {"a window too", both, false}, {"with a minimum delay", delayed, false}, {"turned off", leaves, false}} {
-		assert.Equal(t, a.want, a.result.present, a.name)
+		assert.Equal(t, a.want, a.decision.inWorker, a.name)
 	}
-	assert.Equal(t, m.now, long.result.wake)
-	assert.Positive(t, long.result.turn)
+	assert.Equal(t, m.now, long.decision.wake)
+	assert.Positive(t, long.decision.expectedWait)
 	m.check()
-	assert.True(t, m.waiters[place{1, 3}].present)
+	assert.True(t, m.waiters[waiterID{1, 3}].inWorker)
 
-	m.now += presentFor/2 - 1
+	m.now += inWorkerFor/2 - 1
 	rows := m.describe()
 	m.decide(asks(3, second, m.mutex("m")))
 	assert.Equal(t, rows, m.describe(), "it said so not long ago")
 	m.now++
 	m.decide(asks(3, second, m.mutex("m")))
-	assert.Equal(t, m.now, m.waiters[place{1, 3}].wake, "it says so again")
+	assert.Equal(t, m.now, m.waiters[waiterID{1, 3}].wake, "it says so again")
 
 	m.room = 1
-	a, b := asks(8, 100*second, m.mutex("m")), asks(9, 100*second, m.mutex("m"))
-	m.decide(b, a)
-	assert.True(t, a.result.present)
-	assert.False(t, b.result.present, "no room for more")
+	req, b := asks(8, 100*second, m.mutex("m")), asks(9, 100*second, m.mutex("m"))
+	m.decide(b, req)
+	assert.True(t, req.decision.inWorker)
+	assert.False(t, b.decision.inWorker, "no room for more")
 }
 
 func TestDecide_Contended(t *testing.T) {
 	m := newMemory(t)
 	m.set("s", SemaphoreOptions{MaxCount: 2})
 	m.set("w", FixedWindowOptions{Limit: 10, Interval: time.Minute})
-	a := m.job(1, m.mutex("m"), m.semaphore("s"), m.fixed("w"))
-	m.decide(a)
-	assert.Equal(t, []int64{1}, a.result.contended, "no job waits for the semaphore")
+	req := m.job(1, m.mutex("m"), m.semaphore("s"), m.fixed("w"))
+	m.decide(req)
+	assert.Equal(t, []int64{1}, req.decision.contended, "no job waits for the semaphore")
 	b, c := m.job(2, m.semaphore("s")), m.job(3, m.semaphore("s"))
 	m.decide(b, c)
-	assert.Empty(t, b.result.contended)
+	assert.Empty(t, b.decision.contended)
 	m.now += second
 	m.end(b, true)
 	d, e := m.job(3, m.semaphore("s")), m.job(4, m.semaphore("s"))
@@ -641,39 +641,39 @@ func TestDecide_Contended(t *testing.T) {
 	m.end(f, true)
 	h := m.job(6, m.semaphore("s"))
 	m.decide(h)
-	assert.False(t, h.result.granted, "5 comes before it")
+	assert.False(t, h.decision.granted, "5 comes before it")
 }
 
 // One job with two keys of one dynamic window.
 func TestDecide_TwoKeysOfADynamicWindow(t *testing.T) {
 	m := newMemory(t)
 	m.set("d", DynamicWindowOptions{Interval: time.Minute, Capacity: 3})
-	a := m.job(1, m.dynamic("d", "a"), m.dynamic("d", "b"))
-	m.decide(a)
-	assert.True(t, a.result.granted)
+	req := m.job(1, m.dynamic("d", "a"), m.dynamic("d", "b"))
+	m.decide(req)
+	assert.True(t, req.decision.granted)
 	b := m.job(2, m.dynamic("d", "a"), m.dynamic("d", "b"))
 	m.decide(b)
-	assert.False(t, b.result.granted, "four would be more than the capacity")
-	assert.Equal(t, m.now+60*second, b.result.wake)
+	assert.False(t, b.decision.granted, "four would be more than the capacity")
+	assert.Equal(t, m.now+60*second, b.decision.wake)
 	m.check()
 	m.now += 60 * second
 	b = m.job(2, m.dynamic("d", "a"), m.dynamic("d", "b"))
 	m.decide(b)
-	assert.True(t, b.result.granted)
+	assert.True(t, b.decision.granted)
 	m.check()
 
 	m.set("one", DynamicWindowOptions{Interval: time.Minute, Capacity: 1})
 	c := m.job(3, m.dynamic("one", "a"), m.dynamic("one", "b"))
 	m.decide(c)
-	assert.False(t, c.result.granted, "never")
+	assert.False(t, c.decision.granted, "never")
 }
 
 // A job asks twice in one batch: a run that was rescued, and its next one.
 func TestDecide_TheSameJobTwice(t *testing.T) {
 	m := newMemory(t)
 	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
-	a, b := m.job(1, m.mutex("m")), m.job(1, m.mutex("m"))
-	m.decide(a, b)
+	req, b := m.job(1, m.mutex("m")), m.job(1, m.mutex("m"))
+	m.decide(req, b)
 	assert.Len(t, m.holders, 1)
 	m.decide(m.job(2, m.fixed("w")))
 	c, d := m.job(3, m.fixed("w"), m.mutex("m")), m.job(3, m.fixed("w"), m.mutex("m"))
@@ -684,11 +684,11 @@ func TestDecide_TheSameJobTwice(t *testing.T) {
 
 func TestDecide_Nothing(t *testing.T) {
 	m := newMemory(t)
-	a := m.job(1)
-	m.decide(a)
-	assert.True(t, a.result.granted)
-	assert.Empty(t, a.result.contended)
-	assert.False(t, a.result.fenced)
+	req := m.job(1)
+	m.decide(req)
+	assert.True(t, req.decision.granted)
+	assert.Empty(t, req.decision.contended)
+	assert.False(t, req.decision.fenced)
 	m.decide()
 }
 
@@ -709,7 +709,7 @@ func TestDecide_Random(t *testing.T) {
 			rnd.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 			needsOf[id] = all[:1+rnd.IntN(3)]
 		}
-		running := map[int64]*ask{}
+		running := map[int64]*request{}
 		type begun struct {
 			ref Ref
 			at  int64
@@ -718,34 +718,34 @@ func TestDecide_Random(t *testing.T) {
 		done := 0
 		for range 200 {
 			m.now += rnd.Int64N(second / 2)
-			for id, a := range running {
+			for id, req := range running {
 				if rnd.IntN(3) == 0 {
-					m.end(a, true)
+					m.end(req, true)
 					delete(running, id)
 					done++
 				}
 			}
-			var asks []*ask
+			var reqs []*request
 			for id := range int64(len(needsOf)) {
 				if running[id] != nil || rnd.IntN(4) > 0 {
 					continue
 				}
-				a := m.job(id, needsOf[id]...)
-				a.strict, a.waits, a.stays = rnd.IntN(4) == 0, rnd.IntN(6) > 0, rnd.Int64N(2)*second
-				a.minDelay = rnd.Int64N(2) * rnd.Int64N(3*second)
-				asks = append(asks, a)
+				req := m.job(id, needsOf[id]...)
+				req.strict, req.snoozes, req.handOver = rnd.IntN(4) == 0, rnd.IntN(6) > 0, rnd.Int64N(2)*second
+				req.minDelay = rnd.Int64N(2) * rnd.Int64N(3*second)
+				reqs = append(reqs, req)
 			}
-			m.decide(asks...)
-			for _, a := range asks {
-				if !a.result.granted {
-					require.NotEmpty(t, a.result.by.Name)
-					require.GreaterOrEqual(t, a.result.wake, m.now)
-					delete(m.running, a.job)
+			m.decide(reqs...)
+			for _, req := range reqs {
+				if !req.decision.granted {
+					require.NotEmpty(t, req.decision.limiter.Name)
+					require.GreaterOrEqual(t, req.decision.wake, m.now)
+					delete(m.running, req.job)
 					continue
 				}
-				running[a.job] = a
-				for _, n := range a.needs {
-					if !n.ref.Type.slots() {
+				running[req.job] = req
+				for _, n := range req.needs {
+					if !n.ref.Type.hasSlots() {
 						starts = append(starts, begun{n.ref, m.now / m.rulesOf(n.ref).bucket})
 					}
 				}

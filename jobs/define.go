@@ -17,27 +17,27 @@ import (
 // SetSemaphore makes a semaphore or changes it. It is in force at once, for all programs. To set what is set already does
 // nothing, so call it when a program starts.
 func (t *Throttler) SetSemaphore(ctx context.Context, name string, o SemaphoreOptions) error {
-	return t.setOne(ctx, name, o)
+	return t.setOptions(ctx, name, o)
 }
 
 // SetFixedWindow makes a fixed window or changes it, as [Throttler.SetSemaphore] does. What has been counted still counts.
 func (t *Throttler) SetFixedWindow(ctx context.Context, name string, o FixedWindowOptions) error {
-	return t.setOne(ctx, name, o)
+	return t.setOptions(ctx, name, o)
 }
 
 // SetSlidingWindow makes a sliding window or changes it, as [Throttler.SetSemaphore] does. What has been counted still
 // counts.
 func (t *Throttler) SetSlidingWindow(ctx context.Context, name string, o SlidingWindowOptions) error {
-	return t.setOne(ctx, name, o)
+	return t.setOptions(ctx, name, o)
 }
 
 // SetDynamicWindow makes a dynamic window or changes it, as [Throttler.SetSemaphore] does. What has been counted still
 // counts.
 func (t *Throttler) SetDynamicWindow(ctx context.Context, name string, o DynamicWindowOptions) error {
-	return t.setOne(ctx, name, o)
+	return t.setOptions(ctx, name, o)
 }
 
-func (t *Throttler) setOne(ctx context.Context, name string, o definition) error {
+func (t *Throttler) setOptions(ctx context.Context, name string, o limiterOptions) error {
 	ref := Ref{Type: o.limiterType(), Name: name}
 	var p validate.Problems
 	checkName(&p, "name", name)
@@ -45,7 +45,7 @@ func (t *Throttler) setOne(ctx context.Context, name string, o definition) error
 	if err := p.Err("jobs"); err != nil {
 		return fmt.Errorf("set %v: %w", ref, err)
 	}
-	return t.apply(ctx, []setting{{ref, o}}, nil)
+	return t.applyDefinitions(ctx, []checkedDefinition{{ref, o}}, nil)
 }
 
 // readCommitted is for transactions whose statements must see what others had written before a lock was granted, whatever
@@ -53,10 +53,10 @@ func (t *Throttler) setOne(ctx context.Context, name string, o definition) error
 var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
 // apply sets limiters in one transaction, and checks that those of the rules exist.
-func (t *Throttler) apply(ctx context.Context, settings []setting, rules kindRules) error {
+func (t *Throttler) applyDefinitions(ctx context.Context, settings []checkedDefinition, rules kindThrottles) error {
 	var types, names []string
 	for _, r := range rules {
-		for _, u := range r.uses {
+		for _, u := range r.limits {
 			if u.ref.Type != Mutex {
 				types, names = append(types, string(u.ref.Type)), append(names, u.ref.Name)
 			}
@@ -66,13 +66,13 @@ func (t *Throttler) apply(ctx context.Context, settings []setting, rules kindRul
 		return nil
 	}
 	settings = slices.Clone(settings) // in one order for all programs, so that they do not wait for each other
-	slices.SortFunc(settings, func(a, b setting) int {
+	slices.SortFunc(settings, func(a, b checkedDefinition) int {
 		return cmp.Or(cmp.Compare(a.ref.Type, b.ref.Type), cmp.Compare(a.ref.Name, b.ref.Name))
 	})
 	var changed []int64
 	err := pgx.BeginTxFunc(ctx, t.pool, readCommitted, func(tx pgx.Tx) error {
 		for _, s := range settings {
-			id, err := t.set(ctx, tx, s)
+			id, err := t.setLimiter(ctx, tx, s)
 			if err != nil {
 				return fmt.Errorf("set %v: %w", s.ref, err)
 			}
@@ -100,7 +100,7 @@ func (t *Throttler) apply(ctx context.Context, settings []setting, rules kindRul
 	}
 	if err == nil && len(changed) > 0 {
 		// Jobs that wait were told when to come back by the old settings. If this fails they come then.
-		_, _ = t.pool.Exec(ctx, t.sql.pullAll, changed)
+		_, _ = t.pool.Exec(ctx, t.sql.bringBackAll, changed)
 	}
 	return err
 }
@@ -108,20 +108,20 @@ func (t *Throttler) apply(ctx context.Context, settings []setting, rules kindRul
 // Check returns an [ErrUnknownLimiter] that names the limiters that declarations name and the database does not have. A
 // program that calls it when it starts learns at once what its jobs would fail with later.
 func (t *Throttler) Check(ctx context.Context, declarations ...*Declaration) error {
-	var rules kindRules
+	var rules kindThrottles
 	for _, d := range declarations {
-		rules = append(rules, kindRule{parsed: d.parsed})
+		rules = append(rules, parsedKindThrottle{parsedThrottle: d.parsed})
 	}
-	return t.apply(ctx, nil, rules)
+	return t.applyDefinitions(ctx, nil, rules)
 }
 
 // set returns the limiter's number, or 0 if it was set to the same before.
-func (t *Throttler) set(ctx context.Context, tx pgx.Tx, s setting) (id int64, err error) {
+func (t *Throttler) setLimiter(ctx context.Context, tx pgx.Tx, s checkedDefinition) (id int64, err error) {
 	text, err := json.Marshal(s.options)
 	if err != nil {
 		return 0, err
 	}
-	err = tx.QueryRow(ctx, t.sql.set, string(s.ref.Type), s.ref.Name, string(text)).Scan(&id)
+	err = tx.QueryRow(ctx, t.sql.setLimiter, string(s.ref.Type), s.ref.Name, string(text)).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}
@@ -129,8 +129,8 @@ func (t *Throttler) set(ctx context.Context, tx pgx.Tx, s setting) (id int64, er
 		return 0, err
 	}
 	r, err := readRules(s.ref.Type, text)
-	if err == nil && !s.ref.Type.slots() { // what has been counted is kept for as long as it counts now
-		_, err = tx.Exec(ctx, t.sql.lengthen, id, r.interval()+r.bucket)
+	if err == nil && !s.ref.Type.hasSlots() { // what has been counted is kept for as long as it counts now
+		_, err = tx.Exec(ctx, t.sql.extendExpiry, id, r.interval()+r.bucket)
 	}
 	return id, err
 }
@@ -173,7 +173,7 @@ func list(jobs []int64) string {
 // [ErrUnknownLimiter]; a mutex is made again by the next job that names it.
 func (t *Throttler) Remove(ctx context.Context, limiter Ref) error {
 	if limiter.Key != "" {
-		return invalid("Key", short(limiter.Key), "must be empty, because a limiter is removed with all its keys")
+		return optionError("Key", short(limiter.Key), "must be empty, because a limiter is removed with all its keys")
 	}
 	used := &InUseError{Limiter: limiter}
 	err := pgx.BeginTxFunc(ctx, t.pool, readCommitted, func(tx pgx.Tx) error {
@@ -221,17 +221,17 @@ func (t *Throttler) Remove(ctx context.Context, limiter Ref) error {
 // owner is the text that [Limit.Owner] made. Release reports whether the owner held a slot. A job of the owner that is
 // running and holds the slot is told by its context; see [ErrLost].
 func (t *Throttler) Release(ctx context.Context, limiter Ref, owner string) (released bool, err error) {
-	return t.operator(ctx, limiter, namedOwner+owner)
+	return t.releaseOwner(ctx, limiter, namedOwner+owner)
 }
 
 // ReleaseJob releases what a job holds of a mutex or a semaphore, as [Throttler.Release] does for an owner.
 func (t *Throttler) ReleaseJob(ctx context.Context, limiter Ref, job int64) (released bool, err error) {
-	return t.operator(ctx, limiter, ownerOf(job, ""))
+	return t.releaseOwner(ctx, limiter, ownerOf(job, ""))
 }
 
-func (t *Throttler) operator(ctx context.Context, limiter Ref, owner string) (bool, error) {
+func (t *Throttler) releaseOwner(ctx context.Context, limiter Ref, owner string) (bool, error) {
 	var key int64
-	err := t.pool.QueryRow(ctx, t.sql.operator, string(limiter.Type), limiter.Name, limiter.Key, owner).Scan(&key)
+	err := t.pool.QueryRow(ctx, t.sql.releaseOwner, string(limiter.Type), limiter.Name, limiter.Key, owner).Scan(&key)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}

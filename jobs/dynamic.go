@@ -11,18 +11,18 @@ import (
 // What depends on all keys is kept for the whole transaction, because a thousand jobs may ask for a thousand keys: the
 // buckets of all keys together, and for each bucket that was looked at, which keys take part in the window that ends
 // there. Windows tell what changes in them; see [window.watch].
-type resource struct {
+type dynamicWindow struct {
 	rules
-	keys    map[string]*window
-	now     int64
-	places  map[string]int // of the keys in their order
-	windows []*window      // in that order
-	all     window         // what all keys have together
-	spans   map[int64]*span
+	keys           map[string]*window
+	now            int64
+	indexes        map[string]int // of the keys in their order
+	windows        []*window      // in that order
+	all            window         // what all keys have together
+	participantsAt map[int64]*participants
 }
 
 // A span is which keys take part in the window that ends at a bucket.
-type span struct {
+type participants struct {
 	used []uint64 // bits, in the order of the keys
 	n    int64
 }
@@ -31,29 +31,29 @@ type span struct {
 const maxTries = 2 * maxAhead
 
 // index prepares what depends on all keys, if keys have been added.
-func (d *resource) index() {
-	if len(d.places) == len(d.keys) {
+func (d *dynamicWindow) prepare() {
+	if len(d.indexes) == len(d.keys) {
 		return
 	}
-	d.places, d.windows, d.spans = make(map[string]int, len(d.keys)), make([]*window, len(d.keys)), map[int64]*span{}
+	d.indexes, d.windows, d.participantsAt = make(map[string]int, len(d.keys)), make([]*window, len(d.keys)), map[int64]*participants{}
 	all := map[int64]bucket{}
 	for i, key := range slices.Sorted(maps.Keys(d.keys)) {
 		w := d.keys[key]
-		d.places[key], d.windows[i] = i, w
-		w.watch = func(at, started, reserved int64) { d.changed(i, w, at, started, reserved) }
-		for _, b := range w.list {
+		d.indexes[key], d.windows[i] = i, w
+		w.onChange = func(at, started, reserved int64) { d.changed(i, w, at, started, reserved) }
+		for _, b := range w.filled {
 			sum := all[b.at]
 			all[b.at] = bucket{at: b.at, started: sum.started + b.started, reserved: sum.reserved + b.reserved}
 		}
 	}
 	d.all = window{width: d.bucket, buckets: d.buckets, now: d.now}
 	for _, at := range slices.Sorted(maps.Keys(all)) {
-		d.all.list = append(d.all.list, all[at])
+		d.all.filled = append(d.all.filled, all[at])
 	}
 }
 
 // changed is called when a bucket of a key's window has changed.
-func (d *resource) changed(i int, w *window, at, started, reserved int64) {
+func (d *dynamicWindow) changed(i int, w *window, at, started, reserved int64) {
 	d.all.add(bucket{at: at, started: started, reserved: reserved})
 	if started+reserved < 0 {
 		for _, other := range d.windows {
@@ -61,29 +61,29 @@ func (d *resource) changed(i int, w *window, at, started, reserved int64) {
 		}
 	}
 	for end := at; end < at+d.buckets; end++ {
-		if s := d.spans[end]; s != nil {
+		if s := d.participantsAt[end]; s != nil {
 			s.set(i, w.used(end))
 		}
 	}
 }
 
 // span returns which keys take part in the window that ends at a bucket.
-func (d *resource) span(at int64) *span {
-	d.index()
-	s := d.spans[at]
+func (d *dynamicWindow) participantsOf(at int64) *participants {
+	d.prepare()
+	s := d.participantsAt[at]
 	if s == nil {
-		s = &span{used: make([]uint64, len(d.windows)/64+1)}
+		s = &participants{used: make([]uint64, len(d.windows)/64+1)}
 		for i, w := range d.windows {
 			s.set(i, w.used(at))
 		}
-		d.spans[at] = s
+		d.participantsAt[at] = s
 	}
 	return s
 }
 
-func (s *span) has(i int) bool { return s.used[i/64]&(1<<(i%64)) != 0 }
+func (s *participants) has(i int) bool { return s.used[i/64]&(1<<(i%64)) != 0 }
 
-func (s *span) set(i int, used bool) {
+func (s *participants) set(i int, used bool) {
 	if used == s.has(i) {
 		return
 	}
@@ -96,7 +96,7 @@ func (s *span) set(i int, used bool) {
 }
 
 // rank returns how many keys that come before one take part.
-func (s *span) rank(i int) (n int64) {
+func (s *participants) rank(i int) (n int64) {
 	for _, word := range s.used[:i/64] {
 		n += int64(bits.OnesCount64(word))
 	}
@@ -104,25 +104,25 @@ func (s *span) rank(i int) (n int64) {
 }
 
 // admits reports whether an execution of the key may begin now.
-func (d *resource) admits(key string, due bool) bool {
-	limit, ok := d.share(key, d.now)
-	return ok && d.keys[key].admits(limit, due) && d.room(d.now)
+func (d *dynamicWindow) admits(key string, due bool) bool {
+	limit, ok := d.keyLimit(key, d.now)
+	return ok && d.keys[key].admits(limit, due) && d.hasCapacity(d.now)
 }
 
 // room reports whether the capacity allows one more in the window that ends at a bucket, by what has begun already.
-func (d *resource) room(at int64) bool {
+func (d *dynamicWindow) hasCapacity(at int64) bool {
 	if d.dynamic.capacity == 0 || d.dynamic.atOnce {
 		return true
 	}
-	d.index()
+	d.prepare()
 	return d.all.started(at) < d.dynamic.capacity
 }
 
 // share returns the limit of a key in the window that ends at a bucket, with the keys that take part in it. ok is false
 // if too many others do.
-func (d *resource) share(key string, at int64) (limit int64, ok bool) {
-	span := d.span(at)
-	i, n := d.places[key], span.n
+func (d *dynamicWindow) keyLimit(key string, at int64) (limit int64, ok bool) {
+	span := d.participantsOf(at)
+	i, n := d.indexes[key], span.n
 	if !span.has(i) {
 		if n >= d.dynamic.keys {
 			return 0, false
@@ -140,11 +140,11 @@ func (d *resource) share(key string, at int64) (limit int64, ok bool) {
 	return max(s.min, min(limit, s.max)), true
 }
 
-func (d *resource) free(key string, at int64) bool {
-	if !d.room(at) {
+func (d *dynamicWindow) fits(key string, at int64) bool {
+	if !d.hasCapacity(at) {
 		return false
 	}
-	limit, ok := d.share(key, at)
+	limit, ok := d.keyLimit(key, at)
 	return ok && d.keys[key].fits(at, limit)
 }
 
@@ -153,31 +153,31 @@ func (d *resource) free(key string, at int64) bool {
 //
 // A place can become free where a bucket of any key leaves the window, and where a reservation of the key makes it take
 // part.
-func (d *resource) firstFree(key string, from int64) int64 {
-	d.index()
+func (d *dynamicWindow) firstFree(key string, from int64) int64 {
+	d.prepare()
 	w := d.keys[key]
 	from = w.searchFrom(from)
 	leaves, _ := d.all.search(from - d.buckets + 1)
 	own, _ := w.search(from + 1)
 	at := from
 	for range maxTries {
-		if d.free(key, at) {
+		if d.fits(key, at) {
 			break
 		}
-		for leaves < len(d.all.list) && d.all.list[leaves].at+d.buckets <= at {
+		for leaves < len(d.all.filled) && d.all.filled[leaves].at+d.buckets <= at {
 			leaves++
 		}
-		for own < len(w.list) && w.list[own].at <= at {
+		for own < len(w.filled) && w.filled[own].at <= at {
 			own++
 		}
 		at += d.buckets
-		if leaves < len(d.all.list) {
-			at = d.all.list[leaves].at + d.buckets
+		if leaves < len(d.all.filled) {
+			at = d.all.filled[leaves].at + d.buckets
 		}
-		if own < len(w.list) {
-			at = min(at, w.list[own].at)
+		if own < len(w.filled) {
+			at = min(at, w.filled[own].at)
 		}
 	}
-	w.free = at
+	w.foundFree = at
 	return at
 }

@@ -32,16 +32,16 @@ func newDynamic(t testing.TB, o DynamicWindowOptions) *dynamicModel {
 }
 
 // read makes a resource of the states, as a batch does, with a window for the key.
-func (m *dynamicModel) read(key string) *resource {
+func (m *dynamicModel) read(key string) *dynamicWindow {
 	b := newBatch(m.now)
 	b.rows[0] = &keyRow{rules: m.rules}
-	var parts []part
+	var parts []dynamicKey
 	for k, state := range m.states {
 		if state != "" && k != key {
-			parts = append(parts, part{ID: int64(len(parts) + 1), Key: k, State: state})
+			parts = append(parts, dynamicKey{ID: int64(len(parts) + 1), Key: k, State: state})
 		}
 	}
-	parts = append(parts, part{ID: int64(len(parts) + 1), Key: key, State: m.states[key]})
+	parts = append(parts, dynamicKey{ID: int64(len(parts) + 1), Key: key, State: m.states[key]})
 	require.NoError(m.t, b.prepare(nil, parts, nil, nil))
 	return b.dynamic[0]
 }
@@ -103,7 +103,7 @@ func TestDynamicWindow_SharesTable(t *testing.T) {
 			}
 			var shares []int64
 			for _, key := range keys {
-				share, ok := m.read(key).share(key, m.now/m.rules.bucket)
+				share, ok := m.read(key).keyLimit(key, m.now/m.rules.bucket)
 				require.True(t, ok)
 				shares = append(shares, share)
 			}
@@ -140,7 +140,7 @@ func TestDynamicWindow_SharesComeAndGo(t *testing.T) {
 func (m *dynamicModel) sharesOf(keys []string) (shares []int64) {
 	for _, key := range keys {
 		d := m.read(key)
-		share, ok := d.share(key, d.now)
+		share, ok := d.keyLimit(key, d.now)
 		require.True(m.t, ok)
 		shares = append(shares, share)
 	}
@@ -191,9 +191,9 @@ func TestDynamicWindow_MaxKeys(t *testing.T) {
 	keys := keyNames(1001)
 	b := newBatch(m.now)
 	b.rows[0] = &keyRow{rules: m.rules}
-	var parts []part
+	var parts []dynamicKey
 	for i, key := range keys {
-		parts = append(parts, part{ID: int64(i + 1), Key: key})
+		parts = append(parts, dynamicKey{ID: int64(i + 1), Key: key})
 	}
 	require.NoError(t, b.prepare(nil, parts, nil, nil))
 	d := b.dynamic[0]
@@ -309,11 +309,11 @@ func TestDynamicWindow_FirstFreeIsTheFirst(t *testing.T) {
 }
 
 // naiveShare computes a key's share by going through all keys.
-func naiveShare(d *resource, key string, at int64) (int64, bool) {
+func naiveShare(d *dynamicWindow, key string, at int64) (int64, bool) {
 	n, rank, in := int64(0), int64(0), false
 	for other, w := range d.keys {
 		used := false
-		for _, b := range w.list {
+		for _, b := range w.filled {
 			used = used || b.at > at-d.buckets && b.at <= at && b.started+b.reserved > 0
 		}
 		if used {
@@ -340,15 +340,15 @@ func naiveShare(d *resource, key string, at int64) (int64, bool) {
 	return max(d.dynamic.min, min(share, d.dynamic.max)), true
 }
 
-func naiveFirstFree(d *resource, key string, from int64) int64 {
+func naiveFirstFree(d *dynamicWindow, key string, from int64) int64 {
 	m := &naiveWindow{buckets: d.buckets}
-	for _, b := range d.keys[key].list {
+	for _, b := range d.keys[key].filled {
 		m.starts = append(m.starts, slices.Repeat([]int64{b.at}, int(b.started+b.reserved))...)
 	}
 	for ; ; from++ {
 		all := int64(0)
 		for _, w := range d.keys {
-			for _, b := range w.list {
+			for _, b := range w.filled {
 				if b.at > from-d.buckets && b.at <= from {
 					all += b.started
 				}
@@ -382,7 +382,7 @@ func TestDynamicWindow_ManyAsksInOneTransaction(t *testing.T) {
 			for range 40 {
 				key := keys[rnd.IntN(len(keys))]
 				w, from := d.keys[key], d.now+int64(rnd.IntN(2)*rnd.IntN(2*buckets))
-				share, ok := d.share(key, from)
+				share, ok := d.keyLimit(key, from)
 				wantShare, wantOK := naiveShare(d, key, from)
 				require.Equal(t, wantOK, ok, "seed %d", seed)
 				if ok {
@@ -399,8 +399,8 @@ func TestDynamicWindow_ManyAsksInOneTransaction(t *testing.T) {
 						w.start()
 					}
 				case 2:
-					if n := len(w.list); n > 0 {
-						w.withdraw(w.list[rnd.IntN(n)].at)
+					if n := len(w.filled); n > 0 {
+						w.withdraw(w.filled[rnd.IntN(n)].at)
 					}
 				case 3: // counted for a job that needs another key too, and taken back
 					if d.admits(key, false) {

@@ -40,14 +40,14 @@ type ThrottledError struct {
 func (e *ThrottledError) Error() string { return "jobs: throttled by " + e.Limiter.String() }
 
 // invalid returns a [weir.OptionsError] of one field.
-func invalid(path string, value any, problem string, args ...any) error {
+func optionError(path string, value any, problem string, args ...any) error {
 	var p validate.Problems
 	p.Add(path, value, problem, args...)
 	return p.Err("jobs")
 }
 
 // refused returns a [weir.OptionsError] with the text of err, which can be the user's: its braces are not names of fields.
-func refused(err error) error {
+func optionsError(err error) error {
 	return &weir.OptionsError{Package: "jobs", Fields: []weir.FieldError{{Problem: err.Error(), Err: err}}}
 }
 

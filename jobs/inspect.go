@@ -128,8 +128,8 @@ func (t *Throttler) inspect(ctx context.Context, tx pgx.Tx, info *KeyInfo) error
 		return err
 	}
 	switch {
-	case info.Type.slots():
-		info.slots(r, hold, now)
+	case info.Type.hasSlots():
+		info.fillSlots(r, hold, now)
 		return tx.QueryRow(ctx, t.sql.countOwners, row.id).Scan(&info.Used)
 	case r.dynamic != nil:
 		return t.inspectDynamic(ctx, tx, info, row, now)
@@ -138,7 +138,7 @@ func (t *Throttler) inspect(ctx context.Context, tx pgx.Tx, info *KeyInfo) error
 		if err != nil {
 			return err
 		}
-		info.window(w, r.limit, w.firstFree(w.now, r.limit))
+		info.fillWindow(w, r.limit, w.firstFree(w.now, r.limit))
 	}
 	return nil
 }
@@ -175,8 +175,8 @@ func (t *Throttler) listJobs(ctx context.Context, tx pgx.Tx, key int64, info *Ke
 	return err
 }
 
-func (info *KeyInfo) slots(r rules, hold, now int64) {
-	s := &slots{max: r.maxCount, hold: hold, owners: map[string]int64{}, waiting: int64(info.Waiting)}
+func (info *KeyInfo) fillSlots(r rules, hold, now int64) {
+	s := &slots{max: r.maxCount, measuredHold: hold, owners: map[string]int64{}, waiting: int64(info.Waiting)}
 	for _, h := range info.Holders {
 		owner := ownerOf(h.Job, h.Owner)
 		if since, ok := s.owners[owner]; !ok || h.Since.UnixMicro() < since {
@@ -185,16 +185,16 @@ func (info *KeyInfo) slots(r rules, hold, now int64) {
 	}
 	last := int64(0)
 	for _, w := range info.Waiters {
-		s.waiters = append(s.waiters, waiter{job: w.Job, wake: w.Wake.UnixMicro(), present: w.Present})
+		s.waiters = append(s.waiters, waiter{job: w.Job, wake: w.Wake.UnixMicro(), inWorker: w.Present})
 		last = w.Job
 	}
 	info.Limit, info.Used = int(s.max), len(s.owners)
-	info.Next = time.UnixMicro(now + s.turn(last+1, now, false))
+	info.Next = time.UnixMicro(now + s.expectedWait(last+1, now, false))
 }
 
-func (info *KeyInfo) window(w *window, limit, next int64) {
+func (info *KeyInfo) fillWindow(w *window, limit, next int64) {
 	info.Limit, info.Used = int(limit), int(w.started(w.now))
-	for _, b := range w.list {
+	for _, b := range w.filled {
 		info.Reserved += int(b.reserved)
 	}
 	info.Next = time.UnixMicro(max(w.begin(next), info.Now.UnixMicro()))
@@ -205,7 +205,7 @@ func (t *Throttler) inspectDynamic(ctx context.Context, tx pgx.Tx, info *KeyInfo
 	if err != nil {
 		return err
 	}
-	parts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[part])
+	parts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[dynamicKey])
 	if err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (t *Throttler) inspectDynamic(ctx context.Context, tx pgx.Tx, info *KeyInfo
 		info.Limit = int(d.dynamic.capacity)
 		for _, w := range d.keys {
 			info.Used += int(w.started(d.now))
-			for _, e := range w.list {
+			for _, e := range w.filled {
 				info.Reserved += int(e.reserved)
 			}
 		}
@@ -229,7 +229,7 @@ func (t *Throttler) inspectDynamic(ctx context.Context, tx pgx.Tx, info *KeyInfo
 	if d.keys[info.Key] == nil {
 		d.keys[info.Key] = &window{width: d.bucket, buckets: d.buckets, now: d.now}
 	}
-	limit, _ := d.share(info.Key, d.now)
-	info.window(d.keys[info.Key], limit, d.firstFree(info.Key, d.now))
+	limit, _ := d.keyLimit(info.Key, d.now)
+	info.fillWindow(d.keys[info.Key], limit, d.firstFree(info.Key, d.now))
 	return nil
 }

@@ -75,7 +75,7 @@ const (
 )
 
 // A definition is what a limiter is set to.
-type definition interface {
+type limiterOptions interface {
 	limiterType() Type
 	check(p *validate.Problems)
 }
@@ -169,11 +169,11 @@ type rules struct {
 	bucket  int64 // µs
 	buckets int64
 	limit   int64 // of a key
-	dynamic *sharing
+	dynamic *dynamicRules
 }
 
 // sharing is how the keys of a dynamic window share.
-type sharing struct {
+type dynamicRules struct {
 	capacity int64 // 0: none
 	min, max int64
 	keys     int64 // how many may take part
@@ -221,7 +221,7 @@ func decodeRules(t Type, text []byte) (rules, error) {
 
 func (o DynamicWindowOptions) rules() rules {
 	buckets := int64(max(o.Buckets, 1))
-	s := &sharing{capacity: int64(o.Capacity), keys: defaultMaxKeys, atOnce: o.AtOnce}
+	s := &dynamicRules{capacity: int64(o.Capacity), keys: defaultMaxKeys, atOnce: o.AtOnce}
 	if o.MaxKeys > 0 {
 		s.keys = int64(o.MaxKeys)
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // wrong returns the texts of what is wrong with o.
-func wrong(o definition) (texts []string) {
+func wrong(o limiterOptions) (texts []string) {
 	var p validate.Problems
 	o.check(&p)
 	if err, ok := errors.AsType[*weir.OptionsError](p.Err("jobs")); ok {
@@ -30,7 +30,7 @@ func wrong(o definition) (texts []string) {
 
 func TestOptions_ThatAreRight(t *testing.T) {
 	const s = time.Second
-	for _, o := range []definition{
+	for _, o := range []limiterOptions{
 		SemaphoreOptions{MaxCount: 1}, SemaphoreOptions{MaxCount: maxCount},
 		FixedWindowOptions{Limit: 1, Interval: s}, FixedWindowOptions{Limit: maxCount, Interval: maxWindow},
 		FixedWindowOptions{Limit: 1, Interval: 1001 * time.Millisecond},
@@ -50,7 +50,7 @@ func TestOptions_ThatAreRight(t *testing.T) {
 func TestOptions_NameEveryWrongField(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {
-		o    definition
+		o    limiterOptions
 		want []string
 	}{
 		{SemaphoreOptions{}, []string{"MaxCount must be 1 to 1000000000, got 0"}},
@@ -106,21 +106,21 @@ func TestOptions_NameEveryWrongField(t *testing.T) {
 func TestRules(t *testing.T) {
 	const s, us = time.Second, int64(1_000_000)
 	for _, c := range []struct {
-		o    definition
+		o    limiterOptions
 		want rules
 	}{
 		{SemaphoreOptions{MaxCount: 3}, rules{maxCount: 3}},
 		{FixedWindowOptions{Limit: 3, Interval: time.Minute}, rules{bucket: 60 * us, buckets: 1, limit: 3}},
 		{SlidingWindowOptions{Limit: 3, Interval: time.Minute, Buckets: 20}, rules{bucket: 3 * us, buckets: 20, limit: 3}},
 		{SlidingWindowOptions{Limit: maxCount, Interval: maxWindow, Buckets: 1}, rules{bucket: 315_360_000 * us, buckets: 1, limit: 1e9}},
-		{DynamicWindowOptions{Limit: 4, Interval: time.Hour}, rules{bucket: 3600 * us, buckets: 1, limit: 4, dynamic: &sharing{min: 4, max: 4, keys: 1000}}},
-		{DynamicWindowOptions{Limit: 4, Interval: time.Hour, Buckets: 60, MaxKeys: 7}, rules{bucket: 60 * us, buckets: 60, limit: 4, dynamic: &sharing{min: 4, max: 4, keys: 7}}},
-		{DynamicWindowOptions{Capacity: 20, Limit: 4, Interval: s}, rules{bucket: us, buckets: 1, limit: 4, dynamic: &sharing{capacity: 20, min: 4, max: 4, keys: 5}}},
-		{DynamicWindowOptions{Capacity: 20, Limit: 4, MaxKeys: 3, Interval: s}, rules{bucket: us, buckets: 1, limit: 4, dynamic: &sharing{capacity: 20, min: 4, max: 4, keys: 3}}},
-		{DynamicWindowOptions{Capacity: 20, MinLimit: 2, MaxLimit: 20, Interval: s}, rules{bucket: us, buckets: 1, limit: 20, dynamic: &sharing{capacity: 20, min: 2, max: 20, keys: 10}}},
-		{DynamicWindowOptions{Capacity: 20, MinLimit: 3, Interval: s}, rules{bucket: us, buckets: 1, limit: 20, dynamic: &sharing{capacity: 20, min: 3, max: 20, keys: 6}}},
-		{DynamicWindowOptions{Capacity: 20, MaxLimit: 5, AtOnce: true, Interval: s}, rules{bucket: us, buckets: 1, limit: 5, dynamic: &sharing{capacity: 20, min: 1, max: 5, keys: 20, atOnce: true}}},
-		{DynamicWindowOptions{Capacity: maxCount, Interval: s}, rules{bucket: us, buckets: 1, limit: maxCount, dynamic: &sharing{capacity: maxCount, min: 1, max: maxCount, keys: 1000}}},
+		{DynamicWindowOptions{Limit: 4, Interval: time.Hour}, rules{bucket: 3600 * us, buckets: 1, limit: 4, dynamic: &dynamicRules{min: 4, max: 4, keys: 1000}}},
+		{DynamicWindowOptions{Limit: 4, Interval: time.Hour, Buckets: 60, MaxKeys: 7}, rules{bucket: 60 * us, buckets: 60, limit: 4, dynamic: &dynamicRules{min: 4, max: 4, keys: 7}}},
+		{DynamicWindowOptions{Capacity: 20, Limit: 4, Interval: s}, rules{bucket: us, buckets: 1, limit: 4, dynamic: &dynamicRules{capacity: 20, min: 4, max: 4, keys: 5}}},
+		{DynamicWindowOptions{Capacity: 20, Limit: 4, MaxKeys: 3, Interval: s}, rules{bucket: us, buckets: 1, limit: 4, dynamic: &dynamicRules{capacity: 20, min: 4, max: 4, keys: 3}}},
+		{DynamicWindowOptions{Capacity: 20, MinLimit: 2, MaxLimit: 20, Interval: s}, rules{bucket: us, buckets: 1, limit: 20, dynamic: &dynamicRules{capacity: 20, min: 2, max: 20, keys: 10}}},
+		{DynamicWindowOptions{Capacity: 20, MinLimit: 3, Interval: s}, rules{bucket: us, buckets: 1, limit: 20, dynamic: &dynamicRules{capacity: 20, min: 3, max: 20, keys: 6}}},
+		{DynamicWindowOptions{Capacity: 20, MaxLimit: 5, AtOnce: true, Interval: s}, rules{bucket: us, buckets: 1, limit: 5, dynamic: &dynamicRules{capacity: 20, min: 1, max: 5, keys: 20, atOnce: true}}},
+		{DynamicWindowOptions{Capacity: maxCount, Interval: s}, rules{bucket: us, buckets: 1, limit: maxCount, dynamic: &dynamicRules{capacity: maxCount, min: 1, max: maxCount, keys: 1000}}},
 	} {
 		require.Empty(t, wrong(c.o))
 		text, err := json.Marshal(c.o)

@@ -190,7 +190,7 @@ func (t *Throttler) flush() {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	_, _ = t.batcher.ask(context.Background(), &ask{}) // the transaction that has them, and one after it
+	_, _ = t.batcher.decide(context.Background(), &request{}) // the transaction that has them, and one after it
 }
 
 func (s *started) throttled(t testing.TB) *river.JobSnoozeError {
@@ -219,6 +219,6 @@ func (s *started) running(t testing.TB) *started {
 // The names of schemas may be words that stand for something in the texts of statements.
 func TestStatements_SchemasWithWordsOfTheirs(t *testing.T) {
 	sql := newStatements("LIVE_RIVER", "weir")
-	assert.Contains(t, sql.sweepHolders, `"LIVE_RIVER".jobs_holders`)
-	assert.Contains(t, sql.sweepHolders, `"weir".river_job`)
+	assert.Contains(t, sql.removeDeadHolders, `"LIVE_RIVER".jobs_holders`)
+	assert.Contains(t, sql.removeDeadHolders, `"weir".river_job`)
 }

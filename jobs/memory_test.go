@@ -22,8 +22,8 @@ type memory struct {
 	lead    int64
 	keys    []*memoryKey // by ID, from 1
 	ids     map[Ref]int64
-	holders map[slot]*memoryHolder
-	waiters map[place]waiting
+	holders map[holderID]*memoryHolder
+	waiters map[waiterID]waiterRow
 	running map[int64]time.Time // jobs, and since when
 	final   map[int64]bool
 	pulled  []int64
@@ -40,7 +40,7 @@ type memoryKey struct {
 }
 
 type memoryHolder struct {
-	holder
+	holderRow
 	acquired int64
 	until    int64 // 0: none
 }
@@ -48,12 +48,12 @@ type memoryHolder struct {
 func newMemory(t testing.TB) *memory {
 	t.Helper()
 	return &memory{
-		t: t, now: 1_700_006_400 * second, lease: 30 * second, ids: map[Ref]int64{}, holders: map[slot]*memoryHolder{}, waiters: map[place]waiting{},
+		t: t, now: 1_700_006_400 * second, lease: 30 * second, ids: map[Ref]int64{}, holders: map[holderID]*memoryHolder{}, waiters: map[waiterID]waiterRow{},
 		running: map[int64]time.Time{}, final: map[int64]bool{}, limits: map[Ref]rules{},
 	}
 }
 
-func (m *memory) set(name string, o definition) Ref {
+func (m *memory) set(name string, o limiterOptions) Ref {
 	require.Empty(m.t, wrong(o))
 	ref := Ref{Type: o.limiterType(), Name: name}
 	switch o := o.(type) {
@@ -100,35 +100,35 @@ func (m *memory) dynamic(name, key string) need {
 }
 
 // job returns what a job that starts now asks.
-func (m *memory) job(id int64, needs ...need) *ask {
-	a := &ask{job: id, attempted: time.UnixMicro(m.now), waits: true, lead: m.lead, needs: slices.Clone(needs)}
-	for i := range a.needs {
-		n := &a.needs[i]
+func (m *memory) job(id int64, needs ...need) *request {
+	req := &request{job: id, attempted: time.UnixMicro(m.now), snoozes: true, lead: m.lead, needs: slices.Clone(needs)}
+	for i := range req.needs {
+		n := &req.needs[i]
 		if n.owner == "" {
 			n.owner = ownerOf(id, "")
 		}
 		n.id = m.id(n.ref)
 		if n.ref.Type == DynamicWindow {
-			n.resource = m.id(Ref{Type: n.ref.Type, Name: n.ref.Name})
+			n.dynamicRow = m.id(Ref{Type: n.ref.Type, Name: n.ref.Name})
 		}
 	}
-	m.running[id] = a.attempted
+	m.running[id] = req.attempted
 	delete(m.final, id)
-	return a
+	return req
 }
 
 // end ends the run of a job. What it holds in relaxed mode is released, as by the batcher; in strict mode if final.
-func (m *memory) end(a *ask, final bool) {
-	delete(m.running, a.job)
-	m.final[a.job] = final
-	if a.result.leased {
-		m.release(a)
+func (m *memory) end(req *request, final bool) {
+	delete(m.running, req.job)
+	m.final[req.job] = final
+	if req.decision.leased {
+		m.release(req)
 	}
 }
 
-func (m *memory) release(a *ask) {
+func (m *memory) release(req *request) {
 	for s, h := range m.holders {
-		if h.job == a.job && h.attempted.Equal(a.attempted) && h.mode == relaxedRow {
+		if h.job == req.job && h.attempted.Equal(req.attempted) && h.mode == relaxedRow {
 			m.learn(h, m.now)
 			delete(m.holders, s)
 		}
@@ -136,9 +136,9 @@ func (m *memory) release(a *ask) {
 }
 
 func (m *memory) learn(h *memoryHolder, now int64) {
-	s := slots{hold: m.keys[h.key-1].hold}
-	s.learn(now - h.acquired)
-	m.keys[h.key-1].hold = s.hold
+	s := slots{measuredHold: m.keys[h.key-1].hold}
+	s.learnHold(now - h.acquired)
+	m.keys[h.key-1].hold = s.measuredHold
 }
 
 func (m *memory) live(h *memoryHolder) bool {
@@ -153,12 +153,12 @@ func (m *memory) live(h *memoryHolder) bool {
 }
 
 // decide runs a batch as a transaction does.
-func (m *memory) decide(asks ...*ask) {
-	b := m.load(asks)
-	b.decide(asks, m.lease)
+func (m *memory) decide(reqs ...*request) {
+	b := m.load(reqs)
+	b.decide(reqs, m.lease)
 	for key, next := range b.toBringBack(m.lead) {
 		for _, w := range next {
-			b.comes(key, w, b.now)
+			b.setWake(key, w, b.now)
 			m.pulled = append(m.pulled, w.job)
 		}
 	}
@@ -168,20 +168,20 @@ func (m *memory) decide(asks ...*ask) {
 // memoryRows are what a transaction has read.
 type memoryRows struct {
 	rows    []int64
-	known   map[place]waiting
-	parts   []part
-	holders []holderRow
-	waiters []waiterRow
+	known   map[waiterID]waiterRow
+	parts   []dynamicKey
+	holders []readHolder
+	waiters []readWaiter
 }
 
-func (m *memory) load(asks []*ask) *batch { return m.read(asks).batch(m) }
+func (m *memory) load(reqs []*request) *batch { return m.read(reqs).batch(m) }
 
-func (m *memory) read(asks []*ask) *memoryRows {
-	in := &memoryRows{known: map[place]waiting{}}
+func (m *memory) read(reqs []*request) *memoryRows {
+	in := &memoryRows{known: map[waiterID]waiterRow{}}
 	jobs, asked, rows := map[int64]bool{}, map[int64]bool{}, map[int64]bool{}
-	each(asks, func(a *ask, n *need) {
-		jobs[a.job], asked[n.id] = true, true
-		id := max(n.resource, 0)
+	eachNeed(reqs, func(req *request, n *need) {
+		jobs[req.job], asked[n.id] = true, true
+		id := max(n.dynamicRow, 0)
 		if id == 0 {
 			id = n.id
 		}
@@ -195,29 +195,29 @@ func (m *memory) read(asks []*ask) *memoryRows {
 			in.known[p] = w
 		}
 		if asked[p.key] {
-			in.waiters = append(in.waiters, waiterRow{Key: p.key, Job: p.job, Wake: w.wake, Present: w.present})
+			in.waiters = append(in.waiters, readWaiter{Key: p.key, Job: p.job, Wake: w.wake, Present: w.inWorker})
 		}
 	}
 	for _, h := range m.holders {
 		if asked[h.key] {
-			in.holders = append(in.holders, holderRow{Key: h.key, Owner: h.owner, Job: h.job, Mode: h.mode, Live: m.live(h), Acquired: h.acquired})
+			in.holders = append(in.holders, readHolder{Key: h.key, Owner: h.owner, Job: h.job, Mode: h.mode, Live: m.live(h), Acquired: h.acquired})
 		}
 	}
 	for _, key := range m.keys {
 		if key.ref.Type == DynamicWindow && key.ref.Key != "" && rows[key.limiter] && (key.state != "" || asked[key.id]) {
-			in.parts = append(in.parts, part{ID: key.id, Limiter: key.limiter, Key: key.ref.Key, State: key.state, Waiting: key.waiting})
+			in.parts = append(in.parts, dynamicKey{ID: key.id, Limiter: key.limiter, Key: key.ref.Key, State: key.state, Waiting: key.waiting})
 		}
 	}
-	slices.SortFunc(in.waiters, func(a, b waiterRow) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Job, b.Job)) })
+	slices.SortFunc(in.waiters, func(a, b readWaiter) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Job, b.Job)) })
 	n := map[int64]int{}
-	in.waiters = slices.DeleteFunc(in.waiters, func(w waiterRow) bool { n[w.Key]++; return n[w.Key] > maxWaiters })
+	in.waiters = slices.DeleteFunc(in.waiters, func(w readWaiter) bool { n[w.Key]++; return n[w.Key] > maxWaiters })
 	return in
 }
 
 // batch makes of the rows what database.load makes of them.
 func (in *memoryRows) batch(m *memory) *batch {
 	b := newBatch(m.now)
-	b.fence, b.room, b.known = m.fence, m.room, maps.Clone(in.known)
+	b.fence, b.handOverRoom, b.waiters = m.fence, m.room, maps.Clone(in.known)
 	for _, id := range in.rows {
 		b.rows[id] = m.row(id)
 	}
@@ -229,10 +229,10 @@ func (in *memoryRows) batch(m *memory) *batch {
 
 func (m *memory) row(id int64) *keyRow {
 	key := m.keys[id-1]
-	r := &keyRow{id: id, limiter: key.limiter, ref: key.ref, rules: m.rulesOf(key.ref), state: key.state, waiting: key.waiting, before: key.waiting}
-	if key.ref.Type.slots() {
-		r.slots = &slots{max: r.rules.maxCount, hold: key.hold, waiting: key.waiting, owners: map[string]int64{}}
-		r.kept = map[string]bool{}
+	r := &keyRow{id: id, limiter: key.limiter, ref: key.ref, rules: m.rulesOf(key.ref), state: key.state, waiting: key.waiting, storedWaiting: key.waiting}
+	if key.ref.Type.hasSlots() {
+		r.slots = &slots{max: r.rules.maxCount, measuredHold: key.hold, waiting: key.waiting, owners: map[string]int64{}}
+		r.keptOwners = map[string]bool{}
 	}
 	return r
 }
@@ -243,22 +243,22 @@ func (m *memory) save(b *batch) {
 		key := m.keys[id-1]
 		key.waiting = row.waiting
 		if row.slots != nil {
-			key.hold = row.slots.hold
+			key.hold = row.slots.measuredHold
 		}
 		if row.window != nil && row.window.changed {
 			key.state = row.window.String()
 		}
 	}
-	for _, h := range b.dead {
-		delete(m.holders, slot{h.key, h.owner, h.job})
+	for _, h := range b.deadRows {
+		delete(m.holders, holderID{h.key, h.owner, h.job})
 	}
-	for _, h := range b.adopt {
-		maps.DeleteFunc(m.holders, func(_ slot, other *memoryHolder) bool {
+	for _, h := range b.takenOver {
+		maps.DeleteFunc(m.holders, func(_ holderID, other *memoryHolder) bool {
 			return other.key == h.key && other.owner == h.owner && other.mode == keptRow
 		})
 	}
-	for s, h := range b.hold {
-		row := &memoryHolder{holder: h, acquired: m.now}
+	for s, h := range b.granted {
+		row := &memoryHolder{holderRow: h, acquired: m.now}
 		if old := m.holders[s]; old != nil {
 			row.acquired = old.acquired
 		}
@@ -267,22 +267,22 @@ func (m *memory) save(b *batch) {
 		}
 		m.holders[s] = row
 	}
-	for p := range b.gone {
+	for p := range b.removedWaiters {
 		delete(m.waiters, p)
 	}
-	maps.Copy(m.waiters, b.wait)
+	maps.Copy(m.waiters, b.savedWaiters)
 }
 
 // check checks what is true after each transaction.
 func (m *memory) check() {
 	waiting := map[int64]int64{}
-	reserved := map[place]int64{} // key and bucket
+	reserved := map[waiterID]int64{} // key and bucket
 	for p, w := range m.waiters {
 		waiting[p.key]++
 		if w.bucket >= 0 {
 			r := m.rulesOf(m.keys[p.key-1].ref)
 			if at := w.bucket / r.bucket; at >= m.now/r.bucket {
-				reserved[place{p.key, at}]++
+				reserved[waiterID{p.key, at}]++
 			}
 		}
 	}
@@ -290,16 +290,16 @@ func (m *memory) check() {
 		if key.waiting != waiting[key.id] {
 			require.Failf(m.t, "wrong count", "%v has %d waiting, and %d rows", key.ref, key.waiting, waiting[key.id])
 		}
-		if key.ref.Type.slots() {
+		if key.ref.Type.hasSlots() {
 			continue
 		}
 		r := m.rulesOf(key.ref)
 		w := mustRead(m.t, key.state, r, m.now)
-		for _, b := range w.list {
-			if jobs := reserved[place{key.id, b.at}]; b.reserved != jobs {
+		for _, b := range w.filled {
+			if jobs := reserved[waiterID{key.id, b.at}]; b.reserved != jobs {
 				require.Failf(m.t, "wrong reservations", "%v has %d reserved in bucket now%+d for %d jobs", key.ref, b.reserved, b.at-w.now, jobs)
 			}
-			delete(reserved, place{key.id, b.at})
+			delete(reserved, waiterID{key.id, b.at})
 		}
 	}
 	if len(reserved) > 0 {

@@ -65,18 +65,18 @@ func attributesOf(r Ref, more ...attribute.KeyValue) metric.MeasurementOption {
 }
 
 // count counts a verdict: for all limits of a job that starts, or for the one that sends it away.
-func (m *metrics) count(ctx context.Context, a *ask, v verdict) {
+func (m *metrics) count(ctx context.Context, req *request, result decision) {
 	switch {
-	case v.granted:
-		for _, n := range a.needs {
+	case result.granted:
+		for _, n := range req.needs {
 			m.runs.Add(ctx, 1, attributesOf(n.ref, attribute.String("weir.jobs.outcome", "granted")))
 		}
-		if v.waited > 0 {
-			m.waited.Record(ctx, (time.Duration(v.waited) * time.Microsecond).Seconds(), attributesOf(v.by))
+		if result.waited > 0 {
+			m.waited.Record(ctx, (time.Duration(result.waited) * time.Microsecond).Seconds(), attributesOf(result.limiter))
 		}
-	case a.waits:
-		m.runs.Add(ctx, 1, attributesOf(v.by, attribute.String("weir.jobs.outcome", "throttled")))
+	case req.snoozes:
+		m.runs.Add(ctx, 1, attributesOf(result.limiter, attribute.String("weir.jobs.outcome", "throttled")))
 	default:
-		m.runs.Add(ctx, 1, attributesOf(v.by, attribute.String("weir.jobs.outcome", "cancelled")))
+		m.runs.Add(ctx, 1, attributesOf(result.limiter, attribute.String("weir.jobs.outcome", "cancelled")))
 	}
 }

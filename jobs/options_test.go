@@ -102,7 +102,7 @@ func TestInUseError(t *testing.T) {
 // A job's declarations count together with those of the configuration, the job's first.
 func TestThrottler_Asked(t *testing.T) {
 	th := &Throttler{o: Options{Action: Snooze, MinDelay: time.Second, HandOver: 2 * time.Second}}
-	parse := func(throttle Throttle) *parsed {
+	parse := func(throttle Throttle) *parsedThrottle {
 		p, err := throttle.parse()
 		require.NoError(t, err)
 		return p
@@ -112,67 +112,67 @@ func TestThrottler_Asked(t *testing.T) {
 	job.AttemptedAt = &at
 
 	t.Run("nothing declared", func(t *testing.T) {
-		a, err := th.asked(&session{job: job})
+		req, err := th.newRequest(&session{job: job})
 		require.NoError(t, err)
-		assert.Empty(t, a.needs)
-		assert.True(t, a.waits)
+		assert.Empty(t, req.needs)
+		assert.True(t, req.snoozes)
 	})
 	t.Run("defaults", func(t *testing.T) {
-		s := &session{job: job, declared: []*parsed{parse(Throttle{Limits: []Limit{{Mutex: "m", Key: "{a}"}}})}}
-		a, err := th.asked(s)
+		s := &session{job: job, declared: []*parsedThrottle{parse(Throttle{Limits: []Limit{{Mutex: "m", Key: "{a}"}}})}}
+		req, err := th.newRequest(s)
 		require.NoError(t, err)
-		assert.Equal(t, []need{{ref: Ref{Type: Mutex, Name: "m", Key: "x"}, owner: "job 7"}}, a.needs)
-		assert.Equal(t, at, a.attempted)
-		assert.True(t, a.waits)
-		assert.False(t, a.strict)
-		assert.EqualValues(t, 1_000_000, a.minDelay)
-		assert.EqualValues(t, 2_000_000, a.stays)
+		assert.Equal(t, []need{{ref: Ref{Type: Mutex, Name: "m", Key: "x"}, owner: "job 7"}}, req.needs)
+		assert.Equal(t, at, req.attempted)
+		assert.True(t, req.snoozes)
+		assert.False(t, req.strict)
+		assert.EqualValues(t, 1_000_000, req.minDelay)
+		assert.EqualValues(t, 2_000_000, req.handOver)
 	})
 	t.Run("several", func(t *testing.T) {
-		s := &session{job: job, declared: []*parsed{
+		s := &session{job: job, declared: []*parsedThrottle{
 			parse(Throttle{Limits: []Limit{{Mutex: "m", Owner: "{metadata:batch}", Mode: Acquire, Deadline: -1}, {Semaphore: "m"}}}),
 			parse(Throttle{Limits: []Limit{{Semaphore: "m"}, {FixedWindow: "m"}}, Action: Cancel, MinDelay: time.Hour}),
 			parse(Throttle{Action: Snooze, MinDelay: time.Minute, Strict: true}),
 		}}
-		a, err := th.asked(s)
+		req, err := th.newRequest(s)
 		require.NoError(t, err)
 		assert.Equal(t, []need{
 			{ref: Ref{Type: Mutex, Name: "m"}, owner: "owner b", named: true, mode: Acquire}, {ref: Ref{Type: Semaphore, Name: "m"}, owner: "job 7"},
 			{ref: Ref{Type: FixedWindow, Name: "m"}, owner: "job 7"},
-		}, a.needs)
-		assert.False(t, a.waits, "the first that says it")
-		assert.Equal(t, int64(3600_000_000), a.minDelay, "the first that says it")
-		assert.True(t, a.strict, "any")
+		}, req.needs)
+		assert.False(t, req.snoozes, "the first that says it")
+		assert.Equal(t, int64(3600_000_000), req.minDelay, "the first that says it")
+		assert.True(t, req.strict, "any")
 	})
 	t.Run("an owner is not a job", func(t *testing.T) {
 		named, other := jobWith(`{"a": "job 7"}`, ``), jobWith(`{"a": "7"}`, ``)
 		named.AttemptedAt, other.AttemptedAt = &at, &at
 		owners := map[string]bool{"job 7": true}
 		for _, j := range []*session{{job: named}, {job: other}} {
-			j.declared = []*parsed{parse(Throttle{Limits: []Limit{{Mutex: "m", Owner: "{a}"}}})}
-			a, err := th.asked(j)
+			j.declared = []*parsedThrottle{parse(Throttle{Limits: []Limit{{Mutex: "m", Owner: "{a}"}}})}
+			req, err := th.newRequest(j)
 			require.NoError(t, err)
-			assert.False(t, owners[a.needs[0].owner], a.needs[0].owner)
-			owners[a.needs[0].owner] = true
+			assert.False(t, owners[req.needs[0].owner], req.needs[0].owner)
+			owners[req.needs[0].owner] = true
 		}
 	})
 	t.Run("twice with different owners or modes", func(t *testing.T) {
 		for _, l := range []Limit{{Mutex: "m", Owner: "other"}, {Mutex: "m", Owner: "o", Mode: Release}} {
-			_, err := th.asked(&session{job: job, declared: []*parsed{parse(Throttle{Limits: []Limit{{Mutex: "m", Owner: "o"}, l}})}})
+			_, err := th.newRequest(&session{job: job, declared: []*parsedThrottle{parse(Throttle{Limits: []Limit{{Mutex: "m", Owner: "o"}, l}})}})
 			assert.ErrorIs(t, err, weir.ErrInvalidOptions)
 			assert.ErrorContains(t, err, `job 7 needs mutex "m" twice, with different owners or modes`)
 		}
 	})
 	t.Run("no key", func(t *testing.T) {
-		_, err := th.asked(&session{job: job, declared: []*parsed{parse(Throttle{Limits: []Limit{{Mutex: "m", Key: "{b}"}}})}})
+		_, err := th.newRequest(&session{job: job, declared: []*parsedThrottle{parse(Throttle{Limits: []Limit{{Mutex: "m", Key: "{b}"}}})}})
 		assert.ErrorIs(t, err, ErrKey)
 		assert.ErrorContains(t, err, `mutex "m": jobs: no key: field {b} of job 7 is missing`)
-		_, err = th.asked(&session{job: job, declared: []*parsed{parse(Throttle{Limits: []Limit{{Mutex: "m", Owner: "{b}"}}})}})
+		_, err = th.newRequest(&session{job: job, declared: []*parsedThrottle{parse(Throttle{Limits: []Limit{{Mutex: "m", Owner: "{b}"}}})}})
 		assert.ErrorIs(t, err, ErrKey)
 		assert.ErrorContains(t, err, `owner of mutex "m": jobs: no key: field {b} of job 7 is missing`)
 	})
 	t.Run("never attempted", func(t *testing.T) {
-		_, err := th.asked(&session{job: jobWith(`{}`, `{}`)})
+		_, err := th.newRequest(&session{job: jobWith(`{}`, `{}`)})
 		assert.ErrorIs(t, err, ErrForeignJob)
 	})
 }

@@ -37,11 +37,11 @@ type plugin struct {
 type session struct {
 	throttler *Throttler
 	job       *rivertype.JobRow
-	declared  []*parsed
+	declared  []*parsedThrottle
 	minDelay  time.Duration
 	cancel    context.CancelCauseFunc
 	begun     bool // the job may start
-	granted   verdict
+	granted   decision
 	held      *release // nil: nothing to release
 	renewed   time.Time
 }
@@ -59,13 +59,13 @@ func (p *plugin) Work(ctx context.Context, job *rivertype.JobRow, work func(cont
 		if other.throttler == p.throttler { // the client has the plugin twice
 			return work(ctx)
 		}
-		return refused(errors.New("the River client has plugins of two Throttlers, and a job is throttled by one"))
+		return optionsError(errors.New("the River client has plugins of two Throttlers, and a job is throttled by one"))
 	}
 	s := &session{throttler: p.throttler, job: job}
 	if p.throttler != nil {
 		s.declared = p.throttler.rules.Load().of(job.Kind)
 	}
-	for d, _ := ctx.Value(pendingKey{}).(*pending); d != nil; d = d.earlier {
+	for d, _ := ctx.Value(pendingKey{}).(*pendingDeclaration); d != nil; d = d.earlier {
 		s.declare(d.parsed)
 	}
 	ctx, s.cancel = context.WithCancelCause(ctx)
@@ -99,7 +99,7 @@ func (p *plugin) WorkBegin(ctx context.Context, _ *rivertype.JobRow) error {
 // A Declaration is a [Throttle] that has been checked, for a worker or for the type of its arguments.
 type Declaration struct {
 	river.PluginDefaults
-	parsed     *parsed
+	parsed     *parsedThrottle
 	middleware []rivertype.WorkerMiddleware
 	plugins    []rivertype.Plugin
 }
@@ -113,7 +113,7 @@ func Declare(t Throttle) (*Declaration, error) {
 		return nil, err
 	}
 	d := &Declaration{parsed: p}
-	d.middleware, d.plugins = []rivertype.WorkerMiddleware{&pending{parsed: p}}, []rivertype.Plugin{d}
+	d.middleware, d.plugins = []rivertype.WorkerMiddleware{&pendingDeclaration{parsed: p}}, []rivertype.Plugin{d}
 	return d, nil
 }
 
@@ -173,23 +173,23 @@ func (w *throttledWorker[T]) Work(ctx context.Context, job *river.Job[T]) error 
 
 // pending is a worker's declaration on its way to the plugin: River enters the middleware of workers before that of the
 // client.
-type pending struct {
+type pendingDeclaration struct {
 	river.MiddlewareDefaults
-	parsed  *parsed
-	earlier *pending
+	parsed  *parsedThrottle
+	earlier *pendingDeclaration
 }
 
 type pendingKey struct{}
 
-func (p *pending) Work(ctx context.Context, _ *rivertype.JobRow, work func(context.Context) error) error {
-	earlier, _ := ctx.Value(pendingKey{}).(*pending)
-	return work(context.WithValue(ctx, pendingKey{}, &pending{parsed: p.parsed, earlier: earlier}))
+func (p *pendingDeclaration) Work(ctx context.Context, _ *rivertype.JobRow, work func(context.Context) error) error {
+	earlier, _ := ctx.Value(pendingKey{}).(*pendingDeclaration)
+	return work(context.WithValue(ctx, pendingKey{}, &pendingDeclaration{parsed: p.parsed, earlier: earlier}))
 }
 
 // declare adds a declaration, unless the session has it. Those of a job come before those of a configuration.
-func (s *session) declare(p *parsed) {
+func (s *session) declare(p *parsedThrottle) {
 	if !slices.Contains(s.declared, p) {
-		s.declared = append([]*parsed{p}, s.declared...)
+		s.declared = append([]*parsedThrottle{p}, s.declared...)
 	}
 }
 
@@ -209,33 +209,33 @@ func Fence(ctx context.Context) (fence int64, ok bool) {
 // metadataKey is where a job's metadata says why it waits.
 const metadataKey = "weir"
 
-func (t *Throttler) throttled(ctx context.Context, s *session, v verdict) error {
-	next := time.UnixMicro(v.wake)
-	why := map[string]any{"throttled_by": v.by, "until": next.UTC()}
+func (t *Throttler) throttled(ctx context.Context, s *session, result decision) error {
+	next := time.UnixMicro(result.wake)
+	why := map[string]any{"throttled_by": result.limiter, "until": next.UTC()}
 	_ = river.MetadataSet(ctx, metadataKey, why) // for those who look at the job; it fails outside of River only
-	t.events.Add(Event{Kind: EventJobThrottled, Job: s.job.ID, JobKind: s.job.Kind, Limiter: v.by, Next: next})
+	t.events.Add(Event{Kind: EventJobThrottled, Job: s.job.ID, JobKind: s.job.Kind, Limiter: result.limiter, Next: next})
 	// River adds the duration to this machine's clock and compares with the database's. So a difference between the two
 	// goes into the duration, which may be negative.
 	return &rivertype.JobSnoozeError{Duration: next.Sub(t.now())}
 }
 
-func (t *Throttler) cancelled(ctx context.Context, s *session, v verdict) error {
-	next := time.UnixMicro(v.wake)
-	_ = river.MetadataSet(ctx, metadataKey, map[string]any{"throttled_by": v.by})
-	t.events.Add(Event{Kind: EventJobCancelled, Job: s.job.ID, JobKind: s.job.Kind, Limiter: v.by, Next: next})
-	return river.JobCancel(&ThrottledError{Limiter: v.by, Next: next})
+func (t *Throttler) cancelled(ctx context.Context, s *session, result decision) error {
+	next := time.UnixMicro(result.wake)
+	_ = river.MetadataSet(ctx, metadataKey, map[string]any{"throttled_by": result.limiter})
+	t.events.Add(Event{Kind: EventJobCancelled, Job: s.job.ID, JobKind: s.job.Kind, Limiter: result.limiter, Next: next})
+	return river.JobCancel(&ThrottledError{Limiter: result.limiter, Next: next})
 }
 
 // grant notes what the run holds.
-func (s *session) grant(ctx context.Context, t *Throttler, v verdict) {
-	s.granted = v
+func (s *session) grant(ctx context.Context, t *Throttler, result decision) {
+	s.granted = result
 	if bytes.Contains(s.job.Metadata, []byte(`"`+metadataKey+`"`)) { // why it has waited
 		_ = river.MetadataSet(ctx, metadataKey, nil)
 	}
-	if v.rows == 0 {
+	if result.heldRows == 0 {
 		return
 	}
-	r := release{run: run{s.job.ID, s.job.AttemptedAt.UnixMicro()}, attempted: *s.job.AttemptedAt, contended: v.contended}
+	r := release{run: runID{s.job.ID, s.job.AttemptedAt.UnixMicro()}, attempted: *s.job.AttemptedAt, contended: result.contended}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.held, s.renewed = &r, time.Now()
@@ -254,6 +254,6 @@ func (s *session) end() {
 	if s.granted.leased {
 		t.batcher.release(*s.held)
 	} else { // the job's row shows when it ends
-		t.batcher.later(s.held.contended, recorded)
+		t.batcher.recheckLater(s.held.contended, recordDelay)
 	}
 }

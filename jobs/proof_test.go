@@ -156,7 +156,7 @@ func (w *world) begun(r rules) (at []int64) {
 		require.NoError(w.t, rows.Scan(&micros, &state))
 		window, err := readWindow(state, r, micros)
 		require.NoError(w.t, err)
-		for _, b := range window.list {
+		for _, b := range window.filled {
 			for ; seen[b.at] < b.started; seen[b.at]++ {
 				at = append(at, micros)
 			}

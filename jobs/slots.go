@@ -11,14 +11,14 @@ import (
 // that asks now, so that newcomers never overtake for long. But it keeps it for no longer than a slot is held on average,
 // so that slots do not lie idle while River brings the job back.
 type slots struct {
-	max     int64
-	hold    int64            // the mean time for which a slot is held; 0: not known yet
-	owners  map[string]int64 // who holds a slot, and since when
-	others  int64            // at most how many others hold one, if there are slots for all asks
-	waiters []waiter         // by job; the first maxWaiters of them
-	waiting int64            // how many there are in all
-	learned bool             // hold has changed
-	longest int64            // how long the longest of the owners has held its slot; 0: not computed
+	max          int64
+	measuredHold int64            // the mean time for which a slot is held; 0: not known yet
+	owners       map[string]int64 // who holds a slot, and since when
+	otherOwners  int64            // at most how many others hold one, if there are slots for all asks
+	waiters      []waiter         // by job; the first maxWaiters of them
+	waiting      int64            // how many there are in all
+	learned      bool             // hold has changed
+	longest      int64            // how long the longest of the owners has held its slot; 0: not computed
 
 	ends   []int64 // see slotEnds; nil: not computed since owners or hold changed
 	endsAt int64
@@ -29,7 +29,7 @@ type waiter struct {
 	job      int64
 	wake     int64
 	earliest int64 // it is not to be brought back before
-	present  bool
+	inWorker bool
 }
 
 const (
@@ -38,20 +38,20 @@ const (
 
 	ms = 1000
 	// firstHold is for how long a slot is expected to be held as long as nothing is known.
-	firstHold = 10 * ms
+	initialHold = 10 * ms
 	// A waiter that is not there when it should be counts for the mean time of holding, but no less and no more than this.
 	minPatience, maxPatience = 20 * ms, 3000 * ms
 	// presentFor is for how long it counts that a job waits in its worker. It says so again in half the time.
-	presentFor = 1000 * ms
+	inWorkerFor = 1000 * ms
 )
 
 // meanHold is how long a slot is held, as far as is known.
-func (s *slots) meanHold(now int64) int64 {
-	if s.hold > 0 {
-		return min(s.hold, maxPeriod)
+func (s *slots) expectedHold(now int64) int64 {
+	if s.measuredHold > 0 {
+		return min(s.measuredHold, maxPeriod)
 	}
 	if s.longest == 0 {
-		s.longest = firstHold
+		s.longest = initialHold
 		for _, since := range s.owners {
 			s.longest = max(s.longest, now-since)
 		}
@@ -60,20 +60,20 @@ func (s *slots) meanHold(now int64) int64 {
 }
 
 // learn takes one more time for which a slot was held into account.
-func (s *slots) learn(held int64) {
+func (s *slots) learnHold(held int64) {
 	held = max(held, 1)
-	if s.hold == 0 {
-		s.hold = held
+	if s.measuredHold == 0 {
+		s.measuredHold = held
 	} else {
-		s.hold = max(s.hold+(held-s.hold)/8, 1)
+		s.measuredHold = max(s.measuredHold+(held-s.measuredHold)/8, 1)
 	}
 	s.learned, s.ends = true, nil
 }
 
 // due reports whether a waiter counts: it is there, or should be soon.
 func due(w waiter, now, soon, patience int64) bool {
-	if w.present {
-		return w.wake >= now-presentFor
+	if w.inWorker {
+		return w.wake >= now-inWorkerFor
 	}
 	return w.wake <= now+soon && w.wake >= now-patience
 }
@@ -86,11 +86,11 @@ func (s *slots) admits(owner string, job, now int64) bool {
 	if _, held := s.owners[owner]; held {
 		return true
 	}
-	free := s.max - int64(len(s.owners)) - s.others
+	free := s.max - int64(len(s.owners)) - s.otherOwners
 	if free <= 0 || len(s.waiters) == 0 {
 		return free > 0
 	}
-	soon := s.meanHold(now)
+	soon := s.expectedHold(now)
 	patience := patience(soon)
 	for _, w := range s.waiters {
 		if w.job >= job {
@@ -105,8 +105,8 @@ func (s *slots) admits(owner string, job, now int64) bool {
 
 // turn returns how long it will take until a job has a slot, as far as can be told. known: the job has been among the
 // waiters before.
-func (s *slots) turn(job, now int64, known bool) int64 {
-	ahead, patience := int64(0), patience(s.meanHold(now))
+func (s *slots) expectedWait(job, now int64, known bool) int64 {
+	ahead, patience := int64(0), patience(s.expectedHold(now))
 	for _, w := range s.waiters {
 		if w.job >= job {
 			break
@@ -118,12 +118,12 @@ func (s *slots) turn(job, now int64, known bool) int64 {
 	if n := int64(len(s.waiters)); !known && s.waiting > n && n > 0 && s.waiters[n-1].job < job {
 		ahead = s.waiting
 	}
-	return s.turnBehind(ahead, now)
+	return s.waitBehind(ahead, now)
 }
 
 // turnBehind is how long it will take until a job has a slot that so many others come before.
-func (s *slots) turnBehind(ahead, now int64) int64 {
-	hold, ends := s.meanHold(now), s.slotEnds(now)
+func (s *slots) waitBehind(ahead, now int64) int64 {
+	hold, ends := s.expectedHold(now), s.slotEnds(now)
 	n := min(s.max, int64(len(ends)))
 	over := int64(len(ends)) - n // more hold a slot than there are: the limit was lowered
 	rounds := ahead / n
@@ -138,7 +138,7 @@ func (s *slots) slotEnds(now int64) []int64 {
 	if s.ends != nil && s.endsAt == now {
 		return s.ends
 	}
-	hold, ends := s.meanHold(now), s.ends[:0]
+	hold, ends := s.expectedHold(now), s.ends[:0]
 	for _, since := range s.owners {
 		left := since + hold - now
 		if left <= 0 { // the longer it takes longer than expected, the longer it is expected to take
@@ -161,19 +161,19 @@ func (s *slots) slotEnds(now int64) []int64 {
 }
 
 // maxPull bounds how many waiters are brought back early at a time.
-const maxPull = 24
+const maxBroughtBack = 24
 
 // pull returns the waiters that are next, and would come back too late: the slots are released sooner than was expected.
 // One that did not come when it should, or may not come yet, keeps no other from coming.
-func (s *slots) pull(now, lead int64) (next []waiter) {
+func (s *slots) toBringBack(now, lead int64) (next []waiter) {
 	late := max(lead, 100*ms)
-	ahead, turn, patience := int64(0), s.turnBehind(0, now), patience(s.meanHold(now))
+	ahead, turn, patience := int64(0), s.waitBehind(0, now), patience(s.expectedHold(now))
 	for _, w := range s.waiters {
-		if turn > late || len(next) == maxPull {
+		if turn > late || len(next) == maxBroughtBack {
 			break
 		}
 		switch {
-		case w.present || w.wake <= now+late:
+		case w.inWorker || w.wake <= now+late:
 			if !due(w, now, late, patience) {
 				continue
 			}
@@ -183,7 +183,7 @@ func (s *slots) pull(now, lead int64) (next []waiter) {
 			continue
 		}
 		ahead++
-		turn = s.turnBehind(ahead, now)
+		turn = s.waitBehind(ahead, now)
 	}
 	return next
 }
@@ -204,14 +204,14 @@ func (s *slots) find(job int64) (int, bool) {
 }
 
 // leave removes a job from the waiters.
-func (s *slots) leave(job int64) {
+func (s *slots) remove(job int64) {
 	if i, ok := s.find(job); ok {
 		s.waiters = slices.Delete(s.waiters, i, i+1)
 	}
 }
 
 // join puts a job among the waiters.
-func (s *slots) join(w waiter) {
+func (s *slots) add(w waiter) {
 	i, ok := s.find(w.job)
 	if ok {
 		s.waiters[i] = w

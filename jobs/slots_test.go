@@ -14,7 +14,7 @@ import (
 
 // slotsOf makes the state of a semaphore that jobs 1001, 1002, … have held since some times.
 func slotsOf(most, hold int64, since ...int64) *slots {
-	s := &slots{max: most, hold: hold, owners: map[string]int64{}}
+	s := &slots{max: most, measuredHold: hold, owners: map[string]int64{}}
 	for i, at := range since {
 		s.owners[ownerOf(int64(1001+i), "")] = at
 	}
@@ -23,7 +23,7 @@ func slotsOf(most, hold int64, since ...int64) *slots {
 
 func (s *slots) with(waiters ...waiter) *slots {
 	for _, w := range waiters {
-		s.join(w)
+		s.add(w)
 	}
 	s.waiting = int64(len(s.waiters))
 	return s
@@ -53,10 +53,10 @@ func TestSlots_Admits(t *testing.T) {
 		{"jobs are short, overdue by more", slotsOf(1, 1).with(waiter{job: 4, wake: now - minPatience - 1}), true},
 		{"jobs are long, overdue by the most patience", slotsOf(1, 1000*second).with(waiter{job: 4, wake: now - maxPatience}), false},
 		{"jobs are long, overdue by more", slotsOf(1, 1000*second).with(waiter{job: 4, wake: now - maxPatience - 1}), true},
-		{"waits in its worker", slotsOf(1, hold).with(waiter{job: 4, wake: now - presentFor, present: true}), false},
-		{"waited in its worker", slotsOf(1, hold).with(waiter{job: 4, wake: now - presentFor - 1, present: true}), true},
-		{"nothing known of the time of holding", slotsOf(1, 0).with(waiter{job: 4, wake: now + firstHold}), false},
-		{"and later than that", slotsOf(1, 0).with(waiter{job: 4, wake: now + firstHold + 1}), true},
+		{"waits in its worker", slotsOf(1, hold).with(waiter{job: 4, wake: now - inWorkerFor, inWorker: true}), false},
+		{"waited in its worker", slotsOf(1, hold).with(waiter{job: 4, wake: now - inWorkerFor - 1, inWorker: true}), true},
+		{"nothing known of the time of holding", slotsOf(1, 0).with(waiter{job: 4, wake: now + initialHold}), false},
+		{"and later than that", slotsOf(1, 0).with(waiter{job: 4, wake: now + initialHold + 1}), true},
 		{"a slot that is held says how long", slotsOf(2, 0, now-second).with(waiter{job: 4, wake: now + second}), false},
 	} {
 		assert.Equal(t, c.want, c.s.admits("job 5", 5, now), c.name)
@@ -66,25 +66,25 @@ func TestSlots_Admits(t *testing.T) {
 
 func TestSlots_Learn(t *testing.T) {
 	s := slotsOf(1, 0)
-	s.learn(800)
-	assert.EqualValues(t, 800, s.hold, "the first is the mean")
+	s.learnHold(800)
+	assert.EqualValues(t, 800, s.measuredHold, "the first is the mean")
 	assert.True(t, s.learned)
-	s.learn(1600)
-	assert.EqualValues(t, 900, s.hold)
+	s.learnHold(1600)
+	assert.EqualValues(t, 900, s.measuredHold)
 	for range 100 {
-		s.learn(10_000)
+		s.learnHold(10_000)
 	}
-	assert.InDelta(t, 10_000, s.hold, 10)
+	assert.InDelta(t, 10_000, s.measuredHold, 10)
 	for range 1000 {
-		s.learn(-5)
+		s.learnHold(-5)
 	}
-	assert.InDelta(t, 1, s.hold, 8)
-	assert.Positive(t, s.hold)
-	s.learn(math.MaxInt64)
-	s.learn(math.MaxInt64)
-	assert.Positive(t, s.hold)
-	s.learn(math.MinInt64)
-	assert.Positive(t, s.hold)
+	assert.InDelta(t, 1, s.measuredHold, 8)
+	assert.Positive(t, s.measuredHold)
+	s.learnHold(math.MaxInt64)
+	s.learnHold(math.MaxInt64)
+	assert.Positive(t, s.measuredHold)
+	s.learnHold(math.MinInt64)
+	assert.Positive(t, s.measuredHold)
 }
 
 func TestSlots_Turn(t *testing.T) {
@@ -113,20 +113,20 @@ func TestSlots_Turn(t *testing.T) {
 		{"two more than there are, one ahead", slotsOf(2, hold, now, now-hold/4, now-hold/2, now-hold*3/4).with(ahead(1)...), hold},
 		{"those behind do not count", slotsOf(1, hold, now).with(waiter{job: 5000, wake: now}), hold},
 		{"waiters that do not come do not count", slotsOf(1, hold, now).with(waiter{job: 1, wake: now - second}), hold},
-		{"nothing known", slotsOf(1, 0, now), firstHold},
+		{"nothing known", slotsOf(1, 0, now), initialHold},
 		{"nothing known but that it is held", slotsOf(1, 0, now-second), second / 8},
 		{"more than can be said", slotsOf(1, maxPeriod, now).with(ahead(1000)...), maxPeriod},
 		{"a time of holding that cannot be", slotsOf(1, math.MaxInt64, now).with(ahead(5)...), maxPeriod},
 		{"slots without end", slotsOf(maxCount, hold, now).with(ahead(1000)...), hold},
 	} {
-		assert.Equal(t, c.want, c.s.turn(4000, now, true), c.name)
+		assert.Equal(t, c.want, c.s.expectedWait(4000, now, true), c.name)
 	}
 
 	many := slotsOf(1, hold, now).with(ahead(maxWaiters)...)
 	many.waiting = 5000
-	assert.Equal(t, 5001*hold, many.turn(4000, now, false), "behind all that were not read")
-	assert.Equal(t, 1001*hold, many.turn(4000, now, true), "it was among them, where is not known")
-	assert.Equal(t, 501*hold, many.turn(500, now, false), "before the last that was read")
+	assert.Equal(t, 5001*hold, many.expectedWait(4000, now, false), "behind all that were not read")
+	assert.Equal(t, 1001*hold, many.expectedWait(4000, now, true), "it was among them, where is not known")
+	assert.Equal(t, 501*hold, many.expectedWait(500, now, false), "before the last that was read")
 }
 
 // A job that comes later never has a turn before one that comes earlier, and no estimate is negative or beyond bounds.
@@ -139,19 +139,19 @@ func TestSlots_TurnIsInOrder(t *testing.T) {
 			s.owners[fmt.Sprint(i)] = now - rnd.Int64N(100*second)
 		}
 		for range rnd.IntN(30) {
-			s.join(waiter{job: rnd.Int64N(100), wake: now - 5*second + rnd.Int64N(60*second), present: rnd.IntN(4) == 0})
+			s.add(waiter{job: rnd.Int64N(100), wake: now - 5*second + rnd.Int64N(60*second), inWorker: rnd.IntN(4) == 0})
 		}
 		s.waiting = int64(len(s.waiters))
 		last := int64(0)
 		for job := range int64(101) {
-			turn := s.turn(job, now, rnd.IntN(2) == 0)
+			turn := s.expectedWait(job, now, rnd.IntN(2) == 0)
 			require.GreaterOrEqual(t, turn, last, "seed %d, job %d", seed, job)
 			require.LessOrEqual(t, turn, maxPeriod)
 			last = turn
 		}
 		last = 0
 		for ahead := range int64(100) {
-			turn := s.turnBehind(ahead, now)
+			turn := s.waitBehind(ahead, now)
 			require.GreaterOrEqual(t, turn, last, "seed %d, behind %d", seed, ahead)
 			last = turn
 		}
@@ -165,13 +165,13 @@ func TestSlots_TurnIsInOrder(t *testing.T) {
 func TestSlots_TurnAfterChanges(t *testing.T) {
 	const now, hold = 1000 * second, int64(80 * ms)
 	s := slotsOf(2, hold)
-	assert.Zero(t, s.turnBehind(0, now))
+	assert.Zero(t, s.waitBehind(0, now))
 	s.take("a", now)
 	s.take("b", now)
-	assert.Equal(t, hold, s.turnBehind(0, now))
-	assert.Equal(t, hold/2, s.turnBehind(0, now+hold/2))
-	s.learn(hold + 8*ms)
-	assert.Equal(t, hold+ms, s.turnBehind(0, now))
+	assert.Equal(t, hold, s.waitBehind(0, now))
+	assert.Equal(t, hold/2, s.waitBehind(0, now+hold/2))
+	s.learnHold(hold + 8*ms)
+	assert.Equal(t, hold+ms, s.waitBehind(0, now))
 	s.take("a", now+second)
 	assert.Equal(t, now, s.owners["a"], "held since it was taken first")
 }
@@ -180,7 +180,7 @@ func TestSlots_Pull(t *testing.T) {
 	const now, hold = 1000 * second, 40 * ms
 	s := slotsOf(1, hold, now)
 	for i := range int64(30) {
-		s.join(waiter{job: i, wake: now + second})
+		s.add(waiter{job: i, wake: now + second})
 	}
 	jobs := func(next []waiter) (ids []int64) {
 		for _, w := range next {
@@ -188,20 +188,20 @@ func TestSlots_Pull(t *testing.T) {
 		}
 		return ids
 	}
-	assert.Equal(t, []int64{0, 1}, jobs(s.pull(now, 0)), "whose turn is within 100 ms")
-	assert.Equal(t, []int64{0, 1, 2, 3}, jobs(s.pull(now, 160*ms)))
-	assert.Empty(t, s.pull(now, 1000*second), "they come in time")
+	assert.Equal(t, []int64{0, 1}, jobs(s.toBringBack(now, 0)), "whose turn is within 100 ms")
+	assert.Equal(t, []int64{0, 1, 2, 3}, jobs(s.toBringBack(now, 160*ms)))
+	assert.Empty(t, s.toBringBack(now, 1000*second), "they come in time")
 	for i := range s.waiters {
 		s.waiters[i].wake = now + 10_000*second
 	}
-	assert.Len(t, s.pull(now, 1000*second), maxPull)
-	s.waiters[0].present = true
+	assert.Len(t, s.toBringBack(now, 1000*second), maxBroughtBack)
+	s.waiters[0].inWorker = true
 	s.waiters[1].wake = now
-	assert.Equal(t, []int64{2, 3}, jobs(s.pull(now, 160*ms)))
+	assert.Equal(t, []int64{2, 3}, jobs(s.toBringBack(now, 160*ms)))
 	s.waiters[2].earliest = now + 1
-	assert.Equal(t, []int64{3, 4}, jobs(s.pull(now, 160*ms)), "a job with a MinDelay keeps no other from coming")
-	assert.Empty(t, slotsOf(1, hold).pull(now, second))
-	assert.Equal(t, []int64{3}, jobs(slotsOf(1, second).with(waiter{job: 3, wake: now + second}).pull(now, 0)), "the slot is free")
+	assert.Equal(t, []int64{3, 4}, jobs(s.toBringBack(now, 160*ms)), "a job with a MinDelay keeps no other from coming")
+	assert.Empty(t, slotsOf(1, hold).toBringBack(now, second))
+	assert.Equal(t, []int64{3}, jobs(slotsOf(1, second).with(waiter{job: 3, wake: now + second}).toBringBack(now, 0)), "the slot is free")
 }
 
 func TestSlots_JoinAndLeave(t *testing.T) {
@@ -211,10 +211,10 @@ func TestSlots_JoinAndLeave(t *testing.T) {
 		for range 200 {
 			w := waiter{job: rnd.Int64N(40) - 5, wake: rnd.Int64()}
 			if rnd.IntN(2) == 0 {
-				s.join(w)
+				s.add(w)
 				want[w.job] = w
 			} else {
-				s.leave(w.job)
+				s.remove(w.job)
 				delete(want, w.job)
 			}
 			require.Len(t, s.waiters, len(want))
@@ -234,36 +234,36 @@ type simulation struct {
 	workers    int
 	th         Throttler // for its lead
 	scheduled  map[int64]int64
-	present    []*ask
-	running    []*ask
-	ends       map[*ask]int64
+	present    []*request
+	running    []*request
+	ends       map[*request]int64
 	needs      func(job int64) []need
 	begun      []int64
 	runs       int
 }
 
-func (s *simulation) ask(asks []*ask) {
-	if len(asks) == 0 {
+func (s *simulation) ask(reqs []*request) {
+	if len(reqs) == 0 {
 		return
 	}
 	s.lead, s.room = s.th.lead.Load(), max(16-len(s.present), 0)
-	for _, a := range asks {
-		a.lead, a.stays = s.lead, second
+	for _, req := range reqs {
+		req.lead, req.handOver = s.lead, second
 	}
 	s.pulled = nil
-	s.decide(asks...)
-	for _, a := range asks {
-		s.th.adjustLead(a.result.late)
+	s.decide(reqs...)
+	for _, req := range reqs {
+		s.th.adjustLead(req.decision.late)
 		switch {
-		case a.result.granted:
-			s.begun = append(s.begun, a.job)
-			s.running = append(s.running, a)
-			s.ends[a] = s.now + s.hold
-		case a.result.present:
-			s.present = append(s.present, a)
+		case req.decision.granted:
+			s.begun = append(s.begun, req.job)
+			s.running = append(s.running, req)
+			s.ends[req] = s.now + s.hold
+		case req.decision.inWorker:
+			s.present = append(s.present, req)
 		default:
-			delete(s.memory.running, a.job)
-			s.scheduled[a.job] = a.result.wake
+			delete(s.memory.running, req.job)
+			s.scheduled[req.job] = req.decision.wake
 		}
 	}
 	for _, job := range s.pulled {
@@ -279,18 +279,18 @@ const tick = 5 * ms
 func (s *simulation) step() {
 	s.now += tick
 	ended := false
-	s.running = slices.DeleteFunc(s.running, func(a *ask) bool {
-		if s.now < s.ends[a] {
+	s.running = slices.DeleteFunc(s.running, func(req *request) bool {
+		if s.now < s.ends[req] {
 			return false
 		}
-		s.end(a, true)
+		s.end(req, true)
 		ended = true
 		return true
 	})
 	if len(s.present) > 0 && (ended || s.now%(50*ms) == 0) {
-		asks := s.present
+		reqs := s.present
 		s.present = nil
-		s.ask(asks)
+		s.ask(reqs)
 	}
 	if s.now%s.poll != 0 {
 		return
@@ -307,17 +307,17 @@ func (s *simulation) step() {
 		}
 		return int(a - b)
 	})
-	var asks []*ask
+	var reqs []*request
 	for _, job := range jobs[:min(len(jobs), max(s.workers-len(s.running)-len(s.present), 0))] {
 		delete(s.scheduled, job)
 		s.runs++
-		asks = append(asks, s.job(job, s.needs(job)...))
+		reqs = append(reqs, s.job(job, s.needs(job)...))
 	}
-	s.ask(asks)
+	s.ask(reqs)
 }
 
 func newSimulation(t *testing.T, jobs int, poll, hold int64, needs func(job int64) []need) *simulation {
-	s := &simulation{memory: newMemory(t), poll: poll, hold: hold, workers: 200, scheduled: map[int64]int64{}, ends: map[*ask]int64{}, needs: needs}
+	s := &simulation{memory: newMemory(t), poll: poll, hold: hold, workers: 200, scheduled: map[int64]int64{}, ends: map[*request]int64{}, needs: needs}
 	s.th.o.HandOver = time.Second
 	for job := range int64(jobs) {
 		s.scheduled[job+1] = s.now

@@ -12,15 +12,15 @@ type statements struct {
 
 	mutexes, keys, ids string // resolve
 
-	settings, lock, lockWindows, released, dynamic, clock, overdue, mine, holders, running, known, waiters, fence string // what a batch reads
+	settings, lock, lockWindows, released, dynamic, clock, overdue, ownHolders, holders, running, waitersOfJobs, waiters, fence string // what a batch reads
 
-	update, dead, hold, adopt, gone, wait string // what it writes
+	saveKeys, removeHolders, saveHolders, takeOver, removeWaiters, saveWaiters string // what it writes
 
-	pull, lost, stalled, pullAll, renew, deadPlaces, pullPlaces, sweepWaiters, sweepHolders, expired, sweepKeys string
+	bringBack, finishedWaiters, stalled, bringBackAll, renewLeases, deadReservations, bringBackReserved, removeFinishedWaiters, removeDeadHolders, lockExpiredKeys, removeExpiredKeys string
 
-	checkTables, set, lengthen, unknown, lockLimiter, lockKeys, usedBy, remove string
+	checkTables, setLimiter, extendExpiry, unknown, lockLimiter, lockKeys, usedBy, remove string
 
-	listLimiters, listKeys, oneLimiter, oneKey, allKeys, allWaiters, listHolders, countOwners, listWaiters, operator string
+	listLimiters, listKeys, oneLimiter, oneKey, allKeys, allWaiters, listHolders, countOwners, listWaiters, releaseOwner string
 }
 
 // Rows are found by their keys. The planner would read a table that is small, or was when it was last looked at, from
@@ -76,7 +76,7 @@ func newStatements(schema, riverSchema string) *statements {
 				"weir".jobs_keys k, "weir".jobs_limiters l
 			where k.id = q.key and l.id = k.limiter and d.key = q.key and d.mode <> 1 and d.until <= clock_timestamp()
 			and (select count(*) from "weir".jobs_holders c where c.key = q.key) + $3 >= least(q.enough, coalesce((l.options->>'max_count')::bigint, 1))`),
-		mine: s(`select h.key, h.owner, h.job, h.mode, HELD, (extract(epoch from h.acquired) * 1000000)::bigint, 0::bigint
+		ownHolders: s(`select h.key, h.owner, h.job, h.mode, HELD, (extract(epoch from h.acquired) * 1000000)::bigint, 0::bigint
 			from unnest($1::bigint[], $2::text[]) q (key, owner)
 			cross join lateral (select * from "weir".jobs_holders h where h.key = q.key and h.owner = q.owner offset 0) h
 			left join RIVER j on j.id = h.job`),
@@ -96,29 +96,29 @@ func newStatements(schema, riverSchema string) *statements {
 			left join RIVER j on j.id = h.job`),
 		running: s(`select j.id, j.attempted_at from unnest($1::bigint[]) q (id)
 			cross join lateral (select j.id, j.attempted_at, j.state from RIVER j where j.id = q.id offset 0) j where j.state = 'running'`),
-		known: s(`select key, job, (extract(epoch from since) * 1000000)::bigint, (extract(epoch from wake) * 1000000)::bigint, (extract(epoch from earliest) * 1000000)::bigint, coalesce(bucket, -1), present
+		waitersOfJobs: s(`select key, job, (extract(epoch from since) * 1000000)::bigint, (extract(epoch from wake) * 1000000)::bigint, (extract(epoch from earliest) * 1000000)::bigint, coalesce(bucket, -1), present
 			from "weir".jobs_waiters where job = any($1)`),
 		waiters: s(`select w.key, w.job, (extract(epoch from w.wake) * 1000000)::bigint, (extract(epoch from w.earliest) * 1000000)::bigint, w.present
 			from unnest($1::bigint[]) q (key)
 			cross join lateral (select * from "weir".jobs_waiters w where w.key = q.key order by w.job limit 1000) w order by w.key, w.job`),
 		fence: s(`select nextval('"weir".jobs_fences')`),
 
-		update: s(`update "weir".jobs_keys k set state = q.state, hold = q.hold, waiting = q.waiting, expires = to_timestamp(q.expires / 1000000.0)
+		saveKeys: s(`update "weir".jobs_keys k set state = q.state, hold = q.hold, waiting = q.waiting, expires = to_timestamp(q.expires / 1000000.0)
 			from unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[]) q (id, state, hold, waiting, expires) where k.id = q.id`),
-		dead: s(`delete from "weir".jobs_holders d using (
+		removeHolders: s(`delete from "weir".jobs_holders d using (
 			select h.key, h.owner, h.job from unnest($1::bigint[], $2::text[], $3::bigint[]) q (key, owner, job)
 			join "weir".jobs_holders h on h.key = q.key and h.owner = q.owner and h.job = q.job for update of h skip locked) e
 			where d.key = e.key and d.owner = e.owner and d.job = e.job`),
-		hold: s(`insert into "weir".jobs_holders (key, owner, job, attempted, mode, acquired, until, fence)
+		saveHolders: s(`insert into "weir".jobs_holders (key, owner, job, attempted, mode, acquired, until, fence)
 			select q.key, q.owner, q.job, q.attempted, q.mode, case when q.since > 0 then to_timestamp(q.since / 1000000.0) else clock_timestamp() end,
 				case when q.until > 0 then clock_timestamp() + make_interval(secs => q.until / 1000000.0) end, q.fence
 			from unnest($1::bigint[], $2::text[], $3::bigint[], $4::timestamptz[], $5::smallint[], $6::bigint[], $7::bigint[], $8::bigint[])
 				q (key, owner, job, attempted, mode, until, fence, since)
 			on conflict (key, owner, job) do update set attempted = excluded.attempted, mode = excluded.mode, until = excluded.until, fence = excluded.fence`),
-		adopt: s(`delete from "weir".jobs_holders h using unnest($1::bigint[], $2::text[]) q (key, owner)
+		takeOver: s(`delete from "weir".jobs_holders h using unnest($1::bigint[], $2::text[]) q (key, owner)
 			where h.key = q.key and h.owner = q.owner and h.mode = 2`),
-		gone: s(`delete from "weir".jobs_waiters w using unnest($1::bigint[], $2::bigint[]) q (key, job) where w.key = q.key and w.job = q.job`),
-		wait: s(`insert into "weir".jobs_waiters (key, job, wake, earliest, since, bucket, present)
+		removeWaiters: s(`delete from "weir".jobs_waiters w using unnest($1::bigint[], $2::bigint[]) q (key, job) where w.key = q.key and w.job = q.job`),
+		saveWaiters: s(`insert into "weir".jobs_waiters (key, job, wake, earliest, since, bucket, present)
 			select q.key, q.job, to_timestamp(q.wake / 1000000.0), to_timestamp(q.earliest / 1000000.0), clock_timestamp(), nullif(q.bucket, -1), q.present
 			from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::boolean[]) q (key, job, wake, earliest, bucket, present)
 			on conflict (key, job) do update set wake = excluded.wake, earliest = excluded.earliest, bucket = excluded.bucket, present = excluded.present`),
@@ -126,7 +126,7 @@ func newStatements(schema, riverSchema string) *statements {
 		// As River's JobRetry does it. A job that River is about to do something with is left alone. The answer for each job: it
 		// comes, 0; it does not come yet, because River has still to write down that it was sent away, 1; it never comes, 2; it comes some time, as a
 		// job does that has failed meanwhile, 3.
-		pull: s(`with pulled as (update RIVER set state = 'available', scheduled_at = now() where id in (select id from RIVER
+		bringBack: s(`with pulled as (update RIVER set state = 'available', scheduled_at = now() where id in (select id from RIVER
 				where id = any($1) and state in ('available', 'scheduled') and scheduled_at > now() for update skip locked) returning id)
 			select q.id, case when p.id is not null then 0 when j.id is null or j.finalized_at is not null then 2
 				when j.state = 'running' and j.attempted_at > clock_timestamp() - interval '70 seconds'
@@ -134,7 +134,7 @@ func newStatements(schema, riverSchema string) *statements {
 				when j.state = 'available' then 0 else 3 end
 			from unnest($1::bigint[]) q (id) left join pulled p on p.id = q.id left join RIVER j on j.id = q.id`),
 		// Of the first waiters of keys, those whose jobs never come.
-		lost: s(`select w.key, w.job from unnest($1::bigint[]) q (key)
+		finishedWaiters: s(`select w.key, w.job from unnest($1::bigint[]) q (key)
 			cross join lateral (select w.key, w.job from "weir".jobs_waiters w where w.key = q.key order by w.job limit 1000) w
 			left join RIVER j on j.id = w.job where j.id is null or j.finalized_at is not null`),
 		// Keys with a free slot whose waiters were not brought back: a job has released it without knowing of them, or has died.
@@ -142,12 +142,12 @@ func newStatements(schema, riverSchema string) *statements {
 				where not w.present and w.wake > clock_timestamp() + interval '1 second') w
 			join "weir".jobs_keys k on k.id = w.key join "weir".jobs_limiters l on l.id = k.limiter and l.type in ('mutex', 'semaphore')
 			where (select count(*) from "weir".jobs_holders h where h.key = k.id) < coalesce((l.options->>'max_count')::bigint, 1) limit 1000`),
-		pullAll: s(`update RIVER set state = 'available', scheduled_at = now() where id in (select j.id from "weir".jobs_keys k
+		bringBackAll: s(`update RIVER set state = 'available', scheduled_at = now() where id in (select j.id from "weir".jobs_keys k
 			join "weir".jobs_waiters w on w.key = k.id join RIVER j on j.id = w.job
 			where k.limiter = any($1) and j.state in ('available', 'scheduled') and j.scheduled_at > now() for update of j skip locked)`),
 
 		// A lease that has ended is not renewed: the next ask removes the row. A locked row is being removed.
-		renew: s(`with renewed as (update "weir".jobs_holders d set until = clock_timestamp() + make_interval(secs => $3::bigint / 1000000.0)
+		renewLeases: s(`with renewed as (update "weir".jobs_holders d set until = clock_timestamp() + make_interval(secs => $3::bigint / 1000000.0)
 				from (select h.key, h.owner, h.job from unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
 					join "weir".jobs_holders h on h.job = q.job and h.attempted = q.attempted
 					where h.mode = 0 and h.until > clock_timestamp() for update of h skip locked) e
@@ -156,34 +156,34 @@ func newStatements(schema, riverSchema string) *statements {
 			select h.job, h.attempted from unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
 			join "weir".jobs_holders h on h.job = q.job and h.attempted = q.attempted where h.mode = 1`),
 		// What is left of jobs that never came back, and keys that mean nothing any more.
-		deadPlaces: s(`select w.job, k.id, l.type, l.name, k.key from "weir".jobs_waiters w join "weir".jobs_keys k on k.id = w.key
+		deadReservations: s(`select w.job, k.id, l.type, l.name, k.key from "weir".jobs_waiters w join "weir".jobs_keys k on k.id = w.key
 			join "weir".jobs_limiters l on l.id = k.limiter left join RIVER j on j.id = w.job
 			where w.bucket is not null and (j.id is null or j.finalized_at is not null) limit 1000`),
 		// The last ones, so that none of the places between is left empty.
-		pullPlaces: s(`update RIVER set state = 'available', scheduled_at = now() where id in (
+		bringBackReserved: s(`update RIVER set state = 'available', scheduled_at = now() where id in (
 			select last.id from unnest($1::bigint[], $2::bigint[]) q (key, n) cross join lateral (
 				select j.id from "weir".jobs_waiters w join RIVER j on j.id = w.job where w.key = q.key and w.bucket is not null
 				and j.state in ('available', 'scheduled') and j.scheduled_at > now() + interval '1 second'
 				order by w.wake desc limit q.n for update of j skip locked) last)`),
-		sweepWaiters: s(`delete from "weir".jobs_waiters w using (select o.key, o.job from "weir".jobs_waiters o
+		removeFinishedWaiters: s(`delete from "weir".jobs_waiters w using (select o.key, o.job from "weir".jobs_waiters o
 			left join RIVER j on j.id = o.job where o.wake < clock_timestamp() - interval '1 minute'
 			and (j.id is null or j.finalized_at is not null) limit 1000 for update of o skip locked) e where w.key = e.key and w.job = e.job`),
-		expired: s(`select id from "weir".jobs_keys where expires < clock_timestamp() - interval '1 minute' order by id limit 1000
+		lockExpiredKeys: s(`select id from "weir".jobs_keys where expires < clock_timestamp() - interval '1 minute' order by id limit 1000
 			for update skip locked`),
-		sweepKeys: s(`with gone as (delete from "weir".jobs_keys where id in (select k.id from "weir".jobs_keys k
+		removeExpiredKeys: s(`with gone as (delete from "weir".jobs_keys where id in (select k.id from "weir".jobs_keys k
 			where k.id = any($1) and k.expires < clock_timestamp() - interval '1 minute'
 			and not exists (select from "weir".jobs_holders h left join RIVER j on j.id = h.job where h.key = k.id and LIVE)
 			and not exists (select from "weir".jobs_waiters w where w.key = k.id)) returning id)
 			delete from "weir".jobs_holders where key in (select id from gone)`),
-		sweepHolders: s(`delete from "weir".jobs_holders d using (select h.key, h.owner, h.job from "weir".jobs_holders h
+		removeDeadHolders: s(`delete from "weir".jobs_holders d using (select h.key, h.owner, h.job from "weir".jobs_holders h
 			left join RIVER j on j.id = h.job where not LIVE limit 10000 for update of h skip locked) e
 			where d.key = e.key and d.owner = e.owner and d.job = e.job`),
 
 		checkTables: s(`select to_regclass('"weir".jobs_migrations') is not null, to_regclass('RIVER') is not null`),
-		set: s(`insert into "weir".jobs_limiters as l (type, name, options) values ($1, $2, $3)
+		setLimiter: s(`insert into "weir".jobs_limiters as l (type, name, options) values ($1, $2, $3)
 			on conflict (type, name) do update set options = excluded.options, version = l.version + 1
 			where l.options is distinct from excluded.options returning id`),
-		lengthen: s(`update "weir".jobs_keys set expires = greatest(expires, clock_timestamp() + make_interval(secs => $2::bigint / 1000000.0))
+		extendExpiry: s(`update "weir".jobs_keys set expires = greatest(expires, clock_timestamp() + make_interval(secs => $2::bigint / 1000000.0))
 			where id in (select id from "weir".jobs_keys where limiter = $1 order by id for update)`),
 		unknown: s(`select q.type, q.name from unnest($1::text[], $2::text[]) q (type, name)
 			where not exists (select from "weir".jobs_limiters l where l.type = q.type and l.name = q.name) order by 1, 2`),
@@ -216,7 +216,7 @@ func newStatements(schema, riverSchema string) *statements {
 		countOwners: s(`select count(distinct h.owner) from "weir".jobs_holders h left join RIVER j on j.id = h.job where h.key = $1 and LIVE`),
 		listWaiters: s(`select w.job, w.since, w.wake, w.bucket is not null, w.present from "weir".jobs_waiters w join RIVER j on j.id = w.job
 			where w.key = $1 and j.finalized_at is null order by w.job limit 1000`),
-		operator: s(`delete from "weir".jobs_holders h using "weir".jobs_keys k, "weir".jobs_limiters l
+		releaseOwner: s(`delete from "weir".jobs_holders h using "weir".jobs_keys k, "weir".jobs_limiters l
 			where l.type = $1 and l.name = $2 and k.limiter = l.id and k.key = $3 and h.key = k.id and h.owner = $4 returning h.key`),
 	}
 }

@@ -66,7 +66,7 @@ const (
 )
 
 // slots reports whether limiters of the type have slots that are held and released.
-func (t Type) slots() bool { return t == Mutex || t == Semaphore }
+func (t Type) hasSlots() bool { return t == Mutex || t == Semaphore }
 
 // A Ref names a limiter or, with a key, one key of it.
 type Ref struct {
@@ -153,7 +153,7 @@ func nameOf(names []string, i uint8, what string) string {
 // textOf is MarshalText for the constant i of the type what.
 func textOf(names []string, i uint8, what string) ([]byte, error) {
 	if int(i) >= len(names) {
-		return nil, invalid(what, i, "must be less than %d", len(names))
+		return nil, optionError(what, i, "must be less than %d", len(names))
 	}
 	return []byte(names[i]), nil
 }
@@ -165,7 +165,7 @@ func indexOf(names []string, text []byte, what string) (uint8, error) {
 			return uint8(i), nil
 		}
 	}
-	return 0, invalid(what, short(string(text)), "must be %s", strings.TrimPrefix(strings.Join(names, " or "), " or "))
+	return 0, optionError(what, short(string(text)), "must be %s", strings.TrimPrefix(strings.Join(names, " or "), " or "))
 }
 
 // ref returns the limiter that l names, without a key, and the field that has the name. ok is false if there is not exactly
@@ -215,7 +215,7 @@ func checkName(p *validate.Problems, field, name string) {
 }
 
 // A use is a Limit that has been checked, with its templates.
-type use struct {
+type parsedLimit struct {
 	ref      Ref // without a key
 	key      template
 	owner    template
@@ -224,23 +224,23 @@ type use struct {
 }
 
 // parsed is a Throttle that has been checked.
-type parsed struct {
-	uses     []use
+type parsedThrottle struct {
+	limits   []parsedLimit
 	strict   bool
 	action   Action
 	minDelay time.Duration
 }
 
 // parse checks t.
-func (t Throttle) parse() (*parsed, error) {
+func (t Throttle) parse() (*parsedThrottle, error) {
 	var p validate.Problems
 	out := t.check(&p)
 	return out, p.Err("jobs")
 }
 
 // check is parse that adds the problems to p.
-func (t Throttle) check(p *validate.Problems) *parsed {
-	out := &parsed{strict: t.Strict, action: t.Action, minDelay: t.MinDelay}
+func (t Throttle) check(p *validate.Problems) *parsedThrottle {
+	out := &parsedThrottle{strict: t.Strict, action: t.Action, minDelay: t.MinDelay}
 	if int(t.Action) >= len(actionNames) {
 		p.Add("Action", t.Action, "must be snooze or cancel")
 	}
@@ -252,20 +252,20 @@ func (t Throttle) check(p *validate.Problems) *parsed {
 	}
 	for i, l := range t.Limits {
 		var inner validate.Problems
-		out.uses = append(out.uses, l.check(&inner))
+		out.limits = append(out.limits, l.check(&inner))
 		p.Include(fmt.Sprintf("Limits[%d]", i), inner.Err("jobs"))
 	}
 	return out
 }
 
 // check returns l as a use, and adds what is wrong with it to p.
-func (l Limit) check(p *validate.Problems) use {
+func (l Limit) check(p *validate.Problems) parsedLimit {
 	ref, field, ok := l.ref(p)
 	if !ok {
-		return use{}
+		return parsedLimit{}
 	}
 	checkName(p, field, ref.Name)
-	u := use{ref: ref, mode: l.Mode, deadline: l.Deadline}
+	u := parsedLimit{ref: ref, mode: l.Mode, deadline: l.Deadline}
 	var problem string
 	if u.key, problem = parseTemplate(l.Key); problem != "" {
 		p.Add("Key", short(l.Key), problem)
@@ -276,7 +276,7 @@ func (l Limit) check(p *validate.Problems) use {
 	if ref.Type == DynamicWindow && l.Key == "" {
 		p.Add("Key", nil, "must not be empty: a dynamic window has a window for each key")
 	}
-	if !ref.Type.slots() && (l.Owner != "" || l.Mode != 0 || l.Deadline != 0) {
+	if !ref.Type.hasSlots() && (l.Owner != "" || l.Mode != 0 || l.Deadline != 0) {
 		p.Add("", nil, "must not have {Owner}, {Mode} or {Deadline}, which are for mutexes and semaphores")
 		return u
 	}

@@ -71,7 +71,7 @@ func TestRef_String(t *testing.T) {
 func TestThrottle_Parse(t *testing.T) {
 	p, err := Throttle{}.parse()
 	require.NoError(t, err)
-	assert.Equal(t, &parsed{}, p)
+	assert.Equal(t, &parsedThrottle{}, p)
 
 	p, err = Throttle{
 		Strict: true, Action: Cancel, MinDelay: time.Hour,
@@ -94,19 +94,19 @@ func TestThrottle_Parse(t *testing.T) {
 	assert.True(t, p.strict)
 	assert.Equal(t, Cancel, p.action)
 	assert.Equal(t, time.Hour, p.minDelay)
-	require.Len(t, p.uses, 12)
+	require.Len(t, p.limits, 12)
 	for i, want := range []Ref{
 		{Type: Mutex, Name: "a"}, {Type: Mutex, Name: "a"}, {Type: Semaphore, Name: "a"}, {Type: Mutex, Name: "b"}, {Type: Mutex, Name: "b"},
 		{Type: Mutex, Name: "b"}, {Type: Mutex, Name: "b"}, {Type: Mutex, Name: "b"}, {Type: FixedWindow, Name: "a"},
 		{Type: SlidingWindow, Name: "a"}, {Type: DynamicWindow, Name: "a"},
 	} {
-		assert.Equal(t, want, p.uses[i].ref, "%d", i)
+		assert.Equal(t, want, p.limits[i].ref, "%d", i)
 	}
 	for i, want := range []time.Duration{0, 0, 0, defaultDeadline, time.Second, 0, maxDelay, 0} {
-		assert.Equal(t, want, p.uses[i].deadline, "%d", i)
+		assert.Equal(t, want, p.limits[i].deadline, "%d", i)
 	}
-	assert.Equal(t, Acquire, p.uses[3].mode)
-	assert.Equal(t, Release, p.uses[7].mode)
+	assert.Equal(t, Acquire, p.limits[3].mode)
+	assert.Equal(t, Release, p.limits[7].mode)
 }
 
 func TestThrottle_NamesWhatIsWrong(t *testing.T) {

@@ -24,18 +24,18 @@ type Throttler struct {
 	sql     *statements
 	batcher *batcher
 	events  *eventqueue.Queue[Event]
-	rules   atomic.Pointer[kindRules]
+	rules   atomic.Pointer[kindThrottles]
 	metrics *metrics
 	lead    atomic.Int64 // how much earlier than their turn jobs are brought back, µs
 	now     func() time.Time
 
-	mu       sync.Mutex
-	sessions map[*session]bool // of jobs that hold slots
-	lost     bool              // the last transaction has failed
+	mu           sync.Mutex
+	sessions     map[*session]bool // of jobs that hold slots
+	databaseLost bool              // the last transaction has failed
 
-	closing sync.Once
-	stop    chan struct{}
-	kept    chan struct{} // keep has ended
+	closing    sync.Once
+	stop       chan struct{}
+	maintained chan struct{} // keep has ended
 }
 
 // New returns a Throttler with its state in the pool's database, which must be that of the River clients: PostgreSQL, by
@@ -57,7 +57,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Throttler, error
 	}
 	t := &Throttler{
 		o: options, pool: pool, sql: newStatements(schema, o.RiverSchema), events: eventqueue.New("jobs: OnEvent", o.OnEvent),
-		now: time.Now, sessions: map[*session]bool{}, stop: make(chan struct{}), kept: make(chan struct{}),
+		now: time.Now, sessions: map[*session]bool{}, stop: make(chan struct{}), maintained: make(chan struct{}),
 	}
 	if err := t.checkTables(ctx); err != nil {
 		return nil, err
@@ -68,10 +68,10 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Throttler, error
 	if t.metrics, err = newMetrics(o.MeterProvider, t.Limiters); err != nil {
 		return nil, err
 	}
-	d := &database{pool: pool, sql: t.sql, lease: options.Lease, lead: t.lead.Load, ids: map[Ref]int64{}, read: map[int64]readDefinition{}, live: map[int64]int64{}}
-	d.later = func(keys []int64, delay time.Duration) { t.batcher.later(keys, delay) }
-	t.batcher = newBatcher(options.CallTimeout, options.HandOverWorkers, d.do, t.report)
-	go t.keep()
+	d := &database{pool: pool, sql: t.sql, lease: options.Lease, lead: t.lead.Load, ids: map[Ref]int64{}, definitions: map[int64]readDefinition{}, liveHolders: map[int64]int64{}}
+	d.recheckLater = func(keys []int64, delay time.Duration) { t.batcher.recheckLater(keys, delay) }
+	t.batcher = newBatcher(options.CallTimeout, options.HandOverWorkers, d.run, t.reportTransaction)
+	go t.maintain()
 	return t, nil
 }
 
@@ -99,7 +99,7 @@ func (t *Throttler) Apply(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	if err := t.apply(ctx, settings, rules); err != nil {
+	if err := t.applyDefinitions(ctx, settings, rules); err != nil {
 		return err
 	}
 	t.rules.Store(&rules)
@@ -110,17 +110,17 @@ func (t *Throttler) Apply(ctx context.Context, c Config) error {
 func (t *Throttler) Close() {
 	t.closing.Do(func() {
 		close(t.stop)
-		<-t.kept
+		<-t.maintained
 		t.batcher.close()
 		_ = t.metrics.callback.Unregister()
 	})
 }
 
 // report is told how each transaction has ended.
-func (t *Throttler) report(err error) {
+func (t *Throttler) reportTransaction(err error) {
 	t.mu.Lock()
-	was := t.lost
-	t.lost = err != nil
+	was := t.databaseLost
+	t.databaseLost = err != nil
 	t.mu.Unlock()
 	switch {
 	case err != nil && !was:
@@ -133,14 +133,14 @@ func (t *Throttler) report(err error) {
 // begin asks whether the job of a session may start. It returns nil if it may, and otherwise the error that the run ends
 // with.
 func (t *Throttler) begin(ctx context.Context, s *session) error {
-	a, err := t.asked(s)
+	req, err := t.newRequest(s)
 	if err != nil {
 		return t.fail(s, err)
 	}
-	if len(a.needs) == 0 {
+	if len(req.needs) == 0 {
 		return nil
 	}
-	v, err := t.batcher.ask(ctx, a)
+	result, err := t.batcher.decide(ctx, req)
 	switch {
 	case errors.Is(err, ErrUnknownLimiter), errors.Is(err, ErrForeignJob):
 		return t.fail(s, err)
@@ -149,16 +149,16 @@ func (t *Throttler) begin(ctx context.Context, s *session) error {
 	case err != nil: // the database is away, or the Throttler was closed: the job has not run, and costs no attempt
 		return &rivertype.JobSnoozeError{Duration: max(s.minDelay, time.Second+rand.N(time.Second))}
 	}
-	t.adjustLead(v.late)
-	t.metrics.count(ctx, a, v)
-	if v.granted {
-		s.grant(ctx, t, v)
+	t.adjustLead(result.late)
+	t.metrics.count(ctx, req, result)
+	if result.granted {
+		s.grant(ctx, t, result)
 		return nil
 	}
-	if !a.waits {
-		return t.cancelled(ctx, s, v)
+	if !req.snoozes {
+		return t.cancelled(ctx, s, result)
 	}
-	return t.throttled(ctx, s, v)
+	return t.throttled(ctx, s, result)
 }
 
 // fail reports that a job fails because it cannot be throttled.
@@ -168,27 +168,27 @@ func (t *Throttler) fail(s *session, err error) error {
 }
 
 // asked returns what the job of a session needs.
-func (t *Throttler) asked(s *session) (*ask, error) {
-	a := &ask{job: s.job.ID, waits: true, lead: t.lead.Load(), stays: t.o.HandOver.Microseconds(), until: time.Now().Add(t.o.HandOver)}
+func (t *Throttler) newRequest(s *session) (*request, error) {
+	req := &request{job: s.job.ID, snoozes: true, lead: t.lead.Load(), handOver: t.o.HandOver.Microseconds(), handOverEnd: time.Now().Add(t.o.HandOver)}
 	if s.job.AttemptedAt == nil {
 		return nil, fmt.Errorf("%w: job %d was never attempted", ErrForeignJob, s.job.ID)
 	}
-	a.attempted, a.first = *s.job.AttemptedAt, len(s.job.AttemptedBy) == 1
+	req.attempted, req.first = *s.job.AttemptedAt, len(s.job.AttemptedBy) == 1
 	var action Action
 	for _, p := range s.declared {
-		a.strict = a.strict || p.strict
+		req.strict = req.strict || p.strict
 		if action == 0 {
 			action = p.action
 		}
 		if s.minDelay == 0 {
 			s.minDelay = p.minDelay
 		}
-		for _, u := range p.uses {
+		for _, u := range p.limits {
 			n, err := u.need(s.job)
 			if err != nil {
 				return nil, err
 			}
-			if err := a.add(n); err != nil {
+			if err := req.add(n); err != nil {
 				return nil, err
 			}
 		}
@@ -199,11 +199,11 @@ func (t *Throttler) asked(s *session) (*ask, error) {
 	if s.minDelay == 0 {
 		s.minDelay = t.o.MinDelay
 	}
-	a.waits, a.minDelay = action == Snooze, s.minDelay.Microseconds()
-	return a, nil
+	req.snoozes, req.minDelay = action == Snooze, s.minDelay.Microseconds()
+	return req, nil
 }
 
-func (u use) need(job *rivertype.JobRow) (n need, err error) {
+func (u parsedLimit) need(job *rivertype.JobRow) (n need, err error) {
 	n = need{ref: u.ref, mode: u.mode, deadline: u.deadline.Microseconds()}
 	if n.ref.Key, err = u.key.fill(job); err != nil {
 		return n, fmt.Errorf("%v: %w", u.ref, err)
@@ -227,17 +227,17 @@ func ownerOf(job int64, name string) string {
 }
 
 // add adds a need. What a job has twice, by its worker and a configuration, counts once.
-func (a *ask) add(n need) error {
-	for _, other := range a.needs {
+func (req *request) add(n need) error {
+	for _, other := range req.needs {
 		if other.ref != n.ref {
 			continue
 		}
 		if other.owner == n.owner && other.mode == n.mode {
 			return nil
 		}
-		return refused(fmt.Errorf("job %d needs %v twice, with different owners or modes", a.job, n.ref))
+		return optionsError(fmt.Errorf("job %d needs %v twice, with different owners or modes", req.job, n.ref))
 	}
-	a.needs = append(a.needs, n)
+	req.needs = append(req.needs, n)
 	return nil
 }
 

@@ -27,10 +27,10 @@ func TestMinDelayWhenTheTurnComesSooner(t *testing.T) {
 
 // A holder that takes much longer than others did is expected to take longer the longer it takes.
 func TestSlots_OverdueHolder(t *testing.T) {
-	s := &slots{max: 1, hold: 10 * ms, owners: map[string]int64{"a": 0}}
+	s := &slots{max: 1, measuredHold: 10 * ms, owners: map[string]int64{"a": 0}}
 	asks, now := 0, int64(0)
 	for ; now < 3600*1000*ms; asks++ {
-		now += max(s.turn(1, now, true), ms)
+		now += max(s.expectedWait(1, now, true), ms)
 	}
 	assert.Less(t, asks, 30)
 }

@@ -17,14 +17,14 @@ import (
 // that comes late, or a limit that was lowered, never leads to too many; a job with a reservation that is due comes
 // before one without.
 type window struct {
-	width   int64 // µs
-	buckets int64 // how many make a window
-	now     int64 // the current bucket
-	list    []bucket
-	from    int64 // where the last search began, and
-	free    int64 // what it found: nothing before it is free; 0: no search
-	changed bool
-	watch   func(at, started, reserved int64) // a dynamic window's, if not nil: is told what has changed in a bucket
+	width        int64 // µs
+	buckets      int64 // how many make a window
+	now          int64 // the current bucket
+	filled       []bucket
+	searchedFrom int64 // where the last search began, and
+	foundFree    int64 // what it found: nothing before it is free; 0: no search
+	changed      bool
+	onChange     func(at, started, reserved int64) // a dynamic window's, if not nil: is told what has changed in a bucket
 }
 
 type bucket struct {
@@ -57,7 +57,7 @@ func readWindow(state string, r rules, now int64) (*window, error) {
 		return nil, fmt.Errorf("jobs: the state %.100q of a window cannot be read", state)
 	}
 	w.changed = old != r.bucket
-	w.list = make([]bucket, 0, strings.Count(rest, " ")+2)
+	w.filled = make([]bucket, 0, strings.Count(rest, " ")+2)
 	for at := int64(0); rest != ""; {
 		var n [3]int64
 		for i, most := range [3]int64{max(maxTime/old-2, 0) - at, maxCounted, maxCounted} {
@@ -98,8 +98,8 @@ func cutNumber(text string, most int64) (n int64, rest string, ok bool) {
 
 // add counts what a bucket has. Most are behind the last one of the list.
 func (w *window) add(b bucket) {
-	if n := len(w.list); n == 0 || w.list[n-1].at < b.at {
-		w.list = append(w.list, b)
+	if n := len(w.filled); n == 0 || w.filled[n-1].at < b.at {
+		w.filled = append(w.filled, b)
 		return
 	}
 	to := w.bucket(b.at)
@@ -111,13 +111,13 @@ func (w *window) add(b bucket) {
 // window the time stands still until it is reached again; what is further ahead was never true or no longer counts.
 func (w *window) prune() {
 	latest := w.now + 2*w.buckets
-	for _, b := range w.list {
+	for _, b := range w.filled {
 		if b.started > 0 && b.at > w.now && b.at-w.now <= w.buckets && b.at < latest {
 			w.now = b.at
 		}
 	}
-	for i := range w.list {
-		b := &w.list[i]
+	for i := range w.filled {
+		b := &w.filled[i]
 		if b.at > w.now {
 			b.started = 0
 		}
@@ -125,7 +125,7 @@ func (w *window) prune() {
 			b.reserved = 0
 		}
 	}
-	w.list = slices.DeleteFunc(w.list, func(b bucket) bool {
+	w.filled = slices.DeleteFunc(w.filled, func(b bucket) bool {
 		return b.at <= w.now-w.buckets || b.started == 0 && b.reserved == 0
 	})
 }
@@ -135,7 +135,7 @@ func (w *window) prune() {
 func (w *window) String() string {
 	var text []byte
 	last := int64(0)
-	for _, b := range w.list {
+	for _, b := range w.filled {
 		if b.started == 0 && b.reserved == 0 {
 			continue
 		}
@@ -156,30 +156,30 @@ func (w *window) String() string {
 // expires is when the state means nothing any more, in µs since the epoch.
 func (w *window) expires() int64 {
 	last := w.now
-	if n := len(w.list); n > 0 {
-		last = max(last, w.list[n-1].at)
+	if n := len(w.filled); n > 0 {
+		last = max(last, w.filled[n-1].at)
 	}
 	return (last + w.buckets) * w.width
 }
 
 // search returns where a bucket is in the list, or where it would be.
 func (w *window) search(at int64) (int, bool) {
-	return slices.BinarySearchFunc(w.list, at, func(b bucket, at int64) int { return cmp.Compare(b.at, at) })
+	return slices.BinarySearchFunc(w.filled, at, func(b bucket, at int64) int { return cmp.Compare(b.at, at) })
 }
 
 func (w *window) bucket(at int64) *bucket {
 	i, ok := w.search(at)
 	if !ok {
-		w.list = slices.Insert(w.list, i, bucket{at: at})
+		w.filled = slices.Insert(w.filled, i, bucket{at: at})
 	}
-	return &w.list[i]
+	return &w.filled[i]
 }
 
 // started is how many executions began in the window that ends at a bucket.
 func (w *window) started(at int64) (n int64) {
 	i, _ := w.search(at - w.buckets + 1)
-	for ; i < len(w.list) && w.list[i].at <= at; i++ {
-		n += w.list[i].started
+	for ; i < len(w.filled) && w.filled[i].at <= at; i++ {
+		n += w.filled[i].started
 	}
 	return n
 }
@@ -187,8 +187,8 @@ func (w *window) started(at int64) (n int64) {
 // used reports whether anything began or is reserved in the window that ends at a bucket.
 func (w *window) used(at int64) bool {
 	i, _ := w.search(at - w.buckets + 1)
-	for ; i < len(w.list) && w.list[i].at <= at; i++ {
-		if w.list[i].started+w.list[i].reserved > 0 {
+	for ; i < len(w.filled) && w.filled[i].at <= at; i++ {
+		if w.filled[i].started+w.filled[i].reserved > 0 {
 			return true
 		}
 	}
@@ -200,17 +200,17 @@ func (w *window) fits(at, limit int64) bool {
 	first, _ := w.search(at - w.buckets + 1)
 	sum, left := int64(0), first
 	i := first
-	for ; i < len(w.list) && w.list[i].at <= at; i++ {
-		sum += w.list[i].started + w.list[i].reserved
+	for ; i < len(w.filled) && w.filled[i].at <= at; i++ {
+		sum += w.filled[i].started + w.filled[i].reserved
 	}
 	if sum+1 > limit {
 		return false
 	}
-	for ; i < len(w.list) && w.list[i].at < at+w.buckets; i++ { // the windows that end at w.list[i]
-		for ; w.list[left].at <= w.list[i].at-w.buckets; left++ {
-			sum -= w.list[left].started + w.list[left].reserved
+	for ; i < len(w.filled) && w.filled[i].at < at+w.buckets; i++ { // the windows that end at w.list[i]
+		for ; w.filled[left].at <= w.filled[i].at-w.buckets; left++ {
+			sum -= w.filled[left].started + w.filled[left].reserved
 		}
-		sum += w.list[i].started + w.list[i].reserved
+		sum += w.filled[i].started + w.filled[i].reserved
 		if sum+1 > limit {
 			return false
 		}
@@ -225,24 +225,24 @@ func (w *window) firstFree(from, limit int64) int64 {
 	leaves, _ := w.search(from - w.buckets + 1)
 	enters, sum := leaves, int64(0)
 	for at, end := from, from; ; { // nothing before at is free; the windows that end from at to before end are not full
-		for ; enters < len(w.list) && w.list[enters].at <= end; enters++ {
-			sum += w.list[enters].started + w.list[enters].reserved
+		for ; enters < len(w.filled) && w.filled[enters].at <= end; enters++ {
+			sum += w.filled[enters].started + w.filled[enters].reserved
 		}
-		for ; leaves < enters && w.list[leaves].at <= end-w.buckets; leaves++ {
-			sum -= w.list[leaves].started + w.list[leaves].reserved
+		for ; leaves < enters && w.filled[leaves].at <= end-w.buckets; leaves++ {
+			sum -= w.filled[leaves].started + w.filled[leaves].reserved
 		}
 		next := int64(math.MaxInt64) // where the sum changes
-		if enters < len(w.list) {
-			next = w.list[enters].at
+		if enters < len(w.filled) {
+			next = w.filled[enters].at
 		}
 		if leaves < enters {
-			next = min(next, w.list[leaves].at+w.buckets)
+			next = min(next, w.filled[leaves].at+w.buckets)
 		}
 		if sum >= limit {
 			at = next
 		}
 		if end = next; end >= at+w.buckets || end == math.MaxInt64 {
-			w.free = at
+			w.foundFree = at
 			return at
 		}
 	}
@@ -250,17 +250,17 @@ func (w *window) firstFree(from, limit int64) int64 {
 
 // searchFrom returns where a search from a bucket begins, by what the last one found.
 func (w *window) searchFrom(from int64) int64 {
-	if w.free != 0 && from >= w.from && from <= w.free {
-		return w.free
+	if w.foundFree != 0 && from >= w.searchedFrom && from <= w.foundFree {
+		return w.foundFree
 	}
-	w.from = from
+	w.searchedFrom = from
 	return from
 }
 
 // freed is called when something was taken out of a bucket. It can make the buckets free whose windows it was in.
 func (w *window) freed(at int64) {
-	if w.free != 0 {
-		w.free = max(w.from, min(w.free, at-w.buckets+1))
+	if w.foundFree != 0 {
+		w.foundFree = max(w.searchedFrom, min(w.foundFree, at-w.buckets+1))
 	}
 }
 
@@ -270,8 +270,8 @@ func (w *window) start() { w.change(w.now, 1, 0) }
 func (w *window) change(at, started, reserved int64) {
 	w.add(bucket{at: at, started: started, reserved: reserved})
 	w.changed = true
-	if w.watch != nil {
-		w.watch(at, started, reserved)
+	if w.onChange != nil {
+		w.onChange(at, started, reserved)
 	}
 }
 
@@ -286,7 +286,7 @@ func (w *window) reserve(at int64) { w.change(at, 0, 1) }
 
 // withdraw takes a reservation back. One for a bucket that has passed is gone already.
 func (w *window) withdraw(at int64) {
-	if i, ok := w.search(at); ok && w.list[i].reserved > 0 {
+	if i, ok := w.search(at); ok && w.filled[i].reserved > 0 {
 		w.freed(at)
 		w.change(at, 0, -1)
 	}

@@ -323,7 +323,7 @@ func TestWindow_ReservationsWhenRulesChange(t *testing.T) {
 	for _, at := range places {
 		w.withdraw(at / w.width)
 	}
-	for _, b := range w.list {
+	for _, b := range w.filled {
 		assert.Zero(t, b.reserved, "%+v", b)
 	}
 	assert.True(t, w.admits(after.limit, false))
@@ -368,7 +368,7 @@ func TestWindow_StateIsSmall(t *testing.T) {
 		state = w.String()
 	}
 	w := mustRead(t, state, r, now+399*second)
-	assert.Len(t, w.list, 300)
+	assert.Len(t, w.filled, 300)
 	assert.Less(t, len(state), 300*6+30)
 	assert.EqualValues(t, 600, w.started(w.now))
 }
@@ -415,7 +415,7 @@ func TestWindow_Widest(t *testing.T) {
 		assert.GreaterOrEqual(t, w.expires(), last+maxWindow.Microseconds()-r.bucket)
 		assert.Less(t, w.expires(), int64(math.MaxInt64/2))
 		again := mustRead(t, w.String(), r, now)
-		assert.Equal(t, w.list, again.list)
+		assert.Equal(t, w.filled, again.filled)
 	}
 }
 
@@ -453,9 +453,9 @@ func FuzzReadWindow(f *testing.F) {
 			return
 		}
 		sane := func() {
-			require.LessOrEqual(t, len(w.list), len(state)/6+5, "%q", state)
+			require.LessOrEqual(t, len(w.filled), len(state)/6+5, "%q", state)
 			last := int64(math.MinInt64)
-			for _, b := range w.list {
+			for _, b := range w.filled {
 				require.Greater(t, b.at, last)
 				require.Greater(t, b.at, w.now-r.buckets)
 				require.True(t, b.started >= 0 && b.reserved >= 0 && b.started+b.reserved > 0)
@@ -471,7 +471,7 @@ func FuzzReadWindow(f *testing.F) {
 		require.LessOrEqual(t, w.now-now*second/r.bucket, 2*r.buckets)
 		again, err := readWindow(w.String(), r, now*second)
 		require.NoError(t, err)
-		require.True(t, slices.Equal(w.list, again.list))
+		require.True(t, slices.Equal(w.filled, again.filled))
 		require.Equal(t, w.now, again.now)
 
 		free := w.firstFree(w.now, limit)

@@ -12,22 +12,22 @@ import (
 	"github.com/weir-go/weir/internal/recovered"
 )
 
-const sweepInterval = time.Minute
+const cleanUpInterval = time.Minute
 
 // keep renews the leases of running jobs, ends the contexts of jobs that have lost theirs, and removes rows that no longer
 // count.
-func (t *Throttler) keep() {
+func (t *Throttler) maintain() {
 	ended := false
 	defer func() {
 		if !ended { // a hook of the pool has called runtime.Goexit
-			go t.keep()
+			go t.maintain()
 			return
 		}
-		close(t.kept)
+		close(t.maintained)
 	}()
 	renew := time.NewTicker(t.o.Lease / 4)
 	defer renew.Stop()
-	sweep := time.NewTicker(sweepInterval)
+	sweep := time.NewTicker(cleanUpInterval)
 	defer sweep.Stop()
 	for {
 		select {
@@ -37,7 +37,7 @@ func (t *Throttler) keep() {
 		case <-renew.C:
 			recovered.Call("jobs: renewing leases", t.renew)
 		case <-sweep.C:
-			recovered.Call("jobs: sweeping", t.sweep)
+			recovered.Call("jobs: sweeping", t.cleanUp)
 		}
 	}
 }
@@ -48,7 +48,7 @@ func (t *Throttler) keep() {
 func (t *Throttler) renew() {
 	asked := time.Now()
 	t.mu.Lock()
-	byRun := map[run]*session{}
+	byRun := map[runID]*session{}
 	var jobs []int64
 	var attempted []time.Time
 	for s := range t.sessions {
@@ -61,13 +61,13 @@ func (t *Throttler) renew() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), min(t.o.CallTimeout, t.o.Lease/4))
 	defer cancel()
-	found := map[run]int{}
-	rows, err := t.pool.Query(ctx, t.sql.renew, jobs, attempted, t.o.Lease.Microseconds())
+	found := map[runID]int{}
+	rows, err := t.pool.Query(ctx, t.sql.renewLeases, jobs, attempted, t.o.Lease.Microseconds())
 	if err == nil {
 		var job int64
 		var at time.Time
 		_, err = pgx.ForEachRow(rows, []any{&job, &at}, func() error {
-			found[run{job, at.UnixMicro()}]++
+			found[runID{job, at.UnixMicro()}]++
 			return nil
 		})
 	}
@@ -76,7 +76,7 @@ func (t *Throttler) renew() {
 	for r, s := range byRun {
 		switch {
 		case !t.sessions[s]: // it has ended meanwhile
-		case err == nil && found[r] >= s.granted.rows:
+		case err == nil && found[r] >= s.granted.heldRows:
 			s.renewed = asked
 		case err == nil:
 			t.lose(s, fmt.Errorf("%w: another run of the job, another job or an operator has taken it", ErrLost))
@@ -95,17 +95,17 @@ func (t *Throttler) lose(s *session, why error) {
 
 // sweep removes what is left of jobs that never came back, and keys that mean nothing any more. What fails is left for the
 // next time.
-func (t *Throttler) sweep() {
+func (t *Throttler) cleanUp() {
 	ctx, cancel := context.WithTimeout(context.Background(), t.o.CallTimeout)
 	defer cancel()
-	_ = t.sweepOnce(ctx)
+	_ = t.tryCleanUp(ctx)
 }
 
-func (t *Throttler) sweepOnce(ctx context.Context) error {
-	if err := t.sweepPlaces(ctx); err != nil {
+func (t *Throttler) tryCleanUp(ctx context.Context) error {
+	if err := t.cleanUpReservations(ctx); err != nil {
 		return err
 	}
-	for _, sql := range []string{t.sql.sweepWaiters, t.sql.sweepHolders} {
+	for _, sql := range []string{t.sql.removeFinishedWaiters, t.sql.removeDeadHolders} {
 		if _, err := t.pool.Exec(ctx, sql); err != nil {
 			return err
 		}
@@ -118,9 +118,9 @@ func (t *Throttler) sweepOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.batcher.later(stalled, 0)
+	t.batcher.recheckLater(stalled, 0)
 	return pgx.BeginTxFunc(ctx, t.pool, readCommitted, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, t.sql.expired)
+		rows, err := tx.Query(ctx, t.sql.lockExpiredKeys)
 		if err != nil {
 			return err
 		}
@@ -130,15 +130,15 @@ func (t *Throttler) sweepOnce(ctx context.Context) error {
 		}
 		// Whether they are in use is asked once they are locked: by a statement of its own, which sees what others had
 		// written before that.
-		_, err = tx.Exec(ctx, t.sql.sweepKeys, ids)
+		_, err = tx.Exec(ctx, t.sql.removeExpiredKeys, ids)
 		return err
 	})
 }
 
 // sweepPlaces gives back what jobs that never come have reserved in windows, and brings back as many of those who wait for
 // a later place. What is reserved may be far ahead: without that a window would stand still for as long.
-func (t *Throttler) sweepPlaces(ctx context.Context) error {
-	rows, err := t.pool.Query(ctx, t.sql.deadPlaces)
+func (t *Throttler) cleanUpReservations(ctx context.Context) error {
+	rows, err := t.pool.Query(ctx, t.sql.deadReservations)
 	if err != nil {
 		return err
 	}
@@ -152,12 +152,12 @@ func (t *Throttler) sweepPlaces(ctx context.Context) error {
 	}); err != nil || len(dead) == 0 {
 		return err
 	}
-	t.batcher.leave(dead)
+	t.batcher.withdraw(dead)
 	keys := slices.Collect(maps.Keys(free))
 	counts := make([]int64, len(keys))
 	for i, key := range keys {
 		counts[i] = free[key]
 	}
-	_, err = t.pool.Exec(ctx, t.sql.pullPlaces, keys, counts)
+	_, err = t.pool.Exec(ctx, t.sql.bringBackReserved, keys, counts)
 	return err
 }

@@ -17,16 +17,16 @@ var errGone = errors.New("jobs: a key was removed")
 
 // A database runs batches. Its methods but forget are called by one goroutine at a time.
 type database struct {
-	pool  *pgxpool.Pool
-	sql   *statements
-	lease time.Duration
-	lead  func() int64
-	later func(keys []int64, delay time.Duration) // has keys looked at again, for those who wait
-	ids   map[Ref]int64                           // rows of jobs_keys that are known
-	read  map[int64]readDefinition                // by limiter
-	seen  bool                                    // a job was found in the database
+	pool         *pgxpool.Pool
+	sql          *statements
+	lease        time.Duration
+	lead         func() int64
+	recheckLater func(keys []int64, delay time.Duration) // has keys looked at again, for those who wait
+	ids          map[Ref]int64                           // rows of jobs_keys that are known
+	definitions  map[int64]readDefinition                // by limiter
+	foundJob     bool                                    // a job was found in the database
 
-	live map[int64]int64 // by key, how many rows counted when all were looked at; 0: few
+	liveHolders map[int64]int64 // by key, how many rows counted when all were looked at; 0: few
 }
 
 // fewHolders is the number of rows of jobs_holders that a key may have before the rows that no longer count are removed.
@@ -42,9 +42,9 @@ const maxIDs = 100_000
 
 // resolve fills in the rows of all needs and makes the missing ones. An ask that names what does not exist gets its
 // error.
-func (d *database) resolve(ctx context.Context, asks []*ask) error {
+func (d *database) resolve(ctx context.Context, reqs []*request) error {
 	missing := map[Ref]bool{}
-	each(asks, func(_ *ask, n *need) {
+	eachNeed(reqs, func(_ *request, n *need) {
 		for _, ref := range n.refs() {
 			if _, ok := d.ids[ref]; !ok {
 				missing[ref] = true
@@ -52,18 +52,18 @@ func (d *database) resolve(ctx context.Context, asks []*ask) error {
 		}
 	})
 	if len(missing) > 0 {
-		if err := d.make(ctx, missing); err != nil {
+		if err := d.createKeys(ctx, missing); err != nil {
 			return err
 		}
 	}
-	each(asks, func(a *ask, n *need) {
+	eachNeed(reqs, func(req *request, n *need) {
 		id, ok := d.ids[n.ref]
 		if n.ref.Type == DynamicWindow {
-			n.resource = d.ids[Ref{Type: n.ref.Type, Name: n.ref.Name}]
-			ok = ok && n.resource != 0
+			n.dynamicRow = d.ids[Ref{Type: n.ref.Type, Name: n.ref.Name}]
+			ok = ok && n.dynamicRow != 0
 		}
-		if n.id = id; !ok && a.result.err == nil {
-			a.result.err = fmt.Errorf("%w: %v: it was never set, or has been removed", ErrUnknownLimiter, Ref{Type: n.ref.Type, Name: n.ref.Name})
+		if n.id = id; !ok && req.decision.err == nil {
+			req.decision.err = fmt.Errorf("%w: %v: it was never set, or has been removed", ErrUnknownLimiter, Ref{Type: n.ref.Type, Name: n.ref.Name})
 		}
 	})
 	return nil
@@ -77,15 +77,15 @@ func (n *need) refs() []Ref {
 	return []Ref{n.ref}
 }
 
-func each(asks []*ask, f func(*ask, *need)) {
-	for _, a := range asks {
-		for i := range a.needs {
-			f(a, &a.needs[i])
+func eachNeed(reqs []*request, f func(*request, *need)) {
+	for _, req := range reqs {
+		for i := range req.needs {
+			f(req, &req.needs[i])
 		}
 	}
 }
 
-func (d *database) make(ctx context.Context, missing map[Ref]bool) error {
+func (d *database) createKeys(ctx context.Context, missing map[Ref]bool) error {
 	var mutexes, types, names, keys []string
 	var refs []Ref
 	for ref := range missing {
@@ -117,16 +117,16 @@ func (d *database) make(ctx context.Context, missing map[Ref]bool) error {
 
 // A release ends a run's hold of what it holds in relaxed mode.
 type release struct {
-	run       run
+	run       runID
 	attempted time.Time
 	contended []int64
 }
 
 // do answers the asks and releases. At most room jobs that ask are told to wait in their workers. An error is of all
 // asks and releases.
-func (d *database) do(ctx context.Context, asks []*ask, releases []release, room int) error {
+func (d *database) run(ctx context.Context, reqs []*request, releases []release, room int) error {
 	for try := 1; ; try++ {
-		err := d.try(ctx, asks, releases, room)
+		err := d.runOnce(ctx, reqs, releases, room)
 		if err == nil || ctx.Err() != nil || try == 5 {
 			return err
 		}
@@ -142,15 +142,15 @@ func (d *database) do(ctx context.Context, asks []*ask, releases []release, room
 	}
 }
 
-func (d *database) try(ctx context.Context, all []*ask, releases []release, room int) error {
-	for _, a := range all {
-		a.result = verdict{}
+func (d *database) runOnce(ctx context.Context, all []*request, releases []release, room int) error {
+	for _, req := range all {
+		req.decision = decision{}
 	}
 	if err := d.resolve(ctx, all); err != nil {
 		return err
 	}
-	asks := slices.DeleteFunc(slices.Clone(all), func(a *ask) bool { return a.result.err != nil })
-	if len(asks) == 0 && len(releases) == 0 {
+	reqs := slices.DeleteFunc(slices.Clone(all), func(req *request) bool { return req.decision.err != nil })
+	if len(reqs) == 0 && len(releases) == 0 {
 		return nil
 	}
 	conn, err := d.pool.Acquire(ctx)
@@ -158,14 +158,14 @@ func (d *database) try(ctx context.Context, all []*ask, releases []release, room
 		return err
 	}
 	defer conn.Release() // the pool closes a connection whose transaction is open
-	b, err := d.load(ctx, conn, asks, releases)
+	b, err := d.load(ctx, conn, reqs, releases)
 	if err != nil {
 		return d.rollback(ctx, conn, err)
 	}
-	d.remember(b)
-	asks = d.foreign(b, asks)
-	b.room = room
-	b.decide(asks, d.lease.Microseconds())
+	d.rememberHolders(b)
+	reqs = d.refuseForeign(b, reqs)
+	b.handOverRoom = room
+	b.decide(reqs, d.lease.Microseconds())
 	again, err := d.bringBack(ctx, conn, b)
 	if err == nil {
 		err = d.save(ctx, conn, b)
@@ -173,8 +173,8 @@ func (d *database) try(ctx context.Context, all []*ask, releases []release, room
 	if err != nil {
 		return d.rollback(ctx, conn, err)
 	}
-	d.later(b.unseen, 0)
-	d.later(again, recorded)
+	d.recheckLater(b.unlocked, 0)
+	d.recheckLater(again, recordDelay)
 	return nil
 }
 
@@ -191,7 +191,7 @@ func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) 
 		if len(ids) == 0 {
 			return again, nil
 		}
-		rows, err := conn.Query(ctx, d.sql.pull, ids)
+		rows, err := conn.Query(ctx, d.sql.bringBack, ids)
 		if err != nil {
 			return nil, err
 		}
@@ -210,13 +210,13 @@ func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) 
 			for _, w := range ws {
 				switch answers[w.job] {
 				case 0:
-					b.comes(key, w, b.now)
+					b.setWake(key, w, b.now)
 				case 1:
 					again = append(again, key)
 				case 2:
 					never, more = append(never, key), true
 				default:
-					b.comes(key, w, b.now-2*maxPatience) // as if it had not come when it should
+					b.setWake(key, w, b.now-2*maxPatience) // as if it had not come when it should
 					more = true
 				}
 			}
@@ -225,12 +225,12 @@ func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) 
 			return again, nil
 		}
 		again = append(again, never...) // there can be more rows than were read
-		if rows, err = conn.Query(ctx, d.sql.lost, sorted(never)); err != nil {
+		if rows, err = conn.Query(ctx, d.sql.finishedWaiters, sorted(never)); err != nil {
 			return nil, err
 		}
-		var p place
+		var p waiterID
 		if _, err := pgx.ForEachRow(rows, []any{&p.key, &p.job}, func() error {
-			b.forget(p)
+			b.removeFinished(p)
 			return nil
 		}); err != nil {
 			return nil, err
@@ -247,40 +247,40 @@ func (d *database) rollback(ctx context.Context, conn *pgxpool.Conn, err error) 
 }
 
 // remember notes how many holders keys have that have many.
-func (d *database) remember(b *batch) {
+func (d *database) rememberHolders(b *batch) {
 	for id, row := range b.rows {
-		if row.slots == nil || row.slots.others > 0 {
+		if row.slots == nil || row.slots.otherOwners > 0 {
 			continue
 		}
-		delete(d.live, id)
-		if n := int64(len(row.slots.owners)); n > fewHolders/2 && len(d.live) < maxIDs {
-			d.live[id] = n
+		delete(d.liveHolders, id)
+		if n := int64(len(row.slots.owners)); n > fewHolders/2 && len(d.liveHolders) < maxIDs {
+			d.liveHolders[id] = n
 		}
 	}
 }
 
 // foreign answers the asks of jobs that are not running in this database.
-func (d *database) foreign(b *batch, asks []*ask) []*ask {
+func (d *database) refuseForeign(b *batch, reqs []*request) []*request {
 	if b.running == nil {
-		return asks
+		return reqs
 	}
-	return slices.DeleteFunc(asks, func(a *ask) bool {
-		if a.leaves {
+	return slices.DeleteFunc(reqs, func(req *request) bool {
+		if req.withdraws {
 			return false
 		}
-		if b.running[run{a.job, a.attempted.UnixMicro()}] {
-			d.seen = true
+		if b.running[runID{req.job, req.attempted.UnixMicro()}] {
+			d.foundJob = true
 			return false
 		}
-		a.result.err = fmt.Errorf("%w: job %d: the pool of the Throttler must lead to the database and the schema of the River client, "+
-			"on PostgreSQL", ErrForeignJob, a.job)
+		req.decision.err = fmt.Errorf("%w: job %d: the pool of the Throttler must lead to the database and the schema of the River client, "+
+			"on PostgreSQL", ErrForeignJob, req.job)
 		return true
 	})
 }
 
 func newBatch(now int64) *batch {
 	return &batch{
-		now: now, rows: map[int64]*keyRow{}, dynamic: map[int64]*resource{}, known: map[place]waiting{},
-		keysOf: map[int64][]int64{}, hold: map[slot]holder{}, gone: map[place]bool{}, wait: map[place]waiting{},
+		now: now, rows: map[int64]*keyRow{}, dynamic: map[int64]*dynamicWindow{}, waiters: map[waiterID]waiterRow{},
+		keysOfJob: map[int64][]int64{}, granted: map[holderID]holderRow{}, removedWaiters: map[waiterID]bool{}, savedWaiters: map[waiterID]waiterRow{},
 	}
 }

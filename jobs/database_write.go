@@ -18,12 +18,12 @@ func (d *database) save(ctx context.Context, conn *pgxpool.Conn, b *batch) error
 	var states []string
 	for _, id := range slices.Sorted(maps.Keys(b.rows)) {
 		row := b.rows[id]
-		state, hold, expiry, changed := row.state, int64(0), b.now+(24*time.Hour).Microseconds(), row.waiting != row.before
+		state, hold, expiry, changed := row.state, int64(0), b.now+(24*time.Hour).Microseconds(), row.waiting != row.storedWaiting
 		if row.window != nil && (changed || row.window.changed) {
 			state, expiry, changed = row.window.String(), row.window.expires(), true
 		}
 		if s := row.slots; s != nil {
-			hold, changed = s.hold, changed || s.learned
+			hold, changed = s.measuredHold, changed || s.learned
 		}
 		if !changed {
 			continue
@@ -32,18 +32,18 @@ func (d *database) save(ctx context.Context, conn *pgxpool.Conn, b *batch) error
 		waits, expires = append(waits, row.waiting), append(expires, expiry)
 	}
 	if len(ids) > 0 {
-		q.Queue(d.sql.update, ids, states, holds, waits, expires)
+		q.Queue(d.sql.saveKeys, ids, states, holds, waits, expires)
 	}
-	if len(b.dead) > 0 {
-		keys, owners, jobs := columns(b.dead)
-		q.Queue(d.sql.dead, keys, owners, jobs)
+	if len(b.deadRows) > 0 {
+		keys, owners, jobs := columns(b.deadRows)
+		q.Queue(d.sql.removeHolders, keys, owners, jobs)
 	}
-	if len(b.adopt) > 0 {
-		keys, owners, _ := columns(b.adopt)
-		q.Queue(d.sql.adopt, keys, owners)
+	if len(b.takenOver) > 0 {
+		keys, owners, _ := columns(b.takenOver)
+		q.Queue(d.sql.takeOver, keys, owners)
 	}
-	if len(b.hold) > 0 {
-		held := slices.Collect(maps.Values(b.hold))
+	if len(b.granted) > 0 {
+		held := slices.Collect(maps.Values(b.granted))
 		keys, owners, jobs := columns(held)
 		var attempted []time.Time
 		var modes []int16
@@ -52,21 +52,21 @@ func (d *database) save(ctx context.Context, conn *pgxpool.Conn, b *batch) error
 			attempted, modes = append(attempted, h.attempted), append(modes, h.mode)
 			untils, fences, since = append(untils, h.until), append(fences, h.fence), append(since, h.since)
 		}
-		q.Queue(d.sql.hold, keys, owners, jobs, attempted, modes, untils, fences, since)
+		q.Queue(d.sql.saveHolders, keys, owners, jobs, attempted, modes, untils, fences, since)
 	}
-	if len(b.gone) > 0 {
-		keys, jobs := placeColumns(maps.Keys(b.gone))
-		q.Queue(d.sql.gone, keys, jobs)
+	if len(b.removedWaiters) > 0 {
+		keys, jobs := placeColumns(maps.Keys(b.removedWaiters))
+		q.Queue(d.sql.removeWaiters, keys, jobs)
 	}
-	if len(b.wait) > 0 {
+	if len(b.savedWaiters) > 0 {
 		var keys, jobs, wakes, earliest, buckets []int64
 		var present []bool
-		for p, w := range b.wait {
+		for p, w := range b.savedWaiters {
 			keys, jobs = append(keys, p.key), append(jobs, p.job)
 			wakes, earliest = append(wakes, w.wake), append(earliest, w.earliest)
-			buckets, present = append(buckets, w.bucket), append(present, w.present)
+			buckets, present = append(buckets, w.bucket), append(present, w.inWorker)
 		}
-		q.Queue(d.sql.wait, keys, jobs, wakes, earliest, buckets, present)
+		q.Queue(d.sql.saveWaiters, keys, jobs, wakes, earliest, buckets, present)
 	}
 	q.Queue("commit")
 	return conn.SendBatch(ctx, q).Close()
@@ -77,14 +77,14 @@ func sorted(ids []int64) []int64 {
 	return slices.Compact(ids)
 }
 
-func columns(hs []holder) (keys []int64, owners []string, jobs []int64) {
+func columns(hs []holderRow) (keys []int64, owners []string, jobs []int64) {
 	for _, h := range hs {
 		keys, owners, jobs = append(keys, h.key), append(owners, h.owner), append(jobs, h.job)
 	}
 	return keys, owners, jobs
 }
 
-func placeColumns(places iter.Seq[place]) (keys, jobs []int64) {
+func placeColumns(places iter.Seq[waiterID]) (keys, jobs []int64) {
 	for p := range places {
 		keys, jobs = append(keys, p.key), append(jobs, p.job)
 	}
