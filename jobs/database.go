@@ -12,36 +12,42 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// errGone: a row of jobs_keys that was known is there no more.
-var errGone = errors.New("jobs: a key was removed")
+// errRemoved means that a row of jobs_keys whose ID was remembered no longer exists.
+var errRemoved = errors.New("jobs: a key was removed")
 
-// A database runs batches. Its methods but forget are called by one goroutine at a time.
+// A database runs batches. Its methods are called by one goroutine at a time.
 type database struct {
 	pool         *pgxpool.Pool
 	sql          *statements
 	lease        time.Duration
 	lead         func() int64
-	recheckLater func(keys []int64, delay time.Duration) // has keys looked at again, for those who wait
-	ids          map[Ref]int64                           // rows of jobs_keys that are known
+	recheckLater func(keys []int64, delay time.Duration) // see batcher.recheckLater
+	ids          map[Ref]int64                           // IDs of rows of jobs_keys
 	definitions  map[int64]readDefinition                // by limiter
-	foundJob     bool                                    // a job was found in the database
-
-	liveHolders map[int64]int64 // by key, how many rows counted when all were looked at; 0: few
+	foundJob     bool                                    // a job of a request was in the database, so it is that of the River client
+	liveHolders  map[int64]int64                         // by key, how many rows counted when all were read; 0: few
 }
-
-// fewHolders is the number of rows of jobs_holders that a key may have before the rows that no longer count are removed.
-const fewHolders = 1000
 
 type readDefinition struct {
 	version int64
 	rules   rules
 }
 
-// maxIDs bounds how many rows are remembered.
-const maxIDs = 100_000
+const (
+	// fewHolders is how many rows of jobs_holders a key may have before those that no longer count are looked for.
+	fewHolders = 1000
+	// maxIDs bounds each map of a database.
+	maxIDs = 100_000
+)
 
-// resolve fills in the rows of all needs and makes the missing ones. An ask that names what does not exist gets its
-// error.
+// A release gives back what a run holds in relaxed mode.
+type release struct {
+	run       runID
+	attempted time.Time
+	contended []int64 // keys whose waiters are to be looked at
+}
+
+// resolve fills in the IDs of all needs, and makes missing rows. A request that names an unknown limiter gets its error.
 func (d *database) resolve(ctx context.Context, reqs []*request) error {
 	missing := map[Ref]bool{}
 	eachNeed(reqs, func(_ *request, n *need) {
@@ -57,19 +63,20 @@ func (d *database) resolve(ctx context.Context, reqs []*request) error {
 		}
 	}
 	eachNeed(reqs, func(req *request, n *need) {
+		limiter := Ref{Type: n.ref.Type, Name: n.ref.Name}
 		id, ok := d.ids[n.ref]
 		if n.ref.Type == DynamicWindow {
-			n.dynamicRow = d.ids[Ref{Type: n.ref.Type, Name: n.ref.Name}]
+			n.dynamicRow = d.ids[limiter]
 			ok = ok && n.dynamicRow != 0
 		}
 		if n.id = id; !ok && req.decision.err == nil {
-			req.decision.err = fmt.Errorf("%w: %v: it was never set, or has been removed", ErrUnknownLimiter, Ref{Type: n.ref.Type, Name: n.ref.Name})
+			req.decision.err = fmt.Errorf("%w: %v: it was never set, or has been removed", ErrUnknownLimiter, limiter)
 		}
 	})
 	return nil
 }
 
-// refs returns what a need has rows for: a dynamic window has one for all its keys, too, which is locked.
+// refs returns the rows that a need has. A dynamic window has a row of its own, which is locked, and one for each key.
 func (n *need) refs() []Ref {
 	if n.ref.Type == DynamicWindow {
 		return []Ref{n.ref, {Type: n.ref.Type, Name: n.ref.Name}}
@@ -85,6 +92,7 @@ func eachNeed(reqs []*request, f func(*request, *need)) {
 	}
 }
 
+// createKeys makes missing rows of jobs_keys, and mutexes, and remembers their IDs. Other limiters must have been set.
 func (d *database) createKeys(ctx context.Context, missing map[Ref]bool) error {
 	var mutexes, types, names, keys []string
 	var refs []Ref
@@ -104,26 +112,13 @@ func (d *database) createKeys(ctx context.Context, missing map[Ref]bool) error {
 	if len(d.ids)+len(refs) > maxIDs {
 		clear(d.ids)
 	}
-	q.Queue(d.sql.ids, types, names, keys).Query(func(rows pgx.Rows) error {
-		var place, id int64
-		_, err := pgx.ForEachRow(rows, []any{&place, &id}, func() error {
-			d.ids[refs[place-1]] = id
-			return nil
-		})
-		return err
-	})
+	var place, id int64
+	q.Queue(d.sql.ids, types, names, keys).Query(eachRow(func() { d.ids[refs[place-1]] = id }, &place, &id))
 	return d.pool.SendBatch(ctx, q).Close()
 }
 
-// A release ends a run's hold of what it holds in relaxed mode.
-type release struct {
-	run       runID
-	attempted time.Time
-	contended []int64
-}
-
-// do answers the asks and releases. At most room jobs that ask are told to wait in their workers. An error is of all
-// asks and releases.
+// run answers the requests and writes the releases, in one transaction. At most room jobs are told to wait in their workers.
+// An error is that of all requests and releases.
 func (d *database) run(ctx context.Context, reqs []*request, releases []release, room int) error {
 	for try := 1; ; try++ {
 		err := d.runOnce(ctx, reqs, releases, room)
@@ -132,7 +127,7 @@ func (d *database) run(ctx context.Context, reqs []*request, releases []release,
 		}
 		var pg *pgconn.PgError
 		switch {
-		case errors.Is(err, errGone):
+		case errors.Is(err, errRemoved):
 		case errors.As(err, &pg) && (pg.Code == "40P01" || pg.Code == "40001"): // deadlock, serialization
 		case errors.As(err, &pg) && pg.Code == "23503": // foreign key: the limiter was removed meanwhile
 			clear(d.ids)
@@ -158,31 +153,48 @@ func (d *database) runOnce(ctx context.Context, all []*request, releases []relea
 		return err
 	}
 	defer conn.Release() // the pool closes a connection whose transaction is open
-	b, err := d.load(ctx, conn, reqs, releases)
+	again, b, err := d.transact(ctx, conn, reqs, releases, room)
 	if err != nil {
-		return d.rollback(ctx, conn, err)
-	}
-	d.rememberHolders(b)
-	reqs = d.refuseForeign(b, reqs)
-	b.handOverRoom = room
-	b.decide(reqs, d.lease.Microseconds())
-	again, err := d.bringBack(ctx, conn, b)
-	if err == nil {
-		err = d.save(ctx, conn, b)
-	}
-	if err != nil {
-		return d.rollback(ctx, conn, err)
+		if !conn.Conn().IsClosed() && conn.Conn().PgConn().TxStatus() != 'I' {
+			_, _ = conn.Exec(ctx, "rollback")
+		}
+		return err
 	}
 	d.recheckLater(b.unlocked, 0)
 	d.recheckLater(again, recordDelay)
 	return nil
 }
 
-// bringBack has River bring back the waiters whose turn is near. It returns the keys that are to be looked at again soon.
+// transact runs the transaction. It returns the keys to be looked at again when River has recorded how runs have ended.
+func (d *database) transact(ctx context.Context, conn *pgxpool.Conn, reqs []*request, releases []release, room int) (again []int64, b *batch, err error) {
+	b, err = d.load(ctx, conn, reqs, releases)
+	if err != nil {
+		return nil, nil, err
+	}
+	d.rememberHolders(b)
+	reqs = d.refuseForeign(b, reqs)
+	b.handOverRoom = room
+	b.decide(reqs, d.lease.Microseconds())
+	again, err = d.bringBack(ctx, conn, b)
+	if err == nil {
+		err = d.save(ctx, conn, b)
+	}
+	return again, b, err
+}
+
+// What the statement bringBack answers for a job.
+const (
+	comes    = iota // River runs the job next
+	notYet          // River has still to record that the job was snoozed
+	finished        // the job never comes back
+	// Any other answer: the job comes at some time, as one does that has failed meanwhile.
+)
+
+// bringBack has River run the waiters whose turn is near. It returns the keys to be looked at again.
 func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) (again []int64, err error) {
-	for range 3 { // again if there were waiters that do not come, for those behind them
-		var ids []int64
+	for range 3 { // in place of a waiter that does not come, the ones behind it are brought back
 		next := b.toBringBack(d.lead())
+		var ids []int64
 		for _, ws := range next {
 			for _, w := range ws {
 				ids = append(ids, w.job)
@@ -191,17 +203,10 @@ func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) 
 		if len(ids) == 0 {
 			return again, nil
 		}
-		rows, err := conn.Query(ctx, d.sql.bringBack, ids)
-		if err != nil {
-			return nil, err
-		}
 		answers := map[int64]int{}
 		var id int64
 		var answer int
-		if _, err := pgx.ForEachRow(rows, []any{&id, &answer}, func() error {
-			answers[id] = answer
-			return nil
-		}); err != nil {
+		if err := query(ctx, conn, eachRow(func() { answers[id] = answer }, &id, &answer), d.sql.bringBack, ids); err != nil {
 			return nil, err
 		}
 		var never []int64
@@ -209,14 +214,14 @@ func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) 
 		for key, ws := range next {
 			for _, w := range ws {
 				switch answers[w.job] {
-				case 0:
+				case comes:
 					b.setWake(key, w, b.now)
-				case 1:
+				case notYet:
 					again = append(again, key)
-				case 2:
+				case finished:
 					never, more = append(never, key), true
 				default:
-					b.setWake(key, w, b.now-2*maxPatience) // as if it had not come when it should
+					b.setWake(key, w, b.now-2*maxPatience) // as if it had not come at its time
 					more = true
 				}
 			}
@@ -224,29 +229,16 @@ func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) 
 		if !more {
 			return again, nil
 		}
-		again = append(again, never...) // there can be more rows than were read
-		if rows, err = conn.Query(ctx, d.sql.finishedWaiters, sorted(never)); err != nil {
-			return nil, err
-		}
-		var p waiterID
-		if _, err := pgx.ForEachRow(rows, []any{&p.key, &p.job}, func() error {
-			b.removeFinished(p)
-			return nil
-		}); err != nil {
+		again = append(again, never...) // there can be more finished waiters than were read
+		var waiter waiterID
+		if err := query(ctx, conn, eachRow(func() { b.removeFinished(waiter) }, &waiter.key, &waiter.job), d.sql.finishedWaiters, sorted(never)); err != nil {
 			return nil, err
 		}
 	}
 	return again, nil
 }
 
-func (d *database) rollback(ctx context.Context, conn *pgxpool.Conn, err error) error {
-	if !conn.Conn().IsClosed() && conn.Conn().PgConn().TxStatus() != 'I' {
-		_, _ = conn.Exec(ctx, "rollback")
-	}
-	return err
-}
-
-// remember notes how many holders keys have that have many.
+// rememberHolders notes how many holders keys have that have many.
 func (d *database) rememberHolders(b *batch) {
 	for id, row := range b.rows {
 		if row.slots == nil || row.slots.otherOwners > 0 {
@@ -259,7 +251,7 @@ func (d *database) rememberHolders(b *batch) {
 	}
 }
 
-// foreign answers the asks of jobs that are not running in this database.
+// refuseForeign answers the requests of jobs that are not running in this database, and returns the others.
 func (d *database) refuseForeign(b *batch, reqs []*request) []*request {
 	if b.running == nil {
 		return reqs
@@ -276,11 +268,4 @@ func (d *database) refuseForeign(b *batch, reqs []*request) []*request {
 			"on PostgreSQL", ErrForeignJob, req.job)
 		return true
 	})
-}
-
-func newBatch(now int64) *batch {
-	return &batch{
-		now: now, rows: map[int64]*keyRow{}, dynamic: map[int64]*dynamicWindow{}, waiters: map[waiterID]waiterRow{},
-		keysOfJob: map[int64][]int64{}, granted: map[holderID]holderRow{}, removedWaiters: map[waiterID]bool{}, savedWaiters: map[waiterID]waiterRow{},
-	}
 }

@@ -9,141 +9,129 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// load begins the transaction, locks what the asks need, and reads it.
-func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request, releases []release) (*batch, error) {
-	b := newBatch(0)
-	var lock, slotKeys, resources, windows, askJobs []int64
-	var ownerKeys []int64
-	var owners []string
-	holding := false
+// rowsToRead are the rows that a batch needs, by their IDs.
+type rowsToRead struct {
+	lock    []int64 // rows of jobs_keys to be locked
+	slots   []int64 // of these, mutexes and semaphores
+	dynamic []int64 // of these, dynamic windows: their own rows, without a key
+	windows []int64 // keys of dynamic windows
+	jobs    []int64 // jobs of requests
+
+	needsSlots bool // a request needs a mutex or a semaphore
+
+	ownerKeys []int64 // with owners: who may hold a slot already
+	owners    []string
+
+	endedJobs []int64 // with endedAt: runs whose slots are released
+	endedAt   []time.Time
+}
+
+func rowsOf(reqs []*request, releases []release) (r rowsToRead) {
 	for _, req := range reqs {
-		askJobs = append(askJobs, req.job)
+		r.jobs = append(r.jobs, req.job)
 	}
 	eachNeed(reqs, func(req *request, n *need) {
 		switch {
 		case n.dynamicRow != 0:
-			resources, windows = append(resources, n.dynamicRow), append(windows, n.id)
-			lock = append(lock, n.dynamicRow)
+			r.dynamic, r.windows = append(r.dynamic, n.dynamicRow), append(r.windows, n.id)
+			r.lock = append(r.lock, n.dynamicRow)
+			return
 		case n.ref.Type.hasSlots():
-			holding = true
-			slotKeys = append(slotKeys, n.id)
-			if !req.first || n.named { // else it holds nothing yet
-				ownerKeys, owners = append(ownerKeys, n.id), append(owners, n.owner)
+			r.needsSlots, r.slots = true, append(r.slots, n.id)
+			if !req.first || n.named { // a job that runs for the first time holds nothing
+				r.ownerKeys, r.owners = append(r.ownerKeys, n.id), append(r.owners, n.owner)
 			}
-			lock = append(lock, n.id)
-		default:
-			lock = append(lock, n.id)
 		}
+		r.lock = append(r.lock, n.id)
 	})
-	var endJobs []int64
-	var endAttempted []time.Time
-	for _, r := range releases {
-		endJobs, endAttempted = append(endJobs, r.run.job), append(endAttempted, r.attempted)
-		slotKeys, lock = append(slotKeys, r.contended...), append(lock, r.contended...)
+	for _, ended := range releases {
+		r.endedJobs, r.endedAt = append(r.endedJobs, ended.run.job), append(r.endedAt, ended.attempted)
+		r.slots, r.lock = append(r.slots, ended.contended...), append(r.lock, ended.contended...)
 	}
-	slotKeys, lock, resources = sorted(slotKeys), sorted(lock), sorted(resources)
+	r.slots, r.lock, r.dynamic, r.windows = sorted(r.slots), sorted(r.lock), sorted(r.dynamic), sorted(r.windows)
+	return r
+}
 
+// load begins the transaction, locks what the requests need, and reads it.
+func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request, releases []release) (*batch, error) {
+	b, r := newBatch(0), rowsOf(reqs, releases)
+	stored := storedRows{held: map[holderID]int64{}, waiters: map[int64][]waiter{}}
 	q := &pgx.Batch{}
-	// At any other level the statements after the lock would not see what the last one that had it has written. A pool, a
-	// role or a database can have another default.
+	// At a higher level, whatever the default of the pool, the role or the database is, the statements after the lock would
+	// not see what the transaction that had the lock before has written.
 	q.Queue("begin isolation level read committed")
 	q.Queue(d.sql.settings)
-	q.Queue(d.sql.lock, lock).Query(func(rows pgx.Rows) error { return d.readKeys(b, rows) })
-	if len(resources) > 0 { // the resource keeps other batches away, and this keeps the sweep from removing what has expired
-		q.Queue(d.sql.lockWindows, sorted(windows))
+	q.Queue(d.sql.lock, r.lock).Query(func(rows pgx.Rows) error { return d.readKeys(b, rows) })
+	if len(r.dynamic) > 0 { // the limiter's row keeps out other batches, and these locks keep cleanUp from removing the keys
+		q.Queue(d.sql.lockWindows, r.windows)
 	}
-	held := map[holderID]int64{} // how long
 	if len(releases) > 0 {
-		q.Queue(d.sql.released, endJobs, endAttempted).Query(func(rows pgx.Rows) error {
-			var s holderID
-			var us int64
-			var waited bool
-			_, err := pgx.ForEachRow(rows, []any{&s.key, &s.owner, &us, &waited}, func() error {
-				held[s] = max(held[s], us)
-				if _, locked := slices.BinarySearch(lock, s.key); waited && !locked {
-					b.unlocked = append(b.unlocked, s.key)
-				}
-				return nil
-			})
-			return err
-		})
+		var id holderID
+		var us int64
+		var waited bool
+		q.Queue(d.sql.released, r.endedJobs, r.endedAt).Query(eachRow(func() {
+			stored.held[id] = max(stored.held[id], us)
+			if _, locked := slices.BinarySearch(r.lock, id.key); waited && !locked {
+				b.unlocked = append(b.unlocked, id.key)
+			}
+		}, &id.key, &id.owner, &us, &waited))
 	}
 	q.Queue(d.sql.clock).QueryRow(func(row pgx.Row) error { return row.Scan(&b.now) })
 	q.Queue(d.sql.fence).QueryRow(func(row pgx.Row) error { return row.Scan(&b.fence) })
-	var parts []dynamicKey
-	if len(resources) > 0 {
-		q.Queue(d.sql.dynamic, resources, windows).Query(func(rows pgx.Rows) (err error) {
-			parts, err = pgx.CollectRows(rows, pgx.RowToStructByPos[dynamicKey])
-			return err
-		})
+	if len(r.dynamic) > 0 {
+		q.Queue(d.sql.dynamic, r.dynamic, r.windows).Query(appendRows(&stored.dynamic))
 	}
-	var holders []readHolder
-	var waiters []readWaiter
-	if len(slotKeys) > 0 {
-		enough := make([]int64, len(slotKeys))
-		for i, key := range slotKeys {
-			enough[i] = 2*d.liveHolders[key] + fewHolders
-		}
-		q.Queue(d.sql.overdue, slotKeys, enough, len(reqs))
-		q.Queue(d.sql.holders, slotKeys, enough, len(reqs)).Query(func(rows pgx.Rows) (err error) {
-			holders, err = pgx.CollectRows(rows, pgx.RowToStructByPos[readHolder])
-			return err
-		})
-		// After the rows were counted: one that is removed in between, which needs no lock, must not count as one less.
-		if len(owners) > 0 {
-			q.Queue(d.sql.ownHolders, ownerKeys, owners).Query(func(rows pgx.Rows) error {
-				mine, err := pgx.CollectRows(rows, pgx.RowToStructByPos[readHolder])
-				holders = append(holders, mine...)
-				return err
-			})
-		}
-		q.Queue(d.sql.waiters, slotKeys).Query(func(rows pgx.Rows) (err error) {
-			waiters, err = pgx.CollectRows(rows, pgx.RowToStructByPos[readWaiter])
-			return err
-		})
+	if len(r.slots) > 0 {
+		d.queueSlots(q, &r, len(reqs), &stored)
 	}
-	if holding || !d.foundJob && len(reqs) > 0 {
+	if r.needsSlots || len(reqs) > 0 && !d.foundJob {
 		b.running = map[runID]bool{}
-		q.Queue(d.sql.running, askJobs).Query(func(rows pgx.Rows) error {
-			var id int64
-			var at time.Time
-			_, err := pgx.ForEachRow(rows, []any{&id, &at}, func() error {
-				b.running[runID{id, at.UnixMicro()}] = true
-				return nil
-			})
-			return err
-		})
+		var job int64
+		var at time.Time
+		q.Queue(d.sql.running, r.jobs).Query(eachRow(func() { b.running[runID{job, at.UnixMicro()}] = true }, &job, &at))
 	}
 	if len(reqs) > 0 {
-		q.Queue(d.sql.waitersOfJobs, askJobs).Query(func(rows pgx.Rows) error {
-			var p waiterID
-			var w waiterRow
-			_, err := pgx.ForEachRow(rows, []any{&p.key, &p.job, &w.since, &w.wake, &w.earliest, &w.bucket, &w.inWorker}, func() error {
-				b.waiters[p] = w
-				return nil
-			})
-			return err
-		})
+		var id waiterID
+		var w waiterRow
+		q.Queue(d.sql.waitersOfJobs, r.jobs).Query(eachRow(func() { b.waiters[id] = w },
+			&id.key, &id.job, &w.since, &w.wake, &w.earliest, &w.bucket, &w.inWorker))
 	}
 	if err := conn.SendBatch(ctx, q).Close(); err != nil {
 		return nil, err
 	}
-	if err := b.prepare(held, parts, holders, waiters); err != nil {
+	if err := b.prepare(stored); err != nil {
 		return nil, err
 	}
-	for _, req := range reqs {
-		for _, n := range req.needs {
-			if b.rows[n.id] == nil {
-				d.forget(reqs)
-				return nil, errGone
-			}
-		}
+	missing := false
+	eachNeed(reqs, func(_ *request, n *need) { missing = missing || b.rows[n.id] == nil })
+	if missing {
+		d.forgetIDs(reqs)
+		return nil, errRemoved
 	}
 	return b, nil
 }
 
-// forget makes resolve look again for what the asks need.
-func (d *database) forget(reqs []*request) {
+// queueSlots queues the statements that read what holds the mutexes and semaphores, and what waits for them.
+func (d *database) queueSlots(q *pgx.Batch, r *rowsToRead, reqs int, stored *storedRows) {
+	enough := make([]int64, len(r.slots))
+	for i, key := range r.slots {
+		enough[i] = 2*d.liveHolders[key] + fewHolders
+	}
+	q.Queue(d.sql.overdue, r.slots, enough, reqs)
+	q.Queue(d.sql.holders, r.slots, enough, reqs).Query(appendRows(&stored.holders))
+	// This must come after the statement above, which counts the rows. A row that is removed in between, which needs no lock,
+	// would otherwise be counted as one less, although it was not read.
+	if len(r.owners) > 0 {
+		q.Queue(d.sql.ownHolders, r.ownerKeys, r.owners).Query(appendRows(&stored.holders))
+	}
+	var key int64
+	var w waiter
+	q.Queue(d.sql.waiters, r.slots).Query(eachRow(func() { stored.waiters[key] = append(stored.waiters[key], w) },
+		&key, &w.job, &w.wake, &w.earliest, &w.inWorker))
+}
+
+// forgetIDs makes resolve look up again what the requests need.
+func (d *database) forgetIDs(reqs []*request) {
 	eachNeed(reqs, func(_ *request, n *need) {
 		for _, ref := range n.refs() {
 			delete(d.ids, ref)
@@ -151,18 +139,18 @@ func (d *database) forget(reqs []*request) {
 	})
 }
 
+// readKeys makes a keyRow of each row, with empty slots for a mutex or a semaphore.
 func (d *database) readKeys(b *batch, rows pgx.Rows) error {
 	var (
 		row     keyRow
-		typ     string
 		version int64
 		options []byte
 		hold    int64
 	)
-	_, err := pgx.ForEachRow(rows, []any{&row.id, &row.limiter, &typ, &version, &options, &row.ref.Key, &row.state, &hold, &row.waiting}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&row.id, &row.limiter, &row.ref.Type, &version, &options, &row.ref.Key, &row.state, &hold, &row.waiting}, func() error {
 		def, ok := d.definitions[row.limiter]
 		if !ok || def.version != version {
-			r, err := readRules(Type(typ), options)
+			r, err := readRules(row.ref.Type, options)
 			if err != nil {
 				return err
 			}
@@ -173,7 +161,7 @@ func (d *database) readKeys(b *batch, rows pgx.Rows) error {
 			d.definitions[row.limiter] = def
 		}
 		r := row
-		r.ref.Type, r.rules, r.storedWaiting = Type(typ), def.rules, row.waiting
+		r.rules, r.storedWaiting = def.rules, row.waiting
 		if r.ref.Type.hasSlots() {
 			r.slots = &slots{max: def.rules.maxCount, measuredHold: hold, waiting: row.waiting, owners: map[string]int64{}}
 			r.keptOwners = map[string]bool{}
@@ -184,32 +172,63 @@ func (d *database) readKeys(b *batch, rows pgx.Rows) error {
 	return err
 }
 
+// storedRows are what load has read, except for the rows that batch has.
+type storedRows struct {
+	held    map[holderID]int64 // how long released slots were held, µs; without the job
+	dynamic []dynamicKey
+	holders []readHolder
+	waiters map[int64][]waiter // by key, then by job
+}
+
+// A dynamicKey is the row of a key of a dynamic window.
 type dynamicKey struct {
 	ID, Limiter int64
 	Key, State  string
 	Waiting     int64
 }
 
-// countRow is the mode of a holderRow that says how many rows there are: in Acquired.
-const countRow = -1
-
+// A readHolder is a row of jobs_holders as it was read, or the number of a key's rows if the mode is countRow.
 type readHolder struct {
 	Key       int64
 	Owner     string
 	Job       int64
 	Mode      int16
 	Live      bool
-	Acquired  int64
+	Acquired  int64 // or the number of rows
 	Finalized int64
 }
 
-type readWaiter struct {
-	Key, Job, Wake, Earliest int64
-	Present                  bool
-}
+const countRow = -1
 
 // prepare makes slots and windows of what was read.
-func (b *batch) prepare(held map[holderID]int64, parts []dynamicKey, holders []readHolder, waiters []readWaiter) (err error) {
+func (b *batch) prepare(stored storedRows) error {
+	if err := b.prepareWindows(stored.dynamic); err != nil {
+		return err
+	}
+	b.prepareHolders(stored.holders)
+	for id, us := range stored.held {
+		row := b.rows[id.key]
+		if row == nil || row.slots == nil {
+			continue
+		}
+		if _, still := row.slots.owners[id.owner]; !still { // otherwise other jobs of the owner hold the slot
+			row.slots.learnHold(us)
+		}
+	}
+	for id, row := range b.rows {
+		if row.slots == nil {
+			continue
+		}
+		row.slots.waiters = stored.waiters[id]
+		if len(row.slots.waiters) < maxWaiters { // these are all
+			row.waiting = int64(len(row.slots.waiters))
+			row.slots.waiting = row.waiting
+		}
+	}
+	return nil
+}
+
+func (b *batch) prepareWindows(keys []dynamicKey) (err error) {
 	byLimiter := map[int64]*dynamicWindow{}
 	for _, row := range b.rows {
 		switch {
@@ -223,43 +242,44 @@ func (b *batch) prepare(held map[holderID]int64, parts []dynamicKey, holders []r
 			}
 		}
 	}
-	for _, p := range parts {
-		d := byLimiter[p.Limiter]
-		if d == nil || p.Key == "" {
+	for _, k := range keys {
+		d := byLimiter[k.Limiter]
+		if d == nil || k.Key == "" {
 			continue
 		}
-		w, err := readWindow(p.State, d.rules, b.now)
+		w, err := readWindow(k.State, d.rules, b.now)
 		if err != nil {
 			return err
 		}
-		d.keys[p.Key] = w
+		d.keys[k.Key] = w
 		d.now = max(d.now, w.now)
-		b.rows[p.ID] = &keyRow{id: p.ID, limiter: p.Limiter, ref: Ref{Type: DynamicWindow, Key: p.Key}, rules: d.rules, state: p.State,
-			waiting: p.Waiting, storedWaiting: p.Waiting, window: w}
+		b.rows[k.ID] = &keyRow{id: k.ID, limiter: k.Limiter, ref: Ref{Type: DynamicWindow, Key: k.Key}, rules: d.rules, state: k.State,
+			waiting: k.Waiting, storedWaiting: k.Waiting, window: w}
 	}
 	for _, d := range b.dynamic {
 		for _, w := range d.keys {
-			w.now = d.now // one clock for all keys
+			w.now = d.now // one time for all keys
 		}
 	}
-	seen, counted := map[holderID]bool{}, map[int64]int64{}
+	return nil
+}
+
+// prepareHolders sets the owners of slots, and notes rows that no longer count.
+func (b *batch) prepareHolders(holders []readHolder) {
+	seen, unread := map[holderID]bool{}, map[int64]int64{}
 	for _, h := range holders {
-		row := b.rows[h.Key]
-		if row == nil || row.slots == nil {
+		row, id := b.rows[h.Key], holderID{h.Key, h.Owner, h.Job}
+		switch {
+		case row == nil || row.slots == nil || seen[id]:
+			continue
+		case h.Mode == countRow:
+			unread[h.Key] += h.Acquired
 			continue
 		}
-		if h.Mode == countRow {
-			counted[h.Key] += h.Acquired
-			continue
-		}
-		s := holderID{h.Key, h.Owner, h.Job}
-		if seen[s] {
-			continue
-		}
-		seen[s] = true
-		counted[h.Key]--
+		seen[id] = true
+		unread[h.Key]--
 		if !h.Live {
-			b.deadRows = append(b.deadRows, holderRow{key: h.Key, owner: h.Owner, job: h.Job})
+			b.deadRows = append(b.deadRows, id)
 			if h.Mode == strictRow && row.waiting > 0 {
 				ended := b.now
 				if h.Finalized > 0 {
@@ -276,28 +296,7 @@ func (b *batch) prepare(held map[holderID]int64, parts []dynamicKey, holders []r
 			row.keptOwners[h.Owner] = true
 		}
 	}
-	for key, others := range counted {
-		b.rows[key].slots.otherOwners = max(others, 0)
+	for key, n := range unread {
+		b.rows[key].slots.otherOwners = max(n, 0)
 	}
-	for s, us := range held {
-		row := b.rows[s.key]
-		if row == nil || row.slots == nil {
-			continue
-		}
-		if _, still := row.slots.owners[s.owner]; !still { // else others of the owner hold the slot
-			row.slots.learnHold(us)
-		}
-	}
-	for _, w := range waiters {
-		if row := b.rows[w.Key]; row != nil && row.slots != nil {
-			row.slots.waiters = append(row.slots.waiters, waiter{job: w.Job, wake: w.Wake, earliest: w.Earliest, inWorker: w.Present})
-		}
-	}
-	for _, row := range b.rows {
-		if row.slots != nil && len(row.slots.waiters) < maxWaiters {
-			row.waiting = int64(len(row.slots.waiters))
-			row.slots.waiting = row.waiting
-		}
-	}
-	return nil
 }

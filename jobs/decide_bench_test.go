@@ -70,8 +70,8 @@ func BenchmarkDecide(b *testing.B) {
 			m.set("s", SemaphoreOptions{MaxCount: 1000})
 			n := m.semaphore("s")
 			for i := range int64(1000) {
-				m.holders[holderID{m.id(n.ref), fmt.Sprint("owner ", i), -1 - i}] = &memoryHolder{
-					holderRow: holderRow{key: m.id(n.ref), owner: fmt.Sprint("owner ", i), job: -1 - i, mode: keptRow}, acquired: m.now - i*second}
+				id := holderID{m.id(n.ref), fmt.Sprint("owner ", i), -1 - i}
+				m.holders[id] = &memoryHolder{holderRow: holderRow{holderID: id, mode: keptRow}, acquired: m.now - i*second}
 			}
 			m.key(n.ref).hold = 100 * second
 			m.waits(n, 1, 1000)

@@ -6,31 +6,30 @@ import (
 	"slices"
 )
 
-// A resource is a dynamic window: the windows of all keys that take part.
+// A dynamicWindow is the state of a dynamic window: the windows of its keys.
 //
-// What depends on all keys is kept for the whole transaction, because a thousand jobs may ask for a thousand keys: the
-// buckets of all keys together, and for each bucket that was looked at, which keys take part in the window that ends
-// there. Windows tell what changes in them; see [window.watch].
+// A thousand jobs of one batch can need a thousand keys. So what depends on all keys is computed once for a batch and
+// updated by window.onChange: the sum of all windows, and the keys that take part in each window that was asked about.
 type dynamicWindow struct {
 	rules
 	keys           map[string]*window
 	now            int64
-	indexes        map[string]int // of the keys in their order
-	windows        []*window      // in that order
-	all            window         // what all keys have together
+	indexes        map[string]int // of the keys, in order
+	windows        []*window      // by index
+	all            window         // the sum of all windows
 	participantsAt map[int64]*participants
 }
 
-// A span is which keys take part in the window that ends at a bucket.
+// participants are the keys that take part in the window that ends at one bucket.
 type participants struct {
-	used []uint64 // bits, in the order of the keys
+	used []uint64 // one bit for each index
 	n    int64
 }
 
-// maxTries bounds where a place is looked for. A job that would come after that is sent there and asks again.
+// maxTries bounds the search for a free bucket. A job for which none is found comes back where the search has ended.
 const maxTries = 2 * maxAhead
 
-// index prepares what depends on all keys, if keys have been added.
+// prepare computes what depends on all keys, if keys have been added.
 func (d *dynamicWindow) prepare() {
 	if len(d.indexes) == len(d.keys) {
 		return
@@ -52,7 +51,7 @@ func (d *dynamicWindow) prepare() {
 	}
 }
 
-// changed is called when a bucket of a key's window has changed.
+// changed is window.onChange of the key with index i.
 func (d *dynamicWindow) changed(i int, w *window, at, started, reserved int64) {
 	d.all.add(bucket{at: at, started: started, reserved: reserved})
 	if started+reserved < 0 {
@@ -67,7 +66,7 @@ func (d *dynamicWindow) changed(i int, w *window, at, started, reserved int64) {
 	}
 }
 
-// span returns which keys take part in the window that ends at a bucket.
+// participantsOf returns the keys that take part in the window that ends at a bucket.
 func (d *dynamicWindow) participantsOf(at int64) *participants {
 	d.prepare()
 	s := d.participantsAt[at]
@@ -95,7 +94,7 @@ func (s *participants) set(i int, used bool) {
 	}
 }
 
-// rank returns how many keys that come before one take part.
+// rank returns how many keys with a lower index take part.
 func (s *participants) rank(i int) (n int64) {
 	for _, word := range s.used[:i/64] {
 		n += int64(bits.OnesCount64(word))
@@ -103,7 +102,7 @@ func (s *participants) rank(i int) (n int64) {
 	return n + int64(bits.OnesCount64(s.used[i/64]&(1<<(i%64)-1)))
 }
 
-// admits reports whether an execution of the key may begin now.
+// admits reports whether an execution of the key may begin now; see window.admits.
 func (d *dynamicWindow) admits(key string, due bool) bool {
 	limit, ok := d.keyLimit(key, d.now)
 	return ok && d.keys[key].admits(limit, due) && d.hasCapacity(d.now)
@@ -118,12 +117,12 @@ func (d *dynamicWindow) hasCapacity(at int64) bool {
 	return d.all.started(at) < d.dynamic.capacity
 }
 
-// share returns the limit of a key in the window that ends at a bucket, with the keys that take part in it. ok is false
-// if too many others do.
+// keyLimit returns the limit of a key in the window that ends at a bucket. ok is false if the key does not take part in it
+// and cannot join, because too many others do.
 func (d *dynamicWindow) keyLimit(key string, at int64) (limit int64, ok bool) {
-	span := d.participantsOf(at)
-	i, n := d.indexes[key], span.n
-	if !span.has(i) {
+	others := d.participantsOf(at)
+	i, n := d.indexes[key], others.n
+	if !others.has(i) {
 		if n >= d.dynamic.keys {
 			return 0, false
 		}
@@ -134,7 +133,7 @@ func (d *dynamicWindow) keyLimit(key string, at int64) (limit int64, ok bool) {
 		return s.max, true
 	}
 	limit = s.capacity / n
-	if extra := s.capacity % n; extra > 0 && span.rank(i) < extra {
+	if extra := s.capacity % n; extra > 0 && others.rank(i) < extra {
 		limit++
 	}
 	return max(s.min, min(limit, s.max)), true
@@ -148,11 +147,10 @@ func (d *dynamicWindow) fits(key string, at int64) bool {
 	return ok && d.keys[key].fits(at, limit)
 }
 
-// firstFree returns the first bucket, not before from, in which there is a place for the key. What others have reserved
-// does not keep it away: when they come, their shares are smaller. What has begun does.
+// firstFree returns the first bucket, not before from, in which there is room for the key. Reservations of other keys do not
+// keep the key out: when their jobs come, their limits are smaller. Executions that have begun do.
 //
-// A place can become free where a bucket of any key leaves the window, and where a reservation of the key makes it take
-// part.
+// Room can come up where a bucket of any key leaves the window, and where a reservation of the key makes it take part.
 func (d *dynamicWindow) firstFree(key string, from int64) int64 {
 	d.prepare()
 	w := d.keys[key]

@@ -42,7 +42,7 @@ func (m *dynamicModel) read(key string) *dynamicWindow {
 		}
 	}
 	parts = append(parts, dynamicKey{ID: int64(len(parts) + 1), Key: key, State: m.states[key]})
-	require.NoError(m.t, b.prepare(nil, parts, nil, nil))
+	require.NoError(m.t, b.prepare(storedRows{dynamic: parts}))
 	return b.dynamic[0]
 }
 
@@ -195,7 +195,7 @@ func TestDynamicWindow_MaxKeys(t *testing.T) {
 	for i, key := range keys {
 		parts = append(parts, dynamicKey{ID: int64(i + 1), Key: key})
 	}
-	require.NoError(t, b.prepare(nil, parts, nil, nil))
+	require.NoError(t, b.prepare(storedRows{dynamic: parts}))
 	d := b.dynamic[0]
 	for i, key := range keys {
 		require.Equal(t, i < 1000, d.admits(key, false), "%s", key)

@@ -212,7 +212,7 @@ func (t *Throttler) inspectDynamic(ctx context.Context, tx pgx.Tx, info *KeyInfo
 	resource := keyRow{limiter: row.limiter, rules: row.rules}
 	b := newBatch(now)
 	b.rows[0] = &resource
-	if err := b.prepare(nil, parts, nil, nil); err != nil {
+	if err := b.prepare(storedRows{dynamic: parts}); err != nil {
 		return err
 	}
 	d := b.dynamic[0]

@@ -167,17 +167,15 @@ func (m *memory) decide(reqs ...*request) {
 
 // memoryRows are what a transaction has read.
 type memoryRows struct {
-	rows    []int64
-	known   map[waiterID]waiterRow
-	parts   []dynamicKey
-	holders []readHolder
-	waiters []readWaiter
+	rows  []int64
+	known map[waiterID]waiterRow
+	storedRows
 }
 
 func (m *memory) load(reqs []*request) *batch { return m.read(reqs).batch(m) }
 
 func (m *memory) read(reqs []*request) *memoryRows {
-	in := &memoryRows{known: map[waiterID]waiterRow{}}
+	in := &memoryRows{known: map[waiterID]waiterRow{}, storedRows: storedRows{waiters: map[int64][]waiter{}}}
 	jobs, asked, rows := map[int64]bool{}, map[int64]bool{}, map[int64]bool{}
 	eachNeed(reqs, func(req *request, n *need) {
 		jobs[req.job], asked[n.id] = true, true
@@ -195,7 +193,7 @@ func (m *memory) read(reqs []*request) *memoryRows {
 			in.known[p] = w
 		}
 		if asked[p.key] {
-			in.waiters = append(in.waiters, readWaiter{Key: p.key, Job: p.job, Wake: w.wake, Present: w.inWorker})
+			in.waiters[p.key] = append(in.waiters[p.key], waiter{job: p.job, wake: w.wake, inWorker: w.inWorker})
 		}
 	}
 	for _, h := range m.holders {
@@ -205,12 +203,13 @@ func (m *memory) read(reqs []*request) *memoryRows {
 	}
 	for _, key := range m.keys {
 		if key.ref.Type == DynamicWindow && key.ref.Key != "" && rows[key.limiter] && (key.state != "" || asked[key.id]) {
-			in.parts = append(in.parts, dynamicKey{ID: key.id, Limiter: key.limiter, Key: key.ref.Key, State: key.state, Waiting: key.waiting})
+			in.dynamic = append(in.dynamic, dynamicKey{ID: key.id, Limiter: key.limiter, Key: key.ref.Key, State: key.state, Waiting: key.waiting})
 		}
 	}
-	slices.SortFunc(in.waiters, func(a, b readWaiter) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Job, b.Job)) })
-	n := map[int64]int{}
-	in.waiters = slices.DeleteFunc(in.waiters, func(w readWaiter) bool { n[w.Key]++; return n[w.Key] > maxWaiters })
+	for key, ws := range in.waiters {
+		slices.SortFunc(ws, func(a, b waiter) int { return cmp.Compare(a.job, b.job) })
+		in.waiters[key] = ws[:min(len(ws), maxWaiters)]
+	}
 	return in
 }
 
@@ -221,7 +220,7 @@ func (in *memoryRows) batch(m *memory) *batch {
 	for _, id := range in.rows {
 		b.rows[id] = m.row(id)
 	}
-	if err := b.prepare(nil, in.parts, in.holders, in.waiters); err != nil {
+	if err := b.prepare(in.storedRows); err != nil {
 		require.NoError(m.t, err)
 	}
 	return b
@@ -249,8 +248,8 @@ func (m *memory) save(b *batch) {
 			key.state = row.window.String()
 		}
 	}
-	for _, h := range b.deadRows {
-		delete(m.holders, holderID{h.key, h.owner, h.job})
+	for _, id := range b.deadRows {
+		delete(m.holders, id)
 	}
 	for _, h := range b.takenOver {
 		maps.DeleteFunc(m.holders, func(_ holderID, other *memoryHolder) bool {

@@ -1,10 +1,40 @@
 package jobs
 
 import (
+	"context"
 	"strings"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
 )
+
+// A querier is a *pgxpool.Pool, a *pgxpool.Conn or a pgx.Tx.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// query runs a statement and hands its rows to f, which is an eachRow or an appendRows.
+func query(ctx context.Context, db querier, f func(pgx.Rows) error, sql string, args ...any) error {
+	rows, _ := db.Query(ctx, sql, args...) // the error is that of the rows too
+	return f(rows)
+}
+
+// eachRow returns a function that scans each row into to, and then calls f.
+func eachRow(f func(), to ...any) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, to, func() error { f(); return nil })
+		return err
+	}
+}
+
+// appendRows returns a function that appends each row to *to. The columns are the fields of T, in order.
+func appendRows[T any](to *[]T) func(pgx.Rows) error {
+	return func(rows pgx.Rows) (err error) {
+		*to, err = pgx.AppendRows(*to, rows, pgx.RowToStructByPos[T])
+		return err
+	}
+}
 
 // statements are the texts of all statements, for a schema of weir's and one of River's.
 type statements struct {

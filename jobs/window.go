@@ -9,44 +9,46 @@ import (
 	"strings"
 )
 
-// A window is the state of a window limiter or of one key of a dynamic window: how many executions began in each bucket,
-// and how many of the jobs that wait have reserved a place in it. Bucket n begins n times width after the epoch.
+// A window is the state of a window limiter, or of one key of a dynamic window. For each bucket, it has the number of
+// executions that began in it and of waiting jobs with a reservation in it. Bucket n begins n times width after the epoch.
 //
-// The rule for an execution that begins in bucket n: in the buckets n-buckets+1 to n, the window that ends at n, no more
-// than the limit began. Reservations say only when a job comes back. At the start it is checked again, so that a job
-// that comes late, or a limit that was lowered, never leads to too many; a job with a reservation that is due comes
-// before one without.
+// The window that ends at bucket n has the buckets n-buckets+1 to n. Invariant: the executions that began in the window that
+// ends at n, when one begins in n, are at most the limit.
+//
+// Reservations only say when a job comes back. The limit is checked again when the job starts, so that a late job or a
+// lowered limit never leads to too many executions. A job whose reservation is due comes before one without.
 type window struct {
 	width        int64 // µs
-	buckets      int64 // how many make a window
+	buckets      int64 // of the window
 	now          int64 // the current bucket
 	filled       []bucket
-	searchedFrom int64 // where the last search began, and
-	foundFree    int64 // what it found: nothing before it is free; 0: no search
+	searchedFrom int64 // where the last search began
+	foundFree    int64 // what it found: no bucket between the two is free; 0: no search
 	changed      bool
-	onChange     func(at, started, reserved int64) // a dynamic window's, if not nil: is told what has changed in a bucket
+	onChange     func(at, started, reserved int64) // set by the dynamicWindow of the key: the change in a bucket
 }
 
 type bucket struct {
-	at       int64
+	at       int64 // the number of the bucket
 	started  int64
 	reserved int64
 }
 
-// maxAhead bounds how far ahead places are reserved, in buckets that have reservations. A job that would come after them
-// is sent there and asks again.
+// maxAhead bounds how far ahead reservations are made, in buckets that have some. A job that would get a later bucket comes
+// back at that time without a reservation.
 const maxAhead = 1000
 
-// A state whose times or counts are beyond these is not one that was ever written. Within them nothing overflows.
+// A stored state with higher times or counts is corrupt. Within these bounds nothing overflows.
 const (
 	maxTime    = 1 << 59 // µs
 	maxCounted = 1 << 40
 )
 
-// readWindow reads the state of a key at a time, in µs since the epoch. What has no effect any more is left out. If the
-// limiter was given other buckets since, what was counted is in the new ones: in the last that an old bucket reaches
-// into, or that has begun, so that nothing leaves the window early. A reservation is in the one in which the old bucket
-// begins: there the job that has it looks for it.
+// readWindow reads the state of a key at a time, in µs since the epoch, without what no longer has an effect.
+//
+// If the length of the limiter's buckets has changed since, the counts are moved to new buckets. Executions are counted in
+// the last new bucket that overlaps the old one and has begun, so that none leaves the window early. Reservations go to the
+// new bucket in which the old one begins, because waiterRow.bucket names that time.
 func readWindow(state string, r rules, now int64) (*window, error) {
 	w := &window{width: r.bucket, buckets: r.buckets, now: now / r.bucket}
 	if state == "" {
@@ -85,7 +87,7 @@ func readWindow(state string, r rules, now int64) (*window, error) {
 	return w, nil
 }
 
-// cutNumber returns the number that a text begins with, if it is at most most, and what is behind it.
+// cutNumber returns the number at the beginning of a text, and the rest. ok is false if there is none or it is above most.
 func cutNumber(text string, most int64) (n int64, rest string, ok bool) {
 	i := 0
 	for ; i < len(text) && '0' <= text[i] && text[i] <= '9'; i++ {
@@ -96,7 +98,7 @@ func cutNumber(text string, most int64) (n int64, rest string, ok bool) {
 	return n, text[i:], i > 0
 }
 
-// add counts what a bucket has. Most are behind the last one of the list.
+// add adds counts to a bucket. Most calls are for a bucket after the last.
 func (w *window) add(b bucket) {
 	if n := len(w.filled); n == 0 || w.filled[n-1].at < b.at {
 		w.filled = append(w.filled, b)
@@ -107,8 +109,8 @@ func (w *window) add(b bucket) {
 	to.reserved += b.reserved
 }
 
-// prune removes what has no effect any more. If an execution began later than now, the clock was set back: within a
-// window the time stands still until it is reached again; what is further ahead was never true or no longer counts.
+// prune removes what no longer has an effect. If an execution began later than now, the clock was set back. If that was by
+// at most one window, now stays at that bucket until the clock reaches it again. Otherwise the execution is forgotten.
 func (w *window) prune() {
 	latest := w.now + 2*w.buckets
 	for _, b := range w.filled {
@@ -130,8 +132,8 @@ func (w *window) prune() {
 	})
 }
 
-// String returns the state as readWindow reads it: the width, then at:started:reserved of each bucket, the distance to
-// the one before in place of at from the second on. It is empty if there is nothing to remember.
+// String returns the state for readWindow: the width, then at:started:reserved for each bucket, where at is the distance
+// from the bucket before. It is empty if all counts are 0.
 func (w *window) String() string {
 	var text []byte
 	last := int64(0)
@@ -153,7 +155,7 @@ func (w *window) String() string {
 	return string(text)
 }
 
-// expires is when the state means nothing any more, in µs since the epoch.
+// expires returns when the state no longer has an effect, in µs since the epoch.
 func (w *window) expires() int64 {
 	last := w.now
 	if n := len(w.filled); n > 0 {
@@ -162,7 +164,7 @@ func (w *window) expires() int64 {
 	return (last + w.buckets) * w.width
 }
 
-// search returns where a bucket is in the list, or where it would be.
+// search returns the index of a bucket in filled, or where it would be inserted.
 func (w *window) search(at int64) (int, bool) {
 	return slices.BinarySearchFunc(w.filled, at, func(b bucket, at int64) int { return cmp.Compare(b.at, at) })
 }
@@ -175,7 +177,7 @@ func (w *window) bucket(at int64) *bucket {
 	return &w.filled[i]
 }
 
-// started is how many executions began in the window that ends at a bucket.
+// started returns how many executions began in the window that ends at a bucket.
 func (w *window) started(at int64) (n int64) {
 	i, _ := w.search(at - w.buckets + 1)
 	for ; i < len(w.filled) && w.filled[i].at <= at; i++ {
@@ -195,7 +197,8 @@ func (w *window) used(at int64) bool {
 	return false
 }
 
-// fits reports whether one more in a bucket leaves every window that it is in within the limit, with all reservations.
+// fits reports whether one more execution in a bucket, counted with all reservations, leaves every window that contains
+// the bucket within the limit.
 func (w *window) fits(at, limit int64) bool {
 	first, _ := w.search(at - w.buckets + 1)
 	sum, left := int64(0), first
@@ -218,8 +221,8 @@ func (w *window) fits(at, limit int64) bool {
 	return true
 }
 
-// firstFree returns the first bucket, not before from, in which one more fits: no window that it is in is full. It looks
-// at each bucket of the list twice, when it enters a window and when it leaves it.
+// firstFree returns the first bucket, not before from, in which one more execution fits. It visits each filled bucket twice:
+// when it enters the moving window, and when it leaves it.
 func (w *window) firstFree(from, limit int64) int64 {
 	from = w.searchFrom(from)
 	leaves, _ := w.search(from - w.buckets + 1)
@@ -248,7 +251,7 @@ func (w *window) firstFree(from, limit int64) int64 {
 	}
 }
 
-// searchFrom returns where a search from a bucket begins, by what the last one found.
+// searchFrom returns where a search from a bucket begins: later than from if the last search has covered the first part.
 func (w *window) searchFrom(from int64) int64 {
 	if w.foundFree != 0 && from >= w.searchedFrom && from <= w.foundFree {
 		return w.foundFree
@@ -257,7 +260,7 @@ func (w *window) searchFrom(from int64) int64 {
 	return from
 }
 
-// freed is called when something was taken out of a bucket. It can make the buckets free whose windows it was in.
+// freed is called when something was taken out of a bucket, which can free the buckets around it.
 func (w *window) freed(at int64) {
 	if w.foundFree != 0 {
 		w.foundFree = max(w.searchedFrom, min(w.foundFree, at-w.buckets+1))
@@ -275,7 +278,7 @@ func (w *window) change(at, started, reserved int64) {
 	}
 }
 
-// tooFarAhead reports whether a bucket is behind so many others that no place is reserved in it.
+// tooFarAhead reports whether a bucket is too far ahead for a reservation; see maxAhead.
 func (w *window) tooFarAhead(at int64) bool {
 	i, ok := w.search(at)
 	now, _ := w.search(w.now)
@@ -284,7 +287,7 @@ func (w *window) tooFarAhead(at int64) bool {
 
 func (w *window) reserve(at int64) { w.change(at, 0, 1) }
 
-// withdraw takes a reservation back. One for a bucket that has passed is gone already.
+// withdraw removes a reservation. One for a bucket that has passed has been removed by prune.
 func (w *window) withdraw(at int64) {
 	if i, ok := w.search(at); ok && w.filled[i].reserved > 0 {
 		w.freed(at)
@@ -292,11 +295,11 @@ func (w *window) withdraw(at int64) {
 	}
 }
 
-// begin is when a bucket begins, in µs since the epoch.
+// begin returns when a bucket begins, in µs since the epoch.
 func (w *window) begin(at int64) int64 { return at * w.width }
 
-// admits reports whether an execution may begin now. due: the job has a reservation for now or before, which has been
-// withdrawn.
+// admits reports whether an execution may begin now. due says that the job had a reservation for now or before, which was
+// withdrawn: then only executions count, not the reservations of others.
 func (w *window) admits(limit int64, due bool) bool {
 	if due {
 		return w.started(w.now) < limit

@@ -1,0 +1,222 @@
+package jobs
+
+import "time"
+
+// A request asks whether the run of a job may start.
+type request struct {
+	job       int64
+	attempted time.Time // with job, this names one run
+	first     bool      // it is the job's first run
+	strict    bool
+	withdraws bool  // the job has ended without a run: its reservations are released, and nothing is decided
+	snoozes   bool  // if throttled, the job is snoozed; if false, it is cancelled and waits for nothing
+	handOver  int64 // for how long the job may wait in its worker, µs
+	minDelay  int64 // µs
+	lead      int64 // how much earlier than its turn the job is brought back, µs
+	needs     []need
+
+	decision decision
+
+	// For the batcher, while the job waits in its worker.
+	handOverEnd time.Time
+	asked       time.Time // when it was decided last
+	askAgain    time.Time // when it is to be decided again
+	answered    chan decision
+	abandoned   bool // the job no longer waits for the answer; guarded by batcher.mu
+}
+
+// A need is one limit of a job, with its templates filled in.
+type need struct {
+	ref        Ref
+	owner      string
+	named      bool // the owner is not the job
+	mode       Mode
+	deadline   int64 // µs; 0: none
+	id         int64 // of the row in jobs_keys
+	dynamicRow int64 // dynamic windows: the ID of the limiter's own row, which has no key
+}
+
+// A decision is the answer to a request.
+type decision struct {
+	err     error
+	granted bool
+	limiter Ref // granted after a wait: the limiter that was waited for longest; otherwise the one that makes the job wait longest
+
+	// If granted.
+	fence     int64
+	fenced    bool    // the job has needed a slot
+	heldRows  int     // rows of jobs_holders to be renewed and released
+	leased    bool    // these rows have a lease
+	contended []int64 // the keys of these rows that other jobs wait for
+	waited    int64   // µs since the job was throttled first; 0 if it was not
+
+	// If throttled.
+	wake         int64 // when the job is to come back
+	inWorker     bool  // the job waits in its worker
+	expectedWait int64 // in its worker, µs
+
+	late int64 // how much later than it should the job came back, µs; -1: it was not throttled before
+}
+
+// A batch is what one transaction has read and will write. Decisions change what was read, and note the changes.
+type batch struct {
+	now       int64
+	fence     int64
+	rows      map[int64]*keyRow
+	dynamic   map[int64]*dynamicWindow // by need.dynamicRow
+	running   map[runID]bool           // runs that the database knows; nil: not read
+	waiters   map[waiterID]waiterRow   // of the jobs of the requests
+	keysOfJob map[int64][]int64        // the keys of waiters, also of those that are removed
+
+	handOverRoom int // how many more jobs may wait in their workers
+
+	deadRows       []holderID // rows that no longer count
+	takenOver      []holderID // owners whose keptRow a job with mode Release replaces
+	granted        map[holderID]holderRow
+	removedWaiters map[waiterID]bool
+	savedWaiters   map[waiterID]waiterRow
+
+	unlocked []int64 // keys with waiters that were released without a lock: the next batch looks at them
+}
+
+func newBatch(now int64) *batch {
+	return &batch{
+		now: now, rows: map[int64]*keyRow{}, dynamic: map[int64]*dynamicWindow{}, waiters: map[waiterID]waiterRow{},
+		keysOfJob: map[int64][]int64{}, granted: map[holderID]holderRow{}, removedWaiters: map[waiterID]bool{}, savedWaiters: map[waiterID]waiterRow{},
+	}
+}
+
+type holderID struct {
+	key   int64
+	owner string
+	job   int64
+}
+
+// A holderRow is a row of jobs_holders to be written.
+type holderRow struct {
+	holderID
+	attempted time.Time
+	mode      int16
+	until     int64 // µs from now; 0: none
+	since     int64 // µs; 0: now
+	fence     int64
+}
+
+// Modes of rows in jobs_holders.
+const (
+	relaxedRow = iota
+	strictRow
+	keptRow // by mode Acquire
+)
+
+type runID struct {
+	job       int64
+	attempted int64 // µs
+}
+
+type waiterID struct{ key, job int64 }
+
+// A waiterRow is a row of jobs_waiters.
+type waiterRow struct {
+	wake     int64
+	earliest int64
+	since    int64 // when the job was throttled first; 0: now
+	bucket   int64 // when the bucket of the reservation begins, µs, because the length of buckets can change; -1: none
+	inWorker bool
+}
+
+// A keyRow is a row of jobs_keys with its slots or its window. The window of a key of a dynamic window is in the
+// dynamicWindow too.
+type keyRow struct {
+	id, limiter   int64
+	ref           Ref
+	rules         rules
+	state         string
+	waiting       int64 // how many jobs wait for the key
+	storedWaiting int64 // the same, as it was read
+	slots         *slots
+	window        *window
+	keptOwners    map[string]bool // owners with a keptRow
+}
+
+// addWaiting counts n more waiters.
+func (r *keyRow) addWaiting(n int64) {
+	r.waiting = max(r.waiting+n, 0)
+	if r.slots != nil {
+		r.slots.waiting = r.waiting
+	}
+}
+
+// isDue reports whether the bucket of a reservation has begun.
+func (r *keyRow) isDue(w waiterRow) bool {
+	return w.bucket >= 0 && w.bucket/r.window.width <= r.window.now
+}
+
+func (b *batch) isWaiting(id waiterID) bool {
+	_, ok := b.waiters[id]
+	return ok
+}
+
+// saveWaiter adds a job to the waiters of a key, or changes its row.
+func (b *batch) saveWaiter(id waiterID, w waiterRow) {
+	old, was := b.waiters[id]
+	if !was {
+		b.rows[id.key].addWaiting(+1)
+		b.keysOfJob[id.job] = append(b.keysOfJob[id.job], id.key)
+	}
+	if old != w || !was {
+		b.waiters[id], b.savedWaiters[id] = w, w
+		delete(b.removedWaiters, id)
+	}
+}
+
+// removeWaiter removes a job from the waiters of a key.
+func (b *batch) removeWaiter(id waiterID) {
+	delete(b.waiters, id)
+	delete(b.savedWaiters, id)
+	b.removedWaiters[id] = true
+	if row := b.rows[id.key]; row != nil {
+		row.addWaiting(-1)
+	}
+}
+
+// removeJob removes a job from the waiters of all keys.
+func (b *batch) removeJob(job int64) {
+	for _, key := range b.keysOfJob[job] {
+		if id := (waiterID{key, job}); b.isWaiting(id) {
+			b.removeWaiter(id)
+		}
+	}
+}
+
+// removeFinished removes a waiter whose job has ended without coming back.
+func (b *batch) removeFinished(id waiterID) {
+	if row := b.rows[id.key]; row != nil && row.slots != nil {
+		row.slots.remove(id.job)
+		b.removeWaiter(id)
+	}
+}
+
+// setWake notes when a waiter comes back.
+func (b *batch) setWake(key int64, w waiter, wake int64) {
+	b.savedWaiters[waiterID{key, w.job}] = waiterRow{wake: wake, earliest: w.earliest, bucket: -1}
+	w.wake = wake
+	b.rows[key].slots.add(w)
+}
+
+// toBringBack returns the waiters whose turn is near, by key. It leaves out the jobs that this transaction snoozes: they
+// are still running, and River does not find them among the snoozed.
+func (b *batch) toBringBack(lead int64) map[int64][]waiter {
+	next := map[int64][]waiter{}
+	for id, row := range b.rows {
+		if row.slots == nil {
+			continue
+		}
+		for _, w := range row.slots.toBringBack(b.now, lead) {
+			if !b.isWaiting(waiterID{id, w.job}) {
+				next[id] = append(next[id], w)
+			}
+		}
+	}
+	return next
+}
