@@ -12,10 +12,6 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-var kinds = []limitertest.Kind{
-	limitertest.TokenBucket, limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.Concurrency,
-}
-
 // A Variant is a way of using limiters that limitertest tests.
 type Variant struct {
 	Name      string
@@ -26,7 +22,7 @@ type Variant struct {
 	Lacks     limitertest.Feature
 }
 
-// Variants returns the ways that are tested on every store. With -short it is only the usual one.
+// Variants returns the ways that are tested on every store; with -short, only the usual one.
 func Variants() []Variant {
 	all := []Variant{{Name: "usual", Instances: 1}}
 	if testing.Short() {
@@ -39,8 +35,8 @@ func Variants() []Variant {
 	)
 }
 
-// NotCoalesced runs apart from the other variants: every call is a round trip of its own, and hundreds of them delay other cases.
-// The option is ignored for concurrency, and windows behave like the bucket.
+// NotCoalesced runs apart from the other variants: every call is a round trip of its own, and hundreds of them delay
+// other cases. The option is ignored for concurrency, and windows behave like the bucket.
 func NotCoalesced() Variant {
 	return Variant{
 		Name: "not coalesced", Instances: 1, How: &store.LimiterOptions{NoCoalescing: true},
@@ -48,8 +44,8 @@ func NotCoalesced() Variant {
 	}
 }
 
-// Conformance has limitertest judge every kind of limiter at that place. Idle and Manual no shared limiter has: it does
-// not know what others do, and time is the server's.
+// Conformance runs limitertest on every kind of limiter at that place. No shared limiter has Idle and Manual: it does
+// not know what other instances do, and time is the server's.
 func Conformance(t *testing.T, s Subject, place string, tolerance time.Duration, variants ...Variant) {
 	for _, v := range variants {
 		stores := []*store.Store{}
@@ -73,35 +69,35 @@ func Conformance(t *testing.T, s Subject, place string, tolerance time.Duration,
 }
 
 func (v Variant) subject(b backend.Backend, stores []*store.Store, k limitertest.Kind, tolerance time.Duration) limitertest.Subject {
-	by := builder(build)
-	if v.Keyed {
-		by = buildKeyed
-	}
 	return limitertest.Subject{
 		Kind:     k,
 		RealTime: true, Tolerance: tolerance, Resolution: time.Microsecond,
 		Lacks: limitertest.Idle | limitertest.Manual | v.Lacks,
 		New: func(t testing.TB, l limitertest.Limits) limiter.Limiter {
-			name := name("conformance")
-			all := v.instances(t, by, stores, name, k, l)
+			name := uniqueName("conformance")
+			all := v.instances(t, stores, name, k, l)
 			awaitTick(t, b, name, tolerance/4)
 			if len(all) == 1 {
 				return all[0]
 			}
 			turns := roundRobin{all, new(atomic.Int64)}
-			return made{turns, turns.reconfigure}
+			return testLimiter{turns, turns.reconfigure}
 		},
-		Reconfigure: func(l limiter.Limiter, to limitertest.Limits) error { return l.(made).reconfigure(to) },
+		Reconfigure: func(l limiter.Limiter, to limitertest.Limits) error { return l.(testLimiter).reconfigure(to) },
 	}
 }
 
-// startSlots has room for as many limiters as may be made at once: else all cases begin together, and the first of
-// their times are those of an overloaded machine.
+// startSlots bounds how many limiters are made at once. If all cases began together, the machine would be overloaded
+// when the first times are measured.
 var startSlots = make(chan struct{}, 4)
 
-func (v Variant) instances(t testing.TB, by builder, stores []*store.Store, name string, k limitertest.Kind, l limitertest.Limits) (all []made) {
+func (v Variant) instances(t testing.TB, stores []*store.Store, name string, k limitertest.Kind, l limitertest.Limits) (all []testLimiter) {
 	startSlots <- struct{}{}
 	defer func() { <-startSlots }()
+	by := builder(build)
+	if v.Keyed {
+		by = buildKeyed
+	}
 	for _, s := range stores {
 		one := must(by(s, name, k, l, v.How))(t)
 		one.Statistics() // the schedule starts when the store first sees the limiter
@@ -110,8 +106,8 @@ func (v Variant) instances(t testing.TB, by builder, stores []*store.Store, name
 	return all
 }
 
-// awaitTick returns on a line of the limiter's grid. That began a round trip ago or more: to the cases it is to begin
-// when they have the limiter, as that of a limiter in the process does.
+// awaitTick returns on a tick of the limiter. Its schedule began at least a round trip ago; the cases expect that it
+// begins when they get the limiter, as that of a limiter in the process does.
 func awaitTick(t testing.TB, b backend.Backend, name string, accuracy time.Duration) {
 	for {
 		sent := time.Now()
@@ -126,45 +122,45 @@ func awaitTick(t testing.TB, b backend.Backend, name string, accuracy time.Durat
 			continue
 		}
 		left := time.Duration(d.Period-(now-d.Anchor)%d.Period) * time.Microsecond
-		line := got.Add(left)        // or up to a round trip earlier, but not later
-		time.Sleep(time.Until(line)) // cases sleep, too, because they test times
-		if time.Since(line) < accuracy {
+		tick := got.Add(left)        // or up to a round trip earlier, but not later
+		time.Sleep(time.Until(tick)) // cases sleep, too, because they test times
+		if time.Since(tick) < accuracy {
 			return
 		}
 	}
 }
 
-// roundRobin asks several instances, each time the next.
+// roundRobin uses several instances in turn.
 type roundRobin struct {
-	all  []made
+	all  []testLimiter
 	next *atomic.Int64
 }
 
-func (i roundRobin) one() made { return i.all[int(i.next.Add(1))%len(i.all)] }
+func (r roundRobin) one() testLimiter { return r.all[int(r.next.Add(1))%len(r.all)] }
 
-func (i roundRobin) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
-	return i.one().TryAcquire(ctx, n)
+func (r roundRobin) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return r.one().TryAcquire(ctx, n)
 }
 
-func (i roundRobin) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
-	return i.one().Acquire(ctx, n)
+func (r roundRobin) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return r.one().Acquire(ctx, n)
 }
 
-func (i roundRobin) reconfigure(l limitertest.Limits) error { return i.one().reconfigure(l) }
+func (r roundRobin) reconfigure(l limitertest.Limits) error { return r.one().reconfigure(l) }
 
-func (i roundRobin) Statistics() limiter.Statistics {
-	all := i.all[0].Statistics()
-	for _, l := range i.all[1:] {
+func (r roundRobin) Statistics() limiter.Statistics {
+	sum := r.all[0].Statistics()
+	for _, l := range r.all[1:] {
 		st := l.Statistics()
-		all.QueuedPermits += st.QueuedPermits
-		all.SuccessfulLeases += st.SuccessfulLeases
-		all.FailedLeases += st.FailedLeases
+		sum.QueuedPermits += st.QueuedPermits
+		sum.SuccessfulLeases += st.SuccessfulLeases
+		sum.FailedLeases += st.FailedLeases
 	}
-	return all
+	return sum
 }
 
-func (i roundRobin) Close() error {
-	for _, l := range i.all {
+func (r roundRobin) Close() error {
+	for _, l := range r.all {
 		_ = l.Close()
 	}
 	return nil

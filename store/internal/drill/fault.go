@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A Server is what a testserver.Server does, but for what it is called.
+// A Server is what drills need of a testserver.Server.
 type Server interface {
 	Kill()
 	Pause()
@@ -13,29 +13,35 @@ type Server interface {
 	Restart(empty bool) error
 }
 
-// A Fault is what keeps a store from answering, and how it ends.
+// A Network is what drills need of a testserver.Proxy.
+type Network interface {
+	Delay(time.Duration)
+	Cut()
+	Refuse(bool)
+	Blackhole(bool)
+}
+
+// A Fault keeps a store from answering.
 type Fault struct {
 	Name       string
 	Begin, End func(t testing.TB)
-	// LosesData: afterwards the server knows nothing of what was before.
-	LosesData bool
-	// ErrorText is part of the error.
-	ErrorText string
+	LosesData  bool   // afterwards the server is empty
+	ErrorText  string // part of the error
 }
 
 const (
-	// outageTimeout is the CallTimeout of stores that get into trouble: long enough for a server that works on a
+	// outageTimeout is the CallTimeout of stores in drills with faults: long enough for a server without faults on a
 	// machine that is busy with other tests.
 	outageTimeout = 300 * time.Millisecond
 	probeInterval = 100 * time.Millisecond
 )
 
-// Stalled is a drill: the server's processes are stopped where they are.
+// Stalled stops the server's processes.
 func Stalled(server Server) Fault {
 	return Fault{Name: "stalled", Begin: func(testing.TB) { server.Pause() }, End: func(testing.TB) { server.Resume() }}
 }
 
-// Killed is a drill: the server crashes, and is started again. keeps: it has its data then.
+// Killed is a crash of the server and its restart; keeps says whether the server then has its data.
 func Killed(server Server, keeps bool) Fault {
 	return Fault{
 		Name:      map[bool]string{true: "killed and back with its data", false: "killed and back empty"}[keeps],
@@ -49,7 +55,7 @@ func Killed(server Server, keeps bool) Fault {
 	}
 }
 
-// NetworkFaults are those on the way to a server.
+// NetworkFaults are faults on the way to a server.
 func NetworkFaults(network Network) []Fault {
 	return []Fault{
 		{

@@ -2,23 +2,25 @@ package drill
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
 )
 
-// A span is for how long a lease was held, by the machine's clock: a little less than by the store's, as its beginning
-// is told after the answer and its end before the release.
+// A span is the time for which a lease was held, by the machine's clock. It is a little shorter than by the store's,
+// because an instance writes the beginning after the answer and the end before the release.
 type span struct {
 	from, to time.Time
 	permits  int64
 }
 
-// spans are those of all instances. What an instance held that was killed, it held until then; what it held when it
-// was asked to end, until now.
+// spans returns those of all instances. What a killed instance held, it held until then; what an instance held when it
+// was told to end, until now.
 func spans(all []*process) (held []span) {
 	for _, p := range all {
 		end := time.Now()
@@ -31,7 +33,7 @@ func spans(all []*process) (held []span) {
 		}
 		for _, l := range p.linesOf("h") {
 			if len(l.args) != 4 {
-				continue // it was killed in the middle of a word
+				continue // it was killed in the middle of a line
 			}
 			s := span{from: l.at, to: end, permits: l.args[1]}
 			if to, ok := until[l.args[0]]; ok {
@@ -43,7 +45,7 @@ func spans(all []*process) (held []span) {
 	return held
 }
 
-// maxHeld is the largest number of permits held at once.
+// maxHeld returns the largest number of permits that were held at once.
 func maxHeld(all []span) (most int64) {
 	type change struct {
 		at time.Time
@@ -62,8 +64,8 @@ func maxHeld(all []span) (most int64) {
 	return most
 }
 
-// HeldWithinLimit has instances hold leases of one to three permits, kills some of them, and looks at what was held at
-// once.
+// HeldWithinLimit tests that instances with leases of one to three permits never hold more than the limit, also if some
+// are killed.
 func HeldWithinLimit(t *testing.T, s Subject) {
 	for _, c := range []struct {
 		name             string
@@ -71,22 +73,22 @@ func HeldWithinLimit(t *testing.T, s Subject) {
 	}{{"two", 2, 0}, {"eight, of which three are killed", 8, 3}} {
 		t.Run(c.name, func(t *testing.T) {
 			const limit, ttl = 6, 2 * time.Second
-			place, name := s.Place(t), name("holds")
+			place, name := s.Place(t), uniqueName("leases")
 			limits := limitertest.Limits{Permits: limit, QueueLimit: 1000}
 			how := store.LimiterOptions{LeaseTTL: ttl}
-			all := startAll(t, same(c.processes, job{
+			all := startAll(t, c.processes, job{
 				Place: place, Name: name, Kind: limitertest.Concurrency, Limits: limits, How: how,
-				Permits: []int{1, 1, 2, 3}, Goroutines: 4, Work: leaseOn,
-			})...)
+				Permits: []int{1, 1, 2, 3}, Goroutines: 4, Work: leaseForever,
+			})
 			for i := range c.processes {
 				eventually(t, "each instance has its turns", func() bool { return len(all[i].linesOf("r")) >= 5 })
 			}
-			for i := range c.kills {
-				all[i].kill()
+			for _, p := range all[:c.kills] {
+				p.kill()
 			}
-			for i := c.kills; i < c.processes; i++ {
-				had := len(all[i].linesOf("r"))
-				eventually(t, "the others go on", func() bool { return len(all[i].linesOf("r")) >= had+5 })
+			for _, p := range all[c.kills:] {
+				had := len(p.linesOf("r"))
+				eventually(t, "the others go on", func() bool { return len(p.linesOf("r")) >= had+5 })
 			}
 			finishAll(all, true)
 			held := spans(all)
@@ -102,4 +104,114 @@ func HeldWithinLimit(t *testing.T, s Subject) {
 			t.Logf("%d leases, %d permits at once", len(held), maxHeld(held))
 		})
 	}
+}
+
+// late is how long after the end of its lease a permit can come back at the latest: a waiting caller asks again within
+// a second and a half, and a busy machine is slow.
+const late = 4 * time.Second
+
+var oneSeat = limitertest.Limits{Permits: 1, QueueLimit: 10}
+
+// A holder is an instance that has the only permit. A limiter in this process waits for it.
+type holder struct {
+	*process
+	seats testLimiter
+	ttl   time.Duration
+	held  line
+}
+
+func newHolder(t *testing.T, s Subject, ttl time.Duration) holder {
+	place, name, how := s.Place(t), uniqueName("seat"), store.LimiterOptions{LeaseTTL: ttl}
+	p := startAll(t, 1, job{
+		Place: place, Name: name, Kind: limitertest.Concurrency, Limits: oneSeat, How: how,
+		Permits: []int{1}, Goroutines: 1, Work: leaseOnce,
+	})[0]
+	seats := must(build(s.store(t, place, store.Options{}), name, limitertest.Concurrency, oneSeat, &how))(t)
+	return holder{p, seats, ttl, p.await("h")}
+}
+
+// next waits for the permit in this process.
+func (h holder) next(t *testing.T) limiter.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), h.ttl+patience)
+	defer cancel()
+	lease := must(decided(h.seats.Acquire(ctx, 1)))(t)
+	if !lease.Acquired() {
+		t.Fatalf("rejected: %s", lease.Reason())
+	}
+	return lease
+}
+
+// isHeld expects, again and again for some time, that the permit is not granted and that check holds.
+func (h holder) isHeld(t *testing.T, until time.Time, check func()) {
+	t.Helper()
+	for ; time.Now().Before(until); time.Sleep(20 * time.Millisecond) { // there is no event to wait for
+		if lease := tryAcquire(t, h.seats, 1); lease.Acquired() {
+			t.Fatal("a permit that is held was granted")
+		}
+		check()
+	}
+}
+
+// KilledHolder kills a holder right after it has got the permit, before the lease is renewed. The permit must come back
+// when the lease ends.
+func KilledHolder(t *testing.T, s Subject) {
+	const ttl = 3 * time.Second
+	h := newHolder(t, s, ttl)
+	h.kill()
+	if h.killed.Sub(h.held.at) > ttl/3 {
+		t.Skip("the machine is so busy that the lease may have been renewed")
+	}
+	begun := h.linesOf("ready")[0].at // before the lease
+	defer h.next(t).Release()
+	now := time.Now()
+	if after := now.Sub(begun); after < ttl {
+		t.Errorf("the permit came back %v after its holder had been started, its TTL is %v", after, ttl)
+	}
+	if after := now.Sub(h.held.at); after > ttl+late {
+		t.Errorf("the permit came back %v after it was given, its TTL is %v", after, ttl)
+	}
+}
+
+// LivingHolder tests that a holder keeps the permit for longer than the TTL, and that its release takes effect at once.
+func LivingHolder(t *testing.T, s Subject) {
+	const ttl = time.Second
+	h := newHolder(t, s, ttl)
+	h.isHeld(t, h.held.at.Add(3*ttl+ttl/2), func() {})
+	if len(h.linesOf("l")) > 0 {
+		t.Fatal("the lease was lost")
+	}
+	h.send()
+	h.next(t).Release()
+	finishAll([]*process{h.process}, false)
+}
+
+// StoppedHolder stops a holder by SIGSTOP for longer than the TTL. Another one gets the permit meanwhile, and what the
+// first does with its lease when it goes on has no effect.
+func StoppedHolder(t *testing.T, s Subject) {
+	const ttl = time.Second
+	h := newHolder(t, s, ttl)
+	h.pause()
+	lease := h.next(t)
+	if len(h.linesOf("l")) > 0 {
+		t.Fatal("a stopped process has written a line")
+	}
+	if fence, _ := store.FenceKey.From(lease); fence <= h.held.args[2] {
+		t.Errorf("the new holder's fence is %d, the old one's was %d", fence, h.held.args[2])
+	}
+	h.resume()
+	h.await("l")
+	h.send()
+	h.await("r")
+	finishAll([]*process{h.process}, false)
+	lost, _ := store.LostKey.From(lease)
+	h.isHeld(t, time.Now().Add(2*ttl), func() {
+		select {
+		case <-lost:
+			t.Fatal("the new holder has lost its lease")
+		default:
+		}
+	})
+	lease.Release()
+	h.next(t).Release()
 }

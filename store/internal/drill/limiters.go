@@ -9,81 +9,94 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// shared is what all limiters of package store can do.
-type shared interface {
+var kinds = []limitertest.Kind{
+	limitertest.TokenBucket, limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.Concurrency,
+}
+
+// A reconfigureFunc gives a limiter new limits.
+type reconfigureFunc func(limitertest.Limits) error
+
+// A sharedLimiter is a shared limiter of any kind.
+type sharedLimiter interface {
 	limiter.Limiter
 	limiter.StatisticsProvider
 	Close() error
 }
 
-// made is a limiter with the way to give it new limits.
-type made struct {
-	shared
-	reconfigure func(limitertest.Limits) error
+// A testLimiter can be reconfigured whatever its kind.
+type testLimiter struct {
+	sharedLimiter
+	reconfigure reconfigureFunc
+}
+
+// construct makes a limiter by a method of a Store.
+func construct[O any, L interface{ Reconfigure(O) error }](
+	method func(string, O, *store.LimiterOptions) (L, error), options func(limitertest.Limits) O,
+	name string, l limitertest.Limits, how *store.LimiterOptions,
+) (L, reconfigureFunc, error) {
+	made, err := method(name, options(l), how)
+	return made, func(l limitertest.Limits) error { return made.Reconfigure(options(l)) }, err
 }
 
 // A builder makes a limiter of any kind.
-type builder func(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) (made, error)
+type builder func(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) (testLimiter, error)
 
-// build makes one that is not partitioned.
-func build(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) (made, error) {
+// build makes a limiter that is not partitioned.
+func build(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) (testLimiter, error) {
+	by, reconfigure, err := buildShared(s, name, k, l, how)
+	return testLimiter{by, reconfigure}, err
+}
+
+func buildShared(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) (sharedLimiter, reconfigureFunc, error) {
 	switch k {
 	case limitertest.Concurrency:
-		by, err := s.Concurrency(name, l.Concurrency(), how)
-		return made{by, func(l limitertest.Limits) error { return by.Reconfigure(l.Concurrency()) }}, err
+		return construct(s.Concurrency, limitertest.Limits.Concurrency, name, l, how)
 	case limitertest.FixedWindow:
-		by, err := s.FixedWindow(name, l.FixedWindow(), how)
-		return made{by, func(l limitertest.Limits) error { return by.Reconfigure(l.FixedWindow()) }}, err
+		return construct(s.FixedWindow, limitertest.Limits.FixedWindow, name, l, how)
 	case limitertest.SlidingWindow:
-		by, err := s.SlidingWindow(name, l.SlidingWindow(), how)
-		return made{by, func(l limitertest.Limits) error { return by.Reconfigure(l.SlidingWindow()) }}, err
+		return construct(s.SlidingWindow, limitertest.Limits.SlidingWindow, name, l, how)
 	default:
-		by, err := s.TokenBucket(name, l.TokenBucket(), how)
-		return made{by, func(l limitertest.Limits) error { return by.Reconfigure(l.TokenBucket()) }}, err
+		return construct(s.TokenBucket, limitertest.Limits.TokenBucket, name, l, how)
 	}
 }
 
-// partitioned is what the drills need of a partitioned limiter of any kind.
+// partitioned is a partitioned limiter of any kind.
 type partitioned interface {
 	limiter.Partitioned[string]
 	Statistics(key string) (limiter.Statistics, error)
 	Close() error
 }
 
-// buildPartitioned makes one for all keys.
-func buildPartitioned(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) (partitioned, func(limitertest.Limits) error, error) {
+func buildPartitioned(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) (partitioned, reconfigureFunc, error) {
 	switch k {
 	case limitertest.Concurrency:
-		by, err := s.PartitionedConcurrency(name, l.Concurrency(), how)
-		return by, func(l limitertest.Limits) error { return by.Reconfigure(l.Concurrency()) }, err
+		return construct(s.PartitionedConcurrency, limitertest.Limits.Concurrency, name, l, how)
 	case limitertest.FixedWindow:
-		by, err := s.PartitionedFixedWindow(name, l.FixedWindow(), how)
-		return by, func(l limitertest.Limits) error { return by.Reconfigure(l.FixedWindow()) }, err
+		return construct(s.PartitionedFixedWindow, limitertest.Limits.FixedWindow, name, l, how)
 	case limitertest.SlidingWindow:
-		by, err := s.PartitionedSlidingWindow(name, l.SlidingWindow(), how)
-		return by, func(l limitertest.Limits) error { return by.Reconfigure(l.SlidingWindow()) }, err
+		return construct(s.PartitionedSlidingWindow, limitertest.Limits.SlidingWindow, name, l, how)
 	default:
-		by, err := s.PartitionedTokenBucket(name, l.TokenBucket(), how)
-		return by, func(l limitertest.Limits) error { return by.Reconfigure(l.TokenBucket()) }, err
+		return construct(s.PartitionedTokenBucket, limitertest.Limits.TokenBucket, name, l, how)
 	}
 }
 
 // oneKey is one key of a partitioned limiter.
 type oneKey struct {
 	partitioned
-	last *atomic.Pointer[limiter.Statistics] // of the key: a closed limiter does not have them
+	key  string
+	last *atomic.Pointer[limiter.Statistics] // of the key, once closed: a closed limiter does not have them
 }
 
 const theKey = "a key"
 
 // buildKeyed makes one key of a partitioned limiter.
-func buildKeyed(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) (made, error) {
+func buildKeyed(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) (testLimiter, error) {
 	by, reconfigure, err := buildPartitioned(s, name, k, l, how)
 	if err != nil {
-		return made{}, err
+		return testLimiter{}, err
 	}
-	one := oneKey{by, new(atomic.Pointer[limiter.Statistics])}
-	return made{one, func(l limitertest.Limits) error {
+	one := oneKey{by, theKey, new(atomic.Pointer[limiter.Statistics])}
+	return testLimiter{one, func(l limitertest.Limits) error {
 		err := reconfigure(l)
 		_, _ = by.Statistics(theKey) // a key is converted when it is used
 		return err
@@ -91,18 +104,18 @@ func buildKeyed(s *store.Store, name string, k limitertest.Kind, l limitertest.L
 }
 
 func (o oneKey) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
-	return o.partitioned.TryAcquire(ctx, theKey, n)
+	return o.partitioned.TryAcquire(ctx, o.key, n)
 }
 
 func (o oneKey) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
-	return o.partitioned.Acquire(ctx, theKey, n)
+	return o.partitioned.Acquire(ctx, o.key, n)
 }
 
 func (o oneKey) Statistics() limiter.Statistics {
 	if last := o.last.Load(); last != nil {
 		return *last
 	}
-	st, _ := o.partitioned.Statistics(theKey) // the error is that it is closed
+	st, _ := o.partitioned.Statistics(o.key) // the error is that it is closed
 	return st
 }
 

@@ -2,6 +2,7 @@ package drill
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -11,12 +12,10 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// DelayIsNoOutage as long as it is shorter than the timeout.
+// DelayIsNoOutage tests that a store counts as there if its answers are delayed by less than the timeout.
 func DelayIsNoOutage(t *testing.T, s Subject, through string, network Network) {
-	if s.NoLeaks != nil {
-		s.NoLeaks(t)
-	}
-	p := newPatient(t, s, through, store.LimiterOptions{Outage: store.FailClosed})
+	s.NoLeaks(t)
+	p := newFaultyStore(t, s, through, store.LimiterOptions{Outage: store.FailClosed})
 	p.answersByStore()
 	const delay = outageTimeout / 6 // in each direction
 	network.Delay(delay)
@@ -26,36 +25,39 @@ func DelayIsNoOutage(t *testing.T, s Subject, through string, network Network) {
 			t.Errorf("a call took %v, less than twice the delay", took)
 		}
 	}
-	if p.local > 0 || len(p.told.of(store.EventStoreLost)) > 0 {
-		t.Errorf("a delay is taken for an outage: %v", p.told.all)
+	if p.local > 0 || len(p.reported.of(store.EventStoreLost)) > 0 {
+		t.Errorf("a delay is taken for an outage: %v", p.reported.all)
 	}
-	most, left := int64(outageLimits.Permits)-p.taken, int64(0)
-	ok := inTime(func() bool { // a call may take longer than the timeout on a machine that is busy with other tests
-		left = p.bucket.Statistics().AvailablePermits
-		return left <= most && left >= most-p.s.Counters().Failures
-	})
-	if !ok {
-		t.Errorf("%d are left, at most %d are right, after %d calls failed", left, most, p.s.Counters().Failures)
+	var wrong string
+	if !inTime(func() bool { wrong = p.wrongNumberLeft(p.bucket); return wrong == "" }) { // a call can take longer than the timeout on a busy machine
+		t.Error(wrong)
 	}
 	p.closesInTime()
 }
 
-// FrequentDisconnects is the drill: connections break again and again. Then it is not known how much is granted, but never more than the
-// limit, no call takes long, and afterwards everything is as it was.
-func FrequentDisconnects(t *testing.T, s Subject, direct, through string, network Network) {
-	if s.NoLeaks != nil {
-		s.NoLeaks(t)
+// wrongNumberLeft says how many permits l has left, or returns "" if those are right. A failed call may have taken one.
+func (p *faultyStore) wrongNumberLeft(l testLimiter) string {
+	left, most, c := l.Statistics().AvailablePermits, int64(outageLimits.Permits)-p.taken, p.s.Counters()
+	if left <= most && left >= most-c.Failures {
+		return ""
 	}
-	p := newPatient(t, s, through, store.LimiterOptions{Outage: store.FailClosed})
+	return fmt.Sprintf("%d are left, at most %d are right, after %d of %d calls failed", left, most, c.Failures, c.Calls)
+}
+
+// FrequentDisconnects tests a store whose connections break again and again. It is not known how many permits are
+// granted then, but never more than the limit; no call takes long, and afterwards the store recovers.
+func FrequentDisconnects(t *testing.T, s Subject, direct, through string, network Network) {
+	s.NoLeaks(t)
+	p := newFaultyStore(t, s, through, store.LimiterOptions{Outage: store.FailClosed})
 	p.answersByStore()
-	network.Delay(2 * time.Millisecond) // so that there is always something on its way that is lost
+	network.Delay(2 * time.Millisecond) // so that each break loses something on its way
 	ctx, stop := context.WithTimeout(t.Context(), time.Duration(short(2000, 500))*time.Millisecond)
 	defer stop()
 	var cutting sync.WaitGroup
 	cutting.Go(func() {
 		for ctx.Err() == nil {
 			network.Cut()
-			time.Sleep(time.Duration(20+rand.IntN(60)) * time.Millisecond) // so long a connection lives
+			time.Sleep(time.Duration(20+rand.IntN(60)) * time.Millisecond) // the life of a connection
 		}
 	})
 	for ctx.Err() == nil {
@@ -76,11 +78,9 @@ func FrequentDisconnects(t *testing.T, s Subject, direct, through string, networ
 	}
 	eventually(t, "the store is there", func() bool { return p.s.Health().Err == nil })
 	other := must(build(s.store(t, direct, store.Options{}), p.name, limitertest.TokenBucket, outageLimits, nil))(t)
-	left := other.Statistics().AvailablePermits
-	most, failed := int64(outageLimits.Permits)-p.taken, p.s.Counters().Failures
-	if left > most || left < most-failed {
-		t.Errorf("%d are left after %d were granted", left, p.taken)
+	if wrong := p.wrongNumberLeft(other); wrong != "" {
+		t.Error(wrong)
 	}
-	t.Logf("%d were granted, %d are left, %d of %d calls failed", p.taken, left, failed, p.s.Counters().Calls)
+	t.Logf("%d were granted: %+v", p.taken, p.s.Counters())
 	p.closesInTime()
 }

@@ -22,59 +22,84 @@ const localLimit = 10
 const margin = 700 * time.Millisecond
 
 // Outage runs limiters of each outage policy through a fault.
-func Outage(t *testing.T, s Subject, place string, trouble Fault) {
-	t.Run(trouble.Name, func(t *testing.T) {
-		if s.NoLeaks != nil {
-			s.NoLeaks(t)
-		}
-		var patients []*faultyStore
+func Outage(t *testing.T, s Subject, place string, fault Fault) {
+	t.Run(fault.Name, func(t *testing.T) {
+		s.NoLeaks(t)
+		var all []*faultyStore
 		for _, how := range []store.LimiterOptions{
 			{Outage: store.FailClosed}, {Outage: store.FailOpen, NoCoalescing: true},
 			{Outage: store.FallBackLocally, LocalShare: float64(localLimit) / float64(outageLimits.Permits)},
 		} {
-			patients = append(patients, newPatient(t, s, place, how))
+			all = append(all, newFaultyStore(t, s, place, how))
 		}
 		together := func(stage func(*faultyStore)) {
-			var all sync.WaitGroup
-			for _, p := range patients {
-				all.Go(func() { stage(p) })
+			var running sync.WaitGroup
+			for _, p := range all {
+				running.Go(func() { stage(p) })
 			}
-			all.Wait()
+			running.Wait()
 		}
 		together((*faultyStore).answersByStore)
-		trouble.Begin(t)
+		fault.Begin(t)
 		together((*faultyStore).losesStore)
-		together(func(p *faultyStore) { p.answersByPolicy(trouble) })
-		trouble.End(t)
+		together(func(p *faultyStore) { p.answersByPolicy(fault) })
+		fault.End(t)
 		together((*faultyStore).recovers)
-		together(func(p *faultyStore) { p.hasRecovered(trouble.LosesData) })
-		for _, p := range patients {
-			p.definitionExists(s.backend(t, place))
-		}
+		together(func(p *faultyStore) { p.hasRecovered(fault.LosesData) })
+		b := s.backend(t, place)
+		together(func(p *faultyStore) { p.definitionExists(b) })
 		together((*faultyStore).closesInTime)
 		together((*faultyStore).reportedOnce)
 	})
 }
 
-// A faultyStore is a store in trouble, with limiters of one policy. Its methods are called from goroutines of their own.
-type faultyStore struct {
-	t      testing.TB
-	name   string
-	how    store.LimiterOptions
-	place  string
-	s      *store.Store
-	told   events
-	bucket made
-	seats  made
-	taken  int64 // granted by the store, of the bucket
-	local  int64 // granted without the store
-	unsure int64 // failed calls that may have been carried out
+// CloseDuringFault closes a store during a fault, with callers waiting in a queue, a call under way, a lease that is
+// held, and one that was just released.
+func CloseDuringFault(t *testing.T, s Subject, place string, fault Fault) {
+	t.Run("leaving while "+fault.Name, func(t *testing.T) {
+		s.NoLeaks(t)
+		p := newFaultyStore(t, s, place, store.LimiterOptions{Outage: store.FailClosed})
+		p.answersByStore()
+		released := acquire(t, p.seats)
+		full := must(build(p.s, uniqueName("full"), limitertest.Concurrency, oneSeat, nil))(t)
+		acquire(t, full) // and is never released
+		var callers sync.WaitGroup
+		for range 5 {
+			callers.Go(func() {
+				if lease, err := p.acquireReturns(full); lease.Acquired() {
+					p.errorf("granted: %v", err)
+				}
+			})
+		}
+		eventually(t, "they wait", func() bool { return full.Statistics().QueuedPermits == 5 })
+		fault.Begin(t)
+		released.Release()
+		callers.Go(func() { _, _ = p.acquireReturns(p.bucket) }) // can be granted: not every fault begins at once
+		p.closesInTime()
+		callers.Wait()
+		fault.End(t)
+	})
 }
 
-func newPatient(t testing.TB, s Subject, place string, how store.LimiterOptions) *faultyStore {
-	p := &faultyStore{t: t, name: name("outage"), how: how, place: place}
+// A faultyStore is a store that runs into a fault, with limiters of one outage policy. Its methods are called from
+// goroutines of their own, one at a time.
+type faultyStore struct {
+	t        testing.TB
+	name     string
+	how      store.LimiterOptions
+	s        *store.Store
+	reported events
+	bucket   testLimiter
+	seats    testLimiter
+	taken    int64 // permits of the bucket that the store has granted
+	local    int64 // and that were granted without the store
+	unsure   int64 // failed calls that may have been carried out
+}
+
+func newFaultyStore(t testing.TB, s Subject, place string, how store.LimiterOptions) *faultyStore {
+	p := &faultyStore{t: t, name: uniqueName("outage"), how: how}
 	p.s = s.store(t, place, store.Options{
-		CallTimeout: outageTimeout, ProbeInterval: probeInterval, RefreshInterval: time.Second, OnEvent: p.told.tell,
+		CallTimeout: outageTimeout, ProbeInterval: probeInterval, RefreshInterval: time.Second, OnEvent: p.reported.add,
 	})
 	p.bucket = must(build(p.s, p.name, limitertest.TokenBucket, outageLimits, &how))(t)
 	how.NoCoalescing, how.LeaseTTL = false, 2*time.Second
@@ -86,15 +111,15 @@ func (p *faultyStore) errorf(format string, args ...any) {
 	p.t.Errorf("%v: "+format, append([]any{p.how.Outage}, args...)...)
 }
 
-// answersByStore: the store is asked.
+// answersByStore expects that the store decides. Afterwards, a lease is held until the end.
 func (p *faultyStore) answersByStore() {
 	ok := inTime(func() bool { p.take(); return p.taken == 5 })
 	var err error
 	held := inTime(func() bool { // the first use also sets the limits, and can take longer than a call on a busy machine
-		_, err = answered(p.seats.TryAcquire(context.Background(), 1))
+		_, err = decided(p.seats.TryAcquire(context.Background(), 1))
 		return err == nil
 	})
-	if !held || !ok { // it is held to the end
+	if !held || !ok {
 		p.errorf("%d were granted: %v", p.taken, err)
 	}
 }
@@ -140,7 +165,7 @@ func (p *faultyStore) take() (took time.Duration) {
 	return took
 }
 
-// losesStore: single calls fail, until the store counts as away.
+// losesStore makes calls until the store counts as away.
 func (p *faultyStore) losesStore() {
 	for end := time.Now().Add(patience); p.s.Health().Err == nil; {
 		if p.take(); time.Now().After(end) {
@@ -152,8 +177,9 @@ func (p *faultyStore) losesStore() {
 	}
 }
 
-// answersByPolicy: every answer is the policy's and costs nothing, whatever is asked, and the store is looked for by one call.
-func (p *faultyStore) answersByPolicy(trouble Fault) {
+// answersByPolicy expects that every answer is the policy's and takes microseconds, and that one call at a time probes
+// the store.
+func (p *faultyStore) answersByPolicy(fault Fault) {
 	took := make([]time.Duration, 1001)
 	for i := range took {
 		took[i] = p.take()
@@ -173,11 +199,11 @@ func (p *faultyStore) answersByPolicy(trouble Fault) {
 	if !ok {
 		p.errorf("the store is not probed")
 	}
-	// A probe every fifth less than the interval, and what was under way; leases and listeners ask nothing.
+	// A probe in each shortest interval, and what was under way; leases and listeners make no calls.
 	if n, most := p.s.Counters().Calls-before.Calls, int64(time.Since(begun)/(probeInterval*8/10))+3; n > most {
 		p.errorf("%d calls to a store that is away, at most %d are right", n, most)
 	}
-	if err := p.s.Health().Err; err == nil || !strings.Contains(err.Error(), trouble.ErrorText) {
+	if err := p.s.Health().Err; err == nil || !strings.Contains(err.Error(), fault.ErrorText) {
 		p.errorf("the store is away because of: %v", err)
 	}
 }

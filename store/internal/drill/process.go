@@ -35,20 +35,20 @@ type line struct {
 	at   time.Time
 }
 
-// startAll starts an instance for each job, and lets them begin together.
-func startAll(t testing.TB, jobs ...job) []*process {
+// startAll starts n instances with a job, and lets them begin together.
+func startAll(t testing.TB, n int, j job) []*process {
 	t.Helper()
-	all := prepareAll(t, jobs...)
-	beginAll(all)
+	all := prepareAll(t, n, j)
+	beginAll(all...)
 	return all
 }
 
-// prepareAll starts instances, which wait for a command.
-func prepareAll(t testing.TB, jobs ...job) []*process {
+// prepareAll starts n instances with a job, which wait for a command.
+func prepareAll(t testing.TB, n int, j job) []*process {
 	t.Helper()
-	var all []*process
-	for _, j := range jobs {
-		all = append(all, start(t, j))
+	all := make([]*process, n)
+	for i := range all {
+		all[i] = start(t, j)
 	}
 	for _, p := range all {
 		p.await("ready")
@@ -56,19 +56,10 @@ func prepareAll(t testing.TB, jobs ...job) []*process {
 	return all
 }
 
-func beginAll(all []*process) {
+func beginAll(all ...*process) {
 	for _, p := range all {
 		p.send()
 	}
-}
-
-// same returns n copies of a job.
-func same(n int, j job) []job {
-	jobs := make([]job, n)
-	for i := range jobs {
-		jobs[i] = j
-	}
-	return jobs
 }
 
 func start(t testing.TB, j job) *process {
@@ -87,7 +78,7 @@ func start(t testing.TB, j job) *process {
 	t.Cleanup(func() {
 		p.kill() // no effect after its end
 		if t.Failed() && p.stderr.Len() > 0 {
-			t.Logf("an instance said: %s", p.stderr.Bytes())
+			t.Logf("an instance has written: %s", p.stderr.Bytes())
 		}
 	})
 	return p
@@ -112,7 +103,7 @@ func (p *process) listen(stdout io.Reader) {
 	}
 }
 
-// linesOf are all lines of a kind.
+// linesOf returns all lines of a kind.
 func (p *process) linesOf(what string) (all []line) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,21 +118,28 @@ func (p *process) linesOf(what string) (all []line) {
 // await waits for the first line of a kind.
 func (p *process) await(what string) line {
 	p.t.Helper()
-	eventually(p.t, "an instance says "+what, func() bool {
-		select {
-		case <-p.read:
-			if len(p.linesOf(what)) == 0 {
-				p.kill()
-				p.t.Fatalf("an instance has ended without saying %s: %s", what, p.stderr.Bytes())
-			}
-		default:
+	eventually(p.t, "an instance writes "+what, func() bool {
+		ended := isClosed(p.read)
+		written := len(p.linesOf(what)) > 0
+		if ended && !written {
+			p.kill()
+			p.t.Fatalf("an instance has ended without writing %s: %s", what, p.stderr.Bytes())
 		}
-		return len(p.linesOf(what)) > 0
+		return written
 	})
 	return p.linesOf(what)[0]
 }
 
-// send tells it something; what, it knows.
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// send sends a command. Its meaning depends on the job.
 func (p *process) send() {
 	if _, err := p.stdin.Write([]byte("\n")); err != nil {
 		p.t.Error(err)
@@ -161,26 +159,7 @@ func (p *process) kill() {
 	_ = p.cmd.Wait() // the error is that it was killed
 }
 
-// finish waits until the process has ended by itself; hurry ends work that is unlimited.
-func (p *process) finish(hurry bool) {
-	p.t.Helper()
-	if p.cmd.ProcessState != nil {
-		return
-	}
-	if hurry {
-		_ = p.stdin.Close()
-	}
-	select {
-	case <-p.read:
-	case <-time.After(4 * patience):
-		_ = p.cmd.Process.Signal(syscall.SIGQUIT) // a Go program prints the stacks of its goroutines
-		<-p.read
-	}
-	if err := p.cmd.Wait(); err != nil {
-		p.t.Fatalf("an instance: %v: %s", err, p.stderr.Bytes())
-	}
-}
-
+// finishAll waits until the processes that were not killed have ended by themselves. hurry ends work that is unlimited.
 func finishAll(all []*process, hurry bool) {
 	for _, p := range all {
 		if hurry && p.cmd.ProcessState == nil {
@@ -189,6 +168,17 @@ func finishAll(all []*process, hurry bool) {
 	}
 	for _, p := range all {
 		p.t.Helper()
-		p.finish(hurry)
+		if p.cmd.ProcessState != nil {
+			continue
+		}
+		select {
+		case <-p.read:
+		case <-time.After(4 * patience):
+			_ = p.cmd.Process.Signal(syscall.SIGQUIT) // a Go program prints the stacks of its goroutines
+			<-p.read
+		}
+		if err := p.cmd.Wait(); err != nil {
+			p.t.Fatalf("an instance: %v: %s", err, p.stderr.Bytes())
+		}
 	}
 }

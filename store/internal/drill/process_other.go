@@ -2,7 +2,7 @@
 
 package drill
 
-// pause stops the process without its knowledge. No signal does that here.
+// pause skips the test: no signal stops a process here.
 func (p *process) pause() { p.t.Skip("this system has no signal that stops a process") }
 
 func (p *process) resume() {}

@@ -4,7 +4,7 @@ package drill
 
 import "syscall"
 
-// pause stops the process without its knowledge, as a suspended virtual machine is stopped.
+// pause stops the process as a virtual machine is suspended: the process does not learn of it.
 func (p *process) pause() { p.signal(syscall.SIGSTOP) }
 
 func (p *process) resume() { p.signal(syscall.SIGCONT) }

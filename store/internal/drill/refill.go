@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A flow is how instances take what comes back meanwhile.
+// A flow is a case of [Refills].
 type flow struct {
 	name      string
 	kind      limitertest.Kind
@@ -40,8 +40,7 @@ const (
 	flowRefill = 20
 )
 
-// Refills has instances wait for what comes back, and compares what they get with what the server's clock says
-// there was.
+// Refills tests that instances that wait for permits get what comes back by the server's clock, and no more.
 func Refills(t *testing.T, s Subject) {
 	for _, f := range flows() {
 		t.Run(f.name, func(t *testing.T) {
@@ -55,47 +54,48 @@ func (f flow) run(t *testing.T, s Subject) {
 	place := s.Place(t)
 	b := s.backend(t, place)
 	limits := limitertest.Limits{Permits: flowLimit, Period: flowPeriod, TokensPerPeriod: flowRefill, Segments: 2, QueueLimit: 1000}
-	all := prepareAll(t, same(f.processes, job{
-		Place: place, Name: name("flow"), Kind: f.kind, How: f.how, Permits: []int{1, 2}, Limits: limits,
+	all := prepareAll(t, f.processes, job{
+		Place: place, Name: uniqueName("flow"), Kind: f.kind, How: f.how, Permits: []int{1, 2}, Limits: limits,
 		Goroutines: 2 * goroutines, Work: takeForever,
-	})...)
-	before := clock(t, b)
-	beginAll(all)
-	eventually(t, "all there was is used up", func() bool { return granted(all)[0] >= 3*flowLimit/2 })
-	busy, had := clock(t, b), granted(all)[0]
-	for i := range f.kills {
-		pass(t, b, 200*time.Millisecond)
-		all[i].kill()
+	})
+	before := serverTime(t, b)
+	beginAll(all...)
+	eventually(t, "the first permits are used up", func() bool { return granted(all)[0] >= 3*flowLimit/2 })
+	busy, had := serverTime(t, b), granted(all)[0]
+	for _, p := range all[:f.kills] {
+		awaitServerTime(t, b, 200*time.Millisecond)
+		p.kill()
 	}
-	for i := range f.stops {
-		all[f.kills+i].pause()
+	stopped := all[f.kills : f.kills+f.stops]
+	for _, p := range stopped {
+		p.pause()
 	}
-	pass(t, b, 3*time.Second/2)
-	through, has := clock(t, b), granted(all)[0]
-	for i := range f.stops {
-		all[f.kills+i].resume()
+	awaitServerTime(t, b, 3*time.Second/2)
+	through, has := serverTime(t, b), granted(all)[0]
+	for _, p := range stopped {
+		p.resume()
 	}
 	finishAll(all, true)
-	after := clock(t, b)
+	after := serverTime(t, b)
 
 	step := limits.Step(f.kind).Microseconds()
-	most := flowLimit + f.comes()*((after-before)/step+1)
+	most := flowLimit + f.perTick()*((after-before)/step+1)
 	got := granted(all)[0]
 	if got > most {
 		t.Errorf("%d granted within %d µs of the server's clock, at most %d are right", got, after-before, most)
 	}
-	// In the middle everything that comes is taken, but for a moment at the end, and for what died with its takers or
-	// is still in a block.
+	// Between busy and through everything that comes is taken, apart from a moment at the end, what was granted to
+	// killed or stopped instances, and what is still in a block.
 	late := int64(400_000)
-	least := f.comes()*((through-busy-late)/step) - int64(2*(f.kills+f.stops)*2*goroutines) - int64(f.processes*f.how.Block)
+	least := f.perTick()*((through-busy-late)/step) - int64(2*(f.kills+f.stops)*2*goroutines) - int64(f.processes*f.how.Block)
 	if has-had < least {
 		t.Errorf("%d granted within %d µs, at least %d are right", has-had, through-busy, least)
 	}
 	t.Logf("%d granted, at most %d are right; %d in the middle, at least %d are right", got, most, has-had, least)
 }
 
-// comes is what a line of the grid brings.
-func (f flow) comes() int64 {
+// perTick returns how many permits come back on a tick.
+func (f flow) perTick() int64 {
 	switch f.kind {
 	case limitertest.FixedWindow:
 		return flowLimit
@@ -106,9 +106,9 @@ func (f flow) comes() int64 {
 	}
 }
 
-// pass waits until the server's clock has advanced by d.
-func pass(t testing.TB, b backend.Backend, d time.Duration) {
-	for end := clock(t, b) + d.Microseconds(); clock(t, b) < end; {
+// awaitServerTime waits until the server's clock has advanced by d.
+func awaitServerTime(t testing.TB, b backend.Backend, d time.Duration) {
+	for end := serverTime(t, b) + d.Microseconds(); serverTime(t, b) < end; {
 		time.Sleep(5 * time.Millisecond) // there is no event for the server's time
 	}
 }

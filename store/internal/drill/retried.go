@@ -17,30 +17,29 @@ import (
 
 const childVariable = "WEIR_DRILL_ELSEWHERE"
 
-// Wide runs f, which must be the whole test, as [Retried] does, and many parallel cases may be under way at once: in
-// a test process there are no more than processors, and almost all of the time cases are asleep.
+// Wide is [Retried] for a test with many parallel cases that are asleep almost all of the time: atOnce of them run at
+// once, not only as many as there are processors.
 func Wide(t *testing.T, atOnce int, f func()) {
 	t.Helper()
 	if os.Getenv(childVariable) == "" {
 		t.Parallel() // with others like it, after the tests that need the machine
 	}
-	note(t, inProcess(t, atOnce, f))
+	retried(t, atOnce, f)
 }
 
-// Retried runs f, which must be the whole test, in a process of its own. What fails is tried once more: where a machine
-// is busy with something else, a server, a network or the test itself may come too late for a test's own clock. What
-// was tried again is logged, and if it fails again both failures are shown. A data race, a panic and permits beyond a
-// limit have nothing to do with time, and are not tried again.
+// Retried runs f, which must be the whole test, in a process of its own. What fails is tried once more: on a machine
+// that is busy with something else, a server, a network or the test itself can be late. What was tried again is logged,
+// and if it fails again, both failures are shown. A data race, a panic, and permits beyond a limit do not depend on
+// time, and are not tried again.
 func Retried(t *testing.T, f func()) {
 	t.Helper()
-	note(t, inProcess(t, runtime.GOMAXPROCS(0), f))
+	retried(t, runtime.GOMAXPROCS(0), f)
 }
 
-// note logs what internal/testreport shows.
-func note(t *testing.T, again string) {
+func retried(t *testing.T, atOnce int, f func()) {
 	t.Helper()
-	if again != "" {
-		t.Logf("tried again: %s", again)
+	if again := inProcess(t, atOnce, f); again != "" {
+		t.Logf("tried again: %s", again) // internal/testreport shows it
 	}
 }
 
@@ -72,8 +71,8 @@ func inProcess(t *testing.T, atOnce int, f func()) (again string) {
 	return strings.Join(failed, ", ") + "\n" + first
 }
 
-// onlyOf is what -test.run takes for that test and the parts of it that asked selects. If those are alternatives it is
-// all of it.
+// onlyOf returns what -test.run takes for that test and its subtests that asked selects, or for all of them if asked has
+// alternatives.
 func onlyOf(asked, test string) string {
 	only, levels := pattern([]string{test}), strings.Count(test, "/")+1
 	if parts := strings.Split(asked, "/"); len(parts) > levels && !strings.Contains(asked, "|") {
@@ -101,7 +100,7 @@ var unremarkable = regexp.MustCompile(`(?m)^\s*(=== |--- PASS: |PASS$).*\n`)
 
 var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+) `)
 
-// failures are the names of the tests that failed, without tests that failed only because a part of them did.
+// failures returns the names of the tests that failed, without those that failed only because a subtest did.
 func failures(out string) (leaves []string) {
 	var all []string
 	for _, m := range failure.FindAllStringSubmatch(out, -1) {
@@ -115,7 +114,7 @@ func failures(out string) (leaves []string) {
 	return leaves
 }
 
-// pattern is what -test.run takes for these tests. It may name a few more.
+// pattern returns what -test.run takes for these tests. It can match a few more.
 func pattern(names []string) string {
 	var levels [][]string
 	for _, name := range names {

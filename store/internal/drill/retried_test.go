@@ -33,7 +33,7 @@ func TestRetried(t *testing.T) {
 	})
 }
 
-func TestRetried_Parts(t *testing.T) {
+func TestRetried_OnlyLateness(t *testing.T) {
 	out := `=== RUN   TestA
     a_test.go:1: too late
 --- FAIL: TestA (0.10s)
@@ -54,4 +54,17 @@ func TestRetried_Parts(t *testing.T) {
 	} {
 		assert.Equal(t, want, onlyOf(asked, "TestA/b"), asked)
 	}
+}
+
+func TestFailures(t *testing.T) {
+	out := `--- FAIL: TestX (1.00s)
+    --- FAIL: TestX/a (0.00s)
+        --- FAIL: TestX/a/it_is_(sometimes)_so (0.10s)
+            file.go:1: something
+        --- PASS: TestX/a/other (0.10s)
+    --- FAIL: TestX/b (0.00s)
+`
+	failed := failures(out)
+	require.Equal(t, []string{"TestX/a/it_is_(sometimes)_so", "TestX/b"}, failed)
+	require.Equal(t, `^(TestX)$/^(a|b)$/^(it_is_\(sometimes\)_so)$`, pattern(failed))
 }

@@ -1,0 +1,143 @@
+package drill
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir/limiter/limitertest"
+	"github.com/weir-go/weir/store"
+)
+
+// granted returns what the instances were granted, by key.
+func granted(all []*process) map[int64]int64 {
+	sums := map[int64]int64{}
+	for _, p := range all {
+		for _, l := range p.linesOf("g") {
+			if len(l.args) == 3 { // else killed in the middle of a line
+				sums[l.args[0]] += l.args[1]
+			}
+		}
+	}
+	return sums
+}
+
+// A share is a case of [Shares].
+type share struct {
+	name      string
+	kind      limitertest.Kind
+	processes int
+	keys      int // 0: not partitioned
+	limit     int // of each key
+	permits   []int
+	how       store.LimiterOptions
+	kills     int // how many instances are killed meanwhile
+}
+
+// goroutines is how many calls each instance has under way.
+const goroutines = 8
+
+func shares() []share {
+	one := []int{1}
+	keys := short(10_000, 500)
+	blocks := func(most int) store.LimiterOptions { return store.LimiterOptions{Block: most} }
+	return []share{
+		{name: "two, one key", kind: limitertest.TokenBucket, processes: 2, limit: 4000, permits: []int{3, 2, 1}},
+		{name: "eight, one key", kind: limitertest.FixedWindow, processes: 8, limit: 4000, permits: one},
+		{name: "two, many keys", kind: limitertest.FixedWindow, processes: 2, keys: keys, limit: 2, permits: one},
+		{name: "eight, many keys", kind: limitertest.TokenBucket, processes: 8, keys: keys, limit: 2, permits: one},
+		{name: "sliding", kind: limitertest.SlidingWindow, processes: 2, keys: 50, limit: 50, permits: []int{2, 1}},
+		{name: "not coalesced", kind: limitertest.TokenBucket, processes: 2, limit: 1000, permits: one, how: store.LimiterOptions{NoCoalescing: true}},
+		{name: "rejections remembered", kind: limitertest.TokenBucket, processes: 8, keys: 100, limit: 20, permits: one, how: store.LimiterOptions{CacheRejections: true}},
+		{name: "blocks, one key", kind: limitertest.TokenBucket, processes: 8, limit: 20_000, permits: one, how: blocks(100)},
+		{name: "blocks, many keys", kind: limitertest.FixedWindow, processes: 2, keys: 100, limit: 100, permits: []int{3, 1}, how: blocks(10)},
+		{name: "killed, one key", kind: limitertest.FixedWindow, processes: 4, limit: 20_000, permits: one, kills: 2},
+		{name: "killed, blocks", kind: limitertest.TokenBucket, processes: 4, limit: 40_000, permits: one, how: blocks(100), kills: 2},
+	}
+}
+
+// Shares tests what instances get that take permits until nothing is left, if nothing comes back meanwhile.
+func Shares(t *testing.T, s Subject) {
+	for _, sh := range shares() {
+		t.Run(sh.name, func(t *testing.T) { sh.run(t, s) })
+	}
+}
+
+func (sh share) run(t *testing.T, s Subject) {
+	each := goroutines * min(sh.processes, 4)
+	all := startAll(t, sh.processes, job{
+		Place: s.Place(t), Name: uniqueName("share"), Kind: sh.kind, How: sh.how, Keys: sh.keys, Permits: sh.permits,
+		Limits:     limitertest.Limits{Permits: sh.limit, Period: time.Hour, TokensPerPeriod: 1, Segments: 4},
+		Goroutines: each, Work: takeAll,
+	})
+	for _, p := range all[:sh.kills] {
+		eventually(t, "it has some of its permits", func() bool { return len(p.linesOf("g")) > sh.limit/20 })
+		if len(p.linesOf("done")) > 0 {
+			t.Error("it was done before it could be killed")
+		}
+		p.kill()
+	}
+	finishAll(all, false)
+
+	got := granted(all)
+	// Permits can be missing that are in blocks at the end, or were granted to calls of a killed instance.
+	least := int64(sh.limit - sh.processes*sh.how.Block - sh.kills*each)
+	keys, sum, wrong := max(sh.keys, 1), int64(0), 0
+	for key := range int64(keys) {
+		sum += got[key]
+		if got[key] > int64(sh.limit) || got[key] < least {
+			if wrong++; wrong < 10 {
+				t.Errorf("key %d: %d granted, limit %d, at least %d", key, got[key], sh.limit, least)
+			}
+		}
+	}
+	t.Logf("%d of %d permits of %d keys granted to %d instances", sum, keys*sh.limit, keys, sh.processes)
+}
+
+// FairShares tests that of 1,000 permits for which instances wait all the time, each instance gets at least half of its
+// even share.
+func FairShares(t *testing.T, s Subject) {
+	const permits = 1000
+	for _, c := range []struct {
+		kind   limitertest.Kind
+		limits limitertest.Limits
+		work   string
+		grants string // the lines for grants
+	}{
+		{limitertest.TokenBucket, limitertest.Limits{Permits: 10, Period: 25 * time.Millisecond, TokensPerPeriod: 10}, takeForever, "g"},
+		{limitertest.FixedWindow, limitertest.Limits{Permits: 40, Period: 100 * time.Millisecond}, takeForever, "g"},
+		{limitertest.SlidingWindow, limitertest.Limits{Permits: 40, Period: 100 * time.Millisecond, Segments: 4}, takeForever, "g"},
+		{limitertest.Concurrency, limitertest.Limits{Permits: 4}, leaseForever, "h"},
+	} {
+		for _, processes := range []int{2, 8}[:short(2, 1)] {
+			t.Run(fmt.Sprint(processes, " ", c.kind), func(t *testing.T) {
+				c.limits.QueueLimit = 1000
+				all := startAll(t, processes, job{
+					Place: s.Place(t), Name: uniqueName("fair"), Kind: c.kind, Limits: c.limits,
+					Permits: []int{1}, Goroutines: 4, Work: c.work,
+				})
+				for _, p := range all {
+					p.await(c.grants) // from now on all of them wait
+				}
+				from, got := make([]int, processes), make([]int, processes)
+				for i, p := range all {
+					from[i] = len(p.linesOf(c.grants))
+				}
+				eventually(t, "so many permits are granted", func() bool {
+					sum := 0
+					for i, p := range all {
+						got[i] = len(p.linesOf(c.grants)) - from[i]
+						sum += got[i]
+					}
+					return sum >= permits
+				})
+				finishAll(all, true)
+				if least := slices.Min(got); least < permits/processes/2 {
+					t.Errorf("the instances got %v of %d", got, permits)
+				}
+				t.Logf("the instances got %v", got)
+			})
+		}
+	}
+}
