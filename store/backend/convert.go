@@ -6,12 +6,11 @@ package backend
 // The change counts from the moment at which d came into force. If the segments of a sliding window have changed, what
 // was taken in an old segment moves to the latest of the new segments that it can belong to.
 func (d *Definition) Convert(s State) State {
-	old := Definition{Limits: Limits{Kind: s.Kind, Period: s.Period, Refill: s.Refill, Segments: s.Segments}, Anchor: s.Anchor}
 	if s.Period <= 0 || s.Kind < KindTokenBucket || s.Kind > KindSlidingWindow {
 		return d.InitialState(d.Version) // unknown
 	}
 	at := max(d.changed(s), s.TickTime(s.Tick))
-	s = old.Advance(s, at)
+	s = s.Definition().Advance(s, at)
 	next := State{Schedule: d.Schedule(), Tick: d.TickAt(at)}
 	switch {
 	case d.Kind == KindSlidingWindow && s.Kind == KindSlidingWindow:

@@ -23,6 +23,14 @@ func (d *Definition) Schedule() Schedule {
 	return Schedule{Version: d.Version, Kind: d.Kind, Anchor: d.Anchor, Period: d.Period, Refill: d.Refill, Segments: d.Segments}
 }
 
+// Definition returns a definition with the schedule g, and without permits. [Definition.Advance] and
+// [Definition.FullAt] need no more of it.
+func (g *Schedule) Definition() *Definition {
+	return &Definition{
+		Limits: Limits{Kind: g.Kind, Period: g.Period, Refill: g.Refill, Segments: g.Segments}, Version: g.Version, Anchor: g.Anchor,
+	}
+}
+
 // A State is what a store keeps for one key of a bucket or window. A key without a stored state is full: see
 // [Definition.InitialState].
 type State struct {

@@ -9,12 +9,12 @@ import (
 
 var acquireCases = []testCase{
 	{
-		name: "no more is held than there is",
+		name: "leases never hold more than the limit",
 		run: func(p *probe) {
 			d := p.define(concurrency(3))
 			a := p.granted(leaseRequest(d, "", "a", 2, time.Minute), 2, "nothing was held")
 			p.rejected(leaseRequest(d, "", "b", 2, time.Minute), 2, "1 is left")
-			p.rejected(leaseRequest(d, "", "c", 4, time.Minute), 2, "there are never so many")
+			p.rejected(leaseRequest(d, "", "c", 4, time.Minute), 2, "4 are above the limit")
 			p.granted(leaseRequest(d, "", "d", 1, time.Minute), 3, "1 is left")
 			p.rejected(leaseRequest(d, "", "e", 1, time.Minute), 3, "nothing is left")
 			p.released(a)
@@ -22,7 +22,7 @@ var acquireCases = []testCase{
 		},
 	},
 	{
-		name: "a hold of no permits asks whether one is free, and holds nothing",
+		name: "an Acquire of no permits asks whether one is free, and leases nothing",
 		run: func(p *probe) {
 			d := p.define(concurrency(2))
 			p.granted(leaseRequest(d, "", "zero", 0, time.Minute), 0, "nothing is held")
@@ -36,7 +36,7 @@ var acquireCases = []testCase{
 		},
 	},
 	{
-		name: "of the holds of one call some are granted",
+		name: "of the requests of one call, some are granted",
 		run: func(p *probe) {
 			d := p.define(concurrency(2))
 			var requests []*backend.LeaseRequest
@@ -57,7 +57,7 @@ var acquireCases = []testCase{
 		},
 	},
 	{
-		name: "many holds are released and renewed in one call",
+		name: "many leases are renewed and released in one call",
 		run: func(p *probe) {
 			d := p.define(concurrency(3))
 			var requests, again []*backend.LeaseRequest
@@ -72,7 +72,7 @@ var acquireCases = []testCase{
 			p.renews(p.b, again...)
 			p.releases(p.b, again...)
 			for _, h := range again {
-				p.check(h.OK, "each of the leases is there", fmt.Sprintf("%+v", *h))
+				p.check(h.OK, "each of the leases is found", fmt.Sprintf("%+v", *h))
 			}
 			p.releases(p.b, again...)
 			for _, h := range again {
@@ -96,7 +96,7 @@ var acquireCases = []testCase{
 		},
 	},
 	{
-		name: "the fences of a key rise",
+		name: "the fences of a key grow",
 		run: func(p *probe) {
 			d, last := p.define(concurrency(2)), int64(0)
 			other := p.another()
@@ -118,7 +118,7 @@ var acquireCases = []testCase{
 		},
 	},
 	{
-		name: "a Release that is repeated is of no effect",
+		name: "a repeated Release has no effect",
 		run: func(p *probe) {
 			d := p.define(concurrency(2))
 			a := p.granted(leaseRequest(d, "", "a", 1, time.Minute), 1, "nothing was held")
@@ -143,7 +143,7 @@ var acquireCases = []testCase{
 		},
 	},
 	{
-		name: "a lease that was never given is not there",
+		name: "a lease that was never granted does not exist",
 		run: func(p *probe) {
 			d := p.define(concurrency(2))
 			p.ended(leaseRequest(d, "", "a", 1, time.Minute), "there are no leases")
@@ -154,21 +154,21 @@ var acquireCases = []testCase{
 		},
 	},
 	{
-		name: "a lease that is requested again because the answer was lost is one lease",
+		name: "a lease that is acquired again because the answer was lost is one lease",
 		run: func(p *probe) {
 			d := p.define(concurrency(3))
 			a := p.granted(leaseRequest(d, "", "a", 2, time.Minute), 2, "nothing was held")
 			b := p.granted(leaseRequest(d, "", "a", 2, time.Minute), 2, "it is the same lease")
 			p.check(b.Fence >= a.Fence, "the fence does not fall", b.Fence)
 			p.granted(leaseRequest(d, "", "b", 1, time.Minute), 3, "1 was left")
-			b = p.granted(leaseRequest(d, "", "a", 2, time.Minute), 3, "it is the same lease, and there all the time")
+			b = p.granted(leaseRequest(d, "", "a", 2, time.Minute), 3, "it is the same lease")
 			p.released(b)
 			p.ended(b, "it was released")
 			p.granted(leaseRequest(d, "", "c", 2, time.Minute), 3, "2 were released")
 		},
 	},
 	{
-		name: "under a lowered limit what is held counts",
+		name: "what is held counts under a lowered limit",
 		run: func(p *probe) {
 			d := p.define(concurrency(3))
 			var held []*backend.LeaseRequest
@@ -177,18 +177,18 @@ var acquireCases = []testCase{
 			}
 			less := newer(d, func(d *backend.Definition) { d.Permits = 1 })
 			for i, h := range held {
-				p.rejected(leaseRequest(less, "", "new", 1, time.Minute), int64(3-i), "1 at the most is held under the new limit")
-				p.rejected(leaseRequest(less, "", "zero", 0, time.Minute), int64(3-i), "1 at the most is held under the new limit")
+				p.rejected(leaseRequest(less, "", "new", 1, time.Minute), int64(3-i), "at most 1 is held under the new limit")
+				p.rejected(leaseRequest(less, "", "zero", 0, time.Minute), int64(3-i), "at most 1 is held under the new limit")
 				p.released(h)
 			}
 			p.granted(leaseRequest(less, "", "new", 1, time.Minute), 1, "nothing is held any more")
-			p.rejected(leaseRequest(less, "", "another", 1, time.Minute), 1, "1 at the most is held under the new limit")
+			p.rejected(leaseRequest(less, "", "another", 1, time.Minute), 1, "at most 1 is held under the new limit")
 			more := newer(less, func(d *backend.Definition) { d.Permits = 2 })
 			p.granted(leaseRequest(more, "", "another", 1, time.Minute), 2, "the limit was raised")
 		},
 	},
 	{
-		name: "a hold by an older definition than others have asked by is not asked",
+		name: "nothing is leased by an older definition than that of other leases",
 		run: func(p *probe) {
 			d := p.define(concurrency(3))
 			less := newer(d, func(d *backend.Definition) { d.Permits = 1 })
@@ -201,7 +201,7 @@ var acquireCases = []testCase{
 		},
 	},
 	{
-		name: "a lease is renewed and released by whatever definition",
+		name: "a lease is renewed and released by any definition",
 		run: func(p *probe) {
 			d := p.define(concurrency(3))
 			a := p.granted(leaseRequest(d, "", "a", 1, time.Minute), 1, "nothing was held")
@@ -211,7 +211,7 @@ var acquireCases = []testCase{
 		},
 	},
 	{
-		name: "a hold of permits below 0 is one of none, and fails no other",
+		name: "an Acquire of less than 0 permits is one of none, and fails no other",
 		run: func(p *probe) {
 			d := p.define(concurrency(2))
 			none, one := leaseRequest(d, "k", "none", -1, time.Minute), leaseRequest(d, "l", "one", 1, time.Minute)
@@ -230,14 +230,14 @@ var acquireCases = []testCase{
 		},
 	},
 	{
-		name: "large numbers of permits are held exactly",
+		name: "large numbers of permits are leased exactly",
 		run: func(p *probe) {
-			d := p.define(concurrency(mostPermits))
-			a := p.granted(leaseRequest(d, "", "a", mostPermits-1, time.Hour), mostPermits-1, "nothing was held")
-			p.rejected(leaseRequest(d, "", "b", 2, time.Hour), mostPermits-1, "1 is left")
-			p.granted(leaseRequest(d, "", "b", 1, time.Hour), mostPermits, "1 is left")
+			d := p.define(concurrency(backend.MaxPermits))
+			a := p.granted(leaseRequest(d, "", "a", backend.MaxPermits-1, time.Hour), backend.MaxPermits-1, "nothing was held")
+			p.rejected(leaseRequest(d, "", "b", 2, time.Hour), backend.MaxPermits-1, "1 is left")
+			p.granted(leaseRequest(d, "", "b", 1, time.Hour), backend.MaxPermits, "1 is left")
 			p.released(a)
-			p.granted(leaseRequest(d, "", "c", mostPermits-1, time.Hour), mostPermits, "they were released")
+			p.granted(leaseRequest(d, "", "c", backend.MaxPermits-1, time.Hour), backend.MaxPermits, "they were released")
 		},
 	},
 }

@@ -13,7 +13,7 @@ import (
 
 const contenders = 8
 
-// contend runs f several times at once, on two instances, and fails with the first error.
+// contend runs f contenders times at once, on two instances in turn, and fails with the first error.
 func (p *probe) contend(f func(i int, b backend.Backend) error) {
 	instances := []backend.Backend{p.b, p.another()}
 	errs := make([]error, contenders)
@@ -33,8 +33,7 @@ var concurrentCases = []testCase{
 	{
 		name: "no permit of a key is granted twice (ConcurrentSafe)",
 		run: func(p *probe) {
-			for _, l := range timed(200) {
-				d, key := p.define(l), l.Kind.String()
+			for d, key := range p.timed(200) {
 				var total atomic.Int64
 				p.contend(func(_ int, b backend.Backend) error {
 					for range 40 {
@@ -53,12 +52,11 @@ var concurrentCases = []testCase{
 		},
 	},
 	{
-		name: "calls about overlapping sets of keys do not get into each other's way (ConcurrentSafe)",
+		name: "calls about overlapping sets of keys do not disturb each other (ConcurrentSafe)",
 		run: func(p *probe) {
 			const keys = 12
-			for _, l := range timed(30) {
-				d := p.define(l)
-				d.Name += l.Kind.String()
+			for d, kind := range p.timed(30) {
+				d.Name += kind
 				var totals [keys]atomic.Int64
 				p.contend(func(i int, b backend.Backend) error {
 					random := rand.New(rand.NewPCG(uint64(i), 1))
@@ -87,10 +85,9 @@ var concurrentCases = []testCase{
 		},
 	},
 	{
-		name: "a state is replaced by one of those who try at once (ConcurrentSafe)",
+		name: "of concurrent calls that replace a state, one does (ConcurrentSafe)",
 		run: func(p *probe) {
-			for _, l := range timed(100) {
-				d, key := p.define(l), l.Kind.String()
+			for d, key := range p.timed(100) {
 				var done atomic.Int64
 				p.takes(d, key, 1, 1, "it is full")
 				next := newer(d, nil)
@@ -118,7 +115,7 @@ var concurrentCases = []testCase{
 		},
 	},
 	{
-		name: "no more is held than there is, however many ask at once (ConcurrentSafe)",
+		name: "concurrent calls never lease more than the limit (ConcurrentSafe)",
 		run: func(p *probe) {
 			d := p.define(concurrency(3))
 			var held, most atomic.Int64
@@ -141,12 +138,12 @@ var concurrentCases = []testCase{
 				}
 				return nil
 			})
-			p.check(most.Load() <= 3, "3 are held at the most", most.Load())
+			p.check(most.Load() <= 3, "at most 3 are held", most.Load())
 			p.granted(leaseRequest(d, "", "last", 3, time.Minute), 3, "all were released")
 		},
 	},
 	{
-		name: "holds of overlapping sets of keys do not get into each other's way (ConcurrentSafe)",
+		name: "leases of overlapping sets of keys do not disturb each other (ConcurrentSafe)",
 		run: func(p *probe) {
 			d := p.define(concurrency(5))
 			var granted [10]atomic.Int64

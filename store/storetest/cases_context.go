@@ -11,7 +11,10 @@ import (
 
 // methods returns all methods that make a round trip, with something to do.
 func (p *probe) methods(d *backend.Definition) map[string]func(ctx context.Context) error {
-	held := newer(d, func(d *backend.Definition) { d.Limits = concurrency(5) })
+	oneLease := func() []*backend.LeaseRequest {
+		held := newer(d, func(d *backend.Definition) { d.Limits = concurrency(5) })
+		return []*backend.LeaseRequest{leaseRequest(held, "h", "a", 1, time.Minute)}
+	}
 	return map[string]func(ctx context.Context) error{
 		"Decide": func(ctx context.Context) error {
 			return p.b.Decide(ctx, []*backend.Batch{{Definition: d, Key: "k", Requests: []backend.Request{take(1)}}})
@@ -24,16 +27,10 @@ func (p *probe) methods(d *backend.Definition) map[string]func(ctx context.Conte
 			_, _, err := p.b.Load(ctx, p.name)
 			return err
 		},
-		"Define": func(ctx context.Context) error { _, err := p.b.Define(ctx, 0, d); return err },
-		"Acquire": func(ctx context.Context) error {
-			return p.b.Acquire(ctx, []*backend.LeaseRequest{leaseRequest(held, "h", "a", 1, time.Minute)})
-		},
-		"Renew": func(ctx context.Context) error {
-			return p.b.Renew(ctx, []*backend.LeaseRequest{leaseRequest(held, "h", "a", 1, time.Minute)})
-		},
-		"Release": func(ctx context.Context) error {
-			return p.b.Release(ctx, []*backend.LeaseRequest{leaseRequest(held, "h", "a", 1, time.Minute)})
-		},
+		"Define":  func(ctx context.Context) error { _, err := p.b.Define(ctx, 0, d); return err },
+		"Acquire": func(ctx context.Context) error { return p.b.Acquire(ctx, oneLease()) },
+		"Renew":   func(ctx context.Context) error { return p.b.Renew(ctx, oneLease()) },
+		"Release": func(ctx context.Context) error { return p.b.Release(ctx, oneLease()) },
 	}
 }
 
@@ -54,7 +51,7 @@ var contextCases = []testCase{
 		},
 	},
 	{
-		name: "a context that has ended ends Listen", needs: Listen,
+		name: "a context that has ended ends Listen", when: Subject.listens,
 		run: func(p *probe) {
 			canceled, cancel := context.WithCancel(p.ctx)
 			cancel()
@@ -62,7 +59,7 @@ var contextCases = []testCase{
 			go func() { ended <- p.b.Listen(canceled, func() {}, func(backend.Notice) {}) }()
 			select {
 			case err := <-ended:
-				p.check(err != nil, "Listen says why it ended", err)
+				p.check(err != nil, "Listen returns an error", err)
 			case <-time.After(p.patience):
 				p.fail("Listen ends", fmt.Sprintf("nothing of that in %v", p.patience))
 			}

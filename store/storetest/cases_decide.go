@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/weir-go/weir/store/backend"
@@ -17,17 +18,27 @@ func slidingOf(permits, segments int64) backend.Limits {
 	return backend.Limits{Kind: backend.KindSlidingWindow, Permits: permits, Period: time.Hour.Microseconds(), Segments: segments}
 }
 
-// timed returns limits with so many permits of all kinds that a Batch can be about.
-func timed(permits int64) []backend.Limits {
+// timedLimits returns limits with so many permits of all kinds that a Batch can be about.
+func timedLimits(permits int64) []backend.Limits {
 	return []backend.Limits{bucketOf(permits, 1), slowLimits(permits), slidingOf(permits, 5)}
+}
+
+// timed yields, for each of the timedLimits, a definition of the case's limiter and a key.
+func (p *probe) timed(permits int64) iter.Seq2[*backend.Definition, string] {
+	return func(yield func(*backend.Definition, string) bool) {
+		for _, l := range timedLimits(permits) {
+			if !yield(p.define(l), l.Kind.String()) {
+				return
+			}
+		}
+	}
 }
 
 var decideCases = []testCase{
 	{
-		name: "what is there is granted, and no more",
+		name: "what is available is granted, and no more",
 		run: func(p *probe) {
-			for _, l := range timed(4) {
-				d, key := p.define(l), l.Kind.String()
+			for d, key := range p.timed(4) {
 				p.takes(d, key, 3, 3, "it is full")
 				p.takes(d, key, 2, backend.Rejected, "1 is left")
 				p.takes(d, key, 1, 1, "1 is left")
@@ -38,8 +49,7 @@ var decideCases = []testCase{
 	{
 		name: "zero permits are granted while one is left, and take nothing",
 		run: func(p *probe) {
-			for _, l := range timed(1) {
-				d, key := p.define(l), l.Kind.String()
+			for d, key := range p.timed(1) {
 				p.takes(d, key, 0, 0, "it is full")
 				p.takes(d, key, 1, 1, "the zero took nothing")
 				p.takes(d, key, 0, backend.Rejected, "nothing is left")
@@ -47,11 +57,10 @@ var decideCases = []testCase{
 		},
 	},
 	{
-		name: "a larger Max takes as many as there are",
+		name: "a larger Max takes as many as are available",
 		run: func(p *probe) {
-			for _, l := range timed(5) {
-				d := p.define(l)
-				b := p.ask(d, l.Kind.String(), backend.Request{Min: 2, Max: 3}, backend.Request{Min: 3, Max: 9}, backend.Request{Min: 2, Max: 9}, upTo(1))
+			for d, key := range p.timed(5) {
+				b := p.ask(d, key, backend.Request{Min: 2, Max: 3}, backend.Request{Min: 3, Max: 9}, backend.Request{Min: 2, Max: 9}, upTo(1))
 				p.check(b.Granted[0] == 3 && b.Granted[1] == backend.Rejected && b.Granted[2] == 2, "3 are granted, then of 2 none and all", describe(b))
 			}
 		},
@@ -60,28 +69,26 @@ var decideCases = []testCase{
 		name: "a request after a rejected one is rejected if it says so",
 		run: func(p *probe) {
 			ifPrevious := backend.Request{Min: 1, Max: 1, IfPrevious: true}
-			for _, l := range timed(4) {
-				b := p.ask(p.define(l), l.Kind.String(), ifPrevious, take(9), ifPrevious, ifPrevious, take(1), ifPrevious)
+			for d, key := range p.timed(4) {
+				b := p.ask(d, key, ifPrevious, take(9), ifPrevious, ifPrevious, take(1), ifPrevious)
 				want := []int64{1, backend.Rejected, backend.Rejected, backend.Rejected, 1, 1}
 				p.check(fmt.Sprint(b.Granted) == fmt.Sprint(want), fmt.Sprint("granted is ", want), describe(b))
 			}
 		},
 	},
 	{
-		name: "a charge is owed, whether it was there or not",
+		name: "a charge is taken even if it is not available",
 		run: func(p *probe) {
-			for _, l := range timed(4) {
-				d, key := p.define(l), l.Kind.String()
+			for d, key := range p.timed(4) {
 				b := p.ask(d, key, charge(10), take(0))
 				p.check(b.Granted[0] == 10 && b.Granted[1] == backend.Rejected && b.State.Missing == 10, "10 are missing of 4", describe(b))
 			}
 		},
 	},
 	{
-		name: "a refund gives back what was taken, and no loan",
+		name: "a refund gives back what was taken, and no block",
 		run: func(p *probe) {
-			for _, l := range timed(6) {
-				d, key := p.define(l), l.Kind.String()
+			for d, key := range p.timed(6) {
 				first := p.takes(d, key, 2, 2, "it is full")
 				b := p.ask(d, key, refund(2, receiptOf(first.State)), refund(2, receiptOf(first.State)))
 				p.check(b.Granted[0] == 2 && b.Granted[1] == 0 && b.State.Missing == 0, "2 are given back, once", describe(b))
@@ -95,25 +102,24 @@ var decideCases = []testCase{
 		name: "a block is given back while nothing was taken since",
 		run: func(p *probe) {
 			d := p.define(bucketOf(6, 1))
-			loan := p.ask(d, "", takeBlock(3))
-			p.check(loan.State.RefundFloor == 3, "3 are held", describe(loan))
-			b := p.ask(d, "", returnBlock(1, receiptOf(loan.State)))
+			block := p.ask(d, "", takeBlock(3))
+			p.check(block.State.RefundFloor == 3, "3 are in a block", describe(block))
+			b := p.ask(d, "", returnBlock(1, receiptOf(block.State)))
 			p.check(b.Granted[0] == 1 && b.State.Missing == 2 && b.State.RefundFloor == 2, "1 is given back of 3", describe(b))
-			loan = p.ask(d, "", takeBlock(2))
+			block = p.ask(d, "", takeBlock(2))
 			p.takes(d, "", 1, 1, "one is left")
-			b = p.ask(d, "", returnBlock(2, receiptOf(loan.State)))
+			b = p.ask(d, "", returnBlock(2, receiptOf(block.State)))
 			p.check(b.Granted[0] == 0, "nothing is given back: one was taken since", describe(b))
 		},
 	},
 	{
-		name: "200 keys are decided in one call, each for itself",
+		name: "200 keys are decided in one call, each by itself",
 		run: func(p *probe) {
-			for _, l := range timed(5) {
-				d := p.define(l)
+			for d, key := range p.timed(5) {
 				for range 3 {
 					var batches []*backend.Batch
 					for i := range int64(200) {
-						batches = append(batches, &backend.Batch{Definition: d, Key: fmt.Sprint(l.Kind, i), Requests: []backend.Request{take(1 + i%4), take(0)}})
+						batches = append(batches, &backend.Batch{Definition: d, Key: fmt.Sprint(key, i), Requests: []backend.Request{take(1 + i%4), take(0)}})
 					}
 					p.decide(batches...)
 				}
@@ -124,7 +130,7 @@ var decideCases = []testCase{
 		name: "limiters of all kinds are decided in one call",
 		run: func(p *probe) {
 			var definitions []*backend.Definition
-			for i, l := range timed(3) {
+			for i, l := range timedLimits(3) {
 				d := p.define(l)
 				d.Name += fmt.Sprint(i)
 				definitions = append(definitions, d)
@@ -139,11 +145,10 @@ var decideCases = []testCase{
 		},
 	},
 	{
-		name: "all instances see the same",
+		name: "all instances share the state",
 		run: func(p *probe) {
 			other := p.another()
-			for _, l := range timed(4) {
-				d, key := p.define(l), l.Kind.String()
+			for d, key := range p.timed(4) {
 				for _, b := range []backend.Backend{p.b, other, p.b, other, p.b} {
 					p.decideBy(b, &backend.Batch{Definition: d, Key: key, Requests: []backend.Request{take(1)}})
 				}
@@ -151,7 +156,7 @@ var decideCases = []testCase{
 		},
 	},
 	{
-		name: "a call about nothing succeeds",
+		name: "a call without batches or requests succeeds",
 		run: func(p *probe) {
 			p.works("Decide", p.b.Decide(p.ctx, nil))
 			p.works("Acquire", p.b.Acquire(p.ctx, nil))

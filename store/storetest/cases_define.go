@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/weir-go/weir/store/backend"
@@ -27,11 +26,10 @@ func (p *probe) loaded(b backend.Backend, want *backend.Definition) {
 	p.check(d != nil && *d == *want, fmt.Sprintf("the definition is %+v", *want), d)
 }
 
-// outdated expects that a request is decided by that definition or, if by is not 0, that a definition with that version
-// is newer.
-func (p *probe) outdated(b backend.Backend, d *backend.Definition, key string, lends bool, by int64, why string) {
+// outdated expects that d decides a request or, if by is not 0, that d is outdated by a definition with that version.
+func (p *probe) outdated(b backend.Backend, d *backend.Definition, key string, by int64, why string) {
 	outcome, version := backend.Decided, by
-	if lends {
+	if d.Kind == backend.KindConcurrency {
 		h := leaseRequest(d, key, fmt.Sprint("id", key), 1, time.Minute)
 		p.works("Acquire", b.Acquire(p.ctx, []*backend.LeaseRequest{h}))
 		outcome, version = h.Outcome, h.Version
@@ -74,7 +72,7 @@ var defineCases = []testCase{
 		},
 	},
 	{
-		name: "a definition is replaced by who knows the one in force",
+		name: "a definition is replaced only if the one in force is known",
 		run: func(p *probe) {
 			first := p.define(slowLimits(5))
 			p.defines(p.b, first.Version, first, false, "there is none that could be replaced")
@@ -91,13 +89,13 @@ var defineCases = []testCase{
 		},
 	},
 	{
-		name: "a definition is kept with all that it says",
+		name: "a definition is stored with all its fields",
 		run: func(p *probe) {
 			version := int64(0)
-			for i, l := range append(append(extremes(), timed(3)...), concurrency(7)) {
+			for i, l := range append(append(extremes(), timedLimits(3)...), concurrency(7)) {
 				d := p.define(l)
 				d.Version = max(version+1, d.Version)
-				d.Anchor = []int64{0, -1, d.Anchor, -mostPeriod, mostPeriod}[i%5]
+				d.Anchor = []int64{0, -1, d.Anchor, -backend.MaxPeriod, backend.MaxPeriod}[i%5]
 				d.Reached = i%2 == 0
 				d.Origin = backend.Origin{
 					Generation: int64(i) << 45, Explicit: i%3 == 0, Made: d.Version - 5, By: fmt.Sprint(i, " a1b2-"), Past: "0123abcd ffffffff",
@@ -111,48 +109,41 @@ var defineCases = []testCase{
 	{
 		name: "nothing is decided by an older definition once Define has returned",
 		run: func(p *probe) {
-			for i, l := range append(timed(100), concurrency(100)) {
+			for i, l := range append(timedLimits(100), concurrency(100)) {
 				old := p.define(l)
 				old.Name = fmt.Sprint(p.name, i)
 				p.defines(p.b, 0, old, true, "there is none")
-				lends := l.Kind == backend.KindConcurrency
-				p.outdated(p.b, old, "used", lends, 0, "it is in force")
+				p.outdated(p.b, old, "used", 0, "it is in force")
 				next := newer(old, func(d *backend.Definition) { d.Permits = 2 })
 				p.defines(p.another(), old.Version, next, true, "the first is in force")
 				for key := range 300 {
-					p.outdated(p.b, old, fmt.Sprint(key), lends, next.Version, "the key has no state")
+					p.outdated(p.b, old, fmt.Sprint(key), next.Version, "the key has no state")
 				}
-				p.outdated(p.b, old, "", lends, next.Version, "the key has no state")
-				p.outdated(p.b, old, "used", lends, next.Version, "the key has a state")
-				p.outdated(p.b, next, "fresh", lends, 0, "it is in force")
-				p.outdated(p.b, newer(next, nil), "newer", lends, 0, "the store has lost it")
+				p.outdated(p.b, old, "", next.Version, "the key has no state")
+				p.outdated(p.b, old, "used", next.Version, "the key has a state")
+				p.outdated(p.b, next, "fresh", 0, "it is in force")
+				p.outdated(p.b, newer(next, nil), "newer", 0, "the store has lost it")
 			}
 		},
 	},
 	{
-		name: "of many who define at once one does (ConcurrentSafe)",
+		name: "of concurrent calls of Define, one succeeds (ConcurrentSafe)",
 		run: func(p *probe) {
-			instances := []backend.Backend{p.b, p.another()}
 			version := int64(0)
 			for range 5 {
-				done := make([]bool, 8)
-				errs := make([]error, 8)
+				var done [contenders]bool
 				first := p.define(slowLimits(1))
 				first.Version = max(first.Version, version+1)
-				var all sync.WaitGroup
-				for i := range done {
-					all.Go(func() {
-						next := *first
-						next.Version += int64(i)
-						next.Permits += int64(i)
-						done[i], errs[i] = instances[i%2].Define(p.ctx, version, &next)
-					})
-				}
-				all.Wait()
+				p.contend(func(i int, b backend.Backend) (err error) {
+					next := *first
+					next.Version += int64(i)
+					next.Permits += int64(i)
+					done[i], err = b.Define(p.ctx, version, &next)
+					return err
+				})
 				in := p.loads(p.b, p.name)
 				for i := range done {
-					p.works("Define", errs[i])
-					p.check(in != nil && done[i] == (in.Permits == int64(i)+1), "who defined it is who was told so", fmt.Sprint(done, in))
+					p.check(in != nil && done[i] == (in.Permits == int64(i)+1), "the call whose definition is in force, and no other, has returned true", fmt.Sprint(done, in))
 				}
 				version = in.Version
 			}

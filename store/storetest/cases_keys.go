@@ -29,11 +29,10 @@ func oddNames() []string {
 
 var keyCases = []testCase{
 	{
-		name: "a key is any bytes, and no other key",
+		name: "keys of any bytes are distinct",
 		run: func(p *probe) {
-			for _, l := range timed(1000) {
-				d := p.define(l)
-				d.Name += l.Kind.String()
+			for d, kind := range p.timed(1000) {
+				d.Name += kind
 				for range 2 {
 					var batches []*backend.Batch
 					for i, key := range oddKeys() {
@@ -45,7 +44,7 @@ var keyCases = []testCase{
 		},
 	},
 	{
-		name: "a name is a name, and no other name or key",
+		name: "names are distinct from other names and from keys",
 		run: func(p *probe) {
 			for range 2 {
 				var batches []*backend.Batch
@@ -62,7 +61,7 @@ var keyCases = []testCase{
 		},
 	},
 	{
-		name: "the definition of a name is that of no other name",
+		name: "each name has a definition of its own",
 		run: func(p *probe) {
 			for i, name := range oddNames() {
 				d := p.define(slowLimits(int64(i) + 1))
@@ -76,7 +75,7 @@ var keyCases = []testCase{
 		},
 	},
 	{
-		name: "leases of a key with any bytes are of no other key",
+		name: "leases of keys of any bytes are distinct",
 		run: func(p *probe) {
 			d := p.define(concurrency(1))
 			var first, again, renewed []*backend.LeaseRequest

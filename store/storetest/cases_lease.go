@@ -3,17 +3,19 @@ package storetest
 import (
 	"fmt"
 	"time"
+
+	"github.com/weir-go/weir/store/backend"
 )
 
 // short is the TTL of a lease that expires while a case waits for it. Everything before that must be done in this time:
-// see steadily.
+// see retrySlow.
 const short = 250 * time.Millisecond
 
-// errSlow is the value of a panic if the server was too slow for the case.
-type errSlow struct{}
+// slowServer is the value of a panic if the server was too slow for the case.
+type slowServer struct{}
 
-// steadily calls f again, with another key, if the server was too slow for it.
-func (p *probe) steadily(f func(key string)) {
+// retrySlow calls f again, with another key, if the server was too slow for it.
+func (p *probe) retrySlow(f func(key string)) {
 	for try := range 20 {
 		if p.inTime(func() { f(fmt.Sprint(try)) }) {
 			return
@@ -27,7 +29,7 @@ func (p *probe) inTime(f func()) (ok bool) {
 	defer func() {
 		switch r := recover(); r {
 		case nil:
-		case any(errSlow{}):
+		case any(slowServer{}):
 			p.failures = p.failures[:failures]
 			ok = false
 		default:
@@ -41,8 +43,34 @@ func (p *probe) inTime(f func()) (ok bool) {
 // before ends this try if that moment has passed.
 func (p *probe) before(end time.Time) {
 	if time.Now().After(end) {
-		panic(errSlow{})
+		panic(slowServer{})
 	}
+}
+
+// grantedLater expects that h is granted as soon as another lease ends.
+func (p *probe) grantedLater(h *backend.LeaseRequest, inUse int64, why string) *backend.LeaseRequest {
+	p.eventually("a lease ends: "+why, func() bool { p.acquires(p.b, h); return h.OK })
+	p.check(h.InUse == inUse, fmt.Sprintf("%d permits are in use: %s", inUse, why), h.InUse)
+	return h
+}
+
+// extended expects that extend gives a lease more time, while one that is not extended ends.
+func (p *probe) extended(extend func(a *backend.LeaseRequest)) {
+	d := p.define(concurrency(2))
+	p.retrySlow(func(key string) {
+		end := time.Now().Add(short)
+		a := p.granted(leaseRequest(d, key, "a", 1, short), 1, "nothing was held")
+		p.granted(leaseRequest(d, key, "b", 1, short), 2, "1 was left")
+		p.before(end)
+		again := sameLease(a)
+		again.TTL = time.Minute.Microseconds()
+		extend(again)
+		p.before(end)
+		p.check(again.OK, "the lease is found", fmt.Sprintf("%+v", *again))
+		p.grantedLater(leaseRequest(d, key, "c", 1, time.Minute), 2, "b was not extended")
+		p.rejected(leaseRequest(d, key, "d", 1, time.Minute), 2, "a was extended")
+		p.released(a)
+	})
 }
 
 var leaseCases = []testCase{
@@ -52,25 +80,21 @@ var leaseCases = []testCase{
 			d := p.define(concurrency(2))
 			begin := time.Now()
 			a := p.granted(leaseRequest(d, "", "a", 2, short), 2, "nothing was held")
-			b := leaseRequest(d, "", "b", 2, time.Minute)
-			p.eventually("the lease of a ends", func() bool { p.acquires(p.b, b); return b.OK })
+			b := p.grantedLater(leaseRequest(d, "", "b", 2, time.Minute), 2, "a expires")
 			p.check(time.Since(begin) >= short-2*time.Millisecond, fmt.Sprintf("the lease ends after %v", short), time.Since(begin))
-			p.check(b.InUse == 2, "2 permits are in use", b.InUse)
 			p.check(b.Fence > a.Fence, fmt.Sprintf("the fence is larger than %d", a.Fence), b.Fence)
-			p.ended(a, "it ran out, and another holds the permits")
+			p.ended(a, "it has expired, and another lease has the permits")
 			p.rejected(leaseRequest(d, "", "c", 1, time.Minute), 2, "b holds both")
 			p.released(b)
 		},
 	},
 	{
-		name: "a lease that has ended and was not missed by anybody has ended all the same",
+		name: "a lease has ended as soon as an Acquire of no permits finds it expired",
 		run: func(p *probe) {
 			d := p.define(concurrency(2))
 			a := p.granted(leaseRequest(d, "", "a", 2, short), 2, "nothing was held")
-			zero := leaseRequest(d, "", "zero", 0, time.Minute)
-			p.eventually("the lease of a ends", func() bool { p.acquires(p.b, zero); return zero.OK })
-			p.check(zero.InUse == 0, "nothing is in use", zero.InUse)
-			p.ended(a, "it ran out")
+			p.grantedLater(leaseRequest(d, "", "zero", 0, time.Minute), 0, "a expires")
+			p.ended(a, "it has expired")
 			p.granted(leaseRequest(d, "", "b", 2, time.Minute), 2, "nothing is held")
 		},
 	},
@@ -80,9 +104,7 @@ var leaseCases = []testCase{
 			d := p.define(concurrency(3))
 			p.granted(leaseRequest(d, "", "a", 1, short), 1, "nothing was held")
 			b := p.granted(leaseRequest(d, "", "b", 2, time.Minute), 3, "2 were left")
-			c := leaseRequest(d, "", "c", 1, time.Minute)
-			p.eventually("the lease of a ends", func() bool { p.acquires(p.b, c); return c.OK })
-			p.check(c.InUse == 3, "3 permits are in use", c.InUse)
+			c := p.grantedLater(leaseRequest(d, "", "c", 1, time.Minute), 3, "a expires")
 			p.released(b)
 			p.released(c)
 		},
@@ -90,22 +112,7 @@ var leaseCases = []testCase{
 	{
 		name: "a lease that is renewed goes on",
 		run: func(p *probe) {
-			d := p.define(concurrency(2))
-			p.steadily(func(key string) {
-				end := time.Now().Add(short)
-				a := p.granted(leaseRequest(d, key, "a", 1, short), 1, "nothing was held")
-				p.granted(leaseRequest(d, key, "b", 1, short), 2, "1 was left")
-				p.before(end)
-				again := sameLease(a)
-				again.TTL = time.Minute.Microseconds()
-				p.renews(p.b, again)
-				p.before(end)
-				p.check(again.OK, "a Renew finds the lease", again.OK)
-				c := leaseRequest(d, key, "c", 1, time.Minute)
-				p.eventually("the lease of b ends", func() bool { p.acquires(p.b, c); return c.OK })
-				p.rejected(leaseRequest(d, key, "d", 1, time.Minute), 2, "a was renewed")
-				p.released(a)
-			})
+			p.extended(func(a *backend.LeaseRequest) { p.renews(p.b, a) })
 		},
 	},
 	{
@@ -114,32 +121,20 @@ var leaseCases = []testCase{
 			d := p.define(concurrency(1))
 			a := p.granted(leaseRequest(d, "", "a", 1, time.Hour), 1, "nothing was held")
 			p.renewed(a, short)
-			b := leaseRequest(d, "", "b", 1, time.Minute)
-			p.eventually("the lease of a ends", func() bool { p.acquires(p.b, b); return b.OK })
+			p.grantedLater(leaseRequest(d, "", "b", 1, time.Minute), 1, "a expires")
 		},
 	},
 	{
-		name: "a lease that is requested again lasts from then on",
+		name: "a lease that is acquired again lasts from then on",
 		run: func(p *probe) {
-			d := p.define(concurrency(2))
-			p.steadily(func(key string) {
-				end := time.Now().Add(short)
-				p.granted(leaseRequest(d, key, "a", 1, short), 1, "nothing was held")
-				p.granted(leaseRequest(d, key, "b", 1, short), 2, "1 was left")
-				p.before(end)
-				a := leaseRequest(d, key, "a", 1, time.Minute)
+			p.extended(func(a *backend.LeaseRequest) {
 				p.acquires(p.b, a)
-				p.before(end)
-				p.check(a.OK && a.InUse == 2, "a holds it already", fmt.Sprintf("%+v", *a))
-				c := leaseRequest(d, key, "c", 1, time.Minute)
-				p.eventually("the lease of b ends", func() bool { p.acquires(p.b, c); return c.OK })
-				p.rejected(leaseRequest(d, key, "d", 1, time.Minute), 2, "a holds it for a minute")
-				p.released(a)
+				p.check(a.InUse == 2, "a holds its permit already", a.InUse)
 			})
 		},
 	},
 	{
-		name: "who is rejected hears when the first lease ends",
+		name: "a rejection says when the first lease ends",
 		run: func(p *probe) {
 			d := p.define(concurrency(3))
 			p.granted(leaseRequest(d, "", "a", 1, time.Hour), 1, "nothing was held")

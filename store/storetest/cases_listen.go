@@ -84,7 +84,7 @@ func (p *probe) ends(l *listening) {
 
 var listenCases = []testCase{
 	{
-		name: "all listeners get a notice of a new definition", needs: Listen,
+		name: "all listeners get a notice of a new definition", when: Subject.listens,
 		run: func(p *probe) {
 			other := p.another()
 			mine, theirs := p.listen(p.b), p.listen(other)
@@ -100,7 +100,7 @@ var listenCases = []testCase{
 		},
 	},
 	{
-		name: "all listeners get a notice of a release that a caller waits for", needs: Listen,
+		name: "all listeners get a notice of a release that a caller waits for", when: Subject.listens,
 		run: func(p *probe) {
 			other := p.another()
 			mine, theirs := p.listen(p.b), p.listen(other)
@@ -118,7 +118,7 @@ var listenCases = []testCase{
 		},
 	},
 	{
-		name: "a notice is of any name and key", needs: Listen,
+		name: "notices can have any name and key", when: Subject.listens,
 		run: func(p *probe) {
 			l := p.listen(p.another())
 			for i, name := range oddNames() {
@@ -142,7 +142,7 @@ var listenCases = []testCase{
 		},
 	},
 	{
-		name: "a listener can stop and listen again, and no call waits for a slow one", needs: Listen,
+		name: "Listen can be called again, and no call waits for a slow listener", when: Subject.listens,
 		run: func(p *probe) {
 			slow := make(chan struct{})
 			ctx, cancel := context.WithCancel(p.ctx)
@@ -168,11 +168,11 @@ var listenCases = []testCase{
 			}
 			close(slow)
 			cancel()
-			p.check(<-ended != nil, "Listen says why it ended", nil)
+			p.check(<-ended != nil, "Listen returns an error", nil)
 		},
 	},
 	{
-		name: "a Backend that cannot listen says so", lacks: Listen,
+		name: "a Backend that cannot listen returns errors.ErrUnsupported", when: func(s Subject) bool { return s.NoListen },
 		run: func(p *probe) {
 			err := p.b.Listen(p.ctx, func() { p.note("Listen is never ready", "ready was called") }, func(backend.Notice) {})
 			p.check(errors.Is(err, errors.ErrUnsupported), "Listen returns errors.ErrUnsupported", err)

@@ -7,16 +7,13 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-const (
-	mostPermits = int64(1) << 50
-	mostOwed    = 2 * mostPermits
-	mostPeriod  = int64(100 * 365 * 24 * time.Hour / time.Microsecond)
-)
+// maxMissing is the most that can be missing.
+const maxMissing = 2 * backend.MaxPermits
 
 // extremes returns the smallest and largest limits.
 func extremes() (list []backend.Limits) {
-	for _, permits := range []int64{1, mostPermits - 1, mostPermits} {
-		for _, period := range []int64{1, mostPeriod} {
+	for _, permits := range []int64{1, backend.MaxPermits - 1, backend.MaxPermits} {
+		for _, period := range []int64{1, backend.MaxPeriod} {
 			list = append(list,
 				backend.Limits{Kind: backend.KindTokenBucket, Permits: permits, Period: period, Refill: 1},
 				backend.Limits{Kind: backend.KindTokenBucket, Permits: permits, Period: period, Refill: permits},
@@ -35,21 +32,21 @@ var rangeCases = []testCase{
 			for i, l := range extremes() {
 				d, key := p.define(l), fmt.Sprint(i)
 				p.ask(d, key, take(l.Permits))
-				p.ask(d, key, take(1), upTo(mostPermits), take(0))
+				p.ask(d, key, take(1), upTo(backend.MaxPermits), take(0))
 				b := p.ask(d, key, charge(1), charge(l.Permits-1), charge(3))
-				p.ask(d, key, refund(3, receiptOf(b.State)), refund(mostOwed, receiptOf(b.State)), returnBlock(l.Permits, receiptOf(b.State)))
+				p.ask(d, key, refund(3, receiptOf(b.State)), refund(maxMissing, receiptOf(b.State)), returnBlock(l.Permits, receiptOf(b.State)))
 				p.ask(d, key, takeBlock(l.Permits), takeBlock(1))
 			}
 		},
 	},
 	{
-		name: "no more can be owed than twice the largest number of permits",
+		name: "at most twice the largest number of permits can be missing",
 		run: func(p *probe) {
 			for i, l := range extremes() {
 				d, key := p.define(l), fmt.Sprint(i)
-				b := p.ask(d, key, charge(mostOwed-1), charge(5), charge(1))
-				p.check(b.Granted[0] == mostOwed-1 && b.Granted[1] == 1 && b.Granted[2] == 0, "it is charged up to the bound", describe(b))
-				p.ask(d, key, charge(mostOwed), take(1))
+				b := p.ask(d, key, charge(maxMissing-1), charge(5), charge(1))
+				p.check(b.Granted[0] == maxMissing-1 && b.Granted[1] == 1 && b.Granted[2] == 0, "it is charged up to the bound", describe(b))
+				p.ask(d, key, charge(maxMissing), take(1))
 				p.ask(d, key, refund(1, receiptOf(b.State)), take(0))
 			}
 		},
@@ -57,8 +54,7 @@ var rangeCases = []testCase{
 	{
 		name: "numbers below 0 count as 0",
 		run: func(p *probe) {
-			for i, l := range timed(5) {
-				d, key := p.define(l), fmt.Sprint(i)
+			for d, key := range p.timed(5) {
 				b := p.ask(d, key, take(3))
 				p.ask(d, key, charge(-1), take(-1), backend.Request{Min: -3, Max: 1})
 				p.ask(d, key, takeBlock(-1), refund(-1, receiptOf(b.State)), returnBlock(-1, receiptOf(b.State)))
@@ -68,10 +64,10 @@ var rangeCases = []testCase{
 		},
 	},
 	{
-		name: "a grid may lie anywhere",
+		name: "ticks can begin at any time",
 		run: func(p *probe) {
-			for i, anchor := range []int64{0, -1, -mostPeriod, mostPeriod, p.now() + 1, p.now() - 1} {
-				for _, l := range append(timed(3), fast(3, 10*time.Millisecond)...) {
+			for i, anchor := range []int64{0, -1, -backend.MaxPeriod, backend.MaxPeriod, p.now() + 1, p.now() - 1} {
+				for _, l := range append(timedLimits(3), fast(3, 10*time.Millisecond)...) {
 					d := p.define(l)
 					d.Anchor = anchor
 					key := fmt.Sprint(i, l.Kind, l.Period)

@@ -32,7 +32,7 @@ func replaceOne(ctx context.Context, b backend.Backend, d *backend.Definition, k
 // oldState expects that a key has a state of an older definition, and returns it.
 func (p *probe) oldState(d *backend.Definition, key string) backend.State {
 	b := p.ask(d, key, take(1))
-	p.check(b.Outcome == backend.OutdatedState, "the state is handed out: it is of an older definition", describe(b))
+	p.check(b.Outcome == backend.OutdatedState, "the state is returned: it is of an older definition", describe(b))
 	return b.State
 }
 
@@ -75,38 +75,36 @@ func crowded(d *backend.Definition, now int64) backend.State {
 
 var replaceCases = []testCase{
 	{
-		name: "a state of an older definition is handed out, and nothing is asked",
+		name: "a state of an older definition is returned, and nothing is decided",
 		run: func(p *probe) {
-			for _, l := range timed(5) {
-				d, key := p.define(l), l.Kind.String()
+			for d, key := range p.timed(5) {
 				p.takes(d, key, 2, 2, "it is full")
 				next := newer(d, nil)
 				for range 2 {
 					p.oldState(next, key)
 				}
-				p.takes(d, key, 3, 3, "nothing was asked by the newer definition")
+				p.takes(d, key, 3, 3, "nothing was decided by the newer definition")
 				p.takes(next, "fresh "+key, 5, 5, "a key without a state has no old one")
 			}
 		},
 	},
 	{
-		name: "a state of a newer definition is not asked",
+		name: "nothing is decided by an older definition than that of the state",
 		run: func(p *probe) {
-			for _, l := range timed(5) {
-				d, key := p.define(l), l.Kind.String()
+			for d, key := range p.timed(5) {
 				next := newer(d, nil)
 				p.takes(next, key, 2, 2, "it is full")
 				b := p.ask(d, key, take(1))
 				p.check(b.Outcome == backend.OutdatedDefinition, "the definition is outdated", describe(b))
-				p.takes(next, key, 3, 3, "nothing was asked by the older definition")
+				p.takes(next, key, 3, 3, "nothing was decided by the older definition")
 			}
 		},
 	},
 	{
-		name: "a state is replaced once, and then asked",
+		name: "a state is replaced once, and then decides",
 		run: func(p *probe) {
-			for _, l := range timed(5) {
-				for _, to := range timed(7) {
+			for _, l := range timedLimits(5) {
+				for _, to := range timedLimits(7) {
 					d, key := p.define(l), fmt.Sprint(l.Kind, to.Kind)
 					p.takes(d, key, 2, 2, "it is full")
 					next := newer(d, func(d *backend.Definition) { d.Limits = to })
@@ -120,10 +118,9 @@ var replaceCases = []testCase{
 		},
 	},
 	{
-		name: "a state that has moved on is not replaced",
+		name: "a state that has changed is not replaced",
 		run: func(p *probe) {
-			for _, l := range timed(9) {
-				d, key := p.define(l), l.Kind.String()
+			for d, key := range p.timed(9) {
 				p.ask(d, key, takeBlock(2))
 				next := newer(d, nil)
 				old := p.oldState(next, key)
@@ -157,10 +154,9 @@ var replaceCases = []testCase{
 		},
 	},
 	{
-		name: "a state that is replaced by a full one is as if there were none",
+		name: "a key whose state is replaced by the initial one is full",
 		run: func(p *probe) {
-			for _, l := range timed(5) {
-				d, key := p.define(l), l.Kind.String()
+			for d, key := range p.timed(5) {
 				p.takes(d, key, 5, 5, "it is full")
 				next := newer(d, nil)
 				p.replaces(next, key, p.oldState(next, key), next.InitialState(p.now()), true, "it is what is stored")
@@ -193,7 +189,7 @@ var replaceCases = []testCase{
 				p.check(r.Outcome == backend.Decided && r.Done == (i%3 > 0 && i%4 != 3), "what is stored is replaced, and nothing else", fmt.Sprintf("%d: %+v", i, *r))
 				if r.Done {
 					p.model[target{next.Name, r.Key}] = r.Next
-					p.takes(next, r.Key, 12-int64(2*(i%3)), 12-int64(2*(i%3)), "the rest of 12 is there")
+					p.takes(next, r.Key, 12-int64(2*(i%3)), 12-int64(2*(i%3)), "the rest of 12 is available")
 				}
 			}
 		},

@@ -41,7 +41,7 @@ var timeCases = []testCase{
 		},
 	},
 	{
-		name: "a key is forgotten when it is full", keys: true,
+		name: "a key is forgotten when it is full", when: Subject.hasKeys,
 		run: func(p *probe) {
 			for i, l := range fast(50, 100*time.Millisecond) {
 				d := p.define(l)
@@ -70,7 +70,7 @@ var timeCases = []testCase{
 		},
 	},
 	{
-		name: "the time of a decision is the server's, and goes on",
+		name: "the time of a decision is the server's",
 		run: func(p *probe) {
 			d := p.define(slowLimits(5))
 			for range 20 {

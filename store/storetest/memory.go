@@ -95,17 +95,11 @@ func (m *Memory) sweepIfLarge() {
 }
 
 // fullAt is [backend.Definition.FullAt] by the schedule of the state.
-func fullAt(s backend.State) int64 {
-	d := backend.Definition{
-		Limits: backend.Limits{Kind: s.Kind, Period: s.Period, Refill: s.Refill, Segments: s.Segments},
-		Anchor: s.Anchor,
-	}
-	return d.FullAt(s)
-}
+func fullAt(s backend.State) int64 { return s.Definition().FullAt(s) }
 
 // Decide implements [backend.Backend].
 func (m *Memory) Decide(ctx context.Context, batches []*backend.Batch) error {
-	return roundTrip(ctx, m, "Decide", m.reachBatches(ctx, batches), m.decide)
+	return roundTrip(ctx, m, "Decide", reachable(ctx, m, batches, batchFields), m.decide)
 }
 
 func (m *Memory) decide(b *backend.Batch) {
@@ -150,15 +144,7 @@ func (m *Memory) store(k target, s backend.State, now int64) {
 
 // Replace implements [backend.Backend].
 func (m *Memory) Replace(ctx context.Context, all []*backend.Replacement) error {
-	var some []*backend.Replacement
-	for _, r := range all {
-		if outcome, err := m.reach(ctx, r.Definition.Name, r.Key); err != nil {
-			r.Outcome, r.Err = outcome, err
-		} else {
-			some = append(some, r)
-		}
-	}
-	return roundTrip(ctx, m, "Replace", some, m.replace)
+	return roundTrip(ctx, m, "Replace", reachable(ctx, m, all, replacementFields), m.replace)
 }
 
 func (m *Memory) replace(r *backend.Replacement) {

@@ -119,14 +119,11 @@ func (t *faults) pause(ctx context.Context) error {
 	if d <= 0 || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
-		return ctx.Err()
+	case <-time.After(d):
 	case <-ctx.Done():
-		return ctx.Err()
 	}
+	return ctx.Err()
 }
 
 func (t *faults) waitStall(ctx context.Context) error {
@@ -137,11 +134,19 @@ func (t *faults) waitStall(ctx context.Context) error {
 		if stall == nil {
 			return ctx.Err()
 		}
-		select {
-		case <-stall:
-		case <-ctx.Done():
+		if !awaitClosed(ctx, stall) {
 			return ctx.Err()
 		}
+	}
+}
+
+// awaitClosed waits until c is closed. It returns false if ctx ends before.
+func awaitClosed(ctx context.Context, c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -55,7 +55,7 @@ func (kl *keyLeases) find(id string) int {
 
 // Acquire implements [backend.Backend].
 func (m *Memory) Acquire(ctx context.Context, requests []*backend.LeaseRequest) error {
-	return roundTrip(ctx, m, "Acquire", m.reachLeases(ctx, requests), m.acquire)
+	return roundTrip(ctx, m, "Acquire", reachable(ctx, m, requests, leaseFields), m.acquire)
 }
 
 func (m *Memory) acquire(h *backend.LeaseRequest) {
@@ -108,7 +108,7 @@ func (m *Memory) keyLeases(h *backend.LeaseRequest, now int64) *keyLeases {
 
 // Renew implements [backend.Backend].
 func (m *Memory) Renew(ctx context.Context, requests []*backend.LeaseRequest) error {
-	return roundTrip(ctx, m, "Renew", m.reachLeases(ctx, requests), func(h *backend.LeaseRequest) {
+	return roundTrip(ctx, m, "Renew", reachable(ctx, m, requests, leaseFields), func(h *backend.LeaseRequest) {
 		now := m.now()
 		m.withLease(h, now, func(kl *keyLeases, i int) { kl.leases[i].renew(now, h.TTL) })
 	})
@@ -116,7 +116,7 @@ func (m *Memory) Renew(ctx context.Context, requests []*backend.LeaseRequest) er
 
 // Release implements [backend.Backend]. It sends a notice only if a waiting caller was rejected before.
 func (m *Memory) Release(ctx context.Context, requests []*backend.LeaseRequest) error {
-	return roundTrip(ctx, m, "Release", m.reachLeases(ctx, requests), func(h *backend.LeaseRequest) {
+	return roundTrip(ctx, m, "Release", reachable(ctx, m, requests, leaseFields), func(h *backend.LeaseRequest) {
 		m.withLease(h, m.now(), func(kl *keyLeases, i int) {
 			kl.leases = slices.Delete(kl.leases, i, i+1)
 			if kl.wanted {

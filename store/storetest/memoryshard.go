@@ -14,30 +14,30 @@ func (m *Memory) SetShards(of func(name, key string) string) {
 }
 
 // ShardOf implements [backend.Sharded].
-func (m *Memory) ShardOf(name, key string) (part string) {
+func (m *Memory) ShardOf(name, key string) (shard string) {
 	m.faults.set(func(t *faults) {
 		if t.shardOf != nil {
-			part = t.shardOf(name, key)
+			shard = t.shardOf(name, key)
 		}
 	})
-	return part
+	return shard
 }
 
 // FailShard makes every request about a key in that shard fail with err, until FailShard with nil.
-func (m *Memory) FailShard(part string, err error) {
-	m.faults.set(func(t *faults) { put(&t.shards, part, err) })
+func (m *Memory) FailShard(shard string, err error) {
+	m.faults.set(func(t *faults) { put(&t.shards, shard, err) })
 }
 
 // StallShard(shard, true) makes every call with a key in that shard wait until its context ends, or until
 // StallShard(shard, false).
-func (m *Memory) StallShard(part string, on bool) {
+func (m *Memory) StallShard(shard string, on bool) {
 	m.faults.set(func(t *faults) {
-		switch stalled := t.stalled[part]; {
+		switch stalled := t.stalled[shard]; {
 		case on && stalled == nil:
-			put(&t.stalled, part, make(chan struct{}))
+			put(&t.stalled, shard, make(chan struct{}))
 		case !on && stalled != nil:
 			close(stalled)
-			delete(t.stalled, part)
+			delete(t.stalled, shard)
 		}
 	})
 }
@@ -60,18 +60,14 @@ func put[K, V comparable](m *map[K]V, k K, v V) {
 
 // reach waits while the shard of a key is stalled, and returns what is wrong with the key.
 func (m *Memory) reach(ctx context.Context, name, key string) (backend.Outcome, error) {
-	part := m.ShardOf(name, key)
+	shard := m.ShardOf(name, key)
 	var stalled chan struct{}
-	m.faults.set(func(t *faults) { stalled = t.stalled[part] })
-	if stalled != nil {
-		select {
-		case <-stalled:
-		case <-ctx.Done():
-			return backend.Unreachable, ctx.Err()
-		}
+	m.faults.set(func(t *faults) { stalled = t.stalled[shard] })
+	if stalled != nil && !awaitClosed(ctx, stalled) {
+		return backend.Unreachable, ctx.Err()
 	}
 	var away, broken error
-	m.faults.set(func(t *faults) { away, broken = t.shards[part], t.keys[target{name, key}] })
+	m.faults.set(func(t *faults) { away, broken = t.shards[shard], t.keys[target{name, key}] })
 	switch {
 	case away != nil:
 		return backend.Unreachable, away
@@ -90,25 +86,28 @@ func (m *Memory) reachDefinition(ctx context.Context, name string) error {
 	return err
 }
 
-// reachBatches returns the batches that can be decided, and sets the outcome of the others.
-func (m *Memory) reachBatches(ctx context.Context, all []*backend.Batch) (some []*backend.Batch) {
-	for _, b := range all {
-		if outcome, err := m.reach(ctx, b.Definition.Name, b.Key); err != nil {
-			b.Outcome, b.Err = outcome, err
+// reachable returns the items that can be answered, and sets the outcome of the others. fields returns what all items
+// have.
+func reachable[T any](ctx context.Context, m *Memory, all []*T, fields func(*T) (*backend.Definition, string, *backend.Outcome, *error)) (some []*T) {
+	for _, item := range all {
+		d, key, outcome, err := fields(item)
+		if o, e := m.reach(ctx, d.Name, key); e != nil {
+			*outcome, *err = o, e
 		} else {
-			some = append(some, b)
+			some = append(some, item)
 		}
 	}
 	return some
 }
 
-func (m *Memory) reachLeases(ctx context.Context, all []*backend.LeaseRequest) (some []*backend.LeaseRequest) {
-	for _, h := range all {
-		if outcome, err := m.reach(ctx, h.Definition.Name, h.Key); err != nil {
-			h.Outcome, h.Err = outcome, err
-		} else {
-			some = append(some, h)
-		}
-	}
-	return some
+func batchFields(b *backend.Batch) (*backend.Definition, string, *backend.Outcome, *error) {
+	return b.Definition, b.Key, &b.Outcome, &b.Err
+}
+
+func replacementFields(r *backend.Replacement) (*backend.Definition, string, *backend.Outcome, *error) {
+	return r.Definition, r.Key, &r.Outcome, &r.Err
+}
+
+func leaseFields(h *backend.LeaseRequest) (*backend.Definition, string, *backend.Outcome, *error) {
+	return h.Definition, h.Key, &h.Outcome, &h.Err
 }

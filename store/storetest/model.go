@@ -19,12 +19,12 @@ func (m model) check(b *backend.Batch) string {
 	}
 	switch {
 	case s.Version > b.Definition.Version:
-		if wrong := mustBe(b, backend.OutdatedDefinition, "Outdated"); wrong != "" || b.State.Version == s.Version {
+		if wrong := mustBe(b, backend.OutdatedDefinition, "OutdatedDefinition"); wrong != "" || b.State.Version == s.Version {
 			return wrong
 		}
 		return fmt.Sprintf("the newer version is %d, not %d", b.State.Version, s.Version)
 	case s.Version < b.Definition.Version:
-		if wrong := mustBe(b, backend.OutdatedState, "OldState"); wrong != "" {
+		if wrong := mustBe(b, backend.OutdatedState, "OutdatedState"); wrong != "" {
 			return wrong
 		}
 		return differ(advanced(b.State, b.Now), advanced(s, b.Now))
@@ -63,14 +63,10 @@ func tidy(s backend.State) backend.State {
 
 // advanced returns a state at a moment, by its own schedule. A store may have written it earlier.
 func advanced(s backend.State, now int64) backend.State {
-	d := backend.Definition{
-		Limits: backend.Limits{Kind: s.Kind, Period: s.Period, Refill: s.Refill, Segments: s.Segments},
-		Anchor: s.Anchor,
-	}
 	if s.Period <= 0 {
 		return s
 	}
-	return d.Advance(s, now)
+	return s.Definition().Advance(s, now)
 }
 
 // receiptsOf carries out a batch request by request, and returns the receipt of each grant.

@@ -13,7 +13,7 @@ var mutants = map[string]struct {
 	caught string
 	mutant mutant
 }{
-	"grants one too many": {"what is there is granted", mutant{asks: func(b *backend.Batch) {
+	"grants one too many": {"what is available is granted", mutant{asks: func(b *backend.Batch) {
 		more := *b.Definition
 		more.Permits++
 		b.Definition = &more
@@ -25,7 +25,7 @@ var mutants = map[string]struct {
 		}
 	})}},
 	"lets others pass": {"a request after a rejected one", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) { a.IfPrevious = false })}},
-	"charges what is there": {"a charge is owed", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) {
+	"charges what is there": {"a charge is taken even", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) {
 		if a.Op == backend.OpCharge {
 			a.Op, a.Min = backend.OpTake, 1
 		}
@@ -79,50 +79,50 @@ var mutants = map[string]struct {
 		m.states[target{k.name, k.key + "kept"}] = backend.State{Schedule: b.State.Schedule, Tick: b.State.Tick + 1_000_000}
 	}}},
 	"computes in floats of 32 bits": {"large and small numbers", mutant{after: afterwards(func(_ *backend.Batch, s *backend.State) { s.Missing = int64(float32(s.Missing)) })}},
-	"owes without end": {"no more can be owed", mutant{after: func(_ *Memory, _ target, b *backend.Batch) {
+	"owes without end": {"at most twice the largest", mutant{after: func(_ *Memory, _ target, b *backend.Batch) {
 		for i, a := range b.Requests {
 			if a.Op == backend.OpCharge {
 				b.Granted[i] = a.Max
 			}
 		}
 	}}},
-	"keys end at a NUL":              {"a key is any bytes", mutant{key: upToNUL}},
-	"keys are valid UTF-8":           {"a key is any bytes", mutant{key: validUTF8}},
-	"keys are 255 bytes":             {"a key is any bytes", mutant{key: func(_, key string) string { return key[:min(len(key), 255)] }}},
-	"keys are trimmed":               {"a key is any bytes", mutant{key: func(_, key string) string { return strings.TrimSpace(key) }}},
-	"keys do not tell the case":      {"a key is any bytes", mutant{key: func(_, key string) string { return strings.ToLower(key) }}},
-	"a name and a key run into":      {"a name is a name", mutant{asks: joined}},
+	"keys end at a NUL":              {"keys of any bytes", mutant{key: upToNUL}},
+	"keys are valid UTF-8":           {"keys of any bytes", mutant{key: validUTF8}},
+	"keys are 255 bytes":             {"keys of any bytes", mutant{key: func(_, key string) string { return key[:min(len(key), 255)] }}},
+	"keys are trimmed":               {"keys of any bytes", mutant{key: func(_, key string) string { return strings.TrimSpace(key) }}},
+	"keys do not tell the case":      {"keys of any bytes", mutant{key: func(_, key string) string { return strings.ToLower(key) }}},
+	"a name and a key run into":      {"names are distinct", mutant{asks: joined}},
 	"asks an old state":              {"a state of an older definition", mutant{decide: func(m *Memory, b *backend.Batch) { reversion(m, b); m.decide(b) }}},
-	"asks a newer state":             {"a state of a newer definition", mutant{decide: outdatedToo}},
-	"replaces whatever is there":     {"a state that has moved on", mutant{replace: func(m *Memory, k target, old, _ *backend.State) { *old = m.states[k] }}},
-	"compares what is missing":       {"a state that has moved on", mutant{replace: comparesMissing}},
+	"asks a newer state":             {"nothing is decided by an older definition than", mutant{decide: outdatedToo}},
+	"replaces whatever is there":     {"a state that has changed", mutant{replace: func(m *Memory, k target, old, _ *backend.State) { *old = m.states[k] }}},
+	"compares what is missing":       {"a state that has changed", mutant{replace: comparesMissing}},
 	"compares the sum":               {"a state of many segments", mutant{replace: comparesMissing}},
 	"defines over another":           {"a definition is created once", mutant{define: func(m *Memory, old *int64, next *backend.Definition) { *old = inForce(m, next.Name) }}},
-	"defines after any version":      {"a definition is replaced by who", mutant{define: definesAfterAny}},
-	"decides by any definition":      {"nothing is decided by an older definition", mutant{decide: anyDefinition}},
-	"holds by any definition":        {"nothing is decided by an older definition", mutant{acquire: anyDefinitionHolds}},
+	"defines after any version":      {"a definition is replaced only", mutant{define: definesAfterAny}},
+	"decides by any definition":      {"nothing is decided by an older definition once", mutant{decide: anyDefinition}},
+	"holds by any definition":        {"nothing is decided by an older definition once", mutant{acquire: anyDefinitionHolds}},
 	"replaces only the first":        {"many states are replaced in one call", mutant{replace: onlyTheFirst()}},
-	"forgets whose limits":           {"a definition is kept with all", mutant{define: func(_ *Memory, _ *int64, next *backend.Definition) { next.Origin = backend.Origin{} }}},
-	"forgets what was reached":       {"a definition is kept with all", mutant{define: func(_ *Memory, _ *int64, next *backend.Definition) { next.Reached = false }}},
+	"forgets whose limits":           {"a definition is stored with all", mutant{define: func(_ *Memory, _ *int64, next *backend.Definition) { next.Origin = backend.Origin{} }}},
+	"forgets what was reached":       {"a definition is stored with all", mutant{define: func(_ *Memory, _ *int64, next *backend.Definition) { next.Reached = false }}},
 	"sends no notice of definitions": {"all listeners get a notice of a new", mutant{deaf: func(n backend.Notice) (backend.Notice, bool) { return n, n.Released }}},
 	"sends no notice of releases":    {"all listeners get a notice of a release", mutant{deaf: func(n backend.Notice) (backend.Notice, bool) { return n, !n.Released }}},
 	"tells no key":                   {"all listeners get a notice of a release", mutant{deaf: func(n backend.Notice) (backend.Notice, bool) { n.Key = ""; return n, true }}},
 	"does not hear a context":        {"a context that has ended ends every call", mutant{deadCtx: true}},
-	"holds one too many": {"no more is held than there is", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
+	"holds one too many": {"leases never hold more", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
 		d := h.Definition
 		h.Definition = newer(d, func(more *backend.Definition) { more.Version--; more.Permits++ })
 		m.acquire(h)
 		h.Definition = d
 	}}},
-	"a zero holds one": {"a hold of no permits", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) { h.Permits = max(h.Permits, 1); m.acquire(h) }}},
-	"holds twice": {"a lease that is requested again because the answer was lost is one lease", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
+	"a zero holds one": {"an Acquire of no permits", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) { h.Permits = max(h.Permits, 1); m.acquire(h) }}},
+	"holds twice": {"a lease that is acquired again because the answer was lost is one lease", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
 		id := h.ID
 		m.fence++
 		h.ID += time.Now().String()
 		m.acquire(h)
 		h.ID = id
 	}}},
-	"holds again until the first end": {"a lease that is requested again lasts from", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
+	"holds again until the first end": {"a lease that is acquired again lasts from", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
 		if i := m.keyLeases(h, m.now()).find(h.ID); i >= 0 && h.Permits > 0 {
 			end := m.keyLeases(h, m.now()).leases[i].end
 			m.acquire(h)
@@ -131,8 +131,8 @@ var mutants = map[string]struct {
 		}
 		m.acquire(h)
 	}}},
-	"fences fall":       {"the fences of a key rise", mutant{held: func(_ *Memory, h *backend.LeaseRequest) { h.Fence = 1_000_000 - h.Fence }}},
-	"one fence for all": {"the fences of a key rise", mutant{held: func(_ *Memory, h *backend.LeaseRequest) { h.Fence = 1 }}},
+	"fences fall":       {"the fences of a key grow", mutant{held: func(_ *Memory, h *backend.LeaseRequest) { h.Fence = 1_000_000 - h.Fence }}},
+	"one fence for all": {"the fences of a key grow", mutant{held: func(_ *Memory, h *backend.LeaseRequest) { h.Fence = 1 }}},
 	"leases never end":  {"a lease that is not renewed ends", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) { h.TTL *= 1_000_000; m.acquire(h) }}},
 	"leases end too soon": {"a lease that is not renewed ends", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
 		ttl := h.TTL
@@ -149,11 +149,11 @@ var mutants = map[string]struct {
 	}}},
 	"Renew does nothing":    {"a lease that is renewed goes on", mutant{renew: func(_ *Memory, h *backend.LeaseRequest) { h.OK = true }}},
 	"Renew raises the dead": {"a lease that is not renewed ends", mutant{renew: func(m *Memory, h *backend.LeaseRequest) { m.acquire(h); h.OK = true }}},
-	"Release says always OK": {"a Release that is repeated", mutant{release: func(m *Memory, h *backend.LeaseRequest) {
+	"Release says always OK": {"a repeated Release", mutant{release: func(m *Memory, h *backend.LeaseRequest) {
 		m.withLease(h, m.now(), func(kl *keyLeases, i int) { kl.leases = append(kl.leases[:i], kl.leases[i+1:]...) })
 		h.OK = true
 	}}},
-	"Release frees another's": {"a Release that is repeated", mutant{release: func(m *Memory, h *backend.LeaseRequest) {
+	"Release frees another's": {"a repeated Release", mutant{release: func(m *Memory, h *backend.LeaseRequest) {
 		kl := m.keyLeases(h, m.now())
 		i := kl.find(h.ID)
 		if h.OK = i >= 0; len(kl.leases) > 0 {
@@ -161,18 +161,18 @@ var mutants = map[string]struct {
 			kl.leases = append(kl.leases[:i], kl.leases[i+1:]...)
 		}
 	}}},
-	"goes by the first limit": {"under a lowered limit", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
+	"goes by the first limit": {"what is held counts under", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
 		d := h.Definition
 		h.Definition = newer(d, func(d *backend.Definition) { d.Permits = 3 })
 		m.acquire(h)
 		h.Definition = d
 	}}},
-	"says when a lease ends, not in how long": {"who is rejected hears", mutant{held: func(m *Memory, h *backend.LeaseRequest) {
+	"says when a lease ends, not in how long": {"a rejection says when", mutant{held: func(m *Memory, h *backend.LeaseRequest) {
 		if h.NextExpiry > 0 {
 			h.NextExpiry += m.now()
 		}
 	}}},
-	"holds fewer than none": {"a hold of permits below 0", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
+	"holds fewer than none": {"an Acquire of less than 0", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
 		if m.acquire(h); h.Permits < 0 {
 			kl := m.keyLeases(h, m.now())
 			kl.leases = append(kl.leases, lease{id: h.ID, permits: h.Permits, end: m.now() + h.TTL, ttl: h.TTL})
@@ -187,7 +187,7 @@ var mutants = map[string]struct {
 			}
 		}
 	}}},
-	"holds by an older definition": {"a hold by an older definition", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
+	"holds by an older definition": {"nothing is leased by an older definition", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
 		m.keyLeases(h, m.now()).version = 0
 		m.acquire(h)
 	}}},
@@ -243,7 +243,7 @@ func definesAfterAny(m *Memory, old *int64, next *backend.Definition) {
 func checkOne(t *testing.T, s Subject, name string) (failures []string, ok bool) {
 	t.Helper()
 	for _, c := range cases() {
-		if strings.HasPrefix(c.name, name) && c.concerns(s) {
+		if strings.HasPrefix(c.name, name) && c.appliesTo(s) {
 			return c.check(t, s), true
 		}
 	}

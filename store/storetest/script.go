@@ -209,7 +209,7 @@ var scriptCases = func() (list []testCase) {
 				}
 			},
 		}, testCase{
-			name: "a " + kind.String() + " answers as the model does, however the clock jumps", setTime: true,
+			name: "a " + kind.String() + " answers as the model does, however the clock jumps", when: Subject.setsTime,
 			run: func(p *probe) {
 				for seed := range uint64(20) {
 					play(p, kind, 1000+seed, true)

@@ -1,20 +1,11 @@
 package storetest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/weir-go/weir/store/backend"
-)
-
-// A Feature is something that a Backend can lack. Features are combined with |.
-type Feature uint32
-
-// The features that cases of the suite need.
-const (
-	// Listen: [backend.Backend.Listen] sends notices. A Backend without it returns [errors.ErrUnsupported], which the
-	// suite then checks.
-	Listen Feature = 1 << iota
 )
 
 // A Subject is the Backend that is tested. New is required.
@@ -34,20 +25,21 @@ type Subject struct {
 	// forgotten.
 	Keys func(t testing.TB, b backend.Backend, name string) int
 
-	// Lacks are the features that this Backend does not have.
-	Lacks Feature
+	// NoListen, if true, means that the Backend sends no notices. The suite then checks that Listen returns
+	// [errors.ErrUnsupported].
+	NoListen bool
 
 	patience time.Duration // of each wait; 0: usualPatience
 }
 
-// Run runs every case that s has the features for, each in its own subtest.
+// Run runs every case that applies to s, each in its own subtest.
 func Run(t *testing.T, s Subject) {
 	t.Helper()
 	if s.New == nil {
 		t.Fatal("storetest: Subject.New must be set")
 	}
 	for _, c := range cases() {
-		if !c.concerns(s) {
+		if !c.appliesTo(s) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
@@ -61,19 +53,16 @@ func Run(t *testing.T, s Subject) {
 
 // A testCase is one expectation.
 type testCase struct {
-	name  string // a sentence
-	needs Feature
-	// only for subjects without it
-	lacks Feature
-	// only for subjects that have these
-	setTime, keys bool
-	run           func(p *probe)
+	name string               // a sentence
+	when func(s Subject) bool // nil: the case applies to every subject
+	run  func(p *probe)
 }
 
-func (c testCase) concerns(s Subject) bool {
-	return c.needs&s.Lacks == 0 && c.lacks&s.Lacks == c.lacks &&
-		(!c.setTime || s.SetTime != nil) && (!c.keys || s.Keys != nil)
-}
+func (c testCase) appliesTo(s Subject) bool { return c.when == nil || c.when(s) }
+
+func (s Subject) listens() bool  { return !s.NoListen }
+func (s Subject) setsTime() bool { return s.SetTime != nil }
+func (s Subject) hasKeys() bool  { return s.Keys != nil }
 
 // check runs the case and returns its failures.
 func (c testCase) check(t testing.TB, s Subject) (failures []string) {
@@ -91,12 +80,8 @@ func (c testCase) check(t testing.TB, s Subject) (failures []string) {
 }
 
 func cases() []testCase {
-	var all []testCase
-	for _, some := range [][]testCase{
+	return slices.Concat(
 		decideCases, scriptCases, timeCases, rangeCases, keyCases, replaceCases, defineCases,
 		acquireCases, leaseCases, listenCases, contextCases, concurrentCases,
-	} {
-		all = append(all, some...)
-	}
-	return all
+	)
 }

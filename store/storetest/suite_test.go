@@ -67,7 +67,7 @@ func TestRun_MemoryAsOneServer(t *testing.T) {
 func TestRun_MemoryWithoutListen(t *testing.T) {
 	m := NewMemory()
 	m.NoListen(true)
-	Run(t, Subject{New: func(testing.TB) backend.Backend { return m }, Lacks: Listen})
+	Run(t, Subject{New: func(testing.TB) backend.Backend { return m }, NoListen: true})
 }
 
 func TestCases_UniqueNames(t *testing.T) {

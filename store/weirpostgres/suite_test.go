@@ -60,7 +60,7 @@ func TestSuiteThroughPgBouncer(t *testing.T) {
 	schema := freshSchema(t, connect(t, server.URL, nil))
 	pool := connect(t, bouncer.URL+"&default_query_exec_mode=exec", func(c *pgxpool.Config) { c.MaxConns = 4 })
 	storetest.Run(t, storetest.Subject{
-		Lacks: storetest.Listen,
+		NoListen: true,
 		New: func(t testing.TB) backend.Backend {
 			b, err := NewBackend(pool, &BackendOptions{Schema: schema})
 			require.NoError(t, err)
