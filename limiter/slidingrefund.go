@@ -108,4 +108,3 @@ func (w *SlidingWindow) charge(now, n int64) (taken int64) {
 	}
 	return taken
 }
-
