@@ -66,7 +66,7 @@ type batch struct {
 	dynamic   map[int64]*dynamicWindow // by need.dynamicRow
 	running   map[runID]bool           // runs that the database knows; nil: not read
 	waiters   map[waiterID]waiterRow   // of the jobs of the requests
-	keysOfJob map[int64][]int64        // the keys of waiters, also of those that are removed
+	keysOfJob map[int64][]int64        // the keys of waiters, removed waiters included
 
 	handOverRoom int // how many more jobs may wait in their workers
 

@@ -34,7 +34,7 @@ type readDefinition struct {
 }
 
 const (
-	// fewHolders is how many rows of jobs_holders a key may have before those that no longer count are looked for.
+	// fewHolders is how many rows of jobs_holders a key may have before rows that no longer count are looked for.
 	fewHolders = 1000
 	// maxIDs bounds each map of a database.
 	maxIDs = 100_000

@@ -100,7 +100,7 @@ var unremarkable = regexp.MustCompile(`(?m)^\s*(=== |--- PASS: |PASS$).*\n`)
 
 var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+) `)
 
-// failures returns the names of the tests that failed, without those that failed only because a subtest did.
+// failures returns the names of the tests that failed, without tests that failed only because a subtest did.
 func failures(out string) (leaves []string) {
 	var all []string
 	for _, m := range failure.FindAllStringSubmatch(out, -1) {

@@ -56,7 +56,7 @@ create table "weir".states (
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 1000);
 
 -- One row for each key of a concurrency limiter that has leases. in_use is the sum of the permits of its rows in
--- leases, with those that have expired and are not deleted yet. Until notify_until, releases send notices.
+-- leases; rows that have expired count until they are deleted. Until notify_until, releases send notices.
 create table "weir".semaphores (
   name         text collate "C" not null,
   key          bytea not null,
