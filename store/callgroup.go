@@ -197,15 +197,15 @@ func (g group) answer(b *backend.Batch, sent time.Time) {
 		}
 		q.def, q.state, q.now, q.sent = b.Definition, b.State, b.Now, sent
 	}
-	g.informFairness(b, sent)
+	g.updateFairness(b, sent)
 	for _, q := range g { // in the order of their arrival
 		q.answer()
 	}
 }
 
-// informFairness enters the answer for the limiters that have waiting callers, or had lately. Usually all calls are of
+// updateFairness enters the answer for the limiters that have waiting callers, or had lately. Usually all calls are of
 // one limiter; another one of the same name in this process counts like one of another instance.
-func (g group) informFairness(b *backend.Batch, sent time.Time) {
+func (g group) updateFairness(b *backend.Batch, sent time.Time) {
 	var told *core
 	for _, q := range g {
 		if q.c == told || sent.UnixNano()-q.c.lastWaited.Load() >= int64(maxTrackFor) {

@@ -87,8 +87,8 @@ func (c *core) tryLocally(key string, n int, waiting bool) (limiter.Lease, rejec
 	if n > 0 && !ks.queue.empty() && c.queueing.Load().order == limiter.OldestFirst {
 		from := byKeyState
 		now := time.Now()
-		polite := !c.leased && (ks.fairness.hasRivals(now) || ks.fairness.pauseLeft(now) > 0)
-		if polite && ks.lastAnswer.has(saturate.Add(ks.queue.permits, int64(n)), now) {
+		yields := !c.leased && (ks.fairness.hasRivals(now) || ks.fairness.turnLeft(now) > 0)
+		if yields && ks.lastAnswer.has(saturate.Add(ks.queue.permits, int64(n)), now) {
 			from = byFairness // the queue waits for its turn, not for permits
 		}
 		return limiter.Rejected(ks.waitBehind(n), ""), from
@@ -96,8 +96,8 @@ func (c *core) tryLocally(key string, n int, waiting bool) (limiter.Lease, rejec
 	if lease, ok := ks.answerLocally(n); ok {
 		return lease, byKeyState
 	}
-	if waiting && n > 0 && !ks.storeIsAway() {
-		if wait := ks.fairness.newcomerPause(c.leased, c.s.listening.Load(), time.Now()); wait > 0 {
+	if waiting && n > 0 && !ks.away() {
+		if wait := ks.newcomerPause(time.Now()); wait > 0 {
 			return limiter.Rejected(wait, ""), byFairness
 		}
 	}

@@ -175,14 +175,14 @@ func (s *Store) sendLeases(trip *roundTrip, all []*leaseCall) {
 		case copies[i].Outcome == backend.OutdatedDefinition:
 			s.goLimited(func() { s.retryLease(lc, copies[i].Version) })
 		default:
-			lc.informFairness(&copies[i], sent)
+			lc.updateFairness(&copies[i], sent)
 			lc.answer(copies[i], sent)
 		}
 	}
 }
 
-// informFairness counts what this instance holds of a key with waiting callers, so that what others hold is known.
-func (lc *leaseCall) informFairness(h *backend.LeaseRequest, sent time.Time) {
+// updateFairness counts what this instance holds of a key with waiting callers, so that what others hold is known.
+func (lc *leaseCall) updateFairness(h *backend.LeaseRequest, sent time.Time) {
 	if lc.kind != acquireLease || h.Permits == 0 || lc.c.queueing.Load().limit == 0 {
 		return
 	}

@@ -136,30 +136,3 @@ func (w *waiter) leave() bool {
 	ks.wake() // w may have delayed others
 	return true
 }
-
-// startServing makes sure that serveLoop runs, or is woken. w is the newest waiter and was rejected just now; hint is
-// when it is worth asking again, 0 if not known. The keyState is locked.
-func (ks *keyState) startServing(w, before *waiter, hint time.Duration) {
-	if ks.serving {
-		less := ks.c.queueing.Load().order == limiter.NewestFirst && before != nil && w.n < before.n
-		if before == nil || less || w.n == 0 && ks.queue.zeros == 1 {
-			ks.wake() // the next to be served needs less
-		}
-		return
-	}
-	wait := hint
-	if now := time.Now(); ks.rejection.covers(w.n, now) {
-		wait = ks.lastAnswer.wait(int64(w.n), now)
-	}
-	if ks.c.leased {
-		wait = 0 // it has no notice of releases meanwhile
-	} else {
-		wait = ks.fairPause(wait)
-	}
-	select {
-	case <-ks.wakeup:
-	default:
-	}
-	ks.serving = true
-	go ks.serveLoop(wait)
-}

@@ -1,9 +1,6 @@
 package store
 
 import (
-	"fmt"
-
-	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store/backend"
@@ -76,16 +73,12 @@ func (c *core) reconfigure(o any) error {
 	return nil
 }
 
-// splitForReconfigure splits new options of a limiter and checks that they keep its kind.
+// splitForReconfigure splits new options. Their kind is the limiter's: its type fixes that of its options.
 func (c *core) splitForReconfigure(o any) (backend.Limits, queueing, error) {
 	var p validate.Problems
 	limits, q := split(&p, o)
 	err := p.Err("store")
-	switch {
-	case err != nil:
-	case limits.Kind == backend.KindConcurrency != c.leased:
-		err = fmt.Errorf("%w: limiter %q: the kind must stay %v", weir.ErrInvalidOptions, c.name, c.limits().Kind)
-	case c.closed.Load():
+	if err == nil && c.closed.Load() {
 		err = limiter.ErrClosed
 	}
 	return limits, q, err

@@ -1,0 +1,125 @@
+package store
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weir-go/weir/internal/saturate"
+	"github.com/weir-go/weir/store/backend"
+)
+
+// A tickAccount is what this instance takes of the permits of one tick.
+type tickAccount struct {
+	number    int64
+	available int64 // at the start of the tick
+	taken     int64
+	takenLate int64 // the part of taken that was taken after shareTime
+	quota     int64 // what may be taken before shareTime; 0: not computed yet
+	allowed   int64 // what may be taken until now: the quota, and after shareTime one step more
+	step      int64 // what allowed grows by next
+}
+
+const (
+	// firstShare and minShare are the first share and the least, which is that of one among very many instances.
+	firstShare = 1. / 8
+	minShare   = 1. / 64
+	// maxShareTime bounds shareTime.
+	maxShareTime = time.Second
+)
+
+// shareTime returns how long after a tick instances keep to their quotas.
+func shareTime(d *backend.Definition) time.Duration {
+	return min(duration(d.Period)/4*3, fullAfter(d)/2, maxShareTime)
+}
+
+// fullAfter returns how long it takes until all permits have come back.
+func fullAfter(d *backend.Definition) time.Duration {
+	switch d.Kind {
+	case backend.KindTokenBucket:
+		return duration(saturate.Mul(d.Period, (d.Permits-1)/max(d.Refill, 1)+1))
+	case backend.KindSlidingWindow:
+		return duration(saturate.Mul(d.Period, d.Segments))
+	default:
+		return duration(d.Period)
+	}
+}
+
+func freePermits(d *backend.Definition, s backend.State) int64 { return d.Permits - s.Missing }
+
+// jitter returns d, a quarter more or less at random.
+func jitter(d float64) time.Duration { return time.Duration(d * (0.75 + rand.Float64()/2)) }
+
+// hasQuota reports whether this instance keeps to its quota before shareTime.
+func (f *fairness) hasQuota(now time.Time) bool {
+	return f.lastAnswer.def != nil && f.hasRivals(now) && maxDelay(f.lastAnswer.def) >= time.Millisecond
+}
+
+// maxRequest returns how many permits to ask for at most.
+func (f *fairness) maxRequest(now time.Time) int64 {
+	if !f.hasQuota(now) {
+		return math.MaxInt64
+	}
+	d := f.lastAnswer.def
+	at := f.lastAnswer.now + now.Sub(f.lastAnswer.got).Microseconds()
+	s := d.Advance(f.lastAnswer.state, at)
+	if s.Tick != f.tick.number {
+		f.startTick(s.Tick, freePermits(d, s))
+	}
+	t := &f.tick
+	if t.allowed == 0 {
+		if f.share == 0 {
+			f.share = firstShare
+		}
+		t.quota = max(int64(f.share*float64(t.available)+f.shortfall+rand.Float64()), 1)
+		t.allowed, t.step = t.quota, t.quota
+	}
+	if t.taken >= t.allowed && t.untilFree(d, at) <= 0 {
+		t.allowed = saturate.Add(t.taken, t.step)
+		t.step = saturate.Add(t.step, t.step)
+	}
+	return max(t.allowed-t.taken, 1)
+}
+
+// untilFree returns the µs from the moment at, by the store's clock, to the end of shareTime.
+func (t *tickAccount) untilFree(d *backend.Definition, at int64) int64 {
+	return d.TickTime(t.number) + shareTime(d).Microseconds() - at
+}
+
+// adjustShare halves the share if the quota was not available, and sets restUntil if this instance has taken what it is
+// allowed.
+func (f *fairness) adjustShare(o observation, now time.Time) {
+	t, d := &f.tick, o.def
+	if t.allowed == 0 {
+		return
+	}
+	left := t.untilFree(d, o.now)
+	if left <= 0 {
+		t.takenLate += max(o.own, 0)
+	}
+	switch {
+	case left > 0 && o.rejected && t.taken < t.allowed && t.available > 1:
+		f.share = max(f.share/2, float64(t.taken)/float64(t.available), minShare)
+		t.quota = max(t.taken, 1)
+		t.allowed = t.quota
+	case t.taken < t.allowed || freePermits(d, f.lastAnswer.state) == 0:
+	case left > 0:
+		// The smaller the share, the earlier this instance takes from the rest.
+		f.restUntil = now.Add(duration(left) + jitter(float64(shareTime(d))/3*f.share))
+	default:
+		f.restUntil = now.Add(jitter(float64(shareTime(d)) / 16))
+	}
+}
+
+// startTick adjusts the share by the last tick and starts the account of another one.
+func (f *fairness) startTick(number, available int64) {
+	if t := &f.tick; t.allowed > 0 && t.available > 1 {
+		even := f.share * float64(t.available)
+		f.shortfall = min(max(f.shortfall+even-float64(min(t.taken, t.quota)), -even), even)
+		f.share = min(f.share+min(float64(t.takenLate)/float64(t.available)/2, 1./16), 1)
+	}
+	if f.tick.quota > 1 { // so that something is left after shareTime for instances whose share is too small
+		f.share = max(f.share*15/16, minShare)
+	}
+	f.tick = tickAccount{number: number, available: available}
+}

@@ -1,0 +1,109 @@
+package store
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/weir-go/weir/internal/saturate"
+	"github.com/weir-go/weir/store/backend"
+)
+
+const (
+	// maxTurnDelay bounds how much later an instance asks because of rivals.
+	maxTurnDelay = 50 * time.Millisecond
+	// winsBeforeLook is how many wins in a row make an instance look for rivals; lookInterval is the least time between
+	// two looks.
+	winsBeforeLook = 8
+	lookInterval   = 250 * time.Millisecond
+)
+
+// maxDelay returns the most by which this instance asks later. Half of shareTime is short enough that the limiter is not
+// full meanwhile, which would waste permits.
+func maxDelay(d *backend.Definition) time.Duration { return min(shareTime(d)/2, maxTurnDelay) }
+
+// nextPause returns how long to wait if permits come back after backIn, and ends a turn.
+func (f *fairness) nextPause(d *backend.Definition, backIn time.Duration, now time.Time) time.Duration {
+	if d == nil || backIn <= 0 {
+		return backIn
+	}
+	won := f.tick.taken > 0 && f.tick.taken >= f.tick.quota
+	f.countTurn(won)
+	yields := f.yields(won, now)
+	if !yields && !f.hasRivals(now) {
+		return backIn
+	}
+	wait := saturate.Add(backIn, f.delay(maxDelay(d), yields))
+	if wait <= maxShareTime {
+		f.nextTurn = now.Add(wait)
+	}
+	return wait
+}
+
+func (f *fairness) countTurn(won bool) {
+	f.losses++
+	if won {
+		f.losses, f.everWon = 0, true
+	}
+}
+
+// yields reports whether the instance asks after its rivals, or looks for rivals. won reports whether it has won the
+// last turn.
+func (f *fairness) yields(won bool, now time.Time) bool {
+	switch {
+	case !won:
+		f.winsUnopposed = 0
+		return false
+	case f.hasRivals(now):
+		return true
+	}
+	if f.winsUnopposed++; !f.lookDue(f.winsUnopposed, now) {
+		return false
+	}
+	f.winsUnopposed, f.lastLook = 0, now
+	return true
+}
+
+func (f *fairness) lookDue(wins int, now time.Time) bool {
+	return wins >= winsBeforeLook && now.Sub(f.lastLook) >= lookInterval
+}
+
+// delay returns how much later the instance asks: in the last third of most if it yields, else in the first third, and
+// the earlier the more turns it has lost.
+func (f *fairness) delay(most time.Duration, yields bool) time.Duration {
+	third := most / 3
+	random := time.Duration(rand.Int64N(int64(third) + 1))
+	switch {
+	case yields:
+		return most - third + random
+	case !f.everWon:
+		return 0
+	default:
+		return random / time.Duration(1+f.losses)
+	}
+}
+
+// turnLeft returns for how long the instance does not ask because of rivals. If its turn is on a later tick, it asks
+// for a caller that comes now.
+func (f *fairness) turnLeft(now time.Time) time.Duration {
+	left := f.nextTurn.Sub(now)
+	if left > maxTurnDelay {
+		left = 0
+	}
+	return max(left, f.restLeft(now))
+}
+
+// restLeft returns the time until restUntil, 0 if there are no rivals.
+func (f *fairness) restLeft(now time.Time) time.Duration {
+	if !f.hasRivals(now) {
+		return 0
+	}
+	return max(f.restUntil.Sub(now), 0)
+}
+
+// newcomerPause returns for how long a new caller that can wait must not ask by itself.
+func (f *fairness) newcomerPause(now time.Time) time.Duration {
+	if f.hasQuota(now) {
+		return max(f.turnLeft(now), 1) // serveLoop knows how many to ask for
+	}
+	return f.turnLeft(now)
+}
