@@ -30,16 +30,16 @@ type Builder struct {
 	Name, Instance string
 
 	registry   *Registry
-	change     *change     // the change that it is part of; nil: it is a first build
+	change     *change     // the change that the build is part of; nil: it is a first build
 	firstBuild *firstBuild // nil: it is part of a change
-	strategies []pipeline.Strategy
-	disposers  []func() error
-	uses       map[resourceKey]*resourceUse
+	version    *version    // what is built
 	problems   []error
 }
 
 // Add adds strategies, the outermost first.
-func (b *Builder) Add(s ...pipeline.Strategy) { b.strategies = append(b.strategies, s...) }
+func (b *Builder) Add(s ...pipeline.Strategy) {
+	b.version.strategies = append(b.version.strategies, s...)
+}
 
 // OnDispose registers f to be called once when this version is disposed of: when it was replaced, removed or closed
 // and its last execution has ended, or when the build is discarded. The function that was registered last is called
@@ -49,7 +49,7 @@ func (b *Builder) OnDispose(f func() error) {
 		b.problem(errors.New("OnDispose: the function is nil"))
 		return
 	}
-	b.disposers = append(b.disposers, f)
+	b.version.disposers = append(b.version.disposers, f)
 }
 
 // Pipeline returns another pipeline of the registry, to be embedded in this one with [pipeline.Embed]. If it has not
@@ -69,41 +69,40 @@ func (b *Builder) Pipeline(name string) (*pipeline.Pipeline, error) {
 
 func (b *Builder) problem(err error) { b.problems = append(b.problems, err) }
 
-// A build is a version of one pipeline.
-type build struct {
+// A version is what one run of a build function has made of an instance.
+type version struct {
 	instance   *instance
 	strategies []pipeline.Strategy
-	prepared   *pipeline.Prepared // nil: the build has failed
-	contains   []*pipeline.Pipeline
+	prepared   *pipeline.Prepared   // nil: the build has failed
+	contains   []*pipeline.Pipeline // those embedded directly among the strategies
 	disposers  []func() error
 	uses       map[resourceKey]*resourceUse // limiters and things of Keep
-	took       time.Duration                // how long the build function ran, in a change
+	took       time.Duration                // by the build, in a change
 }
 
-// build runs a build function. The build that it returns must be put in force or discarded.
-func (r *Registry) build(i *instance, f BuildFunc, c *change, a *firstBuild) (made *build, err error) {
-	b := &Builder{Name: i.name, Instance: i.instance, registry: r, change: c, firstBuild: a, uses: make(map[resourceKey]*resourceUse)}
-	v := &build{instance: i, uses: b.uses}
+// build runs a build function, for a change or a first build. The version that it returns must be put in force or
+// discarded.
+func (r *Registry) build(i *instance, f BuildFunc, c *change, first *firstBuild) (made *version, err error) {
+	v := &version{instance: i, uses: make(map[resourceKey]*resourceUse)}
+	b := &Builder{Name: i.name, Instance: i.instance, registry: r, change: c, firstBuild: first, version: v}
 	defer func() { // also if f calls runtime.Goexit
 		if made != nil {
 			return
 		}
-		v.disposers, v.strategies = b.disposers, b.strategies
 		ctx := context.Background()
 		if c != nil {
 			ctx = c.ctx
 		}
 		err = errors.Join(err, r.discard(ctx, v))
 	}()
-	if err := b.run(f, v); err != nil {
+	if err := b.run(f); err != nil {
 		return nil, fmt.Errorf("registry: building pipeline %s: %w", i.id, err)
 	}
-	v.disposers = b.disposers
 	return v, nil
 }
 
 // run calls f and prepares the pipeline. A panic of f is a PanicError.
-func (b *Builder) run(f BuildFunc, v *build) (err error) {
+func (b *Builder) run(f BuildFunc) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = &PanicError{Value: p, Stack: debug.Stack()}
@@ -112,22 +111,12 @@ func (b *Builder) run(f BuildFunc, v *build) (err error) {
 	if err := errors.Join(f(b), errors.Join(b.problems...)); err != nil {
 		return err
 	}
-	c := pipeline.Config{Name: b.Name, Instance: b.Instance, Strategies: b.strategies, Listener: b.registry.options.Listener}
+	v := b.version
+	c := pipeline.Config{Name: b.Name, Instance: b.Instance, Strategies: v.strategies, Listener: b.registry.options.Listener}
 	v.prepared, err = c.Prepare()
 	if wrong, ok := errors.AsType[*weir.OptionsError](err); ok {
 		wrong.Name = "" // the error of the build begins with it
 	}
-	v.contains = contained(b.strategies)
+	v.contains = contained(v.strategies)
 	return err
-}
-
-// contained returns the pipelines that are embedded directly among the strategies.
-func contained(strategies []pipeline.Strategy) []*pipeline.Pipeline {
-	var all []*pipeline.Pipeline
-	for _, s := range strategies {
-		if e, ok := s.(interface{ Pipeline() *pipeline.Pipeline }); ok {
-			all = append(all, e.Pipeline())
-		}
-	}
-	return all
 }

@@ -75,8 +75,9 @@ type change struct {
 	remove        []string // sorted
 	reportRemoved bool     // report removed pipelines whose handles the program has
 	affected      []*definition
-	defaults      map[string]*instance // the default instances of the pipelines to define, by name
-	builds        map[*instance]*build // those not in force yet
+	defaults      map[string]*instance   // the default instances of the pipelines to define, by name
+	missing       []*instance            // what stage has found to be unbuilt
+	versions      map[*instance]*version // those not in force yet
 }
 
 // change waits for its turn, lets plan say what to build, builds it and puts it in force.
@@ -90,7 +91,7 @@ func (r *Registry) change(ctx context.Context, plan func(*change) error) error {
 	}
 	defer r.slot.leave()
 	c := &change{
-		registry: r, ctx: ctx, goid: goid, defaults: make(map[string]*instance), builds: make(map[*instance]*build),
+		registry: r, ctx: ctx, goid: goid, defaults: make(map[string]*instance), versions: make(map[*instance]*version),
 	}
 	defer c.abandon() // also if a build function calls runtime.Goexit
 	if err := plan(c); err != nil {
@@ -169,22 +170,16 @@ func (c *change) planDefinitions() error {
 	return nil
 }
 
-// run builds what is to be built and puts it in force. If instances have been added meanwhile, it builds them first.
+// run builds what is to be built and puts it in force. It builds again what has been added meanwhile.
 func (c *change) run() error {
 	r := c.registry
 	for {
-		r.mu.Lock()
-		missing, closed := c.unbuilt(), r.closed
-		r.mu.Unlock()
-		if closed {
-			return ErrClosed
-		}
-		if err := c.build(missing); err != nil {
-			return err
-		}
 		done, err := r.commit(c.goid, c.stage)
 		switch {
 		case errors.Is(err, errMissing):
+			if err := c.build(c.missing); err != nil {
+				return err
+			}
 			continue
 		case errors.Is(err, ErrClosed):
 			return err
@@ -192,8 +187,8 @@ func (c *change) run() error {
 			c.reportFault(err)
 			return err
 		}
-		for _, b := range done.builds {
-			delete(c.builds, b.instance) // abandon discards the rest
+		for _, v := range done.versions {
+			delete(c.versions, v.instance) // abandon discards the rest
 		}
 		r.afterCommit(done)
 		c.report(done)
@@ -201,19 +196,25 @@ func (c *change) run() error {
 	}
 }
 
-// errMissing means that instances have been added that the change has to build, too.
+// errMissing means that the change first has to build the instances in missing.
 var errMissing = errors.New("registry: not everything is built")
 
-// report reports the new versions, and the removed pipelines whose handles the program has.
-func (c *change) report(done commitResult) {
-	for _, b := range done.builds {
-		c.registry.reportReload(c.ctx, b)
+// stage returns what is to come into force. The caller holds r.mu.
+func (c *change) stage() (staged, error) {
+	if c.registry.closed {
+		return staged{}, ErrClosed
 	}
-	if c.reportRemoved {
-		for _, i := range done.removed {
-			c.registry.reportRemoved(c.ctx, i.id)
+	if c.missing = c.unbuilt(); len(c.missing) > 0 {
+		return staged{}, errMissing
+	}
+	found := staged{define: c.define, remove: c.remove}
+	for i, v := range c.versions {
+		if !i.removed {
+			found.versions = append(found.versions, v)
 		}
 	}
+	slices.SortFunc(found.versions, func(a, b *version) int { return byID(a.instance, b.instance) })
+	return found, nil
 }
 
 // unbuilt returns the instances that are still to be built. The caller holds r.mu.
@@ -221,13 +222,25 @@ func (c *change) unbuilt() []*instance {
 	var missing []*instance
 	for _, d := range c.affected {
 		for _, i := range d.instances {
-			if (i.current != nil || i.firstBuild.overtaken() || i == c.defaults[d.name]) && c.builds[i] == nil {
+			if (i.current != nil || i.firstBuild.overtaken() || i == c.defaults[d.name]) && c.versions[i] == nil {
 				missing = append(missing, i)
 			}
 		}
 	}
 	slices.SortFunc(missing, byID)
 	return missing
+}
+
+// report reports the new versions, and the removed pipelines whose handles the program has.
+func (c *change) report(done committed) {
+	for _, v := range done.versions {
+		c.registry.reportReload(c.ctx, v)
+	}
+	if c.reportRemoved {
+		for _, i := range done.removed {
+			c.registry.reportRemoved(c.ctx, i.id)
+		}
+	}
 }
 
 // build builds all of them, also if some fail.
@@ -252,12 +265,12 @@ func (c *change) rebuild(i *instance) (err error) {
 		}
 	}()
 	began := time.Now()
-	b, err := c.registry.build(i, c.buildFunc(i.definition), c, nil)
+	v, err := c.registry.build(i, c.buildFunc(i.definition), c, nil)
 	if err != nil {
 		return err
 	}
-	b.took = time.Since(began)
-	c.builds[i] = b
+	v.took = time.Since(began)
+	c.versions[i] = v
 	return nil
 }
 
@@ -271,28 +284,10 @@ func (c *change) buildFunc(d *definition) BuildFunc {
 	return d.build
 }
 
-// stage returns what is to come into force. The caller holds r.mu.
-func (c *change) stage() (stagedBuilds, error) {
-	if c.registry.closed {
-		return stagedBuilds{}, ErrClosed
-	}
-	if len(c.unbuilt()) > 0 {
-		return stagedBuilds{}, errMissing
-	}
-	found := stagedBuilds{define: c.define, remove: c.remove}
-	for i, b := range c.builds {
-		if !i.removed {
-			found.builds = append(found.builds, b)
-		}
-	}
-	slices.SortFunc(found.builds, func(a, b *build) int { return byID(a.instance, b.instance) })
-	return found, nil
-}
-
 // reportFault reports err for the pipelines that are to blame for it.
 func (c *change) reportFault(err error) {
 	fault, known := errors.AsType[*faultError](err)
-	for _, i := range slices.SortedFunc(maps.Keys(c.builds), byID) {
+	for _, i := range slices.SortedFunc(maps.Keys(c.versions), byID) {
 		if !known || slices.Contains(fault.pipelines, i.id) {
 			c.registry.reportFailure(c.ctx, i.id, EventReloadFailed, err)
 		}
@@ -302,9 +297,9 @@ func (c *change) reportFault(err error) {
 // abandon discards the builds that have not come into force.
 func (c *change) abandon() {
 	defer c.dropEmptyDefinitions()
-	for _, b := range c.builds {
+	for _, v := range c.versions {
 		// Deferred, so that each is discarded even if a function of another one calls runtime.Goexit.
-		defer func() { _ = c.registry.discard(c.ctx, b) }() // reported
+		defer func() { _ = c.registry.discard(c.ctx, v) }() // reported
 	}
 }
 

@@ -10,18 +10,18 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// stagedBuilds are what is to come into force together, with the definitions and removals of their change.
-type stagedBuilds struct {
-	builds []*build
-	define map[string]BuildFunc
-	remove []string // sorted
+// staged is what is to come into force together: versions, and the definitions and removals of their change.
+type staged struct {
+	versions []*version
+	define   map[string]BuildFunc
+	remove   []string // sorted
 }
 
-// A commitResult is what is left to do after a commit without r.mu.
-type commitResult struct {
-	builds  []*build
-	retired []*disposal
-	removed []*instance // those whose handles the program has
+// committed is what is left to do after a commit without r.mu.
+type committed struct {
+	versions []*version
+	retired  []*disposal
+	removed  []*instance // those whose handles the program has
 }
 
 // commit puts in force what prepare returns, all of it or nothing. It calls prepare with r.mu locked, perhaps more
@@ -29,67 +29,67 @@ type commitResult struct {
 //
 // A Reconfigure function can be the program's and take long, so it is called without r.mu. Meanwhile its limiter is
 // busy: a commit that uses it waits, all others go on. Everything is checked again afterwards.
-func (r *Registry) commit(goid uint64, prepare func() (stagedBuilds, error)) (commitResult, error) {
+func (r *Registry) commit(goid uint64, prepare func() (staged, error)) (committed, error) {
 	for {
-		done, t, err := r.tryCommit(goid, prepare)
-		if t == nil {
-			return done, err
-		}
-		if t.goroutine == goid {
-			if done, err, again := t.commit(prepare); !again {
+		done, own, other, err := r.tryCommit(goid, prepare)
+		switch {
+		case own != nil:
+			if done, again, err := own.run(prepare); !again {
 				return done, err
 			}
-			continue
-		}
-		if err := r.waitFor(t); err != nil {
-			return commitResult{}, err
+		case other != nil:
+			if err := r.waitFor(other); err != nil {
+				return committed{}, err
+			}
+		default:
+			return done, err
 		}
 	}
 }
 
-// tryCommit commits if no limiter has to be reconfigured. Otherwise it returns the reconfiguration to run or, if it
-// is that of another goroutine, to wait for.
-func (r *Registry) tryCommit(goid uint64, prepare func() (stagedBuilds, error)) (commitResult, *reconfiguration, error) {
+// tryCommit commits if no limiter has to be reconfigured. Otherwise it returns the reconfiguration to run, or that of
+// another goroutine to wait for.
+func (r *Registry) tryCommit(goid uint64, prepare func() (staged, error)) (done committed, own, other *reconfiguration, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, err := prepare()
 	if err != nil {
-		return commitResult{}, nil, err
+		return committed{}, nil, nil, err
 	}
-	for _, b := range c.builds {
-		for _, u := range b.uses {
-			switch t := u.busy; {
-			case t == nil:
-			case t.goroutine == goid && goid != 0:
-				return commitResult{}, nil, fmt.Errorf("%w: a Reconfigure function wants %v", ErrReloading, u.id)
+	for _, v := range c.versions {
+		for _, u := range v.uses {
+			switch {
+			case u.busy == nil:
+			case u.busy.goroutine == goid && goid != 0:
+				return committed{}, nil, nil, fmt.Errorf("%w: a Reconfigure function wants %v", ErrReloading, u.id)
 			default: // its result is not known yet
-				return commitResult{}, t, nil
+				return committed{}, nil, u.busy, nil
 			}
 		}
 	}
-	if err := r.check(c.builds, c.remove); err != nil {
-		return commitResult{}, nil, err
+	if err := r.check(c); err != nil {
+		return committed{}, nil, nil, err
 	}
-	if t := r.startReconfiguration(c.builds, goid); t != nil {
-		return commitResult{}, t, nil
+	if own := r.startReconfiguration(c.versions, goid); own != nil {
+		return committed{}, own, nil, nil
 	}
-	return r.putInForce(c), nil, nil
+	return r.putInForce(c), nil, nil, nil
 }
 
 // putInForce puts in force what has been checked and whose limiters have their options. The caller holds r.mu.
-func (r *Registry) putInForce(c stagedBuilds) commitResult {
-	done := commitResult{builds: c.builds}
+func (r *Registry) putInForce(c staged) committed {
+	done := committed{versions: c.versions}
 	r.setSharedLimits(c)
-	for _, b := range c.builds {
-		i := b.instance
+	for _, v := range c.versions {
+		i := v.instance
 		replaced := i.current
-		i.current, i.wasInForce = b, true
-		for _, u := range b.uses {
+		i.current, i.wasInForce = v, true
+		for _, u := range v.uses {
 			if u.onCommit != nil {
 				u.onCommit()
 			}
 		}
-		old := weir.Must(i.handle.Put(b.prepared)) // prepared just now, and put only here
+		old := weir.Must(i.handle.Put(v.prepared)) // prepared just now, and put only here
 		if replaced != nil {
 			done.retired = append(done.retired, r.disposal(replaced, old))
 		}
@@ -112,37 +112,38 @@ func (r *Registry) putInForce(c stagedBuilds) commitResult {
 	return done
 }
 
-// check returns why the builds cannot be in force together with the others. Those in force have been checked, so a
-// build is not compared with them if it shares no limiter and embeds no pipeline: there can be thousands of
-// instances.
-func (r *Registry) check(builds []*build, remove []string) error {
+// check returns why what is staged cannot be in force together with the other versions. Those in force have been
+// checked, so a version is not compared with them if it shares no limiter and embeds no pipeline: there can be
+// thousands of instances. The caller holds r.mu.
+func (r *Registry) check(c staged) error {
 	sharing, containing := false, false
-	for _, b := range builds {
-		sharing = sharing || r.sharesResource(b)
-		containing = containing || len(b.contains) > 0
+	for _, v := range c.versions {
+		sharing = sharing || r.sharesResource(v)
+		containing = containing || len(v.contains) > 0
 	}
-	if !sharing && !containing && len(remove) == 0 {
+	if !sharing && !containing && len(c.remove) == 0 {
 		return nil
 	}
-	inForce := r.inForceWith(builds, remove) // builds first
-	if err := checkConflicts(inForce, len(builds)); err != nil {
+	inForce := r.inForceWith(c)
+	if err := checkConflicts(inForce, len(c.versions)); err != nil {
 		return err
 	}
 	if containing {
-		if err := checkCycles(inForce); err != nil {
+		h := handlesOf(inForce)
+		if err := checkCycles(inForce, h); err != nil {
 			return err
 		}
-		if err := checkContained(inForce, builds); err != nil {
+		if err := checkContained(c.versions, h); err != nil {
 			return err
 		}
 	}
-	return r.checkRemoved(inForce, remove)
+	return r.checkRemoved(inForce, c.remove)
 }
 
-// sharesResource reports whether another version, staged, in force or draining, uses a limiter of a name that b uses.
+// sharesResource reports whether another version, staged, in force or draining, uses a limiter of a name that v uses.
 // The caller holds r.mu.
-func (r *Registry) sharesResource(b *build) bool {
-	for key, u := range b.uses {
+func (r *Registry) sharesResource(v *version) bool {
+	for key, u := range v.uses {
 		if u.users > 1 || r.sameName[key] > 1 {
 			return true
 		}
@@ -153,28 +154,28 @@ func (r *Registry) sharesResource(b *build) bool {
 // setReady lets Get and GetInstance return the instance without r.mu.
 func (r *Registry) setReady(i *instance) {
 	r.ready.Store(i.id, i)
-	if i.instance == i.definition.defaultInstance {
+	if i.isDefault() {
 		r.ready.Store(i.name, i)
 	}
 }
 
 func (r *Registry) setNotReady(i *instance) {
 	r.ready.Delete(i.id)
-	if i.instance == i.definition.defaultInstance {
+	if i.isDefault() {
 		r.ready.Delete(i.name)
 	}
 }
 
-// inForceWith returns the builds that would be in force: first those given, then the others without the pipelines of
-// those names. The caller holds r.mu.
-func (r *Registry) inForceWith(builds []*build, without []string) []*build {
-	all := slices.Clone(builds)
-	replaced := make(map[*instance]bool, len(builds))
-	for _, b := range builds {
-		replaced[b.instance] = true
+// inForceWith returns the versions that would be in force with c: first those of c, then the others. The caller holds
+// r.mu.
+func (r *Registry) inForceWith(c staged) []*version {
+	all := slices.Clone(c.versions)
+	replaced := make(map[*instance]bool, len(c.versions))
+	for _, v := range c.versions {
+		replaced[v.instance] = true
 	}
 	for _, d := range r.definitions {
-		if _, leaves := slices.BinarySearch(without, d.name); leaves {
+		if _, removed := slices.BinarySearch(c.remove, d.name); removed {
 			continue
 		}
 		for _, i := range d.instances {
@@ -188,12 +189,12 @@ func (r *Registry) inForceWith(builds []*build, without []string) []*build {
 
 // afterCommit does what is left to do after a commit. Panics of the program's functions are recovered: the caller
 // would take the commit for one that failed.
-func (r *Registry) afterCommit(c commitResult) {
+func (r *Registry) afterCommit(c committed) {
 	for _, d := range c.retired {
 		go d.run()
 	}
-	for _, b := range c.builds {
-		for _, u := range b.uses {
+	for _, v := range c.versions {
+		for _, u := range v.uses {
 			r.observe(u.resource)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // A disposal disposes of a version that was replaced, removed or closed.
 type disposal struct {
 	registry *Registry
-	build    *build
+	version  *version
 	retired  *pipeline.Retired
 	drained  chan struct{} // closed when the version is drained or the wait for it has ended
 	ended    chan struct{} // closed when no execution can reach the version any more
@@ -24,10 +24,10 @@ type disposal struct {
 }
 
 // disposal returns the disposal of a version that was just replaced. It must be run. The caller holds r.mu.
-func (r *Registry) disposal(b *build, retired *pipeline.Retired) *disposal {
+func (r *Registry) disposal(v *version, retired *pipeline.Retired) *disposal {
 	r.disposalsRunning.Add(1)
-	r.draining[b.instance.id]++
-	d := &disposal{registry: r, build: b, retired: retired, drained: make(chan struct{}), ended: make(chan struct{})}
+	r.draining[v.instance.id]++
+	d := &disposal{registry: r, version: v, retired: retired, drained: make(chan struct{}), ended: make(chan struct{})}
 	r.undrained[d] = true
 	return d
 }
@@ -35,20 +35,21 @@ func (r *Registry) disposal(b *build, retired *pipeline.Retired) *disposal {
 // drainOuterFirst makes versions that have no successor wait for the versions that contain them: an execution that
 // runs there can still reach the inner version. The caller holds r.mu.
 func (r *Registry) drainOuterFirst(retired []*disposal) {
-	inner := make(map[*pipeline.Pipeline]*build)
-	of := make(map[*build]*disposal)
+	inner := make(handles)
+	disposals := make(map[*version]*disposal)
 	for _, d := range retired {
-		if d.build.instance.current == nil {
-			inner[d.build.instance.handle.Pipeline()] = d.build
-			of[d.build] = d
+		if d.version.instance.current == nil {
+			inner[d.version.instance.handle.Pipeline()] = d.version
+			disposals[d.version] = d
 		}
 	}
 	if len(inner) == 0 {
 		return
 	}
 	for outer := range r.undrained {
-		for _, b := range buildsIn(outer.build.contains, inner) {
-			of[b].after = append(of[b].after, outer)
+		inside, _ := inner.split(outer.version.contains)
+		for _, v := range inside {
+			disposals[v].after = append(disposals[v].after, outer)
 		}
 	}
 }
@@ -63,7 +64,7 @@ func (d *disposal) run() {
 	var errs []error
 	defer func() { d.report(errs) }()
 	defer func() {
-		r.disposeOf(d.build, d.retired.Close, func(err error) { errs = append(errs, err) })
+		r.disposeOf(d.version, d.retired.Close, func(err error) { errs = append(errs, err) })
 	}()
 	if err := d.drain(); err != nil {
 		errs = append(errs, err)
@@ -91,7 +92,7 @@ func (d *disposal) report(errs []error) {
 	if err == nil {
 		return
 	}
-	r, i := d.registry, d.build.instance.id
+	r, i := d.registry, d.version.instance.id
 	r.mu.Lock()
 	if r.closed {
 		r.failed = append(r.failed, fmt.Errorf("registry: disposing of pipeline %s: %w", i, err))
@@ -107,7 +108,7 @@ func (d *disposal) end(goid uint64) {
 	closeNeedNotWait := sync.OnceFunc(r.disposalsRunning.Done)
 	defer closeNeedNotWait()
 	defer r.setDisposing(goid, false)
-	defer r.forget(d.build.instance.id)
+	defer r.forget(d.version.instance.id)
 	defer close(d.ended)
 	wait := func(over <-chan struct{}) {
 		select {
@@ -145,7 +146,7 @@ func (d *disposal) drain() error {
 		case <-c:
 		case <-ctx.Done():
 			if n := d.retired.Running(); n > 0 {
-				return fmt.Errorf("%w: %d on a version of pipeline %s that is disposed of", ErrDrainTimeout, n, d.build.instance.id)
+				return fmt.Errorf("%w: %d on a version of pipeline %s that is disposed of", ErrDrainTimeout, n, d.version.instance.id)
 			}
 			return nil
 		}
@@ -156,30 +157,30 @@ func (d *disposal) drain() error {
 // disposeOf disposes of a version: it calls the functions of OnDispose in reverse order, closes what the strategies
 // own, and releases the limiters. It calls failed with what goes wrong. A function that calls [runtime.Goexit] does
 // not keep the others from being called.
-func (r *Registry) disposeOf(b *build, closeStrategies func() error, failed func(error)) {
-	defer r.release(b.uses, failed)
+func (r *Registry) disposeOf(v *version, closeStrategies func() error, failed func(error)) {
+	defer r.release(v.uses, failed)
 	defer recovered.Finish(closeStrategies, failed)
-	for _, f := range b.disposers { // deferred, so the last one is called first
+	for _, f := range v.disposers { // deferred, so the last one is called first
 		defer recovered.Finish(f, func(err error) { failed(fmt.Errorf("OnDispose: %w", err)) })
 	}
 }
 
 // discard disposes of a build that has never been in force. What goes wrong is reported and returned.
-func (r *Registry) discard(ctx context.Context, b *build) (err error) {
+func (r *Registry) discard(ctx context.Context, v *version) (err error) {
 	var errs []error
 	defer func() {
 		if err = errors.Join(errs...); err != nil {
-			r.reportFailure(ctx, b.instance.id, EventDisposeFailed, err)
+			r.reportFailure(ctx, v.instance.id, EventDisposeFailed, err)
 		}
 	}()
-	r.disposeOf(b, func() error {
-		if b.prepared == nil {
+	r.disposeOf(v, func() error {
+		if v.prepared == nil {
 			var errs []error
-			there := slices.DeleteFunc(b.strategies, func(s pipeline.Strategy) bool { return isnil.Value(s) })
+			there := slices.DeleteFunc(v.strategies, func(s pipeline.Strategy) bool { return isnil.Value(s) })
 			recovered.CloseAll(there, func(_ int, err error) { errs = append(errs, err) })
 			return errors.Join(errs...)
 		}
-		return b.prepared.Discard()
+		return v.prepared.Discard()
 	}, func(err error) { errs = append(errs, err) })
 	return nil
 }

@@ -45,7 +45,7 @@ func (r *Registry) reportRemoved(ctx context.Context, i id) {
 }
 
 // reportReload reports that b is in force.
-func (r *Registry) reportReload(ctx context.Context, b *build) {
+func (r *Registry) reportReload(ctx context.Context, b *version) {
 	if l, ok := r.options.Listener.(interface{ InForce(p *pipeline.Pipeline) }); ok {
 		recovered.Call("registry: Listener.InForce", func() { l.InForce(b.instance.handle.Pipeline()) })
 	}

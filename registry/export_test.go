@@ -5,7 +5,7 @@ package registry
 func (r *Registry) OwnedLimiters() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.limiters)
+	return len(r.resources)
 }
 
 // Definitions is how many names the registry remembers.

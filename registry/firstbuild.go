@@ -11,10 +11,10 @@ import (
 
 // A firstBuild is the first build of a pipeline. All other callers that want the pipeline wait for it.
 type firstBuild struct {
-	done    chan struct{}
+	done    chan struct{} // closed when err is final
 	err     error
-	waiting *firstBuild // the one that this one waits for, because it embeds that pipeline
-	outer   *firstBuild // the one whose build function has begun this one on the same goroutine; nil: none
+	waiting *firstBuild // the first build whose pipeline this one embeds and waits for; nil: none
+	outer   *firstBuild // the first build whose build function runs this one on the same goroutine; nil: none
 
 	// A change that begins during the first build makes it outdated: it may have read the old configuration, so it
 	// runs again. When that has happened maxOutdated times, changes no longer wait for it: they build the pipeline
@@ -40,8 +40,8 @@ func (d *definition) markOutdated() {
 }
 
 // getOrBuild returns the instance want. If it has not been built, getOrBuild builds it or waits for its first build.
-// requester is the first build that asks for it; nil if that is not known: then it is the first build that runs on this
-// goroutine, if there is one.
+// requester is the first build that needs the instance. If nil, it is the first build that runs on this goroutine, if
+// any.
 func (r *Registry) getOrBuild(want id, requester *firstBuild) (*instance, error) {
 	goid := goroutine.ID()
 	r.mu.Lock()
@@ -165,40 +165,38 @@ func (r *Registry) tryFirstBuild(i *instance, first *firstBuild, goid uint64) (a
 		first.err = fmt.Errorf("%w: %q", ErrNotDefined, i.name)
 		return false
 	}
-	conclude := func(err error) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if again, first.err = r.superseded(i, first, err); again {
-			first.outdatedFor++
+	v, err := r.build(i, f, nil, first)
+	if err == nil {
+		var done committed
+		if done, err = r.commitFirst(v, first, goid); err == nil {
+			first.err = nil
+			r.afterCommit(done)
+			return false
 		}
 	}
-	b, err := r.build(i, f, nil, first)
-	if err != nil {
-		conclude(err)
-		return again
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if again, first.err = r.superseded(i, first, err); again {
+		first.outdatedFor++
 	}
-	put := false
-	defer func() { // also if a Reconfigure calls runtime.Goexit
-		if !put {
-			_ = r.discard(context.Background(), b) // reported
+	return again
+}
+
+// commitFirst puts the version that a first build has made in force, or else discards it.
+func (r *Registry) commitFirst(v *version, first *firstBuild, goid uint64) (done committed, err error) {
+	err = errBuildLeft // stays if a Reconfigure function calls runtime.Goexit
+	defer func() {
+		if err != nil {
+			_ = r.discard(context.Background(), v) // reported
 		}
 	}()
-	c, err := r.commit(goid, func() (stagedBuilds, error) {
+	return r.commit(goid, func() (staged, error) {
+		i := v.instance
 		if again, err := r.superseded(i, first, nil); again || err != nil || i.current != nil {
-			return stagedBuilds{}, errSuperseded
+			return staged{}, errSuperseded
 		}
-		return stagedBuilds{builds: []*build{b}}, nil
+		return staged{versions: []*version{v}}, nil
 	})
-	if err == nil {
-		put, first.err = true, nil
-		r.afterCommit(c)
-		return false
-	}
-	if errors.Is(err, errSuperseded) {
-		err = nil
-	}
-	conclude(err)
-	return again
 }
 
 // errSuperseded means that the first build is outdated, or is not needed any more.
@@ -219,6 +217,8 @@ func (r *Registry) superseded(i *instance, first *firstBuild, err error) (again 
 		return false, nil
 	case first.outdated:
 		return true, nil
+	case errors.Is(err, errSuperseded):
+		return false, nil
 	}
 	return false, err
 }
@@ -226,7 +226,7 @@ func (r *Registry) superseded(i *instance, first *firstBuild, err error) (again 
 // forgetUnbuilt removes an instance whose first build has failed, so that such names do not fill the registry. It
 // stays if the program may have its handle. The caller holds r.mu.
 func (r *Registry) forgetUnbuilt(i *instance) {
-	if i.current == nil && !i.wasInForce && i.definition.instances[i.instance] == i && i.instance != i.definition.defaultInstance {
+	if i.current == nil && !i.wasInForce && i.definition.instances[i.instance] == i && !i.isDefault() {
 		delete(i.definition.instances, i.instance)
 	}
 }

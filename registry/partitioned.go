@@ -48,7 +48,7 @@ func Partitioned[R any, K comparable, O LimiterOptions](b *Builder, name string,
 		return fresh
 	}
 	in := used.partitioned.(*adjustablePartitioned[R, K, O])
-	b.uses[id.resourceKey].onCommit = func() { in.key.Store(&key) }
+	b.version.uses[id.resourceKey].onCommit = func() { in.key.Store(&key) }
 	return in.limiter
 }
 

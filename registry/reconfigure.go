@@ -14,7 +14,7 @@ type reconfiguration struct {
 	goroutine uint64
 	uses      []*resourceUse // one of each limiter, in the order of their reconfiguration
 	by        []id           // the pipelines that the uses belong to
-	undo      []func()       // set the options that the limiters had
+	changed   int            // how many of the limiters have been reconfigured, perhaps the last one in vain
 	committed bool           // the limiters keep the new options
 	over      chan struct{}  // closed when the limiters are not busy any more
 }
@@ -22,14 +22,14 @@ type reconfiguration struct {
 // startReconfiguration returns the reconfiguration that gives the limiters the options that the builds want, and
 // makes the limiters busy. It returns nil if they have these options. Limiters in a store come last: other instances
 // see new limits at once, and must not see limits that are then undone. The caller holds r.mu.
-func (r *Registry) startReconfiguration(builds []*build, goid uint64) *reconfiguration {
+func (r *Registry) startReconfiguration(versions []*version, goid uint64) *reconfiguration {
 	t := &reconfiguration{registry: r, goroutine: goid, over: make(chan struct{})}
 	for _, shared := range []bool{false, true} {
-		for _, b := range builds {
-			for _, u := range b.uses {
+		for _, v := range versions {
+			for _, u := range v.uses {
 				if u.shared == shared && u.busy == nil && u.resource.options != u.options {
 					u.busy = t
-					t.uses, t.by = append(t.uses, u), append(t.by, b.instance.id)
+					t.uses, t.by = append(t.uses, u), append(t.by, v.instance.id)
 				}
 			}
 		}
@@ -40,14 +40,15 @@ func (r *Registry) startReconfiguration(builds []*build, goid uint64) *reconfigu
 	return t
 }
 
-// commit reconfigures the limiters and puts in force what prepare returns. If a limiter refuses its options, it and
-// those before it get their old options again; a partitioned one may have changed some of its partitions. again is
-// true if other limiters have to be reconfigured by now.
-func (t *reconfiguration) commit(prepare func() (stagedBuilds, error)) (done commitResult, err error, again bool) {
+// run reconfigures the limiters and puts in force what prepare returns. If a limiter refuses its options, it and those
+// before it get their old options again; a partitioned one may have changed some of its partitions. again is true if
+// other limiters have to be reconfigured by now.
+func (t *reconfiguration) run(prepare func() (staged, error)) (done committed, again bool, err error) {
 	defer t.end()
 	for i, u := range t.uses {
-		if err := t.reconfigure(u); err != nil {
-			return commitResult{}, &faultError{fmt.Errorf("registry: %v: %w", u.id, err), []id{t.by[i]}}, false
+		t.changed++
+		if err := recovered.Error(func() error { return u.reconfigure(u.options) }); err != nil {
+			return committed{}, false, &faultError{fmt.Errorf("registry: %v: %w", u.id, err), []id{t.by[i]}}
 		}
 	}
 	r := t.registry
@@ -55,29 +56,29 @@ func (t *reconfiguration) commit(prepare func() (stagedBuilds, error)) (done com
 	defer r.mu.Unlock()
 	c, err := prepare()
 	if err == nil {
-		err = r.check(c.builds, c.remove)
+		err = r.check(c)
 	}
 	if err != nil {
-		return commitResult{}, err, false
+		return committed{}, false, err
 	}
-	if !t.suffices(c.builds) {
-		return commitResult{}, nil, true
+	if !t.suffices(c.versions) {
+		return committed{}, true, nil
 	}
 	for _, u := range t.uses {
 		u.resource.options = u.options
 	}
 	t.committed = true
-	return r.putInForce(c), nil, false
+	return r.putInForce(c), false, nil
 }
 
 // suffices reports whether the limiters have the options that the builds want. The caller holds r.mu.
-func (t *reconfiguration) suffices(builds []*build) bool {
+func (t *reconfiguration) suffices(versions []*version) bool {
 	got := make(map[*resource]any, len(t.uses))
 	for _, u := range t.uses {
 		got[u.resource] = u.options
 	}
-	for _, b := range builds {
-		for _, u := range b.uses {
+	for _, v := range versions {
+		for _, u := range v.uses {
 			options, ours := got[u.resource]
 			if !ours {
 				options = u.resource.options
@@ -88,13 +89,6 @@ func (t *reconfiguration) suffices(builds []*build) bool {
 		}
 	}
 	return true
-}
-
-// reconfigure gives one limiter its new options.
-func (t *reconfiguration) reconfigure(u *resourceUse) error {
-	l, before := u.resource, u.resource.options
-	t.undo = append(t.undo, func() { _ = recovered.Error(func() error { return l.reconfigure(before) }) }) // no error: they were in force
-	return recovered.Error(func() error { return l.reconfigure(u.options) })
 }
 
 // end makes the limiters free again, with their old options unless the commit has succeeded. The steps are deferred,
@@ -111,8 +105,8 @@ func (t *reconfiguration) end() {
 	if t.committed {
 		return
 	}
-	for _, f := range t.undo {
-		defer f() // in reverse order
+	for _, u := range t.uses[:t.changed] { // deferred, so the last one is first
+		defer func() { _ = recovered.Error(func() error { return u.reconfigure(u.resource.options) }) }() // no error: they were in force
 	}
 }
 

@@ -55,7 +55,7 @@ type Registry struct {
 	mu          sync.Mutex // guards what follows; never held while functions of the program run
 	definitions map[string]*definition
 	removed     map[string]*removedHandle // of names without a definition, while the program has the handle
-	limiters    map[resourceID]*resource
+	resources   map[resourceID]*resource
 	firstBuilds map[uint64]*firstBuild // by the number of the goroutine
 	disposing   map[uint64]bool        // the numbers of the goroutines that run disposals
 	sameName    map[resourceKey]int    // how many limiters have that name
@@ -100,12 +100,15 @@ type instance struct {
 	id
 	definition *definition
 	handle     *pipeline.Reloadable
-	current    *build      // nil: not built yet, or removed
+	current    *version    // nil: not built yet, or removed
 	firstBuild *firstBuild // nil: no first build is under way
 	removed    bool        // it, or its definition; there can be a new one of that name
 	wasInForce bool        // the program may have the handle
 	handedOut  atomic.Bool // Get or GetInstance has returned the handle
 }
+
+// isDefault reports whether Get returns the instance.
+func (i *instance) isDefault() bool { return i.instance == i.definition.defaultInstance }
 
 // handOut returns the handle to the program and records that it has it.
 func (i *instance) handOut() *pipeline.Pipeline {
@@ -121,7 +124,7 @@ func New(o *Options) *Registry {
 		slot:        slot{taken: make(chan struct{}, 1)},
 		definitions: make(map[string]*definition),
 		removed:     make(map[string]*removedHandle),
-		limiters:    make(map[resourceID]*resource),
+		resources:   make(map[resourceID]*resource),
 		firstBuilds: make(map[uint64]*firstBuild),
 		disposing:   make(map[uint64]bool),
 		sameName:    make(map[resourceKey]int),

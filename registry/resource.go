@@ -62,16 +62,16 @@ func (b *Builder) useResource(want resourceID, options any, fresh func() (*resou
 	if want.name == "" {
 		return nil, fmt.Errorf("a %s of the registry needs a name", want.kind)
 	}
-	if u := b.uses[want.resourceKey]; u != nil {
+	if u := b.version.uses[want.resourceKey]; u != nil {
 		if u.id != want || u.options != options {
-			return nil, conflict(b.id(), u, b.id(), &resourceUse{resource: &resource{id: want}, options: options})
+			return nil, conflict(b.version.instance.id, u, b.version.instance.id, &resourceUse{resource: &resource{id: want}, options: options})
 		}
 		return u.resource, nil
 	}
 	r := b.registry
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := r.limiters[want]
+	l := r.resources[want]
 	if l == nil && fresh == nil {
 		return nil, nil
 	}
@@ -81,15 +81,13 @@ func (b *Builder) useResource(want resourceID, options any, fresh func() (*resou
 			return nil, err
 		}
 		l.id, l.options = want, options
-		r.limiters[want] = l
+		r.resources[want] = l
 		r.sameName[want.resourceKey]++
 	}
 	l.users++
-	b.uses[want.resourceKey] = &resourceUse{resource: l, options: options}
+	b.version.uses[want.resourceKey] = &resourceUse{resource: l, options: options}
 	return l, nil
 }
-
-func (b *Builder) id() id { return id{b.Name, b.Instance} }
 
 // conflict returns the error of two pipelines that want different things of one resource. It names the fields that
 // differ, but values only of weir's own options: those of the program can be secret.
@@ -129,7 +127,7 @@ func difference(a, b any) string {
 
 // checkConflicts returns an error if two builds want different options of one resource. Only the first fresh builds
 // are new; the others have been compared with each other.
-func checkConflicts(inForce []*build, fresh int) error {
+func checkConflicts(inForce []*version, fresh int) error {
 	type wish struct {
 		by  id
 		use *resourceUse
@@ -158,7 +156,7 @@ func (r *Registry) release(uses map[resourceKey]*resourceUse, failed func(error)
 	for _, u := range uses {
 		u.users--
 		if u.users == 0 {
-			delete(r.limiters, u.id)
+			delete(r.resources, u.id)
 			if r.sameName[u.id.resourceKey]--; r.sameName[u.id.resourceKey] == 0 {
 				delete(r.sameName, u.id.resourceKey)
 			}

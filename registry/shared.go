@@ -56,11 +56,11 @@ func (o SharedOptions[O]) limits() any { return o.Limits }
 // setSharedLimits sets the limits of limiters in a store that replace another one of the same name with another kind,
 // store or limits: a reload changes limits on purpose, while the first use of a limiter must not restore old ones. It
 // is called before the versions that use them are in force. The caller holds r.mu.
-func (r *Registry) setSharedLimits(c stagedBuilds) {
+func (r *Registry) setSharedLimits(c staged) {
 	was := make(map[resourceKey]*resourceUse)
-	replaced := func(b *build) {
-		if b != nil {
-			maps.Copy(was, b.uses)
+	replaced := func(v *version) {
+		if v != nil {
+			maps.Copy(was, v.uses)
 		}
 	}
 	for _, name := range c.remove {
@@ -68,11 +68,11 @@ func (r *Registry) setSharedLimits(c stagedBuilds) {
 			replaced(i.current)
 		}
 	}
-	for _, b := range c.builds {
-		replaced(b.instance.current)
+	for _, v := range c.versions {
+		replaced(v.instance.current)
 	}
-	for _, b := range c.builds {
-		for key, u := range b.uses {
+	for _, v := range c.versions {
+		for key, u := range v.uses {
 			if old := was[key]; u.shared && old != nil && !old.sameLimits(u) {
 				_ = u.reconfigure(u.options) // fails only if the store is closed
 			}
