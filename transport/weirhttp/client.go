@@ -41,8 +41,15 @@ type TransportOptions struct {
 
 // Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. A nil o is valid.
 func (o *TransportOptions) Validate() error {
+	if o == nil {
+		return nil
+	}
 	var problems validate.Problems
-	if o != nil && o.MaxRetryAfter < -1 {
+	isSet(&problems, "Base", o.Base)
+	if o.Key.isOfNil() {
+		problems.Add("Key", nil, ofNil)
+	}
+	if o.MaxRetryAfter < -1 {
 		problems.Add("MaxRetryAfter", o.MaxRetryAfter, "must be at least 0, or -1 for no limit")
 	}
 	return problems.Err("weirhttp")

@@ -454,6 +454,8 @@ func TestTransportOptions_Validate(t *testing.T) {
 	_, err := weirhttp.NewTransport(nil, o)
 	require.ErrorIs(t, err, weir.ErrInvalidOptions)
 	require.EqualError(t, err, "weirhttp: MaxRetryAfter must be at least 0, or -1 for no limit, got -2ns")
+	_, err = weirhttp.NewTransport(nil, &weirhttp.TransportOptions{Base: (*http.Transport)(nil)})
+	require.EqualError(t, err, "weirhttp: Base must not be a nil pointer")
 	_, err = weirhttp.NewTransport(nil, nil)
 	assert.NoError(t, err)
 }

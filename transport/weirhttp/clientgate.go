@@ -81,7 +81,10 @@ type pause struct {
 // NewGate returns a gate in front of l. If l is nil, the gate grants everything while the host is not paused. If o is
 // nil, the defaults apply. The error is a [weir.OptionsError]. The gate needs no Close, and does not close l.
 func NewGate(l limiter.Partitioned[string], o *GateOptions) (*Gate, error) {
-	if err := o.Validate(); err != nil {
+	var problems validate.Problems
+	isSet(&problems, "l", l)
+	problems.Include("", o.Validate())
+	if err := problems.Err("weirhttp"); err != nil {
 		return nil, err
 	}
 	g := &Gate{behind: l, hosts: make(map[string]*pause)}

@@ -155,6 +155,8 @@ func TestGateOptions_Validate(t *testing.T) {
 	assert.ErrorIs(t, err, weir.ErrInvalidOptions)
 	assert.ErrorContains(t, err, "MaxHosts must be at least 1, or 0 for 1024, got -1")
 	assert.ErrorContains(t, err, "QueueLimit must be at least 0, got -1")
+	_, err = weirhttp.NewGate((*limiter.PartitionedLimiter[string, string])(nil), nil)
+	assert.EqualError(t, err, "weirhttp: l must not be a nil pointer")
 }
 
 // One request gets Retry-After, and all requests to the host wait.

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,22 +64,21 @@ func Route() Key {
 }
 
 // Subject returns the Key that f finds in the request, such as the user that authentication has put into its context,
-// or the tenant of a verified token. Keys are made for route registration: Subject panics if f is nil.
+// or the tenant of a verified token. If f is nil, [NewLimits], [Limits.WrapInline] and [NewTransport] return a
+// [weir.OptionsError] for the Key.
 func Subject(f func(r *http.Request) string) Key {
 	if f == nil {
-		panic("weirhttp: Subject: the function must not be nil")
+		return keyOfNil
 	}
 	return func(r *http.Request) string { return bounded(f(r)) }
 }
 
 // Composite returns the Key of all keys together: requests share a limiter if they agree in every one. Each part stands
-// after its length, so that different parts never make the same key. Keys are made for route registration: Composite
-// panics if one of them is nil.
+// after its length, so that different parts never make the same key. If one of them is nil, [NewLimits],
+// [Limits.WrapInline] and [NewTransport] return a [weir.OptionsError] for the Key.
 func Composite(keys ...Key) Key {
-	for _, key := range keys {
-		if key == nil {
-			panic("weirhttp: Composite: a Key must not be nil")
-		}
+	if slices.ContainsFunc(keys, func(key Key) bool { return key == nil || key.isOfNil() }) {
+		return keyOfNil
 	}
 	keys = slices.Clone(keys)
 	return func(r *http.Request) string {
@@ -92,3 +92,14 @@ func Composite(keys ...Key) Key {
 		return bounded(string(text))
 	}
 }
+
+// keyOfNil is the Key that Subject and Composite return for nil. They have no error to return, so the constructor
+// that gets the Key returns the error.
+func keyOfNil(*http.Request) string { panic("weirhttp: Subject or Composite was called with nil") }
+
+// isOfNil reports whether key is keyOfNil. Go does not compare functions, but the addresses of their code.
+func (key Key) isOfNil() bool {
+	return reflect.ValueOf(key).Pointer() == reflect.ValueOf(keyOfNil).Pointer()
+}
+
+const ofNil = "must not be a {Subject} or {Composite} of nil"

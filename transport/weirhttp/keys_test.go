@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
@@ -45,7 +47,6 @@ func TestKey_IsBounded(t *testing.T) {
 func TestSubject(t *testing.T) {
 	key := weirhttp.Subject(func(r *http.Request) string { return r.Header.Get("X-User") })
 	assert.Equal(t, "anna", key(keyRequest("X-User", "anna")))
-	assert.Panics(t, func() { weirhttp.Subject(nil) })
 }
 
 func TestRoute(t *testing.T) {
@@ -64,8 +65,27 @@ func TestComposite_IsNotAmbiguous(t *testing.T) {
 	assert.Equal(t, "3:x:y1:z", key(keyRequest("A", "x:y", "B", "z")))
 	assert.NotEqual(t, key(keyRequest("A", "x", "B", "yz")), key(keyRequest("A", "xy", "B", "z")))
 	assert.NotEqual(t, key(keyRequest("A", "1:x", "B", "")), key(keyRequest("A", "", "B", "1:x")))
-	assert.Panics(t, func() { weirhttp.Composite(a, nil) })
 	assert.Empty(t, weirhttp.Composite()(keyRequest()))
+}
+
+// Subject and Composite return no error: that a function is nil is an error of what gets the Key.
+func TestKey_OfNil(t *testing.T) {
+	perKey := weir.Must(weirhttp.PerKey(limiter.UnlimitedFactory[string](), nil))
+	for name, key := range map[string]weirhttp.Key{
+		"Subject": weirhttp.Subject(nil), "Composite": weirhttp.Composite(weirhttp.Route(), nil),
+		"both": weirhttp.Composite(weirhttp.Subject(nil)),
+	} {
+		policy := weirhttp.Policy{Partitioned: perKey, Key: key}
+		limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{Policies: map[string]weirhttp.Policy{"a": policy}})
+		assert.Nil(t, limits)
+		assert.ErrorIs(t, err, weir.ErrInvalidOptions, name)
+		assert.EqualError(t, err, "weirhttp: Policies[a].Key must not be a Subject or Composite of nil", name)
+		_, err = weir.Must(weirhttp.NewLimits(nil)).WrapInline(policy)
+		assert.EqualError(t, err, "weirhttp: policies[0].Key must not be a Subject or Composite of nil", name)
+		_, err = weirhttp.NewTransport(nil, &weirhttp.TransportOptions{Key: key})
+		assert.EqualError(t, err, "weirhttp: Key must not be a Subject or Composite of nil", name)
+	}
+	assert.NotPanics(t, func() { weirhttp.Subject(func(*http.Request) string { return "" })(nil) })
 }
 
 func FuzzComposite(f *testing.F) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"sync/atomic"
 
@@ -82,7 +83,7 @@ func NewLimits(o *LimitsOptions) (*Limits, error) {
 	}
 	l.listen()
 	var problems validate.Problems
-	if l.options.Global.isSet() {
+	if !reflect.ValueOf(l.options.Global).IsZero() {
 		l.global = l.compile(&problems, "Global", GlobalPolicy, l.options.Global)
 	}
 	l.policies = make(map[string]*policy, len(l.options.Policies))
@@ -100,13 +101,6 @@ func NewLimits(o *LimitsOptions) (*Limits, error) {
 		return nil, err
 	}
 	return l, nil
-}
-
-// isSet reports whether any field is set. A policy with a field but without a limiter is a mistake.
-func (p *Policy) isSet() bool {
-	return p.kinds() > 0 || p.Key != nil || p.Cost != nil || p.OnRejected != nil ||
-		p.Name != "" || p.Metered || p.MaxWait != 0 || p.Timeout != 0 || p.FailOpen || p.Shadow ||
-		p.Status != 0 || p.Headers != NoHeaders || p.Quota != 0 || p.Window != 0
 }
 
 // compile returns p ready for use, with the defaults of the Limits. It adds what is wrong with p, which stands at

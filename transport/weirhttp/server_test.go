@@ -21,6 +21,7 @@ func TestNewLimits_ReportsAllProblems(t *testing.T) {
 		Policies: map[string]Policy{
 			"empty":  {},
 			"nil":    {Limiter: none},
+			"nils":   {Limiter: none, Partitioned: keyedBuckets(t, 1)},
 			"two":    {Limiter: yes(), Requests: limiter.Translate(keyedBuckets(t, 1), Header("a"))},
 			"status": {Limiter: yes(), Status: 200, Timeout: -1, Key: Header("a")},
 			"global": {Limiter: yes()},
@@ -30,6 +31,7 @@ func TestNewLimits_ReportsAllProblems(t *testing.T) {
 	require.ErrorIs(t, err, weir.ErrInvalidOptions)
 	for _, text := range []string{
 		`Global must have one of Limiter`, `Policies[empty] must have one of Limiter`, `Policies[nil] must have one of Limiter`,
+		`Policies[nils].Limiter must not be a nil pointer`,
 		`Policies[two] must have only one of`, `Policies[status].Status must be from 400 to 599, or 0, got 200`,
 		`Policies[status].Timeout must be at least 0, got -1ns`, `Policies[status].Key must not be set without Partitioned`,
 		`Policies[global] must have another name, which is reserved for Global`, `Policies[] must have a name`,
@@ -50,7 +52,27 @@ func TestLimits_WrapUnknownPolicy(t *testing.T) {
 	assert.ErrorContains(t, err, `weirhttp: names[1] must not repeat an earlier name, got "a"`)
 	_, err = l.WrapInline(Policy{}, Policy{Name: GlobalPolicy, Limiter: yes()})
 	require.ErrorIs(t, err, weir.ErrInvalidOptions)
-	assert.Panics(t, func() { l.MustWrap("a")(nil) })
+}
+
+func TestLimits_NilArguments(t *testing.T) {
+	l := weir.Must(NewLimits(nil))
+	for _, register := range []func(){
+		func() { l.Handler(nil) },
+		func() { l.Handler(http.HandlerFunc(nil)) },
+		func() { l.Exempt(nil) },
+		func() { l.ExemptIn(nil) },
+		func() { Through(nil, nil)(nil) },
+		func() { PerIP(0, time.Second) },
+	} {
+		func() {
+			defer func() {
+				err, _ := recover().(error)
+				assert.ErrorIs(t, err, weir.ErrInvalidOptions)
+			}()
+			register()
+		}()
+	}
+	assert.Equal(t, http.StatusOK, get(Through(nil, nil)(served)).Code, "no pipeline only runs the handler")
 }
 
 // The table follows the tests of ASP.NET's middleware.

@@ -12,7 +12,10 @@ import "net/http"
 // With other routers the policies further out are asked. If they admit the request, what they granted is given back
 // when the request reaches h, as if it had not been taken; a request that they reject does not reach h. Use
 // [LimitsOptions.Exempt] there.
+//
+// Exempt is for route registration, and panics if h is nil.
 func (l *Limits) Exempt(h http.Handler) http.Handler {
+	mustNotBeNil("h", h)
 	l.exempts.Store(true)
 	for {
 		r, ok := h.(*route)
@@ -30,7 +33,10 @@ func (l *Limits) Exempt(h http.Handler) http.Handler {
 //	http.ListenAndServe(addr, limits.Handler(logging(mux)))
 //
 // The look-up uses the request as it is outside. Do not name a mux behind [http.StripPrefix], which changes the path.
+//
+// ExemptIn is for route registration, and panics if mux is nil.
 func (l *Limits) ExemptIn(mux *http.ServeMux) {
+	mustNotBeNil("mux", mux)
 	l.exempts.Store(true)
 	for {
 		old := l.muxes.Load()

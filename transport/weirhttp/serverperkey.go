@@ -1,7 +1,6 @@
 package weirhttp
 
 import (
-	"fmt"
 	"net/http"
 	"time"
 
@@ -49,11 +48,15 @@ func PerKey(factory limiter.Factory[string], o *limiter.PartitionedOptions) (*li
 //
 // PerIP is for route registration, and panics if n or window is below 1.
 func PerIP(n int, window time.Duration) func(http.Handler) http.Handler {
-	o := limiter.SlidingWindowOptions{PermitLimit: n, Window: window, SegmentsPerWindow: segments(window)}
-	if err := o.Validate(); err != nil {
-		panic(fmt.Sprintf("weirhttp: PerIP(%d, %v): %v", n, window, err))
+	var problems validate.Problems
+	problems.AtLeast("n", n, 1)
+	problems.Positive("window", window)
+	if err := problems.Err("weirhttp"); err != nil {
+		panic(err)
 	}
-	perIP := weir.Must(PerKey(limiter.SlidingWindowFactory[string](o), nil))
+	perIP := weir.Must(PerKey(limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{
+		PermitLimit: n, Window: window, SegmentsPerWindow: segments(window),
+	}), nil))
 	limits := weir.Must(NewLimits(&LimitsOptions{Headers: Legacy, Policies: map[string]Policy{
 		"per-ip": {Partitioned: perIP, Quota: int64(n), Window: window},
 	}}))

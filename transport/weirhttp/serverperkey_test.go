@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
@@ -63,9 +64,9 @@ func TestPerIP_PanicsIfInvalid(t *testing.T) {
 		assert.NotPanics(t, func() { weirhttp.PerIP(1, window) }, window)
 	}
 	defer func() {
-		text, _ := recover().(string)
-		assert.Contains(t, text, "weirhttp: PerIP(0, 0s): ")
-		assert.Contains(t, text, "PermitLimit must be at least 1, got 0; Window must be more than 0, got 0s")
+		err, _ := recover().(error)
+		assert.ErrorIs(t, err, weir.ErrInvalidOptions)
+		assert.EqualError(t, err, "weirhttp: n must be at least 1, got 0; window must be more than 0, got 0s")
 	}()
 	assert.Panics(t, func() { weirhttp.PerIP(1, -time.Second) })
 	weirhttp.PerIP(0, 0)

@@ -91,15 +91,26 @@ func PipelinePolicy(p *pipeline.Pipeline) Policy { return Policy{Pipeline: p} }
 // validate returns a [weir.OptionsError] with everything that is wrong with the policy, or nil.
 func (p *Policy) validate() error {
 	var problems validate.Problems
-	switch p.kinds() {
-	case 0:
+	set := 0
+	for _, is := range []bool{
+		isSet(&problems, "Limiter", p.Limiter), isSet(&problems, "Partitioned", p.Partitioned),
+		isSet(&problems, "Requests", p.Requests), p.Pipeline != nil,
+	} {
+		if is {
+			set++
+		}
+	}
+	switch {
+	case set == 0:
 		problems.Add("", nil, "must have one of {Limiter}, {Partitioned}, {Requests} and {Pipeline}")
-	case 1:
-	default:
+	case set > 1:
 		problems.Add("", nil, "must have only one of {Limiter}, {Partitioned}, {Requests} and {Pipeline}")
 	}
 	if p.Key != nil && p.Partitioned == nil {
 		problems.Add("Key", nil, "must not be set without {Partitioned}")
+	}
+	if p.Key.isOfNil() {
+		problems.Add("Key", nil, ofNil)
 	}
 	if p.Pipeline != nil {
 		for _, f := range []struct {
@@ -125,15 +136,14 @@ func (p *Policy) validate() error {
 	return problems.Err("weirhttp")
 }
 
-// kinds returns how many of Limiter, Partitioned, Requests and Pipeline are set.
-func (p *Policy) kinds() int {
-	n := 0
-	for _, l := range []any{p.Limiter, p.Partitioned, p.Requests, p.Pipeline} {
-		if !isnil.Value(l) {
-			n++
-		}
+// isSet reports whether an interface has a value. A nil pointer in it, which would panic at the first request, is a
+// problem of the field at path.
+func isSet(problems *validate.Problems, path string, v any) bool {
+	if v != nil && isnil.Value(v) {
+		problems.Add(path, nil, "must not be a nil pointer")
+		return false
 	}
-	return n
+	return v != nil
 }
 
 // A policy is a Policy that is ready for requests.

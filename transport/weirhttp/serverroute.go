@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/validate"
 )
 
@@ -97,7 +98,7 @@ func (l *Limits) around(policies []*policy) func(http.Handler) http.Handler {
 		}
 	}
 	return func(next http.Handler) http.Handler {
-		mustHandler(next)
+		mustNotBeNil("next", next)
 		if e, ok := next.(*exempt); ok && e.limits == l {
 			return e
 		}
@@ -107,9 +108,11 @@ func (l *Limits) around(policies []*policy) func(http.Handler) http.Handler {
 	}
 }
 
-// mustHandler panics if h is nil: middleware is applied when routes are registered.
-func mustHandler(h http.Handler) {
-	if h == nil {
-		panic("weirhttp: the handler must not be nil")
+// mustNotBeNil panics with a [weir.OptionsError] if an argument of a function for route registration is nil.
+func mustNotBeNil(name string, argument any) {
+	if isnil.Value(argument) {
+		var problems validate.Problems
+		problems.Add(name, nil, "must not be nil")
+		panic(problems.Err("weirhttp"))
 	}
 }

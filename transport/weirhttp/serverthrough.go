@@ -80,7 +80,7 @@ func (onceError) Retryable() bool { return false }
 func Through(p *pipeline.Pipeline, o *ThroughOptions) func(http.Handler) http.Handler {
 	t := newThrough(p, o)
 	return func(next http.Handler) http.Handler {
-		mustHandler(next)
+		mustNotBeNil("next", next)
 		return &throughHandler{through: t, next: next}
 	}
 }
