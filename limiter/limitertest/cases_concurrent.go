@@ -2,6 +2,7 @@ package limitertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -9,46 +10,38 @@ import (
 	"time"
 )
 
-// crowdSize and rounds say how much goes on at once; with -race and two cores
-// each case stays far below a second.
+// crowdSize and rounds say how much goes on at once. With -race and two cores, each case takes far less than a second.
 const (
 	crowdSize = 8
 	rounds    = 60
 )
 
-// together runs f in crowdSize goroutines, each with a random source of its own.
-func together(f func(i int, r *rand.Rand)) {
+// together calls f in crowdSize goroutines, each with a random source of its own. It expects that no call returns an
+// error.
+func (p *probe) together(f func(r *rand.Rand) error) {
+	errs := make([]error, crowdSize)
 	var wg sync.WaitGroup
-	for i := range crowdSize {
-		wg.Go(func() { f(i, rand.New(rand.NewPCG(uint64(i), 42))) })
+	for i := range errs {
+		wg.Go(func() { errs[i] = f(rand.New(rand.NewPCG(uint64(i), 42))) })
 	}
 	wg.Wait()
-}
-
-// held counts the permits that are held at once, and the most that were.
-type held struct{ now, most atomic.Int64 }
-
-func (h *held) take(n int) {
-	now := h.now.Add(int64(n))
-	for most := h.most.Load(); now > most && !h.most.CompareAndSwap(most, now); most = h.most.Load() {
+	if err := errors.Join(errs...); err != nil {
+		p.fail("many callers at once get the answers that one gets", err)
 	}
 }
 
-// whole expects that no permit was lost or added: after a refill all are free, and no more.
-func (p *probe) whole() {
+// lostNothing expects that no permit was lost or added: after a refill all are free, and no more.
+func (p *probe) lostNothing() {
 	p.refill()
 	p.granted(4, "all callers are done, and all permits came back: none was lost")
 	p.rejected(1, "no permit was added")
 }
 
 var concurrentCases = []testCase{
-	{
-		name: "no more is held than the limit, however many ask at once (ConcurrentSafe)", rule: "Time", kinds: []Kind{Concurrency},
-		run: func(p *probe) {
-			p.with(p.usual())
-			var h held
-			var wrong atomic.Value
-			together(func(_ int, r *rand.Rand) {
+	{name: "no more is held than the limit, however many ask at once (ConcurrentSafe)",
+		rule: "Time", kinds: []Kind{Concurrency}, run: func(p *probe) {
+			var held atomic.Int64
+			p.together(func(r *rand.Rand) error {
 				for range rounds {
 					n := 1 + r.IntN(4)
 					ask := p.l.TryAcquire
@@ -57,45 +50,39 @@ var concurrentCases = []testCase{
 					}
 					lease, err := ask(p.ctx, n)
 					if err != nil {
-						wrong.Store(err.Error())
-						return
+						return err
 					}
 					if !lease.Acquired() {
 						time.Sleep(p.s.Unit / 1000)
 						continue
 					}
-					h.take(n)
+					now := held.Add(int64(n))
 					if r.IntN(4) == 0 {
 						time.Sleep(p.s.Unit / 1000)
 					}
-					h.now.Add(int64(-n))
+					held.Add(int64(-n))
 					lease.Release()
+					if now > 4 {
+						return fmt.Errorf("%d permits were held at once, and the limit is 4", now)
+					}
 				}
+				return nil
 			})
-			if got := wrong.Load(); got != nil {
-				p.fail("no caller gets an error", got)
-			}
-			if most := h.most.Load(); most > 4 {
-				p.fail("never more than 4 are held at once", most)
-			}
-			p.whole()
-		},
-	},
-	{
-		name: "a window grants its limit once, however many ask at once (ConcurrentSafe)", rule: "Time", kinds: timedKinds,
-		run: func(p *probe) {
-			l := p.usual()
-			l.Permits, l.TokensPerPeriod = 100, 100
-			p.with(l)
+			p.lostNothing()
+		}},
+	{name: "a window grants its limit once, however many ask at once (ConcurrentSafe)",
+		rule: "Time", kinds: timedKinds, limits: permits(100, 100), run: func(p *probe) {
 			for unit := range time.Duration(3) {
 				var granted atomic.Int64
-				together(func(_ int, r *rand.Rand) {
+				p.together(func(r *rand.Rand) error {
 					for range rounds {
 						lease, err := p.l.TryAcquire(p.ctx, 1+r.IntN(3))
-						if err == nil {
-							granted.Add(int64(lease.Permits()))
+						if err != nil {
+							return err
 						}
+						granted.Add(int64(lease.Permits()))
 					}
+					return nil
 				})
 				late := time.Since(p.start) > (unit+1)*p.s.Unit
 				for n := granted.Load(); n < 100; n++ {
@@ -110,17 +97,11 @@ var concurrentCases = []testCase{
 				}
 				p.until((unit + 1) * p.s.Unit)
 			}
-		},
-	},
-	{
-		name: "many waiters that give up and time out lose no permits (ConcurrentSafe)", rule: "Common 5", needs: Queue,
-		run: func(p *probe) {
-			l := p.usual()
-			l.QueueLimit = 1000
-			p.with(l)
+		}},
+	{name: "many waiters that give up and time out lose no permits (ConcurrentSafe)",
+		rule: "Common 5", needs: Queue, limits: withQueue(1000), run: func(p *probe) {
 			var served, failed atomic.Int64
-			var wrong atomic.Value
-			together(func(_ int, r *rand.Rand) {
+			p.together(func(r *rand.Rand) error {
 				for range rounds / 4 {
 					ctx, cancel := context.WithTimeout(p.ctx, p.s.Unit/20*time.Duration(r.IntN(30)))
 					lease, err := p.l.Acquire(ctx, 1+r.IntN(4))
@@ -134,30 +115,19 @@ var concurrentCases = []testCase{
 					case err == nil:
 						failed.Add(1)
 					case ctx.Err() == nil:
-						wrong.Store(err.Error())
+						cancel()
+						return err
 					}
 					cancel()
 				}
+				return nil
 			})
-			if got := wrong.Load(); got != nil {
-				p.fail("only callers whose context ended get an error", got)
-			}
-			if p.s.Lacks&Statistics == 0 {
-				s := p.statistics()
-				if s.QueuedPermits != 0 || s.SuccessfulLeases != served.Load() || s.FailedLeases != failed.Load() {
-					p.fail(fmt.Sprintf("no caller waits, %d were served and %d rejected", served.Load(), failed.Load()), fmt.Sprintf("%+v", s))
-				}
-			}
 			p.refill()
-			p.whole()
-		},
-	},
-	{
-		name: "Close finds every waiter, however many come meanwhile (ConcurrentSafe)", rule: "Common 6", needs: Queue | Close,
-		run: func(p *probe) {
-			l := p.usual()
-			l.QueueLimit = 1000
-			p.with(l)
+			p.lostNothing()
+			p.hasStatistics(0, 0, served.Load()+1, failed.Load()+1, "no caller waits, and every answer was counted")
+		}},
+	{name: "Close finds every waiter, however many come meanwhile (ConcurrentSafe)",
+		rule: "Common 6", needs: Queue | Close, limits: withQueue(1000), run: func(p *probe) {
 			p.granted(4, "it is new")
 			var granted atomic.Int64
 			var wg sync.WaitGroup
@@ -176,12 +146,9 @@ var concurrentCases = []testCase{
 			done := make(chan struct{})
 			go func() { wg.Wait(); close(done) }()
 			p.settle()
-			if w := (&waiter{n: 1, done: done}); !w.isDone(p.patience()) {
-				p.fail("no caller waits at a closed limiter", "one does")
-			}
+			p.returns(&waiter{n: 1, done: done}, "the limiter is closed")
 			if got := granted.Load(); got != 0 {
 				p.fail("Close grants nothing to waiters", got)
 			}
-		},
-	},
+		}},
 }

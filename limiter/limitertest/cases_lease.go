@@ -7,10 +7,8 @@ import (
 )
 
 var leaseCases = []testCase{
-	{
-		name: "Release gives the permits back", rule: "Time", kinds: []Kind{Concurrency},
-		run: func(p *probe) {
-			p.with(p.usual())
+	{name: "Release gives the permits back",
+		rule: "Time", kinds: []Kind{Concurrency}, run: func(p *probe) {
 			a, b := p.granted(1, "it is new"), p.granted(3, "3 are left")
 			p.rejected(1, "all are held")
 			a.Release()
@@ -19,12 +17,9 @@ var leaseCases = []testCase{
 			b.Release()
 			p.settle()
 			p.granted(4, "all came back")
-		},
-	},
-	{
-		name: "Release serves the queue as far as it goes", rule: "Common 4", kinds: []Kind{Concurrency}, needs: Queue,
-		run: func(p *probe) {
-			p.with(p.usual())
+		}},
+	{name: "Release serves the queue as far as it goes",
+		rule: "Common 4", kinds: []Kind{Concurrency}, needs: Queue, run: func(p *probe) {
 			ones := []limiter.Lease{p.granted(1, "it is new"), p.granted(1, "it is new"), p.granted(2, "it is new")}
 			w := []*waiter{p.acquire(2), p.acquire(1)}
 			ones[0].Release()
@@ -38,12 +33,9 @@ var leaseCases = []testCase{
 			ones[2].Release()
 			p.settle()
 			p.served(w[1], "2 more came back")
-		},
-	},
-	{
-		name: "a lease is released once, from whatever copy and by however many goroutines", rule: "Common 13", kinds: []Kind{Concurrency},
-		run: func(p *probe) {
-			p.with(p.usual())
+		}},
+	{name: "a lease is released once, from whatever copy and by however many goroutines",
+		rule: "Common 13", kinds: []Kind{Concurrency}, run: func(p *probe) {
 			held := p.granted(2, "it is new")
 			lease := p.granted(1, "2 are left")
 			var wg sync.WaitGroup
@@ -65,27 +57,20 @@ var leaseCases = []testCase{
 			later.Release()
 			p.settle()
 			p.granted(4, "all came back")
-		},
-	},
-	{
-		name: "Release gives nothing back where permits are spent", rule: "Common 13", kinds: []Kind{FixedWindow, SlidingWindow, TokenBucket},
-		run: func(p *probe) {
-			p.with(p.usual())
+		}},
+	{name: "Release gives nothing back where permits are spent",
+		rule: "Common 13", kinds: timedKinds, run: func(p *probe) {
 			lease := p.granted(4, "it is new")
 			lease.Release()
 			lease.Release()
 			p.settle()
 			p.rejected(1, "all were spent, and time alone brings them back")
-		},
-	},
-	{
-		name: "releasing a rejected lease does nothing", rule: "Common 13",
-		run: func(p *probe) {
-			p.with(p.usual())
+		}},
+	{name: "releasing a rejected lease does nothing",
+		rule: "Common 13", run: func(p *probe) {
 			p.granted(4, "it is new")
 			p.rejected(1, "all were taken").Release()
 			p.settle()
 			p.rejected(1, "all are taken still")
-		},
-	},
+		}},
 }

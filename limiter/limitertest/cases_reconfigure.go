@@ -18,10 +18,8 @@ func (p *probe) reconfigure(change func(l *Limits)) {
 }
 
 var reconfigureCases = []testCase{
-	{
-		name: "a raised limit gives what is above the old one, and no fresh burst", rule: "Reconfigure", reconfigures: true,
-		run: func(p *probe) {
-			p.with(p.usual())
+	{name: "a raised limit gives what is above the old one, and no fresh burst",
+		rule: "Reconfigure", needs: reconfigurable, run: func(p *probe) {
 			p.granted(3, "it is new")
 			p.reconfigure(func(l *Limits) { l.Permits = 6 })
 			p.rejected(4, "3 of 6 are in use")
@@ -34,23 +32,17 @@ var reconfigureCases = []testCase{
 			} else {
 				p.granted(6, "the new limit is in force")
 			}
-		},
-	},
-	{
-		name: "a raised limit serves the queue at once", rule: "Reconfigure", reconfigures: true, needs: Queue,
-		run: func(p *probe) {
-			p.with(p.usual())
-			w := p.crowd(1, 2, 1, 1)
+		}},
+	{name: "a raised limit serves the queue at once",
+		rule: "Reconfigure", needs: reconfigurable | Queue, run: func(p *probe) {
+			w := p.fillQueue(1, 2, 1, 1)
 			p.reconfigure(func(l *Limits) { l.Permits = 6 })
 			p.served(w[0], "3 are left")
 			p.served(w[1], "1 is left")
 			p.waits(w[2], "nothing is left")
-		},
-	},
-	{
-		name: "under a lowered limit what is in use counts in full", rule: "Reconfigure", reconfigures: true,
-		run: func(p *probe) {
-			p.with(p.usual())
+		}},
+	{name: "under a lowered limit what is in use counts in full",
+		rule: "Reconfigure", needs: reconfigurable, run: func(p *probe) {
 			first := p.granted(1, "it is new")
 			p.granted(3, "3 are left")
 			p.reconfigure(func(l *Limits) { l.Permits, l.TokensPerPeriod = 2, 1 })
@@ -78,26 +70,19 @@ var reconfigureCases = []testCase{
 			}
 			p.granted(2, "all came back, up to the new limit")
 			p.rejected(1, "the limit is 2")
-		},
-	},
-	{
-		name: "a waiter that asks for more than a lowered limit is rejected, and those behind it are served if they can be", rule: "Reconfigure",
-		reconfigures: true, needs: Queue,
-		run: func(p *probe) {
-			p.with(p.usual())
-			w := p.crowd(2, 4, 1, 1)
+		}},
+	{name: "a waiter that asks for more than a lowered limit is rejected, and those behind it are served if they can be",
+		rule: "Reconfigure", needs: reconfigurable | Queue, run: func(p *probe) {
+			w := p.fillQueue(2, 4, 1, 1)
 			p.reconfigure(func(l *Limits) { l.Permits = 3 })
 			p.rejectedWith(w[0], limiter.ReasonLimitLowered, "it asks for 4, and the limit is 3")
 			p.served(w[1], "1 of 3 is left, and no waiter is before it")
 			p.waits(w[2], "nothing is left")
-			p.figuresOrSkip(0, 1, 2, 1, "a waiter that a lowered limit rejects is a failure")
-		},
-	},
-	{
-		name: "a lowered queue limit keeps the waiters", rule: "Reconfigure", reconfigures: true, needs: Queue,
-		run: func(p *probe) {
-			p.with(p.usual())
-			w := p.crowd(0, 1, 3)
+			p.hasStatistics(0, 1, 2, 1, "a waiter that a lowered limit rejects is a failure")
+		}},
+	{name: "a lowered queue limit keeps the waiters",
+		rule: "Reconfigure", needs: reconfigurable | Queue, run: func(p *probe) {
+			w := p.fillQueue(0, 1, 3)
 			p.reconfigure(func(l *Limits) { l.QueueLimit = 1 })
 			p.waits(w[0], "it was there before")
 			p.waits(w[1], "it was there before")
@@ -105,13 +90,10 @@ var reconfigureCases = []testCase{
 			p.refill()
 			p.served(w[0], "permits came back")
 			p.served(w[1], "permits came back")
-		},
-	},
-	{
-		name: "a new order holds for the present waiters, too", rule: "Reconfigure", reconfigures: true, needs: Queue | NewestFirst,
-		run: func(p *probe) {
-			p.withOrder(limiter.OldestFirst, 8)
-			w := p.crowd(1, 2, 4, 1)
+		}},
+	{name: "a new order holds for the present waiters, too",
+		rule: "Reconfigure", needs: reconfigurable | Queue | NewestFirst, run: func(p *probe) {
+			w := p.fillQueue(1, 2, 4, 1)
 			p.reconfigure(func(l *Limits) { l.Order = limiter.NewestFirst })
 			p.served(w[2], "it is the newest, and 1 is left")
 			p.waits(w[1], "nothing is left")
@@ -119,12 +101,9 @@ var reconfigureCases = []testCase{
 			p.refill()
 			p.served(w[0], "it came first")
 			p.waits(w[1], "it came later")
-		},
-	},
-	{
-		name: "invalid limits are an error and change nothing", rule: "Common 12", reconfigures: true,
-		run: func(p *probe) {
-			p.with(p.usual())
+		}},
+	{name: "invalid limits are an error and change nothing",
+		rule: "Common 12", needs: reconfigurable, run: func(p *probe) {
 			p.granted(1, "it is new")
 			for _, change := range []func(l *Limits){
 				func(l *Limits) { l.Permits = 0 },
@@ -136,21 +115,15 @@ var reconfigureCases = []testCase{
 			}
 			p.granted(3, "the old limits are in force")
 			p.rejected(1, "the old limits are in force")
-		},
-	},
-	{
-		name: "ManualReplenishment cannot be changed", rule: "Reconfigure", reconfigures: true, needs: Manual, kinds: timedKinds,
-		run: func(p *probe) {
-			p.with(p.usual())
+		}},
+	{name: "ManualReplenishment cannot be changed",
+		rule: "Reconfigure", kinds: timedKinds, needs: reconfigurable | Manual, run: func(p *probe) {
 			l := p.limits
 			l.Manual = true
 			p.isError(limiter.Lease{}, p.s.Reconfigure(p.l, l), "ManualReplenishment cannot change", limiter.ErrInvalidOptions)
-		},
-	},
-	{
-		name: "a longer period counts from the grid line before", rule: "Reconfigure", reconfigures: true, kinds: timedKinds,
-		run: func(p *probe) {
-			p.with(p.usual())
+		}},
+	{name: "a longer period counts from the grid line before",
+		rule: "Reconfigure", kinds: timedKinds, needs: reconfigurable, run: func(p *probe) {
 			p.until(p.s.Unit * 3 / 2)
 			p.granted(4, "it is new")
 			p.reconfigure(func(l *Limits) { l.Period = 2 * p.s.Unit })
@@ -158,16 +131,13 @@ var reconfigureCases = []testCase{
 			if p.s.Kind == SlidingWindow { // taken in the segment that the new grid begins with
 				back = p.s.Unit*3/2 + 2*p.s.Unit
 			}
-			p.shortly(back)
+			p.untilJustBefore(back)
 			p.rejected(4, "the new Period is not over")
 			p.until(back)
 			p.granted(4, "the new Period is over, counted from the grid line before the change")
-		},
-	},
-	{
-		name: "a shorter period that is past already counts once", rule: "Reconfigure", reconfigures: true, kinds: []Kind{FixedWindow, TokenBucket},
-		run: func(p *probe) {
-			p.with(p.usual())
+		}},
+	{name: "a shorter period that is past already counts once",
+		rule: "Reconfigure", kinds: []Kind{FixedWindow, TokenBucket}, needs: reconfigurable, run: func(p *probe) {
 			p.granted(4, "it is new")
 			p.until(p.s.Unit * 8 / 10)
 			p.reconfigure(func(l *Limits) { l.Period, l.TokensPerPeriod = p.s.Unit/4, 1 })
@@ -178,16 +148,13 @@ var reconfigureCases = []testCase{
 				p.granted(1, "one refill came: the new one, though three would have")
 			}
 			p.rejected(1, "it counts once")
-			p.shortly(changed + p.s.Unit/4 - p.s.Tolerance)
+			p.untilJustBefore(changed + p.s.Unit/4 - p.s.Tolerance)
 			p.rejected(1, "the new grid starts with the change")
 			p.until(changed + p.s.Unit/4)
 			p.granted(1, "the new grid starts with the change")
-		},
-	},
-	{
-		name: "a sliding window keeps its counts when its segments change", rule: "Reconfigure", reconfigures: true, kinds: []Kind{SlidingWindow},
-		run: func(p *probe) {
-			p.with(p.usual())
+		}},
+	{name: "a sliding window keeps its counts when its segments change",
+		rule: "Reconfigure", kinds: []Kind{SlidingWindow}, needs: reconfigurable, run: func(p *probe) {
 			segment := p.s.Unit / 4
 			p.granted(1, "it is new")
 			p.until(segment * 5 / 2)
@@ -196,21 +163,18 @@ var reconfigureCases = []testCase{
 			// grid line at 2, the first is the older half and the third the newest.
 			p.reconfigure(func(l *Limits) { l.Segments = 2 })
 			p.rejected(1, "all are out")
-			p.shortly(4 * segment)
+			p.untilJustBefore(4 * segment)
 			p.rejected(1, "the older half leaves at the next line")
 			p.until(4 * segment)
 			p.granted(1, "the older half left")
 			p.rejected(1, "the newer half did not")
-			p.shortly(6 * segment)
+			p.untilJustBefore(6 * segment)
 			p.rejected(1, "the newer half leaves at the line after")
 			p.until(6 * segment)
 			p.granted(3, "the newer half left")
-		},
-	},
-	{
-		name: "changing the limits again and again grants no more than the largest", rule: "Reconfigure", reconfigures: true,
-		run: func(p *probe) {
-			p.with(p.usual())
+		}},
+	{name: "changing the limits again and again grants no more than the largest",
+		rule: "Reconfigure", needs: reconfigurable, run: func(p *probe) {
 			taken := 0
 			for i := 0; i < 60 && time.Since(p.start) < p.s.Unit/2; i++ {
 				p.reconfigure(func(l *Limits) { l.Permits = []int{4, 2, 6, 1}[i%4] })
@@ -226,6 +190,5 @@ var reconfigureCases = []testCase{
 			if taken != 6 {
 				p.fail("as much is granted as the largest limit, 6", taken)
 			}
-		},
-	},
+		}},
 }

@@ -17,21 +17,20 @@ func PretendLateness(t *testing.T, late time.Duration) {
 // Check runs the suite and returns what failed, by the name of the case.
 func Check(t *testing.T, s Subject) map[string][]string {
 	failed := map[string][]string{}
-	for _, c := range cases() {
-		if c.concerns(s) {
-			if f := c.check(t, s); len(f) > 0 {
-				failed[c.name] = f
-			}
+	s = s.withDefaults()
+	for _, c := range s.cases() {
+		if f := c.check(t, s); len(f) > 0 {
+			failed[c.name] = f
 		}
 	}
 	return failed
 }
 
-// CheckOne runs one case, and returns what failed; ok is false if there is none
-// of that name for s.
+// CheckOne runs one case, and returns what failed. ok is false if s has none of that name.
 func CheckOne(t *testing.T, s Subject, name string) (failures []string, ok bool) {
-	for _, c := range cases() {
-		if c.name == name && c.concerns(s) {
+	s = s.withDefaults()
+	for _, c := range s.cases() {
+		if c.name == name {
 			return c.check(t, s), true
 		}
 	}
@@ -40,7 +39,7 @@ func CheckOne(t *testing.T, s Subject, name string) (failures []string, ok bool)
 
 // Names returns the names of all cases.
 func Names() (names []string) {
-	for _, c := range cases() {
+	for _, c := range allCases() {
 		names = append(names, c.name)
 	}
 	return names

@@ -13,8 +13,8 @@
 //		})
 //	}
 //
-// The zero value of every field of [Subject] but Kind and New is the strictest one: everything is expected, and time is
-// exact to the nanosecond. Lacks names what a limiter does not do, and the cases about it are not run.
+// The other fields of [Subject] relax what is expected. With their zero values, the limiter must do everything, and be
+// exact to the nanosecond. Lacks names what it does not do, and the cases about that are not run.
 //
 // # Time
 //
@@ -29,9 +29,7 @@
 package limitertest
 
 import (
-	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
@@ -64,8 +62,8 @@ func (k Kind) String() string {
 	return "unknown kind"
 }
 
-// timed reports whether permits come back by themselves as time passes.
-func (k Kind) timed() bool { return k == FixedWindow || k == SlidingWindow || k == TokenBucket }
+// timedKinds are the kinds whose permits come back by themselves as time passes.
+var timedKinds = []Kind{FixedWindow, SlidingWindow, TokenBucket}
 
 // A Feature is something that a limiter can lack. Features are combined with |.
 type Feature uint32
@@ -78,7 +76,8 @@ const (
 	NewestFirst
 	// ZeroPermits: a request for 0 permits asks whether one is free.
 	ZeroPermits
-	// RetryAfter: rejections say exactly, within the Tolerance, when to retry. It is ignored for Concurrency.
+	// RetryAfter: rejections say when to retry: exactly, or in real time within the Tolerance. It is ignored for
+	// Concurrency.
 	RetryAfter
 	// Statistics: the limiter is a [limiter.StatisticsProvider].
 	Statistics
@@ -95,6 +94,11 @@ const (
 	// taking all permits and waiting for RetryAfter, so RetryAfter must not be lacking too, and cases about Manual are
 	// not run.
 	Anchored
+
+	// reconfigurable: there is a Subject.Reconfigure.
+	reconfigurable
+	// fakeTime: the cases run inside synctest.
+	fakeTime
 )
 
 // Limits are what a limiter is to be made with. Unlike the options of this module's limiters they are the same for all
@@ -170,10 +174,12 @@ type Subject struct {
 	// -parallel than usual makes them quicker.
 	RealTime bool
 
-	// Tolerance is how late an answer or a wake-up can come in real time: the round trip to a store. A case that fails
-	// when something came later is run again, up to five times. If the machine itself was late, which the suite
-	// measures beside each case, the next try has a Tolerance and a Unit that are larger by as much, up to 16 times.
-	// Without RealTime it is ignored. If 0, it is 10 ms.
+	// Tolerance is how late an answer or a wake-up can come in real time, such as the round trip to a store. If 0, it is
+	// 10 ms. Without RealTime it is ignored.
+	//
+	// If a case fails and something came later than that, the case is run again, up to five times. The suite measures
+	// how late the machine's own timers are meanwhile. If they were late, the next try has a larger Tolerance and Unit,
+	// up to 16 times as large.
 	Tolerance time.Duration
 
 	// Resolution is the smallest step of time that the limiter knows. Answers about time can be wrong by as much. If 0,
@@ -185,12 +191,18 @@ type Subject struct {
 	Unit time.Duration
 }
 
-// withDefaults returns s with the times that it leaves open.
+// withDefaults returns s with the times that it leaves open, and with all that it lacks.
 func (s Subject) withDefaults() Subject {
 	if !s.RealTime {
 		s.Tolerance = 0
 	} else if s.Tolerance <= 0 {
 		s.Tolerance = 10 * time.Millisecond
+	}
+	if s.RealTime {
+		s.Lacks |= fakeTime
+	}
+	if s.Reconfigure == nil {
+		s.Lacks |= reconfigurable
 	}
 	if s.Unit <= 0 {
 		s.Unit = max(40*s.Tolerance, 100*time.Millisecond)
@@ -204,10 +216,8 @@ func Run(t *testing.T, s Subject) {
 	if s.New == nil || s.Kind == 0 {
 		t.Fatal("limitertest: Subject.Kind and Subject.New must be set")
 	}
-	for _, c := range cases() {
-		if !c.concerns(s) {
-			continue
-		}
+	s = s.withDefaults()
+	for _, c := range s.cases() {
 		t.Run(c.name, func(t *testing.T) {
 			if s.RealTime {
 				t.Parallel() // most of the time is spent asleep
@@ -217,121 +227,4 @@ func Run(t *testing.T, s Subject) {
 			}
 		})
 	}
-}
-
-// A testCase is one expectation, with what a limiter must have to be checked for it.
-type testCase struct {
-	name  string // a sentence
-	rule  string // of docs/semantics.md
-	kinds []Kind // none: all but Unlimited
-	needs Feature
-	// reconfigures: only if there is a Subject.Reconfigure.
-	reconfigures bool
-	// exact: only in fake time.
-	exact bool
-	run   func(p *probe)
-}
-
-// concerns reports whether the case is about limiters such as s.
-func (c testCase) concerns(s Subject) bool {
-	if c.needs&Manual != 0 && s.Lacks&Anchored != 0 {
-		return false // time stands still, so waiting for a grid line would not end
-	}
-	if c.needs&s.Lacks != 0 || c.reconfigures && s.Reconfigure == nil || c.exact && s.RealTime {
-		return false
-	}
-	if len(c.kinds) == 0 {
-		return s.Kind != Unlimited
-	}
-	return slices.Contains(c.kinds, s.Kind)
-}
-
-// check runs the case and returns what was wrong. It reports nothing to t itself unless the limiter left a goroutine
-// behind.
-func (c testCase) check(t *testing.T, s Subject) (failures []string) {
-	s = s.withDefaults()
-	if !s.RealTime {
-		synctest.Test(t, func(t *testing.T) { failures, _ = c.inside(t, s) })
-		return failures
-	}
-	factor := time.Duration(1)
-	for try := 1; ; try++ {
-		slower := s
-		slower.Tolerance, slower.Unit = factor*s.Tolerance, factor*s.Unit
-		failures, late, machine := c.measured(t, slower)
-		if len(failures) == 0 || try == mostTries || !late && machine <= slower.Tolerance {
-			return failures
-		}
-		factor = min(max(factor, 4*machine/s.Tolerance), mostFactor)
-		t.Logf("again, with a Tolerance of %v: an answer or a wake-up came too late, and a timer of this machine %v too late: %v",
-			factor*s.Tolerance, machine, failures)
-	}
-}
-
-const (
-	mostTries  = 5  // how often a case is run if something came too late
-	mostFactor = 16 // how much slower it is run at most
-)
-
-// measured is inside in real time. machine is how late this machine alone was meanwhile.
-func (c testCase) measured(t *testing.T, s Subject) (failures []string, late bool, machine time.Duration) {
-	stop := measureLateness(s.Tolerance / 4)
-	defer func() { machine = stop() }() // deferred, because New may end the test
-	failures, late = c.inside(t, s)
-	return failures, late, 0
-}
-
-// measureLateness sleeps for a moment again and again until stop is called, which returns by how much the longest of
-// these sleeps was too long. It is a variable for the tests of the suite.
-var measureLateness = func(moment time.Duration) (stop func() time.Duration) {
-	done, result := make(chan struct{}), make(chan time.Duration)
-	go func() {
-		timer := time.NewTimer(moment)
-		defer timer.Stop()
-		var longest time.Duration
-		for {
-			due := time.Now().Add(moment)
-			timer.Reset(moment)
-			select {
-			case <-timer.C:
-				longest = max(longest, time.Since(due))
-			case <-done:
-				result <- max(longest, time.Since(due))
-				return
-			}
-		}
-	}()
-	return func() time.Duration {
-		close(done)
-		return <-result
-	}
-}
-
-// inside runs the case once. late reports that in real time something took longer than the Tolerance, so that the
-// failures can be the machine's.
-func (c testCase) inside(t testing.TB, s Subject) (failures []string, late bool) {
-	p := newProbe(t, s, c.rule)
-	func() {
-		defer p.end()
-		defer func() {
-			if r := recover(); r != nil && r != any(stopCase{}) {
-				panic(r)
-			}
-		}()
-		c.run(p)
-	}()
-	return p.failures, p.late
-}
-
-// cases returns all cases, in the order of docs/semantics.md.
-func cases() []testCase {
-	var all []testCase
-	for _, some := range [][]testCase{
-		rangeCases, contextCases, zeroCases, queueCases, cancelCases, closeCases, retryCases,
-		statisticsCases, idleCases, leaseCases, timeCases, manualCases, reconfigureCases,
-		refundCases, concurrentCases, unlimitedCases,
-	} {
-		all = append(all, some...)
-	}
-	return all
 }

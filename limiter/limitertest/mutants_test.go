@@ -96,8 +96,8 @@ func TestCases_NoticeFaults(t *testing.T) {
 	}
 }
 
-// A limiter that looks and takes in two steps grants too much when many ask; how
-// often the two meet is luck, so it has several chances.
+// A limiter that looks and takes in two steps grants too much when two callers meet. Whether they do is luck, so it has
+// several chances.
 func TestCases_NoticeRace(t *testing.T) {
 	for k, name := range map[limitertest.Kind]string{
 		concurrency: "no more is held than the limit, however many ask at once (ConcurrentSafe)",
@@ -117,7 +117,7 @@ func TestCases_NoticeRace(t *testing.T) {
 
 func TestCases_FailureText(t *testing.T) {
 	failures, _ := limitertest.CheckOne(t, naively(concurrency, naive.Barging), "oldest first: no caller overtakes the queue")
-	want := `rule "Common 3" of docs/semantics.md: expected that TryAcquire(1) is rejected: one is left, but a waiter is before it; got: a lease of 1 permits`
+	want := `rule "Common 3" of docs/semantics.md: expected that TryAcquire(1) is rejected: one is left, but a waiter is before it; got: granted 1 permit`
 	if len(failures) != 1 || len(failures[0]) < len(want) || failures[0][:len(want)] != want {
 		t.Errorf("the failures are %q, want one that begins with %q", failures, want)
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,14 +43,8 @@ func newProbe(t testing.TB, s Subject, rule string) *probe {
 	return p
 }
 
-// usual returns the limits that most cases begin with: 4 permits that are all back after one Unit, for every kind, and
-// room for 8 to wait.
-func (p *probe) usual() Limits {
-	return Limits{Permits: 4, Period: p.s.Unit, TokensPerPeriod: 4, Segments: 4, QueueLimit: 8}
-}
-
-// with makes the limiter of the case.
-func (p *probe) with(l Limits) {
+// makeLimiter makes the limiter of the case.
+func (p *probe) makeLimiter(l Limits) {
 	p.t.Helper()
 	if p.s.Lacks&Queue != 0 {
 		l.QueueLimit = 0
@@ -56,7 +52,7 @@ func (p *probe) with(l Limits) {
 	p.limits = l
 	p.l = p.s.New(p.t, l)
 	p.start = time.Now()
-	if p.s.Lacks&Anchored != 0 && p.s.Kind.timed() {
+	if p.s.Lacks&Anchored != 0 && slices.Contains(timedKinds, p.s.Kind) {
 		p.findLine()
 	}
 }
@@ -118,20 +114,19 @@ func (p *probe) fail(want string, got any) {
 
 // describe returns an answer as a text.
 func describe(l limiter.Lease, err error) string {
-	switch {
-	case err != nil:
+	if err != nil {
 		return fmt.Sprintf("error %q", err)
-	case l.Acquired():
-		return fmt.Sprintf("a lease of %d permits", l.Permits())
 	}
-	s := "a rejection"
-	if d, ok := l.RetryAfter(); ok {
-		s += fmt.Sprintf(", retry after %v", d)
+	return l.String()
+}
+
+// optional returns the limiter as an I, which it need not be if it lacks that feature.
+func optional[I any](p *probe, feature string) I {
+	i, ok := p.l.(I)
+	if !ok {
+		p.fail(fmt.Sprintf("the limiter is a %v, or Subject.Lacks says %s", reflect.TypeFor[I](), feature), fmt.Sprintf("%T", p.l))
 	}
-	if r := l.Reason(); r != "" {
-		s += fmt.Sprintf(", reason %q", r)
-	}
-	return s
+	return i
 }
 
 // grants reports whether TryAcquire of n is granted. An error ends the case.
@@ -181,7 +176,7 @@ func (p *probe) isError(lease limiter.Lease, err error, why string, targets ...e
 	}
 }
 
-// justBefore returns how long before a moment the moment has certainly not come.
+// justBefore returns how long before a grid line the limiter certainly has not reached it.
 func (p *probe) justBefore() time.Duration { return max(1, p.s.Resolution, 2*p.s.Tolerance) }
 
 // patience returns how long something that must happen can take.
@@ -208,7 +203,7 @@ func (p *probe) sleep(d time.Duration) {
 	p.watch(due)
 }
 
-// watch notes if what was due then came too late, or if an answer came after early.
+// watch notes if it is called more than a Tolerance after due, or after the moment before which an answer has to come.
 func (p *probe) watch(due time.Time) {
 	now := time.Now()
 	if now.Sub(due) > p.s.Tolerance || !p.early.IsZero() && now.After(p.early) {
@@ -223,8 +218,8 @@ func (p *probe) until(d time.Duration) {
 	p.settle()
 }
 
-// shortly sleeps until just before d after the start.
-func (p *probe) shortly(d time.Duration) {
+// untilJustBefore sleeps until just before d after the start.
+func (p *probe) untilJustBefore(d time.Duration) {
 	p.sleep(time.Until(p.start.Add(d - p.justBefore())))
 	p.early = p.start.Add(d)
 	if !p.s.RealTime {
