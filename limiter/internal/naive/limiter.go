@@ -35,7 +35,7 @@ func (l *Limiter) enter() *Model {
 	return l.m
 }
 
-// leave sets the timer for the next grid line if there are waiters, and unlocks the limiter.
+// leave undoes enter: it sets the timer for the next grid line if there are waiters, and unlocks the limiter.
 func (l *Limiter) leave() {
 	defer l.mu.Unlock()
 	if l.timer != nil {

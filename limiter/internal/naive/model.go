@@ -11,53 +11,6 @@ import (
 	"github.com/weir-go/weir/limiter/limitertest"
 )
 
-// An Outcome is the result of a request.
-type Outcome uint8
-
-// The outcomes.
-const (
-	Waiting Outcome = iota
-	Granted
-	Rejected
-	OutOfRange
-	Closed
-	Cancelled
-)
-
-var outcomeNames = [...]string{"waits", "granted", "rejected", "ErrPermitCount", "ErrClosed", "context error"}
-
-func (o Outcome) String() string { return outcomeNames[o] }
-
-// An Answer is an Outcome with its details.
-type Answer struct {
-	Outcome Outcome
-	Reason  string
-	At      time.Duration // when it was given, since construction
-	// Rejected: RetryAfter lies between these two; both 0: there is none.
-	RetryMin, RetryMax time.Duration
-	// RetryOptional: the request could be granted at once, so none is right too.
-	RetryOptional bool
-}
-
-// A Request is one call of TryAcquire or Acquire.
-type Request struct {
-	Answer
-	N    int
-	From time.Duration // granted: the grid line that the permits are charged to
-	done chan struct{} // closed when the outcome is no longer Waiting
-}
-
-// cost returns how much of the queue limit the request takes.
-func (r *Request) cost() int { return max(r.N, 1) }
-
-// settle gives the request its answer.
-func (r *Request) settle(a Answer) {
-	r.Answer = a
-	if r.done != nil {
-		close(r.done)
-	}
-}
-
 // A spent is a number of permits that were taken and have not come back.
 type spent struct {
 	from time.Duration // the grid line
@@ -72,7 +25,7 @@ type Model struct {
 	Late   bool // answers are given when Advance is called, not on the grid lines that it goes through
 
 	now       time.Duration // the real clock, since construction
-	looked    time.Duration // when Advance was last called
+	advanced  time.Duration // when Advance was last called
 	line      time.Duration // the last grid line that was reached
 	lines     int           // how many that were
 	spent     []spent       // oldest first
@@ -109,10 +62,10 @@ func (m *Model) available() int { return m.Limits.Permits - m.used() }
 
 // Advance moves the clock on, grid line by grid line.
 func (m *Model) Advance(now time.Duration) {
-	m.looked = now
+	m.advanced = now
 	for m.timed() && !m.Limits.Manual && !m.closed && m.line+m.step() <= now {
 		m.now = m.line + m.step()
-		m.reach(m.now)
+		m.passLine(m.now)
 		if m.Fault != ServesLateOnce || !m.Late || m.line+m.step() > now {
 			m.serve()
 		}
@@ -132,7 +85,7 @@ func (m *Model) Replenish() bool {
 		return m.Limits.Manual
 	}
 	for m.line+m.step() <= m.now {
-		m.reach(m.line + m.step())
+		m.passLine(m.line + m.step())
 		if m.Fault == ServeEachLine {
 			m.serve()
 		}
@@ -141,8 +94,8 @@ func (m *Model) Replenish() bool {
 	return true
 }
 
-// reach lets the permits come back that the grid line brings.
-func (m *Model) reach(line time.Duration) {
+// passLine lets the permits come back that the grid line brings.
+func (m *Model) passLine(line time.Duration) {
 	used := m.used()
 	m.line = line
 	m.lines++
@@ -158,7 +111,7 @@ func (m *Model) reach(line time.Duration) {
 		}
 		m.giveBack(m.Limits.TokensPerPeriod)
 	}
-	m.nowUsed(used, line)
+	m.noteIdle(used, line)
 }
 
 // giveBack lets n permits come back, the oldest first.
@@ -173,12 +126,12 @@ func (m *Model) giveBack(n int) {
 	}
 }
 
-// nowUsed notes since when no permit is used.
-func (m *Model) nowUsed(before int, at time.Duration) {
+// noteIdle notes since when no permit is used. before is how many were before the change.
+func (m *Model) noteIdle(before int, at time.Duration) {
 	if before != 0 && m.used() == 0 {
 		m.idleSince, m.idleVague = at, false
 		if m.Fault == IdleSinceLook {
-			m.idleSince = m.looked
+			m.idleSince = m.advanced
 		}
 	}
 }
@@ -204,7 +157,7 @@ func (m *Model) canTake(n int) bool {
 func (m *Model) grant(r *Request) {
 	r.From = m.line
 	if m.Fault == ChargesLate && m.Late && m.timed() {
-		r.From += (m.looked - m.line) / m.step() * m.step()
+		r.From += (m.advanced - m.line) / m.step() * m.step()
 	}
 	if n := r.N; n > 0 || m.Fault == ZeroTakes {
 		m.spent = append(m.spent, spent{r.From, max(n, 1)})
@@ -215,7 +168,7 @@ func (m *Model) grant(r *Request) {
 	m.successes++
 	at := m.now
 	if m.Late {
-		at = m.looked
+		at = m.advanced
 	}
 	r.settle(Answer{Outcome: Granted, At: at})
 }
@@ -247,7 +200,7 @@ func (m *Model) Try(n int) *Request {
 		m.grant(r)
 	default:
 		m.reject(r, "")
-		m.advise(r)
+		m.setRetryAfter(r)
 	}
 	return r
 }
@@ -269,7 +222,7 @@ func (m *Model) Acquire(n int) *Request {
 			reason = limiter.ReasonNoPermit
 		}
 		m.reject(r, reason)
-		m.advise(r)
+		m.setRetryAfter(r)
 		return r
 	}
 	var pushedOut []*Request
@@ -285,7 +238,7 @@ func (m *Model) Acquire(n int) *Request {
 	for _, p := range pushedOut {
 		m.failures++
 		p.Answer = Answer{Outcome: Rejected, Reason: limiter.ReasonQueueLimit, At: m.now}
-		m.advise(p)
+		m.setRetryAfter(p)
 		p.settle(p.Answer)
 	}
 	return r

@@ -21,8 +21,8 @@ func (m *Model) clone() *Model {
 	return &c
 }
 
-// advise computes when r could be granted if there were no other callers.
-func (m *Model) advise(r *Request) {
+// setRetryAfter says in r when it could be granted if there were no other callers.
+func (m *Model) setRetryAfter(r *Request) {
 	if m.Kind == limitertest.Concurrency || r.N > m.Limits.Permits || m.Fault == NoRetryAfter {
 		return
 	}
@@ -31,10 +31,10 @@ func (m *Model) advise(r *Request) {
 	c.Limits.Manual = false
 	// A manual limiter that is asked late passes all lines that are due before it serves the queue, which can make a
 	// difference.
-	a := c.wait(r.N, false) - m.now
+	a := c.firstLineFor(r.N, false) - m.now
 	b := a
 	if m.Limits.Manual {
-		b = m.clone().wait(r.N, true) - m.now
+		b = m.clone().firstLineFor(r.N, true) - m.now
 	}
 	r.RetryMin, r.RetryMax = max(1, min(a, b)), max(1, a, b)
 	switch {
@@ -55,15 +55,15 @@ func (m *Model) advise(r *Request) {
 	}
 }
 
-// wait reaches one grid line after the other, and returns the first on which n permits can be taken. If together is
+// firstLineFor passes one grid line after the other, and returns the first on which n permits can be taken. If together is
 // true, the lines that have passed come all at once.
-func (m *Model) wait(n int, together bool) time.Duration {
+func (m *Model) firstLineFor(n int, together bool) time.Duration {
 	if m.Fault == IgnoresQueue {
 		m.queue = nil
 	}
 	for {
 		line := m.line + m.step()
-		m.reach(line)
+		m.passLine(line)
 		if together && m.line+m.step() <= m.now {
 			continue
 		}

@@ -83,7 +83,7 @@ func (m *Model) Release(n int) {
 	}
 	used := m.used()
 	m.giveBack(n)
-	m.nowUsed(used, m.now)
+	m.noteIdle(used, m.now)
 	m.serve()
 }
 
@@ -103,7 +103,7 @@ func (m *Model) Refund(r *Request) {
 		}
 	}
 	m.spent = slices.DeleteFunc(m.spent, func(s spent) bool { return s.n == 0 })
-	m.nowUsed(used, m.now)
+	m.noteIdle(used, m.now)
 	m.serve()
 }
 
@@ -147,8 +147,8 @@ func (m *Model) Reconfigure(to limitertest.Limits) {
 	}
 }
 
-// newGrid begins the new grid at the last line of the old one, unless the next line has passed already: that one is
-// reached now, once.
+// newGrid begins the new grid at the last line of the old one. If the next line of the new grid has passed already, it
+// counts as reached now, once.
 func (m *Model) newGrid(oldStep time.Duration, used int) {
 	if used == 0 {
 		m.idleVague = true
@@ -162,15 +162,14 @@ func (m *Model) newGrid(oldStep time.Duration, used int) {
 		m.moveSegments(oldStep, oldLine, anchor)
 	}
 	if late {
-		m.reach(anchor)
+		m.passLine(anchor)
 	} else {
 		m.line = anchor
 	}
-	m.nowUsed(used, m.now)
+	m.noteIdle(used, m.now)
 }
 
-// moveSegments moves permits that were taken in an old segment to the new segment that has the last instant of the old
-// one.
+// moveSegments moves the permits of each old segment to a new one: of the new segments that overlap it, the last.
 func (m *Model) moveSegments(oldStep, oldLine, anchor time.Duration) {
 	for i, s := range m.spent {
 		last := s.from + oldStep - 1
