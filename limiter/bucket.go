@@ -110,7 +110,7 @@ func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Leas
 		return l, nil
 	}
 	if wait && s.queue.limit > 0 {
-		return join(ctx, b, now, n)
+		return enqueue(ctx, b, now, n)
 	}
 	b.countFailed()
 	at := later(b.line, linesToCover(over, s.refill), s.period)

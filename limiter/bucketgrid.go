@@ -101,9 +101,9 @@ func (b *bucket) wake(at int64) {
 	}
 }
 
-// when returns the moment at which n permits are free, in real time. For a bucket that is replenished by hand it is
+// timerFor returns the moment at which n permits are free, in real time. For a bucket that is replenished by hand it is
 // never, because that needs no timer.
-func (b *bucket) when(n int) int64 {
+func (b *bucket) timerFor(n int) int64 {
 	if b.state().manual {
 		return never
 	}
@@ -131,7 +131,7 @@ func (b *bucket) reconfigure(l bucketLimits) error {
 		return err
 	}
 	if l.manual != b.state().manual {
-		return errManualFixed(l.manual)
+		return manualFixedError(l.manual)
 	}
 	b.catchUp(now)
 	another := int64(l.period) != b.state().period
@@ -142,17 +142,17 @@ func (b *bucket) reconfigure(l bucketLimits) error {
 		b.state().refill = l.refill
 	}
 	if another {
-		b.regrid(b.at(now), int64(l.period))
+		b.changeGrid(b.at(now), int64(l.period))
 	}
 	if !b.state().shared {
-		relimit(b, now, l.limit, l.queueLimit, l.queueOrder)
+		setLimits(b, now, l.limit, l.queueLimit, l.queueOrder)
 	}
 	return nil
 }
 
-// regrid begins a grid of another period at the current line. If the next line of the new grid has passed already, it
+// changeGrid begins a grid of another period at the current line. If the next line of the new grid has passed already, it
 // counts as reached now, once.
-func (b *bucket) regrid(at, period int64) {
+func (b *bucket) changeGrid(at, period int64) {
 	s := b.state()
 	if b.missing == 0 {
 		idleAt := b.line

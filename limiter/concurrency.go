@@ -13,7 +13,7 @@ import (
 // are there, so with [OldestFirst] it is not starved. The zero Concurrency is not usable, and its methods say so; make
 // one with [NewConcurrency].
 type Concurrency struct {
-	full        fullState
+	exhausted   exhaustion
 	used        int64 // permits held; above the limit after that was lowered
 	granted     int64
 	unused      *slot // a list of slots without a lease
@@ -65,8 +65,8 @@ func (c *Concurrency) Acquire(ctx context.Context, n int) (Lease, error) {
 
 func (c *Concurrency) acquire(ctx context.Context, n int, wait bool) (Lease, error) {
 	ctxErr := ctx.Err()
-	if n == 1 && ctxErr == nil && c.full.bits.Load()&noneFree != 0 {
-		if l, ok := c.full.reject(wait); ok {
+	if n == 1 && ctxErr == nil && c.exhausted.bits.Load()&noneFree != 0 {
+		if l, ok := c.exhausted.reject(wait); ok {
 			return l, nil
 		}
 	}
@@ -88,7 +88,7 @@ func (c *Concurrency) admits(n int) bool {
 func (c *Concurrency) refuse(ctx context.Context, ctxErr error, n int, wait bool) (Lease, error) {
 	plain := ctxErr == nil && c.inRange(n) && !c.closed
 	if plain && c.free() <= 0 {
-		c.full.note(c.queue.limit > 0)
+		c.exhausted.note(c.queue.limit > 0)
 	}
 	if wait || !plain {
 		return refuse(ctx, ctxErr, c, 0, n, wait)
@@ -112,8 +112,8 @@ func (c *Concurrency) Reconfigure(o ConcurrencyOptions) error {
 	if err := c.reconfigurable(); err != nil {
 		return err
 	}
-	c.full.clear()
-	relimit(c, 0, int64(o.PermitLimit), o.QueueLimit, o.QueueOrder)
+	c.exhausted.clear()
+	setLimits(c, 0, int64(o.PermitLimit), o.QueueLimit, o.QueueOrder)
 	return nil
 }
 
@@ -125,7 +125,7 @@ func (c *Concurrency) Statistics() Statistics {
 		AvailablePermits: max(c.free(), 0),
 		QueuedPermits:    c.queue.permits,
 		SuccessfulLeases: c.granted,
-		FailedLeases:     c.failed + c.full.rejections(),
+		FailedLeases:     c.failed + c.exhausted.rejections(),
 	}
 }
 
@@ -153,14 +153,14 @@ func (c *Concurrency) IdleDuration() (idle time.Duration, ok bool) {
 func (c *Concurrency) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.full.clear()
+	c.exhausted.clear()
 	closeEngine(c)
 	return nil
 }
 
-func (c *Concurrency) catchUp(int64)  {}
-func (c *Concurrency) free() int64    { return c.limit - c.used }
-func (c *Concurrency) when(int) int64 { return never }
+func (c *Concurrency) catchUp(int64)      {}
+func (c *Concurrency) free() int64        { return c.limit - c.used }
+func (c *Concurrency) timerFor(int) int64 { return never }
 
 func (c *Concurrency) retryAfter(int64, int) time.Duration { return 0 }
 
@@ -216,7 +216,7 @@ func (c *Concurrency) back(l *slot, n int) {
 	l.next, c.unused = c.unused, l
 	c.unusedCount++
 	c.used -= int64(n)
-	c.full.clear()
+	c.exhausted.clear()
 	if !c.queue.empty() {
 		serve(c, 0)
 	}

@@ -2,10 +2,7 @@ package limiter
 
 import (
 	"context"
-	"errors"
 	"time"
-
-	"github.com/weir-go/weir"
 )
 
 // A Limiter decides whether work can go ahead now, waits for its turn, or is rejected. Any type with these two methods
@@ -54,32 +51,3 @@ type Statistics struct {
 	SuccessfulLeases int64 // leases granted, those for zero permits included
 	FailedLeases     int64 // leases rejected, without errors and without waiters whose limiter was closed
 }
-
-// Errors of every limiter in this package. They are wrapped in a text with the details: compare with [errors.Is].
-var (
-	// ErrClosed is returned by TryAcquire, Acquire and Reconfigure of a closed limiter.
-	ErrClosed = errors.New("limiter: closed")
-	// ErrInvalidOptions is [weir.ErrInvalidOptions]. Constructors and Reconfigure return a [weir.OptionsError], which
-	// lists every field that is wrong and what would be right.
-	ErrInvalidOptions = weir.ErrInvalidOptions
-	// ErrPermitCount is returned for a negative number of permits, and for one above what the limiter could ever grant.
-	ErrPermitCount = errors.New("limiter: permit count out of range")
-)
-
-// The reasons that this package's limiters give for a rejection; see [Lease.Reason]. A TryAcquire that found too few
-// permits gives none.
-const (
-	// ReasonNoPermit: Acquire found too few permits, and the limiter has no queue, because its QueueLimit is 0.
-	ReasonNoPermit = "no permit free"
-	// ReasonQueueLimit: the queue had no room for the waiter, or newer waiters took its room.
-	ReasonQueueLimit = "queue limit reached"
-	// ReasonLimitLowered: a Reconfigure set a limit below what the waiter asks for.
-	ReasonLimitLowered = "limit lowered"
-	// ReasonClosed: the limiter was closed while the caller waited.
-	ReasonClosed = "limiter closed"
-	// ReasonPartitionLimit: the key is new, and MaxPartitions other keys are in use; see [PartitionedOptions].
-	ReasonPartitionLimit = "partition limit reached"
-	// ReasonUnavailable: the permits are kept elsewhere, in a store that did not answer. The limiters of package store
-	// give it, and none of this package's.
-	ReasonUnavailable = "limiter unavailable"
-)

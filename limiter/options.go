@@ -1,9 +1,9 @@
 package limiter
 
 import (
-	"fmt"
 	"time"
 
+	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/internal/validate"
 )
 
@@ -21,34 +21,18 @@ const (
 	NewestFirst
 )
 
-var queueOrders = [...]string{OldestFirst: "oldest_first", NewestFirst: "newest_first"}
+var queueOrders = textenum.Texts[QueueOrder]{Package: "limiter", Type: "QueueOrder", Texts: []string{
+	OldestFirst: "oldest_first", NewestFirst: "newest_first",
+}}
 
-// String returns the text form, or QueueOrder(n) for a value that has none.
-func (o QueueOrder) String() string {
-	if int(o) < len(queueOrders) {
-		return queueOrders[o]
-	}
-	return fmt.Sprintf("QueueOrder(%d)", uint8(o))
-}
+// String returns the text form, or QueueOrder(n) for any other number.
+func (o QueueOrder) String() string { return queueOrders.String(o) }
 
 // MarshalText implements [encoding.TextMarshaler].
-func (o QueueOrder) MarshalText() ([]byte, error) {
-	if int(o) >= len(queueOrders) {
-		return nil, optionsError("QueueOrder", o, "must be OldestFirst or NewestFirst")
-	}
-	return []byte(queueOrders[o]), nil
-}
+func (o QueueOrder) MarshalText() ([]byte, error) { return queueOrders.Marshal(o) }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (o *QueueOrder) UnmarshalText(text []byte) error {
-	for order, name := range queueOrders {
-		if name == string(text) {
-			*o = QueueOrder(order)
-			return nil
-		}
-	}
-	return optionsError("QueueOrder", string(text), "must be %q or %q", queueOrders[OldestFirst], queueOrders[NewestFirst])
-}
+func (o *QueueOrder) UnmarshalText(text []byte) error { return queueOrders.Unmarshal(o, text) }
 
 // ConcurrencyOptions are the options of a [Concurrency] limiter. PermitLimit is required.
 type ConcurrencyOptions struct {
@@ -78,8 +62,7 @@ type FixedWindowOptions struct {
 type SlidingWindowOptions struct {
 	// PermitLimit is how many permits any window has; at least 1.
 	PermitLimit int `json:"permit_limit" yaml:"permit_limit"`
-	// Window is how long a window is; more than 0, and divisible by
-	// SegmentsPerWindow.
+	// Window is how long a window is; more than 0, and divisible by SegmentsPerWindow.
 	Window time.Duration `json:"window" yaml:"window"`
 	// SegmentsPerWindow is the number of steps in which the window slides; at least 1, which makes it a fixed window.
 	// Each segment in which permits were taken uses 16 bytes until it leaves the window.
@@ -162,19 +145,7 @@ func (o TokenBucketOptions) Validate() error {
 // validateQueue adds what is wrong with the options of a queue to p.
 func validateQueue(p *validate.Problems, limit int, order QueueOrder) {
 	p.AtLeast("QueueLimit", limit, 0)
-	if int(order) >= len(queueOrders) {
+	if !queueOrders.Has(order) {
 		p.Add("QueueOrder", order, "must be OldestFirst or NewestFirst")
 	}
-}
-
-// errManualFixed is returned by Reconfigure if the new options would change how the limiter replenishes.
-func errManualFixed(manual bool) error {
-	return optionsError("ManualReplenishment", manual, "must stay %v on a live limiter", !manual)
-}
-
-// optionsError returns a [weir.OptionsError] with one problem.
-func optionsError(path string, value any, problem string, args ...any) error {
-	var p validate.Problems
-	p.Add(path, value, problem, args...)
-	return p.Err("limiter")
 }

@@ -38,7 +38,7 @@ func TestQueueOrder_Invalid(t *testing.T) {
 		order := NewestFirst
 		err := order.UnmarshalText([]byte(text))
 		require.ErrorIs(t, err, ErrInvalidOptions, "%q", text)
-		require.ErrorContains(t, err, `must be "oldest_first" or "newest_first"`)
+		require.ErrorContains(t, err, "must be one of oldest_first, newest_first")
 		require.Equal(t, NewestFirst, order, "left alone")
 	}
 }
@@ -156,7 +156,7 @@ func TestConstructors_Validate(t *testing.T) {
 }
 
 func TestErrManualFixed(t *testing.T) {
-	err := errManualFixed(true)
+	err := manualFixedError(true)
 	require.ErrorIs(t, err, ErrInvalidOptions)
 	require.ErrorContains(t, err, "ManualReplenishment must stay false on a live limiter, got true")
 }

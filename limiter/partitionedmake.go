@@ -165,8 +165,6 @@ func (p *PartitionedLimiter[R, K]) publish(s *shard[K], m *making[K], now int64)
 	return made.partition, made.lease, made.err
 }
 
-var partitionLimit = &metadata{name: ReasonKey.name, value: ReasonPartitionLimit}
-
 // makeLimiter makes the limiter of part.
 func makeLimiter[K comparable](part Partition[K]) (Limiter, error) {
 	if part.New == nil {

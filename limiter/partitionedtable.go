@@ -26,13 +26,13 @@ func (h *heads[K]) len() int { return int(h.n.Load()) }
 
 const leastHeads = 4
 
-// round returns the number of heads at which this round of splitting began: the largest power of two up to heads.
-func round(heads int) int { return 1 << (bits.Len(uint(heads)) - 1) }
+// roundStart returns the number of heads at which this round of splitting began: the largest power of two up to heads.
+func roundStart(heads int) int { return 1 << (bits.Len(uint(heads)) - 1) }
 
-// at returns the place of the chain for that hash among that many heads. The chains before the next one to be split
+// chainAt returns the place of the chain for that hash among that many heads. The chains before the next one to be split
 // have been split, and use one more bit of the hash.
-func at(hash uint32, heads int) int {
-	r := round(heads)
+func chainAt(hash uint32, heads int) int {
+	r := roundStart(heads)
 	i := int(hash & uint32(2*r-1))
 	if i >= heads {
 		i -= r
@@ -41,7 +41,9 @@ func at(hash uint32, heads int) int {
 }
 
 // chain returns where the chain for that hash begins.
-func (h *heads[K]) chain(hash uint32) *atomic.Pointer[entry[K]] { return &h.slots[at(hash, h.len())] }
+func (h *heads[K]) chain(hash uint32) *atomic.Pointer[entry[K]] {
+	return &h.slots[chainAt(hash, h.len())]
+}
 
 // find returns the entry of a key, or nil. hash is that of the key.
 func (t *table[K]) find(hash uint64, key K) *entry[K] {
@@ -112,7 +114,7 @@ func (t *table[K]) split() {
 		h = newHeads(h, n+max(n/4, min(n, 64)))
 		t.heads.Store(h)
 	}
-	r := round(n)
+	r := roundStart(n)
 	before, to := &h.slots[n-r], &h.slots[n]
 	h.n.Store(int64(n + 1))
 	for e := before.Load(); e != nil; {
@@ -159,7 +161,7 @@ func (t *table[K]) shrink(steps int) bool {
 // merge undoes the last split.
 func (h *heads[K]) merge() {
 	last := h.len() - 1
-	end := &h.slots[last-round(last)]
+	end := &h.slots[last-roundStart(last)]
 	for end.Load() != nil {
 		end = &end.Load().next
 	}

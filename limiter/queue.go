@@ -29,9 +29,9 @@ func (w *waiter) answer(l Lease) {
 	w.ready <- struct{}{}
 }
 
-// take returns the answer and puts the waiter back into the pool. The caller has received from ready, or has left the
+// result returns the answer and puts the waiter back into the pool. The caller has received from ready, or has left the
 // queue.
-func (w *waiter) take() Lease {
+func (w *waiter) result() Lease {
 	l := w.lease
 	*w = waiter{}
 	waiters.Put(w)

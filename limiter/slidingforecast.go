@@ -1,6 +1,48 @@
 package limiter
 
-import "sync"
+import (
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir/internal/saturate"
+)
+
+// timerFor returns the moment at which n permits are free, in real time. For a window that is replenished by hand it is
+// never, because that needs no timer.
+func (w *SlidingWindow) timerFor(n int) int64 {
+	if w.manual {
+		return never
+	}
+	return w.freeAt(int64(n))
+}
+
+// freeAt returns the grid line on which n permits are free if none are taken.
+func (w *SlidingWindow) freeAt(n int64) int64 {
+	if over := n - w.free(); over > 0 {
+		return w.leaves(over)
+	}
+	return w.line
+}
+
+// leaves returns the grid line on which that many of the oldest permits in the window have left it.
+func (w *SlidingWindow) leaves(permits int64) int64 {
+	return saturate.Add(w.segmentOf(permits), w.window())
+}
+
+// segmentOf returns the beginning of the first segment by whose end that many permits had been taken in the window.
+func (w *SlidingWindow) segmentOf(permits int64) int64 {
+	if w.pastUsed() < permits {
+		return w.line
+	}
+	return w.past.at(w.past.holding(0, permits, w.expired)).line
+}
+
+func (w *SlidingWindow) retryAfter(now int64, n int) time.Duration {
+	if ahead, ok := w.ahead(n); ok {
+		return max(until(w.freeAt(ahead+weight(n)), now), 1)
+	}
+	return waitFor(now, w.line, w.forecast(n), w.period)
+}
 
 // ahead returns how many permits are taken before a newcomer takes n, if that is known without a forecast: all that are
 // waited for, if they and the newcomer's fit into one window. The permits of the waiters leave the window after all
@@ -29,24 +71,24 @@ func (w *SlidingWindow) forecast(n int) int64 {
 // windowForecast is a [forecast] of a sliding window: the permits that were taken in it, and permits that the forecast
 // itself has taken, in the order in which they leave the window.
 type windowForecast struct {
-	window *SlidingWindow
-	line   int64 // lines gone by
-	left   int64 // of the window's permits, how many have left
-	near   int   // a past segment that is not after the next one to leave
-	held   int64 // permits that the forecast has taken and that have not left
-	taken  [exactWaiters]struct{ leaves, permits int64 }
-	first  int // of taken, the first that has not left
-	length int // of taken, how many there are
+	window  *SlidingWindow
+	line    int64 // lines gone by
+	expired int64 // of the window's permits, how many have left
+	near    int   // a past segment that is not after the next one to leave
+	held    int64 // permits that the forecast has taken and that have not left
+	taken   [exactWaiters]struct{ leaves, permits int64 }
+	first   int // of taken, the first that has not left
+	length  int // of taken, how many there are
 }
 
 func (f *windowForecast) linesUntil(n int64) int64 {
-	used := f.window.used() - f.left
+	used := f.window.used() - f.expired
 	over := used + f.held - (f.window.limit - n)
 	switch {
 	case over <= 0:
 		return 0
 	case over <= used:
-		return f.linesUntilLeft(f.left+over) - f.line
+		return f.linesUntilLeft(f.expired+over) - f.line
 	}
 	over -= used
 	for _, t := range f.taken[f.first:f.length] {
@@ -59,7 +101,7 @@ func (f *windowForecast) linesUntil(n int64) int64 {
 
 func (f *windowForecast) pass(lines int64) {
 	f.line += lines
-	f.left = f.leftAfter(f.line)
+	f.expired = f.expiredAfter(f.line)
 	for f.first < f.length && f.taken[f.first].leaves <= f.line {
 		f.held -= f.taken[f.first].permits
 		f.first++
@@ -87,18 +129,18 @@ func (f *windowForecast) atMost(waiters, _ int64) int64 {
 func (f *windowForecast) linesUntilLeft(permits int64) int64 {
 	w, line := f.window, f.window.line
 	if permits <= w.pastUsed() {
-		f.near = w.past.holding(f.near, permits, w.left)
+		f.near = w.past.holding(f.near, permits, w.expired)
 		line = w.past.at(f.near).line
 	}
 	return int64(w.segments) - (w.line-line)/w.period
 }
 
-// leftAfter returns how many of the permits in the window have left it after that many lines.
-func (f *windowForecast) leftAfter(lines int64) int64 {
+// expiredAfter returns how many of the permits in the window have left it after that many lines.
+func (f *windowForecast) expiredAfter(lines int64) int64 {
 	w := f.window
 	if lines >= int64(w.segments) {
 		return w.used()
 	}
 	f.near = w.past.younger(f.near, w.line, (int64(w.segments)-lines)*w.period)
-	return w.past.takenUntil(f.near-1, w.left) - w.left
+	return w.past.takenUntil(f.near-1, w.expired) - w.expired
 }

@@ -21,19 +21,19 @@ func (w *SlidingWindow) Reconfigure(o SlidingWindowOptions) error {
 		return err
 	}
 	if o.ManualReplenishment != w.manual {
-		return errManualFixed(o.ManualReplenishment)
+		return manualFixedError(o.ManualReplenishment)
 	}
 	w.catchUp(now)
 	if o.segment() != w.period || o.SegmentsPerWindow != int(w.segments) {
-		w.regrid(w.at(now), o.segment(), o.SegmentsPerWindow)
+		w.changeGrid(w.at(now), o.segment(), o.SegmentsPerWindow)
 	}
-	relimit(w, now, int64(o.PermitLimit), o.QueueLimit, o.QueueOrder)
+	setLimits(w, now, int64(o.PermitLimit), o.QueueLimit, o.QueueOrder)
 	return nil
 }
 
-// regrid begins a grid of other segments at the current line. If the next line of the new grid has passed already, it
+// changeGrid begins a grid of other segments at the current line. If the next line of the new grid has passed already, it
 // counts as reached now, once.
-func (w *SlidingWindow) regrid(at, period int64, segments int) {
+func (w *SlidingWindow) changeGrid(at, period int64, segments int) {
 	wasIdle, idleAt := w.used() == 0, w.idleSince()
 	if wasIdle {
 		w.wake(at)
@@ -42,7 +42,7 @@ func (w *SlidingWindow) regrid(at, period int64, segments int) {
 	if at-w.line >= period {
 		line = at
 	}
-	w.resegment(at, line, period, segments)
+	w.moveSegments(at, line, period, segments)
 	switch {
 	case wasIdle:
 		w.idleAt = idleAt
@@ -51,9 +51,9 @@ func (w *SlidingWindow) regrid(at, period int64, segments int) {
 	}
 }
 
-// resegment moves the permits to the segments of a grid whose current one begins at line. The permits of an old segment
+// moveSegments moves the permits to the segments of a grid whose current one begins at line. The permits of an old segment
 // go to the new segment that has its last instant, which is the last one that they could belong to.
-func (w *SlidingWindow) resegment(at, line, period int64, segments int) {
+func (w *SlidingWindow) moveSegments(at, line, period int64, segments int) {
 	current := at - 1 // the last instant of the current segment, if another one begins now
 	if line == w.line {
 		current = at
@@ -67,15 +67,15 @@ func (w *SlidingWindow) resegment(at, line, period int64, segments int) {
 	if w.before != w.taken {
 		old.push(w.line, w.taken)
 	}
-	w.past, w.before = pastSegments{}, w.left
+	w.past, w.before = pastSegments{}, w.expired
 	for i := range int(old.count) {
 		s := old.at(i)
 		age := segmentsBefore(line, w.former.momentOf(s.line), period)
 		switch {
 		case age >= int64(segments):
-			w.left, w.before = s.taken, s.taken
+			w.expired, w.before = s.taken, s.taken
 		case age > 0:
-			w.past.join(line-age*period, s.taken)
+			w.past.merge(line-age*period, s.taken)
 			w.before = s.taken
 		}
 	}

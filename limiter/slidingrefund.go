@@ -28,12 +28,12 @@ func (w *SlidingWindow) giveBack(n, tag int64) {
 	case age == 0:
 		n = min(n, w.taken-w.before)
 	default:
-		n = w.past.giveBack(n, w.line-age, w.left)
+		n = w.past.giveBack(n, w.line-age, w.expired)
 		w.before -= n
 	}
 	w.taken -= n
 	if w.taken == w.before {
-		w.past.trim(w.left)
+		w.past.trim(w.expired)
 	}
 }
 

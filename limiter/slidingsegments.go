@@ -41,11 +41,11 @@ func (p *pastSegments) at(i int) pastSegment {
 // newest returns the newest segment. There is one.
 func (p *pastSegments) newest() pastSegment { return p.at(int(p.count) - 1) }
 
-// takenUntil returns the taken of the i-th oldest segment. Before the first one it is left, the permits that have left
+// takenUntil returns the taken of the i-th oldest segment. Before the first one it is expired, the permits that have left
 // the window.
-func (p *pastSegments) takenUntil(i int, left int64) int64 {
+func (p *pastSegments) takenUntil(i int, expired int64) int64 {
 	if i < 0 {
-		return left
+		return expired
 	}
 	return p.at(i).taken
 }
@@ -84,8 +84,8 @@ func (p *pastSegments) makeRoom() {
 	}
 }
 
-// join is push for permits that can belong to the newest segment.
-func (p *pastSegments) join(line, taken int64) {
+// merge is push for permits that can belong to the newest segment.
+func (p *pastSegments) merge(line, taken int64) {
 	if p.count > 0 && p.newest().line == line {
 		p.pop()
 	}
@@ -104,15 +104,15 @@ func (p *pastSegments) pop() {
 }
 
 // expire removes the segments that began age or longer before line, and returns the taken of the newest of them. If
-// there is none, it returns left.
-func (p *pastSegments) expire(line, age, left int64) int64 {
+// there is none, it returns expired.
+func (p *pastSegments) expire(line, age, expired int64) int64 {
 	for len(p.pages) > 0 {
 		page, i := &p.pages[0], int(p.first)
 		for i < len(page.segments) && line-page.segments[i].line >= age {
 			i++
 		}
 		if n := int32(i) - p.first; n > 0 {
-			left = page.base + page.segments[i-1].taken
+			expired = page.base + page.segments[i-1].taken
 			p.first += n
 			p.count -= n
 		}
@@ -121,7 +121,7 @@ func (p *pastSegments) expire(line, age, left int64) int64 {
 		}
 		p.dropPages(line, age)
 	}
-	return left
+	return expired
 }
 
 // dropPages removes the first page, of which nothing is left, and the next pages as long as the page behind them is not
@@ -143,8 +143,8 @@ func (p *pastSegments) younger(from int, line, age int64) int {
 
 // holding returns the index of the first segment, from that index on, by whose end that many permits were taken since
 // left.
-func (p *pastSegments) holding(from int, permits, left int64) int {
-	return p.search(from, byTaken, left, permits)
+func (p *pastSegments) holding(from int, permits, expired int64) int {
+	return p.search(from, byTaken, expired, permits)
 }
 
 // A sortKey is what search compares.
@@ -198,12 +198,12 @@ func (page *segmentPage) reaches(i int, by sortKey, zero, least int64) bool {
 }
 
 // giveBack takes n permits, or as many as it has, out of the segment that begins at line. It returns how many.
-func (p *pastSegments) giveBack(n, line, left int64) int64 {
+func (p *pastSegments) giveBack(n, line, expired int64) int64 {
 	i := p.younger(0, line, 1)
 	if i == int(p.count) || p.at(i).line != line {
 		return 0
 	}
-	n = min(n, p.at(i).taken-p.takenUntil(i-1, left))
+	n = min(n, p.at(i).taken-p.takenUntil(i-1, expired))
 	i += int(p.first)
 	segments, later := p.pages[i>>pageBits].segments, p.pages[i>>pageBits+1:]
 	for k := i & (pageSize - 1); k < len(segments); k++ {
@@ -216,8 +216,8 @@ func (p *pastSegments) giveBack(n, line, left int64) int64 {
 }
 
 // trim removes the newest segments as long as they have no permits.
-func (p *pastSegments) trim(left int64) {
-	for p.count > 0 && p.newest().taken == p.takenUntil(int(p.count)-2, left) {
+func (p *pastSegments) trim(expired int64) {
+	for p.count > 0 && p.newest().taken == p.takenUntil(int(p.count)-2, expired) {
 		p.pop()
 	}
 	if p.count == 0 {

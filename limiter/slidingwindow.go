@@ -16,7 +16,7 @@ import (
 // The zero SlidingWindow is not usable, and its methods say so; make one with [NewSlidingWindow].
 type SlidingWindow struct {
 	taken    int64 // permits ever granted, without refunded ones; wraps around
-	left     int64 // of taken, the permits that have left the window
+	expired  int64 // of taken, the permits that have left the window
 	before   int64 // of taken, the permits before the current segment
 	past     pastSegments
 	line     int64 // where the current segment begins; once unused, the line that made it so
@@ -164,7 +164,7 @@ func (w *SlidingWindow) close() { closeEngine(w) }
 func (w *SlidingWindow) free() int64 { return w.limit - w.used() }
 
 // used returns how many permits were taken in the window; that can be above the limit after it was lowered.
-func (w *SlidingWindow) used() int64 { return w.taken - w.left }
+func (w *SlidingWindow) used() int64 { return w.taken - w.expired }
 
 // window returns the length of the window.
 func (w *SlidingWindow) window() int64 { return int64(w.segments) * w.period }
@@ -242,7 +242,7 @@ func (w *SlidingWindow) slide(at int64) {
 		w.before = w.taken
 	}
 	w.line = line
-	if w.left = w.past.expire(line, window, w.left); w.left == w.taken {
+	if w.expired = w.past.expire(line, window, w.expired); w.expired == w.taken {
 		w.becomeUnused(newest + window)
 	}
 }
@@ -250,7 +250,7 @@ func (w *SlidingWindow) slide(at int64) {
 // becomeUnused makes the window one that has been unused since a grid line.
 func (w *SlidingWindow) becomeUnused(line int64) {
 	w.line = line
-	w.left, w.before = w.taken, w.taken
+	w.expired, w.before = w.taken, w.taken
 	w.past = pastSegments{}
 }
 
@@ -275,7 +275,7 @@ func (w *SlidingWindow) newest() int64 {
 }
 
 // pastUsed returns how many permits were taken in the window before the current segment.
-func (w *SlidingWindow) pastUsed() int64 { return w.before - w.left }
+func (w *SlidingWindow) pastUsed() int64 { return w.before - w.expired }
 
 // grant charges the permits to the current segment. Its beginning is the tag, by which a refund finds it.
 func (w *SlidingWindow) grant(now int64, n int) Lease {
@@ -292,41 +292,4 @@ func (w *SlidingWindow) grant(now int64, n int) Lease {
 // wake ends the idleness of an unused window: its line becomes the last one that is not after at.
 func (w *SlidingWindow) wake(at int64) {
 	w.line, w.idleAt = w.lineAt(at), 0
-}
-
-// when returns the moment at which n permits are free, in real time. For a window that is replenished by hand it is
-// never, because that needs no timer.
-func (w *SlidingWindow) when(n int) int64 {
-	if w.manual {
-		return never
-	}
-	return w.freeAt(int64(n))
-}
-
-// freeAt returns the grid line on which n permits are free if none are taken.
-func (w *SlidingWindow) freeAt(n int64) int64 {
-	if over := n - w.free(); over > 0 {
-		return w.leaves(over)
-	}
-	return w.line
-}
-
-// leaves returns the grid line on which that many of the oldest permits in the window have left it.
-func (w *SlidingWindow) leaves(permits int64) int64 {
-	return saturate.Add(w.segmentOf(permits), w.window())
-}
-
-// segmentOf returns the beginning of the first segment by whose end that many permits had been taken in the window.
-func (w *SlidingWindow) segmentOf(permits int64) int64 {
-	if w.pastUsed() < permits {
-		return w.line
-	}
-	return w.past.at(w.past.holding(0, permits, w.left)).line
-}
-
-func (w *SlidingWindow) retryAfter(now int64, n int) time.Duration {
-	if ahead, ok := w.ahead(n); ok {
-		return max(until(w.freeAt(ahead+weight(n)), now), 1)
-	}
-	return waitFor(now, w.line, w.forecast(n), w.period)
 }

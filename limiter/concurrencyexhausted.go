@@ -2,14 +2,14 @@ package limiter
 
 import "sync/atomic"
 
-// fullState rejects callers that ask a full limiter for one permit without the limiter's lock, so that a flood of them
+// exhaustion rejects callers that ask a full limiter for one permit without the limiter's lock, so that a flood of them
 // does not hold up releases. One permit is in range of every limiter.
 //
 // Bit 0 is set only while no permit is free and the limiter is open, bit 1 only while in addition no caller can queue.
 // The bits above them count the rejections, so that each is decided and counted at one moment. The two lowest bits
 // change only under the limiter's lock, and are cleared before a waiter is answered: a waiter that has been granted a
 // permit, or rejected by Close, can ask again at once and must not be rejected because of an old bit.
-type fullState struct {
+type exhaustion struct {
 	bits  atomic.Int64
 	noted bool // guarded by the limiter's lock
 }
@@ -21,7 +21,7 @@ const (
 )
 
 // reject counts and returns a rejection. ok is false if the caller has to take the lock.
-func (f *fullState) reject(wait bool) (l Lease, ok bool) {
+func (f *exhaustion) reject(wait bool) (l Lease, ok bool) {
 	need := int64(noneFree)
 	if wait {
 		need |= noQueue
@@ -42,11 +42,11 @@ func (f *fullState) reject(wait bool) (l Lease, ok bool) {
 }
 
 // rejections returns how many rejections reject has counted.
-func (f *fullState) rejections() int64 { return f.bits.Load() / oneRejection }
+func (f *exhaustion) rejections() int64 { return f.bits.Load() / oneRejection }
 
 // note is called under the lock when a caller finds no free permit. The second call in a row sets the bits: with the
 // first one, a limiter that rejects now and then would pay for them with every permit.
-func (f *fullState) note(mayQueue bool) {
+func (f *exhaustion) note(mayQueue bool) {
 	switch {
 	case !f.noted:
 		f.noted = true
@@ -59,7 +59,7 @@ func (f *fullState) note(mayQueue bool) {
 }
 
 // clear is called under the lock before a permit comes back, before a limit changes, and before the limiter closes.
-func (f *fullState) clear() {
+func (f *exhaustion) clear() {
 	f.noted = false
 	if set := f.bits.Load() & (noneFree | noQueue); set != 0 {
 		f.bits.Add(-set)

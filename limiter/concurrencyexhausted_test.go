@@ -25,7 +25,7 @@ func fillUp(t *testing.T, c *Concurrency) Lease {
 		require.NoError(t, err)
 		require.False(t, l.Acquired())
 	}
-	require.NotZero(t, c.full.bits.Load()&noneFree)
+	require.NotZero(t, c.exhausted.bits.Load()&noneFree)
 	return lease
 }
 
