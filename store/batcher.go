@@ -17,27 +17,26 @@ type batcher[T batchItem] struct {
 	run      func(*roundTrip, []T) // makes one round trip and calls finish when it has returned
 	timedOut func(*roundTrip, []T) // answers the items of an abandoned round trip
 	onIdle   func()                // called when no items are left
-	mu       sync.Mutex
-	pending  [leaseOps][]T // by op; the items of a round trip have the same op
-	running  bool
+
+	mu      sync.Mutex
+	pending [leaseOps][]T // by priority; the items of a round trip have the same
+	running bool
 }
 
-// A batchItem has an op: releases are sent before renewals, and both before acquisitions, so that a caller that asks after
-// a release finds what came back.
-//
-// abandoned reports whether the caller has left; then it has been answered, and the item is not sent.
 type batchItem interface {
-	op() leaseOp
+	// priority returns when the item is sent: the smallest comes first.
+	priority() int
+	// abandoned reports whether the caller has left; then it has been answered, and the item is not sent.
 	abandoned() bool
 }
 
-// A roundTrip is finished once or abandoned once.
+// A roundTrip is either finished or abandoned, once.
 type roundTrip struct {
 	state     atomic.Int32
 	startedAt atomic.Int64 // the failureEpoch in which it started
 }
 
-func (trip *roundTrip) start(m failureEpoch) { trip.startedAt.Store(int64(m)) }
+func (trip *roundTrip) start(e failureEpoch) { trip.startedAt.Store(int64(e)) }
 
 func (trip *roundTrip) started() failureEpoch { return failureEpoch(trip.startedAt.Load()) }
 
@@ -46,7 +45,7 @@ const (
 	abandoned = 2
 )
 
-// finish reports whether the round trip was not abandoned, and counted as failed, before.
+// finish reports whether the round trip was not abandoned before. One that was is counted as failed.
 func (trip *roundTrip) finish() bool { return trip.state.CompareAndSwap(0, finished) }
 
 func (trip *roundTrip) abandon() bool { return trip.state.CompareAndSwap(0, abandoned) }
@@ -55,36 +54,36 @@ func (trip *roundTrip) abandon() bool { return trip.state.CompareAndSwap(0, aban
 const maxBatch = 256
 
 // add does not wait.
-func (l *batcher[T]) add(x T) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	w := x.op()
-	l.pending[w] = append(l.pending[w], x)
-	if !l.running {
-		l.running = true
-		go l.loop()
+func (b *batcher[T]) add(x T) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := x.priority()
+	b.pending[p] = append(b.pending[p], x)
+	if !b.running {
+		b.running = true
+		go b.loop()
 	}
 }
 
 // loop sends until no items are left or a round trip is abandoned. In the second case another goroutine continues.
-func (l *batcher[T]) loop() {
+func (b *batcher[T]) loop() {
 	for {
-		batch := l.next()
+		batch := b.next()
 		if len(batch) == 0 {
-			l.onIdle()
+			b.onIdle()
 			return
 		}
-		if !runRoundTrip(l.timeout, batch, l.run, func(trip *roundTrip, all []T) {
-			go l.loop()
-			l.timedOut(trip, all)
+		if !runRoundTrip(b.timeout, batch, b.run, func(trip *roundTrip, all []T) {
+			go b.loop()
+			b.timedOut(trip, all)
 		}) {
 			return
 		}
 	}
 }
 
-// runRoundTrip calls send with the batch. If that takes longer than timeout, panics or ends the goroutine, it calls
-// lost and returns false.
+// runRoundTrip calls send with the batch and reports whether the round trip was finished. If send takes longer than
+// timeout, panics or ends the goroutine, the round trip is abandoned, and lost is called.
 func runRoundTrip[T any](timeout time.Duration, batch []T, send, lost func(*roundTrip, []T)) (ok bool) {
 	trip, returned := &roundTrip{}, false
 	watch := time.AfterFunc(timeout, func() {
@@ -109,11 +108,12 @@ func runRoundTrip[T any](timeout time.Duration, batch []T, send, lost func(*roun
 	return true
 }
 
-func (l *batcher[T]) next() []T {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for w := range l.pending {
-		all := l.pending[w]
+// next returns the items of the next round trip; none if no items are left.
+func (b *batcher[T]) next() []T {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for p := range b.pending {
+		all := b.pending[p]
 		if len(all) == 0 {
 			continue
 		}
@@ -124,19 +124,19 @@ func (l *batcher[T]) next() []T {
 			}
 		}
 		batch = slices.Clip(batch)
-		if l.pending[w] = all[n:]; n == len(all) {
-			l.pending[w] = nil
+		if b.pending[p] = all[n:]; n == len(all) {
+			b.pending[p] = nil
 		}
 		if len(batch) > 0 {
 			return batch
 		}
 	}
-	l.running = false
+	b.running = false
 	return nil
 }
 
-func (l *batcher[T]) idle() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.running
+func (b *batcher[T]) idle() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.running
 }

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -192,26 +191,12 @@ func (b *breaker) probeOnce(d *backend.Definition, key string) error {
 	}
 }
 
-// errNoReturn is the error of a backend method that has panicked or ended its goroutine.
-var errNoReturn = errors.New("the backend has panicked, or has ended its goroutine")
-
 // reasonOf returns err, or an error that says that the backend gave none.
 func reasonOf(err error) error {
 	if err == nil {
 		return errors.New("the backend has given no reason")
 	}
 	return err
-}
-
-// runIsolated calls f on its own goroutine, so that a backend that panics or ends its goroutine ends nothing else.
-func runIsolated(hook string, f func() error) <-chan error {
-	done := make(chan error, 1)
-	go func() {
-		err := errNoReturn
-		defer func() { done <- err }()
-		recovered.Call(hook, func() { err = f() })
-	}()
-	return done
 }
 
 // probeDefinition is what probes take from: a window of a second that is never used up. No store has it among its

@@ -13,16 +13,17 @@ import (
 
 // A call is the requests of one caller about one key of a bucket or window.
 type call struct {
+	pendingAnswer
 	c          *core
-	callerGone <-chan struct{} // closed when the caller's context ends; nil: it never does
-	shard      *shard          // the key's, when the call was made
+	shard      *shard // the key's, when the call was made
 	key        string
 	requests   []backend.Request
 	oneRequest [1]backend.Request // backs requests, which usually has one
 	attempts   attempts
 	direct     *directCall // not nil if the call does not use a batcher
 
-	// The answer. It is valid once done is closed, if err is nil.
+	// The answer.
+
 	def        *backend.Definition // set before the call if something is given back: what it was taken under
 	granted    []int64
 	oneGranted [1]int64
@@ -31,16 +32,69 @@ type call struct {
 	state      backend.State // after all requests of the round trip
 	now        int64         // the store's time
 	sent       time.Time
-	err        error
-
-	answered atomic.Bool // or given up by the caller
-	done     chan struct{}
-	onAnswer func() // if not nil, called instead of closing done
 }
 
-// errCallerLeft means that the caller's context has ended. Only the caller's goroutine requests the context for its error:
-// a context is the program's code, and one that panics on a goroutine of this package, under a lock, or between a
-// request and its answer would lose what was granted.
+func (q *call) priority() int { return 0 }
+
+// A pendingAnswer is the part of a call or leaseCall that its caller waits for. The answer is valid once done is closed,
+// if err is nil. What is granted to a caller that has left is given back.
+type pendingAnswer struct {
+	callerGone <-chan struct{} // closed when the caller's context ends; nil: it never does
+	claimed    atomic.Bool     // by the goroutine that answers, or by the caller that leaves
+	err        error
+	done       chan struct{}
+	onAnswer   func() // if not nil, called instead of closing done
+}
+
+// claim reports whether the caller still waits; then nothing else answers it.
+func (p *pendingAnswer) claim() bool { return p.claimed.CompareAndSwap(false, true) }
+
+func (p *pendingAnswer) notify() {
+	if p.onAnswer != nil {
+		p.onAnswer()
+	} else {
+		close(p.done)
+	}
+}
+
+// failWith answers with an error.
+func (p *pendingAnswer) failWith(err error) {
+	if p.claim() {
+		p.err = err
+		p.notify()
+	}
+}
+
+// abandoned reports whether the caller has left. If so, the call has been answered.
+func (p *pendingAnswer) abandoned() bool {
+	if p.claimed.Load() {
+		return true
+	}
+	if !isClosed(p.callerGone) {
+		return false
+	}
+	p.failWith(errCallerLeft)
+	return true
+}
+
+// await waits for the answer. ctx is the caller's.
+func (p *pendingAnswer) await(ctx context.Context, limit *time.Timer) error {
+	if err := waitFor(p.callerGone, limit, p.done); err != nil {
+		if p.claim() {
+			p.err = err
+		} else {
+			<-p.done
+		}
+	}
+	if p.err == errCallerLeft { //nolint:errorlint // it is never wrapped
+		return undecided(ctx)
+	}
+	return p.err
+}
+
+// errCallerLeft means that the caller's context has ended. Only the caller's goroutine asks the context for its error.
+// A context is the program's code: if it panicked on a goroutine of this package, or under a lock, what was granted
+// would be lost.
 var errCallerLeft = errors.New("the caller has left")
 
 func isClosed(gone <-chan struct{}) bool {
@@ -50,22 +104,6 @@ func isClosed(gone <-chan struct{}) bool {
 	default:
 		return false
 	}
-}
-
-func (q *call) op() leaseOp { return 0 }
-
-func (q *call) abandoned() bool {
-	if q.answered.Load() {
-		return true
-	}
-	if !isClosed(q.callerGone) {
-		return false
-	}
-	if q.answered.CompareAndSwap(false, true) {
-		q.err = errCallerLeft
-		q.notify()
-	}
-	return true
 }
 
 // An undecidedError is the error of a call whose context has ended before the store answered. A caller whose context
@@ -107,17 +145,7 @@ func (c *core) ask(ctx context.Context, key string, requests ...backend.Request)
 	q := c.newCall(key, requests)
 	q.callerGone, q.done = gone, make(chan struct{})
 	c.s.send(q)
-	if err := waitFor(gone, limit, q.done); err != nil {
-		if q.answered.CompareAndSwap(false, true) {
-			q.err = err // answer gives back what is granted later
-		} else {
-			<-q.done
-		}
-	}
-	if q.err == errCallerLeft { //nolint:errorlint // it is never wrapped
-		return nil, undecided(ctx)
-	}
-	return q, q.err
+	return q, q.await(ctx, limit)
 }
 
 // wait returns nil when done is closed, or an error if ctx or the time ends first.
@@ -162,23 +190,18 @@ func (s *Store) send(q *call) {
 	}()
 }
 
-// callsTimedOut answers the calls of an abandoned round trip.
+// callsTimedOut answers the calls of a round trip that took too long.
 func (s *Store) callsTimedOut(trip *roundTrip, calls []*call) {
 	calls[0].shard.breaker.record(trip.started(), errTimeout)
 	group(calls).fail(errTimeout)
 }
 
 // fail answers that the store could not be asked.
-func (q *call) fail(err error) {
-	if q.answered.CompareAndSwap(false, true) {
-		q.err = unavailable(err)
-		q.notify()
-	}
-}
+func (q *call) fail(err error) { q.failWith(unavailable(err)) }
 
 // answer wakes the caller, or gives back what was granted if the caller has left.
 func (q *call) answer() {
-	if q.answered.CompareAndSwap(false, true) {
+	if q.claim() {
 		q.notify()
 		return
 	}
@@ -189,15 +212,7 @@ func (q *call) answer() {
 	}
 }
 
-func (q *call) notify() {
-	if q.onAnswer != nil {
-		q.onAnswer()
-	} else {
-		close(q.done)
-	}
-}
-
-// passToWaiter gives what a caller has left behind to a waiter for the same number of permits. It returns false if
+// passToWaiter hands what was granted to a caller that has left to a waiter for as many permits. It returns false if
 // there is none.
 func (q *call) passToWaiter(i int) bool {
 	if q.requests[i].Block {
@@ -212,7 +227,7 @@ func (q *call) passToWaiter(i int) bool {
 	return w != nil && ks.queue.answer(w, newGrant(q, i))
 }
 
-// undo gives back what a request was granted whose caller has left.
+// undo gives back what a request was granted.
 func (q *call) undo(i int) {
 	switch n := q.granted[i]; {
 	case n <= 0:
@@ -224,8 +239,8 @@ func (q *call) undo(i int) {
 }
 
 // refund gives permits back in the background.
-func (c *core) refund(key string, def *backend.Definition, n int64, m backend.Receipt) {
-	q := c.newCall(key, []backend.Request{{Op: backend.OpRefund, Max: n, Receipt: m}})
+func (c *core) refund(key string, def *backend.Definition, n int64, receipt backend.Receipt) {
+	q := c.newCall(key, []backend.Request{{Op: backend.OpRefund, Max: n, Receipt: receipt}})
 	q.def = def
 	q.onAnswer = func() {
 		if q.err == nil {
@@ -238,8 +253,8 @@ func (c *core) refund(key string, def *backend.Definition, n int64, m backend.Re
 }
 
 // returnBlock returns borrowed permits in the background. A failure is ignored: time restores the permits.
-func (c *core) returnBlock(key string, def *backend.Definition, n int64, m backend.Receipt) {
-	q := c.newCall(key, []backend.Request{{Op: backend.OpReturnBlock, Max: n, Receipt: m}})
+func (c *core) returnBlock(key string, def *backend.Definition, n int64, receipt backend.Receipt) {
+	q := c.newCall(key, []backend.Request{{Op: backend.OpReturnBlock, Max: n, Receipt: receipt}})
 	q.def = def
 	q.onAnswer = func() {}
 	c.sendBackground(q)
@@ -247,14 +262,14 @@ func (c *core) returnBlock(key string, def *backend.Definition, n int64, m backe
 
 // sendBackground sends a call that no caller waits for, unless the store is known to be away.
 func (c *core) sendBackground(q *call) {
-	if err := c.s.cannotAsk(q.shard); err != nil {
+	if err := c.s.checkShard(q.shard); err != nil {
 		q.fail(err)
 		return
 	}
 	c.s.send(q)
 }
 
-// takeFromStore requests the store for n permits.
+// takeFromStore asks the store for n permits.
 func (c *core) takeFromStore(ctx context.Context, key string, n int) (limiter.Lease, error) {
 	q, err := c.ask(ctx, key, backend.Request{Min: int64(n), Max: int64(n)})
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// cannotAsk returns why the shard cannot be called, or nil.
-func (s *Store) cannotAsk(sh *shard) error {
+// checkShard returns why the shard cannot be called, or nil.
+func (s *Store) checkShard(sh *shard) error {
 	if s.ctx.Err() != nil {
 		return limiter.ErrClosed
 	}
@@ -22,7 +22,7 @@ func (s *Store) cannotAsk(sh *shard) error {
 // sendDecisions makes one round trip with all requests of the calls.
 func (s *Store) sendDecisions(trip *roundTrip, calls []*call) {
 	sh := calls[0].shard
-	if err := s.cannotAsk(sh); err != nil {
+	if err := s.checkShard(sh); err != nil {
 		trip.finish()
 		group(calls).fail(err)
 		return

@@ -37,23 +37,6 @@ func (s *Store) repairsTimedOut(trip *roundTrip, all []*pendingGroup) {
 	}
 }
 
-// maxRepairs bounds how many calls for leases wait for a newer definition at once.
-const maxRepairs = 16
-
-// goLimited calls f on its own goroutine. At most maxRepairs of them work at once.
-func (s *Store) goLimited(f func()) {
-	s.inFlight.Add(1)
-	go func() {
-		defer s.finishInFlight()
-		select {
-		case s.repairSlots <- struct{}{}:
-			defer func() { <-s.repairSlots }()
-		case <-s.ctx.Done():
-		}
-		f()
-	}()
-}
-
 // A pendingGroup is a group whose batch was not decided. err, if not nil, is why it cannot be sent again.
 type pendingGroup struct {
 	g   group
@@ -108,7 +91,7 @@ func (s *Store) convertStates(trip *roundTrip, all []*pendingGroup) {
 	sh.recordRoundTrip(begun, nil, sum)
 }
 
-func (u *pendingGroup) op() leaseOp { return 0 }
+func (u *pendingGroup) priority() int { return 0 }
 
 // abandoned is false: the next caller needs the converted state, too.
 func (u *pendingGroup) abandoned() bool { return false }
@@ -122,7 +105,7 @@ func (u *pendingGroup) resend(s *Store) {
 	var waiting []*call
 	var pause time.Duration
 	for _, q := range u.g {
-		if q.answered.Load() {
+		if q.claimed.Load() {
 			continue // its caller has left
 		}
 		p, ok := q.attempts.next(s.o.CallTimeout)
@@ -165,19 +148,6 @@ func (t *attempts) next(within time.Duration) (pause time.Duration, ok bool) {
 	}
 	t.last = now.Add(pause)
 	return pause, t.last.Sub(t.since) < within
-}
-
-// afterPause calls f, which must not wait, after a pause. Close waits for it.
-func (s *Store) afterPause(pause time.Duration, f func()) {
-	if pause <= 0 {
-		f()
-		return
-	}
-	s.inFlight.Add(1)
-	time.AfterFunc(pause, func() {
-		defer s.finishInFlight()
-		f()
-	})
 }
 
 var errReconfiguring = errors.New("the limiter is being reconfigured all the time")

@@ -163,7 +163,7 @@ func (c *core) checkForRaise(ctx context.Context) error {
 // startRaiseCheck starts a check unless one is under way, and returns a channel that is closed at its end, or nil if it
 // is too early. If the check fails, the known limits stay in force.
 func (c *core) startRaiseCheck() <-chan struct{} {
-	if c.s.cannotAsk(c.s.shardOf(c.name, "")) != nil {
+	if c.s.checkShard(c.s.shardOf(c.name, "")) != nil {
 		return nil
 	}
 	c.mu.Lock()

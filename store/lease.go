@@ -41,7 +41,7 @@ func (r *leaseRenewer) releaseUnknown(lc *leaseCall, fence int64) {
 	l := lc.newHeldLease(fence, time.Now())
 	l.released = true
 	r.add(l)
-	if r.canAsk(l) {
+	if r.reachable(l) {
 		r.send(l)
 	}
 }
@@ -63,7 +63,7 @@ func (l *heldLease) Release(int, int64) {
 	done := l.released || l.ended
 	l.released = true
 	r.mu.Unlock()
-	if !done && r.canAsk(l) {
+	if !done && r.reachable(l) {
 		r.send(l)
 	}
 }

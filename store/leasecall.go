@@ -17,24 +17,20 @@ import (
 
 // A leaseCall is a request about one lease of a concurrency limiter.
 type leaseCall struct {
-	c          *core
-	callerGone <-chan struct{} // closed when the caller's context ends; nil: it never does
-	shard      *shard          // the key's, when the call was made
-	kind       leaseOp
-	request    backend.LeaseRequest // the backend gets a copy, which is adopted with the answer
-	attempts   attempts
-	sent       time.Time
-	err        error
-
+	pendingAnswer
+	c        *core
+	shard    *shard // the key's, when the call was made
+	op       leaseOp
+	request  backend.LeaseRequest // the backend gets a copy, which replaces it with the answer
+	attempts attempts
+	sent     time.Time
 	counted  bool // in keyState.held
-	answered atomic.Bool
-	done     chan struct{}
-	onAnswer func() // if not nil, called instead of closing done
 }
 
+// A leaseOp is what a leaseCall does. The smallest is sent first, so that an acquisition that follows a release finds
+// the permits that came back.
 type leaseOp uint8
 
-// In the order in which they are sent: permits that come back are there for acquisitions that follow.
 const (
 	releaseLease leaseOp = iota
 	renewLease
@@ -42,29 +38,11 @@ const (
 	leaseOps
 )
 
-func (lc *leaseCall) op() leaseOp { return lc.kind }
+func (lc *leaseCall) priority() int { return int(lc.op) }
 
-func (lc *leaseCall) abandoned() bool {
-	if lc.kind != acquireLease {
-		return false
-	}
-	if lc.answered.Load() {
-		return true
-	}
-	if !isClosed(lc.callerGone) {
-		return false
-	}
-	if lc.answered.CompareAndSwap(false, true) {
-		lc.err = errCallerLeft
-		lc.notify()
-	}
-	return true
-}
-
-// newID returns instance and serial, which is unique among the leases of all instances.
 var (
-	instance = newInstance()
-	serial   atomic.Int64
+	instance    = newInstance() // identifies this process
+	leaseSerial atomic.Int64
 )
 
 func newInstance() string {
@@ -73,16 +51,17 @@ func newInstance() string {
 	return hex.EncodeToString(b[:]) + "-"
 }
 
-func newID() string { return instance + strconv.FormatInt(serial.Add(1), 36) }
+// newLeaseID returns an ID that is unique among the leases of all instances.
+func newLeaseID() string { return instance + strconv.FormatInt(leaseSerial.Add(1), 36) }
 
-func (c *core) newLeaseCall(w leaseOp, key, id string, permits int64) *leaseCall {
+func (c *core) newLeaseCall(op leaseOp, key, id string, permits int64) *leaseCall {
 	return &leaseCall{
-		c: c, shard: c.s.shardOf(c.name, key), kind: w,
+		c: c, shard: c.s.shardOf(c.name, key), op: op,
 		request: backend.LeaseRequest{Key: key, ID: id, Permits: permits, TTL: c.o.LeaseTTL.Microseconds()},
 	}
 }
 
-// acquireLease asks for a lease of n permits. waiting says that the caller waits if it is rejected.
+// acquireLease asks for a lease of n permits. waiting reports whether the caller waits if it is rejected.
 func (c *core) acquireLease(ctx context.Context, key string, n int, waiting bool) (limiter.Lease, error) {
 	lc, err := c.askForLease(ctx, key, n, waiting)
 	switch {
@@ -110,29 +89,19 @@ func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool)
 	if err := c.defined(ctx, limit); err != nil {
 		return nil, err
 	}
-	lc := c.newLeaseCall(acquireLease, key, newID(), int64(n))
+	lc := c.newLeaseCall(acquireLease, key, newLeaseID(), int64(n))
 	lc.request.Waiting = waiting
 	lc.callerGone, lc.done = gone, make(chan struct{})
 	c.s.sendLease(lc)
-	if err := waitFor(gone, limit, lc.done); err != nil {
-		if lc.answered.CompareAndSwap(false, true) {
-			lc.err = err // answer releases what is granted later
-		} else {
-			<-lc.done
-		}
-	}
-	if lc.err == errCallerLeft { //nolint:errorlint // it is never wrapped
-		return nil, undecided(ctx)
-	}
-	return lc, lc.err
+	return lc, lc.await(ctx, limit)
 }
 
 func (s *Store) sendLease(lc *leaseCall) { lc.shard.leases[batcherOf(lc.c, lc.request.Key)].add(lc) }
 
-// sendLeases makes one round trip with leaseCalls of the same kind.
+// sendLeases makes one round trip with leaseCalls of the same op.
 func (s *Store) sendLeases(trip *roundTrip, all []*leaseCall) {
 	sh := all[0].shard
-	if err := s.cannotAsk(sh); err != nil {
+	if err := s.checkShard(sh); err != nil {
 		trip.finish()
 		for _, lc := range all {
 			lc.fail(err, false)
@@ -145,76 +114,95 @@ func (s *Store) sendLeases(trip *roundTrip, all []*leaseCall) {
 	})
 	trip.start(sh.breaker.current())
 	copies := make([]backend.LeaseRequest, len(all))
-	holds := make([]*backend.LeaseRequest, len(all))
+	requests := make([]*backend.LeaseRequest, len(all))
 	sent := time.Now()
 	for i, lc := range all {
-		copies[i], holds[i] = lc.request, &copies[i]
+		copies[i], requests[i] = lc.request, &copies[i]
 		copies[i].Definition = lc.c.inForce.Load().Definition
 	}
-	err := s.callBackend(all[0].kind, holds)
-	landed := trip.finish()
-	if landed {
-		var sum outcomes
-		for _, h := range holds {
-			sum.add(h.Outcome, h.Err)
+	err := s.callBackend(all[0].op, requests)
+	inTime := trip.finish()
+	if inTime {
+		var o outcomes
+		for _, r := range requests {
+			o.add(r.Outcome, r.Err)
 		}
-		sh.recordRoundTrip(trip.started(), err, sum)
+		sh.recordRoundTrip(trip.started(), err, o)
 		s.count.decisions.Add(int64(len(all)))
 	}
 	for i, lc := range all {
 		switch {
-		case !landed:
-			// leasesTimedOut has answered, and its release may have come too early
-			if h := &copies[i]; err == nil && lc.kind == acquireLease && h.OK && h.Permits > 0 {
-				s.renewer.releaseUnknown(lc, h.Fence)
-			}
+		case !inTime && err == nil: // leasesTimedOut has answered, and its release may have come too early
+			lc.releaseGranted(requests[i])
+		case !inTime:
 		case err != nil:
 			lc.fail(err, true)
-		case copies[i].Outcome == backend.Failed || copies[i].Outcome == backend.Unreachable:
-			lc.fail(reasonOf(copies[i].Err), true)
-		case copies[i].Outcome == backend.OutdatedDefinition:
-			s.goLimited(func() { s.retryLease(lc, copies[i].Version) })
 		default:
-			lc.updateFairness(&copies[i], sent)
-			lc.answer(copies[i], sent)
+			lc.settle(requests[i], sent)
 		}
 	}
 }
 
-// updateFairness counts what this instance holds of a key with waiting callers, so that what others hold is known.
-func (lc *leaseCall) updateFairness(h *backend.LeaseRequest, sent time.Time) {
-	if lc.kind != acquireLease || h.Permits == 0 || lc.c.queueing.Load().limit == 0 {
+// settle enters the backend's answer.
+func (lc *leaseCall) settle(r *backend.LeaseRequest, sent time.Time) {
+	switch r.Outcome {
+	case backend.Failed, backend.Unreachable:
+		lc.fail(reasonOf(r.Err), true)
+	case backend.OutdatedDefinition:
+		lc.c.s.goLimited(func() { lc.retry(r.Version) })
+	default:
+		lc.updateFairness(r, sent)
+		if lc.claim() {
+			lc.request, lc.sent = *r, sent
+			lc.notify()
+		} else {
+			lc.releaseGranted(r)
+		}
+	}
+}
+
+// releaseGranted releases a lease that was granted to a caller that has left.
+func (lc *leaseCall) releaseGranted(r *backend.LeaseRequest) {
+	if lc.op == acquireLease && r.OK && r.Permits > 0 {
+		lc.c.s.renewer.releaseUnknown(lc, r.Fence)
+	}
+}
+
+// updateFairness counts what this instance holds of a key with a queue, so that it knows what its rivals hold.
+func (lc *leaseCall) updateFairness(r *backend.LeaseRequest, sent time.Time) {
+	if lc.op != acquireLease || r.Permits == 0 || lc.c.queueing.Load().limit == 0 {
 		return
 	}
-	ks := lc.c.keys.lock(h.Key, h.OK)
+	ks := lc.c.keys.lock(r.Key, r.OK)
 	if ks == nil {
 		return
 	}
 	defer ks.mu.Unlock()
-	if h.OK {
+	if r.OK {
 		lc.counted = true
-		ks.held += h.Permits
+		ks.held += r.Permits
 	}
 	if now := time.Now(); ks.fairness.tracks(now) {
-		ks.fairness.observeLeases(h.InUse-ks.held, h.Definition.Permits-h.InUse, h.OK, now.Sub(sent), now)
+		ks.fairness.observeLeases(r.InUse-ks.held, r.Definition.Permits-r.InUse, r.OK, now.Sub(sent), now)
 	}
 }
 
-func (s *Store) callBackend(w leaseOp, holds []*backend.LeaseRequest) error {
+func (s *Store) callBackend(op leaseOp, requests []*backend.LeaseRequest) error {
 	ctx, cancel := context.WithTimeout(s.ctx, s.o.CallTimeout)
 	defer cancel()
-	switch w {
+	switch op {
 	case releaseLease:
-		return s.backend.Release(ctx, holds)
+		return s.backend.Release(ctx, requests)
 	case renewLease:
-		return s.backend.Renew(ctx, holds)
+		return s.backend.Renew(ctx, requests)
 	default:
-		return s.backend.Acquire(ctx, holds)
+		return s.backend.Acquire(ctx, requests)
 	}
 }
 
-// retryLease sends the call again when the newer definition is in force.
-func (s *Store) retryLease(lc *leaseCall, version int64) {
+// retry sends the call again when the newer definition is in force.
+func (lc *leaseCall) retry(version int64) {
+	s := lc.c.s
 	err := lc.c.awaitVersion(version)
 	pause, ok := lc.attempts.next(s.o.CallTimeout)
 	if err == nil && !ok {
@@ -227,38 +215,15 @@ func (s *Store) retryLease(lc *leaseCall, version int64) {
 	s.afterPause(pause, func() { s.sendLease(lc) })
 }
 
-// fail answers that the store could not be asked. sent says that the request may have been carried out.
+// fail answers that the store could not be asked. sent reports whether the request may have been carried out.
 func (lc *leaseCall) fail(err error, sent bool) {
-	if sent && lc.kind == acquireLease && lc.request.Permits > 0 {
+	if sent && lc.op == acquireLease && lc.request.Permits > 0 {
 		lc.c.s.renewer.releaseUnknown(lc, 0)
 	}
-	if lc.answered.CompareAndSwap(false, true) {
-		lc.err = unavailable(err)
-		lc.notify()
-	}
+	lc.failWith(unavailable(err))
 }
 
-// answer wakes the caller, or releases the lease if the caller has left.
-func (lc *leaseCall) answer(h backend.LeaseRequest, sent time.Time) {
-	if lc.answered.CompareAndSwap(false, true) {
-		lc.request, lc.sent = h, sent
-		lc.notify()
-		return
-	}
-	if lc.kind == acquireLease && h.OK && h.Permits > 0 {
-		lc.c.s.renewer.releaseUnknown(lc, h.Fence)
-	}
-}
-
-func (lc *leaseCall) notify() {
-	if lc.onAnswer != nil {
-		lc.onAnswer()
-	} else {
-		close(lc.done)
-	}
-}
-
-// leasesTimedOut answers the calls of an abandoned round trip.
+// leasesTimedOut answers the calls of a round trip that took too long.
 func (s *Store) leasesTimedOut(trip *roundTrip, all []*leaseCall) {
 	all[0].shard.breaker.record(trip.started(), errTimeout)
 	for _, lc := range all {

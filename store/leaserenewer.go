@@ -38,8 +38,8 @@ func (r *leaseRenewer) add(l *heldLease) {
 	}
 }
 
-func (r *leaseRenewer) canAsk(l *heldLease) bool {
-	return r.s.cannotAsk(r.s.shardOf(l.c.name, l.key)) == nil
+func (r *leaseRenewer) reachable(l *heldLease) bool {
+	return r.s.checkShard(r.s.shardOf(l.c.name, l.key)) == nil
 }
 
 func (r *leaseRenewer) wake() {
@@ -72,7 +72,7 @@ func (r *leaseRenewer) answered(l *heldLease, lc *leaseCall) {
 	r.mu.Lock()
 	lost, over := false, l.ended
 	switch {
-	case lc.kind == releaseLease:
+	case lc.op == releaseLease:
 		r.end(l)
 	case lc.request.OK:
 		l.certainUntil = lc.sent.Add(l.c.o.LeaseTTL)
@@ -87,7 +87,7 @@ func (r *leaseRenewer) answered(l *heldLease, lc *leaseCall) {
 	switch {
 	case lost:
 		l.tellLost(errLeaseGone)
-	case lc.kind == releaseLease:
+	case lc.op == releaseLease:
 		l.c.wake(l.key)
 	}
 }
@@ -167,7 +167,7 @@ func (r *leaseRenewer) renewDue(now time.Time) {
 		l.tellLost(errRenewedLate)
 	}
 	for _, l := range due {
-		if r.canAsk(l) {
+		if r.reachable(l) {
 			r.send(l)
 		}
 	}

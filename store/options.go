@@ -2,12 +2,10 @@ package store
 
 import (
 	"cmp"
-	"math"
 	"strings"
 	"time"
 
 	"github.com/weir-go/weir/internal/validate"
-	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -162,113 +160,3 @@ func checkName(p *validate.Problems, name string) {
 func inName(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-/", r)
 }
-
-// An options type is one of those of package limiter that a store has a limiter for.
-type options interface {
-	limiter.TokenBucketOptions | limiter.FixedWindowOptions | limiter.SlidingWindowOptions | limiter.ConcurrencyOptions
-}
-
-// queueing is the part of a limiter's options that applies to this instance only.
-type queueing struct {
-	limit int
-	order limiter.QueueOrder
-}
-
-// split divides options of package limiter into what is in the store and what is not. Options that are invalid by
-// themselves have no limits.
-func split(p *validate.Problems, o any) (backend.Limits, queueing) {
-	if v, ok := o.(interface{ Validate() error }); ok {
-		if err := v.Validate(); err != nil {
-			p.Include("", err)
-			return backend.Limits{}, queueing{}
-		}
-	}
-	switch o := o.(type) {
-	case limiter.TokenBucketOptions:
-		checkAutomatic(p, o.ManualReplenishment)
-		return backend.Limits{
-			Kind: backend.KindTokenBucket, Permits: permits(p, "TokenLimit", o.TokenLimit), Refill: permits(p, "TokensPerPeriod", o.TokensPerPeriod),
-			Period: micros(p, "ReplenishmentPeriod", o.ReplenishmentPeriod, o.ReplenishmentPeriod),
-		}, queueing{o.QueueLimit, o.QueueOrder}
-	case limiter.FixedWindowOptions:
-		checkAutomatic(p, o.ManualReplenishment)
-		return backend.Limits{
-			Kind: backend.KindFixedWindow, Permits: permits(p, "PermitLimit", o.PermitLimit), Period: micros(p, "Window", o.Window, o.Window),
-		}, queueing{o.QueueLimit, o.QueueOrder}
-	case limiter.SlidingWindowOptions:
-		checkAutomatic(p, o.ManualReplenishment)
-		if o.SegmentsPerWindow > backend.MaxSegments {
-			p.Add("SegmentsPerWindow", o.SegmentsPerWindow, "must be at most %d in a store", backend.MaxSegments)
-		}
-		return backend.Limits{
-			Kind: backend.KindSlidingWindow, Permits: permits(p, "PermitLimit", o.PermitLimit), Segments: int64(o.SegmentsPerWindow),
-			Period: micros(p, "Window", o.Window, o.Window/time.Duration(o.SegmentsPerWindow)),
-		}, queueing{o.QueueLimit, o.QueueOrder}
-	case limiter.ConcurrencyOptions:
-		return backend.Limits{Kind: backend.KindConcurrency, Permits: permits(p, "PermitLimit", o.PermitLimit)}, queueing{o.QueueLimit, o.QueueOrder}
-	}
-	p.Add("", nil, "options of type %T have no shared limiter", o)
-	return backend.Limits{}, queueing{}
-}
-
-func checkAutomatic(p *validate.Problems, manual bool) {
-	if manual {
-		p.Add("ManualReplenishment", true, "must be false in a store, whose clock decides when permits come back")
-	}
-}
-
-func permits(p *validate.Problems, field string, n int) int64 {
-	if int64(n) > backend.MaxPermits {
-		p.Add(field, n, "must be at most %d in a store", int64(backend.MaxPermits))
-	}
-	return int64(n)
-}
-
-// micros returns the period that follows from the field's value.
-func micros(p *validate.Problems, field string, value, period time.Duration) int64 {
-	us := period.Microseconds()
-	switch {
-	case period%time.Microsecond != 0 && period == value:
-		p.Add(field, value, "must be whole microseconds in a store")
-	case period%time.Microsecond != 0:
-		p.Add(field, value, "must have whole microseconds for each of {SegmentsPerWindow} in a store")
-	case us > backend.MaxPeriod:
-		p.Add(field, value, "must be at most 100 years in a store")
-	}
-	return us
-}
-
-// optionsFrom is the inverse of split.
-func optionsFrom(l backend.Limits, q queueing) any {
-	period := time.Duration(l.Period) * time.Microsecond
-	switch l.Kind {
-	case backend.KindTokenBucket:
-		return limiter.TokenBucketOptions{
-			TokenLimit: toInt(l.Permits), TokensPerPeriod: toInt(l.Refill), ReplenishmentPeriod: period, QueueLimit: q.limit, QueueOrder: q.order,
-		}
-	case backend.KindFixedWindow:
-		return limiter.FixedWindowOptions{PermitLimit: toInt(l.Permits), Window: period, QueueLimit: q.limit, QueueOrder: q.order}
-	case backend.KindSlidingWindow:
-		return limiter.SlidingWindowOptions{
-			PermitLimit: toInt(l.Permits), Window: period * time.Duration(l.Segments), SegmentsPerWindow: toInt(l.Segments),
-			QueueLimit: q.limit, QueueOrder: q.order,
-		}
-	default:
-		return limiter.ConcurrencyOptions{PermitLimit: toInt(l.Permits), QueueLimit: q.limit, QueueOrder: q.order}
-	}
-}
-
-// optionsOf returns the options in force. If another instance has given the limiter another kind, it returns the
-// options that were set here.
-func optionsOf[O options](c *core) O {
-	q := *c.queueing.Load()
-	if o, ok := optionsFrom(c.limits(), q).(O); ok {
-		return o
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return optionsFrom(c.wantedLimits, q).(O)
-}
-
-// toInt converts n, which another program may have set on a machine with larger ints.
-func toInt(n int64) int { return int(min(n, math.MaxInt)) }

@@ -54,24 +54,24 @@ func (c *core) withoutStore(key string, n int, err error) limiter.Lease {
 	return OutageKey.With(lease, err)
 }
 
-// fallback has the limiter of FallBackLocally. The zero value makes it at its first use.
+// A fallback has the limiter of FallBackLocally. The zero value makes it at its first use.
 type fallback struct {
-	changing sync.Mutex // held while the limits of by change; taken before mu
+	changing sync.Mutex // held while the limits of the limiter change; taken before mu
 
-	mu     sync.Mutex
-	of     backend.Limits // the limits that by has
-	by     *limiter.PartitionedLimiter[string, string]
-	makes  atomic.Pointer[limiter.Factory[string]] // what by makes its partitions with
-	closed bool
+	mu      sync.Mutex
+	limiter *limiter.PartitionedLimiter[string, string]
+	limits  backend.Limits                          // those in force of which the limiter has a share
+	factory atomic.Pointer[limiter.Factory[string]] // makes the limiter of a key
+	closed  bool
 }
 
 // ask does not wait: callers wait in the shared limiter's queue.
 func (f *fallback) ask(c *core, key string, n int) limiter.Lease {
-	by := f.limiter(c)
-	if by == nil {
+	local := f.current(c)
+	if local == nil {
 		return limiter.Rejected(0, limiter.ReasonClosed)
 	}
-	lease, err := by.TryAcquire(context.Background(), key, n)
+	lease, err := local.TryAcquire(context.Background(), key, n)
 	if err != nil { // n is above the share, or the limiter was closed just now
 		return limiter.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
 	}
@@ -84,119 +84,94 @@ func (f *fallback) ask(c *core, key string, n int) limiter.Lease {
 	})
 }
 
-// limiter returns the limiter for the limits in force. Limits of the same kind change it in place, so that permits that
-// are held or were granted in this window still count. Limits of another kind start full.
-func (f *fallback) limiter(c *core) *limiter.PartitionedLimiter[string, string] {
-	if by, ready := f.ready(c.limits()); ready {
-		return by
+// current returns the limiter for the limits in force, or nil if the fallback is closed. Limits of the same kind change
+// it in place, so that permits that are held or were granted in this window still count. Limits of another kind start
+// full.
+func (f *fallback) current(c *core) *limiter.PartitionedLimiter[string, string] {
+	f.mu.Lock()
+	local, ready := f.limiter, f.has(c.limits())
+	f.mu.Unlock()
+	if ready {
+		return local
 	}
 	f.changing.Lock()
 	defer f.changing.Unlock()
-	by, change := f.use(c.limits(), c.o.LocalShare)
+	local, change := f.changeTo(c.limits(), c.o.LocalShare)
 	if change != nil {
-		_ = by.Apply(change) // outside of mu: there can be many keys
+		_ = local.Apply(change) // without mu: there can be many keys
 	}
-	return by
+	return local
 }
 
-// ready reports whether the limiter has those limits, or fallback is closed.
-func (f *fallback) ready(limits backend.Limits) (by *limiter.PartitionedLimiter[string, string], ready bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.by, f.has(limits)
+func (f *fallback) has(limits backend.Limits) bool {
+	return f.closed || f.limiter != nil && f.limits == limits
 }
 
-func (f *fallback) has(limits backend.Limits) bool { return f.closed || f.by != nil && f.of == limits }
-
-// use switches to those limits. change, if not nil, must be applied to the existing partitions.
-func (f *fallback) use(limits backend.Limits, localShare float64) (by *limiter.PartitionedLimiter[string, string], change func(string, limiter.Limiter) error) {
+// changeTo returns a limiter that makes the limiters of new keys by the limits. If change is not nil, it must be applied
+// to the existing ones.
+func (f *fallback) changeTo(limits backend.Limits, share float64) (local *limiter.PartitionedLimiter[string, string], change func(string, limiter.Limiter) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.has(limits) {
-		return f.by, nil
+		return f.limiter, nil
 	}
-	share := shareOf(limits, localShare)
-	factory := share.factory()
-	f.makes.Store(&factory)
-	kept := f.by != nil && f.of.Kind == limits.Kind
-	f.of = limits
-	if kept {
-		return f.by, func(_ string, l limiter.Limiter) error {
-			share.reconfigure(l)
-			return nil
-		}
+	factory, change := localLimiter(shareOf(limits, share))
+	f.factory.Store(&factory)
+	sameKind := f.limiter != nil && f.limits.Kind == limits.Kind
+	f.limits = limits
+	if sameKind {
+		return f.limiter, change
 	}
-	if f.by != nil {
-		_ = f.by.Close()
+	if f.limiter != nil {
+		_ = f.limiter.Close()
 	}
-	f.by, _ = limiter.NewPartitioned(func(key string) limiter.Partition[string] {
-		return limiter.Partition[string]{Key: key, New: *f.makes.Load()}
+	f.limiter, _ = limiter.NewPartitioned(func(key string) limiter.Partition[string] {
+		return limiter.Partition[string]{Key: key, New: *f.factory.Load()}
 	}, &limiter.PartitionedOptions{MaxPartitions: maxKeys})
-	return f.by, nil
+	return f.limiter, nil
 }
 
 func (f *fallback) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closed = true
-	if f.by != nil {
-		_ = f.by.Close()
+	if f.limiter != nil {
+		_ = f.limiter.Close()
 	}
-	f.by = nil
+	f.limiter = nil
 }
 
-// A share is a part of some limits, as the options of a limiter in the process.
-type share struct{ options any }
-
-// shareOf returns a part of l. No number is below 1; where a part of a refill would be, the period becomes longer
-// instead.
-func shareOf(l backend.Limits, part float64) share {
-	permits := toInt(int64(max(float64(l.Permits)*part, 1)))
-	period := time.Duration(l.Period) * time.Microsecond
-	switch l.Kind {
-	case backend.KindTokenBucket:
-		refill := float64(l.Refill) * part
-		if refill < 1 {
-			period = time.Duration(min(float64(period)/refill, math.MaxInt64/2))
-		}
-		return share{limiter.TokenBucketOptions{
-			TokenLimit: permits, TokensPerPeriod: toInt(int64(max(refill, 1))), ReplenishmentPeriod: period,
-		}}
-	case backend.KindFixedWindow:
-		return share{limiter.FixedWindowOptions{PermitLimit: permits, Window: period}}
-	case backend.KindSlidingWindow:
-		return share{limiter.SlidingWindowOptions{
-			PermitLimit: permits, Window: period * time.Duration(l.Segments), SegmentsPerWindow: toInt(l.Segments),
-		}}
-	default:
-		return share{limiter.ConcurrencyOptions{PermitLimit: permits}}
+// shareOf returns the options of a limiter that has a share of the limits. No number is below 1: if the share of a
+// refill is less, 1 comes back after a longer period.
+func shareOf(l backend.Limits, share float64) any {
+	refill := float64(l.Refill) * share
+	l.Permits = int64(max(float64(l.Permits)*share, 1))
+	l.Refill = int64(max(refill, 1))
+	o := optionsFrom(l, queueing{})
+	if o, ok := o.(limiter.TokenBucketOptions); ok && refill < 1 {
+		o.ReplenishmentPeriod = time.Duration(min(float64(o.ReplenishmentPeriod)/refill, math.MaxInt64/2))
+		return o
 	}
+	return o
 }
 
-func (sh share) factory() limiter.Factory[string] {
-	switch o := sh.options.(type) {
+// localLimiter returns what makes a limiter with the options, and what changes one of the same kind to have them.
+func localLimiter(options any) (limiter.Factory[string], func(string, limiter.Limiter) error) {
+	switch o := options.(type) {
 	case limiter.TokenBucketOptions:
-		return limiter.TokenBucketFactory[string](o)
+		return limiter.TokenBucketFactory[string](o), reconfigureTo(o)
 	case limiter.FixedWindowOptions:
-		return limiter.FixedWindowFactory[string](o)
+		return limiter.FixedWindowFactory[string](o), reconfigureTo(o)
 	case limiter.SlidingWindowOptions:
-		return limiter.SlidingWindowFactory[string](o)
-	default:
-		return limiter.ConcurrencyFactory[string](sh.options.(limiter.ConcurrencyOptions))
+		return limiter.SlidingWindowFactory[string](o), reconfigureTo(o)
 	}
+	o := options.(limiter.ConcurrencyOptions)
+	return limiter.ConcurrencyFactory[string](o), reconfigureTo(o)
 }
 
-// reconfigure changes a limiter that was made for a share of the same kind. It fails only if l is closed, which does
-// not matter.
-func (sh share) reconfigure(l limiter.Limiter) {
-	switch l := l.(type) {
-	case *limiter.TokenBucket:
-		_ = l.Reconfigure(sh.options.(limiter.TokenBucketOptions))
-	case *limiter.FixedWindow:
-		_ = l.Reconfigure(sh.options.(limiter.FixedWindowOptions))
-	case *limiter.SlidingWindow:
-		_ = l.Reconfigure(sh.options.(limiter.SlidingWindowOptions))
-	case *limiter.Concurrency:
-		_ = l.Reconfigure(sh.options.(limiter.ConcurrencyOptions))
+func reconfigureTo[O options](o O) func(string, limiter.Limiter) error {
+	return func(_ string, l limiter.Limiter) error {
+		_ = l.(interface{ Reconfigure(O) error }).Reconfigure(o) // fails only if l is closed
+		return nil
 	}
 }

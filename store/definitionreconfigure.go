@@ -54,7 +54,7 @@ func (c *core) reconfigureLoop() {
 
 func (c *core) reconfigureOnce(wanted backend.Limits, by stamp) error {
 	defer c.lockDefinition()()
-	if err := c.s.cannotAsk(c.s.shardOf(c.name, "")); err != nil {
+	if err := c.s.checkShard(c.s.shardOf(c.name, "")); err != nil {
 		return err
 	}
 	return c.define(wanted, forReconfigureLater, by)
@@ -97,7 +97,7 @@ func (c *core) setLimits(limits backend.Limits, q queueing) error {
 		return err
 	}
 	defer done()
-	if err := c.s.cannotAsk(c.s.shardOf(c.name, "")); err != nil {
+	if err := c.s.checkShard(c.s.shardOf(c.name, "")); err != nil {
 		return unavailable(err)
 	}
 	by := newStamp()
