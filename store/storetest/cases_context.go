@@ -35,52 +35,38 @@ func (p *probe) methods(d *backend.Definition) map[string]func(ctx context.Conte
 }
 
 var contextCases = []testCase{
-	{
-		name: "a context that has ended ends every call",
-		run: func(p *probe) {
-			canceled, cancel := context.WithCancel(p.ctx)
-			cancel()
-			late, cancel := context.WithDeadline(p.ctx, time.Now().Add(-time.Second))
-			defer cancel()
-			for name, call := range p.methods(p.define(slowLimits(5))) {
-				err := call(canceled)
-				p.check(errors.Is(err, context.Canceled), name+" returns context.Canceled", fmt.Sprintf("error %v", err))
-				err = call(late)
-				p.check(errors.Is(err, context.DeadlineExceeded), name+" returns context.DeadlineExceeded", fmt.Sprintf("error %v", err))
+	{name: "a context that has ended ends every call", run: func(p *probe) {
+		canceled, cancel := context.WithCancel(p.ctx)
+		cancel()
+		late, cancel := context.WithDeadline(p.ctx, time.Now().Add(-time.Second))
+		defer cancel()
+		for name, call := range p.methods(p.define(slowLimits(5))) {
+			err := call(canceled)
+			p.check(errors.Is(err, context.Canceled), name+" returns context.Canceled", fmt.Sprintf("error %v", err))
+			err = call(late)
+			p.check(errors.Is(err, context.DeadlineExceeded), name+" returns context.DeadlineExceeded", fmt.Sprintf("error %v", err))
+		}
+	}},
+	{name: "a context that has ended ends Listen", when: Subject.listens, run: func(p *probe) {
+		canceled, cancel := context.WithCancel(p.ctx)
+		cancel()
+		ended := make(chan error, 1)
+		go func() { ended <- p.b.Listen(canceled, func() {}, func(backend.Notice) {}) }()
+		p.check(await(p, ended, nil, "Listen ends") != nil, "Listen returns an error", nil)
+	}},
+	{name: "calls that are cancelled at any moment leave a Backend usable", run: func(p *probe) {
+		d := p.define(slowLimits(5))
+		for _, call := range p.methods(d) {
+			for i := range 10 {
+				ctx, cancel := context.WithTimeout(p.ctx, time.Duration(i*i)*30*time.Microsecond)
+				_ = call(ctx) // it may have been in time or not
+				cancel()
 			}
-		},
-	},
-	{
-		name: "a context that has ended ends Listen", when: Subject.listens,
-		run: func(p *probe) {
-			canceled, cancel := context.WithCancel(p.ctx)
-			cancel()
-			ended := make(chan error, 1)
-			go func() { ended <- p.b.Listen(canceled, func() {}, func(backend.Notice) {}) }()
-			select {
-			case err := <-ended:
-				p.check(err != nil, "Listen returns an error", err)
-			case <-time.After(p.patience):
-				p.fail("Listen ends", fmt.Sprintf("nothing of that in %v", p.patience))
-			}
-		},
-	},
-	{
-		name: "calls that are cancelled at any moment leave a Backend usable",
-		run: func(p *probe) {
-			d := p.define(slowLimits(5))
-			for _, call := range p.methods(d) {
-				for i := range 10 {
-					ctx, cancel := context.WithTimeout(p.ctx, time.Duration(i*i)*30*time.Microsecond)
-					_ = call(ctx) // it may have been in time or not
-					cancel()
-				}
-			}
-			fresh := *d
-			fresh.Name += "-fresh"
-			for range 3 {
-				p.takes(&fresh, "", 1, 1, "the Backend is usable")
-			}
-		},
-	},
+		}
+		fresh := *d
+		fresh.Name += "-fresh"
+		for range 3 {
+			p.takes(&fresh, "", 1, 1, "the Backend is usable")
+		}
+	}},
 }

@@ -35,133 +35,100 @@ func (p *probe) timed(permits int64) iter.Seq2[*backend.Definition, string] {
 }
 
 var decideCases = []testCase{
-	{
-		name: "what is available is granted, and no more",
-		run: func(p *probe) {
-			for d, key := range p.timed(4) {
-				p.takes(d, key, 3, 3, "it is full")
-				p.takes(d, key, 2, backend.Rejected, "1 is left")
-				p.takes(d, key, 1, 1, "1 is left")
-				p.takes(d, key, 1, backend.Rejected, "nothing is left")
-			}
-		},
-	},
-	{
-		name: "zero permits are granted while one is left, and take nothing",
-		run: func(p *probe) {
-			for d, key := range p.timed(1) {
-				p.takes(d, key, 0, 0, "it is full")
-				p.takes(d, key, 1, 1, "the zero took nothing")
-				p.takes(d, key, 0, backend.Rejected, "nothing is left")
-			}
-		},
-	},
-	{
-		name: "a larger Max takes as many as are available",
-		run: func(p *probe) {
-			for d, key := range p.timed(5) {
-				b := p.ask(d, key, backend.Request{Min: 2, Max: 3}, backend.Request{Min: 3, Max: 9}, backend.Request{Min: 2, Max: 9}, upTo(1))
-				p.check(b.Granted[0] == 3 && b.Granted[1] == backend.Rejected && b.Granted[2] == 2, "3 are granted, then of 2 none and all", describe(b))
-			}
-		},
-	},
-	{
-		name: "a request after a rejected one is rejected if it says so",
-		run: func(p *probe) {
-			ifPrevious := backend.Request{Min: 1, Max: 1, IfPrevious: true}
-			for d, key := range p.timed(4) {
-				b := p.ask(d, key, ifPrevious, take(9), ifPrevious, ifPrevious, take(1), ifPrevious)
-				want := []int64{1, backend.Rejected, backend.Rejected, backend.Rejected, 1, 1}
-				p.check(fmt.Sprint(b.Granted) == fmt.Sprint(want), fmt.Sprint("granted is ", want), describe(b))
-			}
-		},
-	},
-	{
-		name: "a charge is taken even if it is not available",
-		run: func(p *probe) {
-			for d, key := range p.timed(4) {
-				b := p.ask(d, key, charge(10), take(0))
-				p.check(b.Granted[0] == 10 && b.Granted[1] == backend.Rejected && b.State.Missing == 10, "10 are missing of 4", describe(b))
-			}
-		},
-	},
-	{
-		name: "a refund gives back what was taken, and no block",
-		run: func(p *probe) {
-			for d, key := range p.timed(6) {
-				first := p.takes(d, key, 2, 2, "it is full")
-				b := p.ask(d, key, refund(2, receiptOf(first.State)), refund(2, receiptOf(first.State)))
-				p.check(b.Granted[0] == 2 && b.Granted[1] == 0 && b.State.Missing == 0, "2 are given back, once", describe(b))
-				first = p.takes(d, key, 2, 2, "all was given back")
-				p.ask(d, key, takeBlock(3))
-				p.ask(d, key, take(1), refund(2, receiptOf(first.State)))
-			}
-		},
-	},
-	{
-		name: "a block is given back while nothing was taken since",
-		run: func(p *probe) {
-			d := p.define(bucketOf(6, 1))
-			block := p.ask(d, "", takeBlock(3))
-			p.check(block.State.RefundFloor == 3, "3 are in a block", describe(block))
-			b := p.ask(d, "", returnBlock(1, receiptOf(block.State)))
-			p.check(b.Granted[0] == 1 && b.State.Missing == 2 && b.State.RefundFloor == 2, "1 is given back of 3", describe(b))
-			block = p.ask(d, "", takeBlock(2))
-			p.takes(d, "", 1, 1, "one is left")
-			b = p.ask(d, "", returnBlock(2, receiptOf(block.State)))
-			p.check(b.Granted[0] == 0, "nothing is given back: one was taken since", describe(b))
-		},
-	},
-	{
-		name: "200 keys are decided in one call, each by itself",
-		run: func(p *probe) {
-			for d, key := range p.timed(5) {
-				for range 3 {
-					var batches []*backend.Batch
-					for i := range int64(200) {
-						batches = append(batches, &backend.Batch{Definition: d, Key: fmt.Sprint(key, i), Requests: []backend.Request{take(1 + i%4), take(0)}})
-					}
-					p.decide(batches...)
-				}
-			}
-		},
-	},
-	{
-		name: "limiters of all kinds are decided in one call",
-		run: func(p *probe) {
-			var definitions []*backend.Definition
-			for i, l := range timedLimits(3) {
-				d := p.define(l)
-				d.Name += fmt.Sprint(i)
-				definitions = append(definitions, d)
-			}
-			for range 4 {
+	{name: "what is available is granted, and no more", run: func(p *probe) {
+		for d, key := range p.timed(4) {
+			p.takes(d, key, 3, 3, "it is full")
+			p.takes(d, key, 2, backend.Rejected, "1 is left")
+			p.takes(d, key, 1, 1, "1 is left")
+			p.takes(d, key, 1, backend.Rejected, "nothing is left")
+		}
+	}},
+	{name: "zero permits are granted while one is left, and take nothing", run: func(p *probe) {
+		for d, key := range p.timed(1) {
+			p.takes(d, key, 0, 0, "it is full")
+			p.takes(d, key, 1, 1, "the zero took nothing")
+			p.takes(d, key, 0, backend.Rejected, "nothing is left")
+		}
+	}},
+	{name: "a larger Max takes as many as are available", run: func(p *probe) {
+		for d, key := range p.timed(5) {
+			b := p.ask(d, key, backend.Request{Min: 2, Max: 3}, backend.Request{Min: 3, Max: 9}, backend.Request{Min: 2, Max: 9}, upTo(1))
+			p.check(b.Granted[0] == 3 && b.Granted[1] == backend.Rejected && b.Granted[2] == 2, "3 are granted, then of 2 none and all", describe(b))
+		}
+	}},
+	{name: "a request after a rejected one is rejected if it says so", run: func(p *probe) {
+		ifPrevious := backend.Request{Min: 1, Max: 1, IfPrevious: true}
+		for d, key := range p.timed(4) {
+			b := p.ask(d, key, ifPrevious, take(9), ifPrevious, ifPrevious, take(1), ifPrevious)
+			want := []int64{1, backend.Rejected, backend.Rejected, backend.Rejected, 1, 1}
+			p.check(fmt.Sprint(b.Granted) == fmt.Sprint(want), fmt.Sprint("granted is ", want), describe(b))
+		}
+	}},
+	{name: "a charge is taken even if it is not available", run: func(p *probe) {
+		for d, key := range p.timed(4) {
+			b := p.ask(d, key, charge(10), take(0))
+			p.check(b.Granted[0] == 10 && b.Granted[1] == backend.Rejected && b.State.Missing == 10, "10 are missing of 4", describe(b))
+		}
+	}},
+	{name: "a refund gives back what was taken, and no block", run: func(p *probe) {
+		for d, key := range p.timed(6) {
+			first := p.takes(d, key, 2, 2, "it is full")
+			b := p.ask(d, key, refund(2, receiptOf(first.State)), refund(2, receiptOf(first.State)))
+			p.check(b.Granted[0] == 2 && b.Granted[1] == 0 && b.State.Missing == 0, "2 are given back, once", describe(b))
+			first = p.takes(d, key, 2, 2, "all was given back")
+			p.ask(d, key, takeBlock(3))
+			p.ask(d, key, take(1), refund(2, receiptOf(first.State)))
+		}
+	}},
+	{name: "a block is given back while nothing was taken since", run: func(p *probe) {
+		d := p.define(bucketOf(6, 1))
+		block := p.ask(d, "", takeBlock(3))
+		p.check(block.State.RefundFloor == 3, "3 are in a block", describe(block))
+		b := p.ask(d, "", returnBlock(1, receiptOf(block.State)))
+		p.check(b.Granted[0] == 1 && b.State.Missing == 2 && b.State.RefundFloor == 2, "1 is given back of 3", describe(b))
+		block = p.ask(d, "", takeBlock(2))
+		p.takes(d, "", 1, 1, "one is left")
+		b = p.ask(d, "", returnBlock(2, receiptOf(block.State)))
+		p.check(b.Granted[0] == 0, "nothing is given back: one was taken since", describe(b))
+	}},
+	{name: "200 keys are decided in one call, each by itself", run: func(p *probe) {
+		for d, key := range p.timed(5) {
+			for range 3 {
 				var batches []*backend.Batch
-				for _, d := range definitions {
-					batches = append(batches, &backend.Batch{Definition: d, Requests: []backend.Request{take(1)}}, &backend.Batch{Definition: d, Key: "k", Requests: []backend.Request{upTo(2), take(1)}})
+				for i := range int64(200) {
+					batches = append(batches, batchOf(d, fmt.Sprint(key, i), take(1+i%4), take(0)))
 				}
 				p.decide(batches...)
 			}
-		},
-	},
-	{
-		name: "all instances share the state",
-		run: func(p *probe) {
-			other := p.another()
-			for d, key := range p.timed(4) {
-				for _, b := range []backend.Backend{p.b, other, p.b, other, p.b} {
-					p.decideBy(b, &backend.Batch{Definition: d, Key: key, Requests: []backend.Request{take(1)}})
-				}
+		}
+	}},
+	{name: "limiters of all kinds are decided in one call", run: func(p *probe) {
+		var definitions []*backend.Definition
+		for i, l := range timedLimits(3) {
+			d := p.define(l)
+			d.Name += fmt.Sprint(i)
+			definitions = append(definitions, d)
+		}
+		for range 4 {
+			var batches []*backend.Batch
+			for _, d := range definitions {
+				batches = append(batches, batchOf(d, "", take(1)), batchOf(d, "k", upTo(2), take(1)))
 			}
-		},
-	},
-	{
-		name: "a call without batches or requests succeeds",
-		run: func(p *probe) {
-			p.works("Decide", p.b.Decide(p.ctx, nil))
-			p.works("Acquire", p.b.Acquire(p.ctx, nil))
-			p.works("Renew", p.b.Renew(p.ctx, nil))
-			p.works("Release", p.b.Release(p.ctx, nil))
-		},
-	},
+			p.decide(batches...)
+		}
+	}},
+	{name: "all instances share the state", run: func(p *probe) {
+		other := p.another()
+		for d, key := range p.timed(4) {
+			for _, b := range []backend.Backend{p.b, other, p.b, other, p.b} {
+				p.decideBy(b, batchOf(d, key, take(1)))
+			}
+		}
+	}},
+	{name: "a call without batches or requests succeeds", run: func(p *probe) {
+		p.works("Decide", p.b.Decide(p.ctx, nil))
+		p.works("Acquire", p.b.Acquire(p.ctx, nil))
+		p.works("Renew", p.b.Renew(p.ctx, nil))
+		p.works("Release", p.b.Release(p.ctx, nil))
+	}},
 }

@@ -30,9 +30,9 @@ func (p *probe) loaded(b backend.Backend, want *backend.Definition) {
 func (p *probe) outdated(b backend.Backend, d *backend.Definition, key string, by int64, why string) {
 	outcome, version := backend.Decided, by
 	if d.Kind == backend.KindConcurrency {
-		h := leaseRequest(d, key, fmt.Sprint("id", key), 1, time.Minute)
-		p.works("Acquire", b.Acquire(p.ctx, []*backend.LeaseRequest{h}))
-		outcome, version = h.Outcome, h.Version
+		r := leaseRequest(d, key, fmt.Sprint("id", key), 1, time.Minute)
+		p.works("Acquire", b.Acquire(p.ctx, []*backend.LeaseRequest{r}))
+		outcome, version = r.Outcome, r.Version
 	} else {
 		// Backends can have a fast path for the first of the two.
 		for _, requests := range [][]backend.Request{{take(1)}, {take(1), take(1)}} {
@@ -51,102 +51,84 @@ func (p *probe) outdated(b backend.Backend, d *backend.Definition, key string, b
 }
 
 var defineCases = []testCase{
-	{
-		name: "a new name has no definition",
-		run: func(p *probe) {
-			d, now, err := p.b.Load(p.ctx, p.name)
-			p.works("Load", err)
-			p.check(d == nil, "there is no definition", d)
-			p.check(now > 1_600_000_000_000_000, "the time is in microseconds since 1970", now)
-		},
-	},
-	{
-		name: "a definition is created once",
-		run: func(p *probe) {
-			d := p.define(slowLimits(5))
-			p.defines(p.b, 0, d, true, "there is none")
-			other := newer(d, func(d *backend.Definition) { d.Permits = 9 })
-			p.defines(p.b, 0, other, false, "there is one")
+	{name: "a new name has no definition", run: func(p *probe) {
+		d, now, err := p.b.Load(p.ctx, p.name)
+		p.works("Load", err)
+		p.check(d == nil, "there is no definition", d)
+		p.check(now > 1_600_000_000_000_000, "the time is in microseconds since 1970", now)
+	}},
+	{name: "a definition is created once", run: func(p *probe) {
+		d := p.define(slowLimits(5))
+		p.defines(p.b, 0, d, true, "there is none")
+		other := newer(d, func(d *backend.Definition) { d.Permits = 9 })
+		p.defines(p.b, 0, other, false, "there is one")
+		p.loaded(p.b, d)
+		p.loaded(p.another(), d)
+	}},
+	{name: "a definition is replaced only if the one in force is known", run: func(p *probe) {
+		first := p.define(slowLimits(5))
+		p.defines(p.b, first.Version, first, false, "there is none that could be replaced")
+		p.check(p.loads(p.b, p.name) == nil, "there is still none", "one")
+		p.defines(p.b, 0, first, true, "there is none")
+		second := newer(first, func(d *backend.Definition) { d.Permits = 6 })
+		third := newer(second, func(d *backend.Definition) { d.Permits = 7 })
+		p.defines(p.another(), first.Version, second, true, "the first is in force")
+		p.defines(p.b, first.Version, third, false, "the second is in force")
+		p.defines(p.b, third.Version, third, false, "the second is in force")
+		p.loaded(p.b, second)
+		p.defines(p.b, second.Version, third, true, "the second is in force")
+		p.loaded(p.b, third)
+	}},
+	{name: "a definition is stored with all its fields", run: func(p *probe) {
+		version := int64(0)
+		for i, l := range append(append(extremes(), timedLimits(3)...), concurrency(7)) {
+			d := p.define(l)
+			d.Version = max(version+1, d.Version)
+			d.Anchor = []int64{0, -1, d.Anchor, -backend.MaxPeriod, backend.MaxPeriod}[i%5]
+			d.Reached = i%2 == 0
+			d.Origin = backend.Origin{
+				Generation: int64(i) << 45, Explicit: i%3 == 0, Made: d.Version - 5, By: fmt.Sprint(i, " a1b2-"), Past: "0123abcd ffffffff",
+			}
+			p.defines(p.b, version, d, true, "the one before is in force")
 			p.loaded(p.b, d)
-			p.loaded(p.another(), d)
-		},
-	},
-	{
-		name: "a definition is replaced only if the one in force is known",
-		run: func(p *probe) {
-			first := p.define(slowLimits(5))
-			p.defines(p.b, first.Version, first, false, "there is none that could be replaced")
-			p.check(p.loads(p.b, p.name) == nil, "there is still none", "one")
-			p.defines(p.b, 0, first, true, "there is none")
-			second := newer(first, func(d *backend.Definition) { d.Permits = 6 })
-			third := newer(second, func(d *backend.Definition) { d.Permits = 7 })
-			p.defines(p.another(), first.Version, second, true, "the first is in force")
-			p.defines(p.b, first.Version, third, false, "the second is in force")
-			p.defines(p.b, third.Version, third, false, "the second is in force")
-			p.loaded(p.b, second)
-			p.defines(p.b, second.Version, third, true, "the second is in force")
-			p.loaded(p.b, third)
-		},
-	},
-	{
-		name: "a definition is stored with all its fields",
-		run: func(p *probe) {
-			version := int64(0)
-			for i, l := range append(append(extremes(), timedLimits(3)...), concurrency(7)) {
-				d := p.define(l)
-				d.Version = max(version+1, d.Version)
-				d.Anchor = []int64{0, -1, d.Anchor, -backend.MaxPeriod, backend.MaxPeriod}[i%5]
-				d.Reached = i%2 == 0
-				d.Origin = backend.Origin{
-					Generation: int64(i) << 45, Explicit: i%3 == 0, Made: d.Version - 5, By: fmt.Sprint(i, " a1b2-"), Past: "0123abcd ffffffff",
-				}
-				p.defines(p.b, version, d, true, "the one before is in force")
-				p.loaded(p.b, d)
-				version = d.Version
+			version = d.Version
+		}
+	}},
+	{name: "nothing is decided by an older definition once Define has returned", run: func(p *probe) {
+		for i, l := range append(timedLimits(100), concurrency(100)) {
+			old := p.define(l)
+			old.Name = fmt.Sprint(p.name, i)
+			p.defines(p.b, 0, old, true, "there is none")
+			p.outdated(p.b, old, "used", 0, "it is in force")
+			next := newer(old, func(d *backend.Definition) { d.Permits = 2 })
+			p.defines(p.another(), old.Version, next, true, "the first is in force")
+			for key := range 300 {
+				p.outdated(p.b, old, fmt.Sprint(key), next.Version, "the key has no state")
 			}
-		},
-	},
-	{
-		name: "nothing is decided by an older definition once Define has returned",
-		run: func(p *probe) {
-			for i, l := range append(timedLimits(100), concurrency(100)) {
-				old := p.define(l)
-				old.Name = fmt.Sprint(p.name, i)
-				p.defines(p.b, 0, old, true, "there is none")
-				p.outdated(p.b, old, "used", 0, "it is in force")
-				next := newer(old, func(d *backend.Definition) { d.Permits = 2 })
-				p.defines(p.another(), old.Version, next, true, "the first is in force")
-				for key := range 300 {
-					p.outdated(p.b, old, fmt.Sprint(key), next.Version, "the key has no state")
-				}
-				p.outdated(p.b, old, "", next.Version, "the key has no state")
-				p.outdated(p.b, old, "used", next.Version, "the key has a state")
-				p.outdated(p.b, next, "fresh", 0, "it is in force")
-				p.outdated(p.b, newer(next, nil), "newer", 0, "the store has lost it")
+			p.outdated(p.b, old, "", next.Version, "the key has no state")
+			p.outdated(p.b, old, "used", next.Version, "the key has a state")
+			p.outdated(p.b, next, "fresh", 0, "it is in force")
+			p.outdated(p.b, newer(next, nil), "newer", 0, "the store has lost it")
+		}
+	}},
+	{name: "of concurrent calls of Define, one succeeds (ConcurrentSafe)", run: func(p *probe) {
+		version := int64(0)
+		for range 5 {
+			var done [contenders]bool
+			first := p.define(slowLimits(1))
+			first.Version = max(first.Version, version+1)
+			p.contend(func(i int, b backend.Backend) (err error) {
+				next := *first
+				next.Version += int64(i)
+				next.Permits += int64(i)
+				done[i], err = b.Define(p.ctx, version, &next)
+				return err
+			})
+			in := p.loads(p.b, p.name)
+			for i := range done {
+				p.check(in != nil && done[i] == (in.Permits == int64(i)+1), "the call whose definition is in force, and no other, has returned true", fmt.Sprint(done, in))
 			}
-		},
-	},
-	{
-		name: "of concurrent calls of Define, one succeeds (ConcurrentSafe)",
-		run: func(p *probe) {
-			version := int64(0)
-			for range 5 {
-				var done [contenders]bool
-				first := p.define(slowLimits(1))
-				first.Version = max(first.Version, version+1)
-				p.contend(func(i int, b backend.Backend) (err error) {
-					next := *first
-					next.Version += int64(i)
-					next.Permits += int64(i)
-					done[i], err = b.Define(p.ctx, version, &next)
-					return err
-				})
-				in := p.loads(p.b, p.name)
-				for i := range done {
-					p.check(in != nil && done[i] == (in.Permits == int64(i)+1), "the call whose definition is in force, and no other, has returned true", fmt.Sprint(done, in))
-				}
-				version = in.Version
-			}
-		},
-	},
+			version = in.Version
+		}
+	}},
 }

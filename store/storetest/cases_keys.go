@@ -28,72 +28,60 @@ func oddNames() []string {
 }
 
 var keyCases = []testCase{
-	{
-		name: "keys of any bytes are distinct",
-		run: func(p *probe) {
-			for d, kind := range p.timed(1000) {
-				d.Name += kind
-				for range 2 {
-					var batches []*backend.Batch
-					for i, key := range oddKeys() {
-						batches = append(batches, &backend.Batch{Definition: d, Key: key, Requests: []backend.Request{take(int64(i) + 1)}})
-					}
-					p.decide(batches...)
-				}
-			}
-		},
-	},
-	{
-		name: "names are distinct from other names and from keys",
-		run: func(p *probe) {
+	{name: "keys of any bytes are distinct", run: func(p *probe) {
+		for d, kind := range p.timed(1000) {
+			d.Name += kind
 			for range 2 {
 				var batches []*backend.Batch
-				for i, name := range oddNames() {
-					d := p.define(slowLimits(1000))
-					d.Version, d.Anchor = 1, 0
-					d.Name = p.name + name
-					for j, key := range []string{"", "b", "b:c", ":b", "{b}", "}b"} {
-						batches = append(batches, &backend.Batch{Definition: d, Key: key, Requests: []backend.Request{take(int64(6*i + j + 1))}})
-					}
+				for i, key := range oddKeys() {
+					batches = append(batches, batchOf(d, key, take(int64(i)+1)))
 				}
 				p.decide(batches...)
 			}
-		},
-	},
-	{
-		name: "each name has a definition of its own",
-		run: func(p *probe) {
+		}
+	}},
+	{name: "names are distinct from other names and from keys", run: func(p *probe) {
+		for range 2 {
+			var batches []*backend.Batch
 			for i, name := range oddNames() {
-				d := p.define(slowLimits(int64(i) + 1))
+				d := p.define(slowLimits(1000))
+				d.Version, d.Anchor = 1, 0
 				d.Name = p.name + name
-				p.defines(p.b, 0, d, true, "it is new")
+				for j, key := range []string{"", "b", "b:c", ":b", "{b}", "}b"} {
+					batches = append(batches, batchOf(d, key, take(int64(6*i+j+1))))
+				}
 			}
-			for i, name := range oddNames() {
-				d := p.loads(p.b, p.name+name)
-				p.check(d != nil && d.Permits == int64(i)+1, fmt.Sprintf("%q is defined with %d permits", name, i+1), d)
-			}
-		},
-	},
-	{
-		name: "leases of keys of any bytes are distinct",
-		run: func(p *probe) {
-			d := p.define(concurrency(1))
-			var first, again, renewed []*backend.LeaseRequest
-			for i, key := range oddKeys() {
-				first = append(first, leaseRequest(d, key, fmt.Sprint(p.name, "-", i), 1, time.Minute))
-				again = append(again, leaseRequest(d, key, fmt.Sprint(p.name, "+", i), 1, time.Minute))
-			}
-			p.acquires(p.b, first...)
-			p.acquires(p.b, again...)
-			for i := range first {
-				p.check(first[i].OK && !again[i].OK, fmt.Sprintf("key %q is held once", first[i].Key), []bool{first[i].OK, again[i].OK})
-				renewed = append(renewed, sameLease(first[i]))
-			}
-			p.renews(p.b, renewed...)
-			p.releases(p.b, renewed...)
-			for _, h := range renewed {
-				p.check(h.OK, fmt.Sprintf("the lease of key %q was there to be released", h.Key), h.OK)
-			}
-		},
-	},
+			p.decide(batches...)
+		}
+	}},
+	{name: "each name has a definition of its own", run: func(p *probe) {
+		for i, name := range oddNames() {
+			d := p.define(slowLimits(int64(i) + 1))
+			d.Name = p.name + name
+			p.defines(p.b, 0, d, true, "it is new")
+		}
+		for i, name := range oddNames() {
+			d := p.loads(p.b, p.name+name)
+			p.check(d != nil && d.Permits == int64(i)+1, fmt.Sprintf("%q is defined with %d permits", name, i+1), d)
+		}
+	}},
+	{name: "leases of keys of any bytes are distinct", run: func(p *probe) {
+		d := p.define(concurrency(1))
+		var first, again, renewed []*backend.LeaseRequest
+		for i, key := range oddKeys() {
+			first = append(first, leaseRequest(d, key, fmt.Sprint(p.name, "-", i), 1, time.Minute))
+			again = append(again, leaseRequest(d, key, fmt.Sprint(p.name, "+", i), 1, time.Minute))
+		}
+		p.acquires(p.b, first...)
+		p.acquires(p.b, again...)
+		for i := range first {
+			p.check(first[i].OK && !again[i].OK, fmt.Sprintf("key %q is held once", first[i].Key), []bool{first[i].OK, again[i].OK})
+			renewed = append(renewed, sameLease(first[i]))
+		}
+		p.renews(p.b, renewed...)
+		p.releases(p.b, renewed...)
+		for _, r := range renewed {
+			p.check(r.OK, fmt.Sprintf("the lease of key %q was there to be released", r.Key), r.OK)
+		}
+	}},
 }

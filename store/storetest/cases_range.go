@@ -26,55 +26,43 @@ func extremes() (list []backend.Limits) {
 }
 
 var rangeCases = []testCase{
-	{
-		name: "large and small numbers are exact",
-		run: func(p *probe) {
-			for i, l := range extremes() {
-				d, key := p.define(l), fmt.Sprint(i)
-				p.ask(d, key, take(l.Permits))
-				p.ask(d, key, take(1), upTo(backend.MaxPermits), take(0))
-				b := p.ask(d, key, charge(1), charge(l.Permits-1), charge(3))
-				p.ask(d, key, refund(3, receiptOf(b.State)), refund(maxMissing, receiptOf(b.State)), returnBlock(l.Permits, receiptOf(b.State)))
-				p.ask(d, key, takeBlock(l.Permits), takeBlock(1))
+	{name: "large and small numbers are exact", run: func(p *probe) {
+		for i, l := range extremes() {
+			d, key := p.define(l), fmt.Sprint(i)
+			p.ask(d, key, take(l.Permits))
+			p.ask(d, key, take(1), upTo(backend.MaxPermits), take(0))
+			b := p.ask(d, key, charge(1), charge(l.Permits-1), charge(3))
+			p.ask(d, key, refund(3, receiptOf(b.State)), refund(maxMissing, receiptOf(b.State)), returnBlock(l.Permits, receiptOf(b.State)))
+			p.ask(d, key, takeBlock(l.Permits), takeBlock(1))
+		}
+	}},
+	{name: "at most twice the largest number of permits can be missing", run: func(p *probe) {
+		for i, l := range extremes() {
+			d, key := p.define(l), fmt.Sprint(i)
+			b := p.ask(d, key, charge(maxMissing-1), charge(5), charge(1))
+			p.check(b.Granted[0] == maxMissing-1 && b.Granted[1] == 1 && b.Granted[2] == 0, "it is charged up to the bound", describe(b))
+			p.ask(d, key, charge(maxMissing), take(1))
+			p.ask(d, key, refund(1, receiptOf(b.State)), take(0))
+		}
+	}},
+	{name: "numbers below 0 count as 0", run: func(p *probe) {
+		for d, key := range p.timed(5) {
+			b := p.ask(d, key, take(3))
+			p.ask(d, key, charge(-1), take(-1), backend.Request{Min: -3, Max: 1})
+			p.ask(d, key, takeBlock(-1), refund(-1, receiptOf(b.State)), returnBlock(-1, receiptOf(b.State)))
+			p.ask(d, key, take(-1))
+			p.ask(d, key, take(2), take(1))
+		}
+	}},
+	{name: "ticks can begin at any time", run: func(p *probe) {
+		for i, anchor := range []int64{0, -1, -backend.MaxPeriod, backend.MaxPeriod, p.now() + 1, p.now() - 1} {
+			for _, l := range append(timedLimits(3), fast(3, 10*time.Millisecond)...) {
+				d := p.define(l)
+				d.Anchor = anchor
+				key := fmt.Sprint(i, l.Kind, l.Period)
+				b := p.ask(d, key, take(2))
+				p.ask(d, key, refund(1, receiptOf(b.State)), take(1))
 			}
-		},
-	},
-	{
-		name: "at most twice the largest number of permits can be missing",
-		run: func(p *probe) {
-			for i, l := range extremes() {
-				d, key := p.define(l), fmt.Sprint(i)
-				b := p.ask(d, key, charge(maxMissing-1), charge(5), charge(1))
-				p.check(b.Granted[0] == maxMissing-1 && b.Granted[1] == 1 && b.Granted[2] == 0, "it is charged up to the bound", describe(b))
-				p.ask(d, key, charge(maxMissing), take(1))
-				p.ask(d, key, refund(1, receiptOf(b.State)), take(0))
-			}
-		},
-	},
-	{
-		name: "numbers below 0 count as 0",
-		run: func(p *probe) {
-			for d, key := range p.timed(5) {
-				b := p.ask(d, key, take(3))
-				p.ask(d, key, charge(-1), take(-1), backend.Request{Min: -3, Max: 1})
-				p.ask(d, key, takeBlock(-1), refund(-1, receiptOf(b.State)), returnBlock(-1, receiptOf(b.State)))
-				p.ask(d, key, take(-1))
-				p.ask(d, key, take(2), take(1))
-			}
-		},
-	},
-	{
-		name: "ticks can begin at any time",
-		run: func(p *probe) {
-			for i, anchor := range []int64{0, -1, -backend.MaxPeriod, backend.MaxPeriod, p.now() + 1, p.now() - 1} {
-				for _, l := range append(timedLimits(3), fast(3, 10*time.Millisecond)...) {
-					d := p.define(l)
-					d.Anchor = anchor
-					key := fmt.Sprint(i, l.Kind, l.Period)
-					b := p.ask(d, key, take(2))
-					p.ask(d, key, refund(1, receiptOf(b.State)), take(1))
-				}
-			}
-		},
-	},
+		}
+	}},
 }

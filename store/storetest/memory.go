@@ -16,10 +16,10 @@ import (
 //
 // The zero value is not usable; make a Memory with [NewMemory]. It is safe for use by many goroutines at once.
 type Memory struct {
-	faults faults
-
-	mu          sync.Mutex
-	step        int64 // µs by which the server's clock is ahead of time.Now
+	mu          sync.Mutex // guards all fields
+	faults      faults
+	calls       map[string]int // by method
+	step        int64          // µs by which the server's clock is ahead of time.Now
 	definitions map[string]*backend.Definition
 	states      map[target]backend.State
 	leases      map[target]*keyLeases
@@ -34,50 +34,50 @@ type target struct{ name, key string }
 
 // NewMemory returns an empty Memory.
 func NewMemory() *Memory {
-	m := &Memory{listeners: map[*listener]struct{}{}}
-	m.forget()
+	m := &Memory{faults: newFaults(), calls: map[string]int{}, listeners: map[*listener]struct{}{}}
+	m.Forget()
 	return m
 }
 
 var _ backend.Backend = (*Memory)(nil)
 
-// Now returns the server's time in µs since 1970.
-func (m *Memory) Now() int64 {
+func (m *Memory) locked(f func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.now()
+	f()
+}
+
+// Now returns the server's time in µs since 1970.
+func (m *Memory) Now() (micros int64) {
+	m.locked(func() { micros = m.now() })
+	return micros
 }
 
 func (m *Memory) now() int64 { return time.Now().UnixMicro() + m.step }
 
 // Step makes the server's clock jump by d, which can be negative.
 func (m *Memory) Step(d time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.step += d.Microseconds()
+	m.locked(func() { m.step += d.Microseconds() })
 }
 
-// Forget drops all states, leases and definitions, as the restart of a server without a disk does. Calls of Listen go
-// on; see [Memory.NoListen].
+// Forget drops all states, leases and definitions, as the restart of a server without a disk does. Calls of Listen
+// continue, unlike at a restart; [Memory.NoListen] ends them.
 func (m *Memory) Forget() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.forget()
-}
-
-func (m *Memory) forget() {
-	m.definitions = map[string]*backend.Definition{}
-	m.states = map[target]backend.State{}
-	m.leases = map[target]*keyLeases{}
+	m.locked(func() {
+		m.definitions = map[string]*backend.Definition{}
+		m.states = map[target]backend.State{}
+		m.leases = map[target]*keyLeases{}
+	})
 }
 
 // Keys returns for how many keys anything is stored. Nothing is stored for a key that is full, or of which no permits
 // are held.
-func (m *Memory) Keys() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.sweep()
-	return len(m.states) + len(m.leases)
+func (m *Memory) Keys() (n int) {
+	m.locked(func() {
+		m.sweep()
+		n = len(m.states) + len(m.leases)
+	})
+	return n
 }
 
 // sweep drops full keys and expired leases.
@@ -88,18 +88,12 @@ func (m *Memory) sweep() {
 	m.sweepAt = 2*(len(m.states)+len(m.leases)) + 1000
 }
 
-func (m *Memory) sweepIfLarge() {
-	if len(m.states)+len(m.leases) > m.sweepAt {
-		m.sweep()
-	}
-}
-
 // fullAt is [backend.Definition.FullAt] by the schedule of the state.
 func fullAt(s backend.State) int64 { return s.Definition().FullAt(s) }
 
 // Decide implements [backend.Backend].
 func (m *Memory) Decide(ctx context.Context, batches []*backend.Batch) error {
-	return roundTrip(ctx, m, "Decide", reachable(ctx, m, batches, batchFields), m.decide)
+	return roundTrip(ctx, m, "Decide", batches, m.decide)
 }
 
 func (m *Memory) decide(b *backend.Batch) {
@@ -144,7 +138,7 @@ func (m *Memory) store(k target, s backend.State, now int64) {
 
 // Replace implements [backend.Backend].
 func (m *Memory) Replace(ctx context.Context, all []*backend.Replacement) error {
-	return roundTrip(ctx, m, "Replace", reachable(ctx, m, all, replacementFields), m.replace)
+	return roundTrip(ctx, m, "Replace", all, m.replace)
 }
 
 func (m *Memory) replace(r *backend.Replacement) {
@@ -161,13 +155,8 @@ func sameState(a, b backend.State) bool {
 }
 
 // Load implements [backend.Backend].
-func (m *Memory) Load(ctx context.Context, name string) (*backend.Definition, int64, error) {
-	var d *backend.Definition
-	var now int64
-	if err := m.reachDefinition(ctx, name); err != nil {
-		return nil, 0, err
-	}
-	err := m.call(ctx, "Load", func() { d, now = m.definitions[name], m.now() })
+func (m *Memory) Load(ctx context.Context, name string) (d *backend.Definition, now int64, err error) {
+	err = m.callDefinition(ctx, "Load", name, func() { d, now = m.definitions[name], m.now() })
 	if err != nil {
 		return nil, 0, err
 	}
@@ -175,20 +164,16 @@ func (m *Memory) Load(ctx context.Context, name string) (*backend.Definition, in
 }
 
 // Define implements [backend.Backend].
-func (m *Memory) Define(ctx context.Context, old int64, next *backend.Definition) (bool, error) {
-	var done bool
-	if err := m.reachDefinition(ctx, next.Name); err != nil {
-		return false, err
-	}
-	err := m.call(ctx, "Define", func() {
+func (m *Memory) Define(ctx context.Context, old int64, next *backend.Definition) (done bool, err error) {
+	err = m.callDefinition(ctx, "Define", next.Name, func() {
 		var version int64
 		if d := m.definitions[next.Name]; d != nil {
 			version = d.Version
 		}
 		if done = version == old; done {
-			own := *next
-			m.definitions[next.Name] = &own
-			m.tell(backend.Notice{Name: next.Name})
+			stored := *next // the caller can change its own
+			m.definitions[next.Name] = &stored
+			m.notify(backend.Notice{Name: next.Name})
 		}
 	})
 	return done && err == nil, err
@@ -199,6 +184,6 @@ func (m *Memory) Interruptible() bool { return true }
 
 // Close does nothing, because other Stores can share the Memory.
 func (m *Memory) Close() error {
-	m.faults.count("Close")
+	m.locked(func() { m.calls["Close"]++ })
 	return nil
 }

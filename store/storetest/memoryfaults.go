@@ -3,64 +3,93 @@ package storetest
 import (
 	"context"
 	"errors"
-	"sync"
+	"fmt"
 	"time"
+
+	"github.com/weir-go/weir/store/backend"
 )
 
 var errAnswerLost = errors.New("storetest: the answer was lost")
 
-// faults are what is wrong with the connection to the server. The zero value has none.
+// faults are what is wrong with the server and the connection to it.
 type faults struct {
-	mu    sync.Mutex
-	calls map[string]int
 	err   error
 	lose  bool
 	delay time.Duration
-	stall chan struct{} // closed at its end; nil: no stall
 
 	shardOf func(name, key string) string
 	shards  map[string]error
-	stalled map[string]chan struct{}
 	keys    map[target]error
+	stalled map[string]chan struct{} // by shard; closed when the stall ends
 }
 
-// Fail makes every method return err and do nothing, until Fail(nil). Calls of Listen go on.
-func (m *Memory) Fail(err error) {
-	m.faults.set(func(t *faults) { t.err = err })
+// everyShard is the shard whose stall makes all calls wait. No shard has this name.
+const everyShard = "\x00"
+
+func newFaults() faults {
+	return faults{
+		shardOf: func(string, string) string { return "" },
+		shards:  map[string]error{}, keys: map[target]error{}, stalled: map[string]chan struct{}{},
+	}
 }
+
+// Fail makes every method return err and do nothing, until Fail(nil). Calls of Listen that are running continue.
+func (m *Memory) Fail(err error) { m.locked(func() { m.faults.err = err }) }
 
 // LoseAnswers(true) makes every method do its work and then return an error.
-func (m *Memory) LoseAnswers(on bool) {
-	m.faults.set(func(t *faults) { t.lose = on })
-}
+func (m *Memory) LoseAnswers(on bool) { m.locked(func() { m.faults.lose = on }) }
 
 // Delay makes every call take d: half of it before the server does its work, half after. The default is 0.
-func (m *Memory) Delay(d time.Duration) {
-	m.faults.set(func(t *faults) { t.delay = d })
-}
+func (m *Memory) Delay(d time.Duration) { m.locked(func() { m.faults.delay = d }) }
 
 // Stall(true) makes every method wait until its context ends, or until Stall(false).
-func (m *Memory) Stall(on bool) {
-	m.faults.set(func(t *faults) {
-		switch {
-		case on && t.stall == nil:
-			t.stall = make(chan struct{})
-		case !on && t.stall != nil:
-			close(t.stall)
-			t.stall = nil
+func (m *Memory) Stall(on bool) { m.StallShard(everyShard, on) }
+
+// SetShards divides the Memory into shards, like a Redis Cluster; of returns the shard of a key. By default there is
+// one shard, "". It must be called before a Store is made.
+func (m *Memory) SetShards(of func(name, key string) string) {
+	m.locked(func() { m.faults.shardOf = of })
+}
+
+// ShardOf implements [backend.Sharded].
+func (m *Memory) ShardOf(name, key string) (shard string) {
+	m.locked(func() { shard = m.faults.shardOf(name, key) })
+	return shard
+}
+
+// FailShard makes every request about a key in that shard fail with err, until FailShard with nil.
+func (m *Memory) FailShard(shard string, err error) {
+	m.locked(func() { m.faults.shards[shard] = err })
+}
+
+// StallShard(shard, true) makes every call with a key in that shard wait until its context ends, or until
+// StallShard(shard, false).
+func (m *Memory) StallShard(shard string, on bool) {
+	m.locked(func() {
+		switch end := m.faults.stalled[shard]; {
+		case on && end == nil:
+			m.faults.stalled[shard] = make(chan struct{})
+		case !on && end != nil:
+			close(end)
+			delete(m.faults.stalled, shard)
 		}
 	})
 }
 
+// FailKey makes every request about one key fail with err, as if something else were stored under it, until FailKey
+// with nil. If key is "", Load and Define of the limiter fail, too, with [backend.ErrDefinition].
+func (m *Memory) FailKey(name, key string, err error) {
+	m.locked(func() { m.faults.keys[target{name, key}] = err })
+}
+
 // Calls returns how often these methods were called, including failed calls. Without arguments it counts all methods.
-func (m *Memory) Calls(methods ...string) int {
-	n := 0
-	m.faults.set(func(t *faults) {
-		for _, name := range methods {
-			n += t.calls[name]
+func (m *Memory) Calls(methods ...string) (n int) {
+	m.locked(func() {
+		for _, method := range methods {
+			n += m.calls[method]
 		}
 		if len(methods) == 0 {
-			for _, calls := range t.calls {
+			for _, calls := range m.calls {
 				n += calls
 			}
 		}
@@ -68,54 +97,41 @@ func (m *Memory) Calls(methods ...string) int {
 	return n
 }
 
-func (t *faults) set(f func(*faults)) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	f(t)
-}
-
-func (t *faults) count(method string) {
-	t.set(func(t *faults) {
-		if t.calls == nil {
-			t.calls = map[string]int{}
+// call makes a round trip, in which f has the server to itself.
+func (m *Memory) call(ctx context.Context, method string, f func()) error {
+	m.locked(func() { m.calls[method]++ })
+	if err := m.travel(ctx); err != nil {
+		return err
+	}
+	if err := m.waitStalled(ctx, everyShard); err != nil {
+		return err
+	}
+	var failed, lost error
+	m.locked(func() {
+		if failed = m.faults.err; failed != nil {
+			return
 		}
-		t.calls[method]++
+		if len(m.states)+len(m.leases) > m.sweepAt {
+			m.sweep()
+		}
+		f()
+		if m.faults.lose {
+			lost = errAnswerLost
+		}
 	})
-}
-
-// arrive is the request's way to the server.
-func (t *faults) arrive(ctx context.Context, method string) error {
-	t.count(method)
-	if err := t.pause(ctx); err != nil {
+	if failed != nil {
+		return failed
+	}
+	if err := m.travel(ctx); err != nil {
 		return err
 	}
-	if err := t.waitStall(ctx); err != nil {
-		return err
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.err
+	return lost
 }
 
-// reply is the answer's way back.
-func (t *faults) reply(ctx context.Context) error {
-	t.mu.Lock()
-	lost := t.lose
-	t.mu.Unlock()
-	if err := t.pause(ctx); err != nil {
-		return err
-	}
-	if lost {
-		return errAnswerLost
-	}
-	return nil
-}
-
-// pause takes half of the delay.
-func (t *faults) pause(ctx context.Context) error {
-	t.mu.Lock()
-	d := t.delay / 2
-	t.mu.Unlock()
+// travel takes half of the delay.
+func (m *Memory) travel(ctx context.Context) error {
+	var d time.Duration
+	m.locked(func() { d = m.faults.delay / 2 })
 	if d <= 0 || ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -126,47 +142,58 @@ func (t *faults) pause(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (t *faults) waitStall(ctx context.Context) error {
+// waitStalled waits while the shard is stalled.
+func (m *Memory) waitStalled(ctx context.Context, shard string) error {
 	for {
-		t.mu.Lock()
-		stall := t.stall
-		t.mu.Unlock()
-		if stall == nil {
-			return ctx.Err()
+		var end chan struct{}
+		m.locked(func() { end = m.faults.stalled[shard] })
+		if end == nil {
+			return nil
 		}
-		if !awaitClosed(ctx, stall) {
+		select {
+		case <-end:
+		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// awaitClosed waits until c is closed. It returns false if ctx ends before.
-func awaitClosed(ctx context.Context, c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	case <-ctx.Done():
-		return false
+// reach waits while the shard of a key is stalled. If the key cannot be reached, it returns the outcome and why.
+func (m *Memory) reach(ctx context.Context, name, key string) (backend.Outcome, error) {
+	shard := m.ShardOf(name, key)
+	if err := m.waitStalled(ctx, shard); err != nil {
+		return backend.Unreachable, err
 	}
+	var shardErr, keyErr error
+	m.locked(func() { shardErr, keyErr = m.faults.shards[shard], m.faults.keys[target{name, key}] })
+	if shardErr != nil {
+		return backend.Unreachable, shardErr
+	}
+	return backend.Failed, keyErr
 }
 
-// call makes a round trip, in which f has the server to itself.
-func (m *Memory) call(ctx context.Context, method string, f func()) error {
-	if err := m.faults.arrive(ctx, method); err != nil {
+// callDefinition is call for a method about the definition of a limiter.
+func (m *Memory) callDefinition(ctx context.Context, method, name string, f func()) error {
+	if outcome, err := m.reach(ctx, name, ""); err != nil {
+		if outcome == backend.Failed {
+			err = fmt.Errorf("%w: %w", backend.ErrDefinition, err)
+		}
 		return err
 	}
-	m.mu.Lock()
-	m.sweepIfLarge()
-	f()
-	m.mu.Unlock()
-	return m.faults.reply(ctx)
+	return m.call(ctx, method, f)
 }
 
-// roundTrip is call for a list whose items have room for the answers, which are written only if the answer arrives.
-func roundTrip[T any](ctx context.Context, m *Memory, method string, list []*T, do func(*T)) error {
-	answers := make([]T, len(list))
-	for i, item := range list {
-		answers[i] = *item
+// roundTrip is call for a list whose items have fields for the answers, which are written only if the answer arrives.
+func roundTrip[T any](ctx context.Context, m *Memory, method string, all []*T, do func(*T)) error {
+	var reached []*T
+	var answers []T
+	for _, item := range all {
+		name, key, outcome, why := fieldsOf(item)
+		if o, err := m.reach(ctx, name, key); err != nil {
+			*outcome, *why = o, err
+			continue
+		}
+		reached, answers = append(reached, item), append(answers, *item)
 	}
 	err := m.call(ctx, method, func() {
 		for i := range answers {
@@ -176,8 +203,21 @@ func roundTrip[T any](ctx context.Context, m *Memory, method string, list []*T, 
 	if err != nil {
 		return err
 	}
-	for i, item := range list {
+	for i, item := range reached {
 		*item = answers[i]
 	}
 	return nil
+}
+
+// fieldsOf returns the key that an item is about, and where its outcome is written.
+func fieldsOf(item any) (name, key string, outcome *backend.Outcome, err *error) {
+	switch i := item.(type) {
+	case *backend.Batch:
+		return i.Definition.Name, i.Key, &i.Outcome, &i.Err
+	case *backend.Replacement:
+		return i.Definition.Name, i.Key, &i.Outcome, &i.Err
+	case *backend.LeaseRequest:
+		return i.Definition.Name, i.Key, &i.Outcome, &i.Err
+	}
+	panic("storetest: not an item of a call")
 }

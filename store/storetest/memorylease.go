@@ -55,46 +55,46 @@ func (kl *keyLeases) find(id string) int {
 
 // Acquire implements [backend.Backend].
 func (m *Memory) Acquire(ctx context.Context, requests []*backend.LeaseRequest) error {
-	return roundTrip(ctx, m, "Acquire", reachable(ctx, m, requests, leaseFields), m.acquire)
+	return roundTrip(ctx, m, "Acquire", requests, m.acquire)
 }
 
-func (m *Memory) acquire(h *backend.LeaseRequest) {
-	h.Outcome, h.OK, h.InUse, h.Version, h.NextExpiry, h.Fence = backend.Decided, false, 0, 0, 0, 0
+func (m *Memory) acquire(r *backend.LeaseRequest) {
+	r.Outcome, r.OK, r.InUse, r.Version, r.NextExpiry, r.Fence = backend.Decided, false, 0, 0, 0, 0
 	now := m.now()
-	if d := m.definitions[h.Definition.Name]; d != nil && d.Version > h.Definition.Version {
-		h.Outcome, h.Version = backend.OutdatedDefinition, d.Version
+	if d := m.definitions[r.Definition.Name]; d != nil && d.Version > r.Definition.Version {
+		r.Outcome, r.Version = backend.OutdatedDefinition, d.Version
 		return
 	}
-	kl := m.keyLeases(h, now)
-	if kl.version > h.Definition.Version {
-		h.Outcome, h.Version = backend.OutdatedDefinition, kl.version
+	kl := m.keyLeases(r, now)
+	if kl.version > r.Definition.Version {
+		r.Outcome, r.Version = backend.OutdatedDefinition, kl.version
 		return
 	}
-	kl.version = h.Definition.Version
-	permits := max(h.Permits, 0)
-	switch i := kl.find(h.ID); {
+	kl.version = r.Definition.Version
+	permits := max(r.Permits, 0)
+	switch i := kl.find(r.ID); {
 	case permits > 0 && i >= 0: // sent again, because the answer was lost
-		kl.leases[i].renew(now, h.TTL)
-		h.OK, h.Fence = true, kl.leases[i].fence
-	case kl.inUse()+max(permits, 1) > h.Definition.Permits:
-		h.NextExpiry = kl.nextEnd(now)
-		kl.wanted = kl.wanted || h.Waiting
+		kl.leases[i].renew(now, r.TTL)
+		r.OK, r.Fence = true, kl.leases[i].fence
+	case kl.inUse()+max(permits, 1) > r.Definition.Permits:
+		r.NextExpiry = kl.nextEnd(now)
+		kl.wanted = kl.wanted || r.Waiting
 	case permits == 0:
-		h.OK = true
+		r.OK = true
 	default:
 		m.fence++
-		h.OK, h.Fence = true, m.fence
-		kl.leases = append(kl.leases, lease{id: h.ID, permits: permits, end: now + h.TTL, ttl: h.TTL, fence: m.fence})
+		r.OK, r.Fence = true, m.fence
+		kl.leases = append(kl.leases, lease{id: r.ID, permits: permits, end: now + r.TTL, ttl: r.TTL, fence: m.fence})
 	}
-	h.InUse = kl.inUse()
+	r.InUse = kl.inUse()
 	if len(kl.leases) == 0 {
-		delete(m.leases, target{h.Definition.Name, h.Key})
+		delete(m.leases, target{r.Definition.Name, r.Key})
 	}
 }
 
-// keyLeases returns the leases of the key of h that have not expired.
-func (m *Memory) keyLeases(h *backend.LeaseRequest, now int64) *keyLeases {
-	k := target{h.Definition.Name, h.Key}
+// keyLeases returns the leases of the key of r that have not expired.
+func (m *Memory) keyLeases(r *backend.LeaseRequest, now int64) *keyLeases {
+	k := target{r.Definition.Name, r.Key}
 	kl := m.leases[k]
 	if kl != nil {
 		kl.expire(now)
@@ -108,33 +108,33 @@ func (m *Memory) keyLeases(h *backend.LeaseRequest, now int64) *keyLeases {
 
 // Renew implements [backend.Backend].
 func (m *Memory) Renew(ctx context.Context, requests []*backend.LeaseRequest) error {
-	return roundTrip(ctx, m, "Renew", reachable(ctx, m, requests, leaseFields), func(h *backend.LeaseRequest) {
+	return roundTrip(ctx, m, "Renew", requests, func(r *backend.LeaseRequest) {
 		now := m.now()
-		m.withLease(h, now, func(kl *keyLeases, i int) { kl.leases[i].renew(now, h.TTL) })
+		m.withLease(r, now, func(kl *keyLeases, i int) { kl.leases[i].renew(now, r.TTL) })
 	})
 }
 
 // Release implements [backend.Backend]. It sends a notice only if a waiting caller was rejected before.
 func (m *Memory) Release(ctx context.Context, requests []*backend.LeaseRequest) error {
-	return roundTrip(ctx, m, "Release", reachable(ctx, m, requests, leaseFields), func(h *backend.LeaseRequest) {
-		m.withLease(h, m.now(), func(kl *keyLeases, i int) {
+	return roundTrip(ctx, m, "Release", requests, func(r *backend.LeaseRequest) {
+		m.withLease(r, m.now(), func(kl *keyLeases, i int) {
 			kl.leases = slices.Delete(kl.leases, i, i+1)
 			if kl.wanted {
-				m.tell(backend.Notice{Name: h.Definition.Name, Key: h.Key, Released: true})
+				m.notify(backend.Notice{Name: r.Definition.Name, Key: r.Key, Released: true})
 			}
 		})
 	})
 }
 
-// withLease calls f if the lease of h has not ended, and sets the answers.
-func (m *Memory) withLease(h *backend.LeaseRequest, now int64, f func(kl *keyLeases, i int)) {
-	h.Outcome, h.OK = backend.Decided, false
-	kl := m.keyLeases(h, now)
-	if i := kl.find(h.ID); i >= 0 && (h.Fence == 0 || kl.leases[i].fence == h.Fence) {
-		h.OK = true
+// withLease calls f if the lease of r has not ended, and sets the answers.
+func (m *Memory) withLease(r *backend.LeaseRequest, now int64, f func(kl *keyLeases, i int)) {
+	r.Outcome, r.OK = backend.Decided, false
+	kl := m.keyLeases(r, now)
+	if i := kl.find(r.ID); i >= 0 && (r.Fence == 0 || kl.leases[i].fence == r.Fence) {
+		r.OK = true
 		f(kl, i)
 	}
 	if len(kl.leases) == 0 {
-		delete(m.leases, target{h.Definition.Name, h.Key})
+		delete(m.leases, target{r.Definition.Name, r.Key})
 	}
 }

@@ -20,39 +20,33 @@ type listener struct {
 // NoListen(true) makes Listen return [errors.ErrUnsupported], and running calls of Listen another error.
 // NoListen(false) ends that.
 func (m *Memory) NoListen(on bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.noListen = on
-	if !on {
-		return
-	}
-	for l := range m.listeners {
-		close(l.disconnected)
-		delete(m.listeners, l)
-	}
+	m.locked(func() {
+		if m.noListen = on; on {
+			for l := range m.listeners {
+				close(l.disconnected)
+				delete(m.listeners, l)
+			}
+		}
+	})
 }
 
 // Listen implements [backend.Backend].
 func (m *Memory) Listen(ctx context.Context, ready func(), notice func(backend.Notice)) error {
 	l := &listener{signal: make(chan struct{}, 1), disconnected: make(chan struct{})}
-	deaf := false
+	unsupported := false
 	err := m.call(ctx, "Listen", func() {
-		if deaf = m.noListen; !deaf {
+		if unsupported = m.noListen; !unsupported {
 			m.listeners[l] = struct{}{}
 		}
 	})
-	defer m.stopListening(l)
+	defer m.locked(func() { delete(m.listeners, l) })
 	switch {
 	case err != nil:
 		return err
-	case deaf:
+	case unsupported:
 		return errors.ErrUnsupported
 	}
 	ready()
-	return m.deliver(ctx, l, notice)
-}
-
-func (m *Memory) deliver(ctx context.Context, l *listener, notice func(backend.Notice)) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -61,24 +55,16 @@ func (m *Memory) deliver(ctx context.Context, l *listener, notice func(backend.N
 			return errDisconnected
 		case <-l.signal:
 		}
-		m.mu.Lock()
-		notices := l.notices
-		l.notices = nil
-		m.mu.Unlock()
+		var notices []backend.Notice
+		m.locked(func() { notices, l.notices = l.notices, nil })
 		for _, n := range notices {
 			notice(n)
 		}
 	}
 }
 
-func (m *Memory) stopListening(l *listener) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.listeners, l)
-}
-
-// tell queues a notice for all listeners.
-func (m *Memory) tell(n backend.Notice) {
+// notify queues a notice for all listeners.
+func (m *Memory) notify(n backend.Notice) {
 	for l := range m.listeners {
 		l.notices = append(l.notices, n)
 		select {

@@ -17,20 +17,22 @@ func (m model) check(b *backend.Batch) string {
 	if !ok || fullAt(s) <= b.Now && s.Version != b.Definition.Version && b.Outcome == backend.Decided {
 		s = b.Definition.InitialState(b.Now) // the server may have forgotten it, or not
 	}
+	outcome := backend.Decided
 	switch {
 	case s.Version > b.Definition.Version:
-		if wrong := mustBe(b, backend.OutdatedDefinition, "OutdatedDefinition"); wrong != "" || b.State.Version == s.Version {
-			return wrong
-		}
-		return fmt.Sprintf("the newer version is %d, not %d", b.State.Version, s.Version)
+		outcome = backend.OutdatedDefinition
 	case s.Version < b.Definition.Version:
-		if wrong := mustBe(b, backend.OutdatedState, "OutdatedState"); wrong != "" {
-			return wrong
-		}
-		return differ(advanced(b.State, b.Now), advanced(s, b.Now))
+		outcome = backend.OutdatedState
 	}
-	if wrong := mustBe(b, backend.Decided, "Decided"); wrong != "" {
-		return wrong
+	switch {
+	case b.Outcome != outcome:
+		return fmt.Sprintf("outcome %d, not %d", b.Outcome, outcome)
+	case outcome == backend.OutdatedState:
+		return differ(advanced(b.State, b.Now), advanced(s, b.Now))
+	case outcome == backend.OutdatedDefinition && b.State.Version == s.Version:
+		return ""
+	case outcome == backend.OutdatedDefinition:
+		return fmt.Sprintf("the newer version is %d, not %d", b.State.Version, s.Version)
 	}
 	want := make([]int64, len(b.Requests))
 	m[k] = b.Definition.Decide(s, b.Now, b.Requests, want)
@@ -38,13 +40,6 @@ func (m model) check(b *backend.Batch) string {
 		return fmt.Sprintf("granted %v, not %v, from %+v at %d", b.Granted, want, s, b.Now)
 	}
 	return differ(b.State, m[k])
-}
-
-func mustBe(b *backend.Batch, want backend.Outcome, name string) string {
-	if b.Outcome == want {
-		return ""
-	}
-	return fmt.Sprintf("outcome %d, not %s", b.Outcome, name)
 }
 
 // differ returns how a state differs from the expected one, or "".
@@ -74,10 +69,10 @@ func receiptsOf(d *backend.Definition, before backend.State, now int64, requests
 	list := make([]backend.Receipt, len(requests))
 	s := d.Advance(before, now)
 	previous := []int64{0}
-	for i, a := range requests {
-		if !a.IfPrevious || previous[0] != backend.Rejected {
-			a.IfPrevious = false
-			s = d.Decide(s, now, []backend.Request{a}, previous)
+	for i, r := range requests {
+		if !r.IfPrevious || previous[0] != backend.Rejected {
+			r.IfPrevious = false
+			s = d.Decide(s, now, []backend.Request{r}, previous)
 		}
 		list[i] = receiptOf(s)
 	}

@@ -12,22 +12,22 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A mutant is a Memory with something wrong. What is nil is as it is in a Memory.
+// A mutant is a Memory with a fault. A nil function means that this part works as in a Memory.
 type mutant struct {
 	*Memory
-	asks    func(b *backend.Batch)                              // before a decision
-	decide  func(m *Memory, b *backend.Batch)                   // instead of it
-	after   func(m *Memory, k target, b *backend.Batch)         // of it
-	acquire func(m *Memory, h *backend.LeaseRequest)            // instead
-	held    func(m *Memory, h *backend.LeaseRequest)            // after it
-	renew   func(m *Memory, h *backend.LeaseRequest)            // instead
-	release func(m *Memory, h *backend.LeaseRequest)            // instead
-	replace func(m *Memory, k target, old, next *backend.State) // before it
-	define  func(m *Memory, old *int64, next *backend.Definition)
-	deaf    func(n backend.Notice) (backend.Notice, bool)
-	key     func(name, key string) string
-	deadCtx bool
-	racy    bool
+	before       func(b *backend.Batch)                                // runs before decide
+	decide       func(m *Memory, b *backend.Batch)                     // replaces Memory.decide
+	afterDecide  func(m *Memory, k target, b *backend.Batch)           // runs after decide
+	acquire      func(m *Memory, r *backend.LeaseRequest)              // replaces Memory.acquire
+	afterAcquire func(m *Memory, r *backend.LeaseRequest)              // runs after acquire
+	renew        func(m *Memory, r *backend.LeaseRequest)              // replaces Renew
+	release      func(m *Memory, r *backend.LeaseRequest)              // replaces Release
+	replace      func(m *Memory, k target, old, next *backend.State)   // changes what Replace gets
+	define       func(m *Memory, old *int64, next *backend.Definition) // changes what Define gets
+	notice       func(n backend.Notice) (backend.Notice, bool)         // changes a notice; false: it is lost
+	key          func(name, key string) string                         // changes a key
+	deadCtx      bool                                                  // contexts have no effect
+	racy         bool                                                  // see decideInTwoSteps
 }
 
 func (m *mutant) context(ctx context.Context) context.Context {
@@ -51,16 +51,16 @@ func (m *mutant) Decide(ctx context.Context, batches []*backend.Batch) error {
 	return roundTrip(m.context(ctx), m.Memory, "Decide", batches, func(b *backend.Batch) {
 		d, requests, key := b.Definition, b.Requests, b.Key
 		b.Requests, b.Key = slices.Clone(requests), m.keyOf(b.Definition.Name, key)
-		if m.asks != nil {
-			m.asks(b)
+		if m.before != nil {
+			m.before(b)
 		}
 		if m.decide != nil {
 			m.decide(m.Memory, b)
 		} else {
 			m.Memory.decide(b)
 		}
-		if m.after != nil {
-			m.after(m.Memory, target{b.Definition.Name, b.Key}, b)
+		if m.afterDecide != nil {
+			m.afterDecide(m.Memory, target{b.Definition.Name, b.Key}, b)
 		}
 		b.Definition, b.Requests, b.Key = d, requests, key
 	})
@@ -112,14 +112,14 @@ func (m *mutant) Define(ctx context.Context, old int64, next *backend.Definition
 }
 
 func (m *mutant) Acquire(ctx context.Context, requests []*backend.LeaseRequest) error {
-	return m.each(ctx, "Acquire", requests, func(h *backend.LeaseRequest) {
+	return m.each(ctx, "Acquire", requests, func(r *backend.LeaseRequest) {
 		if m.acquire != nil {
-			m.acquire(m.Memory, h)
+			m.acquire(m.Memory, r)
 		} else {
-			m.Memory.acquire(h)
+			m.Memory.acquire(r)
 		}
-		if m.held != nil {
-			m.held(m.Memory, h)
+		if m.afterAcquire != nil {
+			m.afterAcquire(m.Memory, r)
 		}
 	})
 }
@@ -128,14 +128,14 @@ func (m *mutant) Renew(ctx context.Context, requests []*backend.LeaseRequest) er
 	if m.renew == nil {
 		return m.Memory.Renew(ctx, requests)
 	}
-	return m.each(ctx, "Renew", requests, func(h *backend.LeaseRequest) { m.renew(m.Memory, h) })
+	return m.each(ctx, "Renew", requests, func(r *backend.LeaseRequest) { m.renew(m.Memory, r) })
 }
 
 func (m *mutant) Release(ctx context.Context, requests []*backend.LeaseRequest) error {
 	if m.release == nil {
 		return m.Memory.Release(ctx, requests)
 	}
-	return m.each(ctx, "Release", requests, func(h *backend.LeaseRequest) { m.release(m.Memory, h) })
+	return m.each(ctx, "Release", requests, func(r *backend.LeaseRequest) { m.release(m.Memory, r) })
 }
 
 func (m *mutant) each(ctx context.Context, method string, requests []*backend.LeaseRequest, do func(*backend.LeaseRequest)) error {
@@ -144,9 +144,9 @@ func (m *mutant) each(ctx context.Context, method string, requests []*backend.Le
 
 func (m *mutant) Listen(ctx context.Context, ready func(), notice func(backend.Notice)) error {
 	return m.Memory.Listen(m.context(ctx), ready, func(n backend.Notice) {
-		if m.deaf == nil {
+		if m.notice == nil {
 			notice(n)
-		} else if n, ok := m.deaf(n); ok {
+		} else if n, ok := m.notice(n); ok {
 			notice(n)
 		}
 	})
@@ -168,11 +168,11 @@ func (m mutant) subject() Subject {
 	}
 }
 
-// everyAsk changes each ask before it is decided.
-func everyAsk(change func(d *backend.Definition, a *backend.Request)) func(*backend.Batch) {
+// everyRequest changes each request before it is decided.
+func everyRequest(change func(*backend.Request)) func(*backend.Batch) {
 	return func(b *backend.Batch) {
 		for i := range b.Requests {
-			change(b.Definition, &b.Requests[i])
+			change(&b.Requests[i])
 		}
 	}
 }

@@ -13,38 +13,38 @@ var mutants = map[string]struct {
 	caught string
 	mutant mutant
 }{
-	"grants one too many": {"what is available is granted", mutant{asks: func(b *backend.Batch) {
+	"grants one too many": {"what is available is granted", mutant{before: func(b *backend.Batch) {
 		more := *b.Definition
 		more.Permits++
 		b.Definition = &more
 	}}},
-	"all or nothing": {"a larger Max takes", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) { a.Max = min(a.Max, max(a.Min, 1)) })}},
-	"zero takes one": {"zero permits are granted while", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) {
-		if a.Op == backend.OpTake && a.Max == 0 {
-			a.Max = 1
+	"all or nothing": {"a larger Max takes", mutant{before: everyRequest(func(r *backend.Request) { r.Max = min(r.Max, max(r.Min, 1)) })}},
+	"zero takes one": {"zero permits are granted while", mutant{before: everyRequest(func(r *backend.Request) {
+		if r.Op == backend.OpTake && r.Max == 0 {
+			r.Max = 1
 		}
 	})}},
-	"lets others pass": {"a request after a rejected one", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) { a.IfPrevious = false })}},
-	"charges what is there": {"a charge is taken even", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) {
-		if a.Op == backend.OpCharge {
-			a.Op, a.Min = backend.OpTake, 1
+	"ignores IfPrevious": {"a request after a rejected one", mutant{before: everyRequest(func(r *backend.Request) { r.IfPrevious = false })}},
+	"charges what is there": {"a charge is taken even", mutant{before: everyRequest(func(r *backend.Request) {
+		if r.Op == backend.OpCharge {
+			r.Op, r.Min = backend.OpTake, 1
 		}
 	})}},
-	"lends as it takes": {"a block is given back", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) { a.Block = false })}},
-	"refunds loans":     {"a token_bucket answers as the model does, whatever", mutant{after: afterwards(func(_ *backend.Batch, s *backend.State) { s.RefundFloor = 0 })}},
-	"returns as it refunds": {"a token_bucket answers as the model does, whatever", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) {
-		if a.Op == backend.OpReturnBlock {
-			a.Op = backend.OpRefund
+	"takes blocks like other permits": {"a block is given back", mutant{before: everyRequest(func(r *backend.Request) { r.Block = false })}},
+	"refunds blocks":                  {"a token_bucket answers as the model does, whatever", mutant{afterDecide: afterwards(func(_ *backend.Batch, s *backend.State) { s.RefundFloor = 0 })}},
+	"returns blocks like refunds": {"a token_bucket answers as the model does, whatever", mutant{before: everyRequest(func(r *backend.Request) {
+		if r.Op == backend.OpReturnBlock {
+			r.Op = backend.OpRefund
 		}
 	})}},
-	"forgets what lines have paid for": {"a token_bucket answers as the model does, however", mutant{asks: everyAsk(func(_ *backend.Definition, a *backend.Request) {
-		if a.Op == backend.OpRefund {
-			a.Receipt.Tick = 1 << 40
+	"forgets what ticks have brought back": {"a token_bucket answers as the model does, however", mutant{before: everyRequest(func(r *backend.Request) {
+		if r.Op == backend.OpRefund {
+			r.Receipt.Tick = 1 << 40
 		}
 	})}},
 	"refunds to any segment": {"a sliding_window answers as the model does, however", mutant{decide: func(m *Memory, b *backend.Batch) {
 		s := b.Definition.InitialState(m.now())
-		everyAsk(func(_ *backend.Definition, a *backend.Request) { a.Receipt.Tick = s.Tick })(b)
+		everyRequest(func(r *backend.Request) { r.Receipt.Tick = s.Tick })(b)
 		m.decide(b)
 	}}},
 	"a clock that never steps back": {"a fixed_window answers as the model does, however", mutant{decide: func(m *Memory, b *backend.Batch) {
@@ -55,13 +55,13 @@ var mutants = map[string]struct {
 			m.states[target{b.Definition.Name, b.Key}] = b.State
 		}
 	}}},
-	"knows a line too late": {"a fixed_window answers as the model does, however", mutant{
-		asks: func(b *backend.Batch) {
+	"sees a tick too late": {"a fixed_window answers as the model does, however", mutant{
+		before: func(b *backend.Batch) {
 			late := *b.Definition
 			late.Anchor++
 			b.Definition = &late
 		},
-		after: afterwards(func(_ *backend.Batch, s *backend.State) { s.Anchor-- }),
+		afterDecide: afterwards(func(_ *backend.Batch, s *backend.State) { s.Anchor-- }),
 	}},
 	"drops the oldest segment": {"a state of many segments", mutant{replace: func(_ *Memory, _ target, _, next *backend.State) {
 		if len(next.Taken) > 100 {
@@ -75,14 +75,14 @@ var mutants = map[string]struct {
 		}
 		m.decide(b)
 	}}},
-	"never forgets": {"a key is forgotten when", mutant{after: func(m *Memory, k target, b *backend.Batch) {
+	"never forgets": {"a key is forgotten when", mutant{afterDecide: func(m *Memory, k target, b *backend.Batch) {
 		m.states[target{k.name, k.key + "kept"}] = backend.State{Schedule: b.State.Schedule, Tick: b.State.Tick + 1_000_000}
 	}}},
-	"computes in floats of 32 bits": {"large and small numbers", mutant{after: afterwards(func(_ *backend.Batch, s *backend.State) { s.Missing = int64(float32(s.Missing)) })}},
-	"owes without end": {"at most twice the largest", mutant{after: func(_ *Memory, _ target, b *backend.Batch) {
-		for i, a := range b.Requests {
-			if a.Op == backend.OpCharge {
-				b.Granted[i] = a.Max
+	"computes in floats of 32 bits": {"large and small numbers", mutant{afterDecide: afterwards(func(_ *backend.Batch, s *backend.State) { s.Missing = int64(float32(s.Missing)) })}},
+	"charges without a bound": {"at most twice the largest", mutant{afterDecide: func(_ *Memory, _ target, b *backend.Batch) {
+		for i, r := range b.Requests {
+			if r.Op == backend.OpCharge {
+				b.Granted[i] = r.Max
 			}
 		}
 	}}},
@@ -90,110 +90,110 @@ var mutants = map[string]struct {
 	"keys are valid UTF-8":           {"keys of any bytes", mutant{key: validUTF8}},
 	"keys are 255 bytes":             {"keys of any bytes", mutant{key: func(_, key string) string { return key[:min(len(key), 255)] }}},
 	"keys are trimmed":               {"keys of any bytes", mutant{key: func(_, key string) string { return strings.TrimSpace(key) }}},
-	"keys do not tell the case":      {"keys of any bytes", mutant{key: func(_, key string) string { return strings.ToLower(key) }}},
-	"a name and a key run into":      {"names are distinct", mutant{asks: joined}},
-	"asks an old state":              {"a state of an older definition", mutant{decide: func(m *Memory, b *backend.Batch) { reversion(m, b); m.decide(b) }}},
-	"asks a newer state":             {"nothing is decided by an older definition than", mutant{decide: outdatedToo}},
+	"keys ignore the case":           {"keys of any bytes", mutant{key: func(_, key string) string { return strings.ToLower(key) }}},
+	"a name and a key are joined":    {"names are distinct", mutant{before: joined}},
+	"decides by an old state":        {"a state of an older definition", mutant{decide: func(m *Memory, b *backend.Batch) { reversion(m, b); m.decide(b) }}},
+	"decides by a newer state":       {"nothing is decided by an older definition than", mutant{decide: outdatedToo}},
 	"replaces whatever is there":     {"a state that has changed", mutant{replace: func(m *Memory, k target, old, _ *backend.State) { *old = m.states[k] }}},
 	"compares what is missing":       {"a state that has changed", mutant{replace: comparesMissing}},
 	"compares the sum":               {"a state of many segments", mutant{replace: comparesMissing}},
 	"defines over another":           {"a definition is created once", mutant{define: func(m *Memory, old *int64, next *backend.Definition) { *old = inForce(m, next.Name) }}},
 	"defines after any version":      {"a definition is replaced only", mutant{define: definesAfterAny}},
 	"decides by any definition":      {"nothing is decided by an older definition once", mutant{decide: anyDefinition}},
-	"holds by any definition":        {"nothing is decided by an older definition once", mutant{acquire: anyDefinitionHolds}},
+	"leases by any definition":       {"nothing is decided by an older definition once", mutant{acquire: leasesByAnyDefinition}},
 	"replaces only the first":        {"many states are replaced in one call", mutant{replace: onlyTheFirst()}},
 	"forgets whose limits":           {"a definition is stored with all", mutant{define: func(_ *Memory, _ *int64, next *backend.Definition) { next.Origin = backend.Origin{} }}},
 	"forgets what was reached":       {"a definition is stored with all", mutant{define: func(_ *Memory, _ *int64, next *backend.Definition) { next.Reached = false }}},
-	"sends no notice of definitions": {"all listeners get a notice of a new", mutant{deaf: func(n backend.Notice) (backend.Notice, bool) { return n, n.Released }}},
-	"sends no notice of releases":    {"all listeners get a notice of a release", mutant{deaf: func(n backend.Notice) (backend.Notice, bool) { return n, !n.Released }}},
-	"tells no key":                   {"all listeners get a notice of a release", mutant{deaf: func(n backend.Notice) (backend.Notice, bool) { n.Key = ""; return n, true }}},
-	"does not hear a context":        {"a context that has ended ends every call", mutant{deadCtx: true}},
-	"holds one too many": {"leases never hold more", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
-		d := h.Definition
-		h.Definition = newer(d, func(more *backend.Definition) { more.Version--; more.Permits++ })
-		m.acquire(h)
-		h.Definition = d
+	"sends no notice of definitions": {"all listeners get a notice of a new", mutant{notice: func(n backend.Notice) (backend.Notice, bool) { return n, n.Released }}},
+	"sends no notice of releases":    {"all listeners get a notice of a release", mutant{notice: func(n backend.Notice) (backend.Notice, bool) { return n, !n.Released }}},
+	"sends no key with notices":      {"all listeners get a notice of a release", mutant{notice: func(n backend.Notice) (backend.Notice, bool) { n.Key = ""; return n, true }}},
+	"ignores contexts":               {"a context that has ended ends every call", mutant{deadCtx: true}},
+	"leases one too many": {"leases never hold more", mutant{acquire: func(m *Memory, r *backend.LeaseRequest) {
+		d := r.Definition
+		r.Definition = newer(d, func(more *backend.Definition) { more.Version--; more.Permits++ })
+		m.acquire(r)
+		r.Definition = d
 	}}},
-	"a zero holds one": {"an Acquire of no permits", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) { h.Permits = max(h.Permits, 1); m.acquire(h) }}},
-	"holds twice": {"a lease that is acquired again because the answer was lost is one lease", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
-		id := h.ID
+	"a zero leases one": {"an Acquire of no permits", mutant{acquire: func(m *Memory, r *backend.LeaseRequest) { r.Permits = max(r.Permits, 1); m.acquire(r) }}},
+	"leases twice": {"a lease that is acquired again because the answer was lost is one lease", mutant{acquire: func(m *Memory, r *backend.LeaseRequest) {
+		id := r.ID
 		m.fence++
-		h.ID += time.Now().String()
-		m.acquire(h)
-		h.ID = id
+		r.ID += time.Now().String()
+		m.acquire(r)
+		r.ID = id
 	}}},
-	"holds again until the first end": {"a lease that is acquired again lasts from", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
-		if i := m.keyLeases(h, m.now()).find(h.ID); i >= 0 && h.Permits > 0 {
-			end := m.keyLeases(h, m.now()).leases[i].end
-			m.acquire(h)
-			m.keyLeases(h, m.now()).leases[i].end = end
+	"leases again until the first end": {"a lease that is acquired again lasts from", mutant{acquire: func(m *Memory, r *backend.LeaseRequest) {
+		if i := m.keyLeases(r, m.now()).find(r.ID); i >= 0 && r.Permits > 0 {
+			end := m.keyLeases(r, m.now()).leases[i].end
+			m.acquire(r)
+			m.keyLeases(r, m.now()).leases[i].end = end
 			return
 		}
-		m.acquire(h)
+		m.acquire(r)
 	}}},
-	"fences fall":       {"the fences of a key grow", mutant{held: func(_ *Memory, h *backend.LeaseRequest) { h.Fence = 1_000_000 - h.Fence }}},
-	"one fence for all": {"the fences of a key grow", mutant{held: func(_ *Memory, h *backend.LeaseRequest) { h.Fence = 1 }}},
-	"leases never end":  {"a lease that is not renewed ends", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) { h.TTL *= 1_000_000; m.acquire(h) }}},
-	"leases end too soon": {"a lease that is not renewed ends", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
-		ttl := h.TTL
-		h.TTL /= 2
-		m.acquire(h)
-		h.TTL = ttl
+	"fences fall":       {"the fences of a key grow", mutant{afterAcquire: func(_ *Memory, r *backend.LeaseRequest) { r.Fence = 1_000_000 - r.Fence }}},
+	"one fence for all": {"the fences of a key grow", mutant{afterAcquire: func(_ *Memory, r *backend.LeaseRequest) { r.Fence = 1 }}},
+	"leases never end":  {"a lease that is not renewed ends", mutant{acquire: func(m *Memory, r *backend.LeaseRequest) { r.TTL *= 1_000_000; m.acquire(r) }}},
+	"leases end too soon": {"a lease that is not renewed ends", mutant{acquire: func(m *Memory, r *backend.LeaseRequest) {
+		ttl := r.TTL
+		r.TTL /= 2
+		m.acquire(r)
+		r.TTL = ttl
 	}}},
-	"all leases end at once": {"only the lease ends", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
-		m.acquire(h)
-		kl := m.keyLeases(h, m.now())
+	"all leases end at once": {"only the lease ends", mutant{acquire: func(m *Memory, r *backend.LeaseRequest) {
+		m.acquire(r)
+		kl := m.keyLeases(r, m.now())
 		for i := range kl.leases {
 			kl.leases[i].end = kl.leases[0].end
 		}
 	}}},
-	"Renew does nothing":    {"a lease that is renewed goes on", mutant{renew: func(_ *Memory, h *backend.LeaseRequest) { h.OK = true }}},
-	"Renew raises the dead": {"a lease that is not renewed ends", mutant{renew: func(m *Memory, h *backend.LeaseRequest) { m.acquire(h); h.OK = true }}},
-	"Release says always OK": {"a repeated Release", mutant{release: func(m *Memory, h *backend.LeaseRequest) {
-		m.withLease(h, m.now(), func(kl *keyLeases, i int) { kl.leases = append(kl.leases[:i], kl.leases[i+1:]...) })
-		h.OK = true
+	"Renew does nothing":    {"a lease that is renewed goes on", mutant{renew: func(_ *Memory, r *backend.LeaseRequest) { r.OK = true }}},
+	"Renew raises the dead": {"a lease that is not renewed ends", mutant{renew: func(m *Memory, r *backend.LeaseRequest) { m.acquire(r); r.OK = true }}},
+	"Release says always OK": {"a repeated Release", mutant{release: func(m *Memory, r *backend.LeaseRequest) {
+		m.withLease(r, m.now(), func(kl *keyLeases, i int) { kl.leases = append(kl.leases[:i], kl.leases[i+1:]...) })
+		r.OK = true
 	}}},
-	"Release frees another's": {"a repeated Release", mutant{release: func(m *Memory, h *backend.LeaseRequest) {
-		kl := m.keyLeases(h, m.now())
-		i := kl.find(h.ID)
-		if h.OK = i >= 0; len(kl.leases) > 0 {
+	"Release frees another's": {"a repeated Release", mutant{release: func(m *Memory, r *backend.LeaseRequest) {
+		kl := m.keyLeases(r, m.now())
+		i := kl.find(r.ID)
+		if r.OK = i >= 0; len(kl.leases) > 0 {
 			i = max(i, 0)
 			kl.leases = append(kl.leases[:i], kl.leases[i+1:]...)
 		}
 	}}},
-	"goes by the first limit": {"what is held counts under", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
-		d := h.Definition
-		h.Definition = newer(d, func(d *backend.Definition) { d.Permits = 3 })
-		m.acquire(h)
-		h.Definition = d
+	"goes by the first limit": {"what is held counts under", mutant{acquire: func(m *Memory, r *backend.LeaseRequest) {
+		d := r.Definition
+		r.Definition = newer(d, func(d *backend.Definition) { d.Permits = 3 })
+		m.acquire(r)
+		r.Definition = d
 	}}},
-	"says when a lease ends, not in how long": {"a rejection says when", mutant{held: func(m *Memory, h *backend.LeaseRequest) {
-		if h.NextExpiry > 0 {
-			h.NextExpiry += m.now()
+	"says when a lease ends, not in how long": {"a rejection says when", mutant{afterAcquire: func(m *Memory, r *backend.LeaseRequest) {
+		if r.NextExpiry > 0 {
+			r.NextExpiry += m.now()
 		}
 	}}},
-	"holds fewer than none": {"an Acquire of less than 0", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
-		if m.acquire(h); h.Permits < 0 {
-			kl := m.keyLeases(h, m.now())
-			kl.leases = append(kl.leases, lease{id: h.ID, permits: h.Permits, end: m.now() + h.TTL, ttl: h.TTL})
+	"leases fewer than none": {"an Acquire of less than 0", mutant{acquire: func(m *Memory, r *backend.LeaseRequest) {
+		if m.acquire(r); r.Permits < 0 {
+			kl := m.keyLeases(r, m.now())
+			kl.leases = append(kl.leases, lease{id: r.ID, permits: r.Permits, end: m.now() + r.TTL, ttl: r.TTL})
 		}
 	}}},
 	"charges less than nothing": {"numbers below 0", mutant{decide: func(m *Memory, b *backend.Batch) {
 		m.decide(b)
-		for _, a := range b.Requests {
-			if k := (target{b.Definition.Name, b.Key}); a.Op == backend.OpCharge && a.Max < 0 && b.State.Missing > 0 {
-				b.State.Missing += a.Max
+		for _, r := range b.Requests {
+			if k := (target{b.Definition.Name, b.Key}); r.Op == backend.OpCharge && r.Max < 0 && b.State.Missing > 0 {
+				b.State.Missing += r.Max
 				m.states[k] = b.State
 			}
 		}
 	}}},
-	"holds by an older definition": {"nothing is leased by an older definition", mutant{acquire: func(m *Memory, h *backend.LeaseRequest) {
-		m.keyLeases(h, m.now()).version = 0
-		m.acquire(h)
+	"leases by an older definition": {"nothing is leased by an older definition", mutant{acquire: func(m *Memory, r *backend.LeaseRequest) {
+		m.keyLeases(r, m.now()).version = 0
+		m.acquire(r)
 	}}},
 }
 
-// joined takes the name with the key for what a state belongs to.
+// joined moves the end of the name into the key.
 func joined(b *backend.Batch) {
 	i := strings.LastIndexByte(b.Definition.Name, '-') + 13 // the suite's own part of the name
 	rest := b.Definition.Name[min(i, len(b.Definition.Name)):]
@@ -250,7 +250,7 @@ func checkOne(t *testing.T, s Subject, name string) (failures []string, ok bool)
 	return nil, false
 }
 
-// Every fault is noticed by the case that is about it.
+// TestRun_FindsEveryFault checks that each fault is noticed by the case that is about it.
 func TestRun_FindsEveryFault(t *testing.T) {
 	for fault, m := range mutants {
 		t.Run(fault, func(t *testing.T) {
@@ -266,7 +266,7 @@ func TestRun_FindsEveryFault(t *testing.T) {
 	}
 }
 
-// Two who look and then take may meet, or not; they have several chances.
+// A Backend that reads and writes in two steps fails only if two calls overlap, so it gets several tries.
 func TestRun_FindsARace(t *testing.T) {
 	for _, name := range []string{"no permit of a key is granted twice", "calls about overlapping sets"} {
 		noticed := false
@@ -290,10 +290,10 @@ func anyDefinition(m *Memory, b *backend.Batch) {
 	}
 }
 
-func anyDefinitionHolds(m *Memory, h *backend.LeaseRequest) {
-	d := m.definitions[h.Definition.Name]
-	delete(m.definitions, h.Definition.Name)
-	m.acquire(h)
+func leasesByAnyDefinition(m *Memory, r *backend.LeaseRequest) {
+	d := m.definitions[r.Definition.Name]
+	delete(m.definitions, r.Definition.Name)
+	m.acquire(r)
 	if d != nil {
 		m.definitions[d.Name] = d
 	}

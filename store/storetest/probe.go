@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// usualPatience is how long something that must happen can take; a busy server is no failure.
+// usualPatience is how long something that must happen can take. It is long, because a busy server is no failure.
 const usualPatience = 20 * time.Second
 
 // A probe is what a case works with: a Backend, a model of the server, and methods for expectations. Only the case's
@@ -141,9 +141,13 @@ func sortBatches(batches []*backend.Batch) {
 
 // ask decides one batch.
 func (p *probe) ask(d *backend.Definition, key string, requests ...backend.Request) *backend.Batch {
-	b := &backend.Batch{Definition: d, Key: key, Requests: requests}
+	b := batchOf(d, key, requests...)
 	p.decide(b)
 	return b
+}
+
+func batchOf(d *backend.Definition, key string, requests ...backend.Request) *backend.Batch {
+	return &backend.Batch{Definition: d, Key: key, Requests: requests}
 }
 
 // takes expects that n permits are answered with want, which can be [backend.Rejected].

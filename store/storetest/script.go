@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir/store/backend"
@@ -97,18 +98,19 @@ func (s *script) jump() {
 	s.p.s.SetTime(s.p.t, s.p.b, s.clock)
 }
 
-// write makes the server write every key. It need not write a decision that changes nothing; after the clock has
-// stepped back, it would then not know how late it was.
+// write makes the server write every key before its clock steps back. A server need not write decisions that change
+// nothing. The tick that it has stored for such a key can be an early one, and the model has a later one.
 func (s *script) write() {
 	var batches []*backend.Batch
 	for _, t := range s.targets {
-		batches = append(batches, &backend.Batch{Definition: t.d, Key: t.key, Requests: []backend.Request{charge(1)}})
+		batches = append(batches, batchOf(t.d, t.key, charge(1)))
 	}
 	s.p.decide(batches...)
 }
 
-// nearTick returns how long it takes until all ticks of the next seconds have passed, or 0. The server may then forget
-// what is full, although the time that was set stands still; therefore, the script must not set it back.
+// nearTick returns how far ahead the last tick within the next ten seconds is, or 0 if there is none. Around such a
+// tick, the server can forget a full key by its own clock, although the time that was set stands still. Therefore, the
+// script then sets the time past the tick, and not back.
 func (s *script) nearTick() (near int64) {
 	for _, t := range s.targets {
 		into := (s.clock - t.d.Anchor) % t.d.Period
@@ -126,7 +128,7 @@ func (s *script) nearTick() (near int64) {
 func (s *script) call(all bool) {
 	var batches []*backend.Batch
 	var before []backend.State
-	var asked []*scriptTarget
+	var called []*scriptTarget
 	for i := range s.targets {
 		t := &s.targets[i]
 		if !all && len(batches) > 0 && s.random.IntN(2) == 0 {
@@ -136,18 +138,18 @@ func (s *script) call(all bool) {
 		for range 1 + s.random.IntN(4) {
 			b.Requests = append(b.Requests, s.request(t))
 		}
-		batches, asked = append(batches, b), append(asked, t)
+		batches, called = append(batches, b), append(called, t)
 		before = append(before, s.p.model[target{t.d.Name, t.key}])
 	}
-	s.p.decide(append([]*backend.Batch(nil), batches...)...)
+	s.p.decide(slices.Clone(batches)...) // which sorts them
 	for i, b := range batches {
 		s.checkTime(b)
 		if before[i].Period == 0 {
 			before[i] = b.Definition.InitialState(b.Now)
 		}
-		for j, m := range receiptsOf(b.Definition, before[i], b.Now, b.Requests) {
+		for j, receipt := range receiptsOf(b.Definition, before[i], b.Now, b.Requests) {
 			if n := b.Granted[j]; n > 0 && b.Requests[j].Op <= backend.OpCharge {
-				asked[i].grants = append(asked[i].grants, grant{n, m})
+				called[i].grants = append(called[i].grants, grant{n, receipt})
 			}
 		}
 	}
@@ -160,9 +162,9 @@ func (s *script) checkTime(b *backend.Batch) {
 }
 
 func (s *script) request(t *scriptTarget) backend.Request {
-	a := s.anyRequest(t)
-	a.IfPrevious = s.random.IntN(4) == 0
-	return a
+	r := s.anyRequest(t)
+	r.IfPrevious = s.random.IntN(4) == 0
+	return r
 }
 
 func (s *script) anyRequest(t *scriptTarget) backend.Request {
@@ -177,17 +179,17 @@ func (s *script) anyRequest(t *scriptTarget) backend.Request {
 	case 5:
 		return charge(n)
 	case 6, 7:
-		g := s.grant(t)
+		g := s.anyGrant(t)
 		return refund(g.n, g.receipt)
 	case 8, 9:
-		g := s.grant(t)
+		g := s.anyGrant(t)
 		return returnBlock(g.n, g.receipt)
 	}
 	return take(min(n, 1+s.random.Int64N(3)))
 }
 
-// grant returns one of the last grants, a part of it, or one that never was.
-func (s *script) grant(t *scriptTarget) grant {
+// anyGrant returns one of the last grants, a part of it, or one that never was.
+func (s *script) anyGrant(t *scriptTarget) grant {
 	if len(t.grants) == 0 || s.random.IntN(10) == 0 {
 		state := s.p.model[target{t.d.Name, t.key}]
 		return grant{s.random.Int64N(5), backend.Receipt{Tick: state.Tick + s.random.Int64N(5) - 2, Missing: s.random.Int64N(2 * t.d.Permits)}}

@@ -15,8 +15,9 @@ type Subject struct {
 	// before the functions run that New has registered with t.Cleanup.
 	New func(t testing.TB) backend.Backend
 
-	// SetTime sets the time by which b decides about buckets and windows, in µs since 1970. The time can stand still
-	// then or go on. It is called only with times some weeks or more in the future, which can be before the last one.
+	// SetTime sets the time by which b decides about buckets and windows, in µs since 1970. From then on, that time can
+	// stand still or advance. All times are at least some weeks in the future; a call can set an earlier time than the
+	// call before.
 	//
 	// If nil, only as much time passes as the cases take.
 	SetTime func(t testing.TB, b backend.Backend, micros int64)
@@ -29,7 +30,7 @@ type Subject struct {
 	// [errors.ErrUnsupported].
 	NoListen bool
 
-	patience time.Duration // of each wait; 0: usualPatience
+	patience time.Duration // how long a case waits for something that must happen; 0: usualPatience
 }
 
 // Run runs every case that applies to s, each in its own subtest.
