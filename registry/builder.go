@@ -13,8 +13,8 @@ import (
 
 // A BuildFunc builds one version of a pipeline: it reads its configuration, adds strategies to b and returns. It runs
 // when the pipeline is first asked for and at every reload. It must not use b after it has returned. It does not run
-// concurrently for one pipeline, with one exception: a first build that several reloads have overtaken goes on while
-// a reload builds the pipeline.
+// concurrently for one pipeline, with one exception: if reloads have made a first build outdated twice, the next reload
+// builds the pipeline while the first build still runs.
 //
 // It must not wait for a reload of the registry: a reload that begins on its goroutine returns [ErrReloading]. See
 // [Registry.Reload] for other goroutines.

@@ -89,7 +89,7 @@ func (r *Registry) change(ctx context.Context, plan func(*change) error) error {
 	if err := r.slot.take(ctx, goid, r.closeCalled); err != nil {
 		return err
 	}
-	defer r.slot.leave()
+	defer r.slot.release()
 	c := &change{
 		registry: r, ctx: ctx, goid: goid, defaults: make(map[string]*instance), versions: make(map[*instance]*version),
 	}
@@ -111,66 +111,8 @@ func (r *Registry) changesOn(goid uint64) bool {
 	return r.slot.goid.Load() == goid || r.firstBuilds[goid] != nil
 }
 
-// planReload plans to build those names again; without names, all that have been built.
-func (c *change) planReload(names []string) error {
-	r := c.registry
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		return ErrClosed
-	}
-	if len(names) == 0 {
-		names = slices.Sorted(maps.Keys(r.definitions))
-		names = slices.DeleteFunc(names, func(n string) bool { return r.definitions[n].build == nil })
-	}
-	var errs []error
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		d, err := r.defined(name)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		c.affected = append(c.affected, d)
-		d.markOutdated()
-	}
-	return errors.Join(errs...)
-}
-
-// planDefinitions plans the definitions and removals of the change.
-func (c *change) planDefinitions() error {
-	r := c.registry
-	defaultNames := make(map[string]string, len(c.define))
-	for name := range c.define {
-		var err error
-		if defaultNames[name], err = r.defaultInstance(name); err != nil {
-			return err
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		return ErrClosed
-	}
-	var errs []error
-	for _, name := range c.remove {
-		_, err := r.defined(name)
-		errs = append(errs, err)
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.define)) {
-		d := r.definition(name, defaultNames[name])
-		if d.instances[d.defaultInstance] == nil {
-			d.add(d.defaultInstance)
-		}
-		c.defaults[name] = d.instances[d.defaultInstance]
-		c.affected = append(c.affected, d)
-	}
-	return nil
-}
-
-// run builds what is to be built and puts it in force. It builds again what has been added meanwhile.
+// run builds what is to be built and puts it in force. If instances have been added meanwhile, it
+// builds them, too.
 func (c *change) run() error {
 	r := c.registry
 	for {
@@ -300,18 +242,5 @@ func (c *change) abandon() {
 	for _, v := range c.versions {
 		// Deferred, so that each is discarded even if a function of another one calls runtime.Goexit.
 		defer func() { _ = c.registry.discard(c.ctx, v) }() // reported
-	}
-}
-
-// dropEmptyDefinitions removes the definitions that apply has added and that have no build function, because the
-// change has failed.
-func (c *change) dropEmptyDefinitions() {
-	r := c.registry
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for name := range c.define {
-		if d := r.definitions[name]; d != nil && d.build == nil {
-			r.removeDefinition(d)
-		}
 	}
 }

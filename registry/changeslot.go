@@ -15,9 +15,9 @@ const maxWait = 10 * time.Second
 
 // A slot is taken by the change that runs. One runs at a time, so that each sees the result of the one before.
 type slot struct {
-	taken  chan struct{}
-	goid   atomic.Uint64 // the number of the goroutine that has the slot; 0: none
-	leaves atomic.Uint64 // how often the slot was left
+	taken    chan struct{}
+	goid     atomic.Uint64 // the number of the goroutine that has the slot; 0: none
+	releases atomic.Uint64 // how often the slot was released
 }
 
 // take waits until no other change runs. It gives up when ctx or closed ends, or when the same change has had the slot
@@ -26,7 +26,7 @@ func (s *slot) take(ctx context.Context, goid uint64, closed <-chan struct{}) er
 	stuck := time.NewTimer(maxWait)
 	defer stuck.Stop()
 	for {
-		leaves := s.leaves.Load()
+		releases := s.releases.Load()
 		select {
 		case s.taken <- struct{}{}:
 			if ctx.Err() != nil { // it had ended, too
@@ -40,7 +40,7 @@ func (s *slot) take(ctx context.Context, goid uint64, closed <-chan struct{}) er
 		case <-closed:
 			return ErrClosed
 		case <-stuck.C:
-			if s.leaves.Load() == leaves {
+			if s.releases.Load() == releases {
 				return fmt.Errorf("%w, and has not ended for %v", ErrReloading, maxWait)
 			}
 			stuck.Reset(maxWait)
@@ -48,8 +48,9 @@ func (s *slot) take(ctx context.Context, goid uint64, closed <-chan struct{}) er
 	}
 }
 
-func (s *slot) leave() {
+// release lets the next change run.
+func (s *slot) release() {
 	s.goid.Store(0)
-	s.leaves.Add(1)
+	s.releases.Add(1)
 	<-s.taken
 }

@@ -140,7 +140,7 @@ func (r *Registry) check(c staged) error {
 	return r.checkRemoved(inForce, c.remove)
 }
 
-// sharesResource reports whether another version, staged, in force or draining, uses a limiter of a name that v uses.
+// sharesResource reports whether another version, staged, in force or draining, uses a resource of a name that v uses.
 // The caller holds r.mu.
 func (r *Registry) sharesResource(v *version) bool {
 	for key, u := range v.uses {
@@ -201,14 +201,14 @@ func (r *Registry) afterCommit(c committed) {
 }
 
 // observe calls ObserveLimiter once for each limiter.
-func (r *Registry) observe(l *resource) {
-	s, ok := l.value.(limiter.StatisticsProvider)
+func (r *Registry) observe(res *resource) {
+	s, ok := res.value.(limiter.StatisticsProvider)
 	if !ok || r.options.ObserveLimiter == nil {
 		return
 	}
-	l.observation.begin(func() (stop func()) {
+	res.observation.begin(func() (stop func()) {
 		recovered.Call("registry: ObserveLimiter", func() {
-			stop = r.options.ObserveLimiter(strings.TrimSpace(l.id.space+" "+l.id.name), s)
+			stop = r.options.ObserveLimiter(strings.TrimSpace(res.id.space+" "+res.id.name), s)
 		})
 		return stop
 	})

@@ -34,9 +34,9 @@
 //
 // # Where to read
 //
-//   - registry.go: Registry, Define, Get: the names and their handles.
-//   - builder.go: Builder and what becomes of a build function.
+//   - registry.go: Registry, Define, Get. definition.go: the names and their handles.
+//   - builder.go: Builder, and the version that a build function makes.
 //   - change.go: Reload and Apply: all builds of one change.
 //   - commit.go: a change comes into force, all of it or nothing.
-//   - dispose.go: what becomes of the versions that are replaced.
+//   - dispose.go: a replaced version waits for its last execution and is disposed of.
 package registry

@@ -2,14 +2,6 @@ package registry
 
 import "fmt"
 
-// A faultError is an error for which only some of the pipelines of a change are to blame.
-type faultError struct {
-	error
-	pipelines []id
-}
-
-func (e *faultError) Unwrap() error { return e.error }
-
 var (
 	// ErrClosed is returned by the methods of a closed [Registry]. Executions of its pipelines return it together
 	// with [pipeline.ErrClosed].
@@ -60,3 +52,11 @@ func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
 }
+
+// A faultError is an error for which only some of the pipelines of a change are to blame.
+type faultError struct {
+	error
+	pipelines []id
+}
+
+func (e *faultError) Unwrap() error { return e.error }

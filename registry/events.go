@@ -41,7 +41,7 @@ func (r *Registry) reportFailure(ctx context.Context, i id, name string, err err
 }
 
 func (r *Registry) reportRemoved(ctx context.Context, i id) {
-	r.report(ctx, i, pipeline.Event{Name: EventRemoved, Severity: pipeline.SeverityWarning, Err: fmt.Errorf("%w: %s, which the program has got", ErrRemoved, i)})
+	r.report(ctx, i, pipeline.Event{Name: EventRemoved, Severity: pipeline.SeverityWarning, Err: fmt.Errorf("%w: %s, which the program uses", ErrRemoved, i)})
 }
 
 // reportReload reports that b is in force.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/weir-go/weir/internal/goroutine"
-	"github.com/weir-go/weir/pipeline"
 )
 
 // A firstBuild is the first build of a pipeline. All other callers that want the pipeline wait for it.
@@ -48,7 +47,7 @@ func (r *Registry) getOrBuild(want id, requester *firstBuild) (*instance, error)
 	if requester == nil {
 		requester = r.firstBuilds[goid]
 	}
-	i, err := r.instance(want)
+	i, err := r.findOrAddInstance(want)
 	if err != nil || i.current != nil {
 		r.mu.Unlock()
 		return i, err
@@ -100,39 +99,6 @@ func (r *Registry) stopWaiting(f *firstBuild) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f.waiting = nil
-}
-
-// instance returns the instance want, and adds it to its definition if it is new. The caller holds r.mu.
-func (r *Registry) instance(want id) (*instance, error) {
-	d, err := r.defined(want.name)
-	if err != nil {
-		return nil, err
-	}
-	if i := d.instances[want.instance]; i != nil {
-		return i, nil
-	}
-	if err := checkLength("instance", want.instance); err != nil {
-		return nil, err
-	}
-	others := len(d.instances)
-	if _, there := d.instances[d.defaultInstance]; there {
-		others--
-	}
-	if most := r.options.MaxInstances; want.instance != d.defaultInstance && most > 0 && others >= most {
-		return nil, fmt.Errorf("%w: %q has %d", ErrTooManyInstances, want.name, others)
-	}
-	return d.add(want.instance), nil
-}
-
-// add adds an instance without a version.
-func (d *definition) add(name string) *instance {
-	i := &instance{
-		id:         id{d.name, name},
-		definition: d,
-		handle:     pipeline.NewReloadable(d.name, name),
-	}
-	d.instances[name] = i
-	return i
 }
 
 // runFirstBuild makes the first version of i. The error is in first.

@@ -141,14 +141,10 @@ func (r *Registry) Limiters() iter.Seq2[string, LimiterInfo] {
 }
 
 func (r *Registry) limiterInfos() map[string]*LimiterInfo {
-	all := r.built()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	infos := make(map[string]*LimiterInfo)
-	for _, i := range all {
-		if i.current == nil {
-			continue
-		}
+	for _, i := range r.built() {
 		for key, u := range i.current.uses {
 			if u.id.isKept() {
 				continue

@@ -1,14 +1,12 @@
 package registry
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
@@ -49,20 +47,21 @@ type Options struct {
 type Registry struct {
 	options Options
 	slot    slot
-	// ready has the instances that have been built, by name and by id, so that Get and GetInstance take no lock.
+	// ready has the instances that have been built, so that Get and GetInstance take no lock. Every instance is in it by
+	// its id. The instance that Get returns is also in it by the name of the pipeline, a string.
 	ready sync.Map
 
 	mu          sync.Mutex // guards what follows; never held while functions of the program run
 	definitions map[string]*definition
-	removed     map[string]*removedHandle // of names without a definition, while the program has the handle
+	removed     map[string]*removedHandle // by names without a definition, while the program has the handle
 	resources   map[resourceID]*resource
 	firstBuilds map[uint64]*firstBuild // by the number of the goroutine
 	disposing   map[uint64]bool        // the numbers of the goroutines that run disposals
-	sameName    map[resourceKey]int    // how many limiters have that name
-	draining    map[id]int             // how many replaced versions have executions
-	undrained   map[*disposal]bool     // of replaced versions that are not drained
+	sameName    map[resourceKey]int    // how many resources have that name
+	draining    map[id]int             // how many replaced versions of that instance have not been forgotten
+	undrained   map[*disposal]bool     // the disposals of replaced versions that are not drained
 	closed      bool
-	failed      []error // what went wrong in disposals since closed
+	failed      []error // what has gone wrong in disposals since Close was called
 
 	disposalsRunning   sync.WaitGroup
 	firstBuildsRunning sync.WaitGroup
@@ -71,51 +70,6 @@ type Registry struct {
 	closeOnce          sync.Once
 	closeCalled        chan struct{} // closed when Close is called
 	allDisposed        chan struct{} // closed when Close has nothing more to wait for
-}
-
-// An id is the name of a pipeline and of its instance.
-type id struct{ name, instance string }
-
-func (i id) String() string {
-	if i.instance == "" {
-		return i.name
-	}
-	return i.name + "/" + i.instance
-}
-
-func (i id) source() pipeline.Source {
-	return pipeline.Source{Pipeline: i.name, Instance: i.instance}
-}
-
-// A definition has the build function and the instances of a pipeline.
-type definition struct {
-	name            string
-	defaultInstance string    // the instance that Get returns
-	build           BuildFunc // nil: not defined yet, or removed
-	instances       map[string]*instance
-}
-
-// An instance is an instance of a pipeline, with its handle.
-type instance struct {
-	id
-	definition *definition
-	handle     *pipeline.Reloadable
-	current    *version    // nil: not built yet, or removed
-	firstBuild *firstBuild // nil: no first build is under way
-	removed    bool        // it, or its definition; there can be a new one of that name
-	wasInForce bool        // the program may have the handle
-	handedOut  atomic.Bool // Get or GetInstance has returned the handle
-}
-
-// isDefault reports whether Get returns the instance.
-func (i *instance) isDefault() bool { return i.instance == i.definition.defaultInstance }
-
-// handOut returns the handle to the program and records that it has it.
-func (i *instance) handOut() *pipeline.Pipeline {
-	if !i.handedOut.Load() { // storing each time would make all callers write to one cache line
-		i.handedOut.Store(true)
-	}
-	return i.handle.Pipeline()
 }
 
 // New returns a registry without pipelines. If o is nil, the options have their defaults.
@@ -153,7 +107,7 @@ func (r *Registry) Define(name string, build BuildFunc) error {
 	if err := checkDefinition(name, build); err != nil {
 		return err
 	}
-	defaultName, err := r.defaultInstance(name)
+	defaultName, err := r.defaultInstanceName(name)
 	if err != nil {
 		return err
 	}
@@ -162,7 +116,7 @@ func (r *Registry) Define(name string, build BuildFunc) error {
 	if r.closed {
 		return ErrClosed
 	}
-	d := r.definition(name, defaultName)
+	d := r.findOrAddDefinition(name, defaultName)
 	if d.build != nil {
 		return fmt.Errorf("%w: %q", ErrDefined, name)
 	}
@@ -174,72 +128,8 @@ func (r *Registry) Define(name string, build BuildFunc) error {
 func (r *Registry) Defined(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, err := r.defined(name)
+	_, err := r.findDefinition(name)
 	return err == nil
-}
-
-// defaultInstance returns the instance name that Get uses. [Options.Instance] is called once for each definition.
-func (r *Registry) defaultInstance(name string) (string, error) {
-	if r.options.Instance == nil {
-		return "", nil
-	}
-	r.mu.Lock()
-	defaultName, known := r.knownDefaultInstance(name)
-	r.mu.Unlock()
-	if known {
-		return defaultName, nil
-	}
-	defaultName = r.options.Instance(name)
-	return defaultName, checkLength("instance", defaultName)
-}
-
-// knownDefaultInstance returns the instance name that Get uses, if the name has a definition or the program has the
-// handle of a removed one. The caller holds r.mu.
-func (r *Registry) knownDefaultInstance(name string) (defaultName string, known bool) {
-	if d := r.definitions[name]; d != nil {
-		return d.defaultInstance, true
-	}
-	if h := r.removed[name]; h != nil && h.handle.Value() != nil {
-		return h.defaultInstance, true
-	}
-	return "", false
-}
-
-func checkDefinition(name string, build BuildFunc) error {
-	switch {
-	case name == "":
-		return errors.New("registry: a pipeline needs a name")
-	case len(name) > maxNameLength:
-		return checkLength("pipeline", name)
-	case build == nil:
-		return fmt.Errorf("registry: pipeline %q: the build function is nil", name)
-	}
-	return nil
-}
-
-// maxNameLength bounds the names of pipelines and instances, in bytes. Each event, log line and series has them.
-const maxNameLength = 256
-
-func checkLength(what, name string) error {
-	if len(name) > maxNameLength {
-		return fmt.Errorf("registry: the name of the %s %s, must have at most %d", what, shortName(name), maxNameLength)
-	}
-	return nil
-}
-
-// shortName returns the beginning and the length of a name that is too long.
-func shortName(name string) string { return fmt.Sprintf("%q… has %d bytes", name[:60], len(name)) }
-
-// definition returns the definition of that name. If there is none, it adds one without a build function. The caller
-// holds r.mu.
-func (r *Registry) definition(name, defaultName string) *definition {
-	d := r.definitions[name]
-	if d == nil {
-		d = &definition{name: name, defaultInstance: defaultName, instances: make(map[string]*instance)}
-		r.restoreHandle(d)
-		r.definitions[name] = d
-	}
-	return d
 }
 
 // Get returns the pipeline of that name. If it has not been built, Get builds it. The handle stays the same across
@@ -268,18 +158,6 @@ func (r *Registry) InUse(name string) bool {
 	return d != nil && len(d.handedOut()) > 0
 }
 
-// handedOut returns the instances whose handles the program has, sorted. The caller holds r.mu.
-func (d *definition) handedOut() []*instance {
-	var all []*instance
-	for _, i := range d.instances {
-		if i.handedOut.Load() {
-			all = append(all, i)
-		}
-	}
-	slices.SortFunc(all, byID)
-	return all
-}
-
 // find returns the instance whose handle Get returns. If it has not been built, find builds it. requester is
 // as in getOrBuild.
 func (r *Registry) find(name string, requester *firstBuild) (*instance, error) {
@@ -287,28 +165,12 @@ func (r *Registry) find(name string, requester *firstBuild) (*instance, error) {
 		return i.(*instance), nil
 	}
 	r.mu.Lock()
-	d, err := r.defined(name)
+	d, err := r.findDefinition(name)
 	r.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
 	return r.getOrBuild(id{name, d.defaultInstance}, requester)
-}
-
-// defined returns the definition of a name, or ErrNotDefined if it has no build function. The caller holds r.mu.
-func (r *Registry) defined(name string) (*definition, error) {
-	if r.closed {
-		return nil, ErrClosed
-	}
-	d := r.definitions[name]
-	switch {
-	case d != nil && d.build != nil:
-		return d, nil
-	case len(name) > maxNameLength:
-		return nil, fmt.Errorf("%w: the name %s, must have at most %d", ErrNotDefined, shortName(name), maxNameLength)
-	default:
-		return nil, fmt.Errorf("%w: %q", ErrNotDefined, name)
-	}
 }
 
 // GetInstance is [Registry.Get] for one of several instances of a pipeline, which the same function builds: one for
@@ -341,7 +203,10 @@ func (r *Registry) GetOrDefine(name string, build BuildFunc) (*pipeline.Pipeline
 // All yields the pipelines that have been built, sorted by name and instance. A name comes once for each instance.
 func (r *Registry) All() iter.Seq2[string, *pipeline.Pipeline] {
 	return func(yield func(string, *pipeline.Pipeline) bool) {
-		for _, i := range r.built() {
+		r.mu.Lock()
+		all := r.built()
+		r.mu.Unlock()
+		for _, i := range all {
 			if !yield(i.name, i.handle.Pipeline()) {
 				return
 			}
@@ -349,10 +214,8 @@ func (r *Registry) All() iter.Seq2[string, *pipeline.Pipeline] {
 	}
 }
 
-// built returns the instances that are in force, sorted.
+// built returns the instances that have a version in force, sorted. The caller holds r.mu.
 func (r *Registry) built() []*instance {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	var all []*instance
 	for _, d := range r.definitions {
 		for _, i := range d.instances {
@@ -363,9 +226,4 @@ func (r *Registry) built() []*instance {
 	}
 	slices.SortFunc(all, byID)
 	return all
-}
-
-// byID compares instances by the names of their pipelines, and then by their own.
-func byID(a, b *instance) int {
-	return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.instance, b.instance))
 }

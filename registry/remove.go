@@ -70,7 +70,8 @@ func (r *Registry) removeDefinition(d *definition) {
 		return
 	}
 	h := &removedHandle{defaultInstance: d.defaultInstance, handle: weak.Make(i.handle), handedOut: i.handedOut.Load()}
-	// The cleanup holds the registry weakly: the registry can hold the handle again, and neither would be freed.
+	// The cleanup holds the registry weakly. Otherwise a registry that has restored the handle would never be freed, nor
+	// would the handle.
 	h.cleanup = runtime.AddCleanup(i.handle, func(d droppedHandle) { d.forget() }, droppedHandle{weak.Make(r), d.name})
 	r.removed[d.name] = h
 }

@@ -44,20 +44,20 @@ type resource struct {
 	options     any              // those in force; of a comparable type
 	partitioned any              // an adjustablePartitioned; otherwise nil
 	shared      bool             // a limiter in a store, see [Shared]
-	users       int              // builds that use it; guarded by r.mu, like busy
-	busy        *reconfiguration // what gives it other options at the moment
+	users       int              // how many versions use it; guarded by r.mu, as busy is
+	busy        *reconfiguration // the one that gives it other options at the moment
 	observation observation
 }
 
-// A resourceUse is a resource and the options that one build wants it to have.
+// A resourceUse is a resource and the options that one version wants it to have.
 type resourceUse struct {
 	*resource
 	options  any
 	onCommit func() // called when the version comes into force; can be nil
 }
 
-// useResource returns the resource with that id and records that this build uses it. If there is none, it adds the
-// one that fresh returns; if fresh is nil, it returns nil.
+// useResource returns the resource with that id and records that this version uses it. If there is none, it adds the
+// one that fresh returns. If fresh is nil, it returns nil.
 func (b *Builder) useResource(want resourceID, options any, fresh func() (*resource, error)) (*resource, error) {
 	if want.name == "" {
 		return nil, fmt.Errorf("a %s of the registry needs a name", want.kind)
@@ -71,22 +71,22 @@ func (b *Builder) useResource(want resourceID, options any, fresh func() (*resou
 	r := b.registry
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := r.resources[want]
-	if l == nil && fresh == nil {
+	used := r.resources[want]
+	if used == nil && fresh == nil {
 		return nil, nil
 	}
-	if l == nil {
+	if used == nil {
 		var err error
-		if l, err = fresh(); err != nil {
+		if used, err = fresh(); err != nil {
 			return nil, err
 		}
-		l.id, l.options = want, options
-		r.resources[want] = l
+		used.id, used.options = want, options
+		r.resources[want] = used
 		r.sameName[want.resourceKey]++
 	}
-	l.users++
-	b.version.uses[want.resourceKey] = &resourceUse{resource: l, options: options}
-	return l, nil
+	used.users++
+	b.version.uses[want.resourceKey] = &resourceUse{resource: used, options: options}
+	return used, nil
 }
 
 // conflict returns the error of two pipelines that want different things of one resource. It names the fields that
@@ -125,31 +125,26 @@ func difference(a, b any) string {
 	return "the options differ in " + strings.Join(names, ", ")
 }
 
-// checkConflicts returns an error if two builds want different options of one resource. Only the first fresh builds
+// checkConflicts returns an error if two versions want different options of one resource. Only the first fresh versions
 // are new; the others have been compared with each other.
 func checkConflicts(inForce []*version, fresh int) error {
-	type wish struct {
-		by  id
-		use *resourceUse
-	}
-	wishes := make(map[resourceKey]wish)
-	for i, b := range inForce {
-		for key, u := range b.uses {
-			w, ok := wishes[key]
-			if !ok {
+	first := make(map[resourceKey]*version)
+	for i, v := range inForce {
+		for key, u := range v.uses {
+			if other := first[key]; other == nil {
 				if i < fresh {
-					wishes[key] = wish{b.instance.id, u}
+					first[key] = v
 				}
-			} else if w.use.id != u.id || w.use.options != u.options {
-				return conflict(w.by, w.use, b.instance.id, u)
+			} else if o := other.uses[key]; o.id != u.id || o.options != u.options {
+				return conflict(other.instance.id, o, v.instance.id, u)
 			}
 		}
 	}
 	return nil
 }
 
-// release is called when a build does not use its resources any more. It closes resources that no build uses and calls
-// failed with what goes wrong.
+// release is called when a version does not use its resources any more. It closes resources that no version uses and
+// calls failed with what goes wrong.
 func (r *Registry) release(uses map[resourceKey]*resourceUse, failed func(error)) {
 	var unused []*resource
 	r.mu.Lock()
@@ -164,10 +159,10 @@ func (r *Registry) release(uses map[resourceKey]*resourceUse, failed func(error)
 		}
 	}
 	r.mu.Unlock()
-	for _, l := range unused {
+	for _, res := range unused {
 		// Deferred, so that each is closed even if the Close of another one calls runtime.Goexit.
 		defer func() {
-			if err := l.close(); err != nil {
+			if err := res.close(); err != nil {
 				failed(err)
 			}
 		}()
@@ -175,13 +170,13 @@ func (r *Registry) release(uses map[resourceKey]*resourceUse, failed func(error)
 }
 
 // close closes the resource and calls the function that ObserveLimiter has returned for it.
-func (l *resource) close() (err error) {
+func (res *resource) close() (err error) {
 	defer func() {
-		if c, ok := l.value.(io.Closer); ok {
+		if c, ok := res.value.(io.Closer); ok {
 			err = errors.Join(err, recovered.Error(c.Close))
 		}
 	}()
-	return recovered.Error(l.observation.end)
+	return recovered.Error(res.observation.end)
 }
 
 // An observation is the call of [Options.ObserveLimiter] for one limiter, and the function that it has returned.
