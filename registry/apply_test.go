@@ -1,6 +1,9 @@
 package registry_test
 
 import (
+	"context"
+	"fmt"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -299,4 +302,58 @@ func TestApply_ChangeIsModifiedByABuild(t *testing.T) {
 	assert.Equal(t, []string{"a", "b", "kept"}, names(r))
 	assert.False(t, r.Defined("old"))
 	assert.False(t, r.Defined("late"))
+}
+
+// A reload that takes away what the program has got is reported.
+func TestApply_RemovesWhatTheProgramHasGot(t *testing.T) {
+	var lost []string
+	r := open(t, &registry.Options{Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
+		if e.Name == registry.EventRemoved {
+			assert.Equal(t, pipeline.SeverityWarning, e.Severity)
+			assert.ErrorIs(t, e.Err, registry.ErrRemoved)
+			lost = append(lost, e.Source.Pipeline+"/"+e.Source.Instance)
+		}
+	})})
+	define := registry.Change{Define: builds{"got": with(), "not": with(), "inside": with(), "instances": with()}}
+	define.Define["outer"] = func(b *registry.Builder) error { _, err := b.Pipeline("inside"); return err }
+	require.NoError(t, r.Apply(t.Context(), define))
+	get(t, r, "got")
+	getInstance(t, r, "instances", "eu")
+	assert.True(t, r.InUse("got"))
+	assert.True(t, r.InUse("instances"))
+	for _, name := range []string{"not", "inside", "unknown"} {
+		assert.False(t, r.InUse(name), name)
+	}
+	require.NoError(t, r.Apply(t.Context(), registry.Change{Remove: []string{"got", "not", "inside", "instances"}}))
+	assert.ElementsMatch(t, []string{"got/", "instances/eu"}, lost)
+	lost = nil
+	require.NoError(t, r.Define("got", with()))
+	require.NoError(t, r.Remove(t.Context(), "got"))
+	assert.Empty(t, lost, "the program has asked for it")
+}
+
+// Names that were removed take no room, unless the program has their handles: those work again when the name
+// comes back.
+func TestRemove_ForgetsNames(t *testing.T) {
+	r := open(t, nil)
+	require.NoError(t, r.Define("held", with()))
+	held := get(t, r, "held")
+	require.NoError(t, r.Remove(t.Context(), "held"))
+	for i := range 100 {
+		name := fmt.Sprint(i)
+		require.NoError(t, r.Define(name, with()))
+		get(t, r, name)
+		require.NoError(t, r.Remove(t.Context(), name))
+	}
+	assert.Zero(t, r.Definitions())
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return r.RemovedHandles() == 1
+	}, 10*time.Second, time.Millisecond)
+	require.ErrorIs(t, held.Execute(t.Context(), nothing), registry.ErrRemoved)
+	var n numbered
+	require.NoError(t, r.Define("held", n.build))
+	assert.Same(t, held, get(t, r, "held"))
+	assert.Equal(t, 1, versionOf(t, held))
+	assert.Zero(t, r.RemovedHandles())
 }

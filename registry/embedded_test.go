@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -208,4 +209,36 @@ func TestReload_BuildsContainedPipelines(t *testing.T) {
 	deep = true
 	require.NoError(t, r.Reload(t.Context()))
 	assert.Equal(t, 9, versionOf(t, outer))
+}
+
+// A pipeline that is removed while another one that contains it is built for the first time must not end up
+// inside of one that is in force.
+func TestGet_OfWhatContainsARemovedPipeline(t *testing.T) {
+	remove := map[string]func(r *registry.Registry) error{
+		"Remove":         func(r *registry.Registry) error { return r.Remove(context.Background(), "inner") },
+		"RemoveInstance": func(r *registry.Registry) error { return r.RemoveInstance("inner", "eu") },
+	}
+	for name, f := range remove {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := open(t, nil)
+				require.NoError(t, r.Define("inner", with()))
+				require.NoError(t, r.Define("outer", func(b *registry.Builder) error {
+					inner, err := r.GetInstance("inner", "eu")
+					if err != nil {
+						return err
+					}
+					between, err := pipeline.New("between", pipeline.Embed(inner))
+					b.Add(pipeline.Embed(between))
+					time.Sleep(time.Second)
+					return err
+				}))
+				got := make(chan error)
+				go func() { _, err := r.Get("outer"); got <- err }()
+				synctest.Wait()
+				require.NoError(t, f(r))
+				require.ErrorIs(t, <-got, registry.ErrRemoved)
+			})
+		})
+	}
 }

@@ -223,3 +223,28 @@ func TestReload_ListenerPanics(t *testing.T) {
 	require.NoError(t, r.Apply(t.Context(), registry.Change{Remove: []string{"a", "b"}}))
 	assert.Equal(t, []string{"OnPipelineRemoved a", "OnPipelineRemoved b"}, p.take())
 }
+
+// What an execution reports that outlives DrainTimeout comes before Forget.
+func TestListener_ForgetAfterStragglers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l recorder
+		r := registry.New(&registry.Options{Listener: &l, DrainTimeout: time.Second})
+		var n numbered
+		require.NoError(t, r.Define("inner", n.build))
+		require.NoError(t, r.Define("outer", func(b *registry.Builder) error {
+			inner, err := b.Pipeline("inner")
+			b.Add(pipeline.Embed(inner))
+			return err
+		}))
+		end := hold(t, get(t, r, "outer"))
+		require.NoError(t, r.Remove(t.Context(), "outer", "inner"))
+		time.Sleep(time.Minute)
+		for _, line := range l.take() {
+			assert.NotContains(t, line, "Forget")
+		}
+		end()
+		synctest.Wait()
+		assert.ElementsMatch(t, []string{"Forget outer", "Forget inner"}, l.take())
+		require.NoError(t, r.Close(t.Context()))
+	})
+}

@@ -279,3 +279,51 @@ func TestGet_NilPointerAsStrategy(t *testing.T) {
 	assert.EqualError(t, err, "registry: building pipeline orders: pipeline: Strategies[0] must not be nil")
 	assert.Empty(t, l.take())
 }
+
+// A build takes longer than the time between two reloads.
+func TestGet_WhileReloadsKeepComing(t *testing.T) {
+	for _, failing := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := open(t, nil)
+			require.NoError(t, r.Define("fails", func(*registry.Builder) error { return nil }))
+			if failing {
+				built := false
+				require.NoError(t, r.Apply(t.Context(), registry.Change{Define: builds{"fails": func(*registry.Builder) error {
+					if built {
+						return errBoom
+					}
+					built = true
+					return nil
+				}}}))
+			}
+			var config atomic.Int64
+			require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+				read := config.Load()
+				time.Sleep(20 * time.Millisecond)
+				b.Add(version(read))
+				return nil
+			}))
+			stop := make(chan struct{})
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					case <-time.After(5 * time.Millisecond):
+						config.Add(1)
+						_ = r.Reload(t.Context())
+					}
+				}
+			})
+			began := time.Now()
+			p := get(t, r, "orders")
+			assert.Less(t, time.Since(began), 200*time.Millisecond)
+			close(stop)
+			wg.Wait()
+			if !failing {
+				require.EqualValues(t, config.Load(), versionOf(t, p), "the last reload counts")
+			}
+		})
+	}
+}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -177,3 +179,132 @@ func TestKept_ReconfigurePanics(t *testing.T) {
 	limit = 1
 	assert.NoError(t, r.Reload(t.Context()))
 }
+
+// The options of a kept thing may be the program's secrets.
+func TestKeep_ConflictNamesFieldsNotValues(t *testing.T) {
+	type options struct{ User, Password string }
+	r := open(t, nil)
+	password := "hunter2"
+	build := func(b *registry.Builder) error {
+		registry.Keep(b, "db", options{"me", password}, registry.Kept[*int, options]{
+			Kind: "session", Make: func(options) (*int, error) { return new(int), nil },
+			Reconfigure: func(*int, options) error { return nil },
+		})
+		return nil
+	}
+	require.NoError(t, r.Define("a", build))
+	require.NoError(t, r.Define("b", build))
+	get(t, r, "a")
+	password = "hunter3"
+	_, err := r.Get("b")
+	require.ErrorIs(t, err, registry.ErrLimiterConflict)
+	assert.ErrorContains(t, err, `session "db"`)
+	assert.ErrorContains(t, err, "the options differ in Password")
+	assert.NotContains(t, err.Error(), "hunter")
+}
+
+// A limiter and things of each kind have names of their own.
+func TestKeep_NamesOfOtherKinds(t *testing.T) {
+	r := open(t, nil)
+	thing := func(b *registry.Builder, kind, name string) {
+		registry.Keep(b, name, 1, registry.Kept[*int, int]{Kind: kind, Make: func(int) (*int, error) { return new(int), nil }})
+	}
+	require.NoError(t, r.Define("a", func(b *registry.Builder) error {
+		b.Concurrency("budget db", one(1))
+		b.Concurrency("db", one(1))
+		thing(b, "budget", "db")
+		thing(b, "budget db", "x")
+		thing(b, "budget", "db x")
+		thing(b, "circuit breaker", "db")
+		return nil
+	}))
+	get(t, r, "a")
+	require.NoError(t, r.Reload(t.Context()))
+	assert.Equal(t, 6, r.OwnedLimiters())
+}
+
+func TestKeep_OptionsThatCannotBeCompared(t *testing.T) {
+	type options struct {
+		F float64
+		X any
+	}
+	nan := func() float64 { zero := 0.0; return zero / zero }()
+	r := open(t, nil)
+	for name, o := range map[string]options{"slice": {1, []int{1}}, "function": {1, func() {}}, "NaN": {nan, 1}} {
+		require.NoError(t, r.Define(name, func(b *registry.Builder) error {
+			registry.Keep(b, "x", o, registry.Kept[*int, options]{
+				Kind: "thing", Make: func(options) (*int, error) { return new(int), nil },
+				Reconfigure: func(*int, options) error { return nil },
+			})
+			return nil
+		}))
+		for range 2 {
+			_, err := r.Get(name)
+			require.ErrorContains(t, err, `thing "x": its options cannot be compared`, name)
+		}
+	}
+	assert.Zero(t, r.OwnedLimiters())
+}
+
+// Without a Reconfigure function other options make another thing, also if both print alike.
+func TestKeep_OptionsThatPrintAlike(t *testing.T) {
+	r := open(t, nil)
+	password := redacted("one")
+	made := 0
+	require.NoError(t, r.Define("a", func(b *registry.Builder) error {
+		registry.Keep(b, "db", password, registry.Kept[*int, redacted]{
+			Kind: "session", Make: func(redacted) (*int, error) { made++; return new(int), nil },
+		})
+		return nil
+	}))
+	get(t, r, "a")
+	for i, next := range []redacted{"two", "two", "three"} {
+		password = next
+		require.NoError(t, r.Reload(t.Context()))
+		assert.Equal(t, []int{2, 2, 3}[i], made)
+	}
+}
+
+// While a Reconfigure function blocks, builds that have nothing to do with it go on, and one that uses the
+// same thing waits.
+func TestKept_ReconfigureHoldsNoLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, nil)
+		release := make(chan struct{})
+		var options atomic.Int64
+		build := func(b *registry.Builder) error {
+			registry.Keep(b, "mine", options.Load(), registry.Kept[*int, int64]{
+				Kind: "thing", Make: func(int64) (*int, error) { return new(int), nil },
+				Reconfigure: func(*int, int64) error { <-release; return nil },
+			})
+			return nil
+		}
+		for _, name := range []string{"a", "b"} {
+			require.NoError(t, r.Define(name, build))
+		}
+		require.NoError(t, r.Define("other", with()))
+		get(t, r, "a")
+		options.Store(1)
+		reloaded, got := make(chan error, 1), make(chan error, 1)
+		go func() { reloaded <- r.Reload(t.Context()) }()
+		synctest.Wait()
+		go func() { _, err := r.Get("b"); got <- err }()
+		synctest.Wait()
+		get(t, r, "other")
+		select {
+		case err := <-got:
+			t.Errorf("b is there before it is known which options hold: %v", err)
+		default:
+		}
+		close(release)
+		require.NoError(t, <-reloaded)
+		require.NoError(t, <-got)
+	})
+}
+
+// A redacted prints the same whatever it is.
+type redacted string
+
+func (redacted) String() string   { return "…" }
+
+func (redacted) GoString() string { return "…" }
