@@ -224,7 +224,7 @@ func TestBroughtBack(t *testing.T) {
 			w.exec(slow)
 			last := w.sentAway(th, strict)
 			w.state(first.JobRow, rivertype.JobStateDiscarded)
-			require.NoError(w.t, th.tryCleanUp(w.t.Context()))
+			require.NoError(w.t, th.cleanUp())
 			w.awaitBroughtBack(last)
 			require.NoError(w.t, first.end(nil))
 		},
@@ -260,7 +260,7 @@ func TestSweep_ReservationsOfCancelledJobs(t *testing.T) {
 			last := w.sentAway(th, d)
 			require.Greater(t, last.throttled(t).Duration, 4*time.Hour)
 			assert.Equal(t, 5*limit+1, must(th.Inspect(t.Context(), ref)).Reserved)
-			require.NoError(t, th.tryCleanUp(t.Context()))
+			require.NoError(t, th.cleanUp())
 			w.awaitBroughtBack(last)
 			require.Eventually(t, func() bool {
 				return must(th.Inspect(t.Context(), ref)).Reserved == 1

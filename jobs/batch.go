@@ -2,62 +2,6 @@ package jobs
 
 import "time"
 
-// A request asks whether the run of a job may start.
-type request struct {
-	job       int64
-	attempted time.Time // with job, this names one run
-	first     bool      // it is the job's first run
-	strict    bool
-	withdraws bool  // the job has ended without a run: its reservations are released, and nothing is decided
-	snoozes   bool  // if throttled, the job is snoozed; if false, it is cancelled and waits for nothing
-	handOver  int64 // for how long the job may wait in its worker, µs
-	minDelay  int64 // µs
-	lead      int64 // how much earlier than its turn the job is brought back, µs
-	needs     []need
-
-	decision decision
-
-	// For the batcher, while the job waits in its worker.
-	handOverEnd time.Time
-	asked       time.Time // when it was decided last
-	askAgain    time.Time // when it is to be decided again
-	answered    chan decision
-	abandoned   bool // the job no longer waits for the answer; guarded by batcher.mu
-}
-
-// A need is one limit of a job, with its templates filled in.
-type need struct {
-	ref        Ref
-	owner      string
-	named      bool // the owner is not the job
-	mode       Mode
-	deadline   int64 // µs; 0: none
-	id         int64 // of the row in jobs_keys
-	dynamicRow int64 // dynamic windows: the ID of the limiter's own row, which has no key
-}
-
-// A decision is the answer to a request.
-type decision struct {
-	err     error
-	granted bool
-	limiter Ref // granted after a wait: the limiter that was waited for longest; otherwise the one that makes the job wait longest
-
-	// If granted.
-	fence     int64
-	fenced    bool    // the job has needed a slot
-	heldRows  int     // rows of jobs_holders to be renewed and released
-	leased    bool    // these rows have a lease
-	contended []int64 // the keys of these rows that other jobs wait for
-	waited    int64   // µs since the job was throttled first; 0 if it was not
-
-	// If throttled.
-	wake         int64 // when the job is to come back
-	inWorker     bool  // the job waits in its worker
-	expectedWait int64 // in its worker, µs
-
-	late int64 // how much later than it should the job came back, µs; -1: it was not throttled before
-}
-
 // A batch is what one transaction has read and will write. Decisions change what was read, and note the changes.
 type batch struct {
 	now       int64
@@ -66,17 +10,17 @@ type batch struct {
 	dynamic   map[int64]*dynamicWindow // by need.dynamicRow
 	running   map[runID]bool           // runs that the database knows; nil: not read
 	waiters   map[waiterID]waiterRow   // of the jobs of the requests
-	keysOfJob map[int64][]int64        // the keys of waiters, removed waiters included
+	keysOfJob map[int64][]int64        // the keys for which the job waits, or waited when the batch was read
 
 	handOverRoom int // how many more jobs may wait in their workers
 
-	deadRows       []holderID // rows that no longer count
+	deadRows       []holderID // rows of jobs_holders that no longer count
 	takenOver      []holderID // owners whose keptRow a job with mode Release replaces
 	granted        map[holderID]holderRow
 	removedWaiters map[waiterID]bool
 	savedWaiters   map[waiterID]waiterRow
 
-	unlocked []int64 // keys with waiters that were released without a lock: the next batch looks at them
+	unlocked []int64 // keys with waiters that were not locked when slots were released: the next batch rechecks them
 }
 
 func newBatch(now int64) *batch {
@@ -108,11 +52,6 @@ const (
 	strictRow
 	keptRow // by mode Acquire
 )
-
-type runID struct {
-	job       int64
-	attempted int64 // µs
-}
 
 type waiterID struct{ key, job int64 }
 

@@ -1,24 +1,20 @@
 package jobs
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/weir-go/weir/internal/recovered"
 )
 
-// A batcher collects what the jobs of this process ask and release, and has it done in one transaction after the other:
-// while one is under way, what comes is for the next. Jobs that wait in their workers ask again when a slot that they
-// need is released here, and from time to time for slots that are released elsewhere.
+// A batcher collects the requests and releases of this process and handles them in one transaction after the other. While
+// one runs, what comes waits for the next. Jobs that wait in their workers ask again when a slot that they need is released
+// in this process, and from time to time for slots that are released elsewhere.
 type batcher struct {
 	transact func(context.Context, []*request, []release, int) error
 	timeout  time.Duration // of one transaction
 	room     int           // how many jobs may wait in their workers
-	report   func(error)   // is told how each transaction ended
+	report   func(error)   // called with the result of each transaction
 
 	mu       sync.Mutex
 	requests []*request
@@ -28,31 +24,31 @@ type batcher struct {
 	wake     chan struct{} // something has come; of size 1
 	done     chan struct{} // run has ended
 
-	inWorkers []*request // wait in their workers; only run uses it
+	inWorkers []*request // of jobs that wait in their workers; only run uses it
 	failures  int        // in a row; only run uses it
 }
 
 const (
-	// maxBatch bounds the asks of one transaction.
+	// maxBatch bounds the requests of one transaction.
 	maxBatch = 5000
-	// A job that waits in its worker asks again after half the time it is expected to wait, between these. If others here
-	// come before it, it only says from time to time that it is there.
+	// A job that waits in its worker asks again after half its expected wait, between minAgain and maxAgain. A job that has
+	// others of this process before it at every key asks each repeatEvery, which only keeps its row in jobs_waiters fresh.
 	minAgain, maxAgain = 5 * time.Millisecond, 100 * time.Millisecond
 	repeatEvery        = inWorkerFor / 2 * time.Microsecond
-	// River starts the jobs that it has fetched together one after the other. The first one that asks waits for the others,
-	// so that the lowest ID comes first.
+	// River starts the jobs that it has fetched together one after the other. The first request lingers for the others, so
+	// that the lowest ID is decided first.
 	linger = 500 * time.Microsecond
-	// After a transaction that failed the next one waits, twice as long each time, between these.
+	// The pause after a failed transaction doubles with each failure in a row, from minPause to maxPause.
 	minPause, maxPause = 50 * time.Millisecond, time.Second
 )
 
-func newBatcher(timeout time.Duration, room int, do func(context.Context, []*request, []release, int) error, result func(error)) *batcher {
-	b := &batcher{transact: do, timeout: timeout, room: room, report: result, wake: make(chan struct{}, 1), done: make(chan struct{})}
+func newBatcher(timeout time.Duration, room int, transact func(context.Context, []*request, []release, int) error, report func(error)) *batcher {
+	b := &batcher{transact: transact, timeout: timeout, room: room, report: report, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	go b.run()
 	return b
 }
 
-// ask waits until the job is granted what it needs or sent away, or the context ends.
+// decide waits until the request is granted or refused, or the context ends.
 func (b *batcher) decide(ctx context.Context, req *request) (decision, error) {
 	req.answered = make(chan decision, 1)
 	b.mu.Lock()
@@ -79,7 +75,7 @@ func (b *batcher) decide(ctx context.Context, req *request) (decision, error) {
 	}
 }
 
-// leave has jobs that never come give back the places that they have reserved.
+// withdraw gives back the reservations of jobs that never come back.
 func (b *batcher) withdraw(jobs map[int64][]need) {
 	b.mu.Lock()
 	for job, needs := range jobs {
@@ -98,20 +94,20 @@ func (b *batcher) release(r release) {
 	b.signal()
 }
 
-// A look is at keys whose slots may be free then, to bring back those who wait for them.
+// A recheck says when to look at keys whose slots may be free by then, to bring back the jobs that wait for them.
 type recheck struct {
 	at   time.Time
 	keys []int64
 }
 
 const (
-	// recorded is after what time River has written down in most cases how a run has ended.
+	// recordDelay is the time after which River has usually recorded how a run has ended.
 	recordDelay = 300 * time.Millisecond
-	// lookEvery bounds how often keys are looked at.
+	// recheckEvery bounds how often keys are rechecked.
 	recheckEvery = 100 * time.Millisecond
 )
 
-// later has keys looked at after a while.
+// recheckLater has keys rechecked after a delay.
 func (b *batcher) recheckLater(keys []int64, delay time.Duration) {
 	if len(keys) == 0 {
 		return
@@ -134,219 +130,11 @@ func (b *batcher) signal() {
 	}
 }
 
-// close ends the batcher when everything that was released has been written. Jobs that ask get ErrClosed.
+// close ends the batcher when every release has been written. Requests get ErrClosed.
 func (b *batcher) close() {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
 	b.signal()
 	<-b.done
-}
-
-func (b *batcher) run() {
-	ended := false
-	defer func() {
-		if !ended { // a hook of the pool has called runtime.Goexit
-			go b.run()
-			return
-		}
-		close(b.done)
-	}()
-	again := time.NewTimer(0)
-	defer again.Stop()
-	if b.failures > 0 {
-		b.pause()
-	}
-	for {
-		b.mu.Lock()
-		reqs, releases, closed := b.take()
-		b.mu.Unlock()
-		switch {
-		case len(reqs)+len(releases) > 0:
-			b.runBatch(reqs, releases)
-			if b.failures > 0 {
-				b.pause()
-			}
-		case closed:
-			ended = true
-			return
-		default:
-			again.Reset(b.untilNext())
-			select {
-			case <-b.wake:
-				if b.onlyAsks() {
-					time.Sleep(linger)
-				}
-			case <-again.C:
-			}
-		}
-	}
-}
-
-// onlyAsks reports whether nothing has come but asks: for a release, jobs may be waiting.
-func (b *batcher) onlyAsks() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.requests) > 0 && len(b.releases) == 0 && !b.closed
-}
-
-func (b *batcher) pause() {
-	t := time.NewTimer(min(minPause<<min(b.failures-1, 10), maxPause))
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-			return
-		case <-b.wake:
-			b.mu.Lock()
-			closed := b.closed
-			b.mu.Unlock()
-			if closed {
-				b.signal()
-				return
-			}
-		}
-	}
-}
-
-// take returns what the next transaction is for. The caller holds b.mu.
-func (b *batcher) take() (reqs []*request, releases []release, closed bool) {
-	if b.closed {
-		for _, req := range append(b.requests, b.inWorkers...) {
-			req.answer(decision{err: ErrClosed})
-		}
-		b.requests, b.inWorkers = nil, nil
-	}
-	b.requests = slices.DeleteFunc(b.requests, func(req *request) bool { return req.abandoned && !req.withdraws }) // windows would count a job that does not run
-	n := min(len(b.requests), maxBatch)
-	reqs, b.requests = b.requests[:n:n], b.requests[n:]
-	releases, b.releases = b.releases, nil
-
-	now := time.Now()
-	for len(b.rechecks) > 0 && !b.rechecks[0].at.After(now) && !b.closed {
-		releases = append(releases, release{contended: sorted(b.rechecks[0].keys)})
-		b.rechecks = b.rechecks[1:]
-	}
-	freed := map[int64]int{} // by key, how many slots
-	for _, r := range releases {
-		for _, key := range r.contended {
-			freed[key]++
-		}
-	}
-	kept := b.inWorkers[:0]
-	for _, req := range b.inWorkers { // by job
-		include := !now.Before(req.askAgain)
-		req.eachKey(func(key int64) {
-			if freed[key] > 0 {
-				freed[key]--
-				include = true
-			}
-		})
-		switch {
-		case req.abandoned:
-		case include:
-			req.handOver = max(req.handOverEnd.Sub(now), 0).Microseconds()
-			reqs = append(reqs, req)
-		default:
-			kept = append(kept, req)
-		}
-	}
-	clear(b.inWorkers[len(kept):])
-	b.inWorkers = kept
-	return reqs, releases, b.closed
-}
-
-func (req *request) eachKey(f func(key int64)) {
-	for i := range req.needs {
-		f(req.needs[i].id)
-	}
-}
-
-// answer is called once, with batcher.mu held.
-func (req *request) answer(result decision) { req.answered <- result }
-
-// untilAgain is how long run may sleep.
-func (b *batcher) untilNext() time.Duration {
-	d := time.Hour
-	for _, req := range b.inWorkers {
-		d = min(d, time.Until(req.askAgain))
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.rechecks) > 0 {
-		d = min(d, time.Until(b.rechecks[0].at))
-	}
-	return d
-}
-
-// errHook: what panicked is in the log.
-var errHook = errors.New("jobs: a hook of the pool has panicked or called runtime.Goexit")
-
-func (b *batcher) runBatch(reqs []*request, releases []release) {
-	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
-	defer cancel()
-	err := errHook
-	defer func() { b.deliver(reqs, releases, err) }() // deferred: the asks are answered also if a hook calls Goexit
-	recovered.Call("jobs: a batch", func() { err = b.transact(ctx, reqs, releases, b.room-len(b.inWorkers)) })
-}
-
-// deliver hands out the answers of a transaction.
-func (b *batcher) deliver(reqs []*request, releases []release, err error) {
-	b.report(err)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := time.Now()
-	for _, req := range reqs {
-		result := req.decision
-		if err != nil {
-			result = decision{err: err}
-		}
-		switch {
-		case result.err == nil && result.inWorker && !req.abandoned:
-			req.asked = now
-			b.inWorkers = append(b.inWorkers, req)
-		case req.abandoned && result.granted && result.leased:
-			b.releases = append(b.releases, req.newRelease(result))
-		case !req.abandoned:
-			req.answer(result)
-		}
-	}
-	b.scheduleAgain()
-	if err == nil {
-		b.failures = 0
-		return
-	}
-	b.failures++
-	b.keepReleases(releases)
-}
-
-// schedule sets when the jobs that wait in their workers ask again.
-func (b *batcher) scheduleAgain() {
-	slices.SortStableFunc(b.inWorkers, func(x, y *request) int { return cmp.Compare(x.job, y.job) })
-	first := map[int64]bool{} // by key: a job that comes before was seen
-	for _, req := range b.inWorkers {
-		behind := true
-		req.eachKey(func(key int64) {
-			behind = behind && first[key]
-			first[key] = true
-		})
-		wait := repeatEvery
-		if !behind {
-			wait = min(max(time.Duration(req.decision.expectedWait/2)*time.Microsecond, minAgain), maxAgain)
-		}
-		req.askAgain = req.asked.Add(wait)
-	}
-}
-
-// again keeps releases that could not be written for the next transaction. What is never written is released when the
-// job's row shows that it has ended, or with the lease.
-func (b *batcher) keepReleases(releases []release) {
-	if !b.closed {
-		all := append(releases, b.releases...)
-		b.releases = all[:min(len(all), 2*maxBatch)]
-	}
-}
-
-func (req *request) newRelease(result decision) release {
-	return release{run: runID{req.job, req.attempted.UnixMicro()}, attempted: req.attempted, contended: result.contended}
 }

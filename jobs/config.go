@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,12 +16,12 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 )
 
-// A Config is what a configuration file says: limiters, and throttles for kinds of jobs by their names. [ParseConfig]
+// A Config is the content of a configuration file: limiters, and throttles for kinds of jobs by their names. [ParseConfig]
 // reads one.
 type Config struct {
-	// Limiters are set as the methods of [Throttler] do it. What is not in the list stays as it is.
+	// Limiters are set as by [Throttler.SetSemaphore]. Limiters that are not in the list stay as they are.
 	Limiters []Definition `yaml:"limiters,omitempty"`
-	// Throttles hold for all jobs of their kinds, with what workers and arguments declare on top.
+	// Throttles apply to all jobs of their kinds, together with what workers and arguments declare.
 	Throttles []KindThrottle `yaml:"throttles,omitempty"`
 }
 
@@ -52,8 +53,8 @@ type KindThrottle struct {
 	Throttle `yaml:",inline"`
 }
 
-// ParseConfig reads a Config in YAML or JSON. Fields that are not known and values that cannot be are errors that name
-// the line or the field. Durations are written as 1h30m.
+// ParseConfig reads a Config in YAML or JSON. For unknown fields and invalid values it returns an error that names the line
+// or the field. Durations are written as 1h30m.
 //
 //	limiters:
 //	  - semaphore: smtp
@@ -78,14 +79,15 @@ func ParseConfig(text []byte) (Config, error) {
 	}
 	if err == nil {
 		if more := d.Decode(&more); !errors.Is(more, io.EOF) {
-			return c, optionsError(errors.New("there is more than one document"))
+			return c, invalid(errors.New("there is more than one document"))
 		}
 		if err = prepareNode(&document); err == nil {
 			err = document.Load(&c, yaml.WithV3Defaults(), yaml.WithKnownFields())
 		}
 	}
 	if err != nil {
-		return Config{}, optionsError(errors.New(strings.ReplaceAll(err.Error(), "jobs: ", "")))
+		inFile := strings.NewReplacer("jobs: Action", "action", "jobs: Mode", "mode", "jobs: ", "") // of UnmarshalText methods
+		return Config{}, invalid(errors.New(inFile.Replace(err.Error())))
 	}
 	if _, _, err := c.parse(); err != nil {
 		return Config{}, withFileNames(err)
@@ -115,8 +117,8 @@ func withFileNames(err error) error {
 	return err
 }
 
-// prepareNode refuses elements of lists that have no value: the decoder would leave them out, and a limit that was half
-// written would limit nothing. A deadline may be -1, as in [Limit].
+// prepareNode returns an error for a list element without a value. The decoder would leave it out, and a limit that is
+// only half written would limit nothing. prepareNode also writes a deadline of -1 as a duration; see [Limit].
 func prepareNode(n *yaml.Node) error {
 	for i, inner := range n.Content {
 		if n.Kind == yaml.SequenceNode && inner.ShortTag() == "!!null" {
@@ -134,50 +136,49 @@ func prepareNode(n *yaml.Node) error {
 
 // definition returns the name and the options that d has, and the field that has the name. ok is false if d is wrong.
 func (d Definition) definition(p *validate.Problems) (ref Ref, options limiterOptions, field string, ok bool) {
-	type named struct {
-		field   string
-		name    string
-		options limiterOptions
-		used    Definition // the fields of d that belong to the options
-	}
-	var all []named
+	found := 0
+	var used Definition // the fields of d that belong to the options
 	if d.Semaphore != "" {
-		all = append(all, named{"Semaphore", d.Semaphore, SemaphoreOptions{MaxCount: d.MaxCount}, Definition{Semaphore: d.Semaphore, MaxCount: d.MaxCount}})
+		found++
+		ref.Name, field, options = d.Semaphore, "Semaphore", SemaphoreOptions{MaxCount: d.MaxCount}
+		used = Definition{Semaphore: d.Semaphore, MaxCount: d.MaxCount}
 	}
 	if d.FixedWindow != "" {
-		all = append(all, named{"FixedWindow", d.FixedWindow, FixedWindowOptions{Limit: d.Limit, Interval: d.Interval},
-			Definition{FixedWindow: d.FixedWindow, Limit: d.Limit, Interval: d.Interval}})
+		found++
+		ref.Name, field, options = d.FixedWindow, "FixedWindow", FixedWindowOptions{Limit: d.Limit, Interval: d.Interval}
+		used = Definition{FixedWindow: d.FixedWindow, Limit: d.Limit, Interval: d.Interval}
 	}
 	if d.SlidingWindow != "" {
-		all = append(all, named{"SlidingWindow", d.SlidingWindow, SlidingWindowOptions{Limit: d.Limit, Interval: d.Interval, Buckets: d.Buckets},
-			Definition{SlidingWindow: d.SlidingWindow, Limit: d.Limit, Interval: d.Interval, Buckets: d.Buckets}})
+		found++
+		ref.Name, field, options = d.SlidingWindow, "SlidingWindow", SlidingWindowOptions{Limit: d.Limit, Interval: d.Interval, Buckets: d.Buckets}
+		used = Definition{SlidingWindow: d.SlidingWindow, Limit: d.Limit, Interval: d.Interval, Buckets: d.Buckets}
 	}
 	if d.DynamicWindow != "" {
-		used := d
+		found++
+		ref.Name, field, options = d.DynamicWindow, "DynamicWindow", DynamicWindowOptions{Limit: d.Limit, Interval: d.Interval,
+			Buckets: d.Buckets, Capacity: d.Capacity, MinLimit: d.MinLimit, MaxLimit: d.MaxLimit, MaxKeys: d.MaxKeys, AtOnce: d.AtOnce}
+		used = d
 		used.MaxCount = 0
-		all = append(all, named{"DynamicWindow", d.DynamicWindow, DynamicWindowOptions{Limit: d.Limit, Interval: d.Interval, Buckets: d.Buckets, Capacity: d.Capacity,
-			MinLimit: d.MinLimit, MaxLimit: d.MaxLimit, MaxKeys: d.MaxKeys, AtOnce: d.AtOnce}, used})
 	}
-	if len(all) != 1 {
-		p.Add("", len(all), "must have one of {Semaphore}, {FixedWindow}, {SlidingWindow} and {DynamicWindow}")
-		return Ref{}, nil, "", false
+	if found != 1 {
+		p.Add("", found, "must have one of {Semaphore}, {FixedWindow}, {SlidingWindow} and {DynamicWindow}")
+		return ref, nil, "", false
 	}
-	one := all[0]
-	ref = Ref{Type: one.options.limiterType(), Name: one.name}
-	if one.used != d {
-		p.Add("", nil, "must have only the options of a %s", strings.ReplaceAll(string(ref.Type), "_", " "))
-		return Ref{}, nil, "", false
+	ref.Type = options.limiterType()
+	if used != d {
+		p.Add("", nil, "must have only the options of a %s", ref.Type.words())
+		return ref, nil, "", false
 	}
-	return ref, one.options, one.field, true
+	return ref, options, field, true
 }
 
-// A setting is a Definition that has been checked.
+// A checkedDefinition is a Definition that has been checked.
 type checkedDefinition struct {
 	ref     Ref
 	options limiterOptions
 }
 
-// kindRules are the throttles of a Config that have been checked.
+// kindThrottles are the throttles of a Config that have been checked.
 type kindThrottles []parsedKindThrottle
 
 type parsedKindThrottle struct {
@@ -188,7 +189,7 @@ type parsedKindThrottle struct {
 // parse checks a configuration.
 func (c Config) parse() ([]checkedDefinition, kindThrottles, error) {
 	var p validate.Problems
-	var settings []checkedDefinition
+	var definitions []checkedDefinition
 	seen := map[Ref]bool{}
 	for i, d := range c.Limiters {
 		var inner validate.Problems
@@ -199,11 +200,11 @@ func (c Config) parse() ([]checkedDefinition, kindThrottles, error) {
 				inner.Add(field, short(ref.Name), "must not be there twice")
 			}
 			seen[ref] = true
-			settings = append(settings, checkedDefinition{ref, options})
+			definitions = append(definitions, checkedDefinition{ref, options})
 		}
 		p.Include(fmt.Sprintf("Limiters[%d]", i), inner.Err("jobs"))
 	}
-	var rules kindThrottles
+	var throttles kindThrottles
 	for i, k := range c.Throttles {
 		var inner validate.Problems
 		if len(k.Kinds) == 0 {
@@ -214,22 +215,21 @@ func (c Config) parse() ([]checkedDefinition, kindThrottles, error) {
 				inner.Add(fmt.Sprintf("Kinds[%d]", j), short(kind), "must not be empty, and have * at its end only")
 			}
 		}
-		rules = append(rules, parsedKindThrottle{kinds: k.Kinds, parsedThrottle: k.check(&inner)})
+		throttles = append(throttles, parsedKindThrottle{kinds: k.Kinds, parsedThrottle: k.check(&inner)})
 		p.Include(fmt.Sprintf("Throttles[%d]", i), inner.Err("jobs"))
 	}
-	return settings, rules, p.Err("jobs")
+	return definitions, throttles, p.Err("jobs")
 }
 
 // of returns the throttles of a kind.
-func (rules kindThrottles) of(kind string) (ts []*parsedThrottle) {
-	for _, r := range rules {
-		for _, k := range r.kinds {
-			prefix, open := strings.CutSuffix(k, "*")
-			if kind == k || open && strings.HasPrefix(kind, prefix) {
-				ts = append(ts, r.parsedThrottle)
-				break
-			}
+func (ts kindThrottles) of(kind string) (matching []*parsedThrottle) {
+	for _, t := range ts {
+		if slices.ContainsFunc(t.kinds, func(pattern string) bool {
+			prefix, isPrefix := strings.CutSuffix(pattern, "*")
+			return kind == pattern || isPrefix && strings.HasPrefix(kind, prefix)
+		}) {
+			matching = append(matching, t.parsedThrottle)
 		}
 	}
-	return ts
+	return matching
 }

@@ -133,8 +133,8 @@ func TestParseConfig_NamesTheLine(t *testing.T) {
 		{"text\n", "line 1: cannot construct"},
 		{"throttles:\n  - kinds: a\n", "line 2: cannot construct"},
 		{"throttles:\n  - kinds: [a]\n    limits: [{mutex: m, key: {x}}]\n", "line 3: cannot construct"},
-		{"throttles:\n  - kinds: [a]\n    action: delete\n", `line 3: action must be snooze or cancel, got "delete"`},
-		{"throttles:\n  - kinds: [a]\n    limits: [{mutex: m, owner: o, mode: hold}]\n", `line 3: mode must be acquire_and_release or acquire or release, got "hold"`},
+		{"throttles:\n  - kinds: [a]\n    action: delete\n", `line 3: action must be one of snooze, cancel, got "delete"`},
+		{"throttles:\n  - kinds: [a]\n    limits: [{mutex: m, owner: o, mode: hold}]\n", `line 3: mode must be one of acquire_and_release, acquire, release, got "hold"`},
 		{"throttles:\n  - kinds: [a]\n    limits: [{mutex: m, owner: o, mode: acquire, deadline: -2}]\n", "line 3: cannot construct"},
 		{"limiters:\n\t- semaphore: a\n", "line 2: found character that cannot start any token"},
 		{"limiters: [\n", "line 2: did not find"},
@@ -216,7 +216,7 @@ func TestParseConfig_Hostile(t *testing.T) {
 	}
 }
 
-func TestKindRules_Of(t *testing.T) {
+func TestKindThrottles_Of(t *testing.T) {
 	c := Config{Throttles: []KindThrottle{
 		{Kinds: []string{"mail"}, Throttle: Throttle{MinDelay: 1}},
 		{Kinds: []string{"mail*", "mail_a", "m*"}, Throttle: Throttle{MinDelay: 2}},

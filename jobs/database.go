@@ -24,8 +24,8 @@ type database struct {
 	recheckLater func(keys []int64, delay time.Duration) // see batcher.recheckLater
 	ids          map[Ref]int64                           // IDs of rows of jobs_keys
 	definitions  map[int64]readDefinition                // by limiter
-	foundJob     bool                                    // a job of a request was in the database, so it is that of the River client
-	liveHolders  map[int64]int64                         // by key, how many rows counted when all were read; 0: few
+	foundJob     bool                                    // a job of a request was found, so the database is that of the River client
+	liveHolders  map[int64]int64                         // by key, how many rows counted when all were last read; absent: few
 }
 
 type readDefinition struct {
@@ -34,18 +34,11 @@ type readDefinition struct {
 }
 
 const (
-	// fewHolders is how many rows of jobs_holders a key may have before rows that no longer count are looked for.
+	// fewHolders is how many rows of jobs_holders a key may have before a batch looks for rows that no longer count.
 	fewHolders = 1000
 	// maxIDs bounds each map of a database.
 	maxIDs = 100_000
 )
-
-// A release gives back what a run holds in relaxed mode.
-type release struct {
-	run       runID
-	attempted time.Time
-	contended []int64 // keys whose waiters are to be looked at
-}
 
 // resolve fills in the IDs of all needs, and makes missing rows. A request that names an unknown limiter gets its error.
 func (d *database) resolve(ctx context.Context, reqs []*request) error {
@@ -76,22 +69,6 @@ func (d *database) resolve(ctx context.Context, reqs []*request) error {
 	return nil
 }
 
-// refs returns the rows that a need has. A dynamic window has a row of its own, which is locked, and one for each key.
-func (n *need) refs() []Ref {
-	if n.ref.Type == DynamicWindow {
-		return []Ref{n.ref, {Type: n.ref.Type, Name: n.ref.Name}}
-	}
-	return []Ref{n.ref}
-}
-
-func eachNeed(reqs []*request, f func(*request, *need)) {
-	for _, req := range reqs {
-		for i := range req.needs {
-			f(req, &req.needs[i])
-		}
-	}
-}
-
 // createKeys makes missing rows of jobs_keys, and mutexes, and remembers their IDs. Other limiters must have been set.
 func (d *database) createKeys(ctx context.Context, missing map[Ref]bool) error {
 	var mutexes, types, names, keys []string
@@ -117,8 +94,8 @@ func (d *database) createKeys(ctx context.Context, missing map[Ref]bool) error {
 	return d.pool.SendBatch(ctx, q).Close()
 }
 
-// run answers the requests and writes the releases, in one transaction. At most room jobs are told to wait in their workers.
-// An error is that of all requests and releases.
+// run decides the requests and writes the releases, in one transaction. At most room jobs wait in their workers. If run
+// returns an error, it is that of all requests and releases.
 func (d *database) run(ctx context.Context, reqs []*request, releases []release, room int) error {
 	for try := 1; ; try++ {
 		err := d.runOnce(ctx, reqs, releases, room)
@@ -165,7 +142,7 @@ func (d *database) runOnce(ctx context.Context, all []*request, releases []relea
 	return nil
 }
 
-// transact runs the transaction. It returns the keys to be looked at again when River has recorded how runs have ended.
+// transact runs the transaction. It also returns the keys to be rechecked when River has recorded how runs have ended.
 func (d *database) transact(ctx context.Context, conn *pgxpool.Conn, reqs []*request, releases []release, room int) (again []int64, b *batch, err error) {
 	b, err = d.load(ctx, conn, reqs, releases)
 	if err != nil {
@@ -182,15 +159,15 @@ func (d *database) transact(ctx context.Context, conn *pgxpool.Conn, reqs []*req
 	return again, b, err
 }
 
-// What the statement bringBack answers for a job.
+// Results of the statement bringBack for a job.
 const (
 	comes    = iota // River runs the job next
-	notYet          // River has still to record that the job was snoozed
+	notYet          // River has not yet recorded that the job was snoozed
 	finished        // the job never comes back
-	// Any other answer: the job comes at some time, as one does that has failed meanwhile.
+	// Otherwise the job comes back at an unknown time, as after a failure.
 )
 
-// bringBack has River run the waiters whose turn is near. It returns the keys to be looked at again.
+// bringBack makes River run the waiters whose turn is near. It returns the keys to be rechecked.
 func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) (again []int64, err error) {
 	for range 3 { // in place of a waiter that does not come, the ones behind it are brought back
 		next := b.toBringBack(d.lead())
@@ -238,7 +215,7 @@ func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) 
 	return again, nil
 }
 
-// rememberHolders notes how many holders keys have that have many.
+// rememberHolders updates liveHolders.
 func (d *database) rememberHolders(b *batch) {
 	for id, row := range b.rows {
 		if row.slots == nil || row.slots.otherOwners > 0 {
@@ -251,7 +228,7 @@ func (d *database) rememberHolders(b *batch) {
 	}
 }
 
-// refuseForeign answers the requests of jobs that are not running in this database, and returns the others.
+// refuseForeign sets the error of requests whose jobs are not running in this database, and returns the others.
 func (d *database) refuseForeign(b *batch, reqs []*request) []*request {
 	if b.running == nil {
 		return reqs
@@ -260,7 +237,7 @@ func (d *database) refuseForeign(b *batch, reqs []*request) []*request {
 		if req.withdraws {
 			return false
 		}
-		if b.running[runID{req.job, req.attempted.UnixMicro()}] {
+		if b.running[req.run()] {
 			d.foundJob = true
 			return false
 		}

@@ -24,6 +24,7 @@ type candidate struct {
 	waiter  waiterRow
 	waited  bool // the job was a waiter of the key, and waiter is its row
 	refused bool
+	counted bool  // the window counts the job already, for its other keys of the same dynamic window
 	bucket  int64 // in which to reserve; -1: none
 }
 
@@ -33,15 +34,7 @@ func (b *batch) decideOne(req *request, lease int64) {
 		b.removeJob(req.job)
 		return
 	}
-	granted := true
-	for i := range candidates {
-		c := &candidates[i]
-		c.refused = !b.admits(c, req.job)
-		granted = granted && !c.refused
-		if !c.refused && req.needsSeveralKeys(c.dynamicRow) { // what the job takes of one key is not there for the other
-			c.row.window.change(c.row.window.now, +1, 0)
-		}
-	}
+	granted := b.admitAll(req, candidates)
 	req.decision = decision{granted: granted, late: -1}
 	for _, c := range candidates {
 		if c.waited && !c.waiter.inWorker {
@@ -53,26 +46,10 @@ func (b *batch) decideOne(req *request, lease int64) {
 	}
 	if !granted {
 		b.refuse(req, candidates)
-	}
-	for _, c := range candidates {
-		if !c.refused && req.needsSeveralKeys(c.dynamicRow) {
-			c.row.window.change(c.row.window.now, -1, 0)
-		}
-	}
-	if granted {
-		b.grant(req, candidates, lease)
-		b.removeJob(req.job) // also from the waiters of limits that it no longer has
 		return
 	}
-	for _, c := range candidates {
-		switch {
-		case !c.waited || c.refused && req.snoozes:
-		case req.snoozes && c.waiter.bucket >= 0:
-			b.keepReservation(req, c)
-		default:
-			b.removeWaiter(waiterID{c.id, req.job})
-		}
-	}
+	b.grant(req, candidates, lease)
+	b.removeJob(req.job) // also from the waiters of limits that it no longer has
 }
 
 // candidates returns the needs of a request with their rows, without the job's own reservations and waits.
@@ -103,6 +80,21 @@ func (req *request) needsSeveralKeys(dynamicRow int64) bool {
 	return n > 1
 }
 
+// admitAll reports whether all candidates are admitted, and marks the ones that are refused.
+func (b *batch) admitAll(req *request, candidates []candidate) bool {
+	granted := true
+	for i := range candidates {
+		c := &candidates[i]
+		c.refused = !b.admits(c, req.job)
+		granted = granted && !c.refused
+		if !c.refused && req.needsSeveralKeys(c.dynamicRow) { // what the job takes of one key is not there for the other
+			c.row.window.start()
+			c.counted = true
+		}
+	}
+	return granted
+}
+
 func (b *batch) admits(c *candidate, job int64) bool {
 	switch {
 	case c.dynamicRow != 0:
@@ -119,51 +111,56 @@ func (b *batch) grant(req *request, candidates []candidate, lease int64) {
 	b.fence++
 	req.decision.fence = b.fence
 	for _, c := range candidates {
-		row := c.row
-		if row.window != nil {
-			row.window.start()
-			continue
-		}
-		req.decision.fenced = true
-		id := holderID{c.id, c.owner, req.job}
-		h := holderRow{holderID: id, attempted: req.attempted, fence: b.fence}
-		switch c.mode {
-		case Acquire:
-			row.slots.take(c.owner, b.now)
-			if row.keptOwners[c.owner] {
-				continue // its deadline stays what it was
-			}
-			row.keptOwners[c.owner] = true
-			h.mode, h.until = keptRow, c.deadline
-			b.granted[id] = h
-			continue
-		case Release:
-			if !row.keptOwners[c.owner] {
-				continue // nothing to release
-			}
-			delete(row.keptOwners, c.owner)
-			maps.DeleteFunc(b.granted, func(other holderID, taken holderRow) bool { // what a job of this batch has taken
-				return other.key == c.id && other.owner == c.owner && taken.mode == keptRow
-			})
-			h.since = row.slots.owners[c.owner] // the new row counts as held since then
-			b.takenOver = append(b.takenOver, id)
-		default:
-			row.slots.take(c.owner, b.now)
-		}
-		h.mode, h.until = relaxedRow, lease
-		if req.strict {
-			h.mode, h.until = strictRow, 0
-		}
-		b.granted[id] = h
-		req.decision.heldRows++
-		req.decision.leased = !req.strict
-		if row.ref.Type == Mutex || row.waiting > 0 {
-			req.decision.contended = append(req.decision.contended, c.id)
+		switch {
+		case c.row.slots != nil:
+			req.decision.fenced = true
+			b.grantSlot(req, c, lease)
+		case !c.counted:
+			c.row.window.start()
 		}
 	}
 }
 
-// refuse computes when the job can start, and makes its reservations in windows.
+// grantSlot gives the job or its owner a slot, or with mode Release the slot that its owner has kept.
+func (b *batch) grantSlot(req *request, c candidate, lease int64) {
+	row, kept := c.row, c.row.keptOwners[c.owner]
+	h := holderRow{holderID: holderID{c.id, c.owner, req.job}, attempted: req.attempted, fence: b.fence}
+	switch c.mode {
+	case Acquire:
+		row.slots.take(c.owner, b.now)
+		if !kept { // otherwise the deadline stays what it was
+			row.keptOwners[c.owner] = true
+			h.mode, h.until = keptRow, c.deadline
+			b.granted[h.holderID] = h
+		}
+		return
+	case Release:
+		if !kept {
+			return
+		}
+		delete(row.keptOwners, c.owner)
+		maps.DeleteFunc(b.granted, func(other holderID, taken holderRow) bool { // a keptRow that is not written yet
+			return other.key == c.id && other.owner == c.owner && taken.mode == keptRow
+		})
+		h.since = row.slots.owners[c.owner] // the new row counts as held since then
+		b.takenOver = append(b.takenOver, h.holderID)
+	default:
+		row.slots.take(c.owner, b.now)
+	}
+	h.mode, h.until = relaxedRow, lease
+	if req.strict {
+		h.mode, h.until = strictRow, 0
+	}
+	b.granted[h.holderID] = h
+	req.decision.heldRows++
+	req.decision.leased = !req.strict
+	if row.ref.Type == Mutex || row.waiting > 0 {
+		req.decision.contended = append(req.decision.contended, c.id)
+	}
+}
+
+// refuse computes when the job can start. If the job is snoozed, it becomes a waiter of what refuses it, with reservations
+// in windows.
 func (b *batch) refuse(req *request, candidates []candidate) {
 	wait, slotsOnly := int64(0), true
 	for _, c := range candidates {
@@ -175,6 +172,7 @@ func (b *batch) refuse(req *request, candidates []candidate) {
 			}
 		}
 	}
+	earliest := b.now
 	switch {
 	case !req.snoozes:
 		req.decision.wake = b.now + wait
@@ -183,38 +181,41 @@ func (b *batch) refuse(req *request, candidates []candidate) {
 		req.decision.inWorker, req.decision.wake, req.decision.expectedWait = true, b.now, wait
 	default:
 		req.decision.wake = b.now + max(wait-req.lead, req.minDelay, ms)
-	}
-	earliest := b.now
-	if req.snoozes {
 		earliest += req.minDelay
 	}
 	if !slotsOnly {
 		b.findBuckets(&req.decision, candidates, max(b.now+wait, earliest))
 		earliest = req.decision.wake
 	}
-	if req.snoozes {
-		b.addWaiters(req, candidates, earliest)
+	for _, c := range candidates {
+		if c.counted {
+			c.row.window.change(c.row.window.now, -1, 0)
+		}
+		switch {
+		case c.refused && req.snoozes:
+			b.addWaiter(req, c, earliest)
+		case !c.waited:
+		case req.snoozes && c.waiter.bucket >= 0:
+			b.keepReservation(req, c)
+		default:
+			b.removeWaiter(waiterID{c.id, req.job})
+		}
 	}
 }
 
-// addWaiters makes the job a waiter of what refuses it, with reservations in windows.
-func (b *batch) addWaiters(req *request, candidates []candidate, earliest int64) {
-	for _, c := range candidates {
-		if !c.refused {
-			continue
-		}
-		w := waiterRow{wake: req.decision.wake, earliest: earliest, since: c.waiter.since, bucket: -1, inWorker: req.decision.inWorker}
-		if c.waited && c.waiter.inWorker && w.inWorker && b.now-c.waiter.wake < inWorkerFor/2 {
-			w = c.waiter // the row is recent enough: it need not be written
-		}
-		if c.row.slots != nil {
-			c.row.slots.add(waiter{job: req.job, wake: w.wake, earliest: w.earliest, inWorker: w.inWorker})
-		} else if c.bucket >= 0 {
-			c.row.window.reserve(c.bucket)
-			w.bucket = c.row.window.begin(c.bucket)
-		}
-		b.saveWaiter(waiterID{c.id, req.job}, w)
+// addWaiter makes the job a waiter of a key that refuses it, with a reservation if the key has a window.
+func (b *batch) addWaiter(req *request, c candidate, earliest int64) {
+	w := waiterRow{wake: req.decision.wake, earliest: earliest, since: c.waiter.since, bucket: -1, inWorker: req.decision.inWorker}
+	if c.waited && c.waiter.inWorker && w.inWorker && b.now-c.waiter.wake < inWorkerFor/2 {
+		w = c.waiter // the row is recent enough: it need not be written
 	}
+	if c.row.slots != nil {
+		c.row.slots.add(waiter{job: req.job, wake: w.wake, earliest: w.earliest, inWorker: w.inWorker})
+	} else if c.bucket >= 0 {
+		c.row.window.reserve(c.bucket)
+		w.bucket = c.row.window.begin(c.bucket)
+	}
+	b.saveWaiter(waiterID{c.id, req.job}, w)
 }
 
 // findBuckets finds a time, not before from, at which every window that refuses the job has room for it. It sets the

@@ -14,25 +14,24 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 )
 
-// SetSemaphore makes a semaphore or changes it. It is in force at once, for all programs. To set what is set already does
-// nothing, so call it when a program starts.
+// SetSemaphore creates a semaphore or changes its options, at once and for all programs. Call it when a program starts: if
+// the semaphore already has these options, nothing happens.
 func (t *Throttler) SetSemaphore(ctx context.Context, name string, o SemaphoreOptions) error {
 	return t.setOptions(ctx, name, o)
 }
 
-// SetFixedWindow makes a fixed window or changes it, as [Throttler.SetSemaphore] does. What has been counted still counts.
+// SetFixedWindow creates or changes a fixed window, as [Throttler.SetSemaphore] does for a semaphore. Executions that have
+// been counted still count.
 func (t *Throttler) SetFixedWindow(ctx context.Context, name string, o FixedWindowOptions) error {
 	return t.setOptions(ctx, name, o)
 }
 
-// SetSlidingWindow makes a sliding window or changes it, as [Throttler.SetSemaphore] does. What has been counted still
-// counts.
+// SetSlidingWindow creates or changes a sliding window, as [Throttler.SetFixedWindow] does for a fixed window.
 func (t *Throttler) SetSlidingWindow(ctx context.Context, name string, o SlidingWindowOptions) error {
 	return t.setOptions(ctx, name, o)
 }
 
-// SetDynamicWindow makes a dynamic window or changes it, as [Throttler.SetSemaphore] does. What has been counted still
-// counts.
+// SetDynamicWindow creates or changes a dynamic window, as [Throttler.SetFixedWindow] does for a fixed window.
 func (t *Throttler) SetDynamicWindow(ctx context.Context, name string, o DynamicWindowOptions) error {
 	return t.setOptions(ctx, name, o)
 }
@@ -52,43 +51,38 @@ func (t *Throttler) setOptions(ctx context.Context, name string, o limiterOption
 // the default of the pool or the database is.
 var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
-// apply sets limiters in one transaction, and checks that those of the rules exist.
-func (t *Throttler) applyDefinitions(ctx context.Context, settings []checkedDefinition, rules kindThrottles) error {
+// applyDefinitions sets limiters in one transaction, and checks that the limiters of the throttles exist.
+func (t *Throttler) applyDefinitions(ctx context.Context, definitions []checkedDefinition, throttles kindThrottles) error {
 	var types, names []string
-	for _, r := range rules {
-		for _, u := range r.limits {
-			if u.ref.Type != Mutex {
-				types, names = append(types, string(u.ref.Type)), append(names, u.ref.Name)
+	for _, p := range throttles {
+		for _, l := range p.limits {
+			if l.ref.Type != Mutex {
+				types, names = append(types, string(l.ref.Type)), append(names, l.ref.Name)
 			}
 		}
 	}
-	if len(settings) == 0 && len(types) == 0 {
+	if len(definitions) == 0 && len(types) == 0 {
 		return nil
 	}
-	settings = slices.Clone(settings) // in one order for all programs, so that they do not wait for each other
-	slices.SortFunc(settings, func(a, b checkedDefinition) int {
+	// The order is the same in all programs, so that they do not deadlock.
+	definitions = slices.SortedFunc(slices.Values(definitions), func(a, b checkedDefinition) int {
 		return cmp.Or(cmp.Compare(a.ref.Type, b.ref.Type), cmp.Compare(a.ref.Name, b.ref.Name))
 	})
 	var changed []int64
 	err := pgx.BeginTxFunc(ctx, t.pool, readCommitted, func(tx pgx.Tx) error {
-		for _, s := range settings {
-			id, err := t.setLimiter(ctx, tx, s)
+		for _, d := range definitions {
+			id, err := t.setLimiter(ctx, tx, d)
 			if err != nil {
-				return fmt.Errorf("set %v: %w", s.ref, err)
+				return fmt.Errorf("set %v: %w", d.ref, err)
 			}
 			if id != 0 {
 				changed = append(changed, id)
 			}
 		}
-		rows, err := tx.Query(ctx, t.sql.unknown, types, names)
-		if err != nil {
-			return err
-		}
-		unknown, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
-			var r Ref
-			err := row.Scan(&r.Type, &r.Name)
-			return r.String(), err
-		})
+		var unknown []string
+		var ref Ref
+		add := func() { unknown = append(unknown, ref.String()) }
+		err := query(ctx, tx, eachRow(add, &ref.Type, &ref.Name), t.sql.unknown, types, names)
 		if err == nil && len(unknown) > 0 {
 			err = fmt.Errorf("%w: %s: set it first",
 				ErrUnknownLimiter, strings.Join(slices.Compact(unknown), ", "))
@@ -99,43 +93,44 @@ func (t *Throttler) applyDefinitions(ctx context.Context, settings []checkedDefi
 		return fmt.Errorf("jobs: %w", err)
 	}
 	if err == nil && len(changed) > 0 {
-		// Jobs that wait were told when to come back by the old settings. If this fails they come then.
+		// Waiting jobs come back at a time that follows from the old options. They are brought back to ask again now; if this
+		// fails, they come at that time.
 		_, _ = t.pool.Exec(ctx, t.sql.bringBackAll, changed)
 	}
 	return err
 }
 
-// Check returns an [ErrUnknownLimiter] that names the limiters that declarations name and the database does not have. A
-// program that calls it when it starts learns at once what its jobs would fail with later.
+// Check returns an [ErrUnknownLimiter] if declarations name limiters that the database does not have. A program that calls
+// it when it starts sees the mistake before its jobs fail.
 func (t *Throttler) Check(ctx context.Context, declarations ...*Declaration) error {
-	var rules kindThrottles
+	var throttles kindThrottles
 	for _, d := range declarations {
-		rules = append(rules, parsedKindThrottle{parsedThrottle: d.parsed})
+		throttles = append(throttles, parsedKindThrottle{parsedThrottle: d.parsed})
 	}
-	return t.applyDefinitions(ctx, nil, rules)
+	return t.applyDefinitions(ctx, nil, throttles)
 }
 
-// set returns the limiter's number, or 0 if it was set to the same before.
-func (t *Throttler) setLimiter(ctx context.Context, tx pgx.Tx, s checkedDefinition) (id int64, err error) {
-	text, err := json.Marshal(s.options)
+// setLimiter returns the limiter's ID, or 0 if it already had these options.
+func (t *Throttler) setLimiter(ctx context.Context, tx pgx.Tx, d checkedDefinition) (id int64, err error) {
+	text, err := json.Marshal(d.options)
 	if err != nil {
 		return 0, err
 	}
-	err = tx.QueryRow(ctx, t.sql.setLimiter, string(s.ref.Type), s.ref.Name, string(text)).Scan(&id)
+	err = tx.QueryRow(ctx, t.sql.setLimiter, string(d.ref.Type), d.ref.Name, string(text)).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
-	r, err := readRules(s.ref.Type, text)
-	if err == nil && !s.ref.Type.hasSlots() { // what has been counted is kept for as long as it counts now
+	r, err := readRules(d.ref.Type, text)
+	if err == nil && !d.ref.Type.hasSlots() { // executions may count for longer now
 		_, err = tx.Exec(ctx, t.sql.extendExpiry, id, r.interval()+r.bucket)
 	}
 	return id, err
 }
 
-// An InUseError says why a limiter was not removed. It is an [ErrInUse].
+// An InUseError is the error of [Throttler.Remove] for a limiter in use. It matches [ErrInUse].
 type InUseError struct {
 	Limiter Ref
 	Holders []int64 // jobs that hold slots
@@ -168,12 +163,14 @@ func list(jobs []int64) string {
 	return "jobs " + strings.Join(words, ", ")
 }
 
-// Remove removes a limiter with all its keys. While jobs hold slots of it or wait for it, it is not removed, and the error
-// is an [*InUseError]. To remove what does not exist does nothing. Jobs that name a limiter that was removed fail with
-// [ErrUnknownLimiter]; a mutex is made again by the next job that names it.
+// Remove removes a limiter with all its keys. If jobs hold slots of it or wait for it, Remove changes nothing and returns an
+// [*InUseError]. If the limiter does not exist, nothing happens. Jobs that name a removed limiter fail with
+// [ErrUnknownLimiter], but a mutex is made again by the next job that names it.
 func (t *Throttler) Remove(ctx context.Context, limiter Ref) error {
 	if limiter.Key != "" {
-		return optionError("Key", short(limiter.Key), "must be empty, because a limiter is removed with all its keys")
+		var p validate.Problems
+		p.Add("Key", short(limiter.Key), "must be empty, because a limiter is removed with all its keys")
+		return p.Err("jobs")
 	}
 	used := &InUseError{Limiter: limiter}
 	err := pgx.BeginTxFunc(ctx, t.pool, readCommitted, func(tx pgx.Tx) error {
@@ -185,24 +182,20 @@ func (t *Throttler) Remove(ctx context.Context, limiter Ref) error {
 		if err != nil {
 			return err
 		}
-		// Locked, no key is granted to anybody, and the next statement sees who has it.
+		// While the keys are locked, no job is granted one, so the statement after this sees every holder.
 		if _, err := tx.Exec(ctx, t.sql.lockKeys, id); err != nil {
-			return err
-		}
-		rows, err := tx.Query(ctx, t.sql.usedBy, id)
-		if err != nil {
 			return err
 		}
 		var job int64
 		var holds bool
-		if _, err := pgx.ForEachRow(rows, []any{&job, &holds}, func() error {
+		add := func() {
 			if holds {
 				used.Holders = append(used.Holders, job)
 			} else {
 				used.Waiters = append(used.Waiters, job)
 			}
-			return nil
-		}); err != nil {
+		}
+		if err := query(ctx, tx, eachRow(add, &job, &holds), t.sql.usedBy, id); err != nil {
 			return err
 		}
 		if len(used.Holders)+len(used.Waiters) > 0 {
@@ -217,14 +210,14 @@ func (t *Throttler) Remove(ctx context.Context, limiter Ref) error {
 	return err
 }
 
-// Release releases what an owner holds of a mutex or a semaphore, for an operator to call when no job comes to do it.
-// owner is the text that [Limit.Owner] made. Release reports whether the owner held a slot. A job of the owner that is
-// running and holds the slot is told by its context; see [ErrLost].
+// Release releases the slot that an owner holds of a mutex or a semaphore, and reports whether it held one. It is for
+// operators, when no job comes to release the slot. owner is the text that [Limit.Owner] made. If a job of the owner is
+// running with the slot, its context ends with [ErrLost].
 func (t *Throttler) Release(ctx context.Context, limiter Ref, owner string) (released bool, err error) {
 	return t.releaseOwner(ctx, limiter, namedOwner+owner)
 }
 
-// ReleaseJob releases what a job holds of a mutex or a semaphore, as [Throttler.Release] does for an owner.
+// ReleaseJob releases the slot that a job holds of a mutex or a semaphore, as [Throttler.Release] does for an owner.
 func (t *Throttler) ReleaseJob(ctx context.Context, limiter Ref, job int64) (released bool, err error) {
 	return t.releaseOwner(ctx, limiter, ownerOf(job, ""))
 }
@@ -238,6 +231,6 @@ func (t *Throttler) releaseOwner(ctx context.Context, limiter Ref, owner string)
 	if err != nil {
 		return false, fmt.Errorf("jobs: release %v: %w", limiter, err)
 	}
-	t.batcher.release(release{contended: []int64{key}}) // those who wait are brought back
+	t.batcher.release(release{contended: []int64{key}}) // brings back the jobs that wait
 	return true, nil
 }

@@ -108,7 +108,8 @@ func (d *dynamicWindow) admits(key string, due bool) bool {
 	return ok && d.keys[key].admits(limit, due) && d.hasCapacity(d.now)
 }
 
-// room reports whether the capacity allows one more in the window that ends at a bucket, by what has begun already.
+// hasCapacity reports whether the executions that have begun leave one within the capacity, in the window that ends at a
+// bucket.
 func (d *dynamicWindow) hasCapacity(at int64) bool {
 	if d.dynamic.capacity == 0 || d.dynamic.atOnce {
 		return true

@@ -6,11 +6,10 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/validate"
 )
 
-// Errors of this package. They come wrapped in a text with the details: compare with [errors.Is]. Options, declarations
-// and configurations that are wrong are a [weir.OptionsError].
+// Errors of this package. They are wrapped in errors with the details: compare with [errors.Is]. Wrong options,
+// declarations and configurations are a [weir.OptionsError].
 var (
 	// ErrUnknownLimiter: a job names a limiter that was never set or has been removed. The job fails with it.
 	ErrUnknownLimiter = errors.New("jobs: unknown limiter")
@@ -19,19 +18,19 @@ var (
 	// ErrNotInstalled: the worker or the arguments of a job declare a throttle, and the River client that runs it
 	// has no plugin of a [Throttler]. The job fails with it instead of running unthrottled.
 	ErrNotInstalled = errors.New("jobs: the River client has no plugin of a Throttler")
-	// ErrForeignJob: the job that is to be throttled is not running in the database of the Throttler's pool, so its
-	// end could not be seen. The job fails with it.
+	// ErrForeignJob: the job is not running in the database of the Throttler's pool, so the Throttler could not see its
+	// end. The job fails with it.
 	ErrForeignJob = errors.New("jobs: the job is not running in this database")
-	// ErrInUse is returned by Remove.
+	// ErrInUse: [Throttler.Remove] has found jobs that hold the limiter or wait for it. See [InUseError].
 	ErrInUse = errors.New("jobs: limiter in use")
-	// ErrLost is the cause of a running job's context when the job does not hold what it was granted any more: its
-	// lease could not be renewed in time, another run of the same job has taken its place, or an operator released it.
+	// ErrLost is the cause of a running job's context when the job no longer holds its slots: its lease could not be renewed
+	// in time, another run of the job has taken its place, or an operator released them.
 	ErrLost = errors.New("jobs: slot lost")
-	// ErrClosed is returned by methods of a closed Throttler.
+	// ErrClosed: the Throttler was closed. A throttled job that starts then is snoozed.
 	ErrClosed = errors.New("jobs: Throttler closed")
 )
 
-// ThrottledError is why a job was cancelled by [Cancel]. It is in the job's errors.
+// A ThrottledError is the error of a job that was cancelled because of the Action [Cancel]. River stores it with the job.
 type ThrottledError struct {
 	Limiter Ref
 	Next    time.Time // when the job could have run, as far as could be told; zero: unknown
@@ -39,15 +38,9 @@ type ThrottledError struct {
 
 func (e *ThrottledError) Error() string { return "jobs: throttled by " + e.Limiter.String() }
 
-// invalid returns a [weir.OptionsError] of one field.
-func optionError(path string, value any, problem string, args ...any) error {
-	var p validate.Problems
-	p.Add(path, value, problem, args...)
-	return p.Err("jobs")
-}
-
-// refused returns a [weir.OptionsError] with the text of err, which can be the user's: its braces are not names of fields.
-func optionsError(err error) error {
+// invalid returns a [weir.OptionsError] with the text of err. Braces in it, which may be the user's, are not names of
+// fields.
+func invalid(err error) error {
 	return &weir.OptionsError{Package: "jobs", Fields: []weir.FieldError{{Problem: err.Error(), Err: err}}}
 }
 

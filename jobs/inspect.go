@@ -56,14 +56,10 @@ type Waiter struct {
 
 // Limiters lists all limiters, with mutexes that have been used.
 func (t *Throttler) Limiters(ctx context.Context) ([]LimiterInfo, error) {
-	rows, err := t.pool.Query(ctx, t.sql.listLimiters)
-	if err != nil {
-		return nil, fmt.Errorf("jobs: Limiters: %w", err)
-	}
-	infos, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (i LimiterInfo, err error) {
-		err = row.Scan(&i.Type, &i.Name, &i.Options, &i.Keys, &i.Holders, &i.Waiters)
-		return i, err
-	})
+	infos := []LimiterInfo{}
+	var i LimiterInfo
+	add := func() { infos = append(infos, i) }
+	err := query(ctx, t.pool, eachRow(add, &i.Type, &i.Name, &i.Options, &i.Keys, &i.Holders, &i.Waiters), t.sql.listLimiters)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: Limiters: %w", err)
 	}
@@ -73,12 +69,10 @@ func (t *Throttler) Limiters(ctx context.Context) ([]LimiterInfo, error) {
 // Keys lists keys of a limiter in their order, at most n, beginning behind one. Keys are forgotten when they have not been
 // used for a while: windows when nothing in them counts any more, mutexes and semaphores after a day.
 func (t *Throttler) Keys(ctx context.Context, limiter Ref, after string, n int) ([]string, error) {
-	rows, err := t.pool.Query(ctx, t.sql.listKeys, string(limiter.Type), limiter.Name, after, n)
-	if err != nil {
-		return nil, fmt.Errorf("jobs: Keys of %v: %w", limiter, err)
-	}
-	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
+	var key string
+	keys := []string{}
+	add := func() { keys = append(keys, key) }
+	if err := query(ctx, t.pool, eachRow(add, &key), t.sql.listKeys, string(limiter.Type), limiter.Name, after, n); err != nil {
 		return nil, fmt.Errorf("jobs: Keys of %v: %w", limiter, err)
 	}
 	return keys, nil
@@ -144,17 +138,13 @@ func (t *Throttler) inspect(ctx context.Context, tx pgx.Tx, info *KeyInfo) error
 }
 
 func (t *Throttler) listJobs(ctx context.Context, tx pgx.Tx, key int64, info *KeyInfo) error {
-	rows, err := tx.Query(ctx, t.sql.listHolders, key)
-	if err != nil {
-		return err
-	}
-	modes := [...]string{relaxedRow: "relaxed", strictRow: "strict", keptRow: "kept"}
-	info.Holders, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (h Holder, err error) {
-		var mode int
-		var until *time.Time
-		if err := row.Scan(&h.Owner, &h.Job, &mode, &h.Since, &until, &h.Fence); err != nil {
-			return h, err
-		}
+	rowModes := [...]string{relaxedRow: "relaxed", strictRow: "strict", keptRow: "kept"}
+	info.Holders, info.Waiters = []Holder{}, []Waiter{}
+	var h Holder
+	var mode int
+	var until *time.Time
+	add := func() {
+		h.Mode, h.Until = rowModes[mode], time.Time{}
 		if until != nil {
 			h.Until = *until
 		}
@@ -162,17 +152,13 @@ func (t *Throttler) listJobs(ctx context.Context, tx pgx.Tx, key int64, info *Ke
 		if h.Owner = name; !named {
 			h.Owner = ""
 		}
-		h.Mode = modes[mode]
-		return h, nil
-	})
+		info.Holders = append(info.Holders, h)
+	}
+	err := query(ctx, tx, eachRow(add, &h.Owner, &h.Job, &mode, &h.Since, &until, &h.Fence), t.sql.listHolders, key)
 	if err != nil {
 		return err
 	}
-	if rows, err = tx.Query(ctx, t.sql.listWaiters, key); err != nil {
-		return err
-	}
-	info.Waiters, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Waiter])
-	return err
+	return query(ctx, tx, appendRows(&info.Waiters), t.sql.listWaiters, key)
 }
 
 func (info *KeyInfo) fillSlots(r rules, hold, now int64) {
@@ -201,18 +187,13 @@ func (info *KeyInfo) fillWindow(w *window, limit, next int64) {
 }
 
 func (t *Throttler) inspectDynamic(ctx context.Context, tx pgx.Tx, info *KeyInfo, row keyRow, now int64) error {
-	rows, err := tx.Query(ctx, t.sql.allKeys, row.limiter)
-	if err != nil {
+	var stored storedRows
+	if err := query(ctx, tx, appendRows(&stored.dynamic), t.sql.allKeys, row.limiter); err != nil {
 		return err
 	}
-	parts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[dynamicKey])
-	if err != nil {
-		return err
-	}
-	resource := keyRow{limiter: row.limiter, rules: row.rules}
 	b := newBatch(now)
-	b.rows[0] = &resource
-	if err := b.prepare(storedRows{dynamic: parts}); err != nil {
+	b.rows[0] = &keyRow{limiter: row.limiter, rules: row.rules}
+	if err := b.prepare(stored); err != nil {
 		return err
 	}
 	d := b.dynamic[0]

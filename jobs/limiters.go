@@ -74,7 +74,7 @@ const (
 	mostMaxKeys    = 10_000
 )
 
-// A definition is what a limiter is set to.
+// limiterOptions are the options of one type of limiter.
 type limiterOptions interface {
 	limiterType() Type
 	check(p *validate.Problems)
@@ -162,7 +162,7 @@ func checkWindow(p *validate.Problems, interval time.Duration, buckets, least in
 	}
 }
 
-// rules is a definition as the decisions need it.
+// rules are the options of a limiter, as decisions need them.
 type rules struct {
 	maxCount int64 // mutexes and semaphores
 
@@ -172,7 +172,7 @@ type rules struct {
 	dynamic *dynamicRules
 }
 
-// sharing is how the keys of a dynamic window share.
+// dynamicRules say how the keys of a dynamic window share its capacity.
 type dynamicRules struct {
 	capacity int64 // 0: none
 	min, max int64
@@ -182,7 +182,7 @@ type dynamicRules struct {
 
 func (r rules) interval() int64 { return r.bucket * r.buckets }
 
-// readRules reads the options that a row of jobs_limiters has.
+// readRules reads the options in a row of jobs_limiters.
 func readRules(t Type, text []byte) (rules, error) {
 	r, err := decodeRules(t, text)
 	if err == nil && r.maxCount < 1 && (r.bucket < 1 || r.limit < 1 || r.dynamic != nil && r.dynamic.capacity < 0) {
@@ -202,12 +202,8 @@ func decodeRules(t Type, text []byte) (rules, error) {
 		var o SemaphoreOptions
 		err := json.Unmarshal(text, &o)
 		return rules{maxCount: int64(o.MaxCount)}, err
-	case FixedWindow:
-		var o FixedWindowOptions
-		err := json.Unmarshal(text, &o)
-		return rules{bucket: o.Interval.Microseconds(), buckets: 1, limit: int64(o.Limit)}, err
-	case SlidingWindow:
-		var o SlidingWindowOptions
+	case FixedWindow, SlidingWindow:
+		var o SlidingWindowOptions // a fixed window has no Buckets
 		err := json.Unmarshal(text, &o)
 		buckets := int64(max(o.Buckets, 1))
 		return rules{bucket: o.Interval.Microseconds() / buckets, buckets: buckets, limit: int64(o.Limit)}, err
@@ -221,21 +217,21 @@ func decodeRules(t Type, text []byte) (rules, error) {
 
 func (o DynamicWindowOptions) rules() rules {
 	buckets := int64(max(o.Buckets, 1))
-	s := &dynamicRules{capacity: int64(o.Capacity), keys: defaultMaxKeys, atOnce: o.AtOnce}
+	d := &dynamicRules{capacity: int64(o.Capacity), keys: defaultMaxKeys, atOnce: o.AtOnce}
 	if o.MaxKeys > 0 {
-		s.keys = int64(o.MaxKeys)
+		d.keys = int64(o.MaxKeys)
 	}
 	switch {
 	case o.Limit > 0:
-		s.min, s.max = int64(o.Limit), int64(o.Limit)
+		d.min, d.max = int64(o.Limit), int64(o.Limit)
 	default:
-		s.min, s.max = int64(max(o.MinLimit, 1)), int64(o.MaxLimit)
-		if s.max == 0 {
-			s.max = s.capacity
+		d.min, d.max = int64(max(o.MinLimit, 1)), int64(o.MaxLimit)
+		if d.max == 0 {
+			d.max = d.capacity
 		}
 	}
-	if s.capacity > 0 {
-		s.keys = min(s.keys, s.capacity/s.min)
+	if d.capacity > 0 {
+		d.keys = min(d.keys, d.capacity/d.min)
 	}
-	return rules{bucket: o.Interval.Microseconds() / buckets, buckets: buckets, limit: s.max, dynamic: s}
+	return rules{bucket: o.Interval.Microseconds() / buckets, buckets: buckets, limit: d.max, dynamic: d}
 }

@@ -3,8 +3,6 @@ package jobs
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,7 +12,7 @@ import (
 
 const cleanUpInterval = time.Minute
 
-// keep renews the leases of running jobs, ends the contexts of jobs that have lost theirs, and removes rows that no longer
+// maintain renews the leases of running jobs, ends the contexts of jobs that have lost theirs, and removes rows that no longer
 // count.
 func (t *Throttler) maintain() {
 	ended := false
@@ -27,8 +25,8 @@ func (t *Throttler) maintain() {
 	}()
 	renew := time.NewTicker(t.o.Lease / 4)
 	defer renew.Stop()
-	sweep := time.NewTicker(cleanUpInterval)
-	defer sweep.Stop()
+	cleanUp := time.NewTicker(cleanUpInterval)
+	defer cleanUp.Stop()
 	for {
 		select {
 		case <-t.stop:
@@ -36,8 +34,8 @@ func (t *Throttler) maintain() {
 			return
 		case <-renew.C:
 			recovered.Call("jobs: renewing leases", t.renew)
-		case <-sweep.C:
-			recovered.Call("jobs: sweeping", t.cleanUp)
+		case <-cleanUp.C:
+			recovered.Call("jobs: cleaning up", func() { _ = t.cleanUp() })
 		}
 	}
 }
@@ -53,7 +51,7 @@ func (t *Throttler) renew() {
 	var attempted []time.Time
 	for s := range t.sessions {
 		byRun[s.held.run] = s
-		jobs, attempted = append(jobs, s.held.run.job), append(attempted, s.held.attempted)
+		jobs, attempted = append(jobs, s.held.run.job), append(attempted, time.UnixMicro(s.held.run.attempted))
 	}
 	t.mu.Unlock()
 	if len(jobs) == 0 {
@@ -61,16 +59,11 @@ func (t *Throttler) renew() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), min(t.o.CallTimeout, t.o.Lease/4))
 	defer cancel()
-	found := map[runID]int{}
-	rows, err := t.pool.Query(ctx, t.sql.renewLeases, jobs, attempted, t.o.Lease.Microseconds())
-	if err == nil {
-		var job int64
-		var at time.Time
-		_, err = pgx.ForEachRow(rows, []any{&job, &at}, func() error {
-			found[runID{job, at.UnixMicro()}]++
-			return nil
-		})
-	}
+	found := map[runID]int{} // how many rows of the run have been renewed
+	var job int64
+	var at time.Time
+	err := query(ctx, t.pool, eachRow(func() { found[runID{job, at.UnixMicro()}]++ }, &job, &at),
+		t.sql.renewLeases, jobs, attempted, t.o.Lease.Microseconds())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for r, s := range byRun {
@@ -93,15 +86,11 @@ func (t *Throttler) lose(s *session, why error) {
 	t.events.Add(Event{Kind: EventSlotLost, Job: s.job.ID, JobKind: s.job.Kind, Err: why})
 }
 
-// sweep removes what is left of jobs that never came back, and keys that mean nothing any more. What fails is left for the
-// next time.
-func (t *Throttler) cleanUp() {
+// cleanUp removes rows of jobs that never came back, and keys that no longer have an effect. If a statement fails, the rest
+// is left for the next cleanUp.
+func (t *Throttler) cleanUp() error {
 	ctx, cancel := context.WithTimeout(context.Background(), t.o.CallTimeout)
 	defer cancel()
-	_ = t.tryCleanUp(ctx)
-}
-
-func (t *Throttler) tryCleanUp(ctx context.Context) error {
 	if err := t.cleanUpReservations(ctx); err != nil {
 		return err
 	}
@@ -110,53 +99,43 @@ func (t *Throttler) tryCleanUp(ctx context.Context) error {
 			return err
 		}
 	}
-	rows, err := t.pool.Query(ctx, t.sql.stalled)
-	if err != nil {
-		return err
-	}
-	stalled, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
+	var key int64
+	var stalled []int64
+	if err := query(ctx, t.pool, eachRow(func() { stalled = append(stalled, key) }, &key), t.sql.stalled); err != nil {
 		return err
 	}
 	t.batcher.recheckLater(stalled, 0)
 	return pgx.BeginTxFunc(ctx, t.pool, readCommitted, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, t.sql.lockExpiredKeys)
-		if err != nil {
-			return err
-		}
-		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		var ids []int64
+		err := query(ctx, tx, eachRow(func() { ids = append(ids, key) }, &key), t.sql.lockExpiredKeys)
 		if err != nil || len(ids) == 0 {
 			return err
 		}
-		// Whether they are in use is asked once they are locked: by a statement of its own, which sees what others had
-		// written before that.
+		// Whether the keys are in use is checked after they are locked, by a statement of its own, which sees what other
+		// transactions wrote before the lock.
 		_, err = tx.Exec(ctx, t.sql.removeExpiredKeys, ids)
 		return err
 	})
 }
 
-// sweepPlaces gives back what jobs that never come have reserved in windows, and brings back as many of those who wait for
-// a later place. What is reserved may be far ahead: without that a window would stand still for as long.
+// cleanUpReservations withdraws the reservations of jobs that never come back, and brings back as many of the jobs with the
+// latest reservations. Otherwise a window could be idle until its latest reservations, which may be far ahead.
 func (t *Throttler) cleanUpReservations(ctx context.Context) error {
-	rows, err := t.pool.Query(ctx, t.sql.deadReservations)
-	if err != nil {
-		return err
-	}
-	dead, free := map[int64][]need{}, map[int64]int64{}
+	dead, free := map[int64][]need{}, map[int64]int64{} // by job; by key
 	var job, key int64
 	var n need
-	if _, err := pgx.ForEachRow(rows, []any{&job, &key, &n.ref.Type, &n.ref.Name, &n.ref.Key}, func() error {
+	add := func() {
 		dead[job] = append(dead[job], n)
 		free[key]++
-		return nil
-	}); err != nil || len(dead) == 0 {
+	}
+	err := query(ctx, t.pool, eachRow(add, &job, &key, &n.ref.Type, &n.ref.Name, &n.ref.Key), t.sql.deadReservations)
+	if err != nil || len(dead) == 0 {
 		return err
 	}
 	t.batcher.withdraw(dead)
-	keys := slices.Collect(maps.Keys(free))
-	counts := make([]int64, len(keys))
-	for i, key := range keys {
-		counts[i] = free[key]
+	var keys, counts []int64
+	for key, n := range free {
+		keys, counts = append(keys, key), append(counts, n)
 	}
 	_, err = t.pool.Exec(ctx, t.sql.bringBackReserved, keys, counts)
 	return err

@@ -1,12 +1,13 @@
 package jobs
 
 import (
-	"regexp"
+	"cmp"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
 )
 
 // Options configure a [Throttler]. The zero value has the defaults.
@@ -15,7 +16,7 @@ type Options struct {
 	Schema string
 	// RiverSchema is River's schema, as in river.Config. If empty, River's tables are found by the search path.
 	RiverSchema string
-	// Config has limiters to set, and throttles for kinds of jobs. [Throttler.Apply] replaces it.
+	// Config has limiters to set, and throttles for kinds of jobs. [Throttler.Apply] replaces the throttles.
 	Config Config
 
 	// Action is what happens to throttled jobs whose [Throttle] has none. If 0, it is Snooze.
@@ -33,8 +34,9 @@ type Options struct {
 	// HandOverWorkers is how many jobs of this Throttler may wait in their workers at a time, at most 10,000. If 0, it is 16.
 	HandOverWorkers int
 
-	// Lease is how long a slot stays taken after its process has died, in relaxed mode. Leases of running jobs are renewed. If
-	// a lease cannot be renewed in time, the context of the job ends with [ErrLost]. If 0, it is 30s; it must be at least 1s.
+	// Lease is how long a slot stays taken after the process of its job has died, if its [Throttle] is not Strict. Leases of
+	// running jobs are renewed. If a lease cannot be renewed in time, the context of the job ends with [ErrLost]. If 0, it is
+	// 30s; it must be at least 1s.
 	Lease time.Duration
 	// CallTimeout bounds each transaction. If 0, it is 10s. Jobs without an answer by then are snoozed.
 	CallTimeout time.Duration
@@ -50,24 +52,20 @@ const (
 	defaultHandOverWorkers = 16
 	defaultLease           = 30 * time.Second
 	defaultCallTimeout     = 10 * time.Second
-	// With maxBatch this is how many jobs a transaction can grant. Each has a fence of the 65536 that it takes.
+	// A transaction grants at most maxBatch plus maxHandOverWorkers jobs, and takes 65536 fences, one for each.
 	maxHandOverWorkers = 10_000
 )
-
-// River has no rule for it but that the name of a channel with it fits into PostgreSQL's 63 bytes.
-var validRiverSchema = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,47}$`)
 
 // withDefaults returns the options with defaults filled in, or what is wrong with them.
 func (o Options) withDefaults() (Options, error) {
 	var p validate.Problems
-	const schema = "must be letters, digits and _, not begin with a digit, and have at most 48 of them"
-	if _, err := migrations.SchemaName(o.Schema); err != nil {
-		p.Add("Schema", short(o.Schema), schema)
+	for _, schema := range []struct{ field, name string }{{"Schema", o.Schema}, {"RiverSchema", o.RiverSchema}} {
+		if _, err := migrations.SchemaName(schema.name); err != nil {
+			p.Add(schema.field, short(schema.name), "must be letters, digits and _, not begin with a digit, and have at most 48 of them")
+		}
 	}
-	if o.RiverSchema != "" && !validRiverSchema.MatchString(o.RiverSchema) {
-		p.Add("RiverSchema", short(o.RiverSchema), schema)
-	}
-	if int(o.Action) >= len(actionNames) {
+	o.Schema = cmp.Or(o.Schema, pgmigrate.DefaultSchema)
+	if !actions.Has(o.Action) {
 		p.Add("Action", o.Action, "must be Snooze or Cancel")
 	}
 	if o.Action == 0 {

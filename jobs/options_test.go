@@ -15,7 +15,7 @@ import (
 func TestOptions_Defaults(t *testing.T) {
 	got, err := Options{}.withDefaults()
 	require.NoError(t, err)
-	assert.Equal(t, Options{Action: Snooze, HandOver: time.Second, HandOverWorkers: 16, Lease: 30 * time.Second, CallTimeout: 10 * time.Second}, got)
+	assert.Equal(t, Options{Schema: "weir", Action: Snooze, HandOver: time.Second, HandOverWorkers: 16, Lease: 30 * time.Second, CallTimeout: 10 * time.Second}, got)
 
 	want := Options{
 		Schema: "Weir_2", RiverSchema: "River_2", Action: Cancel, MinDelay: time.Hour, HandOver: time.Minute, HandOverWorkers: 1,
@@ -100,7 +100,7 @@ func TestInUseError(t *testing.T) {
 }
 
 // A job's declarations count together with those of the configuration, the job's first.
-func TestThrottler_Asked(t *testing.T) {
+func TestThrottler_NewRequest(t *testing.T) {
 	th := &Throttler{o: Options{Action: Snooze, MinDelay: time.Second, HandOver: 2 * time.Second}}
 	parse := func(throttle Throttle) *parsedThrottle {
 		p, err := throttle.parse()

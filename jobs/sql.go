@@ -14,9 +14,9 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// query runs a statement and hands its rows to f, which is an eachRow or an appendRows.
+// query runs a statement and passes its rows to f, which comes from eachRow or appendRows.
 func query(ctx context.Context, db querier, f func(pgx.Rows) error, sql string, args ...any) error {
-	rows, _ := db.Query(ctx, sql, args...) // the error is that of the rows too
+	rows, _ := db.Query(ctx, sql, args...) // the rows return the error, too
 	return f(rows)
 }
 
@@ -36,32 +36,37 @@ func appendRows[T any](to *[]T) func(pgx.Rows) error {
 	}
 }
 
-// statements are the texts of all statements, for a schema of weir's and one of River's.
+// statements are the texts of all SQL statements, for given schemas of weir and River.
 type statements struct {
 	replace func(string) string // puts the schemas in place
 
-	mutexes, keys, ids string // resolve
-
-	settings, lock, lockWindows, released, dynamic, clock, overdue, ownHolders, holders, running, waitersOfJobs, waiters, fence string // what a batch reads
-
-	saveKeys, removeHolders, saveHolders, takeOver, removeWaiters, saveWaiters string // what it writes
-
-	bringBack, finishedWaiters, stalled, bringBackAll, renewLeases, deadReservations, bringBackReserved, removeFinishedWaiters, removeDeadHolders, lockExpiredKeys, removeExpiredKeys string
-
-	checkTables, setLimiter, extendExpiry, unknown, lockLimiter, lockKeys, usedBy, remove string
-
-	listLimiters, listKeys, oneLimiter, oneKey, allKeys, allWaiters, listHolders, countOwners, listWaiters, releaseOwner string
+	// database.resolve
+	mutexes, keys, ids string
+	// database.load
+	settings, lock, lockWindows, released, dynamic, clock, overdue, ownHolders, holders, running, waitersOfJobs, waiters, fence string
+	// database.save
+	saveKeys, removeHolders, saveHolders, takeOver, removeWaiters, saveWaiters string
+	// database.bringBack
+	bringBack, finishedWaiters string
+	// maintenance
+	stalled, renewLeases, deadReservations, bringBackReserved, removeFinishedWaiters, removeDeadHolders, lockExpiredKeys, removeExpiredKeys string
+	// New, and what sets and removes limiters
+	checkTables, setLimiter, extendExpiry, unknown, bringBackAll, lockLimiter, lockKeys, usedBy, remove, releaseOwner string
+	// Inspect and the lists
+	listLimiters, listKeys, oneLimiter, oneKey, allKeys, allWaiters, listHolders, countOwners, listWaiters string
 }
 
-// Rows are found by their keys. The planner would read a table that is small, or was when it was last looked at, from
-// beginning to end, and keep to that. The plans are made once for a connection, because there is no choice left.
+// settings are those of a batch's transaction. They force plans that find rows by their keys, because for a table that is
+// small, or was when it was last analyzed, the planner chooses to read all of it. Plans are made once for a connection.
 const settings = `select set_config('idle_in_transaction_session_timeout', '5000', true), set_config('lock_timeout', '5000', true),
 	set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true), set_config('enable_mergejoin', 'off', true),
 	set_config('enable_material', 'off', true), set_config('enable_bitmapscan', 'off', true)`
 
-// live is whether a row h of jobs_holders counts, with the row j of its job. held is the same for batches. It does not look
-// at leases: a batch has removed the rows whose lease was over, where it matters, and one whose lease is over since may be
-// renewed at this moment, and counts. A deadline is never renewed.
+// live is the condition under which a row h of jobs_holders counts, with the row j of its job.
+//
+// held is the same for batches, without leases: before a batch reads the holders of a key that may be full, it has removed
+// the rows whose lease was over. A row whose lease has ended since then may be renewed at this moment, and counts. A deadline
+// is never renewed, so held looks at it.
 const (
 	held = `case h.mode when 0 then j.id is not null and j.state = 'running' and j.attempted_at = h.attempted
 		when 1 then j.id is not null and j.finalized_at is null else h.until is null or h.until > clock_timestamp() end`
@@ -101,7 +106,7 @@ func newStatements(schema, riverSchema string) *statements {
 		dynamic: s(`select k.id, k.limiter, k.key, k.state, k.waiting from "weir".jobs_keys k
 			where k.limiter = any(array(select r.limiter from "weir".jobs_keys r where r.id = any($1))) and (k.state <> '' or k.id = any($2))`),
 		clock: `select (extract(epoch from clock_timestamp()) * 1000000)::bigint`,
-		// Where it matters, as in holders. It waits for a renewal that is under way and then leaves the row.
+		// Under the same condition as in holders. If a row is being renewed, the statement waits for that and leaves the row.
 		overdue: s(`delete from "weir".jobs_holders d using unnest($1::bigint[], $2::bigint[]) q (key, enough),
 				"weir".jobs_keys k, "weir".jobs_limiters l
 			where k.id = q.key and l.id = k.limiter and d.key = q.key and d.mode <> 1 and d.until <= clock_timestamp()
@@ -110,9 +115,9 @@ func newStatements(schema, riverSchema string) *statements {
 			from unnest($1::bigint[], $2::text[]) q (key, owner)
 			cross join lateral (select * from "weir".jobs_holders h where h.key = q.key and h.owner = q.owner offset 0) h
 			left join RIVER j on j.id = h.job`),
-		// How many rows there are, as a row with mode -1, and then the rows. If there are fewer than slots, also with all who
-		// ask, it does not matter which of them still count. They are looked at when there are many, so that the rows
-		// that no longer count are removed.
+		// For each key the number of its rows, as a row with mode -1. Then the rows themselves, but only for keys that could
+		// become full if all requests were granted, and for keys with more rows than enough, so that the rows that no longer
+		// count are removed.
 		holders: s(`with c as materialized (
 				select q.key, q.enough, (select count(*) from "weir".jobs_holders h where h.key = q.key) as n
 				from unnest($1::bigint[], $2::bigint[]) q (key, enough))
@@ -153,9 +158,8 @@ func newStatements(schema, riverSchema string) *statements {
 			from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::boolean[]) q (key, job, wake, earliest, bucket, present)
 			on conflict (key, job) do update set wake = excluded.wake, earliest = excluded.earliest, bucket = excluded.bucket, present = excluded.present`),
 
-		// As River's JobRetry does it. A job that River is about to do something with is left alone. The answer for each job: it
-		// comes, 0; it does not come yet, because River has still to write down that it was sent away, 1; it never comes, 2; it comes some time, as a
-		// job does that has failed meanwhile, 3.
+		// Like River's JobRetry. A job whose row is locked is left alone. The answer for each job is 0, 1 or 2 for comes, notYet
+		// and finished in database.go, and otherwise 3.
 		bringBack: s(`with pulled as (update RIVER set state = 'available', scheduled_at = now() where id in (select id from RIVER
 				where id = any($1) and state in ('available', 'scheduled') and scheduled_at > now() for update skip locked) returning id)
 			select q.id, case when p.id is not null then 0 when j.id is null or j.finalized_at is not null then 2
@@ -163,11 +167,12 @@ func newStatements(schema, riverSchema string) *statements {
 					or j.state in ('available', 'scheduled') and j.scheduled_at > now() then 1
 				when j.state = 'available' then 0 else 3 end
 			from unnest($1::bigint[]) q (id) left join pulled p on p.id = q.id left join RIVER j on j.id = q.id`),
-		// Of the first waiters of keys, those whose jobs never come.
+		// Of the first waiters of keys, those whose jobs never come back.
 		finishedWaiters: s(`select w.key, w.job from unnest($1::bigint[]) q (key)
 			cross join lateral (select w.key, w.job from "weir".jobs_waiters w where w.key = q.key order by w.job limit 1000) w
 			left join RIVER j on j.id = w.job where j.id is null or j.finalized_at is not null`),
-		// Keys with a free slot whose waiters were not brought back: a job has released it without knowing of them, or has died.
+		// Keys with a free slot whose waiters were not brought back, because the job that held it had died, or had released it
+		// before they waited.
 		stalled: s(`select k.id from (select distinct w.key from "weir".jobs_waiters w
 				where not w.present and w.wake > clock_timestamp() + interval '1 second') w
 			join "weir".jobs_keys k on k.id = w.key join "weir".jobs_limiters l on l.id = k.limiter and l.type in ('mutex', 'semaphore')
@@ -176,7 +181,7 @@ func newStatements(schema, riverSchema string) *statements {
 			join "weir".jobs_waiters w on w.key = k.id join RIVER j on j.id = w.job
 			where k.limiter = any($1) and j.state in ('available', 'scheduled') and j.scheduled_at > now() for update of j skip locked)`),
 
-		// A lease that has ended is not renewed: the next ask removes the row. A locked row is being removed.
+		// A lease that has ended is not renewed: the next batch removes the row. A locked row is being removed.
 		renewLeases: s(`with renewed as (update "weir".jobs_holders d set until = clock_timestamp() + make_interval(secs => $3::bigint / 1000000.0)
 				from (select h.key, h.owner, h.job from unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
 					join "weir".jobs_holders h on h.job = q.job and h.attempted = q.attempted
@@ -185,11 +190,10 @@ func newStatements(schema, riverSchema string) *statements {
 			select job, attempted from renewed union all
 			select h.job, h.attempted from unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
 			join "weir".jobs_holders h on h.job = q.job and h.attempted = q.attempted where h.mode = 1`),
-		// What is left of jobs that never came back, and keys that mean nothing any more.
 		deadReservations: s(`select w.job, k.id, l.type, l.name, k.key from "weir".jobs_waiters w join "weir".jobs_keys k on k.id = w.key
 			join "weir".jobs_limiters l on l.id = k.limiter left join RIVER j on j.id = w.job
 			where w.bucket is not null and (j.id is null or j.finalized_at is not null) limit 1000`),
-		// The last ones, so that none of the places between is left empty.
+		// The jobs with the latest reservations, so that no reserved bucket in between is left empty.
 		bringBackReserved: s(`update RIVER set state = 'available', scheduled_at = now() where id in (
 			select last.id from unnest($1::bigint[], $2::bigint[]) q (key, n) cross join lateral (
 				select j.id from "weir".jobs_waiters w join RIVER j on j.id = w.job where w.key = q.key and w.bucket is not null

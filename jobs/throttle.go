@@ -5,11 +5,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/internal/validate"
 )
 
-// A Throttle says which limits the jobs of a kind run under. All of them hold: a job starts when it gets every one, and
-// until then it holds none. The zero Throttle has no limits.
+// A Throttle has the limits that jobs of a kind run under. A job starts when it gets all of them, and until then it holds
+// none. The zero Throttle has no limits.
 //
 // Declare it on the worker or on the type of the arguments with [Declare], or for kinds by their names in [Config].
 type Throttle struct {
@@ -65,8 +66,11 @@ const (
 	DynamicWindow Type = "dynamic_window"
 )
 
-// slots reports whether limiters of the type have slots that are held and released.
+// hasSlots reports whether limiters of the type have slots that are held and released.
 func (t Type) hasSlots() bool { return t == Mutex || t == Semaphore }
+
+// words returns the type in words, such as fixed window.
+func (t Type) words() string { return strings.ReplaceAll(string(t), "_", " ") }
 
 // A Ref names a limiter or, with a key, one key of it.
 type Ref struct {
@@ -77,7 +81,7 @@ type Ref struct {
 
 // String returns the reference in words: semaphore "newsletter" key "a".
 func (r Ref) String() string {
-	s := fmt.Sprintf("%s %q", strings.ReplaceAll(string(r.Type), "_", " "), r.Name)
+	s := fmt.Sprintf("%s %q", r.Type.words(), r.Name)
 	if r.Key != "" {
 		s += fmt.Sprintf(" key %q", r.Key)
 	}
@@ -94,78 +98,44 @@ const (
 	Cancel
 )
 
-var actionNames = [...]string{"", "snooze", "cancel"}
+var actions = textenum.Texts[Action]{Package: "jobs", Type: "Action", Texts: []string{"", "snooze", "cancel"}}
 
 // String returns the action's name, as it is written in a configuration.
-func (a Action) String() string { return nameOf(actionNames[:], uint8(a), "Action") }
+func (a Action) String() string { return actions.String(a) }
 
 // MarshalText writes the action's name.
-func (a Action) MarshalText() ([]byte, error) { return textOf(actionNames[:], uint8(a), "action") }
+func (a Action) MarshalText() ([]byte, error) { return actions.Marshal(a) }
 
 // UnmarshalText reads the action's name.
 func (a *Action) UnmarshalText(text []byte) error {
-	i, err := indexOf(actionNames[:], text, "action")
-	if err == nil {
-		*a = Action(i)
-	}
-	return err
+	return actions.Unmarshal(a, []byte(short(string(text))))
 }
 
-// A Mode says when a job takes a mutex or a semaphore, and when it releases it.
+// A Mode says when a job takes a slot of a mutex or a semaphore, and when it releases it.
 type Mode uint8
 
 const (
 	// AcquireAndRelease takes a slot when the job starts and releases it when it ends. It is the zero Mode.
 	AcquireAndRelease Mode = iota
-	// Acquire takes a slot for the [Limit.Owner] that stays taken when the job ends: until a job of that owner with Release
-	// has run, the Deadline is over, or [Throttler.Release] is called.
+	// Acquire takes a slot for the [Limit.Owner] when the job starts. The slot stays taken until a job of that owner with
+	// mode Release has run, the Deadline is over, or [Throttler.Release] is called.
 	Acquire
 	// Release takes nothing. When the job ends, the slot that its [Limit.Owner] holds is released. This limit never throttles
 	// the job, even if the owner holds nothing.
 	Release
 )
 
-var modeNames = [...]string{"acquire_and_release", "acquire", "release"}
+var modes = textenum.Texts[Mode]{Package: "jobs", Type: "Mode", Texts: []string{"acquire_and_release", "acquire", "release"}}
 
 // String returns the mode's name, as it is written in a configuration.
-func (m Mode) String() string { return nameOf(modeNames[:], uint8(m), "Mode") }
+func (m Mode) String() string { return modes.String(m) }
 
 // MarshalText writes the mode's name.
-func (m Mode) MarshalText() ([]byte, error) { return textOf(modeNames[:], uint8(m), "mode") }
+func (m Mode) MarshalText() ([]byte, error) { return modes.Marshal(m) }
 
 // UnmarshalText reads the mode's name.
 func (m *Mode) UnmarshalText(text []byte) error {
-	i, err := indexOf(modeNames[:], text, "mode")
-	if err == nil {
-		*m = Mode(i)
-	}
-	return err
-}
-
-// nameOf returns the name of the constant i, or the number if there is none.
-func nameOf(names []string, i uint8, what string) string {
-	if int(i) < len(names) {
-		return names[i]
-	}
-	return fmt.Sprintf("%s(%d)", what, i)
-}
-
-// textOf is MarshalText for the constant i of the type what.
-func textOf(names []string, i uint8, what string) ([]byte, error) {
-	if int(i) >= len(names) {
-		return nil, optionError(what, i, "must be less than %d", len(names))
-	}
-	return []byte(names[i]), nil
-}
-
-// indexOf is UnmarshalText for a constant of the type what.
-func indexOf(names []string, text []byte, what string) (uint8, error) {
-	for i, name := range names {
-		if name == string(text) {
-			return uint8(i), nil
-		}
-	}
-	return 0, optionError(what, short(string(text)), "must be %s", strings.TrimPrefix(strings.Join(names, " or "), " or "))
+	return modes.Unmarshal(m, []byte(short(string(text))))
 }
 
 // ref returns the limiter that l names, without a key, and the field that has the name. ok is false if there is not exactly
@@ -214,7 +184,7 @@ func checkName(p *validate.Problems, field, name string) {
 	}
 }
 
-// A use is a Limit that has been checked, with its templates.
+// A parsedLimit is a Limit that has been checked, with its templates.
 type parsedLimit struct {
 	ref      Ref // without a key
 	key      template
@@ -223,7 +193,7 @@ type parsedLimit struct {
 	deadline time.Duration // 0: none
 }
 
-// parsed is a Throttle that has been checked.
+// A parsedThrottle is a Throttle that has been checked.
 type parsedThrottle struct {
 	limits   []parsedLimit
 	strict   bool
@@ -238,10 +208,10 @@ func (t Throttle) parse() (*parsedThrottle, error) {
 	return out, p.Err("jobs")
 }
 
-// check is parse that adds the problems to p.
+// check is parse, but adds the problems to p.
 func (t Throttle) check(p *validate.Problems) *parsedThrottle {
 	out := &parsedThrottle{strict: t.Strict, action: t.Action, minDelay: t.MinDelay}
-	if int(t.Action) >= len(actionNames) {
+	if !actions.Has(t.Action) {
 		p.Add("Action", t.Action, "must be snooze or cancel")
 	}
 	if t.MinDelay < 0 || t.MinDelay > maxDelay {
@@ -258,7 +228,7 @@ func (t Throttle) check(p *validate.Problems) *parsedThrottle {
 	return out
 }
 
-// check returns l as a use, and adds what is wrong with it to p.
+// check parses l, and adds its problems to p.
 func (l Limit) check(p *validate.Problems) parsedLimit {
 	ref, field, ok := l.ref(p)
 	if !ok {
@@ -281,7 +251,7 @@ func (l Limit) check(p *validate.Problems) parsedLimit {
 		return u
 	}
 	switch {
-	case int(l.Mode) >= len(modeNames):
+	case !modes.Has(l.Mode):
 		p.Add("Mode", l.Mode, "must be acquire_and_release, acquire or release")
 	case l.Mode != AcquireAndRelease && l.Owner == "":
 		p.Add("Owner", nil, "must not be empty with {Mode} %v: it says whose slot it is", l.Mode)

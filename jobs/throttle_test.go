@@ -26,14 +26,14 @@ func TestAction_Text(t *testing.T) {
 	for _, action := range []Action{3, math.MaxUint8} {
 		assert.Equal(t, fmt.Sprintf("Action(%d)", action), action.String())
 		_, err := action.MarshalText()
-		assert.ErrorContains(t, err, fmt.Sprintf("action must be less than 3, got %d", action))
+		assert.ErrorContains(t, err, fmt.Sprintf("Action must be one of snooze, cancel, got \"Action(%d)\"", action))
 		assert.ErrorIs(t, err, weir.ErrInvalidOptions)
 	}
 	for _, text := range []string{"Snooze", " snooze", "snooze\n", "1", "delete"} {
 		action := Cancel
 		err := action.UnmarshalText([]byte(text))
 		assert.ErrorIs(t, err, weir.ErrInvalidOptions, "%q", text)
-		assert.ErrorContains(t, err, fmt.Sprintf("action must be snooze or cancel, got %q", text))
+		assert.ErrorContains(t, err, fmt.Sprintf("Action must be one of snooze, cancel, got %q", text))
 		assert.Equal(t, Cancel, action, "left alone")
 	}
 }
@@ -51,14 +51,14 @@ func TestMode_Text(t *testing.T) {
 	for _, mode := range []Mode{3, math.MaxUint8} {
 		assert.Equal(t, fmt.Sprintf("Mode(%d)", mode), mode.String())
 		_, err := mode.MarshalText()
-		assert.ErrorContains(t, err, fmt.Sprintf("mode must be less than 3, got %d", mode))
+		assert.ErrorContains(t, err, fmt.Sprintf("Mode must be one of acquire_and_release, acquire, release, got \"Mode(%d)\"", mode))
 		assert.ErrorIs(t, err, weir.ErrInvalidOptions)
 	}
 	for _, text := range []string{"", "Acquire", "acquire ", "2"} {
 		mode := Release
 		err := mode.UnmarshalText([]byte(text))
 		assert.ErrorIs(t, err, weir.ErrInvalidOptions, "%q", text)
-		assert.ErrorContains(t, err, fmt.Sprintf("mode must be acquire_and_release or acquire or release, got %q", text))
+		assert.ErrorContains(t, err, fmt.Sprintf("Mode must be one of acquire_and_release, acquire, release, got %q", text))
 		assert.Equal(t, Release, mode, "left alone")
 	}
 }

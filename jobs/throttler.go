@@ -2,15 +2,12 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/riverqueue/river/rivertype"
 
 	"github.com/weir-go/weir/internal/eventqueue"
 )
@@ -19,15 +16,15 @@ import (
 // to the clients. All Throttlers on one database and schema share their limiters. Its methods are safe for concurrent
 // use.
 type Throttler struct {
-	o       Options
-	pool    *pgxpool.Pool
-	sql     *statements
-	batcher *batcher
-	events  *eventqueue.Queue[Event]
-	rules   atomic.Pointer[kindThrottles]
-	metrics *metrics
-	lead    atomic.Int64 // how much earlier than their turn jobs are brought back, µs
-	now     func() time.Time
+	o         Options
+	pool      *pgxpool.Pool
+	sql       *statements
+	batcher   *batcher
+	events    *eventqueue.Queue[Event]
+	throttles atomic.Pointer[kindThrottles]
+	metrics   *metrics
+	lead      atomic.Int64 // how much earlier than their turn jobs are brought back, µs
+	now       func() time.Time
 
 	mu           sync.Mutex
 	sessions     map[*session]bool // of jobs that hold slots
@@ -35,7 +32,7 @@ type Throttler struct {
 
 	closing    sync.Once
 	stop       chan struct{}
-	maintained chan struct{} // keep has ended
+	maintained chan struct{} // closed when maintain has ended
 }
 
 // New returns a Throttler with its state in the pool's database, which must be that of the River clients: PostgreSQL, by
@@ -51,12 +48,8 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Throttler, error
 	if err != nil {
 		return nil, err
 	}
-	schema, err := migrations.SchemaName(o.Schema)
-	if err != nil {
-		return nil, err
-	}
 	t := &Throttler{
-		o: options, pool: pool, sql: newStatements(schema, o.RiverSchema), events: eventqueue.New("jobs: OnEvent", o.OnEvent),
+		o: options, pool: pool, sql: newStatements(options.Schema, o.RiverSchema), events: eventqueue.New("jobs: OnEvent", o.OnEvent),
 		now: time.Now, sessions: map[*session]bool{}, stop: make(chan struct{}), maintained: make(chan struct{}),
 	}
 	if err := t.checkTables(ctx); err != nil {
@@ -95,14 +88,14 @@ func (t *Throttler) checkTables(ctx context.Context) error {
 // gave. It is in force for jobs that start from now on; jobs that hold slots release them as they took them. If the
 // configuration names a limiter that neither it nor the database has, Apply changes nothing.
 func (t *Throttler) Apply(ctx context.Context, c Config) error {
-	settings, rules, err := c.parse()
+	definitions, throttles, err := c.parse()
 	if err != nil {
 		return err
 	}
-	if err := t.applyDefinitions(ctx, settings, rules); err != nil {
+	if err := t.applyDefinitions(ctx, definitions, throttles); err != nil {
 		return err
 	}
-	t.rules.Store(&rules)
+	t.throttles.Store(&throttles)
 	return nil
 }
 
@@ -116,7 +109,7 @@ func (t *Throttler) Close() {
 	})
 }
 
-// report is told how each transaction has ended.
+// reportTransaction is called with the result of each transaction.
 func (t *Throttler) reportTransaction(err error) {
 	t.mu.Lock()
 	was := t.databaseLost
@@ -130,118 +123,7 @@ func (t *Throttler) reportTransaction(err error) {
 	}
 }
 
-// begin asks whether the job of a session may start. It returns nil if it may, and otherwise the error that the run ends
-// with.
-func (t *Throttler) begin(ctx context.Context, s *session) error {
-	req, err := t.newRequest(s)
-	if err != nil {
-		return t.fail(s, err)
-	}
-	if len(req.needs) == 0 {
-		return nil
-	}
-	result, err := t.batcher.decide(ctx, req)
-	switch {
-	case errors.Is(err, ErrUnknownLimiter), errors.Is(err, ErrForeignJob):
-		return t.fail(s, err)
-	case err != nil && ctx.Err() != nil: // the client stops; if the job was cancelled, River knows
-		return &rivertype.JobSnoozeError{}
-	case err != nil: // the database is away, or the Throttler was closed: the job has not run, and costs no attempt
-		return &rivertype.JobSnoozeError{Duration: max(s.minDelay, time.Second+rand.N(time.Second))}
-	}
-	t.adjustLead(result.late)
-	t.metrics.count(ctx, req, result)
-	if result.granted {
-		s.grant(ctx, t, result)
-		return nil
-	}
-	if !req.snoozes {
-		return t.cancelled(ctx, s, result)
-	}
-	return t.throttled(ctx, s, result)
-}
-
-// fail reports that a job fails because it cannot be throttled.
-func (t *Throttler) fail(s *session, err error) error {
-	t.events.Add(Event{Kind: EventJobFailed, Job: s.job.ID, JobKind: s.job.Kind, Err: err})
-	return err
-}
-
-// asked returns what the job of a session needs.
-func (t *Throttler) newRequest(s *session) (*request, error) {
-	req := &request{job: s.job.ID, snoozes: true, lead: t.lead.Load(), handOver: t.o.HandOver.Microseconds(), handOverEnd: time.Now().Add(t.o.HandOver)}
-	if s.job.AttemptedAt == nil {
-		return nil, fmt.Errorf("%w: job %d was never attempted", ErrForeignJob, s.job.ID)
-	}
-	req.attempted, req.first = *s.job.AttemptedAt, len(s.job.AttemptedBy) == 1
-	var action Action
-	for _, p := range s.declared {
-		req.strict = req.strict || p.strict
-		if action == 0 {
-			action = p.action
-		}
-		if s.minDelay == 0 {
-			s.minDelay = p.minDelay
-		}
-		for _, u := range p.limits {
-			n, err := u.need(s.job)
-			if err != nil {
-				return nil, err
-			}
-			if err := req.add(n); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if action == 0 {
-		action = t.o.Action
-	}
-	if s.minDelay == 0 {
-		s.minDelay = t.o.MinDelay
-	}
-	req.snoozes, req.minDelay = action == Snooze, s.minDelay.Microseconds()
-	return req, nil
-}
-
-func (u parsedLimit) need(job *rivertype.JobRow) (n need, err error) {
-	n = need{ref: u.ref, mode: u.mode, deadline: u.deadline.Microseconds()}
-	if n.ref.Key, err = u.key.fill(job); err != nil {
-		return n, fmt.Errorf("%v: %w", u.ref, err)
-	}
-	owner, err := u.owner.fill(job)
-	if err != nil {
-		return n, fmt.Errorf("owner of %v: %w", u.ref, err)
-	}
-	n.owner, n.named = ownerOf(job.ID, owner), owner != ""
-	return n, nil
-}
-
-// Owners are written so that a job and an owner with a name of its own are never the same.
-const jobOwner, namedOwner = "job ", "owner "
-
-func ownerOf(job int64, name string) string {
-	if name == "" {
-		return fmt.Sprint(jobOwner, job)
-	}
-	return namedOwner + name
-}
-
-// add adds a need. What a job has twice, by its worker and a configuration, counts once.
-func (req *request) add(n need) error {
-	for _, other := range req.needs {
-		if other.ref != n.ref {
-			continue
-		}
-		if other.owner == n.owner && other.mode == n.mode {
-			return nil
-		}
-		return optionsError(fmt.Errorf("job %d needs %v twice, with different owners or modes", req.job, n.ref))
-	}
-	req.needs = append(req.needs, n)
-	return nil
-}
-
-// adjustLead follows how late River brings jobs back: quickly up, slowly down.
+// adjustLead moves the lead towards how late River brought a job back: a fourth of the difference up, an eighth down.
 func (t *Throttler) adjustLead(late int64) {
 	if late < 0 {
 		return

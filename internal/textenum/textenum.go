@@ -13,7 +13,7 @@ import (
 type Texts[T ~uint8] struct {
 	Package string   // the name of the package that has the type, such as "retry"
 	Type    string   // the name of the type, such as "Backoff"
-	Texts   []string // by value
+	Texts   []string // by value; that of the zero value can be empty, and then errors leave it out
 	AnyCase bool     // Unmarshal ignores the case of the letters
 }
 
@@ -51,6 +51,6 @@ func (e *Texts[T]) Unmarshal(v *T, text []byte) error {
 // problem returns the error of a text that none of the values has.
 func (e *Texts[T]) problem(text string) error {
 	var p validate.Problems
-	p.Add(e.Type, text, "must be one of "+strings.Join(e.Texts, ", "))
+	p.Add(e.Type, text, "must be one of "+strings.TrimPrefix(strings.Join(e.Texts, ", "), ", "))
 	return p.Err(e.Package)
 }

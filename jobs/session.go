@@ -1,0 +1,141 @@
+package jobs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
+)
+
+// A session is one run of a job, from its first middleware to the last.
+type session struct {
+	throttler *Throttler
+	job       *rivertype.JobRow
+	declared  []*parsedThrottle
+	minDelay  time.Duration
+	cancel    context.CancelCauseFunc
+	begun     bool // the hook has let the job start
+	granted   decision
+	held      *release // nil: nothing to release
+	renewed   time.Time
+}
+
+type sessionKey struct{}
+
+func sessionOf(ctx context.Context) *session {
+	s, _ := ctx.Value(sessionKey{}).(*session)
+	return s
+}
+
+// declare adds a declaration before those of the configuration, unless the session has it.
+func (s *session) declare(p *parsedThrottle) {
+	if !slices.Contains(s.declared, p) {
+		s.declared = append([]*parsedThrottle{p}, s.declared...)
+	}
+}
+
+// begin requests the limits of a job. It returns nil if the job may start, and otherwise the error that its run ends with.
+func (s *session) begin(ctx context.Context) error {
+	t := s.throttler
+	req, err := t.newRequest(s)
+	if err != nil {
+		return s.fail(err)
+	}
+	if len(req.needs) == 0 {
+		return nil
+	}
+	result, err := t.batcher.decide(ctx, req)
+	switch {
+	case errors.Is(err, ErrUnknownLimiter), errors.Is(err, ErrForeignJob):
+		return s.fail(err)
+	case err != nil && ctx.Err() != nil: // the client stops, or the job was cancelled, which River records itself
+		return &rivertype.JobSnoozeError{}
+	case err != nil: // the database cannot be reached, or the Throttler was closed
+		return &rivertype.JobSnoozeError{Duration: max(s.minDelay, time.Second+rand.N(time.Second))}
+	}
+	t.adjustLead(result.late)
+	t.metrics.count(ctx, req, result)
+	if result.granted {
+		s.grant(ctx, req, result)
+		return nil
+	}
+	next := time.UnixMicro(result.wake)
+	if !req.snoozes {
+		return s.cancelled(ctx, result.limiter, next)
+	}
+	return s.throttled(ctx, result.limiter, next)
+}
+
+// fail reports that a job fails because it cannot be throttled.
+func (s *session) fail(err error) error {
+	s.throttler.events.Add(Event{Kind: EventJobFailed, Job: s.job.ID, JobKind: s.job.Kind, Err: err})
+	return err
+}
+
+// metadataKey is the key in a job's metadata under which a throttled job has its limiter and the time when it comes back.
+const metadataKey = "weir"
+
+func (s *session) throttled(ctx context.Context, limiter Ref, next time.Time) error {
+	why := map[string]any{"throttled_by": limiter, "until": next.UTC()}
+	_ = river.MetadataSet(ctx, metadataKey, why) // only fails outside of River
+	s.throttler.events.Add(Event{Kind: EventJobThrottled, Job: s.job.ID, JobKind: s.job.Kind, Limiter: limiter, Next: next})
+	// River adds the duration to this machine's clock and compares the sum with the database's. So the duration contains the
+	// difference between the clocks, and may be negative.
+	return &rivertype.JobSnoozeError{Duration: next.Sub(s.throttler.now())}
+}
+
+func (s *session) cancelled(ctx context.Context, limiter Ref, next time.Time) error {
+	_ = river.MetadataSet(ctx, metadataKey, map[string]any{"throttled_by": limiter})
+	s.throttler.events.Add(Event{Kind: EventJobCancelled, Job: s.job.ID, JobKind: s.job.Kind, Limiter: limiter, Next: next})
+	return river.JobCancel(&ThrottledError{Limiter: limiter, Next: next})
+}
+
+// grant records what the run holds.
+func (s *session) grant(ctx context.Context, req *request, result decision) {
+	s.granted = result
+	if bytes.Contains(s.job.Metadata, []byte(`"`+metadataKey+`"`)) {
+		_ = river.MetadataSet(ctx, metadataKey, nil)
+	}
+	if result.heldRows == 0 {
+		return
+	}
+	t, r := s.throttler, req.newRelease(result)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s.held, s.renewed = &r, time.Now()
+	t.sessions[s] = true
+}
+
+// end releases what the run holds.
+func (s *session) end() {
+	if s.held == nil {
+		return
+	}
+	t := s.throttler
+	t.mu.Lock()
+	delete(t.sessions, s)
+	t.mu.Unlock()
+	if s.granted.leased {
+		t.batcher.release(*s.held)
+	} else { // strict: the row of the job shows when it is finalized
+		t.batcher.recheckLater(s.held.contended, recordDelay)
+	}
+}
+
+// Fence returns the number with which the run of a job was granted, from the context that its Work gets. For each key of a
+// mutex, it is greater than the numbers of all runs before. Write it beside what the job writes elsewhere, and refuse writes
+// with a smaller number than the last: then a run that was taken for dead and goes on does no harm. Do not do this where
+// several jobs hold slots at the same time, of a semaphore or as one owner: they write with smaller numbers, too. ok is false
+// if the job needed no slots.
+func Fence(ctx context.Context) (fence int64, ok bool) {
+	s := sessionOf(ctx)
+	if s == nil || !s.granted.fenced {
+		return 0, false
+	}
+	return s.granted.fence, true
+}
