@@ -303,7 +303,7 @@ func TestPartitioned_OutlivesBubbles(t *testing.T) {
 		use(p, 3)
 		p.janitor.mu.Lock()
 		assert.NotNil(t, p.janitor.timer)
-		assert.False(t, p.janitor.bubble, "housekeeping goes by the clock outside again")
+		assert.False(t, p.janitor.bubble.Load(), "housekeeping goes by the clock outside again")
 		p.janitor.mu.Unlock()
 		synctest.Test(t, func(*testing.T) { use(p, 4) })
 		require.NoError(t, p.Close(), "outside of the bubble that set the timer")

@@ -27,7 +27,7 @@ func (p *PartitionedLimiter[R, K]) firstVisit(s *shard[K], manual bool, now int6
 	case manual:
 		p.manualCount.Add(1)
 		return now + replenishEvery
-	case sooner || inBubble(now): // the present timer can be another bubble's
+	case sooner || inBubble(now) || p.janitor.bubble.Load(): // the present timer can be another bubble's
 		return max(due, p.pauseEnds(now))
 	}
 	return never

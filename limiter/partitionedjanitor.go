@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,10 +19,11 @@ type janitor struct {
 	timer   *time.Timer
 	turn    int   // the number of calls begun, by which a timer knows that it is an old one
 	at      int64 // the moment for which timer is set; while work runs, the one that was asked for meanwhile
-	bubble  bool  // the timer was set in a bubble
 	running bool
 	stopped bool
 	err     error // the first error of closing a partition that was forgotten
+
+	bubble atomic.Bool // the last timer was set in a bubble; written with mu held
 }
 
 // schedule asks for a call at that moment or before.
@@ -43,10 +45,11 @@ func (k *janitor) set(at int64) {
 	now := moment()
 	bubble := inBubble(now)
 	switch {
-	case k.timer == nil || bubble || k.bubble:
+	case k.timer == nil || bubble || k.bubble.Load():
 		k.drop()
 		turn := k.turn
-		k.at, k.bubble = at, bubble
+		k.at = at
+		k.bubble.Store(bubble)
 		k.timer = time.AfterFunc(until(at, now), func() { k.run(turn) })
 	case at < k.at:
 		k.at = at
@@ -56,7 +59,7 @@ func (k *janitor) set(at int64) {
 
 // drop stops the timer, unless it is a bubble's, and forgets it.
 func (k *janitor) drop() {
-	if k.timer != nil && !k.bubble {
+	if k.timer != nil && !k.bubble.Load() {
 		k.timer.Stop()
 	}
 	k.timer = nil
