@@ -25,14 +25,16 @@ type blockList struct {
 	granter   *limiter.Granter
 }
 
-// A block has the positions after next, up to top, counted from its tick.
+// A block has the positions from next+1 to top, counted from its tick.
 type block struct {
-	serial         int64
-	def            *backend.Definition
-	tick           int64
-	low, next, top int64
-	now            int64     // the store's time when it was borrowed,
-	sent           time.Time // which was after this
+	serial int64
+	def    *backend.Definition
+	tick   int64
+	low    int64     // next when it was borrowed
+	next   int64     // positions up to this one are granted or paid
+	top    int64     // the last position
+	now    int64     // the store's time when it was borrowed
+	sent   time.Time // a moment before now
 }
 
 // ticks returns how many ticks have passed since, at the latest time that the store's clock can show.
@@ -71,8 +73,8 @@ func (ks *keyState) blockPermits(now time.Time) (sum int64) {
 		case n > 0 || i == len(l.blocks)-1 && b.ticks(now) <= 0:
 			kept = append(kept, b)
 		case b.def.Kind == backend.KindSlidingWindow && b.top > b.next:
-			// it must not be granted after its tick, and would keep counting in the store
-			ks.c.returnBlock(ks.key, b.def, b.top-b.next, backend.Receipt{Tick: b.tick, Missing: b.top})
+			// it must not be granted after its tick, but would count as taken in the store until the window has passed
+			ks.c.giveBack(backend.OpReturnBlock, ks.key, b.def, b.top-b.next, backend.Receipt{Tick: b.tick, Missing: b.top})
 		}
 	}
 	l.blocks = kept
@@ -91,9 +93,9 @@ func (ks *keyState) grantFromBlocks(n int, now time.Time) (limiter.Lease, bool) 
 	rest := int64(n)
 	for i := range l.blocks {
 		b := &l.blocks[i]
-		some := min(rest, b.top-b.next)
-		b.next += some
-		if rest -= some; rest == 0 {
+		part := min(rest, b.top-b.next)
+		b.next += part
+		if rest -= part; rest == 0 {
 			return l.granter.Grant(n, b.tag(now)), true
 		}
 	}
@@ -135,7 +137,7 @@ func (o *blockOwner) Adjust(n int, tag int64, cost int) (int64, bool) {
 		return tag, true
 	}
 	q := ks.c.newCall(ks.key, []backend.Request{{Op: backend.OpCharge, Max: int64(cost - n)}})
-	q.onAnswer = func() {}
+	q.onAnswer = doNothing
 	ks.c.sendBackground(q)
 	return noBlock, true // a part of it is not from the block
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// errBlockGone is why a refund of borrowed permits is lost.
+// errBlockGone is why a refund of borrowed permits is lost. A tick has passed since, or the block was returned.
 var errBlockGone = errors.New("what was borrowed is used up or was returned")
 
 // A blockFetch borrows a block for all callers that need more than the blocks have. The other fields are set once done
@@ -20,7 +20,7 @@ var errBlockGone = errors.New("what was borrowed is used up or was returned")
 type blockFetch struct {
 	done      chan struct{}
 	err       error // why the store could not be asked
-	least     int64 // what was asked for at least
+	least     int64 // the smallest number of permits that helps the caller
 	rejected  bool  // too few are available
 	wait      time.Duration
 	available bool // with n == 0: a permit is available
@@ -36,23 +36,23 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 			return c.takeFromStore(ctx, key, n)
 		}
 		lease, ok := ks.answerLocally(n)
-		under := ks.blocks.fetching
-		if !ok && under == nil {
-			under = ks.fetchBlock(n)
+		fetch := ks.blocks.fetching
+		if !ok && fetch == nil {
+			fetch = ks.fetchBlock(n)
 		}
 		ks.mu.Unlock()
 		if ok {
 			return lease, nil
 		}
-		if err := wait(ctx, limit, under.done); err != nil {
+		if err := wait(ctx, limit, fetch.done); err != nil {
 			return limiter.Lease{}, err
 		}
 		switch {
-		case under.err != nil:
-			return limiter.Lease{}, under.err
-		case under.rejected && weight(n) >= under.least:
-			return limiter.Rejected(under.wait, ""), nil
-		case n == 0 && under.available:
+		case fetch.err != nil:
+			return limiter.Lease{}, fetch.err
+		case fetch.rejected && weight(n) >= fetch.least:
+			return limiter.Rejected(fetch.wait, ""), nil
+		case n == 0 && fetch.available:
 			return limiter.Granted(0, nil), nil
 		}
 	}
@@ -83,7 +83,8 @@ func (ks *keyState) fetchBlock(n int) *blockFetch {
 	return b
 }
 
-// nextBlockRequest returns what to ask for. The shorter the time since the last fetch, the larger the block.
+// nextBlockRequest returns what to ask for. The size doubles if the last fetch was a moment ago, and is halved if the last
+// block lasted longer than its lifetime.
 func (ks *keyState) nextBlockRequest(n int) backend.Request {
 	c, l, now := ks.c, &ks.blocks, time.Now()
 	if n == 0 {
@@ -142,8 +143,7 @@ type blockReturner struct {
 	running bool
 }
 
-// blockLifetime is how long borrowed permits can be granted. A block is sized to be used up earlier; what is left was
-// too much.
+// blockLifetime is how long borrowed permits can be granted. A block is sized to be used up earlier.
 const blockLifetime = time.Second
 
 func (r *blockReturner) add(ks *keyState) {
@@ -169,7 +169,8 @@ func (r *blockReturner) loop() {
 	}
 }
 
-// returnDue returns the blocks that are due, and the time until the next are; 0 if nothing is borrowed.
+// returnDue returns the blocks that are due to the store. The result is the time until the next are due, 0 if nothing is
+// borrowed.
 func (r *blockReturner) returnDue(now time.Time) time.Duration {
 	r.mu.Lock()
 	all := slices.Collect(maps.Keys(r.keys))
@@ -209,7 +210,7 @@ func (ks *keyState) returnBlocks() {
 	for i := len(ks.blocks.blocks) - 1; i >= 0; i-- {
 		b := &ks.blocks.blocks[i]
 		if n := b.left(now); n > 0 {
-			ks.c.returnBlock(ks.key, b.def, n, backend.Receipt{Tick: b.tick, Missing: b.top})
+			ks.c.giveBack(backend.OpReturnBlock, ks.key, b.def, n, backend.Receipt{Tick: b.tick, Missing: b.top})
 		}
 	}
 	ks.blocks.blocks = nil

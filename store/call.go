@@ -229,34 +229,30 @@ func (q *call) passToWaiter(i int) bool {
 
 // undo gives back what a request was granted.
 func (q *call) undo(i int) {
-	switch n := q.granted[i]; {
-	case n <= 0:
-	case q.requests[i].Block:
-		q.c.returnBlock(q.key, q.def, n, q.receipts[i])
-	default:
-		q.c.refund(q.key, q.def, n, q.receipts[i])
+	op := backend.OpRefund
+	if q.requests[i].Block {
+		op = backend.OpReturnBlock
+	}
+	if n := q.granted[i]; n > 0 {
+		q.c.giveBack(op, q.key, q.def, n, q.receipts[i])
 	}
 }
 
-// refund gives permits back in the background.
-func (c *core) refund(key string, def *backend.Definition, n int64, receipt backend.Receipt) {
-	q := c.newCall(key, []backend.Request{{Op: backend.OpRefund, Max: n, Receipt: receipt}})
+// giveBack gives permits back in the background by op, which is OpRefund or OpReturnBlock. A block that cannot be
+// returned is ignored: time restores its permits.
+func (c *core) giveBack(op backend.Op, key string, def *backend.Definition, n int64, receipt backend.Receipt) {
+	q := c.newCall(key, []backend.Request{{Op: op, Max: n, Receipt: receipt}})
 	q.def = def
-	q.onAnswer = func() {
-		if q.err == nil {
-			c.wake(key)
-			return
+	q.onAnswer = doNothing
+	if op == backend.OpRefund {
+		q.onAnswer = func() {
+			if q.err == nil {
+				c.wake(key)
+				return
+			}
+			c.s.report(Event{Kind: EventRefundLost, Limiter: c.name, Key: key, Permits: n, Err: q.err})
 		}
-		c.s.report(Event{Kind: EventRefundLost, Limiter: c.name, Key: key, Permits: n, Err: q.err})
 	}
-	c.sendBackground(q)
-}
-
-// returnBlock returns borrowed permits in the background. A failure is ignored: time restores the permits.
-func (c *core) returnBlock(key string, def *backend.Definition, n int64, receipt backend.Receipt) {
-	q := c.newCall(key, []backend.Request{{Op: backend.OpReturnBlock, Max: n, Receipt: receipt}})
-	q.def = def
-	q.onAnswer = func() {}
 	c.sendBackground(q)
 }
 

@@ -25,9 +25,9 @@ var directCalls = sync.Pool{New: func() any { return new(directCall) }}
 // recycle is called when nothing of the answer is used any more.
 func (q *call) recycle() {
 	if q.direct != nil {
-		home := q.direct
-		*home = directCall{}
-		directCalls.Put(home)
+		d := q.direct
+		*d = directCall{}
+		directCalls.Put(d)
 	}
 }
 
@@ -42,15 +42,15 @@ func (c *core) askDirectly(ctx context.Context, sh *shard, key string, requests 
 	caller := newCallContext(ctx)
 	sent := time.Now()
 	c.refreshIfDue(sent)
-	one := directCalls.Get().(*directCall)
-	q, b := &one.call, &one.batch
-	q.c, q.shard, q.key, q.onAnswer, q.direct = c, sh, key, noCancel, one
+	d := directCalls.Get().(*directCall)
+	q, b := &d.call, &d.batch
+	q.c, q.shard, q.key, q.onAnswer, q.direct = c, sh, key, doNothing, d
 	q.requests = append(q.oneRequest[:0], requests...)
-	one.group[0], one.batches[0] = q, b
-	g := group(one.group[:])
+	d.group[0], d.batches[0] = q, b
+	g := group(d.group[:])
 	g.fill(b)
 	begun := sh.breaker.current()
-	err := c.s.decideDirectly(caller, sent, one.batches[:])
+	err := c.s.decideDirectly(caller, sent, d.batches[:])
 	failed := err == nil && b.Outcome == backend.Failed
 	if failed || err == nil && b.Outcome == backend.Unreachable {
 		err = reasonOf(b.Err)
@@ -89,20 +89,19 @@ func (s *Store) decideDirectly(caller *callContext, now time.Time, batches []*ba
 	return s.backend.Decide(within, batches)
 }
 
-func noCancel() {}
+func doNothing() {}
 
 // withCallTimeout bounds the caller's context by CallTimeout.
 func (s *Store) withCallTimeout(caller *callContext, now time.Time) (context.Context, context.CancelFunc) {
 	latest := now.Add(s.o.CallTimeout)
 	if end, ok := caller.Deadline(); ok && end.Before(latest) {
-		return caller, noCancel
+		return caller, doNothing
 	}
 	return context.WithDeadline(caller, latest)
 }
 
-// A callContext stands for the caller's context while the backend runs on the caller's goroutine. It has asked the
-// caller's context for everything before: a method that panics or ends the goroutine during the call would lose what
-// was granted. Only Value is passed on.
+// A callContext stands for the caller's context while the backend runs on the caller's goroutine. It calls the methods of
+// the caller's context before the backend, for the reason at errCallerLeft. Only Value is passed on.
 type callContext struct {
 	caller context.Context
 	done   <-chan struct{}

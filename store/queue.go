@@ -24,13 +24,13 @@ type waiter struct {
 type queue struct {
 	oldest, newest *waiter
 	permits        int64 // the sum of the waiters' permits
-	room           int64 // what of QueueLimit is taken: the permits, and 1 for a waiter for none
-	zeros          int   // how many wait for no permits
+	weight         int64 // what is taken of QueueLimit: the sum of the waiters' weights
+	zeros          int   // how many waiters wait for 0 permits
 }
 
 func (q *queue) empty() bool { return q.oldest == nil }
 
-// weight returns what a waiter takes of QueueLimit.
+// weight returns what a waiter for n permits takes of QueueLimit.
 func weight(n int) int64 { return int64(max(n, 1)) }
 
 func (q *queue) push(w *waiter) {
@@ -62,7 +62,7 @@ func (q *queue) remove(w *waiter) {
 
 func (q *queue) count(w *waiter, sign int64) {
 	q.permits += sign * int64(w.n)
-	q.room += sign * weight(w.n)
+	q.weight += sign * weight(w.n)
 	if w.n == 0 {
 		q.zeros += int(sign)
 	}
@@ -112,20 +112,20 @@ func (q *queue) waitsFor(n int64, order limiter.QueueOrder) *waiter {
 	return nil
 }
 
-// makeRoom removes the oldest waiters until at most room of QueueLimit is taken, and returns them.
-func (q *queue) makeRoom(room int64) (out []*waiter) {
-	for q.room > room && q.oldest != nil {
-		out = append(out, q.oldest)
+// evictOldest removes the oldest waiters until at most most of QueueLimit is taken, and returns them.
+func (q *queue) evictOldest(most int64) (evicted []*waiter) {
+	for q.weight > most && q.oldest != nil {
+		evicted = append(evicted, q.oldest)
 		q.remove(q.oldest)
 	}
-	return out
+	return evicted
 }
 
 // maxForecastWaiters is how many waiters a forecast computes one by one.
 const maxForecastWaiters = 64
 
-// waitBehind returns how long a newcomer waits for n permits if this instance's queue is served first and no other
-// instance asks; 0 if not known. The keyState is locked.
+// waitBehind returns how long a new caller waits for n permits behind this instance's queue if no other instance takes
+// any; 0 if not known. The keyState is locked.
 func (ks *keyState) waitBehind(n int) time.Duration {
 	k := &ks.lastAnswer
 	if k.def == nil || k.def.Kind == backend.KindConcurrency {

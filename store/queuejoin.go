@@ -13,24 +13,24 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 		return limiter.Lease{}, err
 	}
 	key = storedKey(key)
-	room := c.queueing.Load().limit > 0
-	lease, from := c.tryLocally(key, n, room)
+	canWait := c.queueing.Load().limit > 0
+	lease, by := c.tryLocally(key, n, canWait)
 	for {
-		if from == byStore {
+		if by == byStore {
 			var err error
-			if lease, err = c.takeOrFallBack(ctx, key, n, room); err != nil {
+			if lease, err = c.takeOrFallBack(ctx, key, n, canWait); err != nil {
 				return limiter.Lease{}, err
 			}
 		}
 		if isFinal(lease) {
 			return c.counted(lease), nil
 		}
-		w, lease := c.join(ctx, key, n, lease, from)
+		w, lease := c.join(ctx, key, n, lease, by)
 		switch {
 		case w != nil:
 			return w.wait(ctx)
-		case from == byFairness && !isFinal(lease) && lease.Reason() == "":
-			from = byStore // rivals are a reason to wait, not to be rejected
+		case by == byFairness && !isFinal(lease) && lease.Reason() == "":
+			by = byStore // rivals are a reason to wait, not to be rejected
 		default:
 			return c.counted(lease), nil
 		}
@@ -41,51 +41,46 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 type rejectedBy uint8
 
 const (
-	byStore    rejectedBy = iota // or not asked yet
+	byStore    rejectedBy = iota // or the store has not been asked yet
 	byKeyState                   // a remembered rejection, or the queue
-	byFairness                   // only that other instances come first
+	byFairness                   // only that rivals come first
 )
 
 // join puts a rejected caller into the queue, or rejects it finally. If there is no room, and the caller was rejected
 // only because of rivals, the rejection has no reason.
-func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lease, from rejectedBy) (*waiter, limiter.Lease) {
+func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lease, by rejectedBy) (*waiter, limiter.Lease) {
 	q := c.queueing.Load()
 	hint, _ := rejected.RetryAfter()
-	if q.limit == 0 && from == byFairness {
-		return nil, limiter.Lease{}
-	}
 	if q.limit == 0 { // needs no keyState
-		if left, ok := rejected.Remaining(); ok {
-			return nil, limiter.RejectedKnowing(hint, limiter.ReasonNoPermit, left)
-		}
-		return nil, limiter.Rejected(hint, limiter.ReasonNoPermit)
+		return nil, finalRejection(rejected, hint, by)
 	}
 	gone := ctx.Done()
 	ks := c.keys.lock(key, true)
-	if ks == nil && from == byFairness {
+	switch {
+	case ks == nil && by == byFairness:
 		return nil, limiter.Lease{}
-	}
-	if ks == nil {
+	case ks == nil:
 		return nil, limiter.Rejected(hint, limiter.ReasonQueueLimit)
 	}
 	defer ks.mu.Unlock()
-	if c.closed.Load() {
+	switch {
+	case c.closed.Load():
 		return nil, limiter.Rejected(0, limiter.ReasonClosed)
-	}
-	if int64(n) > c.limits().Permits { // lowered since; waiters have been told
+	case int64(n) > c.limits().Permits: // the limit was lowered, and reconfigured has rejected such waiters
 		return nil, limiter.Rejected(0, limiter.ReasonLimitLowered)
 	}
-	if from != byStore {
+	if by != byStore {
 		hint = 0 // it was for a queue that may be empty now
 	}
-	if from == byFairness && int64(q.limit)-ks.queue.room < weight(n) {
+	room := int64(q.limit) - weight(n) // for others
+	if by == byFairness && ks.queue.weight > room {
 		return nil, limiter.Lease{}
 	}
-	var out []*waiter
-	if q.order == limiter.NewestFirst && weight(n) <= int64(q.limit) {
-		out = ks.queue.makeRoom(int64(q.limit) - weight(n))
+	var evicted []*waiter
+	if q.order == limiter.NewestFirst && room >= 0 {
+		evicted = ks.queue.evictOldest(room)
 	}
-	if int64(q.limit)-ks.queue.room < weight(n) {
+	if ks.queue.weight > room {
 		wait := ks.waitBehind(n)
 		if wait == 0 && !c.leased {
 			wait = hint
@@ -93,20 +88,36 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 		return nil, limiter.Rejected(wait, limiter.ReasonQueueLimit)
 	}
 	w := &waiter{ks: ks, n: n, callerGone: gone, ready: make(chan struct{})}
+	ks.enqueue(w, evicted, hint, by)
+	return w, limiter.Lease{}
+}
+
+// finalRejection returns the rejection of a caller that cannot wait.
+func finalRejection(rejected limiter.Lease, hint time.Duration, by rejectedBy) limiter.Lease {
+	if by == byFairness {
+		return limiter.Lease{}
+	}
+	if left, ok := rejected.Remaining(); ok {
+		return limiter.RejectedKnowing(hint, limiter.ReasonNoPermit, left)
+	}
+	return limiter.Rejected(hint, limiter.ReasonNoPermit)
+}
+
+// enqueue puts w into the queue and rejects the evicted waiters. The keyState is locked.
+func (ks *keyState) enqueue(w *waiter, evicted []*waiter, hint time.Duration, by rejectedBy) {
 	before := ks.queue.newest
 	ks.queue.push(w)
-	for _, w := range out { // they are told how long it takes behind the present waiters
-		w.lease = limiter.Rejected(ks.waitBehind(w.n), limiter.ReasonQueueLimit)
-		close(w.ready)
+	for _, e := range evicted { // their Retry-After is for a place behind the present waiters
+		e.lease = limiter.Rejected(ks.waitBehind(e.n), limiter.ReasonQueueLimit)
+		close(e.ready)
 	}
 	now := time.Now()
 	// The queue of a concurrency limiter may wait only because of rivals.
-	if from == byStore || from == byKeyState && (!c.leased || !ks.fairness.tracks(now)) {
+	if by == byStore || by == byKeyState && (!ks.c.leased || !ks.fairness.tracks(now)) {
 		ks.fairness.startWaiting(now)
 	}
-	c.lastWaited.Store(now.UnixNano())
+	ks.c.lastWaited.Store(now.UnixNano())
 	ks.startServing(w, before, hint)
-	return w, limiter.Lease{}
 }
 
 // wait waits for the answer or the end of the context.
@@ -125,6 +136,7 @@ func (w *waiter) wait(ctx context.Context) (limiter.Lease, error) {
 	return w.ks.c.counted(w.lease), nil
 }
 
+// leave takes w out of the queue; false means that w was answered before.
 func (w *waiter) leave() bool {
 	ks := w.ks
 	ks.mu.Lock()

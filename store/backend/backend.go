@@ -1,3 +1,8 @@
+// Package backend is for authors of stores. It has the interface that a store implements for package store, and in Go
+// what every store must decide alike. Programs that use limiters need only packages store, weirredis and weirpostgres.
+//
+// backend.go has the interface, definition.go has the limits that instances agree on, state.go has what a store keeps
+// for one key and how it decides, and convert.go has what becomes of that when the limits change.
 package backend
 
 import (
@@ -5,14 +10,13 @@ import (
 	"errors"
 )
 
-// ErrDefinition marks an error of Load or Define that concerns only the limiter of that name: the definition is broken,
-// or another session keeps it locked. The limiter answers by its outage policy, with that error, and Reconfigure
-// returns it. It never counts as a failure of the store.
+// ErrDefinition marks an error of Load or Define that concerns only the limiter of that name, for example because its
+// definition is broken or another session keeps it locked. The limiter answers by its outage policy, with that error,
+// and Reconfigure returns it. It does not count as a failure of the store.
 var ErrDefinition = errors.New("store: the definition cannot be read or written")
 
-// A Backend keeps the state of limiters where many instances can reach it. A store has to bring only this; queues,
-// coalescing, borrowed blocks, caching and outage policies are in package store, the same for all backends. Package
-// storetest has a conformance suite.
+// A Backend keeps the state of limiters where many instances can reach it. Queues, coalescing, borrowed blocks, caching
+// and outage policies are in package store, the same for all backends. Package storetest has a conformance suite.
 //
 // Each method takes one round trip if the store allows it, decides by the store's own clock, and is safe for use by
 // many goroutines at once. An error means that it is not known what was carried out, and that the store may be away. If
@@ -28,13 +32,13 @@ type Backend interface {
 
 	// Replace writes the state of each key whose stored state is Old. It answers [OutdatedState] with it. The
 	// replacements are sorted by name and key, and no key occurs twice.
-	Replace(ctx context.Context, all []*Replacement) error
+	Replace(ctx context.Context, replacements []*Replacement) error
 
 	// Acquire takes permits of concurrency limiters, one lease for each request; some can be rejected. Renew extends
 	// leases. Release ends leases and notifies instances with waiting callers. The requests are sorted by name and key.
-	Acquire(ctx context.Context, holds []*LeaseRequest) error
-	Renew(ctx context.Context, holds []*LeaseRequest) error
-	Release(ctx context.Context, holds []*LeaseRequest) error
+	Acquire(ctx context.Context, requests []*LeaseRequest) error
+	Renew(ctx context.Context, requests []*LeaseRequest) error
+	Release(ctx context.Context, requests []*LeaseRequest) error
 
 	// Load returns the definition of that name, or nil if there is none, and the store's time in µs since 1970. An
 	// error of Load or Define that concerns only this definition wraps [ErrDefinition].

@@ -3,8 +3,8 @@ package backend
 // Convert returns s, which was stored under an older definition, under d. Permits that were granted stay granted.
 // Stores do not convert states; they report [OutdatedState] (see [Backend]).
 //
-// The change counts from the moment at which d came into force. If the segments of a sliding window have changed, what
-// was taken in an old segment moves to the latest of the new segments that it can belong to.
+// Until d came into force, s is advanced by its old schedule. If the segments of a sliding window have changed, what was
+// taken in an old segment moves to the latest of the new segments that it can belong to.
 func (d *Definition) Convert(s State) State {
 	if s.Period <= 0 || s.Kind < KindTokenBucket || s.Kind > KindSlidingWindow {
 		return d.InitialState(d.Version) // unknown
@@ -33,8 +33,8 @@ func (d *Definition) Convert(s State) State {
 	return next
 }
 
-// changed returns when d came into force. If the clock has stepped back behind the version before, d.Version is not a
-// moment; then no time has passed for s.
+// changed returns when d came into force. If the clock had stepped back, d.Version is only the version before plus one,
+// and no moment; then no time has passed for s.
 func (d *Definition) changed(s State) int64 {
 	switch {
 	case d.Reached:
@@ -47,7 +47,7 @@ func (d *Definition) changed(s State) int64 {
 
 // resegment moves what was taken into the segments of d's schedule.
 func (d *Definition) resegment(s State, at int64) []Segment {
-	line := d.TickAt(at)
+	tick := d.TickAt(at)
 	var taken []Segment
 	for _, t := range s.Taken {
 		last := s.TickTime(t.Tick+1) - 1 // the last moment of the segment
@@ -57,11 +57,11 @@ func (d *Definition) resegment(s State, at int64) []Segment {
 				last = at - 1
 			}
 		}
-		to := min(d.TickAt(last), line)
-		switch end := len(taken) - 1; {
-		case to <= line-d.Segments:
-		case end >= 0 && taken[end].Tick == to:
-			taken[end].Permits += t.Permits
+		to := min(d.TickAt(last), tick)
+		switch newest := len(taken) - 1; {
+		case to <= tick-d.Segments: // it does not count any more
+		case newest >= 0 && taken[newest].Tick == to:
+			taken[newest].Permits += t.Permits
 		default:
 			taken = append(taken, Segment{Tick: to, Permits: t.Permits})
 		}

@@ -34,8 +34,8 @@ type Limits struct {
 	Kind     Kind  `json:"kind"`
 	Permits  int64 `json:"permits"`            // the most that can be available, or held, at once
 	Period   int64 `json:"period,omitempty"`   // µs between two ticks; one segment of a sliding window
-	Refill   int64 `json:"refill,omitempty"`   // token bucket: what comes back on a tick; else 0
-	Segments int64 `json:"segments,omitempty"` // sliding window: its number of segments; else 0
+	Refill   int64 `json:"refill,omitempty"`   // token bucket: what comes back on a tick; 0 for other kinds
+	Segments int64 `json:"segments,omitempty"` // sliding window: its number of segments; 0 for other kinds
 }
 
 // A Definition is what all instances agree on for one limiter: its limits, and when the ticks of its schedule are by
@@ -48,8 +48,7 @@ type Definition struct {
 	Version int64 `json:"version"`
 	// Anchor is the time of tick 0, in µs of the server's clock since 1970. Tick k is at Anchor + k × Period.
 	Anchor int64 `json:"anchor,omitempty"`
-	// Reached reports whether the change to this definition made a tick of the new schedule due at once. It counts
-	// once.
+	// Reached reports whether a tick of the new schedule was reached at the moment of the change. Convert counts it.
 	Reached bool `json:"reached,omitempty"`
 	// Origin says who set the limits. Backends store it unchanged.
 	Origin
@@ -85,8 +84,9 @@ func NewDefinition(name string, l Limits, now int64) *Definition {
 	return &Definition{Name: name, Limits: l, Version: now, Anchor: now}
 }
 
-// WithLimits returns the definition that follows d when the limits change at the moment now. A new period starts at the
-// current tick; if the next tick of the new schedule is then already past, it is due now, once.
+// WithLimits returns the definition that follows d when the limits change at the moment now. If the period changes, the
+// schedule is counted from the current tick. If the first tick after it would be in the past, it is now, and Reached is
+// set.
 func (d *Definition) WithLimits(to Limits, now int64) *Definition {
 	next := &Definition{Name: d.Name, Limits: to, Version: max(now, d.Version+1), Anchor: d.Anchor, Origin: d.Origin}
 	switch {
@@ -101,20 +101,21 @@ func (d *Definition) WithLimits(to Limits, now int64) *Definition {
 	return next
 }
 
-// TickTime returns when a tick is reached.
-func (g *Schedule) TickTime(line int64) int64 {
-	return saturate.Add(g.Anchor, saturate.Mul(line, g.Period))
+// TickTime returns when a tick of d's schedule is reached, in µs of the server's clock.
+func (d *Definition) TickTime(tick int64) int64 { return tickTime(d.Anchor, d.Period, tick) }
+
+// TickTime returns when a tick is reached, in µs of the server's clock.
+func (g *Schedule) TickTime(tick int64) int64 { return tickTime(g.Anchor, g.Period, tick) }
+
+func tickTime(anchor, period, tick int64) int64 {
+	return saturate.Add(anchor, saturate.Mul(tick, period))
 }
 
-// TickAt returns the last tick that is reached at the moment t.
+// TickAt returns the last tick of d's schedule that is reached at the moment t.
 func (d *Definition) TickAt(t int64) int64 { return floorDiv(t-d.Anchor, d.Period) }
 
 // TickAt returns the last tick that is reached at the moment t.
 func (g *Schedule) TickAt(t int64) int64 { return floorDiv(t-g.Anchor, g.Period) }
-
-func (d *Definition) TickTime(line int64) int64 {
-	return saturate.Add(d.Anchor, saturate.Mul(line, d.Period))
-}
 
 func floorDiv(a, b int64) int64 {
 	q := a / b

@@ -23,8 +23,8 @@ func (d *Definition) Schedule() Schedule {
 	return Schedule{Version: d.Version, Kind: d.Kind, Anchor: d.Anchor, Period: d.Period, Refill: d.Refill, Segments: d.Segments}
 }
 
-// Definition returns a definition with the schedule g, and without permits. [Definition.Advance] and
-// [Definition.FullAt] need no more of it.
+// Definition returns a definition with the schedule g and without permits, which is enough for [Definition.Advance] and
+// [Definition.FullAt].
 func (g *Schedule) Definition() *Definition {
 	return &Definition{
 		Limits: Limits{Kind: g.Kind, Period: g.Period, Refill: g.Refill, Segments: g.Segments}, Version: g.Version, Anchor: g.Anchor,
@@ -35,7 +35,7 @@ func (g *Schedule) Definition() *Definition {
 // [Definition.InitialState].
 type State struct {
 	Schedule
-	// Tick is the tick that the rest holds for.
+	// Tick is the tick for which Missing, RefundFloor and Taken hold.
 	Tick int64
 	// Missing is how many permits are missing from full; for a sliding window, the sum of Taken. It is above the limit
 	// if the limit was lowered or more was charged than was available.
@@ -101,40 +101,40 @@ func (d *Definition) InitialState(now int64) State {
 	return State{Schedule: d.Schedule(), Tick: d.TickAt(now)}
 }
 
-// Decide is what a store does with a key: it advances s, which must be of d's Version, to now, carries out the requests
-// in order, and returns the new state. It sets granted to what each request was granted or gave back, or to [Rejected].
+// Decide returns the state of a key after some requests: it advances s, which must be of d's Version, to now, and carries
+// out the requests in order. It sets granted to what each request was granted or gave back, or to [Rejected].
 //
 // Stores in Go can call it, as the one in package storetest does. Stores with their own scripts are tested against it.
-func (d *Definition) Decide(s State, now int64, asks []Request, granted []int64) State {
+func (d *Definition) Decide(s State, now int64, requests []Request, granted []int64) State {
 	s = d.Advance(s, now)
 	previous := int64(0)
-	for i, a := range asks {
-		if a.IfPrevious && previous == Rejected {
+	for i, r := range requests {
+		if r.IfPrevious && previous == Rejected {
 			granted[i] = Rejected
 			continue
 		}
-		granted[i] = d.decide(&s, a)
+		granted[i] = d.decide(&s, r)
 		previous = granted[i]
 	}
 	return s
 }
 
-func (d *Definition) decide(s *State, a Request) int64 {
-	a.Min, a.Max = max(a.Min, 0), max(a.Max, 0)
-	switch a.Op {
+func (d *Definition) decide(s *State, r Request) int64 {
+	r.Min, r.Max = max(r.Min, 0), max(r.Max, 0)
+	switch r.Op {
 	case OpCharge:
-		return d.add(s, min(a.Max, maxDebt-s.Missing))
+		return d.take(s, min(r.Max, maxDebt-s.Missing))
 	case OpRefund:
-		return d.refund(s, a)
+		return d.refund(s, r)
 	case OpReturnBlock:
-		return d.returnBlock(s, a)
+		return d.returnBlock(s, r)
 	}
 	free := d.Permits - s.Missing
-	if free < max(a.Min, 1) {
+	if free < max(r.Min, 1) {
 		return Rejected
 	}
-	taken := d.add(s, min(a.Max, free))
-	if a.Block && d.Refill > 0 {
+	taken := d.take(s, min(r.Max, free))
+	if r.Block && d.Refill > 0 {
 		s.RefundFloor = s.Missing
 	}
 	return taken
@@ -143,99 +143,95 @@ func (d *Definition) decide(s *State, a Request) int64 {
 // maxDebt bounds Missing, so that every store can compute with it.
 const maxDebt = 2 * MaxPermits
 
-func (d *Definition) add(s *State, n int64) int64 {
+// take adds n to what is missing. Taken is copied, because other states can share it.
+func (d *Definition) take(s *State, n int64) int64 {
 	n = max(n, 0)
 	s.Missing += n
 	if d.Kind != KindSlidingWindow || n == 0 {
 		return n
 	}
 	if last := len(s.Taken) - 1; last >= 0 && s.Taken[last].Tick == s.Tick {
-		taken := append([]Segment(nil), s.Taken...)
-		taken[last].Permits += n
-		s.Taken = taken
-		return n
+		s.Taken = slices.Clone(s.Taken)
+		s.Taken[last].Permits += n
+	} else {
+		s.Taken = append(slices.Clip(s.Taken), Segment{Tick: s.Tick, Permits: n})
 	}
-	s.Taken = append(slices.Clip(s.Taken), Segment{Tick: s.Tick, Permits: n})
 	return n
 }
 
-// refund gives back no more than is certain to be missing because of the grant: ticks since then have restored what was
-// missing for longest.
-func (d *Definition) refund(s *State, a Request) int64 {
+// refund gives back what is still missing because of the grant. Ticks restore the oldest permits first: those that were
+// missing before the grant, and then those of the grant.
+func (d *Definition) refund(s *State, r Request) int64 {
 	if d.Kind == KindSlidingWindow {
-		return s.refundSegment(a)
+		return s.refundSegment(r)
 	}
-	unpaid := a.Receipt.Missing
-	if lines := s.Tick - a.Receipt.Tick; lines > 0 {
-		unpaid -= saturate.Mul(lines, d.refill())
+	missing := r.Receipt.Missing
+	if ticks := s.Tick - r.Receipt.Tick; ticks > 0 {
+		missing -= saturate.Mul(ticks, d.refill())
 	}
-	n := max(min(a.Max, unpaid, s.Missing-s.RefundFloor), 0)
+	n := max(min(r.Max, missing, s.Missing-s.RefundFloor), 0)
 	s.Missing -= n
 	return n
 }
 
-// returnBlock gives back permits of a block. The borrower can use the rest of the block until ticks have restored it.
-// If others got returned permits from the middle of the bucket, those would be restored too early; therefore, only the
-// newest permits are accepted.
-func (d *Definition) returnBlock(s *State, a Request) int64 {
+// returnBlock gives back permits of a block. For a token bucket, only the newest permits are accepted. The instance that
+// borrowed the block grants the rest of it until ticks have restored it. If permits were returned from the middle, ticks
+// would restore those of the rest earlier than the instance assumes.
+func (d *Definition) returnBlock(s *State, r Request) int64 {
 	if d.Refill == 0 {
-		return d.refund(s, a)
+		return d.refund(s, r)
 	}
-	lines := max(s.Tick-a.Receipt.Tick, 0)
-	if s.Missing == 0 || a.Receipt.Missing-saturate.Mul(lines, d.Refill) != s.Missing {
+	ticks := max(s.Tick-r.Receipt.Tick, 0)
+	if s.Missing == 0 || r.Receipt.Missing-saturate.Mul(ticks, d.Refill) != s.Missing {
 		return 0
 	}
-	n := min(a.Max, s.Missing)
+	n := min(r.Max, s.Missing)
 	s.Missing -= n
 	s.RefundFloor = min(s.RefundFloor, s.Missing)
 	return n
 }
 
 // refundSegment gives permits back to the segment in which they were taken, if it still counts.
-func (s *State) refundSegment(a Request) int64 {
-	for i, t := range s.Taken {
-		if t.Tick != a.Receipt.Tick {
-			continue
-		}
-		n := min(a.Max, t.Permits)
-		taken := append([]Segment(nil), s.Taken...)
-		taken[i].Permits -= n
-		if taken[i].Permits == 0 {
-			taken = append(taken[:i], taken[i+1:]...)
-		}
-		s.Taken = taken
-		s.Missing -= n
-		return n
+func (s *State) refundSegment(r Request) int64 {
+	i := slices.IndexFunc(s.Taken, func(t Segment) bool { return t.Tick == r.Receipt.Tick })
+	if i < 0 {
+		return 0
 	}
-	return 0
+	n := min(r.Max, s.Taken[i].Permits)
+	s.Missing -= n
+	s.Taken = slices.Clone(s.Taken)
+	if s.Taken[i].Permits -= n; s.Taken[i].Permits == 0 {
+		s.Taken = slices.Delete(s.Taken, i, i+1)
+	}
+	return n
 }
 
 // Advance returns s at the moment now. If the server's clock has stepped back behind s, the state moves back with it:
 // what is missing stays missing, and comes back at its pace by the new time.
 func (d *Definition) Advance(s State, now int64) State {
-	line := d.TickAt(now)
-	lines := line - s.Tick
+	tick := d.TickAt(now)
+	passed := tick - s.Tick
 	if d.Kind == KindSlidingWindow {
-		s.Taken = d.slide(s.Taken, line, min(lines, 0))
+		s.Taken = d.slide(s.Taken, tick, min(passed, 0))
 		s.Missing = 0
 		for _, t := range s.Taken {
 			s.Missing += t.Permits
 		}
-	} else if lines > 0 {
-		paid := saturate.Mul(lines, d.refill())
-		s.Missing = max(s.Missing-paid, 0)
-		s.RefundFloor = max(s.RefundFloor-paid, 0)
+	} else if passed > 0 {
+		restored := saturate.Mul(passed, d.refill())
+		s.Missing = max(s.Missing-restored, 0)
+		s.RefundFloor = max(s.RefundFloor-restored, 0)
 	}
-	s.Tick = line
+	s.Tick = tick
 	return s
 }
 
-// slide returns the segments that still count at a tick, moved back by so many ticks.
-func (d *Definition) slide(taken []Segment, line, back int64) []Segment {
+// slide returns the segments that still count at a tick, after their ticks were moved by so many.
+func (d *Definition) slide(taken []Segment, tick, by int64) []Segment {
 	var kept []Segment
 	for _, t := range taken {
-		t.Tick += back
-		if t.Tick > line-d.Segments {
+		t.Tick += by
+		if t.Tick > tick-d.Segments {
 			kept = append(kept, t)
 		}
 	}
