@@ -305,6 +305,6 @@ func TestKept_ReconfigureHoldsNoLock(t *testing.T) {
 // A redacted prints the same whatever it is.
 type redacted string
 
-func (redacted) String() string   { return "…" }
+func (redacted) String() string { return "…" }
 
 func (redacted) GoString() string { return "…" }

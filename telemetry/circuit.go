@@ -23,13 +23,13 @@ type circuit interface{ CircuitState() string }
 
 // circuitSeries are the series of one circuit: one for each state, which is 1 for the current state and 0 for the others.
 //
-// The current state is that of the last event, until a registry replaces the pipeline. From then on it is the state of the
-// circuit in the version in force. Events do not count any more, because the circuit of a version that is being drained
-// still reports them, and a new circuit reports none until it opens.
+// Until a registry replaces the pipeline, the current state is that of the last event. After that, it is the state of the
+// circuit in the version in force, whatever the events say: the circuit of a version that is being drained still reports
+// events, and a new circuit reports none until it opens.
 type circuitSeries struct {
 	state  atomic.Int32 // an index of circuitStates
 	states []*series    // nil beyond the limit: the circuit is counted in the circuitOverflow
-	kept   bool         // the series count for the limit
+	kept   bool         // the series are in the quota
 }
 
 // circuit records the state of a circuit if the event reports one. A circuit has no series before its first event: it is
@@ -56,12 +56,12 @@ func (s *seriesSet) circuitAt(from *source) *circuitSeries {
 		return c
 	}
 	c := &circuitSeries{}
-	if s.keptCircuits+len(circuitStates) <= s.limit {
+	if s.circuits.used+len(circuitStates) <= s.circuits.limit {
 		for _, state := range circuitStates {
 			c.states = append(c.states, newSeries(appendSource([]attribute.KeyValue{attribute.String(keyState, state.state)}, from.id)...))
 		}
 		if c.kept = !from.removed; c.kept {
-			s.keptCircuits += len(circuitStates)
+			s.circuits.add(len(circuitStates))
 		}
 	}
 	from.circuits.Store(c)
@@ -71,15 +71,12 @@ func (s *seriesSet) circuitAt(from *source) *circuitSeries {
 // forgetCircuit removes the series of the circuit at from. It is called with the mutex held.
 func (s *seriesSet) forgetCircuit(from *source) {
 	if c := from.circuits.Swap(nil); c != nil && c.kept {
-		s.keptCircuits -= len(circuitStates)
+		s.circuits.add(-len(circuitStates))
 	}
 }
 
-// A circuitOverflow counts the circuits without series, by state.
-type circuitOverflow struct {
-	counts [3]int64
-	any    bool // there is a circuit without series
-}
+// A circuitOverflow counts the circuits without series, by the index of their state in circuitStates.
+type circuitOverflow [3]int64
 
 var circuitOverflowOptions = func() (all [3][]metric.ObserveOption) {
 	for i, state := range circuitStates {
@@ -89,11 +86,11 @@ var circuitOverflowOptions = func() (all [3][]metric.ObserveOption) {
 }()
 
 func (c *circuitOverflow) observe(o metric.Observer, i *instruments) {
-	if !c.any {
+	if *c == (circuitOverflow{}) {
 		return
 	}
 	for n, options := range circuitOverflowOptions {
-		o.ObserveInt64(i.circuits, c.counts[n], options...)
+		o.ObserveInt64(i.circuits, c[n], options...)
 	}
 }
 
@@ -107,14 +104,13 @@ func (c *circuitSeries) observe(o metric.Observer, i *instruments, inForce *circ
 	if now == "isolated" {
 		now = "open"
 	}
-	overflow.any = overflow.any || c.states == nil
 	for n, state := range circuitStates {
 		in := int64(0)
 		if state.state == now {
 			in = 1
 		}
 		if c.states == nil {
-			overflow.counts[n] += in
+			overflow[n] += in
 		} else {
 			o.ObserveInt64(i.circuits, in, c.states[n].observe...)
 		}
@@ -125,9 +121,8 @@ func (c *circuitSeries) observe(o metric.Observer, i *instruments, inForce *circ
 // pipeline.
 func (t *Telemetry) InForce(p *pipeline.Pipeline) {
 	circuits := map[pipeline.Source]circuit{}
-	id := pipeline.Source{Pipeline: p.Name(), Instance: p.Instance()}
 	findCircuits(p, circuits)
-	t.series.putCircuits(id, circuits)
+	t.series.putCircuits(pipeline.Source{Pipeline: p.Name(), Instance: p.Instance()}, circuits)
 }
 
 // findCircuits adds the circuits of p and of the pipelines that it contains.

@@ -8,26 +8,6 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 )
 
-// The names of instruments.
-const (
-	nameEvents         = "weir.strategy.events"
-	nameExecutions     = "weir.pipeline.duration"
-	nameAttempts       = "weir.attempt.duration"
-	nameRequests       = "weir.rate_limiter.requests"
-	nameActive         = "weir.rate_limiter.lease.active"
-	nameLeases         = "weir.rate_limiter.lease.duration"
-	nameQueueTime      = "weir.rate_limiter.queue.duration"
-	nameQueued         = "weir.rate_limiter.queue.active"
-	nameAvailable      = "weir.rate_limiter.permit.available"
-	nameCircuits       = "weir.circuit_breaker.state"
-	nameStoreAvailable = "weir.store.available"
-	nameStoreCalls     = "weir.store.calls"
-	nameStoreDecisions = "weir.store.decisions"
-	nameReloads        = "weir.config.reloads"
-	nameReloadOK       = "weir.config.last_reload.successful"
-	nameReloadOKTime   = "weir.config.last_reload.success.timestamp"
-)
-
 // The bounds of the buckets of histograms, in seconds: those of the semantic conventions for requests, and finer ones for
 // waits, which can be over at once.
 var (
@@ -49,33 +29,35 @@ type instruments struct {
 	reloadOK                  metric.Int64ObservableGauge
 	reloadOKTime              metric.Float64ObservableGauge
 
-	histograms []metric.Float64Histogram // the histograms that can record
+	histograms  []metric.Float64Histogram // the histograms that can record
+	observables []metric.Observable       // all but the histograms
 }
 
 // make makes the instruments of m. The histogram of lease durations records only with leases.
 func (i *instruments) make(m metric.Meter, leases bool) error {
 	f := factory{meter: m}
-	i.executions = f.histogram(nameExecutions, "How long an execution of a pipeline took.", durationBuckets)
-	i.attempts = f.histogram(nameAttempts, "How long one attempt of an execution took.", durationBuckets)
-	i.queueTime = f.histogram(nameQueueTime, "How long a request waited for the answer of a rate limiter, if it waited.", waitBuckets)
+	i.executions = f.histogram("weir.pipeline.duration", "How long an execution of a pipeline took.", durationBuckets)
+	i.attempts = f.histogram("weir.attempt.duration", "How long one attempt of an execution took.", durationBuckets)
+	i.queueTime = f.histogram("weir.rate_limiter.queue.duration", "How long a request waited for the answer of a rate limiter, if it waited.", waitBuckets)
 	i.leases = noop.Float64Histogram{}
 	if leases {
-		i.leases = f.histogram(nameLeases, "How long an execution held permits of a rate limiter.", durationBuckets)
+		i.leases = f.histogram("weir.rate_limiter.lease.duration", "How long an execution held permits of a rate limiter.", durationBuckets)
 	}
-	i.events = f.counter(nameEvents, "{event}", "How many events were reported.")
-	i.requests = f.counter(nameRequests, "{request}", "How many requests for permits a rate limiter has answered.")
-	i.reloads = f.counter(nameReloads, "{reload}", "How many times a configuration was loaded.")
-	i.active = f.upDownCounter(nameActive, "{lease}", "How many executions hold permits of a rate limiter.")
-	i.available = f.gauge(nameAvailable, "{permit}", "How many permits of a limiter could be taken now.")
-	i.queued = f.gauge(nameQueued, "{permit}", "How many permits of a limiter are waited for.")
-	i.circuits = f.gauge(nameCircuits, "", "1 for the state that a circuit is in, 0 for the others.")
-	i.storeAvailable = f.gauge(nameStoreAvailable, "", "1 while the store of shared limiters can be asked, else 0.")
-	i.storeCalls = f.counter(nameStoreCalls, "{call}", "How many round trips to the store of shared limiters were made.")
-	i.storeDecisions = f.counter(nameStoreDecisions, "{decision}", "How many answers shared limiters have given.")
+	i.events = f.counter("weir.strategy.events", "{event}", "How many events were reported.")
+	i.requests = f.counter("weir.rate_limiter.requests", "{request}", "How many requests for permits a rate limiter has answered.")
+	i.reloads = f.counter("weir.config.reloads", "{reload}", "How many times a configuration was loaded.")
+	i.active = f.upDownCounter("weir.rate_limiter.lease.active", "{lease}", "How many executions hold permits of a rate limiter.")
+	i.available = f.gauge("weir.rate_limiter.permit.available", "{permit}", "How many permits of a limiter could be taken now.")
+	i.queued = f.gauge("weir.rate_limiter.queue.active", "{permit}", "How many permits of a limiter are waited for.")
+	i.circuits = f.gauge("weir.circuit_breaker.state", "", "1 for the state that a circuit is in, 0 for the others.")
+	i.storeAvailable = f.gauge("weir.store.available", "", "1 while the store of shared limiters can be asked, else 0.")
+	i.storeCalls = f.counter("weir.store.calls", "{call}", "How many round trips to the store of shared limiters were made.")
+	i.storeDecisions = f.counter("weir.store.decisions", "{decision}", "How many answers shared limiters have given.")
 	// No unit: "1" would be exported to Prometheus with the suffix _ratio.
-	i.reloadOK = f.gauge(nameReloadOK, "", "1 if the configuration could be loaded the last time, else 0.")
-	i.reloadOKTime = f.floatGauge(nameReloadOKTime, "s", "When a configuration could be loaded the last time, in seconds since 1970.")
+	i.reloadOK = f.gauge("weir.config.last_reload.successful", "", "1 if the configuration could be loaded the last time, else 0.")
+	i.reloadOKTime = f.floatGauge("weir.config.last_reload.success.timestamp", "s", "When a configuration could be loaded the last time, in seconds since 1970.")
 	i.histograms = withoutNoop(i.executions, i.attempts, i.queueTime, i.leases)
+	i.observables = f.observables
 	return errors.Join(f.errs...)
 }
 
@@ -100,53 +82,44 @@ func (i *instruments) recording(ctx context.Context) bool {
 	return false
 }
 
-// observables returns the instruments that observe sets.
-func (i *instruments) observables() []metric.Observable {
-	return []metric.Observable{
-		i.events, i.requests, i.active, i.available, i.queued, i.circuits, i.reloads, i.reloadOK, i.reloadOKTime,
-		i.storeAvailable, i.storeCalls, i.storeDecisions,
-	}
-}
-
-// A factory makes instruments and collects the errors.
+// A factory makes instruments. It collects those that [Telemetry.observe] sets, and the errors.
 type factory struct {
-	meter metric.Meter
-	errs  []error
+	meter       metric.Meter
+	observables []metric.Observable
+	errs        []error
 }
 
 func (f *factory) histogram(name, description string, buckets []float64) metric.Float64Histogram {
 	h, err := f.meter.Float64Histogram(name,
 		metric.WithDescription(description), metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(buckets...))
-	f.check(err)
+	f.errs = append(f.errs, err)
 	return h
 }
 
 func (f *factory) counter(name, unit, description string) metric.Int64ObservableCounter {
 	c, err := f.meter.Int64ObservableCounter(name, metric.WithDescription(description), metric.WithUnit(unit))
-	f.check(err)
+	f.observed(c, err)
 	return c
 }
 
 func (f *factory) upDownCounter(name, unit, description string) metric.Int64ObservableUpDownCounter {
 	c, err := f.meter.Int64ObservableUpDownCounter(name, metric.WithDescription(description), metric.WithUnit(unit))
-	f.check(err)
+	f.observed(c, err)
 	return c
 }
 
 func (f *factory) gauge(name, unit, description string) metric.Int64ObservableGauge {
 	g, err := f.meter.Int64ObservableGauge(name, metric.WithDescription(description), metric.WithUnit(unit))
-	f.check(err)
+	f.observed(g, err)
 	return g
 }
 
 func (f *factory) floatGauge(name, unit, description string) metric.Float64ObservableGauge {
 	g, err := f.meter.Float64ObservableGauge(name, metric.WithDescription(description), metric.WithUnit(unit))
-	f.check(err)
+	f.observed(g, err)
 	return g
 }
 
-func (f *factory) check(err error) {
-	if err != nil {
-		f.errs = append(f.errs, err)
-	}
+func (f *factory) observed(made metric.Observable, err error) {
+	f.observables, f.errs = append(f.observables, made), append(f.errs, err)
 }

@@ -10,7 +10,7 @@ import (
 // exported. It returns no error, because a reader would drop the whole collection.
 func (t *Telemetry) observe(ctx context.Context, o metric.Observer) error {
 	t.collected.Store(true)
-	limiters := t.limiters.ask(ctx, t.options.MaxSeries)
+	limiters := t.limiters.ask(ctx, t.options.MaxSeries) // first, because it can take a second
 	var circuits circuitOverflow
 	t.series.each(func(s *source) {
 		s.tables[events].each(func(s *series) {
@@ -24,7 +24,10 @@ func (t *Telemetry) observe(ctx context.Context, o metric.Observer) error {
 		}
 	})
 	circuits.observe(o, &t.instruments)
-	limiters.observe(o, &t.instruments)
+	for _, l := range limiters {
+		o.ObserveInt64(t.instruments.available, l.available, l.options...)
+		o.ObserveInt64(t.instruments.queued, l.queued, l.options...)
+	}
 	t.reloads.observe(o, &t.instruments)
 	t.stores.observe(o, &t.instruments)
 	return nil

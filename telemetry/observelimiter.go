@@ -104,18 +104,16 @@ func (l *limiters) newest() []*observedLimiter {
 	return newest
 }
 
-// limiterFigures are the answers of the limiters in one collection.
-type limiterFigures []limiterFigure
-
+// A limiterFigure is what one collection exports for a limiter.
 type limiterFigure struct {
 	available, queued int64
 	options           []metric.ObserveOption
 }
 
-var overflowOptions = []metric.ObserveOption{metric.WithAttributeSet(attribute.NewSet(attribute.Bool(keyOverflow, true)))}
+var overflowOptions = newSeries(attribute.Bool(keyOverflow, true)).observe
 
 // ask asks all limiters at once. The answers of the limiters beyond the limit are added up.
-func (l *limiters) ask(ctx context.Context, limit int) limiterFigures {
+func (l *limiters) ask(ctx context.Context, limit int) []limiterFigure {
 	all := l.newest()
 	if len(all) == 0 {
 		return nil
@@ -126,9 +124,8 @@ func (l *limiters) ask(ctx context.Context, limit int) limiterFigures {
 	for i, o := range all {
 		questions[i] = o.ask()
 	}
-	var figures limiterFigures
-	overflow := limiterFigure{options: overflowOptions}
-	overflowed := false
+	var figures []limiterFigure
+	var overflow limiterFigure
 	for i, q := range questions {
 		s, ok := q.wait(ctx)
 		switch {
@@ -136,22 +133,15 @@ func (l *limiters) ask(ctx context.Context, limit int) limiterFigures {
 		case i < limit:
 			figures = append(figures, limiterFigure{s.AvailablePermits, s.QueuedPermits, all[i].options})
 		default:
-			overflowed = true
+			overflow.options = overflowOptions
 			overflow.available = saturate.Add(overflow.available, s.AvailablePermits)
 			overflow.queued = saturate.Add(overflow.queued, s.QueuedPermits)
 		}
 	}
-	if overflowed {
+	if overflow.options != nil {
 		figures = append(figures, overflow)
 	}
 	return figures
-}
-
-func (f limiterFigures) observe(o metric.Observer, i *instruments) {
-	for _, l := range f {
-		o.ObserveInt64(i.available, l.available, l.options...)
-		o.ObserveInt64(i.queued, l.queued, l.options...)
-	}
 }
 
 // A question is one call of Statistics.
@@ -199,19 +189,17 @@ func (o *observedLimiter) answer(q *question) {
 
 // wait waits for the answer until ctx is done. ok is false if there is no answer.
 func (q *question) wait(ctx context.Context) (s limiter.Statistics, ok bool) {
+	if !q.late.Load() {
+		select {
+		case <-q.done:
+		case <-ctx.Done():
+			q.late.Store(true)
+		}
+	}
 	select {
 	case <-q.done:
 		return q.statistics, q.answered
 	default:
-	}
-	if q.late.Load() {
-		return s, false
-	}
-	select {
-	case <-q.done:
-		return q.statistics, q.answered
-	case <-ctx.Done():
-		q.late.Store(true)
 		return s, false
 	}
 }

@@ -1,9 +1,11 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
@@ -77,8 +79,12 @@ func (o Options) validate() error {
 }
 
 func (o Options) withDefaults() Options {
-	if o.MaxSeries == 0 {
-		o.MaxSeries = DefaultMaxSeries
+	o.MaxSeries = cmp.Or(o.MaxSeries, DefaultMaxSeries)
+	if o.MeterProvider == nil {
+		o.MeterProvider = otel.GetMeterProvider()
+	}
+	if o.TracerProvider == nil {
+		o.TracerProvider = otel.GetTracerProvider()
 	}
 	return o
 }

@@ -63,21 +63,12 @@ type limiterSeries struct {
 // holding is embedded under a name that is not exported.
 type holding = untimed.Holding
 
-func (s *seriesSet) newLimiterSeries(from *source) *limiterSeries {
-	return &limiterSeries{
-		holding: untimed.HoldingIf(!s.measuresLeases),
-		from:    from,
-		active:  newSeries(limiterAttributes(from, from == s.overflow)...),
+// limiterAttributes returns the attributes of the source, or that of the overflow.
+func (s *seriesSet) limiterAttributes(from *source) []attribute.KeyValue {
+	if from == s.overflow {
+		return []attribute.KeyValue{attribute.Bool(keyOverflow, true)}
 	}
-}
-
-// limiterAttributes returns the attributes of the source, and that of the overflow.
-func limiterAttributes(from *source, overflow bool) []attribute.KeyValue {
-	attrs := appendSource(nil, from.id)
-	if overflow {
-		attrs = append(attrs, attribute.Bool(keyOverflow, true))
-	}
-	return attrs
+	return appendSource(nil, from.id)
 }
 
 // limiterAt returns the series of the rate limiter at from.
@@ -85,44 +76,42 @@ func (s *seriesSet) limiterAt(from *source) *limiterSeries {
 	if l := from.limiter.Load(); l != nil {
 		return l
 	}
-	from.limiter.CompareAndSwap(nil, s.newLimiterSeries(from))
+	from.limiter.CompareAndSwap(nil, &limiterSeries{
+		holding: untimed.HoldingIf(!s.measuresLeases),
+		from:    from,
+		active:  newSeries(s.limiterAttributes(from)...),
+	})
 	return from.limiter.Load()
 }
 
 // requestsOf returns the series of the requests to l with the result r, or beyond the limit that of the overflow.
 func (s *seriesSet) requestsOf(l *limiterSeries, r result) *series {
-	if found := l.requests[r].Load(); found != nil {
-		return found
-	}
-	if l.from != s.overflow && s.requestsFull.Load() {
-		l = s.limiterAt(s.overflow)
+	for {
 		if found := l.requests[r].Load(); found != nil {
 			return found
 		}
+		if l.from != s.overflow && s.requests.full.Load() {
+			l = s.limiterAt(s.overflow)
+			continue
+		}
+		s.addRequests(l, r)
 	}
+}
+
+// addRequests adds the series of the requests to l with the result r, unless it is there or beyond the limit.
+func (s *seriesSet) addRequests(l *limiterSeries, r result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.addRequests(l, r)
-}
-
-// addRequests is requestsOf with the mutex held. It adds the series if there is none.
-func (s *seriesSet) addRequests(l *limiterSeries, r result) *series {
-	if l.from != s.overflow && s.keptRequests >= s.limit {
-		l = s.limiterAt(s.overflow)
+	if l.requests[r].Load() != nil || l.from != s.overflow && s.requests.full.Load() {
+		return
 	}
-	if found := l.requests[r].Load(); found != nil {
-		return found
-	}
-	added := newSeries(append(limiterAttributes(l.from, l.from == s.overflow), attribute.String(keyResult, resultNames[r]))...)
-	l.requests[r].Store(added)
+	l.requests[r].Store(newSeries(append(s.limiterAttributes(l.from), attribute.String(keyResult, resultNames[r]))...))
 	if l.from != s.overflow && !l.from.removed {
-		s.keptRequests++
-		s.requestsFull.Store(s.keptRequests >= s.limit)
+		s.requests.add(1)
 	}
-	return added
 }
 
-// forgetRequests takes the requests at from off keptRequests. It is called with the mutex held.
+// forgetRequests takes the requests at from out of the quota. It is called with the mutex held.
 func (s *seriesSet) forgetRequests(from *source) {
 	l := from.limiter.Load()
 	if l == nil {
@@ -130,10 +119,9 @@ func (s *seriesSet) forgetRequests(from *source) {
 	}
 	for r := range l.requests {
 		if l.requests[r].Load() != nil {
-			s.keptRequests--
+			s.requests.add(-1)
 		}
 	}
-	s.requestsFull.Store(s.keptRequests >= s.limit)
 }
 
 // OnMeasurement counts the answers of rate limiters and the leases that are held. It ignores other measurements. It

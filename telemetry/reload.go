@@ -46,13 +46,9 @@ func (t *Telemetry) Status() Status {
 }
 
 var (
-	reloadSuccess = observeResult("success")
-	reloadFailure = observeResult("failure")
+	reloadSuccess = newSeries(attribute.String(keyResult, "success")).observe
+	reloadFailure = newSeries(attribute.String(keyResult, "failure")).observe
 )
-
-func observeResult(result string) metric.ObserveOption {
-	return metric.WithAttributeSet(attribute.NewSet(attribute.String(keyResult, result)))
-}
 
 func (r *reloads) observe(o metric.Observer, i *instruments) {
 	r.mu.Lock()
@@ -61,13 +57,9 @@ func (r *reloads) observe(o metric.Observer, i *instruments) {
 	if s.Successes+s.Failures == 0 {
 		return // the program may have no configuration file
 	}
-	o.ObserveInt64(i.reloads, s.Successes, reloadSuccess)
-	o.ObserveInt64(i.reloads, s.Failures, reloadFailure)
-	successful := int64(0)
-	if s.LastError == nil {
-		successful = 1
-	}
-	o.ObserveInt64(i.reloadOK, successful)
+	o.ObserveInt64(i.reloads, s.Successes, reloadSuccess...)
+	o.ObserveInt64(i.reloads, s.Failures, reloadFailure...)
+	o.ObserveInt64(i.reloadOK, oneIfNil(s.LastError))
 	if s.Successes > 0 {
 		o.ObserveFloat64(i.reloadOKTime, float64(s.LastSuccess.UnixMilli())/1000)
 	}

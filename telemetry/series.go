@@ -104,8 +104,13 @@ func (t *table) find(k *key) *series {
 	if first := t.first.Load(); first != nil && first.key.is(k) {
 		return first.series
 	}
+	return t.kept()[*k]
+}
+
+// kept returns the series within the limit. The map must not be changed.
+func (t *table) kept() map[key]*series {
 	if all := t.all.Load(); all != nil {
-		return (*all)[*k]
+		return *all
 	}
 	return nil
 }
@@ -113,29 +118,43 @@ func (t *table) find(k *key) *series {
 // A seriesSet has the series of all sources. The maps that executions read are not changed but replaced, with the mutex
 // held: once every pipeline has been used there are few changes.
 //
-// Every limit holds for the series of sources that have not been removed: kept[i] is their number for kind i, and full[i]
-// is kept[i] >= limit. Where a limit is reached, the overflow of the table or of the set takes what comes. A source that
-// forget has removed can still be in the hands of an execution. It goes on to count there, is no longer exported, and
-// does not change kept.
+// The quotas bound the series of the sources that have not been removed. Where a quota is full, the overflow of the table
+// or of the set takes what comes. A source that forget has removed can still be in the hands of an execution. It goes on
+// to count there, is no longer exported, and does not change a quota.
 type seriesSet struct {
 	sources  atomic.Pointer[map[pipeline.Source]*source]
 	cache    [256]atomic.Pointer[source] // some of the sources, by slot
 	overflow *source                     // for the sources beyond the limit; it has no attributes
-	full     [kindCount]atomic.Bool
 
-	requestsFull atomic.Bool // keptRequests >= limit
+	kinds    [kindCount]quota
+	requests quota // of requests to rate limiters
+	circuits quota
 
 	measuresLeases bool // lease durations are recorded
 
-	mu           sync.Mutex
-	limit        int
-	kept         [kindCount]int
-	keptRequests int // series of requests to rate limiters
-	keptCircuits int // series of circuits
+	mu    sync.Mutex
+	limit int // of the sources, and of each quota
+}
+
+// A quota is a number of series that has a limit. It is changed with the mutex of the set held.
+type quota struct {
+	limit int
+	used  int
+	full  atomic.Bool // used >= limit; read without the mutex
+}
+
+// add changes the number of series by n, which can be negative.
+func (q *quota) add(n int) {
+	q.used += n
+	q.full.Store(q.used >= q.limit)
 }
 
 func (s *seriesSet) init(limit int, measuresLeases bool) {
 	s.limit, s.measuresLeases = limit, measuresLeases
+	for i := range s.kinds {
+		s.kinds[i].limit = limit
+	}
+	s.requests.limit, s.circuits.limit = limit, limit
 	s.overflow = new(source)
 	s.sources.Store(&map[pipeline.Source]*source{})
 }
@@ -199,7 +218,7 @@ func (s *seriesSet) series(from *source, i kind, k *key, extra []attribute.KeyVa
 	if found := t.find(k); found != nil {
 		return found
 	}
-	if o := t.overflow.Load(); o != nil && (from == s.overflow || s.full[i].Load()) {
+	if o := t.overflow.Load(); o != nil && (from == s.overflow || s.kinds[i].full.Load()) {
 		return o
 	}
 	return s.add(from, i, k, extra)
@@ -218,25 +237,21 @@ func (s *seriesSet) add(from *source, i kind, k *key, extra []attribute.KeyValue
 	if found := t.find(k); found != nil {
 		return found
 	}
-	if from == s.overflow || s.kept[i] >= s.limit {
+	if from == s.overflow || s.kinds[i].full.Load() {
 		return t.overflowOf(from.id)
 	}
 	added := newSeries(appendSource(k.attributes(i, extra), from.id)...)
 	t.put(k, added)
 	if !from.removed {
-		s.kept[i]++
-		s.full[i].Store(s.kept[i] >= s.limit)
+		s.kinds[i].add(1)
 	}
 	return added
 }
 
 // put adds a series. It is called with the mutex of the set held.
 func (t *table) put(k *key, added *series) {
-	changed := map[key]*series{}
-	if all := t.all.Load(); all != nil {
-		changed = maps.Clone(*all)
-	}
-	changed[*k] = added
+	changed := map[key]*series{*k: added}
+	maps.Copy(changed, t.kept())
 	t.all.Store(&changed)
 	plain := k.errorType == "" && k.extra == attribute.Distinct{} && k.attempt == 0 && !k.handled
 	if first := t.first.Load(); first == nil || plain && !first.plain {
@@ -268,8 +283,7 @@ func (s *seriesSet) forget(id pipeline.Source) {
 		from.removed = true
 		s.cache[slot(&name)].CompareAndSwap(from, nil)
 		for i := range from.tables {
-			s.kept[i] -= from.tables[i].len()
-			s.full[i].Store(s.kept[i] >= s.limit)
+			s.kinds[i].add(-len(from.tables[i].kept()))
 		}
 		s.forgetRequests(from)
 		s.forgetCircuit(from)
@@ -277,19 +291,10 @@ func (s *seriesSet) forget(id pipeline.Source) {
 	s.sources.Store(&left)
 }
 
-func (t *table) len() int {
-	if all := t.all.Load(); all != nil {
-		return len(*all)
-	}
-	return 0
-}
-
 // each calls f for every series of the table.
 func (t *table) each(f func(*series)) {
-	if all := t.all.Load(); all != nil {
-		for _, s := range *all {
-			f(s)
-		}
+	for _, s := range t.kept() {
+		f(s)
 	}
 	if o := t.overflow.Load(); o != nil {
 		f(o)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
@@ -45,39 +44,26 @@ func New(options *Options) (*Telemetry, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
+	o = o.withDefaults()
 	t := &Telemetry{
-		options:    o.withDefaults(),
+		options:    o,
 		onlyCounts: o.Logger == nil && o.Enrich == nil && o.SeverityFunc == nil && !o.Spans,
 	}
 	t.instant = deadline.InstantIf(true, t) // only OnEvent calls functions of the Options, and measurements do not
-	t.series.init(t.options.MaxSeries, o.LeaseDuration)
+	t.series.init(o.MaxSeries, o.LeaseDuration)
 	if o.Spans {
-		t.tracer = tracerProvider(o).Tracer(scope)
+		t.tracer = o.TracerProvider.Tracer(scope)
 	}
-	meter := meterProvider(o).Meter(scope)
-	if err := t.instruments.make(meter, t.options.LeaseDuration); err != nil {
+	meter := o.MeterProvider.Meter(scope)
+	if err := t.instruments.make(meter, o.LeaseDuration); err != nil {
 		return nil, fmt.Errorf("telemetry: %w", err)
 	}
-	callback, err := meter.RegisterCallback(t.observe, t.instruments.observables()...)
+	callback, err := meter.RegisterCallback(t.observe, t.instruments.observables...)
 	if err != nil {
 		return nil, fmt.Errorf("telemetry: %w", err)
 	}
 	t.callback = callback
 	return t, nil
-}
-
-func meterProvider(o Options) metric.MeterProvider {
-	if o.MeterProvider == nil {
-		return otel.GetMeterProvider()
-	}
-	return o.MeterProvider
-}
-
-func tracerProvider(o Options) trace.TracerProvider {
-	if o.TracerProvider == nil {
-		return otel.GetTracerProvider()
-	}
-	return o.TracerProvider
 }
 
 // Close ends the export of counters and gauges. Call it when no execution reports to t any more: later events are still
@@ -91,8 +77,9 @@ func (t *Telemetry) Enabled(ctx context.Context) bool {
 	return t.measuring(ctx) || t.tracer != nil || t.logging(ctx) || trace.SpanFromContext(ctx).IsRecording()
 }
 
-// measuring reports whether metrics are read. OpenTelemetry says so of a histogram, but of a counter only by reading it.
-// So a program that drops every histogram and keeps the counters counts from the first collection on.
+// measuring reports whether metrics are read. A histogram of OpenTelemetry tells whether it is read; an observable counter
+// does not, until it is read. So a program that drops every histogram and keeps the counters counts from the first
+// collection on.
 func (t *Telemetry) measuring(ctx context.Context) bool {
 	return len(t.instruments.histograms) != 0 && (t.collected.Load() || t.instruments.recording(ctx))
 }
@@ -151,16 +138,10 @@ func (t *Telemetry) complete(ctx context.Context, o *occurrence) {
 		o.extra = t.options.Enrich(ctx, o.Event, nil)
 	}
 	if t.options.SeverityFunc != nil {
-		o.Severity = severity(t.options.SeverityFunc(o.Event))
+		if o.Severity = t.options.SeverityFunc(o.Event); o.Severity > pipeline.SeverityCritical {
+			o.Severity = pipeline.SeverityNone
+		}
 	}
-}
-
-// severity returns s, or SeverityNone if s is no severity.
-func severity(s pipeline.Severity) pipeline.Severity {
-	if s > pipeline.SeverityCritical {
-		return pipeline.SeverityNone
-	}
-	return s
 }
 
 // Forget drops all series of the pipeline and instance of source. If source has a Strategy, it drops the series of that
