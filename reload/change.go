@@ -20,19 +20,18 @@ func (f *File) Change(previous *File) registry.Change {
 	c := registry.Change{Define: make(map[string]registry.BuildFunc)}
 	before := make(map[string]*model.Pipeline)
 	if previous != nil {
-		for _, p := range previous.has.Pipelines {
+		for _, p := range previous.content.Pipelines {
 			before[p.Name] = p
 		}
 	}
-	for _, p := range f.has.Pipelines {
-		was := before[p.Name]
-		if was == nil || previous.kinds != f.kinds || !reflect.DeepEqual(was.Strategies, p.Strategies) {
-			c.Define[p.Name] = f.builder(p)
+	for _, p := range f.content.Pipelines {
+		if previous == nil || previous.kinds != f.kinds || !sameMeaning(before[p.Name], p) {
+			c.Define[p.Name] = f.buildFunc(p)
 		}
 		delete(before, p.Name)
 	}
 	if previous != nil {
-		for _, p := range previous.has.Pipelines {
+		for _, p := range previous.content.Pipelines {
 			if before[p.Name] != nil {
 				c.Remove = append(c.Remove, p.Name)
 			}
@@ -41,14 +40,19 @@ func (f *File) Change(previous *File) registry.Change {
 	return c
 }
 
-// builder returns the function that builds p. Its errors say where in the file the strategy is.
-func (f *File) builder(p *model.Pipeline) registry.BuildFunc {
+// sameMeaning reports whether two pipelines of a name are built in the same way. a can be nil.
+func sameMeaning(a, b *model.Pipeline) bool {
+	return a != nil && a.DoubleSlash == b.DoubleSlash && reflect.DeepEqual(a.Strategies, b.Strategies)
+}
+
+// buildFunc returns the function that builds p. Its errors say where in the file the strategy is.
+func (f *File) buildFunc(p *model.Pipeline) registry.BuildFunc {
 	return func(b *registry.Builder) error {
 		for i, s := range p.Strategies {
-			made, err := buildStrategy(b, f.kinds, s)
+			made, err := builder{b, f.kinds, p}.strategy(s)
 			if err != nil {
 				at := p.Places[i]
-				return fmt.Errorf("%s:%d:%d: %s: %w", cmp.Or(f.name, "(file)"), at.Node.Line, at.Node.Column, at.Path, err)
+				return fmt.Errorf("%s:%d:%d: %s: %w", cmp.Or(f.name, "(file)"), at.Line, at.Column, at.Path, err)
 			}
 			b.Add(made)
 		}

@@ -73,3 +73,14 @@
 //   - A file has one document, at most 1 MiB, in UTF-8. JSON is read as YAML, except for characters that are escaped
 //     in two halves (\ud83d\ude00): write these characters as they are.
 package reload
+
+// For maintainers: a file goes one way, and each step knows only those before it.
+//
+//	internal/document  bytes become nodes, which know where they stand
+//	internal/decode    nodes become a model.File; all problems are found here, at the nodes
+//	internal/model     what a file describes, as data; what it can contain
+//	file.go            Parse does these steps; internal/explain and internal/schema describe the model
+//	change.go          two files become a registry.Change; strategies.go and limiters.go build what it defines
+//	load.go            a Watcher applies the change; internal/filewatch calls it when the content changes
+//
+// kinds.go, functions.go and tools.go are what the program adds to the model's kinds.

@@ -3,9 +3,9 @@ package reload
 import (
 	"context"
 	"fmt"
+	"reflect"
 
 	"github.com/weir-go/weir/internal/isnil"
-	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/strategies/chaos"
@@ -90,29 +90,27 @@ func with[K comparable, V any](m map[K]V, key K, v V) map[K]V {
 	return m
 }
 
-// registered returns what the program has registered for that purpose. The error is for files that were parsed with
-// [Kinds.AcceptUnknown]: for all others Parse has checked that it is there.
-func registered[F any](k *Kinds, what model.Purpose, name string) (F, error) {
-	f, ok := k.functions[what][name].(F)
-	if !ok {
-		return f, fmt.Errorf("there is no %s %q", what, name)
-	}
-	return f, nil
+// named returns what the program has registered for that purpose, and the zero F if name is empty.
+func named[F any](k *Kinds, what model.Purpose, name string) F {
+	f, _ := k.functions[what][name].(F)
+	return f
 }
 
-// handle returns the handle function of that name, or nil if name is empty.
-func (k *Kinds) handle(name string) (func(any, error) bool, error) {
-	if name == "" {
-		return nil, nil
+// checkRegistered returns an error if the options name something that the program has not registered. Parse has refused
+// such files, unless [Kinds.AcceptUnknown] or [Kinds.Assume] was called.
+func (k *Kinds) checkRegistered(options any) error {
+	v := reflect.ValueOf(options)
+	for _, f := range model.FieldsOf(v.Type()) {
+		if f.Names == "" {
+			continue
+		}
+		name := v.FieldByIndex(f.Index).String()
+		switch k.functions[f.Names][name].(type) {
+		case nil, assumed:
+			if name != "" || f.Required {
+				return fmt.Errorf("there is no %s %q", f.Names, name)
+			}
+		}
 	}
-	return registered[func(any, error) bool](k, model.HandleFunction, name)
-}
-
-// function checks that n names something that the program has registered for that purpose.
-func (d *decoder) function(n *document.Node, path string, what model.Purpose) {
-	known := d.kinds.functions[what]
-	if known[n.Text] != nil || d.kinds.lenient {
-		return
-	}
-	d.Add(n, path, "the program has registered no %s %s, %s", what, document.Quoted(n.Text), d.Instead(n.Text, keysOf(known), "nor any other"))
+	return nil
 }

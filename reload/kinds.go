@@ -23,11 +23,23 @@ import (
 //
 // Kinds are safe for concurrent use once everything is registered.
 type Kinds struct {
-	strategies map[string]*strategyKind
-	limiters   map[string]*limiterKind
+	strategies map[string]strategyKind
+	limiters   map[string]limiterKind
 	functions  map[model.Purpose]map[string]any
 	lenient    bool
 	wrong      validate.Problems // of the registrations
+}
+
+// A strategyKind is a kind of strategy of the program.
+type strategyKind struct {
+	model.StrategyKind
+	build func(b *registry.Builder, options any) (pipeline.Strategy, error)
+}
+
+// A limiterKind is a kind of limiter of the program.
+type limiterKind struct {
+	options reflect.Type
+	build   func(b *registry.Builder, name string, options any) (limiter.Limiter, error)
 }
 
 // NewKinds returns Kinds with weir's own kinds and no functions.
@@ -46,22 +58,19 @@ func NewKinds() *Kinds { return &Kinds{} }
 // the kind unless set.
 func RegisterStrategy[O any](k *Kinds, kind string, build func(b *registry.Builder, o O) (pipeline.Strategy, error)) {
 	t := reflect.TypeFor[O]()
-	if !k.allows("strategy", kind, t, build == nil, k.strategyNames()) {
+	if !k.allows("strategy", kind, t, build == nil, k.known().StrategyNames()) {
 		return
 	}
-	if k.strategies == nil {
-		k.strategies = make(map[string]*strategyKind)
-	}
-	made := &strategyKind{
-		options: t,
-		build: func(b *registry.Builder, _ *Kinds, s *model.Strategy) (pipeline.Strategy, error) {
-			return build(b, s.Options.(O))
+	made := strategyKind{
+		StrategyKind: model.StrategyKind{Options: t},
+		build: func(b *registry.Builder, options any) (pipeline.Strategy, error) {
+			return build(b, options.(O))
 		},
 	}
-	if slices.ContainsFunc(model.FieldsOf(t), func(f model.Field) bool { return f.IsName() }) {
-		made.usual = kind
+	if slices.ContainsFunc(model.FieldsOf(t), model.Field.IsName) {
+		made.DefaultName = kind
 	}
-	k.strategies[kind] = made
+	k.strategies = with(k.strategies, kind, made)
 }
 
 // RegisterLimiter registers a kind of limiter; see [RegisterStrategy] for O. build is called for each version of a
@@ -69,13 +78,13 @@ func RegisterStrategy[O any](k *Kinds, kind string, build func(b *registry.Build
 // that is written in a strategy. To keep a limiter from one version to the next, build calls [registry.Keep] with
 // that name; to release one with its version, it calls [registry.Builder.OnDispose].
 func RegisterLimiter[O any](k *Kinds, kind string, build func(b *registry.Builder, name string, o O) (limiter.Limiter, error)) {
-	if !k.allows("limiter", kind, reflect.TypeFor[O](), build == nil, append(k.limiterNames(), "limiter", "name", "shadow", "permits", "handle", model.StoreField)) {
-		return
+	t := reflect.TypeFor[O]()
+	taken := append(k.known().LimiterNames(), model.LimiterField, "name", "shadow", "permits", "handle", model.StoreField)
+	if k.allows("limiter", kind, t, build == nil, taken) {
+		k.limiters = with(k.limiters, kind, limiterKind{t, func(b *registry.Builder, name string, options any) (limiter.Limiter, error) {
+			return build(b, name, options.(O))
+		}})
 	}
-	if k.limiters == nil {
-		k.limiters = make(map[string]*limiterKind)
-	}
-	k.limiters[kind] = limiterOf(build)
 }
 
 // allows reports whether a kind can be registered. If not, it records the reason.
@@ -109,7 +118,7 @@ func (k *Kinds) err() error {
 	return k.wrong.Err("reload")
 }
 
-// ownKinds is what nil Kinds stand for. All such files have the same Kinds, so that they can be compared.
+// ownKinds are what nil Kinds stand for. All such files have the same Kinds, so that they can be compared.
 var ownKinds = &Kinds{}
 
 func (k *Kinds) orOwn() *Kinds {
@@ -119,29 +128,18 @@ func (k *Kinds) orOwn() *Kinds {
 	return k
 }
 
-func (k *Kinds) strategy(kind string) *strategyKind {
-	if own := ownStrategies[kind]; own != nil {
-		return own
+// known returns everything that a file can name.
+func (k *Kinds) known() *model.Kinds {
+	all := model.OwnKinds()
+	for name, kind := range k.strategies {
+		all.Strategies[name] = kind.StrategyKind
 	}
-	return k.strategies[kind]
-}
-
-func (k *Kinds) limiter(kind string) *limiterKind {
-	if own := ownLimiters[kind]; own != nil {
-		return own
+	for name, kind := range k.limiters {
+		all.Limiters[name] = kind.options
 	}
-	return k.limiters[kind]
-}
-
-func (k *Kinds) strategyNames() []string {
-	return append(slices.Sorted(maps.Keys(ownStrategies)), slices.Sorted(maps.Keys(k.strategies))...)
-}
-
-func (k *Kinds) limiterNames() []string {
-	return append(slices.Sorted(maps.Keys(ownLimiters)), slices.Sorted(maps.Keys(k.limiters))...)
-}
-
-// accepts reports whether AcceptUnknown applies to a name: it is not close to a known one.
-func (k *Kinds) accepts(name string, known []string) bool {
-	return k.lenient && document.Nearest(name, known) == ""
+	for what, registered := range k.functions {
+		all.Functions[what] = slices.Sorted(maps.Keys(registered))
+	}
+	all.AcceptUnknown = k.lenient
+	return all
 }

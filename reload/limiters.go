@@ -7,105 +7,105 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/registry"
-	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/model"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/strategies/adaptive"
 )
 
-// A limiterKind decodes and builds the limiters of one kind.
-type limiterKind struct {
-	options reflect.Type
-	decode  func(d *decoder, n *document.Node, path string, l *model.Limiter)
-	build   func(b *registry.Builder, k *Kinds, name string, l *model.Limiter) (limiter.Limiter, error)
-}
-
-var ownLimiters map[string]*limiterKind
-
-func init() { // not in the declaration, which would refer to itself: a partitioned limiter has limiters
-	ownLimiters = map[string]*limiterKind{
-		"token_bucket":   storableOf(bucket),
-		"fixed_window":   storableOf(fixedWindow),
-		"sliding_window": storableOf(slidingWindow),
-		"concurrency":    storableOf(concurrency),
-		"unlimited":      limiterOf(unlimited),
-		"adaptive":       limiterOf(adaptiveLimiter),
-		"throttler":      limiterOf(throttler),
-		"partitioned":    {options: reflect.TypeFor[model.PartitionedOptions](), decode: decodePartitioned, build: buildPartitioned},
-		"chain":          {decode: decodeChain, build: buildChain},
-	}
-}
-
-func bucket(b *registry.Builder, name string, o limiter.TokenBucketOptions) (limiter.Limiter, error) {
-	return b.TokenBucket(name, o), nil
-}
-
-func fixedWindow(b *registry.Builder, name string, o limiter.FixedWindowOptions) (limiter.Limiter, error) {
-	return b.FixedWindow(name, o), nil
-}
-
-func slidingWindow(b *registry.Builder, name string, o limiter.SlidingWindowOptions) (limiter.Limiter, error) {
-	return b.SlidingWindow(name, o), nil
-}
-
-func concurrency(b *registry.Builder, name string, o limiter.ConcurrencyOptions) (limiter.Limiter, error) {
-	return b.Concurrency(name, o), nil
-}
-
-func unlimited(*registry.Builder, string, struct{}) (limiter.Limiter, error) {
-	return limiter.NewUnlimited(), nil
-}
-
-// limiterOf returns the kind whose options are just the struct O.
-func limiterOf[O any](build func(b *registry.Builder, name string, o O) (limiter.Limiter, error)) *limiterKind {
-	return &limiterKind{
-		options: reflect.TypeFor[O](),
-		decode: func(d *decoder, n *document.Node, path string, l *model.Limiter) {
-			var o O
-			d.options(n, reflect.ValueOf(&o), path, nil)
-			l.Options = o
-		},
-		build: func(b *registry.Builder, _ *Kinds, name string, l *model.Limiter) (limiter.Limiter, error) {
-			return build(b, name, l.Options.(O))
-		},
-	}
-}
-
-// eachKey is what messages call the limiter that a partitioned one has for each key.
-const eachKey = "limiter for each key"
-
-func decodePartitioned(d *decoder, n *document.Node, path string, l *model.Limiter) {
-	var o model.PartitionedOptions
-	s := d.options(n, reflect.ValueOf(&o), path, extras{"each": func(each *document.Node, path string) {
-		l.Each = d.eachLimiter(each, path, l.Store)
-	}})
-	l.Options = o
-	d.noPartitions(l, s)
-	if n.Kind == document.Mapping && n.Get("each") == nil {
-		d.Add(n, path, "each is missing: the limiter that every key gets, one of %s", document.OneOf(model.Partitionable))
-	}
-}
-
-func buildPartitioned(b *registry.Builder, k *Kinds, name string, l *model.Limiter) (limiter.Limiter, error) {
-	o := l.Options.(model.PartitionedOptions)
-	key, err := registered[func(context.Context) string](k, model.KeyFunction, o.Key)
+// limiter returns the limiter l. name is its name in the registry.
+func (b builder) limiter(name string, l *model.Limiter) (limiter.Limiter, error) {
+	made, err := b.makeLimiter(name, l)
 	if err != nil {
+		return nil, fmt.Errorf("limiter %q: %w", name, err)
+	}
+	return made, nil
+}
+
+func (b builder) makeLimiter(name string, l *model.Limiter) (limiter.Limiter, error) {
+	switch o := l.Options.(type) {
+	case limiter.TokenBucketOptions:
+		return storable(b, name, l, o, b.TokenBucket)
+	case limiter.FixedWindowOptions:
+		return storable(b, name, l, o, b.FixedWindow)
+	case limiter.SlidingWindowOptions:
+		return storable(b, name, l, o, b.SlidingWindow)
+	case limiter.ConcurrencyOptions:
+		return storable(b, name, l, o, b.Concurrency)
+	case model.PartitionedOptions:
+		switch each := l.Each.Options.(type) {
+		case limiter.TokenBucketOptions:
+			return partitioned(b, name, l, o, each)
+		case limiter.FixedWindowOptions:
+			return partitioned(b, name, l, o, each)
+		case limiter.SlidingWindowOptions:
+			return partitioned(b, name, l, o, each)
+		case limiter.ConcurrencyOptions:
+			return partitioned(b, name, l, o, each)
+		}
+	case adaptive.LimiterOptions: // it keeps what it has learnt as long as its options stay the same
+		return kept(b, name, textOf(o), registry.Kept[*adaptive.Limiter, string]{
+			Kind: "adaptive limiter",
+			Make: func(string) (*adaptive.Limiter, error) { return adaptive.NewLimiter(&o) },
+		})
+	case adaptive.ThrottlerOptions: // likewise
+		return kept(b, name, o, registry.Kept[*adaptive.Throttler, adaptive.ThrottlerOptions]{
+			Kind: "throttler",
+			Make: func(o adaptive.ThrottlerOptions) (*adaptive.Throttler, error) { return adaptive.NewThrottler(&o) },
+		})
+	}
+	switch kind, ofProgram := b.kinds.limiters[l.Kind]; {
+	case ofProgram:
+		return kind.build(b.Builder, name, l.Options)
+	case l.Kind == "unlimited":
+		return limiter.NewUnlimited(), nil
+	case l.Kind == model.ChainKind:
+		return b.chain(l)
+	default:
+		return nil, fmt.Errorf("there is no limiter kind %q", l.Kind)
+	}
+}
+
+func (b builder) chain(l *model.Limiter) (limiter.Limiter, error) {
+	members := make([]limiter.Limiter, len(l.Members))
+	for i, m := range l.Members {
+		var err error
+		if members[i], err = b.limiter(m.Name, m); err != nil {
+			return nil, err
+		}
+	}
+	return limiter.Chain(members...)
+}
+
+// storable returns a limiter with its state in the process, which inProcess returns, or in a store.
+func storable[O registry.LimiterOptions, L limiter.Limiter](b builder, name string, l *model.Limiter, o O, inProcess func(string, O) L) (limiter.Limiter, error) {
+	if l.Store == nil {
+		return inProcess(name, o), nil
+	}
+	if err := b.kinds.checkRegistered(*l.Store); err != nil {
 		return nil, err
 	}
-	if l.Store != nil {
-		return buildInStore(b, k, name, l, key)
+	return registry.Shared(b.Builder, b.store(l), name, o, &l.Store.LimiterOptions), nil
+}
+
+func (b builder) store(l *model.Limiter) *store.Store {
+	return named[*store.Store](b.kinds, model.LimiterStore, l.Store.Name)
+}
+
+// partitioned returns a partitioned limiter whose limiters have the options each. In a store, each version of the file
+// has its own key function: nothing in the process is shared.
+func partitioned[O registry.LimiterOptions](b builder, name string, l *model.Limiter, o model.PartitionedOptions, each O) (limiter.Limiter, error) {
+	if err := b.kinds.checkRegistered(o); err != nil {
+		return nil, err
 	}
-	keepKey(b, name, o.Key, key)
-	p := &byContext{}
-	switch each := l.Each.Options.(type) {
-	case limiter.TokenBucketOptions:
-		p.Partitioned = registry.Partitioned(b, name, key, each, &o.PartitionedOptions)
-	case limiter.FixedWindowOptions:
-		p.Partitioned = registry.Partitioned(b, name, key, each, &o.PartitionedOptions)
-	case limiter.SlidingWindowOptions:
-		p.Partitioned = registry.Partitioned(b, name, key, each, &o.PartitionedOptions)
-	case limiter.ConcurrencyOptions:
-		p.Partitioned = registry.Partitioned(b, name, key, each, &o.PartitionedOptions)
+	key := named[func(context.Context) string](b.kinds, model.KeyFunction, o.Key)
+	if l.Store == nil {
+		b.keepKey(name, o.Key, key)
+		return &byContext{registry.Partitioned(b.Builder, name, key, each, &o.PartitionedOptions)}, nil
 	}
-	return p, nil
+	if err := b.kinds.checkRegistered(*l.Store); err != nil {
+		return nil, err
+	}
+	return &byContext{limiter.Translate(registry.SharedPartitioned(b.Builder, b.store(l), name, each, &l.Store.LimiterOptions), key)}, nil
 }
 
 // A keyIdentity identifies the key function of a partitioned limiter.
@@ -116,8 +116,8 @@ type keyIdentity struct {
 
 // keepKey makes a build fail if two pipelines share a limiter and name different key functions. Otherwise the key
 // function of the pipeline that was built last would be used for both.
-func keepKey(b *registry.Builder, name, key string, f func(context.Context) string) {
-	registry.Keep(b, name, keyIdentity{key, reflect.ValueOf(f).Pointer()}, registry.Kept[struct{}, keyIdentity]{
+func (b builder) keepKey(name, key string, f func(context.Context) string) {
+	registry.Keep(b.Builder, name, keyIdentity{key, reflect.ValueOf(f).Pointer()}, registry.Kept[struct{}, keyIdentity]{
 		Kind:        "key function of the limiter",
 		Make:        func(keyIdentity) (none struct{}, err error) { return none, nil },
 		Reconfigure: func(struct{}, keyIdentity) error { return nil },
@@ -135,60 +135,4 @@ func (p *byContext) TryAcquire(ctx context.Context, n int) (limiter.Lease, error
 
 func (p *byContext) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return p.Partitioned.Acquire(ctx, ctx, n)
-}
-
-// inContext returns the resource of a partitioned limiter: the context.
-func inContext(ctx context.Context) context.Context { return ctx }
-
-// decodeChain decodes a list of names of shared limiters.
-func decodeChain(d *decoder, n *document.Node, path string, l *model.Limiter) {
-	if n.Kind != document.List || len(n.Items) == 0 {
-		d.Add(n, path, "must be a list of the names of limiters, found %s", foundList(n))
-		return
-	}
-	l.Members = make([]*model.Limiter, len(n.Items))
-	first := make(map[string]bool)
-	for i, item := range n.Items {
-		at := document.Element(path, i)
-		if item.Kind != document.Text {
-			d.Add(item, at, "must be the name of a limiter, found %v", item)
-			continue
-		}
-		if first[item.Text] {
-			d.Add(item, at, "the limiter %s is in the chain already", document.Quoted(item.Text))
-		}
-		first[item.Text] = true
-		d.limiterRefs = append(d.limiterRefs, limiterRef{reference{item, at, d.in}, func(m *model.Limiter) { l.Members[i] = m }})
-	}
-}
-
-func foundList(n *document.Node) string {
-	if n.Kind == document.List {
-		return "an empty list"
-	}
-	return n.String()
-}
-
-func buildChain(b *registry.Builder, k *Kinds, _ string, l *model.Limiter) (limiter.Limiter, error) {
-	members := make([]limiter.Limiter, len(l.Members))
-	for i, m := range l.Members {
-		var err error
-		if members[i], err = buildLimiter(b, k, m.Name, m); err != nil {
-			return nil, err
-		}
-	}
-	return limiter.Chain(members...)
-}
-
-// buildLimiter returns the limiter l. If the registry keeps it, name is its name there.
-func buildLimiter(b *registry.Builder, k *Kinds, name string, l *model.Limiter) (limiter.Limiter, error) {
-	kind := k.limiter(l.Kind)
-	if kind == nil {
-		return nil, fmt.Errorf("there is no limiter kind %q", l.Kind)
-	}
-	made, err := kind.build(b, k, name, l)
-	if err != nil {
-		return nil, fmt.Errorf("limiter %q: %w", name, err)
-	}
-	return made, nil
 }

@@ -63,19 +63,10 @@ func newFileError(file string, found document.Problems) error {
 	}
 	e := &FileError{File: file}
 	for _, p := range found.Sorted() {
-		e.Problems = append(e.Problems, Problem(p))
+		e.Problems = append(e.Problems, Problem{p.Line, p.Column, p.Path, p.Message})
 	}
 	return e
 }
 
 // maxError bounds the text of a FileError, in bytes.
 const maxError = 64 << 10
-
-// setOf returns the names as a set.
-func setOf(names []string) map[string]bool {
-	set := make(map[string]bool, len(names))
-	for _, name := range names {
-		set[name] = true
-	}
-	return set
-}

@@ -4,7 +4,6 @@ import (
 	_ "embed" // schema.json
 	"slices"
 
-	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/reload/internal/schema"
 )
 
@@ -21,23 +20,5 @@ func (k *Kinds) Schema() ([]byte, error) {
 	if err := k.err(); err != nil {
 		return nil, err
 	}
-	return schema.Make(k.orOwn().schemaInput())
-}
-
-// schemaInput returns what the schema says of k. With [Kinds.AcceptUnknown] a field can have any name.
-func (k *Kinds) schemaInput() schema.Input {
-	var in schema.Input
-	for _, name := range k.strategyNames() {
-		in.Strategies = append(in.Strategies, schema.Kind{Name: name, Options: k.strategy(name).options})
-	}
-	for _, name := range k.limiterNames() {
-		in.Limiters = append(in.Limiters, schema.Kind{Name: name, Options: k.limiter(name).options})
-	}
-	if !k.lenient {
-		in.Functions = make(map[model.Purpose][]string)
-		for what, named := range k.functions {
-			in.Functions[what] = keysOf(named)
-		}
-	}
-	return in
+	return schema.Make(k.orOwn().known())
 }

@@ -1,169 +1,157 @@
 package reload
 
 import (
+	"context"
 	"errors"
-	"maps"
+	"fmt"
 	"reflect"
-	"slices"
+	"strings"
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
-	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/model"
+	"github.com/weir-go/weir/strategies/adaptive"
+	"github.com/weir-go/weir/strategies/budget"
+	"github.com/weir-go/weir/strategies/chaos"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/fallback"
 	"github.com/weir-go/weir/strategies/hedge"
+	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-// A strategyKind decodes and builds the strategies of one kind.
-type strategyKind struct {
-	options reflect.Type
-	usual   string // the name in telemetry unless it is set; "": none
-	decode  func(d *decoder, n *document.Node, path string, s *model.Strategy)
-	build   func(b *registry.Builder, k *Kinds, s *model.Strategy) (pipeline.Strategy, error)
+// A builder builds the strategies of one version of a pipeline.
+type builder struct {
+	*registry.Builder
+	kinds    *Kinds
+	pipeline *model.Pipeline
 }
 
-var ownStrategies = map[string]*strategyKind{
-	"rate_limiter": {
-		options: reflect.TypeFor[model.RateLimiterOptions](),
-		usual:   "RateLimiter",
-		decode:  decodeRateLimiter,
-		build:   buildRateLimiter,
-	},
-	"retry": {
-		options: reflect.TypeFor[model.RetryOptions](),
-		usual:   "Retry",
-		decode:  decodeRetry,
-		build:   buildRetry,
-	},
-	"circuit_breaker": {
-		options: reflect.TypeFor[model.CircuitBreakerOptions](),
-		usual:   "CircuitBreaker",
-		build:   buildCircuitBreaker,
-	},
-	"fallback": {
-		options: reflect.TypeFor[model.FallbackOptions](),
-		usual:   "Fallback",
-		build:   buildFallback,
-	},
-	"hedging": {
-		options: reflect.TypeFor[model.HedgingOptions](),
-		usual:   "Hedging",
-		decode:  decodeHedging,
-		build:   buildHedging,
-	},
-	"chaos_fault":    {options: reflect.TypeFor[model.ChaosFaultOptions](), usual: "Chaos.Fault", build: buildChaosFault},
-	"chaos_latency":  {options: reflect.TypeFor[model.ChaosLatencyOptions](), usual: "Chaos.Latency", build: buildChaosLatency},
-	"chaos_outcome":  {options: reflect.TypeFor[model.ChaosOutcomeOptions](), usual: "Chaos.Outcome", build: buildChaosOutcome},
-	"chaos_behavior": {options: reflect.TypeFor[model.ChaosBehaviorOptions](), usual: "Chaos.Behavior", build: buildChaosBehavior},
-	"timeout": {
-		options: reflect.TypeFor[model.TimeoutOptions](),
-		usual:   "Timeout",
-		build:   buildTimeout,
-	},
-	"pipeline": {
-		options: reflect.TypeFor[model.PipelineOptions](),
-		decode:  decodeEmbedded,
-		build:   buildEmbedded,
-	},
-}
-
-func keysOf[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
-
-// decodeOptions decodes into a new struct of that type and returns it.
-func (d *decoder) decodeOptions(n *document.Node, t reflect.Type, path string, more extras) any {
-	v := reflect.New(t)
-	d.options(n, v, path, more)
-	return v.Elem().Interface()
-}
-
-// strategyName returns the name of a strategy in telemetry.
-func (k *strategyKind) strategyName(options any) string {
-	if k.usual == "" {
-		return ""
-	}
-	v := reflect.ValueOf(options)
-	for _, f := range model.FieldsOf(v.Type()) {
-		if f.IsName() {
-			if name := v.FieldByIndex(f.Index).String(); name != "" {
-				return name
-			}
-		}
-	}
-	return k.usual
-}
-
-func decodeRetry(d *decoder, n *document.Node, path string, s *model.Strategy) {
-	s.Options = d.decodeOptions(n, reflect.TypeFor[model.RetryOptions](), path, nil)
-	d.budgetOf(n, path, s)
-}
-
-func buildRetry(b *registry.Builder, k *Kinds, s *model.Strategy) (pipeline.Strategy, error) {
-	from := s.Options.(model.RetryOptions)
-	o := from.Options
-	var err error
-	if o.Handle, err = k.handle(from.Handle); err != nil {
-		return nil, err
-	}
-	o.Budget = keepBudget(b, s.Budget)
-	return retry.New(&o), nil
-}
-
-func buildTimeout(_ *registry.Builder, _ *Kinds, s *model.Strategy) (pipeline.Strategy, error) {
-	o := s.Options.(model.TimeoutOptions)
-	return timeout.New(o.Timeout, &o.Options), nil
-}
-
-func decodeEmbedded(d *decoder, n *document.Node, path string, s *model.Strategy) {
-	s.Options = d.decodeOptions(n, reflect.TypeFor[model.PipelineOptions](), path, nil)
-	if name := n.Get("name"); name != nil && name.Kind == document.Text {
-		d.pipelineRefs = append(d.pipelineRefs, reference{name, document.Child(path, "name"), d.pipeline})
-	}
-}
-
-func buildEmbedded(b *registry.Builder, _ *Kinds, s *model.Strategy) (pipeline.Strategy, error) {
-	p, err := b.Pipeline(s.Options.(model.PipelineOptions).Name)
-	if err != nil {
-		return nil, err
-	}
-	return pipeline.Embed(p), nil
-}
-
-func buildFallback(_ *registry.Builder, k *Kinds, s *model.Strategy) (pipeline.Strategy, error) {
-	from := s.Options.(model.FallbackOptions)
-	action, err := registered[fallback.Action](k, model.FallbackAction, from.Action)
-	if err != nil {
-		return nil, err
-	}
-	o := from.Options
-	if o.Handle, err = k.handle(from.Handle); err != nil {
-		return nil, err
-	}
-	return fallback.New(action, &o), nil
-}
-
-func decodeHedging(d *decoder, n *document.Node, path string, s *model.Strategy) {
-	s.Options = d.decodeOptions(n, reflect.TypeFor[model.HedgingOptions](), path, nil)
-	d.budgetOf(n, path, s)
-}
-
-func buildHedging(b *registry.Builder, k *Kinds, s *model.Strategy) (pipeline.Strategy, error) {
-	from := s.Options.(model.HedgingOptions)
-	o := from.Options
-	var err error
-	if o.Handle, err = k.handle(from.Handle); err != nil {
-		return nil, err
-	}
-	o.Budget = keepBudget(b, s.Budget)
-	return hedge.New(&o), nil
-}
-
-// buildStrategy returns the strategy s.
-func buildStrategy(b *registry.Builder, k *Kinds, s *model.Strategy) (pipeline.Strategy, error) {
-	kind := k.strategy(s.Kind)
-	if kind == nil {
+// strategy returns the strategy s: the options of the file with functions in place of their names.
+func (b builder) strategy(s *model.Strategy) (pipeline.Strategy, error) {
+	if s.Options == nil {
 		return nil, errors.New("there is no such kind of strategy")
 	}
-	return kind.build(b, k, s)
+	if err := b.kinds.checkRegistered(s.Options); err != nil {
+		return nil, err
+	}
+	switch o := s.Options.(type) {
+	case model.RateLimiterOptions:
+		return b.rateLimiter(s, o)
+	case model.RetryOptions:
+		o.Options.Handle, o.Options.Budget = b.handle(o.Handle), b.budget(s.Budget)
+		return retry.New(&o.Options), nil
+	case model.HedgingOptions:
+		o.Options.Handle, o.Options.Budget = b.handle(o.Handle), b.budget(s.Budget)
+		return hedge.New(&o.Options), nil
+	case model.TimeoutOptions:
+		return timeout.New(o.Timeout, &o.Options), nil
+	case model.CircuitBreakerOptions:
+		return b.circuitBreaker(s, o)
+	case model.FallbackOptions:
+		o.Options.Handle = b.handle(o.Handle)
+		return fallback.New(named[fallback.Action](b.kinds, model.FallbackAction, o.Action), &o.Options), nil
+	case model.PipelineOptions:
+		p, err := b.Pipeline(o.Name)
+		if err != nil {
+			return nil, err
+		}
+		return pipeline.Embed(p), nil
+	case model.ChaosFaultOptions:
+		o.Err = named[error](b.kinds, model.ChaosError, o.Error)
+		return chaos.NewFault(&o.FaultOptions), nil
+	case model.ChaosLatencyOptions:
+		return chaos.NewLatency(&o.LatencyOptions), nil
+	case model.ChaosOutcomeOptions:
+		o.ResultFunc = named[func(context.Context) (chaos.Result, bool)](b.kinds, model.ChaosOutcome, o.Outcome)
+		return chaos.NewOutcome(&o.OutcomeOptions), nil
+	case model.ChaosBehaviorOptions:
+		o.BehaviorOptions.Behavior = named[func(context.Context) error](b.kinds, model.ChaosBehavior, o.Behavior)
+		return chaos.NewBehavior(&o.BehaviorOptions), nil
+	default:
+		return b.kinds.strategies[s.Kind].build(b.Builder, o)
+	}
+}
+
+func (b builder) handle(name string) func(any, error) bool {
+	return named[func(any, error) bool](b.kinds, model.HandleFunction, name)
+}
+
+// budget returns the registry's budget of that name, or nil if m is nil. It keeps what it has counted from one version
+// of the file to the next.
+func (b builder) budget(m *model.Budget) budget.Budget {
+	if m == nil {
+		return nil
+	}
+	return registry.Keep(b.Builder, m.Name, m.Options, registry.Kept[*budget.Ratio, budget.Options]{
+		Kind:        "budget",
+		Make:        func(o budget.Options) (*budget.Ratio, error) { return budget.New(&o) },
+		Reconfigure: func(r *budget.Ratio, o budget.Options) error { return r.Reconfigure(&o) },
+	})
+}
+
+func (b builder) rateLimiter(s *model.Strategy, o model.RateLimiterOptions) (pipeline.Strategy, error) {
+	o.Options.Permits = named[func(context.Context) int](b.kinds, model.PermitsFunction, o.Permits)
+	name := s.Limiter.Name
+	if name == "" {
+		name = b.pipeline.RegistryName(s, b.Instance)
+	}
+	l, err := b.limiter(name, s.Limiter)
+	if err != nil {
+		return nil, err
+	}
+	if p, ok := l.(*byContext); ok {
+		return ratelimit.NewPartitioned(p.Partitioned, func(ctx context.Context) context.Context { return ctx }, &o.Options), nil
+	}
+	if !s.Limiter.Adapts() && o.Handle == "" {
+		return ratelimit.New(l, &o.Options), nil
+	}
+	return adaptive.New(l, &adaptive.Options{Name: s.Name, Permits: o.Options.Permits, Handle: b.handle(o.Handle)}), nil
+}
+
+// A circuitKey identifies a circuit breaker: one with another key is made again.
+type circuitKey struct {
+	functions *Kinds // if it names functions: in other Kinds the same names can stand for other functions
+	options   string
+}
+
+// circuitBreaker returns the registry's circuit breaker of that name. It keeps its state as long as nothing about it
+// changes. If something changes, it is made again and starts closed, because what it has counted was counted by other
+// rules.
+func (b builder) circuitBreaker(s *model.Strategy, o model.CircuitBreakerOptions) (pipeline.Strategy, error) {
+	key := circuitKey{options: textOf(o)}
+	if o.Handle != "" || o.Control != "" {
+		key.functions = b.kinds
+	}
+	o.Options.Handle = b.handle(o.Handle)
+	o.Options.Control = named[*circuitbreaker.Control](b.kinds, model.CircuitControl, o.Control)
+	return kept(b, b.pipeline.RegistryName(s, b.Instance), key, registry.Kept[*circuitbreaker.Strategy, circuitKey]{
+		Kind: model.CircuitKind,
+		Make: func(circuitKey) (*circuitbreaker.Strategy, error) {
+			c := circuitbreaker.New(&o.Options)
+			return c, c.Validate()
+		},
+	})
+}
+
+// kept is [registry.Keep] with an error if nothing was made. The registry reports the reason.
+func kept[T any, O comparable](b builder, name string, o O, k registry.Kept[*T, O]) (*T, error) {
+	made := registry.Keep(b.Builder, name, o, k)
+	if made == nil {
+		return nil, fmt.Errorf("no %s was made", k.Kind)
+	}
+	return made, nil
+}
+
+// textOf returns a text that is the same for options that a file sets to the same values.
+func textOf(options any) string {
+	v := reflect.ValueOf(options)
+	var all []string
+	for _, f := range model.FieldsOf(v.Type()) {
+		if !f.Function {
+			all = append(all, fmt.Sprintf("%s: %#v", f.Name, v.FieldByIndex(f.Index)))
+		}
+	}
+	return strings.Join(all, ", ")
 }

@@ -1,10 +1,12 @@
 package reload
 
 import (
+	"maps"
+	"slices"
+	"strings"
+
 	"github.com/weir-go/weir/reload/internal/model"
 )
-
-import "strings"
 
 // What is in this file serves tools that look at files of programs that they are not, such as weir's own command
 // cmd/weir. A program that runs its pipelines needs none of it.
@@ -27,7 +29,7 @@ func (k *Kinds) Assume(what, name string) {
 
 // Registrations is for tools: it returns what [Kinds.Assume] takes, sorted. Each is the name of a Register method of
 // [Kinds] without "Register", in small letters, such as "handle" for [Kinds.RegisterHandle].
-func Registrations() []string { return keysOf(registrations) }
+func Registrations() []string { return slices.Sorted(maps.Keys(registrations)) }
 
 // registrations are the purposes by what [Registrations] calls them.
 var registrations = map[string]model.Purpose{

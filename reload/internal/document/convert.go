@@ -1,6 +1,7 @@
 package document
 
 import (
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -19,41 +20,43 @@ type converter struct {
 	Problems
 	expanding map[*yaml.Node]bool // the anchors around the current node
 	expanded  int                 // how many nodes are from aliases
-	tooMany   bool
+	tooMany   bool                // expanded has exceeded maxExpanded
 	depth     int
 }
 
-// convert returns the node for n, which is at that path.
-func (c *converter) convert(n *yaml.Node, path string) *Node {
+// convert fills to, whose place in the document is known, from n.
+func (c *converter) convert(n *yaml.Node, to *Node) *Node {
 	if len(c.expanding) > 0 {
 		c.expanded++
 	}
-	made := &Node{Line: n.Line, Column: n.Column, Text: n.Value}
+	to.Line, to.Column, to.Text = n.Line, n.Column, n.Value
 	if c.depth++; c.depth > maxDepth {
-		c.Add(made, "", "values are nested more than %d deep", maxDepth)
+		c.AddAt(Place{Line: n.Line, Column: n.Column}, "values are nested more than %d deep", maxDepth)
 		c.depth--
-		return made
+		return to
 	}
 	defer func() { c.depth-- }()
 	if n.Kind != yaml.AliasNode && n.Style&yaml.TaggedStyle != 0 {
-		c.Add(made, path, "the tag %s cannot be used, leave it out", escaped(n.Tag))
+		c.Add(to, tagRefused, escaped(n.Tag))
 	}
 	switch n.Kind {
 	case yaml.AliasNode:
-		return c.alias(n, made, path)
+		return c.alias(n, to)
 	case yaml.MappingNode:
-		made.Kind = Mapping
-		c.mapping(n, made, path)
+		to.Kind = Mapping
+		c.mapping(n, to)
 	case yaml.SequenceNode:
-		made.Kind = List
+		to.Kind = List
 		for i, item := range n.Content {
-			made.Items = append(made.Items, c.convert(item, Element(path, i)))
+			to.Items = append(to.Items, c.convert(item, &Node{parent: to, step: fmt.Sprintf("[%d]", i)}))
 		}
 	default:
-		made.Kind = scalarKind(n)
+		to.Kind = scalarKind(n)
 	}
-	return made
+	return to
 }
+
+const tagRefused = "the tag %s cannot be used, leave it out"
 
 // escaped returns a tag for a message, on one line: %0D in a tag stands for a line break.
 func escaped(tag string) string {
@@ -86,83 +89,83 @@ func scalarKind(n *yaml.Node) Kind {
 // number matches what is a number in YAML and in JSON.
 var number = regexp.MustCompile(`^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$`)
 
-// alias returns the node that n stands for.
-func (c *converter) alias(n *yaml.Node, made *Node, path string) *Node {
+// alias fills to from the value of the anchor that n names.
+func (c *converter) alias(n *yaml.Node, to *Node) *Node {
 	switch {
 	case c.expanding[n.Alias]:
-		c.Add(made, path, "the alias *%s stands inside of what it stands for", Beginning(n.Value))
-		return made
+		c.Add(to, "the alias *%s stands inside of what it stands for", Beginning(n.Value))
+		return to
 	case c.expanded > maxExpanded:
 		if !c.tooMany {
-			c.Add(made, path, "aliases stand for more than %d values", maxExpanded)
+			c.Add(to, "aliases stand for more than %d values", maxExpanded)
 		}
 		c.tooMany = true
-		return made
+		return to
 	}
 	c.expanding[n.Alias] = true
 	defer delete(c.expanding, n.Alias)
-	return c.convert(n.Alias, path)
+	return c.convert(n.Alias, to)
 }
 
-// mapping fills made with the entries of n. Merged entries come last, and only those whose keys n does not have
-// itself.
-func (c *converter) mapping(n *yaml.Node, made *Node, path string) {
-	first := make(map[string]*Node)
+// mapping fills to with the entries of n. Merged entries come last, and only those whose keys n does not have itself.
+func (c *converter) mapping(n *yaml.Node, to *Node) {
 	var merged []*yaml.Node
+	first := make(map[string]*Node)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		if key.Tag == "!!merge" {
 			merged = append(merged, value)
 			continue
 		}
-		k := c.key(key, path)
+		k := c.key(key, to)
 		if k == nil {
 			continue
 		}
-		v := c.convert(value, Child(path, k.Text))
+		v := c.convert(value, new(Node).child(to, k.Text))
 		if before := first[k.Text]; before != nil {
-			c.Add(k, path, "%s is there twice, first in line %d", Quoted(k.Text), before.Line)
+			c.Add(k, "%s is there twice, first in line %d", Quoted(k.Text), before.Line)
 			continue
 		}
 		first[k.Text] = k
-		made.Entries = append(made.Entries, Entry{k, v})
+		to.Entries = append(to.Entries, Entry{k, v})
 	}
 	for _, m := range merged {
-		c.merge(m, made, first, path)
+		c.merge(m, to, first)
 	}
 }
 
 // key returns nil and adds a problem if n cannot be a key.
-func (c *converter) key(n *yaml.Node, path string) *Node {
-	at := &Node{Line: n.Line, Column: n.Column, Kind: Text, Text: n.Value}
+func (c *converter) key(n *yaml.Node, of *Node) *Node {
+	k := &Node{Line: n.Line, Column: n.Column, Kind: Text, Text: n.Value, parent: of}
 	switch {
 	case n.Kind != yaml.ScalarNode:
-		c.Add(at, path, "a key must be text")
+		c.Add(k, "a key must be text")
 	case n.Style&yaml.TaggedStyle != 0:
-		c.Add(at, path, "the tag %s cannot be used, leave it out", escaped(n.Tag))
+		c.Add(k, tagRefused, escaped(n.Tag))
 	case n.Value == "":
-		c.Add(at, path, "a key is missing")
+		c.Add(k, "a key is missing")
 	default:
-		return at
+		return k
 	}
 	return nil
 }
 
 // merge adds the entries of the value of a key "<<", which is a mapping or a list of mappings.
-func (c *converter) merge(n *yaml.Node, made *Node, first map[string]*Node, path string) {
-	sources := []*Node{c.convert(n, path)}
+func (c *converter) merge(n *yaml.Node, to *Node, first map[string]*Node) {
+	sources := []*Node{c.convert(n, &Node{parent: to})}
 	if sources[0].Kind == List {
 		sources = sources[0].Items
 	}
 	for _, s := range sources {
+		s.step = "" // in a list: the entries of s are those of to
 		if s.Kind != Mapping {
-			c.Add(s, path, "<< takes a mapping or a list of mappings, found %v", s)
+			c.Add(s, "<< takes a mapping or a list of mappings, found %v", s)
 			continue
 		}
 		for _, e := range s.Entries {
 			if first[e.Key.Text] == nil {
 				first[e.Key.Text] = e.Key
-				made.Entries = append(made.Entries, e)
+				to.Entries = append(to.Entries, e)
 			}
 		}
 	}

@@ -3,8 +3,8 @@
 //
 //   - document.go: Parse checks what the YAML library does not check, and calls it.
 //   - convert.go: from the library's nodes to ours, without aliases, merge keys and duplicate keys.
-//   - node.go: Node.
-//   - problem.go: Problems, and the paths in them.
+//   - node.go: Node, and the paths of nodes.
+//   - problem.go: Problems and their places.
 //   - quote.go and suggest.go: how messages quote the file, and "did you mean".
 package document
 
@@ -18,19 +18,20 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// maxSize bounds the size of a file, in bytes: the size of a Kubernetes ConfigMap.
-const maxSize = 1 << 20
+// The bounds of a file. Without the last two the YAML library takes a second and hundreds of megabytes for some files
+// of 1 MiB.
+const (
+	maxSize      = 1 << 20 // bytes: the size of a Kubernetes ConfigMap
+	maxDocuments = 100     // lines that begin or end one
+	maxFlow      = 200_000 // the characters [ { and , in all: a list of numbers has one for each
+)
 
 // Parse reads YAML, or JSON, which is read as YAML. The root is nil if the document is empty, or if the problems
 // leave nothing to decode.
 func Parse(data []byte) (root *Node, found Problems) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if at, problem := unreadable(data); problem != "" {
-		found.Add(at, "", "%s", problem)
-		return nil, found
-	}
-	if at, problem := excessive(data); problem != "" {
-		found.Add(at, "", "%s", problem)
+		found.AddAt(at, "%s", problem)
 		return nil, found
 	}
 	var documents []yaml.Node
@@ -38,7 +39,7 @@ func Parse(data []byte) (root *Node, found Problems) {
 	err := yaml.Load(data, &documents, yaml.WithAllDocuments(), yaml.WithUniqueKeys(false))
 	if err != nil {
 		at, message := syntaxError(data, err)
-		found.Add(at, "", "%s", message)
+		found.AddAt(at, "%s", message)
 		return nil, found
 	}
 	if len(documents) == 0 || len(documents[0].Content) == 0 {
@@ -46,74 +47,53 @@ func Parse(data []byte) (root *Node, found Problems) {
 	}
 	if len(documents) > 1 {
 		second := documents[1]
-		found.Add(&Node{Line: second.Line, Column: second.Column}, "", "a second document begins here, a file has only one")
+		found.AddAt(Place{Line: second.Line, Column: second.Column}, "a second document begins here, a file has only one")
 	}
 	c := converter{expanding: make(map[*yaml.Node]bool)}
-	root = c.convert(documents[0].Content[0], "")
+	root = c.convert(documents[0].Content[0], new(Node))
 	if c.tooMany {
 		root = nil // what is left out would be missed
 	}
 	return root, append(found, c.Problems...)
 }
 
-// unreadable finds characters that the library refuses without a position, and characters that it takes for line
-// breaks and editors do not.
-func unreadable(data []byte) (at *Node, problem string) {
-	at = &Node{Line: 1, Column: 1}
+// unreadable finds what the library must not be given: characters that it refuses without a position or takes for line
+// breaks when editors do not, more than the bounds allow, and %TAG directives, each of which it compares with all before
+// it. Tags cannot be used anyway.
+func unreadable(data []byte) (at Place, problem string) {
+	at = Place{Line: 1, Column: 1}
 	if len(data) > maxSize {
 		return at, fmt.Sprintf("the file has %d bytes, must have at most %d", len(data), maxSize)
 	}
+	documents, flow := 0, 0
 	for len(data) > 0 {
+		if at.Column == 1 {
+			switch {
+			case bytes.HasPrefix(data, []byte("%TAG")):
+				return at, "a %TAG directive cannot be used, leave it out"
+			case bytes.HasPrefix(data, []byte("---")), bytes.HasPrefix(data, []byte("...")):
+				documents++
+			}
+		}
 		r, size := utf8.DecodeRune(data)
 		switch {
 		case r == utf8.RuneError && size == 1:
 			return at, fmt.Sprintf("the byte 0x%02x is not UTF-8", data[0])
+		case r == '[', r == '{', r == ',':
+			flow++
 		case r == '\n', r == '\r' && !bytes.HasPrefix(data, []byte("\r\n")):
 			at.Line, at.Column = at.Line+1, 0
 		case r != '\t' && r != '\r' && !printable(r):
 			return at, fmt.Sprintf("the character %U cannot be in a file", r)
 		}
-		at.Column++
-		data = data[size:]
-	}
-	return at, ""
-}
-
-// The bounds of what the library is given: without them it takes a second and hundreds of megabytes for some files of
-// 1 MiB.
-const (
-	maxDocuments = 100     // lines that begin or end one
-	maxFlow      = 200_000 // the characters [ { and , in all: a list of numbers has one for each
-)
-
-// excessive finds what the library would take long to read. It compares each %TAG directive with all before it, so a
-// file with one is refused: tags cannot be used anyway.
-func excessive(data []byte) (at *Node, problem string) {
-	at = &Node{Column: 1}
-	documents, flow := 0, 0
-	for len(data) > 0 {
-		line, rest := data, []byte(nil)
-		if end := bytes.IndexAny(data, "\r\n"); end >= 0 {
-			line, rest = data[:end], data[end+1:]
-			if data[end] == '\r' {
-				rest = bytes.TrimPrefix(rest, []byte("\n"))
-			}
-		}
-		data = rest
-		at.Line++
-		switch {
-		case bytes.HasPrefix(line, []byte("%TAG")):
-			return at, "a %TAG directive cannot be used, leave it out"
-		case bytes.HasPrefix(line, []byte("---")), bytes.HasPrefix(line, []byte("...")):
-			documents++
-		}
-		flow += bytes.Count(line, []byte("[")) + bytes.Count(line, []byte("{")) + bytes.Count(line, []byte(","))
 		switch {
 		case documents > maxDocuments:
 			return at, fmt.Sprintf("more than %d lines begin or end a document, a file has only one", maxDocuments)
 		case flow > maxFlow:
-			return at, fmt.Sprintf("there are more than %d of the characters [ { and ,", maxFlow)
+			return Place{Line: at.Line, Column: 1}, fmt.Sprintf("there are more than %d of the characters [ { and ,", maxFlow)
 		}
+		at.Column++
+		data = data[size:]
 	}
 	return at, ""
 }
@@ -133,8 +113,8 @@ func printable(r rune) bool {
 }
 
 // syntaxError returns the position and the text of an error of the library.
-func syntaxError(data []byte, err error) (at *Node, message string) {
-	at = &Node{Line: 1, Column: 1}
+func syntaxError(data []byte, err error) (at Place, message string) {
+	at = Place{Line: 1, Column: 1}
 	load, ok := errors.AsType[*yaml.LoadError](err)
 	if !ok {
 		return at, "cannot be read as YAML: " + err.Error()
@@ -157,7 +137,7 @@ func syntaxError(data []byte, err error) (at *Node, message string) {
 }
 
 // tabAt reports whether there is a tab with nothing but blanks before it.
-func tabAt(data []byte, at *Node) bool {
+func tabAt(data []byte, at Place) bool {
 	ends := strings.NewReplacer("\r\n", "\n", "\r", "\n")
 	lines := strings.SplitN(ends.Replace(string(data)), "\n", at.Line+1)
 	if at.Line > len(lines) {

@@ -1,14 +1,20 @@
 package document
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
-// A Node is a value of the file and its position. Aliases and merge keys are resolved.
+// A Node is a value or a key of the file. Aliases and merge keys are resolved.
 type Node struct {
 	Kind         Kind
 	Line, Column int
 	Text         string  // of a scalar, as it is written, without quotes
 	Items        []*Node // of a list
 	Entries      []Entry // of a mapping, in the order of the file, each key once
+
+	parent *Node  // the mapping or list that the node stands in; nil: none
+	step   string // leads from parent to the node: .key, ["a key"] or [1]; "" for a key
 }
 
 // An Entry is a key of a mapping and its value.
@@ -29,14 +35,76 @@ const (
 	Boolean
 )
 
+// Place returns where the node stands. A key stands at the path of its mapping.
+func (n *Node) Place() Place {
+	steps := ""
+	for at := n; at != nil; at = at.parent {
+		steps = at.step + steps
+	}
+	return Place{Line: n.Line, Column: n.Column, Path: strings.TrimPrefix(steps, ".")}
+}
+
+// Place returns the position of the key and the path of the value.
+func (e Entry) Place() Place {
+	at := e.Value.Place()
+	at.Line, at.Column = e.Key.Line, e.Key.Column
+	return at
+}
+
+// child puts the node into a mapping, under that key.
+func (n *Node) child(of *Node, key string) *Node {
+	n.parent = of
+	switch {
+	case len(key) > MaxName:
+		n.step = "[" + Quoted(key) + "]"
+	case !PlainKey(key):
+		n.step = fmt.Sprintf("[%q]", key)
+	default:
+		n.step = "." + key
+	}
+	return n
+}
+
+// PlainKey reports whether a key needs no quotes in a path.
+func PlainKey(key string) bool {
+	for _, r := range key {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '-':
+		default:
+			return false
+		}
+	}
+	return key != ""
+}
+
 // Get returns the value under a key, or nil.
 func (n *Node) Get(key string) *Node {
-	for _, e := range n.Entries {
-		if e.Key.Text == key {
-			return e.Value
+	if e := n.Entry(key); e != nil {
+		return e.Value
+	}
+	return nil
+}
+
+// Entry returns the entry with that key, or nil.
+func (n *Node) Entry(key string) *Entry {
+	for i := range n.Entries {
+		if n.Entries[i].Key.Text == key {
+			return &n.Entries[i]
 		}
 	}
 	return nil
+}
+
+// Without returns the mapping without the entries for which leaveOut returns true.
+func (n *Node) Without(leaveOut func(Entry) bool) *Node {
+	rest := *n
+	rest.Entries = nil
+	for _, e := range n.Entries {
+		if !leaveOut(e) {
+			rest.Entries = append(rest.Entries, e)
+		}
+	}
+	return &rest
 }
 
 // String describes the node for messages, such as "the number 5" in "must be text, found the number 5".
@@ -47,7 +115,7 @@ func (n *Node) String() string {
 	case List:
 		return "a list"
 	case Text:
-		return fmt.Sprintf("the text %s", Quoted(n.Text))
+		return "the text " + Quoted(n.Text)
 	case Integer, Decimal:
 		return "the number " + Beginning(n.Text)
 	case Boolean:
@@ -55,20 +123,4 @@ func (n *Node) String() string {
 	default:
 		return "nothing"
 	}
-}
-
-// Without returns the mapping without the entries for which which returns true; if there are none, n itself.
-func (n *Node) Without(which func(Entry) bool) *Node {
-	var kept []Entry
-	for _, e := range n.Entries {
-		if !which(e) {
-			kept = append(kept, e)
-		}
-	}
-	if len(kept) == len(n.Entries) {
-		return n
-	}
-	rest := *n
-	rest.Entries = kept
-	return &rest
 }

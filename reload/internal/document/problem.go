@@ -6,11 +6,16 @@ import (
 	"slices"
 )
 
-// A Problem is one thing that is wrong with a document. Line and Column are counted from 1.
-type Problem struct {
+// A Place is where something stands in a document. Line and Column are counted from 1.
+type Place struct {
 	Line, Column int
-	Path         string // the place in the structure, made by Child and Element
-	Message      string
+	Path         string // of keys and positions in lists, such as a.b[1]; "" for the whole document
+}
+
+// A Problem is one thing that is wrong with a document.
+type Problem struct {
+	Place
+	Message string
 }
 
 // Problems collects what is wrong with a document.
@@ -26,13 +31,21 @@ const (
 	maxPath    = 1 << 10
 )
 
-// Add adds a problem at that node, unless there are maxProblems already.
-func (p *Problems) Add(at *Node, path, format string, args ...any) {
+// Add adds a problem at a [Node] or an [Entry], unless there are maxProblems already.
+func (p *Problems) Add(at interface{ Place() Place }, format string, args ...any) {
+	if len(*p) < maxProblems {
+		p.AddAt(at.Place(), format, args...)
+	}
+}
+
+// AddAt is Add for a place.
+func (p *Problems) AddAt(at Place, format string, args ...any) {
 	if len(*p) >= maxProblems {
 		return
 	}
-	message := Visible(cut(fmt.Sprintf(format, args...), maxMessage))
-	*p = append(*p, Problem{Line: at.Line, Column: at.Column, Path: cut(path, maxPath), Message: cut(message, maxMessage)})
+	at.Path = cut(at.Path, maxPath)
+	message := cut(fmt.Sprintf(format, args...), maxMessage) // before Visible, which can make it six times as long
+	*p = append(*p, Problem{Place: at, Message: cut(Visible(message), maxMessage)})
 }
 
 // Sorted returns the problems in the order of the file. A problem in what an anchor stands for is found once for each
@@ -55,39 +68,4 @@ func (p Problems) Sorted() []Problem {
 		all = append(all, last)
 	}
 	return all
-}
-
-// A Place is where something stands in a document.
-type Place struct {
-	Node *Node
-	Path string
-}
-
-// Child returns the path of the value under a key of the mapping at path.
-func Child(path, key string) string {
-	if len(key) > MaxName {
-		return fmt.Sprintf("%s[%s]", path, Quoted(key))
-	}
-	if !PlainKey(key) {
-		return fmt.Sprintf("%s[%q]", path, key)
-	}
-	if path == "" {
-		return key
-	}
-	return path + "." + key
-}
-
-// Element returns the path of an element of the list at path.
-func Element(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
-
-// PlainKey reports whether a key needs no quotes in a path.
-func PlainKey(key string) bool {
-	for _, r := range key {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '-':
-		default:
-			return false
-		}
-	}
-	return key != ""
 }

@@ -17,7 +17,7 @@ import (
 
 // Write writes what the named pipelines of f do, or all pipelines if there are no names. The error is that of w, or
 // says that f has no pipeline of a name.
-func Write(w io.Writer, f model.File, names ...string) error {
+func Write(w io.Writer, f *model.File, names ...string) error {
 	e := explainer{file: f, byName: make(map[string]*model.Pipeline), retrying: make(map[string]bool)}
 	var all []string
 	for _, p := range f.Pipelines {
@@ -47,7 +47,7 @@ func Write(w io.Writer, f model.File, names ...string) error {
 
 // An explainer has what the lines of one pipeline need of the others.
 type explainer struct {
-	file     model.File
+	file     *model.File
 	byName   map[string]*model.Pipeline
 	users    map[*model.Limiter][]string // the pipelines that use a shared limiter
 	spenders map[*model.Budget][]string  // the pipelines that use a budget
@@ -161,7 +161,7 @@ func (e *explainer) strategy(p *model.Pipeline, s *model.Strategy, subject strin
 	default:
 		words = fmt.Sprintf("%s runs through %s", subject, explainOwn(s.Kind, s.Options))
 	}
-	if s.Name != s.Usual {
+	if s.Name != s.DefaultName {
 		words += fmt.Sprintf("; called %s", document.Name(s.Name))
 	}
 	return words

@@ -1,8 +1,9 @@
-// Package model is what a file describes, as data: the decoder of package reload makes it, and package reload builds
-// pipelines of it, compares two of it, and hands it to package explain. It also has the structs that the options are
-// decoded into, and what is to be known of their fields.
+// Package model is what a file describes, as data: package decode makes it, package reload compares two of it and builds
+// pipelines of it, and package explain puts it into words. It also has what a file can contain: the kinds, the structs
+// that their options are decoded into, and the rules of the fields.
 //
 //   - model.go: File, Pipeline, Strategy, Limiter, Budget, Store.
+//   - kinds.go: Kinds, and weir's own.
 //   - options.go: the options of weir's own kinds, with the names of functions in place of functions.
 //   - field.go: the fields of an options struct by their names in a file.
 //   - rule.go and rulestrategy.go: what a file can say of each field other than its type, and its description.
@@ -11,12 +12,10 @@ package model
 import (
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/store"
-	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/strategies/adaptive"
 	"github.com/weir-go/weir/strategies/budget"
 )
 
@@ -29,6 +28,9 @@ const (
 	SchemaField     = "$schema" // the address of the schema, for editors
 )
 
+// LimiterField is the field of a rate_limiter that names a shared limiter.
+const LimiterField = "limiter"
+
 // IgnoredPrefix begins the names of top-level fields that are ignored: they are a place for anchors.
 const IgnoredPrefix = "x-"
 
@@ -36,36 +38,32 @@ const IgnoredPrefix = "x-"
 // limiter into a store adds one line to a file.
 const StoreField = "store"
 
-// Partitionable are the kinds of limiters that a partitioned limiter can have for each key.
-var Partitionable = []string{"concurrency", "fixed_window", "sliding_window", "token_bucket"}
-
-// Storable are the kinds of limiters that can have a store.
-var Storable = append(slices.Clone(Partitionable), "partitioned")
-
 // A File is what a file describes, in its order.
 type File struct {
 	Limiters  []*Limiter // the shared ones
 	Budgets   []*Budget
 	Pipelines []*Pipeline
+	// PipelinesAt is where the pipelines begin.
+	PipelinesAt document.Place
 }
 
 // A Pipeline is a pipeline of the file.
 type Pipeline struct {
-	Name       string
-	Strategies []*Strategy
-	Places     []document.Place // of the strategies
+	Name        string
+	DoubleSlash bool // see RegistryName
+	Strategies  []*Strategy
+	Places      []document.Place // of the strategies
 }
 
 // A Strategy is a strategy of a pipeline. It has no places, so that [reflect.DeepEqual] reports whether two of them
 // mean the same.
 type Strategy struct {
-	Kind    string
-	Name    string   // in telemetry; "": not known
-	Usual   string   // the name in telemetry unless it is set; "": none
-	Options any      // a struct; nil if the kind is not known
-	Limiter *Limiter // of a rate limiter
-	Budget  *Budget  // of a retry or hedging; nil: none
-	Apart   bool     // see OwnName
+	Kind        string
+	Name        string // in telemetry; "": not known
+	DefaultName string
+	Options     any      // a struct; nil if the kind is not known
+	Limiter     *Limiter // of a rate limiter
+	Budget      *Budget  // of a retry or hedging; nil: none
 }
 
 // A Limiter is a limiter of the file. Like a [Strategy], it has no places.
@@ -88,40 +86,50 @@ type Budget struct {
 type Store struct {
 	Name                 string `yaml:"name"`
 	store.LimiterOptions `yaml:",inline"`
-	kind                 backend.Kind // see NewStore
 }
 
-// NewStore returns the Store of a limiter of that kind, or of a partitioned limiter with limiters of that kind for its
-// keys; 0 if the kind is not known.
-func NewStore(kind backend.Kind) *Store { return &Store{kind: kind} }
-
-// Kind returns the kind that NewStore was given. It is no field: a file cannot set it.
-func (m *Store) Kind() backend.Kind { return m.kind }
-
-// OwnName returns the name in the registry of the strategy's own limiter or circuit breaker: "pipeline/strategy", or
-// "pipeline/instance/strategy" for an instance. If Apart, the latter can be the name of something else in the file,
-// such as the limiter of a pipeline "pipeline/instance"; the name then is "pipeline//instance/strategy", with the
-// slashes of the instance escaped.
-func (s *Strategy) OwnName(pipeline, instance string) string {
+// RegistryName returns the name in the registry of the limiter or circuit breaker that the strategy s of p has for its
+// own: "pipeline/strategy", or "pipeline/instance/strategy" for an instance. If DoubleSlash, the latter can be the name
+// of something else in the file, such as the limiter of a pipeline "pipeline/instance"; the name then is
+// "pipeline//instance/strategy", with the slashes of the instance escaped.
+func (p *Pipeline) RegistryName(s *Strategy, instance string) string {
 	switch {
 	case instance == "":
-		return pipeline + "/" + s.Name
-	case s.Apart || strings.Contains(instance, "/"):
-		return pipeline + "//" + instanceEscapes.Replace(instance) + "/" + s.Name
+		return p.Name + "/" + s.Name
+	case p.DoubleSlash || strings.Contains(instance, "/"):
+		return p.Name + "//" + instanceEscapes.Replace(instance) + "/" + s.Name
 	default:
-		return pipeline + "/" + instance + "/" + s.Name
+		return p.Name + "/" + instance + "/" + s.Name
 	}
 }
 
 var instanceEscapes = strings.NewReplacer("%", "%25", "/", "%2F")
 
-// Keeps reports whether the registry keeps something by OwnName. If so, what is what that is, and prefix is what the
-// registry puts before the name.
+// CircuitKind is the [github.com/weir-go/weir/registry.Kept.Kind] of circuit breakers.
+const CircuitKind = "circuit breaker"
+
+// Keeps reports whether the registry keeps something by RegistryName. If so, what is what that is, and prefix is what
+// the registry puts before the name.
 func (s *Strategy) Keeps() (prefix, what string, ok bool) {
-	if s.Kind == "circuit_breaker" {
+	if _, circuit := s.Options.(CircuitBreakerOptions); circuit {
 		return CircuitKind + " ", "circuit", true
 	}
-	return "", "limiter", s.Limiter != nil && s.Limiter.Name == "" && s.Limiter.Kind != "chain"
+	return "", "limiter", s.Limiter != nil && s.Limiter.Name == "" && s.Limiter.Kind != ChainKind
+}
+
+// Adapts reports whether l or one of its members learns from the outcomes of executions.
+func (l *Limiter) Adapts() bool {
+	switch l.Options.(type) {
+	case adaptive.LimiterOptions, adaptive.ThrottlerOptions:
+		return true
+	}
+	return slices.ContainsFunc(l.Members, (*Limiter).Adapts)
+}
+
+// CanAdapt is Adapts, and also true if a kind of the program is among them: what it does is not known.
+func (l *Limiter) CanAdapt() bool {
+	_, own := ownLimiters[l.Kind]
+	return !own || l.Adapts() || slices.ContainsFunc(l.Members, (*Limiter).CanAdapt)
 }
 
 // Full returns the options with their defaults. What is off is -1.
@@ -131,39 +139,4 @@ func (m *Budget) Full() budget.Options {
 		return m.Options
 	}
 	return made.Options()
-}
-
-// Validate returns what a store says of the options. If the kind of limiter is not known, only what depends on no
-// kind is checked.
-func (m Store) Validate() error {
-	how := m.LimiterOptions
-	if m.kind == 0 {
-		how.LeaseTTL = 0
-	}
-	return CheckStored(StoredExample(m.kind), how)
-}
-
-// CircuitKind is the [github.com/weir-go/weir/registry.Kept.Kind] of circuit breakers.
-const CircuitKind = "circuit breaker"
-
-// CheckStored returns what a store says of a limiter with these options.
-func CheckStored(o any, how store.LimiterOptions) error { return store.Check("any", o, &how) }
-
-// StoredName reports whether a limiter in a store can have that name.
-func StoredName(name string) bool {
-	return store.Check(name, StoredExample(0), nil) == nil
-}
-
-// StoredExample returns valid options of that kind; 0 stands for any kind.
-func StoredExample(k backend.Kind) any {
-	switch k {
-	case backend.KindTokenBucket:
-		return limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second}
-	case backend.KindSlidingWindow:
-		return limiter.SlidingWindowOptions{PermitLimit: 1, Window: time.Second, SegmentsPerWindow: 1}
-	case backend.KindConcurrency:
-		return limiter.ConcurrencyOptions{PermitLimit: 1}
-	default:
-		return limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Second}
-	}
 }

@@ -15,9 +15,10 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-// RateLimiterOptions are the options of a rate_limiter, except its limiter.
+// RateLimiterOptions are the options of a rate_limiter, except a limiter that is written among them.
 type RateLimiterOptions struct {
 	ratelimit.Options `yaml:",inline"`
+	Limiter           string `yaml:"limiter,omitempty"`
 	Permits           string `yaml:"permits,omitempty"`
 	Handle            string `yaml:"handle,omitempty"`
 }
@@ -129,7 +130,7 @@ func (o ChaosBehaviorOptions) Validate() error {
 	return o.BehaviorOptions.Validate()
 }
 
-// A purpose is what a function or value of the program is registered for, in the words of error messages. Two of
+// A Purpose is what a function or value of the program is registered for, in the words of error messages. Two of
 // different purposes can have the same name.
 type Purpose string
 

@@ -56,7 +56,7 @@ func refusedFields(t reflect.Type, f Field, value int64) []string {
 		control.SetString("ops") // without a ratio, something else must open the circuit
 	}
 	Word{Value: value}.Set(v.Elem().FieldByIndex(f.Index))
-	err, _ := errors.AsType[*weir.OptionsError](v.Interface().(interface{ Validate() error }).Validate())
+	err, _ := errors.AsType[*weir.OptionsError](validateOptions(v.Interface()))
 	if err == nil {
 		return nil
 	}
@@ -65,4 +65,11 @@ func refusedFields(t reflect.Type, f Field, value int64) []string {
 		names[i] = f.Path
 	}
 	return names
+}
+
+func validateOptions(options any) error {
+	if s, ok := options.(*Store); ok {
+		return s.Check("")
+	}
+	return options.(interface{ Validate() error }).Validate()
 }

@@ -44,6 +44,7 @@ var strategyRules = map[reflect.Type]map[string]Rule{
 		"Budget": described("The name of a budget of the file that the retries are taken from; without one their number is not limited."),
 	},
 	reflect.TypeFor[RateLimiterOptions](): {
+		"Limiter": described("The name of a limiter under limiters."),
 		"Handle":  naming(HandleFunction, "For an adaptive limiter or a throttler: the registered function that reports what a failure is. Default: every error except a cancellation."),
 		"Permits": naming(PermitsFunction, "The registered function that returns how many permits an execution takes; 1 unless set."),
 	},

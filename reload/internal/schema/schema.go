@@ -13,20 +13,11 @@ import (
 
 type object = map[string]any
 
-// A Kind is a kind of strategy or limiter, and the struct of its options.
-type Kind struct {
-	Name    string
-	Options reflect.Type // nil: none
-}
+type generator struct{ *model.Kinds }
 
-// An Input is what differs between the schemas of programs.
-type Input struct {
-	Strategies, Limiters []Kind
-	Functions            map[model.Purpose][]string // the names that the program has registered; for a purpose without any, every name is valid
-}
-
-// Make returns the schema.
-func Make(k Input) ([]byte, error) {
+// Make returns the schema of files with those kinds.
+func Make(k *model.Kinds) ([]byte, error) {
+	g := generator{k}
 	s := object{
 		"$schema":     "https://json-schema.org/draft/2020-12/schema",
 		"$id":         "https://github.com/weir-go/weir/reload/schema.json",
@@ -58,20 +49,20 @@ func Make(k Input) ([]byte, error) {
 			object{"required": []string{model.PipelinesField}, "properties": object{model.PipelinesField: object{"minProperties": 1}}},
 			object{"required": []string{model.AllowEmptyField}, "properties": object{model.AllowEmptyField: object{"const": true}}},
 		},
-		"$defs": k.definitions(),
+		"$defs": g.definitions(),
 	}
 	text, err := json.MarshalIndent(s, "", "  ")
 	return append(text, '\n'), err
 }
 
 // definitions returns the schemas that the others refer to by name.
-func (k Input) definitions() object {
+func (g generator) definitions() object {
 	defs := object{
-		"limiter":  k.limiterSchema(),
+		"limiter":  g.limiterSchema(),
 		"each":     oneKindSchema("limiter.", model.Partitionable),
-		"strategy": oneKindSchema("strategy.", namesOf(k.Strategies)),
+		"strategy": oneKindSchema("strategy.", g.StrategyNames()),
 		"budget":   structSchema(reflect.TypeFor[budget.Options]()),
-		"store":    k.kindSchema(reflect.TypeFor[model.Store]()),
+		"store":    g.kindSchema(reflect.TypeFor[model.Store]()),
 		"pipeline": object{
 			"type": "object",
 			"properties": object{"strategies": object{
@@ -95,65 +86,53 @@ func (k Input) definitions() object {
 			"uniqueItems": true,
 		},
 	}
-	for _, kind := range k.Limiters {
-		if kind.Options != nil {
-			defs["limiter."+kind.Name] = k.kindSchema(kind.Options)
+	for name, options := range g.Limiters {
+		if options != nil {
+			defs["limiter."+name] = g.kindSchema(options)
 		}
 	}
-	for _, kind := range k.Strategies {
-		defs["strategy."+kind.Name] = k.kindSchema(kind.Options)
+	for name, kind := range g.Strategies {
+		defs["strategy."+name] = g.kindSchema(kind.Options)
 	}
-	k.refine(defs)
+	g.refine(defs)
 	return defs
 }
 
 // refine adds what the types do not show.
-func (k Input) refine(defs object) {
+func (g generator) refine(defs object) {
 	partitioned := defs["limiter.partitioned"].(object)
 	properties(partitioned)["each"] = object{"$ref": "#/$defs/each", "description": "The limiter that every key gets."}
 	partitioned["required"] = []string{"each", "key"}
 
 	limiters := defs["strategy.rate_limiter"].(object)
-	properties(limiters)["limiter"] = object{"type": "string", "description": "The name of a limiter under limiters."}
-	for _, kind := range namesOf(k.Limiters) {
+	for _, kind := range g.LimiterNames() {
 		properties(limiters)[kind] = object{"$ref": "#/$defs/limiter." + kind}
 	}
-	limiters["oneOf"] = eachRequired(append([]string{"limiter"}, namesOf(k.Limiters)...))
-	k.addStore(limiters)
+	limiters["oneOf"] = eachRequired(append([]string{model.LimiterField}, g.LimiterNames()...))
+	g.addStore(limiters)
 
 	share := properties(defs["store"].(object))["local_share"].(object)
 	share["exclusiveMinimum"], share["maximum"] = 0, 1
 }
 
 // limiterSchema is the schema of a mapping of one kind to its options, with or without a store.
-func (k Input) limiterSchema() object {
-	s := oneKindSchema("limiter.", namesOf(k.Limiters))
+func (g generator) limiterSchema() object {
+	s := oneKindSchema("limiter.", g.LimiterNames())
 	delete(s, "minProperties")
 	delete(s, "maxProperties")
-	s["oneOf"] = eachRequired(namesOf(k.Limiters))
-	k.addStore(s)
+	s["oneOf"] = eachRequired(g.LimiterNames())
+	g.addStore(s)
 	return s
 }
 
 // addStore adds the store to the schema of a limiter. Only some kinds can have one.
-func (k Input) addStore(limiter object) {
-	name := object{"type": "string"}
-	if names := k.Functions[model.LimiterStore]; len(names) > 0 {
-		name["enum"] = names
-	}
+func (g generator) addStore(limiter object) {
+	name := g.withFunctions(object{"type": "string"}, model.LimiterStore)
 	properties(limiter)[model.StoreField] = object{
 		"description": "The store of the limiter's state, which instances share: its name, or its name and options. In the process unless set.",
 		"anyOf":       []any{name, object{"$ref": "#/$defs/store"}},
 	}
 	limiter["dependentSchemas"] = object{model.StoreField: object{"anyOf": eachRequired(model.Storable)}}
-}
-
-func namesOf(kinds []Kind) []string {
-	names := make([]string, len(kinds))
-	for i, k := range kinds {
-		names[i] = k.Name
-	}
-	return names
 }
 
 // eachRequired returns one schema for each field, which requires that field.
@@ -167,13 +146,22 @@ func eachRequired(fields []string) []any {
 
 func properties(schema object) object { return schema["properties"].(object) }
 
-// kindSchema is the schema of the options of a kind. It lists the names of functions that the program has registered.
-func (k Input) kindSchema(t reflect.Type) object {
+// kindSchema is the schema of the options of a kind.
+func (g generator) kindSchema(t reflect.Type) object {
 	s := structSchema(t)
 	for _, f := range model.FieldsOf(t) {
-		if names := k.Functions[f.Names]; len(names) > 0 {
-			properties(s)[f.Name].(object)["enum"] = names
+		if f.Names != "" {
+			g.withFunctions(properties(s)[f.Name].(object), f.Names)
 		}
+	}
+	return s
+}
+
+// withFunctions adds the names of functions that the program has registered to s, if there are any. With AcceptUnknown
+// there can be others.
+func (g generator) withFunctions(s object, what model.Purpose) object {
+	if names := g.Functions[what]; len(names) > 0 && !g.AcceptUnknown {
+		s["enum"] = names
 	}
 	return s
 }

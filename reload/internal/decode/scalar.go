@@ -1,4 +1,4 @@
-package reload
+package decode
 
 import (
 	"encoding"
@@ -13,35 +13,35 @@ import (
 	"github.com/weir-go/weir/reload/internal/model"
 )
 
-// scalar decodes numbers, texts and booleans.
-func (d *decoder) scalar(n *document.Node, v reflect.Value, path string, r model.Rule) {
+// decodeScalar decodes numbers, texts and booleans.
+func (d *decoder) decodeScalar(n *document.Node, v reflect.Value, r model.Rule) {
 	switch {
 	case v.Kind() == reflect.String:
 		if n.Kind != document.Text {
-			d.Add(n, path, "must be text, found %v%s", n, inQuotes(n))
+			d.Add(n, "must be text, found %v%s", n, inQuotes(n))
 			return
 		}
 		v.SetString(n.Text)
 	case v.Kind() == reflect.Bool:
 		if n.Kind != document.Boolean {
-			d.Add(n, path, "must be true or false, found %v", n)
+			d.Add(n, "must be true or false, found %v", n)
 			return
 		}
 		v.SetBool(strings.EqualFold(n.Text, "true"))
 	case v.CanInt():
-		d.whole(n, path, r, func(digits string) error {
+		d.decodeWhole(n, r, func(digits string) error {
 			i, err := strconv.ParseInt(digits, 10, v.Type().Bits())
 			v.SetInt(i)
 			return err
 		})
 	case v.CanUint():
-		d.whole(n, path, r, func(digits string) error {
+		d.decodeWhole(n, r, func(digits string) error {
 			i, err := strconv.ParseUint(digits, 10, v.Type().Bits())
 			v.SetUint(i)
 			return err
 		})
 	default:
-		d.fraction(n, v, path, r)
+		d.decodeFraction(n, v, r)
 	}
 }
 
@@ -58,14 +58,14 @@ func inQuotes(n *document.Node) string {
 // wholeNumber matches numbers that all YAML readers read the same: 010 is eight to some, and ten to others.
 var wholeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 
-func (d *decoder) whole(n *document.Node, path string, r model.Rule, set func(digits string) error) {
+func (d *decoder) decodeWhole(n *document.Node, r model.Rule, set func(digits string) error) {
 	switch {
 	case n.Kind != document.Integer:
-		d.Add(n, path, "must be %s, found %v", orWords(r, "a whole number"), n)
+		d.Add(n, "must be %s, found %v", orWords(r, "a whole number"), n)
 	case !wholeNumber.MatchString(n.Text):
-		d.Add(n, path, "must be a whole number in plain decimal digits, found %s", document.Beginning(n.Text))
+		d.Add(n, "must be a whole number in plain decimal digits, found %s", document.Beginning(n.Text))
 	case set(n.Text) != nil:
-		d.Add(n, path, "the number %s is out of range", document.Beginning(n.Text))
+		d.Add(n, "the number %s is out of range", document.Beginning(n.Text))
 	}
 }
 
@@ -78,42 +78,42 @@ func orWords(r model.Rule, wanted string) string {
 	return document.Alternatives(append(all, wanted))
 }
 
-func (d *decoder) fraction(n *document.Node, v reflect.Value, path string, r model.Rule) {
+func (d *decoder) decodeFraction(n *document.Node, v reflect.Value, r model.Rule) {
 	if n.Kind != document.Integer && n.Kind != document.Decimal {
-		d.Add(n, path, "must be %s, found %v", orWords(r, "a number"), n)
+		d.Add(n, "must be %s, found %v", orWords(r, "a number"), n)
 		return
 	}
 	f, err := strconv.ParseFloat(n.Text, v.Type().Bits())
 	if err != nil || n.Kind == document.Integer && !wholeNumber.MatchString(n.Text) { // also .inf and .nan
-		d.Add(n, path, "must be a number in decimal digits, found %s", document.Beginning(n.Text))
+		d.Add(n, "must be a number in decimal digits, found %s", document.Beginning(n.Text))
 		return
 	}
 	v.SetFloat(f)
 }
 
-func (d *decoder) duration(n *document.Node, v reflect.Value, path string, r model.Rule) {
+func (d *decoder) decodeDuration(n *document.Node, v reflect.Value, r model.Rule) {
 	wanted := orWords(r, `a duration with its unit, such as "250ms"`)
 	switch n.Kind {
 	case document.Text:
 		t, err := time.ParseDuration(n.Text)
 		if err != nil || strings.Trim(n.Text, "+-0") == "" { // a zero needs no unit for ParseDuration
-			d.Add(n, path, "must be %s, found %v; the units are ns, us, ms, s, m and h", wanted, n)
+			d.Add(n, "must be %s, found %v; the units are ns, us, ms, s, m and h", wanted, n)
 			return
 		}
 		v.SetInt(int64(t))
 	default:
-		d.Add(n, path, "must be %s, found %v", wanted, n)
+		d.Add(n, "must be %s, found %v", wanted, n)
 	}
 }
 
-// text decodes into a type with UnmarshalText.
-func (d *decoder) text(n *document.Node, v reflect.Value, path string) {
+// decodeText decodes into a type with UnmarshalText.
+func (d *decoder) decodeText(n *document.Node, v reflect.Value) {
 	texts := model.EnumOf(v.Type())
 	if n.Kind != document.Text {
 		if texts == nil {
-			d.Add(n, path, "must be text, found %v", n)
+			d.Add(n, "must be text, found %v", n)
 		} else {
-			d.Add(n, path, "must be %s, found %v", document.OneOf(texts), n)
+			d.Add(n, "must be %s, found %v", document.OneOf(texts), n)
 		}
 		return
 	}
@@ -121,12 +121,12 @@ func (d *decoder) text(n *document.Node, v reflect.Value, path string) {
 	switch {
 	case err == nil:
 	case texts == nil:
-		d.Add(n, path, "%v", err)
+		d.Add(n, "%v", err)
 	default:
 		message := fmt.Sprintf("must be %s, found %v", document.OneOf(texts), n)
 		if near := document.Nearest(n.Text, texts); near != "" {
 			message += fmt.Sprintf("; did you mean %q?", near)
 		}
-		d.Add(n, path, "%s", message)
+		d.Add(n, "%s", message)
 	}
 }

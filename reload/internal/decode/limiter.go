@@ -1,0 +1,142 @@
+package decode
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/weir-go/weir/reload/internal/document"
+	"github.com/weir-go/weir/reload/internal/model"
+)
+
+// decodeSharedLimiter decodes an entry of the limiters of the file: a mapping of one kind to its options, with or
+// without a store.
+func (d *decoder) decodeSharedLimiter(e document.Entry) {
+	kinds := d.kinds.LimiterNames()
+	kind, ok := d.oneKind(d.withoutStore(e.Value, kinds), "limiter", kinds)
+	store := d.decodeStore(e.Value, kind)
+	l := &model.Limiter{} // if its kind is unknown, chains and rate limiters can still name it
+	if ok {
+		l = d.decodeLimiter(kind, store)
+	}
+	l.Name = e.Key.Text
+	d.places[l] = e.Place()
+	d.checkStoredName(e.Place(), l.Name, l)
+	d.file.Limiters = append(d.file.Limiters, l)
+}
+
+// decodeLimiter decodes the options of a limiter of a kind.
+func (d *decoder) decodeLimiter(kind document.Entry, store *model.Store) *model.Limiter {
+	l := &model.Limiter{Kind: kind.Key.Text, Store: store}
+	switch options, known := d.kinds.Limiters[l.Kind]; {
+	case !known: // AcceptUnknown
+	case l.Kind == model.ChainKind:
+		d.decodeChain(kind.Value, l)
+	case l.Kind == model.PartitionedKind:
+		d.decodePartitioned(kind.Value, l)
+	default:
+		v := reflect.New(options)
+		s := d.decodeOptions(kind.Value, v)
+		l.Options = v.Elem().Interface()
+		if store != nil && s != nil {
+			d.checkStored(l.Options, s)
+		}
+	}
+	return l
+}
+
+// decodeChain decodes a list of names of shared limiters, which resolveReferences looks up.
+func (d *decoder) decodeChain(n *document.Node, l *model.Limiter) {
+	if n.Kind != document.List || len(n.Items) == 0 {
+		found := n.String()
+		if n.Kind == document.List {
+			found = "an empty list"
+		}
+		d.Add(n, "must be a list of the names of limiters, found %s", found)
+		return
+	}
+	d.nodes[l] = n
+	seen := make(map[string]bool)
+	for _, item := range n.Items {
+		switch {
+		case item.Kind != document.Text:
+			d.Add(item, "must be the name of a limiter, found %v", item)
+		case seen[item.Text]:
+			d.Add(item, "the limiter %s is in the chain already", document.Quoted(item.Text))
+		}
+		seen[item.Text] = true
+	}
+}
+
+// eachField is the field of a partitioned limiter that has the limiter of each key.
+const eachField = "each"
+
+// eachKey is what messages call the limiter of each key.
+const eachKey = "limiter for each key"
+
+func (d *decoder) decodePartitioned(n *document.Node, l *model.Limiter) {
+	each := n.Get(eachField)
+	if each != nil {
+		l.Each = d.decodeEach(each, l.Store)
+	}
+	var o model.PartitionedOptions
+	d.decodeOptions(n.Without(func(e document.Entry) bool { return e.Value == each }), reflect.ValueOf(&o), eachField)
+	l.Options = o
+	if n.Kind != document.Mapping {
+		return
+	}
+	if each == nil {
+		d.Add(n, "each is missing: the limiter that every key gets, one of %s", document.OneOf(model.Partitionable))
+	}
+	if l.Store == nil {
+		return
+	}
+	for _, field := range []string{"idle_timeout", "max_partitions"} {
+		if at := n.Get(field); at != nil {
+			d.Add(at, "%s means nothing in a %s, where a key that is not in use costs nothing: leave it out", field, model.StoreField)
+		}
+	}
+}
+
+// decodeEach decodes the limiter that a partitioned one has for each key. The store is that of the partitioned one.
+func (d *decoder) decodeEach(n *document.Node, store *model.Store) *model.Limiter {
+	if own := n.Entry(model.StoreField); own != nil {
+		d.Add(own.Key, "%s is for all keys: it stands beside partitioned", model.StoreField)
+		n = n.Without(func(e document.Entry) bool { return e == *own })
+	}
+	kind, ok := d.oneKind(n, eachKey, model.Partitionable)
+	if !ok {
+		return nil
+	}
+	return d.decodeLimiter(kind, store)
+}
+
+// oneKind returns the only entry of a mapping, if its key is one of the kinds or AcceptUnknown applies to it.
+func (d *decoder) oneKind(n *document.Node, what string, kinds []string) (document.Entry, bool) {
+	if n.Kind != document.Mapping {
+		d.Add(n, "must be a mapping of a kind of %s to its options, found %v; the kinds are %s", what, n, strings.Join(kinds, ", "))
+		return document.Entry{}, false
+	}
+	if len(n.Entries) == 0 {
+		d.Add(n, "the kind of %s is missing, it is one of %s", what, strings.Join(kinds, ", "))
+		return document.Entry{}, false
+	}
+	e := n.Entries[0]
+	if len(n.Entries) > 1 {
+		second := n.Entries[1].Key
+		d.Add(second, "a %s has one kind, %s comes after %s; is the indentation right?", what, document.Quoted(second.Text), document.Quoted(e.Key.Text))
+	}
+	if slices.Contains(kinds, e.Key.Text) {
+		return e, len(n.Entries) == 1
+	}
+	if what != eachKey && d.acceptsUnknown(e.Key.Text, kinds) {
+		return e, true
+	}
+	d.Add(e.Key, "unknown kind of %s %s, %s", what, document.Quoted(e.Key.Text), d.Instead(e.Key.Text, kinds, ""))
+	return document.Entry{}, false
+}
+
+// acceptsUnknown reports whether AcceptUnknown applies to a name: it is not close to a known one.
+func (d *decoder) acceptsUnknown(name string, known []string) bool {
+	return d.kinds.AcceptUnknown && document.Nearest(name, known) == ""
+}

@@ -1,0 +1,144 @@
+package decode
+
+import (
+	"reflect"
+	"slices"
+
+	"github.com/weir-go/weir/reload/internal/document"
+	"github.com/weir-go/weir/reload/internal/model"
+)
+
+// A structure is a mapping that was decoded into a struct.
+type structure struct {
+	node   *document.Node
+	typ    reflect.Type    // of the struct
+	fields []model.Field   // of the struct
+	failed map[string]bool // the names of fields that have a problem
+}
+
+// decodeOptions decodes a mapping into the struct that v points to, and validates it. It returns nil if n is no
+// mapping. also are the names of fields that are decoded elsewhere, for messages.
+func (d *decoder) decodeOptions(n *document.Node, v reflect.Value, also ...string) *structure {
+	if n.Kind != document.Mapping {
+		hint := ""
+		if n.Kind == document.Null {
+			hint = "; {} is one without any"
+		}
+		d.Add(n, "must be a mapping of options, found %v%s", n, hint)
+		return nil
+	}
+	t := v.Elem().Type()
+	s := &structure{node: n, typ: t, fields: model.FieldsOf(t), failed: make(map[string]bool)}
+	for _, e := range n.Entries {
+		i := slices.IndexFunc(s.fields, func(f model.Field) bool { return f.Name == e.Key.Text })
+		switch {
+		case i < 0:
+			d.unknownField(e.Key, s.names(also)...)
+		case s.fields[i].Function:
+			d.Add(e, "%s is a function of the program's, a file cannot set it", document.Quoted(e.Key.Text))
+		default:
+			f := &s.fields[i]
+			before := len(d.Problems)
+			d.decodeField(f, e.Value, v.Elem().FieldByIndex(f.Index))
+			if len(d.Problems) > before {
+				s.failed[f.Name] = true
+			}
+		}
+	}
+	for _, f := range s.fields {
+		if f.Required && n.Get(f.Name) == nil {
+			d.Add(n, "%s is missing", f.Name)
+			s.failed[f.Name] = true
+		}
+	}
+	d.addInvalid(validate(v.Interface()), s)
+	return s
+}
+
+// names returns the sorted names of the fields that a file can have, with those of also.
+func (s *structure) names(also []string) []string {
+	names := slices.Clone(also)
+	for _, f := range s.fields {
+		if !f.Function {
+			names = append(names, f.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// decodeField decodes the value n of f into v.
+func (d *decoder) decodeField(f *model.Field, n *document.Node, v reflect.Value) {
+	for _, w := range f.Words {
+		written := n.Kind == document.Text && n.Text == w.Text || w == model.Off && n.Kind == document.Integer && n.Text == "-1"
+		if written && w.Set(v) {
+			return
+		}
+	}
+	before := len(d.Problems)
+	d.decodeValue(n, v, f.Rule)
+	if len(d.Problems) == before && f.Zero != "" && v.IsZero() {
+		off := ""
+		if slices.Contains(f.Words, model.Off) {
+			off = `, or write "off" for none`
+		}
+		d.Add(n, "0 would stand for the default, which is %s: leave %s out for that%s", f.Zero, f.Name, off)
+	}
+	if f.Names != "" && n.Kind == document.Text {
+		d.checkFunction(n, f.Names)
+	}
+}
+
+// checkFunction checks that n names something that the program has registered for that purpose.
+func (d *decoder) checkFunction(n *document.Node, what model.Purpose) {
+	known := d.kinds.Functions[what]
+	if !slices.Contains(known, n.Text) && !d.kinds.AcceptUnknown {
+		d.Add(n, "the program has registered no %s %s, %s", what, document.Quoted(n.Text), d.Instead(n.Text, known, "nor any other"))
+	}
+}
+
+// decodeValue decodes n into v.
+func (d *decoder) decodeValue(n *document.Node, v reflect.Value, r model.Rule) {
+	t := v.Type()
+	switch {
+	case model.IsText(t):
+		d.decodeText(n, v)
+	case t == model.DurationType:
+		d.decodeDuration(n, v, r)
+	case t.Kind() == reflect.Pointer:
+		v.Set(reflect.New(t.Elem()))
+		d.decodeValue(n, v.Elem(), r)
+	case t.Kind() == reflect.Struct:
+		d.decodeOptions(n, v.Addr())
+	case t.Kind() == reflect.Slice:
+		d.decodeList(n, v, r)
+	case t.Kind() == reflect.Map:
+		d.decodeMap(n, v, r)
+	default:
+		d.decodeScalar(n, v, r)
+	}
+}
+
+func (d *decoder) decodeList(n *document.Node, v reflect.Value, r model.Rule) {
+	if n.Kind != document.List {
+		d.Add(n, "must be a list, found %v", n)
+		return
+	}
+	v.Set(reflect.MakeSlice(v.Type(), len(n.Items), len(n.Items)))
+	for i, item := range n.Items {
+		d.decodeValue(item, v.Index(i), r)
+	}
+}
+
+func (d *decoder) decodeMap(n *document.Node, v reflect.Value, r model.Rule) {
+	if n.Kind != document.Mapping {
+		d.Add(n, "must be a mapping, found %v", n)
+		return
+	}
+	v.Set(reflect.MakeMapWithSize(v.Type(), len(n.Entries)))
+	for _, e := range n.Entries {
+		value := reflect.New(v.Type().Elem()).Elem()
+		d.decodeValue(e.Value, value, r)
+		v.SetMapIndex(reflect.ValueOf(e.Key.Text).Convert(v.Type().Key()), value)
+	}
+}

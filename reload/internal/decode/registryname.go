@@ -1,0 +1,96 @@
+package decode
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/weir-go/weir/reload/internal/document"
+	"github.com/weir-go/weir/reload/internal/model"
+)
+
+// checkRegistryNames refuses strategies whose limiter or circuit breaker would have the name of another one in the
+// registry: a strategy "c" of a pipeline "a/b" and a strategy "b/c" of a pipeline "a" give the same name.
+func (d *decoder) checkRegistryNames() {
+	d.setDoubleSlash()
+	d.checkInstanceNames()
+	taken := make(map[string]string)
+	for _, b := range d.file.Budgets {
+		taken["budget "+b.Name] = "the budget " + document.Name(b.Name)
+	}
+	for _, l := range d.file.Limiters {
+		taken[l.Name] = "the limiter " + document.Name(l.Name)
+	}
+	for _, p := range d.file.Pipelines {
+		for i, s := range p.Strategies {
+			prefix, what, keeps := s.Keeps()
+			if !keeps {
+				continue
+			}
+			name := p.RegistryName(s, "")
+			if what == "limiter" {
+				d.checkStoredName(p.Places[i], name, s.Limiter)
+			}
+			its := "that of the pipeline " + document.Name(p.Name)
+			switch other := taken[prefix+name]; other {
+			case "":
+				taken[prefix+name] = its
+			case its: // two strategies have the same name, which is reported
+			default:
+				d.AddAt(p.Places[i], "its %s would be called %s, as %s is; give the strategy another name", what, document.Quoted(prefix+name), other)
+			}
+		}
+	}
+}
+
+// setDoubleSlash sets DoubleSlash for the pipelines whose name, with a slash and more after it, is the beginning of
+// another name in the file: what comes after the slash could be an instance.
+func (d *decoder) setDoubleSlash() {
+	continued := make(map[string]bool)
+	add := func(name string) {
+		for i, r := range name {
+			if r == '/' {
+				continued[name[:i]] = true
+			}
+		}
+	}
+	for _, l := range d.file.Limiters {
+		add(l.Name)
+	}
+	for _, p := range d.file.Pipelines {
+		add(p.Name)
+		for _, s := range p.Strategies {
+			if strings.Contains(s.Name, "/") {
+				add(p.Name + "/" + s.Name)
+			}
+		}
+	}
+	for _, p := range d.file.Pipelines {
+		p.DoubleSlash = continued[p.Name]
+	}
+}
+
+// checkInstanceNames refuses names with "//" that something of an instance could have, see [model.Pipeline.RegistryName].
+func (d *decoder) checkInstanceNames() {
+	keeping := make(map[string]bool) // the pipelines with something that the registry keeps
+	for _, p := range d.file.Pipelines {
+		keeping[p.Name] = slices.ContainsFunc(p.Strategies, func(s *model.Strategy) bool {
+			_, _, keeps := s.Keeps()
+			return keeps
+		})
+	}
+	check := func(what, name string, at document.Place) {
+		for i := range name {
+			if strings.HasPrefix(name[i:], "//") && keeping[name[:i]] {
+				d.AddAt(at, "the %s %s has a name that an instance of the pipeline %s could have for its own; give it one without //",
+					what, document.Name(name), document.Name(name[:i]))
+				return
+			}
+		}
+	}
+	for _, l := range d.file.Limiters {
+		check("limiter", l.Name, d.places[l])
+	}
+	for _, p := range d.file.Pipelines {
+		check("pipeline", p.Name, d.places[p])
+	}
+}

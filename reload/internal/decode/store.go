@@ -1,0 +1,98 @@
+package decode
+
+import (
+	"reflect"
+	"slices"
+
+	"github.com/weir-go/weir/reload/internal/document"
+	"github.com/weir-go/weir/reload/internal/model"
+	"github.com/weir-go/weir/store"
+)
+
+// withoutStore returns the mapping of a shared limiter without its store.
+func (d *decoder) withoutStore(n *document.Node, kinds []string) *document.Node {
+	known := append(slices.Clone(kinds), model.StoreField)
+	return n.Without(func(e document.Entry) bool {
+		if e.Key.Text == model.StoreField {
+			return true
+		}
+		misspelt := !slices.Contains(kinds, e.Key.Text) && document.Nearest(e.Key.Text, known) == model.StoreField
+		if misspelt {
+			d.Add(e.Key, "unknown field %s, did you mean %q?", document.Quoted(e.Key.Text), model.StoreField)
+		}
+		return misspelt
+	})
+}
+
+// decodeStore decodes the store in the mapping n of a limiter, and returns nil if n has none. kind is the entry of n that
+// has the limiter; it is empty if the kind is unknown.
+func (d *decoder) decodeStore(n *document.Node, kind document.Entry) *model.Store {
+	e := n.Entry(model.StoreField)
+	if e == nil {
+		return nil
+	}
+	if kind.Key != nil && !slices.Contains(model.Storable, kind.Key.Text) {
+		switch of := kind.Key.Text; of {
+		case model.LimiterField:
+			d.Add(e.Key, "%s is for a limiter of its own: a shared one has it under %s", model.StoreField, model.LimitersField)
+		case model.ChainKind:
+			d.Add(e.Key, "a chain has no %s, each of its limiters has its own or none", model.StoreField)
+		default:
+			d.Add(e.Key, "%s cannot be in a %s, only %s can", of, model.StoreField, document.Alternatives(model.Storable))
+		}
+		return nil
+	}
+	m := &model.Store{}
+	switch e.Value.Kind {
+	case document.Text:
+		m.Name = e.Value.Text
+		d.checkFunction(e.Value, model.LimiterStore)
+	case document.Mapping:
+		if s := d.decodeOptions(e.Value, reflect.ValueOf(m)); s != nil {
+			d.addInvalid(m.Check(storedKind(kind)), s)
+		}
+	default:
+		d.Add(e.Value, "must be the name of a store, or a mapping with its name and options, found %v", e.Value)
+	}
+	return m
+}
+
+// storedKind returns the kind of limiter that is in the store: of a partitioned one, that of each key. It returns "" if
+// the kind is unknown.
+func storedKind(kind document.Entry) string {
+	switch {
+	case kind.Key == nil:
+		return ""
+	case kind.Key.Text != model.PartitionedKind:
+		return kind.Key.Text
+	}
+	if each := kind.Value.Get(eachField); each != nil && len(each.Entries) > 0 {
+		return each.Entries[0].Key.Text
+	}
+	return ""
+}
+
+// checkStoredName checks the name of a limiter that has a store.
+func (d *decoder) checkStoredName(at document.Place, name string, l *model.Limiter) {
+	if l.Store != nil && !model.StorableName(name) {
+		d.AddAt(at, "a limiter with a %s must have a name of at most 200 ASCII letters, digits and ._-/, found %s", model.StoreField, document.Quoted(name))
+	}
+}
+
+// checkStored adds what a store says of the options of a limiter. A store does not look at options that are invalid
+// for any limiter. If these are, each field is checked in options that are otherwise valid, to find everything at once.
+func (d *decoder) checkStored(options any, s *structure) {
+	if validate(options) == nil {
+		d.addInvalid(model.CheckStored(options, store.LimiterOptions{}), s)
+		return
+	}
+	from := reflect.ValueOf(options)
+	for i := range from.NumField() {
+		one := reflect.New(from.Type()).Elem()
+		one.Set(reflect.ValueOf(model.StoredExample(from.Type())))
+		one.Field(i).Set(from.Field(i))
+		if validate(one.Interface()) == nil {
+			d.addInvalid(model.CheckStored(one.Interface(), store.LimiterOptions{}), s)
+		}
+	}
+}

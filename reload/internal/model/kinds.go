@@ -1,0 +1,127 @@
+package model
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/strategies/adaptive"
+)
+
+// Kinds are the kinds and functions that a file can name: weir's own and the program's.
+type Kinds struct {
+	Strategies map[string]StrategyKind
+	Limiters   map[string]reflect.Type // the options; nil for a chain, which has none
+	Functions  map[Purpose][]string    // the registered names, sorted
+	// AcceptUnknown reports whether a file can name other kinds and functions, too.
+	AcceptUnknown bool
+}
+
+// A StrategyKind is a kind of strategy.
+type StrategyKind struct {
+	Options     reflect.Type
+	DefaultName string // in telemetry; "": the strategies have no names
+}
+
+// The kinds that are not decoded as their options alone.
+const (
+	RateLimiterKind = "rate_limiter"
+	PartitionedKind = "partitioned"
+	ChainKind       = "chain"
+)
+
+// OwnKinds returns weir's own kinds.
+func OwnKinds() *Kinds {
+	return &Kinds{Strategies: maps.Clone(ownStrategies), Limiters: maps.Clone(ownLimiters), Functions: make(map[Purpose][]string)}
+}
+
+var ownStrategies = map[string]StrategyKind{
+	RateLimiterKind:   {reflect.TypeFor[RateLimiterOptions](), "RateLimiter"},
+	"retry":           {reflect.TypeFor[RetryOptions](), "Retry"},
+	"timeout":         {reflect.TypeFor[TimeoutOptions](), "Timeout"},
+	"circuit_breaker": {reflect.TypeFor[CircuitBreakerOptions](), "CircuitBreaker"},
+	"fallback":        {reflect.TypeFor[FallbackOptions](), "Fallback"},
+	"hedging":         {reflect.TypeFor[HedgingOptions](), "Hedging"},
+	"pipeline":        {reflect.TypeFor[PipelineOptions](), ""},
+	"chaos_fault":     {reflect.TypeFor[ChaosFaultOptions](), "Chaos.Fault"},
+	"chaos_latency":   {reflect.TypeFor[ChaosLatencyOptions](), "Chaos.Latency"},
+	"chaos_outcome":   {reflect.TypeFor[ChaosOutcomeOptions](), "Chaos.Outcome"},
+	"chaos_behavior":  {reflect.TypeFor[ChaosBehaviorOptions](), "Chaos.Behavior"},
+}
+
+var ownLimiters = map[string]reflect.Type{
+	"token_bucket":   reflect.TypeFor[limiter.TokenBucketOptions](),
+	"fixed_window":   reflect.TypeFor[limiter.FixedWindowOptions](),
+	"sliding_window": reflect.TypeFor[limiter.SlidingWindowOptions](),
+	"concurrency":    reflect.TypeFor[limiter.ConcurrencyOptions](),
+	"unlimited":      reflect.TypeFor[struct{}](),
+	"adaptive":       reflect.TypeFor[adaptive.LimiterOptions](),
+	"throttler":      reflect.TypeFor[adaptive.ThrottlerOptions](),
+	PartitionedKind:  reflect.TypeFor[PartitionedOptions](),
+	ChainKind:        nil,
+}
+
+// Partitionable are the kinds of limiters that a partitioned limiter can have for each key.
+var Partitionable = []string{"concurrency", "fixed_window", "sliding_window", "token_bucket"}
+
+// Storable are the kinds of limiters that can have a store.
+var Storable = append(slices.Clone(Partitionable), PartitionedKind)
+
+// StrategyNames returns the sorted names of the kinds of strategies.
+func (k *Kinds) StrategyNames() []string { return slices.Sorted(maps.Keys(k.Strategies)) }
+
+// LimiterNames returns the sorted names of the kinds of limiters.
+func (k *Kinds) LimiterNames() []string { return slices.Sorted(maps.Keys(k.Limiters)) }
+
+// NameOf returns the name in telemetry of a strategy with those options.
+func (k StrategyKind) NameOf(options any) string {
+	if k.DefaultName == "" {
+		return ""
+	}
+	v := reflect.ValueOf(options)
+	for _, f := range FieldsOf(v.Type()) {
+		if f.IsName() {
+			if name := v.FieldByIndex(f.Index).String(); name != "" {
+				return name
+			}
+		}
+	}
+	return k.DefaultName
+}
+
+// StoredExample returns valid options of that type, which is one of those of a kind that is [Storable], or otherwise
+// those of a fixed window.
+func StoredExample(t reflect.Type) any {
+	switch t {
+	case reflect.TypeFor[limiter.TokenBucketOptions]():
+		return limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second}
+	case reflect.TypeFor[limiter.SlidingWindowOptions]():
+		return limiter.SlidingWindowOptions{PermitLimit: 1, Window: time.Second, SegmentsPerWindow: 1}
+	case reflect.TypeFor[limiter.ConcurrencyOptions]():
+		return limiter.ConcurrencyOptions{PermitLimit: 1}
+	default:
+		return limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Second}
+	}
+}
+
+// CheckStored returns what a store says of a limiter with these options.
+func CheckStored(options any, how store.LimiterOptions) error {
+	return store.Check("any", options, &how)
+}
+
+// StorableName reports whether a limiter in a store can have that name.
+func StorableName(name string) bool { return store.Check(name, StoredExample(nil), nil) == nil }
+
+// Check returns what a store says of the options of a limiter of that kind in it. If the kind is unknown, the options
+// are checked as far as they depend on no kind.
+func (m *Store) Check(kind string) error {
+	how := m.LimiterOptions
+	options := ownLimiters[kind]
+	if options == nil {
+		how.LeaseTTL = 0
+	}
+	return CheckStored(StoredExample(options), how)
+}

@@ -1,0 +1,212 @@
+package reload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/internal/goroutine"
+	"github.com/weir-go/weir/internal/recovered"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload/internal/document"
+	"github.com/weir-go/weir/reload/internal/filewatch"
+)
+
+// load puts the content in force. It runs on one goroutine at a time.
+func (w *Watcher) load(ctx context.Context, content []byte) error {
+	w.loading.Store(goroutine.ID())
+	defer w.loading.Store(0)
+	f, err := Parse(w.path, content, w.options.Kinds)
+	if err == nil {
+		err = f.require(w.options.Require)
+	}
+	if err != nil {
+		return w.loaded(nil, filewatch.Permanent(err))
+	}
+	c := w.change(f)
+	if err := w.checkOwner(c); err != nil {
+		return w.loaded(nil, err)
+	}
+	c.Remove = slices.DeleteFunc(c.Remove, func(name string) bool { return !w.registry.Defined(name) })
+	lost := slices.DeleteFunc(slices.Clone(c.Remove), func(name string) bool { return !w.registry.InUse(name) })
+	if err := w.apply(ctx, f, c); err != nil {
+		if ctx.Err() != nil {
+			return err // the caller has given up, which says nothing about the file
+		}
+		return w.loaded(nil, err)
+	}
+	w.log(ctx, slog.LevelInfo, "configuration loaded",
+		"file", w.path, "pipelines", len(f.content.Pipelines), "built", len(c.Define), "removed", len(c.Remove))
+	if len(lost) > 0 {
+		w.log(ctx, slog.LevelWarn, "configuration no longer has pipelines that the program uses: their executions fail. "+
+			"If that is not meant, put them back; reload.Options.Require refuses such a file", "file", w.path, "pipelines", document.Listed(lost))
+	}
+	return w.loaded(f, nil)
+}
+
+// change returns the change that gives the registry what f describes.
+func (w *Watcher) change(f *File) registry.Change {
+	if w.unsure == nil {
+		return f.Change(w.inForce)
+	}
+	c := f.Change(nil)
+	for name := range w.owned() {
+		if c.Define[name] == nil {
+			c.Remove = append(c.Remove, name)
+		}
+	}
+	slices.Sort(c.Remove)
+	return c
+}
+
+// apply puts f in force. If Apply does not return, because a function of the program has panicked or called
+// [runtime.Goexit], f may be in force or not: build functions run before the change, the Listener after it.
+func (w *Watcher) apply(ctx context.Context, f *File, c registry.Change) error {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		w.unsure = w.owned()
+		for name := range c.Define {
+			if w.registry.Defined(name) {
+				w.unsure[name] = true
+			}
+		}
+	}()
+	err := w.registry.Apply(ctx, c)
+	returned = true
+	if err == nil {
+		w.inForce, w.unsure = f, nil
+	}
+	return err
+}
+
+// owned returns the names of the pipelines that belong to this Watcher.
+func (w *Watcher) owned() map[string]bool {
+	switch {
+	case w.unsure != nil:
+		return w.unsure
+	case w.inForce != nil:
+		names := make(map[string]bool)
+		for _, p := range w.inForce.content.Pipelines {
+			names[p.Name] = true
+		}
+		return names
+	default:
+		return map[string]bool{}
+	}
+}
+
+// require returns an error if the file lacks one of those pipelines.
+func (f *File) require(names []string) error {
+	var found document.Problems
+	var suggester document.Suggester
+	has := f.Pipelines()
+	for _, name := range names {
+		if !slices.Contains(has, name) {
+			found.AddAt(f.content.PipelinesAt, "the program requires the pipeline %s, which is not there; %s",
+				document.Quoted(name), suggester.Instead(name, has, "there is none"))
+		}
+	}
+	return newFileError(f.name, found)
+}
+
+// log writes a line. If the handler of the program panics, the load goes on.
+func (w *Watcher) log(ctx context.Context, level slog.Level, message string, args ...any) {
+	recovered.Call("reload: Logger", func() { w.options.Logger.Log(ctx, level, message, args...) })
+}
+
+// checkOwner refuses to redefine a pipeline that the program has defined.
+func (w *Watcher) checkOwner(c registry.Change) error {
+	before := w.owned()
+	var taken []string
+	for name := range c.Define {
+		if !before[name] && w.registry.Defined(name) {
+			taken = append(taken, name)
+		}
+	}
+	slices.Sort(taken)
+	var errs []error
+	for _, name := range taken[:min(len(taken), document.MostListed)] {
+		errs = append(errs, fmt.Errorf("reload: %s: pipeline %q is defined elsewhere already", w.path, name))
+	}
+	if more := len(taken) - document.MostListed; more > 0 {
+		errs = append(errs, fmt.Errorf("reload: %s: so are %d other pipelines", w.path, more))
+	}
+	return errors.Join(errs...)
+}
+
+// A loadError is an error of load, which has been noted in the status but not logged.
+type loadError struct{ error }
+
+func (e *loadError) Unwrap() error { return e.error }
+
+// loaded notes the result of a load.
+func (w *Watcher) loaded(f *File, err error) error {
+	w.note(f, err)
+	if err == nil {
+		return nil
+	}
+	return &loadError{err}
+}
+
+// problem is called by the file watcher when the problem is another one than before, or none any more.
+func (w *Watcher) problem(err error) {
+	if w.loading.CompareAndSwap(0, goroutine.ID()) { // note calls the Reporter
+		defer w.loading.Store(0)
+	}
+	if err == nil {
+		w.asBefore()
+		return
+	}
+	if _, known := errors.AsType[*loadError](err); !known {
+		w.note(nil, err)
+	}
+	if w.starting {
+		return // Start returns it
+	}
+	message := "configuration refused, what was in force stays"
+	if w.inForce == nil {
+		message = "configuration refused, nothing of it is in force"
+	}
+	args := []any{"file", w.path, "error", err}
+	if panicked, ok := errors.AsType[*registry.PanicError](err); ok {
+		args = append(args, "stack", string(panicked.Stack))
+	}
+	w.log(context.Background(), slog.LevelError, message, args...)
+}
+
+// asBefore notes that the file is what is in force again, without a load.
+func (w *Watcher) asBefore() {
+	w.mu.Lock()
+	wrong := w.status.Err != nil
+	w.mu.Unlock()
+	if wrong {
+		w.note(nil, nil)
+		w.log(context.Background(), slog.LevelInfo, "configuration as before", "file", w.path)
+	}
+}
+
+// note updates the status and tells the Reporter.
+func (w *Watcher) note(f *File, err error) {
+	now := time.Now()
+	w.mu.Lock()
+	w.status.LastAttempt, w.status.Err = now, err
+	if err == nil {
+		w.status.Loads++
+		w.status.LastLoad = now
+	} else {
+		w.status.Failures++
+	}
+	if f != nil {
+		w.status.Pipelines = f.Pipelines()
+	}
+	w.mu.Unlock()
+	if w.options.Reporter != nil {
+		recovered.Call("reload: Reporter", func() { w.options.Reporter.ConfigReloaded(now, err) })
+	}
+}

@@ -1,0 +1,69 @@
+package reload
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/registry"
+)
+
+// Options are the options of [Start]. The zero value has the defaults.
+type Options struct {
+	// Kinds are the kinds and functions of the program that the file can name. If nil, there are weir's own kinds and
+	// no functions.
+	Kinds *Kinds
+	// Interval is the time between two looks at the file; 0 means 2 s. If it is -1, the file is only read again by
+	// [Watcher.Reload], and by SIGHUP if Hangup is set.
+	Interval time.Duration
+	// Settle is the time between two reads that must agree before their content is loaded, so that a file that is
+	// being written is not loaded; 0 means 200 ms. The first load takes that long, too.
+	Settle time.Duration
+	// AllowMissing reports whether Start succeeds if the file does not exist. Its pipelines are defined as soon as it
+	// exists. If false, Start returns an error.
+	AllowMissing bool
+	// After is a Watcher of the same registry that was stopped. The new Watcher takes over its pipelines, and removes
+	// the pipelines that its own file does not have. The file can be another one. If nil, pipelines of an earlier Watcher
+	// count as defined by the program, and a file with one of them is refused.
+	After *Watcher
+	// Require names pipelines that the program needs. A file without one of them is refused like an invalid one, so
+	// that calls do not fail when a pipeline is renamed in the file and not in the program. If empty, a file can
+	// leave out any pipeline; leaving out one that the program uses is logged as a warning.
+	Require []string
+	// Hangup reports whether SIGHUP reads the file again, on systems that have this signal, instead of ending the
+	// process. If false, the signal is not handled here, and by Go's default it ends the process.
+	Hangup bool
+	// Logger gets a line for each version of the file that came into force or was refused, except a refused first
+	// one, whose error [Start] returns. If nil, it is [slog.Default]. If its handler panics, the panic is recovered
+	// and the load goes on.
+	Logger *slog.Logger
+	// Reporter is told of each attempt to load; package telemetry has one. If nil, attempts are not reported.
+	Reporter Reporter
+}
+
+// A Reporter is told of each attempt to load, one at a time: err is nil if the file came into force, and otherwise
+// the reason why it did not. The file is not looked at again before ConfigReloaded has returned. If it panics, the
+// panic is logged and the load goes on. If it calls [Watcher.Reload], that returns an error; if it calls
+// [Watcher.Stop], that does not wait for it.
+type Reporter interface {
+	ConfigReloaded(at time.Time, err error)
+}
+
+// validate returns what is wrong with the options of a Watcher of r.
+func (o *Options) validate(r *registry.Registry) error {
+	var p validate.Problems
+	if i := slices.Index(o.Require, ""); i >= 0 {
+		p.Add(fmt.Sprintf("Require[%d]", i), nil, "must not be empty")
+	}
+	if o.After != nil {
+		switch {
+		case o.After.registry != r:
+			p.Add("After", nil, "must be a Watcher of the same registry")
+		case !o.After.stopped():
+			p.Add("After", nil, "must be a Watcher that was stopped")
+		}
+	}
+	return p.Err("reload")
+}
