@@ -6,17 +6,19 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
 
 // repeatable reports whether the request may be sent more than once.
 func (o *TransportOptions) repeatable(r *http.Request) bool {
-	return (!hasBody(r) || r.GetBody != nil) && o.Idempotent(r)
+	return (!handlerio.HasBody(r) || r.GetBody != nil) && o.Idempotent(r)
 }
 
 // overlappable reports whether two attempts at the request may run at the same time. If it has a body and a trailer
 // they may not, because both bodies would fill the same trailer.
 func overlappable(r *http.Request) bool {
-	return isSafe(r.Method) && (len(r.Trailer) == 0 || !hasBody(r))
+	return isSafe(r.Method) && (len(r.Trailer) == 0 || !handlerio.HasBody(r))
 }
 
 // copyRequest makes the attempt's own copy of the request: strategies can run attempts at the same time, and after the
@@ -33,7 +35,7 @@ func (a *attempt) copyRequest(ctx context.Context, r *http.Request) {
 		}
 		a.request.Header = a.copyHeader(r.Header)
 	}
-	if !hasBody(r) {
+	if !handlerio.HasBody(r) {
 		return
 	}
 	if r.GetBody != nil {

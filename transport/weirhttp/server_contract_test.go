@@ -24,6 +24,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
 
 // wrappings returns the middleware that the package can put around a handler. "nothing" is the reference: net/http
@@ -214,7 +215,7 @@ func TestServer_LateAnswerIsDelivered(t *testing.T) {
 	everyWrapping(t, 20*time.Millisecond, func(t *testing.T, wrap func(http.Handler) http.Handler, http2 bool) {
 		s := serve(t, wrap(handler(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.ReadAll(r.Body)
-			<-time.After(20*time.Millisecond + writeGrace + 100*time.Millisecond)
+			<-time.After(20*time.Millisecond + handlerio.WriteGrace + 100*time.Millisecond)
 			_, _ = io.WriteString(w, strings.Repeat("late", 1000))
 		})), http2)
 		for range 2 {
@@ -236,7 +237,7 @@ func TestServer_CutStreamIsNoWholeAnswer(t *testing.T) {
 				s := serveWith(t, wrap(handler(func(w http.ResponseWriter, _ *http.Request) {
 					_, err := io.WriteString(w, "begin")
 					_ = http.NewResponseController(w).Flush()
-					<-time.After(20*time.Millisecond + writeGrace + 50*time.Millisecond)
+					<-time.After(20*time.Millisecond + handlerio.WriteGrace + 50*time.Millisecond)
 					assert.NoError(t, err)
 					_, err = io.WriteString(w, "end")
 					assert.ErrorIs(t, err, os.ErrDeadlineExceeded)

@@ -176,3 +176,44 @@ func TestServer_ReverseProxyInFrontAndBehind(t *testing.T) {
 	text, _ := io.ReadAll(response.Body)
 	assert.Equal(t, "Too Many Requests\n", string(text))
 }
+
+// The response has the methods that the writers of net/http have.
+func TestResponse_HasWhatTheServersHave(t *testing.T) {
+	everyWrapping(t, time.Minute, func(t *testing.T, wrap func(http.Handler) http.Handler, http2 bool) {
+		s := serve(t, wrap(handler(func(w http.ResponseWriter, _ *http.Request) {
+			has := ""
+			note := func(name string, ok bool) {
+				if ok {
+					has += name + " "
+				}
+			}
+			_, ok := w.(http.Flusher)
+			note("Flush", ok)
+			_, ok = w.(interface{ FlushError() error })
+			note("FlushError", ok)
+			_, ok = w.(http.Hijacker)
+			note("Hijack", ok)
+			_, ok = w.(io.ReaderFrom)
+			note("ReadFrom", ok)
+			_, ok = w.(io.StringWriter)
+			note("WriteString", ok)
+			_, ok = w.(http.Pusher)
+			note("Push", ok)
+			_, ok = w.(http.CloseNotifier) //nolint:staticcheck // it is still asked for
+			note("CloseNotify", ok)
+			_, ok = w.(interface{ SetReadDeadline(time.Time) error })
+			note("SetReadDeadline", ok)
+			_, ok = w.(interface{ SetWriteDeadline(time.Time) error })
+			note("SetWriteDeadline", ok)
+			_, ok = w.(interface{ EnableFullDuplex() error })
+			note("EnableFullDuplex", ok)
+			_, _ = io.WriteString(w, has)
+		})), http2)
+		want := "Flush FlushError Hijack ReadFrom WriteString CloseNotify SetReadDeadline SetWriteDeadline EnableFullDuplex "
+		if http2 {
+			want = "Flush FlushError WriteString Push CloseNotify SetReadDeadline SetWriteDeadline EnableFullDuplex "
+		}
+		_, body := do(t, s, request(t, s, nil))
+		assert.Equal(t, want, body)
+	})
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
 
 // A call is one request on one route. It is also the context of that request, so that the leases in the context cost no
@@ -48,16 +49,16 @@ func (h *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{Context: r.Context(), route: h}
 	c.held = c.few[:0]
 	c.listening, c.measuring = h.limits.listens(c.Context)
-	c.request = withContext(r, c)
+	c.request = handlerio.WithContext(r, c)
 	if h.global && c.askedGlobalBefore() {
 		c.first = 1
 	}
 	returned := false
 	defer c.end()
 	defer func() {
-		carryBack(c.request, r)
+		handlerio.CarryBack(c.request, r)
 		if !returned {
-			removeFiles(r)
+			handlerio.RemoveFiles(r)
 		}
 	}()
 	c.serve(w, c.request, int(c.first))
@@ -196,7 +197,7 @@ func (c *call) failed(ctx context.Context, p *policy, n int, err error) (rejecti
 // turnAway answers a request that a policy does not admit. It costs nothing in the policies before.
 func (c *call) turnAway(w http.ResponseWriter, r *http.Request, p *policy, key string, rejection Rejection) {
 	c.refund(c.cut(0, true))
-	markRejected(w)
+	handlerio.MarkRejected(w)
 	if rejection.RetryAfter > 0 {
 		writeRetryAfter(w.Header(), rejection.RetryAfter)
 	}

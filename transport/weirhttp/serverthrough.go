@@ -9,6 +9,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
 
 // ThroughOptions are the options of [Through]. The zero value has the defaults.
@@ -99,7 +100,7 @@ func (h *throughHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !run.ran {
-		markRejected(w)
+		handlerio.MarkRejected(w)
 	}
 	reject(w, r, t.options.OnRejected, t.options.Body, t.rejection(w, r, err))
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"sync"
 
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
 
 // A handlerRun is one request whose handler runs in a pipeline, as often as the strategies run it.
@@ -16,13 +16,12 @@ import (
 // and run does not return before it has returned, even if a strategy no longer waits for it.
 type handlerRun struct {
 	through  *through
-	response *response
+	response *handlerio.Response
 	writer   http.ResponseWriter
 	request  *http.Request
 	next     http.Handler
-	client   *clientContext // the pipeline runs with its ctx
-	header   savedHeader
-	instead  http.Handler // what a strategy has returned to answer in place of the handler
+	client   *handlerio.ClientContext // the pipeline runs with its Ctx
+	instead  http.Handler             // what a strategy has returned to answer in place of the handler
 
 	mu       sync.Mutex
 	running  bool
@@ -33,14 +32,12 @@ type handlerRun struct {
 
 // run runs next in the pipeline.
 func (t *through) run(w http.ResponseWriter, r *http.Request, next http.Handler) (x *handlerRun, err error) {
-	x = &handlerRun{through: t, response: newResponse(w), request: r, next: next}
-	x.response.request = r
-	x.writer = x.response.writer()
-	x.header = saveHeader(w.Header())
-	x.client = newClientContext(r)
-	defer x.client.stop()
+	x = &handlerRun{through: t, response: handlerio.NewResponse(w, r), request: r, next: next}
+	x.writer = x.response.Writer()
+	x.client = handlerio.NewClientContext(r)
+	defer x.client.Stop()
 	defer x.finish()
-	x.instead, err = pipeline.ExecuteValue(x.client.ctx, t.pipeline, x.attempt)
+	x.instead, err = pipeline.ExecuteValue(x.client.Ctx, t.pipeline, x.attempt)
 	return x, err
 }
 
@@ -51,14 +48,14 @@ func (x *handlerRun) attempt(ctx context.Context) (http.Handler, error) {
 	}
 	defer x.end()
 	limited, restore := x.request, func() {}
-	if ctx != x.client.ctx {
-		limited, restore = x.client.limit(ctx, x.response, x.request)
+	if ctx != x.client.Ctx {
+		limited, restore = x.client.Limit(ctx, x.response, x.request)
 	}
 	returned := false
 	defer func() {
 		restore()
 		if !returned {
-			removeFiles(x.request)
+			handlerio.RemoveFiles(x.request)
 		}
 	}()
 	x.next.ServeHTTP(x.writer, limited)
@@ -70,11 +67,11 @@ func (x *handlerRun) attempt(ctx context.Context) (http.Handler, error) {
 func (x *handlerRun) begin() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.over || x.running || x.ran && (x.response.begun() || hasBody(x.request)) {
+	if x.over || x.running || x.ran && (x.response.Begun() || handlerio.HasBody(x.request)) {
 		return ErrOnce
 	}
 	if x.ran { // the header that the last attempt has prepared is not this one's
-		x.header.restore(x.response.Header())
+		x.response.RestoreHeader()
 	}
 	x.running, x.ran = true, true
 	x.returned.Add(1)
@@ -98,26 +95,25 @@ func (x *handlerRun) finish() {
 
 // outcome returns the error that strategies see of what the handler did.
 func (x *handlerRun) outcome(ctx context.Context) error {
-	w := x.response
-	switch {
-	case !w.begun():
-		awaitEnd(ctx)
+	switch w := x.response; {
+	case !w.Begun():
+		handlerio.AwaitEnd(ctx)
 		return pipeline.ContextError(ctx) // nil: the answer is an empty 200
-	case w.hijacked, w.rejected, !x.through.options.Failed(w.status):
+	case w.Hijacked(), w.Rejected(), !x.through.options.Failed(w.Status()):
 		return nil
 	default:
-		return &HandlerError{Status: w.status}
+		return &HandlerError{Status: w.Status()}
 	}
 }
 
 // needsAnswer reports whether the request is still without an answer after the pipeline has returned err. If a strategy
 // has returned a handler to answer, needsAnswer runs it.
 func (x *handlerRun) needsAnswer(w http.ResponseWriter, r *http.Request, err error) bool {
-	if x.response.begun() || err == nil && x.instead == nil && x.ran { // the server sends an empty 200
+	if x.response.Begun() || err == nil && x.instead == nil && x.ran { // the server sends an empty 200
 		return false
 	}
 	if x.ran {
-		x.header.restore(w.Header()) // the header that the handler has prepared is not for another answer
+		x.response.RestoreHeader() // the header that the handler has prepared is not for another answer
 	}
 	if err == nil && x.instead != nil {
 		x.instead.ServeHTTP(w, r)
@@ -149,22 +145,4 @@ func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
 		return
 	}
 	c.turnAway(w, r, p, "", rejection)
-}
-
-// A savedHeader is a copy of a header from before a handler ran; nil if it was empty.
-type savedHeader http.Header
-
-func saveHeader(h http.Header) savedHeader {
-	if len(h) == 0 {
-		return nil
-	}
-	return savedHeader(h.Clone())
-}
-
-// restore makes h what it was. It can be called again.
-func (s savedHeader) restore(h http.Header) {
-	clear(h)
-	for name, lines := range s {
-		h[name] = slices.Clone(lines)
-	}
 }

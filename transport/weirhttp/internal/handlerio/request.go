@@ -1,4 +1,13 @@
-package weirhttp
+// Package handlerio has what handlers of weirhttp read and write: their request, and a ResponseWriter that knows what the
+// handler has answered. If the time of a handler is limited, reading the one and writing the other fail when it is over,
+// also while they wait for a client.
+//
+//   - writer.go: Response, and the ResponseWriter of the handler.
+//   - methods.go: the optional methods of that ResponseWriter.
+//   - request.go: the copy of the request that handlers get.
+//   - clientcontext.go: how the time of a handler is limited.
+//   - body.go and cutoff.go: how a Read or a Write that waits for the client is woken.
+package handlerio
 
 import (
 	"context"
@@ -6,12 +15,12 @@ import (
 	"strings"
 )
 
-// withContext returns a copy of r with ctx, because an existing request cannot get another context.
+// WithContext returns a copy of r with ctx, because an existing request cannot get another context.
 //
 // net/http and middleware further out continue with r: the trailer is written to r, the temporary files of the form of
-// r are removed, the pattern that a mux found is read from r. So carryBack copies what handlers have changed to r when
+// r are removed, the pattern that a mux found is read from r. So CarryBack copies what handlers have changed to r when
 // they have returned.
-func withContext(r *http.Request, ctx context.Context) *http.Request { //nolint:revive // the order of http.Request.WithContext
+func WithContext(r *http.Request, ctx context.Context) *http.Request { //nolint:revive // the order of http.Request.WithContext
 	if r.Trailer == nil && len(r.TransferEncoding) > 0 {
 		// A trailer that was not announced is added to this map when the body has been
 		// read. If there were no map, net/http would make one for r only.
@@ -20,8 +29,8 @@ func withContext(r *http.Request, ctx context.Context) *http.Request { //nolint:
 	return r.WithContext(ctx)
 }
 
-// carryBack copies to r what ParseForm, ParseMultipartForm and a mux have written to the copy.
-func carryBack(copied, r *http.Request) {
+// CarryBack copies to r what ParseForm, ParseMultipartForm and a mux have written to the copy.
+func CarryBack(copied, r *http.Request) {
 	if r.Form == nil && copied.Form != nil {
 		r.Form = copied.Form
 	}
@@ -62,9 +71,9 @@ func wildcard(pattern string) (name, rest string) {
 	}
 }
 
-// removeFiles removes the temporary files of the form of a request whose handler has panicked. net/http does that only
+// RemoveFiles removes the temporary files of the form of a request whose handler has panicked. net/http does that only
 // if the handler returns.
-func removeFiles(r *http.Request) {
+func RemoveFiles(r *http.Request) {
 	if r.MultipartForm != nil {
 		_ = r.MultipartForm.RemoveAll() // the operating system cleans up the rest
 	}

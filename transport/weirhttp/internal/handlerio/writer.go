@@ -1,47 +1,108 @@
-package weirhttp
+package handlerio
 
 import (
 	"bufio"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 )
 
-// A response is a ResponseWriter that knows whether the response has begun, and with which status. Handlers get its
-// writer, which has exactly the optional methods that the inner one has; [http.ResponseController] works through it.
-type response struct {
+// A Response is what a handler answers. Its Writer is for the handler, its other methods are for weirhttp.
+type Response struct {
+	w      writer
+	header http.Header // as it was before the handler
+}
+
+// NewResponse returns a Response that writes to w, for a handler of r. If r is nil, the handler's time cannot be
+// limited, and the header cannot be restored.
+func NewResponse(w http.ResponseWriter, r *http.Request) *Response {
+	own := &Response{w: writer{inner: w, request: r}}
+	if h := w.Header(); r != nil && len(h) > 0 {
+		own.header = h.Clone()
+	}
+	return own
+}
+
+// RestoreHeader makes the header what it was before the handler, whose header is not for another answer. It can be
+// called again.
+func (r *Response) RestoreHeader() {
+	h := r.w.Header()
+	clear(h)
+	for name, lines := range r.header {
+		h[name] = slices.Clone(lines)
+	}
+}
+
+// Writer returns the ResponseWriter for the handler. It has exactly the optional methods that the inner one has, and
+// [http.ResponseController] works through it.
+func (r *Response) Writer() http.ResponseWriter { return r.w.withMethods() }
+
+// Begun reports whether anything was sent that another answer would mix with.
+func (r *Response) Begun() bool { return r.w.status != 0 }
+
+// Status returns the status of the response; 0 if it has not begun.
+func (r *Response) Status() int { return r.w.status }
+
+// Hijacked reports whether the handler has taken over the connection.
+func (r *Response) Hijacked() bool { return r.w.hijacked }
+
+// Rejected reports whether a limiter gave the answer, not the handler; see [MarkRejected].
+func (r *Response) Rejected() bool { return r.w.rejected }
+
+// MarkRejected marks the response that w belongs to, and those further out, as the answer of a limiter.
+func MarkRejected(w http.ResponseWriter) {
+	for own := enclosing(w); own != nil; own = enclosing(own.inner) {
+		own.rejected = true
+	}
+}
+
+// enclosing returns the writer that w is or wraps, or nil.
+func enclosing(w http.ResponseWriter) *writer {
+	for w != nil {
+		if own, ok := w.(interface{ asWriter() *writer }); ok {
+			return own.asWriter()
+		}
+		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return nil
+		}
+		w = u.Unwrap()
+	}
+	return nil
+}
+
+// A writer is a ResponseWriter that knows whether the response has begun, and with which status, and whose methods fail
+// when the time of the handler is over. It has no exported methods but those of a ResponseWriter: handlers look for
+// others, such as Status, with type assertions.
+type writer struct {
 	inner    http.ResponseWriter
-	request  *http.Request // nil: not known
-	status   int           // 0: it has not begun
-	hijacked bool          // the connection is the handler's
-	rejected bool          // a limiter gave the answer, not the handler
-	until    time.Time     // when the time of the handler is over; zero: never
-	writes   *cutoff       // nil: writing has not begun, or is not limited
-	written  int           // bytes, up to headBytes or a little more
+	request  *http.Request
+	status   int       // 0: the response has not begun
+	hijacked bool      // the connection is the handler's
+	rejected bool      // a limiter gave the answer, not the handler
+	until    time.Time // when the time of the handler is over; zero: never
+	writes   *cutoff   // nil: writing has not begun, or is not limited
+	written  int       // bytes, up to headBytes or a little more
 	// The body of the request if the handler's time is limited, else nil. Over HTTP/1,
 	// net/http reads what the handler has left of it before it sends an answer.
 	body *timedBody
 }
 
-func newResponse(w http.ResponseWriter) *response { return &response{inner: w} }
+// asWriter lets enclosing recognize every ResponseWriter that has this writer in it.
+func (w *writer) asWriter() *writer { return w }
 
-// asResponse lets enclosing recognize every writer that has this response in it.
-func (w *response) asResponse() *response { return w }
-
-// begun reports whether anything was sent that another answer would mix with.
-func (w *response) begun() bool { return w.status != 0 }
-
-func (w *response) Header() http.Header { return w.inner.Header() }
+func (w *writer) Header() http.Header { return w.inner.Header() }
 
 // begin records the first status that is not informational.
-func (w *response) begin(status int) {
+func (w *writer) begin(status int) {
 	if w.status != 0 || status < 200 && status != http.StatusSwitchingProtocols {
 		return
 	}
 	w.status = status
 	w.limit()
-	if status == http.StatusRequestEntityTooLarge && w.request != nil && w.request.ProtoMajor == 1 && hasBody(w.request) {
+	if status == http.StatusRequestEntityTooLarge && w.request != nil && w.request.ProtoMajor == 1 && HasBody(w.request) {
 		// The rest of the body is not waited for, as with http.MaxBytesReader. That one
 		// tells the server by an unexported method, which only the server's
 		// ResponseWriter has.
@@ -51,15 +112,15 @@ func (w *response) begin(status int) {
 }
 
 // closeAfter makes the server close the connection after the answer if a deadline has disturbed the body.
-func (w *response) closeAfter() {
+func (w *writer) closeAfter() {
 	if w.body != nil && w.body.disturbed.Load() && !w.hijacked && w.request != nil && w.request.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
 	}
 }
 
-// limit makes writing fail a writeGrace after the time of the handler is over, or after the beginning of an answer that
+// limit makes writing fail a WriteGrace after the time of the handler is over, or after the beginning of an answer that
 // begins later.
-func (w *response) limit() {
+func (w *writer) limit() {
 	if w.until.IsZero() || w.writes != nil {
 		return
 	}
@@ -67,11 +128,11 @@ func (w *response) limit() {
 	if now := time.Now(); now.After(by) {
 		by = now
 	}
-	w.writes = newCutoff(by.Add(writeGrace), w.expire)
+	w.writes = newCutoff(by.Add(WriteGrace), w.expire)
 }
 
 // expire makes writing fail, and before that net/http's reading of what is left of the body.
-func (w *response) expire() {
+func (w *writer) expire() {
 	if w.body != nil && !w.body.ended() {
 		w.body.expire()
 	}
@@ -79,7 +140,7 @@ func (w *response) expire() {
 }
 
 // unlimit ends limit. A connection that has failed stays so.
-func (w *response) unlimit() {
+func (w *writer) unlimit() {
 	w.until = time.Time{}
 	w.writes.close()
 	w.writes = nil
@@ -90,13 +151,13 @@ const headBytes = 4 << 10
 
 // drains reports whether the next call can send the header. Over HTTP/1, net/http first reads what the handler has left
 // of the body, so that call waits for a client that sends slowly. Later calls do not.
-func (w *response) drains() bool {
+func (w *writer) drains() bool {
 	return w.body != nil && w.written < headBytes && !w.body.ended()
 }
 
 // enter begins a call that can wait for the client; leave ends it. If the time is over, enter makes the connection
 // fail: otherwise net/http would end an answer that is half written as if it were complete.
-func (w *response) enter() (drains bool, err error) {
+func (w *writer) enter() (drains bool, err error) {
 	if err := w.writes.enter(); err != nil {
 		w.writes.expireOnce()
 		return false, err
@@ -108,7 +169,7 @@ func (w *response) enter() (drains bool, err error) {
 }
 
 // leave ends a call for which enter returned drains.
-func (w *response) leave(drains bool) {
+func (w *writer) leave(drains bool) {
 	w.writes.leave(false)
 	if drains {
 		w.body.cutoff.leave(false)
@@ -116,7 +177,7 @@ func (w *response) leave(drains bool) {
 }
 
 // SetWriteDeadline is for [http.ResponseController]. It does nothing after the time of the handler has ended writing.
-func (w *response) SetWriteDeadline(t time.Time) error {
+func (w *writer) SetWriteDeadline(t time.Time) error {
 	if w.writes.hasExpired() {
 		return nil
 	}
@@ -124,7 +185,7 @@ func (w *response) SetWriteDeadline(t time.Time) error {
 }
 
 // SetReadDeadline is for [http.ResponseController]. It does nothing after the time of the handler has ended reading.
-func (w *response) SetReadDeadline(t time.Time) error {
+func (w *writer) SetReadDeadline(t time.Time) error {
 	if w.body != nil && w.body.cutoff.hasExpired() {
 		return nil
 	}
@@ -132,31 +193,16 @@ func (w *response) SetReadDeadline(t time.Time) error {
 }
 
 // EnableFullDuplex is for [http.ResponseController].
-func (w *response) EnableFullDuplex() error {
+func (w *writer) EnableFullDuplex() error {
 	return http.NewResponseController(w.inner).EnableFullDuplex()
 }
 
-// enclosing returns the response that w is or wraps, or nil.
-func enclosing(w http.ResponseWriter) *response {
-	for w != nil {
-		if own, ok := w.(interface{ asResponse() *response }); ok {
-			return own.asResponse()
-		}
-		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			return nil
-		}
-		w = u.Unwrap()
-	}
-	return nil
-}
-
-func (w *response) WriteHeader(status int) {
+func (w *writer) WriteHeader(status int) {
 	w.begin(status)
 	w.inner.WriteHeader(status)
 }
 
-func (w *response) Write(p []byte) (int, error) {
+func (w *writer) Write(p []byte) (int, error) {
 	w.begin(http.StatusOK)
 	if len(p) <= headBytes || !w.drains() {
 		return w.write(p)
@@ -170,7 +216,7 @@ func (w *response) Write(p []byte) (int, error) {
 }
 
 // write is Write for a response that has begun.
-func (w *response) write(p []byte) (n int, err error) {
+func (w *writer) write(p []byte) (n int, err error) {
 	drains, err := w.enter()
 	if err != nil {
 		return 0, err
@@ -182,13 +228,13 @@ func (w *response) write(p []byte) (n int, err error) {
 }
 
 // count adds to written until that decides nothing more.
-func (w *response) count(n int) {
+func (w *writer) count(n int) {
 	if w.written < headBytes {
 		w.written += n
 	}
 }
 
-func (w *response) WriteString(s string) (int, error) {
+func (w *writer) WriteString(s string) (int, error) {
 	w.begin(http.StatusOK)
 	if w.drains() {
 		return w.Write([]byte(s))
@@ -200,7 +246,7 @@ func (w *response) WriteString(s string) (int, error) {
 	return io.WriteString(w.inner, s)
 }
 
-func (w *response) flush() error {
+func (w *writer) flush() error {
 	w.begin(http.StatusOK)
 	drains, err := w.enter()
 	if err != nil {
@@ -212,7 +258,7 @@ func (w *response) flush() error {
 	return err
 }
 
-func (w *response) hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (w *writer) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.inner).Hijack()
 	if err == nil {
 		w.hijacked = true
@@ -227,7 +273,7 @@ func (w *response) hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // readFrom copies as the inner one does, such as with sendfile. If the source fails at once, the response has not
 // begun.
-func (w *response) readFrom(src io.Reader) (n int64, err error) {
+func (w *writer) readFrom(src io.Reader) (n int64, err error) {
 	w.limit()
 	defer func() {
 		if n > 0 || err == nil {
@@ -256,11 +302,4 @@ func (w *response) readFrom(src io.Reader) (n int64, err error) {
 	defer w.leave(false)
 	m, err := w.inner.(io.ReaderFrom).ReadFrom(src)
 	return n + m, err
-}
-
-// markRejected marks the response, and those further out, as the answer of a limiter.
-func markRejected(w http.ResponseWriter) {
-	for r := enclosing(w); r != nil; r = enclosing(r.inner) {
-		r.rejected = true
-	}
 }

@@ -1,4 +1,4 @@
-package weirhttp
+package handlerio
 
 import (
 	"bufio"
@@ -11,7 +11,17 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// discardWriter is a ResponseWriter that does nothing.
+type discardWriter struct{ header http.Header }
+
+func (n discardWriter) Header() http.Header         { return n.header }
+func (n discardWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (n discardWriter) WriteHeader(int)             {}
 
 // ResponseWriters with every combination of the optional methods.
 type (
@@ -256,10 +266,10 @@ func TestResponse_HasWhatTheInnerOneHas(t *testing.T) {
 	var did string
 	for can, inner := range writers(&did) {
 		t.Run(can, func(t *testing.T) {
-			once, twice := newResponse(inner), newResponse(newResponse(inner).writer())
-			hidden, deep := newResponse(hiding{inner}), newResponse(hiding{newResponse(hiding{inner}).writer()})
-			for _, own := range []*response{once, twice, hidden, deep} {
-				w := own.writer()
+			once, twice := NewResponse(inner, nil), NewResponse(NewResponse(inner, nil).Writer(), nil)
+			hidden, deep := NewResponse(hiding{inner}, nil), NewResponse(hiding{NewResponse(hiding{inner}, nil).Writer()}, nil)
+			for _, own := range []*Response{once, twice, hidden, deep} {
+				w := own.Writer()
 				did = ""
 				use(w)
 				want := can
@@ -270,7 +280,7 @@ func TestResponse_HasWhatTheInnerOneHas(t *testing.T) {
 				_, flushes := w.(interface{ FlushError() error })
 				assert.Equal(t, strings.Contains(want, "F"), flushes)
 
-				own.status, did = 0, ""
+				own.w.status, did = 0, ""
 				c := http.NewResponseController(w)
 				for _, of := range []struct {
 					name string
@@ -282,8 +292,8 @@ func TestResponse_HasWhatTheInnerOneHas(t *testing.T) {
 					}
 				}
 				assert.Equal(t, controls.Replace(can), did, "by a ResponseController")
-				assert.Equal(t, did != "", own.begun(), "it has begun")
-				assert.Equal(t, strings.Contains(can, "H"), own.hijacked)
+				assert.Equal(t, did != "", own.Begun(), "it has begun")
+				assert.Equal(t, strings.Contains(can, "H"), own.Hijacked())
 				for _, err := range []error{c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{}), c.EnableFullDuplex()} {
 					assert.ErrorIs(t, err, http.ErrNotSupported)
 				}
@@ -293,47 +303,6 @@ func TestResponse_HasWhatTheInnerOneHas(t *testing.T) {
 }
 
 func second(_ net.Conn, _ *bufio.ReadWriter, err error) error { return err }
-
-// The response has the methods that the writers of net/http have.
-func TestResponse_HasWhatTheServersHave(t *testing.T) {
-	everyWrapping(t, time.Minute, func(t *testing.T, wrap func(http.Handler) http.Handler, http2 bool) {
-		s := serve(t, wrap(handler(func(w http.ResponseWriter, _ *http.Request) {
-			has := ""
-			note := func(name string, ok bool) {
-				if ok {
-					has += name + " "
-				}
-			}
-			_, ok := w.(http.Flusher)
-			note("Flush", ok)
-			_, ok = w.(interface{ FlushError() error })
-			note("FlushError", ok)
-			_, ok = w.(http.Hijacker)
-			note("Hijack", ok)
-			_, ok = w.(io.ReaderFrom)
-			note("ReadFrom", ok)
-			_, ok = w.(io.StringWriter)
-			note("WriteString", ok)
-			_, ok = w.(http.Pusher)
-			note("Push", ok)
-			_, ok = w.(http.CloseNotifier) //nolint:staticcheck // it is still asked for
-			note("CloseNotify", ok)
-			_, ok = w.(interface{ SetReadDeadline(time.Time) error })
-			note("SetReadDeadline", ok)
-			_, ok = w.(interface{ SetWriteDeadline(time.Time) error })
-			note("SetWriteDeadline", ok)
-			_, ok = w.(interface{ EnableFullDuplex() error })
-			note("EnableFullDuplex", ok)
-			_, _ = io.WriteString(w, has)
-		})), http2)
-		want := "Flush FlushError Hijack ReadFrom WriteString CloseNotify SetReadDeadline SetWriteDeadline EnableFullDuplex "
-		if http2 {
-			want = "Flush FlushError WriteString Push CloseNotify SetReadDeadline SetWriteDeadline EnableFullDuplex "
-		}
-		_, body := do(t, s, request(t, s, nil))
-		assert.Equal(t, want, body)
-	})
-}
 
 func TestResponse_Begun(t *testing.T) {
 	for i, c := range []struct {
@@ -352,8 +321,8 @@ func TestResponse_Begun(t *testing.T) {
 		{func(w http.ResponseWriter) { _, _ = w.Write(nil) }, 200},
 		{func(w http.ResponseWriter) { _, _ = io.WriteString(w, "x") }, 200},
 	} {
-		w := newResponse(discardWriter{make(http.Header)})
-		c.do(w.writer())
-		assert.Equal(t, c.status, w.status, fmt.Sprint(i))
+		w := NewResponse(discardWriter{make(http.Header)}, nil)
+		c.do(w.Writer())
+		assert.Equal(t, c.status, w.Status(), fmt.Sprint(i))
 	}
 }

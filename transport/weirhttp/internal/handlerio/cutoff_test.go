@@ -1,4 +1,4 @@
-package weirhttp
+package handlerio
 
 import (
 	"sync/atomic"
@@ -23,7 +23,7 @@ func TestCutoff_CloseWaitsForEveryExpire(t *testing.T) {
 		assert.NoError(t, c.enter())
 		time.Sleep(2 * time.Second)
 		c.enterLate()
-		time.Sleep(writeGrace)
+		time.Sleep(WriteGrace)
 		c.close()
 		assert.EqualValues(t, 2, calls.Load())
 		assert.Zero(t, inside.Load())

@@ -1,4 +1,4 @@
-package weirhttp
+package handlerio
 
 import (
 	"io"
@@ -11,7 +11,7 @@ import (
 type timedBody struct {
 	io.ReadCloser
 	inner  http.ResponseWriter
-	client *clientContext
+	client *ClientContext
 	outer  *timedBody // that of a handler further out, with its own time; or nil
 	cutoff *cutoff
 
@@ -24,7 +24,7 @@ type timedBody struct {
 // bodyKey asks a context for the innermost timedBody.
 type bodyKey struct{}
 
-func newTimedBody(r *http.Request, inner http.ResponseWriter, until time.Time, client *clientContext) *timedBody {
+func newTimedBody(r *http.Request, inner http.ResponseWriter, until time.Time, client *ClientContext) *timedBody {
 	outer, _ := r.Context().Value(bodyKey{}).(*timedBody)
 	b := &timedBody{ReadCloser: r.Body, inner: inner, client: client, outer: outer}
 	b.cutoff = newCutoff(until, b.expire)

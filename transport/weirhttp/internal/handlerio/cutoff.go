@@ -1,4 +1,4 @@
-package weirhttp
+package handlerio
 
 import (
 	"os"
@@ -54,14 +54,14 @@ func (c *cutoff) enter() error {
 	return nil
 }
 
-// enterLate is enter for a call that must be made even if the time is over. Then it gets an eighth of writeGrace, so
+// enterLate is enter for a call that must be made even if the time is over. Then it gets an eighth of WriteGrace, so
 // that an answer can still be written after it.
 func (c *cutoff) enterLate() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.inside++
 	if !c.closed && time.Until(c.at) <= 0 {
-		c.timer.Reset(writeGrace / 8)
+		c.timer.Reset(WriteGrace / 8)
 	}
 }
 

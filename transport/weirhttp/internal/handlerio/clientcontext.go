@@ -1,0 +1,95 @@
+package handlerio
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// A ClientContext has a context that ends when the client has gone, but not when a read deadline that weir has set on
+// the connection passes. The context of the request ends in both cases, because net/http ends it when reading from the
+// connection fails for any reason: a timeout strategy would report a client that has gone instead of its own timeout.
+type ClientContext struct {
+	Ctx     context.Context
+	Stop    func()      // to be called when the request is over
+	expired atomic.Bool // a deadline of weir has passed on the connection
+}
+
+// NewClientContext returns the ClientContext of r. A request without a body needs none, because its connection gets no read
+// deadline: its Ctx is that of the request.
+func NewClientContext(r *http.Request) *ClientContext {
+	parent := r.Context()
+	if !HasBody(r) {
+		return &ClientContext{Ctx: parent, Stop: func() {}}
+	}
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
+	cancelDeadline := func() {}
+	until, ends := parent.Deadline()
+	if ends {
+		ctx, cancelDeadline = context.WithDeadline(ctx, until)
+	}
+	c := &ClientContext{Ctx: ctx}
+	stopPropagation := context.AfterFunc(parent, func() {
+		if c.expired.Load() || ends && errors.Is(parent.Err(), context.DeadlineExceeded) {
+			return // weir's deadline, or one that ctx has itself
+		}
+		cancel(context.Cause(parent))
+	})
+	c.Stop = func() {
+		stopPropagation()
+		cancelDeadline()
+		cancel(nil)
+	}
+	return c
+}
+
+// WriteGrace is how long after the end of its time a handler can still write a response, for example one that says that
+// it ran out of time. A response that begins later has that long from its beginning.
+const WriteGrace = time.Second
+
+// Limit returns r with ctx, and makes calls of the handler that wait for the client fail at the deadline of ctx. restore
+// ends that. It must be called when the handler has returned.
+func (c *ClientContext) Limit(ctx context.Context, response *Response, r *http.Request) (limited *http.Request, restore func()) {
+	w := &response.w
+	var body *timedBody
+	until, limits := ctx.Deadline()
+	if limits {
+		w.until = until
+	}
+	if limits && HasBody(r) {
+		body = newTimedBody(r, w.inner, until, c)
+		w.body = body
+		ctx = context.WithValue(ctx, bodyKey{}, body)
+	}
+	limited = WithContext(r, ctx)
+	if body != nil {
+		limited.Body = body
+	}
+	return limited, func() {
+		CarryBack(limited, r)
+		w.unlimit()
+		if body != nil {
+			body.cutoff.close()
+			w.closeAfter()
+		}
+	}
+}
+
+// HasBody reports whether the request has a body.
+func HasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBody }
+
+// AwaitEnd returns when ctx is done if its deadline has passed: a handler that a deadline on the connection has woken
+// can return before the context's own timer fires.
+func AwaitEnd(ctx context.Context) {
+	if until, ok := ctx.Deadline(); !ok || time.Until(until) > 0 {
+		return
+	}
+	limit := time.NewTimer(WriteGrace)
+	defer limit.Stop()
+	select {
+	case <-ctx.Done():
+	case <-limit.C: // a context of the program, whose Done and Deadline disagree
+	}
+}
