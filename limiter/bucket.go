@@ -13,25 +13,29 @@ import (
 // which all of them do. line is the last line that missing accounts for. A full bucket stops at the line that filled
 // it, so that time is not saved up, and goes on from the last line before its next grant.
 //
-// What a grant of n permits is worth when it is refunded. Lines have passed since the grant, and a bucket that was
-// fuller by n might have lost what they brought. After the refund, the bucket must be as if the grant had never been,
-// and never fuller:
+// # Refunds
 //
-//	worth = min(n, missing, least missing right after any line since the grant)
+// A refund leaves the bucket as if the grant had never been. It does not always give n permits back: without the grant,
+// the bucket would have been fuller by n, and would have lost some of what a line brought. So a grant of n permits is
+// worth
 //
-// The tag of the lease says since when. It depends on the state of the bucket at the grant:
+//	min(n, missing, the least that was missing right after any line since the grant)
+//
+// The tag of the lease says since when. It depends on the state that the bucket had at the grant:
 //
 //	own state:     tag = line of the grant        worth = leastSince(tag), from the lows that the state keeps
 //	shared state:  tag = spent after the grant    worth = tag - paid, where paid = spent - missing - refunded
 //
 // A shared state keeps no lows. There, lines pay for permits in the order in which they were taken, and a grant is
 // worth what is unpaid of all that was taken up to it. A refund counts as paid once a line has passed. That is never
-// more than the exact worth, and can be less. Owner of a lease with a line as its tag is an [ownBucket].
+// more than the exact worth, and can be less. If the tag is a line, the lease's owner is the bucket as an [ownBucket].
 //
-// Memory. A program can have a million buckets, one for each key, and few of them ever have waiters. So the buckets of
-// one family share one state, which is never written to, and a bucket has six words. A bucket gets a state of its own
-// with its first waiter or refund, or when a count no longer fits; see own. It goes back to the shared state when a
-// line fills it; see share.
+// # Memory
+//
+// A program can have a million buckets, one for each key, and few of them ever have waiters. So the buckets of one
+// family share one state, which is never written to, and a bucket has six words. A bucket gets a state of its own with
+// its first waiter or refund, or when a count no longer fits; see own. It goes back to the shared state when a line
+// fills it; see share.
 type bucket struct {
 	mu      sync.Mutex
 	missing int64  // permits missing from full; above the limit after that was lowered
@@ -43,29 +47,6 @@ type bucket struct {
 }
 
 func (b *bucket) state() *bucketState { return b.current.Load() }
-
-// start starts a bucket whose grid begins now.
-func (b *bucket) start(s *bucketState) {
-	b.line = moment()
-	if s.manual {
-		s.asOf = b.line
-	}
-	b.current.Store(s)
-}
-
-// notBegun is the line of a bucket whose grid begins with its first call.
-const notBegun = 1 << 62
-
-// startWithFirstCall starts a bucket for a new key. Its grid begins with the first call, which has read the clock: a
-// second reading would be a good part of the time that a new key takes.
-func (b *bucket) startWithFirstCall(s *bucketState) {
-	if s.manual {
-		b.start(s)
-		return
-	}
-	b.line = notBegun
-	b.current.Store(s)
-}
 
 // TryAcquire takes n permits if they are free and no earlier caller waits for them. If n is 0, it reports whether a
 // permit is free, and takes none.
@@ -125,7 +106,7 @@ func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Leas
 func refusedUntil(at, now int64, wait bool) Lease {
 	l := Lease{tag: int64(max(until(at, now), 1))}
 	if wait {
-		l.owner, l.n = noPermit, -1
+		l.owner, l.n = noPermit, remainingUnknown
 	}
 	return l
 }
@@ -269,16 +250,7 @@ func (b *bucket) AutoReplenishing() bool {
 
 // Close closes the limiter: waiters are rejected, and later calls return [ErrClosed]. It returns nil, and can be called
 // again.
-func (b *bucket) Close() error {
-	now := moment()
-	b.lock()
-	defer b.mu.Unlock()
-	if !b.state().closed {
-		b.catchUp(now)
-		b.close()
-	}
-	return nil
-}
+func (b *bucket) Close() error { return closeClocked(b) }
 
 func (b *bucket) close() {
 	switch s := b.state(); {

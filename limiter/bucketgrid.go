@@ -101,8 +101,6 @@ func (b *bucket) wake(at int64) {
 	}
 }
 
-// timerFor returns the moment at which n permits are free, in real time. For a bucket that is replenished by hand it is
-// never, because that needs no timer.
 func (b *bucket) timerFor(n int) int64 {
 	if b.state().manual {
 		return never
@@ -120,6 +118,13 @@ func (b *bucket) retryAfter(now int64, n int) time.Duration {
 		lines = linesAhead(&ahead, &b.state().queue, n)
 	}
 	return waitFor(now, b.line, lines, b.state().period)
+}
+
+// limits returns the limits in force.
+func (b *bucket) limits() bucketLimits {
+	b.lock()
+	defer b.mu.Unlock()
+	return b.state().limits()
 }
 
 // reconfigure sets new limits; permits that are missing stay missing.
@@ -150,8 +155,8 @@ func (b *bucket) reconfigure(l bucketLimits) error {
 	return nil
 }
 
-// changeGrid begins a grid of another period at the current line. If the next line of the new grid has passed already, it
-// counts as reached now, once.
+// changeGrid begins a grid of another period at the current line. If the next line of the new grid has passed already,
+// it counts as reached now, once.
 func (b *bucket) changeGrid(at, period int64) {
 	s := b.state()
 	if b.missing == 0 {

@@ -1,6 +1,6 @@
 package limiter
 
-// An ownBucket is a bucket as the owner of a lease that was granted from a state of its own. The tag is a line.
+// An ownBucket is a bucket that owns a lease whose tag is a line, because the bucket had a state of its own at the grant.
 type ownBucket bucket
 
 // Permits of a bucket are spent, not lent.
@@ -36,9 +36,12 @@ func (b *bucket) takeBack(n int, tag int64, tagIsLine bool) {
 	b.giveBack(now, b.worth(n, tag, tagIsLine), tag, tagIsLine)
 }
 
-// adjustCost changes what a grant of n permits has cost. The tag of the adjusted lease is what lines have paid for, and
-// what the lease is worth now. So lines pay for the lease before they pay for permits that were taken after it, and the
-// lease is never worth too much; see [bucket].
+// adjustCost changes what a grant of n permits has cost. The adjusted lease has a tag as in a shared state, see
+// [bucket], as if all that it is worth had just been taken:
+//
+//	tag = paid + worth
+//
+// So lines pay for the lease before they pay for permits that are taken later, and it is never worth too much.
 func (b *bucket) adjustCost(n int, tag int64, tagIsLine bool, cost int) (owner, int64, bool) {
 	now := moment()
 	b.lock()
@@ -105,8 +108,7 @@ func (b *bucket) charge(now int64, n int) (taken int64) {
 }
 
 // A low is how many permits were missing right after a line. The lows of a state are in the order of their lines, and
-// each is below all later ones. An earlier low that is not below a later one is not needed: leastSince returns the later
-// one for each line before both.
+// ascend: a low that is not below a later one is dropped, because leastSince returns the later one in its place.
 type low struct{ line, missing int64 }
 
 // maxLows is how many lows are kept. When there are more, the two oldest become one, so that too little is given back
@@ -143,7 +145,7 @@ func addLow(lows []low, l low) []low {
 }
 
 // leastSince returns the least that was missing right after any line later than that one, or never if none has passed.
-// If the bucket has another state by now, it has been full since: then it is 0.
+// It is 0 if the bucket has got another state since, because it has been full in between.
 func (b *bucket) leastSince(line int64) int64 {
 	if b.state().shared || line < b.state().since {
 		return 0

@@ -52,6 +52,29 @@ func newBucketState(l bucketLimits) *bucketState {
 	}
 }
 
+// start starts a bucket whose grid begins now.
+func (b *bucket) start(s *bucketState) {
+	b.line = moment()
+	if s.manual {
+		s.asOf = b.line
+	}
+	b.current.Store(s)
+}
+
+// notBegun is the line of a bucket whose grid begins with its first call.
+const notBegun = 1 << 62
+
+// startWithFirstCall starts a bucket for a new key. Its grid begins with the first call, which has read the clock: a
+// second reading would be a good part of the time that a new key takes.
+func (b *bucket) startWithFirstCall(s *bucketState) {
+	if s.manual {
+		b.start(s)
+		return
+	}
+	b.line = notBegun
+	b.current.Store(s)
+}
+
 func (s *bucketState) limits() bucketLimits {
 	return bucketLimits{
 		limit: s.limit, refill: s.refill, period: time.Duration(s.period),
@@ -84,17 +107,15 @@ type bucketFamily struct {
 // limits while a program reconfigures them.
 const maxFamilyStates = 4
 
-// newBucketFamily returns a function that gives each bucket of a new family its first state, or invalid if that is not
-// nil. container is a nil pointer of the type in which the buckets are made.
-func newBucketFamily(l bucketLimits, invalid error, container any) (func() *bucketState, error) {
-	if invalid != nil {
-		return nil, invalid
-	}
+// newBucketFamily returns a function that gives each bucket of a new family its first state. container is a nil pointer
+// of the type in which the buckets are made. Buckets that are replenished by hand share no state, because each has its
+// own time.
+func newBucketFamily(l bucketLimits, container any) (first func() *bucketState) {
 	if l.manual {
-		return func() *bucketState { return newBucketState(l) }, nil // each has a time of its own
+		return func() *bucketState { return newBucketState(l) }
 	}
 	s := (&bucketFamily{container: container}).state(l)
-	return func() *bucketState { return s }, nil
+	return func() *bucketState { return s }
 }
 
 // state returns the shared state of buckets with those limits.
@@ -115,8 +136,7 @@ func (f *bucketFamily) state(l bucketLimits) *bucketState {
 	return s
 }
 
-// shareable makes s a state of many buckets, and returns it. Buckets that are replenished by hand cannot share one:
-// each has its own time.
+// shareable makes s a state of many buckets, and returns it.
 func shareable(s *bucketState) *bucketState {
 	closed := newBucketState(s.limits())
 	closed.shared, closed.closed, closed.family = true, true, s.family

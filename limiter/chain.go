@@ -160,9 +160,8 @@ func (c *Chained) Close() error {
 type chainLease struct {
 	leases  []Lease
 	few     [3]Lease // room for a short chain's, so that it takes one allocation
-	done    atomic.Bool
 	granted *atomic.Int64
-	before  *chainLease // the same lease before it was adjusted: the done of the first one counts
+	once
 }
 
 // takeAll calls take for each of count limiters and combines their leases. If one rejects, fails or panics, the leases
@@ -203,22 +202,14 @@ func (c *chainLease) combine(n int) Lease {
 	return l
 }
 
-// settle returns true for the first call, of all copies of the lease, adjusted or not.
-func (c *chainLease) settle() bool {
-	for c.before != nil {
-		c = c.before
-	}
-	return c.done.CompareAndSwap(false, true)
-}
-
 func (c *chainLease) release(int, int64) {
-	if c.settle() {
+	if c.first() {
 		inReverse(c.leases, Lease.Release)
 	}
 }
 
 func (c *chainLease) refund(int, int64) {
-	if c.settle() {
+	if c.first() {
 		c.granted.Add(-1)
 		inReverse(c.leases, Lease.Refund)
 	}
@@ -226,7 +217,7 @@ func (c *chainLease) refund(int, int64) {
 
 // adjust adjusts the leases of all members that can. The others, which lend, keep what they hold.
 func (c *chainLease) adjust(_ int, tag int64, cost int) (owner, int64, bool) {
-	changed := &chainLease{leases: make([]Lease, len(c.leases)), granted: c.granted, before: c}
+	changed := &chainLease{leases: make([]Lease, len(c.leases)), granted: c.granted, once: once{before: &c.once}}
 	did := false
 	for i, l := range c.leases {
 		adjusted, ok := l.Adjust(cost)

@@ -27,7 +27,8 @@ func (c *Channel[T]) put(ctx context.Context, item channelItem[T], wait bool) (e
 	return e
 }
 
-// errChannelPanicked is never returned: put has it while a function of the program is called, which can panic.
+// errChannelPanicked is the error of put while a function of the program runs, so that the lease is refunded if it panics.
+// It is never returned.
 var errChannelPanicked = errors.New("limiter: panicked")
 
 // offer is put up to the moment at which it would wait.

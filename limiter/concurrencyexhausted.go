@@ -2,7 +2,7 @@ package limiter
 
 import "sync/atomic"
 
-// exhaustion rejects callers that ask a full limiter for one permit without the limiter's lock, so that a flood of them
+// exhaustion rejects requests for one permit without the limiter's lock while no permit is free, so that a flood of them
 // does not hold up releases. One permit is in range of every limiter.
 //
 // Bit 0 is set only while no permit is free and the limiter is open, bit 1 only while in addition no caller can queue.

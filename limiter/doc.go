@@ -52,8 +52,8 @@ package limiter
 
 // For maintainers, the files in reading order:
 //
-//	lease.go               the answer of every limiter, and how it finds its way back
-//	tokenbucket.go         a token bucket; with a fixed window, it is the bucket of bucket.go
-//	bucket.go              the fast path, the grid, and what a lease is worth when it is refunded
-//	engine.go              what limiters share when permits are missing: the queue and its timer
+//	lease.go               the answer of every limiter, and who takes the permits back
+//	bucket.go              the limiter behind TokenBucket and FixedWindow: its fast path, its grid, its refunds
+//	engine.go              what limiters share when permits are missing; enginewait.go and engineserve.go have the queue
+//	slidingwindow.go       the other limiter with a grid
 //	partitioned.go         a limiter for each key; the rules of pins are in partitionedentry.go

@@ -80,6 +80,18 @@ type clocked interface {
 	close()
 }
 
+// closeClocked is Close.
+func closeClocked(c clocked) error {
+	now := moment()
+	c.lock()
+	defer c.unlock()
+	if !c.view().closed {
+		c.catchUp(now)
+		c.close()
+	}
+	return nil
+}
+
 // idleAsOf is IdleDuration at the moment now.
 func idleAsOf(c clocked, now int64) (idle time.Duration, ok bool) {
 	c.lock()
@@ -118,8 +130,8 @@ func closeEngine(e engine) {
 	}
 }
 
-// setLimits sets the limits of the permits and of the queue, rejects waiters for more than the new limit, and serves the
-// others.
+// setLimits sets the limits of the permits and of the queue. It rejects waiters for more than the new limit, and serves
+// the others.
 func setLimits(e engine, now, limit int64, queue int, order QueueOrder) {
 	c := e.own()
 	c.limit, c.queue.limit, c.queue.order = limit, queue, order
@@ -134,3 +146,6 @@ func setLimits(e engine, now, limit int64, queue int, order QueueOrder) {
 	}
 	serve(e, now)
 }
+
+// maxDebt caps what a limiter can owe, so that sums do not overflow.
+const maxDebt = never / 2

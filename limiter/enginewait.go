@@ -38,8 +38,8 @@ func refuse(ctx context.Context, ctxErr error, e engine, now int64, n int, wait 
 	}
 }
 
-// enqueue puts the caller of an Acquire into the queue and waits, or rejects it if there is no room. e is locked; enqueue
-// unlocks it.
+// enqueue puts the caller of an Acquire into the queue and waits, or rejects it if there is no room. e is locked;
+// enqueue unlocks it.
 func enqueue(ctx context.Context, e engine, now int64, n int) (Lease, error) {
 	c := e.view()
 	if !c.queue.fits(n) && (c.queue.order == OldestFirst || weight(n) > int64(c.queue.limit)) {
@@ -134,8 +134,8 @@ const (
 	spinTurns = 200
 )
 
-// beginSpin reports whether a caller that now joins the queue should spin, and until when. It never does in a
-// testing/synctest bubble, where moments are negative and the clock stands still while a goroutine runs.
+// beginSpin reports whether a caller that now joins the queue has to spin, and until when; no other caller then does. It
+// never does in a testing/synctest bubble, where moments are negative and the clock stands still while a goroutine runs.
 func beginSpin(c *common, now int64) (due int64, spin bool) {
 	if c.timer == nil || c.spinning || now < 0 || c.armed-now > spinTime {
 		return 0, false

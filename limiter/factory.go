@@ -1,5 +1,9 @@
 package limiter
 
+// A Factory makes the limiter of one partition. Make the factory once, outside of the partition function: making it
+// costs allocations, and buckets of one factory share memory.
+type Factory[K comparable] func(key K) (Limiter, error)
+
 // ConcurrencyFactory returns a factory that makes a [Concurrency] limiter for each key. If o is invalid, every call
 // that needs a new limiter returns a [weir.OptionsError].
 func ConcurrencyFactory[K comparable](o ConcurrencyOptions) Factory[K] {
@@ -9,11 +13,11 @@ func ConcurrencyFactory[K comparable](o ConcurrencyOptions) Factory[K] {
 // FixedWindowFactory returns a factory that makes a [FixedWindow] for each key, whose first window begins with its
 // first call. If o is invalid, every call that needs a new limiter returns a [weir.OptionsError].
 func FixedWindowFactory[K comparable](o FixedWindowOptions) Factory[K] {
-	state, err := newBucketFamily(o.limits(), o.Validate(), (*bucketWithEntry[FixedWindow, K])(nil))
+	if err := o.Validate(); err != nil {
+		return func(K) (Limiter, error) { return nil, err }
+	}
+	state := newBucketFamily(o.limits(), (*bucketWithEntry[FixedWindow, K])(nil))
 	return func(K) (Limiter, error) {
-		if err != nil {
-			return nil, err
-		}
 		k := new(bucketWithEntry[FixedWindow, K])
 		k.bucket.startWithFirstCall(state())
 		return &k.bucket, nil
@@ -29,11 +33,11 @@ func SlidingWindowFactory[K comparable](o SlidingWindowOptions) Factory[K] {
 // TokenBucketFactory returns a factory that makes a [TokenBucket] for each key, whose grid begins with its first call.
 // If o is invalid, every call that needs a new limiter returns a [weir.OptionsError].
 func TokenBucketFactory[K comparable](o TokenBucketOptions) Factory[K] {
-	state, err := newBucketFamily(o.limits(), o.Validate(), (*bucketWithEntry[TokenBucket, K])(nil))
+	if err := o.Validate(); err != nil {
+		return func(K) (Limiter, error) { return nil, err }
+	}
+	state := newBucketFamily(o.limits(), (*bucketWithEntry[TokenBucket, K])(nil))
 	return func(K) (Limiter, error) {
-		if err != nil {
-			return nil, err
-		}
 		k := new(bucketWithEntry[TokenBucket, K])
 		k.bucket.startWithFirstCall(state())
 		return &k.bucket, nil

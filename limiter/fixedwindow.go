@@ -1,7 +1,5 @@
 package limiter
 
-import "time"
-
 // A FixedWindow grants up to PermitLimit in each window. The windows follow each other on a grid that begins when the
 // limiter is made, and each begins with all permits.
 //
@@ -41,13 +39,9 @@ func (o FixedWindowOptions) limits() bucketLimits {
 
 // Options returns the options in force.
 func (w *FixedWindow) Options() FixedWindowOptions {
-	w.lock()
-	defer w.mu.Unlock()
+	l := w.limits()
 	return FixedWindowOptions{
-		PermitLimit:         int(w.state().limit),
-		Window:              time.Duration(w.state().period),
-		QueueLimit:          w.state().queue.limit,
-		QueueOrder:          w.state().queue.order,
-		ManualReplenishment: w.state().manual,
+		PermitLimit: int(l.limit), Window: l.period,
+		QueueLimit: l.queueLimit, QueueOrder: l.queueOrder, ManualReplenishment: l.manual,
 	}
 }

@@ -3,6 +3,7 @@ package limiter
 import (
 	"iter"
 	"math"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,7 +15,7 @@ import (
 type Lease struct {
 	// Four words at most: the compiler keeps no larger struct in registers.
 
-	owner owner // granted: takes the permits back; a *metadata if values were added; rejected: a *metadata or nil
+	owner owner // granted: takes the permits back, perhaps through a *metadata; rejected: a *metadata or nil
 	n     int   // granted: the permits; rejected: see remainingUnknown
 	tag   int64 // granted: tells owner which grant it is; rejected: RetryAfter in nanoseconds
 }
@@ -34,6 +35,20 @@ type adjuster interface {
 	adjust(n int, tag int64, cost int) (o owner, newTag int64, ok bool)
 }
 
+// A once tells an owner which call gives a lease back: the first Release or Refund of any copy, adjusted or not.
+type once struct {
+	done   atomic.Bool
+	before *once // of the lease that was adjusted, or nil
+}
+
+// first reports whether it is called for the first time.
+func (o *once) first() bool {
+	for o.before != nil {
+		o = o.before
+	}
+	return o.done.CompareAndSwap(false, true)
+}
+
 // metadata wraps the owner of a lease and adds a value to the lease. It never changes, so adding a value to a copy of a
 // lease leaves the other copies as they are.
 type metadata struct {
@@ -46,9 +61,10 @@ type metadata struct {
 func (m *metadata) release(n int, tag int64) { m.owner.release(n, tag) }
 func (m *metadata) refund(n int, tag int64)  { m.owner.refund(n, tag) }
 
-// A rejected lease has no permits, so its n says how many permits the limiter had left: a field for that would be a fifth
-// word. If it is known, n is what encodeRemaining returns, and else 0, or remainingUnknown in a lease with metadata,
-// because Acquired takes a lease with an owner and an n of 0 for granted.
+// The n of a rejected lease says how many permits the limiter had left, because a field for that would be a fifth word:
+//
+//	known:    what encodeRemaining returns, which is below remainingUnknown
+//	unknown:  remainingUnknown with metadata, and 0 without; a lease with an owner and an n of 0 is a granted one
 const remainingUnknown = -1
 
 // encodeRemaining returns the n of a rejected lease whose limiter had left permits. It has room for 31 bits, because an
@@ -102,7 +118,7 @@ func (l Lease) ownedBy(o owner) Lease {
 	return l
 }
 
-// rejected returns a rejected lease with the metadata why, which has no owner, or is nil.
+// rejected returns a rejected lease. why is metadata without an owner, or nil.
 func rejected(retryAfter time.Duration, why *metadata) Lease {
 	if why == nil {
 		return Lease{tag: int64(retryAfter)}
@@ -195,9 +211,6 @@ func (l Lease) Adjust(n int) (adjusted Lease, ok bool) {
 	l.n, l.tag = n, tag
 	return l.ownedBy(o), true
 }
-
-// maxDebt caps what a limiter can owe, so that sums do not overflow.
-const maxDebt = never / 2
 
 // Metadata yields what is known about the lease, by name: [RetryAfterKey] and [ReasonKey] if they are present, and what was
 // added with [MetadataKey.With]. Each name is yielded once.

@@ -20,10 +20,6 @@ type Partitioned[R any] interface {
 	Acquire(ctx context.Context, resource R, n int) (Lease, error)
 }
 
-// A Factory makes the limiter of one partition. Make the factory once, outside of the partition function: making it
-// costs allocations, and buckets of one factory share memory.
-type Factory[K comparable] func(key K) (Limiter, error)
-
 // A Partition says to which partition a resource belongs.
 type Partition[K comparable] struct {
 	// Key names the partition.
@@ -90,7 +86,7 @@ type PartitionedLimiter[R any, K comparable] struct {
 	closed     atomic.Bool
 	anyClocked atomic.Bool // a limiter has been made that needs the clock
 
-	// New keys write to the fields below. Every call reads the fields above, and the gap keeps these in another cache line.
+	// Every call reads the fields before the gap, and new keys write to those after it: they are in different cache lines.
 	_            [8]uint64
 	count        atomic.Int64  // partitions, and those being made
 	manualCount  atomic.Int64  // of these, those whose TryReplenish has to be called
@@ -262,6 +258,29 @@ func (p *PartitionedLimiter[R, K]) Statistics(resource R) (Statistics, error) {
 		return sp.Statistics(), nil
 	}
 	return Statistics{}, nil
+}
+
+// Reconfigure changes the options; a zero field gets its default. Partitions above a lower MaxPartitions stay as long
+// as they are in use. To change the limiters of the partitions, see [PartitionedLimiter.Apply]. The error is a
+// [weir.OptionsError].
+func (p *PartitionedLimiter[R, K]) Reconfigure(o PartitionedOptions) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	p.set(o)
+	now := moment()
+	for i := range p.shards {
+		s := &p.shards[i]
+		s.mu.Lock()
+		if s.table.n > 0 {
+			s.sweepAt = min(s.sweepAt, now)
+		}
+		s.mu.Unlock()
+	}
+	if p.count.Load() > 0 && !p.closed.Load() {
+		p.janitor.schedule(max(now, p.pauseEnds(now)))
+	}
+	return nil
 }
 
 // Len returns the number of partitions, including partitions that are being made.

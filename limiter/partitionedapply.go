@@ -61,17 +61,11 @@ func (s *shard[K]) allBeingMade() []<-chan struct{} {
 func (s *shard[K]) pinAll() []*entry[K] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	heads := s.table.heads.Load()
-	if heads == nil {
-		return nil
-	}
 	all := make([]*entry[K], 0, s.table.n)
-	for i := range heads.len() {
-		for e := heads.slots[i].Load(); e != nil; e = e.next.Load() {
-			e.pins.Add(1)
-			all = append(all, e)
-		}
-	}
+	s.table.each(0, s.table.chains(), func(e *entry[K]) {
+		e.pins.Add(1)
+		all = append(all, e)
+	})
 	return all
 }
 
@@ -148,27 +142,4 @@ func (r *runningChanges[K]) end(key K) {
 	defer r.mu.Unlock()
 	i := slices.Index(r.keys, key)
 	r.keys = slices.Delete(r.keys, i, i+1)
-}
-
-// Reconfigure changes the options; a zero field gets its default. Partitions above a lower MaxPartitions stay as long
-// as they are in use. To change the limiters of the partitions, see [PartitionedLimiter.Apply]. The error is a
-// [weir.OptionsError].
-func (p *PartitionedLimiter[R, K]) Reconfigure(o PartitionedOptions) error {
-	if err := o.Validate(); err != nil {
-		return err
-	}
-	p.set(o)
-	now := moment()
-	for i := range p.shards {
-		s := &p.shards[i]
-		s.mu.Lock()
-		if s.table.n > 0 {
-			s.sweepAt = min(s.sweepAt, now)
-		}
-		s.mu.Unlock()
-	}
-	if p.count.Load() > 0 && !p.closed.Load() {
-		p.janitor.schedule(max(now, p.pauseEnds(now)))
-	}
-	return nil
 }

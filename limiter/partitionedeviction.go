@@ -50,11 +50,6 @@ func (p *PartitionedLimiter[R, K]) use(e *entry[K]) {
 	e.used.Store(now)
 }
 
-// beginEpoch begins the epoch of a new partition.
-func (p *PartitionedLimiter[R, K]) beginEpoch() {
-	p.recency.Add(usesPerEpoch - p.recency.Load()%usesPerEpoch)
-}
-
 // reserve counts a new partition. If there are MaxPartitions, it evicts one first, and returns false if it cannot.
 func (p *PartitionedLimiter[R, K]) reserve(now int64) bool {
 	for {
@@ -65,7 +60,7 @@ func (p *PartitionedLimiter[R, K]) reserve(now int64) bool {
 			return true
 		case n < most:
 			if p.count.CompareAndSwap(n, n+1) {
-				p.beginEpoch()
+				p.recency.Add(usesPerEpoch - p.recency.Load()%usesPerEpoch) // the next epoch
 				return true
 			}
 		case !p.evict(now):
@@ -112,7 +107,7 @@ func (p *PartitionedLimiter[R, K]) evictScanned(now int64) bool {
 	for i := range p.shards {
 		p.sampleShard.Store(first + uint32(i))
 		s := &p.shards[(int(first)+i)%len(p.shards)]
-		for chains := s.chains(); chains > 0; {
+		for chains := s.table.chains(); chains > 0; {
 			var room [sampleAll]candidate[K]
 			found, looked := s.sample(room[:0], sampleAll)
 			if p.evictStalest(found, 1, len(found), now) {
@@ -127,23 +122,15 @@ func (p *PartitionedLimiter[R, K]) evictScanned(now int64) bool {
 	return false
 }
 
-// chains returns about how many chains the shard has.
-func (s *shard[K]) chains() int {
-	if heads := s.table.heads.Load(); heads != nil {
-		return heads.len()
-	}
-	return 0
-}
-
 // sample adds partitions to found until it has atMost or all of the shard's. It returns how many chains it has visited;
 // the next call continues after them.
 func (s *shard[K]) sample(found []candidate[K], atMost int) (_ []candidate[K], chains int) {
-	if s.chains() == 0 {
+	if s.table.chains() == 0 {
 		return found, 0
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for all := s.chains(); chains < all && len(found) < atMost; chains++ {
+	for all := s.table.chains(); chains < all && len(found) < atMost; chains++ {
 		if s.sampleFrom >= all {
 			s.sampleFrom = 0
 		}

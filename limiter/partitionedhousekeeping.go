@@ -61,14 +61,14 @@ func (p *PartitionedLimiter[R, K]) housekeep(now int64) (next int64) {
 	next = never
 	began := moment()
 	p.waited.Store(0)
-	sweep := began >= p.pauseEnds(began)
+	paused := began < p.pauseEnds(began)
 	for i := range p.shards {
 		if p.closed.Load() {
 			return never
 		}
-		next = min(next, p.sweepIfDue(&p.shards[i], began, sweep))
+		next = min(next, p.sweepIfDue(&p.shards[i], began, paused))
 	}
-	if sweep {
+	if !paused {
 		ended := moment()
 		p.pausedUntil.Store(ended + max(replenishEvery, pauseFactor*(ended-began-p.waited.Load())))
 	}
@@ -82,12 +82,12 @@ func (p *PartitionedLimiter[R, K]) housekeep(now int64) (next int64) {
 	return next
 }
 
-// sweepIfDue sweeps a shard if a partition of it may have been idle for long enough, and returns when that may be so
-// next.
-func (p *PartitionedLimiter[R, K]) sweepIfDue(s *shard[K], now int64, sweep bool) (due int64) {
+// sweepIfDue sweeps a shard if a partition of it can have been idle for long enough, unless the search is paused. It
+// returns when that can be so next.
+func (p *PartitionedLimiter[R, K]) sweepIfDue(s *shard[K], now int64, paused bool) (due int64) {
 	s.mu.Lock()
 	due = s.sweepAt
-	if due > now || !sweep {
+	if due > now || paused {
 		s.mu.Unlock()
 		return due
 	}
@@ -131,17 +131,10 @@ func (p *PartitionedLimiter[R, K]) replenish(s *shard[K]) {
 func (s *shard[K]) visit(from int, f func(*entry[K])) (more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	heads := s.table.heads.Load()
-	if heads == nil {
-		return false
-	}
-	to := min(from+visitChains, heads.len())
-	for i := from; i < to; i++ {
-		for e := heads.slots[i].Load(); e != nil; e = e.next.Load() {
-			f(e)
-		}
-	}
-	return to < heads.len()
+	chains := s.table.chains()
+	to := min(from+visitChains, chains)
+	s.table.each(from, to, f)
+	return to < chains
 }
 
 // sweep forgets the partitions of a shard that have been idle for too long, and returns when it has to be called next.

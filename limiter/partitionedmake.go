@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir/internal/isnil"
 )
 
-// A making is a partition that one caller is making. Other callers for the key wait for done, which the first of them
-// makes. If partition is nil after that, lease and err are their answer.
+// A making is a partition that one caller is making. Other callers for the key wait until done is closed; the first that
+// waits makes done. If partition is then nil, lease and err are their answer.
 type making[K comparable] struct {
 	key       K
 	next      *making[K] // in the same shard

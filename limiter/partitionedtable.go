@@ -26,11 +26,11 @@ func (h *heads[K]) len() int { return int(h.n.Load()) }
 
 const leastHeads = 4
 
-// roundStart returns the number of heads at which this round of splitting began: the largest power of two up to heads.
+// roundStart returns the number of heads at which this round of splits began: the largest power of two up to heads.
 func roundStart(heads int) int { return 1 << (bits.Len(uint(heads)) - 1) }
 
-// chainAt returns the place of the chain for that hash among that many heads. The chains before the next one to be split
-// have been split, and use one more bit of the hash.
+// chainAt returns the place of the chain for that hash among that many heads. The chains before the next one to be
+// split have been split, and use one more bit of the hash.
 func chainAt(hash uint32, heads int) int {
 	r := roundStart(heads)
 	i := int(hash & uint32(2*r-1))
@@ -57,6 +57,23 @@ func (t *table[K]) find(hash uint64, key K) *entry[K] {
 		}
 	}
 	return nil
+}
+
+// chains returns the number of chains. Without the lock, it can be an old one.
+func (t *table[K]) chains() int {
+	if h := t.heads.Load(); h != nil {
+		return h.len()
+	}
+	return 0
+}
+
+// each calls f with the entries of the chains from one place to before another. f must not change the table.
+func (t *table[K]) each(from, to int, f func(*entry[K])) {
+	for i := from; i < to; i++ {
+		for e := t.heads.Load().slots[i].Load(); e != nil; e = e.next.Load() {
+			f(e)
+		}
+	}
 }
 
 // has reports whether e is in the table.

@@ -87,10 +87,9 @@ func (t *tracked) IdleDuration() (idle time.Duration, ok bool) {
 
 // trackedLease is the owner of a lease of a tracked limiter.
 type trackedLease struct {
-	lease  Lease
-	by     *tracked
-	done   atomic.Bool
-	before *trackedLease // the same lease before it was adjusted: the done of the first one counts
+	lease Lease
+	by    *tracked
+	once
 }
 
 func (t *trackedLease) release(int, int64) { t.settle(Lease.Release) }
@@ -98,11 +97,7 @@ func (t *trackedLease) refund(int, int64)  { t.settle(Lease.Refund) }
 
 // settle calls f with the lease, unless the lease was released or refunded before.
 func (t *trackedLease) settle(f func(Lease)) {
-	first := t
-	for first.before != nil {
-		first = first.before
-	}
-	if !first.done.CompareAndSwap(false, true) {
+	if !t.first() {
 		return
 	}
 	defer func() {
@@ -117,5 +112,5 @@ func (t *trackedLease) adjust(_ int, tag int64, cost int) (owner, int64, bool) {
 	if !ok {
 		return t, tag, false
 	}
-	return &trackedLease{lease: lease, by: t.by, before: t}, tag, true
+	return &trackedLease{lease: lease, by: t.by, once: once{before: &t.once}}, tag, true
 }

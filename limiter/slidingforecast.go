@@ -7,8 +7,6 @@ import (
 	"github.com/weir-go/weir/internal/saturate"
 )
 
-// timerFor returns the moment at which n permits are free, in real time. For a window that is replenished by hand it is
-// never, because that needs no timer.
 func (w *SlidingWindow) timerFor(n int) int64 {
 	if w.manual {
 		return never
@@ -18,23 +16,15 @@ func (w *SlidingWindow) timerFor(n int) int64 {
 
 // freeAt returns the grid line on which n permits are free if none are taken.
 func (w *SlidingWindow) freeAt(n int64) int64 {
-	if over := n - w.free(); over > 0 {
-		return w.leaves(over)
-	}
-	return w.line
-}
-
-// leaves returns the grid line on which that many of the oldest permits in the window have left it.
-func (w *SlidingWindow) leaves(permits int64) int64 {
-	return saturate.Add(w.segmentOf(permits), w.window())
-}
-
-// segmentOf returns the beginning of the first segment by whose end that many permits had been taken in the window.
-func (w *SlidingWindow) segmentOf(permits int64) int64 {
-	if w.pastUsed() < permits {
+	over := n - w.free()
+	if over <= 0 {
 		return w.line
 	}
-	return w.past.at(w.past.holding(0, permits, w.expired)).line
+	line := w.line // of the segment that has to leave
+	if w.pastUsed() >= over {
+		line = w.past.at(w.past.holding(0, over, w.expired)).line
+	}
+	return saturate.Add(line, w.window())
 }
 
 func (w *SlidingWindow) retryAfter(now int64, n int) time.Duration {
@@ -74,7 +64,7 @@ type windowForecast struct {
 	window  *SlidingWindow
 	line    int64 // lines gone by
 	expired int64 // of the window's permits, how many have left
-	near    int   // a past segment that is not after the next one to leave
+	near    int   // where searches begin: no past segment before it is in the window
 	held    int64 // permits that the forecast has taken and that have not left
 	taken   [exactWaiters]struct{ leaves, permits int64 }
 	first   int // of taken, the first that has not left

@@ -31,8 +31,8 @@ func (w *SlidingWindow) Reconfigure(o SlidingWindowOptions) error {
 	return nil
 }
 
-// changeGrid begins a grid of other segments at the current line. If the next line of the new grid has passed already, it
-// counts as reached now, once.
+// changeGrid begins a grid of other segments at the current line. If the next line of the new grid has passed already,
+// it counts as reached now, once.
 func (w *SlidingWindow) changeGrid(at, period int64, segments int) {
 	wasIdle, idleAt := w.used() == 0, w.idleSince()
 	if wasIdle {
@@ -51,8 +51,8 @@ func (w *SlidingWindow) changeGrid(at, period int64, segments int) {
 	}
 }
 
-// moveSegments moves the permits to the segments of a grid whose current one begins at line. The permits of an old segment
-// go to the new segment that has its last instant, which is the last one that they could belong to.
+// moveSegments moves the permits to the segments of a new grid, whose current segment begins at line. The permits of an
+// old segment go to the last of the new segments that overlap it, so that none comes back too early.
 func (w *SlidingWindow) moveSegments(at, line, period int64, segments int) {
 	current := at - 1 // the last instant of the current segment, if another one begins now
 	if line == w.line {
@@ -85,13 +85,13 @@ func (w *SlidingWindow) moveSegments(at, line, period int64, segments int) {
 
 // A formerGrid is what refunds need of the grid before its last change.
 type formerGrid struct {
-	oldest       int64 // permits taken before had left the window, or are not to be found
+	oldest       int64 // permits with an older tag cannot be refunded
 	line, period int64 // of its current segment
-	last         int64 // the last instant of that
+	last         int64 // the last instant of its current segment
 }
 
-// momentOf returns a moment in the segment of the present grid that has the permits of the segment that began at line.
-// g can be nil.
+// momentOf returns a moment that lies in the present segment of the permits whose tag is line: the last instant of their
+// segment in the former grid, or line itself if they were taken later. g can be nil.
 func (g *formerGrid) momentOf(line int64) int64 {
 	switch {
 	case g == nil || line > g.line:

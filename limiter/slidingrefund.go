@@ -19,7 +19,7 @@ func (w *SlidingWindow) refund(n int, tag int64) {
 	}
 }
 
-// giveBack takes n permits out of the segment in which those are that were charged to the segment that began at tag.
+// giveBack takes n permits of a lease out of their segment.
 func (w *SlidingWindow) giveBack(n, tag int64) {
 	age, ok := w.ageOf(tag)
 	switch {
@@ -37,8 +37,8 @@ func (w *SlidingWindow) giveBack(n, tag int64) {
 	}
 }
 
-// ageOf returns how long before the current segment the one began that has the permits charged to the segment that
-// began at tag. ok is false if that segment has left the window.
+// ageOf finds the segment that now has the permits of a lease with that tag. It returns how long before the current
+// segment it began. ok is false if it has left the window.
 func (w *SlidingWindow) ageOf(tag int64) (age int64, ok bool) {
 	segments := segmentsBefore(w.line, w.former.momentOf(tag), w.period)
 	if segments >= int64(w.segments) || w.former != nil && tag < w.former.oldest {
@@ -68,8 +68,8 @@ func (c *windowCharge) adjust(n int, tag int64, cost int) (owner, int64, bool) {
 }
 
 // adjustCost changes what a grant has cost, of which held permits are in the window. More permits are charged to the
-// current segment, but go by the tag of the grant as long as its segment is in the window. A later refund then takes
-// all out of the older segment, so permits come back too late rather than too early.
+// current segment. The adjusted lease has one tag for all its permits: that of the grant, as long as its segment is in
+// the window. A refund then takes all out of that older segment, so permits come back too late rather than too early.
 func (w *SlidingWindow) adjustCost(n int, held int64, cost int, tag int64) (owner, int64, bool) {
 	now := moment()
 	w.mu.Lock()

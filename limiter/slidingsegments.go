@@ -5,7 +5,7 @@ import "slices"
 // A pastSegment is a segment before the current one in which permits were taken.
 type pastSegment struct {
 	line  int64 // where it begins
-	taken int64 // the window's taken at its end; in a page, above the page's base
+	taken int64 // the window's taken when the segment ended; in a page, less the page's base
 }
 
 // pastSegments are the segments of a window before the current one in which permits were taken, the oldest first. Their
@@ -41,8 +41,7 @@ func (p *pastSegments) at(i int) pastSegment {
 // newest returns the newest segment. There is one.
 func (p *pastSegments) newest() pastSegment { return p.at(int(p.count) - 1) }
 
-// takenUntil returns the taken of the i-th oldest segment. Before the first one it is expired, the permits that have left
-// the window.
+// takenUntil returns the taken of the i-th oldest segment, or expired if i is -1.
 func (p *pastSegments) takenUntil(i int, expired int64) int64 {
 	if i < 0 {
 		return expired
@@ -103,8 +102,7 @@ func (p *pastSegments) pop() {
 	}
 }
 
-// expire removes the segments that began age or longer before line, and returns the taken of the newest of them. If
-// there is none, it returns expired.
+// expire removes the segments that began age or longer before line. It returns the window's new expired.
 func (p *pastSegments) expire(line, age, expired int64) int64 {
 	for len(p.pages) > 0 {
 		page, i := &p.pages[0], int(p.first)
@@ -141,8 +139,8 @@ func (p *pastSegments) younger(from int, line, age int64) int {
 	return p.search(from, byLine, line, 1-age)
 }
 
-// holding returns the index of the first segment, from that index on, by whose end that many permits were taken since
-// left.
+// holding returns the index of the segment, from that index on, that has the last of that many permits, counted from
+// the oldest that has not expired.
 func (p *pastSegments) holding(from int, permits, expired int64) int {
 	return p.search(from, byTaken, expired, permits)
 }
@@ -155,23 +153,23 @@ const (
 	byTaken
 )
 
-// search returns the index of the first segment, from that index on, whose key is at least least above zero. Often that
-// is the one at the index, which leaves the window next, or one of the same page.
-func (p *pastSegments) search(from int, by sortKey, zero, least int64) int {
+// search returns the index of the first segment, from that index on, whose key is at least distance above origin. Often
+// that is the one at the index, which leaves the window next, or one of the same page.
+func (p *pastSegments) search(from int, by sortKey, origin, distance int64) int {
 	if from == int(p.count) {
 		return from
 	}
 	from += int(p.first)
 	low, high := from>>pageBits, len(p.pages)-1
 	i := from & (pageSize - 1)
-	if p.pages[low].reaches(i, by, zero, least) {
+	if p.pages[low].reaches(i, by, origin, distance) {
 		return from - int(p.first)
 	}
-	if p.pages[low].reaches(pageSize-1, by, zero, least) {
+	if p.pages[low].reaches(pageSize-1, by, origin, distance) {
 		high = low
 	}
 	for low < high {
-		if mid := (low + high) / 2; p.pages[mid].reaches(pageSize-1, by, zero, least) {
+		if mid := (low + high) / 2; p.pages[mid].reaches(pageSize-1, by, origin, distance) {
 			high = mid
 		} else {
 			low, i = mid+1, 0
@@ -179,7 +177,7 @@ func (p *pastSegments) search(from int, by sortKey, zero, least int64) int {
 	}
 	page := &p.pages[low]
 	for end := len(page.segments); i < end; {
-		if mid := (i + end) / 2; page.reaches(mid, by, zero, least) {
+		if mid := (i + end) / 2; page.reaches(mid, by, origin, distance) {
 			end = mid
 		} else {
 			i = mid + 1
@@ -188,13 +186,13 @@ func (p *pastSegments) search(from int, by sortKey, zero, least int64) int {
 	return low<<pageBits + i - int(p.first)
 }
 
-// reaches reports whether the key of the i-th segment of a page, or of its last one, is at least least above zero.
-func (page *segmentPage) reaches(i int, by sortKey, zero, least int64) bool {
+// reaches reports whether the key of the i-th segment of a page, or of its last one, is at least distance above origin.
+func (page *segmentPage) reaches(i int, by sortKey, origin, distance int64) bool {
 	s := &page.segments[min(i, len(page.segments)-1)]
 	if by == byLine {
-		return s.line-zero >= least
+		return s.line-origin >= distance
 	}
-	return page.base+s.taken-zero >= least
+	return page.base+s.taken-origin >= distance
 }
 
 // giveBack takes n permits, or as many as it has, out of the segment that begins at line. It returns how many.

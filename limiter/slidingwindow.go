@@ -15,11 +15,11 @@ import (
 // Use it for "at most n in a minute, whichever minute". A [FixedWindow] lets twice that through around a window's edge.
 // The zero SlidingWindow is not usable, and its methods say so; make one with [NewSlidingWindow].
 type SlidingWindow struct {
-	taken    int64 // permits ever granted, without refunded ones; wraps around
+	taken    int64 // permits ever taken, without refunded ones; wraps around
 	expired  int64 // of taken, the permits that have left the window
 	before   int64 // of taken, the permits before the current segment
 	past     pastSegments
-	line     int64 // where the current segment begins; once unused, the line that made it so
+	line     int64 // where the current segment begins; in an unused window, since when it is unused
 	granted  int64
 	period   int64 // nanoseconds a segment
 	segments int32 // in a window
@@ -148,16 +148,7 @@ func (w *SlidingWindow) AutoReplenishing() bool { return !w.manual }
 
 // Close closes the limiter: waiters are rejected, and later calls return [ErrClosed]. It returns nil, and can be called
 // again.
-func (w *SlidingWindow) Close() error {
-	now := moment()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.closed {
-		w.catchUp(now)
-		w.close()
-	}
-	return nil
-}
+func (w *SlidingWindow) Close() error { return closeClocked(w) }
 
 func (w *SlidingWindow) close() { closeEngine(w) }
 

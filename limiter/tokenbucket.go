@@ -1,7 +1,5 @@
 package limiter
 
-import "time"
-
 // A TokenBucket lets through bursts of up to TokenLimit, and TokensPerPeriod in each period in the long run. Tokens
 // come all at once on a grid of whole periods that begins when the limiter is made: 10 tokens in 100 ms and 1 token in
 // 10 ms are the same rate, the second more even.
@@ -42,14 +40,9 @@ func (o TokenBucketOptions) limits() bucketLimits {
 
 // Options returns the options in force.
 func (b *TokenBucket) Options() TokenBucketOptions {
-	b.lock()
-	defer b.mu.Unlock()
+	l := b.limits()
 	return TokenBucketOptions{
-		TokenLimit:          int(b.state().limit),
-		TokensPerPeriod:     int(b.state().refill),
-		ReplenishmentPeriod: time.Duration(b.state().period),
-		QueueLimit:          b.state().queue.limit,
-		QueueOrder:          b.state().queue.order,
-		ManualReplenishment: b.state().manual,
+		TokenLimit: int(l.limit), TokensPerPeriod: int(l.refill), ReplenishmentPeriod: l.period,
+		QueueLimit: l.queueLimit, QueueOrder: l.queueOrder, ManualReplenishment: l.manual,
 	}
 }

@@ -45,8 +45,7 @@ var closeCases = []testCase{
 		rule: "Common 6", needs: Close | Statistics, run: func(p *probe) {
 			lease := p.granted(3, "it is new")
 			p.close()
-			lease.Release()
-			p.settle()
+			p.release(lease)
 			p.hasStatistics(1, 0, 1, 0, "these were the last figures")
 		}},
 	{name: "after Close the last figures stay, with an empty queue",

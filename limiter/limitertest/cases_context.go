@@ -21,18 +21,15 @@ func endedContext() context.Context {
 var contextCases = []testCase{
 	{name: "Acquire with a context that is done takes nothing, even with permits free",
 		rule: "Common 1", run: func(p *probe) {
-			lease, err := p.l.Acquire(endedContext(), 1)
-			p.isError(lease, err, "the context was done before", context.Canceled, errCause)
+			p.acquireFails(endedContext(), 1, "the context was done before", context.Canceled, errCause)
 			past, cancel := context.WithTimeout(context.Background(), -time.Second)
 			defer cancel()
-			lease, err = p.l.Acquire(past, 0)
-			p.isError(lease, err, "the deadline was past before, and n == 0 is no exception", context.DeadlineExceeded)
+			p.acquireFails(past, 0, "the deadline was past before, and n == 0 is no exception", context.DeadlineExceeded)
 			p.granted(4, "all are still there")
 		}},
 	{name: "TryAcquire with a context that is done takes nothing, even with permits free",
 		rule: "Common 10", run: func(p *probe) {
-			lease, err := p.l.TryAcquire(endedContext(), 1)
-			p.isError(lease, err, "the context was done before", context.Canceled, errCause)
+			p.tryAcquireFails(endedContext(), 1, "the context was done before", context.Canceled, errCause)
 			p.granted(4, "all are still there")
 		}},
 	{name: "Acquire looks at the context before the range",
@@ -60,9 +57,7 @@ var contextCases = []testCase{
 			p.close()
 			p.bothFail(-1, limiter.ErrPermitCount, "the range error comes before ErrClosed")
 			p.bothFail(5, limiter.ErrPermitCount, "the range error comes before ErrClosed")
-			lease, err := p.l.Acquire(endedContext(), 1)
-			p.isError(lease, err, "the context comes before ErrClosed", context.Canceled)
-			lease, err = p.l.TryAcquire(endedContext(), 1)
-			p.isError(lease, err, "the context comes before ErrClosed", context.Canceled)
+			p.acquireFails(endedContext(), 1, "the context comes before ErrClosed", context.Canceled)
+			p.tryAcquireFails(endedContext(), 1, "the context comes before ErrClosed", context.Canceled)
 		}},
 }

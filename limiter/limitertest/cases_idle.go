@@ -56,13 +56,11 @@ var idleCases = []testCase{
 		rule: "Common 9", kinds: []Kind{Concurrency}, needs: Idle, run: func(p *probe) {
 			a, b := p.granted(1, "it is new"), p.granted(2, "3 are left")
 			p.until(p.s.Unit)
-			a.Release()
-			p.settle()
+			p.release(a)
 			p.inUse("2 are held")
 			p.until(2 * p.s.Unit)
 			released := time.Since(p.start)
-			b.Release()
-			p.settle()
+			p.release(b)
 			p.until(5 * p.s.Unit)
 			p.idleSince(released, "it was full then")
 		}},

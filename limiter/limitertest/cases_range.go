@@ -36,8 +36,7 @@ var rangeCases = []testCase{
 // bothFail expects an error that is target of TryAcquire and of Acquire.
 func (p *probe) bothFail(n int, target error, why string) {
 	why = fmt.Sprintf("n is %d, and %s", n, why)
-	lease, err := p.l.TryAcquire(p.ctx, n)
-	p.isError(lease, err, why, target)
+	p.tryAcquireFails(p.ctx, n, why, target)
 	w := p.acquire(n)
 	p.returns(w, why)
 	p.isError(w.lease, w.err, why, target)

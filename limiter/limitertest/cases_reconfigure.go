@@ -47,12 +47,10 @@ var reconfigureCases = []testCase{
 			p.granted(3, "3 are left")
 			p.reconfigure(func(l *Limits) { l.Permits, l.TokensPerPeriod = 2, 1 })
 			p.rejected(1, "4 are in use, and the limit is 2")
-			lease, err := p.l.TryAcquire(p.ctx, 3)
-			p.isError(lease, err, "the limit is 2", limiter.ErrPermitCount)
+			p.tryAcquireFails(p.ctx, 3, "the limit is 2", limiter.ErrPermitCount)
 			switch p.s.Kind {
 			case Concurrency:
-				first.Release()
-				p.settle()
+				p.release(first)
 				p.rejected(1, "3 are in use, and the limit is 2")
 			case TokenBucket:
 				p.until(p.s.Unit)

@@ -15,8 +15,7 @@ var unlimitedCases = []testCase{
 				p.served(p.acquire(n), "there is no limit")
 			}
 			p.bothFail(-1, limiter.ErrPermitCount, "there is no such number of permits")
-			lease, err := p.l.Acquire(endedContext(), 1)
-			p.isError(lease, err, "the context was done before", context.Canceled)
+			p.acquireFails(endedContext(), 1, "the context was done before", context.Canceled)
 		}},
 	{name: "an unlimited limiter is idle since its last use",
 		rule: "Common 9", kinds: []Kind{Unlimited}, needs: Idle, run: func(p *probe) {

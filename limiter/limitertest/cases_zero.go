@@ -61,8 +61,7 @@ var zeroCases = []testCase{
 			p.granted(3, "it is new")
 			big, zero := p.acquire(4), p.acquire(0)
 			if p.s.Kind == Concurrency {
-				first.Release()
-				p.settle()
+				p.release(first)
 				p.served(zero, "one came back, and it overtakes no waiter")
 				p.waits(big, "it needs 4")
 				return

@@ -164,6 +164,18 @@ func (p *probe) rejected(n int, why string) limiter.Lease {
 	return lease
 }
 
+// tryAcquireFails expects an error of TryAcquire that is all of targets.
+func (p *probe) tryAcquireFails(ctx context.Context, n int, why string, targets ...error) {
+	lease, err := p.l.TryAcquire(ctx, n)
+	p.isError(lease, err, why, targets...)
+}
+
+// acquireFails is tryAcquireFails for an Acquire that does not wait.
+func (p *probe) acquireFails(ctx context.Context, n int, why string, targets ...error) {
+	lease, err := p.l.Acquire(ctx, n)
+	p.isError(lease, err, why, targets...)
+}
+
 // isError expects an error that is all of targets, and no lease.
 func (p *probe) isError(lease limiter.Lease, err error, why string, targets ...error) {
 	for _, target := range targets {
@@ -225,6 +237,12 @@ func (p *probe) untilJustBefore(d time.Duration) {
 	if !p.s.RealTime {
 		p.settle()
 	}
+}
+
+// release releases a lease, which serves the queue.
+func (p *probe) release(lease limiter.Lease) {
+	lease.Release()
+	p.settle()
 }
 
 // refill lets all granted permits come back, which serves the queue: it releases the leases, or waits for the next

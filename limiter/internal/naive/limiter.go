@@ -195,11 +195,7 @@ func invalid(k limitertest.Kind, l limitertest.Limits) bool {
 }
 
 // Statistics implements [limiter.StatisticsProvider].
-func (l *Limiter) Statistics() limiter.Statistics {
-	m := l.enter()
-	defer l.leave()
-	return m.Statistics()
-}
+func (l *Limiter) Statistics() limiter.Statistics { return ask(l, (*Model).Statistics) }
 
 // IdleDuration implements [limiter.Idler].
 func (l *Limiter) IdleDuration() (time.Duration, bool) {
@@ -210,30 +206,20 @@ func (l *Limiter) IdleDuration() (time.Duration, bool) {
 }
 
 // Close implements [io.Closer].
-func (l *Limiter) Close() error {
-	m := l.enter()
-	m.Close()
-	l.leave()
-	return nil
-}
+func (l *Limiter) Close() error { return ask(l, (*Model).Close) }
 
 // TryReplenish implements [limiter.Replenisher].
-func (l *Limiter) TryReplenish() bool {
-	m := l.enter()
-	defer l.leave()
-	return m.Replenish()
-}
+func (l *Limiter) TryReplenish() bool { return ask(l, (*Model).Replenish) }
 
 // ReplenishmentPeriod implements [limiter.Replenisher].
-func (l *Limiter) ReplenishmentPeriod() time.Duration {
-	m := l.enter()
-	defer l.leave()
-	return m.step()
-}
+func (l *Limiter) ReplenishmentPeriod() time.Duration { return ask(l, (*Model).step) }
 
 // AutoReplenishing implements [limiter.Replenisher].
-func (l *Limiter) AutoReplenishing() bool {
+func (l *Limiter) AutoReplenishing() bool { return !ask(l, (*Model).manual) }
+
+// ask returns what the model answers now.
+func ask[T any](l *Limiter, question func(*Model) T) T {
 	m := l.enter()
 	defer l.leave()
-	return !m.Limits.Manual
+	return question(m)
 }

@@ -44,6 +44,8 @@ func (m *Model) timed() bool { return m.step() > 0 }
 
 func (m *Model) step() time.Duration { return m.Limits.Step(m.Kind) }
 
+func (m *Model) manual() bool { return m.Limits.Manual }
+
 // Line returns the last grid line reached, and the time between two lines.
 func (m *Model) Line() (line, step time.Duration) { return m.line, m.step() }
 

@@ -107,10 +107,10 @@ func (m *Model) Refund(r *Request) {
 	m.serve()
 }
 
-// Close rejects all waiters.
-func (m *Model) Close() {
+// Close rejects all waiters. It returns nil.
+func (m *Model) Close() error {
 	if m.closed {
-		return
+		return nil
 	}
 	m.closed = true
 	for _, r := range m.queue {
@@ -120,6 +120,7 @@ func (m *Model) Close() {
 		r.settle(Answer{Outcome: Rejected, Reason: limiter.ReasonClosed, At: m.now})
 	}
 	m.queue = nil
+	return nil
 }
 
 // Reconfigure puts new limits in force; they must be valid.
