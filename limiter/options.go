@@ -92,6 +92,24 @@ type TokenBucketOptions struct {
 	ManualReplenishment bool `json:"manual_replenishment,omitempty" yaml:"manual_replenishment,omitempty"`
 }
 
+// PartitionedOptions are the options of a [PartitionedLimiter]. The zero value has the defaults: any number of
+// partitions, each kept until it has been idle for 10 seconds.
+type PartitionedOptions struct {
+	// IdleTimeout is how long a partition is kept whose limiter is idle; see [Idler]. Then the limiter is closed and
+	// the partition forgotten. If 0, it is 10 seconds.
+	IdleTimeout time.Duration `json:"idle_timeout,omitempty" yaml:"idle_timeout,omitempty"`
+	// MaxPartitions bounds the number of partitions. If 0, there is no bound. Set it if keys come from outside the
+	// program, such as from requests.
+	//
+	// A new key beyond the bound takes the place of the least recently used partition that is idle. If all are in use,
+	// the new key is rejected, so a flood of keys never evicts one that is being limited. With more than 64 partitions,
+	// a sample of 8 is looked at instead of all, because a new key must not cost a look at each of them. During a
+	// flood, a new key can then be rejected although a partition is idle.
+	MaxPartitions int `json:"max_partitions,omitempty" yaml:"max_partitions,omitempty"`
+}
+
+const defaultIdleTimeout = 10 * time.Second
+
 // Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Constructors and Reconfigure
 // call it; a program that reads options from a file can call it earlier.
 func (o ConcurrencyOptions) Validate() error {
@@ -140,6 +158,19 @@ func (o TokenBucketOptions) Validate() error {
 	p.Positive("ReplenishmentPeriod", o.ReplenishmentPeriod)
 	validateQueue(&p, o.QueueLimit, o.QueueOrder)
 	return p.Err("limiter")
+}
+
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil.
+func (o PartitionedOptions) Validate() error {
+	var p validate.Problems
+	o.validate(&p)
+	return p.Err("limiter")
+}
+
+// validate adds what is wrong with o to p.
+func (o PartitionedOptions) validate(p *validate.Problems) {
+	p.NotNegative("IdleTimeout", o.IdleTimeout)
+	p.AtLeast("MaxPartitions", o.MaxPartitions, 0)
 }
 
 // validateQueue adds what is wrong with the options of a queue to p.

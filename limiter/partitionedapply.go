@@ -1,9 +1,7 @@
 package limiter
 
 import (
-	"hash/maphash"
 	"iter"
-	"slices"
 	"sync"
 )
 
@@ -89,7 +87,7 @@ func (p *PartitionedLimiter[R, K]) Apply(change func(key K, l Limiter) error) er
 	}
 	p.applying.Lock()
 	defer p.applying.Unlock()
-	a := &applyCall[K]{change: change, seed: p.seed}
+	a := &applyCall[K]{change: change}
 	p.change.Store(a)
 	defer p.change.Store(nil)
 	for key, l := range p.All() {
@@ -100,46 +98,17 @@ func (p *PartitionedLimiter[R, K]) Apply(change func(key K, l Limiter) error) er
 	return nil
 }
 
-// An applyCall is a call of Apply. Apply goes through millions of keys with a lock for each, so the keys are spread
-// over several locks: with one lock, a call for a key would wait for milliseconds.
+// An applyCall is a call of Apply.
 type applyCall[K comparable] struct {
 	change  func(K, Limiter) error
-	seed    maphash.Seed
-	running [64]runningChanges[K] // by the key's hash
-}
-
-// runningChanges are the keys that change is being called for.
-type runningChanges[K comparable] struct {
-	mu   sync.Mutex
-	keys []K
-	_    [4]uint64 // a cache line for each
+	running sync.Map // the keys that change is being called for
 }
 
 // apply calls change, unless change is running for that key: then the caller can be change itself.
 func (a *applyCall[K]) apply(key K, l Limiter) error {
-	r := &a.running[maphash.Comparable(a.seed, key)%uint64(len(a.running))]
-	if !r.begin(key) {
+	if _, running := a.running.LoadOrStore(key, true); running {
 		return nil
 	}
-	defer r.end(key)
+	defer a.running.Delete(key)
 	return a.change(key, l)
-}
-
-// begin adds a key. It returns false if the key is there.
-func (r *runningChanges[K]) begin(key K) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if slices.Contains(r.keys, key) {
-		return false
-	}
-	r.keys = append(r.keys, key)
-	return true
-}
-
-// end removes a key.
-func (r *runningChanges[K]) end(key K) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	i := slices.Index(r.keys, key)
-	r.keys = slices.Delete(r.keys, i, i+1)
 }
