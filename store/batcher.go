@@ -1,6 +1,7 @@
 package store
 
 import (
+	"hash/maphash"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -21,6 +22,10 @@ type batcher[T batchItem] struct {
 	mu      sync.Mutex
 	pending [leaseOps][]T // by priority; the items of a round trip have the same
 	running bool
+}
+
+func (b *batcher[T]) init(s *Store, run, timedOut func(*roundTrip, []T)) {
+	b.timeout, b.onIdle, b.run, b.timedOut = s.o.CallTimeout, s.idleChanged, run, timedOut
 }
 
 type batchItem interface {
@@ -139,4 +144,17 @@ func (b *batcher[T]) idle() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return !b.running
+}
+
+// batchersPerShard is how many round trips of one kind can be under way at once for each shard. All calls about one key
+// use the same batcher.
+const batchersPerShard = 4
+
+// batcherOf returns which batcher of its shard a key uses.
+func batcherOf(c *core, key string) int {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	h.WriteString(c.name)
+	h.WriteString(key)
+	return int(h.Sum64() % batchersPerShard)
 }

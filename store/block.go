@@ -116,7 +116,7 @@ func (o *blockOwner) Remaining(int, int64) (int64, bool) {
 	if ks.lastAnswer.def == nil {
 		return 0, false
 	}
-	return max(ks.lastAnswer.left(), 0) + ks.blockPermits(time.Now()), true
+	return max(ks.lastAnswer.free(), 0) + ks.blockPermits(time.Now()), true
 }
 
 // Refund puts permits back into their block if that exists and no tick has passed since: a permit that was granted

@@ -139,7 +139,7 @@ func (c *core) ask(ctx context.Context, key string, requests ...backend.Request)
 	gone := ctx.Done()
 	limit := time.NewTimer(c.s.o.CallTimeout)
 	defer limit.Stop()
-	if err := c.defined(ctx, limit); err != nil {
+	if err := c.waitDefined(ctx, limit); err != nil {
 		return nil, err
 	}
 	q := c.newCall(key, requests)

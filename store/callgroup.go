@@ -7,17 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store/backend"
 )
-
-// checkShard returns why the shard cannot be called, or nil.
-func (s *Store) checkShard(sh *shard) error {
-	if s.ctx.Err() != nil {
-		return limiter.ErrClosed
-	}
-	return sh.breaker.err()
-}
 
 // sendDecisions makes one round trip with all requests of the calls.
 func (s *Store) sendDecisions(trip *roundTrip, calls []*call) {

@@ -15,21 +15,21 @@ import (
 
 // A core is one limiter of a Store: everything that does not depend on its kind or on whether it is partitioned.
 type core struct {
-	s        *Store
-	name     string
-	keyed    bool
-	leased   bool // concurrency: permits come back from their holders, not with time
-	o        LimiterOptions
-	madeAt   stamp
-	madeWith backend.Limits // the constructor's limits
+	s           *Store
+	name        string
+	partitioned bool
+	leased      bool // concurrency: permits come back from their holders, not with time
+	o           LimiterOptions
+	madeAt      stamp
+	madeWith    backend.Limits // the constructor's limits
 
 	inForce     atomic.Pointer[inForce] // nil until the first answer of the store
 	queueing    atomic.Pointer[queueing]
 	newest      atomic.Int64 // the largest definition version that was seen in a state
 	broken      atomic.Pointer[brokenVersion]
 	closed      atomic.Bool
-	overruledBy atomic.Pointer[error] // the last reason that was reported
-	refreshing  atomic.Int32
+	overruledBy atomic.Pointer[error] // the last reason that was reported with EventOverruled
+	refreshing  atomic.Int32          // noRefresh, oneRefresh or twoRefreshes
 
 	definitionLock chan struct{} // full while a goroutine loads or changes the definition in the store
 
@@ -43,14 +43,14 @@ type core struct {
 	finalStatistics limiter.Statistics // once closed
 
 	keys       keyTable
-	granted    atomic.Int64
-	failed     atomic.Int64
+	granted    atomic.Int64 // leases
+	failed     atomic.Int64 // leases
 	lastWaited atomic.Int64 // when a caller last began to wait, in ns since 1970
 	lastFree   atomic.Int64 // not partitioned: 1 + the last answer of Statistics; 0: none yet
 	fallback   fallback
 }
 
-func newCore(s *Store, name string, options any, how *LimiterOptions, keyed bool) (*core, error) {
+func newCore(s *Store, name string, options any, how *LimiterOptions, partitioned bool) (*core, error) {
 	limits, q, err := check(name, options, how)
 	if err != nil {
 		return nil, err
@@ -62,23 +62,32 @@ func newCore(s *Store, name string, options any, how *LimiterOptions, keyed bool
 	if o.LeaseTTL == 0 {
 		o.LeaseTTL = defaultLeaseTTL
 	}
+	madeAt := newStamp()
+	c := &core{
+		s: s, name: name, partitioned: partitioned, leased: limits.Kind == backend.KindConcurrency, o: o,
+		madeAt: madeAt, madeWith: limits, wantedAt: madeAt, wantedLimits: limits, definitionLock: make(chan struct{}, 1),
+	}
+	c.queueing.Store(&q)
+	c.keys.c = c
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cores == nil {
 		return nil, limiter.ErrClosed
 	}
-	c := &core{s: s, name: name, keyed: keyed, leased: limits.Kind == backend.KindConcurrency, o: o, madeWith: limits, wantedLimits: limits, madeAt: newStamp()}
-	c.wantedAt = c.madeAt
-	c.definitionLock = make(chan struct{}, 1)
-	c.queueing.Store(&q)
-	c.keys.c = c
 	s.cores[name] = append(slices.Clip(s.cores[name]), c) // a copy, because notice reads the old one without the lock
 	return c, nil
 }
 
-// without returns a copy of all without c.
-func without(all []*core, c *core) []*core {
-	return slices.DeleteFunc(slices.Clone(all), func(other *core) bool { return other == c })
+// forget removes c from the limiters with its name.
+func (s *Store) forget(c *core) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rest := slices.DeleteFunc(slices.Clone(s.cores[c.name]), func(other *core) bool { return other == c })
+	if len(rest) > 0 {
+		s.cores[c.name] = rest
+	} else {
+		delete(s.cores, c.name) // does nothing on the nil map of a Store that is being closed
+	}
 }
 
 // limits returns the limits in force, as far as this instance knows.
@@ -86,23 +95,19 @@ func (c *core) limits() backend.Limits {
 	if in := c.inForce.Load(); in != nil {
 		return in.Limits
 	}
-	return c.lastWanted()
-}
-
-// lastWanted returns the limits that this process has set last.
-func (c *core) lastWanted() backend.Limits {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.wantedLimits
 }
 
-// checkRequest returns the error of a request that must not reach the queue or the store.
-func (c *core) checkRequest(ctx context.Context, n int, wait bool) error {
+// checkRequest returns the error of a request that must not reach the queue or the store. waiting reports whether it is
+// one of Acquire, for which the context's error comes first.
+func (c *core) checkRequest(ctx context.Context, n int, waiting bool) error {
 	var ctxErr error
 	if ctx.Err() != nil {
 		ctxErr = contextError(ctx)
 	}
-	if wait && ctxErr != nil {
+	if waiting && ctxErr != nil {
 		return ctxErr
 	}
 	if err := c.inRange(n); err != nil {
@@ -166,8 +171,8 @@ func (c *core) counted(lease limiter.Lease) limiter.Lease {
 	return lease
 }
 
-// takeOrFallBack asks the store, or answers by the outage policy. The error is the context's, or says that the limit
-// was lowered below n meanwhile, or that the limiter was closed.
+// takeOrFallBack asks the store, or answers by the outage policy. The error is the context's, [limiter.ErrClosed], or an
+// [limiter.ErrPermitCount] if the limit was lowered below n meanwhile.
 func (c *core) takeOrFallBack(ctx context.Context, key string, n int, waiting bool) (limiter.Lease, error) {
 	var lease limiter.Lease
 	var err error
@@ -208,13 +213,7 @@ func (c *core) close() {
 	if was {
 		return
 	}
-	c.s.mu.Lock()
-	if same := without(c.s.cores[c.name], c); len(same) > 0 {
-		c.s.cores[c.name] = same
-	} else {
-		delete(c.s.cores, c.name) // a no-op on the nil map of a Store that is being closed
-	}
-	c.s.mu.Unlock()
+	c.s.forget(c)
 	c.keys.close()
 	c.fallback.close()
 }

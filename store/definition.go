@@ -8,15 +8,15 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// inForce is a definition, and when it must be loaded again.
+// An inForce is the definition in force here. At due, it is loaded again.
 type inForce struct {
 	*backend.Definition
 	due time.Time
 }
 
 func (c *core) newInForce(d *backend.Definition) *inForce {
-	every := float64(c.s.o.RefreshInterval) * (0.8 + 0.2*rand.Float64())
-	return &inForce{Definition: d, due: time.Now().Add(time.Duration(every))}
+	interval := float64(c.s.o.RefreshInterval) * (0.8 + 0.2*rand.Float64())
+	return &inForce{Definition: d, due: time.Now().Add(time.Duration(interval))}
 }
 
 // A definitionLoad is the first load of a limiter's definition. All callers wait for the same one.
@@ -25,17 +25,17 @@ type definitionLoad struct {
 	err  error
 }
 
-// defined returns when a definition is in force. The first time, it loads it from the store.
-func (c *core) defined(ctx context.Context, limit *time.Timer) error {
+// waitDefined waits until a definition is in force. At the first use it starts to load one from the store.
+func (c *core) waitDefined(ctx context.Context, limit *time.Timer) error {
 	if c.inForce.Load() != nil {
 		c.refreshIfDue(time.Now())
 		return nil
 	}
-	f := c.startFirstLoad()
-	if err := wait(ctx, limit, f.done); err != nil {
+	l := c.startFirstLoad()
+	if err := wait(ctx, limit, l.done); err != nil {
 		return err
 	}
-	return f.err
+	return l.err
 }
 
 func (c *core) startFirstLoad() *definitionLoad {
@@ -44,21 +44,21 @@ func (c *core) startFirstLoad() *definitionLoad {
 	if c.firstLoad != nil {
 		return c.firstLoad
 	}
-	f := &definitionLoad{done: make(chan struct{})}
-	c.firstLoad = f
+	l := &definitionLoad{done: make(chan struct{})}
+	c.firstLoad = l
 	go func() {
-		f.err = c.defineFirst()
+		l.err = c.defineFirst()
 		c.mu.Lock()
 		c.firstLoad = nil
 		c.mu.Unlock()
-		close(f.done)
+		close(l.done)
 	}()
-	return f
+	return l
 }
 
-// lockDefinition waits until no other goroutine of this core loads or changes the definition; done lets the next one
-// in. It is not a mutex, because a goroutine that waits for a mutex stops the time in testing/synctest.
-func (c *core) lockDefinition() (done func()) {
+// lockDefinition waits until no other goroutine of this core loads or changes the definition; unlock lets the next one
+// in. It is not a mutex, because time does not advance in testing/synctest while a goroutine waits for a mutex.
+func (c *core) lockDefinition() (unlock func()) {
 	c.definitionLock <- struct{}{}
 	return func() { <-c.definitionLock }
 }
@@ -67,8 +67,8 @@ func (c *core) lockDefinition() (done func()) {
 // attempt is two calls.
 const defineTimeouts = 4
 
-// lockDefinitionInTime is lockDefinition for a caller that waits: it returns an error after that time.
-func (c *core) lockDefinitionInTime() (done func(), err error) {
+// lockDefinitionInTime is lockDefinition that returns an error after defineTimeouts.
+func (c *core) lockDefinitionInTime() (unlock func(), err error) {
 	limit := time.NewTimer(defineTimeouts * c.s.o.CallTimeout)
 	defer limit.Stop()
 	select {
@@ -85,12 +85,13 @@ func (c *core) defineFirst() error {
 	if c.inForce.Load() != nil {
 		return nil
 	}
-	if limits, by, telling := c.pendingReconfigure(); telling {
+	if limits, by, pending := c.pendingReconfigure(); pending {
 		return c.define(limits, forReconfigureLater, by)
 	}
 	return c.define(c.limits(), forFirstUse, c.madeAt)
 }
 
+// loadDefinition returns what the store has, nil if nothing, and the store's time.
 func (c *core) loadDefinition() (found *backend.Definition, now int64, err error) {
 	type loaded struct {
 		d   *backend.Definition
@@ -98,14 +99,14 @@ func (c *core) loadDefinition() (found *backend.Definition, now int64, err error
 	}
 	sh := c.s.shardOf(c.name, "")
 	begun := sh.breaker.current()
-	got, err := callWithTimeout(c.s, func(ctx context.Context) (l loaded, err error) {
+	l, err := callWithTimeout(c.s, func(ctx context.Context) (l loaded, err error) {
 		l.d, l.now, err = c.s.backend.Load(ctx, c.name)
 		return l, err
 	})
 	if sh.breaker.recordRead(begun, err); err != nil {
 		return nil, 0, unavailable(err)
 	}
-	return got.d, got.now, nil
+	return l.d, l.now, nil
 }
 
 // adopt puts a definition in force here, unless a newer one is known.

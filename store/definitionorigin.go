@@ -16,7 +16,7 @@ import (
 // stampSerial numbers the stamps of this process.
 var stampSerial atomic.Int64
 
-// A stamp is when a limiter was made, or Reconfigure was called.
+// A stamp says when a limiter was made or Reconfigure was called, and in which order within this process.
 type stamp struct {
 	at     time.Time
 	serial int64
@@ -77,8 +77,9 @@ func (c *core) firstUseRefusal(d *backend.Definition, wanted backend.Limits, now
 	return errors.New("a limiter that was made later has set them")
 }
 
-// follows reports whether the newer d was set in place of old, or may have been. If the store had lost old, a first use
-// that did not know of old can have set d. Then d is replaced again, unless that first use could have replaced old.
+// follows reports whether d, which is newer, was set in place of old or could have been. If the store has lost old, the
+// first use of an older program can set d, which it could not have done while old was in force. The caller then restores
+// old.
 func follows(d, old *backend.Definition) bool {
 	switch {
 	case d.Explicit || d.By == "" || d.Limits == old.Limits || (d.Kind == backend.KindConcurrency) != (old.Kind == backend.KindConcurrency):
@@ -98,7 +99,7 @@ func follows(d, old *backend.Definition) bool {
 	return d.Made >= old.Made
 }
 
-// restored returns d with a new version, in place of a newer definition that does not follow it.
+// restored returns d with a new version, to replace found, which does not follow it.
 func restored(d, found *backend.Definition, seen, now int64) *backend.Definition {
 	next := found.WithLimits(d.Limits, now)
 	next.Version = max(next.Version, seen+1)
@@ -130,11 +131,11 @@ func pastAfter(d *backend.Definition, past string) string {
 func pastWith(past, first string) string {
 	left := map[bool]int{false: maxPast, true: maxPast}
 	var all []string
-	for _, one := range append([]string{first}, strings.Fields(past)...) {
-		explicit := strings.HasSuffix(one, byReconfigure)
-		if left[explicit] > 0 && (len(all) == 0 || !strings.HasPrefix(one, strings.TrimSuffix(first, byReconfigure))) {
+	for _, d := range append([]string{first}, strings.Fields(past)...) {
+		explicit := strings.HasSuffix(d, byReconfigure)
+		if left[explicit] > 0 && (len(all) == 0 || !strings.HasPrefix(d, strings.TrimSuffix(first, byReconfigure))) {
 			left[explicit]--
-			all = append(all, one)
+			all = append(all, d)
 		}
 	}
 	return strings.Join(all, " ")
@@ -143,13 +144,13 @@ func pastWith(past, first string) string {
 // pastIsFull reports whether digests may have been dropped.
 func pastIsFull(d *backend.Definition) bool {
 	count := map[bool]int{}
-	for one := range strings.FieldsSeq(d.Past) {
-		count[strings.HasSuffix(one, byReconfigure)]++
+	for digest := range strings.FieldsSeq(d.Past) {
+		count[strings.HasSuffix(digest, byReconfigure)]++
 	}
 	return count[true] >= maxPast || count[false] >= maxPast
 }
 
-// digest is short: two limits of one limiter have the same digest once in 2^32.
+// digest returns 8 characters for l. Two limits of a limiter have the same digest with a probability of 2^-32.
 func digest(l backend.Limits) string {
 	h := fnv.New32a()
 	_, _ = fmt.Fprint(h, l.Kind, l.Permits, l.Period, l.Refill, l.Segments)

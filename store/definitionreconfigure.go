@@ -25,7 +25,7 @@ func (c *core) reconfigureLater(o any) error {
 
 // pendingReconfigure returns the wanted limits, since when they are wanted, and whether the store does not have them
 // yet.
-func (c *core) pendingReconfigure() (limits backend.Limits, by stamp, telling bool) {
+func (c *core) pendingReconfigure() (limits backend.Limits, by stamp, pending bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.wantedLimits, c.wantedAt, c.reconfiguring
@@ -33,18 +33,18 @@ func (c *core) pendingReconfigure() (limits backend.Limits, by stamp, telling bo
 
 // reconfigureLoop runs until the store has the wanted limits, which can change meanwhile.
 func (c *core) reconfigureLoop() {
-	var told stamp
+	var sent stamp
 	for {
 		c.mu.Lock()
 		wanted, by := c.wantedLimits, c.wantedAt
-		c.reconfiguring = told != by && !c.closed.Load()
-		on := c.reconfiguring
+		c.reconfiguring = sent != by && !c.closed.Load()
+		more := c.reconfiguring
 		c.mu.Unlock()
 		switch {
-		case !on:
+		case !more:
 			return
 		case c.reconfigureOnce(wanted, by) == nil:
-			told = by
+			sent = by
 			c.convertNow()
 		case !c.s.sleep(c.s.o.ProbeInterval):
 			return
@@ -92,11 +92,11 @@ func (c *core) setQueueing(q queueing) {
 }
 
 func (c *core) setLimits(limits backend.Limits, q queueing) error {
-	done, err := c.lockDefinitionInTime()
+	unlock, err := c.lockDefinitionInTime()
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer unlock()
 	if err := c.s.checkShard(c.s.shardOf(c.name, "")); err != nil {
 		return unavailable(err)
 	}
@@ -111,15 +111,11 @@ func (c *core) setLimits(limits backend.Limits, q queueing) error {
 	return nil
 }
 
-// convertNow converts the state of a limiter that is not partitioned at once: under the old definition the store might
-// forget it too early. The states of keys are converted when they are used; a key that would be full by then under the
-// old limits is full.
+// convertNow makes a call, so that the state of a limiter that is not partitioned is converted at once: under the old
+// definition the store could forget it too early. The states of keys are converted when they are used. A key that is full
+// by then under the old limits is full under the new ones.
 func (c *core) convertNow() {
-	switch { // the next call tries again
-	case c.keyed:
-	case c.leased:
-		_, _ = c.askForLease(c.s.ctx, "", 0, false)
-	default:
-		_, _ = c.ask(c.s.ctx, "", backend.Request{})
+	if !c.partitioned {
+		_, _ = c.askAvailable(c.s.ctx, "") // if it fails, the next call converts
 	}
 }

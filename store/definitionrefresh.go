@@ -30,7 +30,7 @@ func (c *core) refreshSoon() {
 	}
 }
 
-// The states of refreshing. A refresh that has started may not see later changes.
+// The states of core.refreshing. A refresh does not see changes after its start; therefore, another one can be needed.
 const (
 	noRefresh    int32 = iota
 	oneRefresh         // one is under way
@@ -59,10 +59,10 @@ func (c *core) refreshAll() {
 	}
 }
 
-// reload loads the definition and follows it.
+// reload loads the definition and accepts it.
 func (c *core) reload() error {
 	defer c.lockDefinition()()
-	return c.loadAndFollow(0)
+	return c.loadAndAccept(0)
 }
 
 // awaitVersion makes sure that the definition in force is not older than the version of a state. If no definition can
@@ -75,14 +75,13 @@ func (c *core) awaitVersion(version int64) error {
 	if in := c.inForce.Load(); in != nil && in.Version >= version {
 		return nil
 	}
-	return c.loadAndFollow(version)
+	return c.loadAndAccept(version)
 }
 
-// A brokenVersion is a version that no definition can have. States with that version or a larger one are broken. Until
-// then, the store is not asked about them again.
+// A brokenVersion is a version that no definition can have. States with that version or a larger one are broken.
 type brokenVersion struct {
 	version int64
-	until   time.Time
+	until   time.Time // the store is not asked about such states before
 	err     error
 }
 
@@ -91,8 +90,8 @@ type brokenVersion struct {
 const versionSlack = 60e6
 
 // checkVersion returns an error if a state has a version that no definition can have. Versions are times of the store's
-// clock, or follow the version before. If a larger one were believed, the next definition would be larger still, and
-// all keys would be converted as if so much time had passed.
+// clock, or follow the version before. If a version in the far future were accepted, the next definition's would be later
+// still, and all keys would be converted as if that much time had passed.
 func (c *core) checkVersion(version int64, found *backend.Definition, now int64) error {
 	most := now + versionSlack
 	if found != nil {
@@ -110,26 +109,26 @@ func (c *core) checkVersion(version int64, found *backend.Definition, now int64)
 	return err
 }
 
-// loadAndFollow loads the definition and follows it. seen is the version that a state has, or 0.
-func (c *core) loadAndFollow(seen int64) error {
+// loadAndAccept loads the definition and accepts it. seen is the version that a state has, or 0.
+func (c *core) loadAndAccept(seen int64) error {
 	found, now, err := c.loadDefinition()
 	if err != nil {
 		return err
 	}
 	broken := c.checkVersion(seen, found, now)
-	if err := c.follow(found); err != nil {
+	if err := c.accept(found); err != nil {
 		return err
 	}
 	return broken
 }
 
-// follow adopts the definition found in the store. It defines the limits again if the store has lost them, as one
-// without a disk does at a restart, or if an older program has set its own meanwhile. A definition of the other sort of
-// limiter, leased or not, is an error until one of the two is changed.
-func (c *core) follow(found *backend.Definition) error {
+// accept adopts the definition found in the store. It defines the limits again if the store has lost them, as one
+// without a disk does at a restart, or if an older program has set its own meanwhile. For kindMismatch it returns an
+// error.
+func (c *core) accept(found *backend.Definition) error {
 	switch in := c.inForce.Load(); {
 	case found != nil && found.Kind == backend.KindConcurrency != c.leased:
-		if limits, by, telling := c.pendingReconfigure(); telling {
+		if limits, by, pending := c.pendingReconfigure(); pending {
 			return c.define(limits, forReconfigureLater, by)
 		}
 		return c.kindMismatch(found)
@@ -144,9 +143,9 @@ func (c *core) follow(found *backend.Definition) error {
 // raiseCheckInterval is the least time between two checks for higher limits.
 const raiseCheckInterval = time.Second
 
-// checkForRaise is called if a caller wants more permits than the known limits allow: they may have been raised
-// elsewhere. Otherwise an instance whose callers all want that many would never call the store, and never learn of it.
-// Callers share a check, and there is at most one a second. The error is the context's.
+// checkForRaise loads the limits if a caller wants more permits than the known ones allow, because they may have been
+// raised elsewhere. Without it, an instance whose callers all want that many would never call the store and never learn
+// of the raise. Callers share a check, and there is at most one a second. The error is the context's.
 func (c *core) checkForRaise(ctx context.Context) error {
 	done := c.startRaiseCheck()
 	if done == nil {

@@ -13,15 +13,15 @@ import (
 type defineReason uint8
 
 const (
-	forFirstUse         defineReason = iota // of the constructor, unless newer ones are in force: see firstUseRefusal
+	forFirstUse         defineReason = iota // set by the constructor; see firstUseRefusal
 	forRestore                              // they were in force, and the store may have lost them
 	forReconfigure                          // set by Reconfigure
 	forReconfigureLater                     // set by ReconfigureLater, unless others were set since the call
 )
 
-// define makes sure that the store has the wanted limits, or adopts the limits that overrule them. Other instances can
-// define at the same time; here the caller holds lockDefinition. It takes defineTimeouts at most. by is when the
-// limiter was made or reconfigured, and is ignored for forRestore.
+// define makes sure that the store has the wanted limits, or adopts the limits that overrule them. The caller holds
+// lockDefinition; other instances can define at the same time. It takes defineTimeouts at most. by is when the limiter
+// was made or reconfigured, and is ignored for forRestore.
 func (c *core) define(wanted backend.Limits, why defineReason, by stamp) error {
 	tries := attempts{since: time.Now()}
 	for {
@@ -46,11 +46,11 @@ func (c *core) define(wanted backend.Limits, why defineReason, by stamp) error {
 		}
 		sh := c.s.shardOf(c.name, "")
 		begun := sh.breaker.current()
-		did, err := callWithTimeout(c.s, func(ctx context.Context) (bool, error) { return c.s.backend.Define(ctx, old, next) })
+		defined, err := callWithTimeout(c.s, func(ctx context.Context) (bool, error) { return c.s.backend.Define(ctx, old, next) })
 		if sh.breaker.record(begun, err); err != nil {
 			return unavailable(err)
 		}
-		if did {
+		if defined {
 			c.adopt(next)
 			return nil
 		}
@@ -61,8 +61,9 @@ func (c *core) define(wanted backend.Limits, why defineReason, by stamp) error {
 	}
 }
 
-// nextDefinition returns the definition to write, or found if nothing changes. The store may have lost the definition
-// that is in force here. The result is newer than every version seen, even if the store's clock has stepped back.
+// nextDefinition returns the definition to write, or found if nothing changes. It is newer than every version seen, even
+// if the store's clock has stepped back. found can be older than the definition in force here, which the store may have
+// lost.
 func (c *core) nextDefinition(found *backend.Definition, wanted backend.Limits, why defineReason, by stamp, now int64) *backend.Definition {
 	known, seen := found, c.newest.Load()
 	switch in := c.inForce.Load(); {
@@ -105,7 +106,7 @@ func (c *core) refusal(d *backend.Definition, wanted backend.Limits, why defineR
 		return nil
 	case why == forFirstUse:
 		return c.firstUseRefusal(d, wanted, now)
-	case why == forReconfigureLater && !by.after(d, now+c.s.o.CallTimeout.Microseconds()): // the answer with now took at most that long
+	case why == forReconfigureLater && !by.after(d, now+c.s.o.CallTimeout.Microseconds()): // now is at most so old
 		return errors.New("they were set after ReconfigureLater was called")
 	}
 	return nil
@@ -126,8 +127,8 @@ func (c *core) reportOverruled(err error) {
 	}
 }
 
-// kindMismatch returns the error of a limiter whose permits are leased here and taken in the store, or the other way
-// round. The limiter cannot be asked, as if the store were away.
+// kindMismatch returns the error of a limiter that is a concurrency limiter either here or in the store, but not in both.
+// Until one of the two is changed, it answers as if the store were away.
 func (c *core) kindMismatch(d *backend.Definition) error {
 	err := fmt.Errorf("limiter %q is a %v here and a %v in the store: one of the two needs another name", c.name, c.limits().Kind, d.Kind)
 	c.reportOverruled(err)

@@ -48,5 +48,5 @@ func TestFairness_ServerClockSetBack(t *testing.T) {
 // What is known of rivals may be newer than what is known of the key.
 func TestAnswerState_WithoutDefinition(t *testing.T) {
 	var k answerState
-	require.False(t, k.has(1, time.Now()))
+	require.False(t, k.available(1, time.Now()))
 }

@@ -12,13 +12,13 @@ import (
 )
 
 // A keyState is what this instance remembers of one key: the queue, borrowed blocks, and rejections. Most keys have
-// none.
+// no keyState.
 type keyState struct {
 	c   *core
 	key string // as it is stored
 
 	mu         sync.Mutex
-	evicted    bool // removed from the table: look again
+	evicted    bool // removed from the table, which can have another keyState for the key
 	queue      queue
 	serving    bool          // serveLoop is running
 	wakeup     chan struct{} // one signal: ask again
@@ -26,21 +26,7 @@ type keyState struct {
 	rejection  rememberedRejection
 	blocks     blockList
 	fairness   fairness
-	held       int64 // concurrency: the permits that this instance holds, as far as they were counted
-}
-
-// An answerState is the store's last answer about a key.
-type answerState struct {
-	def       *backend.Definition
-	state     backend.State
-	now       int64
-	sent, got time.Time
-}
-
-// A rememberedRejection means that at least so many permits are not available before a moment.
-type rememberedRejection struct {
-	least int64
-	until time.Time
+	held       int64 // concurrency: the permits of the leases with heldLease.counted
 }
 
 // wake makes serveLoop ask again.
@@ -60,43 +46,38 @@ func (c *core) wake(key string) {
 	}
 }
 
-const (
-	// maxKeyBytes is the length of the longest key that is stored as it is. A longer one is stored as hashPrefix and
-	// its SHA-256, and so is a key that looks like that, so that no two keys are stored alike.
-	maxKeyBytes = 200
-	hashPrefix  = "sha256:"
-)
-
-func storedKey(key string) string {
-	looksHashed := len(key) == len(hashPrefix)+sha256.Size && strings.HasPrefix(key, hashPrefix)
-	if len(key) <= maxKeyBytes && !looksHashed {
-		return key
+// observeRelease is wake for a notice of a release at any instance.
+func (c *core) observeRelease(key string) {
+	if ks := c.keys.lock(key, false); ks != nil {
+		if ks.held > 0 || ks.serving {
+			ks.fairness.observeRelease(time.Now())
+		}
+		ks.rejection = rememberedRejection{}
+		ks.wake()
+		ks.mu.Unlock()
 	}
-	sum := sha256.Sum256([]byte(key))
-	return hashPrefix + string(sum[:])
 }
 
-// tryLocally answers without the store, or returns byStore. A caller that will wait if rejected can also be rejected
-// because other instances come first.
-func (c *core) tryLocally(key string, n int, waiting bool) (limiter.Lease, rejectedBy) {
+// tryLocally answers without the store, or returns byStore if the store must be asked. If canWait, the caller can also
+// be rejected because rivals come first.
+func (c *core) tryLocally(key string, n int, canWait bool) (limiter.Lease, rejectedBy) {
 	ks := c.keys.lock(key, false)
 	if ks == nil {
 		return limiter.Lease{}, byStore
 	}
 	defer ks.mu.Unlock()
 	if n > 0 && !ks.queue.empty() && c.queueing.Load().order == limiter.OldestFirst {
-		from := byKeyState
-		now := time.Now()
+		by, now := byKeyState, time.Now()
 		yields := !c.leased && (ks.fairness.hasRivals(now) || ks.fairness.turnLeft(now) > 0)
-		if yields && ks.lastAnswer.has(saturate.Add(ks.queue.permits, int64(n)), now) {
-			from = byFairness // the queue waits for its turn, not for permits
+		if yields && ks.lastAnswer.available(saturate.Add(ks.queue.permits, int64(n)), now) {
+			by = byFairness // the queue waits for its turn, not for permits
 		}
-		return limiter.Rejected(ks.waitBehind(n), ""), from
+		return limiter.Rejected(ks.waitBehind(n), ""), by
 	}
 	if lease, ok := ks.answerLocally(n); ok {
 		return lease, byKeyState
 	}
-	if waiting && n > 0 && !ks.away() {
+	if canWait && n > 0 && !ks.away() {
 		if wait := ks.newcomerPause(time.Now()); wait > 0 {
 			return limiter.Rejected(wait, ""), byFairness
 		}
@@ -110,7 +91,7 @@ func (ks *keyState) answerLocally(n int) (limiter.Lease, bool) {
 		return limiter.Lease{}, false
 	}
 	now := time.Now()
-	ks.c.refreshIfDue(now) // while it answers, no other path may call it for long
+	ks.c.refreshIfDue(now) // as long as this function answers, no other code refreshes the limits
 	if lease, ok := ks.grantFromBlocks(n, now); ok {
 		ks.c.s.count.fromBlocks.Add(1)
 		return lease, true
@@ -119,36 +100,11 @@ func (ks *keyState) answerLocally(n int) (limiter.Lease, bool) {
 		return limiter.Lease{}, false
 	}
 	ks.c.s.count.cached.Add(1)
-	return limiter.RejectedKnowing(ks.lastAnswer.wait(int64(n), now), "", ks.lastAnswer.left()), true
+	return limiter.RejectedKnowing(ks.lastAnswer.wait(int64(n), now), "", ks.lastAnswer.free()), true
 }
 
-// covers reports whether n permits are known to be unavailable.
-func (r *rememberedRejection) covers(n int, now time.Time) bool {
-	return weight(n) >= r.least && now.Before(r.until)
-}
-
-// wait returns how long n permits take to come back, at least 1 ns.
-func (k *answerState) wait(n int64, at time.Time) time.Duration {
-	if k.def == nil {
-		return 0
-	}
-	return max(duration(k.def.Wait(k.state, k.now, n))-at.Sub(k.got), 1)
-}
-
-// has reports whether n permits are available if none were taken since.
-func (k *answerState) has(n int64, at time.Time) bool {
-	if k.def == nil {
-		return false
-	}
-	now := k.now + max(at.Sub(k.got), 0).Microseconds()
-	return k.def.Wait(k.def.Advance(k.state, now), now, n) == 0
-}
-
-// left returns how many permits were available at the last answer.
-func (k *answerState) left() int64 { return k.def.Permits - k.state.Missing }
-
-// remember keeps an answer if it is needed: by a queue, to tell newcomers how long it takes, and by a limiter that
-// caches rejections.
+// remember keeps the answer to a rejected request for n permits, if a queue needs it to compute a Retry-After, or if
+// rejections are cached.
 func (c *core) remember(q *call, n int64) {
 	ks := c.keys.lock(q.key, c.o.CacheRejections || c.queueing.Load().limit > 0)
 	if ks == nil {
@@ -157,25 +113,70 @@ func (c *core) remember(q *call, n int64) {
 	defer ks.mu.Unlock()
 	ks.learn(q)
 	if c.o.CacheRejections && c.inForce.Load().Definition == q.def { // else the answer is late
-		// from when it was sent: the decision was later, so no caller is rejected for too long
+		// The wait counts from when the request was sent, which was before the decision, so no caller is rejected for too
+		// long.
 		ks.rejection = rememberedRejection{least: max(n, 1), until: q.sent.Add(q.wait(n))}
 	}
 }
 
+// learn keeps an answer unless a later one is known. The keyState is locked.
 func (ks *keyState) learn(q *call) {
 	if !q.sent.Before(ks.lastAnswer.sent) {
 		ks.lastAnswer = answerState{def: q.def, state: q.state, now: q.now, sent: q.sent, got: time.Now()}
 	}
 }
 
-// observeRelease is wake for a notice of a release.
-func (c *core) observeRelease(key string) {
-	if ks := c.keys.lock(key, false); ks != nil {
-		if ks.held > 0 || ks.serving {
-			ks.fairness.observeRelease(time.Now())
-		}
-		ks.rejection = rememberedRejection{}
-		ks.wake()
-		ks.mu.Unlock()
+// An answerState is the store's last answer about a key.
+type answerState struct {
+	def       *backend.Definition
+	state     backend.State
+	now       int64     // the store's clock
+	sent, got time.Time // when it was asked for, and when it came
+}
+
+// wait returns how long n permits take to come back, at least 1 ns.
+func (a *answerState) wait(n int64, now time.Time) time.Duration {
+	if a.def == nil {
+		return 0
 	}
+	return max(duration(a.def.Wait(a.state, a.now, n))-now.Sub(a.got), 1)
+}
+
+// available reports whether n permits are available if none were taken since.
+func (a *answerState) available(n int64, now time.Time) bool {
+	if a.def == nil {
+		return false
+	}
+	at := a.now + max(now.Sub(a.got), 0).Microseconds()
+	return a.def.Wait(a.def.Advance(a.state, at), at, n) == 0
+}
+
+// free returns how many permits were available at the answer.
+func (a *answerState) free() int64 { return a.def.Permits - a.state.Missing }
+
+// A rememberedRejection means that requests for least permits or more are rejected until then.
+type rememberedRejection struct {
+	least int64
+	until time.Time
+}
+
+// covers reports whether a request for n permits is rejected.
+func (r *rememberedRejection) covers(n int, now time.Time) bool {
+	return weight(n) >= r.least && now.Before(r.until)
+}
+
+const (
+	// maxKeyBytes is the length of the longest key that is stored as it is. A longer one is stored as hashPrefix and its
+	// SHA-256. So is a key that looks like such a hash, so that no two keys are stored alike.
+	maxKeyBytes = 200
+	hashPrefix  = "sha256:"
+)
+
+func storedKey(key string) string {
+	looksHashed := len(key) == len(hashPrefix)+sha256.Size && strings.HasPrefix(key, hashPrefix)
+	if len(key) <= maxKeyBytes && !looksHashed {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return hashPrefix + string(sum[:])
 }

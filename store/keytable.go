@@ -11,13 +11,13 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// A keyTable has the keyStates of one limiter. A limiter that is not partitioned has one.
+// A keyTable has the keyStates of one limiter.
 type keyTable struct {
 	c        *core
-	single   *keyState
-	once     sync.Once
+	single   *keyState // of a limiter that is not partitioned
+	once     sync.Once // makes single
 	stripes  [16]stripe
-	count    atomic.Int64 // in all stripes
+	count    atomic.Int64 // of the keyStates in all stripes
 	evicting atomic.Bool  // evictLoop is running
 }
 
@@ -25,6 +25,9 @@ type stripe struct {
 	mu sync.Mutex
 	m  map[string]*keyState
 }
+
+// seed is for hashes of keys.
+var seed = maphash.MakeSeed()
 
 // maxKeys bounds for how many keys a limiter remembers something. For keys beyond it, rejections are not cached,
 // nothing is borrowed, and there is no queue.
@@ -47,7 +50,7 @@ func (table *keyTable) lock(key string, create bool) *keyState {
 }
 
 func (table *keyTable) find(key string, create bool) *keyState {
-	if !table.c.keyed {
+	if !table.c.partitioned {
 		table.once.Do(func() { table.single = newKeyState(table.c, key) })
 		return table.single
 	}
@@ -99,9 +102,9 @@ func (table *keyTable) evictLoop() {
 }
 
 // evictIdle returns how many keyStates are left.
-func (st *stripe) evictIdle(number *atomic.Int64) int {
-	for some := range slices.Chunk(st.all(), evictBatch) {
-		number.Add(-st.evictIdleOf(some))
+func (st *stripe) evictIdle(count *atomic.Int64) int {
+	for batch := range slices.Chunk(st.all(), evictBatch) {
+		count.Add(-st.evictIdleOf(batch))
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -111,22 +114,22 @@ func (st *stripe) evictIdle(number *atomic.Int64) int {
 	return len(st.m)
 }
 
-func (st *stripe) evictIdleOf(some []*keyState) (forgotten int64) {
+func (st *stripe) evictIdleOf(batch []*keyState) (evicted int64) {
 	now := time.Now()
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	for _, ks := range some {
+	for _, ks := range batch {
 		if !ks.mu.TryLock() {
 			continue // it is in use
 		}
 		if ks.idle(now) {
 			ks.evicted = true
 			delete(st.m, ks.key)
-			forgotten++
+			evicted++
 		}
 		ks.mu.Unlock()
 	}
-	return forgotten
+	return evicted
 }
 
 func (st *stripe) all() []*keyState {
@@ -144,9 +147,10 @@ func (table *keyTable) empty() bool {
 	return true
 }
 
-// idle reports whether a new keyState would answer the same.
+// idle reports whether nothing would change if ks were replaced by a new keyState.
 func (ks *keyState) idle(now time.Time) bool {
-	return ks.queue.empty() && !ks.serving && ks.held == 0 && !ks.fairness.tracks(now) && !now.Before(ks.rejection.until) && ks.blocks.fetching == nil && ks.blockPermits(now) == 0
+	return ks.queue.empty() && !ks.serving && ks.held == 0 && !ks.fairness.tracks(now) &&
+		!now.Before(ks.rejection.until) && ks.blocks.fetching == nil && ks.blockPermits(now) == 0
 }
 
 // each calls f with every keyState, locked.
@@ -156,7 +160,7 @@ func (table *keyTable) each(f func(*keyState)) {
 		defer ks.mu.Unlock()
 		f(ks)
 	}
-	if !table.c.keyed {
+	if !table.c.partitioned {
 		locked(table.find("", true))
 		return
 	}
@@ -178,12 +182,13 @@ func (table *keyTable) close() {
 	})
 }
 
-// reconfigured applies new limits to waiters and to what is remembered. Blocks are returned: under the new limits they
-// can be restored earlier, or be too large.
+// reconfigured applies new limits to waiters and to what is remembered. Blocks are returned, because under the new
+// limits their permits can be restored earlier, or be too many.
 func (table *keyTable) reconfigured() {
 	most := table.c.limits().Permits
 	table.each(func(ks *keyState) {
-		ks.rejection, ks.fairness.nextTurn, ks.fairness.restUntil = rememberedRejection{}, time.Time{}, time.Time{}
+		ks.rejection = rememberedRejection{}
+		ks.fairness.nextTurn, ks.fairness.restUntil = time.Time{}, time.Time{}
 		ks.returnBlocks()
 		for w := range ks.queue.all(limiter.OldestFirst) {
 			if int64(w.n) > most {

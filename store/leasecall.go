@@ -86,7 +86,7 @@ func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool)
 	gone := ctx.Done()
 	limit := time.NewTimer(c.s.o.CallTimeout)
 	defer limit.Stop()
-	if err := c.defined(ctx, limit); err != nil {
+	if err := c.waitDefined(ctx, limit); err != nil {
 		return nil, err
 	}
 	lc := c.newLeaseCall(acquireLease, key, newLeaseID(), int64(n))

@@ -135,7 +135,7 @@ func (ks *keyState) pauseAfterServing(more bool) time.Duration {
 		return ks.fairness.turnLeft(now)
 	case !ks.fairness.hasRivals(now) || ks.c.leased:
 		return 0
-	case ks.lastAnswer.has(1, now):
+	case ks.lastAnswer.available(1, now):
 		return ks.fairness.turnLeft(now)
 	case ks.lastAnswer.def != nil:
 		return ks.pauseUntilTurn(ks.lastAnswer.wait(1, now))

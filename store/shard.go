@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/weir-go/weir/internal/recovered"
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -16,18 +17,17 @@ type shard struct {
 	breaker breaker
 	calls   [batchersPerShard]batcher[*call]
 	leases  [batchersPerShard]batcher[*leaseCall]
-
-	repairs [batchersPerShard]batcher[*pendingGroup] // what could not be decided because a limiter was reconfigured
+	// repairs has what could not be decided because a limiter was reconfigured.
+	repairs [batchersPerShard]batcher[*pendingGroup]
 }
 
 func (s *Store) newShard(name string) *shard {
 	sh := &shard{name: name}
 	sh.breaker.s, sh.breaker.shard = s, sh
 	for i := range batchersPerShard {
-		sh.calls[i].onIdle, sh.repairs[i].onIdle, sh.leases[i].onIdle = s.idleChanged, s.idleChanged, s.idleChanged
-		sh.calls[i].timeout, sh.calls[i].run, sh.calls[i].timedOut = s.o.CallTimeout, s.sendDecisions, s.callsTimedOut
-		sh.repairs[i].timeout, sh.repairs[i].run, sh.repairs[i].timedOut = s.o.CallTimeout, s.sendRepairs, s.repairsTimedOut
-		sh.leases[i].timeout, sh.leases[i].run, sh.leases[i].timedOut = s.o.CallTimeout, s.sendLeases, s.leasesTimedOut
+		sh.calls[i].init(s, s.sendDecisions, s.callsTimedOut)
+		sh.repairs[i].init(s, s.sendRepairs, s.repairsTimedOut)
+		sh.leases[i].init(s, s.sendLeases, s.leasesTimedOut)
 	}
 	return sh
 }
@@ -41,63 +41,72 @@ func (sh *shard) idle() bool {
 	return true
 }
 
-// A shardTable has the shards of a Store. Before newShard, it has only the unknown one.
+// A shardTable has the shards of a Store. The unknown one has the keys whose shard is not known.
 type shardTable struct {
 	unknown *shard
 	nameOf  func(name, key string) string // nil if the backend is not sharded
 	byName  sync.Map                      // name -> *shard, without the unknown one
 	mu      sync.Mutex                    // held while byName is changed
-	number  int                           // of shards in byName
+	count   int                           // of shards in byName
 }
 
 const (
-	// maxShards bounds how many shards have their own health. The keys of further ones share the unknown shard's.
+	// maxShards bounds how many shards have their own health. The keys of further shards share the unknown one's.
 	maxShards = 1024
-	// crowdedShards is from which number on shards without keys are looked for: replaced servers have new addresses.
-	crowdedShards = 64
+	// forgetFrom is the number of shards from which each new one makes the Store forget those without keys: servers that
+	// were replaced leave them behind.
+	forgetFrom = 64
 )
 
-// shardOf returns the shard of a key. The key "" stands for the limiter's definition, too.
+// shardOf returns the shard of a key. The shard of the key "" has the limiter's definition, too.
 func (s *Store) shardOf(name, key string) *shard {
 	if s.shards.nameOf == nil {
 		return s.shards.unknown
 	}
-	in := s.shardName(name, key)
-	if in == "" {
+	shardName := s.shardName(name, key)
+	if shardName == "" {
 		return s.shards.unknown
 	}
-	if p, ok := s.shards.byName.Load(in); ok {
-		return p.(*shard)
+	if sh, ok := s.shards.byName.Load(shardName); ok {
+		return sh.(*shard)
 	}
-	return s.addShard(in)
+	return s.addShard(shardName)
+}
+
+// checkShard returns why the shard cannot be called, or nil.
+func (s *Store) checkShard(sh *shard) error {
+	if s.ctx.Err() != nil {
+		return limiter.ErrClosed
+	}
+	return sh.breaker.err()
 }
 
 // shardName asks the backend. If that panics, the shard is not known.
-func (s *Store) shardName(name, key string) (in string) {
-	recovered.Call("store: Backend.ShardOf", func() { in = s.shards.nameOf(name, key) })
-	return in
+func (s *Store) shardName(name, key string) (shardName string) {
+	recovered.Call("store: Backend.ShardOf", func() { shardName = s.shards.nameOf(name, key) })
+	return shardName
 }
 
 func (s *Store) addShard(name string) *shard {
 	s.shards.mu.Lock()
 	defer s.shards.mu.Unlock()
-	if p, ok := s.shards.byName.Load(name); ok {
-		return p.(*shard)
+	if sh, ok := s.shards.byName.Load(name); ok {
+		return sh.(*shard)
 	}
-	if s.shards.number >= crowdedShards {
+	if s.shards.count >= forgetFrom {
 		s.forgetEmptyShards()
 	}
-	if s.shards.number >= maxShards {
+	if s.shards.count >= maxShards {
 		return s.shards.unknown
 	}
 	name = strings.Clone(name)
 	sh := s.newShard(name)
 	s.shards.byName.Store(name, sh)
-	s.shards.number++
+	s.shards.count++
 	return sh
 }
 
-// forgetEmptyShards forgets the shards that have no keys any more. The probe of a shard that is away forgets it.
+// forgetEmptyShards forgets the shards without keys that are not away. probeLoop forgets the others.
 func (s *Store) forgetEmptyShards() {
 	live := map[string]bool{}
 	for name, key := range probeKeys {
@@ -106,7 +115,7 @@ func (s *Store) forgetEmptyShards() {
 	for sh := range s.eachShard {
 		if sh != s.shards.unknown && !live[sh.name] && sh.breaker.err() == nil && sh.idle() {
 			s.shards.byName.Delete(sh.name)
-			s.shards.number--
+			s.shards.count--
 		}
 	}
 }
@@ -116,7 +125,7 @@ func (s *Store) forgetShard(sh *shard) {
 	s.shards.mu.Lock()
 	defer s.shards.mu.Unlock()
 	if s.shards.byName.CompareAndDelete(sh.name, sh) {
-		s.shards.number--
+		s.shards.count--
 	}
 }
 
@@ -125,11 +134,10 @@ func (s *Store) eachShard(f func(*shard) bool) {
 	if !f(s.shards.unknown) {
 		return
 	}
-	s.shards.byName.Range(func(_, p any) bool { return f(p.(*shard)) })
+	s.shards.byName.Range(func(_, sh any) bool { return f(sh.(*shard)) })
 }
 
-// probeKeys yields so many names and keys that every shard has some of them, if it has more than a few of ten thousand
-// keys.
+// probeKeys yields 16,384 pairs of a name and a key. A shard that has a fair part of all keys has some of them.
 func probeKeys(yield func(name, key string) bool) {
 	for i := range 128 {
 		name := probeDefinition.Name

@@ -32,7 +32,7 @@ func (c *core) localStatistics(key string, available int64) limiter.Statistics {
 // not call the store, which would define the limiter there.
 func (c *core) lastStatistics() limiter.Statistics {
 	available := c.limits().Permits
-	if !c.keyed && c.inForce.Load() != nil {
+	if !c.partitioned && c.inForce.Load() != nil {
 		available = c.available(c.s.ctx, "")
 	}
 	st := c.localStatistics("", available)
@@ -49,7 +49,7 @@ func (c *core) available(ctx context.Context, key string) int64 {
 	if err != nil {
 		return c.lastAvailable(key)
 	}
-	if !c.keyed {
+	if !c.partitioned {
 		c.lastFree.Store(max(free, 0) + 1)
 	}
 	return max(free, 0)

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,12 +50,6 @@ type Store struct {
 	listenStarted bool               // a goroutine listens, or has found that the backend cannot
 	listening     atomic.Bool        // notices arrive
 }
-
-// batchersPerShard is how many round trips of one kind can be under way at once for each shard. All calls about one key
-// use the same batcher.
-const batchersPerShard = 4
-
-var seed = maphash.MakeSeed()
 
 // New returns a Store. Nil options have the defaults. [Store.Close] closes the backend, but not what the backend was
 // given, such as a client.
@@ -157,12 +150,4 @@ func (s *Store) Close() error {
 	s.cancel()
 	s.goroutines.Wait()
 	return s.backend.Close()
-}
-
-func batcherOf(c *core, key string) int {
-	var h maphash.Hash
-	h.SetSeed(seed)
-	h.WriteString(c.name)
-	h.WriteString(key)
-	return int(h.Sum64() % batchersPerShard)
 }
