@@ -112,9 +112,11 @@ var acquireCases = []testCase{
 	{name: "a lease whose fence is not known is renewed and released by its ID", run: func(p *probe) {
 		d := p.define(concurrency(2))
 		a := p.granted(leaseRequest(d, "", "a", 2, time.Minute), 2, "nothing was held")
-		a.Fence = 0
-		p.renewed(a, time.Minute)
-		p.released(a)
+		unknown := sameLease(a)
+		unknown.Fence = 0
+		p.renewed(unknown, time.Minute)
+		p.renewed(a, time.Minute) // it keeps its fence
+		p.released(unknown)
 		p.granted(leaseRequest(d, "", "b", 2, time.Minute), 2, "it was released")
 		p.ended(a, "it was released")
 	}},

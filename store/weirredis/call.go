@@ -48,8 +48,8 @@ func (b *Backend) run(ctx context.Context, c *call) (string, error) {
 	return c.cmd.Val(), nil
 }
 
-// runAll runs scripts in one round trip. An error means that nothing is known of any of them, and that the servers may
-// be away. If a call failed and others did not, or failed because of its key, the error is in its cmd.
+// runAll runs scripts in one round trip. It returns an error if no call was answered. Otherwise the error of each failed
+// call is in its cmd.
 func (b *Backend) runAll(ctx context.Context, calls []call) error {
 	if len(calls) == 0 {
 		return nil

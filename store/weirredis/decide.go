@@ -86,31 +86,31 @@ func (p *plan) singleTake(requests []backend.Request) int64 {
 	if len(requests) != 1 {
 		return 0
 	}
-	if a := &requests[0]; a.Op == backend.OpTake && a.Min == a.Max && a.Min > 0 && (!a.Block || p.refillsOnce) {
-		return min(a.Max, moreThanAny)
+	if r := &requests[0]; r.Op == backend.OpTake && r.Min == r.Max && r.Min > 0 && (!r.Block || p.refillsOnce) {
+		return min(r.Max, moreThanAny)
 	}
 	return 0
 }
 
-// moreThanAny is above all numbers of permits, and exact as a double.
+// moreThanAny replaces larger numbers. It is more than any number of permits, and exact as a double.
 const moreThanAny = 1 << 52
 
 // requestBytes returns the requests as scripts read them: each is two bytes and four doubles.
 func (p *plan) requestBytes(requests []backend.Request) []byte {
 	b := make([]byte, 0, 34*len(requests))
-	for _, a := range requests {
+	for _, r := range requests {
 		var flags byte
-		if a.IfPrevious {
+		if r.IfPrevious {
 			flags = 1
 		}
-		if a.Block && !p.refillsOnce {
+		if r.Block && !p.refillsOnce {
 			flags += 2
 		}
-		if a.Op == backend.OpReturnBlock && p.refillsOnce {
-			a.Op = backend.OpRefund
+		if r.Op == backend.OpReturnBlock && p.refillsOnce {
+			r.Op = backend.OpRefund
 		}
-		b = append(b, byte(a.Op), flags)
-		for _, n := range [...]int64{min(max(a.Min, 0), moreThanAny), min(max(a.Max, 0), moreThanAny), a.Receipt.Tick, a.Receipt.Missing} {
+		b = append(b, byte(r.Op), flags)
+		for _, n := range [...]int64{min(max(r.Min, 0), moreThanAny), min(max(r.Max, 0), moreThanAny), r.Receipt.Tick, r.Receipt.Missing} {
 			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(n)))
 		}
 	}

@@ -9,21 +9,20 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A stored state is a header of three doubles: the version, the time when it was written, and what is missing. Then
-// comes the schedule as scheduleBytes writes it, whose first byte is the kind, plus withFloor if a refund floor follows.
-// Then comes the refund floor of a bucket as a double, or for each segment of a sliding window its tick and its permits
-// as doubles.
+// A stored state begins with a header of three doubles: the version, the time when it was written, and what is missing.
+// The schedule follows, as scheduleBytes writes it. Its first byte is the kind, plus withFloor if a refund floor follows.
+// A bucket can have a refund floor, as a double. A sliding window has the tick and the permits of each segment, as
+// doubles.
 //
-// The answer to requests is such a state, or a header, one of these bytes and what follows there. With answerGranted and
-// answerRejected, the refund floor of a bucket always follows.
+// The answer to requests is a stored state, or a header and one of the bytes below with what follows it.
 const (
 	headerSize = 3 * 8
 	withFloor  = 128
 
-	answerNewer    = 252 // the header has the version of a newer definition; nothing follows
-	answerGranted  = 253 // the number granted to each request; then the refund floor or the segments
-	answerRejected = 254 // a single request was rejected; then the refund floor or the segments
-	answerOld      = 255 // the stored state, which is of an older definition
+	answerOutdatedDefinition = 252 // the header has the version of the newer definition
+	answerGranted            = 253 // the number granted to each request, then the refund floor or the segments
+	answerRejected           = 254 // the single request was rejected; the refund floor or the segments
+	answerOutdatedState      = 255 // the stored state
 )
 
 var (
@@ -38,6 +37,59 @@ func newerVersion(answer string) (int64, error) {
 		return 0, errStored
 	}
 	return version, nil
+}
+
+// readAnswer sets the answers from the reply of a script.
+func (p *plan) readAnswer(batch *backend.Batch, answer string) error {
+	if len(answer) <= headerSize {
+		return errAnswer
+	}
+	batch.Now = number(answer, 8)
+	format, rest := answer[headerSize], answer[headerSize+1:]
+	switch format {
+	case answerOutdatedDefinition:
+		version, err := newerVersion(answer)
+		batch.Outcome, batch.State = backend.OutdatedDefinition, backend.State{Schedule: backend.Schedule{Version: version}}
+		return err
+	case answerOutdatedState:
+		state, err := readState(rest)
+		batch.Outcome, batch.State = backend.OutdatedState, state
+		return err
+	}
+	rest, hasFloor, ok := p.readGranted(batch, format, rest)
+	if !ok {
+		return errAnswer
+	}
+	batch.Outcome = backend.Decided
+	batch.State = backend.State{Schedule: p.schedule, Tick: p.schedule.TickAt(batch.Now), Missing: number(answer, 16)}
+	return readRest(&batch.State, rest, hasFloor)
+}
+
+// readGranted sets Granted, and returns what follows in the answer.
+func (p *plan) readGranted(batch *backend.Batch, format byte, rest string) (after string, hasFloor, ok bool) {
+	if len(batch.Granted) != len(batch.Requests) {
+		batch.Granted = make([]int64, len(batch.Requests))
+	}
+	switch format {
+	case answerGranted:
+		size := 8 * len(batch.Requests)
+		if len(rest) < size {
+			return "", false, false
+		}
+		for i := range batch.Granted {
+			batch.Granted[i] = number(rest, 8*i)
+		}
+		return rest[size:], !p.slides, true
+	case answerRejected:
+		batch.Granted[0] = backend.Rejected
+		return rest, !p.slides, true
+	}
+	size := len(p.stored) - 1 // without its first byte, which is format
+	if len(rest) < size {
+		return "", false, false
+	}
+	batch.Granted[0] = batch.Requests[0].Max
+	return rest[size:], format&withFloor != 0, true
 }
 
 // scheduleBytes returns a schedule without its version.

@@ -24,8 +24,8 @@ func keyError(err error) bool {
 		return false
 	}
 	text := answer.Error()
-	// An error of a command in a script, such as READONLY or OOM, begins with its own code. ERR with a position in the
-	// script is an error of the script itself, such as a string that is too short.
+	// ERR with a position in the script is an error of the script itself, for example because a stored string is too short.
+	// An error of a command in the script, such as READONLY or OOM, begins with the command's code.
 	return strings.HasPrefix(text, "WRONGTYPE") || strings.HasPrefix(text, "ERR") && strings.Contains(text, "user_script:")
 }
 

@@ -21,7 +21,8 @@ const (
 // half a minute or more after the end of the lease that ends first. Other releases send none, because every instance
 // would have to read it.
 //
-// With more than 64 leases of a key, NextExpiry can be too early once.
+// If a key has more than 64 leases, NextExpiry can be too early: the end that a lease had before it was renewed
+// or released.
 func (b *Backend) Acquire(ctx context.Context, requests []*backend.LeaseRequest) error {
 	return b.lease(ctx, acquireLease, b.scripts.acquire, requests)
 }
@@ -57,8 +58,8 @@ func (b *Backend) lease(ctx context.Context, op leaseOp, s script, requests []*b
 			err = readLeases(op, groups[i], calls[i].cmd.Val())
 		}
 		if err != nil {
-			for _, h := range groups[i] {
-				h.Outcome, h.Err = outcomeOf(err), wrap(ctx, string(op), err)
+			for _, r := range groups[i] {
+				r.Outcome, r.Err = outcomeOf(err), wrap(ctx, string(op), err)
 			}
 		}
 	}
@@ -68,14 +69,14 @@ func (b *Backend) lease(ctx context.Context, op leaseOp, s script, requests []*b
 // validRequests returns the valid requests, and sets the outcome of the others.
 func validRequests(op leaseOp, requests []*backend.LeaseRequest) []*backend.LeaseRequest {
 	good := requests
-	for i, h := range requests {
-		if err := checkLease(op, h); err != nil {
-			h.Outcome, h.Err = backend.Failed, fmt.Errorf("weirredis: %s: %w", op, err)
+	for i, r := range requests {
+		if err := checkLease(op, r); err != nil {
+			r.Outcome, r.Err = backend.Failed, fmt.Errorf("weirredis: %s: %w", op, err)
 			if len(good) == len(requests) {
 				good = requests[:i:i]
 			}
 		} else if len(good) < len(requests) {
-			good = append(good, h)
+			good = append(good, r)
 		}
 	}
 	return good
@@ -115,43 +116,43 @@ func (b *Backend) leaseCall(op leaseOp, s script, requests []*backend.LeaseReque
 	case releaseLease:
 		args = append(args, b.names.channel())
 	}
-	for _, h := range requests {
-		args = append(args, h.ID, leaseNumbers(op, h))
+	for _, r := range requests {
+		args = append(args, r.ID, leaseNumbers(op, r))
 	}
 	return call{script: s, args: args}
 }
 
 // leaseNumbers returns the numbers that the script needs for one lease.
-func leaseNumbers(op leaseOp, h *backend.LeaseRequest) string {
-	ttl := float64(min(h.TTL, maxTTL))
+func leaseNumbers(op leaseOp, r *backend.LeaseRequest) string {
+	ttl := float64(min(r.TTL, maxTTL))
 	switch op {
 	case renewLease:
-		return doubles(float64(h.Fence), ttl)
+		return doubles(float64(r.Fence), ttl)
 	case releaseLease:
-		return doubles(float64(h.Fence))
+		return doubles(float64(r.Fence))
 	}
 	var waiting float64
-	if h.Waiting && h.Permits > 0 {
+	if r.Waiting && r.Permits > 0 {
 		waiting = 1
 	}
-	return doubles(float64(max(min(h.Permits, moreThanAny), 0)), max(ttl, 0), waiting)
+	return doubles(float64(max(min(r.Permits, moreThanAny), 0)), max(ttl, 0), waiting)
 }
 
 // maxTTL is 100 years in µs. A longer TTL counts as that.
 const maxTTL = 100 * 365 * 24 * 3600 * 1_000_000
 
-func checkLease(op leaseOp, h *backend.LeaseRequest) error {
-	switch d := h.Definition; {
+func checkLease(op leaseOp, r *backend.LeaseRequest) error {
+	switch d := r.Definition; {
 	case d == nil:
 		return errors.New("no definition")
 	case d.Version > exact || d.Version < 0 || d.Permits > exact:
 		return fmt.Errorf("limiter %q: the definition has a number that is out of range", d.Name)
-	case op == acquireLease && h.Permits <= 0:
+	case op == acquireLease && r.Permits <= 0:
 		return nil
-	case h.ID == "":
+	case r.ID == "":
 		return fmt.Errorf("limiter %q: a lease without an ID", d.Name)
-	case h.TTL <= 0 && op != releaseLease:
-		return fmt.Errorf("limiter %q: a lease for %d µs", d.Name, h.TTL)
+	case r.TTL <= 0 && op != releaseLease:
+		return fmt.Errorf("limiter %q: a lease for %d µs", d.Name, r.TTL)
 	}
 	return nil
 }
@@ -162,8 +163,8 @@ func readLeases(op leaseOp, requests []*backend.LeaseRequest, answer string) err
 		if len(answer) != len(requests) {
 			return errAnswer
 		}
-		for i, h := range requests {
-			h.Outcome, h.OK = backend.Decided, answer[i] == '1'
+		for i, r := range requests {
+			r.Outcome, r.OK = backend.Decided, answer[i] == '1'
 		}
 		return nil
 	}
@@ -173,8 +174,8 @@ func readLeases(op leaseOp, requests []*backend.LeaseRequest, answer string) err
 	format, answer := answer[0], answer[1:]
 	if format == 'N' && len(answer) == 8 {
 		version, err := newerVersion(answer)
-		for _, h := range requests {
-			h.Outcome, h.Version, h.OK = backend.OutdatedDefinition, version, false
+		for _, r := range requests {
+			r.Outcome, r.Version, r.OK = backend.OutdatedDefinition, version, false
 		}
 		return err
 	}
@@ -182,13 +183,13 @@ func readLeases(op leaseOp, requests []*backend.LeaseRequest, answer string) err
 	if format != 'L' || len(answer) != size*len(requests) {
 		return errAnswer
 	}
-	for i, h := range requests {
-		h.Outcome, h.OK, h.Fence, h.NextExpiry = backend.Decided, number(answer, size*i) == 1, 0, 0
-		h.InUse = number(answer, size*i+8)
-		if third := number(answer, size*i+16); h.OK {
-			h.Fence = third
+	for i, r := range requests {
+		r.Outcome, r.OK, r.Fence, r.NextExpiry = backend.Decided, number(answer, size*i) == 1, 0, 0
+		r.InUse = number(answer, size*i+8)
+		if third := number(answer, size*i+16); r.OK {
+			r.Fence = third
 		} else {
-			h.NextExpiry = third
+			r.NextExpiry = third
 		}
 	}
 	return nil

@@ -29,16 +29,6 @@ func placeOf(key string) int {
 	return int(h % numPlaces)
 }
 
-// state returns the name of a key's state.
-func (n names) state(limiter, key string) string {
-	return n.place(limiter, placeOf(key)) + stateMark + key
-}
-
-// leases returns the name of a key's leases.
-func (n names) leases(limiter, key string) string {
-	return n.place(limiter, placeOf(key)) + leasesMark + key
-}
-
 // definition returns the name of a limiter's definition.
 func (n names) definition(limiter string) string { return n.copyOf(limiter, placeOf("")) }
 

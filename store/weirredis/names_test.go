@@ -9,6 +9,16 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
+// state returns the name of a key's state.
+func (n names) state(limiter, key string) string {
+	return n.place(limiter, placeOf(key)) + stateMark + key
+}
+
+// leases returns the name of a key's leases.
+func (n names) leases(limiter, key string) string {
+	return n.place(limiter, placeOf(key)) + leasesMark + key
+}
+
 func TestNames_Keys(t *testing.T) {
 	n := names{prefix: "weir"}
 	for _, c := range []struct{ limiter, key, want string }{

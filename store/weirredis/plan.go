@@ -15,14 +15,14 @@ type plan struct {
 	schedule       backend.Schedule
 	stored         string // the schedule as it is in stored states
 	places         *limiterPlaces
-	limits         string // the first argument for any requests: numbers, then stored
-	takeOne        any    // the argument for one permit: numbers, then stored
+	limits         string // ARGV[1] of the script requests
+	takeOne        any    // ARGV[1] of the script take for one permit, a string
 	take, requests script
 	slides         bool
 	refillsOnce    bool // all permits come back on one tick, so blocks need no refund floor
 }
 
-// maxPlans bounds what is kept of definitions that are out of use.
+// maxPlans bounds how many plans are kept, also of definitions that are not used any more.
 const maxPlans = 4096
 
 func (b *Backend) plan(d *backend.Definition) (*plan, error) {
@@ -41,22 +41,22 @@ func (b *Backend) newPlan(d *backend.Definition) *plan {
 	p := &plan{def: d, schedule: d.Schedule(), places: b.places(d.Name)}
 	p.stored = scheduleBytes(p.schedule)
 	p.slides, p.refillsOnce = d.Kind == backend.KindSlidingWindow, d.Refill == 0
-	last := float64(d.Refill)
+	refillOrSegments := float64(d.Refill)
 	p.take, p.requests = b.scripts.take, b.scripts.requests
 	switch {
 	case p.slides:
-		last = float64(d.Segments)
+		refillOrSegments = float64(d.Segments)
 		p.take, p.requests = b.scripts.takeSliding, b.scripts.requestsSliding
 	case d.Refill == 0:
-		last = 1e300 // everything comes back, however many ticks pass
+		refillOrSegments = 1e300 // everything comes back, however many ticks pass
 	}
-	p.limits = doubles(float64(d.Version), float64(d.Anchor), float64(d.Period), float64(d.Permits), last)
+	p.limits = doubles(float64(d.Version), float64(d.Anchor), float64(d.Period), float64(d.Permits), refillOrSegments)
 	p.takeOne = p.forTake(1)
 	p.limits += p.stored
 	return p
 }
 
-// forTake returns the argument for taking n permits.
+// forTake returns ARGV[1] of the script take for n permits.
 func (p *plan) forTake(n int64) string {
 	const numbers = 5 * 8
 	return p.limits[:numbers] + doubles(float64(n)) + p.stored
@@ -74,13 +74,13 @@ func checkDefinition(d *backend.Definition) error {
 	}
 	switch {
 	case d.Kind < backend.KindTokenBucket || d.Kind > backend.KindSlidingWindow:
-		return fmt.Errorf("%w: limiter %q: a limiter of %v has no state of this kind", errDefinition, d.Name, d.Kind)
+		return fmt.Errorf("%w: limiter %q: the kind %v is neither a bucket nor a window", errDefinition, d.Name, d.Kind)
 	case d.Period <= 0 || d.Permits <= 0 || d.Refill < 0 || d.Kind == backend.KindSlidingWindow && d.Segments <= 0:
-		return fmt.Errorf("%w: limiter %q: it has limits that are not positive", errDefinition, d.Name)
+		return fmt.Errorf("%w: limiter %q: Period, Permits and Segments must be more than 0, and Refill at least 0", errDefinition, d.Name)
 	}
 	for _, n := range []int64{d.Version, d.Anchor, d.Period, d.Permits, d.Refill, d.Segments} {
 		if n > exact || n < -exact {
-			return fmt.Errorf("%w: limiter %q: it has a number that is too large: %d", errDefinition, d.Name, n)
+			return fmt.Errorf("%w: limiter %q: the number %d is too large", errDefinition, d.Name, n)
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
+	"strconv"
 	"strings"
 )
 
@@ -13,16 +14,21 @@ var sources embed.FS
 // A clock is how scripts get the time. Tests have another one.
 type clock struct {
 	now    string // statements that set the local variable now, in µs since 1970
-	expiry string // an expression for PXAT: when to delete what is full at full (µs)
+	expiry string // an expression in ms: when to delete a key that can be deleted at delete_at (µs)
 }
 
 // serverClock deletes a key up to a millisecond later than possible, and never earlier.
 var serverClock = clock{
 	now:    "local t=redis.call('TIME')\nlocal now=t[1]*1000000+t[2]",
-	expiry: "string.format('%d',full/1000+1)",
+	expiry: "string.format('%d',delete_at/1000+1)",
 }
 
-// A script is known to the server by its hash after it was sent once.
+// definitionCheck are statements that answer if the definition of the call is not the newest.
+const definitionCheck = `local defined=call('GETRANGE',KEYS[2],0,7)
+local newest=defined~='' and unpack('<d',defined) or 0
+if newest>version then return pack('<dddB',newest,now,0,{outdated_definition}) end`
+
+// A script is sent by its hash, which the server knows after the source was sent once.
 type script struct {
 	source, sha any // strings
 }
@@ -48,7 +54,12 @@ func (c clock) script(name string) script {
 	if err != nil {
 		panic(err) // unreachable: the file is embedded
 	}
-	text := strings.NewReplacer("{clock}", c.now, "{expiry}", c.expiry).Replace(withoutComments(string(source)))
+	text := strings.ReplaceAll(withoutComments(string(source)), "{check_definition}", definitionCheck)
+	text = strings.NewReplacer(
+		"{clock}", c.now, "{expiry}", c.expiry,
+		"{outdated_definition}", strconv.Itoa(answerOutdatedDefinition), "{granted}", strconv.Itoa(answerGranted),
+		"{rejected}", strconv.Itoa(answerRejected), "{outdated_state}", strconv.Itoa(answerOutdatedState),
+	).Replace(text)
 	sum := sha1.Sum([]byte(text))
 	return script{source: text, sha: hex.EncodeToString(sum[:])}
 }

@@ -27,18 +27,18 @@ const warmupTimeout = 10 * time.Second
 // clientHooks names the client's hooks in the log.
 const clientHooks = "weirredis: hooks of the client"
 
-func (g *warmup) init() { g.ctx, g.cancel = context.WithCancel(context.Background()) }
+func (w *warmup) init() { w.ctx, w.cancel = context.WithCancel(context.Background()) }
 
 // warmUpAfter is called after a failed call. It does not wait.
 func (b *Backend) warmUpAfter(ctx context.Context) {
-	g := &b.warmup
-	if ctx.Err() == nil || g.ctx.Err() != nil || !b.Interruptible() || !g.busy.CompareAndSwap(false, true) {
+	w := &b.warmup
+	if ctx.Err() == nil || w.ctx.Err() != nil || !b.Interruptible() || !w.busy.CompareAndSwap(false, true) {
 		return
 	}
 	go func() {
-		defer g.busy.Store(false)
+		defer w.busy.Store(false)
 		recovered.Call(clientHooks, func() {
-			ctx, cancel := context.WithTimeout(g.ctx, warmupTimeout)
+			ctx, cancel := context.WithTimeout(w.ctx, warmupTimeout)
 			defer cancel()
 			b.warmUp(ctx)
 		})

@@ -1,41 +1,41 @@
--- Renews leases. For each lease two arguments: the ID; fence, TTL as doubles. The hash is as in acquire.lua.
+-- Renews leases of one key. KEYS[1] is the hash of acquire.lua. There are two arguments for each lease: the ID; fence (0:
+-- any), TTL as doubles. The answer is 1 or 0 for each lease.
 {clock}
 local call,unpack,pack=redis.call,struct.unpack,struct.pack
-local k=KEYS[1]
+local key=KEYS[1]
 local ids={''}
 for i=1,#ARGV,2 do ids[(i+3)/2]=ARGV[i] end
-local got=call('HMGET',k,_G.unpack(ids))
-if not got[1] then return string.rep('0',#ARGV/2) end
-local v0,fence,used,first,last,expiry,wanted=unpack('<ddddddd',got[1])
-local write,answers,latest={'',''},{},0
+local stored=call('HMGET',key,_G.unpack(ids))
+if not stored[1] then return string.rep('0',#ARGV/2) end
+local version,fence,in_use,first_end,changed_at,stored_delete_at,notify_until=unpack('<ddddddd',stored[1])
+local fields,answers,last_end={'',''},{},0
 for i=1,#ARGV,2 do
-  local f,ttl=unpack('<dd',ARGV[i+1])
-  local lease=got[(i+3)/2]
+  local wanted_fence,ttl=unpack('<dd',ARGV[i+1])
+  local lease=stored[(i+3)/2]
   local ok='0'
   if lease then
-    local p,f0,e0=unpack('<ddd',lease)
-    if (f==f0 or f==0) and e0>now then
+    local permits,lease_fence,old_end=unpack('<ddd',lease)
+    if (wanted_fence==lease_fence or wanted_fence==0) and old_end>now then
       ok='1'
-      local e=now+ttl
-      write[#write+1]=ARGV[i]
-      write[#write+1]=pack('<dddd',p,f,e,ttl)
-      if e>latest then latest=e end
-      if p==used then
-        first=e
-      elseif e<math.abs(first) then
-        first=e
-      elseif e0==first then
-        first=-first
+      local lease_end=now+ttl
+      fields[#fields+1]=ARGV[i]
+      fields[#fields+1]=pack('<dddd',permits,lease_fence,lease_end,ttl)
+      if lease_end>last_end then last_end=lease_end end
+      if permits==in_use or lease_end<math.abs(first_end) then
+        first_end=lease_end
+      elseif old_end==first_end then
+        first_end=-first_end
       end
     end
   end
   answers[#answers+1]=ok
 end
-if latest>0 then
-  local full=latest+3600000000
-  if expiry<full-1800000000 then expiry=full else latest=0 end
-  write[2]=pack('<ddddddd',v0,fence,used,first,last,expiry,wanted)
-  call('HSET',k,_G.unpack(write))
-  if latest>0 then call('PEXPIREAT',k,{expiry}) end
+if last_end>0 then
+  local delete_at=last_end+3600000000
+  local postpones=stored_delete_at<delete_at-1800000000
+  if not postpones then delete_at=stored_delete_at end
+  fields[2]=pack('<ddddddd',version,fence,in_use,first_end,changed_at,delete_at,notify_until)
+  call('HSET',key,_G.unpack(fields))
+  if postpones then call('PEXPIREAT',key,{expiry}) end
 end
 return table.concat(answers)

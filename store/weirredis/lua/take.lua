@@ -1,53 +1,52 @@
--- One request of a bucket or fixed window that takes n permits or none: nearly all requests are.
+-- Decides one request of a bucket or fixed window that takes n permits or none, as nearly all requests do.
 --
--- ARGV[1]: version, anchor, period, permits, refill, n as doubles, then the schedule as it is stored.
--- A state is: version, time, missing as doubles, the schedule, and the refund floor as a double if the first byte of the
--- schedule is above 127. It is also the answer, so that it is packed once. encode.go lists the other answers.
+-- KEYS[1] is the state. KEYS[2] is the definition, if there is one: see define.lua.
+-- ARGV[1] is version, anchor, period, permits, refill, n as doubles, then the schedule as it is stored.
 --
--- The time is stored, not the tick: now is part of the answer, and the tick follows from it.
--- KEYS[2] has the limiter's definition, if there is one. Its version, as a double, comes first.
+-- A state is version, time, missing as doubles, then the schedule, then the refund floor as a double if the first byte of
+-- the schedule is above 127. The time is when the state was written, and its tick follows from that. So the new state is
+-- also the answer if the permits are granted, and is packed once. encode.go lists the other answers.
 {clock}
 local call,unpack,pack=redis.call,struct.unpack,struct.pack
-local a=ARGV[1]
-local ver,anchor,period,permits,refill,n=unpack('<dddddd',a)
-local def=call('GETRANGE',KEYS[2],0,7)
-local newest=def~='' and unpack('<d',def) or 0
-if newest>ver then return pack('<dddB',newest,now,0,252) end
-local v=call('GET',KEYS[1])
-local tick,missing,floor,ticks=now-(now-anchor)%period,0,0,0
-if v then
-  local v0,at,m=unpack('<ddd',v)
-  if v0~=ver then
-    if v0>ver then return pack('<dddB',v0,now,0,252) end
-    return pack('<dddB',ver,now,0,255)..v
+local arg=ARGV[1]
+local version,anchor,period,permits,refill,n=unpack('<dddddd',arg)
+{check_definition}
+local stored=call('GET',KEYS[1])
+local tick,missing,floor,elapsed=now-(now-anchor)%period,0,0,0
+if stored then
+  local stored_version,written,stored_missing=unpack('<ddd',stored)
+  if stored_version~=version then
+    if stored_version>version then return pack('<dddB',stored_version,now,0,{outdated_definition}) end
+    return pack('<dddB',version,now,0,{outdated_state})..stored
   end
-  missing=m
-  if string.byte(v,25)>127 then floor=unpack('<d',v,#v-7) end
-  ticks=tick-(at-(at-anchor)%period)
-  if ticks>0 then
-    local paid=ticks/period*refill
-    missing=missing-paid
+  missing=stored_missing
+  if string.byte(stored,25)>127 then floor=unpack('<d',stored,#stored-7) end
+  elapsed=tick-(written-(written-anchor)%period)
+  if elapsed>0 then
+    local returned=elapsed/period*refill
+    missing=missing-returned
     if missing<0 then missing=0 end
-    floor=floor-paid
+    floor=floor-returned
     if floor<0 then floor=0 end
   end
 end
-local no=missing+n>permits
-if no then
-  v=pack('<dddBd',ver,now,missing,254,floor)
-  -- A key that is always rejected must still learn that the clock has stepped back.
-  if ticks>=0 then return v end
+local rejected=missing+n>permits
+local answer
+if rejected then
+  answer=pack('<dddBd',version,now,missing,{rejected},floor)
+  -- If the clock has stepped back, the state is written nevertheless. Otherwise nothing would come back to a key that
+  -- rejects every request until the clock reaches the old time.
+  if elapsed>=0 then return answer end
 else
   missing=missing+n
 end
-local s
+local state
 if floor>0 then
-  s=pack('<dddB',ver,now,missing,string.byte(a,49)+128)..string.sub(a,50)..pack('<d',floor)
+  state=pack('<dddB',version,now,missing,string.byte(arg,49)+128)..string.sub(arg,50)..pack('<d',floor)
 else
-  s=pack('<ddd',ver,now,missing)..string.sub(a,49)
+  state=pack('<ddd',version,now,missing)..string.sub(arg,49)
 end
-local full=tick+((missing-1-(missing-1)%refill)/refill+1)*period
-if full>9e18 then full=9e18 end
-call('SET',KEYS[1],s,'PXAT',{expiry})
-if no then return v end
-return s
+local delete_at=tick+((missing-1-(missing-1)%refill)/refill+1)*period
+if delete_at>9e18 then delete_at=9e18 end
+call('SET',KEYS[1],state,'PXAT',{expiry})
+return answer or state

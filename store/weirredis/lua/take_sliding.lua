@@ -1,64 +1,63 @@
--- One request of a sliding window that takes n permits or none.
+-- Decides one request of a sliding window that takes n permits or none.
 --
--- ARGV[1]: version, anchor, period, permits, segments, n as doubles, then the schedule as it is stored.
--- A state is: version, time, missing as doubles, the schedule, and for each segment in which permits were taken its tick and
--- its permits as doubles, the oldest first. It is also the answer.
--- KEYS[2] has the limiter's definition, if there is one. Its version, as a double, comes first.
+-- KEYS[1] is the state. KEYS[2] is the definition, if there is one: see define.lua.
+-- ARGV[1] is version, anchor, period, permits, segments, n as doubles, then the schedule as it is stored.
+--
+-- A state is version, time, missing as doubles, then the schedule, then for each segment in which permits were taken its
+-- tick and its permits as doubles, the oldest first. The new state is also the answer if the permits are granted.
 {clock}
 local call,unpack,pack=redis.call,struct.unpack,struct.pack
-local a=ARGV[1]
-local ver,anchor,period,permits,segs,n=unpack('<dddddd',a)
-local def=call('GETRANGE',KEYS[2],0,7)
-local newest=def~='' and unpack('<d',def) or 0
-if newest>ver then return pack('<dddB',newest,now,0,252) end
-local v=call('GET',KEYS[1])
+local arg=ARGV[1]
+local version,anchor,period,permits,segments,n=unpack('<dddddd',arg)
+{check_definition}
+local stored=call('GET',KEYS[1])
 local tick,missing,ticks,taken=now-(now-anchor)%period,0,0,''
-local cur=(tick-anchor)/period
-if v then
-  local v0,at,m=unpack('<ddd',v)
-  if v0~=ver then
-    if v0>ver then return pack('<dddB',v0,now,0,252) end
-    return pack('<dddB',ver,now,0,255)..v
+local current=(tick-anchor)/period
+if stored then
+  local stored_version,written,stored_missing=unpack('<ddd',stored)
+  if stored_version~=version then
+    if stored_version>version then return pack('<dddB',stored_version,now,0,{outdated_definition}) end
+    return pack('<dddB',version,now,0,{outdated_state})..stored
   end
-  missing=m
-  local pos=#a-23
-  ticks=(tick-(at-(at-anchor)%period))/period
+  missing=stored_missing
+  local pos=#arg-23
+  ticks=(tick-(written-(written-anchor)%period))/period
   if ticks<0 then
-    local t={}
-    for i=pos,#v,16 do
-      local l,p=unpack('<dd',v,i)
-      t[#t+1]=pack('<dd',l+ticks,p)
+    -- The clock has stepped back: the segments move with it.
+    local moved={}
+    for i=pos,#stored,16 do
+      local segment,count=unpack('<dd',stored,i)
+      moved[#moved+1]=pack('<dd',segment+ticks,count)
     end
-    taken=table.concat(t)
+    taken=table.concat(moved)
   else
-    while pos<#v do
-      local l,p=unpack('<dd',v,pos)
-      if l>cur-segs then break end
-      missing=missing-p
+    while pos<#stored do
+      local segment,count=unpack('<dd',stored,pos)
+      if segment>current-segments then break end
+      missing=missing-count
       pos=pos+16
     end
-    taken=string.sub(v,pos)
+    taken=string.sub(stored,pos)
   end
 end
-local no=missing+n>permits
-if no then
-  v=pack('<dddB',ver,now,missing,254)..taken
-  if ticks>=0 then return v end
+local answer
+if missing+n>permits then
+  answer=pack('<dddB',version,now,missing,{rejected})..taken
+  if ticks>=0 then return answer end
 else
   missing=missing+n
   local before=0
   if taken~='' then
-    local l,p=unpack('<dd',taken,#taken-15)
-    if l==cur then
-      before=p
+    local segment,count=unpack('<dd',taken,#taken-15)
+    if segment==current then
+      before=count
       taken=string.sub(taken,1,-17)
     end
   end
-  taken=taken..pack('<dd',cur,before+n)
+  taken=taken..pack('<dd',current,before+n)
 end
-local full=tick+segs*period
-if full>9e18 then full=9e18 end
-local s=pack('<ddd',ver,now,missing)..string.sub(a,49)..taken
-call('SET',KEYS[1],s,'PXAT',{expiry})
-if no then return v end
-return s
+local delete_at=tick+segments*period
+if delete_at>9e18 then delete_at=9e18 end
+local state=pack('<ddd',version,now,missing)..string.sub(arg,49)..taken
+call('SET',KEYS[1],state,'PXAT',{expiry})
+return answer or state
