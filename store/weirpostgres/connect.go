@@ -12,16 +12,15 @@ import (
 	"github.com/weir-go/weir/internal/recovered"
 )
 
-// A server that is far away is connected to in the background, and not within the time of one call. With a round trip
-// of 200 ms and a CallTimeout of 500 ms a call has time for two round trips. The pool dials in the background, and
-// never more connections than it may have. To prepare a statement takes a round trip of its own, and where a connection
-// was idle the pool has sent a ping before: the call ends in the middle of its statement, pgx has to close the
-// connection, and the next one begins from the start. So statements are prepared on a goroutine that the end of the
-// call does not stop. It hands the connection to the call or, if that has ended, back to the pool.
+// A server that is far away needs more time than a call has. With a round trip of 200 ms and a CallTimeout of 500 ms, a
+// call has time for two round trips. To prepare a statement takes one, and if the connection was idle, the pool sends a
+// ping before. If the call ended during its third round trip, pgx would close the connection, and the next call would
+// begin from the start. Therefore, statements are prepared on a goroutine that the end of the call does not stop. It
+// hands the connection to the call or, if the call has ended, back to the pool.
 
 const prepareTimeout = 10 * time.Second
 
-// statementsOn is the key of a connection's data under which the statements that are prepared on it are.
+// statementsOn is the key of a connection's custom data under which its prepared statements are noted.
 const statementsOn = "github.com/weir-go/weir/store/weirpostgres"
 
 // poolHooks names the pool's tracers and its other hooks in the log.
@@ -32,7 +31,7 @@ var errHook = errors.New("a hook of the pool has panicked or called runtime.Goex
 // connection returns a connection on which the statement is prepared, if the pool keeps prepared statements.
 func (b *Backend) connection(ctx context.Context, sql string) (*pgxpool.Conn, error) {
 	conn, err := b.pool.Acquire(ctx)
-	if err != nil || !b.plain || prepared(conn)[sql] {
+	if err != nil || !b.prepares || prepared(conn)[sql] {
 		return conn, err
 	}
 	begun, done, ended := time.Now(), make(chan error), ctx.Done()
@@ -53,7 +52,7 @@ func (b *Backend) connection(ctx context.Context, sql string) (*pgxpool.Conn, er
 		return nil, ctx.Err()
 	}
 	if end, ok := ctx.Deadline(); err == nil && ok && time.Until(end) < time.Since(begun) {
-		err = fmt.Errorf("no time is left after a statement was prepared: %w", context.DeadlineExceeded)
+		err = fmt.Errorf("no time was left after the statement was prepared: %w", context.DeadlineExceeded)
 	}
 	if err != nil {
 		conn.Release()

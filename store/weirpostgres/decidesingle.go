@@ -10,51 +10,54 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// There are two ways to decide. The schema's function decide can decide everything. A single take, which is n permits of a
-// bucket or fixed window or none, is first sent as one plain statement, which costs the server about as much as any
-// upsert, and half as much as the function. It writes a row or does nothing. If it does nothing, the function decides, in
-// a second round trip. That is so if
+// There are two ways to decide. The schema's function decide can decide everything. A single take, which takes n permits
+// of a bucket or fixed window or none, is first sent as one plain statement. That costs the server about as much as any
+// upsert, and half as much as the function. It writes the row or does nothing. If it does nothing, the function decides,
+// in a second round trip. These are the reasons:
 //
 //   - too few permits are available,
-//   - the row is of another version of the definition, or a newer one exists, or it has a refund floor,
+//   - the row is of another version of the definition, or a newer one exists, or the row has a refund floor,
 //   - the server's clock has stepped back.
 //
-// Then the function decides the next requests about that key, too: see recentDetours.
+// Then the function decides the next requests about that key, too: see recentRejections.
 //
-// The statement reads the clock before it locks the row. If another session has written the row meanwhile, that time is
-// behind the time in the row. Then time stands still: the decision is as if it had been made right after the other one. A
-// clock that is further behind than patience has stepped back, or the wait was long; the function, which reads the clock
-// with the row locked, decides.
+// The statement reads the clock before it locks the row. If another session has written the row meanwhile, the row has a
+// later time. Then the decision is made at the time in the row, as if right after the other session's. If the statement's
+// time is earlier by more than maxBehind, the clock has stepped back or the wait was long; then the function decides,
+// which reads the clock after it has locked the row.
 //
 // If the pool does not keep prepared statements, the server would plan the statement each time, which costs far more
-// than the function; there the function decides everything.
+// than the function; then the function decides everything.
 
-// singleStatement returns the plain statement. $8 is a tick of the schedule from before 1970, so that no negative
-// number is divided, and $9 is how many ticks it is before the anchor. After $11 ticks nothing is missing any more,
-// whatever was: no more are counted, so the product does not overflow. first is what else must run before the row is
-// written. $14 is lock_timeout.
-func singleStatement(first string) string {
-	const paid = `least(greatest(excluded.tick - s.tick, 0), $11) * $12`
+// singleStatement returns the plain statement. settings are expressions that set something for it.
+//
+//	$8   the time of a tick before 1970, so that no negative number is divided
+//	$9   how many ticks that is before the anchor
+//	$11  after so many ticks, every key is full; no more are counted, so that the product does not overflow
+//	$12  permits that come back on a tick
+//	$13  the most that can be missing if n permits are available
+//	$14  lock_timeout
+func singleStatement(settings string) string {
+	const returned = `least(greatest(excluded.tick - s.tick, 0), $11) * $12`
 	return `insert into "weir".states as s (name, key, version, kind, anchor, period, refill, segments, tick, missing, refund_floor, written)
 		select $1::text, $2::bytea, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint, 0,
 			(c.t - $8::bigint) / $6 - $9::bigint, $10::bigint, 0, c.t
-			from (select "weir".clock() as t` + first + `) c
+			from (select "weir".clock() as t, ` + settings + `) c
 			where not exists (select from "weir".definitions d where d.name = $1::text and d.version > $3::bigint)
 		on conflict (name, key) do update set tick = greatest(s.tick, excluded.tick), written = greatest(s.written, excluded.written),
-			missing = greatest(s.missing - ` + paid + `, 0) + $10
-			where s.version = $3 and s.refund_floor = 0 and s.missing - ` + paid + ` <= $13::bigint and excluded.written >= s.written - ` + patience + `
+			missing = greatest(s.missing - ` + returned + `, 0) + $10
+			where s.version = $3 and s.refund_floor = 0 and s.missing - ` + returned + ` <= $13::bigint and excluded.written >= s.written - ` + maxBehind + `
 		returning tick, missing, written`
 }
 
 const (
 	// maxMissing is the most that can be missing of a key.
 	maxMissing = 1 << 51
-	// maxScheduleNumber bounds how far from 0 the numbers of a schedule are that the plain statement computes with. All
-	// reasonable ones are nearer.
+	// maxScheduleNumber bounds the anchor and the period that the plain statement computes with. All reasonable ones are
+	// smaller.
 	maxScheduleNumber = 1 << 60
-	// patience is how long time can stand still, in µs. Waits for a row that another session writes are usually
-	// shorter.
-	patience = "100000"
+	// maxBehind is in µs. Waits for a row that another session writes are usually shorter.
+	maxBehind = "100000"
 )
 
 // keepsStatements reports whether the pool keeps prepared statements.
@@ -68,15 +71,15 @@ func singleTake(b *backend.Batch) bool {
 	if len(b.Requests) != 1 || d.Kind != backend.KindTokenBucket && d.Kind != backend.KindFixedWindow {
 		return false
 	}
-	a := b.Requests[0]
-	return a.Op == backend.OpTake && a.Min == a.Max && 0 < a.Max && a.Max <= min(d.Permits, maxMissing) && !a.Block &&
+	r := b.Requests[0]
+	return r.Op == backend.OpTake && r.Min == r.Max && 0 < r.Max && r.Max <= min(d.Permits, maxMissing) && !r.Block &&
 		-maxScheduleNumber < d.Anchor && d.Anchor < maxScheduleNumber && d.Period < maxScheduleNumber
 }
 
 // decideSingle sends the plain statement. If that has done nothing, the batch is unchanged.
 func (b *Backend) decideSingle(ctx context.Context, batch *backend.Batch, wait time.Duration) (done bool, err error) {
 	s := backend.State{Schedule: batch.Definition.Schedule()}
-	err = b.query(ctx, "decide", b.sql.decideSingle, append(singleArgs(batch), lockTimeout(wait)), func(rows pgx.Rows) error {
+	err = b.query(ctx, "decide", b.sql.decideSingle, append(singleArgs(batch), lockTimeout(wait)), anyRows, func(_ int, rows pgx.Rows) error {
 		if err := rows.Scan(&s.Tick, &s.Missing, &batch.Now); err != nil {
 			return err
 		}
@@ -89,14 +92,14 @@ func (b *Backend) decideSingle(ctx context.Context, batch *backend.Batch, wait t
 
 func singleArgs(b *backend.Batch) []any {
 	d, n := b.Definition, b.Requests[0].Max
-	first := max((d.Anchor+d.Period-1)/d.Period, 0) // the number of the tick at Anchor, counted from before 1970
+	before := max((d.Anchor+d.Period-1)/d.Period, 0) // ticks from before 1970 to the anchor
 	refill := int64(maxMissing)
 	if d.Refill > 0 {
 		refill = min(d.Refill, maxMissing)
 	}
-	lines := (maxMissing + refill - 1) / refill
+	ticks := (maxMissing + refill - 1) / refill
 	return []any{
 		d.Name, keyBytes(b.Key), d.Version, int64(d.Kind), d.Anchor, d.Period, d.Refill,
-		d.Anchor - first*d.Period, first, n, lines, refill, d.Permits - n,
+		d.Anchor - before*d.Period, before, n, ticks, refill, d.Permits - n,
 	}
 }

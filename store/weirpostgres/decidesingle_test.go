@@ -131,7 +131,7 @@ func TestUsualWays(t *testing.T) {
 			w.key = "rejected"
 			now(6, byFunction) // more than there can be: nothing is written
 			now(4, byFunction) // which counts as a rejection, for a while
-			for range lookAhead - 1 {
+			for range grantsToForget - 1 {
 				at += 3_000_000
 				now(4, byFunction)
 			}
@@ -151,7 +151,7 @@ func TestUsualWays(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, done)
 			w.s[[2]string{d.Name, w.key}] = d.Convert(b.State)
-			for range lookAhead {
+			for range grantsToForget {
 				at += 1_000_000
 				now(1, byFunction)
 			}
@@ -204,7 +204,7 @@ func TestUsualWayIsForTheUsualQuestion(t *testing.T) {
 	w.decide(at, d, backend.Request{Min: 2, Max: 2, Block: true}, byFunction, at)
 	b := w.decide(at, d, n(1), byBoth, at)
 	assert.EqualValues(t, 3, b.State.RefundFloor)
-	for range lookAhead - 1 {
+	for range grantsToForget - 1 {
 		at += 1_000_000
 		w.decide(at, d, n(1), byFunction, at)
 	}
@@ -214,7 +214,7 @@ func TestUsualWayIsForTheUsualQuestion(t *testing.T) {
 	w.decide(at, &sliding, n(1), byFunction, at)
 
 	pool := connect(t, testserver.Postgres(t).URL+"&default_query_exec_mode=exec", nil)
-	assert.False(t, newBackend(t, pool, BackendOptions{}).plain, "it would be planned each time")
+	assert.False(t, newBackend(t, pool, BackendOptions{}).prepares, "it would be planned each time")
 }
 
 // Numbers of all sizes, at random times that go on.

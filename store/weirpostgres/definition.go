@@ -14,7 +14,7 @@ func (b *Backend) Load(ctx context.Context, name string) (d *backend.Definition,
 	if err := checkName(name); err != nil {
 		return nil, 0, definitionError(b.explain("load", err))
 	}
-	err = b.queryAll(ctx, "load", b.sql.load, []any{name}, 1, func(_ int, rows pgx.Rows) error {
+	err = b.query(ctx, "load", b.sql.load, []any{name}, 1, func(_ int, rows pgx.Rows) error {
 		var version, kind, permits, period, refill, segments, anchor *int64
 		var reached, explicit *bool
 		var generation, made *int64
@@ -43,7 +43,7 @@ func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definitio
 		return false, definitionError(b.explain("define", err))
 	}
 	if next.Version <= 0 {
-		err := errors.New("a version must be more than 0, which stands for no definition")
+		err := errors.New("Version must be more than 0")
 		return false, definitionError(b.explain("define", err))
 	}
 	sql := b.sql.redefine
@@ -54,8 +54,8 @@ func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definitio
 		next.Name, old, next.Version, int64(next.Kind), next.Permits, next.Period, next.Refill, next.Segments, next.Anchor, next.Reached,
 		next.Generation, next.Explicit, next.Made, next.By, next.Past, lockTimeout(lockWait(ctx)),
 	}
-	err = b.query(ctx, "define", sql, args, func(pgx.Rows) error { done = true; return nil })
-	if codeOf(err) == lockNotAvailable || keyErrors(err) {
+	err = b.query(ctx, "define", sql, args, anyRows, func(int, pgx.Rows) error { done = true; return nil })
+	if codeOf(err) == lockNotAvailable || keyError(err) {
 		err = definitionError(err)
 	}
 	return done && err == nil, err

@@ -20,32 +20,33 @@ func keyBytes(key string) []byte {
 	return append([]byte(key[:maxKey]), digest[:]...)
 }
 
+// How many numbers the arguments and the answers of the function decide have.
 const (
-	header   = 9 // numbers before the first request
-	perAsk   = 5
-	answer   = 5  // numbers before the first answer
-	oldState = 11 // numbers of a state of an older definition, before what was taken
+	batchNumbers    = 9  // before the first request
+	requestNumbers  = 5  // of each request
+	decidedNumbers  = 5  // of an answer, before what was granted
+	oldStateNumbers = 11 // of the answer with a state of an older definition, before what was taken
 )
 
 // The flags of a request, added to its Op.
 const (
-	bitPrevious = 4
-	bitLend     = 8
+	flagIfPrevious = 4
+	flagBlock      = 8
 )
 
 // appendBatch appends the arguments of the function decide, apart from the key.
-func appendBatch(n []int64, b *backend.Batch, async, look bool) []int64 {
+func appendBatch(n []int64, b *backend.Batch, async, readFirst bool) []int64 {
 	d := b.Definition
-	n = append(n, bit(async), bit(look), d.Version, int64(d.Kind), d.Permits, d.Anchor, d.Period, d.Refill, d.Segments)
-	for _, a := range b.Requests {
-		op := int64(a.Op)
-		if a.IfPrevious {
-			op |= bitPrevious
+	n = append(n, bit(async), bit(readFirst), d.Version, int64(d.Kind), d.Permits, d.Anchor, d.Period, d.Refill, d.Segments)
+	for _, r := range b.Requests {
+		op := int64(r.Op)
+		if r.IfPrevious {
+			op |= flagIfPrevious
 		}
-		if a.Block && a.Op == backend.OpTake {
-			op |= bitLend
+		if r.Block && r.Op == backend.OpTake {
+			op |= flagBlock
 		}
-		n = append(n, op, a.Min, a.Max, bounded(a.Receipt.Tick), bounded(a.Receipt.Missing))
+		n = append(n, op, r.Min, r.Max, bounded(r.Receipt.Tick), bounded(r.Receipt.Missing))
 	}
 	return n
 }
@@ -69,16 +70,16 @@ func readAnswer(b *backend.Batch, n []int64) error {
 	}
 	b.Now, b.State, b.Granted = n[1], backend.State{}, nil
 	switch outcome := backend.Outcome(n[0]); {
-	case outcome == backend.Decided && len(n) >= answer+len(b.Requests):
+	case outcome == backend.Decided && len(n) >= decidedNumbers+len(b.Requests):
 		b.State = backend.State{Schedule: b.Definition.Schedule(), Tick: n[2], Missing: n[3], RefundFloor: n[4]}
-		b.Granted = n[answer : answer+len(b.Requests) : answer+len(b.Requests)]
-		b.State.Taken = segments(n[answer+len(b.Requests):])
+		end := decidedNumbers + len(b.Requests)
+		b.Granted, b.State.Taken = n[decidedNumbers:end:end], segments(n[end:])
 	case outcome == backend.OutdatedDefinition:
 		b.State.Version = n[2]
-	case outcome == backend.OutdatedState && len(n) >= oldState:
+	case outcome == backend.OutdatedState && len(n) >= oldStateNumbers:
 		b.State = backend.State{
 			Schedule: backend.Schedule{Version: n[5], Kind: backend.Kind(n[6]), Anchor: n[7], Period: n[8], Refill: n[9], Segments: n[10]},
-			Tick:     n[2], Missing: n[3], RefundFloor: n[4], Taken: segments(n[oldState:]),
+			Tick:     n[2], Missing: n[3], RefundFloor: n[4], Taken: segments(n[oldStateNumbers:]),
 		}
 	default:
 		return errAnswer
@@ -96,23 +97,4 @@ func segments(n []int64) []backend.Segment {
 		taken = append(taken, backend.Segment{Tick: n[i], Permits: n[i+1]})
 	}
 	return taken
-}
-
-// states are the arguments of the statement replace: the numbers and the taken permits of all states, and from where to
-// where those of each are, from 1.
-type states struct {
-	numbers, taken []int64
-	first, last    []int32
-}
-
-func (l *states) add(s backend.State) {
-	if l.taken == nil {
-		l.taken = []int64{} // nil would be null
-	}
-	l.numbers = append(l.numbers, s.Tick, s.Missing, s.RefundFloor, s.Version, int64(s.Kind), s.Anchor, s.Period, s.Refill, s.Segments)
-	l.first = append(l.first, int32(len(l.taken)+1))
-	for _, t := range s.Taken {
-		l.taken = append(l.taken, t.Tick, t.Permits)
-	}
-	l.last = append(l.last, int32(len(l.taken)))
 }

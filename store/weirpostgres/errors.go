@@ -38,12 +38,11 @@ func codeOf(err error) string {
 	return ""
 }
 
-// keyErrors reports whether a statement has failed because of the rows of some key, such as a number that is out of
-// range or text that is too long for an index. Then nothing was done for the other keys either, and they can be decided
-// without that one.
-func keyErrors(err error) bool {
+// keyError reports whether a statement has failed because of one of its keys, such as a number that is out of range or
+// text that is too long for an index. The statement has done nothing for the other keys either, but can without that key.
+func keyError(err error) bool {
 	code := codeOf(err)
-	for _, class := range []string{"22", "23", "54", "P0"} { // data, constraints, limits of the program, raised by a trigger
+	for _, class := range []string{"22", "23", "54", "P0"} { // data, constraints, program limits, errors of triggers
 		if strings.HasPrefix(code, class) {
 			return true
 		}
@@ -91,7 +90,7 @@ func checkName(name string) error {
 
 func checkDefinition(d *backend.Definition) error {
 	if d == nil {
-		return errors.New("a definition is nil")
+		return errors.New("the definition is nil")
 	}
 	return checkName(d.Name)
 }
@@ -102,10 +101,10 @@ func checkSchedule(d *backend.Definition) error {
 		return err
 	}
 	if d.Kind < backend.KindTokenBucket || d.Kind > backend.KindSlidingWindow {
-		return fmt.Errorf("limiter %q: a %v has no grid", d.Name, d.Kind)
+		return fmt.Errorf("limiter %q: the kind %v is neither a bucket nor a window", d.Name, d.Kind)
 	}
 	if d.Period <= 0 || d.Refill < 0 {
-		return fmt.Errorf("limiter %q: period %d, refill %d", d.Name, d.Period, d.Refill)
+		return fmt.Errorf("limiter %q: Period must be more than 0 and Refill at least 0, got %d and %d", d.Name, d.Period, d.Refill)
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
 )
 
 // everything calls each method that sends something.
@@ -111,7 +112,7 @@ func TestDecide_InvalidInput(t *testing.T) {
 	_, _, err := b.Load(t.Context(), "a\x00")
 	assert.ErrorContains(t, err, "not valid UTF-8")
 	_, err = b.Define(t.Context(), 0, bad(func(d *backend.Definition) { d.Version = 0 }))
-	assert.ErrorContains(t, err, "version")
+	assert.ErrorContains(t, err, "Version must be more than 0")
 	assert.ErrorContains(t, b.Acquire(t.Context(), []*backend.LeaseRequest{nil}), "nil")
 	seats := bad(func(d *backend.Definition) {
 		d.Name, d.Limits = "seats", backend.Limits{Kind: backend.KindConcurrency, Permits: 5}
@@ -193,9 +194,9 @@ func TestDeadlockIsRepeatedOnce(t *testing.T) {
 	d := concurrency(t, b, "c", 1)
 	for _, code := range []string{deadlockDetected, serializationFailure} {
 		for failures, want := range map[int]bool{1: true, 2: false} {
-			exec(t, pool, inSchema(`drop sequence if exists "weir".calls`, b.schema))
-			exec(t, pool, inSchema(`create sequence "weir".calls`, b.schema)) // what it counts is not rolled back
-			exec(t, pool, inSchema(fmt.Sprintf(`create or replace function "weir".renew(a_name text, a_key bytea, a_id bytea, a_fence bigint, ttl bigint)
+			exec(t, pool, pgmigrate.InSchema(`drop sequence if exists "weir".calls`, b.schema))
+			exec(t, pool, pgmigrate.InSchema(`create sequence "weir".calls`, b.schema)) // what it counts is not rolled back
+			exec(t, pool, pgmigrate.InSchema(fmt.Sprintf(`create or replace function "weir".renew(a_name text, a_key bytea, a_id bytea, a_fence bigint, ttl bigint)
 				returns boolean language plpgsql as $$ begin
 					if nextval('"weir".calls') <= %d then raise exception using errcode = '%s'; end if;
 					return true;
@@ -203,7 +204,7 @@ func TestDeadlockIsRepeatedOnce(t *testing.T) {
 			h := lease(d, "", "a", 1)
 			err := b.Renew(t.Context(), []*backend.LeaseRequest{h})
 			assert.Equal(t, want, err == nil && h.OK, "%d times %s: %v", failures, code, err)
-			assert.EqualValues(t, 2, count(t, pool, inSchema(`select last_value from "weir".calls`, b.schema)))
+			assert.EqualValues(t, 2, count(t, pool, pgmigrate.InSchema(`select last_value from "weir".calls`, b.schema)))
 		}
 	}
 }
@@ -212,7 +213,7 @@ func TestDeadlockIsRepeatedOnce(t *testing.T) {
 func TestCloseEndsASweep(t *testing.T) {
 	pool := connect(t, testserver.Postgres(t).URL, nil)
 	schema := freshSchema(t, pool)
-	exec(t, pool, inSchema(`create or replace function "weir".sweep(first bigint, pages bigint) returns bigint[] language plpgsql as $$
+	exec(t, pool, pgmigrate.InSchema(`create or replace function "weir".sweep(first bigint, pages bigint) returns bigint[] language plpgsql as $$
 		begin perform pg_sleep(60); return array[0, 0]; end $$`, schema))
 	b, err := NewBackend(pool, &BackendOptions{Schema: schema})
 	require.NoError(t, err)
@@ -259,7 +260,7 @@ func TestDecide_AFailureIsThatOfOneKey(t *testing.T) {
 // Where a range of the table is full of rows that no key needs, the next one is looked through soon.
 func TestSweeper_IsFasterWhereMuchIsFound(t *testing.T) {
 	b, pool := shared(t)
-	exec(t, pool, inSchema(`insert into "weir".states
+	exec(t, pool, pgmigrate.InSchema(`insert into "weir".states
 		select 'a', i::text::bytea, 1, 1, 0, 1, 1, 0, 0, 0, 0, 0 from generate_series(1, 20000) i`, b.schema))
 	every := func() time.Duration { return time.Duration(b.sweeper.every.Load()) }
 	b.sweeper.page = 0

@@ -3,39 +3,47 @@ package weirpostgres
 import (
 	"context"
 	"errors"
-	"hash/maphash"
 	"math/rand/v2"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/weir-go/weir/internal/clock"
 )
 
-// A row that another session has locked, such as one that an operator has updated in a transaction that is still open,
-// must not hold up the other keys of its statement, nor the statements that follow on the same lane of the store. So
-// every statement sets lock_timeout for itself. When it runs out, the statement has done nothing; the rows that are
-// locked are looked for without waiting, the others are asked about without them, and the locked ones one by one and
-// briefly. The outcome of a key whose row stays locked is Failed. For a while such a key is then asked about after the
-// others from the start.
+// A keyedStatement is a statement about many keys.
+//
+// A row can be locked for long, for example by an operator's transaction that is still open. It must hold up neither
+// the other keys of its statement nor later statements. Therefore, every statement sets lock_timeout for itself. When
+// that expires, the statement has done nothing. The locked rows are then looked for without waiting, the other keys are
+// sent without them, and the locked keys are sent one by one with a short wait. The outcome of a key whose row stays
+// locked is Failed. For a while, such a key is sent apart from the others from the start: see recentLocks.
+type keyedStatement[T any] struct {
+	b       *Backend
+	what    string // the operation, for errors
+	probing string // see probeStatement
+	check   func(T) error
+	row     func(T) row
+	send    func(context.Context, []T, time.Duration) error // sends one statement that waits so long for locks
+	fail    func(T, error)                                  // sets the outcome Failed
+}
+
+// A row identifies the row of a key. The id is that of a lease.
+type row struct{ table, name, key, id string }
 
 const (
-	// maxLockWait is how long a statement waits for locks where the call has no deadline. Otherwise it is half of the
-	// time that the call has: the rest is for asking about the other keys.
+	// maxLockWait is how long a statement waits for locks if the call has no deadline. Otherwise it is half of the time
+	// that the call has: the rest is for sending the other keys.
 	maxLockWait = 5 * time.Second
-	// minLockWait keeps short waits from mistaking an instance that has just written the row for a lock.
+	// minLockWait is the shortest wait of a statement about several keys. With a shorter one, a row that another
+	// instance has just written would count as locked.
 	minLockWait = 10 * time.Millisecond
-	// minSingleWait is leastLockWait for a key that is asked about alone, after others whose rows were locked, too.
+	// minSingleWait is the shortest wait of a statement about one of several keys whose rows were locked.
 	minSingleWait = 2 * time.Millisecond
-	// lockedFor is how long a key is asked about apart after its row was found locked.
-	lockedFor = time.Second
 )
 
 var errLocked = errors.New("another session keeps the row of the key locked")
 
-// lockWait is how long the first statement of a call may wait for locks.
+// lockWait returns how long the first statement of a call may wait for locks.
 func lockWait(ctx context.Context) time.Duration {
 	end, ok := ctx.Deadline()
 	if !ok {
@@ -44,73 +52,7 @@ func lockWait(ctx context.Context) time.Duration {
 	return max(time.Until(end)/2, minLockWait)
 }
 
-// lockTimeout is a wait as the setting lock_timeout has it, where 0 would be no limit.
-func lockTimeout(wait time.Duration) string {
-	return strconv.FormatInt(max(wait.Milliseconds(), 1), 10)
-}
-
-// statementLocked returns the statement that finds which rows of a table are locked, and which cannot be seen. It locks
-// the others, which ends with the statement. condition is what makes a row s that of a u.
-func statementLocked(table, condition string) string {
-	of := ` exists (select from "weir".` + table + ` s where ` + condition
-	return `select u.i::int,` + of + `)
-		from unnest($1::text[], $2::bytea[], $3::bytea[]) with ordinality u(name, key, id, i)
-		where not` + of + ` for no key update skip locked)`
-}
-
-// A row identifies the row of a key. The id is that of a lease.
-type row struct{ table, name, key, id string }
-
-// A keyedStatement is a statement about many keys.
-type keyedStatement[T any] struct {
-	locked string // see statementLocked
-	row    func(T) row
-	ask    func(context.Context, []T, time.Duration) error // one statement that waits so long for locks
-	fail   func(T, error)                                  // sets the outcome Failed
-}
-
-// askSeparately asks about all keys, in one statement if that works. Like every function below, it returns an error
-// only if no key has been answered. Otherwise the answers would be lost with what they took; therefore, a later error,
-// such as a connection that breaks, is the outcome of the keys that it hit.
-func askSeparately[T any](ctx context.Context, b *Backend, all []T, q keyedStatement[T]) error {
-	wait := lockWait(ctx)
-	free, held, err := splitRemembered(ctx, b, all, q)
-	if err != nil {
-		return err
-	}
-	return q.inParts(free, held,
-		func(free []T) error { return askDivided(ctx, b, free, q, wait) },
-		func(held []T) error { return askOneByOne(ctx, b, held, q, shorter(ctx, wait, 10)) })
-}
-
-// inParts asks about first, then about second.
-func (q keyedStatement[T]) inParts(first, second []T, askFirst, askSecond func([]T) error) error {
-	if err := askFirst(first); err != nil {
-		return err
-	}
-	err := askSecond(second)
-	if err == nil || len(first) == 0 {
-		return err
-	}
-	q.failAll(second, err)
-	return nil
-}
-
-// inHalves does in two steps what has failed in one: a key that fails the statement ends up alone.
-func (q keyedStatement[T]) inHalves(all []T, ask func([]T) error) error {
-	middle := len(all) / 2
-	return q.inParts(all[:middle:middle], all[middle:], ask, ask)
-}
-
-func (q keyedStatement[T]) failAll(all []T, err error) {
-	for _, x := range all {
-		q.fail(x, err)
-	}
-}
-
-// shorter returns wait divided by n, but at least leastLockWait: each time that a statement is divided its parts wait
-// shorter, and a healthy key in the last ones would fail because another instance has just written its row. A context
-// that ends soon shortens the wait further.
+// shorter returns wait divided by n, but at least minLockWait and at most half of the time that the call has left.
 func shorter(ctx context.Context, wait, n time.Duration) time.Duration {
 	wait = max(wait/n, minLockWait)
 	if end, ok := ctx.Deadline(); ok {
@@ -119,88 +61,147 @@ func shorter(ctx context.Context, wait, n time.Duration) time.Duration {
 	return wait
 }
 
-// askDivided asks in one statement, and if the statement fails because of some keys, about the others without them.
-func askDivided[T any](ctx context.Context, b *Backend, all []T, q keyedStatement[T], wait time.Duration) error {
+// lockTimeout returns the value of the setting lock_timeout, where 0 would be no limit.
+func lockTimeout(wait time.Duration) string {
+	return strconv.FormatInt(max(wait.Milliseconds(), 1), 10)
+}
+
+// run sends all keys, in one statement if that works.
+//
+// The send methods return an error only if no key has an answer yet. Otherwise the error would lose the answers, and the
+// permits that were taken with them. A later error, such as a broken connection, is the outcome of the keys that it hit.
+func (q keyedStatement[T]) run(ctx context.Context, all []T) error {
+	all = q.valid(all)
+	wait := lockWait(ctx)
+	free, locked, err := q.splitRemembered(ctx, all)
+	if err != nil {
+		return err
+	}
+	return inParts(q, free, locked,
+		func(free []T) error { return q.sendDivided(ctx, free, wait) },
+		func(locked []T) error { return q.sendOneByOne(ctx, locked, shorter(ctx, wait, 10)) })
+}
+
+// valid returns what passes the check, and sets the outcome of the rest.
+func (q keyedStatement[T]) valid(all []T) []T {
+	valid := all
+	for i, x := range all {
+		if err := q.check(x); err != nil {
+			q.fail(x, q.b.explain(q.what, err))
+			if len(valid) == len(all) {
+				valid = all[:i:i]
+			}
+		} else if len(valid) < len(all) {
+			valid = append(valid, x)
+		}
+	}
+	return valid
+}
+
+// inParts sends first, then second.
+func inParts[T any](q keyedStatement[T], first, second []T, sendFirst, sendSecond func([]T) error) error {
+	if err := sendFirst(first); err != nil {
+		return err
+	}
+	err := sendSecond(second)
+	if err == nil || len(first) == 0 {
+		return err
+	}
+	for _, x := range second {
+		q.fail(x, err)
+	}
+	return nil
+}
+
+// sendHalves sends the halves of what has failed in one statement. A key that fails the statement ends up alone.
+func (q keyedStatement[T]) sendHalves(ctx context.Context, all []T, wait time.Duration) error {
+	send := func(half []T) error { return q.sendDivided(ctx, half, wait) }
+	middle := len(all) / 2
+	return inParts(q, all[:middle:middle], all[middle:], send, send)
+}
+
+// sendDivided sends one statement. If it fails because of some keys, it sends the others without them.
+func (q keyedStatement[T]) sendDivided(ctx context.Context, all []T, wait time.Duration) error {
 	if len(all) == 0 {
 		return nil
 	}
-	err := q.ask(ctx, all, wait)
+	err := q.send(ctx, all, wait)
 	switch {
 	case codeOf(err) == lockNotAvailable:
-		return askAroundLocked(ctx, b, all, q, wait)
-	case !keyErrors(err):
+		return q.sendAroundLocked(ctx, all, wait)
+	case !keyError(err):
 		return err
 	case len(all) > 1:
-		return q.inHalves(all, func(half []T) error { return askDivided(ctx, b, half, q, wait) })
+		return q.sendHalves(ctx, all, wait)
 	}
 	q.fail(all[0], err)
 	return nil
 }
 
-// askAroundLocked goes on after a statement that has waited so long for a lock in vain.
-func askAroundLocked[T any](ctx context.Context, b *Backend, all []T, q keyedStatement[T], wait time.Duration) error {
-	locked, _, err := lockedNow(ctx, b, all, q)
+// sendAroundLocked continues after a statement whose wait for a lock has expired.
+func (q keyedStatement[T]) sendAroundLocked(ctx context.Context, all []T, wait time.Duration) error {
+	isLocked, _, err := q.probe(ctx, all)
 	if err != nil {
 		return err
 	}
-	var free, held []T
+	var free, locked []T
 	for i, x := range all {
-		if locked[i] {
-			held = append(held, x)
-			b.locks.remember(q.row(x))
+		if isLocked[i] {
+			locked = append(locked, x)
+			q.b.locks.remember(q.row(x))
 		} else {
 			free = append(free, x)
 		}
 	}
 	switch {
-	case len(all) == 1 && len(held) == 1: // it was waited for
-		q.fail(all[0], b.explain("lock", errLocked))
+	case len(all) == 1 && len(locked) == 1: // the statement has waited for it already
+		q.fail(all[0], q.b.explain("lock", errLocked))
 		return nil
-	case len(all) == 1: // it has become free just now
-		return askOneByOne(ctx, b, all, q, shorter(ctx, wait, 10))
-	case len(held) == 0: // a row that another session is inserting is not seen
-		return q.inHalves(all, func(half []T) error { return askDivided(ctx, b, half, q, shorter(ctx, wait, 10)) })
+	case len(all) == 1: // it has become free since
+		return q.sendOneByOne(ctx, all, shorter(ctx, wait, 10))
+	case len(locked) == 0: // a row that another session is inserting cannot be seen
+		return q.sendHalves(ctx, all, shorter(ctx, wait, 10))
 	}
-	return q.inParts(free, held,
-		func(free []T) error { return askDivided(ctx, b, free, q, shorter(ctx, wait, 2)) },
-		func(held []T) error { return askOneByOne(ctx, b, held, q, shorter(ctx, wait, 10)) })
+	return inParts(q, free, locked,
+		func(free []T) error { return q.sendDivided(ctx, free, shorter(ctx, wait, 2)) },
+		func(locked []T) error { return q.sendOneByOne(ctx, locked, shorter(ctx, wait, 10)) })
 }
 
-// askOneByOne asks about keys whose rows were locked a moment ago, one by one. They share the wait, so that one that stays
-// locked does not keep the others from being asked about. So many keys that the call would end meanwhile are not all
-// asked about; the order is random, so that these are not always the same ones.
-func askOneByOne[T any](ctx context.Context, b *Backend, held []T, q keyedStatement[T], wait time.Duration) error {
-	each := max(wait/time.Duration(max(len(held), 1)), minSingleWait)
+// sendOneByOne sends keys whose rows were locked a moment ago. The keys share the wait, so that a row that stays locked
+// does not take the time of the other keys. If the call would end before all are sent, the rest fails; the order is
+// random, so that it is not always the same keys.
+func (q keyedStatement[T]) sendOneByOne(ctx context.Context, all []T, wait time.Duration) error {
+	each := max(wait/time.Duration(max(len(all), 1)), minSingleWait)
 	end := time.Now().Add(lockWait(ctx))
-	for answered, i := range rand.Perm(len(held)) {
+	for sent, i := range rand.Perm(len(all)) {
 		err := errLocked
 		if time.Now().Before(end) {
-			err = q.ask(ctx, held[i:i+1], each)
+			err = q.send(ctx, all[i:i+1], each)
 		}
 		switch {
 		case err == nil:
 			continue
 		case errors.Is(err, errLocked) || codeOf(err) == lockNotAvailable:
-			b.locks.remember(q.row(held[i]))
-			err = b.explain("lock", errLocked)
-		case !keyErrors(err) && answered == 0:
+			q.b.locks.remember(q.row(all[i]))
+			err = q.b.explain("lock", errLocked)
+		case !keyError(err) && sent == 0:
 			return err
 		}
-		q.fail(held[i], err)
+		q.fail(all[i], err)
 	}
 	return nil
 }
 
-// lockedNow returns which rows are locked, without waiting for them, and which are not there or are just being inserted
-// by another session.
-func lockedNow[T any](ctx context.Context, b *Backend, all []T, q keyedStatement[T]) (locked, unseen []bool, err error) {
+// probe returns which rows are locked, without waiting for them, and which do not exist or are being inserted by another
+// session.
+func (q keyedStatement[T]) probe(ctx context.Context, all []T) (locked, unseen []bool, err error) {
 	names, keys, ids := make([]string, len(all)), make([][]byte, len(all)), make([][]byte, len(all))
 	for i, x := range all {
 		r := q.row(x)
 		names[i], keys[i], ids[i] = r.name, keyBytes(r.key), keyBytes(r.id)
 	}
 	locked, unseen = make([]bool, len(all)), make([]bool, len(all))
-	return locked, unseen, b.query(ctx, "lock", q.locked, []any{names, keys, ids}, func(rows pgx.Rows) error {
+	return locked, unseen, q.b.query(ctx, "lock", q.probing, []any{names, keys, ids}, anyRows, func(_ int, rows pgx.Rows) error {
 		var i int
 		var seen bool
 		if err := rows.Scan(&i, &seen); err != nil {
@@ -214,65 +215,38 @@ func lockedNow[T any](ctx context.Context, b *Backend, all []T, q keyedStatement
 	})
 }
 
-// splitRemembered returns as held the keys whose rows were found locked lately and are still locked, or cannot be seen:
-// another session may still be inserting them, and a statement about all keys would wait for it at every call.
-func splitRemembered[T any](ctx context.Context, b *Backend, all []T, q keyedStatement[T]) (free, held []T, err error) {
-	if !b.locks.any() {
+// splitRemembered returns as locked the keys whose rows were locked lately, and still are or cannot be seen. Another
+// session may still be inserting a row that cannot be seen, and every statement with all keys would wait for it.
+func (q keyedStatement[T]) splitRemembered(ctx context.Context, all []T) (free, locked []T, err error) {
+	if !q.b.locks.any() {
 		return all, nil, nil
 	}
-	known := make([]bool, len(all))
+	remembered := make([]bool, len(all))
 	var suspects []T
 	for i, x := range all {
-		if known[i] = b.locks.has(q.row(x)); known[i] {
+		if remembered[i] = q.b.locks.has(q.row(x)); remembered[i] {
 			suspects = append(suspects, x)
 		}
 	}
 	if len(suspects) == 0 {
 		return all, nil, nil
 	}
-	locked, unseen, err := lockedNow(ctx, b, suspects, q)
+	isLocked, unseen, err := q.probe(ctx, suspects)
 	if err != nil {
 		return nil, nil, err
 	}
-	n := 0
+	suspect := 0
 	for i, x := range all {
-		isHeld := known[i] && (locked[n] || unseen[n])
-		if known[i] {
-			n++
-		}
-		if isHeld {
-			held = append(held, x)
-		} else {
+		switch {
+		case !remembered[i]:
+			free = append(free, x)
+			continue
+		case isLocked[suspect] || unseen[suspect]:
+			locked = append(locked, x)
+		default:
 			free = append(free, x)
 		}
+		suspect++
 	}
-	return free, held, nil
-}
-
-// recentLocks remembers which keys had a locked row. Keys that share a place mislead each other, which costs a round
-// trip.
-type recentLocks struct {
-	seed   maphash.Seed
-	last   atomic.Int64       // when any was remembered
-	places [4096]atomic.Int64 // when a row of that place was
-}
-
-func (r *recentLocks) init() { r.seed = maphash.MakeSeed() }
-
-func (r *recentLocks) remember(x row) {
-	now := max(int64(clock.Now()), 1)
-	r.place(x).Store(now)
-	r.last.Store(now)
-}
-
-// has reports whether the row was found locked a short time ago.
-func (r *recentLocks) has(x row) bool { return recent(r.place(x).Load()) }
-
-// any reports whether has may be true of any row.
-func (r *recentLocks) any() bool { return recent(r.last.Load()) }
-
-func recent(at int64) bool { return at != 0 && int64(clock.Now())-at < int64(lockedFor) }
-
-func (r *recentLocks) place(x row) *atomic.Int64 {
-	return &r.places[maphash.Comparable(r.seed, x)%uint64(len(r.places))]
+	return free, locked, nil
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/drill"
+	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
 )
 
 // lockRow locks a row of a table in a session of its own. The function that it returns ends the lock.
@@ -28,7 +29,7 @@ func lockRow(t testing.TB, b *Backend, pool *pgxpool.Pool, table, key string) (u
 	t.Helper()
 	tx, err := pool.Begin(context.Background())
 	require.NoError(t, err)
-	tag, err := tx.Exec(t.Context(), inSchema(`select from "weir".`+table+` where key = $1 for update`, b.schema), []byte(key))
+	tag, err := tx.Exec(t.Context(), pgmigrate.InSchema(`select from "weir".`+table+` where key = $1 for update`, b.schema), []byte(key))
 	require.NoError(t, err)
 	require.NotZero(t, tag.RowsAffected())
 	return func() { require.NoError(t, tx.Rollback(context.Background())) }
@@ -87,7 +88,7 @@ func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 		d := bucket(t, b, "a", 1<<20, 1, 3_600_000_000)
 		tx, err := pool.Begin(t.Context())
 		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), inSchema(`insert into "weir".states values ('a', $1, 1, 1, 0, 1, 1, 0, 0, 0, 0, 0)`, b.schema), []byte("b"))
+		_, err = tx.Exec(t.Context(), pgmigrate.InSchema(`insert into "weir".states values ('a', $1, 1, 1, 0, 1, 1, 0, 0, 0, 0, 0)`, b.schema), []byte("b"))
 		require.NoError(t, err)
 		all := []*backend.Batch{take(d, "a", 1), take(d, "b", 1), take(d, "c", 1), take(d, "d", 1)}
 		ctx, cancel := within()
@@ -158,7 +159,7 @@ func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 }
 
 // What keys have taken counts, though the connection breaks while the others are asked about.
-func TestAskApart_LateErrorIsThatOfTheKeysItHit(t *testing.T) {
+func TestKeyedStatement_LateErrorIsThatOfTheKeysItHit(t *testing.T) {
 	var b Backend
 	b.locks.init()
 	type question struct {
@@ -167,9 +168,11 @@ func TestAskApart_LateErrorIsThatOfTheKeysItHit(t *testing.T) {
 	}
 	ofAKey, broken := &pgconn.PgError{Code: "22003"}, errors.New("the connection broke")
 	asking := keyedStatement[*question]{
-		row:  func(q *question) row { return row{} },
-		fail: func(q *question, err error) { q.err = err },
-		ask: func(_ context.Context, all []*question, _ time.Duration) error {
+		b:     &b,
+		check: func(*question) error { return nil },
+		row:   func(q *question) row { return row{} },
+		fail:  func(q *question, err error) { q.err = err },
+		send: func(_ context.Context, all []*question, _ time.Duration) error {
 			for _, q := range all {
 				if q.key {
 					return ofAKey
@@ -183,18 +186,18 @@ func TestAskApart_LateErrorIsThatOfTheKeysItHit(t *testing.T) {
 	}
 	t.Run("after others", func(t *testing.T) {
 		all := []*question{{}, {}, {key: true}, {broken: true}}
-		require.NoError(t, askSeparately(t.Context(), &b, all, asking))
+		require.NoError(t, asking.run(t.Context(), all))
 		for i, want := range []error{nil, nil, ofAKey, broken} {
 			require.Equal(t, want, all[i].err, i)
 		}
 	})
 	t.Run("before others", func(t *testing.T) {
 		all := []*question{{broken: true}, {}, {key: true}, {}}
-		require.ErrorIs(t, askSeparately(t.Context(), &b, all, asking), broken)
+		require.ErrorIs(t, asking.run(t.Context(), all), broken)
 	})
 	t.Run("one by one", func(t *testing.T) {
 		all := []*question{{broken: true}, {broken: true}, {}, {}}
-		err := askOneByOne(t.Context(), &b, all, asking, time.Second)
+		err := asking.sendOneByOne(t.Context(), all, time.Second)
 		if err != nil {
 			require.ErrorIs(t, err, broken)
 			return // the first that was asked about
@@ -216,10 +219,11 @@ type blocking struct {
 
 func (q *blocking) keyed(b *Backend) keyedStatement[string] {
 	return keyedStatement[string]{
-		locked: b.sql.lockedStates,
-		row:    func(key string) row { return row{"states", "a", key, ""} },
-		fail:   func(key string, err error) { q.outcomes[key] = err },
-		ask: func(_ context.Context, keys []string, wait time.Duration) error {
+		b: b, probing: b.sql.probeStates,
+		check: func(string) error { return nil },
+		row:   func(key string) row { return row{"states", "a", key, ""} },
+		fail:  func(key string, err error) { q.outcomes[key] = err },
+		send: func(_ context.Context, keys []string, wait time.Duration) error {
 			q.asked, q.waits = append(q.asked, keys), append(q.waits, wait)
 			for _, key := range keys {
 				if q.forever[key] || q.contended[key] && wait < minSingleWait {
@@ -236,7 +240,7 @@ func (q *blocking) keyed(b *Backend) keyedStatement[string] {
 
 // A row that another session is inserting cannot be seen. The other keys of the call are not asked about together
 // with its key again and again, and the statements that find it leave the others time for ordinary contention.
-func TestAskApart_RowThatCannotBeSeen(t *testing.T) {
+func TestKeyedStatement_RowThatCannotBeSeen(t *testing.T) {
 	b, _ := shared(t)
 	q := &blocking{forever: map[string]bool{"k17": true}}
 	var keys []string
@@ -246,7 +250,7 @@ func TestAskApart_RowThatCannotBeSeen(t *testing.T) {
 	for call := range 3 {
 		q.asked, q.waits, q.outcomes = nil, nil, map[string]error{}
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		require.NoError(t, askSeparately(ctx, b, keys, q.keyed(b)))
+		require.NoError(t, q.keyed(b).run(ctx, keys))
 		cancel()
 		require.Len(t, q.outcomes, len(keys))
 		for key, err := range q.outcomes {
@@ -263,7 +267,7 @@ func TestAskApart_RowThatCannotBeSeen(t *testing.T) {
 }
 
 // Many rows that stay locked do not keep a key from being asked about.
-func TestAskAlone_AsksEachKeyOnce(t *testing.T) {
+func TestKeyedStatement_SendsEachLockedKeyOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b Backend
 		b.locks.init()
@@ -274,8 +278,8 @@ func TestAskAlone_AsksEachKeyOnce(t *testing.T) {
 			q.forever[keys[i]] = i > 0
 		}
 		asking := q.keyed(&b)
-		ask := asking.ask
-		asking.ask = func(ctx context.Context, keys []string, wait time.Duration) error {
+		ask := asking.send
+		asking.send = func(ctx context.Context, keys []string, wait time.Duration) error {
 			err := ask(ctx, keys, wait)
 			if err != nil {
 				time.Sleep(wait)
@@ -285,7 +289,7 @@ func TestAskAlone_AsksEachKeyOnce(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		begun := time.Now()
-		require.NoError(t, askOneByOne(ctx, &b, keys, asking, 25*time.Millisecond))
+		require.NoError(t, asking.sendOneByOne(ctx, keys, 25*time.Millisecond))
 		require.Len(t, q.asked, len(keys))
 		require.NoError(t, q.outcomes["k00"])
 		require.LessOrEqual(t, time.Since(begun), 39*minSingleWait)
@@ -296,7 +300,7 @@ func TestAskAlone_AsksEachKeyOnce(t *testing.T) {
 			q.forever[keys[len(keys)-1]] = true
 		}
 		left, _ := ctx.Deadline()
-		require.NoError(t, askOneByOne(ctx, &b, keys, asking, 25*time.Millisecond))
+		require.NoError(t, asking.sendOneByOne(ctx, keys, 25*time.Millisecond))
 		require.LessOrEqual(t, time.Since(begun), left.Sub(begun)/2+minSingleWait, "the call does not take all the time there is")
 		require.ErrorIs(t, q.outcomes["l0"], errLocked)
 	})
@@ -378,9 +382,9 @@ func TestStore_LockedDefinitionIsTheTroubleOfItsLimiter(t *testing.T) {
 		tx, err := pool.Begin(t.Context())
 		require.NoError(t, err)
 		defer func() { _ = tx.Rollback(context.Background()) }()
-		_, err = tx.Exec(t.Context(), inSchema(`select from "weir".definitions where name = 'known' for update`, schema))
+		_, err = tx.Exec(t.Context(), pgmigrate.InSchema(`select from "weir".definitions where name = 'known' for update`, schema))
 		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), inSchema(`insert into "weir".definitions
+		_, err = tx.Exec(t.Context(), pgmigrate.InSchema(`insert into "weir".definitions
 			select 'fresh', version, kind, permits, period, refill, segments, anchor, reached, generation, explicit, made, made_by, past
 			from "weir".definitions`, schema))
 		require.NoError(t, err)

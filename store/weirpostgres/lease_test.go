@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
 )
 
 func lease(d *backend.Definition, key, id string, permits int64) *backend.LeaseRequest {
@@ -180,7 +181,7 @@ func TestManyPermits(t *testing.T) {
 	a := lease(d, "", "a", 50_000)
 	require.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{a}))
 	require.True(t, a.OK)
-	assert.EqualValues(t, 1, count(t, pool, inSchema(`select count(*) from "weir".leases`, b.schema)))
+	assert.EqualValues(t, 1, count(t, pool, pgmigrate.InSchema(`select count(*) from "weir".leases`, b.schema)))
 	var requests []*backend.LeaseRequest
 	for i := range 2000 {
 		requests = append(requests, lease(d, "", fmt.Sprint(i), 25))

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
 )
 
 const (
@@ -35,7 +36,7 @@ func (b *Backend) Listen(ctx context.Context, ready func(), notice func(backend.
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
 		defer cancel()
-		_ = conn.Close(ctx) // there is nothing left to be told of
+		_ = conn.Close(ctx)
 	}()
 	err = b.listenOn(ctx, conn, ready, notice)
 	if ctx.Err() != nil {
@@ -75,7 +76,7 @@ func (b *Backend) echo(ctx context.Context, conn *pgx.Conn) error {
 		n, err := conn.WaitForNotification(waiting)
 		switch {
 		case err != nil && waiting.Err() != nil && ctx.Err() == nil:
-			return fmt.Errorf("%w: a notice did not come back within %v; a pooler in transaction mode may be in between", errors.ErrUnsupported, echoWait)
+			return fmt.Errorf("%w: no notice arrived within %v, perhaps because of a pooler in transaction mode", errors.ErrUnsupported, echoWait)
 		case err != nil:
 			return err
 		case n.Payload == ours:
@@ -107,7 +108,7 @@ func next(ctx context.Context, conn *pgx.Conn) (payload string, err error) {
 }
 
 // channelOf returns the channel of a schema, as the function send_notice has it.
-func channelOf(schema string) string { return inSchema(`weir:"weir"`, schema) }
+func channelOf(schema string) string { return pgmigrate.InSchema(`weir:"weir"`, schema) }
 
 // parseNotice parses what the function send_notice has sent: d (a new definition) or r (a release), the name and the key in
 // base64.

@@ -31,7 +31,3 @@ func Migrations(schema string) ([]Migration, error) { return migrations.Migratio
 func Migrate(ctx context.Context, db Beginner, schema string) error {
 	return migrations.Migrate(ctx, db, schema)
 }
-
-func schemaName(schema string) (string, error) { return migrations.SchemaName(schema) }
-
-func inSchema(text, schema string) string { return pgmigrate.InSchema(text, schema) }

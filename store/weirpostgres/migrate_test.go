@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
 )
 
 func TestMigrateTwice(t *testing.T) {
@@ -34,7 +35,7 @@ func TestMigrateConcurrentSafe(t *testing.T) {
 	for _, err := range errs {
 		assert.NoError(t, err)
 	}
-	versions := count(t, pool, inSchema(`select count(*) from "weir".migrations`, schema))
+	versions := count(t, pool, pgmigrate.InSchema(`select count(*) from "weir".migrations`, schema))
 	steps, err := Migrations(schema)
 	require.NoError(t, err)
 	assert.EqualValues(t, len(steps), versions)
@@ -49,7 +50,7 @@ func TestMigrateFromAnyStep(t *testing.T) {
 	for n := range steps {
 		schema := newSchemaName(t, pool)
 		for _, step := range steps[:n] {
-			exec(t, pool, inSchema(step.SQL, schema), pgx.QueryExecModeSimpleProtocol)
+			exec(t, pool, pgmigrate.InSchema(step.SQL, schema), pgx.QueryExecModeSimpleProtocol)
 		}
 		require.NoError(t, Migrate(t.Context(), pool, schema))
 		assert.Equal(t, want, catalog(t, pool, schema), "from step %d", n)
@@ -79,8 +80,8 @@ func TestMigrateWithoutRights(t *testing.T) {
 	exec(t, pool, "drop role if exists "+role)
 	exec(t, pool, "create role "+role+" login")
 	t.Cleanup(func() { exec(t, pool, "drop owned by "+role); exec(t, pool, "drop role "+role) })
-	exec(t, pool, inSchema(`grant usage on schema "weir" to `, b.schema)+role)
-	exec(t, pool, inSchema(`grant select, insert, update, delete on all tables in schema "weir" to `, b.schema)+role)
+	exec(t, pool, pgmigrate.InSchema(`grant usage on schema "weir" to `, b.schema)+role)
+	exec(t, pool, pgmigrate.InSchema(`grant select, insert, update, delete on all tables in schema "weir" to `, b.schema)+role)
 	theirs := connect(t, testserver.Postgres(t).URL, func(c *pgxpool.Config) { c.ConnConfig.User = role })
 	require.NoError(t, Migrate(t.Context(), theirs, b.schema))
 	user := newBackend(t, theirs, BackendOptions{Schema: b.schema})
@@ -96,8 +97,8 @@ func TestSchemaNames(t *testing.T) {
 	pool := connect(t, testserver.Postgres(t).URL, nil)
 	for _, name := range []string{`a"b`, "1a", "a b", "a'", strings.Repeat("a", 49), "é", "-", "a.b"} {
 		_, err := NewBackend(pool, &BackendOptions{Schema: name})
-		assert.ErrorContains(t, err, "the schema's name", name)
-		assert.ErrorContains(t, Migrate(t.Context(), pool, name), "the schema's name", name)
+		assert.ErrorContains(t, err, "Schema must be letters", name)
+		assert.ErrorContains(t, Migrate(t.Context(), pool, name), "Schema must be letters", name)
 	}
 	_, err := NewBackend(nil, nil)
 	assert.ErrorContains(t, err, "pool must not be nil")

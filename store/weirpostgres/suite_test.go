@@ -10,6 +10,7 @@ import (
 	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/storetest"
+	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
 )
 
 // The time of this one is the server's.
@@ -76,6 +77,6 @@ func keys(t testing.TB, b *Backend, name string) int {
 	require.NoError(t, err)
 	_, _, err = b.sweepRange(context.Background(), 0, pages+1)
 	require.NoError(t, err)
-	return int(count(t, b.pool, inSchema(`select (select count(*) from "weir".states where name = $1)
+	return int(count(t, b.pool, pgmigrate.InSchema(`select (select count(*) from "weir".states where name = $1)
 		+ (select count(*) from "weir".semaphores where name = $1) + (select count(*) from "weir".leases where name = $1)`, b.schema), name))
 }

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	sweepAfter   = 1000             // decisions
-	sweepRarely  = 64 * sweepAfter  // where there is little to delete
-	sweepAtLeast = 10 * time.Second // if there are any
+	sweepAfter   = 1000             // decisions, if sweeps find much to delete
+	sweepRarely  = 64 * sweepAfter  // decisions, if they find little
+	sweepAtLeast = 10 * time.Second // between sweeps, if there are any decisions
 	sweepAtMost  = 250 * time.Millisecond
-	sweepMany    = sweepAfter / 2 // rows deleted at once: the next sweep is four times as soon
-	sweepPages   = 128            // of 8 kB as the server comes: far more than a thousand new keys fill
+	sweepMany    = sweepAfter / 2 // rows; after a sweep that deletes so many, the interval is a quarter
+	sweepPages   = 128            // of 8 kB, by default: far more than a thousand new keys fill
 	sweepTimeout = 10 * time.Second
 )
 
@@ -29,7 +29,7 @@ type sweeper struct {
 	on     bool
 	left   atomic.Int64 // decisions until the next sweep
 	last   atomic.Int64 // when the last sweep was
-	every  atomic.Int64 // ns between sweeps if decisions are rare
+	every  atomic.Int64 // ns; the interval between sweeps, if decisions are rare
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -92,13 +92,13 @@ func (s *sweeper) sweep(ctx context.Context) error {
 			s.page = rand.Int64N(pages)
 		}
 	}
-	gone, pages, err := s.b.sweepRange(ctx, max(s.page, 0), sweepPages)
-	if gone*10 < s.after {
+	deleted, pages, err := s.b.sweepRange(ctx, max(s.page, 0), sweepPages)
+	if deleted*10 < s.after {
 		s.after = min(2*s.after, sweepRarely)
 	} else {
 		s.after = max(s.after/2, sweepAfter)
 	}
-	if every := time.Duration(s.every.Load()); gone >= sweepMany {
+	if every := time.Duration(s.every.Load()); deleted >= sweepMany {
 		s.every.Store(int64(max(every/4, sweepAtMost)))
 	} else {
 		s.every.Store(int64(min(2*every, sweepAtLeast)))
@@ -110,8 +110,8 @@ func (s *sweeper) sweep(ctx context.Context) error {
 }
 
 // sweepRange sweeps so many pages and returns how many rows were deleted and how many pages there are.
-func (b *Backend) sweepRange(ctx context.Context, first, count int64) (gone, pages int64, err error) {
-	err = b.queryAll(ctx, "sweep", b.sql.sweep, []any{first, count}, 1, func(_ int, rows pgx.Rows) error {
+func (b *Backend) sweepRange(ctx context.Context, first, count int64) (deleted, pages int64, err error) {
+	err = b.query(ctx, "sweep", b.sql.sweep, []any{first, count}, 1, func(_ int, rows pgx.Rows) error {
 		var n []int64
 		if err := rows.Scan(&n); err != nil {
 			return err
@@ -119,10 +119,10 @@ func (b *Backend) sweepRange(ctx context.Context, first, count int64) (gone, pag
 		if len(n) != 2 {
 			return errAnswer
 		}
-		gone, pages = n[0], n[1]
+		deleted, pages = n[0], n[1]
 		return nil
 	})
-	return gone, pages, err
+	return deleted, pages, err
 }
 
 // close ends the sweep that is under way, waits for it, and prevents others.

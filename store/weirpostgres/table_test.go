@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
 )
 
 // A key that is asked all the time must not grow the table, and must not touch the index.
@@ -31,7 +32,7 @@ func TestHotKeyDoesNotBloat(t *testing.T) {
 		})
 	}
 	all.Wait()
-	states := inSchema(`"weir".states`, b.schema)
+	states := pgmigrate.InSchema(`"weir".states`, b.schema)
 	pool.Reset() // a session reports what it did at its end, else after ten seconds
 	var updates, hot int64
 	require.Eventually(t, func() bool {
@@ -64,10 +65,10 @@ func TestPlansUseThePrimaryKey(t *testing.T) {
 	}
 	ask(3)
 	for _, table := range []string{"states", "semaphores", "leases"} {
-		exec(t, pool, inSchema(`vacuum analyze "weir".`, schema)+table) // so that it counts as small
+		exec(t, pool, pgmigrate.InSchema(`vacuum analyze "weir".`, schema)+table) // so that it counts as small
 	}
 	ask(60)
-	exec(t, pool, inSchema(`insert into "weir".states select 'x', int8send(g), 1, 1, 0, 1, 1, 0, 0, 0, 0, 0 from generate_series(1, 20000) g`, schema))
+	exec(t, pool, pgmigrate.InSchema(`insert into "weir".states select 'x', int8send(g), 1, 1, 0, 1, 1, 0, 0, 0, 0, 0 from generate_series(1, 20000) g`, schema))
 	ask(60)
 	pool.Reset() // a session reports what it did at its end
 	require.Eventually(t, func() bool {
@@ -81,13 +82,13 @@ func TestPlansUseThePrimaryKey(t *testing.T) {
 func TestExplain(t *testing.T) {
 	b, pool := shared(t)
 	require.NoError(t, b.Decide(t.Context(), []*backend.Batch{take(bucket(t, b, "a", 10, 1, 1000), "k", 1)}))
-	exec(t, pool, inSchema(`vacuum analyze "weir".states`, b.schema))
+	exec(t, pool, pgmigrate.InSchema(`vacuum analyze "weir".states`, b.schema))
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
 	_, err = tx.Exec(t.Context(), "set local enable_seqscan = off") // as the function has it
 	require.NoError(t, err)
-	rows, err := tx.Query(t.Context(), inSchema(`explain select ctid from "weir".states where name = 'a' and key = 'k' for no key update`, b.schema))
+	rows, err := tx.Query(t.Context(), pgmigrate.InSchema(`explain select ctid from "weir".states where name = 'a' and key = 'k' for no key update`, b.schema))
 	require.NoError(t, err)
 	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
@@ -142,7 +143,7 @@ func TestSweepsByItself(t *testing.T) {
 			batches = append(batches, take(d, fmt.Sprintf("%d-%03d", time.Now().UnixNano(), i), 1))
 		}
 		require.NoError(t, b.Decide(t.Context(), batches))
-		return count(t, pool, inSchema(`select count(*) from pg_stat_user_tables where schemaname = $1 and relname = 'states' and n_tup_del > 1000`, b.schema), b.schema) == 1
+		return count(t, pool, pgmigrate.InSchema(`select count(*) from pg_stat_user_tables where schemaname = $1 and relname = 'states' and n_tup_del > 1000`, b.schema), b.schema) == 1
 	}, 20*time.Second, 10*time.Millisecond)
 }
 
@@ -153,7 +154,7 @@ func TestSweepSkipsWhatIsLocked(t *testing.T) {
 	require.NoError(t, b.Decide(t.Context(), []*backend.Batch{take(d, "k", 1), take(d, "l", 1)}))
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), inSchema(`select from "weir".states where key = 'k' for update`, b.schema))
+	_, err = tx.Exec(t.Context(), pgmigrate.InSchema(`select from "weir".states where key = 'k' for update`, b.schema))
 	require.NoError(t, err)
 	gone, _, err := b.sweepRange(t.Context(), 0, 100)
 	require.NoError(t, err)

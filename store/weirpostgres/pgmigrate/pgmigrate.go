@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-go/weir"
 )
 
 // A Set is the migrations of one package. Sets can share a schema: each has its own table with its version.
@@ -119,13 +121,16 @@ const DefaultSchema = "weir"
 // A schema's name is in quotes in many texts, and in the name of a channel, which has at most 63 bytes.
 var validSchema = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,47}$`)
 
-// SchemaName returns the schema's name with the default filled in, or an error if it cannot be one.
+// SchemaName returns schema or, if that is empty, [DefaultSchema]. It returns a [weir.OptionsError] for a name that a
+// schema cannot have.
 func (s Set) SchemaName(schema string) (string, error) {
 	if schema == "" {
 		return DefaultSchema, nil
 	}
 	if !validSchema.MatchString(schema) {
-		return "", fmt.Errorf("%s: the schema's name is %q, must be letters, digits and _, not begin with a digit, and have at most 48 of them", s.Package, schema)
+		return "", &weir.OptionsError{Package: s.Package, Fields: []weir.FieldError{{
+			Path: "Schema", Problem: "must be letters, digits and _, not begin with a digit, and have at most 48 of them", Value: schema,
+		}}}
 	}
 	return schema, nil
 }

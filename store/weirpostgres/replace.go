@@ -1,0 +1,55 @@
+package weirpostgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-go/weir/store/backend"
+)
+
+// Replace implements [backend.Backend] in one statement.
+func (b *Backend) Replace(ctx context.Context, all []*backend.Replacement) error {
+	return keyedStatement[*backend.Replacement]{
+		b: b, what: "replace", probing: b.sql.probeStates,
+		check: func(r *backend.Replacement) error { return checkSchedule(r.Definition) },
+		row:   func(r *backend.Replacement) row { return row{"states", r.Definition.Name, r.Key, ""} },
+		send:  b.replaceTogether,
+		fail:  func(r *backend.Replacement, err error) { r.Outcome, r.Err = backend.Failed, err },
+	}.run(ctx, all)
+}
+
+func (b *Backend) replaceTogether(ctx context.Context, all []*backend.Replacement, wait time.Duration) error {
+	names, keys := make([]string, len(all)), make([][]byte, len(all))
+	var old, next stateColumns
+	for i, r := range all {
+		names[i], keys[i] = r.Definition.Name, keyBytes(r.Key)
+		old.add(r.Old)
+		next.add(r.Next)
+	}
+	args := []any{names, keys, b.async, old.numbers, old.taken, next.numbers, next.taken, old.first, old.last, next.first, next.last, lockTimeout(wait)}
+	return b.query(ctx, "replace", b.sql.replace, args, len(all), func(i int, rows pgx.Rows) error {
+		all[i].Outcome = backend.Decided
+		return rows.Scan(&all[i].Done)
+	})
+}
+
+// stateColumns are states as the statement replace takes them: the numbers and the taken segments of all states, and
+// from where to where the segments of each state are, from 1.
+type stateColumns struct {
+	numbers, taken []int64
+	first, last    []int32
+}
+
+func (c *stateColumns) add(s backend.State) {
+	if c.taken == nil {
+		c.taken = []int64{} // nil would be null
+	}
+	c.numbers = append(c.numbers, s.Tick, s.Missing, s.RefundFloor, s.Version, int64(s.Kind), s.Anchor, s.Period, s.Refill, s.Segments)
+	c.first = append(c.first, int32(len(c.taken)+1))
+	for _, t := range s.Taken {
+		c.taken = append(c.taken, t.Tick, t.Permits)
+	}
+	c.last = append(c.last, int32(len(c.taken)))
+}
