@@ -7,8 +7,8 @@ import (
 	"reflect"
 )
 
-// A callback is what an execution comes to after the last strategy. Its implementations are pointers and functions,
-// which an interface holds without an allocation.
+// A callback is what the last strategy of an execution runs. Its implementations are pointers and functions, which an
+// interface holds without an allocation.
 type callback interface {
 	run(ctx context.Context) (any, error)
 }
@@ -67,7 +67,7 @@ func checkNil[T any](p *Pipeline, value any) error {
 	if value != nil {
 		got = reflect.TypeOf(value).String()
 	}
-	return fmt.Errorf("%w: %swant %v, got %s", ErrResultType, prefixed("pipeline", p.Name()), want, got)
+	return fmt.Errorf("%w: %swant %v, got %s", ErrResultType, p.prefix(), want, got)
 }
 
 // hasNil reports whether values of that kind can be nil.
@@ -80,14 +80,7 @@ func hasNil(k reflect.Kind) bool {
 	}
 }
 
-func errNilCallback(p *Pipeline) error {
-	if p.Name() == "" {
-		return fmt.Errorf("pipeline: %w", errNoCallback)
-	}
-	return fmt.Errorf("pipeline: %s: %w", p.Name(), errNoCallback)
-}
-
-var errNoCallback = errors.New("the callback is nil")
+func errNilCallback(p *Pipeline) error { return errors.New(p.prefix() + "the callback is nil") }
 
 // HandleResult makes a function for the field Handle that the options of several strategies have, of a function that
 // knows the type of the results. T must be the type that [ExecuteValue] is called for.

@@ -37,12 +37,12 @@ func (s *Severity) UnmarshalText(text []byte) error { return severities.Unmarsha
 // The events of a pipeline as a whole, and the one that is common to the strategies that can run a callback more than
 // once.
 const (
-	// EventPipelineExecuting: an execution begins. Debug.
+	// EventPipelineExecuting means that an execution begins. Its severity is Debug.
 	EventPipelineExecuting = "PipelineExecuting"
-	// EventPipelineExecuted: an execution has ended, with Duration and Err. Information.
+	// EventPipelineExecuted means that an execution has ended, with Duration and Err. Its severity is Information.
 	EventPipelineExecuted = "PipelineExecuted"
-	// EventExecutionAttempt: one attempt has ended, with Attempt, Handled, Duration and Err. Information if it was not
-	// handled, Warning if it was, Error if it was and no other follows.
+	// EventExecutionAttempt means that one attempt has ended, with Attempt, Handled, Duration and Err. Its severity is
+	// Information if the outcome was not handled, Warning if it was, and Error if it was and no other attempt follows.
 	EventExecutionAttempt = "ExecutionAttempt"
 )
 

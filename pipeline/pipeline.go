@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/recovered"
 )
 
 // A Pipeline runs callbacks through its strategies. Make one with [New] or [Config.Build]. The zero Pipeline and a nil
@@ -103,7 +104,7 @@ func (p *Pipeline) Execute(ctx context.Context, fn func(context.Context) error) 
 			return ContextError(ctx)
 		}
 		return fn(ctx)
-	case modePlain: // version.run without its calls, because nearly all executions come here
+	case modePlain: // version.run without its calls: nearly all executions have this mode
 		if v.isObserved(ctx) {
 			_, err := v.runObserved(ctx, action(fn))
 			return err
@@ -235,17 +236,40 @@ func (p *Pipeline) close() error {
 
 // closedError returns the [ErrClosed] of an execution on a closed version.
 func (v *version) closedError() error {
-	name := v.source.Pipeline
-	switch {
-	case v.closedBy == nil && name == "":
-		return ErrClosed
-	case v.closedBy == nil:
-		return fmt.Errorf("%w: %s", ErrClosed, name)
-	case errors.Is(v.closedBy, ErrClosed):
-		return fmt.Errorf("%s%w", prefixed("pipeline", name), v.closedBy)
-	case name == "":
-		return fmt.Errorf("%w: %w", ErrClosed, v.closedBy)
-	default:
-		return fmt.Errorf("%w: %s: %w", ErrClosed, name, v.closedBy)
+	err := ErrClosed
+	if name := v.source.Pipeline; name != "" {
+		err = fmt.Errorf("%w: %s", err, name)
 	}
+	if v.closedBy != nil {
+		err = fmt.Errorf("%w: %w", err, v.closedBy)
+	}
+	return err
+}
+
+// closeStrategies closes the strategies in order.
+func (v *version) closeStrategies() error {
+	var errs []error
+	recovered.CloseAll(v.strategies, func(i int, err error) {
+		errs = append(errs, fmt.Errorf("pipeline: closing %v: %w", v.sourceOf(i), err))
+	})
+	return errors.Join(errs...)
+}
+
+// onceWithError runs a function once and keeps its error. Unlike [sync.OnceValue] it lets the function call itself:
+// while the function runs, other calls return nil at once.
+type onceWithError struct {
+	begun atomic.Bool
+	err   atomic.Pointer[error]
+}
+
+func (o *onceWithError) do(f func() error) (err error) {
+	if o.begun.CompareAndSwap(false, true) {
+		err = f()
+		o.err.Store(&err)
+		return err
+	}
+	if done := o.err.Load(); done != nil {
+		return *done
+	}
+	return nil
 }

@@ -65,7 +65,7 @@ func TestPipeline_ZeroAndNil(t *testing.T) {
 
 func TestPipeline_ExecuteNilCallback(t *testing.T) {
 	p := weir.Must(pipeline.New("orders"))
-	assert.EqualError(t, p.Execute(t.Context(), nil), "pipeline: orders: the callback is nil")
+	assert.EqualError(t, p.Execute(t.Context(), nil), "pipeline orders: the callback is nil")
 	_, err := pipeline.ExecuteValue[int](t.Context(), nil, nil)
 	assert.EqualError(t, err, "pipeline: the callback is nil")
 }

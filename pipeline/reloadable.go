@@ -3,11 +3,8 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
-
-	"github.com/weir-go/weir/internal/recovered"
 )
 
 // A Reloadable has a Pipeline whose strategies can be replaced while it is in use. It is what a registry is made of;
@@ -30,7 +27,7 @@ func NewReloadable(name, instance string) *Reloadable {
 	return r
 }
 
-var errNoVersion = fmt.Errorf("%w: it was not built yet", ErrClosed)
+var errNoVersion = errors.New("it has not been built yet")
 
 // Pipeline returns the pipeline. It is always the same, and only r can close it.
 func (r *Reloadable) Pipeline() *Pipeline { return &r.pipeline }
@@ -83,24 +80,6 @@ func (r *Reloadable) Retire(reason error) *Retired {
 	retired := r.replace(v)
 	retired.previous = v.previous
 	return retired
-}
-
-// runPrevious is version.run of a closed version.
-//
-// Usually it returns ErrClosed. But a reload can remove a pipeline together with the pipelines that embed it. An
-// execution of an outer one that began before the reload can come to this one after it, and would fail although its
-// own version is still in force for it. So it runs on the version that Retire replaced. That is not closed meanwhile:
-// the outer version counts the execution, and Retired.Close, which empties previous, waits for it.
-func (v *version) runPrevious(ctx context.Context, c callback) (any, error) {
-	outer, ok := c.(*outerNext)
-	if !ok || outer.step.tracker == nil || v.previous == nil {
-		return nil, v.closedError()
-	}
-	previous := v.previous.Load()
-	if previous == nil {
-		return nil, v.closedError()
-	}
-	return previous.run(ctx, c)
 }
 
 // replace makes v the current version. r.mu is held.
@@ -170,73 +149,4 @@ func (r *Retired) Close() error {
 		}
 		return r.version.closeStrategies()
 	})
-}
-
-// onceWithError runs a function once and keeps its error. Unlike [sync.OnceValue] it lets the function call itself:
-// while the function runs, other calls return nil at once.
-type onceWithError struct {
-	begun atomic.Bool
-	err   atomic.Pointer[error]
-}
-
-func (o *onceWithError) do(f func() error) (err error) {
-	if o.begun.CompareAndSwap(false, true) {
-		err = f()
-		o.err.Store(&err)
-		return err
-	}
-	if done := o.err.Load(); done != nil {
-		return *done
-	}
-	return nil
-}
-
-// runCounted runs c on the current version, which counts it. v is what load returned before.
-func (p *Pipeline) runCounted(ctx context.Context, v *version, c callback) (any, error) {
-	v, counted := p.enter(v)
-	if counted == nil {
-		return v.run(ctx, c)
-	}
-	defer v.tracker.leave(counted)
-	return v.run(ctx, c)
-}
-
-// executeCountedBare is Execute of a v in modeCountedBare.
-func executeCountedBare(ctx context.Context, p *Pipeline, v *version, fn func(context.Context) error) error {
-	now, counted := p.enter(v)
-	if counted != nil {
-		defer now.tracker.leave(counted)
-	}
-	if now.mode != modeCountedBare { // v was replaced
-		_, err := now.run(ctx, action(fn))
-		return err
-	}
-	if ctx.Err() != nil {
-		return ContextError(ctx)
-	}
-	return fn(ctx)
-}
-
-// enter counts an execution on the current version, which is v unless it was replaced, and returns the version and
-// the shard to leave. The shard is nil if the version does not count.
-func (p *Pipeline) enter(v *version) (*version, *shard) {
-	for v.tracker != nil {
-		counted := v.tracker.enter()
-		now := p.current.Load()
-		if now == v {
-			return v, counted
-		}
-		v.tracker.leave(counted) // v was replaced before the execution was counted
-		v = now
-	}
-	return v, nil
-}
-
-// closeStrategies closes the strategies in order.
-func (v *version) closeStrategies() error {
-	var errs []error
-	recovered.CloseAll(v.strategies, func(i int, err error) {
-		errs = append(errs, fmt.Errorf("pipeline: closing %v: %w", v.sourceOf(i), err))
-	})
-	return errors.Join(errs...)
 }

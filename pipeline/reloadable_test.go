@@ -63,7 +63,7 @@ func TestReloadable_WithoutAVersion(t *testing.T) {
 	assert.Equal(t, "eu", p.Instance())
 	err := p.Execute(t.Context(), func(context.Context) error { return nil })
 	require.ErrorIs(t, err, pipeline.ErrClosed)
-	assert.EqualError(t, err, "pipeline orders: pipeline: closed: it was not built yet")
+	assert.EqualError(t, err, "pipeline: closed: orders: it has not been built yet")
 
 	why := errors.New("gone for good")
 	r.Retire(why)

@@ -28,10 +28,8 @@ func joinParts(a, b string) string {
 	}
 }
 
-// prefixed returns the text "prefix name: ", without the name and its space if the name is empty.
-func prefixed(prefix, name string) string {
-	return strings.TrimSuffix(prefix+" "+name, " ") + ": "
-}
+// prefix returns what errors begin with: "pipeline orders: ", or "pipeline: " if p has no name.
+func (p *Pipeline) prefix() string { return strings.TrimSuffix("pipeline "+p.Name(), " ") + ": " }
 
 // An operationContext is the value that it holds, so that it takes one allocation to make and none to read.
 type operationContext struct {

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/weir-go/weir/internal/deadline"
-	"github.com/weir-go/weir/internal/untimed"
 )
 
 // A Strategy wraps what comes after it in a pipeline. It decides whether, when and how often next runs, and can replace
@@ -99,54 +98,6 @@ func (n Next) Report(ctx context.Context, e Event) {
 	if n.Listening() {
 		n.step.report(ctx, &e)
 	}
-}
-
-// Measuring reports whether the pipeline's Listener is a [Measurer].
-func (n Next) Measuring() bool { return n.step != nil && n.step.measurer != nil }
-
-// Measure sends e to the pipeline's Listener if it is a [Measurer]. It sets Source, and Severity to [SeverityNone]. It
-// does not set Operation, because a Measurer is called so often that the look-up in the context would cost too much.
-func (n Next) Measure(ctx context.Context, e Event) {
-	if !n.Measuring() {
-		return
-	}
-	e.Severity = SeverityNone
-	e.Source = n.step.source
-	n.step.measurer.OnMeasurement(ctx, e)
-}
-
-// MeasureBegin is Measure for the beginning of something that [Next.MeasureEnd] ends, see [LeaseMeasurer]. The caller
-// hands the result to MeasureEnd.
-func (n Next) MeasureBegin(ctx context.Context, e Event) (begun any) {
-	if n.step == nil || n.step.leases == nil {
-		n.Measure(ctx, e)
-		return nil
-	}
-	e.Severity = SeverityNone
-	e.Source = n.step.source
-	begun = n.step.leases.BeginMeasurement(ctx, e)
-	if !n.step.measuresInstantly && untimed.Is(begun) {
-		return timed{begun}
-	}
-	return begun
-}
-
-// timed hides that begun is untimed. A Measurer of the program can wrap one of weir's, return what that returned, and
-// still want the Duration for itself.
-type timed struct{ begun any }
-
-// MeasureEnd is Measure for the end of something that [Next.MeasureBegin] began and returned begun for.
-func (n Next) MeasureEnd(ctx context.Context, e Event, begun any) {
-	if n.step == nil || n.step.leases == nil {
-		n.Measure(ctx, e)
-		return
-	}
-	if t, ok := begun.(timed); ok {
-		begun = t.begun
-	}
-	e.Severity = SeverityNone
-	e.Source = n.step.source
-	n.step.leases.EndMeasurement(ctx, e, begun)
 }
 
 // report sets Source and Operation of e and hands it to the listener.

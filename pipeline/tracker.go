@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"math/bits"
 	"runtime"
 	"sync"
@@ -96,4 +97,45 @@ func (t *tracker) running() int {
 		n += t.shards[i].n.Load()
 	}
 	return int(n)
+}
+
+// runCounted runs c on the current version, which counts it. v is what load returned before.
+func (p *Pipeline) runCounted(ctx context.Context, v *version, c callback) (any, error) {
+	v, counted := p.enter(v)
+	if counted == nil {
+		return v.run(ctx, c)
+	}
+	defer v.tracker.leave(counted)
+	return v.run(ctx, c)
+}
+
+// executeCountedBare is Execute of a v in modeCountedBare.
+func executeCountedBare(ctx context.Context, p *Pipeline, v *version, fn func(context.Context) error) error {
+	now, counted := p.enter(v)
+	if counted != nil {
+		defer now.tracker.leave(counted)
+	}
+	if now.mode != modeCountedBare { // v was replaced
+		_, err := now.run(ctx, action(fn))
+		return err
+	}
+	if ctx.Err() != nil {
+		return ContextError(ctx)
+	}
+	return fn(ctx)
+}
+
+// enter counts an execution on the current version, which is v unless it was replaced, and returns the version and
+// the shard to leave. The shard is nil if the version does not count.
+func (p *Pipeline) enter(v *version) (*version, *shard) {
+	for v.tracker != nil {
+		counted := v.tracker.enter()
+		now := p.current.Load()
+		if now == v {
+			return v, counted
+		}
+		v.tracker.leave(counted) // v was replaced before the execution was counted
+		v = now
+	}
+	return v, nil
 }

@@ -1,0 +1,179 @@
+package pipeline
+
+import (
+	"context"
+	"slices"
+
+	"github.com/weir-go/weir/internal/deadline"
+	"github.com/weir-go/weir/internal/untimed"
+)
+
+// A Measurer is a [Listener] that also receives the measurements of executions in which nothing happened that would be
+// an event, such as how long a permit was waited for and how long it was held. They are events of severity
+// [SeverityNone], with the names that the strategies document, and only a Measurer receives them.
+type Measurer interface {
+	Listener
+	OnMeasurement(ctx context.Context, e Event)
+}
+
+// A LeaseMeasurer is a [Measurer] that connects the measurement of something that is held, such as a permit, with the
+// measurement of its end.
+//
+// BeginMeasurement is called instead of OnMeasurement when the holding begins. EndMeasurement is called instead of
+// OnMeasurement when it has ended, with what BeginMeasurement returned, or nil if BeginMeasurement did not return.
+type LeaseMeasurer interface {
+	Measurer
+	BeginMeasurement(ctx context.Context, e Event) (begun any)
+	EndMeasurement(ctx context.Context, e Event, begun any)
+}
+
+// BeginMeasurement calls m.BeginMeasurement if m is a [LeaseMeasurer], else m.OnMeasurement. It is for code that calls
+// a Measurer without a [Next].
+func BeginMeasurement(ctx context.Context, m Measurer, e Event) (begun any) {
+	if l, ok := m.(LeaseMeasurer); ok {
+		return l.BeginMeasurement(ctx, e)
+	}
+	m.OnMeasurement(ctx, e)
+	return nil
+}
+
+// EndMeasurement calls m.EndMeasurement if m is a [LeaseMeasurer], else m.OnMeasurement. begun is what
+// [BeginMeasurement] returned.
+func EndMeasurement(ctx context.Context, m Measurer, e Event, begun any) {
+	if l, ok := m.(LeaseMeasurer); ok {
+		l.EndMeasurement(ctx, e, begun)
+		return
+	}
+	m.OnMeasurement(ctx, e)
+}
+
+// Measuring reports whether the pipeline's Listener is a [Measurer].
+func (n Next) Measuring() bool { return n.step != nil && n.step.measurer != nil }
+
+// Measure sends e to the pipeline's Listener if it is a [Measurer]. It sets Source, and Severity to [SeverityNone]. It
+// does not set Operation, because a Measurer is called so often that the look-up in the context would cost too much.
+func (n Next) Measure(ctx context.Context, e Event) {
+	if !n.Measuring() {
+		return
+	}
+	e.Severity = SeverityNone
+	e.Source = n.step.source
+	n.step.measurer.OnMeasurement(ctx, e)
+}
+
+// MeasureBegin is Measure for the beginning of something that [Next.MeasureEnd] ends, see [LeaseMeasurer]. The caller
+// hands the result to MeasureEnd.
+func (n Next) MeasureBegin(ctx context.Context, e Event) (begun any) {
+	if n.step == nil || n.step.leases == nil {
+		n.Measure(ctx, e)
+		return nil
+	}
+	e.Severity = SeverityNone
+	e.Source = n.step.source
+	begun = n.step.leases.BeginMeasurement(ctx, e)
+	if !n.step.measuresInstantly && untimed.Is(begun) {
+		return timed{begun}
+	}
+	return begun
+}
+
+// timed hides that begun is untimed. A Measurer of the program can wrap one of weir's, return what that returned, and
+// still want the Duration for itself.
+type timed struct{ begun any }
+
+// MeasureEnd is Measure for the end of something that [Next.MeasureBegin] began and returned begun for.
+func (n Next) MeasureEnd(ctx context.Context, e Event, begun any) {
+	if n.step == nil || n.step.leases == nil {
+		n.Measure(ctx, e)
+		return
+	}
+	if t, ok := begun.(timed); ok {
+		begun = t.begun
+	}
+	e.Severity = SeverityNone
+	e.Source = n.step.source
+	n.step.leases.EndMeasurement(ctx, e, begun)
+}
+
+// measurerOf returns l if it measures, else nil.
+func measurerOf(l Listener) Measurer {
+	if all, many := l.(fanOut); many && all.measurers() == 0 {
+		return nil
+	}
+	m, _ := l.(Measurer)
+	return m
+}
+
+// measuresInstantly reports whether no time goes by in the methods of m: see [deadline.Instant].
+func measuresInstantly(m Measurer) bool {
+	all, many := m.(fanOut)
+	if !many {
+		return deadline.IsInstant(m)
+	}
+	return !slices.ContainsFunc(all, func(l Listener) bool {
+		each, measures := l.(Measurer)
+		return measures && !deadline.IsInstant(each)
+	})
+}
+
+// measurers returns the number of Measurers.
+func (f fanOut) measurers() (n int) {
+	for _, l := range f {
+		if _, ok := l.(Measurer); ok {
+			n++
+		}
+	}
+	return n
+}
+
+// OnMeasurement hands e to the Measurers.
+func (f fanOut) OnMeasurement(ctx context.Context, e Event) {
+	for _, l := range f {
+		if m, ok := l.(Measurer); ok {
+			m.OnMeasurement(ctx, e)
+		}
+	}
+}
+
+// BeginMeasurement returns what the Measurer returned if there is only one, which saves an allocation, else a
+// begunMeasurements.
+func (f fanOut) BeginMeasurement(ctx context.Context, e Event) (begun any) {
+	var all begunMeasurements
+	if f.measurers() > 1 {
+		all = make(begunMeasurements, len(f))
+		begun = all
+	}
+	called := 0
+	defer func() {
+		if called < len(f) { // a listener panics, so the caller gets no begun to end those before it with
+			f[:called].EndMeasurement(ctx, Event{Source: e.Source}, begun)
+		}
+	}()
+	for i, l := range f {
+		if m, ok := l.(Measurer); ok && all == nil {
+			begun = BeginMeasurement(ctx, m, e)
+		} else if ok {
+			all[i] = BeginMeasurement(ctx, m, e)
+		}
+		called++
+	}
+	return begun
+}
+
+// begunMeasurements are what the listeners of a fanOut returned from BeginMeasurement, by their index in it.
+type begunMeasurements []any
+
+// EndMeasurement hands each LeaseMeasurer what it returned, and e to the other Measurers unless e has no name.
+func (f fanOut) EndMeasurement(ctx context.Context, e Event, begun any) {
+	all, several := begun.(begunMeasurements)
+	for i, l := range f {
+		if several {
+			begun = all[i]
+		}
+		if m, ok := l.(LeaseMeasurer); ok {
+			m.EndMeasurement(ctx, e, begun)
+		} else if m, ok := l.(Measurer); ok && e.Name != "" {
+			m.OnMeasurement(ctx, e)
+		}
+	}
+}
