@@ -24,19 +24,16 @@ func (w *Watcher) load(ctx context.Context, content []byte) error {
 		err = f.require(w.options.Require)
 	}
 	if err != nil {
-		return w.loaded(nil, filewatch.Permanent(err))
+		return filewatch.Permanent(err)
 	}
 	c := w.change(f)
 	if err := w.checkOwner(c); err != nil {
-		return w.loaded(nil, err)
+		return err
 	}
 	c.Remove = slices.DeleteFunc(c.Remove, func(name string) bool { return !w.registry.Defined(name) })
 	lost := slices.DeleteFunc(slices.Clone(c.Remove), func(name string) bool { return !w.registry.InUse(name) })
 	if err := w.apply(ctx, f, c); err != nil {
-		if ctx.Err() != nil {
-			return err // the caller has given up, which says nothing about the file
-		}
-		return w.loaded(nil, err)
+		return err
 	}
 	w.log(ctx, slog.LevelInfo, "configuration loaded",
 		"file", w.path, "pipelines", len(f.content.Pipelines), "built", len(c.Define), "removed", len(c.Remove))
@@ -44,7 +41,10 @@ func (w *Watcher) load(ctx context.Context, content []byte) error {
 		w.log(ctx, slog.LevelWarn, "configuration no longer has pipelines that the program uses: their executions fail. "+
 			"If that is not meant, put them back; reload.Options.Require refuses such a file", "file", w.path, "pipelines", document.Listed(lost))
 	}
-	return w.loaded(f, nil)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.status.Pipelines = f.Pipelines()
+	return nil
 }
 
 // change returns the change that gives the registry what f describes.
@@ -115,11 +115,6 @@ func (f *File) require(names []string) error {
 	return newFileError(f.name, found)
 }
 
-// log writes a line. If the handler of the program panics, the load goes on.
-func (w *Watcher) log(ctx context.Context, level slog.Level, message string, args ...any) {
-	recovered.Call("reload: Logger", func() { w.options.Logger.Log(ctx, level, message, args...) })
-}
-
 // checkOwner refuses to redefine a pipeline that the program has defined.
 func (w *Watcher) checkOwner(c registry.Change) error {
 	before := w.owned()
@@ -140,35 +135,33 @@ func (w *Watcher) checkOwner(c registry.Change) error {
 	return errors.Join(errs...)
 }
 
-// A loadError is an error of load, which has been noted in the status but not logged.
-type loadError struct{ error }
-
-func (e *loadError) Unwrap() error { return e.error }
-
-// loaded notes the result of a load.
-func (w *Watcher) loaded(f *File, err error) error {
-	w.note(f, err)
-	if err == nil {
-		return nil
+// ended updates the status, tells the Reporter, and logs what load has not logged.
+func (w *Watcher) ended(r filewatch.Result) {
+	w.loading.Store(goroutine.ID())
+	defer w.loading.Store(0)
+	now := time.Now()
+	w.mu.Lock()
+	w.status.LastAttempt, w.status.Err = now, r.Err
+	if r.Err == nil {
+		w.status.Loads++
+		w.status.LastLoad = now
+	} else {
+		w.status.Failures++
 	}
-	return &loadError{err}
+	w.mu.Unlock()
+	if w.options.Reporter != nil {
+		recovered.Call("reload: Reporter", func() { w.options.Reporter.ConfigReloaded(now, r.Err) })
+	}
+	switch {
+	case !r.News, w.starting: // Start returns the error
+	case r.Err != nil:
+		w.logRefused(r.Err)
+	case !r.Loaded:
+		w.log(context.Background(), slog.LevelInfo, "configuration as before", "file", w.path)
+	}
 }
 
-// problem is called by the file watcher when the problem is another one than before, or none any more.
-func (w *Watcher) problem(err error) {
-	if w.loading.CompareAndSwap(0, goroutine.ID()) { // note calls the Reporter
-		defer w.loading.Store(0)
-	}
-	if err == nil {
-		w.asBefore()
-		return
-	}
-	if _, known := errors.AsType[*loadError](err); !known {
-		w.note(nil, err)
-	}
-	if w.starting {
-		return // Start returns it
-	}
+func (w *Watcher) logRefused(err error) {
 	message := "configuration refused, what was in force stays"
 	if w.inForce == nil {
 		message = "configuration refused, nothing of it is in force"
@@ -180,33 +173,7 @@ func (w *Watcher) problem(err error) {
 	w.log(context.Background(), slog.LevelError, message, args...)
 }
 
-// asBefore notes that the file is what is in force again, without a load.
-func (w *Watcher) asBefore() {
-	w.mu.Lock()
-	wrong := w.status.Err != nil
-	w.mu.Unlock()
-	if wrong {
-		w.note(nil, nil)
-		w.log(context.Background(), slog.LevelInfo, "configuration as before", "file", w.path)
-	}
-}
-
-// note updates the status and tells the Reporter.
-func (w *Watcher) note(f *File, err error) {
-	now := time.Now()
-	w.mu.Lock()
-	w.status.LastAttempt, w.status.Err = now, err
-	if err == nil {
-		w.status.Loads++
-		w.status.LastLoad = now
-	} else {
-		w.status.Failures++
-	}
-	if f != nil {
-		w.status.Pipelines = f.Pipelines()
-	}
-	w.mu.Unlock()
-	if w.options.Reporter != nil {
-		recovered.Call("reload: Reporter", func() { w.options.Reporter.ConfigReloaded(now, err) })
-	}
+// log writes a line. If the handler of the program panics, the load goes on.
+func (w *Watcher) log(ctx context.Context, level slog.Level, message string, args ...any) {
+	recovered.Call("reload: Logger", func() { w.options.Logger.Log(ctx, level, message, args...) })
 }

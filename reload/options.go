@@ -10,6 +10,13 @@ import (
 	"github.com/weir-go/weir/registry"
 )
 
+const (
+	defaultInterval = 2 * time.Second
+	defaultSettle   = 200 * time.Millisecond
+	// minInterval is the smallest Interval and Settle. A smaller one mostly is a number without a unit.
+	minInterval = time.Millisecond
+)
+
 // Options are the options of [Start]. The zero value has the defaults.
 type Options struct {
 	// Kinds are the kinds and functions of the program that the file can name. If nil, there are weir's own kinds and
@@ -51,9 +58,18 @@ type Reporter interface {
 	ConfigReloaded(at time.Time, err error)
 }
 
-// validate returns what is wrong with the options of a Watcher of r.
-func (o *Options) validate(r *registry.Registry) error {
+// validate returns what is wrong with the options of a Watcher of r and the file at path.
+func (o *Options) validate(r *registry.Registry, path string) error {
 	var p validate.Problems
+	if path == "" {
+		p.Add("Path", nil, "must be set")
+	}
+	if o.Interval != 0 && o.Interval != -1 && o.Interval < minInterval {
+		p.Add("Interval", o.Interval, "must be at least %v, 0 for %v, or -1 for none", minInterval, defaultInterval)
+	}
+	if o.Settle != 0 && o.Settle < minInterval {
+		p.Add("Settle", o.Settle, "must be at least %v, or 0 for %v", minInterval, defaultSettle)
+	}
 	if i := slices.Index(o.Require, ""); i >= 0 {
 		p.Add(fmt.Sprintf("Require[%d]", i), nil, "must not be empty")
 	}

@@ -1,6 +1,7 @@
 package reload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,13 +85,17 @@ func Start(ctx context.Context, r *registry.Registry, path string, o *Options) (
 	if err := w.options.Kinds.err(); err != nil {
 		return nil, err
 	}
-	if err := w.options.validate(r); err != nil {
+	if err := w.options.validate(r, path); err != nil {
 		return nil, err
 	}
 	if before := w.options.After; before != nil {
 		w.inForce, w.unsure = before.inForce, before.unsure
 	}
-	hangup, stopHangup := w.hangup()
+	var hangup <-chan os.Signal
+	stopHangup := func() {}
+	if w.options.Hangup {
+		hangup, stopHangup = filewatch.NotifyHangup()
+	}
 	if err := w.begin(ctx, hangup); err != nil {
 		stopHangup()
 		return nil, err
@@ -130,12 +135,12 @@ func (w *Watcher) stopped() bool {
 // begin makes the file watcher and loads for the first time.
 func (w *Watcher) begin(ctx context.Context, hangup <-chan os.Signal) error {
 	var err error
-	w.file, err = filewatch.New(&filewatch.Options{
+	w.file, err = filewatch.New(filewatch.Options{
 		Path:     w.path,
-		Interval: w.options.Interval,
-		Settle:   w.options.Settle,
+		Interval: cmp.Or(w.options.Interval, defaultInterval),
+		Settle:   cmp.Or(w.options.Settle, defaultSettle),
 		Load:     w.load,
-		Problem:  w.problem,
+		Ended:    w.ended,
 		Signals:  hangup,
 	})
 	if err != nil {
@@ -149,14 +154,6 @@ func (w *Watcher) begin(ctx context.Context, hangup <-chan os.Signal) error {
 		return nil
 	}
 	return err
-}
-
-// hangup returns the channel of SIGHUP, nil if it is not wanted, and the function that ends it.
-func (w *Watcher) hangup() (<-chan os.Signal, func()) {
-	if !w.options.Hangup {
-		return nil, func() {}
-	}
-	return filewatch.NotifyHangup()
 }
 
 // Stop ends the watching and waits until the Watcher's goroutine has ended. What is in force stays, and the registry

@@ -285,8 +285,13 @@ func TestWatcher_ReloadAndStop(t *testing.T) {
 }
 
 func TestStart_InvalidOptions(t *testing.T) {
-	_, err := reload.Start(t.Context(), registry.New(nil), "weir.yaml", &reload.Options{Interval: 2})
-	require.ErrorContains(t, err, "Interval")
+	_, err := reload.Start(t.Context(), registry.New(nil), "", &reload.Options{Interval: -2, Settle: -1})
+	require.EqualError(t, err, "reload: Path must be set; "+
+		"Interval must be at least 1ms, 0 for 2s, or -1 for none, got -2ns; "+
+		"Settle must be at least 1ms, or 0 for 200ms, got -1ns")
+	_, err = reload.Start(t.Context(), registry.New(nil), "weir.yaml", &reload.Options{Interval: 2, Settle: 200})
+	require.EqualError(t, err, "reload: Interval must be at least 1ms, 0 for 2s, or -1 for none, got 2ns; "+
+		"Settle must be at least 1ms, or 0 for 200ms, got 200ns")
 	kinds := reload.NewKinds()
 	kinds.RegisterKey("", nil)
 	_, err = reload.Start(t.Context(), registry.New(nil), "weir.yaml", &reload.Options{Kinds: kinds})

@@ -21,7 +21,7 @@ func Example() {
 	path := filepath.Join(dir, "pipelines.yaml")
 
 	loaded := make(chan struct{})
-	w, err := filewatch.New(&filewatch.Options{
+	w, err := filewatch.New(filewatch.Options{
 		Path:     path,
 		Interval: 20 * time.Millisecond,
 		Settle:   time.Millisecond,
@@ -30,7 +30,11 @@ func Example() {
 			close(loaded)
 			return nil
 		},
-		Problem: func(err error) { fmt.Println("something is wrong:", err != nil) },
+		Ended: func(r filewatch.Result) {
+			if r.News {
+				fmt.Println("something is wrong:", r.Err != nil)
+			}
+		},
 	})
 	if err != nil {
 		panic(err)

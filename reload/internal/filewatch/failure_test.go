@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/internal/regularfile"
+	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload/internal/filewatch"
 )
 
@@ -72,10 +73,10 @@ func TestUnreadable(t *testing.T) {
 	}{
 		{"a directory", func(t *testing.T, path string) {
 			require.NoError(t, os.Mkdir(path, 0o700))
-		}, "not a regular file but a directory", filewatch.ErrNotRegular},
+		}, "not a regular file but a directory", regularfile.ErrNotRegular},
 		{"a device", func(t *testing.T, path string) {
 			require.NoError(t, os.Symlink("/dev/zero", path))
-		}, "not a regular file (Dc---------)", filewatch.ErrNotRegular},
+		}, "not a regular file (Dc---------)", regularfile.ErrNotRegular},
 		{"links in a circle", func(t *testing.T, path string) {
 			require.NoError(t, os.Symlink(path, path))
 		}, "too many levels of symbolic links", nil},
@@ -83,14 +84,9 @@ func TestUnreadable(t *testing.T) {
 			require.NoError(t, os.Symlink("nowhere", path))
 		}, "no such file or directory", fs.ErrNotExist},
 		{"too large", func(t *testing.T, path string) {
-			write(t, path, strings.Repeat(".", 101))
-		}, "too large: it has more than 100 bytes", filewatch.ErrTooLarge},
-		{"too large without a size", func(t *testing.T, path string) {
-			if _, err := os.Stat("/proc/cpuinfo"); err != nil {
-				t.Skip("there is no /proc")
-			}
-			require.NoError(t, os.Symlink("/proc/cpuinfo", path))
-		}, "too large: it has more than 100 bytes", filewatch.ErrTooLarge},
+			write(t, path, "")
+			require.NoError(t, os.Truncate(path, 8<<20+1))
+		}, "too large: it has more than 8388608 bytes", regularfile.ErrTooLarge},
 		{"without permission", func(t *testing.T, path string) {
 			if os.Getuid() == 0 {
 				t.Skip("root may read everything")
@@ -100,8 +96,7 @@ func TestUnreadable(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			small := func(_ *keeper, o *filewatch.Options) { o.MaxSize = 100 }
-			watching(t, oldContent, small, func(t *testing.T, k *keeper) {
+			watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
 				require.NoError(t, os.Remove(k.path))
 				tt.put(t, k.path)
 				k.until(20 * time.Second)
@@ -120,18 +115,6 @@ func TestUnreadable(t *testing.T) {
 				k.until(24 * time.Second)
 				k.expect([]string{newContent}, []string{""})
 			})
-		})
-	}
-}
-
-func TestSizeLimit(t *testing.T) {
-	for _, limit := range []int64{100, -1, 1<<63 - 1} {
-		exact := func(_ *keeper, o *filewatch.Options) { o.MaxSize = limit }
-		watching(t, oldContent, exact, func(t *testing.T, k *keeper) {
-			content := strings.Repeat(".", 100)
-			write(t, k.path, content)
-			k.until(5 * time.Second)
-			k.expect([]string{content}, nil)
 		})
 	}
 }
@@ -201,14 +184,13 @@ func TestPanic(t *testing.T) {
 	watching(t, oldContent, panicking, func(t *testing.T, k *keeper) {
 		write(t, k.path, newContent)
 		k.until(20 * time.Second)
-		assert.Equal(t, []string{"reload: loading panicked: boom"}, k.problems)
+		assert.Equal(t, []string{"reload: loading the file: panic: boom"}, k.problems)
 		assert.Equal(t, oldContent, k.inForce)
-		caught, ok := errors.AsType[*filewatch.PanicError](k.watch.Problem())
+		caught, ok := errors.AsType[*registry.PanicError](k.watch.Problem())
 		require.True(t, ok)
 		assert.Same(t, errBoom, caught.Value)
 		assert.ErrorIs(t, caught, errBoom)
 		assert.Contains(t, string(caught.Stack), "TestPanic")
-		assert.NoError(t, (&filewatch.PanicError{Value: "not an error"}).Unwrap())
 
 		k.forget()
 		write(t, k.path, "another.")

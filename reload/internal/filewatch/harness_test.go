@@ -17,6 +17,12 @@ import (
 	"github.com/weir-go/weir/reload/internal/filewatch"
 )
 
+// The options of a keeper, unless a test sets others.
+const (
+	interval = 2 * time.Second
+	settle   = 200 * time.Millisecond
+)
+
 var errBoom = errors.New("boom")
 
 // A keeper is who has a file watched: it keeps what it was given and told. Like a
@@ -75,23 +81,25 @@ func (k *keeper) failWith(err error) {
 	k.failure = err
 }
 
-func (k *keeper) problem(err error) {
+func (k *keeper) ended(r filewatch.Result) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err == nil {
+	switch {
+	case !r.News:
+	case r.Err == nil:
 		k.problems = append(k.problems, "")
-		return
+	default:
+		k.problems = append(k.problems, strings.ReplaceAll(r.Err.Error(), k.path, "FILE"))
 	}
-	k.problems = append(k.problems, strings.ReplaceAll(err.Error(), k.path, "FILE"))
 }
 
 // newKeeper makes one for a path; change, which may be nil, gets the options.
 func newKeeper(t *testing.T, path string, change func(*keeper, *filewatch.Options)) *keeper {
 	t.Helper()
 	k := &keeper{t: t, began: time.Now(), path: path}
-	o := &filewatch.Options{Path: path, Load: k.load, Problem: k.problem}
+	o := filewatch.Options{Path: path, Interval: interval, Settle: settle, Load: k.load, Ended: k.ended}
 	if change != nil {
-		change(k, o)
+		change(k, &o)
 	}
 	var err error
 	k.watch, err = filewatch.New(o)

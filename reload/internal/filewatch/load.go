@@ -3,8 +3,11 @@ package filewatch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime/debug"
 	"time"
+
+	"github.com/weir-go/weir/registry"
 )
 
 // The waits between two attempts to load the same content double from firstRetry to lastRetry.
@@ -12,16 +15,6 @@ const (
 	firstRetry = 5 * time.Second
 	lastRetry  = time.Minute
 )
-
-// load calls Load and returns a panic as an error.
-func (w *Watcher) load(ctx context.Context, content []byte) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = &PanicError{Value: p, Stack: debug.Stack()}
-		}
-	}()
-	return w.options.Load(ctx, content)
-}
 
 // A retry is the time at which refused content is tried again. The zero value means never.
 type retry struct {
@@ -41,4 +34,35 @@ func (r retry) after(err error) retry {
 		wait = min(2*r.wait, lastRetry)
 	}
 	return retry{at: time.Now().Add(wait), wait: wait}
+}
+
+// Permanent wraps an error of [Options.Load] that the same content would cause again, such as a syntax error: the
+// content is not tried again until it changes, or by Reload or a signal. The text stays the same.
+func Permanent(err error) error { return &permanentError{err} }
+
+type permanentError struct{ error }
+
+func (e *permanentError) Unwrap() error { return e.error }
+
+var errLoadLeft = errors.New("reload: loading left its goroutine")
+
+// load calls Load, and done with its error. A panic is a [registry.PanicError], and [runtime.Goexit] is errLoadLeft.
+func (w *Watcher) load(ctx context.Context, content []byte, done func(err error, returned bool)) {
+	err, returned := errLoadLeft, false
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("reload: loading the file: %w", &registry.PanicError{Value: p, Stack: debug.Stack()})
+		}
+		done(err, returned)
+	}()
+	err = w.options.Load(ctx, content)
+	returned = true
+}
+
+// sameText reports whether two errors have the same text, or both are nil.
+func sameText(a, b error) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return a.Error() == b.Error()
 }

@@ -30,7 +30,7 @@ func TestReloadLoadsWithoutRun(t *testing.T) {
 		write(t, path, oldContent)
 		began := time.Now()
 		assert.NoError(t, k.watch.Reload(t.Context()))
-		assert.Equal(t, filewatch.DefaultSettle, time.Since(began))
+		assert.Equal(t, settle, time.Since(began))
 		k.expect([]string{"bad", oldContent}, []string{"refused: bad", ""})
 
 		k.run()
@@ -78,7 +78,7 @@ func TestReloadNeedsTwoReadsThatAgree(t *testing.T) {
 		time.AfterFunc(100*time.Millisecond, func() { assert.NoError(t, os.WriteFile(k.path, []byte(newContent), 0o600)) })
 		began := time.Now()
 		assert.NoError(t, k.watch.Reload(t.Context()))
-		assert.Equal(t, 2*filewatch.DefaultSettle, time.Since(began))
+		assert.Equal(t, 2*settle, time.Since(began))
 		k.expect([]string{newContent}, nil)
 	})
 }
@@ -99,7 +99,7 @@ func TestReloadEndsWithItsContext(t *testing.T) {
 		cancel(errBoom)
 		assert.Same(t, errBoom, k.watch.Reload(ended))
 
-		ctx, cancelReading := context.WithTimeout(t.Context(), filewatch.DefaultSettle/2)
+		ctx, cancelReading := context.WithTimeout(t.Context(), settle/2)
 		defer cancelReading()
 		assert.ErrorIs(t, k.watch.Reload(ctx), context.DeadlineExceeded)
 		k.expect(nil, nil)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/internal/regularfile"
 	"github.com/weir-go/weir/reload/internal/filewatch"
 )
 
@@ -23,11 +24,12 @@ func TestHangup(t *testing.T) {
 	signals, stop := filewatch.NotifyHangup()
 	defer stop()
 	loaded := make(chan string)
-	w, err := filewatch.New(&filewatch.Options{
+	w, err := filewatch.New(filewatch.Options{
 		Path:     path,
 		Interval: -1,
 		Settle:   time.Millisecond,
 		Signals:  signals,
+		Ended:    func(filewatch.Result) {},
 		Load: func(_ context.Context, content []byte) error {
 			loaded <- string(content)
 			return nil
@@ -57,7 +59,7 @@ func TestPipe(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "weir.yaml")
 		require.NoError(t, syscall.Mkfifo(path, 0o600))
 		k := newKeeper(t, path, nil)
-		assert.ErrorIs(t, k.watch.Reload(t.Context()), filewatch.ErrNotRegular)
+		assert.ErrorIs(t, k.watch.Reload(t.Context()), regularfile.ErrNotRegular)
 		k.expect(nil, []string{"reload: cannot read FILE: not a regular file (p---------)"})
 	})
 }

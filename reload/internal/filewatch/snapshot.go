@@ -3,15 +3,39 @@ package filewatch
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/weir-go/weir/internal/regularfile"
 )
 
-// maxReads is how many reads in a row can disagree. With the default Settle that is ten seconds, in which a large
-// file can come over a slow line.
+// maxSize is how many bytes of a file are read. What decodes the content can have a lower bound, and say more about it.
+const maxSize = 8 << 20
+
+// maxReads is how many reads in a row can disagree. With a Settle of 200 ms that is ten seconds, in which a large file
+// can come over a slow line.
 const maxReads = 50
+
+// ErrUnsettled means that no two reads in a row agreed.
+var ErrUnsettled = errors.New("keeps changing")
+
+// A ReadError means that the file could not be read, so that there was nothing to load.
+type ReadError struct {
+	Path string
+	Err  error // of the operating system or package regularfile, or ErrUnsettled
+}
+
+func (e *ReadError) Error() string {
+	return fmt.Sprintf("reload: cannot read %s: %v", e.Path, e.Err)
+}
+
+// Unwrap returns Err.
+func (e *ReadError) Unwrap() error { return e.Err }
+
+// Missing reports whether there is no file, or the link to it leads nowhere.
+func (e *ReadError) Missing() bool { return errors.Is(e.Err, fs.ErrNotExist) }
 
 // A snapshot is the result of one read: the content, or why there was none. The zero value equals no other: no
 // content has that hash.
@@ -32,17 +56,21 @@ func (s snapshot) withoutContent() snapshot {
 	return s
 }
 
-// read reads the file.
+// read reads the file. It leaves the path and the operation of the operating system's error out, so that the same
+// problem has the same text, whichever call has found it.
 func (w *Watcher) read() snapshot {
-	content, err := regularfile.Read(w.options.Path, w.options.MaxSize)
+	content, err := regularfile.Read(w.options.Path, maxSize)
+	if of, ok := errors.AsType[*fs.PathError](err); ok {
+		err = of.Err
+	}
 	if err != nil {
-		return w.failed(err)
+		return w.unreadable(err)
 	}
 	return snapshot{sum: sha256.Sum256(content), content: content}
 }
 
-func (w *Watcher) failed(err error) snapshot {
-	return snapshot{err: newReadError(w.options.Path, err)}
+func (w *Watcher) unreadable(err error) snapshot {
+	return snapshot{err: &ReadError{Path: w.options.Path, Err: err}}
 }
 
 // settle reads until two reads in a row agree, and returns the last one. If no two of maxReads reads agree, the
@@ -58,7 +86,7 @@ func (w *Watcher) settle(ctx context.Context, seen snapshot) (snapshot, error) {
 		}
 		seen = next
 	}
-	return w.failed(fmt.Errorf("%w: no two of %d reads in a row agree, %v apart", ErrUnsettled, maxReads, w.options.Settle)), nil
+	return w.unreadable(fmt.Errorf("%w: no two of %d reads in a row agree, %v apart", ErrUnsettled, maxReads, w.options.Settle)), nil
 }
 
 // sleep waits for d. If the context ends first, it returns the cause.

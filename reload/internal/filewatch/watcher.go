@@ -2,19 +2,52 @@ package filewatch
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 )
+
+// Options are the options of a [Watcher]. All are required, except Signals.
+type Options struct {
+	// Path is the file, or a symbolic link to it. A relative path is relative to the working directory at the time of
+	// [New].
+	Path string
+	// Interval is the time between two polls. If it is -1, there are no polls: the file is only read by Reload and for
+	// a signal, and nothing is tried again.
+	Interval time.Duration
+	// Settle is the time between the two reads that must agree.
+	Settle time.Duration
+	// Load gets new content, which it can keep. If it returns an error or panics, the content is refused, and what
+	// was loaded before must still be in force. Load is not called concurrently with itself, and must not call
+	// Reload.
+	//
+	// The context is that of Run or Reload. What Load makes should not depend on it: a caller's context can end as
+	// soon as Reload has returned. If the context has ended when Load fails, the content does not count as refused.
+	Load func(ctx context.Context, content []byte) error
+	// Ended is called with the result of each load, each read that failed, and each read that has found the content in
+	// force again. Like Load, it is not called concurrently, and must not call Reload.
+	Ended func(Result)
+	// Signals makes Run reload the file for every signal that comes from it; usually the channel of [NotifyHangup].
+	// If nil, there are none.
+	Signals <-chan os.Signal
+}
+
+// A Result says how an attempt ended.
+type Result struct {
+	// Err is a [ReadError], the error of Load, or a [registry.PanicError]. If nil, the content of the file is in force.
+	Err error
+	// Loaded reports whether Load was called.
+	Loaded bool
+	// News reports whether Err is to be shown: it has another text than that of the last Result, or is nil and that was
+	// not. Errors of Reload and of loads for a signal are always shown.
+	News bool
+}
 
 // A Watcher calls Load with the content of a file whenever the content has changed. Make one with New. Most callers
 // call Reload once, for the first load, and then Run. It is safe for concurrent use.
 type Watcher struct {
 	options Options
-	running atomic.Bool
-	problem atomic.Pointer[error] // the last one that was or would have been reported
 
 	// turn is held while the file is read and loaded. It is a channel because waiting for a mutex does not end with a
 	// context.
@@ -22,15 +55,13 @@ type Watcher struct {
 	// The following fields are used by the holder of turn.
 	last    snapshot // the last one that two reads have agreed about, without its content
 	inForce snapshot // the last one that was loaded, without its content
+	problem error    // of the last Result
 	retry   retry    // for last, if it was refused
 }
 
 // New returns a Watcher. It does not read the file.
-func New(o *Options) (*Watcher, error) {
-	if err := o.Validate(); err != nil {
-		return nil, err
-	}
-	w := &Watcher{options: o.withDefaults(), turn: make(chan struct{}, 1)}
+func New(o Options) (*Watcher, error) {
+	w := &Watcher{options: o, turn: make(chan struct{}, 1)}
 	if !filepath.IsAbs(o.Path) { // Abs would clean an absolute one, which leads elsewhere if there are links
 		path, err := filepath.Abs(o.Path)
 		if err != nil {
@@ -41,23 +72,9 @@ func New(o *Options) (*Watcher, error) {
 	return w, nil
 }
 
-// Problem returns why the file cannot be read or why its content was refused. It is nil if the content is in force,
-// and before the first read.
-func (w *Watcher) Problem() error {
-	if p := w.problem.Load(); p != nil {
-		return *p
-	}
-	return nil
-}
-
 // Run watches until the context ends, and returns the context's cause. It polls at once, and then at every Interval,
-// on the calling goroutine. Reload still works afterwards.
+// on the calling goroutine. It must not be called while it runs. Reload still works afterwards.
 func (w *Watcher) Run(ctx context.Context) error {
-	if !w.running.CompareAndSwap(false, true) {
-		return ErrRunning
-	}
-	defer w.running.Store(false)
-
 	var due <-chan time.Time
 	var timer *time.Timer
 	if w.options.Interval > 0 {
@@ -78,7 +95,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 				signals = nil
 				continue
 			}
-			_ = w.Reload(ctx) // reported
+			_ = w.Reload(ctx) // Ended has it
 		}
 	}
 }
@@ -87,75 +104,41 @@ func (w *Watcher) Run(ctx context.Context) error {
 // content is in force, and otherwise Load's error, a [ReadError], or the context's cause. Two reads must agree, so it
 // takes at least as long as Settle. It does not need Run.
 func (w *Watcher) Reload(ctx context.Context) error {
-	if err := w.begin(ctx); err != nil {
+	if err := w.takeTurn(ctx); err != nil {
 		return err
 	}
-	defer w.end()
+	defer w.endTurn()
 	seen, err := w.settle(ctx, w.read())
 	if err != nil {
 		return err
 	}
-	if seen.err != nil {
-		w.conclude(seen, seen.err, byRequest)
-		return seen.err
-	}
-	return w.offer(ctx, seen, byRequest)
+	return w.handle(ctx, seen, byRequest)
 }
 
-// poll reads the file and loads it if it has changed or is to be tried again.
+// poll reads the file, and handles what it has read if that has changed or is to be tried again.
 func (w *Watcher) poll(ctx context.Context) {
-	if w.begin(ctx) != nil {
+	if w.takeTurn(ctx) != nil {
 		return
 	}
-	defer w.end()
+	defer w.endTurn()
 	seen := w.read()
-	if seen.equal(w.last) {
-		if w.retry.due() {
-			_ = w.offer(ctx, seen, byPoll)
-		}
-		return
-	}
-	seen, err := w.settle(ctx, seen)
-	if err != nil {
-		return
-	}
-	w.handle(ctx, seen)
-}
-
-// handle handles what a poll has read.
-func (w *Watcher) handle(ctx context.Context, seen snapshot) {
-	switch {
-	case seen.equal(w.last): // it has changed and changed back
-	case seen.err != nil:
-		w.conclude(seen, seen.err, byPoll)
-	case seen.equal(w.inForce): // it has changed back after a failure
-		w.conclude(seen, nil, byPoll)
-	default:
-		_ = w.offer(ctx, seen, byPoll)
-	}
-}
-
-// offer loads the content. It also concludes if Load calls [runtime.Goexit]: the next poll, on another goroutine,
-// would load the same content again at once.
-func (w *Watcher) offer(ctx context.Context, seen snapshot, by requested) (err error) {
-	err = errLoadLeft
-	defer func() {
-		if _, panicked := errors.AsType[*PanicError](err); panicked || errors.Is(err, errLoadLeft) {
-			w.inForce = snapshot{} // it is not known what is in force: the next content is loaded in any case
-		}
+	if !seen.equal(w.last) {
+		var err error
+		seen, err = w.settle(ctx, seen)
 		switch {
-		case err == nil:
-			w.inForce = seen.withoutContent()
-		case ctx.Err() != nil:
-			return // Load was interrupted, which says nothing about the content
+		case err != nil, seen.equal(w.last): // it has changed back
+			return
+		case seen.equal(w.inForce): // it has changed back after a failure
+			w.conclude(seen, Result{}, byPoll)
+			return
 		}
-		w.conclude(seen, err, by)
-	}()
-	err = w.load(ctx, seen.content)
-	return err
+	} else if !w.retry.due() {
+		return
+	}
+	_ = w.handle(ctx, seen, byPoll)
 }
 
-// requested is whether a caller has requested the load or a poll has found it necessary.
+// requested is whether a caller has requested an attempt or a poll has found it necessary.
 type requested bool
 
 const (
@@ -163,27 +146,45 @@ const (
 	byRequest requested = true
 )
 
-// conclude records the result for seen and reports it, unless a poll finds the same problem again.
-func (w *Watcher) conclude(seen snapshot, problem error, by requested) {
+// handle loads the content if it could be read.
+func (w *Watcher) handle(ctx context.Context, seen snapshot, by requested) (err error) {
+	if seen.err != nil {
+		w.conclude(seen, Result{Err: seen.err}, by)
+		return seen.err
+	}
+	w.load(ctx, seen.content, func(failure error, returned bool) {
+		err = failure
+		switch {
+		case !returned:
+			w.inForce = snapshot{} // it is not known what is in force: the next content is loaded in any case
+		case err == nil:
+			w.inForce = seen.withoutContent()
+		}
+		if err == nil || ctx.Err() == nil { // otherwise Load was interrupted, which says nothing about the content
+			w.conclude(seen, Result{Err: err, Loaded: true}, by)
+		}
+	})
+	return err
+}
+
+// conclude records the result for seen and calls Ended.
+func (w *Watcher) conclude(seen snapshot, r Result, by requested) {
 	again := by == byPoll && seen.equal(w.last)
 	w.last = seen.withoutContent()
 	switch {
 	case seen.err != nil: // every poll reads again
 		w.retry = retry{}
 	case again:
-		w.retry = w.retry.after(problem)
+		w.retry = w.retry.after(r.Err)
 	default:
-		w.retry = retry{}.after(problem)
+		w.retry = retry{}.after(r.Err)
 	}
-	news := !sameText(problem, w.Problem()) || by == byRequest && problem != nil
-	w.problem.Store(&problem)
-	if news && w.options.Problem != nil {
-		w.options.Problem(problem)
-	}
+	r.News = !sameText(r.Err, w.problem) || by == byRequest && r.Err != nil
+	w.problem = r.Err
+	w.options.Ended(r)
 }
 
-// begin takes turn, and end gives it back.
-func (w *Watcher) begin(ctx context.Context) error {
+func (w *Watcher) takeTurn(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -195,4 +196,4 @@ func (w *Watcher) begin(ctx context.Context) error {
 	}
 }
 
-func (w *Watcher) end() { <-w.turn }
+func (w *Watcher) endTurn() { <-w.turn }

@@ -15,38 +15,6 @@ import (
 	"github.com/weir-go/weir/reload/internal/filewatch"
 )
 
-func TestValidate(t *testing.T) {
-	load := func(context.Context, []byte) error { return nil }
-	tests := []struct {
-		name    string
-		options *filewatch.Options
-		want    string
-	}{
-		{"nil", nil, "reload: Path must be set; Load must be set"},
-		{"everything", &filewatch.Options{Interval: -2, Settle: -1, MaxSize: -2}, "reload: Path must be set; Load must be set; " +
-			"Interval must be at least 1ms, 0 for 2s, or -1 for none, got -2ns; " +
-			"Settle must be at least 1ms, or 0 for 200ms, got -1ns; " +
-			"MaxSize must be at least 0, or -1 for no limit, got -2"},
-		{"units forgotten", &filewatch.Options{Path: "x", Load: load, Interval: 2, Settle: 200}, "reload: " +
-			"Interval must be at least 1ms, 0 for 2s, or -1 for none, got 2ns; " +
-			"Settle must be at least 1ms, or 0 for 200ms, got 200ns"},
-		{"defaults", &filewatch.Options{Path: "x", Load: load}, ""},
-		{"least", &filewatch.Options{Path: "x", Load: load, Interval: time.Millisecond, Settle: time.Millisecond, MaxSize: 1}, ""},
-		{"off", &filewatch.Options{Path: "x", Load: load, Interval: -1, MaxSize: -1}, ""},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			w, err := filewatch.New(tt.options)
-			if tt.want == "" {
-				assert.NoError(t, err)
-				return
-			}
-			assert.EqualError(t, err, tt.want)
-			assert.Nil(t, w)
-		})
-	}
-}
-
 func TestRunEndsAtOnce(t *testing.T) {
 	for _, after := range []time.Duration{0, 100 * time.Millisecond, time.Second, 2100 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
@@ -59,14 +27,10 @@ func TestRunEndsAtOnce(t *testing.T) {
 	}
 }
 
-func TestRunOnlyOnceAtATime(t *testing.T) {
-	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
-		assert.Same(t, filewatch.ErrRunning, k.watch.Run(t.Context()))
-		k.expect(nil, nil)
-	})
+func TestRunAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKeeper(t, filepath.Join(t.TempDir(), "weir.yaml"), nil)
-		for range 3 { // one after another is fine
+		for range 3 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			assert.ErrorIs(t, k.watch.Run(ctx), context.DeadlineExceeded)
 			cancel()
@@ -91,17 +55,6 @@ func TestWithoutPolls(t *testing.T) {
 		k.expect(nil, nil)
 		assert.NoError(t, k.watch.Reload(t.Context()))
 		k.expect([]string{oldContent}, nil)
-	})
-}
-
-func TestNobodyIsToldOfProblems(t *testing.T) {
-	quiet := func(_ *keeper, o *filewatch.Options) { o.Problem = nil }
-	watching(t, "", quiet, func(t *testing.T, k *keeper) {
-		assert.EqualError(t, k.watch.Problem(), "reload: cannot read "+k.path+": no such file or directory")
-		write(t, k.path, newContent)
-		k.until(5 * time.Second)
-		k.expect([]string{newContent}, nil)
-		assert.NoError(t, k.watch.Problem())
 	})
 }
 
