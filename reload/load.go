@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -30,7 +31,6 @@ func (w *Watcher) load(ctx context.Context, content []byte) error {
 	if err := w.checkOwner(c); err != nil {
 		return err
 	}
-	c.Remove = slices.DeleteFunc(c.Remove, func(name string) bool { return !w.registry.Defined(name) })
 	lost := slices.DeleteFunc(slices.Clone(c.Remove), func(name string) bool { return !w.registry.InUse(name) })
 	if err := w.apply(ctx, f, c); err != nil {
 		return err
@@ -41,24 +41,18 @@ func (w *Watcher) load(ctx context.Context, content []byte) error {
 		w.log(ctx, slog.LevelWarn, "configuration no longer has pipelines that the program uses: their executions fail. "+
 			"If that is not meant, put them back; reload.Options.Require refuses such a file", "file", w.path, "pipelines", document.Listed(lost))
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.status.Pipelines = f.Pipelines()
 	return nil
 }
 
 // change returns the change that gives the registry what f describes.
 func (w *Watcher) change(f *File) registry.Change {
-	if w.unsure == nil {
-		return f.Change(w.inForce)
+	c := f.Change(w.inForce)
+	gone := maps.Clone(w.owned)
+	for _, p := range f.content.Pipelines {
+		delete(gone, p.Name)
 	}
-	c := f.Change(nil)
-	for name := range w.owned() {
-		if c.Define[name] == nil {
-			c.Remove = append(c.Remove, name)
-		}
-	}
-	slices.Sort(c.Remove)
+	maps.DeleteFunc(gone, func(name string, _ bool) bool { return !w.registry.Defined(name) })
+	c.Remove = slices.Sorted(maps.Keys(gone))
 	return c
 }
 
@@ -67,38 +61,33 @@ func (w *Watcher) change(f *File) registry.Change {
 func (w *Watcher) apply(ctx context.Context, f *File, c registry.Change) error {
 	returned := false
 	defer func() {
-		if returned {
-			return
-		}
-		w.unsure = w.owned()
-		for name := range c.Define {
-			if w.registry.Defined(name) {
-				w.unsure[name] = true
-			}
+		if !returned {
+			w.inForce = nil
+			w.own(slices.DeleteFunc(slices.Collect(maps.Keys(c.Define)), func(name string) bool { return !w.registry.Defined(name) }))
 		}
 	}()
 	err := w.registry.Apply(ctx, c)
 	returned = true
 	if err == nil {
-		w.inForce, w.unsure = f, nil
+		w.inForce, w.owned = f, nil
+		w.own(f.Pipelines())
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.status.Pipelines = f.Pipelines()
 	}
 	return err
 }
 
-// owned returns the names of the pipelines that belong to this Watcher.
-func (w *Watcher) owned() map[string]bool {
-	switch {
-	case w.unsure != nil:
-		return w.unsure
-	case w.inForce != nil:
-		names := make(map[string]bool)
-		for _, p := range w.inForce.content.Pipelines {
-			names[p.Name] = true
-		}
-		return names
-	default:
-		return map[string]bool{}
+// own adds pipelines to those that belong to this Watcher.
+func (w *Watcher) own(names []string) {
+	owned := maps.Clone(w.owned) // it can be that of Options.After
+	if owned == nil {
+		owned = make(map[string]bool)
 	}
+	for _, name := range names {
+		owned[name] = true
+	}
+	w.owned = owned
 }
 
 // require returns an error if the file lacks one of those pipelines.
@@ -117,10 +106,9 @@ func (f *File) require(names []string) error {
 
 // checkOwner refuses to redefine a pipeline that the program has defined.
 func (w *Watcher) checkOwner(c registry.Change) error {
-	before := w.owned()
 	var taken []string
 	for name := range c.Define {
-		if !before[name] && w.registry.Defined(name) {
+		if !w.owned[name] && w.registry.Defined(name) {
 			taken = append(taken, name)
 		}
 	}
@@ -163,7 +151,7 @@ func (w *Watcher) ended(r filewatch.Result) {
 
 func (w *Watcher) logRefused(err error) {
 	message := "configuration refused, what was in force stays"
-	if w.inForce == nil {
+	if w.owned == nil {
 		message = "configuration refused, nothing of it is in force"
 	}
 	args := []any{"file", w.path, "error", err}

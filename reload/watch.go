@@ -26,11 +26,11 @@ type Watcher struct {
 	file     *filewatch.Watcher
 	cancel   context.CancelFunc
 	done     chan struct{}
-	inForce  *File // used by the load only, one at a time
-	// unsure are the names of the pipelines of this Watcher if it is not known which file is in force; then the next
-	// file is put in force as a whole. If nil, inForce is in force. Used by the load only.
-	unsure   map[string]bool
-	starting bool // during the first load, whose error Start returns
+
+	// The following fields are used by one load at a time.
+	inForce  *File           // nil: no file, or it is not known which
+	owned    map[string]bool // the names of the pipelines that belong to this Watcher; nil: no file was ever in force
+	starting bool            // during the first load, whose error Start returns
 
 	loading  atomic.Uint64 // the goroutine that loads; 0: none
 	watching atomic.Uint64 // the goroutine that watches
@@ -89,7 +89,7 @@ func Start(ctx context.Context, r *registry.Registry, path string, o *Options) (
 		return nil, err
 	}
 	if before := w.options.After; before != nil {
-		w.inForce, w.unsure = before.inForce, before.unsure
+		w.inForce, w.owned = before.inForce, before.owned
 	}
 	var hangup <-chan os.Signal
 	stopHangup := func() {}
