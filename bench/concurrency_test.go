@@ -10,14 +10,14 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// more than there are goroutines: no caller is rejected, and none waits
+// roomy is a limit above the number of goroutines: no caller is rejected, and none waits.
 const roomy = 64
 
 func newConcurrency(permits, queue int) *limiter.Concurrency {
 	return weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: permits, QueueLimit: queue}))
 }
 
-// A permit taken without waiting and given back.
+// BenchmarkConcurrencyTry takes a permit without waiting and gives it back.
 func BenchmarkConcurrencyTry(b *testing.B) {
 	compare(b, []contender{
 		{"weir-concurrency", func(*testing.B) func() bool {
@@ -51,9 +51,9 @@ func BenchmarkConcurrencyTry(b *testing.B) {
 	})
 }
 
-// A limit of which everything is in use: to be turned away without waiting.
+// BenchmarkConcurrencyRejected measures rejections without waiting, by a limit whose only permit is in use.
 func BenchmarkConcurrencyRejected(b *testing.B) {
-	compareCrowded(b, []contender{
+	compareByGoroutines(b, []contender{
 		{"weir-concurrency", func(b *testing.B) func() bool { return drained(b, newConcurrency(1, 0)) }},
 		{"x-sync-semaphore", func(b *testing.B) func() bool {
 			s := semaphore.NewWeighted(1)
@@ -65,12 +65,12 @@ func BenchmarkConcurrencyRejected(b *testing.B) {
 	})
 }
 
-// The same as BenchmarkConcurrencyTry through the call that would wait if it had to.
+// BenchmarkConcurrencyAcquire is BenchmarkConcurrencyTry with the call that waits for a permit if there is none.
 func BenchmarkConcurrencyAcquire(b *testing.B) {
 	compare(b, acquirers(roomy, 0))
 }
 
-// acquirers take a permit, waiting where there is none, and give it back.
+// acquirers take a permit, waiting if there is none, and give it back.
 func acquirers(permits, queue int) []contender {
 	return []contender{
 		{"weir-concurrency", func(*testing.B) func() bool {

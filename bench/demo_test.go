@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A demo is one of the three rate limiters in PostgreSQL that weir grew from: a request for each user every so
-// often. They are as one writes them first, and without what would be needed to use them.
+// A demo is one of the three rate limiters in PostgreSQL that weir grew from: a request for each user in each interval. They
+// are first versions, without what a program in use would need.
 type demo struct {
 	name string
 	// create makes the table; %s is its name.
@@ -42,7 +42,7 @@ var demos = []demo{
 		},
 		allow: lockRow,
 	},
-	// Write down the time that a request keeps free for itself, and let a constraint see to it that no two overlap.
+	// Insert the time range that a request reserves for itself. A constraint lets no two ranges overlap.
 	{
 		name: "exclusion",
 		create: []string{
@@ -58,7 +58,7 @@ var demos = []demo{
 			return err == nil, err
 		},
 	},
-	// Write the time of the last request if it is long enough ago, in one statement.
+	// In one statement, write the time of this request if the last one is long enough ago.
 	{
 		name:   "upsert",
 		create: []string{"create table %s (who text primary key, last timestamptz not null)"},
@@ -83,7 +83,7 @@ func lockRow(ctx context.Context, pool *pgxpool.Pool, sql []string, args []any) 
 	return granted && err == nil, err
 }
 
-// sqlState is PostgreSQL's word for what went wrong: "40P01" for a deadlock. "" is none.
+// sqlState returns PostgreSQL's code of an error, such as "40P01" for a deadlock, or "" if the error is not PostgreSQL's.
 func sqlState(err error) string {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code
@@ -96,7 +96,7 @@ type demoTable struct {
 	demo
 	table    string
 	interval time.Duration
-	client   bool // whose clock counts
+	client   bool // the clock of the instance counts, not the server's
 }
 
 // setUp creates an empty table. It is dropped at the end of the test.
@@ -132,8 +132,7 @@ func newTable(t testing.TB, pool *pgxpool.Pool, create []string) string {
 	return table
 }
 
-// on returns what an instance with this pool asks. Its clock is wrong by skew, which matters where the
-// instance's clock counts.
+// on returns the call of an instance with this pool. The clock of the instance is wrong by skew.
 func (d demoTable) on(pool *pgxpool.Pool, skew time.Duration) func(ctx context.Context, key string) (bool, error) {
 	sql := make([]string, len(d.sql))
 	for i, s := range d.sql {
@@ -153,7 +152,7 @@ func (d demoTable) on(pool *pgxpool.Pool, skew time.Duration) func(ctx context.C
 	}
 }
 
-// Each of the three does what its author saw when trying it out: the first request is granted, the next is not.
+// TestDemos: the first request of a user is granted, the next is not.
 func TestDemos(t *testing.T) {
 	pool := postgres(t, nil, 4)
 	for _, d := range demos {

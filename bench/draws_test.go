@@ -8,11 +8,11 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// draws are keys in the order in which a benchmark asks for them. They are strings of their own, one behind the other in
-// memory: as with a request, the text of the key has just been read, and is not the string that a store has kept.
+// draws are keys in the order in which a benchmark asks for them. They are other strings than those that a store has kept, one
+// behind the other in memory, because the key of a request is a text that has just been read.
 type draws []string
 
-// newDraws draws from n keys, each of them equally often, or with Zipf's law as often as its rank says.
+// newDraws draws from n keys, evenly or by Zipf's law.
 func newDraws(n int, zipf bool) draws {
 	random := rand.New(rand.NewPCG(1, 2))
 	next := func() int { return random.IntN(n) }
@@ -33,11 +33,11 @@ func newDraws(n int, zipf bool) draws {
 	return d
 }
 
-// each returns what asks a store for one draw after the other, from anywhere on.
+// each returns a function that asks a store for one draw after the other, beginning at a random one.
 func (d draws) each(st store) func() bool {
 	at := &struct {
 		next int
-		_    [120]byte // goroutines that count beside each other would wait for each other's memory
+		_    [120]byte // keeps the counters of goroutines in different cache lines
 	}{next: rand.IntN(len(d))}
 	return func() bool {
 		if at.next == len(d) {

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// Keys that were never seen before flood a limiter that has as many as it may have.
+// BenchmarkFlood floods a limiter that has MaxPartitions keys with keys that it has never seen.
 func BenchmarkFlood(b *testing.B) {
 	for _, most := range []int{1_000, 100_000, 1_000_000} {
 		for _, idle := range []bool{true, false} {
@@ -31,8 +31,8 @@ type flooded struct {
 	factory limiter.Factory[string]
 }
 
-// floodedBy are limiters that are full again in a microsecond, so that they can make room for new keys, also where only
-// 1,000 of them stand between a key and the same place; or that are not while the flood lasts.
+// floodedBy returns limiters whose keys are idle again after a microsecond, so that they make room for new keys, even if there
+// are only 1,000 of them. If idle is false, no key is idle during the flood.
 func floodedBy(idle bool) []flooded {
 	bucket := limiter.TokenBucketOptions{TokenLimit: plenty, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}
 	window := limiter.FixedWindowOptions{PermitLimit: plenty, Window: 1000 * time.Hour}
@@ -46,7 +46,7 @@ func floodedBy(idle bool) []flooded {
 	}
 }
 
-// A flood is the attack: new keys without an end.
+// A flood asks for one new key after the other.
 type flood struct {
 	b       *testing.B
 	most    int
@@ -55,8 +55,8 @@ type flood struct {
 	next    int // the number of the next new key
 }
 
-// run fills a limiter, floods it, and reports per key what the flood's own calls took, and then what calls of a known key
-// take while another goroutine floods. Each is timed, which costs a look at the clock.
+// run fills a limiter and floods it. It reports how long the calls of the flood took, and how long calls for a known key took
+// while another goroutine flooded. The time of a call includes one reading of the clock.
 func (f *flood) run() {
 	b := f.b
 	o := noBound
@@ -104,28 +104,27 @@ func (f *flood) take(p *limiter.PartitionedLimiter[string, string], key string) 
 	}
 }
 
-// ask is a new key of the flood: it is rejected where no partition is idle.
+// ask asks for a new key. It is rejected if no partition is idle.
 func (f *flood) ask(p *limiter.PartitionedLimiter[string, string], key string) {
 	if lease, err := p.TryAcquire(ctx, key, 1); err != nil || lease.Acquired() != f.idle {
 		f.b.Errorf("%v: %v %v", key, lease, err)
 	}
 }
 
-// beside times calls of a known key, one after each key of the flood that has come through, so that they meet the flood in
-// every state. The flood goes on until they are done.
+// beside times calls for a known key while another goroutine floods, one after each call of the flood.
 func (f *flood) beside(p *limiter.PartitionedLimiter[string, string], key string, calls int, known *times) {
-	var through atomic.Int64
+	var flooded atomic.Int64 // calls of the flood
 	var done atomic.Bool
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for !done.Load() {
 			f.ask(p, f.newKey())
-			through.Add(1)
+			flooded.Add(1)
 		}
 	})
 	known.begin()
 	for i := range calls {
-		for through.Load() <= int64(i) {
+		for flooded.Load() <= int64(i) {
 			runtime.Gosched()
 		}
 		start := time.Now()
@@ -137,7 +136,7 @@ func (f *flood) beside(p *limiter.PartitionedLimiter[string, string], key string
 	known.end(calls)
 }
 
-// times are those of the calls of one flood after the other.
+// times collects how long the calls of each flood took.
 type times struct {
 	last    time.Time
 	current []time.Duration
@@ -151,7 +150,7 @@ func (t *times) begin() {
 	t.last = time.Now()
 }
 
-// lap is a call that began when the one before it ended.
+// lap adds a call that began when the one before it ended.
 func (t *times) lap() {
 	now := time.Now()
 	t.add(now.Sub(t.last))
@@ -171,7 +170,7 @@ func (t *times) end(calls int) {
 	t.floods++
 }
 
-// report gives the mean, and the median of the tenth longest ones.
+// report reports the mean of all calls, and the median over the floods of the tenth longest call.
 func (t *times) report(b *testing.B, prefix string) {
 	slices.Sort(t.tenth)
 	b.ReportMetric(float64(t.mean)/float64(t.floods), prefix+"ns/key")

@@ -8,14 +8,14 @@ import (
 	"github.com/puzpuzpuz/xsync/v4"
 )
 
-// A gcra is the least that a rate limit can be: the generic cell rate algorithm, in one word that changes by
-// compare-and-swap. It does less than every limiter that it stands beside: it counts nothing, tells no rejected caller when
-// to come back, has no queue, and cannot be reconfigured.
+// A gcra is the generic cell rate algorithm in one word that changes by compare-and-swap, the least that a rate limit takes. It
+// does less than every limiter that it is compared with: it has no statistics, no RetryAfter and no queue, and it cannot be
+// reconfigured.
 type gcra struct{ due atomic.Int64 }
 
 var origin = time.Now()
 
-// allow takes a permit, of which one comes each interval and plenty are saved up.
+// allow takes a permit. One comes each interval, and at most plenty are saved.
 func (g *gcra) allow(interval time.Duration) bool {
 	now := int64(time.Since(origin))
 	for {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// 64 goroutines hand one permit to each other, on two processors. The processor time counts the work that
-// waking and sleeping makes for the scheduler, which the time on the clock hides on an idle machine.
+// BenchmarkHandover lets 64 goroutines on two processors hand one permit to each other. cpu-ns/op is the processor time, which
+// includes the work of the scheduler. On an idle machine the elapsed time hides it.
 func BenchmarkHandover(b *testing.B) {
 	const goroutines, processors = 64, 2
 	for _, c := range acquirers(1, goroutines) {

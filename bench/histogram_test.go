@@ -14,7 +14,7 @@ type histogram struct {
 	total  uint64
 }
 
-// fine: each power of two is cut into 1<<fine pieces.
+// Each power of two is divided into 1<<fine slots.
 const fine = 5
 
 func (h *histogram) add(d time.Duration) {
@@ -22,7 +22,7 @@ func (h *histogram) add(d time.Duration) {
 	h.total++
 }
 
-// slot is where ns is counted: what it has left of its leading bits, and how many followed them.
+// slot returns the index at which ns is counted. It is made of the leading bits of ns and of how many bits follow them.
 func slot(ns uint64) int {
 	shift := max(0, bits.Len64(ns)-fine-1)
 	return shift<<fine + int(ns>>shift)

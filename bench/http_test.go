@@ -20,7 +20,7 @@ import (
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
-// A middleware puts a limit for each client's address before a handler.
+// A middleware is a way to limit each client's address before a handler.
 type middleware struct {
 	name string
 	wrap func(b *testing.B, h http.Handler) http.Handler
@@ -70,7 +70,7 @@ func check(b *testing.B, err error) {
 	}
 }
 
-// A request of one of 1,000 clients through a limit for each address that lets it pass.
+// BenchmarkHTTP passes requests of 1,000 clients through middleware that has a limit for each address and rejects none.
 func BenchmarkHTTP(b *testing.B) {
 	var contenders []contender
 	for _, m := range middlewares {

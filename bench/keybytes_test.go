@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// refillsIn is when the limiters of BenchmarkKeyBytes are full again.
+// refillsIn is the time after which the limiters of BenchmarkKeyBytes are full again.
 const refillsIn = 50 * time.Millisecond
 
 // A life is what happens to each key before its bytes are counted.
@@ -27,7 +27,7 @@ var lives = []life{
 	}},
 	{"rejected", 1_000_000, func(b *testing.B, p *partitions, keys []string) {
 		for _, key := range keys {
-			for p.get(b, key) { // more than once where this goroutine was stopped for longer than it takes to refill
+			for p.get(b, key) { // more than once if this goroutine was stopped for longer than refillsIn
 			}
 		}
 	}},
@@ -95,9 +95,9 @@ var bytesOf = []struct {
 	}},
 }
 
-// The bytes that a key takes whose limiter is full again, without the text of the key: for keys that have only taken a
-// permit, and for keys that have done more. bytes/key-touched is the same after one more call of each key, for limiters
-// that find only then that they are full.
+// BenchmarkKeyBytes counts the bytes of a key whose limiter is full again, without the text of the key, after each of the
+// lives. bytes/key-touched is the same after one more call for each key, for limiters that notice only then that they are
+// full.
 func BenchmarkKeyBytes(b *testing.B) {
 	for _, l := range lives {
 		n := l.keys
@@ -108,7 +108,7 @@ func BenchmarkKeyBytes(b *testing.B) {
 		for _, c := range bytesOf {
 			b.Run(fmt.Sprintf("keys=%d/life=%s/by=%s", n, l.name, c.name), func(b *testing.B) {
 				warm := c.open(b)
-				l.live(b, warm, keys[:min(n, 1000)]) // goroutines, for instance, are kept for the next
+				l.live(b, warm, keys[:min(n, 1000)]) // what is allocated once, such as goroutines, is not counted
 				check(b, warm.Close())
 				var full, touched uint64
 				rounds := 0

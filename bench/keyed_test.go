@@ -8,14 +8,11 @@ import (
 
 var keyCounts = []int{10_000, 1_000_000}
 
-// Token buckets by key, the keys drawn at random, each seen before. Drawing a key costs everybody the
-// same; it and the cache misses on the strings are part of the time.
+// BenchmarkKeyed takes permits of token buckets by key, for keys that are drawn at random and have been seen before. The time
+// includes drawing a key and the cache misses on its string, which are the same for all contenders.
 func BenchmarkKeyed(b *testing.B) {
 	for _, n := range keyCounts {
-		keys := make([]string, n)
-		for i := range keys {
-			keys[i] = keyName(i)
-		}
+		keys := keyNames(n)
 		for _, s := range stores {
 			b.Run(fmt.Sprintf("keys=%d/by=%s", n, s.name), func(b *testing.B) {
 				st := filled(b, s.open, keys)
@@ -41,14 +38,15 @@ func filled(b *testing.B, open func(*testing.B) store, keys []string) store {
 	return st
 }
 
-// randomKey draws from a source of its own: goroutines with the same source would follow each other.
+// randomKey returns a function that asks for random keys. Each has its own source: goroutines with the same source would ask
+// for the same keys.
 func (st store) randomKey(keys []string) func() bool {
 	random := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	n := uint64(len(keys))
 	return func() bool { return st.try(keys[random.Uint64N(n)]) }
 }
 
-// skipLarge keeps a short run short.
+// skipLarge skips benchmarks with many keys if -short is set.
 func skipLarge(b *testing.B, keys int) {
 	if testing.Short() && keys > 10_000 {
 		b.Skip("large")

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// refilled are stores whose buckets get something in every call, because more than a microsecond has passed.
+// refilled are stores whose buckets are refilled in every call, because more than a microsecond has passed since the last.
 var refilled = []storeContender{
 	{"weir-token-bucket", partitionedStore(limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
 		TokenLimit: plenty, TokensPerPeriod: 1, ReplenishmentPeriod: time.Microsecond,
@@ -25,14 +25,14 @@ var refilled = []storeContender{
 	{"floor-xsync-gcra", gcraMapStore(time.Microsecond)},
 }
 
-// Buckets by key, each seen before, that are refilled on every call.
+// BenchmarkKeyedRefilled takes permits of buckets by key that are refilled in every call. All keys have been seen before.
 func BenchmarkKeyedRefilled(b *testing.B) {
 	for _, n := range keyCounts {
 		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
 			st := openWhenAsked(b, refilled, n)
 			for _, by := range byDraw {
 				d := newDraws(n, by.zipf)
-				for _, goroutines := range crowd {
+				for _, goroutines := range goroutineCounts {
 					for i, c := range refilled {
 						b.Run(fmt.Sprintf("draw=%s/by=%s/goroutines=%d", by.name, c.name, goroutines), func(b *testing.B) {
 							st := st[i]()
@@ -45,7 +45,7 @@ func BenchmarkKeyedRefilled(b *testing.B) {
 	}
 }
 
-// openWhenAsked returns what opens the store of each contender and fills in n keys, when it is first called. All of them
+// openWhenAsked returns a function for each contender that opens its store and fills in n keys at the first call. All stores
 // stay open, so that contenders can take turns.
 func openWhenAsked(b *testing.B, contenders []storeContender, n int) []func() store {
 	skipLarge(b, n)
@@ -65,7 +65,7 @@ func openWhenAsked(b *testing.B, contenders []storeContender, n int) []func() st
 	return opened
 }
 
-// What a bound on the number of keys costs that is not reached: stores with and without, on one goroutine and on two.
+// BenchmarkKeyedBounded compares stores with and without a bound on the number of keys, which is not reached.
 func BenchmarkKeyedBounded(b *testing.B) {
 	const n = 10_000
 	bounded := noBound

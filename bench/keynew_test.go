@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// What it takes to see a key for the first time, the garbage collections that come with it included: on one processor
-// the caller waits for the collector's work, on two it does most of that on the other one.
+// BenchmarkKeyNew takes the first permit of new keys. The time includes garbage collections: on one processor the caller waits
+// for the collector, on two most of its work is done on the other one.
 func BenchmarkKeyNew(b *testing.B) {
 	contenders := append([]storeContender{
 		{"weir-token-bucket", partitionedStore(limiter.TokenBucketFactory[string](bucketOptions), noBound)},

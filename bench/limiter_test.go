@@ -11,13 +11,11 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// One limiter that always has a permit left.
+// BenchmarkLimiterGranted takes permits of one limiter that always has one left.
 func BenchmarkLimiterGranted(b *testing.B) {
 	compare(b, []contender{
 		{"weir-token-bucket", func(*testing.B) func() bool {
-			return granted(weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
-				TokenLimit: plenty, TokensPerPeriod: plenty, ReplenishmentPeriod: time.Second,
-			})))
+			return granted(weirBucket(plenty, time.Second))
 		}},
 		{"weir-fixed-window", func(*testing.B) func() bool {
 			return granted(weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{
@@ -33,7 +31,7 @@ func BenchmarkLimiterGranted(b *testing.B) {
 			return rate.NewLimiter(plenty, plenty).Allow
 		}},
 		{"failsafe-smooth", func(*testing.B) func() bool {
-			// One permit a nanosecond, the most it can do: a call takes longer than that.
+			// One permit a nanosecond is the highest rate that it has. A call takes longer.
 			return ratelimiter.NewSmoothWithMaxRate[any](time.Nanosecond).TryAcquirePermit
 		}},
 		{"failsafe-bursty", func(*testing.B) func() bool {
@@ -42,13 +40,11 @@ func BenchmarkLimiterGranted(b *testing.B) {
 	})
 }
 
-// One limiter whose only permit is taken and does not come back.
+// BenchmarkLimiterRejected asks one limiter whose only permit is taken and does not come back.
 func BenchmarkLimiterRejected(b *testing.B) {
 	compare(b, []contender{
 		{"weir-token-bucket", func(b *testing.B) func() bool {
-			return drained(b, weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
-				TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
-			})))
+			return drained(b, weirBucket(1, time.Hour))
 		}},
 		{"weir-fixed-window", func(b *testing.B) func() bool {
 			return drained(b, weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{
@@ -73,8 +69,9 @@ func BenchmarkLimiterRejected(b *testing.B) {
 	})
 }
 
-// One limiter that gets something in every call, because more than a nanosecond has passed.
-func BenchmarkLimiterRefilled(b *testing.B) { compareCrowded(b, refilledOnes) }
+// BenchmarkLimiterRefilled takes permits of one limiter that is refilled in every call, because more than a nanosecond has
+// passed since the last.
+func BenchmarkLimiterRefilled(b *testing.B) { compareByGoroutines(b, refilledOnes) }
 
 var refilledOnes = []contender{
 	{"weir-token-bucket", func(*testing.B) func() bool {
@@ -93,9 +90,9 @@ var refilledOnes = []contender{
 	}},
 }
 
-// One limiter whose only permit is taken, up to the caller knowing when to come back. failsafe-go does less work: it says
-// only that there is no permit.
-func BenchmarkLimiterRejectedKnowing(b *testing.B) { compareCrowded(b, rejectingOnes) }
+// BenchmarkLimiterRejectedKnowing is BenchmarkLimiterRejected for a caller who reads when to come back. failsafe-go does less
+// work: it does not say when.
+func BenchmarkLimiterRejectedKnowing(b *testing.B) { compareByGoroutines(b, rejectingOnes) }
 
 var rejectingOnes = []contender{
 	{"weir-token-bucket", func(b *testing.B) func() bool { return exhausted(b, weirBucket(1, time.Hour)) }},

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// plenty is a limit that no benchmark reaches: enough for a permit a nanosecond, every second. It fits
-// into an int of 32 bits.
+// plenty is a limit that no benchmark reaches: more than a permit each nanosecond for a second. It fits into an int of 32
+// bits.
 const plenty = 1 << 30
 
 // ctx is the context of all contenders: the cost of contexts is not compared.
@@ -23,8 +23,8 @@ var ctx = context.Background()
 // A contender is one way to do the work of a benchmark.
 type contender struct {
 	name string
-	// start makes new state and returns the function that one goroutine repeats. Its result reports whether the
-	// call went as the benchmark expects: a contender that rejects where all others grant does other work.
+	// start makes new state and returns the function that one goroutine repeats. Its result reports whether the answer is the
+	// expected one: a contender that rejects where all others grant does other work.
 	start func(b *testing.B) func() bool
 }
 
@@ -49,8 +49,8 @@ func alone(b *testing.B, op func() bool) {
 	}
 }
 
-// together shares b.N between two goroutines on two processors. Each has its own op, so that what a
-// goroutine draws its keys from is not shared.
+// together shares b.N between two goroutines on two processors. Each has its own op, so that they do not share the source of
+// their keys.
 func together(b *testing.B, newOp func() func() bool) {
 	b.ReportAllocs()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
@@ -66,14 +66,14 @@ func together(b *testing.B, newOp func() func() bool) {
 	})
 }
 
-// crowd is how many goroutines the benchmarks of issue 12 run on two processors. With eight, six of them are ready to run
-// and do not: what they cost is the scheduler's, unless one is stopped while it holds a lock.
-var crowd = []int{1, 2, 8}
+// goroutineCounts are the numbers of goroutines that benchmarks of promises run on two processors. With eight, six are ready
+// but do not run: they only cost the scheduler time, unless one is stopped while it holds a lock.
+var goroutineCounts = []int{1, 2, 8}
 
-// compareCrowded runs every contender with each number of goroutines, on two processors. The contenders of one number
+// compareByGoroutines runs every contender with each of the goroutineCounts, on two processors. The contenders of one number
 // follow each other, so that they are near in time.
-func compareCrowded(b *testing.B, contenders []contender) {
-	for _, goroutines := range crowd {
+func compareByGoroutines(b *testing.B, contenders []contender) {
+	for _, goroutines := range goroutineCounts {
 		for _, c := range contenders {
 			b.Run(fmt.Sprintf("by=%s/goroutines=%d", c.name, goroutines), func(b *testing.B) {
 				op := c.start(b)
@@ -83,9 +83,9 @@ func compareCrowded(b *testing.B, contenders []contender) {
 	}
 }
 
-// share has goroutines repeat what newOp returns, on so many processors, for as long as -benchtime says. Each goroutine has
-// its own op. It counts by itself because testing collects garbage before each of the runs in which it finds out b.N, which
-// takes most of the time where a million keys are kept.
+// share lets goroutines on so many processors repeat ops for the time in -benchtime. Each goroutine gets its own op from newOp.
+// share does not use b.N, because package testing collects garbage before each run with which it searches for b.N, which takes
+// most of the time if a million keys are kept.
 func share(b *testing.B, processors, goroutines int, newOp func() func() bool) {
 	const batch = 256
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
@@ -119,20 +119,20 @@ func share(b *testing.B, processors, goroutines int, newOp func() func() bool) {
 	runtime.ReadMemStats(&after)
 	n := ops.Load()
 	b.ReportMetric(float64(took.Nanoseconds())/float64(n), "ns/op")
-	b.ReportMetric(float64(int64(after.TotalAlloc-before.TotalAlloc)/n), "B/op") // what goroutines take is less than one
+	b.ReportMetric(float64(int64(after.TotalAlloc-before.TotalAlloc)/n), "B/op") // less than one for the goroutines
 	b.ReportMetric(float64(int64(after.Mallocs-before.Mallocs)/n), "allocs/op")
 }
 
-// benchTime is what -benchtime says where that is a time.
+// benchTime returns -benchtime, or a millisecond if -benchtime is a number of iterations.
 var benchTime = sync.OnceValue(func() time.Duration {
 	d, err := time.ParseDuration(flag.Lookup("test.benchtime").Value.String())
-	if err != nil { // a number of times
+	if err != nil {
 		return time.Millisecond
 	}
 	return d
 })
 
-// granted and rejected turn a weir limiter into what a goroutine repeats.
+// granted returns an op that expects a permit of l.
 func granted(l limiter.Limiter) func() bool {
 	return func() bool {
 		lease, err := l.TryAcquire(ctx, 1)
@@ -140,6 +140,7 @@ func granted(l limiter.Limiter) func() bool {
 	}
 }
 
+// rejected returns an op that expects a rejection by l.
 func rejected(l limiter.Limiter) func() bool {
 	return func() bool {
 		lease, err := l.TryAcquire(ctx, 1)

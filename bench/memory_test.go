@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What a key costs that is seen for the first time: memory that stays, its string included, and time.
+// BenchmarkKeyMemory measures what a new key costs: bytes that stay reachable, including its string, and time.
 func BenchmarkKeyMemory(b *testing.B) {
 	for _, n := range keyCounts {
 		for _, s := range stores {
@@ -38,7 +38,7 @@ func BenchmarkKeyMemory(b *testing.B) {
 	}
 }
 
-// heapInUse is what is reachable. The second collection frees what finalizers and pools held on to.
+// heapInUse returns how many bytes are reachable. The second collection frees what finalizers and pools have kept.
 func heapInUse() uint64 {
 	runtime.GC()
 	runtime.GC()

@@ -17,10 +17,10 @@ import (
 	"github.com/weir-go/weir/store/weirredis"
 )
 
-// patient keeps the stores from calling a server away that is only busy: here every answer is to be the server's.
+// patient are options with which a store waits for a busy server, so that every answer is the server's.
 var patient = weirstore.Options{CallTimeout: callTimeout}
 
-// newSchema makes the schema that instances share, dropped when the test has ended.
+// newSchema makes a schema for instances to share. It is dropped at the end of the test.
 func newSchema(t testing.TB, pool *pgxpool.Pool) string {
 	t.Helper()
 	schema := fmt.Sprintf("bench_%d_%d", os.Getpid(), tables.Add(1))
@@ -51,14 +51,13 @@ func inRedis(t testing.TB) *weirstore.Store {
 	return s
 }
 
-// ourContestants are two ways to say what the demo says. Neither reads the clock of an instance, so a skew has nowhere
-// to enter.
+// ourContestants are two ways to set the limit of the demo. Neither reads the clock of an instance, so a skew has no effect.
 var ourContestants = []contestant{
-	// A request in each window of two seconds: the last of one and the first of the next may be close.
+	// One request in each window of two seconds. The requests of two windows in a row may be close.
 	ourContestant("weir fixed window", 1, func(s *weirstore.Store) (partitioned, error) {
 		return s.PartitionedFixedWindow("demo", limiter.FixedWindowOptions{PermitLimit: 1, Window: every}, nil)
 	}),
-	// Two seconds between any two requests: a bucket that fills in two seconds, and that a request empties.
+	// Two seconds between any two requests: a request empties the bucket, which is full after two seconds.
 	ourContestant("weir token bucket", 2000, func(s *weirstore.Store) (partitioned, error) {
 		return s.PartitionedTokenBucket("demo", limiter.TokenBucketOptions{
 			TokenLimit: 2000, TokensPerPeriod: 1, ReplenishmentPeriod: every / 2000,
@@ -88,10 +87,10 @@ func ourContestant(name string, cost int, limiterIn func(*weirstore.Store) (part
 	}}
 }
 
-// separate: each call is a round trip of its own.
+// With separate, each call is a round trip of its own.
 var separate = weirstore.LimiterOptions{NoCoalescing: true}
 
-// permits are how many there are for a key, and come back in an hour or a second.
+// permits are a limit for each key: n permits in each period.
 type permits struct {
 	n      int
 	period time.Duration

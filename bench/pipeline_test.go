@@ -28,12 +28,12 @@ func weirBucket(tokens int, period time.Duration) *limiter.TokenBucket {
 	}))
 }
 
-// noResult is the result of failsafe-go's policies: with any instead, it takes more memory and more time.
+// noResult is the type of result of failsafe-go's policies. With any it would take more memory and time.
 type noResult = struct{}
 
-// What a pipeline adds to a callback that does nothing and succeeds.
+// BenchmarkPipeline measures what a pipeline adds to a callback that does nothing and succeeds.
 func BenchmarkPipeline(b *testing.B) {
-	weir := func(strategies func() []pipeline.Strategy) func(*testing.B) func() bool {
+	ours := func(strategies func() []pipeline.Strategy) func(*testing.B) func() bool {
 		return func(*testing.B) func() bool {
 			p := weir.Must(pipeline.New("bench", strategies()...))
 			succeed := func(context.Context) error { return nil }
@@ -90,12 +90,12 @@ func BenchmarkPipeline(b *testing.B) {
 		},
 	} {
 		b.Run("strategies="+stack.name, func(b *testing.B) {
-			compare(b, []contender{{"weir", weir(stack.weir)}, {"failsafe", peer(stack.peer)}})
+			compare(b, []contender{{"weir", ours(stack.weir)}, {"failsafe", peer(stack.peer)}})
 		})
 	}
 }
 
-// A pipeline whose limiter has nothing left: the path that is hot when a system is overloaded.
+// BenchmarkPipelineRejected executes a pipeline whose limiter has no permit left, which is what an overloaded system does most.
 func BenchmarkPipelineRejected(b *testing.B) {
 	compare(b, []contender{
 		{"weir", func(b *testing.B) func() bool {

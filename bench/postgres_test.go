@@ -11,13 +11,13 @@ import (
 	"github.com/weir-go/weir/store/weirpostgres"
 )
 
-// A decision in PostgreSQL: what the server can do at the most, the three limiters of the demo, and ours.
+// BenchmarkPostgres compares decisions in PostgreSQL: single statements as the floor, the three limiters of the demo, and ours.
 func BenchmarkPostgres(b *testing.B) {
 	compareRemotely(b, []remote{
 		{name: "floor-select", open: floor("select 1 where $1 <> ''", nil)},
 		{name: "floor-upsert", open: floor(upsert, nil)},
 		{name: "floor-upsert-async", open: floor(upsert, asynchronous)},
-		// Their rules let everything through.
+		// The rules of the demos let everything through, except in demo-upsert-rejected.
 		{name: "demo-nowait", want: anything, open: demos[0].bench(-time.Hour)},
 		{name: "demo-exclusion", want: anything, open: demos[1].bench(time.Microsecond)},
 		{name: "demo-upsert", open: demos[2].bench(-time.Hour)},
@@ -37,10 +37,10 @@ func BenchmarkPostgres(b *testing.B) {
 // asynchronous is for sessions that do not wait until a commit is on the disk.
 var asynchronous = map[string]string{"synchronous_commit": "off"}
 
-// upsert is what a counter of requests takes at least. The page has room for new versions of its rows, as ours has.
+// upsert is the statement of a simple counter of requests. Its table has room for new versions in its pages, as ours has.
 const upsert = "insert into %s as t (who, n) values ($1, 1) on conflict (who) do update set n = t.n + 1 returning n"
 
-// floor is one statement for each call, of which the table %s may be part.
+// floor sends one statement for each call. upsert gets a table.
 func floor(sql string, settings map[string]string) func(b *testing.B, keys []string) func(string) (bool, error) {
 	return func(b *testing.B, keys []string) func(string) (bool, error) {
 		pool := postgres(b, settings, goroutines)
@@ -60,7 +60,7 @@ func one(pool *pgxpool.Pool, sql, key string) (bool, error) {
 	return err == nil, err
 }
 
-// bench is a demo by the server's clock.
+// bench runs a demo by the server's clock.
 func (d demo) bench(interval time.Duration) func(b *testing.B, keys []string) func(string) (bool, error) {
 	return func(b *testing.B, keys []string) func(string) (bool, error) {
 		pool := postgres(b, nil, goroutines)

@@ -21,7 +21,7 @@ import (
 // perSecond is a rate that no server reaches.
 const perSecond = 1 << 20
 
-// A decision in Redis: what the server can do at the most, the peers, and ours.
+// BenchmarkRedis compares decisions in Redis: PING and an empty script as the floor, the peers, and ours.
 func BenchmarkRedis(b *testing.B) {
 	compareRemotely(b, []remote{
 		{name: "floor-ping", open: func(b *testing.B, _ []string) func(string) (bool, error) {
@@ -43,7 +43,7 @@ func BenchmarkRedis(b *testing.B) {
 				return err == nil && r.Allowed == 1, err
 			})
 		}},
-		// It tries again if another caller was faster, but not forever.
+		// It retries a few times if another caller was faster, and then fails.
 		{name: "throttled", want: anything, open: func(b *testing.B, keys []string) func(string) (bool, error) {
 			client := redisClient(b, goroutines)
 			s, err := goredisstore.NewCtx(client, newPrefix(b))
@@ -80,7 +80,7 @@ func redisOurs(how weirstore.LimiterOptions, limit permits) func(b *testing.B, k
 	}
 }
 
-// newPrefix is what keys begin with, deleted when the test has ended.
+// newPrefix returns a prefix for keys, which are deleted at the end of the test.
 func newPrefix(t testing.TB) string {
 	t.Helper()
 	client := redisClient(t, 1)

@@ -14,10 +14,10 @@ import (
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
-// A reload gives a registry's limiter of 500,000 keys new limits while another goroutine, every 20 µs, gets a pipeline,
-// builds one that has a limiter of its own, reloads such a pipeline, or asks for a permit of a key. longest-ns is the longest of these calls in a
-// reload, the median of all reloads of the run; reload-ns is how long a reload takes, after which every key must answer by
-// the new limits.
+// BenchmarkRegistryReload reloads a registry so that a limiter of 500,000 keys gets new limits. Meanwhile another goroutine,
+// every 20 µs, gets a pipeline, builds one with a limiter, reloads such a pipeline, or asks for a permit of a key.
+// longest-ns is the longest of these calls during a reload, the median over all reloads; reload-ns is how long a reload takes,
+// after which every key must have the new limits.
 func BenchmarkRegistryReload(b *testing.B) {
 	keys := 500_000
 	if testing.Short() {
@@ -113,7 +113,7 @@ func (r *reloaded) build() {
 
 func (r *reloaded) reloadAnother() { r.must(r.registry.Reload(ctx, r.built[0])) }
 
-// key asks for one that mustHold does not look at.
+// key asks for a key that mustHold does not check.
 func (r *reloaded) key() { r.take("another") }
 
 func (r *reloaded) take(key string) {
@@ -136,7 +136,7 @@ func (r *reloaded) reload() {
 	r.must(r.registry.Reload(ctx, "api"))
 }
 
-// mustHold looks at each key, of whose permits one is taken.
+// mustHold checks that each key has the new limit, of which one permit is taken.
 func (r *reloaded) mustHold() {
 	for _, key := range r.keys {
 		s, err := r.perKey.Statistics(key)
@@ -147,7 +147,7 @@ func (r *reloaded) mustHold() {
 	}
 }
 
-// clean removes what build has built, except for the first.
+// clean removes the pipelines that build has defined, except for the first.
 func (r *reloaded) clean() {
 	r.must(r.registry.Remove(ctx, r.built[1:]...))
 	r.built = r.built[:1]

@@ -13,15 +13,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// goroutines is how many ask at the same time; each contender has as many connections.
+// goroutines is how many goroutines ask at the same time. Each contender has as many connections.
 const goroutines = 32
 
 // A remote is a contender whose state is in a server.
 type remote struct {
 	name string
-	// want is the answer that every call must get; anything is for contenders that fail under load, which is reported.
+	// want is the answer that every call must get. It is anything for contenders that fail under load; how often is reported.
 	want answer
-	// local: hardly a call leaves the process, so that two looks at the clock would be most of it: one of 61 is timed.
+	// local says that hardly a call leaves the process. One call in 61 is timed, because reading the clock twice would take
+	// most of the time.
 	local bool
 	// open makes new state and returns the function of one call.
 	open func(b *testing.B, keys []string) func(key string) (bool, error)
@@ -42,23 +43,20 @@ func compareRemotely(b *testing.B, contenders []remote) {
 		many = 10
 	}
 	for _, n := range []int{1, many} {
-		keys := make([]string, n)
-		for i := range keys {
-			keys[i] = keyName(i)
-		}
+		keys := keyNames(n)
 		for _, c := range contenders {
 			b.Run(fmt.Sprintf("keys=%d/by=%s", n, c.name), func(b *testing.B) {
 				call := c.open(b, keys)
-				b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) { c.swarm(b, keys, call) })
+				b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) { c.together(b, keys, call) })
 				if c.local {
-					b.Run("goroutines=1", func(b *testing.B) { c.solo(b, keys[0], call) })
+					b.Run("goroutines=1", func(b *testing.B) { c.alone(b, keys[0], call) })
 				}
 			})
 		}
 	}
 }
 
-// seen asks for each key once, so that nothing is new when the clock runs.
+// seen asks for each key once, before the time is measured.
 func seen(b *testing.B, keys []string, call func(key string) (bool, error)) func(key string) (bool, error) {
 	b.Helper()
 	var wg sync.WaitGroup
@@ -74,8 +72,8 @@ func seen(b *testing.B, keys []string, call func(key string) (bool, error)) func
 	return call
 }
 
-// swarm shares b.N between the goroutines.
-func (c remote) swarm(b *testing.B, keys []string, call func(key string) (bool, error)) {
+// together shares b.N between the goroutines.
+func (c remote) together(b *testing.B, keys []string, call func(key string) (bool, error)) {
 	b.ReportAllocs()
 	var next, granted, failed atomic.Int64
 	var firstErr atomic.Pointer[error]
@@ -126,15 +124,15 @@ func (c remote) swarm(b *testing.B, keys []string, call func(key string) (bool, 
 	b.ReportMetric(float64(times[0].quantile(0.99).Nanoseconds()), "p99-ns")
 }
 
-// solo measures one call at a time, without other callers.
-func (c remote) solo(b *testing.B, key string, call func(key string) (bool, error)) {
+// alone measures one call at a time, without other callers.
+func (c remote) alone(b *testing.B, key string, call func(key string) (bool, error)) {
 	alone(b, func() bool {
 		granted, err := call(key)
 		return err == nil && granted == (c.want == granting)
 	})
 }
 
-// report gives the throughput, or fails the run where not every answer was as it must be.
+// report reports the throughput. It fails the run if an answer is not the wanted one.
 func (c remote) report(b *testing.B, took time.Duration, granted, failed int64, err *error) {
 	n := int64(b.N)
 	b.ReportMetric(float64(n)/took.Seconds(), "ops/s")

@@ -12,59 +12,59 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A judge looks at two clocks: that of the test, which never steps, and the server's, over
-// a connection that is used for nothing else.
-type judge struct {
+// clocks are two clocks: the clock of the test, which never steps, and the server's, over a connection that is used for nothing
+// else.
+type clocks struct {
 	start time.Time
 	pool  *pgxpool.Pool
 }
 
-// A moment is what the clocks showed.
+// A moment is a reading of the clocks.
 type moment struct {
-	outside time.Duration // since the judge came
+	outside time.Duration // since the start of the clocks
 	server  time.Time
 }
 
-func newJudge(t testing.TB) *judge {
+func newClocks(t testing.TB) *clocks {
 	t.Helper()
-	j := &judge{pool: postgres(t, nil, 1)}
-	j.look(t) // the statement is prepared now
-	j.start = time.Now()
-	return j
+	c := &clocks{pool: postgres(t, nil, 1)}
+	c.read(t) // prepares the statement
+	c.start = time.Now()
+	return c
 }
 
-func (j *judge) look(t testing.TB) (m moment) {
+func (c *clocks) read(t testing.TB) (m moment) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	assert.NoError(t, j.pool.QueryRow(ctx, "select clock_timestamp()").Scan(&m.server))
-	m.outside = time.Since(j.start)
+	assert.NoError(t, c.pool.QueryRow(ctx, "select clock_timestamp()").Scan(&m.server))
+	m.outside = time.Since(c.start)
 	return m
 }
 
-// A result is what came of a run.
+// A result is the result of a run.
 type result struct {
 	contestant
 	load    load
 	skew    time.Duration
-	judge   *judge
+	clocks  *clocks
 	started moment
 
 	mu        sync.Mutex
 	calls     int
 	rejected  int
 	grants    []grant
-	errors    map[string]int // by SQLSTATE, or a word of ours
+	errors    map[string]int // by nameOf
 	latencies []time.Duration
 }
 
-// A grant was decided before the moment at.
+// A grant was decided before at.
 type grant struct {
 	instance int
 	at       moment
 }
 
-// add counts an answer. If it is a grant, at is a look at the clocks right after it.
+// add counts an answer. If it is a grant, at is the reading of the clocks right after it.
 func (r *result) add(instance int, took time.Duration, granted bool, at moment, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,7 +75,7 @@ func (r *result) add(instance int, took time.Duration, granted bool, at moment, 
 		if r.errors == nil {
 			r.errors = map[string]int{}
 		}
-		r.errors[word(err)]++
+		r.errors[nameOf(err)]++
 	case granted:
 		r.grants = append(r.grants, grant{instance, at})
 	default:
@@ -83,8 +83,8 @@ func (r *result) add(instance int, took time.Duration, granted bool, at moment, 
 	}
 }
 
-// word is what an error is counted under.
-func word(err error) string {
+// nameOf returns the name under which an error is counted: the SQLSTATE if it has one.
+func nameOf(err error) string {
 	if state := sqlState(err); state != "" {
 		return state
 	}
@@ -94,8 +94,8 @@ func word(err error) string {
 	return err.Error()
 }
 
-// allowed is how many requests the rule allows by each clock, from the start to the last that was granted: one
-// at once, and one for each interval that has gone by.
+// allowed returns how many requests the limit allows by each clock, from the start to the last grant: one at once, and one for
+// each interval that has passed.
 func (r *result) allowed() (outside, server int) {
 	last := r.started
 	for _, g := range r.grants {
@@ -109,7 +109,7 @@ func (r *result) allowed() (outside, server int) {
 
 func intervals(d time.Duration) int { return 1 + int(d/every) }
 
-// gap is the shortest time between two grants by the server's clock.
+// gap returns the shortest time between two grants by the server's clock.
 func (r *result) gap() (shortest time.Duration) {
 	slices.SortFunc(r.grants, func(a, b grant) int { return a.at.server.Compare(b.at.server) })
 	for i := 1; i < len(r.grants); i++ {
@@ -121,7 +121,7 @@ func (r *result) gap() (shortest time.Duration) {
 	return shortest
 }
 
-// quantile is the time that so many of all calls took at the longest.
+// quantile returns the latency that the share q of all calls did not exceed.
 func (r *result) quantile(q float64) time.Duration {
 	if len(r.latencies) == 0 {
 		return 0
@@ -130,7 +130,7 @@ func (r *result) quantile(q float64) time.Duration {
 	return r.latencies[min(len(r.latencies)-1, int(q*float64(len(r.latencies))))]
 }
 
-// of is how many grants an instance has got.
+// of returns how many grants an instance has got.
 func (r *result) of(instance int) (n int) {
 	for _, g := range r.grants {
 		if g.instance == instance {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// printTables prints as Markdown what came of all runs.
+// printTables prints the results of all runs as Markdown.
 func printTables(w io.Writer, results []*result) {
 	for _, l := range loads {
 		var of []*result
@@ -26,8 +26,8 @@ func printTables(w io.Writer, results []*result) {
 	}
 }
 
-// printGranted prints a row for each limiter: how many requests it granted at which skew, and to which of the
-// two instances. What is more than the rule allows is bold.
+// printGranted prints a row for each limiter: how many requests it granted at each skew, and to each of the two instances.
+// Numbers above the limit are bold.
 func printGranted(w io.Writer, l load, results []*result) {
 	fmt.Fprint(w, "\n| limiter | clock |")
 	for _, skew := range l.skews {

@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// The scenario of the demo that weir grew from: two instances of a service, whose clocks differ, ask for one
-// user, who is allowed a request every two seconds; at first 5 times a second, then 50, then 100 times. A load
-// that knows no seconds has so many clients.
+// The scenario of the demo that weir grew from: two instances of a service, whose clocks differ, ask for one user, who may have
+// a request every two seconds. They ask 5 times a second, then 50 and then 100 times. In the load without a pause, the rate is
+// the number of clients.
 const (
 	every       = 2 * time.Second
 	callTimeout = 5 * time.Second // longer than deadlock_timeout, so that PostgreSQL ends a deadlock first
@@ -26,19 +26,19 @@ const (
 
 var rates = []int{5, 50, 100}
 
-var scenarioLength = flag.Duration("scenario", 0, "run the whole scenario, each of its three loads for so long (10s), and print its tables")
+var scenarioLength = flag.Duration("scenario", 0, "how long each rate of the whole scenario lasts, such as 10s; also prints its tables")
 
 // A contestant is a limiter that is put through the scenario.
 type contestant struct {
 	name  string
-	clock string // whose clock counts
-	// open returns what each of the instances asks; they share what it makes in the server.
+	clock string // of the instance or of the server
+	// open returns the function with which each instance asks. The instances share the state in the server.
 	open func(t testing.TB, pools [2]*pgxpool.Pool, skews [2]time.Duration) [2]askFunc
 }
 
 type askFunc = func(ctx context.Context, key string) (bool, error)
 
-// contestants are the three of the demo, each by both clocks, and ours.
+// contestants returns the three limiters of the demo, each by both clocks, and ours.
 func contestants() []contestant {
 	var all []contestant
 	for _, d := range demos {
@@ -53,8 +53,8 @@ func contestants() []contestant {
 	return append(all, ourContestants...)
 }
 
-// TestScenario puts our limiters through a short form of the scenario. With -scenario it prints what
-// docs/postgres-limiters.md shows.
+// TestScenario puts our limiters through a short form of the scenario. With -scenario it runs all limiters and prints the
+// tables of docs/postgres-limiters.md.
 func TestScenario(t *testing.T) {
 	all := ourContestants
 	if *scenarioLength > 0 {
@@ -77,8 +77,8 @@ func TestScenario(t *testing.T) {
 	}
 }
 
-// run puts c through the scenario for each skew of the second instance. All skews are tried at the same time, each with
-// a table and connections of its own: in the server they meet nowhere but at the processors and the disk.
+// run puts c through the scenario for each skew of the second instance. All skews run at the same time, each with its own table
+// and connections, so that they share only the processors and the disk.
 func (c contestant) run(t *testing.T, l load, length time.Duration) []*result {
 	var results []*result
 	ok := t.Run(fmt.Sprintf("%s/by=%s/clock=%s", strings.ReplaceAll(l.name, " ", "-"), c.name, c.clock), func(t *testing.T) {
@@ -86,24 +86,24 @@ func (c contestant) run(t *testing.T, l load, length time.Duration) []*result {
 		defer wg.Wait()
 		for _, skew := range l.skews {
 			pools := [2]*pgxpool.Pool{postgres(t, nil, l.connections), postgres(t, nil, l.connections)}
-			r := &result{contestant: c, load: l, skew: skew, judge: newJudge(t)}
+			r := &result{contestant: c, load: l, skew: skew, clocks: newClocks(t)}
 			asks := c.open(t, pools, [2]time.Duration{0, skew})
 			results = append(results, r)
 			wg.Go(func() {
-				r.started = r.judge.look(t)
+				r.started = r.clocks.read(t)
 				for phase, rate := range rates {
-					l.send(rate, r.judge.start.Add(time.Duration(phase)*length), length, func(i int) { r.ask(t, i%2, asks[i%2]) })
+					l.send(rate, r.clocks.start.Add(time.Duration(phase)*length), length, func(i int) { r.ask(t, i%2, asks[i%2]) })
 				}
 			})
 		}
 	})
 	if !ok {
-		t.FailNow() // its table could not be made
+		t.FailNow() // the table could not be made
 	}
 	return results
 }
 
-// ask asks once, and writes down what came of it.
+// ask asks once, and adds the answer to the result.
 func (r *result) ask(t *testing.T, instance int, ask askFunc) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -112,12 +112,12 @@ func (r *result) ask(t *testing.T, instance int, ask askFunc) {
 	took := time.Since(before)
 	var at moment
 	if granted {
-		at = r.judge.look(t)
+		at = r.clocks.read(t)
 	}
 	r.add(instance, took, granted, at, err)
 }
 
-// check asserts what we promise: no errors, and never a request too many by any of the two clocks.
+// check asserts what weir promises: no errors, and never a request above the limit by either clock.
 func (r *result) check(t *testing.T) {
 	t.Helper()
 	outside, server := r.allowed()

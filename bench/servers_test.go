@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/internal/testserver"
 )
 
-// postgres returns the server that all share and a pool of so many connections to it, with these settings.
+// postgres returns a pool of connections, with these settings, to the server that all tests share.
 func postgres(t testing.TB, settings map[string]string, connections int) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(testserver.Postgres(t).URL)
@@ -41,13 +41,13 @@ func openAll(t testing.TB, pool *pgxpool.Pool) {
 	}
 }
 
-// redisClient returns a client of the server that all share, with so many connections.
+// redisClient returns a client, with that many connections, of the server that all tests share.
 func redisClient(t testing.TB, connections int) *redis.Client {
 	t.Helper()
 	o, err := redis.ParseURL(testserver.Redis(t).URL)
 	require.NoError(t, err)
 	o.PoolSize = connections
-	o.MaxRetries = -1              // an error is to be seen
+	o.MaxRetries = -1              // errors are reported
 	o.ContextTimeoutEnabled = true // as weirredis asks for
 	client := redis.NewClient(o)
 	t.Cleanup(func() { _ = client.Close() })

@@ -29,8 +29,7 @@ var (
 	windowOptions = limiter.FixedWindowOptions{PermitLimit: plenty, Window: time.Second}
 )
 
-// stores are the contenders of the keyed benchmarks. No contender forgets a key while they run: they
-// measure finding a bucket and taking from it.
+// stores are the contenders of the keyed benchmarks. No contender forgets a key while they run.
 var stores = []storeContender{
 	{"weir-partitioned", partitionedStore(limiter.TokenBucketFactory[string](bucketOptions), noBound)},
 	{"go-limiter", goLimiterStore(memorystore.Config{Tokens: plenty, Interval: time.Second})},
@@ -88,7 +87,7 @@ func goLimiterStore(c memorystore.Config) func(b *testing.B) store {
 	}
 }
 
-// rateMapStore is what programs write by hand around x/time/rate. It never forgets a key.
+// rateMapStore is a map of x/time/rate limiters, as programs write it by hand. It never forgets a key.
 func rateMapStore(limit rate.Limit) func(b *testing.B) store {
 	return func(*testing.B) store {
 		var mu sync.RWMutex
@@ -115,5 +114,5 @@ func rateMapStore(limit rate.Limit) func(b *testing.B) store {
 	}
 }
 
-// keyName makes a new string each time, as a request brings its own.
+// keyName returns a new string each time, as the key of a request is a new string.
 func keyName(i int) string { return fmt.Sprintf("user:%07d", i) }

@@ -29,8 +29,7 @@ import (
 	"github.com/weir-go/weir/telemetry"
 )
 
-// signals are what a program has set up: metrics only; spans of executions and attempts with them; or a span of its own
-// that takes the events.
+// signals are what a program records: only metrics; also spans of executions and attempts; or also events in its own span.
 type signals string
 
 const (
@@ -39,10 +38,10 @@ const (
 	events  signals = "events"
 )
 
-// What telemetry adds to a pipeline of three strategies. none has no listener; noop has telemetry whose providers do
-// nothing; weir has telemetry with OpenTelemetry's SDK. bare has no listener either, and the benchmark itself makes the
-// recordings that weir makes: the same instruments, attributes, spans and events. It looks at the clock twice, since both
-// durations that are recorded are those of the one attempt. bare-untimed does not even do that, and records a constant.
+// BenchmarkTelemetry measures what telemetry adds to a pipeline of three strategies. none has no listener; noop has telemetry
+// with providers that do nothing; weir has telemetry with OpenTelemetry's SDK. bare has no listener, and the benchmark makes
+// the recordings of weir by hand: the same instruments, attributes, spans and events. It reads the clock twice, because both
+// recorded durations are those of the one attempt. bare-untimed records a constant instead.
 func BenchmarkTelemetry(b *testing.B) {
 	for _, s := range []signals{metrics, spans, events} {
 		for _, c := range []contender{
@@ -236,7 +235,7 @@ func register(tb testing.TB, m metric.Meter, begun, granted, held *atomic.Int64)
 	tb.Cleanup(func() { assert.NoError(tb, registration.Unregister()) })
 }
 
-// What is made by hand is what weir makes.
+// TestTelemetryBare checks that the recordings by hand are those of weir.
 func TestTelemetryBare(t *testing.T) {
 	for _, s := range []signals{metrics, spans, events} {
 		t.Run(string(s), func(t *testing.T) {

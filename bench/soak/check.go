@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A soak collects what the parts have seen.
+// A soak collects the counts and violations of the parts.
 type soak struct {
 	began time.Time
 
@@ -33,7 +33,7 @@ func (s *soak) print(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.w, "%8s  %s\n", time.Since(s.began).Round(100*time.Millisecond), fmt.Sprintf(format, args...))
 }
 
-// violation prints a promise that was broken. Only the first hundred are worth reading.
+// violation counts a broken promise. It prints the first hundred.
 func (s *soak) violation(format string, args ...any) {
 	s.mu.Lock()
 	s.broken++
@@ -71,8 +71,8 @@ func (s *soak) figures() {
 	s.print("%s", strings.TrimSuffix(b.String(), ", "))
 }
 
-// A rate checks that grants stay within a limit over every window that is a multiple of its bins.
-type rate struct {
+// A rateCheck checks that grants stay within a limit, over every window that is a multiple of its bins.
+type rateCheck struct {
 	s         *soak
 	name      string
 	burst     float64 // the most at one moment
@@ -81,7 +81,7 @@ type rate struct {
 
 	mu     sync.Mutex
 	bins   [rateBins]int64
-	extra  [rateBins]float64 // what a store's loss of its state, or a step of its clock, allows in that bin
+	extra  [rateBins]float64 // permits that a store may grant in the bin because it lost its state or its clock stepped
 	newest int64             // the bin's number
 }
 
@@ -90,13 +90,13 @@ const (
 	rateBins = 300
 )
 
-func (s *soak) rate(name string, burst, perSecond float64) *rate {
-	return &rate{s: s, name: name, burst: burst, perSecond: perSecond, granted: s.count(name)}
+func (s *soak) rateCheck(name string, burst, perSecond float64) *rateCheck {
+	return &rateCheck{s: s, name: name, burst: burst, perSecond: perSecond, granted: s.count(name)}
 }
 
-// add counts a grant of n permits that was asked for at that time and is in hand now. One that took longer than a
-// bin is not counted: when it was granted is not known, and to leave it out breaks no promise that was kept.
-func (r *rate) add(asked time.Time, n int) {
+// add counts a grant of n permits that was asked for at that time and has come now. A grant that took longer than a bin is not
+// counted, because it is not known when it was granted.
+func (r *rateCheck) add(asked time.Time, n int) {
 	r.granted.Add(int64(n))
 	if time.Since(asked) > rateBin {
 		return
@@ -108,8 +108,8 @@ func (r *rate) add(asked time.Time, n int) {
 	}
 }
 
-// reach makes the bin of that time the newest one, unless a newer one is there, and returns its number.
-func (r *rate) reach(at time.Time) int64 {
+// reach makes the bin of that time the newest, unless there is a newer one, and returns its number.
+func (r *rateCheck) reach(at time.Time) int64 {
 	bin := int64(at.Sub(r.s.began) / rateBin)
 	if bin > r.newest {
 		r.check()
@@ -121,17 +121,15 @@ func (r *rate) reach(at time.Time) int64 {
 	return bin
 }
 
-// forgive allows another burst now, after a store has lost its state, and what comes in d, by which its clock has
-// stepped.
-func (r *rate) forgive(d time.Duration) {
+// forgive allows another burst now, after a store has lost its state, and the permits of d, by which its clock has stepped.
+func (r *rateCheck) forgive(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.extra[r.reach(time.Now())%rateBins] += r.burst + r.perSecond*max(d, 0).Seconds()
 }
 
-// check looks at every window that ends with the newest bin. What was asked for in a bin is in hand one bin later
-// at the latest.
-func (r *rate) check() {
+// check checks every window that ends with the newest bin. Each window has one bin more for grants that took up to a bin.
+func (r *rateCheck) check() {
 	var sum int64
 	var extra float64
 	for k := range int64(rateBins) {
@@ -150,36 +148,36 @@ func (r *rate) check() {
 	}
 }
 
-// A lent checks that no more permits are in use than there are.
-type lent struct {
+// A heldCheck checks that no more permits are held than there are.
+type heldCheck struct {
 	s       *soak
 	name    string
 	most    int64
-	extra   atomic.Int64 // what a store has forgotten and may lend again
-	inUse   atomic.Int64
+	extra   atomic.Int64 // permits that a store has forgotten and may grant again
+	held    atomic.Int64
 	granted *atomic.Int64
 }
 
-func (s *soak) lent(name string, most int64) *lent {
-	return &lent{s: s, name: name, most: most, granted: s.count(name)}
+func (s *soak) heldCheck(name string, most int64) *heldCheck {
+	return &heldCheck{s: s, name: name, most: most, granted: s.count(name)}
 }
 
-// take is called after the permits were granted.
-func (l *lent) take(n int) {
-	l.granted.Add(int64(n))
-	if now := l.inUse.Add(int64(n)); now > l.most+l.extra.Load() {
-		l.s.violation("%s: %d permits are in use, there are %d", l.name, now, l.most)
+// take counts permits that were just granted.
+func (h *heldCheck) take(n int) {
+	h.granted.Add(int64(n))
+	if held := h.held.Add(int64(n)); held > h.most+h.extra.Load() {
+		h.s.violation("%s: %d permits are held, there are %d", h.name, held, h.most)
 	}
 }
 
-// forgive allows as many again for a while, after a store has lost its state.
-func (l *lent) forgive() {
-	l.extra.Add(l.most)
-	time.AfterFunc(5*time.Second, func() { l.extra.Add(-l.most) })
-}
+// release counts permits that are about to be released.
+func (h *heldCheck) release(n int) { h.held.Add(-int64(n)) }
 
-// back is called before they are given back.
-func (l *lent) back(n int) { l.inUse.Add(-int64(n)) }
+// forgive allows twice as many for a while, after a store has lost its state.
+func (h *heldCheck) forgive() {
+	h.extra.Add(h.most)
+	time.AfterFunc(5*time.Second, func() { h.extra.Add(-h.most) })
+}
 
 // A countingHandler counts the panics that weir has recovered.
 type countingHandler struct{ recovered atomic.Int64 }

@@ -23,8 +23,8 @@ import (
 
 const mostUsers = 500
 
-// web runs a server behind limits, and clients that abort, send slowly, and use their requests again.
-func web(ctx context.Context, s *soak) error {
+// overHTTP runs a server behind limits, and clients that abort, send slowly, and reuse their requests.
+func overHTTP(ctx context.Context, s *soak) error {
 	slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 10, QueueLimit: 20}))
 	defer func() { _ = slots.Close() }()
 	perUser, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](bucketOf(5)), &limiter.PartitionedOptions{
@@ -49,9 +49,9 @@ func web(ctx context.Context, s *soak) error {
 	if err != nil {
 		return err
 	}
-	inUse := s.lent("slots of the server", 10)
+	held := s.heldCheck("slots of the server", 10)
 	server := &http.Server{
-		Handler:     limits.Handler(handler(inUse), "per-user", "slow"),
+		Handler:     limits.Handler(handler(held), "per-user", "slow"),
 		ReadTimeout: time.Second, WriteTimeout: time.Second,
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
@@ -80,12 +80,12 @@ func web(ctx context.Context, s *soak) error {
 	for range 8 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				tally(abortive(ctx, &http.Client{Transport: base}, url))
+				tally(abortedRequest(ctx, &http.Client{Transport: base}, url))
 			}
 		})
 	}
 	for i := range 4 {
-		wg.Go(func() { tally(polling(ctx, client, url, fmt.Sprint("regular ", i), tally)) })
+		wg.Go(func() { tally(repeatedRequest(ctx, client, url, fmt.Sprint("regular ", i), tally)) })
 	}
 	for pause(ctx, time.Second) {
 		if n := perUser.Len(); n > mostUsers {
@@ -108,11 +108,11 @@ func web(ctx context.Context, s *soak) error {
 	return nil
 }
 
-// handler reads, works and writes, and in some requests panics or ends its goroutine.
-func handler(inUse *lent) http.Handler {
+// handler reads, works and writes, and panics in some requests.
+func handler(held *heldCheck) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		inUse.take(1)
-		defer inUse.back(1)
+		held.take(1)
+		defer held.release(1)
 		_, _ = io.Copy(io.Discard, r.Body)
 		pause(r.Context(), 5*time.Millisecond)
 		switch rand.IntN(100) {
@@ -128,7 +128,7 @@ func handler(inUse *lent) http.Handler {
 	})
 }
 
-// resilient is a client that retries and hedges.
+// resilient returns a client that retries and hedges.
 func resilient(base http.RoundTripper) (*http.Client, error) {
 	p, err := pipeline.New("client",
 		retry.New(&retry.Options{MaxRetries: 2, Delay: time.Millisecond, Jitter: true, Handle: weirhttp.Retryable}),
@@ -144,13 +144,13 @@ func resilient(base http.RoundTripper) (*http.Client, error) {
 	return &http.Client{Transport: transport}, nil
 }
 
-// abortive sends one request and leaves at some moment, perhaps in the middle of the answer.
-func abortive(ctx context.Context, client *http.Client, url string) error {
+// abortedRequest sends one request and aborts it at a random moment, perhaps in the middle of the answer.
+func abortedRequest(ctx context.Context, client *http.Client, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(1+rand.IntN(50))*time.Millisecond)
 	defer cancel()
 	var body io.Reader
 	if rand.IntN(3) == 0 {
-		body = slowly{ctx, bytes.NewReader(make([]byte, rand.IntN(100_000)))}
+		body = slowBody{ctx, bytes.NewReader(make([]byte, rand.IntN(100_000)))}
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
 	if err != nil {
@@ -166,19 +166,19 @@ func abortive(ctx context.Context, client *http.Client, url string) error {
 	return err
 }
 
-// slowly is a body whose sender takes its time.
-type slowly struct {
+// A slowBody is a request body that is sent slowly.
+type slowBody struct {
 	ctx  context.Context
 	from io.Reader
 }
 
-func (s slowly) Read(b []byte) (int, error) {
+func (s slowBody) Read(b []byte) (int, error) {
 	pause(s.ctx, 5*time.Millisecond)
 	return s.from.Read(b[:min(len(b), 8192)])
 }
 
-// polling sends the same request again and again, and changes it once the answer has been closed.
-func polling(ctx context.Context, client *http.Client, url, user string, tally func(error)) error {
+// repeatedRequest sends the same request again and again, and changes it after the answer has been closed.
+func repeatedRequest(ctx context.Context, client *http.Client, url, user string, tally func(error)) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	for err == nil && ctx.Err() == nil {
 		r.Header.Set("User", user)

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// limiters puts the limiters of one process under contention while their limits change and waiters leave.
+// limiters runs the limiters of one process under contention while their limits change and waiters leave.
 func limiters(ctx context.Context, s *soak) error {
 	bucket := weir.Must(limiter.NewTokenBucket(bucketOf(50)))
 	fixed := weir.Must(limiter.NewFixedWindow(fixedOf(50)))
@@ -21,20 +21,22 @@ func limiters(ctx context.Context, s *soak) error {
 	if err != nil {
 		return err
 	}
-	// A fixed window may grant twice its limit around a line. Changed limits never grant more than the largest.
-	rates := map[limiter.Limiter]*rate{
-		bucket: s.rate("bucket", 100, 1000), fixed: s.rate("fixed window", 200, 1000), sliding: s.rate("sliding window", 100, 1112), // a segment leaves after 90 ms at the earliest
+	// A fixed window may grant twice its limit around its border. Changed limits never grant more than the largest.
+	rates := map[limiter.Limiter]*rateCheck{
+		bucket:  s.rateCheck("bucket", 100, 1000),
+		fixed:   s.rateCheck("fixed window", 200, 1000),
+		sliding: s.rateCheck("sliding window", 100, 1112), // a segment leaves after 90 ms at the earliest
 	}
-	inUse := s.lent("slots", 40)
+	held := s.heldCheck("slots", 40)
 
 	var wg sync.WaitGroup
 	for l, r := range rates {
 		for range 4 {
-			wg.Go(func() { askRate(ctx, l, r) })
+			wg.Go(func() { takePermits(ctx, l, r) })
 		}
 	}
 	for range 8 {
-		wg.Go(func() { askLent(ctx, slots, inUse) })
+		wg.Go(func() { holdLeases(ctx, slots, held) })
 	}
 	for range 4 {
 		wg.Go(func() {
@@ -42,9 +44,9 @@ func limiters(ctx context.Context, s *soak) error {
 				begun := time.Now()
 				if lease, err := impatient(ctx, chain, 1+rand.IntN(3)); err == nil && lease.Acquired() {
 					rates[bucket].add(begun, lease.Permits())
-					inUse.take(lease.Permits())
+					held.take(lease.Permits())
 					pause(ctx, time.Millisecond)
-					inUse.back(lease.Permits())
+					held.release(lease.Permits())
 					lease.Release()
 				}
 			}
@@ -78,7 +80,7 @@ func limiters(ctx context.Context, s *soak) error {
 	return nil
 }
 
-// bucketOf is a bucket of n that never brings more than 1000 a second.
+// bucketOf returns a bucket of n tokens with 1000 new ones a second.
 func bucketOf(n int) limiter.TokenBucketOptions {
 	return limiter.TokenBucketOptions{TokenLimit: n, TokensPerPeriod: 1, ReplenishmentPeriod: time.Millisecond, QueueLimit: 100}
 }
@@ -95,7 +97,7 @@ func slotsOf(n int) limiter.ConcurrencyOptions {
 	return limiter.ConcurrencyOptions{PermitLimit: n, QueueLimit: 50, QueueOrder: limiter.QueueOrder(rand.IntN(2))}
 }
 
-// impatient asks in one of the two ways, and leaves a queue after a few milliseconds.
+// impatient calls TryAcquire, or Acquire for a few milliseconds.
 func impatient(ctx context.Context, l limiter.Limiter, n int) (limiter.Lease, error) {
 	if rand.IntN(2) == 0 {
 		return l.TryAcquire(ctx, n)
@@ -105,7 +107,7 @@ func impatient(ctx context.Context, l limiter.Limiter, n int) (limiter.Lease, er
 	return l.Acquire(ctx, n)
 }
 
-func askRate(ctx context.Context, l limiter.Limiter, r *rate) {
+func takePermits(ctx context.Context, l limiter.Limiter, r *rateCheck) {
 	for ctx.Err() == nil {
 		begun := time.Now()
 		lease, err := impatient(ctx, l, rand.IntN(4))
@@ -118,16 +120,16 @@ func askRate(ctx context.Context, l limiter.Limiter, r *rate) {
 	}
 }
 
-func askLent(ctx context.Context, l limiter.Limiter, in *lent) {
+func holdLeases(ctx context.Context, l limiter.Limiter, held *heldCheck) {
 	for ctx.Err() == nil {
 		lease, err := impatient(ctx, l, rand.IntN(4))
 		if err != nil || !lease.Acquired() {
 			pause(ctx, time.Millisecond)
 			continue
 		}
-		in.take(lease.Permits())
+		held.take(lease.Permits())
 		pause(ctx, time.Millisecond)
-		in.back(lease.Permits())
+		held.release(lease.Permits())
 		lease.Release()
 		lease.Release() // does nothing
 	}
@@ -137,9 +139,9 @@ const mostKeys = 1000
 
 // keys floods a keyed limiter with keys while the functions it calls misbehave.
 func keys(ctx context.Context, s *soak) error {
-	regular := s.rate("one key of many", 20, 100)
+	regular := s.rateCheck("one key of many", 20, 100)
 	var mu sync.Mutex
-	var made []*limiter.Concurrency // by the factory, of which some were forgotten
+	var made []*limiter.Concurrency // the newest limiters of the factory; the keyed limiter has forgotten some
 	p, err := limiter.NewPartitioned(func(key string) limiter.Partition[string] {
 		misbehave(2000)
 		return limiter.Partition[string]{Key: key, New: func(key string) (limiter.Limiter, error) {
@@ -159,7 +161,7 @@ func keys(ctx context.Context, s *soak) error {
 			if made = append(made, l); len(made) > 2*mostKeys {
 				made = made[mostKeys:]
 			}
-			return wicked{l}, nil
+			return misbehavingLimiter{l}, nil
 		}}
 	}, &limiter.PartitionedOptions{MaxPartitions: mostKeys, IdleTimeout: 200 * time.Millisecond})
 	if err != nil {
@@ -206,20 +208,20 @@ func keys(ctx context.Context, s *soak) error {
 			s.violation("keys: a key has %+v once nothing runs, its limit is 2", st)
 		}
 	}
-	// Close closes all of them, and their hooks panic on its caller's goroutine.
+	// Close closes all limiters, whose Close methods panic on this goroutine.
 	safely(func() { _ = p.Close() })
 	return nil
 }
 
-// A wicked limiter is one of the program's own whose optional methods misbehave.
-type wicked struct{ *limiter.Concurrency }
+// A misbehavingLimiter is a custom limiter whose optional methods misbehave.
+type misbehavingLimiter struct{ *limiter.Concurrency }
 
-func (w wicked) IdleDuration() (time.Duration, bool) {
+func (w misbehavingLimiter) IdleDuration() (time.Duration, bool) {
 	misbehave(500)
 	return w.Concurrency.IdleDuration()
 }
 
-func (w wicked) Close() error {
+func (w misbehavingLimiter) Close() error {
 	misbehave(50)
 	return w.Concurrency.Close()
 }

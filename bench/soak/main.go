@@ -1,16 +1,15 @@
-// Soak runs the parts of weir together for a stated time while faults are injected at random, and checks the
-// promises that must hold whatever happens.
+// Soak runs the parts of weir together for a given time while faults are injected at random, and checks what weir promises.
 //
 //	go run -race ./bench/soak -for 1h
 //
-// The parts: limiters in the process, pipelines of a configuration file that is replaced all the time, an HTTP
-// server with clients, and limiters in Redis, PostgreSQL and memory. The faults: servers are killed and stopped,
-// files are cut, garbled and removed, the clock of the memory backend steps in both directions, clients abort,
-// contexts end, limits change, and the program's own functions panic and call runtime.Goexit.
+// The parts: limiters in the process, pipelines of a configuration file that is always being replaced, an HTTP server with
+// clients, and limiters in Redis, PostgreSQL and memory. The faults: servers are killed and stopped, files are cut, garbled
+// and removed, the clock of the memory backend steps in both directions, clients abort, contexts end, limits change, and
+// functions of the program panic and call runtime.Goexit.
 //
-// The checks: no limiter grants more than its limits allow over any window, permits that are lent are never more
-// than there are, every permit is back once nothing runs, tables of keys stay within their bounds, and neither
-// goroutines nor memory grow. A broken promise is printed when it is seen, and Soak ends with the exit code 1.
+// The checks: no limiter grants more than its limits allow over any window, no more permits are held than there are, every
+// permit is back when nothing runs, tables of keys stay within their bounds, and neither goroutines nor memory grow. A broken
+// promise is printed when it is seen, and the exit code is then 1.
 package main
 
 import (
@@ -52,14 +51,14 @@ var parts = []part{
 	{"limiters", limiters},
 	{"keys", keys},
 	{"pipelines", pipelines},
-	{"http", web},
+	{"http", overHTTP},
 	{"memory", inMemory},
 	{"redis", inRedis},
 	{"postgres", inPostgres},
 }
 
 func run(ctx context.Context, w io.Writer, length time.Duration, only string) error {
-	// Panics of hooks are recovered and logged by the thousand: they are counted instead.
+	// Thousands of panics of hooks are recovered and logged. Count them instead.
 	logged := &countingHandler{}
 	slog.SetDefault(slog.New(logged))
 
@@ -91,7 +90,7 @@ func run(ctx context.Context, w io.Writer, length time.Duration, only string) er
 	return nil
 }
 
-// watch prints how it goes, and looks at the memory while everything runs.
+// watch prints the counts each minute, and checks that the memory does not grow.
 func (s *soak) watch(ctx context.Context) {
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
@@ -118,7 +117,7 @@ type resources struct {
 	heap       uint64
 }
 
-// usage is taken after a collection: what is reachable, not what has been allocated.
+// usage returns what is in use after a garbage collection.
 func usage() resources {
 	runtime.GC()
 	var m runtime.MemStats
@@ -126,7 +125,7 @@ func usage() resources {
 	return resources{runtime.NumGoroutine(), m.HeapAlloc}
 }
 
-// checkUsage looks for goroutines that did not end. Some end a moment after what they belonged to was closed.
+// checkUsage checks that goroutines have ended and memory is free. Some goroutines end a moment after Close.
 func (s *soak) checkUsage(before resources) {
 	end := time.Now().Add(20 * time.Second)
 	for runtime.NumGoroutine() > before.goroutines && time.Now().Before(end) {
@@ -142,13 +141,13 @@ func (s *soak) checkUsage(before resources) {
 	}
 }
 
-// safely runs f on a goroutine of its own, so that a panic or a Goexit of a hook ends that and nothing else.
+// safely runs f on another goroutine, so that a panic or a Goexit of a hook ends nothing else.
 func safely(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		defer func() {
-			// A strategy may have put the panic of a hook into a value of its own.
+			// A strategy may have wrapped the panic of a hook in another value.
 			if p := recover(); p != nil && !strings.Contains(fmt.Sprint(p), errHook.Error()) {
 				panic(p)
 			}
@@ -160,7 +159,7 @@ func safely(f func()) {
 
 var errHook = errors.New("soak: a hook panics")
 
-// misbehave panics or ends the goroutine once in so many calls.
+// misbehave panics in one of onceIn calls, and ends the goroutine in another one.
 func misbehave(onceIn int) {
 	switch rand.IntN(onceIn) {
 	case 0:
@@ -170,7 +169,7 @@ func misbehave(onceIn int) {
 	}
 }
 
-// pause waits for up to d. It returns false if ctx ended.
+// pause waits for a random time up to d. It reports whether ctx has not ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(time.Duration(rand.Int64N(int64(d) + 1)))
 	defer t.Stop()

@@ -19,8 +19,7 @@ import (
 	"github.com/weir-go/weir/telemetry"
 )
 
-// configuration is a file that is right. Its limiters are always there and keep their kinds; their limits, and the
-// rest, vary.
+// configuration returns a valid file. It always has the same limiters of the same kinds; their limits and everything else vary.
 func configuration() string {
 	return fmt.Sprintf(`limiters:
   slots:
@@ -52,8 +51,8 @@ func sometimes(s string) string {
 	return s
 }
 
-// spoiled is a file as an editor, a full disk or an attacker may leave it.
-func spoiled(good string) string {
+// corrupted returns a file as an editor, a full disk or an attacker may leave it.
+func corrupted(good string) string {
 	switch rand.IntN(6) {
 	case 0:
 		return good[:rand.IntN(len(good))]
@@ -74,7 +73,7 @@ func spoiled(good string) string {
 	}
 }
 
-// pipelines executes pipelines of a file that is replaced all the time.
+// pipelines executes pipelines of a file that is always being replaced.
 func pipelines(ctx context.Context, s *soak) error {
 	dir, err := os.MkdirTemp("", "weir-soak-")
 	if err != nil {
@@ -103,19 +102,21 @@ func pipelines(ctx context.Context, s *soak) error {
 		return err
 	}
 
-	inUse, through := s.lent("slots of the file", 20), s.count("executions that came through")
+	held, through := s.heldCheck("slots of the file", 20), s.count("executions that came through")
 	var wg sync.WaitGroup
 	for i := range 12 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				p := p
 				if i%4 == 0 {
-					if p, err := r.Get("inner"); err != nil || p == nil {
+					inner, err := r.Get("inner")
+					if err != nil { // this version of the file has none
 						pause(ctx, 5*time.Millisecond)
 						continue
 					}
+					p = inner
 				}
-				safely(func() { execute(ctx, p, inUse, through) })
+				safely(func() { execute(ctx, p, held, through) })
 				pause(ctx, time.Millisecond)
 			}
 		})
@@ -124,7 +125,7 @@ func pipelines(ctx context.Context, s *soak) error {
 	for pause(ctx, 100*time.Millisecond) {
 		content := configuration()
 		if rand.IntN(3) == 0 {
-			content = spoiled(content)
+			content = corrupted(content)
 		}
 		if err := swap(file, content); err != nil {
 			return err
@@ -148,7 +149,7 @@ func pipelines(ctx context.Context, s *soak) error {
 	return r.Close(ctx)
 }
 
-// swap puts the content in place in one of the ways in which files are changed.
+// swap replaces the content of the file in one of the ways in which files are changed.
 func swap(file, content string) error {
 	switch rand.IntN(4) {
 	case 0: // in place, in two steps
@@ -168,13 +169,13 @@ func swap(file, content string) error {
 	}
 }
 
-// execute is one execution whose callback takes its time, fails, panics or ends its goroutine.
-func execute(ctx context.Context, p *pipeline.Pipeline, inUse *lent, through *atomic.Int64) {
+// execute executes a callback that waits, fails, panics or ends its goroutine.
+func execute(ctx context.Context, p *pipeline.Pipeline, held *heldCheck, through *atomic.Int64) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(1+rand.IntN(50))*time.Millisecond)
 	defer cancel()
 	_ = p.Execute(ctx, func(ctx context.Context) error {
-		inUse.take(1)
-		defer inUse.back(1)
+		held.take(1)
+		defer held.release(1)
 		pause(ctx, 2*time.Millisecond)
 		misbehave(300)
 		if rand.IntN(5) == 0 {

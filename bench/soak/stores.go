@@ -19,24 +19,24 @@ import (
 	"github.com/weir-go/weir/store/weirredis"
 )
 
-// A backend is a store as the soak sees it.
+// A backend is a kind of store to run.
 type backend struct {
 	name   string
 	open   func(o store.Options) (*store.Store, error) // an instance
 	faults func(ctx context.Context, lost func(step time.Duration))
-	mend   func() error // once the faults have ended
+	repair func() // after the faults
 }
 
 const storeSlots = 10
 
 // shared runs two instances on one backend.
 func shared(ctx context.Context, s *soak, b backend) error {
-	bucket, blocks := s.rate(b.name+": bucket", 50, 500), s.rate(b.name+": blocks", 50, 500)
-	inUse := s.lent(b.name+": slots", storeSlots)
+	bucket, blocks := s.rateCheck(b.name+": bucket", 50, 500), s.rateCheck(b.name+": blocks", 50, 500)
+	held := s.heldCheck(b.name+": slots", storeSlots)
 	lost := func(step time.Duration) {
 		bucket.forgive(step)
 		blocks.forgive(step)
-		inUse.forgive()
+		held.forgive()
 	}
 	events := s.count(b.name + ": events")
 	options := store.Options{
@@ -44,7 +44,7 @@ func shared(ctx context.Context, s *soak, b backend) error {
 		OnEvent: func(e store.Event) {
 			events.Add(1)
 			if e.Kind == store.EventLeaseLost {
-				inUse.forgive()
+				held.forgive()
 			}
 			misbehave(50)
 		},
@@ -79,9 +79,9 @@ func shared(ctx context.Context, s *soak, b backend) error {
 			return err
 		}
 		for range 3 {
-			wg.Go(func() { askRate(ctx, calm{plain}, bucket) })
-			wg.Go(func() { askRate(ctx, calm{lending}, blocks) })
-			wg.Go(func() { askLent(ctx, calm{slots}, inUse) })
+			wg.Go(func() { takePermits(ctx, pausing{plain}, bucket) })
+			wg.Go(func() { takePermits(ctx, pausing{lending}, blocks) })
+			wg.Go(func() { holdLeases(ctx, pausing{slots}, held) })
 		}
 		answered := s.count(b.name + ": permits by key")
 		wg.Go(func() {
@@ -92,7 +92,7 @@ func shared(ctx context.Context, s *soak, b backend) error {
 				}
 			}
 		})
-		wg.Go(func() { // limits that change, and never beyond what is checked
+		wg.Go(func() { // changes the limit, within what is checked
 			for pause(ctx, 5*time.Second) {
 				tokens.TokenLimit = 10 + rand.IntN(41)
 				_ = plain.Reconfigure(tokens)
@@ -102,11 +102,8 @@ func shared(ctx context.Context, s *soak, b backend) error {
 	b.faults(ctx, lost)
 	wg.Wait()
 
-	if err := b.mend(); err != nil {
-		return err
-	}
-	err := allBack(last)
-	if err != nil {
+	b.repair()
+	if err := allBack(last); err != nil {
 		s.violation("%s: %v", b.name, err)
 	}
 	for _, instance := range stores {
@@ -117,18 +114,18 @@ func shared(ctx context.Context, s *soak, b backend) error {
 	return nil
 }
 
-// calm pauses after a rejection, so that an instance without a store does not burn a processor.
-type calm struct{ limiter.Limiter }
+// pausing pauses after a rejection, so that an instance without a store does not use up a processor.
+type pausing struct{ limiter.Limiter }
 
-func (c calm) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
-	lease, err := c.Limiter.TryAcquire(ctx, n)
+func (p pausing) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
+	lease, err := p.Limiter.TryAcquire(ctx, n)
 	if err != nil || !lease.Acquired() {
 		pause(ctx, 5*time.Millisecond)
 	}
 	return lease, err
 }
 
-// allBack waits until the leases of what was interrupted have run out.
+// allBack waits until interrupted leases have expired and all slots are free.
 func allBack(slots *store.Concurrency) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -143,11 +140,11 @@ func allBack(slots *store.Concurrency) error {
 	}
 }
 
-// inMemory has a backend whose clock can be stepped, and which fails and stalls on demand.
+// inMemory runs the memory backend, whose clock can be stepped, and which fails and stalls on demand.
 func inMemory(ctx context.Context, s *soak) error {
 	m := storetest.NewMemory()
 	faults := s.count("memory: faults")
-	calm := func() {
+	repair := func() {
 		m.Fail(nil)
 		m.Stall(false)
 		m.LoseAnswers(false)
@@ -179,14 +176,14 @@ func inMemory(ctx context.Context, s *soak) error {
 					lost(0)
 				}
 				pause(ctx, time.Second)
-				calm()
+				repair()
 			}
 		},
-		mend: func() error { calm(); return nil },
+		repair: repair,
 	})
 }
 
-// onServer injects what happens to servers. keeps: a killed one has its data when it is back.
+// onServer runs a backend on a server that is paused and killed. keeps says that a killed server keeps its data.
 func onServer(ctx context.Context, s *soak, name string, server *testserver.Server, keeps bool, open func(store.Options) (*store.Store, error)) error {
 	faults := s.count(name + ": faults")
 	return shared(ctx, s, backend{
@@ -219,7 +216,7 @@ func onServer(ctx context.Context, s *soak, name string, server *testserver.Serv
 				}
 			}
 		},
-		mend: func() error { return nil },
+		repair: func() {},
 	})
 }
 

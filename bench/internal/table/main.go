@@ -1,10 +1,10 @@
-// Command table prints as Markdown, from the output of the benchmarks, the medians of shared limiters, and what became of
-// everything that is promised and that the output has:
+// Command table reads the output of benchmarks and prints Markdown: the medians of shared limiters, and whether the promises
+// that were measured are kept:
 //
 //	go run ./bench/internal/table bench/results/NAME.txt
 //
-// It ends with 1 if a promise is not kept. With -best, the best run of each benchmark stands for all of its runs: for a
-// machine that does other things, too, which makes some runs slower and none faster.
+// The exit code is 1 if a promise is not kept. With -best, only the best run of each benchmark counts. Use it on a machine that
+// does other work too, which makes some runs slower and none faster.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	best := flag.Bool("best", false, "look at the best run of each benchmark only")
+	best := flag.Bool("best", false, "count only the best run of each benchmark")
 	flag.Parse()
 	ok, err := run(flag.Args(), *best, os.Stdin, os.Stdout)
 	if err != nil {

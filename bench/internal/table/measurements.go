@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// A subject is a benchmark with all that its name says, such as "Redis/keys=1/by=weir/goroutines=32".
+// A subject is the full name of a benchmark, such as "Redis/keys=1/by=weir/goroutines=32".
 type subject string
 
 // with returns the subject whose name differs from that of s in one place, such as "by=throttled".
@@ -26,7 +26,7 @@ func (s subject) with(part string) subject {
 	return subject(strings.Join(parts, "/"))
 }
 
-// by is the contender, and rest the name without it.
+// by returns the contender, and the rest of the name.
 func (s subject) by() (by, rest string) {
 	var others []string
 	for part := range strings.SplitSeq(string(s), "/") {
@@ -39,13 +39,13 @@ func (s subject) by() (by, rest string) {
 	return by, strings.Join(others, ", ")
 }
 
-// measurements are what the runs of each subject have shown.
+// measurements are the results of all runs, by subject.
 type measurements struct {
 	subjects []subject                        // in the order in which they first ran
 	runs     map[subject]map[string][]float64 // by unit, in the order of the runs
 }
 
-// The number at the end is that of processors, and is left out where there is one.
+// line matches a line of output. The number behind the name, which is that of processors, is missing if there is one.
 var line = regexp.MustCompile(`^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+(.*)$`)
 
 func (m *measurements) readFile(name string) error {
@@ -56,7 +56,7 @@ func (m *measurements) readFile(name string) error {
 	return m.read(bytes.NewReader(content))
 }
 
-// read takes the lines of benchmarks, and leaves out the rest.
+// read adds the lines of benchmarks and ignores the rest.
 func (m *measurements) read(r io.Reader) error {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
@@ -67,7 +67,7 @@ func (m *measurements) read(r io.Reader) error {
 	return lines.Err()
 }
 
-// add takes pairs of a number and its unit.
+// add adds a run: pairs of a number and its unit.
 func (m *measurements) add(s subject, pairs []string) {
 	if m.runs == nil {
 		m.runs = map[subject]map[string][]float64{}
@@ -83,8 +83,7 @@ func (m *measurements) add(s subject, pairs []string) {
 	}
 }
 
-// keepBest forgets all but the best run of each subject: the one with the most in a second, or with the least of anything
-// else.
+// keepBest keeps only the best value of each subject and unit: the highest per second, and the lowest of other units.
 func (m *measurements) keepBest() {
 	for _, units := range m.runs {
 		for unit, runs := range units {
@@ -97,7 +96,7 @@ func (m *measurements) keepBest() {
 	}
 }
 
-// median is not ok where nothing was measured.
+// median returns the median of a subject. ok is false if it was not measured.
 func (m *measurements) median(s subject, unit string) (v float64, ok bool) {
 	return median(m.runs[s][unit])
 }
@@ -111,8 +110,8 @@ func median(runs []float64) (v float64, ok bool) {
 	return (runs[(n-1)/2] + runs[n/2]) / 2, true
 }
 
-// compare returns the median of what with returns for run i of one and run i of the other: in rounds, these were near each
-// other in time. Where the two have not run equally often, it returns what with returns for the medians.
+// compare returns the median over i of with(ours[i], theirs[i]), because runs of the same round are near each other in time. If
+// the two have not run equally often, it returns with of their medians.
 func compare(ours, theirs []float64, with func(ours, theirs float64) float64) (v float64, ok bool) {
 	if len(ours) != len(theirs) {
 		a, ok := median(ours)

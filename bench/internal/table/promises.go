@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// A promise is about what one contender comes to in a unit, alone or beside a peer.
+// A promise is a bound on a measurement of a contender, alone or in relation to a peer.
 type promise struct {
 	what string
 	of   string // a pattern for the names of benchmarks, as path.Match has them
 	unit string
-	peer string // the part of the peer's name that is another one, such as "by=throttled"; "": none
+	peer string // the part in which the peer's name differs, such as "by=throttled"; "": no peer
 	bound
 }
 
-// A bound is what is promised. The zero bound promises nothing: what was measured is only shown.
+// A bound is what is promised. The zero bound promises nothing: the measurement is only shown.
 type bound struct {
 	relation
 	value float64
@@ -25,9 +25,9 @@ type relation int
 
 const (
 	shown      relation = iota
-	atLeast             // so many times the peer's
-	atMost              // so many times the peer's or, without a peer, so much
-	atMostMore          // than the peer's, by so much
+	atLeast             // at least value times the peer's
+	atMost              // at most value times the peer's or, without a peer, at most value
+	atMostMore          // at most value more than the peer's
 )
 
 func (b bound) kept(v float64) bool {
@@ -42,8 +42,8 @@ func (b bound) kept(v float64) bool {
 }
 
 const explanation = `
-What ours and the peer come to are medians. What is measured beside a peer is the median over the rounds of the ratio, or of
-the difference, of what the two came to in the same round; where one of them ran more often than the other, the ratio or
+The values of ours and of the peer are medians. What is measured in relation to a peer is the median over the rounds of the
+ratio, or of the difference, of the two in the same round. If one of them ran more often than the other, it is the ratio or
 difference of their medians.
 `
 
@@ -84,7 +84,7 @@ func (m *measurements) printPromise(w *strings.Builder, p *promise, ours subject
 	return p.kept(v)
 }
 
-// measured is what a promise is about, ok if it was measured.
+// measured returns the value that a promise is about. ok is false if it was not measured.
 func (m *measurements) measured(p *promise, ours, peer subject) (v float64, ok bool) {
 	us, them := m.runs[ours][p.unit], m.runs[peer][p.unit]
 	switch {
@@ -97,7 +97,7 @@ func (m *measurements) measured(p *promise, ours, peer subject) (v float64, ok b
 	}
 }
 
-// contender is who it is, and what it comes to.
+// contender returns the name of a contender with its median.
 func (m *measurements) contender(s subject, unit string) string {
 	v, ok := m.median(s, unit)
 	if !ok {
@@ -128,7 +128,7 @@ func (p *promise) format(v float64) string {
 	return fmt.Sprintf("%.3g ×", v)
 }
 
-// amount is a number of a benchmark as one reads it.
+// amount formats a number of a benchmark.
 func amount(v float64, unit string) string {
 	switch {
 	case unit == "ns/op", unit == "ns/key", strings.HasSuffix(unit, "-ns"):

@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// swarm is how many goroutines the tables are about.
-const swarm = 32
+// goroutines is the number of goroutines in the benchmarks of the tables.
+const goroutines = 32
 
-// order is that of the benchmarks.
+// order is the order of the contenders in each table.
 var order = map[string][]string{
 	"Postgres": {
 		"floor-select", "floor-upsert", "floor-upsert-async", "demo-nowait", "demo-exclusion", "demo-upsert", "demo-upsert-rejected",
@@ -26,7 +26,7 @@ var order = map[string][]string{
 	},
 }
 
-var inServer = regexp.MustCompile(fmt.Sprintf(`^(Postgres|Redis)/keys=(\d+)/by=[^/]+/goroutines=%d$`, swarm))
+var inServer = regexp.MustCompile(fmt.Sprintf(`^(Postgres|Redis)/keys=(\d+)/by=[^/]+/goroutines=%d$`, goroutines))
 
 // printTables prints a table for each server and number of keys.
 func (m *measurements) printTables(w *strings.Builder) {
@@ -46,7 +46,7 @@ func (m *measurements) printTables(w *strings.Builder) {
 		return cmp.Or(cmp.Compare(a.server, b.server), cmp.Compare(a.keys, b.keys))
 	})
 	for _, t := range sorted {
-		fmt.Fprintf(w, "## %s, %s, %d goroutines\n\n", t.server, counted(t.keys), swarm)
+		fmt.Fprintf(w, "## %s, %s, %d goroutines\n\n", t.server, counted(t.keys), goroutines)
 		fmt.Fprint(w, "| | ops/s | p50 | p99 | B/op | granted/s | failed |\n|---|--:|--:|--:|--:|--:|--:|\n")
 		slices.SortStableFunc(tables[t], func(a, b subject) int { return cmp.Compare(place(t.server, a), place(t.server, b)) })
 		for _, s := range tables[t] {
@@ -59,7 +59,7 @@ func (m *measurements) printTables(w *strings.Builder) {
 	}
 }
 
-// place is that of the subject's contender in the order.
+// place returns the place of the subject's contender in the order.
 func place(server string, s subject) int {
 	by, _ := s.by()
 	return slices.Index(order[server], by)
@@ -80,7 +80,7 @@ func counted(keys int) string {
 	return rounded(float64(keys)) + " keys"
 }
 
-// rounded keeps three digits, and puts commas.
+// rounded returns v with three significant digits and commas.
 func rounded(v float64) string {
 	if v >= 1000 {
 		unit := math.Pow(10, math.Floor(math.Log10(v))-2)
