@@ -27,8 +27,8 @@ func (c *Channel[T]) put(ctx context.Context, item channelItem[T], wait bool) (e
 	return e
 }
 
-// errChannelPanicked is the error of put while a function of the program runs, so that the lease is refunded if it panics.
-// It is never returned.
+// errChannelPanicked is the error of put while a function of the program runs, so that the lease is refunded if the
+// function panics. It is never returned.
 var errChannelPanicked = errors.New("limiter: panicked")
 
 // offer is put up to the moment at which it would wait.
