@@ -188,19 +188,11 @@ func (b *bucket) admits(now int64, n int) bool {
 }
 
 // Statistics returns the current figures, or the last ones of a closed limiter.
-func (b *bucket) Statistics() Statistics {
-	now := moment()
-	b.lock()
-	defer b.mu.Unlock()
-	if !b.state().closed {
-		b.catchUp(now)
-	}
-	return Statistics{
-		AvailablePermits: max(b.free(), 0),
-		QueuedPermits:    b.state().queue.permits,
-		SuccessfulLeases: b.state().granted + int64(b.granted),
-		FailedLeases:     b.state().failed + b.state().refused.Load() + int64(b.failed),
-	}
+func (b *bucket) Statistics() Statistics { return statisticsOf(b) }
+
+func (b *bucket) counts() (granted, failed int64) {
+	s := b.state()
+	return s.granted + int64(b.granted), s.failed + s.refused.Load() + int64(b.failed)
 }
 
 // IdleDuration returns for how long the limiter has been full: since the grid line that filled it, or since it was

@@ -157,7 +157,7 @@ func (b *bucket) container() any {
 // waiters, a timer, or counts that do not fit.
 func (b *bucket) share() {
 	s := b.state()
-	granted, failed := s.granted+int64(b.granted), s.failed+int64(b.failed)
+	granted, failed := b.counts()
 	if s.family == nil || s.closed || s.timer != nil || s.spinning || !s.queue.empty() || s.idleAt != 0 ||
 		granted != int64(uint32(granted)) || failed != int64(uint32(failed)) {
 		return

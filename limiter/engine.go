@@ -71,13 +71,33 @@ type engine interface {
 	retryAfter(now int64, n int) time.Duration
 }
 
-// A clocked limiter is an engine whose idle duration follows from the clock: a bucket or a window.
+// A clocked limiter is an engine whose permits come back as time passes: a bucket or a window. The functions below are
+// its methods that need not be fast.
 type clocked interface {
 	engine
+	// counts returns how many leases were granted and rejected.
+	counts() (granted, failed int64)
 	// idleFor returns for how long the limiter has been idle at the moment now.
 	idleFor(now int64) (idle time.Duration, ok bool)
 	// close closes the limiter, which is up to date.
 	close()
+}
+
+// statisticsOf is Statistics.
+func statisticsOf(c clocked) Statistics {
+	now := moment()
+	c.lock()
+	defer c.unlock()
+	if !c.view().closed {
+		c.catchUp(now)
+	}
+	granted, failed := c.counts()
+	return Statistics{
+		AvailablePermits: max(c.free(), 0),
+		QueuedPermits:    c.view().queue.permits,
+		SuccessfulLeases: granted,
+		FailedLeases:     failed,
+	}
 }
 
 // closeClocked is Close.

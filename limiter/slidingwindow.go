@@ -85,20 +85,9 @@ func (w *SlidingWindow) admits(now int64, n int) bool {
 }
 
 // Statistics returns the current figures, or the last ones of a closed limiter.
-func (w *SlidingWindow) Statistics() Statistics {
-	now := moment()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.closed {
-		w.catchUp(now)
-	}
-	return Statistics{
-		AvailablePermits: max(w.free(), 0),
-		QueuedPermits:    w.queue.permits,
-		SuccessfulLeases: w.granted,
-		FailedLeases:     w.failed,
-	}
-}
+func (w *SlidingWindow) Statistics() Statistics { return statisticsOf(w) }
+
+func (w *SlidingWindow) counts() (granted, failed int64) { return w.granted, w.failed }
 
 // IdleDuration returns for how long the whole window has been unused: since the grid line on which its last used
 // segment left, or since it was made.

@@ -157,8 +157,8 @@ var reconfigureCases = []testCase{
 			p.granted(1, "it is new")
 			p.until(segment * 5 / 2)
 			p.granted(3, "3 are left")
-			// Segments 0 and 2 of four: of the new halves, counted back from the
-			// grid line at 2, the first is the older half and the third the newest.
+			// The permits are in the segments 0 and 2 of four. The new grid has its lines at even segments, so they are
+			// in the halves that begin at 0 and at 2.
 			p.reconfigure(func(l *Limits) { l.Segments = 2 })
 			p.rejected(1, "all are out")
 			p.untilJustBefore(4 * segment)

@@ -2,6 +2,7 @@ package limitertest
 
 import "github.com/weir-go/weir/limiter"
 
+// A zero is a request for 0 permits.
 var zeroCases = []testCase{
 	{name: "zero permits are granted while one is left, and take nothing",
 		rule: "Common 2", needs: ZeroPermits, run: func(p *probe) {

@@ -22,7 +22,7 @@ type probe struct {
 	rule     string
 	failures []string
 	late     bool      // real time: something took longer than the Tolerance
-	early    time.Time // real time: the next answer must come before
+	deadline time.Time // real time: if not zero, an answer that comes later is late
 
 	l       limiter.Limiter
 	limits  Limits
@@ -218,14 +218,14 @@ func (p *probe) sleep(d time.Duration) {
 // watch notes if it is called more than a Tolerance after due, or after the moment before which an answer has to come.
 func (p *probe) watch(due time.Time) {
 	now := time.Now()
-	if now.Sub(due) > p.s.Tolerance || !p.early.IsZero() && now.After(p.early) {
+	if now.Sub(due) > p.s.Tolerance || !p.deadline.IsZero() && now.After(p.deadline) {
 		p.late = true
 	}
 }
 
 // until sleeps until d after the start, and a Tolerance more.
 func (p *probe) until(d time.Duration) {
-	p.early = time.Time{}
+	p.deadline = time.Time{}
 	p.sleep(time.Until(p.start.Add(d + p.s.Tolerance)))
 	p.settle()
 }
@@ -233,7 +233,7 @@ func (p *probe) until(d time.Duration) {
 // untilJustBefore sleeps until just before d after the start.
 func (p *probe) untilJustBefore(d time.Duration) {
 	p.sleep(time.Until(p.start.Add(d - p.justBefore())))
-	p.early = p.start.Add(d)
+	p.deadline = p.start.Add(d)
 	if !p.s.RealTime {
 		p.settle()
 	}
