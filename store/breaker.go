@@ -26,8 +26,7 @@ type breaker struct {
 	shard        *shard                      // the one that it guards
 	away         atomic.Pointer[outageState] // nil while the shard is there
 	failureCount atomic.Int64                // failures counted so far
-
-	checking atomic.Bool // probeInBackground is running
+	checking     atomic.Bool                 // probeInBackground is running
 
 	mu       sync.Mutex
 	failures int // in a row
@@ -59,7 +58,7 @@ type failureEpoch int64
 
 func (b *breaker) current() failureEpoch { return failureEpoch(b.failureCount.Load()) }
 
-// record counts the end of a call that needs everything that limiters need.
+// record counts the end of a call that writes.
 func (b *breaker) record(begun failureEpoch, err error) {
 	b.s.count.calls.Add(1)
 	if err == nil {
@@ -146,9 +145,9 @@ func (b *breaker) probeLoop() {
 	}
 }
 
-// probeInBackground probes the shard once and counts the result like that of a call. It is called when a caller has
-// left before the answer: if all callers have deadlines shorter than CallTimeout, none of their calls can tell a store
-// that hangs from a caller that does not wait. One probe at most is under way at a time.
+// probeInBackground probes the shard once and counts the result like that of a call. It is called when a caller has left
+// before the answer, because that can be due to the caller or to a store that hangs: if all callers have deadlines shorter
+// than CallTimeout, no call would count as failed.
 func (b *breaker) probeInBackground() {
 	if b.err() != nil || !b.checking.CompareAndSwap(false, true) {
 		return
@@ -166,8 +165,8 @@ func (b *breaker) probeInBackground() {
 	})
 }
 
-// probeOnce asks what a limiter asks, because a store that can be read but not written to is away, and so is one that
-// is slow. It waits for the backend without a limit: probeLoop and probeInBackground run once at most.
+// probeOnce takes a permit as a limiter does, because a store that cannot be written to, or is slow, counts as away. It
+// waits until the backend returns, so that at most two probes of a shard are under way.
 func (b *breaker) probeOnce(d *backend.Definition, key string) error {
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(b.s.ctx, b.s.o.CallTimeout)
@@ -199,12 +198,13 @@ func reasonOf(err error) error {
 	return err
 }
 
-// probeDefinition is what probes take from: a window of a second that is never used up. No store has it among its
-// definitions.
+// probeDefinition is what probes take permits of: a window of a second that is never used up. No backend has its
+// definition.
 var probeDefinition = &backend.Definition{
 	Name: "weir/probe", Version: 1, Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: backend.MaxPermits, Period: 1e6},
 }
 
+// recover counts the shard as there again.
 func (b *breaker) recover() {
 	b.mu.Lock()
 	b.failures = 0

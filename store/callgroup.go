@@ -29,11 +29,11 @@ func (s *Store) sendDecisions(trip *roundTrip, calls []*call) {
 	err := s.backend.Decide(ctx, batches)
 	cancel()
 	if trip.finish() {
-		var sum outcomes
+		var o outcomes
 		for _, b := range batches {
-			sum.add(b.Outcome, b.Err)
+			o.add(b.Outcome, b.Err)
 		}
-		sh.recordRoundTrip(trip.started(), err, sum)
+		sh.recordRoundTrip(trip.started(), err, o)
 		s.count.decisions.Add(int64(len(calls)))
 	}
 	var pending []*pendingGroup
@@ -46,7 +46,7 @@ func (s *Store) sendDecisions(trip *roundTrip, calls []*call) {
 		case b.Outcome == backend.Failed || b.Outcome == backend.Unreachable:
 			g.fail(reasonOf(b.Err))
 		default:
-			pending = append(pending, &pendingGroup{g: g, b: b})
+			pending = append(pending, &pendingGroup{calls: g, batch: b})
 		}
 	}
 	s.repair(pending)
@@ -58,19 +58,19 @@ type outcomes struct {
 	err      error // why a key could not be reached
 }
 
-func (t *outcomes) add(o backend.Outcome, err error) {
-	if o == backend.Unreachable {
-		t.err = reasonOf(err)
+func (o *outcomes) add(outcome backend.Outcome, err error) {
+	if outcome == backend.Unreachable {
+		o.err = reasonOf(err)
 	} else {
-		t.answered = true
+		o.answered = true
 	}
 }
 
-// recordRoundTrip counts the end of a round trip. A shard that has answered for one key is there: a key that could not
-// be reached has moved to another shard just now, or the next round trip fails as a whole.
-func (sh *shard) recordRoundTrip(begun failureEpoch, err error, t outcomes) {
-	if err == nil && !t.answered {
-		err = t.err
+// recordRoundTrip counts the end of a round trip. It counts as failed only if no key was answered: if some were, the
+// others may have just moved to another shard.
+func (sh *shard) recordRoundTrip(begun failureEpoch, err error, o outcomes) {
+	if err == nil && !o.answered {
+		err = o.err
 	}
 	sh.breaker.record(begun, err)
 }
@@ -114,8 +114,8 @@ func (g group) batch() *backend.Batch {
 	return b
 }
 
-// fill makes the requests by the definition in force. What was taken under another schedule cannot be found any more;
-// giving it back becomes a request for 0.
+// fill sets the definition and the requests. Permits that were taken under another schedule cannot be given back any
+// more; such a request becomes one for 0.
 func (g group) fill(b *backend.Batch) {
 	b.Definition, b.Key = g.definition(), g[0].key
 	switch {
@@ -151,7 +151,7 @@ func (g group) allSingle() bool {
 	return true
 }
 
-// spread returns what each call of allSingle was granted.
+// spread divides what the request of allSingle was granted among the calls.
 func (g group) spread(granted int64) []int64 {
 	each := make([]int64, len(g))
 	for i := range each {
@@ -195,22 +195,22 @@ func (g group) answer(b *backend.Batch, sent time.Time) {
 }
 
 // updateFairness enters the answer for the limiters that have waiting callers, or had lately. Usually all calls are of
-// one limiter; another one of the same name in this process counts like one of another instance.
+// one limiter. Another one with the same name in this process counts as a rival.
 func (g group) updateFairness(b *backend.Batch, sent time.Time) {
-	var told *core
+	var last *core
 	for _, q := range g {
-		if q.c == told || sent.UnixNano()-q.c.lastWaited.Load() >= int64(maxTrackFor) {
+		if q.c == last || sent.UnixNano()-q.c.lastWaited.Load() >= int64(maxTrackFor) {
 			continue
 		}
-		told = q.c
-		ks := told.keys.lock(q.key, false)
+		last = q.c
+		ks := last.keys.lock(q.key, false)
 		if ks == nil {
 			continue
 		}
 		if now := time.Now(); ks.fairness.tracks(now) || !ks.queue.empty() {
 			ks.fairness.observe(observation{
 				def: b.Definition, state: b.State, now: b.Now, sent: sent,
-				own: g.takenBy(told), rejected: g.rejects(told), alone: !told.o.NoCoalescing,
+				own: g.takenBy(last), rejected: g.rejects(last), alone: !last.o.NoCoalescing,
 			}, now)
 		}
 		ks.mu.Unlock()

@@ -8,14 +8,15 @@
 //
 // # Map of the code
 //
-// For maintainers, in reading order:
+// For maintainers, in reading order. Files of one subject begin with the same word.
 //
+//   - store.go: the Store and its constructors; limiter.go has what they return. background.go has its goroutines.
 //   - core.go: one limiter; tryAcquire and takeOrFallBack are the way of every request.
-//   - call.go: a request about a bucket or window, its answer, and what happens if its caller leaves.
-//   - batcher.go: how requests that arrive together share a round trip; callgroup.go makes one of calls.
-//   - breaker.go: when a store counts as away; outage.go answers meanwhile.
-//   - queueserve.go: who gets permits that come back; fairness.go decides among instances.
-//
-// Of the rest, keystate*.go and block*.go are what is remembered of a key, lease*.go are concurrency limiters, and
-// definition*.go is how instances agree on limits.
+//   - call*.go: a request about a bucket or window, its answer, and what happens if its caller leaves. batcher.go lets
+//     requests that arrive together share a round trip. Buckets can grant from a block of borrowed permits: block*.go.
+//   - lease*.go: the same for concurrency limiters, whose permits are leased and renewed.
+//   - key*.go: what this instance remembers of a key. queue*.go: the callers that wait for its permits. fairness*.go: how
+//     instances with waiting callers share permits.
+//   - shard.go, breaker.go: when the store, or a shard of it, counts as away. outage.go: what answers meanwhile.
+//   - definition*.go: how instances agree on the limits. listen.go: notices of changes and releases.
 package store

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/internal/textenum"
 )
 
 // An EventKind is what an [Event] reports.
@@ -38,17 +38,12 @@ const (
 	EventOverruled
 )
 
-var eventNames = [...]string{
+var eventNames = textenum.Texts[EventKind]{Type: "EventKind", Texts: []string{
 	"no event", "store lost", "store recovered", "refund lost", "lease lost", "listen failed", "reconfigured", "overruled",
-}
+}}
 
 // String returns the kind in words, or EventKind(n) if k is unknown.
-func (k EventKind) String() string {
-	if int(k) < len(eventNames) {
-		return eventNames[k]
-	}
-	return fmt.Sprintf("EventKind(%d)", uint8(k))
-}
+func (k EventKind) String() string { return eventNames.String(k) }
 
 // An Event is what [Options.OnEvent] is called with.
 type Event struct {
@@ -62,19 +57,6 @@ type Event struct {
 }
 
 func (s *Store) report(e Event) { s.events.Add(e) }
-
-// Keys of the metadata on the leases of shared limiters, apart from those of package limiter.
-var (
-	// OutageKey is on every lease, granted or rejected, that was decided without the store. Its value is the reason.
-	OutageKey = limiter.NewMetadataKey[error]("STORE_OUTAGE")
-	// FenceKey is on the leases of concurrency limiters. Its value is a fencing token: it grows with every lease of the
-	// same key. A service that is written to under a lease can refuse every write with a token smaller than the largest
-	// it has seen, so that an instance that was suspended for longer than LeaseTTL does no harm when it continues.
-	FenceKey = limiter.NewMetadataKey[int64]("LEASE_FENCE")
-	// LostKey is on the leases of concurrency limiters. Its value is a channel that is closed if the lease ends before
-	// it is released.
-	LostKey = limiter.NewMetadataKey[<-chan struct{}]("LEASE_LOST")
-)
 
 // String returns the event in one line.
 func (e Event) String() string {

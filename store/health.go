@@ -3,12 +3,47 @@ package store
 import (
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 )
+
+// Health reports whether the store is available.
+type Health struct {
+	Err       error     // nil if the store is there, else why it, or the shard that has been away for longest, is away
+	Since     time.Time // when it was lost
+	Listening bool      // the store sends notices of what happens at other instances
+	// Shards are the shards that were used so far, sorted by name. The name "" stands for keys whose shard is not
+	// known, and is listed only while those are away. Shards is empty if the backend is not a [backend.Sharded].
+	Shards []ShardHealth
+}
+
+// ShardHealth reports whether one shard is available; see [backend.Sharded].
+type ShardHealth struct {
+	Shard string    // its name
+	Err   error     // nil if the shard is there, else why it is away
+	Since time.Time // when it was lost
+}
+
+// Health returns at once, without a call to the store.
+func (s *Store) Health() Health {
+	h := Health{Listening: s.listening.Load()}
+	for sh := range s.eachShard {
+		one := ShardHealth{Shard: sh.name}
+		if o := sh.breaker.away.Load(); o != nil {
+			one.Err, one.Since = o.err, o.since
+		}
+		if one.Err != nil && (h.Err == nil || one.Since.Before(h.Since)) {
+			h.Err, h.Since = one.Err, one.Since
+		}
+		if s.shards.nameOf != nil && (sh != s.shards.unknown || one.Err != nil) {
+			h.Shards = append(h.Shards, one)
+		}
+	}
+	slices.SortFunc(h.Shards, func(a, b ShardHealth) int { return strings.Compare(a.Shard, b.Shard) })
+	return h
+}
 
 // String returns the health in one line, such as "there, listening".
 func (h Health) String() string {
@@ -23,8 +58,8 @@ func (h Health) String() string {
 	}
 	if len(h.Shards) > 0 {
 		away := 0
-		for _, p := range h.Shards {
-			if p.Err != nil {
+		for _, sh := range h.Shards {
+			if sh.Err != nil {
 				away++
 			}
 		}
@@ -39,24 +74,47 @@ func (h Health) LogValue() slog.Value {
 	if h.Err != nil {
 		attrs = append(attrs, slog.Any("error", h.Err), slog.Time("since", h.Since))
 	}
-	for _, p := range h.Shards {
-		if p.Err != nil {
-			attrs = append(attrs, slog.Any("shard "+p.Shard, p))
+	for _, sh := range h.Shards {
+		if sh.Err != nil {
+			attrs = append(attrs, slog.Any("shard "+sh.Shard, sh))
 		}
 	}
 	return slog.GroupValue(attrs...)
 }
 
 // String returns the shard's health in one line.
-func (p ShardHealth) String() string {
-	if p.Err == nil {
-		return p.Shard + " is there"
+func (h ShardHealth) String() string {
+	if h.Err == nil {
+		return h.Shard + " is there"
 	}
-	return fmt.Sprintf("%s is away since %s: %v", p.Shard, p.Since.Format(time.RFC3339), p.Err)
+	return fmt.Sprintf("%s is away since %s: %v", h.Shard, h.Since.Format(time.RFC3339), h.Err)
 }
 
 // LogValue implements [slog.LogValuer].
-func (p ShardHealth) LogValue() slog.Value { return slog.StringValue(p.String()) }
+func (h ShardHealth) LogValue() slog.Value { return slog.StringValue(h.String()) }
+
+// Counters count what a [Store] has done since it was made.
+type Counters struct {
+	Calls      int64 // round trips for decisions, leases and definitions
+	Failures   int64 // round trips that failed
+	Decisions  int64 // requests in the round trips; more than Calls if calls were coalesced
+	Cached     int64 // rejections answered from memory
+	FromBlocks int64 // grants from borrowed blocks
+	Outages    int64 // answers given while the store was away
+}
+
+// counters counts for [Counters].
+type counters struct {
+	calls, failures, decisions, cached, fromBlocks, outages atomic.Int64
+}
+
+// Counters returns a snapshot.
+func (s *Store) Counters() Counters {
+	return Counters{
+		Calls: s.count.calls.Load(), Failures: s.count.failures.Load(), Decisions: s.count.decisions.Load(),
+		Cached: s.count.cached.Load(), FromBlocks: s.count.fromBlocks.Load(), Outages: s.count.outages.Load(),
+	}
+}
 
 // String returns all counts in one line.
 func (c Counters) String() string {
@@ -70,81 +128,4 @@ func (c Counters) LogValue() slog.Value {
 		slog.Int64("calls", c.Calls), slog.Int64("failures", c.Failures), slog.Int64("decisions", c.Decisions),
 		slog.Int64("cached", c.Cached), slog.Int64("from_blocks", c.FromBlocks), slog.Int64("outages", c.Outages),
 	)
-}
-
-// Health reports whether the store is available.
-type Health struct {
-	Err       error     // nil if the store is there, else why it, or the shard that has been away for longest, is away
-	Since     time.Time // when it was lost
-	Listening bool      // the store sends notices of what happens at other instances
-	// Shards are the shards that were used so far, sorted by name. The name "" stands for keys whose shard is not
-	// known, and is listed only while those are away. Shards is empty if the backend is not a [backend.Sharded].
-	Shards []ShardHealth
-}
-
-// Health returns at once, without a call to the store.
-func (s *Store) Health() Health {
-	h := Health{Listening: s.listening.Load()}
-	for sh := range s.eachShard {
-		if o := sh.breaker.away.Load(); o != nil && (h.Err == nil || o.since.Before(h.Since)) {
-			h.Err, h.Since = o.err, o.since
-		}
-	}
-	if s.shards.nameOf != nil {
-		h.Shards = s.shardHealth()
-	}
-	return h
-}
-
-// counters counts for [Counters].
-type counters struct {
-	calls, failures, decisions, cached, fromBlocks, outages atomic.Int64
-}
-
-// Counters count what a [Store] has done since it was made.
-type Counters struct {
-	Calls      int64 // round trips for decisions, leases and definitions
-	Failures   int64 // round trips that failed
-	Decisions  int64 // requests in the round trips; more than Calls if calls were coalesced
-	Cached     int64 // rejections answered from memory
-	FromBlocks int64 // grants from borrowed blocks
-	Outages    int64 // answers given while the store was away
-}
-
-// Counters returns a snapshot.
-func (s *Store) Counters() Counters {
-	return Counters{
-		Calls: s.count.calls.Load(), Failures: s.count.failures.Load(), Decisions: s.count.decisions.Load(),
-		Cached: s.count.cached.Load(), FromBlocks: s.count.fromBlocks.Load(), Outages: s.count.outages.Load(),
-	}
-}
-
-// ShardHealth reports whether one shard is available; see [backend.Sharded].
-type ShardHealth struct {
-	Shard string    // its name
-	Err   error     // nil if the shard is there, else why it is away
-	Since time.Time // when it was lost
-}
-
-// shardHealth returns the health of all shards, sorted by name. The unknown shard is among them while it is away.
-func (s *Store) shardHealth() []ShardHealth {
-	all := map[string]ShardHealth{}
-	for sh := range s.eachShard {
-		if h := sh.health(); sh != s.shards.unknown || h.Err != nil {
-			all[sh.name] = h
-		}
-	}
-	sorted := make([]ShardHealth, 0, len(all))
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		sorted = append(sorted, all[name])
-	}
-	return sorted
-}
-
-func (sh *shard) health() ShardHealth {
-	h := ShardHealth{Shard: sh.name}
-	if o := sh.breaker.away.Load(); o != nil {
-		h.Err, h.Since = o.err, o.since
-	}
-	return h
 }

@@ -6,6 +6,16 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
+// Keys of the metadata on the leases of shared concurrency limiters.
+var (
+	// FenceKey has a fencing token: it grows with every lease of the same key. A service that is written to under a lease
+	// can refuse every write with a token smaller than the largest it has seen, so that an instance that was suspended
+	// for longer than LeaseTTL does no harm when it continues.
+	FenceKey = limiter.NewMetadataKey[int64]("LEASE_FENCE")
+	// LostKey has a channel that is closed if the lease ends before it is released.
+	LostKey = limiter.NewMetadataKey[<-chan struct{}]("LEASE_LOST")
+)
+
 // A heldLease owns a lease of a concurrency limiter.
 type heldLease struct {
 	c       *core
@@ -16,13 +26,13 @@ type heldLease struct {
 	counted bool          // in keyState.held
 	lost    chan struct{} // closed if the lease ends before it is released
 
-	// The lock of the leaseRenewer guards the rest.
+	// The lock of the leaseRenewer guards the following fields.
 
-	fence        int64     // 0: not known, because the answer was lost
-	certainUntil time.Time // the lease does not end before
-	lastSent     time.Time // when it was last sent to be renewed or released
-	released     bool
-	ended        bool // nothing is left to do
+	fence      int64     // 0: not known, because the answer was lost
+	validUntil time.Time // the lease does not end before
+	lastSent   time.Time // when it was last sent to be renewed or released
+	released   bool
+	ended      bool // nothing is left to do
 }
 
 // grant returns the lease that the store has granted.
@@ -35,8 +45,8 @@ func (r *leaseRenewer) grant(lc *leaseCall) limiter.Lease {
 	return FenceKey.With(lease, l.fence)
 }
 
-// releaseUnknown releases a lease that no caller has: the caller has left, or the answer was lost, and with it the
-// fencing token.
+// releaseUnknown releases a lease that was or may have been granted, because the caller has left or the answer was lost.
+// fence is 0 if it is not known.
 func (r *leaseRenewer) releaseUnknown(lc *leaseCall, fence int64) {
 	l := lc.newHeldLease(fence, time.Now())
 	l.released = true
@@ -49,7 +59,7 @@ func (r *leaseRenewer) releaseUnknown(lc *leaseCall, fence int64) {
 func (lc *leaseCall) newHeldLease(fence int64, since time.Time) *heldLease {
 	return &heldLease{
 		c: lc.c, key: lc.request.Key, id: lc.request.ID, n: lc.request.Permits, counted: lc.counted, fence: fence, lost: make(chan struct{}),
-		certainUntil: since.Add(lc.c.o.LeaseTTL), lastSent: since,
+		validUntil: since.Add(lc.c.o.LeaseTTL), lastSent: since,
 	}
 }
 
@@ -74,7 +84,7 @@ func (l *heldLease) Refund(n int, tag int64) {
 	l.Release(n, tag)
 }
 
-// uncount is called when the lease has ended.
+// uncount takes the lease out of keyState.held. It is called when the lease has ended.
 func (l *heldLease) uncount() {
 	if !l.counted {
 		return
@@ -85,7 +95,7 @@ func (l *heldLease) uncount() {
 	}
 }
 
-func (l *heldLease) tellLost(err error) {
+func (l *heldLease) reportLost(err error) {
 	close(l.lost)
 	l.c.s.report(Event{Kind: EventLeaseLost, Limiter: l.c.name, Key: l.key, Permits: l.n, Err: err})
 }

@@ -49,15 +49,15 @@ func (r *leaseRenewer) wake() {
 	}
 }
 
-// send sends a renewal or a release.
+// send renews a lease, or releases it if it is released.
 func (r *leaseRenewer) send(l *heldLease) {
 	r.mu.Lock()
 	l.lastSent = time.Now()
-	w := renewLease
+	op := renewLease
 	if l.released {
-		w = releaseLease
+		op = releaseLease
 	}
-	lc := l.c.newLeaseCall(w, l.key, l.id, l.n)
+	lc := l.c.newLeaseCall(op, l.key, l.id, l.n)
 	lc.request.Fence = l.fence
 	r.mu.Unlock()
 	lc.onAnswer = func() { r.answered(l, lc) }
@@ -70,29 +70,28 @@ func (r *leaseRenewer) answered(l *heldLease, lc *leaseCall) {
 		return // run tries again
 	}
 	r.mu.Lock()
-	lost, over := false, l.ended
+	ended := false
 	switch {
 	case lc.op == releaseLease:
-		r.end(l)
+		ended = r.end(l)
 	case lc.request.OK:
-		l.certainUntil = lc.sent.Add(l.c.o.LeaseTTL)
+		l.validUntil = lc.sent.Add(l.c.o.LeaseTTL)
 	case !l.released:
-		lost = r.end(l)
+		ended = r.end(l)
 	}
-	over = l.ended && !over
 	r.mu.Unlock()
-	if over {
+	if ended {
 		l.uncount()
 	}
 	switch {
-	case lost:
-		l.tellLost(errLeaseGone)
 	case lc.op == releaseLease:
 		l.c.wake(l.key)
+	case ended:
+		l.reportLost(errLeaseGone)
 	}
 }
 
-// end reports whether the lease had not ended before.
+// end reports whether the lease had not ended before. The leaseRenewer is locked.
 func (r *leaseRenewer) end(l *heldLease) bool {
 	if r.leases[l.id] == l {
 		delete(r.leases, l.id)
@@ -137,34 +136,34 @@ func (r *leaseRenewer) pause() (time.Duration, bool) {
 	now := time.Now()
 	least := time.Hour
 	for _, l := range r.leases {
-		least = min(least, l.interval(), max(l.certainUntil.Sub(now), 0))
+		least = min(least, l.interval(), max(l.validUntil.Sub(now), 0))
 	}
 	r.next = now.Add(least)
 	return least, true
 }
 
-// renewDue renews leases that were not renewed for a third of their TTL, and ends expired ones.
+// renewDue renews the leases that were not renewed for a third of their TTL, and ends the expired ones.
 func (r *leaseRenewer) renewDue(now time.Time) {
-	var due, ended, over []*heldLease
+	var due, expired, lost []*heldLease
 	r.mu.Lock()
 	for _, l := range r.leases {
 		switch {
-		case !now.Before(l.certainUntil):
+		case !now.Before(l.validUntil):
 			r.end(l)
-			over = append(over, l)
+			expired = append(expired, l)
 			if !l.released {
-				ended = append(ended, l)
+				lost = append(lost, l)
 			}
-		case now.Sub(l.lastSent) >= l.interval() && (l.released || now.Sub(l.certainUntil.Add(-l.c.o.LeaseTTL)) >= 2*l.interval()):
+		case now.Sub(l.lastSent) >= l.interval() && (l.released || now.Sub(l.validUntil.Add(-l.c.o.LeaseTTL)) >= 2*l.interval()):
 			due = append(due, l)
 		}
 	}
 	r.mu.Unlock()
-	for _, l := range over {
+	for _, l := range expired {
 		l.uncount()
 	}
-	for _, l := range ended {
-		l.tellLost(errRenewedLate)
+	for _, l := range lost {
+		l.reportLost(errRenewedLate)
 	}
 	for _, l := range due {
 		if r.reachable(l) {

@@ -7,8 +7,8 @@ import (
 )
 
 // A Limiter is a [limiter.Limiter] whose permits are shared by all instances that have one with the same name. O is the
-// type of its options. The queue belongs to this instance: its callers are served in order. Among instances, the first
-// to ask after permits have come back gets them.
+// type of its options. The queue belongs to this instance: its callers are served in order. Instances with waiting
+// callers get about the same number of permits.
 //
 // It is safe for use by many goroutines. The zero value is not usable; a [Store] makes Limiters.
 type Limiter[O options] struct{ c *core }

@@ -21,19 +21,19 @@ func (s *Store) listen() {
 
 const (
 	firstListenPause = 100 * time.Millisecond
-	mostListenPause  = 30 * time.Second
+	maxListenPause   = 30 * time.Second
 )
 
 // listenLoop listens until the Store is closed, and reconnects when the connection is lost.
 func (s *Store) listenLoop() {
-	pause, told := firstListenPause, false
+	pause, failed := firstListenPause, false // failed: since listening last began
 	for s.ctx.Err() == nil {
 		err := <-runIsolated("store: Backend.Listen", func() error {
 			return s.backend.Listen(s.ctx, func() {
 				s.listening.Store(true)
-				again := told
-				s.goBackground(func() { s.catchUp(again) })
-				pause, told = firstListenPause, false
+				wake := failed // before the first failure, waiters have polled
+				s.goBackground(func() { s.catchUp(wake) })
+				pause, failed = firstListenPause, false
 			}, s.notice)
 		})
 		if s.ctx.Err() != nil {
@@ -43,24 +43,24 @@ func (s *Store) listenLoop() {
 		if s.listening.Swap(false) {
 			s.wakeAll() // from now on waiters poll
 		}
-		if !told || errors.Is(err, errors.ErrUnsupported) {
+		if !failed || errors.Is(err, errors.ErrUnsupported) {
 			s.report(Event{Kind: EventListenFailed, Err: err})
 		}
-		if told = true; errors.Is(err, errors.ErrUnsupported) {
+		if failed = true; errors.Is(err, errors.ErrUnsupported) {
 			return
 		}
 		if !s.sleep(pause/2 + time.Duration(rand.Int64N(int64(pause)))) {
 			return
 		}
-		pause = min(2*pause, mostListenPause)
+		pause = min(2*pause, maxListenPause)
 	}
 }
 
 func (s *Store) notice(n backend.Notice) {
 	s.mu.Lock()
-	same := s.cores[n.Name]
+	cores := s.cores[n.Name]
 	s.mu.Unlock()
-	for _, c := range same {
+	for _, c := range cores {
 		if n.Released {
 			c.observeRelease(n.Key)
 		} else if c.inForce.Load() != nil {
@@ -69,30 +69,30 @@ func (s *Store) notice(n backend.Notice) {
 	}
 }
 
-// catchUp makes up for notices that were missed. The first time, waiters need not be woken: they have polled until now.
-func (s *Store) catchUp(again bool) {
+// catchUp makes up for notices that were missed.
+func (s *Store) catchUp(wake bool) {
 	for _, c := range s.allCores() {
 		if c.inForce.Load() != nil {
 			_ = c.reload()
 		}
 	}
-	if again {
+	if wake {
 		s.wakeAll()
 	}
 }
 
+// allCores returns the limiters that are not closed.
 func (s *Store) allCores() []*core {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []*core
-	for _, same := range s.cores {
-		all = append(all, same...)
+	for _, cores := range s.cores {
+		all = append(all, cores...)
 	}
 	return all
 }
 
-// wakeAll makes all waiters ask again, spread over wakeSpread so that they do not overload a store that has just come
-// back.
+// wakeAll wakes all queues, spread over wakeSpread so that they do not overload a store that has just come back.
 func (s *Store) wakeAll() { s.wakeShard(nil) }
 
 // wakeShard is wakeAll for the keys of one shard; nil: of all.

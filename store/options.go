@@ -14,22 +14,22 @@ type Options struct {
 	// CallTimeout bounds a round trip to the store, and the time that a caller waits for its answer, whatever the
 	// backend's client does. The default is 500 ms.
 	CallTimeout time.Duration `json:"call_timeout,omitempty" yaml:"call_timeout,omitempty"`
-	// FailureThreshold is how many calls in a row must fail before the store counts as away. While it is away,
-	// limiters do not call it and answer by their [OutagePolicy]. The default is 3.
+	// FailureThreshold is how many calls in a row must fail before the store counts as away. While it is away, limiters do
+	// not call it and answer by their [OutagePolicy]. The default is 3.
 	FailureThreshold int `json:"failure_threshold,omitempty" yaml:"failure_threshold,omitempty"`
-	// ProbeInterval is how often a store that is away is probed, by one call. The default is 1 s. It varies by a
-	// fifth at random, so that instances do not probe together.
+	// ProbeInterval is the time between two calls by which a store that is away is probed. The default is 1 s. It varies
+	// by a fifth at random, so that instances do not probe together.
 	ProbeInterval time.Duration `json:"probe_interval,omitempty" yaml:"probe_interval,omitempty"`
-	// RefreshInterval is how often a limiter in use loads its limits, in case a notice of a change was missed. The
-	// default is 10 s. It is up to a fifth shorter at random, so that instances do not load together.
+	// RefreshInterval is the time after which a limiter in use loads its limits again, in case a notice of a change was
+	// missed. The default is 10 s. It is up to a fifth shorter at random, so that instances do not load together.
 	RefreshInterval time.Duration `json:"refresh_interval,omitempty" yaml:"refresh_interval,omitempty"`
-	// NoListen, if true, opens no connection for the store's notices. Then an idle limiter learns of new limits
-	// after RefreshInterval, callers that wait for a concurrency limiter poll, and a key whose rejection is
-	// remembered (see LimiterOptions.CacheRejections) stays rejected for up to RefreshInterval after its limit was
-	// raised elsewhere.
+	// NoListen, if true, opens no connection for the store's notices. Then an idle limiter learns of new limits after
+	// RefreshInterval, callers that wait for a concurrency limiter poll, and a key whose rejection is remembered (see
+	// LimiterOptions.CacheRejections) stays rejected for up to RefreshInterval after its limit was raised elsewhere. The
+	// default is false.
 	NoListen bool `json:"no_listen,omitempty" yaml:"no_listen,omitempty"`
-	// OnEvent is called with each [Event], one after the other, on its own goroutine. No limiter waits for it. If
-	// nil, events are dropped.
+	// OnEvent is called with each [Event], one after the other, on its own goroutine. No limiter waits for it. If nil,
+	// events are dropped.
 	OnEvent func(Event) `json:"-" yaml:"-"`
 }
 
@@ -60,34 +60,35 @@ type LimiterOptions struct {
 	// be 0 otherwise.
 	LocalShare float64 `json:"local_share,omitempty" yaml:"local_share,omitempty"`
 	// Block, if more than 1, is the largest number of permits that the instance borrows in one call, to grant them
-	// without asking the store. A block has about as many permits as the instance needs within a second, and never
-	// more than a quarter of the limit. The limit holds in sum, but permits that an instance has borrowed and does not use
-	// are missing to the others until the instance returns them, a second after it took them. A bucket accepts them
-	// only if nothing was taken since; otherwise refills restore them as if they had been used. If the instance dies,
-	// refills or the end of the window restore them.
+	// without asking the store. The default, 0, borrows none, like 1. A block has about as many permits as the instance
+	// needs within a second, and never more than a quarter of the limit.
 	//
-	// Rejections are remembered as with CacheRejections. A step of the store's clock forwards is seen at the next call to the
-	// store: until then, for at most a second, a block counts although the step has already restored its permits.
-	// Block must be 0 or 1 for concurrency.
+	// The limit holds in sum, but other instances cannot use permits that were borrowed until the instance returns
+	// them, a second after it took them. A bucket accepts them only if nothing was taken since; otherwise refills
+	// restore them as if they had been used. If the instance dies, refills or the end of the window restore them.
+	//
+	// Rejections are remembered as with CacheRejections. If the store's clock steps forward, the instance learns of it at
+	// its next call. Until then, for at most a second, it grants from a block although the step has already restored
+	// those permits. Block must be 0 or 1 for concurrency.
 	Block int `json:"block,omitempty" yaml:"block,omitempty"`
-	// CacheRejections, if true, rejects a key that has nothing left without asking the store, until time has
-	// restored something. A refund can restore it earlier without this instance learning of it; therefore, a grant is not
-	// refunded when a later limiter of a chain rejects. A grant to a caller whose context has ended is refunded. It
-	// must be false for concurrency, where time restores nothing.
+	// CacheRejections, if true, rejects a key that has no permits left without asking the store, until time has restored
+	// some. A refund could restore them earlier without this instance learning of it; therefore, a grant is not refunded
+	// when a later limiter of a chain rejects. A grant to a caller whose context has ended is refunded. CacheRejections
+	// must be false for concurrency, where time restores no permits. The default is false.
 	CacheRejections bool `json:"cache_rejections,omitempty" yaml:"cache_rejections,omitempty"`
-	// NoCoalescing, if true, makes every call a round trip of its own. By default, calls that arrive while a round
-	// trip is under way share the next one. If a caller's context ends during its round trip, what it was
-	// granted can be lost until time restores it. NoCoalescing is ignored for concurrency, where an acquisition must not overtake a
-	// release.
+	// NoCoalescing, if true, makes every call a round trip of its own. By default, calls that arrive while a round trip
+	// is under way share the next one. With NoCoalescing, what was granted to a caller whose context ends during the
+	// round trip can be lost until time restores it. NoCoalescing is ignored for concurrency, where an acquisition must
+	// not overtake a release.
 	NoCoalescing bool `json:"no_coalescing,omitempty" yaml:"no_coalescing,omitempty"`
 	// Generation orders the limits that programs are deployed with. The first use of a limiter sets its limits for
-	// all instances if its Generation is larger than that of the limits in force, and never if it is smaller. If both
-	// are equal, it sets them if this limiter was made after the limits in force were set, unless its limits
-	// are among the last ones that were replaced: those belong to an older program. Raise it to go back to older
-	// limits. The default is 0. The event [EventOverruled] reports a limiter whose limits are not in force.
+	// all instances if its Generation is larger than that of the limits in force, and never if it is smaller. If both are
+	// equal, it sets them if this limiter was made after the limits in force were set, unless its limits are among the
+	// last ones that were replaced: those belong to an older program. To go back to older limits, raise Generation. The
+	// default is 0. The event [EventOverruled] reports a limiter whose limits are not in force.
 	Generation int64 `json:"generation,omitempty" yaml:"generation,omitempty"`
-	// LeaseTTL is how long after an instance has died its permits of a concurrency limiter become free. Leases are
-	// renewed three times within it. The default is 30 s, the least 100 ms. It must be 0 for other kinds.
+	// LeaseTTL is how long after an instance has died its permits of a concurrency limiter become free. Leases are renewed
+	// three times within it. The default is 30 s, the minimum 100 ms. It must be 0 for other kinds.
 	LeaseTTL time.Duration `json:"lease_ttl,omitempty" yaml:"lease_ttl,omitempty"`
 }
 
@@ -147,7 +148,7 @@ func check(name string, options any, shared *LimiterOptions) (backend.Limits, qu
 // maxName bounds the name of a limiter, which is part of every key.
 const maxName = 200
 
-// checkName allows only characters that backends can write into keys and notices next to other text.
+// checkName allows only characters that do not collide with the text that backends put around names in keys and notices.
 func checkName(p *validate.Problems, name string) {
 	switch {
 	case name == "" || len(name) > maxName:

@@ -28,6 +28,10 @@ const (
 	FallBackLocally
 )
 
+// OutageKey is the metadata key on every lease of a shared limiter, granted or rejected, that was decided without the
+// store. Its value is the reason.
+var OutageKey = limiter.NewMetadataKey[error]("STORE_OUTAGE")
+
 var outages = textenum.Texts[OutagePolicy]{Package: "store", Type: "OutagePolicy", Texts: []string{
 	FailClosed: "fail_closed", FailOpen: "fail_open", FallBackLocally: "fall_back_locally",
 }}

@@ -127,35 +127,35 @@ const maxForecastWaiters = 64
 // waitBehind returns how long a new caller waits for n permits behind this instance's queue if no other instance takes
 // any; 0 if not known. The keyState is locked.
 func (ks *keyState) waitBehind(n int) time.Duration {
-	k := &ks.lastAnswer
-	if k.def == nil || k.def.Kind == backend.KindConcurrency {
+	a := &ks.lastAnswer
+	if a.def == nil || a.def.Kind == backend.KindConcurrency {
 		return 0
 	}
 	order := ks.c.queueing.Load().order
 	overtakes := n == 0 || order == limiter.NewestFirst
-	s, at, seen := k.state, k.now, 0
+	s, at, seen := a.state, a.now, 0
 	left := ks.queue.permits
 	for w := range ks.queue.all(order) {
 		if w.n == 0 {
 			continue // takes nothing
 		}
-		need := min(int64(w.n), k.def.Permits)
-		wait := k.def.Wait(s, at, need)
-		if mine := k.def.Wait(s, at, weight(n)); overtakes && mine < wait {
+		need := min(int64(w.n), a.def.Permits)
+		wait := a.def.Wait(s, at, need)
+		if mine := a.def.Wait(s, at, weight(n)); overtakes && mine < wait {
 			at = saturate.Add(at, mine)
 			return ks.sinceAnswer(at)
 		}
 		if seen++; seen > maxForecastWaiters {
 			// Each waiter waits no longer than it takes to fill up once.
-			full := backend.State{Schedule: s.Schedule, Tick: s.Tick, Missing: k.def.Permits, Taken: []backend.Segment{{Tick: s.Tick, Permits: k.def.Permits}}}
-			at = saturate.Add(at, saturate.Mul(left+1, k.def.FullAt(full)-k.def.TickTime(s.Tick)))
+			full := backend.State{Schedule: s.Schedule, Tick: s.Tick, Missing: a.def.Permits, Taken: []backend.Segment{{Tick: s.Tick, Permits: a.def.Permits}}}
+			at = saturate.Add(at, saturate.Mul(left+1, a.def.FullAt(full)-a.def.TickTime(s.Tick)))
 			return ks.sinceAnswer(at)
 		}
 		at = saturate.Add(at, wait)
-		s = k.def.Decide(s, at, []backend.Request{{Op: backend.OpCharge, Max: need}}, make([]int64, 1))
+		s = a.def.Decide(s, at, []backend.Request{{Op: backend.OpCharge, Max: need}}, make([]int64, 1))
 		left -= need
 	}
-	return ks.sinceAnswer(saturate.Add(at, k.def.Wait(s, at, weight(n))))
+	return ks.sinceAnswer(saturate.Add(at, a.def.Wait(s, at, weight(n))))
 }
 
 // sinceAnswer returns the time from now to a moment of the store's clock, at least 1 ns.

@@ -81,10 +81,10 @@ func (c *core) lastAvailable(key string) int64 {
 		return last
 	}
 	defer ks.mu.Unlock()
-	k := &ks.lastAnswer
-	if k.def == nil {
+	a := &ks.lastAnswer
+	if a.def == nil {
 		return last
 	}
-	s := k.def.Advance(k.state, k.now+time.Since(k.sent).Microseconds())
-	return max(k.def.Permits-s.Missing, 0)
+	s := a.def.Advance(a.state, a.now+time.Since(a.sent).Microseconds())
+	return max(a.def.Permits-s.Missing, 0)
 }

@@ -16,8 +16,7 @@ import (
 // weirpostgres.New, and have one Store for a process. It is safe for use by many goroutines. Making a limiter does not
 // call the backend, so a program starts while the store is away.
 //
-// Limiters are known by their names: all instances that make one with the same name and kind in the same store share
-// it. Reconfigure sets the limits for all instances. The first use of a limiter sets them, too, unless newer limits are
+// All instances that make a limiter with the same name and kind in the same store share it. Reconfigure sets the limits for all instances. The first use of a limiter sets them, too, unless newer limits are
 // in force; see LimiterOptions.Generation.
 type Store struct {
 	backend backend.Backend
@@ -28,16 +27,16 @@ type Store struct {
 
 	ctx        context.Context // ends with Close
 	cancel     context.CancelFunc
-	goroutines sync.WaitGroup // they end soon after ctx
+	goroutines sync.WaitGroup // those of goBackground
 
 	renewer  leaseRenewer
 	returner blockReturner
 
 	interruptible bool          // see [backend.Interruptible]
 	inFlight      atomic.Int64  // work under way outside the batchers
-	repairSlots   chan struct{} // bounds how many repairs run at once
+	repairSlots   chan struct{} // see goLimited
 
-	idleWaiter atomic.Pointer[chan struct{}] // not nil: Close waits until the Store is idle
+	idleWaiter atomic.Pointer[chan struct{}] // of waitIdle; nil before Close
 
 	closed chan struct{} // closed when Close returns
 
@@ -46,8 +45,8 @@ type Store struct {
 
 	mu            sync.Mutex
 	cores         map[string][]*core // by name; nil once the Store is being closed
-	closing       bool               // no goroutine may be started any more
-	listenStarted bool               // a goroutine listens, or has found that the backend cannot
+	closing       bool               // goBackground starts no goroutine any more
+	listenStarted bool               // listenLoop was started
 	listening     atomic.Bool        // notices arrive
 }
 
@@ -64,7 +63,10 @@ func New(b backend.Backend, options *Options) (*Store, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Store{backend: b, o: o.withDefaults(), cores: map[string][]*core{}, repairSlots: make(chan struct{}, maxRepairs), closed: make(chan struct{})}
+	s := &Store{
+		backend: b, o: o.withDefaults(), cores: map[string][]*core{},
+		repairSlots: make(chan struct{}, maxRepairs), closed: make(chan struct{}),
+	}
 	s.events = eventqueue.New("store: OnEvent", o.OnEvent)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.renewer.s, s.returner.s = s, s
@@ -137,8 +139,8 @@ func (s *Store) Close() error {
 	}
 	defer close(s.closed)
 	var closing sync.WaitGroup
-	for _, same := range cores {
-		for _, c := range same {
+	for _, all := range cores {
+		for _, c := range all {
 			closing.Go(c.close) // together, because each loads its final statistics
 		}
 	}

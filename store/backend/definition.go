@@ -1,10 +1,10 @@
 package backend
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/weir-go/weir/internal/saturate"
+	"github.com/weir-go/weir/internal/textenum"
 )
 
 // A Kind is how the permits of a limiter come back. The zero Kind is not used.
@@ -18,15 +18,12 @@ const (
 	KindConcurrency                   // permits come back when a lease is released or expires
 )
 
-var kindNames = [...]string{"no kind", "token_bucket", "fixed_window", "sliding_window", "concurrency"}
+var kindNames = textenum.Texts[Kind]{Type: "Kind", Texts: []string{
+	"no kind", "token_bucket", "fixed_window", "sliding_window", "concurrency",
+}}
 
 // String returns the name that the kind has in configuration files.
-func (k Kind) String() string {
-	if int(k) < len(kindNames) {
-		return kindNames[k]
-	}
-	return fmt.Sprintf("Kind(%d)", uint8(k))
-}
+func (k Kind) String() string { return kindNames.String(k) }
 
 // Limits are what a [Backend] needs of a limiter's options. All times are whole microseconds, with which every store
 // can compute exactly.

@@ -159,8 +159,8 @@ func (d *Definition) take(s *State, n int64) int64 {
 	return n
 }
 
-// refund gives back what is still missing because of the grant. Ticks restore the oldest permits first: those that were
-// missing before the grant, and then those of the grant.
+// refund gives back what is still missing because of the grant. Ticks restore the permits that were missing before
+// it first, and then those of the grant.
 func (d *Definition) refund(s *State, r Request) int64 {
 	if d.Kind == KindSlidingWindow {
 		return s.refundSegment(r)
