@@ -1,13 +1,12 @@
 // Package explain describes the pipelines of a file in words, one line for each strategy.
 //
-//   - explain.go: Write, and what is said of pipelines and strategies.
-//   - limiter.go, store.go, retry.go, failure.go, chaos.go: what is said of their options.
+//   - explain.go: Write, which needs to know who shares what.
+//   - strategy.go, limiter.go: the words for their options.
 package explain
 
 import (
 	"fmt"
 	"io"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -24,17 +23,15 @@ func Write(w io.Writer, f *model.File, names ...string) error {
 		e.byName[p.Name] = p
 		all = append(all, p.Name)
 	}
-	wanted := make(map[string]bool, len(names))
 	for _, name := range names {
 		if e.byName[name] == nil {
 			return fmt.Errorf("reload: there is no pipeline %s in the file, %s", document.Quoted(name), new(document.Suggester).Instead(name, all, "nor any other"))
 		}
-		wanted[name] = true
 	}
 	e.findUsers()
 	var b strings.Builder
 	for _, p := range f.Pipelines {
-		if len(names) == 0 || wanted[p.Name] {
+		if len(names) == 0 || slices.Contains(names, p.Name) {
 			e.pipeline(&b, p)
 		}
 	}
@@ -49,36 +46,51 @@ func Write(w io.Writer, f *model.File, names ...string) error {
 type explainer struct {
 	file     *model.File
 	byName   map[string]*model.Pipeline
-	users    map[*model.Limiter][]string // the pipelines that use a shared limiter
-	spenders map[*model.Budget][]string  // the pipelines that use a budget
-	retrying map[string]bool             // pipelines in which a strategy makes further attempts
+	users    map[any][]string // the pipelines that use a *model.Limiter or *model.Budget, in the order of the file
+	retrying map[string]bool  // pipelines in which a strategy makes further attempts
 }
 
-// findUsers sets users and spenders.
+// findUsers sets users.
 func (e *explainer) findUsers() {
-	e.users = make(map[*model.Limiter][]string)
-	e.spenders = make(map[*model.Budget][]string)
+	e.users = make(map[any][]string)
 	for _, p := range e.file.Pipelines {
-		seen := make(map[*model.Limiter]bool)
 		for _, s := range p.Strategies {
-			e.use(s.Limiter, p.Name, seen)
-			if s.Budget != nil && !slices.Contains(e.spenders[s.Budget], p.Name) {
-				e.spenders[s.Budget] = append(e.spenders[s.Budget], p.Name)
+			e.addLimiterUser(s.Limiter, p.Name)
+			if s.Budget != nil {
+				e.addUser(s.Budget, p.Name)
 			}
 		}
 	}
 }
 
-// use adds a pipeline to the users of l and of the members of l.
-func (e *explainer) use(l *model.Limiter, by string, seen map[*model.Limiter]bool) {
-	if l == nil || seen[l] {
+// addUser returns false if it was called before. Pipelines are added one after the other.
+func (e *explainer) addUser(of any, pipeline string) bool {
+	users := e.users[of]
+	if len(users) > 0 && users[len(users)-1] == pipeline {
+		return false
+	}
+	e.users[of] = append(users, pipeline)
+	return true
+}
+
+func (e *explainer) addLimiterUser(l *model.Limiter, pipeline string) {
+	if l == nil || !e.addUser(l, pipeline) {
 		return
 	}
-	seen[l] = true
-	e.users[l] = append(e.users[l], by)
 	for _, m := range l.Members {
-		e.use(m, by, seen)
+		e.addLimiterUser(m, pipeline)
 	}
+}
+
+// sharedWith names the users of a limiter or budget other than the pipeline p.
+func (e *explainer) sharedWith(of any, p *model.Pipeline) string {
+	var others []string
+	for _, name := range e.users[of] {
+		if name != p.Name {
+			others = append(others, document.Name(name))
+		}
+	}
+	return when(len(others) > 0, ", shared with %s", strings.Join(others, ", "))
 }
 
 // unused writes the limiters and budgets that no pipeline uses.
@@ -89,7 +101,7 @@ func (e *explainer) unused(b *strings.Builder) {
 		}
 	}
 	for _, m := range e.file.Budgets {
-		if len(e.spenders[m]) == 0 {
+		if len(e.users[m]) == 0 {
 			fmt.Fprintf(b, "budget %s is used by no pipeline\n", document.Name(m.Name))
 		}
 	}
@@ -129,62 +141,10 @@ func (e *explainer) retries(s *model.Strategy) bool {
 	}
 }
 
-// strategy returns the line of s. subject is what runs through s: each execution, or each attempt.
-func (e *explainer) strategy(p *model.Pipeline, s *model.Strategy, subject string) string {
-	var words string
-	switch o := s.Options.(type) {
-	case model.RetryOptions:
-		words = subject + " " + explainRetry(o) + e.budget(p, s)
-	case model.HedgingOptions:
-		words = explainHedging(o, subject) + e.budget(p, s)
-	case model.CircuitBreakerOptions:
-		words = explainCircuitBreaker(o, subject)
-	case model.FallbackOptions:
-		words = explainFallback(o, subject)
-	case model.ChaosFaultOptions:
-		words = explainFault(o, subject)
-	case model.ChaosLatencyOptions:
-		words = explainLatency(o, subject)
-	case model.ChaosOutcomeOptions:
-		words = explainChaos(o.Options, subject, "return what "+o.Outcome+" makes up")
-	case model.ChaosBehaviorOptions:
-		words = explainChaos(o.Options, subject, "run "+o.Behavior+" first")
-	case model.TimeoutOptions:
-		words = fmt.Sprintf("%s may take %s", subject, briefly(o.Timeout))
-	case model.RateLimiterOptions:
-		words = subject + " " + explainRateLimiter(o) + " of " + e.limiter(p, s.Limiter)
-		if o.Handle != "" {
-			words += "; a failure is what " + document.Name(o.Handle) + " takes for one"
-		}
-	case model.PipelineOptions:
-		words = fmt.Sprintf("%s runs through the pipeline %s", subject, document.Name(o.Name))
-	default:
-		words = fmt.Sprintf("%s runs through %s", subject, explainOwn(s.Kind, s.Options))
+// when returns the text if the condition holds, and otherwise nothing.
+func when(condition bool, format string, args ...any) string {
+	if !condition {
+		return ""
 	}
-	if s.Name != s.DefaultName {
-		words += fmt.Sprintf("; called %s", document.Name(s.Name))
-	}
-	return words
-}
-
-// explainOwn describes the options of a kind of the program.
-func explainOwn(kind string, options any) string {
-	if options == nil {
-		return kind + ", which only the program knows"
-	}
-	if own, ok := options.(interface{ Explain() string }); ok {
-		return own.Explain()
-	}
-	v := reflect.ValueOf(options)
-	var set []string
-	for _, f := range model.FieldsOf(v.Type()) {
-		if f.Function || f.IsName() || v.FieldByIndex(f.Index).IsZero() {
-			continue
-		}
-		set = append(set, f.Name+": "+f.Written(v.FieldByIndex(f.Index)))
-	}
-	if len(set) == 0 {
-		return kind
-	}
-	return kind + " with " + strings.Join(set, ", ")
+	return fmt.Sprintf(format, args...)
 }

@@ -2,25 +2,23 @@ package explain
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/model"
+	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/strategies/adaptive"
 )
 
-func explainRateLimiter(o model.RateLimiterOptions) string {
+func (e *explainer) rateLimiter(p *model.Pipeline, l *model.Limiter, o model.RateLimiterOptions) string {
 	words := "takes a permit"
 	if o.Permits != "" {
 		words = "takes as many permits as " + o.Permits + " says"
 	}
-	if o.Shadow {
-		words += " if it can, and goes on if not (shadow),"
-	}
-	return words
+	return words + when(o.Shadow, " if it can, and goes on if not (shadow),") + " of " + e.limiter(p, l) +
+		when(o.Handle != "", "; a failure is what %s takes for one", document.Name(o.Handle))
 }
 
 // limiter describes the limiter of a strategy of p.
@@ -28,19 +26,7 @@ func (e *explainer) limiter(p *model.Pipeline, l *model.Limiter) string {
 	if l.Name == "" {
 		return "its own " + e.limits(p, l)
 	}
-	return fmt.Sprintf("%s%s (%s)", document.Name(l.Name), sharedWith(e.users[l], p.Name), e.limits(p, l))
-}
-
-// sharedWith names the users other than itself.
-func sharedWith(users []string, itself string) string {
-	others := slices.DeleteFunc(slices.Clone(users), func(name string) bool { return name == itself })
-	if len(others) == 0 {
-		return ""
-	}
-	for i, name := range others {
-		others[i] = document.Name(name)
-	}
-	return ", shared with " + strings.Join(others, ", ")
+	return fmt.Sprintf("%s%s (%s)", document.Name(l.Name), e.sharedWith(l, p), e.limits(p, l))
 }
 
 // limits describes the limits of l and its store.
@@ -110,26 +96,34 @@ func (e *explainer) chain(p *model.Pipeline, l *model.Limiter) string {
 func queue(limit int, order limiter.QueueOrder, manual bool) string {
 	words := "; no queue"
 	if limit > 0 {
-		words = fmt.Sprintf("; up to %d wait", limit)
-		if order == limiter.NewestFirst {
-			words += ", the newest first"
-		}
+		words = fmt.Sprintf("; up to %d wait", limit) + when(order == limiter.NewestFirst, ", the newest first")
 	}
-	if manual {
-		words += "; the program replenishes it"
-	}
-	return words
+	return words + when(manual, "; the program replenishes it")
 }
 
 func partitions(o limiter.PartitionedOptions) string {
-	var words string
-	if o.MaxPartitions > 0 {
-		words = fmt.Sprintf("; up to %d of them", o.MaxPartitions)
+	return when(o.MaxPartitions > 0, "; up to %d of them", o.MaxPartitions) +
+		when(o.IdleTimeout > 0, "; forgotten when idle for %s", briefly(o.IdleTimeout))
+}
+
+// explainStore describes the store of a limiter.
+func explainStore(m *model.Store) string {
+	if m == nil {
+		return ""
 	}
-	if o.IdleTimeout > 0 {
-		words += fmt.Sprintf("; forgotten when idle for %s", briefly(o.IdleTimeout))
+	outage := "rejects"
+	switch m.Outage {
+	case store.FailOpen:
+		outage = "grants everything"
+	case store.FallBackLocally:
+		outage = percent(m.LocalShare) + " of the limit in the process"
 	}
-	return words
+	return "; in the store " + m.Name + ", " + outage + " while that is away" +
+		when(m.Block > 1, ", takes up to %d permits at once", m.Block) +
+		when(m.CacheRejections, ", remembers rejections") +
+		when(m.NoCoalescing, ", asks for each call alone") +
+		when(m.Generation > 0, ", generation %d", m.Generation) +
+		when(m.LeaseTTL > 0, ", leases of an instance that has died end after %s", briefly(m.LeaseTTL))
 }
 
 // units are the units of rates.
@@ -161,16 +155,4 @@ func times(n int, unit, period time.Duration) (int64, bool) {
 		return 0, false
 	}
 	return product / int64(period), true
-}
-
-// briefly formats d without zeros at the end: 1m, not 1m0s.
-func briefly(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }

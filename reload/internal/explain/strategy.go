@@ -1,0 +1,238 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir/reload/internal/document"
+	"github.com/weir-go/weir/reload/internal/model"
+	"github.com/weir-go/weir/strategies/chaos"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+	"github.com/weir-go/weir/strategies/hedge"
+	"github.com/weir-go/weir/strategies/retry"
+)
+
+// strategy returns the line of s. subject is what runs through s: each execution, or each attempt.
+func (e *explainer) strategy(p *model.Pipeline, s *model.Strategy, subject string) string {
+	words := subject + " "
+	switch o := s.Options.(type) {
+	case model.RetryOptions:
+		words += explainRetry(o) + e.budget(p, s)
+	case model.HedgingOptions:
+		words += explainHedging(o) + e.budget(p, s)
+	case model.CircuitBreakerOptions:
+		words += explainCircuitBreaker(o)
+	case model.FallbackOptions:
+		words += "falls back to " + o.Action + when(o.Handle != "", " if %s says so", o.Handle)
+	case model.ChaosFaultOptions:
+		words = explainChaos(o.Options, subject, "fail"+when(o.Error != "", " with %s", o.Error))
+	case model.ChaosLatencyOptions:
+		longer := "no"
+		if latency := cmp.Or(o.Latency, chaos.DefaultLatency); latency > 0 {
+			longer = briefly(latency)
+		}
+		words = explainChaos(o.Options, subject, "take "+longer+" longer")
+	case model.ChaosOutcomeOptions:
+		words = explainChaos(o.Options, subject, "return what "+o.Outcome+" makes up")
+	case model.ChaosBehaviorOptions:
+		words = explainChaos(o.Options, subject, "run "+o.Behavior+" first")
+	case model.TimeoutOptions:
+		words += "may take " + briefly(o.Timeout)
+	case model.RateLimiterOptions:
+		words += e.rateLimiter(p, s.Limiter, o)
+	case model.PipelineOptions:
+		words += "runs through the pipeline " + document.Name(o.Name)
+	default:
+		words += "runs through " + explainOwn(s.Kind, s.Options)
+	}
+	return words + when(s.Name != s.DefaultName, "; called %s", document.Name(s.Name))
+}
+
+// explainOwn describes the options of a kind of the program.
+func explainOwn(kind string, options any) string {
+	if options == nil {
+		return kind + ", which only the program knows"
+	}
+	if own, ok := options.(interface{ Explain() string }); ok {
+		return own.Explain()
+	}
+	v := reflect.ValueOf(options)
+	var set []string
+	for _, f := range model.FieldsOf(v.Type()) {
+		if f.Function || f.IsName() || v.FieldByIndex(f.Index).IsZero() {
+			continue
+		}
+		set = append(set, f.Name+": "+f.Written(v.FieldByIndex(f.Index)))
+	}
+	if len(set) == 0 {
+		return kind
+	}
+	return kind + " with " + strings.Join(set, ", ")
+}
+
+// explainRetry describes a retry, without its budget.
+func explainRetry(o model.RetryOptions) string {
+	full := retry.New(&o.Options).Options() // with the defaults
+	var words string
+	switch {
+	case full.MaxRetries <= 0:
+		return "is not retried"
+	case full.MaxRetries == retry.Forever:
+		words = "is retried until it succeeds"
+	case full.MaxRetries == 1:
+		words = "is retried once"
+	default:
+		words = fmt.Sprintf("is retried up to %d times", full.MaxRetries)
+	}
+	words += when(o.Handle != "", " if %s says so", o.Handle) + explainWaits(full) +
+		when(full.MaxDuration > 0, ", for %s at most", briefly(full.MaxDuration))
+	switch {
+	case full.IgnoreRetryAfter:
+		words += ", whatever a failure asks for"
+	case full.MaxRetryAfter < 0:
+		words += ", or as long as a failure asks for"
+	case full.MaxRetryAfter != retry.DefaultMaxRetryAfter:
+		words += ", or up to " + briefly(full.MaxRetryAfter) + " if a failure asks for it"
+	}
+	return words
+}
+
+func explainWaits(o retry.Options) string {
+	switch {
+	case o.Delay <= 0:
+		return ", at once"
+	case o.Jitter && o.Backoff == retry.Exponential:
+		return ", after " + explainBackoff(o) + " (full jitter: a random part of that)"
+	case o.Jitter:
+		return ", after " + explainBackoff(o) + " (jitter: up to a quarter more or less)"
+	default:
+		return ", after " + explainBackoff(o)
+	}
+}
+
+// explainBackoff lists the first waits, up to the one from which they stay the same.
+func explainBackoff(o retry.Options) string {
+	const most = 3
+	var waits []string
+	for attempt := range min(o.MaxRetries, most) {
+		d := wait(o, attempt)
+		if d == wait(o, attempt+1) && o.MaxRetries > attempt+1 {
+			return strings.Join(append(waits, briefly(d)+" each"), ", then ")
+		}
+		waits = append(waits, briefly(d))
+	}
+	words := strings.Join(waits, ", ")
+	if o.MaxRetries > most {
+		words += " and so on" + when(o.MaxDelay > 0, ", up to %s", briefly(o.MaxDelay))
+	}
+	return words
+}
+
+// wait returns the backoff after that attempt, counted from 0, without jitter.
+func wait(o retry.Options, attempt int) time.Duration {
+	factor := time.Duration(1)
+	switch o.Backoff {
+	case retry.Linear:
+		factor = time.Duration(attempt + 1)
+	case retry.Exponential:
+		factor = 1 << attempt
+	}
+	d := time.Duration(math.MaxInt64)
+	if o.Delay <= d/factor {
+		d = o.Delay * factor
+	}
+	if o.MaxDelay > 0 {
+		d = min(d, o.MaxDelay)
+	}
+	return d
+}
+
+// explainHedging describes hedging, without its budget.
+func explainHedging(o model.HedgingOptions) string {
+	hedges := cmp.Or(o.MaxHedges, hedge.DefaultMaxHedges)
+	failed := asTold(o.Handle)
+	switch delay := cmp.Or(o.Delay, hedge.DefaultDelay); {
+	case hedges < 0:
+		return "is not hedged"
+	case o.AtOnce:
+		return fmt.Sprintf("is hedged: %d attempts at once", hedges+1) + when(o.Handle != "", ", and one that failed%s does not win", failed)
+	case delay < 0:
+		return fmt.Sprintf("is hedged: another attempt when one has failed%s, %d at most", failed, hedges)
+	case hedges == 1:
+		return fmt.Sprintf("is hedged: a second attempt after %s or a failure%s, 1 at most", briefly(delay), failed)
+	default:
+		return fmt.Sprintf("is hedged: another attempt after %s each or a failure%s, %d at most", briefly(delay), failed, hedges)
+	}
+}
+
+// asTold names the function that reports failures, if there is one.
+func asTold(handle string) string { return when(handle != "", " as %s tells", handle) }
+
+// budget describes the budget that further attempts of s are taken from.
+func (e *explainer) budget(p *model.Pipeline, s *model.Strategy) string {
+	m := s.Budget
+	if m == nil || !e.retries(s) {
+		return ""
+	}
+	o := m.Full()
+	var parts []string
+	if o.Ratio > 0 {
+		parts = append(parts, percent(o.Ratio)+" of the executions")
+	}
+	if o.MinPerSecond > 0 {
+		parts = append(parts, fmt.Sprintf("%d a second", o.MinPerSecond))
+	}
+	size := "which has none"
+	if len(parts) > 0 {
+		size = strings.Join(parts, " and ") + ", over " + briefly(o.Window)
+	}
+	return fmt.Sprintf(", out of the budget %s%s (%s)", document.Name(m.Name), e.sharedWith(m, p), size)
+}
+
+func explainCircuitBreaker(o model.CircuitBreakerOptions) string {
+	full := circuitbreaker.New(&o.Options).Options() // with the defaults
+	var rules []string
+	if full.FailureRatio > 0 {
+		rules = append(rules, fmt.Sprintf("%s of at least %d in %s", percent(full.FailureRatio), full.MinimumThroughput, briefly(full.SamplingDuration)))
+	}
+	if full.ConsecutiveFailures > 0 {
+		rules = append(rules, fmt.Sprintf("%d in a row", full.ConsecutiveFailures))
+	}
+	words := "fails fast"
+	if len(rules) > 0 {
+		words += fmt.Sprintf(" for %s once %s have failed%s", briefly(full.BreakDuration), document.Alternatives(rules), asTold(o.Handle)) +
+			when(full.HalfOpenProbes > 1, ", and then until %d probes have succeeded", full.HalfOpenProbes) +
+			when(o.Control != "", ", and")
+	}
+	return words + when(o.Control != "", " while isolated with %s", o.Control)
+}
+
+// explainChaos says in what part of the executions a strategy does something.
+func explainChaos(o chaos.Options, subject, what string) string {
+	part := "none"
+	if rate := cmp.Or(o.Rate, chaos.DefaultRate); rate > 0 {
+		part = percent(rate)
+	}
+	return "chaos: " + part + " of the " + strings.TrimPrefix(subject, "each ") + "s " + what +
+		when(!o.Enabled, ", when enabled; it is off")
+}
+
+// percent returns a ratio as a percentage: 0.001 is 0.1%.
+func percent(ratio float64) string { return strconv.FormatFloat(ratio*100, 'g', 6, 64) + "%" }
+
+// briefly formats d without zeros at the end: 1m, not 1m0s.
+func briefly(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
