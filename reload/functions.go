@@ -101,14 +101,14 @@ func named[F any](k *Kinds, what model.Purpose, name string) F {
 func (k *Kinds) checkRegistered(options any) error {
 	v := reflect.ValueOf(options)
 	for _, f := range model.FieldsOf(v.Type()) {
-		if f.Names == "" {
+		if f.Purpose == "" {
 			continue
 		}
 		name := v.FieldByIndex(f.Index).String()
-		switch k.functions[f.Names][name].(type) {
+		switch k.functions[f.Purpose][name].(type) {
 		case nil, assumed:
 			if name != "" || f.Required {
-				return fmt.Errorf("there is no %s %q", f.Names, name)
+				return fmt.Errorf("there is no %s %q", f.Purpose, name)
 			}
 		}
 	}

@@ -77,15 +77,15 @@ func (d *decoder) decodeField(f *model.Field, n *document.Node, v reflect.Value)
 	}
 	before := len(d.Problems)
 	d.decodeValue(n, v, f.Rule)
-	if len(d.Problems) == before && f.Zero != "" && v.IsZero() {
+	if len(d.Problems) == before && f.Default != "" && v.IsZero() {
 		off := ""
 		if slices.Contains(f.Words, model.Off) {
 			off = `, or write "off" for none`
 		}
-		d.Add(n, "0 would stand for the default, which is %s: leave %s out for that%s", f.Zero, f.Name, off)
+		d.Add(n, "0 would stand for the default, which is %s: leave %s out for that%s", f.Default, f.Name, off)
 	}
-	if f.Names != "" && n.Kind == document.Text {
-		d.checkFunction(n, f.Names)
+	if f.Purpose != "" && n.Kind == document.Text {
+		d.checkFunction(n, f.Purpose)
 	}
 }
 

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// A Field is a field of an options struct. If it is a function, a file cannot set it.
+// A Field is a field of an options struct.
 type Field struct {
 	GoName   string
 	Name     string // in a file
 	Index    []int
 	Type     reflect.Type
 	Required bool
-	Function bool // tagged "-": a file cannot set it
+	Function bool // tagged "-", as functions are: a file cannot set it
 	Rule
 }
 
@@ -28,16 +28,6 @@ func FieldsOf(t reflect.Type) []Field {
 	if known, ok := knownFields.Load(t); ok {
 		return known.([]Field)
 	}
-	all := findFields(t)
-	knownFields.Store(t, all)
-	return all
-}
-
-// knownFields has the fields of each struct type that FieldsOf was called with.
-var knownFields sync.Map
-
-// findFields does what FieldsOf says.
-func findFields(t reflect.Type) []Field {
 	var all []Field
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -62,8 +52,12 @@ func findFields(t reflect.Type) []Field {
 			}, true)
 		}
 	}
+	knownFields.Store(t, all)
 	return all
 }
+
+// knownFields has the fields of each struct type that FieldsOf was called with.
+var knownFields sync.Map
 
 // put adds f to all. If all has a field of that name, f replaces it if hides is true, and is dropped otherwise.
 func put(all []Field, f Field, hides bool) []Field {
@@ -138,22 +132,18 @@ func Decodable(t reflect.Type, inside ...reflect.Type) error {
 		}
 		return Decodable(t.Elem(), inside...)
 	case reflect.Struct:
-		return decodableFields(t, inside)
+		for _, f := range FieldsOf(t) {
+			if f.Function {
+				continue
+			}
+			if err := Decodable(f.Type, inside...); err != nil {
+				return fmt.Errorf("field %s: %w", f.GoName, err)
+			}
+		}
+		return nil
 	default:
 		return fmt.Errorf("%v cannot be written in a file", t)
 	}
-}
-
-func decodableFields(t reflect.Type, inside []reflect.Type) error {
-	for _, f := range FieldsOf(t) {
-		if f.Function {
-			continue
-		}
-		if err := Decodable(f.Type, inside...); err != nil {
-			return fmt.Errorf("field %s: %w", f.GoName, err)
-		}
-	}
-	return nil
 }
 
 // EnumOf returns the texts of an unsigned number type that is written as one of a few texts, in the order of the

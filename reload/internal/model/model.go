@@ -6,7 +6,7 @@
 //   - kinds.go: Kinds, and weir's own.
 //   - options.go: the options of weir's own kinds, with the names of functions in place of functions.
 //   - field.go: the fields of an options struct by their names in a file.
-//   - rule.go and rulestrategy.go: what a file can say of each field other than its type, and its description.
+//   - rule.go and rules.go: what a file can say of each field other than its type, and its description.
 package model
 
 import (

@@ -150,8 +150,8 @@ func properties(schema object) object { return schema["properties"].(object) }
 func (g generator) kindSchema(t reflect.Type) object {
 	s := structSchema(t)
 	for _, f := range model.FieldsOf(t) {
-		if f.Names != "" {
-			g.withFunctions(properties(s)[f.Name].(object), f.Names)
+		if f.Purpose != "" {
+			g.withFunctions(properties(s)[f.Name].(object), f.Purpose)
 		}
 	}
 	return s
@@ -254,9 +254,9 @@ func numberSchema(t reflect.Type, r model.Rule) object {
 		s["maximum"] = r.Most
 	}
 	switch {
-	case r.Zero != "" && r.Least <= 0 && fraction: // "off" and -1 are in typeSchema
+	case r.Default != "" && r.Least <= 0 && fraction: // "off" and -1 are in typeSchema
 		s["exclusiveMinimum"] = 0
-	case r.Zero != "" && r.Least <= 0:
+	case r.Default != "" && r.Least <= 0:
 		s["minimum"] = 1
 	case r.Bound:
 		s["minimum"] = r.Least
