@@ -100,45 +100,39 @@ func (d *decoder) checkFunction(n *document.Node, what model.Purpose) {
 // decodeValue decodes n into v.
 func (d *decoder) decodeValue(n *document.Node, v reflect.Value, r model.Rule) {
 	t := v.Type()
-	switch {
-	case model.IsText(t):
-		d.decodeText(n, v)
-	case t == model.DurationType:
-		d.decodeDuration(n, v, r)
-	case t.Kind() == reflect.Pointer:
+	kind := t.Kind()
+	if model.IsText(t) {
+		kind = reflect.String // decoded from one text
+	}
+	switch kind {
+	case reflect.Pointer:
 		v.Set(reflect.New(t.Elem()))
 		d.decodeValue(n, v.Elem(), r)
-	case t.Kind() == reflect.Struct:
+	case reflect.Struct:
 		d.decodeOptions(n, v.Addr())
-	case t.Kind() == reflect.Slice:
-		d.decodeList(n, v, r)
-	case t.Kind() == reflect.Map:
-		d.decodeMap(n, v, r)
+	case reflect.Slice:
+		if n.Kind != document.List {
+			d.Add(n, "must be a list, found %v", n)
+			return
+		}
+		v.Set(reflect.MakeSlice(t, len(n.Items), len(n.Items)))
+		for i, item := range n.Items {
+			d.decodeValue(item, v.Index(i), r)
+		}
+	case reflect.Map:
+		if n.Kind != document.Mapping {
+			d.Add(n, "must be a mapping, found %v", n)
+			return
+		}
+		v.Set(reflect.MakeMapWithSize(t, len(n.Entries)))
+		for _, e := range n.Entries {
+			value := reflect.New(t.Elem()).Elem()
+			d.decodeValue(e.Value, value, r)
+			v.SetMapIndex(reflect.ValueOf(e.Key.Text).Convert(t.Key()), value)
+		}
 	default:
-		d.decodeScalar(n, v, r)
-	}
-}
-
-func (d *decoder) decodeList(n *document.Node, v reflect.Value, r model.Rule) {
-	if n.Kind != document.List {
-		d.Add(n, "must be a list, found %v", n)
-		return
-	}
-	v.Set(reflect.MakeSlice(v.Type(), len(n.Items), len(n.Items)))
-	for i, item := range n.Items {
-		d.decodeValue(item, v.Index(i), r)
-	}
-}
-
-func (d *decoder) decodeMap(n *document.Node, v reflect.Value, r model.Rule) {
-	if n.Kind != document.Mapping {
-		d.Add(n, "must be a mapping, found %v", n)
-		return
-	}
-	v.Set(reflect.MakeMapWithSize(v.Type(), len(n.Entries)))
-	for _, e := range n.Entries {
-		value := reflect.New(v.Type().Elem()).Elem()
-		d.decodeValue(e.Value, value, r)
-		v.SetMapIndex(reflect.ValueOf(e.Key.Text).Convert(v.Type().Key()), value)
+		if problem := setScalar(v, n, r); problem != "" {
+			d.Add(n, "%s", problem)
+		}
 	}
 }

@@ -13,36 +13,29 @@ import (
 	"github.com/weir-go/weir/reload/internal/model"
 )
 
-// decodeScalar decodes numbers, texts and booleans.
-func (d *decoder) decodeScalar(n *document.Node, v reflect.Value, r model.Rule) {
+// setScalar sets v to what n has, or returns what is wrong with n.
+func setScalar(v reflect.Value, n *document.Node, r model.Rule) (problem string) {
 	switch {
+	case model.IsText(v.Type()):
+		return setText(v, n)
+	case v.Type() == model.DurationType:
+		return setDuration(v, n, r)
 	case v.Kind() == reflect.String:
 		if n.Kind != document.Text {
-			d.Add(n, "must be text, found %v%s", n, inQuotes(n))
-			return
+			return fmt.Sprintf("must be text, found %v%s", n, inQuotes(n))
 		}
 		v.SetString(n.Text)
 	case v.Kind() == reflect.Bool:
 		if n.Kind != document.Boolean {
-			d.Add(n, "must be true or false, found %v", n)
-			return
+			return fmt.Sprintf("must be true or false, found %v", n)
 		}
 		v.SetBool(strings.EqualFold(n.Text, "true"))
-	case v.CanInt():
-		d.decodeWhole(n, r, func(digits string) error {
-			i, err := strconv.ParseInt(digits, 10, v.Type().Bits())
-			v.SetInt(i)
-			return err
-		})
-	case v.CanUint():
-		d.decodeWhole(n, r, func(digits string) error {
-			i, err := strconv.ParseUint(digits, 10, v.Type().Bits())
-			v.SetUint(i)
-			return err
-		})
+	case v.CanFloat():
+		return setFraction(v, n, r)
 	default:
-		d.decodeFraction(n, v, r)
+		return setWhole(v, n, r)
 	}
+	return ""
 }
 
 func inQuotes(n *document.Node) string {
@@ -58,15 +51,27 @@ func inQuotes(n *document.Node) string {
 // wholeNumber matches numbers that all YAML readers read the same: 010 is eight to some, and ten to others.
 var wholeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 
-func (d *decoder) decodeWhole(n *document.Node, r model.Rule, set func(digits string) error) {
+func setWhole(v reflect.Value, n *document.Node, r model.Rule) (problem string) {
 	switch {
 	case n.Kind != document.Integer:
-		d.Add(n, "must be %s, found %v", orWords(r, "a whole number"), n)
+		return fmt.Sprintf("must be %s, found %v", orWords(r, "a whole number"), n)
 	case !wholeNumber.MatchString(n.Text):
-		d.Add(n, "must be a whole number in plain decimal digits, found %s", document.Beginning(n.Text))
-	case set(n.Text) != nil:
-		d.Add(n, "the number %s is out of range", document.Beginning(n.Text))
+		return "must be a whole number in plain decimal digits, found " + document.Beginning(n.Text)
 	}
+	var err error
+	if v.CanInt() {
+		var i int64
+		i, err = strconv.ParseInt(n.Text, 10, v.Type().Bits())
+		v.SetInt(i)
+	} else {
+		var u uint64
+		u, err = strconv.ParseUint(n.Text, 10, v.Type().Bits())
+		v.SetUint(u)
+	}
+	if err != nil {
+		return "the number " + document.Beginning(n.Text) + " is out of range"
+	}
+	return ""
 }
 
 // orWords returns what a field takes: the words of the rule, or else wanted.
@@ -78,55 +83,50 @@ func orWords(r model.Rule, wanted string) string {
 	return document.Alternatives(append(all, wanted))
 }
 
-func (d *decoder) decodeFraction(n *document.Node, v reflect.Value, r model.Rule) {
+func setFraction(v reflect.Value, n *document.Node, r model.Rule) (problem string) {
 	if n.Kind != document.Integer && n.Kind != document.Decimal {
-		d.Add(n, "must be %s, found %v", orWords(r, "a number"), n)
-		return
+		return fmt.Sprintf("must be %s, found %v", orWords(r, "a number"), n)
 	}
 	f, err := strconv.ParseFloat(n.Text, v.Type().Bits())
 	if err != nil || n.Kind == document.Integer && !wholeNumber.MatchString(n.Text) { // also .inf and .nan
-		d.Add(n, "must be a number in decimal digits, found %s", document.Beginning(n.Text))
-		return
+		return "must be a number in decimal digits, found " + document.Beginning(n.Text)
 	}
 	v.SetFloat(f)
+	return ""
 }
 
-func (d *decoder) decodeDuration(n *document.Node, v reflect.Value, r model.Rule) {
-	wanted := orWords(r, `a duration with its unit, such as "250ms"`)
-	switch n.Kind {
-	case document.Text:
-		t, err := time.ParseDuration(n.Text)
-		if err != nil || strings.Trim(n.Text, "+-0") == "" { // a zero needs no unit for ParseDuration
-			d.Add(n, "must be %s, found %v; the units are ns, us, ms, s, m and h", wanted, n)
-			return
-		}
-		v.SetInt(int64(t))
-	default:
-		d.Add(n, "must be %s, found %v", wanted, n)
-	}
-}
-
-// decodeText decodes into a type with UnmarshalText.
-func (d *decoder) decodeText(n *document.Node, v reflect.Value) {
-	texts := model.EnumOf(v.Type())
+func setDuration(v reflect.Value, n *document.Node, r model.Rule) (problem string) {
+	problem = fmt.Sprintf("must be %s, found %v", orWords(r, `a duration with its unit, such as "250ms"`), n)
 	if n.Kind != document.Text {
-		if texts == nil {
-			d.Add(n, "must be text, found %v", n)
-		} else {
-			d.Add(n, "must be %s, found %v", document.OneOf(texts), n)
-		}
-		return
+		return problem
+	}
+	t, err := time.ParseDuration(n.Text)
+	if err != nil || strings.Trim(n.Text, "+-0") == "" { // a zero needs no unit for ParseDuration
+		return problem + "; the units are ns, us, ms, s, m and h"
+	}
+	v.SetInt(int64(t))
+	return ""
+}
+
+// setText sets v, whose type has UnmarshalText.
+func setText(v reflect.Value, n *document.Node) (problem string) {
+	wanted, texts := "text", model.EnumOf(v.Type())
+	if texts != nil {
+		wanted = document.OneOf(texts)
+	}
+	if n.Kind != document.Text {
+		return fmt.Sprintf("must be %s, found %v", wanted, n)
 	}
 	err := v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(n.Text))
-	switch {
-	case err == nil:
-	case texts == nil:
-		d.Add(n, "%v", err)
-	default:
-		message := fmt.Sprintf("must be %s, found %v", document.OneOf(texts), n)
-		if near := document.Nearest(n.Text, texts); near != "" {
-			message += fmt.Sprintf("; did you mean %q?", near)
-		}
-		d.Add(n, "%s", message)
+	if err == nil {
+		return ""
 	}
+	if texts == nil {
+		return err.Error()
+	}
+	problem = fmt.Sprintf("must be %s, found %v", wanted, n)
+	if near := document.Nearest(n.Text, texts); near != "" {
+		problem += fmt.Sprintf("; did you mean %q?", near)
+	}
+	return problem
 }

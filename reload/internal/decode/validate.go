@@ -74,79 +74,69 @@ type location struct {
 	// outermost is the name of the field of the outermost struct that the path has led to, or into.
 	outermost string
 	fields    []model.Field // of the struct that the field is in
-	typ       reflect.Type  // of the field; nil: not known
-	missing   bool          // the file leaves the field out
 }
 
 // locate follows the path of a [weir.FieldError], which has the names of fields in Go, through the mapping that s was
 // decoded from. What is not found keeps its name in Go.
 func (s *structure) locate(goPath string) location {
-	l := location{node: s.node, fields: s.fields, typ: s.typ}
+	l := location{node: s.node, fields: s.fields}
+	typ, written := s.typ, true // of what the path has led to: its type, if known, and whether the file has it
 	for goPath != "" {
+		var n *document.Node
 		goPath = strings.TrimPrefix(goPath, ".")
 		if key, ok := strings.CutPrefix(goPath, "["); ok {
 			key, goPath, _ = strings.Cut(key, "]")
-			l = l.element(key)
+			l.name += "[" + key + "]"
+			n, typ = element(l.node, typ, key)
 		} else {
 			end := max(strings.IndexAny(goPath+".", ".["), 1)
-			l = l.field(goPath[:end])
+			name := goPath[:end]
 			goPath = goPath[end:]
+			l.fields = fieldsOf(typ)
+			typ = nil
+			if f := byGoName(l.fields, name); f != nil && !f.Function {
+				name, typ = f.Name, f.Type
+			}
+			n = l.node.Get(name)
+			if !written {
+				name = l.name + "." + name
+			}
+			l.name = name
+		}
+		if written = written && n != nil; written {
+			l.node = n
 		}
 		l.outermost = cmp.Or(l.outermost, l.name)
 	}
 	return l
 }
 
-// field returns the location of a field of the struct at l.
-func (l location) field(goName string) location {
-	l.fields = nil
-	if l.typ != nil && l.typ.Kind() == reflect.Struct && !model.IsText(l.typ) {
-		l.fields = model.FieldsOf(l.typ)
+// element returns the element of the list or map n of that type, and its type.
+func element(n *document.Node, t reflect.Type, key string) (*document.Node, reflect.Type) {
+	switch t = pointedTo(t); {
+	case t == nil:
+		return nil, nil
+	case t.Kind() == reflect.Map:
+		return n.Get(key), t.Elem()
+	case t.Kind() != reflect.Slice:
+		return nil, nil
 	}
-	name := goName
-	l.typ = nil
-	if f := byGoName(l.fields, goName); f != nil && !f.Function {
-		name, l.typ = f.Name, pointedTo(f.Type)
+	if i, err := strconv.Atoi(key); err == nil && i >= 0 && i < len(n.Items) {
+		return n.Items[i], t.Elem()
 	}
-	if l.missing {
-		l.name += "." + name
-		return l
-	}
-	l.name = name
-	return l.at(l.node.Get(name))
+	return nil, t.Elem()
 }
 
-// element returns the location of an element of the list or map at l.
-func (l location) element(key string) location {
-	l.name += "[" + key + "]"
-	list := l.typ
-	l.typ = nil
-	var n *document.Node
-	switch {
-	case list != nil && list.Kind() == reflect.Slice:
-		l.typ = pointedTo(list.Elem())
-		if i, err := strconv.Atoi(key); err == nil && i >= 0 && i < len(l.node.Items) {
-			n = l.node.Items[i]
-		}
-	case list != nil && list.Kind() == reflect.Map:
-		l.typ = pointedTo(list.Elem())
-		n = l.node.Get(key)
+// fieldsOf returns the fields of a struct that is decoded from a mapping, or nil for any other type.
+func fieldsOf(t reflect.Type) []model.Field {
+	if t = pointedTo(t); t == nil || t.Kind() != reflect.Struct || model.IsText(t) {
+		return nil
 	}
-	return l.at(n)
-}
-
-// at returns l at that node, or where it is if the file leaves the node out.
-func (l location) at(n *document.Node) location {
-	if n == nil || l.missing {
-		l.missing = true
-		return l
-	}
-	l.node = n
-	return l
+	return model.FieldsOf(t)
 }
 
 func pointedTo(t reflect.Type) reflect.Type {
-	for t.Kind() == reflect.Pointer {
+	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	return t
