@@ -2,7 +2,6 @@ package weirhttp
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
@@ -162,11 +161,6 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	settled = true
 	return resp, err
 }
-
-var (
-	errNoResponse  = errors.New("weirhttp: the pipeline returned neither a response nor an error")
-	errBaseNothing = errors.New("weirhttp: the base transport returned neither a response nor an error")
-)
 
 // HostFrom returns the host that the request of this execution goes to, in lower case, with its port unless that is the
 // default of the scheme. A limiter for each host is partitioned by it:

@@ -49,6 +49,9 @@ type halfCloserBody struct {
 	halfCloser
 }
 
+// original returns the body that duplexBody and halfCloserBody have in them.
+func (b *body) original() *body { return b }
+
 // wrap replaces the body of resp by b. An empty one stays, and ends ctx at once.
 func (b *body) wrap(resp *http.Response, ctx *attemptContext) {
 	if resp.Body == nil {
@@ -143,8 +146,8 @@ func (b *body) discard(drain bool) {
 	}
 }
 
-// shut closes base. It ends the attempt first, for a Close that waits for that; a body that was read to its end has
-// freed its connection already.
+// shut closes base. It ends the context of the attempt first, because the Close of some bodies waits for that. For the
+// connection that makes no difference: a body that was read to its end has already freed it.
 func (b *body) shut() {
 	b.ctx.end()
 	_ = b.base.Close() // an error has no consequence for a discarded body

@@ -31,16 +31,6 @@ type attemptContext struct {
 	stop     func() bool // stops the propagation from the strategies' context; nil: there is none
 }
 
-// newContext returns the context for the base, for an attempt with the strategies' ctx.
-func (a *attempt) newContext(ctx context.Context) context.Context {
-	x := a.exchange
-	if ctx == context.Context(x) && !x.cancellable {
-		return ctx // it ends when the caller's does
-	}
-	a.ctx = &attemptContext{caller: x.caller, strategies: ctx}
-	return a.ctx
-}
-
 // errCancelled is the cause of a context that ended with a request's Cancel channel.
 var errCancelled = fmt.Errorf("weirhttp: the request's Cancel channel was closed: %w", context.Canceled)
 

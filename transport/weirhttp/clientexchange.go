@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 )
@@ -15,7 +15,14 @@ import (
 //
 // The caller can reuse the request when RoundTrip has returned and the body of the response is closed, but an attempt
 // of a hedge can run for longer. So request is read only under mu while settled is false, and attempts work on their
-// own copies.
+// own copies. [Transport.RoundTrip] runs an exchange like this:
+//
+//	send      makes one attempt; the pipeline calls it, also many times and at the same time
+//	 begin    makes the attempt's copy of the request, or refuses the attempt
+//	 end      returns what the strategies see of the response or the error
+//	 abort    is end for a base that panics
+//	settle    returns what the caller gets, and closes all other responses
+//	abandon   is settle for a pipeline that panics
 type exchange struct {
 	context.Context // the caller's; it also ends with the request's Cancel channel
 
@@ -34,34 +41,9 @@ type exchange struct {
 	bodies    int           // calls of the request's GetBody under way
 	noBodies  chan struct{} // closed when bodies is 0; nil if nothing waits for that
 	responses []*attempt    // attempts whose responses must be closed
-	array     [1]*attempt   // of responses
-	last      outcome
-	first     attempt // most requests have only one
-}
-
-// An attempt is one try of an exchange. The base gets the attempt's copy of the request, which shares only the body and
-// the trailer, which the caller fills in while the body is read.
-type attempt struct {
-	exchange *exchange
-	number   int             // from 0
-	ctx      *attemptContext // nil: the attempt has the caller's context
-	returned bool            // the base has returned
-	ended    bool            // exchange.running no longer counts the attempt
-
-	request   http.Request
-	url       url.URL   // of the request
-	values    [5]string // of the request's header, if there are no more
-	needsBody bool      // openBody must get the body
-
-	response *http.Response
-	failed   bool // the response counts as a failure
-	body     body
-}
-
-// An outcome is how an attempt ended: with the response of an attempt, or with an error.
-type outcome struct {
-	answered *attempt
-	err      error
+	array     [1]*attempt   // where responses begins, which saves an allocation
+	last      outcome       // of the attempt that ended last
+	first     attempt       // most requests have only one
 }
 
 // exchangeKey asks a context for the nearest exchange.
@@ -171,86 +153,6 @@ func (x *exchange) refusalLocked() error {
 	}
 }
 
-// end returns what the strategies see of what the base has returned.
-func (a *attempt) end(err error) (*http.Response, error) {
-	x := a.exchange
-	if err == nil && a.response == nil {
-		err = errBaseNothing
-	}
-	if err == nil {
-		err = a.ctx.detach() // fails if the strategies' context ended in the meantime
-	}
-	if err != nil {
-		return nil, a.endWithError(err)
-	}
-	a.body.wrap(a.response, a.ctx)
-	asked, known := x.applyRetryAfter(a.response)
-	if !a.record(outcome{answered: a}) {
-		a.body.discard(a.failed)
-		return nil, errTooLate
-	}
-	if !a.failed {
-		return a.response, nil
-	}
-	return a.response, &StatusError{Response: a.response, retryAfter: asked, asks: known, attempt: a}
-}
-
-// endWithError is end for an attempt without a response that counts.
-func (a *attempt) endWithError(err error) error {
-	defer closeResponse(a.response)
-	a.awaitCancel()
-	a.ctx.end()
-	a.record(outcome{err: err})
-	if x := a.exchange; !x.repeatable || x.Err() != nil || permanent(err) {
-		return &finalError{err}
-	}
-	return err
-}
-
-// awaitCancel waits until the context of the exchange has ended, if the request's Cancel channel is closed. The base
-// can see the closed channel first, and its error does not say that the request was cancelled: strategies check the
-// context.
-func (a *attempt) awaitCancel() {
-	select {
-	case <-a.request.Cancel: //nolint:staticcheck // deprecated, and http.Client sets it
-		<-a.exchange.Done()
-	default:
-	}
-}
-
-// abort ends an attempt that panics. It closes everything, even if closing one thing panics.
-func (a *attempt) abort() {
-	if a.body.base == nil {
-		defer closeResponse(a.response)
-	} else {
-		defer a.body.discard(false)
-	}
-	if !a.returned { // the base may not have closed it
-		defer closeRequestBody(&a.request)
-	}
-	a.ctx.end()
-	a.record(outcome{err: errPanicked})
-}
-
-// record records how the attempt ended. It returns false if the caller has its answer already.
-func (a *attempt) record(o outcome) bool {
-	x := a.exchange
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if !a.ended {
-		a.ended = true
-		x.running--
-	}
-	if x.settled {
-		return false
-	}
-	x.last = o
-	if o.answered != nil {
-		x.responses = append(x.responses, o.answered)
-	}
-	return true
-}
-
 // close lets no other attempt begin, and waits for calls of the request's GetBody. After it the exchange does not read
 // the caller's request.
 func (x *exchange) close() (sent int, last outcome, responses []*attempt) {
@@ -319,36 +221,23 @@ func (x *exchange) abandon() {
 	}
 }
 
-// deliver returns the response for the caller.
-func (a *attempt) deliver() *http.Response {
-	a.restoreRequest(a.response)
-	return a.response
-}
-
-// restoreRequest sets the response's request to the caller's. Strategies see the attempt's copy, because they can look
-// at the response after the caller has reused the request.
-func (a *attempt) restoreRequest(resp *http.Response) {
-	if resp.Request == &a.request {
-		resp.Request = a.exchange.request
+// getBody is the GetBody of an attempt's request, which the base can also call. The caller can reuse what its GetBody
+// reads as soon as RoundTrip has returned: so getBody fails after that, and RoundTrip waits for calls under way.
+func (x *exchange) getBody() (io.ReadCloser, error) {
+	x.mu.Lock()
+	if x.settled {
+		x.mu.Unlock()
+		return nil, errTooLate
 	}
-}
-
-// isBehind reports whether resp is the attempt's response, or one that a strategy has made with its body.
-func (a *attempt) isBehind(resp *http.Response) bool {
-	if resp == nil {
-		return false
-	}
-	if resp == a.response {
-		return true
-	}
-	switch b := resp.Body.(type) {
-	case *body:
-		return b == &a.body
-	case *duplexBody:
-		return b.body == &a.body
-	case *halfCloserBody:
-		return b.body == &a.body
-	default:
-		return false
-	}
+	x.bodies++
+	get := x.request.GetBody
+	x.mu.Unlock()
+	defer func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if x.bodies--; x.bodies == 0 && x.noBodies != nil {
+			close(x.noBodies)
+		}
+	}()
+	return get()
 }

@@ -24,8 +24,8 @@ const DefaultMaxHosts = 1024
 // GateOptions are the options of a [Gate]. With the zero value no request waits.
 type GateOptions struct {
 	// MaxHosts bounds how many hosts can be paused at the same time. With 0, it is
-	// [DefaultMaxHosts]. If another host is paused, the gate forgets the pause that
-	// ends first and for which no request waits.
+	// [DefaultMaxHosts]. To pause one more host, the gate forgets a pause for which no
+	// request waits, the one that ends first.
 	MaxHosts int `json:"max_hosts,omitempty" yaml:"max_hosts,omitempty"`
 	// QueueLimit is how many requests to each host can wait for the end of its pause.
 	// All others are rejected. With 0, the default, no request waits. A request that

@@ -32,18 +32,18 @@
 //
 // # Where the middleware goes
 //
-// Put it outside the handlers that compute an answer, and inside authentication if a key comes from there. Over HTTP/1,
-// net/http does not notice that a client aborts a request with a body until the handler has read the body: bound the
-// wait of such requests with [Policy.MaxWait].
+// Put the middleware of compression, caching and the like inside the limits, and authentication outside if a key comes
+// from there. Over HTTP/1, net/http does not notice that a client aborts a request with a body until the handler has
+// read the body: bound the wait of such requests with [Policy.MaxWait].
 //
 // # For maintainers
 //
-// Files that begin with server are the middleware, files that begin with client are the round tripper; both use the
-// keys. Begin with these:
+// Files that begin with server are the middleware, files that begin with client are the round tripper, and files that
+// begin with keys find the key of a request for both. Read these first, in this order:
 //
-//   - serverrequest.go: the way of a request through its policies to the handler and back.
 //   - serverpolicy.go: what a policy is, and how it asks its limiter.
+//   - serverrequest.go: the way of a request through its policies to the handler.
 //   - serverthroughrun.go: a handler that runs inside a pipeline.
-//   - servertimeout.go: how a handler that runs out of time lets go of its client.
+//   - internal/handlerio: the request and the ResponseWriter of handlers, and how their time is limited.
 //   - clientexchange.go: a request of the client with all attempts at it.
 package weirhttp

@@ -22,10 +22,10 @@ const (
 	digestPrefix = "sha256:"
 )
 
-// bounded returns s, or its digest if s is longer than maxKeyLength. A string that looks like a digest is replaced,
+// boundedKey returns s, or its digest if s is longer than maxKeyLength. A string that looks like a digest is replaced,
 // too: otherwise a client could use the key of another by sending its digest. The digest is the same on every machine,
 // because several machines can share the state of a key in a store.
-func bounded(s string) string {
+func boundedKey(s string) string {
 	if len(s) <= maxKeyLength && !strings.HasPrefix(s, digestPrefix) {
 		return s
 	}
@@ -44,11 +44,11 @@ func bounded(s string) string {
 func Header(name string) Key {
 	canonical := http.CanonicalHeaderKey(name)
 	if canonical == "Host" { // net/http removes it from the header
-		return func(r *http.Request) string { return bounded(r.Host) }
+		return func(r *http.Request) string { return boundedKey(r.Host) }
 	}
 	return func(r *http.Request) string {
 		if lines := r.Header[canonical]; len(lines) > 0 {
-			return bounded(lines[0])
+			return boundedKey(lines[0])
 		}
 		return ""
 	}
@@ -60,7 +60,7 @@ func Header(name string) Key {
 //
 // The mux sets the pattern, so wrap the handlers that are registered with it, not the mux.
 func Route() Key {
-	return func(r *http.Request) string { return bounded(r.Pattern) }
+	return func(r *http.Request) string { return boundedKey(r.Pattern) }
 }
 
 // Subject returns the Key that f finds in the request, such as the user that authentication has put into its context,
@@ -70,7 +70,7 @@ func Subject(f func(r *http.Request) string) Key {
 	if f == nil {
 		return keyOfNil
 	}
-	return func(r *http.Request) string { return bounded(f(r)) }
+	return func(r *http.Request) string { return boundedKey(f(r)) }
 }
 
 // Composite returns the Key of all keys together: requests share a limiter if they agree in every one. Each part stands
@@ -89,7 +89,7 @@ func Composite(keys ...Key) Key {
 			text = append(text, ':')
 			text = append(text, part...)
 		}
-		return bounded(string(text))
+		return boundedKey(string(text))
 	}
 }
 

@@ -5,10 +5,10 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/transport/weirhttp/internal/forwarded"
 )
 
 // AddressOptions are the options of [ClientAddress]. The zero value uses the peer address of the connection, and counts
@@ -38,12 +38,6 @@ const (
 	forwardedHeader      = "Forwarded"
 )
 
-// A client inside a trusted network can send long headers. These bounds apply to all lines of the header, from its end.
-const (
-	maxForwardedBytes = 16 << 10
-	maxForwardedHops  = 64
-)
-
 // nat64 is the prefix of IPv4 addresses that a translator has embedded, RFC 6052.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
@@ -64,7 +58,7 @@ func (o *AddressOptions) Validate() error {
 	if o.IPv6Bits < 0 || o.IPv6Bits > 128 {
 		problems.Add("IPv6Bits", o.IPv6Bits, "must be from 1 to 128, or 0 for %d", defaultIPv6Bits)
 	}
-	if !isToken(o.Header) && o.Header != "" {
+	if !forwarded.IsToken(o.Header) && o.Header != "" {
 		problems.Add("Header", o.Header, "must be the name of a header")
 	}
 	return problems.Err("weirhttp")
@@ -146,17 +140,17 @@ func unmapped(p netip.Prefix) netip.Prefix {
 
 // key returns the key of a request.
 func (f *addressFinder) key(r *http.Request) string {
-	text, addr := parseAddress(r.RemoteAddr)
+	text, addr := forwarded.ParseAddress(r.RemoteAddr)
 	if !addr.IsValid() {
 		if f.trustUnix && overUnix(r) {
-			return f.format("", f.behind(addr, r.Header[f.header]))
+			return f.format("", f.client(addr, r))
 		}
 		return unknownAddress
 	}
 	if len(f.trusted) > 0 && f.trusts(addr) {
 		// Without the text of the address: it is part of a header that can be long, and the
 		// key would keep the header in memory.
-		return f.format("", f.behind(addr, r.Header[f.header]))
+		return f.format("", f.client(addr, r))
 	}
 	return f.format(text, addr)
 }
@@ -190,6 +184,11 @@ func (f *addressFinder) format(text string, addr netip.Addr) string {
 	return string(prefix.AppendTo(buf[:0]))
 }
 
+// client returns the client of a trusted proxy.
+func (f *addressFinder) client(proxy netip.Addr, r *http.Request) netip.Addr {
+	return forwarded.Client(proxy, r.Header[f.header], f.header == forwardedHeader, f.trusts)
+}
+
 // trusts reports whether addr is one of a trusted proxy.
 func (f *addressFinder) trusts(addr netip.Addr) bool {
 	for _, p := range f.trusted {
@@ -198,40 +197,4 @@ func (f *addressFinder) trusts(addr netip.Addr) bool {
 		}
 	}
 	return false
-}
-
-// behind returns the client of the trusted proxy by the lines of the header.
-func (f *addressFinder) behind(proxy netip.Addr, lines []string) netip.Addr {
-	hops, bytes := maxForwardedHops, maxForwardedBytes
-	for _, line := range slices.Backward(lines) {
-		cut := len(line) > bytes
-		if cut && f.header == forwardedHeader {
-			return proxy // it can only be read from its beginning
-		}
-		if cut {
-			line = line[len(line)-bytes:]
-		}
-		bytes -= len(line)
-		left := elementsOf(line, f.header == forwardedHeader)
-		if left.malformed {
-			return proxy
-		}
-		for element, before, ok := left.last(); ok; element, before, ok = before.last() {
-			if cut && before.rest == "" {
-				return proxy // the element may be the end of a longer one
-			}
-			_, addr := parseAddress(element)
-			if hops--; !addr.IsValid() || hops < 0 {
-				return proxy
-			}
-			if !f.trusts(addr) {
-				return addr
-			}
-			proxy = addr
-		}
-		if cut {
-			return proxy
-		}
-	}
-	return proxy
 }

@@ -22,8 +22,8 @@ var ErrUnknownPolicy = errors.New("weirhttp: unknown policy")
 
 // LimitsOptions are the options of [NewLimits]. The zero value limits nothing.
 type LimitsOptions struct {
-	// Name is the name of the pipeline in the events of all policies; the policy's
-	// name is that of the strategy. The default is "http".
+	// Name is the name of the pipeline in the events of all policies; the name of the
+	// strategy in them is the policy's. The default is "http".
 	Name string `json:"name,omitempty" yaml:"name,omitempty"`
 	// Global is asked before the policies of every route, and once for a request,
 	// however many handlers with these Limits the request passes. With the zero
@@ -59,13 +59,13 @@ type LimitsOptions struct {
 // Limits are the policies of a server. Make them with [NewLimits]; the zero value is not usable. They own no limiter:
 // close the limiters after the server is shut down. Limits are safe for concurrent use.
 type Limits struct {
-	options  LimitsOptions
-	global   *policy // nil: none
-	policies map[string]*policy
-	measurer pipeline.Measurer
-	enabler  enabler
-	exempts  atomic.Bool // a handler is exempt
-	muxes    atomic.Pointer[[]*http.ServeMux]
+	options   LimitsOptions
+	global    *policy // nil: none
+	policies  map[string]*policy
+	measurer  pipeline.Measurer
+	enabler   enabler
+	hasExempt atomic.Bool // a handler is exempt
+	muxes     atomic.Pointer[[]*http.ServeMux]
 }
 
 // NewLimits returns Limits with the policies of o. If o is nil, the defaults apply. The error is a [weir.OptionsError]
@@ -81,10 +81,10 @@ func NewLimits(o *LimitsOptions) (*Limits, error) {
 	if l.options.Body == nil {
 		l.options.Body = PlainText
 	}
-	l.listen()
+	l.examineListener()
 	var problems validate.Problems
 	if !reflect.ValueOf(l.options.Global).IsZero() {
-		l.global = l.compile(&problems, "Global", GlobalPolicy, l.options.Global)
+		l.global = l.prepare(&problems, "Global", GlobalPolicy, l.options.Global)
 	}
 	l.policies = make(map[string]*policy, len(l.options.Policies))
 	for _, name := range slices.Sorted(maps.Keys(l.options.Policies)) {
@@ -95,7 +95,7 @@ func NewLimits(o *LimitsOptions) (*Limits, error) {
 		case GlobalPolicy:
 			problems.Add(path, nil, "must have another name, which is reserved for {Global}")
 		}
-		l.policies[name] = l.compile(&problems, path, name, l.options.Policies[name])
+		l.policies[name] = l.prepare(&problems, path, name, l.options.Policies[name])
 	}
 	if err := problems.Err("weirhttp"); err != nil {
 		return nil, err
@@ -103,9 +103,9 @@ func NewLimits(o *LimitsOptions) (*Limits, error) {
 	return l, nil
 }
 
-// compile returns p ready for use, with the defaults of the Limits. It adds what is wrong with p, which stands at
+// prepare returns p ready for use, with the defaults of the Limits. It adds what is wrong with p, which stands at
 // path, to problems.
-func (l *Limits) compile(problems *validate.Problems, path, name string, p Policy) *policy {
+func (l *Limits) prepare(problems *validate.Problems, path, name string, p Policy) *policy {
 	problems.Include(path, p.validate())
 	if p.Partitioned != nil && p.Key == nil {
 		p.Key = newAddressFinder(nil).key
@@ -123,10 +123,10 @@ func (l *Limits) compile(problems *validate.Problems, path, name string, p Polic
 		source: pipeline.Source{Pipeline: l.options.Name, Strategy: name},
 	}
 	if p.Headers != NoHeaders {
-		c.quota = quotaOf(&c.Policy)
+		c.quota = newQuotaSource(&c.Policy)
 	}
 	if p.Pipeline != nil {
-		c.through = newThrough(p.Pipeline, nil)
+		c.through = newHandlerPipeline(p.Pipeline, nil)
 	}
 	return c
 }
@@ -145,5 +145,5 @@ func (l *Limits) find(name string) (*policy, error) {
 		return nil, fmt.Errorf("weirhttp: policy %q: %w", name, err)
 	}
 	var none validate.Problems // a pipeline alone is a valid policy
-	return l.compile(&none, "", name, PipelinePolicy(p)), nil
+	return l.prepare(&none, "", name, PipelinePolicy(p)), nil
 }

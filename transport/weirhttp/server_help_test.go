@@ -10,11 +10,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // always gives every request the same answer, and counts.
 type always struct {

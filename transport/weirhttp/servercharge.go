@@ -36,12 +36,12 @@ func Charge(ctx context.Context, n int, policies ...string) (charged int, err er
 	matched := false
 	for c := callOf(ctx); c != nil; c = c.outer() {
 		for _, p := range c.chargeable(policies) {
-			did, e := c.charge(p, n)
-			if !matched || abs(did) < abs(charged) {
-				charged = did
+			change, policyErr := c.charge(p, n)
+			if !matched || abs(change) < abs(charged) {
+				charged = change
 			}
 			matched = true
-			err = errors.Join(err, e)
+			err = errors.Join(err, policyErr)
 		}
 	}
 	if !matched {
@@ -85,7 +85,8 @@ func (c *call) charge(p *policy, n int) (charged int, err error) {
 	return charged, err
 }
 
-// chargeSeparately takes or refunds whole leases. It is for limiters that cannot adjust a lease.
+// chargeSeparately takes n more permits as leases of their own, or refunds whole leases, if the limiter cannot adjust
+// the lease of the request.
 func (c *call) chargeSeparately(p *policy, n int) (int, error) {
 	if n < 0 {
 		back, err := c.refundUpTo(p, -n)
@@ -94,7 +95,7 @@ func (c *call) chargeSeparately(p *policy, n int) (int, error) {
 	return c.topUp(p, n)
 }
 
-// A correction of a lease is under way.
+// A correction is a change of a lease that is under way: [Charge] has asked the limiter, which has not answered yet.
 type correction struct {
 	grant grant
 	asked int // how many permits the lease is to have
@@ -120,10 +121,10 @@ func (c *call) beginCharge(p *policy, n int) (x *correction, added int) {
 		}
 		if x = g.correction; x != nil {
 			before := x.want
-			x.want = cost(before, n)
+			x.want = addPermits(before, n)
 			return nil, x.want - before
 		}
-		want := cost(g.lease.Permits(), n)
+		want := addPermits(g.lease.Permits(), n)
 		x = &correction{grant: *g, asked: want, want: want}
 		g.correction = x
 		return x, 0
@@ -131,11 +132,11 @@ func (c *call) beginCharge(p *policy, n int) (x *correction, added int) {
 	return nil, 0
 }
 
-// cost returns before + n, at least 0 and at most what an int can hold.
-func cost(before, n int) int { return max(before+min(n, math.MaxInt-before), 0) }
+// addPermits returns before + n, at least 0 and at most what an int can hold.
+func addPermits(before, n int) int { return max(before+min(n, math.MaxInt-before), 0) }
 
-// correct adjusts the lease. ok is false if the limiter cannot. later is what other calls of Charge have added
-// meanwhile.
+// correct adjusts the lease. ok is false if the limiter cannot. later is the sum of what other calls of Charge asked for
+// in the meantime; the caller charges it next.
 func (x *correction) correct(c *call) (charged, later int, ok bool) {
 	lease := x.grant.lease
 	defer func() { later = x.end(c, lease) }() // deferred in case the limiter panics
@@ -158,11 +159,8 @@ func (x *correction) end(c *call, lease limiter.Lease) (later int) {
 	later, x.grant.lease = x.want-x.asked, lease
 	removed, refund := x.removed, x.refund
 	c.mu.Unlock()
-	switch {
-	case removed && refund:
-		c.refund([]grant{x.grant})
-	case removed:
-		c.release([]grant{x.grant})
+	if removed {
+		c.giveBack([]grant{x.grant}, refund)
 	}
 	return later
 }

@@ -30,8 +30,8 @@ type enabler interface {
 	Enabled(ctx context.Context) bool
 }
 
-// listen finds out what the Listener can do.
-func (l *Limits) listen() {
+// examineListener finds out what the Listener can do.
+func (l *Limits) examineListener() {
 	if isnil.Value(l.options.Listener) {
 		l.options.Listener = nil
 		return
@@ -41,7 +41,7 @@ func (l *Limits) listen() {
 }
 
 // listens reports whether the Listener takes events and measurements of a request. It is called once for a request, so
-// that a Listener that changes its mind is not told the end of what it has not heard the beginning of.
+// that a Listener that is enabled while the request runs does not get the end of a measurement without its beginning.
 func (l *Limits) listens(ctx context.Context) (listening, measuring bool) {
 	if l.options.Listener == nil || l.enabler != nil && !l.enabler.Enabled(ctx) {
 		return false, false
@@ -63,7 +63,8 @@ func (c *call) report(ctx context.Context, p *policy, name string, severity pipe
 	})
 }
 
-// measureRequest reports how long the policy took to answer. If the policy granted a lease, the call holds it already.
+// measureRequest reports how long the policy took to answer. It is called when the call holds the lease, so that the
+// lease is given back if the Measurer panics.
 func (c *call) measureRequest(ctx context.Context, p *policy, waited, answered time.Duration, lease limiter.Lease, err error) {
 	e := pipeline.Event{Name: ratelimit.MeasureRequest, Source: p.source, Duration: waited, Err: err}
 	if err == nil && !lease.Acquired() {

@@ -9,14 +9,14 @@ import "net/http"
 // wraps the mux. The mux may be in another mux, and [Through] and l may wrap the handler in it; other middleware around
 // the handler hides it.
 //
-// With other routers the policies further out are asked. If they admit the request, what they granted is given back
-// when the request reaches h, as if it had not been taken; a request that they reject does not reach h. Use
+// With other routers, policies further out are asked. If they admit the request, what they granted is given back when
+// the request reaches h, as if it had not been taken. If they reject it, the request does not reach h: use
 // [LimitsOptions.Exempt] there.
 //
 // Exempt is for route registration, and panics if h is nil.
 func (l *Limits) Exempt(h http.Handler) http.Handler {
 	mustNotBeNil("h", h)
-	l.exempts.Store(true)
+	l.hasExempt.Store(true)
 	for {
 		r, ok := h.(*route)
 		if !ok || r.limits != l {
@@ -37,7 +37,7 @@ func (l *Limits) Exempt(h http.Handler) http.Handler {
 // ExemptIn is for route registration, and panics if mux is nil.
 func (l *Limits) ExemptIn(mux *http.ServeMux) {
 	mustNotBeNil("mux", mux)
-	l.exempts.Store(true)
+	l.hasExempt.Store(true)
 	for {
 		old := l.muxes.Load()
 		all := []*http.ServeMux{mux}
@@ -63,23 +63,23 @@ type exempt struct {
 	limits *Limits
 }
 
-// ServeHTTP gives back what policies further out granted that could not see where the request leads.
+// ServeHTTP gives back what policies further out have granted because they could not see that the request leads here.
 func (e *exempt) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for c := callOf(r.Context()); c != nil; c = c.outer() {
 		if c.route.limits == e.limits {
-			c.refund(c.cut(0, true))
+			c.giveBackFrom(0, true)
 		}
 	}
 	e.Handler.ServeHTTP(w, r)
 }
 
-// exempts reports whether the request is served without limits.
-func (h *route) exempts(r *http.Request) bool {
+// isExempt reports whether the request is served without limits.
+func (h *route) isExempt(r *http.Request) bool {
 	l := h.limits
 	if exempt := l.options.Exempt; exempt != nil && exempt(r) {
 		return true
 	}
-	if !l.exempts.Load() {
+	if !l.hasExempt.Load() {
 		return false
 	}
 	if l.leadsToExempt(h.next, r) {

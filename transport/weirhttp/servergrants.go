@@ -17,7 +17,8 @@ type grant struct {
 	correction *correction   // not nil while Charge corrects the lease
 }
 
-// extra is the since of permits that [Charge] took in addition: they are not another lease of the request.
+// extra marks a grant by its since: [Charge] took these permits in addition to the lease of the policy. They are not
+// another lease for [Leases] and for measurements.
 const extra time.Duration = -1
 
 // hold adds a grant, which end gives back. It returns false if the call is over.
@@ -55,25 +56,24 @@ func (c *call) end() {
 	held := uncorrected(c.held, false)
 	c.held, c.over = nil, true
 	c.mu.Unlock()
-	c.release(held)
+	c.giveBack(held, false)
 }
 
-// cut removes the grants after the first keep ones from the call and returns them. refund is for the grants that Charge
-// corrects at the moment.
-func (c *call) cut(keep int, refund bool) []grant {
+// giveBackFrom takes the grants after the first keep ones from the call and gives them back; see giveBack.
+func (c *call) giveBackFrom(keep int, refund bool) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if keep >= len(c.held) {
-		return nil
+	var removed []grant
+	if keep < len(c.held) {
+		removed = uncorrected(slices.Clone(c.held[keep:]), refund)
+		c.held = c.held[:keep]
 	}
-	removed := uncorrected(slices.Clone(c.held[keep:]), refund)
-	c.held = c.held[:keep]
-	return removed
+	c.mu.Unlock()
+	c.giveBack(removed, refund)
 }
 
-// uncorrected returns those of the grants that Charge does not correct at the moment. A correction gives its lease back
-// itself when it is done, with Refund or with Release. It can run a function of the program, so the call does not wait
-// for it. The caller holds the call's mu.
+// uncorrected returns the grants that Charge is not correcting at the moment. It tells the other corrections to give
+// their leases back when they are done, with Refund if refund is true. The call does not wait for them, because a
+// correction can run a function of the program. The caller holds the call's mu.
 func uncorrected(grants []grant, refund bool) []grant {
 	kept := grants[:0]
 	for i := range grants {
@@ -86,28 +86,21 @@ func uncorrected(grants []grant, refund bool) []grant {
 	return kept
 }
 
-// release releases the grants, the last one first. If a lease panics, the others are still released.
-func (c *call) release(grants []grant) {
+// giveBack releases the grants or, with refund, gives them back as if they had never been taken. The last one comes
+// first. If a lease panics, the others are still given back.
+func (c *call) giveBack(grants []grant, refund bool) {
 	if len(grants) == 0 {
 		return
 	}
 	last := len(grants) - 1
 	if last > 0 {
-		defer c.release(grants[:last])
+		defer c.giveBack(grants[:last], refund)
 	}
 	g := &grants[last]
 	defer c.measureLease(g)
-	g.lease.Release()
-}
-
-// refund is release with Refund: as if the permits had never been taken.
-func (c *call) refund(grants []grant) {
-	if len(grants) == 0 {
+	if refund {
+		g.lease.Refund()
 		return
 	}
-	last := len(grants) - 1
-	defer c.refund(grants[:last])
-	g := &grants[last]
-	defer c.measureLease(g)
-	g.lease.Refund()
+	g.lease.Release()
 }

@@ -62,8 +62,8 @@ type Policy struct {
 	Shadow bool `json:"shadow,omitempty" yaml:"shadow,omitempty"`
 
 	// Status is the status of a rejected request, from 400 to 599. With 0, the
-	// default, it depends on the cause: 429 if the client is over its quota, which is
-	// every rejection by key and every one that says when to come back; 503 if the
+	// default, it is 429 if the limiter has a key or the rejection a RetryAfter,
+	// because then the client is over its quota; otherwise it is 503, because the
 	// server is short of capacity.
 	Status int `json:"status,omitempty" yaml:"status,omitempty"`
 	// OnRejected replaces [LimitsOptions.OnRejected] for this policy.
@@ -151,8 +151,8 @@ type policy struct {
 	Policy
 	name    string
 	source  pipeline.Source
-	through *through  // of a Pipeline
-	quota   quotaFunc // nil: there is nothing to tell the client
+	through *handlerPipeline // of a Pipeline
+	quota   *quotaSource     // nil: there is nothing to tell the client
 }
 
 // keyed reports whether the policy limits each client apart, rather than all of them together.

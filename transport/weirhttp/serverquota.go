@@ -8,34 +8,39 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// A quotaFunc returns what a policy tells a client about its quota, as of now; ok is false if that is not known. key is
-// that of a Partitioned, lease what the policy has answered.
-type quotaFunc func(r *http.Request, key string, lease limiter.Lease) (q quota, ok bool)
+// A quotaSource knows where to look up what a policy tells its clients. Both functions look each time, because the
+// limiter changes, and a reload can change its options.
+type quotaSource struct {
+	statistics func(r *http.Request, key string) (s limiter.Statistics, ok bool) // key is that of a Partitioned
+	size       func() (quota, refill)
+}
 
-// quotaOf returns the quotaFunc of p; nil if it can never know anything.
-func quotaOf(p *Policy) quotaFunc {
-	statistics := statisticsOf(p)
-	size := quotaSizeOf(p)
-	if statistics == nil || size == nil {
+// newQuotaSource returns the quotaSource of p; nil if there is nothing to tell.
+func newQuotaSource(p *Policy) *quotaSource {
+	s := &quotaSource{statistics: statisticsOf(p), size: quotaSizeOf(p)}
+	if s.statistics == nil || s.size == nil {
 		return nil
 	}
-	return func(r *http.Request, key string, lease limiter.Lease) (quota, bool) {
-		remaining, ok := lease.Remaining() // the statistics of a shared limiter take a round trip
+	return s
+}
+
+// quota returns what the policy tells a client as of now. lease is what the policy has answered.
+func (s *quotaSource) quota(r *http.Request, key string, lease limiter.Lease) (q quota, ok bool) {
+	remaining, ok := lease.Remaining() // the statistics of a shared limiter take a round trip
+	if !ok {
+		statistics, ok := s.statistics(r, key)
 		if !ok {
-			var s limiter.Statistics
-			if s, ok = statistics(r, key); !ok {
-				return quota{}, false
-			}
-			remaining = s.AvailablePermits
+			return quota{}, false
 		}
-		q, refill := size()
-		q.remaining = min(max(remaining, 0), q.permits)
-		q.reset = q.window
-		if refill.permits > 0 {
-			q.reset = timeToFill(q.permits-q.remaining, refill)
-		}
-		return q, true
+		remaining = statistics.AvailablePermits
 	}
+	q, refill := s.size()
+	q.remaining = min(max(remaining, 0), q.permits)
+	q.reset = q.window
+	if refill.permits > 0 {
+		q.reset = timeToFill(q.permits-q.remaining, refill)
+	}
+	return q, true
 }
 
 // writeQuotas tells the client about every policy of the route that was asked.
@@ -54,7 +59,7 @@ func (c *call) writeQuotas(w http.ResponseWriter, r *http.Request) {
 
 // writeQuota tells the client about one policy. The retryAfter of a rejection, if it is known, is when there is more.
 func (p *policy) writeQuota(w http.ResponseWriter, r *http.Request, key string, lease limiter.Lease, retryAfter time.Duration) {
-	q, ok := p.quota(r, key, lease)
+	q, ok := p.quota.quota(r, key, lease)
 	if !ok {
 		return
 	}
@@ -89,14 +94,15 @@ func statisticsOf(p *Policy) func(r *http.Request, key string) (limiter.Statisti
 	return nil
 }
 
-// A refill is how many permits come back in each period. It is zero for a window, whose end only the limiter knows.
+// A refill is how many permits come back in each period. It is zero for a window, because only the limiter knows when
+// its window ends.
 type refill struct {
 	permits int64
 	period  time.Duration
 }
 
-// quotaSizeOf returns a function for the permits and the window of the quota: as the policy names them, or as its
-// limiter has them, which a reload can change. It returns nil if neither has them.
+// quotaSizeOf returns a function for the permits and the window of the quota: those of the policy, or else those of its
+// limiter. It returns nil if neither has them.
 func quotaSizeOf(p *Policy) func() (quota, refill) {
 	named := quota{permits: p.Quota, window: p.Window}
 	if named.permits > 0 {

@@ -62,8 +62,8 @@ type quota struct {
 }
 
 // writeRetryAfter sets Retry-After to d if d is known, that is above 0, and later than the one that is set. It is
-// called before the quota is written, and keeps the rule of quota.write with lines that a handler further out has
-// written.
+// called before the quotas of the route are written. RateLimit lines that are there already come from a handler further
+// out; writeRetryAfter keeps the rule of quota.write for them, too.
 func writeRetryAfter(h http.Header, d time.Duration) {
 	if d <= 0 {
 		return
@@ -75,8 +75,8 @@ func writeRetryAfter(h http.Header, d time.Duration) {
 	setNumber(h, retryAfterField, seconds)
 }
 
-// reconcile returns the seconds of a Retry-After that is not earlier than the t of any exhausted policy in lines of
-// writeDraft11. It removes the later t of the policies that are not exhausted.
+// reconcile returns the seconds for Retry-After: those given, or the latest t of an exhausted policy in the lines of
+// writeDraft11 if that is later. If another line has a t that is still later, reconcile removes that t.
 func reconcile(lines []string, seconds int64) int64 {
 	for _, line := range lines {
 		if _, t, exhausted := resetIn(line); exhausted {
@@ -191,7 +191,7 @@ func appendString(text []byte, s string) []byte {
 	return append(text, '"')
 }
 
-// writeLegacy changes nothing if a policy that has less remaining is described already.
+// writeLegacy describes the policy, unless the fields already describe one with less remaining.
 func (q quota) writeLegacy(h http.Header) {
 	if lines := h[legacyRemainingField]; len(lines) > 0 {
 		if remaining, err := strconv.ParseInt(lines[0], 10, 64); err == nil && remaining <= q.remaining {

@@ -27,10 +27,10 @@ type Rejection struct {
 // sees it. No RFC defines it, but many servers use it.
 const StatusClientClosedRequest = 499
 
-// statusOf returns 429 for a client over its quota, and 503 for a server that is short of capacity. For a limiter that
+// statusFor returns 429 for a client over its quota, and 503 for a server that is short of capacity. For a limiter that
 // all clients share, RetryAfter tells which it is: permits that come back with time are a quota, permits that come back
 // when other requests end are capacity.
-func (p *policy) statusOf(lease limiter.Lease) int {
+func (p *policy) statusFor(lease limiter.Lease) int {
 	if p.Status != 0 {
 		return p.Status
 	}
@@ -44,8 +44,8 @@ func (p *policy) statusOf(lease limiter.Lease) int {
 	return http.StatusServiceUnavailable
 }
 
-// statusOfEnded returns 503 for a context that ended with its deadline, and 499 for one that ended with its client.
-func statusOfEnded(ctx context.Context) int {
+// statusOfContext returns 503 for a context that ended with its deadline, and 499 for one that ended with its client.
+func statusOfContext(ctx context.Context) int {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return http.StatusServiceUnavailable
 	}
@@ -79,8 +79,8 @@ type Body func(w http.ResponseWriter, r *http.Request, rejection Rejection)
 
 // PlainText is a [Body] of one line of text, such as "Too Many Requests".
 func PlainText(w http.ResponseWriter, _ *http.Request, rejection Rejection) {
-	status := statusOf(rejection)
-	writeBody(w, status, "text/plain; charset=utf-8", []byte(textOf(status)+"\n"))
+	status := statusToSend(rejection)
+	writeBody(w, status, "text/plain; charset=utf-8", []byte(statusText(status)+"\n"))
 }
 
 // ProblemJSON is a [Body] of problem details, RFC 9457. Their type is one of draft-ietf-httpapi-ratelimit-headers-11:
@@ -88,20 +88,16 @@ func PlainText(w http.ResponseWriter, _ *http.Request, rejection Rejection) {
 // rejected the request is in violated-policies. The reason and the error are left out: they are for the program, not
 // for its clients.
 func ProblemJSON(w http.ResponseWriter, _ *http.Request, rejection Rejection) {
-	status := statusOf(rejection)
-	p := problem{Type: "about:blank", Title: textOf(status), Status: status}
+	status := statusToSend(rejection)
+	p := problem{Type: "about:blank", Title: statusText(status), Status: status}
 	switch status {
 	case http.StatusTooManyRequests:
-		p.Type = problemTypes + "quota-exceeded"
-		p.Title = "The quota of requests is exceeded."
+		p.Type, p.Title = problemTypes+"quota-exceeded", "The quota of requests is exceeded."
 	case http.StatusServiceUnavailable:
-		p.Type = problemTypes + "temporary-reduced-capacity"
-		p.Title = "The capacity is reduced for the time being."
+		p.Type, p.Title = problemTypes+"temporary-reduced-capacity", "The capacity is reduced for the time being."
 	}
-	if p.Type != "about:blank" {
-		if rejection.Policy != "" {
-			p.ViolatedPolicies = []string{rejection.Policy}
-		}
+	if p.Type != "about:blank" && rejection.Policy != "" {
+		p.ViolatedPolicies = []string{rejection.Policy}
 	}
 	if rejection.RetryAfter > 0 {
 		p.Detail = "Try again in " + strconv.FormatInt(wholeSeconds(rejection.RetryAfter), 10) + " s."
@@ -125,16 +121,16 @@ type problem struct {
 	ViolatedPolicies []string `json:"violated-policies,omitempty"`
 }
 
-// statusOf returns the status of the rejection, 429 if it has none.
-func statusOf(rejection Rejection) int {
+// statusToSend returns the status of the rejection, 429 if it has none.
+func statusToSend(rejection Rejection) int {
 	if rejection.Status == 0 {
 		return http.StatusTooManyRequests
 	}
 	return rejection.Status
 }
 
-// textOf returns a text for any status.
-func textOf(status int) string {
+// statusText returns a text for any status.
+func statusText(status int) string {
 	if text := http.StatusText(status); text != "" {
 		return text
 	}

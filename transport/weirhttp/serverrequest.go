@@ -42,7 +42,7 @@ type call struct {
 //	  serveTimed   runs the handler if a policy has a Timeout
 //	 end           releases what the policies granted
 func (h *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if len(h.policies) == 0 || h.exempts(r) {
+	if len(h.policies) == 0 || h.isExempt(r) {
 		h.next.ServeHTTP(w, r)
 		return
 	}
@@ -98,6 +98,31 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request, i int) {
 	c.route.next.ServeHTTP(w, r)
 }
 
+// serveThrough runs the rest of the call, the policies after number i and the handler, in the pipeline of policy i.
+func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
+	p := c.route.policies[i]
+	c.mu.Lock()
+	before := len(c.held)
+	c.mu.Unlock()
+	x, err := p.through.run(w, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.giveBackFrom(before, false) // what an earlier attempt took and used
+		c.serve(w, r, i+1)
+	}))
+	if !x.needsAnswer(w, r, err) {
+		return
+	}
+	rejection := p.through.rejection(w, r, err)
+	rejection.Policy = p.name
+	if p.Status != 0 && errors.Is(err, pipeline.ErrRejected) {
+		rejection.Status = p.Status
+	}
+	if x.ran {
+		reject(w, r, p.OnRejected, c.route.limits.options.Body, rejection)
+		return
+	}
+	c.turnAway(w, r, p, "", rejection)
+}
+
 // admit asks the limiter of one policy. If ok is false, the request is to be turned away with the rejection. key is
 // what Policy.Key returned, which is called once.
 func (c *call) admit(p *policy, r *http.Request) (key string, rejection Rejection, ok bool) {
@@ -117,7 +142,6 @@ func (c *call) admit(p *policy, r *http.Request) (key string, rejection Rejectio
 	if c.measuring {
 		answered = clock.Now()
 	}
-	// From here on end gives the permits back, even if a Measurer panics.
 	switch {
 	case err != nil:
 		lease.Release() // a limiter of the program may have granted permits and returned an error
@@ -156,7 +180,7 @@ func (c *call) rejected(ctx context.Context, p *policy, lease limiter.Lease) (re
 		return Rejection{}, true
 	}
 	after, _ := lease.RetryAfter()
-	return Rejection{Policy: p.name, Lease: lease, RetryAfter: max(after, 0), Status: p.statusOf(lease)}, false
+	return Rejection{Policy: p.name, Lease: lease, RetryAfter: max(after, 0), Status: p.statusFor(lease)}, false
 }
 
 // undecided reports whether a rejection says nothing about the client's quota: the store is away, or the limiter is
@@ -174,12 +198,12 @@ func (c *call) failed(ctx context.Context, p *policy, n int, err error) (rejecti
 	tooMany := errors.Is(err, limiter.ErrPermitCount)
 	switch {
 	case ctx.Err() != nil: // also with Shadow and FailOpen: the client has gone
-		rejection.Status = statusOfEnded(ctx)
+		rejection.Status = statusOfContext(ctx)
 		return rejection, false
 	case tooMany && n < 0: // a mistake in the program
 		rejection.Status = http.StatusInternalServerError
 	case tooMany: // the limiter can never grant that many
-		rejection.Status = p.statusOf(limiter.Lease{})
+		rejection.Status = p.statusFor(limiter.Lease{})
 	default:
 		rejection.Status = http.StatusServiceUnavailable
 	}
@@ -196,7 +220,7 @@ func (c *call) failed(ctx context.Context, p *policy, n int, err error) (rejecti
 
 // turnAway answers a request that a policy does not admit. It costs nothing in the policies before.
 func (c *call) turnAway(w http.ResponseWriter, r *http.Request, p *policy, key string, rejection Rejection) {
-	c.refund(c.cut(0, true))
+	c.giveBackFrom(0, true)
 	handlerio.MarkRejected(w)
 	if rejection.RetryAfter > 0 {
 		writeRetryAfter(w.Header(), rejection.RetryAfter)

@@ -15,8 +15,8 @@ import (
 //
 // The global limiter is asked once for a request. A policy that two nested handlers name is asked by both.
 //
-// A name that no policy has is an [ErrUnknownPolicy], and one that is given twice a [weir.OptionsError]. The error has
-// all of them joined. Most callers want [Limits.Handler].
+// A name that no policy has is an [ErrUnknownPolicy], and one that is given twice a [weir.OptionsError]. If there are
+// several such names, their errors are joined. Most callers want [Limits.Handler].
 func (l *Limits) Wrap(names ...string) (func(http.Handler) http.Handler, error) {
 	var unknown []error
 	var problems validate.Problems
@@ -67,7 +67,7 @@ func (l *Limits) WrapInline(policies ...Policy) (func(http.Handler) http.Handler
 		if name == GlobalPolicy {
 			problems.Add(path+".Name", name, "must be another name, this one is reserved")
 		}
-		compiled = append(compiled, l.compile(&problems, path, name, p))
+		compiled = append(compiled, l.prepare(&problems, path, name, p))
 	}
 	if err := problems.Err("weirhttp"); err != nil {
 		return nil, err

@@ -15,9 +15,9 @@ import (
 // ThroughOptions are the options of [Through]. The zero value has the defaults.
 type ThroughOptions struct {
 	// Failed reports whether a status is a failure of the handler, for circuit
-	// breakers and other strategies. If nil, every status from 500 on is. An answer
-	// of a limiter or a pipeline inside that has not run the handler is no failure;
-	// a handler that ran out of time is one.
+	// breakers and other strategies. If nil, every status from 500 on is. If
+	// limits or a pipeline inside answer without running the handler, that is no
+	// failure. If the handler runs out of time, that is one.
 	Failed func(status int) bool `json:"-" yaml:"-"`
 	// Status returns the status of the answer to a request that the pipeline ended
 	// with err. If it is nil or returns 0, the status depends on the cause: 429 for a
@@ -79,7 +79,7 @@ func (onceError) Retryable() bool { return false }
 //
 // The middleware is for route registration, and panics if the handler is nil.
 func Through(p *pipeline.Pipeline, o *ThroughOptions) func(http.Handler) http.Handler {
-	t := newThrough(p, o)
+	t := newHandlerPipeline(p, o)
 	return func(next http.Handler) http.Handler {
 		mustNotBeNil("next", next)
 		return &throughHandler{through: t, next: next}
@@ -88,7 +88,7 @@ func Through(p *pipeline.Pipeline, o *ThroughOptions) func(http.Handler) http.Ha
 
 // A throughHandler is a handler in a pipeline.
 type throughHandler struct {
-	through *through
+	through *handlerPipeline
 	next    http.Handler
 }
 
@@ -105,15 +105,15 @@ func (h *throughHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reject(w, r, t.options.OnRejected, t.options.Body, t.rejection(w, r, err))
 }
 
-// A through is a pipeline for handlers.
-type through struct {
+// A handlerPipeline is a pipeline that runs handlers.
+type handlerPipeline struct {
 	pipeline *pipeline.Pipeline
 	options  ThroughOptions
 }
 
-// newThrough returns a through with the defaults of the options filled in.
-func newThrough(p *pipeline.Pipeline, o *ThroughOptions) *through {
-	t := &through{pipeline: p}
+// newHandlerPipeline returns a handlerPipeline with the defaults of the options filled in.
+func newHandlerPipeline(p *pipeline.Pipeline, o *ThroughOptions) *handlerPipeline {
+	t := &handlerPipeline{pipeline: p}
 	if o != nil {
 		t.options = *o
 	}
@@ -127,7 +127,7 @@ func newThrough(p *pipeline.Pipeline, o *ThroughOptions) *through {
 }
 
 // rejection returns the rejection for an error of the pipeline, and sets Retry-After.
-func (t *through) rejection(w http.ResponseWriter, r *http.Request, err error) Rejection {
+func (t *handlerPipeline) rejection(w http.ResponseWriter, r *http.Request, err error) Rejection {
 	if err == nil {
 		err = ErrNoAnswer
 	}
@@ -141,7 +141,7 @@ func (t *through) rejection(w http.ResponseWriter, r *http.Request, err error) R
 }
 
 // statusOf returns the status of the answer for an error of the pipeline.
-func (t *through) statusOf(r *http.Request, err error) int {
+func (t *handlerPipeline) statusOf(r *http.Request, err error) int {
 	if t.options.Status != nil {
 		if status := t.options.Status(err); status != 0 {
 			return status
@@ -157,7 +157,7 @@ func (t *through) statusOf(r *http.Request, err error) int {
 	case errors.Is(err, pipeline.ErrRejected):
 		return http.StatusServiceUnavailable
 	case r.Context().Err() != nil:
-		return statusOfEnded(r.Context())
+		return statusOfContext(r.Context())
 	case errors.Is(err, pipeline.ErrClosed), errors.Is(err, limiter.ErrClosed),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrNoAnswer):
 		return http.StatusServiceUnavailable

@@ -2,7 +2,6 @@ package weirhttp
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"sync"
 
@@ -15,7 +14,7 @@ import (
 // The handler has the ResponseWriter. So it never runs twice at once, it runs again only if it has not begun to answer,
 // and run does not return before it has returned, even if a strategy no longer waits for it.
 type handlerRun struct {
-	through  *through
+	through  *handlerPipeline
 	response *handlerio.Response
 	writer   http.ResponseWriter
 	request  *http.Request
@@ -31,7 +30,7 @@ type handlerRun struct {
 }
 
 // run runs next in the pipeline.
-func (t *through) run(w http.ResponseWriter, r *http.Request, next http.Handler) (x *handlerRun, err error) {
+func (t *handlerPipeline) run(w http.ResponseWriter, r *http.Request, next http.Handler) (x *handlerRun, err error) {
 	x = &handlerRun{through: t, response: handlerio.NewResponse(w, r), request: r, next: next}
 	x.writer = x.response.Writer()
 	x.client = handlerio.NewClientContext(r)
@@ -120,29 +119,4 @@ func (x *handlerRun) needsAnswer(w http.ResponseWriter, r *http.Request, err err
 		return false
 	}
 	return true
-}
-
-// serveThrough runs the rest of the call, the policies after number i and the handler, in the pipeline of policy i.
-func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
-	p := c.route.policies[i]
-	c.mu.Lock()
-	before := len(c.held)
-	c.mu.Unlock()
-	x, err := p.through.run(w, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.release(c.cut(before, false)) // what an earlier attempt took and used
-		c.serve(w, r, i+1)
-	}))
-	if !x.needsAnswer(w, r, err) {
-		return
-	}
-	rejection := p.through.rejection(w, r, err)
-	rejection.Policy = p.name
-	if p.Status != 0 && errors.Is(err, pipeline.ErrRejected) {
-		rejection.Status = p.Status
-	}
-	if x.ran {
-		reject(w, r, p.OnRejected, c.route.limits.options.Body, rejection)
-		return
-	}
-	c.turnAway(w, r, p, "", rejection)
 }

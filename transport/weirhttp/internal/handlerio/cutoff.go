@@ -24,7 +24,7 @@ type cutoff struct {
 	inside  int           // calls under way
 	expired bool          // expire was called
 	closed  bool          // the time of the request no longer matters
-	running chan struct{} // closed when the last expire that the timer began has returned; nil: none has begun
+	running chan struct{} // closed when the expire that the timer called last has returned; nil: it has called none
 }
 
 // pastDeadline is a deadline that has passed.
@@ -39,8 +39,8 @@ func newCutoff(at time.Time, expire func()) *cutoff {
 	return c
 }
 
-// enter begins a call that can wait for the client; leave ends it. It fails if the time is over. A nil cutoff never
-// ends.
+// enter begins a call that can wait for the client; leave ends it. It fails if the time is over. If c is nil, the time is
+// not limited.
 func (c *cutoff) enter() error {
 	if c == nil {
 		return nil

@@ -74,8 +74,8 @@ func (w *writer) Unwrap() http.ResponseWriter {
 	return w.inner
 }
 
-// onlyInside reports whether a ResponseWriter that w wraps has something that w itself has not. Only an
-// [http.ResponseController] finds that.
+// onlyInside reports whether w itself lacks a method, but a ResponseWriter that w wraps has it. Only an
+// [http.ResponseController] finds the method there.
 func onlyInside(w http.ResponseWriter, has func(http.ResponseWriter) bool) bool {
 	if has(w) {
 		return false

@@ -118,8 +118,8 @@ func (w *writer) closeAfter() {
 	}
 }
 
-// limit makes writing fail a WriteGrace after the time of the handler is over, or after the beginning of an answer that
-// begins later.
+// limit makes writing fail: WriteGrace after the time of the handler is over or, if the answer begins later than that,
+// WriteGrace after it has begun.
 func (w *writer) limit() {
 	if w.until.IsZero() || w.writes != nil {
 		return
@@ -131,7 +131,8 @@ func (w *writer) limit() {
 	w.writes = newCutoff(by.Add(WriteGrace), w.expire)
 }
 
-// expire makes writing fail, and before that net/http's reading of what is left of the body.
+// expire makes writing fail. First it makes reading the body fail: before net/http writes, it reads what the handler has
+// left of the body, and waits for the client.
 func (w *writer) expire() {
 	if w.body != nil && !w.body.ended() {
 		w.body.expire()
@@ -227,7 +228,7 @@ func (w *writer) write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// count adds to written until that decides nothing more.
+// count adds to written. Above headBytes the sum no longer matters.
 func (w *writer) count(n int) {
 	if w.written < headBytes {
 		w.written += n

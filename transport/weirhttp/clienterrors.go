@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,9 +13,6 @@ import (
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
 )
-
-// forever is the forever duration.
-const forever = time.Duration(math.MaxInt64)
 
 // A StatusError tells the strategies of a [Transport] that a response counts as a failure. The caller of the Transport
 // gets the response instead. There is one exception: if the caller's own context has ended, its error can have a
@@ -159,72 +155,13 @@ var (
 	errTooLate       = &refusal{text: "weirhttp: the request has been answered"}
 	errAtTheSameTime = &refusal{text: "weirhttp: the request is being sent, and must not be at the same time", later: true}
 
-	errPanicked = errors.New("weirhttp: the attempt panicked")
+	errNoResponse  = errors.New("weirhttp: the pipeline returned neither a response nor an error")
+	errBaseNothing = errors.New("weirhttp: the base transport returned neither a response nor an error")
+	errPanicked    = errors.New("weirhttp: the attempt panicked")
 )
 
 // refused reports whether err is or wraps a refusal.
 func refused(err error) bool {
 	_, ok := errors.AsType[*refusal](err)
 	return ok
-}
-
-// applyRetryAfter returns the wait that the response asks for. If its status is 429 or 503, it pauses the host.
-func (x *exchange) applyRetryAfter(resp *http.Response) (d time.Duration, ok bool) {
-	lines := resp.Header[retryAfterField]
-	if len(lines) == 0 {
-		return 0, false
-	}
-	if d, ok = parseRetryAfter(lines[0], resp.Header["Date"]); !ok {
-		return 0, false
-	}
-	options := &x.transport.options
-	d = min(d, options.MaxRetryAfter)
-	switch resp.StatusCode {
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		if options.PauseOnRetryAfter != nil {
-			options.PauseOnRetryAfter.Pause(x.host, d)
-		}
-	}
-	return d, true
-}
-
-// parseRetryAfter parses both forms, seconds and a date. A date counts from the Date of the response, so that the
-// server's clock is compared with itself, or from the local clock if there is no valid Date. A date in the past is 0.
-func parseRetryAfter(text string, date []string) (d time.Duration, ok bool) {
-	text = strings.Trim(text, " \t")
-	if text == "" {
-		return 0, false
-	}
-	if text[0] >= '0' && text[0] <= '9' {
-		return parseSeconds(text)
-	}
-	at, err := http.ParseTime(text)
-	if err != nil {
-		return 0, false
-	}
-	now := time.Now()
-	if len(date) > 0 {
-		if sent, err := http.ParseTime(date[0]); err == nil {
-			now = sent
-		}
-	}
-	return max(at.Sub(now), 0), true
-}
-
-// parseSeconds parses a number of seconds. One that is too large becomes forever.
-func parseSeconds(text string) (time.Duration, bool) {
-	const most = int64(forever / time.Second)
-	var seconds int64
-	for _, c := range []byte(text) {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		if seconds <= most {
-			seconds = 10*seconds + int64(c-'0')
-		}
-	}
-	if seconds > most {
-		return forever, true
-	}
-	return time.Duration(seconds) * time.Second, true
 }

@@ -1,58 +1,12 @@
-package weirhttp
+package forwarded
 
-import (
-	"net/netip"
-	"strings"
-)
-
-// parseAddress parses an address with or without a port, with or without brackets, and returns it with its part of s.
-// The address is not valid if s is no address. An IPv4 address inside an IPv6 address becomes IPv4, and a zone is
-// dropped.
-func parseAddress(s string) (text string, addr netip.Addr) {
-	if rest, ok := strings.CutPrefix(s, "["); ok {
-		host, port, found := strings.Cut(rest, "]")
-		if !found || strings.Count(host, ":") < 2 || port != "" && !isPort(port) {
-			return "", netip.Addr{}
-		}
-		text = host
-	} else {
-		text = s
-		if i := strings.IndexByte(s, ':'); i >= 0 && i == strings.LastIndexByte(s, ':') { // two colons are an IPv6 address
-			if !isPort(s[i:]) {
-				return "", netip.Addr{}
-			}
-			text = s[:i]
-		}
-	}
-	// The error of netip quotes the text, so do not parse one that is longer than any address.
-	if len(text) == 0 || len(text) > 64 {
-		return "", netip.Addr{}
-	}
-	addr, err := netip.ParseAddr(text)
-	if err != nil {
-		return "", netip.Addr{}
-	}
-	return text, addr.Unmap().WithZone("")
-}
-
-// isPort reports whether s is a colon and a port. The port can be an obfuscated one of RFC 7239, or empty.
-func isPort(s string) bool {
-	if s == "" || s[0] != ':' || len(s) > len(":_")+64 {
-		return false
-	}
-	for _, c := range []byte(s[1:]) {
-		if !isTokenByte(c) {
-			return false
-		}
-	}
-	return true
-}
+import "strings"
 
 // elements are the elements of one line of a header, which are read from the last.
 type elements struct {
 	rest      string   // of a plain list
 	nodes     []string // of a Forwarded: the for parameters
-	malformed bool     // no element can be believed
+	malformed bool     // no element is used
 }
 
 // elementsOf returns the elements of a plain list, or of a Forwarded of RFC 7239.
@@ -84,9 +38,9 @@ func (e elements) last() (element string, before elements, ok bool) {
 // maxNodes is how many elements of a Forwarded line are kept, the last ones.
 const maxNodes = 128
 
-// parseForwarded reads a line from its beginning, because that decides which text is quoted. It believes nothing of a
-// line with a mistake: otherwise a client that sends one quote too many would decide how the elements are read that a
-// proxy has appended.
+// parseForwarded reads a line from its beginning, because only from there it is known which text is quoted. A line with
+// a mistake is refused as a whole: otherwise a client that sends one quote too many would decide how the elements that a
+// proxy has appended are read.
 func parseForwarded(line string) (nodes []string, ok bool) {
 	nodes = make([]string, 0, 4)
 	for rest := line; ; {
@@ -190,8 +144,8 @@ func tokenLength(s string) int {
 	return n
 }
 
-// isToken reports whether s is a token of RFC 9110, as names of headers are.
-func isToken(s string) bool { return s != "" && tokenLength(s) == len(s) }
+// IsToken reports whether s is a token of RFC 9110, as names of headers are.
+func IsToken(s string) bool { return s != "" && tokenLength(s) == len(s) }
 
 func isTokenByte(c byte) bool {
 	switch {
