@@ -53,7 +53,7 @@ func (e *StatusError) Retryable() bool { return e.attempt != nil && e.attempt.ex
 // isOf reports whether the error is about an attempt of x.
 func (e *StatusError) isOf(x *exchange) bool { return e.attempt != nil && e.attempt.exchange == x }
 
-// A finalError is the error of an attempt that no other may follow.
+// A finalError is the error of an attempt, of a request or of a handler, that no other may follow.
 type finalError struct{ error }
 
 func (e *finalError) Unwrap() error { return e.error }

@@ -1,6 +1,7 @@
 package weirhttp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -92,9 +93,7 @@ func NewGate(l limiter.Partitioned[string], o *GateOptions) (*Gate, error) {
 	if o != nil {
 		g.options = *o
 	}
-	if g.options.MaxHosts == 0 {
-		g.options.MaxHosts = DefaultMaxHosts
-	}
+	g.options.MaxHosts = cmp.Or(g.options.MaxHosts, DefaultMaxHosts)
 	return g, nil
 }
 

@@ -1,10 +1,12 @@
 package weirhttp
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/weir-go/weir/internal/validate"
@@ -103,28 +105,19 @@ func ClientAddress(o *AddressOptions) (Key, error) {
 	return newAddressFinder(o).key, nil
 }
 
-// An addressFinder has AddressOptions that are ready for requests.
-type addressFinder struct {
-	trusted   []netip.Prefix
-	header    string // canonical
-	ipv6Bits  int
-	trustUnix bool
-}
+// An addressFinder has AddressOptions that are ready for requests: the defaults are set, the header is canonical.
+type addressFinder struct{ AddressOptions }
 
 func newAddressFinder(o *AddressOptions) *addressFinder {
-	f := &addressFinder{header: defaultAddressHeader, ipv6Bits: defaultIPv6Bits}
-	if o == nil {
-		return f
+	f := new(addressFinder)
+	if o != nil {
+		f.AddressOptions = *o
 	}
-	for _, p := range o.Trusted {
-		f.trusted = append(f.trusted, unmapped(p))
-	}
-	f.trustUnix = o.TrustUnix
-	if o.Header != "" {
-		f.header = http.CanonicalHeaderKey(o.Header)
-	}
-	if o.IPv6Bits != 0 {
-		f.ipv6Bits = o.IPv6Bits
+	f.Header = http.CanonicalHeaderKey(cmp.Or(f.Header, defaultAddressHeader))
+	f.IPv6Bits = cmp.Or(f.IPv6Bits, defaultIPv6Bits)
+	f.Trusted = slices.Clone(f.Trusted)
+	for i, p := range f.Trusted {
+		f.Trusted[i] = unmapped(p)
 	}
 	return f
 }
@@ -141,13 +134,11 @@ func unmapped(p netip.Prefix) netip.Prefix {
 // key returns the key of a request.
 func (f *addressFinder) key(r *http.Request) string {
 	text, addr := forwarded.ParseAddress(r.RemoteAddr)
+	trusted := f.trusts(addr)
 	if !addr.IsValid() {
-		if f.trustUnix && overUnix(r) {
-			return f.format("", f.client(addr, r))
-		}
-		return unknownAddress
+		trusted = f.TrustUnix && overUnix(r)
 	}
-	if len(f.trusted) > 0 && f.trusts(addr) {
+	if trusted {
 		// Without the text of the address: it is part of a header that can be long, and the
 		// key would keep the header in memory.
 		return f.format("", f.client(addr, r))
@@ -174,10 +165,10 @@ func (f *addressFinder) format(text string, addr netip.Addr) string {
 		addr = netip.AddrFrom4([4]byte(whole[12:]))
 	}
 	var buf [len("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128")]byte
-	if addr.Is4() || f.ipv6Bits == 128 {
+	if addr.Is4() || f.IPv6Bits == 128 {
 		return string(addr.AppendTo(buf[:0]))
 	}
-	prefix, err := addr.Prefix(f.ipv6Bits)
+	prefix, err := addr.Prefix(f.IPv6Bits)
 	if err != nil { // cannot happen with bits that were validated
 		return unknownAddress
 	}
@@ -186,12 +177,12 @@ func (f *addressFinder) format(text string, addr netip.Addr) string {
 
 // client returns the client of a trusted proxy.
 func (f *addressFinder) client(proxy netip.Addr, r *http.Request) netip.Addr {
-	return forwarded.Client(proxy, r.Header[f.header], f.header == forwardedHeader, f.trusts)
+	return forwarded.Client(proxy, r.Header[f.Header], f.Header == forwardedHeader, f.trusts)
 }
 
 // trusts reports whether addr is one of a trusted proxy.
 func (f *addressFinder) trusts(addr netip.Addr) bool {
-	for _, p := range f.trusted {
+	for _, p := range f.Trusted {
 		if p.Contains(addr) {
 			return true
 		}

@@ -1,6 +1,7 @@
 package weirhttp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -75,9 +76,7 @@ func NewLimits(o *LimitsOptions) (*Limits, error) {
 	if o != nil {
 		l.options = *o
 	}
-	if l.options.Name == "" {
-		l.options.Name = "http"
-	}
+	l.options.Name = cmp.Or(l.options.Name, "http")
 	if l.options.Body == nil {
 		l.options.Body = PlainText
 	}

@@ -1,6 +1,7 @@
 package weirhttp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -60,10 +61,7 @@ func (l *Limits) WrapInline(policies ...Policy) (func(http.Handler) http.Handler
 	compiled := make([]*policy, 0, len(policies)+1)
 	for i, p := range policies {
 		path := fmt.Sprintf("policies[%d]", i)
-		name := p.Name
-		if name == "" {
-			name = "inline"
-		}
+		name := cmp.Or(p.Name, "inline")
 		if name == GlobalPolicy {
 			problems.Add(path+".Name", name, "must be another name, this one is reserved")
 		}

@@ -48,18 +48,11 @@ func (e *HandlerError) Error() string {
 var (
 	// ErrOnce: a strategy ran the handler again after it began to answer, while it
 	// was running, or with a request whose body the first run may have read.
-	ErrOnce error = onceError{}
+	ErrOnce error = &finalError{errors.New("weirhttp: the handler cannot run again")}
 	// ErrNoAnswer: a strategy ended the execution without an error, without running
 	// the handler and without an [http.Handler] as the value.
 	ErrNoAnswer = errors.New("weirhttp: the pipeline ended without an answer")
 )
-
-type onceError struct{}
-
-func (onceError) Error() string { return "weirhttp: the handler cannot run again" }
-
-// Retryable returns false, which stops a retry: every later attempt would end the same.
-func (onceError) Retryable() bool { return false }
 
 // Through returns middleware that runs handlers in p. If o is nil, the defaults apply.
 //
