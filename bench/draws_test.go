@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// draws are keys in the order in which a benchmark asks for them. They are other strings than those that a store has kept, one
+// draws are keys in the order in which a benchmark asks for them. They are not the strings that a store has kept, and stand one
 // behind the other in memory, because the key of a request is a text that has just been read.
 type draws []string
 

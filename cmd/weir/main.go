@@ -1,11 +1,11 @@
 // Weir checks and explains configuration files of package reload.
 //
-//	weir check FILE...               # everything that is wrong, with line and column
+//	weir check FILE...               # all problems, with line and column
 //	weir explain FILE [PIPELINE...]  # each pipeline in words
 //	weir schema                      # the JSON schema of the format, for editors
 //
 // A FILE of "-" is the standard input. Any other FILE must be a regular file, and not a pipe. The exit status is 0 if all
-// files are right, 1 if a file is wrong, and 2 if the command line is wrong, a file cannot be read, or the output cannot be
+// files are valid, 1 if a file is not, and 2 if the command line is wrong, a file cannot be read, or the output cannot be
 // written.
 //
 // A program can register its own kinds and functions, which weir does not know. It accepts any name that is not spelled
@@ -29,7 +29,7 @@ import (
 // The exit statuses.
 const (
 	exitOK      = 0
-	exitInvalid = 1 // a file is wrong
+	exitInvalid = 1 // a file is not valid
 	exitError   = 2
 )
 
@@ -38,7 +38,7 @@ func main() {
 }
 
 const usage = `usage:
-  weir check [flags] FILE...               everything that is wrong, with line and column
+  weir check [flags] FILE...               all problems, with line and column
   weir explain [flags] FILE [PIPELINE...]  each pipeline in words
   weir schema                              the JSON schema of the format, for editors
 
@@ -108,7 +108,7 @@ func (c *command) flags(name string) *flag.FlagSet {
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.SetOutput(c.stderr)
 	f.Usage = func() {} // withFlags calls help, because it knows where to print it
-	f.BoolVar(&c.strict, "strict", false, "accept weir's own kinds only, and the functions that are given")
+	f.BoolVar(&c.strict, "strict", false, "accept only weir's own kinds, and the names given by the other flags")
 	for _, what := range reload.Registrations() {
 		f.Func(what, "the `name` of what the program registers with Kinds.Register"+strings.ToUpper(what[:1])+what[1:], func(name string) error {
 			c.kinds.Assume(what, name)
@@ -159,7 +159,7 @@ func (c *command) check(files []string) int {
 	return status
 }
 
-// summary returns how much of each kind f has.
+// summary returns how many pipelines, limiters and budgets f has.
 func summary(f *reload.File) string {
 	words := count(len(f.Pipelines()), "pipeline") + ", " + count(len(f.Limiters()), "shared limiter")
 	if budgets := len(f.Budgets()); budgets > 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-go/weir/internal/testserver"
 )
 
-// findStore returns the URL of a server for the limiter's state, and what stops it if it
-// was started here.
+// findStore returns the URL of a server for the limiter's state, and a function that stops
+// the server if it was started here.
 func findStore(ctx context.Context) (url string, stop func(), err error) {
 	if os.Getenv("WEIR_REDIS_URL") == "" && os.Getenv("WEIR_POSTGRES_URL") != "" {
 		return found(testserver.StartPostgres(ctx))

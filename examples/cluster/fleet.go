@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// A fleet is the instances, seen from the process that started them.
+// A fleet is the instances that this process has started.
 type fleet []*instance
 
 type instance struct {
@@ -27,7 +27,7 @@ type instance struct {
 	killed bool
 }
 
-// start starts this program again, as an instance, so many times.
+// start starts n processes of this program as instances.
 func start(ctx context.Context, store string, n int) (fleet, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -62,18 +62,18 @@ func startOne(ctx context.Context, self, store, name string) (*instance, error) 
 	if err != nil {
 		_ = stdin.Close()
 		_ = cmd.Wait()
-		return nil, fmt.Errorf("it has not said where it listens: %w", err)
+		return nil, fmt.Errorf("it has not printed its address: %w", err)
 	}
 	return &instance{name: name, url: "http://" + strings.TrimSpace(address), cmd: cmd, stdin: stdin}, nil
 }
 
-// kill ends the process at once: nothing in it has time to give anything back.
+// kill ends the process at once, without time to release anything.
 func (i *instance) kill() error {
 	i.killed = true
 	if err := i.cmd.Process.Kill(); err != nil {
 		return err
 	}
-	_ = i.cmd.Wait() // says that it was killed
+	_ = i.cmd.Wait() // returns an error, because the process was killed
 	return nil
 }
 
@@ -87,8 +87,8 @@ func (all fleet) stop() {
 	}
 }
 
-// flood makes so many calls to each instance that lives, a few at a time to all of them at
-// once, and returns how many each has admitted.
+// flood makes that many calls to each running instance, from several callers for each at the
+// same time, and returns how many calls each has admitted.
 func (all fleet) flood(ctx context.Context, calls int) ([]int, error) {
 	shares := make([]atomic.Int64, len(all))
 	errs := make([]error, len(all)*callers)

@@ -18,12 +18,12 @@ import (
 	"github.com/weir-go/weir/store/weirredis"
 )
 
-// retryAfter is the header in which an instance says when to come back, in milliseconds: the
-// standard one has whole seconds only.
+// retryAfter is a header with the time after which to come back, in milliseconds. The standard
+// header has whole seconds only.
 const retryAfter = "Retry-After-Ms"
 
-// serve is one instance: a web service whose calls go through the shared limiter. It prints
-// the address that it listens on, and ends when its standard input does.
+// serve runs one instance: a web service whose calls go through the shared limiter. It prints
+// the address that it listens on, and ends when its standard input ends.
 func serve(ctx context.Context, url string, in io.Reader, out io.Writer) error {
 	shared, closeStore, err := open(ctx, url)
 	if err != nil {
@@ -40,7 +40,7 @@ func serve(ctx context.Context, url string, in io.Reader, out io.Writer) error {
 	}
 	server := &http.Server{Handler: handler(limited)}
 	go func() {
-		_, _ = io.Copy(io.Discard, in) // the parent has ended, or wants us to
+		_, _ = io.Copy(io.Discard, in) // ends when the parent closes it or has ended
 		_ = server.Close()
 	}()
 	_, _ = fmt.Fprintln(out, listener.Addr())
@@ -50,7 +50,7 @@ func serve(ctx context.Context, url string, in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// handler is the service. That its limiter is shared makes no difference to it.
+// handler is the service. It does not depend on whether the limiter is shared.
 func handler(limited limiter.Limiter) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lease, err := limited.TryAcquire(r.Context(), 1)
@@ -69,7 +69,7 @@ func handler(limited limiter.Limiter) http.Handler {
 	})
 }
 
-// open returns the store that the URL names, and what closes it and the client.
+// open returns the store that the URL names, and a function that closes it and the client.
 func open(ctx context.Context, url string) (*store.Store, func(), error) {
 	if scheme(url) == "PostgreSQL" {
 		return openPostgres(ctx, url)
@@ -94,7 +94,7 @@ func openPostgres(ctx context.Context, url string) (*store.Store, func(), error)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := weirpostgres.Migrate(ctx, pool, ""); err != nil { // every instance may: it is done once
+	if err := weirpostgres.Migrate(ctx, pool, ""); err != nil { // every instance may call it
 		return nil, nil, err
 	}
 	shared, err := weirpostgres.New(pool, nil)

@@ -1,13 +1,13 @@
-// Cluster runs three instances of a little service, each a process of its own, that share
-// one limiter: 60 calls every two seconds, for all of them together. It floods them, prints
-// each one's share and the exact total of every window, kills one with SIGKILL, and goes
-// on with the others.
+// Cluster runs three instances of a small service, each a process of its own, that share one
+// limiter: 60 calls every two seconds, for all of them together. It floods them, prints the
+// share of each and the exact total of every window, kills one with SIGKILL, and goes on with
+// the others.
 //
 //	go run ./examples/cluster
 //
-// The limiter's state is in Redis or PostgreSQL: in the one that WEIR_REDIS_URL or
-// WEIR_POSTGRES_URL names, else in one that is started from PATH, or by Docker, and
-// stopped again.
+// The limiter's state is in Redis or PostgreSQL: in the server that WEIR_REDIS_URL or
+// WEIR_POSTGRES_URL names, or else in one that is started from PATH or by Docker and stopped
+// at the end.
 package main
 
 import (
@@ -23,8 +23,8 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// rule is what the instances share. Nothing in it says that they do: that is said by who
-// makes the limiter, in instance.go.
+// rule is the limit that the instances share. That it is shared is said only in instance.go,
+// where the limiter is made.
 var rule = limiter.FixedWindowOptions{PermitLimit: 60, Window: 2 * time.Second}
 
 const (
@@ -93,8 +93,9 @@ func (t *table) head(all fleet) {
 	_, _ = fmt.Fprintln(t.w, "     total")
 }
 
-// windows floods the instances at the beginning of each of so many windows. A flood that was
-// not over when its window was has taken from two, and is not counted: the machine was busy.
+// windows floods the instances at the beginning of each of n windows. If the machine is busy
+// and a flood takes longer than its window, it has taken permits of two windows and does not
+// count.
 func (t *table) windows(ctx context.Context, all fleet, n int) error {
 	for n > 0 {
 		if err := all.awaitWindow(ctx); err != nil {
@@ -133,7 +134,7 @@ func (t *table) line(all fleet, shares []int) {
 
 func (t *table) verdict() error {
 	if t.inexact > 0 {
-		return errors.New("some windows granted another number than the limit")
+		return errors.New("some windows did not grant exactly the limit")
 	}
 	fmt.Fprintf(t.w, "\nevery window granted exactly %d calls, no matter which instances took them\n", rule.PermitLimit)
 	return nil

@@ -25,7 +25,7 @@ type tally struct {
 	through atomic.Int64 // answers with 200
 }
 
-// newClient returns a client that waits for as long as the server asks for. The jitter is added to that, so that
+// newClient returns a client that waits for as long as the server asks for, and a jitter longer, so that
 // requests with the same Retry-After do not come back at the same time.
 func newClient(wire http.RoundTripper, t *tally, j *journal) (*http.Client, error) {
 	p, err := pipeline.New(t.user.name,

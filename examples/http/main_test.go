@@ -26,9 +26,9 @@ pat, paid                8         8         2        2             8
 
 the bucket of fay granted 7 leases and rejected 5
 the bucket of pat granted 8 leases and rejected 2
-the 4 slots granted 15 leases and rejected 0: what a bucket rejects gives its slot back as if it had not been
+the 4 slots granted 15 leases and rejected 0: a request that a bucket rejects gives its slot back and does not count
 never more than 4 requests were worked on at a time
-everything came through in the end, and everything adds up
+all requests came through in the end, and all counts agree
 `
 
 func TestRunOn(t *testing.T) {
@@ -92,13 +92,13 @@ func TestConclude_CountsThatDiffer(t *testing.T) {
 	}
 	for _, want := range []string{
 		"3 requests, but 2 came through", "3 requests, but 100 were admitted", "nothing was rejected", "the plan allows 3",
-		"3 slots of 4 are free", "5 requests were worked on at a time", "the slots have counted otherwise",
+		"3 slots of 4 are free", "5 requests were worked on at a time", "the slots have other counts",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in\n%v", want, err)
 		}
 	}
-	if strings.Contains(out.String(), "everything adds up") {
+	if strings.Contains(out.String(), "all counts agree") {
 		t.Error(out.String())
 	}
 }

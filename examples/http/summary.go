@@ -32,7 +32,7 @@ func conclude(j *journal, a *api, tallies []*tally) error {
 
 		check(through == t.requests, "%s: %d requests, but %d came through", name, t.requests, through)
 		check(admitted == t.requests, "%s: %d requests, but %d were admitted", name, t.requests, admitted)
-		check(rejected > 0, "%s: sent more than the plan has, and nothing was rejected", name)
+		check(rejected > 0, "%s: sent more than the plan allows, but nothing was rejected", name)
 		check(rejected == refused, "%s: %d rejections, but the client has seen %d", name, rejected, refused)
 		check(retried == rejected, "%s: %d rejections, but %d retries", name, rejected, retried)
 		o := plans[t.user.plan]
@@ -48,19 +48,19 @@ func conclude(j *journal, a *api, tallies []*tally) error {
 			continue
 		}
 		j.note("the bucket of %s granted %d leases and rejected %d", t.user.name, s.SuccessfulLeases, s.FailedLeases)
-		check(agree(s, a.admitted[t.user.name], a.rejected[t.user.name]), "the bucket of %s has counted otherwise: %+v", t.user.name, s)
+		check(agree(s, a.admitted[t.user.name], a.rejected[t.user.name]), "the bucket of %s has other counts: %+v", t.user.name, s)
 	}
 	s := a.slots.Statistics()
-	j.note("the %d slots granted %d leases and rejected %d: what a bucket rejects gives its slot back as if it had not been",
+	j.note("the %d slots granted %d leases and rejected %d: a request that a bucket rejects gives its slot back and does not count",
 		slots, s.SuccessfulLeases, s.FailedLeases)
-	check(agree(s, worked, 0), "%d requests were worked on, but the slots have counted otherwise: %+v", worked, s)
+	check(agree(s, worked, 0), "%d requests were worked on, but the slots have other counts: %+v", worked, s)
 	check(s.AvailablePermits == slots, "%d slots of %d are free", s.AvailablePermits, slots)
 	check(a.busiest <= slots, "%d requests were worked on at a time", a.busiest)
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	j.note("never more than %d requests were worked on at a time", slots)
-	j.note("everything came through in the end, and everything adds up")
+	j.note("all requests came through in the end, and all counts agree")
 	return nil
 }
 

@@ -24,17 +24,16 @@ type program interface {
 	run(context.Context, *app) error
 }
 
-// An app is what a program runs on: a Throttler, and a River client that has the
-// Throttler's plugin.
+// An app has what a program runs on: a Throttler, and a River client with its plugin.
 type app struct {
 	pool      *pgxpool.Pool
-	schema    string // has River's tables and weir's, and goes with the program
+	schema    string // with the tables of River and weir; dropped at the end
 	throttler *jobs.Throttler
 	client    *river.Client[pgx.Tx]
 }
 
-// start runs a program. What it starts stops in reverse order: the client first, then
-// the Throttler, the pool last.
+// start runs a program. At the end, the client stops first, then the Throttler, and then
+// the pool.
 func start(ctx context.Context, url string, p program) error {
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
@@ -69,7 +68,7 @@ func start(ctx context.Context, url string, p program) error {
 		Workers:           p.workers(a),
 		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 30}},
 		Plugins:           []rivertype.Plugin{a.throttler.Plugin()},
-		FetchPollInterval: 100 * time.Millisecond, // how precisely jobs come back
+		FetchPollInterval: 100 * time.Millisecond, // the precision with which jobs come back
 		Logger:            log,
 	})
 	if err != nil {

@@ -37,13 +37,13 @@ func (endArgs) Kind() string   { return "batch_end" }
 
 // All three kinds name one mutex, whose owner is the batch and not the job.
 var (
-	// The start job takes the mutex and leaves it taken. While another batch has it, the
-	// start job waits. If a part is discarded, no end job comes, and the mutex is
-	// released when the deadline is over.
+	// The start job takes the mutex, which stays taken when the job ends. While another
+	// batch has the mutex, the start job waits. If a part is discarded, there is no end
+	// job, and the mutex is released when the deadline is over.
 	onStart = weir.Must(jobs.Declare(jobs.Throttle{Limits: []jobs.Limit{
 		{Mutex: "import", Owner: "{batch}", Mode: jobs.Acquire, Deadline: time.Hour},
 	}}))
-	// Parts share what their batch holds, so they never wait for each other.
+	// Parts share the slot of their batch, so they never wait for each other.
 	onPart = weir.Must(jobs.Declare(jobs.Throttle{Limits: []jobs.Limit{
 		{Mutex: "import", Owner: "{batch}"},
 	}}))
@@ -103,8 +103,8 @@ func (b *batches) start(ctx context.Context, a *app, job *river.Job[startArgs]) 
 	})
 }
 
-// part does a part's work and counts down. The last part inserts the end job. Again one
-// transaction does all of it: a part that is retried counts once.
+// part does a part's work and counts it down. The last part inserts the end job. One
+// transaction counts and completes the job, so that a part that is retried counts once.
 func (b *batches) part(ctx context.Context, a *app, job *river.Job[partArgs]) error {
 	b.say(job.Args.Batch, fmt.Sprintf("  part %d", job.Args.Part))
 	if err := sleep(ctx, b.work); err != nil {

@@ -5,14 +5,14 @@
 //
 // The newsletter goes through a dynamic window: 24 mails every two seconds, over all
 // tenants. The first tenant is alone and has all of them. When others join, each gets
-// its part, and when they are done, the parts of those who are left grow again.
+// its part, and when a tenant is done, the parts of the others grow again.
 //
 // The batches share a mutex. The first job of a batch takes it and the last one
 // releases it, so that the jobs of two batches are never mixed.
 //
-// Both need PostgreSQL: the server that WEIR_POSTGRES_URL names, else one that is
-// started from PATH, or by Docker, and stopped again. Their tables are in a schema of
-// their own, which is dropped at the end and on Ctrl-C.
+// Both need PostgreSQL: the server that WEIR_POSTGRES_URL names, or else one that is
+// started from PATH or by Docker and stopped at the end. Their tables are in a new schema,
+// which is dropped at the end and on Ctrl-C.
 package main
 
 import (

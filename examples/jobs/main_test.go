@@ -79,7 +79,7 @@ func runProgram(t *testing.T, out *strings.Builder, p program) {
 	}
 }
 
-// watched is a program that notes its schema.
+// watched is a program that records its schema.
 type watched struct {
 	program
 	schema string

@@ -23,13 +23,13 @@ type mailArgs struct {
 
 func (mailArgs) Kind() string { return "mail" }
 
-// perTenant is the limit that mails run under. {tenant} is the field of the arguments
-// above: each tenant has a window of its own, and all of them share the capacity.
+// perTenant is the limit for mails. {tenant} is the field of the arguments above: each
+// tenant has its own window, and all tenants share the capacity.
 var perTenant = weir.Must(jobs.Declare(jobs.Throttle{Limits: []jobs.Limit{
 	{DynamicWindow: "newsletter", Key: "{tenant}"},
 }}))
 
-// Plugins throttles all jobs with these arguments, whatever worker they have.
+// Plugins throttles all jobs with these arguments, by whatever worker they are run.
 func (mailArgs) Plugins() []rivertype.Plugin { return perTenant.Plugins() }
 
 // A newsletter is sent to the readers of several tenants.
@@ -66,7 +66,7 @@ func (n *newsletter) run(ctx context.Context, a *app) error {
 	return n.conclude(ctx, a)
 }
 
-// awaitWindow sleeps until a window begins, so that the table at the end has whole ones.
+// awaitWindow sleeps until a window begins, so that the table at the end has whole windows.
 func (n *newsletter) awaitWindow(ctx context.Context, a *app) error {
 	info, err := a.throttler.Inspect(ctx, jobs.Ref{Type: jobs.DynamicWindow, Name: "newsletter"})
 	if err != nil {
@@ -159,7 +159,7 @@ func (n *newsletter) sent(ctx context.Context, a *app) ([]map[string]int, error)
 	return windows, err
 }
 
-// conclude prints who sent how much in each window.
+// conclude prints how many mails of each tenant were sent in each window.
 func (n *newsletter) conclude(ctx context.Context, a *app) error {
 	windows, err := n.sent(ctx, a)
 	if err != nil {

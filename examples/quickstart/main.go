@@ -4,10 +4,9 @@
 //	go run ./examples/quickstart
 //
 // The limiter is a token bucket: three calls may go at once, four a second in the
-// long run, and two may wait. So of the ten three are admitted, two are queued,
-// and five are rejected with the time after which to come back. Retry waits for
-// just that long, and in the end every call has come through, at the limiter's
-// pace.
+// long run, and two may wait. So of the ten calls three are admitted, two are queued,
+// and five are rejected with the time after which to come back. Retry waits for that
+// long, and in the end all calls have come through at the limiter's rate.
 package main
 
 import (
@@ -98,8 +97,8 @@ func burst(ctx context.Context, service *pipeline.Pipeline, out *journal) error 
 	return nil
 }
 
-// watched is a limiter that writes down what another one decides. Anything with
-// these two methods can stand wherever a Limiter is asked for.
+// watched is a limiter that prints the decisions of another one. Any type with the
+// methods TryAcquire and Acquire is a Limiter.
 type watched struct {
 	limiter.Limiter
 	out *journal

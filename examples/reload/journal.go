@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// A journal counts, and says what happens.
+// A journal counts calls and prints what happens.
 type journal struct {
 	out   io.Writer
 	began time.Time
 
 	mu       sync.Mutex
-	count    int     // admitted
-	lastTold int     // of them, told of already
-	failures []error // calls that failed
-	wished   time.Duration
+	count    int           // admitted
+	printed  int           // the count at the last line of every
+	failures []error       // of calls
+	next     time.Duration // the period in the file
 	phases   []phase
 }
 
-// A phase is the time in which one limit was in force.
+// A phase is a time in which one limit was in force.
 type phase struct {
 	since  time.Time
-	period time.Duration // a token in each
+	period time.Duration // of a token
 }
 
 func (j *journal) say(format string, args ...any) {
@@ -50,11 +50,11 @@ func (j *journal) failed(err error) {
 	j.failures = append(j.failures, err)
 }
 
-// wish notes what will be in force when the file has been read.
-func (j *journal) wish(period time.Duration) {
+// edited records the period that will be in force when the file has been read.
+func (j *journal) edited(period time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.wished = period
+	j.next = period
 }
 
 // ConfigReloaded is called by the watcher for each version of the file.
@@ -66,13 +66,13 @@ func (j *journal) ConfigReloaded(at time.Time, err error) {
 		return
 	}
 	if len(j.phases) == 0 {
-		j.wished = 50 * time.Millisecond
+		j.next = 50 * time.Millisecond
 	}
-	j.phases = append(j.phases, phase{at, j.wished})
-	j.print("in force: what the file says")
+	j.phases = append(j.phases, phase{at, j.next})
+	j.print("the file is in force")
 }
 
-// every tells what was admitted, at each interval.
+// every prints at each interval how many calls were admitted.
 func (j *journal) every(ctx context.Context, interval time.Duration) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -82,14 +82,14 @@ func (j *journal) every(ctx context.Context, interval time.Duration) {
 			return
 		case <-tick.C:
 			j.mu.Lock()
-			j.print("%3d admitted in the last second", j.count-j.lastTold)
-			j.lastTold = j.count
+			j.print("%3d admitted in the last second", j.count-j.printed)
+			j.printed = j.count
 			j.mu.Unlock()
 		}
 	}
 }
 
-// conclude compares what was admitted with what the limits allowed.
+// conclude compares the number of admitted calls with what the limits allowed.
 func (j *journal) conclude(compare bool) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -105,12 +105,13 @@ func (j *journal) conclude(compare bool) error {
 	if j.count > most {
 		return fmt.Errorf("%d calls too many were admitted", j.count-most)
 	}
-	j.print("no reload has let anybody through who was not to")
+	j.print("no reload has admitted a call too many")
 	return nil
 }
 
-// allowed is what the limits allow up to that moment: the burst once, a token in
-// each period, and one for the line of the grid with which each phase may begin.
+// allowed returns how many calls the limits allow up to that time: the burst once, a
+// token in each period, and one more for each phase, because a period may end right at
+// its beginning.
 func (j *journal) allowed(until time.Time) int {
 	most := burst
 	for i, p := range j.phases {

@@ -1,13 +1,13 @@
-// Reload runs a steady load through a pipeline that stands in a file, and changes
-// the limit in the file meanwhile.
+// Reload runs a steady load through a pipeline of a configuration file, and changes the
+// limit in the file meanwhile.
 //
 //	go run ./examples/reload
 //	go run ./examples/reload -keep    # leaves the editing to you
 //
-// It edits the file by itself: 20 calls a second, then 40, then a mistake, then 10.
-// What is admitted follows within a poll of the file, no call fails because of a
-// reload, the mistake changes nothing, and in the end the program compares what was
-// admitted with what the limits allowed.
+// It edits the file by itself: 20 calls a second, then 40, then a mistake, then 10. The
+// rate of admitted calls follows at the next poll of the file, no call fails because of
+// a reload, and the mistake changes nothing. In the end the program compares the number
+// of admitted calls with what the limits allowed.
 package main
 
 import (
@@ -45,7 +45,7 @@ func main() {
 	}
 }
 
-// configuration is the file: a token every period, and room for all who wait.
+// configuration returns the file: a token every period, and a queue for all callers.
 func configuration(period time.Duration) string {
 	return fmt.Sprintf(`pipelines:
   service:
@@ -83,7 +83,7 @@ func run(ctx context.Context, out io.Writer, keep bool) error {
 	j := &journal{out: out, began: time.Now()}
 	watcher, err := reload.Start(ctx, pipelines, file.path, &reload.Options{
 		Interval: poll,
-		Logger:   slog.New(slog.DiscardHandler), // the journal has it
+		Logger:   slog.New(slog.DiscardHandler), // the journal reports reloads
 		Reporter: j,
 	})
 	if err != nil {
@@ -95,12 +95,12 @@ func run(ctx context.Context, out io.Writer, keep bool) error {
 		return err
 	}
 
-	j.say("%d callers who are never content; a look at the file every %v", callers, poll)
+	j.say("%d callers that never pause; the file is polled every %v", callers, poll)
 	if keep {
 		j.say("edit %s, and leave with Ctrl-C", file.path)
 	}
-	loading, enough := context.WithCancel(ctx)
-	defer enough()
+	loading, stopLoad := context.WithCancel(ctx)
+	defer stopLoad()
 	var load sync.WaitGroup
 	for range callers {
 		load.Go(func() { call(loading, service, j) })
@@ -112,7 +112,7 @@ func run(ctx context.Context, out io.Writer, keep bool) error {
 	} else {
 		file.edit(ctx, j)
 	}
-	enough()
+	stopLoad()
 	load.Wait()
 	return j.conclude(!keep)
 }
@@ -158,7 +158,7 @@ func (e *editor) edit(ctx context.Context, j *journal) {
 			return
 		}
 		j.say("the file says: %s", step.what)
-		j.wish(step.period)
+		j.edited(step.period)
 		if err := e.write(step.content); err != nil {
 			j.failed(err)
 		}

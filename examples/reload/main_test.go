@@ -11,8 +11,7 @@ import (
 )
 
 func TestTheRateFollowsTheFile(t *testing.T) {
-	// The goroutine of package signal is started here, so that the bubble need not
-	// wait for it.
+	// Start the goroutine of package signal outside of the bubble, which would wait for it.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups)
 	defer signal.Stop(hangups)
@@ -30,7 +29,7 @@ func follow(t *testing.T) {
 	}
 	text := out.String()
 	for what, times := range map[string]int{
-		"in force: what the file says": 3, "refused": 1, "0 calls failed": 1, "no reload has let anybody through": 1,
+		"the file is in force": 3, "refused": 1, "0 calls failed": 1, "no reload has admitted a call too many": 1,
 		`unknown field "tokens_per_perod"`: 1,
 	} {
 		if n := strings.Count(text, what); n != times {

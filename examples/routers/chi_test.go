@@ -24,10 +24,9 @@ func TestChiPoliciesOfRoutes(t *testing.T) {
 	expect(t, r, "/nothing", http.StatusNotFound)
 }
 
-// The global limiter around everything, and a policy inside: it is asked once for a
-// request. What is rejected by middleware further in costs it a permit all the same, if
-// that does not come back with the request: only the policies of one Wrap give back
-// what they have granted when a later one rejects.
+// With the global limiter around everything and a policy inside, the global limiter is
+// asked once for a request. If middleware inside rejects the request, the token of the
+// global limiter stays taken: tokens are given back only within one Wrap.
 func TestChiGlobalLimitAndGroups(t *testing.T) {
 	l := newLimits(t, 4, nil)
 	r := chi.NewRouter()
@@ -63,10 +62,10 @@ func TestChiExempt(t *testing.T) {
 		expect(t, r, "/orders", http.StatusOK, http.StatusTooManyRequests)
 		expect(t, r, "/healthz", http.StatusOK)
 	})
-	// Middleware of the whole router runs before chi looks for the route. What an
-	// http.ServeMux can be asked beforehand, chi cannot: the request costs nothing,
-	// and is rejected while others have taken all permits.
-	t.Run("not inside of that of the router", func(t *testing.T) {
+	// Middleware of the whole router runs before chi looks for the route, so it does not
+	// know that the handler is exempt: the request takes no permit, but it is rejected
+	// while other requests have taken all permits.
+	t.Run("not inside of the middleware of the router", func(t *testing.T) {
 		l := newLimits(t, 1, nil)
 		r := chi.NewRouter()
 		r.Use(l.MustWrap())
@@ -76,7 +75,7 @@ func TestChiExempt(t *testing.T) {
 		expect(t, r, "/orders", http.StatusOK)
 		expect(t, r, "/healthz", http.StatusTooManyRequests)
 	})
-	t.Run("so that goes into a group", func(t *testing.T) {
+	t.Run("with the middleware in a group", func(t *testing.T) {
 		l := newLimits(t, 1, nil)
 		r := chi.NewRouter()
 		r.Method(http.MethodGet, "/healthz", hello)
@@ -87,7 +86,7 @@ func TestChiExempt(t *testing.T) {
 		expect(t, r, "/orders", http.StatusOK, http.StatusTooManyRequests)
 		expect(t, r, "/healthz", http.StatusOK, http.StatusOK)
 	})
-	t.Run("or the request says it", func(t *testing.T) {
+	t.Run("by the request", func(t *testing.T) {
 		l := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
 			Global: weirhttp.Policy{Limiter: bucket(t, 1)},
 			Exempt: func(r *http.Request) bool { return r.URL.Path == "/healthz" },
@@ -101,8 +100,8 @@ func TestChiExempt(t *testing.T) {
 	})
 }
 
-// Chi writes the pattern where net/http does, once it knows the route: so weirhttp.Route
-// works in With and Group, and in front of the routing it is "" for all requests.
+// Chi sets Request.Pattern when it knows the route. So weirhttp.Route works in With and
+// Group, and before the routing its key is "" for all requests.
 func TestChiRouteKey(t *testing.T) {
 	t.Run("with a route", func(t *testing.T) {
 		l := newLimits(t, 100, weirhttp.Route())
@@ -131,7 +130,7 @@ func TestChiRouteKey(t *testing.T) {
 		expect(t, r, "/orders/1", http.StatusOK)
 		expect(t, r, "/users/1", http.StatusTooManyRequests)
 	})
-	// The Use of a router below another sees the pattern as far as it is known.
+	// In Use of a subrouter, the pattern is that of the subrouter.
 	t.Run("half way", func(t *testing.T) {
 		l := newLimits(t, 100, weirhttp.Route())
 		r := chi.NewRouter()

@@ -28,7 +28,7 @@ func TestGorillaPoliciesOfRoutes(t *testing.T) {
 	expect(t, r, "/free", http.StatusOK, http.StatusOK, http.StatusOK)
 }
 
-// The middleware of the router is not asked about what has no route: to count that,
+// The middleware of the router does not run for requests without a route. To count them
 // too, wrap the router itself.
 func TestGorillaGlobalLimit(t *testing.T) {
 	t.Run("Use", func(t *testing.T) {
@@ -49,8 +49,8 @@ func TestGorillaGlobalLimit(t *testing.T) {
 	})
 }
 
-// Gorilla wraps the handler that it has found, so middleware sees that it is exempt: as
-// long as no other stands between.
+// Gorilla wraps the handler of the route, so middleware sees that the handler is exempt, if
+// no other middleware is between them.
 func TestGorillaExempt(t *testing.T) {
 	l := newLimits(t, 1, nil)
 	r := newGorilla()
@@ -61,8 +61,8 @@ func TestGorillaExempt(t *testing.T) {
 	expect(t, r, "/orders", http.StatusOK, http.StatusTooManyRequests)
 	expect(t, r, "/healthz", http.StatusOK)
 
-	// Behind other middleware the request costs nothing, and is rejected while others
-	// have taken all permits.
+	// Otherwise the request takes no permit, but it is rejected while other requests have
+	// taken all permits.
 	t.Run("not behind other middleware", func(t *testing.T) {
 		l := newLimits(t, 1, nil)
 		r := newGorilla()
@@ -75,8 +75,8 @@ func TestGorillaExempt(t *testing.T) {
 	})
 }
 
-// Gorilla keeps the route to itself, so weirhttp.Route has the key "" for all of them. What
-// it does know makes a key all the same.
+// Gorilla does not set Request.Pattern, so weirhttp.Route has the key "" for all routes. A
+// key can be made of the route's template instead.
 func TestGorillaRouteKey(t *testing.T) {
 	template := weirhttp.Subject(func(r *http.Request) string {
 		if route := mux.CurrentRoute(r); route != nil {

@@ -1,5 +1,5 @@
-// Package routers mounts the middleware of weirhttp on other routers than net/http's.
-// It has only tests: they show how that is done, and hold that it works.
+// Package routers mounts the middleware of weirhttp on other routers than that of net/http.
+// It has only tests, which show how that is done and check that it works.
 package routers
 
 import (
@@ -18,12 +18,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// hello is what every route answers.
+// hello is the handler of every route.
 var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
 
-// newLimits makes limits with the policies "one" and "two", that let through one and
-// two requests an hour, "per-route", that lets through one on each route, and with as
-// many requests an hour for all.
+// newLimits returns limits with the policies "one" and "two", for one and two requests an
+// hour, and "per-route", for one request an hour with each key. global is the limit for all
+// requests.
 func newLimits(t *testing.T, global int, route weirhttp.Key) *weirhttp.Limits {
 	t.Helper()
 	perRoute, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](anHour(1)), &limiter.PartitionedOptions{MaxPartitions: 100})
@@ -74,8 +74,7 @@ func expect(t *testing.T, h http.Handler, path string, statuses ...int) {
 	}
 }
 
-// A mistake in a route is found when the route is made, whatever the router: the
-// middleware does not come into being.
+// With every router, an unknown policy is found when the route is made.
 func TestUnknownPoliciesAreRefused(t *testing.T) {
 	l := newLimits(t, 100, nil)
 	if _, err := l.Wrap("one", "on", "tow"); !errors.Is(err, weirhttp.ErrUnknownPolicy) {
