@@ -82,7 +82,7 @@ func (i *instruments) recording(ctx context.Context) bool {
 	return false
 }
 
-// A factory makes instruments. It collects those that [Telemetry.observe] sets, and the errors.
+// A factory makes instruments. It collects the instruments that [Telemetry.observe] sets, and the errors.
 type factory struct {
 	meter       metric.Meter
 	observables []metric.Observable
