@@ -54,7 +54,7 @@ func (w *SlidingWindow) adjust(n int, tag int64, cost int) (owner, int64, bool) 
 // A windowCharge is the owner of a grant of a sliding window that was adjusted.
 type windowCharge struct {
 	window *SlidingWindow
-	held   int64
+	held   int64 // of its permits, how many are in the window
 }
 
 func (c *windowCharge) release(int, int64) {}
