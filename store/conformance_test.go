@@ -10,7 +10,6 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
-	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/storetest"
 )
 
@@ -29,14 +28,6 @@ type shared interface {
 type made struct {
 	shared
 	reconfigure func(limitertest.Limits) error
-}
-
-func must[L any](t testing.TB, l L, err error) L {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
 }
 
 func build(t testing.TB, s *store.Store, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) made {
@@ -70,6 +61,7 @@ func oneKeyOf[O any](p interface {
 	Close() error
 	Reconfigure(O) error
 }, options func(limitertest.Limits) O) made {
+
 	statistics := func(key string) limiter.Statistics {
 		st, _ := p.Statistics(key)
 		return st
@@ -153,16 +145,6 @@ func (i inTurn) Close() error {
 }
 
 type builder func(testing.TB, *store.Store, limitertest.Kind, limitertest.Limits, *store.LimiterOptions) made
-
-func aStore(t testing.TB, b backend.Backend, o store.Options) *store.Store {
-	s := must2(store.New(b, &o))(t)
-	t.Cleanup(func() { _ = s.Close() })
-	return s
-}
-
-func must2[L any](l L, err error) func(testing.TB) L {
-	return func(t testing.TB) L { t.Helper(); return must(t, l, err) }
-}
 
 func conformance(t *testing.T, build builder, how func(limitertest.Kind) *store.LimiterOptions, lacks limitertest.Feature, instances int, only ...limitertest.Kind) {
 	if len(only) == 0 {

@@ -306,3 +306,17 @@ func TestFirstUse_StoreLostDeployment(t *testing.T) {
 		})
 	}
 }
+
+func TestFirstUse_LastConstructor(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.bucket(10, 1, time.Hour, 0, nil)
+		w.granted(a, 8)
+		b := w.bucket(20, 1, time.Hour, 0, nil)
+		w.granted(b, 1)
+		synctest.Wait()
+		require.Equal(t, 20, a.Options().TokenLimit)
+		w.granted(a, 11)
+		w.rejected(a, 1)
+		w.rejected(b, 1)
+	})
+}

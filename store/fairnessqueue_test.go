@@ -141,15 +141,3 @@ func TestFairness_OutageDuringARest(t *testing.T) {
 		require.Equal(t, limiter.ReasonUnavailable, all[79].lease.Reason())
 	})
 }
-
-// A caller may have asked for its permits just before the limit was lowered below them.
-func TestAcquire_LimitLoweredBeforeTheQueue(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		l := w.bucket(5, 1, time.Second, 100, nil)
-		w.granted(l, 5)
-		require.Equal(t, limiter.ReasonLimitLowered, store.JoinLate(l, 10).Reason())
-		a := w.acquire(l, 1)
-		w.pass(time.Second)
-		w.served(a)
-	})
-}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
@@ -221,4 +222,24 @@ func (h *hooked) Define(ctx context.Context, old int64, next *backend.Definition
 
 func (h *hooked) Listen(ctx context.Context, ready func(), notice func(backend.Notice)) error {
 	return h.around("Listen", func() error { return h.Memory.Listen(ctx, ready, notice) })
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func must[L any](t testing.TB, l L, err error) L {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func aStore(t testing.TB, b backend.Backend, o store.Options) *store.Store {
+	s := must2(store.New(b, &o))(t)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func must2[L any](l L, err error) func(testing.TB) L {
+	return func(t testing.TB) L { t.Helper(); return must(t, l, err) }
 }

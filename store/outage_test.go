@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -271,34 +272,6 @@ func TestOutage_RecoveryIsSpread(t *testing.T) {
 	})
 }
 
-// OnEvent can block, and can call the limiter of the event.
-func TestOptions_OnEventBlocks(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var l *store.TokenBucket
-		told := make(chan store.EventKind, 10)
-		s := aStore(t, w.hooked, store.Options{OnEvent: func(e store.Event) {
-			l.Statistics()
-			time.Sleep(time.Minute)
-			told <- e.Kind
-		}})
-		l = must2(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
-		other := w.bucket(10, 1, time.Hour, 0, nil)
-		w.granted(l, 1)
-		require.NoError(t, other.Reconfigure(bucketOf(20, 1, time.Hour, 0)))
-		require.Zero(t, timed(func() { w.granted(l, 1) }))
-		w.hooked.Fail(errDead)
-		require.Zero(t, timed(func() {
-			for range 5 {
-				w.rejected(l, 1)
-			}
-		}))
-		w.pass(3 * time.Minute)
-		require.Equal(t, store.EventReconfigured, <-told)
-		require.Equal(t, store.EventStoreLost, <-told)
-		synctest.Wait()
-	})
-}
-
 // A store that hangs is noticed although no caller waits for as long as CallTimeout. A caller who merely leaves does no
 // harm.
 func TestOutage_CallersWithShortDeadlines(t *testing.T) {
@@ -377,4 +350,27 @@ func TestOutage_FallBackLocallyAfterNewLimits(t *testing.T) {
 			})
 		})
 	}
+}
+
+// One pause that fails several round trips at once is one failure.
+func TestBreaker_PauseCountsOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{})
+		p := w.keys(s, 1000, nil)
+		alone := must2(s.PartitionedTokenBucket("alone", bucketOf(1000, 1, time.Hour, 0), &store.LimiterOptions{NoCoalescing: true}))(t)
+		w.ask(p, "k")
+		w.ask(alone, "k")
+		w.Stall(true)
+		var all sync.WaitGroup
+		for i := range 40 {
+			all.Go(func() { w.ask(p, fmt.Sprint(i)) })
+			all.Go(func() { w.ask(alone, fmt.Sprint(i)) })
+		}
+		w.pass(600 * time.Millisecond)
+		w.Stall(false)
+		all.Wait()
+		require.NoError(t, s.Health().Err)
+		require.True(t, w.ask(p, "k").Acquired())
+		require.Empty(t, w.events.of(store.EventStoreLost))
+	})
 }

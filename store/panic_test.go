@@ -231,3 +231,26 @@ func (b *tracing) Decide(ctx context.Context, batches []*backend.Batch) error {
 	b.seen = ctx.Value(b.key)
 	return err
 }
+
+// A backend that panics, or ends the goroutine that asks it, has not answered, and no more.
+func TestStore_BackendMisbehaves(t *testing.T) {
+	for name, misbehave := range map[string]func(){"panics": func() { panic("backend") }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				s := w.instance(store.Options{FailureThreshold: 1000})
+				bucket := must2(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
+				seats := must2(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 10}, nil))(t)
+				w.granted(bucket, 1)
+				held := w.granted(seats, 1)
+				w.hook(func(string) error { misbehave(); return nil }, nil)
+				require.Equal(t, limiter.ReasonUnavailable, w.rejected(bucket, 1).Reason())
+				require.Equal(t, limiter.ReasonUnavailable, w.rejected(seats, 1).Reason())
+				held.Release()
+				w.pass(time.Second)
+				w.hook(nil, nil)
+				w.granted(bucket, 1)
+				w.granted(seats, 1)
+			})
+		})
+	}
+}

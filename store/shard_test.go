@@ -295,26 +295,3 @@ func TestDefinitionError_ResetsNoFailures(t *testing.T) {
 		require.Len(t, w.events.of(store.EventStoreLost), 1)
 	})
 }
-
-// One pause that fails several round trips at once is one failure.
-func TestBreaker_PauseCountsOnce(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		s := w.instance(store.Options{})
-		p := w.keys(s, 1000, nil)
-		alone := must2(s.PartitionedTokenBucket("alone", bucketOf(1000, 1, time.Hour, 0), &store.LimiterOptions{NoCoalescing: true}))(t)
-		w.ask(p, "k")
-		w.ask(alone, "k")
-		w.Stall(true)
-		var all sync.WaitGroup
-		for i := range 40 {
-			all.Go(func() { w.ask(p, fmt.Sprint(i)) })
-			all.Go(func() { w.ask(alone, fmt.Sprint(i)) })
-		}
-		w.pass(600 * time.Millisecond)
-		w.Stall(false)
-		all.Wait()
-		require.NoError(t, s.Health().Err)
-		require.True(t, w.ask(p, "k").Acquired())
-		require.Empty(t, w.events.of(store.EventStoreLost))
-	})
-}

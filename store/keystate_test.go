@@ -118,26 +118,6 @@ func TestCacheRejections_NoAllocation(t *testing.T) {
 	}))
 }
 
-// What is remembered of keys is forgotten when it says nothing any more.
-func TestKeyTable_Evicts(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		s := w.instance(store.Options{NoListen: true})
-		p := must2(s.PartitionedTokenBucket("keys", bucketOf(1, 1, time.Second, 2), caching))(t)
-		for i := range 3000 {
-			_ = must2(p.TryAcquire(w.ctx, fmt.Sprint(i), 1))(t)
-			_ = must2(p.TryAcquire(w.ctx, fmt.Sprint(i), 1))(t)
-		}
-		require.Equal(t, 3000, store.KeyStates(p))
-		w.pass(12 * time.Second)
-		require.Zero(t, store.KeyStates(p))
-		_ = must2(p.TryAcquire(w.ctx, "again", 1))(t)
-		_ = must2(p.TryAcquire(w.ctx, "again", 1))(t)
-		require.Equal(t, 1, store.KeyStates(p))
-		w.pass(12 * time.Second)
-		require.Zero(t, store.KeyStates(p))
-	})
-}
-
 func BenchmarkCachedRejection(b *testing.B) {
 	s := must2(store.New(newMemory(), nil))(b)
 	defer s.Close()

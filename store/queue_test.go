@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,43 +140,6 @@ func TestQueue_PollsWithoutListening(t *testing.T) {
 	})
 }
 
-// When the connection on which one listens is cut, one polls until it is there again, and
-// then nothing is missed.
-func TestListen_FailsAndRecovers(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		a := w.seats(1, 5, store.Options{}, nil)
-		s := w.instance(store.Options{RefreshInterval: time.Hour})
-		b := must2(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 5}, nil))(t)
-		lease := w.granted(a, 1)
-		waiting := w.acquire(b, 1)
-		require.True(t, s.Health().Listening)
-		w.hook(func(method string) error {
-			if method == "Listen" {
-				return errors.New("cut")
-			}
-			return nil
-		}, nil)
-		w.NoListen(true) // cuts
-		w.NoListen(false)
-		w.pass(time.Second)
-		require.False(t, s.Health().Listening)
-		require.Len(t, w.events.of(store.EventListenFailed), 2, "one for each instance, however often it is tried")
-		lease.Release()
-		w.pass(75 * time.Millisecond)
-		w.served(waiting).Release()
-		require.NoError(t, a.Reconfigure(limiter.ConcurrencyOptions{PermitLimit: 3, QueueLimit: 5}))
-		w.hook(nil, nil)
-		w.pass(time.Minute)
-		require.True(t, s.Health().Listening)
-		require.Equal(t, 3, b.Options().PermitLimit, "what was missed is looked for")
-		lease = w.granted(a, 3)
-		waiting = w.acquire(b, 1)
-		lease.Release()
-		synctest.Wait()
-		w.served(waiting)
-	})
-}
-
 func TestQueue_CancelAndClose(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
@@ -261,48 +223,14 @@ func TestQueue_VeryLongWaits(t *testing.T) {
 	})
 }
 
-// Without notices, a raise elsewhere is noticed for those who wait, too.
-func TestAcquire_LimitRaisedElsewhereWithoutListening(t *testing.T) {
-	for name, cut := range map[string]bool{"NoListen": false, "unsupported": true} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				hour := func(limit int) limiter.FixedWindowOptions {
-					return limiter.FixedWindowOptions{PermitLimit: limit, Window: time.Hour, QueueLimit: 5}
-				}
-				a := must2(w.instance(store.Options{}).FixedWindow("it", hour(10), nil))(t)
-				w.granted(a, 10)
-				w.NoListen(cut)
-				b := must2(w.instance(store.Options{NoListen: !cut}).FixedWindow("it", hour(10), nil))(t)
-				w.rejected(b, 1)
-				waiting := w.acquire(b, 1)
-				w.waits(waiting)
-				require.NoError(t, a.Reconfigure(hour(100)))
-				calls := w.Calls("Load")
-				w.pass(11 * time.Second)
-				w.served(waiting)
-				require.LessOrEqual(t, waiting.took, 11*time.Second)
-				require.LessOrEqual(t, w.Calls("Load")-calls, 4)
-			})
-		})
-	}
-}
-
-// Those who wait while the store is away do not look for new limits all the time.
-func TestAcquire_NoRefreshWhileTheStoreIsAway(t *testing.T) {
+// A caller may have asked for its permits just before the limit was lowered below them.
+func TestAcquire_LimitLoweredBeforeTheQueue(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		l := w.bucket(4, 1, time.Hour, 5, &store.LimiterOptions{Outage: store.FallBackLocally, LocalShare: 0.25})
-		w.granted(l, 4)
-		first, second := w.acquire(l, 1), w.acquire(l, 1)
-		w.hooked.Fail(errDead)
-		w.pass(time.Hour + time.Minute)
-		require.Len(t, w.events.of(store.EventStoreLost), 1)
-		calls := w.Calls("Load")
-		w.pass(time.Hour)
-		w.served(first)
-		w.waits(second)
-		require.Equal(t, calls, w.Calls("Load"))
-		w.hooked.Fail(nil)
-		w.pass(time.Hour)
-		w.served(second)
+		l := w.bucket(5, 1, time.Second, 100, nil)
+		w.granted(l, 5)
+		require.Equal(t, limiter.ReasonLimitLowered, store.JoinLate(l, 10).Reason())
+		a := w.acquire(l, 1)
+		w.pass(time.Second)
+		w.served(a)
 	})
 }

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
 )
 
@@ -48,5 +50,42 @@ func TestNotice_Flood(t *testing.T) {
 		w.pass(10 * time.Second)
 		require.Equal(t, 5, l.Options().TokenLimit)
 		slow.hook(nil, nil) // Close asks for the last figures
+	})
+}
+
+// When the connection on which one listens is cut, one polls until it is there again, and
+// then nothing is missed.
+func TestListen_FailsAndRecovers(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.seats(1, 5, store.Options{}, nil)
+		s := w.instance(store.Options{RefreshInterval: time.Hour})
+		b := must2(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 5}, nil))(t)
+		lease := w.granted(a, 1)
+		waiting := w.acquire(b, 1)
+		require.True(t, s.Health().Listening)
+		w.hook(func(method string) error {
+			if method == "Listen" {
+				return errors.New("cut")
+			}
+			return nil
+		}, nil)
+		w.NoListen(true) // cuts
+		w.NoListen(false)
+		w.pass(time.Second)
+		require.False(t, s.Health().Listening)
+		require.Len(t, w.events.of(store.EventListenFailed), 2, "one for each instance, however often it is tried")
+		lease.Release()
+		w.pass(75 * time.Millisecond)
+		w.served(waiting).Release()
+		require.NoError(t, a.Reconfigure(limiter.ConcurrencyOptions{PermitLimit: 3, QueueLimit: 5}))
+		w.hook(nil, nil)
+		w.pass(time.Minute)
+		require.True(t, s.Health().Listening)
+		require.Equal(t, 3, b.Options().PermitLimit, "what was missed is looked for")
+		lease = w.granted(a, 3)
+		waiting = w.acquire(b, 1)
+		lease.Release()
+		synctest.Wait()
+		w.served(waiting)
 	})
 }

@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,71 +10,6 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
 )
-
-func TestReconfigure_OtherInstances(t *testing.T) {
-	for name, how := range map[string]struct {
-		o     store.Options
-		after time.Duration
-		touch bool
-	}{
-		"by notice":  {store.Options{}, 0, false},
-		"by touch":   {store.Options{NoListen: true, RefreshInterval: time.Hour}, 0, true},
-		"by refresh": {store.Options{NoListen: true}, 10 * time.Second, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				a := w.bucket(10, 1, time.Hour, 0, nil)
-				b := must2(w.instance(how.o).TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
-				w.granted(a, 1)
-				w.granted(b, 2)
-				require.NoError(t, a.Reconfigure(bucketOf(5, 1, time.Hour, 3)))
-				w.pass(how.after)
-				if how.touch {
-					w.try(b, 1)
-				}
-				synctest.Wait()
-				require.Equal(t, bucketOf(5, 1, time.Hour, 0), b.Options(), "the queue is each instance's own")
-				require.Equal(t, bucketOf(5, 1, time.Hour, 3), a.Options())
-				_, err := b.TryAcquire(w.ctx, 6)
-				require.ErrorIs(t, err, limiter.ErrPermitCount)
-				require.Len(t, w.events.of(store.EventReconfigured), 2)
-			})
-		})
-	}
-}
-
-func TestFirstUse_LastConstructor(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		a := w.bucket(10, 1, time.Hour, 0, nil)
-		w.granted(a, 8)
-		b := w.bucket(20, 1, time.Hour, 0, nil)
-		w.granted(b, 1)
-		synctest.Wait()
-		require.Equal(t, 20, a.Options().TokenLimit)
-		w.granted(a, 11)
-		w.rejected(a, 1)
-		w.rejected(b, 1)
-	})
-}
-
-// A Reconfigure that returned is not undone by the first question of the same limiter, which
-// was on its way with the limits of the constructor.
-func TestReconfigure_DuringTheFirstLoad(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		l := w.bucket(10, 1, time.Hour, 0, nil)
-		w.Delay(100 * time.Millisecond)
-		var wg sync.WaitGroup
-		wg.Go(func() { _, _ = l.TryAcquire(w.ctx, 1) })
-		time.Sleep(30 * time.Millisecond)
-		require.NoError(t, l.Reconfigure(bucketOf(50, 1, time.Hour, 0)))
-		wg.Wait()
-		w.pass(time.Second)
-		require.Equal(t, 50, l.Options().TokenLimit)
-		d, _, err := w.Load(w.ctx, "bucket")
-		require.NoError(t, err)
-		require.EqualValues(t, 50, d.Permits)
-	})
-}
 
 // A store that has forgotten everything is told again by the instance that knows the newest limits,
 // even if its clock is behind what it was.
@@ -110,23 +44,6 @@ func TestDefinition_StoreRestartedEmpty(t *testing.T) {
 			})
 		}
 	}
-}
-
-func TestReconfigure_AfterAStepBack(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		a, b := w.bucket(10, 1, time.Minute, 0, nil), w.bucket(10, 1, time.Minute, 0, nil)
-		w.granted(a, 5)
-		w.granted(b, 5)
-		w.Step(-time.Hour)
-		require.NoError(t, a.Reconfigure(bucketOf(12, 1, time.Minute, 0)))
-		require.NoError(t, a.Reconfigure(bucketOf(13, 1, time.Minute, 0)))
-		synctest.Wait()
-		w.granted(b, 3)
-		w.rejected(a, 1)
-		w.pass(time.Minute)
-		w.granted(a, 1)
-		w.rejected(b, 1)
-	})
 }
 
 // Limiters of two kinds by one name are decided by what the last has said. Where the permits of one are lent and those
@@ -187,51 +104,4 @@ func TestLimiter_AnotherKindHasItsName(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestReconfigure_Queue(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		l := w.bucket(10, 1, time.Hour, 5, nil)
-		w.granted(l, 10)
-		a := w.acquire(l, 5)
-		require.NoError(t, l.Reconfigure(bucketOf(10, 1, time.Hour, 2)))
-		w.waits(a)
-		b := w.acquire(l, 1)
-		require.Equal(t, limiter.ReasonQueueLimit, b.lease.Reason())
-		require.NoError(t, l.Reconfigure(bucketOf(10, 1, time.Hour, 6)))
-		w.waits(w.acquire(l, 1))
-		w.pass(5 * time.Hour)
-		w.served(a)
-	})
-}
-
-func TestReconfigure_StoreAway(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		l := w.bucket(10, 1, time.Hour, 5, nil)
-		w.granted(l, 1)
-		w.hooked.Fail(errDead)
-		for range 5 {
-			require.ErrorIs(t, l.Reconfigure(bucketOf(20, 1, time.Hour, 9)), store.ErrUnavailable)
-		}
-		require.Equal(t, bucketOf(10, 1, time.Hour, 5), l.Options())
-	})
-}
-
-// What happened between the first question and the moment from which one listens is not missed.
-func TestReconfigure_BeforeListening(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		a := w.bucket(10, 1, time.Hour, 0, nil)
-		w.granted(a, 1)
-		w.hook(func(method string) error {
-			if method == "Listen" {
-				time.Sleep(time.Second)
-			}
-			return nil
-		}, nil)
-		b := w.bucket(10, 1, time.Hour, 0, nil)
-		w.granted(b, 1)
-		require.NoError(t, a.Reconfigure(bucketOf(20, 1, time.Hour, 0)))
-		w.pass(time.Second)
-		require.Equal(t, 20, b.Options().TokenLimit)
-	})
 }

@@ -1,0 +1,106 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
+)
+
+// Callers who have left before their question is sent are not asked for, and what was granted
+// to one who has left meanwhile is given back, or goes to a caller who waits.
+func TestLimiter_CallersWhoHaveLeft(t *testing.T) {
+	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "cached": caching, "alone": {NoCoalescing: true}} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				l := w.bucket(50, 1, time.Hour, 100, how)
+				w.granted(l, 0)
+				w.Delay(20 * time.Millisecond)
+				for i := range 30 {
+					ctx, cancel := context.WithTimeout(w.ctx, time.Duration(i%15)*time.Millisecond)
+					defer cancel()
+					go func() {
+						lease, err := l.Acquire(ctx, 1)
+						assert.Error(t, err)
+						assert.False(t, lease.Acquired())
+					}()
+				}
+				w.pass(time.Second)
+				w.Delay(0)
+				require.EqualValues(t, 50, l.Statistics().AvailablePermits)
+				w.granted(l, 50)
+			})
+		})
+	}
+}
+
+func TestPartitioned_CallersOfLeasesWhoHaveLeft(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.seats(5, 100, store.Options{}, nil)
+		w.granted(l, 0)
+		w.Delay(20 * time.Millisecond)
+		for i := range 30 {
+			ctx, cancel := context.WithTimeout(w.ctx, time.Duration(i%15)*time.Millisecond)
+			defer cancel()
+			go func() { _, _ = l.Acquire(ctx, 1) }()
+		}
+		w.pass(time.Second)
+		w.Delay(0)
+		require.EqualValues(t, 5, l.Statistics().AvailablePermits)
+	})
+}
+
+// A caller whose context ends before the store has answered gets an error that says so. One who has waited in the queue
+// does not.
+func TestLimiter_Undecided(t *testing.T) {
+	undecided := func(err error) bool {
+		var u interface{ Undecided() bool }
+		return errors.As(err, &u) && u.Undecided()
+	}
+	makers := map[string]func(t *testing.T, s *store.Store) limiter.Limiter{
+		"leases": func(t *testing.T, s *store.Store) limiter.Limiter {
+			return must2(s.Concurrency("it", limiter.ConcurrencyOptions{PermitLimit: 5, QueueLimit: 5}, nil))(t)
+		},
+	}
+	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "lent": {Block: 5}, "at once": {NoCoalescing: true}} {
+		makers[name] = func(t *testing.T, s *store.Store) limiter.Limiter {
+			return must2(s.TokenBucket("it", bucketOf(5, 1, time.Hour, 5), how))(t)
+		}
+	}
+	for name, make := range makers {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				l := make(t, aStore(t, w.Memory, store.Options{NoListen: true}))
+				soon := func() context.Context {
+					ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("too late"))
+					t.Cleanup(cancel)
+					return ctx
+				}
+				for _, known := range []bool{false, true} {
+					if known {
+						w.granted(l, 0)
+					}
+					w.Stall(true)
+					for _, ask := range []func(context.Context, int) (limiter.Lease, error){l.TryAcquire, l.Acquire} {
+						_, err := ask(soon(), 1)
+						require.ErrorIs(t, err, context.DeadlineExceeded)
+						require.EqualError(t, err, "context deadline exceeded: too late")
+						require.True(t, undecided(err), "the store has not answered")
+					}
+					w.Stall(false)
+					w.pass(2 * time.Second)
+				}
+				w.granted(l, 5)
+				_, err := l.Acquire(soon(), 1)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.False(t, undecided(err), "the store has answered that there are no permits")
+			})
+		})
+	}
+}
