@@ -17,24 +17,23 @@ import (
 // that use it, and keeps what it has counted. If the two files were parsed with different [Kinds], all pipelines are
 // defined again, because their functions can be different.
 func (f *File) Change(previous *File) registry.Change {
-	c := registry.Change{Define: make(map[string]registry.BuildFunc)}
-	before := make(map[string]*model.Pipeline)
-	if previous != nil {
-		for _, p := range previous.content.Pipelines {
-			before[p.Name] = p
-		}
+	if previous == nil {
+		previous = &File{content: new(model.File)}
 	}
+	before := make(map[string]*model.Pipeline)
+	for _, p := range previous.content.Pipelines {
+		before[p.Name] = p
+	}
+	c := registry.Change{Define: make(map[string]registry.BuildFunc)}
 	for _, p := range f.content.Pipelines {
-		if previous == nil || previous.kinds != f.kinds || !sameMeaning(before[p.Name], p) {
+		if previous.kinds != f.kinds || !sameMeaning(before[p.Name], p) {
 			c.Define[p.Name] = f.buildFunc(p)
 		}
 		delete(before, p.Name)
 	}
-	if previous != nil {
-		for _, p := range previous.content.Pipelines {
-			if before[p.Name] != nil {
-				c.Remove = append(c.Remove, p.Name)
-			}
+	for _, p := range previous.content.Pipelines {
+		if before[p.Name] != nil {
+			c.Remove = append(c.Remove, p.Name)
 		}
 	}
 	return c

@@ -124,8 +124,10 @@ limiters:
   throttler x: {concurrency: {permit_limit: 1}}
   x: {throttler: {}}
   db: {adaptive: {}}
-budgets: {db: {}, x: {}}
+  circuit breaker a/Circuit: {unlimited: {}}
+budgets: {db: {}, x: {}, i/j: {}}
 pipelines:
+  budget i: {strategies: [rate_limiter: {name: j, concurrency: {permit_limit: 1}}]}
   a:
     strategies:
       - retry: {budget: db}
@@ -134,6 +136,7 @@ pipelines:
       - rate_limiter: {limiter: db, name: two}
       - rate_limiter: {limiter: x, name: three}
       - rate_limiter: {limiter: throttler x, name: four}
+      - circuit_breaker: {name: Circuit}
 `, nil)
 	require.NoError(t, r.Apply(t.Context(), f.Change(nil)))
 	_, err := r.Get("a")

@@ -1,6 +1,7 @@
 package reload
 
 import (
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -26,7 +27,7 @@ type Kinds struct {
 	strategies map[string]strategyKind
 	limiters   map[string]limiterKind
 	functions  map[model.Purpose]map[string]any
-	lenient    bool
+	lenient    bool              // see AcceptUnknown
 	wrong      validate.Problems // of the registrations
 }
 
@@ -61,12 +62,9 @@ func RegisterStrategy[O any](k *Kinds, kind string, build func(b *registry.Build
 	if !k.allows("strategy", kind, t, build == nil, k.known().StrategyNames()) {
 		return
 	}
-	made := strategyKind{
-		StrategyKind: model.StrategyKind{Options: t},
-		build: func(b *registry.Builder, options any) (pipeline.Strategy, error) {
-			return build(b, options.(O))
-		},
-	}
+	made := strategyKind{model.StrategyKind{Options: t}, func(b *registry.Builder, options any) (pipeline.Strategy, error) {
+		return build(b, options.(O))
+	}}
 	if slices.ContainsFunc(model.FieldsOf(t), model.Field.IsName) {
 		made.DefaultName = kind
 	}
@@ -89,23 +87,25 @@ func RegisterLimiter[O any](k *Kinds, kind string, build func(b *registry.Builde
 
 // allows reports whether a kind can be registered. If not, it records the reason.
 func (k *Kinds) allows(what, kind string, options reflect.Type, isNil bool, taken []string) bool {
+	problem := ""
 	switch {
 	case !document.PlainKey(kind):
-		k.refuse("%s kind %q: the name must be of letters, digits, _ and -", what, kind)
+		problem = "the name must be of letters, digits, _ and -"
 	case isNil:
-		k.refuse("%s kind %q: the function is nil", what, kind)
+		problem = "the function is nil"
 	case slices.Contains(taken, kind):
-		k.refuse("%s kind %q: the name is taken", what, kind)
+		problem = "the name is taken"
 	case options.Kind() != reflect.Struct:
-		k.refuse("%s kind %q: the options must be a struct, not %v", what, kind, options)
+		problem = fmt.Sprintf("the options must be a struct, not %v", options)
 	default:
 		if err := model.Decodable(options); err != nil {
-			k.refuse("%s kind %q: %v; tag it %q", what, kind, err, "-")
-			return false
+			problem = fmt.Sprintf("%v; tag it %q", err, "-")
 		}
-		return true
 	}
-	return false
+	if problem != "" {
+		k.refuse("%s kind %q: %s", what, kind, problem)
+	}
+	return problem == ""
 }
 
 func (k *Kinds) refuse(format string, args ...any) { k.wrong.Add("", nil, format, args...) }

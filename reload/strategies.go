@@ -127,7 +127,7 @@ func (b builder) circuitBreaker(s *model.Strategy, o model.CircuitBreakerOptions
 	o.Options.Handle = b.handle(o.Handle)
 	o.Options.Control = named[*circuitbreaker.Control](b.kinds, model.CircuitControl, o.Control)
 	return kept(b, b.pipeline.RegistryName(s, b.Instance), key, registry.Kept[*circuitbreaker.Strategy, circuitKey]{
-		Kind: model.CircuitKind,
+		Kind: "circuit breaker",
 		Make: func(circuitKey) (*circuitbreaker.Strategy, error) {
 			c := circuitbreaker.New(&o.Options)
 			return c, c.Validate()

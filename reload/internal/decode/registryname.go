@@ -13,30 +13,27 @@ import (
 func (d *decoder) checkRegistryNames() {
 	d.setDoubleSlash()
 	d.checkInstanceNames()
-	taken := make(map[string]string)
-	for _, b := range d.file.Budgets {
-		taken["budget "+b.Name] = "the budget " + document.Name(b.Name)
-	}
+	type kept struct{ what, name string }
+	taken := make(map[kept]string)
 	for _, l := range d.file.Limiters {
-		taken[l.Name] = "the limiter " + document.Name(l.Name)
+		taken[kept{"limiter", l.Name}] = "the limiter " + document.Name(l.Name)
 	}
 	for _, p := range d.file.Pipelines {
 		for i, s := range p.Strategies {
-			prefix, what, keeps := s.Keeps()
-			if !keeps {
+			what, name := s.Keeps(), p.RegistryName(s, "")
+			switch what {
+			case "":
 				continue
-			}
-			name := p.RegistryName(s, "")
-			if what == "limiter" {
+			case "limiter":
 				d.checkStoredName(p.Places[i], name, s.Limiter)
 			}
 			its := "that of the pipeline " + document.Name(p.Name)
-			switch other := taken[prefix+name]; other {
+			switch other := taken[kept{what, name}]; other {
 			case "":
-				taken[prefix+name] = its
+				taken[kept{what, name}] = its
 			case its: // two strategies have the same name, which is reported
 			default:
-				d.AddAt(p.Places[i], "its %s would be called %s, as %s is; give the strategy another name", what, document.Quoted(prefix+name), other)
+				d.AddAt(p.Places[i], "its %s would be called %s, as %s is; give the strategy another name", what, document.Quoted(name), other)
 			}
 		}
 	}
@@ -73,10 +70,7 @@ func (d *decoder) setDoubleSlash() {
 func (d *decoder) checkInstanceNames() {
 	keeping := make(map[string]bool) // the pipelines with something that the registry keeps
 	for _, p := range d.file.Pipelines {
-		keeping[p.Name] = slices.ContainsFunc(p.Strategies, func(s *model.Strategy) bool {
-			_, _, keeps := s.Keeps()
-			return keeps
-		})
+		keeping[p.Name] = slices.ContainsFunc(p.Strategies, func(s *model.Strategy) bool { return s.Keeps() != "" })
 	}
 	check := func(what, name string, at document.Place) {
 		for i := range name {

@@ -105,16 +105,16 @@ func (p *Pipeline) RegistryName(s *Strategy, instance string) string {
 
 var instanceEscapes = strings.NewReplacer("%", "%25", "/", "%2F")
 
-// CircuitKind is the [github.com/weir-go/weir/registry.Kept.Kind] of circuit breakers.
-const CircuitKind = "circuit breaker"
-
-// Keeps reports whether the registry keeps something by RegistryName. If so, what is what that is, and prefix is what
-// the registry puts before the name.
-func (s *Strategy) Keeps() (prefix, what string, ok bool) {
+// Keeps returns what the registry keeps by RegistryName: a "limiter", a "circuit", or "" for nothing. A limiter and a
+// circuit can have the same name.
+func (s *Strategy) Keeps() string {
 	if _, circuit := s.Options.(CircuitBreakerOptions); circuit {
-		return CircuitKind + " ", "circuit", true
+		return "circuit"
 	}
-	return "", "limiter", s.Limiter != nil && s.Limiter.Name == "" && s.Limiter.Kind != ChainKind
+	if s.Limiter != nil && s.Limiter.Name == "" && s.Limiter.Kind != ChainKind {
+		return "limiter"
+	}
+	return ""
 }
 
 // Adapts reports whether l or one of its members learns from the outcomes of executions.
