@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"runtime"
 	"sync/atomic"
@@ -154,60 +153,6 @@ func TestTransport_CancelChannelEndsAWait(t *testing.T) {
 		assert.ErrorContains(t, err, "the request's Cancel channel was closed")
 		assert.Equal(t, time.Second, time.Since(began))
 	})
-}
-
-// A network timeout matches context.DeadlineExceeded, and is retried nevertheless.
-func TestRetryable_NetworkTimeoutWhileTheCallerWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{answer: func(_ *http.Request, number int) (*http.Response, error) {
-			if number == 0 {
-				return nil, &net.OpError{Op: "dial", Err: context.DeadlineExceeded}
-			}
-			return answering(200), nil
-		}}
-		resp, err := roundTripper(t, base, nil, retrying(retry.Options{})).RoundTrip(newRequest(t, http.MethodGet, url, ""))
-		require.NoError(t, err)
-		assert.Equal(t, "OK", readAll(t, resp))
-	})
-}
-
-// http.Client.Timeout is a deadline of the request's context, so there is no time for another attempt.
-func TestRetryable_ClientTimeoutEndsTheRequestsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var ctx context.Context
-		base := &fakeBase{answer: func(r *http.Request, _ int) (*http.Response, error) {
-			ctx = r.Context()
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}}
-		client := &http.Client{Transport: roundTripper(t, base, nil, retrying(retry.Options{})), Timeout: time.Second}
-		_, err := client.Get(url) //nolint:bodyclose // there is no response
-		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
-		assert.Equal(t, 1, base.count())
-		assert.True(t, weirhttp.Retryable(nil, err), "around the client it is a failure like any other")
-	})
-}
-
-func TestRetryable_RequestsThatCannotBeSent(t *testing.T) {
-	base := new(http.Transport)
-	for name, change := range unsendable {
-		t.Run(name, func(t *testing.T) {
-			attempts := 0
-			transport := roundTripper(t, plainBase(func(r *http.Request) (*http.Response, error) {
-				attempts++
-				return base.RoundTrip(r)
-			}), nil, retrying(retry.Options{Delay: -1}))
-			r := newRequest(t, http.MethodGet, "http://127.0.0.1:1", "")
-			change(r)
-			err := failing(t, transport, r)
-			if name == "length without body" {
-				return // noticed after dialing
-			}
-			assert.Equal(t, 1, attempts)
-			assert.False(t, weirhttp.Retryable(nil, fmt.Errorf("wrapped: %w", err)))
-		})
-	}
 }
 
 // A Retry-After date counts from the response's Date, by the server's clock.

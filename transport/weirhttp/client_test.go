@@ -491,12 +491,13 @@ func TestHostFromAndKeyFrom(t *testing.T) {
 	assert.Empty(t, weirhttp.KeyFrom(t.Context()))
 }
 
-func TestRetryable(t *testing.T) {
-	assert.False(t, weirhttp.Retryable(nil, nil))
-	assert.False(t, weirhttp.Retryable(nil, context.Canceled))
-	assert.True(t, weirhttp.Retryable(nil, context.DeadlineExceeded), "of a network timeout: the retry knows its own context")
-	assert.True(t, weirhttp.Retryable(nil, io.ErrUnexpectedEOF))
-	assert.True(t, weirhttp.Retryable(nil, pipeline.ErrRejected))
-	assert.True(t, weirhttp.Retryable(nil, &timeout.Error{}))
-	assert.True(t, weirhttp.Retryable(nil, &timeout.Error{Err: context.DeadlineExceeded}))
+// A Transport without a pipeline only sends requests.
+func TestTransport_WithoutAPipeline(t *testing.T) {
+	base := &fakeBase{answer: inTurn(http.StatusTeapot)}
+	for _, p := range []*pipeline.Pipeline{nil, new(pipeline.Pipeline)} {
+		resp, err := weir.Must(weirhttp.NewTransport(p, &weirhttp.TransportOptions{Base: base})).RoundTrip(newRequest(t, http.MethodGet, url, ""))
+		assert.NoError(t, err)
+		assert.Equal(t, http.StatusTeapot, resp.StatusCode)
+		readAll(t, resp)
+	}
 }

@@ -74,6 +74,7 @@ func (l *trapped) grant(n int) (limiter.Lease, error) {
 
 func (l *trapped) Release(int, int64) { l.reach("Lease.Release", nil) }
 func (l *trapped) Refund(int, int64)  { l.reach("Lease.Refund", nil) }
+
 func (l *trapped) Adjust(int, int64, int) (int64, bool) {
 	l.reach("Lease.Adjust", nil)
 	return 0, true
@@ -88,9 +89,11 @@ func (l *trapped) Enabled(ctx context.Context) bool {
 	l.reach("Listener.Enabled", ctx)
 	return true
 }
+
 func (l *trapped) OnEvent(ctx context.Context, _ pipeline.Event) {
 	l.reach("LimitsOptions.Listener", ctx)
 }
+
 func (l *trapped) OnMeasurement(ctx context.Context, e pipeline.Event) {
 	l.reach("Listener.OnMeasurement "+e.Name, ctx)
 }
@@ -282,77 +285,6 @@ func TestServer_HooksAreAllTested(t *testing.T) {
 			assert.True(t, ok || slices.Contains(known, name), name)
 		}
 	}
-}
-
-// All calls of Charge for one request on several goroutines count.
-func TestCharge_ConcurrentSafe(t *testing.T) {
-	const calls = 50
-	tokens := bucket(t, 1000)
-	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: tokens, Metered: true}}}))
-	get(l.Handler(handler(func(_ http.ResponseWriter, r *http.Request) {
-		var all sync.WaitGroup
-		for range calls {
-			all.Go(func() {
-				charged, err := Charge(r.Context(), 2)
-				assert.NoError(t, err)
-				assert.Equal(t, 2, charged)
-			})
-		}
-		all.Wait()
-		lease, _ := LeaseFrom(r.Context())
-		assert.Equal(t, 1+2*calls, lease.Permits())
-	}), "p"))
-	assert.EqualValues(t, 1000-1-2*calls, tokens.Statistics().AvailablePermits)
-}
-
-// lender lends its permits, and counts the permits that come back.
-type lender struct {
-	mu      sync.Mutex
-	hold    chan struct{} // Adjust waits for it
-	inside  chan struct{}
-	comeOff int
-}
-
-func (o *lender) Release(int, int64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.comeOff++
-}
-func (o *lender) Refund(int, int64) {}
-func (o *lender) Adjust(int, int64, int) (int64, bool) {
-	close(o.inside)
-	<-o.hold
-	return 1, true
-}
-
-// A handler that returns while one of its calls of Charge is running does not wait for it, and no permit is lost.
-func TestCharge_HandlerReturnsMeanwhile(t *testing.T) {
-	o := &lender{hold: make(chan struct{}), inside: make(chan struct{})}
-	granter := limiter.NewGranter(o)
-	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: &remoteGrants{granter}, Metered: true}}}))
-	charged := make(chan struct{})
-	get(l.Handler(handler(func(_ http.ResponseWriter, r *http.Request) {
-		go func() {
-			defer close(charged)
-			_, err := Charge(r.Context(), 1)
-			assert.NoError(t, err)
-		}()
-		<-o.inside
-	}), "p"))
-	assert.Zero(t, o.comeOff)
-	close(o.hold)
-	<-charged
-	assert.Equal(t, 1, o.comeOff)
-}
-
-type remoteGrants struct{ *limiter.Granter }
-
-func (r *remoteGrants) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
-	return r.Grant(n, 0), nil
-}
-
-func (r *remoteGrants) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
-	return r.TryAcquire(ctx, n)
 }
 
 func TestPolicy_KeyRunsOnce(t *testing.T) {

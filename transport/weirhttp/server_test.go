@@ -12,6 +12,8 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
 func TestNewLimits_ReportsAllProblems(t *testing.T) {
@@ -109,67 +111,6 @@ func TestLimits_WhichPolicyAnswers(t *testing.T) {
 			}
 			assert.Equal(t, c.want, get(weir.Must(NewLimits(&o)).Handler(served, route...)).Code)
 			assert.Equal(t, c.onRejected, called)
-		})
-	}
-}
-
-func TestLimitsOptions_OnRejected(t *testing.T) {
-	var got Rejection
-	l := weir.Must(NewLimits(&LimitsOptions{
-		Policies: map[string]Policy{"p": {Limiter: no()}},
-		OnRejected: func(w http.ResponseWriter, r *http.Request, rejection Rejection) {
-			got = rejection
-			assert.Equal(t, "2", w.Header().Get("Retry-After"), "set already, and rounded up")
-			assert.NotNil(t, r)
-		},
-	}))
-	w := get(l.Handler(served, "p"))
-	assert.Equal(t, 429, w.Code, "the body answers where OnRejected does not")
-	assert.Equal(t, "Too Many Requests\n", w.Body.String())
-	assert.Equal(t, "p", got.Policy)
-	assert.Equal(t, 1500*time.Millisecond, got.RetryAfter)
-	assert.False(t, got.Lease.Acquired())
-	assert.NoError(t, got.Err)
-}
-
-// A policy can be made by a method of the program.
-func TestPolicy_StatusByTheCause(t *testing.T) {
-	full := concurrency(t, 1, 0)
-	_, _ = full.TryAcquire(t.Context(), 1)
-	spent := bucket(t, 1)
-	_, _ = spent.TryAcquire(t.Context(), 1)
-	both, err := limiter.Chain(bucket(t, 5), full)
-	require.NoError(t, err)
-	perUser, err := PerKey(limiter.ConcurrencyFactory[string](limiter.ConcurrencyOptions{PermitLimit: 1}), &limiter.PartitionedOptions{MaxPartitions: 1})
-	require.NoError(t, err)
-	defer perUser.Close()
-	_, _ = perUser.TryAcquire(t.Context(), "alice", 1)
-	closed := bucket(t, 1)
-	_ = closed.Close()
-	user := func(name string) Key { return func(*http.Request) string { return name } }
-
-	for _, c := range []struct {
-		name   string
-		policy Policy
-		want   int
-	}{
-		{"a quota", Policy{Limiter: spent}, 429},
-		{"capacity", Policy{Limiter: full}, 503},
-		{"capacity in a chain", Policy{Limiter: both}, 503},
-		{"a caller's share of the capacity", Policy{Partitioned: perUser, Key: user("alice")}, 429},
-		{"no room for another key", Policy{Partitioned: perUser, Key: user("bob")}, 503},
-		{"what the policy says", Policy{Limiter: full, Status: 420}, 420},
-		{"closed", Policy{Limiter: closed}, 503},
-		{"failed", Policy{Limiter: &always{err: errStore}}, 503},
-		{"failed, but open", Policy{Limiter: &always{err: errStore}, FailOpen: true}, 200},
-		{"more than it can ever grant", Policy{Partitioned: perUser, Key: user("alice"), Cost: func(*http.Request) int { return 2 }, FailOpen: true}, 429},
-		{"less than nothing", Policy{Limiter: full, Cost: func(*http.Request) int { return -1 }}, 500},
-		{"shadow", Policy{Limiter: full, Shadow: true}, 200},
-		{"shadow, failed", Policy{Limiter: closed, Shadow: true}, 200},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": c.policy}}))
-			assert.Equal(t, c.want, get(l.Handler(served, "p")).Code)
 		})
 	}
 }
@@ -294,4 +235,55 @@ func TestServer_PanicReleasesTheLeases(t *testing.T) {
 	})
 	a.check(t, 1, 1, 0)
 	b.check(t, 1, 1, 0)
+}
+
+// If a lease panics when it is given back, the others are given back nevertheless.
+func TestServer_PanicOfALeaseKeepsNoOther(t *testing.T) {
+	first := yes()
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"first": {Limiter: first}, "panics": {Limiter: panicking{}}, "no": {Limiter: no()}}}))
+	assert.Panics(t, func() { get(l.Handler(served, "first", "panics", "no")) })
+	first.check(t, 1, 0, 1)
+}
+
+type panicking struct{}
+
+func (panicking) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
+	return limiter.Granted(n, func() { panic("lost") }), nil
+}
+
+func (p panicking) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return p.TryAcquire(ctx, n)
+}
+
+func TestLimitsOptions_RegistryReload(t *testing.T) {
+	limit := 1
+	r := registry.New(nil)
+	defer r.Close(context.WithoutCancel(t.Context()))
+	require.NoError(t, r.Define("per-user", func(b *registry.Builder) error {
+		each := limiter.TokenBucketOptions{TokenLimit: limit, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}
+		perUser := registry.Partitioned(b, "per-user", Header("X-Api-Key"), each, nil)
+		b.Add(ratelimit.NewPartitioned(perUser, RequestFrom, nil))
+		return nil
+	}))
+	require.NoError(t, r.Define("broken", func(*registry.Builder) error { return errStore }))
+	before := yes()
+	var got Rejection
+	l := weir.Must(NewLimits(&LimitsOptions{
+		Global: Policy{Limiter: before}, Registry: r,
+		OnRejected: func(_ http.ResponseWriter, _ *http.Request, r Rejection) { got = r },
+	}))
+	_, err := l.Wrap("broken")
+	require.ErrorIs(t, err, errStore)
+
+	h := l.Handler(served, "per-user")
+	assert.Equal(t, 200, get(h).Code)
+	w := get(h)
+	assert.Equal(t, 429, w.Code)
+	assert.Equal(t, "3600", w.Result().Header.Get("Retry-After"))
+	assert.Equal(t, "per-user", got.Policy)
+	before.check(t, 2, 1, 1)
+	limit = 2
+	require.NoError(t, r.Reload(t.Context()))
+	assert.Equal(t, 200, get(h).Code)
+	assert.Equal(t, 429, get(h).Code)
 }

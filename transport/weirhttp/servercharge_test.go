@@ -3,12 +3,14 @@ package weirhttp
 import (
 	"context"
 	"net/http"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
 )
 
 // within runs f in a handler behind the policies.
@@ -135,4 +137,102 @@ func TestCharge_ConcurrencyLimit(t *testing.T) {
 		assert.EqualValues(t, 1, slots.Statistics().AvailablePermits)
 	}, "p")
 	assert.EqualValues(t, 5, slots.Statistics().AvailablePermits)
+}
+
+// Handlers can call Charge from several goroutines, even after they have returned.
+func TestCharge_AllPoliciesConcurrentSafe(t *testing.T) {
+	spent, slots := bucket(t, 1000), concurrency(t, 1000, 0)
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
+		"spent": {Limiter: spent, Metered: true, Cost: func(*http.Request) int { return 10 }}, "lent": {Limiter: slots, Metered: true},
+	}}))
+	var wg sync.WaitGroup
+	for range 50 {
+		within(t, l, func(r *http.Request) {
+			for i := range 4 {
+				wg.Go(func() {
+					for range 5 {
+						_, _ = Charge(r.Context(), 3-2*i)
+						for _, lease := range Leases(r.Context()) {
+							_ = lease.Permits()
+						}
+					}
+				})
+			}
+		}, "spent", "lent")
+	}
+	wg.Wait()
+	assert.EqualValues(t, 1000, slots.Statistics().AvailablePermits)
+}
+
+// All calls of Charge for one request on several goroutines count.
+func TestCharge_ConcurrentSafe(t *testing.T) {
+	const calls = 50
+	tokens := bucket(t, 1000)
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: tokens, Metered: true}}}))
+	get(l.Handler(handler(func(_ http.ResponseWriter, r *http.Request) {
+		var all sync.WaitGroup
+		for range calls {
+			all.Go(func() {
+				charged, err := Charge(r.Context(), 2)
+				assert.NoError(t, err)
+				assert.Equal(t, 2, charged)
+			})
+		}
+		all.Wait()
+		lease, _ := LeaseFrom(r.Context())
+		assert.Equal(t, 1+2*calls, lease.Permits())
+	}), "p"))
+	assert.EqualValues(t, 1000-1-2*calls, tokens.Statistics().AvailablePermits)
+}
+
+// A handler that returns while one of its calls of Charge is running does not wait for it, and no permit is lost.
+func TestCharge_HandlerReturnsMeanwhile(t *testing.T) {
+	o := &lender{hold: make(chan struct{}), inside: make(chan struct{})}
+	granter := limiter.NewGranter(o)
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: &remoteGrants{granter}, Metered: true}}}))
+	charged := make(chan struct{})
+	get(l.Handler(handler(func(_ http.ResponseWriter, r *http.Request) {
+		go func() {
+			defer close(charged)
+			_, err := Charge(r.Context(), 1)
+			assert.NoError(t, err)
+		}()
+		<-o.inside
+	}), "p"))
+	assert.Zero(t, o.comeOff)
+	close(o.hold)
+	<-charged
+	assert.Equal(t, 1, o.comeOff)
+}
+
+// lender lends its permits, and counts the permits that come back.
+type lender struct {
+	mu      sync.Mutex
+	hold    chan struct{} // Adjust waits for it
+	inside  chan struct{}
+	comeOff int
+}
+
+func (o *lender) Release(int, int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.comeOff++
+}
+
+func (o *lender) Refund(int, int64) {}
+
+func (o *lender) Adjust(int, int64, int) (int64, bool) {
+	close(o.inside)
+	<-o.hold
+	return 1, true
+}
+
+type remoteGrants struct{ *limiter.Granter }
+
+func (r *remoteGrants) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
+	return r.Grant(n, 0), nil
+}
+
+func (r *remoteGrants) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return r.TryAcquire(ctx, n)
 }

@@ -91,3 +91,14 @@ func TestLimits_ExemptIsFound(t *testing.T) {
 		})
 	}
 }
+
+func TestPreflight(t *testing.T) {
+	r := httptest.NewRequest(http.MethodOptions, "/", nil)
+	assert.False(t, Preflight(r))
+	r.Header.Set("Origin", "https://example.com")
+	assert.False(t, Preflight(r))
+	r.Header.Set("Access-Control-Request-Method", "PUT")
+	assert.True(t, Preflight(r))
+	r.Method = http.MethodGet
+	assert.False(t, Preflight(r))
+}

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
@@ -72,13 +74,20 @@ func TestPerIP_PanicsIfInvalid(t *testing.T) {
 	weirhttp.PerIP(0, 0)
 }
 
-func TestPreflight(t *testing.T) {
-	r := httptest.NewRequest(http.MethodOptions, "/", nil)
-	assert.False(t, weirhttp.Preflight(r))
-	r.Header.Set("Origin", "https://example.com")
-	assert.False(t, weirhttp.Preflight(r))
-	r.Header.Set("Access-Control-Request-Method", "PUT")
-	assert.True(t, weirhttp.Preflight(r))
-	r.Method = http.MethodGet
-	assert.False(t, weirhttp.Preflight(r))
+func TestPerKey_IsBoundedByDefault(t *testing.T) {
+	factory := limiter.ConcurrencyFactory[string](limiter.ConcurrencyOptions{PermitLimit: 1})
+	for _, c := range []struct{ max, keys, granted int }{{0, weirhttp.DefaultMaxPartitions + 1, weirhttp.DefaultMaxPartitions}, {10, 11, 10}, {-1, weirhttp.DefaultMaxPartitions + 1, weirhttp.DefaultMaxPartitions + 1}} {
+		l, err := weirhttp.PerKey(factory, &limiter.PartitionedOptions{MaxPartitions: c.max})
+		require.NoError(t, err)
+		granted := 0
+		for i := range c.keys { // all are in use
+			lease, err := l.TryAcquire(t.Context(), strconv.Itoa(i), 1)
+			require.NoError(t, err)
+			if lease.Acquired() {
+				granted++
+			}
+		}
+		assert.Equal(t, c.granted, granted)
+		require.NoError(t, l.Close())
+	}
 }

@@ -1,10 +1,8 @@
 package weirhttp
 
 import (
-	"encoding/json"
 	"math"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +11,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
 )
 
 func TestWholeSeconds(t *testing.T) {
@@ -124,90 +126,52 @@ func FuzzQuota_PolicyName(f *testing.F) {
 	})
 }
 
-func FuzzParseRetryAfter(f *testing.F) {
-	for _, s := range []string{"", "0", "120", "-1", " 7 ", "1.5", "99999999999999999999", "Wed, 21 Oct 2026 07:28:00 GMT", "Wednesday, 21-Oct-26 07:28:00 GMT", "soon"} {
-		f.Add(s)
+// With nested handlers, a client that comes back in time for the inner policy must not be too early for the outer one.
+func TestServer_RetryAfterIsNotEarlierThanTheQuota(t *testing.T) {
+	l := weir.Must(NewLimits(&LimitsOptions{Headers: Draft11, Policies: map[string]Policy{
+		`one";t=9`: {Limiter: bucket(t, 1)}, "many": {Limiter: bucket(t, 5)}, "no": {Limiter: no()},
+	}}))
+	circuit := Through(weir.Must(pipeline.New("c", instead(nil, afterError{}))), nil)(served)
+	for _, inner := range []http.Handler{l.Handler(served, "no"), circuit} {
+		w := get(l.Handler(inner, "many"))
+		assert.Equal(t, "2", w.Result().Header.Get("Retry-After"))
+		assert.Len(t, w.Result().Header["Ratelimit"], 1)
+		assert.NotContains(t, w.Result().Header.Get("Ratelimit"), ";t=", "the policy is not exhausted")
 	}
-	f.Fuzz(func(t *testing.T, text string) {
-		d, ok := parseRetryAfter(text, nil)
-		if d < 0 || !ok && d != 0 {
-			t.Errorf("%q: %v, %v", text, d, ok)
-		}
-		if n, err := strconv.ParseUint(text, 10, 63); err == nil && !strings.Contains(text, "_") && text[0] != '+' {
-			want := forever
-			if n <= uint64(forever/time.Second) {
-				want = time.Duration(n) * time.Second
-			}
-			if !ok || d != want {
-				t.Errorf("%q: %v, %v", text, d, ok)
-			}
-		}
-	})
+	w := get(l.Handler(l.Handler(served, "no"), `one";t=9`))
+	assert.Equal(t, 429, w.Code)
+	assert.Equal(t, "3600", w.Result().Header.Get("Retry-After"))
+	assert.Equal(t, []string{`"one\";t=9";r=0;t=3600`}, w.Result().Header["Ratelimit"])
 }
 
-func TestParseRetryAfter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(http.TimeFormat) }
-		for text, want := range map[string]time.Duration{
-			"0": 0, "120": 2 * time.Minute, " 7\t": 7 * time.Second, "007": 7 * time.Second,
-			"9223372036": 9223372036 * time.Second, "9223372037": forever, "99999999999999999999999999": forever,
-			in(time.Minute): time.Minute, in(-time.Minute): 0, in(0): 0,
-			time.Now().Add(time.Hour).UTC().Format(time.ANSIC): time.Hour,
-		} {
-			d, ok := parseRetryAfter(text, nil)
-			assert.True(t, ok, text)
-			assert.Equal(t, want, d, text)
-		}
-		for _, text := range []string{"", " ", "-1", "+1", "1.5", "1s", "1 2", "soon", "2026-10-21"} {
-			_, ok := parseRetryAfter(text, nil)
-			assert.False(t, ok, text)
-		}
-	})
-}
+type afterError struct{}
 
-func TestBody(t *testing.T) {
-	for _, c := range []struct {
-		name        string
-		body        Body
-		rejection   Rejection
-		status      int
-		contentType string
-		want        string
-	}{
-		{
-			"plain", PlainText, Rejection{Policy: "burst", Status: 429}, 429,
-			"text/plain; charset=utf-8", "Too Many Requests\n",
-		},
-		{"plain, no status", PlainText, Rejection{}, 429, "text/plain; charset=utf-8", "Too Many Requests\n"},
-		{"plain, status of one's own", PlainText, Rejection{Status: 599}, 599, "text/plain; charset=utf-8", "status 599\n"},
-		{
-			"quota", ProblemJSON, Rejection{Policy: `the "burst"`, Status: 429, RetryAfter: 1200 * time.Millisecond}, 429,
-			"application/problem+json",
-			`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"The quota of requests is exceeded.",` +
-				`"status":429,"detail":"Try again in 2 s.","violated-policies":["the \"burst\""]}` + "\n",
-		},
-		{
-			"capacity", ProblemJSON, Rejection{Policy: "workers", Status: 503}, 503, "application/problem+json",
-			`{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",` +
-				`"title":"The capacity is reduced for the time being.","status":503,"violated-policies":["workers"]}` + "\n",
-		},
-		{
-			"other", ProblemJSON, Rejection{Policy: "workers", Status: 403}, 403, "application/problem+json",
-			`{"type":"about:blank","title":"Forbidden","status":403}` + "\n",
-		},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			w := httptest.NewRecorder()
-			w.Header().Set("Content-Encoding", "gzip")
-			c.body(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody), c.rejection)
-			assert.Equal(t, c.status, w.Code)
-			assert.Equal(t, c.contentType, w.Header().Get("Content-Type"))
-			assert.Equal(t, strconv.Itoa(len(c.want)), w.Header().Get("Content-Length"))
-			assert.Empty(t, w.Header().Get("Content-Encoding"))
-			assert.Equal(t, c.want, w.Body.String())
-			if c.contentType == "application/problem+json" {
-				assert.True(t, json.Valid(w.Body.Bytes()))
-			}
-		})
-	}
+func (afterError) Error() string                     { return "open" }
+func (afterError) Is(target error) bool              { return target == pipeline.ErrRejected }
+func (afterError) RetryAfter() (time.Duration, bool) { return 1500 * time.Millisecond, true }
+
+func TestLimitsOptions_Headers(t *testing.T) {
+	one := bucket(t, 2)
+	l := weir.Must(NewLimits(&LimitsOptions{Headers: Draft11, Policies: map[string]Policy{
+		"shared":   {Limiter: one},
+		"per-user": {Partitioned: keyedBuckets(t, 5), Quota: 5, Window: time.Hour, Key: Header("X-Api-Key")},
+		"legacy":   {Limiter: one, Headers: Legacy},
+		"capacity": {Limiter: concurrency(t, 1, 0)},
+		"by request": {Requests: limiter.Translate(limiter.Partitioned[string](keyedBuckets(t, 5)), func(r *http.Request) string {
+			return r.Host
+		})},
+	}}))
+	w := get(l.Handler(served, "per-user", "shared", "capacity", "by request"))
+	assert.Equal(t, []string{`"per-user";q=5;w=3600`, `"shared";q=2;w=3600`}, w.Result().Header["Ratelimit-Policy"])
+	assert.Equal(t, []string{`"per-user";r=4;t=3600`, `"shared";r=1;t=3600`}, w.Result().Header["Ratelimit"])
+
+	get(l.Handler(served, "shared"))
+	w = get(l.Handler(served, "shared"))
+	assert.Equal(t, 429, w.Code)
+	assert.Equal(t, []string{`"shared";r=0;t=3600`}, w.Result().Header["Ratelimit"])
+	assert.Equal(t, "3600", w.Result().Header.Get("Retry-After"))
+
+	w = get(l.Handler(served, "legacy"))
+	assert.Equal(t, "2", w.Result().Header.Get("X-RateLimit-Limit"))
+	assert.Equal(t, "0", w.Result().Header.Get("X-RateLimit-Remaining"))
 }

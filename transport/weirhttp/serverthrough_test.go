@@ -237,3 +237,83 @@ func TestPipelinePolicy_WithOtherPolicies(t *testing.T) {
 	_, err := NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Pipeline: p, Shadow: true}}})
 	assert.ErrorIs(t, err, weir.ErrInvalidOptions)
 }
+
+// An attempt after the end of the request gets neither the ResponseWriter nor permits, which would never be released.
+func TestThrough_NoAttemptAfterTheAnswer(t *testing.T) {
+	var late func() error
+	keep := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+		late = func() error { _, err := next.Run(ctx); return err }
+		return next.Run(ctx)
+	})
+	p := weir.Must(pipeline.New("p", keep))
+	slots := concurrency(t, 1, 0)
+	ran := 0
+	count := handler(func(http.ResponseWriter, *http.Request) { ran++ })
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": PipelinePolicy(p), "slots": {Limiter: slots}}}))
+	for _, h := range []http.Handler{Through(p, nil)(count), l.Handler(count, "p", "slots")} {
+		ran = 0
+		get(h)
+		require.ErrorIs(t, late(), ErrOnce)
+		assert.Equal(t, 1, ran)
+	}
+	assert.EqualValues(t, 1, slots.Statistics().AvailablePermits)
+}
+
+// A circuit breaker further out sees a handler that ran out of time as a failure. A limiter that rejects says nothing
+// about the handler.
+func TestThrough_TimeoutIsAFailureOfTheHandler(t *testing.T) {
+	waits := handler(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	timedOut := weir.Must(pipeline.New("t", timeout.New(time.Millisecond, nil)))
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
+		"p": {Limiter: yes(), Timeout: time.Millisecond}, "t": PipelinePolicy(timedOut),
+		"rejecting": PipelinePolicy(weir.Must(pipeline.New("r", instead(nil, pipeline.ErrRejected)))),
+	}}))
+	for name, c := range map[string]struct {
+		inner  http.Handler
+		failed bool
+	}{
+		"a policy's Timeout":      {l.Handler(waits, "p"), true},
+		"a timeout in a pipeline": {Through(timedOut, nil)(waits), true},
+		"one that is a policy":    {l.Handler(waits, "t"), true},
+		"a rejection":             {Through(weir.Must(pipeline.New("r", instead(nil, pipeline.ErrRejected))), nil)(waits), false},
+		"one that is a policy's":  {l.Handler(waits, "rejecting"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var seen error
+			w := get(around(t, nil, seeing(&seen))(c.inner))
+			assert.Equal(t, 503, w.Code)
+			if c.failed {
+				assert.EqualError(t, seen, "weirhttp: the handler answered 503 Service Unavailable")
+			} else {
+				assert.NoError(t, seen)
+			}
+		})
+	}
+}
+
+// An answer in place of the handler's has none of the headers that the handler prepared: a cache would keep a 503 for
+// as long as the page.
+func TestThrough_AnswerHasNotTheHandlersHeader(t *testing.T) {
+	gives := handler(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "public, max-age=3600")
+		w.Header().Add("X-Of", "handler")
+		<-r.Context().Done()
+	})
+	p := weir.Must(pipeline.New("t", timeout.New(time.Millisecond, nil)))
+	l := weir.Must(NewLimits(&LimitsOptions{Headers: Draft11, Policies: map[string]Policy{
+		"p": {Limiter: bucket(t, 10), Timeout: time.Millisecond}, "t": PipelinePolicy(p), "bucket": {Limiter: bucket(t, 10)},
+	}}))
+	for name, h := range map[string]http.Handler{
+		"a policy's Timeout": l.Handler(gives, "p"), "Through": Through(p, nil)(gives), "a pipeline": l.Handler(gives, "bucket", "t"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := get(handler(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("X-Of", "outer")
+				h.ServeHTTP(w, r)
+			}))
+			assert.Equal(t, 503, w.Code)
+			assert.Empty(t, w.Result().Header.Get("Cache-Control"))
+			assert.Equal(t, []string{"outer"}, w.Result().Header["X-Of"])
+		})
+	}
+}

@@ -84,24 +84,6 @@ func TestTransport_LateAttemptsDoNotSeeTheNextRequest(t *testing.T) {
 	})
 }
 
-// A StatusError names the request as it was sent, whenever Error is called.
-func TestStatusError_ErrorAfterTheRequestWasReused(t *testing.T) {
-	var failure error
-	keep := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
-		value, err := next.Run(ctx)
-		failure = err
-		return value, err
-	})
-	transport := roundTripper(t, &fakeBase{answer: inTurn(503)}, nil, keep)
-	r := newRequest(t, http.MethodGet, url, "")
-	resp, err := transport.RoundTrip(r)
-	require.NoError(t, err)
-	assert.Same(t, r, resp.Request)
-	readAll(t, resp)
-	r.Method, r.URL.Host = http.MethodPost, "another.example.com"
-	assert.EqualError(t, failure, "weirhttp: GET api.example.com: 503 Service Unavailable")
-}
-
 // RoundTrip does not return while an attempt calls GetBody, and GetBody is not called after it: the caller can reuse
 // what GetBody reads.
 func TestTransport_GetBodyIsCalledWithinRoundTrip(t *testing.T) {
