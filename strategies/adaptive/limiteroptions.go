@@ -20,8 +20,8 @@ type LimiterOptions struct {
 	MaxLimit int `json:"max_limit,omitempty" yaml:"max_limit,omitempty"`
 	// InitialLimit is the first limit. The default is 20, or the nearest number between MinLimit and MaxLimit.
 	InitialLimit int `json:"initial_limit,omitempty" yaml:"initial_limit,omitempty"`
-	// MaxLimitFactor times the highest number of executions that ran at once recently is an upper bound of the limit: so
-	// much larger can a sudden burst be. The default is 5.
+	// MaxLimitFactor bounds the limit to this factor times the highest number of executions that ran at once recently.
+	// The default is 5.
 	MaxLimitFactor float64 `json:"max_limit_factor,omitempty" yaml:"max_limit_factor,omitempty"`
 	// MaxLimitWindow is how long "recently" is for MaxLimitFactor. Set it if the load goes up and down. If 0, it is the
 	// time since the last change of the limit.

@@ -25,8 +25,8 @@ type ThrottlerOptions struct {
 	FailureRate float64 `json:"failure_rate,omitempty" yaml:"failure_rate,omitempty"`
 	// Period is how long executions count, at least 20 ms. The default is 1 minute.
 	Period time.Duration `json:"period,omitempty" yaml:"period,omitempty"`
-	// MinExecutions is the number of executions in the Period from which on some are rejected. The default is 10. With -1
-	// there is no such number: the first failure can cause rejections.
+	// MinExecutions is how many executions the Period must have before any is rejected. The default is 10; -1 is none, so
+	// that the first failure can cause rejections.
 	MinExecutions int `json:"min_executions,omitempty" yaml:"min_executions,omitempty"`
 	// MaxRejectionRate is the largest share that is rejected. The executions that are let through show when the server has
 	// recovered, so with 1 the throttler learns that only after the Period. The default is 0.9.

@@ -24,11 +24,11 @@
 //
 // # What counts
 //
-// An outcome is a failure, a success, or neither. By default every error is a
-// failure, with two exceptions that are neither:
+// An outcome is a failure, a success, or neither. By default every error is a failure, with two exceptions that are
+// neither:
 //
-//   - The execution was cancelled: its context is, or the error matches [context.Canceled]. If instead the deadline of its
-//     context passed during the call, that is a failure: the call had time when it began and did not return. A timeout
+//   - The execution was cancelled: its context is cancelled, or the error matches [context.Canceled]. If the deadline of
+//     its context passed during the call, that is a failure: the call had time when it began and did not return. A timeout
 //     that is not the context's, such as http.Client.Timeout, is a failure, too.
 //   - A strategy further inside rejected the execution, or the wait in its queue ended without a permit, so that nothing
 //     was called: a rate limiter, an adaptive limiter, another circuit, a policy of failsafe-go. Such an error has a
@@ -53,8 +53,8 @@
 //
 // # Order
 //
-// The usual order is fallback, timeout for the whole, retry, hedge, circuit breaker,
-// rate limiter, timeout for each attempt:
+// The usual order is fallback, timeout for the whole, retry, hedge, circuit breaker, rate limiter, timeout for each
+// attempt:
 //
 //   - A retry outside sees the rejections, and waits until the break is over. With a retry inside, the circuit breaker
 //     sees only the outcome of all attempts.

@@ -29,8 +29,7 @@ type Options struct {
 	// FailureRatio is the share of failures in the sampling window that opens the circuit, at most 1. The default is
 	// 0.1; -1 switches the rule off.
 	FailureRatio float64 `json:"failure_ratio,omitempty" yaml:"failure_ratio,omitempty"`
-	// MinimumThroughput is the number of executions in the window from which on FailureRatio applies. The default is
-	// 100.
+	// MinimumThroughput is how many executions the window must have before FailureRatio applies. The default is 100.
 	MinimumThroughput int `json:"minimum_throughput,omitempty" yaml:"minimum_throughput,omitempty"`
 	// SamplingDuration is the length of the window, which slides in steps of a tenth of it. The default is 30 s.
 	SamplingDuration time.Duration `json:"sampling_duration,omitempty" yaml:"sampling_duration,omitempty"`

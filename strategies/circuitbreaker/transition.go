@@ -125,8 +125,8 @@ func (s *Strategy) replaceByOpen(p *phase, now time.Duration, t *Transition) *Tr
 	return t
 }
 
-// applyControl carries out the last call of the Control, if it has changed. It returns the transition to announce, or nil. s.mu is
-// held.
+// applyControl carries out the last call of the Control, if it has changed. It returns the transition to announce, or nil.
+// The caller holds s.mu.
 func (s *Strategy) applyControl() *Transition {
 	if !s.controlChanged() {
 		return nil

@@ -84,7 +84,7 @@ func (w *window) sum(now time.Duration) counts {
 	return sum
 }
 
-// tooMany reports whether the circuit opens with these counts. It divides because 7/100 is the same float64 as 0.07, whereas
+// tooMany reports whether the circuit opens with these counts. It divides because 7/100 is the same float64 as 0.07, but
 // 0.07*100 is more than 7.
 func (c counts) tooMany(o *Options) bool {
 	return c.throughput >= int64(o.MinimumThroughput) &&

@@ -188,12 +188,7 @@ func (e *execution) reportAttempt(ctx context.Context, o *outcome, severity pipe
 func (e *execution) report(ctx context.Context, o outcome, event string, d time.Duration) {
 	if e.listening {
 		e.next.Report(ctx, pipeline.Event{
-			Name:     event,
-			Severity: pipeline.SeverityWarning,
-			Result:   o.result,
-			Err:      o.err,
-			Attempt:  o.attempt,
-			Duration: d,
+			Name: event, Severity: pipeline.SeverityWarning, Result: o.result, Err: o.err, Attempt: o.attempt, Duration: d,
 		})
 	}
 }

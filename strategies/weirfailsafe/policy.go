@@ -143,8 +143,6 @@ func RetryAfter[R any](exec failsafe.ExecutionAttempt[R]) time.Duration {
 	return -1
 }
 
-var _ policy.Executor[any] = (*policyExecutor[any])(nil)
-
 // String returns the name of the pipeline, for Describe and logs.
 func (p *pipelinePolicy[R]) String() string {
 	return fmt.Sprintf("weir pipeline %q", p.pipeline.Name())

@@ -11,6 +11,8 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
+var _ policy.Executor[any] = (*policyExecutor[any])(nil)
+
 // A policyExecutor runs executions of failsafe-go through a pipeline.
 type policyExecutor[R any] struct {
 	policy.BaseExecutor[R]
@@ -33,8 +35,8 @@ func (e *policyExecutor[R]) Apply(inner func(failsafe.Execution[R]) *common.Poli
 	}
 }
 
-// A policyRun is one execution of failsafe-go in the pipeline, which can run the inner policies several times, and at
-// once.
+// A policyRun is one execution of failsafe-go in the pipeline, which can run the inner policies several times, also at the
+// same time.
 type policyRun[R any] struct {
 	exec  policy.ExecutionInternal[R]
 	inner func(failsafe.Execution[R]) *common.PolicyResult[R]
