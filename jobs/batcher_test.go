@@ -107,14 +107,14 @@ func askFor(job int64, keys ...int64) *request {
 	return req
 }
 
-// An answer is what an ask got, and when.
+// An answer is the answer to a request, and when it came.
 type answer struct {
 	decision
 	err error
 	at  time.Duration
 }
 
-// ask asks on a goroutine of its own.
+// goAsk calls decide in another goroutine.
 func (b *batcher) goAsk(ctx context.Context, req *request) <-chan answer {
 	got := make(chan answer, 1)
 	go func() {
@@ -150,7 +150,7 @@ func TestBatcher_DeliversAnswers(t *testing.T) {
 	})
 }
 
-func TestBatcher_CollectsWhileOneIsUnderWay(t *testing.T) {
+func TestBatcher_CollectsDuringTransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDatabase{took: time.Second}
 		b := d.batcher(16)
@@ -253,7 +253,7 @@ func TestBatcher_ContextEnds(t *testing.T) {
 	})
 }
 
-func TestBatcher_PresentJobsAskAgain(t *testing.T) {
+func TestBatcher_JobsInWorkersAskAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := map[int64]bool{}
 		d := &fakeDatabase{}
@@ -378,7 +378,7 @@ func TestBatcher_FailedTransaction(t *testing.T) {
 }
 
 // A job that waits in its worker learns that a transaction has failed.
-func TestBatcher_FailedTransactionOfPresentJobs(t *testing.T) {
+func TestBatcher_FailedTransactionOfJobsInWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDatabase{answer: func(*request) decision { return decision{inWorker: true, expectedWait: second} }}
 		d.fail = func(call int) error {
@@ -558,7 +558,7 @@ func TestBatcher_HooksThatPanic(t *testing.T) {
 	}
 }
 
-// The verdicts of many jobs at once, with contexts that end and slots that are released meanwhile.
+// Many requests at once, with contexts that end and slots that are released meanwhile.
 func TestBatcher_ConcurrentSafe(t *testing.T) {
 	var holds atomic.Int64
 	do := func(_ context.Context, reqs []*request, releases []release, room int) error {

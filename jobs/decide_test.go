@@ -459,7 +459,7 @@ func TestDecide_SeveralWindows(t *testing.T) {
 	assert.Empty(t, m.waiters)
 }
 
-func TestDecide_CancelTakesNoPlace(t *testing.T) {
+func TestDecide_CancelReservesNothing(t *testing.T) {
 	m := newMemory(t)
 	m.room = 5
 	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
@@ -511,7 +511,7 @@ func TestDecide_MinDelay(t *testing.T) {
 						assert.Equal(t, req.decision.wake, w.wake, "%d", i)
 					}
 				}
-				assert.Empty(t, m.pulled)
+				assert.Empty(t, m.broughtBack)
 			}
 			m.check()
 		}
@@ -519,13 +519,13 @@ func TestDecide_MinDelay(t *testing.T) {
 }
 
 // Jobs with a minimum delay do not come back before it, also if the slot is free sooner than was expected.
-func TestDecide_PullsNoJobThatHasJustBeenSentAway(t *testing.T) {
+func TestDecide_BringsBackNoJobItThrottles(t *testing.T) {
 	m := newMemory(t)
 	m.decide(m.job(1, m.mutex("m")))
 	req := m.job(2, m.mutex("m"))
 	req.minDelay = 60 * second
 	m.decide(req)
-	assert.Empty(t, m.pulled)
+	assert.Empty(t, m.broughtBack)
 	for p, w := range m.waiters {
 		assert.Equal(t, req.decision.wake, w.wake, "%+v", p)
 	}
@@ -536,7 +536,7 @@ func TestDecide_Late(t *testing.T) {
 	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})
 	first := m.job(1, m.fixed("w"))
 	m.decide(first)
-	assert.EqualValues(t, -1, first.decision.late, "it was not sent away")
+	assert.EqualValues(t, -1, first.decision.late, "it was not throttled before")
 	m.decide(m.job(2, m.fixed("w")))
 	m.now += 61 * second
 	req := m.job(2, m.fixed("w"))
@@ -576,7 +576,7 @@ func TestDecide_TooFarAhead(t *testing.T) {
 	m.check()
 }
 
-func TestDecide_PresentInWorkers(t *testing.T) {
+func TestDecide_HandOver(t *testing.T) {
 	m := newMemory(t)
 	m.room = 2
 	m.set("w", FixedWindowOptions{Limit: 1, Interval: time.Minute})

@@ -361,7 +361,7 @@ func naiveFirstFree(d *dynamicWindow, key string, from int64) int64 {
 }
 
 // What a transaction keeps of all keys is right after whatever begins, is reserved and is taken back.
-func TestDynamicWindow_ManyAsksInOneTransaction(t *testing.T) {
+func TestDynamicWindow_ManyRequestsInOneBatch(t *testing.T) {
 	for seed := range uint64(15) {
 		rnd := rand.New(rand.NewPCG(seed, 9))
 		buckets := 1 + rnd.IntN(6)

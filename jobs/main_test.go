@@ -217,7 +217,7 @@ func (s *started) running(t testing.TB) *started {
 }
 
 // The names of schemas may be words that stand for something in the texts of statements.
-func TestStatements_SchemasWithWordsOfTheirs(t *testing.T) {
+func TestStatements_SchemaNamedLikeAPlaceholder(t *testing.T) {
 	sql := newStatements("LIVE_RIVER", "weir")
 	assert.Contains(t, sql.removeDeadHolders, `"LIVE_RIVER".jobs_holders`)
 	assert.Contains(t, sql.removeDeadHolders, `"weir".river_job`)

@@ -14,21 +14,21 @@ import (
 // A memory keeps what the tables keep, for tests of decisions without a database. It reads and writes as database.load
 // and database.save do, and derives from its own rows of jobs who still holds what.
 type memory struct {
-	t       testing.TB
-	now     int64 // µs, the database's clock
-	fence   int64
-	room    int
-	lease   int64
-	lead    int64
-	keys    []*memoryKey // by ID, from 1
-	ids     map[Ref]int64
-	holders map[holderID]*memoryHolder
-	waiters map[waiterID]waiterRow
-	running map[int64]time.Time // jobs, and since when
-	final   map[int64]bool
-	pulled  []int64
-	limits  map[Ref]rules // without key
-	batch   *batch        // the last one
+	t           testing.TB
+	now         int64 // µs, the database's clock
+	fence       int64
+	room        int
+	lease       int64
+	lead        int64
+	keys        []*memoryKey // by ID, from 1
+	ids         map[Ref]int64
+	holders     map[holderID]*memoryHolder
+	waiters     map[waiterID]waiterRow
+	running     map[int64]time.Time // jobs, and since when
+	final       map[int64]bool
+	broughtBack []int64
+	limits      map[Ref]rules // without key
+	batch       *batch        // the last one
 }
 
 type memoryKey struct {
@@ -159,7 +159,7 @@ func (m *memory) decide(reqs ...*request) {
 	for key, next := range b.toBringBack(m.lead) {
 		for _, w := range next {
 			b.setWake(key, w, b.now)
-			m.pulled = append(m.pulled, w.job)
+			m.broughtBack = append(m.broughtBack, w.job)
 		}
 	}
 	m.save(b)

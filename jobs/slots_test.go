@@ -64,7 +64,7 @@ func TestSlots_Admits(t *testing.T) {
 	assert.True(t, slotsOf(1, hold, now, now).with(waiter{job: 4, wake: now}).admits("job 1001", 1001, now), "it holds one")
 }
 
-func TestSlots_Learn(t *testing.T) {
+func TestSlots_LearnHold(t *testing.T) {
 	s := slotsOf(1, 0)
 	s.learnHold(800)
 	assert.EqualValues(t, 800, s.measuredHold, "the first is the mean")
@@ -87,7 +87,7 @@ func TestSlots_Learn(t *testing.T) {
 	assert.Positive(t, s.measuredHold)
 }
 
-func TestSlots_Turn(t *testing.T) {
+func TestSlots_ExpectedWait(t *testing.T) {
 	const now, hold = 1000 * second, int64(80 * ms)
 	ahead := func(n int) (ws []waiter) {
 		for i := range n {
@@ -130,7 +130,7 @@ func TestSlots_Turn(t *testing.T) {
 }
 
 // A job that comes later never has a turn before one that comes earlier, and no estimate is negative or beyond bounds.
-func TestSlots_TurnIsInOrder(t *testing.T) {
+func TestSlots_ExpectedWaitInOrder(t *testing.T) {
 	for seed := range uint64(40) {
 		rnd := rand.New(rand.NewPCG(seed, 10))
 		now := 1000 * second
@@ -162,7 +162,7 @@ func TestSlots_TurnIsInOrder(t *testing.T) {
 }
 
 // What was computed for the slots is computed again when they change.
-func TestSlots_TurnAfterChanges(t *testing.T) {
+func TestSlots_ExpectedWaitAfterChanges(t *testing.T) {
 	const now, hold = 1000 * second, int64(80 * ms)
 	s := slotsOf(2, hold)
 	assert.Zero(t, s.waitBehind(0, now))
@@ -176,7 +176,7 @@ func TestSlots_TurnAfterChanges(t *testing.T) {
 	assert.Equal(t, now, s.owners["a"], "held since it was taken first")
 }
 
-func TestSlots_Pull(t *testing.T) {
+func TestSlots_ToBringBack(t *testing.T) {
 	const now, hold = 1000 * second, 40 * ms
 	s := slotsOf(1, hold, now)
 	for i := range int64(30) {
@@ -204,7 +204,7 @@ func TestSlots_Pull(t *testing.T) {
 	assert.Equal(t, []int64{3}, jobs(slotsOf(1, second).with(waiter{job: 3, wake: now + second}).toBringBack(now, 0)), "the slot is free")
 }
 
-func TestSlots_JoinAndLeave(t *testing.T) {
+func TestSlots_AddAndRemove(t *testing.T) {
 	for seed := range uint64(5) {
 		rnd := rand.New(rand.NewPCG(seed, 11))
 		s, want := slotsOf(1, 1), map[int64]waiter{}
@@ -250,7 +250,7 @@ func (s *simulation) ask(reqs []*request) {
 	for _, req := range reqs {
 		req.lead, req.handOver = s.lead, second
 	}
-	s.pulled = nil
+	s.broughtBack = nil
 	s.decide(reqs...)
 	for _, req := range reqs {
 		s.th.adjustLead(req.decision.late)
@@ -266,7 +266,7 @@ func (s *simulation) ask(reqs []*request) {
 			s.scheduled[req.job] = req.decision.wake
 		}
 	}
-	for _, job := range s.pulled {
+	for _, job := range s.broughtBack {
 		if _, ok := s.scheduled[job]; ok {
 			s.scheduled[job] = s.now
 		}

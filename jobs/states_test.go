@@ -103,18 +103,18 @@ func TestStrictReentry(t *testing.T) {
 	require.NoError(t, start(th, w.rerun(other.JobRow), d).running(t).end(nil))
 }
 
-// A zombie's run is told that another run of the same job has taken its place, and its fence is smaller.
-func TestZombie(t *testing.T) {
+// A run learns that another run of the same job has taken its place, and its fence is smaller.
+func TestRescuedWhileRunning(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		w := newWorld(t)
 		th := w.throttler(Options{HandOver: -1})
 		d := weir.Must(Declare(Throttle{Strict: strict, Limits: []Limit{{Mutex: "m"}}}))
-		zombie := start(th, w.job("a", nil), d).running(t)
-		again := start(th, w.rerun(zombie.JobRow), d).running(t) // River has rescued it
+		first := start(th, w.job("a", nil), d).running(t)
+		again := start(th, w.rerun(first.JobRow), d).running(t) // River has rescued it
 		th.renew()
-		<-zombie.done
-		require.ErrorIs(t, zombie.err, ErrLost)
-		older, _ := Fence(zombie.ctx)
+		<-first.done
+		require.ErrorIs(t, first.err, ErrLost)
+		older, _ := Fence(first.ctx)
 		newer, _ := Fence(again.ctx)
 		assert.Less(t, older, newer)
 		th.renew()
@@ -123,8 +123,8 @@ func TestZombie(t *testing.T) {
 	}
 }
 
-// A lease that has ended is lost, even if no other job has taken the slot yet: otherwise a renewal and another job's ask at
-// the same moment could both succeed.
+// A lease that has ended is lost, even if no other job has taken the slot yet. Otherwise a renewal and the request of another
+// job at the same moment could both succeed.
 func TestLeaseThatHasEndedIsNotRenewed(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})

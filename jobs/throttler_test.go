@@ -250,7 +250,7 @@ throttles:
 	defer start(th, w.job("receipt", nil), nil).running(t).end(nil)
 }
 
-func TestFailsByName(t *testing.T) {
+func TestErrorsOfJobs(t *testing.T) {
 	w := newWorld(t)
 	var mu sync.Mutex
 	var events []Event
@@ -459,7 +459,7 @@ func TestHandOver(t *testing.T) {
 	require.NoError(t, second.running(t).end(nil))
 }
 
-func TestDatabaseAway(t *testing.T) {
+func TestDatabaseLost(t *testing.T) {
 	w := newWorld(t)
 	pool := newPool(t, w.pool.Config().ConnString(), 5)
 	var mu sync.Mutex
@@ -504,7 +504,7 @@ func TestNewWithoutTables(t *testing.T) {
 	require.NoError(t, Migrate(t.Context(), w.pool, w.schema)) // again
 }
 
-func TestSweep(t *testing.T) {
+func TestCleanUp(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
 	first := start(th, w.job("a", orderArgs{1}), onOrders).running(t)

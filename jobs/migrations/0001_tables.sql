@@ -14,7 +14,7 @@ create table "weir".jobs_migrations (
   applied timestamptz not null default now()
 );
 
--- A limiter as it was last set. Mutexes have a row, too, made by the first job that names one.
+-- Limiters as they were last set. A mutex has a row, too, made by the first job that names it.
 create table "weir".jobs_limiters (
   id      bigint generated always as identity primary key,
   type    text collate "C" not null,
@@ -27,7 +27,7 @@ create table "weir".jobs_limiters (
 -- One row for each key of a limiter; limiters without keys have one whose key is empty. A job that asks for a key locks
 -- its row. Pages are left half empty and nothing but the two keys is indexed, so that an update needs no work in an
 -- index (HOT). state: a window's buckets. hold: how long a slot is held, a moving mean in µs. waiting: how many rows
--- of jobs_waiters there are. expires: when the row means nothing any more.
+-- of jobs_waiters there are. expires: when the row no longer has an effect.
 create table "weir".jobs_keys (
   id      bigint generated always as identity primary key,
   limiter bigint not null references "weir".jobs_limiters on delete cascade,
@@ -39,12 +39,12 @@ create table "weir".jobs_keys (
   unique (limiter, key)
 ) with (fillfactor = 50);
 
--- Who holds a slot of a mutex or a semaphore. Whether the row still counts is derived from the row of the job:
+-- Holders of slots of a mutex or a semaphore. Whether a row still counts follows from the row of the job:
 --   mode 0, relaxed: while that run of the job is running and the lease has not ended
 --   mode 1, strict: while the job is not finalized
 --   mode 2, kept: until it is released or the time until is over
--- key is that of a row in jobs_keys. It is no foreign key, because checking one would be a third of the cost of a job:
--- rows are written only while the key's row is locked, and who deletes that one deletes them, too.
+-- key is the ID of a row in jobs_keys. It is no foreign key, because checking one would be a third of the cost of a job.
+-- Instead, rows are written only while the key's row is locked, and are deleted with it.
 create table "weir".jobs_holders (
   key       bigint not null,
   owner     text collate "C" not null,
@@ -58,8 +58,8 @@ create table "weir".jobs_holders (
 ) with (fillfactor = 70);
 create index on "weir".jobs_holders (job);
 
--- Jobs that were sent away and come back at wake. earliest: when they may be brought back, if their turn comes sooner than
--- was expected. bucket: when the window's bucket begins in which a place is reserved for the job, in µs. present: the job
+-- Jobs that were throttled and come back at wake. earliest: when they may be brought back, if their turn comes sooner than
+-- expected. bucket: when the bucket of the job's reservation in a window begins, in µs. present: the job
 -- waits in its worker.
 create table "weir".jobs_waiters (
   key     bigint not null, -- as in jobs_holders

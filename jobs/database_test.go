@@ -114,8 +114,8 @@ func TestRelease_InTheTransactionOfAcquire(t *testing.T) {
 	assert.Zero(t, w.int(`select count(*) from "weir".jobs_holders`))
 }
 
-// The key of a tenant that comes back after a while may be removed by a sweep at this moment.
-func TestDynamicWindow_KeyIsSwept(t *testing.T) {
+// A batch finds that cleanUp removes a key while the batch waits for its lock.
+func TestDynamicWindow_KeyRemovedMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
 	require.NoError(t, th.SetDynamicWindow(t.Context(), "d", DynamicWindowOptions{Interval: time.Hour, Limit: 1}))
@@ -123,16 +123,16 @@ func TestDynamicWindow_KeyIsSwept(t *testing.T) {
 	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
 	w.exec(`update "weir".jobs_keys set state = '', expires = now() - interval '1 hour' where key = 'k'`)
 
-	sweep, err := w.pool.Begin(t.Context())
+	cleanUp, err := w.pool.Begin(t.Context())
 	require.NoError(t, err)
-	ids, err := pgx.CollectRows(must(sweep.Query(t.Context(), th.sql.lockExpiredKeys)), pgx.RowTo[int64])
+	ids, err := pgx.CollectRows(must(cleanUp.Query(t.Context(), th.sql.lockExpiredKeys)), pgx.RowTo[int64])
 	require.NoError(t, err)
 	results, job := make(chan *started), w.job("a", nil)
 	go func() { results <- start(th, job, d) }()
 	w.awaitLocked(1)
-	_, err = sweep.Exec(t.Context(), th.sql.removeExpiredKeys, ids)
+	_, err = cleanUp.Exec(t.Context(), th.sql.removeExpiredKeys, ids)
 	require.NoError(t, err)
-	require.NoError(t, sweep.Commit(t.Context()))
+	require.NoError(t, cleanUp.Commit(t.Context()))
 
 	require.NoError(t, (<-results).running(t).end(nil))
 	start(th, w.job("a", nil), d).throttled(t)
@@ -161,7 +161,7 @@ func (w *world) awaitBroughtBack(s *started) {
 }
 
 // Who waits is brought back when a slot is released much sooner than was expected.
-func TestBroughtBack(t *testing.T) {
+func TestBringBack(t *testing.T) {
 	slow := `update "weir".jobs_keys set hold = 60000000`
 	strict := weir.Must(Declare(Throttle{Strict: true, Limits: []Limit{{Mutex: "m"}}}))
 	both := weir.Must(Declare(Throttle{Limits: []Limit{{Semaphore: "s"}}}))
@@ -184,7 +184,7 @@ func TestBroughtBack(t *testing.T) {
 			require.NoError(w.t, first.end(nil))
 			w.awaitBroughtBack(last)
 		},
-		"River had not written yet that it was sent away": func(w *world, th *Throttler) {
+		"River had not recorded the snooze yet": func(w *world, th *Throttler) {
 			first := start(th, w.job("a", nil), onMutex).running(w.t)
 			w.exec(slow)
 			last := start(th, w.job("a", nil), onMutex)
@@ -237,7 +237,7 @@ func TestBroughtBack(t *testing.T) {
 }
 
 // What cancelled jobs have reserved is for others, who come for it.
-func TestSweep_ReservationsOfCancelledJobs(t *testing.T) {
+func TestCleanUp_ReservationsOfCancelledJobs(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
 	require.NoError(t, th.SetDynamicWindow(t.Context(), "d", DynamicWindowOptions{Limit: 2, Interval: time.Hour}))
@@ -299,8 +299,8 @@ func BenchmarkDecide_GrantsWhatWasReserved(b *testing.B) {
 	}
 }
 
-// A job whose turn in a window has come, and that a mutex sends away, does not have to wait for a place again.
-func TestDecide_PlaceIsKept(t *testing.T) {
+// If the reservation of a job is due and a mutex refuses the job, the job keeps its reservation.
+func TestDecide_KeepsReservation(t *testing.T) {
 	const hour = 3600 * 1000 * ms
 	const onMutex, onWindow = 1, 2
 	stored := map[waiterID]waiterRow{}
