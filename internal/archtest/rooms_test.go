@@ -42,7 +42,7 @@ var rooms = []room{
 	// What authors of backends need: not the store that calls them.
 	{name: "store/backend"},
 	{name: "store/storetest", mayImport: []string{"store/backend"}, testing: true},
-	{name: "store/internal/drill", mayImport: []string{"store", "store/backend", "limiter", "limiter/limitertest", "internal/realtime"}, testing: true},
+	{name: "store/internal/drill", mayImport: []string{"store", "store/backend", "limiter", "limiter/limitertest", "internal/realtime", "internal/testserver"}, testing: true},
 	{name: "store/weirredis", mayImport: []string{"store", "store/backend"}, thirdParty: []string{"github.com/redis/go-redis/v9"}, testOnly: []string{"..."}},
 	{name: "store/weirpostgres/pgmigrate", thirdParty: []string{"github.com/jackc/pgx/v5"}},
 	{name: "store/weirpostgres", mayImport: []string{"store", "store/backend", "store/weirpostgres/pgmigrate"}, thirdParty: []string{"github.com/jackc/pgx/v5"}, testOnly: []string{"..."}},

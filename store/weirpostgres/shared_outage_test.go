@@ -17,10 +17,10 @@ func TestSharedOutages(t *testing.T) {
 	drill.Retried(t, func() {
 		s := drillSubject()
 		server := testserver.NewPostgres(t)
-		for _, trouble := range []drill.Fault{drill.Stalled(server), drill.Killed(server, true)} {
+		for _, fault := range []drill.Fault{drill.Stalled(server), drill.Killed(server, true)} {
 			place, _ := newPlace(t, server)
-			drill.Outage(t, s, place, trouble)
-			drill.CloseDuringFault(t, s, place, trouble)
+			drill.Outage(t, s, place, fault)
+			drill.CloseDuringFault(t, s, place, fault)
 		}
 		if testing.Short() {
 			return
@@ -30,11 +30,11 @@ func TestSharedOutages(t *testing.T) {
 			drill.Outage(t, s, place, emptied(server, schema))
 		})
 		direct, through, proxy := behindProxy(t, server)
-		for _, trouble := range append(drill.NetworkFaults(proxy), postgresTroubles(server)...) {
+		for _, fault := range append(drill.NetworkFaults(proxy), postgresFaults(server)...) {
 			_, schema := newPlace(t, server)
 			url, _, _ := strings.Cut(through, " ")
-			drill.Outage(t, s, url+" "+schema, trouble)
-			drill.CloseDuringFault(t, s, url+" "+schema, trouble)
+			drill.Outage(t, s, url+" "+schema, fault)
+			drill.CloseDuringFault(t, s, url+" "+schema, fault)
 		}
 		t.Run("an exhausted pool", func(t *testing.T) { exhausted(t, s, direct) })
 		t.Run("delayed", func(t *testing.T) { drill.DelayIsNoOutage(t, s, through, proxy) })
@@ -58,7 +58,7 @@ func emptied(server *testserver.Server, schema string) drill.Fault {
 	}
 }
 
-func postgresTroubles(server *testserver.Server) []drill.Fault {
+func postgresFaults(server *testserver.Server) []drill.Fault {
 	// By a connection that was there before: afterwards there may be no room for another.
 	set := func(t testing.TB, admin *pgxpool.Pool, sql ...string) {
 		t.Helper()

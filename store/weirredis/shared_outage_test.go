@@ -30,21 +30,21 @@ func TestSharedOutages(t *testing.T) {
 
 		direct, through, proxy := behindProxy(t, server)
 		url, _, _ := strings.Cut(through, " ")
-		outages(t, s, url, append(drill.NetworkFaults(proxy), redisTroubles(server, proxy)...)...)
+		outages(t, s, url, append(drill.NetworkFaults(proxy), redisFaults(server, proxy)...)...)
 		t.Run("delayed", func(t *testing.T) { drill.DelayIsNoOutage(t, s, through, proxy) })
 		t.Run("cut all the time", func(t *testing.T) { drill.FrequentDisconnects(t, s, direct, through, proxy) })
 	})
 }
 
-// outages sees stores through troubles, and has others leave in the middle of them.
-func outages(t *testing.T, s drill.Subject, url string, troubles ...drill.Fault) {
-	for _, trouble := range troubles {
-		drill.Outage(t, s, placeAt(url), trouble)
-		drill.CloseDuringFault(t, s, placeAt(url), trouble)
+// outages runs stores through faults, and closes others during the faults.
+func outages(t *testing.T, s drill.Subject, url string, faults ...drill.Fault) {
+	for _, fault := range faults {
+		drill.Outage(t, s, placeAt(url), fault)
+		drill.CloseDuringFault(t, s, placeAt(url), fault)
 	}
 }
 
-func redisTroubles(server *testserver.Server, proxy *testserver.Proxy) []drill.Fault {
+func redisFaults(server *testserver.Server, proxy *testserver.Proxy) []drill.Fault {
 	set := func(args ...any) func(t testing.TB) {
 		return func(t testing.TB) { require.NoError(t, connect(t, server.URL).Do(context.Background(), args...).Err()) }
 	}

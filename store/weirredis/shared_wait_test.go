@@ -16,25 +16,12 @@ func behindProxy(t testing.TB, server *testserver.Server) (direct, through strin
 }
 
 func TestSharedWaiting(t *testing.T) {
-	drill.Retried(t, func() {
-		s := drillSubject()
-		t.Run("listening", func(t *testing.T) { drill.ReleaseWakes(t, s, true) })
-		t.Run("polling", func(t *testing.T) { drill.ReleaseWakes(t, s, false) })
-		t.Run("without ears", func(t *testing.T) {
-			direct, through, proxy := behindProxy(t, testserver.Redis(t))
-			drill.PollsWithoutListening(t, s, direct, through, proxy)
-		})
-		t.Run("many for a bucket", func(t *testing.T) { drill.CallsOfManyWaiters(t, s) })
-		t.Run("many for seats", func(t *testing.T) { drill.CallsOfManyHolders(t, s) })
+	drill.Waiting(t, drillSubject(), func(t testing.TB) (direct, through string, proxy *testserver.Proxy) {
+		return behindProxy(t, testserver.Redis(t))
 	})
 }
 
-func TestSharedReconfigure(t *testing.T) {
-	s := drillSubject()
-	t.Run("at the next call", func(t *testing.T) { drill.NewLimits(t, s) })
-	t.Run("keys, listening", func(t *testing.T) { drill.NewLimitsOfKeys(t, s, true) })
-	t.Run("keys, refreshing", func(t *testing.T) { drill.NewLimitsOfKeys(t, s, false) })
-}
+func TestSharedReconfigure(t *testing.T) { drill.Reconfigured(t, drillSubject()) }
 
 func TestSharedChain(t *testing.T) {
 	s := drillSubject()

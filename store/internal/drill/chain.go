@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
@@ -47,7 +48,7 @@ func RejectedChain(t *testing.T, s Subject, first, second string) {
 }
 
 // LostRefund tests what happens if the store goes away before a rejected chain gives back.
-func LostRefund(t *testing.T, s Subject, through string, network Network) {
+func LostRefund(t *testing.T, s Subject, through string, network *testserver.Proxy) {
 	var reported events
 	a := s.store(t, through, store.Options{CallTimeout: outageTimeout, OnEvent: reported.add})
 	bucket := must(build(a, uniqueName("chain"), limitertest.TokenBucket, oldLimits, nil))(t)

@@ -94,12 +94,12 @@ var startSlots = make(chan struct{}, 4)
 func (v Variant) instances(t testing.TB, stores []*store.Store, name string, k limitertest.Kind, l limitertest.Limits) (all []testLimiter) {
 	startSlots <- struct{}{}
 	defer func() { <-startSlots }()
-	by := builder(build)
+	build := build
 	if v.Keyed {
-		by = buildKeyed
+		build = buildKeyed
 	}
 	for _, s := range stores {
-		one := must(by(s, name, k, l, v.How))(t)
+		one := must(build(s, name, k, l, v.How))(t)
 		one.Statistics() // the schedule starts when the store first sees the limiter
 		all = append(all, one)
 	}

@@ -26,11 +26,11 @@ func inMemory() Subject {
 func TestDrillsOfOneProcess(t *testing.T) {
 	s := inMemory()
 	ReleaseWakes(t, s, true)
-	CallsOfManyWaiters(t, s)
-	CallsOfManyHolders(t, s)
-	NewLimits(t, s)
-	NewLimitsOfKeys(t, s, true)
-	NewLimitsOfKeys(t, s, false)
+	callsOfManyWaiters(t, s)
+	callsOfManyHolders(t, s)
+	newLimitsAtNextCall(t, s)
+	newLimitsOfKeys(t, s, true)
+	newLimitsOfKeys(t, s, false)
 	RejectedChain(t, s, s.Place(t), s.Place(t))
 }
 

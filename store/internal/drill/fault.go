@@ -3,23 +3,9 @@ package drill
 import (
 	"testing"
 	"time"
+
+	"github.com/weir-go/weir/internal/testserver"
 )
-
-// A Server is what drills need of a testserver.Server.
-type Server interface {
-	Kill()
-	Pause()
-	Resume()
-	Restart(empty bool) error
-}
-
-// A Network is what drills need of a testserver.Proxy.
-type Network interface {
-	Delay(time.Duration)
-	Cut()
-	Refuse(bool)
-	Blackhole(bool)
-}
 
 // A Fault keeps a store from answering.
 type Fault struct {
@@ -37,12 +23,12 @@ const (
 )
 
 // Stalled stops the server's processes.
-func Stalled(server Server) Fault {
+func Stalled(server *testserver.Server) Fault {
 	return Fault{Name: "stalled", Begin: func(testing.TB) { server.Pause() }, End: func(testing.TB) { server.Resume() }}
 }
 
 // Killed is a crash of the server and its restart; keeps says whether the server then has its data.
-func Killed(server Server, keeps bool) Fault {
+func Killed(server *testserver.Server, keeps bool) Fault {
 	return Fault{
 		Name:      map[bool]string{true: "killed and back with its data", false: "killed and back empty"}[keeps],
 		LosesData: !keeps,
@@ -56,7 +42,7 @@ func Killed(server Server, keeps bool) Fault {
 }
 
 // NetworkFaults are faults on the way to a server.
-func NetworkFaults(network Network) []Fault {
+func NetworkFaults(network *testserver.Proxy) []Fault {
 	return []Fault{
 		{
 			Name:  "refused",

@@ -19,8 +19,8 @@ type span struct {
 	permits  int64
 }
 
-// spans returns those of all instances. What a killed instance held, it held until then; what an instance held when it
-// was told to end, until now.
+// spans returns the spans of all instances. A lease that was never released was held until its instance was killed or, if
+// the instance was told to end, until now.
 func spans(all []*process) (held []span) {
 	for _, p := range all {
 		end := time.Now()
@@ -64,9 +64,9 @@ func maxHeld(all []span) (most int64) {
 	return most
 }
 
-// HeldWithinLimit tests that instances with leases of one to three permits never hold more than the limit, also if some
+// heldWithinLimit tests that instances with leases of one to three permits never hold more than the limit, also if some
 // are killed.
-func HeldWithinLimit(t *testing.T, s Subject) {
+func heldWithinLimit(t *testing.T, s Subject) {
 	for _, c := range []struct {
 		name             string
 		processes, kills int
@@ -95,9 +95,9 @@ func HeldWithinLimit(t *testing.T, s Subject) {
 			if most := maxHeld(held); most > limit {
 				t.Errorf("%d were held at once, the limit is %d", most, limit)
 			}
-			seats := must(build(s.store(t, place, store.Options{}), name, limitertest.Concurrency, limits, &how))(t)
+			limiter := must(build(s.store(t, place, store.Options{}), name, limitertest.Concurrency, limits, &how))(t)
 			begun := time.Now()
-			eventually(t, "everything comes back", func() bool { return seats.Statistics().AvailablePermits == limit })
+			eventually(t, "everything comes back", func() bool { return limiter.Statistics().AvailablePermits == limit })
 			if c.kills == 0 && time.Since(begun) > ttl/2 {
 				t.Errorf("it took %v until everything had come back", time.Since(begun))
 			}
@@ -110,24 +110,24 @@ func HeldWithinLimit(t *testing.T, s Subject) {
 // a second and a half, and a busy machine is slow.
 const late = 4 * time.Second
 
-var oneSeat = limitertest.Limits{Permits: 1, QueueLimit: 10}
+var onePermit = limitertest.Limits{Permits: 1, QueueLimit: 10}
 
-// A holder is an instance that has the only permit. A limiter in this process waits for it.
+// A holder is an instance that has the only permit of a limiter, which this process shares.
 type holder struct {
 	*process
-	seats testLimiter
-	ttl   time.Duration
-	held  line
+	limiter testLimiter
+	ttl     time.Duration
+	held    line
 }
 
 func newHolder(t *testing.T, s Subject, ttl time.Duration) holder {
 	place, name, how := s.Place(t), uniqueName("seat"), store.LimiterOptions{LeaseTTL: ttl}
 	p := startAll(t, 1, job{
-		Place: place, Name: name, Kind: limitertest.Concurrency, Limits: oneSeat, How: how,
+		Place: place, Name: name, Kind: limitertest.Concurrency, Limits: onePermit, How: how,
 		Permits: []int{1}, Goroutines: 1, Work: leaseOnce,
 	})[0]
-	seats := must(build(s.store(t, place, store.Options{}), name, limitertest.Concurrency, oneSeat, &how))(t)
-	return holder{p, seats, ttl, p.await("h")}
+	limiter := must(build(s.store(t, place, store.Options{}), name, limitertest.Concurrency, onePermit, &how))(t)
+	return holder{p, limiter, ttl, p.await("h")}
 }
 
 // next waits for the permit in this process.
@@ -135,7 +135,7 @@ func (h holder) next(t *testing.T) limiter.Lease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), h.ttl+patience)
 	defer cancel()
-	lease := must(decided(h.seats.Acquire(ctx, 1)))(t)
+	lease := must(decided(h.limiter.Acquire(ctx, 1)))(t)
 	if !lease.Acquired() {
 		t.Fatalf("rejected: %s", lease.Reason())
 	}
@@ -146,16 +146,16 @@ func (h holder) next(t *testing.T) limiter.Lease {
 func (h holder) isHeld(t *testing.T, until time.Time, check func()) {
 	t.Helper()
 	for ; time.Now().Before(until); time.Sleep(20 * time.Millisecond) { // there is no event to wait for
-		if lease := tryAcquire(t, h.seats, 1); lease.Acquired() {
+		if lease := tryAcquire(t, h.limiter, 1); lease.Acquired() {
 			t.Fatal("a permit that is held was granted")
 		}
 		check()
 	}
 }
 
-// KilledHolder kills a holder right after it has got the permit, before the lease is renewed. The permit must come back
+// killedHolder kills a holder right after it has got the permit, before the lease is renewed. The permit must come back
 // when the lease ends.
-func KilledHolder(t *testing.T, s Subject) {
+func killedHolder(t *testing.T, s Subject) {
 	const ttl = 3 * time.Second
 	h := newHolder(t, s, ttl)
 	h.kill()
@@ -173,8 +173,8 @@ func KilledHolder(t *testing.T, s Subject) {
 	}
 }
 
-// LivingHolder tests that a holder keeps the permit for longer than the TTL, and that its release takes effect at once.
-func LivingHolder(t *testing.T, s Subject) {
+// livingHolder tests that a holder keeps the permit for longer than the TTL, and that its release takes effect at once.
+func livingHolder(t *testing.T, s Subject) {
 	const ttl = time.Second
 	h := newHolder(t, s, ttl)
 	h.isHeld(t, h.held.at.Add(3*ttl+ttl/2), func() {})
@@ -186,9 +186,9 @@ func LivingHolder(t *testing.T, s Subject) {
 	finishAll([]*process{h.process}, false)
 }
 
-// StoppedHolder stops a holder by SIGSTOP for longer than the TTL. Another one gets the permit meanwhile, and what the
+// stoppedHolder stops a holder by SIGSTOP for longer than the TTL. Another one gets the permit meanwhile, and what the
 // first does with its lease when it goes on has no effect.
-func StoppedHolder(t *testing.T, s Subject) {
+func stoppedHolder(t *testing.T, s Subject) {
 	const ttl = time.Second
 	h := newHolder(t, s, ttl)
 	h.pause()

@@ -38,9 +38,6 @@ func construct[O any, L interface{ Reconfigure(O) error }](
 	return made, func(l limitertest.Limits) error { return made.Reconfigure(options(l)) }, err
 }
 
-// A builder makes a limiter of any kind.
-type builder func(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) (testLimiter, error)
-
 // build makes a limiter that is not partitioned.
 func build(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) (testLimiter, error) {
 	by, reconfigure, err := buildShared(s, name, k, l, how)

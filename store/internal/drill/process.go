@@ -15,6 +15,18 @@ import (
 	"time"
 )
 
+// Processes runs the drills of several processes that share limiters.
+func Processes(t *testing.T, s Subject) {
+	t.Run("shares", func(t *testing.T) { shares(t, s) })
+	t.Run("refills", func(t *testing.T) { refills(t, s) })
+	t.Run("leases", func(t *testing.T) { heldWithinLimit(t, s) })
+	t.Run("killed holder", func(t *testing.T) { Retried(t, func() { killedHolder(t, s) }) })
+	t.Run("living holder", func(t *testing.T) { Retried(t, func() { livingHolder(t, s) }) })
+	t.Run("stopped holder", func(t *testing.T) { Retried(t, func() { stoppedHolder(t, s) }) })
+	t.Run("fairness", func(t *testing.T) { Retried(t, func() { fairShares(t, s) }) })
+	t.Run("rolling deployment", func(t *testing.T) { rollingDeployment(t, s) })
+}
+
 // A process is an instance that the test has started.
 type process struct {
 	t      testing.TB

@@ -18,8 +18,15 @@ var (
 	newLimits = limitertest.Limits{Permits: 10, Period: time.Hour, TokensPerPeriod: 1, Segments: 4}
 )
 
-// NewLimits tests that the next call of another instance that does not listen follows new limits.
-func NewLimits(t *testing.T, s Subject) {
+// Reconfigured runs the drills of instances that follow new limits.
+func Reconfigured(t *testing.T, s Subject) {
+	t.Run("at the next call", func(t *testing.T) { newLimitsAtNextCall(t, s) })
+	t.Run("keys, listening", func(t *testing.T) { newLimitsOfKeys(t, s, true) })
+	t.Run("keys, refreshing", func(t *testing.T) { newLimitsOfKeys(t, s, false) })
+}
+
+// newLimitsAtNextCall tests that the next call of another instance that does not listen follows new limits.
+func newLimitsAtNextCall(t *testing.T, s Subject) {
 	for _, k := range kinds {
 		t.Run(k.String(), func(t *testing.T) {
 			_, both := s.twoStores(t, k, oldLimits, store.Options{NoListen: true, RefreshInterval: time.Hour})
@@ -56,9 +63,9 @@ func NewLimits(t *testing.T, s Subject) {
 	}
 }
 
-// NewLimitsOfKeys tests that another instance follows new limits of keys at a notice or, if it does not listen, after
+// newLimitsOfKeys tests that another instance follows new limits of keys at a notice or, if it does not listen, after
 // RefreshInterval.
-func NewLimitsOfKeys(t *testing.T, s Subject, listens bool) {
+func newLimitsOfKeys(t *testing.T, s Subject, listens bool) {
 	o := store.Options{RefreshInterval: time.Hour}
 	if !listens {
 		o = store.Options{RefreshInterval: 200 * time.Millisecond, NoListen: true}
@@ -73,7 +80,9 @@ func NewLimitsOfKeys(t *testing.T, s Subject, listens bool) {
 	if !take(a, "used", 4) || !take(b, "other", 1) {
 		t.Fatal("rejected")
 	}
-	awaitListening(t, elsewhere, listens)
+	if listens {
+		awaitListening(t, elsewhere)
+	}
 	begun := time.Now()
 	if err := a.Reconfigure(newLimits.TokenBucket()); err != nil {
 		t.Fatal(err)
@@ -91,9 +100,9 @@ func NewLimitsOfKeys(t *testing.T, s Subject, listens bool) {
 	}
 }
 
-// RollingDeployment tests that lower limits hold while instances with old limits are replaced one by one, although the
+// rollingDeployment tests that lower limits hold while instances with old limits are replaced one by one, although the
 // old instances that have not used the limiter yet do so, and some are started again.
-func RollingDeployment(t *testing.T, s Subject) {
+func rollingDeployment(t *testing.T, s Subject) {
 	const before, after = 1000, 10
 	for _, processes := range []int{2, 8}[:short(2, 1)] {
 		for _, k := range kinds[:3] {

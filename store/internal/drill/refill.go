@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A flow is a case of [Refills].
+// A flow is a case of refills.
 type flow struct {
 	name      string
 	kind      limitertest.Kind
@@ -40,8 +40,8 @@ const (
 	flowRefill = 20
 )
 
-// Refills tests that instances that wait for permits get what comes back by the server's clock, and no more.
-func Refills(t *testing.T, s Subject) {
+// refills tests that instances that wait for permits get what comes back by the server's clock, and no more.
+func refills(t *testing.T, s Subject) {
 	for _, f := range flows() {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel() // each mostly waits for its refills

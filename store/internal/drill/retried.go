@@ -24,7 +24,7 @@ func Wide(t *testing.T, atOnce int, f func()) {
 	if os.Getenv(childVariable) == "" {
 		t.Parallel() // with others like it, after the tests that need the machine
 	}
-	retried(t, atOnce, f)
+	retry(t, atOnce, f)
 }
 
 // Retried runs f, which must be the whole test, in a process of its own. What fails is tried once more: on a machine
@@ -33,24 +33,17 @@ func Wide(t *testing.T, atOnce int, f func()) {
 // time, and are not tried again.
 func Retried(t *testing.T, f func()) {
 	t.Helper()
-	retried(t, runtime.GOMAXPROCS(0), f)
+	retry(t, runtime.GOMAXPROCS(0), f)
 }
 
-func retried(t *testing.T, atOnce int, f func()) {
-	t.Helper()
-	if again := inProcess(t, atOnce, f); again != "" {
-		t.Logf("tried again: %s", again) // internal/testreport shows it
-	}
-}
-
-// inProcess returns what was tried again, and why.
-func inProcess(t *testing.T, atOnce int, f func()) (again string) {
+// retry is Retried with so many parallel cases. It returns what was tried again, and why.
+func retry(t *testing.T, atOnce int, f func()) (again string) {
 	t.Helper()
 	if os.Getenv(childVariable) != "" {
 		f()
 		return ""
 	}
-	first, err := run(t, onlyOf(flag.Lookup("test.run").Value.String(), t.Name()), atOnce)
+	first, err := runElsewhere(t, onlyOf(flag.Lookup("test.run").Value.String(), t.Name()), atOnce)
 	if strings.Contains(first, "testing: warning: no tests to run") {
 		t.Fatal(first)
 	}
@@ -65,10 +58,12 @@ func inProcess(t *testing.T, atOnce int, f func()) (again string) {
 	if len(failed) == 0 || len(failed) > 40 || realtime.NotLate.MatchString(first) {
 		t.Fatalf("%v\n%s", err, first)
 	}
-	if second, err := run(t, pattern(failed), min(atOnce, 8)); err != nil {
+	if second, err := runElsewhere(t, pattern(failed), min(atOnce, 8)); err != nil {
 		t.Fatalf("%v\n%s\nAnd once more:\n%s", err, first, second)
 	}
-	return strings.Join(failed, ", ") + "\n" + first
+	again = strings.Join(failed, ", ") + "\n" + first
+	t.Logf("tried again: %s", again) // internal/testreport shows it
+	return again
 }
 
 // onlyOf returns what -test.run takes for that test and its subtests that asked selects, or for all of them if asked has
@@ -81,8 +76,8 @@ func onlyOf(asked, test string) string {
 	return only
 }
 
-// run runs tests of this binary in another process.
-func run(t *testing.T, tests string, atOnce int) (string, error) {
+// runElsewhere runs tests of this binary in another process, and returns the output without what is of no interest.
+func runElsewhere(t *testing.T, tests string, atOnce int) (string, error) {
 	args := []string{"-test.v", "-test.run=" + tests, "-test.parallel=" + strconv.Itoa(atOnce)}
 	if testing.Short() {
 		args = append(args, "-test.short")
@@ -93,14 +88,15 @@ func run(t *testing.T, tests string, atOnce int) (string, error) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 	cmd.Env = append(os.Environ(), childVariable+"=1")
 	out, err := cmd.CombinedOutput()
-	return unremarkable.ReplaceAllString(string(out), ""), err
+	return passes.ReplaceAllString(string(out), ""), err
 }
 
-var unremarkable = regexp.MustCompile(`(?m)^\s*(=== |--- PASS: |PASS$).*\n`)
+// passes matches lines about tests that begin or pass.
+var passes = regexp.MustCompile(`(?m)^\s*(=== |--- PASS: |PASS$).*\n`)
 
 var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+) `)
 
-// failures returns the names of the tests that failed, without tests that failed only because a subtest did.
+// failures returns the names of the tests that failed, except tests that failed only because a subtest did.
 func failures(out string) (leaves []string) {
 	var all []string
 	for _, m := range failure.FindAllStringSubmatch(out, -1) {

@@ -17,7 +17,7 @@ func TestRetried(t *testing.T) {
 		t.Setenv(been, filepath.Join(t.TempDir(), "here"))
 	}
 	t.Run("fails only once", func(t *testing.T) {
-		again := inProcess(t, 1, func() {
+		again := retry(t, 1, func() {
 			if os.Getenv(childVariable) == "" {
 				t.Fatal("it runs in the process of the others")
 			}

@@ -23,7 +23,7 @@ func granted(all []*process) map[int64]int64 {
 	return sums
 }
 
-// A share is a case of [Shares].
+// A share is a case of shares.
 type share struct {
 	name      string
 	kind      limitertest.Kind
@@ -38,7 +38,7 @@ type share struct {
 // goroutines is how many calls each instance has under way.
 const goroutines = 8
 
-func shares() []share {
+func shareCases() []share {
 	one := []int{1}
 	keys := short(10_000, 500)
 	blocks := func(most int) store.LimiterOptions { return store.LimiterOptions{Block: most} }
@@ -57,9 +57,9 @@ func shares() []share {
 	}
 }
 
-// Shares tests what instances get that take permits until nothing is left, if nothing comes back meanwhile.
-func Shares(t *testing.T, s Subject) {
-	for _, sh := range shares() {
+// shares tests what instances get that take permits until nothing is left, if nothing comes back meanwhile.
+func shares(t *testing.T, s Subject) {
+	for _, sh := range shareCases() {
 		t.Run(sh.name, func(t *testing.T) { sh.run(t, s) })
 	}
 }
@@ -95,9 +95,9 @@ func (sh share) run(t *testing.T, s Subject) {
 	t.Logf("%d of %d permits of %d keys granted to %d instances", sum, keys*sh.limit, keys, sh.processes)
 }
 
-// FairShares tests that of 1,000 permits for which instances wait all the time, each instance gets at least half of its
+// fairShares tests that of 1,000 permits for which instances wait all the time, each instance gets at least half of its
 // even share.
-func FairShares(t *testing.T, s Subject) {
+func fairShares(t *testing.T, s Subject) {
 	const permits = 1000
 	for _, c := range []struct {
 		kind   limitertest.Kind

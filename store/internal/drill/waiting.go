@@ -3,33 +3,44 @@ package drill
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
 )
 
-// awaitListening waits until a store listens, unless it was told not to.
-func awaitListening(t testing.TB, s *store.Store, listens bool) {
+// Waiting runs the drills of callers that wait. behindProxy returns a place, and the same place through a network.
+func Waiting(t *testing.T, s Subject, behindProxy func(testing.TB) (direct, through string, network *testserver.Proxy)) {
+	Retried(t, func() {
+		t.Run("listening", func(t *testing.T) { ReleaseWakes(t, s, true) })
+		t.Run("polling", func(t *testing.T) { ReleaseWakes(t, s, false) })
+		t.Run("listening is cut", func(t *testing.T) {
+			direct, through, network := behindProxy(t)
+			pollsWithoutListening(t, s, direct, through, network)
+		})
+		t.Run("many waiters", func(t *testing.T) { callsOfManyWaiters(t, s) })
+		t.Run("many holders", func(t *testing.T) { callsOfManyHolders(t, s) })
+	})
+}
+
+func awaitListening(t testing.TB, s *store.Store) {
 	t.Helper()
-	if listens {
-		eventually(t, "the store listens", func() bool { return s.Health().Listening })
-	}
+	eventually(t, "the store listens", func() bool { return s.Health().Listening })
 }
 
 // handOver moves the only permit back and forth between two stores, and returns the median time from a release to the
 // next grant.
-func handOver(t testing.TB, seats [2]testLimiter, times int) time.Duration {
+func handOver(t testing.TB, both [2]testLimiter, times int) time.Duration {
 	t.Helper()
 	var took []time.Duration
-	lease := acquire(t, seats[0])
+	lease := acquire(t, both[0])
 	for i := range times {
-		next := acquireLater(t, seats[(i+1)%2])
+		next := acquireLater(t, both[(i+1)%2])
 		// Until then, the earlier requests are answered, and the store knows that a caller waits.
 		time.Sleep(20 * time.Millisecond)
 		released := time.Now()
@@ -41,7 +52,8 @@ func handOver(t testing.TB, seats [2]testLimiter, times int) time.Duration {
 	return median(took)
 }
 
-// acquireLater returns when a caller waits in the queue of l, which has no permits now.
+// acquireLater calls Acquire of l, which has no permits, and returns as soon as the call waits in the queue. The lease
+// arrives on the channel.
 func acquireLater(t testing.TB, l testLimiter) <-chan limiter.Lease {
 	t.Helper()
 	next := make(chan limiter.Lease)
@@ -50,29 +62,25 @@ func acquireLater(t testing.TB, l testLimiter) <-chan limiter.Lease {
 	return next
 }
 
-func median(all []time.Duration) time.Duration {
-	all = slices.Sorted(slices.Values(all))
-	return all[len(all)/2]
-}
-
-// twoStores returns the same limiter in two stores.
+// twoStores returns the same limiter in two stores, which listen unless o says otherwise.
 func (s Subject) twoStores(t testing.TB, k limitertest.Kind, l limitertest.Limits, o store.Options) (stores [2]*store.Store, both [2]testLimiter) {
+	t.Helper()
 	place, name := s.Place(t), uniqueName("both")
 	for i := range both {
 		stores[i] = s.store(t, place, o)
 		both[i] = must(build(stores[i], name, k, l, nil))(t)
 		both[i].Statistics() // the first use makes the store listen
+		if !o.NoListen {
+			awaitListening(t, stores[i])
+		}
 	}
 	return stores, both
 }
 
 // ReleaseWakes tests that a waiting caller gets what another instance has released, whether the stores listen or poll.
 func ReleaseWakes(t *testing.T, s Subject, listens bool) {
-	stores, seats := s.twoStores(t, limitertest.Concurrency, oneSeat, store.Options{NoListen: !listens})
-	for _, st := range stores {
-		awaitListening(t, st, listens)
-	}
-	took := handOver(t, seats, short(20, 10))
+	_, both := s.twoStores(t, limitertest.Concurrency, onePermit, store.Options{NoListen: !listens})
+	took := handOver(t, both, short(20, 10))
 	t.Logf("listening %v: %v from a release to the next holder", listens, took)
 	// A store that listens polls after half a second at the earliest.
 	if most := 250 * time.Millisecond; took > most {
@@ -84,7 +92,7 @@ func ReleaseWakes(t *testing.T, s Subject, listens bool) {
 func ListenUnsupported(t *testing.T, s Subject) {
 	var reported events
 	st := s.store(t, s.Place(t), store.Options{OnEvent: reported.add})
-	must(build(st, uniqueName("unsupported"), limitertest.Concurrency, oneSeat, nil))(t).Statistics()
+	must(build(st, uniqueName("unsupported"), limitertest.Concurrency, onePermit, nil))(t).Statistics()
 	eventually(t, "it is reported", func() bool { return len(reported.of(store.EventListenFailed)) > 0 })
 	if failed := reported.of(store.EventListenFailed); len(failed) != 1 || !errors.Is(failed[0].Err, errors.ErrUnsupported) || st.Health().Listening {
 		t.Errorf("reported: %+v", failed)
@@ -101,19 +109,19 @@ func (l splitListener) Listen(ctx context.Context, ready func(), notice func(bac
 	return l.by.Listen(ctx, ready, notice)
 }
 
-// PollsWithoutListening cuts the connection by which a store with a waiting caller listens, and lets no new one be made
+// pollsWithoutListening cuts the connection by which a store with a waiting caller listens, and lets no new one be made
 // for a while. through is the same place as direct, reached by the network.
-func PollsWithoutListening(t *testing.T, s Subject, direct, through string, network Network) {
+func pollsWithoutListening(t *testing.T, s Subject, direct, through string, network *testserver.Proxy) {
 	name := uniqueName("polls")
 	cut := storeOn(t, splitListener{s.backend(t, direct), s.backend(t, through)}, store.Options{})
-	var seats [2]testLimiter
+	var both [2]testLimiter
 	for i, st := range []*store.Store{s.store(t, direct, store.Options{}), cut} {
-		seats[i] = must(build(st, name, limitertest.Concurrency, oneSeat, nil))(t)
-		seats[i].Statistics()
-		awaitListening(t, st, true)
+		both[i] = must(build(st, name, limitertest.Concurrency, onePermit, nil))(t)
+		both[i].Statistics()
+		awaitListening(t, st)
 	}
-	lease := acquire(t, seats[0])
-	next := acquireLater(t, seats[1])
+	lease := acquire(t, both[0])
+	next := acquireLater(t, both[1])
 	network.Refuse(true)
 	network.Cut()
 	eventually(t, "it notices that it does not listen any more", func() bool { return !cut.Health().Listening })
@@ -125,15 +133,15 @@ func PollsWithoutListening(t *testing.T, s Subject, direct, through string, netw
 	}
 	lease.Release()
 	network.Refuse(false)
-	awaitListening(t, cut, true)
-	if took := handOver(t, seats, 10); took > 250*time.Millisecond {
+	awaitListening(t, cut)
+	if took := handOver(t, both, 10); took > 250*time.Millisecond {
 		t.Errorf("%v from a release to the next holder though it listens again", took)
 	}
 }
 
-// CallsOfManyWaiters tests that all callers that wait for a bucket in two instances are served, and that each instance
+// callsOfManyWaiters tests that all callers that wait for a bucket in two instances are served, and that each instance
 // asks for its own callers together.
-func CallsOfManyWaiters(t *testing.T, s Subject) {
+func callsOfManyWaiters(t *testing.T, s Subject) {
 	const waiters, refill, period = 100, 20, 100 * time.Millisecond
 	limits := limitertest.Limits{Permits: refill, Period: period, TokensPerPeriod: refill, QueueLimit: waiters}
 	stores, buckets := s.twoStores(t, limitertest.TokenBucket, limits, store.Options{})
@@ -166,15 +174,12 @@ func callsDuring(stores [2]*store.Store, goroutines int, f func(i int)) (int64, 
 	return calls() - before, time.Since(begun)
 }
 
-// CallsOfManyHolders is CallsOfManyWaiters for leases.
-func CallsOfManyHolders(t *testing.T, s Subject) {
+// callsOfManyHolders is callsOfManyWaiters for leases.
+func callsOfManyHolders(t *testing.T, s Subject) {
 	const waiters = 50
-	stores, seats := s.twoStores(t, limitertest.Concurrency, limitertest.Limits{Permits: 2, QueueLimit: waiters}, store.Options{})
-	for _, st := range stores {
-		awaitListening(t, st, true)
-	}
+	stores, both := s.twoStores(t, limitertest.Concurrency, limitertest.Limits{Permits: 2, QueueLimit: waiters}, store.Options{})
 	got, took := callsDuring(stores, 2*waiters, func(i int) {
-		lease := acquire(t, seats[i%2])
+		lease := acquire(t, both[i%2])
 		time.Sleep(5 * time.Millisecond) // the work that needs the lease
 		lease.Release()
 	})

@@ -1,0 +1,256 @@
+package drill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/limitertest"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
+)
+
+var outageLimits = limitertest.Limits{Permits: 100, Period: time.Hour, TokensPerPeriod: 1, Segments: 4, QueueLimit: 100}
+
+// localLimit is what an instance grants by falling back locally.
+const localLimit = 10
+
+// margin is how much longer than CallTimeout a call can take on a busy machine.
+const margin = 700 * time.Millisecond
+
+// A faultyStore is a store that runs into a fault, with limiters of one outage policy. Its methods are called from
+// goroutines of their own, one at a time.
+type faultyStore struct {
+	t           testing.TB
+	name        string
+	how         store.LimiterOptions
+	s           *store.Store
+	reported    events
+	bucket      testLimiter
+	concurrency testLimiter
+	taken       int64 // permits of the bucket that the store has granted
+	local       int64 // and that were granted without the store
+	unsure      int64 // failed calls that may have been carried out
+}
+
+func newFaultyStore(t testing.TB, s Subject, place string, how store.LimiterOptions) *faultyStore {
+	f := &faultyStore{t: t, name: uniqueName("outage"), how: how}
+	f.s = s.store(t, place, store.Options{
+		CallTimeout: outageTimeout, ProbeInterval: probeInterval, RefreshInterval: time.Second, OnEvent: f.reported.add,
+	})
+	f.bucket = must(build(f.s, f.name, limitertest.TokenBucket, outageLimits, &how))(t)
+	how.NoCoalescing, how.LeaseTTL = false, 2*time.Second
+	f.concurrency = must(build(f.s, f.name+"-concurrency", limitertest.Concurrency, outageLimits, &how))(t)
+	return f
+}
+
+func (f *faultyStore) errorf(format string, args ...any) {
+	f.t.Errorf("%v: "+format, append([]any{f.how.Outage}, args...)...)
+}
+
+// answersByStore expects that the store decides. Afterwards, a lease is held until the end.
+func (f *faultyStore) answersByStore() {
+	ok := inTime(func() bool { f.take(); return f.taken == 5 })
+	var err error
+	held := inTime(func() bool { // the first use also sets the limits, and can take longer than a call on a busy machine
+		_, err = decided(f.concurrency.TryAcquire(context.Background(), 1))
+		return err == nil
+	})
+	if !held || !ok {
+		f.errorf("%d were granted: %v", f.taken, err)
+	}
+}
+
+// take takes one permit, and checks how long that takes and what the answer is.
+func (f *faultyStore) take() (took time.Duration) {
+	begun := time.Now()
+	lease, err := f.bucket.TryAcquire(context.Background(), 1)
+	took = time.Since(begun)
+	if took > outageTimeout+margin {
+		f.errorf("a call took %v", took)
+	}
+	reason, without := store.OutageKey.From(lease)
+	switch {
+	case err != nil:
+		f.errorf("an error: %v", err)
+	case !without:
+		if !lease.Acquired() {
+			f.errorf("the store has rejected")
+		}
+		f.taken++
+		return took
+	case !errors.Is(reason, store.ErrUnavailable):
+		f.errorf("the reason is %v", reason)
+	}
+	if lease.Acquired() {
+		f.local++
+	}
+	switch f.how.Outage {
+	case store.FailClosed:
+		if lease.Acquired() || lease.Reason() != limiter.ReasonUnavailable {
+			f.errorf("granted %v: %s", lease.Acquired(), lease.Reason())
+		}
+	case store.FailOpen:
+		if !lease.Acquired() {
+			f.errorf("rejected: %s", lease.Reason())
+		}
+	case store.FallBackLocally:
+		if f.local > localLimit || !lease.Acquired() && f.local < localLimit {
+			f.errorf("granted %v after %d of %d", lease.Acquired(), f.local, localLimit)
+		}
+	}
+	return took
+}
+
+// losesStore makes calls until the store counts as away.
+func (f *faultyStore) losesStore() {
+	for end := time.Now().Add(patience); f.s.Health().Err == nil; {
+		if f.take(); time.Now().After(end) {
+			f.errorf("the store never counts as away")
+			return
+		}
+		time.Sleep(time.Millisecond) // without it, thousands of permits are taken before the fault takes effect
+		f.unsure = f.s.Counters().Failures
+	}
+}
+
+// answersByPolicy expects that every answer is the policy's and takes microseconds, and that one call at a time probes
+// the store.
+func (f *faultyStore) answersByPolicy(fault Fault) {
+	took := make([]time.Duration, 1001)
+	for i := range took {
+		took[i] = f.take()
+	}
+	if m := median(took); m > 100*time.Microsecond {
+		f.errorf("a call takes %v though the store is away", m)
+	}
+	if f.how.Outage == store.FallBackLocally && f.local != localLimit {
+		f.errorf("%d of %d were granted locally", f.local, localLimit)
+	}
+	if err := f.bucket.reconfigure(newLimits); !errors.Is(err, store.ErrUnavailable) {
+		f.errorf("Reconfigure returns %v", err)
+	}
+	f.bucket.Statistics()
+	before, begun := f.s.Counters(), time.Now()
+	ok := inTime(func() bool { f.take(); return f.s.Counters().Failures >= before.Failures+1 })
+	if !ok {
+		f.errorf("the store is not probed")
+	}
+	// A probe in each shortest interval, and what was under way; leases and listeners make no calls.
+	if n, most := f.s.Counters().Calls-before.Calls, int64(time.Since(begun)/(probeInterval*8/10))+3; n > most {
+		f.errorf("%d calls to a store that is away, at most %d are right", n, most)
+	}
+	if err := f.s.Health().Err; err == nil || !strings.Contains(err.Error(), fault.ErrorText) {
+		f.errorf("the store is away because of: %v", err)
+	}
+}
+
+// recovers expects that the store counts as there again while many callers use it all the time. Their earlier requests
+// are not sent then, and callers that arrive together share a round trip.
+func (f *faultyStore) recovers() {
+	const callers = 50
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	var requests atomic.Int64
+	for range callers {
+		running.Go(func() {
+			for ctx.Err() == nil {
+				requests.Add(1)
+				_, _ = f.bucket.TryAcquire(ctx, 0) // takes nothing
+				time.Sleep(time.Millisecond)       // the caller's other work
+			}
+		})
+	}
+	if !inTime(func() bool { return f.s.Health().Err == nil }) {
+		f.errorf("the store is not found: %v", f.s.Health().Err)
+	}
+	calls, most := f.s.Counters().Calls, -requests.Load()
+	time.Sleep(200 * time.Millisecond) // calls at once, and calls a moment later
+	calls, most = f.s.Counters().Calls-calls, most+requests.Load()
+	cancel()
+	running.Wait()
+	if !f.how.NoCoalescing {
+		most /= 2
+	}
+	// A few more are for leases, definitions and listening.
+	if most += callers + 20; calls > most {
+		f.errorf("%d calls after the recovery, at most %d are right", calls, most)
+	}
+	f.t.Logf("%v: %d calls after the recovery, at most %d are right", f.how.Outage, calls, most)
+}
+
+// hasRecovered expects that the store decides as before the fault, apart from what the server has lost.
+func (f *faultyStore) hasRecovered(dataLost bool) {
+	if dataLost {
+		f.taken, f.unsure = 0, 0
+	}
+	for range 5 {
+		had := f.local
+		if f.take(); f.local != had {
+			f.errorf("answered without the store")
+		}
+	}
+	left := f.bucket.Statistics().AvailablePermits
+	if most := int64(outageLimits.Permits) - f.taken; left > most || left < most-f.unsure {
+		f.errorf("%d permits are left after %d were granted, %d may be lost", left, f.taken, f.unsure)
+	}
+	// The lease that was held goes on or has ended, and releases that failed were repeated.
+	if !inTime(func() bool { return f.concurrency.Statistics().AvailablePermits >= int64(outageLimits.Permits)-1 }) {
+		f.errorf("leases are missing: %+v", f.concurrency.Statistics())
+	}
+}
+
+// definitionExists expects that the server has the limits, again if it has lost them: other instances need them.
+func (f *faultyStore) definitionExists(b backend.Backend) {
+	if !inTime(func() bool {
+		_, _ = f.bucket.TryAcquire(context.Background(), 0) // after RefreshInterval, every use checks them
+		d, _, err := b.Load(context.Background(), f.name)
+		return err == nil && d != nil && d.Permits == int64(outageLimits.Permits)
+	}) {
+		f.errorf("the limits were not defined again")
+	}
+}
+
+// acquireReturns expects that Acquire returns in time, whatever the answer.
+func (f *faultyStore) acquireReturns(l limiter.Limiter) (limiter.Lease, error) {
+	begun := time.Now()
+	lease, err := l.Acquire(context.Background(), 1)
+	if took := time.Since(begun); took > patience {
+		f.errorf("a caller waited %v", took)
+	}
+	return lease, err
+}
+
+// closesInTime expects that Close takes no longer than a call.
+func (f *faultyStore) closesInTime() {
+	begun := time.Now()
+	if err := f.s.Close(); err != nil {
+		f.errorf("Close: %v", err)
+	}
+	if took := time.Since(begun); took > 2*outageTimeout+margin {
+		f.errorf("Close took %v", took)
+	}
+}
+
+// reportedOnce expects one event that the store was lost, and one that it has recovered.
+func (f *faultyStore) reportedOnce() {
+	all := f.reported.of(store.EventStoreLost, store.EventStoreRecovered)
+	if len(all) != 2 || all[0].Kind != store.EventStoreLost || all[0].Err == nil || all[1].Kind != store.EventStoreRecovered || all[1].Away <= 0 {
+		f.errorf("reported: %+v", all)
+	}
+}
+
+// wrongNumberLeft says how many permits l has left, or returns "" if those are right. A failed call may have taken one.
+func (f *faultyStore) wrongNumberLeft(l testLimiter) string {
+	left, most, c := l.Statistics().AvailablePermits, int64(outageLimits.Permits)-f.taken, f.s.Counters()
+	if left <= most && left >= most-c.Failures {
+		return ""
+	}
+	return fmt.Sprintf("%d are left, at most %d are right, after %d of %d calls failed", left, most, c.Failures, c.Calls)
+}
